@@ -1,0 +1,166 @@
+package semconv
+
+import "go.opentelemetry.io/otel/attribute"
+
+// Type is the type of an attribute's value on the wire.
+type Type string
+
+// Types of attribute values. A JSON value travels as a string.
+const (
+	String  Type = "string"
+	Strings Type = "string[]"
+	Int     Type = "int"
+	Double  Type = "double"
+	Bool    Type = "boolean"
+	JSON    Type = "JSON string"
+)
+
+// Group says where a key comes from.
+type Group string
+
+// Groups of keys.
+const (
+	Floor  Group = "floor"
+	Mirror Group = "mirror"
+	Own    Group = "own"
+)
+
+// Attribute describes one key.
+type Attribute struct {
+	Key   attribute.Key
+	Type  Type
+	Unit  string // empty for plain text and flags
+	Group Group
+	// Spans are the span names that carry it.
+	Spans   []string
+	Example string
+	Doc     string
+}
+
+const chatSpan = "chat {model}"
+
+var (
+	onAll        = []string{SpanSessionRun, SpanSessionTurn, SpanToolCall, SpanCompactionRun, SpanPermissionEvaluate, chatSpan}
+	onRun        = []string{SpanSessionRun}
+	onTurn       = []string{SpanSessionTurn}
+	onTool       = []string{SpanToolCall}
+	onCompaction = []string{SpanCompactionRun}
+	onPermission = []string{SpanPermissionEvaluate}
+	onModel      = []string{SpanSessionRun, SpanSessionTurn, chatSpan}
+	onUsage      = []string{SpanSessionTurn, SpanCompactionRun, chatSpan}
+	onTurnChat   = []string{SpanSessionTurn, chatSpan}
+)
+
+// Attributes describes every key, in the order in which CONVENTIONS.md lists
+// them. The caller must not change the result.
+func Attributes() []Attribute { return attributes }
+
+var attributes = []Attribute{
+	{SessionIDKey, String, "", Mirror, onAll, "ses_1fa2bdc08000YO9dOSXjsMd9kP", "The session. On every span, so that spans can be routed and joined without their trace."},
+	{SessionIDFloorKey, String, "", Floor, []string{SpanSessionRun, SpanCompactionRun}, "ses_1fa2bdc08000YO9dOSXjsMd9kP", "The same as session.id."},
+	{GenAIConversationIDKey, String, "", Mirror, []string{SpanSessionRun, SpanSessionTurn, chatSpan}, "ses_1fa2bdc08000YO9dOSXjsMd9kP", "The same as session.id."},
+	{GenAIOperationNameKey, String, "", Mirror, []string{SpanSessionRun, SpanToolCall, chatSpan}, "invoke_agent", "invoke_agent on session.run (absent where nothing ran), execute_tool on tool.call, chat on model calls."},
+	{AgentKey, String, "", Floor, onRun, "codeagent", "The agent that the session was started with."},
+	{GenAIAgentNameKey, String, "", Mirror, []string{SpanSessionRun, SpanSessionTurn}, "codeagent", "The same as agent. On a turn too, because a run's own span arrives last."},
+	{ModelIDKey, String, "", Floor, onRun, "gpt-5-mini", "The model that the run started with."},
+	{ProviderIDKey, String, "", Floor, onRun, "openai", "The provider of that model."},
+	{GenAIRequestModelKey, String, "", Mirror, onModel, "gpt-5-mini", "The model. On a turn, the one that ended it."},
+	{GenAIProviderNameKey, String, "", Mirror, onModel, "openai", "The provider of the model."},
+	{ModelVariantKey, String, "", Own, onModel, "high", "The model's variant, such as a reasoning effort."},
+	{UserIDKey, String, "", Mirror, onRun, "john@example.com", "Whom the agent works for."},
+	{ErrorTypeKey, String, "", Mirror, onAll, "timeout", "The class of the error, when the span failed."},
+
+	{RunOperationKey, String, "", Own, onRun, "run", "What the span stands for; absent means run."},
+	{RunOutcomeKey, String, "", Own, onRun, "finish", "How the run ended."},
+	{SessionTitleKey, String, "", Own, onRun, "Fix the failing test", "The session's title."},
+	{SessionCreatedAtKey, Int, "ms", Own, onRun, "1795198540808", "When the session began, Unix milliseconds."},
+	{SessionWorkspaceIDKey, String, "", Own, onRun, "ws_42", "The host's id of the workspace."},
+	{SessionWorkspaceRootKey, String, "", Own, onRun, "/home/john/project", "The directory that the agent works in."},
+	{SessionModeKey, String, "", Own, onRun, "plan", "The host's permission or planning mode."},
+	{SessionParentIDKey, String, "", Own, onRun, "ses_1fa2bdc08000YO9dOSXjsMd9kP", "The session that this one was forked from or started by."},
+	{SessionParentMessageIDKey, String, "", Own, onRun, "msg_1fa2bdc1a000qhKajWMjBifnzj", "Where: the last message copied by a fork, the user message that a sub-agent serves."},
+	{SessionPermissionsKey, JSON, "", Own, onRun, `[{"permission":"bash","pattern":"git *","action":"allow","source":"session"}]`, "The permission rules of session scope."},
+	{SessionMetadataKey, JSON, "", Own, onRun, `{"ticket":"A-1"}`, "Further facts about the session, an object."},
+	{SessionTargetMessageIDKey, String, "", Own, onRun, "msg_1fa2bdc1a000qhKajWMjBifnzj", "The message that a rewind goes back to or undoes."},
+	{SessionTargetAtKey, Int, "ms", Own, onRun, "1795198540888", "When a fork or a rewind happened, Unix milliseconds; on unrewind, the rewind that it undoes."},
+
+	{TurnIndexKey, Int, "", Floor, onTurn, "0", "Counts the session's turns from 0."},
+	{TokensKey, Int, "{token}", Floor, onTurn, "1834", "The sum of the five buckets."},
+	{DurationMSKey, Int, "ms", Floor, []string{SpanSessionTurn, SpanToolCall}, "5120", "How long it took."},
+	{StopReasonKey, String, "", Floor, onTurn, "end_turn", "The last model call's stop reason, in the provider's word."},
+	{GenAIResponseFinishReasonsKey, Strings, "", Mirror, onTurnChat, `["stop"]`, "The same as stop_reason."},
+	{GenAIResponseModelKey, String, "", Mirror, []string{chatSpan}, "gpt-5-mini-2026-08-07", "The model that answered."},
+	{GenAIResponseIDKey, String, "", Mirror, []string{chatSpan}, "resp_68af", "The provider's id of the answer."},
+	{GenAIRequestTemperatureKey, Double, "1", Mirror, onTurnChat, "0.2", "The sampling temperature."},
+	{TurnEndReasonKey, String, "", Own, onTurn, "finish", "How the turn ended."},
+	{TurnPendingApprovalKey, Bool, "", Own, onTurn, "true", "The turn ended to wait for a human and will be continued."},
+	{TurnModelCallsKey, Int, "{call}", Own, onTurn, "3", "How many model calls the turn took."},
+	{GenAIUsageInputTokensKey, Int, "{token}", Mirror, onUsage, "1634", "Input tokens, cache included."},
+	{GenAIUsageOutputTokensKey, Int, "{token}", Mirror, onUsage, "200", "Output tokens, reasoning included."},
+	{GenAIUsageCacheReadKey, Int, "{token}", Mirror, onUsage, "1024", "Input tokens read from the cache."},
+	{GenAIUsageCacheWriteKey, Int, "{token}", Mirror, onUsage, "0", "Input tokens written to the cache."},
+	{GenAIUsageReasoningKey, Int, "{token}", Mirror, onUsage, "64", "Output tokens spent on reasoning."},
+	{UsageInputKey, Int, "{token}", Own, onUsage, "610", "Input tokens that no cache was involved in."},
+	{UsageOutputKey, Int, "{token}", Own, onUsage, "136", "Output tokens without reasoning."},
+	{UsageReasoningKey, Int, "{token}", Own, onUsage, "64", "Reasoning tokens."},
+	{UsageCacheReadKey, Int, "{token}", Own, onUsage, "1024", "Tokens read from the cache."},
+	{UsageCacheWriteKey, Int, "{token}", Own, onUsage, "0", "Tokens written to the cache."},
+	{UsageBasisKey, String, "", Own, onUsage, "inclusive", "How the provider counted."},
+	{UsageRawKey, JSON, "", Own, onUsage, `{"prompt_tokens":1634,"completion_tokens":200}`, "The counts as the provider gave them."},
+	{CostUSDKey, Double, "USD", Own, onUsage, "0.0042", "The cost, where the provider or the host states it."},
+	{UserMessageIDKey, String, "", Own, onTurn, "msg_1fa2bdc1a000qhKajWMjBifnzj", "The user message that began the turn."},
+	{UserMessageCreatedAtKey, Int, "ms", Own, onTurn, "1795198540826", "When it was made, Unix milliseconds."},
+	{UserMessageMetadataKey, JSON, "", Own, onTurn, `{"trigger":{"source":"schedule"}}`, "Its metadata, an object."},
+	{UserMessagePartsKey, Strings, "", Own, onTurn, `["{\"id\":\"prt_…\",\"data\":{\"type\":\"text\",\"text\":\"hi\"}}"]`, "Its parts, one JSON object each."},
+	{AssistantMessageIDKey, String, "", Own, onTurn, "msg_1fa2bdc3a000E3zylBGoxJLMPz", "The message that answers."},
+	{AssistantMessageCreatedAtKey, Int, "ms", Own, onTurn, "1795198540840", "When it was begun, Unix milliseconds."},
+	{AssistantMessageMetadataKey, JSON, "", Own, onTurn, `{"schedule_id":"s1"}`, "Its further metadata, an object."},
+	{AssistantMessagePartsKey, Strings, "", Own, onTurn, `["{\"id\":\"prt_…\",\"index\":1,\"type\":\"tool-bash\",\"tool_call_id\":\"call_1\",\"tool_state\":\"output-available\"}"]`, "Its parts, one JSON object each. A tool call that has a tool.call span is listed without its data."},
+	{SystemPromptDigestKey, String, "", Own, onTurn, "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", "SHA-256 of the assembled system prompt, lower-case hex."},
+	{SystemPromptTextKey, String, "", Own, onTurn, "You are a careful engineer…", "The prompt itself, when this run has not sent it yet."},
+	{ToolCatalogDigestKey, String, "", Own, onTurn, "60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752", "SHA-256 of the tool catalog's JSON, lower-case hex."},
+	{ToolCatalogJSONKey, JSON, "", Own, onTurn, `[{"name":"bash","description":"…","parameters":{}}]`, "The tools that the model could call, when this run has not sent them yet."},
+
+	{ToolIDKey, String, "", Floor, []string{SpanToolCall, SpanPermissionEvaluate}, "bash", "The tool."},
+	{ToolCallIDKey, String, "", Floor, []string{SpanToolCall, SpanPermissionEvaluate}, "call_1", "The call, as the model named it."},
+	{TruncatedKey, Bool, "", Floor, onTool, "false", "The output that the model saw was cut."},
+	{ErrorKey, String, "", Floor, onTool, "exit status 1", "What the model was told, when the call failed."},
+	{GenAIToolNameKey, String, "", Mirror, onTool, "bash", "The same as tool_id."},
+	{GenAIToolTypeKey, String, "", Mirror, onTool, "function", "function, extension or datastore."},
+	{GenAIToolDescriptionKey, String, "", Mirror, onTool, "Run a command", "What the tool does."},
+	{GenAIToolCallIDKey, String, "", Mirror, onTool, "call_1", "The same as tool_call_id."},
+	{GenAIToolCallArgumentsKey, JSON, "", Mirror, onTool, `{"cmd":"ls"}`, "The input."},
+	{GenAIToolCallResultKey, JSON, "", Mirror, onTool, `{"stdout":"a\nb"}`, "The output, as the model saw it."},
+	{MessageIDKey, String, "", Own, []string{SpanToolCall, SpanCompactionRun, SpanPermissionEvaluate, chatSpan}, "msg_1fa2bdc3a000E3zylBGoxJLMPz", "The message that it belongs to."},
+	{MessageCreatedAtKey, Int, "ms", Own, onCompaction, "1795198540864", "When that message was made, Unix milliseconds."},
+	{PartIDKey, String, "", Own, []string{SpanToolCall, SpanCompactionRun, SpanPermissionEvaluate}, "prt_1fa2bdc2c000iHVPMl2EoqsZlh", "The part that it describes."},
+	{PartIndexKey, Int, "", Own, onTool, "1", "The part's place in its message."},
+	{StepIndexKey, Int, "", Own, []string{chatSpan}, "0", "Counts the turn's model calls from 0."},
+	{ToolStateKey, String, "", Own, onTool, "output-available", "The last state that the call reached."},
+	{ToolKindKey, String, "", Own, onTool, "execute", "What the tool does, in the words of the Agent Client Protocol."},
+	{ToolDynamicKey, Bool, "", Own, onTool, "true", "The tool was not known when the agent was built, as with MCP."},
+	{ToolProviderExecutedKey, Bool, "", Own, onTool, "true", "The provider ran the tool, not the agent."},
+	{ToolDeniedKey, Bool, "", Own, onTool, "true", "Permission was denied; the tool did not run."},
+	{ToolOutputPathKey, String, "", Own, onTool, ".agent/output/call_1.txt", "Where the whole output is, when it was cut."},
+	{ToolOutputSizeKey, Int, "By", Own, onTool, "2097152", "The size of the whole output, when it was cut."},
+	{ToolOutputSHA256Key, String, "", Own, onTool, "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", "SHA-256 of the whole output, when it was cut."},
+	{ToolChildSessionIDKey, String, "", Own, onTool, "ses_1fa2bdc57000q3WDAeVveBG0kP", "The session of the sub-agent that the call started."},
+
+	{SummarizedMessageCountKey, Int, "{message}", Floor, onCompaction, "12", "How many messages the summary stands for."},
+	{CompactionInputTokensKey, Int, "{token}", Floor, onCompaction, "8200", "Tokens that the summarizing call read."},
+	{CompactionOutputTokensKey, Int, "{token}", Floor, onCompaction, "412", "Tokens that it wrote."},
+	{GenAIConversationCompactedKey, Bool, "", Mirror, onCompaction, "true", "Always true."},
+	{CompactionSummaryKey, String, "", Own, onCompaction, "## Goal\nFix the test", "The summary."},
+	{CompactionSummaryTokensKey, Int, "{token}", Own, onCompaction, "390", "The size of the summary in the context that follows."},
+	{CompactionAutoKey, Bool, "", Own, onCompaction, "true", "The agent compacted of itself, nobody asked it to."},
+	{CompactionTailStartIDKey, String, "", Own, onCompaction, "msg_1fa2bdc3a000E3zylBGoxJLMPz", "The first message that is still in context word for word."},
+
+	{PermissionPatternKey, String, "", Floor, onPermission, "git *", "The pattern of the rule that matched."},
+	{PermissionActionKey, String, "", Floor, onPermission, "ask", "What the rule or the watchdog said."},
+	{PermissionSourceKey, String, "", Floor, onPermission, "session", "Where the rule comes from."},
+	{PermissionIDKey, String, "", Own, onPermission, "per_1fa2bdc2c0014kUq0pQb1gX0Zs", "The decision."},
+	{PermissionOutcomeKey, String, "", Own, onPermission, "allowed", "What became of the call."},
+	{PermissionReplyKey, String, "", Own, onPermission, "once", "What a human answered."},
+	{PermissionReasonKey, String, "", Own, onPermission, "writes outside the workspace", "Why."},
+	{PermissionWaitedMSKey, Int, "ms", Own, onPermission, "2300", "How long the answer took."},
+}

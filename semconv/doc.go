@@ -1,0 +1,35 @@
+// Package semconv names everything that agenttrace puts on a span: span names,
+// attribute keys and the values of enumerations, each with its type, unit and
+// an example in [Attributes] and [Enums]. CONVENTIONS.md is the same table for
+// reading, written from this package.
+//
+// Keys come from three places. The floor (session_id, turn_index, tool_id, …)
+// stands in the debugging contract of the agent guide and is kept verbatim.
+// The mirror (gen_ai.*, session.id, user.id, error.type) follows the
+// OpenTelemetry GenAI conventions, so that every other tool understands the
+// span too; its keys are spelled here because the Go semconv packages no longer
+// carry gen_ai.*. What neither has is ours, under agenttrace.*.
+package semconv
+
+// SchemaURL identifies this version of the conventions. Tracers and loggers
+// of the SDK carry it.
+const SchemaURL = "https://agenttrace.github.io/schemas/0.1.0"
+
+// ScopeName is the instrumentation scope of everything that the SDK emits.
+const ScopeName = "github.com/agenttrace/agenttrace"
+
+// Names of the five span kinds.
+const (
+	SpanSessionRun         = "session.run"
+	SpanSessionTurn        = "session.turn"
+	SpanToolCall           = "tool.call"
+	SpanCompactionRun      = "compaction.run"
+	SpanPermissionEvaluate = "permission.evaluate"
+)
+
+// Values of gen_ai.operation.name that the SDK emits.
+const (
+	OperationInvokeAgent = "invoke_agent"
+	OperationExecuteTool = "execute_tool"
+	OperationChat        = "chat"
+)

@@ -1,0 +1,334 @@
+package session
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+	"slices"
+	"strconv"
+	"unicode/utf8"
+)
+
+// AppendJSON appends the row as a JSON object and returns the extended slice.
+// It allocates only to grow dst.
+//
+// Keys stand in the order of the table's columns, none is left out, and NULL is
+// null. JSON columns stay text, so a reader sees what the store holds. Strings
+// are escaped as JSON.stringify does: a quote, a backslash and the control
+// characters, nothing else. The output is valid UTF-8 whatever the row holds:
+// each byte that is not becomes U+FFFD. A cost that JSON cannot express (NaN or
+// an infinity) becomes 0.
+func (s *Session) AppendJSON(dst []byte) []byte {
+	dst = appendText(dst, `{"id":`, s.ID)
+	dst = appendText(dst, `,"title":`, s.Title)
+	dst = appendText(dst, `,"agent":`, s.Agent)
+	dst = appendOptText(dst, `,"workspace_id":`, s.WorkspaceID)
+	dst = appendOptText(dst, `,"workspace_root":`, s.WorkspaceRoot)
+	dst = appendOptText(dst, `,"model_json":`, s.ModelJSON)
+	dst = appendOptText(dst, `,"mode":`, s.Mode)
+	dst = appendOptText(dst, `,"parent_id":`, s.ParentID)
+	dst = appendOptText(dst, `,"parent_message_id":`, s.ParentMessageID)
+	dst = appendText(dst, `,"permissions_json":`, s.PermissionsJSON)
+	dst = appendText(dst, `,"metadata_json":`, s.MetadataJSON)
+	dst = appendInt(dst, `,"prompt_tokens":`, s.PromptTokens)
+	dst = appendInt(dst, `,"completion_tokens":`, s.CompletionTokens)
+	dst = appendInt(dst, `,"reasoning_tokens":`, s.ReasoningTokens)
+	dst = appendInt(dst, `,"cache_read":`, s.CacheRead)
+	dst = appendInt(dst, `,"cache_write":`, s.CacheWrite)
+	dst = appendInt(dst, `,"total_tokens":`, s.TotalTokens)
+	dst = append(dst, `,"cost_usd":`...)
+	dst = appendFloat(dst, s.CostUSD)
+	dst = appendInt(dst, `,"created_at":`, s.CreatedAt)
+	dst = appendInt(dst, `,"updated_at":`, s.UpdatedAt)
+	dst = appendOptInt(dst, `,"archived_at":`, s.ArchivedAt)
+	return append(dst, '}')
+}
+
+// AppendJSON appends the row as a JSON object, in the way of
+// [Session.AppendJSON].
+func (m *Message) AppendJSON(dst []byte) []byte {
+	dst = appendText(dst, `{"id":`, m.ID)
+	dst = appendText(dst, `,"session_id":`, m.SessionID)
+	dst = appendText(dst, `,"role":`, m.Role)
+	dst = appendText(dst, `,"metadata_json":`, m.MetadataJSON)
+	dst = appendOptInt(dst, `,"hidden_at":`, m.HiddenAt)
+	dst = appendInt(dst, `,"created_at":`, m.CreatedAt)
+	dst = appendInt(dst, `,"updated_at":`, m.UpdatedAt)
+	return append(dst, '}')
+}
+
+// AppendJSON appends the row as a JSON object, in the way of
+// [Session.AppendJSON].
+func (p *Part) AppendJSON(dst []byte) []byte {
+	dst = appendText(dst, `{"id":`, p.ID)
+	dst = appendText(dst, `,"message_id":`, p.MessageID)
+	dst = appendText(dst, `,"session_id":`, p.SessionID)
+	dst = appendInt(dst, `,"index":`, p.Index)
+	dst = appendText(dst, `,"type":`, p.Type)
+	dst = appendText(dst, `,"data_json":`, p.DataJSON)
+	dst = appendOptText(dst, `,"tool_call_id":`, p.ToolCallID)
+	dst = appendOptText(dst, `,"tool_state":`, p.ToolState)
+	dst = appendOptText(dst, `,"continuation_run_id":`, p.ContinuationRunID)
+	dst = appendInt(dst, `,"created_at":`, p.CreatedAt)
+	dst = appendInt(dst, `,"updated_at":`, p.UpdatedAt)
+	return append(dst, '}')
+}
+
+// DecodeJSON sets s to the row that AppendJSON or another writer of the
+// canonical shape wrote. It does not retain data.
+//
+// Edge cases: a column that is absent, or null and must not be, has the
+// default of the table (so a writer that knows only the guide's columns is
+// understood); keys that are no columns are ignored; a row without an id, a
+// value of another kind than the column's, or anything but one JSON object is an
+// error, and leaves s undefined.
+func (s *Session) DecodeJSON(data []byte) error {
+	*s = Session{Title: "New Chat", PermissionsJSON: "[]", MetadataJSON: "{}"}
+	if err := decodeRow(data, s); err != nil {
+		return err
+	}
+	if s.ID == "" {
+		return errors.New("id is missing")
+	}
+	return nil
+}
+
+// DecodeJSON sets m to the row in data, in the way of [Session.DecodeJSON]. The
+// row needs an id and a session_id.
+func (m *Message) DecodeJSON(data []byte) error {
+	*m = Message{MetadataJSON: "{}"}
+	if err := decodeRow(data, m); err != nil {
+		return err
+	}
+	switch {
+	case m.ID == "":
+		return errors.New("id is missing")
+	case m.SessionID == "":
+		return fmt.Errorf("session_id of message %s is missing", m.ID)
+	}
+	return nil
+}
+
+// DecodeJSON sets p to the row in data, in the way of [Session.DecodeJSON]. The
+// row needs an id, a message_id and a session_id.
+func (p *Part) DecodeJSON(data []byte) error {
+	*p = Part{}
+	if err := decodeRow(data, p); err != nil {
+		return err
+	}
+	switch {
+	case p.ID == "":
+		return errors.New("id is missing")
+	case p.MessageID == "":
+		return fmt.Errorf("message_id of part %s is missing", p.ID)
+	case p.SessionID == "":
+		return fmt.Errorf("session_id of part %s is missing", p.ID)
+	}
+	return nil
+}
+
+// decodeRow is json.Unmarshal with errors that speak of columns.
+func decodeRow(data []byte, row any) error {
+	err := json.Unmarshal(data, row)
+	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		if e.Field == "" {
+			return fmt.Errorf("row is %s, want an object", article(e.Value))
+		}
+		return fmt.Errorf("%s is %s, want %s", e.Field, article(e.Value), columnKind(e))
+	}
+	return err
+}
+
+// columnKind names what the column of a type error holds.
+func columnKind(e *json.UnmarshalTypeError) string {
+	switch e.Type.String() {
+	case "string":
+		return "a string"
+	case "int64":
+		return "an integer"
+	}
+	return "a number"
+}
+
+func article(kind string) string {
+	if kind == "object" || kind == "array" {
+		return "an " + kind
+	}
+	return "a " + kind
+}
+
+// Sorted returns t with its messages in order of (created_at, id) and the parts
+// of each in order of (index, id): the order in which every canonical format
+// writes them. It is t itself when it is so already, and otherwise a copy that
+// shares the rows' strings; t is not changed.
+func (t *Transcript) Sorted() *Transcript {
+	byPlace := func(a, b MessageAndParts) int { return a.Message.Compare(&b.Message) }
+	ordered := slices.IsSortedFunc(t.Messages, byPlace)
+	for i := range t.Messages {
+		if !ordered {
+			break
+		}
+		ordered = slices.IsSortedFunc(t.Messages[i].Parts, comparePart)
+	}
+	if ordered {
+		return t
+	}
+	c := &Transcript{Session: t.Session, Messages: slices.Clone(t.Messages)}
+	slices.SortStableFunc(c.Messages, byPlace)
+	for i := range c.Messages {
+		m := &c.Messages[i]
+		if !slices.IsSortedFunc(m.Parts, comparePart) {
+			m.Parts = slices.Clone(m.Parts)
+			slices.SortStableFunc(m.Parts, comparePart)
+		}
+	}
+	return c
+}
+
+func comparePart(a, b Part) int {
+	switch {
+	case a.Index < b.Index:
+		return -1
+	case a.Index > b.Index:
+		return 1
+	case a.ID < b.ID:
+		return -1
+	case a.ID > b.ID:
+		return 1
+	}
+	return 0
+}
+
+// The append functions take the key with its punctuation, so that a row is a
+// list of constants and values.
+
+func appendText(dst []byte, key, v string) []byte {
+	return appendString(append(dst, key...), v)
+}
+
+func appendOptText(dst []byte, key string, v *string) []byte {
+	dst = append(dst, key...)
+	if v == nil {
+		return append(dst, "null"...)
+	}
+	return appendString(dst, *v)
+}
+
+func appendInt(dst []byte, key string, v int64) []byte {
+	return strconv.AppendInt(append(dst, key...), v, 10)
+}
+
+func appendOptInt(dst []byte, key string, v *int64) []byte {
+	dst = append(dst, key...)
+	if v == nil {
+		return append(dst, "null"...)
+	}
+	return strconv.AppendInt(dst, *v, 10)
+}
+
+// appendFloat writes f as ECMAScript's Number.toString does, which is also how
+// encoding/json writes it: the fewest digits that read back as f.
+func appendFloat(dst []byte, f float64) []byte {
+	abs := math.Abs(f)
+	if abs == 0 || math.IsNaN(f) || math.IsInf(f, 0) {
+		return append(dst, '0')
+	}
+	if abs >= 1e-6 && abs < 1e21 {
+		return strconv.AppendFloat(dst, f, 'f', -1, 64)
+	}
+	dst = strconv.AppendFloat(dst, f, 'e', -1, 64)
+	// strconv pads the exponent to two digits: e-09 is e-9 here.
+	if n := len(dst); dst[n-4] == 'e' && dst[n-2] == '0' {
+		dst[n-2] = dst[n-1]
+		dst = dst[:n-1]
+	}
+	return dst
+}
+
+// appendString appends s as a JSON string.
+func appendString(dst []byte, s string) []byte {
+	dst = append(dst, '"')
+	for !utf8.ValidString(s) {
+		n := validPrefix(s)
+		dst = appendEscaped(dst, s[:n])
+		dst = append(dst, "\uFFFD"...)
+		s = s[n+1:]
+	}
+	dst = appendEscaped(dst, s)
+	return append(dst, '"')
+}
+
+// validPrefix is the length of the longest prefix of s that is valid UTF-8.
+func validPrefix(s string) int {
+	for i, r := range s {
+		if r == utf8.RuneError {
+			if _, size := utf8.DecodeRuneInString(s[i:]); size == 1 {
+				return i
+			}
+		}
+	}
+	return len(s)
+}
+
+const hexDigits = "0123456789abcdef"
+
+// appendEscaped appends the valid UTF-8 in s with what JSON must not hold
+// escaped.
+func appendEscaped(dst []byte, s string) []byte {
+	for {
+		n := plainPrefix(s)
+		dst = append(dst, s[:n]...)
+		if n == len(s) {
+			return dst
+		}
+		switch c := s[n]; c {
+		case '"', '\\':
+			dst = append(dst, '\\', c)
+		case '\n':
+			dst = append(dst, '\\', 'n')
+		case '\t':
+			dst = append(dst, '\\', 't')
+		case '\r':
+			dst = append(dst, '\\', 'r')
+		case '\b':
+			dst = append(dst, '\\', 'b')
+		case '\f':
+			dst = append(dst, '\\', 'f')
+		default:
+			dst = append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&0xF])
+		}
+		s = s[n+1:]
+	}
+}
+
+// plainPrefix is the number of leading bytes of s that need no escape.
+//
+// It looks at eight bytes at a time, because rows are mostly long texts: a
+// byte's high bit in mask is set when the byte is a quote, a backslash or below
+// a space. The subtractions may borrow into bytes above a hit, never into one
+// below, so the lowest hit is exact.
+func plainPrefix(s string) int {
+	const (
+		low  = 0x0101010101010101
+		high = 0x8080808080808080
+	)
+	i := 0
+	for ; i+8 <= len(s); i += 8 {
+		b := s[i : i+8]
+		x := uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24 |
+			uint64(b[4])<<32 | uint64(b[5])<<40 | uint64(b[6])<<48 | uint64(b[7])<<56
+		quote, slash := x^low*'"', x^low*'\\'
+		mask := ((x-low*' ')&^x | (quote-low)&^quote | (slash-low)&^slash) & high
+		if mask != 0 {
+			return i + bits.TrailingZeros64(mask)/8
+		}
+	}
+	for ; i < len(s); i++ {
+		if c := s[i]; c < ' ' || c == '"' || c == '\\' {
+			break
+		}
+	}
+	return i
+}

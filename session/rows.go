@@ -1,0 +1,268 @@
+package session
+
+import (
+	"cmp"
+	"encoding/json"
+)
+
+// Session is one row of chat_sessions.
+//
+// Times are Unix milliseconds. Optional text columns are nil when the source did
+// not say, which is not the same as saying the empty string.
+type Session struct {
+	// ID is the session's identity, "ses_…" when minted by the SDK.
+	ID string `json:"id"`
+
+	// Title is "New Chat" until something names the session.
+	Title string `json:"title"`
+
+	// Agent names the agent that the session was started with and never changes.
+	Agent string `json:"agent"`
+
+	WorkspaceID   *string `json:"workspace_id"`
+	WorkspaceRoot *string `json:"workspace_root"`
+
+	// ModelJSON is the most recently active [Model] as a JSON object.
+	ModelJSON *string `json:"model_json"`
+
+	// Mode is the host's permission or planning mode, in the host's own words.
+	Mode *string `json:"mode"`
+
+	// ParentID and ParentMessageID name where a fork or a sub-agent left its parent.
+	ParentID        *string `json:"parent_id"`
+	ParentMessageID *string `json:"parent_message_id"`
+
+	// PermissionsJSON is a JSON array of [Rule], those of session scope only.
+	PermissionsJSON string `json:"permissions_json"`
+
+	// MetadataJSON is a JSON object; our own keys stand under "agenttrace".
+	MetadataJSON string `json:"metadata_json"`
+
+	// The five disjoint buckets summed over the assistant messages that count
+	// towards the model's context now, and their sum.
+	PromptTokens     int64 `json:"prompt_tokens"`
+	CompletionTokens int64 `json:"completion_tokens"`
+	ReasoningTokens  int64 `json:"reasoning_tokens"`
+	CacheRead        int64 `json:"cache_read"`
+	CacheWrite       int64 `json:"cache_write"`
+	TotalTokens      int64 `json:"total_tokens"`
+
+	// CostUSD sums what sources stated, hidden and compacted messages included.
+	// It is a cache, never computed from prices.
+	CostUSD float64 `json:"cost_usd"`
+
+	CreatedAt  int64  `json:"created_at"`
+	UpdatedAt  int64  `json:"updated_at"`
+	ArchivedAt *int64 `json:"archived_at"`
+}
+
+// Roles of a [Message].
+const (
+	RoleUser      = "user"
+	RoleAssistant = "assistant"
+	RoleSystem    = "system"
+)
+
+// Message is one row of chat_messages.
+type Message struct {
+	ID           string `json:"id"`
+	SessionID    string `json:"session_id"`
+	Role         string `json:"role"`
+	MetadataJSON string `json:"metadata_json"`
+
+	// HiddenAt is set when a rewind hid the message; hidden rows are kept.
+	HiddenAt *int64 `json:"hidden_at"`
+
+	CreatedAt int64 `json:"created_at"`
+	UpdatedAt int64 `json:"updated_at"`
+}
+
+// Compare orders messages of one session: by (created_at, id). Ids alone do not
+// order, because their 12-digit stamp wraps every 795 days.
+func (m *Message) Compare(o *Message) int {
+	return cmp.Or(cmp.Compare(m.CreatedAt, o.CreatedAt), cmp.Compare(m.ID, o.ID))
+}
+
+// Tool states of a [Part], in the order in which a call passes through them.
+const (
+	StateInputStreaming    = "input-streaming"
+	StateInputAvailable    = "input-available"
+	StateApprovalRequested = "approval-requested"
+	StateApprovalResponded = "approval-responded"
+	StateOutputAvailable   = "output-available"
+	StateOutputError       = "output-error"
+	StateOutputDenied      = "output-denied"
+)
+
+// StateRank orders tool states: a later state wins over an earlier one. The
+// three output states are final; among them an error outranks a result, so that
+// a failure reported by either of two sources is not hidden. Unknown states,
+// and the empty one, rank 0.
+func StateRank(state string) int {
+	switch state {
+	case StateInputStreaming:
+		return 1
+	case StateInputAvailable:
+		return 2
+	case StateApprovalRequested:
+		return 3
+	case StateApprovalResponded:
+		return 4
+	case StateOutputAvailable:
+		return 5
+	case StateOutputDenied:
+		return 6
+	case StateOutputError:
+		return 7
+	}
+	return 0
+}
+
+// Part is one row of chat_parts.
+type Part struct {
+	ID        string `json:"id"`
+	MessageID string `json:"message_id"`
+	SessionID string `json:"session_id"`
+
+	// Index orders the parts of a message. It only grows, and may have gaps
+	// where a part never arrived.
+	Index int64 `json:"index"`
+
+	// Type is the AI SDK part type: text, reasoning, tool-<name>, dynamic-tool,
+	// file, source-url, source-document, step-start or data-<name>.
+	Type string `json:"type"`
+
+	// DataJSON is the full AI SDK UIMessagePart.
+	DataJSON string `json:"data_json"`
+
+	// ToolCallID and ToolState are hoisted from DataJSON for tool parts.
+	ToolCallID *string `json:"tool_call_id"`
+	ToolState  *string `json:"tool_state"`
+
+	ContinuationRunID *string `json:"continuation_run_id"`
+
+	CreatedAt int64 `json:"created_at"`
+	UpdatedAt int64 `json:"updated_at"`
+}
+
+// Transcript is one session with its messages and parts: the canonical shape.
+type Transcript struct {
+	Session  Session           `json:"session"`
+	Messages []MessageAndParts `json:"messages"`
+}
+
+// MessageAndParts is a message with its parts in order of index.
+type MessageAndParts struct {
+	Message Message `json:"message"`
+	Parts   []Part  `json:"parts"`
+}
+
+// Model is the model that a message was produced with, or a session's last one.
+type Model struct {
+	ProviderID string `json:"provider_id,omitempty"`
+	ModelID    string `json:"model_id,omitempty"`
+	Variant    string `json:"variant,omitempty"`
+}
+
+// Rule is a permission rule. The most specific match wins; without one, the
+// action is ask.
+type Rule struct {
+	// Permission is a tool id, a capability, or "*".
+	Permission string `json:"permission"`
+	// Pattern is a glob over the call's subject, such as a command or a path.
+	Pattern string `json:"pattern"`
+	// Action is allow, deny or ask.
+	Action string `json:"action"`
+	// Source is manifest, session or project.
+	Source string `json:"source,omitempty"`
+	// AddedAt is in Unix milliseconds.
+	AddedAt int64 `json:"added_at,omitempty"`
+}
+
+// MessageMetadata is what the project reads and writes in a message's
+// metadata_json. Keys that it does not know are kept by whoever rewrites the
+// column; decoding into this type is for reading.
+type MessageMetadata struct {
+	Model              *Model `json:"model,omitempty"`
+	Agent              string `json:"agent,omitempty"`
+	Usage              *Usage `json:"usage,omitempty"`
+	SystemPromptDigest string `json:"system_prompt_digest,omitempty"`
+
+	// Trace holds what the guide has no key for.
+	Trace MessageTrace `json:"agenttrace,omitzero"`
+}
+
+// MessageTrace is the "agenttrace" object of a message's metadata_json.
+type MessageTrace struct {
+	// Incomplete says that the span that describes the whole message has not
+	// arrived: what is there is true, but it may not be all.
+	Incomplete bool `json:"incomplete,omitempty"`
+
+	// TurnIndex counts the session's turns from 0.
+	TurnIndex *int64 `json:"turn_index,omitempty"`
+
+	// EndReason is finish, abort or error; StopReason is the model's own word.
+	EndReason  string `json:"end_reason,omitempty"`
+	StopReason string `json:"stop_reason,omitempty"`
+
+	// PendingApproval says that the turn ended to wait for a human.
+	PendingApproval bool `json:"pending_approval,omitempty"`
+
+	// DurationMS is the turn's, in milliseconds.
+	DurationMS *int64 `json:"duration_ms,omitempty"`
+
+	Temperature *float64 `json:"temperature,omitempty"`
+
+	// ToolCatalogDigest names a row of tool_catalogs.
+	ToolCatalogDigest string `json:"tool_catalog_digest,omitempty"`
+
+	// CostUSD is what the source stated for the turn.
+	CostUSD *float64 `json:"cost_usd,omitempty"`
+
+	// UsageBasis is inclusive or exclusive: how the source counted.
+	// UsageRaw is what it said, in its own words.
+	UsageBasis string          `json:"usage_basis,omitempty"`
+	UsageRaw   json.RawMessage `json:"usage_raw,omitempty"`
+
+	// Error is what ended the turn when EndReason is error.
+	Error string `json:"error,omitempty"`
+
+	// Problems are the flaws of the telemetry itself, such as a value of the
+	// wrong type or JSON cut short.
+	Problems []string `json:"problems,omitempty"`
+}
+
+// Usage is a count of tokens in five disjoint buckets.
+type Usage struct {
+	Input      int64 `json:"input"`
+	Output     int64 `json:"output"`
+	Reasoning  int64 `json:"reasoning"`
+	CacheRead  int64 `json:"cache_read"`
+	CacheWrite int64 `json:"cache_write"`
+}
+
+// Total is the sum of the five buckets.
+func (u Usage) Total() int64 {
+	return u.Input + u.Output + u.Reasoning + u.CacheRead + u.CacheWrite
+}
+
+// Add returns the bucket-wise sum.
+func (u Usage) Add(o Usage) Usage {
+	return Usage{u.Input + o.Input, u.Output + o.Output, u.Reasoning + o.Reasoning, u.CacheRead + o.CacheRead, u.CacheWrite + o.CacheWrite}
+}
+
+// Sub returns the bucket-wise difference.
+func (u Usage) Sub(o Usage) Usage {
+	return Usage{u.Input - o.Input, u.Output - o.Output, u.Reasoning - o.Reasoning, u.CacheRead - o.CacheRead, u.CacheWrite - o.CacheWrite}
+}
+
+// Usage returns the session's rollup as a Usage.
+func (s *Session) Usage() Usage {
+	return Usage{s.PromptTokens, s.CompletionTokens, s.ReasoningTokens, s.CacheRead, s.CacheWrite}
+}
+
+// SetUsage stores the rollup and its total.
+func (s *Session) SetUsage(u Usage) {
+	s.PromptTokens, s.CompletionTokens, s.ReasoningTokens = u.Input, u.Output, u.Reasoning
+	s.CacheRead, s.CacheWrite, s.TotalTokens = u.CacheRead, u.CacheWrite, u.Total()
+}

@@ -1,0 +1,216 @@
+package store
+
+import (
+	"encoding/json"
+
+	"github.com/agenttrace/agenttrace/session"
+)
+
+// Batch is what one delivery of telemetry has to say. The order of its elements
+// has no meaning.
+type Batch struct {
+	Sessions  []SessionChange
+	Messages  []MessageChange
+	Parts     []PartChange
+	Decisions []Decision
+	Blobs     []Blob
+	Links     []Link
+}
+
+// Len is the number of changes.
+func (b *Batch) Len() int {
+	return len(b.Sessions) + len(b.Messages) + len(b.Parts) + len(b.Decisions) + len(b.Blobs) + len(b.Links)
+}
+
+// Reset empties the batch and keeps its memory.
+func (b *Batch) Reset() {
+	clear(b.Sessions)
+	clear(b.Messages)
+	clear(b.Parts)
+	clear(b.Decisions)
+	clear(b.Blobs)
+	clear(b.Links)
+	b.Sessions, b.Messages, b.Parts = b.Sessions[:0], b.Messages[:0], b.Parts[:0]
+	b.Decisions, b.Blobs, b.Links = b.Decisions[:0], b.Blobs[:0], b.Links[:0]
+}
+
+// Rank says how much a source knows of the thing it describes. A higher rank
+// wins over a lower one, whenever either arrives.
+type Rank uint8
+
+const (
+	// RankStub knows that the thing exists: a part that a turn lists, a message
+	// that a tool call belongs to.
+	RankStub Rank = iota
+	// RankLive described the thing while it was going on.
+	RankLive
+	// RankFinal described it when it was over.
+	RankFinal
+)
+
+// Value is a value of one column or key as one source has it. Of two, the one
+// of higher rank stands; then the later; then the greater text.
+type Value struct {
+	Text string
+	// At is when the source said so, in Unix nanoseconds.
+	At   int64
+	Rank Rank
+}
+
+// SessionChange is what one source knows of a session. Every field but ID may
+// be zero.
+type SessionChange struct {
+	ID string
+
+	// Start and End bound what happened, in Unix milliseconds: created_at is the
+	// least Start, updated_at the greatest End.
+	Start, End int64
+
+	// Title, Mode, WorkspaceID, WorkspaceRoot, Model (JSON) and Permissions
+	// (JSON) stand as last said.
+	Title, Mode, WorkspaceID, WorkspaceRoot, Model, Permissions *Value
+
+	// Agent, ParentID and ParentMessageID stand as first said.
+	Agent, ParentID, ParentMessageID *Value
+
+	// Archived is "1" or "0"; its At is the time of archiving.
+	Archived *Value
+
+	// Metadata holds JSON values by key. "agenttrace" is not a key of its own.
+	Metadata map[string]Value
+
+	// Rewinds hide messages.
+	Rewinds []Rewind
+
+	// Fork makes the session a copy of the head of another.
+	Fork *Fork
+}
+
+// Rewind hides every message of the session that comes after the user message
+// To and was created at or before At (Unix milliseconds). A rewind with Undone
+// set says that the one with the same To and At no longer holds.
+type Rewind struct {
+	To     string `json:"to"`
+	At     int64  `json:"at"`
+	Undone bool   `json:"undone,omitempty"`
+}
+
+// Fork copies every message of the session From that is not hidden, up to and
+// including Message, with new ids. At is the time of forking (Unix
+// milliseconds): what the parent did later is not copied.
+type Fork struct {
+	From    string `json:"from"`
+	Message string `json:"message"`
+	At      int64  `json:"at"`
+}
+
+// MessageChange is what one source knows of a message.
+type MessageChange struct {
+	ID        string
+	SessionID string
+	// Role is empty when the source only knows that the message exists.
+	Role string
+	// CreatedAt and UpdatedAt are in Unix milliseconds; the least and the
+	// greatest stand.
+	CreatedAt, UpdatedAt int64
+	Rank                 Rank
+
+	// Metadata is a JSON object, or empty, for messages described by one source
+	// alone (a user message, a compaction).
+	Metadata json.RawMessage
+}
+
+// Facts is what one span knows of an assistant message. A message may have
+// several (a turn that was continued after an approval, a step per model call):
+// counts are summed over them, anything else stands as the last one said.
+// Facts travel on the [Link] of their span, so that they are counted once.
+type Facts struct {
+	Model              *session.Model       `json:"model,omitempty"`
+	Agent              string               `json:"agent,omitempty"`
+	Usage              *session.Usage       `json:"usage,omitempty"`
+	SystemPromptDigest string               `json:"system_prompt_digest,omitempty"`
+	Trace              session.MessageTrace `json:"agenttrace,omitzero"`
+	// Extra holds JSON values for further keys of the message's metadata.
+	Extra map[string]json.RawMessage `json:"extra,omitempty"`
+}
+
+// PartChange is what one source knows of a part.
+type PartChange struct {
+	ID        string
+	MessageID string
+	SessionID string
+	// Index is the place that the source gives the part. When two parts claim
+	// one place, the lesser id has it and the other moves up to the next.
+	Index int64
+	Type  string
+	// Data is the AI SDK part as JSON. Ownership passes to the batch.
+	Data       json.RawMessage
+	ToolCallID string
+	ToolState  string
+	// CreatedAt and UpdatedAt are in Unix milliseconds.
+	CreatedAt, UpdatedAt int64
+	Rank                 Rank
+}
+
+// Decision is one evaluation of a permission: a row of permission_decisions.
+type Decision struct {
+	ID         string `json:"id"`
+	SessionID  string `json:"session_id"`
+	MessageID  string `json:"message_id,omitempty"`
+	PartID     string `json:"part_id,omitempty"`
+	ToolCallID string `json:"tool_call_id,omitempty"`
+	ToolID     string `json:"tool_id"`
+	Pattern    string `json:"pattern,omitempty"`
+	// Action is what the rule or watchdog said: allow, deny or ask.
+	Action string `json:"action"`
+	// Source is manifest, session or project.
+	Source string `json:"source,omitempty"`
+	// Outcome is allowed, denied or pending.
+	Outcome string `json:"outcome,omitempty"`
+	// Reply is a human's answer to ask: once, always or reject.
+	Reply  string `json:"reply,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	// WaitedMS is how long the answer took, in milliseconds.
+	WaitedMS *int64 `json:"waited_ms,omitempty"`
+	// DecidedAt is in Unix milliseconds.
+	DecidedAt int64  `json:"decided_at"`
+	TraceID   string `json:"trace_id,omitempty"`
+	SpanID    string `json:"span_id,omitempty"`
+}
+
+// BlobKind names a table of bodies kept by digest.
+type BlobKind string
+
+const (
+	BlobSystemPrompt BlobKind = "system_prompts"
+	BlobToolCatalog  BlobKind = "tool_catalogs"
+)
+
+// Blob is a text that many messages refer to by its SHA-256 in lower-case hex.
+type Blob struct {
+	Kind   BlobKind
+	Digest string
+	Body   string
+	// Exact is false when the body arrived damaged, so that its own digest is
+	// another. An exact body replaces one that is not.
+	Exact bool
+}
+
+// Link ties a span to the rows it made: a row of span_links.
+type Link struct {
+	// TraceID and SpanID are lower-case hex.
+	TraceID, SpanID, ParentSpanID string
+	SessionID                     string
+	// MessageID and PartID name the rows that the span describes, if any.
+	MessageID, PartID string
+	// Kind is what the span was understood as, such as session.turn.
+	Kind string
+	// Dialect names the convention by which it was understood.
+	Dialect string
+	// StartNano and EndNano are Unix nanoseconds.
+	StartNano, EndNano int64
+	// Error says that the span's status was an error.
+	Error bool
+	// Facts is what the span knows of the message, nil when nothing.
+	Facts *Facts
+}

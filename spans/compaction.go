@@ -1,0 +1,113 @@
+package spans
+
+import (
+	"errors"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/agenttrace/agenttrace/semconv"
+)
+
+// Compaction is a compaction.run span: the head of a session replaced, for the
+// model, by a summary.
+type Compaction struct {
+	SessionID string
+
+	// SummarizedMessages is how many messages the summary stands for.
+	SummarizedMessages int64
+	// InputTokens and OutputTokens are those of the summarizing call, in the
+	// provider's counting.
+	InputTokens, OutputTokens int64
+
+	// MessageID, MessageCreatedAt (Unix milliseconds) and PartID are those of
+	// the synthetic assistant message that holds the summary.
+	MessageID        string
+	MessageCreatedAt int64
+	PartID           string
+
+	Summary       string
+	SummaryTokens int64
+	// Auto says that the agent compacted of itself.
+	Auto bool
+	// TailStartID is the first message still in context word for word; empty
+	// means none.
+	TailStartID string
+
+	Error     string
+	ErrorType string
+}
+
+// Kind returns compaction.run.
+func (c *Compaction) Kind() string { return semconv.SpanCompactionRun }
+
+// Append implements [Record].
+func (c *Compaction) Append(dst []attribute.KeyValue) []attribute.KeyValue {
+	dst = append(dst,
+		semconv.SessionIDKey.String(c.SessionID),
+		semconv.SessionIDFloorKey.String(c.SessionID),
+		semconv.SummarizedMessageCountKey.Int64(c.SummarizedMessages),
+		semconv.CompactionInputTokensKey.Int64(c.InputTokens),
+		semconv.CompactionOutputTokensKey.Int64(c.OutputTokens),
+		semconv.GenAIConversationCompactedKey.Bool(true))
+	dst = appendString(dst, semconv.MessageIDKey, c.MessageID)
+	dst = appendInt(dst, semconv.MessageCreatedAtKey, c.MessageCreatedAt)
+	dst = appendString(dst, semconv.PartIDKey, c.PartID)
+	dst = appendString(dst, semconv.CompactionSummaryKey, c.Summary)
+	dst = appendInt(dst, semconv.CompactionSummaryTokensKey, c.SummaryTokens)
+	dst = append(dst, semconv.CompactionAutoKey.Bool(c.Auto))
+	dst = appendString(dst, semconv.CompactionTailStartIDKey, c.TailStartID)
+	dst = appendString(dst, semconv.ErrorKey, c.Error)
+	return appendString(dst, semconv.ErrorTypeKey, c.ErrorType)
+}
+
+// Set implements [Record].
+func (c *Compaction) Set(key string, v Value) (known bool, err error) {
+	switch attribute.Key(key) {
+	case semconv.SessionIDKey:
+		return true, setString(&c.SessionID, v)
+	case semconv.SessionIDFloorKey, semconv.GenAIConversationIDKey:
+		return true, setStringIfUnset(&c.SessionID, v)
+	case semconv.GenAIConversationCompactedKey:
+		return true, nil
+	case semconv.SummarizedMessageCountKey:
+		return true, setInt(&c.SummarizedMessages, v)
+	case semconv.CompactionInputTokensKey:
+		return true, setInt(&c.InputTokens, v)
+	case semconv.CompactionOutputTokensKey:
+		return true, setInt(&c.OutputTokens, v)
+	case semconv.MessageIDKey:
+		return true, setString(&c.MessageID, v)
+	case semconv.MessageCreatedAtKey:
+		return true, setInt(&c.MessageCreatedAt, v)
+	case semconv.PartIDKey:
+		return true, setString(&c.PartID, v)
+	case semconv.CompactionSummaryKey:
+		return true, setString(&c.Summary, v)
+	case semconv.CompactionSummaryTokensKey:
+		return true, setInt(&c.SummaryTokens, v)
+	case semconv.CompactionAutoKey:
+		return true, setBool(&c.Auto, v)
+	case semconv.CompactionTailStartIDKey:
+		return true, setString(&c.TailStartID, v)
+	case semconv.ErrorKey:
+		return true, setString(&c.Error, v)
+	case semconv.ErrorTypeKey:
+		return true, setString(&c.ErrorType, v)
+	}
+	return false, nil
+}
+
+// Validate implements [Record].
+func (c *Compaction) Validate() error {
+	var errs []error
+	if c.SessionID == "" {
+		errs = append(errs, missing(semconv.SessionIDKey))
+	}
+	if c.MessageID == "" && c.Error == "" {
+		errs = append(errs, missing(semconv.MessageIDKey))
+	}
+	if c.SummarizedMessages < 0 || c.InputTokens < 0 || c.OutputTokens < 0 || c.SummaryTokens < 0 {
+		errs = append(errs, errors.New("a count is negative"))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,154 @@
+package spans
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/agenttrace/agenttrace/semconv"
+)
+
+// Record is one decoded span.
+type Record interface {
+	// Kind is the span's name, or "chat" for a model call.
+	Kind() string
+	// Append appends the record's attributes to dst and returns it. Unset fields
+	// append nothing.
+	Append(dst []attribute.KeyValue) []attribute.KeyValue
+	// Set decodes one attribute. known is false when the record has no use for
+	// the key. An error says that the value does not fit; the field stays unset.
+	Set(key string, v Value) (known bool, err error)
+	// Validate reports what is missing or contradictory, joined, or nil.
+	Validate() error
+}
+
+var (
+	_ Record = (*Run)(nil)
+	_ Record = (*Turn)(nil)
+	_ Record = (*ToolCall)(nil)
+	_ Record = (*Compaction)(nil)
+	_ Record = (*Permission)(nil)
+	_ Record = (*ModelCall)(nil)
+)
+
+// KindModelCall is the Kind of a [ModelCall]: the span's name is "chat {model}".
+const KindModelCall = semconv.OperationChat
+
+// New returns an empty record for a span of that name, or nil when the name is
+// none of the five. A model call is not told by its name; use [ModelCall].
+func New(spanName string) Record {
+	switch spanName {
+	case semconv.SpanSessionRun:
+		return new(Run)
+	case semconv.SpanSessionTurn:
+		return new(Turn)
+	case semconv.SpanToolCall:
+		return new(ToolCall)
+	case semconv.SpanCompactionRun:
+		return new(Compaction)
+	case semconv.SpanPermissionEvaluate:
+		return new(Permission)
+	}
+	return nil
+}
+
+// Decode sets every attribute on r and returns the joined errors of those that
+// did not fit.
+func Decode(r Record, attrs []attribute.KeyValue) error {
+	var errs []error
+	for _, kv := range attrs {
+		if _, err := r.Set(string(kv.Key), AttributeValue(kv.Value)); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", kv.Key, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Model names a model.
+type Model struct {
+	ProviderID, ModelID, Variant string
+}
+
+func (m *Model) append(dst []attribute.KeyValue) []attribute.KeyValue {
+	dst = appendString(dst, semconv.GenAIProviderNameKey, m.ProviderID)
+	dst = appendString(dst, semconv.GenAIRequestModelKey, m.ModelID)
+	return appendString(dst, semconv.ModelVariantKey, m.Variant)
+}
+
+func (m *Model) set(key string, v Value) (known bool, err error) {
+	switch attribute.Key(key) {
+	case semconv.GenAIProviderNameKey:
+		return true, setString(&m.ProviderID, v)
+	case semconv.GenAIRequestModelKey:
+		return true, setString(&m.ModelID, v)
+	case semconv.ModelVariantKey:
+		return true, setString(&m.Variant, v)
+	}
+	return false, nil
+}
+
+func appendString(dst []attribute.KeyValue, key attribute.Key, s string) []attribute.KeyValue {
+	if s == "" {
+		return dst
+	}
+	return append(dst, key.String(s))
+}
+
+func appendInt(dst []attribute.KeyValue, key attribute.Key, n int64) []attribute.KeyValue {
+	if n == 0 {
+		return dst
+	}
+	return append(dst, key.Int64(n))
+}
+
+func appendTrue(dst []attribute.KeyValue, key attribute.Key, b bool) []attribute.KeyValue {
+	if !b {
+		return dst
+	}
+	return append(dst, key.Bool(true))
+}
+
+// setJSON stores JSON text whose first character is open ('{', '[' or, for any
+// value, 0). Other text is reported and not stored.
+func setJSON(dst *json.RawMessage, v Value, open byte) error {
+	if v.kind != KindString && v.kind != KindJSON {
+		return v.wrongType("JSON string")
+	}
+	raw := json.RawMessage(v.str)
+	if !json.Valid(raw) {
+		return errors.New("invalid JSON")
+	}
+	if first := firstByte(raw); open != 0 && first != open {
+		return fmt.Errorf("want JSON that begins with %q, have %q", open, first)
+	}
+	*dst = raw
+	return nil
+}
+
+func firstByte(raw []byte) byte {
+	for _, c := range raw {
+		if c != ' ' && c != '\t' && c != '\n' && c != '\r' {
+			return c
+		}
+	}
+	return 0
+}
+
+func missing(key attribute.Key) error { return fmt.Errorf("%s is missing", key) }
+
+func invalid(key attribute.Key, have any) error { return fmt.Errorf("%s: invalid value %q", key, have) }
+
+// oneOf reports a value that is neither empty nor allowed.
+func oneOf(key attribute.Key, have string, allowed ...string) error {
+	if have == "" {
+		return nil
+	}
+	for _, a := range allowed {
+		if have == a {
+			return nil
+		}
+	}
+	return invalid(key, have)
+}

@@ -1,0 +1,128 @@
+package spans
+
+import (
+	"encoding/json"
+	"errors"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/agenttrace/agenttrace/semconv"
+)
+
+// Tokens counts tokens in five disjoint buckets.
+type Tokens struct {
+	Input, Output, Reasoning, CacheRead, CacheWrite int64
+}
+
+// Total is the sum of the buckets.
+func (t Tokens) Total() int64 {
+	return t.Input + t.Output + t.Reasoning + t.CacheRead + t.CacheWrite
+}
+
+// Add returns the bucket-wise sum.
+func (t Tokens) Add(o Tokens) Tokens {
+	return Tokens{t.Input + o.Input, t.Output + o.Output, t.Reasoning + o.Reasoning, t.CacheRead + o.CacheRead, t.CacheWrite + o.CacheWrite}
+}
+
+// Disjoint makes the buckets of an inclusive count disjoint: what was read from
+// or written to the cache is taken out of input, reasoning out of output. A
+// bucket never goes below zero, for providers contradict themselves.
+func (t Tokens) Disjoint() Tokens {
+	t = t.atLeastZero()
+	t.Input = max(0, t.Input-t.CacheRead-t.CacheWrite)
+	t.Output = max(0, t.Output-t.Reasoning)
+	return t
+}
+
+func (t Tokens) atLeastZero() Tokens {
+	return Tokens{max(0, t.Input), max(0, t.Output), max(0, t.Reasoning), max(0, t.CacheRead), max(0, t.CacheWrite)}
+}
+
+// Usage is what a turn or a model call consumed.
+type Usage struct {
+	// Tokens are nil when the source did not count.
+	Tokens *Tokens
+	// Basis is how the provider counted, inclusive or exclusive.
+	Basis string
+	// Raw is what the provider said, a JSON object, or nil.
+	Raw json.RawMessage
+	// CostUSD is nil when nobody stated a cost.
+	CostUSD *float64
+}
+
+func (u *Usage) append(dst []attribute.KeyValue) []attribute.KeyValue {
+	if t := u.Tokens; t != nil {
+		dst = append(dst,
+			semconv.GenAIUsageInputTokensKey.Int64(t.Input+t.CacheRead+t.CacheWrite),
+			semconv.GenAIUsageOutputTokensKey.Int64(t.Output+t.Reasoning),
+			semconv.UsageInputKey.Int64(t.Input),
+			semconv.UsageOutputKey.Int64(t.Output),
+			semconv.UsageReasoningKey.Int64(t.Reasoning),
+			semconv.UsageCacheReadKey.Int64(t.CacheRead),
+			semconv.UsageCacheWriteKey.Int64(t.CacheWrite))
+		if t.CacheRead != 0 {
+			dst = append(dst, semconv.GenAIUsageCacheReadKey.Int64(t.CacheRead))
+		}
+		if t.CacheWrite != 0 {
+			dst = append(dst, semconv.GenAIUsageCacheWriteKey.Int64(t.CacheWrite))
+		}
+		if t.Reasoning != 0 {
+			dst = append(dst, semconv.GenAIUsageReasoningKey.Int64(t.Reasoning))
+		}
+	}
+	dst = appendString(dst, semconv.UsageBasisKey, u.Basis)
+	dst = appendString(dst, semconv.UsageRawKey, string(u.Raw))
+	if u.CostUSD != nil {
+		dst = append(dst, semconv.CostUSDKey.Float64(*u.CostUSD))
+	}
+	return dst
+}
+
+// set decodes the keys that append wrote. The mirror's counts are not read:
+// they say the same, less exactly.
+func (u *Usage) set(key string, v Value) (known bool, err error) {
+	bucket := func(field func(*Tokens) *int64) error {
+		n, err := v.Int()
+		if err != nil {
+			return err
+		}
+		if u.Tokens == nil {
+			u.Tokens = new(Tokens)
+		}
+		if n < 0 {
+			return errors.New("want a count, have a negative number")
+		}
+		*field(u.Tokens) = n
+		return nil
+	}
+	switch attribute.Key(key) {
+	case semconv.UsageInputKey:
+		return true, bucket(func(t *Tokens) *int64 { return &t.Input })
+	case semconv.UsageOutputKey:
+		return true, bucket(func(t *Tokens) *int64 { return &t.Output })
+	case semconv.UsageReasoningKey:
+		return true, bucket(func(t *Tokens) *int64 { return &t.Reasoning })
+	case semconv.UsageCacheReadKey:
+		return true, bucket(func(t *Tokens) *int64 { return &t.CacheRead })
+	case semconv.UsageCacheWriteKey:
+		return true, bucket(func(t *Tokens) *int64 { return &t.CacheWrite })
+	case semconv.UsageBasisKey:
+		return true, setString(&u.Basis, v)
+	case semconv.UsageRawKey:
+		return true, setJSON(&u.Raw, v, '{')
+	case semconv.CostUSDKey:
+		return true, setDoublePtr(&u.CostUSD, v)
+	case semconv.GenAIUsageInputTokensKey, semconv.GenAIUsageOutputTokensKey, semconv.GenAIUsageCacheReadKey,
+		semconv.GenAIUsageCacheWriteKey, semconv.GenAIUsageReasoningKey, semconv.TokensKey:
+		return true, nil
+	}
+	return false, nil
+}
+
+func (u *Usage) validate() []error {
+	var errs []error
+	if u.Basis != "" && u.Basis != semconv.BasisInclusive && u.Basis != semconv.BasisExclusive {
+		errs = append(errs, invalid(semconv.UsageBasisKey, u.Basis))
+	}
+	return errs
+}
