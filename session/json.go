@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"reflect"
 	"slices"
 	"strconv"
 	"unicode/utf8"
@@ -143,13 +144,19 @@ func decodeRow(data []byte, row any) error {
 
 // columnKind names what the column of a type error holds.
 func columnKind(e *json.UnmarshalTypeError) string {
-	switch e.Type.String() {
-	case "string":
+	switch e.Type.Kind() {
+	case reflect.String:
 		return "a string"
-	case "int64":
+	case reflect.Int64:
 		return "an integer"
+	case reflect.Float64:
+		return "a number"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Slice:
+		return "an array"
 	}
-	return "a number"
+	return "an object"
 }
 
 func article(kind string) string {
@@ -185,6 +192,42 @@ func (t *Transcript) Sorted() *Transcript {
 		}
 	}
 	return c
+}
+
+// CheckTree reports the first row that has no id, that stands under another row
+// than the one it names, or that shares its id with another message: what no
+// canonical format can hold. The error names the place, such as
+// messages[3].parts[0]. Everything else that may be wrong with a session is
+// found by [Check].
+func (t *Transcript) CheckTree() error {
+	if t.Session.ID == "" {
+		return errors.New("session has no id")
+	}
+	seen := make(map[string]struct{}, len(t.Messages))
+	for i := range t.Messages {
+		m := &t.Messages[i].Message
+		switch _, twice := seen[m.ID]; {
+		case m.ID == "":
+			return fmt.Errorf("messages[%d] has no id", i)
+		case m.SessionID != t.Session.ID:
+			return fmt.Errorf("messages[%d]: message %s belongs to session %q and stands under %s", i, m.ID, m.SessionID, t.Session.ID)
+		case twice:
+			return fmt.Errorf("messages[%d]: message %s is there twice", i, m.ID)
+		}
+		seen[m.ID] = struct{}{}
+		for j := range t.Messages[i].Parts {
+			p := &t.Messages[i].Parts[j]
+			switch {
+			case p.ID == "":
+				return fmt.Errorf("messages[%d].parts[%d] has no id", i, j)
+			case p.MessageID != m.ID:
+				return fmt.Errorf("messages[%d].parts[%d]: part %s belongs to message %q and stands under %s", i, j, p.ID, p.MessageID, m.ID)
+			case p.SessionID == "":
+				return fmt.Errorf("messages[%d].parts[%d]: part %s has no session_id", i, j, p.ID)
+			}
+		}
+	}
+	return nil
 }
 
 func comparePart(a, b Part) int {

@@ -208,6 +208,9 @@ type MessageTrace struct {
 	// PendingApproval says that the turn ended to wait for a human.
 	PendingApproval bool `json:"pending_approval,omitempty"`
 
+	// ModelCalls is how many calls of a model the message took.
+	ModelCalls int64 `json:"model_calls,omitempty"`
+
 	// DurationMS is the turn's, in milliseconds.
 	DurationMS *int64 `json:"duration_ms,omitempty"`
 

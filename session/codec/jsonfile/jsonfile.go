@@ -37,33 +37,26 @@ const flushSize = 64 << 10
 // Encode writes the session to w, in chunks of 64 KiB or one row, whichever is
 // longer. It does not change t, and sorts a copy if t is not in canonical order.
 //
-// Encode refuses what [Decode] would: a row without an id, a message that
-// belongs to another session, a part that belongs to another message, and two
-// messages with one id. Then the file is cut short.
+// Encode refuses what [Decode] would, and then writes nothing: rows without an
+// id or under a row that they do not name (see [session.Transcript.CheckTree]).
 func Encode(w io.Writer, t *session.Transcript) error {
-	t = t.Sorted()
-	if err := encode(w, t); err != nil {
+	if err := t.CheckTree(); err != nil {
+		return fmt.Errorf("encode session %s: %w", t.Session.ID, err)
+	}
+	if err := encode(w, t.Sorted()); err != nil {
 		return fmt.Errorf("write session %s: %w", t.Session.ID, err)
 	}
 	return nil
 }
 
 func encode(w io.Writer, t *session.Transcript) error {
-	if t.Session.ID == "" {
-		return errors.New("session has no id")
-	}
 	buf := append([]byte(nil), "{\n\"session\":"...)
 	buf = t.Session.AppendJSON(buf)
 	buf = append(buf, ",\n\"messages\":["...)
-	seen := make(map[string]bool, len(t.Messages))
 	for i := range t.Messages {
-		m := &t.Messages[i].Message
-		if err := checkMessage(t, i, seen); err != nil {
-			return err
-		}
 		buf = append(buf, separator(i)...)
 		buf = append(buf, `{"message":`...)
-		buf = m.AppendJSON(buf)
+		buf = t.Messages[i].Message.AppendJSON(buf)
 		buf = append(buf, `,"parts":[`...)
 		for j := range t.Messages[i].Parts {
 			buf = append(buf, separator(j)...)
@@ -92,33 +85,6 @@ func separator(i int) string {
 		return "\n"
 	}
 	return ",\n"
-}
-
-// checkMessage tells whether the message and its parts have ids and are where
-// they belong.
-func checkMessage(t *session.Transcript, i int, seen map[string]bool) error {
-	m := &t.Messages[i].Message
-	switch {
-	case m.ID == "":
-		return fmt.Errorf("messages[%d] has no id", i)
-	case m.SessionID != t.Session.ID:
-		return fmt.Errorf("messages[%d]: message %s belongs to session %q, and stands under %s", i, m.ID, m.SessionID, t.Session.ID)
-	case seen[m.ID]:
-		return fmt.Errorf("messages[%d]: message %s is there twice", i, m.ID)
-	}
-	seen[m.ID] = true
-	for j := range t.Messages[i].Parts {
-		p := &t.Messages[i].Parts[j]
-		switch {
-		case p.ID == "":
-			return fmt.Errorf("messages[%d].parts[%d] has no id", i, j)
-		case p.MessageID != m.ID:
-			return fmt.Errorf("messages[%d].parts[%d]: part %s belongs to message %q, and stands under %s", i, j, p.ID, p.MessageID, m.ID)
-		case p.SessionID == "":
-			return fmt.Errorf("messages[%d].parts[%d]: part %s has no session_id", i, j, p.ID)
-		}
-	}
-	return nil
 }
 
 // Decode reads the one session in r, in any layout. It holds all of r in memory.
@@ -157,7 +123,6 @@ func Decode(r io.Reader) (*session.Transcript, error) {
 	if len(file.Messages) > 0 {
 		t.Messages = make([]session.MessageAndParts, len(file.Messages))
 	}
-	seen := make(map[string]bool, len(file.Messages))
 	for i, fm := range file.Messages {
 		m := &t.Messages[i]
 		if fm.Message == nil {
@@ -174,9 +139,9 @@ func Decode(r io.Reader) (*session.Transcript, error) {
 				return nil, fmt.Errorf("decode messages[%d].parts[%d]: %w", i, j, err)
 			}
 		}
-		if err := checkMessage(t, i, seen); err != nil {
-			return nil, err
-		}
+	}
+	if err := t.CheckTree(); err != nil {
+		return nil, fmt.Errorf("decode session %s: %w", t.Session.ID, err)
 	}
 	return t.Sorted(), nil
 }

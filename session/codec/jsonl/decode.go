@@ -104,7 +104,7 @@ type decoder struct {
 
 // line takes one line and returns the session that it ended, if it did.
 func (d *decoder) line(line []byte) (*session.Transcript, error) {
-	if line = bytes.TrimSpace(line); len(line) == 0 {
+	if line = bytes.Trim(line, " \t\r"); len(line) == 0 {
 		return nil, nil
 	}
 	// A line as this package writes it needs no look at its envelope: what
@@ -118,8 +118,12 @@ func (d *decoder) line(line []byte) (*session.Transcript, error) {
 		{messagePrefix, (*decoder).message},
 		{sessionPrefix, (*decoder).session},
 	} {
-		if data, ok := bytes.CutPrefix(line, []byte(c.prefix)); ok && data[len(data)-1] == '}' {
-			done, err := c.take(d, data[:len(data)-1])
+		data, ok := bytes.CutPrefix(line, []byte(c.prefix))
+		if !ok {
+			continue
+		}
+		if data, ok = bytes.CutSuffix(data, []byte("}")); ok {
+			done, err := c.take(d, data)
 			if _, bad := errors.AsType[*json.SyntaxError](err); bad {
 				break
 			}

@@ -40,10 +40,12 @@ var buffers = sync.Pool{New: func() any { return new([]byte) }}
 // whichever is longer. It does not change t, and sorts a copy if t is not in
 // canonical order.
 //
-// Encode refuses what [Decode] would: a row without an id, a message that
-// belongs to another session, a part that belongs to another message, and two
-// messages with one id. Lines written before such a row stay written.
+// Encode refuses what [Decode] would, and then writes nothing: rows without an
+// id or under a row that they do not name (see [session.Transcript.CheckTree]).
 func Encode(w io.Writer, t *session.Transcript) error {
+	if err := t.CheckTree(); err != nil {
+		return fmt.Errorf("encode session %s: %w", t.Session.ID, err)
+	}
 	t = t.Sorted()
 	pooled := buffers.Get().(*[]byte)
 	e := encoder{w: w, buf: (*pooled)[:0]}
@@ -64,46 +66,23 @@ type encoder struct {
 }
 
 func (e *encoder) transcript(t *session.Transcript) error {
-	if t.Session.ID == "" {
-		return fmt.Errorf("session has no id")
-	}
 	e.buf = append(e.buf, sessionPrefix...)
 	e.buf = t.Session.AppendJSON(e.buf)
 	e.buf = append(e.buf, "}\n"...)
-	seen := make(map[string]struct{}, len(t.Messages))
 	for i := range t.Messages {
-		m := &t.Messages[i].Message
-		switch _, twice := seen[m.ID]; {
-		case m.ID == "":
-			return fmt.Errorf("messages[%d] has no id", i)
-		case m.SessionID != t.Session.ID:
-			return fmt.Errorf("message %s belongs to session %q", m.ID, m.SessionID)
-		case twice:
-			return fmt.Errorf("message %s is there twice", m.ID)
-		}
-		seen[m.ID] = struct{}{}
 		e.buf = append(e.buf, messagePrefix...)
-		e.buf = m.AppendJSON(e.buf)
+		e.buf = t.Messages[i].Message.AppendJSON(e.buf)
 		e.buf = append(e.buf, "}\n"...)
+		if err := e.flush(flushSize); err != nil {
+			return err
+		}
 		for j := range t.Messages[i].Parts {
-			p := &t.Messages[i].Parts[j]
-			switch {
-			case p.ID == "":
-				return fmt.Errorf("messages[%d].parts[%d] has no id", i, j)
-			case p.MessageID != m.ID:
-				return fmt.Errorf("part %s belongs to message %q, and stands under %s", p.ID, p.MessageID, m.ID)
-			case p.SessionID == "":
-				return fmt.Errorf("part %s has no session_id", p.ID)
-			}
 			e.buf = append(e.buf, partPrefix...)
-			e.buf = p.AppendJSON(e.buf)
+			e.buf = t.Messages[i].Parts[j].AppendJSON(e.buf)
 			e.buf = append(e.buf, "}\n"...)
 			if err := e.flush(flushSize); err != nil {
 				return err
 			}
-		}
-		if err := e.flush(flushSize); err != nil {
-			return err
 		}
 	}
 	return e.flush(1)

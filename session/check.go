@@ -1,0 +1,324 @@
+package session
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+)
+
+// Violation is one breach of one rule.
+type Violation struct {
+	// Rule is the name of the rule, one of [Rules].
+	Rule string `json:"rule"`
+	// Where names the row: "session ses_…", "message msg_…", "part prt_…", or
+	// its place, such as "messages[3].parts[0]", when it has no id.
+	Where string `json:"where"`
+	// Detail says what is wrong, for a person.
+	Detail string `json:"detail"`
+}
+
+// String returns "where: detail [rule]".
+func (v Violation) String() string {
+	return v.Where + ": " + v.Detail + " [" + v.Rule + "]"
+}
+
+// RuleDoc describes a rule that [Check] applies.
+type RuleDoc struct {
+	// Rule is the name by which violations refer to it.
+	Rule string `json:"rule"`
+	// Doc is the rule in one sentence.
+	Doc string `json:"doc"`
+}
+
+// Rules returns every rule, in the order in which Check applies them to a row.
+// The caller owns the slice.
+func Rules() []RuleDoc {
+	docs := make([]RuleDoc, len(rules))
+	for i, r := range rules {
+		docs[i] = RuleDoc{r.name, r.doc}
+	}
+	return docs
+}
+
+// Check tells where t breaks the rules of a canonical session, in the order of
+// its rows: the session, then each message followed by its parts. A sound
+// session gives nil.
+//
+// It is made apart from everything that builds sessions, so that it may judge
+// them. It does not change t, never panics, and needs time and memory in
+// proportion to t. A nil t is judged as an empty transcript.
+//
+// Rows that cannot be read break one rule, not many: what depends on a column
+// that holds no JSON is not judged.
+func Check(t *Transcript) []Violation {
+	if t == nil {
+		t = new(Transcript)
+	}
+	c := newChecker(t)
+	for i := range rules {
+		if f := rules[i].session; f != nil {
+			c.rule = rules[i].name
+			f(c)
+		}
+	}
+	for i := range c.messages {
+		m := &c.messages[i]
+		for k := range rules {
+			if f := rules[k].message; f != nil {
+				c.rule = rules[k].name
+				f(c, m)
+			}
+		}
+		for j := range m.row.Parts {
+			p := checkedPart{Part: &m.row.Parts[j], message: m, place: j}
+			p.data, _ = object(p.DataJSON)
+			for k := range rules {
+				if f := rules[k].part; f != nil {
+					c.rule = rules[k].name
+					f(c, &p)
+				}
+			}
+		}
+	}
+	return c.violations
+}
+
+// rule looks at the rows of the kinds for which it has a function.
+type rule struct {
+	name, doc string
+	session   func(*checker)
+	message   func(*checker, *checkedMessage)
+	part      func(*checker, *checkedPart)
+}
+
+// rules is the one list of what holds in a session.
+var rules = []rule{
+	{name: "ids", doc: "Every session, message and part has an id.",
+		session: sessionID, message: messageID, part: partID},
+	{name: "unique-ids", doc: "No two messages share an id, and no two parts do.",
+		message: messageIDUnique, part: partIDUnique},
+	{name: "owner", doc: "A message names its session, a part its message and its session.",
+		message: messageOwner, part: partOwner},
+	{name: "parent", doc: "A session has a parent_message_id only with a parent_id, and is not its own parent.",
+		session: sessionParent},
+	{name: "utf8", doc: "Every text column is valid UTF-8.",
+		session: sessionUTF8, message: messageUTF8, part: partUTF8},
+	{name: "times", doc: "No row was updated before it was created.",
+		session: sessionTimes, message: messageTimes, part: partTimes},
+	{name: "json", doc: "permissions_json is a JSON array; metadata_json, data_json and a model_json that is not null are JSON objects.",
+		session: sessionJSON, message: messageJSON, part: partJSON},
+	{name: "permissions", doc: "A permission rule has a permission, a pattern and an action; the action is allow, deny or ask, a source is manifest, session or project.",
+		session: sessionPermissions},
+	{name: "usage", doc: "Token counts are whole numbers and not negative.",
+		session: sessionUsage, message: messageUsage},
+	{name: "total", doc: "total_tokens is the sum of the five buckets.",
+		session: sessionTotal},
+	{name: "rollup", doc: "The session's buckets are the sums over its visible assistant messages since the latest compaction's tail.",
+		session: sessionRollup},
+	{name: "cost", doc: "cost_usd is a number and not negative.",
+		session: sessionCost},
+	{name: "role", doc: "A message's role is user, assistant or system.",
+		message: messageRole},
+	{name: "message-order", doc: "Messages stand in order of (created_at, id).",
+		message: messageOrder},
+	{name: "metadata", doc: "What a message's metadata_json says of model, agent, system prompt and trace has the kind that the key wants.",
+		message: messageMetadata},
+	{name: "part-index", doc: "The index of a part is not negative, and no other part of the message has it.",
+		message: messageIndexes},
+	{name: "part-order", doc: "Parts stand in order of index.",
+		part: partOrder},
+	{name: "part-gap", doc: "The indexes of a message's parts count from 0 without a gap, unless the message is marked incomplete.",
+		message: messageGaps},
+	{name: "type", doc: "A part is text, reasoning, tool-<name>, dynamic-tool, file, source-url, source-document, step-start or data-<name>.",
+		part: partType},
+	{name: "type-column", doc: "A part's type column repeats data_json's type.",
+		part: partTypeColumn},
+	{name: "text", doc: "A text or reasoning part has a string text, and a state only of streaming or done.",
+		part: partText},
+	{name: "file", doc: "A file part has a mediaType and a url.",
+		part: partFile},
+	{name: "source", doc: "A source-url part has a sourceId and a url; a source-document part a sourceId, a mediaType and a title.",
+		part: partSource},
+	{name: "data", doc: "A data part has data.",
+		part: partData},
+	{name: "compaction", doc: "A data-compaction part stands in an assistant message and wraps summary, tail_start_id, auto and summary_tokens in data.",
+		part: partCompaction},
+	{name: "tool", doc: "A tool part has a toolCallId, and a dynamic one a toolName.",
+		part: partTool},
+	{name: "tool-columns", doc: "tool_call_id and tool_state of a tool part repeat data_json's toolCallId and state; other parts have no tool_state.",
+		part: partToolColumns},
+	{name: "tool-state", doc: "A tool part has a known state, what that state needs (input, output, errorText, approval) and nothing that it excludes.",
+		part: partToolState},
+}
+
+// checker is one run of Check: the rows with their JSON parsed once, and what
+// has been found.
+type checker struct {
+	t        *Transcript
+	messages []checkedMessage
+	// rule is the name of the rule being applied.
+	rule       string
+	violations []Violation
+
+	messageIDs, partIDs map[string]struct{} // those passed so far
+}
+
+type checkedMessage struct {
+	row   *MessageAndParts
+	place int
+	meta  map[string]json.RawMessage // nil when metadata_json is no object
+	usage Usage                      // what is readable of meta's usage
+}
+
+type checkedPart struct {
+	*Part
+	message *checkedMessage
+	place   int
+	data    map[string]json.RawMessage // nil when data_json is no object
+}
+
+func newChecker(t *Transcript) *checker {
+	c := &checker{
+		t:          t,
+		messages:   make([]checkedMessage, len(t.Messages)),
+		messageIDs: make(map[string]struct{}, len(t.Messages)),
+		partIDs:    make(map[string]struct{}),
+	}
+	for i := range t.Messages {
+		m := &c.messages[i]
+		m.row, m.place = &t.Messages[i], i
+		m.meta, _ = object(m.row.Message.MetadataJSON)
+		usage, _ := object(string(m.meta["usage"]))
+		for _, b := range m.usage.buckets() {
+			if n, ok := count(usage[b.key]); ok {
+				*b.n = n
+			}
+		}
+	}
+	return c
+}
+
+type bucket struct {
+	key string
+	n   *int64
+}
+
+func (u *Usage) buckets() [5]bucket {
+	return [5]bucket{
+		{"input", &u.Input}, {"output", &u.Output}, {"reasoning", &u.Reasoning},
+		{"cache_read", &u.CacheRead}, {"cache_write", &u.CacheWrite},
+	}
+}
+
+func (c *checker) report(where, format string, args ...any) {
+	c.violations = append(c.violations, Violation{c.rule, where, fmt.Sprintf(format, args...)})
+}
+
+func (c *checker) where() string {
+	if c.t.Session.ID == "" {
+		return "session"
+	}
+	return "session " + c.t.Session.ID
+}
+
+func (m *checkedMessage) where() string {
+	if m.row.Message.ID == "" {
+		return fmt.Sprintf("messages[%d]", m.place)
+	}
+	return "message " + m.row.Message.ID
+}
+
+func (p *checkedPart) where() string {
+	if p.ID == "" {
+		return fmt.Sprintf("messages[%d].parts[%d]", p.message.place, p.place)
+	}
+	return "part " + p.ID
+}
+
+// object parses text that is a JSON object.
+func object(text string) (map[string]json.RawMessage, bool) {
+	var o map[string]json.RawMessage
+	err := json.Unmarshal([]byte(text), &o)
+	return o, err == nil && o != nil
+}
+
+// array parses text that is a JSON array.
+func array(text string) ([]json.RawMessage, bool) {
+	var a []json.RawMessage
+	err := json.Unmarshal([]byte(text), &a)
+	return a, err == nil && a != nil
+}
+
+// str reads a JSON string; an absent value is none.
+func str(raw json.RawMessage) (string, bool) {
+	if len(raw) == 0 || raw[0] != '"' {
+		return "", false
+	}
+	var s string
+	err := json.Unmarshal(raw, &s)
+	return s, err == nil
+}
+
+// count reads a JSON number that is a whole number and not negative.
+func count(raw json.RawMessage) (int64, bool) {
+	n, err := strconv.ParseInt(string(raw), 10, 64)
+	return n, err == nil && n >= 0
+}
+
+func isNull(raw json.RawMessage) bool { return string(raw) == "null" }
+func isBool(raw json.RawMessage) bool { return string(raw) == "true" || string(raw) == "false" }
+
+// contextUsage sums the usage of the messages that count towards the model's
+// context: visible ones of the assistant, from where the latest visible
+// compaction says that the tail starts. A compaction that names no message, or
+// one that is not there, starts with its own. A place is (created_at, id), so
+// the result does not depend on the order of the slice.
+func (c *checker) contextUsage() Usage {
+	var start *Message
+	var tail string
+	for i := range c.messages {
+		m := &c.messages[i].row.Message
+		if m.HiddenAt != nil || start != nil && m.Compare(start) < 0 {
+			continue
+		}
+		if id, ok := compactionTail(c.messages[i].row.Parts); ok {
+			start, tail = m, id
+		}
+	}
+	for i := range c.messages {
+		if m := &c.messages[i].row.Message; tail != "" && m.ID == tail {
+			start = m
+			break
+		}
+	}
+	var sum Usage
+	for i := range c.messages {
+		m := &c.messages[i].row.Message
+		if m.Role == RoleAssistant && m.HiddenAt == nil && (start == nil || m.Compare(start) >= 0) {
+			sum = sum.Add(c.messages[i].usage)
+		}
+	}
+	return sum
+}
+
+// compactionTail returns the tail_start_id, or "", of the last compaction among
+// the parts. It reads the wrapped form {type, data:{…}} and the flat one.
+func compactionTail(parts []Part) (tail string, ok bool) {
+	index := int64(math.MinInt64)
+	for i := range parts {
+		if parts[i].Type != typeCompaction || parts[i].Index < index {
+			continue
+		}
+		data, isObject := object(parts[i].DataJSON)
+		if !isObject {
+			continue
+		}
+		if inner, wrapped := object(string(data["data"])); wrapped {
+			data = inner
+		}
+		index, ok = parts[i].Index, true
+		tail, _ = str(data["tail_start_id"])
+	}
+	return tail, ok
+}

@@ -1,0 +1,315 @@
+// Package csvfile writes sessions as a table for spreadsheets, data frames and
+// histograms of tokens and cost: one row per part. It is an export only. Texts,
+// tool inputs and tool outputs are left out; their size is there.
+//
+// What is counted per message (tokens, cost, duration) stands on the row of the
+// message's first part and nowhere else, so the sum of a column is the sum over
+// messages. A cell is empty when the source did not say, which is not zero.
+// Hidden messages are in the table: filter on the column hidden to leave them
+// out.
+package csvfile
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+)
+
+// Column is a column of the table.
+type Column struct {
+	// Name is the header.
+	Name string
+	// Doc says what the column holds, in one sentence.
+	Doc string
+
+	value func(*row) string
+	// text is set for columns whose cells came from outside and may hold
+	// anything; see [Encoder].
+	text bool
+}
+
+// Columns returns the columns from left to right. The caller owns the slice.
+func Columns() []Column { return append([]Column(nil), columns...) }
+
+var columns = []Column{
+	{"session_id", "The session's id.", func(r *row) string { return r.t.Session.ID }, true},
+	{"title", "The session's title.", func(r *row) string { return r.t.Session.Title }, true},
+	{"agent", "The agent that the session was started with.", func(r *row) string { return r.t.Session.Agent }, true},
+	{"message_id", "The message's id.", func(r *row) string { return r.m.ID }, true},
+	{"role", "user, assistant or system.", func(r *row) string { return r.m.Role }, true},
+	{"turn", "The number of user messages up to this row, less one; empty before the first.", func(r *row) string { return r.turn }, false},
+	{"message_created_at", "When the message began, in Unix milliseconds.", func(r *row) string { return integer(r.m.CreatedAt) }, false},
+	{"hidden", "true when a rewind hid the message, else false.", func(r *row) string { return strconv.FormatBool(r.m.HiddenAt != nil) }, false},
+	{"provider_id", "The provider of the message's model.", func(r *row) string { return r.meta.Model.ProviderID }, true},
+	{"model_id", "The message's model.", func(r *row) string { return r.meta.Model.ModelID }, true},
+	{"part_id", "The part's id; it and all further part columns are empty for a message without parts.", func(r *row) string { return r.p.ID }, true},
+	{"index", "The part's place in its message.", func(r *row) string { return r.ofPart(r.p.Index) }, false},
+	{"type", "The part's type.", func(r *row) string { return r.p.Type }, true},
+	{"tool_name", "The tool called.", func(r *row) string { return r.toolName() }, true},
+	{"tool_call_id", "The id of the tool call.", func(r *row) string { return optional(r.p.ToolCallID) }, true},
+	{"tool_state", "How far the tool call got.", func(r *row) string { return optional(r.p.ToolState) }, true},
+	{"chars", "The size in bytes of the part's text; for a tool, of its input and its output or error as JSON; for data, of the data as JSON; for a file, of its url.", func(r *row) string { return r.chars() }, false},
+	{"part_created_at", "When the part began, in Unix milliseconds.", func(r *row) string { return r.ofPart(r.p.CreatedAt) }, false},
+	{"part_updated_at", "When the part last changed, in Unix milliseconds.", func(r *row) string { return r.ofPart(r.p.UpdatedAt) }, false},
+	{"input", "Uncached input tokens of the assistant message.", func(r *row) string { return count(r.usage().Input) }, false},
+	{"output", "Output tokens that are not reasoning.", func(r *row) string { return count(r.usage().Output) }, false},
+	{"reasoning", "Reasoning tokens.", func(r *row) string { return count(r.usage().Reasoning) }, false},
+	{"cache_read", "Input tokens read from a cache.", func(r *row) string { return count(r.usage().CacheRead) }, false},
+	{"cache_write", "Input tokens written to a cache.", func(r *row) string { return count(r.usage().CacheWrite) }, false},
+	{"total", "The sum of the five.", func(r *row) string { return r.usage().total() }, false},
+	{"cost_usd", "What the source said the message cost, in US dollars.", func(r *row) string { return r.cost() }, false},
+	{"stop_reason", "Why the model stopped, in its own word.", func(r *row) string { return r.trace().StopReason }, true},
+	{"duration_ms", "How long the turn took, in milliseconds.", func(r *row) string { return count(r.trace().DurationMS) }, false},
+}
+
+// Encode writes one session with a header.
+func Encode(w io.Writer, t *session.Transcript) error {
+	return NewEncoder(w).Encode(t)
+}
+
+// Encoder writes sessions one after the other under one header. It is not safe
+// for concurrent use.
+//
+// A spreadsheet runs a cell that begins with =, +, -, @, a tab or a carriage
+// return as a formula, and titles, ids and tool names may have been chosen by
+// whoever wrote to the agent. Such a cell of text gets an apostrophe in front,
+// as OWASP advises; numbers are never touched. A reader that wants the exact
+// text takes JSON lines. Bytes that are not UTF-8 become U+FFFD.
+type Encoder struct {
+	w      *csv.Writer
+	header bool
+	record []string
+}
+
+// NewEncoder returns an Encoder that writes to w. The header is written with
+// the first session.
+func NewEncoder(w io.Writer) *Encoder {
+	return &Encoder{w: csv.NewWriter(w), record: make([]string, len(columns))}
+}
+
+// Encode writes the rows of one session, in canonical order, and flushes them.
+// It does not change t. A column that cannot be read (no JSON, another kind)
+// gives empty cells, not an error: [session.Check] tells of it.
+func (e *Encoder) Encode(t *session.Transcript) error {
+	if err := e.encode(t.Sorted()); err != nil {
+		return fmt.Errorf("write session %s: %w", t.Session.ID, err)
+	}
+	return nil
+}
+
+func (e *Encoder) encode(t *session.Transcript) error {
+	if !e.header {
+		e.header = true
+		for i, c := range columns {
+			e.record[i] = c.Name
+		}
+		if err := e.w.Write(e.record); err != nil {
+			return err
+		}
+	}
+	users := 0
+	for i := range t.Messages {
+		m := &t.Messages[i]
+		if m.Message.Role == session.RoleUser {
+			users++
+		}
+		r := row{t: t, m: &m.Message, p: new(session.Part), first: true, meta: readMetadata(m.Message.MetadataJSON)}
+		if users > 0 {
+			r.turn = strconv.Itoa(users - 1)
+		}
+		if len(m.Parts) == 0 {
+			if err := e.write(&r); err != nil {
+				return err
+			}
+		}
+		for j := range m.Parts {
+			r.p, r.hasPart, r.first = &m.Parts[j], true, j == 0
+			r.data = readData(r.p.DataJSON)
+			if err := e.write(&r); err != nil {
+				return err
+			}
+		}
+	}
+	e.w.Flush()
+	return e.w.Error()
+}
+
+func (e *Encoder) write(r *row) error {
+	for i := range columns {
+		v := columns[i].value(r)
+		if columns[i].text {
+			v = guard(strings.ToValidUTF8(v, "\uFFFD"))
+		}
+		e.record[i] = v
+	}
+	return e.w.Write(e.record)
+}
+
+// guard keeps a spreadsheet from running the text as a formula.
+func guard(text string) string {
+	if text != "" && strings.IndexByte("=+-@\t\r", text[0]) >= 0 {
+		return "'" + text
+	}
+	return text
+}
+
+// row is what the columns of one line of the table are taken from.
+type row struct {
+	t       *session.Transcript
+	m       *session.Message
+	p       *session.Part // zero for a message without parts
+	hasPart bool
+	first   bool // the message's first row
+	turn    string
+	meta    metadata
+	data    *partData // nil without a part, or when data_json is no object
+}
+
+// metadata is what the table shows of metadata_json. Each field is read on its
+// own, so that one of the wrong kind does not take the others with it.
+type metadata struct {
+	Model session.Model
+	Usage usage
+	Trace session.MessageTrace
+}
+
+type usage struct {
+	Input, Output, Reasoning *int64
+	CacheRead                *int64 `json:"cache_read"`
+	CacheWrite               *int64 `json:"cache_write"`
+}
+
+// total is the sum of the buckets that are there, empty when none is.
+func (u usage) total() string {
+	var sum int64
+	any := false
+	for _, n := range []*int64{u.Input, u.Output, u.Reasoning, u.CacheRead, u.CacheWrite} {
+		if n != nil {
+			sum, any = sum+*n, true
+		}
+	}
+	if !any {
+		return ""
+	}
+	return integer(sum)
+}
+
+func readMetadata(text string) metadata {
+	var keys struct {
+		Model, Usage json.RawMessage
+		Trace        json.RawMessage `json:"agenttrace"`
+	}
+	var m metadata
+	if json.Unmarshal([]byte(text), &keys) != nil {
+		return m
+	}
+	if json.Unmarshal(keys.Model, &m.Model) != nil {
+		m.Model = session.Model{}
+	}
+	if json.Unmarshal(keys.Usage, &m.Usage) != nil {
+		m.Usage = usage{}
+	}
+	if json.Unmarshal(keys.Trace, &m.Trace) != nil {
+		m.Trace = session.MessageTrace{}
+	}
+	return m
+}
+
+// partData is what the table shows of data_json.
+type partData struct {
+	Text, URL, ToolName, ErrorText *string
+	Input, Output, Data            json.RawMessage
+}
+
+func readData(text string) *partData {
+	var d *partData
+	if json.Unmarshal([]byte(text), &d) != nil {
+		return nil
+	}
+	return d
+}
+
+// usage and trace are those of the message, on its first row if it is the
+// assistant's.
+func (r *row) usage() usage {
+	if r.first && r.m.Role == session.RoleAssistant {
+		return r.meta.Usage
+	}
+	return usage{}
+}
+
+func (r *row) trace() session.MessageTrace {
+	if r.first && r.m.Role == session.RoleAssistant {
+		return r.meta.Trace
+	}
+	return session.MessageTrace{}
+}
+
+func (r *row) cost() string {
+	if c := r.trace().CostUSD; c != nil {
+		return strconv.FormatFloat(*c, 'f', -1, 64)
+	}
+	return ""
+}
+
+func (r *row) ofPart(n int64) string {
+	if !r.hasPart {
+		return ""
+	}
+	return integer(n)
+}
+
+func (r *row) isTool() bool {
+	return r.p.Type == "dynamic-tool" || strings.HasPrefix(r.p.Type, "tool-")
+}
+
+func (r *row) toolName() string {
+	if r.p.Type == "dynamic-tool" && r.data != nil {
+		return optional(r.data.ToolName)
+	}
+	name, _ := strings.CutPrefix(r.p.Type, "tool-")
+	if name == r.p.Type {
+		return ""
+	}
+	return name
+}
+
+func (r *row) chars() string {
+	if r.data == nil {
+		return ""
+	}
+	d := r.data
+	n := 0
+	switch {
+	case r.isTool():
+		n = len(d.Input) + len(d.Output) + len(optional(d.ErrorText))
+	case strings.HasPrefix(r.p.Type, "data-"):
+		n = len(d.Data)
+	case r.p.Type == "file":
+		n = len(optional(d.URL))
+	default:
+		n = len(optional(d.Text))
+	}
+	return strconv.Itoa(n)
+}
+
+func optional(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+func integer(n int64) string { return strconv.FormatInt(n, 10) }
+
+func count(n *int64) string {
+	if n == nil {
+		return ""
+	}
+	return integer(*n)
+}

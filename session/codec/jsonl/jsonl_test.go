@@ -1,0 +1,387 @@
+package jsonl_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec/jsonl"
+	"github.com/google/go-cmp/cmp"
+)
+
+const referenceFile = "../../testdata/reference.jsonl"
+
+func readReference(tb testing.TB) []byte {
+	tb.Helper()
+	data, err := os.ReadFile(referenceFile)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return data
+}
+
+// collect decodes until the end or the first error.
+func collect(r io.Reader) (all []*session.Transcript, err error) {
+	for t, err := range jsonl.Decode(r) {
+		if err != nil {
+			return all, err
+		}
+		all = append(all, t)
+	}
+	return all, nil
+}
+
+func encodeAll(tb testing.TB, all []*session.Transcript) []byte {
+	tb.Helper()
+	var b bytes.Buffer
+	for _, t := range all {
+		if err := jsonl.Encode(&b, t); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return b.Bytes()
+}
+
+// The file was made from the reference program's database by other means than
+// this package, so equal bytes say more than that the two halves agree.
+func TestRoundTripReference(t *testing.T) {
+	want := readReference(t)
+	all, err := collect(bytes.NewReader(want))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) != 3 {
+		t.Fatalf("%d sessions, want 3", len(all))
+	}
+	if diff := cmp.Diff(string(want), string(encodeAll(t, all))); diff != "" {
+		t.Errorf("bytes changed (-want +got):\n%s", diff)
+	}
+	if again, err := collect(iotest.OneByteReader(bytes.NewReader(want))); err != nil {
+		t.Error(err)
+	} else if diff := cmp.Diff(all, again); diff != "" {
+		t.Errorf("read byte by byte, rows differ:\n%s", diff)
+	}
+}
+
+const (
+	sessionLine = `{"type":"session","data":{"id":"s"}}`
+	messageLine = `{"type":"message","data":{"id":"m","session_id":"s","created_at":1}}`
+	partLine    = `{"type":"part","data":{"id":"p","message_id":"m","session_id":"s","index":0,"type":"text","data_json":"{}"}}`
+)
+
+func TestDecodeTolerates(t *testing.T) {
+	want, err := collect(strings.NewReader(sessionLine + "\n" + messageLine + "\n" + partLine + "\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := want[0].Messages[0].Parts[0].DataJSON; got != "{}" {
+		t.Fatalf("data_json %q", got)
+	}
+	for name, in := range map[string]string{
+		"no newline at the end": sessionLine + "\n" + messageLine + "\n" + partLine,
+		"CRLF and empty lines":  "\r\n" + sessionLine + "\r\n\r\n \t\r\n" + messageLine + "\r\n" + partLine + "\r\n",
+		"byte order mark":       "\uFEFF" + sessionLine + "\n" + messageLine + "\n" + partLine,
+		"space and unknown keys": `{ "v": 2, "data": {"id":"s","later":[{}]}, "type": "session"}` + "\n" +
+			strings.Replace(messageLine, ":{", ": {", 1) + "\n" + strings.Replace(partLine, "{}", "{}", 1) + " \n",
+		"data with a key after it": sessionLine + "\n" + messageLine + "\n" + strings.TrimSuffix(partLine, "}") + `,"type":"part"}`,
+	} {
+		got, err := collect(strings.NewReader(in))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		} else if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	if got, err := collect(strings.NewReader("")); err != nil || got != nil {
+		t.Errorf("empty input gives %v, %v", got, err)
+	}
+}
+
+func TestDecodeSorts(t *testing.T) {
+	in := strings.Join([]string{
+		sessionLine,
+		`{"type":"message","data":{"id":"b","session_id":"s","created_at":2}}`,
+		`{"type":"message","data":{"id":"a","session_id":"s","created_at":1}}`,
+		`{"type":"part","data":{"id":"p1","message_id":"b","session_id":"s","index":1}}`,
+		`{"type":"part","data":{"id":"p2","message_id":"a","session_id":"s","index":0}}`,
+		`{"type":"part","data":{"id":"p0","message_id":"b","session_id":"s","index":0}}`,
+	}, "\n")
+	all, err := collect(strings.NewReader(in))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for _, m := range all[0].Messages {
+		ids = append(ids, m.Message.ID)
+		for _, p := range m.Parts {
+			ids = append(ids, p.ID)
+		}
+	}
+	if diff := cmp.Diff([]string{"a", "p2", "b", "p0", "p1"}, ids); diff != "" {
+		t.Errorf("order (-want +got):\n%s", diff)
+	}
+}
+
+func TestDecodeErrors(t *testing.T) {
+	above := sessionLine + "\n" + messageLine + "\n"
+	for _, tt := range []struct {
+		name, in, want string
+		whole          int // sessions before the error
+	}{
+		{"part of nothing", sessionLine + "\n" + messageLine + "\n" + strings.Replace(partLine, `"m"`, `"y"`, 1),
+			"line 3: part p belongs to message y, which is not above it", 0},
+		{"part of an earlier session", above + `{"type":"session","data":{"id":"s2"}}` + "\n" + partLine,
+			"line 4: part p belongs to message m, which is not above it", 1},
+		{"message of nothing", messageLine, "line 1: message m belongs to session s, which is not above it", 0},
+		{"message of another session", sessionLine + "\n\n" + strings.Replace(messageLine, `"s"`, `"r"`, 1),
+			"line 3: message m belongs to session r, which is not above it", 0},
+		{"message twice", above + messageLine, "line 3: message m is there twice", 0},
+		{"no id", `{"type":"session","data":{}}`, "line 1: decode session: id is missing", 0},
+		{"null row", `{"type":"session","data":null}`, "line 1: decode session: id is missing", 0},
+		{"wrong kind", above + strings.Replace(partLine, `"index":0`, `"index":"0"`, 1), "line 3: decode part: index is a string, want an integer", 0},
+		{"unknown type", `{"type":"trace","data":{}}`, `line 1: type "trace" is not session, message or part`, 0},
+		{"no type", `{"data":{}}`, `line 1: "type" is missing`, 0},
+		{"no data", `{"type":"part"}`, `line 1: "data" is missing`, 0},
+		{"prefix only", `{"type":"part","data":`, "line 1: not JSON: unexpected end of JSON input", 0},
+		{"an array", `[]`, `line 1: not an object with a "type" and "data"`, 0},
+		{"cut short", above + partLine[:40], "line 3: not JSON: unexpected end of JSON input", 0},
+		{"not text", "\x00\x01", `line 1: not JSON: invalid character '\x00' looking for beginning of value`, 0},
+		{"two values", sessionLine + sessionLine, `line 1: not JSON: invalid character '{' after top-level value`, 0},
+	} {
+		all, err := collect(strings.NewReader(tt.in))
+		if err == nil || err.Error() != tt.want {
+			t.Errorf("%s: error %v, want %s", tt.name, err, tt.want)
+		}
+		if len(all) != tt.whole {
+			t.Errorf("%s: %d sessions before the error, want %d", tt.name, len(all), tt.whole)
+		}
+	}
+}
+
+func TestDecodeReadError(t *testing.T) {
+	broken := errors.New("broken pipe")
+	all, err := collect(io.MultiReader(strings.NewReader(sessionLine+"\n"+sessionLine+"\n"), iotest.ErrReader(broken)))
+	if !errors.Is(err, broken) || !strings.HasPrefix(err.Error(), "line 3: ") {
+		t.Errorf("error %v, want line 3: %v", err, broken)
+	}
+	if len(all) != 1 {
+		t.Errorf("%d sessions, want only the one that had ended", len(all))
+	}
+}
+
+func TestDecodeStopsWhenTold(t *testing.T) {
+	n := 0
+	for range jsonl.Decode(bytes.NewReader(readReference(t))) {
+		n++
+		break
+	}
+	if n != 1 {
+		t.Errorf("yielded %d times", n)
+	}
+}
+
+func TestLongLines(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs 500 MB")
+	}
+	tr := &session.Transcript{Session: session.Session{ID: "s", PermissionsJSON: "[]", MetadataJSON: "{}"}}
+	tr.Messages = []session.MessageAndParts{{
+		Message: session.Message{ID: "m", SessionID: "s", MetadataJSON: "{}"},
+		Parts: []session.Part{{ID: "p", MessageID: "m", SessionID: "s", Type: "text",
+			DataJSON: `{"type":"text","text":"` + strings.Repeat(`a\n`, (64<<20)/3) + `"}`}},
+	}}
+	var b bytes.Buffer
+	if err := jsonl.Encode(&b, tr); err != nil {
+		t.Fatal(err)
+	}
+	all, err := collect(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all[0].Messages[0].Parts[0].DataJSON != tr.Messages[0].Parts[0].DataJSON {
+		t.Error("a row of 64 MiB changed")
+	}
+	if _, err := collect(io.LimitReader(endless{}, jsonl.MaxLine+1<<20)); err == nil || err.Error() != "line 1: longer than 256 MiB" {
+		t.Errorf("a line that does not end: error %v", err)
+	}
+}
+
+// endless reads as spaces.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = ' '
+	}
+	return len(p), nil
+}
+
+func TestEncodeSortsACopy(t *testing.T) {
+	all, err := collect(bytes.NewReader(readReference(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr := all[0]
+	want := encodeAll(t, all[:1])
+	slices.Reverse(tr.Messages)
+	slices.Reverse(tr.Messages[4].Parts)
+	before := fmt.Sprintf("%+v", tr)
+	if diff := cmp.Diff(string(want), string(encodeAll(t, all[:1]))); diff != "" {
+		t.Errorf("encoding of the same rows in another order (-want +got):\n%s", diff)
+	}
+	if after := fmt.Sprintf("%+v", tr); after != before {
+		t.Error("Encode changed the transcript")
+	}
+}
+
+func TestEncodeRefuses(t *testing.T) {
+	tr := &session.Transcript{Session: session.Session{ID: "s"}}
+	tr.Messages = []session.MessageAndParts{{Message: session.Message{ID: "m", SessionID: "s"},
+		Parts: []session.Part{{ID: "p", MessageID: "n", SessionID: "s"}}}}
+	var b bytes.Buffer
+	err := jsonl.Encode(&b, tr)
+	if want := `encode session s: messages[0].parts[0]: part p belongs to message "n" and stands under m`; err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+	if b.Len() > 0 {
+		t.Errorf("wrote %q", &b)
+	}
+}
+
+func TestEncodeWriteError(t *testing.T) {
+	all, _ := collect(bytes.NewReader(readReference(t)))
+	r, w := io.Pipe()
+	broken := errors.New("no space")
+	r.CloseWithError(broken)
+	if err := jsonl.Encode(w, all[0]); !errors.Is(err, broken) || !strings.HasPrefix(err.Error(), "write session ses_") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// FuzzDecode: what is accepted re-encodes to canonical lines, and canonical
+// lines re-encode to themselves.
+func FuzzDecode(f *testing.F) {
+	f.Add(readReference(f))
+	f.Add([]byte(sessionLine + "\n" + messageLine + "\n" + partLine))
+	f.Add([]byte(`{"data":{"id":"s\u0000\ud800","cost_usd":1e-9},"type":"session"}` + "\n" + sessionLine))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		all, err := collect(bytes.NewReader(in))
+		if err != nil {
+			return
+		}
+		canonical := encodeAll(t, all)
+		again, err := collect(bytes.NewReader(canonical))
+		if err != nil {
+			t.Fatalf("cannot read what was written: %v\n%s", err, canonical)
+		}
+		if got := encodeAll(t, again); !bytes.Equal(got, canonical) {
+			t.Fatalf("canonical lines changed:\n%s\n%s", canonical, got)
+		}
+		for _, tr := range again {
+			session.Check(tr)
+		}
+	})
+}
+
+// agentSession is a session as agents make them: ten turns of one user message
+// with a text of 500 B and one assistant message with 1 KB of reasoning, four
+// tool calls of 3 KB and 1 KB of text.
+func agentSession() *session.Transcript {
+	words := strings.Repeat("The build fails because the \"store\" package is not there yet.\n", 60)
+	files := strings.Repeat("src/main.go:12:\tfmt.Println(\"hello, <world>\")\n", 60)
+	text := func(kind string, n int) string {
+		b, _ := json.Marshal(map[string]any{"type": kind, "text": words[:n]})
+		return string(b)
+	}
+	tool, _ := json.Marshal(map[string]any{"type": "tool-grep", "toolCallId": "call_0123456789", "state": "output-available",
+		"input": map[string]any{"pattern": "Println", "path": "src"}, "output": map[string]any{"stdout": files[:2700], "exit_code": 0}})
+	t := &session.Transcript{Session: session.Session{ID: "ses_1fa2bdc08000YO9dOSXjsMd9kP", Title: "Fix the build", Agent: "build",
+		PermissionsJSON: "[]", MetadataJSON: "{}", CreatedAt: 1795198540808, UpdatedAt: 1795198549999, CostUSD: 0.0123}}
+	id := func(prefix string, n int) string { return fmt.Sprintf("%s_1fa2bdc%05xYO9dOSXjsMd9kP", prefix, n) }
+	n := 0
+	add := func(role, meta string, parts ...string) {
+		n++
+		at := t.Session.CreatedAt + int64(n)
+		m := session.MessageAndParts{Message: session.Message{ID: id("msg", n), SessionID: t.Session.ID, Role: role, MetadataJSON: meta, CreatedAt: at, UpdatedAt: at}}
+		for i, data := range parts {
+			n++
+			p := session.Part{ID: id("prt", n), MessageID: m.Message.ID, SessionID: t.Session.ID, Index: int64(i), DataJSON: data, CreatedAt: at, UpdatedAt: at}
+			p.Type = strings.Split(data, `"type":"`)[1]
+			p.Type = p.Type[:strings.IndexByte(p.Type, '"')]
+			if p.Type == "tool-grep" {
+				p.ToolCallID, p.ToolState = new("call_0123456789"), new("output-available")
+			}
+			m.Parts = append(m.Parts, p)
+		}
+		t.Messages = append(t.Messages, m)
+	}
+	for range 10 {
+		add("user", "{}", text("text", 480))
+		add("assistant", `{"model":{"provider_id":"anthropic","model_id":"claude"},"usage":{"input":1200,"output":300,"reasoning":100,"cache_read":9000,"cache_write":700}}`,
+			text("reasoning", 1000), string(tool), string(tool), string(tool), string(tool), text("text", 1000))
+	}
+	return t
+}
+
+func BenchmarkEncode(b *testing.B) {
+	t := agentSession()
+	var buf bytes.Buffer
+	if err := jsonl.Encode(&buf, t); err != nil {
+		b.Fatal(err)
+	}
+	size := int64(buf.Len())
+	b.Run("jsonl", func(b *testing.B) {
+		b.SetBytes(size)
+		b.ReportAllocs()
+		for b.Loop() {
+			if err := jsonl.Encode(io.Discard, t); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	// The floor is the standard library on the same rows in the same lines.
+	b.Run("encoding_json", func(b *testing.B) {
+		b.SetBytes(size)
+		b.ReportAllocs()
+		type line struct {
+			Type string `json:"type"`
+			Data any    `json:"data"`
+		}
+		for b.Loop() {
+			enc := json.NewEncoder(io.Discard)
+			enc.SetEscapeHTML(false)
+			err := enc.Encode(line{"session", &t.Session})
+			for i := range t.Messages {
+				err = errors.Join(err, enc.Encode(line{"message", &t.Messages[i].Message}))
+				for j := range t.Messages[i].Parts {
+					err = errors.Join(err, enc.Encode(line{"part", &t.Messages[i].Parts[j]}))
+				}
+			}
+			if err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+func BenchmarkDecode(b *testing.B) {
+	var buf bytes.Buffer
+	if err := jsonl.Encode(&buf, agentSession()); err != nil {
+		b.Fatal(err)
+	}
+	b.SetBytes(int64(buf.Len()))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := collect(bytes.NewReader(buf.Bytes())); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

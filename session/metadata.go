@@ -1,0 +1,59 @@
+package session
+
+import "encoding/json"
+
+// UsageOf reads the usage and the stated cost from a message's metadata_json.
+// What is absent, or is not of the right type, counts as zero.
+func UsageOf(metadataJSON string) (Usage, float64) {
+	if metadataJSON == "" || metadataJSON == "{}" {
+		return Usage{}, 0
+	}
+	var m struct {
+		Usage Usage `json:"usage"`
+		Trace struct {
+			CostUSD float64 `json:"cost_usd"`
+		} `json:"agenttrace"`
+	}
+	if json.Unmarshal([]byte(metadataJSON), &m) != nil {
+		return Usage{}, 0
+	}
+	return m.Usage, m.Trace.CostUSD
+}
+
+// CompactionData is what a data-compaction part says.
+type CompactionData struct {
+	Summary string `json:"summary"`
+	// TailStartID is the first message still in context word for word; nil when
+	// none is.
+	TailStartID   *string `json:"tail_start_id"`
+	Auto          bool    `json:"auto"`
+	SummaryTokens int64   `json:"summary_tokens"`
+}
+
+// TypeCompaction is the type of the part that marks a compaction.
+const TypeCompaction = "data-compaction"
+
+// ParseCompaction reads a data-compaction part. Both shapes are read: the AI
+// SDK's {type, data:{…}}, and the flat one that the guide prints.
+func ParseCompaction(dataJSON string) (CompactionData, error) {
+	var wrapped struct {
+		Data *CompactionData `json:"data"`
+		CompactionData
+	}
+	if err := json.Unmarshal([]byte(dataJSON), &wrapped); err != nil {
+		return CompactionData{}, err
+	}
+	if wrapped.Data != nil {
+		return *wrapped.Data, nil
+	}
+	return wrapped.CompactionData, nil
+}
+
+// TailStartID returns the tail_start_id of a data-compaction part, or "".
+func TailStartID(dataJSON string) string {
+	c, err := ParseCompaction(dataJSON)
+	if err != nil || c.TailStartID == nil {
+		return ""
+	}
+	return *c.TailStartID
+}

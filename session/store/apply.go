@@ -1,0 +1,290 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/agenttrace/agenttrace/session"
+)
+
+// ErrRefused is an engine's answer to a row that it cannot hold, such as one that
+// violates a constraint. [Apply] counts it and goes on.
+var ErrRefused = errors.New("row refused")
+
+// Apply merges a batch into the rows behind tx. The rows that result depend on
+// the set of changes that were ever applied, and on nothing else: not on their
+// order, nor on how they were batched, nor on how often each came.
+//
+// The cost of a change depends on the message it belongs to, not on the size of
+// its session, except where a rewind, a fork or a compaction redraws the session.
+func Apply(tx Tx, b *Batch) (Result, error) {
+	a := applier{tx: tx, sessions: make(map[string]*sessionWork)}
+	for i := range b.Blobs {
+		changed, err := tx.PutBlob(&b.Blobs[i])
+		if err := a.wrote(changed, err); err != nil {
+			return a.result, fmt.Errorf("store %s %s: %w", b.Blobs[i].Kind, b.Blobs[i].Digest, err)
+		}
+	}
+	a.group(b)
+	// Forks and parents of the sessions that the batch names join the list as
+	// they are found.
+	for i := 0; i < len(a.order); i++ {
+		w := a.order[i]
+		if err := a.applySession(w); err != nil {
+			return a.result, fmt.Errorf("store session %s: %w", w.id, err)
+		}
+	}
+	for _, w := range a.order {
+		if !w.dirty && !w.resync {
+			continue
+		}
+		if err := a.settle(w, nil); err != nil {
+			return a.result, fmt.Errorf("store session %s: %w", w.id, err)
+		}
+	}
+	return a.result, nil
+}
+
+// applier is one run of Apply.
+type applier struct {
+	tx       Tx
+	result   Result
+	sessions map[string]*sessionWork
+	order    []*sessionWork
+}
+
+// sessionWork is what a batch says of one session.
+type sessionWork struct {
+	id       string
+	row      *SessionRow
+	isNew    bool
+	changes  []*SessionChange
+	messages map[string]*messageWork
+	order    []*messageWork
+	links    []*Link
+	decided  []*Decision
+
+	// redraw says that the set of hidden messages must be computed again, recut
+	// that the position from which messages count must, resync that every fork
+	// must be copied again.
+	redraw, recut, resync bool
+	// touched are the messages that changed, for the forks to follow.
+	touched map[string]bool
+	// usage and cost are what the session's rollup changes by.
+	usage session.Usage
+	cost  float64
+	dirty bool
+}
+
+// messageWork is what a batch says of one message.
+type messageWork struct {
+	id      string
+	changes []*MessageChange
+	parts   []*PartChange
+	facts   []*Link
+	// stored is set when a link that carries facts was known before, so that
+	// facts must be read back.
+	stored bool
+}
+
+func (a *applier) session(id string) *sessionWork {
+	w := a.sessions[id]
+	if w == nil {
+		w = &sessionWork{id: id, messages: make(map[string]*messageWork), touched: make(map[string]bool)}
+		a.sessions[id] = w
+		a.order = append(a.order, w)
+	}
+	return w
+}
+
+func (w *sessionWork) message(id string) *messageWork {
+	m := w.messages[id]
+	if m == nil {
+		m = &messageWork{id: id}
+		w.messages[id] = m
+		w.order = append(w.order, m)
+	}
+	return m
+}
+
+func (a *applier) group(b *Batch) {
+	for i := range b.Sessions {
+		c := &b.Sessions[i]
+		w := a.session(c.ID)
+		w.changes = append(w.changes, c)
+	}
+	for i := range b.Messages {
+		c := &b.Messages[i]
+		m := a.session(c.SessionID).message(c.ID)
+		m.changes = append(m.changes, c)
+	}
+	for i := range b.Parts {
+		c := &b.Parts[i]
+		m := a.session(c.SessionID).message(c.MessageID)
+		m.parts = append(m.parts, c)
+	}
+	for i := range b.Links {
+		l := &b.Links[i]
+		w := a.session(l.SessionID)
+		w.links = append(w.links, l)
+		if l.Facts != nil && l.MessageID != "" {
+			m := w.message(l.MessageID)
+			m.facts = append(m.facts, l)
+		}
+	}
+	for i := range b.Decisions {
+		d := &b.Decisions[i]
+		w := a.session(d.SessionID)
+		w.decided = append(w.decided, d)
+	}
+}
+
+// wrote counts a write and turns a refusal into a count.
+func (a *applier) wrote(changed bool, err error) error {
+	if errors.Is(err, ErrRefused) {
+		a.result.Refused++
+		return nil
+	}
+	if err == nil && changed {
+		a.result.Rows++
+	}
+	return err
+}
+
+func (a *applier) applySession(w *sessionWork) error {
+	if w.row == nil {
+		if err := a.loadSession(w); err != nil {
+			return err
+		}
+	}
+	for _, c := range w.changes {
+		if err := a.mergeSession(w, c); err != nil {
+			return err
+		}
+	}
+	if w.isNew {
+		if err := a.wrote(true, a.tx.PutSession(w.row, true)); err != nil {
+			return err
+		}
+		if err := a.adoptForks(w); err != nil {
+			return err
+		}
+	}
+	for _, l := range w.links {
+		if err := a.putLink(w, l); err != nil {
+			return err
+		}
+	}
+	for _, m := range w.order {
+		if err := a.applyMessage(w, m); err != nil {
+			return err
+		}
+	}
+	for _, d := range w.decided {
+		if err := a.putDecision(w, d); err != nil {
+			return err
+		}
+	}
+	return a.settle(w, nil)
+}
+
+// settle draws the consequences of what changed in a session: what is hidden,
+// what counts towards its context, what its forks copy. path holds the sessions
+// above this one in the tree of forks.
+func (a *applier) settle(w *sessionWork, path []string) error {
+	if w.redraw {
+		if err := a.redrawHidden(w); err != nil {
+			return err
+		}
+	}
+	if w.recut {
+		if err := a.moveCut(w); err != nil {
+			return err
+		}
+	}
+	w.redraw, w.recut = false, false
+	if w.usage != (session.Usage{}) || w.cost != 0 {
+		w.row.SetUsage(w.row.Usage().Add(w.usage))
+		w.row.CostUSD = addCost(w.row.CostUSD, w.cost)
+		w.usage, w.cost, w.dirty = session.Usage{}, 0, true
+	}
+	if w.dirty {
+		w.dirty = false
+		if err := a.wrote(true, a.tx.PutSession(w.row, false)); err != nil {
+			return err
+		}
+	}
+	if err := a.syncForks(w, append(path, w.id)); err != nil {
+		return err
+	}
+	if w.isNew || len(w.touched) > 0 || len(w.changes) > 0 {
+		return a.tx.Touch(w.id)
+	}
+	return nil
+}
+
+func (a *applier) putLink(w *sessionWork, l *Link) error {
+	inserted, err := a.tx.InsertLink(l)
+	if err != nil || inserted {
+		return a.wrote(inserted, err)
+	}
+	old, err := a.tx.Link(l.TraceID, l.SpanID)
+	if err != nil || old == nil {
+		return a.wrote(false, err)
+	}
+	if l.Facts != nil && l.MessageID != "" {
+		w.message(l.MessageID).stored = true
+	}
+	if compareLinks(l, old) <= 0 {
+		return nil
+	}
+	if old.Facts != nil && (old.MessageID != l.MessageID || old.SessionID != l.SessionID) {
+		// The same span now speaks of another message: both must be told again.
+		if old.SessionID == w.id && old.MessageID != "" {
+			w.message(old.MessageID).stored = true
+		}
+	}
+	return a.wrote(true, a.tx.PutLink(l))
+}
+
+func (a *applier) putDecision(w *sessionWork, d *Decision) error {
+	inserted, err := a.tx.InsertDecision(d)
+	if err != nil || inserted {
+		return a.wrote(inserted, err)
+	}
+	old, err := a.tx.Decision(d.ID)
+	if err != nil || old == nil || compareDecisions(d, old) <= 0 {
+		return a.wrote(false, err)
+	}
+	return a.wrote(true, a.tx.PutDecision(d))
+}
+
+// position of a message in w that is hidden by a rewind, or nil.
+func (w *sessionWork) hiddenAt(m *session.Message, tx Tx, until int64) (*int64, error) {
+	var hidden *int64
+	for _, r := range w.row.State.Rewinds {
+		if r.Undone || m.ID == r.To || m.CreatedAt > r.At || until != 0 && r.At > until {
+			continue
+		}
+		to, err := tx.Message(r.To)
+		if err != nil {
+			return nil, err
+		}
+		if to == nil || to.SessionID != w.id || !PositionOf(to).Before(PositionOf(m)) {
+			continue
+		}
+		if hidden == nil || r.At < *hidden {
+			at := r.At
+			hidden = &at
+		}
+	}
+	return hidden, nil
+}
+
+// awaitsRewind says whether a rewind goes back to the message.
+func (w *sessionWork) awaitsRewind(id string) bool {
+	return slices.ContainsFunc(w.row.State.Rewinds, func(r Rewind) bool { return r.To == id })
+}
+
+func sameTime(a, b *int64) bool { return a == b || a != nil && b != nil && *a == *b }

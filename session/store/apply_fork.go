@@ -1,0 +1,248 @@
+package store
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// A fork holds copies of its parent's messages. They are kept equal to what
+// they were copied from, whatever arrives late, so that a fork does not depend on
+// when its parent's telemetry came.
+
+// mergeFork remembers where a session was forked from and makes its parent
+// remember the fork.
+func (a *applier) mergeFork(w *sessionWork, f *Fork) error {
+	if f == nil || f.From == w.id {
+		return nil
+	}
+	if old := w.row.State.Fork; old != nil {
+		if cmp.Or(cmp.Compare(f.At, old.At), strings.Compare(f.From, old.From), strings.Compare(f.Message, old.Message)) >= 0 {
+			return nil
+		}
+	}
+	fork := *f
+	w.row.State.Fork, w.dirty = &fork, true
+	parent, err := a.loaded(f.From)
+	if err != nil || parent == nil {
+		return err // the parent adopts its forks when it becomes known
+	}
+	parent.addFork(ForkRef{w.id, f.Message})
+	return nil
+}
+
+func (w *sessionWork) addFork(ref ForkRef) {
+	s := &w.row.State
+	i, known := slices.BinarySearchFunc(s.Forks, ref, func(x, y ForkRef) int { return strings.Compare(x.Session, y.Session) })
+	if known {
+		s.Forks[i] = ref
+	} else {
+		s.Forks = slices.Insert(s.Forks, i, ref)
+	}
+	w.dirty, w.resync = true, true
+}
+
+// adoptForks makes a session that has just become known remember the forks that
+// were known before it.
+func (a *applier) adoptForks(w *sessionWork) error {
+	refs, err := a.tx.Forks(w.id)
+	if err != nil {
+		return err
+	}
+	for _, ref := range refs {
+		w.addFork(ref)
+	}
+	return nil
+}
+
+// loaded returns the work of a session whether or not the batch speaks of it,
+// or nil when no such session is stored. A session that the batch will create
+// adopts its forks then.
+func (a *applier) loaded(id string) (*sessionWork, error) {
+	if w := a.sessions[id]; w != nil && w.row != nil {
+		return w, nil
+	}
+	row, err := a.tx.Session(id)
+	if err != nil || row == nil {
+		return nil, err
+	}
+	w := a.session(id)
+	if row.State.Stamps == nil {
+		row.State.Stamps = make(map[string]Stamp)
+	}
+	w.row = row
+	return w, nil
+}
+
+// forksAt says whether a fork of the session leaves at the message.
+func (w *sessionWork) forksAt(messageID string) bool {
+	return slices.ContainsFunc(w.row.State.Forks, func(r ForkRef) bool { return r.Message == messageID })
+}
+
+// syncForks brings every fork of w up to date with what changed in w.
+func (a *applier) syncForks(w *sessionWork, path []string) error {
+	all := w.resync
+	touched := w.touched
+	w.resync, w.touched = false, make(map[string]bool)
+	if len(w.row.State.Forks) == 0 || !all && len(touched) == 0 {
+		w.touched = touched
+		return nil
+	}
+	for _, ref := range w.row.State.Forks {
+		if slices.Contains(path, ref.Session) {
+			continue // telemetry that makes a session its own ancestor
+		}
+		child, err := a.loaded(ref.Session)
+		if err != nil {
+			return err
+		}
+		if child == nil || child.row.State.Fork == nil || child.row.State.Fork.From != w.id {
+			continue
+		}
+		if err := a.syncFork(w, child, all, touched); err != nil {
+			return err
+		}
+		if err := a.settle(child, path); err != nil {
+			return err
+		}
+	}
+	w.touched = touched
+	return nil
+}
+
+func (a *applier) syncFork(w, child *sessionWork, all bool, touched map[string]bool) error {
+	f := child.row.State.Fork
+	point, err := a.tx.Message(f.Message)
+	if err != nil {
+		return err
+	}
+	if point != nil && point.SessionID != w.id {
+		point = nil
+	}
+	if all {
+		messages, err := a.tx.MessagesFrom(w.id, Position{})
+		if err != nil {
+			return err
+		}
+		for i := range messages {
+			if err := a.syncMessage(w, child, f, point, &messages[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	ids := make([]string, 0, len(touched))
+	for id := range touched {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	for _, id := range ids {
+		m, err := a.tx.Message(id)
+		if err != nil {
+			return err
+		}
+		if m == nil {
+			continue
+		}
+		if err := a.syncMessage(w, child, f, point, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// syncMessage makes the fork's copy of one message what it should be.
+func (a *applier) syncMessage(w, child *sessionWork, f *Fork, point, m *session.Message) error {
+	id := forkID(child.id, m.ID)
+	old, err := a.tx.Message(id)
+	if err != nil {
+		return err
+	}
+	hidden, err := w.hiddenAt(m, a.tx, f.At)
+	if err != nil {
+		return err
+	}
+	wanted := point != nil && hidden == nil && !PositionOf(point).Before(PositionOf(m))
+	if !wanted && old == nil {
+		return nil
+	}
+	var copied session.Message
+	var parts []session.Part
+	if wanted {
+		copied = *m
+		copied.ID, copied.SessionID = id, child.id
+		if copied.HiddenAt, err = child.hiddenAt(&copied, a.tx, 0); err != nil {
+			return err
+		}
+		source, err := a.tx.Parts(m.ID)
+		if err != nil {
+			return err
+		}
+		for _, p := range source {
+			if p.CreatedAt <= f.At {
+				parts = append(parts, forkPart(child.id, id, p))
+			}
+		}
+	}
+	if old != nil {
+		stored, err := a.tx.Parts(id)
+		if err != nil {
+			return err
+		}
+		if wanted && equalMessages(&copied, old) && slices.EqualFunc(parts, stored, func(p, q session.Part) bool {
+			return p.ID == q.ID && p.Index == q.Index && equalParts(&p, &q)
+		}) {
+			return nil
+		}
+		if err := a.tx.DeleteMessage(id); err != nil {
+			return err
+		}
+		child.account(old, -1)
+		a.result.Rows++
+	}
+	child.recut, child.redraw = true, child.redraw || child.awaitsRewind(id)
+	child.touched[id] = true
+	if !wanted {
+		return nil
+	}
+	if err := a.tx.PutMessage(&copied, true); err != nil {
+		return a.wrote(false, err)
+	}
+	child.account(&copied, +1)
+	a.result.Rows++
+	for i := range parts {
+		inserted, err := a.tx.InsertPart(&parts[i])
+		if err := a.wrote(inserted, err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forkPart is the copy of a part: verbatim, but for the ids, also the one that a
+// compaction names.
+func forkPart(childID, messageID string, p session.Part) session.Part {
+	p.ID, p.MessageID, p.SessionID = forkID(childID, p.ID), messageID, childID
+	if p.Type == session.TypeCompaction {
+		if tail := session.TailStartID(p.DataJSON); tail != "" {
+			old, _ := json.Marshal(tail)
+			renamed, _ := json.Marshal(forkID(childID, tail))
+			p.DataJSON = strings.Replace(p.DataJSON, `"tail_start_id":`+string(old), `"tail_start_id":`+string(renamed), 1)
+		}
+	}
+	return p
+}
+
+// forkID is the id of a copy. It keeps the original's stamp, so that copies
+// sort as their originals do.
+func forkID(childID, id string) string {
+	const stamped = len(spans.PrefixMessage) + 12
+	if len(id) != stamped+14 {
+		return id + "~" + spans.DeriveID("", 0, childID, id)[12:]
+	}
+	return id[:stamped] + spans.DeriveID("", 0, childID, id)[12:]
+}

@@ -1,0 +1,444 @@
+package store
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+)
+
+// incompleteMetadata is that of a message of which no source has said more than
+// that it exists.
+const incompleteMetadata = `{"agenttrace":{"incomplete":true}}`
+
+func (a *applier) applyMessage(w *sessionWork, mw *messageWork) error {
+	old, err := a.tx.Message(mw.id)
+	if err != nil {
+		return err
+	}
+	if old != nil && old.SessionID != w.id {
+		// The id belongs to another session: nothing of this one can be stored
+		// under it.
+		a.result.Refused += int64(len(mw.changes) + len(mw.parts))
+		return nil
+	}
+	m, err := a.mergedMessage(w, mw, old)
+	if err != nil {
+		return err
+	}
+	if err := a.putMessage(w, m, old); err != nil {
+		return err
+	}
+	for _, p := range mw.parts {
+		changed, err := a.applyPart(p)
+		if err := a.wrote(changed, err); err != nil {
+			return err
+		}
+		if changed {
+			w.touched[m.ID] = true
+			w.recut = w.recut || p.Type == session.TypeCompaction
+		}
+	}
+	return nil
+}
+
+// mergedMessage is the row that results from what is stored and what is said.
+func (a *applier) mergedMessage(w *sessionWork, mw *messageWork, old *session.Message) (*session.Message, error) {
+	var m session.Message
+	said := old != nil
+	if said {
+		m = *old
+	} else {
+		m = session.Message{ID: mw.id, SessionID: w.id, Role: session.RoleAssistant, MetadataJSON: incompleteMetadata}
+	}
+	bound := func(created, updated int64) {
+		if !said {
+			m.CreatedAt, m.UpdatedAt, said = created, updated, true
+		}
+		m.CreatedAt = min(m.CreatedAt, created)
+		m.UpdatedAt = max(m.UpdatedAt, updated, created)
+	}
+	metadata, final := "", false
+	for _, c := range mw.changes {
+		bound(c.CreatedAt, c.UpdatedAt)
+		if c.Rank == RankStub {
+			continue
+		}
+		if m.MetadataJSON == incompleteMetadata && !final {
+			m.Role = cmp.Or(c.Role, m.Role)
+		}
+		m.Role = max(m.Role, c.Role)
+		metadata, final = max(metadata, cmp.Or(string(c.Metadata), "{}")), true
+	}
+	for _, p := range mw.parts {
+		bound(p.CreatedAt, p.UpdatedAt)
+	}
+	facts := mw.facts
+	if old != nil && (final || len(facts) > 0) || mw.stored {
+		stored, err := a.tx.Facts(w.id, mw.id)
+		if err != nil {
+			return nil, err
+		}
+		facts = make([]*Link, len(stored))
+		for i := range stored {
+			facts[i] = &stored[i]
+		}
+	}
+	switch {
+	case len(facts) > 0:
+		// What the spans of a message measured stands above what was annotated.
+		m.MetadataJSON = foldFacts(facts)
+		for _, l := range facts {
+			bound(l.StartNano/1e6, l.EndNano/1e6)
+		}
+	case final && m.MetadataJSON == incompleteMetadata:
+		m.MetadataJSON = metadata
+	case final:
+		m.MetadataJSON = max(m.MetadataJSON, metadata)
+	}
+	hidden, err := w.hiddenAt(&m, a.tx, 0)
+	m.HiddenAt = hidden
+	return &m, err
+}
+
+// putMessage stores the row if it changed and keeps the session's rollup.
+func (a *applier) putMessage(w *sessionWork, m, old *session.Message) error {
+	if old != nil && equalMessages(m, old) {
+		return nil
+	}
+	if err := a.tx.PutMessage(m, old == nil); err != nil {
+		return a.wrote(false, err)
+	}
+	a.result.Rows++
+	w.touched[m.ID] = true
+	if old != nil {
+		w.account(old, -1)
+	}
+	w.account(m, +1)
+	if s := &w.row.State; old == nil || PositionOf(old) != PositionOf(m) {
+		w.recut = w.recut || m.ID == s.Tail || m.ID == s.Marker.ID || old != nil && s.Cut != Position{}
+		w.redraw = w.redraw || w.awaitsRewind(m.ID)
+		w.resync = w.resync || w.forksAt(m.ID)
+	}
+	return nil
+}
+
+// account adds a message's tokens and cost to what the rollup changes by.
+func (w *sessionWork) account(m *session.Message, sign int64) {
+	if m.Role != session.RoleAssistant {
+		return
+	}
+	usage, cost := session.UsageOf(m.MetadataJSON)
+	w.cost = addCost(w.cost, float64(sign)*cost)
+	if !w.counts(m) {
+		return
+	}
+	if sign < 0 {
+		w.usage = w.usage.Sub(usage)
+	} else {
+		w.usage = w.usage.Add(usage)
+	}
+}
+
+func equalMessages(a, b *session.Message) bool {
+	return a.Role == b.Role && a.MetadataJSON == b.MetadataJSON && sameTime(a.HiddenAt, b.HiddenAt) &&
+		a.CreatedAt == b.CreatedAt && a.UpdatedAt == b.UpdatedAt
+}
+
+// applyPart merges one part and reports whether a row changed.
+func (a *applier) applyPart(c *PartChange) (bool, error) {
+	p := session.Part{
+		ID: c.ID, MessageID: c.MessageID, SessionID: c.SessionID, Index: c.Index, Type: c.Type, DataJSON: string(c.Data),
+		CreatedAt: c.CreatedAt, UpdatedAt: max(c.CreatedAt, c.UpdatedAt),
+	}
+	if c.ToolCallID != "" {
+		p.ToolCallID = &c.ToolCallID
+	}
+	if c.ToolState != "" {
+		p.ToolState = &c.ToolState
+	}
+	inserted, err := a.tx.InsertPart(&p)
+	if err != nil || inserted {
+		return inserted, err
+	}
+	old, err := a.tx.Part(c.ID)
+	if err != nil {
+		return false, err
+	}
+	if old == nil {
+		return true, a.placeParts(c.MessageID, &p)
+	}
+	if old.MessageID != p.MessageID {
+		return false, ErrRefused
+	}
+	return a.mergePart(&p, c.Rank, old)
+}
+
+func (a *applier) mergePart(p *session.Part, rank Rank, old *session.Part) (bool, error) {
+	claims, err := a.tx.Claims(p.MessageID)
+	if err != nil {
+		return false, err
+	}
+	claim, displaced := claims[old.ID]
+	if !displaced {
+		claim = old.Index
+	}
+	merged := *old
+	if compareParts(p, rank, old, PartRank(old.DataJSON)) > 0 {
+		merged = *p
+		merged.Index = old.Index
+	}
+	merged.CreatedAt = min(p.CreatedAt, old.CreatedAt)
+	merged.UpdatedAt = max(p.UpdatedAt, old.UpdatedAt)
+	changed := !equalParts(&merged, old)
+	if changed {
+		if err := a.tx.PutPart(&merged); err != nil {
+			return false, err
+		}
+	}
+	if p.Index < claim {
+		merged.Index = p.Index
+		return true, a.placeParts(p.MessageID, &merged)
+	}
+	return changed, nil
+}
+
+// placeParts gives every part of a message its index when two claim one place:
+// in order of (claim, id), each has the place it claims or the next free one.
+// p is inserted if it is not stored.
+func (a *applier) placeParts(messageID string, p *session.Part) error {
+	stored, err := a.tx.Parts(messageID)
+	if err != nil {
+		return err
+	}
+	claims, err := a.tx.Claims(messageID)
+	if err != nil {
+		return err
+	}
+	type place struct {
+		id            string
+		claim, index  int64
+		stored, given bool
+	}
+	places := make([]place, 0, len(stored)+1)
+	known := false
+	for i := range stored {
+		s := &stored[i]
+		pl := place{id: s.ID, claim: s.Index, index: s.Index, stored: true}
+		if c, displaced := claims[s.ID]; displaced {
+			pl.claim, pl.given = c, true
+		}
+		if s.ID == p.ID {
+			pl.claim, known = min(pl.claim, p.Index), true
+		}
+		places = append(places, pl)
+	}
+	if !known {
+		places = append(places, place{id: p.ID, claim: p.Index, index: -1})
+	}
+	slices.SortFunc(places, func(x, y place) int {
+		return cmp.Or(cmp.Compare(x.claim, y.claim), strings.Compare(x.id, y.id))
+	})
+	moved := make(map[string]int64)
+	next := int64(0)
+	for _, pl := range places {
+		index := max(pl.claim, next)
+		next = index + 1
+		if pl.id == p.ID {
+			p.Index = index
+		}
+		if pl.stored && index != pl.index {
+			moved[pl.id] = index
+		}
+		if known := pl.given && claims[pl.id] == pl.claim; index != pl.claim && !known || pl.given && claims[pl.id] != pl.claim {
+			if err := a.tx.PutClaim(messageID, pl.id, pl.claim); err != nil {
+				return err
+			}
+		}
+	}
+	if err := a.tx.Place(messageID, moved); err != nil || known {
+		return err
+	}
+	inserted, err := a.tx.InsertPart(p)
+	if err == nil && !inserted {
+		err = ErrRefused
+	}
+	return err
+}
+
+// PartRank tells from a stored part how much its source knew.
+func PartRank(dataJSON string) Rank {
+	if !strings.Contains(dataJSON, `"agenttrace"`) {
+		return RankFinal
+	}
+	type flags struct {
+		Agenttrace struct {
+			Stub bool `json:"stub"`
+			Live bool `json:"live"`
+		} `json:"agenttrace"`
+	}
+	var part struct {
+		ToolMetadata     flags `json:"toolMetadata"`
+		ProviderMetadata flags `json:"providerMetadata"`
+	}
+	if json.Unmarshal([]byte(dataJSON), &part) != nil {
+		return RankFinal
+	}
+	switch tool, text := part.ToolMetadata.Agenttrace, part.ProviderMetadata.Agenttrace; {
+	case tool.Stub || text.Stub:
+		return RankStub
+	case tool.Live || text.Live:
+		return RankLive
+	}
+	return RankFinal
+}
+
+// compareParts orders two descriptions of one part: by rank, then by the state
+// of the call, then the later, then by their text.
+func compareParts(p *session.Part, pRank Rank, q *session.Part, qRank Rank) int {
+	return cmp.Or(
+		cmp.Compare(pRank, qRank),
+		cmp.Compare(stateRank(p), stateRank(q)),
+		cmp.Compare(p.UpdatedAt, q.UpdatedAt),
+		strings.Compare(p.DataJSON, q.DataJSON),
+		strings.Compare(p.Type, q.Type))
+}
+
+func stateRank(p *session.Part) int {
+	if p.ToolState == nil {
+		return 0
+	}
+	return session.StateRank(*p.ToolState)
+}
+
+func equalParts(p, q *session.Part) bool {
+	return p.DataJSON == q.DataJSON && p.Type == q.Type && p.CreatedAt == q.CreatedAt && p.UpdatedAt == q.UpdatedAt &&
+		equalStrings(p.ToolCallID, q.ToolCallID) && equalStrings(p.ToolState, q.ToolState)
+}
+
+func equalStrings(a, b *string) bool { return a == b || a != nil && b != nil && *a == *b }
+
+func compareLinks(l, o *Link) int {
+	return cmp.Or(
+		cmp.Compare(l.EndNano, o.EndNano),
+		cmp.Compare(l.StartNano, o.StartNano),
+		bytes.Compare(l.EncodeFacts(), o.EncodeFacts()),
+		strings.Compare(l.SessionID+"\x00"+l.MessageID+"\x00"+l.PartID, o.SessionID+"\x00"+o.MessageID+"\x00"+o.PartID),
+		strings.Compare(l.Kind+"\x00"+l.Dialect+"\x00"+l.ParentSpanID, o.Kind+"\x00"+o.Dialect+"\x00"+o.ParentSpanID))
+}
+
+// EncodeFacts returns the facts as JSON, or nil.
+func (l *Link) EncodeFacts() []byte {
+	if l.Facts == nil {
+		return nil
+	}
+	b, err := json.Marshal(l.Facts)
+	if err != nil {
+		return nil
+	}
+	return b
+}
+
+func compareDecisions(d, o *Decision) int {
+	settled := func(d *Decision) int {
+		if d.Outcome == "allowed" || d.Outcome == "denied" {
+			return 1
+		}
+		return 0
+	}
+	encode := func(d *Decision) []byte { b, _ := json.Marshal(d); return b }
+	return cmp.Or(
+		cmp.Compare(settled(d), settled(o)),
+		cmp.Compare(d.DecidedAt, o.DecidedAt),
+		bytes.Compare(encode(d), encode(o)))
+}
+
+// foldFacts is the metadata of a message as its spans know it. Spans are taken
+// in order of start: counts are summed, anything else stands as said last.
+func foldFacts(links []*Link) string {
+	slices.SortFunc(links, func(x, y *Link) int {
+		return cmp.Or(cmp.Compare(x.StartNano, y.StartNano), strings.Compare(x.TraceID, y.TraceID), strings.Compare(x.SpanID, y.SpanID))
+	})
+	links = slices.CompactFunc(links, func(x, y *Link) bool { return x.TraceID == y.TraceID && x.SpanID == y.SpanID })
+	sum := *links[0].Facts
+	for _, l := range links[1:] {
+		sum.add(l.Facts)
+	}
+	metadata := struct {
+		Model              *session.Model       `json:"model,omitempty"`
+		Agent              string               `json:"agent,omitempty"`
+		Usage              *session.Usage       `json:"usage,omitempty"`
+		SystemPromptDigest string               `json:"system_prompt_digest,omitempty"`
+		Trace              session.MessageTrace `json:"agenttrace,omitzero"`
+	}{sum.Model, sum.Agent, sum.Usage, sum.SystemPromptDigest, sum.Trace}
+	b, err := json.Marshal(metadata)
+	if err != nil || len(sum.Extra) == 0 {
+		return string(b)
+	}
+	for _, key := range slices.Sorted(maps.Keys(sum.Extra)) {
+		switch key {
+		case "model", "agent", "usage", "system_prompt_digest", "agenttrace":
+			continue // what is measured is not overwritten by what is annotated
+		}
+		name, _ := json.Marshal(key)
+		b = b[:len(b)-1]
+		if len(b) > 1 {
+			b = append(b, ',')
+		}
+		b = append(append(append(append(b, name...), ':'), sum.Extra[key]...), '}')
+	}
+	return string(b)
+}
+
+// add folds what a later span says into f.
+func (f *Facts) add(o *Facts) {
+	f.Model = cmp.Or(o.Model, f.Model)
+	f.Agent = cmp.Or(o.Agent, f.Agent)
+	f.SystemPromptDigest = cmp.Or(o.SystemPromptDigest, f.SystemPromptDigest)
+	if o.Usage != nil {
+		total := *o.Usage
+		if f.Usage != nil {
+			total = total.Add(*f.Usage)
+		}
+		f.Usage = &total
+	}
+	t, u := &f.Trace, &o.Trace
+	t.TurnIndex = cmp.Or(u.TurnIndex, t.TurnIndex)
+	t.EndReason = cmp.Or(u.EndReason, t.EndReason)
+	t.StopReason = cmp.Or(u.StopReason, t.StopReason)
+	t.PendingApproval = u.PendingApproval
+	t.Temperature = cmp.Or(u.Temperature, t.Temperature)
+	t.ToolCatalogDigest = cmp.Or(u.ToolCatalogDigest, t.ToolCatalogDigest)
+	t.UsageBasis = cmp.Or(u.UsageBasis, t.UsageBasis)
+	t.Error = u.Error
+	t.ModelCalls += u.ModelCalls
+	if u.UsageRaw != nil {
+		t.UsageRaw = u.UsageRaw
+	}
+	if u.DurationMS != nil {
+		total := *u.DurationMS
+		if t.DurationMS != nil {
+			total += *t.DurationMS
+		}
+		t.DurationMS = &total
+	}
+	if u.CostUSD != nil {
+		total := *u.CostUSD
+		if t.CostUSD != nil {
+			total = addCost(total, *t.CostUSD)
+		}
+		t.CostUSD = &total
+	}
+	t.Problems = append(slices.Clone(t.Problems), u.Problems...)
+	if len(o.Extra) > 0 {
+		f.Extra = maps.Clone(f.Extra)
+		if f.Extra == nil {
+			f.Extra = make(map[string]json.RawMessage)
+		}
+		maps.Copy(f.Extra, o.Extra)
+	}
+}

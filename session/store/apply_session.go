@@ -1,0 +1,281 @@
+package store
+
+import (
+	"cmp"
+	"encoding/json"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+)
+
+const (
+	untitled     = "New Chat"
+	unknownAgent = "unknown"
+)
+
+func (a *applier) loadSession(w *sessionWork) error {
+	row, err := a.tx.Session(w.id)
+	if err != nil {
+		return err
+	}
+	if row == nil {
+		w.isNew = true
+		row = &SessionRow{Session: session.Session{
+			ID: w.id, Title: untitled, Agent: unknownAgent, PermissionsJSON: "[]", MetadataJSON: "{}",
+			CreatedAt: math.MaxInt64,
+		}}
+	}
+	if row.State.Stamps == nil {
+		row.State.Stamps = make(map[string]Stamp)
+	}
+	w.row = row
+	// A session is as old and as new as the things that are said of it. The
+	// changes carry that; what comes without one bounds it by itself.
+	if w.isNew && len(w.changes) == 0 {
+		w.bound(w.earliest())
+	}
+	return nil
+}
+
+// earliest is a time for a session of which only parts are known.
+func (w *sessionWork) earliest() int64 {
+	at := int64(math.MaxInt64)
+	for _, m := range w.order {
+		for _, c := range m.changes {
+			at = min(at, c.CreatedAt)
+		}
+		for _, p := range m.parts {
+			at = min(at, p.CreatedAt)
+		}
+	}
+	for _, l := range w.links {
+		at = min(at, l.StartNano/1e6)
+	}
+	for _, d := range w.decided {
+		at = min(at, d.DecidedAt)
+	}
+	return at
+}
+
+func (w *sessionWork) bound(at int64) {
+	if at == math.MaxInt64 {
+		at = 0
+	}
+	w.row.CreatedAt = min(w.row.CreatedAt, at)
+	w.row.UpdatedAt = max(w.row.UpdatedAt, at)
+}
+
+// mergeSession merges what one source says into the session's row.
+func (a *applier) mergeSession(w *sessionWork, c *SessionChange) error {
+	r := w.row
+	if c.Start < r.CreatedAt {
+		r.CreatedAt, w.dirty = c.Start, true
+	}
+	if c.End > r.UpdatedAt {
+		r.UpdatedAt, w.dirty = c.End, true
+	}
+	w.last("title", c.Title, &r.Title)
+	w.lastPtr("mode", c.Mode, &r.Mode)
+	w.lastPtr("workspace_id", c.WorkspaceID, &r.WorkspaceID)
+	w.lastPtr("workspace_root", c.WorkspaceRoot, &r.WorkspaceRoot)
+	w.lastPtr("model_json", c.Model, &r.ModelJSON)
+	w.last("permissions_json", c.Permissions, &r.PermissionsJSON)
+	w.last("agent", first(c.Agent), &r.Agent)
+	w.lastPtr("parent_id", first(c.ParentID), &r.ParentID)
+	w.lastPtr("parent_message_id", first(c.ParentMessageID), &r.ParentMessageID)
+	if v := c.Archived; v != nil {
+		old := ""
+		if r.ArchivedAt != nil {
+			old = "1"
+		} else if _, said := r.State.Stamps["archived_at"]; said {
+			old = "0"
+		}
+		if w.last("archived_at", v, &old) {
+			r.ArchivedAt = nil
+			if v.Text == "1" {
+				at := v.At / 1e6
+				r.ArchivedAt = &at
+			}
+		}
+	}
+	w.mergeMetadata(c.Metadata)
+	for _, rw := range c.Rewinds {
+		w.mergeRewind(rw)
+	}
+	return a.mergeFork(w, c.Fork)
+}
+
+// first turns a value that stands as first said into one that stands as last
+// said: the order of its time is reversed.
+func first(v *Value) *Value {
+	if v == nil {
+		return nil
+	}
+	return &Value{Text: v.Text, At: -v.At, Rank: v.Rank}
+}
+
+// last stores v in dst if it beats what is there.
+func (w *sessionWork) last(column string, v *Value, dst *string) bool {
+	if v == nil {
+		return false
+	}
+	old, said := w.row.State.Stamps[column]
+	if said && cmp.Or(cmp.Compare(v.Rank, old.Rank), cmp.Compare(v.At, old.At), strings.Compare(v.Text, *dst)) <= 0 {
+		return false
+	}
+	w.row.State.Stamps[column] = Stamp{v.At, v.Rank}
+	*dst, w.dirty = v.Text, true
+	return true
+}
+
+func (w *sessionWork) lastPtr(column string, v *Value, dst **string) {
+	if v == nil {
+		return
+	}
+	var text string
+	if *dst != nil {
+		text = **dst
+	}
+	if w.last(column, v, &text) {
+		*dst = &text
+	}
+}
+
+func (w *sessionWork) mergeMetadata(said map[string]Value) {
+	if len(said) == 0 {
+		return
+	}
+	have := make(map[string]json.RawMessage)
+	if json.Unmarshal([]byte(w.row.MetadataJSON), &have) != nil || have == nil {
+		have = make(map[string]json.RawMessage)
+	}
+	changed := false
+	for _, key := range slices.Sorted(maps.Keys(said)) {
+		v := said[key]
+		text := string(have[key])
+		if w.last("metadata."+key, &v, &text) {
+			have[key], changed = json.RawMessage(text), true
+		}
+	}
+	if changed {
+		if b, err := json.Marshal(have); err == nil {
+			w.row.MetadataJSON = string(b)
+		}
+	}
+}
+
+func (w *sessionWork) mergeRewind(rw Rewind) {
+	s := &w.row.State
+	i, found := slices.BinarySearchFunc(s.Rewinds, rw, func(x, y Rewind) int {
+		return cmp.Or(cmp.Compare(x.At, y.At), strings.Compare(x.To, y.To))
+	})
+	switch {
+	case !found:
+		s.Rewinds = slices.Insert(s.Rewinds, i, rw)
+	case rw.Undone && !s.Rewinds[i].Undone:
+		s.Rewinds[i].Undone = true
+	default:
+		return
+	}
+	w.redraw, w.resync, w.dirty = true, true, true
+}
+
+// putHidden stores a message's new state of hiding.
+func (a *applier) redrawHidden(w *sessionWork) error {
+	messages, err := a.tx.MessagesFrom(w.id, Position{})
+	if err != nil {
+		return err
+	}
+	for i := range messages {
+		m := &messages[i]
+		hidden, err := w.hiddenAt(m, a.tx, 0)
+		if err != nil {
+			return err
+		}
+		if sameTime(hidden, m.HiddenAt) {
+			continue
+		}
+		m.HiddenAt = hidden
+		if err := a.wrote(true, a.tx.PutMessage(m, false)); err != nil {
+			return err
+		}
+		w.touched[m.ID] = true
+	}
+	w.recut = true
+	return a.recount(w)
+}
+
+// moveCut finds the compaction in force and the position from which messages
+// count towards the context.
+func (a *applier) moveCut(w *sessionWork) error {
+	markers, err := a.tx.Compactions(w.id)
+	if err != nil {
+		return err
+	}
+	s := &w.row.State
+	var marker Position
+	var tail string
+	for i := range markers {
+		m, err := a.tx.Message(markers[i].MessageID)
+		if err != nil {
+			return err
+		}
+		if m == nil || m.HiddenAt != nil {
+			continue
+		}
+		if pos := PositionOf(m); marker.Before(pos) {
+			marker, tail = pos, session.TailStartID(markers[i].DataJSON)
+		}
+	}
+	cut := marker
+	if tail != "" {
+		m, err := a.tx.Message(tail)
+		if err != nil {
+			return err
+		}
+		if m != nil && m.SessionID == w.id {
+			cut = PositionOf(m)
+		}
+	}
+	if marker == s.Marker && tail == s.Tail && cut == s.Cut {
+		return nil
+	}
+	s.Marker, s.Tail, s.Cut, w.dirty = marker, tail, cut, true
+	return a.recount(w)
+}
+
+// recount sums the rollup anew.
+func (a *applier) recount(w *sessionWork) error {
+	messages, err := a.tx.MessagesFrom(w.id, w.row.State.Cut)
+	if err != nil {
+		return err
+	}
+	var sum session.Usage
+	for i := range messages {
+		if m := &messages[i]; w.counts(m) {
+			usage, _ := session.UsageOf(m.MetadataJSON)
+			sum = sum.Add(usage)
+		}
+	}
+	w.usage = session.Usage{}
+	if sum != w.row.Usage() {
+		w.row.SetUsage(sum)
+		w.dirty = true
+	}
+	return nil
+}
+
+// counts says whether a message's tokens are part of the session's context.
+func (w *sessionWork) counts(m *session.Message) bool {
+	return m.Role == session.RoleAssistant && m.HiddenAt == nil && !PositionOf(m).Before(w.row.State.Cut)
+}
+
+// addCost adds in steps of a billionth of a dollar, so that a sum does not
+// depend on the order of its terms.
+func addCost(a, b float64) float64 {
+	const unit = 1e9
+	return (math.Round(a*unit) + math.Round(b*unit)) / unit
+}

@@ -1,0 +1,123 @@
+package store
+
+import (
+	"encoding/json"
+
+	"github.com/agenttrace/agenttrace/session"
+)
+
+// Tx is what an engine gives to [Apply]: single rows, in one transaction that
+// sees its own writes. A Tx is used by one goroutine.
+//
+// Methods that fetch return nil and no error when there is no such row. An
+// error of [ErrRefused] concerns the one row; any other ends the transaction.
+type Tx interface {
+	Session(id string) (*SessionRow, error)
+	PutSession(row *SessionRow, insert bool) error
+
+	// Forks returns the sessions whose State.Fork.From is parentID, by id.
+	Forks(parentID string) ([]ForkRef, error)
+
+	Message(id string) (*session.Message, error)
+	PutMessage(m *session.Message, insert bool) error
+	// DeleteMessage deletes a message with its parts. Only copies in a fork are
+	// ever deleted, to be made anew.
+	DeleteMessage(id string) error
+	// MessagesFrom returns the session's messages at and after the position, in
+	// order. The zero position is before every message.
+	MessagesFrom(sessionID string, from Position) ([]session.Message, error)
+
+	// InsertPart reports false when the id exists or its place is taken.
+	InsertPart(p *session.Part) (bool, error)
+	Part(id string) (*session.Part, error)
+	PutPart(p *session.Part) error
+	// Parts returns the parts of a message by index.
+	Parts(messageID string) ([]session.Part, error)
+	// Compactions returns the session's data-compaction parts.
+	Compactions(sessionID string) ([]session.Part, error)
+
+	// Claims returns the places that displaced parts of a message asked for.
+	Claims(messageID string) (map[string]int64, error)
+	PutClaim(messageID, partID string, claim int64) error
+	// Place sets the indexes of parts of one message, all of them at once.
+	Place(messageID string, index map[string]int64) error
+
+	// InsertLink reports false when the span is known.
+	InsertLink(l *Link) (bool, error)
+	Link(traceID, spanID string) (*Link, error)
+	PutLink(l *Link) error
+	// Facts returns the links of a message that carry facts.
+	Facts(sessionID, messageID string) ([]Link, error)
+
+	InsertDecision(d *Decision) (bool, error)
+	Decision(id string) (*Decision, error)
+	PutDecision(d *Decision) error
+
+	// PutBlob stores the body unless the one that is there is as good, and
+	// reports whether it did.
+	PutBlob(b *Blob) (bool, error)
+
+	// Touch notes that a session changed, for exports that follow the store.
+	Touch(sessionID string) error
+}
+
+// Position is a place in the order of a session's messages.
+type Position struct {
+	At int64  `json:"at,omitempty"`
+	ID string `json:"id,omitempty"`
+}
+
+// Before says whether p comes before q.
+func (p Position) Before(q Position) bool {
+	return p.At < q.At || p.At == q.At && p.ID < q.ID
+}
+
+// PositionOf is the position of a message.
+func PositionOf(m *session.Message) Position { return Position{m.CreatedAt, m.ID} }
+
+// SessionRow is a session with what must be remembered to merge further
+// changes into it.
+type SessionRow struct {
+	session.Session
+	State State
+}
+
+// State is a session's merge state. It grows with the number of rewinds and
+// forks, never with messages.
+type State struct {
+	// Stamps tell when and by whom each column or metadata key was said.
+	Stamps map[string]Stamp `json:"stamps,omitempty"`
+
+	Rewinds []Rewind `json:"rewinds,omitempty"`
+
+	// Fork is set on a fork, Forks on the session that it was made from.
+	Fork  *Fork     `json:"fork,omitempty"`
+	Forks []ForkRef `json:"forks,omitempty"`
+
+	// Marker is the latest compaction in force, Tail the message it names, Cut
+	// the position from which messages count towards the context.
+	Marker Position `json:"marker,omitzero"`
+	Tail   string   `json:"tail,omitempty"`
+	Cut    Position `json:"cut,omitzero"`
+}
+
+// ForkRef names a fork of a session and the message where it left.
+type ForkRef struct {
+	Session string `json:"session"`
+	Message string `json:"message"`
+}
+
+// Stamp is the provenance of a value; see [Value].
+type Stamp struct {
+	At   int64 `json:"at"`
+	Rank Rank  `json:"rank"`
+}
+
+// Encode returns the state as JSON with keys in a fixed order.
+func (s *State) Encode() []byte {
+	b, err := json.Marshal(s)
+	if err != nil {
+		panic("store: encode state: " + err.Error()) // a plain struct always encodes
+	}
+	return b
+}
