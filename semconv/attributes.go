@@ -158,7 +158,7 @@ var attributes = []Attribute{
 	{PermissionPatternKey, String, "", Floor, onPermission, "git *", "The pattern of the rule that matched."},
 	{PermissionActionKey, String, "", Floor, onPermission, "ask", "What the rule or the watchdog said."},
 	{PermissionSourceKey, String, "", Floor, onPermission, "session", "Where the rule comes from."},
-	{PermissionIDKey, String, "", Own, onPermission, "per_1fa2bdc2c0014kUq0pQb1gX0Zs", "The decision."},
+	{PermissionIDKey, String, "", Own, []string{SpanPermissionEvaluate, SpanToolCall}, "per_1fa2bdc2c0014kUq0pQb1gX0Zs", "The decision; on tool.call, the one that the call waits or waited for."},
 	{PermissionOutcomeKey, String, "", Own, onPermission, "allowed", "What became of the call."},
 	{PermissionReplyKey, String, "", Own, onPermission, "once", "What a human answered."},
 	{PermissionReasonKey, String, "", Own, onPermission, "writes outside the workspace", "Why."},

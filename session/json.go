@@ -1,6 +1,7 @@
 package session
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -290,88 +291,92 @@ func appendFloat(dst []byte, f float64) []byte {
 	return dst
 }
 
-// appendString appends s as a JSON string.
-func appendString(dst []byte, s string) []byte {
-	dst = append(dst, '"')
-	for !utf8.ValidString(s) {
-		n := validPrefix(s)
-		dst = appendEscaped(dst, s[:n])
-		dst = append(dst, "\uFFFD"...)
-		s = s[n+1:]
-	}
-	dst = appendEscaped(dst, s)
-	return append(dst, '"')
-}
-
-// validPrefix is the length of the longest prefix of s that is valid UTF-8.
-func validPrefix(s string) int {
-	for i, r := range s {
-		if r == utf8.RuneError {
-			if _, size := utf8.DecodeRuneInString(s[i:]); size == 1 {
-				return i
-			}
-		}
-	}
-	return len(s)
-}
-
 const hexDigits = "0123456789abcdef"
 
-// appendEscaped appends the valid UTF-8 in s with what JSON must not hold
-// escaped.
-func appendEscaped(dst []byte, s string) []byte {
-	for {
-		n := plainPrefix(s)
-		dst = append(dst, s[:n]...)
-		if n == len(s) {
-			return dst
-		}
-		switch c := s[n]; c {
-		case '"', '\\':
-			dst = append(dst, '\\', c)
-		case '\n':
-			dst = append(dst, '\\', 'n')
-		case '\t':
-			dst = append(dst, '\\', 't')
-		case '\r':
-			dst = append(dst, '\\', 'r')
-		case '\b':
-			dst = append(dst, '\\', 'b')
-		case '\f':
-			dst = append(dst, '\\', 'f')
-		default:
-			dst = append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&0xF])
-		}
-		s = s[n+1:]
+// pairs holds the two bytes, the first in the low half, that a byte becomes in a
+// JSON string when it has a short escape, and otherwise 0.
+var pairs = func() (t [256]uint16) {
+	for i, c := range "\b\f\n\r\t\"\\" {
+		t[c] = '\\' | uint16(`bfnrt"\`[i])<<8
 	}
-}
+	return t
+}()
 
-// plainPrefix is the number of leading bytes of s that need no escape.
+// appendString appends s as a JSON string.
 //
-// It looks at eight bytes at a time, because rows are mostly long texts: a
-// byte's high bit in mask is set when the byte is a quote, a backslash or below
-// a space. The subtractions may borrow into bytes above a hit, never into one
-// below, so the lowest hit is exact.
-func plainPrefix(s string) int {
+// Rows are mostly long texts that hold JSON themselves, so that escapes are
+// frequent and everything else comes in runs. The loop copies eight bytes at a
+// time and looks at them afterwards: a byte's high bit in mask is set when the
+// byte is a quote, a backslash or below a space (the subtractions may borrow
+// into bytes above a hit, never into one below, so the lowest hit is exact).
+// A backslash mostly brings what it escapes, so the byte after one is looked at
+// alone. Room is made for a chunk at a time, at the most that it can grow to.
+func appendString(dst []byte, s string) []byte {
 	const (
-		low  = 0x0101010101010101
-		high = 0x8080808080808080
+		low   = 0x0101010101010101
+		high  = 0x8080808080808080
+		chunk = 1 << 10
+		most  = len(`\u0000`) // that a byte can become
+		slack = 16            // a word and an escape past the end of a chunk
 	)
-	i := 0
-	for ; i+8 <= len(s); i += 8 {
-		b := s[i : i+8]
-		x := uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24 |
-			uint64(b[4])<<32 | uint64(b[5])<<40 | uint64(b[6])<<48 | uint64(b[7])<<56
-		quote, slash := x^low*'"', x^low*'\\'
-		mask := ((x-low*' ')&^x | (quote-low)&^quote | (slash-low)&^slash) & high
-		if mask != 0 {
-			return i + bits.TrailingZeros64(mask)/8
+	dst = append(dst, '"')
+	// look marks the bytes that are not ASCII, until s is known to be valid.
+	look, checked := uint64(high), false
+	for i := 0; i < len(s); {
+		end := min(i+chunk, len(s))
+		dst = slices.Grow(dst, (end-i)*most+slack)
+		n, buf := len(dst), dst[:cap(dst)]
+		for i < end {
+			if i+8 <= len(s) {
+				b := s[i : i+8]
+				x := uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24 |
+					uint64(b[4])<<32 | uint64(b[5])<<40 | uint64(b[6])<<48 | uint64(b[7])<<56
+				binary.LittleEndian.PutUint64(buf[n:], x)
+				quote, slash := x^low*'"', x^low*'\\'
+				mask := ((x-low*' ')&^x|(quote-low)&^quote|(slash-low)&^slash)&high | x&look
+				if mask == 0 {
+					n, i = n+8, i+8
+					continue
+				}
+				hit := bits.TrailingZeros64(mask) / 8
+				n, i = n+hit, i+hit
+			}
+			c := s[i]
+			if pair := pairs[c]; pair != 0 {
+				binary.LittleEndian.PutUint16(buf[n:], pair)
+				n, i = n+2, i+1
+				if c != '\\' || i == end {
+					continue
+				}
+				if pair = pairs[s[i]]; pair != 0 {
+					binary.LittleEndian.PutUint16(buf[n:], pair)
+					n, i = n+2, i+1
+				}
+				continue
+			}
+			if c < ' ' {
+				n, i = n+copy(buf[n:], `\u00`), i+1
+				buf[n], buf[n+1] = hexDigits[c>>4], hexDigits[c&0xF]
+				n += 2
+				continue
+			}
+			if !checked && c >= utf8.RuneSelf {
+				checked = true
+				if utf8.ValidString(s[i:]) {
+					look = 0
+				}
+			}
+			if look == 0 || c < utf8.RuneSelf {
+				// Less than a word is left, and nothing in it needs a closer look. A
+				// byte that is not ASCII may be amid a character.
+				buf[n] = c
+				n, i = n+1, i+1
+				continue
+			}
+			r, size := utf8.DecodeRuneInString(s[i:])
+			n, i = n+utf8.EncodeRune(buf[n:], r), i+size
 		}
+		dst = buf[:n]
 	}
-	for ; i < len(s); i++ {
-		if c := s[i]; c < ' ' || c == '"' || c == '\\' {
-			break
-		}
-	}
-	return i
+	return append(dst, '"')
 }

@@ -44,6 +44,9 @@ type ToolCall struct {
 	OutputSize   int64
 	OutputSHA256 string
 
+	// ApprovalID names the permission decision that the call waits or waited for.
+	ApprovalID string
+
 	// ChildSessionID is the session of a sub-agent that the call started.
 	ChildSessionID string
 
@@ -78,6 +81,7 @@ func (t *ToolCall) Append(dst []attribute.KeyValue) []attribute.KeyValue {
 	dst = appendTrue(dst, semconv.ToolDynamicKey, t.Dynamic)
 	dst = appendTrue(dst, semconv.ToolProviderExecutedKey, t.ProviderExecuted)
 	dst = appendTrue(dst, semconv.ToolDeniedKey, t.Denied)
+	dst = appendString(dst, semconv.PermissionIDKey, t.ApprovalID)
 	dst = append(dst, semconv.TruncatedKey.Bool(t.Truncated))
 	dst = appendString(dst, semconv.ToolOutputPathKey, t.OutputPath)
 	dst = appendInt(dst, semconv.ToolOutputSizeKey, t.OutputSize)
@@ -134,6 +138,8 @@ func (t *ToolCall) Set(key string, v Value) (known bool, err error) {
 		return true, setBool(&t.ProviderExecuted, v)
 	case semconv.ToolDeniedKey:
 		return true, setBool(&t.Denied, v)
+	case semconv.PermissionIDKey:
+		return true, setString(&t.ApprovalID, v)
 	case semconv.TruncatedKey:
 		return true, setBool(&t.Truncated, v)
 	case semconv.ToolOutputPathKey:

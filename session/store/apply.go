@@ -171,7 +171,14 @@ func (a *applier) applySession(w *sessionWork) error {
 			return err
 		}
 	}
+	trace := ""
 	for _, l := range w.links {
+		if l.TraceID != trace {
+			trace = l.TraceID
+			if err := a.tx.PutTrace(trace, w.id); err != nil {
+				return err
+			}
+		}
 		if err := a.putLink(w, l); err != nil {
 			return err
 		}
@@ -229,20 +236,15 @@ func (a *applier) putLink(w *sessionWork, l *Link) error {
 	if err != nil || inserted {
 		return a.wrote(inserted, err)
 	}
-	old, err := a.tx.Link(l.TraceID, l.SpanID)
-	if err != nil || old == nil {
-		return a.wrote(false, err)
+	old, err := a.tx.Link(w.id, l.TraceID, l.SpanID)
+	if err != nil || old == nil || compareLinks(l, old) <= 0 {
+		return err
 	}
-	if l.Facts != nil && l.MessageID != "" {
-		w.message(l.MessageID).stored = true
-	}
-	if compareLinks(l, old) <= 0 {
-		return nil
-	}
-	if old.Facts != nil && (old.MessageID != l.MessageID || old.SessionID != l.SessionID) {
-		// The same span now speaks of another message: both must be told again.
-		if old.SessionID == w.id && old.MessageID != "" {
-			w.message(old.MessageID).stored = true
+	// The same span tells another story now: every message it speaks of must be
+	// told again from what is stored.
+	for _, told := range []*Link{old, l} {
+		if told.Facts != nil && told.MessageID != "" {
+			w.message(told.MessageID).stored = true
 		}
 	}
 	return a.wrote(true, a.tx.PutLink(l))

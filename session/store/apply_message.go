@@ -364,10 +364,15 @@ func foldFacts(links []*Link) string {
 		return cmp.Or(cmp.Compare(x.StartNano, y.StartNano), strings.Compare(x.TraceID, y.TraceID), strings.Compare(x.SpanID, y.SpanID))
 	})
 	links = slices.CompactFunc(links, func(x, y *Link) bool { return x.TraceID == y.TraceID && x.SpanID == y.SpanID })
+	whole := slices.DeleteFunc(slices.Clone(links), func(l *Link) bool { return l.Facts.Step })
+	if len(whole) > 0 {
+		links = whole
+	}
 	sum := *links[0].Facts
 	for _, l := range links[1:] {
 		sum.add(l.Facts)
 	}
+	sum.Trace.Incomplete = len(whole) == 0
 	metadata := struct {
 		Model              *session.Model       `json:"model,omitempty"`
 		Agent              string               `json:"agent,omitempty"`

@@ -125,6 +125,10 @@ type MessageChange struct {
 // counts are summed over them, anything else stands as the last one said.
 // Facts travel on the [Link] of their span, so that they are counted once.
 type Facts struct {
+	// Step says that the span is one model call of the message. Steps count only
+	// as long as no span that describes the whole message is known.
+	Step bool `json:"step,omitempty"`
+
 	Model              *session.Model       `json:"model,omitempty"`
 	Agent              string               `json:"agent,omitempty"`
 	Usage              *session.Usage       `json:"usage,omitempty"`

@@ -44,8 +44,10 @@ type Tx interface {
 
 	// InsertLink reports false when the span is known.
 	InsertLink(l *Link) (bool, error)
-	Link(traceID, spanID string) (*Link, error)
+	Link(sessionID, traceID, spanID string) (*Link, error)
 	PutLink(l *Link) error
+	// PutTrace notes that a trace has spans of a session.
+	PutTrace(traceID, sessionID string) error
 	// Facts returns the links of a message that carry facts.
 	Facts(sessionID, messageID string) ([]Link, error)
 

@@ -39,7 +39,7 @@ const (
 //     A file cut off between two lines cannot be told from a whole one.
 func Decode(r io.Reader) iter.Seq2[*session.Transcript, error] {
 	return func(yield func(*session.Transcript, error) bool) {
-		lines := lineReader{r: bufio.NewReaderSize(r, 64<<10)}
+		lines := lineReader{r: bufio.NewReaderSize(r, 64<<10), most: MaxLine}
 		var d decoder
 		for {
 			line, err := lines.next()
@@ -64,9 +64,10 @@ func Decode(r io.Reader) iter.Seq2[*session.Transcript, error] {
 	}
 }
 
-// lineReader reads lines of any length up to MaxLine.
+// lineReader reads lines of any length up to most.
 type lineReader struct {
 	r    *bufio.Reader
+	most int
 	long []byte // a line longer than r's buffer
 	n    int    // the number of the line last read, from 1
 }
@@ -79,8 +80,8 @@ func (l *lineReader) next() ([]byte, error) {
 	if err == bufio.ErrBufferFull {
 		l.long = l.long[:0]
 		for err == bufio.ErrBufferFull {
-			if l.long = append(l.long, line...); len(l.long) > MaxLine {
-				return nil, fmt.Errorf("longer than %d MiB", MaxLine>>20)
+			if l.long = append(l.long, line...); len(l.long) > l.most {
+				return nil, fmt.Errorf("longer than %d bytes", l.most)
 			}
 			line, err = l.r.ReadSlice('\n')
 		}

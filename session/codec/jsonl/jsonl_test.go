@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -189,15 +190,13 @@ func TestDecodeStopsWhenTold(t *testing.T) {
 }
 
 func TestLongLines(t *testing.T) {
-	if testing.Short() {
-		t.Skip("needs 500 MB")
-	}
 	tr := &session.Transcript{Session: session.Session{ID: "s", PermissionsJSON: "[]", MetadataJSON: "{}"}}
-	tr.Messages = []session.MessageAndParts{{
-		Message: session.Message{ID: "m", SessionID: "s", MetadataJSON: "{}"},
-		Parts: []session.Part{{ID: "p", MessageID: "m", SessionID: "s", Type: "text",
-			DataJSON: `{"type":"text","text":"` + strings.Repeat(`a\n`, (64<<20)/3) + `"}`}},
-	}}
+	tr.Messages = []session.MessageAndParts{{Message: session.Message{ID: "m", SessionID: "s", MetadataJSON: "{}"}}}
+	// Lengths about that of the reader's buffer, and one far above it.
+	for i, n := range []int{60 << 10, 65_000, 65_300, 65_400, 65_536, 70_000, 130_000, 8 << 20} {
+		tr.Messages[0].Parts = append(tr.Messages[0].Parts, session.Part{ID: fmt.Sprint("p", i), MessageID: "m", SessionID: "s",
+			Index: int64(i), Type: "text", DataJSON: `{"type":"text","text":"` + strings.Repeat("a", n) + `"}`})
+	}
 	var b bytes.Buffer
 	if err := jsonl.Encode(&b, tr); err != nil {
 		t.Fatal(err)
@@ -206,22 +205,9 @@ func TestLongLines(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if all[0].Messages[0].Parts[0].DataJSON != tr.Messages[0].Parts[0].DataJSON {
-		t.Error("a row of 64 MiB changed")
+	if !reflect.DeepEqual(all, []*session.Transcript{tr}) {
+		t.Error("long rows changed")
 	}
-	if _, err := collect(io.LimitReader(endless{}, jsonl.MaxLine+1<<20)); err == nil || err.Error() != "line 1: longer than 256 MiB" {
-		t.Errorf("a line that does not end: error %v", err)
-	}
-}
-
-// endless reads as spaces.
-type endless struct{}
-
-func (endless) Read(p []byte) (int, error) {
-	for i := range p {
-		p[i] = ' '
-	}
-	return len(p), nil
 }
 
 func TestEncodeSortsACopy(t *testing.T) {
@@ -296,13 +282,13 @@ func FuzzDecode(f *testing.F) {
 // tool calls of 3 KB and 1 KB of text.
 func agentSession() *session.Transcript {
 	words := strings.Repeat("The build fails because the \"store\" package is not there yet.\n", 60)
-	files := strings.Repeat("src/main.go:12:\tfmt.Println(\"hello, <world>\")\n", 60)
+	files := strings.Repeat("src/main.go:12:\tfmt.Println(\"hello, world\")\n", 60)
 	text := func(kind string, n int) string {
 		b, _ := json.Marshal(map[string]any{"type": kind, "text": words[:n]})
 		return string(b)
 	}
 	tool, _ := json.Marshal(map[string]any{"type": "tool-grep", "toolCallId": "call_0123456789", "state": "output-available",
-		"input": map[string]any{"pattern": "Println", "path": "src"}, "output": map[string]any{"stdout": files[:2700], "exit_code": 0}})
+		"input": map[string]any{"pattern": "Println", "path": "src"}, "output": map[string]any{"stdout": files[:2450], "exit_code": 0}})
 	t := &session.Transcript{Session: session.Session{ID: "ses_1fa2bdc08000YO9dOSXjsMd9kP", Title: "Fix the build", Agent: "build",
 		PermissionsJSON: "[]", MetadataJSON: "{}", CreatedAt: 1795198540808, UpdatedAt: 1795198549999, CostUSD: 0.0123}}
 	id := func(prefix string, n int) string { return fmt.Sprintf("%s_1fa2bdc%05xYO9dOSXjsMd9kP", prefix, n) }

@@ -1,0 +1,41 @@
+// Package agenttrace instruments an agent: one set of OpenTelemetry spans that
+// is a trace in Jaeger or Tempo and a session in a session store.
+//
+// An agent keeps a [Session] per conversation. Work on it is a [Run]; a [Turn]
+// is one user message through to a finished answer; in a turn the agent calls
+// models ([ModelCall]) and tools ([ToolCall]), and asks whether a tool may run
+// ([ToolCall.Authorize]):
+//
+//	tracer := agenttrace.New(agenttrace.Options{})
+//	sess := tracer.NewSession(ctx, agenttrace.SessionOptions{Agent: "coder"})
+//	ctx, run := sess.StartRun(ctx, agenttrace.RunOptions{Model: model})
+//	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: question}, agenttrace.TurnOptions{})
+//	ctx, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
+//	call.Text("Let me look.")
+//	call.End(agenttrace.ModelResult{StopReason: "tool_use"}, nil)
+//	ctx, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: id, Name: "bash", Input: input})
+//	if d := tool.Authorize(ctx, command); d.Allowed() {
+//		tool.End(output)
+//	}
+//	turn.End(agenttrace.TurnResult{})
+//	run.End(nil)
+//
+// # Promises
+//
+// Instrumentation never fails the agent and never waits for a collector. Every
+// method may be called on a nil receiver, by any number of goroutines, and
+// after the end of the thing; what comes too late is dropped, counted and
+// reported to [otel.Handle]. The package starts no goroutine.
+//
+// When a run's span is not recorded (no tracer provider, or sampled out) and
+// there is nothing that decides permissions, calls cost a few nanoseconds and
+// allocate nothing. Permissions do not depend on tracing: rules, watchdog and
+// approver decide alike whether or not anything is recorded. What is left of a
+// nil receiver decides too: a nil [ToolCall] is never allowed.
+//
+// # Waiting for people
+//
+// A turn that ends while a tool call waits for an approval is pending. Save
+// [Session.State]; another process takes it up with [Tracer.ResumeSession] and
+// [Run.ContinueTurn], and the same assistant message goes on.
+package agenttrace

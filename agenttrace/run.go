@@ -1,0 +1,168 @@
+package agenttrace
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/agenttrace/agenttrace/semconv"
+)
+
+// RunOptions describes a run.
+type RunOptions struct {
+	// Model is the model that the run starts with; turns use it unless they name
+	// another. The zero Model is that of the session's last turn.
+	Model Model
+}
+
+// Run is an agent at work on a session: a session.run span. End it.
+//
+// A Run is safe for concurrent use.
+type Run struct {
+	sess  *Session
+	span  trace.Span
+	model Model
+	// off says that nothing is recorded and nothing decides: every turn of the
+	// run is offTurn.
+	off     bool
+	offTurn Turn
+	scope   scope
+	sent    sentBodies
+
+	mu    sync.Mutex // guards what follows
+	ended bool
+	turns []*Turn
+	comps []*Compaction
+}
+
+// StartRun begins a run. A span in ctx becomes its parent; the session's last
+// run is linked. The returned context carries the run and is the one to work
+// in.
+func (s *Session) StartRun(ctx context.Context, o RunOptions) (context.Context, *Run) {
+	if s == nil {
+		return ctx, nil
+	}
+	now := s.tracer.now()
+	r := &Run{sess: s, model: o.Model}
+	s.mu.Lock()
+	if r.model == (Model{}) {
+		r.model = s.st.Model
+	}
+	record := s.record()
+	last := s.st.LastRun.spanContext()
+	s.runs++
+	s.mu.Unlock()
+	record.Model = r.model.record()
+	ctx, r.span = s.startSpan(ctx, now, &record, last)
+	r.off = !r.span.IsRecording() && !s.decides()
+	r.offTurn = Turn{run: r, off: true, span: r.span}
+	r.scope = scope{Context: ctx, run: r}
+	return &r.scope, r
+}
+
+// Session returns the run's session.
+func (r *Run) Session() *Session {
+	if r == nil {
+		return nil
+	}
+	return r.sess
+}
+
+// SpanContext returns the trace and span id of the run, for links from
+// elsewhere.
+func (r *Run) SpanContext() trace.SpanContext {
+	if r == nil {
+		return trace.SpanContext{}
+	}
+	return r.span.SpanContext()
+}
+
+// End ends the run: it finished when err is nil, was aborted when err is
+// [ErrAborted] or [context.Canceled], and failed otherwise. Turns and compactions
+// that are still open end the same way; with a nil error they are aborted,
+// because they did not finish. Calls after the first do nothing.
+func (r *Run) End(err error) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	if r.ended {
+		r.mu.Unlock()
+		return
+	}
+	r.ended = true
+	turns, comps := r.turns, r.comps
+	r.turns, r.comps = nil, nil
+	r.mu.Unlock()
+	for _, c := range comps {
+		c.Fail(orAborted(err))
+	}
+	for _, t := range turns {
+		t.Fail(orAborted(err))
+	}
+
+	s := r.sess
+	now := s.tracer.now()
+	s.mu.Lock()
+	s.runs--
+	record := s.record()
+	if r.span.SpanContext().IsValid() {
+		s.st.LastRun = refOf(r.span.SpanContext())
+	}
+	s.mu.Unlock()
+	if !r.span.IsRecording() {
+		s.tracer.finish(r.span, now)
+		return
+	}
+	record.Model = r.model.record()
+	record.Outcome = endReason(err)
+	if record.Outcome == semconv.EndError {
+		record.Error, record.ErrorType = errorText(err), errorType(err)
+		setError(r.span, record.Error)
+	}
+	r.span.SetAttributes(record.Append(nil)...)
+	s.tracer.finish(r.span, now)
+}
+
+// open adds a turn or a compaction to those that the run's end closes. It
+// reports whether the run was still open.
+func (r *Run) open(t *Turn, c *Compaction) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended {
+		return false
+	}
+	if t != nil {
+		r.turns = append(r.turns, t)
+	}
+	if c != nil {
+		r.comps = append(r.comps, c)
+	}
+	r.sess.work(1)
+	return true
+}
+
+// close takes a turn or a compaction out again.
+func (r *Run) close(t *Turn, c *Compaction) {
+	r.sess.work(-1)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if i := slices.Index(r.turns, t); t != nil && i >= 0 {
+		r.turns = slices.Delete(r.turns, i, i+1)
+	}
+	if i := slices.Index(r.comps, c); c != nil && i >= 0 {
+		r.comps = slices.Delete(r.comps, i, i+1)
+	}
+}
+
+// work counts open turns and compactions.
+func (s *Session) work(delta int) {
+	s.mu.Lock()
+	s.working += delta
+	s.mu.Unlock()
+}
+
+func (r *Run) now() time.Time { return r.sess.tracer.now() }

@@ -1,0 +1,253 @@
+package agenttrace
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// Model names a model: provider, id and, where there is one, variant (such as a
+// reasoning effort).
+type Model struct {
+	Provider string `json:"provider_id,omitempty"`
+	ID       string `json:"model_id,omitempty"`
+	Variant  string `json:"variant,omitempty"`
+}
+
+func (m Model) record() spans.Model {
+	return spans.Model{ProviderID: m.Provider, ModelID: m.ID, Variant: m.Variant}
+}
+
+// SessionOptions describes a new session. Only Agent is required.
+type SessionOptions struct {
+	// ID is the session's identity when the host has one already; empty mints
+	// "ses_…".
+	ID string
+	// Agent names the agent. It never changes.
+	Agent string
+	// Title is empty until something names the session.
+	Title         string
+	WorkspaceID   string
+	WorkspaceRoot string
+	// Mode is the host's permission or planning mode, in its own words.
+	Mode string
+	// UserID says whom the agent works for.
+	UserID string
+	// Rules are those of session scope, such as earlier "always" answers.
+	Rules []Rule
+	// Metadata is stored with the session as JSON.
+	Metadata map[string]any
+}
+
+// Session is one conversation. It outlives runs and, by [Session.State],
+// processes. It is safe for concurrent use.
+type Session struct {
+	tracer *Tracer
+	id     string
+
+	mu sync.Mutex // guards what follows
+	st State
+	// metadata holds the values of st.Metadata by key.
+	metadata map[string]json.RawMessage
+	// runs and working count the open runs, and the open turns and compactions.
+	runs, working int
+}
+
+// NewSession begins a session. When ctx carries a turn, the session is that of
+// a sub-agent: its parent is the turn's session, at the user message that the
+// turn answers; a tool call in ctx is marked as the one that started it.
+//
+// Nothing is emitted until the session has a run or is changed.
+func (t *Tracer) NewSession(ctx context.Context, o SessionOptions) *Session {
+	if t == nil {
+		return nil
+	}
+	now := t.now()
+	s := &Session{tracer: t, id: o.ID}
+	if s.id == "" {
+		s.id = spans.NewID(spans.PrefixSession, now)
+	}
+	s.st = State{
+		ID: s.id, Agent: validUTF8(o.Agent), Title: validUTF8(o.Title), WorkspaceID: validUTF8(o.WorkspaceID), WorkspaceRoot: validUTF8(o.WorkspaceRoot),
+		Mode: validUTF8(o.Mode), UserID: validUTF8(o.UserID), CreatedAt: now.UnixMilli(),
+	}
+	for _, r := range o.Rules {
+		s.st.Rules = append(s.st.Rules, r.sessionScope(now))
+	}
+	s.mergeMetadata(o.Metadata)
+	if turn := TurnFromContext(ctx); turn != nil && turn.run != nil {
+		s.st.ParentID = turn.run.sess.id
+		s.st.ParentMessageID = turn.UserMessageID()
+		ToolFromContext(ctx).setChild(s.id)
+	}
+	return s
+}
+
+// ID returns the session's id, "" for nil.
+func (s *Session) ID() string {
+	if s == nil {
+		return ""
+	}
+	return s.id
+}
+
+// Title returns the session's title.
+func (s *Session) Title() string {
+	if s == nil {
+		return ""
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.st.Title
+}
+
+// Rules returns the rules of session scope: those that it began with and those
+// added since.
+func (s *Session) Rules() []Rule {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]Rule(nil), s.st.Rules...)
+}
+
+// Busy reports whether a turn or a compaction is open.
+func (s *Session) Busy() bool {
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.working > 0
+}
+
+// SetTitle names the session. While a run is open its end carries the change,
+// otherwise a span of its own does; the same holds for the setters below.
+func (s *Session) SetTitle(ctx context.Context, title string) {
+	s.update(ctx, func(st *State) { st.Title = validUTF8(title) })
+}
+
+// SetMode changes the host's permission or planning mode.
+func (s *Session) SetMode(ctx context.Context, mode string) {
+	s.update(ctx, func(st *State) { st.Mode = validUTF8(mode) })
+}
+
+// SetMetadata merges values into the session's metadata. A nil value stores
+// null.
+func (s *Session) SetMetadata(ctx context.Context, values map[string]any) {
+	s.update(ctx, func(*State) { s.mergeMetadata(values) })
+}
+
+// AddRule adds a rule of session scope, whatever source it names.
+func (s *Session) AddRule(ctx context.Context, r Rule) {
+	s.update(ctx, func(st *State) { st.Rules = append(st.Rules, r.sessionScope(s.tracer.now())) })
+}
+
+// update changes the session and, when no run is open to tell of it, emits an
+// update.
+func (s *Session) update(ctx context.Context, change func(*State)) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	change(&s.st)
+	open := s.runs > 0
+	s.mu.Unlock()
+	if !open {
+		s.moment(ctx, semconv.RunOperationUpdate, s.tracer.now(), nil)
+	}
+}
+
+// mergeMetadata adds values to the metadata. The caller holds mu or owns s.
+func (s *Session) mergeMetadata(values map[string]any) {
+	if len(values) == 0 {
+		return
+	}
+	if s.metadata == nil {
+		s.metadata = make(map[string]json.RawMessage, len(values))
+	}
+	for k, v := range values {
+		s.metadata[validUTF8(k)] = json.RawMessage(encodeJSON(v))
+	}
+	s.st.Metadata = encodeObject(s.metadata)
+}
+
+// record describes the session on a session.run span. The caller holds mu.
+func (s *Session) record() spans.Run {
+	r := spans.Run{
+		SessionID: s.id, Agent: s.st.Agent, Title: s.st.Title, UserID: s.st.UserID, WorkspaceID: s.st.WorkspaceID,
+		WorkspaceRoot: s.st.WorkspaceRoot, Mode: s.st.Mode, CreatedAt: s.st.CreatedAt,
+		ParentID: s.st.ParentID, ParentMessageID: s.st.ParentMessageID, Metadata: s.st.Metadata,
+	}
+	if len(s.st.Rules) > 0 {
+		r.Permissions = json.RawMessage(encodeJSON(s.st.Rules))
+	}
+	return r
+}
+
+// startSpan begins a session.run span, linked to the one before it.
+func (s *Session) startSpan(ctx context.Context, now time.Time, record *spans.Run, last trace.SpanContext) (context.Context, trace.Span) {
+	opts := make([]trace.SpanStartOption, 0, 4)
+	if last.IsValid() {
+		opts = append(opts, trace.WithLinks(trace.Link{SpanContext: last}))
+	}
+	opts = append(opts, trace.WithAttributes(record.Append(nil)...))
+	return s.tracer.start(ctx, semconv.SpanSessionRun, trace.SpanKindInternal, now, opts...)
+}
+
+// moment emits a session.run span of no length: something that changed the
+// session while nothing ran. edit may complete the record.
+func (s *Session) moment(ctx context.Context, operation string, now time.Time, edit func(*spans.Run)) {
+	s.mu.Lock()
+	record := s.record()
+	last := s.st.LastRun.spanContext()
+	s.mu.Unlock()
+	record.Operation = operation
+	if edit != nil {
+		edit(&record)
+	}
+	opts := []trace.SpanStartOption{trace.WithTimestamp(now), trace.WithAttributes(record.Append(nil)...)}
+	if last.IsValid() {
+		opts = append(opts, trace.WithLinks(trace.Link{SpanContext: last}))
+	}
+	_, span := s.tracer.tracer.Start(ctx, semconv.SpanSessionRun, opts...)
+	span.End(trace.WithTimestamp(now))
+}
+
+// stamp returns now in Unix milliseconds, never less than an earlier stamp of
+// the session: a clock that steps back must not reorder messages.
+func (s *Session) stamp(now time.Time) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.st.LastStamp = max(s.st.LastStamp, now.UnixMilli())
+	return s.st.LastStamp
+}
+
+// decides reports whether anything but the default decides permissions.
+func (s *Session) decides() bool {
+	if t := s.tracer; t.watchdog != nil || t.approver != nil || len(t.rules) > 0 {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.st.Rules) > 0
+}
+
+// clone returns a copy of the state that shares nothing mutable.
+func (s *Session) clone() State {
+	st := s.st
+	st.Rules = append([]Rule(nil), st.Rules...)
+	st.Messages = append([]KnownMessage(nil), st.Messages...)
+	st.Rewinds = append([]Rewound(nil), st.Rewinds...)
+	return st
+}
+
+func cloneMetadata(m map[string]json.RawMessage) map[string]json.RawMessage { return maps.Clone(m) }

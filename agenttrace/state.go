@@ -1,0 +1,199 @@
+package agenttrace
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"go.opentelemetry.io/otel/trace"
+)
+
+// State is what a session must remember between processes. It is plain data:
+// store it as JSON and give it to [Tracer.ResumeSession].
+type State struct {
+	ID            string          `json:"id"`
+	Agent         string          `json:"agent"`
+	Title         string          `json:"title,omitempty"`
+	WorkspaceID   string          `json:"workspace_id,omitempty"`
+	WorkspaceRoot string          `json:"workspace_root,omitempty"`
+	Mode          string          `json:"mode,omitempty"`
+	UserID        string          `json:"user_id,omitempty"`
+	Rules         []Rule          `json:"rules,omitempty"`
+	Metadata      json.RawMessage `json:"metadata,omitempty"`
+
+	// CreatedAt and LastStamp are in Unix milliseconds; LastStamp is that of the
+	// newest message.
+	CreatedAt int64 `json:"created_at"`
+	LastStamp int64 `json:"last_stamp,omitempty"`
+
+	ParentID        string `json:"parent_id,omitempty"`
+	ParentMessageID string `json:"parent_message_id,omitempty"`
+
+	// NextTurn is the index of the next turn.
+	NextTurn int64 `json:"next_turn"`
+	// LastRun is the span of the last run; the next one links to it.
+	LastRun SpanRef `json:"last_run,omitzero"`
+	// Model is that of the last turn.
+	Model Model `json:"model,omitzero"`
+
+	// Messages are the newest messages, at most 1024. Incomplete says that there
+	// are others: then an unknown message is taken on trust.
+	Messages   []KnownMessage `json:"messages,omitempty"`
+	Incomplete bool           `json:"incomplete,omitempty"`
+	// Rewinds are those not undone, the last one last, at most 64.
+	Rewinds []Rewound `json:"rewinds,omitempty"`
+	// Pending is the turn that waits for a human, if any.
+	Pending *PendingTurn `json:"pending,omitempty"`
+}
+
+// SpanRef names a span: trace and span id in lower-case hex.
+type SpanRef struct {
+	TraceID string `json:"trace_id,omitempty"`
+	SpanID  string `json:"span_id,omitempty"`
+	Sampled bool   `json:"sampled,omitempty"`
+}
+
+// KnownMessage is what a session remembers of a message.
+type KnownMessage struct {
+	ID string `json:"id"`
+	// Role is user or assistant.
+	Role string `json:"role"`
+	// Turn is the index of its turn, -1 for a compaction's.
+	Turn int64 `json:"turn"`
+	// CreatedAt is in Unix milliseconds.
+	CreatedAt int64 `json:"created_at"`
+}
+
+// Rewound is a rewind that has not been undone: everything after the user
+// message To is hidden since At (Unix milliseconds).
+type Rewound struct {
+	To string `json:"to"`
+	At int64  `json:"at"`
+	// Pending is the turn that the rewind hid while it waited.
+	Pending *PendingTurn `json:"pending,omitempty"`
+}
+
+// PendingTurn is a turn that ended to wait for a human.
+type PendingTurn struct {
+	Index              int64  `json:"index"`
+	UserMessageID      string `json:"user_message_id"`
+	AssistantMessageID string `json:"assistant_message_id"`
+	// AssistantCreatedAt is in Unix milliseconds.
+	AssistantCreatedAt int64 `json:"assistant_created_at"`
+	// NextPart and NextStep are the indexes of the next part and model call.
+	NextPart int64         `json:"next_part"`
+	NextStep int64         `json:"next_step"`
+	Tools    []PendingTool `json:"tools"`
+}
+
+// PendingTool is a tool call that waits for an approval.
+type PendingTool struct {
+	CallID string          `json:"call_id"`
+	Name   string          `json:"name"`
+	Input  json.RawMessage `json:"input,omitempty"`
+	// ApprovalID names the question; it is the id of the permission decision.
+	ApprovalID string `json:"approval_id"`
+	PartID     string `json:"part_id"`
+	PartIndex  int64  `json:"part_index"`
+	// CreatedAt and AskedAt are in Unix milliseconds.
+	CreatedAt int64 `json:"created_at"`
+	AskedAt   int64 `json:"asked_at"`
+
+	Kind             ToolKind `json:"kind,omitempty"`
+	Dynamic          bool     `json:"dynamic,omitempty"`
+	ProviderExecuted bool     `json:"provider_executed,omitempty"`
+	// Subject, Pattern and Source are those of the rule that asked.
+	Subject string `json:"subject,omitempty"`
+	Pattern string `json:"pattern,omitempty"`
+	Source  Source `json:"source,omitempty"`
+}
+
+const (
+	maxKnownMessages = 1024
+	maxRewinds       = 64
+)
+
+const (
+	roleUser      = "user"
+	roleAssistant = "assistant"
+)
+
+// State returns what the session must remember, a copy. Take it when no turn is
+// open: an open turn is not in it.
+func (s *Session) State() State {
+	if s == nil {
+		return State{}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.clone()
+}
+
+// ResumeSession takes a session up where state left it. The next run links to
+// the last one. The error says what state lacks.
+func (t *Tracer) ResumeSession(_ context.Context, state State) (*Session, error) {
+	if t == nil {
+		return nil, nil
+	}
+	if state.ID == "" || state.Agent == "" {
+		return nil, errors.New("resume session: state has no id or no agent: want what Session.State returned")
+	}
+	s := &Session{tracer: t, id: state.ID, st: state}
+	s.st = s.clone()
+	if len(state.Metadata) > 0 {
+		if err := json.Unmarshal(state.Metadata, &s.metadata); err != nil {
+			return nil, fmt.Errorf("resume session %s: read metadata: %w", state.ID, err)
+		}
+	}
+	return s, nil
+}
+
+func refOf(sc trace.SpanContext) SpanRef {
+	if !sc.IsValid() {
+		return SpanRef{}
+	}
+	return SpanRef{sc.TraceID().String(), sc.SpanID().String(), sc.IsSampled()}
+}
+
+// spanContext returns the span's context, invalid when r names none.
+func (r SpanRef) spanContext() trace.SpanContext {
+	traceID, err := trace.TraceIDFromHex(r.TraceID)
+	if err != nil {
+		return trace.SpanContext{}
+	}
+	spanID, err := trace.SpanIDFromHex(r.SpanID)
+	if err != nil {
+		return trace.SpanContext{}
+	}
+	c := trace.SpanContextConfig{TraceID: traceID, SpanID: spanID, Remote: true}
+	if r.Sampled {
+		c.TraceFlags = trace.FlagsSampled
+	}
+	return trace.NewSpanContext(c)
+}
+
+// know remembers a message.
+func (s *Session) know(m KnownMessage) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.st.Messages) >= maxKnownMessages {
+		n := copy(s.st.Messages, s.st.Messages[maxKnownMessages/2:])
+		s.st.Messages = s.st.Messages[:n]
+		s.st.Incomplete = true
+	}
+	s.st.Messages = append(s.st.Messages, m)
+}
+
+// known finds a message. found is false when the session must take it on trust;
+// the error says that it cannot be one of the session's. The caller holds mu.
+func (s *Session) known(id string) (m KnownMessage, found bool, err error) {
+	if i := slices.IndexFunc(s.st.Messages, func(m KnownMessage) bool { return m.ID == id }); i >= 0 {
+		return s.st.Messages[i], true, nil
+	}
+	if id == "" || !s.st.Incomplete {
+		return KnownMessage{}, false, fmt.Errorf("message %q: %w", id, ErrUnknownMessage)
+	}
+	return KnownMessage{}, false, nil
+}

@@ -1,0 +1,138 @@
+package agenttrace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/bits"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/log"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/agenttrace/agenttrace/semconv"
+)
+
+// Options configures a [Tracer]. The zero value uses the global tracer provider
+// and has no rules, no watchdog and nobody to ask.
+type Options struct {
+	// TracerProvider makes the spans; nil means [otel.GetTracerProvider], also
+	// when that is set later.
+	TracerProvider trace.TracerProvider
+
+	// LoggerProvider is where events about work in progress belong. The tracer
+	// keeps it for that and emits nothing to it by itself.
+	LoggerProvider log.LoggerProvider
+
+	// Rules are those of the manifest and the project; they hold in every
+	// session. A rule without a source counts as the manifest's.
+	Rules []Rule
+
+	// Watchdog sees every tool call that no rule denies before it runs and may
+	// narrow what the rules allow. Nil narrows nothing.
+	Watchdog Watchdog
+
+	// Approver asks a human. Nil means that nobody is there: ask means deny.
+	Approver Approver
+
+	// Now is the clock; nil means [time.Now].
+	Now func() time.Time
+}
+
+// Tracer makes sessions. Make one with [New] per process and share it; it is
+// safe for concurrent use. A nil Tracer makes nil sessions.
+type Tracer struct {
+	tracer   trace.Tracer
+	logger   log.LoggerProvider
+	rules    []Rule
+	watchdog Watchdog
+	approver Approver
+	now      func() time.Time
+	// ownClock says that spans get their times from now.
+	ownClock bool
+	digests  digests
+	dropped  atomic.Int64
+}
+
+// New returns a tracer. It never fails and needs no closing; shutting down the
+// tracer provider is the caller's.
+func New(o Options) *Tracer {
+	tp := o.TracerProvider
+	if tp == nil {
+		tp = otel.GetTracerProvider()
+	}
+	t := &Tracer{
+		tracer:   tp.Tracer(semconv.ScopeName, trace.WithSchemaURL(semconv.SchemaURL)),
+		logger:   o.LoggerProvider,
+		rules:    make([]Rule, 0, len(o.Rules)),
+		watchdog: o.Watchdog,
+		approver: o.Approver,
+		now:      o.Now,
+		ownClock: o.Now != nil,
+	}
+	if t.now == nil {
+		t.now = time.Now
+	}
+	for _, r := range o.Rules {
+		if r.Source == "" {
+			r.Source = SourceManifest
+		}
+		t.rules = append(t.rules, r)
+	}
+	return t
+}
+
+// start begins a span at now. The span's own clock is used unless the tracer
+// was given one.
+func (t *Tracer) start(ctx context.Context, name string, kind trace.SpanKind, now time.Time, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
+	if kind != trace.SpanKindInternal {
+		opts = append(opts, trace.WithSpanKind(kind))
+	}
+	if t.ownClock {
+		opts = append(opts, trace.WithTimestamp(now))
+	}
+	return t.tracer.Start(ctx, name, opts...)
+}
+
+// finish ends a span at now.
+func (t *Tracer) finish(span trace.Span, now time.Time) {
+	if t.ownClock {
+		span.End(trace.WithTimestamp(now))
+		return
+	}
+	span.End()
+}
+
+// Dropped returns how many calls came too late to be recorded: after the end of
+// the tool call, turn or run that they belong to.
+func (t *Tracer) Dropped() int64 {
+	if t == nil {
+		return 0
+	}
+	return t.dropped.Load()
+}
+
+// drop counts a call that came too late. It reports the first, the second, the
+// fourth and so on, so that a loop cannot flood the log.
+func (t *Tracer) drop(what, id string) {
+	if n := t.dropped.Add(1); bits.OnesCount64(uint64(n)) == 1 {
+		otel.Handle(fmt.Errorf("record %s of %s: it has ended; %d calls dropped so far", what, id, n))
+	}
+}
+
+// Errors that callers branch on.
+var (
+	// ErrAborted ends a run or turn that its user stopped. Wrap it or use it as it
+	// is; [context.Canceled] says the same.
+	ErrAborted = errors.New("aborted")
+	// ErrBusy is returned where a session must be idle and a turn or a compaction
+	// is open.
+	ErrBusy = errors.New("session is busy: end its turn first")
+	// ErrUnknownMessage is returned for a message that the session does not have.
+	ErrUnknownMessage = errors.New("session has no such message")
+	// ErrNothingPending is returned by [Run.ContinueTurn] when no turn waits, and
+	// by [Session.Unrewind] when no rewind is left to undo.
+	ErrNothingPending = errors.New("nothing is pending")
+)

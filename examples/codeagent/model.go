@@ -1,0 +1,262 @@
+package codeagent
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The OpenAI Chat Completions API, as far as an agent needs it.
+
+type message struct {
+	Role       string     `json:"role"`
+	Content    string     `json:"content"`
+	ToolCalls  []toolCall `json:"tool_calls,omitempty"`
+	ToolCallID string     `json:"tool_call_id,omitempty"`
+}
+
+type toolCall struct {
+	ID       string `json:"id,omitempty"`
+	Type     string `json:"type,omitempty"`
+	Function struct {
+		Name      string `json:"name,omitempty"`
+		Arguments string `json:"arguments"`
+	} `json:"function"`
+}
+
+type chatRequest struct {
+	Model           string         `json:"model"`
+	ReasoningEffort string         `json:"reasoning_effort,omitempty"`
+	Messages        []message      `json:"messages"`
+	Tools           []functionTool `json:"tools,omitempty"`
+	Stream          bool           `json:"stream"`
+	StreamOptions   struct {
+		IncludeUsage bool `json:"include_usage"`
+	} `json:"stream_options"`
+}
+
+type functionTool struct {
+	Type     string `json:"type"`
+	Function struct {
+		Name        string          `json:"name"`
+		Description string          `json:"description"`
+		Parameters  json.RawMessage `json:"parameters"`
+	} `json:"function"`
+}
+
+// chatUsage counts inclusively: cached tokens are prompt tokens too, reasoning
+// tokens completion tokens.
+type chatUsage struct {
+	PromptTokens        int64 `json:"prompt_tokens"`
+	CompletionTokens    int64 `json:"completion_tokens"`
+	TotalTokens         int64 `json:"total_tokens"`
+	PromptTokensDetails struct {
+		CachedTokens int64 `json:"cached_tokens"`
+	} `json:"prompt_tokens_details"`
+	CompletionTokensDetails struct {
+		ReasoningTokens int64 `json:"reasoning_tokens"`
+	} `json:"completion_tokens_details"`
+}
+
+// chatChunk is one event of the stream.
+type chatChunk struct {
+	ID      string       `json:"id"`
+	Model   string       `json:"model"`
+	Choices []chatChoice `json:"choices"`
+	Usage   *chatUsage   `json:"usage,omitempty"`
+	Error   *apiError    `json:"error,omitempty"`
+}
+
+type chatChoice struct {
+	Delta        chatDelta `json:"delta"`
+	FinishReason string    `json:"finish_reason,omitempty"`
+}
+
+type chatDelta struct {
+	Content string `json:"content,omitempty"`
+	// Servers that show reasoning use one of these names.
+	ReasoningContent string          `json:"reasoning_content,omitempty"`
+	Reasoning        string          `json:"reasoning,omitempty"`
+	ToolCalls        []toolCallDelta `json:"tool_calls,omitempty"`
+}
+
+type toolCallDelta struct {
+	Index int `json:"index"`
+	toolCall
+}
+
+type apiError struct {
+	Message string `json:"message"`
+	Type    string `json:"type,omitempty"`
+}
+
+// completion is a whole answer of the model.
+type completion struct {
+	id, model, finishReason string
+	message                 message
+	usage                   *chatUsage // nil when the server did not say
+}
+
+// statusError is an answer of the server other than 200.
+type statusError struct {
+	code       int
+	message    string
+	retryAfter time.Duration
+}
+
+func (e *statusError) Error() string {
+	return fmt.Sprintf("model server answered %d %s: %s", e.code, http.StatusText(e.code), e.message)
+}
+
+// client calls a model. The zero values of its fields but baseURL will do.
+type client struct {
+	baseURL, apiKey string
+	http            http.Client
+	// retrying is told before a call is tried again.
+	retrying func(err error, wait time.Duration)
+}
+
+const maxAttempts = 4
+
+// complete calls the model and hands on text and reasoning as they arrive. It
+// tries again when the server is busy, broken or not there, but not once the
+// answer has begun. On an error the completion holds what had arrived.
+func (c *client) complete(ctx context.Context, req chatRequest, text, reasoning func(string)) (completion, error) {
+	req.Stream, req.StreamOptions.IncludeUsage = true, true
+	body, err := json.Marshal(req)
+	if err != nil {
+		return completion{}, fmt.Errorf("encode request: %w", err)
+	}
+	wait := 250 * time.Millisecond
+	for attempt := 1; ; attempt++ {
+		stream, err := c.post(ctx, body)
+		if err == nil {
+			defer stream.Close()
+			return readStream(stream, text, reasoning)
+		}
+		var status *statusError
+		if errors.As(err, &status) && status.code != http.StatusTooManyRequests && status.code < 500 || attempt == maxAttempts || ctx.Err() != nil {
+			return completion{}, err
+		}
+		pause := wait + rand.N(wait/4)
+		if status != nil && status.retryAfter > 0 {
+			pause = status.retryAfter
+		}
+		if c.retrying != nil {
+			c.retrying(err, pause)
+		}
+		select {
+		case <-ctx.Done():
+			return completion{}, fmt.Errorf("wait for model server: %w", context.Cause(ctx))
+		case <-time.After(pause):
+		}
+		wait *= 2
+	}
+}
+
+func (c *client) post(ctx context.Context, body []byte) (io.ReadCloser, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(c.baseURL, "/")+"/chat/completions", bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("make request: %w", err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if c.apiKey != "" {
+		req.Header.Set("Authorization", "Bearer "+c.apiKey)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("call model: %w", err)
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp.Body, nil
+	}
+	defer resp.Body.Close()
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, 4096)) // best effort: the status says enough
+	e := &statusError{code: resp.StatusCode, message: strings.TrimSpace(string(text))}
+	var answer struct{ Error apiError }
+	if json.Unmarshal(text, &answer) == nil {
+		e.message = cmp.Or(answer.Error.Message, e.message)
+	}
+	if ms, err := strconv.Atoi(resp.Header.Get("Retry-After-Ms")); err == nil {
+		e.retryAfter = time.Duration(ms) * time.Millisecond
+	} else if s, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil {
+		e.retryAfter = time.Duration(s) * time.Second
+	}
+	return nil, e
+}
+
+// readStream assembles an answer from server-sent events.
+func readStream(r io.Reader, text, reasoning func(string)) (completion, error) {
+	done := completion{message: message{Role: "assistant"}}
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data:"))
+		if !ok {
+			continue
+		}
+		data = bytes.TrimSpace(data)
+		if string(data) == "[DONE]" {
+			break
+		}
+		var chunk chatChunk
+		if err := json.Unmarshal(data, &chunk); err != nil {
+			return done, fmt.Errorf("decode model stream: %w", err)
+		}
+		if chunk.Error != nil {
+			return done, fmt.Errorf("model server broke off: %s", chunk.Error.Message)
+		}
+		done.id, done.model = cmp.Or(chunk.ID, done.id), cmp.Or(chunk.Model, done.model)
+		if chunk.Usage != nil {
+			done.usage = chunk.Usage
+		}
+		for _, choice := range chunk.Choices {
+			done.finishReason = cmp.Or(choice.FinishReason, done.finishReason)
+			if s := cmp.Or(choice.Delta.ReasoningContent, choice.Delta.Reasoning); s != "" {
+				reasoning(s)
+			}
+			if s := choice.Delta.Content; s != "" {
+				done.message.Content += s
+				text(s)
+			}
+			for _, d := range choice.Delta.ToolCalls {
+				if err := done.message.grow(d); err != nil {
+					return done, err
+				}
+			}
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return done, fmt.Errorf("read model stream: %w", err)
+	}
+	if done.finishReason == "" {
+		return done, fmt.Errorf("read model stream: %w", io.ErrUnexpectedEOF)
+	}
+	return done, nil
+}
+
+// grow adds a fragment of a tool call: the first carries id and name, all of
+// them a piece of the arguments.
+func (m *message) grow(d toolCallDelta) error {
+	switch {
+	case d.Index == len(m.ToolCalls):
+		m.ToolCalls = append(m.ToolCalls, toolCall{Type: "function"})
+	case d.Index < 0 || d.Index > len(m.ToolCalls):
+		return fmt.Errorf("decode model stream: tool call %d follows %d others", d.Index, len(m.ToolCalls))
+	}
+	call := &m.ToolCalls[d.Index]
+	call.ID = cmp.Or(d.ID, call.ID)
+	call.Function.Name = cmp.Or(d.Function.Name, call.Function.Name)
+	call.Function.Arguments += d.Function.Arguments
+	return nil
+}

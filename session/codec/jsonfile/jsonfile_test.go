@@ -1,0 +1,199 @@
+package jsonfile_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec/jsonfile"
+	"github.com/agenttrace/agenttrace/session/codec/jsonl"
+	"github.com/google/go-cmp/cmp"
+)
+
+func reference(tb testing.TB) []*session.Transcript {
+	tb.Helper()
+	data, err := os.ReadFile("../../testdata/reference.jsonl")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var all []*session.Transcript
+	for t, err := range jsonl.Decode(bytes.NewReader(data)) {
+		if err != nil {
+			tb.Fatal(err)
+		}
+		all = append(all, t)
+	}
+	return all
+}
+
+func encode(tb testing.TB, t *session.Transcript) string {
+	tb.Helper()
+	var b strings.Builder
+	if err := jsonfile.Encode(&b, t); err != nil {
+		tb.Fatal(err)
+	}
+	return b.String()
+}
+
+func TestRoundTripReference(t *testing.T) {
+	for _, want := range reference(t) {
+		text := encode(t, want)
+		got, err := jsonfile.Decode(strings.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("rows changed (-want +got):\n%s", diff)
+		}
+		if again := encode(t, got); again != text {
+			t.Errorf("bytes changed:\n%s", cmp.Diff(text, again))
+		}
+		// encoding/json reads the same rows from it.
+		var std session.Transcript
+		if err := json.Unmarshal([]byte(text), &std); err != nil {
+			t.Fatal(err)
+		}
+		var indented bytes.Buffer
+		if err := json.Indent(&indented, []byte(text), "", "  "); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := jsonfile.Decode(&indented); err != nil {
+			t.Errorf("indented: %v", err)
+		} else if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("indented, rows changed (-want +got):\n%s", diff)
+		}
+	}
+}
+
+func TestEncodeShape(t *testing.T) {
+	tr := &session.Transcript{Session: session.Session{ID: "s"}}
+	const row = `{"id":"s","title":"","agent":"","workspace_id":null,"workspace_root":null,"model_json":null,"mode":null,"parent_id":null,` +
+		`"parent_message_id":null,"permissions_json":"","metadata_json":"","prompt_tokens":0,"completion_tokens":0,"reasoning_tokens":0,` +
+		`"cache_read":0,"cache_write":0,"total_tokens":0,"cost_usd":0,"created_at":0,"updated_at":0,"archived_at":null}`
+	if diff := cmp.Diff("{\n\"session\":"+row+",\n\"messages\":[]\n}\n", encode(t, tr)); diff != "" {
+		t.Errorf("no messages (-want +got):\n%s", diff)
+	}
+	message := func(id string) session.MessageAndParts {
+		return session.MessageAndParts{Message: session.Message{ID: id, SessionID: "s"}}
+	}
+	part := func(id string, index int64) session.Part {
+		return session.Part{ID: id, MessageID: "a", SessionID: "s", Index: index}
+	}
+	tr.Messages = []session.MessageAndParts{message("b"), message("a")}
+	tr.Messages[1].Parts = []session.Part{part("p", 1), part("q", 0)}
+	const messageRow = `,"session_id":"s","role":"","metadata_json":"","hidden_at":null,"created_at":0,"updated_at":0}`
+	const partRow = `,"type":"","data_json":"","tool_call_id":null,"tool_state":null,"continuation_run_id":null,"created_at":0,"updated_at":0}`
+	want := "{\n\"session\":" + row + ",\n\"messages\":[\n" +
+		`{"message":{"id":"a"` + messageRow + `,"parts":[` + "\n" +
+		`{"id":"q","message_id":"a","session_id":"s","index":0` + partRow + ",\n" +
+		`{"id":"p","message_id":"a","session_id":"s","index":1` + partRow + "\n" +
+		"]},\n" +
+		`{"message":{"id":"b"` + messageRow + `,"parts":[]}` + "\n]\n}\n"
+	if diff := cmp.Diff(want, encode(t, tr)); diff != "" {
+		t.Errorf("two messages (-want +got):\n%s", diff)
+	}
+}
+
+func TestEncodeLong(t *testing.T) {
+	tr := &session.Transcript{Session: session.Session{ID: "s"}}
+	m := session.MessageAndParts{Message: session.Message{ID: "m", SessionID: "s"}}
+	for i := range 300 {
+		m.Parts = append(m.Parts, session.Part{ID: "p", MessageID: "m", SessionID: "s", Index: int64(i), DataJSON: strings.Repeat("é\n", 500)})
+	}
+	tr.Messages = append(tr.Messages, m)
+	got, err := jsonfile.Decode(iotest.HalfReader(strings.NewReader(encode(t, tr))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(tr, got); diff != "" {
+		t.Errorf("rows changed (-want +got):\n%s", diff)
+	}
+}
+
+func TestDecodeTolerates(t *testing.T) {
+	want := &session.Transcript{Session: session.Session{ID: "s", Title: "New Chat", PermissionsJSON: "[]", MetadataJSON: "{}"}}
+	for _, in := range []string{
+		`{"session":{"id":"s"}}`,
+		`{"messages":null,"later":1,"session":{"id":"s","later":2}}`,
+		"\uFEFF" + ` {"messages":[],"session":{"id":"s"}} ` + "\r\n",
+	} {
+		if got, err := jsonfile.Decode(strings.NewReader(in)); err != nil {
+			t.Errorf("%s: %v", in, err)
+		} else if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", in, diff)
+		}
+	}
+}
+
+func TestDecodeErrors(t *testing.T) {
+	for _, tt := range []struct{ in, want string }{
+		{``, "read session: line 1: unexpected end of JSON input"},
+		{"{\n\"session\":{},\n]", "read session: line 3: invalid character ']' looking for beginning of object key string"},
+		{`{"session":{"id":"s"}}{}`, "read session: line 1: invalid character '{' after top-level value"},
+		{`[]`, `read session: not an object with a "session" and "messages"`},
+		{`{"messages":{}}`, `read session: not an object with a "session" and "messages"`},
+		{`{}`, `read session: "session" is missing`},
+		{`{"session":null}`, "decode session: id is missing"},
+		{`{"session":{"id":1}}`, "decode session: id is a number, want a string"},
+		{`{"session":{"id":"s"},"messages":[{}]}`, `decode messages[0]: "message" is missing`},
+		{`{"session":{"id":"s"},"messages":[{"message":{"id":"m"}}]}`, "decode messages[0]: session_id of message m is missing"},
+		{`{"session":{"id":"s"},"messages":[{"message":{"id":"m","session_id":"s"},"parts":[null]}]}`, "decode messages[0].parts[0]: id is missing"},
+		{`{"session":{"id":"s"},"messages":[{"message":{"id":"m","session_id":"r"}}]}`,
+			`decode session s: messages[0]: message m belongs to session "r" and stands under s`},
+		{`{"session":{"id":"s"},"messages":[{"message":{"id":"m","session_id":"s"},"parts":[{"id":"p","message_id":"n","session_id":"s"}]}]}`,
+			`decode session s: messages[0].parts[0]: part p belongs to message "n" and stands under m`},
+	} {
+		got, err := jsonfile.Decode(strings.NewReader(tt.in))
+		if err == nil || err.Error() != tt.want || got != nil {
+			t.Errorf("%s: %v, error %v, want %s", tt.in, got, err, tt.want)
+		}
+	}
+	broken := errors.New("broken pipe")
+	if _, err := jsonfile.Decode(iotest.ErrReader(broken)); !errors.Is(err, broken) {
+		t.Errorf("error %v, want %v", err, broken)
+	}
+}
+
+func TestEncodeErrors(t *testing.T) {
+	var b strings.Builder
+	err := jsonfile.Encode(&b, &session.Transcript{})
+	if want := "encode session : session has no id"; err == nil || err.Error() != want || b.Len() > 0 {
+		t.Errorf("error %v, want %s; wrote %q", err, want, b.String())
+	}
+	r, w := io.Pipe()
+	broken := errors.New("no space")
+	r.CloseWithError(broken)
+	if err := jsonfile.Encode(w, &session.Transcript{Session: session.Session{ID: "s"}}); !errors.Is(err, broken) {
+		t.Errorf("error %v, want %v", err, broken)
+	}
+}
+
+// FuzzDecode: what is accepted re-encodes to a canonical file, and a canonical
+// file re-encodes to itself.
+func FuzzDecode(f *testing.F) {
+	for _, t := range reference(f) {
+		f.Add([]byte(encode(f, t)))
+	}
+	f.Add([]byte(`{"messages":[{"message":{"id":"m","session_id":"s"},"parts":[]}],"session":{"id":"s"}}`))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		tr, err := jsonfile.Decode(bytes.NewReader(in))
+		if err != nil {
+			return
+		}
+		canonical := encode(t, tr)
+		again, err := jsonfile.Decode(strings.NewReader(canonical))
+		if err != nil {
+			t.Fatalf("cannot read what was written: %v\n%s", err, canonical)
+		}
+		if got := encode(t, again); got != canonical {
+			t.Fatalf("canonical file changed:\n%s\n%s", canonical, got)
+		}
+		session.Check(again)
+	})
+}

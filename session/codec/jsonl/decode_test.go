@@ -1,0 +1,36 @@
+package jsonl
+
+import (
+	"bufio"
+	"io"
+	"strings"
+	"testing"
+)
+
+func TestLineReaderGivesUp(t *testing.T) {
+	const most = 1000
+	for n := 980; n < 1100; n++ {
+		l := lineReader{r: bufio.NewReaderSize(strings.NewReader("first\n"+strings.Repeat(" ", n)+"\nlast"), 16), most: most}
+		if line, err := l.next(); string(line) != "first" || err != nil {
+			t.Fatalf("line 1 = %q, %v", line, err)
+		}
+		line, err := l.next()
+		switch {
+		case err == nil && len(line) == n:
+			if last, err := l.next(); string(last) != "last" || err != nil || l.n != 3 {
+				t.Fatalf("line %d = %q, %v", l.n, last, err)
+			}
+			if _, err := l.next(); err != io.EOF {
+				t.Fatalf("at the end: %v", err)
+			}
+			// A line is refused while it is read, in steps of the buffer.
+			if n > most+16 {
+				t.Fatalf("read a line of %d bytes, the most is %d", n, most)
+			}
+		case err == nil:
+			t.Fatalf("line of %d bytes has %d", n, len(line))
+		case err.Error() != "longer than 1000 bytes" || n <= most:
+			t.Fatalf("line of %d bytes: %v", n, err)
+		}
+	}
+}

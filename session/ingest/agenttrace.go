@@ -1,0 +1,412 @@
+package ingest
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"strconv"
+	"strings"
+
+	"go.opentelemetry.io/collector/pdata/ptrace"
+
+	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// dialectAgenttrace is what the SDK emits: the five kinds of package spans.
+const dialectAgenttrace = "agenttrace"
+
+func recognizeAgenttrace(s *span) bool {
+	switch s.Name() {
+	case semconv.SpanSessionRun, semconv.SpanSessionTurn, semconv.SpanToolCall, semconv.SpanCompactionRun, semconv.SpanPermissionEvaluate:
+		return true
+	}
+	return s.scope.Name() == semconv.ScopeName && strings.HasPrefix(s.Name(), semconv.OperationChat+" ")
+}
+
+// own is a span of ours on its way into a batch.
+type own struct {
+	*builder
+	span               *span
+	sessionID          string
+	traceID, spanID    string
+	startNano, endNano int64
+}
+
+func placeAgenttrace(b *builder, s *span) bool {
+	record := spans.New(s.Name())
+	if record == nil {
+		record = new(spans.ModelCall)
+	}
+	for key, v := range s.Attributes().All() {
+		val, ok, clean := value(v)
+		if !ok {
+			continue
+		}
+		if !clean {
+			b.flaw(key + ": invalid text")
+		}
+		if _, err := record.Set(key, val); err != nil {
+			b.flaw(key + ": " + err.Error())
+		}
+	}
+	if err := record.Validate(); err != nil {
+		b.flaw(strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	if n := s.DroppedAttributesCount(); n > 0 {
+		b.flaw(strconv.FormatUint(uint64(n), 10) + " attributes were dropped before export")
+	}
+	o := own{builder: b, span: s, startNano: nanos(s.StartTimestamp()), endNano: nanos(s.EndTimestamp())}
+	if o.startNano == 0 {
+		o.startNano = o.endNano
+		b.flaw("start time is missing or absurd")
+	}
+	if o.endNano < o.startNano {
+		o.endNano = o.startNano
+		b.flaw("end time is missing or before the start")
+	}
+	if id := s.TraceID(); !id.IsEmpty() {
+		o.traceID = hex.EncodeToString(id[:])
+	}
+	if id := s.SpanID(); !id.IsEmpty() {
+		o.spanID = hex.EncodeToString(id[:])
+	} else {
+		b.flaw("span id is empty")
+	}
+	switch r := record.(type) {
+	case *spans.Run:
+		return o.identify(r.SessionID) && o.run(r)
+	case *spans.Turn:
+		return o.identify(r.SessionID) && o.turn(r)
+	case *spans.ToolCall:
+		return o.identify(r.SessionID) && o.tool(r)
+	case *spans.Compaction:
+		return o.identify(r.SessionID) && o.compaction(r)
+	case *spans.Permission:
+		return o.identify(r.SessionID) && o.permission(r)
+	case *spans.ModelCall:
+		return o.identify(r.SessionID) && o.modelCall(r)
+	}
+	return false
+}
+
+// identify finds the session: the one that the span names, else one for its
+// trace. Without either the span cannot be placed.
+func (o *own) identify(sessionID string) bool {
+	switch {
+	case sessionID != "":
+		o.sessionID = sessionID
+	case o.traceID != "":
+		o.sessionID = spans.DeriveID(spans.PrefixSession, 0, o.traceID)
+	default:
+		o.flaw("neither a session nor a trace id")
+		return false
+	}
+	if o.spanID == "" {
+		o.spanID = spans.DeriveID("", 0, o.span.Name(), o.sessionID, strconv.FormatInt(o.startNano, 10), strconv.FormatInt(o.endNano, 10))[10:]
+	}
+	return true
+}
+
+// link ties the span to the rows that it describes.
+func (o *own) link(kind, messageID, partID string, facts *store.Facts) {
+	l := store.Link{
+		TraceID: o.traceID, SpanID: o.spanID, SessionID: o.sessionID, MessageID: messageID, PartID: partID,
+		Kind: kind, Dialect: dialectAgenttrace, StartNano: o.startNano, EndNano: o.endNano,
+		Error: o.span.Status().Code() == ptrace.StatusCodeError, Facts: facts,
+	}
+	if id := o.span.ParentSpanID(); !id.IsEmpty() {
+		l.ParentSpanID = hex.EncodeToString(id[:])
+	}
+	o.batch.Links = append(o.batch.Links, l)
+}
+
+// derive makes the id of a thing that the span should have named.
+func (o *own) derive(prefix, given, what string) string {
+	if given != "" {
+		return given
+	}
+	return spans.DeriveID(prefix, o.startNano/1e6, o.sessionID, o.traceID, o.spanID, what)
+}
+
+// milli returns a time that a record gives, in Unix milliseconds, or the span's
+// own where it gives none.
+func milli(given, otherwiseNano int64) int64 {
+	if credible(given) {
+		return given
+	}
+	return otherwiseNano / 1e6
+}
+
+func (o *own) run(r *spans.Run) bool {
+	start := o.startNano
+	if credible(r.CreatedAt) {
+		start = min(start, r.CreatedAt*1e6)
+	}
+	c := o.session(o.sessionID, start, o.endNano)
+	early := func(text string) store.Value { return store.Value{Text: text, At: o.startNano, Rank: store.RankFinal} }
+	late := func(text string) store.Value { return store.Value{Text: text, At: o.endNano, Rank: store.RankFinal} }
+	setFirst(&c.Agent, early(r.Agent))
+	setFirst(&c.ParentID, early(r.ParentID))
+	setFirst(&c.ParentMessageID, early(r.ParentMessageID))
+	setLast(&c.Model, early(modelJSON(r.Model)))
+	setLast(&c.Title, late(r.Title))
+	setLast(&c.Mode, late(r.Mode))
+	setLast(&c.WorkspaceID, late(r.WorkspaceID))
+	setLast(&c.WorkspaceRoot, late(r.WorkspaceRoot))
+	setLast(&c.Permissions, late(string(r.Permissions)))
+	o.metadata(c, r)
+	switch r.Operation {
+	case semconv.RunOperationFork:
+		if r.ParentID != "" && r.TargetMessageID != "" {
+			c.Fork = &store.Fork{From: r.ParentID, Message: r.TargetMessageID, At: milli(r.TargetAt, o.startNano)}
+		}
+	case semconv.RunOperationRewind, semconv.RunOperationUnrewind:
+		if r.TargetMessageID != "" {
+			c.Rewinds = append(c.Rewinds, store.Rewind{
+				To: r.TargetMessageID, At: milli(r.TargetAt, o.startNano), Undone: r.Operation == semconv.RunOperationUnrewind,
+			})
+		}
+	case semconv.RunOperationArchive:
+		setLast(&c.Archived, late("1"))
+	case semconv.RunOperationUnarchive:
+		setLast(&c.Archived, late("0"))
+	}
+	o.link(semconv.SpanSessionRun, "", "", nil)
+	return true
+}
+
+// metadata merges the keys that a run gives, and how it ended.
+func (o *own) metadata(c *store.SessionChange, r *spans.Run) {
+	said := make(map[string]json.RawMessage)
+	if len(r.Metadata) > 0 {
+		if err := json.Unmarshal(r.Metadata, &said); err != nil {
+			o.flaw("agenttrace.session.metadata: " + err.Error())
+		}
+	}
+	if r.UserID != "" {
+		said["user_id"] = spans.AppendJSONString(nil, r.UserID)
+	}
+	if r.Outcome != "" {
+		ended := struct {
+			Outcome string `json:"outcome"`
+			Error   string `json:"error,omitempty"`
+		}{r.Outcome, r.Error}
+		said["agenttrace"], _ = json.Marshal(ended)
+	}
+	if len(said) == 0 {
+		return
+	}
+	if c.Metadata == nil {
+		c.Metadata = make(map[string]store.Value, len(said))
+	}
+	for key, raw := range said {
+		v := store.Value{Text: string(raw), At: o.endNano, Rank: store.RankFinal}
+		if old, ok := c.Metadata[key]; !ok || compareValues(v.Rank, v.At, v.Text, &old) > 0 {
+			c.Metadata[key] = v
+		}
+	}
+}
+
+func modelJSON(m spans.Model) string {
+	if m == (spans.Model{}) {
+		return ""
+	}
+	b, _ := json.Marshal(session.Model{ProviderID: m.ProviderID, ModelID: m.ModelID, Variant: m.Variant})
+	return string(b)
+}
+
+func (o *own) turn(t *spans.Turn) bool {
+	c := o.session(o.sessionID, o.startNano, o.endNano)
+	setFirst(&c.Agent, store.Value{Text: t.Agent, At: o.startNano, Rank: store.RankFinal})
+	setLast(&c.Model, store.Value{Text: modelJSON(t.Model), At: o.startNano, Rank: store.RankFinal})
+	var model *session.Model
+	if t.Model != (spans.Model{}) {
+		model = &session.Model{ProviderID: t.Model.ProviderID, ModelID: t.Model.ModelID, Variant: t.Model.Variant}
+	}
+	if t.User.ID != "" || len(t.User.Parts) > 0 {
+		id := o.derive(spans.PrefixMessage, t.User.ID, "user")
+		created := milli(t.User.CreatedAt, o.startNano)
+		o.batch.Messages = append(o.batch.Messages, store.MessageChange{
+			ID: id, SessionID: o.sessionID, Role: session.RoleUser, CreatedAt: created, UpdatedAt: created, Rank: store.RankFinal,
+			Metadata: userMetadata(model, t.User.Metadata),
+		})
+		o.parts(id, t.User.Parts)
+	}
+	id := o.derive(spans.PrefixMessage, t.Assistant.ID, "assistant")
+	o.batch.Messages = append(o.batch.Messages, store.MessageChange{
+		ID: id, SessionID: o.sessionID, Role: session.RoleAssistant,
+		CreatedAt: milli(t.Assistant.CreatedAt, o.startNano), UpdatedAt: o.endNano / 1e6, Rank: store.RankFinal,
+	})
+	o.parts(id, t.Assistant.Parts)
+	o.blob(store.BlobSystemPrompt, t.SystemPromptDigest, t.SystemPrompt)
+	o.blob(store.BlobToolCatalog, t.ToolCatalogDigest, t.ToolCatalog)
+	facts := &store.Facts{
+		Model: model, Usage: usage(t.Usage.Tokens), SystemPromptDigest: t.SystemPromptDigest,
+		Trace: session.MessageTrace{
+			TurnIndex: t.Index, EndReason: t.EndReason, StopReason: t.StopReason, PendingApproval: t.PendingApproval,
+			ModelCalls: t.ModelCalls, DurationMS: t.DurationMS, Temperature: t.Temperature, ToolCatalogDigest: t.ToolCatalogDigest,
+			CostUSD: t.Usage.CostUSD, UsageBasis: t.Usage.Basis, UsageRaw: t.Usage.Raw, Error: t.Error, Problems: o.takeProblems(),
+		},
+	}
+	if facts.Trace.Error == "" && o.span.Status().Code() == ptrace.StatusCodeError {
+		facts.Trace.Error, _ = text(o.span.Status().Message())
+	}
+	if len(t.Assistant.Metadata) > 0 {
+		if err := json.Unmarshal(t.Assistant.Metadata, &facts.Extra); err != nil {
+			o.flaw("agenttrace.assistant_message.metadata: " + err.Error())
+		}
+	}
+	o.link(semconv.SpanSessionTurn, id, "", facts)
+	return true
+}
+
+func usage(t *spans.Tokens) *session.Usage {
+	if t == nil {
+		return nil
+	}
+	return &session.Usage{Input: t.Input, Output: t.Output, Reasoning: t.Reasoning, CacheRead: t.CacheRead, CacheWrite: t.CacheWrite}
+}
+
+// userMetadata is what the guide wants of a user message: the model that was
+// asked, and whatever the host adds, such as a trigger.
+func userMetadata(model *session.Model, given json.RawMessage) json.RawMessage {
+	m := make(map[string]json.RawMessage)
+	if len(given) > 0 && json.Unmarshal(given, &m) != nil {
+		return given
+	}
+	if _, said := m["model"]; !said && model != nil {
+		m["model"], _ = json.Marshal(model)
+	}
+	b, _ := json.Marshal(m)
+	return b
+}
+
+func (o *own) parts(messageID string, parts []spans.Part) {
+	for i := range parts {
+		p := &parts[i]
+		c := store.PartChange{
+			ID: p.ID, MessageID: messageID, SessionID: o.sessionID, Index: max(0, p.Index), Type: p.Type, Data: p.Data,
+			ToolCallID: p.ToolCallID, ToolState: p.ToolState,
+			CreatedAt: milli(p.CreatedAt, o.startNano), UpdatedAt: milli(p.UpdatedAt, o.startNano), Rank: store.RankFinal,
+		}
+		switch {
+		case p.Damaged != "":
+			damagedPart(&c, p.Damaged)
+		case len(p.Data) == 0:
+			stubPart(&c)
+		default:
+			hoist(&c)
+		}
+		o.batch.Parts = append(o.batch.Parts, c)
+	}
+}
+
+func (o *own) blob(kind store.BlobKind, digest, body string) {
+	if digest == "" || body == "" {
+		return
+	}
+	sum := sha256.Sum256([]byte(body))
+	o.batch.Blobs = append(o.batch.Blobs, store.Blob{Kind: kind, Digest: digest, Body: body, Exact: hex.EncodeToString(sum[:]) == digest})
+}
+
+// unplaced is the index of a part whose source did not say where it stands: after
+// all that were placed.
+const unplaced = 1 << 30
+
+func (o *own) tool(t *spans.ToolCall) bool {
+	o.session(o.sessionID, o.startNano, o.endNano)
+	messageID := t.MessageID
+	if messageID == "" {
+		// Calls of one turn share a parent, so they share the message too.
+		parent := o.span.ParentSpanID()
+		messageID = spans.DeriveID(spans.PrefixMessage, 0, o.sessionID, o.traceID, hex.EncodeToString(parent[:]), "assistant")
+	}
+	o.stub(o.sessionID, messageID, o.startNano, o.endNano)
+	c := store.PartChange{
+		ID: o.derive(spans.PrefixPart, t.PartID, "tool"), MessageID: messageID, SessionID: o.sessionID, Index: unplaced,
+		ToolCallID: cmp.Or(t.CallID, o.spanID), CreatedAt: o.startNano / 1e6, UpdatedAt: o.endNano / 1e6, Rank: store.RankFinal,
+	}
+	if t.PartIndex != nil && *t.PartIndex >= 0 {
+		c.Index = *t.PartIndex
+	}
+	if t.State == "" && o.span.Status().Code() == ptrace.StatusCodeError {
+		t.State = session.StateOutputError
+		message, _ := text(o.span.Status().Message())
+		t.Error = cmp.Or(t.Error, message)
+	}
+	o.toolPart(&c, t)
+	o.batch.Parts = append(o.batch.Parts, c)
+	o.link(semconv.SpanToolCall, messageID, c.ID, nil)
+	return true
+}
+
+func (o *own) compaction(r *spans.Compaction) bool {
+	o.session(o.sessionID, o.startNano, o.endNano)
+	if r.MessageID == "" && r.Error != "" {
+		o.link(semconv.SpanCompactionRun, "", "", nil) // it failed, and left the session as it was
+		return true
+	}
+	messageID := o.derive(spans.PrefixMessage, r.MessageID, "compaction")
+	partID := o.derive(spans.PrefixPart, r.PartID, "compaction")
+	created := milli(r.MessageCreatedAt, o.endNano)
+	metadata := struct {
+		Compaction bool          `json:"compaction"`
+		Usage      session.Usage `json:"usage"`
+		Trace      struct {
+			SummarizedMessages int64    `json:"summarized_message_count"`
+			InputTokens        int64    `json:"input_tokens"`
+			OutputTokens       int64    `json:"output_tokens"`
+			DurationMS         int64    `json:"duration_ms"`
+			Problems           []string `json:"problems,omitempty"`
+		} `json:"agenttrace"`
+	}{Compaction: true, Usage: session.Usage{Input: max(0, r.SummaryTokens)}}
+	metadata.Trace.SummarizedMessages = r.SummarizedMessages
+	metadata.Trace.InputTokens, metadata.Trace.OutputTokens = r.InputTokens, r.OutputTokens
+	metadata.Trace.DurationMS = (o.endNano - o.startNano) / 1e6
+	metadata.Trace.Problems = o.takeProblems()
+	raw, _ := json.Marshal(metadata)
+	o.batch.Messages = append(o.batch.Messages, store.MessageChange{
+		ID: messageID, SessionID: o.sessionID, Role: session.RoleAssistant, CreatedAt: created, UpdatedAt: max(created, o.endNano/1e6),
+		Rank: store.RankFinal, Metadata: raw,
+	})
+	o.batch.Parts = append(o.batch.Parts, store.PartChange{
+		ID: partID, MessageID: messageID, SessionID: o.sessionID, Type: session.TypeCompaction, Data: compactionData(r),
+		CreatedAt: created, UpdatedAt: created, Rank: store.RankFinal,
+	})
+	o.link(semconv.SpanCompactionRun, messageID, partID, nil)
+	return true
+}
+
+func (o *own) permission(p *spans.Permission) bool {
+	o.session(o.sessionID, o.startNano, o.endNano)
+	o.batch.Decisions = append(o.batch.Decisions, store.Decision{
+		ID: o.derive(spans.PrefixPermission, p.ID, "permission"), SessionID: o.sessionID, MessageID: p.MessageID, PartID: p.PartID,
+		ToolCallID: p.CallID, ToolID: p.ToolID, Pattern: p.Pattern, Action: p.Action, Source: p.Source, Outcome: p.Outcome,
+		Reply: p.Reply, Reason: p.Reason, WaitedMS: p.WaitedMS, DecidedAt: o.endNano / 1e6, TraceID: o.traceID, SpanID: o.spanID,
+	})
+	o.link(semconv.SpanPermissionEvaluate, p.MessageID, p.PartID, nil)
+	return true
+}
+
+func (o *own) modelCall(m *spans.ModelCall) bool {
+	o.session(o.sessionID, o.startNano, o.endNano)
+	var facts *store.Facts
+	if m.MessageID != "" {
+		o.stub(o.sessionID, m.MessageID, o.startNano, o.endNano)
+		duration := (o.endNano - o.startNano) / 1e6
+		facts = &store.Facts{
+			Step: true, Usage: usage(m.Usage.Tokens),
+			Model: &session.Model{ProviderID: m.Model.ProviderID, ModelID: m.Model.ModelID, Variant: m.Model.Variant},
+			Trace: session.MessageTrace{
+				StopReason: m.StopReason, ModelCalls: 1, DurationMS: &duration, Temperature: m.Temperature,
+				CostUSD: m.Usage.CostUSD, UsageBasis: m.Usage.Basis, UsageRaw: m.Usage.Raw,
+			},
+		}
+	}
+	o.link(spans.KindModelCall, m.MessageID, "", facts)
+	return true
+}

@@ -1,0 +1,95 @@
+package ingest
+
+import (
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// builder collects the changes of one delivery.
+type builder struct {
+	batch store.Batch
+	// sessions finds a session's change in the batch: there is one for each.
+	sessions map[string]int
+	// problems are those of the span at hand.
+	problems []string
+}
+
+func (b *builder) reset() {
+	b.batch.Reset()
+	clear(b.sessions)
+	b.problems = b.problems[:0]
+}
+
+// flaw notes what is wrong with the span at hand.
+func (b *builder) flaw(problem string) { b.problems = append(b.problems, problem) }
+
+// takeProblems returns the flaws for storing, a few at most: the count of a
+// broken emitter's flaws has no bound.
+func (b *builder) takeProblems() []string {
+	if len(b.problems) == 0 {
+		return nil
+	}
+	const most = 8
+	return append([]string(nil), b.problems[:min(len(b.problems), most)]...)
+}
+
+// session returns the change of a session, valid until the next call. from and
+// to are Unix nanoseconds; 0 is unset.
+func (b *builder) session(id string, from, to int64) *store.SessionChange {
+	if b.sessions == nil {
+		b.sessions = make(map[string]int)
+	}
+	i, ok := b.sessions[id]
+	if !ok {
+		i = len(b.batch.Sessions)
+		b.sessions[id] = i
+		b.batch.Sessions = append(b.batch.Sessions, store.SessionChange{ID: id, Start: from / 1e6, End: to / 1e6})
+	}
+	c := &b.batch.Sessions[i]
+	if from != 0 && (c.Start == 0 || from/1e6 < c.Start) {
+		c.Start = from / 1e6
+	}
+	c.End = max(c.End, to/1e6)
+	return c
+}
+
+// setLast and setFirst keep of two values the one that the store would.
+func setLast(dst **store.Value, v store.Value) {
+	if v.Text == "" {
+		return
+	}
+	if old := *dst; old != nil && compareValues(v.Rank, v.At, v.Text, old) <= 0 {
+		return
+	}
+	*dst = &v
+}
+
+func setFirst(dst **store.Value, v store.Value) {
+	if v.Text == "" {
+		return
+	}
+	if old := *dst; old != nil && (v.Rank < old.Rank || v.Rank == old.Rank && (v.At > old.At || v.At == old.At && v.Text <= old.Text)) {
+		return
+	}
+	*dst = &v
+}
+
+func compareValues(rank store.Rank, at int64, text string, old *store.Value) int {
+	switch {
+	case rank != old.Rank:
+		return int(rank) - int(old.Rank)
+	case at < old.At:
+		return -1
+	case at > old.At:
+		return 1
+	}
+	return strings.Compare(text, old.Text)
+}
+
+// stub says that a message exists.
+func (b *builder) stub(sessionID, messageID string, from, to int64) {
+	b.batch.Messages = append(b.batch.Messages, store.MessageChange{
+		ID: messageID, SessionID: sessionID, CreatedAt: from / 1e6, UpdatedAt: to / 1e6, Rank: store.RankStub,
+	})
+}

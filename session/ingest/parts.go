@@ -1,0 +1,241 @@
+package ingest
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// validJSON is lenient where readers are: a name may stand twice.
+func validJSON(s string) bool {
+	return jsontext.Value(s).IsValid(jsontext.AllowDuplicateNames(true))
+}
+
+// appendJSON appends a value that should be JSON; what is not, such as JSON cut
+// short by a limit, becomes a string. Nothing becomes null.
+func appendJSON(dst []byte, s string) (_ []byte, ok bool) {
+	switch {
+	case s == "":
+		return append(dst, "null"...), true
+	case validJSON(s):
+		return append(dst, s...), true
+	}
+	return spans.AppendJSONString(dst, s), false
+}
+
+// toolPart writes the AI SDK part of a call whose span arrived.
+func (o *own) toolPart(c *store.PartChange, t *spans.ToolCall) {
+	state := t.State
+	switch state {
+	case "":
+		state = session.StateInputAvailable
+		if t.Output != "" {
+			state = session.StateOutputAvailable
+		}
+		if t.Error != "" {
+			state = session.StateOutputError
+		}
+	case session.StateApprovalRequested, session.StateApprovalResponded, session.StateOutputDenied:
+		// The AI SDK knows these only with the approval that they are about.
+		if t.ApprovalID == "" {
+			state = session.StateInputAvailable
+		}
+	}
+	if session.StateRank(state) == 0 {
+		state = session.StateInputAvailable
+	}
+	size := len(t.Input) + len(t.Output) + len(t.Error) + 256
+	data := make([]byte, 0, size)
+	if c.Type = "tool-" + t.ToolID; t.Dynamic || t.ToolID == "" {
+		c.Type = "dynamic-tool"
+		data = append(data, `{"type":"dynamic-tool","toolName":`...)
+		data = spans.AppendJSONString(data, t.ToolID)
+	} else {
+		data = append(data, `{"type":`...)
+		data = spans.AppendJSONString(data, c.Type)
+	}
+	data = append(data, `,"toolCallId":`...)
+	data = spans.AppendJSONString(data, c.ToolCallID)
+	data = append(data, `,"state":"`...)
+	data = append(append(data, state...), '"')
+	if t.Input != "" || state != session.StateInputStreaming {
+		data = append(data, `,"input":`...)
+		var ok bool
+		if data, ok = appendJSON(data, t.Input); !ok {
+			o.flaw("gen_ai.tool.call.arguments: invalid JSON, kept as text")
+		}
+	}
+	switch state {
+	case session.StateOutputAvailable:
+		data = append(data, `,"output":`...)
+		var ok bool
+		if data, ok = appendJSON(data, t.Output); !ok {
+			o.flaw("gen_ai.tool.call.result: invalid JSON, kept as text")
+		}
+	case session.StateOutputError:
+		data = append(data, `,"errorText":`...)
+		data = spans.AppendJSONString(data, t.Error)
+	case session.StateApprovalRequested:
+		data = append(data, `,"approval":{"id":`...)
+		data = append(spans.AppendJSONString(data, t.ApprovalID), '}')
+	case session.StateApprovalResponded, session.StateOutputDenied:
+		data = append(data, `,"approval":{"id":`...)
+		data = spans.AppendJSONString(data, t.ApprovalID)
+		data = append(data, `,"approved":`...)
+		data = append(strconv.AppendBool(data, !t.Denied && state != session.StateOutputDenied), '}')
+	}
+	if t.ProviderExecuted {
+		data = append(data, `,"providerExecuted":true`...)
+	}
+	data = append(appendToolMetadata(data, t, o.takeProblems()), '}')
+	c.Data, c.ToolState = data, state
+}
+
+// toolMetadata is what the AI SDK's part has no field for. It stands under
+// toolMetadata.agenttrace.
+type toolMetadata struct {
+	DurationMS     *int64   `json:"duration_ms,omitempty"`
+	Kind           string   `json:"kind,omitempty"`
+	Denied         bool     `json:"denied,omitempty"`
+	Truncated      bool     `json:"truncated,omitempty"`
+	OutputPath     string   `json:"output_path,omitempty"`
+	OutputSize     int64    `json:"output_size,omitempty"`
+	OutputSHA256   string   `json:"output_sha256,omitempty"`
+	ChildSessionID string   `json:"child_session_id,omitempty"`
+	ErrorType      string   `json:"error_type,omitempty"`
+	PartialOutput  string   `json:"partial_output,omitempty"`
+	Problems       []string `json:"problems,omitempty"`
+}
+
+func appendToolMetadata(dst []byte, t *spans.ToolCall, problems []string) []byte {
+	m := toolMetadata{
+		DurationMS: t.DurationMS, Kind: t.ACPKind, Denied: t.Denied, Truncated: t.Truncated, OutputPath: t.OutputPath,
+		OutputSize: t.OutputSize, OutputSHA256: t.OutputSHA256, ChildSessionID: t.ChildSessionID, ErrorType: t.ErrorType, Problems: problems,
+	}
+	if t.State == session.StateOutputError && t.Output != "" {
+		m.PartialOutput = t.Output // a failed call that had printed something
+	}
+	if m.Kind == "" && !m.Denied && !m.Truncated && m.OutputPath == "" && m.ChildSessionID == "" && m.ErrorType == "" && m.PartialOutput == "" &&
+		len(m.Problems) == 0 {
+		if m.DurationMS == nil {
+			return dst
+		}
+		dst = append(dst, `,"toolMetadata":{"agenttrace":{"duration_ms":`...)
+		return append(strconv.AppendInt(dst, *m.DurationMS, 10), "}}"...)
+	}
+	b, err := json.Marshal(m)
+	if err != nil {
+		return dst
+	}
+	dst = append(dst, `,"toolMetadata":{"agenttrace":`...)
+	return append(append(dst, b...), '}')
+}
+
+// stubPart writes a tool call of which only the turn's list is known. Its input
+// and output are not there, so the AI SDK's only fitting state is the first; the
+// last that was seen is kept beside it.
+func stubPart(c *store.PartChange) {
+	c.Rank = store.RankStub
+	name, isTool := strings.CutPrefix(c.Type, "tool-")
+	if !isTool && c.Type != "dynamic-tool" {
+		c.Data = placeholder(c.Type, "no content arrived")
+		c.Type = damagedType
+		return
+	}
+	data := append([]byte(nil), `{"type":`...)
+	data = spans.AppendJSONString(data, c.Type)
+	if !isTool {
+		data = append(data, `,"toolName":`...)
+		data = spans.AppendJSONString(data, name)
+	}
+	data = append(data, `,"toolCallId":`...)
+	data = spans.AppendJSONString(data, c.ToolCallID)
+	data = append(data, `,"state":"`+session.StateInputStreaming+`","toolMetadata":{"agenttrace":{"stub":true`...)
+	if c.ToolState != "" {
+		data = append(data, `,"state":`...)
+		data = spans.AppendJSONString(data, c.ToolState)
+	}
+	c.Data, c.ToolState = append(data, "}}}"...), session.StateInputStreaming
+}
+
+// damagedType marks a part whose content could not be read.
+const damagedType = "data-damaged"
+
+// placeholder is a data part that says what was lost.
+func placeholder(partType, text string) json.RawMessage {
+	data := append([]byte(nil), `{"type":"`+damagedType+`","data":{"type":`...)
+	data = spans.AppendJSONString(data, partType)
+	data = append(data, `,"text":`...)
+	return append(spans.AppendJSONString(data, text), "}}"...)
+}
+
+// damagedPart saves what is left of a part that was cut short: the text that had
+// arrived, or the raw characters.
+func damagedPart(c *store.PartChange, raw string) {
+	c.Rank = store.RankStub
+	if c.Type == "text" || c.Type == "reasoning" {
+		if _, after, ok := strings.Cut(raw, `"text":"`); ok {
+			data := append([]byte(nil), `{"type":"`+c.Type+`","text":`...)
+			data = spans.AppendJSONString(data, unquoteHead(after))
+			c.Data = append(data, `,"providerMetadata":{"agenttrace":{"stub":true,"truncated":true}}}`...)
+			return
+		}
+	}
+	c.Data, c.Type, c.ToolCallID, c.ToolState = placeholder(c.Type, raw), damagedType, "", ""
+}
+
+// unquoteHead reads the longest readable head of a JSON string that lacks its
+// end.
+func unquoteHead(s string) string {
+	for cut := 0; cut < 12 && cut <= len(s); cut++ {
+		var text string
+		head := strings.ToValidUTF8(s[:len(s)-cut], "")
+		if json.Unmarshal([]byte(`"`+head+`"`), &text) == nil {
+			return text
+		}
+	}
+	return s
+}
+
+// hoist makes the columns of a part agree with its data, which is what readers
+// go by.
+func hoist(c *store.PartChange) {
+	isTool := strings.HasPrefix(c.Type, "tool-") || c.Type == "dynamic-tool"
+	if !isTool && c.ToolCallID == "" && c.ToolState == "" && bytes.HasPrefix(c.Data, []byte(`{"type":"`+c.Type+`"`)) {
+		return
+	}
+	var data struct {
+		Type       string `json:"type"`
+		ToolCallID string `json:"toolCallId"`
+		State      string `json:"state"`
+	}
+	if json.Unmarshal(c.Data, &data) != nil || data.Type == "" {
+		c.Data, c.Type, c.ToolCallID, c.ToolState = placeholder(c.Type, string(c.Data)), damagedType, "", ""
+		return
+	}
+	c.Type = data.Type
+	c.ToolCallID, c.ToolState = "", ""
+	if strings.HasPrefix(c.Type, "tool-") || c.Type == "dynamic-tool" {
+		c.ToolCallID, c.ToolState = data.ToolCallID, cmp.Or(data.State, session.StateInputStreaming)
+	}
+}
+
+func compactionData(r *spans.Compaction) json.RawMessage {
+	c := session.CompactionData{Summary: r.Summary, Auto: r.Auto, SummaryTokens: r.SummaryTokens}
+	if r.TailStartID != "" {
+		c.TailStartID = &r.TailStartID
+	}
+	b, err := json.Marshal(c)
+	if err != nil {
+		b = []byte(`{"summary":""}`)
+	}
+	return append(append([]byte(`{"type":"`+session.TypeCompaction+`","data":`), b...), '}')
+}

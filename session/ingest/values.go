@@ -1,0 +1,72 @@
+package ingest
+
+import (
+	"math"
+	"strings"
+	"unicode/utf8"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// value converts an attribute. ok is false for one that is empty, which is the
+// same as absent. clean is false when text had to be mended.
+func value(v pcommon.Value) (_ spans.Value, ok, clean bool) {
+	switch v.Type() {
+	case pcommon.ValueTypeStr:
+		s, clean := text(v.Str())
+		return spans.StringValue(s), true, clean
+	case pcommon.ValueTypeInt:
+		return spans.IntValue(v.Int()), true, true
+	case pcommon.ValueTypeDouble:
+		return spans.DoubleValue(v.Double()), true, true
+	case pcommon.ValueTypeBool:
+		return spans.BoolValue(v.Bool()), true, true
+	case pcommon.ValueTypeSlice:
+		slice := v.Slice()
+		all := make([]string, 0, slice.Len())
+		allClean := true
+		for _, e := range slice.All() {
+			if e.Type() != pcommon.ValueTypeStr {
+				s, clean := text(v.AsString())
+				return spans.JSONValue(s), true, clean
+			}
+			s, clean := text(e.Str())
+			all, allClean = append(all, s), allClean && clean
+		}
+		return spans.StringsValue(all), true, allClean
+	case pcommon.ValueTypeMap:
+		s, clean := text(v.AsString())
+		return spans.JSONValue(s), true, clean
+	case pcommon.ValueTypeBytes:
+		return spans.StringValue(v.AsString()), true, true
+	}
+	return spans.Value{}, false, true
+}
+
+// text mends what no column can hold: invalid UTF-8 and NUL become U+FFFD.
+func text(s string) (_ string, clean bool) {
+	if utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 {
+		return s, true
+	}
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	return strings.ReplaceAll(s, "\x00", "\uFFFD"), false
+}
+
+// Times outside of these are taken for unset: a clock that was never set, or a
+// wrong unit. They are 2000 and 2100, in Unix milliseconds.
+const (
+	earliest = 946_684_800_000
+	latest   = 4_102_444_800_000
+)
+
+// nanos returns a span's time in Unix nanoseconds, or 0 when it is not credible.
+func nanos(t pcommon.Timestamp) int64 {
+	if t > math.MaxInt64 || !credible(int64(t)/1e6) {
+		return 0
+	}
+	return int64(t)
+}
+
+func credible(milli int64) bool { return milli >= earliest && milli <= latest }

@@ -1,0 +1,271 @@
+package sqlite
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
+
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+const (
+	// CanonicalVersion is PRAGMA user_version: that of the three tables, as the
+	// reference program counts it.
+	CanonicalVersion = 3
+	// SchemaVersion is that of the tables that agenttrace adds.
+	SchemaVersion = 1
+)
+
+//go:embed schema.sql
+var schema string
+
+// Durability is what survives what.
+const (
+	// SynchronousNormal survives the death of the process; a power failure may
+	// take the last commits, never the file.
+	SynchronousNormal = "normal"
+	// SynchronousFull survives a power failure too.
+	SynchronousFull = "full"
+)
+
+// Options configure a writer. The zero value is ready for use.
+type Options struct {
+	// Synchronous is SynchronousNormal when empty.
+	Synchronous string
+	// Outbox makes the store remember which sessions changed, for [Store.Outbox].
+	Outbox bool
+	// MaxBytes limits the size of the file: a commit that would exceed it fails
+	// with store.ErrUnavailable, as on a full disk. 0 means no limit.
+	MaxBytes int64
+}
+
+const pageSize = 8192
+
+// openWriter opens or creates the database at path, which the caller has locked.
+func openWriter(ctx context.Context, path string, o Options) (_ *sqlite.Conn, err error) {
+	if err := createFile(path); err != nil {
+		return nil, err
+	}
+	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
+	if err != nil {
+		return nil, classify(fmt.Errorf("open store %s: %w", path, err))
+	}
+	defer func() {
+		if err != nil {
+			conn.Close()
+		}
+	}()
+	conn.SetInterrupt(ctx.Done())
+	defer conn.SetInterrupt(nil)
+	synchronous := "NORMAL"
+	if o.Synchronous == SynchronousFull {
+		synchronous = "FULL"
+	}
+	// The page size must be set before the first table, and before WAL.
+	for _, pragma := range []string{
+		fmt.Sprintf("PRAGMA page_size = %d", pageSize),
+		"PRAGMA busy_timeout = 5000",
+	} {
+		if err := sqlitex.ExecuteTransient(conn, pragma, nil); err != nil {
+			return nil, openError(path, err)
+		}
+	}
+	if err := checkOurs(conn, path); err != nil {
+		return nil, err
+	}
+	for _, pragma := range []string{
+		"PRAGMA journal_mode = WAL",
+		"PRAGMA synchronous = " + synchronous,
+		"PRAGMA foreign_keys = ON",
+		"PRAGMA cache_size = -65536",
+		"PRAGMA wal_autocheckpoint = 4000",
+		"PRAGMA temp_store = MEMORY",
+	} {
+		if err := sqlitex.ExecuteTransient(conn, pragma, nil); err != nil {
+			return nil, openError(path, err)
+		}
+	}
+	if err := migrate(conn); err != nil {
+		return nil, openError(path, err)
+	}
+	if o.MaxBytes > 0 {
+		if err := sqlitex.ExecuteTransient(conn, fmt.Sprintf("PRAGMA max_page_count = %d", max(1, o.MaxBytes/pageSize)), nil); err != nil {
+			return nil, openError(path, err)
+		}
+	}
+	return conn, nil
+}
+
+// createFile makes the file and its directory, private to the user: prompts
+// are sensitive.
+func createFile(path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("create directory of store %s: %w", path, err)
+	}
+	if info, err := os.Stat(path); err == nil {
+		if info.IsDir() {
+			return fmt.Errorf("open store %s: %w: it is a directory; name a file in it", path, store.ErrNotStore)
+		}
+		return nil
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return classifyFile(fmt.Errorf("create store %s: %w", path, err))
+	}
+	return f.Close()
+}
+
+// migrate brings the schema up to date. It only ever adds.
+func migrate(conn *sqlite.Conn) (err error) {
+	end, err := sqlitex.ImmediateTransaction(conn)
+	if err != nil {
+		return err
+	}
+	defer end(&err)
+	if version, err := pragmaInt(conn, "user_version"); err != nil {
+		return err
+	} else if version < CanonicalVersion {
+		if err := upgradeCanonical(conn); err != nil {
+			return err
+		}
+	}
+	for _, statement := range strings.Split(schema, ";\n") {
+		if strings.TrimSpace(statement) == "" {
+			continue
+		}
+		if err := sqlitex.ExecuteTransient(conn, statement, nil); err != nil {
+			return fmt.Errorf("create schema: %w", err)
+		}
+	}
+	if err := sqlitex.ExecuteTransient(conn, "DELETE FROM agenttrace_schema", nil); err != nil {
+		return err
+	}
+	return sqlitex.ExecuteTransient(conn, "INSERT INTO agenttrace_schema(version) VALUES (?)", &sqlitex.ExecOptions{Args: []any{SchemaVersion}})
+}
+
+// upgradeCanonical adds the columns that earlier versions of the reference
+// program's file lack, and stamps the file.
+func upgradeCanonical(conn *sqlite.Conn) error {
+	for _, c := range []struct{ table, column string }{{"chat_sessions", "mode"}, {"chat_parts", "continuation_run_id"}} {
+		columns, err := columnsOf(conn, c.table)
+		if err != nil {
+			return err
+		}
+		if len(columns) == 0 || slices.Contains(columns, c.column) {
+			continue
+		}
+		if err := sqlitex.ExecuteTransient(conn, fmt.Sprintf("ALTER TABLE %s ADD COLUMN %s TEXT", c.table, c.column), nil); err != nil {
+			return err
+		}
+	}
+	return sqlitex.ExecuteTransient(conn, fmt.Sprintf("PRAGMA user_version = %d", CanonicalVersion), nil)
+}
+
+// required are the columns without which a file is not a session store.
+var required = map[string][]string{
+	"chat_sessions": {"id", "title", "agent", "workspace_root", "model_json", "parent_id", "permissions_json", "metadata_json", "total_tokens", "created_at", "updated_at", "archived_at"},
+	"chat_messages": {"id", "session_id", "role", "metadata_json", "hidden_at", "created_at", "updated_at"},
+	"chat_parts":    {"id", "message_id", "session_id", "index", "type", "data_json", "tool_call_id", "tool_state", "created_at", "updated_at"},
+}
+
+// checkOurs refuses a file that is no session store, or one of a newer version.
+// An empty database is one in the making.
+func checkOurs(conn *sqlite.Conn, path string) error {
+	version, err := pragmaInt(conn, "user_version")
+	if err != nil {
+		return openError(path, err)
+	}
+	tables, err := names(conn, "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
+	if err != nil {
+		return openError(path, err)
+	}
+	if len(tables) == 0 && version == 0 {
+		return nil
+	}
+	for _, table := range []string{"chat_sessions", "chat_messages", "chat_parts"} {
+		columns, err := columnsOf(conn, table)
+		if err != nil {
+			return openError(path, err)
+		}
+		for _, column := range required[table] {
+			if !slices.Contains(columns, column) {
+				return fmt.Errorf("open store %s: %w: the database has no column %s.%s; name another file", path, store.ErrNotStore, table, column)
+			}
+		}
+	}
+	if version > CanonicalVersion {
+		return fmt.Errorf("open store %s: %w: user_version %d, this program knows %d; use a newer agenttrace", path, store.ErrNewer, version, CanonicalVersion)
+	}
+	if slices.Contains(tables, "agenttrace_schema") {
+		ours, err := sqlitex.ResultInt64(conn.Prep("SELECT coalesce(max(version), 0) FROM agenttrace_schema"))
+		if err != nil {
+			return openError(path, err)
+		}
+		if ours > SchemaVersion {
+			return fmt.Errorf("open store %s: %w: schema version %d, this program knows %d; use a newer agenttrace", path, store.ErrNewer, ours, SchemaVersion)
+		}
+	}
+	return nil
+}
+
+func pragmaInt(conn *sqlite.Conn, name string) (int64, error) {
+	var n int64
+	err := sqlitex.ExecuteTransient(conn, "PRAGMA "+name, &sqlitex.ExecOptions{ResultFunc: func(stmt *sqlite.Stmt) error {
+		n = stmt.ColumnInt64(0)
+		return nil
+	}})
+	return n, err
+}
+
+func names(conn *sqlite.Conn, query string) ([]string, error) {
+	var all []string
+	err := sqlitex.ExecuteTransient(conn, query, &sqlitex.ExecOptions{ResultFunc: func(stmt *sqlite.Stmt) error {
+		all = append(all, stmt.ColumnText(0))
+		return nil
+	}})
+	return all, err
+}
+
+func columnsOf(conn *sqlite.Conn, table string) ([]string, error) {
+	return names(conn, "SELECT name FROM pragma_table_info('"+table+"')")
+}
+
+// openError words what is wrong with a file that cannot be opened.
+func openError(path string, err error) error {
+	switch sqlite.ErrCode(err).ToPrimary() {
+	case sqlite.ResultNotADB, sqlite.ResultCorrupt:
+		return fmt.Errorf("open store %s: %w: %w; name another file", path, store.ErrNotStore, err)
+	case sqlite.ResultReadOnly:
+		return fmt.Errorf("open store %s: %w: the file or its directory is read-only; make it writable or name another", path, store.ErrUnavailable)
+	}
+	return classify(fmt.Errorf("open store %s: %w", path, err))
+}
+
+// classify marks errors that may pass.
+func classify(err error) error {
+	if err == nil || errors.Is(err, store.ErrUnavailable) {
+		return err
+	}
+	switch sqlite.ErrCode(err).ToPrimary() {
+	case sqlite.ResultFull, sqlite.ResultIOErr, sqlite.ResultBusy, sqlite.ResultLocked, sqlite.ResultReadOnly,
+		sqlite.ResultCantOpen, sqlite.ResultNoMem, sqlite.ResultInterrupt, sqlite.ResultProtocol:
+		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+	}
+	return err
+}
+
+func classifyFile(err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%w: %w; make it writable or name another file", store.ErrUnavailable, err)
+	}
+	return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+}

@@ -1,0 +1,393 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// readers is how many connections a Reader keeps.
+const readers = 4
+
+// Reader reads a session store, agenttrace's own or one that the reference
+// program wrote. It never writes to the file, and sees what other processes
+// commit. It is safe for concurrent use.
+type Reader struct {
+	path string
+
+	once sync.Once
+	pool *sqlitex.Pool
+	err  error
+	// ours is false when the file has only the three canonical tables.
+	ours bool
+}
+
+var _ store.Reader = (*Reader)(nil)
+
+// OpenReader opens the store at path for reading. It never creates the file:
+// the error for one that is not there wraps store.ErrNotFound. Other errors are
+// those of [Open].
+func OpenReader(ctx context.Context, path string) (*Reader, error) {
+	r := newReader(path)
+	if err := r.read(ctx, func(*sqlite.Conn) error { return nil }); err != nil {
+		r.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+func newReader(path string) *Reader { return &Reader{path: path} }
+
+// Path returns the path that the reader was opened with.
+func (r *Reader) Path() string { return r.path }
+
+// Close closes the reader's connections.
+func (r *Reader) Close() error {
+	r.once.Do(func() { r.err = ErrClosed })
+	if r.pool == nil {
+		return nil
+	}
+	return r.pool.Close()
+}
+
+// read runs fn with a connection, in one read transaction.
+func (r *Reader) read(ctx context.Context, fn func(*sqlite.Conn) error) (err error) {
+	r.once.Do(r.open)
+	if r.err != nil {
+		return r.err
+	}
+	conn, err := r.pool.Take(ctx)
+	if err != nil {
+		return openError(r.path, err)
+	}
+	defer r.pool.Put(conn)
+	defer sqlitex.Transaction(conn)(&err)
+	if err := fn(conn); err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return err
+	}
+	return nil
+}
+
+func (r *Reader) open() {
+	info, err := os.Stat(r.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		r.err = fmt.Errorf("open store %s: %w: no such file", r.path, store.ErrNotFound)
+	case err != nil:
+		r.err = fmt.Errorf("open store %s: %w", r.path, err)
+	case info.IsDir():
+		r.err = fmt.Errorf("open store %s: %w: it is a directory; name a file in it", r.path, store.ErrNotStore)
+	}
+	if r.err != nil {
+		return
+	}
+	if r.err = r.openPool(r.path, sqlite.OpenReadOnly); r.err == nil || !isCantOpen(r.err) {
+		return
+	}
+	// A file in WAL mode cannot be opened where its -shm cannot be made, as in a
+	// read-only directory. Without a -wal nobody is writing it, so it can be read
+	// as it lies there.
+	if _, err := os.Stat(r.path + "-wal"); errors.Is(err, fs.ErrNotExist) {
+		uri := (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: r.path}).EscapedPath(), RawQuery: "immutable=1"}).String()
+		r.err = r.openPool(uri, sqlite.OpenReadOnly|sqlite.OpenURI)
+	}
+}
+
+func isCantOpen(err error) bool {
+	switch sqlite.ErrCode(err).ToPrimary() {
+	case sqlite.ResultCantOpen, sqlite.ResultReadOnly:
+		return true
+	}
+	return false
+}
+
+func (r *Reader) openPool(uri string, flags sqlite.OpenFlags) error {
+	pool, err := sqlitex.NewPool(uri, sqlitex.PoolOptions{
+		Flags: flags, PoolSize: readers,
+		PrepareConn: func(conn *sqlite.Conn) error {
+			for _, pragma := range []string{"PRAGMA busy_timeout = 5000", "PRAGMA query_only = ON", "PRAGMA cache_size = -16384"} {
+				if err := sqlitex.ExecuteTransient(conn, pragma, nil); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	})
+	if err != nil {
+		return openError(r.path, err)
+	}
+	conn, err := pool.Take(context.Background())
+	if err == nil {
+		err = checkOurs(conn, r.path)
+		var tables []string
+		if err == nil {
+			tables, err = names(conn, "SELECT name FROM sqlite_schema WHERE name IN ('agenttrace_schema', 'chat_sessions')")
+		}
+		r.ours = len(tables) == 2
+		if err == nil && len(tables) == 0 {
+			err = fmt.Errorf("open store %s: %w: the database is empty; name another file", r.path, store.ErrNotStore)
+		}
+		pool.Put(conn)
+	}
+	if err != nil {
+		pool.Close()
+		if errors.Is(err, store.ErrNotStore) || errors.Is(err, store.ErrNewer) {
+			return err
+		}
+		return openError(r.path, err)
+	}
+	r.pool = pool
+	return nil
+}
+
+// Sessions implements [store.Reader].
+func (r *Reader) Sessions(ctx context.Context, q store.SessionQuery) iter.Seq2[session.Session, error] {
+	return func(yield func(session.Session, error) bool) {
+		err := r.read(ctx, func(conn *sqlite.Conn) error {
+			where := []string{"1"}
+			var args []string
+			if q.Agent != "" {
+				where, args = append(where, "s.agent = ?"), append(args, q.Agent)
+			}
+			switch {
+			case q.ParentID != "":
+				where, args = append(where, "s.parent_id = ?"), append(args, q.ParentID)
+			case !q.Children:
+				where = append(where, "s.parent_id IS NULL")
+			}
+			if !q.Archived {
+				where = append(where, "s.archived_at IS NULL")
+			}
+			if q.Before != nil {
+				where = append(where, fmt.Sprintf("(s.updated_at, s.id) < (%d, ?)", q.Before.UpdatedAt))
+				args = append(args, q.Before.ID)
+			}
+			limit := q.Limit
+			if limit == 0 {
+				limit = 50
+			}
+			// The order is that of the index on (updated_at, id). Where another
+			// condition selects few rows, its own index is the better one.
+			table := "chat_sessions s"
+			if q.ParentID == "" && q.Agent == "" && r.ours {
+				table += " INDEXED BY idx_chat_sessions_updated"
+			}
+			stmt, err := conn.Prepare("SELECT " + sessionColumns + " FROM " + table + " WHERE " + strings.Join(where, " AND ") +
+				fmt.Sprintf(" ORDER BY s.updated_at DESC, s.id DESC LIMIT %d", limit))
+			if err != nil {
+				return err
+			}
+			for i, a := range args {
+				stmt.BindText(1+i, a)
+			}
+			err = each(stmt, func() error {
+				if !yield(scanSession(stmt), nil) {
+					return errStop
+				}
+				return nil
+			})
+			return err
+		})
+		if err != nil && !errors.Is(err, errStop) {
+			yield(session.Session{}, fmt.Errorf("list sessions of %s: %w", r.path, err))
+		}
+	}
+}
+
+// errStop ends an iteration that its consumer has left.
+var errStop = errors.New("stop")
+
+// Session implements [store.Reader].
+func (r *Reader) Session(ctx context.Context, id string) (session.Session, error) {
+	var s session.Session
+	err := r.read(ctx, func(conn *sqlite.Conn) (err error) {
+		s, err = readSession(conn, id)
+		return err
+	})
+	return s, err
+}
+
+func readSession(conn *sqlite.Conn, id string) (session.Session, error) {
+	stmt := conn.Prep(`SELECT ` + sessionColumns + ` FROM chat_sessions s WHERE s.id = ?`)
+	stmt.BindText(1, id)
+	var s session.Session
+	err := each(stmt, func() error {
+		s = scanSession(stmt)
+		return nil
+	})
+	if err == nil && s.ID == "" {
+		err = fmt.Errorf("session %s: %w", id, store.ErrNotFound)
+	}
+	return s, err
+}
+
+// Transcript implements [store.Reader]. It reads in one transaction, so it is
+// one state of the session, also while a collector writes.
+func (r *Reader) Transcript(ctx context.Context, id string) (*session.Transcript, error) {
+	t := new(session.Transcript)
+	err := r.read(ctx, func(conn *sqlite.Conn) (err error) {
+		if t.Session, err = readSession(conn, id); err != nil {
+			return err
+		}
+		reading := &tx{conn: conn}
+		messages, err := reading.MessagesFrom(id, store.Position{})
+		if err != nil {
+			return err
+		}
+		t.Messages = make([]session.MessageAndParts, len(messages))
+		place := make(map[string]int, len(messages))
+		for i, m := range messages {
+			t.Messages[i].Message = m
+			place[m.ID] = i
+		}
+		stmt := conn.Prep(`SELECT ` + qualifiedPartColumns + ` FROM chat_messages m JOIN chat_parts p ON p.message_id = m.id
+ WHERE m.session_id = ? ORDER BY m.created_at, m.id, p."index"`)
+		stmt.BindText(1, id)
+		return each(stmt, func() error {
+			p := scanPart(stmt)
+			m := &t.Messages[place[p.MessageID]]
+			m.Parts = append(m.Parts, p)
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+const qualifiedPartColumns = `p.id, p.message_id, p.session_id, p."index", p.type, p.data_json, p.tool_call_id, p.tool_state, p.continuation_run_id, p.created_at, p.updated_at`
+
+// Decisions implements [store.Reader].
+func (r *Reader) Decisions(ctx context.Context, sessionID string) ([]store.Decision, error) {
+	var all []store.Decision
+	err := r.readOurs(ctx, func(conn *sqlite.Conn) error {
+		stmt := conn.Prep(`SELECT ` + decisionColumns + ` FROM permission_decisions WHERE session_id = ? ORDER BY decided_at, id`)
+		stmt.BindText(1, sessionID)
+		return each(stmt, func() error {
+			all = append(all, scanDecision(stmt))
+			return nil
+		})
+	})
+	return all, err
+}
+
+// Links implements [store.Reader].
+func (r *Reader) Links(ctx context.Context, sessionID string) ([]store.Link, error) {
+	var all []store.Link
+	err := r.readOurs(ctx, func(conn *sqlite.Conn) (err error) {
+		stmt := conn.Prep(`SELECT ` + linkColumns + ` FROM span_links WHERE session_id = ? ORDER BY start_nano, trace_id, span_id`)
+		stmt.BindText(1, sessionID)
+		all, err = (&tx{conn: conn}).links(stmt)
+		return err
+	})
+	return all, err
+}
+
+// Blob implements [store.Reader].
+func (r *Reader) Blob(ctx context.Context, kind store.BlobKind, digest string) (store.Blob, error) {
+	b := store.Blob{Kind: kind}
+	err := r.readOurs(ctx, func(conn *sqlite.Conn) error {
+		query := `SELECT digest, body, exact FROM system_prompts WHERE digest = ?`
+		if kind == store.BlobToolCatalog {
+			query = `SELECT digest, body, exact FROM tool_catalogs WHERE digest = ?`
+		}
+		stmt := conn.Prep(query)
+		stmt.BindText(1, digest)
+		return each(stmt, func() error {
+			b.Digest, b.Body, b.Exact = stmt.ColumnText(0), stmt.ColumnText(1), stmt.ColumnBool(2)
+			return nil
+		})
+	})
+	if err == nil && b.Digest == "" {
+		err = fmt.Errorf("%s %s: %w", kind, digest, store.ErrNotFound)
+	}
+	return b, err
+}
+
+// readOurs reads tables that only agenttrace's own files have; from another file
+// it reads nothing.
+func (r *Reader) readOurs(ctx context.Context, fn func(*sqlite.Conn) error) error {
+	return r.read(ctx, func(conn *sqlite.Conn) error {
+		if !r.ours {
+			return nil
+		}
+		return fn(conn)
+	})
+}
+
+// Resolve implements [store.Reader].
+func (r *Reader) Resolve(ctx context.Context, name string) (string, error) {
+	var found []string
+	collect := func(conn *sqlite.Conn, query string, args ...string) error {
+		if len(found) > 0 {
+			return nil
+		}
+		stmt := conn.Prep(query)
+		for i, a := range args {
+			stmt.BindText(1+i, a)
+		}
+		return each(stmt, func() error {
+			found = append(found, stmt.ColumnText(0))
+			return nil
+		})
+	}
+	err := r.read(ctx, func(conn *sqlite.Conn) error {
+		if name == "last" {
+			return collect(conn, `SELECT id FROM chat_sessions WHERE parent_id IS NULL AND archived_at IS NULL ORDER BY updated_at DESC, id DESC LIMIT 1`)
+		}
+		if err := collect(conn, `SELECT id FROM chat_sessions WHERE id = ?`, name); err != nil {
+			return err
+		}
+		if name == "" {
+			return nil
+		}
+		const byPrefix = `SELECT id FROM chat_sessions WHERE id >= ?1 AND id < ?1 || x'f48fbfbf' LIMIT 3`
+		if err := collect(conn, byPrefix, name); err != nil {
+			return err
+		}
+		if err := collect(conn, byPrefix, "ses_"+name); err != nil {
+			return err
+		}
+		if !r.ours || len(name) < 8 || strings.Trim(strings.ToLower(name), "0123456789abcdef") != "" {
+			return nil
+		}
+		// A trace may hold several sessions, those of sub-agents: the one that is
+		// nobody's child stands for it.
+		stmt := conn.Prep(`SELECT t.trace_id, t.session_id FROM session_traces t JOIN chat_sessions s ON s.id = t.session_id
+ WHERE t.trace_id >= ?1 AND t.trace_id < ?1 || 'g' ORDER BY s.parent_id IS NOT NULL, s.created_at, s.id LIMIT 1000`)
+		stmt.BindText(1, strings.ToLower(name))
+		trace := ""
+		return each(stmt, func() error {
+			if t := stmt.ColumnText(0); t != trace {
+				trace = t
+				found = append(found, stmt.ColumnText(1))
+			}
+			return nil
+		})
+	})
+	switch {
+	case err != nil:
+		return "", err
+	case len(found) == 0:
+		return "", fmt.Errorf("session %q: %w in %s", name, store.ErrNotFound, r.path)
+	case len(found) > 1:
+		return "", fmt.Errorf("session %q: %w: %s", name, store.ErrAmbiguous, strings.Join(found, ", "))
+	}
+	return found[0], nil
+}

@@ -1,0 +1,139 @@
+-- The three canonical tables, as the agent guide and its reference program have
+-- them, and the tables that agenttrace adds. FORMAT.md describes every one.
+
+CREATE TABLE IF NOT EXISTS chat_sessions (
+  id                TEXT PRIMARY KEY,
+  title             TEXT NOT NULL DEFAULT 'New Chat',
+  agent             TEXT NOT NULL,
+  workspace_id      TEXT,
+  workspace_root    TEXT,
+  model_json        TEXT,
+  mode              TEXT,
+  parent_id         TEXT,
+  parent_message_id TEXT,
+  permissions_json  TEXT NOT NULL DEFAULT '[]',
+  metadata_json     TEXT NOT NULL DEFAULT '{}',
+  prompt_tokens     INTEGER NOT NULL DEFAULT 0,
+  completion_tokens INTEGER NOT NULL DEFAULT 0,
+  reasoning_tokens  INTEGER NOT NULL DEFAULT 0,
+  cache_read        INTEGER NOT NULL DEFAULT 0,
+  cache_write       INTEGER NOT NULL DEFAULT 0,
+  total_tokens      INTEGER NOT NULL DEFAULT 0,
+  cost_usd          REAL NOT NULL DEFAULT 0,
+  created_at        INTEGER NOT NULL,
+  updated_at        INTEGER NOT NULL,
+  archived_at       INTEGER
+);
+
+CREATE TABLE IF NOT EXISTS chat_messages (
+  id            TEXT PRIMARY KEY,
+  session_id    TEXT NOT NULL REFERENCES chat_sessions(id) ON DELETE CASCADE,
+  role          TEXT NOT NULL,
+  metadata_json TEXT NOT NULL DEFAULT '{}',
+  hidden_at     INTEGER,
+  created_at    INTEGER NOT NULL,
+  updated_at    INTEGER NOT NULL
+);
+
+CREATE TABLE IF NOT EXISTS chat_parts (
+  id                  TEXT PRIMARY KEY,
+  message_id          TEXT NOT NULL REFERENCES chat_messages(id) ON DELETE CASCADE,
+  session_id          TEXT NOT NULL,
+  "index"             INTEGER NOT NULL,
+  type                TEXT NOT NULL,
+  data_json           TEXT NOT NULL,
+  tool_call_id        TEXT,
+  tool_state          TEXT,
+  continuation_run_id TEXT,
+  created_at          INTEGER NOT NULL,
+  updated_at          INTEGER NOT NULL
+);
+
+CREATE INDEX IF NOT EXISTS idx_chat_sessions_agent_updated ON chat_sessions(agent, updated_at);
+CREATE INDEX IF NOT EXISTS idx_chat_sessions_workspace_updated ON chat_sessions(workspace_id, updated_at);
+CREATE INDEX IF NOT EXISTS idx_chat_sessions_workspace_root_updated ON chat_sessions(workspace_root, updated_at);
+CREATE INDEX IF NOT EXISTS idx_chat_sessions_parent ON chat_sessions(parent_id);
+CREATE INDEX IF NOT EXISTS idx_chat_sessions_archived ON chat_sessions(archived_at);
+CREATE INDEX IF NOT EXISTS idx_chat_sessions_updated ON chat_sessions(updated_at, id);
+CREATE INDEX IF NOT EXISTS idx_chat_messages_session_created ON chat_messages(session_id, created_at);
+CREATE INDEX IF NOT EXISTS idx_chat_messages_hidden ON chat_messages(hidden_at) WHERE hidden_at IS NOT NULL;
+CREATE UNIQUE INDEX IF NOT EXISTS idx_chat_parts_message_index ON chat_parts(message_id, "index");
+CREATE INDEX IF NOT EXISTS idx_chat_parts_session ON chat_parts(session_id);
+CREATE INDEX IF NOT EXISTS idx_chat_parts_tool_call ON chat_parts(tool_call_id) WHERE tool_call_id IS NOT NULL;
+CREATE INDEX IF NOT EXISTS idx_chat_parts_compaction ON chat_parts(session_id, message_id) WHERE type = 'data-compaction';
+
+CREATE TABLE IF NOT EXISTS system_prompts (
+  digest TEXT PRIMARY KEY,
+  body   TEXT NOT NULL,
+  exact  INTEGER NOT NULL DEFAULT 1
+) WITHOUT ROWID;
+
+CREATE TABLE IF NOT EXISTS tool_catalogs (
+  digest TEXT PRIMARY KEY,
+  body   TEXT NOT NULL,
+  exact  INTEGER NOT NULL DEFAULT 1
+) WITHOUT ROWID;
+
+CREATE TABLE IF NOT EXISTS permission_decisions (
+  id           TEXT PRIMARY KEY,
+  session_id   TEXT NOT NULL REFERENCES chat_sessions(id) ON DELETE CASCADE,
+  message_id   TEXT,
+  part_id      TEXT,
+  tool_call_id TEXT,
+  tool_id      TEXT NOT NULL,
+  pattern      TEXT,
+  action       TEXT NOT NULL,
+  source       TEXT,
+  outcome      TEXT,
+  reply        TEXT,
+  reason       TEXT,
+  waited_ms    INTEGER,
+  decided_at   INTEGER NOT NULL,
+  trace_id     TEXT,
+  span_id      TEXT
+);
+CREATE INDEX IF NOT EXISTS idx_permission_decisions_session ON permission_decisions(session_id, decided_at);
+
+CREATE TABLE IF NOT EXISTS span_links (
+  session_id     TEXT NOT NULL REFERENCES chat_sessions(id) ON DELETE CASCADE,
+  trace_id       TEXT NOT NULL,
+  span_id        TEXT NOT NULL,
+  parent_span_id TEXT,
+  message_id     TEXT,
+  part_id        TEXT,
+  kind           TEXT NOT NULL,
+  dialect        TEXT NOT NULL,
+  start_nano     INTEGER NOT NULL,
+  end_nano       INTEGER NOT NULL,
+  error          INTEGER NOT NULL DEFAULT 0,
+  facts_json     TEXT,
+  PRIMARY KEY (session_id, trace_id, span_id)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS idx_span_links_facts ON span_links(message_id) WHERE facts_json IS NOT NULL;
+
+CREATE TABLE IF NOT EXISTS session_traces (
+  trace_id   TEXT NOT NULL,
+  session_id TEXT NOT NULL REFERENCES chat_sessions(id) ON DELETE CASCADE,
+  PRIMARY KEY (trace_id, session_id)
+) WITHOUT ROWID;
+
+CREATE TABLE IF NOT EXISTS session_state (
+  session_id TEXT PRIMARY KEY REFERENCES chat_sessions(id) ON DELETE CASCADE,
+  state_json TEXT NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE IF NOT EXISTS part_claims (
+  message_id TEXT NOT NULL REFERENCES chat_messages(id) ON DELETE CASCADE,
+  part_id    TEXT NOT NULL,
+  claim      INTEGER NOT NULL,
+  PRIMARY KEY (message_id, part_id)
+) WITHOUT ROWID;
+
+CREATE TABLE IF NOT EXISTS export_outbox (
+  session_id TEXT PRIMARY KEY,
+  touched_at INTEGER NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE IF NOT EXISTS agenttrace_schema (
+  version INTEGER NOT NULL
+);

@@ -1,0 +1,286 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/gofrs/flock"
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
+
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// Store is the one writer of a session store, and a reader of it. It is safe
+// for concurrent use.
+//
+// Concurrent calls of Apply share a transaction: one goroutine owns the writing
+// connection and commits whatever waits.
+type Store struct {
+	*Reader
+	path    string
+	options Options
+	lock    *flock.Flock
+	// file is the database as it was opened, to notice when another takes its
+	// place.
+	file os.FileInfo
+
+	requests chan *request
+	done     chan struct{}
+
+	mu     sync.RWMutex // held for reading while a request is sent
+	closed bool
+
+	// conn belongs to the writing goroutine.
+	conn *sqlite.Conn
+}
+
+var (
+	_ store.Writer = (*Store)(nil)
+	_ store.Reader = (*Store)(nil)
+)
+
+// ErrClosed is the error of a closed store.
+var ErrClosed = errors.New("store is closed")
+
+// request is work for the writing goroutine.
+type request struct {
+	do func(*tx) error
+	// claimed decides between the writer and a caller who no longer waits: who
+	// closes it first has it.
+	claimed chan struct{}
+	once    sync.Once
+	result  chan error
+}
+
+func (r *request) claim() (mine bool) {
+	r.once.Do(func() { mine = true; close(r.claimed) })
+	return mine
+}
+
+// most is how many requests share a transaction.
+const most = 64
+
+// Open opens the store at path for writing, creating the file (0600) and its
+// directory (0700) if need be, and brings its schema up to date.
+//
+// Errors wrap store.ErrLocked (naming the process that holds the store),
+// store.ErrNotStore, store.ErrNewer, or store.ErrUnavailable for what may pass.
+// A file that is refused is not changed.
+func Open(ctx context.Context, path string, o Options) (*Store, error) {
+	l, err := lock(path)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := openWriter(ctx, path, o)
+	if err != nil {
+		_ = l.Unlock()
+		return nil, err
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		conn.Close()
+		_ = l.Unlock()
+		return nil, classifyFile(fmt.Errorf("open store %s: %w", path, err))
+	}
+	s := &Store{
+		Reader: newReader(path), path: path, options: o, lock: l, file: info, conn: conn,
+		requests: make(chan *request, most), done: make(chan struct{}),
+	}
+	go s.write()
+	return s, nil
+}
+
+// Path returns the path that the store was opened with.
+func (s *Store) Path() string { return s.path }
+
+// Close commits what was accepted, closes the file and releases its lock. Calls
+// after the first do nothing.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		<-s.done
+		return nil
+	}
+	s.closed = true
+	close(s.requests)
+	s.mu.Unlock()
+	<-s.done
+	err := s.Reader.Close()
+	if closeErr := s.conn.Close(); err == nil {
+		err = closeErr
+	}
+	if unlockErr := s.lock.Unlock(); err == nil {
+		err = unlockErr
+	}
+	return err
+}
+
+// Apply implements [store.Writer].
+func (s *Store) Apply(ctx context.Context, b *store.Batch) (store.Result, error) {
+	if b.Len() == 0 {
+		return store.Result{}, nil
+	}
+	var result store.Result
+	err := s.run(ctx, func(t *tx) (err error) {
+		result, err = store.Apply(t, b)
+		return err
+	})
+	if err != nil {
+		return store.Result{}, err
+	}
+	return result, nil
+}
+
+// run has do executed in a transaction and returns when it is committed.
+func (s *Store) run(ctx context.Context, do func(*tx) error) error {
+	r := &request{do: do, claimed: make(chan struct{}), result: make(chan error, 1)}
+	s.mu.RLock()
+	if s.closed {
+		s.mu.RUnlock()
+		return fmt.Errorf("write store %s: %w", s.path, ErrClosed)
+	}
+	select {
+	case s.requests <- r:
+		s.mu.RUnlock()
+	case <-ctx.Done():
+		s.mu.RUnlock()
+		return ctx.Err()
+	}
+	select {
+	case err := <-r.result:
+		return err
+	case <-ctx.Done():
+		if r.claim() {
+			return ctx.Err()
+		}
+		return <-r.result
+	}
+}
+
+// write is the writing goroutine.
+func (s *Store) write() {
+	defer close(s.done)
+	var group []*request
+	for r := range s.requests {
+		group = group[:0]
+		for r != nil {
+			if r.claim() {
+				group = append(group, r)
+			}
+			r = nil
+			if len(group) < most {
+				select {
+				case r = <-s.requests:
+				default:
+				}
+			}
+		}
+		s.commit(group)
+		clear(group)
+	}
+}
+
+// commit executes a group of requests in one transaction and answers each. One
+// that fails is rolled back by itself, unless the transaction is lost with it.
+func (s *Store) commit(group []*request) {
+	if len(group) == 0 {
+		return
+	}
+	errs := make([]error, len(group))
+	err := s.transaction(func(t *tx) error {
+		for i, r := range group {
+			if errs[i] = s.guarded(t, r.do, len(group) > 1); errs[i] != nil && (len(group) == 1 || s.conn.AutocommitEnabled()) {
+				return errs[i]
+			}
+		}
+		return nil
+	})
+	for i, r := range group {
+		if errs[i] == nil {
+			errs[i] = err
+		}
+		if errs[i] != nil {
+			errs[i] = classify(fmt.Errorf("write store %s: %w", s.path, errs[i]))
+		}
+		r.result <- errs[i]
+	}
+}
+
+func (s *Store) transaction(do func(*tx) error) (err error) {
+	info, err := os.Stat(s.path)
+	if err != nil || !os.SameFile(info, s.file) {
+		return fmt.Errorf("%w: the file was moved or replaced; put it back or restart", store.ErrUnavailable)
+	}
+	if err := exec(s.conn.Prep("BEGIN IMMEDIATE")); err != nil {
+		return err
+	}
+	t := &tx{conn: s.conn}
+	if s.options.Outbox {
+		t.now = time.Now().UnixMilli()
+	}
+	if err = do(t); err == nil {
+		err = exec(s.conn.Prep("COMMIT"))
+	}
+	if err != nil && !s.conn.AutocommitEnabled() {
+		if rollbackErr := exec(s.conn.Prep("ROLLBACK")); rollbackErr != nil {
+			err = errors.Join(err, rollbackErr)
+		}
+	}
+	return err
+}
+
+// guarded runs do, in a savepoint if others share the transaction. A panic
+// becomes an error: no batch may take the writer with it.
+func (s *Store) guarded(t *tx, do func(*tx) error, shared bool) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("apply changes: %v", p)
+		}
+	}()
+	if shared {
+		defer sqlitex.Save(s.conn)(&err)
+	}
+	return do(t)
+}
+
+// Outbox calls fn for every session that changed since it was last exported,
+// with the time of its last change in Unix milliseconds, in order of that time.
+// fn may call Exported.
+func (s *Store) Outbox(ctx context.Context, fn func(sessionID string, touchedAt int64)) error {
+	type entry struct {
+		id string
+		at int64
+	}
+	var all []entry
+	err := s.read(ctx, func(conn *sqlite.Conn) error {
+		stmt := conn.Prep(`SELECT session_id, touched_at FROM export_outbox ORDER BY touched_at, session_id`)
+		return each(stmt, func() error {
+			all = append(all, entry{stmt.ColumnText(0), stmt.ColumnInt64(1)})
+			return nil
+		})
+	})
+	if err != nil {
+		return err
+	}
+	for _, e := range all {
+		fn(e.id, e.at)
+	}
+	return nil
+}
+
+// Exported forgets that a session changed, unless it changed again after
+// touchedAt.
+func (s *Store) Exported(ctx context.Context, sessionID string, touchedAt int64) error {
+	return s.run(ctx, func(t *tx) error {
+		stmt := t.conn.Prep(`DELETE FROM export_outbox WHERE session_id = ? AND touched_at <= ?`)
+		stmt.BindText(1, sessionID)
+		stmt.BindInt64(2, touchedAt)
+		return exec(stmt)
+	})
+}
