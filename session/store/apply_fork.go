@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 
@@ -123,32 +124,20 @@ func (a *applier) syncFork(w, child *sessionWork, all bool, touched map[string]b
 	if point != nil && point.SessionID != w.id {
 		point = nil
 	}
+	// A message that was touched may be gone: a copy in a fork that is the parent
+	// of this one.
+	ids := maps.Clone(touched)
 	if all {
 		messages, err := a.tx.MessagesFrom(w.id, Position{})
 		if err != nil {
 			return err
 		}
 		for i := range messages {
-			if err := a.syncMessage(w, child, f, point, &messages[i]); err != nil {
-				return err
-			}
+			ids[messages[i].ID] = true
 		}
-		return nil
 	}
-	ids := make([]string, 0, len(touched))
-	for id := range touched {
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
-	for _, id := range ids {
-		m, err := a.tx.Message(id)
-		if err != nil {
-			return err
-		}
-		if m == nil {
-			continue
-		}
-		if err := a.syncMessage(w, child, f, point, m); err != nil {
+	for _, id := range slices.Sorted(maps.Keys(ids)) {
+		if err := a.syncMessage(w, child, f, point, id); err != nil {
 			return err
 		}
 	}
@@ -156,17 +145,24 @@ func (a *applier) syncFork(w, child *sessionWork, all bool, touched map[string]b
 }
 
 // syncMessage makes the fork's copy of one message what it should be.
-func (a *applier) syncMessage(w, child *sessionWork, f *Fork, point, m *session.Message) error {
-	id := forkID(child.id, m.ID)
+func (a *applier) syncMessage(w, child *sessionWork, f *Fork, point *session.Message, original string) error {
+	m, err := a.tx.Message(original)
+	if err != nil {
+		return err
+	}
+	id := forkID(child.id, original)
 	old, err := a.tx.Message(id)
 	if err != nil {
 		return err
 	}
-	hidden, err := w.hiddenAt(m, a.tx, f.At)
-	if err != nil {
-		return err
+	wanted := m != nil && m.SessionID == w.id && point != nil && !PositionOf(point).Before(PositionOf(m))
+	if wanted {
+		hidden, err := w.hiddenAt(m, a.tx, f.At)
+		if err != nil {
+			return err
+		}
+		wanted = hidden == nil
 	}
-	wanted := point != nil && hidden == nil && !PositionOf(point).Before(PositionOf(m))
 	if !wanted && old == nil {
 		return nil
 	}

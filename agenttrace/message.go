@@ -1,0 +1,139 @@
+package agenttrace
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"time"
+
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// UserMessage is what begins a turn.
+type UserMessage struct {
+	// ID is the message's identity when the host has one already; empty mints
+	// "msg_…".
+	ID string
+	// Text is the first part, when it is not empty; Parts follow it.
+	Text  string
+	Parts []Part
+	// Trigger says what sent the message when no human did.
+	Trigger *Trigger
+	// Metadata is stored with the message as JSON.
+	Metadata map[string]any
+}
+
+// Trigger is the envelope of a message that no human typed. Its names are those
+// of the agent guide.
+type Trigger struct {
+	// Source is schedule, webhook, api, self-schedule or mcp-event.
+	Source string
+	// FiredAt is stored in Unix milliseconds.
+	FiredAt    time.Time
+	ScheduleID string
+	DeliveryID string
+	// Headers must hold no secrets: they are stored as they are.
+	Headers     map[string]string
+	AuthSubject string
+}
+
+// MarshalJSON encodes the trigger under the guide's names.
+func (t Trigger) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Source      string            `json:"source"`
+		FiredAt     int64             `json:"fired_at"`
+		ScheduleID  string            `json:"schedule_id,omitempty"`
+		DeliveryID  string            `json:"delivery_id,omitempty"`
+		Headers     map[string]string `json:"headers,omitempty"`
+		AuthSubject string            `json:"auth_subject,omitempty"`
+	}{t.Source, t.FiredAt.UnixMilli(), t.ScheduleID, t.DeliveryID, t.Headers, t.AuthSubject})
+}
+
+// Part is a part of a user message: an AI SDK part. Make it with [TextPart],
+// [FilePart] or [DataPart].
+type Part struct {
+	kind string
+	data []byte
+}
+
+// Type returns the AI SDK part type.
+func (p Part) Type() string { return p.kind }
+
+// TextPart returns a part of text.
+func TextPart(text string) Part { return Part{"text", textData("text", text)} }
+
+// File is a file that a message carries.
+type File struct {
+	// MediaType is an IANA media type, such as image/png.
+	MediaType string
+	// URL is where the file is; Bytes, when URL is empty, is the file itself and
+	// travels as a data URL.
+	URL      string
+	Bytes    []byte
+	Filename string
+}
+
+// FilePart returns a part that is a file.
+func FilePart(f File) Part { return Part{"file", f.data()} }
+
+func (f File) data() []byte {
+	if f.URL == "" {
+		f.URL = "data:" + f.MediaType + ";base64," + base64.StdEncoding.EncodeToString(f.Bytes)
+	}
+	b := append([]byte(nil), `{"type":"file"`...)
+	b = appendMember(b, "mediaType", f.MediaType)
+	b = appendMember(b, "url", f.URL)
+	b = appendOptional(b, "filename", f.Filename)
+	return append(b, '}')
+}
+
+// DataPart returns a part of the host's own kind: its type is "data-" and name.
+// id may be empty. A value that JSON cannot hold becomes its text.
+func DataPart(name, id string, value any) Part {
+	kind := "data-" + validUTF8(name)
+	b := append([]byte(nil), `{"type":`...)
+	b = spans.AppendJSONString(b, kind)
+	b = appendOptional(b, "id", id)
+	b = append(b, `,"data":`...)
+	b = append(b, encodeJSON(value)...)
+	return Part{kind, append(b, '}')}
+}
+
+// SourceURL is a page that an answer rests on.
+type SourceURL struct {
+	// ID names the source; empty means the part's own id.
+	ID         string
+	URL, Title string
+}
+
+// SourceDocument is a document that an answer rests on.
+type SourceDocument struct {
+	// ID names the source; empty means the part's own id.
+	ID                         string
+	MediaType, Title, Filename string
+}
+
+// textData returns a text or reasoning part.
+func textData(kind, text string) []byte {
+	b := make([]byte, 0, len(text)+len(text)/16+32)
+	b = append(b, `{"type":"`...)
+	b = append(b, kind...)
+	b = append(b, `","text":`...)
+	b = spans.AppendJSONString(b, text)
+	return append(b, '}')
+}
+
+// appendMember appends `,"name":"value"`.
+func appendMember(dst []byte, name, value string) []byte {
+	dst = append(dst, ',', '"')
+	dst = append(dst, name...)
+	dst = append(dst, '"', ':')
+	return spans.AppendJSONString(dst, value)
+}
+
+// appendOptional is appendMember for a value that is not empty.
+func appendOptional(dst []byte, name, value string) []byte {
+	if value == "" {
+		return dst
+	}
+	return appendMember(dst, name, value)
+}

@@ -1,0 +1,243 @@
+package agenttrace
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"sync"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// Usage is a count of tokens: an [InclusiveUsage] or an [ExclusiveUsage],
+// whichever the provider counts by.
+type Usage interface {
+	// tokens returns the five disjoint buckets, and how they were counted.
+	tokens() (spans.Tokens, string)
+}
+
+// InclusiveUsage is a count whose Input includes CacheRead and CacheWrite and
+// whose Output includes Reasoning, as OpenAI's, Gemini's and the AI SDK's do.
+type InclusiveUsage struct {
+	Input, Output, Reasoning, CacheRead, CacheWrite int64
+}
+
+// ExclusiveUsage is a count in five disjoint buckets. Anthropic's input and
+// cache counts are; its output includes thinking, which it does not count
+// apart.
+type ExclusiveUsage struct {
+	Input, Output, Reasoning, CacheRead, CacheWrite int64
+}
+
+func (u InclusiveUsage) tokens() (spans.Tokens, string) {
+	return spans.Tokens(u).Disjoint(), semconv.BasisInclusive
+}
+
+func (u ExclusiveUsage) tokens() (spans.Tokens, string) {
+	return spans.Tokens{
+		Input: max(0, u.Input), Output: max(0, u.Output), Reasoning: max(0, u.Reasoning),
+		CacheRead: max(0, u.CacheRead), CacheWrite: max(0, u.CacheWrite),
+	}, semconv.BasisExclusive
+}
+
+// ModelCallOptions describes a model call where it differs from its turn.
+type ModelCallOptions struct {
+	// Model is the turn's when it is zero. Naming one changes the turn's.
+	Model       Model
+	Temperature *float64
+}
+
+// ModelResult is what a model call came to.
+type ModelResult struct {
+	// StopReason is the provider's word.
+	StopReason string
+	// Usage is nil when the provider did not count.
+	Usage Usage
+	// RawUsage is the count as the provider gave it, a JSON object.
+	RawUsage json.RawMessage
+	// CostUSD is what the provider or the host says the call cost; nil when
+	// nobody does. Costs are never computed from prices here.
+	CostUSD       *float64
+	ResponseID    string
+	ResponseModel string
+}
+
+// ModelCall is one call of a model: a "chat {model}" span. End it.
+//
+// A ModelCall is safe for concurrent use.
+type ModelCall struct {
+	turn        *Turn
+	span        trace.Span
+	model       Model
+	temperature *float64
+	step        int64
+	messageID   string
+
+	mu    sync.Mutex // guards ended
+	ended bool
+}
+
+// StartModelCall begins a model call. Between the model calls of a turn stands
+// a step-start part.
+//
+// The returned context carries the call's span, for the HTTP client to
+// propagate.
+func (t *Turn) StartModelCall(ctx context.Context, o ModelCallOptions) (context.Context, *ModelCall) {
+	if t == nil || t.off || !t.recording {
+		return ctx, nil
+	}
+	now := t.run.now()
+	c := &ModelCall{turn: t}
+	t.mu.Lock()
+	if t.ended {
+		t.mu.Unlock()
+		t.drop("a model call")
+		return ctx, nil
+	}
+	if o.Model != (Model{}) {
+		t.model = o.Model
+	}
+	if o.Temperature != nil {
+		t.temperature = cloneFloat(o.Temperature)
+	}
+	c.model, c.temperature = t.model, t.temperature
+	c.step = t.nextStep
+	t.nextStep++
+	t.callCount++
+	c.messageID = t.answer(now)
+	if c.step > 0 {
+		t.place(&part{kind: "step-start", data: []byte(`{"type":"step-start"}`)}, now)
+	}
+	t.calls = append(t.calls, c)
+	name := semconv.OperationChat
+	if c.model.ID != "" {
+		name += " " + validUTF8(c.model.ID)
+	}
+	ctx, c.span = t.run.sess.tracer.start(ctx, name, trace.SpanKindClient, now)
+	t.mu.Unlock()
+	return ctx, c
+}
+
+// Text adds a part of text that the model wrote.
+func (c *ModelCall) Text(text string) {
+	if c != nil {
+		c.turn.Text(text)
+	}
+}
+
+// Reasoning adds a part of reasoning.
+func (c *ModelCall) Reasoning(text string) {
+	if c != nil {
+		c.turn.Reasoning(text)
+	}
+}
+
+// StreamText begins a part of text that grows. Parts keep the order in which
+// they began.
+func (c *ModelCall) StreamText() *TextStream {
+	if c == nil {
+		return nil
+	}
+	return c.turn.StreamText()
+}
+
+// StreamReasoning begins a part of reasoning that grows.
+func (c *ModelCall) StreamReasoning() *TextStream {
+	if c == nil {
+		return nil
+	}
+	return c.turn.StreamReasoning()
+}
+
+// End ends the call and adds its usage to the turn's. A failed call may have a
+// result too. Calls after the first do nothing.
+func (c *ModelCall) End(result ModelResult, err error) {
+	if c != nil {
+		c.finish(result, err, false)
+	}
+}
+
+// finish ends the call. byTurn says that its turn ended first: then nothing is
+// added to it.
+func (c *ModelCall) finish(result ModelResult, err error, byTurn bool) {
+	c.mu.Lock()
+	if c.ended {
+		c.mu.Unlock()
+		return
+	}
+	c.ended = true
+	c.mu.Unlock()
+
+	t := c.turn
+	now := t.run.now()
+	usage := usageOf(result.Usage, result.RawUsage, result.CostUSD)
+	stop := validUTF8(result.StopReason)
+	if !byTurn {
+		t.mu.Lock()
+		late := t.ended
+		if !late {
+			t.addUsage(usage)
+			if stop != "" {
+				t.stopReason = stop
+			}
+			if i := slices.Index(t.calls, c); i >= 0 {
+				t.calls = slices.Delete(t.calls, i, i+1)
+			}
+		}
+		t.mu.Unlock()
+		if late {
+			t.drop("a model call's usage")
+		}
+	}
+	if c.span.IsRecording() {
+		record := spans.ModelCall{
+			SessionID: t.run.sess.id, MessageID: c.messageID, Index: &c.step, Model: c.model.record(), Temperature: c.temperature,
+			ResponseModel: validUTF8(result.ResponseModel), ResponseID: validUTF8(result.ResponseID), StopReason: stop, Usage: usage,
+		}
+		if endReason(err) == semconv.EndError {
+			record.ErrorType = errorType(err)
+			setError(c.span, errorText(err))
+		}
+		c.span.SetAttributes(record.Append(make([]attributeKV, 0, 28))...)
+	}
+	t.run.sess.tracer.finish(c.span, now)
+}
+
+// usageOf makes the buckets disjoint.
+func usageOf(u Usage, raw json.RawMessage, cost *float64) spans.Usage {
+	var out spans.Usage
+	if u != nil {
+		tokens, basis := u.tokens()
+		out.Tokens, out.Basis = &tokens, basis
+	}
+	out.Raw = rawObject(raw)
+	out.CostUSD = cloneFloat(cost)
+	return out
+}
+
+// addUsage adds a model call's usage to the turn's. What the provider said word
+// for word stays with the turn while there is one such call; with several it
+// stands on their own spans. The caller holds mu.
+func (t *Turn) addUsage(u spans.Usage) {
+	if u.Tokens != nil {
+		sum := *u.Tokens
+		if t.usage.Tokens != nil {
+			sum = sum.Add(*t.usage.Tokens)
+		}
+		t.usage.Tokens, t.usage.Basis = &sum, u.Basis
+	}
+	t.usage.Raw = nil
+	if t.callCount == 1 {
+		t.usage.Raw = u.Raw
+	}
+	if u.CostUSD != nil {
+		sum := *u.CostUSD
+		if t.usage.CostUSD != nil {
+			sum += *t.usage.CostUSD
+		}
+		t.usage.CostUSD = &sum
+	}
+}

@@ -1,0 +1,244 @@
+package agenttrace
+
+import (
+	"sync"
+	"time"
+
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// part is a part of an assistant message in the making. Exactly one of data,
+// text and tool is set.
+type part struct {
+	id      string
+	index   int64
+	kind    string
+	created int64
+	data    []byte
+	text    *TextStream
+	tool    *ToolCall
+}
+
+// addPart begins a part. It returns false when the turn has ended.
+func (t *Turn) addPart(what string, p part, now time.Time) (part, bool) {
+	t.mu.Lock()
+	if t.ended {
+		t.mu.Unlock()
+		t.drop(what)
+		return part{}, false
+	}
+	t.place(&p, now)
+	t.mu.Unlock()
+	return p, true
+}
+
+// place gives a part its id and index. The caller holds mu.
+func (t *Turn) place(p *part, now time.Time) {
+	t.answer(now)
+	p.id = spans.NewID(spans.PrefixPart, now)
+	p.created = max(now.UnixMilli(), t.assistant.CreatedAt)
+	p.index = t.nextPart
+	t.nextPart++
+	t.parts = append(t.parts, *p)
+}
+
+// addData adds a part that is complete.
+func (t *Turn) addData(what, kind string, data func(partID string) []byte) {
+	if t == nil || t.off || !t.recording {
+		return
+	}
+	now := t.run.now()
+	t.mu.Lock()
+	ended := t.ended
+	if !ended {
+		p := part{kind: kind}
+		t.place(&p, now)
+		t.parts[len(t.parts)-1].data = data(p.id)
+	}
+	t.mu.Unlock()
+	if ended {
+		t.drop(what)
+	}
+}
+
+// Text adds a part of text to the answer. Model output belongs to
+// [ModelCall.Text]; this is for what the agent says of itself.
+func (t *Turn) Text(text string) {
+	t.addData("text", "text", func(string) []byte { return textData("text", text) })
+}
+
+// Reasoning adds a part of reasoning to the answer.
+func (t *Turn) Reasoning(text string) {
+	t.addData("reasoning", "reasoning", func(string) []byte { return textData("reasoning", text) })
+}
+
+// File adds a file to the answer.
+func (t *Turn) File(f File) {
+	t.addData("a file", "file", func(string) []byte { return f.data() })
+}
+
+// SourceURL adds a page that the answer rests on.
+func (t *Turn) SourceURL(s SourceURL) {
+	t.addData("a source", "source-url", func(id string) []byte {
+		if s.ID == "" {
+			s.ID = id
+		}
+		b := append([]byte(nil), `{"type":"source-url"`...)
+		b = appendMember(b, "sourceId", s.ID)
+		b = appendMember(b, "url", s.URL)
+		return append(appendOptional(b, "title", s.Title), '}')
+	})
+}
+
+// SourceDocument adds a document that the answer rests on.
+func (t *Turn) SourceDocument(s SourceDocument) {
+	t.addData("a source", "source-document", func(id string) []byte {
+		if s.ID == "" {
+			s.ID = id
+		}
+		b := append([]byte(nil), `{"type":"source-document"`...)
+		b = appendMember(b, "sourceId", s.ID)
+		b = appendMember(b, "mediaType", s.MediaType)
+		b = appendMember(b, "title", s.Title)
+		return append(appendOptional(b, "filename", s.Filename), '}')
+	})
+}
+
+// Data adds a part of the host's own kind; its type is "data-" and name. id may
+// be empty; a later part of the same id is the host's to relate to the earlier
+// one. Use it for artifacts with the code that made them, for steps of an
+// investigation with their parent, and the like.
+func (t *Turn) Data(name, id string, value any) {
+	if t == nil || t.off || !t.recording {
+		return
+	}
+	p := DataPart(name, id, value)
+	t.addData("data", p.kind, func(string) []byte { return p.data })
+}
+
+// TextStream is a part that grows: text or reasoning as the model sends it. It
+// is an [io.Writer] and [io.StringWriter] that never fails. Close it when the
+// part is whole; what is still open when the turn ends is marked as cut.
+type TextStream struct {
+	turn *Turn
+	kind string
+
+	mu       sync.Mutex // guards what follows
+	buf      []byte
+	updated  int64
+	closed   bool
+	provider string // JSON
+}
+
+// StreamText begins a part of text that grows.
+func (t *Turn) StreamText() *TextStream { return t.stream("text") }
+
+// StreamReasoning begins a part of reasoning that grows.
+func (t *Turn) StreamReasoning() *TextStream { return t.stream("reasoning") }
+
+func (t *Turn) stream(kind string) *TextStream {
+	if t == nil || t.off || !t.recording {
+		return nil
+	}
+	s := &TextStream{turn: t, kind: kind}
+	if _, ok := t.addPart(kind, part{kind: kind, text: s}, t.run.now()); !ok {
+		return nil
+	}
+	return s
+}
+
+// Write appends to the part. It always returns len(p) and nil.
+func (s *TextStream) Write(p []byte) (int, error) {
+	if s != nil {
+		s.mu.Lock()
+		late := s.closed
+		if !late {
+			s.buf = append(s.buf, p...)
+			s.updated = s.turn.run.now().UnixMilli()
+		}
+		s.mu.Unlock()
+		if late {
+			s.turn.drop(s.kind)
+		}
+	}
+	return len(p), nil
+}
+
+// WriteString appends to the part. It always returns len(text) and nil.
+func (s *TextStream) WriteString(text string) (int, error) {
+	if s != nil {
+		s.mu.Lock()
+		late := s.closed
+		if !late {
+			s.buf = append(s.buf, text...)
+			s.updated = s.turn.run.now().UnixMilli()
+		}
+		s.mu.Unlock()
+		if late {
+			s.turn.drop(s.kind)
+		}
+	}
+	return len(text), nil
+}
+
+// SetProviderMetadata stores what the provider says of the part, such as the
+// signature of a thought, by provider name.
+func (s *TextStream) SetProviderMetadata(values map[string]any) {
+	if s == nil {
+		return
+	}
+	encoded := encodeJSON(values)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.provider = encoded
+	}
+}
+
+// Close says that the part is whole. It always returns nil.
+func (s *TextStream) Close() error {
+	if s != nil {
+		s.mu.Lock()
+		s.closed = true
+		s.mu.Unlock()
+	}
+	return nil
+}
+
+// freeze ends the part and returns it as AI SDK JSON.
+func (s *TextStream) freeze() (data []byte, updated int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	whole := s.closed
+	s.closed = true
+	data = make([]byte, 0, len(s.buf)+len(s.buf)/16+64)
+	data = append(data, `{"type":"`...)
+	data = append(data, s.kind...)
+	data = append(data, `","text":`...)
+	data = spans.AppendJSONString(data, string(s.buf))
+	if !whole {
+		data = append(data, `,"state":"streaming"`...)
+	}
+	if s.provider != "" {
+		data = append(data, `,"providerMetadata":`...)
+		data = append(data, s.provider...)
+	}
+	return append(data, '}'), s.updated
+}
+
+// freeze returns the part as its turn carries it, and ends what is still open
+// in it. A part that is not to be sent has no id.
+func (p *part) freeze(t *Turn, now time.Time) spans.Part {
+	out := spans.Part{ID: p.id, Index: p.index, Type: p.kind, CreatedAt: p.created, UpdatedAt: p.created, Data: p.data}
+	switch {
+	case p.text != nil:
+		var updated int64
+		out.Data, updated = p.text.freeze()
+		out.UpdatedAt = max(out.UpdatedAt, updated)
+	case p.tool != nil:
+		f := p.tool.freeze(now)
+		out.ToolCallID, out.ToolState, out.Data = p.tool.callID, f.state, f.data
+		out.UpdatedAt = max(out.UpdatedAt, f.updated)
+	}
+	return out
+}

@@ -1,0 +1,384 @@
+package agenttrace
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// Tool describes a tool to the model.
+type Tool struct {
+	Name        string
+	Description string
+	// Parameters is the JSON Schema of the tool's input.
+	Parameters json.RawMessage
+}
+
+// TurnOptions says what the turn's model calls are made with. Each can be
+// changed while the turn goes on.
+type TurnOptions struct {
+	// Model is the run's when it is zero.
+	Model       Model
+	Temperature *float64
+	// SystemPrompt is the prompt as assembled. It is stored once per digest and
+	// sent once per run.
+	SystemPrompt string
+	// Tools are those that the model may call.
+	Tools []Tool
+}
+
+// TurnResult says how a turn finished.
+type TurnResult struct {
+	// StopReason is the provider's word; empty means that of the last model call.
+	StopReason string
+	// Metadata is stored with the assistant message as JSON.
+	Metadata map[string]any
+}
+
+// Turn is one user message through to a finished answer, over however many
+// model calls: a session.turn span. End it with End, Abort or Fail; of these the
+// first counts, so that "defer turn.Abort()" is a safe net.
+//
+// A Turn is safe for concurrent use.
+type Turn struct {
+	run *Run
+	// off says that nothing is recorded and nothing decides; such a turn is
+	// shared by all turns of its run and has no other field set but span.
+	off bool
+	// recording says that the span takes attributes.
+	recording bool
+	span      trace.Span
+	scope     scope
+	index     int64
+	started   time.Time
+	user      spans.Message
+	userID    string
+	continued bool
+
+	mu          sync.Mutex // guards what follows
+	ended       bool
+	model       Model
+	temperature *float64
+	prompt      string
+	catalog     *catalog
+	assistant   spans.Message
+	nextPart    int64
+	nextStep    int64
+	parts       []part
+	calls       []*ModelCall // open ones
+	callCount   int64
+	usage       spans.Usage
+	stopReason  string
+	metadata    map[string]json.RawMessage
+	waiting     []PendingTool
+}
+
+// StartTurn begins a turn with a user message, before the model sees it. The
+// returned context carries the turn.
+func (r *Run) StartTurn(ctx context.Context, m UserMessage, o TurnOptions) (context.Context, *Turn) {
+	if r == nil {
+		return ctx, nil
+	}
+	if r.off {
+		return ctx, &r.offTurn
+	}
+	s := r.sess
+	now := r.now()
+	at := s.stamp(now)
+	t := r.newTurn(now, o)
+	s.mu.Lock()
+	t.index = s.st.NextTurn
+	s.st.NextTurn++
+	s.mu.Unlock()
+	t.userID = validUTF8(m.ID)
+	if t.userID == "" {
+		t.userID = spans.NewID(spans.PrefixMessage, now)
+	}
+	s.know(KnownMessage{t.userID, roleUser, t.index, at})
+	ctx = t.begin(ctx, now)
+	if t.recording {
+		t.user = userMessage(m, t.userID, at, now)
+	}
+	return ctx, t
+}
+
+func userMessage(m UserMessage, id string, at int64, now time.Time) spans.Message {
+	u := spans.Message{ID: id, CreatedAt: at}
+	parts := m.Parts
+	if m.Text != "" {
+		parts = append([]Part{TextPart(m.Text)}, parts...)
+	}
+	for _, p := range parts {
+		if p.kind == "" {
+			continue
+		}
+		u.Parts = append(u.Parts, spans.Part{
+			ID: spans.NewID(spans.PrefixPart, now), Index: int64(len(u.Parts)), Type: p.kind, CreatedAt: at, UpdatedAt: at, Data: p.data,
+		})
+	}
+	if len(m.Metadata) > 0 || m.Trigger != nil {
+		values := make(map[string]json.RawMessage, len(m.Metadata)+1)
+		for k, v := range m.Metadata {
+			values[validUTF8(k)] = json.RawMessage(encodeJSON(v))
+		}
+		if m.Trigger != nil {
+			values["trigger"] = json.RawMessage(encodeJSON(m.Trigger))
+		}
+		u.Metadata = encodeObject(values)
+	}
+	return u
+}
+
+func (r *Run) newTurn(now time.Time, o TurnOptions) *Turn {
+	t := &Turn{run: r, started: now, model: o.Model, temperature: cloneFloat(o.Temperature), prompt: o.SystemPrompt}
+	if t.model == (Model{}) {
+		t.model = r.model
+	}
+	t.catalog = r.sent.catalogOf(o.Tools)
+	return t
+}
+
+// begin starts the turn's span and enters it among the run's open turns.
+func (t *Turn) begin(ctx context.Context, now time.Time) context.Context {
+	r := t.run
+	if !r.open(t, nil) {
+		t.ended = true
+		t.span = r.span
+		r.sess.tracer.drop("a turn", r.sess.id)
+	} else {
+		ctx, t.span = r.sess.tracer.start(ctx, semconv.SpanSessionTurn, trace.SpanKindInternal, now)
+		t.recording = t.span.IsRecording()
+	}
+	t.scope = scope{Context: ctx, run: r, turn: t}
+	return &t.scope
+}
+
+// ContinueTurn takes up the turn that waits for a human: the same turn index
+// and the same assistant message go on, and no user message is sent. Options
+// left zero are those of the run.
+//
+// Read [Turn.PendingTools] for what waits and answer with [Turn.ResumeTool]. The
+// error is [ErrNothingPending] when no turn waits.
+func (r *Run) ContinueTurn(ctx context.Context, o TurnOptions) (context.Context, *Turn, error) {
+	if r == nil {
+		return ctx, nil, nil
+	}
+	if r.off {
+		return ctx, &r.offTurn, nil
+	}
+	s := r.sess
+	s.mu.Lock()
+	p := s.st.Pending
+	s.st.Pending = nil
+	s.mu.Unlock()
+	if p == nil {
+		return ctx, nil, fmt.Errorf("continue turn of session %s: %w", s.id, ErrNothingPending)
+	}
+	now := r.now()
+	t := r.newTurn(now, o)
+	t.index, t.userID, t.continued = p.Index, p.UserMessageID, true
+	t.assistant = spans.Message{ID: p.AssistantMessageID, CreatedAt: p.AssistantCreatedAt}
+	t.nextPart, t.nextStep = p.NextPart, p.NextStep
+	t.waiting = slices.Clone(p.Tools)
+	return t.begin(ctx, now), t, nil
+}
+
+// Index returns the turn's place among the turns of its session, from 0.
+func (t *Turn) Index() int64 {
+	if t == nil {
+		return 0
+	}
+	return t.index
+}
+
+// UserMessageID returns the id of the message that began the turn, "" when
+// nothing is recorded.
+func (t *Turn) UserMessageID() string {
+	if t == nil {
+		return ""
+	}
+	return t.userID
+}
+
+// AssistantMessageID returns the id of the message that answers and mints it if
+// the answer has not begun. It is "" when nothing is recorded.
+func (t *Turn) AssistantMessageID() string {
+	if t == nil || t.off {
+		return ""
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.answer(t.run.now())
+}
+
+// answer returns the id of the assistant message, which begins when it is first
+// needed: what comes between the user message and the answer, such as a
+// compaction, sorts between them. The caller holds mu.
+func (t *Turn) answer(now time.Time) string {
+	if t.assistant.ID == "" {
+		s := t.run.sess
+		t.assistant.ID = spans.NewID(spans.PrefixMessage, now)
+		t.assistant.CreatedAt = s.stamp(now)
+		s.know(KnownMessage{t.assistant.ID, roleAssistant, t.index, t.assistant.CreatedAt})
+	}
+	return t.assistant.ID
+}
+
+// SpanContext returns the turn's trace and span id.
+func (t *Turn) SpanContext() trace.SpanContext {
+	if t == nil || t.span == nil {
+		return trace.SpanContext{}
+	}
+	return t.span.SpanContext()
+}
+
+// SetModel changes the model for the calls that follow. The turn is recorded
+// with its last model; each call with its own.
+func (t *Turn) SetModel(m Model) {
+	t.set("a model", func() { t.model = m })
+}
+
+// SetSystemPrompt changes the prompt for the calls that follow. The turn is
+// recorded with the last one.
+func (t *Turn) SetSystemPrompt(prompt string) {
+	t.set("a system prompt", func() { t.prompt = prompt })
+}
+
+// SetTools changes the tools that the model may call. The turn is recorded with
+// the last ones.
+func (t *Turn) SetTools(tools []Tool) {
+	if t == nil || t.off {
+		return
+	}
+	c := t.run.sent.catalogOf(tools)
+	t.set("a tool catalog", func() { t.catalog = c })
+}
+
+// SetMetadata merges values into the assistant message's metadata.
+func (t *Turn) SetMetadata(values map[string]any) {
+	t.set("metadata", func() {
+		if t.metadata == nil {
+			t.metadata = make(map[string]json.RawMessage, len(values))
+		}
+		for k, v := range values {
+			t.metadata[validUTF8(k)] = json.RawMessage(encodeJSON(v))
+		}
+	})
+}
+
+// set runs change with mu held, unless the turn has ended.
+func (t *Turn) set(what string, change func()) {
+	if t == nil || t.off {
+		return
+	}
+	t.mu.Lock()
+	ended := t.ended
+	if !ended {
+		change()
+	}
+	t.mu.Unlock()
+	if ended {
+		t.drop(what)
+	}
+}
+
+func (t *Turn) drop(what string) { t.run.sess.tracer.drop(what, "turn "+t.userID) }
+
+// End ends the turn: the model came to a finished state. Tool calls that wait
+// for an approval make the turn pending; other open tool calls and model calls
+// end as they are.
+func (t *Turn) End(result TurnResult) {
+	if len(result.Metadata) > 0 {
+		t.SetMetadata(result.Metadata)
+	}
+	t.finish(semconv.EndFinish, nil, result.StopReason)
+}
+
+// Abort ends the turn because its user stopped it. Text stays where it stopped
+// and open tool calls in the state that they had reached.
+func (t *Turn) Abort() { t.finish(semconv.EndAbort, nil, "") }
+
+// Fail ends the turn because of err. An err that is [ErrAborted] or
+// [context.Canceled] aborts it; with a nil err Fail is End.
+func (t *Turn) Fail(err error) { t.finish(endReason(err), err, "") }
+
+func (t *Turn) finish(reason string, err error, stopReason string) {
+	if t == nil || t.off {
+		return
+	}
+	now := t.run.now()
+	t.mu.Lock()
+	if t.ended {
+		t.mu.Unlock()
+		return
+	}
+	t.ended = true
+	t.answer(now)
+	calls, parts := t.calls, t.parts
+	t.calls = nil
+	t.mu.Unlock()
+
+	// Nothing is added to an ended turn, so the rest needs no lock.
+	for _, c := range calls {
+		c.finish(ModelResult{}, orAborted(err), true)
+	}
+	if stopReason == "" {
+		stopReason = t.stopReason
+	}
+	encoded := make([]spans.Part, 0, len(parts))
+	updated := t.assistant.CreatedAt
+	for i := range parts {
+		p := parts[i].freeze(t, now)
+		if parts[i].tool != nil {
+			if w, waits := parts[i].tool.pending(); waits && reason == semconv.EndFinish {
+				t.waiting = append(t.waiting, w)
+			}
+		}
+		updated = max(updated, p.UpdatedAt)
+		if p.ID != "" {
+			encoded = append(encoded, p)
+		}
+	}
+	pending := len(t.waiting) > 0 && reason == semconv.EndFinish
+
+	s := t.run.sess
+	s.mu.Lock()
+	s.st.Model = t.model
+	s.st.LastStamp = max(s.st.LastStamp, updated)
+	if pending {
+		s.st.Pending = &PendingTurn{
+			Index: t.index, UserMessageID: t.userID, AssistantMessageID: t.assistant.ID, AssistantCreatedAt: t.assistant.CreatedAt,
+			NextPart: t.nextPart, NextStep: t.nextStep, Tools: t.waiting,
+		}
+	}
+	s.mu.Unlock()
+	t.run.close(t, nil)
+
+	if t.recording {
+		record := spans.Turn{
+			SessionID: s.id, Agent: s.st.Agent, Index: &t.index, Model: t.model.record(), Temperature: t.temperature,
+			Usage: t.usage, ModelCalls: t.callCount, StopReason: validUTF8(stopReason), EndReason: reason, PendingApproval: pending,
+			User: t.user, Assistant: t.assistant,
+		}
+		record.SystemPromptDigest, record.SystemPrompt = t.run.sent.prompt(&s.tracer.digests, t.prompt)
+		record.ToolCatalogDigest, record.ToolCatalog = t.run.sent.tools(t.catalog)
+		record.Assistant.Parts = encoded
+		record.Assistant.Metadata = encodeObject(t.metadata)
+		duration := max(0, now.Sub(t.started).Milliseconds())
+		record.DurationMS = &duration
+		if reason == semconv.EndError {
+			record.Error, record.ErrorType = errorText(err), errorType(err)
+			setError(t.span, record.Error)
+		}
+		t.span.SetAttributes(record.Append(make([]attributeKV, 0, 48))...)
+	}
+	s.tracer.finish(t.span, now)
+}

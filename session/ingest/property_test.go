@@ -1,0 +1,161 @@
+package ingest_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/ingest"
+	"github.com/agenttrace/agenttrace/session/store"
+	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+func openStore(t testing.TB) *sqlitestore.Store {
+	t.Helper()
+	s, err := sqlitestore.Open(context.Background(), filepath.Join(t.TempDir(), "sessions.db"), sqlitestore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// ingestAll delivers each request in turn.
+func ingestAll(t testing.TB, s *sqlitestore.Store, requests ...ptrace.Traces) ingest.Report {
+	t.Helper()
+	in := ingest.New(s, ingest.Options{})
+	var sum ingest.Report
+	for _, td := range requests {
+		r, err := in.Traces(context.Background(), td)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum.Spans += r.Spans
+		sum.Placed += r.Placed
+		sum.Ignored += r.Ignored
+		sum.Malformed += r.Malformed
+		sum.Refused += r.Refused
+	}
+	return sum
+}
+
+// dump is every row of every table, in a fixed order.
+func dump(t testing.TB, path string) string {
+	t.Helper()
+	conn, err := sqlite.OpenConn(path, sqlite.OpenReadOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	var tables []string
+	err = sqlitex.ExecuteTransient(conn, "SELECT name FROM sqlite_schema WHERE type='table' AND name NOT LIKE 'sqlite_%' ORDER BY name", &sqlitex.ExecOptions{
+		ResultFunc: func(stmt *sqlite.Stmt) error { tables = append(tables, stmt.ColumnText(0)); return nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	for _, table := range tables {
+		fmt.Fprintf(&b, "== %s\n", table)
+		var rows []string
+		err := sqlitex.ExecuteTransient(conn, "SELECT * FROM "+table, &sqlitex.ExecOptions{ResultFunc: func(stmt *sqlite.Stmt) error {
+			cols := make([]string, stmt.ColumnCount())
+			for i := range cols {
+				cols[i] = stmt.ColumnName(i) + "=" + stmt.ColumnText(i)
+				if stmt.ColumnIsNull(i) {
+					cols[i] = stmt.ColumnName(i) + " null"
+				}
+			}
+			rows = append(rows, strings.Join(cols, " | "))
+			return nil
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Which row came first is not part of a table.
+		sortStrings(rows)
+		for _, r := range rows {
+			b.WriteString(r + "\n")
+		}
+	}
+	return b.String()
+}
+
+func sortStrings(s []string) {
+	for i := 1; i < len(s); i++ {
+		for j := i; j > 0 && s[j] < s[j-1]; j-- {
+			s[j], s[j-1] = s[j-1], s[j]
+		}
+	}
+}
+
+// check runs the independent validator over every session of a store.
+func check(t testing.TB, r store.Reader) {
+	t.Helper()
+	for s, err := range r.Sessions(context.Background(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		transcript, err := r.Transcript(context.Background(), s.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range session.Check(transcript) {
+			t.Errorf("session %s: %s", s.ID, v)
+		}
+	}
+}
+
+// TestOrderAndRedelivery: any permutation, batching and redelivery of the spans
+// of several runs gives the same bytes in every table.
+func TestOrderAndRedelivery(t *testing.T) {
+	all := whole().spans
+	reference := openStore(t)
+	report := ingestAll(t, reference, traces(all...))
+	if report.Malformed != 0 || report.Refused != 0 || report.Placed != len(all) {
+		t.Fatalf("the story itself is flawed: %+v", report)
+	}
+	check(t, reference)
+	want := dump(t, reference.Path())
+	if os.Getenv("DUMP") != "" {
+		t.Log(want)
+	}
+	rounds := 40
+	if testing.Short() {
+		rounds = 8
+	}
+	for seed := range rounds {
+		r := rand.New(rand.NewPCG(uint64(seed), 42))
+		order := shuffled(r, all)
+		if seed == 0 {
+			order = append([]ptrace.Span(nil), all...) // one by one, as they ended
+		}
+		var requests []ptrace.Traces
+		for len(order) > 0 {
+			n := min(len(order), 1+r.IntN(1+r.IntN(60)))
+			requests = append(requests, traces(order[:n]...))
+			order = order[n:]
+			if r.IntN(3) == 0 {
+				requests = append(requests, requests[r.IntN(len(requests))]) // a client that did not see the answer
+			}
+		}
+		s := openStore(t)
+		ingestAll(t, s, requests...)
+		if got := dump(t, s.Path()); got != want {
+			t.Fatalf("seed %d: tables differ (-want +got):\n%s", seed, cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
+		}
+	}
+}
