@@ -1,6 +1,10 @@
 package agenttrace
 
-import "context"
+import (
+	"context"
+
+	"go.opentelemetry.io/otel/trace"
+)
 
 // scope is a context that knows where in an agent's work it is. It lives
 // inside the handle that it was made for, so that it costs no allocation of its
@@ -10,6 +14,7 @@ type scope struct {
 	run  *Run
 	turn *Turn
 	tool *ToolCall
+	call *ModelCall
 }
 
 type scopeKey struct{}
@@ -27,6 +32,31 @@ func scopeOf(ctx context.Context) *scope {
 	}
 	s, _ := ctx.Value(scopeKey{}).(*scope)
 	return s
+}
+
+// within returns the context in which something of the turn begins, and the
+// open tool call around it, if any. Where the active span of ctx is not of the
+// turn, or is one of the turn's model calls or a tool call that has ended
+// (because the agent went on with the context that it got from there), the
+// turn's span takes its place. Spans that the agent itself began in between
+// stay.
+func (t *Turn) within(ctx context.Context) (context.Context, *ToolCall) {
+	sc := scopeOf(ctx)
+	if sc == nil || sc.turn != t {
+		return trace.ContextWithSpan(ctx, t.span), nil
+	}
+	tool := sc.tool
+	if tool != nil && tool.hasEnded() {
+		tool = nil
+	}
+	active := trace.SpanFromContext(ctx)
+	if sc.call != nil && active == sc.call.span || sc.tool != nil && tool == nil && active == sc.tool.span {
+		if tool != nil {
+			return trace.ContextWithSpan(ctx, tool.span), tool
+		}
+		return trace.ContextWithSpan(ctx, t.span), nil
+	}
+	return ctx, tool
 }
 
 // SessionFromContext returns the session that ctx works on, nil when there is

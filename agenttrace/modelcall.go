@@ -75,6 +75,7 @@ type ModelCall struct {
 	temperature *float64
 	step        int64
 	messageID   string
+	scope       scope
 
 	mu    sync.Mutex // guards ended
 	ended bool
@@ -111,14 +112,24 @@ func (t *Turn) StartModelCall(ctx context.Context, o ModelCallOptions) (context.
 	if c.step > 0 {
 		t.place(&part{kind: "step-start", data: []byte(`{"type":"step-start"}`)}, now)
 	}
-	t.calls = append(t.calls, c)
 	name := semconv.OperationChat
 	if c.model.ID != "" {
 		name += " " + validUTF8(c.model.ID)
 	}
-	ctx, c.span = t.run.sess.tracer.start(ctx, name, trace.SpanKindClient, now)
 	t.mu.Unlock()
-	return ctx, c
+	ctx, outer := t.within(ctx)
+	ctx, c.span = t.run.sess.tracer.start(ctx, name, trace.SpanKindClient, now)
+	c.scope = scope{Context: ctx, run: t.run, turn: t, tool: outer, call: c}
+	t.mu.Lock()
+	late := t.ended
+	if !late {
+		t.calls = append(t.calls, c)
+	}
+	t.mu.Unlock()
+	if late {
+		c.finish(ModelResult{}, ErrAborted, true)
+	}
+	return &c.scope, c
 }
 
 // Text adds a part of text that the model wrote.

@@ -61,9 +61,13 @@ func (p *Part) AppendJSON(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// ParsePart reads what AppendJSON wrote. Where the JSON is cut short it returns
-// the fields before the cut, the text in Damaged, and an error.
+// ParsePart reads what AppendJSON wrote. It does not check that Data is valid
+// JSON: whoever stores it must. Where the JSON is cut short it returns the fields
+// before the cut, the text in Damaged, and an error.
 func ParsePart(s string) (Part, error) {
+	if p, ok := scanPart(s); ok {
+		return p, nil
+	}
 	var p Part
 	err := json.Unmarshal([]byte(s), &p)
 	if err == nil {
@@ -72,38 +76,107 @@ func ParsePart(s string) (Part, error) {
 		}
 		return p, nil
 	}
-	p = Part{Damaged: s}
+	return headOfPart(s), fmt.Errorf("read part: %w", err)
+}
+
+// scanPart reads a part in the very form that AppendJSON gives it, without
+// looking at the characters of its data: that is most of the work of reading a
+// turn. ok is false for any other form.
+func scanPart(s string) (p Part, ok bool) {
+	sc := scanner{rest: s, ok: true}
+	sc.literal(`{"id":`)
+	p.ID = sc.text()
+	sc.literal(`,"index":`)
+	p.Index = sc.number()
+	sc.literal(`,"type":`)
+	p.Type = sc.text()
+	if sc.optional(`,"tool_call_id":`) {
+		p.ToolCallID = sc.text()
+	}
+	if sc.optional(`,"tool_state":`) {
+		p.ToolState = sc.text()
+	}
+	sc.literal(`,"created_at":`)
+	p.CreatedAt = sc.number()
+	sc.literal(`,"updated_at":`)
+	p.UpdatedAt = sc.number()
+	if sc.optional(`,"data":`) && len(sc.rest) > 2 {
+		p.Data = json.RawMessage(sc.rest[:len(sc.rest)-1])
+		// A part that was cut short inside its data does not end like an object in
+		// an object.
+		sc.ok = sc.ok && sc.rest[0] == '{' && strings.HasSuffix(sc.rest, "}}")
+		sc.rest = "}"
+	}
+	sc.literal("}")
+	return p, sc.ok && sc.rest == "" && p.ID != ""
+}
+
+// scanner reads JSON of one known form. After the first surprise ok is false.
+type scanner struct {
+	rest string
+	ok   bool
+}
+
+func (s *scanner) optional(prefix string) bool {
+	rest, found := strings.CutPrefix(s.rest, prefix)
+	if found {
+		s.rest = rest
+	}
+	return found
+}
+
+func (s *scanner) literal(prefix string) { s.ok = s.optional(prefix) && s.ok }
+
+// text reads a string that needs no unquoting.
+func (s *scanner) text() string {
+	if !s.ok || !strings.HasPrefix(s.rest, `"`) {
+		s.ok = false
+		return ""
+	}
+	for i := 1; i < len(s.rest); i++ {
+		switch c := s.rest[i]; {
+		case c == '"':
+			text := s.rest[1:i]
+			s.rest = s.rest[i+1:]
+			return text
+		case c == '\\' || c < 0x20 || c >= 0x80:
+			s.ok = false
+			return ""
+		}
+	}
+	s.ok = false
+	return ""
+}
+
+func (s *scanner) number() int64 {
+	end := strings.IndexAny(s.rest, ",}")
+	if !s.ok || end < 0 {
+		s.ok = false
+		return 0
+	}
+	n, err := strconv.ParseInt(s.rest[:end], 10, 64)
+	s.ok = err == nil
+	s.rest = s.rest[end:]
+	return n
+}
+
+// headOfPart reads the fields before the place where a part's JSON breaks off.
+func headOfPart(s string) Part {
+	p := Part{Damaged: s}
 	dec := json.NewDecoder(strings.NewReader(s))
 	if t, _ := dec.Token(); t != json.Delim('{') {
-		return p, fmt.Errorf("read part: %w", err)
+		return p
+	}
+	fields := map[string]any{
+		"id": &p.ID, "index": &p.Index, "type": &p.Type, "tool_call_id": &p.ToolCallID, "tool_state": &p.ToolState,
+		"created_at": &p.CreatedAt, "updated_at": &p.UpdatedAt,
 	}
 	for {
-		key, keyErr := dec.Token()
+		key, err := dec.Token()
 		name, ok := key.(string)
-		if keyErr != nil || !ok {
-			return p, fmt.Errorf("read part: %w", err)
-		}
-		var field any
-		switch name {
-		case "id":
-			field = &p.ID
-		case "index":
-			field = &p.Index
-		case "type":
-			field = &p.Type
-		case "tool_call_id":
-			field = &p.ToolCallID
-		case "tool_state":
-			field = &p.ToolState
-		case "created_at":
-			field = &p.CreatedAt
-		case "updated_at":
-			field = &p.UpdatedAt
-		default:
-			return p, fmt.Errorf("read part: %w", err)
-		}
-		if dec.Decode(field) != nil {
-			return p, fmt.Errorf("read part: %w", err)
+		field := fields[name]
+		if err != nil || !ok || field == nil || dec.Decode(field) != nil {
+			return p
 		}
 	}
 }

@@ -298,6 +298,9 @@ func (o *own) parts(messageID string, parts []spans.Part) {
 			damagedPart(&c, p.Damaged)
 		case len(p.Data) == 0:
 			stubPart(&c)
+		case !validJSON(p.Data):
+			o.flaw("part " + p.ID + ": invalid JSON")
+			damagedPart(&c, string(p.Data))
 		default:
 			hoist(&c)
 		}

@@ -15,7 +15,7 @@ import (
 )
 
 // validJSON is lenient where readers are: a name may stand twice.
-func validJSON(s string) bool {
+func validJSON[T string | json.RawMessage](s T) bool {
 	return jsontext.Value(s).IsValid(jsontext.AllowDuplicateNames(true))
 }
 

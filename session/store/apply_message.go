@@ -33,7 +33,7 @@ func (a *applier) applyMessage(w *sessionWork, mw *messageWork) error {
 	if err := a.putMessage(w, m, old); err != nil {
 		return err
 	}
-	for _, p := range mw.parts {
+	for _, p := range mergeParts(mw.parts) {
 		changed, err := a.applyPart(p)
 		if err := a.wrote(changed, err); err != nil {
 			return err
@@ -147,6 +147,33 @@ func (w *sessionWork) account(m *session.Message, sign int64) {
 func equalMessages(a, b *session.Message) bool {
 	return a.Role == b.Role && a.MetadataJSON == b.MetadataJSON && sameTime(a.HiddenAt, b.HiddenAt) &&
 		a.CreatedAt == b.CreatedAt && a.UpdatedAt == b.UpdatedAt
+}
+
+// mergeParts makes one change of those that speak of the same part, as a turn's
+// stub and the tool call itself do. It keeps their order.
+func mergeParts(parts []*PartChange) []*PartChange {
+	if len(parts) < 2 {
+		return parts
+	}
+	place := make(map[string]int, len(parts))
+	merged := parts[:0]
+	for _, p := range parts {
+		i, known := place[p.ID]
+		if !known {
+			place[p.ID] = len(merged)
+			merged = append(merged, p)
+			continue
+		}
+		winner, loser := *p, merged[i]
+		if comparePartChanges(p, loser) < 0 {
+			winner, loser = *loser, p
+		}
+		winner.CreatedAt = min(winner.CreatedAt, loser.CreatedAt)
+		winner.UpdatedAt = max(winner.UpdatedAt, loser.UpdatedAt)
+		winner.Index = min(winner.Index, loser.Index)
+		merged[i] = &winner
+	}
+	return merged
 }
 
 // applyPart merges one part and reports whether a row changed.
@@ -272,7 +299,7 @@ func (a *applier) placeParts(messageID string, p *session.Part) error {
 
 // PartRank tells from a stored part how much its source knew.
 func PartRank(dataJSON string) Rank {
-	if !strings.Contains(dataJSON, `"agenttrace"`) {
+	if !strings.Contains(dataJSON, `"stub":true`) && !strings.Contains(dataJSON, `"live":true`) {
 		return RankFinal
 	}
 	type flags struct {
@@ -305,6 +332,16 @@ func compareParts(p *session.Part, pRank Rank, q *session.Part, qRank Rank) int 
 		cmp.Compare(stateRank(p), stateRank(q)),
 		cmp.Compare(p.UpdatedAt, q.UpdatedAt),
 		strings.Compare(p.DataJSON, q.DataJSON),
+		strings.Compare(p.Type, q.Type))
+}
+
+// comparePartChanges is compareParts before there are rows.
+func comparePartChanges(p, q *PartChange) int {
+	return cmp.Or(
+		cmp.Compare(p.Rank, q.Rank),
+		cmp.Compare(session.StateRank(p.ToolState), session.StateRank(q.ToolState)),
+		cmp.Compare(max(p.CreatedAt, p.UpdatedAt), max(q.CreatedAt, q.UpdatedAt)),
+		bytes.Compare(p.Data, q.Data),
 		strings.Compare(p.Type, q.Type))
 }
 

@@ -1,0 +1,376 @@
+package agenttrace
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// Action is what a rule or a watchdog says of a tool call.
+type Action string
+
+// Actions, from the widest to the narrowest.
+const (
+	ActionAllow Action = semconv.ActionAllow
+	ActionAsk   Action = semconv.ActionAsk
+	ActionDeny  Action = semconv.ActionDeny
+)
+
+// narrowness orders actions. What is not an action is the narrowest.
+func (a Action) narrowness() int {
+	switch a {
+	case ActionAllow:
+		return 0
+	case ActionAsk:
+		return 1
+	}
+	return 2
+}
+
+// Source says where a rule comes from.
+type Source string
+
+// Sources of rules, from the lowest precedence to the highest.
+const (
+	SourceManifest Source = semconv.SourceManifest
+	SourceProject  Source = semconv.SourceProject
+	SourceSession  Source = semconv.SourceSession
+)
+
+// Rule says what may be done without asking.
+//
+// Of the rules that match a call the most specific one decides: one that names
+// the tool before one that names its kind before "*"; then a pattern without
+// wildcards before one with; then the pattern with more literal characters.
+// Among equals session goes before project before manifest, then the later
+// before the earlier. What the manifest denies by itself stays denied. When no
+// rule matches, the action is ask.
+type Rule struct {
+	// Permission is a tool's name, a [ToolKind], or "*".
+	Permission string `json:"permission"`
+	// Pattern is matched against the call's subject, such as a command or a
+	// cleaned path: "*" stands for any characters, also none, "/" included; "?"
+	// for one; a backslash takes the next character as it is. Empty means "*".
+	Pattern string `json:"pattern"`
+	Action  Action `json:"action"`
+	Source  Source `json:"source,omitempty"`
+	// AddedAt is in Unix milliseconds.
+	AddedAt int64 `json:"added_at,omitempty"`
+}
+
+func (r Rule) sessionScope(now time.Time) Rule {
+	r.Permission, r.Pattern = validUTF8(r.Permission), validUTF8(r.Pattern)
+	r.Source = SourceSession
+	if r.AddedAt == 0 {
+		r.AddedAt = now.UnixMilli()
+	}
+	return r
+}
+
+// ToolRequest is a tool call that asks to go ahead.
+type ToolRequest struct {
+	SessionID, Agent, Mode string
+	ToolID, CallID         string
+	Kind                   ToolKind
+	// Input is JSON.
+	Input string
+	// Subject is what patterns are matched against.
+	Subject string
+}
+
+// Verdict is what a [Watchdog] says. The zero Verdict denies.
+type Verdict struct {
+	Action Action
+	Reason string
+}
+
+// Allow returns the verdict that adds nothing to what the rules say.
+func Allow() Verdict { return Verdict{Action: ActionAllow} }
+
+// Ask returns the verdict that a human must be asked.
+func Ask(reason string) Verdict { return Verdict{ActionAsk, reason} }
+
+// Deny returns the verdict that the call must not run.
+func Deny(reason string) Verdict { return Verdict{ActionDeny, reason} }
+
+// Watchdog is the guide's tool.before hook: it sees every call that no rule
+// denies, before it runs, and can only narrow what the rules say. It may be
+// called by many goroutines at once. A Watchdog that panics denies.
+type Watchdog func(ctx context.Context, call ToolRequest) Verdict
+
+// Reply is a human's answer.
+type Reply string
+
+// Replies.
+const (
+	// ReplyOnce allows this call.
+	ReplyOnce Reply = semconv.ReplyOnce
+	// ReplyAlways allows this call and adds a rule to the session.
+	ReplyAlways Reply = semconv.ReplyAlways
+	// ReplyReject denies the call.
+	ReplyReject Reply = semconv.ReplyReject
+	// ReplyLater says that the answer will outlast the process: the call waits,
+	// see [ToolCall.AwaitApproval].
+	ReplyLater Reply = "later"
+)
+
+// Question is what an [Approver] is asked.
+type Question struct {
+	ToolRequest
+	// ID names the question; it is the id of the permission decision.
+	ID string
+	// Rule is the rule that asked, nil when none matched or the watchdog did.
+	Rule *Rule
+	// Reason is the watchdog's.
+	Reason string
+}
+
+// Answer is what an [Approver] returns. The zero Answer rejects.
+type Answer struct {
+	Reply  Reply
+	Reason string
+	// Pattern, with ReplyAlways, is that of the rule to add; empty means this very
+	// subject and no other.
+	Pattern string
+}
+
+// Approver asks a human and waits for the answer. It should return when ctx is
+// done; an error rejects the call. It may be called by many goroutines at once.
+type Approver func(ctx context.Context, q Question) (Answer, error)
+
+// Decision is whether a tool call may go ahead. The zero Decision denies.
+type Decision struct {
+	// ID is that of the permission decision, "" when nothing is recorded.
+	ID string
+	// Action is what the rules and the watchdog said, Pattern and Source those of
+	// the rule that decided.
+	Action  Action
+	Pattern string
+	Source  Source
+	// Reply is empty when nobody was asked.
+	Reply  Reply
+	Reason string
+	// Waited is how long the answer took.
+	Waited time.Duration
+
+	outcome string
+	tool    string
+}
+
+// Allowed reports whether the call may run.
+func (d Decision) Allowed() bool { return d.outcome == semconv.OutcomeAllowed }
+
+// Pending reports whether the answer is yet to come: the tool must not run, and
+// the turn should end.
+func (d Decision) Pending() bool { return d.outcome == semconv.OutcomePending }
+
+// Err returns nil when the call is allowed, and otherwise a [*DeniedError].
+func (d Decision) Err() error {
+	if d.Allowed() {
+		return nil
+	}
+	return &DeniedError{Tool: d.tool, Reason: d.Reason, Pending: d.Pending()}
+}
+
+// DeniedError says that a tool call may not run. Its text is fit for the model.
+type DeniedError struct {
+	Tool, Reason string
+	// Pending says that a human has yet to answer.
+	Pending bool
+}
+
+func (e *DeniedError) Error() string {
+	if e.Pending {
+		return "permission pending: waiting for approval"
+	}
+	return "permission denied: " + e.Reason
+}
+
+// ErrorType names the class of the error for telemetry.
+func (e *DeniedError) ErrorType() string { return "permission_denied" }
+
+// Authorize decides whether the call may run. subject is what the patterns of
+// rules are matched against, such as the command or the cleaned path.
+//
+// The rules come first, and a deny among them is final; then the watchdog, which
+// can only narrow; then, if the action is ask, a human. With nobody to ask the
+// call is denied. A denied call has ended: do not run the tool, give the model
+// the text of [Decision.Err].
+func (c *ToolCall) Authorize(ctx context.Context, subject string) Decision {
+	if c == nil {
+		return Decision{Action: ActionDeny, Reason: "no session to decide in", outcome: semconv.OutcomeDenied}
+	}
+	s := c.turn.run.sess
+	now := s.tracer.now()
+	subject = validUTF8(subject)
+	req := c.request(subject)
+	ctx, span := c.startDecision(ctx, now)
+
+	m := s.evaluate(c.name, c.options.Kind, subject)
+	d := Decision{Action: m.action(), tool: c.name}
+	if m.found {
+		d.Pattern, d.Source = m.rule.Pattern, m.rule.Source
+	}
+	var why string
+	if d.Action != ActionDeny && s.tracer.watchdog != nil {
+		v := s.tracer.watch(ctx, req)
+		if v.Action.narrowness() > d.Action.narrowness() {
+			d.Action, d.Pattern, d.Source, why = v.Action, "", "", v.Reason
+			if v.Action != ActionAsk {
+				d.Action = ActionDeny
+			}
+			m = match{}
+		}
+	}
+	ended := c.hasEnded()
+	if c.recording() || !c.turn.off {
+		d.ID = spans.NewID(spans.PrefixPermission, now)
+	}
+	switch {
+	case ended:
+		d.outcome, d.Reason = semconv.OutcomeDenied, "the call has ended"
+	case d.Action == ActionAllow:
+		d.outcome = semconv.OutcomeAllowed
+	case d.Action == ActionDeny:
+		d.outcome, d.Reason = semconv.OutcomeDenied, orText(why, m.because())
+	case s.tracer.approver == nil:
+		d.outcome, d.Reason = semconv.OutcomeDenied, orText(why, "nobody is there to approve it")
+	default:
+		q := Question{ToolRequest: req, ID: d.ID, Reason: why}
+		if m.found {
+			rule := m.rule
+			q.Rule = &rule
+		}
+		c.ask(ctx, &d, q, m, now)
+	}
+	c.settle(ctx, &d, subject, span)
+	return d
+}
+
+// ask puts the question to a human and fills d with the answer.
+func (c *ToolCall) ask(ctx context.Context, d *Decision, q Question, m match, now time.Time) {
+	s := c.turn.run.sess
+	c.await(q.ID, q.Subject, m, now)
+	answer, err := s.tracer.approve(ctx, q)
+	d.Waited = max(0, s.tracer.now().Sub(now))
+	d.Reply, d.Reason = answer.Reply, validUTF8(answer.Reason)
+	switch {
+	case err != nil:
+		d.Reply, d.outcome, d.Reason = "", semconv.OutcomeDenied, "approval failed: "+errorText(err)
+	case answer.Reply == ReplyLater:
+		d.Reply, d.outcome, d.Waited = "", semconv.OutcomePending, 0
+	case answer.Reply == ReplyOnce:
+		d.outcome = semconv.OutcomeAllowed
+	case answer.Reply == ReplyAlways:
+		d.outcome = semconv.OutcomeAllowed
+		s.always(ctx, c.name, q.Subject, answer.Pattern)
+	default:
+		d.Reply, d.outcome = ReplyReject, semconv.OutcomeDenied
+		d.Reason = orText(d.Reason, "the user rejected it")
+	}
+}
+
+// always adds the rule that an "always" asks for.
+func (s *Session) always(ctx context.Context, tool, subject, pattern string) {
+	if pattern == "" {
+		pattern = literal(subject)
+	}
+	s.AddRule(ctx, Rule{Permission: tool, Pattern: pattern, Action: ActionAllow})
+}
+
+// settle records a decision and what it means for the call.
+func (c *ToolCall) settle(_ context.Context, d *Decision, subject string, span trace.Span) {
+	s := c.turn.run.sess
+	switch d.outcome {
+	case semconv.OutcomeAllowed:
+		c.answered(true, d.Reason)
+	case semconv.OutcomeDenied:
+		c.answered(false, d.Reason)
+	}
+	if span != nil {
+		if span.IsRecording() {
+			record := spans.Permission{
+				SessionID: s.id, ID: d.ID, ToolID: c.name, CallID: c.callID, MessageID: c.message, PartID: c.partID,
+				Pattern: d.Pattern, Action: string(d.Action), Source: string(d.Source),
+				Outcome: d.outcome, Reply: string(d.Reply), Reason: d.Reason,
+			}
+			if d.Reply != "" {
+				waited := d.Waited.Milliseconds()
+				record.WaitedMS = &waited
+			}
+			span.SetAttributes(record.Append(make([]attributeKV, 0, 16))...)
+		}
+		s.tracer.finish(span, s.tracer.now())
+	}
+	if d.outcome == semconv.OutcomeDenied {
+		c.deny(&DeniedError{Tool: c.name, Reason: d.Reason})
+	}
+}
+
+func (c *ToolCall) recording() bool { return !c.turn.off && c.span.IsRecording() }
+
+// startDecision begins the decision's span, nil when the call is not recorded.
+func (c *ToolCall) startDecision(ctx context.Context, now time.Time) (context.Context, trace.Span) {
+	if !c.recording() {
+		return ctx, nil
+	}
+	return c.turn.run.sess.tracer.start(trace.ContextWithSpan(ctx, c.span), semconv.SpanPermissionEvaluate, trace.SpanKindInternal, now)
+}
+
+func (c *ToolCall) request(subject string) ToolRequest {
+	s := c.turn.run.sess
+	s.mu.Lock()
+	agent, mode := s.st.Agent, s.st.Mode
+	s.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return ToolRequest{
+		SessionID: s.id, Agent: agent, Mode: mode, ToolID: c.name, CallID: c.callID, Kind: c.options.Kind, Input: c.input, Subject: subject,
+	}
+}
+
+// watch asks the watchdog.
+func (t *Tracer) watch(ctx context.Context, req ToolRequest) (v Verdict) {
+	defer func() {
+		if p := recover(); p != nil {
+			otel.Handle(fmt.Errorf("watchdog of tool call %s: panic: %v", req.CallID, p))
+			v = Deny("the watchdog failed")
+		}
+	}()
+	v = t.watchdog(ctx, req)
+	v.Reason = validUTF8(v.Reason)
+	if v.Action.narrowness() > ActionAsk.narrowness() {
+		v.Reason = orText(v.Reason, "the watchdog forbids it")
+	}
+	return v
+}
+
+// approve asks the approver.
+func (t *Tracer) approve(ctx context.Context, q Question) (a Answer, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			a, err = Answer{}, fmt.Errorf("panic: %v", p)
+			otel.Handle(fmt.Errorf("approver of tool call %s: %w", q.CallID, err))
+		}
+	}()
+	return t.approver(ctx, q)
+}
+
+func orText(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}
+
+// literal returns the pattern that matches s only.
+func literal(s string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`).Replace(s)
+}

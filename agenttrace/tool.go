@@ -1,0 +1,443 @@
+package agenttrace
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// ToolKind says what a tool does, in the words of the Agent Client Protocol.
+// Permission rules may name it as a capability.
+type ToolKind string
+
+// Kinds of tools.
+const (
+	ToolRead    ToolKind = semconv.ToolKindRead
+	ToolEdit    ToolKind = semconv.ToolKindEdit
+	ToolDelete  ToolKind = semconv.ToolKindDelete
+	ToolMove    ToolKind = semconv.ToolKindMove
+	ToolSearch  ToolKind = semconv.ToolKindSearch
+	ToolExecute ToolKind = semconv.ToolKindExecute
+	ToolThink   ToolKind = semconv.ToolKindThink
+	ToolFetch   ToolKind = semconv.ToolKindFetch
+	ToolOther   ToolKind = semconv.ToolKindOther
+)
+
+// ToolOptions describes a tool call.
+type ToolOptions struct {
+	// ID is the call as the model named it; empty mints one.
+	ID string
+	// Name is the tool's.
+	Name string
+	// Input is what the model gave the tool: JSON text as [json.RawMessage], or
+	// any value that encodes to JSON. Nil means that it has yet to arrive, by
+	// [ToolCall.InputDelta] or [ToolCall.SetInput].
+	Input any
+	Kind  ToolKind
+	// Dynamic says that the tool was not known when the agent was built, as with
+	// MCP.
+	Dynamic bool
+	// ProviderExecuted says that the provider ran the tool, not the agent.
+	ProviderExecuted bool
+}
+
+// Truncated describes the whole of an output of which the model saw the head.
+type Truncated struct {
+	// Path is where the whole output is.
+	Path string
+	// Size is in bytes.
+	Size int64
+	// SHA256 is in lower-case hex.
+	SHA256 string
+}
+
+// States of a tool call, those of the AI SDK.
+const (
+	stateInputStreaming    = "input-streaming"
+	stateInputAvailable    = "input-available"
+	stateApprovalRequested = "approval-requested"
+	stateApprovalResponded = "approval-responded"
+	stateOutputAvailable   = "output-available"
+	stateOutputError       = "output-error"
+)
+
+// ToolCall is one call of a tool: a tool.call span. End it with End,
+// EndTruncated, Fail or Abort; of these the first counts. A call that is denied
+// by [ToolCall.Authorize] has ended.
+//
+// A ToolCall is safe for concurrent use.
+type ToolCall struct {
+	turn  *Turn
+	span  trace.Span
+	scope scope
+
+	callID  string
+	name    string
+	options ToolOptions // Input is not kept in it
+	partID  string
+	index   int64
+	created int64
+	message string
+	started time.Time
+
+	mu       sync.Mutex // guards what follows
+	ended    bool
+	state    string
+	input    string // JSON; while it streams, as far as it came
+	output   string // JSON
+	errText  string
+	errType  string
+	denied   bool
+	cut      *Truncated
+	child    string
+	approval approval
+	updated  int64
+}
+
+// approval is the question that a tool call waits or waited on.
+type approval struct {
+	id      string
+	subject string
+	rule    match
+	asked   time.Time
+	// answered says that a human did; approved is the answer.
+	answered, approved bool
+	reason             string
+}
+
+// StartTool begins a tool call and its part of the answer. The returned context
+// carries the call, so that a sub-agent started in it is tied to it.
+func (t *Turn) StartTool(ctx context.Context, o ToolOptions) (context.Context, *ToolCall) {
+	if t == nil || t.off && !t.run.sess.decides() {
+		return ctx, nil
+	}
+	return t.startTool(ctx, o, nil)
+}
+
+// startTool begins a call, or goes on with one that waited.
+func (t *Turn) startTool(ctx context.Context, o ToolOptions, resumed *PendingTool) (context.Context, *ToolCall) {
+	now := t.run.now()
+	c := &ToolCall{turn: t, name: validUTF8(o.Name), callID: validUTF8(o.ID), started: now, state: stateInputStreaming}
+	if o.Input != nil {
+		c.input, c.state = encodeJSON(o.Input), stateInputAvailable
+	}
+	o.Input = nil
+	c.options = o
+	if t.off {
+		c.span = t.span
+		c.scope = scope{Context: ctx, run: t.run, turn: t, tool: c}
+		return &c.scope, c
+	}
+	var outer *ToolCall
+	ctx, outer = t.within(ctx)
+	_ = outer
+	ctx, c.span = t.run.sess.tracer.start(ctx, semconv.SpanToolCall, trace.SpanKindInternal, now)
+	c.scope = scope{Context: ctx, run: t.run, turn: t, tool: c}
+	p := part{kind: c.partType(), tool: c}
+	t.mu.Lock()
+	if t.ended {
+		t.mu.Unlock()
+		t.drop("a tool call")
+		c.ended = true
+		t.run.sess.tracer.finish(c.span, now)
+		return &c.scope, c
+	}
+	if resumed != nil {
+		p.id, p.index, p.created = resumed.PartID, resumed.PartIndex, resumed.CreatedAt
+		t.parts = append(t.parts, p)
+	} else {
+		t.place(&p, now)
+	}
+	c.message = t.assistant.ID
+	t.mu.Unlock()
+	c.partID, c.index, c.created, c.updated = p.id, p.index, p.created, p.created
+	if c.callID == "" {
+		c.callID = "call_" + p.id[len(spans.PrefixPart):]
+	}
+	return &c.scope, c
+}
+
+func (c *ToolCall) partType() string {
+	if c.options.Dynamic {
+		return "dynamic-tool"
+	}
+	return "tool-" + c.name
+}
+
+// ID returns the call's id, "" for nil.
+func (c *ToolCall) ID() string {
+	if c == nil {
+		return ""
+	}
+	return c.callID
+}
+
+// Name returns the tool's name, "" for nil.
+func (c *ToolCall) Name() string {
+	if c == nil {
+		return ""
+	}
+	return c.name
+}
+
+// PartID returns the id of the call's part of the message, "" when nothing is
+// recorded.
+func (c *ToolCall) PartID() string {
+	if c == nil {
+		return ""
+	}
+	return c.partID
+}
+
+// SpanContext returns the call's trace and span id.
+func (c *ToolCall) SpanContext() trace.SpanContext {
+	if c == nil {
+		return trace.SpanContext{}
+	}
+	return c.span.SpanContext()
+}
+
+func (c *ToolCall) hasEnded() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ended
+}
+
+// change runs f with mu held, unless the call has ended.
+func (c *ToolCall) change(what string, f func(now time.Time)) {
+	if c == nil {
+		return
+	}
+	now := c.turn.run.now()
+	c.mu.Lock()
+	ended := c.ended
+	if !ended {
+		c.updated = max(c.updated, now.UnixMilli())
+		f(now)
+	}
+	c.mu.Unlock()
+	if ended {
+		c.turn.run.sess.tracer.drop(what, "tool call "+c.callID)
+	}
+}
+
+// InputDelta adds to the input as the model sends it. [ToolCall.SetInput] makes
+// it whole.
+func (c *ToolCall) InputDelta(text string) {
+	c.change("input", func(time.Time) {
+		if c.state == stateInputStreaming {
+			c.input += text
+		}
+	})
+}
+
+// SetInput gives the call its whole input: [json.RawMessage] or any value that
+// encodes to JSON. With nil, what InputDelta added up to is the whole.
+func (c *ToolCall) SetInput(input any) {
+	if c == nil {
+		return
+	}
+	var encoded string
+	if input != nil {
+		encoded = encodeJSON(input)
+	}
+	c.change("input", func(time.Time) {
+		if input == nil {
+			encoded = encodeJSON(json.RawMessage(c.input))
+		}
+		c.input = encoded
+		if c.state == stateInputStreaming {
+			c.state = stateInputAvailable
+		}
+	})
+}
+
+// End ends the call with the output that the model will see: [json.RawMessage],
+// a string or any value that encodes to JSON.
+func (c *ToolCall) End(output any) {
+	if c == nil {
+		return
+	}
+	c.end(stateOutputAvailable, func() { c.output = encodeJSON(output) })
+}
+
+// EndTruncated ends the call with an output that was too long: head is what the
+// model will see.
+func (c *ToolCall) EndTruncated(head any, whole Truncated) {
+	if c == nil {
+		return
+	}
+	c.end(stateOutputAvailable, func() { c.output, c.cut = encodeJSON(head), &whole })
+}
+
+// Fail ends the call with an error; its text is what the model will see. An err
+// that is [ErrAborted] or [context.Canceled] aborts the call, a nil err ends it
+// without output.
+func (c *ToolCall) Fail(err error) {
+	switch {
+	case c == nil:
+	case err == nil:
+		c.End(nil)
+	case endReason(err) == semconv.EndAbort:
+		c.Abort()
+	default:
+		c.end(stateOutputError, func() { c.errText, c.errType = errorText(err), errorType(err) })
+	}
+}
+
+// Abort ends the call in the state that it has reached.
+func (c *ToolCall) Abort() {
+	if c != nil {
+		c.end("", func() {})
+	}
+}
+
+// deny ends the call because it is not permitted.
+func (c *ToolCall) deny(err *DeniedError) {
+	c.end(stateOutputError, func() { c.errText, c.errType, c.denied = err.Error(), "permission_denied", true })
+}
+
+// end ends the call, in its present state if state is empty. Calls after the
+// first are dropped without notice when they are aborts, for those are deferred
+// as a safe net.
+func (c *ToolCall) end(state string, set func()) {
+	now := c.turn.run.now()
+	c.mu.Lock()
+	if c.ended {
+		late := state != "" && !c.denied
+		c.mu.Unlock()
+		if late {
+			c.turn.run.sess.tracer.drop("an output", "tool call "+c.callID)
+		}
+		return
+	}
+	c.ended = true
+	if state != "" {
+		c.state = state
+	}
+	recording := c.span.IsRecording() && !c.turn.off
+	if recording {
+		set()
+	}
+	c.updated = max(c.updated, now.UnixMilli())
+	if recording {
+		c.emit(now)
+	}
+	c.mu.Unlock()
+	if !c.turn.off {
+		c.turn.run.sess.tracer.finish(c.span, now)
+	}
+}
+
+// emit sets the span's attributes. The caller holds mu.
+func (c *ToolCall) emit(now time.Time) {
+	duration := max(0, now.Sub(c.started).Milliseconds())
+	record := spans.ToolCall{
+		SessionID: c.turn.run.sess.id, ToolID: c.name, CallID: c.callID, Type: "function",
+		MessageID: c.message, PartID: c.partID, PartIndex: &c.index, State: c.state,
+		Input: c.wholeInput(), Output: c.output, Error: c.errText, ErrorType: c.errType,
+		ACPKind: string(c.options.Kind), Dynamic: c.options.Dynamic, ProviderExecuted: c.options.ProviderExecuted, Denied: c.denied,
+		ChildSessionID: c.child, DurationMS: &duration,
+	}
+	if c.cut != nil {
+		record.Truncated = true
+		record.OutputPath, record.OutputSize, record.OutputSHA256 = validUTF8(c.cut.Path), c.cut.Size, c.cut.SHA256
+	}
+	if c.state == stateOutputError {
+		setError(c.span, c.errText)
+	}
+	c.span.SetAttributes(record.Append(make([]attributeKV, 0, 28))...)
+}
+
+// wholeInput returns the input as JSON. Input that never became whole is a JSON
+// string of as much as came, unless that happens to be JSON. The caller holds
+// mu.
+func (c *ToolCall) wholeInput() string {
+	if c.state == stateInputStreaming && c.input != "" || c.state == stateOutputError && !validJSON(c.input) && c.input != "" {
+		return encodeJSON(json.RawMessage(c.input))
+	}
+	return c.input
+}
+
+// setChild says which session a sub-agent started by the call has.
+func (c *ToolCall) setChild(id string) {
+	if c != nil {
+		c.change("a child session", func(time.Time) { c.child = id })
+	}
+}
+
+// frozen is how a turn lists a tool call.
+type frozen struct {
+	state   string
+	updated int64
+	// data is nil when a span of the call's own has it.
+	data []byte
+}
+
+// freeze ends a call that is still open in its present state, and says how its
+// turn lists it.
+func (c *ToolCall) freeze(now time.Time) frozen {
+	c.mu.Lock()
+	wasOpen := !c.ended
+	c.ended = true
+	recording := c.span.IsRecording()
+	_ = recording
+	if wasOpen {
+		c.updated = max(c.updated, now.UnixMilli())
+		if c.span.IsRecording() {
+			c.emit(now)
+		}
+	}
+	f := frozen{state: c.state, updated: c.updated}
+	if wasOpen || !c.recorded() {
+		f.data = c.data()
+	}
+	c.mu.Unlock()
+	if wasOpen {
+		c.turn.run.sess.tracer.finish(c.span, now)
+	}
+	return f
+}
+
+// recorded reports whether the call has a span that is kept.
+func (c *ToolCall) recorded() bool { return c.span.SpanContext().IsSampled() }
+
+// data returns the call as an AI SDK part. The caller holds mu.
+func (c *ToolCall) data() []byte {
+	b := append([]byte(nil), `{"type":`...)
+	b = spans.AppendJSONString(b, c.partType())
+	if c.options.Dynamic {
+		b = appendMember(b, "toolName", c.name)
+	}
+	b = appendMember(b, "toolCallId", c.callID)
+	b = appendMember(b, "state", c.state)
+	if in := c.wholeInput(); in != "" {
+		b = append(append(b, `,"input":`...), in...)
+	}
+	if c.output != "" {
+		b = append(append(b, `,"output":`...), c.output...)
+	}
+	if c.state == stateOutputError {
+		b = appendMember(b, "errorText", c.errText)
+	}
+	if c.options.ProviderExecuted {
+		b = append(b, `,"providerExecuted":true`...)
+	}
+	if c.approval.id != "" && (c.state == stateApprovalRequested || c.state == stateApprovalResponded) {
+		b = append(b, `,"approval":{"id":`...)
+		b = spans.AppendJSONString(b, c.approval.id)
+		if c.approval.answered {
+			b = append(b, `,"approved":`...)
+			b = appendBool(b, c.approval.approved)
+			b = appendOptional(b, "reason", c.approval.reason)
+		}
+		b = append(b, '}')
+	}
+	return append(b, '}')
+}
