@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/agenttrace/agenttrace/semconv"
@@ -212,7 +213,7 @@ func (c *ModelCall) finish(result ModelResult, err error, byTurn bool) {
 			record.ErrorType = errorType(err)
 			setError(c.span, errorText(err))
 		}
-		c.span.SetAttributes(record.Append(make([]attributeKV, 0, 28))...)
+		c.span.SetAttributes(record.Append(make([]attribute.KeyValue, 0, 28))...)
 	}
 	t.run.sess.tracer.finish(c.span, now)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/agenttrace/agenttrace/semconv"
@@ -305,7 +306,7 @@ func (c *ToolCall) settle(_ context.Context, d *Decision, subject string, span t
 				waited := d.Waited.Milliseconds()
 				record.WaitedMS = &waited
 			}
-			span.SetAttributes(record.Append(make([]attributeKV, 0, 16))...)
+			span.SetAttributes(record.Append(make([]attribute.KeyValue, 0, 16))...)
 		}
 		s.tracer.finish(span, s.tracer.now())
 	}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/agenttrace/agenttrace/semconv"
@@ -352,7 +353,7 @@ func (c *ToolCall) emit(now time.Time) {
 	if c.state == stateOutputError {
 		setError(c.span, c.errText)
 	}
-	c.span.SetAttributes(record.Append(make([]attributeKV, 0, 28))...)
+	c.span.SetAttributes(record.Append(make([]attribute.KeyValue, 0, 28))...)
 }
 
 // wholeInput returns the input as JSON. Input that never became whole is a JSON

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/agenttrace/agenttrace/semconv"
@@ -378,7 +379,7 @@ func (t *Turn) finish(reason string, err error, stopReason string) {
 			record.Error, record.ErrorType = errorText(err), errorType(err)
 			setError(t.span, record.Error)
 		}
-		t.span.SetAttributes(record.Append(make([]attributeKV, 0, 48))...)
+		t.span.SetAttributes(record.Append(make([]attribute.KeyValue, 0, 48))...)
 	}
 	s.tracer.finish(t.span, now)
 }

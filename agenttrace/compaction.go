@@ -1,0 +1,133 @@
+package agenttrace
+
+import (
+	"context"
+	"sync"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// CompactionOptions describes a compaction.
+type CompactionOptions struct {
+	// Auto says that the agent compacts of itself, nobody asked it to.
+	Auto bool
+	// TailStartID is the first message that stays in context word for word; empty
+	// means none.
+	TailStartID string
+	// SummarizedMessages is how many messages the summary stands for.
+	SummarizedMessages int
+}
+
+// CompactionResult is what a compaction came to.
+type CompactionResult struct {
+	Summary string
+	// SummaryTokens is the size of the summary in the context that follows.
+	SummaryTokens int64
+	// Usage is that of the summarizing call, nil when it was not counted.
+	Usage Usage
+}
+
+// Compaction replaces, for the model, the head of a session by a summary: a
+// compaction.run span and a message of the assistant. End it with End or Fail.
+//
+// A Compaction is safe for concurrent use.
+type Compaction struct {
+	run       *Run
+	span      trace.Span
+	scope     scope
+	options   CompactionOptions
+	messageID string
+	partID    string
+	createdAt int64
+
+	mu    sync.Mutex // guards ended
+	ended bool
+}
+
+// StartCompaction begins a compaction and mints the message that will hold the
+// summary: it stands where the compaction began. The returned context carries
+// the span, for the summarizing call.
+func (r *Run) StartCompaction(ctx context.Context, o CompactionOptions) (context.Context, *Compaction) {
+	if r == nil || r.off {
+		return ctx, nil
+	}
+	now := r.now()
+	s := r.sess
+	c := &Compaction{run: r, options: o}
+	if !r.open(nil, c) {
+		s.tracer.drop("a compaction", s.id)
+		return ctx, nil
+	}
+	c.createdAt = s.stamp(now)
+	c.messageID = spans.NewID(spans.PrefixMessage, now)
+	c.partID = spans.NewID(spans.PrefixPart, now)
+	turn := TurnFromContext(ctx)
+	if turn != nil && turn.run == r {
+		ctx, _ = turn.within(ctx)
+	} else {
+		turn = nil
+		if RunFromContext(ctx) != r {
+			ctx = trace.ContextWithSpan(ctx, r.span)
+		}
+	}
+	ctx, c.span = s.tracer.start(ctx, semconv.SpanCompactionRun, trace.SpanKindInternal, now)
+	c.scope = scope{Context: ctx, run: r, turn: turn}
+	return &c.scope, c
+}
+
+// MessageID returns the id of the message that holds the summary, "" when
+// nothing is recorded.
+func (c *Compaction) MessageID() string {
+	if c == nil {
+		return ""
+	}
+	return c.messageID
+}
+
+// End ends the compaction with its summary.
+func (c *Compaction) End(result CompactionResult) { c.finish(result, nil) }
+
+// Fail ends the compaction without a summary: the context stays as it was.
+func (c *Compaction) Fail(err error) { c.finish(CompactionResult{}, orAborted(err)) }
+
+func (c *Compaction) finish(result CompactionResult, err error) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	if c.ended {
+		c.mu.Unlock()
+		return
+	}
+	c.ended = true
+	c.mu.Unlock()
+	s := c.run.sess
+	now := c.run.now()
+	if err == nil {
+		s.know(KnownMessage{c.messageID, roleAssistant, -1, c.createdAt})
+	}
+	if c.span.IsRecording() {
+		record := spans.Compaction{
+			SessionID: s.id, SummarizedMessages: int64(max(0, c.options.SummarizedMessages)), Auto: c.options.Auto,
+			TailStartID: validUTF8(c.options.TailStartID), Summary: validUTF8(result.Summary), SummaryTokens: max(0, result.SummaryTokens),
+		}
+		if result.Usage != nil {
+			t, _ := result.Usage.tokens()
+			record.InputTokens, record.OutputTokens = t.Input+t.CacheRead+t.CacheWrite, t.Output+t.Reasoning
+		}
+		if err == nil {
+			record.MessageID, record.MessageCreatedAt, record.PartID = c.messageID, c.createdAt, c.partID
+		} else {
+			record.Error, record.ErrorType = errorText(err), errorType(err)
+			setError(c.span, record.Error)
+		}
+		c.span.SetAttributes(record.Append(make([]attribute.KeyValue, 0, 20))...)
+	}
+	s.tracer.finish(c.span, now)
+	c.run.close(nil, c)
+}
+

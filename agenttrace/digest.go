@@ -1,0 +1,135 @@
+package agenttrace
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+	"sync"
+
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// maxRemembered bounds what is remembered of prompts and catalogs. Past it the
+// memory starts anew: a digest is computed again, a body sent again.
+const maxRemembered = 64
+
+// digests remembers the SHA-256 of texts, by text.
+type digests struct {
+	mu     sync.Mutex
+	byText map[string]string
+}
+
+// of returns the digest of text in lower-case hex.
+func (d *digests) of(text string) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if digest, ok := d.byText[text]; ok {
+		return digest
+	}
+	sum := sha256.Sum256([]byte(text))
+	digest := hex.EncodeToString(sum[:])
+	if d.byText == nil || len(d.byText) >= maxRemembered {
+		d.byText = make(map[string]string)
+	}
+	d.byText[text] = digest
+	return digest
+}
+
+// catalog is a list of tools as it is sent.
+type catalog struct {
+	tools  []Tool
+	json   string
+	digest string
+}
+
+// sentBodies remembers which prompts and catalogs a run has sent.
+type sentBodies struct {
+	mu      sync.Mutex
+	sent    map[string]bool
+	catalog *catalog // the last one
+}
+
+// first reports whether the body of a digest has yet to be sent, and notes that
+// it has been. The caller holds mu.
+func (b *sentBodies) first(digest string) bool {
+	if b.sent[digest] {
+		return false
+	}
+	if b.sent == nil || len(b.sent) >= maxRemembered {
+		b.sent = make(map[string]bool)
+	}
+	b.sent[digest] = true
+	return true
+}
+
+// prompt returns the digest of a system prompt and, when the run has not sent
+// it yet, the prompt.
+func (b *sentBodies) prompt(d *digests, text string) (digest, body string) {
+	if text == "" {
+		return "", ""
+	}
+	text = validUTF8(text)
+	digest = d.of(text)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.first("p" + digest) {
+		return digest, text
+	}
+	return digest, ""
+}
+
+// tools is prompt for a tool catalog.
+func (b *sentBodies) tools(c *catalog) (digest, body string) {
+	if c == nil {
+		return "", ""
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.first("t" + c.digest) {
+		return c.digest, c.json
+	}
+	return c.digest, ""
+}
+
+// catalogOf encodes a list of tools, unless it is the same as last time. No
+// tools make no catalog.
+func (b *sentBodies) catalogOf(tools []Tool) *catalog {
+	if len(tools) == 0 {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.catalog != nil && slices.EqualFunc(b.catalog.tools, tools, Tool.equal) {
+		return b.catalog
+	}
+	c := &catalog{tools: make([]Tool, len(tools))}
+	text := []byte{'['}
+	for i, t := range tools {
+		t.Parameters = bytes.Clone(t.Parameters)
+		c.tools[i] = t
+		if i > 0 {
+			text = append(text, ',')
+		}
+		text = append(text, `{"name":`...)
+		text = spans.AppendJSONString(text, t.Name)
+		text = appendMember(text, "description", t.Description)
+		text = append(text, `,"parameters":`...)
+		if len(t.Parameters) == 0 {
+			text = append(text, "{}"...)
+		} else {
+			text = append(text, encodeJSON(json.RawMessage(t.Parameters))...)
+		}
+		text = append(text, '}')
+	}
+	c.json = string(append(text, ']'))
+	sum := sha256.Sum256([]byte(c.json))
+	c.digest = hex.EncodeToString(sum[:])
+	b.catalog = c
+	return c
+}
+
+func (t Tool) equal(o Tool) bool {
+	return t.Name == o.Name && t.Description == o.Description && bytes.Equal(t.Parameters, o.Parameters)
+}

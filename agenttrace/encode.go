@@ -1,0 +1,177 @@
+package agenttrace
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"sort"
+	"strings"
+	"unicode/utf8"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// encodeJSON returns v as JSON text in valid UTF-8. Text of type
+// [json.RawMessage] stays as it is when it is JSON and becomes a JSON string when
+// it is not; a value that cannot be encoded becomes a JSON string of its
+// default format, and the error is reported.
+func encodeJSON(v any) (text string) {
+	switch v := v.(type) {
+	case nil:
+		return "null"
+	case json.RawMessage:
+		return encodeRaw(v)
+	case *json.RawMessage:
+		if v == nil {
+			return "null"
+		}
+		return encodeRaw(*v)
+	case string:
+		return quote(v)
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			otel.Handle(fmt.Errorf("encode %T: panic: %v", v, p))
+			text = quote(fmt.Sprintf("%T", v))
+		}
+	}()
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		otel.Handle(fmt.Errorf("encode %T: %w", v, err))
+		return quote(fmt.Sprintf("%v", v))
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+func encodeRaw(raw json.RawMessage) string {
+	s := string(raw)
+	if validJSON(s) {
+		return validUTF8(s)
+	}
+	return quote(s)
+}
+
+func quote(s string) string {
+	return string(spans.AppendJSONString(make([]byte, 0, len(s)+len(s)/16+2), s))
+}
+
+// validUTF8 returns s with invalid UTF-8 replaced: one such string would make
+// the whole export fail.
+func validUTF8(s string) string {
+	if utf8.ValidString(s) {
+		return s
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
+}
+
+// encodeObject returns the values as a JSON object with sorted keys, nil when
+// there are none.
+func encodeObject(values map[string]json.RawMessage) json.RawMessage {
+	if len(values) == 0 {
+		return nil
+	}
+	keys := make([]string, 0, len(values))
+	for k := range values {
+		keys = append(keys, k)
+	}
+	sort.Strings(keys)
+	b := []byte{'{'}
+	for i, k := range keys {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = spans.AppendJSONString(b, k)
+		b = append(append(b, ':'), values[k]...)
+	}
+	return append(b, '}')
+}
+
+// rawObject returns a copy of raw when it is a JSON object, and nil when it is
+// empty. Anything else is wrapped, so that it is not lost.
+func rawObject(raw json.RawMessage) json.RawMessage {
+	if len(raw) == 0 {
+		return nil
+	}
+	s := encodeRaw(raw)
+	if first := strings.TrimLeft(s, " \t\r\n"); first[0] != '{' {
+		s = `{"raw":` + s + `}`
+	}
+	return json.RawMessage(s)
+}
+
+func cloneFloat(f *float64) *float64 {
+	if f == nil {
+		return nil
+	}
+	v := *f
+	return &v
+}
+
+func appendBool(dst []byte, b bool) []byte {
+	if b {
+		return append(dst, "true"...)
+	}
+	return append(dst, "false"...)
+}
+
+func runeLen(s string) int {
+	_, n := utf8.DecodeRuneInString(s)
+	return n
+}
+
+// endReason says how what ended with err ended.
+func endReason(err error) string {
+	switch {
+	case err == nil:
+		return semconv.EndFinish
+	case errors.Is(err, ErrAborted), errors.Is(err, context.Canceled):
+		return semconv.EndAbort
+	}
+	return semconv.EndError
+}
+
+// orAborted is how what is still open ends when what it belongs to ends.
+func orAborted(err error) error {
+	if err == nil {
+		return ErrAborted
+	}
+	return err
+}
+
+// errorText returns the error's text in valid UTF-8, never empty.
+func errorText(err error) string {
+	return orText(validUTF8(err.Error()), "unknown error")
+}
+
+// errorType returns the class of an error: what its ErrorType method says,
+// timeout, or the type of the innermost error that has one of its own.
+func errorType(err error) string {
+	var typed interface{ ErrorType() string }
+	if errors.As(err, &typed) {
+		return orText(validUTF8(typed.ErrorType()), "_OTHER")
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return "timeout"
+	}
+	for ; err != nil; err = errors.Unwrap(err) {
+		t := reflect.TypeOf(err)
+		for t.Kind() == reflect.Pointer {
+			t = t.Elem()
+		}
+		if path := t.PkgPath(); t.Name() != "" && path != "" && path != "errors" && path != "fmt" {
+			return path + "." + t.Name()
+		}
+	}
+	return "_OTHER"
+}
+
+func setError(span trace.Span, text string) { span.SetStatus(codes.Error, text) }

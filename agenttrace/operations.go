@@ -1,0 +1,149 @@
+package agenttrace
+
+import (
+	"context"
+	"fmt"
+	"maps"
+
+	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// ForkOptions describes a fork. What is zero is the parent's.
+type ForkOptions struct {
+	// ID is the child's identity when the host has one already; empty mints
+	// "ses_…".
+	ID    string
+	Title string
+	// Metadata is merged over the parent's.
+	Metadata map[string]any
+}
+
+// untitled is the title of sessions that nothing has named.
+const untitled = "New Chat"
+
+// Fork begins a session that is a copy of this one up to and including the
+// message fromMessageID, without what is hidden there. The store copies the
+// messages, under new ids; rules of session scope are not copied. The title
+// becomes that of the parent and " (copy)", unless there is none.
+//
+// Fork returns [ErrBusy] while a turn or a compaction is open and
+// [ErrUnknownMessage] for a message that cannot be the session's.
+func (s *Session) Fork(ctx context.Context, fromMessageID string, o ForkOptions) (*Session, error) {
+	if s == nil {
+		return nil, nil
+	}
+	now := s.tracer.now()
+	s.mu.Lock()
+	busy := s.working > 0
+	from, found, err := s.known(fromMessageID)
+	st := s.clone()
+	metadata := maps.Clone(s.metadata)
+	s.mu.Unlock()
+	if busy {
+		return nil, fmt.Errorf("fork session %s: %w", s.id, ErrBusy)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("fork session %s: %w", s.id, err)
+	}
+	child := &Session{tracer: s.tracer, id: validUTF8(o.ID), metadata: metadata}
+	if child.id == "" {
+		child.id = spans.NewID(spans.PrefixSession, now)
+	}
+	child.st = State{
+		ID: child.id, Agent: st.Agent, Title: validUTF8(o.Title), WorkspaceID: st.WorkspaceID, WorkspaceRoot: st.WorkspaceRoot, Mode: st.Mode,
+		UserID: st.UserID, Metadata: st.Metadata, CreatedAt: now.UnixMilli(), ParentID: s.id, ParentMessageID: fromMessageID,
+		NextTurn: st.NextTurn, Model: st.Model, LastStamp: st.LastStamp, Incomplete: true,
+	}
+	if child.st.Title == "" && st.Title != "" && st.Title != untitled {
+		child.st.Title = st.Title + " (copy)"
+	}
+	if found && from.Turn >= 0 {
+		child.st.NextTurn = from.Turn + 1
+	}
+	child.mergeMetadata(o.Metadata)
+	child.moment(ctx, semconv.RunOperationFork, now, func(r *spans.Run) {
+		r.Model = st.Model.record()
+		r.TargetMessageID, r.TargetAt = fromMessageID, now.UnixMilli()
+	})
+	return child, nil
+}
+
+// Rewind hides everything after a user message. Nothing is deleted, and
+// [Session.Unrewind] undoes it; what tools did in the world is not undone. A
+// turn that waited for a human is hidden too.
+//
+// Rewind returns [ErrBusy] while a turn or a compaction is open and
+// [ErrUnknownMessage] for what cannot be a user message of the session.
+func (s *Session) Rewind(ctx context.Context, userMessageID string) error {
+	if s == nil {
+		return nil
+	}
+	now := s.tracer.now()
+	at := s.stamp(now)
+	s.mu.Lock()
+	m, found, err := s.known(userMessageID)
+	switch {
+	case s.working > 0:
+		err = ErrBusy
+	case err == nil && found && m.Role != roleUser:
+		err = fmt.Errorf("message %q is not the user's: %w", userMessageID, ErrUnknownMessage)
+	}
+	if err == nil {
+		if len(s.st.Rewinds) >= maxRewinds {
+			s.st.Rewinds = append([]Rewound(nil), s.st.Rewinds[1:]...)
+		}
+		s.st.Rewinds = append(s.st.Rewinds, Rewound{To: userMessageID, At: at, Pending: s.st.Pending})
+		s.st.Pending = nil
+	}
+	s.mu.Unlock()
+	if err != nil {
+		return fmt.Errorf("rewind session %s: %w", s.id, err)
+	}
+	s.moment(ctx, semconv.RunOperationRewind, now, func(r *spans.Run) { r.TargetMessageID, r.TargetAt = userMessageID, at })
+	return nil
+}
+
+// Unrewind undoes the last rewind: what it hid is there again. It returns
+// [ErrNothingPending] when there is none and [ErrBusy] as [Session.Rewind] does.
+func (s *Session) Unrewind(ctx context.Context) error {
+	if s == nil {
+		return nil
+	}
+	var last Rewound
+	var err error
+	s.mu.Lock()
+	switch n := len(s.st.Rewinds); {
+	case s.working > 0:
+		err = ErrBusy
+	case n == 0:
+		err = ErrNothingPending
+	default:
+		last = s.st.Rewinds[n-1]
+		s.st.Rewinds = s.st.Rewinds[:n-1]
+		if last.Pending != nil {
+			s.st.Pending = last.Pending
+		}
+	}
+	s.mu.Unlock()
+	if err != nil {
+		return fmt.Errorf("unrewind session %s: %w", s.id, err)
+	}
+	s.moment(ctx, semconv.RunOperationUnrewind, s.tracer.now(), func(r *spans.Run) { r.TargetMessageID, r.TargetAt = last.To, last.At })
+	return nil
+}
+
+// Archive takes the session off the lists. It is not a deletion.
+func (s *Session) Archive(ctx context.Context) {
+	if s != nil {
+		s.moment(ctx, semconv.RunOperationArchive, s.tracer.now(), nil)
+	}
+}
+
+// Unarchive undoes Archive.
+func (s *Session) Unarchive(ctx context.Context) {
+	if s != nil {
+		s.moment(ctx, semconv.RunOperationUnarchive, s.tracer.now(), nil)
+	}
+}
+
