@@ -30,9 +30,7 @@ func (c *ToolCall) AwaitApproval(id string) string {
 // await puts the call into the state of waiting for an answer.
 func (c *ToolCall) await(id, subject string, m match, now time.Time) {
 	c.change("an approval", func(time.Time) {
-		if c.state == stateInputStreaming {
-			c.input = encodeJSON(json.RawMessage(c.input))
-		}
+		c.complete()
 		c.state = stateApprovalRequested
 		c.approval = approval{id: id, subject: subject, rule: m, asked: now}
 	})
@@ -118,6 +116,6 @@ func (t *Turn) ResumeTool(ctx context.Context, callID string, answer Answer) (co
 	default:
 		d.Reply, d.outcome, d.Reason = ReplyReject, semconv.OutcomeDenied, orText(d.Reason, "the user rejected it")
 	}
-	c.settle(ctx, &d, p.Subject, span)
+	c.settle(&d, span)
 	return ctx, c, d, nil
 }

@@ -115,8 +115,7 @@ func (c *Compaction) finish(result CompactionResult, err error) {
 			SessionID: s.id, SummarizedMessages: int64(max(0, c.options.SummarizedMessages)), Auto: c.options.Auto,
 			TailStartID: validUTF8(c.options.TailStartID), Summary: validUTF8(result.Summary), SummaryTokens: max(0, result.SummaryTokens),
 		}
-		if result.Usage != nil {
-			t, _ := result.Usage.tokens()
+		if t := usageOf(result.Usage, nil, nil).Tokens; t != nil {
 			record.InputTokens, record.OutputTokens = t.Input+t.CacheRead+t.CacheWrite, t.Output+t.Reasoning
 		}
 		if err == nil {
@@ -130,4 +129,3 @@ func (c *Compaction) finish(result CompactionResult, err error) {
 	s.tracer.finish(c.span, now)
 	c.run.close(nil, c)
 }
-

@@ -108,6 +108,10 @@ func rawObject(raw json.RawMessage) json.RawMessage {
 	return json.RawMessage(s)
 }
 
+// cloneText is validUTF8 of a copy, for text whose owner should not escape to
+// the heap because of it.
+func cloneText(s string) string { return validUTF8(strings.Clone(s)) }
+
 func cloneFloat(f *float64) *float64 {
 	if f == nil {
 		return nil

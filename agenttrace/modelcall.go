@@ -15,10 +15,7 @@ import (
 
 // Usage is a count of tokens: an [InclusiveUsage] or an [ExclusiveUsage],
 // whichever the provider counts by.
-type Usage interface {
-	// tokens returns the five disjoint buckets, and how they were counted.
-	tokens() (spans.Tokens, string)
-}
+type Usage interface{ usage() }
 
 // InclusiveUsage is a count whose Input includes CacheRead and CacheWrite and
 // whose Output includes Reasoning, as OpenAI's, Gemini's and the AI SDK's do.
@@ -33,15 +30,16 @@ type ExclusiveUsage struct {
 	Input, Output, Reasoning, CacheRead, CacheWrite int64
 }
 
-func (u InclusiveUsage) tokens() (spans.Tokens, string) {
-	return spans.Tokens(u).Disjoint(), semconv.BasisInclusive
-}
+func (InclusiveUsage) usage() {}
+func (ExclusiveUsage) usage() {}
 
-func (u ExclusiveUsage) tokens() (spans.Tokens, string) {
+func (u InclusiveUsage) buckets() spans.Tokens { return spans.Tokens(u).Disjoint() }
+
+func (u ExclusiveUsage) buckets() spans.Tokens {
 	return spans.Tokens{
 		Input: max(0, u.Input), Output: max(0, u.Output), Reasoning: max(0, u.Reasoning),
 		CacheRead: max(0, u.CacheRead), CacheWrite: max(0, u.CacheWrite),
-	}, semconv.BasisExclusive
+	}
 }
 
 // ModelCallOptions describes a model call where it differs from its turn.
@@ -186,7 +184,7 @@ func (c *ModelCall) finish(result ModelResult, err error, byTurn bool) {
 	t := c.turn
 	now := t.run.now()
 	usage := usageOf(result.Usage, result.RawUsage, result.CostUSD)
-	stop := validUTF8(result.StopReason)
+	stop := cloneText(result.StopReason)
 	if !byTurn {
 		t.mu.Lock()
 		late := t.ended
@@ -207,7 +205,7 @@ func (c *ModelCall) finish(result ModelResult, err error, byTurn bool) {
 	if c.span.IsRecording() {
 		record := spans.ModelCall{
 			SessionID: t.run.sess.id, MessageID: c.messageID, Index: &c.step, Model: c.model.record(), Temperature: c.temperature,
-			ResponseModel: validUTF8(result.ResponseModel), ResponseID: validUTF8(result.ResponseID), StopReason: stop, Usage: usage,
+			ResponseModel: cloneText(result.ResponseModel), ResponseID: cloneText(result.ResponseID), StopReason: stop, Usage: usage,
 		}
 		if endReason(err) == semconv.EndError {
 			record.ErrorType = errorType(err)
@@ -221,9 +219,15 @@ func (c *ModelCall) finish(result ModelResult, err error, byTurn bool) {
 // usageOf makes the buckets disjoint.
 func usageOf(u Usage, raw json.RawMessage, cost *float64) spans.Usage {
 	var out spans.Usage
-	if u != nil {
-		tokens, basis := u.tokens()
-		out.Tokens, out.Basis = &tokens, basis
+	// A type switch and not a method call: so the caller's usage stays on its
+	// stack when nothing is recorded.
+	switch u := u.(type) {
+	case InclusiveUsage:
+		tokens := u.buckets()
+		out.Tokens, out.Basis = &tokens, semconv.BasisInclusive
+	case ExclusiveUsage:
+		tokens := u.buckets()
+		out.Tokens, out.Basis = &tokens, semconv.BasisExclusive
 	}
 	out.Raw = rawObject(raw)
 	out.CostUSD = cloneFloat(cost)

@@ -28,7 +28,9 @@ const untitled = "New Chat"
 // becomes that of the parent and " (copy)", unless there is none.
 //
 // Fork returns [ErrBusy] while a turn or a compaction is open and
-// [ErrUnknownMessage] for a message that cannot be the session's.
+// [ErrUnknownMessage] for a message that cannot be the session's. Where nothing
+// is recorded messages have no ids, and "" stands for any of them; the same
+// holds for [Session.Rewind].
 func (s *Session) Fork(ctx context.Context, fromMessageID string, o ForkOptions) (*Session, error) {
 	if s == nil {
 		return nil, nil
@@ -36,6 +38,7 @@ func (s *Session) Fork(ctx context.Context, fromMessageID string, o ForkOptions)
 	now := s.tracer.now()
 	s.mu.Lock()
 	busy := s.working > 0
+	nameless := fromMessageID == "" && s.unrecorded
 	from, found, err := s.known(fromMessageID)
 	st := s.clone()
 	metadata := maps.Clone(s.metadata)
@@ -43,7 +46,7 @@ func (s *Session) Fork(ctx context.Context, fromMessageID string, o ForkOptions)
 	if busy {
 		return nil, fmt.Errorf("fork session %s: %w", s.id, ErrBusy)
 	}
-	if err != nil {
+	if err != nil && !nameless {
 		return nil, fmt.Errorf("fork session %s: %w", s.id, err)
 	}
 	child := &Session{tracer: s.tracer, id: validUTF8(o.ID), metadata: metadata}
@@ -62,6 +65,9 @@ func (s *Session) Fork(ctx context.Context, fromMessageID string, o ForkOptions)
 		child.st.NextTurn = from.Turn + 1
 	}
 	child.mergeMetadata(o.Metadata)
+	if nameless {
+		return child, nil
+	}
 	child.moment(ctx, semconv.RunOperationFork, now, func(r *spans.Run) {
 		r.Model = st.Model.record()
 		r.TargetMessageID, r.TargetAt = fromMessageID, now.UnixMilli()
@@ -86,6 +92,9 @@ func (s *Session) Rewind(ctx context.Context, userMessageID string) error {
 	switch {
 	case s.working > 0:
 		err = ErrBusy
+	case userMessageID == "" && s.unrecorded:
+		s.mu.Unlock()
+		return nil
 	case err == nil && found && m.Role != roleUser:
 		err = fmt.Errorf("message %q is not the user's: %w", userMessageID, ErrUnknownMessage)
 	}
@@ -116,6 +125,9 @@ func (s *Session) Unrewind(ctx context.Context) error {
 	switch n := len(s.st.Rewinds); {
 	case s.working > 0:
 		err = ErrBusy
+	case n == 0 && s.unrecorded:
+		s.mu.Unlock()
+		return nil
 	case n == 0:
 		err = ErrNothingPending
 	default:
@@ -146,4 +158,3 @@ func (s *Session) Unarchive(ctx context.Context) {
 		s.moment(ctx, semconv.RunOperationUnarchive, s.tracer.now(), nil)
 	}
 }
-

@@ -227,8 +227,8 @@ func (s *TextStream) freeze() (data []byte, updated int64) {
 }
 
 // freeze returns the part as its turn carries it, and ends what is still open
-// in it. A part that is not to be sent has no id.
-func (p *part) freeze(t *Turn, now time.Time) spans.Part {
+// in it.
+func (p *part) freeze(now time.Time) spans.Part {
 	out := spans.Part{ID: p.id, Index: p.index, Type: p.kind, CreatedAt: p.created, UpdatedAt: p.created, Data: p.data}
 	switch {
 	case p.text != nil:

@@ -67,7 +67,7 @@ type Rule struct {
 }
 
 func (r Rule) sessionScope(now time.Time) Rule {
-	r.Permission, r.Pattern = validUTF8(r.Permission), validUTF8(r.Pattern)
+	r.Permission, r.Pattern = validUTF8(r.Permission), orText(validUTF8(r.Pattern), "*")
 	r.Source = SourceSession
 	if r.AddedAt == 0 {
 		r.AddedAt = now.UnixMilli()
@@ -138,7 +138,7 @@ type Answer struct {
 	Reply  Reply
 	Reason string
 	// Pattern, with ReplyAlways, is that of the rule to add; empty means this very
-	// subject and no other.
+	// subject and no other. A call without a subject then adds no rule.
 	Pattern string
 }
 
@@ -230,13 +230,10 @@ func (c *ToolCall) Authorize(ctx context.Context, subject string) Decision {
 			m = match{}
 		}
 	}
-	ended := c.hasEnded()
-	if c.recording() || !c.turn.off {
+	if !c.turn.off {
 		d.ID = spans.NewID(spans.PrefixPermission, now)
 	}
 	switch {
-	case ended:
-		d.outcome, d.Reason = semconv.OutcomeDenied, "the call has ended"
 	case d.Action == ActionAllow:
 		d.outcome = semconv.OutcomeAllowed
 	case d.Action == ActionDeny:
@@ -251,7 +248,7 @@ func (c *ToolCall) Authorize(ctx context.Context, subject string) Decision {
 		}
 		c.ask(ctx, &d, q, m, now)
 	}
-	c.settle(ctx, &d, subject, span)
+	c.settle(&d, span)
 	return d
 }
 
@@ -278,17 +275,25 @@ func (c *ToolCall) ask(ctx context.Context, d *Decision, q Question, m match, no
 	}
 }
 
-// always adds the rule that an "always" asks for.
+// always adds the rule that an "always" asks for. Without a subject nothing
+// says what to allow, so only an explicit pattern adds a rule: an empty one would
+// allow the tool everything.
 func (s *Session) always(ctx context.Context, tool, subject, pattern string) {
 	if pattern == "" {
 		pattern = literal(subject)
+	}
+	if pattern == "" {
+		return
 	}
 	s.AddRule(ctx, Rule{Permission: tool, Pattern: pattern, Action: ActionAllow})
 }
 
 // settle records a decision and what it means for the call.
-func (c *ToolCall) settle(_ context.Context, d *Decision, subject string, span trace.Span) {
+func (c *ToolCall) settle(d *Decision, span trace.Span) {
 	s := c.turn.run.sess
+	if d.outcome != semconv.OutcomeDenied && c.hasEnded() {
+		d.outcome, d.Reason = semconv.OutcomeDenied, "the call has ended"
+	}
 	switch d.outcome {
 	case semconv.OutcomeAllowed:
 		c.answered(true, d.Reason)
@@ -332,6 +337,7 @@ func (c *ToolCall) request(subject string) ToolRequest {
 	s.mu.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.complete()
 	return ToolRequest{
 		SessionID: s.id, Agent: agent, Mode: mode, ToolID: c.name, CallID: c.callID, Kind: c.options.Kind, Input: c.input, Subject: subject,
 	}

@@ -142,7 +142,7 @@ func matchPattern(pattern, s string) bool {
 		if star < 0 {
 			return false
 		}
-		mark++
+		mark += runeLen(s[mark:])
 		p, i = star+1, mark
 	}
 	for p < len(pattern) && pattern[p] == '*' {

@@ -58,6 +58,11 @@ func (s *Session) StartRun(ctx context.Context, o RunOptions) (context.Context, 
 	record.Model = r.model.record()
 	ctx, r.span = s.startSpan(ctx, now, &record, last)
 	r.off = !r.span.IsRecording() && !s.decides()
+	if r.off {
+		s.mu.Lock()
+		s.unrecorded, s.st.Incomplete = true, true
+		s.mu.Unlock()
+	}
 	r.offTurn = Turn{run: r, off: true, span: r.span}
 	r.scope = scope{Context: ctx, run: r}
 	return &r.scope, r

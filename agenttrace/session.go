@@ -3,7 +3,6 @@ package agenttrace
 import (
 	"context"
 	"encoding/json"
-	"maps"
 	"sync"
 	"time"
 
@@ -58,6 +57,9 @@ type Session struct {
 	metadata map[string]json.RawMessage
 	// runs and working count the open runs, and the open turns and compactions.
 	runs, working int
+	// unrecorded says that a run was off: the session then has messages without
+	// an id.
+	unrecorded bool
 }
 
 // NewSession begins a session. When ctx carries a turn, the session is that of
@@ -119,7 +121,8 @@ func (s *Session) Rules() []Rule {
 	return append([]Rule(nil), s.st.Rules...)
 }
 
-// Busy reports whether a turn or a compaction is open.
+// Busy reports whether a turn or a compaction is open. Of runs of which nothing
+// is recorded and in which nothing decides it knows nothing.
 func (s *Session) Busy() bool {
 	if s == nil {
 		return false
@@ -199,7 +202,9 @@ func (s *Session) startSpan(ctx context.Context, now time.Time, record *spans.Ru
 	if last.IsValid() {
 		opts = append(opts, trace.WithLinks(trace.Link{SpanContext: last}))
 	}
-	opts = append(opts, trace.WithAttributes(record.Append(nil)...))
+	// What samplers may want to know; the rest is set at the end.
+	opts = append(opts, trace.WithAttributes(
+		semconv.SessionIDKey.String(s.id), semconv.AgentKey.String(record.Agent), semconv.GenAIAgentNameKey.String(record.Agent)))
 	return s.tracer.start(ctx, semconv.SpanSessionRun, trace.SpanKindInternal, now, opts...)
 }
 
@@ -249,5 +254,3 @@ func (s *Session) clone() State {
 	st.Rewinds = append([]Rewound(nil), st.Rewinds...)
 	return st
 }
-
-func cloneMetadata(m map[string]json.RawMessage) map[string]json.RawMessage { return maps.Clone(m) }

@@ -40,7 +40,10 @@ type ToolOptions struct {
 	// any value that encodes to JSON. Nil means that it has yet to arrive, by
 	// [ToolCall.InputDelta] or [ToolCall.SetInput].
 	Input any
-	Kind  ToolKind
+	// RawInput is Input as JSON text, for callers who count allocations: unlike
+	// Input it does not make an interface of the text.
+	RawInput json.RawMessage
+	Kind     ToolKind
 	// Dynamic says that the tool was not known when the agent was built, as with
 	// MCP.
 	Dynamic bool
@@ -86,11 +89,13 @@ type ToolCall struct {
 	created int64
 	message string
 	started time.Time
+	kept    bool // the span is recorded and sampled
 
 	mu       sync.Mutex // guards what follows
 	ended    bool
 	state    string
-	input    string // JSON; while it streams, as far as it came
+	partial  []byte // what came of the input while it streams
+	input    string // JSON, empty until it is whole
 	output   string // JSON
 	errText  string
 	errType  string
@@ -125,41 +130,46 @@ func (t *Turn) StartTool(ctx context.Context, o ToolOptions) (context.Context, *
 func (t *Turn) startTool(ctx context.Context, o ToolOptions, resumed *PendingTool) (context.Context, *ToolCall) {
 	now := t.run.now()
 	c := &ToolCall{turn: t, name: validUTF8(o.Name), callID: validUTF8(o.ID), started: now, state: stateInputStreaming}
-	if o.Input != nil {
+	switch {
+	case o.RawInput != nil:
+		c.input, c.state = encodeRaw(o.RawInput), stateInputAvailable
+	case o.Input != nil:
 		c.input, c.state = encodeJSON(o.Input), stateInputAvailable
 	}
-	o.Input = nil
+	o.Input, o.RawInput = nil, nil
 	c.options = o
 	if t.off {
 		c.span = t.span
 		c.scope = scope{Context: ctx, run: t.run, turn: t, tool: c}
 		return &c.scope, c
 	}
-	var outer *ToolCall
-	ctx, outer = t.within(ctx)
-	_ = outer
+	ctx, _ = t.within(ctx)
 	ctx, c.span = t.run.sess.tracer.start(ctx, semconv.SpanToolCall, trace.SpanKindInternal, now)
+	c.kept = c.span.IsRecording() && c.span.SpanContext().IsSampled()
 	c.scope = scope{Context: ctx, run: t.run, turn: t, tool: c}
 	p := part{kind: c.partType(), tool: c}
+
 	t.mu.Lock()
-	if t.ended {
-		t.mu.Unlock()
-		t.drop("a tool call")
+	late := t.ended
+	switch {
+	case late:
 		c.ended = true
-		t.run.sess.tracer.finish(c.span, now)
-		return &c.scope, c
-	}
-	if resumed != nil {
+	case resumed != nil:
 		p.id, p.index, p.created = resumed.PartID, resumed.PartIndex, resumed.CreatedAt
 		t.parts = append(t.parts, p)
-	} else {
+	default:
 		t.place(&p, now)
 	}
 	c.message = t.assistant.ID
-	t.mu.Unlock()
 	c.partID, c.index, c.created, c.updated = p.id, p.index, p.created, p.created
-	if c.callID == "" {
+	if c.callID == "" && !late {
 		c.callID = "call_" + p.id[len(spans.PrefixPart):]
+	}
+	t.mu.Unlock()
+	if late {
+		// The span carries nothing, so that no reader takes it for a call.
+		t.drop("a tool call")
+		t.run.sess.tracer.finish(c.span, now)
 	}
 	return &c.scope, c
 }
@@ -169,6 +179,15 @@ func (c *ToolCall) partType() string {
 		return "dynamic-tool"
 	}
 	return "tool-" + c.name
+}
+
+// toolType says, in the words of the GenAI conventions, on whose side the tool
+// runs.
+func (c *ToolCall) toolType() string {
+	if c.options.ProviderExecuted {
+		return "extension"
+	}
+	return "function"
 }
 
 // ID returns the call's id, "" for nil.
@@ -229,11 +248,11 @@ func (c *ToolCall) change(what string, f func(now time.Time)) {
 }
 
 // InputDelta adds to the input as the model sends it. [ToolCall.SetInput] makes
-// it whole.
+// it whole; so does anything that needs it whole.
 func (c *ToolCall) InputDelta(text string) {
 	c.change("input", func(time.Time) {
 		if c.state == stateInputStreaming {
-			c.input += text
+			c.partial = append(c.partial, text...)
 		}
 	})
 }
@@ -249,32 +268,50 @@ func (c *ToolCall) SetInput(input any) {
 		encoded = encodeJSON(input)
 	}
 	c.change("input", func(time.Time) {
-		if input == nil {
-			encoded = encodeJSON(json.RawMessage(c.input))
-		}
 		c.input = encoded
-		if c.state == stateInputStreaming {
-			c.state = stateInputAvailable
-		}
+		c.complete()
 	})
+}
+
+// complete makes the input whole if it still streams. The caller holds mu.
+func (c *ToolCall) complete() {
+	if c.input == "" && len(c.partial) > 0 {
+		c.input = encodeRaw(c.partial)
+	}
+	c.partial = nil
+	if c.state == stateInputStreaming {
+		c.state = stateInputAvailable
+	}
 }
 
 // End ends the call with the output that the model will see: [json.RawMessage],
 // a string or any value that encodes to JSON.
 func (c *ToolCall) End(output any) {
-	if c == nil {
-		return
+	if c != nil {
+		c.end(stateOutputAvailable, func() { c.output = encodeJSON(output) })
 	}
-	c.end(stateOutputAvailable, func() { c.output = encodeJSON(output) })
+}
+
+// EndText is End for text. It does not make an interface of it.
+func (c *ToolCall) EndText(output string) {
+	if c != nil {
+		c.end(stateOutputAvailable, func() { c.output = quote(output) })
+	}
+}
+
+// EndRaw is End for JSON text. It does not make an interface of it.
+func (c *ToolCall) EndRaw(output json.RawMessage) {
+	if c != nil {
+		c.end(stateOutputAvailable, func() { c.output = encodeRaw(output) })
+	}
 }
 
 // EndTruncated ends the call with an output that was too long: head is what the
 // model will see.
 func (c *ToolCall) EndTruncated(head any, whole Truncated) {
-	if c == nil {
-		return
+	if c != nil {
+		c.end(stateOutputAvailable, func() { c.output, c.cut = encodeJSON(head), &whole })
 	}
-	c.end(stateOutputAvailable, func() { c.output, c.cut = encodeJSON(head), &whole })
 }
 
 // Fail ends the call with an error; its text is what the model will see. An err
@@ -301,38 +338,42 @@ func (c *ToolCall) Abort() {
 
 // deny ends the call because it is not permitted.
 func (c *ToolCall) deny(err *DeniedError) {
-	c.end(stateOutputError, func() { c.errText, c.errType, c.denied = err.Error(), "permission_denied", true })
+	c.end(stateOutputError, func() { c.errText, c.errType, c.denied = err.Error(), err.ErrorType(), true })
 }
 
-// end ends the call, in its present state if state is empty. Calls after the
-// first are dropped without notice when they are aborts, for those are deferred
-// as a safe net.
+// end ends the call, in its present state if state is empty; set stores what
+// it ended with. A call that has ended drops a second end, without notice if
+// either is an abort or a denial, for those are safe nets.
 func (c *ToolCall) end(state string, set func()) {
-	now := c.turn.run.now()
+	tracer := c.turn.run.sess.tracer
+	now := tracer.now()
 	c.mu.Lock()
 	if c.ended {
-		late := state != "" && !c.denied
+		late := state != "" && !c.denied && c.state != stateInputAvailable && c.state != stateInputStreaming
 		c.mu.Unlock()
 		if late {
-			c.turn.run.sess.tracer.drop("an output", "tool call "+c.callID)
+			tracer.drop("an output", "tool call "+c.callID)
 		}
 		return
 	}
 	c.ended = true
+	if state == stateOutputAvailable {
+		c.complete()
+	}
 	if state != "" {
 		c.state = state
 	}
-	recording := c.span.IsRecording() && !c.turn.off
-	if recording {
+	c.updated = max(c.updated, now.UnixMilli())
+	recording := !c.turn.off && c.span.IsRecording()
+	if recording || c.turn.recording || state == stateOutputError {
 		set()
 	}
-	c.updated = max(c.updated, now.UnixMilli())
 	if recording {
 		c.emit(now)
 	}
 	c.mu.Unlock()
 	if !c.turn.off {
-		c.turn.run.sess.tracer.finish(c.span, now)
+		tracer.finish(c.span, now)
 	}
 }
 
@@ -340,7 +381,7 @@ func (c *ToolCall) end(state string, set func()) {
 func (c *ToolCall) emit(now time.Time) {
 	duration := max(0, now.Sub(c.started).Milliseconds())
 	record := spans.ToolCall{
-		SessionID: c.turn.run.sess.id, ToolID: c.name, CallID: c.callID, Type: "function",
+		SessionID: c.turn.run.sess.id, ToolID: c.name, CallID: c.callID, Type: c.toolType(),
 		MessageID: c.message, PartID: c.partID, PartIndex: &c.index, State: c.state,
 		Input: c.wholeInput(), Output: c.output, Error: c.errText, ErrorType: c.errType,
 		ACPKind: string(c.options.Kind), Dynamic: c.options.Dynamic, ProviderExecuted: c.options.ProviderExecuted, Denied: c.denied,
@@ -356,12 +397,11 @@ func (c *ToolCall) emit(now time.Time) {
 	c.span.SetAttributes(record.Append(make([]attribute.KeyValue, 0, 28))...)
 }
 
-// wholeInput returns the input as JSON. Input that never became whole is a JSON
-// string of as much as came, unless that happens to be JSON. The caller holds
-// mu.
+// wholeInput returns the input as JSON, "" when none came. Of input that never
+// became whole it is as much as came, as a JSON string. The caller holds mu.
 func (c *ToolCall) wholeInput() string {
-	if c.state == stateInputStreaming && c.input != "" || c.state == stateOutputError && !validJSON(c.input) && c.input != "" {
-		return encodeJSON(json.RawMessage(c.input))
+	if c.input == "" && len(c.partial) > 0 {
+		return quote(string(c.partial))
 	}
 	return c.input
 }
@@ -385,29 +425,24 @@ type frozen struct {
 // turn lists it.
 func (c *ToolCall) freeze(now time.Time) frozen {
 	c.mu.Lock()
-	wasOpen := !c.ended
+	open := !c.ended
 	c.ended = true
-	recording := c.span.IsRecording()
-	_ = recording
-	if wasOpen {
+	if open {
 		c.updated = max(c.updated, now.UnixMilli())
 		if c.span.IsRecording() {
 			c.emit(now)
 		}
 	}
 	f := frozen{state: c.state, updated: c.updated}
-	if wasOpen || !c.recorded() {
+	if c.turn.recording && (open || !c.kept) {
 		f.data = c.data()
 	}
 	c.mu.Unlock()
-	if wasOpen {
+	if open {
 		c.turn.run.sess.tracer.finish(c.span, now)
 	}
 	return f
 }
-
-// recorded reports whether the call has a span that is kept.
-func (c *ToolCall) recorded() bool { return c.span.SpanContext().IsSampled() }
 
 // data returns the call as an AI SDK part. The caller holds mu.
 func (c *ToolCall) data() []byte {
@@ -420,6 +455,8 @@ func (c *ToolCall) data() []byte {
 	b = appendMember(b, "state", c.state)
 	if in := c.wholeInput(); in != "" {
 		b = append(append(b, `,"input":`...), in...)
+	} else if c.state != stateInputStreaming && c.state != stateOutputError {
+		b = append(b, `,"input":null`...)
 	}
 	if c.output != "" {
 		b = append(append(b, `,"output":`...), c.output...)

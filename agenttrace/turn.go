@@ -62,7 +62,6 @@ type Turn struct {
 	started   time.Time
 	user      spans.Message
 	userID    string
-	continued bool
 
 	mu          sync.Mutex // guards what follows
 	ended       bool
@@ -176,20 +175,28 @@ func (r *Run) ContinueTurn(ctx context.Context, o TurnOptions) (context.Context,
 		return ctx, &r.offTurn, nil
 	}
 	s := r.sess
-	s.mu.Lock()
-	p := s.st.Pending
-	s.st.Pending = nil
-	s.mu.Unlock()
-	if p == nil {
-		return ctx, nil, fmt.Errorf("continue turn of session %s: %w", s.id, ErrNothingPending)
-	}
 	now := r.now()
 	t := r.newTurn(now, o)
-	t.index, t.userID, t.continued = p.Index, p.UserMessageID, true
+	s.mu.Lock()
+	p := s.st.Pending
+	if p == nil {
+		s.mu.Unlock()
+		return ctx, nil, fmt.Errorf("continue turn of session %s: %w", s.id, ErrNothingPending)
+	}
+	s.st.Pending = nil
+	s.mu.Unlock()
+	t.index, t.userID = p.Index, p.UserMessageID
 	t.assistant = spans.Message{ID: p.AssistantMessageID, CreatedAt: p.AssistantCreatedAt}
 	t.nextPart, t.nextStep = p.NextPart, p.NextStep
 	t.waiting = slices.Clone(p.Tools)
-	return t.begin(ctx, now), t, nil
+	ctx = t.begin(ctx, now)
+	if t.ended {
+		s.mu.Lock()
+		s.st.Pending = p
+		s.mu.Unlock()
+		return ctx, t, fmt.Errorf("continue turn of session %s: the run has ended", s.id)
+	}
+	return ctx, t, nil
 }
 
 // Index returns the turn's place among the turns of its session, from 0.
@@ -334,21 +341,23 @@ func (t *Turn) finish(reason string, err error, stopReason string) {
 	if stopReason == "" {
 		stopReason = t.stopReason
 	}
-	encoded := make([]spans.Part, 0, len(parts))
+	encoded := make([]spans.Part, len(parts))
+	var waiting []PendingTool
 	updated := t.assistant.CreatedAt
 	for i := range parts {
-		p := parts[i].freeze(t, now)
+		encoded[i] = parts[i].freeze(now)
+		updated = max(updated, encoded[i].UpdatedAt)
 		if parts[i].tool != nil {
-			if w, waits := parts[i].tool.pending(); waits && reason == semconv.EndFinish {
-				t.waiting = append(t.waiting, w)
+			if w, waits := parts[i].tool.pending(); waits {
+				waiting = append(waiting, w)
 			}
 		}
-		updated = max(updated, p.UpdatedAt)
-		if p.ID != "" {
-			encoded = append(encoded, p)
-		}
 	}
-	pending := len(t.waiting) > 0 && reason == semconv.EndFinish
+	t.mu.Lock()
+	t.waiting = append(t.waiting, waiting...)
+	waiting = slices.Clone(t.waiting)
+	t.mu.Unlock()
+	pending := len(waiting) > 0 && reason == semconv.EndFinish
 
 	s := t.run.sess
 	s.mu.Lock()
@@ -357,7 +366,7 @@ func (t *Turn) finish(reason string, err error, stopReason string) {
 	if pending {
 		s.st.Pending = &PendingTurn{
 			Index: t.index, UserMessageID: t.userID, AssistantMessageID: t.assistant.ID, AssistantCreatedAt: t.assistant.CreatedAt,
-			NextPart: t.nextPart, NextStep: t.nextStep, Tools: t.waiting,
+			NextPart: t.nextPart, NextStep: t.nextStep, Tools: waiting,
 		}
 	}
 	s.mu.Unlock()

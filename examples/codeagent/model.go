@@ -73,8 +73,9 @@ type chatChunk struct {
 	ID      string       `json:"id"`
 	Model   string       `json:"model"`
 	Choices []chatChoice `json:"choices"`
-	Usage   *chatUsage   `json:"usage,omitempty"`
-	Error   *apiError    `json:"error,omitempty"`
+	// Usage is a [chatUsage], and whatever else the provider counts.
+	Usage json.RawMessage `json:"usage,omitempty"`
+	Error *apiError       `json:"error,omitempty"`
 }
 
 type chatChoice struct {
@@ -104,7 +105,18 @@ type apiError struct {
 type completion struct {
 	id, model, finishReason string
 	message                 message
-	usage                   *chatUsage // nil when the server did not say
+	// usage is nil when the server did not say; rawUsage is what it said.
+	usage    *chatUsage
+	rawUsage json.RawMessage
+}
+
+// contextTokens is how many tokens the context holds after the answer: 0 when
+// the server did not count.
+func (c completion) contextTokens() int64 {
+	if c.usage == nil {
+		return 0
+	}
+	return c.usage.PromptTokens + c.usage.CompletionTokens
 }
 
 // statusError is an answer of the server other than 200.
@@ -217,8 +229,11 @@ func readStream(r io.Reader, text, reasoning func(string)) (completion, error) {
 			return done, fmt.Errorf("model server broke off: %s", chunk.Error.Message)
 		}
 		done.id, done.model = cmp.Or(chunk.ID, done.id), cmp.Or(chunk.Model, done.model)
-		if chunk.Usage != nil {
-			done.usage = chunk.Usage
+		if len(chunk.Usage) > 0 && string(chunk.Usage) != "null" {
+			done.usage, done.rawUsage = new(chatUsage), chunk.Usage
+			if err := json.Unmarshal(chunk.Usage, done.usage); err != nil {
+				return done, fmt.Errorf("decode usage: %w", err)
+			}
 		}
 		for _, choice := range chunk.Choices {
 			done.finishReason = cmp.Or(choice.FinishReason, done.finishReason)

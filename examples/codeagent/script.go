@@ -39,6 +39,9 @@ type scriptedCall struct {
 }
 
 func (c scriptedCall) arguments() string {
+	if c.args == nil {
+		return "{}"
+	}
 	b, _ := json.Marshal(c.args) // strings and numbers
 	return string(b)
 }
@@ -107,6 +110,7 @@ var (
 	// culprit counts bytes where it should count characters.
 	culprit  = regexp.MustCompile(`\bn := len\(word\)`)
 	repaired = regexp.MustCompile(`\bn := len\(\[\]rune\(word\)\)`)
+	patched  = regexp.MustCompile(`(?m)^\+.*len\(\[\]rune\(word\)\)`)
 	failing  = regexp.MustCompile(`FAIL: TestLines/\w+`)
 )
 
@@ -215,8 +219,12 @@ func (c *conversation) reply() reply {
 		return reply{text: "the change is right. Runes are not yet what a reader sees as characters, though: a combining accent counts as one."}
 
 	case "summary_0":
-		return reply{text: "The user asked why the tests of the Go package wrap fail. Cause: Lines in wrap.go measured words in bytes (" +
-			c.find(culprit) + "). wrap.go now counts runes and the tests pass. CONTRIBUTING.md does not exist."}
+		summary := "The user asked why the tests of the Go package wrap fail. Cause: Lines in wrap.go measures words in bytes (" + c.find(culprit) +
+			"), width is in characters. CONTRIBUTING.md does not exist."
+		if c.find(patched) != "" {
+			summary += " The line is changed to count runes, and the tests pass."
+		}
+		return reply{text: summary}
 	}
 	return reply{text: "I am a script and know only the conversation of the demo. Set OPENAI_API_KEY to talk to a model."}
 }

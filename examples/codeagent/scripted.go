@@ -95,7 +95,7 @@ func (m *scriptedModel) complete(w http.ResponseWriter, r *http.Request) {
 		reason = "tool_calls"
 	}
 	send(chatChoice{FinishReason: reason})
-	chunk.Usage = &usage
+	chunk.Usage, _ = json.Marshal(usage) // numbers
 	send()
 	fmt.Fprint(w, "data: [DONE]\n\n")
 }
@@ -168,4 +168,3 @@ func answerError(w http.ResponseWriter, code int, text string) {
 	w.WriteHeader(code)
 	json.NewEncoder(w).Encode(map[string]apiError{"error": {Message: text}})
 }
-

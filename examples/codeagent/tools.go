@@ -11,75 +11,110 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/agenttrace"
 )
 
 // tool is something the model can ask for.
 type tool struct {
 	name, description string
-	kind              string          // semconv.ToolKind…
-	parameters        json.RawMessage // JSON Schema
-	subject           string          // the argument that permission patterns are matched with
-	writes            bool            // not offered in plan mode
-	call              func(ctx context.Context, a *agent, c toolCall) (string, error)
+	kind              agenttrace.ToolKind
+	// properties are the arguments, as the properties of a JSON Schema.
+	properties string
+	// bind reads the arguments. It returns what permission patterns are matched
+	// against, and the call itself, which is not made before it is permitted.
+	bind func(arguments string) (subject string, call func(context.Context) (string, error), err error)
 }
 
-// define makes a tool of a function with typed arguments. Every argument is a
-// field of T; schema describes them, "name: type, …" as JSON Schema properties.
-func define[T any](t tool, properties string, call func(ctx context.Context, a *agent, c toolCall, args T) (string, error)) tool {
-	t.parameters = json.RawMessage(`{"type":"object","properties":{` + properties + `}}`)
-	t.call = func(ctx context.Context, a *agent, c toolCall) (string, error) {
+// define completes t by a function with typed arguments.
+func define[T any](t tool, subject func(T) string, call func(context.Context, T) (string, error)) tool {
+	t.bind = func(arguments string) (string, func(context.Context) (string, error), error) {
 		var args T
-		d := json.NewDecoder(strings.NewReader(c.Function.Arguments))
+		d := json.NewDecoder(strings.NewReader(arguments))
 		d.DisallowUnknownFields()
 		if err := d.Decode(&args); err != nil {
-			return "", fmt.Errorf("read arguments of %s: %w", t.name, err)
+			return "", nil, fmt.Errorf("read arguments: %w", err)
 		}
-		return call(ctx, a, c, args)
+		return subject(args), func(ctx context.Context) (string, error) { return call(ctx, args) }, nil
 	}
 	return t
 }
 
-var (
-	listTool = define(tool{name: "list", description: "List the project's files.", kind: semconv.ToolKindSearch},
-		``,
-		func(_ context.Context, a *agent, _ toolCall, _ struct{}) (string, error) { return list(a.ws) })
+// schema describes the arguments of t.
+func (t tool) schema() json.RawMessage {
+	return json.RawMessage(`{"type":"object","properties":{` + t.properties + `}}`)
+}
 
-	readTool = define(tool{name: "read", description: "Read a file. Give from to begin at a later line, counted from 1.", kind: semconv.ToolKindRead, subject: "path"},
-		`"path":{"type":"string"},"from":{"type":"integer"}`,
-		func(_ context.Context, a *agent, _ toolCall, args struct {
-			Path string
-			From int
-		}) (string, error) {
-			return read(a.ws, args.Path, args.From)
-		})
+// readTools are those that change nothing.
+func readTools(w *workspace) []tool {
+	type file struct {
+		Path string
+		From int
+	}
+	type search struct{ Pattern string }
+	return []tool{
+		define(tool{name: "list", description: "List the project's files with their sizes.", kind: agenttrace.ToolSearch},
+			func(struct{}) string { return "." },
+			func(context.Context, struct{}) (string, error) { return list(w) }),
 
-	grepTool = define(tool{name: "grep", description: "Find the lines that match a regular expression.", kind: semconv.ToolKindSearch, subject: "pattern"},
-		`"pattern":{"type":"string"}`,
-		func(_ context.Context, a *agent, _ toolCall, args struct{ Pattern string }) (string, error) {
-			return grep(a.ws, args.Pattern)
-		})
+		define(tool{
+			name: "read", description: "Read a file, from a later line if from says so.", kind: agenttrace.ToolRead,
+			properties: `"path":{"type":"string"},"from":{"type":"integer","description":"first line, counted from 1"}`,
+		},
+			func(args file) string { return path.Clean(args.Path) },
+			func(_ context.Context, args file) (string, error) { return read(w, args.Path, args.From) }),
 
-	editTool = define(tool{name: "edit", description: "Replace text in a file. The old text must occur exactly once.", kind: semconv.ToolKindEdit, subject: "path", writes: true},
-		`"path":{"type":"string"},"old":{"type":"string"},"new":{"type":"string"}`,
-		func(_ context.Context, a *agent, c toolCall, args struct{ Path, Old, New string }) (string, error) {
-			patch, err := edit(a.ws, args.Path, args.Old, args.New)
-			if err == nil {
-				a.patched(c, patch)
-			}
-			return patch, err
-		})
+		define(tool{
+			name: "grep", description: "Find the lines that match a regular expression.", kind: agenttrace.ToolSearch,
+			properties: `"pattern":{"type":"string"}`,
+		},
+			func(args search) string { return args.Pattern },
+			func(_ context.Context, args search) (string, error) { return grep(w, args.Pattern) }),
+	}
+}
 
-	runTool = define(tool{name: "run", description: "Run a program in the project's directory. There is no shell.", kind: semconv.ToolKindExecute, subject: "command"},
-		`"command":{"type":"string","description":"program and arguments, separated by spaces"}`,
-		func(ctx context.Context, a *agent, _ toolCall, args struct{ Command string }) (string, error) {
-			out, err := a.ws.run(ctx, args.Command)
+// runTool runs programs.
+func runTool(w *workspace) tool {
+	type command struct{ Command string }
+	return define(tool{
+		name: "run", description: "Run a program in the project's directory. There is no shell.", kind: agenttrace.ToolExecute,
+		properties: `"command":{"type":"string","description":"program and arguments, separated by spaces"}`,
+	},
+		func(args command) string { return strings.Join(strings.Fields(args.Command), " ") },
+		func(ctx context.Context, args command) (string, error) {
+			out, err := w.run(ctx, args.Command)
 			if err != nil {
-				err = fmt.Errorf("%w\n%s", err, out)
+				return "", fmt.Errorf("%w\n%s", err, out)
 			}
-			return out, err
+			return out, nil
 		})
-)
+}
+
+// editTool changes files. What it did becomes an artifact of the answer, tied
+// to the code that made it: the arguments of the call.
+func editTool(w *workspace) tool {
+	type change struct{ Path, Old, New string }
+	return define(tool{
+		name: "edit", description: "Replace text in a file. The old text must occur exactly once.", kind: agenttrace.ToolEdit,
+		properties: `"path":{"type":"string"},"old":{"type":"string"},"new":{"type":"string"}`,
+	},
+		func(args change) string { return path.Clean(args.Path) },
+		func(ctx context.Context, args change) (string, error) {
+			patch, err := edit(w, args.Path, args.Old, args.New)
+			if err != nil {
+				return "", err
+			}
+			call := agenttrace.ToolFromContext(ctx)
+			file, err := w.save("artifacts/"+call.ID()+".patch", patch)
+			if err != nil {
+				return "", fmt.Errorf("save patch: %w", err)
+			}
+			agenttrace.TurnFromContext(ctx).Data("artifact", call.ID(), map[string]any{
+				"path": file, "mime": "text/x-diff", "caption": "Change of " + args.Path,
+				"tool_call_id": call.ID(), "source_code": args, "content": patch,
+			})
+			return patch, nil
+		})
+}
 
 func list(w *workspace) (string, error) {
 	var b strings.Builder
@@ -163,7 +198,9 @@ func edit(w *workspace, name, old, replacement string) (string, error) {
 	if err := w.root.WriteFile(name, []byte(after), info.Mode()); err != nil {
 		return "", err
 	}
-	return patch(name, text, after), nil
+	change := patch(name, text, after)
+	w.patches = append(w.patches, change)
+	return change, nil
 }
 
 // patch is the difference between two versions of a file that differ in one

@@ -35,8 +35,9 @@ type workspace struct {
 	dir  string
 	root *os.Root
 	// editing keeps edits of one step, which run at the same time, from undoing
-	// one another.
+	// one another. It guards patches, what was changed so far.
 	editing sync.Mutex
+	patches []string
 }
 
 // openWorkspace opens dir, or a new copy of the scratch project when dir is "".
@@ -136,6 +137,13 @@ type output struct {
 	sha256    string
 }
 
+// changes returns what was changed so far, as a patch.
+func (w *workspace) changes() string {
+	w.editing.Lock()
+	defer w.editing.Unlock()
+	return strings.Join(w.patches, "")
+}
+
 // clip shortens a long output, and keeps the whole of it in a file of that name.
 func (w *workspace) clip(name, text string) (output, error) {
 	if len(text) <= outputLimit {
@@ -157,4 +165,3 @@ func (w *workspace) clip(name, text string) (output, error) {
 }
 
 func (w *workspace) close() error { return w.root.Close() }
-

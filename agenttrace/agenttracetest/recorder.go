@@ -1,0 +1,200 @@
+// Package agenttracetest lets the tests of an agent see what the agent records:
+// a tracer provider that keeps spans in memory, decoded.
+//
+//	rec := agenttracetest.NewRecorder()
+//	tracer := agenttrace.New(agenttrace.Options{TracerProvider: rec})
+//	… run the agent …
+//	for _, call := range rec.All().ToolCalls("bash") { … }
+//	if err := rec.Err(); err != nil { … }
+//
+// It asserts nothing and needs no OpenTelemetry SDK.
+package agenttracetest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/embedded"
+
+	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// Recorder is a tracer provider that keeps every span that ends. It is safe for
+// concurrent use.
+type Recorder struct {
+	embedded.TracerProvider
+
+	mu    sync.Mutex
+	ended []Span
+	open  map[trace.SpanID]string
+	drop  func(name string) bool
+}
+
+// NewRecorder returns an empty recorder.
+func NewRecorder() *Recorder { return &Recorder{open: make(map[trace.SpanID]string)} }
+
+// Drop makes the recorder leave out spans, as a sampler would: those that begin
+// while drop returns true for their name are not recorded. Nil leaves out none.
+func (r *Recorder) Drop(drop func(name string) bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.drop = drop
+}
+
+// Span is a span that has ended.
+type Span struct {
+	Name        string
+	Kind        trace.SpanKind
+	SpanContext trace.SpanContext
+	// Parent is invalid for the root of a trace.
+	Parent     trace.SpanContext
+	Links      []trace.Link
+	Start, End time.Time
+	// Attributes are in the order in which they were first set.
+	Attributes []attribute.KeyValue
+	Status     codes.Code
+	StatusText string
+
+	// Record is the decoded span, nil when it is none of agenttrace's.
+	Record spans.Record
+	// Err says what is wrong with the span: attributes that do not decode, or
+	// what [spans.Record] Validate finds.
+	Err error
+}
+
+// SessionID returns the span's session.id.
+func (s *Span) SessionID() string {
+	for _, kv := range s.Attributes {
+		if kv.Key == semconv.SessionIDKey {
+			return kv.Value.AsString()
+		}
+	}
+	return ""
+}
+
+// Recording is a list of spans, in the order in which they ended.
+type Recording []Span
+
+// All returns every span that has ended.
+func (r *Recorder) All() Recording {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.ended)
+}
+
+// Session returns the spans of one session.
+func (r *Recorder) Session(id string) Recording {
+	return r.All().where(func(s *Span) bool { return s.SessionID() == id })
+}
+
+// Sessions returns the ids of the sessions that spans were recorded of, each
+// once, in the order in which their first spans ended.
+func (r *Recorder) Sessions() []string {
+	var ids []string
+	for _, s := range r.All() {
+		if id := s.SessionID(); id != "" && !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// Open returns the names of the spans that have begun and not ended, sorted.
+func (r *Recorder) Open() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	names := make([]string, 0, len(r.open))
+	for _, name := range r.open {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Reset forgets every span that has ended.
+func (r *Recorder) Reset() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ended = nil
+}
+
+// Err joins what is wrong with the spans recorded, each with its name.
+func (r *Recorder) Err() error {
+	var errs []error
+	for _, s := range r.All() {
+		if s.Err != nil {
+			errs = append(errs, fmt.Errorf("%s %s: %w", s.Name, s.SpanContext.SpanID(), s.Err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (rec Recording) where(keep func(*Span) bool) Recording {
+	var out Recording
+	for i := range rec {
+		if keep(&rec[i]) {
+			out = append(out, rec[i])
+		}
+	}
+	return out
+}
+
+// Named returns the spans of that name.
+func (rec Recording) Named(name string) Recording {
+	return rec.where(func(s *Span) bool { return s.Name == name })
+}
+
+// records returns the decoded records of one kind.
+func records[R spans.Record](rec Recording, keep func(R) bool) []R {
+	var out []R
+	for _, s := range rec {
+		if r, ok := s.Record.(R); ok && (keep == nil || keep(r)) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// Runs returns the session.run spans, those that stand for a moment included.
+func (rec Recording) Runs() []*spans.Run { return records[*spans.Run](rec, nil) }
+
+// Operations returns the session.run spans of one operation, such as "rewind".
+func (rec Recording) Operations(operation string) []*spans.Run {
+	return records(rec, func(r *spans.Run) bool { return r.Operation == operation })
+}
+
+// Turns returns the session.turn spans.
+func (rec Recording) Turns() []*spans.Turn { return records[*spans.Turn](rec, nil) }
+
+// ToolCalls returns the tool.call spans of the tools named, or all.
+func (rec Recording) ToolCalls(tools ...string) []*spans.ToolCall {
+	return records(rec, func(c *spans.ToolCall) bool { return len(tools) == 0 || slices.Contains(tools, c.ToolID) })
+}
+
+// Permissions returns the permission.evaluate spans.
+func (rec Recording) Permissions() []*spans.Permission { return records[*spans.Permission](rec, nil) }
+
+// Compactions returns the compaction.run spans.
+func (rec Recording) Compactions() []*spans.Compaction { return records[*spans.Compaction](rec, nil) }
+
+// ModelCalls returns the "chat {model}" spans.
+func (rec Recording) ModelCalls() []*spans.ModelCall { return records[*spans.ModelCall](rec, nil) }
+
+// decode fills in Record and Err.
+func (s *Span) decode() {
+	if s.Record = spans.New(s.Name); s.Record == nil {
+		if s.Name != spans.KindModelCall && !strings.HasPrefix(s.Name, spans.KindModelCall+" ") {
+			return
+		}
+		s.Record = new(spans.ModelCall)
+	}
+	s.Err = errors.Join(spans.Decode(s.Record, s.Attributes), s.Record.Validate())
+}

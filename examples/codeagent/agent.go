@@ -1,0 +1,208 @@
+package codeagent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/agenttrace/agenttrace/agenttrace"
+)
+
+// agent is one conversation between a user and a model, about a workspace.
+type agent struct {
+	tracer  *agenttrace.Tracer
+	session *agenttrace.Session
+	ws      *workspace
+	client  *client
+	say     func(format string, args ...any)
+
+	model  agenttrace.Model
+	prompt string // system prompt
+	tools  []tool
+
+	messages []message
+	// turns say where in messages each turn begins, and its message's id.
+	turns []turnStart
+	// summary stands for the messages that were compacted away.
+	summary string
+	// used is how many tokens the model's context held last; above limit it is
+	// compacted.
+	used, limit int64
+	// children are the sessions of sub-agents.
+	children []string
+}
+
+type turnStart struct {
+	at            int
+	userMessageID string
+}
+
+// maxSteps is how many model calls a turn may take.
+const maxSteps = 50
+
+// turn takes one user message through to a finished answer and returns it.
+func (a *agent) turn(ctx context.Context, run *agenttrace.Run, text string) (answer string, err error) {
+	if err := a.compactIfFull(ctx, run); err != nil {
+		return "", err
+	}
+	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: text}, agenttrace.TurnOptions{
+		Model: a.model, SystemPrompt: a.prompt, Tools: a.catalog(),
+	})
+	defer func() { turn.Fail(err) }() // without an error it ends the turn
+
+	a.say("\n> %s\n", text)
+	a.turns = append(a.turns, turnStart{len(a.messages), turn.UserMessageID()})
+	a.messages = append(a.messages, message{Role: "user", Content: text})
+	for range maxSteps {
+		said, err := a.ask(ctx, turn)
+		if err != nil {
+			return "", err
+		}
+		a.messages = append(a.messages, said)
+		if len(said.ToolCalls) == 0 {
+			return said.Content, nil
+		}
+		a.messages = append(a.messages, a.callTools(ctx, turn, said.ToolCalls)...)
+	}
+	return "", fmt.Errorf("answer %q: no end after %d model calls", text, maxSteps)
+}
+
+// ask calls the model once and records its words as they come.
+func (a *agent) ask(ctx context.Context, turn *agenttrace.Turn) (message, error) {
+	ctx, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
+	var text, reasoning *agenttrace.TextStream
+	done, err := a.client.complete(ctx, a.request(),
+		func(s string) {
+			if text == nil {
+				text = call.StreamText()
+			}
+			text.WriteString(s)
+		},
+		func(s string) {
+			if reasoning == nil {
+				reasoning = call.StreamReasoning()
+			}
+			reasoning.WriteString(s)
+		})
+	call.End(done.result(), err)
+	if err != nil {
+		return message{}, err // a stream left open is recorded as cut
+	}
+	text.Close()
+	reasoning.Close()
+	a.used = done.contextTokens()
+	if done.message.Content != "" {
+		a.say("%s\n", done.message.Content)
+	}
+	return done.message, nil
+}
+
+// callTools makes the calls of one step at the same time and returns their
+// results in order.
+func (a *agent) callTools(ctx context.Context, turn *agenttrace.Turn, calls []toolCall) []message {
+	results := make([]message, len(calls))
+	var running sync.WaitGroup
+	for i, c := range calls {
+		t := a.tool(c.Function.Name)
+		ctx, call := turn.StartTool(ctx, agenttrace.ToolOptions{
+			ID: c.ID, Name: t.name, Kind: t.kind, Input: json.RawMessage(c.Function.Arguments),
+		})
+		running.Go(func() {
+			results[i] = message{Role: "tool", ToolCallID: c.ID, Content: a.callTool(ctx, call, t, c.Function.Arguments)}
+		})
+	}
+	running.Wait()
+	for i, c := range calls {
+		a.say("  %s %s -> %s\n", c.Function.Name, c.Function.Arguments, firstLine(results[i].Content))
+	}
+	return results
+}
+
+// callTool makes one call, if it is permitted, and returns what the model gets
+// to read: an output or an error.
+func (a *agent) callTool(ctx context.Context, call *agenttrace.ToolCall, t tool, arguments string) string {
+	subject, run, err := t.bind(arguments)
+	if err != nil {
+		call.Fail(err)
+		return err.Error()
+	}
+	if d := call.Authorize(ctx, subject); !d.Allowed() {
+		return d.Err().Error()
+	}
+	text, err := run(ctx)
+	if err != nil {
+		call.Fail(err)
+		return err.Error()
+	}
+	out, err := a.ws.clip(call.ID(), text)
+	switch {
+	case err != nil:
+		call.Fail(err)
+		return err.Error()
+	case out.truncated:
+		call.EndTruncated(out.text, agenttrace.Truncated{Path: out.path, Size: out.size, SHA256: out.sha256})
+	default:
+		call.End(out.text)
+	}
+	return out.text
+}
+
+// tool finds a tool by name. For a name that the model made up it returns one
+// that says so.
+func (a *agent) tool(name string) tool {
+	for _, t := range a.tools {
+		if t.name == name {
+			return t
+		}
+	}
+	return tool{name: name, kind: agenttrace.ToolOther, bind: func(string) (string, func(context.Context) (string, error), error) {
+		return "", nil, fmt.Errorf("there is no tool %q now", name)
+	}}
+}
+
+// catalog describes the tools that the model may call now.
+func (a *agent) catalog() []agenttrace.Tool {
+	tools := make([]agenttrace.Tool, len(a.tools))
+	for i, t := range a.tools {
+		tools[i] = agenttrace.Tool{Name: t.name, Description: t.description, Parameters: t.schema()}
+	}
+	return tools
+}
+
+// request is what the model is sent: prompt, summary, the messages since, tools.
+func (a *agent) request() chatRequest {
+	req := chatRequest{Model: a.model.ID, ReasoningEffort: a.model.Variant}
+	req.Messages = append(req.Messages, message{Role: "system", Content: a.prompt})
+	if a.summary != "" {
+		req.Messages = append(req.Messages, message{Role: "user", Content: "What happened before, in short: " + a.summary})
+	}
+	req.Messages = append(req.Messages, a.messages...)
+	for _, t := range a.tools {
+		f := functionTool{Type: "function"}
+		f.Function.Name, f.Function.Description, f.Function.Parameters = t.name, t.description, t.schema()
+		req.Tools = append(req.Tools, f)
+	}
+	return req
+}
+
+// result is what a completion means to the trace. OpenAI counts inclusively.
+func (c completion) result() agenttrace.ModelResult {
+	r := agenttrace.ModelResult{StopReason: c.finishReason, ResponseID: c.id, ResponseModel: c.model, RawUsage: c.rawUsage}
+	if u := c.usage; u != nil {
+		r.Usage = agenttrace.InclusiveUsage{
+			Input: u.PromptTokens, CacheRead: u.PromptTokensDetails.CachedTokens,
+			Output: u.CompletionTokens, Reasoning: u.CompletionTokensDetails.ReasoningTokens,
+		}
+	}
+	return r
+}
+
+func firstLine(s string) string {
+	line, _, more := strings.Cut(strings.TrimSpace(s), "\n")
+	if more {
+		line += " …"
+	}
+	return line
+}

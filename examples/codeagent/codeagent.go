@@ -1,0 +1,221 @@
+// Package codeagent is a small coding agent, instrumented with agenttrace. It is
+// meant to be read, and copied from: agent.go is an agent's loop and all that
+// it takes to record it, review.go starts a sub-agent, compact.go keeps the
+// context small, and codeagent.go says what is allowed.
+//
+// Without a model to talk to it plays a conversation from a script: the model's
+// words are canned; HTTP, tools, tests and telemetry are real.
+package codeagent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/log"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/agenttrace/agenttrace/agenttrace"
+)
+
+// Config says what the agent works on and with. The zero Config plays the demo.
+type Config struct {
+	// TracerProvider and LoggerProvider take the telemetry; the caller flushes
+	// them. Nil means the global ones.
+	TracerProvider trace.TracerProvider
+	LoggerProvider log.LoggerProvider
+
+	// Workspace is the directory of a Go project; empty means a copy of a small
+	// one with a failing test, which is removed at the end unless Keep is set.
+	Workspace string
+	Keep      bool
+
+	// Prompts are what the user says, one turn each. Those that begin with a slash
+	// are commands: /plan and /build change the mode, "/model NAME [VARIANT]" the
+	// model. Nil means those of the demo.
+	Prompts []string
+
+	// BaseURL and APIKey are those of a server that speaks the OpenAI Chat
+	// Completions API. With neither, the model is a script. With APIKey alone it
+	// is OpenAI's server.
+	BaseURL, APIKey string
+	// Model is gpt-5-mini when it is empty.
+	Model string
+	// ContextTokens is how full the model's context may be before it is compacted;
+	// 0 means 100000, and few enough for the script to be compacted.
+	ContextTokens int64
+
+	// Approve is asked when a tool call is neither allowed nor denied by a rule.
+	// Nil means that nobody is there and the call is denied, but for the script's,
+	// which are approved.
+	Approve agenttrace.Approver
+
+	// Progress gets the conversation as text; nil means nobody watches.
+	Progress io.Writer
+}
+
+// Result says what came of a run.
+type Result struct {
+	SessionID       string
+	ChildSessionIDs []string
+	// TraceIDs are those of the run, none when it was not recorded.
+	TraceIDs []string
+	// TestsPass says that "go test ./..." passed in the workspace at the end.
+	TestsPass bool
+	// Workspace is where the agent worked. It is gone when it was a copy that was
+	// not to be kept.
+	Workspace string
+}
+
+const (
+	defaultModel   = "gpt-5-mini"
+	openAI         = "https://api.openai.com/v1"
+	contextTokens  = 100_000
+	scriptedTokens = 1_200
+	scriptedPace   = 3 * time.Millisecond
+)
+
+// rules say what may be done without asking. What they do not mention must be
+// approved.
+var rules = []agenttrace.Rule{
+	{Permission: "read", Pattern: "*", Action: agenttrace.ActionAllow, Source: agenttrace.SourceManifest},
+	{Permission: "search", Pattern: "*", Action: agenttrace.ActionAllow, Source: agenttrace.SourceManifest},
+	{Permission: "edit", Pattern: "*", Action: agenttrace.ActionAllow, Source: agenttrace.SourceManifest},
+	{Permission: "review", Pattern: "*", Action: agenttrace.ActionAllow, Source: agenttrace.SourceManifest},
+	{Permission: "run", Pattern: "go test*", Action: agenttrace.ActionAllow, Source: agenttrace.SourceProject},
+	{Permission: "run", Pattern: "git push*", Action: agenttrace.ActionDeny, Source: agenttrace.SourceProject},
+}
+
+// watchdog narrows what the rules allow.
+func watchdog(_ context.Context, call agenttrace.ToolRequest) agenttrace.Verdict {
+	if program, _, _ := strings.Cut(call.Subject, " "); call.ToolID == "run" && program == "rm" {
+		return agenttrace.Deny("files are deleted by people, not by the agent")
+	}
+	return agenttrace.Allow()
+}
+
+// Run works through the prompts and then runs the project's tests. The error
+// says why the agent could not go on; the result is filled as far as it came. A
+// tool that fails, or is denied, is the model's to deal with and no error.
+func Run(ctx context.Context, c Config) (result Result, err error) {
+	scripted := c.BaseURL == "" && c.APIKey == ""
+	c.Model = cmp.Or(c.Model, defaultModel)
+	if c.Prompts == nil {
+		c.Prompts = demoPrompts(c.Model)
+	}
+	if scripted {
+		model := &scriptedModel{pace: scriptedPace}
+		url, stop, err := model.serve()
+		if err != nil {
+			return result, err
+		}
+		defer func() { err = errors.Join(err, stop()) }()
+		c.BaseURL = url
+		c.ContextTokens = cmp.Or(c.ContextTokens, scriptedTokens)
+		if c.Approve == nil {
+			c.Approve = func(context.Context, agenttrace.Question) (agenttrace.Answer, error) {
+				return agenttrace.Answer{Reply: agenttrace.ReplyOnce}, nil
+			}
+		}
+	}
+
+	ws, err := openWorkspace(c.Workspace)
+	if err != nil {
+		return result, err
+	}
+	result.Workspace = ws.dir
+	defer func() {
+		err = errors.Join(err, ws.close())
+		if c.Workspace == "" && !c.Keep {
+			err = errors.Join(err, os.RemoveAll(ws.dir))
+		}
+	}()
+
+	tracer := agenttrace.New(agenttrace.Options{
+		TracerProvider: c.TracerProvider, LoggerProvider: c.LoggerProvider,
+		Rules: rules, Watchdog: watchdog, Approver: c.Approve,
+	})
+	a := &agent{
+		tracer: tracer, ws: ws, say: progress(c.Progress),
+		model: agenttrace.Model{Provider: "openai", ID: c.Model},
+		limit: cmp.Or(c.ContextTokens, contextTokens),
+	}
+	a.client = &client{baseURL: cmp.Or(c.BaseURL, openAI), apiKey: c.APIKey, retrying: func(err error, wait time.Duration) {
+		a.say("[%v: trying again in %v]\n", err, wait)
+	}}
+	a.session = tracer.NewSession(ctx, agenttrace.SessionOptions{Agent: "codeagent", WorkspaceRoot: ws.dir})
+	result.SessionID = a.session.ID()
+	a.setMode(ctx, "build")
+
+	ctx, run := a.session.StartRun(ctx, agenttrace.RunOptions{Model: a.model})
+	defer func() { run.End(err) }()
+	if id := run.SpanContext().TraceID(); id.IsValid() {
+		result.TraceIDs = []string{id.String()}
+	}
+	for _, prompt := range c.Prompts {
+		if err := a.hear(ctx, run, prompt); err != nil {
+			return result, err
+		}
+		result.ChildSessionIDs = a.children
+	}
+	out, err := ws.run(ctx, "go test ./...")
+	result.TestsPass = err == nil
+	a.say("\n%s", out)
+	return result, ctx.Err()
+}
+
+// hear takes what the user says: a command to the agent or a prompt for the
+// model. The first prompt is the session's title.
+func (a *agent) hear(ctx context.Context, run *agenttrace.Run, text string) error {
+	words := strings.Fields(text)
+	switch {
+	case len(words) == 0:
+		return nil
+	case words[0] == "/plan" || words[0] == "/build":
+		a.setMode(ctx, words[0][1:])
+	case words[0] == "/model" && len(words) > 1:
+		a.model.ID, a.model.Variant = words[1], strings.Join(words[2:], " ")
+	case words[0][0] == '/':
+		return fmt.Errorf("read command %q: want /plan, /build or /model NAME [VARIANT]", text)
+	default:
+		if a.session.Title() == "" {
+			a.session.SetTitle(ctx, firstLine(text))
+		}
+		_, err := a.turn(ctx, run, text)
+		return err
+	}
+	return nil
+}
+
+// setMode says what the agent may do: in plan mode it has no tools that change
+// files, and its prompt says so.
+func (a *agent) setMode(ctx context.Context, mode string) {
+	a.session.SetMode(ctx, mode)
+	a.prompt = "You are codeagent, a careful programmer. You work on a Go project with the tools that you have. " +
+		"Look before you change anything, call tools that do not depend on each other at once, and be brief."
+	a.tools = append(readTools(a.ws), runTool(a.ws))
+	if mode == "plan" {
+		a.prompt += "\n\nYou are in plan mode: find out and explain, but change nothing."
+		return
+	}
+	a.tools = append(a.tools, editTool(a.ws), reviewTool(a))
+}
+
+// progress returns a Printf to w. It may be called by any number of goroutines.
+func progress(w io.Writer) func(format string, args ...any) {
+	var mu sync.Mutex
+	return func(format string, args ...any) {
+		if w == nil {
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		fmt.Fprintf(w, format, args...)
+	}
+}

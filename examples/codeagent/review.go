@@ -1,0 +1,31 @@
+package codeagent
+
+import (
+	"context"
+
+	"github.com/agenttrace/agenttrace/agenttrace"
+)
+
+const reviewPrompt = "You review changes of code. Read what you need, then give your verdict in two sentences. You can change nothing."
+
+// reviewTool hands the changes made so far to a sub-agent: a session of its
+// own, whose parent is the turn that called the tool. ctx says so.
+func reviewTool(a *agent) tool {
+	type review struct{ Question string }
+	return define(tool{
+		name: "review", description: "Have a second agent review the changes made so far.", kind: agenttrace.ToolThink,
+		properties: `"question":{"type":"string"}`,
+	},
+		func(args review) string { return args.Question },
+		func(ctx context.Context, args review) (answer string, err error) {
+			child := &agent{
+				tracer: a.tracer, ws: a.ws, client: a.client, model: a.model, limit: a.limit, say: func(string, ...any) {},
+				prompt: reviewPrompt, tools: readTools(a.ws),
+			}
+			child.session = a.tracer.NewSession(ctx, agenttrace.SessionOptions{Agent: "reviewer", Title: args.Question, WorkspaceRoot: a.ws.dir})
+			a.children = append(a.children, child.session.ID())
+			ctx, run := child.session.StartRun(ctx, agenttrace.RunOptions{Model: a.model})
+			defer func() { run.End(err) }()
+			return child.turn(ctx, run, args.Question+"\n\n"+a.ws.changes())
+		})
+}

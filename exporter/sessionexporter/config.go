@@ -1,0 +1,143 @@
+package sessionexporter
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/config/configoptional"
+	"go.opentelemetry.io/collector/config/configretry"
+	"go.opentelemetry.io/collector/confmap"
+	"go.opentelemetry.io/collector/exporter/exporterhelper"
+
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+const (
+	defaultTimeout     = 30 * time.Second
+	defaultQueueSize   = 256 << 20 // bytes; larger than the largest message a receiver accepts
+	defaultQuietPeriod = 5 * time.Second
+)
+
+// Config configures the exporter. Its zero value is not valid: Path must be set.
+type Config struct {
+	// TimeoutConfig bounds one attempt to write a request. 0 means no bound.
+	TimeoutConfig exporterhelper.TimeoutConfig `mapstructure:",squash"`
+	// QueueConfig is on by default, with WaitForResult: the sender's
+	// acknowledgement waits for the commit.
+	QueueConfig configoptional.Optional[exporterhelper.QueueBatchConfig] `mapstructure:"sending_queue"`
+	// RetryConfig is on by default and never gives up.
+	RetryConfig configretry.BackOffConfig `mapstructure:"retry_on_failure"`
+
+	// Path is the SQLite file. It and its directory are created when missing.
+	Path string `mapstructure:"path"`
+	// Synchronous is "normal" or "full": whether commits survive only the death
+	// of the process or a power failure too.
+	Synchronous string `mapstructure:"synchronous"`
+	// MaxSizeMiB limits the file in MiB: beyond it requests are refused, to be
+	// sent again, as on a full disk. 0 means no limit.
+	MaxSizeMiB int64 `mapstructure:"max_size_mib"`
+	// SessionKeys are the attribute keys under which the session of a span is
+	// looked up when the SDK did not make the span. Empty means the defaults of
+	// package ingest.
+	SessionKeys []string `mapstructure:"session_keys"`
+	// JSONL is off unless its key is present.
+	JSONL configoptional.Optional[JSONLConfig] `mapstructure:"jsonl"`
+
+	_ struct{} // no unkeyed literals
+}
+
+// JSONLConfig configures the writing of one JSONL file per session.
+type JSONLConfig struct {
+	// Directory holds the files. It is created when missing.
+	Directory string `mapstructure:"directory"`
+	// QuietPeriod is how long a session must be unchanged before its file is
+	// written.
+	QuietPeriod time.Duration `mapstructure:"quiet_period"`
+
+	_ struct{} // no unkeyed literals
+}
+
+var (
+	_ component.Config    = (*Config)(nil)
+	_ confmap.Validator   = (*Config)(nil)
+	_ confmap.Validator   = (*JSONLConfig)(nil)
+	_ confmap.Unmarshaler = (*Config)(nil)
+)
+
+func createDefaultConfig() component.Config {
+	queue := exporterhelper.NewDefaultQueueConfig()
+	queue.WaitForResult = true
+	queue.Sizer = exporterhelper.RequestSizerTypeBytes
+	queue.QueueSize = defaultQueueSize
+	retry := configretry.NewDefaultBackOffConfig()
+	retry.InitialInterval = time.Second
+	retry.MaxElapsedTime = 0
+	return &Config{
+		TimeoutConfig: exporterhelper.TimeoutConfig{Timeout: defaultTimeout},
+		QueueConfig:   configoptional.Some(queue),
+		RetryConfig:   retry,
+		Synchronous:   sqlite.SynchronousNormal,
+		JSONL:         configoptional.Default(JSONLConfig{QuietPeriod: defaultQuietPeriod}),
+	}
+}
+
+// Unmarshal implements [confmap.Unmarshaler]. A queue on disk acknowledges when
+// it holds the request, so waiting for the commit is off with it unless asked
+// for, which the queue then refuses.
+func (c *Config) Unmarshal(conf *confmap.Conf) error {
+	if err := conf.Unmarshal(c); err != nil {
+		return err
+	}
+	if q := c.QueueConfig.Get(); q != nil && q.StorageID != nil && !conf.IsSet("sending_queue::wait_for_result") {
+		q.WaitForResult = false
+	}
+	return nil
+}
+
+// Validate implements [confmap.Validator].
+func (c *Config) Validate() error {
+	var errs []error
+	if strings.TrimSpace(c.Path) == "" {
+		errs = append(errs, errors.New("path is empty: name the file of the session store, such as /var/lib/agenttrace/sessions.db"))
+	}
+	if strings.ContainsRune(c.Path, 0) {
+		errs = append(errs, fmt.Errorf("path %q holds a NUL byte: name a file", c.Path))
+	}
+	if c.Synchronous != sqlite.SynchronousNormal && c.Synchronous != sqlite.SynchronousFull {
+		errs = append(errs, fmt.Errorf("synchronous is %q: use %q or %q", c.Synchronous, sqlite.SynchronousNormal, sqlite.SynchronousFull))
+	}
+	if c.MaxSizeMiB < 0 || c.MaxSizeMiB > 1<<40 {
+		errs = append(errs, fmt.Errorf("max_size_mib is %d: use a number of MiB, or 0 for no limit", c.MaxSizeMiB))
+	}
+	if c.TimeoutConfig.Timeout < 0 {
+		errs = append(errs, fmt.Errorf("timeout is %v: use a positive duration, or 0s for no limit", c.TimeoutConfig.Timeout))
+	}
+	for i, key := range c.SessionKeys {
+		switch {
+		case strings.TrimSpace(key) == "":
+			errs = append(errs, fmt.Errorf("session_keys[%d] is %q: name an attribute or remove the entry", i, key))
+		case slices.Contains(c.SessionKeys[:i], key):
+			errs = append(errs, fmt.Errorf("session_keys[%d] is %q, which stands there before: remove one", i, key))
+		}
+	}
+	if q := c.QueueConfig.Get(); q != nil && q.StorageID != nil && !c.RetryConfig.Enabled {
+		errs = append(errs, fmt.Errorf("retry_on_failure::enabled is false with sending_queue::storage %q: the queue forgets on shutdown what was not retried; enable retries or remove the storage", q.StorageID))
+	}
+	return errors.Join(errs...)
+}
+
+// Validate implements [confmap.Validator].
+func (c *JSONLConfig) Validate() error {
+	var errs []error
+	if strings.TrimSpace(c.Directory) == "" {
+		errs = append(errs, errors.New("directory is empty: name the directory for the session files, or remove the jsonl block"))
+	}
+	if c.QuietPeriod <= 0 {
+		errs = append(errs, fmt.Errorf("quiet_period is %v: use a positive duration such as 5s", c.QuietPeriod))
+	}
+	return errors.Join(errs...)
+}

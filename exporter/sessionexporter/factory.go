@@ -1,0 +1,118 @@
+package sessionexporter
+
+import (
+	"context"
+	"sync"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/consumer"
+	"go.opentelemetry.io/collector/exporter"
+	"go.opentelemetry.io/collector/exporter/exporterhelper"
+
+	"github.com/agenttrace/agenttrace/exporter/sessionexporter/internal/metadata"
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+// NewFactory returns the factory of the exporter.
+func NewFactory() exporter.Factory {
+	return newFactory(func(ctx context.Context, path string, o sqlite.Options) (sessionStore, error) {
+		return sqlite.Open(ctx, path, o)
+	})
+}
+
+// sessionStore is what the exporter needs of a store.
+type sessionStore interface {
+	store.Writer
+	Transcript(ctx context.Context, id string) (*session.Transcript, error)
+	Outbox(ctx context.Context, fn func(sessionID string, touchedAt int64)) error
+	Exported(ctx context.Context, sessionID string, touchedAt int64) error
+	Close() error
+}
+
+type openFunc func(ctx context.Context, path string, o sqlite.Options) (sessionStore, error)
+
+func newFactory(open openFunc) exporter.Factory {
+	f := &factory{open: open, sinks: make(map[*Config]*sink)}
+	return exporter.NewFactory(
+		metadata.Type,
+		createDefaultConfig,
+		exporter.WithTraces(f.createTraces, metadata.TracesStability),
+		exporter.WithLogs(f.createLogs, metadata.LogsStability),
+	)
+}
+
+// factory makes the exporters of one component share its store. A store has
+// one writer, and the component's traces and logs belong into the same one.
+type factory struct {
+	open openFunc
+
+	mu    sync.Mutex // guards sinks
+	sinks map[*Config]*sink
+}
+
+// sink returns what the exporters made from cfg share, counting one more that does.
+func (f *factory) sink(cfg *Config, set exporter.Settings) (*sink, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.sinks[cfg]
+	if s == nil {
+		telemetry, err := metadata.NewTelemetryBuilder(set.TelemetrySettings)
+		if err != nil {
+			return nil, err
+		}
+		s = &sink{config: cfg, open: f.open, logger: set.Logger, telemetry: telemetry}
+		f.sinks[cfg] = s
+	}
+	s.made++
+	return s, nil
+}
+
+// release counts one fewer.
+func (f *factory) release(s *sink) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if s.made--; s.made == 0 {
+		s.telemetry.Shutdown()
+		delete(f.sinks, s.config)
+	}
+}
+
+func (f *factory) createTraces(ctx context.Context, set exporter.Settings, cfg component.Config) (exporter.Traces, error) {
+	c := cfg.(*Config)
+	e, err := f.newExporter(c, set)
+	if err != nil {
+		return nil, err
+	}
+	return exporterhelper.NewTraces(ctx, set, cfg, e.pushTraces, e.options()...)
+}
+
+func (f *factory) createLogs(ctx context.Context, set exporter.Settings, cfg component.Config) (exporter.Logs, error) {
+	c := cfg.(*Config)
+	e, err := f.newExporter(c, set)
+	if err != nil {
+		return nil, err
+	}
+	return exporterhelper.NewLogs(ctx, set, cfg, e.pushLogs, e.options()...)
+}
+
+func (f *factory) newExporter(c *Config, set exporter.Settings) (*sessionExporter, error) {
+	s, err := f.sink(c, set)
+	if err != nil {
+		return nil, err
+	}
+	return &sessionExporter{sink: s, release: sync.OnceFunc(func() { f.release(s) })}, nil
+}
+
+func (e *sessionExporter) options() []exporterhelper.Option {
+	c := e.sink.config
+	return []exporterhelper.Option{
+		exporterhelper.WithCapabilities(consumer.Capabilities{MutatesData: false}),
+		exporterhelper.WithTimeout(c.TimeoutConfig),
+		exporterhelper.WithRetry(c.RetryConfig),
+		exporterhelper.WithQueue(c.QueueConfig),
+		exporterhelper.WithStart(e.start),
+		exporterhelper.WithShutdown(e.shutdown),
+	}
+}

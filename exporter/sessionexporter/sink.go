@@ -1,0 +1,87 @@
+package sessionexporter
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"go.uber.org/zap"
+
+	"github.com/agenttrace/agenttrace/exporter/sessionexporter/internal/metadata"
+	"github.com/agenttrace/agenttrace/session/ingest"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+// sink is what the exporters of one component share: the store, and what
+// follows it. It is open while at least one of them is started.
+type sink struct {
+	config    *Config
+	open      openFunc
+	logger    *zap.Logger
+	telemetry *metadata.TelemetryBuilder
+
+	made int // exporters that hold the sink; guarded by factory.mu
+
+	mu      sync.Mutex // guards started and the opening and closing of what follows
+	started int
+	store   sessionStore
+
+	// ingester and files are set before the first start returns and do not
+	// change until the last stop.
+	ingester *ingest.Ingester
+	files    *files // nil when no files are wanted
+}
+
+func (s *sink) start(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.started > 0 {
+		s.started++
+		return nil
+	}
+	o := sqlite.Options{Synchronous: s.config.Synchronous, Outbox: s.config.JSONL.HasValue(), MaxBytes: s.config.MaxSizeMiB << 20}
+	st, err := s.open(ctx, s.config.Path, o)
+	if err != nil {
+		return err
+	}
+	if c := s.config.JSONL.Get(); c != nil {
+		if s.files, err = newFiles(*c, st, s.logger, s.telemetry); err != nil {
+			_ = st.Close() // the error that matters is the first
+			return err
+		}
+		s.files.start()
+	}
+	var keys []string
+	if len(s.config.SessionKeys) > 0 {
+		keys = s.config.SessionKeys
+	}
+	s.store = st
+	s.ingester = ingest.New(st, ingest.Options{SessionKeys: keys})
+	s.started = 1
+	return nil
+}
+
+// stop closes the store when the last exporter stops. Files that could not be
+// written before ctx ends are written after the next start.
+func (s *sink) stop(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.started--; s.started > 0 {
+		return nil
+	}
+	if s.files != nil {
+		s.files.stop(ctx)
+		s.files = nil
+	}
+	if err := s.store.Close(); err != nil {
+		return fmt.Errorf("close session store: %w", err)
+	}
+	return nil
+}
+
+// changed says that rows were written.
+func (s *sink) changed() {
+	if s.files != nil {
+		s.files.wake()
+	}
+}

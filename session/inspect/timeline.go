@@ -1,0 +1,676 @@
+package inspect
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// Timeline is one session, turn by turn. Its JSON is a stable format: keys are
+// added, never renamed.
+type Timeline struct {
+	Session Session `json:"session"`
+
+	// Turns are in order of time. A turn begins with a user message; what comes
+	// before the first one is a turn without.
+	Turns []Turn `json:"turns"`
+
+	// Queued are user messages that no turn has begun with yet.
+	Queued []Message `json:"queued,omitempty"`
+
+	Totals Totals `json:"totals"`
+
+	// Children are sessions that were forked from this one or started by it.
+	Children []Child `json:"children,omitempty"`
+
+	// SystemPrompts and ToolCatalogs are what the turns refer to by digest, in
+	// order of first use.
+	SystemPrompts []SystemPrompt `json:"system_prompts,omitempty"`
+	ToolCatalogs  []ToolCatalog  `json:"tool_catalogs,omitempty"`
+
+	// Spans tell where the rows come from, in order of start.
+	Spans []Span `json:"spans,omitempty"`
+
+	// Traces are the trace ids of Spans, in order of first use.
+	Traces []string `json:"traces,omitempty"`
+
+	// Decisions are all permission decisions, those that belong to no call in
+	// the timeline included.
+	Decisions []Decision `json:"decisions,omitempty"`
+}
+
+// Session is the head of a timeline.
+type Session struct {
+	ID            string         `json:"id"`
+	Title         string         `json:"title"`
+	Agent         string         `json:"agent"`
+	Model         *session.Model `json:"model,omitempty"`
+	Mode          string         `json:"mode,omitempty"`
+	WorkspaceID   string         `json:"workspace_id,omitempty"`
+	WorkspaceRoot string         `json:"workspace_root,omitempty"`
+
+	// State is what is known of how the session stands; see [State].
+	State State `json:"state"`
+	// Error is what ended the last run when State is [StateError].
+	Error string `json:"error,omitempty"`
+
+	// Origin is the session that this one left, if any.
+	Origin *Origin `json:"origin,omitempty"`
+
+	// Rules are the permission rules of session scope as they stand at the end.
+	Rules []session.Rule `json:"rules,omitempty"`
+
+	// Metadata is the row's metadata_json without what other fields say.
+	Metadata map[string]json.RawMessage `json:"metadata,omitempty"`
+
+	// Times are in Unix milliseconds.
+	CreatedAt  int64  `json:"created_at"`
+	UpdatedAt  int64  `json:"updated_at"`
+	ArchivedAt *int64 `json:"archived_at,omitempty"`
+}
+
+// Origin says where a session left its parent.
+type Origin struct {
+	SessionID string `json:"session_id"`
+	MessageID string `json:"message_id,omitempty"`
+	// Title is the parent's, when the parent is in the store.
+	Title string `json:"title,omitempty"`
+	// Fork says that the session begins with copies of its parent's messages:
+	// they are older than the session. A sub-agent's session has none.
+	Fork bool `json:"fork,omitempty"`
+}
+
+// Child is a session that has this one as its parent.
+type Child struct {
+	SessionID string `json:"session_id"`
+	MessageID string `json:"message_id,omitempty"`
+	Title     string `json:"title"`
+	Agent     string `json:"agent"`
+	State     State  `json:"state"`
+	// ToolCallID is the call that started the child, when one says so.
+	ToolCallID  string `json:"tool_call_id,omitempty"`
+	TotalTokens int64  `json:"total_tokens"`
+	CreatedAt   int64  `json:"created_at"`
+	UpdatedAt   int64  `json:"updated_at"`
+	Archived    bool   `json:"archived,omitempty"`
+}
+
+// Turn is one user message through to a finished answer.
+type Turn struct {
+	// Number counts the turns of the timeline from 1, rewound ones included, so
+	// that it stays what it is when a turn is folded away. It is what commands
+	// take.
+	Number int `json:"number"`
+	// Index is the source's own count, from 0.
+	Index *int64 `json:"turn_index,omitempty"`
+
+	// Messages are the user message, what answers it, and compaction markers, in
+	// order.
+	Messages []Message `json:"messages"`
+
+	// Hidden says that a rewind hid every message of the turn.
+	Hidden bool `json:"hidden,omitempty"`
+
+	// The rest is that of the last assistant message that is not hidden (of a
+	// hidden turn, of the last one), but for Usage and CostUSD, which are sums
+	// over those messages, hidden ones included.
+	State       State          `json:"state,omitempty"`
+	Model       *session.Model `json:"model,omitempty"`
+	Temperature *float64       `json:"temperature,omitempty"`
+	Usage       *session.Usage `json:"usage,omitempty"`
+	CostUSD     *float64       `json:"cost_usd,omitempty"`
+	DurationMS  *int64         `json:"duration_ms,omitempty"`
+	ModelCalls  int64          `json:"model_calls,omitempty"`
+	StopReason  string         `json:"stop_reason,omitempty"`
+	EndReason   string         `json:"end_reason,omitempty"`
+	Error       string         `json:"error,omitempty"`
+
+	// SystemPromptDigest names one of Timeline.SystemPrompts. PromptChanged says
+	// that the turn before had another one.
+	SystemPromptDigest string `json:"system_prompt_digest,omitempty"`
+	PromptChanged      bool   `json:"system_prompt_changed,omitempty"`
+
+	Tools Tools `json:"tools"`
+}
+
+// Tools says what a turn's model could call, and what it called.
+type Tools struct {
+	// CatalogDigest names one of Timeline.ToolCatalogs; empty when the source
+	// did not say what was available.
+	CatalogDigest string `json:"catalog_digest,omitempty"`
+	// Available is nil when the catalog is not known.
+	Available []string `json:"available,omitempty"`
+	// Called are the tools called, in order of first call.
+	Called []Called `json:"called,omitempty"`
+}
+
+// Called counts the calls of one tool.
+type Called struct {
+	Name   string `json:"name"`
+	Calls  int    `json:"calls"`
+	Failed int    `json:"failed,omitempty"`
+	// Unlisted says that the catalog is known and does not have the tool.
+	Unlisted bool `json:"unlisted,omitempty"`
+}
+
+// Message is one message with its parts.
+type Message struct {
+	ID   string `json:"id"`
+	Role string `json:"role"`
+
+	// HiddenAt is when a rewind hid the message, in Unix milliseconds.
+	HiddenAt *int64 `json:"hidden_at,omitempty"`
+	// QueuedAt and CanceledAt belong to a user message that waits, or waited,
+	// for its turn.
+	QueuedAt   *int64 `json:"queued_at,omitempty"`
+	CanceledAt *int64 `json:"queue_canceled_at,omitempty"`
+	// Trigger is what began the turn in place of a human at a keyboard.
+	Trigger *Trigger `json:"trigger,omitempty"`
+
+	State       State          `json:"state,omitempty"`
+	Model       *session.Model `json:"model,omitempty"`
+	Agent       string         `json:"agent,omitempty"`
+	Temperature *float64       `json:"temperature,omitempty"`
+	// Usage is nil when the message states none.
+	Usage      *session.Usage `json:"usage,omitempty"`
+	UsageBasis string         `json:"usage_basis,omitempty"`
+	CostUSD    *float64       `json:"cost_usd,omitempty"`
+	DurationMS *int64         `json:"duration_ms,omitempty"`
+	ModelCalls int64          `json:"model_calls,omitempty"`
+	StopReason string         `json:"stop_reason,omitempty"`
+	EndReason  string         `json:"end_reason,omitempty"`
+	Error      string         `json:"error,omitempty"`
+
+	SystemPromptDigest string `json:"system_prompt_digest,omitempty"`
+	ToolCatalogDigest  string `json:"tool_catalog_digest,omitempty"`
+
+	// Compaction is set on the message that marks one.
+	Compaction *Compaction `json:"compaction,omitempty"`
+
+	Parts []Part `json:"parts"`
+
+	// Calls are the model calls that made the message, when spans of them are
+	// known.
+	Calls []ModelCall `json:"calls,omitempty"`
+
+	// Problems are flaws of the telemetry, and of the rows themselves.
+	Problems []string `json:"problems,omitempty"`
+
+	CreatedAt int64 `json:"created_at"`
+	UpdatedAt int64 `json:"updated_at"`
+}
+
+// Trigger is the envelope of a message that no human typed.
+type Trigger struct {
+	Source     string `json:"source"`
+	ScheduleID string `json:"schedule_id,omitempty"`
+	DeliveryID string `json:"delivery_id,omitempty"`
+}
+
+// Compaction is a summary that stands for everything before it.
+type Compaction struct {
+	Summary string `json:"summary"`
+	// TailStartID is the first message still in context word for word.
+	TailStartID string `json:"tail_start_id,omitempty"`
+	Auto        bool   `json:"auto"`
+	// SummaryTokens is the length of the summary.
+	SummaryTokens int64 `json:"summary_tokens"`
+	// InputTokens and OutputTokens are what making it took; nil when the source
+	// did not say.
+	InputTokens        *int64 `json:"input_tokens,omitempty"`
+	OutputTokens       *int64 `json:"output_tokens,omitempty"`
+	SummarizedMessages int64  `json:"summarized_message_count,omitempty"`
+	DurationMS         *int64 `json:"duration_ms,omitempty"`
+}
+
+// ModelCall is one request to a model.
+type ModelCall struct {
+	Model      *session.Model `json:"model,omitempty"`
+	Usage      *session.Usage `json:"usage,omitempty"`
+	StopReason string         `json:"stop_reason,omitempty"`
+	Failed     bool           `json:"failed,omitempty"`
+	DurationMS int64          `json:"duration_ms"`
+	StartedAt  int64          `json:"started_at"`
+	TraceID    string         `json:"trace_id"`
+	SpanID     string         `json:"span_id"`
+}
+
+// Decision is one evaluation of a permission.
+type Decision = store.Decision
+
+// SystemPrompt is an assembled system prompt.
+type SystemPrompt struct {
+	Digest string `json:"digest"`
+	// Resolved says that the body is known.
+	Resolved bool `json:"resolved"`
+	// Damaged says that the body arrived cut or altered: its digest is another.
+	Damaged bool   `json:"damaged,omitempty"`
+	Body    string `json:"body,omitempty"`
+	// Turns are the numbers of the turns that had it.
+	Turns []int `json:"turns"`
+}
+
+// ToolCatalog is the set of tools offered to a model.
+type ToolCatalog struct {
+	Digest   string `json:"digest"`
+	Resolved bool   `json:"resolved"`
+	Damaged  bool   `json:"damaged,omitempty"`
+	// Tools is what could be read of the body.
+	Tools []Tool `json:"tools,omitempty"`
+	// Body is the catalog as it was sent.
+	Body  string `json:"body,omitempty"`
+	Turns []int  `json:"turns"`
+}
+
+// Tool is an entry of a catalog.
+type Tool struct {
+	Name        string `json:"name"`
+	Description string `json:"description,omitempty"`
+}
+
+// Span ties a span to the rows that it made.
+type Span struct {
+	TraceID      string `json:"trace_id"`
+	SpanID       string `json:"span_id"`
+	ParentSpanID string `json:"parent_span_id,omitempty"`
+	Kind         string `json:"kind"`
+	Dialect      string `json:"dialect"`
+	MessageID    string `json:"message_id,omitempty"`
+	PartID       string `json:"part_id,omitempty"`
+	StartNano    int64  `json:"start_nano"`
+	EndNano      int64  `json:"end_nano"`
+	Error        bool   `json:"error,omitempty"`
+}
+
+// Totals are sums over the timeline.
+type Totals struct {
+	Turns     int `json:"turns"`
+	Hidden    int `json:"hidden_turns,omitempty"`
+	ToolCalls int `json:"tool_calls"`
+	// Failed and Denied are among ToolCalls, and exclude each other.
+	Failed      int `json:"failed_tool_calls,omitempty"`
+	Denied      int `json:"denied_tool_calls,omitempty"`
+	Compactions int `json:"compactions,omitempty"`
+
+	// Usage is what all turns used, hidden and compacted ones included. It is
+	// nil when no message states any.
+	Usage *session.Usage `json:"usage,omitempty"`
+	// Context is the session's rollup: the messages that count towards the
+	// model's context now.
+	Context session.Usage `json:"context"`
+	// CostUSD is nil when no message states a cost.
+	CostUSD *float64 `json:"cost_usd,omitempty"`
+	// DurationMS sums the turns that state a duration.
+	DurationMS *int64 `json:"duration_ms,omitempty"`
+}
+
+// Input is what a timeline is built from. All but Transcript may be empty.
+type Input struct {
+	Transcript *session.Transcript
+	Decisions  []store.Decision
+	Links      []store.Link
+	// Blobs are the system prompts and tool catalogs that could be found.
+	Blobs    []store.Blob
+	Children []session.Session
+	// Parent is the session that Transcript's names as its parent.
+	Parent *session.Session
+}
+
+// Build makes the timeline of a session. It does not change its input, and the
+// result shares the input's strings. It takes time in proportion to the input.
+//
+// Edge cases: columns that hold no JSON, or JSON of another kind, leave unset
+// what they would say and add a line to the message's Problems; a part that
+// cannot be read is a part of kind [KindData] with its text as data.
+func Build(in Input) *Timeline {
+	t := in.Transcript.Sorted()
+	b := builder{in: in, transcript: t, tl: new(Timeline), prompts: map[string]int{}, catalogs: map[string]int{}}
+	b.index()
+	b.head()
+	for i := range t.Messages {
+		b.message(&t.Messages[i])
+	}
+	b.closeTurns()
+	b.children()
+	b.totals()
+	return b.tl
+}
+
+// builder holds what is needed while a timeline is made.
+type builder struct {
+	in         Input
+	transcript *session.Transcript
+	tl         *Timeline
+
+	decisionsByCall, decisionsByPart map[string][]Decision
+	callsByMessage                   map[string][]ModelCall
+	spansByPart                      map[string]*store.Link
+	blobs                            map[string]*store.Blob
+	prompts, catalogs                map[string]int
+}
+
+// index looks up by row what is listed by session.
+func (b *builder) index() {
+	b.decisionsByCall, b.decisionsByPart = map[string][]Decision{}, map[string][]Decision{}
+	for _, d := range b.in.Decisions {
+		switch {
+		case d.PartID != "":
+			b.decisionsByPart[d.PartID] = append(b.decisionsByPart[d.PartID], d)
+		case d.ToolCallID != "":
+			b.decisionsByCall[d.ToolCallID] = append(b.decisionsByCall[d.ToolCallID], d)
+		}
+	}
+	b.tl.Decisions = b.in.Decisions
+	b.callsByMessage, b.spansByPart = map[string][]ModelCall{}, map[string]*store.Link{}
+	for i := range b.in.Links {
+		l := &b.in.Links[i]
+		b.tl.Spans = append(b.tl.Spans, Span{
+			TraceID: l.TraceID, SpanID: l.SpanID, ParentSpanID: l.ParentSpanID, Kind: l.Kind, Dialect: l.Dialect,
+			MessageID: l.MessageID, PartID: l.PartID, StartNano: l.StartNano, EndNano: l.EndNano, Error: l.Error,
+		})
+		if l.TraceID != "" && !slices.Contains(b.tl.Traces, l.TraceID) {
+			b.tl.Traces = append(b.tl.Traces, l.TraceID)
+		}
+		if l.PartID != "" && b.spansByPart[l.PartID] == nil {
+			b.spansByPart[l.PartID] = l
+		}
+		if l.MessageID != "" && l.Facts != nil && l.Facts.Step {
+			b.callsByMessage[l.MessageID] = append(b.callsByMessage[l.MessageID], modelCall(l))
+		}
+	}
+	b.blobs = make(map[string]*store.Blob, len(b.in.Blobs))
+	for i := range b.in.Blobs {
+		blob := &b.in.Blobs[i]
+		b.blobs[string(blob.Kind)+" "+blob.Digest] = blob
+	}
+}
+
+func modelCall(l *store.Link) ModelCall {
+	return ModelCall{
+		Model: l.Facts.Model, Usage: l.Facts.Usage, StopReason: l.Facts.Trace.StopReason, Failed: l.Error,
+		DurationMS: (l.EndNano - l.StartNano) / 1e6, StartedAt: l.StartNano / 1e6, TraceID: l.TraceID, SpanID: l.SpanID,
+	}
+}
+
+func (b *builder) head() {
+	s := &b.transcript.Session
+	h := Session{
+		ID: s.ID, Title: s.Title, Agent: s.Agent, Model: modelOf(s), Mode: deref(s.Mode), WorkspaceID: deref(s.WorkspaceID),
+		WorkspaceRoot: deref(s.WorkspaceRoot), CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, ArchivedAt: s.ArchivedAt,
+	}
+	_ = json.Unmarshal([]byte(s.PermissionsJSON), &h.Rules) // what is no list of rules lists none; Check tells of it
+	_ = json.Unmarshal([]byte(s.MetadataJSON), &h.Metadata)
+	delete(h.Metadata, "agenttrace")
+	if len(h.Metadata) == 0 {
+		h.Metadata = nil
+	}
+	if id := deref(s.ParentID); id != "" {
+		h.Origin = &Origin{SessionID: id, MessageID: deref(s.ParentMessageID)}
+		if b.in.Parent != nil {
+			h.Origin.Title = b.in.Parent.Title
+		}
+		if len(b.transcript.Messages) > 0 {
+			h.Origin.Fork = b.transcript.Messages[0].Message.CreatedAt < s.CreatedAt
+		}
+	}
+	b.tl.Session = h
+}
+
+func (b *builder) message(row *session.MessageAndParts) {
+	m := b.read(row)
+	if m.Role == session.RoleUser && m.QueuedAt != nil && len(b.callsByMessage[m.ID]) == 0 {
+		b.tl.Queued = append(b.tl.Queued, m)
+		return
+	}
+	if m.Role == session.RoleUser || len(b.tl.Turns) == 0 {
+		b.tl.Turns = append(b.tl.Turns, Turn{Number: len(b.tl.Turns) + 1})
+	}
+	turn := &b.tl.Turns[len(b.tl.Turns)-1]
+	turn.Messages = append(turn.Messages, m)
+}
+
+// closeTurns fills in what turns say of their messages as a whole.
+func (b *builder) closeTurns() {
+	previous := ""
+	for i := range b.tl.Turns {
+		t := &b.tl.Turns[i]
+		t.Hidden = !slices.ContainsFunc(t.Messages, func(m Message) bool { return m.HiddenAt == nil })
+		var spokesman *Message
+		called := map[string]int{}
+		for k := range t.Messages {
+			m := &t.Messages[k]
+			if m.Role != session.RoleAssistant || m.Compaction != nil {
+				continue
+			}
+			if spokesman == nil || m.HiddenAt == nil || t.Hidden {
+				spokesman = m
+			}
+			if m.Usage != nil {
+				sum := *m.Usage
+				if t.Usage != nil {
+					sum = sum.Add(*t.Usage)
+				}
+				t.Usage = &sum
+			}
+			if m.CostUSD != nil {
+				sum := *m.CostUSD
+				if t.CostUSD != nil {
+					sum += *t.CostUSD
+				}
+				t.CostUSD = &sum
+			}
+			for p := range m.Parts {
+				call := m.Parts[p].Tool
+				if call == nil {
+					continue
+				}
+				at, known := called[call.Name]
+				if !known {
+					at = len(t.Tools.Called)
+					called[call.Name] = at
+					t.Tools.Called = append(t.Tools.Called, Called{Name: call.Name})
+				}
+				t.Tools.Called[at].Calls++
+				if call.Failed() {
+					t.Tools.Called[at].Failed++
+				}
+			}
+		}
+		if spokesman == nil {
+			continue
+		}
+		m := spokesman
+		t.State, t.Model, t.Temperature, t.DurationMS, t.ModelCalls = m.State, m.Model, m.Temperature, m.DurationMS, m.ModelCalls
+		t.StopReason, t.EndReason, t.Error = m.StopReason, m.EndReason, m.Error
+		t.SystemPromptDigest = m.SystemPromptDigest
+		t.PromptChanged = previous != "" && m.SystemPromptDigest != "" && m.SystemPromptDigest != previous
+		previous = cmp.Or(m.SystemPromptDigest, previous)
+		b.turnIndex(t, m)
+		b.prompt(t, m.SystemPromptDigest)
+		b.catalog(t, m.ToolCatalogDigest)
+	}
+}
+
+func (b *builder) turnIndex(t *Turn, spokesman *Message) {
+	for i := range b.transcript.Messages {
+		if row := &b.transcript.Messages[i].Message; row.ID == spokesman.ID {
+			var meta struct {
+				Trace struct {
+					TurnIndex *int64 `json:"turn_index"`
+				} `json:"agenttrace"`
+			}
+			_ = json.Unmarshal([]byte(row.MetadataJSON), &meta)
+			t.Index = meta.Trace.TurnIndex
+			return
+		}
+	}
+}
+
+func (b *builder) prompt(t *Turn, digest string) {
+	if digest == "" {
+		return
+	}
+	at, known := b.prompts[digest]
+	if !known {
+		p := SystemPrompt{Digest: digest}
+		if blob := b.blobs[string(store.BlobSystemPrompt)+" "+digest]; blob != nil {
+			p.Resolved, p.Damaged, p.Body = true, !blob.Exact, blob.Body
+		}
+		at = len(b.tl.SystemPrompts)
+		b.prompts[digest] = at
+		b.tl.SystemPrompts = append(b.tl.SystemPrompts, p)
+	}
+	p := &b.tl.SystemPrompts[at]
+	p.Turns = append(p.Turns, t.Number)
+}
+
+func (b *builder) catalog(t *Turn, digest string) {
+	t.Tools.CatalogDigest = digest
+	if digest == "" {
+		return
+	}
+	at, known := b.catalogs[digest]
+	if !known {
+		c := ToolCatalog{Digest: digest}
+		if blob := b.blobs[string(store.BlobToolCatalog)+" "+digest]; blob != nil {
+			c.Resolved, c.Damaged, c.Body, c.Tools = true, !blob.Exact, blob.Body, parseCatalog(blob.Body)
+		}
+		at = len(b.tl.ToolCatalogs)
+		b.catalogs[digest] = at
+		b.tl.ToolCatalogs = append(b.tl.ToolCatalogs, c)
+	}
+	c := &b.tl.ToolCatalogs[at]
+	c.Turns = append(c.Turns, t.Number)
+	if !c.Resolved {
+		return
+	}
+	t.Tools.Available = make([]string, len(c.Tools))
+	for i := range c.Tools {
+		t.Tools.Available[i] = c.Tools[i].Name
+	}
+	for i := range t.Tools.Called {
+		called := &t.Tools.Called[i]
+		called.Unlisted = !c.Damaged && len(c.Tools) > 0 && !slices.Contains(t.Tools.Available, called.Name)
+	}
+}
+
+func (b *builder) children() {
+	callOf := map[string]string{}
+	for i := range b.tl.Turns {
+		for k := range b.tl.Turns[i].Messages {
+			for _, p := range b.tl.Turns[i].Messages[k].Parts {
+				if p.Tool != nil && p.Tool.ChildSessionID != "" {
+					callOf[p.Tool.ChildSessionID] = p.Tool.CallID
+				}
+			}
+		}
+	}
+	for i := range b.in.Children {
+		s := &b.in.Children[i]
+		state, _ := stateOfSession(s)
+		b.tl.Children = append(b.tl.Children, Child{
+			SessionID: s.ID, MessageID: deref(s.ParentMessageID), Title: s.Title, Agent: s.Agent, State: state, ToolCallID: callOf[s.ID],
+			TotalTokens: s.TotalTokens, CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, Archived: s.ArchivedAt != nil,
+		})
+	}
+	slices.SortFunc(b.tl.Children, func(x, y Child) int {
+		return cmp.Or(cmp.Compare(x.CreatedAt, y.CreatedAt), cmp.Compare(x.SessionID, y.SessionID))
+	})
+}
+
+func (b *builder) totals() {
+	tot := &b.tl.Totals
+	s := &b.transcript.Session
+	tot.Context = s.Usage()
+	for i := range b.tl.Turns {
+		t := &b.tl.Turns[i]
+		tot.Turns++
+		if t.Hidden {
+			tot.Hidden++
+		}
+		add(&tot.Usage, t.Usage)
+		addNumber(&tot.CostUSD, t.CostUSD)
+		addNumber(&tot.DurationMS, t.DurationMS)
+		for k := range t.Messages {
+			m := &t.Messages[k]
+			if c := m.Compaction; c != nil {
+				tot.Compactions++
+				add(&tot.Usage, c.usage())
+			}
+			for p := range m.Parts {
+				call := m.Parts[p].Tool
+				if call == nil {
+					continue
+				}
+				tot.ToolCalls++
+				switch {
+				case call.Denied:
+					tot.Denied++
+				case call.Failed():
+					tot.Failed++
+				}
+			}
+		}
+	}
+	b.tl.Session.State, b.tl.Session.Error = b.tl.state(s)
+}
+
+// usage is what the summarizing model call took, nil when nobody said.
+func (c *Compaction) usage() *session.Usage {
+	if c.InputTokens == nil && c.OutputTokens == nil {
+		return nil
+	}
+	return &session.Usage{Input: derefInt(c.InputTokens), Output: derefInt(c.OutputTokens)}
+}
+
+func add(sum **session.Usage, u *session.Usage) {
+	if u == nil {
+		return
+	}
+	total := *u
+	if *sum != nil {
+		total = total.Add(**sum)
+	}
+	*sum = &total
+}
+
+func addNumber[T int64 | float64](sum **T, v *T) {
+	if v == nil {
+		return
+	}
+	total := *v
+	if *sum != nil {
+		total += **sum
+	}
+	*sum = &total
+}
+
+func deref(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+func derefInt(n *int64) int64 {
+	if n == nil {
+		return 0
+	}
+	return *n
+}
+
+// modelOf reads a session's model; the reference program also writes a tier,
+// which is its choice of model and says nothing of the one that ran.
+func modelOf(s *session.Session) *session.Model {
+	if s.ModelJSON == nil {
+		return nil
+	}
+	var m session.Model
+	if json.Unmarshal([]byte(*s.ModelJSON), &m) != nil || m == (session.Model{}) {
+		return nil
+	}
+	return &m
+}
