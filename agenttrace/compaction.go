@@ -113,7 +113,7 @@ func (c *Compaction) finish(result CompactionResult, err error) {
 	if c.span.IsRecording() {
 		record := spans.Compaction{
 			SessionID: s.id, SummarizedMessages: int64(max(0, c.options.SummarizedMessages)), Auto: c.options.Auto,
-			TailStartID: validUTF8(c.options.TailStartID), Summary: validUTF8(result.Summary), SummaryTokens: max(0, result.SummaryTokens),
+			TailStartID: validUTF8(c.options.TailStartID), Summary: cloneText(result.Summary), SummaryTokens: max(0, result.SummaryTokens),
 		}
 		if t := usageOf(result.Usage, nil, nil).Tokens; t != nil {
 			record.InputTokens, record.OutputTokens = t.Input+t.CacheRead+t.CacheWrite, t.Output+t.Reasoning

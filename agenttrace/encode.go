@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"sort"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"go.opentelemetry.io/otel"
@@ -60,9 +61,22 @@ func encodeRaw(raw json.RawMessage) string {
 	return quote(s)
 }
 
+// quote returns s as a JSON string.
 func quote(s string) string {
-	return string(spans.AppendJSONString(make([]byte, 0, len(s)+len(s)/16+2), s))
+	buf := buffers.Get().(*[]byte)
+	*buf = spans.AppendJSONString((*buf)[:0], s)
+	text := string(*buf)
+	if cap(*buf) <= maxPooled {
+		buffers.Put(buf)
+	}
+	return text
 }
+
+// buffers are for text whose size is not known until it is written. Large ones
+// are not given back.
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
+
+const maxPooled = 64 << 10
 
 // validUTF8 returns s with invalid UTF-8 replaced: one such string would make
 // the whole export fail.

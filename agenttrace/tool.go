@@ -143,6 +143,12 @@ func (t *Turn) startTool(ctx context.Context, o ToolOptions, resumed *PendingToo
 		c.scope = scope{Context: ctx, run: t.run, turn: t, tool: c}
 		return &c.scope, c
 	}
+	if t.hasEnded() {
+		t.drop("a tool call")
+		c.span, c.ended = t.span, true
+		c.scope = scope{Context: ctx, run: t.run, turn: t, tool: c}
+		return &c.scope, c
+	}
 	ctx, _ = t.within(ctx)
 	ctx, c.span = t.run.sess.tracer.start(ctx, semconv.SpanToolCall, trace.SpanKindInternal, now)
 	c.kept = c.span.IsRecording() && c.span.SpanContext().IsSampled()
@@ -167,8 +173,9 @@ func (t *Turn) startTool(ctx context.Context, o ToolOptions, resumed *PendingToo
 	}
 	t.mu.Unlock()
 	if late {
-		// The span carries nothing, so that no reader takes it for a call.
+		// The turn ended meanwhile and does not list the call.
 		t.drop("a tool call")
+		c.span.SetAttributes(semconv.SessionIDKey.String(t.run.sess.id), semconv.ToolIDKey.String(c.name), semconv.ToolCallIDKey.String(c.callID))
 		t.run.sess.tracer.finish(c.span, now)
 	}
 	return &c.scope, c
@@ -371,6 +378,10 @@ func (c *ToolCall) end(state string, set func()) {
 	if recording {
 		c.emit(now)
 	}
+	if c.kept || !c.turn.recording {
+		// The span has them, or nobody will: a long turn need not.
+		c.input, c.output = "", ""
+	}
 	c.mu.Unlock()
 	if !c.turn.off {
 		tracer.finish(c.span, now)
@@ -394,7 +405,7 @@ func (c *ToolCall) emit(now time.Time) {
 	if c.state == stateOutputError {
 		setError(c.span, c.errText)
 	}
-	c.span.SetAttributes(record.Append(make([]attribute.KeyValue, 0, 28))...)
+	c.span.SetAttributes(record.Append(make([]attribute.KeyValue, 0, 20))...)
 }
 
 // wholeInput returns the input as JSON, "" when none came. Of input that never

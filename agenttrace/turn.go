@@ -298,6 +298,12 @@ func (t *Turn) set(what string, change func()) {
 	}
 }
 
+func (t *Turn) hasEnded() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.ended
+}
+
 func (t *Turn) drop(what string) { t.run.sess.tracer.drop(what, "turn "+t.userID) }
 
 // End ends the turn: the model came to a finished state. Tool calls that wait

@@ -1,9 +1,12 @@
 package spans
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/bits"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -187,28 +190,60 @@ func AppendJSONString(dst []byte, s string) []byte {
 	if !utf8.ValidString(s) {
 		s = strings.ToValidUTF8(s, "\uFFFD")
 	}
-	dst = append(dst, '"')
-	start := 0
-	for i := 0; i < len(s); i++ {
-		c := s[i]
-		if c >= 0x20 && c != '"' && c != '\\' {
-			continue
+	dst = append(slices.Grow(dst, len(s)+len(s)/8+16), '"')
+	i := 0
+	for {
+		// Eight bytes at a time are copied, and as many of them kept as come before
+		// a character that must be escaped.
+		for i+8 <= len(s) {
+			if cap(dst)-len(dst) < 8 {
+				dst = slices.Grow(dst, len(s)-i+16)
+			}
+			w := binary.LittleEndian.Uint64([]byte(s[i : i+8]))
+			n := len(dst)
+			binary.LittleEndian.PutUint64(dst[n:n+8:cap(dst)], w)
+			plain := 8
+			if m := special(w); m != 0 {
+				plain = bits.TrailingZeros64(m) / 8
+			}
+			dst = dst[:n+plain]
+			i += plain
+			if plain < 8 {
+				dst = appendEscaped(dst, s[i])
+				i++
+			}
 		}
-		dst = append(dst, s[start:i]...)
-		start = i + 1
-		switch c {
-		case '"', '\\':
-			dst = append(dst, '\\', c)
-		case '\n':
-			dst = append(dst, '\\', 'n')
-		case '\r':
-			dst = append(dst, '\\', 'r')
-		case '\t':
-			dst = append(dst, '\\', 't')
-		default:
-			dst = append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
+		if i == len(s) {
+			return append(dst, '"')
 		}
+		if c := s[i]; c < 0x20 || c == '"' || c == '\\' {
+			dst = appendEscaped(dst, c)
+		} else {
+			dst = append(dst, c)
+		}
+		i++
 	}
-	dst = append(dst, s[start:]...)
-	return append(dst, '"')
+}
+
+// special sets the high bit of the lowest byte of w that is a quote, a backslash
+// or a control character. It may set bits above that one too.
+func special(w uint64) uint64 {
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	quote := w ^ ones*'"'
+	slash := w ^ ones*'\\'
+	return ((quote-ones)&^quote | (slash-ones)&^slash | (w-ones*0x20)&^w) & highs
+}
+
+func appendEscaped(dst []byte, c byte) []byte {
+	switch c {
+	case '"', '\\':
+		return append(dst, '\\', c)
+	case '\n':
+		return append(dst, '\\', 'n')
+	case '\r':
+		return append(dst, '\\', 'r')
+	case '\t':
+		return append(dst, '\\', 't')
+	}
+	return append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
 }

@@ -30,8 +30,9 @@ type agent struct {
 	// used is how many tokens the model's context held last; above limit it is
 	// compacted.
 	used, limit int64
-	// children are the sessions of sub-agents.
-	children []string
+
+	mu       sync.Mutex // guards what follows
+	children []string   // sessions of sub-agents
 }
 
 type turnStart struct {

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"strings"
 	"sync"
@@ -147,11 +148,13 @@ func Run(ctx context.Context, c Config) (result Result, err error) {
 		limit: cmp.Or(c.ContextTokens, contextTokens),
 	}
 	a.client = &client{baseURL: cmp.Or(c.BaseURL, openAI), apiKey: c.APIKey, retrying: func(err error, wait time.Duration) {
-		a.say("[%v: trying again in %v]\n", err, wait)
+		a.say("[%v Trying again in %v.]\n", err, wait)
 	}}
-	a.session = tracer.NewSession(ctx, agenttrace.SessionOptions{Agent: "codeagent", WorkspaceRoot: ws.dir})
+	a.client.http.Transport = http.DefaultTransport.(*http.Transport).Clone()
+	defer a.client.http.CloseIdleConnections()
+	a.session = tracer.NewSession(ctx, agenttrace.SessionOptions{Agent: "codeagent", WorkspaceRoot: ws.dir, Mode: "build"})
 	result.SessionID = a.session.ID()
-	a.setMode(ctx, "build")
+	a.equip("build")
 
 	ctx, run := a.session.StartRun(ctx, agenttrace.RunOptions{Model: a.model})
 	defer func() { run.End(err) }()
@@ -159,10 +162,11 @@ func Run(ctx context.Context, c Config) (result Result, err error) {
 		result.TraceIDs = []string{id.String()}
 	}
 	for _, prompt := range c.Prompts {
-		if err := a.hear(ctx, run, prompt); err != nil {
+		err := a.hear(ctx, run, prompt)
+		result.ChildSessionIDs = a.children
+		if err != nil {
 			return result, err
 		}
-		result.ChildSessionIDs = a.children
 	}
 	out, err := ws.run(ctx, "go test ./...")
 	result.TestsPass = err == nil
@@ -178,7 +182,8 @@ func (a *agent) hear(ctx context.Context, run *agenttrace.Run, text string) erro
 	case len(words) == 0:
 		return nil
 	case words[0] == "/plan" || words[0] == "/build":
-		a.setMode(ctx, words[0][1:])
+		a.session.SetMode(ctx, words[0][1:])
+		a.equip(words[0][1:])
 	case words[0] == "/model" && len(words) > 1:
 		a.model.ID, a.model.Variant = words[1], strings.Join(words[2:], " ")
 	case words[0][0] == '/':
@@ -193,10 +198,9 @@ func (a *agent) hear(ctx context.Context, run *agenttrace.Run, text string) erro
 	return nil
 }
 
-// setMode says what the agent may do: in plan mode it has no tools that change
-// files, and its prompt says so.
-func (a *agent) setMode(ctx context.Context, mode string) {
-	a.session.SetMode(ctx, mode)
+// equip sets the prompt and the tools of a mode. Those of plan mode change
+// nothing.
+func (a *agent) equip(mode string) {
 	a.prompt = "You are codeagent, a careful programmer. You work on a Go project with the tools that you have. " +
 		"Look before you change anything, call tools that do not depend on each other at once, and be brief."
 	a.tools = append(readTools(a.ws), runTool(a.ws))

@@ -23,7 +23,9 @@ func reviewTool(a *agent) tool {
 				prompt: reviewPrompt, tools: readTools(a.ws),
 			}
 			child.session = a.tracer.NewSession(ctx, agenttrace.SessionOptions{Agent: "reviewer", Title: args.Question, WorkspaceRoot: a.ws.dir})
+			a.mu.Lock()
 			a.children = append(a.children, child.session.ID())
+			a.mu.Unlock()
 			ctx, run := child.session.StartRun(ctx, agenttrace.RunOptions{Model: a.model})
 			defer func() { run.End(err) }()
 			return child.turn(ctx, run, args.Question+"\n\n"+a.ws.changes())

@@ -81,16 +81,20 @@ func runTool(w *workspace) tool {
 	},
 		func(args command) string { return strings.Join(strings.Fields(args.Command), " ") },
 		func(ctx context.Context, args command) (string, error) {
-			out, err := w.run(ctx, args.Command)
-			if err != nil {
-				return "", fmt.Errorf("%w\n%s", err, out)
+			printed, err := w.run(ctx, args.Command)
+			if err == nil {
+				return printed, nil
 			}
-			return out, nil
+			out, clipErr := w.clip(agenttrace.ToolFromContext(ctx).ID(), printed)
+			if clipErr != nil {
+				out.text = clipErr.Error()
+			}
+			return "", fmt.Errorf("%w\n%s", err, out.text)
 		})
 }
 
 // editTool changes files. What it did becomes an artifact of the answer, tied
-// to the code that made it: the arguments of the call.
+// to the code that made it: the call.
 func editTool(w *workspace) tool {
 	type change struct{ Path, Old, New string }
 	return define(tool{
@@ -104,13 +108,13 @@ func editTool(w *workspace) tool {
 				return "", err
 			}
 			call := agenttrace.ToolFromContext(ctx)
-			file, err := w.save("artifacts/"+call.ID()+".patch", patch)
+			file, err := w.save("artifacts", call.ID(), ".patch", patch)
 			if err != nil {
 				return "", fmt.Errorf("save patch: %w", err)
 			}
 			agenttrace.TurnFromContext(ctx).Data("artifact", call.ID(), map[string]any{
 				"path": file, "mime": "text/x-diff", "caption": "Change of " + args.Path,
-				"tool_call_id": call.ID(), "source_code": args, "content": patch,
+				"tool_call_id": call.ID(), "source_code": fmt.Sprintf("edit(%q, %q, %q)", args.Path, args.Old, args.New), "content": patch,
 			})
 			return patch, nil
 		})

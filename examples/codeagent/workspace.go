@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"os"
 	"os/exec"
 	"path"
@@ -34,6 +35,8 @@ const agentDir = ".agent"
 type workspace struct {
 	dir  string
 	root *os.Root
+	// env is what commands find in their environment, beside the agent's own.
+	env []string
 	// editing keeps edits of one step, which run at the same time, from undoing
 	// one another. It guards patches, what was changed so far.
 	editing sync.Mutex
@@ -42,7 +45,10 @@ type workspace struct {
 
 // openWorkspace opens dir, or a new copy of the scratch project when dir is "".
 func openWorkspace(dir string) (_ *workspace, err error) {
+	var env []string
 	if dir == "" {
+		// The scratch project needs no network, and is in nobody's go.work.
+		env = []string{"GOWORK=off", "GOFLAGS=-mod=mod", "GOPROXY=off"}
 		if dir, err = os.MkdirTemp("", "codeagent-"); err != nil {
 			return nil, fmt.Errorf("make workspace: %w", err)
 		}
@@ -54,7 +60,7 @@ func openWorkspace(dir string) (_ *workspace, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("open workspace: %w", err)
 	}
-	return &workspace{dir: dir, root: root}, nil
+	return &workspace{dir: dir, root: root, env: env}, nil
 }
 
 func copyScratch(dir string) error {
@@ -92,9 +98,10 @@ func (w *workspace) walk(fn func(name string, d fs.DirEntry) error) error {
 	})
 }
 
-// save writes a file of the agent's own and returns its path.
-func (w *workspace) save(name, content string) (string, error) {
-	name = path.Join(agentDir, name)
+// save writes a file of the agent's own and returns its path. id may be
+// anything, a model thought of it.
+func (w *workspace) save(dir, id, ext, content string) (string, error) {
+	name := path.Join(agentDir, dir, url.PathEscape(id)+ext)
 	if err := w.root.MkdirAll(path.Dir(name), 0o755); err != nil {
 		return "", err
 	}
@@ -113,14 +120,13 @@ func (w *workspace) run(ctx context.Context, command string) (string, error) {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir = w.dir
 	cmd.WaitDelay = time.Second
-	// The agent's key is none of the command's business, and a test of a small
-	// project needs no network.
+	// The agent's key is none of the command's business.
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, "OPENAI_") {
 			cmd.Env = append(cmd.Env, v)
 		}
 	}
-	cmd.Env = append(cmd.Env, "GOWORK=off", "GOFLAGS=-mod=mod", "GOPROXY=off")
+	cmd.Env = append(cmd.Env, w.env...)
 	out, err := cmd.CombinedOutput()
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
@@ -144,12 +150,13 @@ func (w *workspace) changes() string {
 	return strings.Join(w.patches, "")
 }
 
-// clip shortens a long output, and keeps the whole of it in a file of that name.
-func (w *workspace) clip(name, text string) (output, error) {
+// clip shortens a long output of a tool call, and keeps the whole of it in a
+// file.
+func (w *workspace) clip(callID, text string) (output, error) {
 	if len(text) <= outputLimit {
 		return output{text: text}, nil
 	}
-	p, err := w.save("output/"+name+".txt", text)
+	p, err := w.save("output", callID, ".txt", text)
 	if err != nil {
 		return output{}, fmt.Errorf("save output: %w", err)
 	}

@@ -77,7 +77,7 @@ func TestRead(t *testing.T) {
 
 func TestListAndGrepSkipHidden(t *testing.T) {
 	w := newWorkspace(t, "one\ntwo\n")
-	if _, err := w.save("output/x.txt", "two"); err != nil {
+	if _, err := w.save("output", "x", ".txt", "two"); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := list(w); err != nil || got != "     8 a.txt\n" {
@@ -147,6 +147,9 @@ func TestClip(t *testing.T) {
 	if got != want || !utf8.ValidString(got.text) {
 		t.Errorf("clip = %+v\nwant %+v", got, want)
 	}
+	if got, err := w.clip("../../../a", long); err != nil || got.path != ".agent/output/..%2F..%2F..%2Fa.txt" {
+		t.Errorf("clip for a strange call id: %s, %v", got.path, err)
+	}
 	if whole, err := read(w, got.path, 0); err != nil || whole != long {
 		t.Errorf("the whole is not in %s: %v", got.path, err)
 	}
@@ -155,9 +158,9 @@ func TestClip(t *testing.T) {
 func TestRunCommand(t *testing.T) {
 	w := newWorkspace(t, "")
 	t.Setenv("OPENAI_API_KEY", "sk-secret")
-	out, err := w.run(t.Context(), "go env GOPROXY GOWORK")
-	if err != nil || out != "off\noff\n" {
-		t.Errorf("go env = %q, %v", out, err)
+	out, err := w.run(t.Context(), "env")
+	if err != nil || strings.Contains(out, "sk-secret") || !strings.Contains(out, "PATH=") {
+		t.Errorf("a command's environment is %q, %v", out, err)
 	}
 	if out, err := w.run(t.Context(), "go no-such-command; go version"); err == nil {
 		t.Errorf("a shell ran: %q", out)

@@ -17,9 +17,15 @@ import (
 
 // NewFactory returns the factory of the exporter.
 func NewFactory() exporter.Factory {
-	return newFactory(func(ctx context.Context, path string, o sqlite.Options) (sessionStore, error) {
-		return sqlite.Open(ctx, path, o)
-	})
+	return newFactory(openSQLite)
+}
+
+func openSQLite(ctx context.Context, path string, o sqlite.Options) (sessionStore, error) {
+	s, err := sqlite.Open(ctx, path, o)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // sessionStore is what the exporter needs of a store.

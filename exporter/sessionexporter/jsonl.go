@@ -102,17 +102,23 @@ func (f *files) stop(ctx context.Context) {
 func (f *files) follow(ctx context.Context) {
 	timer := time.NewTimer(0) // what the last process left is looked at first
 	defer timer.Stop()
+	armed := true
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-f.kick:
+			// What has just changed is not due before the period is over, and
+			// an armed timer goes off no later than that.
+			if !armed {
+				timer.Reset(f.quiet)
+				armed = true
+			}
 		case <-timer.C:
-		}
-		if next := f.write(ctx, f.quiet); next >= 0 {
-			timer.Reset(next)
-		} else {
-			timer.Stop()
+			next := f.write(ctx, f.quiet)
+			if armed = next >= 0; armed {
+				timer.Reset(max(next, f.quiet/10)) // so that many sessions share a look
+			}
 		}
 	}
 }

@@ -170,6 +170,9 @@ type Message struct {
 	// Trigger is what began the turn in place of a human at a keyboard.
 	Trigger *Trigger `json:"trigger,omitempty"`
 
+	// TurnIndex is the source's count of turns, from 0.
+	TurnIndex *int64 `json:"turn_index,omitempty"`
+
 	State       State          `json:"state,omitempty"`
 	Model       *session.Model `json:"model,omitempty"`
 	Agent       string         `json:"agent,omitempty"`
@@ -488,24 +491,9 @@ func (b *builder) closeTurns() {
 		t.SystemPromptDigest = m.SystemPromptDigest
 		t.PromptChanged = previous != "" && m.SystemPromptDigest != "" && m.SystemPromptDigest != previous
 		previous = cmp.Or(m.SystemPromptDigest, previous)
-		b.turnIndex(t, m)
+		t.Index = m.TurnIndex
 		b.prompt(t, m.SystemPromptDigest)
 		b.catalog(t, m.ToolCatalogDigest)
-	}
-}
-
-func (b *builder) turnIndex(t *Turn, spokesman *Message) {
-	for i := range b.transcript.Messages {
-		if row := &b.transcript.Messages[i].Message; row.ID == spokesman.ID {
-			var meta struct {
-				Trace struct {
-					TurnIndex *int64 `json:"turn_index"`
-				} `json:"agenttrace"`
-			}
-			_ = json.Unmarshal([]byte(row.MetadataJSON), &meta)
-			t.Index = meta.Trace.TurnIndex
-			return
-		}
 	}
 }
 

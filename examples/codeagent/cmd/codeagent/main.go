@@ -60,7 +60,9 @@ func run(ctx context.Context) (err error) {
 		// The agent may have been interrupted: what it did is still sent.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
-		err = errors.Join(err, tp.Shutdown(ctx), lp.Shutdown(ctx))
+		if sendErr := errors.Join(tp.Shutdown(ctx), lp.Shutdown(ctx)); sendErr != nil {
+			err = errors.Join(err, fmt.Errorf("send telemetry to %s, is a collector there? %w", *endpoint, sendErr))
+		}
 	}()
 
 	config := codeagent.Config{

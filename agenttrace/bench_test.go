@@ -1,0 +1,219 @@
+package agenttrace_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"go.opentelemetry.io/otel/attribute"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/agenttrace/agenttrace/agenttrace"
+)
+
+// payload is about 3 KB of what tools read and write: code in a JSON string.
+var (
+	payloadText = strings.Repeat("func add(a, b int) int {\n\treturn a + b // \"sum\" of both\n}\n", 48)
+	payloadJSON = func() json.RawMessage {
+		b, err := json.Marshal(map[string]any{"path": "/src/add.go", "content": payloadText, "mode": 420, "overwrite": true})
+		if err != nil {
+			panic(err)
+		}
+		return b
+	}()
+)
+
+// discard is a span processor that keeps nothing, so that the benchmarks
+// measure spans and not exporting.
+type discard struct{}
+
+func (discard) OnStart(context.Context, sdktrace.ReadWriteSpan) {}
+func (discard) OnEnd(sdktrace.ReadOnlySpan)                     {}
+func (discard) Shutdown(context.Context) error                  { return nil }
+func (discard) ForceFlush(context.Context) error                { return nil }
+
+// keepOne remembers the last span, to copy its attributes.
+type keepOne struct {
+	discard
+	last sdktrace.ReadOnlySpan
+}
+
+func (k *keepOne) OnEnd(s sdktrace.ReadOnlySpan) { k.last = s }
+
+var benchModel = agenttrace.Model{Provider: "openai", ID: "gpt-5-mini"}
+
+func startTurn(tp trace.TracerProvider) (context.Context, *agenttrace.Run, *agenttrace.Turn) {
+	ctx := context.Background()
+	sess := agenttrace.New(agenttrace.Options{TracerProvider: tp}).NewSession(ctx, agenttrace.SessionOptions{Agent: "bench"})
+	ctx, run := sess.StartRun(ctx, agenttrace.RunOptions{Model: benchModel})
+	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
+	return ctx, run, turn
+}
+
+// BenchmarkToolCall compares a tool call with 3 KB of input and 3 KB of output
+// with a span of the OpenTelemetry SDK that is given the same attributes.
+func BenchmarkToolCall(b *testing.B) {
+	call := func(ctx context.Context, turn *agenttrace.Turn) {
+		_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "call_1", Name: "write", RawInput: payloadJSON, Kind: agenttrace.ToolEdit})
+		tool.EndText(payloadText)
+	}
+	// turnEvery bounds the turn, as real turns are bounded. Its end is part of
+	// what is measured: to stop the timer would cost more.
+	const turnEvery = 64
+	b.Run("agenttrace", func(b *testing.B) {
+		tp := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(discard{}))
+		ctx, run, turn := startTurn(tp)
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			if i%turnEvery == turnEvery-1 {
+				turn.End(agenttrace.TurnResult{})
+				_, turn = run.StartTurn(ctx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
+			}
+			call(ctx, turn)
+		}
+	})
+	b.Run("bare-span", func(b *testing.B) {
+		keep := &keepOne{}
+		tp := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(keep))
+		ctx, _, turn := startTurn(tp)
+		call(ctx, turn)
+		attrs := keep.last.Attributes()
+		bare := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(discard{})).Tracer("bench")
+		ctx, parent := bare.Start(context.Background(), "session.turn")
+		defer parent.End()
+		b.ReportAllocs()
+		for b.Loop() {
+			_, span := bare.Start(ctx, "tool.call")
+			// The attributes are built anew each time, as they would be.
+			kvs := make([]attribute.KeyValue, 0, len(attrs))
+			for _, kv := range attrs {
+				kvs = append(kvs, kv)
+			}
+			span.SetAttributes(kvs...)
+			span.End()
+		}
+	})
+}
+
+// BenchmarkTurn is a turn of ten parts: a reasoning, four tool calls of 3 KB, a
+// text, and the steps between.
+func BenchmarkTurn(b *testing.B) {
+	tp := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(discard{}))
+	ctx, run, _ := startTurn(tp)
+	prompt := strings.Repeat("You are a careful engineer. ", 700)
+	b.ReportAllocs()
+	for b.Loop() {
+		ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: payloadText[:500]}, agenttrace.TurnOptions{SystemPrompt: prompt})
+		for i := range 4 {
+			_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
+			if i == 0 {
+				call.Reasoning(payloadText[:1024])
+				call.Text("ok")
+			}
+			call.End(agenttrace.ModelResult{StopReason: "tool_use", Usage: agenttrace.InclusiveUsage{Input: 1000, Output: 100}}, nil)
+			_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "call_1", Name: "write", RawInput: payloadJSON})
+			tool.EndText(payloadText)
+		}
+		turn.Text(payloadText[:1024])
+		turn.End(agenttrace.TurnResult{StopReason: "end_turn"})
+	}
+}
+
+func off() trace.TracerProvider { return noop.NewTracerProvider() }
+
+// offCalls are what an agent calls in a turn, by name.
+func offCalls(ctx context.Context, run *agenttrace.Run) map[string]func() {
+	input, output := payloadJSON, payloadText
+	usage := agenttrace.InclusiveUsage{Input: int64(len(input)), Output: int64(len(output))}
+	failure := errors.New("exit status 1")
+	_, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: output}, agenttrace.TurnOptions{})
+	return map[string]func(){
+		"turn": func() {
+			_, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: output}, agenttrace.TurnOptions{SystemPrompt: output})
+			turn.End(agenttrace.TurnResult{StopReason: "end_turn"})
+		},
+		"model-call": func() {
+			_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
+			call.Reasoning(output)
+			call.Text(output)
+			call.End(agenttrace.ModelResult{StopReason: "stop", Usage: usage}, nil)
+		},
+		"stream": func() {
+			s := turn.StreamText()
+			s.WriteString(output)
+			s.Close()
+		},
+		"tool-call": func() {
+			_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "call_1", Name: "bash", RawInput: input})
+			tool.EndText(output)
+		},
+		"tool-call-from-context": func() {
+			_, tool := agenttrace.StartTool(ctx, agenttrace.ToolOptions{ID: "call_1", Name: "bash", RawInput: input})
+			tool.InputDelta(output)
+			tool.EndRaw(input)
+		},
+		"failed-tool-call": func() {
+			_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "call_1", Name: "bash", RawInput: input})
+			tool.Fail(failure)
+		},
+		"authorize": func() {
+			_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "call_1", Name: "bash", RawInput: input})
+			if tool.Authorize(ctx, "ls").Allowed() {
+				panic("allowed without a rule")
+			}
+		},
+		"compaction": func() {
+			_, c := run.StartCompaction(ctx, agenttrace.CompactionOptions{Auto: true})
+			c.End(agenttrace.CompactionResult{Summary: output, Usage: usage})
+		},
+		"source": func() { turn.SourceURL(agenttrace.SourceURL{URL: output}) },
+	}
+}
+
+// BenchmarkOff is what instrumentation costs when nothing is recorded.
+func BenchmarkOff(b *testing.B) {
+	ctx, run, _ := startTurn(off())
+	for name, call := range offCalls(ctx, run) {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				call()
+			}
+		})
+	}
+	b.Run("decided-tool-call", func(b *testing.B) {
+		ctx := context.Background()
+		tracer := agenttrace.New(agenttrace.Options{TracerProvider: off(), Watchdog: func(context.Context, agenttrace.ToolRequest) agenttrace.Verdict { return agenttrace.Allow() }})
+		sess := tracer.NewSession(ctx, agenttrace.SessionOptions{Agent: "bench", Rules: []agenttrace.Rule{{Permission: "bash", Action: agenttrace.ActionAllow}}})
+		ctx, run := sess.StartRun(ctx, agenttrace.RunOptions{})
+		b.ReportAllocs()
+		for b.Loop() {
+			ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{}, agenttrace.TurnOptions{})
+			for range 10 {
+				ctx, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "call_1", Name: "bash", RawInput: payloadJSON})
+				if d := tool.Authorize(ctx, "ls"); !d.Allowed() {
+					b.Fatal(d.Err())
+				}
+				tool.EndText(payloadText)
+			}
+			turn.End(agenttrace.TurnResult{})
+		}
+	})
+}
+
+func TestOffAllocatesNothing(t *testing.T) {
+	if raceEnabled {
+		t.Log("the race detector allocates; measured without it")
+		return
+	}
+	ctx, run, _ := startTurn(off())
+	for name, call := range offCalls(ctx, run) {
+		if n := testing.AllocsPerRun(100, call); n != 0 {
+			t.Errorf("%s: %v allocations with tracing off, want none", name, n)
+		}
+	}
+}

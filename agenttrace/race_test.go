@@ -1,0 +1,5 @@
+//go:build race
+
+package agenttrace_test
+
+const raceEnabled = true

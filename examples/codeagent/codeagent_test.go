@@ -1,0 +1,408 @@
+package codeagent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestDemo asserts that the demo shows all that a session must show.
+func TestDemo(t *testing.T) {
+	rec := agenttracetest.NewRecorder()
+	var progress strings.Builder
+	result, err := Run(t.Context(), Config{TracerProvider: rec, Progress: &progress})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := rec.Err(); err != nil {
+		t.Errorf("recorded spans: %v", err)
+	}
+	if open := rec.Open(); len(open) > 0 {
+		t.Errorf("spans never ended: %v", open)
+	}
+	all := rec.Session(result.SessionID)
+	turns := all.Turns()
+	if len(turns) != 4 {
+		t.Fatalf("%d turns, want 4", len(turns))
+	}
+
+	t.Run("result", func(t *testing.T) {
+		if !result.TestsPass {
+			t.Error("the tests do not pass at the end")
+		}
+		if _, err := os.Stat(result.Workspace); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("the scratch copy is still there: %v", err)
+		}
+		run := rec.All().Named("session.run")
+		if want := []string{run[0].SpanContext.TraceID().String()}; !slices.Equal(result.TraceIDs, want) {
+			t.Errorf("trace ids = %v, want %v", result.TraceIDs, want)
+		}
+		runs := all.Runs()
+		if len(runs) != 1 || runs[0].Outcome != "finish" || runs[0].Title != askWhy || runs[0].Mode != "build" {
+			t.Errorf("runs = %+v", runs)
+		}
+		if !strings.Contains(progress.String(), "Rate limit reached. Trying again in 20ms.") {
+			t.Errorf("no rate limit was met:\n%s", progress.String())
+		}
+	})
+
+	t.Run("parts", func(t *testing.T) {
+		want := [][]string{
+			{"reasoning", "text", "tool-list", "tool-run", "step-start", "reasoning", "text", "tool-read", "tool-grep", "tool-read", "step-start", "reasoning", "text"},
+			{"reasoning", "tool-edit", "data-artifact", "step-start", "text", "tool-run", "step-start", "text"},
+			{"reasoning", "tool-read", "tool-run", "step-start", "text", "tool-review", "step-start", "reasoning", "text"},
+			{"reasoning", "tool-run", "tool-run", "step-start", "reasoning", "text", "tool-run", "step-start", "text"},
+		}
+		for i, turn := range turns {
+			var got []string
+			for _, p := range turn.Assistant.Parts {
+				got = append(got, p.Type)
+				if strings.Contains(string(p.Data), `"streaming"`) {
+					t.Errorf("turn %d: part %s is cut", i, p.Data)
+				}
+			}
+			if diff := cmp.Diff(want[i], got); diff != "" {
+				t.Errorf("turn %d (-want +got):\n%s", i, diff)
+			}
+			if turn.EndReason != "finish" || turn.StopReason != "stop" {
+				t.Errorf("turn %d ended %s, %s", i, turn.EndReason, turn.StopReason)
+			}
+		}
+		var artifact struct {
+			Data struct {
+				Path       string `json:"path"`
+				ToolCallID string `json:"tool_call_id"`
+				Content    string `json:"content"`
+				SourceCode string `json:"source_code"`
+			} `json:"data"`
+		}
+		if err := json.Unmarshal(turns[1].Assistant.Parts[2].Data, &artifact); err != nil {
+			t.Fatal(err)
+		}
+		if a := artifact.Data; a.Path != ".agent/artifacts/call_fix_0_0.patch" || a.ToolCallID != "call_fix_0_0" || a.SourceCode != `edit("wrap.go", "n := len(word)", "n := len([]rune(word))")` ||
+			!strings.Contains(a.Content, "+\t\tn := len([]rune(word))\n") {
+			t.Errorf("artifact = %+v", a)
+		}
+	})
+
+	t.Run("tools", func(t *testing.T) {
+		byID := map[string]*spans.ToolCall{}
+		for _, c := range all.ToolCalls() {
+			byID[c.CallID] = c
+		}
+		for id, want := range map[string]string{
+			"call_why_0_0":   "output-available",
+			"call_why_0_1":   "output-error exit status 1",
+			"call_why_1_2":   "output-error openat CONTRIBUTING.md",
+			"call_fix_0_0":   "output-available",
+			"call_fix_1_0":   "output-available",
+			"call_check_0_0": "output-available truncated",
+			"call_check_0_1": "output-available",
+			"call_check_1_0": "output-available",
+			"call_push_0_0":  "output-error denied permission denied: files are deleted by people",
+			"call_push_0_1":  "output-error denied permission denied: the project denies run git push*",
+			"call_push_1_0":  "output-available",
+		} {
+			c := byID[id]
+			if c == nil {
+				t.Errorf("no call %s", id)
+				continue
+			}
+			got := c.State
+			if c.Denied {
+				got += " denied"
+			}
+			if c.Truncated {
+				got += " truncated"
+			}
+			if c.Error != "" {
+				got += " " + c.Error
+			}
+			if !strings.HasPrefix(got, want) {
+				t.Errorf("%s = %q, want %q…", id, got, want)
+			}
+		}
+		if c := byID["call_why_0_1"]; c.ErrorType != "os/exec.ExitError" || !strings.Contains(c.Error, "FAIL: TestLines/accents") {
+			t.Errorf("the failing test is recorded as %s: %s", c.ErrorType, c.Error)
+		}
+		sample, err := fs.ReadFile(scratch, "testdata/project/testdata/sample.txt")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := byID["call_check_0_0"]
+		if c.OutputPath != ".agent/output/call_check_0_0.txt" || c.OutputSize != int64(len(sample)) || len(c.OutputSHA256) != 64 || len(c.Output) >= len(sample) {
+			t.Errorf("truncated output: %s, %d bytes, sha256 %s", c.OutputPath, c.OutputSize, c.OutputSHA256)
+		}
+	})
+
+	t.Run("permissions", func(t *testing.T) {
+		var got []string
+		for _, p := range all.Permissions() {
+			if p.ToolID == "run" {
+				got = append(got, strings.TrimSpace(fmt.Sprint(p.CallID, " ", p.Action, " ", p.Outcome, " ", p.Pattern, " ", p.Reply)))
+			}
+		}
+		slices.Sort(got)
+		want := []string{
+			"call_check_0_1 allow allowed go test*",
+			"call_fix_1_0 allow allowed go test*",
+			"call_push_0_0 deny denied",
+			"call_push_0_1 deny denied git push*",
+			"call_push_1_0 ask allowed  once",
+			"call_why_0_1 allow allowed go test*",
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+
+	t.Run("compactions", func(t *testing.T) {
+		got := all.Compactions()
+		if len(got) != 2 {
+			t.Fatalf("%d compactions, want 2", len(got))
+		}
+		for i, c := range got {
+			if !c.Auto || c.SummarizedMessages != int64(2+i) || c.TailStartID != turns[i+1].User.ID || c.InputTokens == 0 || c.OutputTokens == 0 {
+				t.Errorf("compaction %d = %+v", i, c)
+			}
+			if !strings.Contains(c.Summary, "n := len(word)") {
+				t.Errorf("summary %d lost the cause: %s", i, c.Summary)
+			}
+		}
+		// What the model was sent before the first one, and after it.
+		inputs := map[string]int64{}
+		for _, call := range all.ModelCalls() {
+			inputs[call.ResponseID] = call.Usage.Tokens.Input + call.Usage.Tokens.CacheRead
+		}
+		if before, after := inputs["chatcmpl-fix_2"], inputs["chatcmpl-check_0"]; after >= before {
+			t.Errorf("the context grew over the compaction: %d, then %d tokens", before, after)
+		}
+	})
+
+	t.Run("models, prompts and tools", func(t *testing.T) {
+		var models []string
+		for _, turn := range turns {
+			models = append(models, turn.Model.ModelID+" "+turn.Model.Variant)
+		}
+		if diff := cmp.Diff([]string{"gpt-5-mini ", "gpt-5-mini ", "gpt-5 high", "gpt-5 high"}, models); diff != "" {
+			t.Errorf("models (-want +got):\n%s", diff)
+		}
+		if turns[0].SystemPromptDigest == turns[1].SystemPromptDigest || turns[1].SystemPromptDigest != turns[3].SystemPromptDigest {
+			t.Error("the system prompt should change once")
+		}
+		if turns[0].ToolCatalogDigest == turns[1].ToolCatalogDigest || turns[1].ToolCatalogDigest != turns[3].ToolCatalogDigest {
+			t.Error("the tool catalog should change once")
+		}
+		if strings.Contains(turns[0].ToolCatalog, `"edit"`) || !strings.Contains(turns[1].ToolCatalog, `"edit"`) {
+			t.Error("only build mode has the edit tool")
+		}
+	})
+
+	t.Run("usage", func(t *testing.T) {
+		sums := map[string]spans.Tokens{}
+		for _, call := range rec.All().ModelCalls() {
+			sums[call.MessageID] = sums[call.MessageID].Add(*call.Usage.Tokens)
+		}
+		var total spans.Tokens
+		for i, turn := range turns {
+			if turn.Usage.Tokens == nil || *turn.Usage.Tokens != sums[turn.Assistant.ID] || turn.Usage.Basis != "inclusive" {
+				t.Errorf("turn %d: usage %+v, want the sum of its calls %+v", i, turn.Usage, sums[turn.Assistant.ID])
+			}
+			if turn.Usage.CostUSD != nil {
+				t.Errorf("turn %d has a cost that nobody stated", i)
+			}
+			total = total.Add(*turn.Usage.Tokens)
+		}
+		if total.Input == 0 || total.Output == 0 || total.Reasoning == 0 || total.CacheRead == 0 {
+			t.Errorf("total usage = %+v", total)
+		}
+	})
+
+	t.Run("sub-agent", func(t *testing.T) {
+		if len(result.ChildSessionIDs) != 1 {
+			t.Fatalf("children = %v, want one", result.ChildSessionIDs)
+		}
+		child := rec.Session(result.ChildSessionIDs[0])
+		runs := child.Runs()
+		if len(runs) != 1 || runs[0].ParentID != result.SessionID || runs[0].ParentMessageID != turns[2].User.ID || runs[0].Agent != "reviewer" {
+			t.Errorf("runs of the sub-agent = %+v", runs)
+		}
+		if n := len(child.Turns()); n != 1 {
+			t.Errorf("%d turns of the sub-agent, want 1", n)
+		}
+		if c := all.ToolCalls("review"); len(c) != 1 || c[0].ChildSessionID != result.ChildSessionIDs[0] {
+			t.Errorf("review calls = %+v", c)
+		}
+	})
+}
+
+// TestDemoRepeats runs the demo twice, once unobserved: telemetry must not
+// change what an agent does, and the conversation is the same each time.
+func TestDemoRepeats(t *testing.T) {
+	var first, second strings.Builder
+	for w, tp := range map[*strings.Builder]*agenttracetest.Recorder{&first: nil, &second: agenttracetest.NewRecorder()} {
+		c := Config{Progress: w}
+		if tp != nil {
+			c.TracerProvider = tp
+		}
+		if result, err := Run(t.Context(), c); err != nil || !result.TestsPass || (len(result.TraceIDs) > 0) != (tp != nil) {
+			t.Fatalf("result %+v, %v", result, err)
+		}
+	}
+	seconds := regexp.MustCompile(`\d+\.\d+s`)
+	if diff := cmp.Diff(seconds.ReplaceAllString(first.String(), "s"), seconds.ReplaceAllString(second.String(), "s")); diff != "" {
+		t.Errorf("two conversations (-first +second):\n%s", diff)
+	}
+}
+
+// canceling cancels the run when it reads a word.
+type canceling struct {
+	word   string
+	cancel context.CancelFunc
+}
+
+func (c canceling) Write(p []byte) (int, error) {
+	if strings.Contains(string(p), c.word) {
+		c.cancel()
+	}
+	return len(p), nil
+}
+
+func TestInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	rec := agenttracetest.NewRecorder()
+	_, err := Run(ctx, Config{TracerProvider: rec, Progress: canceling{"Fix it.", cancel}})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("error = %v, want %v", err, context.Canceled)
+	}
+	turns, runs := rec.All().Turns(), rec.All().Runs()
+	if len(turns) != 2 || turns[1].EndReason != "abort" || len(runs) != 1 || runs[0].Outcome != "abort" {
+		t.Errorf("turns %+v, runs %+v", turns, runs)
+	}
+	if open := rec.Open(); len(open) > 0 {
+		t.Errorf("spans never ended: %v", open)
+	}
+}
+
+func TestUnknownCommand(t *testing.T) {
+	if _, err := Run(t.Context(), Config{Prompts: []string{"/dance"}}); err == nil || !strings.Contains(err.Error(), "/dance") {
+		t.Errorf("error = %v, want one that names /dance", err)
+	}
+}
+
+// newAgent returns an agent in a workspace with one file, whose model answers
+// from a list.
+func newAgent(t *testing.T, rec *agenttracetest.Recorder, answers ...func() (*http.Response, error)) *agent {
+	t.Helper()
+	a := &agent{ws: newWorkspace(t, "one\n"), limit: contextTokens, say: func(string, ...any) {}, model: agenttrace.Model{ID: "m"}}
+	a.tracer = agenttrace.New(agenttrace.Options{TracerProvider: rec, Rules: rules, Watchdog: watchdog})
+	a.session = a.tracer.NewSession(t.Context(), agenttrace.SessionOptions{Agent: "test"})
+	a.client = &client{baseURL: "http://model", http: http.Client{Transport: &roundTripper{answers: answers}}}
+	a.equip("build")
+	return a
+}
+
+// stream is an answer that calls tools: pairs of name and arguments.
+func stream(calls ...string) func() (*http.Response, error) {
+	var chunk chatChunk
+	chunk.Choices = []chatChoice{{FinishReason: "tool_calls"}}
+	for i := 0; i < len(calls); i += 2 {
+		d := toolCallDelta{Index: i / 2}
+		d.ID, d.Function.Name, d.Function.Arguments = fmt.Sprint("call_", i/2), calls[i], calls[i+1]
+		chunk.Choices[0].Delta.ToolCalls = append(chunk.Choices[0].Delta.ToolCalls, d)
+	}
+	data, _ := json.Marshal(chunk)
+	return answer(200, "data: "+string(data)+"\n\ndata: [DONE]\n\n")
+}
+
+// TestModelMistakes shows that what a model gets wrong is told to the model.
+func TestModelMistakes(t *testing.T) {
+	rec := agenttracetest.NewRecorder()
+	a := newAgent(t, rec, stream("dance", `{}`, "read", `{"file":"a.txt"}`, "read", `{"path":`, "run", `{"command":"go vet"}`), answer(200, hello))
+	ctx, run := a.session.StartRun(t.Context(), agenttrace.RunOptions{Model: a.model})
+	text, err := a.turn(ctx, run, "go")
+	run.End(err)
+	if text != "Hello" || err != nil {
+		t.Fatalf("turn = %q, %v", text, err)
+	}
+	var got []string
+	for _, m := range a.messages[2:6] {
+		got = append(got, m.Content)
+	}
+	want := []string{
+		`there is no tool "dance" now`,
+		`read arguments: json: unknown field "file"`,
+		`read arguments: unexpected EOF`,
+		`permission denied: nobody is there to approve it`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("results (-want +got):\n%s", diff)
+	}
+	for _, c := range rec.All().ToolCalls() {
+		if c.State != "output-error" {
+			t.Errorf("%s %s ended as %s", c.ToolID, c.CallID, c.State)
+		}
+	}
+	if err := rec.Err(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestParallelTools makes two calls that wait for each other.
+func TestParallelTools(t *testing.T) {
+	a := newAgent(t, agenttracetest.NewRecorder(), stream("meet", `{}`, "meet", `{}`), answer(200, hello))
+	met := make(chan struct{})
+	a.tools = []tool{define(tool{name: "meet", kind: agenttrace.ToolRead}, func(struct{}) string { return "" },
+		func(ctx context.Context, _ struct{}) (string, error) {
+			select {
+			case met <- struct{}{}:
+			case <-met:
+			case <-ctx.Done():
+			}
+			return "met", ctx.Err()
+		})}
+	ctx, run := a.session.StartRun(t.Context(), agenttrace.RunOptions{Model: a.model})
+	defer run.End(nil)
+	if text, err := a.turn(ctx, run, "meet"); text != "Hello" || err != nil {
+		t.Errorf("turn = %q, %v", text, err)
+	}
+}
+
+// TestModelFails shows a turn that the model's server ends, in the middle of a
+// word: what came is kept, and the turn has failed.
+func TestModelFails(t *testing.T) {
+	rec := agenttracetest.NewRecorder()
+	a := newAgent(t, rec, answer(200, hello[:strings.Index(hello, ": a comment")]))
+	ctx, run := a.session.StartRun(t.Context(), agenttrace.RunOptions{Model: a.model})
+	_, err := a.turn(ctx, run, "hello")
+	run.End(err)
+	if err == nil {
+		t.Fatal("the turn succeeded")
+	}
+	turn := rec.All().Turns()[0]
+	if turn.EndReason != "error" || !strings.Contains(turn.Error, "unexpected EOF") || len(turn.Assistant.Parts) != 1 ||
+		string(turn.Assistant.Parts[0].Data) != `{"type":"text","text":"Hel","state":"streaming"}` {
+		t.Errorf("turn = %+v", turn)
+	}
+	if runs := rec.All().Runs(); runs[0].Outcome != "error" {
+		t.Errorf("run ended %s", runs[0].Outcome)
+	}
+}

@@ -1,0 +1,500 @@
+package sessionexporter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/component/componentstatus"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/config/configoptional"
+	"go.opentelemetry.io/collector/consumer/consumererror"
+	"go.opentelemetry.io/collector/exporter"
+	"go.opentelemetry.io/collector/exporter/exporterhelper"
+	"go.opentelemetry.io/collector/exporter/exportertest"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/plog"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/agenttrace/agenttrace/exporter/sessionexporter/internal/metadata"
+	"github.com/agenttrace/agenttrace/exporter/sessionexporter/internal/metadatatest"
+	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+// fakeStore keeps the ids of sessions, with an outbox, and fails as told.
+type fakeStore struct {
+	mu       sync.Mutex
+	apply    func(call int) error // nil never fails
+	read     error                // error of Transcript
+	calls    int
+	sessions map[string]int // number of batches applied per session
+	outbox   map[string]int64
+	closed   int
+}
+
+func newFakeStore() *fakeStore {
+	return &fakeStore{sessions: make(map[string]int), outbox: make(map[string]int64)}
+}
+
+func (s *fakeStore) Apply(ctx context.Context, b *store.Batch) (store.Result, error) {
+	if err := ctx.Err(); err != nil {
+		return store.Result{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls++
+	if s.apply != nil {
+		if err := s.apply(s.calls); err != nil {
+			return store.Result{}, err
+		}
+	}
+	for _, c := range b.Sessions {
+		s.sessions[c.ID]++
+		s.outbox[c.ID] = time.Now().UnixMilli()
+	}
+	return store.Result{Rows: int64(len(b.Sessions))}, nil
+}
+
+func (s *fakeStore) Transcript(_ context.Context, id string) (*session.Transcript, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.read != nil {
+		return nil, s.read
+	}
+	if s.sessions[id] == 0 {
+		return nil, store.ErrNotFound
+	}
+	return &session.Transcript{Session: session.Session{ID: id, Agent: "test", Title: fmt.Sprint(s.sessions[id])}}, nil
+}
+
+func (s *fakeStore) Outbox(_ context.Context, fn func(string, int64)) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, at := range s.outbox {
+		fn(id, at)
+	}
+	return nil
+}
+
+func (s *fakeStore) Exported(_ context.Context, id string, at int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.outbox[id] <= at {
+		delete(s.outbox, id)
+	}
+	return nil
+}
+
+func (s *fakeStore) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed++
+	return nil
+}
+
+func (s *fakeStore) due() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.outbox)
+}
+
+func (s *fakeStore) open(context.Context, string, sqlite.Options) (sessionStore, error) {
+	return s, nil
+}
+
+// hostRecorder remembers the statuses that a component reports.
+type hostRecorder struct {
+	component.Host
+	mu       sync.Mutex
+	statuses []componentstatus.Status
+}
+
+func (h *hostRecorder) Report(e *componentstatus.Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.statuses = append(h.statuses, e.Status())
+}
+
+// runs is a request with one session.run span per id.
+func runs(ids ...string) ptrace.Traces {
+	td := ptrace.NewTraces()
+	ss := td.ResourceSpans().AppendEmpty().ScopeSpans().AppendEmpty()
+	ss.Scope().SetName(semconv.ScopeName)
+	for i, id := range ids {
+		s := ss.Spans().AppendEmpty()
+		s.SetName(semconv.SpanSessionRun)
+		s.SetTraceID(pcommon.TraceID{1})
+		s.SetSpanID(pcommon.SpanID{1, byte(i)})
+		s.SetStartTimestamp(1_795_198_540_000_000_000)
+		s.SetEndTimestamp(1_795_198_541_000_000_000)
+		s.Attributes().PutStr(string(semconv.SessionIDKey), id)
+		s.Attributes().PutStr(string(semconv.AgentKey), "test")
+	}
+	return td
+}
+
+func testConfig(t *testing.T) *Config {
+	c := createDefaultConfig().(*Config)
+	c.Path = filepath.Join(t.TempDir(), "sessions.db")
+	return c
+}
+
+// bubbleConfig is for use in a synctest bubble, where the queue cannot go: it
+// keeps its channels in a pool that all tests share.
+func bubbleConfig(t *testing.T) *Config {
+	c := testConfig(t)
+	c.QueueConfig = configoptional.None[exporterhelper.QueueBatchConfig]()
+	return c
+}
+
+// start makes and starts the traces exporter of c. It is shut down with the test.
+func start(t *testing.T, open openFunc, c *Config, set exporter.Settings, host component.Host) exporter.Traces {
+	t.Helper()
+	e, err := newFactory(open).CreateTraces(t.Context(), set, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Start(t.Context(), host); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Shutdown(context.Background()); err != nil {
+			t.Errorf("Shutdown: %v", err)
+		}
+	})
+	return e
+}
+
+func nop() exporter.Settings { return exportertest.NewNopSettings(metadata.Type) }
+
+func TestFactory(t *testing.T) {
+	f := NewFactory()
+	if got, want := f.Type().String(), "session"; got != want {
+		t.Errorf("type %q, want %q", got, want)
+	}
+	if got := f.MetricsStability(); got != component.StabilityLevelUndefined {
+		t.Errorf("metrics stability %v, want undefined: the exporter has no use for metrics", got)
+	}
+	if _, err := f.CreateMetrics(t.Context(), nop(), f.CreateDefaultConfig()); err == nil {
+		t.Error("a metrics exporter was made")
+	}
+}
+
+// Traces and logs of one component share a store; another component does not.
+func TestShareStore(t *testing.T) {
+	var opened []*fakeStore
+	f := newFactory(func(context.Context, string, sqlite.Options) (sessionStore, error) {
+		s := newFakeStore()
+		opened = append(opened, s)
+		return s, nil
+	})
+	a, b := testConfig(t), testConfig(t)
+	var all []component.Component
+	for _, c := range []*Config{a, b} {
+		traces, err := f.CreateTraces(t.Context(), nop(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		logs, err := f.CreateLogs(t.Context(), nop(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, traces, logs)
+	}
+	for _, e := range all {
+		if err := e.Start(t.Context(), componenttest.NewNopHost()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(opened) != 2 {
+		t.Fatalf("%d stores were opened, want 2", len(opened))
+	}
+	for i, e := range all {
+		if err := e.Shutdown(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		// The store outlives all but the last exporter that writes to it.
+		if got, want := opened[i/2].closed, i%2; got != want {
+			t.Errorf("after shutdown %d its store was closed %d times, want %d", i, got, want)
+		}
+	}
+}
+
+// The helper around the exporter panics when it is shut down twice with retries
+// on; what is ours does not.
+func TestDoubleShutdown(t *testing.T) {
+	s := newFakeStore()
+	f := &factory{open: s.open, sinks: make(map[*Config]*sink)}
+	c := testConfig(t)
+	var all []*sessionExporter
+	for range 2 {
+		e, err := f.newExporter(c, nop())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := e.start(t.Context(), componenttest.NewNopHost()); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, e)
+	}
+	for i, want := range []int{0, 0, 1, 1} {
+		if err := all[i/2].shutdown(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if s.closed != want {
+			t.Errorf("after shutdown %d the store was closed %d times, want %d", i, s.closed, want)
+		}
+	}
+	if len(f.sinks) != 0 {
+		t.Errorf("the factory still holds %d stores", len(f.sinks))
+	}
+}
+
+func TestShutdownWithoutStart(t *testing.T) {
+	f := newFactory(func(context.Context, string, sqlite.Options) (sessionStore, error) {
+		t.Error("a store was opened")
+		return newFakeStore(), nil
+	})
+	c := testConfig(t)
+	traces, err := f.CreateTraces(t.Context(), nop(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	logs, err := f.CreateLogs(t.Context(), nop(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range []component.Component{traces, logs} {
+		if err := e.Shutdown(t.Context()); err != nil {
+			t.Errorf("Shutdown: %v", err)
+		}
+	}
+}
+
+func TestStartFails(t *testing.T) {
+	c := testConfig(t)
+	start(t, openSQLite, c, nop(), componenttest.NewNopHost())
+	again := *c
+	e, err := NewFactory().CreateTraces(t.Context(), nop(), &again)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Start(t.Context(), componenttest.NewNopHost()); !errors.Is(err, store.ErrLocked) {
+		t.Errorf("Start = %v, want %v", err, store.ErrLocked)
+	}
+	if err := e.Shutdown(t.Context()); err != nil {
+		t.Errorf("Shutdown after a failed start: %v", err)
+	}
+}
+
+// The four ways a store can behave: every request that was acknowledged is
+// stored, whatever is not may be sent again, and permanent failures are not
+// retried.
+func TestConsume(t *testing.T) {
+	permanent := errors.New("row is beyond repair")
+	unavailable := fmt.Errorf("disk full: %w", store.ErrUnavailable)
+	for _, tt := range []struct {
+		name  string
+		apply func(r *rand.Rand) error
+	}{
+		{"always stored", func(*rand.Rand) error { return nil }},
+		{"unavailable at random", func(r *rand.Rand) error {
+			if r.IntN(2) == 0 {
+				return unavailable
+			}
+			return nil
+		}},
+		{"permanent at random", func(r *rand.Rand) error {
+			if r.IntN(2) == 0 {
+				return permanent
+			}
+			return nil
+		}},
+		{"both at random", func(r *rand.Rand) error {
+			return []error{nil, unavailable, permanent}[r.IntN(3)]
+		}},
+	} {
+		for _, queue := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s queue=%v", tt.name, queue), func(t *testing.T) {
+				s, random := newFakeStore(), rand.New(rand.NewPCG(1, 2))
+				s.apply = func(int) error { return tt.apply(random) }
+				c := testConfig(t)
+				c.RetryConfig.InitialInterval = time.Millisecond
+				c.RetryConfig.MaxInterval = time.Millisecond
+				if !queue {
+					c.QueueConfig = configoptional.None[exporterhelper.QueueBatchConfig]()
+				}
+				e := start(t, s.open, c, nop(), componenttest.NewNopHost())
+				const n = 50
+				errs := make([]error, n)
+				var wg sync.WaitGroup
+				for i := range n {
+					wg.Go(func() { errs[i] = e.ConsumeTraces(t.Context(), runs(fmt.Sprint("s", i))) })
+				}
+				wg.Wait()
+				for i, err := range errs {
+					times := s.sessions[fmt.Sprint("s", i)]
+					switch {
+					case err == nil && times != 1:
+						t.Errorf("request %d was acknowledged and stored %d times", i, times)
+					case err != nil && !consumererror.IsPermanent(err):
+						t.Errorf("request %d was given up: %v", i, err)
+					case err != nil && times != 0:
+						t.Errorf("request %d failed and was stored", i)
+					}
+				}
+			})
+		}
+	}
+}
+
+// An attempt that ends with its context is not the fault of the data.
+func TestCanceled(t *testing.T) {
+	s := newFakeStore()
+	c := testConfig(t)
+	c.QueueConfig = configoptional.None[exporterhelper.QueueBatchConfig]()
+	c.RetryConfig.Enabled = false
+	e := start(t, s.open, c, nop(), componenttest.NewNopHost())
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := e.ConsumeTraces(ctx, runs("a"))
+	if !errors.Is(err, context.Canceled) || consumererror.IsPermanent(err) {
+		t.Errorf("error = %v, want a canceled context that is not permanent", err)
+	}
+	s.apply = func(int) error { return sqlite.ErrClosed }
+	if err := e.ConsumeTraces(t.Context(), runs("a")); err == nil || consumererror.IsPermanent(err) {
+		t.Errorf("error of a closed store = %v, want one that is not permanent", err)
+	}
+}
+
+func TestStatus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeStore()
+		s.apply = func(call int) error {
+			if call == 2 || call == 3 {
+				return fmt.Errorf("disk full: %w", store.ErrUnavailable)
+			}
+			return nil
+		}
+		host := &hostRecorder{Host: componenttest.NewNopHost()}
+		e := start(t, s.open, bubbleConfig(t), nop(), host)
+		for range 3 {
+			if err := e.ConsumeTraces(t.Context(), runs("a")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := []componentstatus.Status{componentstatus.StatusRecoverableError, componentstatus.StatusOK}
+		if diff := cmp.Diff(want, host.statuses); diff != "" {
+			t.Errorf("statuses (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// What a session holds must not reach the collector's log, whatever goes wrong.
+func TestLogHoldsNoContent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const secret = "my-password-is-swordfish"
+		core, logs := observer.New(zap.DebugLevel)
+		set := nop()
+		set.Logger = zap.New(core)
+		s := newFakeStore()
+		s.apply = func(call int) error {
+			return []error{store.ErrUnavailable, errors.New("beyond repair")}[(call-1)%2]
+		}
+		e := start(t, s.open, bubbleConfig(t), set, componenttest.NewNopHost())
+		td := runs("a")
+		span := td.ResourceSpans().At(0).ScopeSpans().At(0).Spans().At(0)
+		span.Attributes().PutStr(string(semconv.SessionTitleKey), secret)
+		span.Attributes().PutStr(string(semconv.SessionMetadataKey), "{"+secret)
+		span.Status().SetMessage(secret)
+		if err := e.ConsumeTraces(t.Context(), td); err == nil {
+			t.Fatal("no error from a store that fails")
+		}
+		if logs.Len() == 0 {
+			t.Error("nothing was logged of a failed request")
+		}
+		for _, entry := range logs.All() {
+			if line := fmt.Sprint(entry.Message, entry.ContextMap()); strings.Contains(line, secret) {
+				t.Errorf("logged: %s", line)
+			}
+		}
+	})
+}
+
+func TestTelemetry(t *testing.T) {
+	tel := componenttest.NewTelemetry()
+	t.Cleanup(func() { _ = tel.Shutdown(context.Background()) })
+	set := metadatatest.NewSettings(tel)
+	f := NewFactory()
+	c := testConfig(t)
+	c.JSONL = configoptional.Some(JSONLConfig{Directory: t.TempDir(), QuietPeriod: time.Hour})
+	traces, err := f.CreateTraces(t.Context(), set, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	logs, err := f.CreateLogs(t.Context(), set, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range []component.Component{traces, logs} {
+		if err := e.Start(t.Context(), componenttest.NewNopHost()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	td := runs("a", "b")
+	scope := td.ResourceSpans().At(0).ScopeSpans().At(0)
+	scope.Spans().AppendEmpty().SetName("GET /")    // of no session
+	scope.Spans().At(1).SetSpanID(pcommon.SpanID{}) // a flaw
+	if err := traces.ConsumeTraces(t.Context(), td); err != nil {
+		t.Fatal(err)
+	}
+	ld := plog.NewLogs()
+	ld.ResourceLogs().AppendEmpty().ScopeLogs().AppendEmpty().LogRecords().AppendEmpty().Body().SetStr("hello")
+	if err := logs.ConsumeLogs(t.Context(), ld); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range []component.Component{traces, logs} {
+		if err := e.Shutdown(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	same := []metricdatatest.Option{metricdatatest.IgnoreTimestamp(), metricdatatest.IgnoreExemplars()}
+	value := func(n int64) []metricdata.DataPoint[int64] { return []metricdata.DataPoint[int64]{{Value: n}} }
+	metadatatest.AssertEqualExporterSessionSpansReceived(t, tel, value(3), same...)
+	metadatatest.AssertEqualExporterSessionLogRecordsReceived(t, tel, value(1), same...)
+	metadatatest.AssertEqualExporterSessionItemsPlaced(t, tel, value(2), same...)
+	metadatatest.AssertEqualExporterSessionItemsIgnored(t, tel, value(2), same...)
+	metadatatest.AssertEqualExporterSessionItemsMalformed(t, tel, value(1), same...)
+	metadatatest.AssertEqualExporterSessionRowsRefused(t, tel, value(0), same...)
+	metadatatest.AssertEqualExporterSessionJsonlFiles(t, tel, value(2), same...)
+	rows, err := tel.GetMetric("otelcol_exporter_session_rows_written")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := rows.Data.(metricdata.Sum[int64]).DataPoints[0].Value; got < 4 {
+		t.Errorf("%d rows written, want at least two sessions and their links", got)
+	}
+	duration, err := tel.GetMetric("otelcol_exporter_session_write_duration")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := duration.Data.(metricdata.Histogram[float64]).DataPoints[0].Count; got != 2 {
+		t.Errorf("%d writes timed, want 2", got)
+	}
+}

@@ -1,0 +1,332 @@
+package sessionexporter
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/config/configoptional"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/agenttrace/agenttrace/session/codec/jsonl"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+const quiet = 5 * time.Second
+
+func jsonlConfig(t *testing.T) (*Config, string) {
+	c := bubbleConfig(t)
+	dir := filepath.Join(t.TempDir(), "out")
+	c.JSONL = configoptional.Some(JSONLConfig{Directory: dir, QuietPeriod: quiet})
+	return c, dir
+}
+
+// listing returns the names and contents of a directory.
+func listing(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := make(map[string]string)
+	for _, e := range entries {
+		b, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[e.Name()] = string(b)
+	}
+	return all
+}
+
+// titles shortens a listing to the titles of the sessions in it.
+func titles(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	all := listing(t, dir)
+	for name, content := range all {
+		_, rest, _ := strings.Cut(content, `"title":"`)
+		all[name], _, _ = strings.Cut(rest, `"`)
+	}
+	return all
+}
+
+func TestJSONLWaitsForQuiet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, dir := jsonlConfig(t)
+		s := newFakeStore()
+		e := start(t, s.open, c, nop(), componenttest.NewNopHost())
+		consume := func(ids ...string) {
+			t.Helper()
+			if err := e.ConsumeTraces(t.Context(), runs(ids...)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		check := func(when string, want map[string]string) {
+			t.Helper()
+			synctest.Wait()
+			if diff := cmp.Diff(want, titles(t, dir)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", when, diff)
+			}
+		}
+		synctest.Wait()
+		consume("a", "b")
+		advance(quiet * 4 / 5)
+		consume("b") // b goes on
+		check("before a was quiet", map[string]string{})
+		advance(quiet / 2)
+		check("a was quiet", map[string]string{"a.jsonl": "1"})
+		advance(quiet)
+		check("both were quiet", map[string]string{"a.jsonl": "1", "b.jsonl": "2"})
+		if s.due() != 0 {
+			t.Errorf("%d sessions are still due", s.due())
+		}
+		consume("a")
+		advance(2 * quiet)
+		check("a woke up", map[string]string{"a.jsonl": "2", "b.jsonl": "2"})
+	})
+}
+
+// advance lets time pass in a synctest bubble.
+func advance(d time.Duration) { <-time.After(d) }
+
+func TestJSONLOnShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, dir := jsonlConfig(t)
+		s := newFakeStore()
+		e, err := newFactory(s.open).CreateTraces(t.Context(), nop(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Start(t.Context(), componenttest.NewNopHost()); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.ConsumeTraces(t.Context(), runs("a")); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Shutdown(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(map[string]string{"a.jsonl": "1"}, titles(t, dir)); diff != "" {
+			t.Errorf("files (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// A shutdown that is out of time leaves its sessions due.
+func TestJSONLShutdownOutOfTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, dir := jsonlConfig(t)
+		s := newFakeStore()
+		e, err := newFactory(s.open).CreateTraces(t.Context(), nop(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Start(t.Context(), componenttest.NewNopHost()); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.ConsumeTraces(t.Context(), runs("a")); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := e.Shutdown(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if got := titles(t, dir); len(got) != 0 || s.due() != 1 || s.closed != 1 {
+			t.Errorf("files %v, %d due, closed %d times; want none, 1, once", got, s.due(), s.closed)
+		}
+	})
+}
+
+// A process that died between commit and file leaves the session in the store's
+// outbox and perhaps half a file: the next one finishes the work.
+func TestJSONLAfterCrash(t *testing.T) {
+	c, dir := jsonlConfig(t)
+	ctx := t.Context()
+	before, err := sqlite.Open(ctx, c.Path, sqlite.Options{Outbox: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	died := start(t, func(context.Context, string, sqlite.Options) (sessionStore, error) { return unclosed{before}, nil }, testConfig(t), nop(), componenttest.NewNopHost())
+	if err := died.ConsumeTraces(ctx, runs("a")); err != nil {
+		t.Fatal(err)
+	}
+	if err := before.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string]string{tempPrefix + "123": `{"type":"sess`, "other.txt": "not ours"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e, err := NewFactory().CreateTraces(ctx, nop(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Start(ctx, componenttest.NewNopHost()); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Shutdown(ctx); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := sqlite.OpenReader(ctx, c.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	transcript, err := reader.Transcript(ctx, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want bytes.Buffer
+	if err := jsonl.Encode(&want, transcript); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]string{"a.jsonl": want.String(), "other.txt": "not ours"}, listing(t, dir)); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+	info, err := os.Stat(filepath.Join(dir, "a.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := info.Mode().Perm(); got != 0o600 {
+		t.Errorf("file mode %o, want 600", got)
+	}
+}
+
+// unclosed is a store whose owner dies without closing it.
+type unclosed struct{ *sqlite.Store }
+
+func (unclosed) Close() error { return nil }
+
+// A file that cannot be written is tried again, and the trouble is logged once.
+func TestJSONLRetries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, dir := jsonlConfig(t)
+		core, logs := observer.New(zap.WarnLevel)
+		set := nop()
+		set.Logger = zap.New(core)
+		s := newFakeStore()
+		s.read = errors.New("disk is on fire")
+		e := start(t, s.open, c, set, componenttest.NewNopHost())
+		if err := e.ConsumeTraces(t.Context(), runs("a")); err != nil {
+			t.Fatal(err)
+		}
+		advance(10 * quiet)
+		synctest.Wait()
+		if got := logs.Len(); got != 1 {
+			t.Errorf("%d warnings after many failures, want 1", got)
+		}
+		s.mu.Lock()
+		s.read = nil
+		s.mu.Unlock()
+		advance(2 * quiet)
+		synctest.Wait()
+		if diff := cmp.Diff(map[string]string{"a.jsonl": "1"}, titles(t, dir)); diff != "" {
+			t.Errorf("files (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// A session that was deleted is forgotten, its last file left alone.
+func TestJSONLDeletedSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, dir := jsonlConfig(t)
+		s := newFakeStore()
+		s.outbox["gone"] = time.Now().UnixMilli()
+		start(t, s.open, c, nop(), componenttest.NewNopHost())
+		advance(2 * quiet)
+		synctest.Wait()
+		if got := titles(t, dir); len(got) != 0 || s.due() != 0 {
+			t.Errorf("files %v, %d due; want none", got, s.due())
+		}
+	})
+}
+
+// A reader never sees half a file, not even when writing fails midway.
+func TestReplaceFile(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, "a.jsonl")
+	if err := os.WriteFile(name, []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	boom := errors.New("boom")
+	err := replaceFile(name, func(w *bufio.Writer) error {
+		if _, err := w.WriteString(strings.Repeat("half", 1<<14)); err != nil {
+			return err
+		}
+		return boom
+	})
+	if !errors.Is(err, boom) {
+		t.Errorf("error %v, want %v", err, boom)
+	}
+	if diff := cmp.Diff(map[string]string{"a.jsonl": "old"}, listing(t, dir)); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+	if err := replaceFile(name, func(w *bufio.Writer) error { _, err := w.WriteString("new"); return err }); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]string{"a.jsonl": "new"}, listing(t, dir)); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+}
+
+func TestFileName(t *testing.T) {
+	const mine = "ses_018f3a2b4c5d0AbcdefGhijk12"
+	for id, want := range map[string]string{
+		"a":                                    "a.jsonl",
+		"0191b1f2-6a5e-7c3d-9e8f-0123456789ab": "0191b1f2-6a5e-7c3d-9e8f-0123456789ab.jsonl",
+		mine:                                   mine + "~",
+		"../../etc/passwd":                     "_._.._etc_passwd~",
+		"..":                                   "_.~",
+		".hidden":                              "_hidden~",
+		"":                                     "~",
+		"a/b":                                  "a_b~",
+		`a\b`:                                  "a_b~",
+		"a\x00b":                               "a_b~",
+		"ä":                                    "__~",
+		"nul":                                  "nul~",
+		"com1.x":                               "com1.x~",
+		strings.Repeat("x", 5000):              strings.Repeat("x", 100) + "~",
+	} {
+		got := fileName(id)
+		if stem, hashed := strings.CutSuffix(want, "~"); hashed {
+			if !strings.HasPrefix(got, want) || len(got) != len(stem)+1+16+len(fileSuffix) {
+				t.Errorf("fileName(%.40q) = %q, want %q and a hash", id, got, want)
+			}
+		} else if got != want {
+			t.Errorf("fileName(%.40q) = %q, want %q", id, got, want)
+		}
+	}
+}
+
+// Whatever the id: the file is in the directory, is no dot file, and no two ids
+// share it where case does not count.
+func FuzzFileName(f *testing.F) {
+	f.Add("a", "A")
+	f.Add("../a", "..\\a")
+	f.Add("a/b", "a_b")
+	f.Add("", ".")
+	f.Fuzz(func(t *testing.T, a, b string) {
+		x, y := fileName(a), fileName(b)
+		if filepath.Base(x) != x || !filepath.IsLocal(x) || strings.HasPrefix(x, ".") || len(x) > 200 || strings.ContainsAny(x, `/\:*?"<>|`+"\x00") {
+			t.Errorf("fileName(%q) = %q", a, x)
+		}
+		if a != b && strings.EqualFold(x, y) {
+			t.Errorf("%q and %q share the file %q", a, b, x)
+		}
+	})
+}

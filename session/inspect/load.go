@@ -1,0 +1,82 @@
+package inspect
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// Load builds the timeline of the session with the id. The error for a session
+// that is not there wraps [store.ErrNotFound]; prompts, catalogs and a parent
+// that are not there are no error.
+func Load(ctx context.Context, r store.Reader, id string) (*Timeline, error) {
+	in, err := Collect(ctx, r, id)
+	if err != nil {
+		return nil, err
+	}
+	return Build(in), nil
+}
+
+// Collect reads from a store what a timeline is built from.
+func Collect(ctx context.Context, r store.Reader, id string) (in Input, err error) {
+	if in.Transcript, err = r.Transcript(ctx, id); err != nil {
+		return in, err
+	}
+	if in.Decisions, err = r.Decisions(ctx, id); err != nil {
+		return in, err
+	}
+	if in.Links, err = r.Links(ctx, id); err != nil {
+		return in, err
+	}
+	seen := map[string]bool{}
+	fetch := func(kind store.BlobKind, digest string) error {
+		if digest == "" || seen[string(kind)+digest] {
+			return nil
+		}
+		seen[string(kind)+digest] = true
+		b, err := r.Blob(ctx, kind, digest)
+		if err == nil {
+			in.Blobs = append(in.Blobs, b)
+		}
+		return ignoreNotFound(err)
+	}
+	for i := range in.Transcript.Messages {
+		m := &in.Transcript.Messages[i].Message
+		if m.Role != session.RoleAssistant {
+			continue
+		}
+		var meta session.MessageMetadata
+		_ = json.Unmarshal([]byte(m.MetadataJSON), &meta) // what cannot be read names no digest
+		if err := fetch(store.BlobSystemPrompt, meta.SystemPromptDigest); err != nil {
+			return in, err
+		}
+		if err := fetch(store.BlobToolCatalog, meta.Trace.ToolCatalogDigest); err != nil {
+			return in, err
+		}
+	}
+	for s, err := range r.Sessions(ctx, store.SessionQuery{ParentID: id, Children: true, Archived: true, Limit: -1}) {
+		if err != nil {
+			return in, err
+		}
+		in.Children = append(in.Children, s)
+	}
+	if parent := deref(in.Transcript.Session.ParentID); parent != "" {
+		s, err := r.Session(ctx, parent)
+		if err == nil {
+			in.Parent = &s
+		} else if err := ignoreNotFound(err); err != nil {
+			return in, err
+		}
+	}
+	return in, nil
+}
+
+func ignoreNotFound(err error) error {
+	if errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,483 @@
+package inspect
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+)
+
+// read makes a message of its row.
+func (b *builder) read(row *session.MessageAndParts) Message {
+	r := &row.Message
+	m := Message{ID: r.ID, Role: r.Role, HiddenAt: r.HiddenAt, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, Calls: b.callsByMessage[r.ID]}
+	meta, problems := readMetadata(r.MetadataJSON)
+	m.Problems = problems
+	trace := &meta.trace
+	m.Model, m.Agent, m.Usage, m.SystemPromptDigest, m.Trigger = meta.model, meta.agent, meta.usage, meta.promptDigest, meta.trigger
+	m.HiddenAt = cmp.Or(m.HiddenAt, meta.hiddenAt)
+	m.QueuedAt, m.CanceledAt = meta.queuedAt, meta.canceledAt
+	m.TurnIndex, m.Temperature, m.UsageBasis, m.CostUSD = trace.TurnIndex, trace.Temperature, trace.UsageBasis, trace.CostUSD
+	m.DurationMS, m.ModelCalls, m.StopReason = trace.DurationMS, trace.ModelCalls, trace.StopReason
+	m.EndReason, m.Error, m.ToolCatalogDigest = trace.EndReason, trace.Error, trace.ToolCatalogDigest
+	m.Problems = append(m.Problems, trace.Problems...)
+	if r.Role == session.RoleAssistant {
+		m.State = stateOfMessage(trace)
+	}
+
+	m.Parts = make([]Part, 0, len(row.Parts))
+	step := 0
+	for i := range row.Parts {
+		p := b.part(&row.Parts[i])
+		switch {
+		case p.Kind == KindStep:
+			step++
+			p.Step = step
+		case p.Kind == KindCompaction && m.Compaction == nil:
+			m.Compaction = p.compaction
+			continue // the message is the marker
+		}
+		m.Parts = append(m.Parts, p)
+	}
+	if meta.compaction && m.Compaction == nil {
+		m.Compaction = new(Compaction)
+		m.Problems = append(m.Problems, "the summary is missing")
+	}
+	if c := m.Compaction; c != nil {
+		c.InputTokens, c.OutputTokens, c.SummarizedMessages = meta.counts.InputTokens, meta.counts.OutputTokens, meta.counts.SummarizedMessages
+		c.DurationMS = trace.DurationMS
+		if c.SummaryTokens == 0 && m.Usage != nil {
+			c.SummaryTokens = m.Usage.Input
+		}
+	}
+	return m
+}
+
+// metadata is a message's metadata_json as far as it is understood.
+type metadata struct {
+	model                *session.Model
+	agent                string
+	usage                *session.Usage
+	promptDigest         string
+	trigger              *Trigger
+	hiddenAt             *int64
+	queuedAt, canceledAt *int64
+	compaction           bool
+	trace                session.MessageTrace
+	counts               struct {
+		InputTokens        *int64 `json:"input_tokens"`
+		OutputTokens       *int64 `json:"output_tokens"`
+		SummarizedMessages int64  `json:"summarized_message_count"`
+	}
+}
+
+// readMetadata reads each key for itself, so that one of the wrong kind spoils
+// no other.
+func readMetadata(text string) (m metadata, problems []string) {
+	var keys map[string]json.RawMessage
+	if text != "" {
+		if err := json.Unmarshal([]byte(text), &keys); err != nil {
+			return m, []string{"metadata_json is no JSON object"}
+		}
+	}
+	read := func(key string, dst any) {
+		raw, ok := keys[key]
+		if !ok || string(raw) == "null" {
+			return
+		}
+		if err := json.Unmarshal(raw, dst); err != nil {
+			problems = append(problems, "metadata_json."+key+" has the wrong kind")
+		}
+	}
+	read("model", &m.model)
+	if m.model != nil && *m.model == (session.Model{}) {
+		m.model = nil
+	}
+	read("agent", &m.agent)
+	read("usage", &m.usage)
+	read("system_prompt_digest", &m.promptDigest)
+	read("trigger", &m.trigger)
+	read("hidden_at", &m.hiddenAt)
+	read("queued_at", &m.queuedAt)
+	read("queue_canceled_at", &m.canceledAt)
+	read("compaction", &m.compaction)
+	read("agenttrace", &m.trace)
+	if raw, ok := keys["agenttrace"]; ok {
+		_ = json.Unmarshal(raw, &m.counts) // the line above told of it
+	}
+	return m, problems
+}
+
+// Kind is what a part is to its reader.
+type Kind string
+
+// Kinds of parts.
+const (
+	KindText      Kind = "text"
+	KindReasoning Kind = "reasoning"
+	KindTool      Kind = "tool"
+	KindFile      Kind = "file"
+	KindSource    Kind = "source"
+	// KindStep is the boundary before a further call of the model.
+	KindStep       Kind = "step"
+	KindCompaction Kind = "compaction"
+	// KindData is a data part of the host, or anything else.
+	KindData Kind = "data"
+)
+
+// Part is one part of a message. Which fields are set follows from Kind.
+type Part struct {
+	ID    string `json:"id"`
+	Index int64  `json:"index"`
+	// Type is the AI SDK type as stored.
+	Type string `json:"type"`
+	Kind Kind   `json:"kind"`
+
+	// Text is that of text and reasoning.
+	Text string `json:"text,omitempty"`
+	// Streaming says that more text was to come when the part was last seen.
+	Streaming bool `json:"streaming,omitempty"`
+	// Truncated says that the end of the text was lost on the way.
+	Truncated bool `json:"truncated,omitempty"`
+
+	Tool   *ToolCall `json:"tool,omitempty"`
+	File   *File     `json:"file,omitempty"`
+	Source *Source   `json:"source,omitempty"`
+
+	// Step counts the steps of a message from 1.
+	Step int `json:"step,omitempty"`
+
+	// Data is the content of a data part, or a part that could not be read.
+	Data json.RawMessage `json:"data,omitempty"`
+
+	CreatedAt int64 `json:"created_at"`
+	UpdatedAt int64 `json:"updated_at"`
+
+	compaction *Compaction
+}
+
+// File is a file part. A data: URL is not carried along, it may be megabytes;
+// Size is the length of what it holds.
+type File struct {
+	Name      string `json:"name,omitempty"`
+	MediaType string `json:"media_type"`
+	URL       string `json:"url,omitempty"`
+	Size      *int   `json:"size,omitempty"`
+}
+
+// Source is a page or document that the model cites.
+type Source struct {
+	ID    string `json:"id,omitempty"`
+	Title string `json:"title,omitempty"`
+	URL   string `json:"url,omitempty"`
+	Name  string `json:"name,omitempty"`
+}
+
+// ToolCall is a call of a tool.
+type ToolCall struct {
+	Name   string `json:"name"`
+	CallID string `json:"call_id,omitempty"`
+	// State is the AI SDK's state; of a stub, the last one that the turn saw.
+	State string `json:"state"`
+
+	// Stub says that the span of the call never came: there is no input and no
+	// output because they never arrived.
+	Stub bool `json:"stub,omitempty"`
+
+	// Input and Output are JSON, absent when the part has none.
+	Input  json.RawMessage `json:"input,omitempty"`
+	Output json.RawMessage `json:"output,omitempty"`
+	// Error is what the model was told when the call failed.
+	Error     string `json:"error,omitempty"`
+	ErrorType string `json:"error_type,omitempty"`
+	// PartialOutput is what a failed call had put out.
+	PartialOutput json.RawMessage `json:"partial_output,omitempty"`
+
+	DurationMS *int64 `json:"duration_ms,omitempty"`
+	// ACPKind is what the tool does, in the words of the Agent Client Protocol.
+	ACPKind string `json:"acp_kind,omitempty"`
+	// Truncated says that the model saw only a part of the output; OutputPath is
+	// where the whole is.
+	Truncated        bool   `json:"truncated,omitempty"`
+	OutputPath       string `json:"output_path,omitempty"`
+	OutputSize       int64  `json:"output_size,omitempty"`
+	OutputSHA256     string `json:"output_sha256,omitempty"`
+	Denied           bool   `json:"denied,omitempty"`
+	ProviderExecuted bool   `json:"provider_executed,omitempty"`
+	Dynamic          bool   `json:"dynamic,omitempty"`
+	ChildSessionID   string `json:"child_session_id,omitempty"`
+
+	Approval *Approval `json:"approval,omitempty"`
+	// Decisions are the permission decisions about this call, in order.
+	Decisions []Decision `json:"decisions,omitempty"`
+	// ActiveRules are the session's rules that were in force when the call was
+	// made, as far as the session still has them: a rule that was taken back
+	// later is not in the session's row.
+	ActiveRules []session.Rule `json:"active_rules,omitempty"`
+
+	Problems []string `json:"problems,omitempty"`
+}
+
+// Approval is a human's answer to a call that needed one.
+type Approval struct {
+	ID       string `json:"id"`
+	Approved *bool  `json:"approved,omitempty"`
+	Reason   string `json:"reason,omitempty"`
+}
+
+// Failed says that the call ended in an error that was not a refusal.
+func (c *ToolCall) Failed() bool { return c.State == session.StateOutputError && !c.Denied }
+
+// Open says that the call had not ended when it was last seen.
+func (c *ToolCall) Open() bool {
+	return c.State == "" || session.StateRank(c.State) < session.StateRank(session.StateOutputAvailable) && !c.Denied
+}
+
+// partData is an AI SDK part with every field that any kind has.
+type partData struct {
+	Type      string          `json:"type"`
+	Text      string          `json:"text"`
+	State     string          `json:"state"`
+	Data      json.RawMessage `json:"data"`
+	URL       string          `json:"url"`
+	MediaType string          `json:"mediaType"`
+	Filename  string          `json:"filename"`
+	Title     string          `json:"title"`
+	SourceID  string          `json:"sourceId"`
+
+	ToolCallID       string          `json:"toolCallId"`
+	ToolName         string          `json:"toolName"`
+	Input            json.RawMessage `json:"input"`
+	RawInput         json.RawMessage `json:"rawInput"`
+	Output           json.RawMessage `json:"output"`
+	ErrorText        string          `json:"errorText"`
+	ErrorTextGuide   string          `json:"error_text"`
+	ProviderExecuted bool            `json:"providerExecuted"`
+	Approval         *Approval       `json:"approval"`
+	ToolMetadata     struct {
+		Trace toolTrace `json:"agenttrace"`
+	} `json:"toolMetadata"`
+	ProviderMetadata struct {
+		Trace struct {
+			Truncated bool `json:"truncated"`
+		} `json:"agenttrace"`
+	} `json:"providerMetadata"`
+}
+
+// toolTrace is toolMetadata.agenttrace.
+type toolTrace struct {
+	Stub           bool     `json:"stub"`
+	State          string   `json:"state"`
+	DurationMS     *int64   `json:"duration_ms"`
+	Kind           string   `json:"kind"`
+	Denied         bool     `json:"denied"`
+	Truncated      bool     `json:"truncated"`
+	OutputPath     string   `json:"output_path"`
+	OutputSize     int64    `json:"output_size"`
+	OutputSHA256   string   `json:"output_sha256"`
+	ChildSessionID string   `json:"child_session_id"`
+	ErrorType      string   `json:"error_type"`
+	PartialOutput  string   `json:"partial_output"`
+	Problems       []string `json:"problems"`
+}
+
+// part makes a part of its row.
+func (b *builder) part(row *session.Part) Part {
+	p := Part{ID: row.ID, Index: row.Index, Type: row.Type, CreatedAt: row.CreatedAt, UpdatedAt: row.UpdatedAt}
+	var d partData
+	if err := json.Unmarshal([]byte(row.DataJSON), &d); err != nil {
+		// A field of the wrong kind leaves the others set; what is no object has none.
+		if _, kind := errors.AsType[*json.UnmarshalTypeError](err); !kind || !strings.HasPrefix(strings.TrimSpace(row.DataJSON), "{") {
+			p.Kind, p.Data = KindData, quoted(row.DataJSON)
+			return p
+		}
+	}
+	switch {
+	case row.Type == "text", row.Type == "reasoning":
+		p.Kind, p.Text, p.Streaming, p.Truncated = Kind(row.Type), d.Text, d.State == "streaming", d.ProviderMetadata.Trace.Truncated
+	case row.Type == "step-start":
+		p.Kind = KindStep
+	case row.Type == "file":
+		p.Kind, p.File = KindFile, file(&d)
+	case row.Type == "source-url", row.Type == "source-document":
+		p.Kind, p.Source = KindSource, &Source{ID: d.SourceID, Title: d.Title, URL: d.URL, Name: d.Filename}
+	case row.Type == session.TypeCompaction:
+		p.Kind = KindCompaction
+		c, _ := session.ParseCompaction(row.DataJSON) // an object that says nothing is an empty summary
+		p.compaction = &Compaction{Summary: c.Summary, TailStartID: deref(c.TailStartID), Auto: c.Auto, SummaryTokens: c.SummaryTokens}
+	case row.Type == "dynamic-tool", strings.HasPrefix(row.Type, "tool-"):
+		p.Kind, p.Tool = KindTool, b.tool(row, &d)
+	default:
+		p.Kind, p.Data = KindData, d.Data
+		if p.Data == nil {
+			p.Data = json.RawMessage(row.DataJSON)
+		}
+	}
+	return p
+}
+
+// quoted is a text as a JSON string.
+func quoted(s string) json.RawMessage {
+	raw, _ := json.Marshal(s) // a string always encodes
+	return raw
+}
+
+// file keeps the name of a file and what is known of its content.
+func file(d *partData) *File {
+	f := &File{Name: d.Filename, MediaType: d.MediaType, URL: d.URL}
+	head, body, ok := strings.Cut(d.URL, ",")
+	if !ok || !strings.HasPrefix(head, "data:") {
+		return f
+	}
+	size := len(body)
+	if strings.HasSuffix(head, ";base64") {
+		size = len(strings.TrimRight(body, "=")) * 3 / 4
+	}
+	f.URL, f.Size = head+",…", &size
+	return f
+}
+
+func (b *builder) tool(row *session.Part, d *partData) *ToolCall {
+	x := &d.ToolMetadata.Trace
+	c := &ToolCall{
+		Name: d.ToolName, CallID: cmp.Or(d.ToolCallID, deref(row.ToolCallID)), State: cmp.Or(d.State, deref(row.ToolState)),
+		Stub: x.Stub, Input: present(d.Input), Output: present(d.Output), Error: cmp.Or(d.ErrorText, d.ErrorTextGuide),
+		ErrorType: x.ErrorType, DurationMS: x.DurationMS, ACPKind: x.Kind, Truncated: x.Truncated, OutputPath: x.OutputPath,
+		OutputSize: x.OutputSize, OutputSHA256: x.OutputSHA256, Denied: x.Denied || d.State == session.StateOutputDenied,
+		ProviderExecuted: d.ProviderExecuted, Dynamic: row.Type == "dynamic-tool", ChildSessionID: x.ChildSessionID,
+		Approval: d.Approval, Problems: x.Problems,
+	}
+	if name, ok := strings.CutPrefix(row.Type, "tool-"); ok {
+		c.Name = name
+	}
+	if c.Input == nil {
+		c.Input = present(d.RawInput)
+	}
+	if x.Stub {
+		c.State = cmp.Or(x.State, c.State)
+	}
+	if x.PartialOutput != "" {
+		c.PartialOutput = jsonOrText(x.PartialOutput)
+	}
+	c.envelope()
+	c.Decisions = append(c.Decisions, b.decisionsByPart[row.ID]...)
+	if c.CallID != "" {
+		c.Decisions = append(c.Decisions, b.decisionsByCall[c.CallID]...)
+	}
+	at := row.CreatedAt
+	if l := b.spansByPart[row.ID]; l != nil {
+		at = max(at, l.StartNano/1e6)
+	}
+	for _, rule := range b.tl.Session.Rules {
+		if rule.AddedAt <= at {
+			c.ActiveRules = append(c.ActiveRules, rule)
+		}
+	}
+	return c
+}
+
+// envelope reads what the guide's result envelope says of a call, where the
+// output is one: {type:"output", data, metadata:{duration_ms, truncated, output_path}}.
+func (c *ToolCall) envelope() {
+	if len(c.Output) == 0 || c.Output[0] != '{' {
+		return
+	}
+	var e struct {
+		Type     string `json:"type"`
+		Metadata struct {
+			DurationMS *int64 `json:"duration_ms"`
+			Truncated  bool   `json:"truncated"`
+			OutputPath string `json:"output_path"`
+		} `json:"metadata"`
+	}
+	if json.Unmarshal(c.Output, &e) != nil || e.Type != "output" && e.Type != "error" {
+		return
+	}
+	c.DurationMS = cmp.Or(c.DurationMS, e.Metadata.DurationMS)
+	c.Truncated = c.Truncated || e.Metadata.Truncated
+	c.OutputPath = cmp.Or(c.OutputPath, e.Metadata.OutputPath)
+}
+
+// present is nil for a value that is absent. null is a value: a tool may return
+// it.
+func present(raw json.RawMessage) json.RawMessage {
+	if len(raw) == 0 {
+		return nil
+	}
+	return raw
+}
+
+func jsonOrText(s string) json.RawMessage {
+	if json.Valid([]byte(s)) {
+		return json.RawMessage(s)
+	}
+	return quoted(s)
+}
+
+// parseCatalog reads the names of a tool catalog, in the shapes in which they
+// are sent: a list of {name} or {function:{name}} or {functionDeclarations:[…]}
+// or names, or an object by name.
+func parseCatalog(body string) []Tool {
+	var tools []Tool
+	add := func(name, description string) {
+		if name != "" {
+			tools = append(tools, Tool{name, description})
+		}
+	}
+	var list []json.RawMessage
+	if json.Unmarshal([]byte(body), &list) == nil {
+		for _, raw := range list {
+			var name string
+			if json.Unmarshal(raw, &name) == nil {
+				add(name, "")
+				continue
+			}
+			var entry struct {
+				Tool
+				Type     string `json:"type"`
+				ID       string `json:"id"`
+				Function Tool   `json:"function"`
+				Several  []Tool `json:"functionDeclarations"`
+			}
+			if json.Unmarshal(raw, &entry) != nil {
+				continue
+			}
+			for _, t := range entry.Several {
+				add(t.Name, t.Description)
+			}
+			if len(entry.Several) == 0 {
+				add(cmp.Or(entry.Name, entry.Function.Name, entry.ID, entry.Type), cmp.Or(entry.Description, entry.Function.Description))
+			}
+		}
+		return tools
+	}
+	keys, values, ok := object([]byte(body))
+	if !ok {
+		return nil
+	}
+	for i, name := range keys {
+		var t Tool
+		_ = json.Unmarshal(values[i], &t)
+		add(name, t.Description)
+	}
+	return tools
+}
+
+// short is the head of a digest or id, long enough to tell it from others by
+// eye.
+func short(digest string) string {
+	if len(digest) > 12 {
+		return digest[:12]
+	}
+	return digest
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return strconv.Itoa(n) + " " + one
+	}
+	return strconv.Itoa(n) + " " + many
+}
