@@ -15,20 +15,22 @@ import (
 )
 
 // validJSON is lenient where readers are: a name may stand twice.
-func validJSON[T string | json.RawMessage](s T) bool {
-	return jsontext.Value(s).IsValid(jsontext.AllowDuplicateNames(true))
+func validJSON(raw []byte) bool {
+	return jsontext.Value(raw).IsValid(jsontext.AllowDuplicateNames(true))
 }
 
 // appendJSON appends a value that should be JSON; what is not, such as JSON cut
 // short by a limit, becomes a string. Nothing becomes null.
 func appendJSON(dst []byte, s string) (_ []byte, ok bool) {
-	switch {
-	case s == "":
+	if s == "" {
 		return append(dst, "null"...), true
-	case validJSON(s):
-		return append(dst, s...), true
 	}
-	return spans.AppendJSONString(dst, s), false
+	start := len(dst)
+	dst = append(dst, s...)
+	if validJSON(dst[start:]) {
+		return dst, true
+	}
+	return spans.AppendJSONString(dst[:start], s), false
 }
 
 // toolPart writes the AI SDK part of a call whose span arrived.
