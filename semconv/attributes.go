@@ -47,7 +47,8 @@ var (
 	onCompaction = []string{SpanCompactionRun}
 	onPermission = []string{SpanPermissionEvaluate}
 	onModel      = []string{SpanSessionRun, SpanSessionTurn, chatSpan}
-	onUsage      = []string{SpanSessionTurn, SpanCompactionRun, chatSpan}
+	onUsage      = []string{SpanSessionTurn, chatSpan}
+	onFailed     = []string{SpanSessionRun, SpanSessionTurn, SpanToolCall, SpanCompactionRun}
 	onTurnChat   = []string{SpanSessionTurn, chatSpan}
 )
 
@@ -124,7 +125,7 @@ var attributes = []Attribute{
 	{ToolIDKey, String, "", Floor, []string{SpanToolCall, SpanPermissionEvaluate}, "bash", "The tool."},
 	{ToolCallIDKey, String, "", Floor, []string{SpanToolCall, SpanPermissionEvaluate}, "call_1", "The call, as the model named it."},
 	{TruncatedKey, Bool, "", Floor, onTool, "false", "The output that the model saw was cut."},
-	{ErrorKey, String, "", Floor, onTool, "exit status 1", "What the model was told, when the call failed."},
+	{ErrorKey, String, "", Floor, onFailed, "exit status 1", "The error's text, when the span failed. Of a tool call, what the model was told."},
 	{GenAIToolNameKey, String, "", Mirror, onTool, "bash", "The same as tool_id."},
 	{GenAIToolTypeKey, String, "", Mirror, onTool, "function", "function, extension or datastore."},
 	{GenAIToolDescriptionKey, String, "", Mirror, onTool, "Run a command", "What the tool does."},

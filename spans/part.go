@@ -27,6 +27,8 @@ type Part struct {
 	// ToolCallID and ToolState are those of a tool part.
 	ToolCallID string `json:"tool_call_id,omitempty"`
 	ToolState  string `json:"tool_state,omitempty"`
+	// ToolName is that of a dynamic-tool stub, whose type does not tell.
+	ToolName string `json:"tool_name,omitempty"`
 	// CreatedAt and UpdatedAt are in Unix milliseconds.
 	CreatedAt int64 `json:"created_at"`
 	UpdatedAt int64 `json:"updated_at"`
@@ -52,6 +54,10 @@ func (p *Part) AppendJSON(dst []byte) []byte {
 	if p.ToolState != "" {
 		dst = append(dst, `,"tool_state":`...)
 		dst = AppendJSONString(dst, p.ToolState)
+	}
+	if p.ToolName != "" {
+		dst = append(dst, `,"tool_name":`...)
+		dst = AppendJSONString(dst, p.ToolName)
 	}
 	dst = append(dst, `,"created_at":`...)
 	dst = strconv.AppendInt(dst, p.CreatedAt, 10)
@@ -98,6 +104,9 @@ func scanPart(s string) (p Part, ok bool) {
 	}
 	if sc.optional(`,"tool_state":`) {
 		p.ToolState = sc.text()
+	}
+	if sc.optional(`,"tool_name":`) {
+		p.ToolName = sc.text()
 	}
 	sc.literal(`,"created_at":`)
 	p.CreatedAt = sc.number()
@@ -171,7 +180,7 @@ func headOfPart(s string) Part {
 		return p
 	}
 	fields := map[string]any{
-		"id": &p.ID, "index": &p.Index, "type": &p.Type, "tool_call_id": &p.ToolCallID, "tool_state": &p.ToolState,
+		"id": &p.ID, "index": &p.Index, "type": &p.Type, "tool_call_id": &p.ToolCallID, "tool_state": &p.ToolState, "tool_name": &p.ToolName,
 		"created_at": &p.CreatedAt, "updated_at": &p.UpdatedAt,
 	}
 	for {

@@ -205,7 +205,7 @@ func (o *own) metadata(c *store.SessionChange, r *spans.Run) {
 	}
 	for key, raw := range said {
 		v := store.Value{Text: string(raw), At: o.endNano, Rank: store.RankFinal}
-		if old, ok := c.Metadata[key]; !ok || compareValues(v.Rank, v.At, v.Text, &old) > 0 {
+		if old, ok := c.Metadata[key]; !ok || v.Beats(old) {
 			c.Metadata[key] = v
 		}
 	}
@@ -235,6 +235,13 @@ func (o *own) turn(t *spans.Turn) bool {
 			Metadata: userMetadata(model, t.User.Metadata),
 		})
 		o.parts(id, t.User.Parts)
+		if len(t.User.Parts) == 0 {
+			// A message without parts is none to the AI SDK.
+			o.batch.Parts = append(o.batch.Parts, store.PartChange{
+				ID: o.derive(spans.PrefixPart, "", "user"), MessageID: id, SessionID: o.sessionID, Type: damagedType,
+				Data: placeholder("text", "no content arrived"), CreatedAt: created, UpdatedAt: created, Rank: store.RankStub,
+			})
+		}
 	}
 	id := o.derive(spans.PrefixMessage, t.Assistant.ID, "assistant")
 	o.batch.Messages = append(o.batch.Messages, store.MessageChange{
@@ -297,7 +304,7 @@ func (o *own) parts(messageID string, parts []spans.Part) {
 		case p.Damaged != "":
 			damagedPart(&c, p.Damaged)
 		case len(p.Data) == 0:
-			stubPart(&c)
+			stubPart(&c, p.ToolName)
 		case !validJSON(p.Data):
 			o.flaw("part " + p.ID + ": invalid JSON")
 			damagedPart(&c, string(p.Data))

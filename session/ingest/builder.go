@@ -1,8 +1,6 @@
 package ingest
 
 import (
-	"strings"
-
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -59,32 +57,18 @@ func setLast(dst **store.Value, v store.Value) {
 	if v.Text == "" {
 		return
 	}
-	if old := *dst; old != nil && compareValues(v.Rank, v.At, v.Text, old) <= 0 {
-		return
+	if old := *dst; old == nil || v.Beats(*old) {
+		*dst = &v
 	}
-	*dst = &v
 }
 
 func setFirst(dst **store.Value, v store.Value) {
 	if v.Text == "" {
 		return
 	}
-	if old := *dst; old != nil && (v.Rank < old.Rank || v.Rank == old.Rank && (v.At > old.At || v.At == old.At && v.Text <= old.Text)) {
-		return
+	if old := *dst; old == nil || v.First().Beats(old.First()) {
+		*dst = &v
 	}
-	*dst = &v
-}
-
-func compareValues(rank store.Rank, at int64, text string, old *store.Value) int {
-	switch {
-	case rank != old.Rank:
-		return int(rank) - int(old.Rank)
-	case at < old.At:
-		return -1
-	case at > old.At:
-		return 1
-	}
-	return strings.Compare(text, old.Text)
 }
 
 // stub says that a message exists.

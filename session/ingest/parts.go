@@ -51,6 +51,9 @@ func (o *own) toolPart(c *store.PartChange, t *spans.ToolCall) {
 			state = session.StateInputAvailable
 		}
 	}
+	if state == session.StateApprovalResponded && t.Denied {
+		state = session.StateOutputDenied
+	}
 	if session.StateRank(state) == 0 {
 		state = session.StateInputAvailable
 	}
@@ -92,7 +95,7 @@ func (o *own) toolPart(c *store.PartChange, t *spans.ToolCall) {
 		data = append(data, `,"approval":{"id":`...)
 		data = spans.AppendJSONString(data, t.ApprovalID)
 		data = append(data, `,"approved":`...)
-		data = append(strconv.AppendBool(data, !t.Denied && state != session.StateOutputDenied), '}')
+		data = append(strconv.AppendBool(data, state == session.StateApprovalResponded), '}')
 	}
 	if t.ProviderExecuted {
 		data = append(data, `,"providerExecuted":true`...)
@@ -144,9 +147,9 @@ func appendToolMetadata(dst []byte, t *spans.ToolCall, problems []string) []byte
 // stubPart writes a tool call of which only the turn's list is known. Its input
 // and output are not there, so the AI SDK's only fitting state is the first; the
 // last that was seen is kept beside it.
-func stubPart(c *store.PartChange) {
+func stubPart(c *store.PartChange, toolName string) {
 	c.Rank = store.RankStub
-	name, isTool := strings.CutPrefix(c.Type, "tool-")
+	isTool := strings.HasPrefix(c.Type, "tool-")
 	if !isTool && c.Type != "dynamic-tool" {
 		c.Data = placeholder(c.Type, "no content arrived")
 		c.Type = damagedType
@@ -156,7 +159,7 @@ func stubPart(c *store.PartChange) {
 	data = spans.AppendJSONString(data, c.Type)
 	if !isTool {
 		data = append(data, `,"toolName":`...)
-		data = spans.AppendJSONString(data, name)
+		data = spans.AppendJSONString(data, toolName)
 	}
 	data = append(data, `,"toolCallId":`...)
 	data = spans.AppendJSONString(data, c.ToolCallID)

@@ -69,6 +69,8 @@ type sessionWork struct {
 	// that the position from which messages count must, resync that every fork
 	// must be copied again.
 	redraw, recut, resync bool
+	// foreign says that another program wrote the session's rollup.
+	foreign bool
 	// touched are the messages that changed, for the forks to follow.
 	touched map[string]bool
 	// usage and cost are what the session's rollup changes by.
@@ -210,7 +212,12 @@ func (a *applier) settle(w *sessionWork, path []string) error {
 			return err
 		}
 	}
-	w.redraw, w.recut = false, false
+	if w.foreign {
+		if err := a.recount(w); err != nil {
+			return err
+		}
+	}
+	w.redraw, w.recut, w.foreign = false, false, false
 	if w.usage != (session.Usage{}) || w.cost != 0 {
 		w.row.SetUsage(w.row.Usage().Add(w.usage))
 		w.row.CostUSD = addCost(w.row.CostUSD, w.cost)
@@ -218,6 +225,7 @@ func (a *applier) settle(w *sessionWork, path []string) error {
 	}
 	if w.dirty {
 		w.dirty = false
+		w.row.State.Rollup = w.row.Usage()
 		if err := a.wrote(true, a.tx.PutSession(w.row, false)); err != nil {
 			return err
 		}
@@ -237,15 +245,18 @@ func (a *applier) putLink(w *sessionWork, l *Link) error {
 		return a.wrote(inserted, err)
 	}
 	old, err := a.tx.Link(w.id, l.TraceID, l.SpanID)
-	if err != nil || old == nil || compareLinks(l, old) <= 0 {
+	if err != nil || old == nil {
 		return err
 	}
-	// The same span tells another story now: every message it speaks of must be
-	// told again from what is stored.
+	// The span was known. Every message that it speaks of must be told from what is
+	// stored, for the batch may hold two versions of it.
 	for _, told := range []*Link{old, l} {
 		if told.Facts != nil && told.MessageID != "" {
 			w.message(told.MessageID).stored = true
 		}
+	}
+	if compareLinks(l, old) <= 0 {
+		return nil
 	}
 	return a.wrote(true, a.tx.PutLink(l))
 }

@@ -72,10 +72,7 @@ func (a *applier) loaded(id string) (*sessionWork, error) {
 		return nil, err
 	}
 	w := a.session(id)
-	if row.State.Stamps == nil {
-		row.State.Stamps = make(map[string]Stamp)
-	}
-	w.row = row
+	w.adopt(row)
 	return w, nil
 }
 

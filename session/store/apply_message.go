@@ -101,7 +101,9 @@ func (a *applier) mergedMessage(w *sessionWork, mw *messageWork, old *session.Me
 		m.MetadataJSON = max(m.MetadataJSON, metadata)
 	}
 	hidden, err := w.hiddenAt(&m, a.tx, 0)
-	m.HiddenAt = hidden
+	if hidden != nil || m.HiddenAt != nil && w.hides(*m.HiddenAt) {
+		m.HiddenAt = hidden
+	}
 	return &m, err
 }
 
@@ -400,7 +402,6 @@ func foldFacts(links []*Link) string {
 	slices.SortFunc(links, func(x, y *Link) int {
 		return cmp.Or(cmp.Compare(x.StartNano, y.StartNano), strings.Compare(x.TraceID, y.TraceID), strings.Compare(x.SpanID, y.SpanID))
 	})
-	links = slices.CompactFunc(links, func(x, y *Link) bool { return x.TraceID == y.TraceID && x.SpanID == y.SpanID })
 	whole := slices.DeleteFunc(slices.Clone(links), func(l *Link) bool { return l.Facts.Step })
 	if len(whole) > 0 {
 		links = whole

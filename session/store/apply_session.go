@@ -28,16 +28,22 @@ func (a *applier) loadSession(w *sessionWork) error {
 			CreatedAt: math.MaxInt64,
 		}}
 	}
-	if row.State.Stamps == nil {
-		row.State.Stamps = make(map[string]Stamp)
-	}
-	w.row = row
+	w.adopt(row)
 	// A session is as old and as new as the things that are said of it. The
 	// changes carry that; what comes without one bounds it by itself.
 	if w.isNew && len(w.changes) == 0 {
 		w.bound(w.earliest())
 	}
 	return nil
+}
+
+// adopt makes row the one that the work is about.
+func (w *sessionWork) adopt(row *SessionRow) {
+	if row.State.Stamps == nil {
+		row.State.Stamps = make(map[string]Stamp)
+	}
+	w.row = row
+	w.foreign = row.Usage() != row.State.Rollup
 }
 
 // earliest is a time for a session of which only parts are known.
@@ -123,10 +129,11 @@ func (w *sessionWork) last(column string, v *Value, dst *string) bool {
 		return false
 	}
 	old, said := w.row.State.Stamps[column]
-	if said && cmp.Or(cmp.Compare(v.Rank, old.Rank), cmp.Compare(v.At, old.At), strings.Compare(v.Text, *dst)) <= 0 {
+	stamp := v.stamp()
+	if said && stamp.compare(old) <= 0 {
 		return false
 	}
-	w.row.State.Stamps[column] = Stamp{v.At, v.Rank}
+	w.row.State.Stamps[column] = stamp
 	*dst, w.dirty = v.Text, true
 	return true
 }
@@ -183,7 +190,7 @@ func (w *sessionWork) mergeRewind(rw Rewind) {
 	w.redraw, w.resync, w.dirty = true, true, true
 }
 
-// putHidden stores a message's new state of hiding.
+// redrawHidden hides and shows messages as the rewinds want it.
 func (a *applier) redrawHidden(w *sessionWork) error {
 	messages, err := a.tx.MessagesFrom(w.id, Position{})
 	if err != nil {
@@ -195,7 +202,7 @@ func (a *applier) redrawHidden(w *sessionWork) error {
 		if err != nil {
 			return err
 		}
-		if sameTime(hidden, m.HiddenAt) {
+		if sameTime(hidden, m.HiddenAt) || hidden == nil && !w.hides(*m.HiddenAt) {
 			continue
 		}
 		m.HiddenAt = hidden
@@ -206,6 +213,12 @@ func (a *applier) redrawHidden(w *sessionWork) error {
 	}
 	w.recut = true
 	return a.recount(w)
+}
+
+// hides says whether a message hidden at that time was hidden by a rewind that
+// telemetry told of. Another program's rewinds are left alone.
+func (w *sessionWork) hides(at int64) bool {
+	return slices.ContainsFunc(w.row.State.Rewinds, func(r Rewind) bool { return r.At == at })
 }
 
 // moveCut finds the compaction in force and the position from which messages

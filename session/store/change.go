@@ -1,7 +1,9 @@
 package store
 
 import (
+	"cmp"
 	"encoding/json"
+	"hash/crc32"
 
 	"github.com/agenttrace/agenttrace/session"
 )
@@ -49,12 +51,28 @@ const (
 )
 
 // Value is a value of one column or key as one source has it. Of two, the one
-// of higher rank stands; then the later; then the greater text.
+// of higher rank stands; then the later; then, arbitrarily, one of the two.
 type Value struct {
 	Text string
 	// At is when the source said so, in Unix nanoseconds.
 	At   int64
 	Rank Rank
+}
+
+// Beats says whether v stands against o, which was said of the same thing.
+func (v Value) Beats(o Value) bool { return v.stamp().compare(o.stamp()) > 0 }
+
+// First turns the order of time around: of two such values the one said first
+// stands. It is its own inverse.
+func (v Value) First() Value {
+	v.At = -v.At
+	return v
+}
+
+func (v Value) stamp() Stamp { return Stamp{v.At, v.Rank, crc32.ChecksumIEEE([]byte(v.Text))} }
+
+func (s Stamp) compare(o Stamp) int {
+	return cmp.Or(cmp.Compare(s.Rank, o.Rank), cmp.Compare(s.At, o.At), cmp.Compare(s.Sum, o.Sum))
 }
 
 // SessionChange is what one source knows of a session. Every field but ID may
@@ -137,6 +155,10 @@ type Facts struct {
 	// Extra holds JSON values for further keys of the message's metadata.
 	Extra map[string]json.RawMessage `json:"extra,omitempty"`
 }
+
+// TypeDamaged is the type of a part that stands for content which could not be
+// read.
+const TypeDamaged = "data-damaged"
 
 // PartChange is what one source knows of a part.
 type PartChange struct {

@@ -101,6 +101,10 @@ type State struct {
 	Marker Position `json:"marker,omitzero"`
 	Tail   string   `json:"tail,omitempty"`
 	Cut    Position `json:"cut,omitzero"`
+
+	// Rollup is the usage on the session's row as it was written last. Where the
+	// row has another, some other program wrote it and it is summed anew.
+	Rollup session.Usage `json:"rollup,omitzero"`
 }
 
 // ForkRef names a fork of a session and the message where it left.
@@ -109,10 +113,13 @@ type ForkRef struct {
 	Message string `json:"message"`
 }
 
-// Stamp is the provenance of a value; see [Value].
+// Stamp is the provenance of a value; see [Value]. Sum tells values that were
+// said at the same time apart without looking at the row, which another program
+// may have changed since.
 type Stamp struct {
-	At   int64 `json:"at"`
-	Rank Rank  `json:"rank"`
+	At   int64  `json:"at"`
+	Rank Rank   `json:"rank"`
+	Sum  uint32 `json:"sum"`
 }
 
 // Encode returns the state as JSON with keys in a fixed order.

@@ -81,26 +81,27 @@ async function rejections(message, ui, error) {
   const found = [];
   for (const [i, part] of ui.parts.entries()) {
     const alone = await safeValidateUIMessages({ messages: [{ ...ui, parts: [part] }] });
-    if (!alone.success) found.push(`${name(message.parts[i])}: ${reason(alone.error)}`);
+    if (!alone.success) found.push(`${name(message.parts[i])}: ${reason(alone.error, 3)}`);
   }
-  return found.length > 0 ? found : [reason(error)];
+  return found.length > 0 ? found : [reason(error, 1)];
 }
 
 // reason words the issue of a Zod error; of a union, that of the alternative
-// which fits best: of the part's own type and state if there is one.
-function reason(error) {
+// which fits best: of the part's own type and state if there is one. The first
+// depth steps of a path lead to what the reader knows already.
+function reason(error, depth) {
   const issues = error?.cause?.issues;
   if (!Array.isArray(issues) || issues.length === 0) return error?.message ?? String(error);
-  return issues.map((issue) => word(issue)).join("; ");
+  return issues.map((issue) => word(issue, depth)).join("; ");
 }
 
-function word(issue) {
-  const path = issue.path.slice(1).join(".");
+function word(issue, depth) {
+  const path = issue.path.slice(depth).join(".");
   if (issue.code === "invalid_union" && issue.errors?.length > 0) {
     const misfit = (errors) =>
       errors.reduce((sum, e) => sum + (["type", "state"].includes(e.path.join(".")) ? 100 : 1), 0);
     const best = issue.errors.reduce((a, b) => (misfit(b) < misfit(a) ? b : a));
-    return best.map((e) => word({ ...e, path: [...issue.path, ...e.path] })).join("; ");
+    return best.map((e) => word({ ...e, path: [...issue.path, ...e.path] }, depth)).join("; ");
   }
   return path === "" ? issue.message : `${path}: ${issue.message}`;
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -240,7 +241,7 @@ func (s *Store) transaction(do func(*tx) error) (err error) {
 func (s *Store) guarded(t *tx, do func(*tx) error, shared bool) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("apply changes: %v", p)
+			err = fmt.Errorf("apply changes: %v\n%s", p, debug.Stack())
 		}
 	}()
 	if shared {

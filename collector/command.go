@@ -1,0 +1,111 @@
+package collector
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.opentelemetry.io/collector/otelcol"
+)
+
+// Command returns the command "collect". Its flags may not be shared: each call
+// makes a new one.
+func Command(version string) *cobra.Command {
+	o := Options{Version: version}
+	collect := &cobra.Command{
+		Use:   "collect",
+		Short: "Receive traces and logs over OTLP and store the sessions in them",
+		Long: `Receive traces and logs over OTLP and store the sessions in them.
+
+Without --config, OTLP is accepted on localhost:4317 (gRPC) and localhost:4318
+(HTTP), and an acknowledgement means that the session store has committed. The
+environment variables AGENTTRACE_STORE, AGENTTRACE_GRPC_ENDPOINT,
+AGENTTRACE_HTTP_ENDPOINT and AGENTTRACE_OTLP_ENDPOINT stand in for the flags,
+AGENTTRACE_LOG_LEVEL (warn) and AGENTTRACE_MEMORY_MIB (512) for what has none.`,
+		Example: `  agenttrace collect
+  agenttrace collect --store sessions.db --otlp-endpoint localhost:14317
+  agenttrace collect --config my.yaml
+  agenttrace collect validate --config my.yaml`,
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			uris, err := o.resolve()
+			if err != nil {
+				return err
+			}
+			c, err := otelcol.NewCollector(Settings(o.Version, uris))
+			if err != nil {
+				return fmt.Errorf("set up collector: %w", err)
+			}
+			done := make(chan error, 1)
+			go func() { done <- c.Run(cmd.Context()) }()
+			if err, over := waitRunning(cmd.Context(), c, done); over {
+				return err
+			}
+			if len(o.Config) == 0 {
+				fmt.Fprintf(cmd.ErrOrStderr(), "accepting OTLP on %s (gRPC) and %s (HTTP), storing sessions in %s\n", o.GRPCEndpoint, o.HTTPEndpoint, o.Store)
+				if o.OTLPEndpoint != "" {
+					fmt.Fprintf(cmd.ErrOrStderr(), "sending traces to %s too\n", o.OTLPEndpoint)
+				}
+			}
+			return <-done
+		},
+	}
+	flags := collect.PersistentFlags()
+	flags.StringArrayVar(&o.Config, "config", nil, "`file` or URI of a collector configuration to run instead of the built-in one; several are merged in order")
+	flags.StringVar(&o.Store, "store", "", "`path` of the session store (default ${XDG_STATE_HOME:-~/.local/state}/agenttrace/sessions.db)")
+	flags.StringVar(&o.GRPCEndpoint, "grpc-endpoint", "", "loopback `host:port` to accept OTLP over gRPC on (default "+defaultGRPC+")")
+	flags.StringVar(&o.HTTPEndpoint, "http-endpoint", "", "loopback `host:port` to accept OTLP over HTTP on (default "+defaultHTTP+")")
+	flags.StringVar(&o.OTLPEndpoint, "otlp-endpoint", "", "`host:port` of Jaeger, Tempo or another OTLP server over gRPC to send traces to as well; https://host:port for TLS")
+	collect.AddCommand(&cobra.Command{
+		Use:           "validate",
+		Short:         "Check the configuration without running it",
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return Validate(cmd.Context(), o)
+		},
+	})
+	for _, sub := range otelcol.NewCommand(Settings(version, nil)).Commands() {
+		if sub.Name() == "components" {
+			sub.Short = "List what a configuration may be made of"
+			collect.AddCommand(sub)
+		}
+	}
+	return collect
+}
+
+// Validate reports what would keep a collector with these options from being set
+// up. It opens neither files nor ports.
+func Validate(ctx context.Context, o Options) error {
+	uris, err := o.resolve()
+	if err != nil {
+		return err
+	}
+	c, err := otelcol.NewCollector(Settings(o.Version, uris))
+	if err != nil {
+		return fmt.Errorf("set up collector: %w", err)
+	}
+	if err := c.DryRun(ctx); err != nil {
+		return fmt.Errorf("invalid configuration: %w", err)
+	}
+	return nil
+}
+
+// waitRunning returns when the collector accepts telemetry, or when it is over.
+// The collector tells its state only to those who ask.
+func waitRunning(ctx context.Context, c *otelcol.Collector, done <-chan error) (err error, over bool) {
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for c.GetState() != otelcol.StateRunning {
+		select {
+		case err := <-done:
+			return err, true
+		case <-tick.C:
+		}
+	}
+	return nil, false
+}

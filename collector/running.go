@@ -1,0 +1,114 @@
+package collector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+
+	"go.opentelemetry.io/collector/otelcol"
+)
+
+// Running is a collector within this program.
+type Running struct {
+	collector *otelcol.Collector
+	options   Options
+	done      chan struct{} // closed when the collector has stopped
+	err       error         // valid after done
+}
+
+// portAttempts is how often Start picks other ports when someone took those it
+// had found free.
+const portAttempts = 10
+
+// Start runs a collector within this program and returns when it accepts
+// telemetry. Endpoints that o leaves empty are free ports of 127.0.0.1; the
+// environment variables of the endpoints do not count. Signals are left to the
+// program.
+//
+// ctx bounds the start only. The caller must call Shutdown.
+func Start(ctx context.Context, o Options) (*Running, error) {
+	for attempt := 1; ; attempt++ {
+		picked := o
+		if len(o.Config) == 0 {
+			var err error
+			if picked.GRPCEndpoint, err = orFree(o.GRPCEndpoint); err != nil {
+				return nil, err
+			}
+			if picked.HTTPEndpoint, err = orFree(o.HTTPEndpoint); err != nil {
+				return nil, err
+			}
+		}
+		r, err := start(ctx, picked)
+		free := len(o.Config) == 0 && (o.GRPCEndpoint == "" || o.HTTPEndpoint == "")
+		if err != nil && free && attempt < portAttempts && errors.Is(err, syscall.EADDRINUSE) {
+			continue
+		}
+		return r, err
+	}
+}
+
+func start(ctx context.Context, o Options) (*Running, error) {
+	uris, err := o.resolve()
+	if err != nil {
+		return nil, err
+	}
+	set := Settings(o.Version, uris)
+	set.DisableGracefulShutdown = true
+	set.SkipSettingGRPCLogger = true // it is the whole program's
+	c, err := otelcol.NewCollector(set)
+	if err != nil {
+		return nil, fmt.Errorf("set up collector: %w", err)
+	}
+	r := &Running{collector: c, options: o, done: make(chan struct{})}
+	over := make(chan error, 1)
+	go func() {
+		defer close(r.done)
+		r.err = c.Run(context.WithoutCancel(ctx))
+		over <- r.err
+	}()
+	if err, ended := waitRunning(ctx, c, over); ended {
+		if err == nil {
+			err = errors.New("it stopped at once")
+		}
+		return nil, fmt.Errorf("start collector: %w", err)
+	}
+	return r, nil
+}
+
+// Endpoint returns the "host:port" of OTLP over gRPC, empty with Options.Config.
+func (r *Running) Endpoint() string { return r.options.GRPCEndpoint }
+
+// HTTPEndpoint returns the "host:port" of OTLP over HTTP, empty with
+// Options.Config.
+func (r *Running) HTTPEndpoint() string { return r.options.HTTPEndpoint }
+
+// Store returns the path of the session store, empty with Options.Config.
+func (r *Running) Store() string { return r.options.Store }
+
+// Shutdown stops accepting telemetry, stores what was accepted, and returns when
+// the store is closed, or when ctx ends; then the collector goes on stopping.
+// Calls after the first wait for the same end.
+func (r *Running) Shutdown(ctx context.Context) error {
+	go r.collector.Shutdown()
+	select {
+	case <-r.done:
+		return r.err
+	case <-ctx.Done():
+		return fmt.Errorf("shut down collector: %w", ctx.Err())
+	}
+}
+
+// orFree returns the endpoint, or one of 127.0.0.1 that was free a moment ago.
+func orFree(endpoint string) (string, error) {
+	if endpoint != "" {
+		return endpoint, nil
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("find a free port: %w", err)
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}

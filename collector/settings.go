@@ -1,0 +1,192 @@
+package collector
+
+import (
+	"cmp"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/confmap"
+	"go.opentelemetry.io/collector/otelcol"
+)
+
+//go:embed config.yaml
+var embedded string
+
+// Environment variables that the embedded configuration heeds. Options and
+// flags take precedence.
+const (
+	EnvStore        = "AGENTTRACE_STORE"
+	EnvGRPCEndpoint = "AGENTTRACE_GRPC_ENDPOINT"
+	EnvHTTPEndpoint = "AGENTTRACE_HTTP_ENDPOINT"
+	EnvOTLPEndpoint = "AGENTTRACE_OTLP_ENDPOINT"
+)
+
+const (
+	defaultGRPC = "localhost:4317"
+	defaultHTTP = "localhost:4318"
+)
+
+// Settings returns what the collector library needs to run this distribution
+// with the configuration that the URIs name, merged in order: a path, or
+// "file:…", "env:…", "yaml:…".
+func Settings(version string, uris []string) otelcol.CollectorSettings {
+	return otelcol.CollectorSettings{
+		Factories: Components,
+		BuildInfo: component.BuildInfo{Command: "agenttrace", Description: "agenttrace collector", Version: version},
+		ConfigProviderSettings: otelcol.ConfigProviderSettings{ResolverSettings: confmap.ResolverSettings{
+			URIs: uris, ProviderFactories: providers(), DefaultScheme: "env",
+		}},
+		ProviderModules: map[string]string{
+			"env":  withVersion(core + "confmap/provider/envprovider"),
+			"file": withVersion(core + "confmap/provider/fileprovider"),
+			"yaml": withVersion(core + "confmap/provider/yamlprovider"),
+		},
+	}
+}
+
+// DefaultStore returns where the store is when nobody says otherwise:
+// ${XDG_STATE_HOME:-~/.local/state}/agenttrace/sessions.db.
+func DefaultStore() (string, error) {
+	state := os.Getenv("XDG_STATE_HOME")
+	if !filepath.IsAbs(state) { // the XDG specification has relative paths ignored
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", fmt.Errorf("find a place for the session store: %w; name one with --store or %s", err, EnvStore)
+		}
+		state = filepath.Join(home, ".local", "state")
+	}
+	return filepath.Join(state, "agenttrace", "sessions.db"), nil
+}
+
+// Options configure the collector. The zero value is ready for use.
+type Options struct {
+	// Version is shown to users and sent to servers.
+	Version string
+
+	// Config names configurations, as [Settings] takes them, to run instead of the
+	// embedded one. The fields below belong to the embedded one and must then be
+	// empty.
+	Config []string
+
+	// Store is the path of the session store; empty means EnvStore or DefaultStore.
+	Store string
+	// GRPCEndpoint and HTTPEndpoint are where OTLP is accepted, "host:port". The
+	// host must be this machine's loopback: nothing authenticates senders.
+	// Empty means EnvGRPCEndpoint or localhost:4317, EnvHTTPEndpoint or
+	// localhost:4318; [Start] picks free ports instead.
+	GRPCEndpoint, HTTPEndpoint string
+	// OTLPEndpoint, if set, is where traces are sent besides: "host:port" or
+	// "http://host:port" of a server that speaks OTLP over gRPC, such as Jaeger or
+	// Tempo, or "https://host:port" for TLS. Empty means EnvOTLPEndpoint.
+	OTLPEndpoint string
+}
+
+// resolve fills in what the environment says, and returns the URIs of the
+// configuration to run.
+func (o *Options) resolve() ([]string, error) {
+	if len(o.Config) > 0 {
+		var errs []error
+		for _, f := range []struct{ flag, value, key string }{
+			{"--store", o.Store, "exporters::session::path"},
+			{"--grpc-endpoint", o.GRPCEndpoint, "receivers::otlp::protocols::grpc::endpoint"},
+			{"--http-endpoint", o.HTTPEndpoint, "receivers::otlp::protocols::http::endpoint"},
+			{"--otlp-endpoint", o.OTLPEndpoint, "exporters::otlp_grpc::endpoint"},
+		} {
+			if f.value != "" {
+				errs = append(errs, fmt.Errorf("%s %q cannot be combined with --config: set %s in the file", f.flag, f.value, f.key))
+			}
+		}
+		return o.Config, errors.Join(errs...)
+	}
+	o.Store = cmp.Or(o.Store, os.Getenv(EnvStore))
+	o.GRPCEndpoint = cmp.Or(o.GRPCEndpoint, os.Getenv(EnvGRPCEndpoint), defaultGRPC)
+	o.HTTPEndpoint = cmp.Or(o.HTTPEndpoint, os.Getenv(EnvHTTPEndpoint), defaultHTTP)
+	o.OTLPEndpoint = cmp.Or(o.OTLPEndpoint, os.Getenv(EnvOTLPEndpoint))
+	if o.Store == "" {
+		var err error
+		if o.Store, err = DefaultStore(); err != nil {
+			return nil, err
+		}
+	}
+	for _, endpoint := range []string{o.GRPCEndpoint, o.HTTPEndpoint} {
+		if err := checkLoopback(endpoint); err != nil {
+			return nil, err
+		}
+	}
+	fragment := map[string]any{
+		"receivers": map[string]any{"otlp": map[string]any{"protocols": map[string]any{
+			"grpc": map[string]any{"endpoint": o.GRPCEndpoint},
+			"http": map[string]any{"endpoint": o.HTTPEndpoint},
+		}}},
+		"exporters": map[string]any{"session": map[string]any{"path": o.Store}},
+	}
+	uris := []string{"yaml:" + embedded, fragmentURI(fragment)}
+	if o.OTLPEndpoint != "" {
+		forward, err := forwarding(o.OTLPEndpoint)
+		if err != nil {
+			return nil, err
+		}
+		uris = append(uris, forward)
+	}
+	return uris, nil
+}
+
+// forwarding is the configuration that sends traces to a second place. What is
+// there does not hold up the session store: it has a queue of its own, and gives
+// up after a while.
+func forwarding(endpoint string) (string, error) {
+	secure := false
+	address := endpoint
+	if strings.Contains(endpoint, "://") {
+		u, err := url.Parse(endpoint)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.User != nil {
+			return "", fmt.Errorf("OTLP endpoint %q: use host:port, http://host:port or, for TLS, https://host:port", endpoint)
+		}
+		secure, address = u.Scheme == "https", u.Host
+	}
+	if host, port, err := net.SplitHostPort(address); err != nil || host == "" || port == "" {
+		return "", fmt.Errorf("OTLP endpoint %q has no host or no port: use one like localhost:4317", endpoint)
+	}
+	return fragmentURI(map[string]any{
+		"exporters": map[string]any{"otlp_grpc": map[string]any{
+			"endpoint":         address,
+			"tls":              map[string]any{"insecure": !secure},
+			"sending_queue":    map[string]any{"sizer": "bytes", "queue_size": 128 << 20},
+			"retry_on_failure": map[string]any{"max_elapsed_time": "1m"},
+		}},
+		"service": map[string]any{"pipelines": map[string]any{"traces": map[string]any{
+			"exporters": []string{"session", "otlp_grpc"},
+		}}},
+	}), nil
+}
+
+// fragmentURI makes a configuration of values that are meant as they are: a
+// dollar sign in them names no variable.
+func fragmentURI(values map[string]any) string {
+	b, err := json.Marshal(values)
+	if err != nil {
+		panic("collector: encode configuration: " + err.Error()) // strings and numbers always encode
+	}
+	return "yaml:" + strings.ReplaceAll(string(b), "$", "$$")
+}
+
+// checkLoopback refuses to listen where other machines can reach.
+func checkLoopback(endpoint string) error {
+	host, port, err := net.SplitHostPort(endpoint)
+	if err != nil || port == "" {
+		return fmt.Errorf("listen on %q: that is not host:port, such as %s", endpoint, defaultGRPC)
+	}
+	if ip := net.ParseIP(host); host == "localhost" || ip != nil && ip.IsLoopback() {
+		return nil
+	}
+	return fmt.Errorf("listen on %q: other machines may reach it and nothing would authenticate them; "+
+		"use localhost, or write a configuration with an authenticator, such as bearertokenauth, and name it with --config", endpoint)
+}

@@ -1,0 +1,200 @@
+//go:build e2e
+
+package aisdk_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agenttrace/agenttrace/internal/e2e/aisdk"
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec/jsonl"
+	"github.com/agenttrace/agenttrace/session/ingest"
+	"github.com/agenttrace/agenttrace/session/store"
+	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+var checker *aisdk.Checker
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+// run installs the AI SDK once for all tests.
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "aisdk")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		checker, err = aisdk.Install(context.Background(), dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+// transcripts stores the story and reads back what the store made of it.
+func transcripts(t *testing.T) []*session.Transcript {
+	t.Helper()
+	ctx := t.Context()
+	s, err := sqlitestore.Open(ctx, filepath.Join(t.TempDir(), "sessions.db"), sqlitestore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	traces := everyKind()
+	report, err := ingest.New(s, ingest.Options{}).Traces(ctx, traces)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if report.Placed != traces.SpanCount() || report.Refused != 0 {
+		t.Fatalf("the story itself is flawed: %+v", report)
+	}
+	var all []*session.Transcript
+	for row, err := range s.Sessions(ctx, store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		transcript, err := s.Transcript(ctx, row.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, transcript)
+	}
+	return all
+}
+
+// TestStoredMessages: the AI SDK accepts every message that the store holds,
+// whatever part it has and however badly it was told.
+func TestStoredMessages(t *testing.T) {
+	var lines bytes.Buffer
+	messages := 0
+	kinds := make(map[string]bool)
+	for _, transcript := range transcripts(t) {
+		for _, v := range session.Check(transcript) {
+			t.Errorf("session.Check: %s", v)
+		}
+		messages += len(transcript.Messages)
+		for _, m := range transcript.Messages {
+			for _, p := range m.Parts {
+				kind := p.Type
+				if p.ToolState != nil {
+					kind += " " + *p.ToolState
+				}
+				kinds[kind] = true
+			}
+		}
+		if err := jsonl.Encode(&lines, transcript); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{"data-compaction", "data-damaged", "data-plan", "file", "reasoning", "source-document", "source-url", "step-start", "text"}
+	for _, state := range states[1:] {
+		want = append(want, "dynamic-tool "+state, "tool-bash "+state)
+	}
+	want = append(want, "tool-read output-available")
+	slices.Sort(want)
+	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(kinds))); diff != "" {
+		t.Errorf("kinds of parts (-want +got):\n%s", diff)
+	}
+	got, err := checker.Check(t.Context(), &lines)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(&aisdk.Report{Passed: messages, Failures: []string{}}, got); diff != "" {
+		t.Errorf("report of the AI SDK (-want +got):\n%s", diff)
+	}
+}
+
+// TestReferenceMessages: the same for a session that the guide's reference
+// implementation wrote.
+func TestReferenceMessages(t *testing.T) {
+	f, err := os.Open(filepath.FromSlash("../../../session/testdata/reference.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	got, err := checker.Check(t.Context(), f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Passed == 0 || got.Failed != 0 {
+		t.Errorf("report is %+v, want only passes", got)
+	}
+}
+
+// TestFlawedMessages: a flaw is found, and named by message and part. What the
+// SDK rejects, session.Check reports.
+func TestFlawedMessages(t *testing.T) {
+	ptr := func(s string) *string { return &s }
+	tests := []struct {
+		name, role, partType, data string
+		state                      *string
+		want                       string
+		sdkOnly                    bool // session.Check leaves it alone
+	}{
+		{name: "type", role: "assistant", partType: "picture", data: `{"type":"picture"}`, want: "part prt_1 (picture): "},
+		{name: "text", role: "user", partType: "text", data: `{"type":"text"}`, want: "part prt_1 (text): text: "},
+		{name: "unknown key", role: "user", partType: "text", data: `{"type":"text","text":"hi","color":"red"}`,
+			want: "part prt_1 (text): the AI SDK drops color", sdkOnly: true},
+		{name: "output too soon", role: "assistant", partType: "tool-bash", data: `{"type":"tool-bash","toolCallId":"c","state":"input-available","input":{},"output":1}`,
+			state: ptr("input-available"), want: "part prt_1 (tool-bash, input-available): output: "},
+		{name: "no error text", role: "assistant", partType: "dynamic-tool", data: `{"type":"dynamic-tool","toolName":"x","toolCallId":"c","state":"output-error","input":{}}`,
+			state: ptr("output-error"), want: "part prt_1 (dynamic-tool, output-error): errorText: "},
+		{name: "denied yet failed", role: "assistant", partType: "tool-bash", data: `{"type":"tool-bash","toolCallId":"c","state":"output-error","input":{},"errorText":"e","approval":{"id":"a","approved":false}}`,
+			state: ptr("output-error"), want: "part prt_1 (tool-bash, output-error): approval.approved: "},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			part := session.Part{ID: "prt_1", MessageID: "msg_1", SessionID: "ses_1", Type: tt.partType, DataJSON: tt.data, ToolState: tt.state, CreatedAt: start, UpdatedAt: start}
+			if tt.state != nil {
+				part.ToolCallID = ptr("c")
+			}
+			transcript := &session.Transcript{
+				Session: session.Session{ID: "ses_1", Title: "t", Agent: "a", PermissionsJSON: "[]", MetadataJSON: "{}", CreatedAt: start, UpdatedAt: start},
+				Messages: []session.MessageAndParts{{
+					Message: session.Message{ID: "msg_1", SessionID: "ses_1", Role: tt.role, MetadataJSON: "{}", CreatedAt: start, UpdatedAt: start},
+					Parts:   []session.Part{part},
+				}},
+			}
+			if violations := session.Check(transcript); (len(violations) == 0) != tt.sdkOnly {
+				t.Errorf("session.Check reports %v", violations)
+			}
+			var lines bytes.Buffer
+			if err := jsonl.Encode(&lines, transcript); err != nil {
+				t.Fatal(err)
+			}
+			got, err := checker.Check(t.Context(), &lines)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.Failed != 1 || !strings.HasPrefix(got.Failures[0], "ses_1 msg_1 ("+tt.role+"): "+tt.want) {
+				t.Errorf("report is %+v, want one failure with %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestNotJSONL: what is no canonical JSONL is an error, not a pass.
+func TestNotJSONL(t *testing.T) {
+	for _, input := range []string{`{"type":"session"`, `{"type":"line","data":{}}`, `{"type":"part","data":{"message_id":"msg_1"}}`} {
+		if got, err := checker.Check(t.Context(), strings.NewReader(input)); err == nil || !strings.Contains(err.Error(), "line 1") {
+			t.Errorf("Check(%s) = %+v, %v, want an error with the line", input, got, err)
+		}
+	}
+	if got, err := checker.Check(t.Context(), strings.NewReader("")); err != nil || got.Passed+got.Failed != 0 {
+		t.Errorf("Check of nothing = %+v, %v, want no messages", got, err)
+	}
+}

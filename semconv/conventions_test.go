@@ -1,0 +1,224 @@
+package semconv_test
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agenttrace/agenttrace/semconv"
+)
+
+var update = flag.Bool("update", false, "write CONVENTIONS.md")
+
+const head = `# Conventions
+
+What agenttrace puts on spans. This page is written from the package ` + "`semconv`" + `
+(` + "`go test ./semconv -update`" + `); the rules behind the keys stand in the package's documentation.
+
+Schema URL: ` + "`" + semconv.SchemaURL + "`" + `. Instrumentation scope: ` + "`" + semconv.ScopeName + "`" + `.
+
+A key is of one of three groups: the *floor* is verbatim from the debugging contract of the agent guide, the *mirror* follows
+OpenTelemetry and its GenAI conventions, and what neither has is our *own*. A value of type *JSON string* is JSON text in a string.
+Instants are Unix milliseconds.
+`
+
+var spanDocs = []struct{ name, kind, doc string }{
+	{semconv.SpanSessionRun, "INTERNAL", "An agent at work on a session; or, with another operation than run, a moment that changed the session. Linked to the session's run before it."},
+	{semconv.SpanSessionTurn, "INTERNAL", "One user message through to a finished state. A turn that waited for a human is two spans with the same index and messages."},
+	{"chat {model}", "CLIENT", "One call of a model: a GenAI inference span. Its counts are part of its turn's."},
+	{semconv.SpanToolCall, "INTERNAL", "One call of a tool. The turn lists it as a part without data; a call that is still open when its turn ends is listed with its data."},
+	{semconv.SpanPermissionEvaluate, "INTERNAL", "One decision whether a tool call may go ahead; a child of the call's span."},
+	{semconv.SpanCompactionRun, "INTERNAL", "The head of a session replaced, for the model, by a summary."},
+}
+
+func conventions() []byte {
+	var b bytes.Buffer
+	b.WriteString(head)
+	for _, s := range spanDocs {
+		fmt.Fprintf(&b, "\n## %s\n\nKind %s. %s\n\n", s.name, s.kind, s.doc)
+		b.WriteString("| key | type | unit | group | meaning | example |\n|---|---|---|---|---|---|\n")
+		for _, a := range semconv.Attributes() {
+			if slices.Contains(a.Spans, s.name) {
+				fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | `%s` |\n", a.Key, a.Type, code(a.Unit), a.Group, cell(a.Doc), cell(a.Example))
+			}
+		}
+	}
+	b.WriteString("\n## Values\n\n| key | values | meaning |\n|---|---|---|\n")
+	for _, e := range semconv.Enums() {
+		fmt.Fprintf(&b, "| `%s` | `%s` | %s |\n", e.Key, strings.Join(e.Values, "`, `"), cell(e.Doc))
+	}
+	return b.Bytes()
+}
+
+func code(s string) string {
+	if s == "" {
+		return ""
+	}
+	return "`" + s + "`"
+}
+
+// cell makes text fit for a table.
+func cell(s string) string {
+	return strings.NewReplacer("|", `\|`, "\n", `\n`).Replace(s)
+}
+
+func TestConventionsPageIsCurrent(t *testing.T) {
+	want := conventions()
+	if *update {
+		if err := os.WriteFile("CONVENTIONS.md", want, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile("CONVENTIONS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("CONVENTIONS.md is not what the package says; run go test ./semconv -update (-package +page):\n%s", diff)
+	}
+}
+
+func TestEveryAttributeIsDescribed(t *testing.T) {
+	names := make(map[string]bool)
+	for _, s := range spanDocs {
+		names[s.name] = true
+	}
+	seen := make(map[string]bool)
+	for _, a := range semconv.Attributes() {
+		key := string(a.Key)
+		if seen[key] {
+			t.Errorf("%s is listed twice", key)
+		}
+		seen[key] = true
+		if a.Example == "" || !strings.HasSuffix(a.Doc, ".") || len(a.Spans) == 0 {
+			t.Errorf("%s lacks an example, a sentence or its spans: %+v", key, a)
+		}
+		for _, s := range a.Spans {
+			if !names[s] {
+				t.Errorf("%s is listed for the unknown span %q", key, s)
+			}
+		}
+		own := strings.HasPrefix(key, "agenttrace.")
+		if own != (a.Group == semconv.Own) {
+			t.Errorf("%s is in group %s", key, a.Group)
+		}
+		checkExample(t, a)
+	}
+	for _, e := range semconv.Enums() {
+		if !seen[e.Key] {
+			t.Errorf("values of %s are listed, the key is not", e.Key)
+		}
+	}
+}
+
+func checkExample(t *testing.T, a semconv.Attribute) {
+	t.Helper()
+	var err error
+	switch a.Type {
+	case semconv.Int:
+		_, err = strconv.ParseInt(a.Example, 10, 64)
+	case semconv.Double:
+		_, err = strconv.ParseFloat(a.Example, 64)
+	case semconv.Bool:
+		_, err = strconv.ParseBool(a.Example)
+	}
+	if err != nil {
+		t.Errorf("the example of %s is no %s: %v", a.Key, a.Type, err)
+	}
+	for _, e := range semconv.Enums() {
+		if e.Key == string(a.Key) && !slices.Contains(e.Values, a.Example) {
+			t.Errorf("the example of %s is %q, none of %q", a.Key, a.Example, e.Values)
+		}
+	}
+}
+
+// TestEveryKeyConstantIsListed reads the sources: a key that is not in the table
+// is not in CONVENTIONS.md either.
+func TestEveryKeyConstantIsListed(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), "keys.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := make(map[string]bool)
+	for _, a := range semconv.Attributes() {
+		listed[string(a.Key)] = true
+	}
+	constants := make(map[string]string) // value by name
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok {
+			return true
+		}
+		for i, name := range spec.Names {
+			call, ok := spec.Values[i].(*ast.CallExpr)
+			if !ok {
+				t.Errorf("%s is not an attribute.Key", name)
+				continue
+			}
+			value, err := strconv.Unquote(call.Args[0].(*ast.BasicLit).Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			constants[name.Name] = value
+			if !listed[value] {
+				t.Errorf("%s = %q is not in Attributes", name, value)
+			}
+		}
+		return true
+	})
+	if len(constants) != len(listed) {
+		t.Errorf("%d constants, %d keys listed", len(constants), len(listed))
+	}
+
+	used := keysUsed(t, filepath.Join("..", "spans"))
+	for name := range used {
+		if _, ok := constants[name]; !ok {
+			t.Errorf("package spans uses semconv.%s, which keys.go does not define", name)
+		}
+	}
+	for name := range constants {
+		if !used[name] {
+			t.Errorf("semconv.%s is used by no record of package spans", name)
+		}
+	}
+}
+
+// keysUsed returns the key constants of semconv that the sources of a package
+// name.
+func keysUsed(t *testing.T, dir string) map[string]bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	used := make(map[string]bool)
+	for _, path := range files {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			if sel, ok := n.(*ast.SelectorExpr); ok && strings.HasSuffix(sel.Sel.Name, "Key") {
+				if pkg, ok := sel.X.(*ast.Ident); ok && pkg.Name == "semconv" {
+					used[sel.Sel.Name] = true
+				}
+			}
+			return true
+		})
+	}
+	return used
+}

@@ -1,0 +1,146 @@
+package storetest
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// parts makes a batch of parts.
+func parts(all ...store.PartChange) store.Batch { return store.Batch{Parts: all} }
+
+// layout lists the parts of a message as index:id.
+func layout(m session.MessageAndParts) []string {
+	var all []string
+	for _, p := range m.Parts {
+		all = append(all, fmt.Sprintf("%d:%s", p.Index, p.ID))
+	}
+	return all
+}
+
+var partCases = []testCase{
+	{
+		name: "part/ranks",
+		rule: "Of two descriptions of a part the one that knew more stands, whatever states and times they give: listed, then seen live, then final. Its data says which it was.",
+		run: func(h *harness) {
+			h.story([]store.Batch{
+				parts(toolPart("s1", "m1", "p1", 0, 50, store.RankStub, session.StateInputStreaming)),
+				parts(toolPart("s1", "m1", "p1", 0, 30, store.RankLive, session.StateOutputError, "errorText", "x")),
+				parts(toolPart("s1", "m1", "p1", 0, 10, store.RankFinal, session.StateOutputAvailable, "input", 1, "output", 2)),
+			}, func(s Store) {
+				p := h.transcript(s, "s1").Messages[0].Parts[0]
+				h.equal("state", *p.ToolState, session.StateOutputAvailable)
+				h.equal("call", *p.ToolCallID, "call-p1")
+				h.equal("times", []int64{p.CreatedAt, p.UpdatedAt}, []int64{epoch + 10, epoch + 10})
+			})
+		},
+	},
+	{
+		name: "part/states",
+		rule: "Of two descriptions of one rank the one with the later state of the call stands; a failure outranks a result.",
+		run: func(h *harness) {
+			h.story([]store.Batch{
+				parts(toolPart("s1", "m1", "p1", 0, 9, store.RankFinal, session.StateInputAvailable, "input", 1)),
+				parts(toolPart("s1", "m1", "p1", 0, 8, store.RankFinal, session.StateApprovalRequested, "input", 1, "approval", map[string]any{"id": "a"})),
+				parts(toolPart("s1", "m1", "p1", 0, 7, store.RankFinal, session.StateOutputAvailable, "input", 1, "output", 1)),
+				parts(toolPart("s1", "m1", "p1", 0, 6, store.RankFinal, session.StateOutputError, "input", 1, "errorText", "no")),
+			}, func(s Store) {
+				p := h.transcript(s, "s1").Messages[0].Parts[0]
+				h.equal("state", *p.ToolState, session.StateOutputError)
+				h.equal("times", []int64{p.CreatedAt, p.UpdatedAt}, []int64{epoch + 6, epoch + 6})
+			})
+		},
+	},
+	{
+		name: "part/later",
+		rule: "Of two descriptions of one rank and state the later stands, then the greater text. It was created at the least time that any gives.",
+		run: func(h *harness) {
+			stub := toolPart("s1", "m1", "p1", 0, 100, store.RankStub, session.StateInputStreaming)
+			say := func(at int64, output string) store.Batch {
+				return parts(toolPart("s1", "m1", "p1", 0, at, store.RankFinal, session.StateOutputAvailable, "input", 1, "output", output))
+			}
+			h.story([]store.Batch{say(10, "z"), say(50, "a"), parts(stub), say(50, "b")}, func(s Store) {
+				p := h.transcript(s, "s1").Messages[0].Parts[0]
+				h.equal("data", p.DataJSON, `{"type":"tool-bash","toolCallId":"call-p1","state":"output-available","input":1,"output":"b"}`)
+				h.equal("times", []int64{p.CreatedAt, p.UpdatedAt}, []int64{epoch + 10, epoch + 50})
+			})
+		},
+	},
+	{
+		name: "part/damaged",
+		rule: "A placeholder for content that could not be read gives way to the content.",
+		run: func(h *harness) {
+			damaged := textPart("s1", "m1", "p1", 0, 9, "")
+			damaged.Type, damaged.Rank = store.TypeDamaged, store.RankStub
+			damaged.Data = object("type", store.TypeDamaged, "data", map[string]any{"type": "text", "text": `{"type":"te`})
+			h.story([]store.Batch{parts(damaged), parts(textPart("s1", "m1", "p1", 0, 1, "whole"))}, func(s Store) {
+				h.equal("data", h.transcript(s, "s1").Messages[0].Parts[0].DataJSON, `{"type":"text","text":"whole"}`)
+			})
+		},
+	},
+	{
+		name: "part/one-place",
+		rule: "When two parts claim one place, the lesser id has it and the other has the next.",
+		run: func(h *harness) {
+			h.story([]store.Batch{
+				parts(textPart("s1", "m1", "a", 0, 1, "a")), parts(textPart("s1", "m1", "b", 0, 1, "b")), parts(textPart("s1", "m1", "c", 1, 1, "c")),
+			}, func(s Store) {
+				h.equal("parts", layout(h.transcript(s, "s1").Messages[0]), []string{"0:a", "1:b", "2:c"})
+			})
+		},
+	},
+	{
+		name: "part/claims",
+		rule: "Every part has the place it claims or the next free one, in order of claim and then of id. Of several claims of a part the least counts.",
+		run: func(h *harness) {
+			at := func(id string, index int64) store.Batch { return parts(textPart("s1", "m1", id, index, 1, id)) }
+			h.story([]store.Batch{at("a", 3), at("b", 0), at("c", 0), at("d", 1), at("e", 1), at("a", 0), at("f", 9), at("g", 9)}, func(s Store) {
+				h.equal("parts", layout(h.transcript(s, "s1").Messages[0]), []string{"0:a", "1:b", "2:c", "3:d", "4:e", "9:f", "10:g"})
+			})
+		},
+	},
+	{
+		name: "part/many-in-one-place",
+		rule: "However many parts claim one place, the cost of placing them stays in proportion to them, and no index overflows.",
+		run: func(h *harness) {
+			const n = 3000
+			all := make([]store.PartChange, n)
+			for i := range all {
+				all[i] = textPart("s1", "m1", fmt.Sprintf("p%05d", n-i), 0, 1, "x")
+			}
+			all = append(all, textPart("s1", "m1", "q", math.MaxInt64, 1, "x"), textPart("s1", "m1", "r", math.MaxInt64, 1, "x"), textPart("s1", "m1", "n", -5, 1, "x"))
+			h.with(func(s Store) {
+				r := h.apply(s, parts(all...))
+				h.equal("refused", r.Refused, int64(0))
+				m := h.transcript(s, "s1").Messages[0]
+				h.equal("parts", len(m.Parts), n+3)
+				for i, p := range m.Parts[:n] {
+					if want := int64(i); p.Index != want {
+						h.Fatalf("part %d has index %d", i, p.Index)
+					}
+				}
+				for i := range m.Parts[1:] {
+					if m.Parts[i].Index >= m.Parts[i+1].Index {
+						h.Fatalf("index %d stands before %d", m.Parts[i].Index, m.Parts[i+1].Index)
+					}
+				}
+			})
+		},
+	},
+	{
+		name: "part/of-another-message",
+		rule: "A part whose id belongs to another message is refused and counted; the rest of its batch is stored.",
+		run: func(h *harness) {
+			h.with(func(s Store) {
+				h.apply(s, parts(textPart("s1", "m1", "p1", 0, 1, "mine")))
+				r := h.apply(s, parts(textPart("s1", "m2", "p1", 0, 1, "not mine"), textPart("s1", "m2", "p2", 1, 1, "also")))
+				h.equal("refused", r.Refused, int64(1))
+				t := h.transcript(s, "s1")
+				h.equal("the first", layout(h.message(t, "m1")), []string{"0:p1"})
+				h.equal("the second", layout(h.message(t, "m2")), []string{"1:p2"})
+			})
+		},
+	},
+}

@@ -1,0 +1,237 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+func ids(sessions []session.Session) []string {
+	all := []string{}
+	for _, s := range sessions {
+		all = append(all, s.ID)
+	}
+	return all
+}
+
+var readCases = []testCase{
+	{
+		name: "read/sessions",
+		rule: "Sessions come newest first, by (updated_at, id); children and archived ones only when asked for; a cursor continues where it points.",
+		run: func(h *harness) {
+			h.with(func(s Store) {
+				for i, id := range []string{"a", "b", "c", "d", "e"} {
+					h.apply(s, ofSession(id, int64(10*(i/2)), func(c *store.SessionChange) { c.Agent = said(1, "agent-"+string(id[0]%2+'0')) }))
+				}
+				h.apply(s, ofSession("child", 90, func(c *store.SessionChange) { c.ParentID = said(1, "a") }))
+				h.apply(s, ofSession("old", 95, func(c *store.SessionChange) { c.Archived = said(96, "1") }))
+				for _, c := range []struct {
+					name string
+					q    store.SessionQuery
+					want []string
+				}{
+					{"zero value", store.SessionQuery{}, []string{"e", "d", "c", "b", "a"}},
+					{"limit", store.SessionQuery{Limit: 2}, []string{"e", "d"}},
+					{"cursor", store.SessionQuery{Before: &store.Cursor{UpdatedAt: epoch + 10, ID: "d"}}, []string{"c", "b", "a"}},
+					{"used up", store.SessionQuery{Before: &store.Cursor{UpdatedAt: epoch, ID: "a"}}, []string{}},
+					{"of no session", store.SessionQuery{Before: &store.Cursor{UpdatedAt: 1, ID: "zzz"}}, []string{}},
+					{"children too", store.SessionQuery{Children: true, Limit: 2}, []string{"child", "e"}},
+					{"children of", store.SessionQuery{ParentID: "a"}, []string{"child"}},
+					{"archived too", store.SessionQuery{Archived: true, Limit: 2}, []string{"old", "e"}},
+					{"all", everything, []string{"old", "child", "e", "d", "c", "b", "a"}},
+					{"agent", store.SessionQuery{Agent: "agent-0"}, []string{"d", "b"}},
+					{"agent and cursor", store.SessionQuery{Agent: "agent-1", Before: &store.Cursor{UpdatedAt: epoch + 20, ID: "e"}}, []string{"c", "a"}},
+					{"unknown agent", store.SessionQuery{Agent: "x"}, []string{}},
+				} {
+					h.equal(c.name, ids(h.sessions(s, c.q)), c.want)
+				}
+				var paged []string
+				var before *store.Cursor
+				for {
+					page := h.sessions(s, store.SessionQuery{Limit: 2, Before: before})
+					if len(page) == 0 {
+						break
+					}
+					paged = append(paged, ids(page)...)
+					last := page[len(page)-1]
+					before = &store.Cursor{UpdatedAt: last.UpdatedAt, ID: last.ID}
+				}
+				h.equal("paged", paged, []string{"e", "d", "c", "b", "a"})
+				for range s.Sessions(context.Background(), everything) {
+					break // leaving early is no error
+				}
+			})
+		},
+	},
+	{
+		name: "read/default-limit",
+		rule: "Without a limit a listing ends after 50 sessions.",
+		run: func(h *harness) {
+			h.with(func(s Store) {
+				var b store.Batch
+				for i := range 60 {
+					b.Sessions = append(b.Sessions, ofSession(fmt.Sprintf("s%02d", i), int64(i), nil).Sessions...)
+				}
+				h.apply(s, b)
+				h.equal("sessions", len(h.sessions(s, store.SessionQuery{})), 50)
+				h.equal("all", len(h.sessions(s, store.SessionQuery{Limit: -1})), 60)
+			})
+		},
+	},
+	{
+		name: "read/resolve",
+		rule: "A name is a session's id, a prefix that only one has, with or without ses_, the id of a trace or a prefix of 8 digits that only one has, or \"last\". An id comes before a prefix of another.",
+		run: func(h *harness) {
+			h.with(func(s Store) {
+				session := func(id, trace string, at int64, more func(*store.SessionChange)) {
+					b := ofSession(id, at, more)
+					b.Links = []store.Link{{TraceID: trace, SpanID: "1", SessionID: id, Kind: "session.run", Dialect: "storetest", StartNano: nano(at), EndNano: nano(at)}}
+					h.apply(s, b)
+				}
+				const trace1, trace2, trace3 = "abcdef0123456789abcdef0123456789", "abcdef0199999999abcdef0123456789", "12345678aaaaaaaaaaaaaaaaaaaaaaaa"
+				session("ses_a1", trace1, 1, nil)
+				session("ses_a12", trace2, 2, nil)
+				session("ses_b", trace3, 3, nil)
+				session("ses_child", trace3, 4, func(c *store.SessionChange) { c.ParentID = said(1, "ses_b") })
+				session("ses_b", "12345678bbbbbbbbbbbbbbbbbbbbbbbb", 5, nil)
+				session("ses_old", "99999999aaaaaaaaaaaaaaaaaaaaaaaa", 9, func(c *store.SessionChange) { c.Archived = said(9, "1") })
+				for _, c := range []struct {
+					name, want string
+					err        error
+				}{
+					{"ses_a1", "ses_a1", nil},
+					{"ses_a12", "ses_a12", nil},
+					{"ses_b", "ses_b", nil},
+					{"b", "ses_b", nil},
+					{"ses_c", "ses_child", nil},
+					{"a", "", store.ErrAmbiguous},
+					{"ses_a", "", store.ErrAmbiguous},
+					{"a12", "ses_a12", nil},
+					{trace1, "ses_a1", nil},
+					{"ABCDEF0123", "ses_a1", nil},
+					{"abcdef01", "", store.ErrAmbiguous},
+					{"12345678aaaa", "ses_b", nil},
+					{"12345678", "ses_b", nil}, // two traces of one session
+					{"1234567", "", store.ErrNotFound},
+					{"99999999", "ses_old", nil},
+					{"last", "ses_b", nil},
+					{"zzz", "", store.ErrNotFound},
+					{"", "", store.ErrNotFound},
+					{"%", "", store.ErrNotFound},
+				} {
+					got, err := s.Resolve(context.Background(), c.name)
+					if got != c.want || !errors.Is(err, c.err) {
+						h.Errorf("Resolve(%q) = %q, %v; want %q, %v", c.name, got, err, c.want, c.err)
+					}
+				}
+			})
+			h.with(func(s Store) {
+				if _, err := s.Resolve(context.Background(), "last"); !errors.Is(err, store.ErrNotFound) {
+					h.Errorf("last of an empty store: %v", err)
+				}
+			})
+		},
+	},
+	{
+		name: "read/unknown",
+		rule: "What is not there is ErrNotFound where one thing is asked for, and nothing where many are.",
+		run: func(h *harness) {
+			h.with(func(s Store) {
+				ctx := context.Background()
+				if _, err := s.Session(ctx, "x"); !errors.Is(err, store.ErrNotFound) {
+					h.Errorf("Session: %v", err)
+				}
+				if _, err := s.Transcript(ctx, "x"); !errors.Is(err, store.ErrNotFound) {
+					h.Errorf("Transcript: %v", err)
+				}
+				if _, err := s.Blob(ctx, store.BlobToolCatalog, "x"); !errors.Is(err, store.ErrNotFound) {
+					h.Errorf("Blob: %v", err)
+				}
+				if d, err := s.Decisions(ctx, "x"); err != nil || len(d) != 0 {
+					h.Errorf("Decisions: %v, %v", d, err)
+				}
+				if l, err := s.Links(ctx, "x"); err != nil || len(l) != 0 {
+					h.Errorf("Links: %v, %v", l, err)
+				}
+			})
+		},
+	},
+	{
+		name: "read/links",
+		rule: "The spans of a session come in order of their start, as they were told.",
+		run: func(h *harness) {
+			duration := int64(5)
+			a := store.Link{TraceID: "t2", SpanID: "2", ParentSpanID: "1", SessionID: "s1", MessageID: "m1", Kind: "session.turn", Dialect: "d",
+				StartNano: nano(5), EndNano: nano(9), Error: true, Facts: &store.Facts{Trace: session.MessageTrace{DurationMS: &duration}}}
+			b := store.Link{TraceID: "t1", SpanID: "1", SessionID: "s1", Kind: "session.run", Dialect: "d", StartNano: nano(1), EndNano: nano(9)}
+			h.story([]store.Batch{link(a), link(b)}, func(s Store) {
+				got, err := s.Links(context.Background(), "s1")
+				if d := cmp.Diff([]store.Link{b, a}, got); d != "" || err != nil {
+					h.Errorf("%v (-want +got):\n%s", err, d)
+				}
+			})
+		},
+	},
+	{
+		name: "write/concurrent",
+		rule: "Concurrent writers and readers share a store: every change that was acknowledged is there, and a transcript is one state of its session.",
+		run: func(h *harness) {
+			h.with(func(s Store) {
+				const writers, each = 8, 12
+				var wg sync.WaitGroup
+				for w := range writers {
+					wg.Go(func() {
+						for i := range each {
+							b := assistant("s1", fmt.Sprintf("m%d-%d", w, i), int64(w*1000+i), 1)
+							if _, err := s.Apply(context.Background(), &b); err != nil {
+								h.Errorf("apply: %v", err)
+							}
+						}
+					})
+				}
+				done := make(chan struct{})
+				go func() { wg.Wait(); close(done) }()
+				for running := true; running; {
+					select {
+					case <-done:
+						running = false
+					default:
+					}
+					t, err := s.Transcript(context.Background(), "s1")
+					if errors.Is(err, store.ErrNotFound) && running {
+						continue
+					}
+					if err != nil {
+						h.Fatal(err)
+					}
+					if t.Session.TotalTokens != int64(len(t.Messages)) {
+						h.Fatalf("%d messages with %d tokens", len(t.Messages), t.Session.TotalTokens)
+					}
+				}
+				h.rollup(s, writers*each)
+			})
+		},
+	},
+	{
+		name: "write/canceled",
+		rule: "A caller whose context has ended gets its error; what is stored is all of a batch or none of it.",
+		run: func(h *harness) {
+			h.with(func(s Store) {
+				ctx, cancel := context.WithCancel(context.Background())
+				cancel()
+				b := assistant("s1", "m1", 1, 1)
+				if _, err := s.Apply(ctx, &b); err != nil && !errors.Is(err, context.Canceled) {
+					h.Errorf("apply: %v", err)
+				} else if err != nil {
+					h.equal("sessions", len(h.sessions(s, everything)), 0)
+				}
+			})
+		},
+	},
+}

@@ -1,0 +1,412 @@
+// Package storetest is the conformance suite for engines that keep sessions.
+//
+// An engine passes when [Run] passes with it:
+//
+//	func TestConformance(t *testing.T) {
+//		storetest.Run(t, func(t *testing.T) storetest.Store { return open(t) })
+//	}
+//
+// Every case states, in prose, the rule that it examines. Most rules are
+// examined by telling the same story in many ways: its changes one by one in
+// every order, all of them in one batch, and with some delivered again. All of
+// them must leave the same rows.
+package storetest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec/jsonl"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// Store is what the suite examines.
+type Store interface {
+	store.Writer
+	store.Reader
+}
+
+// Run examines an engine. open returns an empty store, which the suite closes;
+// it is called many times.
+func Run(t *testing.T, open func(t *testing.T) Store) {
+	for _, group := range [][]testCase{valueCases, messageCases, partCases, factCases, contextCases, rewindCases, forkCases, readCases} {
+		for _, c := range group {
+			t.Run(c.name, func(t *testing.T) {
+				h := &harness{T: t, open: open}
+				c.run(h)
+				if t.Failed() {
+					t.Log("the rule: " + c.rule)
+				}
+			})
+		}
+	}
+}
+
+// testCase is one rule.
+type testCase struct {
+	name string
+	// rule is the rule in prose, printed when it is broken.
+	rule string
+	run  func(h *harness)
+}
+
+// harness is what cases work with.
+type harness struct {
+	*testing.T
+	open func(t *testing.T) Store
+}
+
+// with runs f on an empty store.
+func (h *harness) with(f func(s Store)) {
+	h.Helper()
+	s := h.open(h.T)
+	f(s)
+	if err := s.Close(); err != nil {
+		h.Errorf("close: %v", err)
+	}
+}
+
+// apply applies one batch, which must succeed.
+func (h *harness) apply(s Store, b store.Batch) store.Result {
+	h.Helper()
+	r, err := s.Apply(context.Background(), &b)
+	if err != nil {
+		h.Fatalf("apply: %v", err)
+	}
+	return r
+}
+
+// story is told in many ways; then see looks at one of the stores, which are all
+// the same.
+func (h *harness) story(changes []store.Batch, see func(s Store)) {
+	h.Helper()
+	want, wantHow := "", ""
+	for how, batches := range tellings(changes) {
+		h.with(func(s Store) {
+			for _, b := range batches {
+				h.apply(s, b)
+			}
+			got := h.dump(s)
+			if want == "" {
+				want, wantHow = got, how
+				see(s)
+				return
+			}
+			if got != want {
+				h.Fatalf("told %s the rows differ from those told %s (-%[2]s +%[1]s):\n%s", how, wantHow, cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
+			}
+		})
+		if h.Failed() {
+			return
+		}
+	}
+}
+
+// tellings are the ways in which a story is told.
+func tellings(changes []store.Batch) func(yield func(string, []store.Batch) bool) {
+	const all = 4 // up to that many changes, every order; else that many factorial
+	return func(yield func(string, []store.Batch) bool) {
+		tell := func(how string, order []int) bool {
+			batches := make([]store.Batch, len(order))
+			for i, n := range order {
+				batches[i] = clone(changes[n])
+			}
+			return yield(how, batches)
+		}
+		inOrder := make([]int, len(changes))
+		for i := range inOrder {
+			inOrder[i] = i
+		}
+		if !tell("in order", inOrder) || !yield("in one batch", []store.Batch{join(changes, inOrder)}) {
+			return
+		}
+		backwards := slices.Clone(inOrder)
+		slices.Reverse(backwards)
+		if !yield("in one batch backwards", []store.Batch{join(changes, backwards)}) ||
+			!tell("twice", slices.Concat(inOrder, inOrder)) ||
+			!yield("in one batch twice over", []store.Batch{join(changes, slices.Concat(inOrder, backwards))}) {
+			return
+		}
+		if len(changes) <= all {
+			for order := range permutations(inOrder) {
+				if !tell(fmt.Sprintf("in order %v", order), order) {
+					return
+				}
+			}
+			return
+		}
+		if !tell("backwards", backwards) {
+			return
+		}
+		rounds := 20
+		if testing.Short() {
+			rounds = 5
+		}
+		for seed := range rounds {
+			r := rand.New(rand.NewPCG(uint64(seed), 7))
+			order := slices.Clone(inOrder)
+			r.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+			var batches []store.Batch
+			for rest := order; len(rest) > 0; {
+				n := 1 + r.IntN(min(3, len(rest)))
+				batches = append(batches, join(changes, rest[:n]))
+				if r.IntN(4) == 0 {
+					batches = append(batches, join(changes, rest[:n]))
+				}
+				rest = rest[n:]
+			}
+			if !yield(fmt.Sprintf("in order %v with redelivery", order), batches) {
+				return
+			}
+		}
+	}
+}
+
+// permutations yields every order of in. The slice is valid until the next.
+func permutations(in []int) func(yield func([]int) bool) {
+	return func(yield func([]int) bool) {
+		p := slices.Clone(in)
+		var visit func(int) bool
+		visit = func(k int) bool {
+			if k == len(p) {
+				return yield(p)
+			}
+			for i := k; i < len(p); i++ {
+				p[k], p[i] = p[i], p[k]
+				if !visit(k + 1) {
+					return false
+				}
+				p[k], p[i] = p[i], p[k]
+			}
+			return true
+		}
+		visit(0)
+	}
+}
+
+// clone copies a batch and the data of its parts, which Apply may keep.
+func clone(b store.Batch) store.Batch {
+	c := store.Batch{
+		Sessions: slices.Clone(b.Sessions), Messages: slices.Clone(b.Messages), Parts: slices.Clone(b.Parts),
+		Decisions: slices.Clone(b.Decisions), Blobs: slices.Clone(b.Blobs), Links: slices.Clone(b.Links),
+	}
+	for i := range c.Parts {
+		c.Parts[i].Data = slices.Clone(c.Parts[i].Data)
+	}
+	return c
+}
+
+func join(changes []store.Batch, order []int) store.Batch {
+	var all store.Batch
+	for _, n := range order {
+		b := clone(changes[n])
+		all.Sessions = append(all.Sessions, b.Sessions...)
+		all.Messages = append(all.Messages, b.Messages...)
+		all.Parts = append(all.Parts, b.Parts...)
+		all.Decisions = append(all.Decisions, b.Decisions...)
+		all.Blobs = append(all.Blobs, b.Blobs...)
+		all.Links = append(all.Links, b.Links...)
+	}
+	return all
+}
+
+// sessions lists every session of a store by id.
+func (h *harness) sessions(s Store, q store.SessionQuery) []session.Session {
+	h.Helper()
+	var all []session.Session
+	for row, err := range s.Sessions(context.Background(), q) {
+		if err != nil {
+			h.Fatalf("list sessions: %v", err)
+		}
+		all = append(all, row)
+	}
+	return all
+}
+
+var everything = store.SessionQuery{Limit: -1, Children: true, Archived: true}
+
+// dump is everything that a reader can see of a store. Every session must be
+// sound.
+func (h *harness) dump(s Store) string {
+	h.Helper()
+	var b bytes.Buffer
+	for _, row := range h.sessions(s, everything) {
+		t := h.transcript(s, row.ID)
+		if err := jsonl.Encode(&b, t); err != nil {
+			h.Fatal(err)
+		}
+		for _, v := range session.Check(t) {
+			h.Errorf("session %s: %s", row.ID, v)
+		}
+		decisions, err := s.Decisions(context.Background(), row.ID)
+		if err != nil {
+			h.Fatal(err)
+		}
+		links, err := s.Links(context.Background(), row.ID)
+		if err != nil {
+			h.Fatal(err)
+		}
+		e := json.NewEncoder(&b)
+		for _, d := range decisions {
+			_ = e.Encode(d)
+		}
+		for _, l := range links {
+			_ = e.Encode(l)
+		}
+	}
+	return b.String()
+}
+
+func (h *harness) transcript(s Store, id string) *session.Transcript {
+	h.Helper()
+	t, err := s.Transcript(context.Background(), id)
+	if err != nil {
+		h.Fatalf("read session %s: %v", id, err)
+	}
+	return t
+}
+
+// equal reports a difference.
+func (h *harness) equal(what string, got, want any) {
+	h.Helper()
+	if d := cmp.Diff(want, got); d != "" {
+		h.Errorf("%s (-want +got):\n%s", what, d)
+	}
+}
+
+// message finds a message of a transcript.
+func (h *harness) message(t *session.Transcript, id string) session.MessageAndParts {
+	h.Helper()
+	for _, m := range t.Messages {
+		if m.Message.ID == id {
+			return m
+		}
+	}
+	h.Fatalf("session %s has no message %s", t.Session.ID, id)
+	return session.MessageAndParts{}
+}
+
+// visible lists the ids of messages that are not hidden, in order.
+func visible(t *session.Transcript) []string {
+	ids := []string{}
+	for _, m := range t.Messages {
+		if m.Message.HiddenAt == nil {
+			ids = append(ids, m.Message.ID)
+		}
+	}
+	return ids
+}
+
+// Stories take place in the milliseconds after epoch.
+const epoch = 1_795_000_000_000
+
+func nano(at int64) int64 { return (epoch + at) * 1e6 }
+
+// said is a value that a source gave when it had ended.
+func said(at int64, text string) *store.Value {
+	return &store.Value{Text: text, At: nano(at), Rank: store.RankFinal}
+}
+
+// ofSession is a change of a session that lasted from at on.
+func ofSession(id string, at int64, more func(*store.SessionChange)) store.Batch {
+	c := store.SessionChange{ID: id, Start: epoch + at, End: epoch + at}
+	if more != nil {
+		more(&c)
+	}
+	return store.Batch{Sessions: []store.SessionChange{c}}
+}
+
+// user is a user message with a text.
+func user(sessionID, id string, at int64) store.Batch {
+	return store.Batch{
+		Messages: []store.MessageChange{{ID: id, SessionID: sessionID, Role: session.RoleUser, CreatedAt: epoch + at, UpdatedAt: epoch + at, Rank: store.RankFinal}},
+		Parts:    []store.PartChange{textPart(sessionID, id, id+"-text", 0, at, "question "+id)},
+	}
+}
+
+// assistant is an assistant message with a text, told by a span that counted
+// input tokens.
+func assistant(sessionID, id string, at, input int64) store.Batch {
+	return store.Batch{
+		Messages: []store.MessageChange{{ID: id, SessionID: sessionID, Role: session.RoleAssistant, CreatedAt: epoch + at, UpdatedAt: epoch + at + 5, Rank: store.RankFinal}},
+		Parts:    []store.PartChange{textPart(sessionID, id, id+"-text", 0, at, "answer "+id)},
+		Links:    []store.Link{turn(sessionID, id, "span-"+id, at, store.Facts{Usage: &session.Usage{Input: input}})},
+	}
+}
+
+// turn is the link of a span that tells of a message.
+func turn(sessionID, messageID, spanID string, at int64, f store.Facts) store.Link {
+	return store.Link{
+		TraceID: "trace-" + sessionID, SpanID: spanID, SessionID: sessionID, MessageID: messageID,
+		Kind: "session.turn", Dialect: "storetest", StartNano: nano(at), EndNano: nano(at + 5), Facts: &f,
+	}
+}
+
+func textPart(sessionID, messageID, id string, index, at int64, text string) store.PartChange {
+	return store.PartChange{
+		ID: id, MessageID: messageID, SessionID: sessionID, Index: index, Type: "text", Data: object("type", "text", "text", text),
+		CreatedAt: epoch + at, UpdatedAt: epoch + at, Rank: store.RankFinal,
+	}
+}
+
+// toolPart is a call of bash in some state. data holds further keys and values.
+func toolPart(sessionID, messageID, id string, index, at int64, rank store.Rank, state string, data ...any) store.PartChange {
+	keys := append([]any{"type", "tool-bash", "toolCallId", "call-" + id, "state", state}, data...)
+	switch rank {
+	case store.RankStub:
+		keys = append(keys, "toolMetadata", map[string]any{"agenttrace": map[string]any{"stub": true}})
+	case store.RankLive:
+		keys = append(keys, "toolMetadata", map[string]any{"agenttrace": map[string]any{"live": true}})
+	}
+	return store.PartChange{
+		ID: id, MessageID: messageID, SessionID: sessionID, Index: index, Type: "tool-bash", Data: object(keys...),
+		ToolCallID: "call-" + id, ToolState: state, CreatedAt: epoch + at, UpdatedAt: epoch + at, Rank: rank,
+	}
+}
+
+// object encodes keys and values in the order given.
+func object(keysAndValues ...any) json.RawMessage {
+	b := []byte("{")
+	for i := 0; i < len(keysAndValues); i += 2 {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		for k, v := range keysAndValues[i : i+2] {
+			encoded, err := json.Marshal(v)
+			if err != nil {
+				panic(err)
+			}
+			if b = append(b, encoded...); k == 0 {
+				b = append(b, ':')
+			}
+		}
+	}
+	return append(b, '}')
+}
+
+// compaction is a marker message. tail may be empty.
+func compaction(sessionID, id string, at int64, tail string, tokens int64) store.Batch {
+	data := map[string]any{"summary": "so far", "tail_start_id": nil, "auto": tail != "", "summary_tokens": tokens}
+	if tail != "" {
+		data["tail_start_id"] = tail
+	}
+	return store.Batch{
+		Messages: []store.MessageChange{{
+			ID: id, SessionID: sessionID, Role: session.RoleAssistant, CreatedAt: epoch + at, UpdatedAt: epoch + at, Rank: store.RankFinal,
+			Metadata: object("compaction", true, "usage", session.Usage{Input: tokens}),
+		}},
+		Parts: []store.PartChange{{
+			ID: id + "-marker", MessageID: id, SessionID: sessionID, Type: session.TypeCompaction, Data: object("type", session.TypeCompaction, "data", data),
+			CreatedAt: epoch + at, UpdatedAt: epoch + at, Rank: store.RankFinal,
+		}},
+	}
+}
