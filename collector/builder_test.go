@@ -1,0 +1,158 @@
+package collector
+
+import (
+	"cmp"
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	diff "github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/collector/component"
+	"go.yaml.in/yaml/v3"
+)
+
+// manifest is what the tests read of builder.yaml.
+type manifest struct {
+	Receivers, Processors, Exporters, Extensions, Providers []module
+}
+
+type module struct {
+	GoMod  string `yaml:"gomod"`
+	Import string `yaml:"import"`
+	Path   string `yaml:"path"`
+}
+
+func (m module) path() string    { p, _, _ := strings.Cut(m.GoMod, " "); return p }
+func (m module) version() string { _, v, _ := strings.Cut(m.GoMod, " "); return v }
+
+func readManifest(t *testing.T) manifest {
+	t.Helper()
+	b, err := os.ReadFile("builder.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m manifest
+	if err := yaml.Unmarshal(b, &m); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// The manifest makes what components.go makes: the same packages, and of each
+// kind as many as there are.
+func TestManifestEqualsComponents(t *testing.T) {
+	m := readManifest(t)
+	all := slices.Concat(m.Receivers, m.Processors, m.Exporters, m.Extensions, m.Providers)
+	var listed []string
+	for _, c := range all {
+		listed = append(listed, cmp.Or(c.Import, c.path()))
+	}
+	file, err := parser.ParseFile(token.NewFileSet(), "components.go", nil, parser.ImportsOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var imported []string
+	for _, i := range file.Imports {
+		path, err := strconv.Unquote(i.Path.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Components are packages of their own below the packages of their kind.
+		parts := strings.Split(path, "/")
+		kind := slices.IndexFunc(parts, func(p string) bool {
+			return slices.Contains([]string{"receiver", "processor", "exporter", "extension", "provider"}, p)
+		})
+		if kind >= 0 && kind < len(parts)-1 {
+			imported = append(imported, path)
+		}
+	}
+	slices.Sort(listed)
+	slices.Sort(imported)
+	if d := diff.Diff(imported, listed); d != "" {
+		t.Errorf("builder.yaml does not list what components.go imports (-components.go +builder.yaml):\n%s", d)
+	}
+
+	f, err := Components()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []struct {
+		name    string
+		listed  []module
+		modules map[component.Type]string
+	}{
+		{"receivers", m.Receivers, f.ReceiverModules},
+		{"processors", m.Processors, f.ProcessorModules},
+		{"exporters", m.Exporters, f.ExporterModules},
+		{"extensions", m.Extensions, f.ExtensionModules},
+	} {
+		var want, got []string
+		for _, c := range kind.listed {
+			want = append(want, c.path())
+		}
+		for _, module := range kind.modules {
+			path, _, _ := strings.Cut(module, " ")
+			got = append(got, path)
+		}
+		slices.Sort(want)
+		slices.Sort(got)
+		if d := diff.Diff(want, got); d != "" {
+			t.Errorf("%s (-builder.yaml +Components):\n%s", kind.name, d)
+		}
+	}
+}
+
+func TestManifestVersions(t *testing.T) {
+	b, err := os.ReadFile("../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	required := make(map[string]string)
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(strings.TrimPrefix(strings.TrimSpace(line), "require ")); len(f) >= 2 {
+			required[f[0]] = f[1]
+		}
+	}
+	m := readManifest(t)
+	for _, c := range slices.Concat(m.Receivers, m.Processors, m.Exporters, m.Extensions, m.Providers) {
+		if c.Path != "" {
+			continue // from the working tree
+		}
+		if got, want := c.version(), required[c.path()]; got != want {
+			t.Errorf("builder.yaml has %s %s, go.mod %q", c.path(), got, want)
+		}
+	}
+}
+
+func TestComponents(t *testing.T) {
+	f, err := Components()
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := func(types []component.Type) []string {
+		var all []string
+		for _, t := range types {
+			all = append(all, t.String())
+		}
+		slices.Sort(all)
+		return all
+	}
+	got := [][]string{
+		names(slices.Collect(maps.Keys(f.Receivers))), names(slices.Collect(maps.Keys(f.Processors))),
+		names(slices.Collect(maps.Keys(f.Exporters))), names(slices.Collect(maps.Keys(f.Extensions))),
+	}
+	want := [][]string{
+		{"otlp"}, {"memory_limiter"},
+		// otlp and otlphttp are former names of otlp_grpc and otlp_http.
+		{"debug", "file", "nop", "otlp", "otlp_grpc", "otlp_http", "otlphttp", "session"},
+		{"bearertokenauth", "file_storage", "health_check", "pprof", "zpages"},
+	}
+	if d := diff.Diff(want, got); d != "" {
+		t.Errorf("components (-want +got):\n%s", d)
+	}
+}

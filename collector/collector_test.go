@@ -1,0 +1,342 @@
+package collector
+
+import (
+	"bytes"
+	"context"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	diff "github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+	"go.opentelemetry.io/collector/pdata/ptrace/ptraceotlp"
+	"go.uber.org/goleak"
+	"go.yaml.in/yaml/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// clean keeps the environment of whoever runs the tests out of them.
+func clean(t *testing.T) {
+	for _, name := range []string{EnvStore, EnvGRPCEndpoint, EnvHTTPEndpoint, EnvOTLPEndpoint, "AGENTTRACE_LOG_LEVEL", "AGENTTRACE_MEMORY_MIB", "AGENTTRACE_METRICS_LEVEL"} {
+		t.Setenv(name, "")
+		os.Unsetenv(name)
+	}
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+}
+
+// Every collector configuration in the repository is one that this collector
+// accepts. A configuration is known by its service.
+func TestConfigurationsAreValid(t *testing.T) {
+	clean(t)
+	for name, value := range map[string]string{EnvStore: "sessions.db", "JAEGER_ENDPOINT": "jaeger:4317", "TEMPO_ENDPOINT": "tempo:4317"} {
+		t.Setenv(name, value)
+	}
+	found := 0
+	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if name := d.Name(); name != ".." && strings.HasPrefix(name, ".") || name == "node_modules" || name == "dist" {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if ext := filepath.Ext(path); ext != ".yaml" && ext != ".yml" {
+			return nil
+		}
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		var c struct {
+			Service struct {
+				Pipelines map[string]any
+			}
+			Exporters map[string]any
+		}
+		// Jaeger's configurations have the same shape, with components of its own.
+		if yaml.Unmarshal(b, &c) != nil || len(c.Service.Pipelines) == 0 || strings.Contains(string(b), "jaeger_storage") {
+			return nil
+		}
+		found++
+		t.Run(path, func(t *testing.T) {
+			if err := Validate(t.Context(), Options{Config: []string{path}}); err != nil {
+				t.Error(err)
+			}
+		})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found < 2 {
+		t.Errorf("%d configurations found, want at least the embedded one and that of the compose file", found)
+	}
+}
+
+func TestValidate(t *testing.T) {
+	config := func(t *testing.T, text string) string {
+		name := filepath.Join(t.TempDir(), "my.yaml")
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	const minimal = `
+receivers: {otlp: {protocols: {grpc: {endpoint: "0.0.0.0:4317"}}}}
+exporters: {session: {path: sessions.db}}
+service: {pipelines: {traces: {receivers: [otlp], exporters: [session]}}}
+`
+	for _, tt := range []struct {
+		name string
+		args []string
+		env  map[string]string
+		file string
+		want []string // nothing: valid
+	}{
+		{name: "nothing said"},
+		{name: "flags", args: []string{"--store", "a $HOME: b.db", "--grpc-endpoint", "127.0.0.1:1", "--http-endpoint", "[::1]:2", "--otlp-endpoint", "jaeger:4317"}},
+		{name: "environment", env: map[string]string{EnvStore: "x.db", EnvGRPCEndpoint: "localhost:9", EnvOTLPEndpoint: "https://tempo.example:4317"}},
+		{name: "a file may listen anywhere", file: minimal},
+		{name: "all interfaces", args: []string{"--grpc-endpoint", "0.0.0.0:4317"}, want: []string{`"0.0.0.0:4317"`, "authenticator", "--config"}},
+		{name: "no host", args: []string{"--http-endpoint", ":4318"}, want: []string{`":4318"`, "authenticator"}},
+		{name: "all interfaces by environment", env: map[string]string{EnvHTTPEndpoint: "[::]:4318"}, want: []string{`"[::]:4318"`, "authenticator"}},
+		{name: "a name that is not localhost", args: []string{"--grpc-endpoint", "localhost.example:1"}, want: []string{"authenticator"}},
+		{name: "no port", args: []string{"--grpc-endpoint", "localhost"}, want: []string{`"localhost"`, "localhost:4317"}},
+		{name: "second place without port", args: []string{"--otlp-endpoint", "jaeger"}, want: []string{`"jaeger"`, "localhost:4317"}},
+		{name: "second place of another kind", args: []string{"--otlp-endpoint", "ftp://jaeger:1"}, want: []string{"https://host:port"}},
+		{name: "flag beside file", args: []string{"--store", "x.db"}, file: minimal, want: []string{`--store "x.db"`, "exporters::session::path"}},
+		{name: "unknown component", file: strings.ReplaceAll(minimal, "otlp", "kafka"), want: []string{"kafka"}},
+		{name: "invalid value", file: strings.ReplaceAll(minimal, "path: sessions.db", "path: ''"), want: []string{"path is empty"}},
+		{name: "no such file", args: []string{"--config", "missing.yaml"}, want: []string{"missing.yaml"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			clean(t)
+			for name, value := range tt.env {
+				t.Setenv(name, value)
+			}
+			args := append([]string{"validate"}, tt.args...)
+			if tt.file != "" {
+				args = append(args, "--config", config(t, tt.file))
+			}
+			cmd := Command("test")
+			cmd.SetArgs(args)
+			cmd.SetOut(new(bytes.Buffer))
+			cmd.SetErr(new(bytes.Buffer))
+			err := cmd.ExecuteContext(t.Context())
+			if len(tt.want) == 0 && err != nil {
+				t.Fatal(err)
+			}
+			for _, text := range tt.want {
+				if err == nil || !strings.Contains(err.Error(), text) {
+					t.Errorf("error %v does not say %q", err, text)
+				}
+			}
+		})
+	}
+}
+
+func TestComponentsCommand(t *testing.T) {
+	var out bytes.Buffer
+	cmd := Command("1.2.3")
+	cmd.SetArgs([]string{"components"})
+	cmd.SetOut(&out)
+	if err := cmd.Execute(); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"version: 1.2.3", "name: session", "name: otlp_grpc", "scheme: env"} {
+		if !strings.Contains(out.String(), text) {
+			t.Errorf("output does not say %q:\n%s", text, &out)
+		}
+	}
+}
+
+func TestDefaultStore(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	for state, want := range map[string]string{
+		"":               filepath.Join(home, ".local/state/agenttrace/sessions.db"),
+		"relative":       filepath.Join(home, ".local/state/agenttrace/sessions.db"),
+		"/var/lib/state": "/var/lib/state/agenttrace/sessions.db",
+	} {
+		t.Setenv("XDG_STATE_HOME", state)
+		if got, err := DefaultStore(); err != nil || got != want {
+			t.Errorf("XDG_STATE_HOME=%q: DefaultStore() = %q, %v; want %q", state, got, err, want)
+		}
+	}
+}
+
+func oneRun(id string) ptrace.Traces {
+	td := ptrace.NewTraces()
+	rs := td.ResourceSpans().AppendEmpty()
+	rs.Resource().Attributes().PutStr("service.name", "test")
+	s := rs.ScopeSpans().AppendEmpty().Spans().AppendEmpty()
+	s.SetName(semconv.SpanSessionRun)
+	s.SetTraceID(pcommon.TraceID{1})
+	s.SetSpanID(pcommon.SpanID{2})
+	s.SetStartTimestamp(1_795_198_540_000_000_000)
+	s.SetEndTimestamp(1_795_198_541_000_000_000)
+	s.Attributes().PutStr(string(semconv.SessionIDKey), id)
+	s.Attributes().PutStr(string(semconv.AgentKey), "test")
+	return td
+}
+
+// send delivers a request over gRPC and returns when it is acknowledged.
+func send(t *testing.T, endpoint string, td ptrace.Traces) error {
+	t.Helper()
+	conn, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_, err = ptraceotlp.NewGRPCClient(conn).Export(t.Context(), ptraceotlp.NewExportRequestFromTraces(td))
+	return err
+}
+
+// received is an OTLP server that keeps what it gets.
+type received struct {
+	ptraceotlp.UnimplementedGRPCServer
+	traces chan ptrace.Traces
+}
+
+func (r *received) Export(_ context.Context, req ptraceotlp.ExportRequest) (ptraceotlp.ExportResponse, error) {
+	td := ptrace.NewTraces()
+	req.Traces().CopyTo(td)
+	r.traces <- td
+	return ptraceotlp.NewExportResponse(), nil
+}
+
+// What is acknowledged is in the store at once, and reaches the second place.
+func TestStart(t *testing.T) {
+	clean(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, second := grpc.NewServer(), &received{traces: make(chan ptrace.Traces, 10)}
+	ptraceotlp.RegisterGRPCServer(server, second)
+	go func() { _ = server.Serve(l) }()
+	defer server.Stop()
+
+	path := filepath.Join(t.TempDir(), "deep", "sessions.db")
+	r, err := Start(t.Context(), Options{Store: path, OTLPEndpoint: l.Addr().String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := r.Shutdown(context.Background()); err != nil {
+			t.Errorf("second Shutdown: %v", err)
+		}
+	}()
+	if r.Store() != path || r.Endpoint() == r.HTTPEndpoint() {
+		t.Errorf("store %q, endpoints %q and %q", r.Store(), r.Endpoint(), r.HTTPEndpoint())
+	}
+	if err := send(t, r.Endpoint(), oneRun("ses_1")); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := sqlite.OpenReader(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	if s, err := reader.Session(t.Context(), "ses_1"); err != nil || s.Agent != "test" {
+		t.Errorf("after the acknowledgement the store has %+v, %v", s, err)
+	}
+	td := <-second.traces
+	if got := td.ResourceSpans().At(0).ScopeSpans().At(0).Spans().At(0).Name(); got != semconv.SpanSessionRun {
+		t.Errorf("the second place got span %q", got)
+	}
+	if err := r.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// The store is free for the next writer.
+	next, err := sqlite.Open(t.Context(), path, sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := next.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A message beyond gRPC's usual 4 MiB is taken.
+func TestLargeMessage(t *testing.T) {
+	clean(t)
+	r, err := Start(t.Context(), Options{Store: filepath.Join(t.TempDir(), "sessions.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := r.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}()
+	td := oneRun("ses_1")
+	td.ResourceSpans().At(0).ScopeSpans().At(0).Spans().At(0).Attributes().PutStr("big", strings.Repeat("x", 20<<20))
+	if err := send(t, r.Endpoint(), td); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestStartFails(t *testing.T) {
+	clean(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	path := filepath.Join(t.TempDir(), "sessions.db")
+	for _, tt := range []struct {
+		o    Options
+		want string
+	}{
+		{Options{Store: path, GRPCEndpoint: l.Addr().String()}, "address already in use"},
+		{Options{Store: t.TempDir()}, "not a session store"},
+		{Options{Store: path, GRPCEndpoint: "0.0.0.0:0"}, "authenticator"},
+	} {
+		r, err := Start(t.Context(), tt.o)
+		if err == nil {
+			_ = r.Shutdown(t.Context())
+		}
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("Start(%+v) = %v, want an error that says %q", tt.o, err, tt.want)
+		}
+	}
+	// A failed start leaves nothing locked.
+	r, err := Start(t.Context(), Options{Store: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The fragments that options add change what they name and nothing else.
+func TestFragments(t *testing.T) {
+	o := Options{Store: "$HOME/${env:X}.db", GRPCEndpoint: "localhost:1", HTTPEndpoint: "localhost:2", OTLPEndpoint: "https://tempo.example:3"}
+	uris, err := o.resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"yaml:" + embedded,
+		`yaml:{"exporters":{"session":{"path":"$$HOME/$${env:X}.db"}},"receivers":{"otlp":{"protocols":{"grpc":{"endpoint":"localhost:1"},"http":{"endpoint":"localhost:2"}}}}}`,
+		`yaml:{"exporters":{"otlp_grpc":{"endpoint":"tempo.example:3","retry_on_failure":{"max_elapsed_time":"1m"},"sending_queue":{"queue_size":134217728,"sizer":"bytes"},"tls":{"insecure":false}}},` +
+			`"service":{"pipelines":{"traces":{"exporters":["session","otlp_grpc"]}}}}`,
+	}
+	if d := diff.Diff(want, uris); d != "" {
+		t.Errorf("configuration (-want +got):\n%s", d)
+	}
+}

@@ -1,0 +1,258 @@
+//go:build e2e
+
+package e2e_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/agenttrace/agenttrace/collector"
+	"github.com/agenttrace/agenttrace/examples/codeagent"
+	"github.com/agenttrace/agenttrace/internal/e2e"
+	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+const root = "../.."
+
+// TestJaeger: one run of the demo agent through our collector, with the
+// configuration that docker-compose.yml uses, is a trace in Jaeger and sessions
+// in the store. Both hold the same turns and tool calls, by id, and the ids lead
+// from one to the other.
+func TestJaeger(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
+	defer cancel()
+	binary, err := e2e.JaegerBinary(ctx, root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	jaeger, err := e2e.StartJaeger(ctx, binary, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := jaeger.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	path, result := runAgent(t, ctx, jaeger.OTLP)
+
+	spans := jaegerSpans(t, ctx, jaeger, result.TraceIDs)
+	reader, err := sqlite.OpenReader(ctx, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	var turns, calls int
+	for _, id := range append([]string{result.SessionID}, result.ChildSessionIDs...) {
+		transcript, err := reader.Transcript(ctx, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range session.Check(transcript) {
+			t.Errorf("session %s: %s", id, v)
+		}
+		links, err := reader.Links(ctx, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		turns += compareTurns(t, transcript, spans)
+		calls += compareCalls(t, transcript, spans)
+		compareLinks(t, id, links, spans)
+	}
+	if turns < 4 || calls < 10 {
+		t.Errorf("compared %d turns and %d tool calls; the demo has more", turns, calls)
+	}
+	// From Jaeger to the session: a trace id is a name for it.
+	for _, trace := range result.TraceIDs {
+		if got, err := reader.Resolve(ctx, trace); err != nil || got != result.SessionID {
+			t.Errorf("Resolve(%s) = %q, %v; want %s", trace, got, err, result.SessionID)
+		}
+	}
+}
+
+// runAgent runs the demo agent against our collector, which sends its traces on
+// to otlp, and returns the store when both have everything.
+func runAgent(t *testing.T, ctx context.Context, otlp string) (string, codeagent.Result) {
+	t.Helper()
+	addresses, err := e2e.FreeAddresses(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "sessions.db")
+	for key, value := range map[string]string{
+		"AGENTTRACE_STORE": path, "AGENTTRACE_GRPC_ENDPOINT": addresses[0], "AGENTTRACE_HTTP_ENDPOINT": addresses[1],
+		"AGENTTRACE_HEALTH_ENDPOINT": addresses[2],
+		"JAEGER_ENDPOINT":            otlp, "TEMPO_ENDPOINT": otlp,
+	} {
+		t.Setenv(key, value)
+	}
+	c, err := collector.Start(ctx, collector.Options{Config: []string{filepath.Join(root, "deploy", "collector.yaml")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	exporter, err := otlptracegrpc.New(ctx, otlptracegrpc.WithInsecure(), otlptracegrpc.WithEndpoint(addresses[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter))
+	result, err := codeagent.Run(ctx, codeagent.Config{TracerProvider: provider})
+	if err != nil {
+		t.Error(err)
+	}
+	if !result.TestsPass {
+		t.Error("the agent did not fix the failing test")
+	}
+	// Both shut down in order, so that everything is delivered.
+	if err := provider.Shutdown(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Shutdown(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return path, result
+}
+
+// jaegerSpan is a span as Jaeger's query API gives it.
+type jaegerSpan struct {
+	TraceID       string `json:"traceID"`
+	SpanID        string `json:"spanID"`
+	OperationName string `json:"operationName"`
+	Tags          []struct {
+		Key   string `json:"key"`
+		Value any    `json:"value"`
+	} `json:"tags"`
+}
+
+func (s jaegerSpan) tag(key string) string {
+	for _, t := range s.Tags {
+		if t.Key == key {
+			return fmt.Sprint(t.Value)
+		}
+	}
+	return ""
+}
+
+func jaegerSpans(t *testing.T, ctx context.Context, j *e2e.Jaeger, traces []string) []jaegerSpan {
+	t.Helper()
+	var all []jaegerSpan
+	for _, trace := range traces {
+		body, err := e2e.Get(ctx, j.Query+"/api/traces/"+trace)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var reply struct {
+			Data []struct {
+				Spans []jaegerSpan `json:"spans"`
+			} `json:"data"`
+		}
+		if err := json.Unmarshal(body, &reply); err != nil {
+			t.Fatal(err)
+		}
+		seen := make(map[string]bool)
+		for _, d := range reply.Data {
+			for _, s := range d.Spans {
+				// Two pipelines lead to the one server of the test, so each span may be
+				// there twice.
+				if !seen[s.SpanID] {
+					seen[s.SpanID] = true
+					all = append(all, s)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// compareTurns wants one session.turn span for every assistant message of the
+// session that has a turn, with its user message before it.
+func compareTurns(t *testing.T, transcript *session.Transcript, spans []jaegerSpan) int {
+	t.Helper()
+	var inTrace, inStore []string
+	for _, s := range spans {
+		if s.OperationName == semconv.SpanSessionTurn && s.tag(string(semconv.SessionIDKey)) == transcript.Session.ID {
+			inTrace = append(inTrace, s.tag(string(semconv.UserMessageIDKey))+" "+s.tag(string(semconv.AssistantMessageIDKey)))
+		}
+	}
+	user := ""
+	for _, m := range transcript.Messages {
+		switch {
+		case m.Message.Role == session.RoleUser:
+			user = m.Message.ID
+		case len(m.Parts) > 0 && m.Parts[0].Type != session.TypeCompaction:
+			inStore = append(inStore, user+" "+m.Message.ID)
+		}
+	}
+	slices.Sort(inTrace)
+	slices.Sort(inStore)
+	if diff := cmp.Diff(inTrace, inStore); diff != "" {
+		t.Errorf("session %s: turns (-jaeger +store):\n%s", transcript.Session.ID, diff)
+	}
+	return len(inStore)
+}
+
+// compareCalls wants one tool.call span for every tool part, with its input and
+// output.
+func compareCalls(t *testing.T, transcript *session.Transcript, spans []jaegerSpan) int {
+	t.Helper()
+	inTrace, inStore := make(map[string]string), make(map[string]string)
+	for _, s := range spans {
+		if s.OperationName == semconv.SpanToolCall && s.tag(string(semconv.SessionIDKey)) == transcript.Session.ID {
+			inTrace[s.tag(string(semconv.ToolCallIDKey))] = fmt.Sprintf("%s %s %s in %s out %s error %s", s.tag(string(semconv.PartIDKey)), s.tag(string(semconv.ToolIDKey)),
+				s.tag(string(semconv.ToolStateKey)), s.tag(string(semconv.GenAIToolCallArgumentsKey)), s.tag(string(semconv.GenAIToolCallResultKey)), s.tag(string(semconv.ErrorKey)))
+		}
+	}
+	for _, m := range transcript.Messages {
+		for _, p := range m.Parts {
+			if p.ToolCallID == nil {
+				continue
+			}
+			var data struct {
+				Type      string          `json:"type"`
+				State     string          `json:"state"`
+				Input     json.RawMessage `json:"input"`
+				Output    json.RawMessage `json:"output"`
+				ErrorText string          `json:"errorText"`
+			}
+			if err := json.Unmarshal([]byte(p.DataJSON), &data); err != nil {
+				t.Fatal(err)
+			}
+			inStore[*p.ToolCallID] = fmt.Sprintf("%s %s %s in %s out %s error %s", p.ID, data.Type[len("tool-"):], data.State, data.Input, data.Output, data.ErrorText)
+		}
+	}
+	if diff := cmp.Diff(inTrace, inStore); diff != "" {
+		t.Errorf("session %s: tool calls (-jaeger +store):\n%s", transcript.Session.ID, diff)
+	}
+	return len(inStore)
+}
+
+// compareLinks wants every span that the session was made from in Jaeger, and
+// every span of ours there in the session.
+func compareLinks(t *testing.T, sessionID string, links []store.Link, spans []jaegerSpan) {
+	t.Helper()
+	var inTrace, inStore []string
+	for _, s := range spans {
+		if s.tag(string(semconv.SessionIDKey)) == sessionID {
+			inTrace = append(inTrace, s.TraceID+" "+s.SpanID)
+		}
+	}
+	for _, l := range links {
+		inStore = append(inStore, l.TraceID+" "+l.SpanID)
+	}
+	slices.Sort(inTrace)
+	slices.Sort(inStore)
+	if diff := cmp.Diff(inTrace, inStore); diff != "" {
+		t.Errorf("session %s: spans (-jaeger +store):\n%s", sessionID, diff)
+	}
+}
