@@ -31,8 +31,9 @@ func (c *ToolCall) AwaitApproval(id string) string {
 func (c *ToolCall) await(id, subject string, m match, now time.Time) {
 	c.change("an approval", func(time.Time) {
 		c.complete()
+		c.check()
 		c.state = stateApprovalRequested
-		c.approval = approval{id: id, subject: subject, rule: m, asked: now}
+		c.approval = &approval{id: id, subject: subject, rule: m, asked: now}
 	})
 }
 
@@ -58,7 +59,7 @@ func (c *ToolCall) pending() (PendingTool, bool) {
 	p := PendingTool{
 		CallID: c.callID, Name: c.name, Input: json.RawMessage(c.input), ApprovalID: c.approval.id,
 		PartID: c.partID, PartIndex: c.index, CreatedAt: c.created, AskedAt: c.approval.asked.UnixMilli(),
-		Kind: c.options.Kind, Dynamic: c.options.Dynamic, ProviderExecuted: c.options.ProviderExecuted, Subject: c.approval.subject,
+		Kind: c.kind, Dynamic: c.dynamic, ProviderExecuted: c.providerExecuted, Subject: c.approval.subject,
 	}
 	if c.approval.rule.found {
 		p.Pattern, p.Source = c.approval.rule.rule.Pattern, c.approval.rule.rule.Source

@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/semconv"
 )
 
 // payload is about 3 KB of what tools read and write: code in a JSON string.
@@ -55,48 +56,84 @@ func startTurn(tp trace.TracerProvider) (context.Context, *agenttrace.Run, *agen
 }
 
 // BenchmarkToolCall compares a tool call with 3 KB of input and 3 KB of output
-// with a span of the OpenTelemetry SDK that is given the same attributes.
+// with a bare span of the OpenTelemetry SDK that is given the same attributes:
+// made from the same input and output, as whoever does without agenttrace must
+// make them ("bare-span"), and ready-made ("bare-span-of-ready-strings"). The
+// output is text, or JSON that another encoded. With next to no input and
+// output, what is left is the cost of keeping a session.
 func BenchmarkToolCall(b *testing.B) {
-	call := func(ctx context.Context, turn *agenttrace.Turn) {
-		_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "call_1", Name: "write", RawInput: payloadJSON, Kind: agenttrace.ToolEdit})
-		tool.EndText(payloadText)
+	type payload struct {
+		input  json.RawMessage
+		text   string
+		output json.RawMessage // if text is empty
 	}
-	// turnEvery bounds the turn, as real turns are bounded. Its end is part of
-	// what is measured: to stop the timer would cost more.
-	const turnEvery = 64
-	b.Run("agenttrace", func(b *testing.B) {
-		tp := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(discard{}))
-		ctx, run, turn := startTurn(tp)
-		b.ReportAllocs()
-		for i := 0; b.Loop(); i++ {
-			if i%turnEvery == turnEvery-1 {
-				turn.End(agenttrace.TurnResult{})
-				_, turn = run.StartTurn(ctx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
+	for _, size := range []struct {
+		name string
+		payload
+	}{
+		{"text", payload{payloadJSON, payloadText, nil}},
+		{"json", payload{payloadJSON, "", payloadJSON}},
+		{"tiny", payload{json.RawMessage(`{}`), "ok", nil}},
+	} {
+		p := size.payload
+		call := func(ctx context.Context, turn *agenttrace.Turn) {
+			_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "call_1", Name: "write", RawInput: p.input, Kind: agenttrace.ToolEdit})
+			if p.text != "" {
+				tool.EndText(p.text)
+			} else {
+				tool.EndRaw(p.output)
 			}
+		}
+		// turnEvery bounds the turn, as real turns are bounded. Its end is part of
+		// what is measured: to stop the timer would cost more.
+		const turnEvery = 64
+		b.Run(size.name+"/agenttrace", func(b *testing.B) {
+			tp := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(discard{}))
+			runCtx, run, _ := startTurn(tp)
+			ctx, turn := run.StartTurn(runCtx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				if i%turnEvery == turnEvery-1 {
+					turn.End(agenttrace.TurnResult{})
+					ctx, turn = run.StartTurn(runCtx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
+				}
+				call(ctx, turn)
+			}
+		})
+		bare := func(b *testing.B, encode bool) {
+			keep := &keepOne{}
+			ctx, _, turn := startTurn(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(keep)))
 			call(ctx, turn)
-		}
-	})
-	b.Run("bare-span", func(b *testing.B) {
-		keep := &keepOne{}
-		tp := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(keep))
-		ctx, _, turn := startTurn(tp)
-		call(ctx, turn)
-		attrs := keep.last.Attributes()
-		bare := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(discard{})).Tracer("bench")
-		ctx, parent := bare.Start(context.Background(), "session.turn")
-		defer parent.End()
-		b.ReportAllocs()
-		for b.Loop() {
-			_, span := bare.Start(ctx, "tool.call")
-			// The attributes are built anew each time, as they would be.
-			kvs := make([]attribute.KeyValue, 0, len(attrs))
-			for _, kv := range attrs {
-				kvs = append(kvs, kv)
+			attrs := keep.last.Attributes()
+			tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(discard{})).Tracer("bench")
+			ctx, parent := tracer.Start(context.Background(), "session.turn")
+			defer parent.End()
+			b.ReportAllocs()
+			for b.Loop() {
+				_, span := tracer.Start(ctx, "tool.call")
+				kvs := make([]attribute.KeyValue, 0, len(attrs))
+				for _, kv := range attrs {
+					switch {
+					case encode && kv.Key == semconv.GenAIToolCallArgumentsKey:
+						kv = kv.Key.String(string(p.input))
+					case encode && kv.Key == semconv.GenAIToolCallResultKey && p.text != "":
+						text, err := json.Marshal(p.text)
+						if err != nil {
+							b.Fatal(err)
+						}
+						kv = kv.Key.String(string(text))
+					case encode && kv.Key == semconv.GenAIToolCallResultKey:
+						kv = kv.Key.String(string(p.output))
+					}
+					kvs = append(kvs, kv)
+				}
+				span.SetAttributes(kvs...)
+				span.End()
 			}
-			span.SetAttributes(kvs...)
-			span.End()
 		}
-	})
+		b.Run(size.name+"/bare-span", func(b *testing.B) { bare(b, true) })
+		b.Run(size.name+"/bare-span-of-ready-strings", func(b *testing.B) { bare(b, false) })
+	}
 }
 
 // BenchmarkTurn is a turn of ten parts: a reasoning, four tool calls of 3 KB, a

@@ -8,8 +8,8 @@ import (
 	"reflect"
 	"sort"
 	"strings"
-	"sync"
 	"unicode/utf8"
+	"unsafe"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/codes"
@@ -63,20 +63,11 @@ func encodeRaw(raw json.RawMessage) string {
 
 // quote returns s as a JSON string.
 func quote(s string) string {
-	buf := buffers.Get().(*[]byte)
-	*buf = spans.AppendJSONString((*buf)[:0], s)
-	text := string(*buf)
-	if cap(*buf) <= maxPooled {
-		buffers.Put(buf)
-	}
-	return text
+	b := spans.AppendJSONString(nil, s)
+	// Nobody else has b, so that it may become a string without a copy, as in
+	// strings.Builder.
+	return unsafe.String(unsafe.SliceData(b), len(b))
 }
-
-// buffers are for text whose size is not known until it is written. Large ones
-// are not given back.
-var buffers = sync.Pool{New: func() any { return new([]byte) }}
-
-const maxPooled = 64 << 10
 
 // validUTF8 returns s with invalid UTF-8 replaced: one such string would make
 // the whole export fail.

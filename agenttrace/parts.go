@@ -8,7 +8,7 @@ import (
 )
 
 // part is a part of an assistant message in the making. Exactly one of data,
-// text and tool is set.
+// text, tool and ended is set; a tool, ended or not, knows its kind itself.
 type part struct {
 	id      string
 	index   int64
@@ -17,6 +17,7 @@ type part struct {
 	data    []byte
 	text    *TextStream
 	tool    *ToolCall
+	ended   *frozen
 }
 
 // addPart begins a part. It returns false when the turn has ended.
@@ -235,9 +236,13 @@ func (p *part) freeze(now time.Time) spans.Part {
 		var updated int64
 		out.Data, updated = p.text.freeze()
 		out.UpdatedAt = max(out.UpdatedAt, updated)
-	case p.tool != nil:
-		f := p.tool.freeze(now)
-		out.ToolCallID, out.ToolState, out.Data = p.tool.callID, f.state, f.data
+	case p.tool != nil || p.ended != nil:
+		f := p.ended
+		if f == nil {
+			now := p.tool.freeze(now)
+			f = &now
+		}
+		out.Type, out.ToolCallID, out.ToolState, out.Data = f.kind, f.callID, f.state, f.data
 		out.UpdatedAt = max(out.UpdatedAt, f.updated)
 	}
 	return out

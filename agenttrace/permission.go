@@ -214,7 +214,7 @@ func (c *ToolCall) Authorize(ctx context.Context, subject string) Decision {
 	req := c.request(subject)
 	ctx, span := c.startDecision(ctx, now)
 
-	m := s.evaluate(c.name, c.options.Kind, subject)
+	m := s.evaluate(c.name, c.kind, subject)
 	d := Decision{Action: m.action(), tool: c.name}
 	if m.found {
 		d.Pattern, d.Source = m.rule.Pattern, m.rule.Source
@@ -338,8 +338,9 @@ func (c *ToolCall) request(subject string) ToolRequest {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.complete()
+	c.check()
 	return ToolRequest{
-		SessionID: s.id, Agent: agent, Mode: mode, ToolID: c.name, CallID: c.callID, Kind: c.options.Kind, Input: c.input, Subject: subject,
+		SessionID: s.id, Agent: agent, Mode: mode, ToolID: c.name, CallID: c.callID, Kind: c.kind, Input: c.input, Subject: subject,
 	}
 }
 

@@ -40,8 +40,10 @@ type ToolOptions struct {
 	// any value that encodes to JSON. Nil means that it has yet to arrive, by
 	// [ToolCall.InputDelta] or [ToolCall.SetInput].
 	Input any
-	// RawInput is Input as JSON text, for callers who count allocations: unlike
-	// Input it does not make an interface of the text.
+	// RawInput is Input for callers on a hot path: JSON text that is not looked
+	// at, where Input is checked and turned into a JSON string when it is none.
+	// What turns out to be no JSON is stored as text, and marked. RawInput is
+	// copied.
 	RawInput json.RawMessage
 	Kind     ToolKind
 	// Dynamic says that the tool was not known when the agent was built, as with
@@ -83,13 +85,16 @@ type ToolCall struct {
 
 	callID  string
 	name    string
-	options ToolOptions // Input is not kept in it
+	kind    ToolKind
 	partID  string
 	index   int64
+	slot    int // where its turn keeps the part
 	created int64
 	message string
 	started time.Time
-	kept    bool // the span is recorded and sampled
+
+	dynamic, providerExecuted bool
+	kept                      bool // the span is recorded and sampled
 
 	mu       sync.Mutex // guards what follows
 	ended    bool
@@ -102,8 +107,12 @@ type ToolCall struct {
 	denied   bool
 	cut      *Truncated
 	child    string
-	approval approval
+	approval *approval // nil when nobody was asked
 	updated  int64
+	// unchecked says that the input, rawOutput that the output, may be no JSON.
+	unchecked, rawOutput bool
+	// duration is here because a pointer to it is taken.
+	duration int64
 }
 
 // approval is the question that a tool call waits or waited on.
@@ -129,15 +138,16 @@ func (t *Turn) StartTool(ctx context.Context, o ToolOptions) (context.Context, *
 // startTool begins a call, or goes on with one that waited.
 func (t *Turn) startTool(ctx context.Context, o ToolOptions, resumed *PendingTool) (context.Context, *ToolCall) {
 	now := t.run.now()
-	c := &ToolCall{turn: t, name: validUTF8(o.Name), callID: validUTF8(o.ID), started: now, state: stateInputStreaming}
+	c := &ToolCall{
+		turn: t, name: validUTF8(o.Name), callID: validUTF8(o.ID), started: now, state: stateInputStreaming,
+		kind: o.Kind, dynamic: o.Dynamic, providerExecuted: o.ProviderExecuted,
+	}
 	switch {
 	case o.RawInput != nil:
-		c.input, c.state = encodeRaw(o.RawInput), stateInputAvailable
+		c.input, c.state, c.unchecked = validUTF8(string(o.RawInput)), stateInputAvailable, true
 	case o.Input != nil:
 		c.input, c.state = encodeJSON(o.Input), stateInputAvailable
 	}
-	o.Input, o.RawInput = nil, nil
-	c.options = o
 	if t.off {
 		c.span = t.span
 		c.scope = scope{Context: ctx, run: t.run, turn: t, tool: c}
@@ -153,7 +163,7 @@ func (t *Turn) startTool(ctx context.Context, o ToolOptions, resumed *PendingToo
 	ctx, c.span = t.run.sess.tracer.start(ctx, semconv.SpanToolCall, trace.SpanKindInternal, now)
 	c.kept = c.span.IsRecording() && c.span.SpanContext().IsSampled()
 	c.scope = scope{Context: ctx, run: t.run, turn: t, tool: c}
-	p := part{kind: c.partType(), tool: c}
+	p := part{tool: c}
 
 	t.mu.Lock()
 	late := t.ended
@@ -166,6 +176,7 @@ func (t *Turn) startTool(ctx context.Context, o ToolOptions, resumed *PendingToo
 	default:
 		t.place(&p, now)
 	}
+	c.slot = len(t.parts) - 1
 	c.message = t.assistant.ID
 	c.partID, c.index, c.created, c.updated = p.id, p.index, p.created, p.created
 	if c.callID == "" && !late {
@@ -182,7 +193,7 @@ func (t *Turn) startTool(ctx context.Context, o ToolOptions, resumed *PendingToo
 }
 
 func (c *ToolCall) partType() string {
-	if c.options.Dynamic {
+	if c.dynamic {
 		return "dynamic-tool"
 	}
 	return "tool-" + c.name
@@ -191,7 +202,7 @@ func (c *ToolCall) partType() string {
 // toolType says, in the words of the GenAI conventions, on whose side the tool
 // runs.
 func (c *ToolCall) toolType() string {
-	if c.options.ProviderExecuted {
+	if c.providerExecuted {
 		return "extension"
 	}
 	return "function"
@@ -275,9 +286,21 @@ func (c *ToolCall) SetInput(input any) {
 		encoded = encodeJSON(input)
 	}
 	c.change("input", func(time.Time) {
-		c.input = encoded
+		c.input, c.unchecked = encoded, false
 		c.complete()
 	})
+}
+
+// check makes JSON of input and output that were taken on trust and are none.
+// The caller holds mu.
+func (c *ToolCall) check() {
+	if c.unchecked && !validJSON(c.input) {
+		c.input = quote(c.input)
+	}
+	if c.rawOutput && !validJSON(c.output) {
+		c.output = quote(c.output)
+	}
+	c.unchecked, c.rawOutput = false, false
 }
 
 // complete makes the input whole if it still streams. The caller holds mu.
@@ -306,10 +329,11 @@ func (c *ToolCall) EndText(output string) {
 	}
 }
 
-// EndRaw is End for JSON text. It does not make an interface of it.
+// EndRaw is End for JSON text that is not looked at, as
+// [ToolOptions].RawInput is not. It is copied.
 func (c *ToolCall) EndRaw(output json.RawMessage) {
 	if c != nil {
-		c.end(stateOutputAvailable, func() { c.output = encodeRaw(output) })
+		c.end(stateOutputAvailable, func() { c.output, c.rawOutput = orText(validUTF8(string(output)), "null"), true })
 	}
 }
 
@@ -378,25 +402,23 @@ func (c *ToolCall) end(state string, set func()) {
 	if recording {
 		c.emit(now)
 	}
-	if c.kept || !c.turn.recording {
-		// The span has them, or nobody will: a long turn need not.
-		c.input, c.output = "", ""
-	}
+	f := c.frozen()
 	c.mu.Unlock()
 	if !c.turn.off {
 		tracer.finish(c.span, now)
+		c.turn.settle(c, f)
 	}
 }
 
 // emit sets the span's attributes. The caller holds mu.
 func (c *ToolCall) emit(now time.Time) {
-	duration := max(0, now.Sub(c.started).Milliseconds())
+	c.duration = max(0, now.Sub(c.started).Milliseconds())
 	record := spans.ToolCall{
 		SessionID: c.turn.run.sess.id, ToolID: c.name, CallID: c.callID, Type: c.toolType(),
 		MessageID: c.message, PartID: c.partID, PartIndex: &c.index, State: c.state,
 		Input: c.wholeInput(), Output: c.output, Error: c.errText, ErrorType: c.errType,
-		ACPKind: string(c.options.Kind), Dynamic: c.options.Dynamic, ProviderExecuted: c.options.ProviderExecuted, Denied: c.denied,
-		ChildSessionID: c.child, DurationMS: &duration,
+		ACPKind: string(c.kind), Dynamic: c.dynamic, ProviderExecuted: c.providerExecuted, Denied: c.denied,
+		ChildSessionID: c.child, DurationMS: &c.duration,
 	}
 	if c.cut != nil {
 		record.Truncated = true
@@ -405,7 +427,7 @@ func (c *ToolCall) emit(now time.Time) {
 	if c.state == stateOutputError {
 		setError(c.span, c.errText)
 	}
-	c.span.SetAttributes(record.Append(make([]attribute.KeyValue, 0, 20))...)
+	c.span.SetAttributes(record.Append(make([]attribute.KeyValue, 0, 18))...)
 }
 
 // wholeInput returns the input as JSON, "" when none came. Of input that never
@@ -426,8 +448,8 @@ func (c *ToolCall) setChild(id string) {
 
 // frozen is how a turn lists a tool call.
 type frozen struct {
-	state   string
-	updated int64
+	kind, callID, state string
+	updated             int64
 	// data is nil when a span of the call's own has it.
 	data []byte
 }
@@ -444,8 +466,8 @@ func (c *ToolCall) freeze(now time.Time) frozen {
 			c.emit(now)
 		}
 	}
-	f := frozen{state: c.state, updated: c.updated}
-	if c.turn.recording && (open || !c.kept) {
+	f := c.frozen()
+	if open && c.turn.recording {
 		f.data = c.data()
 	}
 	c.mu.Unlock()
@@ -455,11 +477,32 @@ func (c *ToolCall) freeze(now time.Time) frozen {
 	return f
 }
 
+// frozen says how a turn lists the call if it ends now. The caller holds mu.
+func (c *ToolCall) frozen() frozen {
+	f := frozen{kind: c.partType(), callID: c.callID, state: c.state, updated: c.updated}
+	if c.turn.recording && !c.kept {
+		f.data = c.data()
+	}
+	return f
+}
+
+// settle lists a call that has ended, and lets go of it: what it holds, its span
+// among it, should not live as long as a turn of many calls.
+func (t *Turn) settle(c *ToolCall, f frozen) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.ended && c.slot < len(t.parts) {
+		p := &t.parts[c.slot]
+		p.tool, p.ended = nil, &f
+	}
+}
+
 // data returns the call as an AI SDK part. The caller holds mu.
 func (c *ToolCall) data() []byte {
+	c.check()
 	b := append([]byte(nil), `{"type":`...)
 	b = spans.AppendJSONString(b, c.partType())
-	if c.options.Dynamic {
+	if c.dynamic {
 		b = appendMember(b, "toolName", c.name)
 	}
 	b = appendMember(b, "toolCallId", c.callID)
@@ -475,10 +518,10 @@ func (c *ToolCall) data() []byte {
 	if c.state == stateOutputError {
 		b = appendMember(b, "errorText", c.errText)
 	}
-	if c.options.ProviderExecuted {
+	if c.providerExecuted {
 		b = append(b, `,"providerExecuted":true`...)
 	}
-	if c.approval.id != "" && (c.state == stateApprovalRequested || c.state == stateApprovalResponded) {
+	if c.approval != nil && (c.state == stateApprovalRequested || c.state == stateApprovalResponded) {
 		b = append(b, `,"approval":{"id":`...)
 		b = spans.AppendJSONString(b, c.approval.id)
 		if c.approval.answered {

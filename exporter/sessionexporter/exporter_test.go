@@ -196,6 +196,40 @@ func TestFactory(t *testing.T) {
 	}
 }
 
+func TestLifecycle(t *testing.T) {
+	f, c := NewFactory(), testConfig(t)
+	for range 2 { // the second time on a store that is there
+		traces, err := f.CreateTraces(t.Context(), nop(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		logs, err := f.CreateLogs(t.Context(), nop(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if traces.Capabilities().MutatesData || logs.Capabilities().MutatesData {
+			t.Error("the exporter says that it changes what it is given")
+		}
+		for _, e := range []component.Component{traces, logs} {
+			if err := e.Start(t.Context(), componenttest.NewNopHost()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		td, ld := runs("a"), plog.NewLogs()
+		ld.ResourceLogs().AppendEmpty().ScopeLogs().AppendEmpty().LogRecords().AppendEmpty().Body().SetStr("hello")
+		td.MarkReadOnly()
+		ld.MarkReadOnly()
+		if err := errors.Join(traces.ConsumeTraces(t.Context(), td), logs.ConsumeLogs(t.Context(), ld)); err != nil {
+			t.Error(err)
+		}
+		for _, e := range []component.Component{traces, logs} {
+			if err := e.Shutdown(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
 // Traces and logs of one component share a store; another component does not.
 func TestShareStore(t *testing.T) {
 	var opened []*fakeStore

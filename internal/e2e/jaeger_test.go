@@ -3,9 +3,11 @@
 package e2e_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -20,6 +22,7 @@ import (
 	"github.com/agenttrace/agenttrace/internal/e2e"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
@@ -67,6 +70,7 @@ func TestJaeger(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		compareFile(t, filesBeside(path), transcript)
 		turns += compareTurns(t, transcript, spans)
 		calls += compareCalls(t, transcript, spans)
 		compareLinks(t, id, links, spans)
@@ -93,8 +97,8 @@ func runAgent(t *testing.T, ctx context.Context, otlp string) (string, codeagent
 	path := filepath.Join(t.TempDir(), "sessions.db")
 	for key, value := range map[string]string{
 		"AGENTTRACE_STORE": path, "AGENTTRACE_GRPC_ENDPOINT": addresses[0], "AGENTTRACE_HTTP_ENDPOINT": addresses[1],
-		"AGENTTRACE_HEALTH_ENDPOINT": addresses[2],
-		"JAEGER_ENDPOINT":            otlp, "TEMPO_ENDPOINT": otlp,
+		"AGENTTRACE_HEALTH_ENDPOINT": addresses[2], "AGENTTRACE_JSONL": filesBeside(path),
+		"JAEGER_ENDPOINT": otlp, "TEMPO_ENDPOINT": otlp,
 	} {
 		t.Setenv(key, value)
 	}
@@ -254,5 +258,30 @@ func compareLinks(t *testing.T, sessionID string, links []store.Link, spans []ja
 	slices.Sort(inStore)
 	if diff := cmp.Diff(inTrace, inStore); diff != "" {
 		t.Errorf("session %s: spans (-jaeger +store):\n%s", sessionID, diff)
+	}
+}
+
+// filesBeside is the directory for the JSONL files of the sessions in a store.
+func filesBeside(store string) string { return filepath.Join(filepath.Dir(store), "sessions") }
+
+// compareFile wants the session's JSONL file to be what the store holds. Its name
+// begins with the id.
+func compareFile(t *testing.T, dir string, transcript *session.Transcript) {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(dir, transcript.Session.ID+"*.jsonl"))
+	if err != nil || len(names) != 1 {
+		t.Errorf("session %s has files %v, %v; want one", transcript.Session.ID, names, err)
+		return
+	}
+	got, err := os.ReadFile(names[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want bytes.Buffer
+	if err := jsonl.Encode(&want, transcript); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want.String(), string(got)); diff != "" {
+		t.Errorf("%s (-store +file):\n%s", names[0], diff)
 	}
 }

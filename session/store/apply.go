@@ -14,7 +14,9 @@ var ErrRefused = errors.New("row refused")
 
 // Apply merges a batch into the rows behind tx. The rows that result depend on
 // the set of changes that were ever applied, and on nothing else: not on their
-// order, nor on how they were batched, nor on how often each came.
+// order, nor on how they were batched, nor on how often each came. There is one
+// exception: an id that two sessions claim for a message, or two messages for a
+// part, stays with the one that came first, and the other is refused.
 //
 // The cost of a change depends on the message it belongs to, not on the size of
 // its session, except where a rewind, a fork or a compaction redraws the session.
@@ -84,10 +86,12 @@ type messageWork struct {
 	id      string
 	changes []*MessageChange
 	parts   []*PartChange
-	facts   []*Link
-	// stored is set when a link that carries facts was known before, so that
-	// facts must be read back.
-	stored bool
+	// links carry facts of the message. facts are those of them that are new;
+	// reread is set when one was known before in another version, so that facts
+	// must be read back.
+	links  []*Link
+	facts  []*Link
+	reread bool
 }
 
 func (a *applier) session(id string) *sessionWork {
@@ -130,9 +134,9 @@ func (a *applier) group(b *Batch) {
 		l := &b.Links[i]
 		w := a.session(l.SessionID)
 		w.links = append(w.links, l)
-		if l.Facts != nil && l.MessageID != "" {
+		if l.tells() {
 			m := w.message(l.MessageID)
-			m.facts = append(m.facts, l)
+			m.links = append(m.links, l)
 		}
 	}
 	for i := range b.Decisions {
@@ -165,6 +169,7 @@ func (a *applier) applySession(w *sessionWork) error {
 			return err
 		}
 	}
+	w.boundAll()
 	if w.isNew {
 		if err := a.wrote(true, a.tx.PutSession(w.row, true)); err != nil {
 			return err
@@ -177,7 +182,7 @@ func (a *applier) applySession(w *sessionWork) error {
 	for _, l := range w.links {
 		if l.TraceID != trace {
 			trace = l.TraceID
-			if err := a.tx.PutTrace(trace, w.id); err != nil {
+			if err := a.wrote(false, a.tx.PutTrace(trace, w.id)); err != nil {
 				return err
 			}
 		}
@@ -233,7 +238,7 @@ func (a *applier) settle(w *sessionWork, path []string) error {
 	if err := a.syncForks(w, append(path, w.id)); err != nil {
 		return err
 	}
-	if w.isNew || len(w.touched) > 0 || len(w.changes) > 0 {
+	if w.isNew || len(w.touched) > 0 || len(w.changes) > 0 || len(w.decided) > 0 || len(w.links) > 0 {
 		return a.tx.Touch(w.id)
 	}
 	return nil
@@ -241,6 +246,10 @@ func (a *applier) settle(w *sessionWork, path []string) error {
 
 func (a *applier) putLink(w *sessionWork, l *Link) error {
 	inserted, err := a.tx.InsertLink(l)
+	if inserted && l.tells() {
+		m := w.message(l.MessageID)
+		m.facts = append(m.facts, l)
+	}
 	if err != nil || inserted {
 		return a.wrote(inserted, err)
 	}
@@ -251,8 +260,8 @@ func (a *applier) putLink(w *sessionWork, l *Link) error {
 	// The span was known. Every message that it speaks of must be told from what is
 	// stored, for the batch may hold two versions of it.
 	for _, told := range []*Link{old, l} {
-		if told.Facts != nil && told.MessageID != "" {
-			w.message(told.MessageID).stored = true
+		if told.tells() {
+			w.message(told.MessageID).reread = true
 		}
 	}
 	if compareLinks(l, old) <= 0 {
@@ -273,7 +282,11 @@ func (a *applier) putDecision(w *sessionWork, d *Decision) error {
 	return a.wrote(true, a.tx.PutDecision(d))
 }
 
-// position of a message in w that is hidden by a rewind, or nil.
+// tells says whether the link carries facts of a message.
+func (l *Link) tells() bool { return l.Facts != nil && l.MessageID != "" }
+
+// hiddenAt is when a rewind hid the message, or nil when it is visible. Rewinds
+// after until (Unix milliseconds, 0 for never) do not count.
 func (w *sessionWork) hiddenAt(m *session.Message, tx Tx, until int64) (*int64, error) {
 	var hidden *int64
 	for _, r := range w.row.State.Rewinds {

@@ -25,6 +25,9 @@ func (a *applier) mergeFork(w *sessionWork, f *Fork) error {
 		if cmp.Or(cmp.Compare(f.At, old.At), strings.Compare(f.From, old.From), strings.Compare(f.Message, old.Message)) >= 0 {
 			return nil
 		}
+		if err := a.leave(w, old, f.From); err != nil {
+			return err
+		}
 	}
 	fork := *f
 	w.row.State.Fork, w.dirty = &fork, true
@@ -33,6 +36,31 @@ func (a *applier) mergeFork(w *sessionWork, f *Fork) error {
 		return err // the parent adopts its forks when it becomes known
 	}
 	parent.addFork(ForkRef{w.id, f.Message})
+	return nil
+}
+
+// leave takes back the copies of a session that turned out not to be where the
+// fork left.
+func (a *applier) leave(w *sessionWork, old *Fork, from string) error {
+	if old.From == from {
+		return nil
+	}
+	former, err := a.loaded(old.From)
+	if err != nil || former == nil {
+		return err
+	}
+	s := &former.row.State
+	s.Forks = slices.DeleteFunc(s.Forks, func(r ForkRef) bool { return r.Session == w.id })
+	former.dirty = true
+	messages, err := a.tx.MessagesFrom(former.id, Position{})
+	if err != nil {
+		return err
+	}
+	for i := range messages {
+		if err := a.syncMessage(former, w, old, nil, messages[i].ID); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

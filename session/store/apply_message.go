@@ -33,78 +33,167 @@ func (a *applier) applyMessage(w *sessionWork, mw *messageWork) error {
 	if err := a.putMessage(w, m, old); err != nil {
 		return err
 	}
-	for _, p := range mergeParts(mw.parts) {
-		changed, err := a.applyPart(p)
-		if err := a.wrote(changed, err); err != nil {
-			return err
-		}
-		if changed {
-			w.touched[m.ID] = true
-			w.recut = w.recut || p.Type == session.TypeCompaction
-		}
+	if err := a.applyParts(w, mw); err != nil {
+		return err
 	}
-	return nil
+	return a.markGaps(w, m)
 }
 
 // mergedMessage is the row that results from what is stored and what is said.
 func (a *applier) mergedMessage(w *sessionWork, mw *messageWork, old *session.Message) (*session.Message, error) {
-	var m session.Message
-	said := old != nil
-	if said {
+	m := session.Message{ID: mw.id, SessionID: w.id, Role: session.RoleAssistant, MetadataJSON: incompleteMetadata}
+	if old != nil {
 		m = *old
-	} else {
-		m = session.Message{ID: mw.id, SessionID: w.id, Role: session.RoleAssistant, MetadataJSON: incompleteMetadata}
 	}
 	bound := func(created, updated int64) {
-		if !said {
-			m.CreatedAt, m.UpdatedAt, said = created, updated, true
-		}
-		m.CreatedAt = min(m.CreatedAt, created)
+		m.CreatedAt = earlier(m.CreatedAt, created)
 		m.UpdatedAt = max(m.UpdatedAt, updated, created)
 	}
-	metadata, final := "", false
+	said := false
 	for _, c := range mw.changes {
 		bound(c.CreatedAt, c.UpdatedAt)
-		if c.Rank == RankStub {
-			continue
+		if c.Rank != RankStub {
+			said, m.Role = true, max(m.Role, c.Role)
 		}
-		if m.MetadataJSON == incompleteMetadata && !final {
-			m.Role = cmp.Or(c.Role, m.Role)
-		}
-		m.Role = max(m.Role, c.Role)
-		metadata, final = max(metadata, cmp.Or(string(c.Metadata), "{}")), true
 	}
 	for _, p := range mw.parts {
 		bound(p.CreatedAt, p.UpdatedAt)
 	}
+	for _, l := range mw.links {
+		bound(l.StartNano/1e6, l.EndNano/1e6)
+	}
 	facts := mw.facts
-	if old != nil && (final || len(facts) > 0) || mw.stored {
-		stored, err := a.tx.Facts(w.id, mw.id)
+	if mw.reread || old != nil && (said || len(facts) > 0) {
+		stored, err := a.facts(w, m.ID)
 		if err != nil {
 			return nil, err
 		}
-		facts = make([]*Link, len(stored))
-		for i := range stored {
-			facts[i] = &stored[i]
-		}
+		facts = stored
 	}
 	switch {
 	case len(facts) > 0:
 		// What the spans of a message measured stands above what was annotated.
-		m.MetadataJSON = foldFacts(facts)
-		for _, l := range facts {
-			bound(l.StartNano/1e6, l.EndNano/1e6)
+		m.MetadataJSON = foldFacts(facts, false)
+	case mw.reread && m.Role == session.RoleAssistant:
+		m.MetadataJSON = incompleteMetadata // its spans speak of another message now
+	default:
+		for _, c := range mw.changes {
+			m.MetadataJSON = betterMetadata(m.MetadataJSON, c.metadata(m.Role))
 		}
-	case final && m.MetadataJSON == incompleteMetadata:
-		m.MetadataJSON = metadata
-	case final:
-		m.MetadataJSON = max(m.MetadataJSON, metadata)
 	}
 	hidden, err := w.hiddenAt(&m, a.tx, 0)
 	if hidden != nil || m.HiddenAt != nil && w.hides(*m.HiddenAt) {
 		m.HiddenAt = hidden
 	}
 	return &m, err
+}
+
+// metadata is what the change says of a message's metadata, or "".
+func (c *MessageChange) metadata(role string) string {
+	text := string(c.Metadata)
+	switch {
+	case c.Rank == RankStub || text == "" && role == session.RoleAssistant:
+		return ""
+	case text == "":
+		text = "{}"
+	}
+	if c.Rank == RankLive {
+		return markIncomplete(text)
+	}
+	return text
+}
+
+// betterMetadata chooses between what two sources annotated: a message that is
+// known whole before one that is not, then the greater text.
+func betterMetadata(a, b string) string {
+	rank := func(s string) int {
+		switch {
+		case s == "":
+			return 0
+		case s == incompleteMetadata:
+			return 1
+		case isIncomplete(s):
+			return 2
+		}
+		return 3
+	}
+	if cmp.Or(cmp.Compare(rank(a), rank(b)), strings.Compare(a, b)) >= 0 {
+		return a
+	}
+	return b
+}
+
+// isIncomplete says whether metadata marks its message as incomplete.
+func isIncomplete(metadata string) bool {
+	if metadata == incompleteMetadata {
+		return true
+	}
+	if !strings.Contains(metadata, `"incomplete"`) {
+		return false
+	}
+	var m struct {
+		Agenttrace struct {
+			Incomplete bool `json:"incomplete"`
+		} `json:"agenttrace"`
+	}
+	return json.Unmarshal([]byte(metadata), &m) == nil && m.Agenttrace.Incomplete
+}
+
+// markIncomplete marks a message of which metadata is known and which may not be
+// whole.
+func markIncomplete(metadata string) string {
+	var m map[string]json.RawMessage
+	if json.Unmarshal([]byte(metadata), &m) != nil || len(m) == 0 {
+		return incompleteMetadata
+	}
+	const mark = `"agenttrace":{"incomplete":true}`
+	given, has := m["agenttrace"]
+	if !has {
+		return strings.TrimSuffix(strings.TrimSpace(metadata), "}") + "," + mark + "}"
+	}
+	var inner map[string]json.RawMessage
+	if json.Unmarshal(given, &inner) != nil || inner == nil {
+		inner = make(map[string]json.RawMessage)
+	}
+	inner["incomplete"] = json.RawMessage("true")
+	m["agenttrace"] = json.RawMessage(encodeObject(inner))
+	return encodeObject(m)
+}
+
+// facts reads back what the spans of a message measured.
+func (a *applier) facts(w *sessionWork, messageID string) ([]*Link, error) {
+	stored, err := a.tx.Facts(w.id, messageID)
+	if err != nil {
+		return nil, err
+	}
+	facts := make([]*Link, len(stored))
+	for i := range stored {
+		facts[i] = &stored[i]
+	}
+	return facts, nil
+}
+
+// markGaps marks an assistant message as incomplete as long as a part before one
+// that it has is missing.
+func (a *applier) markGaps(w *sessionWork, m *session.Message) error {
+	if m.Role != session.RoleAssistant || m.MetadataJSON == incompleteMetadata {
+		return nil
+	}
+	count, next, err := a.tx.Extent(m.ID)
+	if err != nil {
+		return err
+	}
+	gap, marked := count != next, isIncomplete(m.MetadataJSON)
+	if gap == marked {
+		return nil
+	}
+	facts, err := a.facts(w, m.ID)
+	if err != nil || len(facts) == 0 {
+		return err
+	}
+	old := *m
+	m.MetadataJSON = foldFacts(facts, gap)
+	return a.putMessage(w, m, &old)
 }
 
 // putMessage stores the row if it changed and keeps the session's rollup.
@@ -170,18 +259,53 @@ func mergeParts(parts []*PartChange) []*PartChange {
 		if comparePartChanges(p, loser) < 0 {
 			winner, loser = *loser, p
 		}
-		winner.CreatedAt = min(winner.CreatedAt, loser.CreatedAt)
-		winner.UpdatedAt = max(winner.UpdatedAt, loser.UpdatedAt)
+		winner.UpdatedAt = max(winner.CreatedAt, winner.UpdatedAt)
+		winner.CreatedAt = earlier(winner.CreatedAt, loser.CreatedAt)
 		winner.Index = min(winner.Index, loser.Index)
 		merged[i] = &winner
 	}
 	return merged
 }
 
-// applyPart merges one part and reports whether a row changed.
-func (a *applier) applyPart(c *PartChange) (bool, error) {
-	p := session.Part{
-		ID: c.ID, MessageID: c.MessageID, SessionID: c.SessionID, Index: c.Index, Type: c.Type, DataJSON: string(c.Data),
+// applyParts merges the parts of a message. Those whose place is taken, or who
+// claim another than they have, are placed in the end, all at once.
+func (a *applier) applyParts(w *sessionWork, mw *messageWork) error {
+	var homeless []*session.Part
+	claims := make(map[string]int64)
+	for _, c := range mergeParts(mw.parts) {
+		p := c.row()
+		inserted, err := a.tx.InsertPart(p)
+		changed := inserted
+		if err == nil && !inserted {
+			var old *session.Part
+			old, err = a.tx.Part(p.ID)
+			switch {
+			case err != nil:
+			case old == nil:
+				homeless, changed = append(homeless, p), true
+			case old.MessageID != p.MessageID:
+				err = ErrRefused
+			default:
+				changed, err = a.mergePart(p, old, claims)
+			}
+		}
+		if err := a.wrote(changed, err); err != nil {
+			return err
+		}
+		if changed {
+			w.touched[mw.id] = true
+			w.recut = w.recut || p.Type == session.TypeCompaction
+		}
+	}
+	if len(homeless) == 0 && len(claims) == 0 {
+		return nil
+	}
+	return a.placeParts(mw.id, homeless, claims)
+}
+
+func (c *PartChange) row() *session.Part {
+	p := &session.Part{
+		ID: c.ID, MessageID: c.MessageID, SessionID: c.SessionID, Index: min(max(0, c.Index), MaxIndex), Type: c.Type, DataJSON: string(c.Data),
 		CreatedAt: c.CreatedAt, UpdatedAt: max(c.CreatedAt, c.UpdatedAt),
 	}
 	if c.ToolCallID != "" {
@@ -190,57 +314,42 @@ func (a *applier) applyPart(c *PartChange) (bool, error) {
 	if c.ToolState != "" {
 		p.ToolState = &c.ToolState
 	}
-	inserted, err := a.tx.InsertPart(&p)
-	if err != nil || inserted {
-		return inserted, err
-	}
-	old, err := a.tx.Part(c.ID)
-	if err != nil {
-		return false, err
-	}
-	if old == nil {
-		return true, a.placeParts(c.MessageID, &p)
-	}
-	if old.MessageID != p.MessageID {
-		return false, ErrRefused
-	}
-	return a.mergePart(&p, c.Rank, old)
+	return p
 }
 
-func (a *applier) mergePart(p *session.Part, rank Rank, old *session.Part) (bool, error) {
-	claims, err := a.tx.Claims(p.MessageID)
-	if err != nil {
-		return false, err
-	}
-	claim, displaced := claims[old.ID]
-	if !displaced {
-		claim = old.Index
-	}
+// mergePart merges a part into the row that is stored, and notes in claims when
+// it claims a place before that one's.
+func (a *applier) mergePart(p, old *session.Part, claims map[string]int64) (changed bool, _ error) {
 	merged := *old
-	if compareParts(p, rank, old, PartRank(old.DataJSON)) > 0 {
+	if compareParts(p, old) > 0 {
 		merged = *p
 		merged.Index = old.Index
 	}
-	merged.CreatedAt = min(p.CreatedAt, old.CreatedAt)
-	merged.UpdatedAt = max(p.UpdatedAt, old.UpdatedAt)
-	changed := !equalParts(&merged, old)
-	if changed {
+	merged.CreatedAt = earlier(p.CreatedAt, old.CreatedAt)
+	if !equalParts(&merged, old) {
+		changed = true
 		if err := a.tx.PutPart(&merged); err != nil {
 			return false, err
 		}
 	}
-	if p.Index < claim {
-		merged.Index = p.Index
-		return true, a.placeParts(p.MessageID, &merged)
+	if p.Index < old.Index {
+		stored, err := a.tx.Claims(p.MessageID)
+		if err != nil {
+			return false, err
+		}
+		if claim, displaced := stored[p.ID]; !displaced || p.Index < claim {
+			claims[p.ID], changed = p.Index, true
+		}
 	}
 	return changed, nil
 }
 
 // placeParts gives every part of a message its index when two claim one place:
 // in order of (claim, id), each has the place it claims or the next free one.
-// p is inserted if it is not stored.
-func (a *applier) placeParts(messageID string, p *session.Part) error {
-	stored, err := a.tx.Parts(messageID)
+// homeless are parts that are not stored yet; claimed are new claims of parts
+// that are.
+func (a *applier) placeParts(messageID string, homeless []*session.Part, claimed map[string]int64) error {
+	stored, err := a.tx.Places(messageID)
 	if err != nil {
 		return err
 	}
@@ -249,25 +358,23 @@ func (a *applier) placeParts(messageID string, p *session.Part) error {
 		return err
 	}
 	type place struct {
-		id            string
-		claim, index  int64
-		stored, given bool
+		id           string
+		claim, index int64
+		part         *session.Part // nil when it is stored
 	}
-	places := make([]place, 0, len(stored)+1)
-	known := false
-	for i := range stored {
-		s := &stored[i]
-		pl := place{id: s.ID, claim: s.Index, index: s.Index, stored: true}
-		if c, displaced := claims[s.ID]; displaced {
-			pl.claim, pl.given = c, true
+	places := make([]place, 0, len(stored)+len(homeless))
+	for _, s := range stored {
+		claim, displaced := claims[s.ID]
+		if !displaced {
+			claim = s.Index
 		}
-		if s.ID == p.ID {
-			pl.claim, known = min(pl.claim, p.Index), true
+		if lower, ok := claimed[s.ID]; ok {
+			claim = min(claim, lower)
 		}
-		places = append(places, pl)
+		places = append(places, place{id: s.ID, claim: claim, index: s.Index})
 	}
-	if !known {
-		places = append(places, place{id: p.ID, claim: p.Index, index: -1})
+	for _, p := range homeless {
+		places = append(places, place{id: p.ID, claim: p.Index, index: -1, part: p})
 	}
 	slices.SortFunc(places, func(x, y place) int {
 		return cmp.Or(cmp.Compare(x.claim, y.claim), strings.Compare(x.id, y.id))
@@ -277,30 +384,41 @@ func (a *applier) placeParts(messageID string, p *session.Part) error {
 	for _, pl := range places {
 		index := max(pl.claim, next)
 		next = index + 1
-		if pl.id == p.ID {
-			p.Index = index
-		}
-		if pl.stored && index != pl.index {
+		switch {
+		case pl.part != nil:
+			pl.part.Index = index
+		case index != pl.index:
 			moved[pl.id] = index
 		}
-		if known := pl.given && claims[pl.id] == pl.claim; index != pl.claim && !known || pl.given && claims[pl.id] != pl.claim {
+		noted, has := claims[pl.id]
+		if (has || index != pl.claim) && (!has || noted != pl.claim) {
 			if err := a.tx.PutClaim(messageID, pl.id, pl.claim); err != nil {
 				return err
 			}
 		}
 	}
-	if err := a.tx.Place(messageID, moved); err != nil || known {
+	if err := a.tx.Place(messageID, moved); err != nil {
 		return err
 	}
-	inserted, err := a.tx.InsertPart(p)
-	if err == nil && !inserted {
-		err = ErrRefused
+	for _, p := range homeless {
+		inserted, err := a.tx.InsertPart(p)
+		if err == nil && !inserted {
+			err = ErrRefused
+		}
+		if err := a.wrote(false, err); err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
-// PartRank tells from a stored part how much its source knew.
+// PartRank tells from a part's data how much its source knew: a tool part says so
+// under toolMetadata.agenttrace, a text under providerMetadata.agenttrace, by
+// "stub":true or "live":true; one of TypeDamaged is a stub.
 func PartRank(dataJSON string) Rank {
+	if strings.HasPrefix(dataJSON, `{"type":"`+TypeDamaged+`"`) {
+		return RankStub
+	}
 	if !strings.Contains(dataJSON, `"stub":true`) && !strings.Contains(dataJSON, `"live":true`) {
 		return RankFinal
 	}
@@ -328,23 +446,32 @@ func PartRank(dataJSON string) Rank {
 
 // compareParts orders two descriptions of one part: by rank, then by the state
 // of the call, then the later, then by their text.
-func compareParts(p *session.Part, pRank Rank, q *session.Part, qRank Rank) int {
+func compareParts(p, q *session.Part) int {
 	return cmp.Or(
-		cmp.Compare(pRank, qRank),
+		cmp.Compare(PartRank(p.DataJSON), PartRank(q.DataJSON)),
 		cmp.Compare(stateRank(p), stateRank(q)),
 		cmp.Compare(p.UpdatedAt, q.UpdatedAt),
 		strings.Compare(p.DataJSON, q.DataJSON),
-		strings.Compare(p.Type, q.Type))
+		strings.Compare(p.Type, q.Type),
+		strings.Compare(text(p.ToolCallID)+"\x00"+text(p.ToolState), text(q.ToolCallID)+"\x00"+text(q.ToolState)))
 }
 
 // comparePartChanges is compareParts before there are rows.
 func comparePartChanges(p, q *PartChange) int {
 	return cmp.Or(
-		cmp.Compare(p.Rank, q.Rank),
+		cmp.Compare(PartRank(string(p.Data)), PartRank(string(q.Data))),
 		cmp.Compare(session.StateRank(p.ToolState), session.StateRank(q.ToolState)),
 		cmp.Compare(max(p.CreatedAt, p.UpdatedAt), max(q.CreatedAt, q.UpdatedAt)),
 		bytes.Compare(p.Data, q.Data),
-		strings.Compare(p.Type, q.Type))
+		strings.Compare(p.Type, q.Type),
+		strings.Compare(p.ToolCallID+"\x00"+p.ToolState, q.ToolCallID+"\x00"+q.ToolState))
+}
+
+func text(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
 }
 
 func stateRank(p *session.Part) int {
@@ -397,8 +524,10 @@ func compareDecisions(d, o *Decision) int {
 }
 
 // foldFacts is the metadata of a message as its spans know it. Spans are taken
-// in order of start: counts are summed, anything else stands as said last.
-func foldFacts(links []*Link) string {
+// in order of start: counts are summed, anything else stands as said last. gap
+// says that parts of the message are missing.
+func foldFacts(links []*Link, gap bool) string {
+	links = slices.Clone(links)
 	slices.SortFunc(links, func(x, y *Link) int {
 		return cmp.Or(cmp.Compare(x.StartNano, y.StartNano), strings.Compare(x.TraceID, y.TraceID), strings.Compare(x.SpanID, y.SpanID))
 	})
@@ -410,7 +539,7 @@ func foldFacts(links []*Link) string {
 	for _, l := range links[1:] {
 		sum.add(l.Facts)
 	}
-	sum.Trace.Incomplete = len(whole) == 0
+	sum.Trace.Incomplete = gap || len(whole) == 0
 	metadata := struct {
 		Model              *session.Model       `json:"model,omitempty"`
 		Agent              string               `json:"agent,omitempty"`

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"maps"
@@ -9,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/spans"
 )
 
 const (
@@ -25,15 +27,9 @@ func (a *applier) loadSession(w *sessionWork) error {
 		w.isNew = true
 		row = &SessionRow{Session: session.Session{
 			ID: w.id, Title: untitled, Agent: unknownAgent, PermissionsJSON: "[]", MetadataJSON: "{}",
-			CreatedAt: math.MaxInt64,
 		}}
 	}
 	w.adopt(row)
-	// A session is as old and as new as the things that are said of it. The
-	// changes carry that; what comes without one bounds it by itself.
-	if w.isNew && len(w.changes) == 0 {
-		w.bound(w.earliest())
-	}
 	return nil
 }
 
@@ -46,43 +42,45 @@ func (w *sessionWork) adopt(row *SessionRow) {
 	w.foreign = row.Usage() != row.State.Rollup
 }
 
-// earliest is a time for a session of which only parts are known.
-func (w *sessionWork) earliest() int64 {
-	at := int64(math.MaxInt64)
+// boundAll makes the session as old and as new as what is said of it.
+func (w *sessionWork) boundAll() {
+	for _, c := range w.changes {
+		w.bound(c.Start, c.End)
+	}
 	for _, m := range w.order {
 		for _, c := range m.changes {
-			at = min(at, c.CreatedAt)
+			w.bound(c.CreatedAt, c.UpdatedAt)
 		}
 		for _, p := range m.parts {
-			at = min(at, p.CreatedAt)
+			w.bound(p.CreatedAt, p.UpdatedAt)
 		}
 	}
 	for _, l := range w.links {
-		at = min(at, l.StartNano/1e6)
+		w.bound(l.StartNano/1e6, l.EndNano/1e6)
 	}
 	for _, d := range w.decided {
-		at = min(at, d.DecidedAt)
+		w.bound(d.DecidedAt, d.DecidedAt)
 	}
-	return at
 }
 
-func (w *sessionWork) bound(at int64) {
-	if at == math.MaxInt64 {
-		at = 0
+func (w *sessionWork) bound(from, to int64) {
+	created, updated := earlier(w.row.CreatedAt, from), max(w.row.UpdatedAt, from, to)
+	if created != w.row.CreatedAt || updated != w.row.UpdatedAt {
+		w.row.CreatedAt, w.row.UpdatedAt, w.dirty = created, updated, true
 	}
-	w.row.CreatedAt = min(w.row.CreatedAt, at)
-	w.row.UpdatedAt = max(w.row.UpdatedAt, at)
+}
+
+// earlier is the lesser of two times of which zero is unknown.
+func earlier(a, b int64) int64 {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
 }
 
 // mergeSession merges what one source says into the session's row.
 func (a *applier) mergeSession(w *sessionWork, c *SessionChange) error {
 	r := w.row
-	if c.Start < r.CreatedAt {
-		r.CreatedAt, w.dirty = c.Start, true
-	}
-	if c.End > r.UpdatedAt {
-		r.UpdatedAt, w.dirty = c.End, true
-	}
 	w.last("title", c.Title, &r.Title)
 	w.lastPtr("mode", c.Mode, &r.Mode)
 	w.lastPtr("workspace_id", c.WorkspaceID, &r.WorkspaceID)
@@ -161,17 +159,41 @@ func (w *sessionWork) mergeMetadata(said map[string]Value) {
 	}
 	changed := false
 	for _, key := range slices.Sorted(maps.Keys(said)) {
-		v := said[key]
-		text := string(have[key])
+		v, text := said[key], string(have[key])
+		var ok bool
+		if v.Text, ok = compact(v.Text); !ok {
+			continue // what is no JSON cannot stand in an object
+		}
 		if w.last("metadata."+key, &v, &text) {
 			have[key], changed = json.RawMessage(text), true
 		}
 	}
 	if changed {
-		if b, err := json.Marshal(have); err == nil {
-			w.row.MetadataJSON = string(b)
-		}
+		w.row.MetadataJSON = encodeObject(have)
 	}
+}
+
+// compact returns JSON without space between its tokens: the form in which
+// values are kept and compared.
+func compact(text string) (string, bool) {
+	var b bytes.Buffer
+	if json.Compact(&b, []byte(text)) != nil {
+		return "", false
+	}
+	return b.String(), true
+}
+
+// encodeObject writes an object with its keys in order and its values as they
+// are.
+func encodeObject(values map[string]json.RawMessage) string {
+	b := []byte{'{'}
+	for i, key := range slices.Sorted(maps.Keys(values)) {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(append(spans.AppendJSONString(b, key), ':'), values[key]...)
+	}
+	return string(append(b, '}'))
 }
 
 func (w *sessionWork) mergeRewind(rw Rewind) {
@@ -231,6 +253,7 @@ func (a *applier) moveCut(w *sessionWork) error {
 	s := &w.row.State
 	var marker Position
 	var tail string
+	index := int64(-1)
 	for i := range markers {
 		m, err := a.tx.Message(markers[i].MessageID)
 		if err != nil {
@@ -239,8 +262,8 @@ func (a *applier) moveCut(w *sessionWork) error {
 		if m == nil || m.HiddenAt != nil {
 			continue
 		}
-		if pos := PositionOf(m); marker.Before(pos) {
-			marker, tail = pos, session.TailStartID(markers[i].DataJSON)
+		if pos := PositionOf(m); marker.Before(pos) || marker == pos && index < markers[i].Index {
+			marker, tail, index = pos, session.TailStartID(markers[i].DataJSON), markers[i].Index
 		}
 	}
 	cut := marker

@@ -80,8 +80,9 @@ func (s Stamp) compare(o Stamp) int {
 type SessionChange struct {
 	ID string
 
-	// Start and End bound what happened, in Unix milliseconds: created_at is the
-	// least Start, updated_at the greatest End.
+	// Start and End bound what happened, in Unix milliseconds; 0 is unknown.
+	// created_at is the least time that anything says of the session, its messages
+	// and parts included, updated_at the greatest.
 	Start, End int64
 
 	// Title, Mode, WorkspaceID, WorkspaceRoot, Model (JSON) and Permissions
@@ -94,7 +95,7 @@ type SessionChange struct {
 	// Archived is "1" or "0"; its At is the time of archiving.
 	Archived *Value
 
-	// Metadata holds JSON values by key. "agenttrace" is not a key of its own.
+	// Metadata holds JSON values by key.
 	Metadata map[string]Value
 
 	// Rewinds hide messages.
@@ -129,12 +130,14 @@ type MessageChange struct {
 	// Role is empty when the source only knows that the message exists.
 	Role string
 	// CreatedAt and UpdatedAt are in Unix milliseconds; the least and the
-	// greatest stand.
+	// greatest stand. 0 is unknown.
 	CreatedAt, UpdatedAt int64
 	Rank                 Rank
 
-	// Metadata is a JSON object, or empty, for messages described by one source
-	// alone (a user message, a compaction).
+	// Metadata is a JSON object for messages described by one source alone (a
+	// user message, a compaction). Empty says nothing: an assistant message of
+	// which neither metadata nor facts are known is marked incomplete, as is one
+	// that was only seen live.
 	Metadata json.RawMessage
 }
 
@@ -157,7 +160,7 @@ type Facts struct {
 }
 
 // TypeDamaged is the type of a part that stands for content which could not be
-// read.
+// read. Its rank is RankStub.
 const TypeDamaged = "data-damaged"
 
 // PartChange is what one source knows of a part.
@@ -165,18 +168,26 @@ type PartChange struct {
 	ID        string
 	MessageID string
 	SessionID string
-	// Index is the place that the source gives the part. When two parts claim
-	// one place, the lesser id has it and the other moves up to the next.
+	// Index is the place that the source gives the part, from 0 to MaxIndex. When
+	// two parts claim one place, the lesser id has it and the other moves up to the
+	// next. Of several claims of a part the least counts.
 	Index int64
 	Type  string
 	// Data is the AI SDK part as JSON. Ownership passes to the batch.
 	Data       json.RawMessage
 	ToolCallID string
 	ToolState  string
-	// CreatedAt and UpdatedAt are in Unix milliseconds.
+	// CreatedAt and UpdatedAt are in Unix milliseconds; 0 is unknown. The least
+	// CreatedAt stands, and the UpdatedAt of the description that stands.
 	CreatedAt, UpdatedAt int64
-	Rank                 Rank
+	// Rank is what the source knew. Data must say the same, for it is from the
+	// stored data that the rank is read again; see [PartRank].
+	Rank Rank
 }
+
+// MaxIndex is the greatest index that a part can claim; greater ones count as
+// MaxIndex. It leaves every index exact in a JSON number.
+const MaxIndex = 1 << 52
 
 // Decision is one evaluation of a permission: a row of permission_decisions.
 type Decision struct {

@@ -15,7 +15,8 @@ type Tx interface {
 	Session(id string) (*SessionRow, error)
 	PutSession(row *SessionRow, insert bool) error
 
-	// Forks returns the sessions whose State.Fork.From is parentID, by id.
+	// Forks returns the sessions whose State.Fork.From is parentID, by id, and the
+	// message where each left.
 	Forks(parentID string) ([]ForkRef, error)
 
 	Message(id string) (*session.Message, error)
@@ -33,6 +34,10 @@ type Tx interface {
 	PutPart(p *session.Part) error
 	// Parts returns the parts of a message by index.
 	Parts(messageID string) ([]session.Part, error)
+	// Places returns the ids and indexes of the parts of a message.
+	Places(messageID string) ([]Place, error)
+	// Extent returns how many parts a message has and the index after the last.
+	Extent(messageID string) (count, next int64, err error)
 	// Compactions returns the session's data-compaction parts.
 	Compactions(sessionID string) ([]session.Part, error)
 
@@ -61,6 +66,12 @@ type Tx interface {
 
 	// Touch notes that a session changed, for exports that follow the store.
 	Touch(sessionID string) error
+}
+
+// Place is where a part stands in its message.
+type Place struct {
+	ID    string
+	Index int64
 }
 
 // Position is a place in the order of a session's messages.

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -115,13 +116,33 @@ func createFile(path string) error {
 		if info.IsDir() {
 			return fmt.Errorf("open store %s: %w: it is a directory; name a file in it", path, store.ErrNotStore)
 		}
-		return nil
+		return checkHeader(path)
 	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return classifyFile(fmt.Errorf("create store %s: %w", path, err))
 	}
 	return f.Close()
+}
+
+// checkHeader refuses a file that is not empty and does not begin like a
+// database. SQLite itself takes one of a few bytes for empty and writes over it.
+func checkHeader(path string) error {
+	const magic = "SQLite format 3\x00"
+	f, err := os.Open(path)
+	if err != nil {
+		return classifyFile(fmt.Errorf("open store %s: %w", path, err))
+	}
+	defer f.Close()
+	head := make([]byte, len(magic))
+	n, err := io.ReadFull(f, head)
+	switch {
+	case err == io.EOF, string(head) == magic:
+		return nil
+	case err != nil && err != io.ErrUnexpectedEOF:
+		return classifyFile(fmt.Errorf("open store %s: %w", path, err))
+	}
+	return fmt.Errorf("open store %s: %w: it begins with %q; name another file", path, store.ErrNotStore, head[:n])
 }
 
 // migrate brings the schema up to date. It only ever adds.
@@ -155,7 +176,7 @@ func migrate(conn *sqlite.Conn) (err error) {
 // upgradeCanonical adds the columns that earlier versions of the reference
 // program's file lack, and stamps the file.
 func upgradeCanonical(conn *sqlite.Conn) error {
-	for _, c := range []struct{ table, column string }{{"chat_sessions", "mode"}, {"chat_parts", "continuation_run_id"}} {
+	for _, c := range added {
 		columns, err := columnsOf(conn, c.table)
 		if err != nil {
 			return err
@@ -170,12 +191,18 @@ func upgradeCanonical(conn *sqlite.Conn) error {
 	return sqlitex.ExecuteTransient(conn, fmt.Sprintf("PRAGMA user_version = %d", CanonicalVersion), nil)
 }
 
-// required are the columns without which a file is not a session store.
+// required are the columns without which a file is not a session store: those of
+// the reference program's first version.
 var required = map[string][]string{
-	"chat_sessions": {"id", "title", "agent", "workspace_root", "model_json", "parent_id", "permissions_json", "metadata_json", "total_tokens", "created_at", "updated_at", "archived_at"},
+	"chat_sessions": {"id", "title", "agent", "workspace_id", "workspace_root", "model_json", "parent_id", "parent_message_id", "permissions_json",
+		"metadata_json", "prompt_tokens", "completion_tokens", "reasoning_tokens", "cache_read", "cache_write", "total_tokens", "cost_usd",
+		"created_at", "updated_at", "archived_at"},
 	"chat_messages": {"id", "session_id", "role", "metadata_json", "hidden_at", "created_at", "updated_at"},
 	"chat_parts":    {"id", "message_id", "session_id", "index", "type", "data_json", "tool_call_id", "tool_state", "created_at", "updated_at"},
 }
+
+// added are the columns that later versions of the reference program's file have.
+var added = []struct{ table, column string }{{"chat_sessions", "mode"}, {"chat_parts", "continuation_run_id"}}
 
 // checkOurs refuses a file that is no session store, or one of a newer version.
 // An empty database is one in the making.
@@ -245,7 +272,7 @@ func openError(path string, err error) error {
 	case sqlite.ResultNotADB, sqlite.ResultCorrupt:
 		return fmt.Errorf("open store %s: %w: %w; name another file", path, store.ErrNotStore, err)
 	case sqlite.ResultReadOnly:
-		return fmt.Errorf("open store %s: %w: the file or its directory is read-only; make it writable or name another", path, store.ErrUnavailable)
+		return fmt.Errorf("open store %s: %w: %w: the file or its directory is read-only; make it writable or name another", path, store.ErrUnavailable, err)
 	}
 	return classify(fmt.Errorf("open store %s: %w", path, err))
 }

@@ -8,6 +8,7 @@ import (
 	"iter"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 
@@ -32,6 +33,9 @@ type Reader struct {
 	err  error
 	// ours is false when the file has only the three canonical tables.
 	ours bool
+	// sessionColumns and partColumns are what to select, with null for the columns
+	// that an old file lacks.
+	sessionColumns, partColumns string
 }
 
 var _ store.Reader = (*Reader)(nil)
@@ -93,6 +97,9 @@ func (r *Reader) open() {
 	case info.IsDir():
 		r.err = fmt.Errorf("open store %s: %w: it is a directory; name a file in it", r.path, store.ErrNotStore)
 	}
+	if r.err == nil {
+		r.err = checkHeader(r.path)
+	}
 	if r.err != nil {
 		return
 	}
@@ -139,6 +146,9 @@ func (r *Reader) openPool(uri string, flags sqlite.OpenFlags) error {
 			tables, err = names(conn, "SELECT name FROM sqlite_schema WHERE name IN ('agenttrace_schema', 'chat_sessions')")
 		}
 		r.ours = len(tables) == 2
+		if err == nil {
+			err = r.chooseColumns(conn)
+		}
 		if err == nil && len(tables) == 0 {
 			err = fmt.Errorf("open store %s: %w: the database is empty; name another file", r.path, store.ErrNotStore)
 		}
@@ -152,6 +162,22 @@ func (r *Reader) openPool(uri string, flags sqlite.OpenFlags) error {
 		return openError(r.path, err)
 	}
 	r.pool = pool
+	return nil
+}
+
+// chooseColumns finds out which columns the file has.
+func (r *Reader) chooseColumns(conn *sqlite.Conn) error {
+	r.sessionColumns, r.partColumns = sessionColumns, qualifiedPartColumns
+	for _, c := range added {
+		columns, err := columnsOf(conn, c.table)
+		if err != nil {
+			return err
+		}
+		if !slices.Contains(columns, c.column) {
+			r.sessionColumns = strings.Replace(r.sessionColumns, "s."+c.column+",", "NULL,", 1)
+			r.partColumns = strings.Replace(r.partColumns, "p."+c.column+",", "NULL,", 1)
+		}
+	}
 	return nil
 }
 
@@ -187,7 +213,7 @@ func (r *Reader) Sessions(ctx context.Context, q store.SessionQuery) iter.Seq2[s
 			if q.ParentID == "" && q.Agent == "" && r.ours {
 				table += " INDEXED BY idx_chat_sessions_updated"
 			}
-			stmt, err := conn.Prepare("SELECT " + sessionColumns + " FROM " + table + " WHERE " + strings.Join(where, " AND ") +
+			stmt, err := conn.Prepare("SELECT " + r.sessionColumns + " FROM " + table + " WHERE " + strings.Join(where, " AND ") +
 				fmt.Sprintf(" ORDER BY s.updated_at DESC, s.id DESC LIMIT %d", limit))
 			if err != nil {
 				return err
@@ -216,14 +242,14 @@ var errStop = errors.New("stop")
 func (r *Reader) Session(ctx context.Context, id string) (session.Session, error) {
 	var s session.Session
 	err := r.read(ctx, func(conn *sqlite.Conn) (err error) {
-		s, err = readSession(conn, id)
+		s, err = r.session(conn, id)
 		return err
 	})
 	return s, err
 }
 
-func readSession(conn *sqlite.Conn, id string) (session.Session, error) {
-	stmt := conn.Prep(`SELECT ` + sessionColumns + ` FROM chat_sessions s WHERE s.id = ?`)
+func (r *Reader) session(conn *sqlite.Conn, id string) (session.Session, error) {
+	stmt := conn.Prep(`SELECT ` + r.sessionColumns + ` FROM chat_sessions s WHERE s.id = ?`)
 	stmt.BindText(1, id)
 	var s session.Session
 	err := each(stmt, func() error {
@@ -241,7 +267,7 @@ func readSession(conn *sqlite.Conn, id string) (session.Session, error) {
 func (r *Reader) Transcript(ctx context.Context, id string) (*session.Transcript, error) {
 	t := new(session.Transcript)
 	err := r.read(ctx, func(conn *sqlite.Conn) (err error) {
-		if t.Session, err = readSession(conn, id); err != nil {
+		if t.Session, err = r.session(conn, id); err != nil {
 			return err
 		}
 		reading := &tx{conn: conn}
@@ -255,7 +281,7 @@ func (r *Reader) Transcript(ctx context.Context, id string) (*session.Transcript
 			t.Messages[i].Message = m
 			place[m.ID] = i
 		}
-		stmt := conn.Prep(`SELECT ` + qualifiedPartColumns + ` FROM chat_messages m JOIN chat_parts p ON p.message_id = m.id
+		stmt := conn.Prep(`SELECT ` + r.partColumns + ` FROM chat_messages m JOIN chat_parts p ON p.message_id = m.id
  WHERE m.session_id = ? ORDER BY m.created_at, m.id, p."index"`)
 		stmt.BindText(1, id)
 		return each(stmt, func() error {
@@ -368,15 +394,17 @@ func (r *Reader) Resolve(ctx context.Context, name string) (string, error) {
 			return nil
 		}
 		// A trace may hold several sessions, those of sub-agents: the one that is
-		// nobody's child stands for it.
+		// nobody's child stands for it. Several traces may be of one session.
 		stmt := conn.Prep(`SELECT t.trace_id, t.session_id FROM session_traces t JOIN chat_sessions s ON s.id = t.session_id
- WHERE t.trace_id >= ?1 AND t.trace_id < ?1 || 'g' ORDER BY s.parent_id IS NOT NULL, s.created_at, s.id LIMIT 1000`)
+ WHERE t.trace_id >= ?1 AND t.trace_id < ?1 || 'g' ORDER BY t.trace_id, s.parent_id IS NOT NULL, s.created_at, s.id LIMIT 1000`)
 		stmt.BindText(1, strings.ToLower(name))
 		trace := ""
 		return each(stmt, func() error {
 			if t := stmt.ColumnText(0); t != trace {
 				trace = t
-				found = append(found, stmt.ColumnText(1))
+				if id := stmt.ColumnText(1); !slices.Contains(found, id) {
+					found = append(found, id)
+				}
 			}
 			return nil
 		})

@@ -118,9 +118,11 @@ CREATE TABLE IF NOT EXISTS session_traces (
 ) WITHOUT ROWID;
 
 CREATE TABLE IF NOT EXISTS session_state (
-  session_id TEXT PRIMARY KEY REFERENCES chat_sessions(id) ON DELETE CASCADE,
-  state_json TEXT NOT NULL
+  session_id  TEXT PRIMARY KEY REFERENCES chat_sessions(id) ON DELETE CASCADE,
+  state_json  TEXT NOT NULL,
+  forked_from TEXT
 ) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS idx_session_state_forked_from ON session_state(forked_from) WHERE forked_from IS NOT NULL;
 
 CREATE TABLE IF NOT EXISTS part_claims (
   message_id TEXT NOT NULL REFERENCES chat_messages(id) ON DELETE CASCADE,

@@ -36,8 +36,10 @@ type Store struct {
 	mu     sync.RWMutex // held for reading while a request is sent
 	closed bool
 
-	// conn belongs to the writing goroutine.
-	conn *sqlite.Conn
+	// conn and touched belong to the writing goroutine. touched is the stamp last
+	// written to the outbox.
+	conn    *sqlite.Conn
+	touched int64
 }
 
 var (
@@ -88,8 +90,14 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 		_ = l.Unlock()
 		return nil, classifyFile(fmt.Errorf("open store %s: %w", path, err))
 	}
+	touched, err := sqlitex.ResultInt64(conn.Prep("SELECT coalesce(max(touched_at), 0) FROM export_outbox"))
+	if err != nil {
+		conn.Close()
+		_ = l.Unlock()
+		return nil, openError(path, err)
+	}
 	s := &Store{
-		Reader: newReader(path), path: path, options: o, lock: l, file: info, conn: conn,
+		Reader: newReader(path), path: path, options: o, lock: l, file: info, conn: conn, touched: touched,
 		requests: make(chan *request, most), done: make(chan struct{}),
 	}
 	go s.write()
@@ -223,7 +231,10 @@ func (s *Store) transaction(do func(*tx) error) (err error) {
 	}
 	t := &tx{conn: s.conn}
 	if s.options.Outbox {
-		t.now = time.Now().UnixMilli()
+		// Every transaction has a stamp of its own, also within a millisecond and
+		// when the clock steps back, so that Exported forgets no later change.
+		s.touched = max(s.touched+1, time.Now().UnixMilli())
+		t.now = s.touched
 	}
 	if err = do(t); err == nil {
 		err = exec(s.conn.Prep("COMMIT"))

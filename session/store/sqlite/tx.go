@@ -157,21 +157,30 @@ func (t *tx) PutSession(r *store.SessionRow, insert bool) error {
 	if err := exec(stmt); err != nil {
 		return err
 	}
-	stmt = t.conn.Prep(`INSERT INTO session_state(session_id, state_json) VALUES (?1, ?2)
- ON CONFLICT(session_id) DO UPDATE SET state_json = excluded.state_json`)
+	stmt = t.conn.Prep(`INSERT INTO session_state(session_id, state_json, forked_from) VALUES (?, ?, ?)
+ ON CONFLICT(session_id) DO UPDATE SET state_json = excluded.state_json, forked_from = excluded.forked_from`)
 	stmt.BindText(1, r.ID)
-	stmt.BindBytes(2, r.State.Encode())
+	stmt.BindText(2, string(r.State.Encode()))
+	if stmt.BindNull(3); r.State.Fork != nil {
+		stmt.BindText(3, r.State.Fork.From)
+	}
 	return exec(stmt)
 }
 
 func (t *tx) Forks(parentID string) ([]store.ForkRef, error) {
-	stmt := t.conn.Prep(`SELECT s.id, json_extract(st.state_json, '$.fork.message') FROM chat_sessions s
- JOIN session_state st ON st.session_id = s.id
- WHERE s.parent_id = ?1 AND json_extract(st.state_json, '$.fork.from') = ?1 ORDER BY s.id`)
+	stmt := t.conn.Prep(`SELECT session_id, state_json FROM session_state WHERE forked_from = ? ORDER BY session_id`)
 	stmt.BindText(1, parentID)
 	var refs []store.ForkRef
 	err := each(stmt, func() error {
-		refs = append(refs, store.ForkRef{Session: stmt.ColumnText(0), Message: stmt.ColumnText(1)})
+		ref := store.ForkRef{Session: stmt.ColumnText(0)}
+		var state store.State
+		if err := json.Unmarshal([]byte(stmt.ColumnText(1)), &state); err != nil {
+			return fmt.Errorf("read state of session %s: %w", ref.Session, err)
+		}
+		if state.Fork != nil {
+			ref.Message = state.Fork.Message
+		}
+		refs = append(refs, ref)
 		return nil
 	})
 	return refs, err
@@ -282,6 +291,27 @@ func (t *tx) Part(id string) (*session.Part, error) {
 
 func (t *tx) Parts(messageID string) ([]session.Part, error) {
 	return t.parts(t.conn.Prep(`SELECT `+partColumns+` FROM chat_parts WHERE message_id = ? ORDER BY "index"`), messageID)
+}
+
+func (t *tx) Places(messageID string) ([]store.Place, error) {
+	stmt := t.conn.Prep(`SELECT id, "index" FROM chat_parts WHERE message_id = ?`)
+	stmt.BindText(1, messageID)
+	var all []store.Place
+	err := each(stmt, func() error {
+		all = append(all, store.Place{ID: stmt.ColumnText(0), Index: stmt.ColumnInt64(1)})
+		return nil
+	})
+	return all, err
+}
+
+func (t *tx) Extent(messageID string) (count, next int64, err error) {
+	stmt := t.conn.Prep(`SELECT count(*), coalesce(max("index") + 1, 0) FROM chat_parts WHERE message_id = ?`)
+	stmt.BindText(1, messageID)
+	err = each(stmt, func() error {
+		count, next = stmt.ColumnInt64(0), stmt.ColumnInt64(1)
+		return nil
+	})
+	return count, next, err
 }
 
 func (t *tx) Compactions(sessionID string) ([]session.Part, error) {

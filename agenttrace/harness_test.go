@@ -1,0 +1,131 @@
+package agenttrace_test
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel"
+
+	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// clock is a clock that moves when told to, and by a millisecond at each look.
+type clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func newClock() *clock { return &clock{now: time.UnixMilli(1795198540000)} }
+
+func (c *clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(time.Millisecond)
+	return c.now
+}
+
+func (c *clock) Advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+// harness is an agent's session with a recorder.
+type harness struct {
+	t      *testing.T
+	rec    *agenttracetest.Recorder
+	clock  *clock
+	tracer *agenttrace.Tracer
+	sess   *agenttrace.Session
+	ctx    context.Context
+	run    *agenttrace.Run
+}
+
+func newHarness(t *testing.T, o agenttrace.Options, so agenttrace.SessionOptions) *harness {
+	t.Helper()
+	h := &harness{t: t, rec: agenttracetest.NewRecorder(), clock: newClock()}
+	o.TracerProvider, o.Now = h.rec, h.clock.Now
+	h.tracer = agenttrace.New(o)
+	if so.Agent == "" {
+		so.Agent = "coder"
+	}
+	h.sess = h.tracer.NewSession(context.Background(), so)
+	h.ctx, h.run = h.sess.StartRun(context.Background(), agenttrace.RunOptions{Model: benchModel})
+	return h
+}
+
+func (h *harness) turn(text string) (context.Context, *agenttrace.Turn) {
+	return h.run.StartTurn(h.ctx, agenttrace.UserMessage{Text: text}, agenttrace.TurnOptions{})
+}
+
+// check fails the test when a recorded span does not hold together or one was
+// left open.
+func (h *harness) check() {
+	h.t.Helper()
+	if err := h.rec.Err(); err != nil {
+		h.t.Errorf("recorded spans: %v", err)
+	}
+	if open := h.rec.Open(); len(open) > 0 {
+		h.t.Errorf("spans left open: %q", open)
+	}
+	ids := map[string]bool{}
+	for _, turn := range h.rec.All().Turns() {
+		for _, m := range []spans.Message{turn.User, turn.Assistant} {
+			for _, p := range m.Parts {
+				if p.Data != nil && !json.Valid(p.Data) {
+					h.t.Errorf("part %s is not JSON: %s", p.ID, p.Data)
+				}
+				// A part may come again when its turn is continued.
+				if key := p.ID + turn.EndReason + m.ID; ids[key] && !turn.PendingApproval && turn.User.ID != "" {
+					h.t.Errorf("part %s is sent twice", p.ID)
+				} else {
+					ids[key] = true
+				}
+			}
+		}
+	}
+}
+
+// one returns the only element.
+func one[T any](t *testing.T, list []T) T {
+	t.Helper()
+	if len(list) != 1 {
+		t.Fatalf("have %d, want 1: %+v", len(list), list)
+	}
+	return list[0]
+}
+
+// errorsOf collects what goes to otel.Handle while f runs.
+func errorsOf(f func()) []error {
+	var mu sync.Mutex
+	var errs []error
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		errs = append(errs, err)
+	}))
+	defer otel.SetErrorHandler(otel.ErrorHandlerFunc(func(error) {}))
+	f()
+	mu.Lock()
+	defer mu.Unlock()
+	return errs
+}
+
+// shape is what a part is, without ids and times.
+type shape struct {
+	Index             int64
+	Type, State, Data string
+}
+
+func shapes(parts []spans.Part) []shape {
+	var out []shape
+	for _, p := range parts {
+		out = append(out, shape{p.Index, p.Type, p.ToolState, string(p.Data)})
+	}
+	return out
+}

@@ -1,0 +1,237 @@
+package agenttrace_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/agenttrace/agenttrace/agenttrace"
+)
+
+func TestSessionOperations(t *testing.T) {
+	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{
+		Title: "Fix it", WorkspaceID: "ws", WorkspaceRoot: "/w", Mode: "plan", UserID: "u", Metadata: map[string]any{"a": 1, "b": []int{2}},
+		Rules: []agenttrace.Rule{rule("bash", "ls", allow, "")},
+	})
+	ctx := h.ctx
+	var users, answers []string
+	for i := range 3 {
+		_, turn := h.turn(fmt.Sprint(i))
+		turn.Text("answer")
+		users, answers = append(users, turn.UserMessageID()), append(answers, turn.AssistantMessageID())
+		turn.End(agenttrace.TurnResult{})
+	}
+	h.sess.SetTitle(ctx, "Fix the test") // a run is open: its end tells
+	h.run.End(nil)
+	run := one(t, h.rec.All().Runs())
+	if run.Title != "Fix the test" || run.WorkspaceID != "ws" || run.WorkspaceRoot != "/w" || run.Mode != "plan" || run.UserID != "u" || string(run.Metadata) != `{"a":1,"b":[2]}` || run.Model.ModelID != "gpt-5-mini" || run.CreatedAt == 0 || run.Operation != "" {
+		t.Errorf("run = %+v", run)
+	}
+	h.rec.Reset()
+
+	h.sess.SetTitle(ctx, "Again")
+	h.sess.SetMode(ctx, "build")
+	h.sess.SetMetadata(ctx, map[string]any{"b": nil, "c": "x"})
+	h.sess.AddRule(ctx, rule("read", "", allow, manifest))
+	h.sess.Archive(ctx)
+	h.sess.Unarchive(ctx)
+	if err := h.sess.Rewind(ctx, users[1]); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.sess.Rewind(ctx, users[0]); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := h.sess.Unrewind(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var operations []string
+	runs := h.rec.All().Runs()
+	for _, r := range runs {
+		operations = append(operations, strings.TrimSpace(r.Operation+" "+map[string]string{users[0]: "0", users[1]: "1"}[r.TargetMessageID]))
+		if r.Outcome != "" || r.Agent != "coder" {
+			t.Errorf("moment = %+v", r)
+		}
+	}
+	if got, want := strings.Join(operations, ", "), "update, update, update, update, archive, unarchive, rewind 1, rewind 0, unrewind 0, unrewind 1"; got != want {
+		t.Errorf("operations = %s, want %s", got, want)
+	}
+	if runs[6].TargetAt != runs[9].TargetAt || runs[7].TargetAt != runs[8].TargetAt || runs[6].TargetAt == 0 {
+		t.Error("an unrewind does not name the rewind that it undoes")
+	}
+	last := runs[3]
+	if last.Title != "Again" || last.Mode != "build" || string(last.Metadata) != `{"a":1,"b":null,"c":"x"}` || !strings.Contains(string(last.Permissions), `"permission":"read","pattern":"*","action":"allow","source":"session"`) {
+		t.Errorf("last update = %+v", last)
+	}
+	for _, s := range h.rec.All() {
+		if !s.Start.Equal(s.End) {
+			t.Errorf("%s lasts %v", s.Name, s.End.Sub(s.Start))
+		}
+	}
+	h.check()
+
+	for _, test := range []struct {
+		name string
+		err  error
+		want error
+	}{
+		{"rewind to an answer", h.sess.Rewind(ctx, answers[0]), agenttrace.ErrUnknownMessage},
+		{"rewind to nothing", h.sess.Rewind(ctx, ""), agenttrace.ErrUnknownMessage},
+		{"rewind to another session's", h.sess.Rewind(ctx, "msg_x"), agenttrace.ErrUnknownMessage},
+		{"unrewind with none", h.sess.Unrewind(ctx), agenttrace.ErrNothingPending},
+	} {
+		if !errors.Is(test.err, test.want) {
+			t.Errorf("%s: %v, want %v", test.name, test.err, test.want)
+		}
+	}
+}
+
+func TestFork(t *testing.T) {
+	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{Title: "Fix it", Metadata: map[string]any{"a": 1}, Rules: []agenttrace.Rule{rule("bash", "ls", allow, "")}})
+	_, turn := h.turn("0")
+	first := turn.AssistantMessageID()
+	for name, err := range map[string]error{
+		"fork": func() error { _, err := h.sess.Fork(h.ctx, first, agenttrace.ForkOptions{}); return err }(), "rewind": h.sess.Rewind(h.ctx, turn.UserMessageID()), "unrewind": h.sess.Unrewind(h.ctx),
+	} {
+		if !errors.Is(err, agenttrace.ErrBusy) {
+			t.Errorf("%s in a turn: %v, want ErrBusy", name, err)
+		}
+	}
+	turn.End(agenttrace.TurnResult{})
+	_, turn = h.turn("1")
+	turn.End(agenttrace.TurnResult{})
+	if _, err := h.sess.Fork(h.ctx, "msg_other", agenttrace.ForkOptions{}); !errors.Is(err, agenttrace.ErrUnknownMessage) {
+		t.Errorf("fork at an unknown message: %v", err)
+	}
+	// The run may stay open: no turn is.
+	child, err := h.sess.Fork(h.ctx, first, agenttrace.ForkOptions{Metadata: map[string]any{"ephemeral": true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, run := child.StartRun(context.Background(), agenttrace.RunOptions{})
+	_, turn = run.StartTurn(ctx, agenttrace.UserMessage{Text: "other"}, agenttrace.TurnOptions{})
+	turn.End(agenttrace.TurnResult{})
+	run.End(nil)
+	h.run.End(nil)
+	h.check()
+	fork := one(t, h.rec.Session(child.ID()).Operations("fork"))
+	if fork.ParentID != h.sess.ID() || fork.ParentMessageID != first || fork.TargetMessageID != first || fork.TargetAt == 0 || fork.Title != "Fix it (copy)" || string(fork.Metadata) != `{"a":1,"ephemeral":true}` || fork.Permissions != nil || fork.Agent != "coder" {
+		t.Errorf("fork = %+v", fork)
+	}
+	if got := one(t, h.rec.Session(child.ID()).Turns()); *got.Index != 1 || got.Model.ModelID != "gpt-5-mini" {
+		t.Errorf("the child's first turn: index %d, model %q", *got.Index, got.Model.ModelID)
+	}
+
+	untitled := h.tracer.NewSession(h.ctx, agenttrace.SessionOptions{Agent: "a", Title: "New Chat"})
+	_, run = untitled.StartRun(h.ctx, agenttrace.RunOptions{})
+	_, turn = run.StartTurn(h.ctx, agenttrace.UserMessage{Text: "x"}, agenttrace.TurnOptions{})
+	turn.End(agenttrace.TurnResult{})
+	run.End(nil)
+	if copied, err := untitled.Fork(h.ctx, turn.UserMessageID(), agenttrace.ForkOptions{}); err != nil || copied.Title() != "" {
+		t.Errorf("copy of an untitled session: %q, %v", copied.Title(), err)
+	}
+}
+
+func TestSubAgent(t *testing.T) {
+	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
+	ctx, turn := h.turn("research")
+	ctx, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c", Name: "task", Input: 1})
+	child := h.tracer.NewSession(ctx, agenttrace.SessionOptions{Agent: "researcher"})
+	childCtx, run := child.StartRun(ctx, agenttrace.RunOptions{})
+	if agenttrace.TurnFromContext(childCtx) != nil || agenttrace.ToolFromContext(childCtx) != nil || agenttrace.SessionFromContext(childCtx) != child {
+		t.Error("the child's run is in its parent's turn")
+	}
+	childCtx, childTurn := run.StartTurn(childCtx, agenttrace.UserMessage{Text: "find"}, agenttrace.TurnOptions{})
+	agenttrace.TurnFromContext(childCtx).Text("found")
+	childTurn.End(agenttrace.TurnResult{})
+	run.End(nil)
+	tool.End("found")
+	turn.End(agenttrace.TurnResult{})
+	h.run.End(nil)
+	h.check()
+	got := one(t, h.rec.Session(child.ID()).Runs())
+	if got.ParentID != h.sess.ID() || got.ParentMessageID != turn.UserMessageID() {
+		t.Errorf("child run = %+v", got)
+	}
+	if c := one(t, h.rec.All().ToolCalls("task")); c.ChildSessionID != child.ID() {
+		t.Errorf("tool call names the child %q", c.ChildSessionID)
+	}
+	spans := h.rec.Session(child.ID()).Named("session.run")
+	if spans[0].Parent.SpanID() != tool.SpanContext().SpanID() {
+		t.Error("the child's run is not under the call that started it")
+	}
+	if ids := h.rec.Sessions(); len(ids) != 2 {
+		t.Errorf("sessions = %q", ids)
+	}
+}
+
+func TestStateIsBoundedAndPlain(t *testing.T) {
+	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
+	var first string
+	for i := range 1500 {
+		_, turn := h.turn("x")
+		if i == 0 {
+			first = turn.UserMessageID()
+		}
+		turn.End(agenttrace.TurnResult{})
+	}
+	for range 100 {
+		// Forgotten, and so taken on trust.
+		if err := h.sess.Rewind(h.ctx, first); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.run.End(nil)
+	st := h.sess.State()
+	if len(st.Messages) > 1024 || len(st.Rewinds) > 64 || !st.Incomplete || st.NextTurn != 1500 {
+		t.Errorf("%d messages, %d rewinds, next turn %d", len(st.Messages), len(st.Rewinds), st.NextTurn)
+	}
+	text, err := json.Marshal(st)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back agenttrace.State
+	if err := json.Unmarshal(text, &back); err != nil {
+		t.Fatal(err)
+	}
+	again, err := h.tracer.ResumeSession(context.Background(), back)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text2, _ := json.Marshal(again.State()); string(text2) != string(text) {
+		t.Error("the state changes by being stored")
+	}
+	for name, bad := range map[string]agenttrace.State{"empty": {}, "no agent": {ID: "ses_1"}, "metadata": {ID: "s", Agent: "a", Metadata: json.RawMessage("[]")}} {
+		if _, err := h.tracer.ResumeSession(context.Background(), bad); err == nil {
+			t.Errorf("resume of a state that is wrong (%s) reports nothing", name)
+		}
+	}
+}
+
+func TestClockThatStepsBackDoesNotReorder(t *testing.T) {
+	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
+	for range 3 {
+		_, turn := h.turn("x")
+		turn.Text("y")
+		turn.End(agenttrace.TurnResult{})
+		h.clock.Advance(-5e9)
+	}
+	h.run.End(nil)
+	h.check()
+	last, lastID := int64(0), ""
+	for _, turn := range h.rec.All().Turns() {
+		for _, m := range []struct {
+			at int64
+			id string
+		}{{turn.User.CreatedAt, turn.User.ID}, {turn.Assistant.CreatedAt, turn.Assistant.ID}} {
+			if m.at < last || m.id <= lastID {
+				t.Errorf("message %s at %d comes after %s at %d", m.id, m.at, lastID, last)
+			}
+			last, lastID = m.at, m.id
+		}
+	}
+}

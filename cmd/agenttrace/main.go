@@ -1,0 +1,16 @@
+// Command agenttrace records what agents do and shows it: a collector for their
+// spans, and tools for the sessions in them.
+package main
+
+import (
+	"os"
+
+	"github.com/agenttrace/agenttrace/internal/cli"
+)
+
+// version is set by the linker in releases.
+var version string
+
+func main() {
+	os.Exit(cli.Main(cli.Version(version), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}

@@ -1,0 +1,232 @@
+package deploy
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/agenttrace/agenttrace/collector"
+)
+
+// compose is what the tests read of docker-compose.yml.
+type compose struct {
+	Services map[string]service
+	Volumes  map[string]any
+}
+
+type service struct {
+	Build       string
+	Image       string
+	Command     []string
+	Environment map[string]string
+	Ports       []string
+	Volumes     []string
+	DependsOn   []string `yaml:"depends_on"`
+}
+
+func readYAML(t *testing.T, path string, into any) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(b, into); err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+}
+
+func readCompose(t *testing.T) compose {
+	t.Helper()
+	var c compose
+	readYAML(t, "../docker-compose.yml", &c)
+	return c
+}
+
+func TestCompose(t *testing.T) {
+	c := readCompose(t)
+	var names []string
+	for name, s := range c.Services {
+		names = append(names, name)
+		if (s.Build == "") == (s.Image == "") {
+			t.Errorf("%s: want either build or image", name)
+		}
+		if _, tag, _ := strings.Cut(s.Image, ":"); s.Image != "" && (tag == "" || tag == "latest") {
+			t.Errorf("%s: image %q is not pinned to a version", name, s.Image)
+		}
+		for _, port := range s.Ports {
+			if !regexp.MustCompile(`^127\.0\.0\.1:\d+:\d+$`).MatchString(port) {
+				t.Errorf("%s: port %q is published beyond this machine", name, port)
+			}
+		}
+		for _, volume := range s.Volumes {
+			source, rest, _ := strings.Cut(volume, ":")
+			if !strings.HasPrefix(source, ".") {
+				if _, ok := c.Volumes[source]; !ok {
+					t.Errorf("%s: volume %q is not declared", name, source)
+				}
+				continue
+			}
+			if _, err := os.Stat(filepath.Join("..", source)); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			if !strings.HasSuffix(rest, ":ro") {
+				t.Errorf("%s: %q is mounted for writing", name, source)
+			}
+		}
+		for _, other := range s.DependsOn {
+			if _, ok := c.Services[other]; !ok {
+				t.Errorf("%s depends on %q, which is not there", name, other)
+			}
+		}
+	}
+	slices.Sort(names)
+	if diff := cmp.Diff([]string{"collector", "grafana", "jaeger", "tempo"}, names); diff != "" {
+		t.Errorf("services (-want +got):\n%s", diff)
+	}
+}
+
+// The files that commands name are mounted.
+func TestComposeCommands(t *testing.T) {
+	for name, s := range readCompose(t).Services {
+		for _, arg := range s.Command {
+			path := arg[strings.LastIndexByte(arg, '=')+1:]
+			if filepath.IsAbs(path) && !slices.ContainsFunc(s.Volumes, func(v string) bool { return strings.Contains(v, ":"+path+":") }) {
+				t.Errorf("%s: %s is not mounted", name, path)
+			}
+		}
+	}
+}
+
+// The collector's configuration is valid with the environment that the compose
+// file gives it, and everything it points to is there.
+func TestCollectorInCompose(t *testing.T) {
+	c := readCompose(t)
+	s := c.Services["collector"]
+	for name, value := range s.Environment {
+		t.Setenv(name, value)
+	}
+	if err := collector.Validate(t.Context(), collector.Options{Config: []string{"collector.yaml"}}); err != nil {
+		t.Error(err)
+	}
+	b, err := os.ReadFile("collector.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range s.Environment {
+		if !strings.Contains(string(b), "${env:"+name+":-") {
+			t.Errorf("collector.yaml does not heed %s", name)
+		}
+		host, port, err := net.SplitHostPort(value)
+		if err != nil {
+			t.Errorf("%s=%s: %v", name, value, err)
+			continue
+		}
+		if host == "0.0.0.0" {
+			if !slices.Contains(s.Ports, "127.0.0.1:"+port+":"+port) {
+				t.Errorf("%s: port %s is not published", name, port)
+			}
+			continue
+		}
+		if listens(t, c, host) != port {
+			t.Errorf("%s=%s, where %s listens on %s", name, value, host, listens(t, c, host))
+		}
+	}
+}
+
+// listens returns the port on which a back end accepts OTLP over gRPC.
+func listens(t *testing.T, c compose, name string) string {
+	t.Helper()
+	switch name {
+	case "jaeger":
+		_, port, _ := net.SplitHostPort(c.Services["jaeger"].Environment["JAEGER_OTLP_LISTEN"])
+		return port
+	case "tempo":
+		var config struct {
+			Distributor struct {
+				Receivers struct {
+					OTLP struct {
+						Protocols struct{ GRPC struct{ Endpoint string } }
+					}
+				}
+			}
+		}
+		readYAML(t, "tempo.yaml", &config)
+		_, port, _ := net.SplitHostPort(config.Distributor.Receivers.OTLP.Protocols.GRPC.Endpoint)
+		return port
+	}
+	return ""
+}
+
+// Tempo keeps what it has on its volume.
+func TestTempoVolume(t *testing.T) {
+	var config struct {
+		Server struct {
+			HTTPListenPort int `yaml:"http_listen_port"`
+		}
+		Storage struct {
+			Trace struct{ WAL, Local struct{ Path string } }
+		}
+	}
+	readYAML(t, "tempo.yaml", &config)
+	for _, path := range []string{config.Storage.Trace.WAL.Path, config.Storage.Trace.Local.Path} {
+		if !strings.HasPrefix(path, "/var/tempo/") {
+			t.Errorf("path %q is not on the volume", path)
+		}
+	}
+	s := readCompose(t).Services["tempo"]
+	if !slices.Contains(s.Volumes, "tempo:/var/tempo") || !slices.Contains(s.Command, "-target=all") {
+		t.Errorf("tempo: volumes %q, command %q", s.Volumes, s.Command)
+	}
+	if config.Server.HTTPListenPort != 3200 {
+		t.Errorf("tempo serves on port %d, the compose file and the data source say 3200", config.Server.HTTPListenPort)
+	}
+}
+
+// Data sources point at services and the ports those serve on.
+func TestDataSources(t *testing.T) {
+	var config struct {
+		Datasources []struct{ Name, Type, URL string }
+	}
+	readYAML(t, "grafana/datasources/datasources.yaml", &config)
+	got := make(map[string]string)
+	for _, d := range config.Datasources {
+		got[d.Type] = d.URL
+	}
+	want := map[string]string{"tempo": "http://tempo:3200", "jaeger": "http://jaeger:16686"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("data sources (-want +got):\n%s", diff)
+	}
+	if _, port, _ := net.SplitHostPort(readCompose(t).Services["jaeger"].Environment["JAEGER_HTTP_LISTEN"]); port != "16686" {
+		t.Errorf("jaeger serves on port %s", port)
+	}
+}
+
+// The image runs as nobody and keeps the store on a volume that it owns.
+func TestDockerfile(t *testing.T) {
+	b, err := os.ReadFile("../Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, final, _ := strings.Cut(string(b), "\nFROM scratch\n")
+	for _, line := range []string{
+		"COPY --from=build --chown=10001:10001 /out/store /var/lib/agenttrace",
+		"USER 10001:10001", "ENV AGENTTRACE_STORE=/var/lib/agenttrace/sessions.db", "VOLUME /var/lib/agenttrace", `ENTRYPOINT ["/agenttrace"]`,
+	} {
+		if !slices.Contains(strings.Split(final, "\n"), line) {
+			t.Errorf("the final stage lacks %q", line)
+		}
+	}
+	if !strings.Contains(string(b), "CGO_ENABLED=0 go build -trimpath") {
+		t.Error("the binary is not built static and reproducible")
+	}
+	if !slices.Contains(readCompose(t).Services["collector"].Volumes, "sessions:/var/lib/agenttrace") {
+		t.Error("the compose file does not keep the store on a volume")
+	}
+}

@@ -1,0 +1,183 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec/jsonfile"
+	"github.com/agenttrace/agenttrace/session/codec/jsonl"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+func newCheck() *cobra.Command {
+	var rules bool
+	cmd := &cobra.Command{
+		Use:   "check [FILE | ID]...",
+		Short: "Check that sessions are what a session must be",
+		Long: `Check that sessions are what a session must be.
+
+An argument is a store, a JSONL or JSON export ("-" is standard input), or a
+session of the store. Without one, every session of the store is checked.
+Violations go to standard output, one per line; the exit code is 1 if there
+are any.`,
+		Example: `  agenttrace check
+  agenttrace check last session.jsonl other.db
+  agenttrace check --rules`,
+		ValidArgsFunction: completeSessions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			out := cmd.OutOrStdout()
+			if rules {
+				for _, r := range session.Rules() {
+					if _, err := fmt.Fprintf(out, "%-16s %s\n", r.Rule, r.Doc); err != nil {
+						return err
+					}
+				}
+				return nil
+			}
+			c := checker{cmd: cmd, out: out}
+			if len(args) == 0 {
+				path, err := storePath(cmd)
+				if err != nil {
+					return err
+				}
+				args = []string{path}
+			}
+			for _, arg := range args {
+				if err := c.check(arg); err != nil {
+					return err
+				}
+			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "%d sessions checked, %d violations\n", c.sessions, c.violations)
+			if c.violations > 0 {
+				return errFinding
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&rules, "rules", false, "list the rules instead")
+	return cmd
+}
+
+type checker struct {
+	cmd                  *cobra.Command
+	out                  io.Writer
+	sessions, violations int
+}
+
+// check checks what an argument names: a file if there is one of that name.
+func (c *checker) check(arg string) error {
+	if arg == "-" {
+		return c.checkExport("standard input", c.cmd.InOrStdin(), "")
+	}
+	f, err := os.Open(arg)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && !strings.ContainsAny(arg, "./\\"):
+		r, err := openStore(c.cmd)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		id, err := r.Resolve(c.cmd.Context(), arg)
+		if err != nil {
+			return err
+		}
+		return c.checkStored(r, id)
+	case err != nil:
+		return noFileError(arg, err)
+	}
+	defer f.Close()
+	head := make([]byte, 16)
+	n, err := io.ReadFull(f, head)
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("read %s: %w", arg, err)
+	}
+	if string(head[:n]) == "SQLite format 3\x00" {
+		return c.checkStore(arg)
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return fmt.Errorf("read %s: %w", arg, err)
+	}
+	return c.checkExport(arg, f, string(head[:n]))
+}
+
+func noFileError(path string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("check %s: %w: no such file", path, store.ErrNotFound)
+	}
+	return fmt.Errorf("check %s: %w", path, err)
+}
+
+func (c *checker) checkStore(path string) error {
+	r, err := sqlite.OpenReader(c.cmd.Context(), path)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	var ids []string
+	for s, err := range r.Sessions(c.cmd.Context(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
+		if err != nil {
+			return err
+		}
+		ids = append(ids, s.ID)
+	}
+	for _, id := range ids {
+		if err := c.checkStored(r, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *checker) checkStored(r *sqlite.Reader, id string) error {
+	t, err := r.Transcript(c.cmd.Context(), id)
+	if err != nil {
+		return err
+	}
+	return c.report(t)
+}
+
+// checkExport reads JSONL, or JSON if the text begins like our nested form.
+func (c *checker) checkExport(name string, r io.Reader, head string) error {
+	if strings.HasPrefix(strings.TrimSpace(head), `{"session"`) {
+		t, err := jsonfile.Decode(r)
+		if err != nil {
+			return c.damaged(name, err)
+		}
+		return c.report(t)
+	}
+	for t, err := range jsonl.Decode(r) {
+		if err != nil {
+			return c.damaged(name, err)
+		}
+		if err := c.report(t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// damaged reports a file that cannot be read to its end, which is a finding.
+func (c *checker) damaged(name string, err error) error {
+	c.violations++
+	_, writeErr := fmt.Fprintf(c.out, "%s: %v\n", name, err)
+	return writeErr
+}
+
+func (c *checker) report(t *session.Transcript) error {
+	c.sessions++
+	for _, v := range session.Check(t) {
+		c.violations++
+		if _, err := fmt.Fprintf(c.out, "%s: %s\n", t.Session.ID, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,138 @@
+// Package cli is the command line of agenttrace: a file per subcommand.
+//
+// Rules of the interface. Data goes to standard output, everything else to
+// standard error. Messages are one line, lower case, without a period; an error
+// may have a second line that begins with "hint:" and says what to do. Tables
+// fit the terminal; --json is for machines. Nothing but collect and demo
+// writes to a store.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// Exit codes.
+const (
+	exitOK       = 0
+	exitFinding  = 1 // check found a violation
+	exitUsage    = 2 // the command line is wrong
+	exitNotFound = 3 // no session, or more than one, answers to the name
+	exitStore    = 4 // the store cannot be read or written
+	exitOther    = 5
+)
+
+// Main runs the command line and returns the exit code.
+func Main(version string, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	root := newRoot(version)
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	if err == nil || errors.Is(err, syscall.EPIPE) {
+		return exitOK // whoever read the output has seen enough
+	}
+	if errors.Is(err, errFinding) {
+		return exitFinding
+	}
+	fmt.Fprintf(stderr, "agenttrace: %v\n", err)
+	code, hint := classify(err)
+	if hint != "" {
+		fmt.Fprintf(stderr, "hint: %s\n", hint)
+	}
+	return code
+}
+
+// errFinding ends a command that has said what it found.
+var errFinding = errors.New("violations were found")
+
+// usageError is a mistake in the command line.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// noStoreError is a store that is not there.
+type noStoreError struct{ error }
+
+func (e noStoreError) Unwrap() error { return e.error }
+
+func classify(err error) (code int, hint string) {
+	var usage usageError
+	var noStore noStoreError
+	switch {
+	case errors.As(err, &usage):
+		return exitUsage, "see agenttrace help"
+	case errors.As(err, &noStore):
+		return exitStore, "run agenttrace demo to make one, or name another with --store or " + envStore
+	case errors.Is(err, store.ErrAmbiguous):
+		return exitNotFound, "type more of the id"
+	case errors.Is(err, store.ErrNotFound):
+		return exitNotFound, "agenttrace ls --all lists the sessions"
+	case errors.Is(err, store.ErrLocked), errors.Is(err, store.ErrNotStore), errors.Is(err, store.ErrNewer), errors.Is(err, store.ErrUnavailable):
+		return exitStore, ""
+	}
+	return exitOther, ""
+}
+
+const exitCodes = `Exit codes:
+  0  done
+  1  check found a violation
+  2  the command line is wrong
+  3  no session answers to the name, or more than one
+  4  the store cannot be read or written
+  5  anything else`
+
+func newRoot(version string) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "agenttrace",
+		Short: "Record what agents do, and read it",
+		Long: `Record what agents do, and read it.
+
+Agents are instrumented once, with OpenTelemetry. "agenttrace collect" receives
+their spans and stores the sessions in them; the other commands read the store,
+also while a collector writes it.
+
+A session is named by its id, the beginning of it, the id of a trace, or "last".
+
+` + exitCodes,
+		Example: `  agenttrace demo
+  agenttrace ls
+  agenttrace show last
+  agenttrace export last --format jsonl | jq .`,
+		Version:       version,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          cobra.NoArgs,
+	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.PersistentFlags().String("store", "", "`path` of the session store (default $"+envStore+", then ~/.local/state/agenttrace/sessions.db)")
+	_ = root.RegisterFlagCompletionFunc("store", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return []string{"db"}, cobra.ShellCompDirectiveFilterFileExt
+	})
+	root.AddCommand(newDemo(version), newCollect(version), newList(), newShow(), newExport(), newCheck(), newVersion(version))
+	return root
+}
+
+// exactly and its siblings count arguments as usage errors.
+func exactly(n int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != n {
+			return usagef("%s takes %s, have %d arguments", cmd.CommandPath(), what, len(args))
+		}
+		return nil
+	}
+}

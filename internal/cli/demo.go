@@ -1,0 +1,131 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/agenttrace/agenttrace/collector"
+	"github.com/agenttrace/agenttrace/examples/codeagent"
+	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+func newDemo(version string) *cobra.Command {
+	var otlp string
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Run a small coding agent against a collector, and show its session",
+		Long: `Run a small coding agent against a collector, and show its session.
+
+The collector runs in this process, on free ports of the loopback interface,
+with the configuration that "agenttrace collect" has. The agent sends it spans
+over OTLP and fixes the failing test of a small project, in a copy of it. Its
+model is a script, unless OPENAI_API_KEY or OPENAI_BASE_URL names a real one;
+its tools and its telemetry are real.`,
+		Example: `  agenttrace demo
+  agenttrace demo --store demo.db --otlp-endpoint localhost:4317   # Jaeger`,
+		Args: exactly(0, "nothing"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			path, err := storePath(cmd)
+			if err != nil {
+				return err
+			}
+			begin := time.Now()
+			result, err := runDemo(cmd.Context(), collector.Options{Version: version, Store: path, OTLPEndpoint: otlp}, cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			return showDemo(cmd, path, result, otlp, time.Since(begin))
+		},
+	}
+	cmd.Flags().StringVar(&otlp, "otlp-endpoint", "", "`host:port` of Jaeger or Tempo to send the trace to as well")
+	return cmd
+}
+
+// runDemo runs the agent against a collector and returns when everything that
+// it sent is stored.
+func runDemo(ctx context.Context, o collector.Options, progress io.Writer) (result codeagent.Result, err error) {
+	c, err := collector.Start(ctx, o)
+	if err != nil {
+		return result, err
+	}
+	// Delivery and shutdown go on when the user interrupts: what the agent did
+	// until then is worth having.
+	late := context.WithoutCancel(ctx)
+	defer func() { err = errors.Join(err, c.Shutdown(late)) }()
+	exporter, err := otlptracegrpc.New(ctx, otlptracegrpc.WithInsecure(), otlptracegrpc.WithEndpoint(c.Endpoint()))
+	if err != nil {
+		return result, fmt.Errorf("connect to the collector: %w", err)
+	}
+	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter),
+		sdktrace.WithResource(resource.NewSchemaless(attribute.String("service.name", "codeagent"))))
+	defer func() { err = errors.Join(err, provider.Shutdown(late)) }()
+	return codeagent.Run(ctx, codeagent.Config{
+		TracerProvider: provider, Progress: progress,
+		BaseURL: os.Getenv("OPENAI_BASE_URL"), APIKey: os.Getenv("OPENAI_API_KEY"), Model: os.Getenv("OPENAI_MODEL"),
+	})
+}
+
+func showDemo(cmd *cobra.Command, path string, result codeagent.Result, otlp string, took time.Duration) error {
+	r, err := sqlite.OpenReader(cmd.Context(), path)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	tl, err := inspect.Load(cmd.Context(), r, result.SessionID)
+	if err != nil {
+		return err
+	}
+	out := cmd.OutOrStdout()
+	fmt.Fprintln(out)
+	if err := tl.Render(out, terminal(cmd)); err != nil {
+		return err
+	}
+	var b strings.Builder
+	line := func(name, value string) { fmt.Fprintf(&b, "  %-9s %s\n", name, value) }
+	fmt.Fprintf(&b, "\nThe agent ran, its spans went through the collector, and this is the session they left (%.1fs).\n\n", took.Seconds())
+	store := ""
+	if _, given := storeFlag(cmd); given {
+		store = " --store " + quote(path)
+	}
+	line("store", path)
+	line("query", fmt.Sprintf("sqlite3 %s \"SELECT type, count(*) FROM chat_parts WHERE session_id = '%s' GROUP BY type\"", quote(path), result.SessionID))
+	line("show", "agenttrace show last --prompt --tools --permissions"+store)
+	line("export", "agenttrace export last --format jsonl"+store)
+	for _, trace := range result.TraceIDs {
+		line("trace", trace)
+		if otlp != "" {
+			line("jaeger", "http://localhost:16686/trace/"+trace)
+		}
+	}
+	if otlp == "" {
+		line("jaeger", "add --otlp-endpoint localhost:4317 to send the trace there, then open http://localhost:16686/trace/<trace>")
+	}
+	_, err = io.WriteString(out, b.String())
+	return err
+}
+
+func storeFlag(cmd *cobra.Command) (string, bool) {
+	path, _ := cmd.Flags().GetString("store")
+	return path, path != ""
+}
+
+// quote makes a path one word for a shell.
+func quote(path string) string {
+	if strings.Trim(filepath.ToSlash(path), "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+:@") == "" {
+		return path
+	}
+	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
+}

@@ -1,0 +1,439 @@
+package inspect
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+)
+
+// Render prints the timeline for a person. All that comes from the session is
+// sanitized: see [Sanitize].
+func (tl *Timeline) Render(w io.Writer, o Options) error {
+	p := newPrinter(o)
+	p.head(tl)
+	previousRules := ""
+	for i := 0; i < len(tl.Turns); i++ {
+		t := &tl.Turns[i]
+		p.blank()
+		if t.Hidden && !p.Full {
+			end := i
+			for end+1 < len(tl.Turns) && tl.Turns[end+1].Hidden {
+				end++
+			}
+			p.folded(tl.Turns[i : end+1])
+			i = end
+			continue
+		}
+		p.turn(tl, t, &previousRules)
+	}
+	if len(tl.Queued) > 0 {
+		p.blank()
+		p.header("─", span{"Queued", p.title}, span{})
+		for i := range tl.Queued {
+			p.queued(&tl.Queued[i])
+		}
+	}
+	p.blank()
+	p.usageTable(tl)
+	_, err := io.WriteString(w, p.b.String())
+	return err
+}
+
+// head prints what is true of the session as a whole.
+func (p *printer) head(tl *Timeline) {
+	s := &tl.Session
+	title := oneLine(s.Title)
+	if title == "" {
+		title = "(no title)"
+	}
+	for _, l := range wrap(title, p.Width) {
+		p.line(span{l, p.title})
+	}
+	state := p.state(s.State)
+	summary := []string{oneLine(s.Agent), plural(tl.Totals.Turns, "turn", "turns")}
+	if n := tl.Totals.ToolCalls; n > 0 {
+		summary = append(summary, plural(n, "tool call", "tool calls")+failures(&tl.Totals))
+	}
+	if ms := tl.Totals.DurationMS; ms != nil {
+		summary = append(summary, duration(*ms))
+	}
+	text := strings.Join(slices.DeleteFunc(summary, func(s string) bool { return s == "" }), " · ")
+	if state.text != "" {
+		p.line(state, span{" · " + text, p.dim})
+	} else {
+		p.line(span{text, p.dim})
+	}
+	if s.Error != "" {
+		p.block(span{"✗ ", p.bad}, span{"  ", p.plain}, s.Error, p.bad, p.Lines)
+	}
+	p.blank()
+
+	p.field("session", s.ID)
+	if m := s.Model; m != nil {
+		p.field("model", fullModelName(m))
+	}
+	p.field("workspace", oneLine(cmp.Or(s.WorkspaceRoot, s.WorkspaceID)))
+	p.field("mode", oneLine(s.Mode))
+	p.field("started", p.moment(s.CreatedAt))
+	if s.ArchivedAt != nil {
+		p.field("archived", p.moment(*s.ArchivedAt))
+	}
+	if o := s.Origin; o != nil {
+		what := "started by "
+		if o.Fork {
+			what = "fork of "
+		}
+		p.field("origin", what+Sanitize(o.SessionID)+quotedTitle(o.Title))
+	}
+	for _, c := range tl.Children {
+		p.field("child", childLine(&c))
+	}
+	for _, prompt := range tl.SystemPrompts {
+		p.field("prompt", promptLine(&prompt))
+	}
+	for _, c := range tl.ToolCatalogs {
+		p.field("tools", catalogLine(&c))
+	}
+	for _, r := range s.Rules {
+		p.field("rule", ruleLine(&r))
+	}
+	for i, trace := range tl.Traces {
+		if i == 3 && !p.Full {
+			p.field("trace", plural(len(tl.Traces)-i, "more", "more")+" (--full)")
+			break
+		}
+		p.field("trace", Sanitize(trace))
+	}
+	keys := make([]string, 0, len(s.Metadata))
+	for k := range s.Metadata {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	for _, k := range keys {
+		p.field("metadata", oneLine(k)+": "+oneLine(valueText(s.Metadata[k])))
+	}
+}
+
+// field prints a fact with its name. The value is sanitized; several of one name
+// stand below each other.
+func (p *printer) field(name, value string) {
+	if value == "" {
+		return
+	}
+	const indent = 12
+	follow := span{strings.Repeat(" ", indent), p.plain}
+	lead := span{"  " + pad(name, indent-2), p.dim}
+	for _, l := range wrap(value, p.Width-indent) {
+		p.line(lead, span{l, p.plain})
+		lead = follow
+	}
+}
+
+func failures(t *Totals) string {
+	var what []string
+	if t.Failed > 0 {
+		what = append(what, strconv.Itoa(t.Failed)+" failed")
+	}
+	if t.Denied > 0 {
+		what = append(what, strconv.Itoa(t.Denied)+" denied")
+	}
+	if len(what) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(what, ", ") + ")"
+}
+
+func quotedTitle(title string) string {
+	if title == "" {
+		return ""
+	}
+	return ", “" + oneLine(title) + "”"
+}
+
+func childLine(c *Child) string {
+	facts := []string{Sanitize(c.SessionID), oneLine(c.Agent), string(c.State)}
+	if c.Title != "" {
+		facts = append(facts, "“"+oneLine(c.Title)+"”")
+	}
+	if c.TotalTokens > 0 {
+		facts = append(facts, count(c.TotalTokens)+" tokens")
+	}
+	return strings.Join(slices.DeleteFunc(facts, func(s string) bool { return s == "" }), " · ")
+}
+
+func promptLine(s *SystemPrompt) string {
+	line := Sanitize(short(s.Digest))
+	switch {
+	case !s.Resolved:
+		line += " · unresolved, its text never arrived"
+	case s.Damaged:
+		line += " · " + byteSize(int64(len(s.Body))) + ", damaged on the way"
+	default:
+		line += " · " + byteSize(int64(len(s.Body)))
+	}
+	return line + " · " + turnList(s.Turns)
+}
+
+func catalogLine(c *ToolCatalog) string {
+	line := Sanitize(short(c.Digest))
+	switch {
+	case !c.Resolved:
+		line += " · unresolved, it never arrived"
+	default:
+		names := make([]string, len(c.Tools))
+		for i := range c.Tools {
+			names[i] = oneLine(c.Tools[i].Name)
+		}
+		line += " · " + strings.Join(names, ", ")
+		if c.Damaged {
+			line += ", damaged on the way"
+		}
+	}
+	return line + " · " + turnList(c.Turns)
+}
+
+// turnList writes numbers with runs joined: turns 1–3, 5.
+func turnList(turns []int) string {
+	var b strings.Builder
+	for i := 0; i < len(turns); i++ {
+		start := i
+		for i+1 < len(turns) && turns[i+1] == turns[i]+1 {
+			i++
+		}
+		if b.Len() > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(strconv.Itoa(turns[start]))
+		if i > start {
+			b.WriteString("–" + strconv.Itoa(turns[i]))
+		}
+	}
+	if len(turns) == 1 {
+		return "turn " + b.String()
+	}
+	return "turns " + b.String()
+}
+
+func ruleLine(r *session.Rule) string {
+	line := oneLine(r.Action) + " " + oneLine(r.Permission)
+	if r.Pattern != "" && r.Pattern != "*" {
+		line += " " + oneLine(r.Pattern)
+	}
+	if r.Source != "" && r.Source != "session" {
+		line += " (" + oneLine(r.Source) + ")"
+	}
+	return line
+}
+
+// state is how something stands, in its color.
+func (p *printer) state(s State) span {
+	switch s {
+	case StateFinished:
+		return span{"✓ finished", p.good}
+	case StateAborted:
+		return span{"■ aborted", p.warn}
+	case StateError:
+		return span{"✗ error", p.bad}
+	case StateWaiting:
+		return span{"? waiting for a human", p.warn}
+	case StateIncomplete:
+		return span{"◌ incomplete", p.warn}
+	}
+	return span{}
+}
+
+// folded stands for turns that a rewind hid.
+func (p *printer) folded(turns []Turn) {
+	messages, calls := 0, 0
+	var at int64
+	for i := range turns {
+		messages += len(turns[i].Messages)
+		for k := range turns[i].Messages {
+			m := &turns[i].Messages[k]
+			at = max(at, derefInt(m.HiddenAt))
+			for _, part := range m.Parts {
+				if part.Tool != nil {
+					calls++
+				}
+			}
+		}
+	}
+	numbers := make([]int, len(turns))
+	for i := range turns {
+		numbers[i] = turns[i].Number
+	}
+	name := turnList(numbers)
+	facts := []string{plural(messages, "message", "messages")}
+	if calls > 0 {
+		facts = append(facts, plural(calls, "tool call", "tool calls"))
+	}
+	facts = append(facts, p.clock(at), "--full")
+	p.header("┄", span{"⟲ " + strings.ToUpper(name[:1]) + name[1:] + " rewound", p.warn}, span{}, facts...)
+}
+
+func (p *printer) queued(m *Message) {
+	mark := "⧗ "
+	if m.CanceledAt != nil {
+		mark = "⊘ "
+	}
+	p.message(m, span{mark, p.warn})
+	if m.CanceledAt != nil {
+		p.facts("  ", "taken back "+p.clock(*m.CanceledAt))
+	}
+}
+
+func (p *printer) turn(tl *Timeline, t *Turn, previousRules *string) {
+	label := "Turn " + strconv.Itoa(t.Number)
+	if t.Hidden {
+		label += " (rewound)"
+	}
+	var facts []string
+	if t.DurationMS != nil {
+		facts = append(facts, duration(*t.DurationMS))
+	}
+	if t.Usage != nil {
+		facts = append(facts, count(t.Usage.Total())+" tokens")
+	}
+	if t.CostUSD != nil {
+		facts = append(facts, dollars(*t.CostUSD))
+	}
+	if t.StopReason != "" {
+		facts = append(facts, oneLine(t.StopReason))
+	}
+	p.header("─", span{label, p.title}, p.state(t.State), facts...)
+	p.turnFacts(tl, t)
+
+	answered, hiddenRun := false, []*Message(nil)
+	flush := func() {
+		if len(hiddenRun) > 0 {
+			p.blank()
+			calls := 0
+			for _, m := range hiddenRun {
+				for _, part := range m.Parts {
+					if part.Tool != nil {
+						calls++
+					}
+				}
+			}
+			text := "⟲ answer rewound " + p.clock(derefInt(hiddenRun[0].HiddenAt))
+			if calls > 0 {
+				text += " · " + plural(calls, "tool call", "tool calls")
+			}
+			p.line(span{text + " (--full)", p.warn})
+			hiddenRun = nil
+		}
+	}
+	for i := range t.Messages {
+		m := &t.Messages[i]
+		answered = answered || m.Role != session.RoleUser && m.Compaction == nil
+		if m.HiddenAt != nil && !p.Full && !t.Hidden && m.Role != session.RoleUser {
+			hiddenRun = append(hiddenRun, m)
+			continue
+		}
+		flush()
+		p.blank()
+		switch {
+		case m.Compaction != nil:
+			p.compaction(m)
+		case m.Role == session.RoleUser:
+			p.message(m, span{"❯ ", p.user})
+		case m.Role == session.RoleAssistant:
+			if m.HiddenAt != nil && !t.Hidden {
+				p.line(span{"⟲ rewound " + p.clock(*m.HiddenAt), p.warn})
+			}
+			p.assistant(tl, m, previousRules)
+		default:
+			p.line(span{oneLine(m.Role), p.dim})
+			p.message(m, span{"# ", p.dim})
+		}
+	}
+	flush()
+	if !answered {
+		p.blank()
+		p.line(span{"◌ no answer", p.warn})
+	}
+}
+
+// turnFacts prints what the turn was made with.
+func (p *printer) turnFacts(tl *Timeline, t *Turn) {
+	var facts []string
+	facts = append(facts, fullModelName(t.Model))
+	if t.Temperature != nil {
+		facts = append(facts, "temperature "+strconv.FormatFloat(*t.Temperature, 'g', -1, 64))
+	}
+	if t.ModelCalls > 0 {
+		calls := plural(int(t.ModelCalls), "model call", "model calls")
+		failed := 0
+		for i := range t.Messages {
+			for _, c := range t.Messages[i].Calls {
+				if c.Failed {
+					failed++
+				}
+			}
+		}
+		if failed > 0 {
+			calls += ", " + strconv.Itoa(failed) + " failed"
+		}
+		facts = append(facts, calls)
+	}
+	if t.Usage != nil {
+		u := t.Usage
+		in := "in " + brief(u.Input)
+		if u.CacheRead > 0 {
+			in += " + " + brief(u.CacheRead) + " cached"
+		}
+		if u.CacheWrite > 0 {
+			in += " + " + brief(u.CacheWrite) + " to cache"
+		}
+		out := "out " + brief(u.Output)
+		if u.Reasoning > 0 {
+			out += " + " + brief(u.Reasoning) + " reasoning"
+		}
+		facts = append(facts, in, out)
+	}
+	if d := t.SystemPromptDigest; d != "" {
+		text := "prompt " + Sanitize(d[:min(8, len(d))])
+		if t.PromptChanged {
+			text += " (changed)"
+		}
+		for i := range tl.SystemPrompts {
+			if tl.SystemPrompts[i].Digest == d && !tl.SystemPrompts[i].Resolved {
+				text += " (unresolved)"
+			}
+		}
+		facts = append(facts, text)
+	}
+	if text := toolsCalled(&t.Tools); text != "" {
+		facts = append(facts, text)
+	}
+	p.facts("   ", facts...)
+}
+
+// toolsCalled says which tools were called, of how many.
+func toolsCalled(t *Tools) string {
+	names := make([]string, len(t.Called))
+	for i := range t.Called {
+		c := &t.Called[i]
+		names[i] = oneLine(c.Name)
+		if c.Calls > 1 {
+			names[i] += fmt.Sprintf(" ×%d", c.Calls)
+		}
+		if c.Unlisted {
+			names[i] += " (not offered)"
+		}
+	}
+	switch {
+	case len(names) == 0 && t.Available == nil:
+		return ""
+	case len(names) == 0:
+		return plural(len(t.Available), "tool", "tools") + " offered, none called"
+	case t.Available == nil:
+		return "called " + strings.Join(names, ", ")
+	}
+	return "called " + strings.Join(names, ", ") + " of " + plural(len(t.Available), "tool", "tools")
+}

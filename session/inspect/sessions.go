@@ -1,0 +1,187 @@
+package inspect
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+)
+
+// Item is a session in a list. Its JSON is a stable format: keys are added,
+// never renamed.
+type Item struct {
+	ID    string `json:"id"`
+	Title string `json:"title"`
+	Agent string `json:"agent"`
+	// Model is the one that was active last.
+	Model *session.Model `json:"model,omitempty"`
+	// State is how the last run ended, if one has and said so.
+	State State `json:"state,omitempty"`
+	// Usage is the session's rollup and Total its sum: see Totals.Context.
+	Usage   session.Usage `json:"usage"`
+	Total   int64         `json:"total_tokens"`
+	CostUSD float64       `json:"cost_usd"`
+	// ParentID is set on children.
+	ParentID      string `json:"parent_id,omitempty"`
+	WorkspaceRoot string `json:"workspace_root,omitempty"`
+	CreatedAt     int64  `json:"created_at"`
+	UpdatedAt     int64  `json:"updated_at"`
+	ArchivedAt    *int64 `json:"archived_at,omitempty"`
+}
+
+// NewItem makes an item of a session's row.
+func NewItem(s *session.Session) Item {
+	state, _ := stateOfSession(s)
+	return Item{
+		ID: s.ID, Title: s.Title, Agent: s.Agent, Model: modelOf(s), State: state, Usage: s.Usage(), Total: s.TotalTokens,
+		CostUSD: s.CostUSD, ParentID: deref(s.ParentID), WorkspaceRoot: deref(s.WorkspaceRoot), CreatedAt: s.CreatedAt,
+		UpdatedAt: s.UpdatedAt, ArchivedAt: s.ArchivedAt,
+	}
+}
+
+// shortIDs are heads of ids that tell the sessions of a list apart, all of one
+// length, without the prefix that every session has.
+func shortIDs(items []Item) []string {
+	const least = 8
+	bare := make([]string, len(items))
+	longest := 0
+	for i := range items {
+		bare[i] = Sanitize(strings.TrimPrefix(items[i].ID, "ses_"))
+		longest = max(longest, len(bare[i]))
+	}
+	for n := least; n < longest; n++ {
+		seen := make(map[string]bool, len(bare))
+		for _, id := range bare {
+			seen[id[:min(n, len(id))]] = true
+		}
+		if len(seen) == len(bare) {
+			for i, id := range bare {
+				bare[i] = id[:min(n, len(id))]
+			}
+			break
+		}
+	}
+	return bare
+}
+
+// RenderSessions prints a list of sessions for a person, in the order in which
+// they are given. The ids are cut as short as the list allows.
+func RenderSessions(w io.Writer, items []Item, o Options) error {
+	p := newPrinter(o)
+	ids := shortIDs(items)
+	if p.Width >= 120 {
+		for i := range items {
+			ids[i] = Sanitize(items[i].ID)
+		}
+	}
+	withCost := false
+	var tokens int64
+	var cost float64
+	for i := range items {
+		withCost = withCost || items[i].CostUSD != 0
+		tokens += items[i].Total
+		cost += items[i].CostUSD
+	}
+	type cell struct {
+		span
+		right bool
+	}
+	const title = 2
+	rows := make([][]cell, 0, len(items)+1)
+	head := []cell{{span: span{"ID", p.title}}, {span: span{"", p.title}}, {span: span{"TITLE", p.title}}, {span: span{"AGENT", p.title}},
+		{span: span{"MODEL", p.title}}, {span{"TOKENS", p.title}, true}, {span{"COST", p.title}, true}, {span{"AGE", p.title}, true}}
+	rows = append(rows, head)
+	for i := range items {
+		s := &items[i]
+		mark := p.state(s.State)
+		mark.text, _, _ = strings.Cut(mark.text, " ")
+		name := oneLine(s.Title)
+		if s.ParentID != "" {
+			name = "↳ " + name
+		}
+		if s.ArchivedAt != nil {
+			name += " (archived)"
+		}
+		number := count(s.Total)
+		if p.Width < 100 {
+			number = brief(s.Total)
+		}
+		rows = append(rows, []cell{
+			{span: span{ids[i], p.accent}}, {span: mark}, {span: span{name, p.plain}}, {span: span{truncate(oneLine(s.Agent), 14), p.dim}},
+			{span: span{truncate(modelName(s.Model), 20), p.dim}}, {span{number, p.plain}, true}, {span{dollars(s.CostUSD), p.plain}, true},
+			{span{p.age(s.UpdatedAt), p.dim}, true},
+		})
+	}
+	// What is least missed goes first where there is no room for a title.
+	drop := map[int]bool{6: !withCost}
+	var widths []int
+	room := 0
+	for _, next := range []int{-1, 4, 3, 6, 1, 5} {
+		if next >= 0 {
+			drop[next] = true
+		}
+		widths = make([]int, len(head))
+		room = p.Width
+		for i := range head {
+			if drop[i] || i == title {
+				continue
+			}
+			for _, r := range rows {
+				widths[i] = max(widths[i], width(r[i].text))
+			}
+			room -= widths[i] + 2
+		}
+		if room >= 20 {
+			break
+		}
+	}
+	for _, r := range rows {
+		widths[title] = max(widths[title], width(r[title].text))
+	}
+	widths[title] = min(widths[title], max(room, 8))
+	for _, r := range rows {
+		var spans []span
+		for i, c := range r {
+			if drop[i] {
+				continue
+			}
+			if len(spans) > 0 {
+				spans = append(spans, span{"  ", p.plain})
+			}
+			c.text = truncate(c.text, widths[i])
+			if c.right {
+				c.text = padLeft(c.text, widths[i])
+			} else {
+				c.text = pad(c.text, widths[i])
+			}
+			spans = append(spans, c.span)
+		}
+		p.line(spans...)
+	}
+	sum := plural(len(items), "session", "sessions") + " · " + count(tokens) + " tokens"
+	if withCost {
+		sum += " · " + dollars(cost)
+	}
+	p.line(span{sum, p.dim})
+	_, err := io.WriteString(w, p.b.String())
+	return err
+}
+
+// age is how long ago something was, in one unit.
+func (p *printer) age(ms int64) string {
+	s := p.Now.UnixMilli()/1000 - ms/1000
+	switch {
+	case s < 1:
+		return "now"
+	case s < 60:
+		return fmt.Sprintf("%ds", s)
+	case s < 3600:
+		return fmt.Sprintf("%dm", s/60)
+	case s < 48*3600:
+		return fmt.Sprintf("%dh", s/3600)
+	case s < 365*86400:
+		return fmt.Sprintf("%dd", s/86400)
+	}
+	return fmt.Sprintf("%dy", s/(365*86400))
+}

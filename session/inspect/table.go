@@ -1,0 +1,180 @@
+package inspect
+
+import (
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+)
+
+// column is one of a table; the first is to the left, the others to the right.
+type column struct{ title, short string }
+
+var usageColumns = []column{
+	{"input", "in"}, {"output", "out"}, {"reasoning", "reas"}, {"cache read", "c.rd"}, {"cache write", "c.wr"}, {"total", "total"}, {"cost", "cost"},
+}
+
+const absent = "–"
+
+// usageRow is a row of the table of tokens.
+type usageRow struct {
+	label string
+	usage *session.Usage
+	cost  *float64
+	paint
+}
+
+func (r *usageRow) cells(number func(int64) string, withCost bool) []string {
+	cells := make([]string, 0, len(usageColumns))
+	if u := r.usage; u != nil {
+		for _, n := range []int64{u.Input, u.Output, u.Reasoning, u.CacheRead, u.CacheWrite, u.Total()} {
+			cells = append(cells, number(n))
+		}
+	} else {
+		cells = append(cells, absent, absent, absent, absent, absent, absent)
+	}
+	if !withCost {
+		return cells
+	}
+	if r.cost == nil {
+		return append(cells, absent)
+	}
+	return append(cells, dollars(*r.cost))
+}
+
+// usageTable prints the tokens of each turn and their sums. Where full numbers
+// do not fit, short ones stand; where those do not either, each row is a list.
+func (p *printer) usageTable(tl *Timeline) {
+	rows, sums := p.usageRows(tl)
+	withCost := false
+	for _, r := range append(rows, sums...) {
+		withCost = withCost || r.cost != nil
+	}
+	columns := usageColumns
+	if !withCost {
+		columns = columns[:len(columns)-1]
+	}
+	label := "Tokens"
+	for _, brevity := range []struct {
+		title  func(column) string
+		number func(int64) string
+		gap    int
+		label  int
+	}{
+		{func(c column) string { return c.title }, count, 2, 34},
+		{func(c column) string { return c.title }, count, 2, 18},
+		{func(c column) string { return c.short }, count, 2, 18},
+		{func(c column) string { return c.short }, brief, 1, 11},
+	} {
+		widths := make([]int, 1+len(columns))
+		widths[0] = width(label)
+		for i, c := range columns {
+			widths[1+i] = width(brevity.title(c))
+		}
+		for _, r := range append(rows, sums...) {
+			widths[0] = max(widths[0], min(width(r.label), brevity.label))
+			for i, cell := range r.cells(brevity.number, withCost) {
+				widths[1+i] = max(widths[1+i], width(cell))
+			}
+		}
+		total := brevity.gap * len(columns)
+		for _, w := range widths {
+			total += w
+		}
+		if total > p.Width {
+			continue
+		}
+		row := func(label string, cells []string) string {
+			var b strings.Builder
+			b.WriteString(pad(truncate(label, widths[0]), widths[0]))
+			for i, cell := range cells {
+				b.WriteString(strings.Repeat(" ", brevity.gap))
+				b.WriteString(padLeft(cell, widths[1+i]))
+			}
+			return b.String()
+		}
+		titles := make([]string, len(columns))
+		for i, c := range columns {
+			titles[i] = brevity.title(c)
+		}
+		p.line(span{row(label, titles), p.title})
+		for _, r := range rows {
+			p.line(span{row(r.label, r.cells(brevity.number, withCost)), r.paint})
+		}
+		p.line(span{strings.Repeat("─", total), p.rule})
+		for _, r := range sums {
+			p.line(span{row(r.label, r.cells(brevity.number, withCost)), r.paint})
+		}
+		return
+	}
+	p.line(span{label, p.title})
+	for _, r := range append(rows, sums...) {
+		p.line(span{r.label, r.paint})
+		cells := r.cells(count, withCost)
+		for i, c := range columns {
+			cells[i] = c.title + " " + cells[i]
+		}
+		p.facts("  ", cells...)
+	}
+}
+
+func (p *printer) usageRows(tl *Timeline) (rows, sums []usageRow) {
+	for i := range tl.Turns {
+		t := &tl.Turns[i]
+		label := padLeft(count(int64(t.Number)), 3) + "  " + modelName(t.Model)
+		paint := p.plain
+		if t.Hidden {
+			label, paint = padLeft(count(int64(t.Number)), 3)+"  (rewound)", p.dim
+		}
+		spoke := false
+		for k := range t.Messages {
+			m := &t.Messages[k]
+			spoke = spoke || m.Role == session.RoleAssistant && m.Compaction == nil
+		}
+		if spoke || t.Usage != nil {
+			rows = append(rows, usageRow{strings.TrimRight(label, " "), t.Usage, t.CostUSD, paint})
+		}
+		for k := range t.Messages {
+			if c := t.Messages[k].Compaction; c != nil {
+				rows = append(rows, usageRow{"     compaction", c.usage(), nil, p.dim})
+			}
+		}
+	}
+	tot := &tl.Totals
+	sums = []usageRow{{"total", tot.Usage, tot.CostUSD, p.title}}
+	if tot.Usage == nil || *tot.Usage != tot.Context {
+		sums = append(sums, usageRow{"in context now", &tot.Context, nil, p.dim})
+	}
+	return rows, sums
+}
+
+// modelName is short: the provider is in the head of the page.
+func modelName(m *session.Model) string {
+	if m == nil {
+		return ""
+	}
+	name := m.ModelID
+	if name == "" {
+		name = m.ProviderID
+	}
+	if m.Variant != "" {
+		name += " " + m.Variant
+	}
+	return Sanitize(name)
+}
+
+// fullModelName is provider/model (variant).
+func fullModelName(m *session.Model) string {
+	if m == nil {
+		return ""
+	}
+	name := m.ModelID
+	if m.ProviderID != "" && name != "" {
+		name = m.ProviderID + "/" + name
+	} else if name == "" {
+		name = m.ProviderID
+	}
+	if m.Variant != "" {
+		name += " (" + m.Variant + ")"
+	}
+	return Sanitize(name)
+}

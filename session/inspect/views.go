@@ -1,0 +1,247 @@
+package inspect
+
+import (
+	"cmp"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+)
+
+// Turn returns the turn with the number, or nil.
+func (tl *Timeline) Turn(number int) *Turn {
+	if number < 1 || number > len(tl.Turns) {
+		return nil
+	}
+	return &tl.Turns[number-1]
+}
+
+// RenderPrompts prints every system prompt in full, with the turns that had it.
+func (tl *Timeline) RenderPrompts(w io.Writer, o Options) error {
+	p := newPrinter(o)
+	for i := range tl.SystemPrompts {
+		s := &tl.SystemPrompts[i]
+		if i > 0 {
+			p.blank()
+		}
+		p.header("─", span{"Prompt " + Sanitize(short(s.Digest)), p.title}, span{}, turnList(s.Turns), byteSize(int64(len(s.Body))))
+		p.line(span{"sha256 " + Sanitize(s.Digest), p.dim})
+		p.blank()
+		switch {
+		case !s.Resolved:
+			p.block(span{"◌ ", p.warn}, span{"  ", p.plain}, "unresolved: no span that had its text has arrived", p.warn, 0)
+			continue
+		case s.Damaged:
+			p.block(span{"! ", p.warn}, span{"  ", p.plain}, "damaged on the way: the text has another digest", p.warn, 0)
+		}
+		p.block(span{}, span{}, s.Body, p.plain, 0)
+	}
+	if len(tl.SystemPrompts) == 0 {
+		p.line(span{"no turn says what its system prompt was", p.dim})
+	}
+	_, err := io.WriteString(w, p.b.String())
+	return err
+}
+
+// RenderTools prints which tools were available and which were called, turn by
+// turn.
+func (tl *Timeline) RenderTools(w io.Writer, o Options) error {
+	p := newPrinter(o)
+	for i := range tl.ToolCatalogs {
+		c := &tl.ToolCatalogs[i]
+		p.header("─", span{"Catalog " + Sanitize(short(c.Digest)), p.title}, span{}, turnList(c.Turns), plural(len(c.Tools), "tool", "tools"))
+		if !c.Resolved {
+			p.block(span{"◌ ", p.warn}, span{"  ", p.plain}, "unresolved: no span that had it has arrived", p.warn, 0)
+		}
+		if c.Damaged {
+			p.block(span{"! ", p.warn}, span{"  ", p.plain}, "damaged on the way: the catalog has another digest", p.warn, 0)
+		}
+		widest := 0
+		for _, t := range c.Tools {
+			widest = max(widest, width(oneLine(t.Name)))
+		}
+		widest = min(widest, p.Width/3)
+		for _, t := range c.Tools {
+			p.block(span{"  " + pad(truncate(oneLine(t.Name), widest), widest) + "  ", p.call}, span{strings.Repeat(" ", widest+4), p.plain},
+				cmp.Or(t.Description, absent), p.plain, p.Lines)
+		}
+		p.blank()
+	}
+	p.header("─", span{"Calls", p.title}, span{})
+	for i := range tl.Turns {
+		t := &tl.Turns[i]
+		line := cmp.Or(toolsCalled(&t.Tools), "none called")
+		if t.Tools.CatalogDigest == "" {
+			line += " (what was available is not known)"
+		}
+		for _, c := range t.Tools.Called {
+			if c.Failed > 0 {
+				line += ", " + oneLine(c.Name) + " failed " + strconv.Itoa(c.Failed) + "×"
+			}
+		}
+		label := "turn " + strconv.Itoa(t.Number)
+		if t.Hidden {
+			label += " (rewound)"
+		}
+		p.field(label, line)
+	}
+	_, err := io.WriteString(w, p.b.String())
+	return err
+}
+
+// RenderPermissions prints for each tool call the decisions about it and the
+// session's rules that were in force, and the decisions about no call that is
+// known.
+func (tl *Timeline) RenderPermissions(w io.Writer, o Options) error {
+	p := newPrinter(o)
+	p.header("─", span{"Rules of the session", p.title}, span{}, plural(len(tl.Session.Rules), "rule", "rules"))
+	for _, r := range tl.Session.Rules {
+		line := ruleLine(&r)
+		if r.AddedAt > 0 {
+			line += ", since " + p.moment(r.AddedAt)
+		}
+		p.line(span{"  " + line, p.plain})
+	}
+	told := map[string]bool{}
+	for i := range tl.Turns {
+		t := &tl.Turns[i]
+		printed := false
+		for k := range t.Messages {
+			for _, part := range t.Messages[k].Parts {
+				c := part.Tool
+				if c == nil {
+					continue
+				}
+				if !printed {
+					p.blank()
+					label := "Turn " + strconv.Itoa(t.Number)
+					if t.Hidden {
+						label += " (rewound)"
+					}
+					p.header("─", span{label, p.title}, span{})
+					printed = true
+				}
+				p.permission(c)
+				for _, d := range c.Decisions {
+					told[d.ID] = true
+				}
+			}
+		}
+	}
+	rest := slices.DeleteFunc(slices.Clone(tl.Decisions), func(d Decision) bool { return told[d.ID] })
+	if len(rest) > 0 {
+		p.blank()
+		p.header("─", span{"About no call of the session", p.title}, span{})
+		for i := range rest {
+			text, _ := decisionLine(&rest[i])
+			p.block(span{"  ", p.plain}, span{"    ", p.plain}, rest[i].ToolID+": "+text, p.plain, 0)
+		}
+	}
+	_, err := io.WriteString(w, p.b.String())
+	return err
+}
+
+func (p *printer) permission(c *ToolCall) {
+	what, _ := subject(c.Input)
+	p.block(span{"▸ ", p.call}, span{"  ", p.plain}, strings.TrimSpace(oneLine(c.Name)+"  "+oneLine(what)), p.plain, 2)
+	four := span{"    ", p.plain}
+	for i := range c.Decisions {
+		text, good := decisionLine(&c.Decisions[i])
+		paint := p.good
+		if !good {
+			paint = p.warn
+		}
+		p.block(span{"  ◇ ", paint}, four, text, paint, 0)
+	}
+	if len(c.Decisions) == 0 {
+		text := "no decision is recorded"
+		if c.Approval != nil && c.Approval.Approved != nil {
+			text = "rejected by a human"
+			if *c.Approval.Approved {
+				text = "approved by a human"
+			}
+		}
+		p.line(span{"  ◇ " + text, p.dim})
+	}
+	rules := make([]string, len(c.ActiveRules))
+	for i := range c.ActiveRules {
+		rules[i] = ruleLine(&c.ActiveRules[i])
+	}
+	p.block(span{"    ", p.plain}, four, "session rules then: "+cmp.Or(strings.Join(rules, ", "), "none"), p.dim, 0)
+}
+
+// RenderProvenance prints the spans that the session was made from.
+func (tl *Timeline) RenderProvenance(w io.Writer, o Options) error {
+	p := newPrinter(o)
+	if len(tl.Spans) == 0 {
+		p.block(span{}, span{}, "no spans are recorded: the session was not made from telemetry, or another program wrote the store", p.dim, 0)
+	}
+	where := map[string]string{}
+	for i := range tl.Turns {
+		for k := range tl.Turns[i].Messages {
+			m := &tl.Turns[i].Messages[k]
+			where[m.ID] = "turn " + strconv.Itoa(tl.Turns[i].Number)
+			for _, part := range m.Parts {
+				if part.Tool != nil {
+					where[part.ID] = where[m.ID] + ", " + oneLine(part.Tool.Name)
+				}
+			}
+		}
+	}
+	start := int64(0)
+	if len(tl.Spans) > 0 {
+		start = tl.Spans[0].StartNano
+	}
+	for _, trace := range tl.Traces {
+		p.header("─", span{"Trace " + Sanitize(trace), p.title}, span{})
+		for _, s := range tl.Spans {
+			if s.TraceID != trace {
+				continue
+			}
+			mark := span{"  ", p.plain}
+			if s.Error {
+				mark = span{"✗ ", p.bad}
+			}
+			p.line(mark, span{Sanitize(s.SpanID) + "  ", p.accent}, span{padLeft("+"+duration((s.StartNano-start)/1e6), 8) + "  ", p.dim},
+				span{padLeft(duration((s.EndNano-s.StartNano)/1e6), 7) + "  ", p.plain},
+				span{pad(oneLine(s.Kind), 19) + " ", p.plain},
+				span{joined([]string{cmp.Or(where[s.PartID], where[s.MessageID]), oneLine(s.Dialect)}), p.dim})
+		}
+	}
+	_, err := io.WriteString(w, p.b.String())
+	return err
+}
+
+// RenderTokens prints the table of tokens alone.
+func (tl *Timeline) RenderTokens(w io.Writer, o Options) error {
+	p := newPrinter(o)
+	p.usageTable(tl)
+	_, err := io.WriteString(w, p.b.String())
+	return err
+}
+
+// Outcome names for a viewer: what one word says of a call.
+const (
+	OutcomeOK     = "ok"
+	OutcomeFailed = "failed"
+	OutcomeDenied = "denied"
+	OutcomeLost   = "lost"
+	OutcomeOpen   = "open"
+)
+
+// Outcome is what became of the call, in one word.
+func (c *ToolCall) Outcome() string {
+	switch {
+	case c.Stub:
+		return OutcomeLost
+	case c.Denied:
+		return OutcomeDenied
+	case c.State == session.StateOutputAvailable:
+		return OutcomeOK
+	case c.State == session.StateOutputError:
+		return OutcomeFailed
+	}
+	return OutcomeOpen
+}

@@ -1,0 +1,317 @@
+package sqlite
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	osexec "os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"go.uber.org/goleak"
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// roleVariable makes the test binary play a part in another process.
+const roleVariable = "AGENTTRACE_SQLITE_TEST_ROLE"
+
+func TestMain(m *testing.M) {
+	if role := os.Getenv(roleVariable); role != "" {
+		if err := roles[role](os.Args[1]); err != nil {
+			fmt.Println("error:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// roles are what other processes do with the store at a path.
+var roles = map[string]func(path string) error{
+	"hold":  holdStore,
+	"write": writeForever,
+	"fill":  fillDisk,
+	"open":  openEveryWay,
+}
+
+// process is the test binary in one of its roles.
+type process struct {
+	*osexec.Cmd
+	stdin io.WriteCloser
+	lines *bufio.Scanner
+}
+
+func start(t *testing.T, role, path string, prepare ...func(*osexec.Cmd)) *process {
+	t.Helper()
+	binary, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := osexec.Command(binary, path)
+	cmd.Env = append(os.Environ(), roleVariable+"="+role)
+	cmd.Stderr = os.Stderr
+	for _, f := range prepare {
+		f(cmd)
+	}
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	return &process{cmd, stdin, bufio.NewScanner(stdout)}
+}
+
+// line returns the next line that the process prints, or "" at the end.
+func (p *process) line() string {
+	p.lines.Scan()
+	return p.lines.Text()
+}
+
+// all returns every line until the process ends.
+func (p *process) all() []string {
+	var all []string
+	for p.lines.Scan() {
+		all = append(all, p.lines.Text())
+	}
+	return all
+}
+
+// holdStore opens the store and keeps it until its input ends.
+func holdStore(path string) error {
+	s, err := Open(context.Background(), path, Options{})
+	if err != nil {
+		return err
+	}
+	fmt.Println("open")
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	return s.Close()
+}
+
+// writeForever writes turns from several goroutines and prints each that was
+// acknowledged.
+func writeForever(path string) error {
+	s, err := Open(context.Background(), path, Options{})
+	if err != nil {
+		return err
+	}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for w := range 4 {
+		wg.Go(func() {
+			for i := 0; ; i++ {
+				id := fmt.Sprintf("%d-%d-%d", os.Getpid(), w, i)
+				b := turnBatch(fmt.Sprintf("ses_%d", w), id)
+				if _, err := s.Apply(context.Background(), &b); err != nil {
+					fmt.Println("error:", err)
+					return
+				}
+				mu.Lock()
+				fmt.Println("stored", fmt.Sprintf("ses_%d", w), id)
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	return nil
+}
+
+// fillDisk writes until the limit on the size of its files is met, then lifts
+// the limit and writes on.
+func fillDisk(path string) error {
+	signal.Ignore(syscall.SIGXFSZ)
+	s, err := Open(context.Background(), path, Options{})
+	if err != nil {
+		return err
+	}
+	var old syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &old); err != nil {
+		return err
+	}
+	limit := old
+	limit.Cur = 1 << 20
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+		return err
+	}
+	var failed int
+	for i := range 200 {
+		b := bigBatch(i)
+		if _, err := s.Apply(context.Background(), &b); err != nil {
+			if !errors.Is(err, store.ErrUnavailable) {
+				return fmt.Errorf("batch %d: not ErrUnavailable: %w", i, err)
+			}
+			failed = i
+			break
+		}
+	}
+	if failed == 0 {
+		return errors.New("200 batches of 64 KiB fit under a limit of 1 MiB")
+	}
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &old); err != nil {
+		return err
+	}
+	if _, err := s.Session(context.Background(), fmt.Sprintf("ses_%d", failed)); !errors.Is(err, store.ErrNotFound) {
+		return fmt.Errorf("something of the batch that failed is stored: %w", err)
+	}
+	b := bigBatch(failed)
+	if _, err := s.Apply(context.Background(), &b); err != nil {
+		return fmt.Errorf("write after the limit was lifted: %w", err)
+	}
+	fmt.Println("failed", failed)
+	return s.Close()
+}
+
+// openEveryWay opens the store for writing and for reading and prints what came
+// of it.
+func openEveryWay(path string) error {
+	s, err := Open(context.Background(), path, Options{})
+	if err == nil {
+		s.Close()
+	}
+	fmt.Println("write:", err)
+	r, err := OpenReader(context.Background(), path)
+	fmt.Println("read:", err)
+	if err != nil {
+		return nil
+	}
+	defer r.Close()
+	for row, err := range r.Sessions(context.Background(), store.SessionQuery{}) {
+		fmt.Println("session:", row.ID, err)
+	}
+	return nil
+}
+
+// at is when everything in these tests happened, Unix milliseconds.
+const at = 1_795_000_000_000
+
+// turnBatch is one turn of a session: two messages with a part each, and a span.
+func turnBatch(sessionID, id string) store.Batch {
+	var b store.Batch
+	b.Sessions = []store.SessionChange{{ID: sessionID, Start: at, End: at}}
+	for _, role := range []string{session.RoleUser, session.RoleAssistant} {
+		message := role + "-" + id
+		b.Messages = append(b.Messages, store.MessageChange{ID: message, SessionID: sessionID, Role: role, CreatedAt: at, UpdatedAt: at, Rank: store.RankFinal})
+		b.Parts = append(b.Parts, store.PartChange{ID: "part-" + message, MessageID: message, SessionID: sessionID, Type: "text",
+			Data: []byte(`{"type":"text","text":"` + strings.Repeat("word ", 100) + `"}`), CreatedAt: at, UpdatedAt: at, Rank: store.RankFinal})
+	}
+	b.Links = []store.Link{{TraceID: "trace", SpanID: id, SessionID: sessionID, MessageID: "assistant-" + id, Kind: "session.turn", Dialect: "test",
+		StartNano: at * 1e6, EndNano: at * 1e6, Facts: &store.Facts{Usage: &session.Usage{Input: 1}}}}
+	return b
+}
+
+// bigBatch is session n with 64 KiB of text.
+func bigBatch(n int) store.Batch {
+	b := turnBatch(fmt.Sprintf("ses_%d", n), fmt.Sprint(n))
+	b.Parts[0].Data = []byte(`{"type":"text","text":"` + strings.Repeat("0123456789abcdef", 4096) + `"}`)
+	return b
+}
+
+func open(t *testing.T, path string, o Options) *Store {
+	t.Helper()
+	s, err := Open(t.Context(), path, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func newPath(t *testing.T) string { return filepath.Join(t.TempDir(), "sessions.db") }
+
+func apply(t *testing.T, s *Store, b store.Batch) {
+	t.Helper()
+	if _, err := s.Apply(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sound fails the test unless the file is whole and every session in it is.
+func sound(t *testing.T, path string) {
+	t.Helper()
+	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pragma := range []string{"PRAGMA integrity_check", "PRAGMA foreign_key_check"} {
+		err = sqlitex.ExecuteTransient(conn, pragma, &sqlitex.ExecOptions{ResultFunc: func(stmt *sqlite.Stmt) error {
+			if got := stmt.ColumnText(0); got != "ok" {
+				t.Errorf("%s: %s", pragma, got)
+			}
+			return nil
+		}})
+		if err != nil {
+			t.Errorf("%s: %v", pragma, err)
+		}
+	}
+	if err := conn.Close(); err != nil {
+		t.Error(err)
+	}
+	r, err := OpenReader(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	for row, err := range r.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		transcript, err := r.Transcript(t.Context(), row.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range session.Check(transcript) {
+			t.Errorf("session %s: %s", row.ID, v)
+		}
+	}
+}
+
+// script executes SQL on a file that no store has open.
+func script(t *testing.T, path, sql string) {
+	t.Helper()
+	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite|sqlite.OpenCreate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sqlitex.ExecuteScript(conn, sql, nil); err != nil {
+		t.Error(err)
+	}
+	if err := conn.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// query reads the first column of a query.
+func query(t *testing.T, path, sql string) []string {
+	t.Helper()
+	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	all, err := names(conn, sql)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}

@@ -1,0 +1,501 @@
+package sqlite
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
+
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// TestPrivate: nobody else may read the files.
+func TestPrivate(t *testing.T) {
+	old := syscall.Umask(0)
+	defer syscall.Umask(old)
+	dir := filepath.Join(t.TempDir(), "a", "b")
+	path := filepath.Join(dir, "sessions.db")
+	s := open(t, path, Options{})
+	apply(t, s, turnBatch("ses_1", "1"))
+	for _, name := range []string{path, path + "-wal", path + "-shm", path + ".lock"} {
+		if info, err := os.Stat(name); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: mode %v, %v; want 0600", name, info.Mode(), err)
+		}
+	}
+	for _, name := range []string{dir, filepath.Dir(dir)} {
+		if info, err := os.Stat(name); err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("%s: mode %v, %v; want 0700", name, info.Mode(), err)
+		}
+	}
+}
+
+// TestPragmas: the file is what FORMAT.md says.
+func TestPragmas(t *testing.T) {
+	path := newPath(t)
+	s := open(t, path, Options{})
+	for _, c := range []struct{ pragma, want string }{
+		{"user_version", "3"}, {"page_size", "8192"}, {"journal_mode", "wal"},
+	} {
+		if got := query(t, path, "PRAGMA "+c.pragma); !slices.Equal(got, []string{c.want}) {
+			t.Errorf("%s is %v, want %s", c.pragma, got, c.want)
+		}
+	}
+	if got, want := query(t, path, "SELECT version FROM agenttrace_schema"), []string{fmt.Sprint(SchemaVersion)}; !slices.Equal(got, want) {
+		t.Errorf("agenttrace_schema is %v, want %v", got, want)
+	}
+	for _, c := range []struct{ pragma, want string }{{"foreign_keys", "1"}, {"synchronous", "1"}, {"busy_timeout", "5000"}} {
+		if err := s.run(t.Context(), func(x *tx) error {
+			got, err := names(x.conn, "PRAGMA "+c.pragma)
+			if !slices.Equal(got, []string{c.want}) {
+				t.Errorf("%s is %v, want %s", c.pragma, got, c.want)
+			}
+			return err
+		}); err != nil {
+			t.Error(err)
+		}
+	}
+	full := open(t, newPath(t), Options{Synchronous: SynchronousFull})
+	if err := full.run(t.Context(), func(x *tx) error {
+		if n, err := pragmaInt(x.conn, "synchronous"); n != 2 {
+			t.Errorf("synchronous is %d, %v; want 2", n, err)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLocked: a second writer is told who the first is, and gets the store when
+// that dies, however it dies.
+func TestLocked(t *testing.T) {
+	path := newPath(t)
+	first := start(t, "hold", path)
+	if got := first.line(); got != "open" {
+		t.Fatal(got)
+	}
+	_, err := Open(t.Context(), path, Options{})
+	if !errors.Is(err, store.ErrLocked) || !strings.Contains(err.Error(), "process "+strconv.Itoa(first.Process.Pid)+" ") {
+		t.Fatalf("%v; want ErrLocked naming process %d", err, first.Process.Pid)
+	}
+	r, err := OpenReader(t.Context(), path)
+	if err != nil {
+		t.Errorf("readers need no lock: %v", err)
+	} else {
+		r.Close()
+	}
+	if err := first.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = first.Wait()
+	s := open(t, path, Options{})
+	if _, err := Open(t.Context(), path, Options{}); !errors.Is(err, store.ErrLocked) {
+		t.Errorf("a second Open in one process: %v", err)
+	}
+	apply(t, s, turnBatch("ses_1", "1"))
+}
+
+// TestLockReleased: a store that is closed properly can be opened again.
+func TestLockReleased(t *testing.T) {
+	path := newPath(t)
+	first := start(t, "hold", path)
+	if got := first.line(); got != "open" {
+		t.Fatal(got)
+	}
+	first.stdin.Close()
+	if err := first.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	open(t, path, Options{})
+}
+
+// TestNotStore: files that are something else are refused, and left as they are.
+func TestNotStore(t *testing.T) {
+	whole := newPath(t)
+	s, err := Open(t.Context(), whole, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	damaged, err := os.ReadFile(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(damaged, "SQLite format 4!")
+	write := func(content []byte) func(path string) {
+		return func(path string) {
+			if err := os.WriteFile(path, content, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, c := range []struct {
+		name string
+		make func(path string)
+		want error
+	}{
+		{"text", write(bytes.Repeat([]byte("not a database\n"), 1000)), store.ErrNotStore},
+		{"short text", write([]byte("x")), store.ErrNotStore},
+		{"corrupt header", write(damaged), store.ErrNotStore},
+		{"other tables", func(p string) {
+			script(t, p, "CREATE TABLE accounts(id INTEGER PRIMARY KEY); INSERT INTO accounts VALUES (1);")
+		}, store.ErrNotStore},
+		{"no tables, a version", func(p string) { script(t, p, "PRAGMA user_version = 7;") }, store.ErrNotStore},
+		{"like ours", func(p string) { script(t, p, "CREATE TABLE chat_sessions(id TEXT PRIMARY KEY);") }, store.ErrNotStore},
+		{"newer reference", func(p string) { script(t, p, referenceDDL+"PRAGMA user_version = 4;") }, store.ErrNewer},
+		{"newer agenttrace", func(p string) {
+			script(t, p, referenceDDL+"PRAGMA user_version = 3; CREATE TABLE agenttrace_schema(version INTEGER NOT NULL); INSERT INTO agenttrace_schema VALUES (99);")
+		}, store.ErrNewer},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			path := newPath(t)
+			c.make(path)
+			before, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s, err := Open(t.Context(), path, Options{}); !errors.Is(err, c.want) || !strings.Contains(err.Error(), path) {
+				t.Errorf("Open: %v; want %v, naming the file", err, c.want)
+				if err == nil {
+					s.Close()
+				}
+			}
+			if r, err := OpenReader(t.Context(), path); !errors.Is(err, c.want) || !strings.Contains(err.Error(), path) {
+				t.Errorf("OpenReader: %v; want %v, naming the file", err, c.want)
+				if err == nil {
+					r.Close()
+				}
+			}
+			if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {
+				t.Errorf("the file changed (%v)", err)
+			}
+			if names, _ := filepath.Glob(path + "-*"); len(names) > 0 {
+				t.Errorf("left behind: %v", names)
+			}
+			// Who was refused does not hold the lock.
+			if l, err := lock(path); err != nil {
+				t.Error(err)
+			} else {
+				_ = l.Unlock()
+			}
+		})
+	}
+	t.Run("directory", func(t *testing.T) {
+		dir := t.TempDir()
+		if _, err := Open(t.Context(), dir, Options{}); !errors.Is(err, store.ErrNotStore) {
+			t.Errorf("Open: %v", err)
+		}
+		if _, err := OpenReader(t.Context(), dir); !errors.Is(err, store.ErrNotStore) {
+			t.Errorf("OpenReader: %v", err)
+		}
+	})
+}
+
+// TestNoFile: a reader makes no file; a writer adopts an empty one.
+func TestNoFile(t *testing.T) {
+	path := newPath(t)
+	if _, err := OpenReader(t.Context(), path); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("OpenReader: %v, want ErrNotFound", err)
+	}
+	if names, _ := filepath.Glob(path + "*"); len(names) > 0 {
+		t.Errorf("left behind: %v", names)
+	}
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenReader(t.Context(), path); !errors.Is(err, store.ErrNotStore) {
+		t.Errorf("OpenReader of an empty file: %v, want ErrNotStore", err)
+	}
+	s := open(t, path, Options{})
+	apply(t, s, turnBatch("ses_1", "1"))
+	if got, want := query(t, path, "PRAGMA page_size"), []string{"8192"}; !slices.Equal(got, want) {
+		t.Errorf("page_size is %v", got)
+	}
+}
+
+// referenceDDL is the schema of the reference program, word for word.
+const referenceDDL = `
+CREATE TABLE chat_sessions (id TEXT PRIMARY KEY, title TEXT NOT NULL DEFAULT 'New Chat', agent TEXT NOT NULL, workspace_id TEXT,
+ workspace_root TEXT, model_json TEXT, mode TEXT, parent_id TEXT, parent_message_id TEXT, permissions_json TEXT NOT NULL DEFAULT '[]',
+ metadata_json TEXT NOT NULL DEFAULT '{}', prompt_tokens INTEGER NOT NULL DEFAULT 0, completion_tokens INTEGER NOT NULL DEFAULT 0,
+ reasoning_tokens INTEGER NOT NULL DEFAULT 0, cache_read INTEGER NOT NULL DEFAULT 0, cache_write INTEGER NOT NULL DEFAULT 0,
+ total_tokens INTEGER NOT NULL DEFAULT 0, cost_usd REAL NOT NULL DEFAULT 0, created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL,
+ archived_at INTEGER);
+CREATE TABLE chat_messages (id TEXT PRIMARY KEY, session_id TEXT NOT NULL REFERENCES chat_sessions(id) ON DELETE CASCADE, role TEXT NOT NULL,
+ metadata_json TEXT NOT NULL DEFAULT '{}', hidden_at INTEGER, created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL);
+CREATE TABLE chat_parts (id TEXT PRIMARY KEY, message_id TEXT NOT NULL REFERENCES chat_messages(id) ON DELETE CASCADE, session_id TEXT NOT NULL,
+ "index" INTEGER NOT NULL, type TEXT NOT NULL, data_json TEXT NOT NULL, tool_call_id TEXT, tool_state TEXT, continuation_run_id TEXT,
+ created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL);
+CREATE INDEX idx_chat_sessions_agent_updated ON chat_sessions(agent, updated_at);
+CREATE INDEX idx_chat_sessions_workspace_updated ON chat_sessions(workspace_id, updated_at);
+CREATE INDEX idx_chat_sessions_parent ON chat_sessions(parent_id);
+CREATE INDEX idx_chat_sessions_archived ON chat_sessions(archived_at);
+CREATE INDEX idx_chat_messages_session_created ON chat_messages(session_id, created_at);
+CREATE INDEX idx_chat_messages_hidden ON chat_messages(hidden_at);
+CREATE UNIQUE INDEX idx_chat_parts_message_index ON chat_parts(message_id, "index");
+CREATE INDEX idx_chat_parts_session ON chat_parts(session_id);
+CREATE INDEX idx_chat_parts_tool_call ON chat_parts(tool_call_id);
+`
+
+// referenceRows is a session as the reference program leaves it: a rewind by
+// column, a tool call, a rollup, and a queued message's metadata.
+const referenceRows = `
+INSERT INTO chat_sessions(id, title, agent, workspace_root, model_json, metadata_json, prompt_tokens, completion_tokens, total_tokens, created_at, updated_at)
+ VALUES ('ses_ref', 'Fix it', 'grida', '/w', '{"provider_id":"openai","tier":"mini"}', '{"acp":{"cwd":"/w"}}', 10, 5, 15, 1000, 2000);
+INSERT INTO chat_messages VALUES ('msg_u', 'ses_ref', 'user', '{}', NULL, 1000, 1000);
+INSERT INTO chat_messages VALUES ('msg_a', 'ses_ref', 'assistant', '{"usage":{"input":10,"output":5,"reasoning":0,"cache_read":0,"cache_write":0}}', NULL, 1001, 1500);
+INSERT INTO chat_messages VALUES ('msg_h', 'ses_ref', 'user', '{"queued_at":1600}', 1900, 1600, 1600);
+INSERT INTO chat_parts VALUES ('prt_u', 'msg_u', 'ses_ref', 0, 'text', '{"type":"text","text":"hi"}', NULL, NULL, NULL, 1000, 1000);
+INSERT INTO chat_parts VALUES ('prt_t', 'msg_a', 'ses_ref', 0, 'tool-bash', '{"type":"tool-bash","toolCallId":"c1","state":"output-available","input":{},"output":1}', 'c1', 'output-available', NULL, 1001, 1400);
+INSERT INTO chat_parts VALUES ('prt_h', 'msg_h', 'ses_ref', 0, 'text', '{"type":"text","text":"no"}', NULL, NULL, NULL, 1600, 1600);
+`
+
+// TestReferenceFile: a file that the reference program wrote is read as it is,
+// and written to without a change to what is there.
+func TestReferenceFile(t *testing.T) {
+	path := newPath(t)
+	script(t, path, referenceDDL+referenceRows+"PRAGMA user_version = 3;")
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := OpenReader(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := r.Transcript(t.Context(), "ses_ref")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(want.Messages) != 3 || *want.Messages[1].Parts[0].ToolState != "output-available" {
+		t.Errorf("transcript: %+v", want)
+	}
+	for _, name := range []string{"ses_ref", "ref", "last"} {
+		if id, err := r.Resolve(t.Context(), name); id != "ses_ref" {
+			t.Errorf("resolve %q: %q, %v", name, id, err)
+		}
+	}
+	if links, err := r.Links(t.Context(), "ses_ref"); len(links) != 0 || err != nil {
+		t.Errorf("links: %v, %v", links, err)
+	}
+	if d, err := r.Decisions(t.Context(), "ses_ref"); len(d) != 0 || err != nil {
+		t.Errorf("decisions: %v, %v", d, err)
+	}
+	if _, err := r.Blob(t.Context(), store.BlobSystemPrompt, "x"); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("blob: %v", err)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("reading changed the file (%v)", err)
+	}
+	const indexes = `SELECT sql FROM sqlite_schema WHERE type = 'index' AND tbl_name LIKE 'chat_%' AND sql IS NOT NULL ORDER BY name`
+	had := query(t, path, indexes)
+
+	s := open(t, path, Options{})
+	apply(t, s, turnBatch("ses_new", "1"))
+	got, err := s.Transcript(t.Context(), "ses_ref")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("writing changed the session that was there (-want +got):\n%s", d)
+	}
+	has := query(t, path, indexes)
+	for _, sql := range had {
+		if !slices.Contains(has, sql) {
+			t.Errorf("an index is gone: %s", sql)
+		}
+	}
+	// A session that the other program began may be continued.
+	apply(t, s, turnBatch("ses_ref", "more"))
+	got, err = s.Transcript(t.Context(), "ses_ref")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Session.TotalTokens != 16 || got.Session.Title != "Fix it" || len(got.Messages) != 5 {
+		t.Errorf("continued session: %+v", got.Session)
+	}
+	if h := got.Messages[2].Message; h.ID != "msg_h" || h.HiddenAt == nil || *h.HiddenAt != 1900 {
+		t.Errorf("the other program's rewind is lost: %+v", h)
+	}
+	sound(t, path)
+}
+
+// TestOldReferenceFile: versions 1 and 2 lack two columns, which are added.
+func TestOldReferenceFile(t *testing.T) {
+	for _, version := range []int{0, 1, 2} {
+		path := newPath(t)
+		ddl := strings.Replace(referenceDDL, " continuation_run_id TEXT,", "", 1)
+		if version < 2 {
+			ddl = strings.Replace(ddl, " mode TEXT,", "", 1)
+		}
+		script(t, path, ddl+`INSERT INTO chat_sessions(id, agent, created_at, updated_at) VALUES ('ses_old', 'grida', 1, 2);
+INSERT INTO chat_messages VALUES ('msg_u', 'ses_old', 'user', '{}', NULL, 1, 1);
+INSERT INTO chat_parts(id, message_id, session_id, "index", type, data_json, created_at, updated_at) VALUES ('prt_u', 'msg_u', 'ses_old', 0, 'text', '{"type":"text","text":"hi"}', 1, 1);
+`+fmt.Sprintf("PRAGMA user_version = %d;", version))
+		s, err := Open(t.Context(), path, Options{})
+		if err != nil {
+			t.Errorf("version %d: %v", version, err)
+			continue
+		}
+		transcript, err := s.Transcript(t.Context(), "ses_old")
+		if err != nil || len(transcript.Messages) != 1 || len(transcript.Messages[0].Parts) != 1 {
+			t.Errorf("version %d: %+v, %v", version, transcript, err)
+		}
+		apply(t, s, turnBatch("ses_old", "1"))
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if got, want := query(t, path, "PRAGMA user_version"), []string{"3"}; !slices.Equal(got, want) {
+			t.Errorf("version %d became %v", version, got)
+		}
+		sound(t, path)
+	}
+}
+
+// TestOldFileIsReadable: a reader cannot add what an old file lacks, and reads it
+// all the same.
+func TestOldFileIsReadable(t *testing.T) {
+	path := newPath(t)
+	ddl := strings.Replace(strings.Replace(referenceDDL, " continuation_run_id TEXT,", "", 1), " mode TEXT,", "", 1)
+	script(t, path, ddl+`INSERT INTO chat_sessions(id, agent, created_at, updated_at) VALUES ('ses_old', 'grida', 1, 2);
+INSERT INTO chat_messages VALUES ('msg_u', 'ses_old', 'user', '{}', NULL, 1, 1);
+INSERT INTO chat_parts(id, message_id, session_id, "index", type, data_json, created_at, updated_at) VALUES ('prt_u', 'msg_u', 'ses_old', 0, 'text', '{"type":"text","text":"hi"}', 1, 1);
+PRAGMA user_version = 1;`)
+	r, err := OpenReader(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	transcript, err := r.Transcript(t.Context(), "ses_old")
+	if err != nil || len(transcript.Messages) != 1 || transcript.Messages[0].Parts[0].ID != "prt_u" {
+		t.Errorf("%+v, %v", transcript, err)
+	}
+}
+
+// TestReadOnly: where nothing can be written, a writer says so and a reader
+// reads. Run by root, who may write anywhere, it is nobody who tries.
+func TestReadOnly(t *testing.T) {
+	dir, err := os.MkdirTemp("", "agenttrace-readonly")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = filepath.WalkDir(dir, func(p string, _ os.DirEntry, _ error) error { return os.Chmod(p, 0o700) })
+		_ = os.RemoveAll(dir)
+	})
+	chmod := func(name string, mode os.FileMode) {
+		t.Helper()
+		if err := os.Chmod(name, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	chmod(dir, 0o755)
+	binary := filepath.Join(dir, "test")
+	copyFile(t, binary, 0o755)
+	asNobody := func(cmd *osexec.Cmd) {
+		cmd.Path, cmd.Dir = binary, dir
+		if os.Getuid() == 0 {
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		}
+	}
+	for _, c := range []struct {
+		name      string
+		file, dir os.FileMode
+	}{
+		{"file", 0o444, 0o777},
+		{"directory", 0o666, 0o555},
+		{"both", 0o444, 0o555},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inner := filepath.Join(dir, c.name)
+			path := filepath.Join(inner, "sessions.db")
+			s, err := Open(t.Context(), path, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			apply(t, s, turnBatch("ses_1", "1"))
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Remove(path + ".lock"); err != nil {
+				t.Fatal(err)
+			}
+			chmod(path, c.file)
+			chmod(inner, c.dir)
+			got := start(t, "open", path, asNobody).all()
+			if len(got) != 3 || !strings.Contains(got[0], store.ErrUnavailable.Error()) || !strings.Contains(got[0], path) ||
+				!strings.Contains(got[0], "make it writable") {
+				t.Errorf("writer: %q", got)
+			}
+			if len(got) != 3 || got[1] != "read: <nil>" || got[2] != "session: ses_1 <nil>" {
+				t.Errorf("reader: %q", got)
+			}
+		})
+	}
+	t.Run("unreadable", func(t *testing.T) {
+		path := filepath.Join(dir, "secret.db")
+		script(t, path, referenceDDL)
+		chmod(path, 0o000)
+		got := start(t, "open", path, asNobody).all()
+		if len(got) != 2 || !strings.Contains(got[1], path) || strings.Contains(got[1], "<nil>") {
+			t.Errorf("%q", got)
+		}
+	})
+}
+
+func copyFile(t *testing.T, to string, mode os.FileMode) {
+	t.Helper()
+	binary, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, err := os.Open(binary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer from.Close()
+	f, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY, mode)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = io.Copy(f, from)
+	if err = errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestOpenCanceled: opening stops when the context ends.
+func TestOpenCanceled(t *testing.T) {
+	path := newPath(t)
+	other, err := sqlite.OpenConn(path, sqlite.OpenReadWrite|sqlite.OpenCreate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if err := sqlitex.ExecuteTransient(other, "BEGIN EXCLUSIVE", nil); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if s, err := Open(ctx, path, Options{}); err == nil {
+		s.Close()
+		t.Error("opened with a context that has ended, while another writes")
+	}
+}
