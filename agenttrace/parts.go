@@ -242,7 +242,10 @@ func (p *part) freeze(now time.Time) spans.Part {
 			now := p.tool.freeze(now)
 			f = &now
 		}
-		out.Type, out.ToolCallID, out.ToolState, out.Data = f.kind, f.callID, f.state, f.data
+		out.Type, out.ToolCallID, out.ToolName, out.ToolState, out.Data = f.kind, f.callID, f.name, f.state, f.data
+		if out.Data != nil {
+			out.ToolName = "" // the data has it
+		}
 		out.UpdatedAt = max(out.UpdatedAt, f.updated)
 	}
 	return out

@@ -420,6 +420,9 @@ func (c *ToolCall) emit(now time.Time) {
 		ACPKind: string(c.kind), Dynamic: c.dynamic, ProviderExecuted: c.providerExecuted, Denied: c.denied,
 		ChildSessionID: c.child, DurationMS: &c.duration,
 	}
+	if c.approval != nil {
+		record.ApprovalID = c.approval.id
+	}
 	if c.cut != nil {
 		record.Truncated = true
 		record.OutputPath, record.OutputSize, record.OutputSHA256 = validUTF8(c.cut.Path), c.cut.Size, c.cut.SHA256
@@ -449,7 +452,9 @@ func (c *ToolCall) setChild(id string) {
 // frozen is how a turn lists a tool call.
 type frozen struct {
 	kind, callID, state string
-	updated             int64
+	// name is set on a dynamic tool, whose kind does not tell it.
+	name    string
+	updated int64
 	// data is nil when a span of the call's own has it.
 	data []byte
 }
@@ -480,6 +485,9 @@ func (c *ToolCall) freeze(now time.Time) frozen {
 // frozen says how a turn lists the call if it ends now. The caller holds mu.
 func (c *ToolCall) frozen() frozen {
 	f := frozen{kind: c.partType(), callID: c.callID, state: c.state, updated: c.updated}
+	if c.dynamic {
+		f.name = c.name
+	}
 	if c.turn.recording && !c.kept {
 		f.data = c.data()
 	}

@@ -34,6 +34,11 @@ func (b *builder) read(row *session.MessageAndParts) Message {
 		p := b.part(&row.Parts[i])
 		switch {
 		case p.Kind == KindStep:
+			// Some sources mark the beginning of every step, some only what is between
+			// two.
+			if step == 0 && len(m.Parts) > 0 {
+				step = 1
+			}
 			step++
 			p.Step = step
 		case p.Kind == KindCompaction && m.Compaction == nil:

@@ -178,7 +178,7 @@ func (a *applier) applySession(w *sessionWork) error {
 			return err
 		}
 	}
-	trace := ""
+	trace := "" // a span without a trace is found by none
 	for _, l := range w.links {
 		if l.TraceID != trace {
 			trace = l.TraceID

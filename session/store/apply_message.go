@@ -36,7 +36,20 @@ func (a *applier) applyMessage(w *sessionWork, mw *messageWork) error {
 	if err := a.applyParts(w, mw); err != nil {
 		return err
 	}
+	if old == nil && mw.contiguous() {
+		return nil
+	}
 	return a.markGaps(w, m)
+}
+
+// contiguous says that the parts of a new message claim every place from 0 on.
+func (mw *messageWork) contiguous() bool {
+	for i, p := range mw.parts {
+		if p.Index != int64(i) {
+			return false
+		}
+	}
+	return true
 }
 
 // mergedMessage is the row that results from what is stored and what is said.
@@ -44,6 +57,7 @@ func (a *applier) mergedMessage(w *sessionWork, mw *messageWork, old *session.Me
 	m := session.Message{ID: mw.id, SessionID: w.id, Role: session.RoleAssistant, MetadataJSON: incompleteMetadata}
 	if old != nil {
 		m = *old
+		m.MetadataJSON = markGap(m.MetadataJSON, false)
 	}
 	bound := func(created, updated int64) {
 		m.CreatedAt = earlier(m.CreatedAt, created)
@@ -97,10 +111,7 @@ func (c *MessageChange) metadata(role string) string {
 	case text == "":
 		text = "{}"
 	}
-	if c.Rank == RankLive {
-		return markIncomplete(text)
-	}
-	return text
+	return canonicalMetadata(text, c.Rank == RankLive)
 }
 
 // betterMetadata chooses between what two sources annotated: a message that is
@@ -139,25 +150,53 @@ func isIncomplete(metadata string) bool {
 	return json.Unmarshal([]byte(metadata), &m) == nil && m.Agenttrace.Incomplete
 }
 
-// markIncomplete marks a message of which metadata is known and which may not be
-// whole.
-func markIncomplete(metadata string) string {
-	var m map[string]json.RawMessage
-	if json.Unmarshal([]byte(metadata), &m) != nil || len(m) == 0 {
-		return incompleteMetadata
+// canonicalMetadata is the one spelling of metadata: its keys in order, and
+// those of its "agenttrace". Metadata that was seen live is marked incomplete.
+func canonicalMetadata(metadata string, live bool) string {
+	m := object(metadata)
+	for key, value := range m {
+		if text, ok := compact(string(value)); ok {
+			m[key] = json.RawMessage(text)
+		}
 	}
-	const mark = `"agenttrace":{"incomplete":true}`
-	given, has := m["agenttrace"]
-	if !has {
-		return strings.TrimSuffix(strings.TrimSpace(metadata), "}") + "," + mark + "}"
+	inner := object(string(m["agenttrace"]))
+	if live {
+		inner["incomplete"] = json.RawMessage("true")
 	}
-	var inner map[string]json.RawMessage
-	if json.Unmarshal(given, &inner) != nil || inner == nil {
-		inner = make(map[string]json.RawMessage)
+	if len(inner) > 0 {
+		m["agenttrace"] = json.RawMessage(encodeObject(inner))
 	}
-	inner["incomplete"] = json.RawMessage("true")
-	m["agenttrace"] = json.RawMessage(encodeObject(inner))
 	return encodeObject(m)
+}
+
+// markGap marks metadata of a message whose parts have a gap, or takes the mark
+// back. Metadata that is incomplete anyway stays as it is.
+func markGap(metadata string, gap bool) string {
+	if gap && isIncomplete(metadata) || !gap && !strings.Contains(metadata, `"gap":true`) {
+		return metadata
+	}
+	m := object(metadata)
+	inner := object(string(m["agenttrace"]))
+	if gap {
+		inner["incomplete"], inner["gap"] = json.RawMessage("true"), json.RawMessage("true")
+	} else if string(inner["gap"]) == "true" {
+		delete(inner, "incomplete")
+		delete(inner, "gap")
+	}
+	m["agenttrace"] = json.RawMessage(encodeObject(inner))
+	if len(inner) == 0 {
+		delete(m, "agenttrace")
+	}
+	return encodeObject(m)
+}
+
+// object reads a JSON object; what is none is an empty one.
+func object(text string) map[string]json.RawMessage {
+	var m map[string]json.RawMessage
+	if json.Unmarshal([]byte(text), &m) != nil || m == nil {
+		return make(map[string]json.RawMessage)
+	}
+	return m
 }
 
 // facts reads back what the spans of a message measured.
@@ -173,26 +212,30 @@ func (a *applier) facts(w *sessionWork, messageID string) ([]*Link, error) {
 	return facts, nil
 }
 
-// markGaps marks an assistant message as incomplete as long as a part before one
-// that it has is missing.
+// markGaps marks a message as incomplete as long as a part before one that it has
+// is missing.
 func (a *applier) markGaps(w *sessionWork, m *session.Message) error {
-	if m.Role != session.RoleAssistant || m.MetadataJSON == incompleteMetadata {
+	if m.MetadataJSON == incompleteMetadata {
 		return nil
 	}
 	count, next, err := a.tx.Extent(m.ID)
 	if err != nil {
 		return err
 	}
-	gap, marked := count != next, isIncomplete(m.MetadataJSON)
-	if gap == marked {
+	gap := count != next
+	if gap == isIncomplete(m.MetadataJSON) {
 		return nil
 	}
 	facts, err := a.facts(w, m.ID)
-	if err != nil || len(facts) == 0 {
+	if err != nil {
 		return err
 	}
 	old := *m
-	m.MetadataJSON = foldFacts(facts, gap)
+	if len(facts) > 0 {
+		m.MetadataJSON = foldFacts(facts, gap)
+	} else {
+		m.MetadataJSON = markGap(m.MetadataJSON, gap)
+	}
 	return a.putMessage(w, m, &old)
 }
 

@@ -153,10 +153,7 @@ func (w *sessionWork) mergeMetadata(said map[string]Value) {
 	if len(said) == 0 {
 		return
 	}
-	have := make(map[string]json.RawMessage)
-	if json.Unmarshal([]byte(w.row.MetadataJSON), &have) != nil || have == nil {
-		have = make(map[string]json.RawMessage)
-	}
+	have := object(w.row.MetadataJSON)
 	changed := false
 	for _, key := range slices.Sorted(maps.Keys(said)) {
 		v, text := said[key], string(have[key])

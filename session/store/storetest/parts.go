@@ -3,6 +3,7 @@ package storetest
 import (
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -126,6 +127,31 @@ var partCases = []testCase{
 						h.Fatalf("index %d stands before %d", m.Parts[i].Index, m.Parts[i+1].Index)
 					}
 				}
+			})
+		},
+	},
+	{
+		name: "part/gaps",
+		rule: "A message of which a part before another is missing is marked incomplete until the part arrives, whoever described it.",
+		run: func(h *harness) {
+			at := func(message string, index int64) store.Batch {
+				return parts(textPart("s1", message, fmt.Sprintf("%s-%d", message, index), index, 1, "x"))
+			}
+			annotated := user("s1", "u1", 1)
+			annotated.Messages[0].Metadata = []byte(`{"z":1,"agenttrace":{"b":2,"a":1}}`)
+			story := []store.Batch{assistant("s1", "m1", 2, 7), at("m1", 2), annotated, at("u1", 2)}
+			h.story(story, func(s Store) {
+				for _, m := range h.transcript(s, "s1").Messages {
+					if !strings.Contains(m.Message.MetadataJSON, `"incomplete":true`) {
+						h.Errorf("%s: %s", m.Message.ID, m.Message.MetadataJSON)
+					}
+				}
+				h.rollup(s, 7)
+			})
+			h.story(append(story, at("m1", 1), at("u1", 1)), func(s Store) {
+				t := h.transcript(s, "s1")
+				h.equal("of a span", metadata(h, s, "s1", "m1").Trace.Incomplete, false)
+				h.equal("annotated", h.message(t, "u1").Message.MetadataJSON, `{"agenttrace":{"a":1,"b":2},"z":1}`)
 			})
 		},
 	},

@@ -126,7 +126,7 @@ var messageCases = []testCase{
 			})
 			h.story([]store.Batch{base, stub, live}, func(s Store) {
 				m := h.transcript(s, "s1").Messages[0].Message
-				h.equal("live", []string{m.Role, m.MetadataJSON}, []string{"user", `{"z":"live","agenttrace":{"incomplete":true}}`})
+				h.equal("live", []string{m.Role, m.MetadataJSON}, []string{"user", `{"agenttrace":{"incomplete":true},"z":"live"}`})
 			})
 			h.story([]store.Batch{base, stub, live, final}, func(s Store) {
 				m := h.transcript(s, "s1").Messages[0].Message
