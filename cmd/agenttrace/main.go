@@ -1,5 +1,4 @@
-// Command agenttrace records what agents do and shows it: a collector for their
-// spans, and tools for the sessions in them.
+// Command agenttrace records and reads the sessions of agents.
 package main
 
 import (
@@ -8,9 +7,4 @@ import (
 	"github.com/agenttrace/agenttrace/internal/cli"
 )
 
-// version is set by the linker in releases.
-var version string
-
-func main() {
-	os.Exit(cli.Main(cli.Version(version), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
-}
+func main() { os.Exit(cli.Main(os.Args[1:], os.Stdout, os.Stderr)) }

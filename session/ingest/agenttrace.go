@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"hash/crc32"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -150,15 +152,22 @@ func (o *own) run(r *spans.Run) bool {
 	early := func(text string) store.Value { return store.Value{Text: text, At: o.startNano, Rank: store.RankFinal} }
 	late := func(text string) store.Value { return store.Value{Text: text, At: o.endNano, Rank: store.RankFinal} }
 	setFirst(&c.Agent, early(r.Agent))
-	setFirst(&c.ParentID, early(r.ParentID))
-	setFirst(&c.ParentMessageID, early(r.ParentMessageID))
+	switch r.ParentID {
+	case "": // a message of no session says nothing
+	case o.sessionID:
+		o.flaw("agenttrace.session.parent_id: the session's own")
+	default:
+		setFirst(&c.ParentID, early(r.ParentID))
+		setFirst(&c.ParentMessageID, early(r.ParentMessageID))
+	}
 	setLast(&c.Model, early(modelJSON(r.Model)))
 	setLast(&c.Title, late(r.Title))
 	setLast(&c.Mode, late(r.Mode))
 	setLast(&c.WorkspaceID, late(r.WorkspaceID))
 	setLast(&c.WorkspaceRoot, late(r.WorkspaceRoot))
-	setLast(&c.Permissions, late(string(r.Permissions)))
-	o.metadata(c, r)
+	rules, others := o.judgeRules(r.Permissions)
+	setLast(&c.Permissions, late(string(rules)))
+	o.metadata(c, r, others)
 	switch r.Operation {
 	case semconv.RunOperationFork:
 		if r.ParentID != "" && r.TargetMessageID != "" {
@@ -180,21 +189,26 @@ func (o *own) run(r *spans.Run) bool {
 }
 
 // metadata merges the keys that a run gives, and how it ended.
-func (o *own) metadata(c *store.SessionChange, r *spans.Run) {
+func (o *own) metadata(c *store.SessionChange, r *spans.Run, notRules json.RawMessage) {
 	said := make(map[string]json.RawMessage)
 	if len(r.Metadata) > 0 {
-		if err := json.Unmarshal(r.Metadata, &said); err != nil {
-			o.flaw("agenttrace.session.metadata: " + err.Error())
+		if err := json.Unmarshal(r.Metadata, &said); err != nil || tooDeep(r.Metadata) {
+			o.flaw("agenttrace.session.metadata: not an object, or nested too deep")
+			said = map[string]json.RawMessage{"given": quoted(r.Metadata)}
 		}
+	}
+	if notRules != nil {
+		said["invalid_permissions"] = notRules
 	}
 	if r.UserID != "" {
 		said["user_id"] = spans.AppendJSONString(nil, r.UserID)
 	}
-	if r.Outcome != "" {
+	if problems := o.takeProblems(); r.Outcome != "" || len(problems) > 0 {
 		ended := struct {
-			Outcome string `json:"outcome"`
-			Error   string `json:"error,omitempty"`
-		}{r.Outcome, r.Error}
+			Outcome  string   `json:"outcome,omitempty"`
+			Error    string   `json:"error,omitempty"`
+			Problems []string `json:"problems,omitempty"`
+		}{r.Outcome, r.Error, problems}
 		said["agenttrace"], _ = json.Marshal(ended)
 	}
 	if len(said) == 0 {
@@ -232,13 +246,14 @@ func (o *own) turn(t *spans.Turn) bool {
 		created := milli(t.User.CreatedAt, o.startNano)
 		o.batch.Messages = append(o.batch.Messages, store.MessageChange{
 			ID: id, SessionID: o.sessionID, Role: session.RoleUser, CreatedAt: created, UpdatedAt: created, Rank: store.RankFinal,
-			Metadata: userMetadata(model, t.User.Metadata),
+			Metadata: o.userMetadata(model, t.User.Metadata),
 		})
+		o.closeRanks(t.User.Parts)
 		o.parts(id, t.User.Parts)
 		if len(t.User.Parts) == 0 {
 			// A message without parts is none to the AI SDK.
 			o.batch.Parts = append(o.batch.Parts, store.PartChange{
-				ID: o.derive(spans.PrefixPart, "", "user"), MessageID: id, SessionID: o.sessionID, Type: damagedType,
+				ID: o.derive(spans.PrefixPart, "", "user"), MessageID: id, SessionID: o.sessionID, Type: store.TypeDamaged,
 				Data: placeholder("text", "no content arrived"), CreatedAt: created, UpdatedAt: created, Rank: store.RankStub,
 			})
 		}
@@ -249,41 +264,57 @@ func (o *own) turn(t *spans.Turn) bool {
 		CreatedAt: milli(t.Assistant.CreatedAt, o.startNano), UpdatedAt: o.endNano / 1e6, Rank: store.RankFinal,
 	})
 	o.parts(id, t.Assistant.Parts)
-	o.blob(store.BlobSystemPrompt, t.SystemPromptDigest, t.SystemPrompt)
-	o.blob(store.BlobToolCatalog, t.ToolCatalogDigest, t.ToolCatalog)
+	prompt := o.blob(store.BlobSystemPrompt, o.digest("agenttrace.system_prompt.digest", t.SystemPromptDigest), t.SystemPrompt)
+	catalog := o.blob(store.BlobToolCatalog, o.digest("agenttrace.tool_catalog.digest", t.ToolCatalogDigest), t.ToolCatalog)
+	if t.Index != nil && *t.Index < 0 {
+		o.flaw("turn_index is negative")
+	}
+	counted, cost := o.usage(t.Usage.Tokens), o.cost(t.Usage.CostUSD)
+	var extra map[string]json.RawMessage
+	if len(t.Assistant.Metadata) > 0 {
+		if err := json.Unmarshal(t.Assistant.Metadata, &extra); err != nil || tooDeep(t.Assistant.Metadata) {
+			o.flaw("agenttrace.assistant_message.metadata: not an object, or nested too deep")
+			extra = map[string]json.RawMessage{"given": quoted(t.Assistant.Metadata)}
+		}
+	}
+	if tooDeep(t.Usage.Raw) {
+		o.flaw("agenttrace.usage.raw: nested too deep")
+		t.Usage.Raw = quoted(t.Usage.Raw)
+	}
 	facts := &store.Facts{
-		Model: model, Usage: usage(t.Usage.Tokens), SystemPromptDigest: t.SystemPromptDigest,
+		Model: model, Usage: counted, SystemPromptDigest: prompt, Extra: extra,
 		Trace: session.MessageTrace{
 			TurnIndex: t.Index, EndReason: t.EndReason, StopReason: t.StopReason, PendingApproval: t.PendingApproval,
-			ModelCalls: t.ModelCalls, DurationMS: t.DurationMS, Temperature: t.Temperature, ToolCatalogDigest: t.ToolCatalogDigest,
-			CostUSD: t.Usage.CostUSD, UsageBasis: t.Usage.Basis, UsageRaw: t.Usage.Raw, Error: t.Error, Problems: o.takeProblems(),
+			ModelCalls: t.ModelCalls, DurationMS: t.DurationMS, Temperature: t.Temperature, ToolCatalogDigest: catalog,
+			CostUSD: cost, UsageBasis: t.Usage.Basis, UsageRaw: t.Usage.Raw, Error: t.Error, Problems: o.takeProblems(),
 		},
 	}
 	if facts.Trace.Error == "" && o.span.Status().Code() == ptrace.StatusCodeError {
 		facts.Trace.Error, _ = text(o.span.Status().Message())
 	}
-	if len(t.Assistant.Metadata) > 0 {
-		if err := json.Unmarshal(t.Assistant.Metadata, &facts.Extra); err != nil {
-			o.flaw("agenttrace.assistant_message.metadata: " + err.Error())
-		}
-	}
 	o.link(semconv.SpanSessionTurn, id, "", facts)
 	return true
 }
 
-func usage(t *spans.Tokens) *session.Usage {
+func (o *own) usage(t *spans.Tokens) *session.Usage {
 	if t == nil {
 		return nil
 	}
-	return &session.Usage{Input: t.Input, Output: t.Output, Reasoning: t.Reasoning, CacheRead: t.CacheRead, CacheWrite: t.CacheWrite}
+	return &session.Usage{
+		Input: o.count(t.Input), Output: o.count(t.Output), Reasoning: o.count(t.Reasoning),
+		CacheRead: o.count(t.CacheRead), CacheWrite: o.count(t.CacheWrite),
+	}
 }
 
 // userMetadata is what the guide wants of a user message: the model that was
 // asked, and whatever the host adds, such as a trigger.
-func userMetadata(model *session.Model, given json.RawMessage) json.RawMessage {
+func (o *own) userMetadata(model *session.Model, given json.RawMessage) json.RawMessage {
 	m := make(map[string]json.RawMessage)
-	if len(given) > 0 && json.Unmarshal(given, &m) != nil {
-		return given
+	if len(given) > 0 {
+		given = o.judgeMetadata(session.RoleUser, given)
+		if json.Unmarshal(given, &m) != nil {
+			return nil
+		}
 	}
 	if _, said := m["model"]; !said && model != nil {
 		m["model"], _ = json.Marshal(model)
@@ -296,9 +327,13 @@ func (o *own) parts(messageID string, parts []spans.Part) {
 	for i := range parts {
 		p := &parts[i]
 		c := store.PartChange{
-			ID: p.ID, MessageID: messageID, SessionID: o.sessionID, Index: max(0, p.Index), Type: p.Type, Data: p.Data,
+			ID: p.ID, MessageID: messageID, SessionID: o.sessionID, Index: p.Index, Type: p.Type, Data: p.Data,
 			ToolCallID: p.ToolCallID, ToolState: p.ToolState,
 			CreatedAt: milli(p.CreatedAt, o.startNano), UpdatedAt: milli(p.UpdatedAt, o.startNano), Rank: store.RankFinal,
+		}
+		if p.Index < 0 || p.Index >= unplaced {
+			o.flaw("part " + p.ID + ": the index is not credible")
+			c.Index = unplaced + int64(i)
 		}
 		switch {
 		case p.Damaged != "":
@@ -310,22 +345,49 @@ func (o *own) parts(messageID string, parts []spans.Part) {
 			damagedPart(&c, string(p.Data))
 		default:
 			hoist(&c)
+			o.judgePart(&c)
 		}
 		o.batch.Parts = append(o.batch.Parts, c)
 	}
 }
 
-func (o *own) blob(kind store.BlobKind, digest, body string) {
-	if digest == "" || body == "" {
-		return
+// closeRanks numbers the parts of a user message from 0, in their order: they all
+// come in one span, so that one which is missing has left nothing behind.
+func (o *own) closeRanks(parts []spans.Part) {
+	slices.SortStableFunc(parts, func(p, q spans.Part) int { return cmp.Compare(p.Index, q.Index) })
+	for i := range parts {
+		if parts[i].Index != int64(i) {
+			o.flaw("the parts of the user message are not numbered from 0")
+			parts[i].Index = int64(i)
+		}
 	}
-	sum := sha256.Sum256([]byte(body))
-	o.batch.Blobs = append(o.batch.Blobs, store.Blob{Kind: kind, Digest: digest, Body: body, Exact: hex.EncodeToString(sum[:]) == digest})
 }
 
-// unplaced is the index of a part whose source did not say where it stands: after
-// all that were placed.
+// blob stores a text and returns the digest that it is kept by.
+func (o *own) blob(kind store.BlobKind, digest, body string) string {
+	if body == "" {
+		return digest
+	}
+	sum := sha256.Sum256([]byte(body))
+	own := hex.EncodeToString(sum[:])
+	digest = cmp.Or(digest, own)
+	o.batch.Blobs = append(o.batch.Blobs, store.Blob{Kind: kind, Digest: digest, Body: body, Exact: own == digest})
+	return digest
+}
+
+// unplaced is the first index of parts whose source did not say where they stand:
+// after all that were placed, in order of time. The message is marked incomplete
+// then, for what stands between is not known.
 const unplaced = 1 << 30
+
+// anywhere is a place for such a part. It is one that no other has, as far as
+// can be, because parts in one place are moved apart at a cost.
+func (o *own) anywhere(partID string) int64 {
+	if o.startNano > 0 {
+		return max(unplaced, o.startNano/1e3)
+	}
+	return unplaced + int64(crc32.ChecksumIEEE([]byte(partID)))
+}
 
 func (o *own) tool(t *spans.ToolCall) bool {
 	o.session(o.sessionID, o.startNano, o.endNano)
@@ -337,11 +399,15 @@ func (o *own) tool(t *spans.ToolCall) bool {
 	}
 	o.stub(o.sessionID, messageID, o.startNano, o.endNano)
 	c := store.PartChange{
-		ID: o.derive(spans.PrefixPart, t.PartID, "tool"), MessageID: messageID, SessionID: o.sessionID, Index: unplaced,
+		ID: o.derive(spans.PrefixPart, t.PartID, "tool"), MessageID: messageID, SessionID: o.sessionID,
 		ToolCallID: cmp.Or(t.CallID, o.spanID), CreatedAt: o.startNano / 1e6, UpdatedAt: o.endNano / 1e6, Rank: store.RankFinal,
 	}
-	if t.PartIndex != nil && *t.PartIndex >= 0 {
-		c.Index = *t.PartIndex
+	if c.Index = o.anywhere(c.ID); t.PartIndex != nil && *t.PartIndex >= 0 {
+		if *t.PartIndex < unplaced {
+			c.Index = *t.PartIndex
+		} else {
+			o.flaw("agenttrace.part.index is not credible")
+		}
 	}
 	if t.State == "" && o.span.Status().Code() == ptrace.StatusCodeError {
 		t.State = session.StateOutputError
@@ -373,9 +439,9 @@ func (o *own) compaction(r *spans.Compaction) bool {
 			DurationMS         int64    `json:"duration_ms"`
 			Problems           []string `json:"problems,omitempty"`
 		} `json:"agenttrace"`
-	}{Compaction: true, Usage: session.Usage{Input: max(0, r.SummaryTokens)}}
-	metadata.Trace.SummarizedMessages = r.SummarizedMessages
-	metadata.Trace.InputTokens, metadata.Trace.OutputTokens = r.InputTokens, r.OutputTokens
+	}{Compaction: true, Usage: session.Usage{Input: o.count(r.SummaryTokens)}}
+	metadata.Trace.SummarizedMessages = o.count(r.SummarizedMessages)
+	metadata.Trace.InputTokens, metadata.Trace.OutputTokens = o.count(r.InputTokens), o.count(r.OutputTokens)
 	metadata.Trace.DurationMS = (o.endNano - o.startNano) / 1e6
 	metadata.Trace.Problems = o.takeProblems()
 	raw, _ := json.Marshal(metadata)
@@ -384,7 +450,7 @@ func (o *own) compaction(r *spans.Compaction) bool {
 		Rank: store.RankFinal, Metadata: raw,
 	})
 	o.batch.Parts = append(o.batch.Parts, store.PartChange{
-		ID: partID, MessageID: messageID, SessionID: o.sessionID, Type: session.TypeCompaction, Data: compactionData(r),
+		ID: partID, MessageID: messageID, SessionID: o.sessionID, Type: session.TypeCompaction, Data: o.compactionData(r),
 		CreatedAt: created, UpdatedAt: created, Rank: store.RankFinal,
 	})
 	o.link(semconv.SpanCompactionRun, messageID, partID, nil)
@@ -409,13 +475,18 @@ func (o *own) modelCall(m *spans.ModelCall) bool {
 		o.stub(o.sessionID, m.MessageID, o.startNano, o.endNano)
 		duration := (o.endNano - o.startNano) / 1e6
 		facts = &store.Facts{
-			Step: true, Usage: usage(m.Usage.Tokens),
+			Step: true, Usage: o.usage(m.Usage.Tokens),
 			Model: &session.Model{ProviderID: m.Model.ProviderID, ModelID: m.Model.ModelID, Variant: m.Model.Variant},
 			Trace: session.MessageTrace{
 				StopReason: m.StopReason, ModelCalls: 1, DurationMS: &duration, Temperature: m.Temperature,
-				CostUSD: m.Usage.CostUSD, UsageBasis: m.Usage.Basis, UsageRaw: m.Usage.Raw,
+				CostUSD: o.cost(m.Usage.CostUSD), UsageBasis: m.Usage.Basis, UsageRaw: m.Usage.Raw,
 			},
 		}
+		if tooDeep(m.Usage.Raw) {
+			o.flaw("agenttrace.usage.raw: nested too deep")
+			facts.Trace.UsageRaw = quoted(m.Usage.Raw)
+		}
+		facts.Trace.Problems = o.takeProblems()
 	}
 	o.link(spans.KindModelCall, m.MessageID, "", facts)
 	return true

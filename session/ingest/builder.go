@@ -1,6 +1,8 @@
 package ingest
 
 import (
+	"unicode/utf8"
+
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -20,7 +22,17 @@ func (b *builder) reset() {
 }
 
 // flaw notes what is wrong with the span at hand.
-func (b *builder) flaw(problem string) { b.problems = append(b.problems, problem) }
+func (b *builder) flaw(problem string) {
+	const most = 200 // an error may quote a value of any length
+	if len(problem) > most {
+		n := most
+		for !utf8.RuneStart(problem[n]) {
+			n--
+		}
+		problem = problem[:n] + "…"
+	}
+	b.problems = append(b.problems, problem)
+}
 
 // takeProblems returns the flaws for storing, a few at most: the count of a
 // broken emitter's flaws has no bound.

@@ -16,7 +16,7 @@ import (
 
 // validJSON is lenient where readers are: a name may stand twice.
 func validJSON(raw []byte) bool {
-	return jsontext.Value(raw).IsValid(jsontext.AllowDuplicateNames(true))
+	return jsontext.Value(raw).IsValid(jsontext.AllowDuplicateNames(true)) && !tooDeep(raw)
 }
 
 // appendJSON appends a value that should be JSON; what is not, such as JSON cut
@@ -149,10 +149,10 @@ func appendToolMetadata(dst []byte, t *spans.ToolCall, problems []string) []byte
 // last that was seen is kept beside it.
 func stubPart(c *store.PartChange, toolName string) {
 	c.Rank = store.RankStub
-	isTool := strings.HasPrefix(c.Type, "tool-")
+	isTool := strings.HasPrefix(c.Type, "tool-") && c.Type != "tool-"
 	if !isTool && c.Type != "dynamic-tool" {
 		c.Data = placeholder(c.Type, "no content arrived")
-		c.Type = damagedType
+		c.Type = store.TypeDamaged
 		return
 	}
 	data := append([]byte(nil), `{"type":`...)
@@ -161,6 +161,7 @@ func stubPart(c *store.PartChange, toolName string) {
 		data = append(data, `,"toolName":`...)
 		data = spans.AppendJSONString(data, toolName)
 	}
+	c.ToolCallID = cmp.Or(c.ToolCallID, c.ID)
 	data = append(data, `,"toolCallId":`...)
 	data = spans.AppendJSONString(data, c.ToolCallID)
 	data = append(data, `,"state":"`+session.StateInputStreaming+`","toolMetadata":{"agenttrace":{"stub":true`...)
@@ -171,12 +172,9 @@ func stubPart(c *store.PartChange, toolName string) {
 	c.Data, c.ToolState = append(data, "}}}"...), session.StateInputStreaming
 }
 
-// damagedType marks a part whose content could not be read.
-const damagedType = "data-damaged"
-
 // placeholder is a data part that says what was lost.
 func placeholder(partType, text string) json.RawMessage {
-	data := append([]byte(nil), `{"type":"`+damagedType+`","data":{"type":`...)
+	data := append([]byte(nil), `{"type":"`+store.TypeDamaged+`","data":{"type":`...)
 	data = spans.AppendJSONString(data, partType)
 	data = append(data, `,"text":`...)
 	return append(spans.AppendJSONString(data, text), "}}"...)
@@ -194,7 +192,7 @@ func damagedPart(c *store.PartChange, raw string) {
 			return
 		}
 	}
-	c.Data, c.Type, c.ToolCallID, c.ToolState = placeholder(c.Type, raw), damagedType, "", ""
+	c.Data, c.Type, c.ToolCallID, c.ToolState = placeholder(c.Type, raw), store.TypeDamaged, "", ""
 }
 
 // unquoteHead reads the longest readable head of a JSON string that lacks its
@@ -223,7 +221,7 @@ func hoist(c *store.PartChange) {
 		State      string `json:"state"`
 	}
 	if json.Unmarshal(c.Data, &data) != nil || data.Type == "" {
-		c.Data, c.Type, c.ToolCallID, c.ToolState = placeholder(c.Type, string(c.Data)), damagedType, "", ""
+		c.Data, c.Type, c.ToolCallID, c.ToolState = placeholder(c.Type, string(c.Data)), store.TypeDamaged, "", ""
 		return
 	}
 	c.Type = data.Type
@@ -233,8 +231,8 @@ func hoist(c *store.PartChange) {
 	}
 }
 
-func compactionData(r *spans.Compaction) json.RawMessage {
-	c := session.CompactionData{Summary: r.Summary, Auto: r.Auto, SummaryTokens: r.SummaryTokens}
+func (o *own) compactionData(r *spans.Compaction) json.RawMessage {
+	c := session.CompactionData{Summary: r.Summary, Auto: r.Auto, SummaryTokens: o.count(r.SummaryTokens)}
 	if r.TailStartID != "" {
 		c.TailStartID = &r.TailStartID
 	}

@@ -1,0 +1,186 @@
+package ingest
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// What a span carries as JSON is its emitter's work, and is judged by the same
+// rules as a session that is stored: what breaks them would break readers. What
+// is not sound is kept as text, so that a person can still read it.
+
+// maxDepth is how deep JSON may be nested. SQLite's JSON functions end at 1000,
+// and the value still has to stand inside of others.
+const maxDepth = 500
+
+// tooDeep says that JSON is nested deeper than readers can follow.
+func tooDeep(raw []byte) bool {
+	if bytes.Count(raw, []byte("["))+bytes.Count(raw, []byte("{")) <= maxDepth {
+		return false
+	}
+	depth, quoted := 0, false
+	for i := 0; i < len(raw); i++ {
+		switch c := raw[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '[' || c == '{':
+			if depth++; depth > maxDepth {
+				return true
+			}
+		case c == ']' || c == '}':
+			depth--
+		}
+	}
+	return false
+}
+
+// firstViolation tells what is wrong with a message's metadata and its part, or
+// "" when nothing is. Either may be zero.
+func firstViolation(role, metadata string, part *session.Part) string {
+	m := session.MessageAndParts{Message: session.Message{ID: "m", SessionID: "s", Role: role, MetadataJSON: metadata}}
+	if part != nil {
+		p := *part
+		p.MessageID, p.SessionID, p.Index, p.CreatedAt, p.UpdatedAt = "m", "s", 0, 0, 0
+		m.Parts = []session.Part{p}
+	}
+	t := session.Transcript{
+		Session:  session.Session{ID: "s", PermissionsJSON: "[]", MetadataJSON: "{}"},
+		Messages: []session.MessageAndParts{m},
+	}
+	for _, v := range session.Check(&t) {
+		// A message of the assistant that has usage is not in this session's rollup.
+		if v.Rule != "rollup" {
+			return v.Detail
+		}
+	}
+	return ""
+}
+
+// judgePart keeps a part whose data is not what its type demands as text.
+func (o *own) judgePart(c *store.PartChange) {
+	if isPlain(c.Type, c.Data) {
+		return
+	}
+	p := session.Part{ID: "p", Type: c.Type, DataJSON: string(c.Data)}
+	if c.ToolCallID != "" {
+		p.ToolCallID = &c.ToolCallID
+	}
+	if c.ToolState != "" {
+		p.ToolState = &c.ToolState
+	}
+	if problem := firstViolation(session.RoleAssistant, "{}", &p); problem != "" {
+		o.flaw("part " + c.ID + ": " + problem)
+		c.Data, c.Rank = placeholder(c.Type, string(c.Data)), store.RankStub
+		c.Type, c.ToolCallID, c.ToolState = store.TypeDamaged, "", ""
+	}
+}
+
+// isPlain says that valid JSON is a text or reasoning part with nothing but its
+// text, as nearly all are.
+func isPlain(partType string, data []byte) bool {
+	if partType != "text" && partType != "reasoning" {
+		return false
+	}
+	rest, ok := bytes.CutPrefix(data, []byte(`{"type":"`+partType+`","text":"`))
+	for ok && len(rest) > 0 {
+		i := bytes.IndexAny(rest, `"\`)
+		switch {
+		case i < 0 || i+1 >= len(rest):
+			return false
+		case rest[i] == '"':
+			return string(rest[i+1:]) == "}"
+		}
+		rest = rest[i+2:]
+	}
+	return false
+}
+
+// judgeMetadata sets metadata that breaks a rule aside, as text under "given".
+func (o *own) judgeMetadata(role string, metadata json.RawMessage) json.RawMessage {
+	problem := "nested too deep"
+	if !tooDeep(metadata) {
+		problem = firstViolation(role, string(metadata), nil)
+	}
+	if problem == "" {
+		return metadata
+	}
+	o.flaw("message metadata: " + problem)
+	b, err := json.Marshal(map[string]string{"given": string(metadata)})
+	if err != nil {
+		return nil
+	}
+	return b
+}
+
+// judgeRules returns the permission rules that are sound, and the others.
+func (o *own) judgeRules(given json.RawMessage) (sound, others json.RawMessage) {
+	violates := func(rules []byte) bool {
+		t := session.Transcript{Session: session.Session{ID: "s", PermissionsJSON: string(rules), MetadataJSON: "{}"}}
+		return tooDeep(rules) || len(session.Check(&t)) > 0
+	}
+	if len(given) == 0 || !violates(given) {
+		return given, nil
+	}
+	o.flaw("agenttrace.session.permissions: a rule is not one")
+	var rules, good []json.RawMessage
+	if json.Unmarshal(given, &rules) != nil {
+		return nil, quoted(given)
+	}
+	for _, r := range rules {
+		if !violates([]byte("[" + string(r) + "]")) {
+			good = append(good, r)
+		}
+	}
+	if len(good) > 0 {
+		sound, _ = json.Marshal(good)
+	}
+	return sound, quoted(given)
+}
+
+// quoted is JSON as text.
+func quoted(raw []byte) json.RawMessage {
+	b, _ := json.Marshal(string(raw))
+	return b
+}
+
+// digest returns a SHA-256 in lower-case hex, or "" when it is none.
+func (o *own) digest(key, given string) string {
+	d := strings.ToLower(given)
+	if d != "" && (len(d) != 64 || strings.Trim(d, "0123456789abcdef") != "") {
+		o.flaw(key + ": not a SHA-256 in hex")
+		return ""
+	}
+	return d
+}
+
+// Counts and costs beyond these are not credible, and their sums would not be
+// exact.
+const (
+	mostTokens  = 1 << 40
+	mostDollars = 100_000
+)
+
+// count returns a count of tokens, or 0 when it is not credible.
+func (o *own) count(n int64) int64 {
+	if n < 0 || n > mostTokens {
+		o.flaw("a count of tokens is not credible")
+		return 0
+	}
+	return n
+}
+
+// cost returns a stated cost, or nil when it is not credible.
+func (o *own) cost(usd *float64) *float64 {
+	if usd != nil && (*usd < 0 || *usd > mostDollars) {
+		o.flaw("agenttrace.cost.usd: not credible")
+		return nil
+	}
+	return usd
+}
