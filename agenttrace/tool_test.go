@@ -146,8 +146,8 @@ func TestInvalidUTF8NeverReachesASpan(t *testing.T) {
 			t.Errorf("span %q has status %q", s.Name, s.StatusText)
 		}
 		for _, kv := range s.Attributes {
-			if !utf8.ValidString(kv.Value.Emit()) {
-				t.Errorf("%s: %s = %q", s.Name, kv.Key, kv.Value.Emit())
+			if !utf8.ValidString(kv.Value.String()) {
+				t.Errorf("%s: %s = %q", s.Name, kv.Key, kv.Value.String())
 			}
 			for _, text := range kv.Value.AsStringSlice() {
 				if !utf8.ValidString(text) {

@@ -1,8 +1,12 @@
 package collector
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -23,7 +27,17 @@ import (
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain runs the tests, or the collector for the tests that kill one.
+func TestMain(m *testing.M) {
+	if os.Getenv(envCollect) != "" {
+		if err := Command("test").Execute(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // clean keeps the environment of whoever runs the tests out of them.
 func clean(t *testing.T) {
@@ -267,6 +281,96 @@ func TestStart(t *testing.T) {
 	}
 	if err := next.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// The command says where it listens and stops with its context.
+func TestCollect(t *testing.T) {
+	clean(t)
+	grpcAt, err := orFree("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	httpAt, err := orFree("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "sessions.db")
+	cmd := Command("test")
+	cmd.SetArgs([]string{"--store", path, "--grpc-endpoint", grpcAt, "--http-endpoint", httpAt})
+	out, in := io.Pipe()
+	cmd.SetErr(in)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		done <- cmd.ExecuteContext(ctx)
+		in.Close()
+	}()
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatalf("nothing said: %v, %v", err, <-done)
+	}
+	if want := fmt.Sprintf("accepting OTLP on %s (gRPC) and %s (HTTP), storing sessions in %s\n", grpcAt, httpAt, path); line != want {
+		t.Errorf("said %q, want %q", line, want)
+	}
+	if err := send(t, grpcAt, oneRun("ses_1")); err != nil {
+		t.Error(err)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// A start that its context ends leaves nothing behind.
+func TestStartCanceled(t *testing.T) {
+	clean(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	path := filepath.Join(t.TempDir(), "sessions.db")
+	if r, err := Start(ctx, Options{Store: path}); err == nil {
+		// It may have been quicker.
+		if err := r.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+	} else if !errors.Is(err, context.Canceled) {
+		t.Errorf("Start = %v, want %v", err, context.Canceled)
+	}
+	r, err := Start(t.Context(), Options{Store: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A second place that is down holds up nothing: what is acknowledged is stored.
+func TestSecondPlaceDown(t *testing.T) {
+	clean(t)
+	nobody, err := orFree("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "sessions.db")
+	r, err := Start(t.Context(), Options{Store: path, OTLPEndpoint: nobody})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := send(t, r.Endpoint(), oneRun("ses_1")); err != nil {
+		t.Error(err)
+	}
+	if err := r.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	reader, err := sqlite.OpenReader(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	if _, err := reader.Session(t.Context(), "ses_1"); err != nil {
+		t.Error(err)
 	}
 }
 

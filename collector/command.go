@@ -2,6 +2,7 @@ package collector
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -95,8 +96,9 @@ func Validate(ctx context.Context, o Options) error {
 	return nil
 }
 
-// waitRunning returns when the collector accepts telemetry, or when it is over.
-// The collector tells its state only to those who ask.
+// waitRunning returns when the collector accepts telemetry, or when it is over,
+// which it is soon after ctx ends. The collector tells its state only to those
+// who ask.
 func waitRunning(ctx context.Context, c *otelcol.Collector, done <-chan error) (err error, over bool) {
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
@@ -104,6 +106,9 @@ func waitRunning(ctx context.Context, c *otelcol.Collector, done <-chan error) (
 		select {
 		case err := <-done:
 			return err, true
+		case <-ctx.Done():
+			c.Shutdown()
+			return errors.Join(ctx.Err(), <-done), true
 		case <-tick.C:
 		}
 	}

@@ -72,10 +72,10 @@ func AttributeValue(v attribute.Value) Value {
 		return BoolValue(v.AsBool())
 	case attribute.STRINGSLICE:
 		return StringsValue(v.AsStringSlice())
-	case attribute.INVALID:
+	case attribute.EMPTY:
 		return Value{}
 	}
-	return JSONValue(v.Emit())
+	return JSONValue(v.String())
 }
 
 // Kind returns the value's type.

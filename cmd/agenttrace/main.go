@@ -1,4 +1,5 @@
-// Command agenttrace records and reads the sessions of agents.
+// Command agenttrace records what agents do and shows it: a collector for their
+// spans, and tools for the sessions in them.
 package main
 
 import (
@@ -7,4 +8,9 @@ import (
 	"github.com/agenttrace/agenttrace/internal/cli"
 )
 
-func main() { os.Exit(cli.Main(os.Args[1:], os.Stdout, os.Stderr)) }
+// version is set by the linker in releases.
+var version string
+
+func main() {
+	os.Exit(cli.Main(cli.Version(version), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}

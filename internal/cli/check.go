@@ -1,231 +1,183 @@
 package cli
 
 import (
-	"bufio"
-	"bytes"
-	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
-	"iter"
+	"io"
+	"io/fs"
 	"os"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/jsonfile"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
-	"github.com/agenttrace/agenttrace/session/inspect"
 	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
-func (p *program) check() *cobra.Command {
-	var rules, asJSON bool
-	c := &cobra.Command{
+func newCheck() *cobra.Command {
+	var rules bool
+	cmd := &cobra.Command{
 		Use:   "check [FILE | ID]...",
-		Short: "Check that sessions are sound",
-		Long: `Check that sessions are sound, by rules that know nothing of how they were made. A
-FILE is a store or an export in JSON lines or JSON; an ID names a session of the
-store. Without arguments the whole store is checked. A name that is a file is
-taken as one.
+		Short: "Check that sessions are what a session must be",
+		Long: `Check that sessions are what a session must be.
 
-Violations are printed one per line, and the exit status is then 1. With --json
-each is an object: source, session_id, rule, where and detail.`,
+An argument is a store, a JSONL or JSON export ("-" is standard input), or a
+session of the store. Without one, every session of the store is checked.
+Violations go to standard output, one per line; the exit code is 1 if there
+are any.`,
 		Example: `  agenttrace check
-  agenttrace check last session.jsonl other/sessions.db
+  agenttrace check last session.jsonl other.db
   agenttrace check --rules`,
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
-			ids, _ := p.completeIDs(cmd, args, toComplete)
-			return ids, cobra.ShellCompDirectiveDefault
-		},
+		ValidArgsFunction: completeSessions,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			out := cmd.OutOrStdout()
 			if rules {
-				if len(args) > 0 {
-					return usageError("--rules checks nothing", "leave out the names")
+				for _, r := range session.Rules() {
+					if _, err := fmt.Fprintf(out, "%-16s %s\n", r.Rule, r.Doc); err != nil {
+						return err
+					}
 				}
-				return p.rules(asJSON)
+				return nil
 			}
-			k := checker{program: p, json: asJSON}
+			c := checker{cmd: cmd, out: out}
 			if len(args) == 0 {
-				path, err := p.path()
+				path, err := storePath(cmd)
 				if err != nil {
 					return err
 				}
 				args = []string{path}
-				if _, err := os.Stat(path); err != nil {
-					_, err := p.reader(cmd.Context()) // the store words what is wrong
+			}
+			for _, arg := range args {
+				if err := c.check(arg); err != nil {
 					return err
 				}
 			}
-			for _, name := range args {
-				if err := k.check(cmd.Context(), name); err != nil {
-					return err
-				}
+			fmt.Fprintf(cmd.ErrOrStderr(), "%d sessions checked, %d violations\n", c.sessions, c.violations)
+			if c.violations > 0 {
+				return errFinding
 			}
-			return k.end()
+			return nil
 		},
 	}
-	c.Flags().BoolVar(&rules, "rules", false, "list the rules")
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON, one violation or rule per line")
-	return c
+	cmd.Flags().BoolVar(&rules, "rules", false, "list the rules instead")
+	return cmd
 }
 
-func (p *program) rules(asJSON bool) error {
-	if asJSON {
-		e := json.NewEncoder(p.rows())
-		e.SetEscapeHTML(false)
-		for _, r := range session.Rules() {
-			if err := e.Encode(r); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
-	for _, r := range session.Rules() {
-		fmt.Fprintf(w, "%s\t%s\n", r.Rule, r.Doc)
-	}
-	return w.Flush()
-}
-
-// checker counts what it finds.
 type checker struct {
-	*program
-	json                 bool
+	cmd                  *cobra.Command
+	out                  io.Writer
 	sessions, violations int
 }
 
-// finding is a line of check --json.
-type finding struct {
-	Source    string `json:"source"`
-	SessionID string `json:"session_id"`
-	session.Violation
-}
-
-func (k *checker) check(ctx context.Context, name string) error {
-	info, err := os.Stat(name)
-	if err != nil {
-		return k.with(ctx, func(r store.Reader) error {
-			id, err := r.Resolve(ctx, name)
-			if err != nil {
-				return err
-			}
-			t, err := r.Transcript(ctx, id)
-			if err != nil {
-				return err
-			}
-			return k.session(name, t)
-		})
+// check checks what an argument names: a file if there is one of that name.
+func (c *checker) check(arg string) error {
+	if arg == "-" {
+		return c.checkExport("standard input", c.cmd.InOrStdin(), "")
 	}
-	if info.IsDir() {
-		return &failure{fmt.Errorf("check %s: it is a directory", name), ExitUnreadable, "name the files in it"}
-	}
-	for t, err := range k.sessionsIn(ctx, name) {
+	f, err := os.Open(arg)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && !strings.ContainsAny(arg, "./\\"):
+		r, err := openStore(c.cmd)
 		if err != nil {
 			return err
 		}
-		if err := k.session(name, t); err != nil {
+		defer r.Close()
+		id, err := r.Resolve(c.cmd.Context(), arg)
+		if err != nil {
 			return err
 		}
+		return c.checkStored(r, id)
+	case err != nil:
+		return noFileError(arg, err)
 	}
-	return nil
-}
-
-// sessionsIn reads a file of any format that is known.
-func (k *checker) sessionsIn(ctx context.Context, path string) iter.Seq2[*session.Transcript, error] {
-	return func(yield func(*session.Transcript, error) bool) {
-		f, err := os.Open(path)
-		if err != nil {
-			yield(nil, &failure{fmt.Errorf("check %s: %w", path, err), ExitUnreadable, ""})
-			return
-		}
-		defer f.Close()
-		b := bufio.NewReaderSize(f, 64<<10)
-		head, _ := b.Peek(512) // a shorter file has less
-		unreadable := func(err error) error {
-			return &failure{fmt.Errorf("check %s: %w", path, err), ExitUnreadable, "it should be a store, or an export in JSON lines or JSON"}
-		}
-		switch {
-		case bytes.HasPrefix(head, []byte("SQLite format 3\x00")):
-			k.inStore(ctx, path, yield)
-		case isLines(head):
-			for t, err := range jsonl.Decode(b) {
-				if err != nil {
-					err = unreadable(err)
-				}
-				if !yield(t, err) {
-					return
-				}
-			}
-		default:
-			t, err := jsonfile.Decode(b)
-			if err != nil {
-				err = unreadable(err)
-			}
-			yield(t, err)
-		}
+	defer f.Close()
+	head := make([]byte, 16)
+	n, err := io.ReadFull(f, head)
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("read %s: %w", arg, err)
 	}
+	if string(head[:n]) == "SQLite format 3\x00" {
+		return c.checkStore(arg)
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return fmt.Errorf("read %s: %w", arg, err)
+	}
+	return c.checkExport(arg, f, string(head[:n]))
 }
 
-// isLines tells JSON lines from a JSON file: the first key of a line is its
-// type, that of a file is not.
-func isLines(head []byte) bool {
-	d := json.NewDecoder(bytes.NewReader(bytes.TrimPrefix(bytes.TrimSpace(head), []byte("\xef\xbb\xbf"))))
-	first, _ := d.Token()
-	key, _ := d.Token()
-	return first == json.Delim('{') && (key == "type" || key == "data")
+func noFileError(path string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("check %s: %w: no such file", path, store.ErrNotFound)
+	}
+	return fmt.Errorf("check %s: %w", path, err)
 }
 
-func (k *checker) inStore(ctx context.Context, path string, yield func(*session.Transcript, error) bool) {
-	r, err := k.open(ctx, path)
+func (c *checker) checkStore(path string) error {
+	r, err := sqlite.OpenReader(c.cmd.Context(), path)
 	if err != nil {
-		yield(nil, storeError(err))
-		return
+		return err
 	}
 	defer r.Close()
-	for s, err := range r.Sessions(ctx, store.SessionQuery{Children: true, Archived: true, Limit: -1}) {
+	var ids []string
+	for s, err := range r.Sessions(c.cmd.Context(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
 		if err != nil {
-			yield(nil, err)
-			return
+			return err
 		}
-		t, err := r.Transcript(ctx, s.ID)
-		if !yield(t, err) || err != nil {
-			return
-		}
+		ids = append(ids, s.ID)
 	}
-}
-
-func (k *checker) session(source string, t *session.Transcript) error {
-	k.sessions++
-	for _, v := range session.Check(t) {
-		k.violations++
-		if k.json {
-			b, err := json.Marshal(finding{source, t.Session.ID, v})
-			if err != nil {
-				return fmt.Errorf("print violation: %w", err)
-			}
-			if _, err := fmt.Fprintf(k.rows(), "%s\n", b); err != nil {
-				return err
-			}
-			continue
-		}
-		if _, err := fmt.Fprintf(k.stdout, "%s: %s\n", source, strings.ReplaceAll(inspect.Sanitize(v.String()), "\n", " ")); err != nil {
+	for _, id := range ids {
+		if err := c.checkStored(r, id); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (k *checker) end() error {
-	noun := "sessions"
-	if k.sessions == 1 {
-		noun = "session"
+func (c *checker) checkStored(r *sqlite.Reader, id string) error {
+	t, err := r.Transcript(c.cmd.Context(), id)
+	if err != nil {
+		return err
 	}
-	if k.violations == 0 {
-		fmt.Fprintf(k.stderr, "%d %s, no violations\n", k.sessions, noun)
-		return nil
+	return c.report(t)
+}
+
+// checkExport reads JSONL, or JSON if the text begins like our nested form.
+func (c *checker) checkExport(name string, r io.Reader, head string) error {
+	if strings.HasPrefix(strings.TrimSpace(head), `{"session"`) {
+		t, err := jsonfile.Decode(r)
+		if err != nil {
+			return c.damaged(name, err)
+		}
+		return c.report(t)
 	}
-	fmt.Fprintf(k.stderr, "%d %s, %d violations; agenttrace check --rules explains\n", k.sessions, noun, k.violations)
-	return errFinding
+	for t, err := range jsonl.Decode(r) {
+		if err != nil {
+			return c.damaged(name, err)
+		}
+		if err := c.report(t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// damaged reports a file that cannot be read to its end, which is a finding.
+func (c *checker) damaged(name string, err error) error {
+	c.violations++
+	_, writeErr := fmt.Fprintf(c.out, "%s: %v\n", name, err)
+	return writeErr
+}
+
+func (c *checker) report(t *session.Transcript) error {
+	c.sessions++
+	for _, v := range session.Check(t) {
+		c.violations++
+		if _, err := fmt.Fprintf(c.out, "%s: %s\n", t.Session.ID, v); err != nil {
+			return err
+		}
+	}
+	return nil
 }

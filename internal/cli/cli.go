@@ -1,185 +1,138 @@
-// Package cli is the command agenttrace.
+// Package cli is the command line of agenttrace: a file per subcommand.
 //
-// Rules of the interface:
-//
-//   - stdout has data and nothing else, so that it can be piped; what is said to
-//     the user goes to stderr.
-//   - An error is one line, "agenttrace: what went wrong", and where there is a
-//     remedy a second, "hint: what to do". No usage text is thrown after it.
-//   - Messages are in lower case, without a period at the end.
-//   - The exit status tells kinds of failure apart: see [ExitFinding] and its
-//     siblings.
-//   - What comes from a session is never written to a terminal as it is.
-//   - Color and width follow the terminal, NO_COLOR, CLICOLOR, CLICOLOR_FORCE,
-//     TERM and COLUMNS.
+// Rules of the interface. Data goes to standard output, everything else to
+// standard error. Messages are one line, lower case, without a period; an error
+// may have a second line that begins with "hint:" and says what to do. Tables
+// fit the terminal; --json is for machines. Nothing but collect and demo
+// writes to a store.
 package cli
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenttrace/agenttrace/collector"
 	"github.com/agenttrace/agenttrace/session/store"
-	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
-// Main runs the command with the arguments that follow its name, and returns
-// the exit status.
-func Main(args []string, stdout, stderr io.Writer) int {
+// Exit codes.
+const (
+	exitOK       = 0
+	exitFinding  = 1 // check found a violation
+	exitUsage    = 2 // the command line is wrong
+	exitNotFound = 3 // no session, or more than one, answers to the name
+	exitStore    = 4 // the store cannot be read or written
+	exitOther    = 5
+)
+
+// Main runs the command line and returns the exit code.
+func Main(version string, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second Ctrl-C does not wait
-	p := &program{stdout: stdout, stderr: stderr, now: time.Now, open: openSQLite}
-	root := p.root()
+	root := newRoot(version)
 	root.SetArgs(args)
+	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	return p.report(ctx, root.ExecuteContext(ctx))
-}
-
-// program is one invocation.
-type program struct {
-	stdout, stderr io.Writer
-	now            func() time.Time
-	// open opens a store for reading.
-	open func(ctx context.Context, path string) (store.Reader, error)
-
-	// storePath and color are persistent flags.
-	storePath string
-	color     string
-}
-
-func openSQLite(ctx context.Context, path string) (store.Reader, error) {
-	return sqlite.OpenReader(ctx, path)
-}
-
-// defaultStore is the path of the store where no flag names one.
-func defaultStore() (string, error) {
-	if path := os.Getenv(collector.EnvStore); path != "" {
-		return path, nil
+	err := root.ExecuteContext(ctx)
+	if err == nil || errors.Is(err, syscall.EPIPE) {
+		return exitOK // whoever read the output has seen enough
 	}
-	return collector.DefaultStore()
+	if errors.Is(err, errFinding) {
+		return exitFinding
+	}
+	fmt.Fprintf(stderr, "agenttrace: %v\n", err)
+	code, hint := classify(err)
+	if hint != "" {
+		fmt.Fprintf(stderr, "hint: %s\n", hint)
+	}
+	return code
 }
 
-// path is that of the store to work with.
-func (p *program) path() (string, error) {
-	if p.storePath != "" {
-		return p.storePath, nil
+// errFinding ends a command that has said what it found.
+var errFinding = errors.New("violations were found")
+
+// usageError is a mistake in the command line.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// noStoreError is a store that is not there.
+type noStoreError struct{ error }
+
+func (e noStoreError) Unwrap() error { return e.error }
+
+func classify(err error) (code int, hint string) {
+	var usage usageError
+	var noStore noStoreError
+	switch {
+	case errors.As(err, &usage):
+		return exitUsage, "see agenttrace help"
+	case errors.As(err, &noStore):
+		return exitStore, "run agenttrace demo to make one, or name another with --store or " + envStore
+	case errors.Is(err, store.ErrAmbiguous):
+		return exitNotFound, "type more of the id"
+	case errors.Is(err, store.ErrNotFound):
+		return exitNotFound, "agenttrace ls --all lists the sessions"
+	case errors.Is(err, store.ErrLocked), errors.Is(err, store.ErrNotStore), errors.Is(err, store.ErrNewer), errors.Is(err, store.ErrUnavailable):
+		return exitStore, ""
 	}
-	return defaultStore()
+	return exitOther, ""
 }
 
-// reader opens the store to work with. The caller closes it.
-func (p *program) reader(ctx context.Context) (store.Reader, error) {
-	path, err := p.path()
-	if err != nil {
-		return nil, err
-	}
-	r, err := p.open(ctx, path)
-	if err != nil {
-		return nil, storeError(err)
-	}
-	return r, nil
-}
+const exitCodes = `Exit codes:
+  0  done
+  1  check found a violation
+  2  the command line is wrong
+  3  no session answers to the name, or more than one
+  4  the store cannot be read or written
+  5  anything else`
 
-// with opens the store for the time of fn.
-func (p *program) with(ctx context.Context, fn func(store.Reader) error) error {
-	r, err := p.reader(ctx)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	return fn(r)
-}
-
-func (p *program) root() *cobra.Command {
+func newRoot(version string) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "agenttrace",
-		Short: "Record and read what agents do",
-		Long: `agenttrace records the runs of agents: each is a trace in Jaeger or Tempo and, from
-the same OpenTelemetry spans, a session in a SQLite file. The file is what these
-commands read.
+		Short: "Record what agents do, and read it",
+		Long: `Record what agents do, and read it.
 
-A session is named by its id, the head of its id, a trace id, or "last".`,
-		Example: `  agenttrace demo                     run an example agent and look at its session
-  agenttrace collect                  receive OTLP and store sessions
-  agenttrace ls                       list sessions
-  agenttrace show last                read the latest one
-  agenttrace export last | jq .       get its rows as JSON lines`,
+Agents are instrumented once, with OpenTelemetry. "agenttrace collect" receives
+their spans and stores the sessions in them; the other commands read the store,
+also while a collector writes it.
+
+A session is named by its id, the beginning of it, the id of a trace, or "last".
+
+` + exitCodes,
+		Example: `  agenttrace demo
+  agenttrace ls
+  agenttrace show last
+  agenttrace export last --format jsonl | jq .`,
+		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return cmd.Help()
-			}
-			hint := "agenttrace --help lists the commands"
-			if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {
-				hint = "did you mean agenttrace " + like[0] + "?"
-			}
-			return usageError("there is no command "+quote(args[0]), hint)
-		},
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			switch p.color {
-			case "auto", "always", "never":
-				return nil
-			}
-			return usageError("--color is "+quote(p.color), "use auto, always or never")
-		},
-		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: false},
+		Args:          cobra.NoArgs,
 	}
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usageError(err.Error(), cmd.CommandPath()+" --help lists the flags")
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.PersistentFlags().String("store", "", "`path` of the session store (default $"+envStore+", then ~/.local/state/agenttrace/sessions.db)")
+	_ = root.RegisterFlagCompletionFunc("store", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return []string{"db"}, cobra.ShellCompDirectiveFilterFileExt
 	})
-	root.PersistentFlags().StringVar(&p.storePath, "store", "",
-		"`path` of the session store (default $AGENTTRACE_STORE or ${XDG_STATE_HOME:-~/.local/state}/agenttrace/sessions.db)")
-	root.PersistentFlags().StringVar(&p.color, "color", "auto", "`when` to use color: auto, always or never")
-	_ = root.RegisterFlagCompletionFunc("color", cobra.FixedCompletions([]string{"auto", "always", "never"}, cobra.ShellCompDirectiveNoFileComp))
-
-	root.AddGroup(&cobra.Group{ID: "read", Title: "Read sessions:"}, &cobra.Group{ID: "write", Title: "Record sessions:"})
-	root.SetHelpCommandGroupID("")
-	for _, c := range []*cobra.Command{p.ls(), p.show(), p.export(), p.check()} {
-		c.GroupID = "read"
-		root.AddCommand(c)
-	}
-	for _, c := range []*cobra.Command{p.collect(), p.demo()} {
-		c.GroupID = "write"
-		root.AddCommand(c)
-	}
-	root.AddCommand(p.version(), exitCodesTopic(), environmentTopic())
+	root.AddCommand(newDemo(version), newCollect(version), newList(), newShow(), newExport(), newCheck(), newVersion(version))
 	return root
 }
 
-// collect is the collector's own command.
-func (p *program) collect() *cobra.Command {
-	c := collector.Command(buildVersion())
-	for _, c := range append([]*cobra.Command{c}, c.Commands()...) {
-		c.Args = arguments(c.Args, c.UseLine()+" takes no arguments")
-	}
-	return c
-}
-
-func environmentTopic() *cobra.Command {
-	return &cobra.Command{
-		Use:   "environment",
-		Short: "The environment variables that agenttrace heeds",
-		Long: `The environment variables that agenttrace heeds. Flags take precedence.
-
-  AGENTTRACE_STORE           path of the session store
-  AGENTTRACE_GRPC_ENDPOINT   where "collect" accepts OTLP over gRPC
-  AGENTTRACE_HTTP_ENDPOINT   where "collect" accepts OTLP over HTTP
-  AGENTTRACE_OTLP_ENDPOINT   where "collect" and "demo" send traces besides
-  XDG_STATE_HOME             the store is in agenttrace/sessions.db below it
-  COLUMNS                    width of what is printed
-  NO_COLOR                   if set, no color
-  CLICOLOR_FORCE             if set and not 0, color also into a pipe
-  CLICOLOR                   if 0, no color
-  TZ                         time zone of what is printed`,
+// exactly and its siblings count arguments as usage errors.
+func exactly(n int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != n {
+			return usagef("%s takes %s, have %d arguments", cmd.CommandPath(), what, len(args))
+		}
+		return nil
 	}
 }

@@ -1,12 +1,10 @@
 package cli
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,228 +16,162 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/jsonfile"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
-// format is a way to write sessions down.
-type format struct {
-	name, doc string
-	// encoder returns what writes sessions to w, one after the other.
-	encoder func(w io.Writer) func(*session.Transcript) error
-	// single says that a file holds one session.
-	single bool
-}
-
-var formats = []format{
-	{"jsonl", "one row per line, canonical and loss-free", func(w io.Writer) func(*session.Transcript) error {
-		return func(t *session.Transcript) error { return jsonl.Encode(w, t) }
-	}, false},
-	{"json", "one session per file, canonical and loss-free", func(w io.Writer) func(*session.Transcript) error {
-		return func(t *session.Transcript) error { return jsonfile.Encode(w, t) }
-	}, true},
-	{"csv", "a table with a row per part, for token and cost histograms; without texts", func(w io.Writer) func(*session.Transcript) error {
-		return csvfile.NewEncoder(w).Encode
-	}, false},
-}
-
-func formatNames() string {
-	names := make([]string, len(formats))
-	for i, f := range formats {
-		names[i] = f.name
-	}
-	return strings.Join(names, ", ")
-}
-
-func formatByName(name string) (*format, error) {
-	for i := range formats {
-		if formats[i].name == name {
-			return &formats[i], nil
-		}
-	}
-	return nil, usageError("there is no format "+quote(name), "use one of "+formatNames())
-}
-
-func (p *program) export() *cobra.Command {
+func newExport() *cobra.Command {
 	var all, force bool
-	var name, output string
-	long := `Write sessions in an exchange format, to stdout or with -o to a file. A file is
-complete or not there: it gets its name when it is written, and nothing is
-overwritten without --force. Where -o is a directory, each session becomes a
-file in it, named by its id.
-
-Formats:
-`
-	for _, f := range formats {
-		long += fmt.Sprintf("  %-6s %s\n", f.name, f.doc)
-	}
-	c := &cobra.Command{
+	var format, output string
+	cmd := &cobra.Command{
 		Use:   "export ID | --all",
-		Short: "Write sessions as JSON lines, JSON or CSV",
-		Long:  strings.TrimSuffix(long, "\n"),
+		Short: "Write sessions as JSONL, JSON or CSV",
+		Long: `Write sessions as JSONL, JSON or CSV.
+
+  jsonl  a line per row, the canonical format; many sessions may follow each other
+  json   one session per file, nested
+  csv    a line per part, with tokens and cost; the content of parts is left out
+
+Without --output the session goes to standard output. With --all, --output names
+a file, or with --format json a directory that gets a file per session.`,
 		Example: `  agenttrace export last | jq 'select(.type=="part") | .data.tool_state'
-  agenttrace export last --format json -o session.json
-  agenttrace export --all --format json -o sessions/
-  agenttrace export --all --format csv > tokens.csv`,
+  agenttrace export --all --format csv --output sessions.csv
+  agenttrace export --all --format json --output sessions/`,
+		ValidArgsFunction: completeSessions,
 		Args: func(cmd *cobra.Command, args []string) error {
-			switch {
-			case all && len(args) > 0:
-				return usageError("--all and a session contradict each other", "use one of them")
-			case !all && len(args) != 1:
-				return usageError("export takes one session, or --all", "agenttrace export last writes the latest one")
+			if all {
+				return exactly(0, "no session with --all")(cmd, args)
 			}
-			return nil
+			return exactly(1, "one session, or --all")(cmd, args)
 		},
-		ValidArgsFunction: p.completeIDs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			f, err := formatByName(name)
-			if err != nil {
-				return err
+			e := exporter{format: format, output: output, force: force}
+			switch format {
+			case "jsonl", "csv":
+			case "json":
+				if all && (output == "" || output == "-") {
+					return usagef("export --all --format json writes a file per session: name a directory with --output")
+				}
+			default:
+				return usagef("unknown format %q: use jsonl, json or csv", format)
 			}
-			if all && f.single && output == "" {
-				return usageError("a "+f.name+" file holds one session", "name a directory with -o, or use --format jsonl")
+			if all {
+				return e.exportAll(cmd)
 			}
-			return p.with(cmd.Context(), func(r store.Reader) error {
-				x := exporter{ctx: cmd.Context(), reader: r, format: f, force: force}
-				if all {
-					for s, err := range r.Sessions(cmd.Context(), store.SessionQuery{Children: true, Archived: true, Limit: -1}) {
-						if err != nil {
-							return err
-						}
-						x.ids = append(x.ids, s.ID)
-					}
-				} else {
-					id, err := r.Resolve(cmd.Context(), args[0])
+			return withSession(cmd, args[0], func(ctx context.Context, r *sqlite.Reader, id string) error {
+				return e.write(cmd, e.output, func(w io.Writer) error {
+					t, err := r.Transcript(ctx, id)
 					if err != nil {
 						return err
 					}
-					x.ids = []string{id}
-				}
-				return p.write(&x, output, all)
+					return e.encoder(w)(t)
+				})
 			})
 		},
 	}
-	fl := c.Flags()
-	fl.BoolVar(&all, "all", false, "every session, the archived and the children too")
-	fl.StringVarP(&name, "format", "f", "jsonl", "`format`: "+formatNames())
-	fl.StringVarP(&output, "output", "o", "", "`file` or directory to write to instead of stdout")
-	fl.BoolVar(&force, "force", false, "overwrite files")
-	_ = c.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(strings.Split(formatNames(), ", "), cobra.ShellCompDirectiveNoFileComp))
-	return c
+	cmd.Flags().BoolVar(&all, "all", false, "export every session, archived ones and sub-agents' included")
+	cmd.Flags().StringVar(&format, "format", "jsonl", "jsonl, json or csv")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "`file` or directory to write to instead of standard output")
+	cmd.Flags().BoolVar(&force, "force", false, "replace files that exist")
+	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions([]string{"jsonl", "json", "csv"}, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
 }
 
-// exporter writes sessions of a store.
 type exporter struct {
-	ctx    context.Context
-	reader store.Reader
-	format *format
-	ids    []string
-	force  bool
+	format, output string
+	force          bool
 }
 
-func (p *program) write(x *exporter, output string, all bool) error {
-	if output == "" || output == "-" {
-		w := p.stdout
-		if x.format.name != "csv" {
-			w = p.rows()
-		}
-		return x.encode(w, x.ids)
+// encoder returns what writes sessions to w, one after the other.
+func (e *exporter) encoder(w io.Writer) func(*session.Transcript) error {
+	switch e.format {
+	case "json":
+		return func(t *session.Transcript) error { return jsonfile.Encode(w, t) }
+	case "csv":
+		return csvfile.NewEncoder(w).Encode
 	}
-	info, err := os.Stat(output)
-	isDir := err == nil && info.IsDir()
-	if !isDir && (all && x.format.single || strings.HasSuffix(output, string(filepath.Separator))) {
-		if err == nil {
-			return &failure{fmt.Errorf("write sessions to %s: it is not a directory", output), ExitOther, "name a directory with -o"}
-		}
-		if err := os.MkdirAll(output, 0o700); err != nil {
-			return fmt.Errorf("create directory for sessions: %w", err)
-		}
-		isDir = true
-	}
-	if !isDir {
-		if err := x.file(output, x.ids); err != nil {
-			return err
-		}
-		fmt.Fprintf(p.stderr, "wrote %s\n", output)
-		return nil
-	}
-	for _, id := range x.ids {
-		path := filepath.Join(output, fileName(id)+"."+x.format.name)
-		if err := x.file(path, []string{id}); err != nil {
-			return err
-		}
-	}
-	fmt.Fprintf(p.stderr, "wrote %d %s to %s\n", len(x.ids), map[bool]string{true: "file", false: "files"}[len(x.ids) == 1], output)
-	return nil
+	return func(t *session.Transcript) error { return jsonl.Encode(w, t) }
 }
 
-func (x *exporter) encode(w io.Writer, ids []string) error {
-	b := bufio.NewWriterSize(w, 64<<10)
-	encode := x.format.encoder(b)
-	for _, id := range ids {
-		t, err := x.reader.Transcript(x.ctx, id)
-		if errors.Is(err, store.ErrNotFound) && len(ids) > 1 {
-			continue // it was deleted since the list was made
-		}
-		if err != nil {
-			return err
-		}
-		if err := encode(t); err != nil {
-			return err
-		}
+// write calls fn with standard output or with a file, which appears only when
+// it is whole.
+func (e *exporter) write(cmd *cobra.Command, path string, fn func(io.Writer) error) error {
+	if path == "" || path == "-" {
+		return fn(cmd.OutOrStdout())
 	}
-	return b.Flush()
-}
-
-// file writes sessions to a file that others see complete or not at all.
-func (x *exporter) file(path string, ids []string) (err error) {
-	exists := &failure{fmt.Errorf("write %s: %w", path, fs.ErrExist), ExitOther, "use --force to overwrite it"}
-	if _, err := os.Lstat(path); err == nil && !x.force {
-		return exists
+	if _, err := os.Lstat(path); err == nil && !e.force {
+		return usagef("write %s: it exists; choose another name or add --force", path)
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // 0600: sessions are private
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // 0600: prompts are sensitive
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	defer func() {
-		if err != nil {
-			f.Close()
-			os.Remove(f.Name())
-		}
-	}()
-	if err := x.encode(f, ids); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+	err = fn(f)
+	if closeErr := f.Close(); err == nil {
+		err = closeErr
 	}
-	if err := errors.Join(f.Sync(), f.Close()); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+	if err == nil {
+		err = os.Rename(f.Name(), path)
 	}
-	if !x.force {
-		// A link, unlike a rename, does not replace what appeared meanwhile. Not
-		// every file system has links.
-		err := os.Link(f.Name(), path)
-		if err == nil {
-			return os.Remove(f.Name())
-		}
-		if errors.Is(err, fs.ErrExist) {
-			return exists
-		}
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+	if err != nil {
+		return errors.Join(fmt.Errorf("write %s: %w", path, err), os.Remove(f.Name()))
 	}
 	return nil
 }
 
-// fileName makes a file's name of an id, which anyone may have chosen: letters,
-// digits, "_", "-" and inner dots stand, any other byte becomes %XX.
-func fileName(id string) string {
-	var b strings.Builder
-	for i := 0; i < len(id); i++ {
-		c := id[i]
-		switch {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_', c == '-', c == '.' && i > 0:
-			b.WriteByte(c)
-		default:
-			fmt.Fprintf(&b, "%%%02X", c)
-		}
+func (e *exporter) exportAll(cmd *cobra.Command) error {
+	r, err := openStore(cmd)
+	if err != nil {
+		return err
 	}
-	return b.String()
+	defer r.Close()
+	// The ids are read first: the store goes on changing, and a listing that is
+	// written out slowly would hold back its log.
+	var ids []string
+	for s, err := range r.Sessions(cmd.Context(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
+		if err != nil {
+			return err
+		}
+		ids = append(ids, s.ID)
+	}
+	each := func(encode func(id string, t *session.Transcript) error) error {
+		for _, id := range ids {
+			t, err := r.Transcript(cmd.Context(), id)
+			if errors.Is(err, store.ErrNotFound) {
+				continue // deleted meanwhile
+			}
+			if err == nil {
+				err = encode(id, t)
+			}
+			if err != nil {
+				return fmt.Errorf("export session %s: %w", id, err)
+			}
+		}
+		return nil
+	}
+	if e.format != "json" {
+		return e.write(cmd, e.output, func(w io.Writer) error {
+			encode := e.encoder(w)
+			return each(func(_ string, t *session.Transcript) error { return encode(t) })
+		})
+	}
+	if err := os.MkdirAll(e.output, 0o700); err != nil {
+		return fmt.Errorf("create %s: %w", e.output, err)
+	}
+	return each(func(id string, t *session.Transcript) error {
+		return e.write(cmd, filepath.Join(e.output, fileName(id)+".json"), func(w io.Writer) error { return jsonfile.Encode(w, t) })
+	})
+}
+
+// fileName makes an id, which anyone may have sent, a name within a directory.
+func fileName(id string) string {
+	name := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' {
+			return r
+		}
+		return '-'
+	}, id)
+	if name == "" {
+		return "-"
+	}
+	return name
 }

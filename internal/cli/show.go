@@ -1,160 +1,118 @@
 package cli
 
 import (
-	"encoding/json"
+	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenttrace/agenttrace/session/codec/jsonl"
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/inspect"
-	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
-// allPrompts is the value of --prompt without one.
-const allPrompts = "all"
+func newShow() *cobra.Command {
+	var full, asJSON, prompt, tools, permissions, tokens, raw, provenance bool
+	cmd := &cobra.Command{
+		Use:   "show ID [TURN]",
+		Short: "Show a session turn by turn",
+		Long: `Show a session turn by turn: what was said, every tool call with its input and
+output, every permission decision, and what it took.
 
-func (p *program) show() *cobra.Command {
-	var full, asJSON, tools, permissions, raw, provenance bool
-	var prompt string
-	c := &cobra.Command{
-		Use:   "show [ID]",
-		Short: "Read a session, turn by turn",
-		Long: `Read a session, turn by turn: what the user said, what the model thought, said and
-called, what the tools gave back, who allowed it, and what it took. ID is an id,
-the head of one, a trace id, or "last", which is the default.
-
-Long outputs are cut short and rewound turns are folded away unless --full is
-given. --prompt, --tools, --permissions, --provenance and --raw show one side of
-the session instead.
-
-With --json the whole is one JSON object: session, turns (with messages and their
-parts), queued, totals, children, system_prompts, tool_catalogs, decisions, spans
-and traces. Times are in Unix milliseconds; what the source did not say is absent.`,
+Long texts are clipped unless --full is given. The views may be combined; each
+prints its part instead of the timeline.`,
 		Example: `  agenttrace show last
-  agenttrace show 1fa2bdc0 --full | less -R
-  agenttrace show last --prompt=2 > prompt.txt
-  agenttrace show last --json | jq '.turns[] | {number, usage, tools: .tools.called}'`,
+  agenttrace show last 2 --full
+  agenttrace show last --prompt --tools
+  agenttrace show 4bf92f3577b34da6 --json | jq '.turns[].usage'`,
+		ValidArgsFunction: completeSessions,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) < 2 || len(args) == 2 && prompt == allPrompts && isNumber(args[1]) {
+			if len(args) == 2 {
+				if n, err := strconv.Atoi(args[1]); err != nil || n < 1 {
+					return usagef("turn %q is not a number from 1", args[1])
+				}
 				return nil
 			}
-			return usageError("show takes one session", "agenttrace show --help shows examples")
-		},
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
-			if len(args) > 0 {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-			return p.completeIDs(cmd, args, toComplete)
+			return exactly(1, "one session and, if you like, the number of a turn")(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			views := 0
-			for _, on := range []bool{asJSON, prompt != "", tools, permissions, raw, provenance} {
-				if on {
-					views++
-				}
-			}
-			if views > 1 {
-				return usageError("--json, --prompt, --tools, --permissions, --provenance and --raw exclude each other", "use one of them")
-			}
-			name := "last"
-			switch {
-			case len(args) == 1 && prompt == allPrompts && isNumber(args[0]) && len(args[0]) < 4:
-				prompt = args[0] // show --prompt 3
-			case len(args) > 0:
-				name = args[0]
-			}
-			if len(args) == 2 {
-				prompt = args[1]
-			}
-			o := p.options()
-			o.Full = full
-			return p.with(cmd.Context(), func(r store.Reader) error {
-				id, err := r.Resolve(cmd.Context(), name)
-				if err != nil {
-					return err
-				}
+			return withSession(cmd, args[0], func(ctx context.Context, r *sqlite.Reader, id string) error {
 				if raw {
-					t, err := r.Transcript(cmd.Context(), id)
+					t, err := r.Transcript(ctx, id)
 					if err != nil {
 						return err
 					}
-					return jsonl.Encode(p.rows(), t)
+					return writeRows(cmd.OutOrStdout(), t)
 				}
-				tl, err := inspect.Load(cmd.Context(), r, id)
+				tl, err := inspect.Load(ctx, r, id)
 				if err != nil {
 					return err
 				}
-				switch {
-				case asJSON:
-					return writeJSON(p.rows(), tl)
-				case prompt == allPrompts:
-					return tl.RenderPrompts(p.stdout, o)
-				case prompt != "":
-					return p.promptOf(tl, prompt)
-				case tools:
-					return tl.RenderTools(p.stdout, o)
-				case permissions:
-					return tl.RenderPermissions(p.stdout, o)
-				case provenance:
-					return tl.RenderProvenance(p.stdout, o)
+				if len(args) == 2 {
+					number, _ := strconv.Atoi(args[1])
+					turn := tl.Turn(number)
+					if turn == nil {
+						return usagef("session %s has %d turns: there is no turn %d", id, len(tl.Turns), number)
+					}
+					tl.Turns = []inspect.Turn{*turn}
 				}
-				return tl.Render(p.stdout, o)
+				if asJSON {
+					return writeJSON(cmd, tl)
+				}
+				o := terminal(cmd)
+				o.Full = full
+				views := []struct {
+					on     bool
+					render func(io.Writer, inspect.Options) error
+				}{
+					{prompt, tl.RenderPrompts}, {tools, tl.RenderTools}, {permissions, tl.RenderPermissions},
+					{tokens, tl.RenderTokens}, {provenance, tl.RenderProvenance},
+				}
+				printed := false
+				for _, v := range views {
+					if !v.on {
+						continue
+					}
+					if printed {
+						fmt.Fprintln(cmd.OutOrStdout())
+					}
+					printed = true
+					if err := v.render(cmd.OutOrStdout(), o); err != nil {
+						return err
+					}
+				}
+				if printed {
+					return nil
+				}
+				return tl.Render(cmd.OutOrStdout(), o)
 			})
 		},
 	}
-	f := c.Flags()
-	f.BoolVar(&full, "full", false, "cut nothing short, fold nothing away")
-	f.BoolVar(&asJSON, "json", false, "print the session as one JSON object")
-	f.StringVar(&prompt, "prompt", "", "print the system prompts; with a `turn`, as in --prompt=2, that turn's alone, as it was sent")
-	f.Lookup("prompt").NoOptDefVal = allPrompts
-	f.BoolVar(&tools, "tools", false, "print which tools were available and which were called")
-	f.BoolVar(&permissions, "permissions", false, "print the permission decisions and rules of each tool call")
-	f.BoolVar(&provenance, "provenance", false, "print the spans that the session was made from")
-	f.BoolVar(&raw, "raw", false, "print the rows as JSON lines")
-	return c
+	f := cmd.Flags()
+	f.BoolVar(&full, "full", false, "clip nothing, and show what rewinds hid")
+	f.BoolVar(&asJSON, "json", false, "print the timeline as JSON")
+	f.BoolVar(&prompt, "prompt", false, "the system prompts, and the turns that had them")
+	f.BoolVar(&tools, "tools", false, "the tools that were available, and those called")
+	f.BoolVar(&permissions, "permissions", false, "the rules in force and the decision at each call")
+	f.BoolVar(&tokens, "tokens", false, "tokens and cost per turn")
+	f.BoolVar(&provenance, "provenance", false, "the spans that the rows were made from")
+	f.BoolVar(&raw, "raw", false, "the rows as they are stored, one JSON object per line")
+	cmd.MarkFlagsMutuallyExclusive("json", "raw")
+	return cmd
 }
 
-func isNumber(s string) bool {
-	_, err := strconv.Atoi(s)
-	return err == nil
-}
-
-// promptOf prints the system prompt of a turn: byte for byte, unless to a
-// terminal.
-func (p *program) promptOf(tl *inspect.Timeline, turn string) error {
-	n, err := strconv.Atoi(turn)
-	if err != nil {
-		return usageError("--prompt is "+quote(turn), "give the number of a turn, as in --prompt=2")
+// writeRows writes every row of a session as JSON, without the envelope of an
+// export.
+func writeRows(w io.Writer, t *session.Transcript) error {
+	b := append(t.Session.AppendJSON(nil), '\n')
+	for i := range t.Messages {
+		b = append(t.Messages[i].Message.AppendJSON(b), '\n')
+		for j := range t.Messages[i].Parts {
+			b = append(t.Messages[i].Parts[j].AppendJSON(b), '\n')
+		}
 	}
-	t := tl.Turn(n)
-	if t == nil {
-		return &failure{fmt.Errorf("session %s has no turn %d", tl.Session.ID, n), ExitNotFound, fmt.Sprintf("its turns are 1 to %d", len(tl.Turns))}
-	}
-	if t.SystemPromptDigest == "" {
-		return &failure{fmt.Errorf("turn %d of session %s does not say what its system prompt was", n, tl.Session.ID), ExitNotFound, ""}
-	}
-	i := slices.IndexFunc(tl.SystemPrompts, func(s inspect.SystemPrompt) bool { return s.Digest == t.SystemPromptDigest })
-	s := &tl.SystemPrompts[i]
-	if !s.Resolved {
-		return &failure{fmt.Errorf("system prompt %s of turn %d is unresolved: no span that had its text has arrived", s.Digest, n), ExitNotFound, ""}
-	}
-	body := s.Body
-	if isTerminal(p.stdout) {
-		body = strings.TrimRight(inspect.Sanitize(body), "\n") + "\n"
-	}
-	_, err = io.WriteString(p.stdout, body)
+	_, err := w.Write(b)
 	return err
-}
-
-// writeJSON prints v indented.
-func writeJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
 }

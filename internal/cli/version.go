@@ -8,66 +8,35 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// version is set by the linker for releases:
-// -X github.com/agenttrace/agenttrace/internal/cli.version=v1.2.3
-var version string
-
-// buildVersion is the version of the program: the linker's, else the module's,
-// else devel.
-func buildVersion() string {
-	if version != "" {
-		return version
+// Version is that of the binary: as the linker was told, else that of the
+// module or of the commit it was built from.
+func Version(linked string) string {
+	if linked != "" {
+		return linked
 	}
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
-		return info.Main.Version
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return v
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return "devel-" + s.Value[:min(12, len(s.Value))]
+		}
 	}
 	return "devel"
 }
 
-func (p *program) version() *cobra.Command {
-	var asJSON bool
-	c := &cobra.Command{
+func newVersion(version string) *cobra.Command {
+	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Long: `Print the version, and what it was built from.
-
-With --json it is an object: version, go, os, arch, revision, modified.`,
-		Example: `  agenttrace version
-  agenttrace version --json | jq -r .version`,
-		Args: arguments(cobra.NoArgs, "version takes no arguments"),
-		RunE: func(*cobra.Command, []string) error {
-			v := struct {
-				Version  string `json:"version"`
-				Go       string `json:"go"`
-				OS       string `json:"os"`
-				Arch     string `json:"arch"`
-				Revision string `json:"revision,omitempty"`
-				Modified bool   `json:"modified,omitempty"`
-			}{Version: buildVersion(), Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
-			if info, ok := debug.ReadBuildInfo(); ok {
-				for _, s := range info.Settings {
-					switch s.Key {
-					case "vcs.revision":
-						v.Revision = s.Value
-					case "vcs.modified":
-						v.Modified = s.Value == "true"
-					}
-				}
-			}
-			if asJSON {
-				return writeJSON(p.rows(), v)
-			}
-			text := fmt.Sprintf("agenttrace %s (%s, %s/%s", v.Version, v.Go, v.OS, v.Arch)
-			if v.Revision != "" {
-				text += ", " + v.Revision[:min(12, len(v.Revision))]
-				if v.Modified {
-					text += " modified"
-				}
-			}
-			_, err := fmt.Fprintln(p.stdout, text+")")
+		Args:  exactly(0, "nothing"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "agenttrace %s %s %s/%s\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 			return err
 		},
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
-	return c
 }

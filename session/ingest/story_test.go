@@ -95,9 +95,8 @@ func digest(s string) string {
 }
 
 func textPart(n int, index, at int64, partType, text string) spans.Part {
-	data, _ := json.Marshal(map[string]string{"type": partType, "text": text})
 	// The type stands first, as the SDK writes it.
-	data = []byte(`{"type":"` + partType + `","text":` + string(must(json.Marshal(text))) + `}`)
+	data := []byte(`{"type":"` + partType + `","text":` + string(must(json.Marshal(text))) + `}`)
 	return spans.Part{ID: id(spans.PrefixPart, n, at), Index: index, Type: partType, CreatedAt: start + at, UpdatedAt: start + at, Data: data}
 }
 

@@ -218,6 +218,7 @@ type Decision struct {
 // BlobKind names a table of bodies kept by digest.
 type BlobKind string
 
+// Kinds of blobs, which are the names of their tables.
 const (
 	BlobSystemPrompt BlobKind = "system_prompts"
 	BlobToolCatalog  BlobKind = "tool_catalogs"

@@ -43,7 +43,7 @@ func Decode(r io.Reader) iter.Seq2[*session.Transcript, error] {
 		var d decoder
 		for {
 			line, err := lines.next()
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				break
 			}
 			var done *session.Transcript
@@ -77,9 +77,9 @@ type lineReader struct {
 func (l *lineReader) next() ([]byte, error) {
 	l.n++
 	line, err := l.r.ReadSlice('\n')
-	if err == bufio.ErrBufferFull {
+	if errors.Is(err, bufio.ErrBufferFull) {
 		l.long = l.long[:0]
-		for err == bufio.ErrBufferFull {
+		for errors.Is(err, bufio.ErrBufferFull) {
 			if l.long = append(l.long, line...); len(l.long) > l.most {
 				return nil, fmt.Errorf("longer than %d bytes", l.most)
 			}

@@ -2,6 +2,7 @@ package jsonl
 
 import (
 	"bufio"
+	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -20,7 +21,7 @@ func TestLineReaderGivesUp(t *testing.T) {
 			if last, err := l.next(); string(last) != "last" || err != nil || l.n != 3 {
 				t.Fatalf("line %d = %q, %v", l.n, last, err)
 			}
-			if _, err := l.next(); err != io.EOF {
+			if _, err := l.next(); !errors.Is(err, io.EOF) {
 				t.Fatalf("at the end: %v", err)
 			}
 			// A line is refused while it is read, in steps of the buffer.

@@ -137,9 +137,9 @@ func checkHeader(path string) error {
 	head := make([]byte, len(magic))
 	n, err := io.ReadFull(f, head)
 	switch {
-	case err == io.EOF, string(head) == magic:
+	case errors.Is(err, io.EOF), string(head) == magic:
 		return nil
-	case err != nil && err != io.ErrUnexpectedEOF:
+	case err != nil && !errors.Is(err, io.ErrUnexpectedEOF):
 		return classifyFile(fmt.Errorf("open store %s: %w", path, err))
 	}
 	return fmt.Errorf("open store %s: %w: it begins with %q; name another file", path, store.ErrNotStore, head[:n])
