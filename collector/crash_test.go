@@ -41,6 +41,7 @@ func collect(t *testing.T, path, endpoint string) *exec.Cmd {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() }) // for tests that fail before they do
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 		t.Fatalf("the collector did not start: %q, %v, %v", line, err, cmd.Wait())
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/agenttrace/agenttrace/session"
 )
@@ -473,11 +474,17 @@ func parseCatalog(body string) []Tool {
 
 // short is the head of a digest or id, long enough to tell it from others by
 // eye.
-func short(digest string) string {
-	if len(digest) > 12 {
-		return digest[:12]
+func short(digest string) string { return head(digest, 12) }
+
+// head returns at most n bytes of s, whole characters.
+func head(s string, n int) string {
+	if len(s) <= n {
+		return s
 	}
-	return digest
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
 }
 
 func plural(n int, one, many string) string {

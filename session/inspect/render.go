@@ -73,7 +73,7 @@ func (p *printer) head(tl *Timeline) {
 	}
 	p.blank()
 
-	p.field("session", s.ID)
+	p.field("session", Sanitize(s.ID))
 	if m := s.Model; m != nil {
 		p.field("model", fullModelName(m))
 	}
@@ -397,7 +397,7 @@ func (p *printer) turnFacts(tl *Timeline, t *Turn) {
 		facts = append(facts, in, out)
 	}
 	if d := t.SystemPromptDigest; d != "" {
-		text := "prompt " + Sanitize(d[:min(8, len(d))])
+		text := "prompt " + Sanitize(head(d, 8))
 		if t.PromptChanged {
 			text += " (changed)"
 		}

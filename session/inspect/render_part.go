@@ -110,7 +110,12 @@ func (p *printer) part(tl *Timeline, m *Message, part *Part, previousRules *stri
 		p.line(span{"↗ ", p.accent}, span{joined([]string{oneLine(s.Title), oneLine(cmp.Or(s.URL, s.Name)), oneLine(s.ID)}), p.plain})
 	default:
 		name := strings.TrimPrefix(part.Type, "data-")
-		p.block(span{"◦ ", p.accent}, indent, name+": "+valueText(part.Data), p.plain, p.Lines)
+		text := valueText(part.Data)
+		between := " "
+		if strings.Contains(text, "\n") {
+			between = "\n"
+		}
+		p.block(span{"◦ ", p.accent}, indent, name+":"+between+text, p.plain, p.Lines)
 	}
 	switch {
 	case part.Truncated:
@@ -328,7 +333,9 @@ func decisionLine(d *Decision) (text string, allowed bool) {
 			rule += " after " + duration(*d.WaitedMS)
 		}
 	}
-	if d.Outcome != "" && !(d.Action == "allow" && d.Outcome == "allowed" || d.Action == "deny" && d.Outcome == "denied") {
+	// What follows from the rule or the reply need not be said.
+	follows := map[string]string{"allow": "allowed", "deny": "denied", "once": "allowed", "always": "allowed", "reject": "denied"}
+	if d.Outcome != "" && follows[cmp.Or(d.Reply, d.Action)] != d.Outcome {
 		rule += " → " + d.Outcome
 	}
 	if d.Reason != "" {

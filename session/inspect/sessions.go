@@ -53,11 +53,11 @@ func shortIDs(items []Item) []string {
 	for n := least; n < longest; n++ {
 		seen := make(map[string]bool, len(bare))
 		for _, id := range bare {
-			seen[id[:min(n, len(id))]] = true
+			seen[head(id, n)] = true
 		}
 		if len(seen) == len(bare) {
 			for i, id := range bare {
-				bare[i] = id[:min(n, len(id))]
+				bare[i] = head(id, n)
 			}
 			break
 		}

@@ -94,23 +94,37 @@ func newPrinter(o Options) *printer {
 	return &printer{Options: o, palette: newPalette(o.Color)}
 }
 
-// line prints spans as one line, cut at the printer's width.
+// line prints spans as one line, cut at the printer's width, without spaces at
+// its end. Everything that is printed passes here, and what was not sanitized
+// before is now.
 func (p *printer) line(spans ...span) {
-	room := p.Width
-	for i, s := range spans {
-		if i == len(spans)-1 {
-			s.text = strings.TrimRight(s.text, " ")
+	for i := range spans {
+		if s := &spans[i]; !isPlain(s.text) || strings.Contains(s.text, "\n") {
+			s.text = strings.ReplaceAll(Sanitize(s.text), "\n", " ")
 		}
+	}
+	room := p.Width
+	for i := range spans {
+		s := &spans[i]
 		if w := width(s.text); w > room {
 			s.text = truncate(s.text, room)
 			room = 0
 		} else {
 			room -= w
 		}
-		p.b.WriteString(s.of(s.text))
 		if room == 0 {
+			spans = spans[:i+1]
 			break
 		}
+	}
+	for n := len(spans); n > 0; n-- {
+		last := &spans[n-1]
+		if last.text = strings.TrimRight(last.text, " "); last.text != "" {
+			break
+		}
+	}
+	for _, s := range spans {
+		p.b.WriteString(s.of(s.text))
 	}
 	p.b.WriteByte('\n')
 }

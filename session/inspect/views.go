@@ -12,10 +12,60 @@ import (
 
 // Turn returns the turn with the number, or nil.
 func (tl *Timeline) Turn(number int) *Turn {
-	if number < 1 || number > len(tl.Turns) {
+	for i := range tl.Turns {
+		if tl.Turns[i].Number == number {
+			return &tl.Turns[i]
+		}
+	}
+	return nil
+}
+
+// Only returns a timeline with the one turn, and what it refers to; nil if there
+// is no such turn. The head of the session and its totals stay what they are.
+// The two timelines share their rows.
+func (tl *Timeline) Only(number int) *Timeline {
+	t := tl.Turn(number)
+	if t == nil {
 		return nil
 	}
-	return &tl.Turns[number-1]
+	one := *tl
+	one.Turns = []Turn{*t}
+	one.Queued, one.SystemPrompts, one.ToolCatalogs, one.Decisions, one.Spans, one.Children = nil, nil, nil, nil, nil, nil
+	for _, p := range tl.SystemPrompts {
+		if p.Digest == t.SystemPromptDigest {
+			one.SystemPrompts = append(one.SystemPrompts, p)
+		}
+	}
+	for _, c := range tl.ToolCatalogs {
+		if c.Digest == t.Tools.CatalogDigest {
+			one.ToolCatalogs = append(one.ToolCatalogs, c)
+		}
+	}
+	messages, calls, children := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for i := range t.Messages {
+		messages[t.Messages[i].ID] = true
+		for _, p := range t.Messages[i].Parts {
+			if p.Tool != nil {
+				calls[p.Tool.CallID], children[p.Tool.ChildSessionID] = true, true
+			}
+		}
+	}
+	for _, d := range tl.Decisions {
+		if messages[d.MessageID] || d.MessageID == "" && d.ToolCallID != "" && calls[d.ToolCallID] {
+			one.Decisions = append(one.Decisions, d)
+		}
+	}
+	for _, s := range tl.Spans {
+		if messages[s.MessageID] {
+			one.Spans = append(one.Spans, s)
+		}
+	}
+	for _, c := range tl.Children {
+		if messages[c.MessageID] || children[c.SessionID] {
+			one.Children = append(one.Children, c)
+		}
+	}
+	return &one
 }
 
 // RenderPrompts prints every system prompt in full, with the turns that had it.

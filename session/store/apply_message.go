@@ -74,7 +74,8 @@ func (a *applier) mergedMessage(w *sessionWork, mw *messageWork, old *session.Me
 		bound(p.CreatedAt, p.UpdatedAt)
 	}
 	for _, l := range mw.links {
-		bound(l.StartNano/1e6, l.EndNano/1e6)
+		// A turn begins before the user's message, and so before the one it tells of.
+		bound(0, l.EndNano/1e6)
 	}
 	facts := mw.facts
 	if mw.reread || old != nil && (said || len(facts) > 0) {

@@ -234,7 +234,8 @@ type Blob struct {
 	Exact bool
 }
 
-// Link ties a span to the rows it made: a row of span_links.
+// Link ties a span to the rows it made: a row of span_links. It does not date its
+// message, for a span may begin long before; a [MessageChange] does.
 type Link struct {
 	// TraceID and SpanID are lower-case hex.
 	TraceID, SpanID, ParentSpanID string

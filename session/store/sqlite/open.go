@@ -88,7 +88,7 @@ func openWriter(ctx context.Context, path string, o Options) (_ *sqlite.Conn, er
 		"PRAGMA synchronous = " + synchronous,
 		"PRAGMA foreign_keys = ON",
 		"PRAGMA cache_size = -65536",
-		"PRAGMA wal_autocheckpoint = 4000",
+		"PRAGMA wal_autocheckpoint = 8000",
 		"PRAGMA temp_store = MEMORY",
 	} {
 		if err := sqlitex.ExecuteTransient(conn, pragma, nil); err != nil {

@@ -110,7 +110,9 @@ var factCases = []testCase{
 			for i := range 10 {
 				cost := 0.1 * float64(i%3+1)
 				id := fmt.Sprintf("m%d", i)
-				all = append(all, link(turn("s1", id, "span-"+id, int64(i), store.Facts{Trace: session.MessageTrace{CostUSD: &cost}})))
+				b := assistant("s1", id, int64(i), 1)
+				b.Links[0].Facts.Trace.CostUSD = &cost
+				all = append(all, b)
 			}
 			all = append(all, user("s1", "m3u", 2), ofSession("s1", 1, func(c *store.SessionChange) {
 				c.Rewinds = []store.Rewind{{To: "m3u", At: epoch + 100}}

@@ -1,0 +1,148 @@
+package ingest_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+
+	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec/jsonl"
+	"github.com/agenttrace/agenttrace/session/ingest/internal/spantext"
+	"github.com/agenttrace/agenttrace/session/store"
+	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+var update = flag.Bool("update", false, "write what the golden stories come to")
+
+// TestGolden tells the stories of testdata. Each is a txtar file: what happened
+// in prose, the spans in the form of package spantext, and what they come to:
+//
+//	-- report --     the counts of the delivery
+//	-- session --    the rows of every session, as canonical JSON lines
+//	-- decisions --  permission decisions, one JSON object a line
+//	-- links --      kind, span and what it made, a line for each span
+//
+// Every story is told again in other orders, with redelivery, and must come to
+// the same.
+func TestGolden(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no stories", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			archive, err := txtar.ParseFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(bytes.TrimSpace(archive.Comment)) == 0 {
+				t.Error("the story is not told")
+			}
+			if len(archive.Files) == 0 || archive.Files[0].Name != "spans" {
+				t.Fatal("the first section is not spans")
+			}
+			requests, err := spantext.Parse(string(archive.Files[0].Data), semconv.ScopeName)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := append(archive.Files[:1:1], tell(t, requests)...)
+			if *update {
+				archive.Files = got
+				if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			} else if d := cmp.Diff(sections(archive.Files), sections(got)); d != "" {
+				t.Errorf("run with -update to accept (-want +got):\n%s", d)
+			}
+			want := sections(got[2:])
+			for seed := range 6 {
+				r := rand.New(rand.NewPCG(uint64(seed), 3))
+				order := slices.Clone(requests)
+				r.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+				order = append(order, order[r.IntN(len(order))])
+				if seed%2 == 0 {
+					order = []ptrace.Traces{spantext.Join(order...)}
+				}
+				if d := cmp.Diff(want, sections(tell(t, order)[1:])); d != "" {
+					t.Fatalf("in another order (-want +got):\n%s", d)
+				}
+			}
+		})
+	}
+}
+
+func sections(files []txtar.File) []string {
+	var all []string
+	for _, f := range files {
+		all = append(all, "-- "+f.Name+" --")
+		all = append(all, strings.Split(string(f.Data), "\n")...)
+	}
+	return all
+}
+
+// tell delivers the requests to an empty store and says what came of it.
+func tell(t *testing.T, requests []ptrace.Traces) []txtar.File {
+	t.Helper()
+	s, err := sqlitestore.Open(t.Context(), filepath.Join(t.TempDir(), "sessions.db"), sqlitestore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	r := ingestAll(t, s, requests...)
+	report := fmt.Sprintf("spans %d, placed %d, ignored %d, malformed %d, refused %d\n", r.Spans, r.Placed, r.Ignored, r.Malformed, r.Refused)
+	check(t, s)
+	var rows, decisions, links bytes.Buffer
+	var all []session.Session
+	for row, err := range s.Sessions(context.Background(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, row)
+	}
+	slices.SortFunc(all, func(a, b session.Session) int { return strings.Compare(a.ID, b.ID) })
+	for _, row := range all {
+		transcript, err := s.Transcript(t.Context(), row.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := jsonl.Encode(&rows, transcript); err != nil {
+			t.Fatal(err)
+		}
+		ds, err := s.Decisions(t.Context(), row.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range ds {
+			b, _ := json.Marshal(d)
+			decisions.Write(append(b, '\n'))
+		}
+		ls, err := s.Links(t.Context(), row.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range ls {
+			fmt.Fprintln(&links, strings.Join(strings.Fields(fmt.Sprintln(l.Kind, strings.TrimLeft(l.SpanID, "0"), "of", row.ID, l.MessageID, l.PartID)), " "))
+		}
+	}
+	files := []txtar.File{{Name: "report", Data: []byte(report)}, {Name: "session", Data: rows.Bytes()}}
+	if decisions.Len() > 0 {
+		files = append(files, txtar.File{Name: "decisions", Data: decisions.Bytes()})
+	}
+	if links.Len() > 0 {
+		files = append(files, txtar.File{Name: "links", Data: links.Bytes()})
+	}
+	return files
+}
