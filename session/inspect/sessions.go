@@ -43,14 +43,14 @@ func NewItem(s *session.Session) Item {
 // shortIDs are heads of ids that tell the sessions of a list apart, all of one
 // length, without the prefix that every session has.
 func shortIDs(items []Item) []string {
-	const least = 8
+	const least, most = 8, 40 // ids are 26 long; what is longer is not shortened
 	bare := make([]string, len(items))
 	longest := 0
 	for i := range items {
 		bare[i] = Sanitize(strings.TrimPrefix(items[i].ID, "ses_"))
 		longest = max(longest, len(bare[i]))
 	}
-	for n := least; n < longest; n++ {
+	for n := least; n < min(longest, most); n++ {
 		seen := make(map[string]bool, len(bare))
 		for _, id := range bare {
 			seen[head(id, n)] = true

@@ -192,7 +192,7 @@ func wrapLine(lines []string, line string, n int) []string {
 			}
 			b.WriteString(head)
 			flush()
-			word, w = tail, width(tail)
+			word, w = tail, w-width(head)
 		}
 		b.WriteString(word)
 		used += w
@@ -227,7 +227,13 @@ func object(raw []byte) (keys []string, values []json.RawMessage, ok bool) {
 
 // text of a JSON value for a reader: a string is its text, an object a line per
 // key with longer texts indented below it, anything else compact JSON.
-func valueText(raw json.RawMessage) string {
+func valueText(raw json.RawMessage) string { return valueTextAt(raw, 0) }
+
+// deepest is how deep values are laid out: what is nested deeper is compact
+// JSON, which also keeps the work in proportion to the value.
+const deepest = 8
+
+func valueTextAt(raw json.RawMessage, depth int) string {
 	raw = bytes.TrimSpace(raw)
 	if len(raw) == 0 {
 		return ""
@@ -239,6 +245,9 @@ func valueText(raw json.RawMessage) string {
 			return s
 		}
 	case '{':
+		if depth == deepest {
+			break
+		}
 		keys, values, ok := object(raw)
 		if !ok || len(keys) == 0 {
 			break
@@ -250,7 +259,7 @@ func valueText(raw json.RawMessage) string {
 			}
 			b.WriteString(key)
 			b.WriteByte(':')
-			text := strings.TrimRight(valueText(values[i]), "\n")
+			text := strings.TrimRight(valueTextAt(values[i], depth+1), "\n")
 			if text == "" {
 				text = `""`
 			}
@@ -264,7 +273,9 @@ func valueText(raw json.RawMessage) string {
 		}
 		return b.String()
 	case '[':
-		return arrayText(raw)
+		if depth < deepest {
+			return arrayText(raw, depth)
+		}
 	}
 	var b bytes.Buffer
 	if json.Compact(&b, raw) != nil {
@@ -274,7 +285,7 @@ func valueText(raw json.RawMessage) string {
 }
 
 // arrayText is compact where the array is short and flat, and otherwise a list.
-func arrayText(raw json.RawMessage) string {
+func arrayText(raw json.RawMessage, depth int) string {
 	var items []json.RawMessage
 	var compact bytes.Buffer
 	if json.Unmarshal(raw, &items) != nil || json.Compact(&compact, raw) != nil {
@@ -289,7 +300,7 @@ func arrayText(raw json.RawMessage) string {
 			b.WriteByte('\n')
 		}
 		b.WriteString("- ")
-		b.WriteString(strings.ReplaceAll(strings.TrimRight(valueText(item), "\n"), "\n", "\n  "))
+		b.WriteString(strings.ReplaceAll(strings.TrimRight(valueTextAt(item, depth+1), "\n"), "\n", "\n  "))
 	}
 	return b.String()
 }

@@ -459,11 +459,19 @@ func (a *applier) placeParts(messageID string, homeless []*session.Part, claimed
 // PartRank tells from a part's data how much its source knew: a tool part says so
 // under toolMetadata.agenttrace, a text under providerMetadata.agenttrace, by
 // "stub":true or "live":true; one of TypeDamaged is a stub.
-func PartRank(dataJSON string) Rank {
-	if strings.HasPrefix(dataJSON, `{"type":"`+TypeDamaged+`"`) {
+func PartRank(dataJSON string) Rank { return partRank([]byte(dataJSON)) }
+
+var (
+	damagedHead = []byte(`{"type":"` + TypeDamaged + `"`)
+	stubMark    = []byte(`"stub":true`)
+	liveMark    = []byte(`"live":true`)
+)
+
+func partRank(data []byte) Rank {
+	if bytes.HasPrefix(data, damagedHead) {
 		return RankStub
 	}
-	if !strings.Contains(dataJSON, `"stub":true`) && !strings.Contains(dataJSON, `"live":true`) {
+	if !bytes.Contains(data, stubMark) && !bytes.Contains(data, liveMark) {
 		return RankFinal
 	}
 	type flags struct {
@@ -476,7 +484,7 @@ func PartRank(dataJSON string) Rank {
 		ToolMetadata     flags `json:"toolMetadata"`
 		ProviderMetadata flags `json:"providerMetadata"`
 	}
-	if json.Unmarshal([]byte(dataJSON), &part) != nil {
+	if json.Unmarshal(data, &part) != nil {
 		return RankFinal
 	}
 	switch tool, text := part.ToolMetadata.Agenttrace, part.ProviderMetadata.Agenttrace; {
@@ -500,12 +508,19 @@ func compareParts(p, q *session.Part) int {
 		strings.Compare(text(p.ToolCallID)+"\x00"+text(p.ToolState), text(q.ToolCallID)+"\x00"+text(q.ToolState)))
 }
 
-// comparePartChanges is compareParts before there are rows.
+// comparePartChanges is compareParts before there are rows. What costs most is
+// compared last.
 func comparePartChanges(p, q *PartChange) int {
-	return cmp.Or(
-		cmp.Compare(PartRank(string(p.Data)), PartRank(string(q.Data))),
+	if c := cmp.Compare(partRank(p.Data), partRank(q.Data)); c != 0 {
+		return c
+	}
+	if c := cmp.Or(
 		cmp.Compare(session.StateRank(p.ToolState), session.StateRank(q.ToolState)),
 		cmp.Compare(max(p.CreatedAt, p.UpdatedAt), max(q.CreatedAt, q.UpdatedAt)),
+	); c != 0 {
+		return c
+	}
+	return cmp.Or(
 		bytes.Compare(p.Data, q.Data),
 		strings.Compare(p.Type, q.Type),
 		strings.Compare(p.ToolCallID+"\x00"+p.ToolState, q.ToolCallID+"\x00"+q.ToolState))
