@@ -62,11 +62,14 @@ func (p *printer) head(tl *Timeline) {
 	if ms := tl.Totals.DurationMS; ms != nil {
 		summary = append(summary, duration(*ms))
 	}
-	text := strings.Join(slices.DeleteFunc(summary, func(s string) bool { return s == "" }), " · ")
-	if state.text != "" {
+	text := joined(summary)
+	if room := p.Width - width(state.text) - width(" · "); state.text != "" && width(text) <= room {
 		p.line(state, span{" · " + text, p.dim})
 	} else {
-		p.line(span{text, p.dim})
+		if state.text != "" {
+			p.line(state)
+		}
+		p.facts("", summary...)
 	}
 	if s.Error != "" {
 		p.block(span{"✗ ", p.bad}, span{"  ", p.plain}, s.Error, p.bad, p.Lines)
@@ -163,7 +166,7 @@ func childLine(c *Child) string {
 	if c.TotalTokens > 0 {
 		facts = append(facts, count(c.TotalTokens)+" tokens")
 	}
-	return strings.Join(slices.DeleteFunc(facts, func(s string) bool { return s == "" }), " · ")
+	return joined(facts)
 }
 
 func promptLine(s *SystemPrompt) string {

@@ -109,7 +109,7 @@ func (p *printer) part(tl *Timeline, m *Message, part *Part, previousRules *stri
 		s := part.Source
 		p.line(span{"↗ ", p.accent}, span{joined([]string{oneLine(s.Title), oneLine(cmp.Or(s.URL, s.Name)), oneLine(s.ID)}), p.plain})
 	default:
-		name := strings.TrimPrefix(part.Type, "data-")
+		name := cmp.Or(strings.TrimPrefix(part.Type, "data-"), "unreadable part")
 		text := valueText(part.Data)
 		between := " "
 		if strings.Contains(text, "\n") {
@@ -126,7 +126,7 @@ func (p *printer) part(tl *Timeline, m *Message, part *Part, previousRules *stri
 }
 
 func joined(facts []string) string {
-	return strings.Join(slices.DeleteFunc(facts, func(s string) bool { return s == "" }), " · ")
+	return strings.Join(slices.DeleteFunc(slices.Clone(facts), func(s string) bool { return s == "" }), " · ")
 }
 
 // step prints the boundary of a step, and what its model call took if the calls

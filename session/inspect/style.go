@@ -13,8 +13,7 @@ import (
 // columns, with what is long cut short.
 type Options struct {
 	// Width is the number of columns to fill; 0 means 80, and less than 40 means
-	// 40. No line is wider, but for a word that has to be copied whole, such as
-	// an id.
+	// 40. No line is wider.
 	Width int
 	// Color adds escape sequences of the 16 colors that users set for themselves.
 	Color bool
@@ -154,23 +153,27 @@ func (p *printer) block(lead, follow span, text string, in paint, limit int) {
 // facts prints dim facts with dots between them, on as many lines as they need.
 func (p *printer) facts(indent string, facts ...string) {
 	const dot = " · "
+	room := p.Width - width(indent)
 	line := ""
-	for _, f := range facts {
-		if f == "" {
-			continue
+	flush := func() {
+		for _, l := range wrap(line, room) {
+			p.line(span{indent + l, p.dim})
 		}
+	}
+	for _, f := range facts {
 		switch {
+		case f == "":
 		case line == "":
 			line = f
-		case width(indent)+width(line)+width(dot)+width(f) <= p.Width:
+		case width(line)+width(dot)+width(f) <= room:
 			line += dot + f
 		default:
-			p.line(span{indent + line, p.dim})
+			flush()
 			line = f
 		}
 	}
 	if line != "" {
-		p.line(span{indent + line, p.dim})
+		flush()
 	}
 }
 
@@ -201,10 +204,7 @@ func (p *printer) header(stroke string, label span, state span, facts ...string)
 		}
 	}
 	fill := p.Width - left
-	if n := width(right) + width(stateText); n > 0 {
-		fill -= n + 1
-	}
-	fill = max(fill, 0)
+	fill = max(fill-width(right)-width(stateText), 0)
 	spans := []span{{stroke + stroke + " ", p.rule}, label, {" " + strings.Repeat(stroke, fill), p.rule}}
 	if right != "" || stateText != "" {
 		spans[2].text = " " + strings.Repeat(stroke, max(fill-1, 0)) + " "

@@ -58,9 +58,8 @@ func (p *printer) usageTable(tl *Timeline) {
 		title  func(column) string
 		number func(int64) string
 		gap    int
-		label  int
+		label  int // the least that labels are cut to
 	}{
-		{func(c column) string { return c.title }, count, 2, 34},
 		{func(c column) string { return c.title }, count, 2, 18},
 		{func(c column) string { return c.short }, count, 2, 18},
 		{func(c column) string { return c.short }, brief, 1, 11},
@@ -71,18 +70,20 @@ func (p *printer) usageTable(tl *Timeline) {
 			widths[1+i] = width(brevity.title(c))
 		}
 		for _, r := range append(rows, sums...) {
-			widths[0] = max(widths[0], min(width(r.label), brevity.label))
+			widths[0] = max(widths[0], width(r.label))
 			for i, cell := range r.cells(brevity.number, withCost) {
 				widths[1+i] = max(widths[1+i], width(cell))
 			}
 		}
 		total := brevity.gap * len(columns)
-		for _, w := range widths {
+		for _, w := range widths[1:] {
 			total += w
 		}
-		if total > p.Width {
+		if p.Width-total < min(widths[0], brevity.label) {
 			continue
 		}
+		widths[0] = min(widths[0], p.Width-total)
+		total += widths[0]
 		row := func(label string, cells []string) string {
 			var b strings.Builder
 			b.WriteString(pad(truncate(label, widths[0]), widths[0]))

@@ -459,19 +459,11 @@ func (a *applier) placeParts(messageID string, homeless []*session.Part, claimed
 // PartRank tells from a part's data how much its source knew: a tool part says so
 // under toolMetadata.agenttrace, a text under providerMetadata.agenttrace, by
 // "stub":true or "live":true; one of TypeDamaged is a stub.
-func PartRank(dataJSON string) Rank { return partRank([]byte(dataJSON)) }
-
-var (
-	damagedHead = []byte(`{"type":"` + TypeDamaged + `"`)
-	stubMark    = []byte(`"stub":true`)
-	liveMark    = []byte(`"live":true`)
-)
-
-func partRank(data []byte) Rank {
-	if bytes.HasPrefix(data, damagedHead) {
+func PartRank(dataJSON string) Rank {
+	if strings.HasPrefix(dataJSON, `{"type":"`+TypeDamaged+`"`) {
 		return RankStub
 	}
-	if !bytes.Contains(data, stubMark) && !bytes.Contains(data, liveMark) {
+	if !strings.Contains(dataJSON, `"stub":true`) && !strings.Contains(dataJSON, `"live":true`) {
 		return RankFinal
 	}
 	type flags struct {
@@ -484,7 +476,7 @@ func partRank(data []byte) Rank {
 		ToolMetadata     flags `json:"toolMetadata"`
 		ProviderMetadata flags `json:"providerMetadata"`
 	}
-	if json.Unmarshal(data, &part) != nil {
+	if json.Unmarshal([]byte(dataJSON), &part) != nil {
 		return RankFinal
 	}
 	switch tool, text := part.ToolMetadata.Agenttrace, part.ProviderMetadata.Agenttrace; {
@@ -511,10 +503,8 @@ func compareParts(p, q *session.Part) int {
 // comparePartChanges is compareParts before there are rows. What costs most is
 // compared last.
 func comparePartChanges(p, q *PartChange) int {
-	if c := cmp.Compare(partRank(p.Data), partRank(q.Data)); c != 0 {
-		return c
-	}
 	if c := cmp.Or(
+		cmp.Compare(p.Rank, q.Rank), // which Data says too, at the cost of parsing it
 		cmp.Compare(session.StateRank(p.ToolState), session.StateRank(q.ToolState)),
 		cmp.Compare(max(p.CreatedAt, p.UpdatedAt), max(q.CreatedAt, q.UpdatedAt)),
 	); c != 0 {

@@ -1,0 +1,119 @@
+package inspect_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec/jsonl"
+	"github.com/agenttrace/agenttrace/session/inspect"
+)
+
+func items() []inspect.Item {
+	model := `{"provider_id":"openai","model_id":"gpt-5-mini","variant":"high"}`
+	parent := "ses_1fa2bdc08000YO9dOSXjsMd9kP"
+	archived := int64(epoch)
+	rows := []session.Session{
+		{ID: "ses_1fa2bdc08000YO9dOSXjsMd9kP", Title: "Find out why the tests of this project fail and fix them", Agent: "codeagent", ModelJSON: &model,
+			MetadataJSON: `{"agenttrace":{"outcome":"finish"}}`, TotalTokens: 14834, CostUSD: 0.0123, UpdatedAt: epoch},
+		{ID: "ses_1fa2bdc57000q3WDAeVveBG0kP", Title: "Review", Agent: "reviewer", ParentID: &parent,
+			MetadataJSON: `{"agenttrace":{"outcome":"error"}}`, TotalTokens: 763, UpdatedAt: epoch - 86_400_000},
+		{ID: "ses_1fa2bdc5a00133WEcCxYmStWLC", Title: "New Chat\nsecond line", Agent: "grida", MetadataJSON: `{}`, UpdatedAt: epoch - 400*86_400_000, ArchivedAt: &archived},
+	}
+	var list []inspect.Item
+	for i := range rows {
+		list = append(list, inspect.NewItem(&rows[i]))
+	}
+	return list
+}
+
+func TestRenderSessions(t *testing.T) {
+	for _, c := range []struct {
+		width int
+		want  string
+	}{
+		{120, `
+ID                                 TITLE                                    AGENT      MODEL            TOKENS     COST  AGE
+ses_1fa2bdc08000YO9dOSXjsMd9kP  ✓  Find out why the tests of this project…  codeagent  gpt-5-mini high  14,834  $0.0123   1h
+`},
+		{80, `
+ID           TITLE                     AGENT      MODEL            TOKENS     COST  AGE
+1fa2bdc08  ✓  Find out
+`},
+	} {
+		var b strings.Builder
+		o := inspect.Options{Width: c.width, Now: time.UnixMilli(epoch + 3_600_000)}
+		if err := inspect.RenderSessions(&b, items(), o); err != nil {
+			t.Fatal(err)
+		}
+		checkLines(t, "list", b.String(), o)
+		if diff := cmp.Diff(strings.TrimPrefix(c.want, "\n"), b.String()); diff != "" {
+			t.Errorf("at %d columns (-want +got):\n%s", c.width, diff)
+		}
+	}
+}
+
+// TestReferenceStore reads sessions that the reference program wrote.
+func TestReferenceStore(t *testing.T) {
+	f, err := os.Open("../testdata/reference.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for s, err := range jsonl.Decode(f) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, width := range []int{40, 80, 120} {
+			views(t, inspect.Input{Transcript: s}, inspect.Options{Width: width, Full: true, Now: time.UnixMilli(epoch)})
+		}
+		tl := inspect.Build(inspect.Input{Transcript: s})
+		if s.Session.Title != "golden" {
+			continue
+		}
+		// The user rewound to the first message: what followed is hidden, a
+		// compaction among it, and one message waits.
+		got := []any{len(tl.Turns), tl.Totals.Hidden, tl.Totals.ToolCalls, tl.Totals.Failed, tl.Totals.Compactions, len(tl.Queued), len(tl.Session.Rules)}
+		if diff := cmp.Diff([]any{2, 1, 3, 1, 1, 1, 1}, got); diff != "" {
+			t.Errorf("turns, hidden, calls, failed, compactions, queued, rules (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff(&session.Usage{Input: 107, Output: 21, Reasoning: 5, CacheRead: 40, CacheWrite: 10}, tl.Totals.Usage); diff != "" {
+			t.Errorf("usage of all turns (-want +got):\n%s", diff)
+		}
+		if tl.Session.State != inspect.StateUnknown {
+			t.Errorf("state is %q, and the reference program does not say", tl.Session.State)
+		}
+	}
+}
+
+// TestOnly takes one turn out of a timeline.
+func TestOnly(t *testing.T) {
+	f, err := os.Open("../testdata/reference.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for s, err := range jsonl.Decode(f) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		tl := inspect.Build(inspect.Input{Transcript: s})
+		one := tl.Only(2)
+		if len(tl.Turns) < 2 {
+			if one != nil {
+				t.Errorf("%s has no second turn, Only returns one", s.Session.ID)
+			}
+			continue
+		}
+		if len(one.Turns) != 1 || one.Turns[0].Number != 2 || one.Turn(2) == nil || one.Turn(1) != nil {
+			t.Errorf("Only(2) has turns %v", one.Turns)
+		}
+		if one.Totals != tl.Totals {
+			t.Errorf("Only(2) changes the totals")
+		}
+	}
+}
