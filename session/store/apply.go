@@ -71,6 +71,11 @@ type sessionWork struct {
 	// that the position from which messages count must, resync that every fork
 	// must be copied again.
 	redraw, recut, resync bool
+	// compacted are messages whose compaction parts changed; tailMoved says that
+	// the message from which the context begins did. Either is looked at by
+	// itself, where recut looks at every compaction of the session.
+	compacted []string
+	tailMoved bool
 	// foreign says that another program wrote the session's rollup.
 	foreign bool
 	// touched are the messages that changed, for the forks to follow.
@@ -212,7 +217,7 @@ func (a *applier) settle(w *sessionWork, path []string) error {
 			return err
 		}
 	}
-	if w.recut {
+	if w.recut || w.tailMoved || len(w.compacted) > 0 {
 		if err := a.moveCut(w); err != nil {
 			return err
 		}
@@ -223,6 +228,7 @@ func (a *applier) settle(w *sessionWork, path []string) error {
 		}
 	}
 	w.redraw, w.recut, w.foreign = false, false, false
+	w.tailMoved, w.compacted = false, nil
 	if w.usage != (session.Usage{}) || w.cost != 0 {
 		w.row.SetUsage(w.row.Usage().Add(w.usage))
 		w.row.CostUSD = addCost(w.row.CostUSD, w.cost)

@@ -254,8 +254,11 @@ func (a *applier) putMessage(w *sessionWork, m, old *session.Message) error {
 		w.account(old, -1)
 	}
 	w.account(m, +1)
+	w.recut = w.recut || old != nil && !sameTime(old.HiddenAt, m.HiddenAt)
 	if s := &w.row.State; old == nil || PositionOf(old) != PositionOf(m) {
-		w.recut = w.recut || m.ID == s.Tail || m.ID == s.Marker.ID || old != nil && s.Cut != Position{}
+		w.tailMoved = w.tailMoved || m.ID == s.Tail
+		// A message moves back, unless it was not dated before.
+		w.recut = w.recut || m.ID == s.Marker.ID || old != nil && PositionOf(old).Before(PositionOf(m))
 		w.redraw = w.redraw || w.awaitsRewind(m.ID)
 		w.resync = w.resync || w.forksAt(m.ID)
 	}
@@ -338,7 +341,9 @@ func (a *applier) applyParts(w *sessionWork, mw *messageWork) error {
 		}
 		if changed {
 			w.touched[mw.id] = true
-			w.recut = w.recut || p.Type == session.TypeCompaction
+			if p.Type == session.TypeCompaction {
+				w.compacted = append(w.compacted, mw.id)
+			}
 		}
 	}
 	if len(homeless) == 0 && len(claims) == 0 {

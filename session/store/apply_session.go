@@ -243,14 +243,20 @@ func (w *sessionWork) hides(at int64) bool {
 // moveCut finds the compaction in force and the position from which messages
 // count towards the context.
 func (a *applier) moveCut(w *sessionWork) error {
-	markers, err := a.tx.Compactions(w.id)
-	if err != nil {
-		return err
-	}
 	s := &w.row.State
-	var marker Position
-	var tail string
-	index := int64(-1)
+	marker, tail, index := s.Marker, s.Tail, int64(-1)
+	among := w.compacted
+	if w.recut {
+		marker, tail, among = Position{}, "", []string{""} // all of them
+	}
+	var markers []session.Part
+	for _, messageID := range among {
+		some, err := a.tx.Compactions(w.id, messageID)
+		if err != nil {
+			return err
+		}
+		markers = append(markers, some...)
+	}
 	for i := range markers {
 		m, err := a.tx.Message(markers[i].MessageID)
 		if err != nil {

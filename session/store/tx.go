@@ -38,8 +38,9 @@ type Tx interface {
 	Places(messageID string) ([]Place, error)
 	// Extent returns how many parts a message has and the index after the last.
 	Extent(messageID string) (count, next int64, err error)
-	// Compactions returns the session's data-compaction parts.
-	Compactions(sessionID string) ([]session.Part, error)
+	// Compactions returns the data-compaction parts of a message, or of the whole
+	// session where messageID is empty.
+	Compactions(sessionID, messageID string) ([]session.Part, error)
 
 	// Claims returns the places that displaced parts of a message asked for.
 	Claims(messageID string) (map[string]int64, error)

@@ -314,9 +314,15 @@ func (t *tx) Extent(messageID string) (count, next int64, err error) {
 	return count, next, err
 }
 
-func (t *tx) Compactions(sessionID string) ([]session.Part, error) {
-	return t.parts(t.conn.Prep(`SELECT `+partColumns+` FROM chat_parts INDEXED BY idx_chat_parts_compaction
- WHERE session_id = ? AND type = 'data-compaction'`), sessionID)
+func (t *tx) Compactions(sessionID, messageID string) ([]session.Part, error) {
+	const query = `SELECT ` + partColumns + ` FROM chat_parts INDEXED BY idx_chat_parts_compaction
+ WHERE session_id = ? AND type = 'data-compaction'`
+	if messageID == "" {
+		return t.parts(t.conn.Prep(query), sessionID)
+	}
+	stmt := t.conn.Prep(query + ` AND message_id = ?`)
+	stmt.BindText(2, messageID)
+	return t.parts(stmt, sessionID)
 }
 
 func (t *tx) PutPart(p *session.Part) error {

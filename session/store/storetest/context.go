@@ -53,6 +53,17 @@ var contextCases = []testCase{
 		},
 	},
 	{
+		name: "context/undated-compaction",
+		rule: "A compaction of which the time becomes known late takes its place then.",
+		run: func(h *harness) {
+			undated := compaction("s1", "c2", 0, "u3", 2000)
+			undated.Messages[0].CreatedAt, undated.Messages[0].UpdatedAt = 0, 0
+			undated.Parts[0].CreatedAt, undated.Parts[0].UpdatedAt = 0, 0
+			dated := store.Batch{Messages: []store.MessageChange{{ID: "c2", SessionID: "s1", CreatedAt: epoch + 25, UpdatedAt: epoch + 25}}}
+			h.story(append(base(), compaction("s1", "c1", 15, "u1", 1000), undated, dated), func(s Store) { h.rollup(s, 100) })
+		},
+	},
+	{
 		name: "context/hidden-compaction",
 		rule: "A compaction that a rewind hid is not in force: the messages before it count again.",
 		run: func(h *harness) {
