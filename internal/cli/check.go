@@ -1,6 +1,9 @@
 package cli
 
 import (
+	"bufio"
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +16,7 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/jsonfile"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
+	"github.com/agenttrace/agenttrace/session/inspect"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
@@ -75,7 +79,7 @@ type checker struct {
 // check checks what an argument names: a file if there is one of that name.
 func (c *checker) check(arg string) error {
 	if arg == "-" {
-		return c.checkExport("standard input", c.cmd.InOrStdin(), "")
+		return c.checkExport("standard input", c.cmd.InOrStdin())
 	}
 	f, err := os.Open(arg)
 	switch {
@@ -105,12 +109,12 @@ func (c *checker) check(arg string) error {
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return fmt.Errorf("read %s: %w", arg, err)
 	}
-	return c.checkExport(arg, f, string(head[:n]))
+	return c.checkExport(arg, f)
 }
 
 func noFileError(path string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("check %s: %w: no such file", path, store.ErrNotFound)
+		return fmt.Errorf("check %s: %w: no such file; name a store, an export or a session of the store", path, store.ErrNotFound)
 	}
 	return fmt.Errorf("check %s: %w", path, err)
 }
@@ -144,9 +148,14 @@ func (c *checker) checkStored(r *sqlite.Reader, id string) error {
 	return c.report(t)
 }
 
-// checkExport reads JSONL, or JSON if the text begins like our nested form.
-func (c *checker) checkExport(name string, r io.Reader, head string) error {
-	if strings.HasPrefix(strings.TrimSpace(head), `{"session"`) {
+// checkExport reads JSONL, or JSON if the first key of the text is one of the
+// nested form.
+func (c *checker) checkExport(name string, file io.Reader) error {
+	r := bufio.NewReaderSize(file, 64<<10)
+	head, _ := r.Peek(512) // a shorter text has less
+	d := json.NewDecoder(bytes.NewReader(head))
+	open, _ := d.Token()
+	if key, _ := d.Token(); open == json.Delim('{') && (key == "session" || key == "messages") {
 		t, err := jsonfile.Decode(r)
 		if err != nil {
 			return c.damaged(name, err)
@@ -167,7 +176,7 @@ func (c *checker) checkExport(name string, r io.Reader, head string) error {
 // damaged reports a file that cannot be read to its end, which is a finding.
 func (c *checker) damaged(name string, err error) error {
 	c.violations++
-	_, writeErr := fmt.Fprintf(c.out, "%s: %v\n", name, err)
+	_, writeErr := fmt.Fprintln(c.out, strings.ReplaceAll(inspect.Sanitize(name+": "+err.Error()), "\n", " "))
 	return writeErr
 }
 
@@ -175,7 +184,8 @@ func (c *checker) report(t *session.Transcript) error {
 	c.sessions++
 	for _, v := range session.Check(t) {
 		c.violations++
-		if _, err := fmt.Fprintf(c.out, "%s: %s\n", t.Session.ID, v); err != nil {
+		line := t.Session.ID + ": " + v.String() // ids are whatever somebody sent
+		if _, err := fmt.Fprintln(c.out, strings.ReplaceAll(inspect.Sanitize(line), "\n", " ")); err != nil {
 			return err
 		}
 	}

@@ -1,7 +1,8 @@
 // Package cli is the command line of agenttrace: a file per subcommand.
 //
 // Rules of the interface. Data goes to standard output, everything else to
-// standard error. Messages are one line, lower case, without a period; an error
+// standard error. What comes from a session is never written to a terminal as it
+// is: see [inspect.Sanitize]. Messages are one line, lower case, without a period; an error
 // may have a second line that begins with "hint:" and says what to do. Tables
 // fit the terminal; --json is for machines. Nothing but collect and demo
 // writes to a store.
@@ -14,10 +15,12 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
+	"github.com/agenttrace/agenttrace/session/inspect"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -29,12 +32,15 @@ const (
 	exitNotFound = 3 // no session, or more than one, answers to the name
 	exitStore    = 4 // the store cannot be read or written
 	exitOther    = 5
+	// exitInterrupted is what shells make of Ctrl-C.
+	exitInterrupted = 130
 )
 
 // Main runs the command line and returns the exit code.
 func Main(version string, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second Ctrl-C does not wait
 	root := newRoot(version)
 	root.SetArgs(args)
 	root.SetIn(stdin)
@@ -47,10 +53,20 @@ func Main(version string, args []string, stdin io.Reader, stdout, stderr io.Writ
 	if errors.Is(err, errFinding) {
 		return exitFinding
 	}
-	fmt.Fprintf(stderr, "agenttrace: %v\n", err)
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return exitInterrupted
+	}
 	code, hint := classify(err)
+	what := strings.Join(strings.Fields(err.Error()), " ")
+	if i := strings.LastIndex(what, "; "); i >= 0 && code != exitOther {
+		what, hint = what[:i], what[i+2:] // the remedy that such errors end with
+	}
+	if code == exitUsage && hint == "" {
+		hint = "see agenttrace help"
+	}
+	fmt.Fprintf(stderr, "agenttrace: %s\n", inspect.Sanitize(what))
 	if hint != "" {
-		fmt.Fprintf(stderr, "hint: %s\n", hint)
+		fmt.Fprintf(stderr, "hint: %s\n", inspect.Sanitize(hint))
 	}
 	return code
 }
@@ -75,13 +91,13 @@ func classify(err error) (code int, hint string) {
 	var noStore noStoreError
 	switch {
 	case errors.As(err, &usage):
-		return exitUsage, "see agenttrace help"
+		return exitUsage, ""
 	case errors.As(err, &noStore):
 		return exitStore, "run agenttrace demo to make one, or name another with --store or " + envStore
 	case errors.Is(err, store.ErrAmbiguous):
 		return exitNotFound, "type more of the id"
 	case errors.Is(err, store.ErrNotFound):
-		return exitNotFound, "agenttrace ls --all lists the sessions"
+		return exitNotFound, "agenttrace ls --all lists every session"
 	case errors.Is(err, store.ErrLocked), errors.Is(err, store.ErrNotStore), errors.Is(err, store.ErrNewer), errors.Is(err, store.ErrUnavailable):
 		return exitStore, ""
 	}
@@ -94,7 +110,8 @@ const exitCodes = `Exit codes:
   2  the command line is wrong
   3  no session answers to the name, or more than one
   4  the store cannot be read or written
-  5  anything else`
+  5  anything else
+  130  interrupted`
 
 func newRoot(version string) *cobra.Command {
 	root := &cobra.Command{
@@ -116,7 +133,18 @@ A session is named by its id, the beginning of it, the id of a trace, or "last".
 		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          cobra.NoArgs,
+		Args:          cobra.ArbitraryArgs,
+
+		SuggestionsMinimumDistance: 2,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cmd.Help()
+			}
+			if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {
+				return usagef("there is no command %q; did you mean agenttrace %s?", args[0], like[0])
+			}
+			return usagef("there is no command %q; agenttrace help lists the commands", args[0])
+		},
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.PersistentFlags().String("store", "", "`path` of the session store (default $"+envStore+", then ~/.local/state/agenttrace/sessions.db)")
@@ -124,14 +152,35 @@ A session is named by its id, the beginning of it, the id of a trace, or "last".
 		return []string{"db"}, cobra.ShellCompDirectiveFilterFileExt
 	})
 	root.AddCommand(newDemo(version), newCollect(version), newList(), newShow(), newExport(), newCheck(), newVersion(version))
+	root.AddCommand(&cobra.Command{Use: "exit-codes", Short: "What the exit code means", Long: exitCodes}, environmentTopic())
+	root.InitDefaultCompletionCmd("complete")
 	return root
 }
 
-// exactly and its siblings count arguments as usage errors.
+func environmentTopic() *cobra.Command {
+	return &cobra.Command{
+		Use:   "environment",
+		Short: "The environment variables that agenttrace heeds",
+		Long: `The environment variables that agenttrace heeds. Flags take precedence.
+
+  AGENTTRACE_STORE           path of the session store
+  AGENTTRACE_GRPC_ENDPOINT   where "collect" accepts OTLP over gRPC
+  AGENTTRACE_HTTP_ENDPOINT   where "collect" accepts OTLP over HTTP
+  AGENTTRACE_OTLP_ENDPOINT   where "collect" and "demo" send traces besides
+  XDG_STATE_HOME             the store is agenttrace/sessions.db below it
+  COLUMNS                    width of what is printed
+  NO_COLOR                   if set, no color
+  CLICOLOR                   if 0, no color
+  CLICOLOR_FORCE             if set and not 0, color into pipes too
+  TZ                         time zone of what is printed`,
+	}
+}
+
+// exactly counts arguments; another number is a mistake in the command line.
 func exactly(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != n {
-			return usagef("%s takes %s, have %d arguments", cmd.CommandPath(), what, len(args))
+			return usagef("%s takes %s, not %d; %s --help shows examples", cmd.Name(), what, len(args), cmd.CommandPath())
 		}
 		return nil
 	}

@@ -36,7 +36,7 @@ model is a script, unless OPENAI_API_KEY or OPENAI_BASE_URL names a real one;
 its tools and its telemetry are real.`,
 		Example: `  agenttrace demo
   agenttrace demo --store demo.db --otlp-endpoint localhost:4317   # Jaeger`,
-		Args: exactly(0, "nothing"),
+		Args: exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			path, err := storePath(cmd)
 			if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -96,18 +97,35 @@ func (e *exporter) encoder(w io.Writer) func(*session.Transcript) error {
 // it is whole.
 func (e *exporter) write(cmd *cobra.Command, path string, fn func(io.Writer) error) error {
 	if path == "" || path == "-" {
-		return fn(cmd.OutOrStdout())
+		if e.format == "csv" {
+			return fn(cmd.OutOrStdout())
+		}
+		return fn(jsonOutput(cmd))
 	}
+	exists := usagef("write %s: it exists; choose another name or add --force", path)
 	if _, err := os.Lstat(path); err == nil && !e.force {
-		return usagef("write %s: it exists; choose another name or add --force", path)
+		return exists
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // 0600: prompts are sensitive
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	err = fn(f)
+	if err == nil {
+		err = f.Sync()
+	}
 	if closeErr := f.Close(); err == nil {
 		err = closeErr
+	}
+	if err == nil && !e.force {
+		// A link, unlike a rename, does not replace what appeared meanwhile. Where
+		// the file system has no links, the look from before must do.
+		switch linkErr := os.Link(f.Name(), path); {
+		case linkErr == nil:
+			return os.Remove(f.Name())
+		case errors.Is(linkErr, fs.ErrExist):
+			return errors.Join(exists, os.Remove(f.Name()))
+		}
 	}
 	if err == nil {
 		err = os.Rename(f.Name(), path)
@@ -162,16 +180,17 @@ func (e *exporter) exportAll(cmd *cobra.Command) error {
 	})
 }
 
-// fileName makes an id, which anyone may have sent, a name within a directory.
+// fileName makes an id, which anyone may have sent, a name within a directory:
+// letters, digits, "-" and "_" stand, any other byte is %XX. No two ids have one
+// name.
 func fileName(id string) string {
-	name := strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' {
-			return r
+	var b strings.Builder
+	for _, c := range []byte(id) {
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_' {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "%%%02X", c)
 		}
-		return '-'
-	}, id)
-	if name == "" {
-		return "-"
 	}
-	return name
+	return b.String()
 }

@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -17,15 +19,28 @@ func newList() *cobra.Command {
 		Use:     "ls",
 		Aliases: []string{"list"},
 		Short:   "List sessions, newest first",
+		Long: `List sessions, newest first: the newest 50 that are neither archived nor forks or
+sub-agents of another.
+
+TOKENS are those that count towards the model's context now. The mark before the
+title tells how the last run ended: ✓ finished, ■ aborted, ✗ error.
+
+With --json it is an array of objects: id, title, agent, model, state, usage
+(input, output, reasoning, cache_read, cache_write), total_tokens, cost_usd,
+parent_id, workspace_root, and created_at, updated_at, archived_at in Unix
+milliseconds. What a session does not say is absent.`,
 		Example: `  agenttrace ls --limit 10
   agenttrace ls --all --json | jq -r '.[].id'`,
-		Args: exactly(0, "no session"),
+		Args: exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r, err := openStore(cmd)
 			if err != nil {
 				return err
 			}
 			defer r.Close()
+			if q.Limit < 1 {
+				return usagef("--limit is %d; use a number above 0, or --all", q.Limit)
+			}
 			if all {
 				q.Children, q.Archived = true, true
 				if !cmd.Flags().Changed("limit") {
@@ -42,6 +57,10 @@ func newList() *cobra.Command {
 			if asJSON {
 				return writeJSON(cmd, items)
 			}
+			if len(items) == 0 {
+				_, err := fmt.Fprintf(cmd.ErrOrStderr(), "no sessions in %s\n", r.Path())
+				return err
+			}
 			return inspect.RenderSessions(cmd.OutOrStdout(), items, terminal(cmd))
 		},
 	}
@@ -56,10 +75,23 @@ func newList() *cobra.Command {
 }
 
 func writeJSON(cmd *cobra.Command, v any) error {
-	e := json.NewEncoder(cmd.OutOrStdout())
+	e := json.NewEncoder(jsonOutput(cmd))
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
 	return e.Encode(v)
 }
 
-func newCollect(version string) *cobra.Command { return collector.Command(version) }
+func newCollect(version string) *cobra.Command {
+	c := collector.Command(version)
+	// The collector handles signals itself. With a context that the same signal
+	// ends it would have no time left to store what it has accepted.
+	run := c.RunE
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		cmd.SetContext(context.WithoutCancel(cmd.Context()))
+		return run(cmd, args)
+	}
+	for _, cmd := range append(c.Commands(), c) {
+		cmd.Args = exactly(0, "no arguments")
+	}
+	return c
+}

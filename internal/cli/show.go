@@ -21,8 +21,15 @@ func newShow() *cobra.Command {
 		Long: `Show a session turn by turn: what was said, every tool call with its input and
 output, every permission decision, and what it took.
 
-Long texts are clipped unless --full is given. The views may be combined; each
-prints its part instead of the timeline.`,
+TURN is a number as the timeline shows it, from 1. Long texts are clipped unless
+--full is given. The views may be combined; each prints its part instead of the
+timeline.
+
+With --json the whole is one object: session, turns (with messages and their
+parts), queued, totals, children, system_prompts, tool_catalogs, decisions, spans
+and traces. Times are in Unix milliseconds; what the source did not say is
+absent. With --raw each line is a row of chat_sessions, chat_messages or
+chat_parts.`,
 		Example: `  agenttrace show last
   agenttrace show last 2 --full
   agenttrace show last --prompt --tools
@@ -38,13 +45,16 @@ prints its part instead of the timeline.`,
 			return exactly(1, "one session and, if you like, the number of a turn")(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if asJSON && raw {
+				return usagef("--json and --raw exclude each other; use one of them")
+			}
 			return withSession(cmd, args[0], func(ctx context.Context, r *sqlite.Reader, id string) error {
 				if raw {
 					t, err := r.Transcript(ctx, id)
 					if err != nil {
 						return err
 					}
-					return writeRows(cmd.OutOrStdout(), t)
+					return writeRows(jsonOutput(cmd), t)
 				}
 				tl, err := inspect.Load(ctx, r, id)
 				if err != nil {
@@ -52,11 +62,11 @@ prints its part instead of the timeline.`,
 				}
 				if len(args) == 2 {
 					number, _ := strconv.Atoi(args[1])
-					turn := tl.Turn(number)
-					if turn == nil {
-						return usagef("session %s has %d turns: there is no turn %d", id, len(tl.Turns), number)
+					one := tl.Only(number)
+					if one == nil {
+						return usagef("session %s has no turn %d; its turns are 1 to %d", id, number, len(tl.Turns))
 					}
-					tl.Turns = []inspect.Turn{*turn}
+					tl = one
 				}
 				if asJSON {
 					return writeJSON(cmd, tl)
@@ -99,7 +109,6 @@ prints its part instead of the timeline.`,
 	f.BoolVar(&tokens, "tokens", false, "tokens and cost per turn")
 	f.BoolVar(&provenance, "provenance", false, "the spans that the rows were made from")
 	f.BoolVar(&raw, "raw", false, "the rows as they are stored, one JSON object per line")
-	cmd.MarkFlagsMutuallyExclusive("json", "raw")
 	return cmd
 }
 

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/agenttrace/agenttrace/collector"
+	"github.com/agenttrace/agenttrace/session/inspect"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
@@ -55,18 +57,30 @@ func withSession(cmd *cobra.Command, name string, fn func(ctx context.Context, r
 }
 
 // completeSessions offers the newest sessions' ids to the shell.
-func completeSessions(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+func completeSessions(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 && cmd.Name() != "check" {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
 	r, err := openStore(cmd)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
 	defer r.Close()
-	names := []string{"last\tthe newest session"}
+	var names []string
+	if strings.HasPrefix("last", toComplete) {
+		names = append(names, cobra.CompletionWithDesc("last", "the newest session"))
+	}
 	for s, err := range r.Sessions(cmd.Context(), store.SessionQuery{Limit: 100, Children: true}) {
 		if err != nil {
 			break
 		}
-		names = append(names, s.ID+"\t"+s.Title)
+		if strings.HasPrefix(s.ID, toComplete) {
+			title := strings.ReplaceAll(inspect.Sanitize(s.Title), "\n", " ")
+			names = append(names, cobra.CompletionWithDesc(inspect.Sanitize(s.ID), title))
+		}
+	}
+	if cmd.Name() == "check" { // it takes files too
+		return names, cobra.ShellCompDirectiveDefault
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 }

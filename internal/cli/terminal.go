@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"strconv"
 	"time"
+	"unicode/utf8"
 
 	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
@@ -14,11 +16,11 @@ import (
 
 // terminal says how to print for whoever reads standard output: as wide as the
 // terminal, or as COLUMNS says, else 100; in color on a terminal unless
-// NO_COLOR is set, elsewhere only with CLICOLOR_FORCE.
+// NO_COLOR is set, CLICOLOR is 0 or TERM is dumb, elsewhere only with
+// CLICOLOR_FORCE.
 func terminal(cmd *cobra.Command) inspect.Options {
-	o := inspect.Options{Width: 100, Location: time.Local, Color: os.Getenv("CLICOLOR_FORCE") != "" && os.Getenv("CLICOLOR_FORCE") != "0", Now: time.Now()}
+	o := inspect.Options{Width: 100, Location: time.Local, Color: colored(cmd.OutOrStdout()), Now: time.Now()}
 	if f, ok := cmd.OutOrStdout().(*os.File); ok && term.IsTerminal(f.Fd()) {
-		o.Color = os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 		if w, _, err := term.GetSize(f.Fd()); err == nil && w > 0 {
 			o.Width = w
 		}
@@ -29,8 +31,57 @@ func terminal(cmd *cobra.Command) inspect.Options {
 	return o
 }
 
+func colored(w io.Writer) bool {
+	if os.Getenv("NO_COLOR") != "" {
+		return false
+	}
+	if force := os.Getenv("CLICOLOR_FORCE"); force != "" && force != "0" {
+		return true
+	}
+	return isTerminal(w) && os.Getenv("CLICOLOR") != "0" && os.Getenv("TERM") != "dumb"
+}
+
 // isTerminal says whether a person sees what is written to w.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(f.Fd())
+}
+
+// jsonOutput is where JSON goes. JSON escapes what is below a space, and a
+// terminal also obeys DEL and the controls from U+0080 to U+009F: on their way to
+// one these become escapes of JSON too, which changes no value.
+func jsonOutput(cmd *cobra.Command) io.Writer {
+	w := cmd.OutOrStdout()
+	if isTerminal(w) {
+		return &controlEscaper{w: w}
+	}
+	return w
+}
+
+type controlEscaper struct {
+	w       io.Writer
+	pending []byte // the head of a character that a write ended in
+	buf     []byte
+}
+
+func (e *controlEscaper) Write(b []byte) (int, error) {
+	text := append(e.pending, b...)
+	e.buf, e.pending = e.buf[:0], nil
+	for len(text) > 0 {
+		if !utf8.FullRune(text) {
+			e.pending = text
+			break
+		}
+		r, size := utf8.DecodeRune(text)
+		if r >= 0x7f && r < 0xa0 {
+			e.buf = fmt.Appendf(e.buf, `\u%04x`, r)
+		} else {
+			e.buf = append(e.buf, text[:size]...)
+		}
+		text = text[size:]
+	}
+	if _, err := e.w.Write(e.buf); err != nil {
+		return 0, err
+	}
+	return len(b), nil
 }

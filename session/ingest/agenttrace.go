@@ -249,7 +249,7 @@ func (o *own) turn(t *spans.Turn) bool {
 			Metadata: o.userMetadata(model, t.User.Metadata),
 		})
 		o.closeRanks(t.User.Parts)
-		o.parts(id, t.User.Parts)
+		o.parts(id, session.RoleUser, t.User.Parts)
 		if len(t.User.Parts) == 0 {
 			// A message without parts is none to the AI SDK.
 			o.batch.Parts = append(o.batch.Parts, store.PartChange{
@@ -263,7 +263,7 @@ func (o *own) turn(t *spans.Turn) bool {
 		ID: id, SessionID: o.sessionID, Role: session.RoleAssistant,
 		CreatedAt: milli(t.Assistant.CreatedAt, o.startNano), UpdatedAt: o.endNano / 1e6, Rank: store.RankFinal,
 	})
-	o.parts(id, t.Assistant.Parts)
+	o.parts(id, session.RoleAssistant, t.Assistant.Parts)
 	prompt := o.blob(store.BlobSystemPrompt, o.digest("agenttrace.system_prompt.digest", t.SystemPromptDigest), t.SystemPrompt)
 	catalog := o.blob(store.BlobToolCatalog, o.digest("agenttrace.tool_catalog.digest", t.ToolCatalogDigest), t.ToolCatalog)
 	if t.Index != nil && *t.Index < 0 {
@@ -323,7 +323,7 @@ func (o *own) userMetadata(model *session.Model, given json.RawMessage) json.Raw
 	return b
 }
 
-func (o *own) parts(messageID string, parts []spans.Part) {
+func (o *own) parts(messageID, role string, parts []spans.Part) {
 	for i := range parts {
 		p := &parts[i]
 		c := store.PartChange{
@@ -345,7 +345,7 @@ func (o *own) parts(messageID string, parts []spans.Part) {
 			damagedPart(&c, string(p.Data))
 		default:
 			hoist(&c)
-			o.judgePart(&c)
+			o.judgePart(&c, role)
 		}
 		o.batch.Parts = append(o.batch.Parts, c)
 	}

@@ -63,8 +63,9 @@ func firstViolation(role, metadata string, part *session.Part) string {
 	return ""
 }
 
-// judgePart keeps a part whose data is not what its type demands as text.
-func (o *own) judgePart(c *store.PartChange) {
+// judgePart keeps a part whose data is not what its type demands, or that cannot
+// stand in a message of the role, as text.
+func (o *own) judgePart(c *store.PartChange, role string) {
 	if isPlain(c.Type, c.Data) {
 		return
 	}
@@ -75,7 +76,7 @@ func (o *own) judgePart(c *store.PartChange) {
 	if c.ToolState != "" {
 		p.ToolState = &c.ToolState
 	}
-	if problem := firstViolation(session.RoleAssistant, "{}", &p); problem != "" {
+	if problem := firstViolation(role, "{}", &p); problem != "" {
 		o.flaw("part " + c.ID + ": " + problem)
 		c.Data, c.Rank = placeholder(c.Type, string(c.Data)), store.RankStub
 		c.Type, c.ToolCallID, c.ToolState = store.TypeDamaged, "", ""
@@ -89,15 +90,19 @@ func isPlain(partType string, data []byte) bool {
 		return false
 	}
 	rest, ok := bytes.CutPrefix(data, []byte(`{"type":"`+partType+`","text":"`))
-	for ok && len(rest) > 0 {
-		i := bytes.IndexAny(rest, `"\`)
-		switch {
-		case i < 0 || i+1 >= len(rest):
+	for ok {
+		i := bytes.IndexByte(rest, '"')
+		if i < 0 {
 			return false
-		case rest[i] == '"':
+		}
+		escapes := 0
+		for escapes < i && rest[i-1-escapes] == '\\' {
+			escapes++
+		}
+		if escapes%2 == 0 {
 			return string(rest[i+1:]) == "}"
 		}
-		rest = rest[i+2:]
+		rest = rest[i+1:]
 	}
 	return false
 }

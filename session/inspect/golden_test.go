@@ -70,8 +70,8 @@ type story struct {
 	} `json:"parent"`
 }
 
-// digest lets a story say "sha256 of" a text: {"digest of": …} would not be JSON
-// of the format, so texts are named by their place: prompt-0, catalog-1.
+// digest is what a message names a prompt or catalog by. A story writes
+// "prompt-0" and "catalog-0" for those of its own first ones.
 func digest(body string) string {
 	sum := sha256.Sum256([]byte(body))
 	return hex.EncodeToString(sum[:])
@@ -102,7 +102,6 @@ func readStory(t *testing.T, text string) inspect.Input {
 		t.Fatalf("read story: %v", err)
 	}
 	var in inspect.Input
-	refs := strings.NewReplacer()
 	var pairs []string
 	for i, p := range s.Prompts {
 		pairs = append(pairs, fmt.Sprintf(`"prompt-%d"`, i), `"`+digest(p)+`"`)
@@ -113,7 +112,7 @@ func readStory(t *testing.T, text string) inspect.Input {
 		pairs = append(pairs, fmt.Sprintf(`"catalog-%d"`, i), `"`+digest(body)+`"`)
 		in.Blobs = append(in.Blobs, store.Blob{Kind: store.BlobToolCatalog, Digest: digest(body), Body: body, Exact: true})
 	}
-	refs = strings.NewReplacer(pairs...)
+	refs := strings.NewReplacer(pairs...)
 	row := session.Session{
 		ID: s.Session.ID, Title: s.Session.Title, Agent: s.Session.Agent, Mode: s.Session.Mode, WorkspaceRoot: s.Session.WorkspaceRoot,
 		ParentID: s.Session.ParentID, ParentMessageID: s.Session.ParentMessage, PermissionsJSON: orObject(s.Session.Permissions, "[]"),

@@ -107,9 +107,13 @@ func RenderSessions(w io.Writer, items []Item, o Options) error {
 		if p.Width < 100 {
 			number = brief(s.Total)
 		}
+		stated := absent // the column is 0 where nobody stated a cost
+		if s.CostUSD != 0 {
+			stated = dollars(s.CostUSD)
+		}
 		rows = append(rows, []cell{
 			{span: span{ids[i], p.accent}}, {span: mark}, {span: span{name, p.plain}}, {span: span{truncate(oneLine(s.Agent), 14), p.dim}},
-			{span: span{truncate(modelName(s.Model), 20), p.dim}}, {span{number, p.plain}, true}, {span{dollars(s.CostUSD), p.plain}, true},
+			{span: span{truncate(modelName(s.Model), 20), p.dim}}, {span{number, p.plain}, true}, {span{stated, p.plain}, true},
 			{span{p.age(s.UpdatedAt), p.dim}, true},
 		})
 	}

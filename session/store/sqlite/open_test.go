@@ -67,6 +67,15 @@ func TestPragmas(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	if err := s.run(t.Context(), func(x *tx) error {
+		n, err := pragmaInt(x.conn, "wal_autocheckpoint")
+		if want := fmt.Sprintf("`wal_autocheckpoint` %d pages", n); !strings.Contains(readFormat(t), want) {
+			t.Errorf("FORMAT.md does not say %s", want)
+		}
+		return err
+	}); err != nil {
+		t.Error(err)
+	}
 	full := open(t, newPath(t), Options{Synchronous: SynchronousFull})
 	if err := full.run(t.Context(), func(x *tx) error {
 		if n, err := pragmaInt(x.conn, "synchronous"); n != 2 {

@@ -1,0 +1,181 @@
+package cli_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/agenttrace/agenttrace/internal/cli"
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+var update = flag.Bool("update", false, "write what is printed into testdata")
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"agenttrace": func() { os.Exit(cli.Main("v1.2.3", os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
+	})
+}
+
+// TestScripts runs the command in the ways that testdata tells. The scripts have
+// commands of their own: "store FILE" makes a store with the sessions of fixture,
+// "hold FILE" has a store open for writing until the script ends, and "status N
+// COMMAND..." wants a command to end with the exit code N.
+func TestScripts(t *testing.T) {
+	cache := goEnv(t, "GOCACHE")
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata",
+		RequireExplicitExec: true,
+		UpdateScripts:       *update,
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("AGENTTRACE_STORE", e.WorkDir+"/s.db")
+			e.Setenv("GOCACHE", cache)
+			e.Setenv("COLUMNS", "80")
+			e.Setenv("TZ", "UTC")
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"store": func(ts *testscript.TestScript, _ bool, args []string) {
+				if len(args) != 1 {
+					ts.Fatalf("usage: store FILE")
+				}
+				ts.Check(makeStore(ts.MkAbs(args[0])))
+			},
+			"hold": func(ts *testscript.TestScript, _ bool, args []string) {
+				if len(args) != 1 {
+					ts.Fatalf("usage: hold FILE")
+				}
+				s, err := sqlite.Open(context.Background(), ts.MkAbs(args[0]), sqlite.Options{})
+				ts.Check(err)
+				ts.Defer(func() { ts.Check(s.Close()) })
+			},
+			"status": func(ts *testscript.TestScript, _ bool, args []string) {
+				if len(args) < 2 {
+					ts.Fatalf("usage: status CODE COMMAND...")
+				}
+				err := ts.Exec(args[1], args[2:]...)
+				code := "0"
+				if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+					code = strings.TrimPrefix(exit.String(), "exit status ")
+				} else if err != nil {
+					ts.Fatalf("run %s: %v", args[1], err)
+				}
+				if code != args[0] {
+					ts.Fatalf("exit code %s, want %s", code, args[0])
+				}
+			},
+		},
+	})
+}
+
+func goEnv(t *testing.T, name string) string {
+	t.Helper()
+	out, err := exec.Command("go", "env", name).Output()
+	if err != nil {
+		t.Fatalf("go env %s: %v", name, err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// epoch is when the sessions of the fixture begin.
+const epoch = 1795198540000
+
+func makeStore(path string) error {
+	s, err := sqlite.Open(context.Background(), path, sqlite.Options{})
+	if err != nil {
+		return err
+	}
+	_, err = s.Apply(context.Background(), fixture())
+	if closeErr := s.Close(); err == nil {
+		err = closeErr
+	}
+	return err
+}
+
+// fixture is a session with two turns, its sub-agent's, and an archived one of
+// which the id is a trap for file names.
+func fixture() *store.Batch {
+	const (
+		prompt = "You are careful.\nYou are brief."
+		main   = "ses_1fa2bdc08000YO9dOSXjsMd9kP"
+		child  = "ses_1fa2bdc57000q3WDAeVveBG0kP"
+		trap   = "../../trap"
+	)
+	sum := sha256.Sum256([]byte(prompt))
+	digest := hex.EncodeToString(sum[:])
+	b := new(store.Batch)
+	said := func(text string) *store.Value {
+		return &store.Value{Text: text, At: epoch * 1e6, Rank: store.RankFinal}
+	}
+	sess := func(id, title, agent string, at int64) *store.SessionChange {
+		b.Sessions = append(b.Sessions, store.SessionChange{
+			ID: id, Start: epoch + at, End: epoch + at + 100, Title: said(title), Agent: said(agent),
+			Model:    said(`{"provider_id":"openai","model_id":"gpt-5-mini"}`),
+			Metadata: map[string]store.Value{"agenttrace": *said(`{"outcome":"finish"}`)},
+		})
+		return &b.Sessions[len(b.Sessions)-1]
+	}
+	message := func(sessionID, id, role string, at int64, facts *store.Facts, parts ...string) {
+		b.Messages = append(b.Messages, store.MessageChange{ID: id, SessionID: sessionID, Role: role, CreatedAt: epoch + at, UpdatedAt: epoch + at, Rank: store.RankFinal})
+		for i, data := range parts {
+			var head struct {
+				Type       string `json:"type"`
+				ToolCallID string `json:"toolCallId"`
+				State      string `json:"state"`
+			}
+			if err := json.Unmarshal([]byte(data), &head); err != nil {
+				panic(err)
+			}
+			p := store.PartChange{
+				ID: "prt" + strings.TrimPrefix(id, "msg") + string(rune('a'+i)), MessageID: id, SessionID: sessionID, Index: int64(i), Type: head.Type,
+				Data: json.RawMessage(data), CreatedAt: epoch + at, UpdatedAt: epoch + at, Rank: store.RankFinal,
+			}
+			if head.ToolCallID != "" {
+				p.ToolCallID, p.ToolState = head.ToolCallID, head.State
+			}
+			b.Parts = append(b.Parts, p)
+		}
+		if facts != nil {
+			b.Links = append(b.Links, store.Link{
+				TraceID: "4bf92f3577b34da6a3ce929d0e0e4736", SpanID: "00f067aa0ba902" + id[len(id)-2:], SessionID: sessionID, MessageID: id,
+				Kind: "session.turn", Dialect: "agenttrace", StartNano: (epoch + at) * 1e6, EndNano: (epoch + at + 20) * 1e6, Facts: facts,
+			})
+		}
+	}
+	turn := func(index, input, output int64) *store.Facts {
+		duration := int64(20)
+		return &store.Facts{
+			Model: &session.Model{ProviderID: "openai", ModelID: "gpt-5-mini"}, Usage: &session.Usage{Input: input, Output: output},
+			SystemPromptDigest: digest,
+			Trace:              session.MessageTrace{TurnIndex: &index, EndReason: "finish", StopReason: "end_turn", DurationMS: &duration},
+		}
+	}
+	sess(main, "Fix the test", "codeagent", 0)
+	message(main, "msg_00", session.RoleUser, 0, nil, `{"type":"text","text":"Why does it fail?"}`)
+	message(main, "msg_01", session.RoleAssistant, 10, turn(0, 100, 20),
+		`{"type":"tool-bash","toolCallId":"call_1","state":"output-available","input":{"command":"go test"},"output":"FAIL \u001b[31mred\u001b[0m"}`,
+		`{"type":"text","text":"It counts bytes."}`)
+	message(main, "msg_02", session.RoleUser, 50, nil, `{"type":"text","text":"Fix it."}`)
+	message(main, "msg_03", session.RoleAssistant, 60, turn(1, 200, 30), `{"type":"text","text":"Done."}`)
+	c := sess(child, "Review", "reviewer", 70)
+	c.ParentID, c.ParentMessageID = said(main), said("msg_02")
+	message(child, "msg_04", session.RoleUser, 70, nil, `{"type":"text","text":"Review it."}`)
+	old := sess(trap, "Old \x1b]0;title\x07 one", "other", -1000)
+	old.Archived = said("1")
+	b.Blobs = append(b.Blobs, store.Blob{Kind: store.BlobSystemPrompt, Digest: digest, Body: prompt, Exact: true})
+	b.Decisions = append(b.Decisions, store.Decision{
+		ID: "per_1", SessionID: main, ToolCallID: "call_1", ToolID: "bash", Pattern: "go test*", Action: "allow", Source: "project", Outcome: "allowed", DecidedAt: epoch,
+	})
+	return b
+}

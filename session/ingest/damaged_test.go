@@ -1,0 +1,97 @@
+package ingest_test
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+
+	"github.com/agenttrace/agenttrace/semconv"
+)
+
+// damaged is a story of which spans are lost, attributes are lost or spoiled,
+// times are unset, and some spans are told in two versions. No id is spoiled,
+// for things that lose theirs are other things.
+func damaged(r *rand.Rand, story []ptrace.Span) []ptrace.Span {
+	var keys []string
+	for _, a := range semconv.Attributes() {
+		if !strings.HasSuffix(string(a.Key), "id") {
+			keys = append(keys, string(a.Key))
+		}
+	}
+	spoil := func(s ptrace.Span) {
+		for range r.IntN(4) {
+			key := keys[r.IntN(len(keys))]
+			v, has := s.Attributes().Get(key)
+			switch {
+			case !has:
+			case r.IntN(2) == 0:
+				s.Attributes().Remove(key)
+			case v.Type() == pcommon.ValueTypeStr:
+				v.SetStr(v.Str()[:r.IntN(len(v.Str())+1)])
+			case v.Type() == pcommon.ValueTypeSlice && v.Slice().Len() > 0:
+				if e := v.Slice().At(r.IntN(v.Slice().Len())); r.IntN(2) == 0 && e.Type() == pcommon.ValueTypeStr {
+					e.SetStr(e.Str()[:max(min(len(e.Str()), 50), len(e.Str())-r.IntN(60))]) // cut by a limit, behind the id
+				}
+			default:
+				badValues[r.IntN(len(badValues))].set(v)
+			}
+		}
+		switch r.IntN(12) {
+		case 0:
+			s.SetStartTimestamp(0)
+		case 1:
+			s.SetEndTimestamp(s.EndTimestamp() + pcommon.Timestamp(r.IntN(100))*1e6)
+		case 2:
+			s.SetEndTimestamp(0)
+		}
+	}
+	var all []ptrace.Span
+	for _, s := range story {
+		if r.IntN(6) == 0 {
+			continue
+		}
+		for range 1 + r.IntN(8)/7 {
+			version := ptrace.NewSpan()
+			s.CopyTo(version)
+			if r.IntN(3) == 0 {
+				spoil(version)
+			}
+			all = append(all, version)
+		}
+	}
+	return all
+}
+
+// TestOrderOfDamagedStories: also what arrives broken and in pieces makes sound
+// sessions, and the same ones in any order.
+func TestOrderOfDamagedStories(t *testing.T) {
+	rounds := 60
+	if testing.Short() {
+		rounds = 10
+	}
+	story := whole().spans
+	for seed := range rounds {
+		r := rand.New(rand.NewPCG(uint64(seed), 11))
+		all := damaged(r, story)
+		once, refused := storeOf(t, traces(all...))
+		var requests []ptrace.Traces
+		for rest := shuffled(r, all); len(rest) > 0; {
+			n := min(len(rest), 1+r.IntN(10))
+			requests, rest = append(requests, traces(rest[:n]...)), rest[n:]
+		}
+		again, refusedAgain := storeOf(t, append(requests, requests[r.IntN(len(requests))])...)
+		if refused+refusedAgain != 0 {
+			t.Errorf("seed %d: %d and %d changes refused", seed, refused, refusedAgain)
+		}
+		if once != again {
+			t.Fatalf("seed %d: tables differ (-in one request +in another order):\n%s", seed, cmp.Diff(strings.Split(once, "\n"), strings.Split(again, "\n")))
+		}
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+}
