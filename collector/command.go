@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -43,6 +44,9 @@ AGENTTRACE_LOG_LEVEL (warn) and AGENTTRACE_MEMORY_MIB (512) for what has none.`,
 			done := make(chan error, 1)
 			go func() { done <- c.Run(cmd.Context()) }()
 			if err, over := waitRunning(cmd.Context(), c, done); over {
+				if errors.Is(err, syscall.EADDRINUSE) && len(o.Config) == 0 {
+					return fmt.Errorf("%w: another program listens there; stop it, or choose other ports with --grpc-endpoint and --http-endpoint", err)
+				}
 				return err
 			}
 			if len(o.Config) == 0 {

@@ -89,9 +89,25 @@ type Options struct {
 	OTLPEndpoint string
 }
 
+// OptionsError is a mistake in the options, not in what they name.
+type OptionsError struct{ Err error }
+
+func (e *OptionsError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what is wrong.
+func (e *OptionsError) Unwrap() error { return e.Err }
+
 // resolve fills in what the environment says, and returns the URIs of the
 // configuration to run.
 func (o *Options) resolve() ([]string, error) {
+	uris, err := o.uris()
+	if err != nil {
+		return nil, &OptionsError{err}
+	}
+	return uris, nil
+}
+
+func (o *Options) uris() ([]string, error) {
 	if len(o.Config) > 0 {
 		var errs []error
 		for _, f := range []struct{ flag, value, key string }{

@@ -20,6 +20,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/agenttrace/agenttrace/collector"
 	"github.com/agenttrace/agenttrace/session/inspect"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -88,9 +89,10 @@ func (e noStoreError) Unwrap() error { return e.error }
 
 func classify(err error) (code int, hint string) {
 	var usage usageError
+	var options *collector.OptionsError
 	var noStore noStoreError
 	switch {
-	case errors.As(err, &usage):
+	case errors.As(err, &usage), errors.As(err, &options):
 		return exitUsage, ""
 	case errors.As(err, &noStore):
 		return exitStore, "run agenttrace demo to make one, or name another with --store or " + envStore

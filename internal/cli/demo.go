@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -42,6 +43,11 @@ its tools and its telemetry are real.`,
 			if err != nil {
 				return err
 			}
+			if otlp != "" {
+				if err := answers(cmd.Context(), otlp); err != nil {
+					return err
+				}
+			}
 			begin := time.Now()
 			result, err := runDemo(cmd.Context(), collector.Options{Version: version, Store: path, OTLPEndpoint: otlp}, cmd.ErrOrStderr())
 			if err != nil {
@@ -52,6 +58,22 @@ its tools and its telemetry are real.`,
 	}
 	cmd.Flags().StringVar(&otlp, "otlp-endpoint", "", "`host:port` of Jaeger or Tempo to send the trace to as well")
 	return cmd
+}
+
+// answers reports whether a server is where the trace shall be sent to: better
+// than a link to a trace that never arrived.
+func answers(ctx context.Context, endpoint string) error {
+	_, address, found := strings.Cut(endpoint, "://")
+	if !found {
+		address = endpoint
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return fmt.Errorf("send the trace to %s: nothing answers there: %w; start Jaeger or leave --otlp-endpoint out", endpoint, err)
+	}
+	return conn.Close()
 }
 
 // runDemo runs the agent against a collector and returns when everything that
@@ -102,8 +124,9 @@ func showDemo(cmd *cobra.Command, path string, result codeagent.Result, otlp str
 	}
 	line("store", path)
 	line("query", fmt.Sprintf("sqlite3 %s \"SELECT type, count(*) FROM chat_parts WHERE session_id = '%s' GROUP BY type\"", quote(path), result.SessionID))
-	line("show", "agenttrace show last --prompt --tools --permissions"+store)
-	line("export", "agenttrace export last --format jsonl"+store)
+	self := ownName()
+	line("show", self+" show last --prompt --tools --permissions"+store)
+	line("export", self+" export last --format jsonl"+store)
 	for _, trace := range result.TraceIDs {
 		line("trace", trace)
 		if otlp != "" {
@@ -115,6 +138,16 @@ func showDemo(cmd *cobra.Command, path string, result codeagent.Result, otlp str
 	}
 	_, err = io.WriteString(out, b.String())
 	return err
+}
+
+// ownName is how the user called this program, so that the commands shown can be
+// copied.
+func ownName() string {
+	path, err := os.Executable()
+	if err == nil && strings.Contains(filepath.ToSlash(path), "/go-build") {
+		return "go run ./cmd/agenttrace"
+	}
+	return "agenttrace"
 }
 
 func storeFlag(cmd *cobra.Command) (string, bool) {
