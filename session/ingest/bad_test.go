@@ -118,14 +118,14 @@ func spoiledSpans() []spoiled {
 					unique(v, n) // an id that two sessions claim is another matter
 				}
 				wrong := a.Group == semconv.Own && v.Type() != pcommon.ValueTypeEmpty && bad.kind != a.Type
-				switch {
-				case a.Type == semconv.String || a.Type == semconv.JSON:
+				switch a.Type {
+				case semconv.String, semconv.JSON:
 					wrong = wrong && bad.kind != semconv.String && bad.kind != semconv.JSON && bad.name != "map" && bad.name != "mixed list" && bad.name != "bytes"
-				case a.Type == semconv.Strings:
+				case semconv.Strings:
 					wrong = wrong && bad.kind != semconv.String && bad.name != "bytes"
-				case a.Type == semconv.Double:
+				case semconv.Double:
 					wrong = wrong && bad.kind != semconv.Int
-				case a.Type == semconv.Int:
+				case semconv.Int:
 					wrong = wrong && bad.name != "negative double" // neither has a fraction of zero
 				}
 				all = append(all, spoiled{fmt.Sprintf("%s: %s is %s", sample.Kind(), a.Key, bad.name), sp, wrong})

@@ -215,10 +215,19 @@ func (s *Store) commit(group []*request) {
 			errs[i] = err
 		}
 		if errs[i] != nil {
-			errs[i] = classify(fmt.Errorf("write store %s: %w", s.path, errs[i]))
+			errs[i] = s.explain(errs[i])
 		}
 		r.result <- errs[i]
 	}
+}
+
+// explain names the store, and the limit that was set for it where it is that
+// which was reached.
+func (s *Store) explain(err error) error {
+	if s.options.MaxBytes > 0 && sqlite.ErrCode(err).ToPrimary() == sqlite.ResultFull {
+		return classify(fmt.Errorf("write store %s: %w: it may have %d MiB; raise the limit or delete sessions", s.path, err, s.options.MaxBytes>>20))
+	}
+	return classify(fmt.Errorf("write store %s: %w", s.path, err))
 }
 
 func (s *Store) transaction(do func(*tx) error) (err error) {
