@@ -35,11 +35,15 @@ func (s *Session) Fork(ctx context.Context, fromMessageID string, o ForkOptions)
 	if s == nil {
 		return nil, nil
 	}
-	now := s.tracer.now()
+	now := s.now()
+	at := now.UnixMilli()
 	s.mu.Lock()
 	busy := s.working > 0
 	nameless := fromMessageID == "" && s.unrecorded
 	from, found, err := s.known(fromMessageID)
+	if !busy && (err == nil || nameless) {
+		at = s.pass(at)
+	}
 	st := s.clone()
 	metadata := maps.Clone(s.metadata)
 	s.mu.Unlock()
@@ -55,7 +59,7 @@ func (s *Session) Fork(ctx context.Context, fromMessageID string, o ForkOptions)
 	}
 	child.st = State{
 		ID: child.id, Agent: st.Agent, Title: validUTF8(o.Title), WorkspaceID: st.WorkspaceID, WorkspaceRoot: st.WorkspaceRoot, Mode: st.Mode,
-		UserID: st.UserID, Metadata: st.Metadata, CreatedAt: now.UnixMilli(), ParentID: s.id, ParentMessageID: fromMessageID,
+		UserID: st.UserID, Metadata: st.Metadata, CreatedAt: at, ParentID: s.id, ParentMessageID: fromMessageID,
 		NextTurn: st.NextTurn, Model: st.Model, LastStamp: st.LastStamp, Incomplete: true,
 	}
 	if child.st.Title == "" && st.Title != "" && st.Title != untitled {
@@ -70,7 +74,7 @@ func (s *Session) Fork(ctx context.Context, fromMessageID string, o ForkOptions)
 	}
 	child.moment(ctx, semconv.RunOperationFork, now, func(r *spans.Run) {
 		r.Model = st.Model.record()
-		r.TargetMessageID, r.TargetAt = fromMessageID, now.UnixMilli()
+		r.TargetMessageID, r.TargetAt = fromMessageID, at
 	})
 	return child, nil
 }
@@ -85,8 +89,8 @@ func (s *Session) Rewind(ctx context.Context, userMessageID string) error {
 	if s == nil {
 		return nil
 	}
-	now := s.tracer.now()
-	at := s.stamp(now)
+	now := s.now()
+	at := now.UnixMilli()
 	s.mu.Lock()
 	m, found, err := s.known(userMessageID)
 	switch {
@@ -99,6 +103,7 @@ func (s *Session) Rewind(ctx context.Context, userMessageID string) error {
 		err = fmt.Errorf("message %q is not the user's: %w", userMessageID, ErrUnknownMessage)
 	}
 	if err == nil {
+		at = s.pass(at)
 		if len(s.st.Rewinds) >= maxRewinds {
 			s.st.Rewinds = append([]Rewound(nil), s.st.Rewinds[1:]...)
 		}
@@ -111,6 +116,15 @@ func (s *Session) Rewind(ctx context.Context, userMessageID string) error {
 	}
 	s.moment(ctx, semconv.RunOperationRewind, now, func(r *spans.Run) { r.TargetMessageID, r.TargetAt = userMessageID, at })
 	return nil
+}
+
+// pass returns when a rewind or a fork happens: at, or later if the session is.
+// What it takes in is all up to that millisecond, so that whatever follows is
+// dated after it. The caller holds mu.
+func (s *Session) pass(at int64) int64 {
+	at = max(at, s.st.LastStamp)
+	s.st.LastStamp = at + 1
+	return at
 }
 
 // Unrewind undoes the last rewind: what it hid is there again. It returns
@@ -141,20 +155,20 @@ func (s *Session) Unrewind(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("unrewind session %s: %w", s.id, err)
 	}
-	s.moment(ctx, semconv.RunOperationUnrewind, s.tracer.now(), func(r *spans.Run) { r.TargetMessageID, r.TargetAt = last.To, last.At })
+	s.moment(ctx, semconv.RunOperationUnrewind, s.now(), func(r *spans.Run) { r.TargetMessageID, r.TargetAt = last.To, last.At })
 	return nil
 }
 
 // Archive takes the session off the lists. It is not a deletion.
 func (s *Session) Archive(ctx context.Context) {
 	if s != nil {
-		s.moment(ctx, semconv.RunOperationArchive, s.tracer.now(), nil)
+		s.moment(ctx, semconv.RunOperationArchive, s.now(), nil)
 	}
 }
 
 // Unarchive undoes Archive.
 func (s *Session) Unarchive(ctx context.Context) {
 	if s != nil {
-		s.moment(ctx, semconv.RunOperationUnarchive, s.tracer.now(), nil)
+		s.moment(ctx, semconv.RunOperationUnarchive, s.now(), nil)
 	}
 }

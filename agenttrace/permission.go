@@ -209,7 +209,7 @@ func (c *ToolCall) Authorize(ctx context.Context, subject string) Decision {
 		return Decision{Action: ActionDeny, Reason: "no session to decide in", outcome: semconv.OutcomeDenied}
 	}
 	s := c.turn.run.sess
-	now := s.tracer.now()
+	now := s.now()
 	subject = validUTF8(subject)
 	req := c.request(subject)
 	ctx, span := c.startDecision(ctx, now)
@@ -257,7 +257,7 @@ func (c *ToolCall) ask(ctx context.Context, d *Decision, q Question, m match, no
 	s := c.turn.run.sess
 	c.await(q.ID, q.Subject, m, now)
 	answer, err := s.tracer.approve(ctx, q)
-	d.Waited = max(0, s.tracer.now().Sub(now))
+	d.Waited = max(0, s.now().Sub(now))
 	d.Reply, d.Reason = answer.Reply, validUTF8(answer.Reason)
 	switch {
 	case err != nil:
@@ -313,7 +313,7 @@ func (c *ToolCall) settle(d *Decision, span trace.Span) {
 			}
 			span.SetAttributes(record.Append(make([]attribute.KeyValue, 0, 16))...)
 		}
-		s.tracer.finish(span, s.tracer.now())
+		s.tracer.finish(span, s.now())
 	}
 	if d.outcome == semconv.OutcomeDenied {
 		c.deny(&DeniedError{Tool: c.name, Reason: d.Reason})

@@ -45,7 +45,7 @@ func (s *Session) StartRun(ctx context.Context, o RunOptions) (context.Context, 
 	if s == nil {
 		return ctx, nil
 	}
-	now := s.tracer.now()
+	now := s.now()
 	r := &Run{sess: s, model: o.Model}
 	s.mu.Lock()
 	if r.model == (Model{}) {
@@ -110,7 +110,7 @@ func (r *Run) End(err error) {
 	}
 
 	s := r.sess
-	now := s.tracer.now()
+	now := s.now()
 	s.mu.Lock()
 	s.runs--
 	record := s.record()
@@ -170,4 +170,4 @@ func (s *Session) work(delta int) {
 	s.mu.Unlock()
 }
 
-func (r *Run) now() time.Time { return r.sess.tracer.now() }
+func (r *Run) now() time.Time { return r.sess.now() }

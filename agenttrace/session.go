@@ -53,6 +53,8 @@ type Session struct {
 
 	mu sync.Mutex // guards what follows
 	st State
+	// ahead is how far the session's time is ahead of the clock.
+	ahead time.Duration
 	// metadata holds the values of st.Metadata by key.
 	metadata map[string]json.RawMessage
 	// runs and working count the open runs, and the open turns and compactions.
@@ -165,7 +167,7 @@ func (s *Session) update(ctx context.Context, change func(*State)) {
 	open := s.runs > 0
 	s.mu.Unlock()
 	if !open {
-		s.moment(ctx, semconv.RunOperationUpdate, s.tracer.now(), nil)
+		s.moment(ctx, semconv.RunOperationUpdate, s.now(), nil)
 	}
 }
 
@@ -225,6 +227,23 @@ func (s *Session) moment(ctx context.Context, operation string, now time.Time, e
 	}
 	_, span := s.tracer.tracer.Start(ctx, semconv.SpanSessionRun, opts...)
 	span.End(trace.WithTimestamp(now))
+}
+
+// now returns the session's time: the clock's, moved ahead by as much as it ever
+// was before LastStamp. So nothing that follows a message or a rewind is dated
+// before it, and lengths of time stay right when the clock steps back.
+func (s *Session) now() time.Time {
+	now := s.tracer.now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now = now.Add(s.ahead)
+	if now.UnixMilli() < s.st.LastStamp {
+		more := time.UnixMilli(s.st.LastStamp).Sub(now)
+		s.ahead += more
+		s.tracer.shifted.Store(true)
+		now = now.Add(more)
+	}
+	return now
 }
 
 // stamp returns now in Unix milliseconds, never less than an earlier stamp of

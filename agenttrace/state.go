@@ -23,8 +23,8 @@ type State struct {
 	Rules         []Rule          `json:"rules,omitempty"`
 	Metadata      json.RawMessage `json:"metadata,omitempty"`
 
-	// CreatedAt and LastStamp are in Unix milliseconds; LastStamp is that of the
-	// newest message.
+	// CreatedAt and LastStamp are in Unix milliseconds; nothing that comes is
+	// dated before LastStamp.
 	CreatedAt int64 `json:"created_at"`
 	LastStamp int64 `json:"last_stamp,omitempty"`
 

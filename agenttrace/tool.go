@@ -377,7 +377,7 @@ func (c *ToolCall) deny(err *DeniedError) {
 // either is an abort or a denial, for those are safe nets.
 func (c *ToolCall) end(state string, set func()) {
 	tracer := c.turn.run.sess.tracer
-	now := tracer.now()
+	now := c.turn.run.now()
 	c.mu.Lock()
 	if c.ended {
 		late := state != "" && !c.denied && c.state != stateInputAvailable && c.state != stateInputStreaming

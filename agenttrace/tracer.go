@@ -52,8 +52,10 @@ type Tracer struct {
 	now      func() time.Time
 	// ownClock says that spans get their times from now.
 	ownClock bool
-	digests  digests
-	dropped  atomic.Int64
+	// shifted says that some session's time was moved ahead of the clock.
+	shifted atomic.Bool
+	digests digests
+	dropped atomic.Int64
 }
 
 // New returns a tracer. It never fails and needs no closing; shutting down the
@@ -85,12 +87,13 @@ func New(o Options) *Tracer {
 }
 
 // start begins a span at now. The span's own clock is used unless the tracer
-// was given one.
+// was given one, or a session runs ahead of it: what is dated by its span must
+// not come before what is dated by its session.
 func (t *Tracer) start(ctx context.Context, name string, kind trace.SpanKind, now time.Time, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
 	if kind != trace.SpanKindInternal {
 		opts = append(opts, trace.WithSpanKind(kind))
 	}
-	if t.ownClock {
+	if t.ownClock || t.shifted.Load() {
 		opts = append(opts, trace.WithTimestamp(now))
 	}
 	return t.tracer.Start(ctx, name, opts...)
@@ -98,7 +101,7 @@ func (t *Tracer) start(ctx context.Context, name string, kind trace.SpanKind, no
 
 // finish ends a span at now.
 func (t *Tracer) finish(span trace.Span, now time.Time) {
-	if t.ownClock {
+	if t.ownClock || t.shifted.Load() {
 		span.End(trace.WithTimestamp(now))
 		return
 	}

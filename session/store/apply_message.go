@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unsafe"
 
 	"github.com/agenttrace/agenttrace/session"
 )
@@ -352,9 +353,12 @@ func (a *applier) applyParts(w *sessionWork, mw *messageWork) error {
 	return a.placeParts(mw.id, homeless, claims)
 }
 
+// row is the part as a row. It shares the memory of Data, which the batch owns
+// and nobody changes: a copy of every tool's output would be a good part of the
+// cost of a span.
 func (c *PartChange) row() *session.Part {
 	p := &session.Part{
-		ID: c.ID, MessageID: c.MessageID, SessionID: c.SessionID, Index: min(max(0, c.Index), MaxIndex), Type: c.Type, DataJSON: string(c.Data),
+		ID: c.ID, MessageID: c.MessageID, SessionID: c.SessionID, Index: min(max(0, c.Index), MaxIndex), Type: c.Type, DataJSON: unsafe.String(unsafe.SliceData(c.Data), len(c.Data)),
 		CreatedAt: c.CreatedAt, UpdatedAt: max(c.CreatedAt, c.UpdatedAt),
 	}
 	if c.ToolCallID != "" {

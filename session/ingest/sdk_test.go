@@ -1,0 +1,153 @@
+package ingest_test
+
+import (
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+	"go.opentelemetry.io/otel/codes"
+
+	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
+	"github.com/agenttrace/agenttrace/session"
+	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+// recorded is what an exporter makes of recorded spans.
+func recorded(recording agenttracetest.Recording) []ptrace.Span {
+	var all []ptrace.Span
+	for _, s := range recording {
+		sp := ptrace.NewTraces().ResourceSpans().AppendEmpty().ScopeSpans().AppendEmpty().Spans().AppendEmpty()
+		sp.SetName(s.Name)
+		sp.SetTraceID(pcommon.TraceID(s.SpanContext.TraceID()))
+		sp.SetSpanID(pcommon.SpanID(s.SpanContext.SpanID()))
+		sp.SetParentSpanID(pcommon.SpanID(s.Parent.SpanID()))
+		sp.SetStartTimestamp(pcommon.NewTimestampFromTime(s.Start))
+		sp.SetEndTimestamp(pcommon.NewTimestampFromTime(s.End))
+		if s.Status == codes.Error {
+			sp.Status().SetCode(ptrace.StatusCodeError)
+			sp.Status().SetMessage(s.StatusText)
+		}
+		for _, kv := range s.Attributes {
+			put(sp.Attributes(), string(kv.Key), kv.Value)
+		}
+		all = append(all, sp)
+	}
+	return all
+}
+
+// transcripts ingests spans, each in a delivery of its own, and returns the
+// sessions.
+func transcripts(t *testing.T, all []ptrace.Span, ids ...string) []*session.Transcript {
+	t.Helper()
+	s, err := sqlitestore.Open(t.Context(), filepath.Join(t.TempDir(), "sessions.db"), sqlitestore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, sp := range all {
+		ingestAll(t, s, traces(sp))
+	}
+	check(t, s)
+	var out []*session.Transcript
+	for _, id := range ids {
+		transcript, err := s.Transcript(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, transcript)
+	}
+	return out
+}
+
+// visible returns the texts of the messages that are not hidden.
+func visible(tr *session.Transcript) []string {
+	var texts []string
+	for _, m := range tr.Messages {
+		if m.HiddenAt != nil {
+			continue
+		}
+		for _, p := range m.Parts {
+			if i := strings.Index(p.DataJSON, `"text":"`); i >= 0 {
+				text, _, _ := strings.Cut(p.DataJSON[i+len(`"text":"`):], `"`)
+				texts = append(texts, text)
+			}
+		}
+	}
+	return texts
+}
+
+// TestRewindAndForkInOneMillisecond tells the store of a session whose clock
+// stands or steps back: what came after a rewind is not hidden by it, what came
+// after a fork is not copied.
+func TestRewindAndForkInOneMillisecond(t *testing.T) {
+	for name, step := range map[string]time.Duration{"the clock stands": 0, "the clock steps back": -time.Second} {
+		t.Run(name, func(t *testing.T) {
+			now := time.UnixMilli(start)
+			rec := agenttracetest.NewRecorder()
+			tracer := agenttrace.New(agenttrace.Options{TracerProvider: rec, Now: func() time.Time { return now }})
+			sess := tracer.NewSession(t.Context(), agenttrace.SessionOptions{Agent: "coder"})
+			say := func(sess *agenttrace.Session, question, answer string) *agenttrace.Turn {
+				ctx, run := sess.StartRun(t.Context(), agenttrace.RunOptions{Model: agenttrace.Model{ID: "m"}})
+				ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: question}, agenttrace.TurnOptions{})
+				_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
+				call.Text(answer)
+				call.End(agenttrace.ModelResult{}, nil)
+				turn.End(agenttrace.TurnResult{})
+				run.End(nil)
+				now = now.Add(step)
+				return turn
+			}
+			must := func(err error) {
+				t.Helper()
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			first := say(sess, "q0", "a0").UserMessageID()
+			must(sess.Rewind(t.Context(), first))
+			say(sess, "q1", "a1")
+			must(sess.Rewind(t.Context(), first))
+			must(sess.Unrewind(t.Context()))
+			must(sess.Rewind(t.Context(), first))
+			last := say(sess, "q2", "a2")
+			child, err := sess.Fork(t.Context(), last.AssistantMessageID(), agenttrace.ForkOptions{})
+			must(err)
+			say(sess, "q3", "a3")
+			say(child, "q4", "a4")
+
+			all := recorded(rec.All())
+			for seed := range 6 {
+				r := rand.New(rand.NewPCG(uint64(seed), 5))
+				got := transcripts(t, shuffled(r, all), sess.ID(), child.ID())
+				if d := cmp.Diff([]string{"q0", "q2", "a2", "q3", "a3"}, visible(got[0])); d != "" {
+					t.Fatalf("session (-want +got):\n%s", d)
+				}
+				if d := cmp.Diff([]string{"q0", "q2", "a2", "q4", "a4"}, visible(got[1])); d != "" {
+					t.Fatalf("fork (-want +got):\n%s", d)
+				}
+			}
+
+			// The turn's own span is lost: its calls alone date the answer.
+			turns := 0
+			all = slices.DeleteFunc(all, func(s ptrace.Span) bool {
+				if s.Name() == "session.turn" {
+					turns++
+				}
+				return s.Name() == "session.turn" && turns == 3
+			})
+			got := transcripts(t, all, sess.ID())[0]
+			for _, m := range got.Messages {
+				if m.ID == last.AssistantMessageID() && m.HiddenAt != nil {
+					t.Error("the answer whose turn is lost is hidden")
+				}
+			}
+		})
+	}
+}
