@@ -87,7 +87,7 @@ func openWriter(ctx context.Context, path string, o Options) (_ *sqlite.Conn, er
 		"PRAGMA journal_mode = WAL",
 		"PRAGMA synchronous = " + synchronous,
 		"PRAGMA foreign_keys = ON",
-		"PRAGMA cache_size = -65536",
+		"PRAGMA cache_size = -16384",
 		"PRAGMA wal_autocheckpoint = 8000",
 		"PRAGMA temp_store = MEMORY",
 	} {
