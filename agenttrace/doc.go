@@ -6,7 +6,9 @@
 // models ([ModelCall]) and tools ([ToolCall]), and asks whether a tool may run
 // ([ToolCall.Authorize]):
 //
-//	tracer := agenttrace.New(agenttrace.Options{})
+//	tracer := agenttrace.New(agenttrace.Options{
+//		Rules: []agenttrace.Rule{{Permission: "bash", Pattern: "go test *", Action: agenttrace.ActionAllow}},
+//	})
 //	sess := tracer.NewSession(ctx, agenttrace.SessionOptions{Agent: "coder"})
 //	ctx, run := sess.StartRun(ctx, agenttrace.RunOptions{Model: model})
 //	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: question}, agenttrace.TurnOptions{})
@@ -19,6 +21,38 @@
 //	}
 //	turn.End(agenttrace.TurnResult{})
 //	run.End(nil)
+//
+// A call that no rule matches is put to [Options.Approver]: without rules and
+// without an approver every call is denied. A watchdog only narrows what rules
+// allow.
+//
+// # Setting up
+//
+// Spans go where the tracer provider sends them. The package imports no SDK; a
+// program that sends them to a collector or a session store by OTLP sets one up
+// when it starts, with go.opentelemetry.io/otel/sdk/trace as sdktrace:
+//
+//	exporter, err := otlptracegrpc.New(ctx, otlptracegrpc.WithInsecure()) // localhost:4317
+//	if err != nil {
+//		return err
+//	}
+//	provider := sdktrace.NewTracerProvider(
+//		sdktrace.WithBatcher(exporter, sdktrace.WithMaxQueueSize(16384)),
+//		sdktrace.WithResource(resource.NewSchemaless(attribute.String("service.name", "coder"))),
+//	)
+//	defer func() {
+//		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+//		defer cancel()
+//		err = errors.Join(err, provider.Shutdown(ctx)) // sends what is queued
+//	}()
+//	tracer := agenttrace.New(agenttrace.Options{TracerProvider: provider})
+//
+// The batcher's queue holds 2048 spans unless told otherwise and silently drops
+// what comes while it is full, as in a burst of tool calls or with a collector
+// that is away; sessions then lack messages. A longer queue costs memory, up to
+// the size of the messages and tool outputs in it. With
+// sdktrace.WithBlocking nothing is dropped, but the agent waits for the
+// collector. A program that ends without Shutdown loses what is queued.
 //
 // # Promises
 //

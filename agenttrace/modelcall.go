@@ -208,8 +208,8 @@ func (c *ModelCall) finish(result ModelResult, err error, byTurn bool) {
 			ResponseModel: cloneText(result.ResponseModel), ResponseID: cloneText(result.ResponseID), StopReason: stop, Usage: usage,
 		}
 		if endReason(err) == semconv.EndError {
-			record.ErrorType = errorType(err)
-			setError(c.span, errorText(err))
+			record.Error, record.ErrorType = errorText(err), errorType(err)
+			setError(c.span, record.Error)
 		}
 		c.span.SetAttributes(record.Append(make([]attribute.KeyValue, 0, 28))...)
 	}

@@ -322,3 +322,30 @@ func TestWhatFollowsARewindOrAForkIsDatedAfterIt(t *testing.T) {
 		})
 	}
 }
+
+// TestSpansFollowTheSessionsTime leaves the clock to the tracer provider: in the
+// millisecond of a rewind its spans would begin before the messages.
+func TestSpansFollowTheSessionsTime(t *testing.T) {
+	rec := agenttracetest.NewRecorder()
+	sess := agenttrace.New(agenttrace.Options{TracerProvider: rec}).NewSession(t.Context(), agenttrace.SessionOptions{Agent: "coder"})
+	ctx, run := sess.StartRun(t.Context(), agenttrace.RunOptions{})
+	_, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "x"}, agenttrace.TurnOptions{})
+	turn.End(agenttrace.TurnResult{})
+	for range 200 {
+		rec.Reset()
+		if err := sess.Rewind(t.Context(), turn.UserMessageID()); err != nil {
+			t.Fatal(err)
+		}
+		at := one(t, rec.All().Operations("rewind")).TargetAt
+		ctx, next := run.StartTurn(ctx, agenttrace.UserMessage{Text: "y"}, agenttrace.TurnOptions{})
+		_, tool := next.StartTool(ctx, agenttrace.ToolOptions{ID: "c", Name: "ls"})
+		tool.End("z")
+		next.End(agenttrace.TurnResult{})
+		for _, s := range rec.All()[1:] {
+			if s.Start.UnixMilli() <= at || s.End.Before(s.Start) {
+				t.Fatalf("%s from %v to %v, rewound at %d", s.Name, s.Start, s.End, at)
+			}
+		}
+	}
+	run.End(nil)
+}

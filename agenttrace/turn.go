@@ -368,6 +368,7 @@ func (t *Turn) finish(reason string, err error, stopReason string) {
 	s := t.run.sess
 	s.mu.Lock()
 	s.st.Model = t.model
+	title := s.st.Title
 	s.st.LastStamp = max(s.st.LastStamp, updated)
 	if pending {
 		s.st.Pending = &PendingTurn{
@@ -380,7 +381,7 @@ func (t *Turn) finish(reason string, err error, stopReason string) {
 
 	if t.recording {
 		record := spans.Turn{
-			SessionID: s.id, Agent: s.st.Agent, Index: &t.index, Model: t.model.record(), Temperature: t.temperature,
+			SessionID: s.id, Agent: s.st.Agent, Title: title, ParentID: s.st.ParentID, ParentMessageID: s.st.ParentMessageID, Index: &t.index, Model: t.model.record(), Temperature: t.temperature,
 			Usage: t.usage, ModelCalls: t.callCount, StopReason: validUTF8(stopReason), EndReason: reason, PendingApproval: pending,
 			User: t.user, Assistant: t.assistant,
 		}

@@ -366,3 +366,36 @@ func TestToolCallThatIsNotSampledTravelsWithItsTurn(t *testing.T) {
 		t.Errorf("part = %s, want %s", got.Assistant.Parts[0].Data, want)
 	}
 }
+
+func TestFailedModelCallSaysWhy(t *testing.T) {
+	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
+	ctx, turn := h.turn("x")
+	for _, err := range []error{errors.New("overloaded"), context.Canceled, nil} {
+		_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
+		call.End(agenttrace.ModelResult{}, err)
+	}
+	turn.End(agenttrace.TurnResult{})
+	h.run.End(nil)
+	h.check()
+	for i, want := range []string{"overloaded", "", ""} {
+		if got := h.rec.All().ModelCalls()[i]; got.Error != want {
+			t.Errorf("error of call %d = %q, want %q", i, got.Error, want)
+		}
+	}
+}
+
+func TestTurnNamesItsSession(t *testing.T) {
+	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
+	_, turn := h.turn("x")
+	turn.End(agenttrace.TurnResult{})
+	_, turn = h.turn("y")
+	h.sess.SetTitle(h.ctx, "Fix it")
+	turn.End(agenttrace.TurnResult{})
+	h.run.End(nil)
+	h.check()
+	for i, want := range []string{"", "Fix it"} {
+		if got := h.rec.All().Turns()[i]; got.Title != want || got.ParentID != "" {
+			t.Errorf("turn %d names the session %q, child of %q, want %q", i, got.Title, got.ParentID, want)
+		}
+	}
+}

@@ -48,7 +48,8 @@ var (
 	onPermission = []string{SpanPermissionEvaluate}
 	onModel      = []string{SpanSessionRun, SpanSessionTurn, chatSpan}
 	onUsage      = []string{SpanSessionTurn, chatSpan}
-	onFailed     = []string{SpanSessionRun, SpanSessionTurn, SpanToolCall, SpanCompactionRun}
+	onFailed     = []string{SpanSessionRun, SpanSessionTurn, SpanToolCall, SpanCompactionRun, chatSpan}
+	onRunTurn    = []string{SpanSessionRun, SpanSessionTurn}
 	onTurnChat   = []string{SpanSessionTurn, chatSpan}
 )
 
@@ -62,7 +63,7 @@ var attributes = []Attribute{
 	{GenAIConversationIDKey, String, "", Mirror, []string{SpanSessionRun, SpanSessionTurn, chatSpan}, "ses_1fa2bdc08000YO9dOSXjsMd9kP", "The same as session.id."},
 	{GenAIOperationNameKey, String, "", Mirror, []string{SpanSessionRun, SpanToolCall, chatSpan}, "invoke_agent", "invoke_agent on session.run (absent where nothing ran), execute_tool on tool.call, chat on model calls."},
 	{AgentKey, String, "", Floor, onRun, "codeagent", "The agent that the session was started with."},
-	{GenAIAgentNameKey, String, "", Mirror, []string{SpanSessionRun, SpanSessionTurn}, "codeagent", "The same as agent. On a turn too, because a run's own span arrives last."},
+	{GenAIAgentNameKey, String, "", Mirror, onRunTurn, "codeagent", "The same as agent. On a turn too, because a run's own span arrives last."},
 	{ModelIDKey, String, "", Floor, onRun, "gpt-5-mini", "The model that the run started with."},
 	{ProviderIDKey, String, "", Floor, onRun, "openai", "The provider of that model."},
 	{GenAIRequestModelKey, String, "", Mirror, onModel, "gpt-5-mini", "The model. On a turn, the one that ended it."},
@@ -73,13 +74,13 @@ var attributes = []Attribute{
 
 	{RunOperationKey, String, "", Own, onRun, "run", "What the span stands for; absent means run."},
 	{RunOutcomeKey, String, "", Own, onRun, "finish", "How the run ended."},
-	{SessionTitleKey, String, "", Own, onRun, "Fix the failing test", "The session's title."},
+	{SessionTitleKey, String, "", Own, onRunTurn, "Fix the failing test", "The session's title. On a turn too, as the parent below, because a run's own span arrives last."},
 	{SessionCreatedAtKey, Int, "ms", Own, onRun, "1795198540808", "When the session began, Unix milliseconds."},
 	{SessionWorkspaceIDKey, String, "", Own, onRun, "ws_42", "The host's id of the workspace."},
 	{SessionWorkspaceRootKey, String, "", Own, onRun, "/home/john/project", "The directory that the agent works in."},
 	{SessionModeKey, String, "", Own, onRun, "plan", "The host's permission or planning mode."},
-	{SessionParentIDKey, String, "", Own, onRun, "ses_1fa2bdc08000YO9dOSXjsMd9kP", "The session that this one was forked from or started by."},
-	{SessionParentMessageIDKey, String, "", Own, onRun, "msg_1fa2bdc1a000qhKajWMjBifnzj", "Where: the last message copied by a fork, the user message that a sub-agent serves."},
+	{SessionParentIDKey, String, "", Own, onRunTurn, "ses_1fa2bdc08000YO9dOSXjsMd9kP", "The session that this one was forked from or started by."},
+	{SessionParentMessageIDKey, String, "", Own, onRunTurn, "msg_1fa2bdc1a000qhKajWMjBifnzj", "Where: the last message copied by a fork, the user message that a sub-agent serves."},
 	{SessionPermissionsKey, JSON, "", Own, onRun, `[{"permission":"bash","pattern":"git *","action":"allow","source":"session"}]`, "The permission rules of session scope."},
 	{SessionMetadataKey, JSON, "", Own, onRun, `{"ticket":"A-1"}`, "Further facts about the session, an object."},
 	{SessionTargetMessageIDKey, String, "", Own, onRun, "msg_1fa2bdc1a000qhKajWMjBifnzj", "The message that a rewind goes back to or undoes."},

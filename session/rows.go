@@ -230,6 +230,15 @@ type MessageTrace struct {
 	// Error is what ended the turn when EndReason is error.
 	Error string `json:"error,omitempty"`
 
+	// ModelErrors are those of the message's model calls, in their order, the last
+	// few: an agent may have got over them.
+	ModelErrors []string `json:"model_errors,omitempty"`
+
+	// ResponseID and ResponseModel are the provider's, where one model call speaks
+	// for the message.
+	ResponseID    string `json:"response_id,omitempty"`
+	ResponseModel string `json:"response_model,omitempty"`
+
 	// Problems are the flaws of the telemetry itself, such as a value of the
 	// wrong type or JSON cut short.
 	Problems []string `json:"problems,omitempty"`

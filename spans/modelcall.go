@@ -23,7 +23,9 @@ type ModelCall struct {
 	ResponseModel, ResponseID string
 	StopReason                string
 	Usage                     Usage
-	ErrorType                 string
+	// Error is the text of an error.
+	Error     string
+	ErrorType string
 }
 
 // Kind returns "chat".
@@ -49,6 +51,7 @@ func (m *ModelCall) Append(dst []attribute.KeyValue) []attribute.KeyValue {
 		dst = append(dst, semconv.GenAIResponseFinishReasonsKey.StringSlice([]string{m.StopReason}))
 	}
 	dst = m.Usage.append(dst)
+	dst = appendString(dst, semconv.ErrorKey, m.Error)
 	return appendString(dst, semconv.ErrorTypeKey, m.ErrorType)
 }
 
@@ -77,6 +80,8 @@ func (m *ModelCall) Set(key string, v Value) (known bool, err error) {
 			m.StopReason = reasons[len(reasons)-1]
 		}
 		return true, err
+	case semconv.ErrorKey:
+		return true, setString(&m.Error, v)
 	case semconv.ErrorTypeKey:
 		return true, setString(&m.ErrorType, v)
 	}

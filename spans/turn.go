@@ -16,6 +16,11 @@ import (
 type Turn struct {
 	SessionID string
 	Agent     string
+	// Title, ParentID and ParentMessageID are the session's, for the run that says
+	// them ends last.
+	Title           string
+	ParentID        string
+	ParentMessageID string
 	// Index counts the session's turns from 0; nil when not said.
 	Index *int64
 
@@ -67,6 +72,9 @@ func (t *Turn) Append(dst []attribute.KeyValue) []attribute.KeyValue {
 		semconv.SessionIDKey.String(t.SessionID),
 		semconv.GenAIConversationIDKey.String(t.SessionID))
 	dst = appendString(dst, semconv.GenAIAgentNameKey, t.Agent)
+	dst = appendString(dst, semconv.SessionTitleKey, t.Title)
+	dst = appendString(dst, semconv.SessionParentIDKey, t.ParentID)
+	dst = appendString(dst, semconv.SessionParentMessageIDKey, t.ParentMessageID)
 	if t.Index != nil {
 		dst = append(dst, semconv.TurnIndexKey.Int64(*t.Index))
 	}
@@ -125,6 +133,12 @@ func (t *Turn) Set(key string, v Value) (known bool, err error) {
 		return true, setStringIfUnset(&t.SessionID, v)
 	case semconv.GenAIAgentNameKey:
 		return true, setString(&t.Agent, v)
+	case semconv.SessionTitleKey:
+		return true, setString(&t.Title, v)
+	case semconv.SessionParentIDKey:
+		return true, setString(&t.ParentID, v)
+	case semconv.SessionParentMessageIDKey:
+		return true, setString(&t.ParentMessageID, v)
 	case semconv.TurnIndexKey:
 		return true, setIntPtr(&t.Index, v)
 	case semconv.GenAIRequestTemperatureKey:

@@ -152,14 +152,7 @@ func (o *own) run(r *spans.Run) bool {
 	early := func(text string) store.Value { return store.Value{Text: text, At: o.startNano, Rank: store.RankFinal} }
 	late := func(text string) store.Value { return store.Value{Text: text, At: o.endNano, Rank: store.RankFinal} }
 	setFirst(&c.Agent, early(r.Agent))
-	switch r.ParentID {
-	case "": // a message of no session says nothing
-	case o.sessionID:
-		o.flaw("agenttrace.session.parent_id: the session's own")
-	default:
-		setFirst(&c.ParentID, early(r.ParentID))
-		setFirst(&c.ParentMessageID, early(r.ParentMessageID))
-	}
+	o.parent(c, r.ParentID, r.ParentMessageID)
 	setLast(&c.Model, early(modelJSON(r.Model)))
 	setLast(&c.Title, late(r.Title))
 	setLast(&c.Mode, late(r.Mode))
@@ -186,6 +179,18 @@ func (o *own) run(r *spans.Run) bool {
 	}
 	o.link(semconv.SpanSessionRun, "", "", nil)
 	return true
+}
+
+// parent says where the session left another.
+func (o *own) parent(c *store.SessionChange, id, messageID string) {
+	switch id {
+	case "": // a message of no session says nothing
+	case o.sessionID:
+		o.flaw("agenttrace.session.parent_id: the session's own")
+	default:
+		setFirst(&c.ParentID, store.Value{Text: id, At: o.startNano, Rank: store.RankFinal})
+		setFirst(&c.ParentMessageID, store.Value{Text: messageID, At: o.startNano, Rank: store.RankFinal})
+	}
 }
 
 // metadata merges the keys that a run gives, and how it ended.
@@ -237,6 +242,9 @@ func (o *own) turn(t *spans.Turn) bool {
 	c := o.session(o.sessionID, o.startNano, o.endNano)
 	setFirst(&c.Agent, store.Value{Text: t.Agent, At: o.startNano, Rank: store.RankFinal})
 	setLast(&c.Model, store.Value{Text: modelJSON(t.Model), At: o.startNano, Rank: store.RankFinal})
+	// The run and whatever renamed the session have the last word.
+	setLast(&c.Title, store.Value{Text: t.Title, At: o.endNano, Rank: store.RankLive})
+	o.parent(c, t.ParentID, t.ParentMessageID)
 	var model *session.Model
 	if t.Model != (spans.Model{}) {
 		model = &session.Model{ProviderID: t.Model.ProviderID, ModelID: t.Model.ModelID, Variant: t.Model.Variant}
@@ -423,7 +431,8 @@ func (o *own) tool(t *spans.ToolCall) bool {
 func (o *own) compaction(r *spans.Compaction) bool {
 	o.session(o.sessionID, o.startNano, o.endNano)
 	if r.MessageID == "" && r.Error != "" {
-		o.link(semconv.SpanCompactionRun, "", "", nil) // it failed, and left the session as it was
+		// It failed, and left the session as it was: there is no message to tell.
+		o.link(semconv.SpanCompactionRun, "", "", &store.Facts{Step: true, Trace: session.MessageTrace{Error: r.Error, Problems: o.takeProblems()}})
 		return true
 	}
 	messageID := o.derive(spans.PrefixMessage, r.MessageID, "compaction")
@@ -480,7 +489,12 @@ func (o *own) modelCall(m *spans.ModelCall) bool {
 			Trace: session.MessageTrace{
 				StopReason: m.StopReason, ModelCalls: 1, DurationMS: &duration, Temperature: m.Temperature,
 				CostUSD: o.cost(m.Usage.CostUSD), UsageBasis: m.Usage.Basis, UsageRaw: m.Usage.Raw,
+				Error: m.Error, ResponseID: m.ResponseID, ResponseModel: m.ResponseModel,
 			},
+		}
+		if facts.Trace.Error == "" && o.span.Status().Code() == ptrace.StatusCodeError {
+			message, _ := text(o.span.Status().Message())
+			facts.Trace.Error = cmp.Or(message, m.ErrorType)
 		}
 		if tooDeep(m.Usage.Raw) {
 			o.flaw("agenttrace.usage.raw: nested too deep")

@@ -1,6 +1,8 @@
 package ingest_test
 
 import (
+	"encoding/json"
+	"errors"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
@@ -70,7 +72,7 @@ func transcripts(t *testing.T, all []ptrace.Span, ids ...string) []*session.Tran
 func visible(tr *session.Transcript) []string {
 	var texts []string
 	for _, m := range tr.Messages {
-		if m.HiddenAt != nil {
+		if m.Message.HiddenAt != nil {
 			continue
 		}
 		for _, p := range m.Parts {
@@ -144,10 +146,106 @@ func TestRewindAndForkInOneMillisecond(t *testing.T) {
 			})
 			got := transcripts(t, all, sess.ID())[0]
 			for _, m := range got.Messages {
-				if m.ID == last.AssistantMessageID() && m.HiddenAt != nil {
+				if m.Message.ID == last.AssistantMessageID() && m.Message.HiddenAt != nil {
 					t.Error("the answer whose turn is lost is hidden")
 				}
 			}
 		})
+	}
+}
+
+// TestErrorsAreInTheStore fails a model call that the turn gets over, and a
+// compaction. Either is told in words, also when the turn's span is lost.
+func TestErrorsAreInTheStore(t *testing.T) {
+	now := time.UnixMilli(start)
+	rec := agenttracetest.NewRecorder()
+	tracer := agenttrace.New(agenttrace.Options{TracerProvider: rec, Now: func() time.Time { now = now.Add(time.Millisecond); return now }})
+	sess := tracer.NewSession(t.Context(), agenttrace.SessionOptions{Agent: "coder"})
+	ctx, run := sess.StartRun(t.Context(), agenttrace.RunOptions{Model: agenttrace.Model{ID: "m"}})
+	_, compaction := run.StartCompaction(ctx, agenttrace.CompactionOptions{})
+	compaction.Fail(errors.New("the summary is empty"))
+	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "q"}, agenttrace.TurnOptions{})
+	for i, err := range []error{errors.New("first"), errors.New("overloaded"), nil} {
+		_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
+		call.End(agenttrace.ModelResult{ResponseID: []string{"", "", "resp_1"}[i], ResponseModel: []string{"", "", "m-2"}[i]}, err)
+	}
+	turn.End(agenttrace.TurnResult{})
+	run.End(nil)
+
+	all := recorded(rec.All())
+	lost := slices.DeleteFunc(slices.Clone(all), func(s ptrace.Span) bool { return s.Name() == "session.turn" })
+	for seed := range 8 {
+		r := rand.New(rand.NewPCG(uint64(seed), 6))
+		for _, story := range [][]ptrace.Span{all, lost} {
+			var metadata session.MessageMetadata
+			for _, m := range transcripts(t, shuffled(r, story), sess.ID())[0].Messages {
+				if m.Message.ID == turn.AssistantMessageID() {
+					if err := json.Unmarshal([]byte(m.Message.MetadataJSON), &metadata); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if d := cmp.Diff([]string{"first", "overloaded"}, metadata.Trace.ModelErrors); d != "" {
+				t.Fatalf("errors of model calls (-want +got):\n%s", d)
+			}
+			if metadata.Trace.Error != "" {
+				t.Errorf("the turn ended with %q, though the last call worked", metadata.Trace.Error)
+			}
+		}
+	}
+
+	s, err := sqlitestore.Open(t.Context(), filepath.Join(t.TempDir(), "sessions.db"), sqlitestore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	ingestAll(t, s, traces(all...))
+	links, err := s.Links(t.Context(), sess.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var told []string
+	for _, l := range links {
+		if l.Facts != nil && l.Facts.Step {
+			told = append(told, strings.Join([]string{l.Kind, l.Facts.Trace.Error, l.Facts.Trace.ResponseID, l.Facts.Trace.ResponseModel}, "|"))
+		}
+	}
+	slices.Sort(told)
+	if d := cmp.Diff([]string{"chat|first||", "chat|overloaded||", "chat||resp_1|m-2", "compaction.run|the summary is empty||"}, told); d != "" {
+		t.Errorf("facts of spans (-want +got):\n%s", d)
+	}
+}
+
+// TestTurnTellsOfItsSession drops every session.run span, as of agents that are
+// still running or were killed; a run that ends has the last word.
+func TestTurnTellsOfItsSession(t *testing.T) {
+	now := time.UnixMilli(start)
+	rec := agenttracetest.NewRecorder()
+	tracer := agenttrace.New(agenttrace.Options{TracerProvider: rec, Now: func() time.Time { now = now.Add(time.Millisecond); return now }})
+	parent := tracer.NewSession(t.Context(), agenttrace.SessionOptions{Agent: "coder", Title: "Fix the test"})
+	ctx, run := parent.StartRun(t.Context(), agenttrace.RunOptions{})
+	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "q"}, agenttrace.TurnOptions{})
+	child := tracer.NewSession(ctx, agenttrace.SessionOptions{Agent: "finder"})
+	childCtx, childRun := child.StartRun(ctx, agenttrace.RunOptions{})
+	_, childTurn := childRun.StartTurn(childCtx, agenttrace.UserMessage{Text: "q"}, agenttrace.TurnOptions{})
+	childTurn.End(agenttrace.TurnResult{})
+	childRun.End(nil)
+	turn.End(agenttrace.TurnResult{})
+	parent.SetTitle(ctx, "Fix the other test")
+	run.End(nil)
+
+	all := recorded(rec.All())
+	running := slices.DeleteFunc(slices.Clone(all), func(s ptrace.Span) bool { return s.Name() == "session.run" })
+	for seed := range 4 {
+		r := rand.New(rand.NewPCG(uint64(seed), 7))
+		for want, story := range map[string][]ptrace.Span{"Fix the test": running, "Fix the other test": all} {
+			got := transcripts(t, shuffled(r, story), parent.ID(), child.ID())
+			if title := got[0].Session.Title; title != want {
+				t.Errorf("title = %q, want %q", title, want)
+			}
+			if s := got[1].Session; s.ParentID == nil || *s.ParentID != parent.ID() || s.ParentMessageID == nil || *s.ParentMessageID != turn.UserMessageID() {
+				t.Errorf("the sub-agent's session = %+v", s)
+			}
+		}
 	}
 }

@@ -581,14 +581,24 @@ func compareDecisions(d, o *Decision) int {
 		bytes.Compare(encode(d), encode(o)))
 }
 
+// mostModelErrors bounds a message's metadata: agents try again.
+const mostModelErrors = 8
+
 // foldFacts is the metadata of a message as its spans know it. Spans are taken
-// in order of start: counts are summed, anything else stands as said last. gap
-// says that parts of the message are missing.
+// in order of start: counts are summed, anything else stands as said last. Of
+// steps the errors count even where a span describes the whole message. gap says
+// that parts of the message are missing.
 func foldFacts(links []*Link, gap bool) string {
 	links = slices.Clone(links)
 	slices.SortFunc(links, func(x, y *Link) int {
 		return cmp.Or(cmp.Compare(x.StartNano, y.StartNano), strings.Compare(x.TraceID, y.TraceID), strings.Compare(x.SpanID, y.SpanID))
 	})
+	var failed []string
+	for _, l := range links {
+		if l.Facts.Step && l.Facts.Trace.Error != "" {
+			failed = append(failed, l.Facts.Trace.Error)
+		}
+	}
 	whole := slices.DeleteFunc(slices.Clone(links), func(l *Link) bool { return l.Facts.Step })
 	if len(whole) > 0 {
 		links = whole
@@ -598,6 +608,7 @@ func foldFacts(links []*Link, gap bool) string {
 		sum.add(l.Facts)
 	}
 	sum.Trace.Incomplete = gap || len(whole) == 0
+	sum.Trace.ModelErrors = failed[max(0, len(failed)-mostModelErrors):]
 	metadata := struct {
 		Model              *session.Model       `json:"model,omitempty"`
 		Agent              string               `json:"agent,omitempty"`
@@ -645,6 +656,8 @@ func (f *Facts) add(o *Facts) {
 	t.ToolCatalogDigest = cmp.Or(u.ToolCatalogDigest, t.ToolCatalogDigest)
 	t.UsageBasis = cmp.Or(u.UsageBasis, t.UsageBasis)
 	t.Error = u.Error
+	t.ResponseID = cmp.Or(u.ResponseID, t.ResponseID)
+	t.ResponseModel = cmp.Or(u.ResponseModel, t.ResponseModel)
 	t.ModelCalls += u.ModelCalls
 	if u.UsageRaw != nil {
 		t.UsageRaw = u.UsageRaw
