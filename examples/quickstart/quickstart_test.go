@@ -1,0 +1,101 @@
+package quickstart
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agenttrace/agenttrace/collector"
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+// TestReadme: the README shows this very code.
+func TestReadme(t *testing.T) {
+	readme, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := os.ReadFile("quickstart.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, code, _ := strings.Cut(string(source), "\t// README:\n")
+	code, _, found := strings.Cut(code, "\t// :README\n")
+	if !found {
+		t.Fatal("quickstart.go has no part for the README")
+	}
+	code = strings.ReplaceAll("\n"+code, "\n\t", "\n")[1:]
+	_, shown, _ := strings.Cut(string(readme), "```go\n")
+	shown, _, _ = strings.Cut(shown, "```\n")
+	if diff := cmp.Diff(code, shown); diff != "" {
+		t.Errorf("README.md shows other code (-quickstart.go +README.md):\n%s", diff)
+	}
+}
+
+// scripted is an agent that makes one call that is allowed and one that is not.
+type scripted struct{ asked int }
+
+func (s *scripted) Ask(context.Context, string, []string) (Answer, error) {
+	if s.asked++; s.asked > 1 {
+		return Answer{Text: "They pass.", FinishReason: "stop", InputTokens: 30, CachedTokens: 10, OutputTokens: 5}, nil
+	}
+	return Answer{Text: "I run the tests.", FinishReason: "tool_calls", InputTokens: 10, OutputTokens: 5, Calls: []Call{
+		{"call_1", "bash", "go test ./..."}, {"call_2", "bash", "rm -rf /"},
+	}}, nil
+}
+
+func (s *scripted) Execute(context.Context, Call) string { return "ok" }
+
+// TestAnswerQuestion: what the README shows leaves a session.
+func TestAnswerQuestion(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sessions.db")
+	c, err := collector.Start(t.Context(), collector.Options{Store: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+c.Endpoint())
+	if err := AnswerQuestion(t.Context(), &scripted{}, "/w", "Do the tests pass?", "You are careful.", nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Shutdown(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	r, err := sqlite.OpenReader(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	id, err := r.Resolve(t.Context(), "last")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := r.Transcript(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range session.Check(got) {
+		t.Error(v)
+	}
+	var parts []string
+	for _, m := range got.Messages {
+		for _, p := range m.Parts {
+			state := ""
+			if p.ToolState != nil {
+				state = " " + *p.ToolState
+			}
+			parts = append(parts, m.Message.Role+" "+p.Type+state)
+		}
+	}
+	want := []string{"user text", "assistant text", "assistant tool-bash output-available", "assistant tool-bash output-error", "assistant step-start", "assistant text"}
+	if diff := cmp.Diff(want, parts); diff != "" {
+		t.Errorf("parts (-want +got):\n%s", diff)
+	}
+	if got.Session.TotalTokens != 50 || got.Session.CacheRead != 10 {
+		t.Errorf("tokens = %+v", got.Session.Usage())
+	}
+}
