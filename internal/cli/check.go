@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -39,6 +40,9 @@ are any.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			out := cmd.OutOrStdout()
 			if rules {
+				if len(args) > 0 {
+					return usagef("--rules lists the rules and checks nothing; leave %q out, or the flag", args[0])
+				}
 				for _, r := range session.Rules() {
 					if _, err := fmt.Fprintf(out, "%-16s %s\n", r.Rule, r.Doc); err != nil {
 						return err
@@ -59,7 +63,7 @@ are any.`,
 					return err
 				}
 			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "%d sessions checked, %d violations\n", c.sessions, c.violations)
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s checked, %s\n", counted(c.sessions, "session"), counted(c.violations, "violation"))
 			if c.violations > 0 {
 				return errFinding
 			}
@@ -68,6 +72,13 @@ are any.`,
 	}
 	cmd.Flags().BoolVar(&rules, "rules", false, "list the rules instead")
 	return cmd
+}
+
+func counted(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return strconv.Itoa(n) + " " + what
 }
 
 type checker struct {
@@ -98,13 +109,16 @@ func (c *checker) check(arg string) error {
 		return noFileError(arg, err)
 	}
 	defer f.Close()
+	if info, err := f.Stat(); err == nil && info.IsDir() {
+		return usagef("check %s: it is a directory; name the files in it", arg)
+	}
 	head := make([]byte, 16)
 	n, err := io.ReadFull(f, head)
 	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("read %s: %w", arg, err)
 	}
 	if string(head[:n]) == "SQLite format 3\x00" {
-		return c.checkStore(arg)
+		return readError(arg, c.checkStore(arg))
 	}
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return fmt.Errorf("read %s: %w", arg, err)
@@ -162,13 +176,18 @@ func (c *checker) checkExport(name string, file io.Reader) error {
 		}
 		return c.report(t)
 	}
+	found := false
 	for t, err := range jsonl.Decode(r) {
+		found = true
 		if err != nil {
 			return c.damaged(name, err)
 		}
 		if err := c.report(t); err != nil {
 			return err
 		}
+	}
+	if !found {
+		return c.damaged(name, errors.New("no session in it"))
 	}
 	return nil
 }

@@ -19,6 +19,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	zombiezen "zombiezen.com/go/sqlite"
 
 	"github.com/agenttrace/agenttrace/collector"
 	"github.com/agenttrace/agenttrace/session/inspect"
@@ -39,6 +41,9 @@ const (
 
 // Main runs the command line and returns the exit code.
 func Main(version string, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	// A reader that has seen enough is no failure: without this the process would
+	// die of the write to a closed standard output.
+	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second Ctrl-C does not wait
@@ -47,7 +52,7 @@ func Main(version string, args []string, stdin io.Reader, stdout, stderr io.Writ
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil || errors.Is(err, syscall.EPIPE) {
 		return exitOK // whoever read the output has seen enough
 	}
@@ -56,6 +61,9 @@ func Main(version string, args []string, stdin io.Reader, stdout, stderr io.Writ
 	}
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return exitInterrupted
+	}
+	if path, pathErr := storePath(cmd); pathErr == nil {
+		err = readError(path, err)
 	}
 	code, hint := classify(err)
 	what := strings.Join(strings.Fields(err.Error()), " ")
@@ -87,13 +95,35 @@ type noStoreError struct{ error }
 
 func (e noStoreError) Unwrap() error { return e.error }
 
+// damagedError is a store with a damaged database.
+type damagedError struct {
+	path string
+	error
+}
+
+func (e damagedError) Unwrap() error { return e.error }
+
+// readError names the store that err comes from if its database is damaged, which
+// shows at any read.
+func readError(path string, err error) error {
+	var damaged damagedError
+	if zombiezen.ErrCode(err).ToPrimary() != zombiezen.ResultCorrupt || errors.As(err, &damaged) {
+		return err
+	}
+	// The chain may say that it is no store, as the file of a damaged one may look.
+	return damagedError{path, fmt.Errorf("read store %s: the database is damaged: %w", path, zombiezen.ResultCorrupt.ToError())}
+}
+
 func classify(err error) (code int, hint string) {
 	var usage usageError
 	var options *collector.OptionsError
 	var noStore noStoreError
+	var damaged damagedError
 	switch {
 	case errors.As(err, &usage), errors.As(err, &options):
 		return exitUsage, ""
+	case errors.As(err, &damaged):
+		return exitStore, fmt.Sprintf("save what can be read with sqlite3 %s .recover, or restore a backup", damaged.path)
 	case errors.As(err, &noStore):
 		return exitStore, "run agenttrace demo to make one, or name another with --store or " + envStore
 	case errors.Is(err, store.ErrAmbiguous):
@@ -148,7 +178,7 @@ A session is named by its id, the beginning of it, the id of a trace, or "last".
 			return usagef("there is no command %q; agenttrace help lists the commands", args[0])
 		},
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(flagError)
 	root.PersistentFlags().String("store", "", "`path` of the session store (default $"+envStore+", then ~/.local/state/agenttrace/sessions.db)")
 	_ = root.RegisterFlagCompletionFunc("store", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return []string{"db"}, cobra.ShellCompDirectiveFilterFileExt
@@ -156,7 +186,51 @@ A session is named by its id, the beginning of it, the id of a trace, or "last".
 	root.AddCommand(newDemo(version), newCollect(version), newList(), newShow(), newExport(), newCheck(), newVersion(version))
 	root.AddCommand(&cobra.Command{Use: "exit-codes", Short: "What the exit code means", Long: exitCodes}, environmentTopic())
 	root.InitDefaultCompletionCmd("complete")
+	root.InitDefaultHelpCmd()
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "help":
+			cmd.Args = helpTopic
+		case "completion":
+			cmd.Args = cobra.ArbitraryArgs
+			cmd.RunE = func(cmd *cobra.Command, args []string) error {
+				if len(args) == 0 {
+					return cmd.Help()
+				}
+				return usagef("there is no completion for %q; use bash, zsh, fish or powershell", args[0])
+			}
+			for _, shell := range cmd.Commands() {
+				shell.Args = exactly(0, "no arguments")
+			}
+		}
+	}
 	return root
+}
+
+// helpTopic wants the name of a command, or nothing.
+func helpTopic(cmd *cobra.Command, args []string) error {
+	_, rest, err := cmd.Root().Find(args)
+	if err != nil || len(rest) > 0 {
+		return usagef("there is no help on %q; agenttrace help lists the commands", strings.Join(args, " "))
+	}
+	return nil
+}
+
+// flagError says in the words of the command line what is wrong with a flag.
+func flagError(cmd *cobra.Command, err error) error {
+	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		want := "a " + invalid.GetFlag().Value.Type()
+		switch invalid.GetFlag().Value.Type() {
+		case "int":
+			want = "a number"
+		case "bool":
+			want = "true or false"
+		case "duration":
+			want = "a duration such as 30s or 5m"
+		}
+		err = fmt.Errorf("--%s %q is not %s", invalid.GetFlag().Name, invalid.GetValue(), want)
+	}
+	return usagef("%w; see %s --help", err, cmd.CommandPath())
 }
 
 func environmentTopic() *cobra.Command {

@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -9,6 +10,7 @@ import (
 	"flag"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -30,6 +32,7 @@ func TestMain(m *testing.M) {
 
 // TestScripts runs the command in the ways that testdata tells. The scripts have
 // commands of their own: "store FILE" makes a store with the sessions of fixture,
+// "damage FILE" overwrites all of a store but its schema,
 // "hold FILE" has a store open for writing until the script ends, and "status N
 // COMMAND..." wants a command to end with the exit code N.
 func TestScripts(t *testing.T) {
@@ -51,6 +54,12 @@ func TestScripts(t *testing.T) {
 					ts.Fatalf("usage: store FILE")
 				}
 				ts.Check(makeStore(ts.MkAbs(args[0])))
+			},
+			"damage": func(ts *testscript.TestScript, _ bool, args []string) {
+				if len(args) != 1 {
+					ts.Fatalf("usage: damage FILE")
+				}
+				ts.Check(damage(ts.MkAbs(args[0])))
 			},
 			"hold": func(ts *testscript.TestScript, _ bool, args []string) {
 				if len(args) != 1 {
@@ -101,6 +110,45 @@ func makeStore(path string) error {
 		err = closeErr
 	}
 	return err
+}
+
+// damage overwrites all pages of a database but the first.
+func damage(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	const page = 4096
+	_, err = f.WriteAt(bytes.Repeat([]byte{0xa5}, int(info.Size())-page), page)
+	return err
+}
+
+// TestClosedPipe has standard output closed by its reader before all of an
+// export is written.
+func TestClosedPipe(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.db")
+	if err := makeStore(path); err != nil {
+		t.Fatal(err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	defer w.Close()
+	for _, args := range [][]string{{"export", "--all"}, {"ls"}, {"show", "last"}, {"help"}} {
+		cmd := exec.CommandContext(t.Context(), "agenttrace", append([]string{"--store", path}, args...)...)
+		var stderr bytes.Buffer
+		cmd.Stdout, cmd.Stderr = w, &stderr
+		if err := cmd.Run(); err != nil || stderr.Len() > 0 {
+			t.Errorf("agenttrace %v into a closed pipe: %v, standard error %q", args, err, stderr.String())
+		}
+	}
 }
 
 // fixture is a session with two turns, its sub-agent's, and an archived one of

@@ -106,7 +106,11 @@ func (e *exporter) write(cmd *cobra.Command, path string, fn func(io.Writer) err
 	if _, err := os.Lstat(path); err == nil && !e.force {
 		return exists
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // 0600: prompts are sensitive
+	dir := filepath.Dir(path)
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return usagef("write %s: there is no directory %s; create it first", path, dir)
+	}
+	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*") // 0600: prompts are sensitive
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
@@ -137,6 +141,11 @@ func (e *exporter) write(cmd *cobra.Command, path string, fn func(io.Writer) err
 }
 
 func (e *exporter) exportAll(cmd *cobra.Command) error {
+	if e.format == "json" {
+		if info, err := os.Stat(e.output); err == nil && !info.IsDir() {
+			return usagef("--output must be a directory with --all --format json, and %s is a file; name another", e.output)
+		}
+	}
 	r, err := openStore(cmd)
 	if err != nil {
 		return err

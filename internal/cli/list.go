@@ -23,12 +23,16 @@ func newList() *cobra.Command {
 sub-agents of another.
 
 TOKENS are those that count towards the model's context now. The mark before the
-title tells how the last run ended: ✓ finished, ■ aborted, ✗ error.
+title tells of a last run that ended before it was done: ■ aborted, ✗ error. A
+session without a mark may also wait for a human or be under way: see show. The
+cost of forks and sub-agents is summed for itself, as a fork's has that of the
+messages it copied in it.
 
 With --json it is an array of objects: id, title, agent, model, state, usage
 (input, output, reasoning, cache_read, cache_write), total_tokens, cost_usd,
 parent_id, workspace_root, and created_at, updated_at, archived_at in Unix
-milliseconds. What a session does not say is absent.`,
+milliseconds. state is how the last run ended; one that is "finished" may have
+ended to wait for a human. What a session does not say is absent.`,
 		Example: `  agenttrace ls --limit 10
   agenttrace ls --all --json | jq -r '.[].id'`,
 		Args: exactly(0, "no arguments"),

@@ -20,8 +20,12 @@ const envStore = collector.EnvStore
 // storePath is where the store is: as --store says, as the environment says, or
 // in the usual place.
 func storePath(cmd *cobra.Command) (string, error) {
-	if path, _ := cmd.Flags().GetString("store"); path != "" {
+	path, _ := cmd.Flags().GetString("store")
+	if path != "" {
 		return path, nil
+	}
+	if cmd.Flags().Changed("store") {
+		return "", usagef("--store is empty; name a file, or leave the flag out")
 	}
 	if path := os.Getenv(envStore); path != "" {
 		return path, nil

@@ -24,6 +24,7 @@ func (b *builder) read(row *session.MessageAndParts) Message {
 	m.TurnIndex, m.Temperature, m.UsageBasis, m.CostUSD = trace.TurnIndex, trace.Temperature, trace.UsageBasis, trace.CostUSD
 	m.DurationMS, m.ModelCalls, m.StopReason = trace.DurationMS, trace.ModelCalls, trace.StopReason
 	m.EndReason, m.Error, m.ToolCatalogDigest = trace.EndReason, trace.Error, trace.ToolCatalogDigest
+	m.ModelErrors = trace.ModelErrors
 	m.Problems = append(m.Problems, trace.Problems...)
 	if r.Role == session.RoleAssistant {
 		m.State = stateOfMessage(trace)

@@ -20,9 +20,13 @@ func (tl *Timeline) Render(w io.Writer, o Options) error {
 	for i := 0; i < len(tl.Turns); i++ {
 		t := &tl.Turns[i]
 		p.blank()
+		if t.MissingBefore != nil {
+			p.missing(t.MissingBefore)
+			p.blank()
+		}
 		if t.Hidden && !p.Full {
 			end := i
-			for end+1 < len(tl.Turns) && tl.Turns[end+1].Hidden {
+			for end+1 < len(tl.Turns) && tl.Turns[end+1].Hidden && tl.Turns[end+1].MissingBefore == nil {
 				end++
 			}
 			p.folded(tl.Turns[i : end+1])
@@ -128,7 +132,11 @@ func (p *printer) field(name, value string) {
 	if value == "" {
 		return
 	}
-	const indent = 12
+	p.fieldAt(12, name, value)
+}
+
+// fieldAt is field with the value after that many cells.
+func (p *printer) fieldAt(indent int, name, value string) {
 	follow := span{strings.Repeat(" ", indent), p.plain}
 	lead := span{"  " + pad(name, indent-2), p.dim}
 	for _, l := range wrap(value, p.Width-indent) {
@@ -159,7 +167,10 @@ func quotedTitle(title string) string {
 }
 
 func childLine(c *Child) string {
-	facts := []string{Sanitize(c.SessionID), oneLine(c.Agent), string(c.State)}
+	facts := []string{Sanitize(c.SessionID), oneLine(c.Agent)}
+	if c.State.bad() { // a run that finished may be one that waits for a human
+		facts = append(facts, string(c.State))
+	}
 	if c.Title != "" {
 		facts = append(facts, "“"+oneLine(c.Title)+"”")
 	}
@@ -290,6 +301,22 @@ func (p *printer) queued(m *Message) {
 	}
 }
 
+// missing tells of turns that never arrived.
+func (p *printer) missing(m *MissingTurns) {
+	what := "turn_index " + strconv.FormatInt(m.First, 10)
+	if m.Last > m.First {
+		what += "–" + strconv.FormatInt(m.Last, 10)
+	}
+	if m.Count <= m.Last-m.First {
+		what = "among " + what
+	}
+	text := strconv.FormatInt(m.Count, 10) + " turns never arrived"
+	if m.Count == 1 {
+		text = "1 turn never arrived"
+	}
+	p.block(span{"… ", p.warn}, span{"  ", p.plain}, text+" ("+what+")", p.warn, 0)
+}
+
 func (p *printer) turn(tl *Timeline, t *Turn, previousRules *string) {
 	label := "Turn " + strconv.Itoa(t.Number)
 	if t.Hidden {
@@ -310,6 +337,10 @@ func (p *printer) turn(tl *Timeline, t *Turn, previousRules *string) {
 	}
 	p.header("─", span{label, p.title}, p.state(t.State), facts...)
 	p.turnFacts(tl, t)
+	if t.QuestionMissing {
+		p.blank()
+		p.line(span{"◌ its question never arrived", p.warn})
+	}
 
 	answered, hiddenRun := false, []*Message(nil)
 	flush := func() {
@@ -417,12 +448,15 @@ func (p *printer) turnFacts(tl *Timeline, t *Turn) {
 	p.facts("   ", facts...)
 }
 
+// unnamed stands for a tool whose name nobody sent.
+const unnamed = "(no name)"
+
 // toolsCalled says which tools were called, of how many.
 func toolsCalled(t *Tools) string {
 	names := make([]string, len(t.Called))
 	for i := range t.Called {
 		c := &t.Called[i]
-		names[i] = oneLine(c.Name)
+		names[i] = cmp.Or(oneLine(c.Name), unnamed)
 		if c.Calls > 1 {
 			names[i] += fmt.Sprintf(" ×%d", c.Calls)
 		}

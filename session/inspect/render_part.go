@@ -129,31 +129,76 @@ func joined(facts []string) string {
 	return strings.Join(slices.DeleteFunc(slices.Clone(facts), func(s string) bool { return s == "" }), " · ")
 }
 
-// step prints the boundary of a step, and what its model call took if the calls
-// that are known can be told apart.
-func (p *printer) step(m *Message, n int) {
-	var good []ModelCall
-	for _, c := range m.Calls {
-		if !c.Failed {
-			good = append(good, c)
-		}
-	}
+// stepCalls are the model calls of a step, in order, or none if those that are
+// known cannot be told apart: either every call began a step, or those that
+// failed were tried again within theirs.
+func stepCalls(m *Message, n int) []ModelCall {
 	steps := 0
 	for i := range m.Parts {
 		steps = max(steps, m.Parts[i].Step)
 	}
-	if n == 1 && !p.Full {
+	if steps == len(m.Calls) {
+		return m.Calls[n-1 : n]
+	}
+	var ends []int // after each call that did not fail
+	for i := range m.Calls {
+		if !m.Calls[i].Failed {
+			ends = append(ends, i+1)
+		}
+	}
+	switch {
+	case steps != len(ends):
+		return nil
+	case n == 1:
+		return m.Calls[:ends[0]]
+	}
+	return m.Calls[ends[n-2]:ends[n-1]]
+}
+
+// step prints the boundary of a step, and what its model calls took.
+func (p *printer) step(m *Message, n int) {
+	calls := stepCalls(m, n)
+	failed := slices.ContainsFunc(calls, func(c ModelCall) bool { return c.Failed })
+	if n == 1 && !p.Full && !failed {
 		return
 	}
-	facts := []string{"step " + count(int64(n))}
-	if steps == len(good) {
-		c := &good[n-1]
-		facts = append(facts, duration(c.DurationMS))
+	facts, paint := []string{"step " + count(int64(n))}, p.dim
+	for i := range calls {
+		c := &calls[i]
+		if c.Failed {
+			facts, paint = append(facts, "model call failed after "+duration(c.DurationMS)), p.warn
+		} else {
+			facts = append(facts, duration(c.DurationMS))
+		}
 		if c.Usage != nil {
 			facts = append(facts, brief(c.Usage.Total())+" tokens")
 		}
 	}
-	p.line(span{"╌╌ " + joined(facts), p.dim})
+	p.block(span{"╌╌ ", paint}, span{"   ", p.plain}, joined(facts), paint, 0)
+	for i := range calls {
+		if text := m.modelError(&calls[i]); text != "" {
+			p.block(span{"✗  ", p.bad}, span{"   ", p.plain}, text, p.bad, p.Lines)
+		}
+	}
+}
+
+// modelError is the error of one of the message's calls, if it is known which of
+// the errors that is.
+func (m *Message) modelError(c *ModelCall) string {
+	at, failed := -1, 0
+	for i := range m.Calls {
+		if !m.Calls[i].Failed {
+			continue
+		}
+		if m.Calls[i].SpanID == c.SpanID && m.Calls[i].TraceID == c.TraceID {
+			at = failed
+		}
+		failed++
+	}
+	if at < 0 || failed != len(m.ModelErrors) {
+		return ""
+	}
+	return m.ModelErrors[at]
 }
 
 func (p *printer) compaction(m *Message) {
@@ -214,7 +259,7 @@ func (p *printer) outcome(c *ToolCall) span {
 
 func (p *printer) tool(tl *Timeline, part *Part, previousRules *string) {
 	c := part.Tool
-	name := oneLine(cmp.Or(c.Name, "(unnamed)"))
+	name := oneLine(cmp.Or(c.Name, unnamed))
 	status := p.outcome(c)
 	subject, rest := subject(c.Input)
 	subject = oneLine(subject)

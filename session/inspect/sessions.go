@@ -16,7 +16,9 @@ type Item struct {
 	Agent string `json:"agent"`
 	// Model is the one that was active last.
 	Model *session.Model `json:"model,omitempty"`
-	// State is how the last run ended, if one has and said so.
+	// State is how the last run ended, if one has and said so. It is what the
+	// session's row says: a run that finished may have ended to wait for a human,
+	// and another may be under way. [Load] tells these apart.
 	State State `json:"state,omitempty"`
 	// Usage is the session's rollup and Total its sum: see Totals.Context.
 	Usage   session.Usage `json:"usage"`
@@ -77,11 +79,15 @@ func RenderSessions(w io.Writer, items []Item, o Options) error {
 	}
 	withCost := false
 	var tokens int64
-	var cost float64
+	var cost, inherited float64
 	for i := range items {
 		withCost = withCost || items[i].CostUSD != 0
 		tokens += items[i].Total
-		cost += items[i].CostUSD
+		if items[i].ParentID == "" {
+			cost += items[i].CostUSD
+		} else {
+			inherited += items[i].CostUSD
+		}
 	}
 	type cell struct {
 		span
@@ -94,8 +100,11 @@ func RenderSessions(w io.Writer, items []Item, o Options) error {
 	rows = append(rows, head)
 	for i := range items {
 		s := &items[i]
-		mark := p.state(s.State)
-		mark.text, _, _ = strings.Cut(mark.text, " ")
+		var mark span
+		if s.State.bad() {
+			mark = p.state(s.State)
+			mark.text, _, _ = strings.Cut(mark.text, " ")
+		}
 		name := oneLine(s.Title)
 		if s.ParentID != "" {
 			name = "↳ " + name
@@ -163,11 +172,16 @@ func RenderSessions(w io.Writer, items []Item, o Options) error {
 		}
 		p.line(spans...)
 	}
-	sum := plural(len(items), "session", "sessions") + " · " + count(tokens) + " tokens"
-	if withCost {
-		sum += " · " + dollars(cost)
+	sum := []string{plural(len(items), "session", "sessions"), count(tokens) + " tokens"}
+	if cost != 0 {
+		sum = append(sum, dollars(cost))
 	}
-	p.line(span{sum, p.dim})
+	if inherited != 0 {
+		// A fork's cost has that of the messages it copied in it, so it is no part of
+		// a sum with its parent's.
+		sum = append(sum, "forks and sub-agents "+dollars(inherited)+" (a fork's includes what it copied)")
+	}
+	p.facts("", sum...)
 	_, err := io.WriteString(w, p.b.String())
 	return err
 }

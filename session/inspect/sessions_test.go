@@ -21,7 +21,7 @@ func items() []inspect.Item {
 		{ID: "ses_1fa2bdc08000YO9dOSXjsMd9kP", Title: "Find out why the tests of this project fail and fix them", Agent: "codeagent", ModelJSON: &model,
 			MetadataJSON: `{"agenttrace":{"outcome":"finish"}}`, TotalTokens: 14834, CostUSD: 0.0123, UpdatedAt: epoch},
 		{ID: "ses_1fa2bdc57000q3WDAeVveBG0kP", Title: "Review", Agent: "reviewer", ParentID: &parent,
-			MetadataJSON: `{"agenttrace":{"outcome":"error"}}`, TotalTokens: 763, UpdatedAt: epoch - 86_400_000},
+			MetadataJSON: `{"agenttrace":{"outcome":"error"}}`, TotalTokens: 763, CostUSD: 0.5, UpdatedAt: epoch - 86_400_000},
 		{ID: "ses_1fa2bdc5a00133WEcCxYmStWLC", Title: "New Chat\nsecond line", Agent: "grida", MetadataJSON: `{}`, UpdatedAt: epoch - 400*86_400_000, ArchivedAt: &archived},
 	}
 	var list []inspect.Item
@@ -38,17 +38,18 @@ func TestRenderSessions(t *testing.T) {
 	}{
 		{120, `
 ID                                 TITLE                                AGENT      MODEL            TOKENS     COST  AGE
-ses_1fa2bdc08000YO9dOSXjsMd9kP  ✓  Find out why the tests of this pro…  codeagent  gpt-5-mini high  14,834  $0.0123   1h
-ses_1fa2bdc57000q3WDAeVveBG0kP  ✗  ↳ Review                             reviewer                       763        –  25h
+ses_1fa2bdc08000YO9dOSXjsMd9kP     Find out why the tests of this pro…  codeagent  gpt-5-mini high  14,834  $0.0123   1h
+ses_1fa2bdc57000q3WDAeVveBG0kP  ✗  ↳ Review                             reviewer                       763    $0.50  25h
 ses_1fa2bdc5a00133WEcCxYmStWLC     New Chat … (archived)                grida                            0        –   1y
-3 sessions · 15,597 tokens · $0.0123
+3 sessions · 15,597 tokens · $0.0123 · forks and sub-agents $0.50 (a fork's includes what it copied)
 `},
 		{80, `
 ID            TITLE                              AGENT      TOKENS     COST  AGE
-1fa2bdc08  ✓  Find out why the tests of this p…  codeagent     15k  $0.0123   1h
-1fa2bdc57  ✗  ↳ Review                           reviewer      763        –  25h
+1fa2bdc08     Find out why the tests of this p…  codeagent     15k  $0.0123   1h
+1fa2bdc57  ✗  ↳ Review                           reviewer      763    $0.50  25h
 1fa2bdc5a     New Chat … (archived)              grida           0        –   1y
 3 sessions · 15,597 tokens · $0.0123
+forks and sub-agents $0.50 (a fork's includes what it copied)
 `},
 		{40, `
 ID         TITLE                     AGE
@@ -56,6 +57,8 @@ ID         TITLE                     AGE
 1fa2bdc57  ↳ Review                  25h
 1fa2bdc5a  New Chat … (archived)      1y
 3 sessions · 15,597 tokens · $0.0123
+forks and sub-agents $0.50 (a fork's
+includes what it copied)
 `},
 	} {
 		var b strings.Builder

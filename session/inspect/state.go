@@ -25,6 +25,10 @@ const (
 	StateIncomplete State = "incomplete"
 )
 
+// bad says that a run ended before it was done. A session's row tells no more of
+// a run that did not: it may have ended to wait for a human.
+func (s State) bad() bool { return s == StateAborted || s == StateError }
+
 // stateOf maps an end reason. Words that are not the project's are no state.
 func stateOf(reason string) State {
 	switch reason {

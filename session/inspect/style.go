@@ -177,11 +177,18 @@ func (p *printer) facts(indent string, facts ...string) {
 	}
 }
 
-// header prints a rule across the page with a label and, at its end, as many of
-// the facts as there is room for.
+// header prints a rule across the page with a label and, at its end, the state,
+// or at least its mark, and as many of the facts as there is room for besides.
 func (p *printer) header(stroke string, label span, state span, facts ...string) {
 	left := 3 + width(label.text) + 1
 	room := p.Width - left - 2
+	if width(state.text)+3 > room {
+		state.text, _, _ = strings.Cut(state.text, " ")
+	}
+	forFacts := room
+	if state.text != "" {
+		forFacts -= width(state.text) + 3
+	}
 	right := ""
 	for _, f := range facts {
 		if f == "" {
@@ -191,13 +198,13 @@ func (p *printer) header(stroke string, label span, state span, facts ...string)
 		if right != "" {
 			next = right + " · " + f
 		}
-		if width(next)+3 > room {
+		if width(next)+3 > forFacts {
 			break
 		}
 		right = next
 	}
 	stateText := ""
-	if state.text != "" && width(right)+width(state.text)+6 <= room {
+	if state.text != "" && width(state.text)+3 <= room {
 		stateText = state.text
 		if right != "" {
 			right += " · "

@@ -141,7 +141,11 @@ func (p *printer) usageRows(tl *Timeline) (rows, sums []usageRow) {
 		}
 	}
 	tot := &tl.Totals
-	sums = []usageRow{{"total", tot.Usage, tot.CostUSD, p.title}}
+	label := "total"
+	if len(tl.Turns) < tot.Turns {
+		label = "session" // the rows are one turn's
+	}
+	sums = []usageRow{{label, tot.Usage, tot.CostUSD, p.title}}
 	if tot.Usage == nil || *tot.Usage != tot.Context {
 		sums = append(sums, usageRow{"in context now", &tot.Context, nil, p.dim})
 	}

@@ -14,8 +14,9 @@ import (
 type Timeline struct {
 	Session Session `json:"session"`
 
-	// Turns are in order of time. A turn begins with a user message; what comes
-	// before the first one is a turn without.
+	// Turns are in order of time. A turn begins with a user message. Without one
+	// are what comes before the first, and a turn of which the question was lost:
+	// see Turn.QuestionMissing.
 	Turns []Turn `json:"turns"`
 
 	// Queued are user messages that no turn has begun with yet.
@@ -89,7 +90,8 @@ type Child struct {
 	MessageID string `json:"message_id,omitempty"`
 	Title     string `json:"title"`
 	Agent     string `json:"agent"`
-	State     State  `json:"state"`
+	// State is how the child's last run ended: see [Item].
+	State State `json:"state"`
 	// ToolCallID is the call that started the child, when one says so.
 	ToolCallID  string `json:"tool_call_id,omitempty"`
 	TotalTokens int64  `json:"total_tokens"`
@@ -110,6 +112,13 @@ type Turn struct {
 	// Messages are the user message, what answers it, and compaction markers, in
 	// order.
 	Messages []Message `json:"messages"`
+
+	// QuestionMissing says that the answer belongs to another turn than the one
+	// before it and that no user message came with it: its span was lost.
+	QuestionMissing bool `json:"question_missing,omitempty"`
+	// MissingBefore is set where the source counted turns between the turn before
+	// and this one that never arrived.
+	MissingBefore *MissingTurns `json:"missing_before,omitempty"`
 
 	// Hidden says that a rewind hid every message of the turn.
 	Hidden bool `json:"hidden,omitempty"`
@@ -134,6 +143,16 @@ type Turn struct {
 	PromptChanged      bool   `json:"system_prompt_changed,omitempty"`
 
 	Tools Tools `json:"tools"`
+}
+
+// MissingTurns are turns that the source counted and that never arrived.
+type MissingTurns struct {
+	Count int64 `json:"count"`
+	// First and Last are the turn_index of the first and the last that can be
+	// missing. There are more than Count between them where turns arrived that do
+	// not say which they are.
+	First int64 `json:"first_turn_index"`
+	Last  int64 `json:"last_turn_index"`
 }
 
 // Tools says what a turn's model could call, and what it called.
@@ -186,6 +205,9 @@ type Message struct {
 	StopReason string         `json:"stop_reason,omitempty"`
 	EndReason  string         `json:"end_reason,omitempty"`
 	Error      string         `json:"error,omitempty"`
+	// ModelErrors are those of the model calls, in their order, the last few: the
+	// message may have got over them.
+	ModelErrors []string `json:"model_errors,omitempty"`
 
 	SystemPromptDigest string `json:"system_prompt_digest,omitempty"`
 	ToolCatalogDigest  string `json:"tool_catalog_digest,omitempty"`
@@ -337,6 +359,7 @@ func Build(in Input) *Timeline {
 		b.message(&t.Messages[i])
 	}
 	b.closeTurns()
+	b.missing()
 	b.children()
 	b.totals()
 	return b.tl
@@ -428,11 +451,74 @@ func (b *builder) message(row *session.MessageAndParts) {
 		b.tl.Queued = append(b.tl.Queued, m)
 		return
 	}
-	if m.Role == session.RoleUser || len(b.tl.Turns) == 0 {
-		b.tl.Turns = append(b.tl.Turns, Turn{Number: len(b.tl.Turns) + 1})
+	lost := len(b.tl.Turns) > 0 && b.tl.Turns[len(b.tl.Turns)-1].endsBefore(&m)
+	if m.Role == session.RoleUser || len(b.tl.Turns) == 0 || lost {
+		b.tl.Turns = append(b.tl.Turns, Turn{Number: len(b.tl.Turns) + 1, QuestionMissing: lost})
 	}
 	turn := &b.tl.Turns[len(b.tl.Turns)-1]
 	turn.Messages = append(turn.Messages, m)
+}
+
+// endsBefore says that m, which no user message precedes, cannot belong to the
+// turn: its source counts another turn, or the turn was answered to its end and
+// m is what a crash left of a further answer.
+//
+// An answer that takes the place of one that a rewind hid belongs to the turn as
+// long as its question stands.
+func (t *Turn) endsBefore(m *Message) bool {
+	if m.Role != session.RoleAssistant || m.Compaction != nil {
+		return false
+	}
+	var answer, question *Message
+	for i := range t.Messages {
+		switch x := &t.Messages[i]; {
+		case x.Role == session.RoleUser:
+			question = x
+		case x.Role == session.RoleAssistant && x.Compaction == nil:
+			answer = x
+		}
+	}
+	if answer == nil || answer.HiddenAt != nil && question != nil && question.HiddenAt == nil {
+		return false
+	}
+	if answer.TurnIndex != nil && m.TurnIndex != nil {
+		return *answer.TurnIndex != *m.TurnIndex
+	}
+	ended := answer.State == StateFinished || answer.State == StateAborted || answer.State == StateError
+	return ended && m.State == StateIncomplete
+}
+
+// missing finds the turns that the source counted and that never arrived. Copies
+// in a fork are passed over: what its parent rewound was not copied.
+func (b *builder) missing() {
+	known, last, unsaid := false, int64(0), int64(0)
+	origin := b.tl.Session.Origin
+	for i := range b.tl.Turns {
+		t := &b.tl.Turns[i]
+		if origin != nil && origin.Fork && t.Messages[0].CreatedAt < b.tl.Session.CreatedAt {
+			continue
+		}
+		says := false
+		var low, high int64
+		for k := range t.Messages {
+			n := t.Messages[k].TurnIndex
+			if n == nil {
+				continue
+			}
+			if !says {
+				low, high, says = *n, *n, true
+			}
+			low, high = min(low, *n), max(high, *n)
+		}
+		if !says {
+			unsaid++
+			continue
+		}
+		if n := low - last - 1 - unsaid; known && low > last && n > 0 {
+			t.MissingBefore = &MissingTurns{Count: n, First: last + 1, Last: low - 1}
+		}
+		known, last, unsaid = true, high, 0
+	}
 }
 
 // closeTurns fills in what turns say of their messages as a whole.

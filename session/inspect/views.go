@@ -120,6 +120,14 @@ func (tl *Timeline) RenderTools(w io.Writer, o Options) error {
 		p.blank()
 	}
 	p.header("─", span{"Calls", p.title}, span{})
+	indent := 12
+	for i := range tl.Turns {
+		label := "turn " + strconv.Itoa(tl.Turns[i].Number)
+		if tl.Turns[i].Hidden {
+			label += " (rewound)"
+		}
+		indent = max(indent, 2+width(label)+2)
+	}
 	for i := range tl.Turns {
 		t := &tl.Turns[i]
 		line := cmp.Or(toolsCalled(&t.Tools), "none called")
@@ -128,21 +136,22 @@ func (tl *Timeline) RenderTools(w io.Writer, o Options) error {
 		}
 		for _, c := range t.Tools.Called {
 			if c.Failed > 0 {
-				line += ", " + oneLine(c.Name) + " failed " + strconv.Itoa(c.Failed) + "×"
+				line += ", " + cmp.Or(oneLine(c.Name), unnamed) + " failed " + strconv.Itoa(c.Failed) + "×"
 			}
 		}
 		label := "turn " + strconv.Itoa(t.Number)
 		if t.Hidden {
 			label += " (rewound)"
 		}
-		p.field(label, line)
+		p.fieldAt(indent, label, line)
 	}
 	_, err := io.WriteString(w, p.b.String())
 	return err
 }
 
-// RenderPermissions prints for each tool call the decisions about it and the
-// session's rules that were in force, and the decisions about no call that is
+// RenderPermissions prints for each tool call the decisions about it, the
+// session's rules that were in force where they are not those of the call
+// before, and the decisions about no call that is
 // known.
 func (tl *Timeline) RenderPermissions(w io.Writer, o Options) error {
 	p := newPrinter(o)
@@ -154,7 +163,7 @@ func (tl *Timeline) RenderPermissions(w io.Writer, o Options) error {
 		}
 		p.line(span{"  " + line, p.plain})
 	}
-	told := map[string]bool{}
+	told, previousRules := map[string]bool{}, ""
 	for i := range tl.Turns {
 		t := &tl.Turns[i]
 		printed := false
@@ -173,7 +182,7 @@ func (tl *Timeline) RenderPermissions(w io.Writer, o Options) error {
 					p.header("─", span{label, p.title}, span{})
 					printed = true
 				}
-				p.permission(c)
+				p.permission(c, &previousRules)
 				for _, d := range c.Decisions {
 					told[d.ID] = true
 				}
@@ -193,9 +202,9 @@ func (tl *Timeline) RenderPermissions(w io.Writer, o Options) error {
 	return err
 }
 
-func (p *printer) permission(c *ToolCall) {
+func (p *printer) permission(c *ToolCall, previousRules *string) {
 	what, _ := subject(c.Input)
-	p.block(span{"▸ ", p.call}, span{"  ", p.plain}, strings.TrimSpace(oneLine(c.Name)+"  "+oneLine(what)), p.plain, 2)
+	p.block(span{"▸ ", p.call}, span{"  ", p.plain}, strings.TrimSpace(cmp.Or(oneLine(c.Name), unnamed)+"  "+oneLine(what)), p.plain, 2)
 	four := span{"    ", p.plain}
 	for i := range c.Decisions {
 		text, good := decisionLine(&c.Decisions[i])
@@ -219,7 +228,10 @@ func (p *printer) permission(c *ToolCall) {
 	for i := range c.ActiveRules {
 		rules[i] = ruleLine(&c.ActiveRules[i])
 	}
-	p.block(span{"    ", p.plain}, four, "session rules then: "+cmp.Or(strings.Join(rules, ", "), "none"), p.dim, 0)
+	if text := cmp.Or(strings.Join(rules, ", "), "none"); text != *previousRules {
+		*previousRules = text
+		p.block(span{"    ", p.plain}, four, "session rules from here: "+text, p.dim, 0)
+	}
 }
 
 // RenderProvenance prints the spans that the session was made from.
