@@ -1,0 +1,415 @@
+package inspect
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// Build makes the timeline of a session. It does not change its input, and the
+// result shares the input's strings. It takes time in proportion to the input.
+//
+// Edge cases: columns that hold no JSON, or JSON of another kind, leave unset
+// what they would say and add a line to the message's Problems; a part that
+// cannot be read is a part of kind [KindData] with its text as data.
+func Build(in Input) *Timeline {
+	t := in.Transcript.Sorted()
+	b := builder{in: in, transcript: t, tl: new(Timeline), prompts: map[string]int{}, catalogs: map[string]int{}}
+	b.index()
+	b.head()
+	for i := range t.Messages {
+		b.message(&t.Messages[i])
+	}
+	b.closeTurns()
+	b.missing()
+	b.children()
+	b.totals()
+	return b.tl
+}
+
+// builder holds what is needed while a timeline is made.
+type builder struct {
+	in         Input
+	transcript *session.Transcript
+	tl         *Timeline
+
+	decisionsByCall, decisionsByPart map[string][]Decision
+	callsByMessage                   map[string][]ModelCall
+	spansByPart                      map[string]*store.Link
+	blobs                            map[string]*store.Blob
+	prompts, catalogs                map[string]int
+}
+
+// index looks up by row what is listed by session.
+func (b *builder) index() {
+	b.decisionsByCall, b.decisionsByPart = map[string][]Decision{}, map[string][]Decision{}
+	for _, d := range b.in.Decisions {
+		switch {
+		case d.PartID != "":
+			b.decisionsByPart[d.PartID] = append(b.decisionsByPart[d.PartID], d)
+		case d.ToolCallID != "":
+			b.decisionsByCall[d.ToolCallID] = append(b.decisionsByCall[d.ToolCallID], d)
+		}
+	}
+	b.tl.Decisions = b.in.Decisions
+	b.callsByMessage, b.spansByPart = map[string][]ModelCall{}, map[string]*store.Link{}
+	for i := range b.in.Links {
+		l := &b.in.Links[i]
+		b.tl.Spans = append(b.tl.Spans, Span{
+			TraceID: l.TraceID, SpanID: l.SpanID, ParentSpanID: l.ParentSpanID, Kind: l.Kind, Dialect: l.Dialect,
+			MessageID: l.MessageID, PartID: l.PartID, StartNano: l.StartNano, EndNano: l.EndNano, Error: l.Error,
+		})
+		if l.TraceID != "" && !slices.Contains(b.tl.Traces, l.TraceID) {
+			b.tl.Traces = append(b.tl.Traces, l.TraceID)
+		}
+		if l.PartID != "" && b.spansByPart[l.PartID] == nil {
+			b.spansByPart[l.PartID] = l
+		}
+		if l.MessageID != "" && l.Facts != nil && l.Facts.Step {
+			b.callsByMessage[l.MessageID] = append(b.callsByMessage[l.MessageID], modelCall(l))
+		}
+	}
+	b.blobs = make(map[string]*store.Blob, len(b.in.Blobs))
+	for i := range b.in.Blobs {
+		blob := &b.in.Blobs[i]
+		b.blobs[string(blob.Kind)+" "+blob.Digest] = blob
+	}
+}
+
+func modelCall(l *store.Link) ModelCall {
+	return ModelCall{
+		Model: l.Facts.Model, Usage: l.Facts.Usage, StopReason: l.Facts.Trace.StopReason, Failed: l.Error,
+		DurationMS: (l.EndNano - l.StartNano) / 1e6, StartedAt: l.StartNano / 1e6, TraceID: l.TraceID, SpanID: l.SpanID,
+	}
+}
+
+func (b *builder) head() {
+	s := &b.transcript.Session
+	h := Session{
+		ID: s.ID, Title: s.Title, Agent: s.Agent, Model: modelOf(s), Mode: deref(s.Mode), WorkspaceID: deref(s.WorkspaceID),
+		WorkspaceRoot: deref(s.WorkspaceRoot), CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, ArchivedAt: s.ArchivedAt,
+	}
+	_ = json.Unmarshal([]byte(s.PermissionsJSON), &h.Rules) // what is no list of rules lists none; Check tells of it
+	_ = json.Unmarshal([]byte(s.MetadataJSON), &h.Metadata)
+	delete(h.Metadata, "agenttrace")
+	if len(h.Metadata) == 0 {
+		h.Metadata = nil
+	}
+	if id := deref(s.ParentID); id != "" {
+		h.Origin = &Origin{SessionID: id, MessageID: deref(s.ParentMessageID)}
+		if b.in.Parent != nil {
+			h.Origin.Title = b.in.Parent.Title
+		}
+		if len(b.transcript.Messages) > 0 {
+			h.Origin.Fork = b.transcript.Messages[0].Message.CreatedAt < s.CreatedAt
+		}
+	}
+	b.tl.Session = h
+}
+
+func (b *builder) message(row *session.MessageAndParts) {
+	m := b.read(row)
+	if m.Role == session.RoleUser && m.QueuedAt != nil && len(b.callsByMessage[m.ID]) == 0 {
+		b.tl.Queued = append(b.tl.Queued, m)
+		return
+	}
+	lost := len(b.tl.Turns) > 0 && b.tl.Turns[len(b.tl.Turns)-1].endsBefore(&m)
+	if m.Role == session.RoleUser || len(b.tl.Turns) == 0 || lost {
+		b.tl.Turns = append(b.tl.Turns, Turn{Number: len(b.tl.Turns) + 1, QuestionMissing: lost})
+	}
+	turn := &b.tl.Turns[len(b.tl.Turns)-1]
+	turn.Messages = append(turn.Messages, m)
+}
+
+// endsBefore says that m, which no user message precedes, cannot belong to the
+// turn: its source counts another turn, or the turn was answered to its end and
+// m is what a crash left of a further answer.
+//
+// An answer that takes the place of one that a rewind hid belongs to the turn as
+// long as its question stands.
+func (t *Turn) endsBefore(m *Message) bool {
+	if m.Role != session.RoleAssistant || m.Compaction != nil {
+		return false
+	}
+	var answer, question *Message
+	for i := range t.Messages {
+		switch x := &t.Messages[i]; {
+		case x.Role == session.RoleUser:
+			question = x
+		case x.Role == session.RoleAssistant && x.Compaction == nil:
+			answer = x
+		}
+	}
+	if answer == nil || answer.HiddenAt != nil && question != nil && question.HiddenAt == nil {
+		return false
+	}
+	if answer.TurnIndex != nil && m.TurnIndex != nil {
+		return *answer.TurnIndex != *m.TurnIndex
+	}
+	ended := answer.State == StateFinished || answer.State == StateAborted || answer.State == StateError
+	return ended && m.State == StateIncomplete
+}
+
+// missing finds the turns that the source counted and that never arrived. Copies
+// in a fork are passed over: what its parent rewound was not copied.
+func (b *builder) missing() {
+	known, last, unsaid := false, int64(0), int64(0)
+	origin := b.tl.Session.Origin
+	for i := range b.tl.Turns {
+		t := &b.tl.Turns[i]
+		if origin != nil && origin.Fork && t.Messages[0].CreatedAt < b.tl.Session.CreatedAt {
+			continue
+		}
+		says := false
+		var low, high int64
+		for k := range t.Messages {
+			n := t.Messages[k].TurnIndex
+			if n == nil {
+				continue
+			}
+			if !says {
+				low, high, says = *n, *n, true
+			}
+			low, high = min(low, *n), max(high, *n)
+		}
+		if !says {
+			unsaid++
+			continue
+		}
+		if n := low - last - 1 - unsaid; known && low > last && n > 0 {
+			t.MissingBefore = &MissingTurns{Count: n, First: last + 1, Last: low - 1}
+		}
+		known, last, unsaid = true, high, 0
+	}
+}
+
+// closeTurns fills in what turns say of their messages as a whole.
+func (b *builder) closeTurns() {
+	previous := ""
+	for i := range b.tl.Turns {
+		t := &b.tl.Turns[i]
+		t.Hidden = !slices.ContainsFunc(t.Messages, func(m Message) bool { return m.HiddenAt == nil })
+		var spokesman *Message
+		called := map[string]int{}
+		for k := range t.Messages {
+			m := &t.Messages[k]
+			if m.Role != session.RoleAssistant || m.Compaction != nil {
+				continue
+			}
+			if spokesman == nil || m.HiddenAt == nil || t.Hidden {
+				spokesman = m
+			}
+			if m.Usage != nil {
+				sum := *m.Usage
+				if t.Usage != nil {
+					sum = sum.Add(*t.Usage)
+				}
+				t.Usage = &sum
+			}
+			if m.CostUSD != nil {
+				sum := *m.CostUSD
+				if t.CostUSD != nil {
+					sum += *t.CostUSD
+				}
+				t.CostUSD = &sum
+			}
+			for p := range m.Parts {
+				call := m.Parts[p].Tool
+				if call == nil {
+					continue
+				}
+				at, known := called[call.Name]
+				if !known {
+					at = len(t.Tools.Called)
+					called[call.Name] = at
+					t.Tools.Called = append(t.Tools.Called, Called{Name: call.Name})
+				}
+				t.Tools.Called[at].Calls++
+				if call.Failed() {
+					t.Tools.Called[at].Failed++
+				}
+			}
+		}
+		if spokesman == nil {
+			continue
+		}
+		m := spokesman
+		t.State, t.Model, t.Temperature, t.DurationMS, t.ModelCalls = m.State, m.Model, m.Temperature, m.DurationMS, m.ModelCalls
+		t.StopReason, t.EndReason, t.Error = m.StopReason, m.EndReason, m.Error
+		t.SystemPromptDigest = m.SystemPromptDigest
+		t.PromptChanged = previous != "" && m.SystemPromptDigest != "" && m.SystemPromptDigest != previous
+		previous = cmp.Or(m.SystemPromptDigest, previous)
+		t.Index = m.TurnIndex
+		b.prompt(t, m.SystemPromptDigest)
+		b.catalog(t, m.ToolCatalogDigest)
+	}
+}
+
+func (b *builder) prompt(t *Turn, digest string) {
+	if digest == "" {
+		return
+	}
+	at, known := b.prompts[digest]
+	if !known {
+		p := SystemPrompt{Digest: digest}
+		if blob := b.blobs[string(store.BlobSystemPrompt)+" "+digest]; blob != nil {
+			p.Resolved, p.Damaged, p.Body = true, !blob.Exact, blob.Body
+		}
+		at = len(b.tl.SystemPrompts)
+		b.prompts[digest] = at
+		b.tl.SystemPrompts = append(b.tl.SystemPrompts, p)
+	}
+	p := &b.tl.SystemPrompts[at]
+	p.Turns = append(p.Turns, t.Number)
+}
+
+func (b *builder) catalog(t *Turn, digest string) {
+	t.Tools.CatalogDigest = digest
+	if digest == "" {
+		return
+	}
+	at, known := b.catalogs[digest]
+	if !known {
+		c := ToolCatalog{Digest: digest}
+		if blob := b.blobs[string(store.BlobToolCatalog)+" "+digest]; blob != nil {
+			c.Resolved, c.Damaged, c.Body, c.Tools = true, !blob.Exact, blob.Body, parseCatalog(blob.Body)
+		}
+		at = len(b.tl.ToolCatalogs)
+		b.catalogs[digest] = at
+		b.tl.ToolCatalogs = append(b.tl.ToolCatalogs, c)
+	}
+	c := &b.tl.ToolCatalogs[at]
+	c.Turns = append(c.Turns, t.Number)
+	if !c.Resolved {
+		return
+	}
+	t.Tools.Available = make([]string, len(c.Tools))
+	for i := range c.Tools {
+		t.Tools.Available[i] = c.Tools[i].Name
+	}
+	for i := range t.Tools.Called {
+		called := &t.Tools.Called[i]
+		called.Unlisted = !c.Damaged && len(c.Tools) > 0 && !slices.Contains(t.Tools.Available, called.Name)
+	}
+}
+
+func (b *builder) children() {
+	callOf := map[string]string{}
+	for i := range b.tl.Turns {
+		for k := range b.tl.Turns[i].Messages {
+			for _, p := range b.tl.Turns[i].Messages[k].Parts {
+				if p.Tool != nil && p.Tool.ChildSessionID != "" {
+					callOf[p.Tool.ChildSessionID] = p.Tool.CallID
+				}
+			}
+		}
+	}
+	for i := range b.in.Children {
+		s := &b.in.Children[i]
+		state, _ := stateOfSession(s)
+		b.tl.Children = append(b.tl.Children, Child{
+			SessionID: s.ID, MessageID: deref(s.ParentMessageID), Title: s.Title, Agent: s.Agent, State: state, ToolCallID: callOf[s.ID],
+			TotalTokens: s.TotalTokens, CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, Archived: s.ArchivedAt != nil,
+		})
+	}
+	slices.SortFunc(b.tl.Children, func(x, y Child) int {
+		return cmp.Or(cmp.Compare(x.CreatedAt, y.CreatedAt), cmp.Compare(x.SessionID, y.SessionID))
+	})
+}
+
+func (b *builder) totals() {
+	tot := &b.tl.Totals
+	s := &b.transcript.Session
+	tot.Context = s.Usage()
+	for i := range b.tl.Turns {
+		t := &b.tl.Turns[i]
+		tot.Turns++
+		if t.Hidden {
+			tot.Hidden++
+		}
+		add(&tot.Usage, t.Usage)
+		addNumber(&tot.CostUSD, t.CostUSD)
+		addNumber(&tot.DurationMS, t.DurationMS)
+		for k := range t.Messages {
+			m := &t.Messages[k]
+			if c := m.Compaction; c != nil {
+				tot.Compactions++
+				add(&tot.Usage, c.usage())
+			}
+			for p := range m.Parts {
+				call := m.Parts[p].Tool
+				if call == nil {
+					continue
+				}
+				tot.ToolCalls++
+				switch {
+				case call.Denied:
+					tot.Denied++
+				case call.Failed():
+					tot.Failed++
+				}
+			}
+		}
+	}
+	b.tl.Session.State, b.tl.Session.Error = b.tl.state(s)
+}
+
+// usage is what the summarizing model call took, nil when nobody said.
+func (c *Compaction) usage() *session.Usage {
+	if c.InputTokens == nil && c.OutputTokens == nil {
+		return nil
+	}
+	return &session.Usage{Input: derefInt(c.InputTokens), Output: derefInt(c.OutputTokens)}
+}
+
+func add(sum **session.Usage, u *session.Usage) {
+	if u == nil {
+		return
+	}
+	total := *u
+	if *sum != nil {
+		total = total.Add(**sum)
+	}
+	*sum = &total
+}
+
+func addNumber[T int64 | float64](sum **T, v *T) {
+	if v == nil {
+		return
+	}
+	total := *v
+	if *sum != nil {
+		total += **sum
+	}
+	*sum = &total
+}
+
+func deref(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+func derefInt(n *int64) int64 {
+	if n == nil {
+		return 0
+	}
+	return *n
+}
+
+// modelOf reads a session's model; the reference program also writes a tier,
+// which is its choice of model and says nothing of the one that ran.
+func modelOf(s *session.Session) *session.Model {
+	if s.ModelJSON == nil {
+		return nil
+	}
+	var m session.Model
+	if json.Unmarshal([]byte(*s.ModelJSON), &m) != nil || m == (session.Model{}) {
+		return nil
+	}
+	return &m
+}
