@@ -192,7 +192,13 @@ func damagedPart(c *store.PartChange, raw string) {
 			return
 		}
 	}
-	c.Data, c.Type, c.ToolCallID, c.ToolState = placeholder(c.Type, raw), store.TypeDamaged, "", ""
+	setAside(c, raw)
+}
+
+// setAside keeps a part that no reader could take as text.
+func setAside(c *store.PartChange, text string) {
+	c.Data, c.Rank = placeholder(c.Type, text), store.RankStub
+	c.Type, c.ToolCallID, c.ToolState = store.TypeDamaged, "", ""
 }
 
 // unquoteHead reads the longest readable head of a JSON string that lacks its
@@ -221,7 +227,7 @@ func hoist(c *store.PartChange) {
 		State      string `json:"state"`
 	}
 	if json.Unmarshal(c.Data, &data) != nil || data.Type == "" {
-		c.Data, c.Type, c.ToolCallID, c.ToolState = placeholder(c.Type, string(c.Data)), store.TypeDamaged, "", ""
+		setAside(c, string(c.Data))
 		return
 	}
 	c.Type = data.Type

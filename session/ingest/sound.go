@@ -78,8 +78,7 @@ func (o *own) judgePart(c *store.PartChange, role string) {
 	}
 	if problem := firstViolation(role, "{}", &p); problem != "" {
 		o.flaw("part " + c.ID + ": " + problem)
-		c.Data, c.Rank = placeholder(c.Type, string(c.Data)), store.RankStub
-		c.Type, c.ToolCallID, c.ToolState = store.TypeDamaged, "", ""
+		setAside(c, string(c.Data))
 	}
 }
 
