@@ -149,24 +149,12 @@ func (t *Turn) stream(kind string) *TextStream {
 }
 
 // Write appends to the part. It always returns len(p) and nil.
-func (s *TextStream) Write(p []byte) (int, error) {
-	if s != nil {
-		s.mu.Lock()
-		late := s.closed
-		if !late {
-			s.buf = append(s.buf, p...)
-			s.updated = s.turn.run.now().UnixMilli()
-		}
-		s.mu.Unlock()
-		if late {
-			s.turn.drop(s.kind)
-		}
-	}
-	return len(p), nil
-}
+func (s *TextStream) Write(p []byte) (int, error) { return grow(s, p) }
 
 // WriteString appends to the part. It always returns len(text) and nil.
-func (s *TextStream) WriteString(text string) (int, error) {
+func (s *TextStream) WriteString(text string) (int, error) { return grow(s, text) }
+
+func grow[T []byte | string](s *TextStream, text T) (int, error) {
 	if s != nil {
 		s.mu.Lock()
 		late := s.closed
