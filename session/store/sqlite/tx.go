@@ -52,6 +52,26 @@ func each(stmt *sqlite.Stmt, fn func() error) error {
 	}
 }
 
+// one returns the row of a query that has one at most, all every row.
+func one[T any](stmt *sqlite.Stmt, scan func(*sqlite.Stmt) T) (*T, error) {
+	var found *T
+	err := each(stmt, func() error {
+		row := scan(stmt)
+		found = &row
+		return nil
+	})
+	return found, err
+}
+
+func all[T any](stmt *sqlite.Stmt, scan func(*sqlite.Stmt) T) ([]T, error) {
+	var rows []T
+	err := each(stmt, func() error {
+		rows = append(rows, scan(stmt))
+		return nil
+	})
+	return rows, err
+}
+
 func bindPtr(stmt *sqlite.Stmt, param int, s *string) {
 	if s == nil {
 		stmt.BindNull(param)
@@ -198,13 +218,7 @@ func scanMessage(stmt *sqlite.Stmt) session.Message {
 func (t *tx) Message(id string) (*session.Message, error) {
 	stmt := t.conn.Prep(`SELECT ` + messageColumns + ` FROM chat_messages WHERE id = ?`)
 	stmt.BindText(1, id)
-	var m *session.Message
-	err := each(stmt, func() error {
-		row := scanMessage(stmt)
-		m = &row
-		return nil
-	})
-	return m, err
+	return one(stmt, scanMessage)
 }
 
 func (t *tx) PutMessage(m *session.Message, insert bool) error {
@@ -234,12 +248,7 @@ func (t *tx) MessagesFrom(sessionID string, from store.Position) ([]session.Mess
 	stmt.BindText(1, sessionID)
 	stmt.BindInt64(2, from.At)
 	stmt.BindText(3, from.ID)
-	var all []session.Message
-	err := each(stmt, func() error {
-		all = append(all, scanMessage(stmt))
-		return nil
-	})
-	return all, err
+	return all(stmt, scanMessage)
 }
 
 const partColumns = `id, message_id, session_id, "index", type, data_json, tool_call_id, tool_state, continuation_run_id, created_at, updated_at`
@@ -273,20 +282,13 @@ func (t *tx) InsertPart(p *session.Part) (bool, error) {
 
 func (t *tx) parts(stmt *sqlite.Stmt, arg string) ([]session.Part, error) {
 	stmt.BindText(1, arg)
-	var all []session.Part
-	err := each(stmt, func() error {
-		all = append(all, scanPart(stmt))
-		return nil
-	})
-	return all, err
+	return all(stmt, scanPart)
 }
 
 func (t *tx) Part(id string) (*session.Part, error) {
-	all, err := t.parts(t.conn.Prep(`SELECT `+partColumns+` FROM chat_parts WHERE id = ?`), id)
-	if err != nil || len(all) == 0 {
-		return nil, err
-	}
-	return &all[0], nil
+	stmt := t.conn.Prep(`SELECT ` + partColumns + ` FROM chat_parts WHERE id = ?`)
+	stmt.BindText(1, id)
+	return one(stmt, scanPart)
 }
 
 func (t *tx) Parts(messageID string) ([]session.Part, error) {
@@ -511,13 +513,7 @@ func (t *tx) InsertDecision(d *store.Decision) (bool, error) {
 func (t *tx) Decision(id string) (*store.Decision, error) {
 	stmt := t.conn.Prep(`SELECT ` + decisionColumns + ` FROM permission_decisions WHERE id = ?`)
 	stmt.BindText(1, id)
-	var d *store.Decision
-	err := each(stmt, func() error {
-		row := scanDecision(stmt)
-		d = &row
-		return nil
-	})
-	return d, err
+	return one(stmt, scanDecision)
 }
 
 func (t *tx) PutDecision(d *store.Decision) error {
