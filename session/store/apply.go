@@ -76,8 +76,9 @@ type sessionWork struct {
 	// itself, where recut looks at every compaction of the session.
 	compacted []string
 	tailMoved bool
-	// foreign says that another program wrote the session's rollup.
-	foreign bool
+	// resum says that the rollup must be summed anew: what is hidden or counts
+	// changed, or another program wrote it.
+	resum bool
 	// touched are the messages that changed, for the forks to follow.
 	touched map[string]bool
 	// usage and cost are what the session's rollup changes by.
@@ -179,6 +180,7 @@ func (a *applier) applySession(w *sessionWork) error {
 		if err := a.wrote(true, a.tx.PutSession(w.row, true)); err != nil {
 			return err
 		}
+		w.dirty = false // what follows may change it again
 		if err := a.adoptForks(w); err != nil {
 			return err
 		}
@@ -222,12 +224,12 @@ func (a *applier) settle(w *sessionWork, path []string) error {
 			return err
 		}
 	}
-	if w.foreign {
+	if w.resum {
 		if err := a.recount(w); err != nil {
 			return err
 		}
 	}
-	w.redraw, w.recut, w.foreign = false, false, false
+	w.redraw, w.recut, w.resum = false, false, false
 	w.tailMoved, w.compacted = false, nil
 	if w.usage != (session.Usage{}) || w.cost != 0 {
 		w.row.SetUsage(w.row.Usage().Add(w.usage))

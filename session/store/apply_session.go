@@ -39,7 +39,7 @@ func (w *sessionWork) adopt(row *SessionRow) {
 		row.State.Stamps = make(map[string]Stamp)
 	}
 	w.row = row
-	w.foreign = row.Usage() != row.State.Rollup
+	w.resum = row.Usage() != row.State.Rollup
 }
 
 // boundAll makes the session as old and as new as what is said of it.
@@ -230,8 +230,8 @@ func (a *applier) redrawHidden(w *sessionWork) error {
 		}
 		w.touched[m.ID] = true
 	}
-	w.recut = true
-	return a.recount(w)
+	w.recut, w.resum = true, true
+	return nil
 }
 
 // hides says whether a message hidden at that time was hidden by a rewind that
@@ -282,8 +282,9 @@ func (a *applier) moveCut(w *sessionWork) error {
 	if marker == s.Marker && tail == s.Tail && cut == s.Cut {
 		return nil
 	}
-	s.Marker, s.Tail, s.Cut, w.dirty = marker, tail, cut, true
-	return a.recount(w)
+	s.Marker, s.Tail, s.Cut = marker, tail, cut
+	w.dirty, w.resum = true, true
+	return nil
 }
 
 // recount sums the rollup anew.
