@@ -204,6 +204,8 @@ type MessageTrace struct {
 	// EndReason is finish, abort or error; StopReason is the model's own word.
 	EndReason  string `json:"end_reason,omitempty"`
 	StopReason string `json:"stop_reason,omitempty"`
+	// StopReasonRaw is the source's word where StopReason is a normal one for it.
+	StopReasonRaw string `json:"stop_reason_raw,omitempty"`
 
 	// PendingApproval says that the turn ended to wait for a human.
 	PendingApproval bool `json:"pending_approval,omitempty"`

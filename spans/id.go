@@ -46,13 +46,24 @@ func NewID(prefix string, now time.Time) string {
 // milliseconds, and a hash of the parts that identify it. The same input gives
 // the same id, always.
 func DeriveID(prefix string, atMilli int64, parts ...string) string {
+	return derive(prefix, uint64(atMilli)<<12, parts)
+}
+
+// DeriveIDNano is DeriveID for a time in Unix nanoseconds: ids of times that are a
+// quarter of a microsecond apart are in the order of their times.
+func DeriveIDNano(prefix string, atNano int64, parts ...string) string {
+	milli := uint64(atNano) / 1e6
+	return derive(prefix, milli<<12|(uint64(atNano)-milli*1e6)<<12/1e6, parts)
+}
+
+func derive(prefix string, stamp uint64, parts []string) string {
 	h := sha256.New()
 	for _, p := range parts {
 		h.Write(binary.AppendUvarint(nil, uint64(len(p))))
 		h.Write([]byte(p))
 	}
 	sum := h.Sum(nil)
-	return formatID(prefix, uint64(atMilli)<<12, binary.BigEndian.Uint64(sum), binary.BigEndian.Uint64(sum[8:]))
+	return formatID(prefix, stamp, binary.BigEndian.Uint64(sum), binary.BigEndian.Uint64(sum[8:]))
 }
 
 func formatID(prefix string, stamp, r1, r2 uint64) string {

@@ -4,7 +4,7 @@
 // standard error. What comes from a session is never written to a terminal as it
 // is: see [inspect.Sanitize]. Messages are one line, lower case, without a period; an error
 // may have a second line that begins with "hint:" and says what to do. Tables
-// fit the terminal; --json is for machines. Nothing but collect and demo
+// fit the terminal; --json is for machines. Nothing but collect, demo and import
 // writes to a store.
 package cli
 
@@ -183,7 +183,7 @@ A session is named by its id, the beginning of it, the id of a trace, or "last".
 	_ = root.RegisterFlagCompletionFunc("store", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return []string{"db"}, cobra.ShellCompDirectiveFilterFileExt
 	})
-	root.AddCommand(newDemo(version), newCollect(version), newList(), newShow(), newExport(), newCheck(), newVersion(version))
+	root.AddCommand(newDemo(version), newCollect(version), newList(), newShow(), newExport(), newImport(), newCheck(), newVersion(version))
 	root.AddCommand(&cobra.Command{Use: "exit-codes", Short: "What the exit code means", Long: exitCodes}, environmentTopic())
 	root.InitDefaultCompletionCmd("complete")
 	root.InitDefaultHelpCmd()

@@ -3,6 +3,7 @@ package ingest
 import (
 	"unicode/utf8"
 
+	"github.com/agenttrace/agenttrace/session/ingest/dialect"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -13,6 +14,9 @@ type builder struct {
 	sessions map[string]int
 	// problems are those of the span at hand.
 	problems []string
+	// facts are those of the span or record at hand.
+	facts dialect.Facts
+	keys  *dialect.Keys
 }
 
 func (b *builder) reset() {

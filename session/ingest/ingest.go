@@ -7,35 +7,29 @@ import (
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
+	"github.com/agenttrace/agenttrace/session/ingest/dialect"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // Options configure an [Ingester]. The zero value is ready for use.
 type Options struct {
 	// SessionKeys are the attribute keys under which a session's id is looked up
-	// on spans that are not the SDK's, the first that is set winning. Nil means
-	// DefaultSessionKeys.
+	// on what is not the SDK's: on the span or record, its scope and its resource,
+	// and on any other of the same trace. The first that is set wins. Nil means
+	// [dialect.SessionKeys].
 	SessionKeys []string
 }
-
-// DefaultSessionKeys are the keys that agents and back ends use for the id of a
-// session, the most exact first.
-var DefaultSessionKeys = []string{"session.id", "gen_ai.conversation.id", "session_id", "conversation.id", "thread_id", "langfuse.session.id"}
 
 // Ingester writes telemetry into a store. It is safe for concurrent use.
 type Ingester struct {
 	writer store.Writer
-	keys   []string
+	keys   *dialect.Keys
 	pool   sync.Pool
 }
 
 // New returns an Ingester that writes to w.
 func New(w store.Writer, o Options) *Ingester {
-	keys := o.SessionKeys
-	if keys == nil {
-		keys = DefaultSessionKeys
-	}
-	return &Ingester{writer: w, keys: keys, pool: sync.Pool{New: func() any { return new(builder) }}}
+	return &Ingester{writer: w, keys: dialect.NewKeys(o.SessionKeys), pool: sync.Pool{New: func() any { return new(builder) }}}
 }
 
 // Report counts what a delivery held.
@@ -45,50 +39,93 @@ type Report struct {
 	// Placed carried a fact of a session; Ignored carried none; Malformed had a
 	// flaw, and are counted as placed or ignored too.
 	Placed, Ignored, Malformed int
+	// Dialects counts those that carried a fact by the dialect that they were read
+	// by.
+	Dialects map[string]int
+	// Parked carried a fact of which no session can tell yet; they are counted as
+	// placed too.
+	Parked int64
 	// Rows were written, Refused could not be held by the store.
 	Rows, Refused int64
+	// Sessions are the ids of the sessions that were told of.
+	Sessions []string
 }
 
 // Traces places every span and returns when its rows are committed. The error
 // is the store's, and then nothing was stored; no span is an error of itself.
 // It does not change td.
 func (i *Ingester) Traces(ctx context.Context, td ptrace.Traces) (Report, error) {
-	b := i.pool.Get().(*builder)
-	defer func() {
-		b.reset()
-		i.pool.Put(b)
-	}()
+	b := i.builder()
+	defer i.release(b)
 	var r Report
 	for _, rs := range td.ResourceSpans().All() {
 		for _, ss := range rs.ScopeSpans().All() {
 			for _, s := range ss.Spans().All() {
 				r.Spans++
 				in := span{Span: s, scope: ss.Scope(), resource: rs.Resource()}
-				d := recognize(&in)
-				if d == nil {
-					r.Ignored++
+				b.problems = b.problems[:0]
+				if recognizeAgenttrace(&in) {
+					b.count(&r, dialectAgenttrace, placeAgenttrace(b, &in))
 					continue
 				}
-				b.problems = b.problems[:0]
-				if d.place(b, &in) {
-					r.Placed++
-				} else {
-					r.Ignored++
-				}
-				if len(b.problems) > 0 {
-					r.Malformed++
-				}
+				foreign := dialect.NewSpan(s, ss.Scope(), rs.Resource())
+				name, ok := b.observeSpan(&foreign)
+				b.count(&r, name, ok)
 			}
 		}
 	}
-	result, err := i.writer.Apply(ctx, &b.batch)
-	r.Rows, r.Refused = result.Rows, result.Refused
-	return r, err
+	return i.apply(ctx, b, r)
 }
 
-// Logs accepts log records. No dialect reads them yet, so all are counted as
-// ignored.
-func (i *Ingester) Logs(_ context.Context, ld plog.Logs) (Report, error) {
-	n := ld.LogRecordCount()
-	return Report{Records: n, Ignored: n}, nil
+// Logs places every log record, as Traces does spans.
+func (i *Ingester) Logs(ctx context.Context, ld plog.Logs) (Report, error) {
+	b := i.builder()
+	defer i.release(b)
+	var r Report
+	for _, rl := range ld.ResourceLogs().All() {
+		for _, sl := range rl.ScopeLogs().All() {
+			for _, rec := range sl.LogRecords().All() {
+				r.Records++
+				b.problems = b.problems[:0]
+				foreign := dialect.NewRecord(rec, sl.Scope(), rl.Resource())
+				name, ok := b.observeRecord(&foreign)
+				b.count(&r, name, ok)
+			}
+		}
+	}
+	return i.apply(ctx, b, r)
+}
+
+func (i *Ingester) builder() *builder {
+	b := i.pool.Get().(*builder)
+	b.keys = i.keys
+	return b
+}
+
+func (i *Ingester) release(b *builder) {
+	b.reset()
+	i.pool.Put(b)
+}
+
+// count adds the span or record at hand to the report.
+func (b *builder) count(r *Report, dialect string, placed bool) {
+	if len(b.problems) > 0 {
+		r.Malformed++
+	}
+	if !placed {
+		r.Ignored++
+		return
+	}
+	r.Placed++
+	if r.Dialects == nil {
+		r.Dialects = make(map[string]int)
+	}
+	r.Dialects[dialect]++
+}
+
+func (i *Ingester) apply(ctx context.Context, b *builder, r Report) (Report, error) {
+	b.batch.Assemble = assembleObservations
+	result, err := i.writer.Apply(ctx, &b.batch)
+	r.Rows, r.Refused, r.Parked, r.Sessions = result.Rows, result.Refused, result.Parked, result.Sessions
+	return r, err
 }

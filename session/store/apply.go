@@ -28,6 +28,9 @@ func Apply(tx Tx, b *Batch) (Result, error) {
 			return a.result, fmt.Errorf("store %s %s: %w", b.Blobs[i].Kind, b.Blobs[i].Digest, err)
 		}
 	}
+	if err := a.observe(b); err != nil {
+		return a.result, err
+	}
 	a.group(b)
 	// Forks and parents of the sessions that the batch names join the list as
 	// they are found.
@@ -38,7 +41,8 @@ func Apply(tx Tx, b *Batch) (Result, error) {
 		}
 	}
 	for _, w := range a.order {
-		if !w.dirty && !w.resync {
+		a.result.Sessions = append(a.result.Sessions, w.id)
+		if w.gone || !w.dirty && !w.resync {
 			continue
 		}
 		if err := a.settle(w, nil); err != nil {
@@ -66,6 +70,16 @@ type sessionWork struct {
 	order    []*messageWork
 	links    []*Link
 	decided  []*Decision
+
+	// told are messages that were assembled of observations, stale those that were
+	// and are no more. observed bounds the observations in Unix milliseconds, traces
+	// are theirs. faded says that the row was told from what is no longer said.
+	told     []*AssembledMessage
+	stale    []string
+	observed []stretch
+	traces   map[string]bool
+	faded    bool
+	gone     bool
 
 	// redraw says that the set of hidden messages must be computed again, recut
 	// that the position from which messages count must, resync that every fork
@@ -103,7 +117,7 @@ type messageWork struct {
 func (a *applier) session(id string) *sessionWork {
 	w := a.sessions[id]
 	if w == nil {
-		w = &sessionWork{id: id, messages: make(map[string]*messageWork), touched: make(map[string]bool)}
+		w = &sessionWork{id: id, messages: make(map[string]*messageWork), touched: make(map[string]bool), traces: make(map[string]bool)}
 		a.sessions[id] = w
 		a.order = append(a.order, w)
 	}
@@ -170,6 +184,19 @@ func (a *applier) applySession(w *sessionWork) error {
 			return err
 		}
 	}
+	if w.faded && !w.isNew {
+		left, err := a.refold(w)
+		if err != nil {
+			return err
+		}
+		if !left {
+			w.gone = true
+			if err := a.wrote(true, a.tx.DeleteSession(w.id)); err != nil {
+				return err
+			}
+			return a.tx.Touch(w.id)
+		}
+	}
 	for _, c := range w.changes {
 		if err := a.mergeSession(w, c); err != nil {
 			return err
@@ -201,6 +228,9 @@ func (a *applier) applySession(w *sessionWork) error {
 		if err := a.applyMessage(w, m); err != nil {
 			return err
 		}
+	}
+	if err := a.applyTold(w); err != nil {
+		return err
 	}
 	for _, d := range w.decided {
 		if err := a.putDecision(w, d); err != nil {

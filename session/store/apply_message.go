@@ -450,7 +450,7 @@ func (a *applier) placeParts(messageID string, homeless []*session.Part, claimed
 			}
 		}
 	}
-	if err := a.tx.Place(messageID, moved); err != nil {
+	if err := a.tx.Move(messageID, moved); err != nil {
 		return err
 	}
 	for _, p := range homeless {

@@ -25,12 +25,15 @@ func (a *applier) loadSession(w *sessionWork) error {
 	}
 	if row == nil {
 		w.isNew = true
-		row = &SessionRow{Session: session.Session{
-			ID: w.id, Title: untitled, Agent: unknownAgent, PermissionsJSON: "[]", MetadataJSON: "{}",
-		}}
+		row = &SessionRow{Session: blankSession(w.id)}
 	}
 	w.adopt(row)
 	return nil
+}
+
+// blankSession is a session of which only the id is known.
+func blankSession(id string) session.Session {
+	return session.Session{ID: id, Title: untitled, Agent: unknownAgent, PermissionsJSON: "[]", MetadataJSON: "{}"}
 }
 
 // adopt makes row the one that the work is about.
@@ -60,6 +63,12 @@ func (w *sessionWork) boundAll() {
 	}
 	for _, d := range w.decided {
 		w.bound(d.DecidedAt, d.DecidedAt)
+	}
+	for _, s := range w.observed {
+		w.bound(s.from, s.to)
+	}
+	for _, m := range w.told {
+		w.bound(m.CreatedAt, m.UpdatedAt)
 	}
 }
 

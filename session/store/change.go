@@ -17,11 +17,17 @@ type Batch struct {
 	Decisions []Decision
 	Blobs     []Blob
 	Links     []Link
+
+	// Observations are told as messages by Assemble, which must be set when there
+	// are any.
+	Observations []Observation
+	Assemble     Assembler
 }
 
 // Len is the number of changes.
 func (b *Batch) Len() int {
-	return len(b.Sessions) + len(b.Messages) + len(b.Parts) + len(b.Decisions) + len(b.Blobs) + len(b.Links)
+	return len(b.Sessions) + len(b.Messages) + len(b.Parts) + len(b.Decisions) + len(b.Blobs) + len(b.Links) +
+		len(b.Observations)
 }
 
 // Reset empties the batch and keeps its memory.
@@ -32,8 +38,9 @@ func (b *Batch) Reset() {
 	clear(b.Decisions)
 	clear(b.Blobs)
 	clear(b.Links)
+	clear(b.Observations)
 	b.Sessions, b.Messages, b.Parts = b.Sessions[:0], b.Messages[:0], b.Parts[:0]
-	b.Decisions, b.Blobs, b.Links = b.Decisions[:0], b.Blobs[:0], b.Links[:0]
+	b.Decisions, b.Blobs, b.Links, b.Observations = b.Decisions[:0], b.Blobs[:0], b.Links[:0], b.Observations[:0]
 }
 
 // Rank says how much a source knows of the thing it describes. A higher rank
@@ -53,10 +60,10 @@ const (
 // Value is a value of one column or key as one source has it. Of two, the one
 // of higher rank stands; then the later; then, arbitrarily, one of the two.
 type Value struct {
-	Text string
+	Text string `json:"text"`
 	// At is when the source said so, in Unix nanoseconds.
-	At   int64
-	Rank Rank
+	At   int64 `json:"at"`
+	Rank Rank  `json:"rank,omitempty"`
 }
 
 // Beats says whether v stands against o, which was said of the same thing.
@@ -78,31 +85,39 @@ func (s Stamp) compare(o Stamp) int {
 // SessionChange is what one source knows of a session. Every field but ID may
 // be zero.
 type SessionChange struct {
-	ID string
+	ID string `json:"id"`
 
 	// Start and End bound what happened, in Unix milliseconds; 0 is unknown.
 	// created_at is the least time that anything says of the session, its messages
 	// and parts included, updated_at the greatest.
-	Start, End int64
+	Start int64 `json:"start,omitempty"`
+	End   int64 `json:"end,omitempty"`
 
 	// Title, Mode, WorkspaceID, WorkspaceRoot, Model (JSON) and Permissions
 	// (JSON) stand as last said.
-	Title, Mode, WorkspaceID, WorkspaceRoot, Model, Permissions *Value
+	Title         *Value `json:"title,omitempty"`
+	Mode          *Value `json:"mode,omitempty"`
+	WorkspaceID   *Value `json:"workspace_id,omitempty"`
+	WorkspaceRoot *Value `json:"workspace_root,omitempty"`
+	Model         *Value `json:"model,omitempty"`
+	Permissions   *Value `json:"permissions,omitempty"`
 
 	// Agent, ParentID and ParentMessageID stand as first said.
-	Agent, ParentID, ParentMessageID *Value
+	Agent           *Value `json:"agent,omitempty"`
+	ParentID        *Value `json:"parent_id,omitempty"`
+	ParentMessageID *Value `json:"parent_message_id,omitempty"`
 
 	// Archived is "1" or "0"; its At is the time of archiving.
-	Archived *Value
+	Archived *Value `json:"archived,omitempty"`
 
 	// Metadata holds JSON values by key.
-	Metadata map[string]Value
+	Metadata map[string]Value `json:"metadata,omitempty"`
 
 	// Rewinds hide messages.
-	Rewinds []Rewind
+	Rewinds []Rewind `json:"rewinds,omitempty"`
 
 	// Fork makes the session a copy of the head of another.
-	Fork *Fork
+	Fork *Fork `json:"fork,omitempty"`
 }
 
 // Rewind hides every message of the session that comes after the user message

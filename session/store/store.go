@@ -49,6 +49,10 @@ type Result struct {
 	// Refused is the number of changes that the engine could not hold, such as a
 	// row that violates a constraint. The rest of the batch is stored.
 	Refused int64
+	// Parked is the number of observations of the batch that no session tells of yet.
+	Parked int64
+	// Sessions are the ids of those that the batch spoke of, in no order.
+	Sessions []string
 }
 
 // Reader reads a store. It is safe for concurrent use, and while a Writer of

@@ -45,8 +45,9 @@ type Tx interface {
 	// Claims returns the places that displaced parts of a message asked for.
 	Claims(messageID string) (map[string]int64, error)
 	PutClaim(messageID, partID string, claim int64) error
-	// Place sets the indexes of parts of one message, all of them at once.
-	Place(messageID string, index map[string]int64) error
+	// Move sets the indexes of parts of one message, all of them at once.
+	Move(messageID string, index map[string]int64) error
+	DeletePart(id string) error
 
 	// InsertLink reports false when the span is known.
 	InsertLink(l *Link) (bool, error)
@@ -60,6 +61,41 @@ type Tx interface {
 	InsertDecision(d *Decision) (bool, error)
 	Decision(id string) (*Decision, error)
 	PutDecision(d *Decision) error
+	DeleteDecision(id string) error
+
+	Observation(traceID, source string) (*ObservationRow, error)
+	// PutObservation stores it and the calls that it announces.
+	PutObservation(o *ObservationRow, insert bool) error
+	// SetHome and Place change what is said of a stored observation.
+	SetHome(traceID, source, home string) error
+	Place(o *Observation, placed *Placement) error
+	// TraceObservations returns those of a trace, without their data.
+	TraceObservations(traceID string) ([]ObservationRow, error)
+	// TraceHome is the home of the observations of a trace, "" when there are none.
+	TraceHome(traceID string) (string, error)
+	// TraceTold returns the sessions of which the trace has spans of the SDK.
+	TraceTold(traceID string) ([]string, error)
+	// Observations returns those of a home that begin in [from, to), Unix
+	// nanoseconds.
+	Observations(home string, from, to int64) ([]Observation, error)
+	// OpenerBefore is the start of the last observation that opens a turn and begins
+	// before the time, OpenerFrom of the first that begins at it or later.
+	OpenerBefore(home string, before int64) (at int64, ok bool, err error)
+	OpenerFrom(home string, from int64) (at int64, ok bool, err error)
+	// FirstAcross is the start of the first observation that begins before the time
+	// and ends after it.
+	FirstAcross(home string, at int64) (start int64, ok bool, err error)
+	// Announcer is the home of the trace, not this one, that asked for the call last
+	// before the time, or "". StrayTraces are those with a call of that id that has
+	// no parent.
+	Announcer(callID, notTrace string, before int64) (home string, err error)
+	StrayTraces(callID string) ([]string, error)
+	// Abouts returns the observations that were placed in a session, without their
+	// data.
+	Abouts(sessionID string) ([]About, error)
+	// HasLinks says whether the SDK has spoken of the session.
+	HasLinks(sessionID string) (bool, error)
+	DeleteSession(id string) error
 
 	// PutBlob stores the body unless the one that is there is as good, and
 	// reports whether it did.
@@ -67,6 +103,19 @@ type Tx interface {
 
 	// Touch notes that a session changed, for exports that follow the store.
 	Touch(sessionID string) error
+}
+
+// ObservationRow is an observation with the session that it is kept under: that of
+// its trace, which may be another than the one it is told in.
+type ObservationRow struct {
+	Observation
+	Home string
+}
+
+// About is what a placed observation says of its session's row.
+type About struct {
+	Start, End int64
+	About      *SessionChange
 }
 
 // Place is where a part stands in its message.

@@ -33,6 +33,8 @@ type Reader struct {
 	err  error
 	// ours is false when the file has only the three canonical tables.
 	ours bool
+	// observes is false when it was written before there were observations.
+	observes bool
 	// sessionColumns and partColumns are what to select, with null for the columns
 	// that an old file lacks.
 	sessionColumns, partColumns string
@@ -143,9 +145,10 @@ func (r *Reader) openPool(uri string, flags sqlite.OpenFlags) error {
 		err = checkOurs(conn, r.path)
 		var tables []string
 		if err == nil {
-			tables, err = names(conn, "SELECT name FROM sqlite_schema WHERE name IN ('agenttrace_schema', 'chat_sessions')")
+			tables, err = names(conn, "SELECT name FROM sqlite_schema WHERE name IN ('agenttrace_schema', 'chat_sessions', 'observations')")
 		}
-		r.ours = len(tables) == 2
+		r.observes = slices.Contains(tables, "observations")
+		r.ours = slices.Contains(tables, "agenttrace_schema") && slices.Contains(tables, "chat_sessions")
 		if err == nil {
 			err = r.chooseColumns(conn)
 		}
@@ -317,7 +320,12 @@ func (r *Reader) Decisions(ctx context.Context, sessionID string) ([]store.Decis
 func (r *Reader) Links(ctx context.Context, sessionID string) ([]store.Link, error) {
 	var all []store.Link
 	err := r.readOurs(ctx, func(conn *sqlite.Conn) (err error) {
-		stmt := conn.Prep(`SELECT ` + linkColumns + ` FROM span_links WHERE session_id = ? ORDER BY start_nano, trace_id, span_id`)
+		query := `SELECT ` + linkColumns + ` FROM span_links WHERE session_id = ?1`
+		if r.observes {
+			query += ` UNION ALL SELECT session_id, trace_id, coalesce(span_id, ''), parent_span_id, message_id, part_id, kind, dialect,
+ start_nano, end_nano, error, NULL FROM observations WHERE session_id = ?1`
+		}
+		stmt := conn.Prep(query + ` ORDER BY start_nano, trace_id, span_id, kind, message_id, part_id`)
 		stmt.BindText(1, sessionID)
 		all, err = (&tx{conn: conn}).links(stmt)
 		return err

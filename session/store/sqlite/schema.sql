@@ -139,3 +139,42 @@ CREATE TABLE IF NOT EXISTS export_outbox (
 CREATE TABLE IF NOT EXISTS agenttrace_schema (
   version INTEGER NOT NULL
 );
+
+CREATE TABLE IF NOT EXISTS observations (
+  id             INTEGER PRIMARY KEY,
+  trace_id       TEXT NOT NULL,
+  source         TEXT NOT NULL,
+  home           TEXT NOT NULL,
+  dialect        TEXT NOT NULL,
+  span_id        TEXT,
+  parent_span_id TEXT,
+  start_nano     INTEGER NOT NULL,
+  end_nano       INTEGER NOT NULL,
+  error          INTEGER NOT NULL DEFAULT 0,
+  opens          INTEGER NOT NULL DEFAULT 0,
+  said_session   TEXT,
+  said_rank      INTEGER NOT NULL DEFAULT 0,
+  own            TEXT NOT NULL,
+  stray_call     TEXT,
+  calls_json     TEXT,
+  session_id     TEXT,
+  message_id     TEXT,
+  others_json    TEXT,
+  part_id        TEXT,
+  decision_id    TEXT,
+  kind           TEXT,
+  about_json     TEXT,
+  data           BLOB NOT NULL
+);
+CREATE UNIQUE INDEX IF NOT EXISTS idx_observations_source ON observations(trace_id, source);
+CREATE INDEX IF NOT EXISTS idx_observations_home_start ON observations(home, start_nano, opens);
+CREATE INDEX IF NOT EXISTS idx_observations_home_end ON observations(home, end_nano, start_nano);
+CREATE INDEX IF NOT EXISTS idx_observations_session ON observations(session_id) WHERE session_id IS NOT NULL;
+CREATE INDEX IF NOT EXISTS idx_observations_stray ON observations(stray_call) WHERE stray_call IS NOT NULL;
+
+CREATE TABLE IF NOT EXISTS announced_calls (
+  call_id    TEXT NOT NULL,
+  trace_id   TEXT NOT NULL,
+  start_nano INTEGER NOT NULL,
+  PRIMARY KEY (call_id, trace_id)
+) WITHOUT ROWID;

@@ -363,9 +363,9 @@ func (t *tx) PutClaim(messageID, partID string, claim int64) error {
 	return exec(stmt)
 }
 
-// Place moves the parts out of the way first, below zero, because the index on
+// Move moves the parts out of the way first, below zero, because the index on
 // (message_id, "index") is checked row by row.
-func (t *tx) Place(messageID string, index map[string]int64) error {
+func (t *tx) Move(messageID string, index map[string]int64) error {
 	for _, away := range []bool{true, false} {
 		for id, i := range index {
 			if away {

@@ -1,0 +1,73 @@
+// Package codec holds what the formats of sessions share. Each format is a
+// package below this one, with the functions it can serve:
+//
+//	Decode(r, report)   reads sessions from a stream
+//	DecodeFile(path, …) reads sessions from what is no stream: a directory, a database
+//	Encode(w, s)        writes a session to a stream
+//	EncodeFile(path, …) writes sessions to what is no stream
+//	Explain(s)          lists what Encode would lose of the session
+//
+// A decoder reads damaged input as far as it is good and reports the rest. It
+// returns an error only where there is nothing to read or reading itself fails.
+// The same input gives the same rows, ids included, always.
+package codec
+
+import (
+	"fmt"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// Session is a session with what stands in tables of our own.
+type Session struct {
+	*session.Transcript
+	Decisions []store.Decision
+	// Blobs are the system prompts and tool catalogs that the messages name.
+	Blobs []store.Blob
+}
+
+// Problem is a piece of the input that could not be read, or only in part. The
+// rest of the input was.
+type Problem struct {
+	// File is the path within the input, empty when the input is one file. Line
+	// counts from 1; 0 is unknown. Record names a record that has no line, such as
+	// a row.
+	File   string
+	Line   int
+	Record string
+	// Reason says what is wrong and what was done about it.
+	Reason string
+}
+
+func (p Problem) String() string {
+	where := p.File
+	if p.Line > 0 {
+		if where != "" {
+			where += ":"
+		} else {
+			where = "line "
+		}
+		where += fmt.Sprint(p.Line)
+	}
+	if p.Record != "" {
+		if where != "" {
+			where += ": "
+		}
+		where += p.Record
+	}
+	if where == "" {
+		return p.Reason
+	}
+	return where + ": " + p.Reason
+}
+
+// Loss is something of a session that a format cannot hold.
+type Loss struct {
+	// What names it in the terms of the canonical rows, such as "reasoning parts".
+	What string
+	// Count is how many of it the session has.
+	Count int
+	// Kept says where in the format it is kept all the same, empty when it is lost.
+	Kept string
+}

@@ -1,0 +1,353 @@
+package otlpfile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"go.opentelemetry.io/collector/pdata/plog"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+)
+
+// deepest is how deep a body may be nested. What OTLP itself nests is 12 deep; the
+// decoders that follow recurse.
+const deepest = 1000
+
+// readJSON reads bodies in JSON. White space, commas and the brackets of an array
+// may stand between them.
+//
+// Where a body breaks off, the next one is looked for at the beginning of a line:
+// JSON has no newline within a string, and no body within a body.
+func (d *decoder) readJSON(s *source) error {
+	line := 1
+	for !d.stopped {
+		chunk, err := s.peek()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return d.cut(s, line, err)
+		}
+		n := 0
+		for n < len(chunk) && bytes.IndexByte([]byte(" \t\r\n,[]\x1e"), chunk[n]) >= 0 {
+			if chunk[n] == '\n' {
+				line++
+			}
+			n++
+		}
+		_ = s.skip(int64(n))
+		if n == len(chunk) {
+			continue
+		}
+		if chunk[n] != '{' {
+			d.damaged(line, s.offset, errors.New("text that is no JSON object; it is left out"))
+			if err := d.nextLine(s, &line); err != nil {
+				return d.cut(s, line, err)
+			}
+			continue
+		}
+		if err := d.readObject(s, &line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// peek returns what is in the buffer, at least one byte.
+func (s *source) peek() ([]byte, error) {
+	if _, err := s.Peek(1); err != nil {
+		return nil, err
+	}
+	return s.Peek(s.Buffered())
+}
+
+// nextLine goes on to a line that begins with an object.
+func (d *decoder) nextLine(s *source, line *int) error {
+	for {
+		chunk, err := s.peek()
+		if err != nil {
+			if err == io.EOF {
+				return nil
+			}
+			return err
+		}
+		i := bytes.IndexByte(chunk, '\n')
+		if i < 0 {
+			_ = s.skip(int64(len(chunk)))
+			continue
+		}
+		_ = s.skip(int64(i) + 1)
+		*line++
+		if next, _ := s.Peek(1); len(next) == 0 || next[0] == '{' {
+			return nil
+		}
+	}
+}
+
+// readObject reads one object and gives what it holds.
+func (d *decoder) readObject(s *source, line *int) error {
+	var (
+		begin, at         = *line, s.offset
+		depth             int
+		inString, escaped bool
+		size              int64
+		tooDeep           bool
+	)
+	d.buf = d.buf[:0]
+	for {
+		chunk, err := s.peek()
+		if err != nil {
+			if err != io.EOF {
+				return d.cut(s, begin, err)
+			}
+			d.damaged(begin, at, errors.New("the body is cut off; it is left out"))
+			return nil
+		}
+		n, end, newline := 0, false, false
+		for n < len(chunk) && !end && !newline {
+			c := chunk[n]
+			n++
+			switch {
+			case c == '\n':
+				newline = true
+			case escaped:
+				escaped = false
+			case inString:
+				switch c {
+				case '\\':
+					escaped = true
+				case '"':
+					inString = false
+				}
+			case c == '"':
+				inString = true
+			case c == '{' || c == '[':
+				depth++
+				tooDeep = tooDeep || depth > deepest
+			case c == '}' || c == ']':
+				depth--
+				end = depth == 0
+			}
+		}
+		size += int64(n)
+		if size <= int64(d.most) && !tooDeep {
+			d.buf = append(d.buf, chunk[:n]...)
+		}
+		_ = s.skip(int64(n))
+		if newline {
+			*line++
+			if inString || d.bodyFollows(s) {
+				d.damaged(begin, at, errors.New("the body is cut off; it is left out"))
+				if next, _ := s.Peek(1); len(next) == 0 || next[0] != '{' && !d.bodyFollows(s) {
+					if err := d.nextLine(s, line); err != nil {
+						return d.cut(s, *line, err)
+					}
+				}
+				return nil
+			}
+		}
+		if end {
+			break
+		}
+	}
+	body := d.buf
+	if cap(d.buf) > 16<<20 {
+		d.buf = nil // what was large once need not stay
+	}
+	switch {
+	case tooDeep:
+		d.damaged(begin, at, fmt.Errorf("the body is nested more than %d deep; it is left out", deepest))
+		return nil
+	case size > int64(d.most):
+		d.damaged(begin, at, fmt.Errorf("%w; it is left out", d.tooLarge(size)))
+		return nil
+	}
+	return d.decodeJSON(body, begin, at)
+}
+
+// bodyFollows says whether the line that begins here is the beginning of a body.
+func (d *decoder) bodyFollows(s *source) bool {
+	head, _ := s.Peek(32)
+	rest, ok := bytes.CutPrefix(bytes.TrimLeft(head, " \t"), []byte(`{"`))
+	if !ok {
+		return false
+	}
+	key, _, ok := bytes.Cut(rest, []byte(`"`))
+	return ok && signalOf(string(key)) != ""
+}
+
+// signalOf names what a key of a body holds.
+func signalOf(key string) string {
+	switch key {
+	case "resourceSpans", "resource_spans":
+		return "traces"
+	case "resourceLogs", "resource_logs":
+		return "logs"
+	case "resourceMetrics", "resource_metrics":
+		return "metrics"
+	case "resourceProfiles", "resource_profiles":
+		return "profiles"
+	}
+	return ""
+}
+
+func (d *decoder) decodeJSON(raw []byte, line int, at int64) error {
+	keys := jsonKeys(raw, 32)
+	for _, key := range keys {
+		if key == "result" || key == "trace" {
+			if inner := jsonValue(raw, key); len(inner) > 0 && inner[0] == '{' {
+				raw, keys = inner, jsonKeys(inner, 32)
+			}
+			break
+		}
+	}
+	b := Body{Traces: ptrace.NewTraces(), Logs: plog.NewLogs(), Line: line, Offset: at}
+	known := len(keys) == 0
+	for _, key := range keys {
+		var err error
+		switch signal := signalOf(key); signal {
+		case "traces":
+			known = true
+			b.Traces, err = tryDecode((&ptrace.JSONUnmarshaler{}).UnmarshalTraces, raw)
+		case "logs":
+			known = true
+			b.Logs, err = tryDecode((&plog.JSONUnmarshaler{}).UnmarshalLogs, raw)
+		case "":
+			known = known || key == "partialSuccess" || key == "partial_success"
+		default:
+			known = true
+			b.Skipped = signal
+		}
+		if err != nil {
+			d.recognized = true
+			d.damaged(line, at, fmt.Errorf("%w; the body is left out", err))
+			return nil
+		}
+	}
+	switch {
+	case known:
+		d.give(b)
+	case d.recognized || d.inFrame:
+		d.damaged(line, at, errors.New("an object without resourceSpans and resourceLogs; it is left out"))
+	default:
+		return fmt.Errorf("%w: %s", ErrFormat, jsonKind(raw, keys))
+	}
+	return nil
+}
+
+// tryDecode decodes a body. A decoder that panics has met damage that it does not
+// know.
+func tryDecode[T any](decode func([]byte) (T, error), raw []byte) (v T, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("decode the body: %v", p)
+		}
+	}()
+	v, err = decode(raw)
+	if err != nil {
+		// The decoder quotes what stands around, twice, which is anybody's text.
+		what, _, _ := strings.Cut(err.Error(), ", error found in #")
+		err = fmt.Errorf("decode the body: %s", strings.ToValidUTF8(what[:min(len(what), 200)], ""))
+	}
+	return v, err
+}
+
+// jsonKind says what a JSON file is that is no OTLP, and what to do.
+func jsonKind(raw []byte, keys []string) string {
+	has := func(want ...string) bool {
+		for _, w := range want {
+			found := false
+			for _, key := range keys {
+				found = found || key == w
+			}
+			if !found {
+				return false
+			}
+		}
+		return true
+	}
+	switch {
+	case has("data") && bytes.Contains(raw[:min(len(raw), 64<<10)], []byte(`"traceID"`)), has("traceID", "spans"):
+		return "it is JSON of the Jaeger UI; fetch the trace from Jaeger's /api/v3/traces/TRACE_ID, which is OTLP"
+	case has("traceId", "id"):
+		return "it is JSON of Zipkin; write the spans with an OTLP exporter or the collector's file exporter"
+	case has("batches"):
+		return "it is JSON of Tempo's first API; fetch the trace as protobuf, with the header Accept: application/protobuf"
+	}
+	return "it is JSON without resourceSpans and resourceLogs; name a file that an OTLP exporter or the collector's file exporter wrote"
+}
+
+// jsonKeys returns the keys of the object that raw begins with, no more than most.
+// Raw may be cut off.
+func jsonKeys(raw []byte, most int) []string {
+	var keys []string
+	walkKeys(raw, func(key []byte, _ int) bool {
+		keys = append(keys, string(key))
+		return len(keys) < most
+	})
+	return keys
+}
+
+// jsonValue returns the value of a key, from its first byte to the end of raw or
+// the end of the object that it is.
+func jsonValue(raw []byte, want string) []byte {
+	var value []byte
+	walkKeys(raw, func(key []byte, after int) bool {
+		if string(key) == want {
+			value = bytes.TrimLeft(raw[after:], " \t\r\n:")
+		}
+		return value == nil
+	})
+	depth, inString := 0, false
+	for i := 0; i < len(value); i++ {
+		switch c := value[i]; {
+		case inString && c == '\\':
+			i++
+		case c == '"':
+			inString = !inString
+		case inString:
+		case c == '{' || c == '[':
+			depth++
+		case c == '}' || c == ']':
+			if depth--; depth <= 0 {
+				return value[:i+1]
+			}
+		}
+	}
+	return value
+}
+
+// walkKeys calls fn with every key of an object and the place after it, until it
+// returns false.
+func walkKeys(raw []byte, fn func(key []byte, after int) bool) {
+	depth, isKey := 0, false
+	for i := 0; i < len(raw); i++ {
+		switch raw[i] {
+		case '{', '[':
+			depth++
+			isKey = depth == 1
+		case '}', ']':
+			if depth--; depth <= 0 {
+				return
+			}
+		case ',':
+			isKey = depth == 1
+		case '"':
+			from := i + 1
+			for i++; i < len(raw) && raw[i] != '"'; i++ {
+				if raw[i] == '\\' {
+					i++
+				}
+			}
+			if i >= len(raw) {
+				return
+			}
+			if isKey && !fn(raw[from:i], i+1) {
+				return
+			}
+			isKey = false
+		}
+	}
+}

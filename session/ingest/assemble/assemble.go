@@ -1,0 +1,468 @@
+// Package assemble makes sessions of facts: it finds which facts speak of one
+// turn, one model call, one tool call, whatever spans and records told them, and
+// writes the messages that they come to.
+//
+// It is a function of the facts alone. A fact that arrives later is not added to
+// what is there: the stretch of the session it belongs to is told anew.
+package assemble
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/session/ingest/fact"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// Assemble tells what the facts of a stretch of the session home come to. The
+// order of the facts has no meaning; placements are in their order.
+func Assemble(home string, facts []fact.Fact) store.Assembly {
+	a := assembly{home: home}
+	a.plant(facts)
+	a.settle()
+	a.mark()
+	for _, id := range a.order {
+		s := a.sessions[id]
+		s.findTurns()
+		for _, t := range s.turns {
+			a.tellTurn(t)
+		}
+		a.tellCompactions(s)
+	}
+	a.tellSessions()
+	out := store.Assembly{Messages: a.messages, Decisions: a.decisions, Placed: make([]store.Placement, len(facts))}
+	for _, n := range a.nodes {
+		out.Placed[n.at] = n.placed
+	}
+	return out
+}
+
+// assembly is one run of Assemble.
+type assembly struct {
+	home string
+	// nodes are the facts in order of time.
+	nodes  []*node
+	bySpan map[[2]string]*node
+
+	sessions map[string]*stream
+	order    []string // of sessions, parents before children
+	seats    []*seat
+
+	messages  []store.AssembledMessage
+	decisions []store.Decision
+}
+
+// node is a fact and where it stands.
+type node struct {
+	*fact.Fact
+	at     int
+	record bool
+	parent *node
+	kids   []*node
+
+	// session is where the fact is told.
+	session string
+	// turn is the turn that it is part of.
+	turn *turn
+	// side is what the model was called for, where that is not the conversation.
+	side   string
+	placed store.Placement
+}
+
+// seat is where a sub-agent's session hangs: on a tool call, or on a turn of
+// another agent.
+type seat struct {
+	session string // the child's
+	parent  string
+	from    *node // the tool call or turn above
+}
+
+// stream is a session's part of the stretch.
+type stream struct {
+	id    string
+	seat  *seat
+	nodes []*node
+	turns []*turn
+}
+
+// plant makes nodes of the facts and ties them to each other.
+func (a *assembly) plant(facts []fact.Fact) {
+	a.nodes = make([]*node, len(facts))
+	a.bySpan = make(map[[2]string]*node, len(facts))
+	for i := range facts {
+		f := &facts[i]
+		a.nodes[i] = &node{Fact: f, at: i, record: strings.HasPrefix(f.Source, fact.RecordPrefix)}
+	}
+	slices.SortFunc(a.nodes, compareNodes)
+	for _, n := range a.nodes {
+		if key := [2]string{n.TraceID, n.SpanID}; !n.record && n.Source == n.SpanID && n.SpanID != "" {
+			a.bySpan[key] = n
+		}
+	}
+	for _, n := range a.nodes {
+		above := n.ParentID
+		if n.record || n.Source != n.SpanID {
+			above = n.SpanID
+		}
+		if p := a.bySpan[[2]string{n.TraceID, above}]; above != "" && p != n && p != nil && !p.below(n) {
+			n.parent = p
+			p.kids = append(p.kids, n)
+		}
+	}
+}
+
+func compareNodes(x, y *node) int {
+	return cmp.Or(
+		cmp.Compare(x.Start, y.Start), cmp.Compare(y.End, x.End), // what contains another comes before it
+		strings.Compare(x.TraceID, y.TraceID), strings.Compare(x.Source, y.Source))
+}
+
+// below says whether n stands below o, or is it.
+func (n *node) below(o *node) bool {
+	for ; n != nil; n = n.parent {
+		if n == o {
+			return true
+		}
+	}
+	return false
+}
+
+// above returns the nearest node above n of one of the kinds.
+func (n *node) above(kinds ...fact.Kind) *node {
+	for p := n.parent; p != nil; p = p.parent {
+		if slices.Contains(kinds, p.Kind) {
+			return p
+		}
+	}
+	return nil
+}
+
+// contains says whether o happened while n did.
+func (n *node) contains(o *node) bool { return n.Start <= o.Start && o.End <= n.End }
+
+// settle finds the session of each node, sub-agents' included.
+func (a *assembly) settle() {
+	best := make(map[string]int) // the best rank of a key, by trace
+	for _, n := range a.nodes {
+		if n.Session != "" {
+			if rank, known := best[n.TraceID]; !known || n.SessionRank < rank {
+				best[n.TraceID] = n.SessionRank
+			}
+		}
+	}
+	// own is the session that a node names by the trace's best key. A lesser key
+	// names something else: a thread, a chat.
+	own := func(n *node) string {
+		if n.Session != "" && (n.TraceID == "" || n.SessionRank == best[n.TraceID]) {
+			return n.Session
+		}
+		return ""
+	}
+	named := func(n *node) string {
+		for p := n; p != nil; p = p.parent {
+			if id := own(p); id != "" {
+				return id
+			}
+		}
+		if id := firstBelow(n, own); id != "" {
+			return id
+		}
+		return a.home
+	}
+	for _, n := range a.nodes {
+		if n.parent == nil {
+			a.settleBelow(n, named, "", nil)
+		}
+	}
+	a.sessions = make(map[string]*stream)
+	for _, n := range a.nodes {
+		s := a.sessions[n.session]
+		if s == nil {
+			s = &stream{id: n.session}
+			a.sessions[n.session] = s
+			a.order = append(a.order, n.session)
+		}
+		s.nodes = append(s.nodes, n)
+	}
+	for _, st := range a.seats {
+		if s := a.sessions[st.session]; s != nil && (s.seat == nil || compareNodes(st.from, s.seat.from) < 0) {
+			s.seat = st
+		}
+	}
+	slices.SortStableFunc(a.order, func(x, y string) int { return cmp.Compare(a.depth(x), a.depth(y)) })
+}
+
+func (a *assembly) depth(id string) int {
+	depth := 0
+	for s := a.sessions[id]; s != nil && s.seat != nil && depth < 100; depth++ {
+		s = a.sessions[s.seat.parent]
+	}
+	return depth
+}
+
+func firstBelow(n *node, own func(*node) string) string {
+	for _, k := range n.kids {
+		if id := own(k); id != "" {
+			return id
+		}
+	}
+	for _, k := range n.kids {
+		if id := firstBelow(k, own); id != "" {
+			return id
+		}
+	}
+	return ""
+}
+
+// settleBelow gives n and what is below it their sessions. instead is the session
+// that a sub-agent above has in the place of base, at its seat.
+func (a *assembly) settleBelow(n *node, named func(*node) string, base string, at *seat) {
+	id := named(n)
+	if at != nil && id == base {
+		id = at.session
+	}
+	if from := seatOf(n); from != nil {
+		base = named(n)
+		at = a.seat(n, from, id)
+		id = at.session
+	}
+	n.session = id
+	for _, k := range n.kids {
+		a.settleBelow(k, named, base, at)
+	}
+}
+
+// seat returns the seat of a sub-agent that begins at n and hangs on from. All
+// that a tool call starts is one sub-agent's, unless it names sessions of its own.
+func (a *assembly) seat(n, from *node, id string) *seat {
+	s := seat{session: id, parent: from.session, from: from}
+	if id == s.parent {
+		subject := n.Source
+		if from.Kind == fact.ToolCall {
+			subject = ""
+		}
+		s.session = spans.DeriveIDNano(spans.PrefixSession, from.Start, s.parent, from.TraceID, from.Source, subject)
+	}
+	for _, known := range a.seats {
+		if *known == s {
+			return known
+		}
+	}
+	a.seats = append(a.seats, &s)
+	return &s
+}
+
+// seatOf returns what a sub-agent that begins at n hangs on, or nil when none
+// begins there: an agent, or a model, that is called within a tool call; another
+// agent that is called within a turn.
+func seatOf(n *node) *node {
+	if n.Kind != fact.Turn && n.Kind != fact.ModelCall || n.record {
+		return nil
+	}
+	p := n.above(fact.Turn, fact.ToolCall, fact.ModelCall)
+	switch {
+	case p == nil:
+		return nil
+	case p.Kind == fact.ToolCall:
+		return p
+	case n.Kind == fact.Turn && p.Kind == fact.Turn && n.Agent != "" && p.Agent != "" && n.Agent != p.Agent:
+		return p
+	}
+	return nil
+}
+
+// kinds of spans as the store names them.
+var kindNames = map[fact.Kind]string{
+	fact.Turn: semconv.SpanSessionTurn, fact.ModelCall: spans.KindModelCall, fact.ToolCall: semconv.SpanToolCall,
+	fact.Permission: semconv.SpanPermissionEvaluate, fact.Compaction: semconv.SpanCompactionRun,
+	fact.Session: semconv.SpanSessionRun, fact.Prompt: "user.prompt", fact.Answer: "assistant.answer", fact.Step: "step",
+}
+
+// place says what became of a node. The first message that a node is placed in is
+// the one that it describes.
+func (n *node) place(session, message, part string) {
+	p := &n.placed
+	p.SessionID, p.Kind = session, kindNames[n.Kind]
+	if n.side != "" {
+		p.Kind = "side." + n.side
+	}
+	if n.record {
+		p.Kind = "log." + p.Kind
+	}
+	switch {
+	case message == "" || message == p.MessageID:
+	case p.MessageID == "":
+		p.MessageID = message
+	case !slices.Contains(p.Others, message):
+		p.Others = append(p.Others, message)
+	}
+	if p.PartID == "" {
+		p.PartID = part
+	}
+}
+
+// tellSessions says what the facts say of their sessions' rows. A fact that only
+// ties others says it where something else is told of the session.
+func (a *assembly) tellSessions() {
+	told := make(map[string]bool)
+	for i := range a.messages {
+		told[a.messages[i].SessionID] = true
+	}
+	for _, n := range a.nodes {
+		if n.Kind == fact.Session {
+			told[n.session] = true
+		}
+	}
+	for _, n := range a.nodes {
+		if n.placed.SessionID == "" && told[n.session] && (n.side != "" || n.Kind != fact.Step && n.Kind != fact.Permission && n.Kind != fact.Answer) {
+			n.place(n.session, "", "")
+		}
+		if n.placed.SessionID != "" {
+			n.placed.About = a.about(n)
+		}
+	}
+}
+
+// about is what a node says of its session's row.
+func (a *assembly) about(n *node) *store.SessionChange {
+	c := store.SessionChange{ID: n.session}
+	first := func(text string, rank store.Rank) *store.Value {
+		if text == "" {
+			return nil
+		}
+		return &store.Value{Text: text, At: n.Start, Rank: rank}
+	}
+	last := func(text string) *store.Value {
+		if text == "" {
+			return nil
+		}
+		return &store.Value{Text: text, At: n.End, Rank: store.RankLive}
+	}
+	if n.side == "" && (n.Kind == fact.Turn || n.Kind == fact.ModelCall || n.Kind == fact.Session) {
+		if c.Agent = first(n.Agent, store.RankLive); c.Agent == nil {
+			c.Agent = first(n.Service, store.RankStub) // better than none
+		}
+		if m := n.Model; m != nil && m.ModelID != "" {
+			raw, _ := json.Marshal(m)
+			c.Model = last(string(raw))
+		}
+	}
+	if n.side == "title" {
+		c.Title = last(headline(textOf(n.Output)))
+	}
+	if s := a.sessions[n.session]; s != nil && s.seat != nil {
+		c.ParentID = first(s.seat.parent, store.RankLive)
+		c.ParentMessageID = first(s.seat.from.placed.MessageID, store.RankLive)
+	}
+	if len(n.placed.Others) > 0 || n.Kind == fact.Prompt {
+		if t := n.turn; t != nil {
+			if c.Title == nil {
+				// The first thing that the user said stands for a title until there is one.
+				if v := first(headline(textOf(t.asked)), store.RankStub); v != nil {
+					turned := v.First()
+					c.Title = &turned
+				}
+			}
+		}
+	}
+	about := n.About
+	if about == nil {
+		about = new(fact.About)
+	}
+	if about.Title != "" {
+		c.Title = last(about.Title)
+	}
+	c.Mode, c.WorkspaceID, c.WorkspaceRoot = last(about.Mode), last(about.WorkspaceID), last(about.WorkspaceRoot)
+	c.Permissions = last(string(soundRules(about.Rules)))
+	if about.ParentSession != "" && about.ParentSession != n.session {
+		c.ParentID = first(about.ParentSession, store.RankLive)
+	}
+	c.Metadata = a.aboutMetadata(n, about)
+	if c.Agent == nil && c.Model == nil && c.Title == nil && c.ParentID == nil && c.Mode == nil && c.WorkspaceID == nil && c.WorkspaceRoot == nil &&
+		c.Permissions == nil && c.Metadata == nil {
+		return nil
+	}
+	return &c
+}
+
+// aboutMetadata is what has no column: the client, the user, and by which key the
+// session was found.
+func (a *assembly) aboutMetadata(n *node, about *fact.About) map[string]store.Value {
+	m := make(map[string]store.Value)
+	put := func(key, text string) {
+		if text != "" {
+			m[key] = store.Value{Text: string(spans.AppendJSONString(nil, text)), At: n.Start, Rank: store.RankLive}.First()
+		}
+	}
+	put("client", about.Client)
+	put("user_id", about.UserID)
+	if n.placed.MessageID != "" || n.Kind == fact.Session {
+		found := struct {
+			Dialect    string `json:"dialect"`
+			SessionKey string `json:"session_key,omitempty"`
+		}{Dialect: n.Dialect}
+		if n.Session == n.session {
+			found.SessionKey = n.SessionKey
+		}
+		raw, _ := json.Marshal(found)
+		m["agenttrace"] = store.Value{Text: string(raw), At: n.Start, Rank: store.RankLive}.First()
+	}
+	if len(m) == 0 {
+		return nil
+	}
+	return m
+}
+
+// headline is the first line of a text, cut to what a list has room for.
+func headline(text string) string {
+	text = strings.TrimSpace(text)
+	text, _, _ = strings.Cut(text, "\n")
+	text = strings.TrimSpace(text)
+	const most = 80
+	if runes := []rune(text); len(runes) > most {
+		text = strings.TrimSpace(string(runes[:most-1])) + "…"
+	}
+	return text
+}
+
+// textOf joins the text of parts.
+func textOf(parts []fact.Part) string {
+	var b strings.Builder
+	for i := range parts {
+		if parts[i].Kind == fact.PartText {
+			if b.Len() > 0 {
+				b.WriteByte('\n')
+			}
+			b.WriteString(parts[i].Text)
+		}
+	}
+	return b.String()
+}
+
+// soundRules returns those of the rules that are ones.
+func soundRules(raw json.RawMessage) json.RawMessage {
+	var rules []struct {
+		Permission string `json:"permission"`
+		Pattern    string `json:"pattern"`
+		Action     string `json:"action"`
+	}
+	if len(raw) == 0 || json.Unmarshal(raw, &rules) != nil {
+		return nil
+	}
+	rules = slices.DeleteFunc(rules, func(r struct {
+		Permission string `json:"permission"`
+		Pattern    string `json:"pattern"`
+		Action     string `json:"action"`
+	}) bool {
+		return r.Permission == "" || r.Pattern == "" || r.Action != "allow" && r.Action != "deny" && r.Action != "ask"
+	})
+	if len(rules) == 0 {
+		return nil
+	}
+	sound, _ := json.Marshal(rules)
+	return sound
+}

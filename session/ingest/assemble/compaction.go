@@ -1,0 +1,101 @@
+package assemble
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/ingest/fact"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// tellCompactions writes a message for every compaction. Spans and records that
+// overlap tell of one.
+func (a *assembly) tellCompactions(s *stream) {
+	var group []*node
+	flush := func() {
+		if len(group) > 0 {
+			a.tellCompaction(s, group)
+		}
+		group = nil
+	}
+	reach := int64(0)
+	for _, n := range s.nodes {
+		if n.Kind != fact.Compaction {
+			continue
+		}
+		const near = 2e9 // a record may be written after its span has ended
+		if len(group) > 0 && n.Start > reach+near || slices.ContainsFunc(group, func(o *node) bool { return o.Name == n.Name && o.record && n.record }) {
+			flush()
+		}
+		group = append(group, n)
+		reach = max(reach, n.End)
+	}
+	flush()
+}
+
+func (a *assembly) tellCompaction(s *stream, group []*node) {
+	first := group[0]
+	end := first.End
+	var c fact.Compacted
+	var failed string
+	var model *session.Model
+	for _, n := range group {
+		end = max(end, n.End)
+		if n.Failed {
+			failed = cmp.Or(failed, n.Error, n.ErrorType, "error")
+		}
+		if model == nil {
+			model = n.Model
+		}
+		o := n.Compacted
+		if o == nil {
+			continue
+		}
+		c.Summary, c.Trigger, c.Auto = cmp.Or(c.Summary, o.Summary), cmp.Or(c.Trigger, o.Trigger), cmp.Or(c.Auto, o.Auto)
+		c.TokensBefore, c.TokensAfter = max(c.TokensBefore, o.TokensBefore), max(c.TokensAfter, o.TokensAfter)
+		c.SummarizedMessages = max(c.SummarizedMessages, o.SummarizedMessages)
+	}
+	for _, n := range s.nodes {
+		// What the model was asked to summarize it answered with the summary.
+		if n.side == "compaction" && c.Summary == "" && n.Start >= first.Start && n.End <= end {
+			c.Summary = textOf(n.Output)
+			model = cmp.Or(model, n.Model)
+		}
+	}
+	if failed != "" && c.Summary == "" && c.TokensAfter == 0 {
+		for _, n := range group {
+			n.place(s.id, "", "")
+		}
+		return // it left the session as it was
+	}
+	var m store.AssembledMessage
+	m.ID = spans.DeriveIDNano(spans.PrefixMessage, end, s.id, first.TraceID, first.Source, "compaction")
+	m.SessionID, m.Role, m.CreatedAt, m.UpdatedAt = s.id, session.RoleAssistant, end/1e6, end/1e6
+	metadata := struct {
+		Compaction bool           `json:"compaction"`
+		Model      *session.Model `json:"model,omitempty"`
+		Usage      session.Usage  `json:"usage"`
+		Trace      struct {
+			SummarizedMessages int64  `json:"summarized_message_count,omitempty"`
+			InputTokens        int64  `json:"input_tokens,omitempty"`
+			OutputTokens       int64  `json:"output_tokens,omitempty"`
+			DurationMS         int64  `json:"duration_ms"`
+			Trigger            string `json:"trigger,omitempty"`
+		} `json:"agenttrace"`
+	}{Compaction: true, Model: model, Usage: session.Usage{Input: c.TokensAfter}}
+	metadata.Trace.SummarizedMessages, metadata.Trace.Trigger = c.SummarizedMessages, c.Trigger
+	metadata.Trace.InputTokens, metadata.Trace.OutputTokens = c.TokensBefore, c.TokensAfter
+	metadata.Trace.DurationMS = (end - first.Start) / 1e6
+	raw, _ := marshal(metadata)
+	m.MetadataJSON = string(raw)
+	w := writer{AssembledMessage: m, seen: make(map[string]int)}
+	w.add(session.TypeCompaction, "compaction", end, end, dataPart{session.TypeCompaction, session.CompactionData{
+		Summary: c.Summary, Auto: c.Auto != nil && *c.Auto, SummaryTokens: c.TokensAfter,
+	}})
+	a.messages = append(a.messages, w.AssembledMessage)
+	for _, n := range group {
+		n.place(s.id, w.ID, w.Parts[0].ID)
+	}
+}

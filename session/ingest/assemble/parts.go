@@ -1,0 +1,360 @@
+package assemble
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/ingest/fact"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// The parts as the AI SDK has them.
+type (
+	textPart struct {
+		Type string `json:"type"`
+		Text string `json:"text"`
+	}
+	filePart struct {
+		Type      string `json:"type"`
+		MediaType string `json:"mediaType"`
+		URL       string `json:"url"`
+		Filename  string `json:"filename,omitempty"`
+	}
+	sourcePart struct {
+		Type     string `json:"type"`
+		SourceID string `json:"sourceId"`
+		URL      string `json:"url"`
+		Title    string `json:"title,omitempty"`
+	}
+	dataPart struct {
+		Type string `json:"type"`
+		Data any    `json:"data"`
+	}
+	damaged struct {
+		Type string      `json:"type"`
+		Data damagedData `json:"data"`
+	}
+	damagedData struct {
+		Type string `json:"type"`
+		Text string `json:"text"`
+	}
+	toolPart struct {
+		Type             string          `json:"type"`
+		ToolName         string          `json:"toolName,omitempty"`
+		ToolCallID       string          `json:"toolCallId"`
+		State            string          `json:"state"`
+		Input            json.RawMessage `json:"input,omitempty"`
+		Output           json.RawMessage `json:"output,omitempty"`
+		ErrorText        *string         `json:"errorText,omitempty"`
+		Approval         *approval       `json:"approval,omitempty"`
+		ProviderExecuted bool            `json:"providerExecuted,omitempty"`
+		Metadata         *struct {
+			Agenttrace toolMetadata `json:"agenttrace"`
+		} `json:"toolMetadata,omitempty"`
+	}
+	approval struct {
+		ID       string `json:"id"`
+		Approved *bool  `json:"approved,omitempty"`
+	}
+	// toolMetadata is what the AI SDK's part has no field for.
+	toolMetadata struct {
+		DurationMS     *int64          `json:"duration_ms,omitempty"`
+		Denied         bool            `json:"denied,omitempty"`
+		Truncated      bool            `json:"truncated,omitempty"`
+		OutputSize     int64           `json:"output_size,omitempty"`
+		ChildSessionID string          `json:"child_session_id,omitempty"`
+		ErrorType      string          `json:"error_type,omitempty"`
+		PartialOutput  json.RawMessage `json:"partial_output,omitempty"`
+		// Withheld says that the call succeeded and no source tells with what.
+		Withheld bool     `json:"withheld,omitempty"`
+		Problems []string `json:"problems,omitempty"`
+	}
+)
+
+// tellPart writes a part that is no tool's.
+func (w *writer) tellPart(p *fact.Part, key string, from, to int64) {
+	switch p.Kind {
+	case fact.PartText, fact.PartReasoning:
+		if p.Text != "" {
+			w.add(p.Kind, key, from, to, textPart{p.Kind, p.Text})
+		}
+	case fact.PartFile:
+		w.add("file", key, from, to, filePart{"file", cmp.Or(p.MediaType, "application/octet-stream"), p.URL, p.Name})
+	case fact.PartSource:
+		w.add("source-url", key, from, to, sourcePart{"source-url", cmp.Or(p.CallID, p.URL), p.URL, p.Name})
+	case fact.PartCall, fact.PartResult:
+		if w.Role != session.RoleAssistant {
+			return
+		}
+		w.tellTool(&tool{start: from, end: to}, p)
+	default:
+		name := "data-part"
+		var typed struct {
+			Type string `json:"type"`
+		}
+		if json.Unmarshal(p.Data, &typed) == nil && typed.Type != "" && plainName(typed.Type) {
+			name = "data-" + typed.Type
+		}
+		if name == session.TypeCompaction {
+			name = "data-compacted"
+		}
+		var data any = json.RawMessage(p.Data)
+		if len(p.Data) == 0 || !json.Valid(p.Data) {
+			data = p.Text
+		}
+		w.add(name, key, from, to, dataPart{name, data})
+	}
+}
+
+func plainName(s string) bool {
+	return strings.Trim(strings.ToLower(s), "abcdefghijklmnopqrstuvwxyz0123456789_-") == ""
+}
+
+// tellTool writes a tool call: as the model asked for it, where asked is set, and
+// as it was executed.
+func (w *writer) tellTool(x *tool, asked *fact.Part) {
+	if x.used {
+		return
+	}
+	x.used = true
+	p := toolPart{ToolCallID: x.id}
+	var meta toolMetadata
+	name := x.name
+	if asked != nil {
+		p.ToolCallID = cmp.Or(asked.CallID, x.id)
+		name = cmp.Or(asked.Name, name)
+		p.Input, p.ProviderExecuted = asked.Input, asked.Provider
+	}
+	if p.ToolCallID == "" {
+		p.ToolCallID = w.nameless(x, name)
+	}
+	if p.Type = "tool-" + name; name == "" {
+		p.Type, p.ToolName = "dynamic-tool", "unknown"
+	}
+	if p.Input == nil {
+		p.Input = x.input()
+	}
+	var failed, succeeded, denied bool
+	var text string
+	for _, n := range x.nodes {
+		t := n.Tool
+		if t == nil {
+			t = new(fact.Tool)
+		}
+		if p.Output == nil {
+			p.Output = t.Output
+		}
+		if n.Failed || n.Error != "" {
+			failed, text = true, cmp.Or(text, n.Error)
+			meta.ErrorType = cmp.Or(meta.ErrorType, n.ErrorType)
+		}
+		denied = denied || t.Denied
+		succeeded = succeeded || t.Succeeded || t.Output != nil || !n.record && !n.Failed
+		meta.Truncated = meta.Truncated || t.Truncated
+		meta.OutputSize = max(meta.OutputSize, t.OutputSize)
+		meta.DurationMS = cmp.Or(meta.DurationMS, t.DurationMS)
+		for _, problem := range n.Problems {
+			if len(meta.Problems) < mostProblems && !slices.Contains(meta.Problems, problem) {
+				meta.Problems = append(meta.Problems, problem)
+			}
+		}
+	}
+	executed := slices.ContainsFunc(x.nodes, func(n *node) bool { return n.Tool != nil && (n.Tool.Output != nil || n.Tool.Succeeded) })
+	pending := false
+	for _, n := range x.decisions {
+		if d := n.Decision; d != nil {
+			if d.Outcome == "denied" && !executed {
+				denied, text = true, cmp.Or(text, d.Reason)
+			}
+			pending = d.Outcome == "pending"
+		}
+	}
+	if r := w.results[p.ToolCallID]; r != nil {
+		if p.Output == nil && r.Error == "" {
+			p.Output = r.Output
+		}
+		succeeded = succeeded || r.Output != nil && r.Error == ""
+		if r.Error != "" {
+			failed, text = true, cmp.Or(text, r.Error)
+		}
+		denied = denied || r.Denied && !executed
+	}
+	if meta.DurationMS == nil && len(x.nodes) > 0 {
+		for _, n := range x.nodes {
+			if !n.record {
+				d := (n.End - n.Start) / 1e6
+				meta.DurationMS = &d
+				break
+			}
+		}
+	}
+	// An error is believed wherever it is told: often only one of several tells it.
+	switch {
+	case denied:
+		p.State, meta.Denied = session.StateOutputError, true
+		text = cmp.Or(text, "denied")
+	case failed:
+		p.State = session.StateOutputError
+		text = cmp.Or(text, meta.ErrorType, "the tool failed")
+	case pending && !executed && p.Output == nil:
+		p.State = session.StateApprovalRequested
+		p.Approval = &approval{ID: p.ToolCallID}
+	case p.Output != nil || succeeded:
+		p.State = session.StateOutputAvailable
+		if meta.Withheld = p.Output == nil; meta.Withheld {
+			p.Output = json.RawMessage("null")
+		}
+	default:
+		p.State = session.StateInputAvailable
+	}
+	if p.State == session.StateOutputError {
+		if p.Output != nil && string(p.Output) != "null" && !repeats(p.Output, text) {
+			meta.PartialOutput = p.Output
+		}
+		p.Output, p.ErrorText = nil, &text
+	}
+	p.Input = soundJSON(p.Input, "null")
+	p.Output = soundJSON(p.Output, "")
+	meta.PartialOutput = soundJSON(meta.PartialOutput, "")
+	if !meta.empty() {
+		p.Metadata = &struct {
+			Agenttrace toolMetadata `json:"agenttrace"`
+		}{meta}
+	}
+	row := w.add(p.Type, "tool"+p.ToolCallID, x.start, x.end, p)
+	if row.Type == p.Type {
+		row.ToolCallID, row.ToolState = &p.ToolCallID, &p.State
+	}
+	for _, n := range slices.Concat(x.nodes, x.decisions) {
+		n.place(w.SessionID, w.ID, row.ID)
+	}
+}
+
+// nameless makes the id of a call to which no source gave one.
+func (w *writer) nameless(x *tool, name string) string {
+	key := name
+	if len(x.nodes) > 0 {
+		key = x.nodes[0].TraceID + x.nodes[0].Source
+	}
+	return spans.DeriveIDNano("call_", x.start, w.ID, key)
+}
+
+// repeats says whether the output is the error's text, told again for the model.
+func repeats(output json.RawMessage, text string) bool {
+	var s string
+	return json.Unmarshal(output, &s) == nil && (strings.Contains(s, text) || strings.Contains(text, s))
+}
+
+func (m *toolMetadata) empty() bool {
+	return m.DurationMS == nil && !m.Denied && !m.Truncated && m.OutputSize == 0 && m.ChildSessionID == "" && m.ErrorType == "" &&
+		m.PartialOutput == nil && !m.Withheld && len(m.Problems) == 0
+}
+
+// marshal writes JSON as it is meant to be read: without escapes for HTML.
+func marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
+}
+
+// soundJSON returns the value, or as a JSON string what is none.
+func soundJSON(raw json.RawMessage, absent string) json.RawMessage {
+	switch {
+	case len(raw) == 0 && absent == "":
+		return nil
+	case len(raw) == 0:
+		return json.RawMessage(absent)
+	case json.Valid(raw):
+		return raw
+	}
+	quoted, _ := json.Marshal(string(raw))
+	return quoted
+}
+
+// mention notes on a tool's part which session the call started.
+func (w *writer) mention(st *seat) {
+	for i := range w.Parts {
+		p := &w.Parts[i]
+		if p.ID != st.from.placed.PartID {
+			continue
+		}
+		var data toolPart
+		if json.Unmarshal([]byte(p.DataJSON), &data) != nil {
+			return
+		}
+		if data.Metadata == nil {
+			data.Metadata = new(struct {
+				Agenttrace toolMetadata `json:"agenttrace"`
+			})
+		}
+		data.Metadata.Agenttrace.ChildSessionID = st.session
+		if raw, err := marshal(data); err == nil {
+			p.DataJSON = string(raw)
+		}
+	}
+}
+
+// decide writes what was decided on the turn's tool calls. A span and a record may
+// tell of one decision: the one that says more stands.
+func (a *assembly) decide(w *writer) {
+	for _, x := range w.tools {
+		var best *node
+		for _, n := range x.decisions {
+			if n.Decision != nil && (best == nil || weight(n.Decision) > weight(best.Decision)) {
+				best = n
+			}
+		}
+		if best == nil {
+			continue
+		}
+		d := *best.Decision
+		for _, n := range x.decisions {
+			if o := n.Decision; o != nil {
+				d.Pattern, d.Reason, d.Source = cmp.Or(d.Pattern, o.Pattern), cmp.Or(d.Reason, o.Reason), cmp.Or(d.Source, o.Source)
+				d.Reply, d.WaitedMS = cmp.Or(d.Reply, o.Reply), cmp.Or(d.WaitedMS, o.WaitedMS)
+			}
+		}
+		row := store.Decision{
+			SessionID: w.SessionID, MessageID: w.ID, PartID: best.placed.PartID, ToolCallID: cmp.Or(x.id, w.callOf(best.placed.PartID)), ToolID: cmp.Or(d.ToolName, x.name),
+			Pattern: d.Pattern, Action: d.Action, Source: d.Source, Outcome: d.Outcome, Reply: d.Reply, Reason: d.Reason, WaitedMS: d.WaitedMS,
+			DecidedAt: best.End / 1e6, TraceID: best.TraceID, SpanID: best.SpanID,
+		}
+		row.ID = spans.DeriveIDNano(spans.PrefixPermission, best.End, w.ID, row.PartID, row.ToolCallID)
+		a.decisions = append(a.decisions, row)
+		for _, n := range x.decisions {
+			n.placed.DecisionID = row.ID
+		}
+	}
+}
+
+func (w *writer) callOf(partID string) string {
+	for i := range w.Parts {
+		if p := &w.Parts[i]; p.ID == partID && p.ToolCallID != nil {
+			return *p.ToolCallID
+		}
+	}
+	return ""
+}
+
+// weight orders what is said of one decision: an answer before the question, a
+// person's before a rule's.
+func weight(d *fact.Decision) int {
+	n := 0
+	if d.Outcome == "allowed" || d.Outcome == "denied" {
+		n += 4
+	}
+	if d.Reply != "" {
+		n += 2
+	}
+	if d.Source != "" {
+		n++
+	}
+	return n
+}

@@ -1,0 +1,198 @@
+package dialect
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session/ingest/fact"
+)
+
+// adk reads Google's Agent Development Kit for Python, Go, Java and JavaScript.
+// What a model was asked and answered is in attributes of the span call_llm, in
+// Gemini's form, or in records of one message each, which belong to the span
+// generate_content. Versions of Python's have both spans, one in the other.
+//
+// Content that the application withholds stands there as "{}" or "<elided>".
+var adk = Dialect{
+	Name:       "adk",
+	Title:      "Google ADK",
+	Spans:      isADK,
+	Records:    func(r *Record) bool { return r.Scope.Name() == adkScope && isGenAIRecord(r) },
+	ReadSpan:   readADK,
+	ReadRecord: readADKRecord,
+	Says: Says{
+		TopicSession:    "span",
+		TopicTurn:       "span",
+		TopicUser:       "span, opt-in: log",
+		TopicText:       "span, opt-in: log",
+		TopicReasoning:  "span, opt-in: log",
+		TopicToolInput:  "span",
+		TopicToolOutput: "span",
+		TopicToolError:  "span",
+		TopicPermission: "span",
+		TopicCompaction: "span",
+		TopicPrompt:     "span, opt-in: log",
+		TopicCatalog:    "span",
+		TopicModel:      "span",
+		TopicTokens:     "span",
+		TopicCache:      "span",
+		TopicThinking:   "span",
+		TopicFinish:     "span",
+		TopicAbort:      "span, of live sessions",
+	},
+}
+
+const (
+	adkScope  = "gcp.vertex.agent"
+	adkPrefix = "gcp.vertex.agent."
+)
+
+// isADK also knows the model calls that an instrumentation of the model's client
+// emits in ADK's place.
+func isADK(s *Span) bool {
+	if s.Scope.Name() == adkScope {
+		return true
+	}
+	if !s.Has(MarkADK) {
+		return false
+	}
+	for _, key := range []string{"invocation_id", "event_id", "llm_request"} {
+		if _, ok := s.Attributes().Get(adkPrefix + key); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// adkText returns text that ADK has not withheld.
+func adkText(s string) string {
+	switch strings.TrimSpace(s) {
+	case "<elided>", "<not serializable>", "<not_serializable>", "<not specified>", "N/A":
+		return ""
+	}
+	return s
+}
+
+// adkJSON returns an attribute of ADK's, nil where its content was withheld.
+func adkJSON(a Attrs, key string) json.RawMessage {
+	raw := a.JSON(adkPrefix + key)
+	if raw == nil || string(raw) == "{}" || string(raw) == "null" || raw[0] == '"' && adkText(text(raw)) == "" {
+		return nil
+	}
+	return raw
+}
+
+func readADK(s *Span, out *Facts) {
+	a := s.Attrs()
+	name := Text(s.Name())
+	operation := a.Str("gen_ai.operation.name")
+	switch {
+	case strings.HasPrefix(name, "execute_tool (merged)") || a.Str("gen_ai.tool.name") == "(merged tools)" || strings.HasPrefix(name, "tool_response"):
+		adkAdd(s, a, out, fact.Step)
+	case operation == "execute_tool" || strings.HasPrefix(name, "execute_tool ") || strings.HasPrefix(name, "tool_call ["):
+		adkTool(s, a, out)
+	case name == "call_llm", operation == "generate_content", operation == "chat", strings.HasPrefix(name, "generate_content"):
+		adkCall(s, a, out)
+	case name == "invocation", operation == "invoke_agent", strings.HasPrefix(name, "invoke_agent "), strings.HasPrefix(name, "agent_run ["):
+		adkTurn(s, a, out)
+	case operation == "invoke_workflow":
+		// One in another is a node of it, as far as it says so.
+		if nested, _ := a.Bool("gen_ai.workflow.nested"); nested {
+			adkAdd(s, a, out, fact.Step)
+		} else {
+			adkTurn(s, a, out)
+		}
+	case operation == "compact_events":
+		f := adkAdd(s, a, out, fact.Compaction)
+		f.Compacted = &fact.Compacted{Trigger: a.Str("gen_ai.compaction.trigger")}
+		f.Compacted.SummarizedMessages, _ = a.Int("gen_ai.compaction.event_count")
+		auto := true
+		f.Compacted.Auto = &auto
+	default:
+		adkAdd(s, a, out, fact.Step)
+	}
+}
+
+// adkAdd adds a fact with what every span of ADK's may say.
+func adkAdd(s *Span, a Attrs, out *Facts, kind fact.Kind) *fact.Fact {
+	f := out.Add(kind)
+	f.TurnID = a.Str(adkPrefix + "invocation_id")
+	f.Agent = a.Str("gen_ai.agent.name")
+	// The first versions in Go had spans without parents.
+	f.Rooted = kind != fact.Turn && !s.ParentSpanID().IsEmpty() && s.Scope.Name() == adkScope
+	readFailure(f, s)
+	return f
+}
+
+func adkTurn(s *Span, a Attrs, out *Facts) {
+	f := adkAdd(s, a, out, fact.Turn)
+	if f.Agent == "" {
+		if name, ok := strings.CutPrefix(f.Name, "agent_run ["); ok {
+			f.Agent = strings.TrimSuffix(name, "]")
+		} else if name, ok := strings.CutPrefix(f.Name, "invoke_agent "); ok {
+			f.Agent = name
+		}
+	}
+	about := fact.About{UserID: a.Str("user.id")}
+	if v := s.Scope.Version(); v != "" && s.Scope.Name() == adkScope {
+		about.Client = "google-adk " + Text(v)
+	}
+	if about.UserID != "" || about.Client != "" {
+		f.About = &about
+	}
+}
+
+func adkCall(s *Span, a Attrs, out *Facts) {
+	var c conversation
+	c.readAttrs(a)
+	for _, problem := range c.problems {
+		out.Flaw(problem)
+	}
+	asked := adkObject(a, out, "llm_request")
+	answer := adkObject(a, out, "llm_response")
+
+	f := adkAdd(s, a, out, fact.ModelCall)
+	c.fill(f)
+	finish, agent := c.finish, f.Agent
+	readGenAICall(f, a)
+	f.Agent = agent
+	f.RequestID = adkRequest(s, a)
+	if f.Finish == "" {
+		f.Finish = finish
+	}
+	adkAsked(f, asked)
+	adkAnswered(f, answer)
+	f.Usage = adkUsage(a, answer)
+}
+
+// adkRequest returns what the two spans of one model call have in common: the span
+// id of the outer one. Only Python has both, and only its inner one names the agent
+// and the conversation.
+func adkRequest(s *Span, a Attrs) string {
+	id := s.SpanID()
+	if s.Name() != "call_llm" {
+		id = s.ParentSpanID()
+		language := (Attrs{s.Resource.Attributes()}).Str("telemetry.sdk.language")
+		if language != "python" && language != "" || a.Str("gen_ai.agent.name") == "" || a.Str("gen_ai.conversation.id") == "" {
+			return ""
+		}
+	}
+	if id.IsEmpty() {
+		return ""
+	}
+	return "call_llm:" + id.String()
+}
+
+// adkObject returns an attribute that holds an object, nil where it was withheld or
+// cut.
+func adkObject(a Attrs, out *Facts, key string) object {
+	raw := adkJSON(a, key)
+	if raw == nil {
+		return nil
+	}
+	if flawIfCut(out, key, raw) {
+		raw = closeCut(json.RawMessage(text(raw)))
+	}
+	o, _ := objectOf(raw)
+	return o
+}

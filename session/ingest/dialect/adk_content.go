@@ -1,0 +1,290 @@
+package dialect
+
+import (
+	"encoding/json"
+	"strings"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/ingest/fact"
+)
+
+// adkField returns a member of an object that Python writes in snake case, Go as
+// genai's JSON or as the names of its fields.
+func adkField(o object, snake string) json.RawMessage {
+	if o.has(snake) {
+		return o[snake]
+	}
+	var pascal strings.Builder
+	for word := range strings.SplitSeq(snake, "_") {
+		pascal.WriteString(strings.ToUpper(word[:1]) + word[1:])
+	}
+	name := pascal.String()
+	return o.first(strings.ToLower(name[:1])+name[1:], name)
+}
+
+// adkAsked reads a request, where the attributes have not told the same.
+func adkAsked(f *fact.Fact, request object) {
+	if request == nil {
+		return
+	}
+	if f.Model == nil || f.Model.ModelID == "" {
+		if id := text(adkField(request, "model")); id != "" {
+			if f.Model == nil {
+				f.Model = &session.Model{}
+			}
+			f.Model.ModelID = id
+		}
+	}
+	config, _ := objectOf(adkField(request, "config"))
+	if f.SystemPrompt == "" {
+		f.SystemPrompt = SystemInstructions(adkField(config, "system_instruction"))
+	}
+	if f.ToolCatalog == "" {
+		f.ToolCatalog = adkCatalog(adkField(config, "tools"))
+	}
+	if f.Temperature == nil {
+		var t float64
+		if raw := adkField(config, "temperature"); raw != nil && json.Unmarshal(raw, &t) == nil {
+			f.Temperature = &t
+		}
+	}
+	if f.Agent == "" {
+		labels, _ := objectOf(adkField(config, "labels"))
+		f.Agent = labels.str("adk_agent_name")
+	}
+	if len(f.Input) == 0 {
+		contents := adkField(request, "contents")
+		if contents == nil {
+			contents = adkField(request, "content") // so in the first versions in Go
+		}
+		messages, _ := Messages(contents)
+		ReadInput(f, messages)
+	}
+}
+
+// adkCatalog returns the declarations of functions among a request's tools, and
+// the tools of the provider as they are.
+func adkCatalog(raw json.RawMessage) string {
+	var tools []object
+	if json.Unmarshal(raw, &tools) != nil {
+		return ""
+	}
+	var all []json.RawMessage
+	for _, tool := range tools {
+		declared := adkField(tool, "function_declarations")
+		if declared == nil {
+			for _, name := range sortedKeys(tool) {
+				if tool.has(name) {
+					e, _ := json.Marshal(map[string]string{"name": name, "type": name})
+					all = append(all, e)
+				}
+			}
+			continue
+		}
+		var list []json.RawMessage
+		if json.Unmarshal(declared, &list) == nil {
+			all = append(all, list...)
+		}
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	list, err := json.Marshal(all)
+	if err != nil {
+		return ""
+	}
+	return Catalog(list)
+}
+
+// adkAnswered reads a response.
+func adkAnswered(f *fact.Fact, response object) {
+	if response == nil {
+		return
+	}
+	if f.Output == nil {
+		f.Output, _ = Output(adkField(response, "content"))
+	}
+	if f.Finish == "" {
+		f.Finish = text(adkField(response, "finish_reason"))
+	}
+	if f.ResponseModel == "" {
+		f.ResponseModel = text(adkField(response, "model_version"))
+	}
+	if string(adkField(response, "interrupted")) == "true" {
+		f.Aborted = true
+	}
+	// An answer that was stopped, as for safety, has the finish reason as its error.
+	if code := text(adkField(response, "error_code")); code != "" && !strings.EqualFold(code, f.Finish) {
+		f.Failed = true
+		if f.ErrorType == "" {
+			f.ErrorType = code
+		}
+		if f.Error == "" {
+			f.Error = text(adkField(response, "error_message"))
+		}
+	}
+}
+
+// adkUsage returns the counts of a model call. Those of Gemini exclude the thoughts
+// from the output and the results of its own tools from the input; attributes do
+// so in some versions, and leave the thoughts and the cache out in others.
+func adkUsage(a Attrs, response object) *fact.Usage {
+	meta := adkField(response, "usage_metadata")
+	if counts, ok := objectOf(meta); ok {
+		count := func(snake string) *int64 {
+			var n int64
+			if raw := adkField(counts, snake); raw == nil || json.Unmarshal(raw, &n) != nil {
+				return nil
+			}
+			return counted(&n)
+		}
+		prompt, thoughts := count("prompt_token_count"), count("thoughts_token_count")
+		u := InclusiveUsage(plus(prompt, count("tool_use_prompt_token_count")), plus(count("candidates_token_count"), thoughts),
+			count("cached_content_token_count"), nil, thoughts, meta)
+		if u != nil {
+			return u
+		}
+	}
+	u := genAIUsage(a)
+	if thoughts := a.IntPtr("gen_ai.usage.experimental.reasoning_tokens"); u != nil && thoughts != nil && u.Tokens.Reasoning == 0 {
+		u.Tokens.Reasoning = *counted(thoughts)
+	}
+	return u
+}
+
+// plus adds counts that may be absent.
+func plus(a, b *int64) *int64 {
+	if a == nil && b == nil {
+		return nil
+	}
+	sum := *counted(a) + *counted(b)
+	return &sum
+}
+
+// What a tool of ADK answers before and after a person was asked about the call.
+const (
+	adkAsks    = "requires confirmation, please approve or reject"
+	adkRefuses = "call is rejected"
+)
+
+func adkTool(s *Span, a Attrs, out *Facts) {
+	asked := adkJSON(a, "tool_call_args")
+	if asked == nil {
+		asked = a.JSON("gen_ai.tool.call.arguments")
+	}
+	answered := adkJSON(a, "tool_response")
+	if answered == nil {
+		answered = a.JSON("gen_ai.tool.call.result")
+	}
+	flawIfCut(out, "the tool's input", asked)
+	cut := flawIfCut(out, "the tool's output", answered)
+	tool := fact.Tool{Name: a.Str("gen_ai.tool.name"), Input: unwrapped(asked), Truncated: cut}
+	if tool.Name == "" {
+		name := strings.TrimPrefix(Text(s.Name()), "execute_tool ")
+		if inner, ok := strings.CutPrefix(name, "tool_call ["); ok {
+			name = strings.TrimSuffix(inner, "]")
+		}
+		tool.Name = name
+	}
+	id := adkText(a.Str("gen_ai.tool.call.id"))
+
+	// A response is an object: that of a failure has the error, that of a tool which
+	// returned anything else the result.
+	o, _ := objectOf(answered)
+	failure := ""
+	if o.has("error") && len(o) == 1 {
+		failure = errorText(o["error"])
+	} else if len(o) == 1 && o.has("result") && adkText(text(o["result"])) == "" && text(o["result"]) != "" {
+		answered = nil
+	}
+	switch {
+	case strings.Contains(failure, adkAsks):
+		adkPermission(s, a, out, id, fact.Decision{ToolName: tool.Name, Action: "ask", Outcome: "pending"})
+	case strings.HasSuffix(strings.TrimSuffix(failure, "."), adkRefuses):
+		tool.Denied = true
+		adkPermission(s, a, out, id, fact.Decision{ToolName: tool.Name, Action: "deny", Outcome: "denied", Reply: "reject", Source: "user", Reason: failure})
+	}
+	permission := tool.Denied || strings.Contains(failure, adkAsks)
+
+	f := adkAdd(s, a, out, fact.ToolCall)
+	f.CallID, f.Tool = id, &tool
+	switch {
+	case permission: // Go makes an error of it
+		f.Failed, f.Error, f.ErrorType = false, "", ""
+	case failure != "":
+		f.Failed = true
+		if f.Error == "" || f.Error == f.ErrorType {
+			f.Error = failure
+		}
+	case answered != nil:
+		tool.Output, tool.Succeeded = structured(answered), !f.Failed
+	}
+}
+
+func adkPermission(s *Span, a Attrs, out *Facts, id string, decision fact.Decision) {
+	f := adkAdd(s, a, out, fact.Permission)
+	f.Failed, f.Error, f.ErrorType = false, "", ""
+	f.CallID, f.Decision = id, &decision
+}
+
+// readADKRecord reads the records of the generic convention, and those of one
+// message, whose body has Gemini's content where the convention has none.
+func readADKRecord(r *Record, out *Facts) {
+	if !messageEvent(r.Event) {
+		before := len(out.All)
+		readGenAIRecord(r, out)
+		for i := before; i < len(out.All); i++ {
+			adkRecordIDs(r, &out.All[i])
+		}
+		return
+	}
+	if r.Body().Type() != pcommon.ValueTypeMap {
+		return
+	}
+	body := Attrs{r.Body().Map()}
+	content := body.JSON("content")
+	if raw := body.Str("content"); adkText(raw) == "" || content == nil || string(content) == "null" {
+		content = nil
+	}
+	finish := body.Str("finish_reason")
+	var f *fact.Fact
+	switch r.Event {
+	case "gen_ai.system.message":
+		if s := SystemInstructions(content); s != "" {
+			f = out.Add(fact.ModelCall)
+			f.SystemPrompt = s
+		}
+	case "gen_ai.choice":
+		if parts, _ := Output(content); parts != nil || finish != "" {
+			f = out.Add(fact.ModelCall)
+			f.Output, f.Finish = parts, finish
+		}
+	default:
+		// What the model said is told by the choice of its own call.
+		messages, _ := Messages(content)
+		if len(messages) > 0 && messages[0].Role != "assistant" && len(messages[0].Parts) > 0 {
+			f = out.Add(fact.ModelCall)
+			f.Input = messages
+		}
+	}
+	if f == nil {
+		return
+	}
+	if system := r.Attrs().Str("gen_ai.system"); system != "" {
+		f.Model = &session.Model{ProviderID: system}
+	}
+	adkRecordIDs(r, f)
+}
+
+// adkRecordIDs stores what a record says of where it belongs.
+func adkRecordIDs(r *Record, f *fact.Fact) {
+	a := r.Attrs()
+	if id := a.Str(adkPrefix + "invocation_id"); id != "" {
+		f.TurnID = id
+	}
+	if user := a.Str("user.id"); user != "" {
+		f.About = &fact.About{UserID: user}
+	}
+}

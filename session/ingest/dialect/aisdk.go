@@ -1,0 +1,300 @@
+package dialect
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"go.opentelemetry.io/collector/pdata/ptrace"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/ingest/fact"
+)
+
+// aiSDK reads Vercel's AI SDK: the ai.* spans of its versions 4, 5 and 6, which
+// version 7 can still write, and the GenAI spans of version 7.
+//
+// Three things it cannot tell. A streamed call that was aborted leaves a root
+// without an end state and no span of the model call at all; nothing is made up
+// for either. Calls of tools in the first step of a stream are roots of their own
+// traces in versions 5 and 6, told apart by the call's id alone. And the root of a
+// call over several steps holds the tokens of the last one in versions 4 and 5,
+// which is why they are not taken for the turn's.
+var aiSDK = Dialect{
+	Name:     "ai-sdk",
+	Title:    "Vercel AI SDK",
+	Spans:    isAISDK,
+	ReadSpan: readAISDK,
+	Says: Says{
+		TopicSession:    "opt-in: span",
+		TopicTurn:       "span",
+		TopicUser:       "span",
+		TopicText:       "span",
+		TopicReasoning:  "span",
+		TopicToolInput:  "span",
+		TopicToolOutput: "span",
+		TopicToolError:  "span",
+		TopicPrompt:     "span",
+		TopicCatalog:    "span",
+		TopicModel:      "span",
+		TopicTokens:     "span",
+		TopicCache:      "span",
+		TopicThinking:   "span",
+		TopicFinish:     "span",
+		TopicAbort:      "span, unless streamed",
+	},
+}
+
+// aiOperations are the operations that tell of a session. The others, such as
+// ai.embed, do not.
+var aiOperations = map[string]fact.Kind{
+	"ai.generateText":              fact.Turn,
+	"ai.streamText":                fact.Turn,
+	"ai.generateObject":            fact.Turn,
+	"ai.streamObject":              fact.Turn,
+	"ai.harness":                   fact.Turn,
+	"ai.generateText.doGenerate":   fact.ModelCall,
+	"ai.streamText.doStream":       fact.ModelCall,
+	"ai.generateObject.doGenerate": fact.ModelCall,
+	"ai.streamObject.doStream":     fact.ModelCall,
+	"ai.toolCall":                  fact.ToolCall,
+}
+
+// aiOperation returns the operation of an ai.* span, or "". Applications and
+// exporters add the name of a function to the span's name, or rename it.
+func aiOperation(s *Span) string {
+	a := s.Attrs()
+	for _, name := range []string{a.Str("ai.operationId"), a.Str("operation.name"), s.Name()} {
+		if name, _, _ = strings.Cut(name, " "); strings.HasPrefix(name, "ai.") {
+			return Text(name)
+		}
+	}
+	return ""
+}
+
+// isAISDK says whether the span is of either family: an application may pass a
+// tracer with a scope of its own.
+func isAISDK(s *Span) bool {
+	if s.Scope.Name() == "gen_ai" && s.Has(MarkGenAI) {
+		return true
+	}
+	return s.Has(MarkAI) && (s.Has(MarkGenAI) || aiOperation(s) != "")
+}
+
+func readAISDK(s *Span, out *Facts) {
+	if operation := aiOperation(s); operation != "" {
+		readAIOperation(s, operation, out)
+		return
+	}
+	first := len(out.All)
+	readGenAI(s, out)
+	for i := first; i < len(out.All); i++ {
+		f := &out.All[i]
+		// Version 7 starts the spans of steps, calls and tools below the root's.
+		f.Rooted = s.Scope.Name() == "gen_ai" && f.Kind != fact.Turn && f.Kind != fact.Compaction
+		if f.Tool != nil && f.Tool.Output != nil && !f.Failed {
+			f.Tool.Succeeded = true // it sets no status but that of an error
+		}
+		readAISettings(f, s.Attrs())
+	}
+}
+
+// readAIOperation gives the fact of an ai.* span.
+func readAIOperation(s *Span, operation string, out *Facts) {
+	kind, known := aiOperations[operation]
+	if !known {
+		return
+	}
+	a := s.Attrs()
+	f := out.Add(kind)
+	f.Agent = a.First("gen_ai.agent.name", "ai.telemetry.functionId")
+	readAISettings(f, a)
+	if kind == fact.ToolCall {
+		readAITool(f, s)
+	} else {
+		f.Rooted = kind == fact.ModelCall
+		readAICall(f, a, operation)
+	}
+	readFailure(f, s)
+	switch f.Finish {
+	case "error":
+		f.Failed = true
+	case "abort", "aborted":
+		f.Aborted = true
+	}
+	if f.Failed && f.ErrorType == "ResponseAborted" { // Next.js, when the browser has gone
+		f.Aborted = true
+	}
+}
+
+func readAICall(f *fact.Fact, a Attrs, operation string) {
+	if m := (session.Model{
+		ProviderID: a.First("ai.model.provider", "gen_ai.system"),
+		ModelID:    a.First("ai.model.id", "gen_ai.request.model"),
+	}); m != (session.Model{}) {
+		f.Model = &m
+	}
+	if raw := a.FirstJSON("ai.prompt.messages", "ai.prompt"); raw != nil {
+		messages, ok := Messages(raw)
+		if ReadInput(f, messages); !ok {
+			f.Problems = append(f.Problems, "the prompt could not be read whole")
+		}
+	}
+	f.ToolCatalog = Catalog(a.JSON("ai.prompt.tools"))
+	readAIResponse(f, a)
+	f.Usage = aiUsage(a, operation)
+	if f.Temperature = a.Float("ai.settings.temperature"); f.Temperature == nil {
+		f.Temperature = a.Float("gen_ai.request.temperature")
+	}
+}
+
+// readAIResponse reads the answer, in the order in which models give its parts.
+func readAIResponse(f *fact.Fact, a Attrs) {
+	f.Output = appendText(nil, fact.PartReasoning, a.Str("ai.response.reasoning"))
+	f.Output = appendText(f.Output, fact.PartText, a.Str("ai.response.text"))
+	f.Output = appendText(f.Output, fact.PartText, a.Str("ai.response.object"))
+	calls, ok := aiList(a, "ai.response.toolCalls")
+	if !ok {
+		f.Problems = append(f.Problems, "the tool calls could not be read whole")
+	}
+	for _, o := range calls {
+		if !ok && o.str("toolName", "name") == "" {
+			continue // the cut goes through it
+		}
+		f.Output = appendCall(f.Output, o, o.truth("providerExecuted"))
+	}
+	files, ok := aiList(a, "ai.response.files")
+	if !ok {
+		f.Problems = append(f.Problems, "the files could not be read whole")
+	}
+	for _, o := range files {
+		raw, _ := json.Marshal(o)
+		f.Output = appendFile(f.Output, o, raw)
+	}
+	f.Finish = a.Str("ai.response.finishReason")
+	if f.Finish == "" {
+		for _, word := range a.Strings("gen_ai.response.finish_reasons") {
+			f.Finish = word
+		}
+	}
+	f.ResponseID = a.First("ai.response.id", "gen_ai.response.id")
+	f.ResponseModel = a.First("ai.response.model", "gen_ai.response.model")
+	if f.Kind == fact.ModelCall {
+		addExtra(f, a, "ai.response.providerMetadata", "ai.response.timestamp", "ai.response.msToFirstChunk", "ai.response.msToFinish")
+	}
+}
+
+// aiList reads an attribute that is a list of objects in JSON. It is not ok when
+// the list is none, or was cut short.
+func aiList(a Attrs, key string) (list []object, ok bool) {
+	raw := a.JSON(key)
+	if isNull(raw) {
+		return nil, true
+	}
+	if s := text(raw); s != "" {
+		if raw = closeCut(json.RawMessage(s)); raw == nil {
+			return nil, false
+		}
+		json.Unmarshal(raw, &list)
+		return list, false
+	}
+	return list, json.Unmarshal(raw, &list) == nil
+}
+
+func readAITool(f *fact.Fact, s *Span) {
+	a := s.Attrs()
+	f.CallID = a.Str("ai.toolCall.id")
+	input := a.FirstJSON("ai.toolCall.args", "ai.toolCall.input")
+	output := a.FirstJSON("ai.toolCall.result", "ai.toolCall.output")
+	f.Tool = &fact.Tool{Name: a.Str("ai.toolCall.name"), Input: unwrapped(input)}
+	if output != nil {
+		f.Tool.Output = structured(output)
+	}
+	// The SDK puts every error on the span. Without an output the call succeeded
+	// where content is switched off, which hides the input too; elsewhere it may have
+	// returned nothing, or have been abandoned.
+	f.Tool.Succeeded = s.Status().Code() != ptrace.StatusCodeError && (output != nil || input == nil || s.Status().Code() == ptrace.StatusCodeOk)
+}
+
+// aiUsage reads the tokens of a call, nil where they are not the call's.
+func aiUsage(a Attrs, operation string) *fact.Usage {
+	count := func(keys ...string) *int64 {
+		if n, ok := a.FirstInt(keys...); ok {
+			return &n
+		}
+		return nil
+	}
+	input := count("ai.usage.inputTokens")
+	output := count("ai.usage.outputTokens")
+	if input == nil && output == nil {
+		if operation == "ai.generateText" || operation == "ai.streamText" {
+			return nil // promptTokens and completionTokens of a root are those of its last step
+		}
+		input = count("ai.usage.promptTokens", "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")
+		output = count("ai.usage.completionTokens", "gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")
+	}
+	read := count("ai.usage.inputTokenDetails.cacheReadTokens", "ai.usage.cachedInputTokens", "gen_ai.usage.cache_read.input_tokens")
+	write := count("ai.usage.inputTokenDetails.cacheWriteTokens", "gen_ai.usage.cache_write.input_tokens", "gen_ai.usage.cache_creation.input_tokens")
+	reasoning := count("ai.usage.outputTokenDetails.reasoningTokens", "ai.usage.reasoningTokens")
+	raw := rawNumbers(a, "ai.usage.", "gen_ai.usage.")
+	fresh := count("ai.usage.inputTokenDetails.noCacheTokens")
+	if fresh != nil && input != nil && *fresh == *input && *counted(read)+*counted(write) > 0 {
+		return MixedUsage(input, output, read, write, reasoning, raw) // providers whose input excludes the cache
+	}
+	return InclusiveUsage(input, output, read, write, reasoning, raw)
+}
+
+// readAISettings reads what an application says of itself: the metadata of
+// versions up to 6, the runtime context of version 7.
+func readAISettings(f *fact.Fact, a Attrs) {
+	var keys []string
+	for key := range a.All() {
+		name, ok := strings.CutPrefix(key, "ai.telemetry.metadata.")
+		if !ok {
+			name, ok = strings.CutPrefix(key, "ai.settings.context.")
+		}
+		switch {
+		case !ok || slices.Contains(SessionKeys, key):
+		case name == "userId" || name == "user_id" || name == "user.id":
+			if user := a.Str(key); user != "" {
+				aboutOf(f).UserID = user
+			}
+		default:
+			keys = append(keys, key)
+		}
+	}
+	if f.Kind == fact.Turn || f.Kind == fact.ModelCall {
+		keys = append(keys, "ai.settings.maxOutputTokens", "ai.settings.maxTokens", "ai.settings.topP", "ai.settings.topK", "ai.settings.seed", "ai.schema.name")
+	}
+	addExtra(f, a, keys...)
+}
+
+// aboutOf returns what a fact tells about its session, to be added to.
+func aboutOf(f *fact.Fact) *fact.About {
+	if f.About == nil {
+		f.About = new(fact.About)
+	}
+	return f.About
+}
+
+// addExtra adds attributes to a fact's Extra under their own keys. Empty ones and
+// empty objects say nothing and are left out.
+func addExtra(f *fact.Fact, a Attrs, keys ...string) {
+	for _, key := range keys {
+		switch raw := a.JSON(key); string(raw) {
+		case "", "null", `""`, "{}", "[]":
+		default:
+			setExtra(f, Text(key), raw)
+		}
+	}
+}
+
+// setExtra sets a member of a fact's Extra.
+func setExtra(f *fact.Fact, key string, value json.RawMessage) {
+	o, ok := objectOf(f.Extra)
+	if !ok {
+		o = object{}
+	}
+	o[key] = value
+	f.Extra, _ = json.Marshal(o)
+}

@@ -1,0 +1,184 @@
+package dialect
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+)
+
+// Attrs reads attributes as what a dialect expects of them. A value of another
+// type is converted where that loses nothing, and is otherwise absent. An empty
+// value is absent: some exporters send a key without one. Text comes out as valid
+// UTF-8 without NUL.
+type Attrs struct{ pcommon.Map }
+
+// Value returns the value, or false when it is absent or empty.
+func (a Attrs) Value(key string) (pcommon.Value, bool) {
+	v, ok := a.Get(key)
+	return v, ok && v.Type() != pcommon.ValueTypeEmpty
+}
+
+// Str returns text, and other values as text, or "".
+func (a Attrs) Str(key string) string {
+	v, ok := a.Value(key)
+	if !ok {
+		return ""
+	}
+	if v.Type() == pcommon.ValueTypeStr {
+		return Text(v.Str())
+	}
+	return Text(v.AsString())
+}
+
+// First returns the first of the keys that has text.
+func (a Attrs) First(keys ...string) string {
+	for _, key := range keys {
+		if s := a.Str(key); s != "" {
+			return s
+		}
+	}
+	return ""
+}
+
+// Int returns a whole number, also one that is written as text or as a double.
+func (a Attrs) Int(key string) (int64, bool) {
+	v, ok := a.Value(key)
+	if !ok {
+		return 0, false
+	}
+	switch v.Type() {
+	case pcommon.ValueTypeInt:
+		return v.Int(), true
+	case pcommon.ValueTypeDouble:
+		n := int64(v.Double())
+		return n, float64(n) == v.Double()
+	case pcommon.ValueTypeStr:
+		n, err := strconv.ParseInt(strings.TrimSpace(v.Str()), 10, 64)
+		return n, err == nil
+	}
+	return 0, false
+}
+
+// FirstInt returns the first of the keys that has a whole number.
+func (a Attrs) FirstInt(keys ...string) (int64, bool) {
+	for _, key := range keys {
+		if n, ok := a.Int(key); ok {
+			return n, true
+		}
+	}
+	return 0, false
+}
+
+// IntPtr is Int for a field that may be absent.
+func (a Attrs) IntPtr(key string) *int64 {
+	if n, ok := a.Int(key); ok {
+		return &n
+	}
+	return nil
+}
+
+// Float returns a number, also one that is written as text, or nil.
+func (a Attrs) Float(key string) *float64 {
+	v, ok := a.Value(key)
+	if !ok {
+		return nil
+	}
+	f, err := strconv.ParseFloat(strings.TrimSpace(v.AsString()), 64)
+	if err != nil || f != f || f > 1e300 || f < -1e300 {
+		return nil
+	}
+	return &f
+}
+
+// Bool returns a truth value, also one that is written as text.
+func (a Attrs) Bool(key string) (value, ok bool) {
+	v, ok := a.Value(key)
+	if !ok {
+		return false, false
+	}
+	if v.Type() == pcommon.ValueTypeBool {
+		return v.Bool(), true
+	}
+	b, err := strconv.ParseBool(v.AsString())
+	return b, err == nil
+}
+
+// JSON returns a value as JSON: text that is JSON as it stands, other text as a
+// JSON string, lists and maps as arrays and objects. It is nil when absent.
+func (a Attrs) JSON(key string) json.RawMessage {
+	v, ok := a.Value(key)
+	if !ok {
+		return nil
+	}
+	return valueJSON(v)
+}
+
+// FirstJSON returns the first of the keys that is there.
+func (a Attrs) FirstJSON(keys ...string) json.RawMessage {
+	for _, key := range keys {
+		if raw := a.JSON(key); raw != nil {
+			return raw
+		}
+	}
+	return nil
+}
+
+func valueJSON(v pcommon.Value) json.RawMessage {
+	switch v.Type() {
+	case pcommon.ValueTypeStr:
+		return TextJSON(v.Str())
+	case pcommon.ValueTypeEmpty:
+		return nil
+	}
+	raw, err := json.Marshal(v.AsRaw())
+	if err != nil { // a number that JSON has not, such as NaN
+		raw, _ = json.Marshal(v.AsString())
+	}
+	return raw
+}
+
+// TextJSON returns text that holds JSON as that JSON, and other text as a JSON
+// string.
+func TextJSON(s string) json.RawMessage {
+	s = Text(s)
+	if trimmed := strings.TrimSpace(s); trimmed != "" && json.Valid([]byte(trimmed)) {
+		return json.RawMessage(trimmed)
+	}
+	raw, _ := json.Marshal(s)
+	return raw
+}
+
+// Strings returns a list of texts: an array, text that is a JSON array of strings,
+// or one text.
+func (a Attrs) Strings(key string) []string {
+	v, ok := a.Value(key)
+	if !ok {
+		return nil
+	}
+	var all []string
+	if v.Type() == pcommon.ValueTypeSlice {
+		for _, e := range v.Slice().All() {
+			all = append(all, Text(e.AsString()))
+		}
+		return all
+	}
+	text := Text(v.AsString())
+	if strings.HasPrefix(text, "[") && json.Unmarshal([]byte(text), &all) == nil {
+		return all
+	}
+	if text == "" {
+		return nil
+	}
+	return []string{text}
+}
+
+// Text mends what no column can hold: invalid UTF-8 and NUL become U+FFFD.
+func Text(s string) string {
+	if utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 {
+		return s
+	}
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+}

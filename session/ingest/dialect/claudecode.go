@@ -1,0 +1,536 @@
+package dialect
+
+import (
+	"encoding/json"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/ingest/fact"
+)
+
+// claudeCode reads the spans (a beta) and the events of Claude Code and of the
+// Claude Agent SDK, which runs it.
+//
+// What was said stands in the events, where its user opted in; the spans have the
+// times. A request id or a tool use id joins the two. A tool's failure is told by
+// its execution or its event, never by the tool's own span.
+var claudeCode = Dialect{
+	Name:       "claude-code",
+	Prompts:    true,
+	Title:      "Claude Code",
+	Spans:      isClaudeSpan,
+	Records:    isClaudeRecord,
+	ReadSpan:   readClaudeSpan,
+	ReadRecord: readClaudeRecord,
+	Says: Says{
+		TopicSession:    "span, log",
+		TopicTurn:       "span; log: prompt.id",
+		TopicUser:       "opt-in: span, log",
+		TopicText:       "opt-in: log",
+		TopicToolInput:  "opt-in: log, in part: span",
+		TopicToolOutput: "opt-in: span",
+		TopicToolError:  "span, log",
+		TopicPermission: "span, log",
+		TopicCompaction: "log",
+		TopicModel:      "span, log",
+		TopicTokens:     "span, log",
+		TopicCache:      "span, log",
+		TopicCost:       "log",
+		TopicFinish:     "span",
+		TopicAbort:      "span",
+		TopicTitle:      "opt-in: log",
+	},
+}
+
+const (
+	claudePrefix = "claude_code."
+	claudeScope  = "com.anthropic.claude_code"
+)
+
+func isClaudeSpan(s *Span) bool {
+	return strings.HasPrefix(s.Name(), claudePrefix) || strings.HasPrefix(s.Scope.Name(), claudeScope)
+}
+
+func isClaudeRecord(r *Record) bool {
+	return strings.HasPrefix(r.Scope.Name(), claudeScope) || strings.HasPrefix(r.Event, claudePrefix)
+}
+
+func readClaudeSpan(s *Span, facts *Facts) {
+	a := s.Attrs()
+	switch strings.TrimPrefix(s.Name(), claudePrefix) {
+	case "interaction":
+		f := facts.Add(fact.Turn)
+		f.TurnID = a.Str("prompt.id")
+		f.Input = saidByUser(claudeSaid(a, "user_prompt"), "")
+		f.About = claudeAbout(a, s.Resource)
+	case "llm_request":
+		readClaudeCall(a, facts)
+	case "tool":
+		f := facts.Add(fact.ToolCall)
+		f.Rooted = true
+		readClaudeTool(f, a)
+		f.Tool.DurationMS = nil // it includes the wait for a permission
+		for _, e := range s.Events().All() {
+			if e.Name() == "tool.output" {
+				readClaudeOutput(f.Tool, Attrs{e.Attributes()})
+			}
+		}
+	case "tool.execution":
+		id := claudeCallID(a)
+		kind := fact.ToolCall
+		if id == "" { // the tool's own span is the one above
+			kind = fact.Step
+		}
+		f := facts.Add(kind)
+		f.CallID = id
+		f.TurnID = a.Str("prompt.id")
+		if claudeOutcome(f, a); kind == fact.ToolCall && !f.Failed {
+			f.Tool = &fact.Tool{Succeeded: claudeSucceeded(a), DurationMS: a.IntPtr("duration_ms")}
+		}
+	case "tool.blocked_on_user":
+		d := claudeDecision(a)
+		if d == nil {
+			return
+		}
+		f := facts.Add(fact.Permission)
+		f.TurnID = a.Str("prompt.id")
+		if f.Decision = d; d.Action == "ask" {
+			if d.WaitedMS = a.IntPtr("duration_ms"); d.WaitedMS == nil && f.Start > 0 {
+				ms := (f.End - f.Start) / int64(time.Millisecond)
+				d.WaitedMS = &ms
+			}
+		}
+	}
+}
+
+// readClaudeCall reads llm_request, which is one request with all its attempts.
+func readClaudeCall(a Attrs, facts *Facts) {
+	f := facts.Add(fact.ModelCall)
+	// A standalone request was made outside of any turn, such as for a title.
+	alone := a.Str("llm_request.context") == "standalone"
+	f.Rooted = !alone
+	source := a.First("query_source", "query_source_safe")
+	if f.Agent, f.Side = claudeSpeaker(a, source); alone && source == "" && f.Agent == "" {
+		f.Side = "standalone"
+	}
+	f.TurnID = a.Str("prompt.id")
+	f.Model = claudeModel(a)
+	f.RequestID = a.First("request_id", "client_request_id")
+	f.ResponseID = a.First("gen_ai.response.id", "request_id")
+	f.Usage = claudeUsage(a)
+	f.Finish = a.Str("stop_reason")
+	if f.Finish == "" {
+		if reasons := a.Strings("gen_ai.response.finish_reasons"); len(reasons) > 0 {
+			f.Finish = reasons[len(reasons)-1]
+		}
+	}
+	if said := claudeSaid(a, "response.model_output"); said != "" {
+		f.Output = []fact.Part{{Kind: fact.PartText, Text: said}}
+	}
+	claudeOutcome(f, a)
+	f.Extra = claudeExtra(a, "attempt", "speed", "ttft_ms")
+}
+
+// claudeCallID is the id of a tool call, which older versions do not tell.
+func claudeCallID(a Attrs) string { return a.First("tool_use_id", "gen_ai.tool.call.id") }
+
+func readClaudeTool(f *fact.Fact, a Attrs) {
+	f.CallID = claudeCallID(a)
+	f.TurnID = a.Str("prompt.id")
+	f.RequestID = a.Str("request_id")
+	parameters := a.JSON("tool_parameters")
+	f.Tool = &fact.Tool{Name: a.First("tool_name", "gen_ai.tool.name"), DurationMS: a.IntPtr("duration_ms")}
+	// The tools of a server that the user added are all called mcp_tool in events.
+	if p, ok := objectOf(parameters); ok && p.has("mcp_tool_name") {
+		f.Tool.Name = "mcp__" + p.str("mcp_server_name") + "__" + p.str("mcp_tool_name")
+	}
+	f.Tool.Input = claudeInput(a, parameters)
+	if size, ok := a.Int("tool_result_size_bytes"); ok {
+		f.Tool.OutputSize = size
+	}
+	f.Extra = claudeExtra(a, "agent_id", "parent_agent_id", "result_tokens")
+}
+
+// claudeInput returns a tool's input: all of it where tool_input is told, and
+// otherwise what is told one by one, under the names that the tools have for it.
+func claudeInput(a Attrs, parameters json.RawMessage) json.RawMessage {
+	p, _ := objectOf(parameters)
+	if raw := a.JSON("tool_input"); raw != nil {
+		// Values of tool_input are cut at 512 characters. The command is told twice.
+		in, ok := objectOf(raw)
+		if full := p.str("full_command"); ok && len(full) > len(in.str("command")) && len(in.str("command")) >= 500 {
+			in["command"] = p["full_command"]
+			raw, _ = json.Marshal(in)
+		}
+		return raw
+	}
+	in := object{}
+	for key, raw := range p {
+		switch key {
+		case "full_command":
+			in["command"] = raw
+		case "skill_name":
+			in["skill"] = raw
+		case "timeout", "description", "dangerouslyDisableSandbox", "subagent_type":
+			in[key] = raw
+		}
+	}
+	for _, k := range [...][2]string{{"full_command", "command"}, {"file_path", "file_path"}, {"skill_name", "skill"}, {"subagent_type", "subagent_type"}} {
+		if s := claudeSaid(a, k[0]); s != "" {
+			in[k[1]], _ = json.Marshal(s)
+		}
+	}
+	if len(in) == 0 {
+		return nil
+	}
+	raw, _ := json.Marshal(in)
+	return raw
+}
+
+// readClaudeOutput reads the event tool.output, which has some of the input among
+// the output.
+func readClaudeOutput(t *fact.Tool, a Attrs) {
+	for _, key := range [...]string{"output", "content", "diff"} {
+		if claudeSaid(a, key) == "" {
+			continue
+		}
+		if key == "content" && t.Name == "Write" { // what is written
+			in, _ := objectOf(t.Input)
+			if in == nil {
+				in = object{}
+			}
+			if !in.has("content") {
+				in["content"], _ = json.Marshal(a.Str(key))
+				if path := a.Str("file_path"); path != "" {
+					in["file_path"], _ = json.Marshal(path)
+				}
+				t.Input, _ = json.Marshal(in)
+			}
+			continue
+		}
+		t.Output = a.JSON(key)
+		if cut, _ := a.Bool(key + "_truncated"); cut {
+			t.Truncated = true
+			if size, ok := a.Int(key + "_original_length"); ok {
+				t.OutputSize = size
+			}
+		}
+		return
+	}
+}
+
+func readClaudeRecord(r *Record, facts *Facts) {
+	a := r.Attrs()
+	facts.stamp(a)
+	switch strings.TrimPrefix(r.Event, claudePrefix) {
+	case "user_prompt":
+		f := facts.Add(fact.Prompt)
+		f.TurnID = a.Str("prompt.id")
+		said := claudeSaid(a, "prompt")
+		if said == "" {
+			said = claudeSaid(a, "prompt_text")
+		}
+		f.Input = saidByUser(said, a.Str("message.uuid"))
+		f.About = claudeAbout(a, r.Resource)
+		f.Extra = claudeExtra(a, "command_name", "command_source")
+	case "assistant_response":
+		readClaudeAnswer(a, facts)
+	case "api_request", "api_error", "api_refusal":
+		f := facts.Add(fact.ModelCall)
+		f.TurnID = a.Str("prompt.id")
+		f.RequestID = a.First("request_id", "client_request_id")
+		f.Model = claudeModel(a)
+		f.Agent, f.Side = claudeSpeaker(a, a.Str("query_source"))
+		switch strings.TrimPrefix(r.Event, claudePrefix) {
+		case "api_request":
+			f.Usage = claudeUsage(a)
+			f.CostUSD = a.Float("cost_usd")
+		case "api_error":
+			f.Failed = true
+			f.Error = a.Str("error")
+			f.ErrorType = a.First("error_class", "status_code")
+			f.Aborted = claudeAborted(f)
+		case "api_refusal":
+			f.Finish = "refusal"
+		}
+		f.Extra = claudeExtra(a, "attempt", "speed", "ttft_ms", "category")
+	case "tool_decision":
+		readClaudeDecision(a, facts)
+	case "tool_result":
+		f := facts.Add(fact.ToolCall)
+		readClaudeTool(f, a)
+		for _, key := range [...]string{"tool_result", "tool_output", "output"} {
+			if f.Tool.Output == nil && claudeSaid(a, key) != "" {
+				f.Tool.Output = a.JSON(key)
+			}
+		}
+		if claudeOutcome(f, a); !f.Failed {
+			f.Tool.Succeeded = claudeSucceeded(a)
+		}
+	case "compaction":
+		f := facts.Add(fact.Compaction)
+		f.TurnID = a.Str("prompt.id")
+		f.Compacted = &fact.Compacted{Trigger: a.Str("trigger")}
+		if t := f.Compacted.Trigger; t != "" {
+			auto := t == "auto"
+			f.Compacted.Auto = &auto
+		}
+		f.Compacted.TokensBefore, _ = a.Int("pre_tokens")
+		f.Compacted.TokensAfter, _ = a.Int("post_tokens")
+		if ms, ok := a.Int("duration_ms"); ok && f.Start > 0 && ms > 0 && ms < 1e9 { // told when it is over
+			f.Start -= ms * int64(time.Millisecond)
+		}
+		claudeOutcome(f, a)
+	case "permission_mode_changed":
+		f := facts.Add(fact.Session)
+		f.About = claudeAbout(a, r.Resource)
+		f.About.Mode = a.Str("to_mode")
+	}
+}
+
+func readClaudeAnswer(a Attrs, facts *Facts) {
+	said := claudeSaid(a, "response")
+	agent, side := claudeSpeaker(a, a.Str("query_source"))
+	if strings.Contains(side, "title") {
+		if title := claudeTitle(said); title != "" {
+			f := facts.Add(fact.Session)
+			f.About = &fact.About{Title: title}
+		}
+	}
+	f := facts.Add(fact.Answer)
+	f.TurnID = a.Str("prompt.id")
+	f.RequestID = a.Str("request_id")
+	f.Agent, f.Side = agent, side
+	f.Model = claudeModel(a)
+	if said != "" {
+		f.Output = []fact.Part{{Kind: fact.PartText, Text: said}}
+	}
+	f.Extra = claudeExtra(a, "message.uuid")
+}
+
+// claudeTitle reads the answer of a request for a title: JSON, fenced or not.
+func claudeTitle(said string) string {
+	from, to := strings.IndexByte(said, '{'), strings.LastIndexByte(said, '}')
+	if from < 0 || to < from {
+		return ""
+	}
+	o, _ := objectOf(json.RawMessage(said[from : to+1]))
+	return o.str("title")
+}
+
+// readClaudeDecision reads tool_decision. A call that was refused is told nowhere
+// else but in its span, so that the event also tells of the call.
+func readClaudeDecision(a Attrs, facts *Facts) {
+	d := claudeDecision(a)
+	if d == nil {
+		return
+	}
+	call := facts.Add(fact.ToolCall)
+	readClaudeTool(call, a)
+	call.Tool.DurationMS = nil
+	call.Tool.Denied = d.Outcome == "denied"
+	name := call.Tool.Name
+
+	f := facts.Add(fact.Permission)
+	f.CallID = claudeCallID(a)
+	f.TurnID = a.Str("prompt.id")
+	f.RequestID = a.Str("request_id")
+	d.ToolName = name
+	f.Decision = d
+	if mode := a.Str("permission_mode"); mode != "" {
+		f.About = &fact.About{Mode: mode}
+	}
+}
+
+// claudeDecision reads a decision, or returns nil where there was none. A person
+// was asked where the source says so; all else the settings or a hook decided.
+func claudeDecision(a Attrs) *fact.Decision {
+	d := &fact.Decision{Source: a.Str("source")}
+	switch a.Str("decision") {
+	case "accept":
+		d.Action, d.Outcome = "allow", "allowed"
+	case "reject":
+		d.Action, d.Outcome = "deny", "denied"
+	default:
+		return nil
+	}
+	switch d.Source {
+	case "user_permanent":
+		d.Action, d.Reply = "ask", "always"
+	case "user_temporary":
+		d.Action, d.Reply = "ask", "once"
+	case "user_reject", "user_abort":
+		d.Action, d.Reply = "ask", "reject"
+	}
+	return d
+}
+
+// claudeSpeaker returns which sub-agent made a request, or what for it was made
+// where it is none of the conversation's own.
+func claudeSpeaker(a Attrs, source string) (agent, side string) {
+	agent = a.Str("agent.name")
+	if agent == "" && (strings.HasPrefix(source, "agent:") || strings.HasPrefix(source, "agent.")) {
+		agent = source[strings.LastIndexAny(source, ":.")+1:]
+	}
+	if agent == "" {
+		agent = a.Str("agent_id")
+	}
+	if agent == "" && !claudeOwn(source) {
+		side = source
+	}
+	return agent, side
+}
+
+// claudeOwn says whether a request is the conversation's own by its source. Output
+// styles stand behind a colon: repl_main_thread:outputStyle:default.
+func claudeOwn(source string) bool {
+	switch source {
+	case "", "sdk", "main", "compact", "unknown":
+		return true
+	}
+	return strings.HasPrefix(source, "repl_main_thread")
+}
+
+func claudeModel(a Attrs) *session.Model {
+	id := a.First("model", "gen_ai.request.model")
+	if id == "" {
+		return nil
+	}
+	provider := a.First("gen_ai.provider.name", "gen_ai.system")
+	if provider == "" {
+		// Where a model is served from is told of first parties only.
+		if p := a.Str("anthropic.provider"); p == "firstParty" {
+			provider = "anthropic"
+		} else {
+			provider = p
+		}
+	}
+	return &session.Model{ProviderID: provider, ModelID: id, Variant: a.Str("effort")}
+}
+
+// claudeUsage reads the counts as Anthropic's interface has them: the input is
+// what was neither read from nor written to the cache, and the output includes the
+// thinking, of which there is no count.
+func claudeUsage(a Attrs) *fact.Usage {
+	keys := []string{"input_tokens", "output_tokens", "cache_read_tokens", "cache_creation_tokens"}
+	return MixedUsage(a.IntPtr(keys[0]), a.IntPtr(keys[1]), a.IntPtr(keys[2]), a.IntPtr(keys[3]), nil, statedCounts(a, keys...))
+}
+
+// claudeOutcome reads how something ended, in its own words before the span's.
+func claudeOutcome(f *fact.Fact, a Attrs) {
+	success, said := a.Bool("success")
+	text := a.First("error", "error.message")
+	if said && !success || text != "" {
+		f.Failed = true
+	}
+	if !f.Failed {
+		return
+	}
+	if text != "" {
+		f.Error = text
+	}
+	if kind := a.First("error_class", "error_type", "error.type", "status_code"); kind != "" {
+		f.ErrorType = kind
+	}
+	if f.Error == "" {
+		f.Error = f.ErrorType
+	}
+	f.Aborted = claudeAborted(f)
+}
+
+func claudeSucceeded(a Attrs) bool {
+	success, _ := a.Bool("success")
+	return success
+}
+
+// claudeAborted says whether an error is that of a person who stopped it.
+func claudeAborted(f *fact.Fact) bool {
+	return strings.Contains(f.ErrorType, "Abort") || strings.Contains(f.Error, "AbortError") || strings.Contains(f.Error, "Request was aborted")
+}
+
+// claudeSaid returns text that was not withheld.
+func claudeSaid(a Attrs, key string) string {
+	if s := a.Str(key); s != "<REDACTED>" {
+		return s
+	}
+	return ""
+}
+
+func claudeAbout(a Attrs, resource pcommon.Resource) *fact.About {
+	about := &fact.About{UserID: a.Str("user.id"), Client: clientOf(resource, "claude-code", a.Str("app.version"))}
+	if paths := a.Strings("workspace.host_paths"); len(paths) > 0 {
+		about.WorkspaceRoot = paths[0]
+	}
+	return about
+}
+
+// claudeExtra keeps what no field holds. A first attempt and a normal speed say
+// nothing.
+func claudeExtra(a Attrs, keys ...string) json.RawMessage {
+	o := object{}
+	for _, key := range keys {
+		raw := a.JSON(key)
+		if raw == nil || string(raw) == `""` || key == "attempt" && string(raw) == "1" || key == "speed" && string(raw) == `"normal"` {
+			continue
+		}
+		o[key] = raw
+	}
+	if len(o) == 0 {
+		return nil
+	}
+	extra, _ := json.Marshal(o)
+	return extra
+}
+
+// statedCounts keeps counts under the keys under which they came.
+func statedCounts(a Attrs, keys ...string) json.RawMessage {
+	o := map[string]int64{}
+	for _, key := range keys {
+		if n, ok := a.Int(key); ok {
+			o[key] = n
+		}
+	}
+	if len(o) == 0 {
+		return nil
+	}
+	raw, _ := json.Marshal(o)
+	return raw
+}
+
+// saidByUser is a message of the user, or nil when nothing is known of it.
+func saidByUser(text, id string) []fact.Message {
+	if text == "" && id == "" {
+		return nil
+	}
+	m := fact.Message{Role: "user", ID: id}
+	if text != "" {
+		m.Parts = []fact.Part{{Kind: fact.PartText, Text: text}}
+	}
+	return []fact.Message{m}
+}
+
+// stamp takes a record's time from its attribute event.timestamp where it has one:
+// it is when the event was, while the record's own time may be unset, or when it
+// was handed to the exporter.
+func (f *Facts) stamp(a Attrs) {
+	t, err := time.Parse(time.RFC3339Nano, a.Str("event.timestamp"))
+	if err != nil || t.Year() < 2000 || t.Year() > 2100 {
+		return
+	}
+	f.base.Start, f.base.End = t.UnixNano(), t.UnixNano()
+}
+
+// clientOf names the program that emits, and its version.
+func clientOf(resource pcommon.Resource, name, version string) string {
+	r := Attrs{resource.Attributes()}
+	if s := r.Str("service.name"); s != "" {
+		name = s
+	}
+	if s := r.Str("service.version"); s != "" {
+		version = s
+	}
+	return strings.TrimSpace(name + " " + version)
+}

@@ -1,0 +1,404 @@
+package dialect
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/ingest/fact"
+)
+
+// codex reads the spans and events of OpenAI's Codex: the CLI, its exec mode, the
+// app server and what embeds it.
+//
+// Its spans are those of a program's functions, several hundred a turn, of which a
+// handful tell of the session; [readCodexSpan] knows them by name. Its events tell
+// the prompt, the tools' inputs and outputs, and the tokens. Neither tells what the
+// model said.
+var codex = Dialect{
+	Name:       "codex",
+	Prompts:    true,
+	Title:      "Codex CLI",
+	Spans:      isCodexSpan,
+	Records:    isCodexRecord,
+	ReadSpan:   readCodexSpan,
+	ReadRecord: readCodexRecord,
+	Says: Says{
+		TopicSession:    "span, log",
+		TopicTurn:       "span",
+		TopicUser:       "opt-in: log",
+		TopicToolInput:  "log",
+		TopicToolOutput: "log",
+		TopicToolError:  "log",
+		TopicPermission: "log",
+		TopicCompaction: "span",
+		TopicModel:      "span, log",
+		TopicTokens:     "span, log",
+		TopicCache:      "span, log",
+		TopicThinking:   "span, log",
+		TopicAbort:      "span, of tools",
+	},
+}
+
+func isCodexSpan(s *Span) bool {
+	return isCodexName(s.Scope.Name()) || strings.HasPrefix(Attrs{s.Attributes()}.Str("code.module.name"), "codex_")
+}
+
+func isCodexRecord(r *Record) bool {
+	return strings.HasPrefix(r.Event, "codex.") || isCodexName(r.Scope.Name())
+}
+
+// isCodexName knows the scopes: of spans the name of the service, such as
+// codex_exec, codex_cli_rs and Codex Desktop, of records codex_otel.log_only.
+func isCodexName(scope string) bool {
+	return strings.HasPrefix(scope, "codex") || strings.HasPrefix(scope, "Codex")
+}
+
+// readCodexSpan reads the spans that tell of a session. A model call is told by
+// two: receiving_stream is about its time, and the one of its children that saw the
+// response completed has the tokens. Spans between these and the turn only tie.
+func readCodexSpan(s *Span, facts *Facts) {
+	switch s.Name() {
+	case "session_task.turn", "session_task.review":
+		readCodexTurn(s.Attrs(), s.Resource, facts)
+	case "session_task.compact":
+		codexCompaction(s, facts, false)
+	case "run_auto_compact":
+		codexCompaction(s, facts, true)
+	case "session_task.run", "session_task.user_shell", "run_task", "run_turn", "codex.compaction",
+		"run_sampling_request", "try_run_sampling_request", "try_run_turn":
+		f := codexFact(s, facts, fact.Step)
+		a := s.Attrs()
+		f.Model = codexModel(a)
+		if cwd := a.Str("cwd"); cwd != "" {
+			f.About = &fact.About{WorkspaceRoot: cwd}
+		}
+	case "receiving_stream":
+		f := codexFact(s, facts, fact.ModelCall)
+		f.Rooted = true
+		f.RequestID = codexStream(f.SpanID)
+		f.End = f.Start // the span's own is after the tools that ran meanwhile
+	case "handle_responses", "completed": // versions that name the span after what was received call it completed
+		a := s.Attrs()
+		usage := codexUsage(a, "gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens", "gen_ai.usage.cache_read.input_tokens",
+			"gen_ai.usage.cache_write.input_tokens", "codex.usage.reasoning_output_tokens", "codex.usage.total_tokens")
+		if usage == nil {
+			return
+		}
+		f := codexFact(s, facts, fact.ModelCall)
+		f.Rooted = true
+		f.RequestID = codexStream(f.ParentID)
+		f.Usage = usage
+	default:
+		if readCodexTool(s, facts); s.Events().Len() > 0 {
+			readCodexEvents(s, facts)
+		}
+	}
+}
+
+// codexStream is the id that the two spans of a model call share.
+func codexStream(span string) string {
+	if span == "" {
+		return ""
+	}
+	return "stream-" + span
+}
+
+// codexFact adds a fact with the ids that the spans of a turn carry.
+func codexFact(s *Span, facts *Facts, kind fact.Kind) *fact.Fact {
+	a := s.Attrs()
+	f := facts.Add(kind)
+	f.TurnID = a.First("turn.id", "turn_id")
+	if f.Session == "" {
+		codexThread(f, a)
+	}
+	return f
+}
+
+// codexThread finds the session of a span that calls it a thread. The key
+// thread.id stands twice in such spans: once for the thread of the operating
+// system, as a number.
+func codexThread(f *fact.Fact, a Attrs) {
+	for key, v := range a.All() {
+		if key == "thread.id" && v.Type() == pcommon.ValueTypeStr && v.Str() != "" {
+			f.Session, f.SessionKey = Text(v.Str()), key
+			f.SessionRank = max(0, slices.Index(SessionKeys, "thread_id"))
+			return
+		}
+	}
+}
+
+func readCodexTurn(a Attrs, resource pcommon.Resource, facts *Facts) {
+	f := facts.Add(fact.Turn)
+	f.TurnID = a.First("turn.id", "turn_id")
+	if f.Session == "" {
+		codexThread(f, a)
+	}
+	f.Model = codexModel(a)
+	const total = "codex.turn.token_usage."
+	f.Usage = codexUsage(a, total+"input_tokens", total+"output_tokens", total+"cached_input_tokens",
+		total+"cache_write_input_tokens", total+"reasoning_output_tokens", total+"total_tokens")
+	f.About = &fact.About{Client: clientOf(resource, "codex", a.Str("app.version"))}
+}
+
+// codexCompaction reads the span of a compaction: the task that a person asked for,
+// or the function that runs when the context is full. Either may have a span
+// codex.compaction below or above it, which would be a second one.
+func codexCompaction(s *Span, facts *Facts, auto bool) {
+	f := codexFact(s, facts, fact.Compaction)
+	f.Compacted = &fact.Compacted{Auto: &auto, Trigger: "manual"}
+	if auto {
+		f.Compacted.Trigger = "auto"
+	}
+	f.Model = codexModel(s.Attrs())
+}
+
+// readCodexTool reads the span of a tool call, which has the tool's name. Nothing
+// but its attributes tells it.
+func readCodexTool(s *Span, facts *Facts) {
+	a := s.Attrs()
+	aborted, ok := a.Bool("aborted")
+	if !ok {
+		return
+	}
+	name, id := a.Str("tool_name"), a.Str("call_id")
+	if name == "" || id == "" {
+		return
+	}
+	f := codexFact(s, facts, fact.ToolCall)
+	f.Rooted = true
+	f.CallID = id
+	f.Tool = &fact.Tool{Name: name}
+	f.Aborted = aborted
+}
+
+// readCodexEvents reads the events on a span: those of the records that hold no
+// content are told there too, which is all there is where records are off.
+func readCodexEvents(s *Span, facts *Facts) {
+	for _, e := range s.Events().All() {
+		a := Attrs{e.Attributes()}
+		switch a.Str("event.name") {
+		case "codex.user_prompt": // its text is in the record, which stands in this span
+			if len(facts.All) == 0 {
+				f := codexFact(s, facts, fact.Step)
+				if f.TurnID == "" {
+					f.TurnID = a.First("turn.id", "turn_id")
+				}
+				codexConversation(f, a)
+			}
+		case "codex.tool_result":
+			if a.Str("call_id") == "" {
+				continue
+			}
+			f := codexFact(s, facts, fact.ToolCall)
+			codexConversation(f, a)
+			readCodexResult(f, a)
+			codexTime(f, e.Timestamp())
+		case "codex.conversation_starts":
+			f := codexFact(s, facts, fact.Session)
+			codexConversation(f, a)
+			readCodexStart(f, a, s.Resource)
+			codexTime(f, e.Timestamp())
+		case "codex.api_request", "codex.websocket_request":
+			if codexRequestFailed(a) {
+				f := codexFact(s, facts, fact.ModelCall)
+				codexConversation(f, a)
+				readCodexFailure(f, a)
+				codexTime(f, e.Timestamp())
+			}
+		}
+	}
+}
+
+// codexConversation takes the session from an event on a span that has none.
+func codexConversation(f *fact.Fact, a Attrs) {
+	if id := a.Str("conversation.id"); f.Session == "" && id != "" {
+		f.Session, f.SessionKey = id, "conversation.id"
+		f.SessionRank = max(0, slices.Index(SessionKeys, "conversation.id"))
+	}
+}
+
+func codexTime(f *fact.Fact, t pcommon.Timestamp) {
+	if n := Nanos(t); n != 0 {
+		f.Start, f.End = n, n
+	}
+}
+
+func readCodexRecord(r *Record, facts *Facts) {
+	a := r.Attrs()
+	switch r.Event {
+	case "codex.conversation_starts", "codex.user_prompt", "codex.sse_event", "codex.websocket_event",
+		"codex.api_request", "codex.websocket_request", "codex.tool_decision", "codex.tool_result":
+		facts.stamp(a)
+	default:
+		return
+	}
+	turn := a.First("turn.id", "turn_id")
+	add := func(kind fact.Kind) *fact.Fact {
+		f := facts.Add(kind)
+		f.TurnID = turn
+		return f
+	}
+	switch r.Event {
+	case "codex.conversation_starts":
+		readCodexStart(add(fact.Session), a, r.Resource)
+	case "codex.user_prompt":
+		f := add(fact.Prompt)
+		said := a.Str("prompt")
+		if said == "[REDACTED]" {
+			said = ""
+		}
+		f.Input = saidByUser(said, "")
+		f.Model = codexModel(a)
+		f.About = &fact.About{Client: clientOf(r.Resource, "codex", a.Str("app.version"))}
+	case "codex.sse_event", "codex.websocket_event":
+		readCodexStream(a, add)
+	case "codex.api_request", "codex.websocket_request":
+		if codexRequestFailed(a) {
+			readCodexFailure(add(fact.ModelCall), a)
+		}
+	case "codex.tool_decision":
+		f := add(fact.Permission)
+		f.CallID = a.Str("call_id")
+		f.Decision = codexDecision(a)
+	case "codex.tool_result":
+		readCodexResult(add(fact.ToolCall), a)
+	}
+}
+
+// readCodexStart reads how a conversation was set up. The policy on approvals and
+// that on the sandbox together are what others call a mode.
+func readCodexStart(f *fact.Fact, a Attrs, resource pcommon.Resource) {
+	f.Model = codexModel(a)
+	f.About = &fact.About{Client: clientOf(resource, "codex", a.Str("app.version"))}
+	approval, sandbox := a.Str("approval_policy"), a.Str("sandbox_policy")
+	if f.About.Mode = approval; approval != "" && sandbox != "" {
+		f.About.Mode += ", "
+	}
+	f.About.Mode += sandbox
+}
+
+// readCodexStream reads an event of a response's stream: the one that has the
+// tokens, and those that report an error. Every other only says that it came.
+func readCodexStream(a Attrs, add func(fact.Kind) *fact.Fact) {
+	usage := codexUsage(a, "input_token_count", "output_token_count", "cached_token_count", "cache_write_token_count", "reasoning_token_count", "tool_token_count")
+	failure := a.Str("error.message")
+	switch {
+	case failure != "":
+		f := add(fact.ModelCall)
+		f.Model = codexModel(a)
+		f.Usage = usage
+		f.Failed, f.Error, f.ErrorType = true, failure, a.Str("event.kind")
+	case usage != nil && usage.Tokens != (session.Usage{}): // a connection that is warmed up completes without any
+		f := add(fact.ModelCall)
+		f.Model = codexModel(a)
+		f.Usage = usage
+	}
+}
+
+// codexRequestFailed says whether a request for a response did not get one. Lists
+// of models and such are requested too.
+func codexRequestFailed(a Attrs) bool {
+	if endpoint := a.Str("endpoint"); endpoint != "" && endpoint != "unknown" && !strings.Contains(endpoint, "responses") {
+		return false
+	}
+	if a.Str("error.message") != "" {
+		return true
+	}
+	status, ok := a.FirstInt("http.response.status_code", "http.status_code", "status")
+	return ok && status >= 400
+}
+
+// readCodexFailure reads a request that failed before anything was received. It
+// has no stream, so that its time and attempt identify it: the span and the record
+// that tell it have both.
+func readCodexFailure(f *fact.Fact, a Attrs) {
+	f.Model = codexModel(a)
+	f.RequestID = "request-" + a.Str("event.timestamp") + "-" + a.Str("attempt")
+	f.Failed = true
+	f.ErrorType = a.First("http.response.status_code", "http.status_code", "status")
+	if f.Error = a.Str("error.message"); f.Error == "" {
+		f.Error = "status " + f.ErrorType
+	}
+	if strings.Contains(a.Str("endpoint"), "compact") {
+		f.Side = "compaction"
+	}
+	if n, ok := a.Int("attempt"); ok && n > 0 {
+		f.Extra, _ = json.Marshal(map[string]int64{"attempt": n})
+	}
+}
+
+// codexDecision reads a decision. Versions differ in how they write the words.
+func codexDecision(a Attrs) *fact.Decision {
+	word := a.Str("decision")
+	d := &fact.Decision{ToolName: a.Str("tool_name"), Source: a.Str("source")}
+	always := false
+	switch w := strings.ToLower(strings.NewReplacer("_", "", "-", "", " ", "").Replace(word)); {
+	case strings.HasPrefix(w, "approved"):
+		d.Action, d.Outcome = "allow", "allowed"
+		always = w != "approved"
+	case w == "denied", w == "abort", strings.HasPrefix(w, "timedout"), w == "networkpolicydeny", strings.HasPrefix(w, "deniedby"):
+		d.Action, d.Outcome = "deny", "denied"
+	case strings.HasPrefix(w, "networkpolicy"):
+		d.Action, d.Outcome = "allow", "allowed"
+		always = true
+	default: // a decision was asked for, and its word is not known
+		d.Action = "ask"
+	}
+	if strings.EqualFold(d.Source, "user") {
+		d.Action = "ask"
+		switch {
+		case d.Outcome == "denied":
+			d.Reply = "reject"
+		case always:
+			d.Reply = "always"
+		case d.Outcome == "allowed":
+			d.Reply = "once"
+		}
+	}
+	if d.Outcome == "" || word != "approved" && word != "denied" {
+		d.Reason = word
+	}
+	return d
+}
+
+// readCodexResult reads the end of a tool call, of which an event on a span tells
+// no content.
+func readCodexResult(f *fact.Fact, a Attrs) {
+	f.CallID = a.Str("call_id")
+	f.Tool = &fact.Tool{Name: a.Str("tool_name"), DurationMS: a.IntPtr("duration_ms"), Input: a.JSON("arguments"), Output: a.JSON("output")}
+	if string(f.Tool.Input) == `""` {
+		f.Tool.Input = nil
+	}
+	if size, ok := a.Int("output_length"); ok {
+		f.Tool.OutputSize = size
+	}
+	f.Tool.Truncated, _ = a.Bool("output_truncated")
+	success, said := a.Bool("success")
+	if f.Tool.Succeeded = success; said && !success {
+		f.Failed = true
+		f.Error = a.First("error.message", "output")
+	}
+	f.Extra = claudeExtra(a, "mcp_server", "mcp_server_origin")
+}
+
+func codexModel(a Attrs) *session.Model {
+	id := a.First("model", "slug")
+	if id == "" {
+		return nil
+	}
+	return &session.Model{ProviderID: a.Str("provider_name"), ModelID: id}
+}
+
+// codexUsage reads counts as OpenAI's interface has them: the input includes what
+// was cached, the output the reasoning.
+func codexUsage(a Attrs, input, output, cached, written, reasoning, total string) *fact.Usage {
+	if _, ok := a.FirstInt(input, output); !ok {
+		return nil
+	}
+	return InclusiveUsage(a.IntPtr(input), a.IntPtr(output), a.IntPtr(cached), a.IntPtr(written), a.IntPtr(reasoning),
+		statedCounts(a, input, output, cached, written, reasoning, total))
+}

@@ -1,0 +1,175 @@
+// Package dialect reads the telemetry of agents that were not instrumented with
+// the SDK: each file reads what one client or convention emits and gives facts
+// in the terms of package fact. Table names them all.
+//
+// A dialect looks at one span or record at a time, for what belongs to it may
+// come an hour later, or never. What stands where is the business of package
+// assemble.
+package dialect
+
+import (
+	"strings"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/plog"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+
+	"github.com/agenttrace/agenttrace/session/ingest/fact"
+)
+
+// Dialect is a row of [Table].
+type Dialect struct {
+	// Name is stored with everything that was read by the dialect.
+	Name string
+	// Title is what people call the client or convention.
+	Title string
+
+	// Spans says whether a span is of the dialect, Records whether a log record is.
+	// They must be cheap: they see everything that passes, noise included. Nil
+	// recognizes nothing.
+	Spans   func(*Span) bool
+	Records func(*Record) bool
+
+	// ReadSpan and ReadRecord give the facts. Giving none says that the span or
+	// record has no fact of a session.
+	ReadSpan   func(*Span, *Facts)
+	ReadRecord func(*Record, *Facts)
+
+	// Prompts says that what the user said is told by facts of its own.
+	Prompts bool
+
+	// Says is what the dialect can tell, for the documentation.
+	Says Says
+}
+
+// Table names every dialect. The first that recognizes a span or record reads it,
+// so that clients stand above the conventions that they build on.
+var Table = []Dialect{
+	claudeCode,
+	codex,
+	geminiCLI,
+	openCode,
+	mastra,
+	adk,
+	openInference,
+	openLLMetry,
+	aiSDK,
+	genkit,
+	genAI,
+}
+
+// OfSpan returns the dialect of a span, or nil.
+func OfSpan(s *Span) *Dialect {
+	for i := range Table {
+		if d := &Table[i]; d.Spans != nil && d.Spans(s) {
+			return d
+		}
+	}
+	return nil
+}
+
+// OfRecord returns the dialect of a log record, or nil.
+func OfRecord(r *Record) *Dialect {
+	for i := range Table {
+		if d := &Table[i]; d.Records != nil && d.Records(r) {
+			return d
+		}
+	}
+	return nil
+}
+
+// Marks say which families of attributes a span or record has: the prefix of a
+// key up to its first dot or colon, where it is one that a dialect asks for.
+type Marks uint32
+
+// Families of attributes.
+const (
+	MarkGenAI         Marks = 1 << iota // gen_ai.
+	MarkAI                              // ai.
+	MarkOpenInference                   // openinference.span.kind
+	MarkLLM                             // llm.
+	MarkTraceloop                       // traceloop.
+	MarkGenkit                          // genkit:
+	MarkMastra                          // mastra.
+	MarkADK                             // gcp.vertex.agent.
+	MarkMCP                             // mcp.
+)
+
+var families = map[string]Marks{
+	"gen_ai": MarkGenAI, "ai": MarkAI, "openinference": MarkOpenInference, "llm": MarkLLM, "traceloop": MarkTraceloop,
+	"genkit": MarkGenkit, "mastra": MarkMastra, "gcp": MarkADK, "mcp": MarkMCP,
+}
+
+// Span is a span where it stood. It is read, never changed.
+type Span struct {
+	ptrace.Span
+	Scope    pcommon.InstrumentationScope
+	Resource pcommon.Resource
+	// Marks are the families of the span's attributes.
+	Marks Marks
+}
+
+// NewSpan looks at the span's attributes once for all dialects.
+func NewSpan(s ptrace.Span, scope pcommon.InstrumentationScope, resource pcommon.Resource) Span {
+	return Span{Span: s, Scope: scope, Resource: resource, Marks: marksOf(s.Attributes())}
+}
+
+// Attrs are the span's attributes.
+func (s *Span) Attrs() Attrs { return Attrs{s.Attributes()} }
+
+// Has says whether the span has attributes of any of the families.
+func (s *Span) Has(m Marks) bool { return s.Marks&m != 0 }
+
+// Record is a log record where it stood. It is read, never changed.
+type Record struct {
+	plog.LogRecord
+	Scope    pcommon.InstrumentationScope
+	Resource pcommon.Resource
+	// Event is the record's event name: the one of the record, or of the attribute
+	// event.name, which wins.
+	Event string
+}
+
+// NewRecord finds the record's name.
+func NewRecord(r plog.LogRecord, scope pcommon.InstrumentationScope, resource pcommon.Resource) Record {
+	rec := Record{LogRecord: r, Scope: scope, Resource: resource, Event: r.EventName()}
+	if name := rec.Attrs().Str("event.name"); name != "" {
+		rec.Event = name
+	}
+	return rec
+}
+
+// Attrs are the record's attributes.
+func (r *Record) Attrs() Attrs { return Attrs{r.Attributes()} }
+
+func marksOf(m pcommon.Map) Marks {
+	var marks Marks
+	for key := range m.All() {
+		if i := strings.IndexAny(key, ".:"); i > 0 {
+			marks |= families[key[:i]]
+		}
+	}
+	return marks
+}
+
+// Facts collects what a span or record says.
+type Facts struct {
+	All []fact.Fact
+	// base is what every fact of the span or record at hand shares.
+	base fact.Fact
+}
+
+// Add returns a new fact, to be filled in. It has the identity, times, status and
+// session of the span or record at hand. It is valid until the next call.
+func (f *Facts) Add(kind fact.Kind) *fact.Fact {
+	f.All = append(f.All, f.base)
+	added := &f.All[len(f.All)-1]
+	added.Kind = kind
+	return added
+}
+
+// Flaw notes what is wrong with the span or record at hand, on every fact that is
+// added after it.
+func (f *Facts) Flaw(problem string) {
+	f.base.Problems = append(f.base.Problems[:len(f.base.Problems):len(f.base.Problems)], problem)
+}

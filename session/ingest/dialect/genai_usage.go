@@ -1,0 +1,107 @@
+package dialect
+
+import (
+	"encoding/json"
+	"strings"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+
+	"github.com/agenttrace/agenttrace/session/ingest/fact"
+)
+
+// Keys of counts of tokens, those of the conventions first, then older ones and
+// those of clients that had a count before the conventions did.
+var (
+	inputTokens     = []string{"gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.usage.prompt_tokens"}
+	outputTokens    = []string{"gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "llm.usage.completion_tokens"}
+	cacheReadTokens = []string{
+		"gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_read_input_tokens", "gen_ai.usage.cached_input_tokens", "gen_ai.usage.cache_read_tokens",
+		"gen_ai.usage.input_tokens.cached", "gen_ai.usage.details.cache_read_tokens", "gen_ai.usage.input_token_details.cache_read",
+		"llm.usage.cache_read_input_tokens", "ai.usage.inputTokenDetails.cacheReadTokens",
+	}
+	cacheWriteTokens = []string{
+		"gen_ai.usage.cache_write.input_tokens", "gen_ai.usage.cache_creation.input_tokens", "gen_ai.usage.cache_creation_input_tokens",
+		"gen_ai.usage.cache_write_input_tokens", "gen_ai.usage.cache_write_tokens", "gen_ai.usage.input_tokens.cache_write", "gen_ai.usage.details.cache_write_tokens",
+		"gen_ai.usage.input_token_details.cache_creation", "llm.usage.cache_creation_input_tokens", "ai.usage.inputTokenDetails.cacheWriteTokens",
+	}
+	reasoningTokens = []string{
+		"gen_ai.usage.reasoning.output_tokens", "gen_ai.usage.reasoning_tokens", "gen_ai.usage.reasoning_output_tokens", "gen_ai.usage.output_tokens.reasoning",
+		"gen_ai.usage.details.reasoning_tokens", "gen_ai.usage.output_token_details.reasoning", "llm.usage.reasoning_tokens",
+		"ai.usage.outputTokenDetails.reasoningTokens",
+	}
+)
+
+// genAIUsage reads the counts of a model call or turn, nil where there are none.
+func genAIUsage(a Attrs) *fact.Usage {
+	count := func(keys []string) *int64 {
+		if n, ok := a.FirstInt(keys...); ok {
+			return &n
+		}
+		return nil
+	}
+	u := InclusiveUsage(count(inputTokens), count(outputTokens), count(cacheReadTokens), count(cacheWriteTokens), count(reasoningTokens), nil)
+	if u != nil {
+		u.Raw = rawNumbers(a, "gen_ai.usage.", "llm.usage.", "ai.usage.")
+	}
+	return u
+}
+
+// rawNumbers returns an object of the counts, and what else is short, under the
+// prefixes, nil where there are none.
+func rawNumbers(a Attrs, prefixes ...string) json.RawMessage {
+	all := map[string]json.RawMessage{}
+	for key, v := range a.All() {
+		if v.Type() != pcommon.ValueTypeInt && v.Type() != pcommon.ValueTypeDouble && v.Type() != pcommon.ValueTypeStr {
+			continue
+		}
+		for _, prefix := range prefixes {
+			if strings.HasPrefix(key, prefix) && len(v.AsString()) < 64 {
+				all[Text(key)] = valueJSON(v)
+			}
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	raw, _ := json.Marshal(all)
+	return raw
+}
+
+// genAICost reads what a source says that a call cost, nil where it does not or
+// counts in another currency.
+func genAICost(a Attrs) *float64 {
+	if currency := a.First("gen_ai.usage.cost.currency", "gen_ai.cost.currency"); currency != "" && !strings.EqualFold(currency, "USD") {
+		return nil
+	}
+	for _, key := range []string{"gen_ai.usage.cost.amount", "gen_ai.usage.total_cost", "gen_ai.usage.cost", "gen_ai.cost.amount", "gen_ai.usage.cost_usd", "operation.cost"} {
+		if cost := a.Float(key); cost != nil && *cost >= 0 {
+			return cost
+		}
+	}
+	return nil
+}
+
+// extras are what no field of a fact holds and a person may ask for.
+var extras = []string{
+	"gen_ai.request.max_tokens", "gen_ai.request.top_p", "gen_ai.request.top_k", "gen_ai.request.seed", "gen_ai.request.choice.count", "gen_ai.request.stream",
+	"gen_ai.request.frequency_penalty", "gen_ai.request.presence_penalty", "gen_ai.request.reasoning.level", "gen_ai.request.previous_response.id",
+	"gen_ai.response.time_to_first_chunk", "gen_ai.client.operation.time_to_first_chunk", "gen_ai.output.type", "gen_ai.prompt.name", "gen_ai.prompt.version",
+	"gen_ai.agent.id", "gen_ai.agent.version", "server.address",
+}
+
+func genAIExtra(a Attrs) json.RawMessage {
+	var all map[string]json.RawMessage
+	for _, key := range extras {
+		if v, ok := a.Value(key); ok && len(v.AsString()) <= 256 {
+			if all == nil {
+				all = map[string]json.RawMessage{}
+			}
+			all[key] = valueJSON(v)
+		}
+	}
+	if all == nil {
+		return nil
+	}
+	raw, _ := json.Marshal(all)
+	return raw
+}

@@ -1,0 +1,313 @@
+package dialect
+
+import (
+	"encoding/json"
+	"strings"
+
+	"go.opentelemetry.io/collector/pdata/ptrace"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/ingest/fact"
+)
+
+// mastra reads what Mastra exports by its exporter and bridge for OpenTelemetry:
+// the GenAI conventions on one span per model call, and mastra.span.type on every
+// span. Its first exporter, of 2025, wrote other keys for the same.
+//
+// Since there are spans of one inference each, those are the model calls. Before,
+// the generation around them was, with all steps in one.
+var mastra = Dialect{
+	Name:     "mastra",
+	Title:    "Mastra",
+	Spans:    isMastra,
+	ReadSpan: readMastra,
+	Says: Says{
+		TopicSession:    "span",
+		TopicTurn:       "span",
+		TopicUser:       "span",
+		TopicText:       "span",
+		TopicReasoning:  "span",
+		TopicToolInput:  "span",
+		TopicToolOutput: "span",
+		TopicToolError:  "span",
+		TopicPermission: "span, of what is asked",
+		TopicPrompt:     "span",
+		TopicCatalog:    "span, names",
+		TopicModel:      "span",
+		TopicTokens:     "span",
+		TopicCache:      "span",
+		TopicThinking:   "span",
+		TopicFinish:     "span",
+		TopicAbort:      "span",
+	},
+}
+
+// isMastra leaves the spans of Mastra's exporter for Arize to OpenInference.
+func isMastra(s *Span) bool {
+	return (s.Has(MarkMastra) || strings.HasPrefix(s.Scope.Name(), "@mastra/")) && !s.Has(MarkOpenInference)
+}
+
+func readMastra(s *Span, out *Facts) {
+	a := s.Attrs()
+	m := mastraSpan{Attrs: a, span: s, out: out, kind: strings.ToLower(a.Str("mastra.span.type"))}
+	if m.kind == "" {
+		m.kind = a.Str("gen_ai.operation.name")
+	}
+	switch m.kind {
+	case "agent_run", "invoke_agent":
+		m.turn("")
+	case "workflow_run", "invoke_workflow":
+		if s.ParentSpanID().IsEmpty() {
+			m.turn("")
+		} else {
+			m.step()
+		}
+	case "scorer_run":
+		m.turn("scoring")
+	case "model_inference", "model_generation", "llm_generation", "chat":
+		if op := a.Str("gen_ai.operation.name"); op == "chat" || op == "tool_selection" {
+			m.modelCall()
+		} else {
+			m.step()
+		}
+	case "model_chunk", "llm_chunk":
+		m.chunk()
+	case "tool_call", "mcp_tool_call", "provider_tool_call", "client_tool_call", "execute_tool":
+		m.toolCall()
+	case "agent_signal":
+	default:
+		m.step()
+	}
+}
+
+// mastraSpan is a span of Mastra while it is read.
+type mastraSpan struct {
+	Attrs
+	span *Span
+	out  *Facts
+	kind string
+}
+
+// said returns the span's input or output, under the first exporter's key where
+// there is no other.
+func (m *mastraSpan) said(what string) json.RawMessage {
+	raw := m.FirstJSON("mastra."+m.kind+"."+what, what)
+	flawIfCut(m.out, "the "+what, raw)
+	return raw
+}
+
+func (m *mastraSpan) add(kind fact.Kind) *fact.Fact {
+	f := m.out.Add(kind)
+	f.Agent = m.First("gen_ai.agent.name", "gen_ai.agent.id", "agent.id")
+	readFailure(f, m.span)
+	return f
+}
+
+func (m *mastraSpan) step() { m.add(fact.Step) }
+
+// turn gives the fact of an agent's run. One that goes on after it was suspended is
+// another span, in another trace, of the same run.
+func (m *mastraSpan) turn(side string) {
+	asked, answered := m.said("input"), m.said("output")
+	f := m.add(fact.Turn)
+	f.Side = side
+	if f.Agent == "" && strings.HasPrefix(m.kind, "agent") {
+		f.Agent = mastraName(f.Name)
+	}
+	if m.span.ParentSpanID().IsEmpty() {
+		f.TurnID = m.Str("mastra.metadata.runId")
+	}
+	f.SystemPrompt = SystemInstructions(m.JSON("gen_ai.system_instructions"))
+	if messages := askedIn(asked); messages != nil {
+		ReadInput(f, messages)
+	}
+	f.Output, f.Finish = mastraOutput(answered)
+	f.ToolCatalog = Catalog(m.FirstJSON("gen_ai.tool.definitions", "agent.available_tools"))
+	f.About, f.Extra = m.about()
+}
+
+// mastraName returns the name that stands in a span's name after what the span is.
+func mastraName(name string) string {
+	for _, prefix := range []string{"invoke_agent ", "agent.", "execute_tool ", "client_tool_call ", "tool.execute "} {
+		if rest, ok := strings.CutPrefix(name, prefix); ok && rest != "unknown" {
+			return rest
+		}
+	}
+	return ""
+}
+
+func (m *mastraSpan) modelCall() {
+	asked := m.FirstJSON("gen_ai.input.messages", "gen_ai.prompt", "input")
+	answered := m.FirstJSON("gen_ai.output.messages", "gen_ai.completion", "output")
+	messages, ok := Messages(asked)
+	if asked != nil && !ok {
+		m.out.Flaw("the input messages could not be read whole")
+	}
+	flawIfCut(m.out, "the output", answered)
+
+	f := m.out.Add(fact.ModelCall)
+	readGenAICall(f, m.Attrs)
+	f.Agent = m.First("gen_ai.agent.name", "gen_ai.agent.id")
+	f.Rooted = !m.span.ParentSpanID().IsEmpty()
+	f.Model = mastraModel(f.Model)
+	mastraResults(messages)
+	ReadInput(f, messages)
+	parts, finish := mastraOutput(answered)
+	if f.Output = parts; f.Finish == "" {
+		f.Finish = finish
+	}
+	readFailure(f, m.span)
+}
+
+// mastraModel cuts the kind of interface from the AI SDK's name for a provider, as
+// in "openai.chat".
+func mastraModel(model *session.Model) *session.Model {
+	if model != nil {
+		for _, suffix := range []string{".chat", ".responses", ".messages", ".completion"} {
+			model.ProviderID = strings.TrimSuffix(model.ProviderID, suffix)
+		}
+	}
+	return model
+}
+
+// mastraOutput reads what a model or an agent answered: messages, or the answer's
+// parts as members of an object.
+func mastraOutput(raw json.RawMessage) (parts []fact.Part, finish string) {
+	o, ok := objectOf(raw)
+	if !ok || o.isMessage() || o.has("messages") {
+		return Output(raw)
+	}
+	reasoning := o.str("reasoningText")
+	if reasoning == "" {
+		reasoning = plainText(o["reasoning"])
+	}
+	parts = appendText(parts, fact.PartReasoning, reasoning)
+	answer := o.str("text")
+	if answer == "" && o.has("object") {
+		answer = string(o["object"])
+	}
+	parts = appendText(parts, fact.PartText, answer)
+	var calls []object
+	if json.Unmarshal(o["toolCalls"], &calls) == nil {
+		for _, call := range calls {
+			if in := call.inner("payload"); in != nil {
+				call = in
+			}
+			if call.str("toolName", "name") != "" {
+				parts = appendCall(parts, call, call.truth("providerExecuted"))
+			}
+		}
+	}
+	return parts, o.str("finishReason")
+}
+
+// mastraRefusal is what Mastra tells a model when a person declined its call.
+const mastraRefusal = "Tool call was not approved by the user"
+
+// mastraResults mends what the exporter makes of the results of tools: a text is
+// encoded twice, and a refusal looks like any other.
+func mastraResults(messages []fact.Message) {
+	for _, m := range messages {
+		for i := range m.Parts {
+			p := &m.Parts[i]
+			if p.Kind != fact.PartResult {
+				continue
+			}
+			if inner := json.RawMessage(text(p.Output)); text(inner) != "" {
+				p.Output = inner
+			}
+			if text(p.Output) == mastraRefusal {
+				p.Denied, p.Error, p.Output = true, mastraRefusal, nil
+			}
+		}
+	}
+}
+
+// chunk tells of a call that waits for a person's approval. Other pieces of a
+// stream say nothing that the model call does not.
+func (m *mastraSpan) chunk() {
+	o, ok := objectOf(m.FirstJSON("mastra."+m.kind+".output", "output"))
+	if !ok || !o.has("resumeSchema") && !strings.Contains(m.span.Name(), "approval") {
+		return
+	}
+	id, name := o.str("toolCallId"), o.str("toolName")
+	if id == "" {
+		return
+	}
+	f := m.out.Add(fact.ToolCall)
+	f.CallID = id
+	f.Tool = &fact.Tool{Name: name, Input: unwrapped(o.first("args", "input"))}
+	f = m.out.Add(fact.Permission)
+	f.CallID = id
+	f.Decision = &fact.Decision{ToolName: name, Action: "ask", Outcome: "pending"}
+}
+
+func (m *mastraSpan) toolCall() {
+	asked := m.FirstJSON("gen_ai.tool.call.arguments", "gen_ai.tool.input", "mastra."+m.kind+".input", "input")
+	answered := m.FirstJSON("gen_ai.tool.call.result", "gen_ai.tool.output", "mastra."+m.kind+".output", "output")
+	flawIfCut(m.out, "the tool's input", asked)
+	cut := flawIfCut(m.out, "the tool's output", answered)
+	id := m.First("gen_ai.tool.call.id", "mastra.metadata.toolCallId")
+	name := m.Str("gen_ai.tool.name")
+	if name == "" {
+		name = mastraName(Text(m.span.Name()))
+	}
+	if text(answered) == mastraRefusal {
+		f := m.out.Add(fact.Permission)
+		f.CallID = id
+		f.Decision = &fact.Decision{ToolName: name, Action: "deny", Outcome: "denied", Reply: "reject", Source: "user", Reason: mastraRefusal}
+		f = m.add(fact.ToolCall)
+		f.CallID = id
+		f.Tool = &fact.Tool{Name: name, Input: unwrapped(asked), Denied: true}
+		return
+	}
+
+	f := m.add(fact.ToolCall)
+	f.CallID = id
+	f.Tool = &fact.Tool{Name: name, Input: unwrapped(asked), Truncated: cut}
+	if m.kind == "client_tool_call" { // its span ends when the call is sent to the client
+		return
+	}
+	if answered != nil {
+		var p fact.Part
+		setResult(&p, answered, false)
+		f.Tool.Output, f.Tool.Denied = p.Output, p.Denied
+		if p.Error != "" {
+			if f.Failed = f.Failed || !p.Denied; f.Error == "" {
+				f.Error = p.Error
+			}
+		}
+	}
+	if ok, told := m.Bool("gen_ai.tool.success"); told && !ok {
+		f.Failed = true
+	}
+	f.Tool.Succeeded = !f.Failed && !f.Tool.Denied && (m.span.Status().Code() == ptrace.StatusCodeOk || answered != nil)
+}
+
+// about returns whose session it is, and what else the application told Mastra.
+func (m *mastraSpan) about() (about *fact.About, extra json.RawMessage) {
+	known := fact.About{UserID: m.First("mastra.metadata.userId", "mastra.metadata.resourceId")}
+	if v := (Attrs{m.span.Resource.Attributes()}).Str("service.version"); v != "" && m.span.Scope.Name() == "@mastra/otel-exporter" {
+		known.Client = "mastra " + v // the exporter writes the framework's version there
+	}
+	if known.UserID != "" || known.Client != "" {
+		about = &known
+	}
+	told := map[string]json.RawMessage{}
+	for key := range m.All() {
+		name, ok := strings.CutPrefix(key, "mastra.metadata.")
+		if !ok || name == "runId" || name == "userId" || name == "resourceId" || sessionKey(key) {
+			continue
+		}
+		if raw := m.JSON(key); raw != nil && len(raw) <= 4096 {
+			told[name] = raw
+		}
+	}
+	if tags := m.JSON("mastra.tags"); tags != nil {
+		told["tags"] = tags
+	}
+	if len(told) > 0 {
+		extra, _ = json.Marshal(told)
+	}
+	return about, extra
+}

@@ -1,0 +1,510 @@
+package dialect
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/agenttrace/agenttrace/session/ingest/fact"
+)
+
+// Messages reads the messages of a conversation in any of the shapes in which
+// clients write them: those of the GenAI conventions, the AI SDK (model and UI
+// messages, prompt objects), OpenAI (chat and responses), Anthropic, Gemini,
+// Bedrock, Genkit and LangChain, requests and responses that hold them, plain
+// text, one message instead of a list, and JSON in a JSON string. Which shape it
+// is, is asked of each message and each part, never of the client.
+//
+// Roles come out as user, assistant, system and tool. What has no role is the
+// user's, unless its parts can only be an assistant's or a tool's. Results of
+// tools that stand in a message of the user become messages of role tool. Parts
+// without anything in them are dropped; a message that had nothing else stays,
+// without parts. A message of the system that calls tools is the assistant's.
+//
+// It is not ok when raw is nothing of all that, or was cut short: then messages
+// is what stands before the cut, with as much of the last text as there is.
+func Messages(raw json.RawMessage) (messages []fact.Message, ok bool) {
+	r := reader{role: "user"}
+	messages, ok = r.read(raw)
+	return messages, ok
+}
+
+// Output reads what a model or an agent answered, in any of the shapes that
+// [Messages] knows: the parts of all messages in order, and the last finish reason
+// that stands in them, in the source's own word. Plain text is one text part.
+// Messages of the user are no answer and left out, and so are those of the system,
+// unless there is nothing else: Gemini CLI calls the model so.
+func Output(raw json.RawMessage) (parts []fact.Part, finish string) {
+	parts, finish, _ = output(raw)
+	return parts, finish
+}
+
+// output is Output, and says whether all of raw could be read.
+func output(raw json.RawMessage) (parts []fact.Part, finish string, ok bool) {
+	r := reader{role: "assistant"}
+	messages, ok := r.read(raw)
+	var system []fact.Part
+	for _, m := range messages {
+		switch m.Role {
+		case "assistant", "tool":
+			parts = append(parts, m.Parts...)
+		case "system":
+			system = append(system, m.Parts...)
+		}
+	}
+	if parts == nil {
+		parts = system
+	}
+	return parts, r.finish, ok
+}
+
+// SystemInstructions returns the text of instructions that stand by themselves: a
+// text, a list of texts or parts, or a message of any role.
+func SystemInstructions(raw json.RawMessage) string {
+	r := reader{role: "system"}
+	messages, _ := r.read(raw)
+	return textOf(messages, "")
+}
+
+// recentSize is about how much of a conversation [Recent] keeps after the
+// messages of the user, in bytes of content.
+const recentSize = 32 << 10
+
+// Recent returns the messages that were probably not told before: the last
+// consecutive messages of the user and everything after them, or everything where
+// there is none of the user. history counts the others. Messages of the system are
+// in neither, and do not part messages of the user.
+//
+// What comes after the user's messages is kept up to some 32 KiB, the oldest
+// going first. The last message of the assistant and what comes after it are kept
+// whatever their size, and so are the user's own. The result shares the parts of
+// messages.
+func Recent(messages []fact.Message) (recent []fact.Message, history int) {
+	if len(messages) == 0 {
+		return nil, 0
+	}
+	talk := make([]fact.Message, 0, len(messages))
+	for _, m := range messages {
+		if m.Role != "system" {
+			talk = append(talk, m)
+		}
+	}
+	start, end := userRun(talk)
+	last := len(talk)
+	for i := len(talk) - 1; i >= end; i-- {
+		if talk[i].Role == "assistant" {
+			last = i
+			break
+		}
+	}
+	size := 0
+	for _, m := range talk[last:] {
+		size += messageSize(m)
+	}
+	from := last
+	for from > end {
+		if size += messageSize(talk[from-1]); size > recentSize {
+			break
+		}
+		from--
+	}
+	if start == len(talk) {
+		return nil, start
+	}
+	if from == end {
+		return slices.Clone(talk[start:]), start
+	}
+	recent = slices.Concat(talk[start:end], talk[from:])
+	return recent, len(talk) - len(recent)
+}
+
+// userRun returns where the last consecutive messages of the user are, an empty
+// range at the start where there is none.
+func userRun(talk []fact.Message) (start, end int) {
+	for end = len(talk); end > 0 && talk[end-1].Role != "user"; end-- {
+	}
+	for start = end; start > 0 && talk[start-1].Role == "user"; start-- {
+	}
+	return start, end
+}
+
+func messageSize(m fact.Message) int {
+	n := len(m.Role) + len(m.ID)
+	for i := range m.Parts {
+		p := &m.Parts[i]
+		n += len(p.Text) + len(p.CallID) + len(p.Name) + len(p.Input) + len(p.Output) + len(p.Error) + len(p.MediaType) + len(p.URL) + len(p.Data)
+	}
+	return n
+}
+
+// SystemText returns the text of the messages of the system, with an empty line
+// between any two of its parts.
+func SystemText(messages []fact.Message) string { return textOf(messages, "system") }
+
+// textOf returns the text of the messages of a role, "" for all.
+func textOf(messages []fact.Message, role string) string {
+	var texts []string
+	for _, m := range messages {
+		if role != "" && m.Role != role {
+			continue
+		}
+		for _, p := range m.Parts {
+			if p.Kind == fact.PartText {
+				texts = append(texts, p.Text)
+			}
+		}
+	}
+	return strings.Join(texts, "\n\n")
+}
+
+// ReadInput stores a conversation as what was asked: the recent messages in Input,
+// the count of those before in History, and the system's text in SystemPrompt
+// where nothing else has said it.
+func ReadInput(f *fact.Fact, messages []fact.Message) {
+	f.Input, f.History = Recent(messages)
+	if f.SystemPrompt == "" {
+		f.SystemPrompt = SystemText(messages)
+	}
+}
+
+// reader reads messages.
+type reader struct {
+	// role is that of what has no role, and nothing that tells it.
+	role string
+	// finish is the last finish reason that was seen.
+	finish string
+	// cut says that the text was cut short, so that its last message may lack what
+	// makes it one.
+	cut bool
+}
+
+// depth bounds how deep wrappers and encodings may be nested in each other.
+const depth = 8
+
+func (r *reader) read(raw json.RawMessage) ([]fact.Message, bool) {
+	if raw = bytes.TrimSpace(raw); len(raw) == 0 {
+		return nil, false
+	}
+	if !utf8.Valid(raw) {
+		raw = bytes.ToValidUTF8(raw, []byte("\uFFFD"))
+	}
+	if !json.Valid(raw) {
+		closed := closeCut(raw)
+		if closed == nil {
+			return nil, false
+		}
+		r.cut = true
+		raw = closed
+	}
+	messages, ok := r.value(raw, depth)
+	return messages, ok && !r.cut
+}
+
+// value reads a list of messages, a message, what holds messages, or text.
+func (r *reader) value(raw json.RawMessage, depth int) ([]fact.Message, bool) {
+	raw = bytes.TrimSpace(raw)
+	if len(raw) == 0 || depth == 0 {
+		return nil, false
+	}
+	switch raw[0] {
+	case '"':
+		return r.text(text(raw), depth)
+	case '[':
+		list, ok := elements(raw)
+		if !ok {
+			return nil, false
+		}
+		return r.list(list, depth)
+	case '{':
+		if o, ok := membersOf(raw); ok {
+			return r.object(o, raw, depth)
+		}
+	}
+	return nil, false
+}
+
+// text reads text that holds messages, or is one.
+func (r *reader) text(s string, depth int) ([]fact.Message, bool) {
+	if inner := strings.TrimSpace(s); inner != "" && strings.IndexByte(`[{"`, inner[0]) >= 0 {
+		raw := json.RawMessage(inner)
+		cut := !json.Valid(raw)
+		if cut && inner[0] != '"' {
+			raw = closeCut(raw)
+		}
+		if messageLike(raw) || raw != nil && !cut && inner[0] == '"' {
+			r.cut = r.cut || cut
+			if messages, ok := r.value(raw, depth-1); ok {
+				return messages, true
+			}
+		}
+	}
+	if strings.TrimSpace(s) == "" {
+		return nil, true
+	}
+	return []fact.Message{{Role: r.role, Parts: []fact.Part{{Kind: fact.PartText, Text: s}}}}, true
+}
+
+// list reads the elements of an array. Elements without a role are parts of one
+// message as long as they can be: instructions are written so, and the items of
+// OpenAI's responses.
+func (r *reader) list(list []json.RawMessage, depth int) ([]fact.Message, bool) {
+	var messages []fact.Message
+	read, open := len(list) == 0, false
+	for i, raw := range list {
+		raw = bytes.TrimSpace(raw)
+		o, isObject := membersOf(raw)
+		if isObject && !o.isMessage() && !o.isWrapper() && !o.isCandidate() {
+			if r.cut && i == len(list)-1 && !o.has("type") {
+				continue
+			}
+			parts := appendPart(nil, raw, "")
+			if len(parts) == 0 || parts[0].Kind == fact.PartOther && !o.has("type") {
+				read = read || len(parts) == 0
+				continue
+			}
+			read = true
+			role := roleOf(parts, r.role)
+			if n := len(messages) - 1; open && messages[n].Role == role {
+				messages[n].Parts = append(messages[n].Parts, parts...)
+			} else {
+				messages = append(messages, fact.Message{Role: role, Parts: parts})
+			}
+			open = true
+			continue
+		}
+		open = false
+		var more []fact.Message
+		var ok bool
+		if isObject {
+			more, ok = r.object(o, raw, depth-1)
+		} else {
+			more, ok = r.value(raw, depth-1)
+		}
+		messages = append(messages, more...)
+		read = read || ok
+	}
+	return messages, read
+}
+
+// wrappers are the keys under which requests and responses hold messages, in the
+// order in which they are read.
+var wrappers = []string{"messages", "contents", "candidates", "choices", "generations", "message", "output", "prompt", "kwargs", "data", "input"}
+
+// object reads an object: a message, a part, or what holds messages.
+func (r *reader) object(o object, raw json.RawMessage, depth int) ([]fact.Message, bool) {
+	if depth == 0 {
+		return nil, false
+	}
+	r.sawFinish(o)
+	switch {
+	case o.has("kwargs") && o.has("lc"): // LangChain's serialized form: the class names the role
+		inner, ok := membersOf(o["kwargs"])
+		if !ok {
+			return nil, false
+		}
+		var class []string
+		if json.Unmarshal(o["id"], &class) == nil && len(class) > 0 && !inner.has("role") {
+			inner["role"], _ = json.Marshal(class[len(class)-1])
+		}
+		return r.message(inner), true
+	case o.isMessage():
+		if inner, ok := membersOf(o["data"]); ok && inner.has("content") && !o.has("content") { // LangChain's messages_to_dict
+			if !inner.has("role") {
+				inner["role"] = o["type"]
+			}
+			return r.message(inner), true
+		}
+		return r.message(o), true
+	case o.isWrapper():
+		var messages []fact.Message
+		for _, key := range []string{"system", "systemInstruction", "system_instruction", "instructions"} {
+			told, _ := r.as("system", o[key], depth-1)
+			if s := textOf(told, ""); s != "" {
+				messages = append(messages, fact.Message{Role: "system", Parts: []fact.Part{{Kind: fact.PartText, Text: s}}})
+			}
+		}
+		for _, key := range wrappers {
+			if !o.has(key) {
+				continue
+			}
+			role := r.role
+			if key == "output" || key == "choices" || key == "candidates" || key == "generations" {
+				role = "assistant"
+			}
+			if more, ok := r.as(role, o[key], depth-1); ok {
+				return append(messages, more...), true
+			}
+		}
+		return messages, messages != nil
+	}
+	if o.isCandidate() {
+		return r.message(o.inner("content")), true
+	}
+	parts := appendPart(nil, raw, "")
+	if len(parts) == 0 || parts[0].Kind == fact.PartOther {
+		return nil, false
+	}
+	return []fact.Message{{Role: roleOf(parts, r.role), Parts: parts}}, true
+}
+
+// as reads a value whose messages have that role where they do not say.
+func (r *reader) as(role string, raw json.RawMessage, depth int) ([]fact.Message, bool) {
+	defer func(was string) { r.role = was }(r.role)
+	r.role = role
+	return r.value(raw, depth)
+}
+
+// message reads a message. It gives several where results of tools stand among
+// what the user said.
+func (r *reader) message(o object) []fact.Message {
+	r.sawFinish(o)
+	role := normalRole(o.str("role"))
+	if role == "" {
+		role = normalRole(o.str("type"))
+	}
+	callID := o.str("tool_call_id", "toolCallId", "tool_use_id")
+	var parts []fact.Part
+	for _, key := range []string{"reasoning_content", "reasoning", "thinking"} {
+		if s := text(o[key]); s != "" {
+			parts = append(parts, fact.Part{Kind: fact.PartReasoning, Text: s})
+			break
+		}
+	}
+	body := o["content"]
+	if o.has("parts") {
+		body = o["parts"]
+	} else if !o.has("content") && o.has("text") {
+		body = o["text"]
+	}
+	if role == "tool" && (callID != "" || !holdsResults(body)) {
+		p := fact.Part{Kind: fact.PartResult, CallID: callID, Name: o.str("name", "tool_name", "toolName")}
+		setResult(&p, body, o.str("status") == "error" || o.truth("is_error", "isError"))
+		parts = append(parts, p)
+	} else {
+		parts = appendBody(parts, body, role)
+	}
+	parts = appendCalls(parts, o)
+	if s := o.str("refusal"); s != "" {
+		parts = append(parts, fact.Part{Kind: fact.PartText, Text: s})
+	}
+	if role == "" {
+		role = roleOf(parts, r.role)
+	}
+	if role == "system" && roleOf(parts, role) == "assistant" { // Gemini CLI
+		role = "assistant"
+	}
+	id := o.str("id")
+	if role != "user" {
+		return []fact.Message{{Role: role, Parts: parts, ID: id}}
+	}
+	return splitResults(parts, id)
+}
+
+// splitResults tells the user's own parts from the results of tools, which
+// Anthropic and Gemini send in the same message.
+func splitResults(parts []fact.Part, id string) []fact.Message {
+	var messages []fact.Message
+	for i := 0; i < len(parts); {
+		j, result := i+1, parts[i].Kind == fact.PartResult
+		for j < len(parts) && (parts[j].Kind == fact.PartResult) == result {
+			j++
+		}
+		m := fact.Message{Role: "user", Parts: parts[i:j:j], ID: id}
+		if result {
+			m.Role = "tool"
+		}
+		messages = append(messages, m)
+		i = j
+	}
+	if messages == nil {
+		return []fact.Message{{Role: "user", ID: id}}
+	}
+	return messages
+}
+
+// roleOf tells the role of parts by what they are, and is the other one where
+// that tells none.
+func roleOf(parts []fact.Part, other string) string {
+	for _, p := range parts {
+		switch p.Kind {
+		case fact.PartCall, fact.PartReasoning:
+			return "assistant"
+		case fact.PartResult:
+			return "tool"
+		}
+	}
+	return other
+}
+
+func (r *reader) sawFinish(o object) {
+	if s := o.str("finish_reason", "finishReason", "stop_reason", "stopReason"); s != "" {
+		r.finish = s
+	}
+}
+
+// roles are the words for a role, in lower case.
+var roles = map[string]string{
+	"user": "user", "human": "user", "humanmessage": "user", "humanmessagechunk": "user",
+	"assistant": "assistant", "ai": "assistant", "model": "assistant", "bot": "assistant", "aimessage": "assistant", "aimessagechunk": "assistant",
+	"system": "system", "developer": "system", "systemmessage": "system", "systemmessagechunk": "system",
+	"tool": "tool", "function": "tool", "toolmessage": "tool", "toolmessagechunk": "tool", "functionmessage": "tool",
+}
+
+// normalRole returns the role that a word means, or "".
+func normalRole(word string) string {
+	if role, ok := roles[word]; ok {
+		return role
+	}
+	return roles[strings.ToLower(word)]
+}
+
+// messageLike says whether JSON that stood in a string is messages rather than
+// text that happens to be JSON.
+func messageLike(raw json.RawMessage) bool {
+	raw = bytes.TrimSpace(raw)
+	if len(raw) == 0 {
+		return false
+	}
+	if raw[0] == '[' {
+		list, ok := elements(raw)
+		return ok && (len(list) == 0 || messageLike(list[0]))
+	}
+	o, _ := membersOf(raw)
+	return o.isMessage() || o.isWrapper() || o.has("type") && shapes[o.str("type")] != 0
+}
+
+// isMessage says whether the object is a message: it has a role or parts, or is of
+// a type that is a role.
+func (o object) isMessage() bool {
+	if o.has("role") && (o.has("content") || o.has("parts") || o.has("tool_calls") || o.has("function_call") || o.has("toolInvocations") || o.has("text") || o.has("reasoning_content") || o.has("refusal")) {
+		return true
+	}
+	if normalRole(o.str("role")) != "" {
+		return true
+	}
+	t := o.str("type")
+	if t == "" && o.has("parts") {
+		return true
+	}
+	return t != "function" && normalRole(t) != "" && (o.has("content") || o.has("data")) || t == "message" && o.has("content")
+}
+
+// isCandidate says whether the object is a candidate of Gemini, whose content is a
+// message.
+func (o object) isCandidate() bool {
+	inner := o.inner("content")
+	return inner != nil && inner.isMessage()
+}
+
+// isWrapper says whether the object holds messages.
+func (o object) isWrapper() bool {
+	for _, key := range wrappers[:6] {
+		if o.has(key) {
+			return true
+		}
+	}
+	return o.has("kwargs") && o.has("lc") ||
+		!o.has("type") && (o.has("prompt") || o.has("output") || o.has("input") && (o.has("instructions") || o.has("model")))
+}

@@ -1,0 +1,543 @@
+package dialect
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session/ingest/fact"
+)
+
+// shape is how a part is read.
+type shape int
+
+const (
+	shapeText shape = iota + 1
+	shapeReasoning
+	shapeCall
+	shapeProviderCall
+	shapeResult
+	shapeFile
+	shapeSource
+	shapeCompaction
+	shapeMark // tells where something begins, and has nothing in it
+)
+
+// shapes are the types of parts in the field.
+var shapes = map[string]shape{
+	"text": shapeText, "input_text": shapeText, "output_text": shapeText, "refusal": shapeText, "summary_text": shapeText,
+
+	"reasoning": shapeReasoning, "thinking": shapeReasoning, "redacted_thinking": shapeReasoning, "thought": shapeReasoning,
+	"reasoning_text": shapeReasoning, "reasoning_content": shapeReasoning,
+
+	"tool_call": shapeCall, "tool-call": shapeCall, "tool_use": shapeCall, "function_call": shapeCall, "function": shapeCall,
+	"custom_tool_call": shapeCall, "local_shell_call": shapeCall, "shell_call": shapeCall, "apply_patch_call": shapeCall, "computer_call": shapeCall,
+	"server_tool_call": shapeProviderCall, "server_tool_use": shapeProviderCall, "mcp_tool_use": shapeProviderCall, "mcp_call": shapeProviderCall,
+	"web_search_call": shapeProviderCall, "file_search_call": shapeProviderCall, "code_interpreter_call": shapeProviderCall, "image_generation_call": shapeProviderCall,
+
+	"tool_call_response": shapeResult, "tool-result": shapeResult, "tool_result": shapeResult, "tool-error": shapeResult,
+	"function_call_output": shapeResult, "custom_tool_call_output": shapeResult, "local_shell_call_output": shapeResult, "shell_call_output": shapeResult,
+	"apply_patch_call_output": shapeResult, "computer_call_output": shapeResult, "server_tool_call_response": shapeResult,
+	"web_search_tool_result": shapeResult, "web_fetch_tool_result": shapeResult, "mcp_tool_result": shapeResult, "code_execution_tool_result": shapeResult,
+	"bash_code_execution_tool_result": shapeResult, "text_editor_code_execution_tool_result": shapeResult, "tool_search_tool_result": shapeResult,
+
+	"file": shapeFile, "image": shapeFile, "image_url": shapeFile, "input_image": shapeFile, "input_file": shapeFile, "input_audio": shapeFile,
+	"audio": shapeFile, "video": shapeFile, "document": shapeFile, "media": shapeFile, "blob": shapeFile, "uri": shapeFile, "reasoning-file": shapeFile,
+
+	"source": shapeSource, "source-url": shapeSource, "source-document": shapeSource,
+	"compaction": shapeCompaction,
+	"step-start": shapeMark,
+}
+
+// appendBody reads the content of a message: text, parts, one part, or JSON text
+// that holds parts.
+func appendBody(parts []fact.Part, raw json.RawMessage, role string) []fact.Part {
+	raw = bytes.TrimSpace(raw)
+	if len(raw) == 0 {
+		return parts
+	}
+	switch raw[0] {
+	case '"':
+		s := text(raw)
+		if inner := partsInText(s); inner != nil {
+			return appendBody(parts, inner, role)
+		}
+		return appendText(parts, fact.PartText, s)
+	case '[':
+		list, _ := elements(raw)
+		for _, e := range list {
+			parts = appendPart(parts, e, role)
+		}
+		return parts
+	case '{':
+		if o, ok := membersOf(raw); ok && o.has("parts") && o["parts"][0] == '[' { // a message of Gemini in a message
+			return appendBody(parts, o["parts"], role)
+		}
+		return appendPart(parts, raw, role)
+	case 'n':
+		return parts
+	}
+	return appendText(parts, fact.PartText, string(raw)) // a number or truth value
+}
+
+// partsInText returns the JSON of parts that a client has written as a text, nil
+// when the text is only a text.
+func partsInText(s string) json.RawMessage {
+	s = strings.TrimSpace(s)
+	if !strings.HasPrefix(s, "[") || !strings.HasSuffix(s, "]") {
+		return nil
+	}
+	raw := json.RawMessage(s)
+	list, ok := elements(raw)
+	if !ok || len(list) == 0 || !json.Valid(raw) {
+		return nil
+	}
+	for _, e := range list {
+		if o, _ := membersOf(e); shapes[o.str("type")] == 0 {
+			return nil
+		}
+	}
+	return raw
+}
+
+func appendText(parts []fact.Part, kind, s string) []fact.Part {
+	if s == "" {
+		return parts
+	}
+	return append(parts, fact.Part{Kind: kind, Text: s})
+}
+
+// appendPart reads a part, which is several where a client keeps a call and its
+// result in one, and none where nothing is in it.
+func appendPart(parts []fact.Part, raw json.RawMessage, role string) []fact.Part {
+	raw = bytes.TrimSpace(raw)
+	o, ok := membersOf(raw)
+	if !ok {
+		if s := text(raw); s != "" {
+			return appendText(parts, fact.PartText, s)
+		}
+		if len(raw) == 0 || raw[0] == '"' || raw[0] == 'n' {
+			return parts
+		}
+		return append(parts, fact.Part{Kind: fact.PartOther, Data: bytes.Clone(raw)})
+	}
+	kind := o.str("type")
+	if o.has("toolCallId") && (strings.HasPrefix(kind, "tool-") && shapes[kind] == 0 && !strings.HasPrefix(kind, "tool-approval-") || kind == "dynamic-tool") {
+		name := strings.TrimPrefix(kind, "tool-")
+		if kind == "dynamic-tool" {
+			name = o.str("toolName")
+		}
+		return appendInvocation(parts, o, name)
+	}
+	if kind == "tool-invocation" {
+		if in := o.inner("toolInvocation"); in != nil {
+			return appendInvocation(parts, in, in.str("toolName"))
+		}
+	}
+	switch shapes[kind] {
+	case shapeText:
+		return appendText(parts, fact.PartText, plainText(o.first("text", "content", "refusal", "value")))
+	case shapeReasoning:
+		s := plainText(o.first("text", "content", "thinking", "reasoning", "reasoning_content"))
+		if s == "" {
+			s = plainText(o["summary"])
+		}
+		return appendText(parts, fact.PartReasoning, s)
+	case shapeCall, shapeProviderCall:
+		return appendCall(parts, o, shapes[kind] == shapeProviderCall || o.truth("providerExecuted"))
+	case shapeResult:
+		return appendResult(parts, o)
+	case shapeFile:
+		return appendFile(parts, o, raw)
+	case shapeSource:
+		return append(parts, fact.Part{Kind: fact.PartSource, URL: o.str("url"), Name: o.str("title", "filename"), MediaType: o.str("mediaType")})
+	case shapeCompaction:
+		return append(parts, fact.Part{Kind: fact.PartCompaction, Text: plainText(o.first("content", "text", "summary"))})
+	case shapeMark:
+		return parts
+	}
+	if kind == "" || kind == "generic" {
+		if more, ok := appendUntyped(parts, o); ok {
+			return more
+		}
+	}
+	return append(parts, fact.Part{Kind: fact.PartOther, Name: kind, Data: bytes.Clone(raw)})
+}
+
+// appendUntyped reads the parts that are told by their members: those of Gemini,
+// Genkit and Bedrock.
+func appendUntyped(parts []fact.Part, o object) ([]fact.Part, bool) {
+	if in := o.inner("functionCall", "function_call", "toolRequest", "toolUse"); in != nil {
+		return appendCall(parts, in, false), true
+	}
+	if in := o.inner("functionResponse", "function_response", "toolResponse", "toolResult"); in != nil {
+		return appendResult(parts, in), true
+	}
+	if in := o.inner("inlineData", "inline_data", "fileData", "file_data", "media", "image", "document", "video", "audio"); in != nil {
+		raw, _ := json.Marshal(o)
+		return appendFile(parts, in, raw), true
+	}
+	if in := o.inner("reasoningContent"); in != nil {
+		if t := in.inner("reasoningText"); t != nil {
+			in = t
+		}
+		return appendText(parts, fact.PartReasoning, in.str("text")), true
+	}
+	if o.has("reasoning") {
+		return appendText(parts, fact.PartReasoning, plainText(o["reasoning"])), true
+	}
+	if o.has("text") {
+		kind := fact.PartText
+		if o.truth("thought") {
+			kind = fact.PartReasoning
+		}
+		return appendText(parts, kind, plainText(o["text"])), true
+	}
+	if s := text(o["content"]); s != "" {
+		return appendText(parts, fact.PartText, s), true
+	}
+	return parts, false
+}
+
+// plainText returns the text of a text or of a list of text parts.
+func plainText(raw json.RawMessage) string {
+	if raw = bytes.TrimSpace(raw); len(raw) == 0 {
+		return ""
+	}
+	switch raw[0] {
+	case '"':
+		return text(raw)
+	case '[':
+		var texts []string
+		list, _ := elements(raw)
+		for _, e := range list {
+			s := text(e)
+			if o, ok := membersOf(e); ok {
+				s = o.str("text", "content", "value")
+			}
+			if s != "" {
+				texts = append(texts, s)
+			}
+		}
+		return strings.Join(texts, "\n")
+	case '{':
+		o, _ := membersOf(raw)
+		return o.str("text", "content", "value")
+	}
+	return ""
+}
+
+// appendCalls reads the calls that stand beside a message's content. LangChain
+// keeps some in both places.
+func appendCalls(parts []fact.Part, o object) []fact.Part {
+	calls := objectsOf(o["tool_calls"])
+	if len(calls) == 0 {
+		calls = objectsOf(o["toolCalls"])
+	}
+	for _, call := range calls {
+		known := false
+		id := callID(call)
+		for _, p := range parts {
+			known = known || id != "" && p.Kind == fact.PartCall && p.CallID == id
+		}
+		if !known {
+			parts = appendCall(parts, call, false)
+		}
+	}
+	if in := o.inner("function_call"); in != nil && len(calls) == 0 {
+		parts = appendCall(parts, in, false)
+	}
+	if !o.has("parts") {
+		for _, in := range objectsOf(o["toolInvocations"]) {
+			parts = appendInvocation(parts, in, in.str("toolName"))
+		}
+	}
+	return parts
+}
+
+func callID(o object) string {
+	return o.str("call_id", "toolCallId", "tool_call_id", "tool_use_id", "toolUseId", "ref", "id")
+}
+
+func appendCall(parts []fact.Part, o object, provider bool) []fact.Part {
+	p := fact.Part{Kind: fact.PartCall, CallID: callID(o), Name: o.str("name", "toolName", "tool_name"), Provider: provider}
+	input := o.first("input", "arguments", "args", "parameters")
+	if fn := o.inner("function"); fn != nil {
+		if p.Name == "" {
+			p.Name = fn.str("name")
+		}
+		if input == nil {
+			input = fn.first("arguments", "args", "input")
+		}
+	}
+	if input == nil {
+		input = o.first("server_tool_call", "action", "operation", "queries", "code")
+	}
+	if p.Name == "" && provider {
+		p.Name = strings.TrimSuffix(o.str("type"), "_call")
+	}
+	p.Input = unwrapped(input)
+	if p.CallID == "" && p.Name == "" && p.Input == nil {
+		return parts
+	}
+	parts = append(parts, p)
+	// A call that the provider executed may hold its own result.
+	if provider && o.str("type") == "mcp_call" && (o.has("output") || o.has("error")) {
+		return appendResult(parts, object{"call_id": o["id"], "name": o["name"], "output": o["output"], "error": o["error"]})
+	}
+	return parts
+}
+
+// appendInvocation reads a call of the AI SDK's UI messages, which holds its
+// result once there is one.
+func appendInvocation(parts []fact.Part, o object, name string) []fact.Part {
+	id, provider := o.str("toolCallId"), o.truth("providerExecuted")
+	parts = append(parts, fact.Part{Kind: fact.PartCall, CallID: id, Name: name, Input: unwrapped(o.first("input", "args", "rawInput")), Provider: provider})
+	result := fact.Part{Kind: fact.PartResult, CallID: id, Name: name, Provider: provider}
+	switch o.str("state") {
+	case "output-available", "result":
+		setResult(&result, o.first("output", "result"), false)
+	case "output-error":
+		result.Error = orUnsaid(o.str("errorText"))
+	case "output-denied":
+		result.Denied = true
+		result.Error = o.inner("approval").str("reason")
+	default:
+		return parts
+	}
+	return append(parts, result)
+}
+
+func appendResult(parts []fact.Part, o object) []fact.Part {
+	p := fact.Part{Kind: fact.PartResult, CallID: callID(o), Name: o.str("name", "toolName", "tool_name"), Provider: o.truth("providerExecuted")}
+	kind := o.str("type")
+	switch {
+	case kind == "server_tool_call_response", kind == "mcp_tool_result", strings.HasSuffix(kind, "_tool_result"):
+		p.Provider = true
+	}
+	body := o.first("response", "result", "output", "content", "server_tool_call_response")
+	failed := o.truth("isError", "is_error") || o.str("status") == "error" || kind == "tool-error"
+	if body == nil && o.has("error") {
+		body, failed = o["error"], true
+	}
+	setResult(&p, body, failed)
+	return append(parts, p)
+}
+
+// holdsResults says whether a content is made of results of tools, which then need
+// not be taken for one.
+func holdsResults(raw json.RawMessage) bool {
+	for _, p := range appendBody(nil, raw, "tool") {
+		if p.Kind == fact.PartResult {
+			return true
+		}
+	}
+	return false
+}
+
+// setResult stores what a tool answered. The AI SDK and MCP wrap it in an object
+// that says how it went.
+func setResult(p *fact.Part, raw json.RawMessage, failed bool) {
+	if isNull(raw) {
+		if failed {
+			p.Error = orUnsaid("")
+		} else if len(raw) > 0 {
+			p.Output = json.RawMessage("null")
+		}
+		return
+	}
+	if o, ok := membersOf(raw); ok {
+		if kind := o.str("type"); len(o) <= 3 && (o.has("value") || kind == "execution-denied") {
+			switch kind {
+			case "json", "text", "content":
+				raw = o["value"]
+			case "error-text", "error-json":
+				raw, failed = o["value"], true
+			case "execution-denied":
+				p.Denied, p.Error = true, o.str("reason")
+				return
+			}
+		} else if o.truth("isError", "is_error") && o.has("content") {
+			raw, failed = o["content"], true
+		}
+	}
+	raw = oneText(raw)
+	if failed {
+		p.Error = errorText(raw)
+		return
+	}
+	p.Output = structured(raw)
+}
+
+// oneText returns the text of a list that is one text part, and else what it got.
+func oneText(raw json.RawMessage) json.RawMessage {
+	if raw = bytes.TrimSpace(raw); len(raw) == 0 || raw[0] != '[' {
+		return raw
+	}
+	list, ok := elements(raw)
+	if !ok || len(list) != 1 {
+		return raw
+	}
+	o, _ := membersOf(list[0])
+	if kind := o.str("type"); (kind == "text" || kind == "output_text" || kind == "input_text" || kind == "") && len(text(o["text"])) > 0 {
+		return o["text"]
+	}
+	if kind := o.str("type"); kind == "" && len(o) == 1 && o.has("json") {
+		return o["json"]
+	}
+	return raw
+}
+
+// errorText returns an error as a person may read it. It is never empty.
+func errorText(raw json.RawMessage) string {
+	if s := text(raw); s != "" {
+		return s
+	}
+	if o, ok := membersOf(raw); ok {
+		if s := o.str("message"); s != "" {
+			return s
+		}
+	}
+	if isNull(raw) || len(raw) == 2 { // "", [] and {}
+		return orUnsaid("")
+	}
+	return Text(string(raw))
+}
+
+// orUnsaid stands for an error of which the source says only that there was one.
+func orUnsaid(s string) string {
+	if s == "" {
+		return "error"
+	}
+	return s
+}
+
+// unwrapped returns the arguments of a call, also where a text holds them. It is
+// nil when there are none.
+func unwrapped(raw json.RawMessage) json.RawMessage {
+	if isNull(raw) {
+		return nil
+	}
+	raw = bytes.TrimSpace(raw)
+	if raw[0] != '"' {
+		return bytes.Clone(raw)
+	}
+	s := text(raw)
+	if strings.TrimSpace(s) == "" {
+		return nil
+	}
+	return TextJSON(s)
+}
+
+// structured returns a tool's output, also where a text holds it. A text that is a
+// number or such stays the text that it is.
+func structured(raw json.RawMessage) json.RawMessage {
+	if raw = bytes.TrimSpace(raw); len(raw) == 0 || raw[0] != '"' {
+		return bytes.Clone(raw)
+	}
+	s := text(raw)
+	if inner := strings.TrimSpace(s); inner != "" && (inner[0] == '{' || inner[0] == '[') {
+		return TextJSON(s)
+	}
+	raw, _ = json.Marshal(s)
+	return raw
+}
+
+// inlineSize is up to how long a data: URL may be to be kept, in bytes.
+const inlineSize = 16 << 10
+
+func appendFile(parts []fact.Part, o object, raw json.RawMessage) []fact.Part {
+	kind := o.str("type")
+	p := fact.Part{Kind: fact.PartFile, MediaType: mediaType(o), Name: o.str("filename", "name", "title", "displayName", "file_name")}
+	source := []object{o}
+	for _, key := range []string{"source", "image_url", "input_audio", "audio", "file", "document", "inlineData", "fileData", "media", "data"} {
+		if in := o.inner(key); in != nil {
+			source = append(source, in)
+		}
+	}
+	var id string
+	for _, o := range source {
+		if p.MediaType == "" {
+			p.MediaType = mediaType(o)
+		}
+		if p.Name == "" {
+			p.Name = o.str("filename", "name", "file_name")
+		}
+		if p.URL == "" {
+			p.URL = o.str("url", "uri", "fileUri", "file_uri", "image_url", "file_url", "fileUrl")
+		}
+		if p.URL == "" {
+			if s := o.str("data", "content", "file_data", "fileData", "image", "bytes", "base64"); isURL(s) {
+				p.URL = s
+			} else if s != "" {
+				p.URL = dataURL(p.MediaType, s)
+			}
+		}
+		if id == "" {
+			id = o.str("file_id", "fileId")
+		}
+	}
+	if p.Name == "" {
+		p.Name = id
+	}
+	if rest, ok := strings.CutPrefix(p.URL, "data:"); ok {
+		if end := strings.IndexAny(rest, ";,"); p.MediaType == "" && end > 0 && end < 100 {
+			p.MediaType = rest[:end]
+		}
+		if len(p.URL) > inlineSize {
+			p.URL = ""
+		}
+	}
+	if p.MediaType == "" {
+		if modality := o.str("modality"); modality != "" {
+			p.MediaType = modality + "/*"
+		} else if strings.Contains(kind, "image") {
+			p.MediaType = "image/*"
+		} else if strings.Contains(kind, "audio") {
+			p.MediaType = "audio/*"
+		}
+	}
+	if p.MediaType == "" && p.URL == "" && p.Name == "" {
+		p = fact.Part{Kind: fact.PartOther, Name: kind}
+		if len(raw) <= inlineSize {
+			p.Data = bytes.Clone(raw)
+		}
+	}
+	return append(parts, p)
+}
+
+func mediaType(o object) string {
+	if s := o.str("mediaType", "media_type", "mime_type", "mimeType", "contentType"); s != "" {
+		return s
+	}
+	if s := o.str("format"); s != "" && len(s) < 10 { // a short name, of OpenAI's audio and Bedrock's images
+		switch s {
+		case "wav", "mp3", "flac", "opus":
+			return "audio/" + s
+		case "png", "jpeg", "gif", "webp":
+			return "image/" + s
+		case "pdf":
+			return "application/pdf"
+		}
+	}
+	return ""
+}
+
+func isURL(s string) bool {
+	head := s[:min(len(s), 40)]
+	return strings.HasPrefix(head, "data:") || strings.Contains(head, "://")
+}
+
+// dataURL returns bytes in base64, or text, as a data: URL.
+func dataURL(mediaType, s string) string {
+	if len(s) > inlineSize {
+		return "data:" + mediaType + ";base64," + s // dropped by the caller, whose business the limit is
+	}
+	if _, err := base64.StdEncoding.DecodeString(s); err != nil {
+		if _, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(s, "=")); err != nil {
+			return "data:" + mediaType + ";base64," + base64.StdEncoding.EncodeToString([]byte(s))
+		}
+	}
+	return "data:" + mediaType + ";base64," + s
+}

@@ -1,0 +1,90 @@
+package dialect
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/ingest/fact"
+)
+
+// FinishReason returns the one word for why a model stopped that the clients'
+// words mean: "stop", "length", "tool-calls", "content-filter" or "error". Other
+// words come back as they are.
+func FinishReason(word string) string {
+	switch strings.ReplaceAll(strings.ToLower(word), "-", "_") {
+	case "tool_calls", "tool_call", "tool_use", "function_call":
+		return "tool-calls"
+	case "stop", "end_turn", "completed", "complete", "stop_sequence", "eos":
+		return "stop"
+	case "length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded":
+		return "length"
+	case "content_filter", "contentfilter", "safety", "refusal", "blocked", "prohibited_content", "recitation", "blocklist", "spii", "guardrail_intervened", "content_filtered":
+		return "content-filter"
+	case "error", "failed":
+		return "error"
+	}
+	return word
+}
+
+// InclusiveUsage makes a usage of counts as the GenAI conventions have them: input
+// includes what was read from and written to the cache, output includes the
+// reasoning. Where a count is less than what it should include, it cannot include
+// it and stands for itself; the basis then says so. A count that the source did
+// not state is nil; the usage is nil when all are. Raw is kept as it is.
+func InclusiveUsage(input, output, cacheRead, cacheWrite, reasoning *int64, raw json.RawMessage) *fact.Usage {
+	if *counted(input) < *counted(cacheRead)+*counted(cacheWrite) && input != nil {
+		if output != nil && *counted(output) < *counted(reasoning) {
+			return ExclusiveUsage(input, output, cacheRead, cacheWrite, reasoning, raw)
+		}
+		return MixedUsage(input, output, cacheRead, cacheWrite, reasoning, raw)
+	}
+	u := ExclusiveUsage(input, output, cacheRead, cacheWrite, reasoning, raw)
+	if u == nil {
+		return nil
+	}
+	u.Basis = fact.Inclusive
+	u.Tokens.Input = max(0, u.Tokens.Input-u.Tokens.CacheRead-u.Tokens.CacheWrite)
+	if u.Tokens.Output >= u.Tokens.Reasoning {
+		u.Tokens.Output -= u.Tokens.Reasoning
+	}
+	return u
+}
+
+// MixedUsage is InclusiveUsage for counts whose input excludes the cache, such as
+// Anthropic's.
+func MixedUsage(input, output, cacheRead, cacheWrite, reasoning *int64, raw json.RawMessage) *fact.Usage {
+	u := ExclusiveUsage(input, output, cacheRead, cacheWrite, reasoning, raw)
+	if u == nil {
+		return nil
+	}
+	u.Basis = fact.Mixed
+	if u.Tokens.Output >= u.Tokens.Reasoning {
+		u.Tokens.Output -= u.Tokens.Reasoning
+	}
+	return u
+}
+
+// ExclusiveUsage is InclusiveUsage for counts that each stand for themselves.
+func ExclusiveUsage(input, output, cacheRead, cacheWrite, reasoning *int64, raw json.RawMessage) *fact.Usage {
+	if input == nil && output == nil && cacheRead == nil && cacheWrite == nil && reasoning == nil {
+		return nil
+	}
+	return &fact.Usage{
+		Tokens: session.Usage{
+			Input: *counted(input), Output: *counted(output), Reasoning: *counted(reasoning), CacheRead: *counted(cacheRead), CacheWrite: *counted(cacheWrite),
+		},
+		Basis: fact.Exclusive,
+		Raw:   raw,
+	}
+}
+
+// counted returns a count that may be absent, and is never negative nor so large
+// that a sum of some overflows.
+func counted(n *int64) *int64 {
+	var c int64
+	if n != nil {
+		c = min(max(0, *n), 1<<50)
+	}
+	return &c
+}

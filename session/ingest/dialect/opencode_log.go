@@ -1,0 +1,190 @@
+package dialect
+
+import (
+	"encoding/json"
+	"regexp"
+	"strings"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/ingest/fact"
+)
+
+// openCodeMessages are the records that tell anything. Their bodies are lists of
+// the message and of what belongs to it.
+var openCodeMessages = map[string]func(*fact.Fact, object){
+	"created":   readOpenCodeCreated,
+	"evaluated": readOpenCodeEvaluated,
+	"stream":    readOpenCodeStream,
+}
+
+func isOpenCodeRecord(r *Record) bool {
+	body := r.Body()
+	if body.Type() != pcommon.ValueTypeSlice || body.Slice().Len() != 2 || body.Slice().At(0).Type() != pcommon.ValueTypeStr {
+		return false
+	}
+	return openCodeMessages[body.Slice().At(0).Str()] != nil && fromOpenCode(r.Scope, r.Resource)
+}
+
+func readOpenCodeRecord(r *Record, out *Facts) {
+	message, detail := r.Body().Slice().At(0).Str(), r.Body().Slice().At(1)
+	if detail.Type() == pcommon.ValueTypeStr {
+		raw := inspected(detail.Str())
+		o, ok := objectOf(raw)
+		if !ok {
+			if o, _ = objectOf(closeCut(raw)); o == nil {
+				return
+			}
+			out.Flaw("the record could not be read whole")
+		}
+		openCodeRecord(message, o, out)
+		return
+	}
+	if o, ok := objectOf(valueJSON(detail)); ok {
+		openCodeRecord(message, o, out)
+	}
+}
+
+// openCodeRecord gives the fact of a record whose members are those that the
+// message has; other parts of opencode log the same words.
+func openCodeRecord(message string, o object, out *Facts) {
+	kind := fact.Step
+	switch message {
+	case "created":
+		if kind = fact.Session; !strings.HasPrefix(o.str("id"), "ses") {
+			return
+		}
+	case "evaluated":
+		if kind = fact.Permission; !o.has("permission") {
+			return
+		}
+	case "stream":
+		if !o.has("agent") && !o.has("modelID") {
+			return
+		}
+	}
+	f := out.Add(kind)
+	if f.Name == "" {
+		f.Name = message
+	}
+	openCodeMessages[message](f, o)
+}
+
+// setSession stores a session that a record's body names. It is that of the key
+// session.id, which the spans have.
+func setSession(f *fact.Fact, id string) {
+	if id != "" {
+		f.Session, f.SessionKey, f.SessionRank = id, "session.id", 0
+	}
+}
+
+// defaultTitle is what opencode calls a session that nobody has named yet.
+var defaultTitle = regexp.MustCompile(`^(New|Child) session - \d{4}-\d\d-\d\dT[\d:.]+Z$`)
+
+func readOpenCodeCreated(f *fact.Fact, o object) {
+	setSession(f, o.str("id"))
+	f.About = &fact.About{WorkspaceRoot: o.str("directory"), WorkspaceID: o.str("workspaceID"), ParentSession: o.str("parentID"), Title: o.str("title")}
+	if defaultTitle.MatchString(f.About.Title) {
+		f.About.Title = ""
+	}
+	if version := o.str("version"); version != "" {
+		f.About.Client = "opencode " + version
+	}
+	f.About.Rules = openCodeRules(o["permission"])
+	f.Agent = o.str("agent")
+	f.Model = openCodeModel(o.inner("model"))
+	for _, key := range []string{"slug", "projectID", "metadata"} {
+		if raw := o.first(key); raw != nil {
+			setExtra(f, key, raw)
+		}
+	}
+}
+
+func openCodeRules(raw json.RawMessage) json.RawMessage {
+	var list []json.RawMessage
+	if json.Unmarshal(raw, &list) != nil {
+		return nil
+	}
+	var rules []session.Rule
+	for _, e := range list {
+		if o, ok := objectOf(e); ok && o.has("permission") {
+			rules = append(rules, session.Rule{Permission: o.str("permission"), Pattern: o.str("pattern"), Action: o.str("action")})
+		}
+	}
+	if rules == nil {
+		return nil
+	}
+	raw, _ = json.Marshal(rules)
+	return raw
+}
+
+func openCodeModel(o object) *session.Model {
+	m := session.Model{ProviderID: o.str("providerID"), ModelID: o.str("modelID", "id"), Variant: o.str("variant")}
+	if m == (session.Model{}) {
+		return nil
+	}
+	return &m
+}
+
+// readOpenCodeEvaluated reads what the rules said of one pattern of an ask. The
+// member action is the rule that matched, or the default one.
+func readOpenCodeEvaluated(f *fact.Fact, o object) {
+	f.Decision = &fact.Decision{ToolName: o.str("permission"), Pattern: o.str("pattern"), Action: o.str("action")}
+	if rule := o.inner("action"); rule != nil {
+		f.Decision.Action = rule.str("action")
+		setExtra(f, "rule", o["action"])
+	}
+	switch f.Decision.Action {
+	case "allow":
+		f.Decision.Outcome, f.Decision.Source = "allowed", "rule"
+	case "deny":
+		f.Decision.Outcome, f.Decision.Source = "denied", "rule"
+	case "ask":
+		f.Decision.Outcome = "pending"
+	}
+}
+
+// readOpenCodeStream reads who speaks in the span that the record was emitted in.
+func readOpenCodeStream(f *fact.Fact, o object) {
+	setSession(f, o.str("session.id", "sessionID"))
+	f.Agent = o.str("agent")
+	f.Model = openCodeModel(o)
+	switch f.Agent {
+	case "title", "compaction", "summary":
+		f.Side = f.Agent
+	default:
+		if o.str("small") == "true" || o.truth("small") {
+			f.Side = "title"
+		}
+	}
+	if mode := o.str("mode"); mode != "" {
+		setExtra(f, "mode", o["mode"])
+	}
+}
+
+// inspected returns the JSON of an object as opencode logs it: a member that is
+// absent is the bare word undefined.
+func inspected(s string) json.RawMessage {
+	s = Text(s)
+	if !strings.Contains(s, "undefined") {
+		return json.RawMessage(s)
+	}
+	var out strings.Builder
+	quoted := false
+	for i := 0; i < len(s); i++ {
+		switch {
+		case quoted && s[i] == '\\' && i+1 < len(s):
+			out.WriteByte(s[i])
+			i++
+		case s[i] == '"':
+			quoted = !quoted
+		case !quoted && strings.HasPrefix(s[i:], "undefined"):
+			out.WriteString("null")
+			i += len("undefined") - 1
+			continue
+		}
+		out.WriteByte(s[i])
+	}
+	return json.RawMessage(out.String())
+}

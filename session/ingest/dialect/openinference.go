@@ -1,0 +1,288 @@
+package dialect
+
+import (
+	"encoding/json"
+	"strings"
+
+	"go.opentelemetry.io/collector/pdata/ptrace"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/ingest/fact"
+)
+
+// openInference reads spans with the attributes of Arize's OpenInference, which
+// instrument frameworks of their own or rewrite the spans of others. Where the
+// attributes of the AI SDK or of the GenAI conventions are still on the span they
+// say more, and those of OpenInference only fill in what they do not say.
+var openInference = Dialect{
+	Name:     "openinference",
+	Title:    "OpenInference",
+	Spans:    isOpenInference,
+	ReadSpan: readOpenInference,
+	Says: Says{
+		TopicSession:    "opt-in: span",
+		TopicTurn:       "span",
+		TopicUser:       "span",
+		TopicText:       "span",
+		TopicReasoning:  "span",
+		TopicToolInput:  "span",
+		TopicToolOutput: "span",
+		TopicToolError:  "span",
+		TopicPrompt:     "span",
+		TopicCatalog:    "span",
+		TopicModel:      "span",
+		TopicTokens:     "span",
+		TopicCache:      "span",
+		TopicThinking:   "span",
+		TopicCost:       "span",
+		TopicFinish:     "span",
+		TopicAbort:      "span",
+	},
+}
+
+// isOpenInference says whether the span has a kind of OpenInference, or a model
+// call's attributes of it. Others have attributes of the family llm as well.
+func isOpenInference(s *Span) bool {
+	if s.Has(MarkOpenInference) {
+		return s.Attrs().Str("openinference.span.kind") != ""
+	}
+	if !s.Has(MarkLLM) || s.Has(MarkTraceloop|MarkGenAI|MarkAI) {
+		return false
+	}
+	a := s.Attrs()
+	return a.First("llm.model_name", "llm.input_messages.0.message.role", "llm.output_messages.0.message.role") != ""
+}
+
+func readOpenInference(s *Span, out *Facts) {
+	first := len(out.All)
+	switch {
+	case aiOperation(s) != "" || s.Has(MarkAI) && s.Has(MarkGenAI):
+		readAISDK(s, out)
+	case s.Has(MarkGenAI):
+		readGenAI(s, out)
+	}
+	if len(out.All) == first {
+		out.Add(openInferenceKind(s))
+	}
+	for i := first; i < len(out.All); i++ {
+		if f := &out.All[i]; f.Kind != fact.Compaction {
+			fillOpenInference(f, s)
+		}
+	}
+}
+
+// openInferenceKind returns what the span tells of. A chain is whatever a
+// framework runs one after another: the one that nothing is above is the turn.
+func openInferenceKind(s *Span) fact.Kind {
+	a := s.Attrs()
+	switch strings.ToUpper(a.Str("openinference.span.kind")) {
+	case "LLM", "":
+		return fact.ModelCall
+	case "AGENT":
+		return fact.Turn
+	case "TOOL":
+		return fact.ToolCall
+	case "CHAIN":
+		if s.ParentSpanID().IsEmpty() && a.First("input.value", "output.value") != "" {
+			return fact.Turn
+		}
+	}
+	return fact.Step
+}
+
+// fillOpenInference adds what the attributes of OpenInference say and the fact
+// does not say yet.
+func fillOpenInference(f *fact.Fact, s *Span) {
+	a := s.Attrs()
+	if f.Agent == "" {
+		f.Agent = a.Str("agent.name")
+	}
+	if user := a.Str("user.id"); user != "" && (f.About == nil || f.About.UserID == "") {
+		aboutOf(f).UserID = user
+	}
+	addExtra(f, a, "metadata", "tag.tags", "graph.node.id", "graph.node.name", "graph.node.parent_id")
+	readFailure(f, s)
+	switch f.Kind {
+	case fact.ModelCall, fact.Turn:
+		fillOpenInferenceCall(f, s)
+		clearBlame(f, s)
+	case fact.ToolCall:
+		fillOpenInferenceTool(f, s)
+	}
+}
+
+// clearBlame takes a failure off a call that finished. The exporter for the AI SDK
+// gives the error of one tool to every span of the trace that ends after it; a call
+// that failed itself has an exception, and no reason why the model stopped.
+func clearBlame(f *fact.Fact, s *Span) {
+	if !f.Failed || f.Finish == "" || FinishReason(f.Finish) == "error" || len(f.Output) == 0 {
+		return
+	}
+	for _, e := range s.Events().All() {
+		if e.Name() == "exception" {
+			return
+		}
+	}
+	if f.Error != "" {
+		message, _ := json.Marshal(f.Error)
+		setExtra(f, "otel.status_description", message)
+	}
+	f.Failed, f.Aborted, f.Error, f.ErrorType = false, false, "", ""
+}
+
+func fillOpenInferenceCall(f *fact.Fact, s *Span) {
+	a := s.Attrs()
+	if m := (session.Model{ProviderID: a.First("llm.provider", "llm.system"), ModelID: a.Str("llm.model_name")}); f.Model == nil && m != (session.Model{}) {
+		f.Model = &m
+	}
+	if f.Input == nil && f.History == 0 {
+		fillOpenInferenceInput(f, a)
+	}
+	if f.Output == nil {
+		fillOpenInferenceOutput(f, a)
+	}
+	if f.Finish == "" {
+		f.Finish = a.Str("llm.finish_reason")
+	}
+	if operation := aiOperation(s); f.Usage == nil && aiOperations[operation] != fact.Turn {
+		f.Usage = openInferenceUsage(a)
+	}
+	if f.CostUSD == nil {
+		f.CostUSD = openInferenceCost(a)
+	}
+	parameters, _ := objectOf(a.JSON("llm.invocation_parameters"))
+	if t := (*float64)(nil); f.Temperature == nil && json.Unmarshal(parameters["temperature"], &t) == nil {
+		f.Temperature = t
+	}
+	if f.ToolCatalog == "" {
+		if f.ToolCatalog = Catalog(flatTools(a)); f.ToolCatalog == "" {
+			f.ToolCatalog = Catalog(parameters.first("tools", "functions"))
+		}
+	}
+}
+
+// fillOpenInferenceInput reads what was asked: the messages, or the value that
+// went in, whatever its shape.
+func fillOpenInferenceInput(f *fact.Fact, a Attrs) {
+	messages := flatConversation(a, "llm.input_messages.")
+	value := a.JSON("input.value")
+	if asked, _ := Recent(messages); len(asked) > 0 || a.Str("ai.operationId") != "" || isNull(value) {
+		ReadInput(f, messages)
+		return
+	}
+	asked, ok := Messages(value)
+	if asked == nil {
+		asked = []fact.Message{{Role: "user", Parts: appendText(nil, fact.PartText, a.Str("input.value"))}}
+	} else if !ok {
+		f.Problems = append(f.Problems, "the input could not be read whole")
+	}
+	ReadInput(f, append(messages, asked...))
+}
+
+func fillOpenInferenceOutput(f *fact.Fact, a Attrs) {
+	for _, m := range flatConversation(a, "llm.output_messages.") {
+		f.Output = append(f.Output, m.Parts...)
+	}
+	value := a.JSON("output.value")
+	if isNull(value) {
+		return
+	}
+	parts, finish, ok := output(value)
+	if f.Finish == "" {
+		f.Finish = finish
+	}
+	if f.Output != nil {
+		return
+	}
+	if f.Output = parts; parts == nil {
+		f.Output = appendText(nil, fact.PartText, a.Str("output.value"))
+	} else if !ok {
+		f.Problems = append(f.Problems, "the output could not be read whole")
+	}
+}
+
+func openInferenceUsage(a Attrs) *fact.Usage {
+	count := func(keys ...string) *int64 {
+		if n, ok := a.FirstInt(keys...); ok {
+			return &n
+		}
+		return nil
+	}
+	return InclusiveUsage(count("llm.token_count.prompt"), count("llm.token_count.completion"),
+		count("llm.token_count.prompt_details.cache_read", "llm.token_count.prompt_details.cache_input"),
+		count("llm.token_count.prompt_details.cache_write"), count("llm.token_count.completion_details.reasoning"), rawNumbers(a, "llm.token_count."))
+}
+
+func openInferenceCost(a Attrs) *float64 {
+	if total := a.Float("llm.cost.total"); total != nil {
+		return total
+	}
+	prompt, completion := a.Float("llm.cost.prompt"), a.Float("llm.cost.completion")
+	if prompt == nil || completion == nil {
+		return nil
+	}
+	total := *prompt + *completion
+	return &total
+}
+
+func fillOpenInferenceTool(f *fact.Fact, s *Span) {
+	a := s.Attrs()
+	if f.Tool == nil {
+		f.Tool = new(fact.Tool)
+	}
+	if f.Tool.Name == "" {
+		f.Tool.Name = a.First("tool.name", "tool_call.function.name")
+	}
+	if f.Tool.Name == "" {
+		f.Tool.Name = f.Name
+	}
+	if f.CallID == "" {
+		f.CallID = said(a, "tool_call.id", "tool.id")
+	}
+	if f.Tool.Input == nil {
+		f.Tool.Input = unwrapped(a.FirstJSON("input.value", "tool_call.function.arguments", "tool.parameters"))
+	}
+	if value := a.JSON("output.value"); f.Tool.Output == nil && value != nil && !f.Failed {
+		fillToolOutput(f, value)
+	}
+	f.Tool.Succeeded = f.Tool.Succeeded || !f.Failed && (f.Tool.Output != nil || s.Status().Code() == ptrace.StatusCodeOk)
+}
+
+// fillToolOutput reads what a tool answered. LangChain has it answer with a message
+// that names the call.
+func fillToolOutput(f *fact.Fact, value json.RawMessage) {
+	var p fact.Part
+	if o, ok := objectOf(value); ok && strings.Contains(string(value), `"tool_call_id"`) {
+		if o.has("output") {
+			value = o["output"]
+		}
+		messages, _ := Messages(value)
+		for _, m := range messages {
+			for _, answer := range m.Parts {
+				if answer.Kind == fact.PartResult && answer.CallID != "" {
+					p = answer
+				}
+			}
+		}
+	}
+	if p.CallID == "" {
+		setResult(&p, value, false)
+	} else if f.CallID == "" {
+		f.CallID = p.CallID
+	}
+	f.Tool.Output, f.Tool.Denied = p.Output, p.Denied
+	if p.Error != "" {
+		f.Failed, f.Error = true, p.Error
+	}
+}
+
+// said returns the first of the keys that has text. Exporters write "null" for
+// what they do not know.
+func said(a Attrs, keys ...string) string {
+	for _, key := range keys {
+		if s := a.Str(key); s != "" && s != "null" {
+			return s
+		}
+	}
+	return ""
+}

@@ -1,0 +1,505 @@
+package dialect
+
+import (
+	"encoding/json"
+	"strings"
+
+	"go.opentelemetry.io/collector/pdata/ptrace"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/ingest/fact"
+)
+
+// openLLMetry reads the instrumentations of OpenLLMetry for Python and JavaScript,
+// with or without Traceloop's SDK. Model calls follow the GenAI conventions, older
+// ones with a message spread over attributes; traceloop.span.kind says what the
+// other spans are, and traceloop.entity.input and output hold what went in and out.
+//
+// A streamed call often has no tokens. In JavaScript a tool that throws leaves no
+// span.
+var openLLMetry = Dialect{
+	Name:       "openllmetry",
+	Title:      "OpenLLMetry (Traceloop)",
+	Spans:      isOpenLLMetry,
+	Records:    func(r *Record) bool { return openLLMetryScope(r.Scope.Name()) && isGenAIRecord(r) },
+	ReadSpan:   readOpenLLMetry,
+	ReadRecord: readGenAIRecord,
+	Says: Says{
+		TopicSession:    "span",
+		TopicTurn:       "span",
+		TopicUser:       "span, opt-in: log",
+		TopicText:       "span, opt-in: log",
+		TopicReasoning:  "span",
+		TopicToolInput:  "span",
+		TopicToolOutput: "span",
+		TopicToolError:  "span, in Python",
+		TopicPrompt:     "span",
+		TopicCatalog:    "span",
+		TopicModel:      "span",
+		TopicTokens:     "span, seldom of streams",
+		TopicCache:      "span",
+		TopicThinking:   "span",
+		TopicFinish:     "span",
+		TopicAbort:      "span",
+	},
+}
+
+func isOpenLLMetry(s *Span) bool {
+	return s.Has(MarkTraceloop) || s.Has(MarkGenAI|MarkLLM) && openLLMetryScope(s.Scope.Name())
+}
+
+// openLLMetryScope says whether a scope is one of the instrumentations. Two of
+// OpenTelemetry's own share their prefix.
+func openLLMetryScope(name string) bool {
+	if strings.HasPrefix(name, "@traceloop/") {
+		return true
+	}
+	library, ok := strings.CutPrefix(name, "opentelemetry.instrumentation.")
+	return ok && !strings.HasSuffix(library, "_v2") && library != "google_genai"
+}
+
+const associations = "traceloop.association.properties."
+
+func readOpenLLMetry(s *Span, out *Facts) {
+	a := s.Attrs()
+	switch kind := openLLMetryKind(s, a); kind {
+	case fact.Turn:
+		openLLMetryTurn(s, a, out)
+	case fact.ModelCall:
+		openLLMetryCall(s, a, out)
+	case fact.ToolCall:
+		openLLMetryTool(s, a, out)
+	case fact.Step:
+		f := out.Add(fact.Step)
+		f.Agent = a.Str("gen_ai.agent.name")
+		f.Rooted = openLLMetryRooted(s, a)
+		readFailure(f, s)
+	}
+}
+
+// openLLMetryKind returns what a span tells of, "" for nothing.
+func openLLMetryKind(s *Span, a Attrs) fact.Kind {
+	switch a.Str("traceloop.span.kind") {
+	case "workflow", "agent":
+		return fact.Turn
+	case "tool":
+		return fact.ToolCall
+	case "task", "handoff", "session", "server":
+		return fact.Step
+	}
+	// Spans of the AI SDK that pass through Traceloop's SDK are all renamed to a
+	// model call's.
+	switch id := a.Str("ai.operationId"); {
+	case id == "ai.toolCall":
+		return fact.ToolCall
+	case strings.HasSuffix(id, ".doGenerate"), strings.HasSuffix(id, ".doStream"):
+		return fact.ModelCall
+	case strings.HasPrefix(id, "ai.generate"), strings.HasPrefix(id, "ai.stream"):
+		return fact.Turn
+	}
+	operation := a.Str("gen_ai.operation.name")
+	if kind, known := operations[operation]; known {
+		return kind
+	}
+	switch a.Str("llm.request.type") {
+	case "chat", "completion":
+		return fact.ModelCall
+	case "embedding", "rerank":
+		return fact.Step
+	}
+	if kind := genAIKindOf(s, a); kind != "" && operation == "" {
+		return kind
+	}
+	return fact.Step
+}
+
+// openLLMetryRooted says whether a workflow or agent stands above the span. In
+// Python the name of a workflow outlives it, and then proves nothing.
+func openLLMetryRooted(s *Span, a Attrs) bool {
+	return s.Scope.Name() == "@traceloop/node-server-sdk" && !s.ParentSpanID().IsEmpty() && a.Str("traceloop.workflow.name") != ""
+}
+
+func openLLMetryTurn(s *Span, a Attrs, out *Facts) {
+	entity, agent := a.Str("traceloop.entity.name"), a.Str("gen_ai.agent.name")
+	switch a.Str("traceloop.span.kind") {
+	case "agent":
+		if entity != "" {
+			agent = entity
+		}
+	case "workflow":
+		// LangChain's workflows are all agents of their own name.
+		if agent == entity {
+			agent = ""
+		}
+	}
+	asked, answered := a.JSON("traceloop.entity.input"), a.JSON("traceloop.entity.output")
+	flawIfCut(out, "traceloop.entity.input", asked)
+	flawIfCut(out, "traceloop.entity.output", answered)
+	var c conversation
+	c.readAttrs(a)
+
+	f := out.Add(fact.Turn)
+	c.fill(f)
+	f.Agent = agent
+	f.Model = genAIModel(a)
+	if f.Model != nil && f.Model.ModelID == "" {
+		f.Model = nil // who made the framework is told as a provider
+	}
+	if len(f.Input) == 0 {
+		ReadInput(f, entityAsked(asked))
+	}
+	if f.Output == nil {
+		f.Output = entityAnswered(answered)
+	}
+	f.About, f.Extra = openLLMetryAbout(a)
+	readFailure(f, s)
+}
+
+func openLLMetryCall(s *Span, a Attrs, out *Facts) {
+	var c conversation
+	c.readAttrs(a)
+	c.readEvents(s.Events())
+	for _, problem := range c.problems {
+		out.Flaw(problem)
+	}
+	f := out.Add(fact.ModelCall)
+	c.fill(f)
+	finish := c.finish
+	readGenAICall(f, a)
+	f.Agent = a.Str("gen_ai.agent.name")
+	f.Rooted = openLLMetryRooted(s, a)
+	f.Model = openLLMetryModel(a)
+	if f.ResponseModel == "unknown" {
+		f.ResponseModel = ""
+	}
+	if f.Finish == "" {
+		f.Finish = finish
+	}
+	if f.Finish == "" {
+		f.Finish = a.First("gen_ai.response.stop_reason", "llm.response.finish_reason", "llm.response.stop_reason")
+	}
+	for i := range f.Output { // Anthropic's thinking was a completion of its own role
+		if p := &f.Output[i]; i == 0 && p.Kind == fact.PartText && a.Str("gen_ai.completion.0.role") == "thinking" {
+			p.Kind = fact.PartReasoning
+		}
+	}
+	if f.ToolCatalog == "" {
+		f.ToolCatalog = flatCatalog(a)
+	}
+	if openLLMetryBedrock(s, a) {
+		f.Usage = bedrockUsage(f.Usage, a)
+	}
+	readFailure(f, s)
+}
+
+// openLLMetryModel returns the model, whose name is "unknown" where LangChain does
+// not tell it and whose provider was once written as a name.
+func openLLMetryModel(a Attrs) *session.Model {
+	m := session.Model{ProviderID: strings.ToLower(a.First("gen_ai.provider.name", "gen_ai.system"))}
+	for _, key := range []string{"gen_ai.request.model", "gen_ai.response.model"} {
+		if id := a.Str(key); m.ModelID == "" && id != "unknown" {
+			m.ModelID = id
+		}
+	}
+	if m == (session.Model{}) {
+		return nil
+	}
+	return &m
+}
+
+// openLLMetryBedrock says whether Bedrock's counts stand as Bedrock gives them. The
+// other instrumentations add Anthropic's cache to the input, or get counts that
+// include it.
+func openLLMetryBedrock(s *Span, a Attrs) bool {
+	return strings.Contains(s.Scope.Name(), "bedrock") || strings.EqualFold(a.First("gen_ai.provider.name", "gen_ai.system"), "aws.bedrock")
+}
+
+func bedrockUsage(u *fact.Usage, a Attrs) *fact.Usage {
+	if u == nil {
+		return nil
+	}
+	count := func(keys []string) *int64 {
+		if n, ok := a.FirstInt(keys...); ok {
+			return &n
+		}
+		return nil
+	}
+	return MixedUsage(count(inputTokens), count(outputTokens), count(cacheReadTokens), count(cacheWriteTokens), count(reasoningTokens), u.Raw)
+}
+
+// flatCatalog reads the tools that are spread over llm.request.functions.N.
+func flatCatalog(a Attrs) string {
+	var tools []object
+	for key := range a.All() {
+		rest, ok := strings.CutPrefix(key, "llm.request.functions.")
+		if !ok {
+			continue
+		}
+		n, field, ok := cutIndex(rest)
+		if !ok || n >= 4096 {
+			continue
+		}
+		for len(tools) <= n {
+			tools = append(tools, object{})
+		}
+		if raw := a.JSON(key); raw != nil {
+			tools[n][field] = raw
+		}
+	}
+	named := tools[:0]
+	for _, tool := range tools {
+		if tool.has("name") {
+			named = append(named, tool)
+		}
+	}
+	if len(named) == 0 {
+		return ""
+	}
+	raw, _ := json.Marshal(named)
+	return string(raw)
+}
+
+func openLLMetryTool(s *Span, a Attrs, out *Facts) {
+	asked := a.FirstJSON("gen_ai.tool.call.arguments", "traceloop.entity.input", "ai.toolCall.input", "ai.toolCall.args")
+	answered := a.FirstJSON("gen_ai.tool.call.result", "traceloop.entity.output", "ai.toolCall.output", "ai.toolCall.result")
+	flawIfCut(out, "the tool's input", asked)
+	cut := flawIfCut(out, "the tool's output", answered)
+
+	f := out.Add(fact.ToolCall)
+	f.Agent = a.Str("gen_ai.agent.name")
+	f.Rooted = openLLMetryRooted(s, a)
+	f.CallID = a.First("gen_ai.tool.call.id", "gen_ai.tool.call_id", "ai.toolCall.id")
+	f.Tool = &fact.Tool{Name: a.First("gen_ai.tool.name", "traceloop.entity.name", "ai.toolCall.name"), Truncated: cut}
+	if f.Tool.Name == "" {
+		f.Tool.Name = strings.TrimSuffix(strings.TrimPrefix(f.Name, "execute_tool "), ".tool")
+	}
+	var id string
+	f.Tool.Input, id = toolAsked(asked)
+	if f.CallID == "" {
+		f.CallID = id
+	}
+	var p fact.Part
+	if raw, id := toolAnswered(answered); raw != nil {
+		setResult(&p, raw, false)
+		if f.CallID == "" {
+			f.CallID = id
+		}
+	}
+	f.Tool.Output, f.Tool.Denied = p.Output, p.Denied
+	if p.Error != "" {
+		if f.Failed = f.Failed || !p.Denied; f.Error == "" {
+			f.Error = p.Error
+		}
+	}
+	readFailure(f, s)
+	// A span that ends without an error is a call that returned.
+	f.Tool.Succeeded = !f.Failed && !f.Tool.Denied && (s.Status().Code() == ptrace.StatusCodeOk || s.EndTimestamp() > 0)
+}
+
+// toolAsked returns the arguments of a tool, and the id of its call where LangChain
+// passes it on.
+func toolAsked(raw json.RawMessage) (input json.RawMessage, callID string) {
+	o, ok := objectOf(raw)
+	if !ok {
+		return unwrapped(raw), ""
+	}
+	if o.has("input_str") || o.has("inputs") && o.has("kwargs") {
+		callID = o.inner("kwargs").str("tool_call_id")
+		if o.has("inputs") {
+			return o["inputs"], callID
+		}
+		return unwrapped(o["input_str"]), callID
+	}
+	return arguments(o, raw), ""
+}
+
+// arguments returns what a function was called with, by name or as the one
+// argument, or else everything.
+func arguments(o object, raw json.RawMessage) json.RawMessage {
+	if !o.has("args") || !o.has("kwargs") || len(o) != 2 {
+		return raw
+	}
+	var args []json.RawMessage
+	if json.Unmarshal(o["args"], &args) != nil {
+		return raw
+	}
+	named, _ := objectOf(o["kwargs"])
+	switch {
+	case len(args) == 0 && len(named) == 0:
+		return json.RawMessage("{}")
+	case len(args) == 0:
+		return o["kwargs"]
+	case len(args) == 1 && len(named) == 0:
+		return args[0]
+	}
+	return raw
+}
+
+// toolAnswered returns what a tool answered, which LangChain wraps together with
+// its message.
+func toolAnswered(raw json.RawMessage) (output json.RawMessage, callID string) {
+	o, ok := objectOf(raw)
+	if !ok || !o.has("output") || !o.has("kwargs") {
+		return raw, ""
+	}
+	if in, ok := objectOf(o["output"]); ok {
+		if k := in.inner("kwargs"); k != nil && in.has("lc") {
+			in = k
+		}
+		if in.has("content") && (in.str("type") == "tool" || in.has("tool_call_id")) {
+			return in["content"], in.str("tool_call_id")
+		}
+	}
+	return o["output"], ""
+}
+
+// askedKeys are the names that people give what a user asks.
+var askedKeys = []string{"input", "question", "query", "prompt", "message", "user_input", "userInput", "user_message", "text", "request", "task"}
+
+// entityAsked finds what the user asked among what a workflow or agent was called
+// with. It is nil where nothing can be told from other arguments.
+func entityAsked(raw json.RawMessage) []fact.Message {
+	o, ok := objectOf(raw)
+	if !ok {
+		return askedIn(raw)
+	}
+	if in := o.first("inputs"); in != nil {
+		return askedIn(in)
+	}
+	if messages := askedIn(arguments(o, raw)); messages != nil {
+		return messages
+	}
+	// A method is called with its object first.
+	var args, texts []json.RawMessage
+	if json.Unmarshal(o["args"], &args) != nil || len(args) < 2 {
+		return nil
+	}
+	for _, arg := range args[1:] {
+		if text(arg) != "" {
+			texts = append(texts, arg)
+		}
+	}
+	if len(texts) != 1 {
+		return nil
+	}
+	return askedIn(texts[0])
+}
+
+func askedIn(raw json.RawMessage) []fact.Message {
+	if s := text(raw); s != "" {
+		messages, ok := Messages(raw)
+		if !ok {
+			return nil
+		}
+		return messages
+	}
+	o, ok := objectOf(raw)
+	if !ok || o.isMessage() {
+		if messages, ok := Messages(raw); ok {
+			return messages
+		}
+		return nil
+	}
+	if o.has("messages") {
+		if messages, ok := Messages(o["messages"]); ok {
+			return messages
+		}
+	}
+	for _, key := range askedKeys {
+		if text(o[key]) != "" {
+			return askedIn(o[key])
+		}
+	}
+	if len(o) == 1 {
+		for _, only := range o {
+			if text(only) != "" {
+				return askedIn(only)
+			}
+		}
+	}
+	return nil
+}
+
+// answeredKeys are the names that people give an answer.
+var answeredKeys = []string{"output", "answer", "response", "result", "text", "content", "final_answer"}
+
+// entityAnswered finds the answer in what a workflow or agent returned.
+func entityAnswered(raw json.RawMessage) []fact.Part {
+	if o, ok := objectOf(raw); ok {
+		if o.has("outputs") {
+			return entityAnswered(o["outputs"])
+		}
+		if o.has("messages") { // the state of a graph: the whole conversation
+			messages, _ := Messages(o["messages"])
+			_, end := userRun(messages)
+			var parts []fact.Part
+			for _, m := range messages[end:] {
+				if m.Role != "system" {
+					parts = append(parts, m.Parts...)
+				}
+			}
+			return parts
+		}
+		if !o.isMessage() && !o.isWrapper() || o.has("output") {
+			for _, key := range answeredKeys {
+				if s := text(o[key]); s != "" {
+					return []fact.Part{{Kind: fact.PartText, Text: s}}
+				}
+			}
+			return nil
+		}
+	}
+	parts, _ := Output(raw)
+	return parts
+}
+
+// openLLMetryAbout returns what an application says of the session and its user,
+// and what else it associates with it.
+func openLLMetryAbout(a Attrs) (*fact.About, json.RawMessage) {
+	var about *fact.About
+	extra := map[string]json.RawMessage{}
+	for key := range a.All() {
+		name, ok := strings.CutPrefix(key, associations)
+		if !ok {
+			continue
+		}
+		switch name {
+		case "user_id", "userId", "user":
+			if id := a.Str(key); id != "" && (about == nil || name == "user_id") {
+				about = &fact.About{UserID: id}
+			}
+			continue
+		}
+		if raw := a.JSON(key); raw != nil && !sessionKey(key) && len(raw) <= 4096 {
+			extra[name] = raw
+		}
+	}
+	if len(extra) == 0 {
+		return about, nil
+	}
+	raw, _ := json.Marshal(extra)
+	return about, raw
+}
+
+// sessionKey says whether a session's id is looked up under the key.
+func sessionKey(key string) bool {
+	for _, k := range SessionKeys {
+		if k == key {
+			return true
+		}
+	}
+	return false
+}
+
+// flawIfCut notes a value that begins as JSON and does not end as such.
+func flawIfCut(out *Facts, what string, raw json.RawMessage) bool {
+	s := text(raw)
+	if s == "" || s[0] != '{' && s[0] != '[' && s[0] != '"' || len(s) < 2 || json.Valid([]byte(s)) {
+		return false
+	}
+	if last := s[len(s)-1]; s[0] == '{' && last == '}' || s[0] == '[' && last == ']' {
+		return false // a text in brackets
+	}
+	out.Flaw(what + " is no JSON: it may have been cut before export")
+	return true
+}

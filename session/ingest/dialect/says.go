@@ -1,0 +1,39 @@
+package dialect
+
+// Topic is a fact that a session wants to know.
+type Topic string
+
+// Topics, in the order of the documentation's table.
+const (
+	TopicSession    Topic = "session id"
+	TopicTurn       Topic = "turn"
+	TopicUser       Topic = "user text"
+	TopicText       Topic = "assistant text"
+	TopicReasoning  Topic = "reasoning"
+	TopicToolInput  Topic = "tool input"
+	TopicToolOutput Topic = "tool output"
+	TopicToolError  Topic = "tool error"
+	TopicPermission Topic = "permission"
+	TopicCompaction Topic = "compaction"
+	TopicPrompt     Topic = "system prompt"
+	TopicCatalog    Topic = "tool catalog"
+	TopicModel      Topic = "model"
+	TopicTokens     Topic = "tokens"
+	TopicCache      Topic = "cache tokens"
+	TopicThinking   Topic = "reasoning tokens"
+	TopicCost       Topic = "cost"
+	TopicFinish     Topic = "finish reason"
+	TopicAbort      Topic = "abort"
+	TopicTitle      Topic = "title"
+)
+
+// Topics lists every topic.
+var Topics = []Topic{
+	TopicSession, TopicTurn, TopicUser, TopicText, TopicReasoning, TopicToolInput, TopicToolOutput, TopicToolError, TopicPermission,
+	TopicCompaction, TopicPrompt, TopicCatalog, TopicModel, TopicTokens, TopicCache, TopicThinking, TopicCost, TopicFinish, TopicAbort, TopicTitle,
+}
+
+// Says maps what a dialect can tell to where it tells it, in a few words:
+// "span", "log", "span, log", "opt-in: span". A topic that is not there is one that
+// it cannot tell.
+type Says map[Topic]string

@@ -1,0 +1,173 @@
+package dialect
+
+import (
+	"encoding/hex"
+	"math"
+	"strings"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+
+	"github.com/agenttrace/agenttrace/session/ingest/fact"
+)
+
+// SessionKeys are the attribute keys under which agents, frameworks and back ends
+// write the id of a session, the most exact first.
+var SessionKeys = []string{
+	"session.id",
+	"gen_ai.conversation.id",
+	"ai.telemetry.metadata.sessionId",
+	"ai.settings.context.sessionId",
+	"traceloop.association.properties.session_id",
+	"mastra.metadata.sessionId",
+	"langfuse.session.id",
+	"langsmith.trace.session_id",
+	"metadata.sessionId",
+	"session_id",
+	"sessionId",
+	"gcp.vertex.agent.session_id",
+	"conversation.id",
+	"conversation_id",
+	"ai.telemetry.metadata.conversationId",
+	"ai.settings.context.conversationId",
+	"traceloop.association.properties.conversation_id",
+	"ai.telemetry.metadata.threadId",
+	"ai.settings.context.threadId",
+	"traceloop.association.properties.thread_id",
+	"mastra.metadata.threadId",
+	"metadata.threadId",
+	"thread_id",
+	"threadId",
+	"ai.telemetry.metadata.chatId",
+	"ai.settings.context.chatId",
+	"traceloop.association.properties.chat_id",
+	"metadata.chatId",
+	"chat_id",
+	"chatId",
+}
+
+// Keys looks sessions up. It is safe for concurrent use.
+type Keys struct {
+	names []string
+	rank  map[string]int
+}
+
+// NewKeys looks up the names, the first that is set winning; nil means
+// SessionKeys.
+func NewKeys(names []string) *Keys {
+	if names == nil {
+		names = SessionKeys
+	}
+	k := &Keys{names: names, rank: make(map[string]int, len(names))}
+	for i, name := range names {
+		if _, twice := k.rank[name]; !twice {
+			k.rank[name] = i
+		}
+	}
+	return k
+}
+
+// Find returns the id, the key that gave it and the key's rank: the best on the
+// first of the maps that has one. A rank counts places before keys.
+func (k *Keys) Find(places ...pcommon.Map) (id, key string, rank int) {
+	for i, m := range places {
+		best := len(k.names)
+		for name, v := range m.All() {
+			if r, ok := k.rank[name]; ok && r < best && v.Type() != pcommon.ValueTypeEmpty {
+				if text := Text(v.AsString()); text != "" {
+					id, best = text, r
+				}
+			}
+		}
+		if best < len(k.names) {
+			return id, k.names[best], i*len(k.names) + best
+		}
+	}
+	return "", "", 0
+}
+
+// Service is the name of the program that emits, where it was given one.
+func Service(resource pcommon.Resource) string {
+	name := Attrs{resource.Attributes()}.Str("service.name")
+	if strings.HasPrefix(name, "unknown_service") {
+		return ""
+	}
+	return name
+}
+
+// OpenSpan begins the facts of a span.
+func (f *Facts) OpenSpan(d *Dialect, s *Span, keys *Keys) {
+	base := fact.Fact{Dialect: d.Name, Name: Text(s.Name()), Start: Nanos(s.StartTimestamp()), End: Nanos(s.EndTimestamp())}
+	if id := s.TraceID(); !id.IsEmpty() {
+		base.TraceID = hex.EncodeToString(id[:])
+	}
+	if id := s.SpanID(); !id.IsEmpty() {
+		base.SpanID = hex.EncodeToString(id[:])
+	}
+	if id := s.ParentSpanID(); !id.IsEmpty() {
+		base.ParentID = hex.EncodeToString(id[:])
+	}
+	base.Session, base.SessionKey, base.SessionRank = keys.Find(s.Attributes(), s.Scope.Attributes(), s.Resource.Attributes())
+	if base.Failed = s.Status().Code() == ptrace.StatusCodeError; base.Failed {
+		base.Error = Text(s.Status().Message())
+		for _, e := range s.Events().All() {
+			if e.Name() == "exception" {
+				a := Attrs{e.Attributes()}
+				base.ErrorType = a.Str("exception.type")
+				if base.Error == "" {
+					base.Error = a.Str("exception.message")
+				}
+			}
+		}
+		if t := s.Attrs().Str("error.type"); t != "" {
+			base.ErrorType = t
+		}
+	}
+	f.open(base)
+	if n := s.DroppedAttributesCount(); n > 0 {
+		f.Flaw("attributes were dropped before export")
+	}
+}
+
+// OpenRecord begins the facts of a log record.
+func (f *Facts) OpenRecord(d *Dialect, r *Record, keys *Keys) {
+	base := fact.Fact{Dialect: d.Name, Name: Text(r.Event)}
+	if base.Start = Nanos(r.Timestamp()); base.Start == 0 {
+		base.Start = Nanos(r.ObservedTimestamp())
+	}
+	base.End = base.Start
+	if id := r.TraceID(); !id.IsEmpty() {
+		base.TraceID = hex.EncodeToString(id[:])
+	}
+	if id := r.SpanID(); !id.IsEmpty() {
+		base.SpanID = hex.EncodeToString(id[:])
+	}
+	base.Session, base.SessionKey, base.SessionRank = keys.Find(r.Attributes(), r.Scope.Attributes(), r.Resource.Attributes())
+	f.open(base)
+	if n := r.DroppedAttributesCount(); n > 0 {
+		f.Flaw("attributes were dropped before export")
+	}
+}
+
+func (f *Facts) open(base fact.Fact) {
+	if base.Start == 0 {
+		base.Start = base.End
+	}
+	base.End = max(base.Start, base.End)
+	f.base = base
+}
+
+// Times outside of these are taken for unset: a clock that was never set, or a
+// wrong unit. They are 2000 and 2100, in Unix nanoseconds.
+const (
+	earliest = 946_684_800_000 * 1e6
+	latest   = 4_102_444_800_000 * 1e6
+)
+
+// Nanos returns a time in Unix nanoseconds, or 0 when it is not credible.
+func Nanos(t pcommon.Timestamp) int64 {
+	if t > math.MaxInt64 || int64(t) < earliest || int64(t) > latest {
+		return 0
+	}
+	return int64(t)
+}

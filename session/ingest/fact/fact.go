@@ -1,0 +1,239 @@
+// Package fact holds what telemetry says of a session in the terms of no agent:
+// a [Fact] is what one span or one log record told. Package dialect makes facts,
+// package assemble makes sessions of them.
+//
+// A fact is stored as it is, because its session is told anew whenever more of
+// it arrives. It must therefore depend on its span or record alone.
+package fact
+
+import (
+	"encoding/json"
+
+	"github.com/agenttrace/agenttrace/session"
+)
+
+// Kind is what a span or record tells of.
+type Kind string
+
+const (
+	// Turn is an agent's work on one request, over any number of model calls.
+	Turn Kind = "turn"
+	// Step only ties what is below it to what is above it.
+	Step Kind = "step"
+	// ModelCall is one request to a model, or a part of what is known of it.
+	ModelCall Kind = "model_call"
+	// ToolCall is one call of a tool, or a part of what is known of it.
+	ToolCall Kind = "tool_call"
+	// Permission is a decision on a tool call.
+	Permission Kind = "permission"
+	// Compaction replaced the head of a conversation by a summary.
+	Compaction Kind = "compaction"
+	// Prompt is what a user said, where it is told by itself.
+	Prompt Kind = "prompt"
+	// Answer is what the model said, where it is told by itself.
+	Answer Kind = "answer"
+	// Session tells of the session as a whole.
+	Session Kind = "session"
+)
+
+// Fact is what one span or log record says. Every field but those of its
+// identity may be empty, which means that the source did not say.
+type Fact struct {
+	Kind    Kind   `json:"kind"`
+	Dialect string `json:"dialect"`
+
+	// TraceID and SpanID are lower-case hex. Those of a record are the ones it was
+	// emitted in, or empty. ParentID is a span's parent.
+	TraceID  string `json:"trace,omitempty"`
+	SpanID   string `json:"span,omitempty"`
+	ParentID string `json:"parent,omitempty"`
+	// Source tells facts of one trace apart: the span id, or "log-" and a hash of a
+	// record; a span that gives several facts numbers them. The driver sets it.
+	Source string `json:"source,omitempty"`
+	// Start and End are Unix nanoseconds. Those of a record are equal.
+	Start int64 `json:"start,omitempty"`
+	End   int64 `json:"end,omitempty"`
+	// Name is the span's name or the record's event name, for provenance.
+	Name string `json:"name,omitempty"`
+
+	// Session is the id that the source gives the session, and SessionKey the key
+	// under which it did. SessionRank is the key's place in the order of keys: the
+	// least counts.
+	Session     string `json:"session,omitempty"`
+	SessionKey  string `json:"session_key,omitempty"`
+	SessionRank int    `json:"session_rank,omitempty"`
+
+	// TurnID is an id that everything of one turn shares, unique in its session: a
+	// prompt id, a turn id.
+	TurnID string `json:"turn,omitempty"`
+	// RequestID is an id that everything of one model call shares.
+	RequestID string `json:"request,omitempty"`
+	// CallID is the model's id of a tool call.
+	CallID string `json:"call,omitempty"`
+
+	// Rooted says that a span like this always stands below one of kind Turn, so
+	// that one is missing where there is none.
+	Rooted bool `json:"rooted,omitempty"`
+	// Side says what a turn or model call is for that is none of the conversation's
+	// own: "title", "summary", "routing" and such.
+	Side string `json:"side,omitempty"`
+
+	// Agent names the agent that speaks, Service the program that emits.
+	Agent   string         `json:"agent,omitempty"`
+	Service string         `json:"service,omitempty"`
+	Model   *session.Model `json:"model,omitempty"`
+
+	// Input is what was asked: the messages from the last ones of the user on, for
+	// those before were told before. History counts the ones left out.
+	Input   []Message `json:"input,omitempty"`
+	History int       `json:"history,omitempty"`
+	// Output is what was answered, in order.
+	Output []Part `json:"output,omitempty"`
+
+	// SystemPrompt and ToolCatalog are texts that are kept once, by their digest.
+	// The catalog is a JSON array of tools as the source wrote them.
+	SystemPrompt       string `json:"-"`
+	ToolCatalog        string `json:"-"`
+	SystemPromptDigest string `json:"system_prompt_digest,omitempty"`
+	ToolCatalogDigest  string `json:"tool_catalog_digest,omitempty"`
+
+	// Usage is that of a model call, or of all model calls of a turn.
+	Usage *Usage `json:"usage,omitempty"`
+	// CostUSD is set where the source states it.
+	CostUSD *float64 `json:"cost_usd,omitempty"`
+
+	Temperature   *float64 `json:"temperature,omitempty"`
+	ResponseID    string   `json:"response_id,omitempty"`
+	ResponseModel string   `json:"response_model,omitempty"`
+	// Finish is why the model stopped, in the source's own word.
+	Finish string `json:"finish,omitempty"`
+	// Aborted says that the source reports that somebody stopped it.
+	Aborted bool `json:"aborted,omitempty"`
+	// Failed says that the source reported an error, Error what, ErrorType of which
+	// kind. A fact with an Error is Failed.
+	Failed    bool   `json:"failed,omitempty"`
+	Error     string `json:"error,omitempty"`
+	ErrorType string `json:"error_type,omitempty"`
+
+	Tool      *Tool           `json:"tool,omitempty"`
+	Decision  *Decision       `json:"decision,omitempty"`
+	Compacted *Compacted      `json:"compacted,omitempty"`
+	About     *About          `json:"about,omitempty"`
+	Extra     json.RawMessage `json:"extra,omitempty"` // an object: what no field holds and a person may want
+	Problems  []string        `json:"problems,omitempty"`
+}
+
+// Message is a message of a conversation as a source tells it.
+type Message struct {
+	// Role is user, assistant, system or tool.
+	Role  string `json:"role"`
+	Parts []Part `json:"parts,omitempty"`
+	// ID is the source's own.
+	ID string `json:"id,omitempty"`
+}
+
+// Kinds of a [Part].
+const (
+	PartText       = "text"
+	PartReasoning  = "reasoning"
+	PartCall       = "call"       // the model asks for a tool: CallID, Name, Input
+	PartResult     = "result"     // what a tool answered: CallID, Name, Output or Error
+	PartFile       = "file"       // MediaType, and URL (a data: URL for bytes) or Name
+	PartSource     = "source"     // URL, Name
+	PartCompaction = "compaction" // Text
+	PartOther      = "other"      // Data
+)
+
+// Part is a part of a message.
+type Part struct {
+	Kind string `json:"kind"`
+	Text string `json:"text,omitempty"`
+
+	CallID string `json:"call,omitempty"`
+	Name   string `json:"name,omitempty"`
+	// Input and Output are JSON values. Text that is no JSON is a JSON string.
+	Input  json.RawMessage `json:"input,omitempty"`
+	Output json.RawMessage `json:"output,omitempty"`
+	Error  string          `json:"error,omitempty"`
+	// Denied says that the result is a refusal, not a failure.
+	Denied bool `json:"denied,omitempty"`
+	// Provider says that the model's provider executes the tool itself.
+	Provider bool `json:"provider,omitempty"`
+
+	MediaType string          `json:"media_type,omitempty"`
+	URL       string          `json:"url,omitempty"`
+	Data      json.RawMessage `json:"data,omitempty"`
+}
+
+// Bases of a count of tokens.
+const (
+	Inclusive = "inclusive" // input includes the cache, output the reasoning
+	Exclusive = "exclusive" // every bucket stands for itself
+	Mixed     = "mixed"     // input excludes the cache, output includes the reasoning
+)
+
+// Usage is a count of tokens. Tokens is disjoint, whatever the Basis was.
+type Usage struct {
+	Tokens session.Usage `json:"tokens"`
+	Basis  string        `json:"basis,omitempty"`
+	// Raw is an object of what the source said, in its own keys.
+	Raw json.RawMessage `json:"raw,omitempty"`
+}
+
+// Tool is what is known of a tool call.
+type Tool struct {
+	Name string `json:"name,omitempty"`
+	// Input and Output are JSON values, nil when the source did not say.
+	Input  json.RawMessage `json:"input,omitempty"`
+	Output json.RawMessage `json:"output,omitempty"`
+	// Succeeded says that the source reports success, also where Output is nil.
+	Succeeded bool `json:"succeeded,omitempty"`
+	// Denied says that the call was refused, and not executed.
+	Denied bool `json:"denied,omitempty"`
+	// Truncated says that Output is not all; OutputSize is the whole's, in bytes.
+	Truncated  bool   `json:"truncated,omitempty"`
+	OutputSize int64  `json:"output_size,omitempty"`
+	DurationMS *int64 `json:"duration_ms,omitempty"`
+}
+
+// Decision is what was decided on a tool call. Action is allow, deny or ask;
+// Outcome allowed, denied or pending; Reply, where a person answered, once,
+// always or reject. Source is the source's own word for who decided.
+type Decision struct {
+	ToolName string `json:"tool,omitempty"`
+	Pattern  string `json:"pattern,omitempty"`
+	Action   string `json:"action"`
+	Outcome  string `json:"outcome,omitempty"`
+	Reply    string `json:"reply,omitempty"`
+	Source   string `json:"source,omitempty"`
+	Reason   string `json:"reason,omitempty"`
+	WaitedMS *int64 `json:"waited_ms,omitempty"`
+}
+
+// Compacted is what is known of a compaction.
+type Compacted struct {
+	Summary            string `json:"summary,omitempty"`
+	Auto               *bool  `json:"auto,omitempty"`
+	Trigger            string `json:"trigger,omitempty"`
+	TokensBefore       int64  `json:"tokens_before,omitempty"`
+	TokensAfter        int64  `json:"tokens_after,omitempty"`
+	SummarizedMessages int64  `json:"summarized_messages,omitempty"`
+}
+
+// About is what is known of a session as a whole.
+type About struct {
+	Title         string `json:"title,omitempty"`
+	WorkspaceRoot string `json:"workspace_root,omitempty"`
+	WorkspaceID   string `json:"workspace_id,omitempty"`
+	Mode          string `json:"mode,omitempty"`
+	UserID        string `json:"user_id,omitempty"`
+	// ParentSession is the session that started this one.
+	ParentSession string `json:"parent_session,omitempty"`
+	// Rules is a JSON array of [session.Rule].
+	Rules json.RawMessage `json:"rules,omitempty"`
+	// Client is the program that emits, such as "claude-code 2.1.329".
+	Client string `json:"client,omitempty"`
+}
+
+// RecordPrefix begins the Source of every fact of a log record.
+const RecordPrefix = "log-"

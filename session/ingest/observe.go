@@ -1,0 +1,224 @@
+package ingest
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/klauspost/compress/zstd"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+
+	"github.com/agenttrace/agenttrace/session/ingest/assemble"
+	"github.com/agenttrace/agenttrace/session/ingest/dialect"
+	"github.com/agenttrace/agenttrace/session/ingest/fact"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// observeSpan reads a span that is not the SDK's, and reports whether it said
+// anything of a session.
+func (b *builder) observeSpan(s *dialect.Span) (name string, ok bool) {
+	d := dialect.OfSpan(s)
+	if d == nil {
+		b.noteKey(s)
+		return "", false
+	}
+	b.facts.OpenSpan(d, s, b.keys)
+	d.ReadSpan(s, &b.facts)
+	return d.Name, b.takeFacts(d, s.Resource, func(first *fact.Fact) string {
+		if first.SpanID == "" {
+			b.flaw("span id is empty")
+			return digest(first.Name, strconv.FormatInt(first.Start, 10), strconv.FormatInt(first.End, 10))[:16]
+		}
+		return first.SpanID
+	})
+}
+
+// observeRecord reads a log record, and reports whether it said anything of a
+// session.
+func (b *builder) observeRecord(r *dialect.Record) (name string, ok bool) {
+	d := dialect.OfRecord(r)
+	if d == nil {
+		return "", false
+	}
+	b.facts.OpenRecord(d, r, b.keys)
+	d.ReadRecord(r, &b.facts)
+	return d.Name, b.takeFacts(d, r.Resource, func(first *fact.Fact) string { return fact.RecordPrefix + recordDigest(r) })
+}
+
+// noteKey remembers the session that a span names which says nothing else, for the
+// spans of its trace that name none. One for each trace is enough.
+func (b *builder) noteKey(s *dialect.Span) {
+	id, key, rank := b.keys.Find(s.Attributes())
+	if id == "" {
+		return
+	}
+	trace := s.TraceID()
+	if trace.IsEmpty() {
+		return
+	}
+	at := dialect.Nanos(s.EndTimestamp())
+	f := fact.Fact{
+		Kind: fact.Step, Dialect: "key", TraceID: hex.EncodeToString(trace[:]), Name: key, Start: at, End: at,
+		Session: id, SessionKey: key, SessionRank: rank,
+	}
+	f.Source = "key-" + digest(key, id)[:16]
+	for i := range b.batch.Observations {
+		if o := &b.batch.Observations[i]; o.TraceID == f.TraceID && o.Source == f.Source {
+			if at > o.End {
+				b.batch.Observations[i] = observation(&f, nil)
+			}
+			return
+		}
+	}
+	b.batch.Observations = append(b.batch.Observations, observation(&f, nil))
+}
+
+// takeFacts turns the facts of the span or record at hand into observations.
+// source names the first of them.
+func (b *builder) takeFacts(d *dialect.Dialect, resource pcommon.Resource, source func(*fact.Fact) string) bool {
+	all := b.facts.All
+	defer func() {
+		clear(all)
+		b.facts.All = all[:0]
+	}()
+	if len(all) == 0 {
+		return false
+	}
+	id, service := source(&all[0]), dialect.Service(resource)
+	for i := range all {
+		f := &all[i]
+		f.Source, f.Service = id, service
+		if i > 0 {
+			f.Source += "#" + strconv.Itoa(i)
+		}
+		for _, p := range f.Problems {
+			b.flaw(p)
+		}
+		f.SystemPromptDigest = b.keep(store.BlobSystemPrompt, f.SystemPrompt, f.SystemPromptDigest)
+		f.ToolCatalogDigest = b.keep(store.BlobToolCatalog, f.ToolCatalog, f.ToolCatalogDigest)
+		b.batch.Observations = append(b.batch.Observations, observation(f, d))
+	}
+	return true
+}
+
+// keep stores a text under its digest.
+func (b *builder) keep(kind store.BlobKind, body, digest string) string {
+	if body == "" {
+		return digest
+	}
+	sum := sha256.Sum256([]byte(body))
+	digest = hex.EncodeToString(sum[:])
+	if !slices.ContainsFunc(b.batch.Blobs, func(o store.Blob) bool { return o.Digest == digest }) {
+		b.batch.Blobs = append(b.batch.Blobs, store.Blob{Kind: kind, Digest: digest, Body: body, Exact: true})
+	}
+	return digest
+}
+
+// observation is a fact as the store keeps it.
+func observation(f *fact.Fact, d *dialect.Dialect) store.Observation {
+	o := store.Observation{
+		TraceID: f.TraceID, Source: f.Source, Dialect: f.Dialect, SpanID: f.SpanID, ParentSpanID: f.ParentID,
+		Start: f.Start, End: f.End, Error: f.Failed, Session: f.Session, Rank: f.SessionRank,
+		Opens: assemble.Opens(f, d != nil && d.Prompts), Data: encode(f),
+	}
+	switch {
+	case f.TraceID != "":
+		o.Own = spans.DeriveID(spans.PrefixSession, 0, f.TraceID)
+	case f.Session == "":
+		o.Own = "" // told by nobody until something names its session
+	}
+	for i := range f.Output {
+		if p := &f.Output[i]; p.Kind == fact.PartCall && p.CallID != "" && !slices.Contains(o.Calls, p.CallID) {
+			o.Calls = append(o.Calls, p.CallID)
+		}
+	}
+	if f.Kind == fact.ToolCall && f.ParentID == "" && f.CallID != "" && f.Session == "" {
+		o.Call = f.CallID
+	}
+	return o
+}
+
+// An encoded fact begins with a byte that says how it is written.
+const (
+	asJSON = 'j'
+	asZstd = 'z'
+)
+
+var (
+	encoder, _ = zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderCRC(false))
+	decoder, _ = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(1<<30))
+)
+
+// encode writes a fact for the store.
+func encode(f *fact.Fact) []byte {
+	raw, err := json.Marshal(f)
+	if err != nil {
+		// A value that is no JSON slipped through: what identifies the fact stays.
+		bare := fact.Fact{
+			Kind: f.Kind, Dialect: f.Dialect, TraceID: f.TraceID, SpanID: f.SpanID, ParentID: f.ParentID, Source: f.Source, Start: f.Start, End: f.End,
+			Name: f.Name, Session: f.Session, SessionKey: f.SessionKey, SessionRank: f.SessionRank, CallID: f.CallID, Problems: append(f.Problems, err.Error()),
+		}
+		raw, _ = json.Marshal(&bare)
+	}
+	const worth = 512
+	if len(raw) < worth {
+		return append([]byte{asJSON}, raw...)
+	}
+	return encoder.EncodeAll(raw, []byte{asZstd})
+}
+
+func decode(data []byte, f *fact.Fact) error {
+	if len(data) == 0 {
+		return fmt.Errorf("fact is empty")
+	}
+	raw := data[1:]
+	switch data[0] {
+	case asJSON:
+	case asZstd:
+		var err error
+		if raw, err = decoder.DecodeAll(raw, nil); err != nil {
+			return err
+		}
+	default:
+		return fmt.Errorf("fact is written in an unknown way %q: a newer version wrote it", data[0])
+	}
+	return json.Unmarshal(raw, f)
+}
+
+// assembleObservations implements [store.Assembler].
+func assembleObservations(home string, observations []store.Observation) (store.Assembly, error) {
+	facts := make([]fact.Fact, len(observations))
+	for i := range observations {
+		if err := decode(observations[i].Data, &facts[i]); err != nil {
+			return store.Assembly{}, fmt.Errorf("read observation %s of trace %s: %w", observations[i].Source, observations[i].TraceID, err)
+		}
+	}
+	return assemble.Assemble(home, facts), nil
+}
+
+func digest(parts ...string) string {
+	h := sha256.New()
+	for _, p := range parts {
+		fmt.Fprintf(h, "%d:%s", len(p), p)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// recordDigest identifies a record, which has no id of its own: a record that is
+// delivered again has the same.
+func recordDigest(r *dialect.Record) string {
+	parts := []string{
+		r.Event, r.EventName(), r.SeverityText(), r.Timestamp().String(), r.ObservedTimestamp().String(), r.Body().AsString(),
+		r.TraceID().String(), r.SpanID().String(),
+	}
+	for _, m := range []pcommon.Map{r.Attributes(), r.Resource.Attributes()} {
+		for key, v := range m.All() {
+			parts = append(parts, key, v.AsString())
+		}
+	}
+	return digest(parts...)[:32]
+}

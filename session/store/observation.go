@@ -1,0 +1,98 @@
+package store
+
+import (
+	"bytes"
+	"cmp"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+)
+
+// Observation is what one span or log record of an agent that was not
+// instrumented with the SDK says. No such span describes a whole message: what
+// it means depends on others that may come before or after it. So observations
+// are stored, and the stretch of the session that a new one falls into is told
+// anew from all of them, by the batch's Assemble.
+type Observation struct {
+	// TraceID is lower-case hex, empty for a record that was emitted in no trace.
+	// Source tells the observations of one trace apart.
+	TraceID, Source string
+	// Dialect names the convention by which it was understood.
+	Dialect string
+	// SpanID and ParentSpanID are lower-case hex. A record has the span that it was
+	// emitted in, if any.
+	SpanID, ParentSpanID string
+	// Start and End are Unix nanoseconds.
+	Start, End int64
+	// Error says that the source reported one.
+	Error bool
+
+	// Session is the session that the source names; Rank orders the keys that
+	// sources name one by, the least counting. Without one, the whole trace is of
+	// the session that another observation of it names; and without any, the trace
+	// is a session of its own.
+	Session string
+	Rank    int
+	// Own is the session of the trace when nothing names one.
+	Own string
+	// Opens says that a turn begins here, whatever came before.
+	Opens bool
+	// Calls are ids of tool calls that the model asked for here. Call is set on a
+	// tool call that has no parent: its trace may be of the session where the model
+	// asked for it.
+	Calls []string
+	Call  string
+
+	// Data is what Assemble reads. The store does not look into it.
+	Data []byte
+
+	// Placed is what the observation was last understood as.
+	Placed Placement
+}
+
+// Placement is what became of an observation. It is zero when nothing did.
+type Placement struct {
+	// MessageID and PartID are what the observation describes before all else.
+	SessionID, MessageID, PartID, DecisionID string
+	// Others are further messages that came of it, such as the user's of a turn.
+	Others []string
+	// Kind is what the observation was understood as, such as session.turn.
+	Kind string
+	// About is what the observation says of the session's row, nil when nothing.
+	// Its values rank below RankFinal, so that what the SDK says stands above it.
+	About *SessionChange
+}
+
+// Assembly is what some observations of one session, and of sessions below it,
+// come to.
+type Assembly struct {
+	Messages  []AssembledMessage
+	Decisions []Decision
+	// Placed is what became of each observation, in their order.
+	Placed []Placement
+}
+
+// AssembledMessage is a message with all its parts, in order of index from 0. They
+// replace what is stored of it. HiddenAt is the store's business.
+type AssembledMessage struct {
+	session.Message
+	Parts []session.Part
+}
+
+// Assembler tells what observations come to. It depends on nothing but them, and
+// not on their order. It is given those of one stretch of a session: from where
+// a turn opens to where another does, with nothing reaching across either.
+type Assembler func(home string, observations []Observation) (Assembly, error)
+
+// better says whether o stands against p, which has the same identity: a span that
+// was delivered twice in different versions.
+func (o *Observation) better(p *Observation) bool {
+	return cmp.Or(
+		cmp.Compare(o.End, p.End), cmp.Compare(o.Start, p.Start), cmp.Compare(len(o.Data), len(p.Data)), bytes.Compare(o.Data, p.Data),
+		strings.Compare(o.Session, p.Session), cmp.Compare(p.Rank, o.Rank),
+	) > 0
+}
+
+func compareObservations(x, y *Observation) int {
+	return cmp.Or(cmp.Compare(x.Start, y.Start), strings.Compare(x.TraceID, y.TraceID), strings.Compare(x.Source, y.Source))
+}
