@@ -49,6 +49,10 @@ func DeriveID(prefix string, atMilli int64, parts ...string) string {
 	return derive(prefix, uint64(atMilli)<<12, parts)
 }
 
+// TraceSession is the id of the session of a trace that names none. A trace id is
+// random already, and leads back to the trace.
+func TraceSession(traceID string) string { return PrefixSession + traceID }
+
 // DeriveIDNano is DeriveID for a time in Unix nanoseconds: ids of times that are a
 // quarter of a microsecond apart are in the order of their times.
 func DeriveIDNano(prefix string, atNano int64, parts ...string) string {

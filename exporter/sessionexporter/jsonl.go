@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -171,13 +172,17 @@ func (f *files) write(ctx context.Context, quiet time.Duration) (next time.Durat
 // export replaces the file of one session and tells the store.
 func (f *files) export(ctx context.Context, id string, touched int64) error {
 	t, err := f.store.Transcript(ctx, id)
+	name := filepath.Join(f.directory, fileName(id))
 	if errors.Is(err, store.ErrNotFound) {
-		return f.store.Exported(ctx, id, touched) // deleted since
+		// Deleted since, or told under another id now that its own is known.
+		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove file of session %s: %w", id, err)
+		}
+		return f.store.Exported(ctx, id, touched)
 	}
 	if err != nil {
 		return fmt.Errorf("read session %s: %w", id, err)
 	}
-	name := filepath.Join(f.directory, fileName(id))
 	err = replaceFile(name, func(w *bufio.Writer) error { return jsonl.Encode(w, t) })
 	if err != nil {
 		return fmt.Errorf("write session %s: %w", id, err)

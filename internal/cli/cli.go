@@ -30,7 +30,7 @@ import (
 // Exit codes.
 const (
 	exitOK       = 0
-	exitFinding  = 1 // check found a violation
+	exitFinding  = 1 // check found a violation, import a damaged piece
 	exitUsage    = 2 // the command line is wrong
 	exitNotFound = 3 // no session, or more than one, answers to the name
 	exitStore    = 4 // the store cannot be read or written
@@ -138,7 +138,7 @@ func classify(err error) (code int, hint string) {
 
 const exitCodes = `Exit codes:
   0  done
-  1  check found a violation
+  1  check found a violation, or import a damaged piece
   2  the command line is wrong
   3  no session answers to the name, or more than one
   4  the store cannot be read or written

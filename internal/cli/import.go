@@ -172,7 +172,9 @@ type importer struct {
 	progress *progress // nil for none
 	store    *sqlite.Store
 	ingester *ingest.Ingester
-	summary  importSummary
+	// parked is how many observations waited before.
+	parked  int64
+	summary importSummary
 }
 
 // inputs finds what the arguments name.
@@ -275,6 +277,9 @@ func (im *importer) run(ctx context.Context, inputs []input) (failed, err error)
 			im.warnf("%v", failed)
 		}
 	}
+	if err := im.countParked(ctx); err != nil {
+		return nil, err
+	}
 	switch {
 	case others == len(inputs):
 		failed = fmt.Errorf("import: %w is in the directory; name the files, or their --format", errOther)
@@ -342,7 +347,23 @@ func (im *importer) open(ctx context.Context) error {
 		return storeError{err}
 	}
 	im.store, im.ingester = s, ingest.New(s, ingest.Options{})
+	if im.parked, err = s.Parked(ctx); err != nil {
+		return storeError{err}
+	}
 	return nil
+}
+
+// countParked says how many of what was read are told by no session in the end.
+func (im *importer) countParked(ctx context.Context) error {
+	if im.store == nil {
+		return nil
+	}
+	n, err := im.store.Parked(ctx)
+	im.summary.Total.Parked = max(0, n-im.parked)
+	if len(im.summary.Files) == 1 {
+		im.summary.Files[0].Parked = im.summary.Total.Parked
+	}
+	return err
 }
 
 func (im *importer) close() error {
@@ -439,8 +460,7 @@ type tally struct {
 	File   string `json:"file,omitempty"`
 	Format string `json:"format,omitempty"`
 	// Spans and Records were read; Placed and Ignored add up to them. Parked are
-	// those of Placed of which no session could tell when they were delivered: what
-	// was read after them may have told.
+	// those of Placed of which no session tells after all was read.
 	Spans     int   `json:"spans"`
 	Records   int   `json:"records"`
 	Placed    int   `json:"placed"`
@@ -471,7 +491,6 @@ func (t *tally) add(r ingest.Report) {
 	t.Spans += r.Spans
 	t.Records += r.Records
 	t.Placed += r.Placed
-	t.Parked += r.Parked
 	t.Ignored += r.Ignored
 	t.Malformed += r.Malformed
 	t.Rows += r.Rows
@@ -503,7 +522,6 @@ func (t *tally) include(o *tally) {
 	t.Spans += o.Spans
 	t.Records += o.Records
 	t.Placed += o.Placed
-	t.Parked += o.Parked
 	t.Ignored += o.Ignored
 	t.Malformed += o.Malformed
 	t.Rows += o.Rows

@@ -102,7 +102,7 @@ func (o *own) identify(sessionID string) bool {
 	case sessionID != "":
 		o.sessionID = sessionID
 	case o.traceID != "":
-		o.sessionID = spans.DeriveID(spans.PrefixSession, 0, o.traceID)
+		o.sessionID = spans.TraceSession(o.traceID)
 	default:
 		o.flaw("neither a session nor a trace id")
 		return false

@@ -127,7 +127,7 @@ func observation(f *fact.Fact, d *dialect.Dialect) store.Observation {
 	}
 	switch {
 	case f.TraceID != "":
-		o.Own = spans.DeriveID(spans.PrefixSession, 0, f.TraceID)
+		o.Own = spans.TraceSession(f.TraceID)
 	case f.Session == "":
 		o.Own = "" // told by nobody until something names its session
 	}

@@ -256,6 +256,10 @@ func (tl *Timeline) RenderProvenance(w io.Writer, o Options) error {
 	if len(tl.Spans) > 0 {
 		start = tl.Spans[0].StartNano
 	}
+	kinds := 0
+	for _, s := range tl.Spans {
+		kinds = max(kinds, len(oneLine(s.Kind)))
+	}
 	for _, trace := range tl.Traces {
 		p.header("─", span{"Trace " + Sanitize(trace), p.title}, span{})
 		for _, s := range tl.Spans {
@@ -268,7 +272,7 @@ func (tl *Timeline) RenderProvenance(w io.Writer, o Options) error {
 			}
 			p.line(mark, span{Sanitize(s.SpanID) + "  ", p.accent}, span{padLeft("+"+duration((s.StartNano-start)/1e6), 8) + "  ", p.dim},
 				span{padLeft(duration((s.EndNano-s.StartNano)/1e6), 7) + "  ", p.plain},
-				span{pad(oneLine(s.Kind), 19) + " ", p.plain},
+				span{pad(oneLine(s.Kind), kinds) + "  ", p.plain},
 				span{joined([]string{cmp.Or(where[s.PartID], where[s.MessageID]), oneLine(s.Dialect)}), p.dim})
 		}
 	}

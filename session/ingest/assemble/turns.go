@@ -402,7 +402,8 @@ func Opens(f *fact.Fact, prompts bool) bool {
 	case fact.Turn:
 		return !goesOn(f)
 	case fact.ModelCall:
-		return !prompts && !f.Rooted && f.ParentID == "" && len(f.Input) > 0 && !goesOn(f)
+		// A record is part of a call: what it tells may not be the last that was asked.
+		return !prompts && !f.Rooted && f.ParentID == "" && !strings.HasPrefix(f.Source, fact.RecordPrefix) && len(f.Input) > 0 && !goesOn(f)
 	}
 	return false
 }

@@ -45,11 +45,12 @@ func TestGeminiCapture(t *testing.T) {
 	const said = `"input":[{"role":"user","parts":[{"kind":"text","text":"List the files here"}]}]`
 	const call = `{"kind":"call","call":"run_shell_command__fc_7","name":"run_shell_command","input":{"command":"ls -la","description":"List files"}}`
 	listing := `"\u003cuntrusted_context\u003e\nOutput: total 20\ndrwxr-xr-x  3 root root 4096 Nov 20 18:19 .\ndrwxr-xr-x 14 root root 4096 Nov 20 18:19 ..\ndrwxr-xr-x  7 root root 4096 Nov 20 18:19 .git\n-rw-r--r--  1 root root    6 Nov 20 18:19 README.md\n-rw-r--r--  1 root root   13 Nov 20 18:19 main.go\nProcess Group PGID: 4741\n\u003c/untrusted_context\u003e"`
+	goesOn := strings.TrimSuffix(said, "]") + `,{"role":"assistant","parts":[` + call + `]},{"role":"tool","parts":[{"kind":"result","call":"run_shell_command__fc_7","name":"run_shell_command","output":` + listing + `}]}]`
 	want := []string{
 		`{"kind":"model_call","dialect":"","name":"llm_call","model":{"model_id":"gemini-2.5-flash"},` + said + `,"output":[` + call + `],"usage":{"tokens":{"input":707,"output":22,"reasoning":0,"cache_read":0,"cache_write":0},"basis":"inclusive","raw":{"gen_ai.usage.input_tokens":707,"gen_ai.usage.output_tokens":22}}}`,
 		`{"kind":"step","dialect":"","name":"schedule_tool_calls"}`,
 		`{"kind":"tool_call","dialect":"","name":"tool_call","call":"run_shell_command__fc_7","tool":{"name":"run_shell_command","input":{"command":"ls -la","description":"List files"},"output":` + listing + `,"succeeded":true,"output_size":320,"duration_ms":146}}`,
-		`{"kind":"model_call","dialect":"","name":"llm_call","model":{"model_id":"gemini-2.5-flash"},` + said + `,"output":[{"kind":"text","text":"All done: the listing has been read."}],"usage":{"tokens":{"input":708,"output":22,"reasoning":0,"cache_read":0,"cache_write":0},"basis":"inclusive","raw":{"gen_ai.usage.input_tokens":708,"gen_ai.usage.output_tokens":22}}}`,
+		`{"kind":"model_call","dialect":"","name":"llm_call","model":{"model_id":"gemini-2.5-flash"},` + goesOn + `,"output":[{"kind":"text","text":"All done: the listing has been read."}],"usage":{"tokens":{"input":708,"output":22,"reasoning":0,"cache_read":0,"cache_write":0},"basis":"inclusive","raw":{"gen_ai.usage.input_tokens":708,"gen_ai.usage.output_tokens":22}}}`,
 		"",
 	}
 	if diff := cmp.Diff(want, strings.Split(lines(t, spans), "\n")); diff != "" {

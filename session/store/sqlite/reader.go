@@ -333,6 +333,19 @@ func (r *Reader) Links(ctx context.Context, sessionID string) ([]store.Link, err
 	return all, err
 }
 
+// Parked counts the observations that no session tells of: they wait for what
+// belongs to them, or are of a trace that tells no session.
+func (r *Reader) Parked(ctx context.Context) (int64, error) {
+	var n int64
+	err := r.readOurs(ctx, func(conn *sqlite.Conn) (err error) {
+		if r.observes {
+			n, err = sqlitex.ResultInt64(conn.Prep(`SELECT count(*) FROM observations WHERE session_id IS NULL`))
+		}
+		return err
+	})
+	return n, err
+}
+
 // Blob implements [store.Reader].
 func (r *Reader) Blob(ctx context.Context, kind store.BlobKind, digest string) (store.Blob, error) {
 	b := store.Blob{Kind: kind}
