@@ -41,8 +41,8 @@ type Config struct {
 	// sent again, as on a full disk. 0 means no limit.
 	MaxSizeMiB int64 `mapstructure:"max_size_mib"`
 	// SessionKeys are the attribute keys under which the session of a span is
-	// looked up when the SDK did not make the span. Empty means the defaults of
-	// package ingest.
+	// looked up when the SDK did not make it, the first that is set winning. Empty
+	// means dialect.SessionKeys.
 	SessionKeys []string `mapstructure:"session_keys"`
 	// JSONL is off unless its key is present.
 	JSONL configoptional.Optional[JSONLConfig] `mapstructure:"jsonl"`

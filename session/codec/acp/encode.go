@@ -1,0 +1,598 @@
+package acp
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
+)
+
+// Encode writes the session to w as a trace of its own, a message per line as
+// over stdio, from initialize on.
+//
+// Encode refuses rows without an id or under a row that they do not name (see
+// [session.Transcript.CheckTree]), and then writes nothing.
+func Encode(w io.Writer, s *codec.Session) error {
+	if err := s.CheckTree(); err != nil {
+		return fmt.Errorf("encode session %s: %w", s.Session.ID, err)
+	}
+	if _, err := w.Write(encode(s)); err != nil {
+		return fmt.Errorf("write session %s: %w", s.Session.ID, err)
+	}
+	return nil
+}
+
+// encode returns the trace: without carried rows where the messages alone give
+// the same session again, else with them.
+func encode(s *codec.Session) []byte {
+	plain := encodeMessages(s, false)
+	if same(s, plain) {
+		return plain
+	}
+	return encodeMessages(s, true)
+}
+
+// same says whether a trace gives the session, and nothing else.
+func same(s *codec.Session, trace []byte) bool {
+	quiet := func(codec.Problem) {}
+	messages, err := readMessages(bytes.NewReader(trace), quiet)
+	if err != nil {
+		return false
+	}
+	all, _ := decodeMessages(messages, true, quiet)
+	return len(all) == 1 && rows.Equal(s, all[0])
+}
+
+func encodeMessages(s *codec.Session, carry bool) []byte {
+	t := s.Sorted()
+	e := &encoder{s: s, t: t, carry: carry}
+	meta, _ := rows.Parse([]byte(t.Session.MetadataJSON)) // not an object: nothing is known
+	e.acp = meta.Object("acp")
+	e.version2 = string(e.acp.Object("initialize").Object("result").Get("protocolVersion")) == "2"
+	e.session()
+	for i := range t.Messages {
+		e.message(&t.Messages[i])
+	}
+	return e.out
+}
+
+type encoder struct {
+	s        *codec.Session
+	t        *session.Transcript
+	carry    bool
+	acp      rows.Object // metadata_json.acp
+	version2 bool
+	out      []byte
+	carrier  *rows.Carrier // of the next message
+
+	clientID, agentID int
+	prompt            string // the id of the prompt that has no response yet
+}
+
+func (e *encoder) line(o rows.Object) { e.out = append(append(e.out, o.JSON()...), '\n') }
+
+// params adds the carrier to a message's params.
+func (e *encoder) params(o rows.Object) rows.Object {
+	c := e.carrier
+	e.carrier = nil
+	if !e.carry {
+		return o
+	}
+	if c == nil {
+		c = &rows.Carrier{Derived: true}
+	}
+	return carrying(o, c)
+}
+
+func carrying(o rows.Object, c *rows.Carrier) rows.Object {
+	o = o.Without()
+	meta := o.Object("_meta")
+	meta.Set(rows.CarrierKey, c)
+	o.Set("_meta", meta)
+	return o
+}
+
+func envelope() rows.Object {
+	return rows.Object{{Key: "jsonrpc", Value: json.RawMessage(`"2.0"`)}}
+}
+
+func (e *encoder) notify(method string, params rows.Object) {
+	o := envelope()
+	o.Set("method", method)
+	o.Set("params", e.params(params))
+	e.line(o)
+}
+
+// request writes a request and returns its id. The ids of the two sides differ,
+// so that a response can be told to whom it goes.
+func (e *encoder) request(from side, method string, params any) string {
+	var id string
+	if from == agent {
+		id = strconv.Quote("a" + strconv.Itoa(e.agentID))
+		e.agentID++
+	} else {
+		id = strconv.Itoa(e.clientID)
+		e.clientID++
+	}
+	o := envelope()
+	o.Set("id", json.RawMessage(id))
+	o.Set("method", method)
+	if p, ok := params.(rows.Object); ok {
+		params = e.params(p)
+	}
+	if raw, ok := params.(json.RawMessage); !ok || raw != nil {
+		o.Set("params", params)
+	}
+	e.line(o)
+	return id
+}
+
+func (e *encoder) respond(id, key string, value json.RawMessage) {
+	o := envelope()
+	o.Set("id", json.RawMessage(id))
+	o.Set(key, value)
+	e.line(o)
+}
+
+// exchange writes {method, params, result or error} as it was kept.
+func (e *encoder) exchange(from side, o rows.Object, request bool) {
+	if request {
+		e.answer(e.begin(from, o.Text("method"), o), o)
+		return
+	}
+	params := o.Object("params")
+	if params == nil && !e.carry {
+		n := envelope()
+		n.Set("method", o.Text("method"))
+		if raw := o.Get("params"); raw != nil {
+			n.Set("params", raw)
+		}
+		e.line(n)
+		return
+	}
+	e.notify(o.Text("method"), params)
+}
+
+// begin writes the request of an exchange with the params that it had.
+func (e *encoder) begin(from side, method string, o rows.Object) string {
+	if params := o.Object("params"); params != nil || e.carry {
+		return e.request(from, method, params)
+	}
+	return e.request(from, method, o.Get("params"))
+}
+
+func (e *encoder) answer(id string, o rows.Object) {
+	for _, key := range [...]string{"result", "error"} {
+		if value := o.Get(key); value != nil {
+			e.respond(id, key, value)
+			return
+		}
+	}
+}
+
+func (e *encoder) session() {
+	row := &e.t.Session
+	start := e.acp.Object("initialize")
+	if start == nil && e.carry {
+		start = e.initialize()
+	}
+	if start != nil {
+		e.answer(e.begin(client, methodInitialize, start), start)
+	}
+	for _, raw := range rows.Elements(e.acp.Get("connection")) {
+		if o, err := rows.Parse(raw); err == nil && o.Text("method") != "" {
+			from := client
+			if o.Text("from") == "agent" {
+				from = agent
+			}
+			e.exchange(from, o, string(o.Get("notification")) != "true")
+		}
+	}
+	carrier := rows.SessionCarrier(e.s)
+	begin, load := e.acp.Object("new"), e.acp.Object("load")
+	if e.carry && begin == nil && load == nil {
+		cwd := "/"
+		if row.WorkspaceRoot != nil {
+			cwd = *row.WorkspaceRoot
+		}
+		params := rows.Object{}
+		params.Set("cwd", cwd)
+		params.Set("mcpServers", json.RawMessage("[]"))
+		begin.Set("params", params)
+	}
+	if begin != nil {
+		id := e.begin(client, methodNew, begin)
+		result := begin.Object("result")
+		result.Set("sessionId", row.ID)
+		if e.carry {
+			result = carrying(result, carrier)
+			carrier = nil
+		}
+		e.respond(id, "result", result.JSON())
+	}
+	if load != nil {
+		if carrier != nil {
+			e.carrier = carrier
+		}
+		method := load.Text("method")
+		if method != methodResume {
+			method = methodLoad
+		}
+		params := load.Object("params")
+		params.Set("sessionId", row.ID)
+		e.answer(e.request(client, method, params), load)
+	}
+	if e.carry && row.Title != "New Chat" {
+		update := rows.Object{}
+		update.Set("sessionUpdate", "session_info_update")
+		update.Set("title", row.Title)
+		e.update(update, nil)
+	}
+}
+
+// initialize makes up the beginning of a trace for a session that had none. The
+// client can do what the trace goes on to send it.
+func (e *encoder) initialize() rows.Object {
+	logs, notices, compactions := false, false, false
+	for i := range e.t.Messages {
+		for j := range e.t.Messages[i].Parts {
+			switch e.t.Messages[i].Parts[j].Type {
+			case typeLog:
+				logs = true
+			case "data-notice":
+				notices = true
+			case session.TypeCompaction:
+				compactions = true
+			}
+		}
+	}
+	var can, inSession rows.Object
+	can = rows.Object{}
+	none := json.RawMessage("{}")
+	if notices {
+		inSession.Set("notices", none)
+	}
+	if compactions {
+		inSession.Set("compaction", none)
+	}
+	if inSession != nil {
+		can.Set("session", inSession)
+	}
+	if logs {
+		can.Set("logging", none)
+	}
+	var params, info, result, o rows.Object
+	params.Set("protocolVersion", 1)
+	params.Set("clientCapabilities", can)
+	info.Set("name", e.t.Session.Agent)
+	info.Set("version", "0")
+	result.Set("protocolVersion", 1)
+	result.Set("agentCapabilities", none)
+	result.Set("authMethods", json.RawMessage("[]"))
+	result.Set("agentInfo", info)
+	o.Set("params", params)
+	o.Set("result", result)
+	return o
+}
+
+func (e *encoder) update(update, extra rows.Object) {
+	params := rows.Object{}
+	params.Set("sessionId", e.t.Session.ID)
+	params.Set("update", update)
+	for _, f := range extra {
+		if f.Key != "sessionId" && f.Key != "update" {
+			params.Set(f.Key, f.Value)
+		}
+	}
+	e.notify(methodUpdate, params)
+}
+
+func (e *encoder) message(m *session.MessageAndParts) {
+	meta, _ := rows.Parse([]byte(m.Message.MetadataJSON)) // not an object: nothing is known
+	own := meta.Object("acp")
+	if e.carry {
+		e.carrier = &rows.Carrier{Message: m.Message.AppendJSON(nil)}
+	}
+	parts := make([]rows.Object, len(m.Parts))
+	for j := range m.Parts {
+		parts[j], _ = rows.Parse([]byte(m.Parts[j].DataJSON)) // carried as it is
+	}
+	switch {
+	case m.Message.Role == session.RoleUser && string(own.Get("replayed")) == "true":
+		for j := range m.Parts {
+			if kind := m.Parts[j].Type; kind == "text" || kind == "file" || kind == typeContent {
+				e.chunk(userChunk, &m.Parts[j], parts[j])
+			} else {
+				e.other(&m.Parts[j], parts[j])
+			}
+		}
+	case m.Message.Role == session.RoleUser:
+		e.user(m, parts, own)
+	case m.Message.Role == session.RoleAssistant:
+		e.assistant(m, parts)
+	default:
+		for j := range m.Parts {
+			e.other(&m.Parts[j], parts[j])
+		}
+	}
+	if e.carrier != nil {
+		// No part took the message's row along.
+		e.notify(methodMessage, rows.Object{{Key: "sessionId", Value: quoted(e.t.Session.ID)}})
+	}
+	if m.Message.Role == session.RoleAssistant {
+		e.promptEnd(meta.Object("agenttrace"), own)
+	}
+}
+
+func quoted(s string) json.RawMessage {
+	raw, _ := rows.Marshal(s) // a string always has JSON
+	return raw
+}
+
+// user writes a prompt. What of the message has no content block follows it.
+func (e *encoder) user(m *session.MessageAndParts, parts []rows.Object, own rows.Object) {
+	blocks := []rows.Object{}
+	for j := range m.Parts {
+		block := contentBlock(parts[j])
+		if block == nil || m.Parts[j].Type == "reasoning" {
+			continue
+		}
+		blocks = append(blocks, block)
+		if e.carry {
+			native := contentData("text", userChunk, block.JSON(), nil)
+			e.carrier.Parts = append(e.carrier.Parts, rows.PartRow(&m.Parts[j], native))
+		}
+	}
+	params := rows.Object{}
+	params.Set("sessionId", e.t.Session.ID)
+	params.Set("prompt", blocks)
+	for _, f := range own.Object("params").Without("sessionId", "prompt") {
+		params.Set(f.Key, f.Value)
+	}
+	e.prompt = e.request(client, methodPrompt, params)
+	if result := own.Get("result"); result != nil {
+		// Version 2 of the protocol: the prompt was accepted.
+		e.respond(e.prompt, "result", result)
+		e.prompt = ""
+	}
+	for j := range m.Parts {
+		if m.Parts[j].Type == "reasoning" || contentBlock(parts[j]) == nil {
+			e.other(&m.Parts[j], parts[j])
+		}
+	}
+}
+
+// stopReasons are those of the protocol.
+var stopReasons = []string{"end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"}
+
+func (e *encoder) promptEnd(trace, own rows.Object) {
+	if e.prompt == "" {
+		return
+	}
+	if raw := own.Get("error"); raw != nil {
+		e.respond(e.prompt, "error", raw)
+		e.prompt = ""
+		return
+	}
+	stop := trace.Text("stop_reason")
+	end := trace.Text("end_reason")
+	if stop == "" && end == "" {
+		return
+	}
+	if e.carry && !slices.Contains(stopReasons, stop) {
+		if end == "error" {
+			o := rows.Object{}
+			o.Set("code", -32603)
+			o.Set("message", trace.Text("error"))
+			e.respond(e.prompt, "error", o.JSON())
+			e.prompt = ""
+			return
+		}
+		stop = stopReason(stop, end)
+	}
+	o := rows.Object{}
+	o.Set("stopReason", stop)
+	for _, f := range own.Object("result").Without("stopReason") {
+		o.Set(f.Key, f.Value)
+	}
+	e.respond(e.prompt, "result", o.JSON())
+	e.prompt = ""
+}
+
+// stopReason translates the words of models and providers.
+func stopReason(stop, end string) string {
+	switch stop {
+	case "length", "max_output_tokens":
+		return "max_tokens"
+	case "content-filter", "content_filter":
+		return "refusal"
+	}
+	if end == "abort" {
+		return "cancelled"
+	}
+	return "end_turn"
+}
+
+func (e *encoder) assistant(m *session.MessageAndParts, parts []rows.Object) {
+	// A call is not over before the last question about it.
+	lastAsked := make(map[string]int)
+	for j := range parts {
+		if m.Parts[j].Type == typePermission {
+			lastAsked[askedAbout(parts[j].Object("data"))] = j
+		}
+	}
+	ends := make(map[int][]rows.Object)
+	for j := range m.Parts {
+		p, data := &m.Parts[j], parts[j]
+		switch {
+		case p.Type == "text" || p.Type == "reasoning" || p.Type == "file" || p.Type == typeContent && contentBlock(data) != nil:
+			kind := agentChunk
+			if p.Type == "reasoning" {
+				kind = thoughtChunk
+			}
+			if k := metaOf(data).Text("kind"); k != "" {
+				kind = k
+			}
+			e.chunk(kind, p, data)
+		case p.ToolCallID != nil && (strings.HasPrefix(p.Type, "tool-") || p.Type == "dynamic-tool") && *p.ToolCallID != "":
+			if end := e.tool(p, data, lastAsked[*p.ToolCallID] > j); end != nil {
+				at := max(j, lastAsked[*p.ToolCallID])
+				ends[at] = append(ends[at], end)
+			}
+		case p.Type == typePermission && isQuestion(data.Object("data")):
+			e.permission(p, data)
+		default:
+			e.other(p, data)
+		}
+		for _, end := range ends[j] {
+			e.toolUpdate(end)
+		}
+	}
+}
+
+// carryPart makes the next message carry the part's row.
+func (e *encoder) carryPart(p *session.Part, native rows.Object) {
+	if !e.carry {
+		return
+	}
+	if e.carrier == nil {
+		e.carrier = new(rows.Carrier)
+	}
+	e.carrier.Parts = append(e.carrier.Parts, rows.PartRow(p, native))
+}
+
+func (e *encoder) chunk(kind string, p *session.Part, data rows.Object) {
+	meta := metaOf(data)
+	extra := meta.Object("chunk")
+	block := contentBlock(data)
+	update := rows.Object{}
+	update.Set("sessionUpdate", kind)
+	update.Set("content", block)
+	for _, f := range extra.Without("sessionUpdate", "content", "params") {
+		update.Set(f.Key, f.Value)
+	}
+	typ := "text"
+	if kind == thoughtChunk {
+		typ = "reasoning"
+	}
+	e.carryPart(p, contentData(typ, kind, block.JSON(), nil))
+	e.update(update, extra.Object("params"))
+	// What later chunks had beside their content goes with empty ones.
+	for _, raw := range rows.Elements(meta.Get("chunks")) {
+		extra, err := rows.Parse(raw)
+		if err != nil || p.Type != "text" && p.Type != "reasoning" {
+			continue
+		}
+		update := rows.Object{}
+		update.Set("sessionUpdate", kind)
+		update.Set("content", json.RawMessage(`{"type":"text","text":""}`))
+		for _, f := range extra.Without("sessionUpdate", "content", "params") {
+			update.Set(f.Key, f.Value)
+		}
+		e.update(update, extra.Object("params"))
+	}
+}
+
+// other writes a part that is no text, file or call.
+func (e *encoder) other(p *session.Part, data rows.Object) {
+	inner := data.Object("data")
+	meta := metaOf(data)
+	kind := strings.TrimPrefix(p.Type, "data-")
+	field, isUpdate := dataUpdates[kind]
+	switch {
+	case inner == nil:
+	case p.Type == typeLog && inner.Has("level") && inner.Has("message"):
+		params := inner.Without()
+		if string(meta.Get("connection")) != "true" || e.carry {
+			params = append(rows.Object{{Key: "sessionId", Value: quoted(e.t.Session.ID)}}, inner.Without("sessionId")...)
+		}
+		e.carryPart(p, dataPart(typeLog, params.Without("sessionId")))
+		e.notify(methodLog, params)
+		return
+	case p.Type == typeUpdate && inner.Text("sessionUpdate") != "" && !e.carry:
+		e.update(inner, meta)
+		return
+	case p.Type == session.TypeCompaction:
+		if e.compaction(p, data) {
+			return
+		}
+	case isUpdate && (field == "" || inner.Has(field)) && plausible(kind, inner):
+		update := rows.Object{}
+		update.Set("sessionUpdate", kind)
+		update = append(update, inner.Without("sessionUpdate")...)
+		e.carryPart(p, dataPart(p.Type, inner.Without("sessionUpdate")))
+		e.update(update, meta)
+		return
+	case slices.Contains([]string{typeFS, typeTerminal, typeRequest, typeNotification}, p.Type) && inner.Text("method") != "" && inner.Object("params") != nil &&
+		(!e.carry || inner.Object("params").Text("sessionId") == e.t.Session.ID):
+		from := agent
+		if inner.Text("from") == "client" {
+			from = client
+		}
+		e.carryPart(p, nil)
+		e.exchange(from, inner, p.Type != typeNotification)
+		return
+	}
+	params := rows.Object{{Key: "sessionId", Value: quoted(e.t.Session.ID)}}
+	params.Set("part", data)
+	e.carryPart(p, data)
+	e.notify(methodPart, params)
+}
+
+// plausible says that an update has the shape that its kind wants, so that a
+// part of the same name that came from elsewhere is not taken for one.
+func plausible(kind string, o rows.Object) bool {
+	switch kind {
+	case "plan":
+		return each(o, "entries", "content", "priority", "status")
+	case "available_commands_update":
+		return each(o, "availableCommands", "name", "description")
+	case "config_option_update":
+		return rows.Elements(o.Get("configOptions")) != nil
+	case "usage_update":
+		return o.Has("size")
+	case "notice":
+		return o.Text("title") != ""
+	}
+	return true
+}
+
+func each(o rows.Object, list string, keys ...string) bool {
+	items := rows.Elements(o.Get(list))
+	for _, raw := range items {
+		item, err := rows.Parse(raw)
+		if err != nil || slices.ContainsFunc(keys, func(key string) bool { return item.Text(key) == "" }) {
+			return false
+		}
+	}
+	return items != nil
+}
+
+func (e *encoder) compaction(p *session.Part, data rows.Object) bool {
+	update := rows.Object{}
+	update.Set("sessionUpdate", "compaction_update")
+	if own := data.Object("data").Object("acp"); own.Text("status") == "completed" {
+		e.carryPart(p, nil)
+		e.update(append(update, own.Without("sessionUpdate")...), nil)
+		return true
+	}
+	c, err := session.ParseCompaction(p.DataJSON)
+	if err != nil {
+		return false
+	}
+	update.Set("compactionId", p.ID)
+	update.Set("status", "completed")
+	if c.Summary != "" {
+		update.Set("summary", []rows.Object{{{Key: "type", Value: quoted("text")}, {Key: "text", Value: quoted(c.Summary)}}})
+	}
+	e.carryPart(p, nil)
+	e.update(update, nil)
+	return true
+}

@@ -1,0 +1,69 @@
+package acp
+
+import (
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+)
+
+// keptIn is where [Encode] keeps what the protocol has no words for.
+const keptIn = "_meta.agenttrace of the messages"
+
+// Explain lists what of the session other readers of the protocol would not find
+// in the trace. Nothing is listed of a session that the messages alone give
+// again.
+//
+// What is lost altogether is listed without a place where it is kept: the rows of
+// a session that breaks the rules of [session.Check], of which [Decode] reads the
+// messages alone.
+func Explain(s *codec.Session) []codec.Loss {
+	if same(s, encodeMessages(s, false)) {
+		return nil
+	}
+	kept := keptIn
+	var losses []codec.Loss
+	if v := session.Check(s.Transcript); len(v) > 0 {
+		kept = ""
+		losses = append(losses, codec.Loss{What: "rows as they are, for the session is unsound: " + v[0].Rule, Count: len(v)})
+	}
+	add := func(n int, what string) {
+		if n > 0 {
+			losses = append(losses, codec.Loss{What: what, Count: n, Kept: kept})
+		}
+	}
+	add(1, "session columns and metadata, but the id, the title and the workspace root")
+	var ids, hidden, system, metadata, other int
+	for i := range s.Messages {
+		m := &s.Messages[i]
+		ids += 1 + len(m.Parts)
+		if m.Message.HiddenAt != nil {
+			hidden++
+		}
+		if m.Message.Role == session.RoleSystem {
+			system++
+		}
+		if m.Message.MetadataJSON != "{}" {
+			metadata++
+		}
+		for j := range m.Parts {
+			switch p := &m.Parts[j]; {
+			case p.Type == "source-url", p.Type == "source-document", p.Type == "step-start":
+				other++
+			case strings.HasPrefix(p.Type, "data-"):
+				if _, known := dataUpdates[strings.TrimPrefix(p.Type, "data-")]; !known && p.Type != session.TypeCompaction && p.Type != typeLog &&
+					p.Type != typePermission && !strings.HasPrefix(p.Type, "data-acp-") {
+					other++
+				}
+			}
+		}
+	}
+	add(ids, "ids and times of messages and parts")
+	add(metadata, "message metadata with tokens, but the stop reason")
+	add(hidden, "rewinds: hidden messages stand among the others")
+	add(system, "system messages")
+	add(other, "parts that the protocol has no message for")
+	add(len(s.Decisions), "permission decisions, but question and answer")
+	add(len(s.Blobs), "system prompts and tool catalogs")
+	return losses
+}

@@ -1,0 +1,297 @@
+package rows
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// MaxDepth is the deepest nesting that [Parse] takes. It leaves room for what a
+// value is wrapped in on its way into a part, which encoding/json reads to a
+// depth of 10 000.
+const MaxDepth = 1000
+
+// Field is a key of an [Object] with its value.
+type Field struct {
+	Key   string
+	Value json.RawMessage
+}
+
+// Object is a JSON object that keeps the order of its keys and the spelling of
+// its numbers, so that what nobody understands comes out as it went in. The zero
+// value is the empty object.
+type Object []Field
+
+// Parse reads text that is one JSON object. Of a key that is there twice the
+// last value stands, in the place of the first. It does not retain text.
+func Parse(text []byte) (Object, error) {
+	if err := shallow(text); err != nil {
+		return nil, err
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	if t, err := d.Token(); err != nil {
+		return nil, err
+	} else if t != json.Delim('{') {
+		return nil, errors.New("not an object")
+	}
+	o := Object{}
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			return nil, err
+		}
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			return nil, err
+		}
+		o.put(key.(string), compact(value))
+	}
+	if _, err := d.Token(); err != nil {
+		return nil, err
+	}
+	if rest := bytes.TrimSpace(text[d.InputOffset():]); len(rest) > 0 {
+		return nil, errors.New("something follows the object")
+	}
+	return o, nil
+}
+
+// Value reads text that is one JSON value and returns it without space.
+func Value(text []byte) (json.RawMessage, error) {
+	if err := shallow(text); err != nil {
+		return nil, err
+	}
+	var v json.RawMessage
+	if err := json.Unmarshal(text, &v); err != nil {
+		return nil, err
+	}
+	return compact(v), nil
+}
+
+// Elements reads text that is a JSON array; nil when it is none.
+func Elements(text json.RawMessage) []json.RawMessage {
+	var a []json.RawMessage
+	if json.Unmarshal(text, &a) != nil {
+		return nil
+	}
+	return a
+}
+
+// compact returns the value without space, its strings escaped as JSON.stringify
+// does, so that a value has one spelling whoever wrote it. Numbers stay as they
+// are spelled, and so do halves of surrogate pairs, which are no characters.
+func compact(v json.RawMessage) json.RawMessage {
+	dst := make(json.RawMessage, 0, len(v))
+	for i := 0; i < len(v); i++ {
+		switch c := v[i]; c {
+		case ' ', '\t', '\r', '\n':
+		case '"':
+			end := i + 1
+			for v[end] != '"' {
+				if v[end] == '\\' {
+					end++
+				}
+				end++
+			}
+			dst = appendString(dst, v[i:end+1])
+			i = end
+		default:
+			dst = append(dst, c)
+		}
+	}
+	return dst
+}
+
+// appendString takes a valid JSON string with its quotes.
+func appendString(dst, quoted []byte) []byte {
+	if !bytes.ContainsRune(quoted, '\\') {
+		return append(dst, quoted...)
+	}
+	dst = append(dst, '"')
+	inner := quoted[1 : len(quoted)-1]
+	for len(inner) > 0 {
+		n := bytes.IndexByte(inner, '\\')
+		if n < 0 {
+			n = len(inner)
+		}
+		if dst, inner = append(dst, inner[:n]...), inner[n:]; len(inner) == 0 {
+			break
+		}
+		if inner[1] != 'u' {
+			if inner[1] == '/' {
+				dst = append(dst, '/')
+			} else {
+				dst = append(dst, inner[:2]...)
+			}
+			inner = inner[2:]
+			continue
+		}
+		unit := hexUnit(inner[2:6])
+		inner = inner[6:]
+		if utf16.IsSurrogate(unit) && len(inner) >= 6 && inner[0] == '\\' && inner[1] == 'u' {
+			if r := utf16.DecodeRune(unit, hexUnit(inner[2:6])); r != utf8.RuneError {
+				dst, inner = utf8.AppendRune(dst, r), inner[6:]
+				continue
+			}
+		}
+		switch {
+		case utf16.IsSurrogate(unit):
+			dst = fmt.Appendf(dst, `\u%04x`, unit)
+		case unit == '"' || unit == '\\':
+			dst = append(dst, '\\', byte(unit))
+		case unit < ' ':
+			if k := strings.IndexRune("\b\f\n\r\t", unit); k >= 0 {
+				dst = append(dst, '\\', "bfnrt"[k])
+			} else {
+				dst = fmt.Appendf(dst, `\u%04x`, unit)
+			}
+		default:
+			dst = utf8.AppendRune(dst, unit)
+		}
+	}
+	return append(dst, '"')
+}
+
+func hexUnit(digits []byte) (unit rune) {
+	for _, c := range digits {
+		unit = unit<<4 | rune(strings.IndexByte("0123456789abcdef", c|0x20))
+	}
+	return unit
+}
+
+func shallow(text []byte) error {
+	depth, quoted := 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			if depth++; depth > MaxDepth {
+				return errors.New("nested too deep")
+			}
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return nil
+}
+
+// Get returns the value of key; nil when it is absent.
+func (o Object) Get(key string) json.RawMessage {
+	for i := range o {
+		if o[i].Key == key {
+			return o[i].Value
+		}
+	}
+	return nil
+}
+
+// Has says whether key is there with a value other than null.
+func (o Object) Has(key string) bool {
+	v := o.Get(key)
+	return v != nil && string(v) != "null"
+}
+
+// Text returns the value of key when it is a string, and otherwise "".
+func (o Object) Text(key string) string {
+	s, _ := Text(o.Get(key))
+	return s
+}
+
+// Text reads a JSON string.
+func Text(v json.RawMessage) (string, bool) {
+	if len(v) == 0 || v[0] != '"' {
+		return "", false
+	}
+	var s string
+	err := json.Unmarshal(v, &s)
+	return s, err == nil
+}
+
+// Object returns the value of key when it is an object, and otherwise nil.
+func (o Object) Object(key string) Object {
+	v := o.Get(key)
+	if len(v) == 0 || v[0] != '{' {
+		return nil
+	}
+	inner, err := Parse(v)
+	if err != nil {
+		return nil
+	}
+	return inner
+}
+
+// Set gives key the value v: where it stands, or at the end. A value that has no
+// JSON, which none has that comes from JSON, leaves the object as it is.
+func (o *Object) Set(key string, v any) {
+	if raw, err := Marshal(v); err == nil {
+		o.put(key, raw)
+	}
+}
+
+func (o *Object) put(key string, raw json.RawMessage) {
+	for i := range *o {
+		if (*o)[i].Key == key {
+			(*o)[i].Value = raw
+			return
+		}
+	}
+	*o = append(*o, Field{key, raw})
+}
+
+// Without returns a copy that lacks the keys.
+func (o Object) Without(keys ...string) Object {
+	c := make(Object, 0, len(o))
+	for _, f := range o {
+		if !slices.Contains(keys, f.Key) {
+			c = append(c, f)
+		}
+	}
+	return c
+}
+
+// MarshalJSON returns the object with its keys in order.
+func (o Object) MarshalJSON() ([]byte, error) {
+	b := []byte{'{'}
+	for i, f := range o {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		key, err := Marshal(f.Key)
+		if err != nil {
+			return nil, err
+		}
+		b = append(append(append(b, key...), ':'), f.Value...)
+	}
+	return append(b, '}'), nil
+}
+
+// JSON returns the object as text.
+func (o Object) JSON() json.RawMessage {
+	b, _ := o.MarshalJSON() // keys are strings, which always have JSON
+	return b
+}
+
+// Marshal is json.Marshal that leaves <, > and & as they are.
+func Marshal(v any) (json.RawMessage, error) {
+	switch v := v.(type) {
+	case json.RawMessage:
+		return v, nil
+	case Object:
+		return v.JSON(), nil
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return compact(b.Bytes()), nil
+}

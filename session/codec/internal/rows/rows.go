@@ -1,0 +1,263 @@
+// Package rows builds the canonical rows of a session from the records of a
+// foreign format, in the order in which they come, and carries rows in fields
+// that a format leaves to others.
+package rows
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// Session is a session being built. It is not safe for concurrent use.
+type Session struct {
+	Row       session.Session
+	Decisions []store.Decision
+	Blobs     []store.Blob
+
+	messages   []*Message
+	messageIDs map[string]*Message
+	partIDs    map[string]bool
+	carried    bool  // Row came as it is
+	seen       bool  // low and high hold something
+	low, high  int64 // of everything seen, in Unix milliseconds
+}
+
+// Message is a message being built.
+type Message struct {
+	Row session.Message
+	// Carried says that the row came as it is.
+	Carried bool
+
+	s       *Session
+	ordinal int    // among the messages of the session, in the order of their making
+	place   uint64 // among those of the same time
+	parts   []*Part
+}
+
+// Part is a part being built.
+type Part struct {
+	Row session.Part
+	// Fixed says that the data came as it is, and is not to be derived.
+	Fixed bool
+
+	m *Message
+}
+
+// New starts a session. Its ids are derived from the session's, so the same
+// records give the same rows.
+func New(id, agent string) *Session {
+	return &Session{
+		Row:        session.Session{ID: id, Title: "New Chat", Agent: agent, PermissionsJSON: "[]", MetadataJSON: "{}"},
+		messageIDs: make(map[string]*Message), partIDs: make(map[string]bool),
+	}
+}
+
+// See says that something happened in the session at a time.
+func (s *Session) See(at int64) {
+	if !s.seen {
+		s.seen, s.low, s.high = true, at, at
+	}
+	s.low, s.high = min(s.low, at), max(s.high, at)
+}
+
+// SetMeta sets a key of the session's metadata_json.
+func (s *Session) SetMeta(key string, v any) { setKey(&s.Row.MetadataJSON, key, v) }
+
+// Meta returns a key of the session's metadata_json as an object.
+func (s *Session) Meta(key string) Object { return objectKey(s.Row.MetadataJSON, key) }
+
+// Messages returns the messages in the order of their making.
+func (s *Session) Messages() []*Message { return s.messages }
+
+// Message adds a message. Messages stand in order of time; where the clock of
+// the source stepped back, the message has the time of the one before it.
+func (s *Session) Message(role string, at int64) *Message {
+	ordinal, place := len(s.messages), uint64(0)
+	if ordinal > 0 {
+		last := s.messages[ordinal-1]
+		at = max(at, last.Row.CreatedAt)
+		if at == last.Row.CreatedAt {
+			place = last.place + 1
+		}
+	}
+	m := &Message{s: s, ordinal: ordinal, place: place}
+	m.Row = session.Message{
+		ID:        stamped(spans.PrefixMessage, uint64(at)<<12+place, s.Row.ID, "message", strconv.Itoa(ordinal)),
+		SessionID: s.Row.ID, Role: role, MetadataJSON: "{}", CreatedAt: at, UpdatedAt: at,
+	}
+	s.add(m)
+	return m
+}
+
+func (s *Session) add(m *Message) {
+	s.messages = append(s.messages, m)
+	s.messageIDs[m.Row.ID] = m
+}
+
+// stamped is [spans.DeriveID] with a stamp of its own, whose low 12 bits order
+// what has one time.
+func stamped(prefix string, stamp uint64, parts ...string) string {
+	id := spans.DeriveID(prefix, 0, parts...)
+	n := len(prefix)
+	return fmt.Sprintf("%s%012x%s", prefix, stamp&(1<<48-1), id[n+12:])
+}
+
+// SetMeta sets a key of the message's metadata_json.
+func (m *Message) SetMeta(key string, v any) { setKey(&m.Row.MetadataJSON, key, v) }
+
+// Meta returns a key of the message's metadata_json as an object.
+func (m *Message) Meta(key string) Object { return objectKey(m.Row.MetadataJSON, key) }
+
+// SetTrace sets a key of the "agenttrace" object of the message's metadata_json.
+func (m *Message) SetTrace(key string, v any) {
+	o := m.Meta("agenttrace")
+	o.Set(key, v)
+	m.SetMeta("agenttrace", o)
+}
+
+// Touch says that the message changed at a time.
+func (m *Message) Touch(at int64) {
+	if !m.Carried {
+		m.Row.UpdatedAt = max(m.Row.UpdatedAt, at)
+	}
+}
+
+// Parts returns the parts in order.
+func (m *Message) Parts() []*Part { return m.parts }
+
+// Last returns the last part, nil when there is none.
+func (m *Message) Last() *Part {
+	if len(m.parts) == 0 {
+		return nil
+	}
+	return m.parts[len(m.parts)-1]
+}
+
+// Part adds a part. The type is the data's.
+func (m *Message) Part(data Object, at int64) *Part {
+	index := int64(0)
+	if last := m.Last(); last != nil {
+		index = last.Row.Index + 1
+	}
+	p := &Part{m: m}
+	p.Row = session.Part{
+		ID:        spans.DeriveID(spans.PrefixPart, at, m.s.Row.ID, strconv.Itoa(m.ordinal), strconv.FormatInt(index, 10)),
+		MessageID: m.Row.ID, SessionID: m.s.Row.ID, Index: index, CreatedAt: at, UpdatedAt: at,
+	}
+	p.Set(data)
+	m.parts = append(m.parts, p)
+	m.s.partIDs[p.Row.ID] = true
+	m.Touch(at)
+	return p
+}
+
+// Set gives the part its data, and the columns that repeat it. A part that is
+// fixed stays as it is.
+func (p *Part) Set(data Object) {
+	if p.Fixed {
+		return
+	}
+	p.Row.DataJSON = string(data.JSON())
+	p.Row.Type = data.Text("type")
+	p.Row.ToolCallID, p.Row.ToolState = nil, nil
+	if strings.HasPrefix(p.Row.Type, "tool-") || p.Row.Type == "dynamic-tool" {
+		p.Row.ToolCallID, p.Row.ToolState = new(data.Text("toolCallId")), new(data.Text("state"))
+	}
+}
+
+// Data returns the part's data.
+func (p *Part) Data() Object {
+	o, _ := Parse([]byte(p.Row.DataJSON)) // written by Set, or carried
+	return o
+}
+
+// Message returns the message that the part stands in.
+func (p *Part) Message() *Message { return p.m }
+
+// Touch says that the part changed at a time.
+func (p *Part) Touch(at int64) {
+	if !p.Fixed {
+		p.Row.UpdatedAt = max(p.Row.UpdatedAt, at)
+		p.m.Touch(at)
+	}
+}
+
+// Finish returns the session. The builder is not to be used again.
+func (s *Session) Finish() *codec.Session {
+	if !s.carried {
+		s.Row.CreatedAt, s.Row.UpdatedAt = s.low, s.low
+	}
+	if s.seen {
+		s.Row.UpdatedAt = max(s.Row.UpdatedAt, s.high)
+	}
+	t := &session.Transcript{Session: s.Row, Messages: make([]session.MessageAndParts, 0, len(s.messages))}
+	for _, m := range s.messages {
+		mp := session.MessageAndParts{Message: m.Row}
+		for _, p := range m.parts {
+			mp.Parts = append(mp.Parts, p.Row)
+		}
+		t.Messages = append(t.Messages, mp)
+	}
+	t = t.Sorted()
+	if len(t.Messages) == 0 {
+		t.Messages = nil
+	}
+	t.Session.SetUsage(contextUsage(t))
+	slices.SortStableFunc(s.Decisions, func(a, b store.Decision) int {
+		return cmp.Or(cmp.Compare(a.DecidedAt, b.DecidedAt), cmp.Compare(a.ID, b.ID))
+	})
+	return &codec.Session{Transcript: t, Decisions: s.Decisions, Blobs: s.Blobs}
+}
+
+// contextUsage sums the usage of the messages that count towards the model's
+// context: the visible ones of the assistant from the latest compaction's tail.
+func contextUsage(t *session.Transcript) session.Usage {
+	start, tail := 0, ""
+	places := make(map[string]int, len(t.Messages))
+	for i := range t.Messages {
+		m := &t.Messages[i]
+		places[m.Message.ID] = i
+		if m.Message.HiddenAt != nil {
+			continue
+		}
+		index := int64(math.MinInt64)
+		for j := range m.Parts {
+			p := &m.Parts[j]
+			if p.Type == session.TypeCompaction && p.Index >= index {
+				index, start, tail = p.Index, i, session.TailStartID(p.DataJSON)
+			}
+		}
+	}
+	if at, ok := places[tail]; ok && tail != "" {
+		start = at
+	}
+	var sum session.Usage
+	for i := start; i < len(t.Messages); i++ {
+		m := &t.Messages[i].Message
+		if m.Role == session.RoleAssistant && m.HiddenAt == nil {
+			u, _ := session.UsageOf(m.MetadataJSON)
+			sum = sum.Add(u)
+		}
+	}
+	return sum
+}
+
+func setKey(text *string, key string, v any) {
+	o, _ := Parse([]byte(*text)) // not an object: what was there is unreadable
+	o.Set(key, v)
+	*text = string(o.JSON())
+}
+
+func objectKey(text, key string) Object {
+	o, _ := Parse([]byte(text))
+	return o.Object(key)
+}

@@ -1,0 +1,567 @@
+package jutul
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// decode builds the session of the events.
+//
+// The rows that events carry are taken first; where they do not make a sound
+// session, as in a damaged file, the events are read for what they say alone.
+func decode(events []event, report func(codec.Problem)) *codec.Session {
+	var problems []codec.Problem
+	note := func(p codec.Problem) { problems = append(problems, p) }
+	s, carried := decodeEvents(events, true, note)
+	if carried {
+		if err := rows.Sound(s); err != nil {
+			problems = problems[:0]
+			note(codec.Problem{Reason: fmt.Sprintf("the rows in the payloads' %q fields are unsound (%v): read without them", rows.CarrierKey, err)})
+			s, _ = decodeEvents(events, false, note)
+		}
+	}
+	for _, p := range problems {
+		report(p)
+	}
+	return s
+}
+
+func decodeEvents(events []event, carriers bool, report func(codec.Problem)) (s *codec.Session, carried bool) {
+	d := &decoder{carriers: carriers, report: report, calls: make(map[string]*call), requests: make(map[string]*request)}
+	parsed := d.parse(events)
+	d.b = rows.New(sessionID(events, parsed), agentName)
+	for i := range parsed {
+		d.record = fmt.Sprintf("event %d", parsed[i].id)
+		d.event(&parsed[i])
+	}
+	d.finish()
+	return d.b.Finish(), d.carried
+}
+
+// decoder holds what an event may refer to.
+type decoder struct {
+	b        *rows.Session
+	report   func(codec.Problem)
+	record   string // what is being read
+	carriers bool
+	carried  bool // a carrier was used
+
+	turns     int64
+	assistant *rows.Message // the turn's, nil until something is said
+	usage     map[*rows.Message]*usage
+	calls     map[string]*call // those without a result, by id
+	placed    []*call          // all
+	requests  map[string]*request
+	asked     []*request
+	lifecycle []json.RawMessage
+}
+
+// parsedEvent is an event with its payload read. payload is nil when it is no
+// object: then value is it, or its text as a JSON string.
+type parsedEvent struct {
+	id      int64
+	at      int64
+	kind    string
+	payload rows.Object
+	value   json.RawMessage
+	carrier *rows.Carrier
+}
+
+type usage struct {
+	session.Usage
+	calls int64
+}
+
+// call is a tool call and what it came from.
+type call struct {
+	part *rows.Part
+	id   string
+	name string
+	args json.RawMessage
+	meta rows.Object // callProviderMetadata.jutul
+}
+
+// request is a question to the user, with the decisions that it asks for.
+type request struct {
+	at        int64
+	message   *rows.Message
+	actions   []rows.Object
+	decisions []store.Decision
+}
+
+func (d *decoder) problem(format string, args ...any) {
+	d.report(codec.Problem{Record: d.record, Reason: fmt.Sprintf(format, args...)})
+}
+
+func (d *decoder) parse(events []event) []parsedEvent {
+	parsed := make([]parsedEvent, len(events))
+	last := int64(0)
+	for i, e := range events {
+		d.record = fmt.Sprintf("event %d", e.id)
+		p := &parsed[i]
+		p.id, p.kind = e.id, strings.ToValidUTF8(e.kind, "\uFFFD")
+		at, err := parseTime(e.timestamp)
+		if err != nil {
+			d.problem("%v: taken as that of the event before", err)
+			at = last
+		}
+		p.at, last = at, at
+		text := strings.ToValidUTF8(e.payload, "\uFFFD")
+		o, odd, err := parsePayload(text)
+		if odd {
+			d.problem("payload has NaN or Infinity, which JSON has not: kept as strings")
+		}
+		if err != nil {
+			if p.value, err = rows.Value([]byte(text)); err != nil {
+				d.problem("payload is not JSON: kept as text")
+				p.value, _ = rows.Marshal(text) // a string always has JSON
+			}
+			continue
+		}
+		if p.carrier = rows.ReadCarrier(o.Get(rows.CarrierKey)); p.carrier != nil {
+			o = o.Without(rows.CarrierKey)
+		}
+		p.payload = o
+	}
+	return parsed
+}
+
+// sessionID returns the id that the events say, or one derived from the first of
+// them.
+func sessionID(events []event, parsed []parsedEvent) string {
+	for i := range parsed {
+		switch parsed[i].kind {
+		case kindStart, kindResume, kindTitle, kindEnd:
+			if id := parsed[i].payload.Text("session_id"); id != "" {
+				return id
+			}
+		}
+	}
+	if len(events) == 0 {
+		return spans.DeriveID(spans.PrefixSession, 0, agentName)
+	}
+	return spans.DeriveID(spans.PrefixSession, parsed[0].at, agentName, events[0].timestamp, events[0].kind, events[0].payload)
+}
+
+func (d *decoder) event(e *parsedEvent) {
+	if e.carrier != nil && d.carriers {
+		d.carry(e)
+		return
+	}
+	d.b.See(e.at)
+	if e.payload == nil {
+		d.verbatim(e, e.value)
+		return
+	}
+	switch e.kind {
+	case kindStart, kindResume, kindTitle, kindEnd:
+		d.session(e)
+	case kindUser:
+		d.user(e)
+	case kindAssistant:
+		d.text(e, "text")
+	case kindReasoning:
+		d.text(e, "reasoning")
+	case kindUsage:
+		d.modelUsage(e)
+	case kindCall:
+		d.call(e)
+	case kindResult:
+		d.result(e)
+	case kindRequest:
+		d.request(e)
+	case kindResponse:
+		d.response(e)
+	case kindCompaction:
+		d.compaction(e)
+	default:
+		d.verbatim(e, e.payload.JSON())
+	}
+}
+
+// carry takes the rows that the event carries.
+func (d *decoder) carry(e *parsedEvent) {
+	c := e.carrier
+	d.carried = true
+	if err := d.b.CarrySession(c); err != nil {
+		d.problem("carried %v: left out", err)
+	}
+	if c.Message != nil {
+		m, err := d.b.CarryMessage(c.Message)
+		if err != nil {
+			d.problem("carried %v: left out", err)
+		} else if m.Row.Role == session.RoleAssistant {
+			d.assistant = m
+		} else if m.Row.Role == session.RoleUser {
+			d.turns, d.assistant = d.turns+1, nil
+		}
+	}
+	for _, raw := range c.Parts {
+		var native rows.Object
+		var meta rows.Object
+		switch e.kind {
+		case kindUser, kindAssistant, kindSystem:
+			native = textData("text", e.payload)
+		case kindReasoning:
+			native = textData("reasoning", e.payload)
+		case kindCall:
+			native, meta = callData(e.payload)
+		default:
+			native = kindData(e.kind, e.payload.JSON())
+		}
+		p, err := d.b.CarryPart(raw, native)
+		if err != nil {
+			d.problem("carried %v: left out", err)
+			continue
+		}
+		if e.kind == kindCall && !p.Fixed {
+			// Another writer may have gone on with the trace: the result is to come.
+			id := e.payload.Text("id")
+			d.calls[id] = &call{part: p, id: id, name: e.payload.Text("name"), args: e.payload.Get("args"), meta: meta}
+		}
+	}
+}
+
+// current returns the turn's assistant message.
+func (d *decoder) current(at int64) *rows.Message {
+	if d.assistant == nil {
+		d.assistant = d.message(session.RoleAssistant, at)
+		if d.turns > 0 {
+			d.assistant.SetTrace("turn_index", d.turns-1)
+		}
+	}
+	return d.assistant
+}
+
+func (d *decoder) message(role string, at int64) *rows.Message {
+	m := d.b.Message(role, at)
+	if m.Row.CreatedAt != at {
+		d.problem("the clock stepped back: the message has the time of the one before")
+	}
+	return m
+}
+
+func (d *decoder) part(data rows.Object, at int64) *rows.Part { return d.current(at).Part(data, at) }
+
+// verbatim keeps an event as a part of its kind.
+func (d *decoder) verbatim(e *parsedEvent, payload json.RawMessage) {
+	d.part(kindData(e.kind, payload), e.at)
+}
+
+func kindData(kind string, payload json.RawMessage) rows.Object {
+	var data rows.Object
+	if kind == "" {
+		kind = kindNone
+	}
+	data.Set("type", "data-"+kind)
+	data.Set("data", payload)
+	return data
+}
+
+func (d *decoder) session(e *parsedEvent) {
+	if e.kind == kindTitle {
+		if title := e.payload.Text("title"); title != "" {
+			d.b.Row.Title = title
+		}
+	}
+	if simulator := e.payload.Get("simulator"); simulator != nil && d.b.Meta("jutul").Get("simulator") == nil {
+		o := d.b.Meta("jutul")
+		o.Set("simulator", simulator)
+		d.b.SetMeta("jutul", o)
+	}
+	var o rows.Object
+	o.Set("kind", e.kind)
+	o.Set("at", e.at)
+	o.Set("payload", e.payload)
+	d.lifecycle = append(d.lifecycle, o.JSON())
+}
+
+// textData is the part of a message event, nil when its content is no string.
+func textData(typ string, payload rows.Object) rows.Object {
+	content, ok := rows.Text(payload.Get("content"))
+	if !ok {
+		return nil
+	}
+	var data rows.Object
+	data.Set("type", typ)
+	data.Set("text", content)
+	if rest := payload.Without("content"); len(rest) > 0 {
+		data.Set("providerMetadata", rows.Object{{Key: "jutul", Value: rest.JSON()}})
+	}
+	return data
+}
+
+func (d *decoder) user(e *parsedEvent) {
+	data := textData("text", e.payload)
+	if data == nil {
+		d.problem("content is not text: kept as data")
+		data = kindData(e.kind, e.payload.JSON())
+	}
+	d.turns, d.assistant = d.turns+1, nil
+	d.message(session.RoleUser, e.at).Part(data, e.at)
+}
+
+func (d *decoder) text(e *parsedEvent, typ string) {
+	data := textData(typ, e.payload)
+	if data == nil {
+		d.problem("content is not text: kept as data")
+		d.verbatim(e, e.payload.JSON())
+		return
+	}
+	d.part(data, e.at)
+}
+
+// maxTokens bounds a count, so that no sum of counts overflows.
+const maxTokens = 1 << 40
+
+func count(o rows.Object, key string) int64 {
+	var f float64
+	if json.Unmarshal(o.Get(key), &f) != nil || f < 0 || f > maxTokens {
+		return 0
+	}
+	return int64(f)
+}
+
+// modelUsage adds up what LangChain counts: input_tokens includes what was read
+// from and written to the cache, output_tokens includes reasoning.
+func (d *decoder) modelUsage(e *parsedEvent) {
+	p := d.part(kindData(e.kind, e.payload.JSON()), e.at)
+	input, output := e.payload.Object("input_token_details"), e.payload.Object("output_token_details")
+	u := session.Usage{
+		Reasoning: count(output, "reasoning"),
+		CacheRead: count(input, "cache_read"), CacheWrite: count(input, "cache_creation"),
+	}
+	u.Input = max(0, count(e.payload, "input_tokens")-u.CacheRead-u.CacheWrite)
+	u.Output = max(0, count(e.payload, "output_tokens")-u.Reasoning)
+	if d.usage == nil {
+		d.usage = make(map[*rows.Message]*usage)
+	}
+	sum := d.usage[p.Message()]
+	if sum == nil {
+		sum = new(usage)
+		d.usage[p.Message()] = sum
+	}
+	sum.Usage = sum.Add(u)
+	sum.calls++
+}
+
+// callData is the part of a tool call before its result, and what of the event
+// has no place in it.
+func callData(payload rows.Object) (data, meta rows.Object) {
+	name := payload.Text("name")
+	if name == "" {
+		data.Set("type", "dynamic-tool")
+		data.Set("toolName", "")
+	} else {
+		data.Set("type", "tool-"+name)
+	}
+	data.Set("toolCallId", payload.Text("id"))
+	data.Set("state", session.StateInputAvailable)
+	input := payload.Get("args")
+	if input == nil {
+		input = json.RawMessage("null")
+	}
+	data.Set("input", input)
+	if rest := payload.Without("id", "name", "args"); len(rest) > 0 {
+		meta.Set("call", rest)
+	}
+	return withMeta(data, meta), meta
+}
+
+func withMeta(data, meta rows.Object) rows.Object {
+	data = data.Without("callProviderMetadata")
+	if len(meta) > 0 {
+		data.Set("callProviderMetadata", rows.Object{{Key: "jutul", Value: meta.JSON()}})
+	}
+	return data
+}
+
+func (d *decoder) call(e *parsedEvent) {
+	id, name := e.payload.Text("id"), e.payload.Text("name")
+	if open := d.calls[id]; open != nil {
+		// A call that waited for approval is written again when it goes on.
+		if same(open, e.payload) {
+			var again []int64
+			_ = json.Unmarshal(open.meta.Get("repeated_at"), &again) // written below
+			open.meta.Set("repeated_at", append(again, e.at))
+			open.part.Set(withMeta(open.part.Data(), open.meta))
+			open.part.Touch(e.at)
+			return
+		}
+		d.problem("call %q is open and differs: kept as data", id)
+		d.verbatim(e, e.payload.JSON())
+		return
+	}
+	data, meta := callData(e.payload)
+	if !plainCall(e.payload) {
+		d.problem("call lacks an id, a name or arguments: kept as data")
+		d.verbatim(e, e.payload.JSON())
+		return
+	}
+	c := &call{part: d.part(data, e.at), id: id, name: name, args: e.payload.Get("args"), meta: meta}
+	d.calls[id] = c
+	d.placed = append(d.placed, c)
+}
+
+// plainCall says that the payload has what makes a call.
+func plainCall(o rows.Object) bool {
+	_, id := rows.Text(o.Get("id"))
+	return id && o.Text("name") != "" && o.Get("args") != nil
+}
+
+func same(c *call, payload rows.Object) bool {
+	return c.name == payload.Text("name") && string(c.args) == string(payload.Get("args")) &&
+		string(c.meta.Object("call").JSON()) == string(payload.Without("id", "name", "args").JSON())
+}
+
+func (d *decoder) result(e *parsedEvent) {
+	id, hasID := rows.Text(e.payload.Get("tool_call_id"))
+	c := d.calls[id]
+	content, isText := rows.Text(e.payload.Get("content"))
+	if c == nil || !hasID || !isText {
+		d.problem("result of no open call, or not text: kept as data")
+		d.verbatim(e, e.payload.JSON())
+		return
+	}
+	delete(d.calls, id)
+	status := e.payload.Text("status")
+	rest := e.payload.Without("tool_call_id", "content")
+	if e.payload.Text("name") == c.name {
+		rest = rest.Without("name")
+	}
+	if status == "success" || status == "error" {
+		rest = rest.Without("status")
+	}
+	if len(rest) > 0 {
+		c.meta.Set("result", rest)
+	}
+	data := c.part.Data().Without("callProviderMetadata")
+	if status == "error" {
+		data.Set("state", session.StateOutputError)
+		data.Set("errorText", content)
+	} else {
+		data.Set("state", session.StateOutputAvailable)
+		data.Set("output", content)
+	}
+	c.part.Set(withMeta(data, c.meta))
+	c.part.Touch(e.at)
+}
+
+func (d *decoder) request(e *parsedEvent) {
+	p := d.part(kindData(e.kind, e.payload.JSON()), e.at)
+	r := &request{at: e.at, message: p.Message()}
+	for i, raw := range rows.Elements(e.payload.Object("value").Get("action_requests")) {
+		action, err := rows.Parse(raw)
+		if err != nil {
+			d.problem("action_requests[%d] is not an object: no decision made of it", i)
+			continue
+		}
+		r.actions = append(r.actions, action)
+		r.decisions = append(r.decisions, store.Decision{
+			ID:        spans.DeriveID(spans.PrefixPermission, e.at, p.Row.ID, fmt.Sprint(i)),
+			SessionID: d.b.Row.ID, MessageID: p.Row.MessageID,
+			ToolID: action.Text("name"), Action: "ask", Outcome: "pending", DecidedAt: e.at,
+		})
+	}
+	d.asked = append(d.asked, r)
+	d.requests[e.payload.Text("interrupt_id")] = r
+}
+
+func (d *decoder) response(e *parsedEvent) {
+	d.part(kindData(e.kind, e.payload.JSON()), e.at)
+	r := d.requests[e.payload.Text("interrupt_id")]
+	if r == nil {
+		d.problem("answers no request that is there")
+		return
+	}
+	answers := rows.Elements(e.payload.Object("payload").Get("decisions"))
+	for i := range r.decisions {
+		if i >= len(answers) {
+			break
+		}
+		answer, err := rows.Parse(answers[i])
+		if err != nil {
+			d.problem("decisions[%d] is not an object", i)
+			continue
+		}
+		o := &r.decisions[i]
+		switch typ := answer.Text("type"); typ {
+		case "approve":
+			o.Outcome, o.Reply = "allowed", "once"
+		case "edit":
+			o.Outcome, o.Reply, o.Reason = "allowed", "once", "edited"
+		case "reject", "respond", "response":
+			o.Outcome, o.Reply, o.Reason = "denied", "reject", answer.Text("message")
+		default:
+			d.problem("decisions[%d] has type %q: its outcome is unknown", i, typ)
+			continue
+		}
+		o.WaitedMS, o.DecidedAt = new(max(0, e.at-r.at)), e.at
+	}
+}
+
+// compaction gives a compaction an assistant message of its own, as the agent
+// guide wants it; what follows in the turn stands in another. The trace does not
+// have the summary.
+func (d *decoder) compaction(e *parsedEvent) {
+	var inner rows.Object
+	inner.Set("summary", "")
+	inner.Set("tail_start_id", nil)
+	inner.Set("auto", string(e.payload.Get("manual")) != "true")
+	inner.Set("summary_tokens", 0)
+	inner.Set("jutul", e.payload)
+	d.message(session.RoleAssistant, e.at).Part(rows.Object{
+		{Key: "type", Value: json.RawMessage(`"` + session.TypeCompaction + `"`)},
+		{Key: "data", Value: inner.JSON()},
+	}, e.at)
+	d.assistant = nil
+}
+
+// finish writes what takes more than one event to know.
+func (d *decoder) finish() {
+	for m, u := range d.usage {
+		m.SetMeta("usage", u.Usage)
+		m.SetTrace("model_calls", u.calls)
+		m.SetTrace("usage_basis", "inclusive")
+	}
+	if d.lifecycle != nil {
+		o := d.b.Meta("jutul")
+		var all []json.RawMessage
+		if o.Get("session_events") != nil {
+			all = rows.Elements(o.Get("session_events"))
+		}
+		o.Set("session_events", slices.Concat(all, d.lifecycle))
+		d.b.SetMeta("jutul", o)
+	}
+	for _, r := range d.asked {
+		for i := range r.decisions {
+			d.link(&r.decisions[i], r, r.actions[i])
+		}
+		d.b.Decisions = append(d.b.Decisions, r.decisions...)
+	}
+}
+
+// link ties a decision to the one call of the same name and arguments in its
+// message. The trace itself does not say which call was asked about.
+func (d *decoder) link(o *store.Decision, r *request, action rows.Object) {
+	var found *call
+	for _, c := range d.placed {
+		if c.part.Message() == r.message && c.name == o.ToolID && string(c.args) == string(action.Get("args")) {
+			if found != nil {
+				return
+			}
+			found = c
+		}
+	}
+	if found != nil {
+		o.ToolCallID, o.PartID = found.id, found.part.Row.ID
+	}
+}

@@ -1,0 +1,255 @@
+package jutul
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
+)
+
+// FileName is what jutul-agent calls the trace in a session's directory.
+const FileName = "trace.sqlite"
+
+const schema = `
+CREATE TABLE events (
+	id           INTEGER PRIMARY KEY AUTOINCREMENT,
+	timestamp    TEXT NOT NULL,
+	kind         TEXT NOT NULL,
+	payload_json TEXT NOT NULL
+);
+CREATE INDEX events_kind_idx ON events (kind);`
+
+// DecodeFile reads the trace at path, which may be a session's directory with a
+// [FileName] in it. It yields one session, as a trace holds one. It does not
+// write to the file, which jutul-agent may be writing meanwhile.
+//
+// Edge cases:
+//   - a session without an event that names it gets an id derived from its first
+//     event; a trace without events gives a session without messages;
+//   - what cannot be read of an event is kept as text and reported;
+//   - where the file is damaged, the events before the damage are read and the
+//     rest is reported; when none can be read, that is an error;
+//   - a file that is no SQLite database, or has no table events, is an error.
+//
+// The sequence can be ranged over once. The caller owns what it yields.
+func DecodeFile(path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+	return func(yield func(*codec.Session, error) bool) {
+		if report == nil {
+			report = func(codec.Problem) {}
+		}
+		yield(decodeFile(path, report))
+	}
+}
+
+func decodeFile(path string, report func(codec.Problem)) (*codec.Session, error) {
+	if info, err := os.Stat(path); err != nil {
+		return nil, fmt.Errorf("open trace: %w", err)
+	} else if info.IsDir() {
+		path = filepath.Join(path, FileName)
+	}
+	conn, err := open(path)
+	if err != nil {
+		return nil, fmt.Errorf("open trace %s: %w", path, err)
+	}
+	events, err := readEvents(conn)
+	err = errors.Join(err, conn.Close())
+	if err != nil {
+		if len(events) == 0 {
+			return nil, fmt.Errorf("read trace %s: %w", path, err)
+		}
+		report(codec.Problem{Record: fmt.Sprintf("event %d", events[len(events)-1].id), Reason: fmt.Sprintf("the last that could be read: %v", err)})
+	}
+	return decode(events, report), nil
+}
+
+func open(path string) (*sqlite.Conn, error) {
+	if err := checkHeader(path); err != nil {
+		return nil, err
+	}
+	conn, err := sqlite.OpenConn(path, sqlite.OpenReadOnly)
+	if err == nil {
+		conn.SetBlockOnBusy()
+		// Only a look into the file tells whether it can be read.
+		if err = sqlitex.ExecuteTransient(conn, "SELECT 1 FROM sqlite_master", nil); err == nil {
+			return conn, nil
+		}
+		err = errors.Join(err, conn.Close())
+	}
+	// A file in WAL mode cannot be opened where its -shm cannot be made, as in a
+	// read-only directory. Without a -wal nobody is writing it.
+	if _, statErr := os.Stat(path + "-wal"); !errors.Is(statErr, fs.ErrNotExist) {
+		return nil, err
+	}
+	uri := (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: "immutable=1"}).String()
+	return sqlite.OpenConn(uri, sqlite.OpenReadOnly|sqlite.OpenURI)
+}
+
+func checkHeader(path string) error {
+	const magic = "SQLite format 3\x00"
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	header := make([]byte, len(magic))
+	n, err := f.Read(header)
+	if err = errors.Join(err, f.Close()); err != nil || string(header[:n]) != magic {
+		return errors.New("not a SQLite database")
+	}
+	return nil
+}
+
+// readEvents returns the events up to the error, if there is one.
+func readEvents(conn *sqlite.Conn) (events []event, err error) {
+	err = sqlitex.ExecuteTransient(conn, "SELECT id, timestamp, kind, payload_json FROM events ORDER BY id", &sqlitex.ExecOptions{
+		ResultFunc: func(row *sqlite.Stmt) error {
+			events = append(events, event{
+				id: row.ColumnInt64(0), timestamp: row.ColumnText(1), kind: row.ColumnText(2), payload: row.ColumnText(3),
+			})
+			return nil
+		},
+	})
+	return events, err
+}
+
+// EncodeFile writes the session as a trace to path, which must not exist. The
+// file is there whole or not at all. Like jutul-agent's own it is in WAL mode, so
+// whoever reads it must be able to write in its directory.
+//
+// EncodeFile refuses rows without an id or under a row that they do not name
+// (see [session.Transcript.CheckTree]).
+func EncodeFile(path string, s *codec.Session) (err error) {
+	if err := s.CheckTree(); err != nil {
+		return fmt.Errorf("encode session %s: %w", s.Session.ID, err)
+	}
+	if _, err := os.Lstat(path); err == nil {
+		return fmt.Errorf("write trace %s: %w: remove it or choose another path", path, fs.ErrExist)
+	}
+	dir, err := os.MkdirTemp(filepath.Dir(path), ".trace-*")
+	if err != nil {
+		return fmt.Errorf("write trace %s: %w", path, err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	temp := filepath.Join(dir, FileName)
+	if err := writeEvents(temp, encode(s)); err != nil {
+		return fmt.Errorf("write trace %s: %w", path, err)
+	}
+	if err := os.Chmod(temp, 0o600); err != nil {
+		return fmt.Errorf("write trace %s: %w", path, err)
+	}
+	if err := os.Rename(temp, path); err != nil {
+		return fmt.Errorf("write trace %s: %w", path, err)
+	}
+	return nil
+}
+
+func writeEvents(path string, events []event) (err error) {
+	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite, sqlite.OpenCreate, sqlite.OpenWAL)
+	if err != nil {
+		return err
+	}
+	// Closing the last connection moves the WAL into the file.
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	defer sqlitex.Save(conn)(&err)
+	if err := sqlitex.ExecuteScript(conn, schema, nil); err != nil {
+		return err
+	}
+	for _, e := range events {
+		err := sqlitex.Execute(conn, "INSERT INTO events (id, timestamp, kind, payload_json) VALUES (?, ?, ?, ?)",
+			&sqlitex.ExecOptions{Args: []any{e.id, e.timestamp, e.kind, e.payload}})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keptIn is where [EncodeFile] keeps what the events have no words for.
+const keptIn = `the field "agenttrace" of the payloads`
+
+// Explain lists what of the session jutul's own readers would not find in the
+// trace. Nothing is listed of a session that came from one.
+//
+// What is lost altogether is listed without a place where it is kept: the rows of
+// a session that breaks the rules of [session.Check], of which [DecodeFile] reads
+// the events alone.
+func Explain(s *codec.Session) []codec.Loss {
+	again, _ := decodeEvents(encodeEvents(s, false), true, func(codec.Problem) {})
+	if rows.Equal(s, again) {
+		return nil
+	}
+	kept := keptIn
+	var losses []codec.Loss
+	if v := session.Check(s.Transcript); len(v) > 0 {
+		kept = ""
+		losses = append(losses, codec.Loss{What: "rows as they are, for the session is unsound: " + v[0].Rule, Count: len(v)})
+	}
+	add := func(n int, what string) {
+		if n > 0 {
+			losses = append(losses, codec.Loss{What: what, Count: n, Kept: kept})
+		}
+	}
+	add(1, "session columns and metadata, but the id and the title")
+	var ids, hidden, system, metadata, empty, other, structured, states, summaries int
+	for i := range s.Messages {
+		m := &s.Messages[i]
+		ids += 1 + len(m.Parts)
+		if m.Message.HiddenAt != nil {
+			hidden++
+		}
+		if m.Message.Role == session.RoleSystem {
+			system++
+		}
+		if m.Message.MetadataJSON != "{}" {
+			metadata++
+		}
+		if len(m.Parts) == 0 {
+			empty++
+		}
+		for j := range m.Parts {
+			p := &m.Parts[j]
+			data, _ := rows.Parse([]byte(p.DataJSON)) // unreadable data counts as none
+			switch {
+			case p.Type == session.TypeCompaction:
+				if c, err := session.ParseCompaction(p.DataJSON); err == nil && (c.Summary != "" || c.TailStartID != nil) {
+					summaries++
+				}
+			case p.ToolState != nil:
+				switch *p.ToolState {
+				case session.StateInputAvailable, session.StateOutputError:
+				case session.StateOutputAvailable:
+					if _, text := rows.Text(data.Get("output")); !text {
+						structured++
+					}
+				default:
+					states++
+				}
+			case p.Type == "text" || p.Type == "reasoning" || strings.HasPrefix(p.Type, "data-"):
+			default:
+				other++
+			}
+		}
+	}
+	add(ids, "ids and exact times of messages and parts")
+	add(metadata, "message metadata, but the sum of tokens")
+	add(hidden, "rewinds: hidden messages stand among the others")
+	add(system, "the role of system messages")
+	add(empty, "messages without parts")
+	add(other, "parts that are no text, reasoning, tool call or data")
+	add(structured, "structured tool outputs, which become JSON text")
+	add(states, "tool states other than input-available, output-available and output-error")
+	add(summaries, "summaries and tails of compactions")
+	add(len(s.Decisions), "permission decisions, but question and answer")
+	add(len(s.Blobs), "system prompts and tool catalogs")
+	return losses
+}
