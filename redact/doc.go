@@ -1,0 +1,29 @@
+// Package redact removes secrets from what an agent says, reads and runs, and
+// cuts what is too long, before it is sent or stored.
+//
+// One [Config] serves both sides: the SDK redacts before a span leaves the
+// process, the collector's exporter redacts again before a row is written. Three
+// things happen to a value, in this order:
+//
+//   - Omission: a kind of content (prompts, reasoning, tool inputs, tool outputs)
+//     that the configuration does not want is replaced whole by a marker with its
+//     size.
+//   - Redaction: by key (the value under "password" or "X-Api-Key", of any type),
+//     by pattern (what has the shape of a provider's key, a private key, a token),
+//     and in text by assignment (password=…, --api-key …, Authorization: …). Text
+//     that is JSON is treated as JSON, also JSON in a string of JSON, and stays
+//     valid JSON.
+//   - Truncation: the head is kept, a visible marker with the original size
+//     follows, JSON stays JSON.
+//
+// Markers: [Marker] stands for what a key named; "[redacted:github-token]" for what
+// rule github-token found inside a text. Their length says nothing about the
+// secret. Redacting again what is redacted changes nothing.
+//
+// What is redacted is decided so that a doubtful value under a name that promises
+// a secret goes, and source code, digests, identifiers and token counts stay.
+// Redaction is a net, not a proof: a secret without a known shape and without a
+// name beside it passes.
+//
+// The package imports the standard library only.
+package redact

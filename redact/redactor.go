@@ -1,0 +1,153 @@
+package redact
+
+import "unsafe"
+
+// Text returns s without secrets; s itself when it has none. Text that is JSON stays
+// JSON, valid UTF-8 stays valid.
+func (r *Redactor) Text(s string) string { return r.value("", s, 0) }
+
+// Value is Text for a string that stands under key: redacted whole when key names a
+// secret, and left alone when it is empty, or a number under a key of tokens.
+func (r *Redactor) Value(key, s string) string {
+	if r == nil {
+		return s
+	}
+	if class := r.classify(key); class != notSecret && !spared(class, s) {
+		return Marker
+	}
+	return r.value(key, s, 0)
+}
+
+// spared reports whether a string under a key of class says nothing secret.
+func spared(class keyClass, s string) bool {
+	return s == "" || marked(s) || class == countable && number(s)
+}
+
+// value redacts s, nested levels of JSON in strings of JSON down.
+func (r *Redactor) value(key, s string, nested int) string {
+	if r == nil {
+		return s
+	}
+	out, isJSON := s, false
+	if nested < maxNested && holdsJSON(s) {
+		if r.fn == nil && !r.suspect(s) {
+			return s
+		}
+		out, isJSON = r.document(s, nested)
+	}
+	if !isJSON {
+		out = r.notJSON(s, nested)
+	}
+	if r.fn != nil {
+		if v, ok := r.fn(key, out); ok {
+			return v
+		}
+	}
+	return out
+}
+
+// notJSON redacts text that is not JSON. It may become JSON when what broke it is gone;
+// then it is read as such, as it would be the next time.
+func (r *Redactor) notJSON(s string, nested int) string {
+	out := r.text(s)
+	if out != s && nested < maxNested && holdsJSON(out) {
+		if doc, ok := r.document(out, nested); ok {
+			return doc
+		}
+	}
+	return out
+}
+
+// holdsJSON reports whether s begins like an array or object of JSON.
+func holdsJSON(s string) bool {
+	for i := range len(s) {
+		switch s[i] {
+		case ' ', '\t', '\n', '\r':
+		case '{', '[':
+			return true
+		default:
+			return false
+		}
+	}
+	return false
+}
+
+// JSON returns raw without secrets: raw itself, not a copy, when it has none, otherwise
+// a new slice. Values of any type under a key that names a secret are replaced whole,
+// but for null, true, false and what is empty, for numbers under a key of tokens, and
+// for a JSON Schema, where defaults, constants and examples go and the rest stays.
+// Strings are searched as by Text. What is valid stays valid, with its whitespace,
+// its numbers and the order of its keys; what is not JSON is treated as text.
+func (r *Redactor) JSON(raw []byte) []byte {
+	if r == nil || len(raw) == 0 {
+		return raw
+	}
+	s := unsafe.String(unsafe.SliceData(raw), len(raw)) // raw is not written to, and s is not kept
+	if r.fn == nil && !r.suspect(s) {
+		return raw
+	}
+	out, ok := r.document(s, 0)
+	if !ok {
+		out = r.notJSON(s, 0)
+	}
+	if len(out) == len(s) && (unsafe.StringData(out) == unsafe.StringData(s) || out == s) {
+		return raw
+	}
+	return []byte(out)
+}
+
+// Result says what was done to a value.
+type Result struct {
+	// Redacted says that a secret was taken out.
+	Redacted bool
+	// Omitted says that the value was not wanted at all, Truncated that it was cut.
+	Omitted, Truncated bool
+	// Size is the number of bytes before the value was omitted or cut, after it was
+	// redacted: that of the value when neither happened.
+	Size int
+	// SHA256 is the digest, in hexadecimal, of the bytes that Size counts; empty when
+	// nothing was omitted or cut. It is of the redacted value, so that it cannot
+	// confirm a guess of the secret.
+	SHA256 string
+}
+
+// Apply redacts the string under key, then omits or cuts it, as the configuration wants
+// of its kind of content.
+func (r *Redactor) Apply(kind Content, key, s string) (string, Result) {
+	if r == nil {
+		return s, Result{Size: len(s)}
+	}
+	out := r.Value(key, s)
+	redacted := out != s
+	if r.omits(kind) && out != "" {
+		return omit(out, redacted)
+	}
+	out, res := r.Truncate(out)
+	res.Redacted = redacted
+	return out, res
+}
+
+// ApplyJSON is Apply for a value in JSON, which stays JSON: omitted, it is a string.
+func (r *Redactor) ApplyJSON(kind Content, key string, raw []byte) ([]byte, Result) {
+	if r == nil {
+		return raw, Result{Size: len(raw)}
+	}
+	out := raw
+	if class := r.classify(key); class != notSecret {
+		out = r.whole(class, raw)
+	}
+	out = r.JSON(out)
+	redacted := string(out) != string(raw)
+	if r.omits(kind) && len(out) > 0 {
+		s, res := omit(string(out), redacted)
+		if s == string(out) {
+			return out, res
+		}
+		return []byte(`"` + s + `"`), res
+	}
+	out, res := r.TruncateJSON(out)
+	res.Redacted = redacted
+	return out, res
+}
+
+func (r *Redactor) omits(kind Content) bool { return int(kind) < len(r.omit) && r.omit[kind] }

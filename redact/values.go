@@ -1,0 +1,133 @@
+package redact
+
+import "strings"
+
+// label reports whether v speaks of the secret: "Password", "user_password", "Enter
+// your API key".
+func label(r *Redactor, v string) bool {
+	if len(v) > 200 {
+		return false
+	}
+	for i := 0; i < len(v); i++ {
+		start := i
+		for i < len(v) && (class[v[i]]&slug != 0 || v[i] >= 0x80) {
+			i++
+		}
+		if w := v[start:i]; len(w) >= 3 && len(w) <= 40 && !digits(w) && r.classify(w) != notSecret {
+			return true
+		}
+	}
+	return false
+}
+
+// looksRandom reports whether v is long and mixed enough for a token.
+func looksRandom(v string) bool {
+	if len(v) < 8 || strings.ContainsAny(v, " \t\n()") {
+		return false
+	}
+	var seen charset
+	other := false
+	for i := range len(v) {
+		c := class[v[i]]
+		seen |= c
+		other = other || c == 0
+	}
+	letters := seen&(lower|upper) != 0
+	return letters && seen&digit != 0 || letters && other || len(v) >= 20 && seen&lower != 0 && seen&upper != 0
+}
+
+// stopWords are what stands after the name of a secret in prose, code and schemas and
+// is no secret.
+var stopWords = wordSet("to the a an is are was be and or not for from in on of with by as at if when then this that it its must may can " +
+	"should will flag option argument arg parameter param value values field string str bytes byte number int integer bool boolean " +
+	"any object array list dict map text none null nil undefined true false yes no required optional missing invalid expired empty " +
+	"unset hidden enabled disabled default auto inherit ok error options flags arguments instead via using has have protected prompts void never unknown uint64 int64 uuid self type const let var char " +
+	"file path name stdin env prompt removed redacted masked")
+
+// algorithm reports whether v names a hash, cipher or encoding.
+func algorithm(v string) bool {
+	v = strings.ToLower(v)
+	for _, p := range [...]string{"sha", "md5", "base64", "base32", "bcrypt", "argon2", "pbkdf2", "utf", "rs256", "hs256", "es256", "aes", "ed25519", "rsa", "oauth2", "x509", "blake"} {
+		if strings.HasPrefix(v, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// call reports whether v calls or indexes something: getenv("X", f(x), a[0].
+func call(v string) bool {
+	end := run(v, 0, word|dot)
+	return end > 0 && end < len(v) && class[v[0]]&(lower|upper|under) != 0 && (v[end] == '(' || v[end] == '[' || v[end] == '<' && strings.IndexByte(v[:end], '.') > 0)
+}
+
+// constant reports whether v is a small number in hexadecimal, as headers of C have.
+func constant(v string) bool { return len(v) <= 18 && strings.HasPrefix(v, "0x") }
+
+// identifierPath reports whether v is a name or names joined by dots.
+func identifierPath(v string) bool {
+	if v == "" || class[v[0]]&(lower|upper|under) == 0 || v[len(v)-1] == '.' {
+		return false
+	}
+	return run(v, 0, word|dot) == len(v)
+}
+
+// number reports whether v is a number, as counts of tokens are.
+func number(v string) bool {
+	some := false
+	for i := range len(v) {
+		switch c := v[i]; {
+		case class[c]&digit != 0:
+			some = true
+		case c != '.' && c != ',' && c != '_' && c != '-' && c != '+' && c != '%' && (i != len(v)-1 || c|0x20 != 'k' && c|0x20 != 'm'):
+			return false
+		}
+	}
+	return some
+}
+
+// marked reports whether v is a marker of this package, or of others who were here
+// before.
+func marked(v string) bool {
+	switch {
+	case strings.HasPrefix(v, Marker) && len(v) < len(Marker)+8, strings.HasPrefix(v, TruncatedMarker):
+		return true
+	case strings.HasPrefix(v, "[redacted:") || strings.HasPrefix(v, "[omitted:"):
+		return strings.IndexByte(v, ']') == len(v)-1 || strings.HasPrefix(v, "[omitted:") && strings.IndexByte(v, ' ') < 0
+	}
+	return strings.EqualFold(strings.Trim(v, "[]<>()*_ "), "redacted")
+}
+
+// placeholder reports whether v stands for a secret without being one: ${TOKEN},
+// <password>, your-key, ****.
+func placeholder(v string) bool {
+	if v == "" {
+		return true
+	}
+	if strings.Trim(v, "*") == "" || strings.Trim(v, ".…") == "" || strings.Trim(v, "xX") == "" || strings.Trim(v, "-_") == "" {
+		return true
+	}
+	switch v[0] {
+	case '$':
+		if len(v) > 1 && (v[1] == '{' || v[1] == '(') {
+			return v[len(v)-1] == '}' || v[len(v)-1] == ')' || strings.IndexByte(v, '}') < 0 && v[1] == '('
+		}
+		rest := v[1:]
+		if strings.HasPrefix(rest, "env:") {
+			return true
+		}
+		var seen charset
+		for i := range len(rest) {
+			seen |= class[rest[i]]
+		}
+		return identifierPath(rest) && (seen&lower == 0 || seen&(upper|digit) == 0)
+	case '<':
+		return v[len(v)-1] == '>' && !digits(v)
+	case '{':
+		return v[len(v)-1] == '}' && !strings.Contains(v, `"`)
+	case '%':
+		return len(v) <= 3 || v[len(v)-1] == '%' && identifierPath(v[1:len(v)-1]) || v[1] == '('
+	}
+	low := v[:min(len(v), 5)]
+	return equalFold(low[:min(len(low), 4)], "your") && len(v) > 4 && (v[4] == '-' || v[4] == '_' || v[4] == ' ')
+}
