@@ -1,0 +1,154 @@
+package agentdbg_test
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"iter"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/agentdbg"
+	"github.com/agenttrace/agenttrace/session/codec/jsonl"
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+const dataDir = "testdata/data"
+
+var sampleRuns = []string{
+	"3cb3426d-1fa6-417a-b821-6be9c94cd9f4", // stop_on_loop
+	"46e80958-2ba7-4329-9bda-377db118f630", // an exception
+	"dff117f0-c969-44c1-8173-1523b6eb1213", // a cycle of two
+	"f0ca8552-c91a-473d-a112-286a75226e66", // redaction, truncation
+}
+
+func readFile(tb testing.TB, path string) string {
+	tb.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return string(data)
+}
+
+// collect decodes everything, and checks what must hold of every session.
+func collect(tb testing.TB, sessions iter.Seq2[*codec.Session, error]) (all []*codec.Session) {
+	tb.Helper()
+	for s, err := range sessions {
+		if err != nil {
+			tb.Fatal(err)
+		}
+		for _, v := range session.Check(s.Transcript) {
+			tb.Error(v)
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+func lines(tb testing.TB, s *codec.Session) string {
+	tb.Helper()
+	var b bytes.Buffer
+	if err := jsonl.Encode(&b, s.Transcript); err != nil {
+		tb.Fatal(err)
+	}
+	return b.String()
+}
+
+// problems collects reports.
+type problems []string
+
+func (p *problems) report(problem codec.Problem) { *p = append(*p, problem.String()) }
+
+func decode(tb testing.TB, text string) (*codec.Session, problems) {
+	tb.Helper()
+	var p problems
+	all := collect(tb, agentdbg.Decode(strings.NewReader(text), p.report))
+	if len(all) != 1 {
+		tb.Fatalf("%d sessions, want 1", len(all))
+	}
+	return all[0], p
+}
+
+func samples(tb testing.TB) ([]*codec.Session, problems) {
+	tb.Helper()
+	var p problems
+	all := collect(tb, agentdbg.DecodeFile(dataDir, p.report))
+	if len(all) != len(sampleRuns) {
+		tb.Fatalf("%d sessions, want %d", len(all), len(sampleRuns))
+	}
+	return all, p
+}
+
+func TestDecodeSamples(t *testing.T) {
+	all, reported := samples(t)
+	for i, s := range all {
+		got := lines(t, s)
+		golden := filepath.Join("testdata", sampleRuns[i]+".jsonl")
+		if *update {
+			if err := os.WriteFile(golden, []byte(got), 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if diff := cmp.Diff(readFile(t, golden), got); diff != "" {
+			t.Errorf("run %s (-want +got):\n%s", sampleRuns[i], diff)
+		}
+	}
+	file := "runs/f0ca8552-c91a-473d-a112-286a75226e66/events.jsonl:2: "
+	want := problems{
+		file + `usage.prompt_tokens of event bef57a0d-bd0e-45b8-bbc1-7c68fc24ebf5 is "__REDACTED__": the count is unknown`,
+		file + `usage.completion_tokens of event bef57a0d-bd0e-45b8-bbc1-7c68fc24ebf5 is "__REDACTED__": the count is unknown`,
+	}
+	if diff := cmp.Diff(want, reported); diff != "" {
+		t.Errorf("problems (-want +got):\n%s", diff)
+	}
+}
+
+func TestSamplesComeOutAsTheyWere(t *testing.T) {
+	all, _ := samples(t)
+	out := t.TempDir()
+	for i, s := range all {
+		dir, err := agentdbg.EncodeFile(out, s, agentdbg.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"run.json", "events.jsonl"} {
+			want := readFile(t, filepath.Join(dataDir, "runs", sampleRuns[i], name))
+			if diff := cmp.Diff(want, readFile(t, filepath.Join(dir, name))); diff != "" {
+				t.Errorf("%s of %s (-want +got):\n%s", name, sampleRuns[i], diff)
+			}
+		}
+		if losses := agentdbg.Explain(s); losses != nil {
+			t.Errorf("Explain(%s) = %v, want nothing", sampleRuns[i], losses)
+		}
+	}
+	if _, err := agentdbg.EncodeFile(out, all[0], agentdbg.Options{}); !errors.Is(err, os.ErrExist) {
+		t.Errorf("a run that is there: %v", err)
+	}
+}
+
+// export.json was written by Python's json.dump of the sample.
+func TestExport(t *testing.T) {
+	want := readFile(t, "testdata/export.json")
+	s, reported := decode(t, want)
+	if reported != nil {
+		t.Errorf("problems %q", reported)
+	}
+	var b bytes.Buffer
+	if err := agentdbg.Encode(&b, s, agentdbg.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, b.String()); diff != "" {
+		t.Errorf("bytes changed (-want +got):\n%s", diff)
+	}
+	all, _ := samples(t)
+	if diff := cmp.Diff(lines(t, all[2]), lines(t, s)); diff != "" {
+		t.Errorf("the export and the directory differ:\n%s", diff)
+	}
+}

@@ -1,0 +1,161 @@
+package agentdbg
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
+	"github.com/google/go-cmp/cmp"
+)
+
+// The warnings of AgentDbg's own runs are the ones that the detector gives, at
+// the same places and byte for byte.
+func TestLoopDetectorAgreesWithAgentDbg(t *testing.T) {
+	files, err := filepath.Glob("testdata/data/runs/*/events.jsonl")
+	if err != nil || len(files) != 4 {
+		t.Fatalf("%d runs, %v", len(files), err)
+	}
+	warnings := 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := newLoopDetector(Options{})
+		var expected rows.Object
+		for line := range strings.Lines(string(text)) {
+			e, err := rows.Parse([]byte(line))
+			if err != nil {
+				t.Fatal(err)
+			}
+			typ, payload := e.Text("event_type"), e.Object("payload")
+			if typ == loopWarning {
+				warnings++
+				if diff := cmp.Diff(string(payload.JSON()), string(expected.JSON())); diff != "" {
+					t.Errorf("%s: warning (-want +got):\n%s", file, diff)
+				}
+				if got := defaultName(typ, payload); got != e.Text("name") {
+					t.Errorf("%s: name %q, want %q", file, got, e.Text("name"))
+				}
+				expected = nil
+				continue
+			}
+			if expected != nil {
+				t.Errorf("%s: a warning that AgentDbg did not give: %s", file, expected.JSON())
+			}
+			expected = d.see(typ, e.Text("event_id"), payload)
+		}
+	}
+	if warnings != 3 {
+		t.Errorf("%d warnings, want 3", warnings)
+	}
+}
+
+func TestLoopDetector(t *testing.T) {
+	// Each letter is a call of the tool of that name, a dot a state update, and a
+	// bang an error, which the window does not hold.
+	for _, tt := range []struct {
+		events string
+		o      Options
+		want   []string // place and pattern
+	}{
+		{"aa", Options{}, nil},
+		{"aaa", Options{}, []string{"2 a"}},
+		{"aaaaaa", Options{}, []string{"2 a"}},
+		{"a!a!a", Options{}, []string{"4 a"}},
+		{"ababab", Options{}, []string{"5 a b"}},
+		{"abababab", Options{}, []string{"5 a b", "6 b a"}},
+		{"abcabcabc", Options{}, []string{"8 a b c"}},
+		{"abcdabcdabcd", Options{}, []string{"11 a b c d"}},
+		{"abcdeabcdeabcde", Options{}, nil}, // longer than the window
+		{"abcdeabcdeabcde", Options{LoopWindow: 15}, []string{"14 a b c d e"}},
+		{"aa", Options{LoopRepetitions: 2}, []string{"1 a"}},
+		{"aa", Options{LoopRepetitions: 1}, []string{"1 a"}},
+		{"abab", Options{LoopWindow: 1, LoopRepetitions: 2}, []string{"3 a b"}},
+		{"...", Options{}, []string{"2 STATE_UPDATE"}},
+		{"aabaabaab", Options{}, []string{"8 a a b"}},
+	} {
+		d := newLoopDetector(tt.o)
+		var got []string
+		for i, c := range tt.events {
+			typ := toolCall
+			switch c {
+			case '.':
+				typ = stateUpdate
+			case '!':
+				typ = errorEvent
+			}
+			if w := d.see(typ, "", rows.Object{{Key: "tool_name", Value: raw(string(c))}}); w != nil {
+				pattern := strings.NewReplacer("TOOL_CALL:", "", " -> ", " ").Replace(w.Text("pattern"))
+				got = append(got, strings.Join([]string{string(raw(i)), pattern}, " "))
+				if !strings.Contains(string(w.Get("evidence_event_ids")), "__MISSING__") {
+					t.Errorf("%s: evidence %s", tt.events, w.Get("evidence_event_ids"))
+				}
+			}
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s %+v (-want +got):\n%s", tt.events, tt.o, diff)
+		}
+	}
+	if got := signature(llmCall, nil); got != "LLM_CALL:UNKNOWN" {
+		t.Errorf("signature without a model is %s", got)
+	}
+}
+
+func TestLoopName(t *testing.T) {
+	for _, tt := range []struct{ pattern, want string }{
+		{"TOOL_CALL:t", "TOOL_CALL:t"},
+		{strings.Repeat("é", 80), strings.Repeat("é", 80)},
+		{strings.Repeat("é", 81), strings.Repeat("é", 79) + "..."},
+	} {
+		if got := loopName(tt.pattern); got != tt.want {
+			t.Errorf("loopName(%q) = %q, want %q", tt.pattern, got, tt.want)
+		}
+	}
+}
+
+func TestPython(t *testing.T) {
+	for _, tt := range []struct{ in, line, indented string }{
+		{`{}`, `{}`, `{}`},
+		{`{"a":[],"b":{},"c":[1,-0.5,1e-05,true,null],"d":{"e":"x, y: [z]"}}`,
+			`{"a": [], "b": {}, "c": [1, -0.5, 1e-05, true, null], "d": {"e": "x, y: [z]"}}`,
+			"{\n  \"a\": [],\n  \"b\": {},\n  \"c\": [\n    1,\n    -0.5,\n    1e-05,\n    true,\n    null\n  ],\n  \"d\": {\n    \"e\": \"x, y: [z]\"\n  }\n}"},
+		{`"\u00e9\u2028\/\u0001\u001f\u007f\b\f\n\r\t\"\\"`, "\"é\u2028/\\u0001\\u001f\x7f\\b\\f\\n\\r\\t\\\"\\\\\"", ""},
+		{`"\ud83d\ude00"`, `"😀"`, ""},
+		{`"\ud83d"`, `"\ud83d"`, ""}, // half a pair
+		{`"\u003c"`, `"<"`, ""},
+	} {
+		if got := string(appendLine(nil, []byte(tt.in))); got != tt.line {
+			t.Errorf("line of %s = %s, want %s", tt.in, got, tt.line)
+		}
+		if tt.indented == "" {
+			tt.indented = tt.line
+		}
+		if got := string(appendIndented(nil, []byte(tt.in))); got != tt.indented {
+			t.Errorf("indented %s = %s, want %s", tt.in, got, tt.indented)
+		}
+	}
+	for f, want := range map[float64]string{1: "1.0", 0.2: "0.2", -3: "-3.0", 1e-7: "1e-7", 1e22: "1e+22"} {
+		if got := string(pythonFloat(f)); got != want {
+			t.Errorf("pythonFloat(%v) = %s, want %s", f, got, want)
+		}
+	}
+}
+
+func TestRunID(t *testing.T) {
+	const own = "3cb3426d-1fa6-417a-b821-6be9c94cd9f4"
+	if got := runID(own); got != own {
+		t.Errorf("runID(%s) = %s", own, got)
+	}
+	for _, id := range []string{"", "ses_1", strings.ToUpper(own), "018f4d7c-0000-7000-8000-000000000000", own[:35], own[:35] + "g", "3cb3426d1fa6-417a-b821-6be9c94cd9f4-"} {
+		got := runID(id)
+		if !isUUID4(got) || got == id {
+			t.Errorf("runID(%q) = %s", id, got)
+		}
+		if again := runID(id); again != got {
+			t.Errorf("runID(%q) = %s and then %s", id, got, again)
+		}
+	}
+}

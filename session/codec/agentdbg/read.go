@@ -1,0 +1,351 @@
+package agentdbg
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
+)
+
+// Decode reads what stands in one stream: an events.jsonl, a run.json, or files
+// of "agentdbg export", one or more. Events of several runs are sorted out by
+// their run_id. The whole stream is held in memory.
+//
+// Each run is yielded as a session that passes [session.Check]; the caller owns
+// it. The sequence can be ranged over once. What cannot be read is reported and
+// left out; report may be nil. An error is yielded, last and with a nil session,
+// when reading fails or nothing in the stream is of AgentDbg.
+func Decode(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+	return func(yield func(*codec.Session, error) bool) {
+		d := decoder{report: report}
+		data, err := io.ReadAll(r)
+		if err != nil {
+			yield(nil, fmt.Errorf("read run: %w", err))
+			return
+		}
+		runs, err := d.stream(data)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		for _, r := range runs {
+			if !yield(d.session(r), nil) {
+				return
+			}
+		}
+	}
+}
+
+// DecodeFile reads the runs in path: a data directory (~/.agentdbg, ~/.maida), one
+// that holds .agentdbg or .maida, a directory of runs, a run's directory, one of
+// its two files, which stands for both, or a file that [Decode] reads. Runs come
+// in the order of their names.
+//
+// A run without run.json, or without events.jsonl, is read as far as it goes. An
+// error is yielded when there is no run in path.
+func DecodeFile(path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+	return func(yield func(*codec.Session, error) bool) {
+		info, err := os.Stat(path)
+		if err != nil {
+			yield(nil, fmt.Errorf("read runs: %w", err))
+			return
+		}
+		if !info.IsDir() && filepath.Base(path) != runFile && filepath.Base(path) != eventsFile {
+			f, err := os.Open(path)
+			if err != nil {
+				yield(nil, fmt.Errorf("read runs: %w", err))
+				return
+			}
+			defer f.Close()
+			for s, err := range Decode(f, report) {
+				if err != nil {
+					err = fmt.Errorf("%s: %w", path, err)
+				}
+				if !yield(s, err) {
+					return
+				}
+			}
+			return
+		}
+		root := path
+		if !info.IsDir() {
+			root = filepath.Dir(path)
+		}
+		found := false
+		for _, dir := range runDirs(root) {
+			name, err := filepath.Rel(root, dir)
+			if err != nil || name == "." {
+				name = ""
+			}
+			d := decoder{report: report, dir: name}
+			r, err := d.directory(dir)
+			if err != nil {
+				d.problem(0, "", err.Error()+": the run was left out")
+				continue
+			}
+			found = true
+			if !yield(d.session(r), nil) {
+				return
+			}
+		}
+		if !found {
+			yield(nil, fmt.Errorf("%s: no run in it: want a directory with %s and %s, or one of such directories", path, runFile, eventsFile))
+		}
+	}
+}
+
+// runDirs returns the directories of runs in root.
+func runDirs(root string) []string {
+	if isRun(root) {
+		return []string{root}
+	}
+	var dirs []string
+	for _, sub := range []string{"runs", ".agentdbg/runs", ".maida/runs", "."} {
+		entries, err := os.ReadDir(filepath.Join(root, sub))
+		if err != nil {
+			continue // not there, which is what is asked
+		}
+		for _, e := range entries {
+			if dir := filepath.Join(root, sub, e.Name()); isRun(dir) {
+				dirs = append(dirs, dir)
+			}
+		}
+	}
+	return dirs
+}
+
+func isRun(dir string) bool {
+	for _, name := range []string{runFile, eventsFile} {
+		if info, err := os.Stat(filepath.Join(dir, name)); err == nil && info.Mode().IsRegular() {
+			return true
+		}
+	}
+	return false
+}
+
+type decoder struct {
+	report func(codec.Problem)
+	dir    string // of the run within the input
+}
+
+// problem reports. file may be empty, within the run's directory.
+func (d *decoder) problem(line int, file, reason string) {
+	if d.report == nil {
+		return
+	}
+	if d.dir != "" || file != "" {
+		file = filepath.ToSlash(filepath.Join(d.dir, file))
+	}
+	d.report(codec.Problem{File: file, Line: line, Reason: reason})
+}
+
+func (d *decoder) directory(dir string) (*run, error) {
+	r := &run{}
+	text, err := os.ReadFile(filepath.Join(dir, runFile))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		d.problem(0, runFile, "is missing: the run is read from its events")
+	case err != nil:
+		return nil, err
+	default:
+		o, notes, err := parsePython(text)
+		if err != nil {
+			d.problem(0, runFile, "is damaged: the run is read from its events: "+err.Error())
+			break
+		}
+		r.meta = o
+		for _, note := range notes {
+			d.problem(0, runFile, note)
+		}
+	}
+	text, err = os.ReadFile(filepath.Join(dir, eventsFile))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		d.problem(0, eventsFile, "is missing: the run has no events")
+	case err != nil:
+		return nil, err
+	default:
+		r.events = d.lines(text, eventsFile)
+	}
+	if r.meta == nil && len(r.events) == 0 {
+		return nil, fmt.Errorf("neither %s nor %s can be read", runFile, eventsFile)
+	}
+	r.id = r.identity(filepath.Base(dir))
+	return r, nil
+}
+
+// identity returns the run's id: what run.json says, the events, or its place.
+func (r *run) identity(otherwise string) string {
+	if id := r.meta.Text("run_id"); id != "" {
+		return id
+	}
+	for i := range r.events {
+		if id := r.events[i].all.Text("run_id"); id != "" {
+			return id
+		}
+	}
+	return otherwise
+}
+
+// lines reads an events.jsonl.
+func (d *decoder) lines(text []byte, file string) []event {
+	var events []event
+	before := int64(0)
+	for n := 1; len(text) > 0; n++ {
+		line, rest, _ := bytes.Cut(text, []byte("\n"))
+		text = rest
+		if n == 1 {
+			line = bytes.TrimPrefix(line, []byte("\uFEFF"))
+		}
+		if line = bytes.TrimSpace(line); len(line) == 0 {
+			continue
+		}
+		all, notes, err := parsePython(line)
+		if err != nil {
+			d.problem(n, file, "is not an event: left out: "+err.Error())
+			continue
+		}
+		events = d.add(events, all, n, file, &before, notes)
+	}
+	return events
+}
+
+func (d *decoder) add(events []event, all rows.Object, line int, file string, before *int64, notes []string) []event {
+	e, note, err := newEvent(all, line, *before)
+	if err != nil {
+		d.problem(line, file, err.Error())
+		return events
+	}
+	if note != "" {
+		notes = append(notes, note)
+	}
+	for _, note := range notes {
+		d.problem(line, file, note)
+	}
+	*before = e.at
+	return append(events, e)
+}
+
+// stream reads what is in one file.
+func (d *decoder) stream(data []byte) ([]*run, error) {
+	first, _, _ := bytes.Cut(bytes.TrimSpace(bytes.TrimPrefix(data, []byte("\uFEFF"))), []byte("\n"))
+	if o, _, err := parsePython(first); err == nil && o.Get("events") == nil && o.Get("counts") == nil {
+		return d.byRun(d.lines(data, ""))
+	}
+	data = bytes.TrimPrefix(data, []byte("\uFEFF"))
+	if fixed, ok := withoutNaN(data); ok && !json.Valid(data) {
+		d.problem(0, "", "NaN and Infinity are not JSON and were read as null")
+		data = fixed
+	}
+	var runs []*run
+	for dec := json.NewDecoder(bytes.NewReader(data)); ; {
+		var v json.RawMessage
+		err := dec.Decode(&v)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			if len(runs) == 0 {
+				// The first line may be the damaged one of an events.jsonl.
+				return d.byRun(d.lines(data, ""))
+			}
+			d.problem(1+bytes.Count(data[:dec.InputOffset()], []byte("\n")), "", "is not JSON: the rest was left out: "+err.Error())
+			break
+		}
+		if r := d.export(v); r != nil {
+			runs = append(runs, r)
+		}
+	}
+	if len(runs) == 0 {
+		return nil, errNoRun
+	}
+	return runs, nil
+}
+
+var errNoRun = errors.New("read run: no event and no run in it: want events.jsonl, or what agentdbg export writes")
+
+// byRun sorts events by the run that they name.
+func (d *decoder) byRun(events []event) ([]*run, error) {
+	var runs []*run
+	places := map[string]*run{}
+	for _, e := range events {
+		id := e.all.Text("run_id")
+		r := places[id]
+		if r == nil {
+			r = &run{id: id}
+			if id == "" {
+				r.id = uuid("run", string(e.all.JSON()))
+			}
+			places[id] = r
+			runs = append(runs, r)
+		}
+		r.events = append(r.events, e)
+	}
+	if len(runs) == 0 {
+		return nil, errNoRun
+	}
+	return runs, nil
+}
+
+// export reads what agentdbg export writes, or a run.json alone.
+func (d *decoder) export(text json.RawMessage) *run {
+	o, notes, err := parsePython(text)
+	if err != nil {
+		d.problem(0, "", "is not a run: left out: "+err.Error())
+		return nil
+	}
+	for _, note := range notes {
+		d.problem(0, "", note)
+	}
+	r := &run{}
+	switch {
+	case o.Get("events") != nil:
+		r.meta = o.Object("run")
+		before := int64(0)
+		for i, v := range rows.Elements(o.Get("events")) {
+			all, err := rows.Parse(v)
+			if err != nil {
+				d.problem(0, "", fmt.Sprintf("events[%d] is not an event: left out: %v", i, err))
+				continue
+			}
+			r.events = d.add(r.events, all, 0, "", &before, nil)
+		}
+	case o.Get("counts") != nil:
+		r.meta = o
+		d.problem(0, "", "is a run.json alone: the run has no events")
+	}
+	if r.meta == nil && len(r.events) == 0 {
+		d.problem(0, "", "is not a run: left out")
+		return nil
+	}
+	r.id = r.identity(uuid("run", string(text)))
+	return r
+}
+
+// session makes a session of a run: of the rows that it carries when we wrote it,
+// and otherwise of its events.
+func (d *decoder) session(r *run) *codec.Session {
+	file := ""
+	if d.dir != "" {
+		file = eventsFile
+	}
+	if carries(r) {
+		s, err := carried(r)
+		if err == nil {
+			return s
+		}
+		d.problem(0, file, fmt.Sprintf("the rows in meta are damaged: the run was read as any other: %v", err))
+	}
+	if len(r.events) == 0 && r.meta.Text("status") != statusRunning {
+		d.problem(0, file, "the run has no events")
+	}
+	return build(r, func(p codec.Problem) { d.problem(p.Line, file, p.Reason) })
+}

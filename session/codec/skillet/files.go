@@ -1,0 +1,228 @@
+package skillet
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session/codec"
+)
+
+// DecodeFile reads the conversations in path that the filter asks for: a state
+// directory or one that holds it, a directory of logs, a log, or a store. A
+// conversation that is in the logs and in the store is one session. Sessions come
+// in the order of the logs' paths, then those that only the store has.
+//
+// The filter's fields, when not empty, are the names themselves or the way they
+// stand in a path. A log that cannot be read is reported and left out. An error is
+// yielded when there is nothing of skillet in path.
+func DecodeFile(path string, filter Key, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+	return func(yield func(*codec.Session, error) bool) {
+		logs, store, err := places(path)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		var conversations []conversation
+		if store != "" {
+			if conversations, err = readStore(store, filter); err != nil {
+				yield(nil, err)
+				return
+			}
+		}
+		told := make(map[Key]bool)
+		for _, l := range logs {
+			if !filter.matches(l.key) {
+				continue
+			}
+			s, err := readLog(l, filter, conversations, report)
+			if err != nil {
+				if report != nil {
+					report(codec.Problem{File: l.name, Reason: err.Error() + ": the log was left out"})
+				}
+				continue
+			}
+			told[l.key] = true
+			if !yield(s, nil) {
+				return
+			}
+		}
+		for _, c := range conversations {
+			if told[c.key.sanitized()] {
+				continue
+			}
+			if !yield(decodeItems(c.key, c.items, filepath.Base(store), report), nil) {
+				return
+			}
+		}
+	}
+}
+
+// logFile is a log with the names that its path says.
+type logFile struct {
+	path, name string
+	key        Key
+}
+
+func readLog(l logFile, filter Key, conversations []conversation, report func(codec.Problem)) (*codec.Session, error) {
+	f, err := os.Open(l.path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(f)
+	if err != nil {
+		return nil, err
+	}
+	d := logDecoder{key: l.key, file: l.name, report: report}
+	if sanitize(filter.UserID) == l.key.UserID && filter.UserID != "" {
+		d.key.UserID = filter.UserID
+	}
+	if sanitize(filter.SessionName) == l.key.SessionName && filter.SessionName != "" {
+		d.key.SessionName = filter.SessionName
+	}
+	// Several names may be one in a path. Then the log is all of theirs, and the
+	// store of none of them tells of it.
+	var same []conversation
+	for _, c := range conversations {
+		if c.key.sanitized() == l.key {
+			same = append(same, c)
+		}
+	}
+	switch len(same) {
+	case 0:
+	case 1:
+		d.key, d.store = same[0].key, newGuide(same[0].items)
+	default:
+		d.problem(0, fmt.Sprintf("%d conversations of the store have this log: none of them was read with it", len(same)))
+	}
+	return d.decode(text)
+}
+
+var sqliteHeader = []byte("SQLite format 3\x00")
+
+// places finds the logs and the store in path.
+func places(path string) (logs []logFile, store string, err error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, "", fmt.Errorf("read conversations: %w", err)
+	}
+	if !info.IsDir() {
+		head := make([]byte, len(sqliteHeader))
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, "", fmt.Errorf("read conversations: %w", err)
+		}
+		defer f.Close()
+		if n, err := io.ReadFull(f, head); err == nil && bytes.Equal(head[:n], sqliteHeader) {
+			return nil, path, nil
+		}
+		return []logFile{logIn(filepath.Dir(filepath.Dir(path)), path)}, "", nil
+	}
+	for _, sub := range []string{".", "state", ".skilled-agent/state"} {
+		root := filepath.Join(path, sub)
+		if info, err := os.Stat(filepath.Join(root, databaseFile)); err == nil && info.Mode().IsRegular() && store == "" {
+			store = filepath.Join(root, databaseFile)
+		}
+		logs = append(logs, logsIn(filepath.Join(root, logsDir))...)
+	}
+	if logs == nil && store == "" {
+		logs = logsIn(path)
+	}
+	if logs == nil && store == "" {
+		return nil, "", fmt.Errorf("%s: no conversation in it: want a directory with %s or %s", path, logsDir, databaseFile)
+	}
+	return logs, store, nil
+}
+
+func logsIn(root string) (logs []logFile) {
+	users, err := os.ReadDir(root)
+	if err != nil {
+		return nil // not there, which is what is asked
+	}
+	for _, user := range users {
+		entries, err := os.ReadDir(filepath.Join(root, user.Name()))
+		if err != nil {
+			continue
+		}
+		for _, e := range entries {
+			if strings.HasSuffix(e.Name(), ".jsonl") {
+				logs = append(logs, logIn(root, filepath.Join(root, user.Name(), e.Name())))
+			}
+		}
+	}
+	return logs
+}
+
+func logIn(root, path string) logFile {
+	name, err := filepath.Rel(root, path)
+	if err != nil {
+		name = filepath.Base(path)
+	}
+	user := strings.ToValidUTF8(filepath.Base(filepath.Dir(path)), "\uFFFD")
+	session := strings.ToValidUTF8(strings.TrimSuffix(filepath.Base(path), ".jsonl"), "\uFFFD")
+	return logFile{path, filepath.ToSlash(name), Key{user, session}}
+}
+
+// EncodeFile writes the session: to a log when path ends in .jsonl, to a store
+// when it ends in .sqlite, and otherwise to both, in a state directory, which is
+// made when it is not there. key gives the names to write it under; an empty field
+// is what the session says, and for one that says nothing "skillet" and its id.
+//
+// What is there already is not overwritten: a log that exists, or a conversation
+// that the store has, gives an error that is [os.ErrExist].
+func EncodeFile(path string, s *codec.Session, key Key) error {
+	key = keyOf(&s.Session, key)
+	log, store := path, path
+	switch filepath.Ext(path) {
+	case ".jsonl":
+		store = ""
+	case ".sqlite":
+		log = ""
+	default:
+		log, store = filepath.Join(path, logsDir, key.logPath()), filepath.Join(path, databaseFile)
+	}
+	if err := s.CheckTree(); err != nil {
+		return fmt.Errorf("write session %s: %w", s.Session.ID, err)
+	}
+	if log != "" {
+		if err := writeLog(log, s); err != nil {
+			return fmt.Errorf("write session %s: %w", s.Session.ID, err)
+		}
+	}
+	if store == "" {
+		return nil
+	}
+	err := os.MkdirAll(filepath.Dir(store), 0o777)
+	if err == nil {
+		err = writeStore(store, conversation{key, itemsOf(s)})
+	}
+	if err == nil {
+		return nil
+	}
+	if log != "" {
+		err = errors.Join(err, os.Remove(log)) // half of a conversation is none
+	}
+	return fmt.Errorf("write session %s: %w", s.Session.ID, err)
+}
+
+func writeLog(path string, s *codec.Session) (err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if cerr := f.Close(); err == nil {
+			err = cerr
+		}
+	}()
+	return Encode(f, s)
+}

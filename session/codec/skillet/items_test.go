@@ -1,0 +1,59 @@
+package skillet
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/google/go-cmp/cmp"
+)
+
+// FuzzItems: whatever the rows of a store hold decodes to a sound session, and
+// the rows that it was read from are the rows that it is written to.
+func FuzzItems(f *testing.F) {
+	const result = `{"type":"function_call_result","callId":"c","name":"t","status":"completed","output":{"type":"text","text":"x"}}`
+	for _, text := range []string{
+		`{"role":"user","content":"what's on my list?"}`,
+		`{"type":"message","role":"user","content":[{"type":"audio","audio":"A","format":"b"},{"type":"input_file","file":{"url":"u"}}]}`,
+		`{"type":"reasoning","id":"rs_1","content":[{"type":"input_text","text":"think"}]}`,
+		`{"type":"function_call","id":"f","callId":"c","name":"t","arguments":"{\"a\": 1}","status":"completed"}`,
+		`{"type":"message","role":"assistant","status":"completed","content":[{"type":"output_text","text":"1"}]}`,
+		`{"type":"compaction","id":1}`,
+		`{"type":"hosted_tool_call","name":"n"}`,
+	} {
+		f.Add(text, result, int64(1))
+		f.Add(result, text, int64(-1))
+	}
+	f.Fuzz(func(t *testing.T, a, b string, at int64) {
+		if at < -1<<40 || at > 1<<43 {
+			return // no time that a program of today writes
+		}
+		items := []item{{1, at, a}, {2, at, b}, {3, at + 1, a}, {4, at + 1, b}}
+		s := decodeItems(Key{"u", "s"}, items, "", nil)
+		for _, v := range session.Check(s.Transcript) {
+			t.Error(v)
+		}
+		Explain(s)
+		replayed, ok := replayItems(s)
+		if !ok {
+			t.Fatal("the session is not what its own rows give")
+		}
+		var want []string
+		for _, i := range items {
+			if _, _, err := parseItem(i); err == nil {
+				want = append(want, strings.ToValidUTF8(i.text, "\uFFFD"))
+			}
+		}
+		var got []string
+		for _, i := range replayed {
+			got = append(got, i.text)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		drafted := decodeItems(Key{"u", "s"}, draftItems(s.Transcript), "", nil)
+		for _, v := range session.Check(drafted.Transcript) {
+			t.Errorf("drafted: %v", v)
+		}
+	})
+}

@@ -1,0 +1,426 @@
+package skillet_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/skillet"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/google/go-cmp/cmp"
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
+)
+
+// The sessions of this file are not skillet's: they are put in its words.
+
+var userKinds = []string{
+	`{"type":"text","text":"what <is> it?"}`,
+	`{"type":"file","mediaType":"image/png","url":"data:image/png;base64,AAAA"}`,
+	`{"type":"file","mediaType":"audio/mp3","url":"data:audio/mp3;base64,BBBB"}`,
+	`{"type":"file","mediaType":"application/pdf","filename":"a.pdf","url":"data:application/pdf;base64,CCCC"}`,
+	`{"type":"data-mention","data":{"path":"x"}}`,
+}
+
+var assistantKinds = []string{
+	`{"type":"text","text":"I look. "}`,
+	`{"type":"text","text":"é, \"done\"","state":"done"}`,
+	`{"type":"reasoning","text":"hm"}`,
+	`{"type":"step-start"}`,
+	`{"type":"tool-bash","toolCallId":"ID","state":"output-available","input":{"command":"ls","n":1.50},"output":"a\nb"}`,
+	`{"type":"tool-bash","toolCallId":"ID","state":"output-available","input":{"command":"ls"},"output":{"stdout":"a"}}`,
+	`{"type":"dynamic-tool","toolName":"mcp_x","toolCallId":"ID","state":"output-error","input":"text","errorText":"boom"}`,
+	`{"type":"tool-bash","toolCallId":"ID","state":"output-denied","input":{},"approval":{"id":"a","approved":false,"reason":"no"}}`,
+	`{"type":"tool-bash","toolCallId":"ID","state":"input-available","input":{}}`,
+	`{"type":"data-handoff","data":{"type":"handoff","agentName":"a","toAgentName":"b"}}`,
+	`{"type":"data-note","data":1}`,
+	`{"type":"file","mediaType":"image/png","url":"https://x/a.png"}`,
+}
+
+func randomSession(r *rand.Rand) *codec.Session {
+	at := int64(1795198441428)
+	t := &session.Transcript{Session: session.Session{
+		ID: "ses_1fa2bdc08000YO9dOSXjsMd9kP", Title: "T", Agent: "build", PermissionsJSON: "[]", MetadataJSON: "{}", CreatedAt: at, UpdatedAt: at + 100_000,
+	}}
+	n := 0
+	for i := range 1 + r.IntN(8) {
+		at += 10
+		m := session.MessageAndParts{Message: session.Message{
+			ID: fmt.Sprintf("msg_%03d", i), SessionID: t.Session.ID, CreatedAt: at, UpdatedAt: at + 9, MetadataJSON: "{}",
+		}}
+		m.Message.Role = []string{"user", "user", "assistant", "assistant", "assistant", "system"}[r.IntN(6)]
+		kinds := userKinds
+		if m.Message.Role == session.RoleAssistant {
+			kinds = assistantKinds
+			m.Message.MetadataJSON = []string{`{}`, `{"model":{"provider_id":"p","model_id":"a/b"},"agent":"plan"}`, `{"agenttrace":{"incomplete":true}}`}[r.IntN(3)]
+		}
+		if r.IntN(8) == 0 {
+			m.Message.HiddenAt = &at
+		}
+		for j := range r.IntN(6) {
+			n++
+			callID := fmt.Sprintf("call_%d", n)
+			data := strings.Replace(kinds[r.IntN(len(kinds))], `"ID"`, `"`+callID+`"`, 1)
+			var fields struct{ Type, State string }
+			if err := json.Unmarshal([]byte(data), &fields); err != nil {
+				panic(err)
+			}
+			p := session.Part{ID: fmt.Sprintf("prt_%d", n), MessageID: m.Message.ID, SessionID: t.Session.ID, Index: int64(j), Type: fields.Type, DataJSON: data,
+				CreatedAt: at + int64(j), UpdatedAt: at + int64(j) + 1}
+			if strings.Contains(data, callID) {
+				p.ToolCallID, p.ToolState = &callID, &fields.State
+			}
+			m.Parts = append(m.Parts, p)
+		}
+		t.Messages = append(t.Messages, m)
+	}
+	return &codec.Session{Transcript: t}
+}
+
+// what is left of a session when what Explain lists is taken away. With store
+// set, it is what the store keeps, and otherwise what the log does.
+func what(t *session.Transcript, inStore bool) (all []string) {
+	role, text := "", false
+	open := map[string]int{} // places in all of the calls without a result
+	say := func(format string, args ...any) { all, text = append(all, fmt.Sprintf(format, args...)), false }
+	for i := range t.Messages {
+		m := &t.Messages[i]
+		compaction := len(m.Parts) == 1 && m.Parts[0].Type == session.TypeCompaction
+		if m.Message.HiddenAt != nil || compaction || m.Message.Role == session.RoleSystem && !inStore {
+			continue
+		}
+		if m.Message.Role != role || inStore && role != session.RoleAssistant {
+			if role == "" && m.Message.Role == session.RoleAssistant && !inStore {
+				say("user")
+				say("text ")
+			}
+			role = m.Message.Role
+			clear(open)
+			say("%s", role)
+		}
+		heads := len(all)
+		var meta session.MessageMetadata
+		if err := json.Unmarshal([]byte(m.Message.MetadataJSON), &meta); err != nil {
+			panic(err)
+		}
+		if meta.Agent == "" {
+			meta.Agent = t.Session.Agent
+		}
+		for _, p := range m.Parts {
+			var d struct {
+				Text, URL, Filename, ToolName, ErrorText, State string
+				Input, Output, Data                             json.RawMessage
+				Approval                                        struct{ Reason string }
+				CallProviderMetadata                            struct{ Skillet struct{ AgentName string } }
+			}
+			if err := json.Unmarshal([]byte(p.DataJSON), &d); err != nil {
+				panic(err)
+			}
+			switch {
+			case p.Type == "text" && text && !inStore && role == session.RoleAssistant:
+				all[len(all)-1] += d.Text
+			case p.Type == "text":
+				if role == session.RoleSystem && len(all) > 0 && strings.HasPrefix(all[len(all)-1], "text ") {
+					all[len(all)-1] += "\n\n" + d.Text
+					continue
+				}
+				say("text %s", d.Text)
+				text = true
+			case p.Type == "reasoning" && inStore:
+				say("reasoning %s", d.Text)
+			case p.Type == "file" && role == session.RoleUser:
+				say("file %s %s", d.Filename, d.URL)
+			case p.ToolState != nil:
+				name := strings.TrimPrefix(p.Type, "tool-")
+				if p.Type == "dynamic-tool" {
+					name = d.ToolName
+				}
+				id := ""
+				if inStore {
+					id = *p.ToolCallID
+				}
+				output := string(d.Output)
+				switch d.State {
+				case session.StateOutputError:
+					output = d.ErrorText
+				case session.StateOutputDenied:
+					output = "The call was denied: " + d.Approval.Reason
+				case session.StateInputAvailable:
+					output = "none"
+				}
+				var s string
+				if json.Unmarshal(d.Output, &s) == nil && d.State == session.StateOutputAvailable {
+					output = s
+				}
+				agent := meta.Agent
+				if a := d.CallProviderMetadata.Skillet.AgentName; a != "" {
+					agent = a
+				}
+				if at, ok := open[agent+" "+name]; ok && !inStore {
+					all[at] = strings.TrimSuffix(all[at], "none") + "[no result]"
+				}
+				delete(open, agent+" "+name)
+				say("call %s %s %s -> %s", id, name, d.Input, output)
+				if output == "none" {
+					open[agent+" "+name] = len(all) - 1
+				}
+			case p.Type == "data-handoff" && !inStore:
+				say("handoff %s", d.Data)
+			case p.Type == "data-agent" && !inStore:
+				text = false
+			}
+		}
+		if role == session.RoleAssistant && !inStore {
+			text = false // the agent's end stands between
+		}
+		if inStore && role == session.RoleAssistant && len(all) == heads && all[heads-1] == role {
+			all, role = all[:heads-1], "" // no item says that it was there
+		}
+	}
+	return slices.DeleteFunc(all, func(s string) bool { return s == "text " && inStore })
+}
+
+func TestRoundTripLosesWhatExplainLists(t *testing.T) {
+	for seed := range uint64(120) {
+		s := randomSession(rand.New(rand.NewPCG(seed, 2)))
+		for _, v := range session.Check(s.Transcript) {
+			t.Fatalf("seed %d: %v", seed, v)
+		}
+		before := lines(t, s)
+		dir := t.TempDir()
+		for name, inStore := range map[string]bool{"x.jsonl": false, "x.sqlite": true} {
+			path := filepath.Join(dir, name)
+			if err := skillet.EncodeFile(path, s, skillet.Key{}); err != nil {
+				t.Fatal(err)
+			}
+			want := what(s.Transcript, inStore)
+			var got []string
+			for again, err := range skillet.DecodeFile(path, skillet.Key{}, func(p codec.Problem) {
+				if len(want) > 0 {
+					t.Errorf("seed %d: %s: %v", seed, name, p)
+				}
+			}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, v := range session.Check(again.Transcript) {
+					t.Errorf("seed %d: %v", seed, v)
+				}
+				got = append(got, what(again.Transcript, inStore)...)
+			}
+			if diff := cmp.Diff(want, got); diff != "" && len(want)+len(got) > 0 {
+				t.Fatalf("seed %d: %s (-want +got):\n%s", seed, name, diff)
+			}
+		}
+		if diff := cmp.Diff(before, lines(t, s)); diff != "" {
+			t.Fatalf("seed %d: EncodeFile changed the session:\n%s", seed, diff)
+		}
+	}
+}
+
+func TestExplain(t *testing.T) {
+	s := randomSession(rand.New(rand.NewPCG(1, 1)))
+	m := func(role string, hidden *int64, data ...string) session.MessageAndParts {
+		n := len(s.Messages)
+		mp := session.MessageAndParts{Message: session.Message{ID: fmt.Sprintf("m%d", n), SessionID: s.Session.ID, Role: role, MetadataJSON: "{}", HiddenAt: hidden, CreatedAt: int64(n), UpdatedAt: int64(n)}}
+		for i, d := range data {
+			var fields struct{ Type string }
+			if err := json.Unmarshal([]byte(d), &fields); err != nil {
+				t.Fatal(err)
+			}
+			mp.Parts = append(mp.Parts, session.Part{ID: fmt.Sprintf("p%d.%d", n, i), MessageID: mp.Message.ID, SessionID: s.Session.ID, Index: int64(i), Type: fields.Type, DataJSON: d})
+		}
+		return mp
+	}
+	s.Messages = nil
+	for _, row := range []session.MessageAndParts{
+		m("system", nil, userKinds[0]),
+		m("assistant", nil, assistantKinds...),
+		m("user", nil, userKinds...), m("user", nil), m("user", new(int64(5)), userKinds[0]),
+		m("assistant", nil, assistantKinds[0], assistantKinds[2], assistantKinds[1]),
+		m("assistant", nil, `{"type":"data-compaction","data":{"summary":"S"}}`),
+	} {
+		row.Message.CreatedAt = int64(len(s.Messages))
+		row.Message.ID = fmt.Sprintf("m%d", len(s.Messages))
+		for i := range row.Parts {
+			row.Parts[i].MessageID, row.Parts[i].ID = row.Message.ID, fmt.Sprintf("p%d.%d", len(s.Messages), i)
+		}
+		s.Messages = append(s.Messages, row)
+	}
+	s.Decisions = make([]store.Decision, 2)
+	var got []string
+	for _, l := range skillet.Explain(s) {
+		got = append(got, strings.TrimSpace(fmt.Sprintf("%d %s %s", l.Count, l.What, l.Kept)))
+	}
+	want := []string{
+		"1 session columns but agent and model_json",
+		"2 permission decisions",
+		"1 turns that nobody began, which begin with an empty user message",
+		"1 messages beside others of their role, which become one",
+		"30 ids of messages and parts",
+		"1 system messages session_items",
+		"2 metadata of assistant messages but agent and model",
+		"2 text parts that follow one another, which become one session_items",
+		"2 reasoning parts session_items",
+		"1 parts of type step-start",
+		"5 tool call ids session_items",
+		"1 tool outputs that are no text, written as JSON text",
+		"2 failed and denied tool calls, whose error becomes the result",
+		"1 parts of type data-note",
+		"1 parts of type file",
+		"1 user parts that are neither text nor file",
+		"1 messages that a rewind hid",
+		"1 compactions",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// newStore makes a store of the items.
+func newStore(tb testing.TB, path string, rows ...[4]any) {
+	tb.Helper()
+	conn, err := sqlite.OpenConn(path)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer conn.Close()
+	if err := sqlitex.ExecuteTransient(conn, `CREATE TABLE session_items (id INTEGER PRIMARY KEY AUTOINCREMENT, user_id TEXT NOT NULL, session_name TEXT NOT NULL, created_at INTEGER NOT NULL, item_json TEXT NOT NULL)`, nil); err != nil {
+		tb.Fatal(err)
+	}
+	for _, r := range rows {
+		if err := sqlitex.Execute(conn, `INSERT INTO session_items (user_id, session_name, created_at, item_json) VALUES (?, ?, ?, ?)`, &sqlitex.ExecOptions{Args: r[:]}); err != nil {
+			tb.Fatal(err)
+		}
+	}
+}
+
+func TestDecodeItems(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.sqlite")
+	texts := []string{
+		`{"role":"system","content":"be brief"}`,
+		`{"type":"message","role":"user","content":[{"type":"input_text","text":"hi"},{"type":"input_image","image":"https://x/a.png","detail":"low"}]}`,
+		`{"type":"reasoning","id":"r1","content":[],"rawContent":[{"type":"reasoning_text","text":"raw thought"}]}`,
+		`{"type":"function_call","callId":"c1","name":"t","arguments":"{\"a\": 1}"}`,
+		`{"type":"function_call","callId":"c2","name":"u","arguments":"not JSON"}`,
+		`{"type":"function_call_result","callId":"c2","name":"u","status":"completed","output":"plain"}`,
+		`{"type":"function_call_result","callId":"c1","name":"t","status":"incomplete","output":[{"type":"input_text","text":"x"}]}`,
+		`{"type":"function_call_result","callId":"c9","name":"t","output":"of nothing"}`,
+		`{"type":"function_call","callId":"c1","name":"again","arguments":"{}"}`,
+		`{"type":"hosted_tool_call","name":"web_search","status":"completed"}`,
+		`{"type":"compaction","encrypted_content":"zzz"}`,
+		`{"role":"assistant","status":"completed","content":[{"type":"output_text","text":"a"},{"type":"refusal","refusal":"no"}]}`,
+		`{"broken`,
+	}
+	var all [][4]any
+	for i, text := range texts {
+		all = append(all, [4]any{"u@x", "s", int64(1000 + i), text})
+	}
+	newStore(t, path, all...)
+	var p problems
+	s := only(t, skillet.DecodeFile(path, skillet.Key{}, p.report))
+	want := []string{
+		"system", "  text be brief",
+		"user", "  text hi", "  file image/* https://x/a.png",
+		"assistant", "  reasoning raw thought", `  tool-t output-available {"a":1} [{"type":"input_text","text":"x"}]`, `  tool-u output-available "not JSON" "plain"`,
+		`  data-item {"type":"function_call_result","callId":"c9","name":"t","output":"of nothing"}`, "  tool-again input-available {}",
+		`  data-item {"type":"hosted_tool_call","name":"web_search","status":"completed"}`,
+		`  data-compaction {"summary":"","tail_start_id":null,"auto":true,"summary_tokens":0}`, "  text a", `  data-content {"type":"refusal","refusal":"no"}`,
+	}
+	if diff := cmp.Diff(want, story(s.Transcript)); diff != "" {
+		t.Errorf("story (-want +got):\n%s", diff)
+	}
+	for i := range p {
+		p[i], _, _ = strings.Cut(p[i], ": unexpected")
+	}
+	wantProblems := problems{
+		`s.sqlite: session_items row 8: result of call "c9", which is not above it: kept as data-item`,
+		`s.sqlite: session_items row 9: call with the callId "c1", which names no call or another one: its result cannot be told`,
+		`s.sqlite: session_items row 13: is not an item: left out`,
+	}
+	if diff := cmp.Diff(wantProblems, p); diff != "" {
+		t.Errorf("problems (-want +got):\n%s", diff)
+	}
+	out := filepath.Join(t.TempDir(), "out.sqlite")
+	if err := skillet.EncodeFile(out, s, skillet.Key{}); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(items(t, path)[:12], items(t, out)); diff != "" {
+		t.Errorf("written again (-want +got):\n%s", diff)
+	}
+}
+
+func TestDecodeFileFilters(t *testing.T) {
+	dir := t.TempDir()
+	logs := filepath.Join(dir, ".skilled-agent", "state", ".agent_session_logs")
+	for _, name := range []string{"ann_x/one", "ann_x/two", "bob/one"} {
+		path := filepath.Join(logs, filepath.FromSlash(name)+".jsonl")
+		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(user(0, `"`+name+`"`)), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(logs, "bob", "empty.jsonl"), nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	hi := `{"role":"user","content":"hi"}`
+	newStore(t, filepath.Join(dir, ".skilled-agent", "state", ".agent_sessions.sqlite"),
+		[4]any{"ann@x", "one", 1, hi}, [4]any{"ann@x", "three", 1, hi}, [4]any{"a.b", "s", 1, hi}, [4]any{"a_b", "s", 1, hi})
+	for _, tt := range []struct {
+		filter   skillet.Key
+		want     []string
+		problems problems
+	}{
+		{skillet.Key{}, []string{"ann@x/one", "ann_x/two", "bob/one", "a.b/s", "a_b/s", "ann@x/three"},
+			problems{"bob/empty.jsonl: read log: no entry in it: want lines of kind user_message, step and final_result: the log was left out"}},
+		{skillet.Key{UserID: "ann@x"}, []string{"ann@x/one", "ann@x/two", "ann@x/three"}, nil},
+		{skillet.Key{SessionName: "one"}, []string{"ann@x/one", "bob/one"}, nil},
+		{skillet.Key{UserID: "ann@x", SessionName: "two"}, []string{"ann@x/two"}, nil},
+		{skillet.Key{UserID: "a.b"}, []string{"a.b/s", "a_b/s"}, nil}, // one name in a path
+		{skillet.Key{UserID: "nobody"}, nil, nil},
+	} {
+		var p problems
+		var got []string
+		for _, s := range collect(t, skillet.DecodeFile(dir, tt.filter, p.report)) {
+			var meta struct {
+				Skillet struct {
+					User string `json:"user"`
+				} `json:"skillet"`
+			}
+			if err := json.Unmarshal([]byte(s.Session.MetadataJSON), &meta); err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, meta.Skillet.User+"/"+s.Session.Title)
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%+v (-want +got):\n%s", tt.filter, diff)
+		}
+		if diff := cmp.Diff(tt.problems, p); diff != "" {
+			t.Errorf("%+v: problems (-want +got):\n%s", tt.filter, diff)
+		}
+	}
+}
+
+// The session keeps its id through skillet, as its name.
+func TestEncodeFileKeepsTheID(t *testing.T) {
+	s := randomSession(rand.New(rand.NewPCG(3, 2)))
+	dir := t.TempDir()
+	if err := skillet.EncodeFile(dir, s, skillet.Key{UserID: "ann@x"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, ".agent_session_logs", "ann_x", s.Session.ID+".jsonl")); err != nil {
+		t.Error(err)
+	}
+	if again := only(t, skillet.DecodeFile(dir, skillet.Key{}, nil)); again.Session.ID != s.Session.ID {
+		t.Errorf("id %s, want %s", again.Session.ID, s.Session.ID)
+	}
+}

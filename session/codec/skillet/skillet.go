@@ -1,0 +1,303 @@
+// Package skillet reads and writes the conversations of skilled_crew's skillet:
+// its replay log and its session store.
+//
+// The log, .agent_session_logs/<user>/<session>.jsonl below the state directory,
+// is the history. The store, .agent_sessions.sqlite, holds the items that the
+// model is sent again; compaction rewrites them. Both are kept by user and session
+// name, the log under names that are cut to [a-zA-Z0-9_-].
+//
+// # Reading
+//
+// A session of the log is its turns: user_message is a user message, the steps and
+// the final_result after it are the assistant's. Texts that follow one another
+// are one text part; the calls of a tool and what came of them are tool parts,
+// paired first come, first served, for the log has no call ids; agent_start and
+// agent_end are data-agent, handoff is data-handoff. A final result that the texts
+// do not end with is a text part of its own. A turn that has none is an incomplete
+// message.
+//
+// Of the store, items are parts by their kinds: reasoning, function calls by their
+// callId, texts. Kinds that no part is made for are data-item.
+//
+// Where there are both, the log tells the story, and the store gives it the names
+// as they are, call ids, and reasoning, which no step says.
+//
+// # Writing
+//
+// The log knows no step for reasoning, files of the assistant, data parts or
+// compactions, and the store none for data parts; neither has a place for what
+// belongs to others. They are left out, and [Explain] lists them. A session that
+// came from a log or from the store, and that nothing has changed since, is
+// written there as it was.
+package skillet
+
+import (
+	"encoding/json"
+	"mime"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+const (
+	// metaKey is the key of metadata_json under which stands what rows do not say.
+	metaKey   = "skillet"
+	agentName = "skillet"
+
+	logsDir      = ".agent_session_logs"
+	databaseFile = ".agent_sessions.sqlite"
+)
+
+// Key names a conversation. A user's id is an e-mail address.
+type Key struct {
+	UserID      string
+	SessionName string
+}
+
+var unsafeRun = regexp.MustCompile(`[^a-zA-Z0-9_-]+`)
+
+// sanitize returns a name as it stands in a log's path. Different names may be
+// one there.
+func sanitize(name string) string {
+	return strings.Trim(unsafeRun.ReplaceAllString(strings.TrimSpace(name), "_"), "_")
+}
+
+// sanitized is the key as it stands in a log's path.
+func (k Key) sanitized() Key { return Key{sanitize(k.UserID), sanitize(k.SessionName)} }
+
+// logPath is the log's path below the logs' directory.
+func (k Key) logPath() string {
+	k = k.sanitized()
+	return filepath.Join(k.UserID, k.SessionName+".jsonl")
+}
+
+// matches says whether a conversation is one that the filter k asks for. Empty
+// fields ask for any.
+func (k Key) matches(o Key) bool {
+	match := func(want, have string) bool { return want == "" || want == have || sanitize(want) == have }
+	return match(k.UserID, o.UserID) && match(k.SessionName, o.SessionName)
+}
+
+// sessionIDs are names that are ids of sessions, as EncodeFile gives sessions that
+// have no name.
+var sessionIDs = regexp.MustCompile(`^ses_[0-9a-f]{12}[0-9A-Za-z]{14}$`)
+
+// sessionID returns the id of the conversation's session, the same whether it is
+// read from the log or from the store.
+func (k Key) sessionID() string {
+	if sessionIDs.MatchString(k.SessionName) {
+		return k.SessionName
+	}
+	safe := k.sanitized()
+	return spans.DeriveID(spans.PrefixSession, 0, metaKey, safe.UserID, safe.SessionName)
+}
+
+// keyOf returns the names that a session is written under.
+func keyOf(s *session.Session, given Key) Key {
+	meta := object(s.MetadataJSON)
+	k := Key{meta.Text("user_id"), meta.Object(metaKey).Text("session_name")}
+	if k.UserID == "" {
+		k.UserID = meta.Object(metaKey).Text("user")
+	}
+	if given.UserID != "" {
+		k.UserID = given.UserID
+	}
+	if given.SessionName != "" {
+		k.SessionName = given.SessionName
+	}
+	if sanitize(k.UserID) == "" {
+		k.UserID = agentName
+	}
+	if sanitize(k.SessionName) == "" {
+		k.SessionName = s.ID
+	}
+	return k
+}
+
+const timeLayout = "2006-01-02T15:04:05.000Z"
+
+func formatTime(milli int64) string { return time.UnixMilli(milli).UTC().Format(timeLayout) }
+
+func parseTime(s string) (int64, bool) {
+	t, err := time.Parse(time.RFC3339Nano, s)
+	return t.UnixMilli(), err == nil
+}
+
+// object reads text that is a JSON object; the empty object when it is none.
+func object(text string) rows.Object {
+	o, err := rows.Parse([]byte(text))
+	if err != nil {
+		return rows.Object{}
+	}
+	return o
+}
+
+func raw(v any) json.RawMessage {
+	b, _ := rows.Marshal(v) // strings, numbers and what came from JSON always have JSON
+	return b
+}
+
+// textPart is a text or reasoning part.
+func textPart(partType, text string) rows.Object {
+	var o rows.Object
+	o.Set("type", partType)
+	o.Set("text", text)
+	return o
+}
+
+// dataPart is a data part.
+func dataPart(partType string, data json.RawMessage) rows.Object {
+	var o rows.Object
+	o.Set("type", partType)
+	o.Set("data", data)
+	return o
+}
+
+// toolPart begins the data of a tool part.
+func toolPart(name, callID, state string) rows.Object {
+	var o rows.Object
+	if name == "" {
+		o.Set("type", "dynamic-tool")
+		o.Set("toolName", name)
+	} else {
+		o.Set("type", "tool-"+name)
+	}
+	o.Set("toolCallId", callID)
+	o.Set("state", state)
+	return o
+}
+
+func isTool(partType string) bool {
+	return partType == "dynamic-tool" || strings.HasPrefix(partType, "tool-")
+}
+
+// toolName returns the name of the tool that a tool part calls.
+func toolName(data rows.Object) string {
+	if name, ok := strings.CutPrefix(data.Text("type"), "tool-"); ok {
+		return name
+	}
+	return data.Text("toolName")
+}
+
+// contentParts returns the parts of a user's content: a text, or input_text,
+// input_image, input_file and audio.
+func contentParts(content json.RawMessage) (parts []rows.Object) {
+	if s, ok := rows.Text(content); ok {
+		return []rows.Object{textPart("text", s)}
+	}
+	for _, v := range rows.Elements(content) {
+		c, err := rows.Parse(v)
+		if err != nil {
+			continue
+		}
+		part := rows.Object(nil)
+		switch c.Text("type") {
+		case "input_text", "output_text", "text":
+			part = textPart("text", c.Text("text"))
+		case "input_image":
+			if url := c.Text("image"); url != "" {
+				part = filePart(url, "image/*", "")
+			}
+		case "input_file":
+			url := c.Text("file")
+			if url == "" {
+				url = c.Object("file").Text("url")
+			}
+			if url != "" {
+				part = filePart(url, "application/octet-stream", c.Text("filename"))
+			}
+		case "audio":
+			if audio, format := c.Text("audio"), c.Text("format"); audio != "" && !strings.ContainsAny(format, ";,") {
+				part = filePart("data:audio/"+format+";base64,"+audio, "audio/"+format, "")
+			}
+		}
+		if part == nil {
+			part = dataPart("data-content", v)
+		}
+		parts = append(parts, part)
+	}
+	return parts
+}
+
+// filePart is a file part. A data URL says its own media type.
+func filePart(url, mediaType, filename string) rows.Object {
+	if rest, ok := strings.CutPrefix(url, "data:"); ok {
+		head, _, _ := strings.Cut(rest, ",")
+		if t, _, err := mime.ParseMediaType(strings.TrimSuffix(head, ";base64")); err == nil {
+			mediaType = t
+		}
+	}
+	var o rows.Object
+	o.Set("type", "file")
+	o.Set("mediaType", mediaType)
+	if filename != "" {
+		o.Set("filename", filename)
+	}
+	o.Set("url", url)
+	return o
+}
+
+// content is what a user's parts are in skillet's words, and how many of them
+// have none.
+func content(parts []rows.Object) (list []rows.Object, lost int) {
+	list = make([]rows.Object, 0, len(parts))
+	for _, p := range parts {
+		var o rows.Object
+		switch p.Text("type") {
+		case "text":
+			o.Set("type", "input_text")
+			o.Set("text", p.Text("text"))
+		case "file":
+			url := p.Text("url")
+			if audio, ok := strings.CutPrefix(url, "data:audio/"); ok {
+				if format, base64, ok := strings.Cut(audio, ";base64,"); ok {
+					o.Set("type", "audio")
+					o.Set("audio", base64)
+					o.Set("format", format)
+					break
+				}
+			}
+			if strings.HasPrefix(p.Text("mediaType"), "image/") {
+				o.Set("type", "input_image")
+				o.Set("image", url)
+				break
+			}
+			o.Set("type", "input_file")
+			o.Set("file", url)
+			if name := p.Text("filename"); name != "" {
+				o.Set("filename", name)
+			}
+		case "data-content":
+			o = p.Object("data")
+		}
+		if o == nil {
+			lost++
+			continue
+		}
+		list = append(list, o)
+	}
+	return list, lost
+}
+
+// input is the userInput, or the content of an item, that parts are: the text
+// itself when it is all.
+func input(parts []rows.Object) json.RawMessage {
+	if len(parts) == 1 && parts[0].Text("type") == "text" {
+		return raw(parts[0].Text("text"))
+	}
+	list, _ := content(parts)
+	return raw(list)
+}
+
+func partsOf(m *session.MessageAndParts) []rows.Object {
+	all := make([]rows.Object, len(m.Parts))
+	for i := range m.Parts {
+		all[i] = object(m.Parts[i].DataJSON)
+	}
+	return all
+}
