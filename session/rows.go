@@ -224,7 +224,8 @@ type MessageTrace struct {
 	// CostUSD is what the source stated for the turn.
 	CostUSD *float64 `json:"cost_usd,omitempty"`
 
-	// UsageBasis is inclusive or exclusive: how the source counted.
+	// UsageBasis is how the source counted: inclusive, exclusive, or mixed, where the
+	// input excludes the cache and the output includes the reasoning.
 	// UsageRaw is what it said, in its own words.
 	UsageBasis string          `json:"usage_basis,omitempty"`
 	UsageRaw   json.RawMessage `json:"usage_raw,omitempty"`
@@ -240,6 +241,9 @@ type MessageTrace struct {
 	// for the message.
 	ResponseID    string `json:"response_id,omitempty"`
 	ResponseModel string `json:"response_model,omitempty"`
+
+	// SourceID is the id that the source gives the message, where it is not ours.
+	SourceID string `json:"source_id,omitempty"`
 
 	// Problems are the flaws of the telemetry itself, such as a value of the
 	// wrong type or JSON cut short.

@@ -28,8 +28,14 @@ func Assemble(home string, facts []fact.Fact) store.Assembly {
 	for _, id := range a.order {
 		s := a.sessions[id]
 		s.findTurns()
+		seats := make(map[*turn][]*seat)
+		for _, st := range a.seats {
+			if st.from.turn != nil && st.from.Kind == fact.ToolCall {
+				seats[st.from.turn] = append(seats[st.from.turn], st)
+			}
+		}
 		for _, t := range s.turns {
-			a.tellTurn(t)
+			a.tellTurn(t, seats[t])
 		}
 		a.tellCompactions(s)
 	}
@@ -51,6 +57,7 @@ type assembly struct {
 	sessions map[string]*stream
 	order    []string // of sessions, parents before children
 	seats    []*seat
+	seatBy   map[seat]*seat
 
 	messages  []store.AssembledMessage
 	decisions []store.Decision
@@ -63,13 +70,23 @@ type node struct {
 	record bool
 	parent *node
 	kids   []*node
+	depth  int
+	// begins is when the fact's work began: not before that of what it stands below,
+	// whatever the clocks say.
+	begins int64
+	// under is what firstBelow found, wraps what the function of the name did.
+	under *string
+	wraps *bool
 
 	// session is where the fact is told.
 	session string
 	// turn is the turn that it is part of.
 	turn *turn
 	// side is what the model was called for, where that is not the conversation.
-	side   string
+	side string
+	// agent is who speaks: as the fact says, or as what was written in a span above
+	// says of all below it.
+	agent  string
 	placed store.Placement
 }
 
@@ -95,9 +112,9 @@ func (a *assembly) plant(facts []fact.Fact) {
 	a.bySpan = make(map[[2]string]*node, len(facts))
 	for i := range facts {
 		f := &facts[i]
-		a.nodes[i] = &node{Fact: f, at: i, record: strings.HasPrefix(f.Source, fact.RecordPrefix)}
+		a.nodes[i] = &node{Fact: f, at: i, begins: f.Start, record: strings.HasPrefix(f.Source, fact.RecordPrefix)}
 	}
-	slices.SortFunc(a.nodes, compareNodes)
+	slices.SortFunc(a.nodes, compareNodes) // which of two that name each other stands above must not depend on the order given
 	for _, n := range a.nodes {
 		if key := [2]string{n.TraceID, n.SpanID}; !n.record && n.Source == n.SpanID && n.SpanID != "" {
 			a.bySpan[key] = n
@@ -113,11 +130,74 @@ func (a *assembly) plant(facts []fact.Fact) {
 			p.kids = append(p.kids, n)
 		}
 	}
+	for _, n := range a.nodes {
+		if n.parent == nil {
+			n.descend(0, n.Start)
+		}
+	}
+	slices.SortFunc(a.nodes, compareNodes)
+	for _, n := range a.nodes {
+		slices.SortFunc(n.kids, compareNodes)
+	}
+	for _, n := range a.nodes {
+		n.gather()
+	}
 }
 
+// gather makes one conversation of the messages that records tell one by one of
+// what a call was asked.
+func (n *node) gather() {
+	if n.Kind != fact.ModelCall || n.record || len(n.Input) > 0 {
+		return
+	}
+	var all []fact.Message
+	var pieces []*node
+	for _, k := range n.kids {
+		if k.record && k.Kind == fact.ModelCall && len(k.Input) > 0 {
+			all = append(all, k.Input...)
+			pieces = append(pieces, k)
+		}
+	}
+	if len(pieces) < 2 {
+		return // what one record tells is whole
+	}
+	asked := *n.Fact
+	asked.Input, asked.History = sinceUser(all)
+	n.Fact = &asked
+	for _, k := range pieces {
+		piece := *k.Fact
+		piece.Input = nil
+		k.Fact = &piece
+	}
+}
+
+// sinceUser returns the messages from the last ones of the user on, and how many
+// come before.
+func sinceUser(all []fact.Message) (recent []fact.Message, history int) {
+	begin := len(all) - 1
+	for begin >= 0 && all[begin].Role != "user" {
+		begin--
+	}
+	for begin > 0 && all[begin-1].Role == "user" {
+		begin--
+	}
+	begin = max(begin, 0)
+	return all[begin:], begin
+}
+
+// descend notes how deep n and what is below it stand.
+func (n *node) descend(depth int, from int64) {
+	n.depth, n.begins = depth, max(n.Start, from)
+	for _, k := range n.kids {
+		k.descend(depth+1, n.begins)
+	}
+}
+
+// compareNodes orders nodes by time, and what contains others before them: spans
+// that begin together are common where clocks count milliseconds.
 func compareNodes(x, y *node) int {
 	return cmp.Or(
-		cmp.Compare(x.Start, y.Start), cmp.Compare(y.End, x.End), // what contains another comes before it
+		cmp.Compare(x.begins, y.begins), cmp.Compare(x.depth, y.depth), cmp.Compare(x.Start, y.Start), cmp.Compare(y.End, x.End),
 		strings.Compare(x.TraceID, y.TraceID), strings.Compare(x.Source, y.Source))
 }
 
@@ -146,6 +226,7 @@ func (n *node) contains(o *node) bool { return n.Start <= o.Start && o.End <= n.
 
 // settle finds the session of each node, sub-agents' included.
 func (a *assembly) settle() {
+	a.sessions, a.seatBy = make(map[string]*stream), make(map[seat]*seat)
 	best := make(map[string]int) // the best rank of a key, by trace
 	for _, n := range a.nodes {
 		if n.Session != "" {
@@ -162,23 +243,11 @@ func (a *assembly) settle() {
 		}
 		return ""
 	}
-	named := func(n *node) string {
-		for p := n; p != nil; p = p.parent {
-			if id := own(p); id != "" {
-				return id
-			}
-		}
-		if id := firstBelow(n, own); id != "" {
-			return id
-		}
-		return a.home
-	}
 	for _, n := range a.nodes {
 		if n.parent == nil {
-			a.settleBelow(n, named, "", nil)
+			a.settleBelow(n, own, "", "", nil)
 		}
 	}
-	a.sessions = make(map[string]*stream)
 	for _, n := range a.nodes {
 		s := a.sessions[n.session]
 		if s == nil {
@@ -204,35 +273,53 @@ func (a *assembly) depth(id string) int {
 	return depth
 }
 
-func firstBelow(n *node, own func(*node) string) string {
+// firstBelow returns the session that something below n names, sub-agents' of
+// their own left out, or "".
+func (n *node) firstBelow(own func(*node) string) string {
+	if n.under != nil {
+		return *n.under
+	}
+	n.under = new(string)
 	for _, k := range n.kids {
-		if id := own(k); id != "" {
+		if id := own(k); id != "" && seatOf(k) == nil {
+			*n.under = id
 			return id
 		}
 	}
 	for _, k := range n.kids {
-		if id := firstBelow(k, own); id != "" {
+		if seatOf(k) != nil {
+			continue
+		}
+		if id := k.firstBelow(own); id != "" {
+			*n.under = id
 			return id
 		}
 	}
 	return ""
 }
 
-// settleBelow gives n and what is below it their sessions. instead is the session
-// that a sub-agent above has in the place of base, at its seat.
-func (a *assembly) settleBelow(n *node, named func(*node) string, base string, at *seat) {
-	id := named(n)
+// settleBelow gives n and what is below it their sessions. given is the name that
+// counts above n; instead of base, a sub-agent has the session of its seat.
+func (a *assembly) settleBelow(n *node, own func(*node) string, given, base string, at *seat) {
+	from := seatOf(n)
+	if id := own(n); id != "" {
+		given = id
+	} else if from != nil {
+		// What a sub-agent does is nearer to it than what stands above.
+		given = cmp.Or(n.firstBelow(own), given)
+	}
+	name := cmp.Or(given, n.firstBelow(own), a.home)
+	id := name
 	if at != nil && id == base {
 		id = at.session
 	}
-	if from := seatOf(n); from != nil {
-		base = named(n)
+	if from != nil {
 		at = a.seat(n, from, id)
-		id = at.session
+		base, id = name, at.session
 	}
 	n.session = id
 	for _, k := range n.kids {
-		a.settleBelow(k, named, base, at)
+		a.settleBelow(k, own, given, base, at)
 	}
 }
 
@@ -247,12 +334,11 @@ func (a *assembly) seat(n, from *node, id string) *seat {
 		}
 		s.session = spans.DeriveIDNano(spans.PrefixSession, from.Start, s.parent, from.TraceID, from.Source, subject)
 	}
-	for _, known := range a.seats {
-		if *known == s {
-			return known
-		}
+	if known := a.seatBy[s]; known != nil {
+		return known
 	}
 	a.seats = append(a.seats, &s)
+	a.seatBy[s] = &s
 	return &s
 }
 
@@ -264,6 +350,14 @@ func seatOf(n *node) *node {
 		return nil
 	}
 	p := n.above(fact.Turn, fact.ToolCall, fact.ModelCall)
+	for p != nil && n.Agent != "" && p.Kind == fact.Turn && p.Agent == "" {
+		// A span that names no agent may wrap one of any name.
+		above := p.above(fact.Turn, fact.ToolCall, fact.ModelCall)
+		if above == nil || above.Kind != fact.Turn {
+			break
+		}
+		p = above
+	}
 	switch {
 	case p == nil:
 		return nil
@@ -343,7 +437,7 @@ func (a *assembly) about(n *node) *store.SessionChange {
 		return &store.Value{Text: text, At: n.End, Rank: store.RankLive}
 	}
 	if n.side == "" && (n.Kind == fact.Turn || n.Kind == fact.ModelCall || n.Kind == fact.Session) {
-		if c.Agent = first(n.Agent, store.RankLive); c.Agent == nil {
+		if c.Agent = first(n.agent, store.RankLive); c.Agent == nil {
 			c.Agent = first(n.Service, store.RankStub) // better than none
 		}
 		if m := n.Model; m != nil && m.ModelID != "" {
@@ -405,11 +499,12 @@ func (a *assembly) aboutMetadata(n *node, about *fact.About) map[string]store.Va
 			Dialect    string `json:"dialect"`
 			SessionKey string `json:"session_key,omitempty"`
 		}{Dialect: n.Dialect}
-		if n.Session == n.session {
-			found.SessionKey = n.SessionKey
+		rank := store.RankStub // one that knows the key says more
+		if n.Session == n.session && n.SessionKey != "" {
+			found.SessionKey, rank = n.SessionKey, store.RankLive
 		}
 		raw, _ := json.Marshal(found)
-		m["agenttrace"] = store.Value{Text: string(raw), At: n.Start, Rank: store.RankLive}.First()
+		m["agenttrace"] = store.Value{Text: string(raw), At: n.Start, Rank: rank}.First()
 	}
 	if len(m) == 0 {
 		return nil

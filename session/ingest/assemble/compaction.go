@@ -13,10 +13,16 @@ import (
 // tellCompactions writes a message for every compaction. Spans and records that
 // overlap tell of one.
 func (a *assembly) tellCompactions(s *stream) {
-	var group []*node
+	var group, summaries []*node
+	for _, n := range s.nodes {
+		if n.side == "compaction" && len(n.Output) > 0 {
+			summaries = append(summaries, n)
+		}
+	}
+	slices.SortStableFunc(summaries, func(x, y *node) int { return cmp.Compare(x.Start, y.Start) })
 	flush := func() {
 		if len(group) > 0 {
-			a.tellCompaction(s, group)
+			a.tellCompaction(s, group, summaries)
 		}
 		group = nil
 	}
@@ -25,7 +31,6 @@ func (a *assembly) tellCompactions(s *stream) {
 		if n.Kind != fact.Compaction {
 			continue
 		}
-		const near = 2e9 // a record may be written after its span has ended
 		if len(group) > 0 && n.Start > reach+near || slices.ContainsFunc(group, func(o *node) bool { return o.Name == n.Name && o.record && n.record }) {
 			flush()
 		}
@@ -35,9 +40,11 @@ func (a *assembly) tellCompactions(s *stream) {
 	flush()
 }
 
-func (a *assembly) tellCompaction(s *stream, group []*node) {
+// tellCompaction writes the message of one compaction. summaries are the calls of
+// a model that the session's compactions made.
+func (a *assembly) tellCompaction(s *stream, group, summaries []*node) {
 	first := group[0]
-	end := first.End
+	end := max(first.Start, first.End)
 	var c fact.Compacted
 	var failed string
 	var model *session.Model
@@ -57,9 +64,10 @@ func (a *assembly) tellCompaction(s *stream, group []*node) {
 		c.TokensBefore, c.TokensAfter = max(c.TokensBefore, o.TokensBefore), max(c.TokensAfter, o.TokensAfter)
 		c.SummarizedMessages = max(c.SummarizedMessages, o.SummarizedMessages)
 	}
-	for _, n := range s.nodes {
+	i, _ := slices.BinarySearchFunc(summaries, first.Start, func(n *node, at int64) int { return cmp.Compare(n.Start, at) })
+	for ; i < len(summaries) && summaries[i].Start <= end && c.Summary == ""; i++ {
 		// What the model was asked to summarize it answered with the summary.
-		if n.side == "compaction" && c.Summary == "" && n.Start >= first.Start && n.End <= end {
+		if n := summaries[i]; n.End <= end {
 			c.Summary = textOf(n.Output)
 			model = cmp.Or(model, n.Model)
 		}

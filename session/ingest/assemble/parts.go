@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
@@ -130,7 +131,8 @@ func (w *writer) tellTool(x *tool, asked *fact.Part) {
 		name = cmp.Or(asked.Name, name)
 		p.Input, p.ProviderExecuted = asked.Input, asked.Provider
 	}
-	if p.ToolCallID == "" {
+	id := p.ToolCallID
+	if id == "" {
 		p.ToolCallID = w.nameless(x, name)
 	}
 	if p.Type = "tool-" + name; name == "" {
@@ -139,7 +141,7 @@ func (w *writer) tellTool(x *tool, asked *fact.Part) {
 	if p.Input == nil {
 		p.Input = x.input()
 	}
-	var failed, succeeded, denied bool
+	var failed, aborted, succeeded, denied bool
 	var text string
 	for _, n := range x.nodes {
 		t := n.Tool
@@ -153,6 +155,9 @@ func (w *writer) tellTool(x *tool, asked *fact.Part) {
 			failed, text = true, cmp.Or(text, n.Error)
 			meta.ErrorType = cmp.Or(meta.ErrorType, n.ErrorType)
 		}
+		if n.Aborted {
+			failed, aborted = true, true
+		}
 		denied = denied || t.Denied
 		succeeded = succeeded || t.Succeeded || t.Output != nil || !n.record && !n.Failed
 		meta.Truncated = meta.Truncated || t.Truncated
@@ -164,17 +169,20 @@ func (w *writer) tellTool(x *tool, asked *fact.Part) {
 			}
 		}
 	}
-	executed := slices.ContainsFunc(x.nodes, func(n *node) bool { return n.Tool != nil && (n.Tool.Output != nil || n.Tool.Succeeded) })
-	pending := false
+	executed := slices.ContainsFunc(x.nodes, func(n *node) bool {
+		return n.Tool != nil && (n.Tool.Output != nil || n.Tool.Succeeded) && !n.Failed && !n.Tool.Denied
+	})
+	pending, answered := false, false
 	for _, n := range x.decisions {
 		if d := n.Decision; d != nil {
 			if d.Outcome == "denied" && !executed {
 				denied, text = true, cmp.Or(text, d.Reason)
 			}
+			answered = d.Outcome == "allowed" && (answered || pending || d.Reply != "")
 			pending = d.Outcome == "pending"
 		}
 	}
-	if r := w.results[p.ToolCallID]; r != nil {
+	if r := w.results.of(id, name); r != nil {
 		if p.Output == nil && r.Error == "" {
 			p.Output = r.Output
 		}
@@ -187,7 +195,7 @@ func (w *writer) tellTool(x *tool, asked *fact.Part) {
 	if meta.DurationMS == nil && len(x.nodes) > 0 {
 		for _, n := range x.nodes {
 			if !n.record {
-				d := (n.End - n.Start) / 1e6
+				d := max(0, n.End-n.Start) / 1e6
 				meta.DurationMS = &d
 				break
 			}
@@ -200,10 +208,16 @@ func (w *writer) tellTool(x *tool, asked *fact.Part) {
 		text = cmp.Or(text, "denied")
 	case failed:
 		p.State = session.StateOutputError
-		text = cmp.Or(text, meta.ErrorType, "the tool failed")
+		if text = cmp.Or(text, meta.ErrorType); text == "" && aborted {
+			text = "aborted"
+		}
+		text = cmp.Or(text, "the tool failed")
 	case pending && !executed && p.Output == nil:
 		p.State = session.StateApprovalRequested
 		p.Approval = &approval{ID: p.ToolCallID}
+	case answered && !executed && p.Output == nil && !succeeded:
+		p.State = session.StateApprovalResponded
+		p.Approval = &approval{ID: p.ToolCallID, Approved: new(true)}
 	case p.Output != nil || succeeded:
 		p.State = session.StateOutputAvailable
 		if meta.Withheld = p.Output == nil; meta.Withheld {
@@ -241,7 +255,11 @@ func (w *writer) nameless(x *tool, name string) string {
 	if len(x.nodes) > 0 {
 		key = x.nodes[0].TraceID + x.nodes[0].Source
 	}
-	return spans.DeriveIDNano("call_", x.start, w.ID, key)
+	parts := []string{w.ID, key}
+	if w.seen["call "+key]++; w.seen["call "+key] > 1 {
+		parts = append(parts, strconv.Itoa(w.seen["call "+key]))
+	}
+	return spans.DeriveIDNano("call_", x.start, parts...)
 }
 
 // repeats says whether the output is the error's text, told again for the model.
@@ -312,6 +330,7 @@ func (a *assembly) decide(w *writer) {
 			}
 		}
 		if best == nil {
+			a.refuse(w, x)
 			continue
 		}
 		d := *best.Decision
@@ -332,6 +351,23 @@ func (a *assembly) decide(w *writer) {
 			n.placed.DecisionID = row.ID
 		}
 	}
+}
+
+// refuse writes the decision on a call of which only the tool's own facts say that
+// it was refused.
+func (a *assembly) refuse(w *writer, x *tool) {
+	i := slices.IndexFunc(x.nodes, func(n *node) bool { return n.Tool != nil && n.Tool.Denied })
+	if i < 0 {
+		return
+	}
+	n := x.nodes[i]
+	row := store.Decision{
+		SessionID: w.SessionID, MessageID: w.ID, PartID: n.placed.PartID, ToolCallID: cmp.Or(x.id, w.callOf(n.placed.PartID)), ToolID: x.name,
+		Action: "deny", Outcome: "denied", Reason: n.Error, DecidedAt: n.End / 1e6, TraceID: n.TraceID, SpanID: n.SpanID,
+	}
+	row.ID = spans.DeriveIDNano(spans.PrefixPermission, n.End, w.ID, row.PartID, row.ToolCallID)
+	a.decisions = append(a.decisions, row)
+	n.placed.DecisionID = row.ID
 }
 
 func (w *writer) callOf(partID string) string {

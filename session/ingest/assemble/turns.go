@@ -2,6 +2,7 @@ package assemble
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strings"
 
@@ -18,14 +19,24 @@ type turn struct {
 	nodes []*node
 	start int64
 	id    string // what the source calls it
+	key   string // identifies it in its session
 	asked []fact.Part
+	// last is the last fact of a model call, spans says whether one is a span's.
+	last  *node
+	spans bool
 }
 
 func (t *turn) add(n *node) {
+	if len(t.nodes) == 0 || n.Start < t.start {
+		t.start = n.Start
+	}
 	n.turn = t
 	t.nodes = append(t.nodes, n)
-	if t.start == 0 || n.Start < t.start {
-		t.start = n.Start
+	if n.Kind == fact.ModelCall {
+		t.spans = t.spans || !n.record
+		if t.last == nil || compareNodes(n, t.last) > 0 {
+			t.last = n
+		}
 	}
 	if t.id == "" {
 		t.id = n.TurnID
@@ -49,40 +60,100 @@ func (t *turn) only(kind fact.Kind) bool {
 // mark finds what the model was called for that is not the conversation.
 func (a *assembly) mark() {
 	for _, n := range a.nodes {
-		if n.Kind != fact.Turn && n.Kind != fact.ModelCall {
-			continue
+		if n.parent == nil {
+			n.lend("", "")
+			n.mark("")
 		}
-		n.side = cmp.Or(n.Side, purpose(n.Fact))
 	}
-	// What is below a side call is part of it; and a span that was made for one only
-	// is one.
+	requests := make(map[string]string)
 	for _, n := range a.nodes {
-		if p := n.above(fact.Turn, fact.ModelCall, fact.Compaction); p != nil && n.side == "" {
-			switch {
-			case p.side != "":
-				n.side = p.side
-			case p.Kind == fact.Compaction && n.Kind == fact.ModelCall:
-				n.side = "compaction"
-			}
+		if n.RequestID != "" && n.side != "" {
+			requests[n.session+"/"+n.RequestID] = n.side
 		}
 	}
 	for _, n := range a.nodes {
-		if n.side != "" && n.Kind == fact.ModelCall {
-			if p := n.above(fact.Turn); p != nil && p.side == "" && p.session == n.session && soleCall(p, n) {
-				p.side = n.side
-			}
+		// What speaks of the same request speaks of the same thing.
+		if n.side == "" && n.RequestID != "" && (n.Kind == fact.ModelCall || n.Kind == fact.Answer) {
+			n.side = requests[n.session+"/"+n.RequestID]
 		}
 	}
 }
 
-// soleCall says whether the turn made the one model call and no tool call.
-func soleCall(t, call *node) bool {
-	for _, k := range t.kids {
-		if k != call && (k.Kind == fact.ModelCall && !k.record || k.Kind == fact.ToolCall) || !soleCall(k, call) {
-			return false
+// lend gives what is below a step the agent and the purpose that a record written
+// in the step tells.
+func (n *node) lend(agent, side string) {
+	if n.Kind == fact.Step && !n.record {
+		for _, k := range n.kids {
+			if k.record && k.Kind == fact.Step {
+				agent, side = cmp.Or(k.Agent, agent), cmp.Or(k.Side, side)
+			}
 		}
 	}
-	return true
+	n.agent, n.side = cmp.Or(n.Agent, agent), side
+	if n.Kind == fact.ToolCall {
+		agent, side = "", "" // whom a tool calls speaks for itself
+	}
+	for _, k := range n.kids {
+		k.lend(agent, side)
+	}
+}
+
+// mark gives n and what is below it the purpose that its own fact states, or else
+// what is above it has. It returns a side call below, and whether there is other
+// work: a turn that was made for side calls only is one.
+func (n *node) mark(above string) (side *node, others bool) {
+	if n.Kind == fact.Turn || n.Kind == fact.ModelCall {
+		n.side = cmp.Or(n.Side, purpose(n.Fact), n.side)
+	}
+	if n.side == "" {
+		if n.side = above; n.Kind == fact.ModelCall && above == "" && n.within(fact.Compaction) {
+			n.side = "compaction"
+		}
+	}
+	for _, k := range n.kids {
+		call, more := k.mark(n.side)
+		if k.session != n.session {
+			continue // a sub-agent's work is its own
+		}
+		others = others || more
+		if call != nil && (side == nil || len(side.Output) == 0) {
+			side = call
+		}
+	}
+	switch {
+	case n.Kind == fact.ModelCall && !n.record && n.side != "":
+		return n, others
+	case n.Kind == fact.ModelCall && !n.record, n.Kind == fact.ToolCall:
+		return nil, true
+	case n.Kind == fact.Turn && n.side == "" && side != nil && !others && sameWork(n.Fact, side.Fact):
+		n.devote(side.side)
+	}
+	return side, others
+}
+
+// sameWork says whether a turn was asked and answered nothing but the call.
+func sameWork(t, call *fact.Fact) bool {
+	asked, answered := textOf(askedBy(t)), textOf(t.Output)
+	return (asked == "" || asked == textOf(askedBy(call))) && (answered == "" || answered == textOf(call.Output))
+}
+
+// devote gives n and what is below it a purpose.
+func (n *node) devote(side string) {
+	if n.side == "" {
+		n.side = side
+	}
+	for _, k := range n.kids {
+		if k.session == n.session {
+			k.devote(side)
+		}
+	}
+}
+
+// within says whether the nearest turn, model call or compaction above n is of the
+// kind.
+func (n *node) within(kind fact.Kind) bool {
+	p := n.above(fact.Turn, fact.ModelCall, fact.Compaction)
+	return p != nil && p.Kind == kind
 }
 
 // purpose recognizes the prompts by which agents have sessions named.
@@ -114,7 +185,20 @@ func (s *stream) findTurns() {
 		slices.SortFunc(t.nodes, compareNodes)
 		slices.SortFunc(t.roots, compareNodes)
 	}
-	slices.SortStableFunc(s.turns, func(x, y *turn) int { return cmp.Compare(x.start, y.start) })
+	slices.SortFunc(s.turns, func(x, y *turn) int {
+		return cmp.Or(cmp.Compare(x.start, y.start), compareNodes(x.nodes[0], y.nodes[0]))
+	})
+	taken := make(map[string]bool, len(s.turns))
+	for _, t := range s.turns {
+		if t.key = t.id; t.key == "" || taken[t.key] {
+			first := t.nodes[0]
+			if len(t.roots) > 0 {
+				first = t.roots[0]
+			}
+			t.key = first.TraceID + "/" + first.Source
+		}
+		taken[t.key] = true
+	}
 }
 
 // findRoots makes a turn of every outermost fact of kind Turn.
@@ -260,11 +344,16 @@ func (s *stream) attachByTime() {
 			roots[t.roots[0]] = t
 		}
 	}
+	var kin kinship
 	for _, n := range s.nodes {
-		if roots[n] != nil || n.turn == nil && n.wants() {
+		if loose := n.turn == nil && n.wants(); loose || roots[n] != nil {
 			events = append(events, n)
+			if loose {
+				kin.learn(n)
+			}
 		}
 	}
+	open := newIntervals(s.turns)
 	var now *turn
 	for _, n := range events {
 		if t := roots[n]; t != nil {
@@ -280,9 +369,9 @@ func (s *stream) attachByTime() {
 		}
 		t := n.turnAbove()
 		if t == nil {
-			t = s.during(n)
+			t = open.during(n)
 		}
-		if t == nil && !s.begins(n, now) {
+		if t == nil && !begins(n, now) {
 			t = now
 		}
 		if t == nil {
@@ -291,38 +380,85 @@ func (s *stream) attachByTime() {
 		}
 		t.add(n)
 		now = t
-		if n.TurnID == "" && n.RequestID == "" {
-			continue
-		}
-		for _, o := range events {
-			// What shares an id with what was just placed goes with it.
-			if o.turn == nil && sameIDs(o, n) {
-				t.add(o)
-			}
-		}
+		kin.follow(n)
 	}
 }
 
-// sameIDs says whether two facts name the same turn or model call.
-func sameIDs(x, y *node) bool {
-	return x.TurnID != "" && x.TurnID == y.TurnID || x.RequestID != "" && x.RequestID == y.RequestID
+// kinship knows which facts without a turn name the same turn or model call.
+type kinship struct {
+	turns, requests map[string][]*node
 }
 
-// during returns the turn whose root was open when the fact happened.
-func (s *stream) during(n *node) *turn {
-	var found *turn
-	for _, t := range s.turns {
-		for _, r := range t.roots {
-			if r.contains(n) && (n.TurnID == "" || t.id == "" || n.TurnID == t.id) && (found == nil || t.start > found.start) {
-				found = t
+func (k *kinship) learn(n *node) {
+	if k.turns == nil {
+		k.turns, k.requests = make(map[string][]*node), make(map[string][]*node)
+	}
+	if n.TurnID != "" {
+		k.turns[n.TurnID] = append(k.turns[n.TurnID], n)
+	}
+	if n.RequestID != "" {
+		k.requests[n.RequestID] = append(k.requests[n.RequestID], n)
+	}
+}
+
+// follow gives what shares an id with n, or with what follows it, to n's turn.
+func (k *kinship) follow(n *node) {
+	for next := []*node{n}; len(next) > 0; {
+		o := next[len(next)-1]
+		next = next[:len(next)-1]
+		for _, kin := range [][]*node{k.turns[o.TurnID], k.requests[o.RequestID]} {
+			for _, x := range kin {
+				if x.turn == nil {
+					n.turn.add(x)
+					next = append(next, x)
+				}
 			}
 		}
+		delete(k.turns, o.TurnID)
+		delete(k.requests, o.RequestID)
 	}
-	return found
 }
+
+// intervals finds the turn whose root was open at a time.
+type intervals struct {
+	roots []*node // by their start
+	reach []int64 // the latest end of the roots up to each
+}
+
+func newIntervals(turns []*turn) intervals {
+	var v intervals
+	for _, t := range turns {
+		v.roots = append(v.roots, t.roots...)
+	}
+	slices.SortFunc(v.roots, func(x, y *node) int { return cmp.Or(cmp.Compare(x.Start, y.Start), compareNodes(x, y)) })
+	v.reach = make([]int64, len(v.roots))
+	last := int64(math.MinInt64)
+	for i, r := range v.roots {
+		last = max(last, r.End)
+		v.reach[i] = last
+	}
+	return v
+}
+
+// during returns the turn of the root that began last of those within which the
+// fact happened.
+func (v *intervals) during(n *node) *turn {
+	i, _ := slices.BinarySearchFunc(v.roots, n.Start+1, func(r *node, at int64) int { return cmp.Compare(r.Start, at) })
+	for i--; i >= 0 && v.reach[i] >= n.End; i-- {
+		r := v.roots[i]
+		if t := r.turn; t != nil && r.contains(n) && (n.TurnID == "" || t.id == "" || n.TurnID == t.id) {
+			return t
+		}
+	}
+	return nil
+}
+
+// near is how long after its span a record may be written that speaks of it, in
+// nanoseconds.
+const near = 2e9
 
 // begins says whether the fact begins a turn, where now is the one before it.
-func (s *stream) begins(n *node, now *turn) bool {
+func begins(n *node, now *turn) bool {
 	if now == nil {
 		return true
 	}
@@ -333,24 +469,20 @@ func (s *stream) begins(n *node, now *turn) bool {
 	case fact.Prompt:
 		return true
 	case fact.ModelCall:
+		before := now.last
 		if len(n.Input) == 0 || goesOn(n.Fact) || now.only(fact.Prompt) {
 			return false
 		}
-		// The same thing asked again right away is a retry, if the model had failed.
-		before := lastCall(now)
-		return before == nil || !before.Failed || textOf(askedBy(before.Fact)) != textOf(askedBy(n.Fact))
+		if before == nil || textOf(askedBy(before.Fact)) != textOf(askedBy(n.Fact)) {
+			return true
+		}
+		// The same thing asked again right away is a retry, if the model had failed;
+		// and a record may repeat what the call's span tells.
+		echo := n.record && n.Start <= before.End+near && (!before.record || before.Name != n.Name) ||
+			!n.record && !now.spans && n.Start <= before.Start+near && before.Start <= n.End
+		return !before.Failed && !echo
 	}
 	return false
-}
-
-func lastCall(t *turn) *node {
-	var last *node
-	for _, n := range t.nodes {
-		if n.Kind == fact.ModelCall && (last == nil || n.Start > last.Start) {
-			last = n
-		}
-	}
-	return last
 }
 
 // sameAsked says whether a prompt that was told by itself is what the root was

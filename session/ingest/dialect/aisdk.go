@@ -41,7 +41,7 @@ var aiSDK = Dialect{
 		TopicCache:      "span",
 		TopicThinking:   "span",
 		TopicFinish:     "span",
-		TopicAbort:      "span, unless streamed",
+		TopicAbort:      "span (unless streamed)",
 	},
 }
 

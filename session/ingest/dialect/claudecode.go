@@ -27,10 +27,10 @@ var claudeCode = Dialect{
 	ReadRecord: readClaudeRecord,
 	Says: Says{
 		TopicSession:    "span, log",
-		TopicTurn:       "span; log: prompt.id",
+		TopicTurn:       "span, log",
 		TopicUser:       "opt-in: span, log",
 		TopicText:       "opt-in: log",
-		TopicToolInput:  "opt-in: log, in part: span",
+		TopicToolInput:  "opt-in: span (in part), log",
 		TopicToolOutput: "opt-in: span",
 		TopicToolError:  "span, log",
 		TopicPermission: "span, log",
@@ -39,8 +39,8 @@ var claudeCode = Dialect{
 		TopicTokens:     "span, log",
 		TopicCache:      "span, log",
 		TopicCost:       "log",
-		TopicFinish:     "span",
-		TopicAbort:      "span",
+		TopicFinish:     "span, log (refusals)",
+		TopicAbort:      "span, log",
 		TopicTitle:      "opt-in: log",
 	},
 }

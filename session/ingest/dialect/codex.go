@@ -32,14 +32,14 @@ var codex = Dialect{
 		TopicUser:       "opt-in: log",
 		TopicToolInput:  "log",
 		TopicToolOutput: "log",
-		TopicToolError:  "log",
+		TopicToolError:  "span (without the text), log",
 		TopicPermission: "log",
 		TopicCompaction: "span",
 		TopicModel:      "span, log",
 		TopicTokens:     "span, log",
 		TopicCache:      "span, log",
 		TopicThinking:   "span, log",
-		TopicAbort:      "span, of tools",
+		TopicAbort:      "span (of tools)",
 	},
 }
 

@@ -26,8 +26,8 @@ var genAI = Dialect{
 		TopicUser:       "opt-in: span, log",
 		TopicText:       "opt-in: span, log",
 		TopicReasoning:  "opt-in: span, log",
-		TopicToolInput:  "opt-in: span",
-		TopicToolOutput: "opt-in: span",
+		TopicToolInput:  "opt-in: span, log",
+		TopicToolOutput: "opt-in: span, log",
 		TopicToolError:  "span",
 		TopicCompaction: "span",
 		TopicPrompt:     "opt-in: span, log",
@@ -36,9 +36,9 @@ var genAI = Dialect{
 		TopicTokens:     "span, log",
 		TopicCache:      "span, log",
 		TopicThinking:   "span, log",
-		TopicCost:       "span",
+		TopicCost:       "span, log",
 		TopicFinish:     "span, log",
-		TopicAbort:      "span",
+		TopicAbort:      "span, log",
 	},
 }
 

@@ -20,7 +20,7 @@ var genkit = Dialect{
 	ReadSpan: readGenkit,
 
 	Says: Says{
-		TopicSession:    "span, of chats and agents",
+		TopicSession:    "span (of chats and agents)",
 		TopicTurn:       "span",
 		TopicUser:       "span",
 		TopicText:       "span",
@@ -28,7 +28,7 @@ var genkit = Dialect{
 		TopicToolInput:  "span",
 		TopicToolOutput: "span",
 		TopicToolError:  "span",
-		TopicPermission: "span, of interrupts",
+		TopicPermission: "span (of interrupts)",
 		TopicPrompt:     "span",
 		TopicCatalog:    "span",
 		TopicModel:      "span",

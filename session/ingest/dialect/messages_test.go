@@ -301,19 +301,6 @@ func TestRecent(t *testing.T) {
 	}
 }
 
-func TestFinishReason(t *testing.T) {
-	for want, words := range map[string][]string{
-		"tool-calls": {"tool-calls", "tool_calls", "tool_call", "tool_use", "TOOL_CALL", "function_call"}, "stop": {"stop", "STOP", "end_turn", "completed", "stop_sequence"},
-		"length": {"length", "max_tokens", "MAX_TOKENS"}, "content-filter": {"content_filter", "content-filter", "SAFETY", "refusal"}, "error": {"error"}, "Weird": {"Weird"}, "": {""},
-	} {
-		for _, word := range words {
-			if got := FinishReason(word); got != want {
-				t.Errorf("FinishReason(%q) = %q, want %q", word, got, want)
-			}
-		}
-	}
-}
-
 func TestUsage(t *testing.T) {
 	n := func(i int64) *int64 { return &i }
 	tests := []struct {

@@ -2,30 +2,10 @@ package dialect
 
 import (
 	"encoding/json"
-	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
-
-// FinishReason returns the one word for why a model stopped that the clients'
-// words mean: "stop", "length", "tool-calls", "content-filter" or "error". Other
-// words come back as they are.
-func FinishReason(word string) string {
-	switch strings.ReplaceAll(strings.ToLower(word), "-", "_") {
-	case "tool_calls", "tool_call", "tool_use", "function_call":
-		return "tool-calls"
-	case "stop", "end_turn", "completed", "complete", "stop_sequence", "eos":
-		return "stop"
-	case "length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded":
-		return "length"
-	case "content_filter", "contentfilter", "safety", "refusal", "blocked", "prohibited_content", "recitation", "blocklist", "spii", "guardrail_intervened", "content_filtered":
-		return "content-filter"
-	case "error", "failed":
-		return "error"
-	}
-	return word
-}
 
 // InclusiveUsage makes a usage of counts as the GenAI conventions have them: input
 // includes what was read from and written to the cache, output includes the

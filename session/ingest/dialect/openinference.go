@@ -107,15 +107,21 @@ func fillOpenInference(f *fact.Fact, s *Span) {
 		fillOpenInferenceCall(f, s)
 		clearBlame(f, s)
 	case fact.ToolCall:
+		clearBlame(f, s)
 		fillOpenInferenceTool(f, s)
 	}
 }
 
 // clearBlame takes a failure off a call that finished. The exporter for the AI SDK
 // gives the error of one tool to every span of the trace that ends after it; a call
-// that failed itself has an exception, and no reason why the model stopped.
+// that failed itself has an exception, and no reason why the model stopped, or, of
+// a tool, no output.
 func clearBlame(f *fact.Fact, s *Span) {
-	if !f.Failed || f.Finish == "" || FinishReason(f.Finish) == "error" || len(f.Output) == 0 {
+	finished := f.Finish != "" && fact.FinishReason(f.Finish) != "error" && len(f.Output) > 0
+	if f.Kind == fact.ToolCall {
+		finished = s.Has(MarkAI|MarkGenAI) && s.Attrs().Str("output.value") != ""
+	}
+	if !f.Failed || !finished {
 		return
 	}
 	for _, e := range s.Events().All() {

@@ -121,6 +121,18 @@ func TestOpenInferenceSpans(t *testing.T) {
 			`{"kind":"tool_call","dialect":"","name":"span","failed":true,"error":"no such place","error_type":"ValueError","tool":{"name":"span"}}`,
 		},
 		{
+			"a tool of the AI SDK that got the error of another",
+			map[string]any{
+				"openinference.span.kind": "TOOL", "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "weather", "gen_ai.tool.call.id": "c",
+				"gen_ai.tool.call.arguments": `{"city":"Oslo"}`, "gen_ai.tool.call.result": `{"sky":"clear"}`, "input.value": `{"city":"Oslo"}`, "output.value": `{"sky":"clear"}`,
+			},
+			func(s ptrace.Span) {
+				s.Status().SetCode(ptrace.StatusCodeError)
+				s.Status().SetMessage("no zone Mars")
+			},
+			`{"kind":"tool_call","dialect":"","name":"span","call":"c","tool":{"name":"weather","input":{"city":"Oslo"},"output":{"sky":"clear"},"succeeded":true},"extra":{"otel.status_description":"no zone Mars"}}`,
+		},
+		{
 			"a model call that failed itself",
 			map[string]any{"openinference.span.kind": "LLM", "llm.output_messages.0.message.content": "Par", "llm.finish_reason": "stop"},
 			func(s ptrace.Span) { failWith(s, "TimeoutError", "too slow") },

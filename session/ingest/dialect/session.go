@@ -67,6 +67,9 @@ func NewKeys(names []string) *Keys {
 	return k
 }
 
+// Len is how many names there are: ranks of one place.
+func (k *Keys) Len() int { return len(k.names) }
+
 // Find returns the id, the key that gave it and the key's rank: the best on the
 // first of the maps that has one. A rank counts places before keys.
 func (k *Keys) Find(places ...pcommon.Map) (id, key string, rank int) {

@@ -1,0 +1,138 @@
+// Package agents builds and runs programs on real agent SDKs, to compare what
+// each saw with what a collector made of the telemetry that it exported.
+//
+// The npm project in npm pins versions of the AI SDK and of what exports its
+// spans. It needs npm and node 20 or newer in PATH: version 7 asks for node 22,
+// and runs on 20. The module in genkit pins Genkit for Go.
+package agents
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/agenttrace/agenttrace/session"
+)
+
+//go:embed npm/package.json npm/package-lock.json npm/*.mjs
+var project embed.FS
+
+// Turn is what a program saw of one request.
+type Turn struct {
+	// Run names what the program did; equal runs of two programs are alike. Session
+	// is the id that it told the SDK, if it told one.
+	Run     string `json:"run"`
+	Session string `json:"session"`
+	// Traces are the ids of the traces that began meanwhile.
+	Traces []string `json:"traces"`
+
+	User   string   `json:"user"`
+	System string   `json:"system"`
+	Tools  []string `json:"tools"`
+	Steps  []Step   `json:"steps"`
+	// Calls counts the requests to the model, Failures those that came to nothing.
+	Calls    int `json:"calls"`
+	Failures int `json:"failures"`
+	// Usage is in disjoint buckets, nil when the SDK gave none back.
+	Usage  *session.Usage `json:"usage"`
+	Finish string         `json:"finish"`
+	// Aborted and Error say that the request did not finish. Partial is what had
+	// arrived of the answer that was aborted.
+	Aborted bool   `json:"aborted"`
+	Partial string `json:"partial"`
+	Error   string `json:"error"`
+}
+
+// Step is one answer of the model and what became of the calls in it.
+type Step struct {
+	Reasoning string `json:"reasoning"`
+	Text      string `json:"text"`
+	Calls     []Call `json:"calls"`
+}
+
+// Call is a call of a tool. It has an output or an error.
+type Call struct {
+	ID     string          `json:"id"`
+	Name   string          `json:"name"`
+	Input  json.RawMessage `json:"input"`
+	Output json.RawMessage `json:"output"`
+	Error  string          `json:"error"`
+}
+
+// Program is a program that was built or installed. It is safe for concurrent
+// use.
+type Program struct {
+	command []string
+	dir     string
+}
+
+// AISDK is the npm project, installed.
+type AISDK struct{ dir string }
+
+// InstallAISDK writes the npm project into dir, which must exist, and installs
+// the packages that it pins: from npm's cache where they are there, else from the
+// registry that npm is configured for. No package's scripts are run. Everything
+// stays in dir, which the caller removes.
+func InstallAISDK(ctx context.Context, dir string) (*AISDK, error) {
+	files, err := fs.Sub(project, "npm")
+	if err == nil {
+		err = os.CopyFS(dir, files)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("write npm project: %w", err)
+	}
+	cmd := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline", "--engine-strict=false", "--loglevel=error")
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("install the AI SDKs with npm in %s: %w: %s", dir, err, bytes.TrimSpace(out))
+	}
+	return &AISDK{dir}, nil
+}
+
+// Variant returns the program on a version of the SDK; telemetry.mjs names them.
+func (a *AISDK) Variant(name string) *Program {
+	return &Program{command: []string{"node", "program.mjs", name}, dir: a.dir}
+}
+
+// BuildGenkit builds the program of the module in source and writes it to dir.
+func BuildGenkit(ctx context.Context, source, dir string) (*Program, error) {
+	binary := filepath.Join(dir, "genkit")
+	cmd := exec.CommandContext(ctx, "go", "build", "-mod=readonly", "-o", binary, ".")
+	cmd.Dir = source
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-buildvcs=false")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("build the program on genkit: %w: %s", err, bytes.TrimSpace(out))
+	}
+	return &Program{command: []string{binary}, dir: dir}, nil
+}
+
+// Run runs the program, which exports by OTLP over HTTP to the "host:port", and
+// returns what it saw when it has exported everything.
+func (p *Program) Run(ctx context.Context, endpoint string) ([]Turn, error) {
+	var stdout, stderr bytes.Buffer
+	args := append(p.command[1:len(p.command):len(p.command)], "http://"+endpoint)
+	cmd := exec.CommandContext(ctx, p.command[0], args...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = p.dir, &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("run %q: %w: %s", p.command, err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	var turns []Turn
+	for lines := json.NewDecoder(&stdout); ; {
+		var t Turn
+		switch err := lines.Decode(&t); {
+		case errors.Is(err, io.EOF):
+			return turns, nil
+		case err != nil:
+			return nil, fmt.Errorf("read output of %q: line %d: %w", p.command, len(turns)+1, err)
+		}
+		turns = append(turns, t)
+	}
+}

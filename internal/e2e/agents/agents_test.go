@@ -1,0 +1,239 @@
+//go:build e2e
+
+package agents_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agenttrace/agenttrace/collector"
+	"github.com/agenttrace/agenttrace/internal/e2e/agents"
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+var (
+	sdk    *agents.AISDK
+	genkit *agents.Program
+)
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+// run installs and builds the programs once for all tests.
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "agents")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+		defer cancel()
+		var npm, build error
+		var wg sync.WaitGroup
+		wg.Go(func() { sdk, npm = agents.InstallAISDK(ctx, dir) })
+		wg.Go(func() { genkit, build = agents.BuildGenkit(ctx, "genkit", dir) })
+		wg.Wait()
+		err = errors.Join(npm, build)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+// collect runs the programs at the same time against one collector and returns
+// what each saw, and the store.
+func collect(t *testing.T, programs map[string]*agents.Program) (map[string][]agents.Turn, store.Reader) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	running, err := collector.Start(ctx, collector.Options{Store: filepath.Join(t.TempDir(), "sessions.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	saw := make(map[string][]agents.Turn)
+	var wg sync.WaitGroup
+	for name, program := range programs {
+		wg.Go(func() {
+			turns, err := program.Run(ctx, running.HTTPEndpoint())
+			mu.Lock()
+			defer mu.Unlock()
+			if saw[name] = turns; err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+	wg.Wait()
+	if err := running.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+	if t.Failed() {
+		t.FailNow()
+	}
+	reader, err := sqlite.OpenReader(t.Context(), running.Store())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := reader.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return saw, reader
+}
+
+// TestAISDK: what a program on the AI SDK saw is what the store holds, in every
+// version of the SDK and every shape of its telemetry; and of equal runs every
+// version leaves equal sessions.
+func TestAISDK(t *testing.T) {
+	programs := make(map[string]*agents.Program)
+	variants := []string{"v5", "v6", "v7", "v7-legacy", "v6-openinference", "v7-openinference"}
+	for _, name := range variants {
+		programs[name] = sdk.Variant(name)
+	}
+	saw, reader := collect(t, programs)
+	sessions := make(map[string]map[string]told)
+	for _, variant := range variants {
+		t.Run(variant, func(t *testing.T) {
+			sessions[variant] = make(map[string]told)
+			names, byName := runs(saw[variant])
+			for _, name := range names {
+				t.Run(name, func(t *testing.T) {
+					id := resolve(t, reader, byName[name])
+					want, got := expect(byName[name], "assistant"), stored(t, reader, id)
+					untold(variant, name, &want)
+					if want.ID == "" {
+						want.ID = id
+					}
+					if d := cmp.Diff(want, got); d != "" {
+						t.Errorf("session (-seen +stored):\n%s", d)
+					}
+					sessions[variant][name] = got
+				})
+			}
+		})
+	}
+	if t.Failed() {
+		return
+	}
+	ids := 0
+	for _, err := range reader.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids++
+	}
+	if want := len(variants) * len(sessions["v6"]); ids != want {
+		t.Errorf("the store holds %d sessions, the programs made %d", ids, want)
+	}
+	t.Run("equal", func(t *testing.T) {
+		if got := len(sessions["v6"]); got < 15 {
+			t.Errorf("compared %d runs; the program has more", got)
+		}
+		for _, variant := range variants {
+			for name, want := range sessions["v6"] {
+				got := sessions[variant][name]
+				if d := cmp.Diff(common(want), common(got)); d != "" {
+					t.Errorf("%s of v6 and %s differ (-v6 +%[2]s):\n%s", name, variant, d)
+				}
+			}
+		}
+	})
+}
+
+// untold takes out of a session what the telemetry of the variant does not say,
+// of which the store must then say nothing.
+func untold(variant, run string, s *told) {
+	last := &s.Messages[len(s.Messages)-1]
+	version := variant[:2]
+	for i := range s.Messages {
+		m := &s.Messages[i]
+		if version == "v5" {
+			// It has no attribute for reasoning, and but for streams none for the tokens of
+			// reasoning and of the cache, which the totals contain.
+			m.Parts = slices.DeleteFunc(m.Parts, func(p part) bool { return p.Type == "reasoning" })
+			if u := m.Usage; u != nil && !strings.HasPrefix(run, "stream") && !strings.HasPrefix(run, "abort") {
+				m.Usage = &session.Usage{Input: u.Input + u.CacheRead + u.CacheWrite, Output: u.Output + u.Reasoning}
+			}
+		}
+	}
+	s.sum()
+	switch run {
+	case "abort", "abort-step":
+		if version != "v7" {
+			// The call that was aborted has no span. The model's last word is then that
+			// of the call before.
+			last.Calls--
+			if last.Calls > 0 {
+				last.Stop = "tool-calls"
+			}
+		}
+	case "retry":
+		if version == "v7" {
+			last.Calls, last.Failures = 1, 0 // both attempts are one span
+		}
+	case "object":
+		if version == "v7" {
+			s.ID = "" // its calls for objects take no context, so that nothing names the session
+		}
+	}
+}
+
+// common leaves of a session what every version tells.
+func common(s told) told {
+	s.ID = ""
+	s.Rollup = session.Usage{Input: s.Rollup.Total()}
+	s.Messages = slices.Clone(s.Messages)
+	for i := range s.Messages {
+		m := &s.Messages[i]
+		if m.Usage != nil {
+			m.Usage = &session.Usage{Input: m.Usage.Total()}
+		}
+		if m.End == "" {
+			m.Stop = ""
+		}
+		m.Calls, m.Failures = 0, 0
+		m.Parts = slices.DeleteFunc(slices.Clone(m.Parts), func(p part) bool { return p.Type == "reasoning" })
+	}
+	return s
+}
+
+// TestGenkit: the same for a program on Genkit for Go, whose sessions are named
+// by the application's own spans.
+func TestGenkit(t *testing.T) {
+	saw, reader := collect(t, map[string]*agents.Program{"genkit": genkit})
+	names, byName := runs(saw["genkit"])
+	if len(names) < 8 {
+		t.Errorf("compared %d runs; the program has more", len(names))
+	}
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
+			id := resolve(t, reader, byName[name])
+			agent := "assistant"
+			if strings.HasPrefix(name, "stream") {
+				agent = "streaming-assistant"
+			}
+			want, got := expect(byName[name], agent), stored(t, reader, id)
+			if want.ID == "" {
+				want.ID = id
+			}
+			if last := &want.Messages[len(want.Messages)-1]; name == "tool-error" {
+				last.Stop = "stop" // the model had asked for the tool before the flow failed
+			}
+			if d := cmp.Diff(want, got); d != "" {
+				t.Errorf("session (-seen +stored):\n%s", d)
+			}
+		})
+	}
+}

@@ -1,0 +1,258 @@
+package assemble
+
+import (
+	"cmp"
+	"encoding/json"
+	"math"
+	"slices"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/ingest/fact"
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// mostProblems bounds the flaws that a message keeps.
+const mostProblems = 8
+
+// metadata is what the turn's facts say of its message. elsewhere is the usage of
+// sub-agents below it, which its root may have counted.
+func (w *writer) metadata(calls []*call, lost bool, elsewhere session.Usage) string {
+	t := w.turn
+	var m session.MessageMetadata
+	trace := &m.Trace
+	var steps session.Usage
+	var stepped, costs bool
+	var cost float64
+	var raws []json.RawMessage
+	var finish string
+	for _, c := range calls {
+		if !c.guessed {
+			trace.ModelCalls++
+		}
+		if u := c.usage(); u != nil {
+			steps, stepped = steps.Add(u.Tokens), true
+			trace.UsageBasis = cmp.Or(u.Basis, trace.UsageBasis)
+			if u.Raw != nil {
+				raws = append(raws, u.Raw)
+			}
+		}
+		var stated *float64
+		for _, n := range c.nodes {
+			stated = cmp.Or(stated, n.CostUSD)
+		}
+		if stated != nil {
+			cost, costs = cost+*stated, true
+		}
+		finish = ""
+		for _, n := range c.nodes {
+			finish = cmp.Or(finish, n.Finish)
+			trace.Temperature = cmp.Or(n.Temperature, trace.Temperature)
+			if len(calls) == 1 {
+				trace.ResponseID = cmp.Or(trace.ResponseID, n.ResponseID)
+			}
+			trace.ResponseModel = cmp.Or(n.ResponseModel, trace.ResponseModel)
+		}
+		if text := c.failed(); text != "" && len(trace.ModelErrors) < mostProblems {
+			trace.ModelErrors = append(trace.ModelErrors, text)
+		}
+	}
+	if stepped {
+		m.Usage = &steps
+	}
+	var root *node
+	for _, n := range t.nodes {
+		if n.Kind == fact.Turn && (root == nil || n.End > root.End) {
+			root = n
+		}
+		if n.Kind == fact.Turn || n.Kind == fact.ModelCall {
+			if n.Model != nil && n.Model.ModelID != "" && (m.Model == nil || n.Model.ProviderID != "" || m.Model.ProviderID == "") {
+				m.Model = n.Model
+			}
+			m.Agent = cmp.Or(n.agent, m.Agent)
+			m.SystemPromptDigest = cmp.Or(n.SystemPromptDigest, m.SystemPromptDigest)
+			trace.ToolCatalogDigest = cmp.Or(n.ToolCatalogDigest, trace.ToolCatalogDigest)
+		}
+		for _, p := range n.Problems {
+			if len(trace.Problems) < mostProblems && !slices.Contains(trace.Problems, p) {
+				trace.Problems = append(trace.Problems, p)
+			}
+		}
+	}
+	if u := t.rootUsage(); u != nil && (m.Usage == nil || knowsMore(u, *m.Usage, elsewhere)) {
+		tokens := u.Tokens
+		m.Usage, trace.UsageBasis, raws = &tokens, u.Basis, nil
+		if u.Raw != nil {
+			raws = append(raws, u.Raw)
+		}
+	}
+	for _, r := range t.roots {
+		if r.CostUSD != nil && !costs {
+			cost, costs = *r.CostUSD, true
+		}
+	}
+	switch {
+	case len(raws) == 1:
+		trace.UsageRaw = raws[0]
+	case len(raws) > 1:
+		trace.UsageRaw, _ = json.Marshal(raws)
+	}
+	if costs && !math.IsInf(cost, 0) {
+		if even := math.Round(cost*1e12) / 1e12; !math.IsInf(even, 0) {
+			cost = even // no source counts what the sum of binary fractions adds
+		}
+		trace.CostUSD = &cost
+	}
+	if root != nil {
+		if finish == "" || fact.FinishReason(finish) == "tool-calls" {
+			finish = cmp.Or(root.Finish, finish) // the last call may have been lost
+		}
+		duration := max(0, root.End-t.roots[0].Start) / 1e6
+		trace.DurationMS = &duration
+	} else {
+		duration := int64(0)
+		for _, n := range t.nodes {
+			duration = max(duration, (n.End-t.start)/1e6)
+		}
+		trace.DurationMS = &duration
+	}
+	trace.StopReason = fact.FinishReason(finish)
+	if trace.StopReason != finish {
+		trace.StopReasonRaw = finish
+	}
+	trace.EndReason, trace.Error = w.ended(root, calls, trace.StopReason)
+	trace.PendingApproval = slices.ContainsFunc(w.Parts, func(p session.Part) bool {
+		return p.ToolState != nil && *p.ToolState == session.StateApprovalRequested
+	})
+	trace.Incomplete = lost || root == nil && slices.ContainsFunc(t.nodes, func(n *node) bool { return n.Rooted })
+	raw, err := marshal(m)
+	if err != nil { // a raw value that is no JSON
+		trace.UsageRaw = nil
+		raw, _ = marshal(m)
+	}
+	return string(withExtra(raw, t.nodes))
+}
+
+// knowsMore says whether the root's count stands against the sum over the calls. It
+// knows of calls that were lost; where it knows less it counted only some of them;
+// and the calls of sub-agents are counted in their own sessions.
+func knowsMore(root *fact.Usage, calls, elsewhere session.Usage) bool {
+	all, own := root.Tokens.Total(), calls.Total()
+	switch {
+	case all == own:
+		return buckets(root.Tokens) > buckets(calls)
+	case elsewhere.Total() > 0 && all == own+elsewhere.Total():
+		return false
+	}
+	return all > own
+}
+
+// usageElsewhere sums what the model calls of sub-agents below the turn used.
+func (a *assembly) usageElsewhere(t *turn, seats []*seat) session.Usage {
+	var sum session.Usage
+	var below func(*node)
+	below = func(n *node) {
+		for _, k := range n.kids {
+			if k.Kind == fact.ModelCall && k.session != t.session && k.Usage != nil && !k.record && !wraps(k) {
+				sum = sum.Add(k.Usage.Tokens)
+				continue
+			}
+			below(k)
+		}
+	}
+	if t.rootUsage() == nil {
+		return sum
+	}
+	for _, st := range seats {
+		below(st.from)
+	}
+	return sum
+}
+
+// rootUsage is what the turn's roots counted. One that stands below another that
+// counts is part of that one's.
+func (t *turn) rootUsage() *fact.Usage {
+	var sum *fact.Usage
+	for _, r := range t.roots {
+		if r.Usage == nil || slices.ContainsFunc(t.roots, func(o *node) bool { return o != r && o.Usage != nil && r.below(o) }) {
+			continue
+		}
+		if sum == nil {
+			u := *r.Usage
+			sum = &u
+			continue
+		}
+		sum.Tokens = sum.Tokens.Add(r.Usage.Tokens)
+		both, err := json.Marshal([]json.RawMessage{soundJSON(sum.Raw, "null"), soundJSON(r.Usage.Raw, "null")})
+		if err == nil {
+			sum.Raw = both
+		}
+	}
+	return sum
+}
+
+// ended says how the turn ended and by what error. What no source reports is not
+// guessed.
+func (w *writer) ended(root *node, calls []*call, stop string) (reason, text string) {
+	aborted := slices.ContainsFunc(w.turn.nodes, func(n *node) bool { return n.Aborted && (n.Kind == fact.Turn || n.Kind == fact.ModelCall) })
+	var last *call
+	if len(calls) > 0 {
+		last = calls[len(calls)-1]
+	}
+	// Some models say that they stopped when they ask for tools.
+	asks := last != nil && slices.ContainsFunc(last.output, func(p fact.Part) bool { return p.Kind == fact.PartCall })
+	switch {
+	case aborted || stop == "abort":
+		return "abort", ""
+	case stop == "error" || asks && root != nil && root.Failed:
+		reason = "error"
+	case asks && (stop == "other" || stop == "unknown"):
+		return "", "" // an answer was cut off of which nothing is told
+	case stop != "" && (root != nil || stop != "tool-calls"):
+		return "finish", ""
+	case last != nil && last.failed() != "":
+		reason = "error"
+	case root != nil && root.Failed:
+		reason = "error"
+	default:
+		return "", ""
+	}
+	if last != nil {
+		text = last.failed()
+	}
+	if root != nil && root.Failed {
+		text = cmp.Or(text, root.Error, root.ErrorType)
+	}
+	return reason, text
+}
+
+// withExtra adds the keys that no column has.
+func withExtra(metadata []byte, nodes []*node) []byte {
+	var have map[string]json.RawMessage
+	if json.Unmarshal(metadata, &have) != nil {
+		return metadata
+	}
+	for _, n := range nodes {
+		var extra map[string]json.RawMessage
+		if n.Kind != fact.Turn && n.Kind != fact.ModelCall || len(n.Extra) == 0 || json.Unmarshal(n.Extra, &extra) != nil {
+			continue
+		}
+		keys := make([]string, 0, len(extra))
+		for key := range extra {
+			keys = append(keys, key)
+		}
+		slices.Sort(keys)
+		for _, key := range keys {
+			if _, taken := have[key]; taken || key == "usage" || key == "model" || key == "agent" || key == "agenttrace" || key == "system_prompt_digest" || key == "compaction" {
+				continue
+			}
+			have[key] = extra[key]
+			name := spans.AppendJSONString(nil, key)
+			metadata = metadata[:len(metadata)-1]
+			if len(metadata) > 1 {
+				metadata = append(metadata, ',')
+			}
+			metadata = append(append(append(append(metadata, name...), ':'), extra[key]...), '}')
+		}
+	}
+	return metadata
+}

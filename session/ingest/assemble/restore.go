@@ -1,0 +1,94 @@
+package assemble
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session/ingest/fact"
+)
+
+// restore puts calls that were lost between those that are known: what they said
+// stands in what the later ones were asked.
+func (t *turn) restore(calls []*call) (restored []*call, lost bool) {
+	var asked []fact.Message
+	var before int64 // calls at or after it are no part of what was asked
+	for _, c := range calls {
+		for _, n := range c.nodes {
+			if said := answersIn(n.Input); len(said) > 0 {
+				asked, before = said, c.start
+			}
+		}
+	}
+	for _, r := range t.roots {
+		if said := answersIn(r.Input); len(said) > 0 && len(asked) == 0 && len(calls) > 0 {
+			asked, before = said, calls[0].start
+		}
+	}
+	next := 0
+	for i := range asked {
+		m := &asked[i]
+		for next < len(calls) && calls[next].start < before && calls[next].blank() {
+			restored = append(restored, calls[next]) // failed, and said nothing
+			next++
+		}
+		if next < len(calls) && calls[next].start < before && calls[next].said(m) {
+			restored = append(restored, calls[next])
+			next++
+			continue
+		}
+		if slices.ContainsFunc(calls, func(c *call) bool { return c.start < before && c.said(m) }) {
+			continue // told in another order: nothing is lost
+		}
+		// It was made after the one before it, and before what it asked for ran.
+		at := t.start
+		if len(restored) > 0 {
+			at = max(at, restored[len(restored)-1].end)
+		}
+		if next < len(calls) {
+			at = min(at, calls[next].start)
+		}
+		restored = append(restored, &call{start: at, end: at, output: m.Parts, guessed: true})
+		lost = true
+	}
+	return append(restored, calls[next:]...), lost
+}
+
+// answersIn returns what the model said after the user last spoke.
+func answersIn(input []fact.Message) []fact.Message {
+	var said []fact.Message
+	for _, m := range input {
+		switch {
+		case m.Role == "user":
+			said = nil
+		case m.Role == "assistant" && len(m.Parts) > 0:
+			said = append(said, m)
+		}
+	}
+	return said
+}
+
+// blank says that the call came to nothing.
+func (c *call) blank() bool { return len(c.output) == 0 && c.failed() != "" }
+
+// said says whether the message is what the call answered. Of a call whose answer
+// no source tells it is taken for granted.
+func (c *call) said(m *fact.Message) bool {
+	if len(c.output) == 0 {
+		return true
+	}
+	ids := func(parts []fact.Part) (ids []string) {
+		for i := range parts {
+			if parts[i].Kind == fact.PartCall {
+				ids = append(ids, cmp.Or(parts[i].CallID, parts[i].Name))
+			}
+		}
+		return ids
+	}
+	mine, theirs := ids(c.output), ids(m.Parts)
+	if len(mine) > 0 || len(theirs) > 0 {
+		return slices.ContainsFunc(theirs, func(id string) bool { return slices.Contains(mine, id) })
+	}
+	x, y := strings.TrimSpace(textOf(c.output)), strings.TrimSpace(textOf(m.Parts))
+	return x == y || strings.HasPrefix(y, x) || strings.HasPrefix(x, y)
+}

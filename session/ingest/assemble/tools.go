@@ -1,0 +1,360 @@
+package assemble
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"maps"
+	"slices"
+
+	"github.com/agenttrace/agenttrace/session/ingest/fact"
+)
+
+// tool is one call of a tool: what is known of its execution.
+type tool struct {
+	id, name   string
+	nodes      []*node
+	decisions  []*node
+	start, end int64
+	// round counts the times that the model had used the id before.
+	round int
+	used  bool
+	// canonical is the input with its keys in order, once it was needed.
+	canonical []byte
+}
+
+func (x *tool) add(n *node) {
+	if n.Kind == fact.Permission {
+		x.decisions = append(x.decisions, n)
+		if d := n.Decision; d != nil && x.name == "" {
+			x.name = d.ToolName
+		}
+	} else {
+		x.nodes = append(x.nodes, n)
+		if n.Tool != nil {
+			x.name = cmp.Or(x.name, n.Tool.Name)
+		}
+	}
+	if x.id == "" {
+		x.id = n.CallID
+	}
+	if len(x.nodes)+len(x.decisions) == 1 || n.Start < x.start {
+		x.start = n.Start
+	}
+	x.end, x.canonical = max(x.end, n.End), nil
+}
+
+// findTools gathers what is known of the executions of tools. Facts that name no
+// call are of the one in whose span they stand. Of a call's id that the model used
+// more than once, rounds are the times when it did.
+func (t *turn) findTools(rounds map[string][]int64) []*tool {
+	type key struct {
+		id    string
+		round int
+	}
+	var all executions
+	byID, of := make(map[key]*tool), make(map[*node]*tool)
+	var unnamed, steps []*node
+	for _, n := range t.nodes {
+		if n.Kind == fact.Step && n.Failed {
+			steps = append(steps, n)
+		}
+		if n.Kind != fact.ToolCall && n.Kind != fact.Permission {
+			continue
+		}
+		id := n.CallID
+		if p := n.above(fact.ToolCall); p != nil && p.session == n.session && (id == "" || p.CallID == "" || p.CallID == id) && of[p] != nil {
+			of[p].add(n)
+			of[n] = of[p]
+			continue
+		}
+		if id == "" {
+			unnamed = append(unnamed, n)
+			continue
+		}
+		k := key{id, roundAt(rounds[id], n.Start)}
+		x := byID[k]
+		if x == nil {
+			x = &tool{id: id, round: k.round}
+			byID[k] = x
+			all.note(x)
+		}
+		x.add(n)
+		of[n] = x
+	}
+	// A span comes before the records that may speak of it.
+	slices.SortStableFunc(unnamed, func(x, y *node) int { return cmp.Compare(truth(x.record), truth(y.record)) })
+	for _, n := range unnamed {
+		x := all.like(n)
+		if p := n.above(fact.ToolCall); x == nil && p != nil {
+			x = of[p]
+		}
+		if x == nil {
+			if n.Kind == fact.Permission {
+				continue
+			}
+			x = new(tool)
+			x.add(n)
+			all.note(x)
+		} else {
+			x.add(n)
+		}
+		of[n] = x
+	}
+	for _, n := range steps {
+		if p := n.above(fact.ToolCall); p != nil && of[p] != nil {
+			of[p].nodes = append(of[p].nodes, n) // what went wrong within a call
+		}
+	}
+	slices.SortStableFunc(all.tools, func(x, y *tool) int { return cmp.Compare(x.start, y.start) })
+	return all.tools
+}
+
+// roundAt is the index of the last of the times that is not after at, or 0.
+func roundAt(times []int64, at int64) int {
+	i, _ := slices.BinarySearch(times, at+1)
+	return max(0, i-1)
+}
+
+// rounds tells when the model used an id of a call again that it had used before.
+func rounds(calls []*call) map[string][]int64 {
+	times := make(map[string][]int64)
+	for _, c := range calls {
+		for i := range c.output {
+			if p := &c.output[i]; p.Kind == fact.PartCall && p.CallID != "" {
+				times[p.CallID] = append(times[p.CallID], c.start)
+			}
+		}
+	}
+	maps.DeleteFunc(times, func(_ string, at []int64) bool { return len(at) < 2 })
+	return times
+}
+
+// executions are those of a turn that have been found so far.
+type executions struct {
+	tools  []*tool
+	byName map[string][]*tool // nil until a record without a call's id asks for it
+}
+
+func (e *executions) note(x *tool) {
+	e.tools = append(e.tools, x)
+	if e.byName != nil {
+		e.index(x)
+	}
+}
+
+func (e *executions) index(x *tool) {
+	e.byName[x.name] = append(e.byName[x.name], x)
+	if x.name != "" {
+		e.byName[""] = append(e.byName[""], x) // for records that name no tool
+	}
+}
+
+// like finds the execution that a record without a call's id speaks of: of the
+// same tool with the same input, the nearest that no such record speaks of yet.
+func (e *executions) like(n *node) *tool {
+	if !n.record {
+		return nil
+	}
+	if e.byName == nil {
+		e.byName = make(map[string][]*tool)
+		for _, x := range e.tools {
+			e.index(x)
+		}
+	}
+	name, input := "", []byte(nil)
+	if n.Tool != nil {
+		name, input = n.Tool.Name, canonical(n.Tool.Input)
+	} else if n.Decision != nil {
+		name = n.Decision.ToolName
+	}
+	var best *tool
+	for _, x := range e.byName[name] {
+		if best != nil && n.away(x) >= n.away(best) {
+			continue
+		}
+		if mine := x.shape(); (input == nil || mine == nil || bytes.Equal(input, mine)) && !x.hasHeard(n) {
+			best = x
+		}
+	}
+	return best
+}
+
+// hasHeard says whether a record like n already speaks of the execution.
+func (x *tool) hasHeard(n *node) bool {
+	like := func(o *node) bool { return o.record && o.Name == n.Name && o.Kind == n.Kind }
+	return slices.ContainsFunc(x.nodes, like) || slices.ContainsFunc(x.decisions, like)
+}
+
+// away is how long before or after the execution a record was written: a decision
+// comes before it, a result after.
+func (n *node) away(x *tool) int64 {
+	at := x.end
+	if n.Kind == fact.Permission {
+		at = x.start
+	}
+	return max(at-n.Start, n.Start-at)
+}
+
+// input is what the tool was called with. Of several accounts the longest is the
+// whole one: some sources shorten it.
+func (x *tool) input() json.RawMessage {
+	var input json.RawMessage
+	for _, n := range x.nodes {
+		if n.Tool != nil && len(n.Tool.Input) > len(input) {
+			input = n.Tool.Input
+		}
+	}
+	return input
+}
+
+// shape is the input in a form that can be compared.
+func (x *tool) shape() []byte {
+	if x.canonical == nil {
+		x.canonical = canonical(x.input())
+	}
+	return x.canonical
+}
+
+// canonical writes a JSON value with the keys of its objects in order, nil for
+// none.
+func canonical(raw json.RawMessage) []byte {
+	var v any
+	if len(raw) == 0 || json.Unmarshal(raw, &v) != nil {
+		return raw
+	}
+	sorted, _ := json.Marshal(v)
+	return sorted
+}
+
+// bench finds the executions of calls that the model asked for.
+type bench struct {
+	tools []*tool
+	byID  map[string][]*tool
+	// idle are those without an id, by name.
+	idle map[string][]*tool
+	asks map[string]int
+}
+
+func newBench(tools []*tool) *bench {
+	b := &bench{tools: tools, byID: make(map[string][]*tool), idle: make(map[string][]*tool), asks: make(map[string]int)}
+	for _, x := range tools {
+		if x.id != "" {
+			b.byID[x.id] = append(b.byID[x.id], x)
+		}
+		b.idle[x.name] = append(b.idle[x.name], x)
+	}
+	return b
+}
+
+// take finds the execution of a call that the model asked for at from, or later
+// where the call has no id.
+func (b *bench) take(p *fact.Part, from int64) *tool {
+	round := 0
+	if p.CallID != "" {
+		round = b.asks[p.CallID]
+		b.asks[p.CallID]++
+		for _, x := range b.byID[p.CallID] {
+			if !x.used && x.round == round {
+				return x
+			}
+		}
+	}
+	// Some clients do not write the call's id where it is executed.
+	input := canonical(p.Input)
+	for _, name := range []string{p.Name, ""} {
+		for _, x := range b.idle[name] {
+			if x.used || x.id != "" && p.CallID != "" || x.start < from {
+				continue
+			}
+			if mine := x.shape(); mine == nil || input == nil || bytes.Equal(mine, input) {
+				return x
+			}
+		}
+		if p.Name == "" {
+			break
+		}
+	}
+	return nil
+}
+
+// between returns the executions that began from one time until before another.
+func (b *bench) between(from, until int64) []*tool {
+	by := func(x *tool, at int64) int { return cmp.Compare(x.start, at) }
+	i, _ := slices.BinarySearchFunc(b.tools, from, by)
+	j, _ := slices.BinarySearchFunc(b.tools, until, by)
+	return b.tools[i:max(i, j)]
+}
+
+// outcomes are what requests tell of the outcome of calls that were made before.
+type outcomes struct {
+	byID   map[string][]*fact.Part
+	byName map[string][]*fact.Part // of calls without an id
+	asks   map[string]int
+}
+
+// results collects the outcomes that the turn's requests tell of. Each repeats what
+// those before it told; the one that tells most of a call stands.
+func (t *turn) results() *outcomes {
+	o := &outcomes{byID: make(map[string][]*fact.Part), byName: make(map[string][]*fact.Part), asks: make(map[string]int)}
+	for _, n := range t.nodes {
+		ids, names := make(map[string][]*fact.Part), make(map[string][]*fact.Part)
+		for i := range n.Input {
+			collect(n.Input[i].Parts, ids, names)
+		}
+		for id, told := range ids {
+			if len(told) >= len(o.byID[id]) {
+				o.byID[id] = told
+			}
+		}
+		for name, told := range names {
+			if len(told) >= len(o.byName[name]) {
+				o.byName[name] = told
+			}
+		}
+	}
+	for _, n := range t.nodes {
+		ids := make(map[string][]*fact.Part)
+		collect(n.Output, ids, nil)
+		for id, told := range ids {
+			if o.byID[id] == nil {
+				o.byID[id] = told
+			}
+		}
+	}
+	return o
+}
+
+func collect(parts []fact.Part, ids, names map[string][]*fact.Part) {
+	for i := range parts {
+		p := &parts[i]
+		switch {
+		case p.Kind != fact.PartResult:
+		case p.CallID != "":
+			ids[p.CallID] = append(ids[p.CallID], p)
+		case names != nil && p.Name != "":
+			names[p.Name] = append(names[p.Name], p)
+		}
+	}
+}
+
+// of returns the outcome of the next call with the id, or of the name where it has
+// none, and nil when no request tells of it.
+func (o *outcomes) of(id, name string) *fact.Part {
+	if o == nil {
+		return nil
+	}
+	told, key := o.byID[id], "id "+id
+	if id == "" {
+		told, key = o.byName[name], "name "+name
+	}
+	i := o.asks[key]
+	o.asks[key]++
+	switch {
+	case i < len(told):
+		return told[i]
+	case id != "" && len(told) > 0 && i == 0:
+		return told[len(told)-1]
+	}
+	return nil
+}
