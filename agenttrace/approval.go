@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/spans"
 )
@@ -24,7 +26,31 @@ func (c *ToolCall) AwaitApproval(id string) string {
 		id = spans.NewID(spans.PrefixPermission, now)
 	}
 	c.await(id, "", match{}, now)
+	c.waitApproval(now)
 	return id
+}
+
+// AwaitInput says that the tool has asked its user something and waits for the
+// answer, perhaps for longer than the process may live. End the call with the
+// answer, or end the turn: it is then pending like one that waits for an
+// approval, and the turn that [Run.ContinueTurn] takes up gets the call back from
+// [Turn.ResumeTool], to be ended with the answer.
+func (c *ToolCall) AwaitInput(question string) {
+	if c == nil {
+		return
+	}
+	c.change("a question", func(now time.Time) {
+		if c.state == stateApprovalRequested {
+			return // it does not run yet
+		}
+		c.complete()
+		c.check()
+		c.asks, c.question = true, validUTF8(question)
+		if c.changed {
+			c.tell(now)
+		}
+		c.wait(now, Status{State: StatusWaitingUserInput, Detail: c.question, CallID: c.callID})
+	})
 }
 
 // await puts the call into the state of waiting for an answer.
@@ -32,20 +58,41 @@ func (c *ToolCall) await(id, subject string, m match, now time.Time) {
 	c.change("an approval", func(time.Time) {
 		c.complete()
 		c.check()
-		c.state = stateApprovalRequested
+		c.state, c.asks = stateApprovalRequested, false
 		c.approval = &approval{id: id, subject: subject, rule: m, asked: now}
+		if c.turn.events != nil && !c.resumed {
+			c.tell(now)
+		}
+		c.resumed = false
 	})
+	c.noteOnce(now)
+}
+
+// waitApproval says that the session waits for the answer.
+func (c *ToolCall) waitApproval(now time.Time) {
+	c.mu.Lock()
+	if c.state == stateApprovalRequested && !c.ended {
+		c.wait(now, Status{State: StatusWaitingApproval, CallID: c.callID, Detail: strings.TrimSpace(c.name + " " + c.approval.subject)})
+	}
+	c.mu.Unlock()
+	c.turn.run.sess.flush()
 }
 
 // answered notes the answer of a human, if one was asked.
 func (c *ToolCall) answered(approved bool, reason string) {
+	now := c.turn.run.now()
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.ended || c.state != stateApprovalRequested {
-		return
+	if !c.ended && c.state == stateApprovalRequested {
+		c.state = stateApprovalResponded
+		c.approval.answered, c.approval.approved, c.approval.reason = true, approved, c.filter().text(redact.Other, "", reason)
+		c.updated = max(c.updated, now.UnixMilli())
+		c.unwait(now)
+		if c.turn.events != nil {
+			c.tell(now)
+		}
 	}
-	c.state = stateApprovalResponded
-	c.approval.answered, c.approval.approved, c.approval.reason = true, approved, reason
+	c.mu.Unlock()
+	c.turn.run.sess.flush()
 }
 
 // pending returns what the next process must know of a call that waits. It is
@@ -53,22 +100,51 @@ func (c *ToolCall) answered(approved bool, reason string) {
 func (c *ToolCall) pending() (PendingTool, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.state != stateApprovalRequested {
-		return PendingTool{}, false
-	}
+	p := c.open()
+	return p, p.waits()
+}
+
+// open describes the call to another process. The caller holds mu.
+func (c *ToolCall) open() PendingTool {
 	p := PendingTool{
-		CallID: c.callID, Name: c.name, Input: json.RawMessage(c.input), ApprovalID: c.approval.id,
-		PartID: c.partID, PartIndex: c.index, CreatedAt: c.created, AskedAt: c.approval.asked.UnixMilli(),
-		Kind: c.kind, Dynamic: c.dynamic, ProviderExecuted: c.providerExecuted, Subject: c.approval.subject,
+		CallID: c.callID, Name: c.name, Input: json.RawMessage(c.wholeInput()), State: c.state,
+		PartID: c.partID, PartIndex: c.index, CreatedAt: c.created,
+		Kind: c.kind, Dynamic: c.dynamic, ProviderExecuted: c.providerExecuted, ChildSessionID: c.child,
 	}
-	if c.approval.rule.found {
-		p.Pattern, p.Source = c.approval.rule.rule.Pattern, c.approval.rule.rule.Source
+	if c.unchecked && c.input != "" && !validJSON(c.input) {
+		p.Input = json.RawMessage(quote(c.input)) // or the state as a whole would be no JSON
 	}
-	return p, true
+	if len(p.Input) == 0 {
+		p.Input = nil
+	}
+	if c.asks {
+		p.AsksUser, p.Question = true, c.question
+	}
+	if a := c.approval; a != nil {
+		p.ApprovalID, p.AskedAt, p.Subject = a.id, a.asked.UnixMilli(), a.subject
+		if a.rule.found {
+			p.Pattern, p.Source = a.rule.rule.Pattern, a.rule.rule.Source
+		}
+	}
+	return p
+}
+
+// waits reports whether the call waits for a human. States that were stored
+// before State was do not say; then all calls wait.
+func (p *PendingTool) waits() bool {
+	return p.State == stateApprovalRequested || p.State == "" || p.AsksUser && p.State == stateInputAvailable
+}
+
+// status is what the session does while the call waits.
+func (p *PendingTool) status() Status {
+	if p.AsksUser {
+		return Status{State: StatusWaitingUserInput, CallID: p.CallID, Detail: p.Question}
+	}
+	return Status{State: StatusWaitingApproval, CallID: p.CallID, Detail: strings.TrimSpace(p.Name + " " + p.Subject)}
 }
 
 // PendingTools returns the tool calls of a continued turn that still wait for
-// an answer.
+// an answer: an approval or, where AsksUser is set, their user's input.
 func (t *Turn) PendingTools() []PendingTool {
 	if t == nil || t.off {
 		return nil
@@ -82,7 +158,9 @@ func (t *Turn) PendingTools() []PendingTool {
 // goes on under its old id, in its old place. When the decision denies it, it
 // has ended. The error says that no call of that id waits.
 //
-// The decision is recorded as one and the same as when the question was asked.
+// The decision is recorded as one and the same as when the question was asked. A
+// call that waits for its user's input has no decision to make: the answer given
+// here is not used, the Decision allows, and the call is ended with the input.
 func (t *Turn) ResumeTool(ctx context.Context, callID string, answer Answer) (context.Context, *ToolCall, Decision, error) {
 	denied := Decision{Action: ActionAsk, Reason: "no such call waits", outcome: semconv.OutcomeDenied}
 	if t == nil || t.off {
@@ -99,9 +177,18 @@ func (t *Turn) ResumeTool(ctx context.Context, callID string, answer Answer) (co
 	if p.CallID == "" {
 		return ctx, nil, denied, fmt.Errorf("resume tool call %q: %w", callID, ErrNothingPending)
 	}
-	ctx, c := t.startTool(ctx, ToolOptions{
-		ID: p.CallID, Name: p.Name, Input: p.Input, Kind: p.Kind, Dynamic: p.Dynamic, ProviderExecuted: p.ProviderExecuted,
-	}, &p)
+	options := ToolOptions{ID: p.CallID, Name: p.Name, Kind: p.Kind, Dynamic: p.Dynamic, ProviderExecuted: p.ProviderExecuted}
+	if len(p.Input) > 0 {
+		options.Input = p.Input
+	}
+	ctx, c := t.startTool(ctx, options, &p)
+	if p.AsksUser {
+		c.mu.Lock()
+		c.complete()
+		c.changed, c.resumed = false, false
+		c.mu.Unlock()
+		return ctx, c, Decision{Action: ActionAllow, outcome: semconv.OutcomeAllowed, tool: p.Name}, nil
+	}
 	now := t.run.now()
 	_, span := c.startDecision(ctx, now)
 	rule := match{rule: Rule{Pattern: p.Pattern, Source: p.Source}, found: p.Source != ""}

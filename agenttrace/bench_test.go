@@ -6,8 +6,10 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
+	sdklog "go.opentelemetry.io/otel/sdk/log"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
@@ -47,9 +49,29 @@ func (k *keepOne) OnEnd(s sdktrace.ReadOnlySpan) { k.last = s }
 
 var benchModel = agenttrace.Model{Provider: "openai", ID: "gpt-5-mini"}
 
+// discardLog is a log processor that keeps nothing.
+type discardLog struct{}
+
+func (discardLog) OnEmit(context.Context, *sdklog.Record) error           { return nil }
+func (discardLog) Enabled(context.Context, sdklog.EnabledParameters) bool { return true }
+func (discardLog) Shutdown(context.Context) error                         { return nil }
+func (discardLog) ForceFlush(context.Context) error                       { return nil }
+
 func startTurn(tp trace.TracerProvider) (context.Context, *agenttrace.Run, *agenttrace.Turn) {
+	return startTurnWith(agenttrace.Options{TracerProvider: tp})
+}
+
+// everything turns on what costs something.
+func everything() agenttrace.Options {
+	return agenttrace.Options{
+		TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(discard{})), LoggerProvider: sdklog.NewLoggerProvider(sdklog.WithProcessor(discardLog{})),
+		LoopDetection: &agenttrace.LoopDetection{Arguments: true}, Limits: agenttrace.Limits{MaxToolCalls: 1 << 40, MaxDuration: time.Hour}, MaxPartBytes: 1 << 20,
+	}
+}
+
+func startTurnWith(o agenttrace.Options) (context.Context, *agenttrace.Run, *agenttrace.Turn) {
 	ctx := context.Background()
-	sess := agenttrace.New(agenttrace.Options{TracerProvider: tp}).NewSession(ctx, agenttrace.SessionOptions{Agent: "bench"})
+	sess := agenttrace.New(o).NewSession(ctx, agenttrace.SessionOptions{Agent: "bench"})
 	ctx, run := sess.StartRun(ctx, agenttrace.RunOptions{Model: benchModel})
 	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
 	return ctx, run, turn
@@ -57,6 +79,8 @@ func startTurn(tp trace.TracerProvider) (context.Context, *agenttrace.Run, *agen
 
 // BenchmarkToolCall compares a tool call with 3 KB of input and 3 KB of output
 // with a bare span of the OpenTelemetry SDK that is given the same attributes:
+// without and with redaction, with live events, and with everything on. The bare
+// span is
 // made from the same input and output, as whoever does without agenttrace must
 // make them ("bare-span"), and ready-made ("bare-span-of-ready-strings"). The
 // output is text, or JSON that another encoded. With next to no input and
@@ -87,9 +111,9 @@ func BenchmarkToolCall(b *testing.B) {
 		// turnEvery bounds the turn, as real turns are bounded. Its end is part of
 		// what is measured: to stop the timer would cost more.
 		const turnEvery = 64
-		b.Run(size.name+"/agenttrace", func(b *testing.B) {
-			tp := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(discard{}))
-			runCtx, run, _ := startTurn(tp)
+		ours := func(b *testing.B, o agenttrace.Options) {
+			o.TracerProvider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(discard{}))
+			runCtx, run, _ := startTurnWith(o)
 			ctx, turn := run.StartTurn(runCtx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
@@ -99,7 +123,13 @@ func BenchmarkToolCall(b *testing.B) {
 				}
 				call(ctx, turn)
 			}
+		}
+		b.Run(size.name+"/agenttrace-unredacted", func(b *testing.B) { ours(b, agenttrace.Options{DisableRedaction: true}) })
+		b.Run(size.name+"/agenttrace", func(b *testing.B) { ours(b, agenttrace.Options{}) })
+		b.Run(size.name+"/agenttrace-live-unredacted", func(b *testing.B) {
+			ours(b, agenttrace.Options{DisableRedaction: true, LoggerProvider: everything().LoggerProvider})
 		})
+		b.Run(size.name+"/agenttrace-everything", func(b *testing.B) { ours(b, everything()) })
 		bare := func(b *testing.B, encode bool) {
 			keep := &keepOne{}
 			ctx, _, turn := startTurn(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(keep)))
@@ -157,6 +187,83 @@ func BenchmarkTurn(b *testing.B) {
 		}
 		turn.Text(payloadText[:1024])
 		turn.End(agenttrace.TurnResult{StopReason: "end_turn"})
+	}
+}
+
+// BenchmarkStreamedChunk is one token of a text, by what becomes of it: without
+// events, with a logger that is not enabled, and told of live.
+func BenchmarkStreamedChunk(b *testing.B) {
+	for _, test := range []struct {
+		name string
+		o    agenttrace.Options
+	}{
+		{"no-events", agenttrace.Options{}},
+		{"disabled", agenttrace.Options{LoggerProvider: sdklog.NewLoggerProvider()}},
+		{"live", agenttrace.Options{LoggerProvider: everything().LoggerProvider}},
+		{"live-unthrottled", agenttrace.Options{LoggerProvider: everything().LoggerProvider, Live: agenttrace.LiveOptions{MinInterval: -1}}},
+	} {
+		b.Run(test.name, func(b *testing.B) {
+			test.o.TracerProvider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(discard{}))
+			runCtx, run, turn := startTurnWith(test.o)
+			s := turn.StreamText()
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				s.WriteString("word ")
+				if i%2000 == 1999 { // a text of 10 KB
+					s.Close()
+					turn.End(agenttrace.TurnResult{})
+					_, turn = run.StartTurn(runCtx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
+					s = turn.StreamText()
+				}
+			}
+		})
+	}
+}
+
+// TestDisabledLoggerCostsNothing compares calls with a logger that is not enabled
+// with calls without any.
+func TestDisabledLoggerCostsNothing(t *testing.T) {
+	if raceEnabled {
+		t.Log("the race detector allocates; measured without it")
+		return
+	}
+	measure := func(o agenttrace.Options) map[string]float64 {
+		o.TracerProvider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(discard{}))
+		ctx, run, turn := startTurnWith(o)
+		s := turn.StreamText()
+		out := map[string]float64{"chunk": testing.AllocsPerRun(1, func() { s.WriteString("") })}
+		for name, call := range map[string]func(){
+			"turn": func() {
+				_, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "x"}, agenttrace.TurnOptions{})
+				turn.End(agenttrace.TurnResult{})
+			},
+			"text": func() {
+				_, turn := run.StartTurn(ctx, agenttrace.UserMessage{}, agenttrace.TurnOptions{})
+				turn.Text("x")
+				s := turn.StreamText()
+				s.WriteString("x")
+				s.Close()
+				turn.End(agenttrace.TurnResult{})
+			},
+			"tool": func() {
+				ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{}, agenttrace.TurnOptions{})
+				_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "1", Name: "bash", RawInput: payloadJSON})
+				tool.EndText("x")
+				turn.End(agenttrace.TurnResult{})
+			},
+		} {
+			out[name] = testing.AllocsPerRun(200, call)
+		}
+		return out
+	}
+	want, got := measure(agenttrace.Options{}), measure(agenttrace.Options{LoggerProvider: sdklog.NewLoggerProvider()})
+	for name := range want {
+		if got[name] > want[name] {
+			t.Errorf("%s: %v allocations with a disabled logger, %v without one", name, got[name], want[name])
+		}
+	}
+	if got["chunk"] != 0 {
+		t.Errorf("a streamed chunk allocates %v times", got["chunk"])
 	}
 }
 

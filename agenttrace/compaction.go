@@ -7,6 +7,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/spans"
 )
@@ -62,6 +63,10 @@ func (r *Run) StartCompaction(ctx context.Context, o CompactionOptions) (context
 		s.tracer.drop("a compaction", s.id)
 		return ctx, nil
 	}
+	s.mu.Lock()
+	s.enter(r.events, now, s.atWork())
+	s.mu.Unlock()
+	s.flush()
 	c.createdAt = s.stamp(now)
 	c.messageID = spans.NewID(spans.PrefixMessage, now)
 	c.partID = spans.NewID(spans.PrefixPart, now)
@@ -110,10 +115,11 @@ func (c *Compaction) finish(result CompactionResult, err error) {
 	if err == nil {
 		s.know(KnownMessage{c.messageID, roleAssistant, -1, c.createdAt})
 	}
+	f := &s.tracer.filter
 	if c.span.IsRecording() {
 		record := spans.Compaction{
 			SessionID: s.id, SummarizedMessages: int64(max(0, c.options.SummarizedMessages)), Auto: c.options.Auto,
-			TailStartID: validUTF8(c.options.TailStartID), Summary: cloneText(result.Summary), SummaryTokens: max(0, result.SummaryTokens),
+			TailStartID: validUTF8(c.options.TailStartID), Summary: f.content(redact.Other, cloneText(result.Summary)), SummaryTokens: max(0, result.SummaryTokens),
 		}
 		if t := usageOf(result.Usage, nil, nil).Tokens; t != nil {
 			record.InputTokens, record.OutputTokens = t.Input+t.CacheRead+t.CacheWrite, t.Output+t.Reasoning
@@ -121,11 +127,17 @@ func (c *Compaction) finish(result CompactionResult, err error) {
 		if err == nil {
 			record.MessageID, record.MessageCreatedAt, record.PartID = c.messageID, c.createdAt, c.partID
 		} else {
-			record.Error, record.ErrorType = errorText(err), errorType(err)
+			record.Error, record.ErrorType = f.text(redact.Other, "", errorText(err)), errorType(err)
 			setError(c.span, record.Error)
 		}
 		c.span.SetAttributes(record.Append(make([]attribute.KeyValue, 0, 20))...)
 	}
 	s.tracer.finish(c.span, now)
+	s.mu.Lock()
+	if s.working == 1 && s.st.Pending == nil {
+		s.enter(c.run.events, now, Status{State: StatusIdle})
+	}
+	s.mu.Unlock()
 	c.run.close(nil, c)
+	s.flush()
 }

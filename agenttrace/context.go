@@ -50,7 +50,8 @@ func (t *Turn) within(ctx context.Context) (context.Context, *ToolCall) {
 		tool = nil
 	}
 	active := trace.SpanFromContext(ctx)
-	if sc.call != nil && active == sc.call.span || sc.tool != nil && tool == nil && active == sc.tool.span {
+	// By id: not every implementation's spans can be compared.
+	if id := active.SpanContext(); sc.call != nil && id.Equal(sc.call.span.SpanContext()) || sc.tool != nil && tool == nil && id.Equal(sc.tool.span.SpanContext()) {
 		if tool != nil {
 			return trace.ContextWithSpan(ctx, tool.span), tool
 		}

@@ -20,7 +20,8 @@ func TestAgentAuthorsGainNothingElse(t *testing.T) {
 		"go.opentelemetry.io/proto":          "the wire format is the exporter's",
 	}
 	ours := map[string][]string{
-		"agenttrace": {"agenttrace", "spans", "semconv"},
+		"agenttrace": {"agenttrace", "spans", "semconv", "redact"},
+		"redact":     {"redact"},
 		"spans":      {"spans", "semconv"},
 		"semconv":    {"semconv"},
 		// For tests of agents; it needs no SDK either.

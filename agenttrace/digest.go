@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/spans"
 )
 
@@ -15,26 +16,32 @@ import (
 // memory starts anew: a digest is computed again, a body sent again.
 const maxRemembered = 64
 
-// digests remembers the SHA-256 of texts, by text.
+// digests remembers prompts as they are sent, by prompt.
 type digests struct {
 	mu     sync.Mutex
-	byText map[string]string
+	byText map[string]digested
 }
 
-// of returns the digest of text in lower-case hex.
-func (d *digests) of(text string) string {
+type digested struct {
+	digest, body string
+}
+
+// of returns a prompt as it may be sent, and the SHA-256 of that in lower-case
+// hex: so whoever has the body can check it.
+func (d *digests) of(f *filter, text string) (digest, body string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if digest, ok := d.byText[text]; ok {
-		return digest
+	if have, ok := d.byText[text]; ok {
+		return have.digest, have.body
 	}
-	sum := sha256.Sum256([]byte(text))
-	digest := hex.EncodeToString(sum[:])
+	body = f.text(redact.Prompt, "", validUTF8(text))
+	sum := sha256.Sum256([]byte(body))
+	digest = hex.EncodeToString(sum[:])
 	if d.byText == nil || len(d.byText) >= maxRemembered {
-		d.byText = make(map[string]string)
+		d.byText = make(map[string]digested)
 	}
-	d.byText[text] = digest
-	return digest
+	d.byText[text] = digested{digest, body}
+	return digest, body
 }
 
 // catalog is a list of tools as it is sent.
@@ -66,16 +73,15 @@ func (b *sentBodies) first(digest string) bool {
 
 // prompt returns the digest of a system prompt and, when the run has not sent
 // it yet, the prompt.
-func (b *sentBodies) prompt(d *digests, text string) (digest, body string) {
+func (b *sentBodies) prompt(d *digests, f *filter, text string) (digest, body string) {
 	if text == "" {
 		return "", ""
 	}
-	text = validUTF8(text)
-	digest = d.of(text)
+	digest, body = d.of(f, text)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.first("p" + digest) {
-		return digest, text
+		return digest, body
 	}
 	return digest, ""
 }
@@ -95,7 +101,7 @@ func (b *sentBodies) tools(c *catalog) (digest, body string) {
 
 // catalogOf encodes a list of tools, unless it is the same as last time. No
 // tools make no catalog.
-func (b *sentBodies) catalogOf(tools []Tool) *catalog {
+func (b *sentBodies) catalogOf(f *filter, tools []Tool) *catalog {
 	if len(tools) == 0 {
 		return nil
 	}
@@ -123,7 +129,7 @@ func (b *sentBodies) catalogOf(tools []Tool) *catalog {
 		}
 		text = append(text, '}')
 	}
-	c.json = string(append(text, ']'))
+	c.json = f.json(redact.Other, "", string(append(text, ']')))
 	sum := sha256.Sum256([]byte(c.json))
 	c.digest = hex.EncodeToString(sum[:])
 	b.catalog = c

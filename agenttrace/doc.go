@@ -47,12 +47,56 @@
 //	}()
 //	tracer := agenttrace.New(agenttrace.Options{TracerProvider: provider})
 //
+// A logger provider of the same kind, with a batch processor of
+// go.opentelemetry.io/otel/sdk/log, goes into [Options].LoggerProvider for live
+// events.
+//
 // The batcher's queue holds 2048 spans unless told otherwise and silently drops
 // what comes while it is full, as in a burst of tool calls or with a collector
 // that is away; sessions then lack messages. A longer queue costs memory, up to
 // the size of the messages and tool outputs in it. With
 // sdktrace.WithBlocking nothing is dropped, but the agent waits for the
 // collector. A program that ends without Shutdown loses what is queued.
+//
+// # Live events
+//
+// Spans exist when they end; a turn that is cut off by kill -9 has none. With a
+// LoggerProvider the same ids are told of as log records while things go on: the
+// session, the user's message before the model answers, each part of the answer
+// when it begins, grows and changes, and what the session is doing (see
+// [Session.Status]). An event holds all that is known of a thing and never a
+// difference, so that it may be lost, repeated or late. No two events of a session
+// have the same time; the later one holds, and the span of the finished thing
+// above all. [LiveOptions] says how often a text that grows is told of; that is
+// decided when it is written to, there is no timer, so that a model that pauses in
+// a word leaves the last of it untold until it goes on or the part is closed.
+//
+// What the SDK cannot know the agent says: [Turn.Retrying], [Turn.AwaitInput],
+// [ToolCall.AwaitInput], [Session.SetStatus].
+//
+// Events are emitted by the goroutine that calls, so a processor must not wait
+// for a collector: use one that batches. While one goroutine emits for a session,
+// others leave their events to it, at most 1024; older ones are then dropped and
+// counted.
+//
+// # Secrets and size
+//
+// Secrets are taken out of everything that is sent, by package redact unless
+// [Options].Redact says otherwise; a watchdog, an approver and [Session.State] see
+// things as they are. Of a text that grows the last word is held back, for it may
+// be the beginning of a secret. [Options].MaxPartBytes cuts what is long.
+//
+// # Loops and limits
+//
+// [Options].LoopDetection and [Options].Limits watch a run, recorded or not.
+// Nothing is stopped by itself; an agent that wants to be stopped asks when a call
+// begins:
+//
+//	ctx, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
+//	if err := turn.Err(); err != nil { // a *LoopError or a *LimitError
+//		turn.Fail(err)
+//		return err
+//	}
 //
 // # Promises
 //
@@ -69,7 +113,20 @@
 //
 // # Waiting for people
 //
-// A turn that ends while a tool call waits for an approval is pending. Save
-// [Session.State]; another process takes it up with [Tracer.ResumeSession] and
-// [Run.ContinueTurn], and the same assistant message goes on.
+// A turn that ends while a tool call waits for an approval, or for its user's
+// input, is pending. Save [Session.State]; another process takes it up with
+// [Tracer.ResumeSession] and [Run.ContinueTurn], and the same assistant message
+// goes on.
+//
+// # Aborts and restarts
+//
+// [Turn.Abort], [Run.Abort], and Fail and End with [ErrAborted] or
+// [context.Canceled], leave the truth: text where it stopped, tool calls in the
+// state that they had reached, sub-agents aborted too. A cancelled context or a
+// client that goes away aborts nothing by itself.
+//
+// A process that was killed ends nothing. Save [Session.State] as the turn goes
+// on; [Tracer.ResumeSession] then ends what was open: tool calls fail with "aborted
+// by host restart" under the ids that they had, but for those that wait for a
+// human, and the turn is aborted, or pending if one does.
 package agenttrace

@@ -49,7 +49,7 @@ type harness struct {
 func newHarness(t *testing.T, o agenttrace.Options, so agenttrace.SessionOptions) *harness {
 	t.Helper()
 	h := &harness{t: t, rec: agenttracetest.NewRecorder(), clock: newClock()}
-	o.TracerProvider, o.Now = h.rec, h.clock.Now
+	o.TracerProvider, o.LoggerProvider, o.Now = h.rec, h.rec, h.clock.Now
 	h.tracer = agenttrace.New(o)
 	if so.Agent == "" {
 		so.Agent = "coder"
@@ -73,6 +73,7 @@ func (h *harness) check() {
 	if open := h.rec.Open(); len(open) > 0 {
 		h.t.Errorf("spans left open: %q", open)
 	}
+	agree(h.t, h.rec)
 	ids := map[string]bool{}
 	for _, turn := range h.rec.All().Turns() {
 		for _, m := range []spans.Message{turn.User, turn.Assistant} {

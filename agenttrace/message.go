@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/spans"
 )
 
@@ -31,7 +32,7 @@ type Trigger struct {
 	FiredAt    time.Time
 	ScheduleID string
 	DeliveryID string
-	// Headers must hold no secrets: they are stored as they are.
+	// Headers are stored, but for what is redacted: see [Options].Redact.
 	Headers     map[string]string
 	AuthSubject string
 }
@@ -52,14 +53,17 @@ func (t Trigger) MarshalJSON() ([]byte, error) {
 // [FilePart] or [DataPart].
 type Part struct {
 	kind string
-	data []byte
+	// data encodes the part as it may be sent.
+	data func(f *filter, kind redact.Content) []byte
 }
 
 // Type returns the AI SDK part type.
 func (p Part) Type() string { return p.kind }
 
 // TextPart returns a part of text.
-func TextPart(text string) Part { return Part{"text", textData("text", text)} }
+func TextPart(text string) Part {
+	return Part{"text", func(f *filter, kind redact.Content) []byte { return textData("text", f.content(kind, text)) }}
+}
 
 // File is a file that a message carries.
 type File struct {
@@ -73,29 +77,35 @@ type File struct {
 }
 
 // FilePart returns a part that is a file.
-func FilePart(f File) Part { return Part{"file", f.data()} }
-
-func (f File) data() []byte {
+func FilePart(f File) Part {
 	if f.URL == "" {
 		f.URL = "data:" + f.MediaType + ";base64," + base64.StdEncoding.EncodeToString(f.Bytes)
 	}
+	f.Bytes = nil
+	return Part{"file", f.data}
+}
+
+func (f File) data(clean *filter, kind redact.Content) []byte {
+	f.URL = clean.text(kind, "", f.URL)
 	b := append([]byte(nil), `{"type":"file"`...)
 	b = appendMember(b, "mediaType", f.MediaType)
 	b = appendMember(b, "url", f.URL)
-	b = appendOptional(b, "filename", f.Filename)
+	b = appendOptional(b, "filename", clean.text(redact.Other, "", f.Filename))
 	return append(b, '}')
 }
 
 // DataPart returns a part of the host's own kind: its type is "data-" and name.
 // id may be empty. A value that JSON cannot hold becomes its text.
 func DataPart(name, id string, value any) Part {
-	kind := "data-" + validUTF8(name)
-	b := append([]byte(nil), `{"type":`...)
-	b = spans.AppendJSONString(b, kind)
-	b = appendOptional(b, "id", id)
-	b = append(b, `,"data":`...)
-	b = append(b, encodeJSON(value)...)
-	return Part{kind, append(b, '}')}
+	kind, encoded := "data-"+validUTF8(name), encodeJSON(value)
+	return Part{kind, func(f *filter, content redact.Content) []byte {
+		b := append([]byte(nil), `{"type":`...)
+		b = spans.AppendJSONString(b, kind)
+		b = appendOptional(b, "id", id)
+		b = append(b, `,"data":`...)
+		b = append(b, f.json(content, "", encoded)...)
+		return append(b, '}')
+	}}
 }
 
 // SourceURL is a page that an answer rests on.

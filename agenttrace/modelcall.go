@@ -86,7 +86,19 @@ type ModelCall struct {
 // The returned context carries the call's span, for the HTTP client to
 // propagate.
 func (t *Turn) StartModelCall(ctx context.Context, o ModelCallOptions) (context.Context, *ModelCall) {
-	if t == nil || t.off || !t.recording {
+	if t == nil || t.off {
+		return ctx, nil
+	}
+	if !t.recording {
+		if t.run.guard != nil {
+			m := o.Model
+			if m == (Model{}) {
+				t.mu.Lock()
+				m = t.model
+				t.mu.Unlock()
+			}
+			t.note(guardModelCall, guardModelCall+":"+orText(m.ID, "UNKNOWN"), "", t.run.now())
+		}
 		return ctx, nil
 	}
 	now := t.run.now()
@@ -97,7 +109,8 @@ func (t *Turn) StartModelCall(ctx context.Context, o ModelCallOptions) (context.
 		t.drop("a model call")
 		return ctx, nil
 	}
-	if o.Model != (Model{}) {
+	switched := o.Model != (Model{}) && o.Model != t.model
+	if switched {
 		t.model = o.Model
 	}
 	if o.Temperature != nil {
@@ -107,9 +120,14 @@ func (t *Turn) StartModelCall(ctx context.Context, o ModelCallOptions) (context.
 	c.step = t.nextStep
 	t.nextStep++
 	t.callCount++
+	begun := t.assistant.ID != ""
 	c.messageID = t.answer(now)
+	if switched && begun {
+		t.tellAnswer(now)
+	}
+	t.goesOn(now, true)
 	if c.step > 0 {
-		t.place(&part{kind: "step-start", data: []byte(`{"type":"step-start"}`)}, now)
+		t.placeData("step-start", now, func(string) []byte { return []byte(`{"type":"step-start"}`) })
 	}
 	name := semconv.OperationChat
 	if c.model.ID != "" {
@@ -127,6 +145,14 @@ func (t *Turn) StartModelCall(ctx context.Context, o ModelCallOptions) (context.
 	t.mu.Unlock()
 	if late {
 		c.finish(ModelResult{}, ErrAborted, true)
+	}
+	t.run.sess.flush()
+	if t.run.guard != nil {
+		id := ""
+		if sc := c.span.SpanContext(); sc.HasSpanID() {
+			id = sc.SpanID().String()
+		}
+		t.note(guardModelCall, guardModelCall+":"+orText(c.model.ID, "UNKNOWN"), id, now)
 	}
 	return &c.scope, c
 }
@@ -208,7 +234,7 @@ func (c *ModelCall) finish(result ModelResult, err error, byTurn bool) {
 			ResponseModel: cloneText(result.ResponseModel), ResponseID: cloneText(result.ResponseID), StopReason: stop, Usage: usage,
 		}
 		if endReason(err) == semconv.EndError {
-			record.Error, record.ErrorType = errorText(err), errorType(err)
+			record.Error, record.ErrorType = t.brief(errorText(err)), errorType(err)
 			setError(c.span, record.Error)
 		}
 		c.span.SetAttributes(record.Append(make([]attribute.KeyValue, 0, 28))...)

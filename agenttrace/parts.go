@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/spans"
 )
 
@@ -29,7 +30,14 @@ func (t *Turn) addPart(what string, p part, now time.Time) (part, bool) {
 		return part{}, false
 	}
 	t.place(&p, now)
+	if s := p.text; s != nil {
+		s.id, s.index, s.created, s.answer = p.id, p.index, p.created, spans.Message{ID: t.assistant.ID, CreatedAt: t.assistant.CreatedAt}
+		if t.chunks() {
+			s.tell(now)
+		}
+	}
 	t.mu.Unlock()
+	t.run.sess.flush()
 	return p, true
 }
 
@@ -41,41 +49,74 @@ func (t *Turn) place(p *part, now time.Time) {
 	p.index = t.nextPart
 	t.nextPart++
 	t.parts = append(t.parts, *p)
+	t.goesOn(now, false)
 }
 
-// addData adds a part that is complete.
-func (t *Turn) addData(what, kind string, data func(partID string) []byte) {
+// placeData is place for a part that is complete. The caller holds mu.
+func (t *Turn) placeData(kind string, now time.Time, data func(partID string) []byte) (id string) {
+	p := part{kind: kind}
+	t.place(&p, now)
+	p.data = data(p.id)
+	t.parts[len(t.parts)-1].data = p.data
+	if t.wholes() {
+		t.tellPart(&t.assistant, now, p.freeze(now))
+	}
+	return p.id
+}
+
+// addData adds a part that is complete, and returns its id.
+func (t *Turn) addData(what, kind string, data func(partID string) []byte) (id string) {
 	if t == nil || t.off || !t.recording {
-		return
+		return ""
 	}
 	now := t.run.now()
 	t.mu.Lock()
 	ended := t.ended
 	if !ended {
-		p := part{kind: kind}
-		t.place(&p, now)
-		t.parts[len(t.parts)-1].data = data(p.id)
+		id = t.placeData(kind, now, data)
 	}
 	t.mu.Unlock()
 	if ended {
 		t.drop(what)
+		return ""
 	}
+	t.run.sess.flush()
+	return id
+}
+
+// content returns a text as it may be sent.
+func (t *Turn) content(kind redact.Content, text string) string {
+	return t.run.sess.tracer.filter.content(kind, text)
+}
+
+// brief returns a text of little length as it may be sent.
+func (t *Turn) brief(text string) string {
+	return t.run.sess.tracer.filter.text(redact.Other, "", text)
 }
 
 // Text adds a part of text to the answer. Model output belongs to
 // [ModelCall.Text]; this is for what the agent says of itself.
 func (t *Turn) Text(text string) {
-	t.addData("text", "text", func(string) []byte { return textData("text", text) })
+	if t != nil && t.recording {
+		text = t.content(redact.Other, text)
+		t.addData("text", "text", func(string) []byte { return textData("text", text) })
+	}
 }
 
 // Reasoning adds a part of reasoning to the answer.
 func (t *Turn) Reasoning(text string) {
-	t.addData("reasoning", "reasoning", func(string) []byte { return textData("reasoning", text) })
+	if t != nil && t.recording {
+		text = t.content(redact.Reasoning, text)
+		t.addData("reasoning", "reasoning", func(string) []byte { return textData("reasoning", text) })
+	}
 }
 
 // File adds a file to the answer.
 func (t *Turn) File(f File) {
-	t.addData("a file", "file", func(string) []byte { return f.data() })
+	if t != nil && t.recording {
+		data := FilePart(f).data(&t.run.sess.tracer.filter, redact.Other)
+		t.addData("a file", "file", func(string) []byte { return data })
+	}
 }
 
 // SourceURL adds a page that the answer rests on.
@@ -86,8 +127,8 @@ func (t *Turn) SourceURL(s SourceURL) {
 		}
 		b := append([]byte(nil), `{"type":"source-url"`...)
 		b = appendMember(b, "sourceId", s.ID)
-		b = appendMember(b, "url", s.URL)
-		return append(appendOptional(b, "title", s.Title), '}')
+		b = appendMember(b, "url", t.brief(s.URL))
+		return append(appendOptional(b, "title", t.brief(s.Title)), '}')
 	})
 }
 
@@ -100,8 +141,8 @@ func (t *Turn) SourceDocument(s SourceDocument) {
 		b := append([]byte(nil), `{"type":"source-document"`...)
 		b = appendMember(b, "sourceId", s.ID)
 		b = appendMember(b, "mediaType", s.MediaType)
-		b = appendMember(b, "title", s.Title)
-		return append(appendOptional(b, "filename", s.Filename), '}')
+		b = appendMember(b, "title", t.brief(s.Title))
+		return append(appendOptional(b, "filename", t.brief(s.Filename)), '}')
 	})
 }
 
@@ -110,11 +151,22 @@ func (t *Turn) SourceDocument(s SourceDocument) {
 // one. Use it for artifacts with the code that made them, for steps of an
 // investigation with their parent, and the like.
 func (t *Turn) Data(name, id string, value any) {
-	if t == nil || t.off || !t.recording {
+	if t == nil || t.off || !t.recording && t.run.guard == nil {
 		return
 	}
-	p := DataPart(name, id, value)
-	t.addData("data", p.kind, func(string) []byte { return p.data })
+	var partID string
+	if t.recording {
+		p := DataPart(name, id, value)
+		data := p.data(&t.run.sess.tracer.filter, redact.Other)
+		partID = t.addData("data", p.kind, func(string) []byte { return data })
+	}
+	if t.run.guard != nil {
+		kind := guardData
+		if name == "state" {
+			kind = guardState
+		}
+		t.note(kind, kind, partID, t.run.now())
+	}
 }
 
 // TextStream is a part that grows: text or reasoning as the model sends it. It
@@ -123,12 +175,18 @@ func (t *Turn) Data(name, id string, value any) {
 type TextStream struct {
 	turn *Turn
 	kind string
+	// id, index, created and answer are set when the stream enters its turn.
+	id      string
+	index   int64
+	created int64
+	answer  spans.Message
 
 	mu       sync.Mutex // guards what follows
 	buf      []byte
 	updated  int64
 	closed   bool
 	provider string // JSON
+	throttle throttle
 }
 
 // StreamText begins a part of text that grows.
@@ -156,15 +214,23 @@ func (s *TextStream) WriteString(text string) (int, error) { return grow(s, text
 
 func grow[T []byte | string](s *TextStream, text T) (int, error) {
 	if s != nil {
+		now := s.turn.run.now()
+		told := false
 		s.mu.Lock()
 		late := s.closed
 		if !late {
 			s.buf = append(s.buf, text...)
-			s.updated = s.turn.run.now().UnixMilli()
+			s.updated = max(s.updated, now.UnixMilli())
+			if told = s.turn.chunks() && s.throttle.due(s.turn.run.sess.tracer.live, now, len(s.buf)); told {
+				s.tell(now)
+			}
 		}
 		s.mu.Unlock()
-		if late {
+		switch {
+		case late:
 			s.turn.drop(s.kind)
+		case told:
+			s.turn.run.sess.flush()
 		}
 	}
 	return len(text), nil
@@ -176,7 +242,7 @@ func (s *TextStream) SetProviderMetadata(values map[string]any) {
 	if s == nil {
 		return
 	}
-	encoded := encodeJSON(values)
+	encoded := s.turn.run.sess.tracer.filter.json(redact.Other, "", encodeJSON(values))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.closed {
@@ -188,31 +254,68 @@ func (s *TextStream) SetProviderMetadata(values map[string]any) {
 func (s *TextStream) Close() error {
 	if s != nil {
 		s.mu.Lock()
+		told := !s.closed && s.turn.wholes()
 		s.closed = true
+		if told {
+			s.tell(s.turn.run.now())
+		}
 		s.mu.Unlock()
+		if told {
+			s.turn.run.sess.flush()
+		}
 	}
 	return nil
 }
 
-// freeze ends the part and returns it as AI SDK JSON.
-func (s *TextStream) freeze() (data []byte, updated int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	whole := s.closed
-	s.closed = true
-	data = make([]byte, 0, len(s.buf)+len(s.buf)/16+64)
+// data returns text of the part as AI SDK JSON. The caller holds mu.
+func (s *TextStream) data(text string) []byte {
+	kind := redact.Other
+	if s.kind == "reasoning" {
+		kind = redact.Reasoning
+	}
+	text = s.turn.content(kind, text)
+	data := make([]byte, 0, len(text)+len(text)/16+64)
 	data = append(data, `{"type":"`...)
 	data = append(data, s.kind...)
 	data = append(data, `","text":`...)
-	data = spans.AppendJSONString(data, string(s.buf))
-	if !whole {
+	data = spans.AppendJSONString(data, text)
+	if !s.closed {
 		data = append(data, `,"state":"streaming"`...)
 	}
 	if s.provider != "" {
 		data = append(data, `,"providerMetadata":`...)
 		data = append(data, s.provider...)
 	}
-	return append(data, '}'), s.updated
+	return append(data, '}')
+}
+
+// tell queues the part as it is now; of a text that grows, as much as cannot
+// change. The caller holds mu, or is the only one to know the stream.
+func (s *TextStream) tell(now time.Time) {
+	s.throttle = throttle{now, len(s.buf)}
+	text := string(s.buf)
+	if !s.closed {
+		text = s.turn.run.sess.tracer.filter.settled(text)
+	}
+	s.tellData(now, s.data(text))
+}
+
+func (s *TextStream) tellData(now time.Time, data []byte) {
+	s.turn.tellPart(&s.answer, now, spans.Part{
+		ID: s.id, Index: s.index, Type: s.kind, CreatedAt: s.created, UpdatedAt: max(s.created, s.updated), Data: data,
+	})
+}
+
+// freeze ends the part and returns it as AI SDK JSON.
+func (s *TextStream) freeze(now time.Time) (data []byte, updated int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	data = s.data(string(s.buf))
+	if !s.closed && s.turn.wholes() {
+		s.tellData(now, data)
+	}
+	s.closed = true
+	return data, s.updated
 }
 
 // freeze returns the part as its turn carries it, and ends what is still open
@@ -222,7 +325,7 @@ func (p *part) freeze(now time.Time) spans.Part {
 	switch {
 	case p.text != nil:
 		var updated int64
-		out.Data, updated = p.text.freeze()
+		out.Data, updated = p.text.freeze(now)
 		out.UpdatedAt = max(out.UpdatedAt, updated)
 	case p.tool != nil || p.ended != nil:
 		f := p.ended

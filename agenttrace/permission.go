@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/spans"
 )
@@ -211,7 +212,7 @@ func (c *ToolCall) Authorize(ctx context.Context, subject string) Decision {
 	s := c.turn.run.sess
 	now := s.now()
 	subject = validUTF8(subject)
-	req := c.request(subject)
+	req := c.request(subject, now)
 	ctx, span := c.startDecision(ctx, now)
 
 	m := s.evaluate(c.name, c.kind, subject)
@@ -256,6 +257,7 @@ func (c *ToolCall) Authorize(ctx context.Context, subject string) Decision {
 func (c *ToolCall) ask(ctx context.Context, d *Decision, q Question, m match, now time.Time) {
 	s := c.turn.run.sess
 	c.await(q.ID, q.Subject, m, now)
+	c.waitApproval(now)
 	answer, err := s.tracer.approve(ctx, q)
 	d.Waited = max(0, s.now().Sub(now))
 	d.Reply, d.Reason = answer.Reply, validUTF8(answer.Reason)
@@ -304,8 +306,8 @@ func (c *ToolCall) settle(d *Decision, span trace.Span) {
 		if span.IsRecording() {
 			record := spans.Permission{
 				SessionID: s.id, ID: d.ID, ToolID: c.name, CallID: c.callID, MessageID: c.message, PartID: c.partID,
-				Pattern: d.Pattern, Action: string(d.Action), Source: string(d.Source),
-				Outcome: d.outcome, Reply: string(d.Reply), Reason: d.Reason,
+				Pattern: c.filter().text(redact.Other, "", d.Pattern), Action: string(d.Action), Source: string(d.Source),
+				Outcome: d.outcome, Reply: string(d.Reply), Reason: c.filter().text(redact.Other, "", d.Reason),
 			}
 			if d.Reply != "" {
 				waited := d.Waited.Milliseconds()
@@ -330,18 +332,24 @@ func (c *ToolCall) startDecision(ctx context.Context, now time.Time) (context.Co
 	return c.turn.run.sess.tracer.start(trace.ContextWithSpan(ctx, c.span), semconv.SpanPermissionEvaluate, trace.SpanKindInternal, now)
 }
 
-func (c *ToolCall) request(subject string) ToolRequest {
+func (c *ToolCall) request(subject string, now time.Time) ToolRequest {
 	s := c.turn.run.sess
 	s.mu.Lock()
 	agent, mode := s.st.Agent, s.st.Mode
 	s.mu.Unlock()
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.complete()
-	c.check()
-	return ToolRequest{
+	if !c.ended {
+		c.complete()
+		c.check()
+		c.tellState(now)
+	}
+	req := ToolRequest{
 		SessionID: s.id, Agent: agent, Mode: mode, ToolID: c.name, CallID: c.callID, Kind: c.kind, Input: c.input, Subject: subject,
 	}
+	c.mu.Unlock()
+	s.flush()
+	c.noteOnce(now)
+	return req
 }
 
 // watch asks the watchdog.

@@ -8,6 +8,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/semconv"
 )
 
@@ -31,6 +32,10 @@ type Run struct {
 	offTurn Turn
 	scope   scope
 	sent    sentBodies
+	guard   *guard          // nil when nothing is bounded
+	events  context.Context // where events go, nil when there are none
+	parent  *Turn           // the turn whose sub-agent runs, if any
+	caller  *ToolCall       // its call that started the sub-agent, if any
 
 	mu    sync.Mutex // guards what follows
 	ended bool
@@ -55,9 +60,21 @@ func (s *Session) StartRun(ctx context.Context, o RunOptions) (context.Context, 
 	last := s.st.LastRun.spanContext()
 	s.runs++
 	s.mu.Unlock()
+	parent, caller := TurnFromContext(ctx), ToolFromContext(ctx)
 	record.Model = r.model.record()
 	ctx, r.span = s.startSpan(ctx, now, &record, last)
-	r.off = !r.span.IsRecording() && !s.decides()
+	r.guard = s.tracer.newGuard(now)
+	r.off = !r.span.IsRecording() && !s.decides() && r.guard == nil
+	r.events = s.tracer.live.begin(ctx, r.span, semconv.EventSession)
+	s.mu.Lock()
+	if ref := refOf(r.span.SpanContext()); ref != (SpanRef{}) {
+		s.st.LastRun = ref
+	}
+	if r.events != nil {
+		s.runEvents, s.runModel = r.events, r.model
+		s.tellSession(r.events, now, r.model)
+	}
+	s.mu.Unlock()
 	if r.off {
 		s.mu.Lock()
 		s.unrecorded, s.st.Incomplete = true, true
@@ -65,6 +82,11 @@ func (s *Session) StartRun(ctx context.Context, o RunOptions) (context.Context, 
 	}
 	r.offTurn = Turn{run: r, off: true, span: r.span}
 	r.scope = scope{Context: ctx, run: r}
+	if parent != nil && parent.run.sess != s && !parent.off && !r.off {
+		r.parent, r.caller = parent, caller
+		parent.adopt(r)
+	}
+	s.flush()
 	return &r.scope, r
 }
 
@@ -89,6 +111,9 @@ func (r *Run) SpanContext() trace.SpanContext {
 // [ErrAborted] or [context.Canceled], and failed otherwise. Turns and compactions
 // that are still open end the same way; with a nil error they are aborted,
 // because they did not finish. Calls after the first do nothing.
+//
+// What ends a turn that did not finish ends the runs of sub-agents that were
+// started in its context too, see [Turn.Abort].
 func (r *Run) End(err error) {
 	if r == nil {
 		return
@@ -109,7 +134,11 @@ func (r *Run) End(err error) {
 		t.Fail(orAborted(err))
 	}
 
+	if r.parent != nil {
+		r.parent.disown(r)
+	}
 	s := r.sess
+	f := &s.tracer.filter
 	now := s.now()
 	s.mu.Lock()
 	s.runs--
@@ -117,7 +146,18 @@ func (r *Run) End(err error) {
 	if r.span.SpanContext().IsValid() {
 		s.st.LastRun = refOf(r.span.SpanContext())
 	}
+	switch {
+	case r.off:
+	case endReason(err) == semconv.EndError:
+		s.enter(r.events, now, Status{State: StatusError, Detail: errorText(err)})
+	case s.working == 0 && s.st.Pending == nil && s.status.State != StatusError:
+		s.enter(r.events, now, Status{State: StatusIdle})
+	}
+	if s.runs == 0 {
+		s.runEvents = nil
+	}
 	s.mu.Unlock()
+	s.flush()
 	if !r.span.IsRecording() {
 		s.tracer.finish(r.span, now)
 		return
@@ -125,12 +165,15 @@ func (r *Run) End(err error) {
 	record.Model = r.model.record()
 	record.Outcome = endReason(err)
 	if record.Outcome == semconv.EndError {
-		record.Error, record.ErrorType = errorText(err), errorType(err)
+		record.Error, record.ErrorType = f.text(redact.Other, "", errorText(err)), errorType(err)
 		setError(r.span, record.Error)
 	}
 	r.span.SetAttributes(record.Append(nil)...)
 	s.tracer.finish(r.span, now)
 }
+
+// Abort ends the run because its user stopped it: it is End with [ErrAborted].
+func (r *Run) Abort() { r.End(ErrAborted) }
 
 // open adds a turn or a compaction to those that the run's end closes. It
 // reports whether the run was still open.

@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/spans"
 )
@@ -50,6 +52,9 @@ type SessionOptions struct {
 type Session struct {
 	tracer *Tracer
 	id     string
+	events events
+	// interrupted says that the status is one that work going on puts an end to.
+	interrupted atomic.Bool
 
 	mu sync.Mutex // guards what follows
 	st State
@@ -59,6 +64,16 @@ type Session struct {
 	metadata map[string]json.RawMessage
 	// runs and working count the open runs, and the open turns and compactions.
 	runs, working int
+	// turns are the open ones.
+	turns []*Turn
+	// status is empty until something began; waits are the tool calls that wait
+	// for a human, the last one last.
+	status Status
+	waits  []waitingCall
+	// runEvents is where events of the session go while a run is open, nil when
+	// there are none; runModel is that run's.
+	runEvents context.Context
+	runModel  Model
 	// unrecorded says that a run was off: the session then has messages without
 	// an id.
 	unrecorded bool
@@ -162,10 +177,13 @@ func (s *Session) update(ctx context.Context, change func(*State)) {
 	if s == nil {
 		return
 	}
+	now := s.now()
 	s.mu.Lock()
 	change(&s.st)
 	open := s.runs > 0
+	s.tellSession(s.runEvents, now, s.runModel)
 	s.mu.Unlock()
+	s.flush()
 	if !open {
 		s.moment(ctx, semconv.RunOperationUpdate, s.now(), nil)
 	}
@@ -187,13 +205,14 @@ func (s *Session) mergeMetadata(values map[string]any) {
 
 // record describes the session on a session.run span. The caller holds mu.
 func (s *Session) record() spans.Run {
+	f := &s.tracer.filter
 	r := spans.Run{
-		SessionID: s.id, Agent: s.st.Agent, Title: s.st.Title, UserID: s.st.UserID, WorkspaceID: s.st.WorkspaceID,
+		SessionID: s.id, Agent: s.st.Agent, Title: f.text(redact.Other, "", s.st.Title), UserID: s.st.UserID, WorkspaceID: s.st.WorkspaceID,
 		WorkspaceRoot: s.st.WorkspaceRoot, Mode: s.st.Mode, CreatedAt: s.st.CreatedAt,
-		ParentID: s.st.ParentID, ParentMessageID: s.st.ParentMessageID, Metadata: s.st.Metadata,
+		ParentID: s.st.ParentID, ParentMessageID: s.st.ParentMessageID, Metadata: f.raw(redact.Other, "", s.st.Metadata),
 	}
 	if len(s.st.Rules) > 0 {
-		r.Permissions = json.RawMessage(encodeJSON(s.st.Rules))
+		r.Permissions = f.raw(redact.Other, "", json.RawMessage(encodeJSON(s.st.Rules)))
 	}
 	return r
 }
@@ -271,5 +290,6 @@ func (s *Session) clone() State {
 	st.Rules = append([]Rule(nil), st.Rules...)
 	st.Messages = append([]KnownMessage(nil), st.Messages...)
 	st.Rewinds = append([]Rewound(nil), st.Rewinds...)
+	st.Open = append([]PendingTurn(nil), st.Open...)
 	return st
 }

@@ -11,7 +11,8 @@ import (
 )
 
 // State is what a session must remember between processes. It is plain data:
-// store it as JSON and give it to [Tracer.ResumeSession].
+// store it as JSON and give it to [Tracer.ResumeSession]. Inputs of tool calls and
+// rules are in it as they are, nothing is redacted.
 type State struct {
 	ID            string          `json:"id"`
 	Agent         string          `json:"agent"`
@@ -46,6 +47,10 @@ type State struct {
 	Rewinds []Rewound `json:"rewinds,omitempty"`
 	// Pending is the turn that waits for a human, if any.
 	Pending *PendingTurn `json:"pending,omitempty"`
+	// Open are the turns that were open when the state was taken. A process that
+	// dies leaves them behind; ResumeSession ends them. A host that knows better,
+	// from its own records, may change them.
+	Open []PendingTurn `json:"open,omitempty"`
 }
 
 // SpanRef names a span: trace and span id in lower-case hex.
@@ -75,7 +80,7 @@ type Rewound struct {
 	Pending *PendingTurn `json:"pending,omitempty"`
 }
 
-// PendingTurn is a turn that ended to wait for a human.
+// PendingTurn is a turn that ended to wait for a human, or one that is open.
 type PendingTurn struct {
 	Index              int64  `json:"index"`
 	UserMessageID      string `json:"user_message_id"`
@@ -86,20 +91,32 @@ type PendingTurn struct {
 	NextPart int64         `json:"next_part"`
 	NextStep int64         `json:"next_step"`
 	Tools    []PendingTool `json:"tools"`
+	// Run is the span of the run that an open turn belongs to.
+	Run   SpanRef `json:"run,omitzero"`
+	Model Model   `json:"model,omitzero"`
 }
 
-// PendingTool is a tool call that waits for an approval.
+// PendingTool is a tool call that waits for a human or, of an open turn, one that
+// has not ended.
 type PendingTool struct {
 	CallID string          `json:"call_id"`
 	Name   string          `json:"name"`
 	Input  json.RawMessage `json:"input,omitempty"`
+	// State is the AI SDK's. Empty means that the call waits.
+	State string `json:"state,omitempty"`
 	// ApprovalID names the question; it is the id of the permission decision.
-	ApprovalID string `json:"approval_id"`
+	ApprovalID string `json:"approval_id,omitempty"`
 	PartID     string `json:"part_id"`
 	PartIndex  int64  `json:"part_index"`
 	// CreatedAt and AskedAt are in Unix milliseconds.
 	CreatedAt int64 `json:"created_at"`
-	AskedAt   int64 `json:"asked_at"`
+	AskedAt   int64 `json:"asked_at,omitempty"`
+	// AsksUser says that the call waits for its user's input, not for an approval;
+	// Question is what it asks.
+	AsksUser bool   `json:"asks_user,omitempty"`
+	Question string `json:"question,omitempty"`
+	// ChildSessionID is the session of a sub-agent that the call started.
+	ChildSessionID string `json:"child_session_id,omitempty"`
 
 	Kind             ToolKind `json:"kind,omitempty"`
 	Dynamic          bool     `json:"dynamic,omitempty"`
@@ -120,20 +137,34 @@ const (
 	roleAssistant = "assistant"
 )
 
-// State returns what the session must remember, a copy. Take it when no turn is
-// open: an open turn is not in it.
+// State returns what the session must remember, a copy. It may be taken at any
+// time. Of an open turn it says which tool calls are open, not what was said:
+// take it again when a turn begins and when a tool call begins, waits or ends, so
+// that another process can tell what this one left behind.
 func (s *Session) State() State {
 	if s == nil {
 		return State{}
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.clone()
+	st := s.clone()
+	turns := slices.Clone(s.turns)
+	s.mu.Unlock()
+	st.Open = nil
+	for _, t := range turns {
+		st.Open = append(st.Open, t.open())
+	}
+	return st
 }
 
 // ResumeSession takes a session up where state left it. The next run links to
 // the last one. The error says what state lacks.
-func (t *Tracer) ResumeSession(_ context.Context, state State) (*Session, error) {
+//
+// Turns that state says are open were interrupted: their process is gone. They
+// end here, as aborted, and so do their tool calls, as failed with "aborted by
+// host restart"; both under the ids that they had, in the trace of the run that
+// was interrupted. Calls that wait for a human go on waiting: with one of them the
+// turn is pending, see [Run.ContinueTurn].
+func (t *Tracer) ResumeSession(ctx context.Context, state State) (*Session, error) {
 	if t == nil {
 		return nil, nil
 	}
@@ -147,6 +178,7 @@ func (t *Tracer) ResumeSession(_ context.Context, state State) (*Session, error)
 			return nil, fmt.Errorf("resume session %s: read metadata: %w", state.ID, err)
 		}
 	}
+	s.finishInterrupted(ctx)
 	return s, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/spans"
 )
@@ -91,7 +92,9 @@ type ToolCall struct {
 	slot    int // where its turn keeps the part
 	created int64
 	message string
-	started time.Time
+	// answered is when the message began, in Unix milliseconds.
+	answerAt int64
+	started  time.Time
 
 	dynamic, providerExecuted bool
 	kept                      bool // the span is recorded and sampled
@@ -111,8 +114,24 @@ type ToolCall struct {
 	updated  int64
 	// unchecked says that the input, rawOutput that the output, may be no JSON.
 	unchecked, rawOutput bool
-	// duration is here because a pointer to it is taken.
+	// clean is the input as it may be sent, once cleaned is set.
+	clean   string
+	cleaned bool
+	// question is what the call asks its user, if asks is set. waits says that the
+	// session knows that the call waits.
+	question    string
+	asks, waits bool
+	// noted says that the run's guard knows of the call.
+	noted bool
+	// changed says that there is something to tell that no event has told.
+	changed  bool
+	throttle throttle
+	// resumed says that an earlier turn told of the call in the state that it has.
+	resumed bool
+	// duration is here because a pointer to it is taken. restored says that it is
+	// not known.
 	duration int64
+	restored bool
 }
 
 // approval is the question that a tool call waits or waited on.
@@ -159,6 +178,10 @@ func (t *Turn) startTool(ctx context.Context, o ToolOptions, resumed *PendingToo
 		c.scope = scope{Context: ctx, run: t.run, turn: t, tool: c}
 		return &c.scope, c
 	}
+	c.changed, c.noted, c.resumed = resumed == nil, resumed != nil, resumed != nil
+	if t.recording {
+		c.sentInput()
+	}
 	ctx, _ = t.within(ctx)
 	ctx, c.span = t.run.sess.tracer.start(ctx, semconv.SpanToolCall, trace.SpanKindInternal, now)
 	c.kept = c.span.IsRecording() && c.span.SpanContext().IsSampled()
@@ -177,10 +200,13 @@ func (t *Turn) startTool(ctx context.Context, o ToolOptions, resumed *PendingToo
 		t.place(&p, now)
 	}
 	c.slot = len(t.parts) - 1
-	c.message = t.assistant.ID
+	c.message, c.answerAt = t.assistant.ID, t.assistant.CreatedAt
 	c.partID, c.index, c.created, c.updated = p.id, p.index, p.created, p.created
 	if c.callID == "" && !late {
 		c.callID = "call_" + p.id[len(spans.PrefixPart):]
+	}
+	if !late && resumed == nil && (t.chunks() || t.wholes() && c.state != stateInputStreaming) {
+		c.tell(now)
 	}
 	t.mu.Unlock()
 	if late {
@@ -188,8 +214,34 @@ func (t *Turn) startTool(ctx context.Context, o ToolOptions, resumed *PendingToo
 		t.drop("a tool call")
 		c.span.SetAttributes(semconv.SessionIDKey.String(t.run.sess.id), semconv.ToolIDKey.String(c.name), semconv.ToolCallIDKey.String(c.callID))
 		t.run.sess.tracer.finish(c.span, now)
+		return &c.scope, c
 	}
+	t.run.sess.flush()
+	c.noteOnce(now)
 	return &c.scope, c
+}
+
+// tell queues the call's part as it is now. The caller holds mu, or is the only
+// one to know the call.
+func (c *ToolCall) tell(now time.Time) { c.tellInput(now, c.sentInput()) }
+
+func (c *ToolCall) tellInput(now time.Time, input string) {
+	if c.turn.events == nil {
+		return
+	}
+	c.changed = false
+	c.throttle = throttle{now, len(c.partial)}
+	c.turn.tellPart(&spans.Message{ID: c.message, CreatedAt: c.answerAt}, now, spans.Part{
+		ID: c.partID, Index: c.index, Type: c.partType(), ToolCallID: c.callID, ToolState: c.state,
+		CreatedAt: c.created, UpdatedAt: max(c.created, c.updated), Data: c.data(input),
+	})
+}
+
+// tellState queues the part if something of it is untold. The caller holds mu.
+func (c *ToolCall) tellState(now time.Time) {
+	if c.changed && c.turn.wholes() {
+		c.tell(now)
+	}
 }
 
 func (c *ToolCall) partType() string {
@@ -262,15 +314,25 @@ func (c *ToolCall) change(what string, f func(now time.Time)) {
 	c.mu.Unlock()
 	if ended {
 		c.turn.run.sess.tracer.drop(what, "tool call "+c.callID)
+		return
 	}
+	c.turn.run.sess.flush()
 }
 
 // InputDelta adds to the input as the model sends it. [ToolCall.SetInput] makes
 // it whole; so does anything that needs it whole.
 func (c *ToolCall) InputDelta(text string) {
-	c.change("input", func(time.Time) {
-		if c.state == stateInputStreaming {
-			c.partial = append(c.partial, text...)
+	c.change("input", func(now time.Time) {
+		if c.state != stateInputStreaming {
+			return
+		}
+		c.partial = append(c.partial, text...)
+		c.changed = true
+		if c.turn.chunks() && c.throttle.due(c.turn.run.sess.tracer.live, now, len(c.partial)) {
+			f := &c.turn.run.sess.tracer.filter
+			input, _ := f.quoted(redact.ToolInput, f.settled(string(c.partial)))
+			c.tellInput(now, input)
+			c.changed = true // by what may not have been told
 		}
 	})
 }
@@ -285,32 +347,35 @@ func (c *ToolCall) SetInput(input any) {
 	if input != nil {
 		encoded = encodeJSON(input)
 	}
-	c.change("input", func(time.Time) {
-		c.input, c.unchecked = encoded, false
+	now := c.turn.run.now()
+	c.change("input", func(now time.Time) {
+		c.input, c.unchecked, c.cleaned, c.changed = encoded, false, false, true
 		c.complete()
+		c.tellState(now)
 	})
+	c.noteOnce(now)
 }
 
-// check makes JSON of input and output that were taken on trust and are none.
+// check makes JSON of input that was taken on trust and is none.
 // The caller holds mu.
 func (c *ToolCall) check() {
-	if c.unchecked && !validJSON(c.input) {
+	if c.unchecked && c.input != "" && !validJSON(c.input) {
 		c.input = quote(c.input)
+		if c.cleaned && !validJSON(c.clean) {
+			c.clean = quote(c.clean)
+		}
 	}
-	if c.rawOutput && !validJSON(c.output) {
-		c.output = quote(c.output)
-	}
-	c.unchecked, c.rawOutput = false, false
+	c.unchecked = false
 }
 
 // complete makes the input whole if it still streams. The caller holds mu.
 func (c *ToolCall) complete() {
 	if c.input == "" && len(c.partial) > 0 {
-		c.input = encodeRaw(c.partial)
+		c.input, c.cleaned = encodeRaw(c.partial), false
 	}
 	c.partial = nil
 	if c.state == stateInputStreaming {
-		c.state = stateInputAvailable
+		c.state, c.changed = stateInputAvailable, true
 	}
 }
 
@@ -318,14 +383,18 @@ func (c *ToolCall) complete() {
 // a string or any value that encodes to JSON.
 func (c *ToolCall) End(output any) {
 	if c != nil {
-		c.end(stateOutputAvailable, func() { c.output = encodeJSON(output) })
+		if text, ok := output.(string); ok {
+			c.EndText(text)
+			return
+		}
+		c.end(stateOutputAvailable, func() { c.output, c.cut = c.filter().value(redact.ToolOutput, encodeJSON(output)) })
 	}
 }
 
 // EndText is End for text. It does not make an interface of it.
 func (c *ToolCall) EndText(output string) {
 	if c != nil {
-		c.end(stateOutputAvailable, func() { c.output = quote(output) })
+		c.end(stateOutputAvailable, func() { c.output, c.cut = c.filter().quoted(redact.ToolOutput, output) })
 	}
 }
 
@@ -333,7 +402,10 @@ func (c *ToolCall) EndText(output string) {
 // [ToolOptions].RawInput is not. It is copied.
 func (c *ToolCall) EndRaw(output json.RawMessage) {
 	if c != nil {
-		c.end(stateOutputAvailable, func() { c.output, c.rawOutput = orText(validUTF8(string(output)), "null"), true })
+		c.end(stateOutputAvailable, func() {
+			c.output, c.cut = c.filter().value(redact.ToolOutput, orText(validUTF8(string(output)), "null"))
+			c.rawOutput = true
+		})
 	}
 }
 
@@ -341,7 +413,14 @@ func (c *ToolCall) EndRaw(output json.RawMessage) {
 // model will see.
 func (c *ToolCall) EndTruncated(head any, whole Truncated) {
 	if c != nil {
-		c.end(stateOutputAvailable, func() { c.output, c.cut = encodeJSON(head), &whole })
+		c.end(stateOutputAvailable, func() {
+			if text, ok := head.(string); ok {
+				c.output, _ = c.filter().quoted(redact.ToolOutput, text)
+			} else {
+				c.output, _ = c.filter().value(redact.ToolOutput, encodeJSON(head))
+			}
+			c.cut = &whole
+		})
 	}
 }
 
@@ -356,7 +435,9 @@ func (c *ToolCall) Fail(err error) {
 	case endReason(err) == semconv.EndAbort:
 		c.Abort()
 	default:
-		c.end(stateOutputError, func() { c.errText, c.errType = errorText(err), errorType(err) })
+		c.end(stateOutputError, func() {
+			c.errText, c.errType = c.filter().content(redact.ToolOutput, errorText(err)), errorType(err)
+		})
 	}
 }
 
@@ -369,8 +450,18 @@ func (c *ToolCall) Abort() {
 
 // deny ends the call because it is not permitted.
 func (c *ToolCall) deny(err *DeniedError) {
-	c.end(stateOutputError, func() { c.errText, c.errType, c.denied = err.Error(), err.ErrorType(), true })
+	c.end(stateOutputError, func() {
+		c.errText, c.errType, c.denied = c.filter().content(redact.Other, err.Error()), err.ErrorType(), true
+	})
 }
+
+// abandon ends the call because whoever waited for it is gone; the model is told
+// why.
+func (c *ToolCall) abandon(why string) {
+	c.end(stateOutputError, func() { c.errText, c.errType, c.denied = why, semconv.ErrorTypeAborted, false })
+}
+
+func (c *ToolCall) filter() *filter { return &c.turn.run.sess.tracer.filter }
 
 // end ends the call, in its present state if state is empty; set stores what
 // it ended with. A call that has ended drops a second end, without notice if
@@ -392,8 +483,9 @@ func (c *ToolCall) end(state string, set func()) {
 		c.complete()
 	}
 	if state != "" {
-		c.state = state
+		c.state, c.changed = state, true
 	}
+	c.unwait(now)
 	c.updated = max(c.updated, now.UnixMilli())
 	recording := !c.turn.off && c.span.IsRecording()
 	if recording || c.turn.recording || state == stateOutputError {
@@ -402,12 +494,15 @@ func (c *ToolCall) end(state string, set func()) {
 	if recording {
 		c.emit(now)
 	}
+	c.tellState(now)
 	f := c.frozen()
 	c.mu.Unlock()
 	if !c.turn.off {
 		tracer.finish(c.span, now)
 		c.turn.settle(c, f)
+		c.turn.run.sess.flush()
 	}
+	c.noteOnce(now)
 }
 
 // emit sets the span's attributes. The caller holds mu.
@@ -416,9 +511,12 @@ func (c *ToolCall) emit(now time.Time) {
 	record := spans.ToolCall{
 		SessionID: c.turn.run.sess.id, ToolID: c.name, CallID: c.callID, Type: c.toolType(),
 		MessageID: c.message, PartID: c.partID, PartIndex: &c.index, State: c.state,
-		Input: c.wholeInput(), Output: c.output, Error: c.errText, ErrorType: c.errType,
+		Input: c.sentInput(), Output: c.output, Error: c.errText, ErrorType: c.errType,
 		ACPKind: string(c.kind), Dynamic: c.dynamic, ProviderExecuted: c.providerExecuted, Denied: c.denied,
-		ChildSessionID: c.child, DurationMS: &c.duration,
+		ChildSessionID: c.child,
+	}
+	if !c.restored {
+		record.DurationMS = &c.duration
 	}
 	if c.approval != nil {
 		record.ApprovalID = c.approval.id
@@ -431,6 +529,23 @@ func (c *ToolCall) emit(now time.Time) {
 		setError(c.span, c.errText)
 	}
 	c.span.SetAttributes(record.Append(make([]attribute.KeyValue, 0, 18))...)
+}
+
+// sentInput is wholeInput as it may be sent. What was taken for JSON on trust
+// and is none is none here either. The caller holds mu.
+func (c *ToolCall) sentInput() string {
+	if c.input == "" {
+		if len(c.partial) == 0 {
+			return ""
+		}
+		out, _ := c.filter().quoted(redact.ToolInput, string(c.partial))
+		return out
+	}
+	if !c.cleaned {
+		c.clean, _ = c.filter().value(redact.ToolInput, c.input)
+		c.cleaned = true
+	}
+	return c.clean
 }
 
 // wholeInput returns the input as JSON, "" when none came. Of input that never
@@ -470,10 +585,11 @@ func (c *ToolCall) freeze(now time.Time) frozen {
 		if c.span.IsRecording() {
 			c.emit(now)
 		}
+		c.tellState(now)
 	}
 	f := c.frozen()
 	if open && c.turn.recording {
-		f.data = c.data()
+		f.data = c.data(c.sentInput())
 	}
 	c.mu.Unlock()
 	if open {
@@ -489,7 +605,7 @@ func (c *ToolCall) frozen() frozen {
 		f.name = c.name
 	}
 	if c.turn.recording && !c.kept {
-		f.data = c.data()
+		f.data = c.data(c.sentInput())
 	}
 	return f
 }
@@ -505,23 +621,34 @@ func (t *Turn) settle(c *ToolCall, f frozen) {
 	}
 }
 
-// data returns the call as an AI SDK part. The caller holds mu.
-func (c *ToolCall) data() []byte {
-	c.check()
-	b := append([]byte(nil), `{"type":`...)
+// data returns the call as an AI SDK part with that input. The caller holds mu.
+func (c *ToolCall) data(in string) []byte {
+	if c.unchecked && in != "" {
+		if validJSON(in) {
+			c.unchecked = false
+		} else {
+			in = quote(in)
+		}
+	}
+	output := c.output
+	if c.rawOutput && !validJSON(output) {
+		output = quote(output)
+	}
+	b := make([]byte, 0, len(in)+len(output)+len(c.errText)+256)
+	b = append(b, `{"type":`...)
 	b = spans.AppendJSONString(b, c.partType())
 	if c.dynamic {
 		b = appendMember(b, "toolName", c.name)
 	}
 	b = appendMember(b, "toolCallId", c.callID)
 	b = appendMember(b, "state", c.state)
-	if in := c.wholeInput(); in != "" {
+	if in != "" {
 		b = append(append(b, `,"input":`...), in...)
 	} else if c.state != stateInputStreaming && c.state != stateOutputError {
 		b = append(b, `,"input":null`...)
 	}
-	if c.output != "" {
-		b = append(append(b, `,"output":`...), c.output...)
+	if output != "" {
+		b = append(append(b, `,"output":`...), output...)
 	}
 	if c.state == stateOutputError {
 		b = appendMember(b, "errorText", c.errText)

@@ -22,9 +22,28 @@ type Options struct {
 	// when that is set later.
 	TracerProvider trace.TracerProvider
 
-	// LoggerProvider is where events about work in progress belong. The tracer
-	// keeps it for that and emits nothing to it by itself.
+	// LoggerProvider takes events about work in progress; nil means that there are
+	// none. Of a run that is not recorded there are none either.
 	LoggerProvider log.LoggerProvider
+	// Live says how much the events tell.
+	Live LiveOptions
+
+	// Redact takes secrets out of every text, input, output, error and title
+	// before it goes to a span or an event; nil means package redact with its zero
+	// Config. What the agent itself is given back (a [State], a [ToolRequest]) is
+	// whole. DisableRedaction sends everything as it is.
+	Redact           Redactor
+	DisableRedaction bool
+	// MaxPartBytes bounds texts, tool inputs and tool outputs as they are sent: the
+	// head is kept, a marker with the size of the whole ends it, JSON stays JSON. A
+	// tool call whose output is cut says so as [ToolCall.EndTruncated] does. 0 is no
+	// bound, the least is 100.
+	MaxPartBytes int
+
+	// LoopDetection warns of agents that go in circles; nil does not.
+	LoopDetection *LoopDetection
+	// Limits bound each run.
+	Limits Limits
 
 	// Rules are those of the manifest and the project; they hold in every
 	// session. A rule without a source counts as the manifest's.
@@ -45,7 +64,10 @@ type Options struct {
 // safe for concurrent use. A nil Tracer makes nil sessions.
 type Tracer struct {
 	tracer   trace.Tracer
-	logger   log.LoggerProvider
+	live     *live // nil without events
+	filter   filter
+	loop     *LoopDetection
+	limits   Limits
 	rules    []Rule
 	watchdog Watchdog
 	approver Approver
@@ -67,7 +89,9 @@ func New(o Options) *Tracer {
 	}
 	t := &Tracer{
 		tracer:   tp.Tracer(semconv.ScopeName, trace.WithSchemaURL(semconv.SchemaURL)),
-		logger:   o.LoggerProvider,
+		live:     newLive(o),
+		filter:   newFilter(o),
+		limits:   o.Limits,
 		rules:    make([]Rule, 0, len(o.Rules)),
 		watchdog: o.Watchdog,
 		approver: o.Approver,
@@ -76,6 +100,17 @@ func New(o Options) *Tracer {
 	}
 	if t.now == nil {
 		t.now = time.Now
+	}
+	if o.LoopDetection != nil {
+		loop := *o.LoopDetection
+		if loop.Window == 0 {
+			loop.Window = 12
+		}
+		if loop.Repetitions == 0 {
+			loop.Repetitions = 3
+		}
+		loop.Window, loop.Repetitions = max(loop.Window, 4), max(loop.Repetitions, 2)
+		t.loop = &loop
 	}
 	for _, r := range o.Rules {
 		if r.Source == "" {

@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/spans"
 )
@@ -62,6 +63,10 @@ type Turn struct {
 	started   time.Time
 	user      spans.Message
 	userID    string
+	// events is where events of the turn go, nil when there are none.
+	events context.Context
+	// restored says that the turn ended with its process, and when is not known.
+	restored bool
 
 	mu          sync.Mutex // guards what follows
 	ended       bool
@@ -79,6 +84,7 @@ type Turn struct {
 	stopReason  string
 	metadata    map[string]json.RawMessage
 	waiting     []PendingTool
+	children    []*Run // of sub-agents that were started in the turn's context
 }
 
 // StartTurn begins a turn with a user message, before the model sees it. The
@@ -103,14 +109,18 @@ func (r *Run) StartTurn(ctx context.Context, m UserMessage, o TurnOptions) (cont
 		t.userID = spans.NewID(spans.PrefixMessage, now)
 	}
 	s.know(KnownMessage{t.userID, roleUser, t.index, at})
+	t.mu.Lock()
 	ctx = t.begin(ctx, now)
 	if t.recording {
-		t.user = userMessage(m, t.userID, at, now)
+		t.user = userMessage(&s.tracer.filter, m, t.userID, at, now)
+		t.tellUser(now)
 	}
+	t.mu.Unlock()
+	s.flush()
 	return ctx, t
 }
 
-func userMessage(m UserMessage, id string, at int64, now time.Time) spans.Message {
+func userMessage(f *filter, m UserMessage, id string, at int64, now time.Time) spans.Message {
 	u := spans.Message{ID: id, CreatedAt: at}
 	parts := m.Parts
 	if m.Text != "" {
@@ -121,7 +131,7 @@ func userMessage(m UserMessage, id string, at int64, now time.Time) spans.Messag
 			continue
 		}
 		u.Parts = append(u.Parts, spans.Part{
-			ID: spans.NewID(spans.PrefixPart, now), Index: int64(len(u.Parts)), Type: p.kind, CreatedAt: at, UpdatedAt: at, Data: p.data,
+			ID: spans.NewID(spans.PrefixPart, now), Index: int64(len(u.Parts)), Type: p.kind, CreatedAt: at, UpdatedAt: at, Data: p.data(f, redact.Prompt),
 		})
 	}
 	if len(m.Metadata) > 0 || m.Trigger != nil {
@@ -132,7 +142,7 @@ func userMessage(m UserMessage, id string, at int64, now time.Time) spans.Messag
 		if m.Trigger != nil {
 			values["trigger"] = json.RawMessage(encodeJSON(m.Trigger))
 		}
-		u.Metadata = encodeObject(values)
+		u.Metadata = f.raw(redact.Other, "", encodeObject(values))
 	}
 	return u
 }
@@ -142,11 +152,12 @@ func (r *Run) newTurn(now time.Time, o TurnOptions) *Turn {
 	if t.model == (Model{}) {
 		t.model = r.model
 	}
-	t.catalog = r.sent.catalogOf(o.Tools)
+	t.catalog = r.sent.catalogOf(&r.sess.tracer.filter, o.Tools)
 	return t
 }
 
-// begin starts the turn's span and enters it among the run's open turns.
+// begin starts the turn's span and enters it among the run's open turns. The
+// caller holds mu, so that a run that ends meanwhile finds the turn whole.
 func (t *Turn) begin(ctx context.Context, now time.Time) context.Context {
 	r := t.run
 	if !r.open(t, nil) {
@@ -156,6 +167,12 @@ func (t *Turn) begin(ctx context.Context, now time.Time) context.Context {
 	} else {
 		ctx, t.span = r.sess.tracer.start(ctx, semconv.SpanSessionTurn, trace.SpanKindInternal, now)
 		t.recording = t.span.IsRecording()
+		t.events = r.sess.tracer.live.begin(ctx, t.span, semconv.EventPart)
+		s := r.sess
+		s.mu.Lock()
+		s.turns = append(s.turns, t)
+		s.enter(t.events, now, s.atWork())
+		s.mu.Unlock()
 	}
 	t.scope = scope{Context: ctx, run: r, turn: t}
 	return &t.scope
@@ -185,18 +202,27 @@ func (r *Run) ContinueTurn(ctx context.Context, o TurnOptions) (context.Context,
 	}
 	s.st.Pending = nil
 	s.mu.Unlock()
-	t.index, t.userID = p.Index, p.UserMessageID
-	t.assistant = spans.Message{ID: p.AssistantMessageID, CreatedAt: p.AssistantCreatedAt}
-	t.nextPart, t.nextStep = p.NextPart, p.NextStep
+	t.restore(p)
 	t.waiting = slices.Clone(p.Tools)
+	t.mu.Lock()
 	ctx = t.begin(ctx, now)
-	if t.ended {
+	late := t.ended
+	t.mu.Unlock()
+	if late {
 		s.mu.Lock()
 		s.st.Pending = p
 		s.mu.Unlock()
 		return ctx, t, fmt.Errorf("continue turn of session %s: the run has ended", s.id)
 	}
+	s.flush()
 	return ctx, t, nil
+}
+
+// restore makes t go on where p stopped.
+func (t *Turn) restore(p *PendingTurn) {
+	t.index, t.userID = p.Index, p.UserMessageID
+	t.assistant = spans.Message{ID: p.AssistantMessageID, CreatedAt: p.AssistantCreatedAt}
+	t.nextPart, t.nextStep = p.NextPart, p.NextStep
 }
 
 // Index returns the turn's place among the turns of its session, from 0.
@@ -223,8 +249,10 @@ func (t *Turn) AssistantMessageID() string {
 		return ""
 	}
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.answer(t.run.now())
+	id := t.answer(t.run.now())
+	t.mu.Unlock()
+	t.run.sess.flush()
+	return id
 }
 
 // answer returns the id of the assistant message, which begins when it is first
@@ -236,6 +264,7 @@ func (t *Turn) answer(now time.Time) string {
 		t.assistant.ID = spans.NewID(spans.PrefixMessage, now)
 		t.assistant.CreatedAt = s.stamp(now)
 		s.know(KnownMessage{t.assistant.ID, roleAssistant, t.index, t.assistant.CreatedAt})
+		t.tellAnswer(now)
 	}
 	return t.assistant.ID
 }
@@ -251,7 +280,12 @@ func (t *Turn) SpanContext() trace.SpanContext {
 // SetModel changes the model for the calls that follow. The turn is recorded
 // with its last model; each call with its own.
 func (t *Turn) SetModel(m Model) {
-	t.set("a model", func() { t.model = m })
+	t.set("a model", func() {
+		if t.model != m {
+			t.model = m
+			t.tellAnswer(t.run.now())
+		}
+	})
 }
 
 // SetSystemPrompt changes the prompt for the calls that follow. The turn is
@@ -266,7 +300,7 @@ func (t *Turn) SetTools(tools []Tool) {
 	if t == nil || t.off {
 		return
 	}
-	c := t.run.sent.catalogOf(tools)
+	c := t.run.sent.catalogOf(&t.run.sess.tracer.filter, tools)
 	t.set("a tool catalog", func() { t.catalog = c })
 }
 
@@ -279,6 +313,7 @@ func (t *Turn) SetMetadata(values map[string]any) {
 		for k, v := range values {
 			t.metadata[validUTF8(k)] = json.RawMessage(encodeJSON(v))
 		}
+		t.tellAnswer(t.run.now())
 	})
 }
 
@@ -295,7 +330,9 @@ func (t *Turn) set(what string, change func()) {
 	t.mu.Unlock()
 	if ended {
 		t.drop(what)
+		return
 	}
+	t.run.sess.flush()
 }
 
 func (t *Turn) hasEnded() bool {
@@ -318,6 +355,14 @@ func (t *Turn) End(result TurnResult) {
 
 // Abort ends the turn because its user stopped it. Text stays where it stopped
 // and open tool calls in the state that they had reached.
+//
+// Open runs of sub-agents that were started in the turn's context are aborted
+// with it, and the tool call that started one fails with "aborted by parent";
+// the same holds when the turn fails, and when its run ends before it. A turn that
+// ends with End leaves them alone.
+//
+// Nothing but Abort, Fail and [Run.End] aborts: a context that is cancelled, a
+// client that goes away, a log processor that is shut down do not.
 func (t *Turn) Abort() { t.finish(semconv.EndAbort, nil, "") }
 
 // Fail ends the turn because of err. An err that is [ErrAborted] or
@@ -336,9 +381,17 @@ func (t *Turn) finish(reason string, err error, stopReason string) {
 	}
 	t.ended = true
 	t.answer(now)
-	calls, parts := t.calls, t.parts
-	t.calls = nil
+	calls, parts, children := t.calls, t.parts, t.children
+	t.calls, t.children = nil, nil
 	t.mu.Unlock()
+	if reason != semconv.EndFinish {
+		for _, r := range children {
+			r.End(ErrAborted)
+			if r.caller != nil && r.caller.turn == t {
+				r.caller.abandon(abortedByParent)
+			}
+		}
+	}
 
 	// Nothing is added to an ended turn, so the rest needs no lock.
 	for _, c := range calls {
@@ -366,9 +419,12 @@ func (t *Turn) finish(reason string, err error, stopReason string) {
 	pending := len(waiting) > 0 && reason == semconv.EndFinish
 
 	s := t.run.sess
+	f := &s.tracer.filter
 	s.mu.Lock()
 	s.st.Model = t.model
 	title := s.st.Title
+	s.turns = slices.DeleteFunc(s.turns, func(o *Turn) bool { return o == t })
+	s.waits = slices.DeleteFunc(s.waits, func(w waitingCall) bool { return w.call.turn == t })
 	s.st.LastStamp = max(s.st.LastStamp, updated)
 	if pending {
 		s.st.Pending = &PendingTurn{
@@ -376,26 +432,58 @@ func (t *Turn) finish(reason string, err error, stopReason string) {
 			NextPart: t.nextPart, NextStep: t.nextStep, Tools: waiting,
 		}
 	}
+	switch {
+	case pending:
+		s.enter(t.events, now, waiting[0].status())
+	case s.working > 1: // this turn is still one of them
+		s.enter(t.events, now, s.atWork())
+	case reason == semconv.EndError:
+		s.enter(t.events, now, Status{State: StatusError, Detail: errorText(err)})
+	default:
+		s.enter(t.events, now, Status{State: StatusIdle})
+	}
 	s.mu.Unlock()
 	t.run.close(t, nil)
+	s.flush()
 
 	if t.recording {
 		record := spans.Turn{
-			SessionID: s.id, Agent: s.st.Agent, Title: title, ParentID: s.st.ParentID, ParentMessageID: s.st.ParentMessageID, Index: &t.index, Model: t.model.record(), Temperature: t.temperature,
+			SessionID: s.id, Agent: s.st.Agent, Title: f.text(redact.Other, "", title), ParentID: s.st.ParentID, ParentMessageID: s.st.ParentMessageID, Index: &t.index, Model: t.model.record(), Temperature: t.temperature,
 			Usage: t.usage, ModelCalls: t.callCount, StopReason: validUTF8(stopReason), EndReason: reason, PendingApproval: pending,
 			User: t.user, Assistant: t.assistant,
 		}
-		record.SystemPromptDigest, record.SystemPrompt = t.run.sent.prompt(&s.tracer.digests, t.prompt)
+		record.SystemPromptDigest, record.SystemPrompt = t.run.sent.prompt(&s.tracer.digests, f, t.prompt)
 		record.ToolCatalogDigest, record.ToolCatalog = t.run.sent.tools(t.catalog)
 		record.Assistant.Parts = encoded
-		record.Assistant.Metadata = encodeObject(t.metadata)
+		record.Assistant.Metadata = f.raw(redact.Other, "", encodeObject(t.metadata))
 		duration := max(0, now.Sub(t.started).Milliseconds())
-		record.DurationMS = &duration
-		if reason == semconv.EndError {
-			record.Error, record.ErrorType = errorText(err), errorType(err)
+		if !t.restored {
+			record.DurationMS = &duration
+		}
+		switch {
+		case reason == semconv.EndError:
+			record.Error, record.ErrorType = f.text(redact.Other, "", errorText(err)), errorType(err)
 			setError(t.span, record.Error)
+		case t.restored && reason == semconv.EndAbort:
+			record.Error, record.ErrorType = abortedByRestart, semconv.ErrorTypeAborted
 		}
 		t.span.SetAttributes(record.Append(make([]attribute.KeyValue, 0, 48))...)
 	}
 	s.tracer.finish(t.span, now)
+}
+
+// adopt remembers the run of a sub-agent that was started in the turn's context,
+// disown forgets it.
+func (t *Turn) adopt(r *Run) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.ended {
+		t.children = append(t.children, r)
+	}
+}
+
+func (t *Turn) disown(r *Run) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.children = slices.DeleteFunc(t.children, func(o *Run) bool { return o == r })
 }

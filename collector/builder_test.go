@@ -147,7 +147,7 @@ func TestComponents(t *testing.T) {
 		names(slices.Collect(maps.Keys(f.Exporters))), names(slices.Collect(maps.Keys(f.Extensions))),
 	}
 	want := [][]string{
-		{"otlp"}, {"memory_limiter"},
+		{"otlp"}, {"agent_redaction", "memory_limiter"},
 		// otlp and otlphttp are former names of otlp_grpc and otlp_http.
 		{"debug", "file", "nop", "otlp", "otlp_grpc", "otlp_http", "otlphttp", "session"},
 		{"bearertokenauth", "file_storage", "health_check", "pprof", "zpages"},

@@ -28,6 +28,7 @@ import (
 	"go.opentelemetry.io/collector/service/telemetry/otelconftelemetry"
 
 	"github.com/agenttrace/agenttrace/exporter/sessionexporter"
+	"github.com/agenttrace/agenttrace/processor/redactionprocessor"
 )
 
 const (
@@ -53,6 +54,7 @@ func Components() (otelcol.Factories, error) {
 	}
 	if f.Processors, f.ProcessorModules, err = assemble(
 		part[processor.Factory]{memorylimiterprocessor.NewFactory(), core + "processor/memorylimiterprocessor"},
+		part[processor.Factory]{redactionprocessor.NewFactory(), ours},
 	); err != nil {
 		return otelcol.Factories{}, err
 	}

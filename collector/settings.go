@@ -155,9 +155,10 @@ func (o *Options) uris() ([]string, error) {
 	return uris, nil
 }
 
-// forwarding is the configuration that sends traces to a second place. What is
-// there does not hold up the session store: it has a queue of its own, and gives
-// up after a while.
+// forwarding is the configuration that sends traces to a second place, without the
+// secrets in them. What is there does not hold up the session store: it has a queue
+// of its own, and gives up after a while. The session store redacts by itself, and
+// gets what arrived.
 func forwarding(endpoint string) (string, error) {
 	secure := false
 	address := endpoint
@@ -178,8 +179,11 @@ func forwarding(endpoint string) (string, error) {
 			"sending_queue":    map[string]any{"sizer": "bytes", "queue_size": 128 << 20},
 			"retry_on_failure": map[string]any{"max_elapsed_time": "1m"},
 		}},
-		"service": map[string]any{"pipelines": map[string]any{"traces": map[string]any{
-			"exporters": []string{"session", "otlp_grpc"},
+		"processors": map[string]any{"agent_redaction": map[string]any{}},
+		"service": map[string]any{"pipelines": map[string]any{"traces/forward": map[string]any{
+			"receivers":  []string{"otlp"},
+			"processors": []string{"memory_limiter", "agent_redaction"},
+			"exporters":  []string{"otlp_grpc"},
 		}}},
 	}), nil
 }

@@ -49,6 +49,7 @@ func toolOf(s string, floor, at int) *tool {
 		}
 	}
 	segment := s[begin:at]
+	var found *tool
 	for i := 0; i < len(segment); i++ {
 		start := i
 		for i < len(segment) && (class[segment[i]]&slug != 0 || segment[i] == '.') {
@@ -57,14 +58,26 @@ func toolOf(s string, floor, at int) *tool {
 		if i == start {
 			continue
 		}
-		if t := tools[segment[start:i]]; t != nil {
-			if t.sub != "" && !strings.Contains(segment, t.sub) {
-				return nil
+		name := segment[start:i]
+		if escapes := slashesBefore(segment, start); escapes > 0 && strings.IndexByte("nrt", name[0]) >= 0 {
+			// The letter is of an escape in JSON, once or twice over: a line end, unless
+			// there are more, which make the line go on.
+			if name[0] == 'n' && escapes <= 2 {
+				found = nil
 			}
-			return t
+			if t := tools[name]; t == nil {
+				name = name[1:]
+			}
+		}
+		if t := tools[name]; t != nil && found == nil {
+			found, segment = t, segment[start:]
+			i -= start
 		}
 	}
-	return nil
+	if found != nil && found.sub != "" && !strings.Contains(segment, found.sub) {
+		return nil
+	}
+	return found
 }
 
 func maybeCommand(raw string, at, n int) bool {

@@ -150,4 +150,8 @@ func (r *Redactor) ApplyJSON(kind Content, key string, raw []byte) ([]byte, Resu
 	return out, res
 }
 
+// Omits reports whether content of kind is replaced whole. A caller that would have to
+// take a value apart to know the kinds in it need not when none is.
+func (r *Redactor) Omits(kind Content) bool { return r != nil && r.omits(kind) }
+
 func (r *Redactor) omits(kind Content) bool { return int(kind) < len(r.omit) && r.omit[kind] }

@@ -210,3 +210,22 @@ func TestRuleTable(t *testing.T) {
 		t.Errorf("Rules() lists %d of %d", got, len(rules))
 	}
 }
+
+// A command after a line end that is still an escape is one.
+func TestCommandAfterEscape(t *testing.T) {
+	r := mustNew(t, Config{})
+	for _, text := range []string{
+		`{"out":"ls\nmysql -u root -p` + mix20 + ` shop"}`,
+		`{"out":"{\"a\":\"ls\\nmysql -u root -p` + mix20 + ` shop\"}"}`,
+		`"ls -l\ncurl -u app:` + mix20 + ` https://example.com"`,
+		`"mysql -u root\ncurl -u app:` + mix20 + ` https://example.com"`,
+		`"docker ps\ndocker login -u me -p ` + mix20 + ` example.com"`,
+	} {
+		if got := r.Text(text); strings.Contains(got, mix20) {
+			t.Errorf("%s\nbecame %s", text, got)
+		}
+		if got := string(r.JSON([]byte(text))); strings.Contains(got, mix20) {
+			t.Errorf("%s\nbecame %s as JSON", text, got)
+		}
+	}
+}

@@ -31,7 +31,7 @@ type Attribute struct {
 	Type  Type
 	Unit  string // empty for plain text and flags
 	Group Group
-	// Spans are the span names that carry it.
+	// Spans are the names of the spans and events that carry it.
 	Spans   []string
 	Example string
 	Doc     string
@@ -42,14 +42,19 @@ const chatSpan = "chat {model}"
 var (
 	onAll        = []string{SpanSessionRun, SpanSessionTurn, SpanToolCall, SpanCompactionRun, SpanPermissionEvaluate, chatSpan}
 	onRun        = []string{SpanSessionRun}
+	onSession    = []string{SpanSessionRun, EventSession}
+	onEvents     = []string{SpanSessionRun, SpanSessionTurn, SpanToolCall, SpanCompactionRun, SpanPermissionEvaluate, chatSpan, EventSession, EventMessage, EventPart, EventStatus}
+	onMessage    = []string{EventMessage, EventPart}
+	onStatus     = []string{EventStatus}
+	onLoop       = []string{SpanEventLoopWarning}
 	onTurn       = []string{SpanSessionTurn}
 	onTool       = []string{SpanToolCall}
 	onCompaction = []string{SpanCompactionRun}
 	onPermission = []string{SpanPermissionEvaluate}
-	onModel      = []string{SpanSessionRun, SpanSessionTurn, chatSpan}
+	onModel      = []string{SpanSessionRun, SpanSessionTurn, chatSpan, EventSession}
 	onUsage      = []string{SpanSessionTurn, chatSpan}
 	onFailed     = []string{SpanSessionRun, SpanSessionTurn, SpanToolCall, SpanCompactionRun, chatSpan}
-	onRunTurn    = []string{SpanSessionRun, SpanSessionTurn}
+	onRunTurn    = []string{SpanSessionRun, SpanSessionTurn, EventSession}
 	onTurnChat   = []string{SpanSessionTurn, chatSpan}
 )
 
@@ -58,31 +63,31 @@ var (
 func Attributes() []Attribute { return attributes }
 
 var attributes = []Attribute{
-	{SessionIDKey, String, "", Mirror, onAll, "ses_1fa2bdc08000YO9dOSXjsMd9kP", "The session. On every span, so that spans can be routed and joined without their trace."},
-	{SessionIDFloorKey, String, "", Floor, []string{SpanSessionRun, SpanCompactionRun}, "ses_1fa2bdc08000YO9dOSXjsMd9kP", "The same as session.id."},
-	{GenAIConversationIDKey, String, "", Mirror, []string{SpanSessionRun, SpanSessionTurn, chatSpan}, "ses_1fa2bdc08000YO9dOSXjsMd9kP", "The same as session.id."},
+	{SessionIDKey, String, "", Mirror, onEvents, "ses_1fa2bdc08000YO9dOSXjsMd9kP", "The session. On every span and event, so that they can be routed and joined without their trace."},
+	{SessionIDFloorKey, String, "", Floor, []string{SpanSessionRun, SpanCompactionRun, EventSession}, "ses_1fa2bdc08000YO9dOSXjsMd9kP", "The same as session.id."},
+	{GenAIConversationIDKey, String, "", Mirror, onModel, "ses_1fa2bdc08000YO9dOSXjsMd9kP", "The same as session.id."},
 	{GenAIOperationNameKey, String, "", Mirror, []string{SpanSessionRun, SpanToolCall, chatSpan}, "invoke_agent", "invoke_agent on session.run (absent where nothing ran), execute_tool on tool.call, chat on model calls."},
-	{AgentKey, String, "", Floor, onRun, "codeagent", "The agent that the session was started with."},
+	{AgentKey, String, "", Floor, onSession, "codeagent", "The agent that the session was started with."},
 	{GenAIAgentNameKey, String, "", Mirror, onRunTurn, "codeagent", "The same as agent. On a turn too, because a run's own span arrives last."},
-	{ModelIDKey, String, "", Floor, onRun, "gpt-5-mini", "The model that the run started with."},
-	{ProviderIDKey, String, "", Floor, onRun, "openai", "The provider of that model."},
+	{ModelIDKey, String, "", Floor, onSession, "gpt-5-mini", "The model that the run started with."},
+	{ProviderIDKey, String, "", Floor, onSession, "openai", "The provider of that model."},
 	{GenAIRequestModelKey, String, "", Mirror, onModel, "gpt-5-mini", "The model. On a turn, the one that ended it."},
 	{GenAIProviderNameKey, String, "", Mirror, onModel, "openai", "The provider of the model."},
 	{ModelVariantKey, String, "", Own, onModel, "high", "The model's variant, such as a reasoning effort."},
-	{UserIDKey, String, "", Mirror, onRun, "john@example.com", "Whom the agent works for."},
+	{UserIDKey, String, "", Mirror, onSession, "john@example.com", "Whom the agent works for."},
 	{ErrorTypeKey, String, "", Mirror, onAll, "timeout", "The class of the error, when the span failed."},
 
-	{RunOperationKey, String, "", Own, onRun, "run", "What the span stands for; absent means run."},
+	{RunOperationKey, String, "", Own, onSession, "run", "What the span stands for; absent means run. Of an event, always update."},
 	{RunOutcomeKey, String, "", Own, onRun, "finish", "How the run ended."},
 	{SessionTitleKey, String, "", Own, onRunTurn, "Fix the failing test", "The session's title. On a turn too, as the parent below, because a run's own span arrives last."},
-	{SessionCreatedAtKey, Int, "ms", Own, onRun, "1795198540808", "When the session began, Unix milliseconds."},
-	{SessionWorkspaceIDKey, String, "", Own, onRun, "ws_42", "The host's id of the workspace."},
-	{SessionWorkspaceRootKey, String, "", Own, onRun, "/home/john/project", "The directory that the agent works in."},
-	{SessionModeKey, String, "", Own, onRun, "plan", "The host's permission or planning mode."},
+	{SessionCreatedAtKey, Int, "ms", Own, onSession, "1795198540808", "When the session began, Unix milliseconds."},
+	{SessionWorkspaceIDKey, String, "", Own, onSession, "ws_42", "The host's id of the workspace."},
+	{SessionWorkspaceRootKey, String, "", Own, onSession, "/home/john/project", "The directory that the agent works in."},
+	{SessionModeKey, String, "", Own, onSession, "plan", "The host's permission or planning mode."},
 	{SessionParentIDKey, String, "", Own, onRunTurn, "ses_1fa2bdc08000YO9dOSXjsMd9kP", "The session that this one was forked from or started by."},
 	{SessionParentMessageIDKey, String, "", Own, onRunTurn, "msg_1fa2bdc1a000qhKajWMjBifnzj", "Where: the last message copied by a fork, the user message that a sub-agent serves."},
-	{SessionPermissionsKey, JSON, "", Own, onRun, `[{"permission":"bash","pattern":"git *","action":"allow","source":"session"}]`, "The permission rules of session scope."},
-	{SessionMetadataKey, JSON, "", Own, onRun, `{"ticket":"A-1"}`, "Further facts about the session, an object."},
+	{SessionPermissionsKey, JSON, "", Own, onSession, `[{"permission":"bash","pattern":"git *","action":"allow","source":"session"}]`, "The permission rules of session scope."},
+	{SessionMetadataKey, JSON, "", Own, onSession, `{"ticket":"A-1"}`, "Further facts about the session, an object."},
 	{SessionTargetMessageIDKey, String, "", Own, onRun, "msg_1fa2bdc1a000qhKajWMjBifnzj", "The message that a rewind goes back to or undoes."},
 	{SessionTargetAtKey, Int, "ms", Own, onRun, "1795198540888", "When a fork or a rewind happened, Unix milliseconds; on unrewind, the rewind that it undoes."},
 
@@ -124,17 +129,20 @@ var attributes = []Attribute{
 	{ToolCatalogJSONKey, JSON, "", Own, onTurn, `[{"name":"bash","description":"…","parameters":{}}]`, "The tools that the model could call, when this run has not sent them yet."},
 
 	{ToolIDKey, String, "", Floor, []string{SpanToolCall, SpanPermissionEvaluate}, "bash", "The tool."},
-	{ToolCallIDKey, String, "", Floor, []string{SpanToolCall, SpanPermissionEvaluate}, "call_1", "The call, as the model named it."},
-	{TruncatedKey, Bool, "", Floor, onTool, "false", "The output that the model saw was cut."},
+	{ToolCallIDKey, String, "", Floor, []string{SpanToolCall, SpanPermissionEvaluate, EventStatus}, "call_1", "The call, as the model named it. Of a status, the call that waits."},
+	{TruncatedKey, Bool, "", Floor, onTool, "false", "The output is the head of a longer one."},
 	{ErrorKey, String, "", Floor, onFailed, "exit status 1", "The error's text, when the span failed. Of a tool call, what the model was told."},
 	{GenAIToolNameKey, String, "", Mirror, onTool, "bash", "The same as tool_id."},
 	{GenAIToolTypeKey, String, "", Mirror, onTool, "function", "function, extension or datastore."},
 	{GenAIToolDescriptionKey, String, "", Mirror, onTool, "Run a command", "What the tool does."},
 	{GenAIToolCallIDKey, String, "", Mirror, onTool, "call_1", "The same as tool_call_id."},
 	{GenAIToolCallArgumentsKey, JSON, "", Mirror, onTool, `{"cmd":"ls"}`, "The input."},
-	{GenAIToolCallResultKey, JSON, "", Mirror, onTool, `{"stdout":"a\nb"}`, "The output, as the model saw it."},
-	{MessageIDKey, String, "", Own, []string{SpanToolCall, SpanCompactionRun, SpanPermissionEvaluate, chatSpan}, "msg_1fa2bdc3a000E3zylBGoxJLMPz", "The message that it belongs to."},
-	{MessageCreatedAtKey, Int, "ms", Own, onCompaction, "1795198540864", "When that message was made, Unix milliseconds."},
+	{GenAIToolCallResultKey, JSON, "", Mirror, onTool, `{"stdout":"a\nb"}`, "The output, as the model saw it unless it was redacted or cut here."},
+	{MessageIDKey, String, "", Own, []string{SpanToolCall, SpanCompactionRun, SpanPermissionEvaluate, chatSpan, EventMessage, EventPart}, "msg_1fa2bdc3a000E3zylBGoxJLMPz", "The message that it belongs to or, of an event, is about."},
+	{MessageRoleKey, String, "", Own, onMessage, "assistant", "Who speaks."},
+	{MessageMetadataKey, JSON, "", Own, []string{EventMessage}, `{"model":{"provider_id":"openai","model_id":"gpt-5-mini"}}`, "The message's metadata as it is known, an object."},
+	{MessagePartsKey, Strings, "", Own, onMessage, `["{\"id\":\"prt_…\",\"index\":0,\"type\":\"text\",\"data\":{\"type\":\"text\",\"text\":\"Let\",\"state\":\"streaming\"}}"]`, "Whole parts as they are now, one JSON object each, always with their data: all those of a user's message, or the one that the event is about."},
+	{MessageCreatedAtKey, Int, "ms", Own, []string{SpanCompactionRun, EventMessage, EventPart}, "1795198540864", "When that message was made, Unix milliseconds."},
 	{PartIDKey, String, "", Own, []string{SpanToolCall, SpanCompactionRun, SpanPermissionEvaluate}, "prt_1fa2bdc2c000iHVPMl2EoqsZlh", "The part that it describes."},
 	{PartIndexKey, Int, "", Own, onTool, "1", "The part's place in its message."},
 	{StepIndexKey, Int, "", Own, []string{chatSpan}, "0", "Counts the turn's model calls from 0."},
@@ -165,4 +173,13 @@ var attributes = []Attribute{
 	{PermissionReplyKey, String, "", Own, onPermission, "once", "What a human answered."},
 	{PermissionReasonKey, String, "", Own, onPermission, "writes outside the workspace", "Why."},
 	{PermissionWaitedMSKey, Int, "ms", Own, onPermission, "2300", "How long the answer took."},
+
+	{StatusKey, String, "", Own, onStatus, "retrying", "What the session is doing from now on."},
+	{StatusAttemptKey, Int, "{attempt}", Own, onStatus, "2", "Which retry it is, from 1."},
+	{StatusDetailKey, String, "", Own, onStatus, "model overloaded", "What is retried or waited for, or what went wrong."},
+
+	{LoopPatternKey, String, "", Own, onLoop, "LLM_CALL:gpt-5-mini -> TOOL_CALL:bash", "What repeats, oldest first."},
+	{LoopRepetitionsKey, Int, "", Own, onLoop, "3", "How often it was seen in a row when the warning was given."},
+	{LoopWindowSizeKey, Int, "", Own, onLoop, "8", "How many of the last calls were looked at."},
+	{LoopEvidenceKey, Strings, "", Own, onLoop, `["4bf92f3577b34da6","prt_1fa2bdc2c000iHVPMl2EoqsZlh"]`, "The calls that repeat, oldest first: part ids of tool calls, span ids of model calls."},
 }

@@ -23,7 +23,7 @@ var update = flag.Bool("update", false, "write CONVENTIONS.md")
 
 const head = `# Conventions
 
-What agenttrace puts on spans. This page is written from the package ` + "`semconv`" + `
+What agenttrace puts on spans and on events. This page is written from the package ` + "`semconv`" + `
 (` + "`go test ./semconv -update`" + `); the rules behind the keys stand in the package's documentation.
 
 Schema URL: ` + "`" + semconv.SchemaURL + "`" + `. Instrumentation scope: ` + "`" + semconv.ScopeName + "`" + `.
@@ -42,17 +42,45 @@ var spanDocs = []struct{ name, kind, doc string }{
 	{semconv.SpanCompactionRun, "INTERNAL", "The head of a session replaced, for the model, by a summary."},
 }
 
+const eventHead = `
+## Events
+
+Spans exist when they end. What goes on is told by log records of the same scope and schema URL, each with an event name, the
+severity INFO and the trace and span id of the run or turn that it happens in. An event holds all that is known of a thing at its
+timestamp, never a difference: one that is lost, repeated or late does no harm. Of two events about one thing the one with the
+later timestamp holds; the timestamps of a session's events never repeat. The span of a thing, when it comes, stands above all
+events about it.
+`
+
+var eventDocs = []struct{ name, doc string }{
+	{semconv.EventSession, "A run began on the session, or what is known of the session changed while a run is open."},
+	{semconv.EventMessage, "A message began or its metadata changed. The user's comes with its parts, before the model answers; the assistant's comes without, and a session.turn span or events of its parts bring them."},
+	{semconv.EventPart, "A part of the assistant's message began, grew or changed its state. Text that grows has the state streaming in its data and is sent at intervals, so that its last words may be missing until it is whole."},
+	{semconv.EventStatus, "What the session is doing changed. A process that dies says nothing: the status then stays what it was until the session is resumed."},
+}
+
+func table(b *bytes.Buffer, name string) {
+	b.WriteString("| key | type | unit | group | meaning | example |\n|---|---|---|---|---|---|\n")
+	for _, a := range semconv.Attributes() {
+		if slices.Contains(a.Spans, name) {
+			fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s | `%s` |\n", a.Key, a.Type, code(a.Unit), a.Group, cell(a.Doc), cell(a.Example))
+		}
+	}
+}
+
 func conventions() []byte {
 	var b bytes.Buffer
 	b.WriteString(head)
 	for _, s := range spanDocs {
 		fmt.Fprintf(&b, "\n## %s\n\nKind %s. %s\n\n", s.name, s.kind, s.doc)
-		b.WriteString("| key | type | unit | group | meaning | example |\n|---|---|---|---|---|---|\n")
-		for _, a := range semconv.Attributes() {
-			if slices.Contains(a.Spans, s.name) {
-				fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | `%s` |\n", a.Key, a.Type, code(a.Unit), a.Group, cell(a.Doc), cell(a.Example))
-			}
-		}
+		table(&b, s.name)
+	}
+	fmt.Fprintf(&b, "\n### %s\n\nAn event on a session.turn span: the agent goes in circles.\n\n", semconv.SpanEventLoopWarning)
+	table(&b, semconv.SpanEventLoopWarning)
+	b.WriteString(eventHead)
+	for _, e := range eventDocs {
+		fmt.Fprintf(&b, "\n### %s\n\n%s\n\n", e.name, e.doc)
+		table(&b, e.name)
 	}
 	b.WriteString("\n## Values\n\n| key | values | meaning |\n|---|---|---|\n")
 	for _, e := range semconv.Enums() {
@@ -90,9 +118,12 @@ func TestConventionsPageIsCurrent(t *testing.T) {
 }
 
 func TestEveryAttributeIsDescribed(t *testing.T) {
-	names := make(map[string]bool)
+	names := map[string]bool{semconv.SpanEventLoopWarning: true}
 	for _, s := range spanDocs {
 		names[s.name] = true
+	}
+	for _, e := range eventDocs {
+		names[e.name] = true
 	}
 	seen := make(map[string]bool)
 	for _, a := range semconv.Attributes() {

@@ -1,6 +1,6 @@
-// Package semconv names everything that agenttrace puts on a span: span names,
-// attribute keys and the values of enumerations, each with its type, unit and
-// an example in [Attributes] and [Enums]. CONVENTIONS.md is the same table for
+// Package semconv names everything that agenttrace puts on spans and events:
+// their names, attribute keys and the values of enumerations, each with its type,
+// unit and an example in [Attributes] and [Enums]. CONVENTIONS.md is the same table for
 // reading, written from this package.
 //
 // Keys come from three places. The floor (session_id, turn_index, tool_id, …)
@@ -26,6 +26,22 @@ const (
 	SpanCompactionRun      = "compaction.run"
 	SpanPermissionEvaluate = "permission.evaluate"
 )
+
+// Names of the events that the SDK emits as log records while things go on.
+const (
+	// EventSession: a session began or its row changed.
+	EventSession = "agenttrace.session"
+	// EventMessage: a message began or changed.
+	EventMessage = "agenttrace.message"
+	// EventPart: a part began, grew or changed its state.
+	EventPart = "agenttrace.part"
+	// EventStatus: what the session is doing changed.
+	EventStatus = "agenttrace.status"
+)
+
+// SpanEventLoopWarning is the name of the event on a session.turn span that says
+// that the agent goes in circles.
+const SpanEventLoopWarning = "loop.warning"
 
 // Values of gen_ai.operation.name that the SDK emits.
 const (

@@ -59,6 +59,26 @@ const (
 	ReplyReject = "reject"
 )
 
+// Values of agenttrace.status: what a session is doing now.
+const (
+	StatusIdle             = "idle"
+	StatusBusy             = "busy"
+	StatusRetrying         = "retrying"
+	StatusWaitingApproval  = "waiting_on_approval"
+	StatusWaitingUserInput = "waiting_on_user_input"
+	StatusError            = "error"
+)
+
+// Values of agenttrace.message.role that the SDK emits.
+const (
+	RoleUser      = "user"
+	RoleAssistant = "assistant"
+)
+
+// ErrorTypeAborted is the error.type of what did not come to its end because its
+// process died or the agent that it worked for was stopped.
+const ErrorTypeAborted = "aborted"
+
 // Values of agenttrace.tool.kind, those of the Agent Client Protocol.
 const (
 	ToolKindRead    = "read"
@@ -86,6 +106,8 @@ func Enums() []Enum {
 		{string(RunOutcomeKey), []string{EndFinish, EndAbort, EndError}, "How the run ended."},
 		{string(TurnEndReasonKey), []string{EndFinish, EndAbort, EndError}, "How the turn ended."},
 		{string(UsageBasisKey), []string{BasisInclusive, BasisExclusive}, "How the provider counted before the buckets were made disjoint."},
+		{string(MessageRoleKey), []string{RoleUser, RoleAssistant}, "Who speaks."},
+		{string(StatusKey), []string{StatusIdle, StatusBusy, StatusRetrying, StatusWaitingApproval, StatusWaitingUserInput, StatusError}, "What the session is doing."},
 		{string(ToolStateKey), []string{"input-streaming", "input-available", "approval-requested", "approval-responded", "output-available", "output-error", "output-denied"}, "The last state that the call reached."},
 		{string(ToolKindKey), []string{ToolKindRead, ToolKindEdit, ToolKindDelete, ToolKindMove, ToolKindSearch, ToolKindExecute, ToolKindThink, ToolKindFetch, ToolKindOther}, "What the tool does, in the words of the Agent Client Protocol."},
 		{string(PermissionActionKey), []string{ActionAllow, ActionDeny, ActionAsk}, "What the rule or the watchdog said."},

@@ -99,6 +99,9 @@ const (
 	ToolCatalogJSONKey    = attribute.Key("agenttrace.tool_catalog.json")
 
 	MessageIDKey        = attribute.Key("agenttrace.message.id")
+	MessageRoleKey      = attribute.Key("agenttrace.message.role")
+	MessageMetadataKey  = attribute.Key("agenttrace.message.metadata")
+	MessagePartsKey     = attribute.Key("agenttrace.message.parts")
 	MessageCreatedAtKey = attribute.Key("agenttrace.message.created_at")
 	PartIDKey           = attribute.Key("agenttrace.part.id")
 	PartIndexKey        = attribute.Key("agenttrace.part.index")
@@ -124,4 +127,13 @@ const (
 	PermissionReplyKey    = attribute.Key("agenttrace.permission.reply")
 	PermissionReasonKey   = attribute.Key("agenttrace.permission.reason")
 	PermissionWaitedMSKey = attribute.Key("agenttrace.permission.waited_ms")
+
+	StatusKey        = attribute.Key("agenttrace.status")
+	StatusAttemptKey = attribute.Key("agenttrace.status.attempt")
+	StatusDetailKey  = attribute.Key("agenttrace.status.detail")
+
+	LoopPatternKey     = attribute.Key("agenttrace.loop.pattern")
+	LoopRepetitionsKey = attribute.Key("agenttrace.loop.repetitions")
+	LoopWindowSizeKey  = attribute.Key("agenttrace.loop.window_size")
+	LoopEvidenceKey    = attribute.Key("agenttrace.loop.evidence")
 )

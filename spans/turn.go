@@ -194,27 +194,34 @@ func (t *Turn) Set(key string, v Value) (known bool, err error) {
 	return t.Model.set(key, v)
 }
 
-// setParts reads each part by itself, so that one cut short by a limit on the
-// length of attributes does not take the others with it.
 func (m *Message) setParts(v Value) error {
+	damaged, err := setParts(&m.Parts, v)
+	m.Damaged += damaged
+	return err
+}
+
+// setParts reads each part by itself, so that one cut short by a limit on the
+// length of attributes does not take the others with it. It counts those.
+func setParts(dst *[]Part, v Value) (damaged int, _ error) {
 	encoded, err := v.Strings()
 	if err != nil {
-		return err
+		return 0, err
 	}
-	m.Parts = make([]Part, 0, len(encoded))
+	parts := make([]Part, 0, len(encoded))
 	var errs []error
 	for i, s := range encoded {
 		p, err := ParsePart(s)
 		if err != nil {
-			m.Damaged++
+			damaged++
 			errs = append(errs, fmt.Errorf("part %d: %w", i, err))
 			if p.ID == "" {
 				continue
 			}
 		}
-		m.Parts = append(m.Parts, p)
+		parts = append(parts, p)
 	}
-	return errors.Join(errs...)
+	*dst = parts
+	return damaged, errors.Join(errs...)
 }
 
 // Validate implements [Record].

@@ -1,10 +1,11 @@
 // Package agenttracetest lets the tests of an agent see what the agent records:
-// a tracer provider that keeps spans in memory, decoded.
+// a tracer and logger provider that keeps spans and events in memory, decoded.
 //
 //	rec := agenttracetest.NewRecorder()
-//	tracer := agenttrace.New(agenttrace.Options{TracerProvider: rec})
+//	tracer := agenttrace.New(agenttrace.Options{TracerProvider: rec, LoggerProvider: rec})
 //	… run the agent …
 //	for _, call := range rec.All().ToolCalls("bash") { … }
+//	for _, st := range rec.Events().Statuses() { … }
 //	if err := rec.Err(); err != nil { … }
 //
 // It asserts nothing and needs no OpenTelemetry SDK.
@@ -20,6 +21,7 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
+	logembedded "go.opentelemetry.io/otel/log/embedded"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/embedded"
 
@@ -27,15 +29,18 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// Recorder is a tracer provider that keeps every span that ends. It is safe for
-// concurrent use.
+// Recorder is a tracer provider that keeps every span that ends, and a logger
+// provider that keeps every event. It is safe for concurrent use.
 type Recorder struct {
 	embedded.TracerProvider
+	logembedded.LoggerProvider
 
-	mu    sync.Mutex
-	ended []Span
-	open  map[trace.SpanID]string
-	drop  func(name string) bool
+	mu         sync.Mutex
+	ended      []Span
+	open       map[trace.SpanID]string
+	drop       func(name string) bool
+	events     Events
+	dropEvents bool
 }
 
 // NewRecorder returns an empty recorder.
@@ -62,12 +67,34 @@ type Span struct {
 	Attributes []attribute.KeyValue
 	Status     codes.Code
 	StatusText string
+	// Events are those on the span itself, in the order in which they were added.
+	Events []SpanEvent
 
 	// Record is the decoded span, nil when it is none of agenttrace's.
 	Record spans.Record
 	// Err says what is wrong with the span: attributes that do not decode, or
 	// what [spans.Record] Validate finds.
 	Err error
+}
+
+// SpanEvent is an event on a span.
+type SpanEvent struct {
+	Name       string
+	Time       time.Time
+	Attributes []attribute.KeyValue
+}
+
+// LoopWarnings returns the warnings on the span that the agent goes in circles.
+// What does not decode is left out.
+func (s *Span) LoopWarnings() []spans.LoopWarning {
+	var out []spans.LoopWarning
+	for _, e := range s.Events {
+		var w spans.LoopWarning
+		if e.Name == semconv.SpanEventLoopWarning && spans.Decode(&w, e.Attributes) == nil {
+			out = append(out, w)
+		}
+	}
+	return out
 }
 
 // SessionID returns the span's session.id.
@@ -119,19 +146,25 @@ func (r *Recorder) Open() []string {
 	return names
 }
 
-// Reset forgets every span that has ended.
+// Reset forgets every span that has ended, and every event.
 func (r *Recorder) Reset() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.ended = nil
+	r.ended, r.events = nil, nil
 }
 
-// Err joins what is wrong with the spans recorded, each with its name.
+// Err joins what is wrong with the spans and events recorded, each with its
+// name.
 func (r *Recorder) Err() error {
 	var errs []error
 	for _, s := range r.All() {
 		if s.Err != nil {
 			errs = append(errs, fmt.Errorf("%s %s: %w", s.Name, s.SpanContext.SpanID(), s.Err))
+		}
+	}
+	for _, e := range r.Events() {
+		if e.Err != nil {
+			errs = append(errs, fmt.Errorf("event %s at %v: %w", e.Name, e.Time, e.Err))
 		}
 	}
 	return errors.Join(errs...)

@@ -140,6 +140,11 @@ func (s *recordingSpan) SetStatus(code codes.Code, text string) {
 	s.change(func() { s.span.Status, s.span.StatusText = code, text })
 }
 
+func (s *recordingSpan) AddEvent(name string, opts ...trace.EventOption) {
+	c := trace.NewEventConfig(opts...)
+	s.change(func() { s.span.Events = append(s.span.Events, SpanEvent{name, c.Timestamp(), c.Attributes()}) })
+}
+
 func (s *recordingSpan) SetName(name string) { s.change(func() { s.span.Name = name }) }
 
 func (s *recordingSpan) IsRecording() bool {
@@ -149,6 +154,5 @@ func (s *recordingSpan) IsRecording() bool {
 }
 
 func (s *recordingSpan) SpanContext() trace.SpanContext                { return s.span.SpanContext }
-func (s *recordingSpan) AddEvent(string, ...trace.EventOption)         {}
 func (s *recordingSpan) RecordError(err error, _ ...trace.EventOption) {}
 func (s *recordingSpan) TracerProvider() trace.TracerProvider          { return s.recorder }

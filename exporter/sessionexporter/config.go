@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/exporter/exporterhelper"
 
+	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
@@ -20,6 +21,7 @@ const (
 	defaultTimeout     = 30 * time.Second
 	defaultQueueSize   = 256 << 20 // bytes; larger than the largest message a receiver accepts
 	defaultQuietPeriod = 5 * time.Second
+	defaultMaxBytes    = 1 << 20 // of one value
 )
 
 // Config configures the exporter. Its zero value is not valid: Path must be set.
@@ -44,6 +46,10 @@ type Config struct {
 	// looked up when the SDK did not make it, the first that is set winning. Empty
 	// means dialect.SessionKeys.
 	SessionKeys []string `mapstructure:"session_keys"`
+	// Redaction is on by default.
+	Redaction RedactionConfig `mapstructure:"redaction"`
+	// Truncation limits single values.
+	Truncation TruncationConfig `mapstructure:"truncation"`
 	// JSONL is off unless its key is present.
 	JSONL configoptional.Optional[JSONLConfig] `mapstructure:"jsonl"`
 
@@ -61,10 +67,44 @@ type JSONLConfig struct {
 	_ struct{} // no unkeyed literals
 }
 
+// RedactionConfig says what is taken out before anything is stored. The fields below
+// Enabled are those of [redact.Config].
+type RedactionConfig struct {
+	// Enabled is true by default. Without it nothing below has an effect.
+	Enabled bool `mapstructure:"enabled"`
+	// Keys are the names whose values are secrets. Empty means redact.DefaultKeys;
+	// to add to them, list them too.
+	Keys []string `mapstructure:"keys"`
+	// AllowKeys are keys that are never secrets although Keys matches them.
+	AllowKeys []string `mapstructure:"allow_keys"`
+	// DisableKeys turns redaction by key off.
+	DisableKeys bool `mapstructure:"disable_keys"`
+	// DisablePatterns turns every rule of redact.Rules off, DisableRules single ones.
+	DisablePatterns bool     `mapstructure:"disable_patterns"`
+	DisableRules    []string `mapstructure:"disable_rules"`
+	// Omit names kinds of content that are not stored at all.
+	Omit redact.Omit `mapstructure:"omit"`
+
+	_ struct{} // no unkeyed literals
+}
+
+// TruncationConfig limits what is stored of one value: a text, a tool's input or
+// output, a prompt, a value of metadata. It is independent of redaction.
+type TruncationConfig struct {
+	// MaxBytes is the most bytes that a value keeps; 0 is no limit.
+	MaxBytes int `mapstructure:"max_bytes"`
+	// MaxDepth is how deep JSON may nest; 0 is no limit.
+	MaxDepth int `mapstructure:"max_depth"`
+
+	_ struct{} // no unkeyed literals
+}
+
 var (
 	_ component.Config    = (*Config)(nil)
 	_ confmap.Validator   = (*Config)(nil)
 	_ confmap.Validator   = (*JSONLConfig)(nil)
+	_ confmap.Validator   = (*RedactionConfig)(nil)
+	_ confmap.Validator   = (*TruncationConfig)(nil)
 	_ confmap.Unmarshaler = (*Config)(nil)
 )
 
@@ -81,6 +121,8 @@ func createDefaultConfig() component.Config {
 		QueueConfig:   configoptional.Some(queue),
 		RetryConfig:   retry,
 		Synchronous:   sqlite.SynchronousNormal,
+		Redaction:     RedactionConfig{Enabled: true},
+		Truncation:    TruncationConfig{MaxBytes: defaultMaxBytes},
 		JSONL:         configoptional.Default(JSONLConfig{QuietPeriod: defaultQuietPeriod}),
 	}
 }
@@ -128,6 +170,41 @@ func (c *Config) Validate() error {
 		errs = append(errs, fmt.Errorf("retry_on_failure::enabled is false with sending_queue::storage %q: the queue forgets on shutdown what was not retried; enable retries or remove the storage", q.StorageID))
 	}
 	return errors.Join(errs...)
+}
+
+// redactor returns what does what both sections say; nil when that is nothing.
+func (c *Config) redactor() (*redact.Redactor, error) {
+	if !c.Redaction.Enabled && c.Truncation.MaxBytes == 0 && c.Truncation.MaxDepth == 0 {
+		return nil, nil
+	}
+	rc := redact.Config{DisableKeys: true, DisablePatterns: true}
+	if c.Redaction.Enabled {
+		rc = c.Redaction.config()
+	}
+	rc.MaxBytes, rc.MaxDepth = c.Truncation.MaxBytes, c.Truncation.MaxDepth
+	return redact.New(rc)
+}
+
+func (c *RedactionConfig) config() redact.Config {
+	return redact.Config{
+		Keys: c.Keys, AllowKeys: c.AllowKeys, DisableKeys: c.DisableKeys,
+		DisablePatterns: c.DisablePatterns, DisableRules: c.DisableRules, Omit: c.Omit,
+	}
+}
+
+// Validate implements [confmap.Validator].
+func (c *RedactionConfig) Validate() error {
+	if !c.Enabled && (len(c.Keys) > 0 || len(c.AllowKeys) > 0 || len(c.DisableRules) > 0 || c.Omit != redact.Omit{}) {
+		return errors.New("enabled is false, and what else is set has no effect: set it to true, or remove the rest")
+	}
+	_, err := redact.New(c.config())
+	return err
+}
+
+// Validate implements [confmap.Validator].
+func (c *TruncationConfig) Validate() error {
+	_, err := redact.New(redact.Config{MaxBytes: c.MaxBytes, MaxDepth: c.MaxDepth})
+	return err
 }
 
 // Validate implements [confmap.Validator].

@@ -14,6 +14,8 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/confmap/confmaptest"
 	"go.opentelemetry.io/collector/exporter/exporterhelper"
+
+	"github.com/agenttrace/agenttrace/redact"
 )
 
 // cases returns the configurations of testdata/config.yaml by name.
@@ -55,7 +57,12 @@ func TestLoadConfig(t *testing.T) {
 		"": defaults(func(*Config) {}),
 		"full": {
 			Path: "/var/lib/agenttrace/sessions.db", Synchronous: "full", MaxSizeMiB: 2048,
-			SessionKeys:   []string{"session.id", "my.conversation"},
+			SessionKeys: []string{"session.id", "my.conversation"},
+			Redaction: RedactionConfig{
+				Enabled: true, Keys: []string{"password", "my_secret"}, AllowKeys: []string{"password_hint"}, DisableRules: []string{"jwt"},
+				Omit: redact.Omit{Prompts: true, Reasoning: true, ToolInputs: true, ToolOutputs: true},
+			},
+			Truncation:    TruncationConfig{MaxBytes: 65536, MaxDepth: 32},
 			TimeoutConfig: exporterhelper.TimeoutConfig{Timeout: 7 * time.Second},
 			JSONL:         configoptional.Some(JSONLConfig{Directory: "/var/lib/agenttrace/sessions", QuietPeriod: 30 * time.Second}),
 			QueueConfig: configoptional.Some(exporterhelper.QueueBatchConfig{
@@ -71,7 +78,8 @@ func TestLoadConfig(t *testing.T) {
 			c.QueueConfig.Get().StorageID = &fileStorage
 			c.QueueConfig.Get().WaitForResult = false
 		}),
-		"no_queue": defaults(func(c *Config) { c.QueueConfig = configoptional.None[exporterhelper.QueueBatchConfig]() }),
+		"no_queue":   defaults(func(c *Config) { c.QueueConfig = configoptional.None[exporterhelper.QueueBatchConfig]() }),
+		"as_it_came": defaults(func(c *Config) { c.Redaction.Enabled, c.Truncation.MaxBytes = false, 0 }),
 		"jsonl": defaults(func(c *Config) {
 			c.JSONL = configoptional.Some(JSONLConfig{Directory: "out", QuietPeriod: 5 * time.Second})
 		}),
@@ -105,6 +113,11 @@ func TestInvalidConfig(t *testing.T) {
 		"invalid_timeout":                {"timeout", "-1s"},
 		"invalid_session_keys_empty":     {`session_keys[1] is ""`, "remove the entry"},
 		"invalid_session_keys_twice":     {`session_keys[2] is "session.id"`, "remove one"},
+		"invalid_redaction_key":          {"redaction", `read key "pw"`, "shorter than 3 bytes"},
+		"invalid_redaction_rule":         {"redaction", `disable rule "github"`, "no such rule"},
+		"invalid_redaction_off":          {"redaction", "enabled is false", "remove the rest"},
+		"invalid_truncation_bytes":       {"truncation", "max_bytes 10", "0 for no limit"},
+		"invalid_truncation_depth":       {"truncation", "max_depth -1", "0 for no limit"},
 		"invalid_jsonl_directory":        {"jsonl", "directory is empty", "name the directory"},
 		"invalid_jsonl_quiet_period":     {"jsonl", "quiet_period is 0s", "such as 5s"},
 		"invalid_retry_off_with_storage": {"retry_on_failure::enabled is false", "file_storage", "enable retries"},
@@ -113,9 +126,11 @@ func TestInvalidConfig(t *testing.T) {
 		"invalid_retry":                  {"retry_on_failure", "initial_interval"},
 	}
 	unreadable := map[string][]string{
-		"unreadable_key":   {"pathh"},
-		"unreadable_type":  {"jsonl", "quiet_period"},
-		"unreadable_sizer": {"sizer", "spans"},
+		"unreadable_key":        {"pathh"},
+		"unreadable_type":       {"jsonl", "quiet_period"},
+		"unreadable_redaction":  {"redaction", "max_bytes"},
+		"unreadable_truncation": {"truncation", "max_bytes"},
+		"unreadable_sizer":      {"sizer", "spans"},
 	}
 	for name, conf := range cases(t) {
 		texts, invalid := want[name], strings.HasPrefix(name, "invalid_")

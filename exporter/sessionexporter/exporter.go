@@ -72,6 +72,9 @@ func (e *sessionExporter) pushed(ctx context.Context, begin time.Time, r ingest.
 		t.ExporterSessionItemsPlaced.Add(ctx, int64(r.Placed))
 		t.ExporterSessionItemsIgnored.Add(ctx, int64(r.Ignored))
 		t.ExporterSessionItemsMalformed.Add(ctx, int64(r.Malformed))
+		t.ExporterSessionValuesOmitted.Add(ctx, int64(r.Omitted))
+		t.ExporterSessionValuesRedacted.Add(ctx, int64(r.Redacted))
+		t.ExporterSessionValuesTruncated.Add(ctx, int64(r.Truncated))
 		t.ExporterSessionRowsWritten.Add(ctx, r.Rows)
 		t.ExporterSessionRowsRefused.Add(ctx, r.Refused)
 		if e.failing.Load() && e.failing.Swap(false) {

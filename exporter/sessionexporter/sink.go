@@ -39,6 +39,10 @@ func (s *sink) start(ctx context.Context) error {
 		s.started++
 		return nil
 	}
+	redactor, err := s.config.redactor()
+	if err != nil {
+		return err // Validate has said so before
+	}
 	o := sqlite.Options{Synchronous: s.config.Synchronous, Outbox: s.config.JSONL.HasValue(), MaxBytes: s.config.MaxSizeMiB << 20}
 	st, err := s.open(ctx, s.config.Path, o)
 	if err != nil {
@@ -56,7 +60,7 @@ func (s *sink) start(ctx context.Context) error {
 		keys = s.config.SessionKeys
 	}
 	s.store = st
-	s.ingester = ingest.New(st, ingest.Options{SessionKeys: keys})
+	s.ingester = ingest.New(st, ingest.Options{SessionKeys: keys, Redactor: redactor})
 	s.started = 1
 	return nil
 }

@@ -30,7 +30,7 @@ import (
 // Exit codes.
 const (
 	exitOK       = 0
-	exitFinding  = 1 // check found a violation, import a damaged piece
+	exitFinding  = 1 // check found a violation, status trouble, import a damaged piece
 	exitUsage    = 2 // the command line is wrong
 	exitNotFound = 3 // no session, or more than one, answers to the name
 	exitStore    = 4 // the store cannot be read or written
@@ -138,7 +138,8 @@ func classify(err error) (code int, hint string) {
 
 const exitCodes = `Exit codes:
   0  done
-  1  check found a violation, or import a damaged piece
+  1  check found a violation, status an error or an interruption, or import a
+     damaged piece
   2  the command line is wrong
   3  no session answers to the name, or more than one
   4  the store cannot be read or written
@@ -183,7 +184,7 @@ A session is named by its id, the beginning of it, the id of a trace, or "last".
 	_ = root.RegisterFlagCompletionFunc("store", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return []string{"db"}, cobra.ShellCompDirectiveFilterFileExt
 	})
-	root.AddCommand(newDemo(version), newCollect(version), newList(), newShow(), newExport(), newImport(), newCheck(), newVersion(version))
+	root.AddCommand(newDemo(version), newCollect(version), newList(), newShow(), newStatus(), newTail(), newExport(), newImport(), newCheck(), newVersion(version))
 	root.AddCommand(&cobra.Command{Use: "exit-codes", Short: "What the exit code means", Long: exitCodes}, environmentTopic())
 	root.InitDefaultCompletionCmd("complete")
 	root.InitDefaultHelpCmd()
@@ -240,6 +241,8 @@ func environmentTopic() *cobra.Command {
 		Long: `The environment variables that agenttrace heeds. Flags take precedence.
 
   AGENTTRACE_STORE           path of the session store
+  AGENTTRACE_SILENCE         how long a session that works may be silent before
+                             it counts as interrupted, such as 10m
   AGENTTRACE_GRPC_ENDPOINT   where "collect" accepts OTLP over gRPC
   AGENTTRACE_HTTP_ENDPOINT   where "collect" accepts OTLP over HTTP
   AGENTTRACE_OTLP_ENDPOINT   where "collect" and "demo" send traces besides

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -23,16 +24,18 @@ func newList() *cobra.Command {
 sub-agents of another.
 
 TOKENS are those that count towards the model's context now. The mark before the
-title tells of a last run that ended before it was done: ■ aborted, ✗ error. A
-session without a mark may also wait for a human or be under way: see show. The
-cost of forks and sub-agents is summed for itself, as a fork's has that of the
+title tells what a session is doing, as far as its agent says: ► busy, ↻ retrying,
+? waiting for a human, ◌ interrupted, which is busy and not heard of for
+$AGENTTRACE_SILENCE (default 10m); or of a last run that ended before it was
+done: ■ aborted, ✗ error. A session without a mark may also wait for a human: see
+status. The cost of forks and sub-agents is summed for itself, as a fork's has that of the
 messages it copied in it.
 
-With --json it is an array of objects: id, title, agent, model, state, usage
+With --json it is an array of objects: id, title, agent, model, state, status, usage
 (input, output, reasoning, cache_read, cache_write), total_tokens, cost_usd,
 parent_id, workspace_root, and created_at, updated_at, archived_at in Unix
 milliseconds. state is how the last run ended; one that is "finished" may have
-ended to wait for a human. What a session does not say is absent.`,
+ended to wait for a human; status is what it is doing: see status. What a session does not say is absent.`,
 		Example: `  agenttrace ls --limit 10
   agenttrace ls --all --json | jq -r '.[].id'`,
 		Args: exactly(0, "no arguments"),
@@ -51,12 +54,17 @@ ended to wait for a human. What a session does not say is absent.`,
 					q.Limit = -1
 				}
 			}
+			silent, err := silence(cmd)
+			if err != nil {
+				return err
+			}
+			now := time.Now()
 			items := []inspect.Item{}
 			for s, err := range r.Sessions(cmd.Context(), q) {
 				if err != nil {
 					return err
 				}
-				items = append(items, inspect.NewItem(&s))
+				items = append(items, inspect.NewItem(&s, now, silent))
 			}
 			if asJSON {
 				return writeJSON(cmd, items)

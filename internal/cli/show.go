@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -25,7 +26,7 @@ TURN is a number as the timeline shows it, from 1. Long texts are clipped unless
 --full is given. The views may be combined; each prints its part instead of the
 timeline.
 
-With --json the whole is one object: session, turns (with messages and their
+With --json the whole is one object: session, status, turns (with messages and their
 parts), queued, totals, children, system_prompts, tool_catalogs, decisions, spans
 and traces. Times are in Unix milliseconds; what the source did not say is
 absent. With --raw each line is a row of chat_sessions, chat_messages or
@@ -56,10 +57,15 @@ chat_parts.`,
 					}
 					return writeRows(jsonOutput(cmd), t)
 				}
-				tl, err := inspect.Load(ctx, r, id)
+				in, err := inspect.Collect(ctx, r, id)
 				if err != nil {
 					return err
 				}
+				in.Now = time.Now()
+				if in.Silence, err = silence(cmd); err != nil {
+					return err
+				}
+				tl := inspect.Build(in)
 				if len(args) == 2 {
 					number, _ := strconv.Atoi(args[1])
 					one := tl.Only(number)

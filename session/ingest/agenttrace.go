@@ -78,6 +78,9 @@ func placeAgenttrace(b *builder, s *span) bool {
 	} else {
 		b.flaw("span id is empty")
 	}
+	if done, placed := o.replayed(record); done {
+		return placed
+	}
 	switch r := record.(type) {
 	case *spans.Run:
 		return o.identify(r.SessionID) && o.run(r)
@@ -161,6 +164,7 @@ func (o *own) run(r *spans.Run) bool {
 	rules, others := o.judgeRules(r.Permissions)
 	setLast(&c.Permissions, late(string(rules)))
 	o.metadata(c, r, others)
+	o.endStatus(c, r)
 	switch r.Operation {
 	case semconv.RunOperationFork:
 		if r.ParentID != "" && r.TargetMessageID != "" {
@@ -208,6 +212,7 @@ func (o *own) metadata(c *store.SessionChange, r *spans.Run, notRules json.RawMe
 	if r.UserID != "" {
 		said["user_id"] = spans.AppendJSONString(nil, r.UserID)
 	}
+	makeRoom(said)
 	if problems := o.takeProblems(); r.Outcome != "" || len(problems) > 0 {
 		ended := struct {
 			Outcome  string   `json:"outcome,omitempty"`
@@ -219,14 +224,8 @@ func (o *own) metadata(c *store.SessionChange, r *spans.Run, notRules json.RawMe
 	if len(said) == 0 {
 		return
 	}
-	if c.Metadata == nil {
-		c.Metadata = make(map[string]store.Value, len(said))
-	}
 	for key, raw := range said {
-		v := store.Value{Text: string(raw), At: o.endNano, Rank: store.RankFinal}
-		if old, ok := c.Metadata[key]; !ok || v.Beats(old) {
-			c.Metadata[key] = v
-		}
+		setKey(c, key, store.Value{Text: string(raw), At: o.endNano, Rank: store.RankFinal})
 	}
 }
 

@@ -12,22 +12,34 @@ type builder struct {
 	batch store.Batch
 	// sessions finds a session's change in the batch: there is one for each.
 	sessions map[string]int
+	// redaction takes out what may not be stored.
+	redaction redaction
 	// problems are those of the span at hand.
 	problems []string
 	// facts are those of the span or record at hand.
 	facts dialect.Facts
 	keys  *dialect.Keys
+	// noted are sessions that were named by spans which say nothing else.
+	noted map[noted]bool
+	// ours and foreign are the span at hand, here so that it is not allocated.
+	ours    span
+	foreign dialect.Span
 }
 
 func (b *builder) reset() {
 	b.batch.Reset()
 	clear(b.sessions)
+	clear(b.noted)
+	b.ours, b.foreign = span{}, dialect.Span{}
 	b.problems = b.problems[:0]
 }
 
 // flaw notes what is wrong with the span at hand.
 func (b *builder) flaw(problem string) {
 	const most = 200 // an error may quote a value of any length
+	if b.redaction.Redactor != nil {
+		problem = b.redaction.Text(problem) // before a cut makes a secret unlike one
+	}
 	if len(problem) > most {
 		n := most
 		for !utf8.RuneStart(problem[n]) {

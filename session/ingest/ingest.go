@@ -7,6 +7,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
+	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session/ingest/dialect"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -18,18 +19,23 @@ type Options struct {
 	// and on any other of the same trace. The first that is set wins. Nil means
 	// [dialect.SessionKeys].
 	SessionKeys []string
+	// Redactor takes secrets out of everything that is stored, omits what is not
+	// wanted and cuts what is too long. Ids, states, types and the names of tools and
+	// models stay as they are. Nil stores everything as it came.
+	Redactor *redact.Redactor
 }
 
 // Ingester writes telemetry into a store. It is safe for concurrent use.
 type Ingester struct {
-	writer store.Writer
-	keys   *dialect.Keys
-	pool   sync.Pool
+	writer   store.Writer
+	keys     *dialect.Keys
+	redactor *redact.Redactor
+	pool     sync.Pool
 }
 
 // New returns an Ingester that writes to w.
 func New(w store.Writer, o Options) *Ingester {
-	return &Ingester{writer: w, keys: dialect.NewKeys(o.SessionKeys), pool: sync.Pool{New: func() any { return new(builder) }}}
+	return &Ingester{writer: w, keys: dialect.NewKeys(o.SessionKeys), redactor: o.Redactor, pool: sync.Pool{New: func() any { return new(builder) }}}
 }
 
 // Report counts what a delivery held.
@@ -45,6 +51,9 @@ type Report struct {
 	// Parked carried a fact of which no session can tell yet; they are counted as
 	// placed too.
 	Parked int64
+	// Redacted, Omitted and Truncated are how many values secrets were taken out of,
+	// how many were not wanted at all, and how many were cut.
+	Redacted, Omitted, Truncated int
 	// Rows were written, Refused could not be held by the store.
 	Rows, Refused int64
 	// Sessions are the ids of the sessions that were told of.
@@ -62,14 +71,14 @@ func (i *Ingester) Traces(ctx context.Context, td ptrace.Traces) (Report, error)
 		for _, ss := range rs.ScopeSpans().All() {
 			for _, s := range ss.Spans().All() {
 				r.Spans++
-				in := span{Span: s, scope: ss.Scope(), resource: rs.Resource()}
+				b.ours = span{Span: s, scope: ss.Scope(), resource: rs.Resource()}
 				b.problems = b.problems[:0]
-				if recognizeAgenttrace(&in) {
-					b.count(&r, dialectAgenttrace, placeAgenttrace(b, &in))
+				if recognizeAgenttrace(&b.ours) {
+					b.count(&r, dialectAgenttrace, placeAgenttrace(b, &b.ours))
 					continue
 				}
-				foreign := dialect.NewSpan(s, ss.Scope(), rs.Resource())
-				name, ok := b.observeSpan(&foreign)
+				b.foreign = dialect.NewSpan(s, ss.Scope(), rs.Resource())
+				name, ok := b.observeSpan(&b.foreign)
 				b.count(&r, name, ok)
 			}
 		}
@@ -88,6 +97,10 @@ func (i *Ingester) Logs(ctx context.Context, ld plog.Logs) (Report, error) {
 				r.Records++
 				b.problems = b.problems[:0]
 				foreign := dialect.NewRecord(rec, sl.Scope(), rl.Resource())
+				if recognizeLive(&foreign) {
+					b.count(&r, dialectAgenttrace, placeLive(b, &foreign))
+					continue
+				}
 				name, ok := b.observeRecord(&foreign)
 				b.count(&r, name, ok)
 			}
@@ -99,6 +112,7 @@ func (i *Ingester) Logs(ctx context.Context, ld plog.Logs) (Report, error) {
 func (i *Ingester) builder() *builder {
 	b := i.pool.Get().(*builder)
 	b.keys = i.keys
+	b.redaction = redaction{Redactor: i.redactor}
 	return b
 }
 
@@ -125,6 +139,10 @@ func (b *builder) count(r *Report, dialect string, placed bool) {
 
 func (i *Ingester) apply(ctx context.Context, b *builder, r Report) (Report, error) {
 	b.batch.Assemble = assembleObservations
+	if x := &b.redaction; x.Redactor != nil {
+		x.batch(&b.batch)
+		r.Redacted, r.Omitted, r.Truncated = x.redacted, x.omitted, x.truncated
+	}
 	result, err := i.writer.Apply(ctx, &b.batch)
 	r.Rows, r.Refused, r.Parked, r.Sessions = result.Rows, result.Refused, result.Parked, result.Sessions
 	return r, err

@@ -49,33 +49,39 @@ func (b *builder) observeRecord(r *dialect.Record) (name string, ok bool) {
 	return d.Name, b.takeFacts(d, r.Resource, func(first *fact.Fact) string { return fact.RecordPrefix + recordDigest(r) })
 }
 
+// noted is a session that a span names which says nothing else.
+type noted struct {
+	trace   pcommon.TraceID
+	key, id string
+}
+
 // noteKey remembers the session that a span names which says nothing else, for the
-// spans of its trace that name none. One for each trace is enough.
+// trace where no other names one: to those its attributes are a place beyond their
+// resource. It is remembered once, without a time: a program may put the key on
+// every span there is.
 func (b *builder) noteKey(s *dialect.Span) {
 	id, key, rank := b.keys.Find(s.Attributes())
 	if id == "" {
 		return
 	}
-	trace := s.TraceID()
-	if trace.IsEmpty() {
+	n := noted{s.TraceID(), key, id}
+	if n.trace.IsEmpty() || b.noted[n] {
 		return
 	}
-	at := dialect.Nanos(s.EndTimestamp())
-	f := fact.Fact{
-		Kind: fact.Step, Dialect: "key", TraceID: hex.EncodeToString(trace[:]), Name: key, Start: at, End: at,
-		Session: id, SessionKey: key, SessionRank: rank,
+	if b.noted == nil {
+		b.noted = make(map[noted]bool)
 	}
-	f.Source = "key-" + digest(key, id)[:16]
-	for i := range b.batch.Observations {
-		if o := &b.batch.Observations[i]; o.TraceID == f.TraceID && o.Source == f.Source {
-			if at > o.End {
-				b.batch.Observations[i] = observation(&f, nil)
-			}
-			return
-		}
+	b.noted[n] = true
+	f := fact.Fact{
+		Kind: fact.Step, Dialect: "key", TraceID: hex.EncodeToString(n.trace[:]), Name: key, Source: "key-" + digest(key, id)[:16],
+		Session: id, SessionKey: key, SessionRank: placesOfSpan*b.keys.Len() + rank,
 	}
 	b.batch.Observations = append(b.batch.Observations, observation(&f, nil))
 }
+
+// placesOfSpan is where a span's session is looked up: on itself, its scope, and its
+// resource.
+const placesOfSpan = 3
 
 // takeFacts turns the facts of the span or record at hand into observations.
 // source names the first of them.
@@ -94,6 +100,9 @@ func (b *builder) takeFacts(d *dialect.Dialect, resource pcommon.Resource, sourc
 		f.Source, f.Service = id, service
 		if i > 0 {
 			f.Source += "#" + strconv.Itoa(i)
+		}
+		if b.redaction.Redactor != nil {
+			b.redaction.fact(f)
 		}
 		for _, p := range f.Problems {
 			b.flaw(p)
@@ -196,6 +205,7 @@ func assembleObservations(home string, observations []store.Observation) (store.
 		if err := decode(observations[i].Data, &facts[i]); err != nil {
 			return store.Assembly{}, fmt.Errorf("read observation %s of trace %s: %w", observations[i].Source, observations[i].TraceID, err)
 		}
+		facts[i].TraceRank = observations[i].TraceRank
 	}
 	return assemble.Assemble(home, facts), nil
 }

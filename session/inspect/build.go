@@ -95,6 +95,9 @@ func (b *builder) head() {
 	_ = json.Unmarshal([]byte(s.PermissionsJSON), &h.Rules) // what is no list of rules lists none; Check tells of it
 	_ = json.Unmarshal([]byte(s.MetadataJSON), &h.Metadata)
 	delete(h.Metadata, "agenttrace")
+	if b.saidStatus() {
+		delete(h.Metadata, "status")
+	}
 	if len(h.Metadata) == 0 {
 		h.Metadata = nil
 	}
@@ -108,6 +111,14 @@ func (b *builder) head() {
 		}
 	}
 	b.tl.Session = h
+}
+
+// saidStatus says whether the session's metadata holds what its agent says that
+// it does, and not something else of that name.
+func (b *builder) saidStatus() bool {
+	var st Status
+	st.said(&b.transcript.Session)
+	return st.Said
 }
 
 func (b *builder) message(row *session.MessageAndParts) {
@@ -355,6 +366,7 @@ func (b *builder) totals() {
 		}
 	}
 	b.tl.Session.State, b.tl.Session.Error = b.tl.state(s)
+	b.tl.Status = statusOf(s, b.tl, b.in.Now, b.in.Silence)
 }
 
 // usage is what the summarizing model call took, nil when nobody said.

@@ -59,6 +59,9 @@ func (p *printer) head(tl *Timeline) {
 		p.line(span{l, p.title})
 	}
 	state := p.state(s.State)
+	if a := tl.Status.State; a != ActivityIdle && (a != ActivityError || s.State == StateUnknown) && a != ActivityUnknown {
+		state = p.activity(a)
+	}
 	summary := []string{oneLine(s.Agent), plural(tl.Totals.Turns, "turn", "turns")}
 	if n := tl.Totals.ToolCalls; n > 0 {
 		summary = append(summary, plural(n, "tool call", "tool calls")+failures(&tl.Totals))
@@ -81,6 +84,9 @@ func (p *printer) head(tl *Timeline) {
 	p.blank()
 
 	p.field("session", Sanitize(s.ID))
+	if a := tl.Status.State; a != ActivityIdle && a != ActivityError && a != ActivityUnknown {
+		p.field("status", p.statusLine(&tl.Status))
+	}
 	if m := s.Model; m != nil {
 		p.field("model", fullModelName(m))
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/agenttrace/agenttrace/session"
 )
@@ -20,6 +21,9 @@ type Item struct {
 	// session's row says: a run that finished may have ended to wait for a human,
 	// and another may be under way. [Load] tells these apart.
 	State State `json:"state,omitempty"`
+	// Status is what the session is doing, as far as its row tells. [StatusOf] with
+	// the messages tells more.
+	Status Activity `json:"status,omitempty"`
 	// Usage is the session's rollup and Total its sum: see Totals.Context.
 	Usage   session.Usage `json:"usage"`
 	Total   int64         `json:"total_tokens"`
@@ -32,11 +36,12 @@ type Item struct {
 	ArchivedAt    *int64 `json:"archived_at,omitempty"`
 }
 
-// NewItem makes an item of a session's row.
-func NewItem(s *session.Session) Item {
+// NewItem makes an item of a session's row. now and silence tell which sessions
+// are interrupted: see [StatusOf].
+func NewItem(s *session.Session, now time.Time, silence time.Duration) Item {
 	state, _ := stateOfSession(s)
 	return Item{
-		ID: s.ID, Title: s.Title, Agent: s.Agent, Model: modelOf(s), State: state, Usage: s.Usage(), Total: s.TotalTokens,
+		ID: s.ID, Title: s.Title, Agent: s.Agent, Model: modelOf(s), State: state, Status: StatusOf(s, nil, nil, now, silence).State, Usage: s.Usage(), Total: s.TotalTokens,
 		CostUSD: s.CostUSD, ParentID: deref(s.ParentID), WorkspaceRoot: deref(s.WorkspaceRoot), CreatedAt: s.CreatedAt,
 		UpdatedAt: s.UpdatedAt, ArchivedAt: s.ArchivedAt,
 	}
@@ -101,10 +106,13 @@ func RenderSessions(w io.Writer, items []Item, o Options) error {
 	for i := range items {
 		s := &items[i]
 		var mark span
-		if s.State.bad() {
+		switch {
+		case s.Status != ActivityIdle && s.Status != ActivityUnknown:
+			mark = p.activity(s.Status)
+		case s.State.bad():
 			mark = p.state(s.State)
-			mark.text, _, _ = strings.Cut(mark.text, " ")
 		}
+		mark.text, _, _ = strings.Cut(mark.text, " ")
 		name := oneLine(s.Title)
 		if s.ParentID != "" {
 			name = "↳ " + name

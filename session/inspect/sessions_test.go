@@ -26,7 +26,7 @@ func items() []inspect.Item {
 	}
 	var list []inspect.Item
 	for i := range rows {
-		list = append(list, inspect.NewItem(&rows[i]))
+		list = append(list, inspect.NewItem(&rows[i], time.Time{}, 0))
 	}
 	return list
 }

@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"encoding/json"
+	"time"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -11,6 +12,9 @@ import (
 // added, never renamed.
 type Timeline struct {
 	Session Session `json:"session"`
+
+	// Status is what the session is doing: see [StatusOf].
+	Status Status `json:"status"`
 
 	// Turns are in order of time. A turn begins with a user message. Without one
 	// are what comes before the first, and a turn of which the question was lost:
@@ -224,6 +228,8 @@ type Message struct {
 
 	CreatedAt int64 `json:"created_at"`
 	UpdatedAt int64 `json:"updated_at"`
+
+	incomplete bool
 }
 
 // Trigger is the envelope of a message that no human typed.
@@ -340,4 +346,7 @@ type Input struct {
 	Children []session.Session
 	// Parent is the session that Transcript's names as its parent.
 	Parent *session.Session
+	// Now and Silence tell which sessions are interrupted: see [StatusOf].
+	Now     time.Time
+	Silence time.Duration
 }

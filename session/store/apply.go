@@ -32,6 +32,11 @@ func Apply(tx Tx, b *Batch) (Result, error) {
 		return a.result, err
 	}
 	a.group(b)
+	for _, w := range a.order {
+		if err := a.clear(w); err != nil {
+			return a.result, fmt.Errorf("store session %s: %w", w.id, err)
+		}
+	}
 	// Forks and parents of the sessions that the batch names join the list as
 	// they are found.
 	for i := 0; i < len(a.order); i++ {
@@ -71,14 +76,8 @@ type sessionWork struct {
 	links    []*Link
 	decided  []*Decision
 
-	// told are messages that were assembled of observations, stale those that were
-	// and are no more. observed bounds the observations in Unix milliseconds, traces
-	// are theirs. faded says that the row was told from what is no longer said.
-	told     []*AssembledMessage
-	stale    []string
-	observed []stretch
-	traces   map[string]bool
-	faded    bool
+	// observed is what the batch's observations come to in the session.
+	observed observedWork
 	gone     bool
 
 	// redraw says that the set of hidden messages must be computed again, recut
@@ -117,7 +116,7 @@ type messageWork struct {
 func (a *applier) session(id string) *sessionWork {
 	w := a.sessions[id]
 	if w == nil {
-		w = &sessionWork{id: id, messages: make(map[string]*messageWork), touched: make(map[string]bool), traces: make(map[string]bool)}
+		w = &sessionWork{id: id, messages: make(map[string]*messageWork), touched: make(map[string]bool)}
 		a.sessions[id] = w
 		a.order = append(a.order, w)
 	}
@@ -184,18 +183,9 @@ func (a *applier) applySession(w *sessionWork) error {
 			return err
 		}
 	}
-	if w.faded && !w.isNew {
-		left, err := a.refold(w)
-		if err != nil {
-			return err
-		}
-		if !left {
-			w.gone = true
-			if err := a.wrote(true, a.tx.DeleteSession(w.id)); err != nil {
-				return err
-			}
-			return a.tx.Touch(w.id)
-		}
+	if w.isNew && w.nothing() {
+		w.gone = true
+		return nil // what was told of it is gone, and the session with it
 	}
 	for _, c := range w.changes {
 		if err := a.mergeSession(w, c); err != nil {
@@ -203,6 +193,9 @@ func (a *applier) applySession(w *sessionWork) error {
 		}
 	}
 	w.boundAll()
+	if err := a.foldObserved(w); err != nil || w.gone {
+		return err
+	}
 	if w.isNew {
 		if err := a.wrote(true, a.tx.PutSession(w.row, true)); err != nil {
 			return err
@@ -229,13 +222,13 @@ func (a *applier) applySession(w *sessionWork) error {
 			return err
 		}
 	}
-	if err := a.applyTold(w); err != nil {
-		return err
-	}
 	for _, d := range w.decided {
 		if err := a.putDecision(w, d); err != nil {
 			return err
 		}
+	}
+	if err := a.applyObserved(w); err != nil {
+		return err
 	}
 	return a.settle(w, nil)
 }
@@ -276,7 +269,7 @@ func (a *applier) settle(w *sessionWork, path []string) error {
 	if err := a.syncForks(w, append(path, w.id)); err != nil {
 		return err
 	}
-	if w.isNew || len(w.touched) > 0 || len(w.changes) > 0 || len(w.decided) > 0 || len(w.links) > 0 {
+	if w.isNew || len(w.touched) > 0 || len(w.changes) > 0 || len(w.decided) > 0 || len(w.links) > 0 || w.observed.any() {
 		return a.tx.Touch(w.id)
 	}
 	return nil

@@ -93,6 +93,9 @@ func (a *applier) adoptForks(w *sessionWork) error {
 // adopts its forks then.
 func (a *applier) loaded(id string) (*sessionWork, error) {
 	if w := a.sessions[id]; w != nil && w.row != nil {
+		if w.gone {
+			return nil, nil
+		}
 		return w, nil
 	}
 	row, err := a.tx.Session(id)

@@ -117,7 +117,8 @@ func (c *MessageChange) metadata(role string) string {
 }
 
 // betterMetadata chooses between what two sources annotated: a message that is
-// known whole before one that is not, then the greater text.
+// known whole before one that is not, then what was seen later, then the greater
+// text.
 func betterMetadata(a, b string) string {
 	rank := func(s string) int {
 		switch {
@@ -130,10 +131,27 @@ func betterMetadata(a, b string) string {
 		}
 		return 3
 	}
-	if cmp.Or(cmp.Compare(rank(a), rank(b)), strings.Compare(a, b)) >= 0 {
+	if cmp.Or(cmp.Compare(rank(a), rank(b)), strings.Compare(seenAt(a), seenAt(b)), strings.Compare(a, b)) >= 0 {
 		return a
 	}
 	return b
+}
+
+// seenAt is when metadata that was only seen live was so, in a form of which the
+// later is the greater, or "".
+func seenAt(metadata string) string {
+	if !strings.Contains(metadata, `"seen":`) {
+		return ""
+	}
+	var m struct {
+		Agenttrace struct {
+			Seen string `json:"seen"`
+		} `json:"agenttrace"`
+	}
+	if json.Unmarshal([]byte(metadata), &m) != nil {
+		return ""
+	}
+	return m.Agenttrace.Seen
 }
 
 // isIncomplete says whether metadata marks its message as incomplete.
@@ -497,12 +515,24 @@ func PartRank(dataJSON string) Rank {
 	return RankFinal
 }
 
+// settledRank is the rank by which a part is first compared. A span that ended
+// while its call waited for an approval does not have the last word on it: the
+// call may go on, and what is said of it then counts.
+func settledRank(r Rank, state string) Rank {
+	if state == session.StateApprovalRequested {
+		return min(r, RankLive)
+	}
+	return r
+}
+
 // compareParts orders two descriptions of one part: by rank, then by the state
 // of the call, then the later, then by their text.
 func compareParts(p, q *session.Part) int {
+	pRank, qRank := PartRank(p.DataJSON), PartRank(q.DataJSON)
 	return cmp.Or(
-		cmp.Compare(PartRank(p.DataJSON), PartRank(q.DataJSON)),
+		cmp.Compare(settledRank(pRank, text(p.ToolState)), settledRank(qRank, text(q.ToolState))),
 		cmp.Compare(stateRank(p), stateRank(q)),
+		cmp.Compare(pRank, qRank),
 		cmp.Compare(p.UpdatedAt, q.UpdatedAt),
 		strings.Compare(p.DataJSON, q.DataJSON),
 		strings.Compare(p.Type, q.Type),
@@ -513,8 +543,9 @@ func compareParts(p, q *session.Part) int {
 // compared last.
 func comparePartChanges(p, q *PartChange) int {
 	if c := cmp.Or(
-		cmp.Compare(p.Rank, q.Rank), // which Data says too, at the cost of parsing it
+		cmp.Compare(settledRank(p.Rank, p.ToolState), settledRank(q.Rank, q.ToolState)), // Data says the rank too, at the cost of parsing it
 		cmp.Compare(session.StateRank(p.ToolState), session.StateRank(q.ToolState)),
+		cmp.Compare(p.Rank, q.Rank),
 		cmp.Compare(max(p.CreatedAt, p.UpdatedAt), max(q.CreatedAt, q.UpdatedAt)),
 	); c != 0 {
 		return c
@@ -650,7 +681,9 @@ func (f *Facts) add(o *Facts) {
 	t, u := &f.Trace, &o.Trace
 	t.TurnIndex = cmp.Or(u.TurnIndex, t.TurnIndex)
 	t.EndReason = cmp.Or(u.EndReason, t.EndReason)
-	t.StopReason = cmp.Or(u.StopReason, t.StopReason)
+	if u.StopReason != "" || u.StopReasonRaw != "" {
+		t.StopReason, t.StopReasonRaw = cmp.Or(u.StopReason, t.StopReason), u.StopReasonRaw
+	}
 	t.PendingApproval = u.PendingApproval
 	t.Temperature = cmp.Or(u.Temperature, t.Temperature)
 	t.ToolCatalogDigest = cmp.Or(u.ToolCatalogDigest, t.ToolCatalogDigest)

@@ -2,34 +2,53 @@ package store
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"math"
 	"slices"
 	"strings"
-
-	"github.com/agenttrace/agenttrace/session"
 )
 
-// stretch is the part of a home that a batch touches, in Unix nanoseconds. A home
-// is the session under which a trace's observations are kept together; those of
-// sub-agents are kept with their parent's.
+// stretch is a part of a home's time, in Unix nanoseconds. A home is the session
+// under which a trace's observations are kept together; those of sub-agents are
+// kept with their parent's.
 type stretch struct{ from, to int64 }
+
+// source identifies an observation.
+type source struct{ traceID, source string }
+
+// asked is that the model asked for a tool call, and when.
+type asked struct {
+	call string
+	at   int64
+}
 
 // observer is the part of an Apply that stores observations and tells their
 // sessions anew.
 type observer struct {
 	*applier
 	assemble Assembler
-	touched  map[string]stretch
+	// homes are the homes of the traces of the batch, best the keys by which their
+	// observations in the batch name sessions.
+	homes map[string]string
+	best  map[string]*Observation
 	// told are the sessions of which the SDK's spans in the batch tell, by trace.
 	told map[string][]string
-	// unsettled are traces whose home may be another, calls those that the model
-	// asked for where that is news.
-	unsettled, calls map[string]bool
-	// arrived are the observations of the batch that were not placed yet.
-	arrived map[[2]string]bool
+	// unsettled are traces whose home may be another, asked the calls that the model
+	// asked for, or no longer did, where that is news.
+	unsettled map[string]bool
+	asked     []asked
+	// ranks are those of the best keys of traces.
+	ranks map[string]int
+	// fresh are observations that were not stored before the batch, parked those of
+	// the batch of which nothing tells.
+	fresh, parked map[source]bool
+	// changed are the stretches that changed, by trace; one of no trace has a home
+	// of its own.
+	changed map[string][]stretch
+	touched map[string][]stretch
+	// redone are homes where more has changed than that observations were added.
+	redone map[string]bool
 	// moved are observations that left a home: what was told of them there goes.
 	moved []Observation
 }
@@ -44,38 +63,36 @@ func (a *applier) observe(b *Batch) error {
 		return nil
 	}
 	o := observer{
-		applier: a, assemble: b.Assemble, touched: make(map[string]stretch), told: make(map[string][]string),
-		unsettled: make(map[string]bool), calls: make(map[string]bool), arrived: make(map[[2]string]bool),
+		applier: a, assemble: b.Assemble, homes: make(map[string]string), best: make(map[string]*Observation), told: make(map[string][]string),
+		unsettled: make(map[string]bool), fresh: make(map[source]bool), parked: make(map[source]bool), changed: make(map[string][]stretch),
+		touched: make(map[string][]stretch), redone: make(map[string]bool), ranks: make(map[string]int),
 	}
 	if err := o.tellsOf(b.Links); err != nil {
 		return err
 	}
 	for i := range b.Observations {
-		n := &b.Observations[i]
-		o.arrived[[2]string{n.TraceID, n.Source}] = true
-		changed, err := o.put(n)
+		if n := &b.Observations[i]; n.Session != "" && (o.best[n.TraceID] == nil || compareKeys(n, o.best[n.TraceID]) < 0) {
+			o.best[n.TraceID] = n
+		}
+	}
+	for i := range b.Observations {
+		changed, err := o.put(&b.Observations[i])
 		if err := a.wrote(changed, err); err != nil {
 			return err
 		}
 	}
-	for _, trace := range slices.Sorted(maps.Keys(o.unsettled)) {
-		if err := o.settleHome(trace); err != nil {
-			return err
-		}
+	if err := o.settleHomes(); err != nil {
+		return err
 	}
-	// Tool calls in traces of their own follow the trace that asked for them.
-	for _, id := range slices.Sorted(maps.Keys(o.calls)) {
-		strays, err := o.tx.StrayTraces(id)
-		if err != nil {
-			return err
-		}
-		for _, stray := range strays {
-			if err := o.settleHome(stray); err != nil {
-				return err
-			}
-		}
+	for trace, stretches := range o.changed {
+		o.touch(o.homes[trace], stretches...)
 	}
 	return o.tell()
+}
+
+// compareKeys orders observations by how well they name a session.
+func compareKeys(x, y *Observation) int {
+	return cmp.Or(cmp.Compare(x.Rank, y.Rank), cmp.Compare(x.Start, y.Start), strings.Compare(x.Session, y.Session))
 }
 
 // tellsOf notes the traces that the SDK's spans are of.
@@ -85,127 +102,249 @@ func (o *observer) tellsOf(links []Link) error {
 		if l.TraceID == "" || slices.Contains(o.told[l.TraceID], l.SessionID) {
 			continue
 		}
-		home, err := o.tx.TraceHome(l.TraceID)
+		if o.told[l.TraceID] == nil {
+			home, ok, err := o.tx.TraceHome(l.TraceID)
+			if err != nil {
+				return err
+			}
+			if ok {
+				o.homes[l.TraceID], o.unsettled[l.TraceID] = home, true
+			}
+		}
+		o.told[l.TraceID] = append(o.told[l.TraceID], l.SessionID)
+	}
+	return nil
+}
+
+// put stores an observation, and reports whether that changed anything.
+func (o *observer) put(n *Observation) (bool, error) {
+	id := source{n.TraceID, n.Source}
+	old, err := o.tx.Observation(n.TraceID, n.Source)
+	if err != nil {
+		return false, err
+	}
+	o.parked[id] = old == nil || old.Placed.SessionID == ""
+	if old != nil && !n.better(&old.Observation) {
+		return false, nil
+	}
+	row := ObservationRow{Observation: *n}
+	row.Placed = Placement{}
+	if row.Home, err = o.homeFor(n); err != nil {
+		return false, err
+	}
+	var before *Observation
+	if old == nil {
+		o.fresh[id] = true
+	} else {
+		before, row.Placed = &old.Observation, old.Placed
+		o.replaced(old, &row)
+	}
+	for _, call := range n.Calls {
+		o.asked = append(o.asked, asked{call, n.Start})
+	}
+	if n.TraceID == "" {
+		o.touch(row.Home, stretch{n.Start, n.End})
+	} else {
+		o.changed[n.TraceID] = append(o.changed[n.TraceID], stretch{n.Start, n.End})
+	}
+	return true, o.tx.PutObservation(&row, before)
+}
+
+// homeFor is where an observation is kept before the homes of the batch's traces
+// are settled. A record outside of any trace is where it says.
+func (o *observer) homeFor(n *Observation) (string, error) {
+	if n.TraceID == "" {
+		return cmp.Or(n.Session, n.Own), nil
+	}
+	home, known := o.homes[n.TraceID]
+	if !known {
+		var err error
+		if home, known, err = o.tx.TraceHome(n.TraceID); err != nil {
+			return "", err
+		}
+		if !known {
+			home, o.unsettled[n.TraceID] = n.Own, true
+			if best := o.best[n.TraceID]; best != nil {
+				home = best.Session
+			}
+		}
+		o.homes[n.TraceID] = home
+	}
+	if n.Call != "" || n.Session != "" && n.Session != home {
+		o.unsettled[n.TraceID] = true
+	}
+	return home, nil
+}
+
+// replaced notes that a stored observation gives way to a better version.
+func (o *observer) replaced(old, row *ObservationRow) {
+	for _, call := range old.Calls {
+		o.asked = append(o.asked, asked{call, old.Start})
+	}
+	if s := old.Placed.SessionID; s != "" && (old.Start < row.Start || old.End > row.End) {
+		w := o.session(s)
+		w.observed.lost = append(w.observed.lost, lostAbout{bounds: stretch{old.Start, old.End}})
+	}
+	o.redone[old.Home], o.redone[row.Home] = true, true
+	switch {
+	case old.TraceID != "":
+		o.unsettled[old.TraceID] = true
+		o.changed[old.TraceID] = append(o.changed[old.TraceID], stretch{old.Start, old.End})
+	case old.Home != row.Home:
+		o.moved = append(o.moved, old.Observation)
+		fallthrough
+	default:
+		o.touch(old.Home, stretch{old.Start, old.End})
+	}
+}
+
+func (o *observer) touch(home string, stretches ...stretch) {
+	if home != "" {
+		o.touched[home] = append(o.touched[home], stretches...)
+	}
+}
+
+// settleHomes finds the homes of the traces that may have another. Traces of tool
+// calls without a parent follow the one that asked for the call, and those that it
+// asked for follow it.
+func (o *observer) settleHomes() error {
+	settled := make(map[string]bool)
+	settle := func(trace string) error {
+		if settled[trace] {
+			return nil
+		}
+		settled[trace] = true
+		return o.settleHome(trace)
+	}
+	for _, trace := range slices.Sorted(maps.Keys(o.unsettled)) {
+		if err := settle(trace); err != nil {
+			return err
+		}
+	}
+	followed := make(map[asked]bool)
+	for i := 0; i < len(o.asked); i++ { // those that follow are appended
+		if followed[o.asked[i]] {
+			continue
+		}
+		followed[o.asked[i]] = true
+		strays, err := o.tx.StrayTraces(o.asked[i].call, o.asked[i].at)
 		if err != nil {
 			return err
 		}
-		o.told[l.TraceID] = append(o.told[l.TraceID], l.SessionID)
-		if home != "" {
-			o.unsettled[l.TraceID] = true
+		for _, trace := range strays {
+			if err := settle(trace); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-func (o *observer) put(n *Observation) (bool, error) {
-	row := ObservationRow{Observation: *n, Home: cmp.Or(n.Session, n.Own)}
-	old, err := o.tx.Observation(n.TraceID, n.Source)
-	if err != nil {
-		return false, err
-	}
-	switch {
-	case old != nil && !n.better(&old.Observation):
-		if old.Placed.SessionID != "" {
-			delete(o.arrived, [2]string{n.TraceID, n.Source})
-		}
-		return false, nil
-	case old != nil:
-		row.Home, row.Placed = old.Home, old.Placed
-		o.touch(row.Home, old.Start, old.End)
-		o.unsettle(n.TraceID)
-	case n.TraceID != "":
-		known, err := o.tx.TraceHome(n.TraceID)
-		if err != nil {
-			return false, err
-		}
-		if row.Home = cmp.Or(known, row.Home); known == "" || n.Call != "" || n.Session != "" && n.Session != known {
-			o.unsettle(n.TraceID)
-		}
-	}
-	for _, id := range n.Calls {
-		o.calls[id] = true
-	}
-	o.touch(row.Home, n.Start, n.End)
-	return true, o.tx.PutObservation(&row, old == nil)
-}
-
-// unsettle has the home of a trace looked for again. A record outside of any trace
-// is where it says.
-func (o *observer) unsettle(trace string) {
-	if trace != "" {
-		o.unsettled[trace] = true
-	}
-}
-
-func (o *observer) touch(home string, from, to int64) {
-	s, known := o.touched[home]
-	if !known {
-		s = stretch{from, to}
-	}
-	o.touched[home] = stretch{min(s.from, from), max(s.to, to)}
-}
-
-// settleHome finds the session that a trace is told in, and moves its observations
-// there.
+// settleHome moves the observations of a trace to the session that it is told in,
+// where that is another than before.
 func (o *observer) settleHome(trace string) error {
-	rows, err := o.tx.TraceObservations(trace)
-	if err != nil || len(rows) == 0 {
+	home, err := o.homeOf(trace)
+	if err != nil {
 		return err
 	}
-	home, err := o.homeOf(rows)
+	before, known := o.homes[trace]
+	if !known {
+		if before, known, err = o.tx.TraceHome(trace); err != nil || !known {
+			return err
+		}
+	}
+	if home == before {
+		return nil
+	}
+	o.homes[trace] = home
+	rows, err := o.tx.TraceObservations(trace)
 	if err != nil {
 		return err
 	}
 	for i := range rows {
 		r := &rows[i]
-		if r.Home == home {
-			continue
+		o.touch(home, stretch{r.Start, r.End})
+		if !o.fresh[source{r.TraceID, r.Source}] {
+			o.touch(before, stretch{r.Start, r.End})
+			o.moved = append(o.moved, r.Observation)
+			o.redone[before], o.redone[home] = true, true
 		}
-		o.touch(r.Home, r.Start, r.End)
-		o.touch(home, r.Start, r.End)
-		o.moved = append(o.moved, r.Observation)
-		for _, id := range r.Calls {
-			o.calls[id] = true
-		}
-		if err := o.tx.SetHome(trace, r.Source, home); err != nil {
-			return err
+		for _, call := range r.Calls {
+			o.asked = append(o.asked, asked{call, r.Start})
 		}
 	}
-	return nil
+	return o.tx.SetHome(trace, home)
 }
 
 // homeOf is where all of a trace's observations are told: in the session that the
 // best key among them names; else where the model asked for a tool call of the
 // trace that has no parent; else in a session of its own. What the SDK tells is
 // not told again: a trace of its that names no other session has no home.
-func (o *observer) homeOf(rows []ObservationRow) (string, error) {
-	told, err := o.tx.TraceTold(rows[0].TraceID)
-	if err != nil {
-		return "", err
-	}
-	told = append(told, o.told[rows[0].TraceID]...)
-	var best *ObservationRow
-	for i := range rows {
-		r := &rows[i]
-		if r.Session != "" && (best == nil || cmp.Or(cmp.Compare(r.Rank, best.Rank), cmp.Compare(r.Start, best.Start), cmp.Compare(r.Session, best.Session)) < 0) {
-			best = r
+func (o *observer) homeOf(trace string) (string, error) {
+	for path := []string{trace}; ; path = append(path, trace) {
+		told, err := o.tx.TraceTold(trace)
+		if err != nil {
+			return "", err
+		}
+		told = append(told, o.told[trace]...)
+		named, _, err := o.tx.TraceKey(trace)
+		switch {
+		case err != nil:
+			return "", err
+		case named != "" && !slices.Contains(told, named):
+			return named, nil
+		case len(told) > 0:
+			return "", nil
+		}
+		from, err := o.announcer(trace)
+		switch {
+		case err != nil:
+			return "", err
+		case from == nil:
+			return o.tx.TraceOwn(trace)
+		case from.TraceID == "":
+			return from.Home, nil
+		}
+		trace = from.TraceID
+		if i := slices.Index(path, trace); i >= 0 {
+			// Each asked for a call of the next: no source says that, but any may send it.
+			return o.tx.TraceOwn(slices.Min(path[i:]))
 		}
 	}
-	switch {
-	case best != nil && !slices.Contains(told, best.Session):
-		return best.Session, nil
-	case len(told) > 0:
-		return "", nil
+}
+
+// announcer is who asked for the first tool call of a trace that has no parent and
+// that anybody asked for.
+func (o *observer) announcer(trace string) (*Announcer, error) {
+	strays, err := o.tx.TraceStrays(trace)
+	for i := 0; i < len(strays) && err == nil; i++ {
+		var from *Announcer
+		if from, err = o.tx.Announcer(strays[i].Call, trace, strays[i].Start); from != nil {
+			return from, err
+		}
 	}
-	for i := range rows {
-		if r := &rows[i]; r.Call != "" {
-			asked, err := o.tx.Announcer(r.Call, r.TraceID, r.Start)
-			if err != nil || asked != "" {
-				return asked, err
+	return nil, err
+}
+
+// rankTraces tells each observation the rank of the best key of its trace, which
+// may stand in another stretch.
+func (o *observer) rankTraces(segment []Observation) error {
+	for i := range segment {
+		n := &segment[i]
+		if n.TraceRank = n.Rank; n.TraceID == "" {
+			continue
+		}
+		rank, known := o.ranks[n.TraceID]
+		if !known {
+			var err error
+			if _, rank, err = o.tx.TraceKey(n.TraceID); err != nil {
+				return err
 			}
+			o.ranks[n.TraceID] = rank
 		}
+		n.TraceRank = rank
 	}
-	return rows[0].Own, nil
+	return nil
 }
 
 // tell tells every stretch that was touched anew.
@@ -213,101 +352,152 @@ func (o *observer) tell() error {
 	var rows []Observation
 	var assembled Assembly
 	for _, home := range slices.Sorted(maps.Keys(o.touched)) {
-		if home == "" {
-			continue
-		}
-		window, err := o.window(home, o.touched[home])
+		windows, err := o.windows(home, o.touched[home])
 		if err != nil {
 			return err
 		}
-		for _, segment := range segments(window) {
-			part, err := o.assemble(home, segment)
-			if err == nil && len(part.Placed) != len(segment) {
-				err = fmt.Errorf("%d placements for %d observations", len(part.Placed), len(segment))
-			}
+		for _, w := range windows {
+			window, err := o.tx.Observations(home, w.from, w.to)
 			if err != nil {
-				return fmt.Errorf("assemble session %s: %w", home, err)
+				return err
 			}
-			rows = append(rows, segment...)
-			assembled.Messages = append(assembled.Messages, part.Messages...)
-			assembled.Decisions = append(assembled.Decisions, part.Decisions...)
-			assembled.Placed = append(assembled.Placed, part.Placed...)
+			for _, segment := range o.changedSegments(home, window) {
+				if err := o.rankTraces(segment); err != nil {
+					return err
+				}
+				part, err := o.assemble(home, segment)
+				if err == nil && len(part.Placed) != len(segment) {
+					err = fmt.Errorf("%d placements for %d observations", len(part.Placed), len(segment))
+				}
+				if err != nil {
+					return fmt.Errorf("assemble session %s: %w", home, err)
+				}
+				rows = append(rows, segment...)
+				assembled.Messages = append(assembled.Messages, part.Messages...)
+				assembled.Decisions = append(assembled.Decisions, part.Decisions...)
+				assembled.Placed = append(assembled.Placed, part.Placed...)
+			}
 		}
 	}
 	if len(o.moved) > 0 {
-		among := make(map[[2]string]bool, len(rows))
+		among := make(map[source]bool, len(rows))
 		for i := range rows {
-			among[[2]string{rows[i].TraceID, rows[i].Source}] = true
+			among[source{rows[i].TraceID, rows[i].Source}] = true
 		}
 		for _, m := range o.moved {
 			// One whose new home was told is among the rows; one that has none is not.
-			if !among[[2]string{m.TraceID, m.Source}] {
+			if id := (source{m.TraceID, m.Source}); !among[id] {
+				among[id] = true
 				rows, assembled.Placed = append(rows, m), append(assembled.Placed, Placement{})
 			}
 		}
 	}
 	for i := range rows {
-		if assembled.Placed[i].SessionID != "" {
-			delete(o.arrived, [2]string{rows[i].TraceID, rows[i].Source})
+		if id := (source{rows[i].TraceID, rows[i].Source}); o.parked[id] {
+			o.parked[id] = assembled.Placed[i].SessionID == ""
 		}
 	}
-	o.result.Parked += int64(len(o.arrived))
+	for _, parked := range o.parked {
+		if parked {
+			o.result.Parked++
+		}
+	}
 	return o.replace(rows, &assembled)
 }
 
-// window reads the observations of a home from the last opening before the stretch
-// to the first after it, where nothing reaches across either.
-func (o *observer) window(home string, s stretch) ([]Observation, error) {
-	from := int64(math.MinInt64)
+// windows are the stretches of a home that must be told anew where the touched ones
+// changed, in order of time: from an opening to another, where nothing reaches
+// across either.
+func (o *observer) windows(home string, touched []stretch) ([]stretch, error) {
+	slices.SortFunc(touched, func(x, y stretch) int { return cmp.Compare(x.from, y.from) })
+	var all []stretch
+	for _, s := range touched {
+		n := len(all)
+		if n > 0 && s.to < all[n-1].to {
+			continue
+		}
+		w, err := o.window(home, s)
+		switch {
+		case err != nil:
+			return nil, err
+		case n > 0 && w.from < all[n-1].to:
+			all[n-1].to = w.to
+		default:
+			all = append(all, w)
+		}
+	}
+	return all, nil
+}
+
+// window is the stretch from the last opening before s to the first after it.
+func (o *observer) window(home string, s stretch) (stretch, error) {
+	w := stretch{math.MinInt64, math.MaxInt64}
 	for before := s.from; ; {
 		at, ok, err := o.tx.OpenerBefore(home, before)
 		if err != nil {
-			return nil, err
+			return w, err
 		}
 		if !ok {
 			break
 		}
-		first, across, err := o.tx.FirstAcross(home, at)
+		first, _, across, err := o.tx.Across(home, at)
 		if err != nil {
-			return nil, err
+			return w, err
 		}
 		if !across {
-			from = at
+			w.from = at
 			break
 		}
 		before = min(at, first+1)
 	}
-	to := int64(math.MaxInt64)
-	for after := max(s.to, s.from+1); ; {
-		at, ok, err := o.tx.OpenerFrom(home, after)
+	for from := s.to + 1; ; {
+		at, ok, err := o.tx.OpenerFrom(home, from)
 		if err != nil {
-			return nil, err
+			return w, err
 		}
 		if !ok {
 			break
 		}
-		_, across, err := o.tx.FirstAcross(home, at)
+		_, last, across, err := o.tx.Across(home, at)
 		if err != nil {
-			return nil, err
+			return w, err
 		}
 		if !across {
-			to = at
+			w.to = at
 			break
 		}
-		after = at + 1
+		from = max(at+1, last)
 	}
-	return o.tx.Observations(home, from, to)
+	return w, nil
 }
 
-// segments cuts observations where one opens and none reaches across.
+// changedSegments cuts a window into segments and leaves out those that were the
+// same before the batch.
+func (o *observer) changedSegments(home string, window []Observation) [][]Observation {
+	slices.SortFunc(window, func(x, y Observation) int { return compareObservations(&x, &y) })
+	cut := segments(window)
+	if o.redone[home] || len(cut) == 1 {
+		return cut
+	}
+	isFresh := func(x Observation) bool { return o.fresh[source{x.TraceID, x.Source}] }
+	before := make(map[source]int) // the first of each segment that there was, and its length
+	for _, s := range segments(slices.DeleteFunc(slices.Clone(window), isFresh)) {
+		before[source{s[0].TraceID, s[0].Source}] = len(s)
+	}
+	return slices.DeleteFunc(cut, func(s []Observation) bool {
+		return before[source{s[0].TraceID, s[0].Source}] == len(s) && !slices.ContainsFunc(s, isFresh)
+	})
+}
+
+// segments cuts observations, which are in order, where one opens and none reaches
+// across.
 func segments(all []Observation) [][]Observation {
-	slices.SortFunc(all, func(x, y Observation) int { return compareObservations(&x, &y) })
 	var cut [][]Observation
 	from, reach := 0, int64(math.MinInt64)
 	for i := range all {
 		// All that begin together stand on one side of the cut.
 		if i > from && all[i].Start > all[i-1].Start && reach <= all[i].Start && opensAt(all[i:]) {
-			cut = append(cut, all[from:i])
+			cut = append(cut, all[from:i:i])
 			from = i
 		}
 		reach = max(reach, all[i].End)
@@ -329,261 +519,4 @@ func opensAt(rest []Observation) bool {
 		}
 	}
 	return false
-}
-
-// replace puts what was assembled in the place of what was told of the same
-// observations before.
-func (o *observer) replace(rows []Observation, assembled *Assembly) error {
-	stale, void := make(map[string]string), make(map[string]string) // message and decision ids to their sessions
-	faded := make(map[string]bool)                                  // sessions whose row must be told from what is left
-	for i := range rows {
-		old, placed := &rows[i].Placed, &assembled.Placed[i]
-		if old.MessageID != "" {
-			stale[old.MessageID] = old.SessionID
-		}
-		for _, id := range old.Others {
-			stale[id] = old.SessionID
-		}
-		if old.DecisionID != "" {
-			void[old.DecisionID] = old.SessionID
-		}
-		about, before := encodeAbout(placed.About), encodeAbout(old.About)
-		if old.SessionID != "" && (old.SessionID != placed.SessionID || before != "" && before != about) {
-			faded[old.SessionID] = true
-		}
-		if same := *old; !samePlacement(&same, placed) || before != about {
-			if err := o.tx.Place(&rows[i], placed); err != nil {
-				return err
-			}
-		}
-		if placed.SessionID == "" {
-			continue
-		}
-		w := o.session(placed.SessionID)
-		w.observed = append(w.observed, stretch{rows[i].Start / 1e6, rows[i].End / 1e6})
-		if rows[i].TraceID != "" {
-			w.traces[rows[i].TraceID] = true
-		}
-		if placed.About != nil {
-			w.changes = append(w.changes, placed.About)
-		}
-	}
-	for i := range assembled.Messages {
-		m := &assembled.Messages[i]
-		delete(stale, m.ID)
-		w := o.session(m.SessionID)
-		w.told = append(w.told, m)
-	}
-	for i := range assembled.Decisions {
-		d := &assembled.Decisions[i]
-		delete(void, d.ID)
-		w := o.session(d.SessionID)
-		w.decided = append(w.decided, d)
-	}
-	for _, id := range slices.Sorted(maps.Keys(stale)) {
-		w := o.session(stale[id])
-		w.stale = append(w.stale, id)
-	}
-	for _, id := range slices.Sorted(maps.Keys(void)) {
-		if err := o.wrote(true, o.tx.DeleteDecision(id)); err != nil {
-			return err
-		}
-		o.session(void[id])
-	}
-	for id := range faded {
-		o.session(id).faded = true
-	}
-	return nil
-}
-
-func samePlacement(p, q *Placement) bool {
-	return p.SessionID == q.SessionID && p.MessageID == q.MessageID && p.PartID == q.PartID && p.DecisionID == q.DecisionID && p.Kind == q.Kind &&
-		slices.Equal(p.Others, q.Others)
-}
-
-func encodeAbout(c *SessionChange) string {
-	if c == nil {
-		return ""
-	}
-	b, err := json.Marshal(c)
-	if err != nil {
-		return ""
-	}
-	return string(b)
-}
-
-// observes says whether observations are part of the work.
-func (w *sessionWork) observes() bool {
-	return len(w.observed) > 0 || len(w.told) > 0 || len(w.stale) > 0 || w.faded
-}
-
-// applyTold replaces messages of a session by what was assembled of them.
-func (a *applier) applyTold(w *sessionWork) error {
-	for _, trace := range slices.Sorted(maps.Keys(w.traces)) {
-		if err := a.tx.PutTrace(trace, w.id); err != nil {
-			return err
-		}
-	}
-	for _, id := range w.stale {
-		if err := a.dropMessage(w, id); err != nil {
-			return err
-		}
-	}
-	for _, m := range w.told {
-		if err := a.replaceMessage(w, m); err != nil {
-			return err
-		}
-	}
-	w.told, w.stale, w.observed = nil, nil, nil
-	return nil
-}
-
-func (a *applier) dropMessage(w *sessionWork, id string) error {
-	old, err := a.tx.Message(id)
-	if err != nil || old == nil || old.SessionID != w.id {
-		return err
-	}
-	if err := a.wrote(true, a.tx.DeleteMessage(id)); err != nil {
-		return err
-	}
-	w.account(old, -1)
-	w.touched[id] = true
-	w.recut, w.redraw = true, w.redraw || w.awaitsRewind(id)
-	w.resync = w.resync || w.forksAt(id)
-	return nil
-}
-
-func (a *applier) replaceMessage(w *sessionWork, told *AssembledMessage) error {
-	m := told.Message
-	old, err := a.tx.Message(m.ID)
-	if err != nil {
-		return err
-	}
-	if old != nil && old.SessionID != w.id {
-		a.result.Refused += int64(1 + len(told.Parts))
-		return nil
-	}
-	if m.HiddenAt, err = w.hiddenAt(&m, a.tx, 0); err != nil {
-		return err
-	}
-	if m.HiddenAt == nil && old != nil && old.HiddenAt != nil && !w.hides(*old.HiddenAt) {
-		m.HiddenAt = old.HiddenAt // another program hid it
-	}
-	if err := a.putMessage(w, &m, old); err != nil {
-		return err
-	}
-	var stored []session.Part
-	if old != nil {
-		if stored, err = a.tx.Parts(m.ID); err != nil {
-			return err
-		}
-	}
-	keep := make(map[string]*session.Part, len(told.Parts))
-	for i := range told.Parts {
-		keep[told.Parts[i].ID] = &told.Parts[i]
-	}
-	same := make(map[string]bool, len(stored))
-	for i := range stored {
-		p := &stored[i]
-		if n := keep[p.ID]; n != nil && n.Index == p.Index && equalParts(n, p) {
-			same[p.ID] = true
-			continue
-		}
-		if err := a.wrote(true, a.tx.DeletePart(p.ID)); err != nil {
-			return err
-		}
-		w.changedPart(p)
-	}
-	for i := range told.Parts {
-		p := &told.Parts[i]
-		if same[p.ID] {
-			continue
-		}
-		inserted, err := a.tx.InsertPart(p)
-		if err == nil && !inserted {
-			err = ErrRefused
-		}
-		if err := a.wrote(inserted, err); err != nil {
-			return err
-		}
-		w.changedPart(p)
-	}
-	return nil
-}
-
-func (w *sessionWork) changedPart(p *session.Part) {
-	w.touched[p.MessageID] = true
-	if p.Type == session.TypeCompaction {
-		w.recut = true
-	}
-}
-
-// refold tells a session's row from what is left of its observations, where what
-// it was told from was taken back. It reports false when nothing is left of the
-// session, which is then deleted.
-func (a *applier) refold(w *sessionWork) (bool, error) {
-	left, err := a.tx.Abouts(w.id)
-	if err != nil {
-		return false, err
-	}
-	own, err := a.tx.HasLinks(w.id)
-	if err != nil {
-		return false, err
-	}
-	if len(left) == 0 && !own && len(w.told) == 0 && len(w.row.State.Forks) == 0 && w.row.State.Fork == nil && len(w.messages) == 0 {
-		messages, err := a.tx.MessagesFrom(w.id, Position{})
-		if err != nil {
-			return false, err
-		}
-		if len(messages) == len(w.stale) {
-			return false, nil
-		}
-	}
-	r := w.row
-	fresh := blankSession(w.id)
-	for column, stamp := range r.State.Stamps {
-		if stamp.Rank == RankFinal {
-			continue
-		}
-		delete(r.State.Stamps, column)
-		switch column {
-		case "title":
-			r.Title = fresh.Title
-		case "agent":
-			r.Agent = fresh.Agent
-		case "mode":
-			r.Mode = nil
-		case "workspace_id":
-			r.WorkspaceID = nil
-		case "workspace_root":
-			r.WorkspaceRoot = nil
-		case "model_json":
-			r.ModelJSON = nil
-		case "permissions_json":
-			r.PermissionsJSON = fresh.PermissionsJSON
-		case "parent_id":
-			r.ParentID = nil
-		case "parent_message_id":
-			r.ParentMessageID = nil
-		default:
-			if key, ok := strings.CutPrefix(column, "metadata."); ok {
-				have := object(r.MetadataJSON)
-				delete(have, key)
-				r.MetadataJSON = encodeObject(have)
-			}
-		}
-	}
-	if !own {
-		r.CreatedAt, r.UpdatedAt = 0, 0
-	}
-	w.dirty = true
-	for i := range left {
-		w.bound(left[i].Start/1e6, left[i].End/1e6)
-		if left[i].About != nil {
-			if err := a.mergeSession(w, left[i].About); err != nil {
-				return false, err
-			}
-		}
-	}
-	return true, nil
 }

@@ -64,19 +64,11 @@ func (w *sessionWork) boundAll() {
 	for _, d := range w.decided {
 		w.bound(d.DecidedAt, d.DecidedAt)
 	}
-	for _, s := range w.observed {
-		w.bound(s.from, s.to)
-	}
-	for _, m := range w.told {
-		w.bound(m.CreatedAt, m.UpdatedAt)
-	}
 }
 
 func (w *sessionWork) bound(from, to int64) {
-	created, updated := earlier(w.row.CreatedAt, from), max(w.row.UpdatedAt, from, to)
-	if created != w.row.CreatedAt || updated != w.row.UpdatedAt {
-		w.row.CreatedAt, w.row.UpdatedAt, w.dirty = created, updated, true
-	}
+	row, said := w.bounds()
+	w.setBounds(row.include(from, to), said.include(from, to))
 }
 
 // earlier is the lesser of two times of which zero is unknown.
@@ -137,6 +129,9 @@ func (w *sessionWork) last(column string, v *Value, dst *string) bool {
 	}
 	old, said := w.row.State.Stamps[column]
 	stamp := v.stamp()
+	if !w.observed.folding && old.Rank != RankFinal {
+		w.setAside(column, v)
+	}
 	if said && stamp.compare(old) <= 0 {
 		return false
 	}

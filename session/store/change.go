@@ -19,7 +19,7 @@ type Batch struct {
 	Links     []Link
 
 	// Observations are told as messages by Assemble, which must be set when there
-	// are any.
+	// are any, and when Links may be of a trace that has some.
 	Observations []Observation
 	Assemble     Assembler
 }

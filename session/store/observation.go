@@ -33,6 +33,9 @@ type Observation struct {
 	// is a session of its own.
 	Session string
 	Rank    int
+	// TraceRank is the least Rank of those of its trace that name a session. The
+	// store sets it for Assemble.
+	TraceRank int
 	// Own is the session of the trace when nothing names one.
 	Own string
 	// Opens says that a turn begins here, whatever came before.
@@ -73,7 +76,8 @@ type Assembly struct {
 }
 
 // AssembledMessage is a message with all its parts, in order of index from 0. They
-// replace what is stored of it. HiddenAt is the store's business.
+// replace what is stored of it. HiddenAt is the store's business. It does not date
+// its session: the observations do.
 type AssembledMessage struct {
 	session.Message
 	Parts []session.Part

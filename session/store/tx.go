@@ -21,8 +21,8 @@ type Tx interface {
 
 	Message(id string) (*session.Message, error)
 	PutMessage(m *session.Message, insert bool) error
-	// DeleteMessage deletes a message with its parts. Only copies in a fork are
-	// ever deleted, to be made anew.
+	// DeleteMessage deletes a message with its parts: a copy in a fork, to be made
+	// anew, or one that observations no longer come to.
 	DeleteMessage(id string) error
 	// MessagesFrom returns the session's messages at and after the position, in
 	// order. The zero position is before every message.
@@ -53,8 +53,10 @@ type Tx interface {
 	InsertLink(l *Link) (bool, error)
 	Link(sessionID, traceID, spanID string) (*Link, error)
 	PutLink(l *Link) error
-	// PutTrace notes that a trace has spans of a session.
+	// PutTrace notes that a trace has spans of a session, PruneTrace that it may have
+	// none any more: neither spans of the SDK nor observations that were placed there.
 	PutTrace(traceID, sessionID string) error
+	PruneTrace(traceID, sessionID string) error
 	// Facts returns the links of a message that carry facts.
 	Facts(sessionID, messageID string) ([]Link, error)
 
@@ -64,15 +66,26 @@ type Tx interface {
 	DeleteDecision(id string) error
 
 	Observation(traceID, source string) (*ObservationRow, error)
-	// PutObservation stores it and the calls that it announces.
-	PutObservation(o *ObservationRow, insert bool) error
-	// SetHome and Place change what is said of a stored observation.
-	SetHome(traceID, source, home string) error
+	// PutObservation stores it and the calls that it announces, in the place of old
+	// and those of old where that is not nil.
+	PutObservation(o *ObservationRow, old *Observation) error
+	// Place changes what became of a stored observation.
 	Place(o *Observation, placed *Placement) error
+	// TraceHome is the home of the observations of a trace. It is not ok when there
+	// are none. SetHome changes it.
+	TraceHome(traceID string) (home string, ok bool, err error)
+	SetHome(traceID, home string) error
 	// TraceObservations returns those of a trace, without their data.
 	TraceObservations(traceID string) ([]ObservationRow, error)
-	// TraceHome is the home of the observations of a trace, "" when there are none.
-	TraceHome(traceID string) (string, error)
+	// TraceKey is the session that the observations of a trace name by the best key:
+	// of the least rank, then the earliest, then the least; "" when none names one. It
+	// returns the rank too.
+	// TraceOwn is the trace's own session.
+	TraceKey(traceID string) (sessionID string, rank int, err error)
+	TraceOwn(traceID string) (sessionID string, err error)
+	// TraceStrays returns the tool calls of a trace that have no parent, by
+	// (start, source).
+	TraceStrays(traceID string) ([]Stray, error)
 	// TraceTold returns the sessions of which the trace has spans of the SDK.
 	TraceTold(traceID string) ([]string, error)
 	// Observations returns those of a home that begin in [from, to), Unix
@@ -82,18 +95,23 @@ type Tx interface {
 	// before the time, OpenerFrom of the first that begins at it or later.
 	OpenerBefore(home string, before int64) (at int64, ok bool, err error)
 	OpenerFrom(home string, from int64) (at int64, ok bool, err error)
-	// FirstAcross is the start of the first observation that begins before the time
-	// and ends after it.
-	FirstAcross(home string, at int64) (start int64, ok bool, err error)
-	// Announcer is the home of the trace, not this one, that asked for the call last
-	// before the time, or "". StrayTraces are those with a call of that id that has
-	// no parent.
-	Announcer(callID, notTrace string, before int64) (home string, err error)
-	StrayTraces(callID string) ([]string, error)
+	// Across bounds the observations that begin before the time and end after it: the
+	// least of their starts and the greatest of their ends. Its cost depends on how
+	// many there are, not on how many there are before or after.
+	Across(home string, at int64) (from, to int64, ok bool, err error)
+	// Announcer is the last observation that asked for the call by then, but no
+	// longer than CallLife before, of those that have a home and are not of the trace;
+	// by (start descending, trace, source). It is nil when there is none.
+	Announcer(callID, notTrace string, by int64) (*Announcer, error)
+	// StrayTraces returns the traces with a tool call of that id that has no parent
+	// of which one that was announced at the time may be the announcer: those
+	// that begin from then on, until CallLife is over or observations of two other
+	// traces have asked for it since.
+	StrayTraces(callID string, at int64) ([]string, error)
 	// Abouts returns the observations that were placed in a session, without their
 	// data.
 	Abouts(sessionID string) ([]About, error)
-	// HasLinks says whether the SDK has spoken of the session.
+	// HasLinks says whether the session has spans of the SDK.
 	HasLinks(sessionID string) (bool, error)
 	DeleteSession(id string) error
 
@@ -117,6 +135,19 @@ type About struct {
 	Start, End int64
 	About      *SessionChange
 }
+
+// CallLife is how long after the model asked for it a tool may run: a day, for a
+// person may have to approve it. Ids of calls are not unique for longer.
+const CallLife = 24 * 60 * 60 * 1_000_000_000
+
+// Stray is a tool call that has no parent.
+type Stray struct {
+	Call  string
+	Start int64
+}
+
+// Announcer is an observation that asked for a tool call.
+type Announcer struct{ TraceID, Home string }
 
 // Place is where a part stands in its message.
 type Place struct {
@@ -151,6 +182,12 @@ type State struct {
 	// Stamps tell when and by whom each column or metadata key was said.
 	Stamps map[string]Stamp `json:"stamps,omitempty"`
 
+	// Said bounds the session without its observations, nil when its row does so too.
+	Said *Bounds `json:"said,omitempty"`
+	// Aside holds what was said of columns in no final form by others than
+	// observations, should what an observation says in its stead be taken back.
+	Aside map[string]Value `json:"aside,omitempty"`
+
 	Rewinds []Rewind `json:"rewinds,omitempty"`
 
 	// Fork is set on a fork, Forks on the session that it was made from.
@@ -166,6 +203,13 @@ type State struct {
 	// Rollup is the usage on the session's row as it was written last. Where the
 	// row has another, some other program wrote it and it is summed anew.
 	Rollup session.Usage `json:"rollup,omitzero"`
+}
+
+// Bounds are the least and the greatest time that something happened, in Unix
+// milliseconds; 0 is unknown.
+type Bounds struct {
+	From int64 `json:"from,omitempty"`
+	To   int64 `json:"to,omitempty"`
 }
 
 // ForkRef names a fork of a session and the message where it left.

@@ -227,18 +227,10 @@ func (n *node) contains(o *node) bool { return n.Start <= o.Start && o.End <= n.
 // settle finds the session of each node, sub-agents' included.
 func (a *assembly) settle() {
 	a.sessions, a.seatBy = make(map[string]*stream), make(map[seat]*seat)
-	best := make(map[string]int) // the best rank of a key, by trace
-	for _, n := range a.nodes {
-		if n.Session != "" {
-			if rank, known := best[n.TraceID]; !known || n.SessionRank < rank {
-				best[n.TraceID] = n.SessionRank
-			}
-		}
-	}
 	// own is the session that a node names by the trace's best key. A lesser key
 	// names something else: a thread, a chat.
 	own := func(n *node) string {
-		if n.Session != "" && (n.TraceID == "" || n.SessionRank == best[n.TraceID]) {
+		if n.Session != "" && (n.TraceID == "" || n.SessionRank <= n.TraceRank) {
 			return n.Session
 		}
 		return ""

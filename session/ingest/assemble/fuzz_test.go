@@ -23,6 +23,7 @@ func FuzzAssemble(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, seed, shape uint64, n int) {
 		facts := randomFacts(rand.New(rand.NewPCG(seed, shape)), max(0, n)%120)
+		rankTraces(facts)
 		out := assemble.Assemble("home", facts)
 		verify(t, facts, &out)
 		if d := gocmp.Diff(out, shuffled("home", facts, seed)); d != "" {
@@ -48,6 +49,7 @@ func TestDamagedStories(t *testing.T) {
 			t.Fatal(file, err)
 		}
 		try := func(left []fact.Fact) {
+			rankTraces(left)
 			out := assemble.Assemble("home", left)
 			verify(t, left, &out)
 			if d := gocmp.Diff(out, shuffled("home", left, 1)); d != "" {

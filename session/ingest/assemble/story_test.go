@@ -78,6 +78,7 @@ func section(a *txtar.Archive, name string) string {
 func tell(t *testing.T, facts []fact.Fact) string {
 	t.Helper()
 	const home = "home"
+	rankTraces(facts)
 	out := assemble.Assemble(home, facts)
 	verify(t, facts, &out)
 	for seed := range 8 {
@@ -333,4 +334,20 @@ func narrate(facts []fact.Fact, out *store.Assembly) string {
 		}
 		return number[id]
 	})
+}
+
+// rankTraces does what the store does: it tells each fact the rank of the best key
+// of its trace.
+func rankTraces(facts []fact.Fact) {
+	best := make(map[string]int)
+	for i := range facts {
+		if f := &facts[i]; f.Session != "" {
+			if rank, known := best[f.TraceID]; !known || f.SessionRank < rank {
+				best[f.TraceID] = f.SessionRank
+			}
+		}
+	}
+	for i := range facts {
+		facts[i].TraceRank = best[facts[i].TraceID]
+	}
 }

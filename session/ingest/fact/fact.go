@@ -62,6 +62,9 @@ type Fact struct {
 	Session     string `json:"session,omitempty"`
 	SessionKey  string `json:"session_key,omitempty"`
 	SessionRank int    `json:"session_rank,omitempty"`
+	// TraceRank is the least SessionRank of the facts of its trace that name a session,
+	// whether or not they are told together.
+	TraceRank int `json:"-"`
 
 	// TurnID is an id that everything of one turn shares, unique in its session: a
 	// prompt id, a turn id.

@@ -1,8 +1,14 @@
 package sqlite_test
 
 import (
+	"fmt"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
+
+	zombie "zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 	"github.com/agenttrace/agenttrace/session/store/storetest"
@@ -14,6 +20,40 @@ func TestConformance(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return s
+		return dumped{s}
 	})
+}
+
+// dumped is a store of which the suite compares every table.
+type dumped struct{ *sqlite.Store }
+
+// Dump writes every row of every table, but for ids that count what came first.
+func (d dumped) Dump() (string, error) {
+	conn, err := zombie.OpenConn(d.Path(), zombie.OpenReadOnly)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	var lines []string
+	tables := "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+	err = sqlitex.ExecuteTransient(conn, tables, &sqlitex.ExecOptions{ResultFunc: func(table *zombie.Stmt) error {
+		name := table.ColumnText(0)
+		query := "SELECT * FROM " + name
+		if name == "part_claims" { // a claim of the place that the part has says nothing
+			query += ` c WHERE claim <> (SELECT "index" FROM chat_parts WHERE id = c.part_id)`
+		}
+		return sqlitex.ExecuteTransient(conn, query, &sqlitex.ExecOptions{ResultFunc: func(row *zombie.Stmt) error {
+			line := name
+			for i := range row.ColumnCount() {
+				if name == "observations" && row.ColumnName(i) == "id" {
+					continue
+				}
+				line += fmt.Sprintf(" %s=%q", row.ColumnName(i), row.ColumnText(i))
+			}
+			lines = append(lines, line)
+			return nil
+		}})
+	}})
+	slices.Sort(lines)
+	return strings.Join(lines, "\n") + "\n", err
 }

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"encoding/json"
 	"fmt"
+	"math/bits"
 
 	"zombiezen.com/go/sqlite"
 
@@ -84,12 +85,22 @@ func (t *tx) Observation(traceID, source string) (*store.ObservationRow, error) 
 	return &all[0], nil
 }
 
-func (t *tx) PutObservation(o *store.ObservationRow, insert bool) error {
-	stmt := t.conn.Prep(`INSERT INTO observations(` + observationColumns + `) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`)
-	if !insert {
+// reach is the least even n for which an observation is shorter than 2ⁿ
+// nanoseconds, 62 at most; 0 when it is but an instant. See [tx.Across].
+func reach(o *store.Observation) int64 {
+	if o.End <= o.Start {
+		return 0
+	}
+	n := bits.Len64(uint64(o.End - o.Start))
+	return int64(min(n+n%2, 62))
+}
+
+func (t *tx) PutObservation(o *store.ObservationRow, old *store.Observation) error {
+	stmt := t.conn.Prep(`INSERT INTO observations(` + observationColumns + `, reach) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`)
+	if old != nil {
 		stmt = t.conn.Prep(`UPDATE observations SET home=?, dialect=?, span_id=?, parent_span_id=?, start_nano=?, end_nano=?, error=?, opens=?,
  said_session=?, said_rank=?, own=?, stray_call=?, calls_json=?, session_id=?, message_id=?, others_json=?, part_id=?, decision_id=?, kind=?,
- about_json=?, data=? WHERE trace_id=? AND source=?`)
+ about_json=?, data=?21, reach=?24 WHERE trace_id=?22 AND source=?23`)
 	}
 	stmt.BindText(1, o.Home)
 	stmt.BindText(2, o.Dialect)
@@ -108,15 +119,22 @@ func (t *tx) PutObservation(o *store.ObservationRow, insert bool) error {
 	stmt.BindBytes(21, o.Data)
 	stmt.BindText(22, o.TraceID)
 	stmt.BindText(23, o.Source)
+	stmt.BindInt64(24, reach(&o.Observation))
 	if err := exec(stmt); err != nil {
 		return err
 	}
+	if old != nil {
+		for _, call := range old.Calls {
+			stmt := t.conn.Prep(`DELETE FROM announced_calls WHERE call_id = ? AND start_nano = ? AND trace_id = ? AND source = ?`)
+			bindAnnounced(stmt, call, old)
+			if err := exec(stmt); err != nil {
+				return err
+			}
+		}
+	}
 	for _, call := range o.Calls {
-		stmt := t.conn.Prep(`INSERT INTO announced_calls(call_id, trace_id, start_nano) VALUES (?,?,?)
- ON CONFLICT(call_id, trace_id) DO UPDATE SET start_nano = min(start_nano, excluded.start_nano)`)
-		stmt.BindText(1, call)
-		stmt.BindText(2, o.TraceID)
-		stmt.BindInt64(3, o.Start)
+		stmt := t.conn.Prep(`INSERT INTO announced_calls(call_id, start_nano, trace_id, source) VALUES (?,?,?,?) ON CONFLICT DO NOTHING`)
+		bindAnnounced(stmt, call, &o.Observation)
 		if err := exec(stmt); err != nil {
 			return err
 		}
@@ -124,11 +142,17 @@ func (t *tx) PutObservation(o *store.ObservationRow, insert bool) error {
 	return nil
 }
 
-func (t *tx) SetHome(traceID, source, home string) error {
-	stmt := t.conn.Prep(`UPDATE observations SET home = ? WHERE trace_id = ? AND source = ?`)
+func bindAnnounced(stmt *sqlite.Stmt, call string, o *store.Observation) {
+	stmt.BindText(1, call)
+	stmt.BindInt64(2, o.Start)
+	stmt.BindText(3, o.TraceID)
+	stmt.BindText(4, o.Source)
+}
+
+func (t *tx) SetHome(traceID, home string) error {
+	stmt := t.conn.Prep(`UPDATE observations SET home = ? WHERE trace_id = ?`)
 	stmt.BindText(1, home)
 	stmt.BindText(2, traceID)
-	stmt.BindText(3, source)
 	return exec(stmt)
 }
 
@@ -147,10 +171,41 @@ func (t *tx) TraceObservations(traceID string) ([]store.ObservationRow, error) {
 	return t.observations(stmt)
 }
 
-func (t *tx) TraceHome(traceID string) (string, error) {
+func (t *tx) TraceHome(traceID string) (string, bool, error) {
 	stmt := t.conn.Prep(`SELECT home FROM observations WHERE trace_id = ? LIMIT 1`)
 	stmt.BindText(1, traceID)
+	found, err := one(stmt, func(stmt *sqlite.Stmt) string { return stmt.ColumnText(0) })
+	if found == nil {
+		return "", false, err
+	}
+	return *found, true, err
+}
+
+func (t *tx) TraceKey(traceID string) (string, int, error) {
+	stmt := t.conn.Prep(`SELECT said_session, said_rank FROM observations INDEXED BY idx_observations_said
+ WHERE trace_id = ? AND said_session IS NOT NULL ORDER BY said_rank, start_nano, said_session LIMIT 1`)
+	stmt.BindText(1, traceID)
+	id, rank := "", 0
+	err := each(stmt, func() error {
+		id, rank = stmt.ColumnText(0), int(stmt.ColumnInt64(1))
+		return nil
+	})
+	return id, rank, err
+}
+
+func (t *tx) TraceOwn(traceID string) (string, error) {
+	stmt := t.conn.Prep(`SELECT own FROM observations WHERE trace_id = ? ORDER BY source LIMIT 1`)
+	stmt.BindText(1, traceID)
 	return text(stmt)
+}
+
+func (t *tx) TraceStrays(traceID string) ([]store.Stray, error) {
+	stmt := t.conn.Prep(`SELECT stray_call, start_nano FROM observations INDEXED BY idx_observations_stray_trace
+ WHERE trace_id = ? AND stray_call IS NOT NULL ORDER BY start_nano, source`)
+	stmt.BindText(1, traceID)
+	return all(stmt, func(stmt *sqlite.Stmt) store.Stray {
+		return store.Stray{Call: stmt.ColumnText(0), Start: stmt.ColumnInt64(1)}
+	})
 }
 
 // text returns the first column of the first row, or "".
@@ -213,33 +268,68 @@ func (t *tx) OpenerFrom(home string, from int64) (int64, bool, error) {
 	return nano(stmt)
 }
 
-// FirstAcross goes by the end: few observations end after one of the last turns
-// of a session, while most begin before it.
-func (t *tx) FirstAcross(home string, at int64) (int64, bool, error) {
-	stmt := t.conn.Prep(`SELECT min(start_nano) FROM observations INDEXED BY idx_observations_home_end
- WHERE home = ?1 AND end_nano > ?2 AND start_nano < ?2 HAVING count(*) > 0`)
+// Across looks among those of each reach by themselves: one that is shorter than
+// 2ⁿ nanoseconds and reaches across a time began no longer than that before it.
+// Of each reach those few are looked at that could, wherever in a long session the
+// time is.
+func (t *tx) Across(home string, at int64) (from, to int64, ok bool, err error) {
+	stmt := t.conn.Prep(`WITH RECURSIVE reaches(n) AS (
+  SELECT min(reach) FROM observations INDEXED BY idx_observations_reach WHERE home = ?1 AND reach > 0
+  UNION ALL
+  SELECT (SELECT min(reach) FROM observations INDEXED BY idx_observations_reach WHERE home = ?1 AND reach > n AND reach > 0) FROM reaches WHERE n IS NOT NULL
+ )
+ SELECT min(o.start_nano), max(o.end_nano) FROM reaches CROSS JOIN observations o INDEXED BY idx_observations_reach
+ WHERE n IS NOT NULL AND o.home = ?1 AND o.reach = n AND o.reach > 0 AND o.start_nano < ?2 AND o.start_nano > ?2 - (1 << n) AND o.end_nano > ?2`)
 	stmt.BindText(1, home)
 	stmt.BindInt64(2, at)
-	return nano(stmt)
+	err = each(stmt, func() error {
+		ok = !stmt.ColumnIsNull(0)
+		from, to = stmt.ColumnInt64(0), stmt.ColumnInt64(1)
+		return nil
+	})
+	return from, to, ok, err
 }
 
-// A tool runs within a day of the model's asking for it, however long a person
-// takes to approve it. Ids of calls are not unique for longer.
-const callLife = 24 * 60 * 60 * 1_000_000_000
-
-func (t *tx) Announcer(callID, notTrace string, before int64) (string, error) {
-	stmt := t.conn.Prep(`SELECT (SELECT home FROM observations o WHERE o.trace_id = c.trace_id LIMIT 1) FROM announced_calls c
- WHERE call_id = ? AND trace_id <> ? AND start_nano <= ?3 AND start_nano > ?3 - ?4 ORDER BY start_nano DESC, trace_id LIMIT 1`)
+func (t *tx) Announcer(callID, notTrace string, by int64) (*store.Announcer, error) {
+	stmt := t.conn.Prep(`SELECT c.trace_id, o.home FROM announced_calls c CROSS JOIN observations o ON o.trace_id = c.trace_id AND o.source = c.source
+ WHERE c.call_id = ?1 AND c.start_nano <= ?2 AND c.start_nano > ?2 - ?3 AND c.trace_id <> ?4 AND (c.trace_id <> '' OR o.home <> '')
+ ORDER BY c.start_nano DESC, c.trace_id, c.source LIMIT 1`)
 	stmt.BindText(1, callID)
-	stmt.BindText(2, notTrace)
-	stmt.BindInt64(3, before)
-	stmt.BindInt64(4, callLife)
-	return text(stmt)
+	stmt.BindInt64(2, by)
+	stmt.BindInt64(3, store.CallLife)
+	stmt.BindText(4, notTrace)
+	return one(stmt, func(stmt *sqlite.Stmt) store.Announcer {
+		return store.Announcer{TraceID: stmt.ColumnText(0), Home: stmt.ColumnText(1)}
+	})
 }
 
-func (t *tx) StrayTraces(callID string) ([]string, error) {
-	stmt := t.conn.Prep(`SELECT DISTINCT trace_id FROM observations INDEXED BY idx_observations_stray WHERE stray_call = ? ORDER BY trace_id`)
+// StrayTraces looks at a few of those who asked later: where they are all of one
+// trace, more strays than need be are found, and none too few.
+func (t *tx) StrayTraces(callID string, at int64) ([]string, error) {
+	until := at + store.CallLife
+	stmt := t.conn.Prep(`SELECT start_nano, trace_id FROM announced_calls
+ WHERE call_id = ? AND start_nano > ? AND start_nano < ? AND trace_id <> '' ORDER BY start_nano, trace_id LIMIT 64`)
 	stmt.BindText(1, callID)
+	stmt.BindInt64(2, at)
+	stmt.BindInt64(3, until)
+	first, second := "", false // one of them may be the stray's own trace, which does not count
+	err := each(stmt, func() error {
+		switch trace := stmt.ColumnText(1); {
+		case first == "":
+			first = trace
+		case trace != first && !second:
+			until, second = stmt.ColumnInt64(0), true
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	stmt = t.conn.Prep(`SELECT DISTINCT trace_id FROM observations INDEXED BY idx_observations_stray
+ WHERE stray_call = ? AND start_nano >= ? AND start_nano < ? AND trace_id <> '' ORDER BY trace_id`)
+	stmt.BindText(1, callID)
+	stmt.BindInt64(2, at)
+	stmt.BindInt64(3, until)
 	return texts(stmt)
 }
 
@@ -266,6 +356,15 @@ func (t *tx) HasLinks(sessionID string) (bool, error) {
 	stmt.BindText(1, sessionID)
 	_, ok, err := nano(stmt)
 	return ok, err
+}
+
+func (t *tx) PruneTrace(traceID, sessionID string) error {
+	stmt := t.conn.Prep(`DELETE FROM session_traces WHERE trace_id = ?1 AND session_id = ?2
+ AND NOT EXISTS (SELECT 1 FROM span_links WHERE session_id = ?2 AND trace_id = ?1)
+ AND NOT EXISTS (SELECT 1 FROM observations INDEXED BY idx_observations_session WHERE session_id = ?2 AND trace_id = ?1)`)
+	stmt.BindText(1, traceID)
+	stmt.BindText(2, sessionID)
+	return exec(stmt)
 }
 
 func (t *tx) DeletePart(id string) error {

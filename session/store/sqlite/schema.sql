@@ -164,17 +164,21 @@ CREATE TABLE IF NOT EXISTS observations (
   decision_id    TEXT,
   kind           TEXT,
   about_json     TEXT,
+  reach          INTEGER NOT NULL,
   data           BLOB NOT NULL
 );
 CREATE UNIQUE INDEX IF NOT EXISTS idx_observations_source ON observations(trace_id, source);
 CREATE INDEX IF NOT EXISTS idx_observations_home_start ON observations(home, start_nano, opens);
-CREATE INDEX IF NOT EXISTS idx_observations_home_end ON observations(home, end_nano, start_nano);
-CREATE INDEX IF NOT EXISTS idx_observations_session ON observations(session_id) WHERE session_id IS NOT NULL;
-CREATE INDEX IF NOT EXISTS idx_observations_stray ON observations(stray_call) WHERE stray_call IS NOT NULL;
+CREATE INDEX IF NOT EXISTS idx_observations_reach ON observations(home, reach, start_nano, end_nano) WHERE reach > 0;
+CREATE INDEX IF NOT EXISTS idx_observations_session ON observations(session_id, trace_id) WHERE session_id IS NOT NULL;
+CREATE INDEX IF NOT EXISTS idx_observations_said ON observations(trace_id, said_rank, start_nano, said_session) WHERE said_session IS NOT NULL;
+CREATE INDEX IF NOT EXISTS idx_observations_stray ON observations(stray_call, start_nano, trace_id) WHERE stray_call IS NOT NULL;
+CREATE INDEX IF NOT EXISTS idx_observations_stray_trace ON observations(trace_id, start_nano, source) WHERE stray_call IS NOT NULL;
 
 CREATE TABLE IF NOT EXISTS announced_calls (
   call_id    TEXT NOT NULL,
-  trace_id   TEXT NOT NULL,
   start_nano INTEGER NOT NULL,
-  PRIMARY KEY (call_id, trace_id)
+  trace_id   TEXT NOT NULL,
+  source     TEXT NOT NULL,
+  PRIMARY KEY (call_id, start_nano, trace_id, source)
 ) WITHOUT ROWID;

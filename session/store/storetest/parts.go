@@ -55,6 +55,25 @@ var partCases = []testCase{
 		},
 	},
 	{
+		name: "part/approval",
+		rule: "A final description of a call that waits for an approval yields to a live one of a later state, and to no earlier or equal one: the call may go on. Its next final description stands.",
+		run: func(h *harness) {
+			waits := parts(toolPart("s1", "m1", "p1", 0, 20, store.RankFinal, session.StateApprovalRequested, "input", 1, "approval", map[string]any{"id": "a"}))
+			before := parts(toolPart("s1", "m1", "p1", 0, 90, store.RankLive, session.StateApprovalRequested, "input", 1, "approval", map[string]any{"id": "a"}))
+			goesOn := parts(toolPart("s1", "m1", "p1", 0, 50, store.RankLive, session.StateApprovalResponded, "input", 1, "approval", map[string]any{"id": "a", "approved": true}))
+			h.story([]store.Batch{waits, before}, func(s Store) {
+				h.equal("rank", store.PartRank(h.transcript(s, "s1").Messages[0].Parts[0].DataJSON), store.RankFinal)
+			})
+			h.story([]store.Batch{waits, before, goesOn}, func(s Store) {
+				h.equal("state", *h.transcript(s, "s1").Messages[0].Parts[0].ToolState, session.StateApprovalResponded)
+			})
+			done := parts(toolPart("s1", "m1", "p1", 0, 70, store.RankFinal, session.StateOutputAvailable, "input", 1, "output", 1))
+			h.story([]store.Batch{waits, before, goesOn, done}, func(s Store) {
+				h.equal("state", *h.transcript(s, "s1").Messages[0].Parts[0].ToolState, session.StateOutputAvailable)
+			})
+		},
+	},
+	{
 		name: "part/later",
 		rule: "Of two descriptions of one rank and state the later stands, then the greater text. It was created at the least time that any gives.",
 		run: func(h *harness) {

@@ -35,10 +35,16 @@ type Store interface {
 	store.Reader
 }
 
+// Dumper is a [Store] that can write down all that it keeps, what readers cannot
+// see included, in the same words for the same rows. The suite compares that too.
+type Dumper interface {
+	Dump() (string, error)
+}
+
 // Run examines an engine. open returns an empty store, which the suite closes;
 // it is called many times.
 func Run(t *testing.T, open func(t *testing.T) Store) {
-	for _, group := range [][]testCase{valueCases, messageCases, partCases, factCases, contextCases, rewindCases, forkCases, readCases} {
+	for _, group := range [][]testCase{valueCases, messageCases, partCases, factCases, contextCases, rewindCases, forkCases, observationCases, homeCases, readCases} {
 		for _, c := range group {
 			t.Run(c.name, func(t *testing.T) {
 				h := &harness{T: t, open: open}
@@ -102,7 +108,7 @@ func (h *harness) story(changes []store.Batch, see func(s Store)) {
 				return
 			}
 			if got != want {
-				h.Fatalf("told %s the rows differ from those told %s (-%[2]s +%[1]s):\n%s", how, wantHow, cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
+				h.Fatalf("told %s the rows differ from those told %s (-want +got):\n%s", how, wantHow, cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
 			}
 		})
 		if h.Failed() {
@@ -197,6 +203,7 @@ func clone(b store.Batch) store.Batch {
 	c := store.Batch{
 		Sessions: slices.Clone(b.Sessions), Messages: slices.Clone(b.Messages), Parts: slices.Clone(b.Parts),
 		Decisions: slices.Clone(b.Decisions), Blobs: slices.Clone(b.Blobs), Links: slices.Clone(b.Links),
+		Observations: slices.Clone(b.Observations), Assemble: b.Assemble,
 	}
 	for i := range c.Parts {
 		c.Parts[i].Data = slices.Clone(c.Parts[i].Data)
@@ -214,6 +221,10 @@ func join(changes []store.Batch, order []int) store.Batch {
 		all.Decisions = append(all.Decisions, b.Decisions...)
 		all.Blobs = append(all.Blobs, b.Blobs...)
 		all.Links = append(all.Links, b.Links...)
+		all.Observations = append(all.Observations, b.Observations...)
+		if b.Assemble != nil {
+			all.Assemble = b.Assemble
+		}
 	}
 	return all
 }
@@ -261,6 +272,13 @@ func (h *harness) dump(s Store) string {
 		for _, l := range links {
 			_ = e.Encode(l)
 		}
+	}
+	if d, ok := s.(Dumper); ok {
+		all, err := d.Dump()
+		if err != nil {
+			h.Fatal(err)
+		}
+		b.WriteString(all)
 	}
 	return b.String()
 }

@@ -35,6 +35,9 @@ type TelemetryBuilder struct {
 	ExporterSessionRowsRefused        metric.Int64Counter
 	ExporterSessionRowsWritten        metric.Int64Counter
 	ExporterSessionSpansReceived      metric.Int64Counter
+	ExporterSessionValuesOmitted      metric.Int64Counter
+	ExporterSessionValuesRedacted     metric.Int64Counter
+	ExporterSessionValuesTruncated    metric.Int64Counter
 	ExporterSessionWriteDuration      metric.Float64Histogram
 }
 
@@ -119,6 +122,24 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		"otelcol_exporter_session_spans_received",
 		metric.WithDescription("Number of spans handed to the store, counted again when a request is retried. [Alpha]"),
 		metric.WithUnit("{span}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.ExporterSessionValuesOmitted, err = builder.meter.Int64Counter(
+		"otelcol_exporter_session_values_omitted",
+		metric.WithDescription("Number of values of which only a marker was stored, because their kind is not wanted. [Alpha]"),
+		metric.WithUnit("{value}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.ExporterSessionValuesRedacted, err = builder.meter.Int64Counter(
+		"otelcol_exporter_session_values_redacted",
+		metric.WithDescription("Number of values that were stored without the secrets in them. [Alpha]"),
+		metric.WithUnit("{value}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.ExporterSessionValuesTruncated, err = builder.meter.Int64Counter(
+		"otelcol_exporter_session_values_truncated",
+		metric.WithDescription("Number of values of which only the head was stored. [Alpha]"),
+		metric.WithUnit("{value}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ExporterSessionWriteDuration, err = builder.meter.Float64Histogram(

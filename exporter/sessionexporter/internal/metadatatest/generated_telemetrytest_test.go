@@ -28,6 +28,9 @@ func TestSetupTelemetry(t *testing.T) {
 	tb.ExporterSessionRowsRefused.Add(context.Background(), 1)
 	tb.ExporterSessionRowsWritten.Add(context.Background(), 1)
 	tb.ExporterSessionSpansReceived.Add(context.Background(), 1)
+	tb.ExporterSessionValuesOmitted.Add(context.Background(), 1)
+	tb.ExporterSessionValuesRedacted.Add(context.Background(), 1)
+	tb.ExporterSessionValuesTruncated.Add(context.Background(), 1)
 	tb.ExporterSessionWriteDuration.Record(context.Background(), 1)
 	AssertEqualExporterSessionItemsIgnored(t, testTel,
 		[]metricdata.DataPoint[int64]{{Value: 1}},
@@ -54,6 +57,15 @@ func TestSetupTelemetry(t *testing.T) {
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualExporterSessionSpansReceived(t, testTel,
+		[]metricdata.DataPoint[int64]{{Value: 1}},
+		metricdatatest.IgnoreTimestamp())
+	AssertEqualExporterSessionValuesOmitted(t, testTel,
+		[]metricdata.DataPoint[int64]{{Value: 1}},
+		metricdatatest.IgnoreTimestamp())
+	AssertEqualExporterSessionValuesRedacted(t, testTel,
+		[]metricdata.DataPoint[int64]{{Value: 1}},
+		metricdatatest.IgnoreTimestamp())
+	AssertEqualExporterSessionValuesTruncated(t, testTel,
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualExporterSessionWriteDuration(t, testTel,

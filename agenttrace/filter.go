@@ -1,0 +1,216 @@
+package agenttrace
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/bits"
+	"strings"
+	"sync/atomic"
+	"unicode/utf8"
+	"unsafe"
+
+	"go.opentelemetry.io/otel"
+
+	"github.com/agenttrace/agenttrace/redact"
+)
+
+// Redactor takes secrets out of content before it leaves the process.
+// [*redact.Redactor] is one.
+//
+// Both methods are told what kind of content they see and the key that it
+// stands under, "" where there is none. They must be safe for concurrent use and
+// must not call back. A Redactor that panics takes the whole value out.
+type Redactor interface {
+	// Apply returns the text as it may be sent, in valid UTF-8.
+	Apply(kind redact.Content, key, text string) (string, redact.Result)
+	// ApplyJSON returns the JSON value as it may be sent, and it is JSON then too.
+	// It must neither change nor keep raw, which may be returned.
+	ApplyJSON(kind redact.Content, key string, raw []byte) ([]byte, redact.Result)
+}
+
+var _ Redactor = (*redact.Redactor)(nil)
+
+// withheld stands for what a redactor that failed may have left in.
+const withheld = redact.Marker
+
+// filter is what everything passes that goes to a span or an event: secrets go
+// out, then what is too long is cut.
+type filter struct {
+	redactor Redactor         // nil changes nothing
+	cutter   *redact.Redactor // cuts and redacts nothing; nil is no limit
+	limit    int
+	panics   *atomic.Int64 // of the redactor
+}
+
+func newFilter(o Options) filter {
+	f := filter{panics: new(atomic.Int64)}
+	switch {
+	case o.DisableRedaction:
+	case o.Redact != nil:
+		f.redactor = o.Redact
+	default:
+		r, err := redact.New(redact.Config{})
+		if err != nil {
+			panic("the default configuration of package redact is not valid: " + err.Error())
+		}
+		f.redactor = r
+	}
+	if o.MaxPartBytes > 0 {
+		f.limit = max(o.MaxPartBytes, redact.MinLimit)
+		// The limit is in range and nothing else is configured that may be wrong.
+		f.cutter, _ = redact.New(redact.Config{DisableKeys: true, DisablePatterns: true, MaxBytes: f.limit})
+	}
+	return f
+}
+
+// text returns s as it may be sent.
+func (f *filter) text(kind redact.Content, key, s string) string {
+	s, _ = f.apply(kind, key, s)
+	return s
+}
+
+func (f *filter) apply(kind redact.Content, key, s string) (out string, res redact.Result) {
+	if f.redactor == nil || s == "" {
+		return s, res
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			f.failed("text", p)
+			out, res = withheld, redact.Result{Redacted: true}
+		}
+	}()
+	return f.redactor.Apply(kind, key, s)
+}
+
+// json returns JSON text as it may be sent.
+func (f *filter) json(kind redact.Content, key, s string) string {
+	s, _ = f.applyJSON(kind, key, s)
+	return s
+}
+
+func (f *filter) applyJSON(kind redact.Content, key, s string) (out string, res redact.Result) {
+	if f.redactor == nil || s == "" {
+		return s, res
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			f.failed("JSON", p)
+			out, res = emptied(s), redact.Result{Redacted: true}
+		}
+	}()
+	raw := unsafe.Slice(unsafe.StringData(s), len(s)) // a Redactor neither changes nor keeps it
+	b, res := f.redactor.ApplyJSON(kind, key, raw)
+	if len(b) == len(s) && unsafe.SliceData(b) == unsafe.StringData(s) {
+		return s, res
+	}
+	if out = string(b); !validJSON(out) {
+		out = quote(out)
+	}
+	return out, res
+}
+
+// failed reports that the redactor panicked: the first time, the second, the
+// fourth and so on.
+func (f *filter) failed(what string, p any) {
+	if n := f.panics.Add(1); bits.OnesCount64(uint64(n)) == 1 {
+		otel.Handle(fmt.Errorf("redact %s: panic: %v", what, p))
+	}
+}
+
+// emptied returns what stands for a JSON value that must not be sent: an object
+// for an object, an array for an array.
+func emptied(s string) string {
+	switch s = strings.TrimLeft(s, " \t\r\n"); {
+	case strings.HasPrefix(s, "{"):
+		return `{"` + withheld + `":true}`
+	case strings.HasPrefix(s, "["):
+		return "[]"
+	}
+	return `"` + withheld + `"`
+}
+
+// raw is json for an object or an array that may be absent, and stays one.
+func (f *filter) raw(kind redact.Content, key string, v json.RawMessage) json.RawMessage {
+	if len(v) == 0 || f.redactor == nil {
+		return v
+	}
+	out := f.json(kind, key, string(v))
+	if out[:1] != string(v[:1]) {
+		out = emptied(string(v))
+	}
+	return json.RawMessage(out)
+}
+
+// content is text for the text of a part, which has a limit.
+func (f *filter) content(kind redact.Content, s string) string {
+	s = f.text(kind, "", s)
+	if f.cutter != nil {
+		s, _ = f.cutter.Truncate(s)
+	}
+	return s
+}
+
+// value is json for a value that has a limit. cut describes the whole of what
+// was cut here or by the redactor, nil when nothing was.
+func (f *filter) value(kind redact.Content, s string) (out string, cut *Truncated) {
+	s, res := f.applyJSON(kind, "", s)
+	cut = cutOf(res, nil)
+	if f.cutter != nil && len(s) > f.limit {
+		if !validJSON(s) {
+			s = quote(s) // what was taken on trust and is no JSON becomes it here
+		}
+		b, res := f.cutter.TruncateJSON([]byte(s))
+		if cut = cutOf(res, cut); res.Truncated {
+			s = string(b)
+		}
+	}
+	return s, cut
+}
+
+// quoted is value for text that is to become a JSON string.
+func (f *filter) quoted(kind redact.Content, s string) (out string, cut *Truncated) {
+	s, res := f.apply(kind, "", s)
+	cut = cutOf(res, nil)
+	if f.cutter != nil {
+		s, res = f.cutter.Truncate(s)
+		cut = cutOf(res, cut)
+	}
+	return quote(s), cut
+}
+
+// cutOf describes what res says was cut. An earlier cut was of more.
+func cutOf(res redact.Result, earlier *Truncated) *Truncated {
+	if earlier != nil || !res.Truncated {
+		return earlier
+	}
+	return &Truncated{Size: int64(res.Size), SHA256: res.SHA256}
+}
+
+// maxSecret is how long a word of a text that grows may be before it counts as
+// whole: longer than the keys and tokens whose shape is known.
+const maxSecret = 2048
+
+// settled returns the head of a text that grows which what comes next cannot
+// change: the last word may be the beginning of a secret, the last bytes that of
+// a rune.
+func (f *filter) settled(s string) string {
+	if f.redactor == nil {
+		for i := 1; i <= utf8.UTFMax && i <= len(s); i++ {
+			if b := s[len(s)-i]; utf8.RuneStart(b) {
+				if !utf8.FullRuneInString(s[len(s)-i:]) {
+					return s[:len(s)-i]
+				}
+				break
+			}
+		}
+		return s
+	}
+	from := max(0, len(s)-maxSecret)
+	if i := strings.LastIndexAny(s[from:], " \t\r\n"); i >= 0 {
+		return s[:from+i+1]
+	}
+	for from > 0 && !utf8.RuneStart(s[from]) {
+		from--
+	}
+	return s[:from]
+}

@@ -1,0 +1,244 @@
+package agenttrace_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/redact"
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// secret has the shape of an API key.
+var secret = "sk-ant-api03-" + strings.Repeat("aB3", 20)
+
+// tellSecrets says a secret wherever an agent may say something.
+func tellSecrets(h *harness, question func() error) {
+	ctx, turn := h.run.StartTurn(h.ctx, agenttrace.UserMessage{
+		Text: "use " + secret, Metadata: map[string]any{"password": secret},
+		Parts:   []agenttrace.Part{agenttrace.DataPart("x", "", secret), agenttrace.FilePart(agenttrace.File{MediaType: "text/plain", URL: "https://user:" + secret + "@x.com/"})},
+		Trigger: &agenttrace.Trigger{Source: "webhook", Headers: map[string]string{"Authorization": "Bearer " + secret}},
+	}, agenttrace.TurnOptions{SystemPrompt: "the key is " + secret, Tools: []agenttrace.Tool{{Name: "bash", Description: "with " + secret}}})
+	h.sess.SetTitle(ctx, "about "+secret)
+	h.sess.SetMetadata(ctx, map[string]any{"token": secret})
+	_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
+	call.Reasoning("the key " + secret)
+	s := call.StreamText()
+	for _, c := range "the key " + secret + " is a key" {
+		s.WriteString(string(c))
+	}
+	s.SetProviderMetadata(map[string]any{"key": secret})
+	turn.Retrying(1, errors.New("key "+secret))
+	call.End(agenttrace.ModelResult{}, errors.New("key "+secret))
+	turn.File(agenttrace.File{MediaType: "text/plain", URL: "https://x.com/", Filename: secret})
+	turn.SourceURL(agenttrace.SourceURL{URL: "https://x.com/", Title: secret})
+	turn.SourceDocument(agenttrace.SourceDocument{ID: "d", MediaType: "text/plain", Title: secret, Filename: secret})
+	turn.Data("x", "", map[string]string{"k": secret})
+	turn.SetMetadata(map[string]any{"k": secret})
+	_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "1", Name: "bash", Input: map[string]string{"cmd": "echo " + secret}})
+	tool.Authorize(ctx, "echo "+secret)
+	tool.EndText("it is " + secret)
+	_, tool = turn.StartTool(ctx, agenttrace.ToolOptions{ID: "2", Name: "bash"})
+	for _, c := range `{"cmd":"echo ` + secret + `"}` {
+		tool.InputDelta(string(c))
+	}
+	tool.End(map[string]string{"out": secret})
+	_, tool = turn.StartTool(ctx, agenttrace.ToolOptions{ID: "3", Name: "bash", RawInput: json.RawMessage(secret)})
+	tool.EndRaw(json.RawMessage(`["` + secret + `"]`))
+	_, tool = turn.StartTool(ctx, agenttrace.ToolOptions{ID: "4", Name: "bash", Input: 1})
+	tool.AwaitInput("which " + secret)
+	tool.Fail(errors.New("no " + secret))
+	_, tool = turn.StartTool(ctx, agenttrace.ToolOptions{ID: "5", Name: "bash", Input: 1})
+	tool.EndTruncated("head "+secret, agenttrace.Truncated{Size: 9})
+	_, c := h.run.StartCompaction(ctx, agenttrace.CompactionOptions{})
+	c.End(agenttrace.CompactionResult{Summary: "key " + secret})
+	_, c = h.run.StartCompaction(ctx, agenttrace.CompactionOptions{})
+	c.Fail(errors.New("key " + secret))
+	_, open := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "6", Name: "bash", Input: secret})
+	open.AwaitInput(secret)
+	turn.Fail(question())
+	h.run.End(question())
+	h.sess.AddRule(ctx, agenttrace.Rule{Permission: "bash", Pattern: "curl " + secret})
+}
+
+func TestSecretsStayInTheProcess(t *testing.T) {
+	var seen []string
+	h := newHarness(t, agenttrace.Options{
+		Live:  agenttrace.LiveOptions{MinBytes: -1, MinInterval: -1},
+		Rules: []agenttrace.Rule{rule("*", "", allow, "")},
+		Watchdog: func(_ context.Context, r agenttrace.ToolRequest) agenttrace.Verdict {
+			seen = append(seen, r.Input, r.Subject)
+			return agenttrace.Ask("for " + secret)
+		},
+		Approver: func(_ context.Context, q agenttrace.Question) (agenttrace.Answer, error) {
+			seen = append(seen, q.Input, q.Subject, q.Reason)
+			return agenttrace.Answer{Reply: agenttrace.ReplyAlways, Reason: "since " + secret}, nil
+		},
+	}, agenttrace.SessionOptions{})
+	var state agenttrace.State
+	tellSecrets(h, func() error { state = h.sess.State(); return errors.New("key " + secret) })
+	h.check()
+	noSecrets(t, h.rec)
+	for i, s := range seen {
+		if !strings.Contains(s, secret) {
+			t.Errorf("who decides sees %q (%d)", s, i)
+		}
+	}
+	if len(seen) != 5 || !strings.Contains(state.Title+string(state.Metadata), secret) {
+		t.Errorf("%d seen, state = %+v", len(seen), state)
+	}
+	if got := h.rec.All().ToolCalls("bash")[0]; got.Input != `{"cmd":"echo [redacted:anthropic-key]"}` || got.Output != `"it is [redacted:anthropic-key]"` {
+		t.Errorf("call = %+v", got)
+	}
+	turn := one(t, h.rec.All().Turns())
+	sum := sha256.Sum256([]byte(turn.SystemPrompt))
+	if turn.SystemPromptDigest != hex.EncodeToString(sum[:]) || turn.SystemPrompt == "" {
+		t.Errorf("the digest %s is not of the prompt %q", turn.SystemPromptDigest, turn.SystemPrompt)
+	}
+}
+
+func TestRedactionCanBeTurnedOff(t *testing.T) {
+	h := newHarness(t, agenttrace.Options{DisableRedaction: true, Redact: broken{}}, agenttrace.SessionOptions{})
+	_, turn := h.turn(secret)
+	turn.Text(secret)
+	turn.End(agenttrace.TurnResult{})
+	h.run.End(nil)
+	h.check()
+	if got := one(t, h.rec.All().Turns()); !strings.Contains(string(got.User.Parts[0].Data)+string(got.Assistant.Parts[0].Data), secret) {
+		t.Errorf("turn = %+v", got)
+	}
+}
+
+// broken is a redactor that panics.
+type broken struct{}
+
+func (broken) Apply(redact.Content, string, string) (string, redact.Result)     { panic("no rules") }
+func (broken) ApplyJSON(redact.Content, string, []byte) ([]byte, redact.Result) { panic("no rules") }
+
+func TestRedactorThatPanicsLetsNothingThrough(t *testing.T) {
+	h := newHarness(t, agenttrace.Options{Redact: broken{}}, agenttrace.SessionOptions{})
+	errs := errorsOf(func() { tellSecrets(h, func() error { return errors.New(secret) }) })
+	h.check()
+	noSecrets(t, h.rec)
+	if len(errs) == 0 || len(errs) > 10 || !strings.HasSuffix(errs[0].Error(), ": panic: no rules") {
+		t.Errorf("errors = %v", errs)
+	}
+}
+
+func TestContentThatIsNotWantedIsOmitted(t *testing.T) {
+	r, err := redact.New(redact.Config{Omit: redact.Omit{Prompts: true, Reasoning: true, ToolInputs: true, ToolOutputs: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newHarness(t, agenttrace.Options{Redact: r}, agenttrace.SessionOptions{})
+	ctx, turn := h.run.StartTurn(h.ctx, agenttrace.UserMessage{Text: "private thing", Parts: []agenttrace.Part{agenttrace.DataPart("x", "", map[string]string{"a": "private"})}}, agenttrace.TurnOptions{SystemPrompt: "private prompt"})
+	turn.Reasoning("private thought")
+	turn.Text("public")
+	_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "1", Name: "bash", Input: map[string]string{"cmd": "private"}})
+	tool.End("private")
+	_, tool = turn.StartTool(ctx, agenttrace.ToolOptions{ID: "2", Name: "bash", Input: 1})
+	tool.Fail(errors.New("private"))
+	turn.End(agenttrace.TurnResult{})
+	h.run.End(nil)
+	h.check()
+	for _, s := range h.rec.All() {
+		for _, kv := range s.Attributes {
+			if strings.Contains(kv.Value.String(), "private") {
+				t.Errorf("%s: %s = %s", s.Name, kv.Key, kv.Value.String())
+			}
+		}
+	}
+	if got := one(t, h.rec.All().Turns()); string(got.Assistant.Parts[1].Data) != `{"type":"text","text":"public"}` || got.User.Parts[1].Type != "data-x" {
+		t.Errorf("turn = %+v", got)
+	}
+}
+
+func TestPartsHaveALimit(t *testing.T) {
+	const limit = 200
+	long := strings.Repeat("é世界 ", 100)
+	digest := func(s string) string { sum := sha256.Sum256([]byte(s)); return hex.EncodeToString(sum[:]) }
+	object, err := json.Marshal(map[string]any{"out": long, "n": 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newHarness(t, agenttrace.Options{MaxPartBytes: limit, Live: agenttrace.LiveOptions{MinBytes: -1, MinInterval: -1}}, agenttrace.SessionOptions{})
+	ctx, turn := h.turn(long)
+	s := turn.StreamText()
+	for _, word := range strings.SplitAfter(long, " ") {
+		s.WriteString(word)
+	}
+	for _, test := range []struct {
+		name  string
+		input any
+		end   func(*agenttrace.ToolCall)
+		want  agenttrace.Truncated
+	}{
+		{"text", long, func(c *agenttrace.ToolCall) { c.EndText(long) }, agenttrace.Truncated{Size: int64(len(long)), SHA256: digest(long)}},
+		{"any", 1, func(c *agenttrace.ToolCall) { c.End(any(long)) }, agenttrace.Truncated{Size: int64(len(long)), SHA256: digest(long)}},
+		{"object", json.RawMessage(object), func(c *agenttrace.ToolCall) { c.End(json.RawMessage(object)) }, agenttrace.Truncated{Size: int64(len(object)), SHA256: digest(string(object))}},
+		{"raw", 1, func(c *agenttrace.ToolCall) { c.EndRaw(object) }, agenttrace.Truncated{Size: int64(len(object)), SHA256: digest(string(object))}},
+		{"raw that is no JSON", 1, func(c *agenttrace.ToolCall) { c.EndRaw(json.RawMessage("{" + long)) }, agenttrace.Truncated{Size: int64(len(long)) + 3, SHA256: digest(`"{` + long + `"`)}},
+		{"cut before", 1, func(c *agenttrace.ToolCall) {
+			c.EndTruncated(long, agenttrace.Truncated{Path: "/out", Size: 1 << 20, SHA256: "ab"})
+		}, agenttrace.Truncated{Path: "/out", Size: 1 << 20, SHA256: "ab"}},
+		{"short", 1, func(c *agenttrace.ToolCall) { c.End("ok") }, agenttrace.Truncated{}},
+	} {
+		_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: test.name, Name: "bash", Input: test.input})
+		test.end(tool)
+		calls := h.rec.All().ToolCalls()
+		got := calls[len(calls)-1]
+		if got.Truncated != (test.want != agenttrace.Truncated{}) || got.OutputPath != test.want.Path || got.OutputSize != test.want.Size || got.OutputSHA256 != test.want.SHA256 {
+			t.Errorf("%s: call = %+v, want %+v", test.name, got, test.want)
+		}
+		for _, v := range []string{got.Input, got.Output} {
+			if !json.Valid([]byte(v)) || len(v) > limit+2 || !utf8.ValidString(v) || strings.Contains(v, "\uFFFD") {
+				t.Errorf("%s: %d bytes: %s", test.name, len(v), v)
+			}
+		}
+		if got.Truncated != strings.Contains(got.Output, redact.TruncatedMarker) {
+			t.Errorf("%s: output = %s", test.name, got.Output)
+		}
+	}
+	turn.End(agenttrace.TurnResult{})
+	h.run.End(nil)
+	h.check()
+	got := one(t, h.rec.All().Turns())
+	for _, p := range []spans.Part{got.User.Parts[0], got.Assistant.Parts[0]} {
+		var data struct{ Text string }
+		if err := json.Unmarshal(p.Data, &data); err != nil || len(data.Text) > limit || !strings.HasSuffix(data.Text, redact.TruncatedMarker+"[900 bytes]") {
+			t.Errorf("part = %s (%v)", p.Data, err)
+		}
+	}
+}
+
+func TestWordsThatGrowAreHeldBack(t *testing.T) {
+	h := newHarness(t, agenttrace.Options{Live: agenttrace.LiveOptions{MinBytes: -1, MinInterval: -1}}, agenttrace.SessionOptions{})
+	_, turn := h.turn("go")
+	s := turn.StreamText()
+	for _, text := range []string{"the ke", "y is", " long ", strings.Repeat("x", 3000), " end"} {
+		s.WriteString(text)
+	}
+	s.Close()
+	turn.End(agenttrace.TurnResult{})
+	h.run.End(nil)
+	h.check()
+	var got []string
+	for _, e := range h.rec.Events().Named("agenttrace.part") {
+		var data struct{ Text string }
+		if err := json.Unmarshal(e.Record.Parts[0].Data, &data); err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, strings.ReplaceAll(data.Text, strings.Repeat("x", 100), "X"))
+	}
+	if diff := cmp.Diff([]string{"", "the ", "the key ", "the key is long ", "the key is long " + strings.Repeat("X", 9) + strings.Repeat("x", 52), "the key is long " + strings.Repeat("X", 30) + " end"}, got); diff != "" {
+		t.Errorf("texts (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,254 @@
+package agenttrace
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/log"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/agenttrace/agenttrace/redact"
+	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// SavePolicy says at which moments the parts of an answer are told of while the
+// turn goes on. The agent guide calls it save_on.
+type SavePolicy string
+
+// Policies, from the one that loses least in a crash to the one that costs
+// least. With each of them the session, the user's message, statuses, and a tool
+// call that begins or ceases to wait for a human are told of at once.
+const (
+	// SaveChunk tells of a part when it begins, grows, changes and is whole.
+	SaveChunk SavePolicy = "chunk"
+	// SaveStep tells of a text when it is whole, and of a tool call when its input
+	// is and from then on.
+	SaveStep SavePolicy = "step"
+	// SaveTurn leaves the answer to the turn's span.
+	SaveTurn SavePolicy = "turn"
+)
+
+// LiveOptions says how much is told of what goes on. The zero value tells most.
+type LiveOptions struct {
+	// Policy is SaveChunk when it is empty or unknown.
+	Policy SavePolicy
+	// MinInterval and MinBytes hold text back that grows: it is told of again when
+	// at least so much time has passed and at least so much has come since it last
+	// was, and when it is whole. Zero means 250 ms and 256 bytes, less than zero no
+	// bound. Long texts have to grow by a sixteenth, so that the events of a text
+	// hold some twenty times its bytes in all and not their square.
+	MinInterval time.Duration
+	MinBytes    int
+}
+
+const (
+	defaultMinInterval = 250 * time.Millisecond
+	defaultMinBytes    = 256
+	// growth is the part of its length that a long text must grow by.
+	growth = 16
+)
+
+// live is where events go. It has no state.
+type live struct {
+	logger log.Logger
+	LiveOptions
+}
+
+func newLive(o Options) *live {
+	if o.LoggerProvider == nil {
+		return nil
+	}
+	l := &live{logger: o.LoggerProvider.Logger(semconv.ScopeName, log.WithSchemaURL(semconv.SchemaURL)), LiveOptions: o.Live}
+	if l.Policy != SaveStep && l.Policy != SaveTurn {
+		l.Policy = SaveChunk
+	}
+	if l.MinInterval == 0 {
+		l.MinInterval = defaultMinInterval
+	}
+	if l.MinBytes == 0 {
+		l.MinBytes = defaultMinBytes
+	}
+	return l
+}
+
+// begin returns the context of the events of what has just begun in ctx, nil
+// when there will be none. Their fate is not that of the work: they go out
+// though its context is done.
+func (l *live) begin(ctx context.Context, span trace.Span, name string) context.Context {
+	if l == nil || !span.IsRecording() || !l.logger.Enabled(ctx, log.EnabledParameters{Severity: log.SeverityInfo, EventName: name}) {
+		return nil
+	}
+	return trace.ContextWithSpan(context.WithoutCancel(ctx), span)
+}
+
+func (l *live) emit(ctx context.Context, e *spans.Event, at time.Time) {
+	defer func() {
+		if p := recover(); p != nil {
+			otel.Handle(fmt.Errorf("emit event %s of session %s: panic: %v", e.Name, e.SessionID, p))
+		}
+	}()
+	var r log.Record
+	r.SetEventName(e.Name)
+	r.SetTimestamp(at)
+	r.SetSeverity(log.SeverityInfo)
+	r.AddAttributes(e.Append(make([]attribute.KeyValue, 0, 12))...)
+	l.logger.Emit(ctx, r)
+}
+
+// maxQueued bounds the events of a session that wait for another goroutine to
+// emit them.
+const maxQueued = 1024
+
+// events holds a session's events between the moment that they describe, when
+// locks are held, and their emission, when none is: so a log processor may do
+// what it likes. Whoever finds the queue idle emits what is in it, so that events
+// go out one after the other, in the order of their times.
+type events struct {
+	mu       sync.Mutex // a leaf: nothing is locked or called under it
+	last     time.Time
+	queue    []queued
+	emitting bool
+}
+
+type queued struct {
+	ctx   context.Context
+	at    time.Time
+	event spans.Event
+}
+
+// tell puts an event into the queue. No two have the same time. It may be called
+// with any lock held; call flush when none is. It reports whether an older
+// event had to go.
+func (q *events) tell(ctx context.Context, now time.Time, e spans.Event) (dropped bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !now.After(q.last) {
+		now = q.last.Add(1)
+	}
+	q.last = now
+	if dropped = len(q.queue) >= maxQueued; dropped {
+		q.queue = append(q.queue[:0], q.queue[1:]...)
+	}
+	q.queue = append(q.queue, queued{ctx, now, e})
+	return dropped
+}
+
+// flush emits what is in the queue, unless another goroutine, or a caller of
+// this one, is at it.
+func (q *events) flush(l *live) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.emitting {
+		return
+	}
+	q.emitting = true
+	defer func() { q.emitting = false }()
+	for len(q.queue) > 0 {
+		batch := q.queue
+		q.queue = nil
+		q.mu.Unlock()
+		for i := range batch {
+			l.emit(batch[i].ctx, &batch[i].event, batch[i].at)
+		}
+		q.mu.Lock()
+	}
+}
+
+// tell queues an event of the session. ctx is what live.begin returned; nil
+// tells nothing.
+func (s *Session) tell(ctx context.Context, now time.Time, e spans.Event) {
+	if ctx == nil {
+		return
+	}
+	e.SessionID = s.id
+	if s.events.tell(ctx, now, e) {
+		s.tracer.drop("an event", "session "+s.id)
+	}
+}
+
+// flush emits what tell has queued. The caller holds no lock.
+func (s *Session) flush() {
+	if s.tracer.live != nil {
+		s.events.flush(s.tracer.live)
+	}
+}
+
+// tellSession queues what is known of the session. The caller holds mu.
+func (s *Session) tellSession(ctx context.Context, now time.Time, model Model) {
+	if ctx == nil {
+		return
+	}
+	r := s.record()
+	r.Operation = semconv.RunOperationUpdate
+	r.Model = model.record()
+	s.tell(ctx, now, spans.Event{Name: semconv.EventSession, Session: &r})
+}
+
+// tellUser queues the message that began the turn.
+func (t *Turn) tellUser(now time.Time) {
+	if t.events != nil {
+		t.run.sess.tell(t.events, now, spans.Event{
+			Name: semconv.EventMessage, MessageID: t.user.ID, Role: roleUser, MessageCreatedAt: t.user.CreatedAt, MessageMetadata: t.user.Metadata, Parts: t.user.Parts,
+		})
+	}
+}
+
+// tellAnswer queues the assistant message, without parts, if it has begun. The
+// caller holds mu.
+func (t *Turn) tellAnswer(now time.Time) {
+	if t.events == nil || t.assistant.ID == "" {
+		return
+	}
+	values := make(map[string]json.RawMessage, len(t.metadata)+2)
+	if t.model != (Model{}) {
+		values["model"] = json.RawMessage(encodeJSON(t.model))
+	}
+	if t.prompt != "" {
+		digest, _ := t.run.sess.tracer.digests.of(&t.run.sess.tracer.filter, t.prompt)
+		values["system_prompt_digest"] = json.RawMessage(quote(digest))
+	}
+	for k, v := range t.metadata {
+		values[k] = v
+	}
+	t.run.sess.tell(t.events, now, spans.Event{
+		Name: semconv.EventMessage, MessageID: t.assistant.ID, Role: roleAssistant, MessageCreatedAt: t.assistant.CreatedAt,
+		MessageMetadata: t.run.sess.tracer.filter.raw(redact.Other, "", encodeObject(values)),
+	})
+}
+
+// tellPart queues a part of the answer as it is now. answer is the message it
+// is of: its id and time never change once it has begun.
+func (t *Turn) tellPart(answer *spans.Message, now time.Time, p spans.Part) {
+	if t.events != nil {
+		t.run.sess.tell(t.events, now, spans.Event{
+			Name: semconv.EventPart, MessageID: answer.ID, Role: roleAssistant, MessageCreatedAt: answer.CreatedAt, Parts: []spans.Part{p},
+		})
+	}
+}
+
+// chunks reports whether parts are told of while they grow, wholes whether they
+// are once they are whole.
+func (t *Turn) chunks() bool { return t.events != nil && t.run.sess.tracer.live.Policy == SaveChunk }
+func (t *Turn) wholes() bool { return t.events != nil && t.run.sess.tracer.live.Policy != SaveTurn }
+
+// throttle decides when what grows is told of again.
+type throttle struct {
+	at   time.Time
+	size int
+}
+
+// due reports whether a part that has size bytes now is told of again, and notes
+// that it is.
+func (h *throttle) due(l *live, now time.Time, size int) bool {
+	if size-h.size < max(l.MinBytes, h.size/growth, 1) || now.Sub(h.at) < l.MinInterval {
+		return false
+	}
+	h.at, h.size = now, size
+	return true
+}

@@ -1,0 +1,548 @@
+package agenttrace_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/log"
+	"go.opentelemetry.io/otel/log/embedded"
+
+	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
+)
+
+var permissionID = regexp.MustCompile("per_[0-9A-Za-z]+")
+
+// story writes events as lines.
+func story(events agenttracetest.Events) []string {
+	var out []string
+	for _, e := range events {
+		r := e.Record
+		line := strings.TrimPrefix(e.Name, "agenttrace.")
+		switch line {
+		case "session":
+			line += " " + strings.TrimSpace(r.Session.Agent+" "+r.Session.Title)
+		case "message":
+			line += " " + r.Role + " " + string(r.MessageMetadata)
+		case "status":
+			line += " " + r.Status
+			if r.Attempt != 0 {
+				line += fmt.Sprint(" ", r.Attempt)
+			}
+			line = strings.Join(strings.Fields(line+" "+r.CallID+" "+r.Detail), " ")
+		}
+		for _, p := range r.Parts {
+			line += fmt.Sprintf(" %d %s", p.Index, p.Data)
+		}
+		out = append(out, permissionID.ReplaceAllString(line, "PERM"))
+	}
+	return out
+}
+
+func wantStory(t *testing.T, rec *agenttracetest.Recorder, want ...string) {
+	t.Helper()
+	if diff := cmp.Diff(want, story(rec.Events())); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
+func TestEventsTellWhatGoesOn(t *testing.T) {
+	approve := make(chan agenttrace.Answer, 1)
+	h := newHarness(t, agenttrace.Options{
+		Approver: func(context.Context, agenttrace.Question) (agenttrace.Answer, error) { return <-approve, nil },
+	}, agenttrace.SessionOptions{Title: "Fix"})
+	ctx, turn := h.run.StartTurn(h.ctx, agenttrace.UserMessage{Text: "hi", Metadata: map[string]any{"client": "cli"}}, agenttrace.TurnOptions{})
+	if st := h.sess.Status(); st.State != agenttrace.StatusBusy {
+		t.Errorf("status = %+v", st)
+	}
+	_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
+	turn.Retrying(2, errors.New("overloaded"))
+	s := call.StreamText()
+	s.WriteString("Let me ")
+	s.Close()
+	_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c1", Name: "bash"})
+	tool.SetInput(map[string]string{"cmd": "ls"})
+	call.End(agenttrace.ModelResult{}, nil)
+	approve <- agenttrace.Answer{Reply: agenttrace.ReplyOnce}
+	tool.Authorize(ctx, "ls")
+	tool.End("a.go")
+	h.sess.SetTitle(ctx, "Fix it")
+	turn.AwaitInput("Which one?")
+	_, call = turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
+	call.Text("Done.")
+	call.End(agenttrace.ModelResult{}, nil)
+	turn.End(agenttrace.TurnResult{})
+	h.run.End(errors.New("disk full"))
+	h.check()
+	wantStory(t, h.rec,
+		`session coder Fix`,
+		`status busy`,
+		`message user {"client":"cli"} 0 {"type":"text","text":"hi"}`,
+		`message assistant {"model":{"provider_id":"openai","model_id":"gpt-5-mini"}}`,
+		`status retrying 2 overloaded`,
+		`status busy`,
+		`part 0 {"type":"text","text":"","state":"streaming"}`,
+		`part 0 {"type":"text","text":"Let me "}`,
+		`part 1 {"type":"tool-bash","toolCallId":"c1","state":"input-streaming"}`,
+		`part 1 {"type":"tool-bash","toolCallId":"c1","state":"input-available","input":{"cmd":"ls"}}`,
+		`part 1 {"type":"tool-bash","toolCallId":"c1","state":"approval-requested","input":{"cmd":"ls"},"approval":{"id":"PERM"}}`,
+		`status waiting_on_approval c1 bash ls`,
+		`status busy`,
+		`part 1 {"type":"tool-bash","toolCallId":"c1","state":"approval-responded","input":{"cmd":"ls"},"approval":{"id":"PERM","approved":true}}`,
+		`part 1 {"type":"tool-bash","toolCallId":"c1","state":"output-available","input":{"cmd":"ls"},"output":"a.go"}`,
+		`session coder Fix it`,
+		`status waiting_on_user_input Which one?`,
+		`status busy`,
+		`part 2 {"type":"step-start"}`,
+		`part 3 {"type":"text","text":"Done."}`,
+		`status idle`,
+		`status error disk full`,
+	)
+	run, turnSpan := h.rec.All().Named("session.run")[0].SpanContext, h.rec.All().Named("session.turn")[0].SpanContext
+	last := time.Time{}
+	for _, e := range h.rec.Events() {
+		want := turnSpan
+		if e.Name == "agenttrace.session" || strings.Contains(fmt.Sprint(e.Attributes), "disk full") {
+			want = run
+		}
+		if e.SpanContext.SpanID() != want.SpanID() || e.SpanContext.TraceID() != want.TraceID() {
+			t.Errorf("%s is told of in span %v, want %v", e.Name, e.SpanContext, want)
+		}
+		if !e.Time.After(last) {
+			t.Errorf("%s at %v comes after an event at %v", e.Name, e.Time, last)
+		}
+		last = e.Time
+	}
+}
+
+func TestSavePolicies(t *testing.T) {
+	for policy, want := range map[agenttrace.SavePolicy][]string{
+		agenttrace.SaveStep: {
+			`session coder`, `status busy`, `message user  0 {"type":"text","text":"go"}`,
+			`message assistant {"model":{"provider_id":"openai","model_id":"gpt-5-mini"}}`,
+			`part 0 {"type":"text","text":"one two"}`,
+			`part 1 {"type":"tool-bash","toolCallId":"c1","state":"input-available","input":{"a":1}}`,
+			`part 1 {"type":"tool-bash","toolCallId":"c1","state":"output-available","input":{"a":1},"output":null}`,
+			`part 2 {"type":"tool-ask","toolCallId":"c2","state":"input-available","input":2}`,
+			`status waiting_on_user_input c2 Which?`, `status busy`,
+			`part 2 {"type":"tool-ask","toolCallId":"c2","state":"output-available","input":2,"output":"this"}`,
+			`part 3 {"type":"text","text":"half","state":"streaming"}`,
+			`status idle`,
+		},
+		agenttrace.SaveTurn: {
+			`session coder`, `status busy`, `message user  0 {"type":"text","text":"go"}`,
+			`message assistant {"model":{"provider_id":"openai","model_id":"gpt-5-mini"}}`,
+			`part 2 {"type":"tool-ask","toolCallId":"c2","state":"input-available","input":2}`,
+			`status waiting_on_user_input c2 Which?`, `status busy`, `status idle`,
+		},
+	} {
+		t.Run(string(policy), func(t *testing.T) {
+			h := newHarness(t, agenttrace.Options{Live: agenttrace.LiveOptions{Policy: policy, MinInterval: -1, MinBytes: -1}}, agenttrace.SessionOptions{})
+			ctx, turn := h.turn("go")
+			s := turn.StreamText()
+			s.WriteString("one ")
+			s.WriteString("two")
+			s.Close()
+			_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c1", Name: "bash"})
+			tool.InputDelta(`{"a":`)
+			tool.InputDelta(`1}`)
+			tool.SetInput(nil)
+			tool.End(nil)
+			_, ask := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c2", Name: "ask", Input: 2})
+			ask.AwaitInput("Which?")
+			ask.End("this")
+			turn.StreamText().WriteString("half")
+			turn.End(agenttrace.TurnResult{})
+			h.run.End(nil)
+			if policy == agenttrace.SaveStep {
+				h.check()
+			}
+			wantStory(t, h.rec, want...)
+		})
+	}
+}
+
+// TestLongTextsCostLittleMoreThanTheirLength streams texts a token at a time, as
+// fast as may be and as slowly.
+func TestLongTextsCostLittleMoreThanTheirLength(t *testing.T) {
+	for _, test := range []struct {
+		size int
+		pace time.Duration
+		// most is how many bytes all events may hold, per byte of the text.
+		most float64
+	}{{4 << 10, 20 * time.Millisecond, 12}, {256 << 10, 20 * time.Millisecond, 24}, {256 << 10, 0, 24}} {
+		t.Run(fmt.Sprint(test.size, test.pace), func(t *testing.T) {
+			h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
+			_, turn := h.turn("go")
+			s := turn.StreamText()
+			var last agenttracetest.Event
+			for n := 0; n < test.size; n += 5 {
+				h.clock.Advance(test.pace)
+				s.WriteString("word ")
+			}
+			s.Close()
+			turn.End(agenttrace.TurnResult{})
+			h.run.End(nil)
+			h.check()
+			sum, count := 0, 0
+			for _, e := range h.rec.Events().Named("agenttrace.part") {
+				n := len(e.Record.Parts[0].Data)
+				if grown := n - sum; count > 1 && n < test.size && (grown == 0 || e.Time.Sub(last.Time) < 250*time.Millisecond) {
+					t.Errorf("an event %v after the last", e.Time.Sub(last.Time))
+				}
+				sum, count, last = sum+n, count+1, e
+			}
+			if got := float64(sum) / float64(test.size); got > test.most || count < 3 {
+				t.Errorf("%d events hold %.1f bytes per byte of the text, want at most %.0f", count, got, test.most)
+			}
+		})
+	}
+}
+
+func TestClientThatGoesAwayAbortsNothing(t *testing.T) {
+	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
+	client, leave := context.WithCancel(h.ctx)
+	ctx, turn := h.run.StartTurn(client, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
+	toolCtx, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c", Name: "task", Input: 1})
+	child := h.tracer.NewSession(toolCtx, agenttrace.SessionOptions{Agent: "helper"})
+	childCtx, childRun := child.StartRun(toolCtx, agenttrace.RunOptions{})
+	_, childTurn := childRun.StartTurn(childCtx, agenttrace.UserMessage{Text: "help"}, agenttrace.TurnOptions{})
+	leave()
+	childTurn.Text("helped")
+	childTurn.End(agenttrace.TurnResult{})
+	childRun.End(nil)
+	tool.End("helped")
+	h.rec.DropEvents(true) // the one who listened is gone too
+	turn.Text("done")
+	turn.End(agenttrace.TurnResult{})
+	h.run.End(nil)
+	h.check()
+	for _, turn := range h.rec.All().Turns() {
+		if turn.EndReason != "finish" {
+			t.Errorf("turn of %s ended by %s", turn.SessionID, turn.EndReason)
+		}
+	}
+	if st := h.sess.Status(); st.State != agenttrace.StatusIdle {
+		t.Errorf("status = %+v", st)
+	}
+}
+
+// sink is a logger provider that does what do says with each record.
+type sink struct {
+	embedded.LoggerProvider
+	enabled bool
+	do      func(log.Record)
+}
+
+func (s *sink) Logger(string, ...log.LoggerOption) log.Logger { return &sinkLogger{sink: s} }
+
+type sinkLogger struct {
+	embedded.Logger
+	sink *sink
+}
+
+func (l *sinkLogger) Enabled(context.Context, log.EnabledParameters) bool { return l.sink.enabled }
+func (l *sinkLogger) Emit(_ context.Context, r log.Record)                { l.sink.do(r) }
+
+// TestEventsNeverHurtTheAgent has log processors that panic and that call back.
+func TestEventsNeverHurtTheAgent(t *testing.T) {
+	var turn *agenttrace.Turn
+	var names []string
+	for name, do := range map[string]func(log.Record){
+		"panics": func(log.Record) { panic("disk full") },
+		"calls back": func(r log.Record) {
+			names = append(names, r.EventName())
+			turn.Text("seen")
+			turn.SetMetadata(map[string]any{"seen": len(names)})
+			if len(names) > 100 {
+				turn.Abort()
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rec := agenttracetest.NewRecorder()
+			sess := agenttrace.New(agenttrace.Options{TracerProvider: rec, LoggerProvider: &sink{enabled: true, do: do}}).NewSession(t.Context(), agenttrace.SessionOptions{Agent: "a"})
+			ctx, run := sess.StartRun(t.Context(), agenttrace.RunOptions{})
+			errs := errorsOf(func() {
+				ctx, turn = run.StartTurn(ctx, agenttrace.UserMessage{Text: "x"}, agenttrace.TurnOptions{})
+				turn.Text("y")
+				turn.End(agenttrace.TurnResult{})
+				run.End(nil)
+			})
+			if name == "panics" && (len(errs) == 0 || !strings.Contains(errs[0].Error(), "emit event agenttrace.status of session "+sess.ID()+": panic: disk full")) {
+				t.Errorf("errors = %v", errs)
+			}
+			if got := one(t, rec.All().Turns()); len(got.Assistant.Parts) == 0 {
+				t.Errorf("turn = %+v", got)
+			}
+		})
+	}
+}
+
+func TestEventsOfAStuckProcessorAreDroppedAndCounted(t *testing.T) {
+	stuck, release := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	emitted := 0
+	sess, turn := func() (*agenttrace.Session, *agenttrace.Turn) {
+		rec := agenttracetest.NewRecorder()
+		tracer := agenttrace.New(agenttrace.Options{TracerProvider: rec, LoggerProvider: &sink{enabled: true, do: func(r log.Record) {
+			emitted++
+			if r.EventName() == "agenttrace.part" {
+				once.Do(func() { close(stuck); <-release })
+			}
+		}}})
+		sess := tracer.NewSession(t.Context(), agenttrace.SessionOptions{Agent: "a"})
+		ctx, run := sess.StartRun(t.Context(), agenttrace.RunOptions{})
+		_, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "x"}, agenttrace.TurnOptions{})
+		t.Cleanup(func() {
+			if tracer.Dropped() != 3000-1024 {
+				t.Errorf("%d dropped", tracer.Dropped())
+			}
+		})
+		return sess, turn
+	}()
+	done := make(chan struct{})
+	go func() { defer close(done); turn.Text("the first") }()
+	<-stuck
+	errs := errorsOf(func() {
+		for range 3000 {
+			turn.Text("another") // does not wait
+		}
+	})
+	close(release)
+	<-done
+	if len(errs) == 0 || emitted > 1100 || sess.Status().State != agenttrace.StatusBusy {
+		t.Errorf("%d emitted, reported %v", emitted, errs)
+	}
+}
+
+// TestAnySequenceOfCallsIsToldAsItsSpansSay calls what an agent may call, in any
+// order.
+func TestAnySequenceOfCallsIsToldAsItsSpansSay(t *testing.T) {
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		o := agenttrace.Options{
+			Approver: func(_ context.Context, q agenttrace.Question) (agenttrace.Answer, error) {
+				switch r.IntN(4) {
+				case 0:
+					return agenttrace.Answer{Reply: agenttrace.ReplyOnce}, nil
+				case 1:
+					return agenttrace.Answer{Reply: agenttrace.ReplyLater}, nil
+				case 2:
+					return agenttrace.Answer{}, errors.New("nobody")
+				}
+				return agenttrace.Answer{Reply: agenttrace.ReplyReject, Reason: "no: sk-ant-api03-" + strings.Repeat("aB3", 20)}, nil
+			},
+			Live:          agenttrace.LiveOptions{MinBytes: 1 + r.IntN(20), MinInterval: time.Duration(r.IntN(3)) * time.Millisecond},
+			LoopDetection: &agenttrace.LoopDetection{},
+		}
+		if r.IntN(3) == 0 {
+			o.Live.Policy = agenttrace.SaveStep
+		}
+		if r.IntN(3) == 0 {
+			o.MaxPartBytes = 120
+		}
+		o.DisableRedaction = r.IntN(4) == 0
+		h := newHarness(t, o, agenttrace.SessionOptions{Metadata: map[string]any{"password": "hunter22"}})
+		if r.IntN(4) == 0 {
+			h.rec.Drop(func(name string) bool { return name == "tool.call" })
+		}
+		words := []string{"", "a", "é世界 ", "two words ", "key sk-ant-api03-" + strings.Repeat("aB3", 20), "password=hunter2222 ", strings.Repeat("long ", 60), "{\"a\":", "1}", "\xff"}
+		word := func() string { return words[r.IntN(len(words))] }
+		errorsOf(func() {
+			for range 1 + r.IntN(3) {
+				randomTurn(h, r, word)
+			}
+			h.run.End([]error{nil, errors.New(word()), context.Canceled}[r.IntN(3)])
+		})
+		h.check()
+		if !o.DisableRedaction {
+			noSecrets(t, h.rec)
+		}
+		if t.Failed() {
+			t.Fatalf("seed %d:\n%s", seed, strings.Join(story(h.rec.Events()), "\n"))
+		}
+	}
+}
+
+// noSecrets fails the test where the key among the words has got through.
+func noSecrets(t *testing.T, rec *agenttracetest.Recorder) {
+	t.Helper()
+	search := func(what string, attrs []attribute.KeyValue) {
+		for _, kv := range attrs {
+			if text := kv.Value.String(); strings.Contains(text, "sk-ant-api03-") {
+				t.Errorf("%s: %s holds a secret: %s", what, kv.Key, text)
+			}
+		}
+	}
+	for _, s := range rec.All() {
+		search(s.Name, s.Attributes)
+		if strings.Contains(s.StatusText, "sk-ant-api03-") {
+			t.Errorf("the status of %s holds a secret: %s", s.Name, s.StatusText)
+		}
+	}
+	for _, e := range rec.Events() {
+		search(e.Name, e.Attributes)
+	}
+}
+
+func randomTurn(h *harness, r *rand.Rand, word func() string) {
+	var ctx context.Context
+	var turn *agenttrace.Turn
+	var err error
+	if ctx, turn, err = h.run.ContinueTurn(h.ctx, agenttrace.TurnOptions{}); err != nil {
+		ctx, turn = h.run.StartTurn(h.ctx, agenttrace.UserMessage{Text: word(), Parts: []agenttrace.Part{agenttrace.DataPart("x", "", word())}, Metadata: map[string]any{"w": word()}}, agenttrace.TurnOptions{SystemPrompt: word()})
+	}
+	var tools []*agenttrace.ToolCall
+	var streams []*agenttrace.TextStream
+	var call *agenttrace.ModelCall
+	pick := func() *agenttrace.ToolCall {
+		if len(tools) == 0 {
+			return nil
+		}
+		return tools[r.IntN(len(tools))]
+	}
+	for range r.IntN(40) {
+		switch r.IntN(20) {
+		case 0:
+			_, call = turn.StartModelCall(ctx, agenttrace.ModelCallOptions{Model: agenttrace.Model{ID: string(rune('a' + r.IntN(2)))}})
+		case 1:
+			call.End(agenttrace.ModelResult{StopReason: "stop", Usage: agenttrace.InclusiveUsage{Input: 1}}, nil)
+		case 2:
+			turn.Text(word())
+		case 3:
+			turn.Reasoning(word())
+		case 4:
+			streams = append(streams, turn.StreamText())
+		case 5:
+			streams = append(streams, turn.StreamReasoning())
+		case 6, 7, 8:
+			if len(streams) > 0 {
+				streams[r.IntN(len(streams))].WriteString(word())
+			}
+		case 9:
+			if len(streams) > 0 {
+				s := streams[r.IntN(len(streams))]
+				s.SetProviderMetadata(map[string]any{"p": word()})
+				s.Close()
+			}
+		case 10:
+			_, c := turn.StartTool(ctx, agenttrace.ToolOptions{Name: "bash", Dynamic: r.IntN(3) == 0, ProviderExecuted: r.IntN(3) == 0})
+			tools = append(tools, c)
+		case 11:
+			_, c := turn.StartTool(ctx, agenttrace.ToolOptions{ID: fmt.Sprint("call_", r.Int()), Name: "edit", RawInput: json.RawMessage(word())})
+			tools = append(tools, c)
+		case 12:
+			pick().InputDelta(word())
+		case 13:
+			pick().SetInput([]any{nil, word(), map[string]any{"token": word()}}[r.IntN(3)])
+		case 14:
+			pick().Authorize(ctx, word())
+		case 15:
+			pick().AwaitInput(word())
+		case 16:
+			c := pick()
+			[]func(){func() { c.End(word()) }, func() { c.EndRaw(json.RawMessage(word())) }, func() { c.Fail(errors.New(word())) }, c.Abort, func() { c.EndTruncated(word(), agenttrace.Truncated{Size: 1}) }}[r.IntN(5)]()
+		case 17:
+			turn.SetMetadata(map[string]any{"m": word()})
+			h.sess.SetTitle(ctx, word())
+		case 18:
+			turn.Data("state", "", word())
+			turn.SourceURL(agenttrace.SourceURL{URL: word()})
+		case 19:
+			for _, p := range turn.PendingTools() {
+				_, c, _, err := turn.ResumeTool(ctx, p.CallID, agenttrace.Answer{Reply: agenttrace.ReplyOnce})
+				if err == nil {
+					tools = append(tools, c)
+				}
+			}
+		}
+	}
+	[]func(){func() { turn.End(agenttrace.TurnResult{}) }, turn.Abort, func() { turn.Fail(errors.New(word())) }, func() { turn.End(agenttrace.TurnResult{}) }, func() {}}[r.IntN(5)]()
+}
+
+func TestEventsAreRaceFree(t *testing.T) {
+	for _, endEarly := range []bool{false, true} {
+		testRaces(t, endEarly)
+	}
+}
+
+func testRaces(t *testing.T, endEarly bool) {
+	h := newHarness(t, agenttrace.Options{Live: agenttrace.LiveOptions{MinInterval: -1, MinBytes: -1}, LoopDetection: &agenttrace.LoopDetection{}}, agenttrace.SessionOptions{})
+	ctx, turn := h.turn("go")
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			s := turn.StreamText()
+			for range 20 {
+				s.WriteString("word ")
+				_, c := turn.StartTool(ctx, agenttrace.ToolOptions{ID: fmt.Sprint(i), Name: "bash", Input: i})
+				c.AwaitInput("?")
+				h.sess.State()
+				c.End("x")
+				h.sess.SetTitle(ctx, fmt.Sprint(i))
+				turn.Err()
+			}
+			if i == 7 && endEarly {
+				h.run.End(nil)
+			}
+		})
+	}
+	errorsOf(wg.Wait)
+	h.run.End(nil)
+	if agree(t, h.rec); !endEarly {
+		h.check()
+	}
+	last := time.Time{}
+	for _, e := range h.rec.Events() {
+		if !e.Time.After(last) {
+			t.Fatalf("two events at %v", last)
+		}
+		last = e.Time
+	}
+	if st := h.sess.Status(); st.State != agenttrace.StatusIdle || h.sess.Busy() {
+		t.Errorf("status = %+v", st)
+	}
+}
+
+func TestStatusesBySetStatusAndOfWaitingCalls(t *testing.T) {
+	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
+	ctx, turn := h.turn("go")
+	_, a := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "a", Name: "x", Input: 1})
+	_, b := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "b", Name: "y", Input: 1})
+	a.AwaitApproval("")
+	b.AwaitInput("?")
+	b.End("!")
+	h.sess.SetStatus(ctx, agenttrace.Status{State: agenttrace.StatusRetrying, Attempt: 1})
+	turn.End(agenttrace.TurnResult{})
+	if turn.End(agenttrace.TurnResult{}); h.sess.Busy() {
+		t.Error("busy")
+	}
+	h.run.End(nil)
+	h.check()
+	var got []string
+	for _, st := range h.rec.Events().Statuses() {
+		got = append(got, strings.TrimSpace(st.Status+" "+st.CallID))
+	}
+	want := []string{"busy", "waiting_on_approval a", "waiting_on_user_input b", "waiting_on_approval a", "retrying", "waiting_on_approval a"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("statuses (-want +got):\n%s", diff)
+	}
+	if st := h.sess.Status(); st != (agenttrace.Status{State: agenttrace.StatusWaitingApproval, CallID: "a", Detail: "x"}) {
+		t.Errorf("status = %+v", st)
+	}
+	h.sess.SetStatus(ctx, agenttrace.Status{})
+	if st := h.sess.Status(); st.State != agenttrace.StatusIdle {
+		t.Errorf("status = %+v", st)
+	}
+}

@@ -1,0 +1,109 @@
+package agenttrace
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/agenttrace/agenttrace/semconv"
+)
+
+// What the model is told of a tool call whose end nobody saw. The words are the
+// agent guide's.
+const (
+	abortedByRestart = "aborted by host restart"
+	abortedByParent  = "aborted by parent"
+)
+
+// open describes an open turn to another process.
+func (t *Turn) open() PendingTurn {
+	t.mu.Lock()
+	p := PendingTurn{
+		Index: t.index, UserMessageID: t.userID, AssistantMessageID: t.assistant.ID, AssistantCreatedAt: t.assistant.CreatedAt,
+		NextPart: t.nextPart, NextStep: t.nextStep, Tools: append([]PendingTool{}, t.waiting...), Model: t.model,
+	}
+	if t.run.span != nil {
+		p.Run = refOf(t.run.span.SpanContext())
+	}
+	var calls []*ToolCall
+	for i := range t.parts {
+		if c := t.parts[i].tool; c != nil {
+			calls = append(calls, c)
+		}
+	}
+	t.mu.Unlock()
+	for _, c := range calls {
+		c.mu.Lock()
+		if !c.ended {
+			p.Tools = append(p.Tools, c.open())
+		}
+		c.mu.Unlock()
+	}
+	return p
+}
+
+// finishInterrupted ends what was open when the session's state was taken.
+func (s *Session) finishInterrupted(ctx context.Context) {
+	turns := s.st.Open
+	s.st.Open = nil
+	for i := range turns {
+		s.status = Status{State: StatusBusy} // what the process that is gone left it at
+		s.finishTurn(ctx, &turns[i])
+	}
+	if len(turns) == 0 && s.st.Pending != nil && len(s.st.Pending.Tools) > 0 {
+		s.status = s.st.Pending.Tools[0].status()
+	}
+}
+
+// finishTurn ends a turn that was interrupted, as it would have ended had its
+// process known: what waits for a human makes it pending, the rest is aborted.
+func (s *Session) finishTurn(ctx context.Context, p *PendingTurn) {
+	if sc := p.Run.spanContext(); sc.IsValid() {
+		ctx = trace.ContextWithRemoteSpanContext(ctx, sc)
+	}
+	now := s.now()
+	// A run that only stands for the one that is gone: its own span is lost.
+	r := &Run{sess: s, span: trace.SpanFromContext(ctx), model: p.Model}
+	r.scope = scope{Context: ctx, run: r}
+	t := r.newTurn(now, TurnOptions{})
+	t.restored = true
+	t.restore(p)
+	t.mu.Lock()
+	ctx = t.begin(ctx, now)
+	if p.AssistantMessageID != "" {
+		t.tellAnswer(now)
+	}
+	t.mu.Unlock()
+	reason := semconv.EndAbort
+	for i := range p.Tools {
+		tool := &p.Tools[i]
+		_, c := t.startTool(ctx, ToolOptions{
+			ID: tool.CallID, Name: tool.Name, RawInput: tool.Input, Kind: tool.Kind, Dynamic: tool.Dynamic, ProviderExecuted: tool.ProviderExecuted,
+		}, tool)
+		c.restore(tool)
+		if tool.waits() {
+			reason = semconv.EndFinish
+			continue
+		}
+		c.abandon(abortedByRestart)
+	}
+	t.finish(reason, nil, "")
+}
+
+// restore puts the call in the state that it had in another process.
+func (c *ToolCall) restore(p *PendingTool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.restored, c.changed = true, true
+	c.state, c.asks, c.question, c.child = orText(p.State, stateApprovalRequested), p.AsksUser, p.Question, p.ChildSessionID
+	if p.ApprovalID == "" {
+		return
+	}
+	c.approval = &approval{
+		id: p.ApprovalID, subject: p.Subject, asked: time.UnixMilli(p.AskedAt),
+		rule: match{rule: Rule{Pattern: p.Pattern, Source: p.Source}, found: p.Source != ""},
+	}
+	c.approval.answered = c.state == stateApprovalResponded
+	c.approval.approved = c.approval.answered
+}

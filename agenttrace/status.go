@@ -1,0 +1,192 @@
+package agenttrace
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/agenttrace/agenttrace/redact"
+	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// StatusState says what a session is doing.
+type StatusState string
+
+// States of a session.
+const (
+	StatusIdle     StatusState = semconv.StatusIdle
+	StatusBusy     StatusState = semconv.StatusBusy
+	StatusRetrying StatusState = semconv.StatusRetrying
+	// StatusWaitingApproval: a tool call waits for a human to allow it.
+	StatusWaitingApproval StatusState = semconv.StatusWaitingApproval
+	// StatusWaitingUserInput: the agent has asked its user something.
+	StatusWaitingUserInput StatusState = semconv.StatusWaitingUserInput
+	// StatusError: the last turn or run failed. The next one may begin.
+	StatusError StatusState = semconv.StatusError
+)
+
+// Status is what a session is doing. The zero Status is idle.
+type Status struct {
+	State StatusState
+	// Attempt counts retries from 1.
+	Attempt int
+	// Detail says what is retried or waited for, or what went wrong.
+	Detail string
+	// CallID is the tool call that waits.
+	CallID string
+}
+
+// Status returns what the session is doing: busy in a turn or a compaction,
+// waiting where a tool call does, error when what went on last failed, and
+// otherwise idle; retrying, and waiting for input, where the agent says so. Of
+// runs of which nothing is recorded and in which nothing decides it knows
+// nothing.
+func (s *Session) Status() Status {
+	if s == nil {
+		return Status{State: StatusIdle}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.current()
+}
+
+// current is Status; the caller holds mu.
+func (s *Session) current() Status {
+	st := s.status
+	if st.State == "" {
+		st.State = StatusIdle
+	}
+	return st
+}
+
+// SetStatus says what the session is doing where the SDK cannot know. It holds
+// until a turn, a model call or a tool call that begins, ends or waits says
+// otherwise.
+func (s *Session) SetStatus(ctx context.Context, st Status) {
+	if s == nil {
+		return
+	}
+	if st.State == "" {
+		st.State = StatusIdle
+	}
+	now := s.now()
+	st.Detail, st.CallID = validUTF8(st.Detail), validUTF8(st.CallID)
+	s.mu.Lock()
+	events := s.runEvents
+	if t := TurnFromContext(ctx); t != nil && t.run.sess == s && t.events != nil {
+		events = t.events
+	}
+	s.enter(events, now, st)
+	s.mu.Unlock()
+	s.flush()
+}
+
+// Retrying says that a model call failed with err and is tried again, for the
+// attempt-th time. It holds until the next model call or part.
+func (t *Turn) Retrying(attempt int, err error) {
+	st := Status{State: StatusRetrying, Attempt: max(1, attempt)}
+	if err != nil {
+		st.Detail = errorText(err)
+	}
+	t.enter(st)
+}
+
+// AwaitInput says that the turn goes on when its user has answered a question.
+// It holds until the next model call. A tool that asks is better told by
+// [ToolCall.AwaitInput], which outlives the process.
+func (t *Turn) AwaitInput(question string) {
+	t.enter(Status{State: StatusWaitingUserInput, Detail: validUTF8(question)})
+}
+
+func (t *Turn) enter(st Status) {
+	if t == nil || t.off {
+		return
+	}
+	if t.hasEnded() {
+		t.drop("a status")
+		return
+	}
+	s := t.run.sess
+	now := s.now()
+	s.mu.Lock()
+	s.enter(t.events, now, st)
+	s.mu.Unlock()
+	s.flush()
+}
+
+// enter changes the status, and tells of it if it is another. The caller holds
+// mu.
+func (s *Session) enter(events context.Context, now time.Time, st Status) {
+	if st == s.current() {
+		return
+	}
+	s.status = st
+	s.interrupted.Store(st.State == StatusRetrying || st.State == StatusWaitingUserInput && st.CallID == "")
+	if events == nil {
+		return
+	}
+	s.tell(events, now, spans.Event{
+		Name: semconv.EventStatus, Status: string(st.State), Attempt: int64(st.Attempt), CallID: st.CallID,
+		Detail: s.tracer.filter.text(redact.Other, "", st.Detail),
+	})
+}
+
+// goesOn says that the turn is at work: a retry is over; so is, when a model
+// call says it, a question to the user.
+func (t *Turn) goesOn(now time.Time, modelCall bool) {
+	s := t.run.sess
+	if !s.interrupted.Load() {
+		return
+	}
+	s.mu.Lock()
+	if modelCall || s.status.State == StatusRetrying {
+		s.enter(t.events, now, s.atWork())
+	}
+	s.mu.Unlock()
+}
+
+// atWork is the status of a session in which something is open: it waits if a
+// tool call does. The caller holds mu.
+func (s *Session) atWork() Status {
+	if n := len(s.waits); n > 0 {
+		return s.waits[n-1].Status
+	}
+	return Status{State: StatusBusy}
+}
+
+// waitingCall is a tool call that waits for a human.
+type waitingCall struct {
+	Status
+	call *ToolCall
+}
+
+// wait says that the call waits for a human. The caller holds the call's mu and
+// no other lock.
+func (c *ToolCall) wait(now time.Time, st Status) {
+	if c.turn.off {
+		return
+	}
+	c.waits = true
+	s := c.turn.run.sess
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waits = append(s.waits, waitingCall{st, c})
+	s.enter(c.turn.events, now, st)
+}
+
+// unwait says that the call waits no longer, if it did. The caller holds the
+// call's mu and no other lock.
+func (c *ToolCall) unwait(now time.Time) {
+	if !c.waits {
+		return
+	}
+	c.waits = false
+	s := c.turn.run.sess
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waits = slices.DeleteFunc(s.waits, func(w waitingCall) bool { return w.call == c })
+	if s.status.CallID == c.callID && s.working > 0 {
+		s.enter(c.turn.events, now, s.atWork())
+	}
+}

@@ -1,0 +1,521 @@
+package collector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/ptrace"
+	"go.opentelemetry.io/collector/pdata/ptrace/ptraceotlp"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	zombie "zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
+
+	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+// client sends requests and notes what was acknowledged.
+type client struct {
+	ptraceotlp.GRPCClient
+	mu           sync.Mutex
+	acknowledged map[string]bool
+	refused      int
+}
+
+func dial(t *testing.T, endpoint string) *client {
+	t.Helper()
+	conn, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(1<<30)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return &client{GRPCClient: ptraceotlp.NewGRPCClient(conn), acknowledged: make(map[string]bool)}
+}
+
+// send delivers the run of a session with ballast and returns whether it was
+// acknowledged.
+func (c *client) send(ctx context.Context, id string, ballast int) error {
+	td := oneRun(id)
+	if ballast > 0 {
+		span := td.ResourceSpans().At(0).ScopeSpans().At(0).Spans().At(0)
+		span.Attributes().PutStr(string(semconv.SessionTitleKey), strings.Repeat("ballast ", ballast/8))
+	}
+	_, err := c.Export(ctx, ptraceotlp.NewExportRequestFromTraces(td))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err != nil {
+		c.refused++
+		return err
+	}
+	c.acknowledged[id] = true
+	return nil
+}
+
+// load sends from four senders at once until ctx ends, and calls each after every
+// acknowledgement.
+func (c *client) load(ctx context.Context, round string, each func(n int64)) (wait func()) {
+	var senders sync.WaitGroup
+	var sent atomic.Int64
+	for sender := range 4 {
+		senders.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				if c.send(ctx, fmt.Sprintf("ses_%s_%d_%d", round, sender, n), 0) != nil {
+					return
+				}
+				each(sent.Add(1))
+			}
+		})
+	}
+	return senders.Wait
+}
+
+// until polls. What it waits for happens in another process.
+func until(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	timeout := time.After(time.Minute)
+	for !done() {
+		select {
+		case <-tick.C:
+		case <-timeout:
+			t.Fatalf("gave up waiting: %s", what)
+		}
+	}
+}
+
+// configured writes a configuration whose exporter has the options, and returns its
+// name.
+func configured(t *testing.T, endpoint, path, options string) string {
+	t.Helper()
+	queue := filepath.Join(filepath.Dir(path), "queue")
+	if err := os.MkdirAll(queue, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(t.TempDir(), "collector.yaml")
+	text := fmt.Sprintf(`
+extensions: {file_storage: {directory: %q}}
+receivers: {otlp: {protocols: {grpc: {endpoint: %q, max_recv_msg_size_mib: 64}}}}
+exporters:
+  session:
+    path: %q
+    retry_on_failure: {initial_interval: 50ms, max_interval: 100ms}
+%s
+service:
+  extensions: [file_storage]
+  pipelines: {traces: {receivers: [otlp], exporters: [session]}}
+  telemetry: {logs: {level: info}, metrics: {level: none}}
+`, queue, endpoint, path, options)
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+func freePort(t *testing.T) string {
+	t.Helper()
+	endpoint, err := orFree("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return endpoint
+}
+
+// stored returns how many of the sessions are in the store.
+func stored(t *testing.T, path string, ids map[string]bool) (n int) {
+	t.Helper()
+	reader, err := sqlite.OpenReader(t.Context(), path)
+	if err != nil {
+		return 0 // not there yet
+	}
+	defer reader.Close()
+	for id := range ids {
+		if _, err := reader.Session(t.Context(), id); err == nil {
+			n++
+		} else if !errors.Is(err, store.ErrNotFound) {
+			t.Fatal(err)
+		}
+	}
+	return n
+}
+
+// A queue on disk keeps what it acknowledged over the death of the collector, and
+// what it delivers twice is stored once.
+func TestKilledWithQueueOnDisk(t *testing.T) {
+	clean(t)
+	endpoint, path := freePort(t), filepath.Join(t.TempDir(), "sessions.db")
+	config := configured(t, endpoint, path, "    sending_queue: {storage: file_storage}")
+	all := make(map[string]bool)
+	for round := range 3 {
+		p := startProcess(t, nil, "--config", config)
+		c := dial(t, endpoint)
+		ctx, cancel := context.WithCancel(t.Context())
+		enough := make(chan struct{})
+		wait := c.load(ctx, fmt.Sprint(round), func(n int64) {
+			if n == 200 {
+				close(enough)
+			}
+		})
+		<-enough
+		p.kill(t)
+		cancel()
+		wait()
+		for id := range c.acknowledged {
+			all[id] = true
+		}
+	}
+	before := stored(t, path, all)
+	p := startProcess(t, nil, "--config", config)
+	until(t, "the queue is delivered", func() bool { return stored(t, path, all) == len(all) })
+	p.stop(t)
+	t.Logf("%d requests acknowledged, %d of them stored when the collector died last", len(all), before)
+	checkStored(t, path, all)
+}
+
+// A collector that is asked to stop stores what it acknowledged and has not stored.
+func TestStopDrains(t *testing.T) {
+	clean(t)
+	for _, options := range []string{"", "    sending_queue: {wait_for_result: false}", "    sending_queue: {enabled: false}"} {
+		endpoint, path := freePort(t), filepath.Join(t.TempDir(), "sessions.db")
+		p := startProcess(t, nil, "--config", configured(t, endpoint, path, options))
+		c := dial(t, endpoint)
+		ctx, cancel := context.WithCancel(t.Context())
+		enough := make(chan struct{})
+		wait := c.load(ctx, "0", func(n int64) {
+			if n == 300 {
+				close(enough)
+			}
+		})
+		<-enough
+		p.stop(t) // under load
+		cancel()
+		wait()
+		checkStored(t, path, c.acknowledged)
+	}
+}
+
+// deadline is how long the tests let a sender wait for a store that is away.
+const deadline = 500 * time.Millisecond
+
+// refusedFor wants a request not to be acknowledged while the store is away.
+func refusedFor(t *testing.T, c *client, id string, ballast int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	if err := c.send(ctx, id, ballast); err == nil {
+		t.Errorf("%s was acknowledged while the store was away", id)
+	} else if s, _ := status.FromError(err); s.Code() != codes.DeadlineExceeded && s.Code() != codes.Unavailable {
+		t.Errorf("%s was refused with %v, which tells its sender not to try again", id, err)
+	}
+}
+
+// A store whose file is moved away takes nothing until it is back, and then goes on,
+// without a restart.
+func TestStoreMoved(t *testing.T) {
+	clean(t)
+	path := filepath.Join(t.TempDir(), "sessions.db")
+	r, err := Start(t.Context(), Options{Store: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := dial(t, r.Endpoint())
+	if err := c.send(t.Context(), "ses_before", 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path, path+".away"); err != nil {
+		t.Fatal(err)
+	}
+	refusedFor(t, c, "ses_away", 0)
+	waits := make(chan error, 1)
+	go func() { waits <- c.send(t.Context(), "ses_patient", 0) }()
+	refusedFor(t, c, "ses_away_too", 0)
+	if err := os.Rename(path+".away", path); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-waits; err != nil {
+		t.Errorf("a sender that waited for the store got %v", err)
+	}
+	for _, id := range []string{"ses_away", "ses_away_too", "ses_after"} {
+		if err := c.send(t.Context(), id, 0); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := r.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	checkStored(t, path, c.acknowledged)
+}
+
+// A store that another process holds locked takes nothing until it lets go. The
+// collector says that it tries again, and does.
+func TestStoreLocked(t *testing.T) {
+	clean(t)
+	endpoint, path := freePort(t), filepath.Join(t.TempDir(), "sessions.db")
+	p := startProcess(t, nil, "--config", configured(t, endpoint, path, ""))
+	c := dial(t, endpoint)
+	if err := c.send(t.Context(), "ses_before", 0); err != nil {
+		t.Fatal(err)
+	}
+	other, err := zombie.OpenConn(path, zombie.OpenReadWrite|zombie.OpenWAL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if err := sqlitex.ExecuteTransient(other, "BEGIN IMMEDIATE", nil); err != nil {
+		t.Fatal(err)
+	}
+	waits := make(chan error, 1)
+	go func() { waits <- c.send(t.Context(), "ses_patient", 0) }()
+	refusedFor(t, c, "ses_locked", 0)
+	until(t, "the collector says that it will retry", func() bool { return strings.Contains(string(p.output()), "Will retry") })
+	select {
+	case err := <-waits:
+		t.Errorf("a sender was answered while the store was locked: %v", err)
+	default:
+	}
+	if err := sqlitex.ExecuteTransient(other, "ROLLBACK", nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-waits; err != nil {
+		t.Errorf("a sender that waited for the store got %v", err)
+	}
+	if err := c.send(t.Context(), "ses_locked", 0); err != nil {
+		t.Error(err)
+	}
+	p.stop(t)
+	checkStored(t, path, c.acknowledged)
+}
+
+// A disk that is full, be it by a limit or in fact, takes nothing until there is
+// room, and loses nothing that it took.
+func TestStoreFull(t *testing.T) {
+	clean(t)
+	small := t.TempDir()
+	places := map[string]struct{ dir, options string }{"limit": {t.TempDir(), "    max_size_mib: 1"}}
+	// Only root may make a small disk.
+	if err := syscall.Mount("agenttrace", small, "tmpfs", 0, "size=3m"); err == nil {
+		t.Cleanup(func() {
+			if err := syscall.Unmount(small, 0); err != nil {
+				t.Error(err)
+			}
+		})
+		places["disk"] = struct{ dir, options string }{small, ""}
+	}
+	for name, place := range places {
+		t.Run(name, func(t *testing.T) {
+			endpoint, path := freePort(t), filepath.Join(place.dir, "sessions.db")
+			p := startProcess(t, nil, "--config", configured(t, endpoint, path, place.options))
+			c := dial(t, endpoint)
+			n := 0
+			for full := false; !full; n++ {
+				if n > 1000 {
+					t.Fatal("the disk does not fill up")
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), deadline)
+				full = c.send(ctx, fmt.Sprint("ses_", n), 40_000) != nil
+				cancel()
+			}
+			if n < 10 {
+				t.Fatalf("full after %d requests", n)
+			}
+			refusedFor(t, c, "ses_full", 40_000)
+			checkStored(t, path, c.acknowledged)
+			waits := make(chan error, 1)
+			go func() { waits <- c.send(t.Context(), "ses_patient", 40_000) }()
+
+			// A person makes room: what is deleted in a full file is used again.
+			if name == "disk" {
+				if err := syscall.Mount("agenttrace", small, "tmpfs", syscall.MS_REMOUNT, "size=16m"); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				other, err := zombie.OpenConn(path, zombie.OpenReadWrite|zombie.OpenWAL)
+				if err != nil {
+					t.Fatal(err)
+				}
+				other.SetInterrupt(t.Context().Done())
+				for i := range n / 2 {
+					id := fmt.Sprint("ses_", i)
+					for _, table := range []string{"span_links", "session_state"} {
+						if err := sqlitex.Execute(other, "DELETE FROM "+table+" WHERE session_id = ?", &sqlitex.ExecOptions{Args: []any{id}}); err != nil {
+							t.Fatal(err)
+						}
+					}
+					if err := sqlitex.Execute(other, "DELETE FROM chat_sessions WHERE id = ?", &sqlitex.ExecOptions{Args: []any{id}}); err != nil {
+						t.Fatal(err)
+					}
+					delete(c.acknowledged, id)
+				}
+				if err := other.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := <-waits; err != nil {
+				t.Errorf("a sender that waited for room got %v", err)
+			}
+			if err := c.send(t.Context(), "ses_full", 40_000); err != nil {
+				t.Error(err)
+			}
+			p.stop(t)
+			checkStored(t, path, c.acknowledged)
+		})
+	}
+}
+
+// A request beyond the receiver's limit is refused for good, with words that say why.
+func TestRequestTooLarge(t *testing.T) {
+	clean(t)
+	path := filepath.Join(t.TempDir(), "sessions.db")
+	r, err := Start(t.Context(), Options{Store: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := r.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}()
+	c := dial(t, r.Endpoint())
+	err = c.send(t.Context(), "ses_large", 65<<20)
+	s, _ := status.FromError(err)
+	if s.Code() != codes.ResourceExhausted || !strings.Contains(s.Message(), "larger than max") || !strings.Contains(s.Message(), "67108864") {
+		t.Errorf("refused with %v, want words that name the limit", err)
+	}
+	if err := c.send(t.Context(), "ses_after", 0); err != nil {
+		t.Error(err)
+	}
+	checkStored(t, path, c.acknowledged)
+}
+
+// An agent with a limit on parts stays below the receiver's, whatever its tools
+// print, and the session says what was cut.
+func TestAgentStaysBelowLimit(t *testing.T) {
+	clean(t)
+	path := filepath.Join(t.TempDir(), "sessions.db")
+	endpoint := freePort(t)
+	p := startProcess(t, nil, "--store", path, "--grpc-endpoint", endpoint)
+	spanExporter, err := otlptracegrpc.New(t.Context(), otlptracegrpc.WithInsecure(), otlptracegrpc.WithEndpoint(endpoint))
+	if err != nil {
+		t.Fatal(err)
+	}
+	failed := new(failures)
+	tp := sdktrace.NewTracerProvider(sdktrace.WithSyncer(&reporting{spanExporter, failed}))
+	tracer := agenttrace.New(agenttrace.Options{TracerProvider: tp, MaxPartBytes: 1 << 20})
+	sess := tracer.NewSession(t.Context(), agenttrace.SessionOptions{Agent: "coder"})
+	ctx, run := sess.StartRun(t.Context(), agenttrace.RunOptions{})
+	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: strings.Repeat("question ", 1<<20)}, agenttrace.TurnOptions{})
+	_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "call_1", Name: "bash", Input: map[string]any{"command": strings.Repeat("yes ", 4<<20)}})
+	tool.End(strings.Repeat("all work and no play ", 4<<20))
+	turn.End(agenttrace.TurnResult{})
+	run.End(nil)
+	if err := tp.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	p.stop(t)
+	if len(failed.all) > 0 {
+		t.Fatal(failed.all)
+	}
+	reader, err := sqlite.OpenReader(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	transcript, err := reader.Transcript(t.Context(), sess.ID())
+	if err != nil || len(transcript.Messages) != 2 {
+		t.Fatalf("%d messages, %v", len(transcript.Messages), err)
+	}
+	for _, m := range transcript.Messages {
+		for _, p := range m.Parts {
+			if len(p.DataJSON) < 1<<19 || len(p.DataJSON) > 3<<20 || !strings.Contains(p.DataJSON, "__TRUNCATED__[") {
+				t.Errorf("part of type %s has %d bytes and no mark", p.Type, len(p.DataJSON))
+			}
+			if p.ToolCallID != nil && !strings.Contains(p.DataJSON, fmt.Sprintf(`"truncated":true,"output_size":%d`, len("all work and no play ")<<22)) {
+				t.Errorf("the tool does not say what was cut: …%s", p.DataJSON[len(p.DataJSON)-300:])
+			}
+		}
+	}
+}
+
+type failures struct{ all []error }
+
+// reporting is a span exporter that notes what failed.
+type reporting struct {
+	sdktrace.SpanExporter
+	to *failures
+}
+
+func (r *reporting) ExportSpans(ctx context.Context, all []sdktrace.ReadOnlySpan) error {
+	err := r.SpanExporter.ExportSpans(ctx, all)
+	if err != nil {
+		r.to.all = append(r.to.all, err)
+	}
+	return err
+}
+
+// What the forwarding of traces changes, the session store does not see: it gets what
+// arrived.
+func TestForwardedCopyIsItsOwn(t *testing.T) {
+	clean(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, second := grpc.NewServer(), &received{traces: make(chan ptrace.Traces, 10)}
+	ptraceotlp.RegisterGRPCServer(server, second)
+	go func() { _ = server.Serve(l) }()
+	defer server.Stop()
+	endpoint, path := freePort(t), filepath.Join(t.TempDir(), "sessions.db")
+	r, err := Start(t.Context(), Options{Config: []string{fmt.Sprintf(`yaml:
+receivers: {otlp: {protocols: {grpc: {endpoint: %q}}}}
+processors: {agent_redaction: {}}
+exporters:
+  session: {path: %q, redaction: {enabled: false}}
+  otlp_grpc: {endpoint: %q, tls: {insecure: true}}
+service:
+  pipelines:
+    traces: {receivers: [otlp], exporters: [session]}
+    traces/forward: {receivers: [otlp], processors: [agent_redaction], exporters: [otlp_grpc]}
+  telemetry: {logs: {level: error}, metrics: {level: none}}
+`, endpoint, path, l.Addr())}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	td := oneRun("ses_1")
+	const title = "deploy with password=hunter2swordfish"
+	td.ResourceSpans().At(0).ScopeSpans().At(0).Spans().At(0).Attributes().PutStr(string(semconv.SessionTitleKey), title)
+	if err := send(t, endpoint, td); err != nil {
+		t.Fatal(err)
+	}
+	got, _ := (<-second.traces).ResourceSpans().At(0).ScopeSpans().At(0).Spans().At(0).Attributes().Get(string(semconv.SessionTitleKey))
+	if want := "deploy with password=__REDACTED__"; got.Str() != want {
+		t.Errorf("the second place got %q, want %q", got.Str(), want)
+	}
+	if err := r.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := sqlite.OpenReader(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	if s, err := reader.Session(t.Context(), "ses_1"); err != nil || s.Title != title {
+		t.Errorf("the store has %q, %v", s.Title, err)
+	}
+}

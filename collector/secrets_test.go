@@ -1,0 +1,371 @@
+package collector
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/config/configoptional"
+	"go.opentelemetry.io/collector/exporter/exportertest"
+	"go.opentelemetry.io/collector/pdata/plog/plogotlp"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+	"go.opentelemetry.io/collector/pdata/ptrace/ptraceotlp"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	zombie "zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
+
+	"github.com/agenttrace/agenttrace/exporter/sessionexporter"
+)
+
+// evidence is everything that a run left behind, by where.
+type evidence map[string][]byte
+
+// leaks returns the plants that are found somewhere.
+func (e evidence) leaks(plants []plant) []string {
+	var found []string
+	for where, all := range e {
+		for _, p := range plants {
+			if i := bytes.Index(all, []byte(p.core[:24])); i >= 0 {
+				found = append(found, fmt.Sprintf("%s holds %s in %s: …%q…", where, p.kind, p.place, all[max(0, i-60):min(len(all), i+50)]))
+			}
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+// missing returns the plants whose canary is not found: their place was not kept, so
+// that nothing is proven of it.
+func (e evidence) missing(where string, plants []plant) []string {
+	var lost []string
+	for _, p := range plants {
+		if !bytes.Contains(e[where], []byte(p.canary)) {
+			lost = append(lost, p.kind+" in "+p.place)
+		}
+	}
+	return lost
+}
+
+// files adds every file below dir, as it is.
+func (e evidence) files(t *testing.T, dir string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		e[strings.TrimPrefix(path, dir)] = b
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// rows adds every value of every row of the store, and what is compressed in them.
+func (e evidence) rows(t *testing.T, path string) {
+	t.Helper()
+	conn, err := zombie.OpenConn(path, zombie.OpenReadOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	decoder, err := zstd.NewReader(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer decoder.Close()
+	var tables []string
+	if err := sqlitex.Execute(conn, "SELECT name FROM sqlite_master WHERE type = 'table'", &sqlitex.ExecOptions{ResultFunc: func(stmt *zombie.Stmt) error {
+		tables = append(tables, stmt.ColumnText(0))
+		return nil
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	var all bytes.Buffer
+	for _, table := range tables {
+		if err := sqlitex.Execute(conn, `SELECT * FROM "`+table+`"`, &sqlitex.ExecOptions{ResultFunc: func(stmt *zombie.Stmt) error {
+			for i := range stmt.ColumnCount() {
+				b := make([]byte, stmt.ColumnLen(i))
+				stmt.ColumnBytes(i, b)
+				all.Write(b)
+				all.WriteByte('\n')
+				if len(b) > 1 && b[0] == 'z' {
+					if raw, err := decoder.DecodeAll(b[1:], nil); err == nil {
+						all.Write(raw)
+						all.WriteByte('\n')
+					}
+				}
+			}
+			return nil
+		}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e["rows"] = all.Bytes()
+}
+
+// report fails the test for what leaked and for what proves nothing.
+func (e evidence) report(t *testing.T, plants []plant, kept map[string][]plant) {
+	t.Helper()
+	if found := e.leaks(plants); len(found) > 0 {
+		t.Errorf("%d secrets are where they must not be:\n%s", len(found), strings.Join(found[:min(len(found), 40)], "\n"))
+	}
+	for where, want := range kept {
+		if lost := e.missing(where, want); len(lost) > 0 {
+			t.Errorf("%s lacks what stood beside %d secrets: %s", where, len(lost), strings.Join(lost[:min(len(lost), 20)], ", "))
+		}
+	}
+}
+
+// in returns the plants of some places only, out without them.
+func placed(plants []plant, stay func(place string) bool) []plant {
+	return slices.DeleteFunc(slices.Clone(plants), func(p plant) bool { return !stay(p.place) })
+}
+
+// Of a secret in any place nothing is left in the store's files, the collector's
+// output, or what the second place gets.
+func TestSecretsThroughCollector(t *testing.T) {
+	clean(t)
+	c := newCorpus()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, second := grpc.NewServer(), &received{traces: make(chan ptrace.Traces, 10)}
+	ptraceotlp.RegisterGRPCServer(server, second)
+	go func() { _ = server.Serve(l) }()
+	defer server.Stop()
+
+	dir := t.TempDir()
+	path := filepath.Join(dir, "sessions.db")
+	endpoint, err := orFree("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("AGENTTRACE_LOG_LEVEL", "debug")
+	p := startProcess(t, nil, "--store", path, "--grpc-endpoint", endpoint, "--otlp-endpoint", l.Addr().String())
+	conn, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := plogotlp.NewGRPCClient(conn).Export(t.Context(), plogotlp.NewExportRequestFromLogs(c.logs)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ptraceotlp.NewGRPCClient(conn).Export(t.Context(), ptraceotlp.NewExportRequestFromTraces(c.traces)); err != nil {
+		t.Fatal(err)
+	}
+	got := <-second.traces
+
+	e := make(evidence)
+	e.files(t, dir) // while the WAL is there
+	if len(e["/sessions.db-wal"]) == 0 {
+		t.Error("there is no WAL to look into")
+	}
+	e.report(t, c.plants, nil)
+	p.stop(t)
+
+	e = make(evidence)
+	e.files(t, dir)
+	e.rows(t, path)
+	e["output"] = p.output()
+	forwarded, err := (&ptrace.ProtoMarshaler{}).MarshalTraces(got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e["second place"] = forwarded
+	logged := []string{"live part", "status", "record of Claude Code"}
+	e.report(t, c.plants, map[string][]plant{
+		"rows":         placed(c.plants, func(place string) bool { return place != "span of no session" }),
+		"second place": placed(c.plants, func(place string) bool { return !slices.Contains(logged, place) }),
+	})
+}
+
+// The exporter alone keeps none either, nor do its files and its log. Without
+// redaction it keeps all of them, so that the test would see them.
+func TestSecretsThroughExporter(t *testing.T) {
+	c := newCorpus()
+	stored := placed(c.plants, func(place string) bool { return place != "span of no session" })
+
+	e := throughExporter(t, c, func(*sessionexporter.Config) {})
+	// A transcript has no permission decisions, prompts or errors of spans.
+	beside := []string{"permission", "system prompt", "tool catalog", "span of no session", "tool by the conventions"}
+	e.report(t, c.plants, map[string][]plant{
+		"rows": stored, "JSONL": placed(c.plants, func(place string) bool { return !slices.Contains(beside, place) }),
+	})
+
+	e = throughExporter(t, c, func(config *sessionexporter.Config) { config.Redaction.Enabled = false })
+	for _, p := range stored {
+		if !bytes.Contains(e["rows"], []byte(p.core[:24])) {
+			t.Errorf("without redaction %s in %s is not found", p.kind, p.place)
+		}
+	}
+}
+
+// throughExporter sends the corpus through an exporter of its own.
+func throughExporter(t *testing.T, c *corpus, change func(*sessionexporter.Config)) evidence {
+	t.Helper()
+	dir := t.TempDir()
+	f := sessionexporter.NewFactory()
+	config := f.CreateDefaultConfig().(*sessionexporter.Config)
+	change(config)
+	config.Path = filepath.Join(dir, "sessions.db")
+	config.JSONL = configoptional.Some(sessionexporter.JSONLConfig{Directory: filepath.Join(dir, "sessions"), QuietPeriod: time.Hour})
+	set := exportertest.NewNopSettings(f.Type())
+	var log lockedBuffer
+	set.Logger = zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), &log, zap.DebugLevel))
+	traces, err := f.CreateTraces(t.Context(), set, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	logs, err := f.CreateLogs(t.Context(), set, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []component.Component{traces, logs} {
+		if err := x.Start(t.Context(), componenttest.NewNopHost()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.traces.MarkReadOnly()
+	c.logs.MarkReadOnly()
+	if err := traces.ConsumeTraces(t.Context(), c.traces); err != nil {
+		t.Error(err)
+	}
+	if err := logs.ConsumeLogs(t.Context(), c.logs); err != nil {
+		t.Error(err)
+	}
+	for _, x := range []component.Component{traces, logs} {
+		if err := x.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	e := make(evidence)
+	e.files(t, dir)
+	e.rows(t, config.Path)
+	e["log"] = log.bytes()
+	e["JSONL"] = nil
+	for where, b := range e {
+		if strings.HasPrefix(where, "/sessions/") {
+			e["JSONL"] = append(e["JSONL"], b...)
+		}
+	}
+	return e
+}
+
+// lockedBuffer is a buffer for several writers.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) Sync() error { return nil }
+
+func (b *lockedBuffer) bytes() []byte {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return bytes.Clone(b.b.Bytes())
+}
+
+// process is a collector that runs as a process of its own.
+type process struct {
+	cmd  *exec.Cmd
+	said *lockedBuffer
+	read chan struct{} // closed when the process says nothing more
+}
+
+// startProcess starts one and returns when it accepts telemetry. limit, if any, is a
+// command that runs it.
+func startProcess(t *testing.T, limit []string, args ...string) *process {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	httpAt, err := orFree("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(args, "--config") {
+		args = append(args, "--http-endpoint", httpAt)
+	}
+	line := slices.Concat(limit, []string{self}, args)
+	p := &process{cmd: exec.Command(line[0], line[1:]...), said: new(lockedBuffer), read: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), envCollect+"=1")
+	out, err := p.cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.cmd.Stdout = p.said
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.cmd.Process.Kill() }) // for tests that fail before they do
+	accepts := make(chan struct{})
+	go func() {
+		defer close(p.read)
+		lines := bufio.NewScanner(out)
+		lines.Buffer(nil, 64<<20)
+		begun := false
+		for lines.Scan() {
+			_, _ = p.said.Write(append(lines.Bytes(), '\n'))
+			if !begun && (bytes.HasPrefix(lines.Bytes(), []byte("accepting OTLP")) || bytes.Contains(lines.Bytes(), []byte("Everything is ready"))) {
+				begun = true
+				close(accepts)
+			}
+		}
+	}()
+	select {
+	case <-accepts:
+	case <-p.read:
+		t.Fatalf("the collector did not start: %v\n%s", p.cmd.Wait(), p.said.bytes())
+	}
+	return p
+}
+
+// stop asks the process to stop, as a service manager does, and waits until it has.
+func (p *process) stop(t *testing.T) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	<-p.read
+	if err := p.cmd.Wait(); err != nil {
+		t.Errorf("the collector did not stop well: %v\n%s", err, p.said.bytes())
+	}
+}
+
+// kill ends the process without a word.
+func (p *process) kill(t *testing.T) {
+	t.Helper()
+	if err := p.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-p.read
+	_ = p.cmd.Wait() // it says that it was killed
+}
+
+func (p *process) output() []byte { return p.said.bytes() }

@@ -1,0 +1,423 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+func newTail() *cobra.Command {
+	var o tailOptions
+	var asJSON, noFollow bool
+	var since string
+	var interval time.Duration
+	cmd := &cobra.Command{
+		Use:   "tail [ID]",
+		Short: "Follow sessions as they go on",
+		Long: `Follow sessions as they go on: messages and parts as they begin, texts as they
+grow, tool calls as they change their state, permission decisions, and what the
+session is doing. The store may be written by another process, appear later, or be
+replaced by another file.
+
+First the last turn of the session is told, or the last --turns; without ID, that
+of the sessions that were heard of in the last 10 minutes. --since tells instead
+what has happened since a time of the day, an instant or for a duration: 15:04,
+2026-11-20T15:04:05Z, 2h.
+
+On a terminal texts appear word by word; elsewhere when they are whole. Stop it
+with Ctrl-C, which is its proper end: the exit code is 0.
+
+With --json each line is an object with event, session_id and at (Unix
+milliseconds), and what belongs to the event:
+  session        a session appeared or was renamed: title, agent, parent_id
+  status         what it does: status, as agenttrace status --json has it
+  message        a message began: message_id, role
+  text           a text or reasoning began or grew: part_id, kind, delta; with
+                 replaced, delta is the whole text anew; with done, it is whole
+  tool           a call began or changed its state: part_id, tool
+  part           another part: part_id, kind, data, file or source
+  decision       a permission was evaluated: decision
+  message_end    an answer is over: state, usage, duration_ms, stop_reason, error
+  message_hidden, message_shown  a rewind hid a message, or was undone
+  store          another file has taken the place of the store: state is opened
+                 or gone; session_id is empty
+What is not known is absent. An event may be told again when the store is replaced.`,
+		Example: `  agenttrace tail
+  agenttrace tail last --turns 3
+  agenttrace tail --no-follow --since 1h
+  agenttrace tail --json | jq -c 'select(.event == "tool")'`,
+		ValidArgsFunction: completeSessions,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usagef("tail takes one session or none, not %d; %s --help shows examples", len(args), cmd.CommandPath())
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if o.path, err = storePath(cmd); err != nil {
+				return err
+			}
+			if len(args) == 1 {
+				o.name = args[0]
+			}
+			if o.turns < 1 {
+				return usagef("--turns is %d; use a number above 0", o.turns)
+			}
+			if interval < 10*time.Millisecond {
+				return usagef("--interval is %s; use 10ms or more", interval)
+			}
+			if since != "" {
+				if o.since, err = parseSince(since, time.Now(), time.Local); err != nil {
+					return err
+				}
+			}
+			if o.silence, err = silence(cmd); err != nil {
+				return err
+			}
+			o.now, o.notice = time.Now, cmd.ErrOrStderr()
+			printer := inspect.NewNewsPrinter(terminal(cmd))
+			printer.Grow = isTerminal(cmd.OutOrStdout())
+			o.sink = &humanSink{w: cmd.OutOrStdout(), p: printer}
+			if asJSON {
+				o.sink = &jsonSink{w: jsonOutput(cmd)}
+			}
+			if noFollow {
+				return newTailer(o).once(cmd.Context())
+			}
+			ticker := time.NewTicker(interval)
+			defer ticker.Stop()
+			return newTailer(o).follow(cmd.Context(), ticker.C)
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&asJSON, "json", false, "print a JSON object per line")
+	f.StringVar(&since, "since", "", "tell what has happened since then: a `time`, or a duration before now")
+	f.IntVarP(&o.turns, "turns", "n", 1, "tell this many turns first")
+	f.BoolVar(&noFollow, "no-follow", false, "tell what is there, and end")
+	f.DurationVar(&interval, "interval", 200*time.Millisecond, "look this `often` whether the store has changed")
+	silenceFlag(cmd)
+	return cmd
+}
+
+// parseSince reads a duration before now, a time of the day, or an instant.
+func parseSince(text string, now time.Time, zone *time.Location) (time.Time, error) {
+	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
+		return now.Add(-d), nil
+	}
+	if t, err := time.Parse(time.RFC3339, text); err == nil {
+		return t, nil
+	}
+	for _, layout := range []string{"2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02"} {
+		if t, err := time.ParseInLocation(layout, text, zone); err == nil {
+			return t, nil
+		}
+	}
+	for _, layout := range []string{"15:04:05", "15:04"} {
+		if t, err := time.ParseInLocation(layout, text, zone); err == nil {
+			y, m, d := now.In(zone).Date()
+			at := time.Date(y, m, d, t.Hour(), t.Minute(), t.Second(), 0, zone)
+			if at.After(now) {
+				at = at.AddDate(0, 0, -1)
+			}
+			return at, nil
+		}
+	}
+	return time.Time{}, usagef("--since %q is neither a duration such as 2h nor a time such as 15:04 or 2026-11-20T15:04:05Z", text)
+}
+
+type tailOptions struct {
+	path string
+	// name is what the user called the session, "" for all of them.
+	name    string
+	turns   int
+	since   time.Time // zero when not given
+	silence time.Duration
+	now     func() time.Time
+	sink    newsSink
+	// notice is where it says what it waits for.
+	notice io.Writer
+}
+
+// newsSink is where news goes.
+type newsSink interface {
+	news([]inspect.News) error
+	// close ends what is open.
+	close() error
+}
+
+type humanSink struct {
+	w io.Writer
+	p *inspect.NewsPrinter
+}
+
+func (s *humanSink) news(news []inspect.News) error {
+	var told []inspect.News
+	for _, n := range news {
+		if n.Event != newsStore {
+			told = append(told, n)
+		}
+	}
+	return s.write(s.p.Print(told))
+}
+
+func (s *humanSink) close() error { return s.write(s.p.Flush()) }
+
+func (s *humanSink) write(text string) error {
+	if text == "" {
+		return nil
+	}
+	_, err := io.WriteString(s.w, text)
+	return err
+}
+
+// jsonSink writes a line per event.
+type jsonSink struct{ w io.Writer }
+
+func (s *jsonSink) news(news []inspect.News) error {
+	e := json.NewEncoder(s.w)
+	e.SetEscapeHTML(false)
+	for i := range news {
+		if err := e.Encode(&news[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (*jsonSink) close() error { return nil }
+
+// newsStore is the event that tells of the store itself.
+const newsStore = "store"
+
+const (
+	// recent is what tail tells of without being told how much.
+	recent = 10 * time.Minute
+	// lag is how far the clocks of agents may be apart: a session that was heard of
+	// so long before the last one may have changed all the same.
+	lag = 15 * time.Minute
+	// keep is how many turns of a session are looked at again, besides those that
+	// were told first.
+	keep = 4
+)
+
+// tailer follows sessions of one store.
+type tailer struct {
+	tailOptions
+	store    *sqlite.Follower
+	follower inspect.Follower
+	// from is where the part of each session begins that is looked at.
+	from map[string]store.Position
+	// id is the session that name means, once it is known.
+	id string
+	// heard is when anything was heard of last, Unix milliseconds.
+	heard int64
+	// old are sessions that were there at first, too old to be told of, and when
+	// they were heard of.
+	old map[string]int64
+	// began says that what was there first has been told, waiting that the user
+	// knows that there is no store.
+	began, waiting bool
+}
+
+func newTailer(o tailOptions) *tailer {
+	t := &tailer{tailOptions: o, store: sqlite.Follow(o.path), from: make(map[string]store.Position)}
+	t.follower.Silence = o.silence
+	return t
+}
+
+// once tells what is there.
+func (t *tailer) once(ctx context.Context) error {
+	defer t.store.Close()
+	r, _, err := t.store.Poll(ctx)
+	if err != nil {
+		return err
+	}
+	if r == nil {
+		return noStoreError{fmt.Errorf("there is no session store at %s", t.path)}
+	}
+	if err := t.read(ctx, r); err != nil {
+		return err
+	}
+	return t.sink.close()
+}
+
+// follow tells what is there and what comes, looking at each tick, until ctx ends.
+func (t *tailer) follow(ctx context.Context, ticks <-chan time.Time) error {
+	defer t.store.Close()
+	for {
+		if err := t.look(ctx); err != nil {
+			if ctx.Err() != nil {
+				break
+			}
+			return errors.Join(err, t.sink.close())
+		}
+		select {
+		case <-ctx.Done():
+		case <-ticks:
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return t.sink.close() // whoever stops it has seen what he wanted
+}
+
+// look tells what is new.
+func (t *tailer) look(ctx context.Context) error {
+	r, change, err := t.store.Poll(ctx)
+	if err != nil {
+		if t.began && errors.Is(err, store.ErrNotStore) || errors.Is(err, store.ErrUnavailable) {
+			return nil // it is in the making, or busy; a later look will tell
+		}
+		return err
+	}
+	switch change {
+	case sqlite.Gone:
+		if err := t.sink.news([]inspect.News{{Event: newsStore, At: t.now().UnixMilli(), State: "gone"}}); err != nil {
+			return err
+		}
+	case sqlite.Opened:
+		if t.began {
+			// Its sessions are others, or the same with another past.
+			t.follower = inspect.Follower{Silence: t.silence}
+			clear(t.from)
+			t.id, t.heard, t.old = "", 0, nil
+			if err := t.sink.news([]inspect.News{{Event: newsStore, At: t.now().UnixMilli(), State: "opened"}}); err != nil {
+				return err
+			}
+		}
+	case sqlite.Unchanged:
+		if r != nil {
+			return t.sink.news(t.follower.Silent(t.now()))
+		}
+	}
+	if r == nil {
+		if !t.waiting {
+			t.waiting = true
+			fmt.Fprintf(t.notice, "waiting for a session store at %s\n", inspect.Sanitize(t.path))
+		}
+		return nil
+	}
+	if err := t.read(ctx, r); err != nil {
+		if errors.Is(err, store.ErrUnavailable) {
+			return nil
+		}
+		return err
+	}
+	t.waiting = false
+	return nil
+}
+
+// read tells what is new in the sessions that may have changed.
+func (t *tailer) read(ctx context.Context, r *sqlite.Reader) error {
+	ids, err := t.candidates(ctx, r)
+	if err != nil {
+		return err
+	}
+	t.began = true
+	for _, id := range ids {
+		if err := t.session(ctx, r, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// candidates are the sessions to look at, the one heard of last at the end.
+func (t *tailer) candidates(ctx context.Context, r *sqlite.Reader) ([]string, error) {
+	if t.name != "" {
+		if t.id == "" {
+			id, err := r.Resolve(ctx, t.name)
+			if errors.Is(err, store.ErrNotFound) && (t.began || t.waiting) {
+				return nil, nil // it may come, as the store did
+			}
+			if err != nil {
+				return nil, err
+			}
+			t.id = id
+		}
+		return []string{t.id}, nil
+	}
+	now := t.now()
+	told := now.Add(-recent)
+	if !t.since.IsZero() {
+		told = t.since
+	}
+	after := now.Add(-lag)
+	if t.heard != 0 {
+		after = time.UnixMilli(min(t.heard, now.UnixMilli())).Add(-lag)
+	}
+	if !t.began && told.Before(after) {
+		after = told
+	}
+	sessions, err := r.SessionsSince(ctx, after.UnixMilli())
+	if err != nil {
+		return nil, err
+	}
+	var ids []string
+	there := make(map[string]bool, len(sessions))
+	old := make(map[string]int64)
+	for i := range sessions {
+		s := &sessions[i]
+		there[s.ID] = true
+		t.heard = max(t.heard, s.UpdatedAt)
+		seen, isOld := t.old[s.ID]
+		if isOld && seen == s.UpdatedAt || !t.began && s.UpdatedAt < told.UnixMilli() {
+			old[s.ID] = s.UpdatedAt
+			continue
+		}
+		ids = append(ids, s.ID)
+	}
+	t.old = old
+	for _, id := range t.follower.Prune(there) {
+		delete(t.from, id)
+	}
+	return ids, nil
+}
+
+// session tells what is new in one session.
+func (t *tailer) session(ctx context.Context, r *sqlite.Reader, id string) error {
+	from, known := t.from[id]
+	if !known {
+		var err error
+		switch {
+		case !t.since.IsZero():
+			from = store.Position{At: t.since.UnixMilli()}
+		default:
+			if from, err = r.TurnStart(ctx, id, t.turns); err != nil {
+				return err
+			}
+		}
+		t.from[id] = from
+	}
+	transcript, decisions, err := r.Tail(ctx, id, from)
+	if errors.Is(err, store.ErrNotFound) { // it was deleted
+		t.follower.Forget(id)
+		delete(t.from, id)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	news := t.follower.Read(transcript, decisions, t.now())
+	var users []store.Position
+	for i := range transcript.Messages {
+		if m := &transcript.Messages[i].Message; m.Role == session.RoleUser {
+			users = append(users, store.PositionOf(m))
+		}
+	}
+	if n := len(users); n > t.turns+keep {
+		t.from[id] = users[n-keep]
+	}
+	return t.sink.news(news)
+}

@@ -1,0 +1,434 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+// tailEpoch is when the sessions of these tests begin, Unix milliseconds.
+const tailEpoch = 1795198540000
+
+// agent writes a session as its events would.
+type agent struct {
+	t     *testing.T
+	store *sqlite.Store
+	id    string
+	at    int64
+}
+
+func (a *agent) apply(b store.Batch) {
+	a.t.Helper()
+	a.at += 1000
+	b.Sessions = append(b.Sessions, store.SessionChange{ID: a.id, Start: tailEpoch + a.at, End: tailEpoch + a.at})
+	r, err := a.store.Apply(a.t.Context(), &b)
+	if err != nil || r.Refused > 0 {
+		a.t.Fatalf("apply: %v, %+v", err, r)
+	}
+}
+
+func (a *agent) begin(title string) {
+	said := &store.Value{Text: title, At: tailEpoch * 1e6, Rank: store.RankLive}
+	name := &store.Value{Text: "coder", At: tailEpoch * 1e6, Rank: store.RankLive}
+	a.apply(store.Batch{Sessions: []store.SessionChange{{ID: a.id, Title: said, Agent: name, Start: tailEpoch, End: tailEpoch}}})
+}
+
+func (a *agent) says(state, more string) {
+	text := `{"state":"` + state + `"` + more + `,"at":` + strconv.FormatInt(tailEpoch+a.at+1000, 10) + `}`
+	a.apply(store.Batch{Sessions: []store.SessionChange{{ID: a.id, Metadata: map[string]store.Value{
+		"status": {Text: text, At: (tailEpoch + a.at + 1000) * 1e6, Rank: store.RankFinal}}}}})
+}
+
+func (a *agent) part(role, message string, index int64, data string) {
+	var head struct {
+		Type       string `json:"type"`
+		ToolCallID string `json:"toolCallId"`
+		State      string `json:"state"`
+	}
+	if err := json.Unmarshal([]byte(data), &head); err != nil {
+		a.t.Fatal(err)
+	}
+	rank := store.RankFinal
+	if store.PartRank(data) == store.RankLive {
+		rank = store.RankLive
+	}
+	p := store.PartChange{
+		ID: message + string(rune('a'+index)), MessageID: message, SessionID: a.id, Index: index, Type: head.Type, Data: json.RawMessage(data),
+		CreatedAt: tailEpoch + a.at, UpdatedAt: tailEpoch + a.at, Rank: rank,
+	}
+	if head.ToolCallID != "" {
+		p.ToolCallID, p.ToolState = head.ToolCallID, head.State
+	}
+	a.apply(store.Batch{
+		Messages: []store.MessageChange{{ID: message, SessionID: a.id, Role: role, CreatedAt: tailEpoch + a.at, UpdatedAt: tailEpoch + a.at, Rank: store.RankLive}},
+		Parts:    []store.PartChange{p},
+	})
+}
+
+const liveMark = `"toolMetadata":{"agenttrace":{"live":true}},"providerMetadata":{"agenttrace":{"live":true}}`
+
+// turn is a turn in steps, each of which is one commit.
+func (a *agent) turn(n string, short bool) []func() {
+	user, answer := a.id+"u"+n, a.id+"v"+n
+	steps := []func(){
+		func() { a.says("busy", "") },
+		func() { a.part(session.RoleUser, user, 0, `{"type":"text","text":"Why does the test fail?"}`) },
+		func() {
+			a.part(session.RoleAssistant, answer, 0, `{"type":"text",`+liveMark+`,"state":"streaming","text":"I will look at what the test prints, and then at the fun"}`)
+		},
+		func() {
+			a.part(session.RoleAssistant, answer, 0, `{"type":"text",`+liveMark+`,"state":"streaming","text":"I will look at what the test prints, and then at the function that it calls. \u001b[31mRed\u001b[0m"}`)
+		},
+		func() {
+			a.part(session.RoleAssistant, answer, 1, `{"type":"tool-bash",`+liveMark+`,"toolCallId":"call_1","state":"input-available","input":{"command":"go test ./..."}}`)
+		},
+	}
+	if short {
+		return steps
+	}
+	return append(steps,
+		func() { a.says("retrying", `,"attempt":2,"detail":"overloaded"`) },
+		func() {
+			a.part(session.RoleAssistant, answer, 1, `{"type":"tool-bash","toolCallId":"call_1","state":"output-available","input":{"command":"go test ./..."},"output":"FAIL","toolMetadata":{"agenttrace":{"duration_ms":1200}}}`)
+		},
+		func() {
+			a.part(session.RoleAssistant, answer, 0, `{"type":"text","text":"I will look at what the test prints, and then at the function that it calls. \u001b[31mRed\u001b[0m it is."}`)
+		},
+		func() {
+			duration := int64(9000)
+			a.apply(store.Batch{Links: []store.Link{{
+				TraceID: "4bf92f3577b34da6a3ce929d0e0e4736", SpanID: "00f067aa0ba902" + n + n, SessionID: a.id, MessageID: answer, Kind: "session.turn", Dialect: "agenttrace",
+				StartNano: tailEpoch * 1e6, EndNano: (tailEpoch + a.at) * 1e6,
+				Facts: &store.Facts{Usage: &session.Usage{Input: 100, Output: 20}, Trace: session.MessageTrace{EndReason: "finish", DurationMS: &duration}},
+			}}})
+		},
+		func() { a.says("idle", "") },
+	)
+}
+
+// output is written by a tail while the test reads it.
+type output struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(b)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
+}
+
+// tailing is a tail under test. Its clock stands where the test puts it.
+type tailing struct {
+	t      *testing.T
+	out    output
+	notice output
+	clock  atomic.Int64 // Unix milliseconds
+	ticks  chan time.Time
+	done   chan error
+	stop   context.CancelFunc
+}
+
+func startTail(t *testing.T, path, name string, width int, asJSON bool) *tailing {
+	return startTailAt(t, tailEpoch+60_000, path, name, width, asJSON)
+}
+
+func startTailAt(t *testing.T, now int64, path, name string, width int, asJSON bool) *tailing {
+	t.Helper()
+	x := &tailing{t: t, ticks: make(chan time.Time), done: make(chan error, 1)}
+	x.clock.Store(now)
+	printer := inspect.NewNewsPrinter(inspect.Options{Width: width, Now: time.UnixMilli(now)})
+	printer.Grow = true
+	o := tailOptions{path: path, name: name, turns: 1, silence: inspect.DefaultSilence, notice: &x.notice, sink: &humanSink{w: &x.out, p: printer}}
+	o.now = func() time.Time { return time.UnixMilli(x.clock.Load()) }
+	if asJSON {
+		o.sink = &jsonSink{w: &x.out}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	x.stop = cancel
+	go func() { x.done <- newTailer(o).follow(ctx, x.ticks) }()
+	x.tick()
+	return x
+}
+
+// tick has the tail look again, and returns when it has: it takes the second tick
+// when it is through with the first.
+func (x *tailing) tick() {
+	x.t.Helper()
+	for range 2 {
+		select {
+		case x.ticks <- time.Time{}:
+		case err := <-x.done:
+			x.t.Fatalf("tail ended: %v\n%s", err, x.out.String())
+		}
+	}
+}
+
+// end stops the tail and returns what it has printed.
+func (x *tailing) end() string {
+	x.t.Helper()
+	x.stop()
+	if err := <-x.done; err != nil {
+		x.t.Errorf("tail ended with %v", err)
+	}
+	return x.out.String()
+}
+
+func openAgent(t *testing.T, path, id string) *agent {
+	t.Helper()
+	s, err := sqlite.Open(t.Context(), path, sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return &agent{t: t, store: s, id: id}
+}
+
+// TestTail follows a turn step by step: what it prints is what a person reads,
+// and a text grows on its line.
+func TestTail(t *testing.T) {
+	for _, c := range []struct {
+		width int
+		want  string
+	}{
+		{80, `
+── 1fa2bdc0  Fix the test ───────────────────────────────────── coder · 18:15:40
+► busy
+❯ Why does the test fail?
+● I will look at what the test prints, and then at the function that it calls.
+  ␛[31mRed␛[0m
+▸ bash  go test ./...                                                          …
+↻ retrying · attempt 2 · overloaded
+▸ bash  go test ./...                                                     ✓ 1.2s
+  │ FAIL
+● … it is.
+✓ finished · 9.0s · 120 tokens
+· idle
+`},
+		{120, `
+── 1fa2bdc0  Fix the test ───────────────────────────────────────────────────────────────────────────── coder · 18:15:40
+► busy
+❯ Why does the test fail?
+● I will look at what the test prints, and then at the function that it calls. ␛[31mRed␛[0m
+▸ bash  go test ./...                                                                                                  …
+↻ retrying · attempt 2 · overloaded
+▸ bash  go test ./...                                                                                             ✓ 1.2s
+  │ FAIL
+● … it is.
+✓ finished · 9.0s · 120 tokens
+· idle
+`},
+	} {
+		path := filepath.Join(t.TempDir(), "s.db")
+		a := openAgent(t, path, "ses_1fa2bdc08000YO9d")
+		a.begin("Fix the test")
+		x := startTail(t, path, "", c.width, false)
+		for i, step := range a.turn("1", false) {
+			step()
+			x.tick()
+			if i == 2 && !strings.HasSuffix(x.out.String(), "then at the") {
+				t.Errorf("a text does not grow word by word: %q", x.out.String())
+			}
+		}
+		if d := cmp.Diff(c.want[1:], x.end()); d != "" {
+			t.Errorf("%d columns (-want +got):\n%s", c.width, d)
+		}
+	}
+}
+
+// TestTailJSON: a line per event, each of which says what it is about.
+func TestTailJSON(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.db")
+	a := openAgent(t, path, "ses_1")
+	a.begin("Fix the test")
+	x := startTail(t, path, "ses_1", 80, true)
+	for _, step := range a.turn("1", false) {
+		step()
+		x.tick()
+	}
+	var got []string
+	text := map[string]string{}
+	for line := range strings.Lines(x.end()) {
+		var n inspect.News
+		d := json.NewDecoder(strings.NewReader(line))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&n); err != nil {
+			t.Fatalf("%v: %s", err, line)
+		}
+		if n.SessionID != "ses_1" || n.At < tailEpoch {
+			t.Errorf("whose, or when: %s", line)
+		}
+		what := n.Event
+		switch {
+		case n.Status != nil:
+			what += " " + string(n.Status.State)
+		case n.Tool != nil:
+			what += " " + n.Tool.State
+		case n.Event == inspect.NewsMessage:
+			what += " " + n.Role
+		case n.State != "":
+			what += " " + string(n.State)
+		}
+		text[n.PartID] += n.Delta
+		got = append(got, what)
+	}
+	want := []string{"session", "status busy", "message user", "text", "message assistant", "text", "text", "tool input-available", "status retrying",
+		"tool output-available", "text", "message_end finished", "status idle"}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("events (-want +got):\n%s", d)
+	}
+	if got, want := text["ses_1v1a"], "I will look at what the test prints, and then at the function that it calls. \x1b[31mRed\x1b[0m it is."; got != want {
+		t.Errorf("the deltas make %q, want %q", got, want)
+	}
+}
+
+// TestTailStore: the store comes late, its writer starts anew, sessions appear,
+// another file takes its place, it goes away.
+func TestTailStore(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "s.db")
+	x := startTail(t, path, "", 80, false)
+	x.tick()
+	if got, want := x.notice.String(), "waiting for a session store at "+path+"\n"; got != want {
+		t.Errorf("it says %q, want %q once", got, want)
+	}
+	if err := os.WriteFile(path, nil, 0o600); err != nil { // as its writer begins
+		t.Fatal(err)
+	}
+	x.tick()
+
+	a := openAgent(t, path, "ses_aaaaaaaa1")
+	a.begin("First")
+	x.tick()
+	for _, step := range a.turn("1", true) {
+		step()
+		x.tick()
+	}
+	if err := a.store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	x.tick()
+	b := openAgent(t, path, "ses_bbbbbbbb2")
+	b.begin("Second")
+	b.part(session.RoleUser, "msg_b", 0, `{"type":"text","text":"Hello."}`)
+	x.tick()
+	if err := b.store.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		if err := os.Rename(path+suffix, path+".1"+suffix); err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Fatal(err)
+		}
+	}
+	x.tick()
+	c := openAgent(t, path, "ses_cccccccc3")
+	c.begin("Third")
+	x.tick()
+	if err := c.store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	want := `── aaaaaaaa  First ──────────────────────────────────────────── coder · 18:15:40
+► busy
+❯ Why does the test fail?
+● I will look at what the test prints, and then at the function that it calls.
+  ␛[31mRed␛[0m
+▸ bash  go test ./...                                                          …
+
+── bbbbbbbb  Second ─────────────────────────────────────────── coder · 18:15:40
+❯ Hello.
+► busy
+
+── cccccccc  Third ──────────────────────────────────────────── coder · 18:15:40
+`
+	if d := cmp.Diff(want, x.end()); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// TestTailSilence: a session that is busy and silent is interrupted when the time
+// is over, without anything being written; one that was there long before is told
+// of when it goes on.
+func TestTailSilence(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.db")
+	a := openAgent(t, path, "ses_aaaaaaaa1")
+	a.begin("Old")
+	old := startTailAt(t, tailEpoch+3_600_000, path, "", 80, false)
+	if got := old.end(); got != "" {
+		t.Errorf("a session of an hour ago is told: %q", got)
+	}
+	x := startTail(t, path, "", 80, false)
+	for _, step := range a.turn("1", true)[:2] {
+		step()
+		x.tick()
+	}
+	x.clock.Add(10 * 60_000)
+	x.tick()
+	x.tick()
+	got := x.end()
+	if n := strings.Count(got, "◌ interrupted · was busy · last heard of 2026-11-20 18:15:43 UTC"); n != 1 {
+		t.Errorf("interrupted is told %d times, want once:\n%s", n, got)
+	}
+}
+
+// TestTailErrors: what cannot be followed is told.
+func TestTailErrors(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.db")
+	run := func(name string) error {
+		o := tailOptions{path: path, name: name, turns: 1, now: time.Now, notice: new(bytes.Buffer), sink: &jsonSink{w: new(bytes.Buffer)}}
+		return newTailer(o).follow(t.Context(), nil)
+	}
+	if err := os.WriteFile(path, []byte("this is a letter, not a database"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := run(""); !errors.Is(err, store.ErrNotStore) {
+		t.Errorf("a file that is no store: %v", err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	openAgent(t, path, "ses_1").begin("One")
+	if err := run("ses_2"); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("a session that is not there: %v", err)
+	}
+}
+
+func TestParseSince(t *testing.T) {
+	now := time.Date(2026, 11, 20, 18, 15, 40, 0, time.UTC)
+	for text, want := range map[string]time.Time{
+		"2h":                   now.Add(-2 * time.Hour),
+		"17:00":                now.Add(-75*time.Minute - 40*time.Second),
+		"19:00":                time.Date(2026, 11, 19, 19, 0, 0, 0, time.UTC),
+		"2026-11-20T15:04:05Z": time.Date(2026, 11, 20, 15, 4, 5, 0, time.UTC),
+		"2026-11-19":           time.Date(2026, 11, 19, 0, 0, 0, 0, time.UTC),
+	} {
+		if got, err := parseSince(text, now, time.UTC); err != nil || !got.Equal(want) {
+			t.Errorf("%q is %v, %v; want %v", text, got, err, want)
+		}
+	}
+	if _, err := parseSince("yesterday", now, time.UTC); err == nil {
+		t.Error("yesterday is understood")
+	}
+}

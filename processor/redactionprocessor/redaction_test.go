@@ -1,0 +1,206 @@
+package redactionprocessor
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/confmap"
+	"go.opentelemetry.io/collector/consumer/consumertest"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/plog"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+	"go.opentelemetry.io/collector/processor/processortest"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
+
+	"github.com/agenttrace/agenttrace/processor/redactionprocessor/internal/metadata"
+	"github.com/agenttrace/agenttrace/processor/redactionprocessor/internal/metadatatest"
+	"github.com/agenttrace/agenttrace/redact"
+)
+
+func TestConfig(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		config map[string]any
+		want   string // empty: valid
+	}{
+		{"nothing said", nil, ""},
+		{"everything", map[string]any{"keys": []string{"my_secret"}, "allow_keys": []string{"a"}, "disable_keys": false, "disable_patterns": true,
+			"disable_rules": []string{"jwt"}, "max_bytes": 1000, "max_depth": 10}, ""},
+		{"short key", map[string]any{"keys": []string{"pw"}}, `read key "pw"`},
+		{"unknown rule", map[string]any{"disable_rules": []string{"github"}}, `disable rule "github"`},
+		{"small limit", map[string]any{"max_bytes": 5}, "max_bytes 5"},
+		{"negative depth", map[string]any{"max_depth": -5}, "max_depth -5"},
+		{"kinds of content", map[string]any{"omit": map[string]any{"prompts": true}}, "omit it in the SDK or in the session exporter"},
+		{"unknown key", map[string]any{"key": []string{"my_secret"}}, "key"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			config := createDefaultConfig()
+			err := confmap.NewFromStringMap(c.config).Unmarshal(config)
+			if err == nil {
+				err = confmap.Validate(config)
+			}
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("error %v, want one that says %q", err, c.want)
+			}
+		})
+	}
+}
+
+const (
+	token    = "ghp_" + "aZ3kQ9xW7mB2vN5tL8rDhF4jY6cP1sG0uE9o"
+	redacted = "[redacted:github-token]"
+)
+
+// values are attributes before and after.
+func values() (before, after map[string]any) {
+	before = map[string]any{
+		"session.id": "ses_1", "gen_ai.usage.input_tokens": int64(7), "max_token": int64(9), "ratio": 0.5, "on": true,
+		"text": "use " + token, "json": `{"password": "a b", "tokens": 5}`, "db.password": "hunter2", "api_key": int64(12345), "secret": 1.5, "user.token": int64(12), "password": true,
+		"http.request.header.authorization": []any{"Basic YTpi", "x"}, "list": []any{"a", token, int64(1)}, "empty": "", "bytes": []byte("use " + token), "binary": []byte{0xff, 0xfe},
+		"credentials": map[string]any{"user": "a"}, "nested": map[string]any{"deep": []any{map[string]any{"x-api-key": "k", "n": int64(1)}}},
+	}
+	after = map[string]any{
+		"session.id": "ses_1", "gen_ai.usage.input_tokens": int64(7), "max_token": int64(9), "ratio": 0.5, "on": true,
+		"text": "use " + redacted, "json": `{"password": "__REDACTED__", "tokens": 5}`, "db.password": redact.Marker, "api_key": redact.Marker, "secret": redact.Marker, "user.token": int64(12), "password": true,
+		"http.request.header.authorization": []any{redact.Marker, redact.Marker}, "list": []any{"a", redacted, int64(1)}, "empty": "", "bytes": []byte("use " + redacted), "binary": []byte{0xff, 0xfe},
+		"credentials": redact.Marker, "nested": map[string]any{"deep": []any{map[string]any{"x-api-key": redact.Marker, "n": int64(1)}}},
+	}
+	return before, after
+}
+
+func fill(t *testing.T, maps ...pcommon.Map) {
+	t.Helper()
+	before, _ := values()
+	for _, m := range maps {
+		if err := m.FromRaw(before); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func check(t *testing.T, maps map[string]pcommon.Map) {
+	t.Helper()
+	_, after := values()
+	for where, m := range maps {
+		if d := cmp.Diff(after, m.AsRaw()); d != "" {
+			t.Errorf("attributes of %s (-want +got):\n%s", where, d)
+		}
+	}
+}
+
+func TestTraces(t *testing.T) {
+	tel := componenttest.NewTelemetry()
+	t.Cleanup(func() { _ = tel.Shutdown(context.Background()) })
+	sink := new(consumertest.TracesSink)
+	p, err := NewFactory().CreateTraces(t.Context(), metadatatest.NewSettings(tel), &Config{Redaction: redact.Config{MaxBytes: 1000}}, sink)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !p.Capabilities().MutatesData {
+		t.Error("the processor does not say that it changes what it is given")
+	}
+	if err := p.Start(t.Context(), componenttest.NewNopHost()); err != nil {
+		t.Fatal(err)
+	}
+	td := ptrace.NewTraces()
+	rs := td.ResourceSpans().AppendEmpty()
+	ss := rs.ScopeSpans().AppendEmpty()
+	s := ss.Spans().AppendEmpty()
+	e, l := s.Events().AppendEmpty(), s.Links().AppendEmpty()
+	maps := map[string]pcommon.Map{
+		"the resource": rs.Resource().Attributes(), "the scope": ss.Scope().Attributes(), "the span": s.Attributes(), "the event": e.Attributes(), "the link": l.Attributes(),
+	}
+	for _, m := range maps {
+		fill(t, m)
+	}
+	s.SetName("GET /?q=" + token)
+	s.Status().SetMessage("password=hunter2swordfish")
+	e.SetName("saw " + token)
+	s.TraceState().FromRaw("a=b")
+	long := ss.Spans().AppendEmpty()
+	long.Attributes().PutStr("text", strings.Repeat("x", 5000))
+	if err := p.ConsumeTraces(t.Context(), td); err != nil {
+		t.Fatal(err)
+	}
+	check(t, maps)
+	if got, want := []string{s.Name(), s.Status().Message(), e.Name(), s.TraceState().AsRaw()}, []string{"GET /?q=" + redacted, "password=__REDACTED__", "saw " + redacted, "a=b"}; !cmp.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if v, _ := long.Attributes().Get("text"); len(v.Str()) > 1000 || !strings.HasSuffix(v.Str(), "__TRUNCATED__[5000 bytes]") {
+		t.Errorf("%d bytes are left of 5000", len(v.Str()))
+	}
+	if err := p.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	value := func(n int64) []metricdata.DataPoint[int64] { return []metricdata.DataPoint[int64]{{Value: n}} }
+	metadatatest.AssertEqualProcessorAgentRedactionValuesRedacted(t, tel, value(5*11+3), metricdatatest.IgnoreTimestamp())
+	metadatatest.AssertEqualProcessorAgentRedactionValuesTruncated(t, tel, value(1), metricdatatest.IgnoreTimestamp())
+}
+
+func TestLogs(t *testing.T) {
+	sink := new(consumertest.LogsSink)
+	p, err := NewFactory().CreateLogs(t.Context(), processortest.NewNopSettings(metadata.Type), createDefaultConfig(), sink)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ld := plog.NewLogs()
+	rl := ld.ResourceLogs().AppendEmpty()
+	sl := rl.ScopeLogs().AppendEmpty()
+	text, structured := sl.LogRecords().AppendEmpty(), sl.LogRecords().AppendEmpty()
+	maps := map[string]pcommon.Map{
+		"the resource": rl.Resource().Attributes(), "the scope": sl.Scope().Attributes(), "the record": text.Attributes(), "the body": structured.Body().SetEmptyMap(),
+	}
+	for _, m := range maps {
+		fill(t, m)
+	}
+	text.Body().SetStr("use " + token)
+	if err := p.ConsumeLogs(t.Context(), ld); err != nil {
+		t.Fatal(err)
+	}
+	check(t, maps)
+	if got := text.Body().Str(); got != "use "+redacted {
+		t.Errorf("body %q", got)
+	}
+	if sink.LogRecordCount() != 2 {
+		t.Errorf("%d records came through", sink.LogRecordCount())
+	}
+	if err := p.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What holds no secret costs a look and nothing else.
+func BenchmarkTraces(b *testing.B) {
+	for _, text := range []struct{ name, text string }{{"clean", strings.Repeat("the quick func returns error nil while reading file main.go ", 50)}, {"one secret", strings.Repeat("the quick func returns ", 130) + token}} {
+		b.Run(text.name, func(b *testing.B) {
+			r, err := redact.New(redact.Config{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			td := ptrace.NewTraces()
+			spans := td.ResourceSpans().AppendEmpty().ScopeSpans().AppendEmpty().Spans()
+			for range 512 {
+				s := spans.AppendEmpty()
+				s.Attributes().PutStr("session.id", "ses_1fa2bdc08000YO9dOSXjsMd9kP")
+				s.Attributes().PutStr("gen_ai.tool.name", "bash")
+				s.Attributes().PutInt("gen_ai.usage.input_tokens", 12)
+			}
+			b.SetBytes(int64(512 * len(text.text)))
+			b.ReportAllocs()
+			for b.Loop() {
+				for _, s := range spans.All() {
+					s.Attributes().PutStr("gen_ai.tool.call.result", text.text)
+				}
+				c := cleaner{r: r}
+				for _, s := range spans.All() {
+					c.span(s)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/512, "µs/span")
+		})
+	}
+}

@@ -1,0 +1,488 @@
+package otlp
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/ingest/replay"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// Encode returns the session as spans, in order of the rows. It does not change s.
+// The error is that of a session without an id, or whose rows make no tree.
+func Encode(s *codec.Session, o Options) (ptrace.Traces, error) {
+	td := ptrace.NewTraces()
+	if err := s.CheckTree(); err != nil {
+		return td, fmt.Errorf("write session %s: %w", s.Session.ID, err)
+	}
+	rs := td.ResourceSpans().AppendEmpty()
+	rs.Resource().Attributes().PutStr("service.name", cmp.Or(s.Session.Agent, "agenttrace"))
+	ss := rs.ScopeSpans().AppendEmpty()
+	ss.Scope().SetName(semconv.ScopeName)
+	e := encoder{s: s, t: s.Sorted(), out: ss.Spans(), ids: newIDs(s, o.Links), blobs: make(map[blobKey]store.Blob, len(s.Blobs))}
+	for _, b := range s.Blobs {
+		e.blobs[blobKey{b.Kind, b.Digest}] = b
+	}
+	if err := e.run(); err != nil {
+		return td, err
+	}
+	return td, e.messages()
+}
+
+type blobKey struct {
+	kind   store.BlobKind
+	digest string
+}
+
+type encoder struct {
+	s     *codec.Session
+	t     *session.Transcript
+	out   ptrace.SpanSlice
+	ids   *ids
+	blobs map[blobKey]store.Blob // those that no turn has sent yet
+}
+
+// span writes one span. between are its times where no link knows them, in Unix
+// nanoseconds; failed is the text of an error, or nil.
+func (e *encoder) span(at place, record spans.Record, rows *replay.Rows, failed *string) error {
+	carried, err := rows.Encode()
+	if err != nil {
+		return fmt.Errorf("write session %s: %w", e.s.Session.ID, err)
+	}
+	sp := e.out.AppendEmpty()
+	sp.SetName(record.Kind())
+	if m, ok := record.(*spans.ModelCall); ok {
+		sp.SetName(record.Kind() + " " + m.Model.ModelID)
+		sp.SetKind(ptrace.SpanKindClient)
+	} else {
+		sp.SetKind(ptrace.SpanKindInternal)
+	}
+	sp.SetTraceID(at.trace)
+	sp.SetSpanID(at.span)
+	sp.SetParentSpanID(at.parent)
+	sp.SetStartTimestamp(stamp(at.start))
+	sp.SetEndTimestamp(stamp(at.end))
+	if failed != nil {
+		sp.Status().SetCode(ptrace.StatusCodeError)
+		sp.Status().SetMessage(*failed)
+	}
+	for _, kv := range record.Append(nil) {
+		put(sp.Attributes(), kv)
+	}
+	sp.Attributes().PutStr(replay.Key, carried)
+	return nil
+}
+
+// stamp is a time as OTLP has it, which has none before 1970.
+func stamp(nano int64) pcommon.Timestamp { return pcommon.Timestamp(max(0, nano)) }
+
+func put(m pcommon.Map, kv attribute.KeyValue) {
+	key := string(kv.Key)
+	switch v := kv.Value; v.Type() {
+	case attribute.STRING:
+		m.PutStr(key, v.AsString())
+	case attribute.INT64:
+		m.PutInt(key, v.AsInt64())
+	case attribute.FLOAT64:
+		m.PutDouble(key, v.AsFloat64())
+	case attribute.BOOL:
+		m.PutBool(key, v.AsBool())
+	case attribute.STRINGSLICE:
+		all := m.PutEmptySlice(key)
+		for _, text := range v.AsStringSlice() {
+			all.AppendEmpty().SetStr(text)
+		}
+	}
+}
+
+// run writes the session's row.
+func (e *encoder) run() error {
+	s := &e.s.Session
+	at := s.UpdatedAt * 1e6
+	value := func(text string) *store.Value { return &store.Value{Text: text, At: at, Rank: store.RankFinal} }
+	optional := func(text *string) *store.Value {
+		if text == nil {
+			return nil
+		}
+		return value(*text)
+	}
+	c := store.SessionChange{
+		ID: s.ID, Start: s.CreatedAt, End: s.UpdatedAt, Title: value(s.Title), Agent: value(s.Agent), Mode: optional(s.Mode),
+		WorkspaceID: optional(s.WorkspaceID), WorkspaceRoot: optional(s.WorkspaceRoot), Model: optional(s.ModelJSON),
+		ParentID: optional(s.ParentID), ParentMessageID: optional(s.ParentMessageID), Permissions: value(s.PermissionsJSON),
+		Rewinds: rewinds(e.t.Messages),
+	}
+	if s.ArchivedAt != nil {
+		c.Archived = &store.Value{Text: "1", At: *s.ArchivedAt * 1e6, Rank: store.RankFinal}
+	}
+	record := spans.Run{
+		SessionID: s.ID, Agent: s.Agent, Title: s.Title, WorkspaceID: deref(s.WorkspaceID), WorkspaceRoot: deref(s.WorkspaceRoot),
+		Mode: deref(s.Mode), CreatedAt: s.CreatedAt, ParentID: deref(s.ParentID), ParentMessageID: deref(s.ParentMessageID),
+	}
+	var model session.Model
+	if s.ModelJSON != nil && json.Unmarshal([]byte(*s.ModelJSON), &model) == nil {
+		record.Model = spans.Model{ProviderID: model.ProviderID, ModelID: model.ModelID, Variant: model.Variant}
+	}
+	if s.PermissionsJSON != "[]" {
+		record.Permissions = json.RawMessage(s.PermissionsJSON)
+	}
+	metadata := object(s.MetadataJSON)
+	for key, raw := range metadata {
+		if c.Metadata == nil {
+			c.Metadata = make(map[string]store.Value, len(metadata))
+		}
+		c.Metadata[key] = *value(string(raw))
+	}
+	var ended struct {
+		Outcome string `json:"outcome"`
+		Error   string `json:"error"`
+	}
+	_ = json.Unmarshal(metadata["agenttrace"], &ended) // what is no outcome tells none
+	record.Outcome, record.Error = ended.Outcome, ended.Error
+	delete(metadata, "agenttrace")
+	if len(metadata) > 0 {
+		record.Metadata, _ = json.Marshal(metadata) // of raw values that were read as JSON
+	}
+	var failed *string
+	if ended.Outcome == semconv.EndError {
+		failed = &record.Error
+	}
+	return e.span(e.ids.run, &record, &replay.Rows{Session: &c}, failed)
+}
+
+// messages writes every message, and what belongs to it.
+func (e *encoder) messages() error {
+	decisions := make(map[string][]*store.Decision)
+	for i := range e.s.Decisions {
+		d := &e.s.Decisions[i]
+		decisions[d.MessageID] = append(decisions[d.MessageID], d)
+	}
+	all := e.t.Messages
+	for i := 0; i < len(all); i++ {
+		var user *session.MessageAndParts
+		m := &all[i]
+		if pairs(all, i) {
+			user, m = m, &all[i+1]
+			i++
+		}
+		turn, err := e.message(user, m)
+		for j := range m.Parts {
+			if err == nil && isTool(&m.Parts[j]) {
+				err = e.tool(turn, &m.Parts[j])
+			}
+		}
+		for _, d := range decisions[m.Message.ID] {
+			if err == nil {
+				err = e.decision(turn, d)
+			}
+		}
+		delete(decisions, m.Message.ID)
+		if err != nil {
+			return err
+		}
+	}
+	// Those that name no message of the session, in their order.
+	for i := range e.s.Decisions {
+		d := &e.s.Decisions[i]
+		if _, left := decisions[d.MessageID]; left {
+			if err := e.decision(e.ids.run, d); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// pairs says whether the message at i is a user's that the one after it answers, and
+// that has no need of a span of its own.
+func pairs(all []session.MessageAndParts, i int) bool {
+	if i+1 >= len(all) || all[i].Message.Role != session.RoleUser || all[i+1].Message.Role != session.RoleAssistant {
+		return false
+	}
+	if annotate(&all[i].Message) == "" || (all[i].Message.HiddenAt == nil) != (all[i+1].Message.HiddenAt == nil) {
+		return false
+	}
+	return !slices.ContainsFunc(all[i].Parts, isToolOf) && compaction(&all[i+1]) == nil
+}
+
+// message writes the span of m, and of the user's message that it answers.
+func (e *encoder) message(user, m *session.MessageAndParts) (place, error) {
+	rows := new(replay.Rows)
+	start := m.Message.CreatedAt
+	if user != nil {
+		start = min(start, user.Message.CreatedAt)
+		rows.Messages = append(rows.Messages, messageRow(&user.Message, annotate(&user.Message)))
+	}
+	var meta session.MessageMetadata
+	_ = json.Unmarshal([]byte(m.Message.MetadataJSON), &meta) // what cannot be read says nothing
+	row := messageRow(&m.Message, annotate(&m.Message))
+	if row.Metadata == "" {
+		rows.Facts, rows.FactsOf = measured(&m.Message), m.Message.ID
+		if len(meta.Trace.ModelErrors) > 0 {
+			rows.Facts.Trace.ModelErrors = nil // told by the spans of the calls
+		}
+	}
+	rows.Messages = append(rows.Messages, row)
+	kind := semconv.SpanSessionTurn
+	marker := compaction(m)
+	if marker != nil {
+		kind = semconv.SpanCompactionRun
+	}
+	at := e.ids.message(kind, m, start)
+	if rows.Facts != nil && rows.Facts.Step {
+		// A step among those that failed, and after them.
+		at.start = at.start/1e6*1e6 + int64(len(meta.Trace.ModelErrors))
+		at.end = max(at.start, at.end)
+	}
+	var failed *string
+	if meta.Trace.EndReason == semconv.EndError || meta.Trace.Error != "" {
+		failed = &meta.Trace.Error
+	}
+	if marker != nil {
+		if err := e.span(at, e.compaction(m, marker, &meta, rows), rows, failed); err != nil {
+			return at, err
+		}
+	} else if err := e.span(at, e.turn(user, m, &meta, rows), rows, failed); err != nil {
+		return at, err
+	}
+	if row.Metadata == "" {
+		return at, e.modelErrors(at, m, &meta, rows.Facts)
+	}
+	return at, nil
+}
+
+func messageRow(m *session.Message, metadata string) replay.Message {
+	return replay.Message{ID: m.ID, Role: m.Role, CreatedAt: m.CreatedAt, UpdatedAt: m.UpdatedAt, Metadata: metadata}
+}
+
+// turn is the record of a message, or of two.
+func (e *encoder) turn(user, m *session.MessageAndParts, meta *session.MessageMetadata, rows *replay.Rows) *spans.Turn {
+	t := &spans.Turn{
+		SessionID: e.s.Session.ID, Agent: cmp.Or(meta.Agent, e.s.Session.Agent), Index: meta.Trace.TurnIndex, Temperature: meta.Trace.Temperature,
+		SystemPromptDigest: meta.SystemPromptDigest, ToolCatalogDigest: meta.Trace.ToolCatalogDigest, ModelCalls: meta.Trace.ModelCalls,
+		StopReason: meta.Trace.StopReason, EndReason: meta.Trace.EndReason, PendingApproval: meta.Trace.PendingApproval, Error: meta.Trace.Error,
+		DurationMS: meta.Trace.DurationMS, Usage: usage(meta),
+	}
+	if meta.Model != nil {
+		t.Model = spans.Model{ProviderID: meta.Model.ProviderID, ModelID: meta.Model.ModelID, Variant: meta.Model.Variant}
+	}
+	t.SystemPrompt = e.once(store.BlobSystemPrompt, t.SystemPromptDigest)
+	t.ToolCatalog = e.once(store.BlobToolCatalog, t.ToolCatalogDigest)
+	if user != nil {
+		t.User = said(user, rows)
+	}
+	switch m.Message.Role {
+	case session.RoleUser:
+		t.User = said(m, rows)
+	case session.RoleAssistant:
+		t.Assistant = said(m, rows)
+	default:
+		for i := range m.Parts {
+			rows.Parts = append(rows.Parts, partRow(&m.Parts[i]))
+		}
+	}
+	return t
+}
+
+// once returns the text with the digest, the first time that it is asked for.
+func (e *encoder) once(kind store.BlobKind, digest string) string {
+	b, ok := e.blobs[blobKey{kind, digest}]
+	if !ok {
+		return ""
+	}
+	delete(e.blobs, blobKey{kind, digest})
+	return b.Body
+}
+
+func usage(meta *session.MessageMetadata) spans.Usage {
+	u := spans.Usage{Basis: meta.Trace.UsageBasis, Raw: meta.Trace.UsageRaw, CostUSD: meta.Trace.CostUSD}
+	if n := meta.Usage; n != nil {
+		u.Tokens = &spans.Tokens{Input: n.Input, Output: n.Output, Reasoning: n.Reasoning, CacheRead: n.CacheRead, CacheWrite: n.CacheWrite}
+	}
+	return u
+}
+
+// said is a message as a turn carries it. What of its parts a turn cannot say exactly
+// goes to rows.
+func said(m *session.MessageAndParts, rows *replay.Rows) spans.Message {
+	out := spans.Message{ID: m.Message.ID, CreatedAt: m.Message.CreatedAt}
+	if m.Message.Role == session.RoleUser {
+		out.Metadata = json.RawMessage(m.Message.MetadataJSON)
+	}
+	for i := range m.Parts {
+		p := &m.Parts[i]
+		part := spans.Part{
+			ID: p.ID, Index: p.Index, Type: p.Type, ToolCallID: deref(p.ToolCallID), ToolState: deref(p.ToolState),
+			CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt,
+		}
+		switch {
+		case isTool(p):
+			part.ToolName = toolName(p)
+		case isPlain(p):
+			part.Data = json.RawMessage(p.DataJSON)
+		default:
+			rows.Parts = append(rows.Parts, partRow(p))
+			continue
+		}
+		out.Parts = append(out.Parts, part)
+	}
+	return out
+}
+
+// isPlain says that ingest makes the very row of the part in a turn.
+func isPlain(p *session.Part) bool {
+	const earliest, latest, unplaced = 946_684_800_000, 4_102_444_800_000, 1 << 30
+	credible := func(milli int64) bool { return milli >= earliest && milli <= latest }
+	head, err := json.Marshal(p.Type)
+	return err == nil && p.ID != "" && p.ToolCallID == nil && p.ToolState == nil && p.Index >= 0 && p.Index < unplaced && credible(p.CreatedAt) && credible(p.UpdatedAt) &&
+		strings.HasPrefix(p.DataJSON, `{"type":`+string(head)) && strings.HasSuffix(p.DataJSON, "}")
+}
+
+func partRow(p *session.Part) replay.Part {
+	return replay.Part{
+		ID: p.ID, MessageID: p.MessageID, Index: p.Index, Type: p.Type, Data: p.DataJSON, ToolCallID: deref(p.ToolCallID),
+		ToolState: deref(p.ToolState), CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt,
+	}
+}
+
+// compaction returns the part that marks one, or nil.
+func compaction(m *session.MessageAndParts) *session.Part {
+	for i := range m.Parts {
+		if m.Parts[i].Type == session.TypeCompaction {
+			return &m.Parts[i]
+		}
+	}
+	return nil
+}
+
+func (e *encoder) compaction(m *session.MessageAndParts, marker *session.Part, meta *session.MessageMetadata, rows *replay.Rows) *spans.Compaction {
+	c := &spans.Compaction{SessionID: e.s.Session.ID, MessageID: m.Message.ID, MessageCreatedAt: m.Message.CreatedAt, PartID: marker.ID, Error: meta.Trace.Error}
+	if data, err := session.ParseCompaction(marker.DataJSON); err == nil {
+		c.Summary, c.SummaryTokens, c.Auto, c.TailStartID = data.Summary, data.SummaryTokens, data.Auto, deref(data.TailStartID)
+	}
+	var took struct {
+		Trace struct {
+			Messages int64 `json:"summarized_message_count"`
+			Input    int64 `json:"input_tokens"`
+			Output   int64 `json:"output_tokens"`
+		} `json:"agenttrace"`
+	}
+	_ = json.Unmarshal([]byte(m.Message.MetadataJSON), &took) // what cannot be read was not said
+	c.SummarizedMessages, c.InputTokens, c.OutputTokens = took.Trace.Messages, took.Trace.Input, took.Trace.Output
+	for i := range m.Parts {
+		if p := &m.Parts[i]; !isTool(p) {
+			rows.Parts = append(rows.Parts, partRow(p))
+		}
+	}
+	return c
+}
+
+// modelErrors writes a span for each model call that failed. The last of them may be
+// in the facts of the message itself.
+func (e *encoder) modelErrors(turn place, m *session.MessageAndParts, meta *session.MessageMetadata, whole *store.Facts) error {
+	failed := meta.Trace.ModelErrors
+	if whole.Step && whole.Trace.Error != "" && len(failed) > 0 && failed[len(failed)-1] == whole.Trace.Error {
+		failed = failed[:len(failed)-1]
+	}
+	for i, text := range failed {
+		at := e.ids.modelCall(turn, m.Message.ID, i)
+		model := "unknown"
+		record := spans.ModelCall{SessionID: e.s.Session.ID, MessageID: m.Message.ID, Error: text}
+		if meta.Model != nil {
+			record.Model = spans.Model{ProviderID: meta.Model.ProviderID, Variant: meta.Model.Variant}
+			model = cmp.Or(meta.Model.ModelID, model)
+		}
+		record.Model.ModelID = model
+		rows := &replay.Rows{FactsOf: m.Message.ID, Facts: &store.Facts{Step: true, Trace: session.MessageTrace{Error: text}}}
+		if err := e.span(at, &record, rows, &text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tool writes a tool call.
+func (e *encoder) tool(turn place, p *session.Part) error {
+	var data struct {
+		ToolName         string `json:"toolName"`
+		Error            string `json:"errorText"`
+		ProviderExecuted bool   `json:"providerExecuted"`
+		Approval         struct {
+			ID string `json:"id"`
+		} `json:"approval"`
+		Metadata struct {
+			Ours struct {
+				DurationMS     *int64 `json:"duration_ms"`
+				Kind           string `json:"kind"`
+				Denied         bool   `json:"denied"`
+				Truncated      bool   `json:"truncated"`
+				OutputPath     string `json:"output_path"`
+				OutputSize     int64  `json:"output_size"`
+				OutputSHA256   string `json:"output_sha256"`
+				ChildSessionID string `json:"child_session_id"`
+				ErrorType      string `json:"error_type"`
+			} `json:"agenttrace"`
+		} `json:"toolMetadata"`
+	}
+	_ = json.Unmarshal([]byte(p.DataJSON), &data) // what cannot be read was not said
+	row := partRow(p)
+	values := members(p.DataJSON)
+	input, output := values["input"], values["output"]
+	row.Cut(input.text, input.at, output.text, output.at)
+	ours, index := &data.Metadata.Ours, p.Index
+	record := spans.ToolCall{
+		SessionID: e.s.Session.ID, ToolID: toolName(p), CallID: deref(p.ToolCallID), MessageID: p.MessageID, PartID: p.ID, PartIndex: &index,
+		State: deref(p.ToolState), Input: input.text, Output: output.text, Error: data.Error, ErrorType: ours.ErrorType, ACPKind: ours.Kind,
+		Dynamic: p.Type == "dynamic-tool", ProviderExecuted: data.ProviderExecuted, Denied: ours.Denied, Truncated: ours.Truncated,
+		OutputPath: ours.OutputPath, OutputSize: ours.OutputSize, OutputSHA256: ours.OutputSHA256, ApprovalID: data.Approval.ID,
+		ChildSessionID: ours.ChildSessionID, DurationMS: ours.DurationMS,
+	}
+	var failed *string
+	if record.State == session.StateOutputError {
+		failed = &data.Error
+	}
+	return e.span(e.ids.part(turn, p), &record, &replay.Rows{Parts: []replay.Part{row}}, failed)
+}
+
+func (e *encoder) decision(turn place, d *store.Decision) error {
+	record := spans.Permission{
+		SessionID: e.s.Session.ID, ID: d.ID, ToolID: d.ToolID, CallID: d.ToolCallID, MessageID: d.MessageID, PartID: d.PartID, Pattern: d.Pattern,
+		Action: d.Action, Source: d.Source, Outcome: d.Outcome, Reply: d.Reply, Reason: d.Reason, WaitedMS: d.WaitedMS,
+	}
+	return e.span(e.ids.decision(turn, d), &record, &replay.Rows{Decision: d}, nil)
+}
+
+func isTool(p *session.Part) bool {
+	return p.Type == "dynamic-tool" || strings.HasPrefix(p.Type, "tool-") && p.Type != "tool-"
+}
+
+func isToolOf(p session.Part) bool { return isTool(&p) }
+
+func toolName(p *session.Part) string {
+	if name, ok := strings.CutPrefix(p.Type, "tool-"); ok {
+		return name
+	}
+	var data struct {
+		ToolName string `json:"toolName"`
+	}
+	_ = json.Unmarshal([]byte(p.DataJSON), &data) // without a name it has none
+	return data.ToolName
+}
+
+func deref(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}

@@ -1,0 +1,153 @@
+package otlp
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strconv"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+
+	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// place is where a span stands. Times are Unix nanoseconds.
+type place struct {
+	trace        pcommon.TraceID
+	span, parent pcommon.SpanID
+	start, end   int64
+}
+
+// ids gives spans their places.
+type ids struct {
+	session  string
+	run      place
+	links    map[linkKey]*store.Link
+	taken    map[[24]byte]bool
+	from, to int64 // of the session, Unix milliseconds
+}
+
+// linkKey finds the span that a row came from: the part of a call, the message of
+// anything else.
+type linkKey struct{ kind, row string }
+
+func newIDs(s *codec.Session, links []store.Link) *ids {
+	i := &ids{session: s.Session.ID, links: make(map[linkKey]*store.Link), taken: make(map[[24]byte]bool), from: s.Session.CreatedAt, to: s.Session.UpdatedAt}
+	for n := range links {
+		l := &links[n]
+		key := linkKey{l.Kind, l.MessageID}
+		if l.Kind == semconv.SpanToolCall {
+			key.row = l.PartID
+		}
+		if _, known := i.links[key]; !known {
+			i.links[key] = l
+		}
+	}
+	i.run = i.place(linkKey{semconv.SpanSessionRun, ""}, place{trace: i.trace(), start: i.from * 1e6, end: i.to * 1e6}, i.to)
+	// The run that is written stands for the whole session, whichever run had the id.
+	i.run.parent, i.run.start, i.run.end = pcommon.SpanID{}, i.from*1e6, i.to*1e6
+	return i
+}
+
+// trace is that of a session none of whose spans is known.
+func (i *ids) trace() (id pcommon.TraceID) {
+	sum := sha256.Sum256([]byte("trace\x00" + i.session))
+	copy(id[:], sum[:])
+	return id
+}
+
+// place is that of the span that the link of the key knows, or else p with a derived
+// id. A span may end at most at the time until, in Unix milliseconds, for a message is
+// as new as the last span that tells of it.
+func (i *ids) place(key linkKey, p place, until int64) place {
+	if p.end < p.start {
+		p.end = p.start
+	}
+	if l := i.links[key]; l != nil && i.take(l.TraceID, l.SpanID, &p) {
+		if i.from <= l.StartNano/1e6 && l.StartNano <= l.EndNano && l.EndNano/1e6 <= min(until, i.to) && l.StartNano > 0 {
+			p.start, p.end = l.StartNano, l.EndNano
+		}
+		return p
+	}
+	i.derive(&p, key.kind, key.row)
+	return p
+}
+
+// take gives p a trace and a span id in hex, if they are such and no other span has
+// them.
+func (i *ids) take(traceID, spanID string, p *place) bool {
+	var trace pcommon.TraceID
+	var span pcommon.SpanID
+	if !unhex(trace[:], traceID) || !unhex(span[:], spanID) {
+		return false
+	}
+	if !i.claim(trace, span) {
+		return false
+	}
+	if p.trace != trace {
+		p.parent = pcommon.SpanID{} // it is of another trace
+	}
+	p.trace, p.span = trace, span
+	return true
+}
+
+// derive gives p a span id made of what it stands for.
+func (i *ids) derive(p *place, kind, row string) {
+	for n := 0; ; n++ {
+		sum := sha256.Sum256([]byte(i.session + "\x00" + kind + "\x00" + row + "\x00" + strconv.Itoa(n)))
+		copy(p.span[:], sum[:])
+		if i.claim(p.trace, p.span) {
+			return
+		}
+	}
+}
+
+func (i *ids) claim(trace pcommon.TraceID, span pcommon.SpanID) bool {
+	var key [24]byte
+	copy(key[copy(key[:], trace[:]):], span[:])
+	if i.taken[key] || trace.IsEmpty() || span.IsEmpty() {
+		return false
+	}
+	i.taken[key] = true
+	return true
+}
+
+func unhex(dst []byte, text string) bool {
+	if len(text) != hex.EncodedLen(len(dst)) {
+		return false
+	}
+	_, err := hex.Decode(dst, []byte(text))
+	return err == nil
+}
+
+func (i *ids) message(kind string, m *session.MessageAndParts, start int64) place {
+	p := place{trace: i.run.trace, parent: i.run.span, start: start * 1e6, end: m.Message.UpdatedAt * 1e6}
+	return i.place(linkKey{kind, m.Message.ID}, p, m.Message.UpdatedAt)
+}
+
+// modelCall is the place of the nth call of a turn that failed. Calls are in order of
+// their times, and within the millisecond in which the turn began.
+func (i *ids) modelCall(turn place, messageID string, n int) place {
+	at := turn.start/1e6*1e6 + int64(n)
+	p := place{trace: turn.trace, parent: turn.span, start: at, end: at}
+	i.derive(&p, "chat", messageID+"\x00"+strconv.Itoa(n))
+	return p
+}
+
+func (i *ids) part(turn place, part *session.Part) place {
+	p := place{trace: turn.trace, parent: turn.span, start: part.CreatedAt * 1e6, end: part.UpdatedAt * 1e6}
+	return i.place(linkKey{semconv.SpanToolCall, part.ID}, p, part.UpdatedAt)
+}
+
+func (i *ids) decision(turn place, d *store.Decision) place {
+	p := place{trace: turn.trace, parent: turn.span, start: d.DecidedAt * 1e6, end: d.DecidedAt * 1e6}
+	if d.WaitedMS != nil && *d.WaitedMS > 0 {
+		p.start = max(p.start-*d.WaitedMS*1e6, min(p.start, i.from*1e6))
+	}
+	if !i.take(d.TraceID, d.SpanID, &p) {
+		i.derive(&p, semconv.SpanPermissionEvaluate, d.ID)
+	}
+	return p
+}

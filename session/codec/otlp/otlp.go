@@ -1,0 +1,80 @@
+// Package otlp writes sessions as spans, those that the SDK emits: session.run,
+// session.turn, tool.call, compaction.run, permission.evaluate and "chat". Any store
+// can so be replayed into Jaeger, Tempo or another collector, and a collector with our
+// exporter, or "agenttrace import", makes the same rows of them: in an empty store,
+// the same byte for byte, but for what [Explain] lists.
+//
+//	session row, rewinds          session.run over the whole session
+//	assistant message             session.turn, with the user message before it
+//	any other message             session.turn of its own
+//	message with a compaction     compaction.run
+//	tool part                     tool.call: input and output stand there alone
+//	permission decision           permission.evaluate
+//	error of a model call         chat
+//	system prompt, tool catalog   on the first turn that names it
+//
+// The attributes are those that an agent would have set, as far as rows tell. What
+// they cannot say exactly, such as a message of the system, stands in the attribute
+// agenttrace.replay; see package replay. Nothing reads spans back but ingest, which
+// reads a replay as it does all telemetry.
+//
+// # Ids
+//
+// Rows keep their ids. A span has the trace and span id, the parent and the times that
+// Options.Links know of it, where the rows that it stands for came from such a span;
+// else ids derived from the session's, so that writing a session again gives the same
+// spans. All spans without a known trace are of the trace of session.run.
+//
+// A replay belongs into a store that does not have the session. Where it stands
+// already, told by other spans, its messages would be counted twice.
+package otlp
+
+import (
+	"fmt"
+	"io"
+
+	"go.opentelemetry.io/collector/pdata/ptrace"
+
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// Options say what is known besides the rows. The zero value is ready for use.
+type Options struct {
+	// Links are the spans that the session was made from.
+	Links []store.Link
+}
+
+// WriteJSON writes the session's spans as one line of OTLP JSON, as the collector's
+// file exporter does. Sessions may follow one another.
+func WriteJSON(w io.Writer, s *codec.Session, o Options) error {
+	td, err := Encode(s, o)
+	if err != nil {
+		return err
+	}
+	b, err := (&ptrace.JSONMarshaler{}).MarshalTraces(td)
+	if err == nil {
+		_, err = w.Write(append(b, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("write session %s: %w", s.Session.ID, err)
+	}
+	return nil
+}
+
+// WriteProto writes the session's spans as an ExportTraceServiceRequest in protobuf.
+// What follows another is one request too, that of all their sessions.
+func WriteProto(w io.Writer, s *codec.Session, o Options) error {
+	td, err := Encode(s, o)
+	if err != nil {
+		return err
+	}
+	b, err := (&ptrace.ProtoMarshaler{}).MarshalTraces(td)
+	if err == nil {
+		_, err = w.Write(b)
+	}
+	if err != nil {
+		return fmt.Errorf("write session %s: %w", s.Session.ID, err)
+	}
+	return nil
+}

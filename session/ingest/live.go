@@ -1,0 +1,334 @@
+package ingest
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/ingest/dialect"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// What the SDK says while things go on comes as events: log records that hold
+// what is there at their moment, whole. They become the rows that the spans will
+// become, by the same ids and with less rank. So an event that is lost, late or
+// sent twice changes nothing of what a later one says, and nothing at all of what
+// the span does; and where the span never comes, the last event stands.
+//
+// An event bounds its session in time, for that is how an observer can tell that
+// an agent has fallen silent. Flaws of events are counted and not stored: the
+// event is soon replaced by a better one.
+
+// statusKey is the key of a session's metadata under which its status stands.
+const statusKey = "status"
+
+// recognizeLive says whether a log record is an event of the SDK.
+func recognizeLive(r *dialect.Record) bool {
+	if r.Scope.Name() != semconv.ScopeName {
+		return false
+	}
+	switch r.Event {
+	case semconv.EventSession, semconv.EventMessage, semconv.EventPart, semconv.EventStatus:
+		return true
+	}
+	return false
+}
+
+// live is an event on its way into a batch.
+type live struct {
+	own
+	atNano int64
+}
+
+func placeLive(b *builder, r *dialect.Record) bool {
+	e := spans.Event{Name: r.Event}
+	for key, v := range r.Attributes().All() {
+		val, ok, clean := value(v)
+		if !ok {
+			continue
+		}
+		if !clean {
+			b.flaw(key + ": invalid text")
+		}
+		if _, err := e.Set(key, val); err != nil {
+			b.flaw(key + ": " + err.Error())
+		}
+	}
+	if n := r.DroppedAttributesCount(); n > 0 {
+		b.flaw(strconv.FormatUint(uint64(n), 10) + " attributes were dropped before export")
+	}
+	l := live{own: own{builder: b}, atNano: nanos(r.Timestamp())}
+	if l.atNano == 0 {
+		l.atNano = nanos(r.ObservedTimestamp())
+	}
+	if l.atNano == 0 {
+		b.flaw("time is missing or absurd")
+	}
+	l.startNano, l.endNano = l.atNano, l.atNano
+	if l.sessionID = e.SessionID; l.sessionID == "" {
+		if id := r.TraceID(); !id.IsEmpty() {
+			l.sessionID = spans.TraceSession(id.String())
+		}
+	}
+	if err := e.Validate(); err != nil {
+		b.flaw(strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	if l.sessionID == "" {
+		return false
+	}
+	switch e.Name {
+	case semconv.EventSession:
+		if e.Session == nil {
+			return false
+		}
+		l.run(e.Session)
+	case semconv.EventStatus:
+		return l.status(&e)
+	default:
+		if e.MessageID == "" {
+			return false
+		}
+		l.message(&e)
+	}
+	return true
+}
+
+// run tells of the session's row. What a run does to its session besides, such as
+// a rewind, its span tells at once.
+func (l *live) run(r *spans.Run) {
+	start := l.atNano
+	if credible(r.CreatedAt) && (start == 0 || r.CreatedAt*1e6 < start) {
+		start = r.CreatedAt * 1e6
+	}
+	c := l.session(l.sessionID, start, l.atNano)
+	said := func(text string) store.Value { return store.Value{Text: text, At: l.atNano, Rank: store.RankLive} }
+	setFirst(&c.Agent, said(r.Agent))
+	switch r.ParentID {
+	case "": // a message of no session says nothing
+	case l.sessionID:
+		l.flaw("agenttrace.session.parent_id: the session's own")
+	default:
+		setFirst(&c.ParentID, said(r.ParentID))
+		setFirst(&c.ParentMessageID, said(r.ParentMessageID))
+	}
+	setLast(&c.Model, said(modelJSON(r.Model)))
+	setLast(&c.Title, said(r.Title))
+	setLast(&c.Mode, said(r.Mode))
+	setLast(&c.WorkspaceID, said(r.WorkspaceID))
+	setLast(&c.WorkspaceRoot, said(r.WorkspaceRoot))
+	rules, _ := l.judgeRules(r.Permissions)
+	setLast(&c.Permissions, said(string(rules)))
+	metadata := make(map[string]json.RawMessage)
+	if len(r.Metadata) > 0 && (tooDeep(r.Metadata) || json.Unmarshal(r.Metadata, &metadata) != nil) {
+		l.flaw("agenttrace.session.metadata: not an object, or nested too deep")
+		clear(metadata)
+	}
+	if r.UserID != "" {
+		metadata["user_id"] = spans.AppendJSONString(nil, r.UserID)
+	}
+	makeRoom(metadata)
+	for key, raw := range metadata {
+		setKey(c, key, said(string(raw)))
+	}
+}
+
+// makeRoom moves what a host keeps under the key of the status to another.
+func makeRoom(metadata map[string]json.RawMessage) {
+	if given, ok := metadata[statusKey]; ok {
+		metadata["given_"+statusKey] = given
+		delete(metadata, statusKey)
+	}
+}
+
+// setKey keeps of two values of a metadata key the one that the store would.
+func setKey(c *store.SessionChange, key string, v store.Value) {
+	if c.Metadata == nil {
+		c.Metadata = make(map[string]store.Value)
+	}
+	if old, ok := c.Metadata[key]; !ok || v.Beats(old) {
+		c.Metadata[key] = v
+	}
+}
+
+// message tells of a message, and of those of its parts that are there.
+func (l *live) message(e *spans.Event) {
+	l.session(l.sessionID, l.atNano, l.atNano)
+	c := store.MessageChange{
+		ID: e.MessageID, SessionID: l.sessionID, Role: e.Role, CreatedAt: milli(e.MessageCreatedAt, l.atNano), UpdatedAt: l.atNano / 1e6,
+		Rank: store.RankLive,
+	}
+	switch e.Role {
+	case session.RoleUser:
+		c.UpdatedAt = c.CreatedAt // a user's message is there at once
+	case session.RoleAssistant, session.RoleSystem:
+	default:
+		if e.Role != "" {
+			l.flaw("agenttrace.message.role is not one: " + e.Role)
+		}
+		c.Role, c.Rank = "", store.RankStub
+	}
+	if len(e.MessageMetadata) > 0 && c.Rank == store.RankLive {
+		c.Metadata = l.stamped(l.judgeMetadata(e.Role, e.MessageMetadata))
+	}
+	l.batch.Messages = append(l.batch.Messages, c)
+	if e.Name == semconv.EventMessage && e.Role == session.RoleUser {
+		l.closeRanks(e.Parts)
+	}
+	for i := range e.Parts {
+		l.part(e, &e.Parts[i], i)
+	}
+}
+
+// stamped is a message's metadata with the time at which it was so.
+func (l *live) stamped(metadata json.RawMessage) json.RawMessage {
+	m, trace := objectOf(metadata), make(map[string]json.RawMessage)
+	if raw, ok := m["agenttrace"]; ok {
+		trace = objectOf(raw)
+	}
+	trace["seen"] = l.seen()
+	m["agenttrace"], _ = json.Marshal(trace)
+	b, _ := json.Marshal(m)
+	return b
+}
+
+// seen is the event's time as JSON, in a form of which the later is the greater
+// text.
+func (l *live) seen() json.RawMessage {
+	return json.RawMessage(time.Unix(0, l.atNano).UTC().Format(`"2006-01-02T15:04:05.000000000Z"`))
+}
+
+func objectOf(raw []byte) map[string]json.RawMessage {
+	var m map[string]json.RawMessage
+	if json.Unmarshal(raw, &m) != nil || m == nil {
+		return make(map[string]json.RawMessage)
+	}
+	return m
+}
+
+// part tells of a part as it is now. One that has no content yet, or of which it
+// arrived damaged, is worth as much as in a turn's list.
+func (l *live) part(e *spans.Event, p *spans.Part, place int) {
+	if p.ID == "" {
+		l.flaw("a part has no id")
+		return
+	}
+	c := store.PartChange{
+		ID: p.ID, MessageID: e.MessageID, SessionID: l.sessionID, Index: p.Index, Type: p.Type, Data: p.Data, ToolCallID: p.ToolCallID,
+		ToolState: p.ToolState, CreatedAt: milli(p.CreatedAt, l.atNano), UpdatedAt: milli(p.UpdatedAt, l.atNano), Rank: store.RankLive,
+	}
+	if p.Index < 0 || p.Index >= unplaced {
+		l.flaw("part " + p.ID + ": the index is not credible")
+		c.Index = unplaced + int64(place)
+	}
+	switch {
+	case p.Damaged != "":
+		damagedPart(&c, p.Damaged)
+	case len(p.Data) == 0:
+		stubPart(&c, p.ToolName)
+	case !validJSON(p.Data):
+		l.flaw("part " + p.ID + ": invalid JSON")
+		damagedPart(&c, string(p.Data))
+	default:
+		hoist(&c)
+		l.judgePart(&c, e.Role)
+		if c.Rank == store.RankLive {
+			l.mark(&c)
+		}
+	}
+	l.batch.Parts = append(l.batch.Parts, c)
+}
+
+// mark says in the data of a part that it was going on, and when. The mark stands
+// right after the type: of two descriptions that are alike in rank, state and
+// millisecond, the greater text wins, and that is the later then. Whether a text
+// is streaming, in the AI SDK's words, is for the event to say.
+func (l *live) mark(c *store.PartChange) {
+	data := objectOf(c.Data)
+	key := "providerMetadata"
+	if c.ToolCallID != "" {
+		key = "toolMetadata"
+	}
+	metadata := objectOf(data[key])
+	ours := objectOf(metadata["agenttrace"])
+	delete(metadata, "agenttrace")
+	delete(ours, "live")
+	delete(ours, "seen")
+	delete(data, "type")
+	delete(data, key)
+
+	out := append(make([]byte, 0, len(c.Data)+128), `{"type":`...)
+	out = spans.AppendJSONString(out, c.Type)
+	out = append(append(out, `,"`...), key...)
+	out = append(out, `":{"agenttrace":{"seen":`...)
+	out = append(append(out, l.seen()...), `,"live":true`...)
+	out = append(appendMembers(out, ours), '}')
+	out = append(appendMembers(out, metadata), '}')
+	c.Data = append(appendMembers(out, data), '}')
+}
+
+// appendMembers appends an object's members, each after a comma, by name.
+func appendMembers(dst []byte, members map[string]json.RawMessage) []byte {
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		dst = append(spans.AppendJSONString(append(dst, ','), name), ':')
+		dst = append(dst, members[name]...)
+	}
+	return dst
+}
+
+// status is what a session's metadata says under "status": what it is doing, as
+// its agent said last.
+type status struct {
+	State      string `json:"state"`
+	Attempt    int64  `json:"attempt,omitempty"`
+	Detail     string `json:"detail,omitempty"`
+	ToolCallID string `json:"tool_call_id,omitempty"`
+	// At is when it was said, in Unix milliseconds.
+	At int64 `json:"at"`
+}
+
+// status tells what the session is doing. Whoever says so later is right, be it an
+// event or the end of a run, so all say it with one rank.
+func (l *live) status(e *spans.Event) bool {
+	switch e.Status {
+	case semconv.StatusIdle, semconv.StatusBusy, semconv.StatusRetrying, semconv.StatusWaitingApproval, semconv.StatusWaitingUserInput,
+		semconv.StatusError:
+	case "":
+		return false
+	default:
+		l.flaw("agenttrace.status is not one: " + e.Status)
+		return false
+	}
+	attempt := e.Attempt
+	if attempt < 0 {
+		l.flaw("agenttrace.status.attempt is negative")
+		attempt = 0
+	}
+	setStatus(l.session(l.sessionID, l.atNano, l.atNano), l.atNano,
+		status{State: e.Status, Attempt: attempt, Detail: e.Detail, ToolCallID: e.CallID})
+	return true
+}
+
+func setStatus(c *store.SessionChange, atNano int64, s status) {
+	s.At = atNano / 1e6
+	text, _ := json.Marshal(s)
+	setKey(c, statusKey, store.Value{Text: string(text), At: atNano, Rank: store.RankFinal})
+}
+
+// endStatus tells what a session does when a run of it is over: nothing. That
+// stands above what was said at the very moment of the end.
+func (o *own) endStatus(c *store.SessionChange, r *spans.Run) {
+	s := status{State: semconv.StatusIdle}
+	switch {
+	case r.Operation != "" && r.Operation != semconv.RunOperationRun:
+		return // a moment, not a run
+	case r.Outcome == semconv.EndError:
+		s = status{State: semconv.StatusError, Detail: r.Error}
+	}
+	setStatus(c, o.endNano+1, s)
+}

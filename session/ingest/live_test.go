@@ -1,0 +1,468 @@
+package ingest_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/plog"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+
+	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec/jsonl"
+	"github.com/agenttrace/agenttrace/session/ingest"
+	"github.com/agenttrace/agenttrace/session/ingest/internal/spantext"
+	"github.com/agenttrace/agenttrace/session/store"
+	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// delivery is a request of either kind.
+type delivery struct {
+	spans  *ptrace.Traces
+	events *plog.Logs
+}
+
+func deliverLive(t testing.TB, s *sqlitestore.Store, all []delivery) ingest.Report {
+	t.Helper()
+	in := ingest.New(s, ingest.Options{})
+	var sum ingest.Report
+	for _, d := range all {
+		var r ingest.Report
+		var err error
+		if d.spans != nil {
+			r, err = in.Traces(t.Context(), *d.spans)
+		} else {
+			r, err = in.Logs(t.Context(), *d.events)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum.Spans += r.Spans
+		sum.Records += r.Records
+		sum.Placed += r.Placed
+		sum.Ignored += r.Ignored
+		sum.Malformed += r.Malformed
+		sum.Refused += r.Refused
+	}
+	return sum
+}
+
+// logs packs records into one request.
+func logs(all ...plog.LogRecord) plog.Logs {
+	ld := plog.NewLogs()
+	sl := ld.ResourceLogs().AppendEmpty().ScopeLogs().AppendEmpty()
+	sl.Scope().SetName(semconv.ScopeName)
+	for _, r := range all {
+		r.CopyTo(sl.LogRecords().AppendEmpty())
+	}
+	return ld
+}
+
+// record is an event at a time, in Unix nanoseconds.
+func record(e *spans.Event, atNano int64) plog.LogRecord {
+	r := plog.NewLogRecord()
+	r.SetEventName(e.Name)
+	r.SetTimestamp(pcommon.Timestamp(atNano))
+	for _, kv := range e.Append(nil) {
+		put(r.Attributes(), string(kv.Key), kv.Value)
+	}
+	return r
+}
+
+// decode reads a span's record back.
+func decode(s ptrace.Span) spans.Record {
+	r := spans.New(s.Name())
+	if r == nil {
+		return nil
+	}
+	for key, v := range s.Attributes().All() {
+		var val spans.Value
+		switch v.Type() {
+		case pcommon.ValueTypeStr:
+			val = spans.StringValue(v.Str())
+		case pcommon.ValueTypeInt:
+			val = spans.IntValue(v.Int())
+		case pcommon.ValueTypeDouble:
+			val = spans.DoubleValue(v.Double())
+		case pcommon.ValueTypeBool:
+			val = spans.BoolValue(v.Bool())
+		case pcommon.ValueTypeSlice:
+			var all []string
+			for _, e := range v.Slice().All() {
+				all = append(all, e.Str())
+			}
+			val = spans.StringsValue(all)
+		}
+		if _, err := r.Set(key, val); err != nil {
+			panic(err)
+		}
+	}
+	return r
+}
+
+// eventsOf is what the SDK would have said of the spans while they were open.
+func eventsOf(all []ptrace.Span) []plog.LogRecord {
+	calls := make(map[string]*spans.ToolCall)
+	times := make(map[string][2]int64)
+	for _, s := range all {
+		if t, ok := decode(s).(*spans.ToolCall); ok {
+			calls[t.PartID], times[t.PartID] = t, [2]int64{int64(s.StartTimestamp()), int64(s.EndTimestamp())}
+		}
+	}
+	var records []plog.LogRecord
+	say := func(e spans.Event, at int64) { records = append(records, record(&e, at)) }
+	for _, s := range all {
+		from, to := int64(s.StartTimestamp()), int64(s.EndTimestamp())
+		switch r := decode(s).(type) {
+		case *spans.Run:
+			if r.Operation != "" {
+				continue
+			}
+			early := *r
+			early.Outcome, early.Error, early.Metadata = "", "", nil
+			if early.Title != "" {
+				early.Title = "Not yet named"
+			}
+			say(spans.Event{Name: semconv.EventSession, Session: &early}, from)
+			named := *r
+			named.Outcome, named.Error = "", ""
+			say(spans.Event{Name: semconv.EventSession, Session: &named}, to-1)
+			say(spans.Event{Name: semconv.EventStatus, SessionID: r.SessionID, Status: semconv.StatusBusy}, from)
+			say(spans.Event{Name: semconv.EventStatus, SessionID: r.SessionID, Status: semconv.StatusRetrying, Attempt: 2, Detail: "429"}, from+5)
+			say(spans.Event{Name: semconv.EventStatus, SessionID: r.SessionID, Status: semconv.StatusIdle}, to)
+		case *spans.Turn:
+			user := spans.Event{Name: semconv.EventMessage, SessionID: r.SessionID, MessageID: r.User.ID, Role: session.RoleUser,
+				MessageCreatedAt: r.User.CreatedAt, MessageMetadata: r.User.Metadata, Parts: r.User.Parts}
+			say(user, from)
+			answer := spans.Event{Name: semconv.EventMessage, SessionID: r.SessionID, MessageID: r.Assistant.ID, Role: session.RoleAssistant,
+				MessageCreatedAt: r.Assistant.CreatedAt, MessageMetadata: json.RawMessage(`{"agent":"` + r.Agent + `"}`)}
+			say(answer, from+1)
+			answer.Name, answer.MessageMetadata = semconv.EventPart, nil
+			for _, p := range r.Assistant.Parts {
+				if call := calls[p.ID]; call != nil {
+					for i, state := range []string{session.StateInputStreaming, session.StateInputAvailable, p.ToolState} {
+						part := p
+						part.ToolState = state
+						part.UpdatedAt = p.CreatedAt + int64(i)
+						part.Data = toolData(call, state)
+						answer.Parts = []spans.Part{part}
+						say(answer, min(times[p.ID][0]+int64(i)*1e6, times[p.ID][1]))
+					}
+					continue
+				}
+				var whole struct{ Type, Text string }
+				if json.Unmarshal(p.Data, &whole) != nil || whole.Text == "" {
+					answer.Parts = []spans.Part{p}
+					say(answer, from+2)
+					continue
+				}
+				for n := range len(whole.Text) + 1 {
+					part := p
+					part.Data = must(json.Marshal(map[string]string{"type": whole.Type, "text": whole.Text[:n]}))
+					answer.Parts = []spans.Part{part}
+					say(answer, p.CreatedAt*1e6+int64(n))
+				}
+			}
+		}
+	}
+	return records
+}
+
+func toolData(t *spans.ToolCall, state string) json.RawMessage {
+	data := map[string]any{"type": "tool-" + t.ToolID, "toolCallId": t.CallID, "state": state}
+	if state != session.StateInputStreaming {
+		data["input"] = json.RawMessage(t.Input)
+	}
+	switch state {
+	case session.StateOutputAvailable:
+		data["output"] = json.RawMessage(t.Output)
+	case session.StateOutputError:
+		data["errorText"] = t.Error
+	}
+	return must(json.Marshal(data))
+}
+
+// TestLiveAndSpans: events and spans in any order and batching, with any of the
+// events lost or sent twice, end in the bytes that the spans alone give.
+func TestLiveAndSpans(t *testing.T) {
+	all := whole().spans
+	events := eventsOf(all)
+	alone := openStore(t)
+	ingestAll(t, alone, traces(all...))
+	want := dump(t, alone.Path())
+	rounds := 30
+	if testing.Short() {
+		rounds = 6
+	}
+	for seed := range rounds {
+		r := rand.New(rand.NewPCG(uint64(seed), 7))
+		var order []delivery
+		lost := []float64{0, 0.3, 0.9}[seed%3]
+		for _, e := range events {
+			if r.Float64() >= lost {
+				ld := logs(e)
+				order = append(order, delivery{events: &ld})
+			}
+		}
+		for _, s := range all {
+			td := traces(s)
+			order = append(order, delivery{spans: &td})
+		}
+		order = append(order, order[r.IntN(len(order))], order[r.IntN(len(order))])
+		if seed > 2 { // before, all events come first
+			r.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+		}
+		s := openStore(t)
+		report := deliverLive(t, s, order)
+		if report.Malformed != 0 || report.Refused != 0 || report.Ignored != 0 {
+			t.Fatalf("seed %d: the story itself is flawed: %+v", seed, report)
+		}
+		check(t, s)
+		if got := dump(t, s.Path()); got != want {
+			t.Fatalf("seed %d: tables differ (-spans alone +with events):\n%s", seed, cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
+		}
+	}
+}
+
+// TestLiveAlone: events give the same rows in any order, with any spans missing,
+// and the rows are sound.
+func TestLiveAlone(t *testing.T) {
+	all := whole().spans
+	events := eventsOf(all)
+	for seed := range 12 {
+		r := rand.New(rand.NewPCG(uint64(seed), 11))
+		var kept []delivery
+		for _, e := range events {
+			ld := logs(e)
+			kept = append(kept, delivery{events: &ld})
+		}
+		for _, s := range all {
+			if r.Float64() < float64(seed%4)/4 {
+				td := traces(s)
+				kept = append(kept, delivery{spans: &td})
+			}
+		}
+		var rows [2]string
+		for i := range rows {
+			s := openStore(t)
+			deliverLive(t, s, kept)
+			check(t, s)
+			rows[i] = dump(t, s.Path())
+			r.Shuffle(len(kept), func(i, j int) { kept[i], kept[j] = kept[j], kept[i] })
+		}
+		if rows[0] != rows[1] {
+			t.Fatalf("seed %d: tables differ (-one order +another):\n%s", seed, cmp.Diff(strings.Split(rows[0], "\n"), strings.Split(rows[1], "\n")))
+		}
+		if seed%4 == 0 && strings.Contains(rows[0], "input-available") {
+			t.Fatalf("a call is not in its last state:\n%s", rows[0])
+		}
+	}
+}
+
+// TestLiveGolden tells the stories of testdata/live: the events, in the form in
+// which package spantext has spans (the name is that of the event, at= its time),
+// the spans that arrive besides, and what they come to. Each is told in other
+// orders too.
+func TestLiveGolden(t *testing.T) {
+	files, err := filepath.Glob("testdata/live/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no stories", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			archive, err := txtar.ParseFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var order []delivery
+			var given []txtar.File
+			for _, f := range archive.Files {
+				if f.Name != "events" && f.Name != "spans" {
+					continue
+				}
+				given = append(given, f)
+				requests, err := spantext.Parse(string(f.Data), semconv.ScopeName)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, td := range requests {
+					if f.Name == "spans" {
+						order = append(order, delivery{spans: &td})
+						continue
+					}
+					ld := asEvents(td)
+					order = append(order, delivery{events: &ld})
+				}
+			}
+			if len(order) == 0 || len(bytes.TrimSpace(archive.Comment)) == 0 {
+				t.Fatal("the story is not told")
+			}
+			got := append(given[:len(given):len(given)], tellLive(t, order)...)
+			if *update {
+				archive.Files = got
+				if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			} else if d := cmp.Diff(sections(archive.Files), sections(got)); d != "" {
+				t.Errorf("run with -update to accept (-want +got):\n%s", d)
+			}
+			for seed := range 8 {
+				r := rand.New(rand.NewPCG(uint64(seed), 5))
+				again := slices.Clone(order)
+				r.Shuffle(len(again), func(i, j int) { again[i], again[j] = again[j], again[i] })
+				again = append(again, again[r.IntN(len(again))])
+				if d := cmp.Diff(sections(got[len(given)+1:]), sections(tellLive(t, again)[1:])); d != "" {
+					t.Fatalf("in another order (-want +got):\n%s", d)
+				}
+			}
+		})
+	}
+}
+
+// asEvents makes events of what is written as spans.
+func asEvents(td ptrace.Traces) plog.Logs {
+	ld := plog.NewLogs()
+	for _, rs := range td.ResourceSpans().All() {
+		for _, ss := range rs.ScopeSpans().All() {
+			sl := ld.ResourceLogs().AppendEmpty().ScopeLogs().AppendEmpty()
+			ss.Scope().CopyTo(sl.Scope())
+			for _, s := range ss.Spans().All() {
+				r := sl.LogRecords().AppendEmpty()
+				r.SetEventName(s.Name())
+				r.SetTimestamp(s.StartTimestamp())
+				r.SetTraceID(s.TraceID())
+				r.SetSpanID(s.SpanID())
+				s.Attributes().CopyTo(r.Attributes())
+			}
+		}
+	}
+	return ld
+}
+
+func tellLive(t *testing.T, order []delivery) []txtar.File {
+	t.Helper()
+	s, err := sqlitestore.Open(t.Context(), filepath.Join(t.TempDir(), "sessions.db"), sqlitestore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	r := deliverLive(t, s, order)
+	check(t, s)
+	var rows bytes.Buffer
+	for row, err := range s.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		transcript, err := s.Transcript(t.Context(), row.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := jsonl.Encode(&rows, transcript); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return []txtar.File{
+		{Name: "report", Data: fmt.Appendf(nil, "events %d, spans %d, placed %d, ignored %d, malformed %d, refused %d\n",
+			r.Records, r.Spans, r.Placed, r.Ignored, r.Malformed, r.Refused)},
+		{Name: "session", Data: rows.Bytes()},
+	}
+}
+
+// events makes a few events of a few sessions.
+func (c *choices) events() []plog.LogRecord {
+	var all []plog.LogRecord
+	names := []string{semconv.EventSession, semconv.EventMessage, semconv.EventPart, semconv.EventStatus}
+	attributes := semconv.Attributes()
+	for len(*c) > 0 && len(all) < 12 {
+		session := string('A' + c.byte()%3)
+		r := plog.NewLogRecord()
+		r.SetEventName(names[c.of(len(names))])
+		r.SetTraceID(pcommon.TraceID{session[0]})
+		r.SetTimestamp(pcommon.Timestamp(uint64(1795219200000+int64(c.byte()))*1e6 + uint64(c.of(4))))
+		if c.of(8) == 0 {
+			r.SetTimestamp(0)
+		}
+		put := r.Attributes()
+		put.PutStr(string(semconv.SessionIDKey), session)
+		put.PutStr(string(semconv.MessageIDKey), session+string('a'+c.byte()%4))
+		put.PutStr(string(semconv.MessageRoleKey), []string{"user", "assistant", "system", "", "x"}[c.of(5)])
+		put.PutStr(string(semconv.StatusKey), []string{"busy", "idle", "error", "x"}[c.of(4)])
+		parts := put.PutEmptySlice(string(semconv.MessagePartsKey))
+		for range c.of(3) {
+			parts.AppendEmpty().SetStr(c.part(session))
+		}
+		for range c.of(4) {
+			a := attributes[c.of(len(attributes))]
+			c.value(string(a.Key), session, put.PutEmpty(string(a.Key)))
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// FuzzEvents: whatever events come, among whatever spans, they make sound
+// sessions, and the same ones in any order.
+func FuzzEvents(f *testing.F) {
+	r := rand.New(rand.NewPCG(2, 2))
+	for range 60 {
+		b := make([]byte, 40+r.IntN(400))
+		for i := range b {
+			b[i] = byte(r.Uint32())
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		half := choices(data[:len(data)/2])
+		rest := choices(data[len(data)/2:])
+		var all []delivery
+		for _, e := range half.events() {
+			ld := logs(e)
+			all = append(all, delivery{events: &ld})
+		}
+		for _, s := range rest.spans() {
+			td := traces(s)
+			all = append(all, delivery{spans: &td})
+		}
+		if len(all) == 0 {
+			return
+		}
+		var rows [2]string
+		refused := int64(0)
+		for i := range rows {
+			s, err := sqlitestore.Open(t.Context(), filepath.Join(t.TempDir(), "sessions.db"), sqlitestore.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			refused += deliverLive(t, s, all).Refused
+			check(t, s)
+			rows[i] = withoutMetClaims(dump(t, s.Path()))
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			rand.New(rand.NewPCG(uint64(len(data)), 9)).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+			all = append(all, all[0])
+		}
+		if refused == 0 && rows[0] != rows[1] {
+			t.Fatalf("tables differ (-one order +another):\n%s", cmp.Diff(strings.Split(rows[0], "\n"), strings.Split(rows[1], "\n")))
+		}
+	})
+}
+
+// withoutMetClaims leaves out of a dump the claims of parts, which a part that
+// got the place it claims in the end may have left behind or not.
+func withoutMetClaims(rows string) string {
+	return strings.Join(slices.DeleteFunc(strings.Split(rows, "\n"), func(row string) bool {
+		return strings.HasPrefix(row, "message_id=") && strings.Contains(row, "| claim=")
+	}), "\n")
+}

@@ -1,0 +1,228 @@
+package ingest_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+
+	"github.com/agenttrace/agenttrace/session/ingest"
+	"github.com/agenttrace/agenttrace/session/ingest/dialect"
+	"github.com/agenttrace/agenttrace/session/store"
+	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+// renewed is a request as another run of the agent would send it: in other traces
+// and sessions, some minutes later.
+func renewed(td ptrace.Traces, n int) ptrace.Traces {
+	fresh := ptrace.NewTraces()
+	td.CopyTo(fresh)
+	eachSpan(fresh, func(s ptrace.Span, _ pcommon.InstrumentationScope, _ pcommon.Resource) {
+		trace := s.TraceID()
+		binary.BigEndian.PutUint32(trace[:], uint32(n))
+		s.SetTraceID(trace)
+		after := pcommon.Timestamp(time.Duration(n) * time.Minute)
+		s.SetStartTimestamp(s.StartTimestamp() + after)
+		s.SetEndTimestamp(s.EndTimestamp() + after)
+		for _, key := range dialect.SessionKeys {
+			if v, ok := s.Attributes().Get(key); ok && v.Type() == pcommon.ValueTypeStr {
+				v.SetStr(fmt.Sprint(v.Str(), "-", n))
+			}
+		}
+	})
+	return fresh
+}
+
+// BenchmarkNoise reads what Codex sends, of which nearly all is noise, from many
+// runs: decoding it alone, recognizing and reading it, and committing it.
+func BenchmarkNoise(b *testing.B) {
+	const runs = 60
+	var bodies [][]byte
+	var spanCount int
+	var payload int64
+	for n := range runs {
+		for _, r := range readCapture(b, "testdata/captures/codex-cli-0.169.0/exec-shell") {
+			if r.isLogs {
+				continue
+			}
+			body, err := new(ptrace.ProtoMarshaler).MarshalTraces(renewed(r.traces, n))
+			if err != nil {
+				b.Fatal(err)
+			}
+			bodies, spanCount, payload = append(bodies, body), spanCount+r.traces.SpanCount(), payload+int64(len(body))
+		}
+	}
+	measure(b, bodies, spanCount, payload)
+}
+
+// BenchmarkAISDK reads turns of which every span carries facts: sessions of ten
+// turns, a request each.
+func BenchmarkAISDK(b *testing.B) {
+	const turns = 2000
+	m := newTurnMaker(b)
+	var bodies [][]byte
+	var spanCount int
+	var payload int64
+	for n := range turns {
+		td := onSpans(m.turn(n, time.Duration(n)*time.Minute), "", "session.id", fmt.Sprint("s", n/10))
+		body, err := new(ptrace.ProtoMarshaler).MarshalTraces(td)
+		if err != nil {
+			b.Fatal(err)
+		}
+		bodies, spanCount, payload = append(bodies, body), spanCount+td.SpanCount(), payload+int64(len(body))
+	}
+	measure(b, bodies, spanCount, payload)
+}
+
+func measure(b *testing.B, bodies [][]byte, spanCount int, payload int64) {
+	unmarshaler := ptrace.ProtoUnmarshaler{}
+	for _, bench := range []struct {
+		name string
+		open func(b *testing.B) store.Writer
+	}{
+		{"decode", nil},
+		{"read", func(*testing.B) store.Writer { return nothing{} }},
+		{"sqlite", func(b *testing.B) store.Writer {
+			s, err := sqlitestore.Open(b.Context(), filepath.Join(b.TempDir(), "sessions.db"), sqlitestore.Options{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.Cleanup(func() { s.Close() })
+			return s
+		}},
+	} {
+		b.Run(bench.name, func(b *testing.B) {
+			var cpu float64
+			b.SetBytes(payload)
+			b.ReportAllocs()
+			for range b.N {
+				b.StopTimer()
+				var in *ingest.Ingester
+				if bench.open != nil {
+					in = ingest.New(bench.open(b), ingest.Options{})
+				}
+				b.StartTimer()
+				begin := cpuSeconds()
+				for _, body := range bodies {
+					td, err := unmarshaler.UnmarshalTraces(body)
+					if err != nil {
+						b.Fatal(err)
+					}
+					if in == nil {
+						continue
+					}
+					if _, err := in.Traces(b.Context(), td); err != nil {
+						b.Fatal(err)
+					}
+				}
+				cpu += cpuSeconds() - begin
+			}
+			b.ReportMetric(float64(spanCount)*float64(b.N)/b.Elapsed().Seconds(), "spans/s")
+			b.ReportMetric(cpu/float64(b.N)/float64(spanCount)*1e5, "CPU-s/100k")
+		})
+	}
+}
+
+// BenchmarkForeignTurn commits a turn of an agent without the SDK, in a trace of
+// its own or in the one of all turns, where the session is young and where it is
+// old.
+func BenchmarkForeignTurn(b *testing.B) {
+	m := newTurnMaker(b)
+	for _, one := range []bool{false, true} {
+		for _, at := range []int{10, 100, 1000} {
+			b.Run(fmt.Sprintf("one-trace=%t/at-%d", one, at), func(b *testing.B) {
+				s, err := sqlitestore.Open(b.Context(), filepath.Join(b.TempDir(), "sessions.db"), sqlitestore.Options{})
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer s.Close()
+				in := ingest.New(s, ingest.Options{})
+				next := 0
+				turn := func() ptrace.Traces {
+					td := onSpans(m.turn(next, time.Duration(next)*time.Minute), "", "session.id", "s1")
+					if one {
+						eachSpan(td, func(s ptrace.Span, _ pcommon.InstrumentationScope, _ pcommon.Resource) {
+							s.SetTraceID(pcommon.TraceID{1})
+						})
+					}
+					next++
+					return td
+				}
+				deliver := func(td ptrace.Traces) {
+					if _, err := in.Traces(b.Context(), td); err != nil {
+						b.Fatal(err)
+					}
+				}
+				for next < at {
+					deliver(turn())
+				}
+				var all []ptrace.Traces
+				for range b.N {
+					all = append(all, turn())
+				}
+				begin := cpuSeconds()
+				b.ResetTimer()
+				for _, td := range all {
+					deliver(td)
+				}
+				b.ReportMetric((cpuSeconds()-begin)/float64(b.N)*1e6, "CPU-µs/op")
+			})
+		}
+	}
+}
+
+// TestNoiseDoesNotAllocate: a span of which no dialect knows anything costs no
+// memory, whether or not it names a session.
+func TestNoiseDoesNotAllocate(t *testing.T) {
+	noise := func(n int) ptrace.Traces {
+		td := ptrace.NewTraces()
+		for _, r := range readCapture(t, "testdata/captures/codex-cli-0.169.0/exec-shell") {
+			if r.isLogs {
+				continue
+			}
+			eachSpan(r.traces, func(s ptrace.Span, scope pcommon.InstrumentationScope, resource pcommon.Resource) {
+				known := dialect.NewSpan(s, scope, resource)
+				if dialect.OfSpan(&known) != nil {
+					return
+				}
+				ss := td.ResourceSpans().AppendEmpty().ScopeSpans().AppendEmpty()
+				for range n {
+					sp := ss.Spans().AppendEmpty()
+					s.CopyTo(sp)
+					sp.SetTraceID(pcommon.TraceID{1})
+					sp.Attributes().PutStr("session.id", "s1")
+				}
+			})
+		}
+		for _, name := range []string{"GET", "POST /api/chat", "SELECT agents", "redis.get"} {
+			ss := td.ResourceSpans().AppendEmpty().ScopeSpans().AppendEmpty()
+			for range n {
+				sp := ss.Spans().AppendEmpty()
+				sp.SetName(name)
+				sp.SetTraceID(pcommon.TraceID{1})
+				sp.Attributes().PutStr("http.request.method", "GET")
+				sp.Attributes().PutStr("server.address", "example.com")
+				sp.Attributes().PutInt("http.response.status_code", 200)
+				sp.Attributes().PutStr("session.id", "s1")
+			}
+		}
+		return td
+	}
+	in := ingest.New(nothing{}, ingest.Options{})
+	count := func(td ptrace.Traces) float64 {
+		return testing.AllocsPerRun(20, func() {
+			r, err := in.Traces(t.Context(), td)
+			if err != nil || r.Placed != 0 {
+				t.Fatalf("placed %d: %v", r.Placed, err)
+			}
+		})
+	}
+	few, many := noise(1), noise(20)
+	if x, y := count(few), count(many); y > x+1 {
+		t.Errorf("%d spans cost %v allocations, %d cost %v", few.SpanCount(), x, many.SpanCount(), y)
+	}
+}

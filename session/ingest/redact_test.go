@@ -1,0 +1,108 @@
+package ingest_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/agenttrace/agenttrace/redact"
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/ingest"
+	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// However much is redacted, omitted and cut, what is stored is a session that every
+// reader takes.
+func TestRedactedIsSound(t *testing.T) {
+	r, err := redact.New(redact.Config{
+		Keys: []string{"text", "type", "state", "name", "data", "input", "model", "summary"}, MaxBytes: 100, MaxDepth: 1,
+		Omit: redact.Omit{Prompts: true, Reasoning: true, ToolInputs: true, ToolOutputs: true},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, redactor := range map[string]*redact.Redactor{"nothing": nil, "everything": r} {
+		t.Run(name, func(t *testing.T) {
+			s, err := sqlitestore.Open(t.Context(), filepath.Join(t.TempDir(), "sessions.db"), sqlitestore.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			in := ingest.New(s, ingest.Options{Redactor: redactor})
+			report, err := in.Traces(t.Context(), traces(whole().spans...))
+			if err != nil || report.Refused > 0 {
+				t.Fatalf("%+v, %v", report, err)
+			}
+			if touched := report.Redacted + report.Omitted + report.Truncated; touched > 0 != (redactor != nil) {
+				t.Errorf("%+v", report)
+			}
+			for _, id := range report.Sessions {
+				transcript, err := s.Transcript(t.Context(), id)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, v := range session.Check(transcript) {
+					t.Errorf("session %s: %v", id, v)
+				}
+			}
+		})
+	}
+}
+
+// An output of 20 MB is one part that was cut, not a request that is lost.
+func TestHugeOutput(t *testing.T) {
+	const limit = 1 << 20
+	r, err := redact.New(redact.Config{MaxBytes: limit})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := sqlitestore.Open(t.Context(), filepath.Join(t.TempDir(), "sessions.db"), sqlitestore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	story := newStory()
+	head := "password=hunter2swordfish "
+	output := head + strings.Repeat("all work and no play ", 1_000_000)
+	quoted, err := json.Marshal(output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	story.add(&spans.ToolCall{SessionID: "ses_1", ToolID: "bash", CallID: "call_1", MessageID: id(spans.PrefixMessage, 1, 1), PartID: id(spans.PrefixPart, 1, 1),
+		State: session.StateOutputAvailable, Input: `{"cmd":"yes"}`, Output: string(quoted)}, 1, 2)
+	report, err := ingest.New(s, ingest.Options{Redactor: r}).Traces(t.Context(), traces(story.spans...))
+	if err != nil || report.Truncated != 1 || report.Redacted != 1 {
+		t.Fatalf("%+v, %v", report, err)
+	}
+	transcript, err := s.Transcript(t.Context(), "ses_1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := []byte(transcript.Messages[0].Parts[0].DataJSON)
+	var part struct {
+		Output   string
+		Metadata struct {
+			Agenttrace struct {
+				Truncated bool   `json:"truncated"`
+				Size      int    `json:"output_size"`
+				SHA256    string `json:"output_sha256"`
+			} `json:"agenttrace"`
+		} `json:"toolMetadata"`
+	}
+	if err := json.Unmarshal(data, &part); err != nil {
+		t.Fatal(err)
+	}
+	stored := r.Text(output)
+	if m := part.Metadata.Agenttrace; !m.Truncated || m.Size != len(stored) || m.SHA256 != digest(stored) {
+		t.Errorf("metadata %+v, want the size and digest of %d bytes", m, len(stored))
+	}
+	if len(part.Output) != limit || !strings.HasPrefix(stored, part.Output[:limit-100]) || !strings.Contains(part.Output[limit-100:], "__TRUNCATED__[") {
+		t.Errorf("output of %d bytes: %.60s … %s", len(part.Output), part.Output, part.Output[len(part.Output)-60:])
+	}
+	if bytes.Contains(data, []byte("hunter2")) {
+		t.Error("the head still holds a secret")
+	}
+}

@@ -1,0 +1,256 @@
+package ingest
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/ingest/replay"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// What a span carries as rows is judged as all content is: a row that breaks a rule
+// is set aside as text or left out. Where a row cannot be made at all the span is
+// read by its attributes, as if it came from an agent.
+
+// replayed places the rows of a span that was written from a stored session. It
+// reports false, and has placed nothing, when there are none that can be read.
+func (o *own) replayed(record spans.Record) (done, placed bool) {
+	v, ok := o.span.Attributes().Get(replay.Key)
+	if !ok {
+		return false, false
+	}
+	carried, _ := text(v.AsString())
+	rows, err := replay.Parse(carried)
+	if err == nil && hasNUL(carried) {
+		err = errors.New("a value holds NUL, which no column can")
+	}
+	if err != nil {
+		o.flaw(replay.Key + ": " + err.Error())
+		return false, false
+	}
+	parts, ok := o.replayedParts(rows, record)
+	if !ok {
+		return false, false
+	}
+	sessionID, kind := "", record.Kind()
+	switch r := record.(type) {
+	case *spans.Run:
+		sessionID = r.SessionID
+	case *spans.Turn:
+		sessionID = r.SessionID
+	case *spans.ToolCall:
+		sessionID = r.SessionID
+	case *spans.Compaction:
+		sessionID = r.SessionID
+	case *spans.Permission:
+		sessionID = r.SessionID
+	case *spans.ModelCall:
+		sessionID = r.SessionID
+	}
+	if !o.identify(sessionID) {
+		return true, false
+	}
+	o.session(o.sessionID, o.startNano, o.endNano)
+	if rows.Session != nil {
+		o.replaySession(rows.Session)
+	}
+	for i := range rows.Messages {
+		o.replayMessage(&rows.Messages[i])
+	}
+	messageID, partID := "", ""
+	switch r := record.(type) {
+	case *spans.Turn:
+		messageID = r.Assistant.ID
+		o.blob(store.BlobSystemPrompt, o.digest("agenttrace.system_prompt.digest", r.SystemPromptDigest), r.SystemPrompt)
+		o.blob(store.BlobToolCatalog, o.digest("agenttrace.tool_catalog.digest", r.ToolCatalogDigest), r.ToolCatalog)
+		for _, m := range []struct {
+			role string
+			spans.Message
+		}{{session.RoleUser, r.User}, {session.RoleAssistant, r.Assistant}} {
+			if m.ID != "" {
+				o.parts(m.ID, m.role, slices.DeleteFunc(m.Parts, func(p spans.Part) bool { return len(p.Data) == 0 && p.Damaged == "" }))
+			}
+		}
+	case *spans.ToolCall:
+		messageID, partID = r.MessageID, r.PartID
+	case *spans.Compaction:
+		messageID, partID = r.MessageID, r.PartID
+	case *spans.Permission:
+		messageID, partID = r.MessageID, r.PartID
+	case *spans.ModelCall:
+		messageID = r.MessageID
+	}
+	for i := range parts {
+		parts[i].SessionID = o.sessionID
+	}
+	o.batch.Parts = append(o.batch.Parts, parts...)
+	if d := rows.Decision; d != nil && d.ID != "" {
+		d.SessionID = o.sessionID
+		o.batch.Decisions = append(o.batch.Decisions, *d)
+	}
+	var facts *store.Facts
+	if rows.Facts != nil && rows.FactsOf != "" {
+		messageID, facts = rows.FactsOf, o.judgeFacts(rows.Facts)
+	}
+	o.link(kind, messageID, partID, facts)
+	return true, true
+}
+
+// replayedParts are the parts that rows hold. ok is false when one has lost what was
+// cut out of it: then the span's attributes say more.
+func (o *own) replayedParts(rows *replay.Rows, record spans.Record) (parts []store.PartChange, ok bool) {
+	var input, output string
+	if t, isTool := record.(*spans.ToolCall); isTool {
+		input, output = t.Input, t.Output
+	}
+	roles := make(map[string]string, len(rows.Messages))
+	for _, m := range rows.Messages {
+		roles[m.ID] = m.Role
+	}
+	for i := range rows.Parts {
+		p := &rows.Parts[i]
+		data, err := p.Whole(input, output)
+		if err == nil && (p.InputAt != nil || p.OutputAt != nil) && !validJSON([]byte(data)) {
+			o.flaw(replay.Key + ": part " + p.ID + ": what was cut out of it is no JSON")
+			return nil, false
+		}
+		if err != nil || p.ID == "" || p.MessageID == "" {
+			o.flaw(replay.Key + ": a part is not whole")
+			return nil, false
+		}
+		c := store.PartChange{
+			ID: p.ID, MessageID: p.MessageID, Index: p.Index, Type: p.Type, Data: json.RawMessage(data), ToolCallID: p.ToolCallID,
+			ToolState: p.ToolState, CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt, Rank: store.PartRank(data),
+		}
+		if c.Index < 0 || c.Index >= store.MaxIndex {
+			o.flaw("part " + p.ID + ": the index is not credible")
+			c.Index = unplaced + int64(i)
+		}
+		if validJSON(c.Data) {
+			hoist(&c)
+			o.judgePart(&c, cmp.Or(roles[p.MessageID], session.RoleAssistant))
+		} else {
+			o.flaw("part " + p.ID + ": invalid JSON")
+			setAside(&c, data)
+		}
+		parts = append(parts, c)
+	}
+	return parts, true
+}
+
+// replaySession says what the row says, but for what breaks a rule.
+func (o *own) replaySession(said *store.SessionChange) {
+	row := session.Session{ID: o.sessionID, PermissionsJSON: "[]", MetadataJSON: "{}"}
+	if v := said.Permissions; v != nil {
+		row.PermissionsJSON = v.Text
+	}
+	if v := said.Model; v != nil {
+		row.ModelJSON = &v.Text
+	}
+	for key, v := range said.Metadata {
+		if !validJSON([]byte(v.Text)) {
+			delete(said.Metadata, key)
+			o.flaw("session metadata: " + key + " is no JSON, or nested too deep")
+		}
+	}
+	if len(session.Check(&session.Transcript{Session: row})) > 0 || tooDeep([]byte(row.PermissionsJSON)) ||
+		row.ModelJSON != nil && tooDeep([]byte(*row.ModelJSON)) {
+		said.Permissions, said.Model = nil, nil
+		o.flaw("session: its rules or its model are none")
+	}
+	if v := said.ParentID; v == nil || v.Text == "" || v.Text == o.sessionID {
+		said.ParentID, said.ParentMessageID = nil, nil
+	}
+	c := o.session(o.sessionID, said.Start*1e6, said.End*1e6)
+	last := func(dst **store.Value, v *store.Value) {
+		if v != nil && (*dst == nil || v.Beats(**dst)) {
+			*dst = v
+		}
+	}
+	first := func(dst **store.Value, v *store.Value) {
+		if v != nil && (*dst == nil || v.First().Beats((*dst).First())) {
+			*dst = v
+		}
+	}
+	last(&c.Title, said.Title)
+	last(&c.Mode, said.Mode)
+	last(&c.WorkspaceID, said.WorkspaceID)
+	last(&c.WorkspaceRoot, said.WorkspaceRoot)
+	last(&c.Model, said.Model)
+	last(&c.Permissions, said.Permissions)
+	last(&c.Archived, said.Archived)
+	first(&c.Agent, said.Agent)
+	first(&c.ParentID, said.ParentID)
+	first(&c.ParentMessageID, said.ParentMessageID)
+	for key, v := range said.Metadata {
+		setKey(c, key, v)
+	}
+	for _, r := range said.Rewinds {
+		if r.To != "" {
+			c.Rewinds = append(c.Rewinds, r)
+		}
+	}
+}
+
+func (o *own) replayMessage(m *replay.Message) {
+	if m.ID == "" {
+		o.flaw(replay.Key + ": a message has no id")
+		return
+	}
+	c := store.MessageChange{
+		ID: m.ID, SessionID: o.sessionID, Role: m.Role, CreatedAt: m.CreatedAt, UpdatedAt: m.UpdatedAt, Rank: store.RankFinal,
+	}
+	switch m.Role {
+	case session.RoleUser, session.RoleAssistant, session.RoleSystem:
+	default:
+		o.flaw("message " + m.ID + ": the role is not one: " + m.Role)
+		c.Role, c.Rank = "", store.RankStub
+	}
+	if m.Metadata != "" {
+		c.Metadata = o.judgeMetadata(m.Role, json.RawMessage(m.Metadata))
+	}
+	o.batch.Messages = append(o.batch.Messages, c)
+}
+
+// judgeFacts keeps of what was measured what is sound.
+func (o *own) judgeFacts(f *store.Facts) *store.Facts {
+	f.SystemPromptDigest = o.digest("agenttrace.system_prompt.digest", f.SystemPromptDigest)
+	f.Trace.ToolCatalogDigest = o.digest("agenttrace.tool_catalog.digest", f.Trace.ToolCatalogDigest)
+	if u := f.Usage; u != nil {
+		f.Usage = o.usage(&spans.Tokens{Input: u.Input, Output: u.Output, Reasoning: u.Reasoning, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite})
+	}
+	f.Trace.CostUSD = o.cost(f.Trace.CostUSD)
+	if tooDeep(f.Trace.UsageRaw) {
+		f.Trace.UsageRaw = quoted(f.Trace.UsageRaw)
+	}
+	for key, v := range f.Extra {
+		if tooDeep(v) {
+			f.Extra[key] = quoted(v)
+		}
+	}
+	return f
+}
+
+// hasNUL says whether a string in valid JSON holds NUL. JSON in a string of JSON may
+// have the escape: its backslash is escaped.
+func hasNUL(text string) bool {
+	for from := 0; ; {
+		i := strings.Index(text[from:], `\u0000`)
+		if i < 0 {
+			return false
+		}
+		at, escapes := from+i, 0
+		for at-escapes > 0 && text[at-escapes-1] == '\\' {
+			escapes++
+		}
+		if escapes%2 == 0 {
+			return true
+		}
+		from = at + 1
+	}
+}

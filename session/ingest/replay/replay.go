@@ -1,0 +1,137 @@
+// Package replay is what a span carries when it was written from a stored session
+// and not by an agent: the rows as they are, beside the attributes that say the
+// same for any back end of traces.
+//
+// An agent says of a message what it knows, and rows are made of it. Of a row that
+// another agent's telemetry, an import or another program came to, the SDK's
+// attributes cannot say all: a message of the system, an answer without a
+// turn_index, a time that no clock gave. So whoever writes stored rows as spans adds
+// the attribute [Key], and ingest takes the rows from there.
+package replay
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// Key is the attribute in which a [Rows] travels, as JSON.
+const Key = "agenttrace.replay"
+
+// Rows are those that a span stands for. What its record says as well need not be
+// repeated: the parts of a session.turn that have data, and prompts and catalogs,
+// are taken from the record.
+type Rows struct {
+	// Session is the session's row. Its id is the span's; a fork in it is ignored.
+	Session *store.SessionChange `json:"session,omitempty"`
+	// Messages are rows of messages without their parts.
+	Messages []Message `json:"messages,omitempty"`
+	// Facts are what the span measured of the message FactsOf.
+	Facts   *store.Facts `json:"facts,omitempty"`
+	FactsOf string       `json:"facts_of,omitempty"`
+	// Parts are rows of parts.
+	Parts []Part `json:"parts,omitempty"`
+	// Decision is a row of permission_decisions.
+	Decision *store.Decision `json:"decision,omitempty"`
+}
+
+// Message is a row of chat_messages. Hidden messages are told by the rewinds of the
+// session.
+type Message struct {
+	ID   string `json:"id"`
+	Role string `json:"role"`
+	// CreatedAt and UpdatedAt are in Unix milliseconds; 0 is unknown.
+	CreatedAt int64 `json:"created_at,omitempty"`
+	UpdatedAt int64 `json:"updated_at,omitempty"`
+	// Metadata is a JSON object as text, empty when the facts of spans tell it.
+	Metadata string `json:"metadata,omitempty"`
+}
+
+// Part is a row of chat_parts. The values of "input" and "output" in Data may be cut
+// out and stand in the span's gen_ai.tool.call.arguments and result alone: what is
+// big is not sent twice.
+type Part struct {
+	ID         string `json:"id"`
+	MessageID  string `json:"message_id"`
+	Index      int64  `json:"index"`
+	Type       string `json:"type"`
+	Data       string `json:"data"`
+	ToolCallID string `json:"tool_call_id,omitempty"`
+	ToolState  string `json:"tool_state,omitempty"`
+	CreatedAt  int64  `json:"created_at,omitempty"`
+	UpdatedAt  int64  `json:"updated_at,omitempty"`
+	// InputAt and OutputAt are the bytes of Data before which the values belong.
+	InputAt  *int `json:"input_at,omitempty"`
+	OutputAt *int `json:"output_at,omitempty"`
+}
+
+// Parse reads the attribute.
+func Parse(text string) (*Rows, error) {
+	r := new(Rows)
+	if err := json.Unmarshal([]byte(text), r); err != nil {
+		return nil, fmt.Errorf("read rows: %w", err)
+	}
+	return r, nil
+}
+
+// Encode returns the attribute.
+func (r *Rows) Encode() (string, error) {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return "", fmt.Errorf("write rows: %w", err)
+	}
+	return string(b), nil
+}
+
+// Cut takes the raw JSON values of input and output, each of which may be empty, out
+// of Data and notes where they were. at are the bytes of Data at which they begin.
+func (p *Part) Cut(input string, inputAt int, output string, outputAt int) {
+	first, at, out := input, inputAt, false
+	second, next := output, outputAt
+	if output != "" && (input == "" || outputAt < inputAt) {
+		first, second, at, next, out = output, input, outputAt, inputAt, true
+	}
+	if first != "" {
+		p.Data = p.Data[:at] + p.Data[at+len(first):]
+		p.place(out, at)
+	}
+	if second != "" {
+		next -= len(first)
+		p.Data = p.Data[:next] + p.Data[next+len(second):]
+		p.place(!out, next)
+	}
+}
+
+func (p *Part) place(output bool, at int) {
+	if output {
+		p.OutputAt = &at
+	} else {
+		p.InputAt = &at
+	}
+}
+
+// Whole returns Data with the values that were cut out.
+func (p *Part) Whole(input, output string) (string, error) {
+	data := p.Data
+	put := func(at *int, value string) error {
+		if at == nil {
+			return nil
+		}
+		if *at < 0 || *at > len(data) {
+			return errors.New("a value belongs outside of the data")
+		}
+		data = data[:*at] + value + data[*at:]
+		return nil
+	}
+	// The one that belongs further on comes first, so that the other's place stands.
+	// Two cannot share a place.
+	var err error
+	if p.InputAt != nil && p.OutputAt != nil && *p.InputAt > *p.OutputAt {
+		err = errors.Join(put(p.InputAt, input), put(p.OutputAt, output))
+	} else {
+		err = errors.Join(put(p.OutputAt, output), put(p.InputAt, input))
+	}
+	return data, err
+}

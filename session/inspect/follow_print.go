@@ -1,0 +1,277 @@
+package inspect
+
+import (
+	"cmp"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/agenttrace/agenttrace/session"
+)
+
+// NewsPrinter prints news for a person, as they come. All that comes from a
+// session is sanitized: see [Sanitize].
+type NewsPrinter struct {
+	// Grow prints what a text grows by word by word, as a person at a terminal likes
+	// it. Otherwise a text is printed when it is whole or something else comes.
+	Grow bool
+
+	p *printer
+	// session and title are those under whose heading the last line stands.
+	session string
+	titles  map[string]string
+	// part is the text that the last line belongs to, column where it ends, held
+	// what of it is not printed yet.
+	part   string
+	column int
+	held   string
+	paint  paint
+}
+
+// NewNewsPrinter returns a printer of news.
+func NewNewsPrinter(o Options) *NewsPrinter {
+	return &NewsPrinter{p: newPrinter(o), titles: make(map[string]string)}
+}
+
+// Print returns what there is to print. The last line may be open: see Flush.
+func (n *NewsPrinter) Print(news []News) string {
+	for i := range news {
+		n.one(&news[i])
+	}
+	out := n.p.b.String()
+	n.p.b.Reset()
+	return out
+}
+
+// Flush ends a line that is open.
+func (n *NewsPrinter) Flush() string {
+	n.endText()
+	out := n.p.b.String()
+	n.p.b.Reset()
+	return out
+}
+
+func (n *NewsPrinter) one(x *News) {
+	p := n.p
+	if x.Event == NewsText && x.Delta == "" && !x.Replaced && x.PartID != n.part {
+		return // it has only begun, or is over and was told of
+	}
+	if x.Event == NewsSession {
+		n.titles[x.SessionID] = x.Title
+		n.heading(x, joined([]string{oneLine(x.Agent), p.clock(x.At)}))
+		return
+	}
+	if x.SessionID != n.session {
+		n.heading(x, p.clock(x.At))
+	}
+	if x.Event != NewsText || x.PartID != n.part {
+		n.endText()
+	}
+	switch x.Event {
+	case NewsStatus:
+		state := p.activity(x.Status.State)
+		p.line(state, span{prefixed(" · ", p.newsStatus(x.Status)), p.dim})
+	case NewsText:
+		n.text(x)
+	case NewsTool:
+		part := *x.part
+		tool := *part.Tool
+		tool.Decisions = nil // they are told by themselves
+		part.Tool = &tool
+		if tool.Open() && !tool.Stub {
+			p.openLine(&tool)
+		} else {
+			p.tool(nil, &part, nil)
+		}
+	case NewsPart:
+		p.part(nil, &Message{ID: x.MessageID, Role: x.Role}, x.part, nil)
+	case NewsDecision:
+		text, good := decisionLine(x.Decision)
+		paint := p.good
+		if !good {
+			paint = p.warn
+		}
+		p.block(span{"◇ ", paint}, span{"  ", p.plain}, joined([]string{x.Decision.ToolID, text}), paint, p.Lines)
+	case NewsHidden:
+		p.line(span{"⟲ rewound " + p.clock(x.At), p.warn})
+	case NewsShown:
+		p.line(span{"⟲ a rewind is undone", p.warn})
+	case NewsMessageEnd:
+		n.messageEnd(x)
+	}
+}
+
+func prefixed(prefix, text string) string {
+	if text == "" {
+		return ""
+	}
+	return prefix + text
+}
+
+// newsStatus is what there is to say of a status that has just begun.
+func (p *printer) newsStatus(st *Status) string {
+	brief := *st
+	if brief.State != ActivityInterrupted {
+		brief.Since = 0
+	}
+	return p.statusLine(&brief)
+}
+
+func (n *NewsPrinter) heading(x *News, fact string) {
+	n.endText()
+	if n.session != "" {
+		n.p.blank()
+	}
+	n.session = x.SessionID
+	id := head(Sanitize(strings.TrimPrefix(x.SessionID, "ses_")), 8)
+	label := id + "  " + oneLine(n.titles[x.SessionID])
+	label = truncate(label, max(n.p.Width-width(fact)-10, 20))
+	n.p.header("─", span{strings.TrimRight(label, " "), n.p.title}, span{}, fact)
+}
+
+// openLine is a call that has not ended, in one line.
+func (p *printer) openLine(c *ToolCall) {
+	name := oneLine(cmp.Or(c.Name, unnamed))
+	what, _ := subject(c.Input)
+	text := "…"
+	switch c.State {
+	case session.StateApprovalRequested:
+		text = "? waits for approval"
+	case session.StateApprovalResponded:
+		text = "approved …"
+	case session.StateInputStreaming:
+		text = "input …"
+	}
+	room := p.Width - 2 - width(name) - 2 - width(text) - 2
+	what = truncate(oneLine(what), max(room, 0))
+	left := 2 + width(name)
+	if what != "" {
+		left += 2 + width(what)
+		what = "  " + what
+	}
+	p.line(span{"▸ ", p.call}, span{name, p.call}, span{what + strings.Repeat(" ", max(p.Width-left-width(text), 2)), p.plain}, span{text, p.warn})
+}
+
+func (n *NewsPrinter) messageEnd(x *News) {
+	p := n.p
+	facts := make([]string, 0, 4)
+	if x.DurationMS != nil {
+		facts = append(facts, duration(*x.DurationMS))
+	}
+	if x.Usage != nil {
+		facts = append(facts, count(x.Usage.Total())+" tokens")
+	}
+	facts = append(facts, oneLine(x.StopReason))
+	p.line(p.state(x.State), span{prefixed(" · ", joined(facts)), p.dim})
+	if x.Error != "" {
+		p.block(span{"  ", p.plain}, span{"  ", p.plain}, x.Error, p.bad, p.Lines)
+	}
+}
+
+// text prints what a text has grown by: wrapped, and what may be the head of a
+// word only when the rest of it is there.
+func (n *NewsPrinter) text(x *News) {
+	p := n.p
+	lead := span{"● ", p.plain}
+	n.paint = p.plain
+	switch {
+	case x.Kind == KindReasoning:
+		lead, n.paint = span{"∴ ", p.reasoning}, p.reasoning
+	case x.Role == session.RoleUser:
+		lead = span{"❯ ", p.user}
+	case x.Role != session.RoleAssistant:
+		lead = span{"# ", p.dim}
+	}
+	if x.Replaced {
+		n.endText()
+		p.line(span{"  (said anew)", p.dim})
+	}
+	if x.PartID != n.part {
+		n.part, n.column = x.PartID, 2
+		p.b.WriteString(lead.of(lead.text))
+		if already := !x.Replaced && x.part != nil && len(x.part.Text) > len(x.Delta); already {
+			p.b.WriteString(p.dim.of("… "))
+			n.column += 2
+			n.held = strings.TrimLeft(x.Delta, " \n")
+		} else {
+			n.held = x.Delta
+		}
+	} else {
+		n.held += x.Delta
+	}
+	if n.Grow && !x.Done {
+		// What follows the last space may be the head of a word, and what spaces are
+		// for is known when something follows them.
+		if i := strings.LastIndexAny(n.held, " \n"); i >= 0 {
+			whole := strings.TrimRight(n.held[:i], " \n")
+			n.write(whole)
+			n.held = n.held[len(whole):]
+		}
+		return
+	}
+	if x.Done {
+		n.endText()
+	}
+}
+
+// write prints text, wrapped, from the column on where the line ends.
+func (n *NewsPrinter) write(text string) {
+	p := n.p
+	for i, line := range strings.Split(Sanitize(text), "\n") {
+		if i > 0 {
+			n.newline()
+		}
+		for line != "" {
+			if n.column == 0 {
+				p.b.WriteString("  ")
+				n.column = 2
+			}
+			spaces := len(line) - len(strings.TrimLeft(line, " "))
+			end := strings.IndexByte(line[spaces:], ' ')
+			if end < 0 {
+				end = len(line) - spaces
+			}
+			gap, word := line[:spaces], line[spaces:spaces+end]
+			line = line[spaces+end:]
+			if n.column > 2 && n.column+spaces+width(word) > p.Width {
+				n.newline()
+				p.b.WriteString("  ")
+				n.column, gap = 2, ""
+			}
+			if n.column+len(gap) <= p.Width {
+				p.b.WriteString(gap)
+				n.column += len(gap)
+			}
+			for word != "" {
+				part, rest := cut(word, max(p.Width-n.column, 0))
+				if part == "" && n.column > 2 {
+					n.newline()
+					p.b.WriteString("  ")
+					n.column = 2
+					continue
+				}
+				if part == "" { // a character wider than the line
+					_, size := utf8.DecodeRuneInString(word)
+					part, rest = word[:size], word[size:]
+				}
+				p.b.WriteString(n.paint.of(part))
+				n.column += width(part)
+				word = rest
+			}
+		}
+	}
+}
+
+func (n *NewsPrinter) newline() {
+	n.p.b.WriteByte('\n')
+	n.column = 0
+}
+
+// endText ends the line of a text.
+func (n *NewsPrinter) endText() {
+	if n.part == "" {
+		return
+	}
+	n.write(strings.TrimRight(n.held, " \n"))
+	n.p.b.WriteByte('\n')
+	n.part, n.held, n.column = "", "", 0
+}

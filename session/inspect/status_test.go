@@ -1,0 +1,225 @@
+package inspect_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// statusSession is a session that was heard of last at epoch+1000, with a question
+// and an answer of the parts.
+func statusSession(metadata, answer string, parts ...string) *session.Transcript {
+	t := &session.Transcript{Session: session.Session{
+		ID: "ses_1fa2bdc08000YO9dOSXjsMd9kP", Title: "Fix the test", Agent: "coder", PermissionsJSON: "[]", MetadataJSON: metadata,
+		CreatedAt: epoch, UpdatedAt: epoch + 1000,
+	}}
+	add := func(id, role, metadata string, at int64, parts ...string) {
+		m := session.MessageAndParts{Message: session.Message{ID: id, SessionID: t.Session.ID, Role: role, MetadataJSON: metadata, CreatedAt: epoch + at, UpdatedAt: epoch + at + 500}}
+		for i, data := range parts {
+			var d struct{ Type, ToolCallID, State string }
+			if err := json.Unmarshal([]byte(data), &d); err != nil {
+				panic(err)
+			}
+			p := session.Part{ID: id + string(rune('a'+i)), MessageID: id, SessionID: t.Session.ID, Index: int64(i), Type: d.Type, DataJSON: data, CreatedAt: epoch + at, UpdatedAt: epoch + at + 400}
+			if d.ToolCallID != "" {
+				p.ToolCallID, p.ToolState = &d.ToolCallID, &d.State
+			}
+			m.Parts = append(m.Parts, p)
+		}
+		t.Messages = append(t.Messages, m)
+	}
+	add("msg_1", session.RoleUser, "{}", 0, `{"type":"text","text":"Why does it fail?"}`)
+	if answer != "" {
+		add("msg_2", session.RoleAssistant, answer, 100, parts...)
+	}
+	return t
+}
+
+const (
+	said       = `{"status":{"state":"busy","at":1795198540700}}`
+	incomplete = `{"agenttrace":{"incomplete":true}}`
+	finished   = `{"agenttrace":{"end_reason":"finish"}}`
+	openCall   = `{"type":"tool-bash","toolCallId":"call_1","state":"input-available","input":{"command":"go test ./..."}}`
+	approval   = `{"type":"tool-bash","toolCallId":"call_1","state":"approval-requested","input":{"command":"git push"},"approval":{"id":"per_1"}}`
+	streaming  = `{"type":"text","state":"streaming","text":"It counts"}`
+	text       = `{"type":"text","text":"It counts bytes."}`
+)
+
+func TestStatusOf(t *testing.T) {
+	soon, late := time.UnixMilli(epoch+60_000), time.UnixMilli(epoch+1000).Add(11*time.Minute)
+	for _, c := range []struct {
+		name       string
+		transcript *session.Transcript
+		now        time.Time
+		want       inspect.Activity
+		was        inspect.Activity
+		since      int64
+		call       string
+		rowOnly    inspect.Activity // what the row alone tells
+	}{
+		{name: "busy, as it says", transcript: statusSession(said, incomplete, openCall), now: soon, want: "busy", since: 700, rowOnly: "busy"},
+		{name: "busy and silent", transcript: statusSession(said, incomplete, openCall), now: late, want: "interrupted", was: "busy", since: 1000, rowOnly: "interrupted"},
+		{name: "retrying and silent", transcript: statusSession(`{"status":{"state":"retrying","attempt":2,"at":1795198540700}}`, incomplete), now: late,
+			want: "interrupted", was: "retrying", since: 1000, rowOnly: "interrupted"},
+		{name: "waiting is not interrupted", transcript: statusSession(`{"status":{"state":"waiting_on_user_input","detail":"Which?","at":1795198540700}}`, incomplete), now: late,
+			want: "waiting_on_user_input", since: 700, rowOnly: "waiting_on_user_input"},
+		{name: "no clock, no judgement", transcript: statusSession(said, incomplete), want: "busy", since: 700, rowOnly: "busy"},
+		{name: "the run is over and a call waits", transcript: statusSession(`{"status":{"state":"idle","at":1795198541000}}`, `{"agenttrace":{"end_reason":"finish","pending_approval":true}}`, approval),
+			now: late, want: "waiting_on_approval", since: 500, call: "call_1", rowOnly: "idle"},
+		{name: "the run is over and a call asks", transcript: statusSession(`{"status":{"state":"idle","at":1795198541000}}`, `{"agenttrace":{"end_reason":"finish","pending_approval":true}}`, openCall),
+			now: late, want: "waiting_on_user_input", since: 600, call: "call_1", rowOnly: "idle"},
+		{name: "aborted with a call open", transcript: statusSession(`{"status":{"state":"idle","at":1795198541000}}`, `{"agenttrace":{"end_reason":"abort"}}`, openCall),
+			now: late, want: "idle", since: 1000, rowOnly: "idle"},
+		{name: "a word that is none", transcript: statusSession(`{"status":{"state":"dreaming"}}`, finished, text), now: late, want: "idle", since: 600},
+		{name: "a host's own status", transcript: statusSession(`{"status":"open"}`, finished, text), now: late, want: "idle", since: 600},
+
+		{name: "foreign, a call is open", transcript: statusSession(`{}`, incomplete, openCall), now: soon, want: "busy", since: 500},
+		{name: "foreign, a call is open and it is silent", transcript: statusSession(`{}`, incomplete, openCall), now: late, want: "interrupted", was: "busy", since: 1000},
+		{name: "foreign, a call is open in a turn that ended", transcript: statusSession(`{}`, finished, openCall), now: late, want: "idle", since: 600},
+		{name: "foreign, a call waits", transcript: statusSession(`{}`, incomplete, approval), now: late, want: "waiting_on_approval", since: 500, call: "call_1"},
+		{name: "foreign, an error at the end", transcript: statusSession(`{}`, `{"agenttrace":{"end_reason":"error","error":"quota"}}`, text), now: late, want: "error", since: 600},
+		{name: "foreign, the run failed", transcript: statusSession(`{"agenttrace":{"outcome":"error","error":"quota"}}`, "", ""), now: late, want: "error", since: 500, rowOnly: "error"},
+		{name: "foreign, and nothing else", transcript: statusSession(`{}`, finished, text), now: late, want: "idle", since: 600},
+		{name: "live, a text streams", transcript: statusSession(`{}`, incomplete, streaming), now: soon, want: "busy", since: 600},
+		{name: "a lost call is not open", transcript: statusSession(`{}`, incomplete,
+			`{"type":"tool-bash","toolCallId":"c","state":"input-streaming","toolMetadata":{"agenttrace":{"stub":true,"state":"input-available"}}}`), now: soon, want: "idle", since: 600},
+	} {
+		st := inspect.StatusOf(&c.transcript.Session, c.transcript, nil, c.now, inspect.DefaultSilence)
+		if st.State != c.want || st.Was != c.was || st.Since != epoch+c.since || st.ToolCallID != c.call {
+			t.Errorf("%s: %q, was %q, since %d, call %q; want %q, %q, %d, %q", c.name, st.State, st.Was, st.Since-epoch, st.ToolCallID, c.want, c.was, c.since, c.call)
+		}
+		row := inspect.StatusOf(&c.transcript.Session, nil, nil, c.now, inspect.DefaultSilence)
+		if row.State != c.rowOnly {
+			t.Errorf("%s: the row alone tells %q, want %q", c.name, row.State, c.rowOnly)
+		}
+	}
+}
+
+func TestStatusRender(t *testing.T) {
+	waiting := statusSession(`{"status":{"state":"idle","at":1795198541000}}`, `{"agenttrace":{"end_reason":"finish","pending_approval":true}}`, text, approval)
+	decisions := []store.Decision{{ID: "per_1", ToolCallID: "call_1", ToolID: "bash", Action: "ask", Outcome: "pending", Reason: "pushes to \x1b[31mmain"}}
+	crashed := statusSession(said, incomplete, `{"type":"text","text":"I will run the tests.\nAll of them, for a change, because that is what was asked for here."}`, openCall)
+	now := time.UnixMilli(epoch).Add(3 * time.Hour)
+	for _, c := range []struct {
+		transcript *session.Transcript
+		decisions  []store.Decision
+		width      int
+		want       string
+	}{
+		{waiting, decisions, 80, `
+Fix the test
+? waiting for approval · coder
+
+  session   ses_1fa2bdc08000YO9dOSXjsMd9kP
+  since     2026-11-20 18:15:40 UTC, 3h ago
+  heard of  2026-11-20 18:15:41 UTC, 2h ago
+  detail    pushes to ␛[31mmain
+  waits for bash  git push
+
+▸ bash  git push                                     approval-requested 18:15:40
+
+● It counts bytes.
+`},
+		{crashed, nil, 80, `
+Fix the test
+◌ interrupted · coder
+
+  session   ses_1fa2bdc08000YO9dOSXjsMd9kP
+  was       busy
+  heard of  2026-11-20 18:15:41 UTC, 2h ago
+
+▸ bash  go test ./...                                   input-available 18:15:40
+
+● All of them, for a change, because that is what was asked for here. …
+`},
+		{crashed, nil, 40, `
+Fix the test
+◌ interrupted · coder
+
+  session   ses_1fa2bdc08000YO9dOSXjsMd9
+            kP
+  was       busy
+  heard of  2026-11-20 18:15:41 UTC, 2h
+            ago
+
+▸ bash  go te…  input-available 18:15:40
+
+● All of them, for a change, because th…
+`},
+	} {
+		st := inspect.StatusOf(&c.transcript.Session, c.transcript, c.decisions, now, inspect.DefaultSilence)
+		var b strings.Builder
+		if err := st.Render(&b, inspect.Options{Width: c.width, Now: now}); err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(c.want[1:], b.String()); d != "" {
+			t.Errorf("(-want +got):\n%s", d)
+		}
+		for line := range strings.Lines(b.String()) {
+			if n := len([]rune(strings.TrimRight(line, "\n"))); n > c.width {
+				t.Errorf("%d columns are too many: %q", n, line)
+			}
+		}
+	}
+}
+
+// TestFollower: what is read twice is told once, what shrinks is told anew, what a
+// rewind hides is told.
+func TestFollower(t *testing.T) {
+	var f inspect.Follower
+	now := time.UnixMilli(epoch + 2000)
+	events := func(tr *session.Transcript) string {
+		var all []string
+		for _, n := range f.Read(tr, nil, now) {
+			what := n.Event
+			if n.Event == inspect.NewsText {
+				what += " " + n.Delta
+				if n.Replaced {
+					what += " anew"
+				}
+			}
+			all = append(all, what)
+		}
+		return strings.Join(all, ", ")
+	}
+	hidden := statusSession(said, finished, `{"type":"text","text":"It counts bytes."}`)
+	at := int64(epoch + 900)
+	hidden.Messages[1].Message.HiddenAt = &at
+	for _, step := range []struct {
+		transcript *session.Transcript
+		want       string
+	}{
+		{statusSession(said, incomplete, streaming), "session, message, text Why does it fail?, message, text It counts, status"},
+		{statusSession(said, incomplete, streaming), ""},
+		{statusSession(said, incomplete, `{"type":"text","state":"streaming","text":"It counts bytes"}`), "text  bytes"},
+		{statusSession(said, incomplete, `{"type":"text","state":"streaming","text":"Well"}`), "text Well anew"},
+		{statusSession(said, incomplete, text), "text It counts bytes. anew"},
+		{statusSession(said, finished, text), "message_end"},
+		{hidden, "message_hidden"},
+		{statusSession(said, finished, text), "message_shown"},
+	} {
+		if got := events(step.transcript); got != step.want {
+			t.Errorf("news are %q, want %q", got, step.want)
+		}
+	}
+	if news := f.Silent(now.Add(time.Hour)); len(news) != 0 {
+		t.Errorf("without a bound nobody is silent: %v", news)
+	}
+	f.Silence = time.Minute
+	if news := f.Silent(now.Add(time.Hour)); len(news) != 1 || news[0].Status.State != inspect.ActivityInterrupted {
+		t.Errorf("silent: %v", news)
+	}
+	if news := f.Silent(now.Add(time.Hour)); len(news) != 0 {
+		t.Errorf("it is told twice: %v", news)
+	}
+	if gone := f.Prune(nil); len(gone) != 1 {
+		t.Errorf("pruned %v, want the one session", gone)
+	}
+}

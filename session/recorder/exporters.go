@@ -1,0 +1,70 @@
+package recorder
+
+import (
+	"context"
+	"sync/atomic"
+
+	sdklog "go.opentelemetry.io/otel/sdk/log"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/agenttrace/agenttrace/session/sdkdata"
+)
+
+// SpanExporter returns an exporter for a tracer provider. Shutting it down stores
+// what waits and leaves the recorder open.
+//
+// ExportSpans returns nil when the rows of all the spans are committed, and else
+// a [*NotStoredError] that says whether they wait or are lost. Canceling its
+// context ends the wait for the store, and then the spans wait.
+func (r *Recorder) SpanExporter() sdktrace.SpanExporter { return &spanExporter{recorder: r} }
+
+// LogExporter returns an exporter for a logger provider, with the promises of
+// that for spans.
+func (r *Recorder) LogExporter() sdklog.Exporter { return &logExporter{recorder: r} }
+
+type spanExporter struct {
+	recorder *Recorder
+	stopped  atomic.Bool
+}
+
+func (e *spanExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
+	if e.stopped.Load() {
+		return ErrClosed
+	}
+	td := sdkdata.Traces(spans)
+	return e.recorder.export(ctx, delivery{traces: td, items: int64(td.SpanCount())})
+}
+
+func (e *spanExporter) Shutdown(ctx context.Context) error {
+	if e.stopped.Swap(true) {
+		return nil
+	}
+	return e.recorder.ForceFlush(ctx)
+}
+
+type logExporter struct {
+	recorder *Recorder
+	stopped  atomic.Bool
+}
+
+func (e *logExporter) Export(ctx context.Context, records []sdklog.Record) error {
+	if e.stopped.Load() {
+		return sdklog.ErrExporterShutdown
+	}
+	ld := sdkdata.Logs(records)
+	return e.recorder.export(ctx, delivery{logs: ld, isLogs: true, items: int64(len(records))})
+}
+
+func (e *logExporter) ForceFlush(ctx context.Context) error {
+	if e.stopped.Load() {
+		return nil
+	}
+	return e.recorder.ForceFlush(ctx)
+}
+
+func (e *logExporter) Shutdown(ctx context.Context) error {
+	if e.stopped.Swap(true) {
+		return nil
+	}
+	return e.recorder.ForceFlush(ctx)
+}

@@ -1,0 +1,197 @@
+package recorder_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.opentelemetry.io/otel/log"
+	sdklog "go.opentelemetry.io/otel/sdk/log"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+	"go.uber.org/goleak"
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
+
+	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/recorder"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// roleVariable makes the test binary play a part in another process.
+const roleVariable = "AGENTTRACE_RECORDER_TEST_ROLE"
+
+func TestMain(m *testing.M) {
+	if role := os.Getenv(roleVariable); role != "" {
+		if err := roles[role](os.Args[1]); err != nil {
+			fmt.Println("error:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// roles are what other processes do with the store at a path.
+var roles = map[string]func(path string) error{"agent": runAgent, "fill": fillDisk}
+
+// runAgent is an agent that works until it is killed, and prints the spans that
+// were acknowledged.
+func runAgent(path string) error {
+	rec, err := recorder.Open(context.Background(), path, recorder.Options{})
+	if err != nil {
+		return err
+	}
+	tp := sdktrace.NewTracerProvider(sdktrace.WithSyncer(&printer{SpanExporter: rec.SpanExporter()}))
+	lp := sdklog.NewLoggerProvider(sdklog.WithProcessor(sdklog.NewSimpleProcessor(rec.LogExporter())))
+	r := rand.New(rand.NewPCG(uint64(os.Getpid()), 1))
+	for {
+		agent(context.Background(), r, tp, lp)
+	}
+}
+
+// printer prints each span that its exporter took.
+type printer struct{ sdktrace.SpanExporter }
+
+func (p *printer) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
+	if err := p.SpanExporter.ExportSpans(ctx, spans); err != nil {
+		return err
+	}
+	var b strings.Builder
+	for _, s := range spans {
+		sc := s.SpanContext()
+		fmt.Fprintf(&b, "span %s %s\n", sc.TraceID(), sc.SpanID())
+	}
+	_, err := os.Stdout.WriteString(b.String())
+	return err
+}
+
+// agent does what agents do: a session with turns, calls, tools, decisions.
+func agent(ctx context.Context, r *rand.Rand, tp trace.TracerProvider, lp log.LoggerProvider) {
+	tracer := agenttrace.New(agenttrace.Options{TracerProvider: tp, LoggerProvider: lp, Rules: []agenttrace.Rule{
+		{Permission: "bash", Pattern: "go test *", Action: agenttrace.ActionAllow}, {Permission: "bash", Pattern: "rm *", Action: agenttrace.ActionDeny}}})
+	sess := tracer.NewSession(ctx, agenttrace.SessionOptions{Agent: "coder", Title: "Fix the test"})
+	ctx, run := sess.StartRun(ctx, agenttrace.RunOptions{Model: agenttrace.Model{Provider: "openai", ID: "gpt-5-mini"}})
+	for n := range 1 + r.IntN(3) {
+		turnCtx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: fmt.Sprint("question ", n)}, agenttrace.TurnOptions{SystemPrompt: "You test."})
+		for i := range 1 + r.IntN(3) {
+			_, call := turn.StartModelCall(turnCtx, agenttrace.ModelCallOptions{})
+			call.Reasoning("I should look.")
+			call.Text(strings.Repeat("Let me see. ", r.IntN(40)))
+			var failed error
+			if r.IntN(5) == 0 {
+				failed = errors.New("overloaded")
+			}
+			call.End(agenttrace.ModelResult{StopReason: "tool_calls", Usage: agenttrace.InclusiveUsage{Input: 900, Output: 40, CacheRead: 800}}, failed)
+			command := []string{"go test ./...", "rm -rf /", "curl -H 'Authorization: Bearer sk-ant-REDACTED' x"}[r.IntN(3)]
+			toolCtx, tool := turn.StartTool(turnCtx, agenttrace.ToolOptions{ID: fmt.Sprintf("call_%d_%d", n, i), Name: "bash",
+				Input: fmt.Appendf(nil, `{"cmd":%q}`, command)})
+			if d := tool.Authorize(toolCtx, command); d.Allowed() {
+				tool.End("ok " + strings.Repeat("line\n", r.IntN(100)))
+			}
+		}
+		turn.End(agenttrace.TurnResult{})
+		if r.IntN(3) == 0 {
+			_, compaction := run.StartCompaction(ctx, agenttrace.CompactionOptions{})
+			compaction.Fail(errors.New("the summary is empty"))
+		}
+	}
+	run.End(nil)
+}
+
+// start runs the test binary in one of its roles.
+func start(t *testing.T, role, path string) (*exec.Cmd, *bufio.Scanner) {
+	t.Helper()
+	binary, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(binary, path)
+	cmd.Env = append(os.Environ(), roleVariable+"="+role)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	return cmd, bufio.NewScanner(out)
+}
+
+// open opens a recorder that is closed with the test.
+func open(t *testing.T, o recorder.Options) *recorder.Recorder {
+	t.Helper()
+	rec, err := recorder.Open(t.Context(), filepath.Join(t.TempDir(), "sessions.db"), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = rec.Close(context.Background()) })
+	return rec
+}
+
+// check fails the test unless every session of a store is sound. It returns how
+// many there are.
+func check(t *testing.T, r store.Reader) int {
+	t.Helper()
+	n := 0
+	for row, err := range r.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		n++
+		transcript, err := r.Transcript(t.Context(), row.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range session.Check(transcript) {
+			t.Errorf("session %s: %s", row.ID, v)
+		}
+	}
+	return n
+}
+
+// rows is every row of every table, sorted; ids that count what came first are
+// left out.
+func rows(t *testing.T, path string) []string {
+	t.Helper()
+	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	var tables, all []string
+	err = sqlitex.ExecuteTransient(conn, "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'", &sqlitex.ExecOptions{
+		ResultFunc: func(stmt *sqlite.Stmt) error { tables = append(tables, stmt.ColumnText(0)); return nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range tables {
+		err := sqlitex.ExecuteTransient(conn, "SELECT * FROM "+table, &sqlitex.ExecOptions{ResultFunc: func(stmt *sqlite.Stmt) error {
+			row := table
+			for i := range stmt.ColumnCount() {
+				if table == "observations" && stmt.ColumnName(i) == "id" {
+					continue
+				}
+				row += fmt.Sprintf(" | %s=%q %v", stmt.ColumnName(i), stmt.ColumnText(i), stmt.ColumnType(i))
+			}
+			all = append(all, row)
+			return nil
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	slices.Sort(all)
+	return all
+}

@@ -1,0 +1,332 @@
+package recorder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"go.opentelemetry.io/collector/pdata/plog"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+
+	"github.com/agenttrace/agenttrace/redact"
+	"github.com/agenttrace/agenttrace/session/ingest"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+// DefaultMaxPendingBytes is how much may wait in memory, unless told otherwise.
+const DefaultMaxPendingBytes = 64 << 20
+
+// Options configure a [Recorder]. The zero value is ready for use.
+type Options struct {
+	// Store configures the store, such as what survives a power failure.
+	Store sqlite.Options
+	// SessionKeys are the keys under which a session's id is looked up on what is
+	// not made by package agenttrace; see [ingest.Options].
+	SessionKeys []string
+	// Redaction says what is taken out before anything is stored. Nil is what the
+	// collector does unless told otherwise: secrets, and what a value has beyond 1
+	// MiB. DisableRedaction stores everything as it came.
+	Redaction        *redact.Config
+	DisableRedaction bool
+	// MaxPendingBytes bounds what waits in memory while the store is unavailable,
+	// by its size in OTLP. What exceeds it is lost, the oldest first. 0 means
+	// DefaultMaxPendingBytes; negative means that nothing waits.
+	MaxPendingBytes int
+}
+
+// ErrClosed is returned by exports after [Recorder.Close].
+var ErrClosed = errors.New("recorder is closed")
+
+// Stats counts spans and log records since [Open].
+type Stats struct {
+	// Spans and Records are committed. Of them, Ignored tell nothing of a session
+	// and leave no row, Malformed have a flaw, which their rows show.
+	Spans, Records     int64
+	Ignored, Malformed int64
+	// Refused are rows that the store could not hold; the rest of what they came
+	// with is stored.
+	Refused int64
+	// PendingSpans and PendingRecords wait in memory for the store.
+	PendingSpans, PendingRecords int64
+	// LostSpans and LostRecords were given up.
+	LostSpans, LostRecords int64
+}
+
+// NotStoredError says how much of what was exported is not in the store.
+type NotStoredError struct {
+	// LostSpans, LostRecords and RefusedRows are since the last call that reported
+	// them: of ForceFlush or Close, or for the error of an export, of this export.
+	LostSpans, LostRecords, RefusedRows int64
+	// PendingSpans and PendingRecords wait, and are tried again.
+	PendingSpans, PendingRecords int64
+	// Err is the last reason.
+	Err error
+}
+
+func (e *NotStoredError) Error() string {
+	text := "record:"
+	sep := " "
+	for _, c := range []struct {
+		n    int64
+		what string
+	}{
+		{e.LostSpans, "spans are lost"}, {e.LostRecords, "log records are lost"}, {e.RefusedRows, "rows were refused"},
+		{e.PendingSpans, "spans wait for the store"}, {e.PendingRecords, "log records wait for the store"},
+	} {
+		if c.n > 0 {
+			text += fmt.Sprintf("%s%d %s", sep, c.n, c.what)
+			sep = ", "
+		}
+	}
+	if e.Err != nil {
+		text += ": " + e.Err.Error()
+	}
+	return text
+}
+
+func (e *NotStoredError) Unwrap() error { return e.Err }
+
+// Recorder is a store that an OpenTelemetry SDK writes to. It is safe for
+// concurrent use, and several providers may share it.
+type Recorder struct {
+	store    *sqlite.Store
+	ingester *ingest.Ingester
+	most     int
+
+	mu     sync.Mutex // guards what follows, and is held while a delivery is stored
+	closed bool
+	// pending waits in order, size is its bytes.
+	pending []delivery
+	size    int
+	stats   Stats
+	// unsaid is what no ForceFlush has reported yet.
+	unsaid NotStoredError
+}
+
+// delivery is what was exported at once: traces or logs.
+type delivery struct {
+	traces ptrace.Traces
+	logs   plog.Logs
+	isLogs bool
+	items  int64
+	// size is known of what waits.
+	size int
+}
+
+func (d delivery) bytes() int {
+	if d.isLogs {
+		return (&plog.ProtoMarshaler{}).LogsSize(d.logs)
+	}
+	return (&ptrace.ProtoMarshaler{}).TracesSize(d.traces)
+}
+
+// Open opens or creates the store at path for this process to write.
+//
+// Its errors are those of [sqlite.Open]. One that wraps [store.ErrLocked] names
+// the process that writes to the store; if that is a collector, send to it.
+func Open(ctx context.Context, path string, o Options) (*Recorder, error) {
+	in := ingest.Options{SessionKeys: o.SessionKeys}
+	if !o.DisableRedaction {
+		config := redact.Config{MaxBytes: 1 << 20}
+		if o.Redaction != nil {
+			config = *o.Redaction
+		}
+		var err error
+		if in.Redactor, err = redact.New(config); err != nil {
+			return nil, fmt.Errorf("record sessions: %w", err)
+		}
+	}
+	s, err := sqlite.Open(ctx, path, o.Store)
+	if errors.Is(err, store.ErrLocked) {
+		return nil, fmt.Errorf("record sessions: %w, or export to it by OTLP if it is a collector", err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("record sessions: %w", err)
+	}
+	if o.MaxPendingBytes == 0 {
+		o.MaxPendingBytes = DefaultMaxPendingBytes
+	}
+	return &Recorder{store: s, ingester: ingest.New(s, in), most: o.MaxPendingBytes}, nil
+}
+
+// Path returns the path of the store.
+func (r *Recorder) Path() string { return r.store.Path() }
+
+// Reader returns the store for reading what was recorded. It is closed with the
+// recorder.
+func (r *Recorder) Reader() store.Reader { return r.store.Reader }
+
+// Stats returns what happened so far.
+func (r *Recorder) Stats() Stats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.stats
+}
+
+// ForceFlush stores what waits. It returns nil when all that was exported is in
+// the store, and else a [*NotStoredError] that counts what is lost since it was
+// last called and what still waits. What a provider has not exported yet it does
+// not see: flush the provider before.
+func (r *Recorder) ForceFlush(ctx context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil
+	}
+	return r.flush(ctx)
+}
+
+// Close stores what waits, closes the store and releases its lock. What still
+// cannot be stored is lost; the error counts it as that of ForceFlush does. Shut
+// the providers down before. Calls after the first do nothing.
+func (r *Recorder) Close(ctx context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil
+	}
+	r.closed = true
+	r.retry(ctx)
+	for len(r.pending) > 0 {
+		r.giveUp(r.take(), nil)
+	}
+	err := r.report()
+	if closeErr := r.store.Close(); closeErr != nil {
+		err = errors.Join(err, fmt.Errorf("close recorder: %w", closeErr))
+	}
+	return err
+}
+
+// flush stores what waits and reports. The caller holds mu.
+func (r *Recorder) flush(ctx context.Context) error {
+	r.retry(ctx)
+	return r.report()
+}
+
+// report returns what was not said yet and what waits, or nil.
+func (r *Recorder) report() error {
+	e := r.unsaid
+	r.unsaid = NotStoredError{}
+	e.PendingSpans, e.PendingRecords = r.stats.PendingSpans, r.stats.PendingRecords
+	if e.LostSpans+e.LostRecords+e.RefusedRows+e.PendingSpans+e.PendingRecords == 0 {
+		return nil
+	}
+	if e.PendingSpans+e.PendingRecords > 0 {
+		r.unsaid.Err = e.Err // the reason why they wait still stands
+	}
+	return &e
+}
+
+// export stores d after what waits. The error says what became of d alone.
+func (r *Recorder) export(ctx context.Context, d delivery) error {
+	if d.items == 0 {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return ErrClosed
+	}
+	refused := r.stats.Refused
+	r.retry(ctx)
+	refusedBefore := r.stats.Refused - refused
+	err := r.deliver(ctx, d)
+	if err == nil {
+		if refused = r.stats.Refused - refused - refusedBefore; refused > 0 {
+			return &NotStoredError{RefusedRows: refused}
+		}
+		return nil
+	}
+	r.unsaid.Err = err
+	e := &NotStoredError{Err: err}
+	d.size = d.bytes()
+	if !mayPass(err) || r.most < 0 || d.size > r.most {
+		r.giveUp(d, err)
+		e.LostSpans, e.LostRecords = d.counts()
+		return e
+	}
+	for r.size+d.size > r.most {
+		r.giveUp(r.take(), err)
+	}
+	r.pending = append(r.pending, d)
+	r.size += d.size
+	r.count(d, &r.stats.PendingSpans, &r.stats.PendingRecords, 1)
+	e.PendingSpans, e.PendingRecords = d.counts()
+	return e
+}
+
+// mayPass tells what is worth a second try.
+func mayPass(err error) bool {
+	return errors.Is(err, store.ErrUnavailable) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// retry stores what waits, in its order, as far as it goes.
+func (r *Recorder) retry(ctx context.Context) {
+	for len(r.pending) > 0 {
+		err := r.deliver(ctx, r.pending[0])
+		if err != nil {
+			r.unsaid.Err = err
+			if mayPass(err) {
+				return
+			}
+		}
+		d := r.take()
+		if err != nil {
+			r.giveUp(d, err)
+		}
+	}
+}
+
+// take removes the oldest that waits.
+func (r *Recorder) take() delivery {
+	d := r.pending[0]
+	r.pending[0] = delivery{}
+	r.pending = r.pending[1:]
+	r.size -= d.size
+	r.count(d, &r.stats.PendingSpans, &r.stats.PendingRecords, -1)
+	return d
+}
+
+// giveUp counts d as lost.
+func (r *Recorder) giveUp(d delivery, err error) {
+	r.count(d, &r.stats.LostSpans, &r.stats.LostRecords, 1)
+	r.count(d, &r.unsaid.LostSpans, &r.unsaid.LostRecords, 1)
+	if err != nil {
+		r.unsaid.Err = err
+	}
+}
+
+func (r *Recorder) deliver(ctx context.Context, d delivery) error {
+	var report ingest.Report
+	var err error
+	if d.isLogs {
+		report, err = r.ingester.Logs(ctx, d.logs)
+	} else {
+		report, err = r.ingester.Traces(ctx, d.traces)
+	}
+	if err != nil {
+		return err
+	}
+	r.stats.Spans += int64(report.Spans)
+	r.stats.Records += int64(report.Records)
+	r.stats.Ignored += int64(report.Ignored)
+	r.stats.Malformed += int64(report.Malformed)
+	r.stats.Refused += report.Refused
+	r.unsaid.RefusedRows += report.Refused
+	return nil
+}
+
+func (r *Recorder) count(d delivery, spans, records *int64, sign int64) {
+	s, l := d.counts()
+	*spans += sign * s
+	*records += sign * l
+}
+
+func (d delivery) counts() (spans, records int64) {
+	if d.isLogs {
+		return 0, d.items
+	}
+	return d.items, 0
+}

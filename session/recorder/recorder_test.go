@@ -1,0 +1,244 @@
+package recorder_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/collector/pdata/plog"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+	"go.opentelemetry.io/otel/exporters/otlp/otlplog/otlploggrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/log/noop"
+	sdklog "go.opentelemetry.io/otel/sdk/log"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/agenttrace/agenttrace/collector"
+	"github.com/agenttrace/agenttrace/session/recorder"
+	"github.com/agenttrace/agenttrace/session/sdkdata"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// TestSameRows runs agents with an SDK that exports both to a collector and to a
+// recorder, in batches of different sizes. The rows are the same.
+func TestSameRows(t *testing.T) {
+	viaCollector := filepath.Join(t.TempDir(), "sessions.db")
+	c, err := collector.Start(t.Context(), collector.Options{Store: viaCollector})
+	if err != nil {
+		t.Fatal(err)
+	}
+	spans, err := otlptracegrpc.New(t.Context(), otlptracegrpc.WithInsecure(), otlptracegrpc.WithEndpoint(c.Endpoint()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	logs, err := otlploggrpc.New(t.Context(), otlploggrpc.WithInsecure(), otlploggrpc.WithEndpoint(c.Endpoint()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec := open(t, recorder.Options{})
+	tp := sdktrace.NewTracerProvider(sdktrace.WithBatcher(spans, sdktrace.WithBlocking()),
+		sdktrace.WithBatcher(rec.SpanExporter(), sdktrace.WithBlocking(), sdktrace.WithMaxExportBatchSize(7)))
+	lp := sdklog.NewLoggerProvider(sdklog.WithProcessor(sdklog.NewSimpleProcessor(logs)), sdklog.WithProcessor(sdklog.NewSimpleProcessor(rec.LogExporter())))
+	for seed := range 40 {
+		agent(t.Context(), rand.New(rand.NewPCG(uint64(seed), 3)), tp, lp)
+	}
+	// Agents that nobody here wrote: their traces and log records, as they sent them.
+	captures, err := filepath.Glob("../ingest/testdata/captures/*/*/*.json")
+	if err != nil || len(captures) == 0 {
+		t.Fatalf("no captures: %v", err)
+	}
+	for _, name := range captures {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if td, err := (&ptrace.JSONUnmarshaler{}).UnmarshalTraces(b); err == nil && td.SpanCount() > 0 {
+			all := sdkdata.Spans(td)
+			if err := errors.Join(spans.ExportSpans(t.Context(), all), rec.SpanExporter().ExportSpans(t.Context(), all)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if ld, err := (&plog.JSONUnmarshaler{}).UnmarshalLogs(b); err == nil && ld.LogRecordCount() > 0 {
+			all := sdkdata.Records(ld)
+			if err := errors.Join(logs.Export(t.Context(), all), rec.LogExporter().Export(t.Context(), all)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := errors.Join(tp.Shutdown(t.Context()), lp.Shutdown(t.Context()), c.Shutdown(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	if n := check(t, rec.Reader()); n < 40 {
+		t.Errorf("%d sessions of 40 agents and more", n)
+	}
+	stats := rec.Stats()
+	if stats.Spans < 400 || stats.Records < 10 || stats.Refused+stats.LostSpans+stats.PendingSpans != 0 {
+		t.Errorf("stats: %+v", stats)
+	}
+	if err := rec.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want, got := rows(t, viaCollector), rows(t, rec.Path())
+	if d := cmp.Diff(want, got); d != "" {
+		t.Fatalf("rows of %d and %d (-collector +recorder):\n%.5000s", len(want), len(got), d)
+	}
+	if all := strings.Join(got, "\n"); strings.Contains(all, "sk-ant-REDACTED") {
+		t.Error("a secret is in the store")
+	}
+}
+
+// TestLocked: the error names who has the store, and what to do.
+func TestLocked(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sessions.db")
+	c, err := collector.Start(t.Context(), collector.Options{Store: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = recorder.Open(t.Context(), path, recorder.Options{})
+	if !errors.Is(err, store.ErrLocked) || !strings.Contains(err.Error(), fmt.Sprint("process ", os.Getpid())) ||
+		!strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "export to it by OTLP") {
+		t.Errorf("recorder on the store of a collector: %v", err)
+	}
+	if err := c.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	rec, err := recorder.Open(t.Context(), path, recorder.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := rec.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPending: what the store cannot take now waits, is counted in the errors, and
+// is stored when it can be.
+func TestPending(t *testing.T) {
+	rec := open(t, recorder.Options{})
+	tp := sdktrace.NewTracerProvider()
+	c := &capture{}
+	tp.RegisterSpanProcessor(sdktrace.NewSimpleSpanProcessor(c))
+	agent(t.Context(), rand.New(rand.NewPCG(1, 1)), tp, noop.NewLoggerProvider())
+	total := int64(len(c.spans))
+	exp := rec.SpanExporter()
+
+	move := func(from, to string) {
+		t.Helper()
+		if err := os.Rename(from, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	away := rec.Path() + ".away"
+	move(rec.Path(), away) // the store notices that its file is gone
+	err := exp.ExportSpans(t.Context(), c.spans[:3])
+	var e *recorder.NotStoredError
+	if !errors.As(err, &e) || !errors.Is(err, store.ErrUnavailable) || e.PendingSpans != 3 || e.LostSpans != 0 {
+		t.Fatalf("export without a file: %v", err)
+	}
+	err = rec.ForceFlush(t.Context())
+	if !errors.As(err, &e) || e.PendingSpans != 3 || !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "3 spans wait for the store") {
+		t.Fatalf("flush without a file: %v", err)
+	}
+	move(away, rec.Path())
+	if err := exp.ExportSpans(t.Context(), c.spans[3:]); err != nil {
+		t.Fatal(err)
+	}
+	if err := rec.ForceFlush(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if s := rec.Stats(); s.Spans != total || s.PendingSpans != 0 || s.LostSpans != 0 {
+		t.Errorf("stats: %+v, want %d spans", s, total)
+	}
+	check(t, rec.Reader())
+
+	// A context that has ended is no loss either.
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := exp.ExportSpans(ctx, c.spans[:1]); err == nil {
+		if s := rec.Stats(); s.Spans != total+1 {
+			t.Errorf("an export that succeeded stored nothing: %+v", s)
+		}
+	} else if !errors.As(err, &e) || e.PendingSpans != 1 {
+		t.Errorf("export in a context that has ended: %v", err)
+	}
+	if err := exp.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := exp.ExportSpans(t.Context(), c.spans[:1]); !errors.Is(err, recorder.ErrClosed) {
+		t.Errorf("export after shutdown: %v", err)
+	}
+
+	// What waits when it is closed is lost, and said.
+	move(rec.Path(), away)
+	exp = rec.SpanExporter()
+	_ = exp.ExportSpans(t.Context(), c.spans[:2])
+	if err := rec.Close(t.Context()); !errors.As(err, &e) || e.LostSpans != 2 || e.PendingSpans != 0 {
+		t.Errorf("close without a file: %v", err)
+	}
+	if err := rec.Close(t.Context()); err != nil {
+		t.Errorf("second close: %v", err)
+	}
+	if err := exp.ExportSpans(t.Context(), c.spans[:2]); !errors.Is(err, recorder.ErrClosed) {
+		t.Errorf("export after close: %v", err)
+	}
+}
+
+// TestPendingBound: no more waits than may; the oldest are lost.
+func TestPendingBound(t *testing.T) {
+	c := &capture{}
+	tp := sdktrace.NewTracerProvider(sdktrace.WithSyncer(c))
+	agent(t.Context(), rand.New(rand.NewPCG(1, 1)), tp, noop.NewLoggerProvider())
+	size := (&ptrace.ProtoMarshaler{}).TracesSize(sdkdata.Traces(c.spans[:1]))
+	for _, tt := range []struct {
+		most          int
+		pending, lost int64
+	}{{-1, 0, 5}, {1, 0, 5}, {2*size + 1, 2, 3}} {
+		rec := open(t, recorder.Options{MaxPendingBytes: tt.most})
+		if err := os.Rename(rec.Path(), rec.Path()+".away"); err != nil {
+			t.Fatal(err)
+		}
+		for range 5 {
+			if err := rec.SpanExporter().ExportSpans(t.Context(), c.spans[:1]); err == nil {
+				t.Error("an export to a store without a file succeeded")
+			}
+		}
+		if s := rec.Stats(); s.PendingSpans != tt.pending || s.LostSpans != tt.lost {
+			t.Errorf("%d bytes may wait: %+v", tt.most, s)
+		}
+		var e *recorder.NotStoredError
+		if err := rec.ForceFlush(t.Context()); !errors.As(err, &e) || e.LostSpans != tt.lost || e.PendingSpans != tt.pending {
+			t.Errorf("%d bytes may wait: %v", tt.most, err)
+		}
+		err := rec.ForceFlush(t.Context())
+		if tt.pending == 0 && err != nil || tt.pending > 0 && (!errors.As(err, &e) || e.LostSpans != 0) {
+			t.Errorf("what was said is said again: %v", err)
+		}
+	}
+}
+
+// capture keeps spans.
+type capture struct{ spans []sdktrace.ReadOnlySpan }
+
+func (c *capture) ExportSpans(_ context.Context, all []sdktrace.ReadOnlySpan) error {
+	c.spans = append(c.spans, all...)
+	return nil
+}
+func (*capture) Shutdown(context.Context) error { return nil }
+
+// TestFull: what finds the disk full waits, and nothing is lost.
+func TestFull(t *testing.T) {
+	cmd, lines := start(t, "fill", filepath.Join(t.TempDir(), "sessions.db"))
+	var all []string
+	for lines.Scan() {
+		all = append(all, lines.Text())
+	}
+	if err := cmd.Wait(); err != nil || len(all) != 1 || !strings.HasPrefix(all[0], "flushed") {
+		t.Fatalf("%q, %v", all, err)
+	}
+}

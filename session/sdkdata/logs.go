@@ -1,0 +1,109 @@
+package sdkdata
+
+import (
+	"context"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/plog"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/log"
+	sdklog "go.opentelemetry.io/otel/sdk/log"
+	"go.opentelemetry.io/otel/sdk/resource"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// Logs converts log records, which it does not retain.
+func Logs(all []sdklog.Record) plog.Logs {
+	ld := plog.NewLogs()
+	resources := make(map[attribute.Distinct]plog.ResourceLogs, 1)
+	scopes := make(map[scopeKey]plog.ScopeLogs, 1)
+	for i := range all {
+		r := &all[i]
+		key := scopeKey{r.Resource().Equivalent(), r.InstrumentationScope()}
+		sl, ok := scopes[key]
+		if !ok {
+			rl, ok := resources[key.resource]
+			if !ok {
+				rl = ld.ResourceLogs().AppendEmpty()
+				rl.SetSchemaUrl(r.Resource().SchemaURL())
+				putResource(rl.Resource(), r.Resource())
+				resources[key.resource] = rl
+			}
+			sl = rl.ScopeLogs().AppendEmpty()
+			sl.SetSchemaUrl(key.scope.SchemaURL)
+			putScope(sl.Scope(), key.scope)
+			scopes[key] = sl
+		}
+		putRecord(sl.LogRecords().AppendEmpty(), r)
+	}
+	return ld
+}
+
+func putRecord(dst plog.LogRecord, r *sdklog.Record) {
+	dst.SetEventName(r.EventName())
+	dst.SetTimestamp(timestamp(r.Timestamp()))
+	dst.SetObservedTimestamp(timestamp(r.ObservedTimestamp()))
+	// The numbers of the API are those of OTLP. What is none is not said.
+	if s := r.Severity(); s >= log.SeverityTrace1 && s <= log.SeverityFatal4 {
+		dst.SetSeverityNumber(plog.SeverityNumber(s))
+	}
+	dst.SetSeverityText(r.SeverityText())
+	putValue(dst.Body(), r.Body())
+	dst.Attributes().EnsureCapacity(r.AttributesLen())
+	r.WalkAttributes(func(kv attribute.KeyValue) bool {
+		putValue(dst.Attributes().PutEmpty(string(kv.Key)), kv.Value)
+		return true
+	})
+	dst.SetDroppedAttributesCount(count(r.DroppedAttributes()))
+	dst.SetTraceID(pcommon.TraceID(r.TraceID()))
+	dst.SetSpanID(pcommon.SpanID(r.SpanID()))
+	dst.SetFlags(plog.LogRecordFlags(r.TraceFlags()))
+}
+
+// Records converts what [Logs] gave back into records that a [sdklog.Exporter]
+// takes. Two things the SDK lets nobody else say: how many attributes it dropped,
+// which becomes 0; and a resource without what OTEL_RESOURCE_ATTRIBUTES of this
+// process says, which is added to the resource where it says nothing else.
+func Records(ld plog.Logs) []sdklog.Record {
+	var all collected
+	for _, rl := range ld.ResourceLogs().All() {
+		provider := sdklog.NewLoggerProvider(
+			sdklog.WithResource(resource.NewWithAttributes(rl.SchemaUrl(), attributes(rl.Resource().Attributes())...)),
+			sdklog.WithProcessor(&all), sdklog.WithAttributeCountLimit(-1), sdklog.WithAttributeValueLengthLimit(-1))
+		for _, sl := range rl.ScopeLogs().All() {
+			scope := sl.Scope()
+			logger := provider.Logger(scope.Name(), log.WithInstrumentationVersion(scope.Version()), log.WithSchemaURL(sl.SchemaUrl()),
+				log.WithInstrumentationAttributes(attributes(scope.Attributes())...))
+			for _, r := range sl.LogRecords().All() {
+				emit(logger, r)
+			}
+		}
+	}
+	return all.records
+}
+
+func emit(logger log.Logger, r plog.LogRecord) {
+	var out log.Record
+	out.SetEventName(r.EventName())
+	out.SetTimestamp(instant(r.Timestamp()))
+	out.SetObservedTimestamp(instant(r.ObservedTimestamp()))
+	out.SetSeverity(log.Severity(r.SeverityNumber()))
+	out.SetSeverityText(r.SeverityText())
+	out.SetBody(value(r.Body()))
+	out.AddAttributes(attributes(r.Attributes())...)
+	ctx := trace.ContextWithSpanContext(context.Background(), trace.NewSpanContext(trace.SpanContextConfig{
+		TraceID: trace.TraceID(r.TraceID()), SpanID: trace.SpanID(r.SpanID()), TraceFlags: trace.TraceFlags(r.Flags())}))
+	logger.Emit(ctx, out)
+}
+
+// collected is a processor that keeps records.
+type collected struct{ records []sdklog.Record }
+
+func (c *collected) OnEmit(_ context.Context, r *sdklog.Record) error {
+	c.records = append(c.records, *r)
+	return nil
+}
+
+func (*collected) Enabled(context.Context, sdklog.EnabledParameters) bool { return true }
+func (*collected) Shutdown(context.Context) error                         { return nil }
+func (*collected) ForceFlush(context.Context) error                       { return nil }

@@ -1,0 +1,170 @@
+package sdkdata
+
+import (
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/sdk/instrumentation"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// Bits of an OTLP span's flags beside those of W3C.
+const (
+	flagRemoteIsKnown = 1 << 8
+	flagIsRemote      = 1 << 9
+)
+
+// Traces converts spans, which it does not retain. Nil spans are left out.
+func Traces(all []sdktrace.ReadOnlySpan) ptrace.Traces {
+	td := ptrace.NewTraces()
+	resources := make(map[attribute.Distinct]ptrace.ResourceSpans, 1)
+	scopes := make(map[scopeKey]ptrace.ScopeSpans, 1)
+	for _, s := range all {
+		if s == nil {
+			continue
+		}
+		key := scopeKey{s.Resource().Equivalent(), s.InstrumentationScope()}
+		ss, ok := scopes[key]
+		if !ok {
+			rs, ok := resources[key.resource]
+			if !ok {
+				rs = td.ResourceSpans().AppendEmpty()
+				rs.SetSchemaUrl(s.Resource().SchemaURL())
+				putResource(rs.Resource(), s.Resource())
+				resources[key.resource] = rs
+			}
+			ss = rs.ScopeSpans().AppendEmpty()
+			ss.SetSchemaUrl(key.scope.SchemaURL)
+			putScope(ss.Scope(), key.scope)
+			scopes[key] = ss
+		}
+		putSpan(ss.Spans().AppendEmpty(), s)
+	}
+	return td
+}
+
+func putSpan(dst ptrace.Span, s sdktrace.ReadOnlySpan) {
+	sc := s.SpanContext()
+	dst.SetTraceID(pcommon.TraceID(sc.TraceID()))
+	dst.SetSpanID(pcommon.SpanID(sc.SpanID()))
+	dst.SetParentSpanID(pcommon.SpanID(s.Parent().SpanID()))
+	dst.TraceState().FromRaw(sc.TraceState().String())
+	dst.SetFlags(flags(sc, s.Parent()))
+	dst.SetName(s.Name())
+	dst.SetKind(ptrace.SpanKind(spanKinds[s.SpanKind()]))
+	dst.SetStartTimestamp(timestamp(s.StartTime()))
+	dst.SetEndTimestamp(timestamp(s.EndTime()))
+	switch status := s.Status(); status.Code {
+	case codes.Ok:
+		dst.Status().SetCode(ptrace.StatusCodeOk)
+		dst.Status().SetMessage(status.Description)
+	case codes.Error:
+		dst.Status().SetCode(ptrace.StatusCodeError)
+		dst.Status().SetMessage(status.Description)
+	default:
+		dst.Status().SetMessage(status.Description)
+	}
+	putAttributes(dst.Attributes(), s.Attributes())
+	dst.SetDroppedAttributesCount(count(s.DroppedAttributes()))
+	for _, e := range s.Events() {
+		event := dst.Events().AppendEmpty()
+		event.SetName(e.Name)
+		event.SetTimestamp(timestamp(e.Time))
+		putAttributes(event.Attributes(), e.Attributes)
+		event.SetDroppedAttributesCount(count(e.DroppedAttributeCount))
+	}
+	dst.SetDroppedEventsCount(count(s.DroppedEvents()))
+	for _, l := range s.Links() {
+		link := dst.Links().AppendEmpty()
+		link.SetTraceID(pcommon.TraceID(l.SpanContext.TraceID()))
+		link.SetSpanID(pcommon.SpanID(l.SpanContext.SpanID()))
+		link.SetFlags(flags(l.SpanContext, l.SpanContext))
+		putAttributes(link.Attributes(), l.Attributes)
+		link.SetDroppedAttributesCount(count(l.DroppedAttributeCount))
+	}
+	dst.SetDroppedLinksCount(count(s.DroppedLinks()))
+}
+
+// flags are those of a span, or of a link to sc, with whether parent is remote.
+func flags(sc, parent trace.SpanContext) uint32 {
+	f := uint32(sc.TraceFlags()) | flagRemoteIsKnown
+	if parent.IsRemote() {
+		f |= flagIsRemote
+	}
+	return f
+}
+
+var spanKinds = map[trace.SpanKind]ptrace.SpanKind{
+	trace.SpanKindInternal: ptrace.SpanKindInternal,
+	trace.SpanKindClient:   ptrace.SpanKindClient,
+	trace.SpanKindServer:   ptrace.SpanKindServer,
+	trace.SpanKindProducer: ptrace.SpanKindProducer,
+	trace.SpanKindConsumer: ptrace.SpanKindConsumer,
+}
+
+// Spans converts what [Traces] gave back into spans that a [sdktrace.SpanExporter]
+// takes, so that the exporter of the SDK sends again what was kept. An OTLP
+// exporter sends of them what it would have sent of the first ones. They know no
+// count of children, which OTLP does not either.
+func Spans(td ptrace.Traces) []sdktrace.ReadOnlySpan {
+	all := make(tracetest.SpanStubs, 0, td.SpanCount())
+	for _, rs := range td.ResourceSpans().All() {
+		res := resource.NewWithAttributes(rs.SchemaUrl(), attributes(rs.Resource().Attributes())...)
+		for _, ss := range rs.ScopeSpans().All() {
+			scope := scopeOf(ss.Scope(), ss.SchemaUrl())
+			for _, s := range ss.Spans().All() {
+				stub := stubOf(s)
+				stub.Resource, stub.InstrumentationScope = res, scope
+				all = append(all, stub)
+			}
+		}
+	}
+	return all.Snapshots()
+}
+
+func scopeOf(s pcommon.InstrumentationScope, schemaURL string) instrumentation.Scope {
+	return instrumentation.Scope{Name: s.Name(), Version: s.Version(), SchemaURL: schemaURL, Attributes: attribute.NewSet(attributes(s.Attributes())...)}
+}
+
+func stubOf(s ptrace.Span) tracetest.SpanStub {
+	state, _ := trace.ParseTraceState(s.TraceState().AsRaw()) // it came from one
+	stub := tracetest.SpanStub{
+		Name: s.Name(),
+		SpanContext: trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID(s.TraceID()), SpanID: trace.SpanID(s.SpanID()),
+			TraceFlags: trace.TraceFlags(s.Flags()), TraceState: state}),
+		StartTime: instant(s.StartTimestamp()), EndTime: instant(s.EndTimestamp()),
+		Attributes:        attributes(s.Attributes()),
+		DroppedAttributes: int(s.DroppedAttributesCount()), DroppedEvents: int(s.DroppedEventsCount()), DroppedLinks: int(s.DroppedLinksCount()),
+		Status: sdktrace.Status{Description: s.Status().Message()},
+	}
+	if !s.ParentSpanID().IsEmpty() {
+		stub.Parent = trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID(s.TraceID()), SpanID: trace.SpanID(s.ParentSpanID()),
+			TraceFlags: trace.TraceFlags(s.Flags()), Remote: s.Flags()&flagIsRemote != 0})
+	}
+	for kind, k := range spanKinds {
+		if k == s.Kind() {
+			stub.SpanKind = kind
+		}
+	}
+	switch s.Status().Code() {
+	case ptrace.StatusCodeOk:
+		stub.Status.Code = codes.Ok
+	case ptrace.StatusCodeError:
+		stub.Status.Code = codes.Error
+	}
+	for _, e := range s.Events().All() {
+		stub.Events = append(stub.Events, sdktrace.Event{Name: e.Name(), Time: instant(e.Timestamp()), Attributes: attributes(e.Attributes()),
+			DroppedAttributeCount: int(e.DroppedAttributesCount())})
+	}
+	for _, l := range s.Links().All() {
+		stub.Links = append(stub.Links, sdktrace.Link{
+			SpanContext: trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID(l.TraceID()), SpanID: trace.SpanID(l.SpanID()),
+				TraceFlags: trace.TraceFlags(l.Flags()), Remote: l.Flags()&flagIsRemote != 0}),
+			Attributes: attributes(l.Attributes()), DroppedAttributeCount: int(l.DroppedAttributesCount())})
+	}
+	return stub
+}

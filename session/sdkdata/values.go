@@ -1,0 +1,161 @@
+package sdkdata
+
+import (
+	"math"
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/instrumentation"
+	"go.opentelemetry.io/otel/sdk/resource"
+)
+
+// scopeKey tells the groups of a batch apart: one per resource and scope.
+type scopeKey struct {
+	resource attribute.Distinct
+	scope    instrumentation.Scope
+}
+
+func putResource(dst pcommon.Resource, r *resource.Resource) {
+	putAll(dst.Attributes(), r.Iter())
+}
+
+func putScope(dst pcommon.InstrumentationScope, s instrumentation.Scope) {
+	dst.SetName(s.Name)
+	dst.SetVersion(s.Version)
+	putAll(dst.Attributes(), s.Attributes.Iter())
+}
+
+func putAll(dst pcommon.Map, all attribute.Iterator) {
+	dst.EnsureCapacity(all.Len())
+	for all.Next() {
+		kv := all.Attribute()
+		putValue(dst.PutEmpty(string(kv.Key)), kv.Value)
+	}
+}
+
+func putAttributes(dst pcommon.Map, all []attribute.KeyValue) {
+	dst.EnsureCapacity(len(all))
+	for _, kv := range all {
+		putValue(dst.PutEmpty(string(kv.Key)), kv.Value)
+	}
+}
+
+// putValue sets an empty dst.
+func putValue(dst pcommon.Value, v attribute.Value) {
+	switch v.Type() {
+	case attribute.BOOL:
+		dst.SetBool(v.AsBool())
+	case attribute.INT64:
+		dst.SetInt(v.AsInt64())
+	case attribute.FLOAT64:
+		dst.SetDouble(v.AsFloat64())
+	case attribute.STRING:
+		dst.SetStr(v.AsString())
+	case attribute.BYTESLICE:
+		dst.SetEmptyBytes().FromRaw(v.AsByteSlice())
+	case attribute.BOOLSLICE:
+		appendAll(dst, v.AsBoolSlice(), pcommon.Value.SetBool)
+	case attribute.INT64SLICE:
+		appendAll(dst, v.AsInt64Slice(), pcommon.Value.SetInt)
+	case attribute.FLOAT64SLICE:
+		appendAll(dst, v.AsFloat64Slice(), pcommon.Value.SetDouble)
+	case attribute.STRINGSLICE:
+		appendAll(dst, v.AsStringSlice(), pcommon.Value.SetStr)
+	case attribute.SLICE:
+		appendAll(dst, v.AsSlice(), putValue)
+	case attribute.MAP:
+		putAttributes(dst.SetEmptyMap(), v.AsMap())
+	case attribute.EMPTY:
+	default:
+		dst.SetStr("INVALID") // as OTLP exporters say it
+	}
+}
+
+func appendAll[T any](dst pcommon.Value, all []T, set func(pcommon.Value, T)) {
+	s := dst.SetEmptySlice()
+	s.EnsureCapacity(len(all))
+	for _, v := range all {
+		set(s.AppendEmpty(), v)
+	}
+}
+
+// attributes is what putAttributes was given.
+func attributes(m pcommon.Map) []attribute.KeyValue {
+	if m.Len() == 0 {
+		return nil
+	}
+	all := make([]attribute.KeyValue, 0, m.Len())
+	for key, v := range m.All() {
+		all = append(all, attribute.KeyValue{Key: attribute.Key(key), Value: value(v)})
+	}
+	return all
+}
+
+// value is what putValue was given, save that a list of values of one type and a
+// list of any values are one thing in OTLP: the former is assumed, and for an
+// empty list that of texts.
+func value(v pcommon.Value) attribute.Value {
+	switch v.Type() {
+	case pcommon.ValueTypeBool:
+		return attribute.BoolValue(v.Bool())
+	case pcommon.ValueTypeInt:
+		return attribute.Int64Value(v.Int())
+	case pcommon.ValueTypeDouble:
+		return attribute.Float64Value(v.Double())
+	case pcommon.ValueTypeStr:
+		return attribute.StringValue(v.Str())
+	case pcommon.ValueTypeBytes:
+		return attribute.ByteSliceValue(v.Bytes().AsRaw())
+	case pcommon.ValueTypeMap:
+		return attribute.MapValue(attributes(v.Map())...)
+	case pcommon.ValueTypeSlice:
+		return list(v.Slice())
+	}
+	return attribute.Value{}
+}
+
+func list(s pcommon.Slice) attribute.Value {
+	kind := pcommon.ValueTypeStr
+	for i, v := range s.All() {
+		if i == 0 {
+			kind = v.Type()
+		} else if v.Type() != kind {
+			kind = pcommon.ValueTypeEmpty
+		}
+	}
+	switch kind {
+	case pcommon.ValueTypeBool:
+		return attribute.BoolSliceValue(each(s, pcommon.Value.Bool))
+	case pcommon.ValueTypeInt:
+		return attribute.Int64SliceValue(each(s, pcommon.Value.Int))
+	case pcommon.ValueTypeDouble:
+		return attribute.Float64SliceValue(each(s, pcommon.Value.Double))
+	case pcommon.ValueTypeStr:
+		return attribute.StringSliceValue(each(s, pcommon.Value.Str))
+	}
+	return attribute.SliceValue(each(s, value)...)
+}
+
+func each[T any](s pcommon.Slice, get func(pcommon.Value) T) []T {
+	all := make([]T, 0, s.Len())
+	for _, v := range s.All() {
+		all = append(all, get(v))
+	}
+	return all
+}
+
+// timestamp is 0 for the zero time and for what no OTLP timestamp can tell.
+func timestamp(t time.Time) pcommon.Timestamp {
+	return pcommon.Timestamp(max(0, t.UnixNano()))
+}
+
+// instant is what timestamp was given.
+func instant(t pcommon.Timestamp) time.Time {
+	if t == 0 {
+		return time.Time{}
+	}
+	return t.AsTime()
+}
+
+func count(n int) uint32 { return uint32(min(max(0, int64(n)), math.MaxUint32)) }

@@ -1,0 +1,526 @@
+package store
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+)
+
+// observedWork is what observations come to in one session.
+type observedWork struct {
+	// messages are those that were assembled, stale those that were and are no more;
+	// decisions are those that were assembled. kept are parts that are stored as they
+	// were assembled.
+	messages  []*AssembledMessage
+	stale     []string
+	decisions []*Decision
+	kept      map[string]bool
+	// placed bounds the observations, in Unix nanoseconds, abouts is what they say of
+	// the session's row, traces are theirs.
+	placed []stretch
+	abouts []*SessionChange
+	traces map[string]bool
+	// lost is what observations said of the row and say no more, left are traces some
+	// of which is told here no more.
+	lost []lostAbout
+	left map[string]bool
+	// folding is set while abouts are merged into the row.
+	folding bool
+}
+
+// lostAbout is what an observation says no more.
+type lostAbout struct {
+	bounds stretch
+	// values are stamps by column.
+	values map[string]Stamp
+}
+
+func (o *observedWork) any() bool {
+	return len(o.messages) > 0 || len(o.stale) > 0 || len(o.decisions) > 0 || len(o.placed) > 0 || len(o.lost) > 0
+}
+
+// replace puts what was assembled in the place of what was told of the same
+// observations before.
+func (o *observer) replace(rows []Observation, assembled *Assembly) error {
+	type row struct{ sessionID, id string }
+	stale, void := make(map[row]bool), make(map[row]bool) // of messages and decisions
+	for i := range rows {
+		old, placed := &rows[i].Placed, &assembled.Placed[i]
+		for _, id := range append([]string{old.MessageID}, old.Others...) {
+			if id != "" {
+				stale[row{old.SessionID, id}] = true
+			}
+		}
+		if old.DecisionID != "" {
+			void[row{old.SessionID, old.DecisionID}] = true
+		}
+		about, before := encodeAbout(placed.About), encodeAbout(old.About)
+		if old.SessionID != "" && (old.SessionID != placed.SessionID || before != "" && before != about) {
+			o.session(old.SessionID).lose(&rows[i], placed)
+		}
+		if !samePlacement(old, placed) || before != about {
+			if err := o.tx.Place(&rows[i], placed); err != nil {
+				return err
+			}
+		}
+		if placed.SessionID == "" {
+			continue
+		}
+		w := &o.session(placed.SessionID).observed
+		w.placed = append(w.placed, stretch{rows[i].Start, rows[i].End})
+		if rows[i].TraceID != "" {
+			if w.traces == nil {
+				w.traces = make(map[string]bool)
+			}
+			w.traces[rows[i].TraceID] = true
+		}
+		if placed.About != nil {
+			w.abouts = append(w.abouts, placed.About)
+		}
+	}
+	for i := range assembled.Messages {
+		m := &assembled.Messages[i]
+		delete(stale, row{m.SessionID, m.ID})
+		w := &o.session(m.SessionID).observed
+		w.messages = append(w.messages, m)
+	}
+	for i := range assembled.Decisions {
+		d := &assembled.Decisions[i]
+		delete(void, row{d.SessionID, d.ID})
+		w := &o.session(d.SessionID).observed
+		w.decisions = append(w.decisions, d)
+	}
+	for r := range stale {
+		w := &o.session(r.sessionID).observed
+		w.stale = append(w.stale, r.id)
+	}
+	for r := range void {
+		if err := o.wrote(true, o.tx.DeleteDecision(r.id)); err != nil {
+			return err
+		}
+	}
+	// What is done to one session must not depend on chance.
+	for _, w := range o.order {
+		slices.Sort(w.observed.stale)
+	}
+	return nil
+}
+
+// lose notes what an observation said of the session's row and does not say where
+// it is placed now.
+func (w *sessionWork) lose(n *Observation, placed *Placement) {
+	old := &n.Placed
+	lost := lostAbout{values: stampsOf(old.About)}
+	if old.SessionID != placed.SessionID {
+		lost.bounds = stretch{n.Start, n.End}
+		if n.TraceID != "" {
+			if w.observed.left == nil {
+				w.observed.left = make(map[string]bool)
+			}
+			w.observed.left[n.TraceID] = true
+		}
+	} else {
+		for column, stamp := range stampsOf(placed.About) {
+			if lost.values[column] == stamp {
+				delete(lost.values, column)
+			}
+		}
+	}
+	w.observed.lost = append(w.observed.lost, lost)
+}
+
+func samePlacement(p, q *Placement) bool {
+	return p.SessionID == q.SessionID && p.MessageID == q.MessageID && p.PartID == q.PartID && p.DecisionID == q.DecisionID && p.Kind == q.Kind &&
+		slices.Equal(p.Others, q.Others)
+}
+
+func encodeAbout(c *SessionChange) string {
+	if c == nil {
+		return ""
+	}
+	b, err := json.Marshal(c)
+	if err != nil {
+		return ""
+	}
+	return string(b)
+}
+
+// stampsOf are the stamps of what a change says, by column.
+func stampsOf(c *SessionChange) map[string]Stamp {
+	if c == nil {
+		return nil
+	}
+	stamps := make(map[string]Stamp)
+	for column, v := range map[string]*Value{
+		"title": c.Title, "mode": c.Mode, "workspace_id": c.WorkspaceID, "workspace_root": c.WorkspaceRoot, "model_json": c.Model,
+		"permissions_json": c.Permissions, "agent": first(c.Agent), "parent_id": first(c.ParentID), "parent_message_id": first(c.ParentMessageID),
+	} {
+		if v != nil {
+			stamps[column] = v.stamp()
+		}
+	}
+	for key, v := range c.Metadata {
+		if text, ok := compact(v.Text); ok {
+			v.Text = text
+			stamps["metadata."+key] = v.stamp()
+		}
+	}
+	return stamps
+}
+
+// setColumn sets a column that observations may speak of, or what it is where
+// nothing is said of it, and reports whether it is one.
+func (r *SessionRow) setColumn(column string, v *Value) bool {
+	text, ptr, blank := "", (*string)(nil), blankSession(r.ID)
+	if v != nil {
+		text, ptr = v.Text, &v.Text
+	}
+	or := func(absent string) string {
+		if v == nil {
+			return absent
+		}
+		return text
+	}
+	switch column {
+	case "title":
+		r.Title = or(blank.Title)
+	case "agent":
+		r.Agent = or(blank.Agent)
+	case "permissions_json":
+		r.PermissionsJSON = or(blank.PermissionsJSON)
+	case "mode":
+		r.Mode = ptr
+	case "workspace_id":
+		r.WorkspaceID = ptr
+	case "workspace_root":
+		r.WorkspaceRoot = ptr
+	case "model_json":
+		r.ModelJSON = ptr
+	case "parent_id":
+		r.ParentID = ptr
+	case "parent_message_id":
+		r.ParentMessageID = ptr
+	default:
+		key, ok := strings.CutPrefix(column, "metadata.")
+		if !ok {
+			return false
+		}
+		have := object(r.MetadataJSON)
+		if delete(have, key); v != nil {
+			have[key] = json.RawMessage(text)
+		}
+		r.MetadataJSON = encodeObject(have)
+	}
+	return true
+}
+
+// setAside remembers the best of what is said of a column in no final form.
+func (w *sessionWork) setAside(column string, v *Value) {
+	s := &w.row.State
+	old, known := s.Aside[column]
+	switch {
+	case column == "archived_at":
+	case v.Rank == RankFinal:
+		if known {
+			delete(s.Aside, column)
+			w.dirty = true
+		}
+	case !known || v.Beats(old):
+		if s.Aside == nil {
+			s.Aside = make(map[string]Value)
+		}
+		s.Aside[column], w.dirty = *v, true
+	}
+}
+
+// bounds are those of the row and those that it has without observations.
+func (w *sessionWork) bounds() (row, said Bounds) {
+	row = Bounds{w.row.CreatedAt, w.row.UpdatedAt}
+	if w.row.State.Said != nil {
+		return row, *w.row.State.Said
+	}
+	return row, row
+}
+
+func (w *sessionWork) setBounds(row, said Bounds) {
+	if oldRow, oldSaid := w.bounds(); oldRow == row && oldSaid == said {
+		return
+	}
+	w.row.CreatedAt, w.row.UpdatedAt, w.dirty = row.From, row.To, true
+	if w.row.State.Said = nil; said != row {
+		w.row.State.Said = &said
+	}
+}
+
+func (b Bounds) include(from, to int64) Bounds {
+	return Bounds{earlier(b.From, from), max(b.To, from, to)}
+}
+
+// nothing says that the batch only takes back what observations had come to.
+func (w *sessionWork) nothing() bool {
+	o := &w.observed
+	return len(w.changes)+len(w.order)+len(w.links)+len(w.decided)+len(o.messages)+len(o.decisions)+len(o.placed) == 0
+}
+
+// clear takes back what observations came to and come to no more, in all sessions
+// before any is told anew: a row may stand in another place then.
+func (a *applier) clear(w *sessionWork) error {
+	o := &w.observed
+	if len(o.stale) == 0 && len(o.messages) == 0 {
+		return nil
+	}
+	if err := a.loadSession(w); err != nil || w.isNew {
+		return err
+	}
+	for _, id := range o.stale {
+		if err := a.dropMessage(w, id); err != nil {
+			return err
+		}
+	}
+	o.kept = make(map[string]bool)
+	for _, m := range o.messages {
+		old, err := a.tx.Message(m.ID)
+		if err != nil {
+			return err
+		}
+		if old == nil || old.SessionID != w.id {
+			continue
+		}
+		stored, err := a.tx.Parts(m.ID)
+		if err != nil {
+			return err
+		}
+		for i := range stored {
+			p := &stored[i]
+			if slices.ContainsFunc(m.Parts, func(n session.Part) bool { return n.ID == p.ID && n.Index == p.Index && equalParts(&n, p) }) {
+				o.kept[p.ID] = true
+				continue
+			}
+			if err := a.wrote(true, a.tx.DeletePart(p.ID)); err != nil {
+				return err
+			}
+			w.changedPart(p)
+		}
+	}
+	return nil
+}
+
+func (a *applier) dropMessage(w *sessionWork, id string) error {
+	old, err := a.tx.Message(id)
+	if err != nil || old == nil || old.SessionID != w.id {
+		return err
+	}
+	if err := a.wrote(true, a.tx.DeleteMessage(id)); err != nil {
+		return err
+	}
+	w.account(old, -1)
+	w.touched[id] = true
+	w.recut, w.redraw = true, w.redraw || w.awaitsRewind(id)
+	w.resync = w.resync || w.forksAt(id)
+	return nil
+}
+
+// foldObserved merges what observations say of the session's row, where what stands
+// there was taken back, all that is left of them. Where nothing is left the session
+// is deleted.
+func (a *applier) foldObserved(w *sessionWork) error {
+	o := &w.observed
+	if !o.any() {
+		return nil
+	}
+	o.folding = true
+	defer func() { o.folding = false }()
+	if !w.faded() {
+		row, said := w.bounds()
+		for _, s := range o.placed {
+			row = row.include(s.from/1e6, s.to/1e6)
+		}
+		w.setBounds(row, said)
+		for _, c := range o.abouts {
+			if err := a.mergeSession(w, c); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	left, err := a.tx.Abouts(w.id)
+	if err != nil {
+		return err
+	}
+	if len(left) == 0 && !w.isNew {
+		if w.gone, err = a.isUnknown(w); err != nil {
+			return err
+		}
+		if w.gone {
+			if err := a.wrote(true, a.tx.DeleteSession(w.id)); err != nil {
+				return err
+			}
+			return a.tx.Touch(w.id)
+		}
+	}
+	w.unfold()
+	_, said := w.bounds()
+	row := said
+	for i := range left {
+		row = row.include(left[i].Start/1e6, left[i].End/1e6)
+	}
+	w.setBounds(row, said)
+	for i := range left {
+		if left[i].About == nil {
+			continue
+		}
+		if err := a.mergeSession(w, left[i].About); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// faded says whether anything that was taken back stands in the session's row.
+func (w *sessionWork) faded() bool {
+	return slices.ContainsFunc(w.observed.lost, func(l lostAbout) bool {
+		if l.bounds != (stretch{}) || len(l.values) == 0 {
+			from, to := l.bounds.from/1e6, max(l.bounds.from, l.bounds.to)/1e6
+			if from != 0 && from <= w.row.CreatedAt || to != 0 && to >= w.row.UpdatedAt || w.row.CreatedAt == 0 {
+				return true
+			}
+		}
+		for column, stamp := range l.values {
+			if w.row.State.Stamps[column] == stamp {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// isUnknown says whether nothing but observations ever spoke of the session.
+func (a *applier) isUnknown(w *sessionWork) (bool, error) {
+	s := &w.row.State
+	_, said := w.bounds()
+	if said != (Bounds{}) || len(w.changes)+len(w.order)+len(w.links)+len(w.decided)+len(w.observed.messages) > 0 ||
+		s.Fork != nil || len(s.Forks) > 0 || len(s.Rewinds) > 0 || len(s.Aside) > 0 {
+		return false, nil
+	}
+	for _, stamp := range s.Stamps {
+		if stamp.Rank == RankFinal {
+			return false, nil
+		}
+	}
+	if spans, err := a.tx.HasLinks(w.id); err != nil || spans {
+		return false, err
+	}
+	messages, err := a.tx.MessagesFrom(w.id, Position{})
+	return len(messages) == 0, err
+}
+
+// unfold takes all values of observations out of the row.
+func (w *sessionWork) unfold() {
+	s := &w.row.State
+	for column, stamp := range s.Stamps {
+		if stamp.Rank != RankFinal && w.row.setColumn(column, nil) {
+			delete(s.Stamps, column)
+		}
+	}
+	for column, v := range s.Aside {
+		if w.row.setColumn(column, &v) {
+			s.Stamps[column] = v.stamp()
+		}
+	}
+	w.dirty = true
+}
+
+// applyObserved writes what was assembled.
+func (a *applier) applyObserved(w *sessionWork) error {
+	o := &w.observed
+	for _, trace := range sortedKeys(o.traces) {
+		if err := a.tx.PutTrace(trace, w.id); err != nil {
+			return err
+		}
+	}
+	for _, trace := range sortedKeys(o.left) {
+		if err := a.tx.PruneTrace(trace, w.id); err != nil {
+			return err
+		}
+	}
+	for _, m := range o.messages {
+		if err := a.replaceMessage(w, m); err != nil {
+			return err
+		}
+	}
+	for _, d := range o.decisions {
+		if err := a.replaceDecision(d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func sortedKeys(m map[string]bool) []string {
+	keys := make([]string, 0, len(m))
+	for key := range m {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// replaceMessage stores a message with those of its parts that are not stored as
+// they are.
+func (a *applier) replaceMessage(w *sessionWork, told *AssembledMessage) error {
+	m := told.Message
+	old, err := a.tx.Message(m.ID)
+	if err != nil {
+		return err
+	}
+	if old != nil && old.SessionID != w.id {
+		a.result.Refused += int64(1 + len(told.Parts))
+		return nil
+	}
+	if m.HiddenAt, err = w.hiddenAt(&m, a.tx, 0); err != nil {
+		return err
+	}
+	if m.HiddenAt == nil && old != nil && old.HiddenAt != nil && !w.hides(*old.HiddenAt) {
+		m.HiddenAt = old.HiddenAt // another program hid it
+	}
+	if err := a.putMessage(w, &m, old); err != nil {
+		return err
+	}
+	for i := range told.Parts {
+		p := &told.Parts[i]
+		if w.observed.kept[p.ID] {
+			continue
+		}
+		inserted, err := a.tx.InsertPart(p)
+		if err == nil && !inserted {
+			err = ErrRefused
+		}
+		if err := a.wrote(inserted, err); err != nil {
+			return err
+		}
+		w.changedPart(p)
+	}
+	return nil
+}
+
+func (w *sessionWork) changedPart(p *session.Part) {
+	w.touched[p.MessageID] = true
+	if p.Type == session.TypeCompaction {
+		w.recut = true
+	}
+}
+
+// replaceDecision stores a decision that was assembled, whatever was there.
+func (a *applier) replaceDecision(d *Decision) error {
+	inserted, err := a.tx.InsertDecision(d)
+	if err != nil || inserted {
+		return a.wrote(inserted, err)
+	}
+	old, err := a.tx.Decision(d.ID)
+	if err != nil || old == nil || compareDecisions(d, old) == 0 {
+		return a.wrote(false, err)
+	}
+	return a.wrote(true, a.tx.PutDecision(d))
+}

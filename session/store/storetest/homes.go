@@ -1,0 +1,256 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+const day = 24 * 60 * 60 * 1000 // in milliseconds
+
+var homeCases = []testCase{
+	{
+		name: "home/later",
+		rule: "A trace whose session becomes known later moves there with all its rows, and the session that it was in the meantime disappears; so does the way from the trace to it.",
+		run: func(h *harness) {
+			const trace = "0123456789abcdef0123456789abcdef"
+			h.story([]store.Batch{
+				observed(trace, "t0", 0, 50, script{Input: 3}, opens), observed(trace, "s0", 10, 20, script{Outcome: "allowed"}),
+				observed(trace, "key", 60, 60, script{Silent: true}, of("s1", 0)),
+			}, func(s Store) {
+				h.equal("sessions", h.ids(s), []string{"s1"})
+				h.equal("tokens", h.transcript(s, "s1").Session.TotalTokens, int64(3))
+				h.equal("of the trace", h.resolve(s, trace), "s1")
+				if _, err := s.Session(h.Context(), "own-"+trace); !errors.Is(err, store.ErrNotFound) {
+					h.Errorf("the trace's own session: %v, want ErrNotFound", err)
+				}
+			})
+		},
+	},
+	{
+		name: "home/without-key",
+		rule: "A trace in which nothing names a session is one of its own.",
+		run: func(h *harness) {
+			h.story([]store.Batch{observed("a", "t0", 0, 50, script{}, opens), observed("b", "t0", 60, 70, script{}, opens)}, func(s Store) {
+				h.equal("sessions", h.ids(s), []string{"own-a", "own-b"})
+			})
+		},
+	},
+	{
+		name: "home/better-key",
+		rule: "The best key of a trace's observations names the session of all of them; of equals the one that begins first, then the lesser name. Nothing is left of where it was before.",
+		run: func(h *harness) {
+			const trace = "0123456789abcdef0123456789abcdef"
+			h.story([]store.Batch{
+				observed(trace, "t0", 5, 50, script{Title: "the title"}, opens, of("thread", 7)), observed(trace, "s0", 10, 20, script{}, of("later", 2)),
+				observed(trace, "s1", 8, 20, script{}, of("s2", 2)), observed(trace, "s2", 8, 21, script{}, of("s1", 2)),
+				observed("b", "t0", 100, 150, script{}, opens, of("thread", 7)),
+			}, func(s Store) {
+				h.equal("sessions", h.ids(s), []string{"s1", "thread"})
+				h.equal("of the trace", h.resolve(s, trace), "s1")
+				h.equal("titles", []string{h.transcript(s, "s1").Session.Title, h.transcript(s, "thread").Session.Title}, []string{"the title", "New Chat"})
+			})
+		},
+	},
+	{
+		name: "home/same-message",
+		rule: "A message whose id does not depend on its session moves with its trace.",
+		run: func(h *harness) {
+			h.story([]store.Batch{
+				observed("a", "t0", 0, 50, script{Message: "m1", Input: 3}, opens), observed("a", "key", 60, 60, script{Silent: true}, of("s1", 0)),
+			}, func(s Store) {
+				h.equal("messages", visible(h.transcript(s, "s1")), []string{"m1"})
+				h.equal("tokens", h.transcript(s, "s1").Session.TotalTokens, int64(3))
+			})
+		},
+	},
+	{
+		name: "home/stray",
+		rule: "A trace with a tool call that has no parent is told where the model asked for the call last before: by then, within a day. A key of its own counts more.",
+		run: func(h *harness) {
+			h.story([]store.Batch{
+				observed("a", "t0", 0, 50, script{}, opens, asks("call_1"), of("s1", 0)),
+				observed("b", "t0", 100, 150, script{}, opens, asks("call_1"), of("s2", 0)),
+				observed("x1", "c", 60, 70, script{}, stray("call_1")),
+				observed("x2", "c", 100, 170, script{}, stray("call_1")),
+				observed("x3", "c", 160, 171, script{}, stray("call_1"), of("s3", 9)),
+				observed("x4", "c", 100+day, 110+day, script{}, stray("call_1")),
+			}, func(s Store) {
+				h.equal("sessions", h.ids(s), []string{"own-x4", "s1", "s2", "s3"})
+				h.equal("first", h.said(s, "s1"), []string{"a/t0", "x1/c"})
+				h.equal("second", h.said(s, "s2"), []string{"b/t0", "x2/c"})
+			})
+		},
+	},
+	{
+		name: "home/stray-before",
+		rule: "What the model asked for only after the call had begun is another call.",
+		run: func(h *harness) {
+			h.story([]store.Batch{
+				observed("a", "t0", 10, 50, script{}, opens, asks("call_1"), of("s1", 0)), observed("x", "c", 9, 70, script{}, stray("call_1")),
+			}, func(s Store) { h.equal("sessions", h.ids(s), []string{"own-x", "s1"}) })
+		},
+	},
+	{
+		name: "home/stray-asks-itself",
+		rule: "A trace is not its own announcer: one that asks for the call itself, in the meantime or before, is told where another asked.",
+		run: func(h *harness) {
+			h.story([]store.Batch{
+				observed("a", "t0", 0, 50, script{}, opens, asks("call_1"), of("s1", 0)),
+				observed("x", "m", 55, 56, script{}, asks("call_1")), observed("x", "c", 60, 70, script{}, stray("call_1")),
+			}, func(s Store) { h.equal("sessions", h.ids(s), []string{"s1"}) })
+		},
+	},
+	{
+		name: "home/stray-chain",
+		rule: "What a stray tool call asks for in turn follows it, over any number of traces, whichever is known first.",
+		run: func(h *harness) {
+			var all []store.Batch
+			for i := range 6 {
+				b := observed(fmt.Sprint("x", i), "c", int64(10*i), int64(10*i+100), script{}, stray(fmt.Sprint("call_", i)), asks(fmt.Sprint("call_", i+1)))
+				all = append(all, b)
+			}
+			all = append(all, observed("a", "t0", 0, 5, script{}, opens, asks("call_0")), observed("a", "key", 7, 7, script{Silent: true}, of("s1", 0)))
+			h.story(all, func(s Store) {
+				h.equal("sessions", h.ids(s), []string{"s1"})
+				h.equal("texts", len(h.said(s, "s1")), 7)
+			})
+		},
+	},
+	{
+		name: "home/stray-circle",
+		rule: "Traces each of which asked for a call of the next are told in one session, that of the least of them.",
+		run: func(h *harness) {
+			h.story([]store.Batch{
+				observed("x1", "c", 10, 20, script{}, stray("call_1"), asks("call_2")), observed("x1", "m", 1, 2, script{}, asks("call_2")),
+				observed("x2", "c", 10, 20, script{}, stray("call_2")), observed("x2", "m", 1, 2, script{}, asks("call_1")),
+				observed("x3", "c", 30, 40, script{}, stray("call_2")),
+			}, func(s Store) { h.equal("sessions", h.ids(s), []string{"own-x1"}) })
+		},
+	},
+	{
+		name: "home/stray-of-a-record",
+		rule: "A record outside of any trace can ask for a call, too: the call is told where the record is.",
+		run: func(h *harness) {
+			h.story([]store.Batch{
+				observed("", "r1", 0, 0, script{}, opens, of("s1", 0)), observed("", "r2", 1, 1, script{}, asks("call_1"), of("s2", 0)),
+				observed("", "r3", 2, 2, script{}, asks("call_1")), observed("x", "c", 10, 20, script{}, stray("call_1")),
+			}, func(s Store) { h.equal("second", h.said(s, "s2"), []string{"/r2", "x/c"}) })
+		},
+	},
+	{
+		name: "home/record",
+		rule: "A record outside of any trace is told where it says itself; in a better version, where that one says.",
+		run: func(h *harness) {
+			h.story([]store.Batch{
+				observed("", "r1", 0, 0, script{}, opens, of("s1", 0)), observed("", "r2", 1, 1, script{}, of("s1", 0)), observed("", "r2", 1, 2, script{}, of("s2", 0)),
+			}, func(s Store) {
+				h.equal("sessions", h.ids(s), []string{"s1", "s2"})
+				h.equal("first", h.said(s, "s1"), []string{"/r1"})
+			})
+		},
+	},
+	{
+		name: "home/sdk",
+		rule: "What spans of the SDK tell of a trace is not told again, whichever comes first: its observations are told only where they name another session. What asked for a stray tool call there is told by the SDK as well.",
+		run: func(h *harness) {
+			const trace = "trace-s1"
+			h.story([]store.Batch{
+				beside(assistant("s1", "m1", 100, 7)),
+				observed(trace, "t0", 0, 500, script{Title: "again", Input: 9}, opens, asks("call_1"), of("s1", 0)), observed(trace, "s0", 10, 20, script{}),
+				observed("x", "c", 30, 40, script{}, stray("call_1")),
+			}, func(s Store) {
+				h.equal("sessions", h.ids(s), []string{"s1"})
+				row := h.transcript(s, "s1").Session
+				h.equal("row", []any{row.Title, row.TotalTokens, row.CreatedAt, row.UpdatedAt}, []any{"New Chat", int64(7), int64(epoch + 100), int64(epoch + 105)})
+			})
+		},
+	},
+	{
+		name: "home/sdk-names-another",
+		rule: "A trace of the SDK's whose observations name another session is told there.",
+		run: func(h *harness) {
+			h.story([]store.Batch{
+				beside(assistant("s1", "m1", 100, 7)), observed("trace-s1", "t0", 0, 50, script{Input: 9}, opens, of("s2", 0)),
+				observed("b", "t0", 200, 250, script{Input: 2}, opens, of("s1", 0)),
+			}, func(s Store) {
+				h.equal("first", h.said(s, "s1"), []string{"answer m1", "b/t0"})
+				h.equal("second", h.said(s, "s2"), []string{"trace-s1/t0"})
+				h.equal("rollup", h.transcript(s, "s1").Session.TotalTokens, int64(9))
+			})
+		},
+	},
+	{
+		name: "home/sdk-row-only",
+		rule: "A session that the SDK speaks of in passing stays when all its observations leave.",
+		run: func(h *harness) {
+			l := turn("s1", "", "run", 10, store.Facts{})
+			l.Facts, l.TraceID, l.Kind = nil, "a", "session.run"
+			h.story([]store.Batch{
+				observed("a", "t0", 0, 50, script{Title: "observed"}, opens, of("s1", 0)), beside(link(l)),
+				ofSession("s1", 12, func(c *store.SessionChange) { c.Agent = said(12, "coder") }),
+			}, func(s Store) {
+				row := h.transcript(s, "s1").Session
+				h.equal("row", []any{row.Title, row.Agent, row.CreatedAt, row.UpdatedAt}, []any{"New Chat", "coder", int64(epoch + 10), int64(epoch + 15)})
+			})
+		},
+	},
+	{
+		name: "home/anything",
+		rule: "Whatever observations say of sessions, calls and each other, in whatever versions, beside whatever spans of the SDK: the rows depend on nothing but what was said.",
+		run: func(h *harness) {
+			worlds := 60
+			if testing.Short() {
+				worlds = 20
+			}
+			var all []store.Batch
+			for world := range worlds {
+				all = append(all, anything(rand.New(rand.NewPCG(uint64(world), 5)), fmt.Sprint("w", world, "-"))...)
+			}
+			h.story(all, func(Store) {})
+		},
+	},
+}
+
+// anything is a few batches of a world of its own, whose ids begin with its name.
+func anything(r *rand.Rand, world string) []store.Batch {
+	some := func(odds int, prefix string) string {
+		if r.IntN(odds) > 0 {
+			return ""
+		}
+		return fmt.Sprint(world, prefix, r.IntN(3))
+	}
+	var all []store.Batch
+	for range 4 + r.IntN(8) {
+		if r.IntN(8) == 0 {
+			l := turn(some(1, "s"), "", some(1, "span"), int64(r.IntN(40)), store.Facts{})
+			l.Facts, l.TraceID, l.Kind = nil, some(1, "t"), "session.run"
+			all = append(all, beside(link(l)))
+			continue
+		}
+		from := int64(1 + r.IntN(40))
+		s := script{
+			Silent: r.IntN(8) == 0, In: some(8, "child"), Input: int64(r.IntN(2) << r.IntN(10)), Title: some(3, "title"), Agent: some(4, "agent"),
+			Model: some(4, "model"), UserID: some(4, "user"),
+		}
+		if r.IntN(8) == 0 {
+			s.Outcome = "allowed"
+		}
+		b := observed(some(1, "t"), fmt.Sprint("o", r.IntN(6)), from, from+int64(r.IntN(4)*r.IntN(8)), s)
+		o := &b.Observations[0]
+		if r.IntN(10) == 0 {
+			o.TraceID, o.Source, o.Own = "", world+o.Source, ""
+		}
+		o.Session, o.Rank, o.Opens, o.Call = some(4, "s"), r.IntN(2), r.IntN(3) == 0, some(5, "call")
+		for range r.IntN(3) {
+			if call := some(2, "call"); call != "" && (len(o.Calls) == 0 || o.Calls[0] != call) {
+				o.Calls = append(o.Calls, call)
+			}
+		}
+		all = append(all, b)
+	}
+	return all
+}

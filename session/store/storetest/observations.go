@@ -1,0 +1,427 @@
+package storetest
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// script is the data of the suite's observations: it says what assemble makes of
+// them.
+type script struct {
+	Text string `json:"text,omitempty"`
+	// In is the session that the observation is told in, where that is not its home.
+	In string `json:"in,omitempty"`
+	// Message is the id of the message that an opener begins, where the session has
+	// no part in it.
+	Message string `json:"message,omitempty"`
+	User    bool   `json:"user,omitempty"`
+	Input   int64  `json:"input,omitempty"`
+	// Silent observations come to nothing.
+	Silent bool `json:"silent,omitempty"`
+
+	Title  string `json:"title,omitempty"`
+	Agent  string `json:"agent,omitempty"`
+	Model  string `json:"model,omitempty"`
+	Parent string `json:"parent,omitempty"`
+	UserID string `json:"user_id,omitempty"`
+	// Outcome makes a decision.
+	Outcome string `json:"outcome,omitempty"`
+	// Tail makes the message a compaction.
+	Tail *string `json:"tail,omitempty"`
+}
+
+// assemble makes a message of every opener and what begins after it in the same
+// session, a text of each. Every message lists the whole stretch that it was
+// assembled from, so that one that was told from less than all of it differs.
+func assemble(home string, observations []store.Observation) (store.Assembly, error) {
+	out := store.Assembly{Placed: make([]store.Placement, len(observations))}
+	order := make([]int, len(observations))
+	for i := range order {
+		order[i] = i
+	}
+	name := func(i int) string { return observations[i].TraceID + "/" + observations[i].Source }
+	slices.SortFunc(order, func(i, j int) int {
+		x, y := &observations[i], &observations[j]
+		return cmp.Or(cmp.Compare(x.Start, y.Start), strings.Compare(name(i), name(j)))
+	})
+	var stretch []string
+	for _, i := range order {
+		stretch = append(stretch, name(i))
+	}
+	messages := make(map[string]*store.AssembledMessage) // the last of each session
+	var all []*store.AssembledMessage
+	for _, i := range order {
+		n := &observations[i]
+		var s script
+		if err := json.Unmarshal(n.Data, &s); err != nil {
+			return out, err
+		}
+		if s.Silent {
+			continue
+		}
+		sessionID := cmp.Or(s.In, home)
+		m := messages[sessionID]
+		if m == nil || n.Opens {
+			m = &store.AssembledMessage{Message: session.Message{
+				ID: cmp.Or(s.Message, "m-"+sessionID+"-"+name(i)), SessionID: sessionID, Role: session.RoleAssistant, CreatedAt: n.Start / 1e6,
+			}}
+			if s.User {
+				m.Role = session.RoleUser
+			}
+			metadata := map[string]any{"stretch": stretch}
+			if s.Input > 0 {
+				metadata["usage"] = session.Usage{Input: s.Input}
+			}
+			if s.Tail != nil {
+				metadata["compaction"] = true
+			}
+			raw, _ := json.Marshal(metadata)
+			m.MetadataJSON = string(raw)
+			messages[sessionID] = m
+			all = append(all, m)
+		}
+		m.UpdatedAt = max(m.UpdatedAt, n.End/1e6)
+		p := session.Part{
+			ID: m.ID + "+" + name(i), MessageID: m.ID, SessionID: sessionID, Index: int64(len(m.Parts)), Type: "text",
+			DataJSON: string(object("type", "text", "text", cmp.Or(s.Text, name(i)))), CreatedAt: n.Start / 1e6, UpdatedAt: n.End / 1e6,
+		}
+		if s.Tail != nil {
+			p.Type = session.TypeCompaction
+			p.DataJSON = string(object("type", p.Type, "data", map[string]any{"summary": "so far", "tail_start_id": *s.Tail, "auto": true, "summary_tokens": 1}))
+		}
+		m.Parts = append(m.Parts, p)
+		placed := &out.Placed[i]
+		*placed = store.Placement{SessionID: sessionID, MessageID: m.ID, PartID: p.ID, Kind: "step"}
+		if s.Outcome != "" {
+			placed.DecisionID = "d-" + name(i)
+			out.Decisions = append(out.Decisions, store.Decision{
+				ID: placed.DecisionID, SessionID: sessionID, MessageID: m.ID, ToolID: "bash", Action: "ask", Outcome: s.Outcome, DecidedAt: n.End / 1e6,
+				Reason: fmt.Sprint("one of ", len(observations)),
+			})
+		}
+		value := func(text string, at int64) *store.Value {
+			if text == "" {
+				return nil
+			}
+			return &store.Value{Text: text, At: at, Rank: store.RankLive}
+		}
+		about := store.SessionChange{
+			ID: sessionID, Title: value(s.Title, n.End), Agent: value(s.Agent, n.Start), ParentID: value(s.Parent, n.Start),
+		}
+		if s.Model != "" {
+			about.Model = value(string(object("model_id", s.Model)), n.End)
+		}
+		if s.UserID != "" {
+			about.Metadata = map[string]store.Value{"user_id": value(`"`+s.UserID+`"`, n.Start).First()}
+		}
+		if s.Title+s.Agent+s.Parent+s.Model+s.UserID != "" {
+			placed.About = &about
+		}
+	}
+	for _, m := range all {
+		out.Messages = append(out.Messages, *m)
+	}
+	return out, nil
+}
+
+// observed is one observation. Times are in milliseconds after epoch.
+func observed(trace, source string, from, to int64, s script, more ...func(*store.Observation)) store.Batch {
+	data, err := json.Marshal(s)
+	if err != nil {
+		panic(err)
+	}
+	o := store.Observation{TraceID: trace, Source: source, Dialect: "storetest", SpanID: source, Start: nano(from), End: nano(to), Data: data}
+	if trace != "" {
+		o.Own = "own-" + trace
+	}
+	for _, f := range more {
+		f(&o)
+	}
+	return store.Batch{Observations: []store.Observation{o}, Assemble: assemble}
+}
+
+// beside is a batch of the SDK's where there are observations as well.
+func beside(b store.Batch) store.Batch {
+	b.Assemble = assemble
+	return b
+}
+
+func opens(o *store.Observation) { o.Opens = true }
+
+// of says which session an observation names, by a key of some rank.
+func of(sessionID string, rank int) func(*store.Observation) {
+	return func(o *store.Observation) { o.Session, o.Rank = sessionID, rank }
+}
+
+func asks(calls ...string) func(*store.Observation) {
+	return func(o *store.Observation) { o.Calls = calls }
+}
+
+func stray(call string) func(*store.Observation) {
+	return func(o *store.Observation) { o.Call = call }
+}
+
+// ids lists the sessions of a store, by id.
+func (h *harness) ids(s Store) []string {
+	h.Helper()
+	ids := []string{}
+	for _, row := range h.sessions(s, everything) {
+		ids = append(ids, row.ID)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// said lists what a session's messages say, in order.
+func (h *harness) said(s Store, id string) []string {
+	h.Helper()
+	return texts(h.transcript(s, id))
+}
+
+// conversation is a session of turns, told by openers with a step each.
+func conversation(trace, sessionID string, turns int) []store.Batch {
+	var all []store.Batch
+	for i := range turns {
+		at := int64(i * 100)
+		all = append(all,
+			observed(trace, fmt.Sprint("t", i), at, at+50, script{Input: 1 << i, Title: fmt.Sprint("title ", i), Model: fmt.Sprint("model-", i)}, opens, of(sessionID, 0)),
+			observed(trace, fmt.Sprint("s", i), at+10, at+20, script{}))
+	}
+	return all
+}
+
+var observationCases = []testCase{
+	{
+		name: "observation/told",
+		rule: "Observations are told as what the batch's Assemble makes of them, in any order and batching, once however often they are delivered. The session lasts as long as they do.",
+		run: func(h *harness) {
+			h.story(conversation("a", "s1", 3), func(s Store) {
+				h.equal("sessions", h.ids(s), []string{"s1"})
+				h.equal("texts", h.said(s, "s1"), []string{"a/t0", "a/s0", "a/t1", "a/s1", "a/t2", "a/s2"})
+				row := h.transcript(s, "s1").Session
+				h.equal("row", []any{row.Title, row.TotalTokens, row.CreatedAt, row.UpdatedAt}, []any{"title 2", int64(7), int64(epoch), int64(epoch + 250)})
+			})
+		},
+	},
+	{
+		name: "observation/version",
+		rule: "Of two versions of an observation the one that ended later stands, and nothing is left of the other: not its session's title, nor the calls it asked for, nor the time it lasted.",
+		run: func(h *harness) {
+			first := observed("a", "t0", 0, 60, script{Title: "first", Agent: "one", Outcome: "allowed", Input: 1}, opens, asks("c1"), of("s1", 0))
+			second := observed("a", "t0", 20, 70, script{Title: "second", Outcome: "pending", Input: 2}, opens, asks("c2"), of("s1", 0))
+			h.story([]store.Batch{
+				first, second, observed("a", "s0", 30, 40, script{}),
+				observed("b", "x1", 35, 36, script{Text: "stray 1"}, stray("c1")), observed("c", "x2", 37, 38, script{Text: "stray 2"}, stray("c2")),
+			}, func(s Store) {
+				h.equal("sessions", h.ids(s), []string{"own-b", "s1"})
+				row := h.transcript(s, "s1").Session
+				h.equal("row", []any{row.Title, row.Agent, row.CreatedAt, row.TotalTokens}, []any{"second", "unknown", int64(epoch + 20), int64(2)})
+			})
+		},
+	},
+	{
+		name: "observation/window",
+		rule: "Telling observations one by one gives what telling them all at once does: with some that reach across where others open a turn, openers that arrive late between others, that begin together, and such that last no time.",
+		run: func(h *harness) {
+			var all []store.Batch
+			r := rand.New(rand.NewPCG(3, 9))
+			for home := range 40 {
+				for i := range 10 {
+					from := int64(r.IntN(30))
+					b := observed("", fmt.Sprint(home, "-", i), from, from+int64(r.IntN(4)*r.IntN(6)), script{}, of(fmt.Sprint("s", home), 0))
+					b.Observations[0].Opens = r.IntN(2) == 0
+					all = append(all, b)
+				}
+			}
+			h.story(all, func(s Store) { h.equal("sessions", len(h.ids(s)), 40) })
+		},
+	},
+	{
+		name: "observation/window-of-versions",
+		rule: "So it does where observations are delivered in several versions, which move and grow.",
+		run: func(h *harness) {
+			var all []store.Batch
+			r := rand.New(rand.NewPCG(5, 9))
+			for home := range 20 {
+				for i := range 6 {
+					for version := range 2 {
+						from := int64(r.IntN(30))
+						b := observed("", fmt.Sprint(home, "-", i), from, from+int64(r.IntN(4)*r.IntN(6)), script{Text: fmt.Sprint("version ", version)}, of(fmt.Sprint("s", home), 0))
+						b.Observations[0].Opens = r.IntN(2) == 0
+						all = append(all, b)
+					}
+				}
+			}
+			h.story(all, func(s Store) { h.equal("sessions", len(h.ids(s)), 20) })
+		},
+	},
+	{
+		name: "observation/together",
+		rule: "What begins at the very time at which another ends or opens is told with it or after it, never lost.",
+		run: func(h *harness) {
+			h.story([]store.Batch{
+				observed("a", "t0", 0, 10, script{}, opens, of("s1", 0)), observed("a", "s0", 10, 10, script{}), observed("a", "t1", 10, 10, script{}, opens),
+				observed("a", "t2", 20, 20, script{}, opens),
+			}, func(s Store) {
+				h.equal("texts", h.said(s, "s1"), []string{"a/t0", "a/s0", "a/t1", "a/t2"})
+			})
+		},
+	},
+	{
+		name: "observation/retraction",
+		rule: "What an observation says of its session's row is taken back when it is told in another: title, agent, model, parent, metadata and times are what the others say.",
+		run: func(h *harness) {
+			h.story([]store.Batch{
+				observed("a", "t0", 100, 200, script{Title: "mine", Agent: "coder", Model: "m1", UserID: "u1"}, opens, of("s1", 0)),
+				observed("b", "t0", 0, 900, script{Title: "yours", Agent: "other", Model: "m2", Parent: "p9", UserID: "u2"}, opens, of("s1", 5)),
+				observed("b", "k", 950, 950, script{Silent: true}, of("s2", 1)),
+			}, func(s Store) {
+				h.equal("sessions", h.ids(s), []string{"s1", "s2"})
+				row := h.transcript(s, "s1").Session
+				h.equal("row", []any{row.Title, row.Agent, *row.ModelJSON, row.ParentID, row.MetadataJSON, row.CreatedAt, row.UpdatedAt},
+					[]any{"mine", "coder", `{"model_id":"m1"}`, (*string)(nil), `{"user_id":"u1"}`, int64(epoch + 100), int64(epoch + 200)})
+			})
+			h.story([]store.Batch{
+				observed("c", "t0", 0, 1000, script{}, opens, of("s1", 0)),
+				observed("a", "t0", 100, 200, script{Title: "mine", Agent: "coder", Model: "m1", UserID: "u1"}, of("s1", 0)),
+				observed("b", "t0", 50, 900, script{Title: "yours", Agent: "other", Model: "m2", UserID: "u2"}, of("s1", 5)),
+				observed("b", "k", 950, 950, script{Silent: true}, of("s2", 1)),
+			}, func(s Store) {
+				row := h.transcript(s, "s1").Session
+				h.equal("row", []any{row.Title, row.Agent, *row.ModelJSON, row.MetadataJSON}, []any{"mine", "coder", `{"model_id":"m1"}`, `{"user_id":"u1"}`})
+			})
+		},
+	},
+	{
+		name: "observation/retraction-beside-sdk",
+		rule: "What was said otherwise stays, and comes to light again, when what observations say above it is taken back.",
+		run: func(h *harness) {
+			h.story([]store.Batch{
+				ofSession("s1", 300, func(c *store.SessionChange) {
+					c.Title = &store.Value{Text: "early", At: nano(10), Rank: store.RankLive}
+					c.Agent = said(300, "coder")
+				}),
+				observed("b", "t0", 0, 900, script{Title: "yours", Agent: "other", Model: "m2"}, opens, of("s1", 5)),
+				observed("b", "k", 950, 950, script{Silent: true}, of("s2", 1)),
+			}, func(s Store) {
+				row := h.transcript(s, "s1").Session
+				h.equal("row", []any{row.Title, row.Agent, row.ModelJSON, row.CreatedAt, row.UpdatedAt},
+					[]any{"early", "coder", (*string)(nil), int64(epoch + 300), int64(epoch + 300)})
+			})
+		},
+	},
+	{
+		name: "observation/decisions",
+		rule: "A decision is replaced by what it is told as now, and goes when it is told no more.",
+		run: func(h *harness) {
+			h.story([]store.Batch{
+				observed("a", "t0", 0, 10, script{}, opens, of("s1", 0)),
+				observed("a", "d0", 5, 6, script{Outcome: "allowed"}), observed("a", "d0", 5, 7, script{Outcome: "pending"}),
+				observed("a", "d1", 6, 7, script{Outcome: "denied"}), observed("a", "d1", 6, 8, script{}),
+			}, func(s Store) {
+				decisions, err := s.Decisions(h.Context(), "s1")
+				if err != nil {
+					h.Fatal(err)
+				}
+				h.equal("decisions", decisions, []store.Decision{{
+					ID: "d-a/d0", SessionID: "s1", MessageID: "m-s1-a/t0", ToolID: "bash", Action: "ask", Outcome: "pending", Reason: "one of 3", DecidedAt: epoch + 7,
+				}})
+			})
+		},
+	},
+	{
+		name: "observation/rewind",
+		rule: "A message that observations come to is hidden by a rewind as any other, whether it is told before or after, or once more; its tokens count no more.",
+		run: func(h *harness) {
+			back := ofSession("s1", 300, func(c *store.SessionChange) { c.Rewinds = []store.Rewind{{To: "m-s1-a/t1", At: epoch + 300}} })
+			h.story(append(conversation("a", "s1", 3), back), func(s Store) {
+				t := h.transcript(s, "s1")
+				h.equal("visible", visible(t), []string{"m-s1-a/t0", "m-s1-a/t1"})
+				h.equal("rollup", t.Session.TotalTokens, int64(3))
+			})
+		},
+	},
+	{
+		name: "observation/compaction",
+		rule: "A compaction that observations come to moves where the context begins, and no longer does when it is told no more.",
+		run: func(h *harness) {
+			tail := "m-s1-a/t1"
+			compact := observed("a", "c0", 160, 170, script{Tail: &tail}, opens)
+			h.story(append(conversation("a", "s1", 3), compact), func(s Store) {
+				h.equal("rollup", h.transcript(s, "s1").Session.TotalTokens, int64(6))
+			})
+			h.story(append(conversation("a", "s1", 3), compact, observed("a", "c0", 160, 171, script{Silent: true}, opens)), func(s Store) {
+				h.equal("rollup", h.transcript(s, "s1").Session.TotalTokens, int64(7))
+			})
+		},
+	},
+	{
+		name: "observation/fork",
+		rule: "A fork follows what its parent's observations come to.",
+		run: func(h *harness) {
+			h.story(append(conversation("a", "s1", 2), fork("s2", "s1", "m-s1-a/t0", 500)), func(s Store) {
+				h.equal("texts", h.said(s, "s2"), []string{"a/t0", "a/s0"})
+			})
+		},
+	},
+	{
+		name: "observation/refused",
+		rule: "A message that belongs to another session is refused, and that session keeps its own.",
+		run: func(h *harness) {
+			h.with(func(s Store) {
+				h.apply(s, assistant("s1", "m1", 1, 7))
+				r := h.apply(s, observed("a", "t0", 0, 10, script{Message: "m1", Input: 5}, opens, of("s2", 0)))
+				h.equal("refused", r.Refused, int64(2))
+				h.equal("texts", h.said(s, "s1"), []string{"answer m1"})
+				h.equal("messages of the other", len(h.transcript(s, "s2").Messages), 0)
+				h.dump(s)
+			})
+		},
+	},
+	{
+		name: "observation/parked",
+		rule: "A batch reports how many of its observations nothing tells of.",
+		run: func(h *harness) {
+			h.with(func(s Store) {
+				silent, told := observed("a", "x", 0, 10, script{Silent: true}), observed("a", "t0", 0, 10, script{}, opens)
+				h.equal("of two", h.apply(s, join([]store.Batch{silent, told}, []int{0, 1})).Parked, int64(1))
+				h.equal("again", h.apply(s, join([]store.Batch{silent, told}, []int{1, 0})).Parked, int64(1))
+				record := observed("", "r", 0, 10, script{})
+				h.equal("of nobody", h.apply(s, record).Parked, int64(1))
+				h.equal("sessions", h.ids(s), []string{"own-a"})
+			})
+		},
+	},
+	{
+		name: "observation/children",
+		rule: "Observations of a home may be told in sessions of their own below it; one of these goes when none is told there any more.",
+		run: func(h *harness) {
+			h.story([]store.Batch{
+				observed("a", "t0", 0, 100, script{}, opens, of("s1", 0)),
+				observed("a", "c0", 10, 20, script{In: "child", Parent: "s1", Input: 4}),
+				observed("a", "c1", 30, 40, script{In: "brief"}), observed("a", "c1", 30, 41, script{}),
+			}, func(s Store) {
+				h.equal("sessions", h.ids(s), []string{"child", "s1"})
+				h.equal("parent", *h.transcript(s, "child").Session.ParentID, "s1")
+				h.equal("rollups", []int64{h.transcript(s, "child").Session.TotalTokens, h.transcript(s, "s1").Session.TotalTokens}, []int64{4, 0})
+			})
+		},
+	},
+}
+
+// resolve returns the session of a name.
+func (h *harness) resolve(s Store, name string) string {
+	h.Helper()
+	id, err := s.Resolve(h.Context(), name)
+	if err != nil {
+		h.Errorf("resolve %s: %v", name, err)
+	}
+	return id
+}

@@ -1,0 +1,153 @@
+package spans
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/agenttrace/agenttrace/semconv"
+)
+
+// Event is a log record about work in progress: what is known at the moment of a
+// session, a message, a part or a status. It tells what is there, never what
+// changed, so that lost, repeated and reordered events do no harm; a later one
+// stands above an earlier one, and the span of the finished thing above all.
+//
+// The record's event name is one of semconv.Event…, its time when it happened,
+// its trace and span those of the run or turn that was going on.
+type Event struct {
+	// Name is the record's event name.
+	Name      string
+	SessionID string
+
+	// Session is set for semconv.EventSession: what is known of the session.
+	Session *Run
+
+	// MessageID, Role and MessageCreatedAt (Unix milliseconds) are set for
+	// semconv.EventMessage and semconv.EventPart. Metadata is a JSON object or nil.
+	MessageID        string
+	Role             string
+	MessageCreatedAt int64
+	MessageMetadata  json.RawMessage
+	// Parts are the whole parts as they are now, data included: those of a user
+	// message, or the one that a part event is about.
+	Parts []Part
+
+	// Status is one of semconv.Status…, set for semconv.EventStatus. Attempt counts
+	// from 1 while retrying; Detail says what is retried, waited for, or went wrong.
+	// CallID is the tool call that waits.
+	Status  string
+	Attempt int64
+	Detail  string
+	CallID  string
+}
+
+var _ Record = (*Event)(nil)
+
+// Kind returns the event's name.
+func (e *Event) Kind() string { return e.Name }
+
+// Append implements [Record].
+func (e *Event) Append(dst []attribute.KeyValue) []attribute.KeyValue {
+	if e.Session != nil {
+		return e.Session.Append(dst)
+	}
+	dst = append(dst, semconv.SessionIDKey.String(e.SessionID))
+	dst = appendString(dst, semconv.MessageIDKey, e.MessageID)
+	dst = appendString(dst, semconv.MessageRoleKey, e.Role)
+	dst = appendInt(dst, semconv.MessageCreatedAtKey, e.MessageCreatedAt)
+	dst = appendString(dst, semconv.MessageMetadataKey, string(e.MessageMetadata))
+	if len(e.Parts) > 0 {
+		all := make([]string, len(e.Parts))
+		for i := range e.Parts {
+			all[i] = e.Parts[i].text()
+		}
+		dst = append(dst, semconv.MessagePartsKey.StringSlice(all))
+	}
+	dst = appendString(dst, semconv.StatusKey, e.Status)
+	dst = appendInt(dst, semconv.StatusAttemptKey, e.Attempt)
+	dst = appendString(dst, semconv.StatusDetailKey, e.Detail)
+	return appendString(dst, semconv.ToolCallIDKey, e.CallID)
+}
+
+// text is AppendJSON as a string. It copies Data, the greater part of it, once.
+func (p *Part) text() string {
+	var buf [384]byte
+	head := *p
+	head.Data = nil
+	b := head.AppendJSON(buf[:0])
+	if len(p.Data) == 0 {
+		return string(b)
+	}
+	const data = `,"data":`
+	var out strings.Builder
+	out.Grow(len(b) + len(data) + len(p.Data))
+	out.Write(b[:len(b)-1])
+	out.WriteString(data)
+	out.Write(p.Data)
+	out.WriteByte('}')
+	return out.String()
+}
+
+// Set implements [Record].
+func (e *Event) Set(key string, v Value) (known bool, err error) {
+	if e.Name == semconv.EventSession {
+		if e.Session == nil {
+			e.Session = new(Run)
+		}
+		known, err = e.Session.Set(key, v)
+		e.SessionID = e.Session.SessionID
+		return known, err
+	}
+	switch attribute.Key(key) {
+	case semconv.SessionIDKey:
+		return true, setString(&e.SessionID, v)
+	case semconv.MessageIDKey:
+		return true, setString(&e.MessageID, v)
+	case semconv.MessageRoleKey:
+		return true, setString(&e.Role, v)
+	case semconv.MessageCreatedAtKey:
+		return true, setInt(&e.MessageCreatedAt, v)
+	case semconv.MessageMetadataKey:
+		return true, setJSON(&e.MessageMetadata, v, '{')
+	case semconv.MessagePartsKey:
+		_, err := setParts(&e.Parts, v)
+		return true, err
+	case semconv.StatusKey:
+		return true, setString(&e.Status, v)
+	case semconv.StatusAttemptKey:
+		return true, setInt(&e.Attempt, v)
+	case semconv.StatusDetailKey:
+		return true, setString(&e.Detail, v)
+	case semconv.ToolCallIDKey:
+		return true, setString(&e.CallID, v)
+	}
+	return false, nil
+}
+
+// Validate implements [Record].
+func (e *Event) Validate() error {
+	var errs []error
+	if e.SessionID == "" {
+		errs = append(errs, errors.New("session.id is missing"))
+	}
+	switch e.Name {
+	case semconv.EventSession:
+	case semconv.EventMessage, semconv.EventPart:
+		if e.MessageID == "" {
+			errs = append(errs, errors.New("agenttrace.message.id is missing"))
+		}
+		if e.Name == semconv.EventPart && len(e.Parts) == 0 {
+			errs = append(errs, errors.New("agenttrace.message.parts is missing"))
+		}
+	case semconv.EventStatus:
+		if e.Status == "" {
+			errs = append(errs, errors.New("agenttrace.status is missing"))
+		}
+	default:
+		errs = append(errs, errors.New("event "+e.Name+" is not known"))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,85 @@
+package spans
+
+import (
+	"errors"
+	"strconv"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/agenttrace/agenttrace/semconv"
+)
+
+// LoopWarning is an event on a turn's span, and the data of a data-loop-warning
+// part: the agent did the same several times in a row.
+type LoopWarning struct {
+	// Pattern is what repeats: calls, oldest first, joined by " -> ".
+	Pattern string
+	// Repetitions is how often it was seen in a row, WindowSize how many of the
+	// last calls were looked at.
+	Repetitions, WindowSize int64
+	// Evidence names the calls that repeat, oldest first: part ids of tool calls
+	// and of data, span ids of model calls.
+	Evidence []string
+}
+
+var _ Record = (*LoopWarning)(nil)
+
+// Kind returns the event's name.
+func (w *LoopWarning) Kind() string { return semconv.SpanEventLoopWarning }
+
+// AppendJSON appends the warning as a JSON object, under the names of
+// AgentDbg's LOOP_WARNING event except for evidence.
+func (w *LoopWarning) AppendJSON(dst []byte) []byte {
+	dst = append(dst, `{"pattern":`...)
+	dst = AppendJSONString(dst, w.Pattern)
+	dst = append(dst, `,"repetitions":`...)
+	dst = strconv.AppendInt(dst, w.Repetitions, 10)
+	dst = append(dst, `,"window_size":`...)
+	dst = strconv.AppendInt(dst, w.WindowSize, 10)
+	dst = append(dst, `,"evidence":[`...)
+	for i, id := range w.Evidence {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = AppendJSONString(dst, id)
+	}
+	return append(dst, ']', '}')
+}
+
+// Append implements [Record].
+func (w *LoopWarning) Append(dst []attribute.KeyValue) []attribute.KeyValue {
+	dst = append(dst, semconv.LoopPatternKey.String(w.Pattern))
+	dst = appendInt(dst, semconv.LoopRepetitionsKey, w.Repetitions)
+	dst = appendInt(dst, semconv.LoopWindowSizeKey, w.WindowSize)
+	if len(w.Evidence) > 0 {
+		dst = append(dst, semconv.LoopEvidenceKey.StringSlice(w.Evidence))
+	}
+	return dst
+}
+
+// Set implements [Record].
+func (w *LoopWarning) Set(key string, v Value) (known bool, err error) {
+	switch attribute.Key(key) {
+	case semconv.LoopPatternKey:
+		return true, setString(&w.Pattern, v)
+	case semconv.LoopRepetitionsKey:
+		return true, setInt(&w.Repetitions, v)
+	case semconv.LoopWindowSizeKey:
+		return true, setInt(&w.WindowSize, v)
+	case semconv.LoopEvidenceKey:
+		ids, err := v.Strings()
+		if err == nil {
+			w.Evidence = ids
+		}
+		return true, err
+	}
+	return false, nil
+}
+
+// Validate implements [Record].
+func (w *LoopWarning) Validate() error {
+	if w.Pattern == "" {
+		return errors.New("agenttrace.loop.pattern is missing")
+	}
+	return nil
+}
