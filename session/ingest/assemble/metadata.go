@@ -103,7 +103,7 @@ func (w *writer) metadata(calls []*call, lost bool, elsewhere session.Usage) str
 		trace.CostUSD = &cost
 	}
 	if root != nil {
-		if finish == "" || fact.FinishReason(finish) == "tool-calls" {
+		if finish == "" || fact.FinishReason(finish) == "tool-calls" && !cutOff(root) {
 			finish = cmp.Or(root.Finish, finish) // the last call may have been lost
 		}
 		duration := max(0, root.End-t.roots[0].Start) / 1e6
@@ -131,6 +131,10 @@ func (w *writer) metadata(calls []*call, lost bool, elsewhere session.Usage) str
 	}
 	return string(withExtra(raw, t.nodes))
 }
+
+// cutOff says whether a root ended with an answer of which it does not know why it
+// ended.
+func cutOff(root *node) bool { return root.Finish == "other" || root.Finish == "unknown" }
 
 // knowsMore says whether the root's count stands against the sum over the calls. It
 // knows of calls that were lost; where it knows less it counted only some of them;
@@ -205,7 +209,7 @@ func (w *writer) ended(root *node, calls []*call, stop string) (reason, text str
 		return "abort", ""
 	case stop == "error" || asks && root != nil && root.Failed:
 		reason = "error"
-	case asks && (stop == "other" || stop == "unknown"):
+	case asks && root != nil && cutOff(root):
 		return "", "" // an answer was cut off of which nothing is told
 	case stop != "" && (root != nil || stop != "tool-calls"):
 		return "finish", ""
