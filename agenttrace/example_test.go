@@ -279,3 +279,79 @@ func ExampleStartTool() {
 	fmt.Println(rec.All().ToolCalls("read")[0].Input)
 	// Output: {"path":"main.go"}
 }
+
+// Another program follows the agent by its log records, and sees what a crash
+// would leave.
+func ExampleTurn_Retrying() {
+	rec := agenttracetest.NewRecorder() // a logger provider too
+	ctx := context.Background()
+	sess := agenttrace.New(agenttrace.Options{TracerProvider: rec, LoggerProvider: rec}).NewSession(ctx, agenttrace.SessionOptions{Agent: "coder"})
+	ctx, run := sess.StartRun(ctx, agenttrace.RunOptions{})
+	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
+	_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
+	call.End(agenttrace.ModelResult{}, errors.New("overloaded"))
+	turn.Retrying(1, errors.New("overloaded"))
+	_, call = turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
+	answer := call.StreamText()
+	io.WriteString(answer, "Going.")
+	answer.Close()
+
+	for _, status := range rec.Events().Statuses() {
+		fmt.Println(strings.TrimSpace(status.Status + " " + status.Detail))
+	}
+	for _, m := range rec.Events().Messages() {
+		for _, p := range m.Parts {
+			fmt.Println(m.Role, string(p.Data))
+		}
+	}
+	// Output:
+	// busy
+	// retrying overloaded
+	// busy
+	// user {"type":"text","text":"go"}
+	// assistant {"type":"step-start"}
+	// assistant {"type":"text","text":"Going."}
+}
+
+// The process was killed in a turn; the next one ends what it left open.
+func ExampleTracer_ResumeSession_afterACrash() {
+	rec := agenttracetest.NewRecorder()
+	ctx := context.Background()
+	tracer := agenttrace.New(agenttrace.Options{TracerProvider: rec})
+	sess := tracer.NewSession(ctx, agenttrace.SessionOptions{Agent: "coder"})
+	ctx, run := sess.StartRun(ctx, agenttrace.RunOptions{})
+	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "build"}, agenttrace.TurnOptions{})
+	turn.StartTool(ctx, agenttrace.ToolOptions{ID: "call_1", Name: "bash", Input: map[string]string{"cmd": "make"}})
+	stored, _ := json.Marshal(sess.State()) // and here the power fails
+
+	var state agenttrace.State
+	_ = json.Unmarshal(stored, &state)
+	if _, err := tracer.ResumeSession(context.Background(), state); err != nil {
+		fmt.Println(err)
+	}
+	call := rec.All().ToolCalls("bash")[0]
+	fmt.Println(call.CallID, call.State, call.Error)
+	fmt.Println(rec.All().Turns()[0].EndReason)
+	// Output:
+	// call_1 output-error aborted by host restart
+	// abort
+}
+
+// An agent that may call tools three times asks whether it should stop.
+func ExampleTurn_Err() {
+	ctx := context.Background()
+	tracer := agenttrace.New(agenttrace.Options{Limits: agenttrace.Limits{MaxToolCalls: 3}})
+	ctx, run := tracer.NewSession(ctx, agenttrace.SessionOptions{Agent: "coder"}).StartRun(ctx, agenttrace.RunOptions{})
+	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
+	for {
+		_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{Name: "bash", Input: map[string]string{"cmd": "ls"}})
+		if err := turn.Err(); err != nil {
+			fmt.Println(err)
+			turn.Fail(err)
+			run.End(err)
+			break
+		}
+		tool.End("a.go")
+	}
+	// Output: limit passed: MaxToolCalls is 3, have 4
+}

@@ -113,6 +113,7 @@ type events struct {
 	mu       sync.Mutex // a leaf: nothing is locked or called under it
 	last     time.Time
 	queue    []queued
+	lost     int // how many had to go and have not been reported
 	emitting bool
 }
 
@@ -123,29 +124,29 @@ type queued struct {
 }
 
 // tell puts an event into the queue. No two have the same time. It may be called
-// with any lock held; call flush when none is. It reports whether an older
-// event had to go.
-func (q *events) tell(ctx context.Context, now time.Time, e spans.Event) (dropped bool) {
+// with any lock held; call flush when none is.
+func (q *events) tell(ctx context.Context, now time.Time, e spans.Event) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !now.After(q.last) {
 		now = q.last.Add(1)
 	}
 	q.last = now
-	if dropped = len(q.queue) >= maxQueued; dropped {
+	if len(q.queue) >= maxQueued {
 		q.queue = append(q.queue[:0], q.queue[1:]...)
+		q.lost++
 	}
 	q.queue = append(q.queue, queued{ctx, now, e})
-	return dropped
 }
 
 // flush emits what is in the queue, unless another goroutine, or a caller of
-// this one, is at it.
-func (q *events) flush(l *live) {
+// this one, is at it. It returns how many events had to go since last time.
+func (q *events) flush(l *live) (lost int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	lost, q.lost = q.lost, 0
 	if q.emitting {
-		return
+		return lost
 	}
 	q.emitting = true
 	defer func() { q.emitting = false }()
@@ -158,6 +159,7 @@ func (q *events) flush(l *live) {
 		}
 		q.mu.Lock()
 	}
+	return lost
 }
 
 // tell queues an event of the session. ctx is what live.begin returned; nil
@@ -167,15 +169,16 @@ func (s *Session) tell(ctx context.Context, now time.Time, e spans.Event) {
 		return
 	}
 	e.SessionID = s.id
-	if s.events.tell(ctx, now, e) {
-		s.tracer.drop("an event", "session "+s.id)
-	}
+	s.events.tell(ctx, now, e)
 }
 
 // flush emits what tell has queued. The caller holds no lock.
 func (s *Session) flush() {
-	if s.tracer.live != nil {
-		s.events.flush(s.tracer.live)
+	if s.tracer.live == nil {
+		return
+	}
+	for range s.events.flush(s.tracer.live) {
+		s.tracer.lose(s.id)
 	}
 }
 

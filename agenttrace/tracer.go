@@ -143,8 +143,9 @@ func (t *Tracer) finish(span trace.Span, now time.Time) {
 	span.End()
 }
 
-// Dropped returns how many calls came too late to be recorded: after the end of
-// the tool call, turn or run that they belong to.
+// Dropped returns how many calls came too late to be recorded, after the end of
+// the tool call, turn or run that they belong to, and how many events had to go
+// because a log processor did not take them.
 func (t *Tracer) Dropped() int64 {
 	if t == nil {
 		return 0
@@ -152,11 +153,25 @@ func (t *Tracer) Dropped() int64 {
 	return t.dropped.Load()
 }
 
-// drop counts a call that came too late. It reports the first, the second, the
-// fourth and so on, so that a loop cannot flood the log.
+// drop counts a call that came too late.
 func (t *Tracer) drop(what, id string) {
+	t.count(func(n int64) error {
+		return fmt.Errorf("record %s of %s: it has ended; %d calls dropped so far", what, id, n)
+	})
+}
+
+// lose counts an event of a session that had to go.
+func (t *Tracer) lose(id string) {
+	t.count(func(n int64) error {
+		return fmt.Errorf("emit event of session %s: the log processor is stuck; %d dropped so far", id, n)
+	})
+}
+
+// count counts what is dropped. It reports the first, the second, the fourth and
+// so on, so that a loop cannot flood the log.
+func (t *Tracer) count(report func(n int64) error) {
 	if n := t.dropped.Add(1); bits.OnesCount64(uint64(n)) == 1 {
-		otel.Handle(fmt.Errorf("record %s of %s: it has ended; %d calls dropped so far", what, id, n))
+		otel.Handle(report(n))
 	}
 }
 

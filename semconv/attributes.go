@@ -75,7 +75,7 @@ var attributes = []Attribute{
 	{GenAIProviderNameKey, String, "", Mirror, onModel, "openai", "The provider of the model."},
 	{ModelVariantKey, String, "", Own, onModel, "high", "The model's variant, such as a reasoning effort."},
 	{UserIDKey, String, "", Mirror, onSession, "john@example.com", "Whom the agent works for."},
-	{ErrorTypeKey, String, "", Mirror, onAll, "timeout", "The class of the error, when the span failed."},
+	{ErrorTypeKey, String, "", Mirror, onAll, "timeout", "The class of the error, when the span failed. aborted: the process, or the agent that it worked for, was gone before it ended; any other account of the same turn or call is better."},
 
 	{RunOperationKey, String, "", Own, onSession, "run", "What the span stands for; absent means run. Of an event, always update."},
 	{RunOutcomeKey, String, "", Own, onRun, "finish", "How the run ended."},

@@ -9,11 +9,13 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/log"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
 	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/spans"
 )
 
 func TestRecorderKeepsSpans(t *testing.T) {
@@ -82,6 +84,58 @@ func TestRecorderDropsLikeASampler(t *testing.T) {
 	}
 	if sc := run.SpanContext(); !sc.IsValid() || sc.IsSampled() {
 		t.Errorf("span context = %v", sc)
+	}
+}
+
+func TestRecorderKeepsEvents(t *testing.T) {
+	rec := agenttracetest.NewRecorder()
+	logger := rec.Logger("x")
+	at := time.Unix(1, 0)
+	emit := func(name string, at time.Time, attrs ...attribute.KeyValue) {
+		var r log.Record
+		r.SetEventName(name)
+		r.SetTimestamp(at)
+		r.AddAttributes(attrs...)
+		logger.Emit(context.Background(), r)
+	}
+	session, message := semconv.SessionIDKey.String("ses_1"), semconv.MessageIDKey.String("msg_1")
+	part := func(text string) attribute.KeyValue {
+		p := spans.Part{ID: "prt_1", Type: "text", Data: []byte(`{"type":"text","text":"` + text + `"}`)}
+		return semconv.MessagePartsKey.StringSlice([]string{string(p.AppendJSON(nil))})
+	}
+	emit(semconv.EventPart, at.Add(2), session, message, part("later"))
+	emit(semconv.EventPart, at.Add(1), session, message, part("la"))
+	emit(semconv.EventMessage, at, session, message, semconv.MessageRoleKey.String("assistant"), semconv.MessageMetadataKey.String(`{"a":1}`))
+	emit(semconv.EventStatus, at, semconv.SessionIDKey.String("ses_2"), semconv.StatusKey.String("busy"))
+	emit("", at) // no event
+	if err := rec.Err(); err != nil {
+		t.Error(err)
+	}
+	if !logger.Enabled(context.Background(), log.EnabledParameters{}) {
+		t.Error("the logger is not enabled")
+	}
+	events := rec.Events()
+	if len(events) != 4 || len(events.Session("ses_1")) != 3 || len(events.Named(semconv.EventPart)) != 2 || len(events.Statuses()) != 1 || events.Statuses()[0].Status != "busy" {
+		t.Errorf("events = %+v", events)
+	}
+	got := events.Messages()
+	if len(got) != 1 || got[0].Role != "assistant" || got[0].Metadata != `{"a":1}` || len(got[0].Parts) != 1 || !strings.Contains(string(got[0].Parts[0].Data), "later") {
+		t.Errorf("messages = %+v", got)
+	}
+	rec.DropEvents(true)
+	if logger.Enabled(context.Background(), log.EnabledParameters{}) {
+		t.Error("the logger is enabled")
+	}
+	emit(semconv.EventStatus, at, attribute.Int("mine", 1), semconv.StatusAttemptKey.String("one"))
+	err := rec.Err()
+	for _, want := range []string{"event agenttrace.status", "mine is not known", "agenttrace.status.attempt: want int", "session.id is missing", "agenttrace.status is missing"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("err = %v, want %q in it", err, want)
+		}
+	}
+	rec.Reset()
+	if len(rec.Events()) != 0 {
+		t.Error("Reset keeps events")
 	}
 }
 
