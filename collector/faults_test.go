@@ -164,7 +164,7 @@ func TestKilledWithQueueOnDisk(t *testing.T) {
 	config := configured(t, endpoint, path, "    sending_queue: {storage: file_storage}")
 	all := make(map[string]bool)
 	for round := range 3 {
-		p := startProcess(t, nil, "--config", config)
+		p := startProcess(t, "--config", config)
 		c := dial(t, endpoint)
 		ctx, cancel := context.WithCancel(t.Context())
 		enough := make(chan struct{})
@@ -182,7 +182,7 @@ func TestKilledWithQueueOnDisk(t *testing.T) {
 		}
 	}
 	before := stored(t, path, all)
-	p := startProcess(t, nil, "--config", config)
+	p := startProcess(t, "--config", config)
 	until(t, "the queue is delivered", func() bool { return stored(t, path, all) == len(all) })
 	p.stop(t)
 	t.Logf("%d requests acknowledged, %d of them stored when the collector died last", len(all), before)
@@ -194,7 +194,7 @@ func TestStopDrains(t *testing.T) {
 	clean(t)
 	for _, options := range []string{"", "    sending_queue: {wait_for_result: false}", "    sending_queue: {enabled: false}"} {
 		endpoint, path := freePort(t), filepath.Join(t.TempDir(), "sessions.db")
-		p := startProcess(t, nil, "--config", configured(t, endpoint, path, options))
+		p := startProcess(t, "--config", configured(t, endpoint, path, options))
 		c := dial(t, endpoint)
 		ctx, cancel := context.WithCancel(t.Context())
 		enough := make(chan struct{})
@@ -268,7 +268,7 @@ func TestStoreMoved(t *testing.T) {
 func TestStoreLocked(t *testing.T) {
 	clean(t)
 	endpoint, path := freePort(t), filepath.Join(t.TempDir(), "sessions.db")
-	p := startProcess(t, nil, "--config", configured(t, endpoint, path, ""))
+	p := startProcess(t, "--config", configured(t, endpoint, path, ""))
 	c := dial(t, endpoint)
 	if err := c.send(t.Context(), "ses_before", 0); err != nil {
 		t.Fatal(err)
@@ -321,7 +321,7 @@ func TestStoreFull(t *testing.T) {
 	for name, place := range places {
 		t.Run(name, func(t *testing.T) {
 			endpoint, path := freePort(t), filepath.Join(place.dir, "sessions.db")
-			p := startProcess(t, nil, "--config", configured(t, endpoint, path, place.options))
+			p := startProcess(t, "--config", configured(t, endpoint, path, place.options))
 			c := dial(t, endpoint)
 			n := 0
 			for full := false; !full; n++ {
@@ -361,7 +361,9 @@ func TestStoreFull(t *testing.T) {
 					if err := sqlitex.Execute(other, "DELETE FROM chat_sessions WHERE id = ?", &sqlitex.ExecOptions{Args: []any{id}}); err != nil {
 						t.Fatal(err)
 					}
+					c.mu.Lock()
 					delete(c.acknowledged, id)
+					c.mu.Unlock()
 				}
 				if err := other.Close(); err != nil {
 					t.Fatal(err)
@@ -410,7 +412,7 @@ func TestAgentStaysBelowLimit(t *testing.T) {
 	clean(t)
 	path := filepath.Join(t.TempDir(), "sessions.db")
 	endpoint := freePort(t)
-	p := startProcess(t, nil, "--store", path, "--grpc-endpoint", endpoint)
+	p := startProcess(t, "--store", path, "--grpc-endpoint", endpoint)
 	spanExporter, err := otlptracegrpc.New(t.Context(), otlptracegrpc.WithInsecure(), otlptracegrpc.WithEndpoint(endpoint))
 	if err != nil {
 		t.Fatal(err)

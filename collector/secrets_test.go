@@ -134,7 +134,7 @@ func (e evidence) report(t *testing.T, plants []plant, kept map[string][]plant) 
 	}
 }
 
-// in returns the plants of some places only, out without them.
+// placed returns the plants of the places that stay.
 func placed(plants []plant, stay func(place string) bool) []plant {
 	return slices.DeleteFunc(slices.Clone(plants), func(p plant) bool { return !stay(p.place) })
 }
@@ -160,7 +160,7 @@ func TestSecretsThroughCollector(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("AGENTTRACE_LOG_LEVEL", "debug")
-	p := startProcess(t, nil, "--store", path, "--grpc-endpoint", endpoint, "--otlp-endpoint", l.Addr().String())
+	p := startProcess(t, "--store", path, "--grpc-endpoint", endpoint, "--otlp-endpoint", l.Addr().String())
 	conn, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
@@ -297,9 +297,8 @@ type process struct {
 	read chan struct{} // closed when the process says nothing more
 }
 
-// startProcess starts one and returns when it accepts telemetry. limit, if any, is a
-// command that runs it.
-func startProcess(t *testing.T, limit []string, args ...string) *process {
+// startProcess starts one and returns when it accepts telemetry.
+func startProcess(t *testing.T, args ...string) *process {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -312,8 +311,7 @@ func startProcess(t *testing.T, limit []string, args ...string) *process {
 	if !slices.Contains(args, "--config") {
 		args = append(args, "--http-endpoint", httpAt)
 	}
-	line := slices.Concat(limit, []string{self}, args)
-	p := &process{cmd: exec.Command(line[0], line[1:]...), said: new(lockedBuffer), read: make(chan struct{})}
+	p := &process{cmd: exec.Command(self, args...), said: new(lockedBuffer), read: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), envCollect+"=1")
 	out, err := p.cmd.StderrPipe()
 	if err != nil {

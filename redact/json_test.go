@@ -145,3 +145,27 @@ func TestOffSwitches(t *testing.T) {
 		t.Errorf("keys off: %q", got)
 	}
 }
+
+// Whether JSON is worth decoding does not depend on where in it a secret stands.
+func TestSuspectAtEveryPlace(t *testing.T) {
+	r := mustNew(t, Config{})
+	texts := []string{`password: "hunter2swordfish"`, `\u0070assword=hunter2swordfish`, `https:\/\/u:hunter2swordfish@example.com`}
+	for _, x := range rules {
+		texts = append(texts, strings.Join(x.example, ""))
+	}
+	for _, key := range DefaultKeys() {
+		texts = append(texts, key+`="`+mix20+`"`)
+	}
+	for _, text := range texts {
+		if !strings.Contains(text, `\`) {
+			quoted := asJSON(text)
+			text = quoted[1 : len(quoted)-1]
+		}
+		for n := range 16 {
+			raw := `{"` + strings.Repeat("x", n) + `":" ` + text + strings.Repeat(" ", n) + `"}`
+			if out := r.JSON([]byte(raw)); string(out) == raw {
+				t.Errorf("at place %d: %s", n, raw)
+			}
+		}
+	}
+}

@@ -121,6 +121,9 @@ type entry struct {
 	fold    bool
 }
 
+// escapeRule is the rule of escapes in JSON that need decoding before anything is found.
+var escapeRule = &rule{name: "escape", open: true}
+
 // keyRule is the rule of keys in text.
 var keyRule = &rule{name: "key", open: true}
 
@@ -140,6 +143,18 @@ func newIndex(active []*rule, keys []keyName) *index {
 		for c := range byte(32) {
 			x.every2.add(trigram(e.literal[1:]+string(rune(c))), e)
 		}
+	}
+	// Escapes that may hide a literal.
+	ascii := entry{rule: escapeRule, literal: `\u00`}
+	x.every2.add(trigram(ascii.literal), ascii)
+	ascii.offset = 1
+	x.every2.add(trigram(ascii.literal[1:]), ascii)
+	slash := entry{rule: escapeRule, literal: `\/`}
+	for c := range byte(32) {
+		slash.offset = 0
+		x.every2.add(trigram(slash.literal+string(rune(c))), slash)
+		slash.offset = -1
+		x.every2.add(trigram(string(rune(c))+slash.literal), slash)
 	}
 	for _, k := range keys {
 		for _, literal := range k.literals() {
@@ -298,7 +313,7 @@ func (r *Redactor) suspect(raw string) bool {
 			return true
 		}
 	}
-	return strings.Contains(raw, `\u00`) || strings.Contains(raw, `\/`)
+	return false
 }
 
 // suspectAt is suspect for the literals that have three bytes of hash h at an even

@@ -495,6 +495,8 @@ func TestTelemetry(t *testing.T) {
 	scope := td.ResourceSpans().At(0).ScopeSpans().At(0)
 	scope.Spans().AppendEmpty().SetName("GET /")    // of no session
 	scope.Spans().At(1).SetSpanID(pcommon.SpanID{}) // a flaw
+	scope.Spans().At(0).Attributes().PutStr(string(semconv.SessionTitleKey), "password=hunter2swordfish")
+	scope.Spans().At(1).Attributes().PutStr(string(semconv.SessionTitleKey), strings.Repeat("x", 2<<20))
 	if err := traces.ConsumeTraces(t.Context(), td); err != nil {
 		t.Fatal(err)
 	}
@@ -517,6 +519,9 @@ func TestTelemetry(t *testing.T) {
 	metadatatest.AssertEqualExporterSessionItemsMalformed(t, tel, value(1), same...)
 	metadatatest.AssertEqualExporterSessionRowsRefused(t, tel, value(0), same...)
 	metadatatest.AssertEqualExporterSessionJsonlFiles(t, tel, value(2), same...)
+	metadatatest.AssertEqualExporterSessionValuesRedacted(t, tel, value(1), same...)
+	metadatatest.AssertEqualExporterSessionValuesTruncated(t, tel, value(1), same...)
+	metadatatest.AssertEqualExporterSessionValuesOmitted(t, tel, value(0), same...)
 	rows, err := tel.GetMetric("otelcol_exporter_session_rows_written")
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/sha256"
@@ -32,7 +33,9 @@ func TestMain(m *testing.M) {
 
 // TestScripts runs the command in the ways that testdata tells. The scripts have
 // commands of their own: "store FILE" makes a store with the sessions of fixture,
+// "store FILE live" one with a session whose agent was killed at work,
 // "damage FILE" overwrites all of a store but its schema,
+// "unzip FILE DIR" unpacks a zip,
 // "hold FILE" has a store open for writing until the script ends, and "status N
 // COMMAND..." wants a command to end with the exit code N.
 func TestScripts(t *testing.T) {
@@ -50,11 +53,16 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"store": func(ts *testscript.TestScript, _ bool, args []string) {
-				if len(args) != 1 {
-					ts.Fatalf("usage: store FILE")
+				switch {
+				case len(args) == 1:
+					ts.Check(makeStore(ts.MkAbs(args[0]), fixture()))
+				case len(args) == 2 && args[1] == "live":
+					ts.Check(makeStore(ts.MkAbs(args[0]), liveFixture()))
+				default:
+					ts.Fatalf("usage: store FILE [live]")
 				}
-				ts.Check(makeStore(ts.MkAbs(args[0])))
 			},
+			"unzip": unzip,
 			"damage": func(ts *testscript.TestScript, _ bool, args []string) {
 				if len(args) != 1 {
 					ts.Fatalf("usage: damage FILE")
@@ -100,12 +108,12 @@ func goEnv(t *testing.T, name string) string {
 // epoch is when the sessions of the fixture begin.
 const epoch = 1795198540000
 
-func makeStore(path string) error {
+func makeStore(path string, b *store.Batch) error {
 	s, err := sqlite.Open(context.Background(), path, sqlite.Options{})
 	if err != nil {
 		return err
 	}
-	_, err = s.Apply(context.Background(), fixture())
+	_, err = s.Apply(context.Background(), b)
 	if closeErr := s.Close(); err == nil {
 		err = closeErr
 	}
@@ -132,7 +140,7 @@ func damage(path string) error {
 // export is written.
 func TestClosedPipe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
-	if err := makeStore(path); err != nil {
+	if err := makeStore(path, fixture()); err != nil {
 		t.Fatal(err)
 	}
 	r, w, err := os.Pipe()
@@ -226,4 +234,60 @@ func fixture() *store.Batch {
 		ID: "per_1", SessionID: main, ToolCallID: "call_1", ToolID: "bash", Pattern: "go test*", Action: "allow", Source: "project", Outcome: "allowed", DecidedAt: epoch,
 	})
 	return b
+}
+
+// liveFixture is what is left of a session whose agent was killed while a tool ran.
+func liveFixture() *store.Batch {
+	const id, at = "ses_1fa2bdc08000YO9dOSXjsMd9kP", int64(epoch + 1000)
+	said := func(text string, rank store.Rank) store.Value {
+		return store.Value{Text: text, At: at * 1e6, Rank: rank}
+	}
+	title, agent := said("Fix the test", store.RankLive), said("codeagent", store.RankLive)
+	message := func(id, role string) store.MessageChange {
+		return store.MessageChange{ID: id, SessionID: "ses_1fa2bdc08000YO9dOSXjsMd9kP", Role: role, CreatedAt: at, UpdatedAt: at, Rank: store.RankLive}
+	}
+	part := func(message, partType, callID, state, data string) store.PartChange {
+		return store.PartChange{ID: "prt_" + message, MessageID: message, SessionID: id, Type: partType, Data: json.RawMessage(data), ToolCallID: callID,
+			ToolState: state, CreatedAt: at, UpdatedAt: at, Rank: store.RankLive}
+	}
+	return &store.Batch{
+		Sessions: []store.SessionChange{{ID: id, Start: epoch, End: at, Title: &title, Agent: &agent,
+			Metadata: map[string]store.Value{"status": said(`{"state":"busy","at":1795198541000}`, store.RankFinal)}}},
+		Messages: []store.MessageChange{message("msg_0", session.RoleUser), message("msg_1", session.RoleAssistant)},
+		Parts: []store.PartChange{
+			part("msg_0", "text", "", "", `{"type":"text","providerMetadata":{"agenttrace":{"live":true}},"text":"Why does it fail?"}`),
+			part("msg_1", "tool-bash", "call_1", "input-available",
+				`{"type":"tool-bash","toolMetadata":{"agenttrace":{"live":true}},"toolCallId":"call_1","state":"input-available","input":{"command":"go test"}}`),
+		},
+	}
+}
+
+// TestTailInterrupt: Ctrl-C is the proper end of a tail.
+func TestTailInterrupt(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.db")
+	if err := makeStore(path, fixture()); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "agenttrace", "--store", path, "tail", "last")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	for lines.Scan() && !strings.HasPrefix(lines.Text(), "✓ finished") {
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	for lines.Scan() {
+		t.Errorf("it goes on: %q", lines.Text())
+	}
+	if err := cmd.Wait(); err != nil || stderr.Len() > 0 {
+		t.Errorf("ended with %v, standard error %q", err, stderr.String())
+	}
 }

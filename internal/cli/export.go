@@ -8,100 +8,290 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/codec/csvfile"
-	"github.com/agenttrace/agenttrace/session/codec/jsonfile"
-	"github.com/agenttrace/agenttrace/session/codec/jsonl"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/inspect"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
 func newExport() *cobra.Command {
-	var all, force bool
-	var format, output string
+	var e exporter
+	var format string
 	cmd := &cobra.Command{
-		Use:   "export ID | --all",
-		Short: "Write sessions as JSONL, JSON or CSV",
-		Long: `Write sessions as JSONL, JSON or CSV.
+		Use:   "export ID... | --all",
+		Short: "Write sessions in a format for people, tools or other agents",
+		Long: `Write sessions in a format for people, tools or other agents:
 
-  jsonl  a line per row, the canonical format; many sessions may follow each other
-  json   one session per file, nested
-  csv    a line per part, with tokens and cost; the content of parts is left out
+` + exportList() + `
+Without --output what is written goes to standard output. --output names a file,
+or a directory that gets a file per session: it is one when it exists as one,
+when the name ends in a slash, and where a file holds one session only and there
+may be more. Nothing that exists is replaced without --force.
 
-Without --output the session goes to standard output. With --all, --output names
-a file, or with --format json a directory that gets a file per session.`,
+--explain writes nothing: it lists what of each session the format does not
+hold, and where it is kept all the same. The exit code is 1 when something is
+lost, and 0 when nothing is.
+
+--bundle makes a zip of transcripts and of the files that hold the whole outputs
+of tools, where these are on this machine and are what the agent said that they
+are, by their SHA-256. Those that are left out are listed.`,
 		Example: `  agenttrace export last | jq 'select(.type=="part") | .data.tool_state'
+  agenttrace export last --format html --output fix.html
+  agenttrace export last --format markdown --bundle fix.zip
   agenttrace export --all --format csv --output sessions.csv
-  agenttrace export --all --format json --output sessions/`,
-		ValidArgsFunction: completeSessions,
+  agenttrace export --all --format json --output sessions/
+  agenttrace export last --format otlp-json | curl -H content-type:application/json --data-binary @- localhost:4318/v1/traces`,
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+			return completeSessions(cmd, nil, toComplete)
+		},
 		Args: func(cmd *cobra.Command, args []string) error {
-			if all {
+			if e.all {
 				return exactly(0, "no session with --all")(cmd, args)
 			}
-			return exactly(1, "one session, or --all")(cmd, args)
+			if len(args) == 0 {
+				return exactly(1, "a session, or --all")(cmd, args)
+			}
+			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			e := exporter{format: format, output: output, force: force}
-			switch format {
-			case "jsonl", "csv":
-			case "json":
-				if all && (output == "" || output == "-") {
-					return usagef("export --all --format json writes a file per session: name a directory with --output")
-				}
-			default:
-				return usagef("unknown format %q: use jsonl, json or csv", format)
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if e.format, err = exportFormatOf(format); err != nil {
+				return err
 			}
-			if all {
-				return e.exportAll(cmd)
+			if err := e.check(cmd, len(args)); err != nil {
+				return err
 			}
-			return withSession(cmd, args[0], func(ctx context.Context, r *sqlite.Reader, id string) error {
-				return e.write(cmd, e.output, func(w io.Writer) error {
-					t, err := r.Transcript(ctx, id)
-					if err != nil {
-						return err
-					}
-					return e.encoder(w)(t)
-				})
-			})
+			r, err := openStore(cmd)
+			if err != nil {
+				return err
+			}
+			defer r.Close()
+			ids, err := e.sessions(cmd.Context(), r, args)
+			if err != nil {
+				return err
+			}
+			return e.run(cmd, r, ids)
 		},
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "export every session, archived ones and sub-agents' included")
-	cmd.Flags().StringVar(&format, "format", "jsonl", "jsonl, json or csv")
-	cmd.Flags().StringVarP(&output, "output", "o", "", "`file` or directory to write to instead of standard output")
-	cmd.Flags().BoolVar(&force, "force", false, "replace files that exist")
-	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions([]string{"jsonl", "json", "csv"}, cobra.ShellCompDirectiveNoFileComp))
+	f := cmd.Flags()
+	f.BoolVar(&e.all, "all", false, "export every session, archived ones and sub-agents' included")
+	f.StringVar(&format, "format", exportFormats[0].name, either(exportNames(nil)))
+	f.StringVarP(&e.output, "output", "o", "", "`file` or directory to write to instead of standard output")
+	f.StringVar(&e.bundle, "bundle", "", "zip `file` to write transcripts and their files to")
+	f.BoolVar(&e.explain, "explain", false, "write nothing, and list what the format does not hold")
+	f.BoolVar(&e.full, "full", false, "cut nothing of a transcript")
+	f.BoolVar(&e.force, "force", false, "replace files that exist")
+	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(exportNames(nil), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
+// exporter is one run of export.
 type exporter struct {
-	format, output string
-	force          bool
+	format                    *exportFormat
+	output, bundle            string
+	all, explain, full, force bool
+	// perSession says that the output is a directory.
+	perSession bool
 }
 
-// encoder returns what writes sessions to w, one after the other.
-func (e *exporter) encoder(w io.Writer) func(*session.Transcript) error {
-	switch e.format {
-	case "json":
-		return func(t *session.Transcript) error { return jsonfile.Encode(w, t) }
-	case "csv":
-		return csvfile.NewEncoder(w).Encode
+// check finds what on the command line contradicts itself. named is how many sessions
+// it names.
+func (e *exporter) check(cmd *cobra.Command, named int) error {
+	f := e.format
+	stdout := e.output == "" || e.output == "-"
+	several := e.all || named > 1
+	switch {
+	case e.full && !f.text:
+		return usagef("--full is for transcripts, and %s is none; use it with --format %s", f.name, either(exportNames(isText)))
+	case e.bundle != "" && !f.text:
+		return usagef("--bundle is for transcripts, and %s is none; use it with --format %s", f.name, either(exportNames(isText)))
+	case e.bundle != "" && cmd.Flags().Changed("output"):
+		return usagef("--bundle and --output exclude each other; use one of them")
+	case e.explain && (e.bundle != "" || cmd.Flags().Changed("output")):
+		return usagef("--explain writes nothing; leave out --output and --bundle")
+	case e.explain || e.bundle != "":
+		return nil
+	case stdout && f.stream == nil:
+		return usagef("%s cannot be written to standard output; name a file with --output", f.name)
+	case stdout && several && !f.many:
+		return usagef("export --format %s writes a file per session; name a directory with --output", f.name)
+	case stdout:
+		return nil
 	}
-	return func(t *session.Transcript) error { return jsonl.Encode(w, t) }
+	info, err := os.Stat(e.output)
+	isDir := err == nil && info.IsDir()
+	e.perSession = isDir || os.IsPathSeparator(e.output[len(e.output)-1]) || several && !f.many
+	if e.perSession && err == nil && !isDir {
+		return usagef("--output must be a directory for --format %s of many sessions, and %s is a file; name another", f.name, e.output)
+	}
+	return nil
+}
+
+// sessions are the ids of those to export, each once.
+func (e *exporter) sessions(ctx context.Context, r *sqlite.Reader, names []string) (ids []string, err error) {
+	for _, name := range names {
+		id, err := r.Resolve(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	if !e.all {
+		return ids, nil
+	}
+	// The ids are read first: the store goes on changing, and a listing that is
+	// written out slowly would hold back its log.
+	for s, err := range r.Sessions(ctx, store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, s.ID)
+	}
+	return ids, nil
+}
+
+func (e *exporter) run(cmd *cobra.Command, r *sqlite.Reader, ids []string) error {
+	each := func(fn func(*exported) error) error {
+		for _, id := range ids {
+			s, err := e.load(cmd.Context(), r, id)
+			if errors.Is(err, store.ErrNotFound) && e.all {
+				continue // deleted meanwhile
+			}
+			if err == nil {
+				err = fn(s)
+			}
+			if err != nil && len(ids) > 1 {
+				return fmt.Errorf("export session %s: %w", id, err)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	switch {
+	case e.explain:
+		return e.explainAll(cmd, each)
+	case e.bundle != "":
+		return e.writeBundle(cmd, each)
+	case e.perSession:
+		return e.writeDir(each)
+	case e.output != "" && e.output != "-" && e.format.writesFile(e.output):
+		return each(func(s *exported) error {
+			return e.place(e.output, func(path string) error { return e.format.file(path, s) })
+		})
+	}
+	return e.write(cmd, e.output, func(w io.Writer) error { return each(e.format.stream(w)) })
+}
+
+// writesFile says that the format writes the file itself.
+func (f *exportFormat) writesFile(path string) bool {
+	return f.file != nil && (f.takes == nil || f.takes(path))
+}
+
+// load reads what the format holds of a session.
+func (e *exporter) load(ctx context.Context, r *sqlite.Reader, id string) (*exported, error) {
+	s := &exported{full: e.full}
+	var err error
+	if e.format.rows && !e.explain {
+		s.in.Transcript, err = r.Transcript(ctx, id)
+	} else {
+		s.in, err = inspect.Collect(ctx, r, id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.Session = &codec.Session{Transcript: s.in.Transcript, Decisions: s.in.Decisions, Blobs: s.in.Blobs}
+	return s, nil
+}
+
+// explainAll lists what the format would lose, and ends with errFinding when it would.
+func (e *exporter) explainAll(cmd *cobra.Command, each func(func(*exported) error) error) error {
+	out := cmd.OutOrStdout()
+	lost := false
+	err := each(func(s *exported) error {
+		losses := e.format.explain(s)
+		if len(losses) == 0 {
+			_, err := fmt.Fprintf(out, "%s: %s holds all of it\n", inspect.Sanitize(s.Transcript.Session.ID), e.format.name)
+			return err
+		}
+		if _, err := fmt.Fprintf(out, "%s: %s does not hold\n", inspect.Sanitize(s.Transcript.Session.ID), e.format.name); err != nil {
+			return err
+		}
+		for _, l := range losses {
+			kept := "lost"
+			if l.Kept != "" {
+				kept = "kept: " + l.Kept
+			}
+			lost = lost || l.Kept == ""
+			if _, err := fmt.Fprintf(out, "  %6d  %s (%s)\n", l.Count, l.What, kept); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil && lost {
+		return errFinding
+	}
+	return err
+}
+
+// writeDir writes a file per session, or what layout the format has.
+func (e *exporter) writeDir(each func(func(*exported) error) error) error {
+	if err := os.MkdirAll(e.output, 0o700); err != nil {
+		return fmt.Errorf("create %s: %w", e.output, err)
+	}
+	return each(func(s *exported) error {
+		if e.format.dir != nil {
+			err := e.format.dir(e.output, s)
+			if errors.Is(err, fs.ErrExist) {
+				return usagef("%w; choose another directory, or remove what is there", err)
+			}
+			return err
+		}
+		path := filepath.Join(e.output, fileName(s.Transcript.Session.ID)+e.format.ext)
+		return e.place(path, func(temporary string) error {
+			if e.format.writesFile(path) {
+				return e.format.file(temporary, s)
+			}
+			return writeFile(temporary, func(w io.Writer) error { return e.format.stream(w)(s) })
+		})
+	})
 }
 
 // write calls fn with standard output or with a file, which appears only when
 // it is whole.
 func (e *exporter) write(cmd *cobra.Command, path string, fn func(io.Writer) error) error {
 	if path == "" || path == "-" {
-		if e.format == "csv" {
-			return fn(cmd.OutOrStdout())
+		if e.format.color {
+			return fn(jsonOutput(cmd))
 		}
-		return fn(jsonOutput(cmd))
+		return fn(cmd.OutOrStdout())
 	}
+	return e.place(path, func(temporary string) error { return writeFile(temporary, fn) })
+}
+
+func writeFile(path string, fn func(io.Writer) error) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600) // prompts are sensitive
+	if err != nil {
+		return err
+	}
+	err = fn(f)
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+// place has fn write a file under a name that nothing has, and gives it its own when
+// it is whole.
+func (e *exporter) place(path string, fn func(temporary string) error) error {
 	exists := usagef("write %s: it exists; choose another name or add --force", path)
 	if _, err := os.Lstat(path); err == nil && !e.force {
 		return exists
@@ -110,83 +300,33 @@ func (e *exporter) write(cmd *cobra.Command, path string, fn func(io.Writer) err
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return usagef("write %s: there is no directory %s; create it first", path, dir)
 	}
-	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*") // 0600: prompts are sensitive
+	if _, err := os.Lstat(path + "-wal"); err == nil && e.format.writesFile(path) {
+		return usagef("write %s: a program has the database open, or left its log there; choose another name", path)
+	}
+	room, err := os.MkdirTemp(dir, "."+filepath.Base(path)+".*")
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	err = fn(f)
-	if err == nil {
-		err = f.Sync()
+	defer os.RemoveAll(room)
+	// The name keeps its end, by which a format may go.
+	temporary := filepath.Join(room, "new"+filepath.Ext(path))
+	if err := fn(temporary); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
 	}
-	if closeErr := f.Close(); err == nil {
-		err = closeErr
-	}
-	if err == nil && !e.force {
+	if !e.force {
 		// A link, unlike a rename, does not replace what appeared meanwhile. Where
 		// the file system has no links, the look from before must do.
-		switch linkErr := os.Link(f.Name(), path); {
-		case linkErr == nil:
-			return os.Remove(f.Name())
-		case errors.Is(linkErr, fs.ErrExist):
-			return errors.Join(exists, os.Remove(f.Name()))
+		switch err := os.Link(temporary, path); {
+		case err == nil:
+			return nil
+		case errors.Is(err, fs.ErrExist):
+			return exists
 		}
 	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("write %s: %w", path, err), os.Remove(f.Name()))
+	if err := os.Rename(temporary, path); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil
-}
-
-func (e *exporter) exportAll(cmd *cobra.Command) error {
-	if e.format == "json" {
-		if info, err := os.Stat(e.output); err == nil && !info.IsDir() {
-			return usagef("--output must be a directory with --all --format json, and %s is a file; name another", e.output)
-		}
-	}
-	r, err := openStore(cmd)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	// The ids are read first: the store goes on changing, and a listing that is
-	// written out slowly would hold back its log.
-	var ids []string
-	for s, err := range r.Sessions(cmd.Context(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
-		if err != nil {
-			return err
-		}
-		ids = append(ids, s.ID)
-	}
-	each := func(encode func(id string, t *session.Transcript) error) error {
-		for _, id := range ids {
-			t, err := r.Transcript(cmd.Context(), id)
-			if errors.Is(err, store.ErrNotFound) {
-				continue // deleted meanwhile
-			}
-			if err == nil {
-				err = encode(id, t)
-			}
-			if err != nil {
-				return fmt.Errorf("export session %s: %w", id, err)
-			}
-		}
-		return nil
-	}
-	if e.format != "json" {
-		return e.write(cmd, e.output, func(w io.Writer) error {
-			encode := e.encoder(w)
-			return each(func(_ string, t *session.Transcript) error { return encode(t) })
-		})
-	}
-	if err := os.MkdirAll(e.output, 0o700); err != nil {
-		return fmt.Errorf("create %s: %w", e.output, err)
-	}
-	return each(func(id string, t *session.Transcript) error {
-		return e.write(cmd, filepath.Join(e.output, fileName(id)+".json"), func(w io.Writer) error { return jsonfile.Encode(w, t) })
-	})
 }
 
 // fileName makes an id, which anyone may have sent, a name within a directory:

@@ -23,6 +23,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/spool"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
@@ -43,7 +44,11 @@ type importFormat struct {
 var importFormats = []importFormat{{
 	name: "otlp", title: "OTLP in JSON or protobuf, as exporters and the collector's file exporter write it",
 	extensions: []string{".json", ".jsonl", ".pb", ".gz", ".zst"},
-	sniff:      otlpfile.Sniff, read: importOTLP,
+	sniff:      func(head []byte) bool { return otlpfile.Sniff(head) && !spool.Sniff(head) }, read: importOTLP,
+}, {
+	name: "spool", title: "what an agent could not send, as package spool keeps it; a whole one by its directory",
+	extensions: []string{".pb"},
+	sniff:      spool.Sniff, read: importSpool,
 }}
 
 func newImport() *cobra.Command {
@@ -223,7 +228,7 @@ func fileInput(path string, info fs.FileInfo) input {
 }
 
 // directory lists the files of a directory that have the extension of a format, in
-// the order of their names.
+// the order of their names, and those of a spool.
 func directory(path string) ([]input, error) {
 	entries, err := os.ReadDir(path)
 	if err != nil {
@@ -240,7 +245,8 @@ func directory(path string) ([]input, error) {
 			files = append(files, in)
 		}
 	}
-	return files, nil
+	spooled, err := spoolFiles(path)
+	return append(files, spooled...), err
 }
 
 // run reads the inputs. The first error says that some could not be read, the

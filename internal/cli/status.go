@@ -37,7 +37,7 @@ func silence(cmd *cobra.Command) (time.Duration, error) {
 
 func silenceFlag(cmd *cobra.Command) {
 	cmd.Flags().Duration("silence", inspect.DefaultSilence, "take a session for interrupted that is busy and not heard of for this `long` (default $"+envSilence+", then 10m)")
-	cmd.Flags().Lookup("silence").DefValue = "" // the text says it
+	cmd.Flags().Lookup("silence").DefValue = "0s" // the text says what it is
 }
 
 func newStatus() *cobra.Command {

@@ -216,6 +216,7 @@ func TestTail(t *testing.T) {
 		{80, `
 ── 1fa2bdc0  Fix the test ───────────────────────────────────── coder · 18:15:40
 ► busy
+
 ❯ Why does the test fail?
 ● I will look at what the test prints, and then at the function that it calls.
   ␛[31mRed␛[0m
@@ -230,6 +231,7 @@ func TestTail(t *testing.T) {
 		{120, `
 ── 1fa2bdc0  Fix the test ───────────────────────────────────────────────────────────────────────────── coder · 18:15:40
 ► busy
+
 ❯ Why does the test fail?
 ● I will look at what the test prints, and then at the function that it calls. ␛[31mRed␛[0m
 ▸ bash  go test ./...                                                                                                  …
@@ -352,6 +354,7 @@ func TestTailStore(t *testing.T) {
 	}
 	want := `── aaaaaaaa  First ──────────────────────────────────────────── coder · 18:15:40
 ► busy
+
 ❯ Why does the test fail?
 ● I will look at what the test prints, and then at the function that it calls.
   ␛[31mRed␛[0m

@@ -289,7 +289,7 @@ func (o *own) turn(t *spans.Turn) bool {
 		t.Usage.Raw = quoted(t.Usage.Raw)
 	}
 	facts := &store.Facts{
-		Model: model, Usage: counted, SystemPromptDigest: prompt, Extra: extra,
+		GivenUp: t.EndReason == semconv.EndAbort && t.ErrorType == semconv.ErrorTypeAborted, Model: model, Usage: counted, SystemPromptDigest: prompt, Extra: extra,
 		Trace: session.MessageTrace{
 			TurnIndex: t.Index, EndReason: t.EndReason, StopReason: t.StopReason, PendingApproval: t.PendingApproval,
 			ModelCalls: t.ModelCalls, DurationMS: t.DurationMS, Temperature: t.Temperature, ToolCatalogDigest: catalog,
@@ -422,6 +422,9 @@ func (o *own) tool(t *spans.ToolCall) bool {
 		t.Error = cmp.Or(t.Error, message)
 	}
 	o.toolPart(&c, t)
+	if c.ToolState == session.StateOutputError && t.ErrorType == semconv.ErrorTypeAborted {
+		c.Rank = store.RankLive // who says so did not see the call end
+	}
 	o.batch.Parts = append(o.batch.Parts, c)
 	o.link(semconv.SpanToolCall, messageID, c.ID, nil)
 	return true

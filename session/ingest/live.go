@@ -218,6 +218,10 @@ func (l *live) part(e *spans.Event, p *spans.Part, place int) {
 		l.flaw("a part has no id")
 		return
 	}
+	if p.Type == session.TypeCompaction {
+		l.flaw("part " + p.ID + ": a compaction is told of by its span")
+		return
+	}
 	c := store.PartChange{
 		ID: p.ID, MessageID: e.MessageID, SessionID: l.sessionID, Index: p.Index, Type: p.Type, Data: p.Data, ToolCallID: p.ToolCallID,
 		ToolState: p.ToolState, CreatedAt: milli(p.CreatedAt, l.atNano), UpdatedAt: milli(p.UpdatedAt, l.atNano), Rank: store.RankLive,
@@ -236,6 +240,9 @@ func (l *live) part(e *spans.Event, p *spans.Part, place int) {
 		damagedPart(&c, string(p.Data))
 	default:
 		hoist(&c)
+		if c.Type == session.TypeCompaction { // whatever the part's own type said
+			setAside(&c, string(c.Data))
+		}
 		l.judgePart(&c, e.Role)
 		if c.Rank == store.RankLive {
 			l.mark(&c)

@@ -395,8 +395,10 @@ func (c *choices) events() []plog.LogRecord {
 		}
 		put := r.Attributes()
 		put.PutStr(string(semconv.SessionIDKey), session)
-		put.PutStr(string(semconv.MessageIDKey), session+string('a'+c.byte()%4))
-		put.PutStr(string(semconv.MessageRoleKey), []string{"user", "assistant", "system", "", "x"}[c.of(5)])
+		// Messages are of one role each: a compaction can only stand in an answer.
+		who := c.of(4)
+		put.PutStr(string(semconv.MessageIDKey), session+string(rune('a'+who)))
+		put.PutStr(string(semconv.MessageRoleKey), [][]string{{"assistant", ""}, {"assistant", "x"}, {"user", ""}, {"system", ""}}[who][c.of(2)])
 		put.PutStr(string(semconv.StatusKey), []string{"busy", "idle", "error", "x"}[c.of(4)])
 		parts := put.PutEmptySlice(string(semconv.MessagePartsKey))
 		for range c.of(3) {
@@ -404,7 +406,9 @@ func (c *choices) events() []plog.LogRecord {
 		}
 		for range c.of(4) {
 			a := attributes[c.of(len(attributes))]
-			c.value(string(a.Key), session, put.PutEmpty(string(a.Key)))
+			if a.Key != semconv.MessageRoleKey && a.Key != semconv.MessageIDKey {
+				c.value(string(a.Key), session, put.PutEmpty(string(a.Key)))
+			}
 		}
 		all = append(all, r)
 	}

@@ -460,8 +460,8 @@ func (x *redaction) fact(f *fact.Fact) {
 		x.json(redact.ToolInput, "", &t.Input)
 		if res := x.json(redact.ToolOutput, "", &t.Output); res.Truncated {
 			t.Truncated = true
-			if t.OutputSize == 0 {
-				t.OutputSize = int64(res.Size)
+			if t.OutputSize == 0 { // else the source says it of what it cut itself
+				t.OutputSize, t.OutputSHA256 = int64(res.Size), res.SHA256
 			}
 		}
 	}

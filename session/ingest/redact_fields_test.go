@@ -120,7 +120,7 @@ func TestEveryFieldIsRedacted(t *testing.T) {
 		".Kind", ".Dialect", ".TraceID", ".SpanID", ".ParentID", ".Source", ".Session", ".SessionKey", ".TurnID", ".RequestID", ".CallID", ".Side", ".Agent", ".Service",
 		".Model.ProviderID", ".Model.ModelID", ".Model.Variant", ".Input.Role", ".Input.Parts.Kind", ".Input.Parts.CallID", ".Input.Parts.Name", ".Input.Parts.MediaType", ".Input.ID",
 		".Output.Kind", ".Output.CallID", ".Output.Name", ".Output.MediaType", ".SystemPromptDigest", ".ToolCatalogDigest", ".Usage.Basis", ".ResponseID", ".ResponseModel", ".Finish",
-		".Tool.Name", ".Decision.ToolName", ".Decision.Action", ".Decision.Outcome", ".Decision.Reply", ".Decision.Source", ".Compacted.Trigger",
+		".Tool.Name", ".Tool.OutputSHA256", ".Decision.ToolName", ".Decision.Action", ".Decision.Outcome", ".Decision.Reply", ".Decision.Source", ".Compacted.Trigger",
 		".About.WorkspaceID", ".About.Mode", ".About.UserID", ".About.ParentSession", ".About.Client",
 	}
 	if d := cmp.Diff(want, holding("", reflect.ValueOf(f))); d != "" {

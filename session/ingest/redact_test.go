@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest"
@@ -105,4 +108,52 @@ func TestHugeOutput(t *testing.T) {
 	if bytes.Contains(data, []byte("hunter2")) {
 		t.Error("the head still holds a secret")
 	}
+}
+
+// A huge output of an agent without the SDK is cut too, and its fact with it.
+func TestHugeForeignOutput(t *testing.T) {
+	r, err := redact.New(redact.Config{MaxBytes: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := sqlitestore.Open(t.Context(), filepath.Join(t.TempDir(), "sessions.db"), sqlitestore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	output := strings.Repeat("all work and no play ", 1000)
+	td := ptrace.NewTraces()
+	span := td.ResourceSpans().AppendEmpty().ScopeSpans().AppendEmpty().Spans().AppendEmpty()
+	span.SetName("execute_tool bash")
+	span.SetTraceID(pcommon.TraceID{1})
+	span.SetSpanID(pcommon.SpanID{1})
+	span.SetStartTimestamp(pcommon.Timestamp(start * 1e6))
+	span.SetEndTimestamp(pcommon.Timestamp((start + 1) * 1e6))
+	for key, value := range map[string]string{
+		"gen_ai.conversation.id": "c_1", "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "bash", "gen_ai.tool.call.id": "call_1",
+		"gen_ai.tool.call.arguments": `{"cmd":"yes"}`, "gen_ai.tool.call.result": output,
+	} {
+		span.Attributes().PutStr(key, value)
+	}
+	report, err := ingest.New(s, ingest.Options{Redactor: r}).Traces(t.Context(), td)
+	if err != nil || report.Truncated != 1 {
+		t.Fatalf("%+v, %v", report, err)
+	}
+	transcript, err := s.Transcript(t.Context(), "c_1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range transcript.Messages {
+		for _, p := range m.Parts {
+			if p.ToolCallID != nil {
+				for _, want := range []string{"__TRUNCATED__[21000 bytes]", `"truncated":true`, `"output_size":21000`, `"output_sha256":"` + digest(output) + `"`} {
+					if !strings.Contains(p.DataJSON, want) {
+						t.Errorf("the part does not say %s: %s", want, p.DataJSON)
+					}
+				}
+				return
+			}
+		}
+	}
+	t.Error("there is no tool call")
 }

@@ -166,7 +166,11 @@ func (o *own) replaySession(said *store.SessionChange) {
 	if v := said.ParentID; v == nil || v.Text == "" || v.Text == o.sessionID {
 		said.ParentID, said.ParentMessageID = nil, nil
 	}
-	c := o.session(o.sessionID, said.Start*1e6, said.End*1e6)
+	c := o.session(o.sessionID, 0, 0)
+	if said.Start != 0 && (c.Start == 0 || said.Start < c.Start) {
+		c.Start = said.Start
+	}
+	c.End = max(c.End, said.End)
 	last := func(dst **store.Value, v *store.Value) {
 		if v != nil && (*dst == nil || v.Beats(**dst)) {
 			*dst = v

@@ -131,7 +131,12 @@ func (f *Follower) Read(t *session.Transcript, decisions []store.Decision, now t
 	for _, d := range decisions {
 		next.decisions[d.ID] = d
 		if before, known := old.decisions[d.ID]; !known || before.Outcome != d.Outcome || before.Reply != d.Reply {
-			news = append(news, News{Event: NewsDecision, At: d.DecidedAt, MessageID: d.MessageID, PartID: d.PartID, Decision: &d})
+			// It is told before what the call came to.
+			at := slices.IndexFunc(news, func(n News) bool { return n.Tool != nil && n.Tool.CallID == d.ToolCallID && !n.Tool.Open() })
+			if at < 0 {
+				at = len(news)
+			}
+			news = slices.Insert(news, at, News{Event: NewsDecision, At: d.DecidedAt, MessageID: d.MessageID, PartID: d.PartID, Decision: &d})
 		}
 	}
 	next.status = StatusOf(s, t, decisions, now, f.Silence)

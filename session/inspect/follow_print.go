@@ -19,6 +19,8 @@ type NewsPrinter struct {
 	// session and title are those under whose heading the last line stands.
 	session string
 	titles  map[string]string
+	// fresh says that nothing stands under the heading yet.
+	fresh bool
 	// part is the text that the last line belongs to, column where it ends, held
 	// what of it is not printed yet.
 	part   string
@@ -29,7 +31,9 @@ type NewsPrinter struct {
 
 // NewNewsPrinter returns a printer of news.
 func NewNewsPrinter(o Options) *NewsPrinter {
-	return &NewsPrinter{p: newPrinter(o), titles: make(map[string]string)}
+	p := newPrinter(o)
+	p.noHint = true
+	return &NewsPrinter{p: p, titles: make(map[string]string)}
 }
 
 // Print returns what there is to print. The last line may be open: see Flush.
@@ -66,6 +70,10 @@ func (n *NewsPrinter) one(x *News) {
 	if x.Event != NewsText || x.PartID != n.part {
 		n.endText()
 	}
+	if x.Event == NewsText && x.Role == session.RoleUser && x.PartID != n.part && !n.fresh {
+		p.blank() // a turn begins
+	}
+	n.fresh = n.fresh && x.Event == NewsMessage
 	switch x.Event {
 	case NewsStatus:
 		state := p.activity(x.Status.State)
@@ -121,7 +129,7 @@ func (n *NewsPrinter) heading(x *News, fact string) {
 	if n.session != "" {
 		n.p.blank()
 	}
-	n.session = x.SessionID
+	n.session, n.fresh = x.SessionID, true
 	id := head(Sanitize(strings.TrimPrefix(x.SessionID, "ses_")), 8)
 	label := id + "  " + oneLine(n.titles[x.SessionID])
 	label = truncate(label, max(n.p.Width-width(fact)-10, 20))

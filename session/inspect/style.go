@@ -86,6 +86,8 @@ type printer struct {
 	Options
 	palette
 	b strings.Builder
+	// noHint says that there is no --full to point to.
+	noHint bool
 }
 
 func newPrinter(o Options) *printer {
@@ -146,7 +148,11 @@ func (p *printer) block(lead, follow span, text string, in paint, limit int) {
 		lead = follow
 	}
 	if hidden > 0 {
-		p.line(follow, span{"… " + plural(hidden, "more line", "more lines") + " (--full)", p.dim})
+		more := "… " + plural(hidden, "more line", "more lines")
+		if !p.noHint {
+			more += " (--full)"
+		}
+		p.line(follow, span{more, p.dim})
 	}
 }
 

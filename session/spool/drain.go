@@ -55,7 +55,7 @@ const patience = 3
 // Edge cases: a root that does not exist is an empty spool; canceling ctx ends it
 // after the record at hand, with an error if something is left.
 func Drain(ctx context.Context, root string, to Sink) (Report, error) {
-	d := drainer{sink: to, root: root, budget: -1}
+	d := drainer{sink: to, root: root, budget: -1, last: true, done: make(map[fileID]map[uint32]bool)}
 	err := d.drainDead(ctx)
 	return d.report, err
 }
@@ -65,8 +65,13 @@ type drainer struct {
 	sink   Sink
 	root   string
 	report Report
-	// budget is how many records may be sent yet; negative is any number.
+	// budget is how many bytes may be sent yet; negative is any number.
 	budget int
+	// done are the records that were sent of files that are not deleted yet, by the
+	// file's id and their number. last says that nobody goes on from there: what is
+	// left of a file is then written anew, instead of at its end only.
+	done map[fileID]map[uint32]bool
+	last bool
 	// failures counts records in a row that the sink did not take; err is why the
 	// last was not.
 	failures int
@@ -170,17 +175,24 @@ func (d *drainer) drainFiles(ctx context.Context, files []string, begins func(st
 
 // drainFile sends a file and deletes it, or what of it was sent.
 func (d *drainer) drainFile(ctx context.Context, path string) error {
-	sent, left, damaged, err := d.sendFile(ctx, path)
+	id, sent, left, damaged, err := d.sendFile(ctx, path)
+	if !left && err == nil {
+		defer delete(d.done, id)
+	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil:
 		return fmt.Errorf("read spool: %w", err)
-	case left && (len(sent) == 0 || damaged):
-		// It is sent again as a whole: a damaged file must stay as it is.
+	case left && (len(sent) == 0 || damaged || d.stopped && !d.last):
+		// A damaged file must stay as it is, and is sent again as a whole.
 		return nil
 	case left:
-		return rewrite(path, sent)
+		if err := rewrite(path, sent); err != nil {
+			return err
+		}
+		delete(d.done, id)
+		return nil
 	case damaged:
 		return d.setAside(path)
 	}
@@ -191,36 +203,42 @@ func (d *drainer) drainFile(ctx context.Context, path string) error {
 	return nil
 }
 
-// sendFile sends the records of a file. It returns the places of those that were
-// sent, and whether there are others, and damage but for the tail.
-func (d *drainer) sendFile(ctx context.Context, path string) (sent map[int64]bool, left, damaged bool, err error) {
+// sendFile sends the records of a file. It returns the numbers of those that were
+// sent, now or before, and whether there are others, and damage but for the tail.
+func (d *drainer) sendFile(ctx context.Context, path string) (id fileID, sent map[uint32]bool, left, damaged bool, err error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, false, false, err
+		return id, nil, false, false, err
 	}
 	defer f.Close()
-	sent = make(map[int64]bool)
 	for fr, err := range frames(f) {
 		if err == nil {
+			if id = fr.id; d.done[id] == nil {
+				d.done[id] = make(map[uint32]bool)
+			}
+			sent = d.done[id]
+			if sent[fr.seq] {
+				continue
+			}
 			err = d.send(ctx, fr)
 		}
 		damage, isDamage := errors.AsType[*DamagedError](err)
 		switch {
 		case err == nil:
-			sent[fr.offset] = true
+			sent[fr.seq] = true
 		case errors.Is(err, errNotSent):
 			left = true
 			if d.stopped {
-				return sent, left, damaged, nil
+				return id, sent, left, damaged, nil
 			}
 		case isDamage:
 			d.report.Damages = append(d.report.Damages, fmt.Errorf("%s: %w", path, damage))
 			damaged = damaged || !damage.Tail
 		default:
-			return nil, false, false, fmt.Errorf("%s: %w", path, err)
+			return id, nil, false, false, fmt.Errorf("%s: %w", path, err)
 		}
 	}
-	return sent, left, damaged, nil
+	return id, sent, left, damaged, nil
 }
 
 var errNotSent = errors.New("not sent")
@@ -254,7 +272,9 @@ func (d *drainer) send(ctx context.Context, f placedFrame) error {
 	default:
 		return keep(nil)
 	}
-	d.budget--
+	if d.budget > 0 {
+		d.budget = max(0, d.budget-f.size())
+	}
 	if err != nil {
 		d.failures++
 		d.stopped = d.failures == patience || ctx.Err() != nil
@@ -279,7 +299,7 @@ func addTo(spans, records *int64, f placedFrame, sign int64) {
 
 // rewrite leaves in a file what was not sent. If that cannot be done the file
 // stays, and all of it is sent again.
-func rewrite(path string, sent map[int64]bool) (err error) {
+func rewrite(path string, sent map[uint32]bool) (err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("write what was not sent: %w", err)
@@ -295,7 +315,7 @@ func rewrite(path string, sent map[int64]bool) (err error) {
 
 // copyRest writes to a new file what was not sent of another. It passes over a
 // tail; files with other damage are not rewritten.
-func copyRest(to, from string, sent map[int64]bool) error {
+func copyRest(to, from string, sent map[uint32]bool) error {
 	in, err := os.Open(from)
 	if err != nil {
 		return err
@@ -308,7 +328,7 @@ func copyRest(to, from string, sent map[int64]bool) error {
 	id, seq := newID(), uint32(0)
 	buf := appendFrame(nil, frame{kind: kindHeader, id: id, body: headerBody})
 	for fr, readErr := range frames(in) {
-		if errors.As(readErr, new(*DamagedError)) || sent[fr.offset] && readErr == nil {
+		if errors.As(readErr, new(*DamagedError)) || readErr == nil && sent[fr.seq] {
 			continue
 		}
 		if err = readErr; err != nil {

@@ -93,9 +93,9 @@ func (e *LostError) Error() string {
 func (e *LostError) Unwrap() error { return e.Err }
 
 const (
-	// drainAtOnce is how many records an export sends of what was spooled, when it
+	// drainAtOnce is how many bytes an export sends of what was spooled, when it
 	// went through itself: the SDK's queue fills meanwhile.
-	drainAtOnce = 16
+	drainAtOnce = 4 << 20
 	// While the collector does not answer, exports go to the disk at once, and one
 	// tries it after a time that doubles from firstWait to longestWait.
 	firstWait   = time.Second
@@ -113,8 +113,10 @@ type Exporter struct {
 	o      Options
 	writer *writer
 
-	// draining is held by whoever drains.
+	// draining is held by whoever drains, and guards done: what was sent of files
+	// that are still there.
 	draining sync.Mutex
+	done     map[fileID]map[uint32]bool
 
 	mu     sync.Mutex // guards what follows
 	closed bool
@@ -123,8 +125,9 @@ type Exporter struct {
 	// has.
 	unsaid    LostError
 	saidDrops tally
-	// left says that something may be in the spool to be sent.
-	left bool
+	// left says that something may be in the spool to be sent, from drainNext on.
+	left      bool
+	drainNext time.Time
 	// wait and next are of the pause after a failure.
 	wait time.Duration
 	next time.Time
@@ -141,7 +144,7 @@ func Open(root string, o Options) (*Exporter, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Exporter{o: o, writer: w, left: true}, nil
+	return &Exporter{o: o, writer: w, left: true, done: make(map[fileID]map[uint32]bool)}, nil
 }
 
 // Dir returns the directory of this process in the root.
@@ -297,7 +300,7 @@ func (e *Exporter) pause() {
 // drainSome sends a part of what is spooled, if something is.
 func (e *Exporter) drainSome(ctx context.Context) {
 	e.mu.Lock()
-	left := e.left
+	left := e.left && !time.Now().Before(e.drainNext)
 	e.mu.Unlock()
 	if left {
 		_ = e.drain(ctx, drainAtOnce) // what stays is tried again
@@ -310,7 +313,7 @@ func (e *Exporter) drain(ctx context.Context, budget int) error {
 		return nil
 	}
 	defer e.draining.Unlock()
-	d := drainer{root: e.writer.root, budget: budget}
+	d := drainer{root: e.writer.root, budget: budget, last: budget < 0, done: e.done}
 	if e.o.Spans != nil {
 		d.sink.Traces = func(ctx context.Context, td ptrace.Traces) error {
 			return e.o.Spans.ExportSpans(ctx, sdkdata.Spans(td))
@@ -344,6 +347,9 @@ func (e *Exporter) drain(ctx context.Context, budget int) error {
 	e.stats.DrainedRecords += d.report.LogRecords
 	if err != nil || d.stopped {
 		e.left = true
+	}
+	if e.drainNext = (time.Time{}); err != nil && !errors.Is(err, errBudget) {
+		e.drainNext = time.Now().Add(longestWait) // what is never taken is not tried with every export
 	}
 	switch {
 	case d.failures == patience:

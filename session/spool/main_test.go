@@ -16,6 +16,7 @@ import (
 
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/log"
 	sdklog "go.opentelemetry.io/otel/sdk/log"
@@ -37,7 +38,27 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+		said.Lock()
+		defer said.Unlock()
+		said.errs = append(said.errs, err)
+	}))
 	goleak.VerifyTestMain(m)
+}
+
+// said is what users were told.
+var said struct {
+	sync.Mutex
+	errs []error
+}
+
+// heard returns what users were told since it was last called.
+func heard() []error {
+	said.Lock()
+	defer said.Unlock()
+	all := said.errs
+	said.errs = nil
+	return all
 }
 
 // roles are what other processes do with the spool at a path.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"unsafe"
 
+	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 )
 
@@ -490,13 +491,14 @@ func PartRank(dataJSON string) Rank {
 	if strings.HasPrefix(dataJSON, `{"type":"`+TypeDamaged+`"`) {
 		return RankStub
 	}
-	if !strings.Contains(dataJSON, `"stub":true`) && !strings.Contains(dataJSON, `"live":true`) {
+	if !strings.Contains(dataJSON, `"stub":true`) && !strings.Contains(dataJSON, `"live":true`) && !strings.Contains(dataJSON, abortedMark) {
 		return RankFinal
 	}
 	type flags struct {
 		Agenttrace struct {
-			Stub bool `json:"stub"`
-			Live bool `json:"live"`
+			Stub      bool   `json:"stub"`
+			Live      bool   `json:"live"`
+			ErrorType string `json:"error_type"`
 		} `json:"agenttrace"`
 	}
 	var part struct {
@@ -509,11 +511,15 @@ func PartRank(dataJSON string) Rank {
 	switch tool, text := part.ToolMetadata.Agenttrace, part.ProviderMetadata.Agenttrace; {
 	case tool.Stub || text.Stub:
 		return RankStub
-	case tool.Live || text.Live:
+	case tool.Live || text.Live || tool.ErrorType == semconv.ErrorTypeAborted:
 		return RankLive
 	}
 	return RankFinal
 }
+
+// abortedMark stands in the data of a call that was ended because its agent had
+// died. Who said so did not see it end, so what anybody did see stands above it.
+const abortedMark = `"error_type":"` + semconv.ErrorTypeAborted + `"`
 
 // settledRank is the rank by which a part is first compared. A span that ended
 // while its call waited for an approval does not have the last word on it: the
@@ -544,7 +550,7 @@ func compareParts(p, q *session.Part) int {
 func comparePartChanges(p, q *PartChange) int {
 	if c := cmp.Or(
 		cmp.Compare(settledRank(p.Rank, p.ToolState), settledRank(q.Rank, q.ToolState)), // Data says the rank too, at the cost of parsing it
-		cmp.Compare(session.StateRank(p.ToolState), session.StateRank(q.ToolState)),
+		cmp.Compare(rankState(p.ToolState, p.Data), rankState(q.ToolState, q.Data)),
 		cmp.Compare(p.Rank, q.Rank),
 		cmp.Compare(max(p.CreatedAt, p.UpdatedAt), max(q.CreatedAt, q.UpdatedAt)),
 	); c != 0 {
@@ -567,7 +573,16 @@ func stateRank(p *session.Part) int {
 	if p.ToolState == nil {
 		return 0
 	}
-	return session.StateRank(*p.ToolState)
+	return rankState(*p.ToolState, p.DataJSON)
+}
+
+// rankState orders states as session.StateRank does, with a call that was given up
+// for dead before those that had an outcome.
+func rankState[T string | json.RawMessage](state string, data T) int {
+	if state == session.StateOutputError && strings.Contains(string(data), abortedMark) {
+		return 2*session.StateRank(session.StateOutputAvailable) - 1
+	}
+	return 2 * session.StateRank(state)
 }
 
 func equalParts(p, q *session.Part) bool {
@@ -631,6 +646,9 @@ func foldFacts(links []*Link, gap bool) string {
 		}
 	}
 	whole := slices.DeleteFunc(slices.Clone(links), func(l *Link) bool { return l.Facts.Step })
+	if slices.ContainsFunc(whole, func(l *Link) bool { return !l.Facts.GivenUp }) {
+		whole = slices.DeleteFunc(whole, func(l *Link) bool { return l.Facts.GivenUp })
+	}
 	if len(whole) > 0 {
 		links = whole
 	}

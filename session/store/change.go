@@ -164,6 +164,9 @@ type Facts struct {
 	// Step says that the span is one model call of the message. Steps count only
 	// as long as no span that describes the whole message is known.
 	Step bool `json:"step,omitempty"`
+	// GivenUp says that the span was written by a later process for one that had
+	// died. It counts only as long as no other span of the whole message is known.
+	GivenUp bool `json:"given_up,omitempty"`
 
 	Model              *session.Model       `json:"model,omitempty"`
 	Agent              string               `json:"agent,omitempty"`

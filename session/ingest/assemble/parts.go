@@ -68,6 +68,7 @@ type (
 		Denied         bool            `json:"denied,omitempty"`
 		Truncated      bool            `json:"truncated,omitempty"`
 		OutputSize     int64           `json:"output_size,omitempty"`
+		OutputSHA256   string          `json:"output_sha256,omitempty"`
 		ChildSessionID string          `json:"child_session_id,omitempty"`
 		ErrorType      string          `json:"error_type,omitempty"`
 		PartialOutput  json.RawMessage `json:"partial_output,omitempty"`
@@ -162,6 +163,7 @@ func (w *writer) tellTool(x *tool, asked *fact.Part) {
 		succeeded = succeeded || t.Succeeded || t.Output != nil || !n.record && !n.Failed
 		meta.Truncated = meta.Truncated || t.Truncated
 		meta.OutputSize = max(meta.OutputSize, t.OutputSize)
+		meta.OutputSHA256 = cmp.Or(meta.OutputSHA256, t.OutputSHA256)
 		meta.DurationMS = cmp.Or(meta.DurationMS, t.DurationMS)
 		for _, problem := range n.Problems {
 			if len(meta.Problems) < mostProblems && !slices.Contains(meta.Problems, problem) {

@@ -193,10 +193,12 @@ type Tool struct {
 	Succeeded bool `json:"succeeded,omitempty"`
 	// Denied says that the call was refused, and not executed.
 	Denied bool `json:"denied,omitempty"`
-	// Truncated says that Output is not all; OutputSize is the whole's, in bytes.
-	Truncated  bool   `json:"truncated,omitempty"`
-	OutputSize int64  `json:"output_size,omitempty"`
-	DurationMS *int64 `json:"duration_ms,omitempty"`
+	// Truncated says that Output is not all; OutputSize is the whole's, in bytes, and
+	// OutputSHA256 its digest in lower-case hex.
+	Truncated    bool   `json:"truncated,omitempty"`
+	OutputSize   int64  `json:"output_size,omitempty"`
+	OutputSHA256 string `json:"output_sha256,omitempty"`
+	DurationMS   *int64 `json:"duration_ms,omitempty"`
 }
 
 // Decision is what was decided on a tool call. Action is allow, deny or ask;

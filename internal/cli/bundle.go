@@ -1,0 +1,148 @@
+package cli
+
+import (
+	"archive/zip"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agenttrace/agenttrace/session/inspect"
+)
+
+// A path in a session is what some telemetry said, and a bundle is made to be sent. So a
+// file goes into it only when it is what the agent said that it is: its SHA-256 stands
+// with the path. A path that leads to somebody's keys leads nowhere then.
+
+// mostSideFile is the greatest side file that is bundled.
+const mostSideFile = 256 << 20
+
+// sideFile is a file that a session refers to.
+type sideFile struct {
+	session, path string
+	size          int64
+	sha256        string
+}
+
+// writeBundle writes a zip with a transcript per session and the side files.
+func (e *exporter) writeBundle(cmd *cobra.Command, each func(func(*exported) error) error) error {
+	var missing []string
+	err := e.write(cmd, e.bundle, func(w io.Writer) error {
+		z := zip.NewWriter(w)
+		packed := make(map[string]string) // by SHA-256, the name in the zip
+		err := each(func(s *exported) error {
+			s.files = make(map[string]string)
+			for _, f := range sideFiles(inspect.Build(s.in)) {
+				name, ok := packed[f.sha256]
+				if !ok {
+					content, err := f.read(s.Transcript.Session.WorkspaceRoot)
+					if err != nil {
+						missing = append(missing, fmt.Sprintf("%s: %s: %v", f.session, f.path, err))
+						continue
+					}
+					name = "files/" + f.sha256[:16] + "-" + fileName(strings.TrimSuffix(filepath.Base(f.path), filepath.Ext(f.path))) + fileExt(f.path)
+					if err := pack(z, name, content); err != nil {
+						return err
+					}
+					packed[f.sha256] = name
+				}
+				s.files[f.path] = name
+			}
+			entry, err := z.Create(fileName(s.Transcript.Session.ID) + e.format.ext)
+			if err != nil {
+				return err
+			}
+			return e.format.stream(entry)(s)
+		})
+		if err == nil && len(missing) > 0 {
+			err = pack(z, "missing.txt", []byte(inspect.Sanitize(strings.Join(missing, "\n"))+"\n"))
+		}
+		return errors.Join(err, z.Close())
+	})
+	if err != nil {
+		return err
+	}
+	for _, m := range missing {
+		fmt.Fprintf(cmd.ErrOrStderr(), "agenttrace: left out: %s\n", strings.Join(strings.Fields(inspect.Sanitize(m)), " "))
+	}
+	return nil
+}
+
+func pack(z *zip.Writer, name string, content []byte) error {
+	w, err := z.Create(name)
+	if err == nil {
+		_, err = w.Write(content)
+	}
+	return err
+}
+
+// fileExt is the extension of a path, if it is a plain one.
+func fileExt(path string) string {
+	ext := filepath.Ext(path)
+	if len(ext) > 10 || strings.ContainsFunc(strings.TrimPrefix(ext, "."), func(c rune) bool {
+		return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9')
+	}) {
+		return ""
+	}
+	return ext
+}
+
+// sideFiles are those that the calls of a session put their outputs in, each once.
+func sideFiles(tl *inspect.Timeline) []sideFile {
+	var all []sideFile
+	seen := make(map[string]bool)
+	for i := range tl.Turns {
+		for j := range tl.Turns[i].Messages {
+			for k := range tl.Turns[i].Messages[j].Parts {
+				c := tl.Turns[i].Messages[j].Parts[k].Tool
+				if c == nil || c.OutputPath == "" || seen[c.OutputPath] {
+					continue
+				}
+				seen[c.OutputPath] = true
+				all = append(all, sideFile{tl.Session.ID, c.OutputPath, c.OutputSize, strings.ToLower(c.OutputSHA256)})
+			}
+		}
+	}
+	return all
+}
+
+// read returns the file, which is looked for below the workspace where its path says no
+// more, if it is the one that was meant.
+func (f *sideFile) read(root *string) ([]byte, error) {
+	if sum, err := hex.DecodeString(f.sha256); err != nil || len(sum) != sha256.Size {
+		return nil, errors.New("the session has no SHA-256 to tell it by")
+	}
+	path := f.path
+	if root != nil && *root != "" && !filepath.IsAbs(path) {
+		path = filepath.Join(*root, path)
+	}
+	info, err := os.Stat(path)
+	var pathErr *os.PathError
+	if errors.As(err, &pathErr) {
+		err = pathErr.Err
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, errors.New("it is no file")
+	case info.Size() > mostSideFile:
+		return nil, errors.New("it is larger than 256 MiB")
+	case f.size > 0 && info.Size() != f.size:
+		return nil, errors.New("it has another size than the session says")
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	if sum := sha256.Sum256(content); hex.EncodeToString(sum[:]) != f.sha256 {
+		return nil, errors.New("it is not what the session says, by its SHA-256")
+	}
+	return content, nil
+}

@@ -1,0 +1,76 @@
+package cli_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/internal/cli"
+	"github.com/agenttrace/agenttrace/session/spool"
+)
+
+// TestImportSpool imports what agents that died have spooled: the directory of the
+// spool, and a file of it that is damaged.
+func TestImportSpool(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "spool")
+	for _, title := range []string{"First", "Second"} {
+		e, err := spool.Open(root, spool.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tp := sdktrace.NewTracerProvider(sdktrace.WithSyncer(e.SpanExporter()))
+		sess := agenttrace.New(agenttrace.Options{TracerProvider: tp}).NewSession(t.Context(), agenttrace.SessionOptions{Agent: "coder", Title: title})
+		ctx, run := sess.StartRun(t.Context(), agenttrace.RunOptions{})
+		_, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "question"}, agenttrace.TurnOptions{})
+		turn.End(agenttrace.TurnResult{})
+		run.End(nil)
+		if err := e.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	files, err := spool.Files(root)
+	if err != nil || len(files) != 2 {
+		t.Fatalf("files %q, %v", files, err)
+	}
+	content, err := os.ReadFile(files[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := filepath.Join(t.TempDir(), "s.db")
+	run := func(want int, args ...string) (stdout, stderr string) {
+		t.Helper()
+		var out, errs bytes.Buffer
+		if got := cli.Main("v1", append(args, "--store", store), strings.NewReader(""), &out, &errs); got != want {
+			t.Fatalf("%q ends with %d: %s", args, got, &errs)
+		}
+		return out.String(), errs.String()
+	}
+
+	if err := os.WriteFile(files[1], content[:len(content)-3], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, errs := run(0, "import", root)
+	if !strings.Contains(out, "total: 3 spans") || !strings.Contains(errs, "its writer or the machine died") {
+		t.Errorf("a spool with a tail:\n%s%s", out, errs)
+	}
+	changed := bytes.Clone(content)
+	changed[len(changed)/2] ^= 1
+	if err := os.WriteFile(files[1], changed, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, errs = run(1, "import", files[1]); !strings.Contains(out, "1 span, 0 log records") || !strings.Contains(out, "1 damaged") || !strings.Contains(errs, "are damaged") {
+		t.Errorf("a damaged file:\n%s%s", out, errs)
+	}
+	if err := os.WriteFile(files[1], content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run(0, "import", filepath.Dir(files[1]))
+	if out, _ = run(0, "ls"); !strings.Contains(out, "First") || !strings.Contains(out, "Second") {
+		t.Errorf("sessions:\n%s", out)
+	}
+}

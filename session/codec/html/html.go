@@ -1,0 +1,54 @@
+// Package html writes a session as a transcript in one HTML file that can be sent to
+// anybody: every turn, message and tool call, decisions, compactions, errors and a table
+// of tokens. It is an export only; see package markdown for what it leaves out.
+//
+// The file loads nothing and runs nothing: its style stands in it, there is no script,
+// and a content security policy forbids both. Reasoning, and the input and output of
+// tools, are folded with <details>. It is light or dark as its reader's system is, fits a
+// phone, and prints.
+//
+// What comes from the session is text and nothing else. An address is a link when it
+// begins with http:// or https://, and opens without a referrer.
+package html
+
+import (
+	"embed"
+	"fmt"
+	"html/template"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/agenttrace/agenttrace/session/codec/internal/transcript"
+	"github.com/agenttrace/agenttrace/session/inspect"
+)
+
+// Options say how much is written. The zero value is ready for use.
+type Options struct {
+	// Full cuts nothing, however long it is.
+	Full bool
+	// Zone is that of the times; nil is UTC.
+	Zone *time.Location
+	// Files are the side files that come with the transcript, by the path that the
+	// session has for them: the path, relative to the transcript, to link to.
+	Files map[string]string
+}
+
+//go:embed transcript.html style.css
+var files embed.FS
+
+var page = template.Must(template.New("transcript.html").Funcs(template.FuncMap{
+	"style": func() (template.CSS, error) {
+		b, err := files.ReadFile("style.css")
+		return template.CSS(b), err
+	},
+	"join": func(all []string) string { return strings.Join(all, " · ") },
+}).ParseFS(files, "transcript.html"))
+
+// Encode writes the transcript. The same timeline gives the same bytes.
+func Encode(w io.Writer, tl *inspect.Timeline, o Options) error {
+	if err := page.Execute(w, transcript.New(tl, transcript.Options(o))); err != nil {
+		return fmt.Errorf("write session %s: %w", tl.Session.ID, err)
+	}
+	return nil
+}

@@ -1,0 +1,279 @@
+package transcript
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/inspect"
+)
+
+// What is longer is cut, unless all is wanted.
+const (
+	mostLines = 80
+	mostBytes = 8 << 10
+)
+
+// clip cuts a text that is long.
+func (w *writer) clip(s string) Text {
+	if w.o.Full {
+		return Text{Body: s}
+	}
+	head := s
+	if len(head) > mostBytes {
+		n := mostBytes
+		for !utf8.RuneStart(head[n]) {
+			n--
+		}
+		head = head[:n]
+	}
+	lines := 0
+	for i := range len(head) {
+		if head[i] != '\n' {
+			continue
+		}
+		if lines++; lines == mostLines {
+			head = head[:i]
+			break
+		}
+	}
+	if len(head) == len(s) {
+		return Text{Body: s}
+	}
+	return Text{Body: head, Cut: fmt.Sprintf("%s of %s are left out; a full export has them", bytesOf(int64(len(s)-len(head))), bytesOf(int64(len(s))))}
+}
+
+func (w *writer) resolved(body string, known bool) Text {
+	if !known {
+		return Text{Cut: "the text never arrived"}
+	}
+	return w.clip(inspect.Sanitize(body))
+}
+
+// Segment is a stretch of a text: prose, or code that was fenced in it.
+type Segment struct {
+	Code bool
+	Lang string
+	Body string
+}
+
+// segments finds the fenced code in a text, as Markdown has it. A fence that is not
+// closed reaches to the end.
+func segments(text string) []Segment {
+	var all []Segment
+	var prose, code []string
+	flush := func(lines *[]string, s Segment) {
+		if s.Body = strings.Join(*lines, "\n"); s.Code || strings.Trim(s.Body, "\n") != "" {
+			if !s.Code {
+				s.Body = strings.Trim(s.Body, "\n")
+			}
+			all = append(all, s)
+		}
+		*lines = nil
+	}
+	fence, lang := "", ""
+	for l := range strings.SplitSeq(text, "\n") {
+		mark := fenceOf(l)
+		switch {
+		case fence == "" && mark != "":
+			flush(&prose, Segment{})
+			fence, lang = mark, strings.TrimSpace(strings.TrimLeft(strings.TrimSpace(l), "`~"))
+		case fence == "":
+			prose = append(prose, l)
+		case mark != "" && mark[0] == fence[0] && len(mark) >= len(fence) && strings.TrimSpace(l) == mark:
+			flush(&code, Segment{Code: true, Lang: langOf(lang)})
+			fence = ""
+		default:
+			code = append(code, l)
+		}
+	}
+	if fence != "" {
+		flush(&code, Segment{Code: true, Lang: langOf(lang)})
+	}
+	flush(&prose, Segment{})
+	return all
+}
+
+// fenceOf is the run of backticks or tildes that a line opens or closes code with, or "".
+func fenceOf(line string) string {
+	s := strings.TrimSpace(line)
+	for _, c := range []string{"`", "~"} {
+		run := s[:len(s)-len(strings.TrimLeft(s, c))]
+		if len(run) >= 3 && !(c == "`" && strings.Contains(s[len(run):], "`")) {
+			return run
+		}
+	}
+	return ""
+}
+
+// langOf is the name of a language, or "" when it is none.
+func langOf(s string) string {
+	s, _, _ = strings.Cut(s, " ")
+	for _, c := range s {
+		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("+#.-_", c)) {
+			return ""
+		}
+	}
+	return s[:min(len(s), 20)]
+}
+
+// line is a text that must not break its line.
+func line(s string) string { return strings.Join(strings.Fields(inspect.Sanitize(s)), " ") }
+
+// present are the texts that say something.
+func present(all ...string) []string {
+	var some []string
+	for _, s := range all {
+		if s != "" {
+			some = append(some, s)
+		}
+	}
+	return some
+}
+
+// webLink is an address that a browser may be sent to, or "".
+func webLink(url string) string {
+	lower := strings.ToLower(url)
+	if (strings.HasPrefix(lower, "http://") || strings.HasPrefix(lower, "https://")) && line(url) == url {
+		return url
+	}
+	return ""
+}
+
+func (w *writer) time(milli int64) string {
+	if milli == 0 {
+		return ""
+	}
+	zone := w.o.Zone
+	if zone == nil {
+		zone = time.UTC
+	}
+	return time.UnixMilli(milli).In(zone).Format("2006-01-02 15:04:05 MST")
+}
+
+func duration(ms *int64) string {
+	if ms == nil {
+		return ""
+	}
+	d := time.Duration(*ms) * time.Millisecond
+	switch {
+	case d < time.Second:
+		return d.String()
+	case d < time.Minute:
+		return strconv.FormatFloat(d.Seconds(), 'f', 1, 64) + "s"
+	}
+	return d.Round(time.Second).String()
+}
+
+func grouped(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+func bytesOf(n int64) string {
+	switch {
+	case n < 1<<10:
+		return fmt.Sprintf("%d bytes", n)
+	case n < 1<<20:
+		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
+	}
+	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+}
+
+func dollars(usd float64) string { return "$" + strconv.FormatFloat(usd, 'f', 4, 64) }
+
+func tokens(u *session.Usage) string {
+	if u == nil {
+		return ""
+	}
+	return grouped(u.Total()) + " tokens"
+}
+
+func turns(t *inspect.Totals) string {
+	s := strconv.Itoa(t.Turns)
+	if t.Hidden > 0 {
+		s += fmt.Sprintf(", %d of them rewound", t.Hidden)
+	}
+	if t.Compactions > 0 {
+		s += ", " + counted(t.Compactions, "compaction")
+	}
+	return s
+}
+
+// counted is a number of things.
+func counted(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return strconv.Itoa(n) + " " + thing + "s"
+}
+
+func calls(t *inspect.Totals) string {
+	s := strconv.Itoa(t.ToolCalls)
+	if t.Failed > 0 {
+		s += fmt.Sprintf(", %d failed", t.Failed)
+	}
+	if t.Denied > 0 {
+		s += fmt.Sprintf(", %d denied", t.Denied)
+	}
+	return s
+}
+
+// numbers names turns.
+func numbers(turns []int) string {
+	var all []string
+	for i := 0; i < len(turns); i++ {
+		first := i
+		for i+1 < len(turns) && turns[i+1] == turns[i]+1 {
+			i++
+		}
+		if s := strconv.Itoa(turns[first]); i == first {
+			all = append(all, s)
+		} else {
+			all = append(all, s+"–"+strconv.Itoa(turns[i]))
+		}
+	}
+	if len(turns) == 1 {
+		return "turn " + all[0]
+	}
+	return "turns " + strings.Join(all, ", ")
+}
+
+// usageTable has a row per turn that was counted, and their sums.
+func usageTable(tl *inspect.Timeline) [][]string {
+	if tl.Totals.Usage == nil && tl.Totals.CostUSD == nil {
+		return nil
+	}
+	table := [][]string{{"Turn", "Input", "Output", "Reasoning", "Cache read", "Cache write", "Total", "Cost"}}
+	row := func(name string, u *session.Usage, cost *float64) {
+		cells := []string{name, "", "", "", "", "", "", ""}
+		if u != nil {
+			for i, n := range []int64{u.Input, u.Output, u.Reasoning, u.CacheRead, u.CacheWrite, u.Total()} {
+				cells[i+1] = grouped(n)
+			}
+		}
+		if cost != nil {
+			cells[7] = dollars(*cost)
+		}
+		table = append(table, cells)
+	}
+	for i := range tl.Turns {
+		t := &tl.Turns[i]
+		if t.Usage == nil && t.CostUSD == nil {
+			continue
+		}
+		name := strconv.Itoa(t.Number)
+		if t.Hidden {
+			name += " (rewound)"
+		}
+		row(name, t.Usage, t.CostUSD)
+	}
+	row("All", tl.Totals.Usage, tl.Totals.CostUSD)
+	return table
+}

@@ -1,0 +1,202 @@
+package ingest_test
+
+import (
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/plog"
+
+	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// emitted is what an exporter makes of recorded events.
+func emitted(events agenttracetest.Events) []plog.LogRecord {
+	var all []plog.LogRecord
+	for _, e := range events {
+		r := record(e.Record, e.Time.UnixNano())
+		r.SetTraceID(pcommon.TraceID(e.SpanContext.TraceID()))
+		r.SetSpanID(pcommon.SpanID(e.SpanContext.SpanID()))
+		all = append(all, r)
+	}
+	return all
+}
+
+// liveAgent is a run of the SDK that streams, calls tools that work, fail and are
+// denied, retries, starts a sub-agent, waits for a human and goes on, and is
+// stopped by its user. crash ends it in the midst of the second run.
+func liveAgent(t *testing.T, crash bool) (*agenttracetest.Recorder, *agenttrace.Session) {
+	t.Helper()
+	now := time.UnixMilli(start)
+	rec := agenttracetest.NewRecorder()
+	tracer := agenttrace.New(agenttrace.Options{
+		TracerProvider: rec, LoggerProvider: rec, Now: func() time.Time { now = now.Add(3 * time.Millisecond); return now },
+		Live:  agenttrace.LiveOptions{MinInterval: -1, MinBytes: -1},
+		Rules: []agenttrace.Rule{{Permission: "bash", Pattern: "rm*", Action: agenttrace.ActionDeny}, {Permission: "*", Pattern: "*", Action: agenttrace.ActionAllow}},
+	})
+	sess := tracer.NewSession(t.Context(), agenttrace.SessionOptions{Agent: "coder", Title: "Fix it", Metadata: map[string]any{"ticket": "A-1"}})
+	runCtx, run := sess.StartRun(t.Context(), agenttrace.RunOptions{Model: agenttrace.Model{Provider: "openai", ID: "m"}})
+	ctx, turn := run.StartTurn(runCtx, agenttrace.UserMessage{Text: "why?"}, agenttrace.TurnOptions{})
+	turn.SetSystemPrompt("be brief")
+	callCtx, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
+	text := call.StreamText()
+	for word := range strings.SplitAfterSeq("I will look at it, in peace.", " ") {
+		_, _ = text.WriteString(word)
+	}
+	_ = text.Close()
+	call.End(agenttrace.ModelResult{}, errors.New("overloaded"))
+	turn.Retrying(1, errors.New("overloaded"))
+	_, call = turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
+	call.Reasoning("hm")
+	call.End(agenttrace.ModelResult{}, nil)
+	_ = callCtx
+	tool := func(name, command string, end func(*agenttrace.ToolCall)) {
+		toolCtx, c := turn.StartTool(ctx, agenttrace.ToolOptions{Name: name})
+		c.InputDelta(`{"command":`)
+		c.InputDelta(`"` + command + `"}`)
+		c.SetInput(json.RawMessage(`{"command":"` + command + `"}`))
+		if d := c.Authorize(toolCtx, command); d.Allowed() {
+			end(c)
+		} else {
+			c.Fail(d.Err())
+		}
+	}
+	tool("bash", "ls", func(c *agenttrace.ToolCall) { c.EndText("a b") })
+	tool("bash", "go test", func(c *agenttrace.ToolCall) { c.Fail(errors.New("exit status 1")) })
+	tool("bash", "rm -rf /", func(c *agenttrace.ToolCall) { c.EndText("gone") })
+	childCtx, child := turn.StartTool(ctx, agenttrace.ToolOptions{Name: "task", Input: map[string]string{"prompt": "review"}})
+	sub := tracer.NewSession(childCtx, agenttrace.SessionOptions{Agent: "reviewer"})
+	subCtx, subRun := sub.StartRun(childCtx, agenttrace.RunOptions{})
+	_, subTurn := subRun.StartTurn(subCtx, agenttrace.UserMessage{Text: "review"}, agenttrace.TurnOptions{})
+	subTurn.Text("fine")
+	subTurn.End(agenttrace.TurnResult{})
+	subRun.End(nil)
+	child.EndText("fine")
+	_, waits := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "call_w", Name: "deploy", Input: map[string]string{"to": "production"}})
+	waits.AwaitApproval("")
+	turn.End(agenttrace.TurnResult{})
+	run.End(nil)
+
+	runCtx, run = sess.StartRun(t.Context(), agenttrace.RunOptions{})
+	ctx, turn, err := run.ContinueTurn(runCtx, agenttrace.TurnOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, waits, _, err = turn.ResumeTool(ctx, "call_w", agenttrace.Answer{Reply: agenttrace.ReplyOnce})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if crash {
+		return rec, sess
+	}
+	waits.EndText("deployed")
+	turn.Text("It is out.")
+	turn.End(agenttrace.TurnResult{})
+	ctx, turn = run.StartTurn(runCtx, agenttrace.UserMessage{Text: "and now?"}, agenttrace.TurnOptions{})
+	_, _ = turn.StreamText().WriteString("Now I")
+	_, _ = turn.StartTool(ctx, agenttrace.ToolOptions{Name: "bash", Input: map[string]string{"command": "sleep 60"}})
+	turn.Abort()
+	run.End(nil)
+	if err := rec.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return rec, sess
+}
+
+// TestSDKLiveAndSpans: what the SDK says while it works leaves no trace of its own
+// when its spans are there, in whatever order all of it comes.
+func TestSDKLiveAndSpans(t *testing.T) {
+	rec, _ := liveAgent(t, false)
+	all, events := recorded(rec.All()), emitted(rec.Events())
+	if len(events) < 40 {
+		t.Fatalf("only %d events", len(events))
+	}
+	alone := openStore(t)
+	ingestAll(t, alone, traces(all...))
+	want := rowsOf(t, alone)
+	for seed := range 12 {
+		r := rand.New(rand.NewPCG(uint64(seed), 8))
+		var order []delivery
+		for _, e := range events {
+			if seed%3 == 0 || r.IntN(3) > 0 {
+				ld := logs(e)
+				order = append(order, delivery{events: &ld})
+			}
+		}
+		for _, s := range all {
+			td := traces(s)
+			order = append(order, delivery{spans: &td})
+		}
+		if seed > 0 {
+			r.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+		}
+		s := openStore(t)
+		if report := deliverLive(t, s, order); report.Malformed != 0 || report.Refused != 0 || report.Ignored != 0 {
+			t.Fatalf("flaws: %+v", report)
+		}
+		check(t, s)
+		if d := cmp.Diff(want, rowsOf(t, s)); d != "" {
+			t.Fatalf("seed %d (-spans alone +with events):\n%s", seed, d)
+		}
+	}
+}
+
+// rowsOf are the sessions of a store.
+func rowsOf(t *testing.T, r store.Reader) []*session.Transcript {
+	t.Helper()
+	var all []*session.Transcript
+	for s, err := range r.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		transcript, err := r.Transcript(t.Context(), s.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, transcript)
+	}
+	return all
+}
+
+// TestSDKCrash: an agent that dies while a call runs that a human allowed leaves
+// the call as it was, a session that is busy, and interrupted when it is silent.
+func TestSDKCrash(t *testing.T) {
+	rec, sess := liveAgent(t, true)
+	s := openStore(t)
+	var order []delivery
+	for _, e := range emitted(rec.Events()) {
+		ld := logs(e)
+		order = append(order, delivery{events: &ld})
+	}
+	for _, sp := range recorded(rec.All()) {
+		td := traces(sp)
+		order = append(order, delivery{spans: &td})
+	}
+	rand.New(rand.NewPCG(1, 1)).Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+	deliverLive(t, s, order)
+	check(t, s)
+	transcript, err := s.Transcript(t.Context(), sess.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	heard := time.UnixMilli(transcript.Session.UpdatedAt)
+	st := inspect.StatusOf(&transcript.Session, transcript, nil, heard.Add(time.Minute), inspect.DefaultSilence)
+	if st.State != inspect.ActivityBusy || !st.Said {
+		t.Errorf("state %q, said %v; want busy, as it says", st.State, st.Said)
+	}
+	if len(st.OpenCalls) != 1 || st.OpenCalls[0].Tool != "deploy" || st.OpenCalls[0].State != session.StateApprovalResponded {
+		t.Errorf("open calls %+v; want deploy, approved", st.OpenCalls)
+	}
+	if st = inspect.StatusOf(&transcript.Session, transcript, nil, heard.Add(time.Hour), inspect.DefaultSilence); st.State != inspect.ActivityInterrupted {
+		t.Errorf("an hour later the state is %q, want interrupted", st.State)
+	}
+}

@@ -1,0 +1,399 @@
+package spool
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/plog"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+)
+
+// TestNetworkComesBack: what a network does not take is spooled, exports do not
+// wait for it meanwhile, and when it is there again all is sent, once.
+func TestNetworkComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root := t.TempDir()
+		n := &network{}
+		e := open(t, root, Options{Spans: n, Logs: logNetwork{n}, Sync: SyncNever})
+		export(t, e, "a")
+		n.fail = unreachable
+		for _, name := range []string{"b", "c", "d"} {
+			export(t, e, name)
+		}
+		if err := e.LogExporter().Export(t.Context(), recordsOf("log")); err != nil {
+			t.Fatal(err)
+		}
+		if n.calls != 2 {
+			t.Errorf("%d calls; after the first failure nobody waits for another", n.calls)
+		}
+		<-time.After(firstWait)
+		export(t, e, "e")
+		if n.calls != 3 || e.wait != 2*firstWait {
+			t.Errorf("%d calls, next after %v", n.calls, e.wait)
+		}
+		if err := e.ForceFlush(t.Context()); err != nil {
+			t.Errorf("all is on the disk: %v", err)
+		}
+		if n.calls != 4 {
+			t.Errorf("%d calls; ForceFlush tries once", n.calls)
+		}
+		n.fail = nil
+		<-time.After(longestWait)
+		export(t, e, "f")
+		if got := strings.Join(n.names, " "); got != "a f b c d log e" {
+			t.Errorf("arrived %s", got)
+		}
+		if s := e.Stats(); s.SentSpans != 2 || s.SpooledSpans != 4 || s.SpooledRecords != 1 || s.DrainedSpans != 4 || s.DrainedRecords != 1 || s.LostSpans != 0 {
+			t.Errorf("stats %+v", s)
+		}
+		if left, _ := spooled(t, root); len(left) != 0 {
+			t.Errorf("left %q", left)
+		}
+		if err := e.Close(t.Context()); err != nil || !n.down {
+			t.Errorf("close: %v; the network's exporter was shut down: %v", err, n.down)
+		}
+		if left, err := os.ReadDir(root); err != nil || len(left) != 0 {
+			t.Errorf("left %v, %v", left, err)
+		}
+	})
+}
+
+// TestNextStart: what a process that was killed has left, the next one sends after
+// the first export that goes through.
+func TestNextStart(t *testing.T) {
+	root := t.TempDir()
+	dead := open(t, root, Options{Spans: &network{fail: unreachable}, Sync: SyncNever})
+	for _, name := range numbered("r", 10) {
+		export(t, dead, name)
+	}
+	die(t, dead)
+	n := &network{}
+	e := open(t, root, Options{Spans: n, Sync: SyncNever})
+	export(t, e, "new")
+	if got := strings.Join(n.names, " "); got != "new "+strings.Join(numbered("r", 10), " ") {
+		t.Errorf("arrived %s", got)
+	}
+	if names, _ := spooled(t, root); len(names) != 0 {
+		t.Errorf("left %q", names)
+	}
+	calls := n.calls
+	export(t, e, "newer")
+	if n.calls != calls+1 {
+		t.Errorf("%d calls for one export", n.calls-calls)
+	}
+}
+
+// TestRefused: a record that the collector never takes stays, and keeps nothing
+// behind it from being sent.
+func TestRefused(t *testing.T) {
+	root := t.TempDir()
+	poison := errors.New("invalid argument")
+	n := &network{fail: func(names []string) error {
+		if slices.Contains(names, "r003") {
+			return poison
+		}
+		return nil
+	}}
+	dead := open(t, root, Options{Sync: SyncNever})
+	for _, name := range numbered("r", 8) {
+		export(t, dead, name)
+	}
+	die(t, dead)
+	e := open(t, root, Options{Spans: n, Sync: SyncNever})
+	export(t, e, "new")
+	want := "new r000 r001 r002 r004 r005 r006 r007"
+	if got := strings.Join(n.names, " "); got != want {
+		t.Errorf("arrived %s", got)
+	}
+	if left, damages := spooled(t, root); sorted(left) != "r003" || len(damages) != 0 {
+		t.Errorf("left %q, %v", left, damages)
+	}
+	calls := n.calls
+	if export(t, e, "newer"); n.calls != calls+1 {
+		t.Errorf("what is refused is tried with every export")
+	}
+	want += " newer"
+	report, err := Drain(t.Context(), root, n.sink())
+	if !errors.Is(err, poison) || report.KeptSpans != 1 || report.Spans != 0 {
+		t.Errorf("%+v, %v", report, err)
+	}
+	if got := strings.Join(n.names, " "); got != want {
+		t.Errorf("sent again: %s", got)
+	}
+}
+
+// TestPieces: an export sends a piece of what is spooled; it goes on with the next
+// and repeats nothing.
+func TestPieces(t *testing.T) {
+	root := t.TempDir()
+	dead := open(t, root, Options{Sync: SyncNever, MaxTotalBytes: 1 << 30, MaxFileBytes: 64 << 20})
+	long := strings.Repeat("x", 1<<20)
+	names := numbered("r", 12)
+	for _, name := range names {
+		export(t, dead, name+long) // twice in a span
+	}
+	die(t, dead)
+	n := &network{}
+	e := open(t, root, Options{Spans: n, Sync: SyncNever})
+	for i := range 12 {
+		export(t, e, "new")
+		if i == 0 && len(n.names) > 4 {
+			t.Errorf("%d were sent at once", len(n.names))
+		}
+	}
+	var got []string
+	for _, name := range n.names {
+		if name != "new" {
+			got = append(got, name[:4])
+		}
+	}
+	if !slices.Equal(got, names) {
+		t.Errorf("arrived %q", got)
+	}
+	if left, err := Files(root); err != nil || len(left) != 0 {
+		t.Errorf("left %q, %v", left, err)
+	}
+}
+
+// TestLargeBatch: a batch is spooled in records that an OTLP receiver takes; a
+// span that is too large for any is lost and counted.
+func TestLargeBatch(t *testing.T) {
+	root := t.TempDir()
+	e := open(t, root, Options{Sync: SyncNever})
+	text := strings.Repeat("x", 1<<19)
+	var names []string
+	for _, name := range numbered("r", 20) {
+		names = append(names, name+text)
+	}
+	export(t, e, names...)
+	records := 0
+	files, _ := Files(root)
+	for _, path := range files {
+		f, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for rec, err := range Read(f) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			records++
+			if n := (&ptrace.ProtoMarshaler{}).TracesSize(rec.Traces); n > 4<<20 {
+				t.Errorf("a record has %d bytes", n)
+			}
+		}
+		f.Close()
+	}
+	if got, _ := spooled(t, root); !slices.Equal(got, names) || records < 6 {
+		t.Errorf("%d spans in %d records", len(got), records)
+	}
+	err := e.SpanExporter().ExportSpans(t.Context(), spansOf("a", strings.Repeat("x", MaxRecord), "c"))
+	var l *LostError
+	if !errors.As(err, &l) || l.Spans != 1 || !strings.Contains(err.Error(), "a record may have") {
+		t.Errorf("a span of 128 MiB: %.200v", err)
+	}
+	if s := e.Stats(); s.SpooledSpans != 22 || s.LostSpans != 1 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+// TestNeither: what is neither sent nor spooled is said by the export, with both
+// reasons, by ForceFlush once, and by Shutdown.
+func TestNeither(t *testing.T) {
+	n := &network{fail: unreachable}
+	e := open(t, t.TempDir(), Options{Spans: n, Logs: logNetwork{n}, Sync: SyncNever})
+	full := errors.New("no space left on device")
+	e.writer.create = (&disk{create: full}).open
+	var l *LostError
+	if err := e.SpanExporter().ExportSpans(t.Context(), spansOf("a", "b")); !errors.As(err, &l) || l.Spans != 2 || !errors.Is(err, errNetwork) || !errors.Is(err, full) {
+		t.Errorf("export: %v", err)
+	}
+	if err := e.LogExporter().Export(t.Context(), recordsOf("x")); !errors.As(err, &l) || l.Records != 1 {
+		t.Errorf("export of logs: %v", err)
+	}
+	if err := e.LogExporter().ForceFlush(t.Context()); !errors.As(err, &l) || l.Spans != 2 || l.Records != 1 ||
+		!strings.Contains(err.Error(), "2 spans and 1 log records are neither delivered nor spooled") {
+		t.Errorf("flush: %v", err)
+	}
+	_ = e.SpanExporter().ExportSpans(t.Context(), spansOf("c"))
+	if err := e.SpanExporter().Shutdown(t.Context()); !errors.As(err, &l) || l.Spans != 1 || l.Records != 0 {
+		t.Errorf("shutdown: %v", err)
+	}
+	_ = e.SpanExporter().ExportSpans(t.Context(), spansOf("d", "e"))
+	if err := e.Close(t.Context()); !errors.As(err, &l) || l.Spans != 2 {
+		t.Errorf("close: %v", err)
+	}
+	if err := e.Close(t.Context()); err != nil {
+		t.Errorf("second close: %v", err)
+	}
+	if err := e.SpanExporter().ExportSpans(t.Context(), spansOf("f")); !errors.Is(err, ErrClosed) {
+		t.Errorf("export after close: %v", err)
+	}
+}
+
+// TestContextEnded: an export whose time is over is spooled.
+func TestContextEnded(t *testing.T) {
+	root := t.TempDir()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	e := open(t, root, Options{Spans: &network{fail: func([]string) error { return ctx.Err() }}, Sync: SyncNever})
+	if err := e.SpanExporter().ExportSpans(ctx, spansOf("a")); err != nil {
+		t.Error(err)
+	}
+	if names, _ := spooled(t, root); sorted(names) != "a" {
+		t.Errorf("spooled %q", names)
+	}
+}
+
+// TestConcurrent exports spans and log records at once, flushing, over a network
+// that fails now and then: everything arrives or is spooled.
+func TestConcurrent(t *testing.T) {
+	root := t.TempDir()
+	n := &network{}
+	n.fail = func([]string) error {
+		if n.calls%3 == 0 {
+			return errNetwork
+		}
+		return nil
+	}
+	e := open(t, root, Options{Spans: n, Logs: logNetwork{n}, Sync: SyncNever, MaxFileBytes: 2000, MaxTotalBytes: 1 << 30})
+	var wg sync.WaitGroup
+	for _, prefix := range []string{"a", "b", "c", "d"} {
+		wg.Go(func() {
+			for i, name := range numbered(prefix, 50) {
+				var err error
+				if e.answered(); prefix < "c" {
+					err = e.SpanExporter().ExportSpans(t.Context(), spansOf(name))
+				} else {
+					err = e.LogExporter().Export(t.Context(), recordsOf(name))
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				if i%10 == 9 {
+					if err := e.ForceFlush(t.Context()); err != nil {
+						t.Error(err)
+					}
+				}
+				_ = e.Stats()
+			}
+		})
+	}
+	wg.Wait()
+	left, damages := spooled(t, root)
+	all := append(left, n.names...)
+	slices.Sort(all)
+	if all = slices.Compact(all); len(all) != 200 || len(damages) != 0 {
+		t.Errorf("%d of 200 arrived or are spooled; %v", len(all), damages)
+	}
+}
+
+// TestDamaged: what is whole in a damaged file is sent, the rest is said and kept
+// for people to look at; a tail that was cut off is nothing to keep.
+func TestDamaged(t *testing.T) {
+	b := fileBytes(t, "a", "b", "c")
+	starts := offsets(t, b)
+	flipped := slices.Clone(b)
+	flipped[starts[2]+20] ^= 4
+	root, path := write(t, flipped)
+	if err := os.WriteFile(filepath.Join(filepath.Dir(path), "00000002.pb"), b[:len(b)-5], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(filepath.Dir(path), "00000002.pb.new"), b[:5], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	heard()
+	n := &network{}
+	e := open(t, root, Options{Spans: n, Sync: SyncNever})
+	export(t, e, "new")
+	if got := strings.Join(n.names, " "); got != "new a c a b" {
+		t.Errorf("arrived %s", got)
+	}
+	var d *DamagedError
+	said := heard()
+	if len(said) != 1 || !errors.As(said[0], &d) || d.Missing != 1 || d.Offset != int64(starts[2]) || !strings.Contains(said[0].Error(), path) {
+		t.Errorf("said %v", said)
+	}
+	files, err := Files(root)
+	if err != nil || len(files) != 1 || filepath.Base(filepath.Dir(files[0])) != damagedName {
+		t.Fatalf("files %q, %v", files, err)
+	}
+	if kept, err := os.ReadFile(files[0]); err != nil || !slices.Equal(kept, flipped) {
+		t.Errorf("the damaged file is not as it was: %v", err)
+	}
+	if _, err := os.Stat(filepath.Dir(path)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the directory of the dead process is there: %v", err)
+	}
+}
+
+// TestDrain: what a sink does not take stays, and only that; a root that is none
+// is empty.
+func TestDrain(t *testing.T) {
+	if report, err := Drain(t.Context(), filepath.Join(t.TempDir(), "none"), Sink{}); err != nil || report.Spans != 0 {
+		t.Errorf("%+v, %v", report, err)
+	}
+	root := t.TempDir()
+	dead := open(t, root, Options{Sync: SyncNever})
+	export(t, dead, "a", "b")
+	if err := dead.LogExporter().Export(t.Context(), recordsOf("x", "y")); err != nil {
+		t.Fatal(err)
+	}
+	export(t, dead, "c")
+	die(t, dead)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	n := &network{}
+	report, err := Drain(ctx, root, Sink{Traces: func(_ context.Context, td ptrace.Traces) error {
+		cancel()
+		return n.take(namesOf(td, plog.NewLogs()))
+	}})
+	if !errors.Is(err, context.Canceled) || report.Spans != 2 || report.KeptRecords == 0 || sorted(n.names) != "a b" {
+		t.Errorf("%+v, %v, %q", report, err, n.names)
+	}
+	if left, _ := spooled(t, root); sorted(left) != "c x y" {
+		t.Errorf("left %q", left)
+	}
+	report, err = Drain(t.Context(), root, Sink{Traces: n.sink().Traces})
+	if err != nil || report.Spans != 1 || report.KeptRecords != 2 {
+		t.Errorf("%+v, %v", report, err)
+	}
+	if left, _ := spooled(t, root); sorted(left) != "x y" {
+		t.Errorf("left %q", left)
+	}
+	n.fail, n.calls = unreachable, 0
+	if report, err = Drain(t.Context(), root, n.sink()); !errors.Is(err, errNetwork) || report.KeptRecords != 2 || !strings.Contains(err.Error(), "2 log records stay") {
+		t.Errorf("%+v, %v", report, err)
+	}
+	n.fail = nil
+	if report, err = Drain(t.Context(), root, n.sink()); err != nil || report.LogRecords != 2 || report.Files != 1 {
+		t.Errorf("%+v, %v", report, err)
+	}
+	if left, err := os.ReadDir(root); err != nil || len(left) != 0 {
+		t.Errorf("left %v, %v", left, err)
+	}
+}
+
+// TestGivesUp: a sink that is away is not asked for every record.
+func TestGivesUp(t *testing.T) {
+	root := t.TempDir()
+	dead := open(t, root, Options{Sync: SyncNever})
+	for _, name := range numbered("r", 20) {
+		export(t, dead, name)
+	}
+	die(t, dead)
+	n := &network{fail: unreachable}
+	if _, err := Drain(t.Context(), root, n.sink()); !errors.Is(err, errNetwork) || n.calls != patience {
+		t.Errorf("%d calls, %v", n.calls, err)
+	}
+	if left, _ := spooled(t, root); len(left) != 20 {
+		t.Errorf("left %q", left)
+	}
+}

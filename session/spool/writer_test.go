@@ -1,0 +1,353 @@
+package spool
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// disk is where a writer's files are, with faults.
+type disk struct {
+	room   int64 // bytes that may be written yet; negative is any number
+	full   error // what is said when there is no more
+	sync   error
+	trunc  error
+	create error
+	syncs  int
+	files  int
+}
+
+func (d *disk) open(name string) (file, error) {
+	if d.create != nil {
+		return nil, d.create
+	}
+	d.files++
+	f, err := create(name)
+	return &diskFile{f, d}, err
+}
+
+type diskFile struct {
+	file
+	d *disk
+}
+
+func (f *diskFile) Write(b []byte) (int, error) {
+	if f.d.room >= 0 && int64(len(b)) > f.d.room {
+		n, err := f.file.Write(b[:f.d.room]) // a part gets there, as on a real one
+		f.d.room = 0
+		return n, errors.Join(err, f.d.full)
+	}
+	if f.d.room >= 0 {
+		f.d.room -= int64(len(b))
+	}
+	return f.file.Write(b)
+}
+
+func (f *diskFile) Sync() error {
+	f.d.syncs++
+	if f.d.sync != nil {
+		return f.d.sync
+	}
+	return nil // the test does not pull the plug
+}
+
+func (f *diskFile) Truncate(n int64) error {
+	if f.d.trunc != nil {
+		return f.d.trunc
+	}
+	return f.file.Truncate(n)
+}
+
+// TestDiskFails fills the disk at every byte of the third export, with and without
+// a way to take back what was written; then there is room again.
+func TestDiskFails(t *testing.T) {
+	b := fileBytes(t, "a", "b", "c")
+	starts := offsets(t, b)
+	for _, full := range []error{syscall.ENOSPC, syscall.EIO} {
+		for _, trunc := range []error{nil, syscall.EIO} {
+			for n := starts[3]; n < starts[4]; n += 7 {
+				root := t.TempDir()
+				e := open(t, root, Options{Sync: SyncNever})
+				d := &disk{room: int64(n), full: full, trunc: trunc}
+				e.writer.create = d.open
+				export(t, e, "a")
+				export(t, e, "b")
+				err := e.SpanExporter().ExportSpans(t.Context(), spansOf("c"))
+				var l *LostError
+				if !errors.As(err, &l) || l.Spans != 1 || !errors.Is(err, full) {
+					t.Fatalf("export on a full disk: %v", err)
+				}
+				if err := e.ForceFlush(t.Context()); !errors.As(err, &l) || l.Spans != 1 || l.Records != 0 || !errors.Is(err, full) {
+					t.Fatalf("flush: %v", err)
+				}
+				if err := e.ForceFlush(t.Context()); err != nil {
+					t.Fatalf("what was said is said again: %v", err)
+				}
+				d.room = -1
+				export(t, e, "d")
+				die(t, e)
+				names, damages := spooled(t, root)
+				if sorted(names) != "a b d" {
+					t.Fatalf("%v, truncate %v, %d bytes: %q, %v", full, trunc, n, names, damages)
+				}
+				if want := map[bool]int{true: 0, false: 1}[trunc == nil || n == starts[3]]; len(damages) != want {
+					t.Fatalf("%v, truncate %v, %d bytes: %v", full, trunc, n, damages)
+				}
+				for _, err := range damages {
+					var e *DamagedError
+					if !errors.As(err, &e) || !e.Tail {
+						t.Errorf("no tail: %v", err)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestCannotBegin: neither a file that cannot be made nor one whose header cannot
+// be written stays behind, and the next export begins another.
+func TestCannotBegin(t *testing.T) {
+	root := t.TempDir()
+	e := open(t, root, Options{Sync: SyncNever})
+	d := &disk{room: 10, full: syscall.ENOSPC}
+	e.writer.create = d.open
+	if err := e.SpanExporter().ExportSpans(t.Context(), spansOf("a")); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("header on a full disk: %v", err)
+	}
+	d.create = syscall.EMFILE
+	if err := e.SpanExporter().ExportSpans(t.Context(), spansOf("a")); !errors.Is(err, syscall.EMFILE) {
+		t.Errorf("no file: %v", err)
+	}
+	d.create, d.room = nil, -1
+	export(t, e, "b")
+	if names, damages := spooled(t, root); sorted(names) != "b" || len(damages) != 0 {
+		t.Errorf("spooled %q, %v", names, damages)
+	}
+	if s := e.Stats(); s.LostSpans != 2 || s.SpooledSpans != 1 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+// TestSyncEvery syncs before each export returns; one that cannot be synced is not
+// acknowledged, and not there.
+func TestSyncEvery(t *testing.T) {
+	root := t.TempDir()
+	e := open(t, root, Options{Sync: SyncEvery})
+	d := &disk{room: -1}
+	e.writer.create = d.open
+	export(t, e, "a")
+	export(t, e, "b")
+	if d.syncs != 2 {
+		t.Errorf("%d syncs of 2 exports", d.syncs)
+	}
+	d.sync = syscall.EIO
+	var l *LostError
+	if err := e.SpanExporter().ExportSpans(t.Context(), spansOf("c")); !errors.As(err, &l) || l.Spans != 1 || !errors.Is(err, syscall.EIO) {
+		t.Errorf("export that is not synced: %v", err)
+	}
+	d.sync = nil
+	export(t, e, "d")
+	if d.files != 2 {
+		t.Errorf("%d files; one that could not be synced is not written to again", d.files)
+	}
+	if names, damages := spooled(t, root); sorted(names) != "a b d" || len(damages) != 0 {
+		t.Errorf("spooled %q, %v", names, damages)
+	}
+}
+
+// TestSyncInterval syncs once in an interval in which something was written, and
+// says in ForceFlush what went wrong with it.
+func TestSyncInterval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := open(t, t.TempDir(), Options{SyncInterval: time.Minute})
+		d := &disk{room: -1}
+		e.writer.create = d.open
+		syncs := func() int {
+			e.writer.mu.Lock()
+			defer e.writer.mu.Unlock()
+			return d.syncs
+		}
+		pass := func(of time.Duration) {
+			<-time.After(of)
+			synctest.Wait()
+		}
+		for _, name := range numbered("r", 5) {
+			export(t, e, name)
+			pass(10 * time.Second)
+		}
+		if n := syncs(); n != 0 {
+			t.Errorf("%d syncs in 50 seconds", n)
+		}
+		pass(11 * time.Second)
+		if n := syncs(); n != 1 {
+			t.Errorf("%d syncs after a minute", n)
+		}
+		pass(time.Hour)
+		if n := syncs(); n != 1 {
+			t.Errorf("%d syncs, nothing was written", n)
+		}
+		d.sync = syscall.EIO
+		export(t, e, "x")
+		pass(time.Hour)
+		if err := e.ForceFlush(t.Context()); !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), "sync spool file") {
+			t.Errorf("flush after a sync that failed: %v", err)
+		}
+		d.sync = nil
+		if err := e.ForceFlush(t.Context()); err != nil {
+			t.Errorf("what was said is said again: %v", err)
+		}
+		export(t, e, "y")
+		before := syncs()
+		if err := e.Close(t.Context()); err != nil || syncs() != before+1 {
+			t.Errorf("close: %v, %d syncs", err, syncs()-before)
+		}
+	})
+}
+
+// TestPrivate: prompts are for nobody else.
+func TestPrivate(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "state", "spool")
+	e := open(t, root, Options{})
+	export(t, e, "a")
+	err := filepath.Walk(filepath.Dir(root), func(path string, info os.FileInfo, err error) error {
+		if want := map[bool]os.FileMode{true: 0o700, false: 0o600}[info.IsDir()]; err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s is %v, %v", path, info.Mode(), err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRotation: a file ends at its size, in the order of its records; one that is
+// larger has a file of its own.
+func TestRotation(t *testing.T) {
+	root := t.TempDir()
+	e := open(t, root, Options{MaxFileBytes: 1000, MaxTotalBytes: 1 << 20})
+	names := numbered("r", 20)
+	for _, name := range names {
+		export(t, e, name)
+	}
+	export(t, e, strings.Repeat("long", 500))
+	files, err := Files(root)
+	if err != nil || len(files) < 5 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	for _, path := range files[:len(files)-1] {
+		if info, err := os.Stat(path); err != nil || info.Size() > 1000 {
+			t.Errorf("%s has %d bytes, %v", path, info.Size(), err)
+		}
+	}
+	got, damages := spooled(t, root)
+	if want := strings.Join(names, " "); strings.Join(got[:20], " ") != want || len(got) != 21 || len(damages) != 0 {
+		t.Errorf("%q, %v", got, damages)
+	}
+	for _, o := range []Options{{MaxFileBytes: -1}, {MaxFileBytes: 10, MaxTotalBytes: 39}, {MaxTotalBytes: 3}} {
+		if _, err := Open(root, o); err == nil || !strings.Contains(err.Error(), "raise MaxTotalBytes") {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+}
+
+// TestBound drops the oldest, of this process and of dead ones, not of living
+// ones, and says how much.
+func TestBound(t *testing.T) {
+	root := t.TempDir()
+	o := Options{MaxFileBytes: 1000, MaxTotalBytes: 8000, Sync: SyncNever}
+	dead, living := open(t, root, o), open(t, root, o)
+	for _, name := range numbered("dead", 8) {
+		export(t, dead, name)
+	}
+	die(t, dead)
+	export(t, living, "living")
+	e := open(t, root, o)
+	heard()
+	for _, name := range numbered("r", 60) {
+		export(t, e, name)
+		files, err := Files(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var size int64
+		for _, path := range files {
+			info, err := os.Stat(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			size += info.Size()
+		}
+		if size > 8000 {
+			t.Fatalf("the spool has %d bytes", size)
+		}
+	}
+	names, damages := spooled(t, root)
+	if len(damages) != 0 || !strings.Contains(strings.Join(names, " "), "living") || strings.Contains(strings.Join(names, " "), "dead") {
+		t.Errorf("%q, %v", names, damages)
+	}
+	kept := int64(len(names) - 1)
+	if names[len(names)-1] != "r059" || kept < 10 {
+		t.Errorf("the newest are not kept: %q", names)
+	}
+	s := e.Stats()
+	if s.DroppedSpans != 68-kept || s.SpooledSpans != 60 {
+		t.Errorf("%d of 68 are kept: %+v", kept, s)
+	}
+	if said := heard(); len(said) == 0 || !strings.Contains(said[0].Error(), "is full at 8000 bytes: dropped the oldest") {
+		t.Errorf("said %v", said)
+	}
+	var l *LostError
+	if err := e.ForceFlush(t.Context()); !errors.As(err, &l) || l.DroppedSpans != s.DroppedSpans || l.Spans != 0 ||
+		!strings.Contains(err.Error(), fmt.Sprintf("%d spans and 0 log records were dropped", s.DroppedSpans)) {
+		t.Errorf("flush: %v", err)
+	}
+	if err := e.ForceFlush(t.Context()); err != nil {
+		t.Errorf("what was said is said again: %v", err)
+	}
+	if dirs, err := dirsOf(root); err != nil || len(dirs) != 2 {
+		t.Errorf("directories %q, %v; that of the dead one is empty", dirs, err)
+	}
+}
+
+// TestManyAtOnce opens and closes spools in one root from many goroutines, while
+// others drain it: nobody loses a directory that is in use.
+func TestManyAtOnce(t *testing.T) {
+	root := t.TempDir()
+	n := &network{}
+	errs := make(chan error)
+	const agents = 24
+	for i := range agents {
+		go func() {
+			e, err := Open(root, Options{Sync: SyncNever})
+			if err == nil {
+				err = errors.Join(e.SpanExporter().ExportSpans(t.Context(), spansOf(fmt.Sprintf("s%02d", i))), e.Close(t.Context()))
+			}
+			errs <- err
+		}()
+		go func() {
+			_, err := Drain(t.Context(), root, n.sink())
+			errs <- err
+		}()
+	}
+	for range 2 * agents {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := Drain(t.Context(), root, n.sink()); err != nil {
+		t.Error(err)
+	}
+	var want []string
+	for i := range agents {
+		want = append(want, fmt.Sprintf("s%02d", i))
+	}
+	if got := sorted(n.names); got != sorted(want) {
+		t.Errorf("drained %s", got)
+	}
+}
