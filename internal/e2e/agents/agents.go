@@ -114,11 +114,12 @@ func BuildGenkit(ctx context.Context, source, dir string) (*Program, error) {
 	return &Program{command: []string{binary}, dir: dir}, nil
 }
 
-// Run runs the program, which exports by OTLP over HTTP to the "host:port", and
-// returns what it saw when it has exported everything.
-func (p *Program) Run(ctx context.Context, endpoint string) ([]Turn, error) {
+// Run runs the program, which exports by OTLP to the URL, and returns what it saw
+// when it has exported everything. A program on Genkit takes the path of a session
+// store instead, and writes it itself.
+func (p *Program) Run(ctx context.Context, to string) ([]Turn, error) {
 	var stdout, stderr bytes.Buffer
-	args := append(p.command[1:len(p.command):len(p.command)], "http://"+endpoint)
+	args := append(p.command[1:len(p.command):len(p.command)], to)
 	cmd := exec.CommandContext(ctx, p.command[0], args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = p.dir, &stdout, &stderr
 	if err := cmd.Run(); err != nil {

@@ -66,7 +66,7 @@ func collect(t *testing.T, programs map[string]*agents.Program) (map[string][]ag
 	var wg sync.WaitGroup
 	for name, program := range programs {
 		wg.Go(func() {
-			turns, err := program.Run(ctx, running.HTTPEndpoint())
+			turns, err := program.Run(ctx, "http://"+running.HTTPEndpoint())
 			mu.Lock()
 			defer mu.Unlock()
 			if saw[name] = turns; err != nil {
@@ -81,7 +81,12 @@ func collect(t *testing.T, programs map[string]*agents.Program) (map[string][]ag
 	if t.Failed() {
 		t.FailNow()
 	}
-	reader, err := sqlite.OpenReader(t.Context(), running.Store())
+	return saw, open(t, running.Store())
+}
+
+func open(t *testing.T, path string) store.Reader {
+	t.Helper()
+	reader, err := sqlite.OpenReader(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +95,7 @@ func collect(t *testing.T, programs map[string]*agents.Program) (map[string][]ag
 			t.Error(err)
 		}
 	})
-	return saw, reader
+	return reader
 }
 
 // TestAISDK: what a program on the AI SDK saw is what the store holds, in every
@@ -213,7 +218,25 @@ func common(s told) told {
 // by the application's own spans.
 func TestGenkit(t *testing.T) {
 	saw, reader := collect(t, map[string]*agents.Program{"genkit": genkit})
-	names, byName := runs(saw["genkit"])
+	compareGenkit(t, saw["genkit"], reader)
+}
+
+// TestGenkitInProcess: the same where the program itself writes the store, without
+// a collector.
+func TestGenkitInProcess(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	path := filepath.Join(t.TempDir(), "sessions.db")
+	saw, err := genkit.Run(ctx, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	compareGenkit(t, saw, open(t, path))
+}
+
+func compareGenkit(t *testing.T, saw []agents.Turn, reader store.Reader) {
+	t.Helper()
+	names, byName := runs(saw)
 	if len(names) < 8 {
 		t.Errorf("compared %d runs; the program has more", len(names))
 	}

@@ -1,7 +1,8 @@
-// Command genkit is a program on Genkit: genkit <OTLP/HTTP endpoint>.
+// Command genkit is a program on Genkit: genkit <OTLP/HTTP endpoint | store>.
 //
 // It makes scripted runs and prints, as a line of JSON for each request, what
-// Genkit itself gave back. When it ends, its spans have been exported.
+// Genkit itself gave back. When it ends, its spans have been exported, or, where
+// a file is named, written into that session store in this very process.
 //
 // It is a module of its own so that what Genkit requires is nobody else's burden.
 package main
@@ -25,12 +26,14 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/agenttrace/agenttrace/session/recorder"
 )
 
 func main() {
 	log.SetFlags(0)
 	if len(os.Args) != 2 {
-		log.Fatal("usage: genkit <OTLP/HTTP endpoint>")
+		log.Fatal("usage: genkit <OTLP/HTTP endpoint | store>")
 	}
 	if err := run(context.Background(), os.Args[1]); err != nil {
 		log.Fatal(err)
@@ -92,8 +95,17 @@ type program struct {
 	saw    turn
 }
 
-func run(ctx context.Context, endpoint string) error {
-	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(endpoint+"/v1/traces"))
+func run(ctx context.Context, to string) (err error) {
+	var exporter sdktrace.SpanExporter
+	if strings.HasPrefix(to, "http://") {
+		exporter, err = otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(to+"/v1/traces"))
+	} else {
+		var r *recorder.Recorder
+		if r, err = recorder.Open(ctx, to, recorder.Options{}); err == nil {
+			defer func() { err = errors.Join(err, r.Close(ctx)) }()
+			exporter = r.SpanExporter()
+		}
+	}
 	if err != nil {
 		return err
 	}
