@@ -20,6 +20,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
+	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/inspect"
@@ -53,7 +54,7 @@ var importFormats = []importFormat{{
 
 func newImport() *cobra.Command {
 	var format string
-	var asJSON, quiet bool
+	var asJSON, quiet, secrets bool
 	cmd := &cobra.Command{
 		Use:   "import [FILE]...",
 		Short: "Read telemetry from files into the store",
@@ -66,7 +67,9 @@ telemetry is left out. Formats:
 
 ` + formatList() + `
 What a file is shows in its content: compressed with gzip or zstd or not, one
-body, JSON lines, or frames. Importing a file again changes nothing.
+body, JSON lines, or frames. Importing a file again changes nothing. Secrets are
+taken out, and values of more than 1 MiB cut, as a collector does it; with
+--keep-secrets all is stored as it is.
 
 A piece that cannot be read is reported and left out, and the exit code is 1; a
 file that cannot be read does not keep the others from being read, and the exit
@@ -82,7 +85,7 @@ code is 5.`,
 			if err != nil {
 				return err
 			}
-			im := importer{path: path, warn: cmd.ErrOrStderr(), summary: importSummary{Store: path, Files: []*tally{}}}
+			im := importer{path: path, warn: cmd.ErrOrStderr(), keepSecrets: secrets, summary: importSummary{Store: path, Files: []*tally{}}}
 			if format != "" {
 				i := slices.IndexFunc(importFormats, func(f importFormat) bool { return f.name == format })
 				if i < 0 {
@@ -122,6 +125,7 @@ code is 5.`,
 	f.StringVar(&format, "format", "", strings.Join(formatNames(), " or ")+", whatever the content looks like")
 	f.BoolVar(&asJSON, "json", false, "print a JSON object")
 	f.BoolVarP(&quiet, "quiet", "q", false, "show no progress")
+	f.BoolVar(&secrets, "keep-secrets", false, "store secrets, and values of any length")
 	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(formatNames(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -177,6 +181,8 @@ type importer struct {
 	progress *progress // nil for none
 	store    *sqlite.Store
 	ingester *ingest.Ingester
+	// keepSecrets says that everything is stored as it came.
+	keepSecrets bool
 	// parked is how many observations waited before.
 	parked  int64
 	summary importSummary
@@ -348,11 +354,18 @@ func (im *importer) open(ctx context.Context) error {
 	if im.store != nil {
 		return nil
 	}
+	var o ingest.Options
+	if !im.keepSecrets {
+		var err error
+		if o.Redactor, err = redact.New(redact.Config{MaxBytes: 1 << 20}); err != nil {
+			return err
+		}
+	}
 	s, err := sqlite.Open(ctx, im.path, sqlite.Options{})
 	if err != nil {
 		return storeError{err}
 	}
-	im.store, im.ingester = s, ingest.New(s, ingest.Options{})
+	im.store, im.ingester = s, ingest.New(s, o)
 	if im.parked, err = s.Parked(ctx); err != nil {
 		return storeError{err}
 	}
