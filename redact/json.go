@@ -383,7 +383,7 @@ func truncatedJSON(s string, i int) bool {
 		case '"':
 			end := skipString(s, i)
 			if end < 0 {
-				return strings.IndexAny(s[i:], "\n\r") < 0
+				return !strings.ContainsAny(s[i:], "\n\r")
 			}
 			i = end
 			continue

@@ -28,10 +28,10 @@ func survives(out, secret string) string {
 
 // secretOf is the random part of a rule's example.
 func secretOf(x *rule) string {
-	switch {
-	case x.name == "twilio-key" || x.name == "azure-client-secret" || x.name == "telegram-token":
+	switch x.name {
+	case "twilio-key", "azure-client-secret", "telegram-token":
 		return x.example[1]
-	case x.name == "mailchimp-key":
+	case "mailchimp-key":
 		return x.example[0]
 	}
 	if x.name == "private-key" {

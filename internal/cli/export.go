@@ -117,6 +117,8 @@ func (e *exporter) check(cmd *cobra.Command, named int) error {
 		return nil
 	case stdout && f.stream == nil:
 		return usagef("%s cannot be written to standard output; name a file with --output", f.name)
+	case stdout && f.binary && isTerminal(cmd.OutOrStdout()):
+		return usagef("%s is not text, and standard output is a terminal; name a file with --output", f.name)
 	case stdout && several && !f.many:
 		return usagef("export --format %s writes a file per session; name a directory with --output", f.name)
 	case stdout:
@@ -269,7 +271,7 @@ func (e *exporter) writeDir(each func(func(*exported) error) error) error {
 // it is whole.
 func (e *exporter) write(cmd *cobra.Command, path string, fn func(io.Writer) error) error {
 	if path == "" || path == "-" {
-		if e.format.color {
+		if e.format.json {
 			return fn(jsonOutput(cmd))
 		}
 		return fn(cmd.OutOrStdout())

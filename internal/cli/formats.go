@@ -40,8 +40,8 @@ type exportFormat struct {
 	many bool
 	// text says that a person reads it: it can be bundled with side files, and cut.
 	text bool
-	// color says that standard output may have it in color, as JSON.
-	color bool
+	// json says that it is JSON, binary that a terminal cannot show it.
+	json, binary bool
 	// stream returns what writes sessions to w, one after the other.
 	stream func(w io.Writer) func(*exported) error
 	// file writes a session to a path that does not exist. takes says for which paths
@@ -58,13 +58,13 @@ type exportFormat struct {
 
 // exportFormats are all that export writes, the default first.
 var exportFormats = []exportFormat{{
-	name: "jsonl", title: "a line per row, the canonical format", ext: ".jsonl", rows: true, many: true, color: true,
+	name: "jsonl", title: "a line per row, the canonical format", ext: ".jsonl", rows: true, many: true, json: true,
 	stream: func(w io.Writer) func(*exported) error {
 		return func(s *exported) error { return jsonl.Encode(w, s.Transcript) }
 	},
 	explain: explainRows,
 }, {
-	name: "json", title: "the same, nested", ext: ".json", rows: true, color: true,
+	name: "json", title: "the same, nested", ext: ".json", rows: true, json: true,
 	stream: func(w io.Writer) func(*exported) error {
 		return func(s *exported) error { return jsonfile.Encode(w, s.Transcript) }
 	},
@@ -95,19 +95,19 @@ var exportFormats = []exportFormat{{
 	},
 	explain: explainTranscript,
 }, {
-	name: "otlp-json", title: "spans, a line of OTLP JSON per session, for a collector, Jaeger or Tempo", ext: ".json", many: true,
+	name: "otlp-json", title: "spans, a line of OTLP JSON per session, for a collector, Jaeger or Tempo", ext: ".json", many: true, json: true,
 	stream: func(w io.Writer) func(*exported) error {
 		return func(s *exported) error { return otlp.WriteJSON(w, s.Session, otlp.Options{Links: s.in.Links}) }
 	},
 	explain: func(s *exported) []codec.Loss { return otlp.Explain(s.Session) },
 }, {
-	name: "otlp-proto", title: "the same in protobuf", ext: ".pb", many: true,
+	name: "otlp-proto", title: "the same in protobuf", ext: ".pb", many: true, binary: true,
 	stream: func(w io.Writer) func(*exported) error {
 		return func(s *exported) error { return otlp.WriteProto(w, s.Session, otlp.Options{Links: s.in.Links}) }
 	},
 	explain: func(s *exported) []codec.Loss { return otlp.Explain(s.Session) },
 }, {
-	name: "agentdbg", title: "a run of AgentDbg or Maida; into a directory, its data directory", ext: ".json",
+	name: "agentdbg", title: "a run of AgentDbg or Maida; into a directory, its data directory", ext: ".json", json: true,
 	stream: func(w io.Writer) func(*exported) error {
 		return func(s *exported) error { return agentdbg.Encode(w, s.Session, agentdbg.Options{}) }
 	},
@@ -121,7 +121,7 @@ var exportFormats = []exportFormat{{
 	file:    func(path string, s *exported) error { return jutul.EncodeFile(path, s.Session) },
 	explain: func(s *exported) []codec.Loss { return jutul.Explain(s.Session) },
 }, {
-	name: "skillet", title: "a replay log of skillet, a store where the file ends in .sqlite; into a directory, both", ext: ".jsonl",
+	name: "skillet", title: "a replay log of skillet, a store where the file ends in .sqlite; into a directory, both", ext: ".jsonl", json: true,
 	stream: func(w io.Writer) func(*exported) error {
 		return func(s *exported) error { return skillet.Encode(w, s.Session) }
 	},
@@ -130,7 +130,7 @@ var exportFormats = []exportFormat{{
 	dir:     func(path string, s *exported) error { return skillet.EncodeFile(path, s.Session, skillet.Key{}) },
 	explain: func(s *exported) []codec.Loss { return skillet.Explain(s.Session) },
 }, {
-	name: "acp", title: "messages of the Agent Client Protocol, a line each", ext: ".ndjson",
+	name: "acp", title: "messages of the Agent Client Protocol, a line each", ext: ".ndjson", json: true,
 	stream: func(w io.Writer) func(*exported) error {
 		return func(s *exported) error { return acp.Encode(w, s.Session) }
 	},

@@ -203,11 +203,11 @@ func inAnyOrder(t *testing.T, o ingest.Options, all []request) []string {
 		if seed%2 == 1 {
 			order = slices.Clone(single)
 		}
-		switch {
-		case seed == 0: // all at once
+		switch seed {
+		case 0: // all at once
 			order = join(order)
-		case seed == 1: // each by itself, as sent
-		case seed == 2:
+		case 1: // each by itself, as sent
+		case 2:
 			slices.Reverse(order)
 		default:
 			r.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })

@@ -104,7 +104,6 @@ type exchange struct {
 	line    int
 	c       *conversation // whose it is, if any
 	part    *rows.Part    // that shows it, if any
-	typ     string
 	ask     *question
 	ignored bool // it gives no rows
 }
@@ -146,7 +145,6 @@ type conversation struct {
 	order     []*tool
 	asked     []*question
 	summaries map[string]string // of compactions, by id
-	title     bool
 }
 
 // openText is the part that the next chunk may belong to.

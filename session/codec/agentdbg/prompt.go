@@ -17,14 +17,6 @@ type said struct {
 	opaque json.RawMessage
 }
 
-// raw is what is said in the JSON of the prompt that says only this.
-func (s said) raw() json.RawMessage {
-	if s.opaque != nil {
-		return s.opaque
-	}
-	return raw(s.text)
-}
-
 func (s said) part() rows.Object {
 	if s.opaque != nil {
 		return dataPart("data-prompt", s.opaque)

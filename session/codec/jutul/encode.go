@@ -256,12 +256,12 @@ func (e *encoder) part(t *session.Transcript, i int, p *session.Part) {
 	data, _ := rows.Parse([]byte(p.DataJSON)) // a part without readable data is carried
 	kind, payload := partEvent(t, i, p, data)
 	var native rows.Object
-	switch {
-	case kind == kindCall:
+	switch kind {
+	case kindCall:
 		native, _ = callData(payload)
-	case kind == kindReasoning:
+	case kindReasoning:
 		native = textData("reasoning", payload)
-	case kind == kindUser || kind == kindAssistant || kind == kindSystem:
+	case kindUser, kindAssistant, kindSystem:
 		native = textData("text", payload)
 	default:
 		native = kindData(kind, payload.JSON())

@@ -211,7 +211,7 @@ func (p *printer) list(title string, all []string) {
 		p.line("**", title, "**\n")
 	}
 	for _, s := range all {
-		p.line("- ", escape(s))
+		p.line("- ", start(s))
 	}
 	p.line()
 }

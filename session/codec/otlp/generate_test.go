@@ -276,7 +276,7 @@ func (g *generator) sum() {
 }
 
 func TestGenerated(t *testing.T) {
-	n := uint64(700)
+	n := uint64(120)
 	if testing.Short() {
 		n = 30
 	}

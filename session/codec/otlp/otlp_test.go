@@ -71,7 +71,7 @@ func ingested(tb testing.TB, s *codec.Session, o Options) (*codec.Session, []sto
 func text(tb testing.TB, s *codec.Session) []string {
 	tb.Helper()
 	var b bytes.Buffer
-	if err := jsonl.Encode(&b, s.Transcript.Sorted()); err != nil {
+	if err := jsonl.Encode(&b, s.Sorted()); err != nil {
 		tb.Fatal(err)
 	}
 	decisions := slices.Clone(s.Decisions)

@@ -24,7 +24,7 @@ func (d *decoder) readJSON(s *source) error {
 	line := 1
 	for !d.stopped {
 		chunk, err := s.peek()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
@@ -68,7 +68,7 @@ func (d *decoder) nextLine(s *source, line *int) error {
 	for {
 		chunk, err := s.peek()
 		if err != nil {
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				return nil
 			}
 			return err
@@ -99,7 +99,7 @@ func (d *decoder) readObject(s *source, line *int) error {
 	for {
 		chunk, err := s.peek()
 		if err != nil {
-			if err != io.EOF {
+			if !errors.Is(err, io.EOF) {
 				return d.cut(s, begin, err)
 			}
 			d.damaged(begin, at, errors.New("the body is cut off; it is left out"))

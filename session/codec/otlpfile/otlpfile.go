@@ -179,7 +179,7 @@ const layers = 4
 func (d *decoder) read(s *source, layer int) error {
 	head, err := s.Peek(4)
 	if len(head) == 0 {
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		return d.cut(s, 0, err)
@@ -201,7 +201,7 @@ func (d *decoder) read(s *source, layer int) error {
 		}
 	}
 	head, err = s.Peek(64)
-	if err != nil && err != io.EOF && len(head) == 0 {
+	if err != nil && !errors.Is(err, io.EOF) && len(head) == 0 {
 		return d.cut(s, 0, err)
 	}
 	switch kind := framing(head, d.most); kind {
@@ -298,7 +298,7 @@ type origin struct {
 
 func (o *origin) Read(b []byte) (int, error) {
 	n, err := o.r.Read(b)
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		o.err = err
 	}
 	return n, err
@@ -319,7 +319,7 @@ type unpacker struct {
 
 func (u *unpacker) Read(b []byte) (int, error) {
 	n, err := u.r.Read(b)
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		err = u.origin.explain(u.kind, err)
 	}
 	return n, err
@@ -398,7 +398,7 @@ func (d *decoder) readFrames(s *source, layer int, varint bool) error {
 			s.offset += int64(k)
 			n = uint64(binary.BigEndian.Uint32(head[:]))
 		}
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
@@ -431,7 +431,7 @@ func (d *decoder) readFrames(s *source, layer int, varint bool) error {
 func (d *decoder) uvarint(s *source) (uint64, error) {
 	before := s.offset
 	n, err := binary.ReadUvarint(byteCounter{s})
-	if err == io.EOF && s.offset > before {
+	if errors.Is(err, io.EOF) && s.offset > before {
 		err = io.ErrUnexpectedEOF
 	}
 	return n, err

@@ -28,7 +28,7 @@ func (d *decoder) readProto(s *source) error {
 	for !d.stopped {
 		at := s.offset
 		tag, err := d.uvarint(s)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
@@ -60,7 +60,7 @@ func (d *decoder) readProto(s *source) error {
 		d.buf = binary.AppendUvarint(append(d.buf[:0], tagResource), n)
 		head := len(d.buf)
 		if d.buf, err = s.fill(d.buf, int(n)); err != nil {
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				err = io.ErrUnexpectedEOF
 			}
 			return d.cut(s, 0, err)
@@ -161,8 +161,8 @@ func signalOfResource(resource []byte) string {
 
 func signalOfRecord(record []byte) string {
 	var spans, logs, metrics int
-	text, whole := "", true
-	whole = fields(record, func(number, wire int, value []byte, _ uint64) bool {
+	text := ""
+	whole := fields(record, func(number, wire int, value []byte, _ uint64) bool {
 		switch [2]int{number, wire} {
 		case [2]int{1, wireBytes}: // trace id; name of a metric
 			if len(value) == 16 {

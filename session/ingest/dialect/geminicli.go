@@ -511,11 +511,11 @@ func geminiRequest(a Attrs, facts *Facts) *fact.Fact {
 	f := facts.Add(fact.ModelCall)
 	geminiPrompt(f, a.Str("prompt_id"))
 	f.Model = geminiModel(a.First("model", "model_name"), a.Str("auth_type"))
-	switch role := a.Str("role"); {
-	case role == "":
-	case role == "main":
+	switch role := a.Str("role"); role {
+	case "":
+	case "main":
 		f.Agent, f.Side = "", ""
-	case role == "subagent":
+	case "subagent":
 		if f.Side = ""; f.Agent == "" {
 			f.Agent = role
 		}

@@ -28,6 +28,9 @@ func flatConversation(a Attrs, prefix string) []fact.Message {
 			continue
 		}
 		n, field, ok := cutIndex(rest)
+		if !ok {
+			continue
+		}
 		if field, ok = strings.CutPrefix(field, "message."); !ok {
 			continue
 		}
