@@ -84,7 +84,8 @@
 // Secrets are taken out of everything that is sent, by package redact unless
 // [Options].Redact says otherwise; a watchdog, an approver and [Session.State] see
 // things as they are. Of a text that grows the last word is held back, for it may
-// be the beginning of a secret. [Options].MaxPartBytes cuts what is long.
+// be the beginning of a secret. [Options].MaxPartBytes cuts what is long, a
+// MiB or more unless told otherwise.
 //
 // # Loops and limits
 //

@@ -42,6 +42,10 @@ type filter struct {
 	panics   *atomic.Int64 // of the redactor
 }
 
+// defaultMaxPartBytes is far beyond what a person reads, and keeps a batch of spans
+// below what receivers take.
+const defaultMaxPartBytes = 1 << 20
+
 func newFilter(o Options) filter {
 	f := filter{panics: new(atomic.Int64)}
 	switch {
@@ -54,6 +58,9 @@ func newFilter(o Options) filter {
 			panic("the default configuration of package redact is not valid: " + err.Error())
 		}
 		f.redactor = r
+	}
+	if o.MaxPartBytes == 0 {
+		o.MaxPartBytes = defaultMaxPartBytes
 	}
 	if o.MaxPartBytes > 0 {
 		f.limit = max(o.MaxPartBytes, redact.MinLimit)

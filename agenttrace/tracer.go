@@ -36,8 +36,8 @@ type Options struct {
 	DisableRedaction bool
 	// MaxPartBytes bounds texts, tool inputs and tool outputs as they are sent: the
 	// head is kept, a marker with the size of the whole ends it, JSON stays JSON. A
-	// tool call whose output is cut says so as [ToolCall.EndTruncated] does. 0 is no
-	// bound, the least is 100.
+	// tool call whose output is cut says so as [ToolCall.EndTruncated] does. 0 means
+	// 1 MiB, the least is 100, a negative number no bound.
 	MaxPartBytes int
 
 	// LoopDetection warns of agents that go in circles; nil does not.

@@ -175,6 +175,16 @@ func (e *Exporter) LogExporter() sdklog.Exporter { return logExporter{e} }
 type spanExporter struct{ e *Exporter }
 
 func (s spanExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
+	var errs []error
+	for len(spans) > 0 {
+		n := fitting(len(spans), func(i int) int { return spanSize(spans[i]) })
+		errs = append(errs, s.exportSome(ctx, spans[:n]))
+		spans = spans[n:]
+	}
+	return errors.Join(errs...)
+}
+
+func (s spanExporter) exportSome(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	send := func(ctx context.Context) error { return s.e.o.Spans.ExportSpans(ctx, spans) }
 	if s.e.o.Spans == nil {
 		send = nil
@@ -191,6 +201,16 @@ func (s spanExporter) Shutdown(context.Context) error { return s.e.settle() }
 type logExporter struct{ e *Exporter }
 
 func (l logExporter) Export(ctx context.Context, records []sdklog.Record) error {
+	var errs []error
+	for len(records) > 0 {
+		n := fitting(len(records), func(i int) int { return recordSize(&records[i]) })
+		errs = append(errs, l.exportSome(ctx, records[:n]))
+		records = records[n:]
+	}
+	return errors.Join(errs...)
+}
+
+func (l logExporter) exportSome(ctx context.Context, records []sdklog.Record) error {
 	send := func(ctx context.Context) error { return l.e.o.Logs.Export(ctx, records) }
 	if l.e.o.Logs == nil {
 		send = nil
