@@ -55,6 +55,7 @@ var (
 	onUsage      = []string{SpanSessionTurn, chatSpan}
 	onFailed     = []string{SpanSessionRun, SpanSessionTurn, SpanToolCall, SpanCompactionRun, chatSpan}
 	onRunTurn    = []string{SpanSessionRun, SpanSessionTurn, EventSession}
+	onReplay     = []string{SpanSessionRun, SpanSessionTurn, SpanToolCall, SpanCompactionRun, SpanPermissionEvaluate}
 	onTurnChat   = []string{SpanSessionTurn, chatSpan}
 )
 
@@ -113,6 +114,7 @@ var attributes = []Attribute{
 	{UsageCacheReadKey, Int, "{token}", Own, onUsage, "1024", "Tokens read from the cache."},
 	{UsageCacheWriteKey, Int, "{token}", Own, onUsage, "0", "Tokens written to the cache."},
 	{UsageBasisKey, String, "", Own, onUsage, "inclusive", "How the provider counted."},
+	{ReplayKey, JSON, "", Own, onReplay, `{"session":{"id":"ses_…"}}`, "The stored rows that the span stands for, where it was written from a stored session. Ingest takes the rows from it."},
 	{UsageRawKey, JSON, "", Own, onUsage, `{"prompt_tokens":1634,"completion_tokens":200}`, "The counts as the provider gave them."},
 	{CostUSDKey, Double, "USD", Own, onUsage, "0.0042", "The cost, where the provider or the host states it."},
 	{UserMessageIDKey, String, "", Own, onTurn, "msg_1fa2bdc1a000qhKajWMjBifnzj", "The user message that began the turn."},

@@ -128,6 +128,9 @@ const (
 	PermissionReasonKey   = attribute.Key("agenttrace.permission.reason")
 	PermissionWaitedMSKey = attribute.Key("agenttrace.permission.waited_ms")
 
+	// ReplayKey is on spans that were written from a stored session.
+	ReplayKey = attribute.Key("agenttrace.replay")
+
 	StatusKey        = attribute.Key("agenttrace.status")
 	StatusAttemptKey = attribute.Key("agenttrace.status.attempt")
 	StatusDetailKey  = attribute.Key("agenttrace.status.detail")

@@ -14,11 +14,12 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // Key is the attribute in which a [Rows] travels, as JSON.
-const Key = "agenttrace.replay"
+const Key = string(semconv.ReplayKey)
 
 // Rows are those that a span stands for. What its record says as well need not be
 // repeated: the parts of a session.turn that have data, and prompts and catalogs,
