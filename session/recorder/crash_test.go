@@ -20,7 +20,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
-var crashes = flag.Int("crashes", 150, "how many processes TestCrash kills")
+var crashes = flag.Int("crashes", 40, "how many processes TestCrash kills")
 
 // TestCrash kills agents that record, at any moment. Every span whose export
 // returned nil is in the store, once, and every session is sound.

@@ -28,7 +28,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
-var crashes = flag.Int("crashes", 200, "how many processes TestCrash kills")
+var crashes = flag.Int("crashes", 60, "how many processes TestCrash kills")
 
 // printer prints each span that its exporter took.
 type printer struct{ sdktrace.SpanExporter }

@@ -202,9 +202,9 @@ var homeCases = []testCase{
 		name: "home/anything",
 		rule: "Whatever observations say of sessions, calls and each other, in whatever versions, beside whatever spans of the SDK: the rows depend on nothing but what was said.",
 		run: func(h *harness) {
-			worlds := 60
+			worlds := 25
 			if testing.Short() {
-				worlds = 20
+				worlds = 6
 			}
 			var all []store.Batch
 			for world := range worlds {

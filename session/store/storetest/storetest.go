@@ -119,9 +119,9 @@ func (h *harness) story(changes []store.Batch, see func(s Store)) {
 
 // tellings are the ways in which a story is told.
 func tellings(changes []store.Batch) func(yield func(string, []store.Batch) bool) {
-	all, rounds := 4, 12 // up to so many changes every order is told, else so many
+	all, rounds := 4, 6 // up to so many changes every order is told, else so many
 	if testing.Short() {
-		all, rounds = 3, 3
+		all, rounds = 3, 2
 	}
 	return func(yield func(string, []store.Batch) bool) {
 		tell := func(how string, order []int) bool {

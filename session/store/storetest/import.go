@@ -1,0 +1,271 @@
+package storetest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec/jsonl"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// Importer is a [Store] that takes sessions from files.
+type Importer interface {
+	Store
+	Import(ctx context.Context, in *store.Imported) (store.ImportResult, error)
+}
+
+// RunImport examines how an engine imports sessions. open is as in [Run], and what
+// it returns an [Importer].
+func RunImport(t *testing.T, open func(t *testing.T) Store) {
+	for _, c := range importCases {
+		t.Run(c.name, func(t *testing.T) {
+			c.run(&harness{T: t, open: open})
+			if t.Failed() {
+				t.Log("the rule: " + c.rule)
+			}
+		})
+	}
+}
+
+func (h *harness) importing(s Store, in *store.Imported) store.ImportResult {
+	h.Helper()
+	before := encoded(h, in.Transcript)
+	r, err := s.(Importer).Import(context.Background(), in)
+	if err != nil {
+		h.Fatalf("import: %v", err)
+	}
+	h.equal("what was imported", encoded(h, in.Transcript), before)
+	return r
+}
+
+func encoded(h *harness, t *session.Transcript) string {
+	var b bytes.Buffer
+	if err := jsonl.Encode(&b, t); err != nil {
+		h.Fatal(err)
+	}
+	return b.String()
+}
+
+// file is a session with the rollups that its messages have.
+func file(id string, updated int64, title string, messages ...session.MessageAndParts) *store.Imported {
+	t := &session.Transcript{
+		Session: session.Session{
+			ID: id, Title: title, Agent: "a", PermissionsJSON: "[]", MetadataJSON: ` { "spaced" : true }`,
+			CreatedAt: epoch + 1, UpdatedAt: epoch + updated,
+		},
+		Messages: messages,
+	}
+	var sum session.Usage
+	for i := range messages {
+		m := &messages[i].Message
+		m.SessionID = id
+		for k := range messages[i].Parts {
+			p := &messages[i].Parts[k]
+			p.SessionID, p.MessageID, p.Index = id, m.ID, int64(k)
+		}
+		if m.Role == session.RoleAssistant {
+			usage, cost := session.UsageOf(m.MetadataJSON)
+			sum = sum.Add(usage)
+			t.Session.CostUSD += cost
+		}
+	}
+	t.Session.SetUsage(sum)
+	return &store.Imported{Transcript: t}
+}
+
+// answer is an assistant message that cost as many tokens as quarters of a dollar.
+func answer(id string, created, updated, tokens int64, parts ...session.Part) session.MessageAndParts {
+	return session.MessageAndParts{Message: session.Message{
+		ID: id, Role: session.RoleAssistant, CreatedAt: epoch + created, UpdatedAt: epoch + updated,
+		MetadataJSON: fmt.Sprintf(`{"usage":{"input":%d,"output":0,"reasoning":0,"cache_read":0,"cache_write":0},"agenttrace":{"cost_usd":%v}}`, tokens, float64(tokens)/4),
+	}, Parts: parts}
+}
+
+func words(id string, updated int64, text string) session.Part {
+	return session.Part{ID: id, Type: "text", DataJSON: `{"type": "text", "text": "` + text + `"}`, CreatedAt: epoch + 1, UpdatedAt: epoch + updated}
+}
+
+var importCases = []testCase{{
+	name: "AsGiven",
+	rule: "The rows of a session that the store does not have are stored byte for byte.",
+	run: func(h *harness) {
+		h.with(func(s Store) {
+			in := file("ses_1", 9, "t", answer("msg_1", 2, 3, 5, words("prt_1", 3, "one"), words("prt_2", 3, "two")))
+			in.Session.CostUSD = 0.12345678901234 // a row may know more than its messages
+			in.Decisions = []store.Decision{{ID: "dec_1", SessionID: "ses_1", ToolID: "bash", Action: "ask", Outcome: "allowed", DecidedAt: epoch + 2}}
+			in.Blobs = []store.Blob{{Kind: store.BlobSystemPrompt, Digest: "d", Body: "b", Exact: true}}
+			r := h.importing(s, in)
+			h.equal("result", r, store.ImportResult{Added: true, Changed: true, Messages: 1, Parts: 2, Decisions: 1, Blobs: 1})
+			h.equal("rows", encoded(h, h.transcript(s, "ses_1")), encoded(h, in.Transcript))
+			before := h.dump(s)
+			r = h.importing(s, in)
+			h.equal("result of the second time", r, store.ImportResult{Unchanged: 5})
+			h.equal("all rows after the second time", h.dump(s), before)
+		})
+	},
+}, {
+	name: "AnyOrder",
+	rule: "Versions of a session leave the same rows in whatever order, and however often, they are imported.",
+	run: func(h *harness) {
+		versions := []*store.Imported{
+			file("ses_1", 9, "nine", answer("msg_1", 2, 3, 5, words("prt_1", 3, "one"), words("prt_2", 3, "two")), answer("msg_2", 4, 4, 1)),
+			// Later, and another part stands first.
+			file("ses_1", 10, "ten", answer("msg_1", 2, 5, 7, words("prt_3", 5, "zero"), words("prt_1", 5, "one and more"))),
+			// As late, with other words; and a message that the others do not know.
+			file("ses_1", 10, "also ten", answer("msg_1", 2, 5, 6, words("prt_1", 5, "one and less")), answer("msg_3", 6, 6, 100, words("prt_4", 6, "x"))),
+		}
+		versions[2].Session.CostUSD += 8
+		order := []int{0, 1, 2}
+		want := ""
+		for order := range permutations(order) {
+			h.with(func(s Store) {
+				for _, n := range slices.Concat(order, order[:2]) {
+					h.importing(s, versions[n])
+				}
+				got := h.dump(s)
+				if want == "" {
+					want = got
+					t := h.transcript(s, "ses_1")
+					h.equal("title", t.Session.Title, "ten")
+					h.equal("tokens", t.Session.TotalTokens, int64(7+1+100))
+					h.equal("cost", t.Session.CostUSD, (7.0+1+100)/4)
+					h.equal("messages", visible(t), []string{"msg_1", "msg_2", "msg_3"})
+					h.equal("parts", layout(t.Messages[0]), []string{"0:prt_3", "1:prt_1", "2:prt_2"})
+				}
+				h.equal(fmt.Sprintf("rows in order %v", order), got, want)
+			})
+		}
+	},
+}, {
+	name: "Stays",
+	rule: "What the store has and the import has not, or has in an older version, stays.",
+	run: func(h *harness) {
+		h.with(func(s Store) {
+			h.importing(s, file("ses_1", 9, "new", answer("msg_1", 2, 8, 5, words("prt_1", 8, "new"), words("prt_2", 3, "two")), answer("msg_2", 4, 4, 1)))
+			before := h.dump(s)
+			r := h.importing(s, file("ses_1", 8, "old", answer("msg_1", 2, 7, 4, words("prt_1", 7, "old"))))
+			h.equal("result", r, store.ImportResult{Unchanged: 2})
+			h.equal("rows", h.dump(s), before)
+		})
+	},
+}, {
+	name: "Refused",
+	rule: "A message of another session is refused with its parts, and a part of another message.",
+	run: func(h *harness) {
+		h.with(func(s Store) {
+			h.importing(s, file("ses_1", 9, "t", answer("msg_1", 2, 3, 5, words("prt_1", 3, "one"))))
+			before := encoded(h, h.transcript(s, "ses_1"))
+			in := file("ses_2", 9, "t", answer("msg_1", 2, 9, 6, words("prt_2", 9, "two")), answer("msg_2", 3, 9, 7, words("prt_1", 9, "three")), answer("msg_3", 3, 9, 8))
+			in.Decisions = []store.Decision{{ID: "dec_1", SessionID: "ses_1", ToolID: "bash", Action: "ask", DecidedAt: epoch}}
+			r := h.importing(s, in)
+			var where []string
+			for _, refusal := range r.Refused {
+				where = append(where, refusal.Where)
+			}
+			h.equal("refused", where, []string{"message msg_1", "part prt_1", "decision dec_1"})
+			h.equal("the other session", encoded(h, h.transcript(s, "ses_1")), before)
+			h.equal("the rest", visible(h.transcript(s, "ses_2")), []string{"msg_2", "msg_3"})
+			h.equal("tokens", h.transcript(s, "ses_2").Session.TotalTokens, int64(15))
+			h.equal("cost", h.transcript(s, "ses_2").Session.CostUSD, 15.0/4)
+			h.dump(s)
+			again := h.importing(s, in)
+			h.equal("changed the second time", []any{again.Changed, again.Messages, again.Parts}, []any{false, 0, 0})
+		})
+	},
+}, {
+	name: "NoTree",
+	rule: "Rows that make no tree are an error, and nothing of them is stored.",
+	run: func(h *harness) {
+		h.with(func(s Store) {
+			in := file("ses_1", 9, "t", answer("msg_1", 2, 3, 5, words("prt_1", 3, "one")))
+			in.Messages[0].Parts[0].MessageID = "msg_2"
+			if _, err := s.(Importer).Import(context.Background(), in); err == nil || !strings.Contains(err.Error(), "ses_1") {
+				h.Errorf("error %v", err)
+			}
+			h.equal("sessions", len(h.sessions(s, everything)), 0)
+		})
+	},
+}, {
+	name: "Telemetry",
+	rule: "A session that telemetry made can be exported and imported; what telemetry says later is merged as ever.",
+	run: func(h *harness) {
+		first := []store.Batch{
+			ofSession("ses_1", 1, func(c *store.SessionChange) { c.Title = said(1, "first") }),
+			user("ses_1", "msg_1", 10), assistant("ses_1", "msg_2", 20, 7),
+			parts(textPart("ses_1", "msg_2", "prt_1", 0, 21, "hello")),
+		}
+		later := []store.Batch{
+			assistant("ses_1", "msg_3", 40, 5),
+			parts(textPart("ses_1", "msg_3", "prt_2", 0, 41, "again")),
+			ofSession("ses_1", 50, func(c *store.SessionChange) { c.Title = said(50, "second") }),
+		}
+		rows := func(s Store) string { return encoded(h, h.transcript(s, "ses_1")) }
+		var exported *store.Imported
+		var want string
+		h.with(func(s Store) {
+			h.apply(s, join(first, []int{0, 1, 2, 3}))
+			exported = &store.Imported{Transcript: h.transcript(s, "ses_1")}
+			before := h.dump(s)
+			h.equal("result", h.importing(s, exported), store.ImportResult{Unchanged: 5})
+			h.equal("rows", h.dump(s), before)
+			h.apply(s, join(later, []int{0, 1, 2}))
+			want = rows(s)
+		})
+		for how, steps := range map[string][]func(Store){
+			"import, all":          {0: func(s Store) { h.importing(s, exported) }, 1: func(s Store) { h.apply(s, join(first, []int{0, 1, 2, 3})) }, 2: func(s Store) { h.apply(s, join(later, []int{0, 1, 2})) }},
+			"import, later":        {0: func(s Store) { h.importing(s, exported) }, 1: func(s Store) { h.apply(s, join(later, []int{0, 1, 2})) }},
+			"later, import":        {0: func(s Store) { h.apply(s, join(later, []int{0, 1, 2})) }, 1: func(s Store) { h.importing(s, exported) }},
+			"first, later, import": {0: func(s Store) { h.apply(s, join(first, []int{0, 1, 2, 3})) }, 1: func(s Store) { h.apply(s, join(later, []int{0, 1, 2})) }, 2: func(s Store) { h.importing(s, exported) }},
+		} {
+			h.with(func(s Store) {
+				for _, step := range steps {
+					step(s)
+				}
+				h.dump(s)
+				h.equal(how, rows(s), want)
+			})
+		}
+	},
+}, {
+	name: "Compaction",
+	rule: "Tokens count from where the latest compaction says, also when telemetry goes on.",
+	run: func(h *harness) {
+		h.with(func(s Store) {
+			in := file("ses_1", 30, "t", answer("msg_1", 1, 1, 100), answer("msg_2", 2, 2, 10), answer("msg_3", 3, 3, 1, session.Part{
+				ID: "prt_c", Type: session.TypeCompaction, CreatedAt: epoch + 3, UpdatedAt: epoch + 3,
+				DataJSON: `{"type":"data-compaction","data":{"summary":"s","tail_start_id":"msg_2","auto":true,"summary_tokens":1}}`,
+			}))
+			in.Session.SetUsage(session.Usage{Input: 11})
+			h.importing(s, in)
+			h.equal("rows", encoded(h, h.transcript(s, "ses_1")), encoded(h, in.Transcript))
+			h.apply(s, assistant("ses_1", "msg_4", 40, 5))
+			h.equal("tokens", h.transcript(s, "ses_1").Session.TotalTokens, int64(16))
+			h.importing(s, in)
+			h.equal("tokens", h.transcript(s, "ses_1").Session.TotalTokens, int64(16))
+			h.dump(s)
+		})
+	},
+}, {
+	name: "Rewind",
+	rule: "An import shows no message that a rewind of telemetry hides.",
+	run: func(h *harness) {
+		h.with(func(s Store) {
+			in := file("ses_1", 30, "t", session.MessageAndParts{Message: session.Message{
+				ID: "msg_1", Role: session.RoleUser, MetadataJSON: "{}", CreatedAt: epoch + 1, UpdatedAt: epoch + 1,
+			}}, answer("msg_2", 2, 2, 10))
+			h.apply(s, ofSession("ses_1", 50, func(c *store.SessionChange) {
+				c.Rewinds = []store.Rewind{{To: "msg_1", At: epoch + 45}}
+			}))
+			h.importing(s, in)
+			h.equal("visible", visible(h.transcript(s, "ses_1")), []string{"msg_1"})
+			before := h.dump(s)
+			r := h.importing(s, in)
+			h.equal("the second time", []any{r.Changed, r.Messages, h.dump(s)}, []any{false, 0, before})
+		})
+	},
+}}
