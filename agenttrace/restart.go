@@ -7,6 +7,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/spans"
 )
 
 // What the model is told of a tool call whose end nobody saw. The words are the
@@ -16,11 +17,16 @@ const (
 	abortedByParent  = "aborted by parent"
 )
 
-// open describes an open turn to another process.
+// open describes an open turn to another process. It names the answer also when
+// that has not begun: it may have when the process dies.
 func (t *Turn) open() PendingTurn {
+	now := t.run.now()
 	t.mu.Lock()
+	if t.assistant.ID == "" && t.reserved == "" {
+		t.reserved = spans.NewID(spans.PrefixMessage, now)
+	}
 	p := PendingTurn{
-		Index: t.index, UserMessageID: t.userID, AssistantMessageID: t.assistant.ID, AssistantCreatedAt: t.assistant.CreatedAt,
+		Index: t.index, UserMessageID: t.userID, AssistantMessageID: orText(t.assistant.ID, t.reserved), AssistantCreatedAt: t.assistant.CreatedAt,
 		NextPart: t.nextPart, NextStep: t.nextStep, Tools: append([]PendingTool{}, t.waiting...), Model: t.model,
 	}
 	if t.run.span != nil {
@@ -71,7 +77,7 @@ func (s *Session) finishTurn(ctx context.Context, p *PendingTurn) {
 	t.restore(p)
 	t.mu.Lock()
 	ctx = t.begin(ctx, now)
-	if p.AssistantMessageID != "" {
+	if t.assistant.ID != "" {
 		t.tellAnswer(now)
 	}
 	t.mu.Unlock()

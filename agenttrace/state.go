@@ -85,7 +85,7 @@ type PendingTurn struct {
 	Index              int64  `json:"index"`
 	UserMessageID      string `json:"user_message_id"`
 	AssistantMessageID string `json:"assistant_message_id"`
-	// AssistantCreatedAt is in Unix milliseconds.
+	// AssistantCreatedAt is in Unix milliseconds, 0 of an answer that has not begun.
 	AssistantCreatedAt int64 `json:"assistant_created_at"`
 	// NextPart and NextStep are the indexes of the next part and model call.
 	NextPart int64         `json:"next_part"`

@@ -231,9 +231,14 @@ func (c *ToolCall) tellInput(now time.Time, input string) {
 	}
 	c.changed = false
 	c.throttle = throttle{now, len(c.partial)}
+	data := c.data(input)
+	if c.errType == semconv.ErrorTypeAborted {
+		// Who says so did not see the call end: what was seen stands above it.
+		data = append(data[:len(data)-1], `,"toolMetadata":{"agenttrace":{"error_type":"`+semconv.ErrorTypeAborted+`"}}}`...)
+	}
 	c.turn.tellPart(&spans.Message{ID: c.message, CreatedAt: c.answerAt}, now, spans.Part{
 		ID: c.partID, Index: c.index, Type: c.partType(), ToolCallID: c.callID, ToolState: c.state,
-		CreatedAt: c.created, UpdatedAt: max(c.created, c.updated), Data: c.data(input),
+		CreatedAt: c.created, UpdatedAt: max(c.created, c.updated), Data: data,
 	})
 }
 

@@ -75,6 +75,7 @@ type Turn struct {
 	prompt      string
 	catalog     *catalog
 	assistant   spans.Message
+	reserved    string // id of the answer that has not begun, once a state names it
 	nextPart    int64
 	nextStep    int64
 	parts       []part
@@ -221,7 +222,9 @@ func (r *Run) ContinueTurn(ctx context.Context, o TurnOptions) (context.Context,
 // restore makes t go on where p stopped.
 func (t *Turn) restore(p *PendingTurn) {
 	t.index, t.userID = p.Index, p.UserMessageID
-	t.assistant = spans.Message{ID: p.AssistantMessageID, CreatedAt: p.AssistantCreatedAt}
+	if t.assistant = (spans.Message{ID: p.AssistantMessageID, CreatedAt: p.AssistantCreatedAt}); p.AssistantCreatedAt == 0 && len(p.Tools) == 0 {
+		t.assistant.ID, t.reserved = "", p.AssistantMessageID // it had not begun
+	}
 	t.nextPart, t.nextStep = p.NextPart, p.NextStep
 }
 
@@ -261,7 +264,9 @@ func (t *Turn) AssistantMessageID() string {
 func (t *Turn) answer(now time.Time) string {
 	if t.assistant.ID == "" {
 		s := t.run.sess
-		t.assistant.ID = spans.NewID(spans.PrefixMessage, now)
+		if t.assistant.ID = t.reserved; t.reserved == "" {
+			t.assistant.ID = spans.NewID(spans.PrefixMessage, now)
+		}
 		t.assistant.CreatedAt = s.stamp(now)
 		s.know(KnownMessage{t.assistant.ID, roleAssistant, t.index, t.assistant.CreatedAt})
 		t.tellAnswer(now)

@@ -13,7 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlplog/otlploggrpc"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	sdklog "go.opentelemetry.io/otel/sdk/log"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
@@ -32,9 +34,10 @@ func newDemo(version string) *cobra.Command {
 
 The collector runs in this process, on free ports of the loopback interface,
 with the configuration that "agenttrace collect" has. The agent sends it spans
-over OTLP and fixes the failing test of a small project, in a copy of it. Its
-model is a script, unless OPENAI_API_KEY or OPENAI_BASE_URL names a real one;
-its tools and its telemetry are real.`,
+and live events over OTLP and fixes the failing test of a small project, in a copy
+of it. Its model is a script, unless OPENAI_API_KEY or OPENAI_BASE_URL names a real
+one; its tools and its telemetry are real. "agenttrace tail" in another terminal
+shows the session as it happens.`,
 		Example: `  agenttrace demo
   agenttrace demo --store demo.db --otlp-endpoint localhost:4317   # Jaeger`,
 		Args: exactly(0, "no arguments"),
@@ -76,6 +79,10 @@ func answers(ctx context.Context, endpoint string) error {
 	return conn.Close()
 }
 
+// demoInterval is how soon what happens is sent, so that it can be watched: the
+// demo is over within seconds.
+const demoInterval = 50 * time.Millisecond
+
 // runDemo runs the agent against a collector and returns when everything that
 // it sent is stored.
 func runDemo(ctx context.Context, o collector.Options, progress io.Writer) (result codeagent.Result, err error) {
@@ -91,11 +98,18 @@ func runDemo(ctx context.Context, o collector.Options, progress io.Writer) (resu
 	if err != nil {
 		return result, fmt.Errorf("connect to the collector: %w", err)
 	}
-	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter),
-		sdktrace.WithResource(resource.NewSchemaless(attribute.String("service.name", "codeagent"))))
-	defer func() { err = errors.Join(err, provider.Shutdown(late)) }()
+	events, err := otlploggrpc.New(ctx, otlploggrpc.WithInsecure(), otlploggrpc.WithEndpoint(c.Endpoint()))
+	if err != nil {
+		return result, errors.Join(fmt.Errorf("connect to the collector: %w", err), exporter.Shutdown(late))
+	}
+	service := resource.NewSchemaless(attribute.String("service.name", "codeagent"))
+	tp := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter, sdktrace.WithBatchTimeout(demoInterval)), sdktrace.WithResource(service))
+	defer func() { err = errors.Join(err, tp.Shutdown(late)) }()
+	lp := sdklog.NewLoggerProvider(sdklog.WithResource(service),
+		sdklog.WithProcessor(sdklog.NewBatchProcessor(events, sdklog.WithExportInterval(demoInterval))))
+	defer func() { err = errors.Join(err, lp.Shutdown(late)) }()
 	return codeagent.Run(ctx, codeagent.Config{
-		TracerProvider: provider, Progress: progress,
+		TracerProvider: tp, LoggerProvider: lp, Progress: progress,
 		BaseURL: os.Getenv("OPENAI_BASE_URL"), APIKey: os.Getenv("OPENAI_API_KEY"), Model: os.Getenv("OPENAI_MODEL"),
 	})
 }

@@ -2,18 +2,18 @@ package cli
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
@@ -21,6 +21,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
 	"github.com/agenttrace/agenttrace/redact"
+	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/inspect"
@@ -38,11 +39,19 @@ type importFormat struct {
 	// read hands what is in r to the importer, and to t what becomes of it. Its
 	// error ends the file.
 	read func(ctx context.Context, im *importer, r io.Reader, t *tally) error
+
+	// Of a format that holds sessions, stream decodes them from a stream, file from a
+	// path; one is set, or both, and read is not. table is one that its databases
+	// have, holds are patterns of files by which its directories are known.
+	stream func(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error]
+	file   func(ctx context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error]
+	table  string
+	holds  []string
 }
 
 // importFormats are tried in their order. What none recognizes is read by the
 // first, which says what is wrong with it.
-var importFormats = []importFormat{{
+var importFormats = append([]importFormat{{
 	name: "otlp", title: "OTLP in JSON or protobuf, as exporters and the collector's file exporter write it",
 	extensions: []string{".json", ".jsonl", ".pb", ".gz", ".zst"},
 	sniff:      func(head []byte) bool { return otlpfile.Sniff(head) && !spool.Sniff(head) }, read: importOTLP,
@@ -50,32 +59,41 @@ var importFormats = []importFormat{{
 	name: "spool", title: "what an agent could not send, as package spool keeps it; a whole one by its directory",
 	extensions: []string{".pb"},
 	sniff:      spool.Sniff, read: importSpool,
-}}
+}}, sessionFormats...)
 
 func newImport() *cobra.Command {
 	var format string
-	var asJSON, quiet, secrets bool
+	var asJSON, quiet, secrets, unsound, discover, yes bool
 	cmd := &cobra.Command{
 		Use:   "import [FILE]...",
-		Short: "Read telemetry from files into the store",
-		Long: `Read telemetry from files into the store, which is made if there is none.
+		Short: "Read telemetry and sessions from files into the store",
+		Long: `Read telemetry and sessions from files into the store, which is made if there
+is none.
 
 A FILE may be "-" for standard input, which is read too where no file is named
-and something is piped in, or a directory, of which the files are read that end
-in ` + extensions() + `, in the order of their names, and what is no
-telemetry is left out. Formats:
+and something is piped in, or a directory: one that an agent's program keeps is
+read as a whole, and of any other the files are read that end in
+` + extensions() + `,
+in the order of their names, and what is none of these formats is left out:
 
 ` + formatList() + `
-What a file is shows in its content: compressed with gzip or zstd or not, one
-body, JSON lines, or frames. Importing a file again changes nothing. Secrets are
-taken out, and values of more than 1 MiB cut, as a collector does it; with
---keep-secrets all is stored as it is.
+What a file is shows in its content; telemetry may be compressed with gzip or
+zstd, and be one body, JSON lines, or frames. Importing a file again changes
+nothing. Of telemetry secrets are taken out, and values of more than 1 MiB cut,
+as a collector does it; with --keep-secrets all is stored as it is.
+
+Sessions are stored as they are, secrets and all. Where the store has a session,
+the two are merged: of each message and part the later version stands, and what
+only one of them has stays. A session that breaks a rule of "agenttrace check"
+is left out; --unsound says which rules, and imports it. With --discover no FILE
+is named: what agents keep in the usual places is listed, and with --yes imported.
 
 A piece that cannot be read is reported and left out, and the exit code is 1; a
 file that cannot be read does not keep the others from being read, and the exit
 code is 5.`,
 		Example: `  agenttrace import traces.json
   agenttrace import --store old.db exported/ more.jsonl.zst
+  agenttrace import ~/.agentdbg other-machine.db
   kubectl exec collector -- cat /data/otlp.jsonl | agenttrace import`,
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return nil, cobra.ShellCompDirectiveDefault
@@ -85,16 +103,25 @@ code is 5.`,
 			if err != nil {
 				return err
 			}
-			im := importer{path: path, warn: cmd.ErrOrStderr(), keepSecrets: secrets, summary: importSummary{Store: path, Files: []*tally{}}}
+			im := importer{path: path, warn: cmd.ErrOrStderr(), keepSecrets: secrets, unsound: unsound, summary: importSummary{Store: path, Files: []*tally{}}}
 			if format != "" {
 				i := slices.IndexFunc(importFormats, func(f importFormat) bool { return f.name == format })
 				if i < 0 {
-					return usagef("unknown format %q: use %s", format, strings.Join(formatNames(), " or "))
+					return usagef("unknown format %q: use %s", format, either(formatNames()))
 				}
 				im.format = &importFormats[i]
 			}
-			inputs, err := im.inputs(cmd, args)
-			if err != nil {
+			var inputs []input
+			if discover {
+				var places []place
+				if places, err = discovered(args); err != nil {
+					return err
+				}
+				if !yes || len(places) == 0 {
+					return printPlaces(cmd.OutOrStdout(), places)
+				}
+				inputs = inputsOf(places)
+			} else if inputs, err = im.inputs(cmd, args); err != nil {
 				return err
 			}
 			if !quiet && isTerminal(cmd.ErrOrStderr()) {
@@ -122,10 +149,13 @@ code is 5.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&format, "format", "", strings.Join(formatNames(), " or ")+", whatever the content looks like")
+	f.StringVar(&format, "format", "", either(formatNames())+", whatever the content looks like")
 	f.BoolVar(&asJSON, "json", false, "print a JSON object")
 	f.BoolVarP(&quiet, "quiet", "q", false, "show no progress")
 	f.BoolVar(&secrets, "keep-secrets", false, "store secrets, and values of any length")
+	f.BoolVar(&unsound, "unsound", false, "import sessions too that break rules")
+	f.BoolVar(&discover, "discover", false, "list what agents keep of their sessions in the usual places")
+	f.BoolVar(&yes, "yes", false, "import what --discover lists")
 	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(formatNames(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -141,7 +171,7 @@ func formatNames() []string {
 func formatList() string {
 	var b strings.Builder
 	for _, f := range importFormats {
-		fmt.Fprintf(&b, "  %s  %s\n", f.name, f.title)
+		fmt.Fprintf(&b, "  %-11s  %s\n", f.name, f.title)
 	}
 	return b.String()
 }
@@ -167,10 +197,14 @@ type input struct {
 	err  error // why it cannot be opened
 	// found says that nobody named the file: it was in a directory.
 	found bool
+	// path is where it can be read again, empty for standard input and pipes. format
+	// is set for a directory.
+	path   string
+	format *importFormat
 }
 
-// errOther is of a file in a directory that is no telemetry, as may well be.
-var errOther = errors.New("no telemetry that import knows")
+// errOther is of a file in a directory that is of no format, as may well be.
+var errOther = errors.New("nothing that import knows")
 
 // importer reads inputs into a store, which is opened when there is something to
 // write.
@@ -183,6 +217,8 @@ type importer struct {
 	ingester *ingest.Ingester
 	// keepSecrets says that everything is stored as it came.
 	keepSecrets bool
+	// unsound says that sessions are imported too that break rules.
+	unsound bool
 	// parked is how many observations waited before.
 	parked  int64
 	summary importSummary
@@ -210,6 +246,14 @@ func (im *importer) inputs(cmd *cobra.Command, args []string) ([]input, error) {
 		case err != nil:
 			all = append(all, input{name: arg, err: err})
 		case info.IsDir():
+			format := im.format
+			if format == nil {
+				format = sniffDirectory(arg)
+			}
+			if format != nil && format.file != nil && format.holds != nil {
+				all = append(all, wholeDirectory(arg, format))
+				continue
+			}
 			files, err := directory(arg)
 			if err == nil && len(files) == 0 {
 				err = fmt.Errorf("no file in the directory ends in %s; name the files", extensions())
@@ -228,7 +272,7 @@ func (im *importer) inputs(cmd *cobra.Command, args []string) ([]input, error) {
 func fileInput(path string, info fs.FileInfo) input {
 	in := input{name: path, open: func() (io.ReadCloser, error) { return os.Open(path) }}
 	if info.Mode().IsRegular() {
-		in.size = info.Size()
+		in.path, in.size = path, info.Size()
 	}
 	return in
 }
@@ -272,7 +316,11 @@ func (im *importer) run(ctx context.Context, inputs []input) (failed, err error)
 			return nil, ctx.Err()
 		}
 		if err == nil {
-			if t.Spans+t.Records+t.Damaged == 0 {
+			switch {
+			case t.Spans+t.Records+t.Damaged+len(t.Sessions) > 0:
+			case t.Whole:
+				im.warnf("%s: there is no session in it", in.name)
+			default:
 				im.warnf("%s: there are no spans or log records in it", in.name)
 			}
 			continue
@@ -305,23 +353,33 @@ func (im *importer) read(ctx context.Context, in input, t *tally) error {
 	if in.err != nil {
 		return in.err
 	}
+	im.progress.begin(in)
+	if in.format != nil {
+		t.Format = in.format.name
+		return im.sessions(ctx, in.format, in, nil, t)
+	}
 	f, err := in.open()
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	im.progress.begin(in)
 	r := bufio.NewReaderSize(im.progress.reader(f), otlpfile.SniffSize)
 	format := im.format
 	if format == nil {
 		head, _ := r.Peek(otlpfile.SniffSize) // an error shows at the next read
-		i := slices.IndexFunc(importFormats, func(f importFormat) bool { return f.sniff(head) })
+		if bytes.HasPrefix(head, []byte(sqliteMagic)) {
+			return im.database(ctx, in, r, t)
+		}
+		i := slices.IndexFunc(importFormats, func(f importFormat) bool { return f.sniff != nil && f.sniff(head) })
 		if i < 0 && in.found && len(head) > 0 {
 			return errOther
 		}
 		format = &importFormats[max(i, 0)]
 	}
 	t.Format = format.name
+	if format.read == nil {
+		return im.sessions(ctx, format, in, r, t)
+	}
 	return format.read(ctx, im, r, t)
 }
 
@@ -465,223 +523,4 @@ func importOTLP(ctx context.Context, im *importer, r io.Reader, t *tally) error 
 		}
 	}
 	return cmp.Or(b.deliver(ctx), failed)
-}
-
-// importSummary is what import prints.
-type importSummary struct {
-	Store string   `json:"store"`
-	Files []*tally `json:"files"`
-	Total tally    `json:"total"`
-}
-
-// tally counts what became of a file.
-type tally struct {
-	File   string `json:"file,omitempty"`
-	Format string `json:"format,omitempty"`
-	// Spans and Records were read; Placed and Ignored add up to them. Parked are
-	// those of Placed of which no session tells after all was read.
-	Spans     int   `json:"spans"`
-	Records   int   `json:"records"`
-	Placed    int   `json:"placed"`
-	Parked    int64 `json:"parked"`
-	Ignored   int   `json:"ignored"`
-	Malformed int   `json:"malformed"`
-	Rows      int64 `json:"rows"`
-	Refused   int64 `json:"refused"`
-	// Skipped counts bodies of metrics and profiles, Damaged pieces that could not
-	// be read, of which Damages are the first.
-	Skipped int      `json:"skipped"`
-	Damaged int      `json:"damaged"`
-	Damages []string `json:"damages,omitempty"`
-	// Dialects says which dialects recognized how many.
-	Dialects map[string]int `json:"dialects,omitempty"`
-	// Sessions are those that were touched.
-	Sessions sessionSet `json:"sessions,omitempty"`
-	Error    string     `json:"error,omitempty"`
-}
-
-// sessionSet is a set of session ids. Its JSON is how many there are.
-type sessionSet map[string]struct{}
-
-func (s sessionSet) MarshalJSON() ([]byte, error) { return fmt.Append(nil, len(s)), nil }
-
-// add counts what ingestion reports.
-func (t *tally) add(r ingest.Report) {
-	t.Spans += r.Spans
-	t.Records += r.Records
-	t.Placed += r.Placed
-	t.Ignored += r.Ignored
-	t.Malformed += r.Malformed
-	t.Rows += r.Rows
-	t.Refused += r.Refused
-	t.addDialects(r.Dialects)
-	for _, id := range r.Sessions {
-		t.addSession(id)
-	}
-}
-
-func (t *tally) addDialects(counts map[string]int) {
-	for name, n := range counts {
-		if t.Dialects == nil {
-			t.Dialects = map[string]int{}
-		}
-		t.Dialects[name] += n
-	}
-}
-
-func (t *tally) addSession(id string) {
-	if t.Sessions == nil {
-		t.Sessions = sessionSet{}
-	}
-	t.Sessions[id] = struct{}{}
-}
-
-// include adds the counts of a file to those of all.
-func (t *tally) include(o *tally) {
-	t.Spans += o.Spans
-	t.Records += o.Records
-	t.Placed += o.Placed
-	t.Ignored += o.Ignored
-	t.Malformed += o.Malformed
-	t.Rows += o.Rows
-	t.Refused += o.Refused
-	t.Skipped += o.Skipped
-	t.Damaged += o.Damaged
-	t.addDialects(o.Dialects)
-	for id := range o.Sessions {
-		t.addSession(id)
-	}
-}
-
-func (s *importSummary) print(w io.Writer) error {
-	var b strings.Builder
-	for _, t := range s.Files {
-		if t.Error == "" || t.Spans+t.Records+t.Damaged > 0 {
-			t.print(&b, t.File)
-		}
-	}
-	if len(s.Files) > 1 {
-		s.Total.print(&b, "total")
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
-// print writes what is not 0, for most counts are.
-func (t *tally) print(b *strings.Builder, name string) {
-	fmt.Fprintf(b, "%s: %s, %s", inspect.Sanitize(name), counted(t.Spans, "span"), counted(t.Records, "log record"))
-	for _, c := range []struct {
-		n    int64
-		what string
-	}{
-		{int64(t.Placed), "placed"}, {t.Parked, "parked"}, {int64(t.Ignored), "ignored"}, {int64(t.Malformed), "malformed"},
-		{t.Refused, "refused"}, {int64(t.Skipped), "skipped"}, {int64(t.Damaged), "damaged"},
-	} {
-		if c.n > 0 {
-			fmt.Fprintf(b, ", %d %s", c.n, c.what)
-		}
-	}
-	if len(t.Sessions) > 0 {
-		fmt.Fprintf(b, "; %s", counted(len(t.Sessions), "session"))
-	}
-	b.WriteByte('\n')
-	for i, name := range slices.Sorted(maps.Keys(t.Dialects)) {
-		fmt.Fprintf(b, "%s%s %d", []string{"  ", ", "}[min(i, 1)], name, t.Dialects[name])
-	}
-	if len(t.Dialects) > 0 {
-		b.WriteByte('\n')
-	}
-}
-
-// progress is a line on a terminal that says how far reading has come. What else
-// is written there goes through it. A nil progress does nothing.
-type progress struct {
-	w           io.Writer
-	width       int
-	total, read int64
-	name        string
-	drawn       time.Time
-	shown       bool
-}
-
-func newProgress(w io.Writer, inputs []input) *progress {
-	p := &progress{w: w, width: 80}
-	if f, ok := w.(*os.File); ok {
-		if width, _, err := term.GetSize(f.Fd()); err == nil && width > 0 {
-			p.width = width
-		}
-	}
-	for _, in := range inputs {
-		if in.size == 0 && in.err == nil {
-			p.total = 0 // nobody knows when standard input ends
-			return p
-		}
-		p.total += in.size
-	}
-	return p
-}
-
-func (p *progress) begin(in input) {
-	if p != nil {
-		p.name = in.name
-	}
-}
-
-// reader counts what is read of r.
-func (p *progress) reader(r io.Reader) io.Reader {
-	if p == nil {
-		return r
-	}
-	return progressReader{p, r}
-}
-
-type progressReader struct {
-	p *progress
-	r io.Reader
-}
-
-func (r progressReader) Read(b []byte) (int, error) {
-	n, err := r.r.Read(b)
-	r.p.read += int64(n)
-	if now := time.Now(); now.Sub(r.p.drawn) > 100*time.Millisecond {
-		r.p.drawn = now
-		r.p.draw()
-	}
-	return n, err
-}
-
-func (p *progress) draw() {
-	p.shown = true
-	fmt.Fprintf(p.w, "\r\x1b[K%s", p.line())
-}
-
-// line is the line in the width of the terminal: a bar, how much was read, and of
-// what.
-func (p *progress) line() string {
-	mb := func(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }
-	text := mb(p.read)
-	if p.total > 0 {
-		const cells = 20
-		done := min(p.read, p.total)
-		n := int(done * cells / p.total)
-		text = fmt.Sprintf("[%s%s] %3d%% of %s", strings.Repeat("=", n), strings.Repeat(" ", cells-n), done*100/p.total, mb(p.total))
-	}
-	text += "  " + strings.ReplaceAll(inspect.Sanitize(p.name), "\n", " ")
-	if runes := []rune(text); len(runes) >= p.width {
-		text = string(runes[:max(p.width-1, 0)])
-	}
-	return text
-}
-
-func (p *progress) clear() {
-	if p != nil && p.shown {
-		p.shown = false
-		fmt.Fprint(p.w, "\r\x1b[K")
-	}
-}
-
-// Write writes a message where the line was.
-func (p *progress) Write(b []byte) (int, error) {
-	p.clear()
-	return p.w.Write(b)
 }

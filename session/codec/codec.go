@@ -27,6 +27,11 @@ type Session struct {
 	Blobs []store.Blob
 }
 
+// Imported is the session as a store takes it. They share their rows.
+func (s *Session) Imported() *store.Imported {
+	return &store.Imported{Transcript: s.Transcript, Decisions: s.Decisions, Blobs: s.Blobs}
+}
+
 // Problem is a piece of the input that could not be read, or only in part. The
 // rest of the input was.
 type Problem struct {

@@ -194,8 +194,12 @@ func (st *Status) read(tl *Timeline) *Turn {
 }
 
 // wait finds a call of the turn that waits for a human. Where the turn says that
-// it ended to wait, any call that is open does.
+// it ended to wait, any call that is open does; where it was aborted or failed,
+// none does, in whatever state it was left.
 func (st *Status) wait(turn *Turn, ended bool) bool {
+	if turn.EndReason == "abort" || turn.EndReason == "error" {
+		return false
+	}
 	for _, c := range st.OpenCalls {
 		if c.State == session.StateApprovalRequested {
 			st.State, st.Since, st.ToolCallID, st.Detail, st.Attempt = ActivityWaitingApproval, c.UpdatedAt, c.CallID, "", 0

@@ -522,10 +522,11 @@ func PartRank(dataJSON string) Rank {
 const abortedMark = `"error_type":"` + semconv.ErrorTypeAborted + `"`
 
 // settledRank is the rank by which a part is first compared. A span that ended
-// while its call waited for an approval does not have the last word on it: the
-// call may go on, and what is said of it then counts.
+// before its call did, as when a turn ends to wait for a human, does not have the
+// last word on it: the call may go on, and what is said of it then counts.
 func settledRank(r Rank, state string) Rank {
-	if state == session.StateApprovalRequested {
+	switch state {
+	case session.StateInputStreaming, session.StateInputAvailable, session.StateApprovalRequested, session.StateApprovalResponded:
 		return min(r, RankLive)
 	}
 	return r
@@ -646,7 +647,7 @@ func foldFacts(links []*Link, gap bool) string {
 		}
 	}
 	whole := slices.DeleteFunc(slices.Clone(links), func(l *Link) bool { return l.Facts.Step })
-	if slices.ContainsFunc(whole, func(l *Link) bool { return !l.Facts.GivenUp }) {
+	if slices.ContainsFunc(whole, func(l *Link) bool { return !l.Facts.GivenUp && !l.Facts.Trace.PendingApproval }) {
 		whole = slices.DeleteFunc(whole, func(l *Link) bool { return l.Facts.GivenUp })
 	}
 	if len(whole) > 0 {

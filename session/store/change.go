@@ -165,7 +165,8 @@ type Facts struct {
 	// as long as no span that describes the whole message is known.
 	Step bool `json:"step,omitempty"`
 	// GivenUp says that the span was written by a later process for one that had
-	// died. It counts only as long as no other span of the whole message is known.
+	// died. It counts only as long as no other span of the whole message is known,
+	// but for those that ended to wait for a human.
 	GivenUp bool `json:"given_up,omitempty"`
 
 	Model              *session.Model       `json:"model,omitempty"`

@@ -55,7 +55,8 @@ func run(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("connect to collector: %w", err)
 	}
-	lp := sdklog.NewLoggerProvider(sdklog.WithProcessor(sdklog.NewBatchProcessor(events)), sdklog.WithResource(resource))
+	// Often enough for "agenttrace tail" to show words as they come.
+	lp := sdklog.NewLoggerProvider(sdklog.WithProcessor(sdklog.NewBatchProcessor(events, sdklog.WithExportInterval(100*time.Millisecond))), sdklog.WithResource(resource))
 	defer func() {
 		// The agent may have been interrupted: what it did is still sent.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)

@@ -1,0 +1,95 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+func newArchive() *cobra.Command {
+	var undo bool
+	cmd := &cobra.Command{
+		Use:   "archive ID...",
+		Short: "Put sessions out of the way",
+		Long: `Put sessions out of the way: ls and "last" no longer show them, every other command
+finds them by their id. --undo takes them back.
+
+What the agent says of it later counts again; what it said before does not, also
+when it is delivered again. The store must not be held by a collector.`,
+		Example: `  agenttrace archive 1fa2bdc08
+  agenttrace archive --undo 1fa2bdc08 1fa2bdc57`,
+		ValidArgsFunction: completeSessions,
+		Args:              atLeastOne("one session or more"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withWriter(cmd, func(ctx context.Context, s *sqlite.Store) error {
+				ids, err := resolveAll(ctx, s.Reader, args)
+				if err != nil {
+					return err
+				}
+				for _, id := range ids {
+					if err := s.Archive(ctx, id, !undo, time.Now()); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&undo, "undo", false, "take them back")
+	return cmd
+}
+
+// withWriter opens a store that is there for writing and calls fn with it. A store
+// that another process holds is refused, with that process's name.
+func withWriter(cmd *cobra.Command, fn func(ctx context.Context, s *sqlite.Store) error) error {
+	path, err := storePath(cmd)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return noStoreError{fmt.Errorf("there is no session store at %s", path)}
+	}
+	s, err := sqlite.Open(cmd.Context(), path, sqlite.Options{})
+	if err != nil {
+		return err
+	}
+	err = fn(cmd.Context(), s)
+	if closeErr := s.Close(); err == nil {
+		err = closeErr
+	}
+	return err
+}
+
+// resolveAll resolves each name, and each session once.
+func resolveAll(ctx context.Context, r *sqlite.Reader, names []string) ([]string, error) {
+	var ids []string
+	seen := map[string]bool{}
+	for _, name := range names {
+		id, err := r.Resolve(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		if !seen[id] {
+			seen[id] = true
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}
+
+// atLeastOne wants arguments.
+func atLeastOne(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return usagef("%s takes %s; %s --help shows examples", cmd.Name(), what, cmd.CommandPath())
+		}
+		return nil
+	}
+}

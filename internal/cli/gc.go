@@ -1,0 +1,69 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+// settled is how long nothing may have happened before prompts that nobody names
+// are taken for left over: a turn that has not ended may still name them.
+const settled = time.Hour
+
+func newCollectGarbage() *cobra.Command {
+	var dryRun, vacuum, asJSON bool
+	cmd := &cobra.Command{
+		Use:   "gc",
+		Short: "Delete what no session needs",
+		Long: `Delete the system prompts and tool catalogs that no session names any more, and what
+is kept of the telemetry of sessions that are gone.
+
+A prompt is sent once, and may come before the turn that names it; so none is
+deleted within an hour of the last activity. Traces whose session is not yet known
+are kept. With --vacuum the file is written anew without its free space, which
+needs as much room again while it lasts. The store must not be held by a collector.
+
+With --json it is one object: system_prompts, tool_catalogs, observations, and
+prompts_kept when prompts and catalogs were not looked at.`,
+		Example: `  agenttrace gc --dry-run
+  agenttrace gc --vacuum`,
+		Args: exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if dryRun && vacuum {
+				return usagef("--dry-run and --vacuum exclude each other; use one of them")
+			}
+			return withWriter(cmd, func(ctx context.Context, s *sqlite.Store) error {
+				g, err := s.Collect(ctx, time.Now().Add(-settled), dryRun)
+				if err == nil && vacuum {
+					err = s.Compact(ctx)
+				}
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					return writeJSON(cmd, g)
+				}
+				done := "deleted"
+				if dryRun {
+					done = "would be deleted"
+				}
+				out := cmd.ErrOrStderr()
+				fmt.Fprintf(out, "%s, %s and %s %s\n", plural(int(g.SystemPrompts), "system prompt"), plural(int(g.ToolCatalogs), "tool catalog"),
+					plural(int(g.Observations), "observation"), done)
+				if g.Kept {
+					fmt.Fprintln(out, "prompts and catalogs were kept: something was going on within the last hour, and may still name them")
+				}
+				return nil
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&dryRun, "dry-run", false, "count what would be deleted")
+	f.BoolVar(&vacuum, "vacuum", false, "give the free space back to the file system")
+	f.BoolVar(&asJSON, "json", false, "print a JSON object")
+	return cmd
+}

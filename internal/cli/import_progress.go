@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/charmbracelet/x/term"
+
+	"github.com/agenttrace/agenttrace/session/inspect"
+)
+
+// progress is a line on a terminal that says how far reading has come. What else
+// is written there goes through it. A nil progress does nothing.
+type progress struct {
+	w           io.Writer
+	width       int
+	total, read int64
+	name        string
+	drawn       time.Time
+	shown       bool
+}
+
+func newProgress(w io.Writer, inputs []input) *progress {
+	p := &progress{w: w, width: 80}
+	if f, ok := w.(*os.File); ok {
+		if width, _, err := term.GetSize(f.Fd()); err == nil && width > 0 {
+			p.width = width
+		}
+	}
+	for _, in := range inputs {
+		if in.size == 0 && in.err == nil {
+			p.total = 0 // nobody knows when standard input ends
+			return p
+		}
+		p.total += in.size
+	}
+	return p
+}
+
+func (p *progress) begin(in input) {
+	if p != nil {
+		p.name = in.name
+	}
+}
+
+// reader counts what is read of r.
+func (p *progress) reader(r io.Reader) io.Reader {
+	if p == nil {
+		return r
+	}
+	return progressReader{p, r}
+}
+
+type progressReader struct {
+	p *progress
+	r io.Reader
+}
+
+func (r progressReader) Read(b []byte) (int, error) {
+	n, err := r.r.Read(b)
+	r.p.read += int64(n)
+	if now := time.Now(); now.Sub(r.p.drawn) > 100*time.Millisecond {
+		r.p.drawn = now
+		r.p.draw()
+	}
+	return n, err
+}
+
+func (p *progress) draw() {
+	p.shown = true
+	fmt.Fprintf(p.w, "\r\x1b[K%s", p.line())
+}
+
+// line is the line in the width of the terminal: a bar, how much was read, and of
+// what.
+func (p *progress) line() string {
+	mb := func(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }
+	text := mb(p.read)
+	if p.total > 0 {
+		const cells = 20
+		done := min(p.read, p.total)
+		n := int(done * cells / p.total)
+		text = fmt.Sprintf("[%s%s] %3d%% of %s", strings.Repeat("=", n), strings.Repeat(" ", cells-n), done*100/p.total, mb(p.total))
+	}
+	text += "  " + strings.ReplaceAll(inspect.Sanitize(p.name), "\n", " ")
+	if runes := []rune(text); len(runes) >= p.width {
+		text = string(runes[:max(p.width-1, 0)])
+	}
+	return text
+}
+
+func (p *progress) clear() {
+	if p != nil && p.shown {
+		p.shown = false
+		fmt.Fprint(p.w, "\r\x1b[K")
+	}
+}
+
+// Write writes a message where the line was.
+func (p *progress) Write(b []byte) (int, error) {
+	p.clear()
+	return p.w.Write(b)
+}

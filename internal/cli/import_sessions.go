@@ -1,0 +1,312 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/acp"
+	"github.com/agenttrace/agenttrace/session/codec/agentdbg"
+	"github.com/agenttrace/agenttrace/session/codec/jsonfile"
+	"github.com/agenttrace/agenttrace/session/codec/jsonl"
+	"github.com/agenttrace/agenttrace/session/codec/jutul"
+	"github.com/agenttrace/agenttrace/session/codec/skillet"
+	"github.com/agenttrace/agenttrace/session/codec/sqlitefile"
+	"github.com/agenttrace/agenttrace/session/codec/transcripts"
+)
+
+// sessionFormats are the formats that hold whole sessions.
+var sessionFormats = []importFormat{{
+	name: "jsonl", title: "sessions as export writes them, a line per row",
+	extensions: []string{".jsonl"}, sniff: sniffJSON(looksJSONL),
+	stream: func(r io.Reader, _ func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+		return func(yield func(*codec.Session, error) bool) {
+			for t, err := range jsonl.Decode(r) {
+				if !yield(whole(t), err) {
+					return
+				}
+			}
+		}
+	},
+}, {
+	name: "json", title: "the same, nested: one session",
+	extensions: []string{".json"}, sniff: sniffJSON(looksJSON),
+	stream: func(r io.Reader, _ func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+		return func(yield func(*codec.Session, error) bool) {
+			t, err := jsonfile.Decode(r)
+			yield(whole(t), err)
+		}
+	},
+}, {
+	name: "agentdbg", title: "runs of AgentDbg or Maida: one, a directory of them, or what its export writes",
+	extensions: []string{".json", ".jsonl"}, sniff: sniffJSON(looksAgentdbg), stream: agentdbg.Decode,
+	file: func(_ context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+		return agentdbg.DecodeFile(path, report)
+	},
+	holds: []string{"run.json", "events.jsonl", "*/run.json", "runs/*/run.json", ".agentdbg/runs/*/run.json", ".maida/runs/*/run.json"},
+}, {
+	name: "jutul", title: "a trace database of jutul-agent, or the directory that has it",
+	extensions: []string{".sqlite"}, table: "events",
+	file: func(_ context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+		return jutul.DecodeFile(path, report)
+	},
+	holds: []string{jutul.FileName},
+}, {
+	name: "skillet", title: "replay logs and stores of skillet; a state directory for both",
+	extensions: []string{".jsonl", ".sqlite"}, sniff: sniffJSON(looksSkillet), table: "session_items",
+	stream: func(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+		return skillet.Decode(r, skillet.Key{}, report)
+	},
+	file: func(_ context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+		return skillet.DecodeFile(path, skillet.Key{}, report)
+	},
+	holds: []string{
+		".agent_sessions.sqlite", "state/.agent_sessions.sqlite", ".skilled-agent/state/.agent_sessions.sqlite",
+		".agent_session_logs/*/*.jsonl", "state/.agent_session_logs/*/*.jsonl", ".skilled-agent/state/.agent_session_logs/*/*.jsonl", "*/*.jsonl",
+	},
+}, {
+	name: "acp", title: "messages of the Agent Client Protocol, bare or as Zed, an inspector or a conductor logs them",
+	extensions: []string{".json", ".jsonl", ".ndjson"}, sniff: sniffJSON(looksACP), stream: acp.Decode,
+}, {
+	name: "claude-code", title: "transcripts of Claude Code",
+	extensions: []string{".jsonl"}, sniff: sniffJSON(transcripts.LooksClaude), stream: transcripts.DecodeClaude,
+}, {
+	name: "codex", title: "rollouts of Codex",
+	extensions: []string{".jsonl"}, sniff: sniffJSON(transcripts.LooksCodex), stream: transcripts.DecodeCodex,
+}, {
+	name: "sqlite", title: "a session store, of this program or of the reference program",
+	extensions: []string{".db", ".sqlite"}, table: "chat_sessions", file: sqlitefile.DecodeFile,
+}}
+
+// whole is a session of a format that holds rows and nothing else.
+func whole(t *session.Transcript) *codec.Session {
+	if t == nil {
+		return nil
+	}
+	return &codec.Session{Transcript: t}
+}
+
+const sqliteMagic = "SQLite format 3\x00"
+
+// sniffDatabase returns the format of a database by its tables.
+func sniffDatabase(path string) (*importFormat, error) {
+	tables, err := sqlitefile.Tables(path)
+	if err != nil {
+		return nil, err
+	}
+	for i := len(importFormats) - 1; i >= 0; i-- { // a store of sessions may have a table of any name beside
+		if f := &importFormats[i]; f.table != "" && slices.Contains(tables, f.table) {
+			return f, nil
+		}
+	}
+	return nil, fmt.Errorf("it is an SQLite database, but of its tables (%s) none is of a store that import knows", strings.Join(tables, ", "))
+}
+
+// sniffDirectory returns the format whose programs lay out a directory like this,
+// or nil.
+func sniffDirectory(path string) *importFormat {
+	for i := range importFormats {
+		f := &importFormats[i]
+		for _, pattern := range f.holds {
+			names, _ := filepath.Glob(filepath.Join(globEscape(path), filepath.FromSlash(pattern)))
+			if slices.ContainsFunc(names, f.owns) {
+				return f
+			}
+		}
+	}
+	return nil
+}
+
+// globEscape makes a path a pattern that only it matches.
+func globEscape(path string) string {
+	if filepath.Separator == '\\' {
+		return path // where a backslash parts names, nothing escapes
+	}
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+}
+
+// owns says whether a file is of the format by its content.
+func (f *importFormat) owns(path string) bool {
+	file, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	head := make([]byte, 64<<10)
+	n, _ := io.ReadFull(file, head)
+	if head = head[:n]; bytes.HasPrefix(head, []byte(sqliteMagic)) {
+		of, err := sniffDatabase(path)
+		return err == nil && of.name == f.name
+	}
+	return f.sniff != nil && f.sniff(head)
+}
+
+// sessions reads what the format finds in the input, from its path where it has
+// one and the format wants it. r is the input from its beginning on.
+func (im *importer) sessions(ctx context.Context, f *importFormat, in input, r io.Reader, t *tally) error {
+	t.Whole = true
+	report := func(p codec.Problem) { im.damaged(t, errors.New(p.String())) }
+	if f.file == nil || in.path == "" && f.stream != nil {
+		return im.importAll(ctx, f.stream(r, report), t)
+	}
+	path := in.path
+	if path == "" {
+		var err error
+		if path, err = spooled(r); err != nil {
+			return err
+		}
+		defer os.RemoveAll(filepath.Dir(path))
+	}
+	if im.isStore(path) {
+		return errors.New("it is the store that is imported into; name another with --store, or another file")
+	}
+	return im.importAll(ctx, f.file(ctx, path, report), t)
+}
+
+// database reads an SQLite database as what its tables show it to be.
+func (im *importer) database(ctx context.Context, in input, r io.Reader, t *tally) error {
+	if in.path == "" {
+		path, err := spooled(r)
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(filepath.Dir(path))
+		in.path = path
+	}
+	f, err := sniffDatabase(in.path)
+	if err == nil && in.found && im.isStore(in.path) {
+		err = errors.New("it is the store that is imported into")
+	}
+	if err != nil && in.found {
+		return fmt.Errorf("%w: %w", errOther, err)
+	}
+	if err != nil {
+		return err
+	}
+	t.Format = f.name
+	return im.sessions(ctx, f, in, r, t)
+}
+
+// isStore says whether the path is that of the store.
+func (im *importer) isStore(path string) bool {
+	a, err := os.Stat(path)
+	if err != nil {
+		return false
+	}
+	b, err := os.Stat(im.path)
+	return err == nil && os.SameFile(a, b)
+}
+
+// spooled writes what is in r to a file in a directory of its own, for what can be
+// read of a file alone.
+func spooled(r io.Reader) (path string, err error) {
+	dir, err := os.MkdirTemp("", "agenttrace-import-")
+	if err != nil {
+		return "", err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.RemoveAll(dir)
+		}
+	}()
+	path = filepath.Join(dir, "input")
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o600)
+	if err != nil {
+		return "", err
+	}
+	_, err = io.Copy(f, r)
+	return path, errors.Join(err, f.Close())
+}
+
+func (im *importer) importAll(ctx context.Context, sessions iter.Seq2[*codec.Session, error], t *tally) error {
+	for s, err := range sessions {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			return err
+		}
+		if err := im.importSession(ctx, s, t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// importSession imports one session, unless it breaks the rules of a sound one.
+func (im *importer) importSession(ctx context.Context, s *codec.Session, t *tally) error {
+	s.Transcript = s.Sorted()
+	if err := s.CheckTree(); err != nil {
+		im.damaged(t, fmt.Errorf("session %s is left out: %w", s.Session.ID, err))
+		return nil
+	}
+	if broken := violations(s.Transcript); len(broken) > 0 {
+		if !im.unsound {
+			im.damaged(t, fmt.Errorf("session %s is left out, for it breaks rules: %s; fix the file, or import it as it is with --unsound",
+				s.Session.ID, named(broken)))
+			return nil
+		}
+		im.warnf("%s: session %s breaks rules: %s", t.File, s.Session.ID, named(broken))
+	}
+	if err := im.open(ctx); err != nil {
+		return err
+	}
+	r, err := im.store.Import(ctx, s.Imported())
+	if err != nil {
+		return storeError{err}
+	}
+	t.addSession(s.Session.ID)
+	if r.Added {
+		t.Added++
+	}
+	t.Messages += r.Messages
+	t.Parts += r.Parts
+	t.Unchanged += r.Unchanged
+	t.Rows += int64(r.Messages + r.Parts + r.Decisions + r.Blobs)
+	if r.Changed {
+		t.Rows++
+	}
+	for _, refusal := range r.Refused {
+		t.Refused++
+		im.damaged(t, fmt.Errorf("session %s: %s", s.Session.ID, refusal))
+	}
+	return nil
+}
+
+// violations are those that an import does not mend: tokens are summed anew.
+func violations(t *session.Transcript) []session.Violation {
+	return slices.DeleteFunc(session.Check(t), func(v session.Violation) bool { return v.Rule == "rollup" || v.Rule == "total" })
+}
+
+// named lists the first of the violations for a sentence.
+func named(all []session.Violation) string {
+	const most = 3
+	var b strings.Builder
+	for i, v := range all[:min(most, len(all))] {
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		b.WriteString(v.String())
+	}
+	if more := len(all) - most; more > 0 {
+		fmt.Fprintf(&b, "; and %d more", more)
+	}
+	return b.String()
+}
+
+// wholeDirectory is a directory that a program laid out, as one input.
+func wholeDirectory(path string, f *importFormat) input {
+	return input{name: path, path: path, format: f, open: func() (io.ReadCloser, error) {
+		return nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("it is a directory")}
+	}}
+}

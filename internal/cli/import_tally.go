@@ -1,0 +1,160 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session/ingest"
+	"github.com/agenttrace/agenttrace/session/inspect"
+)
+
+// importSummary is what import prints.
+type importSummary struct {
+	Store string   `json:"store"`
+	Files []*tally `json:"files"`
+	Total tally    `json:"total"`
+}
+
+// tally counts what became of a file.
+type tally struct {
+	File   string `json:"file,omitempty"`
+	Format string `json:"format,omitempty"`
+	// Spans and Records were read; Placed and Ignored add up to them. Parked are
+	// those of Placed of which no session tells after all was read.
+	Spans     int   `json:"spans"`
+	Records   int   `json:"records"`
+	Placed    int   `json:"placed"`
+	Parked    int64 `json:"parked"`
+	Ignored   int   `json:"ignored"`
+	Malformed int   `json:"malformed"`
+	Rows      int64 `json:"rows"`
+	Refused   int64 `json:"refused"`
+	// Whole says that the file holds sessions and no telemetry. Of its rows Messages
+	// and Parts were added or replaced, and Unchanged are messages, parts and
+	// decisions that the store had. Added are sessions that it did not have.
+	Whole     bool `json:"-"`
+	Added     int  `json:"sessions_added"`
+	Messages  int  `json:"messages"`
+	Parts     int  `json:"parts"`
+	Unchanged int  `json:"unchanged"`
+	// Skipped counts bodies of metrics and profiles, Damaged pieces that could not
+	// be read, of which Damages are the first.
+	Skipped int      `json:"skipped"`
+	Damaged int      `json:"damaged"`
+	Damages []string `json:"damages,omitempty"`
+	// Dialects says which dialects recognized how many.
+	Dialects map[string]int `json:"dialects,omitempty"`
+	// Sessions are those that were touched.
+	Sessions sessionSet `json:"sessions,omitempty"`
+	Error    string     `json:"error,omitempty"`
+}
+
+// sessionSet is a set of session ids. Its JSON is how many there are.
+type sessionSet map[string]struct{}
+
+func (s sessionSet) MarshalJSON() ([]byte, error) { return fmt.Append(nil, len(s)), nil }
+
+// add counts what ingestion reports.
+func (t *tally) add(r ingest.Report) {
+	t.Spans += r.Spans
+	t.Records += r.Records
+	t.Placed += r.Placed
+	t.Ignored += r.Ignored
+	t.Malformed += r.Malformed
+	t.Rows += r.Rows
+	t.Refused += r.Refused
+	t.addDialects(r.Dialects)
+	for _, id := range r.Sessions {
+		t.addSession(id)
+	}
+}
+
+func (t *tally) addDialects(counts map[string]int) {
+	for name, n := range counts {
+		if t.Dialects == nil {
+			t.Dialects = map[string]int{}
+		}
+		t.Dialects[name] += n
+	}
+}
+
+func (t *tally) addSession(id string) {
+	if t.Sessions == nil {
+		t.Sessions = sessionSet{}
+	}
+	t.Sessions[id] = struct{}{}
+}
+
+// include adds the counts of a file to those of all.
+func (t *tally) include(o *tally) {
+	t.Spans += o.Spans
+	t.Records += o.Records
+	t.Placed += o.Placed
+	t.Ignored += o.Ignored
+	t.Malformed += o.Malformed
+	t.Rows += o.Rows
+	t.Refused += o.Refused
+	t.Skipped += o.Skipped
+	t.Damaged += o.Damaged
+	t.Added += o.Added
+	t.Messages += o.Messages
+	t.Parts += o.Parts
+	t.Unchanged += o.Unchanged
+	t.Whole = t.Whole || o.Whole
+	t.addDialects(o.Dialects)
+	for id := range o.Sessions {
+		t.addSession(id)
+	}
+}
+
+func (s *importSummary) print(w io.Writer) error {
+	var b strings.Builder
+	for _, t := range s.Files {
+		if t.Error == "" || t.Spans+t.Records+t.Damaged+len(t.Sessions) > 0 {
+			t.print(&b, t.File)
+		}
+	}
+	if len(s.Files) > 1 {
+		s.Total.print(&b, "total")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// print writes what is not 0, for most counts are.
+func (t *tally) print(b *strings.Builder, name string) {
+	fmt.Fprintf(b, "%s: ", inspect.Sanitize(name))
+	if told := t.Spans+t.Records > 0 || !t.Whole; told {
+		fmt.Fprintf(b, "%s, %s", counted(t.Spans, "span"), counted(t.Records, "log record"))
+		if t.Whole {
+			b.WriteString(", ")
+		}
+	}
+	if t.Whole {
+		fmt.Fprintf(b, "%s, %s, %s", counted(len(t.Sessions), "session"), counted(t.Messages, "message"), counted(t.Parts, "part"))
+	}
+	for _, c := range []struct {
+		n    int64
+		what string
+	}{
+		{int64(t.Placed), "placed"}, {t.Parked, "parked"}, {int64(t.Ignored), "ignored"}, {int64(t.Malformed), "malformed"},
+		{int64(t.Unchanged), "unchanged"}, {t.Refused, "refused"}, {int64(t.Skipped), "skipped"}, {int64(t.Damaged), "damaged"},
+	} {
+		if c.n > 0 {
+			fmt.Fprintf(b, ", %d %s", c.n, c.what)
+		}
+	}
+	if len(t.Sessions) > 0 && !t.Whole {
+		fmt.Fprintf(b, "; %s", counted(len(t.Sessions), "session"))
+	}
+	b.WriteByte('\n')
+	for i, name := range slices.Sorted(maps.Keys(t.Dialects)) {
+		fmt.Fprintf(b, "%s%s %d", []string{"  ", ", "}[min(i, 1)], name, t.Dialects[name])
+	}
+	if len(t.Dialects) > 0 {
+		b.WriteByte('\n')
+	}
+}

@@ -1,0 +1,76 @@
+package cli
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agenttrace/agenttrace/session/inspect"
+)
+
+func newPrune() *cobra.Command {
+	var olderThan string
+	var archived, dryRun, yes, asJSON bool
+	cmd := &cobra.Command{
+		Use:   "prune --older-than AGE",
+		Short: "Delete sessions that are old",
+		Long: `Delete sessions that were last heard of longer ago than AGE, as rm does it. AGE is a
+number of days or weeks, or a duration: 30d, 8w, 12h. A session, its forks and its
+sub-agents go together, when all of them are that old.
+
+--dry-run lists them, and deletes nothing; with --json as ls does. Otherwise prune
+asks first; where nobody can be asked, --yes is needed. gc --vacuum then gives the
+space back.`,
+		Example: `  agenttrace prune --older-than 30d --dry-run
+  agenttrace prune --older-than 8w --archived --yes && agenttrace gc --vacuum`,
+		Args: exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if olderThan == "" {
+				return usagef("prune does not know what is old; add --older-than 30d")
+			}
+			age, ok := days(olderThan)
+			if !ok {
+				var err error
+				if age, err = time.ParseDuration(olderThan); err != nil || age < 0 {
+					return usagef("--older-than %q is no age; use one such as 30d, 8w or 12h", olderThan)
+				}
+			}
+			if asJSON && !dryRun {
+				return usagef("--json is for --dry-run; add it, or leave --json out")
+			}
+			r, err := openStore(cmd)
+			if err != nil {
+				return err
+			}
+			defer r.Close()
+			now := time.Now()
+			sessions, err := r.Stale(cmd.Context(), now.Add(-age), archived)
+			if err != nil {
+				return err
+			}
+			if len(sessions) == 0 && !asJSON {
+				_, err := fmt.Fprintf(cmd.ErrOrStderr(), "no session is older than %s\n", olderThan)
+				return err
+			}
+			if !dryRun {
+				return deleteSessions(cmd, sessions, yes)
+			}
+			items := []inspect.Item{}
+			for i := range sessions {
+				items = append(items, inspect.NewItem(&sessions[i], now, 0))
+			}
+			if asJSON {
+				return writeJSON(cmd, items)
+			}
+			return inspect.RenderSessions(cmd.OutOrStdout(), items, terminal(cmd))
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&olderThan, "older-than", "", "the least `age` of what is deleted")
+	f.BoolVar(&archived, "archived", false, "only archived sessions, and theirs")
+	f.BoolVar(&dryRun, "dry-run", false, "list what would be deleted")
+	f.BoolVarP(&yes, "yes", "y", false, "do not ask")
+	f.BoolVar(&asJSON, "json", false, "with --dry-run: print a JSON array")
+	return cmd
+}

@@ -1,0 +1,138 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+func newRemove() *cobra.Command {
+	var yes, children bool
+	cmd := &cobra.Command{
+		Use:   "rm ID...",
+		Short: "Delete sessions for good",
+		Long: `Delete sessions for good: messages, parts, decisions, and what is kept of their
+telemetry. It asks first; where nobody can be asked, --yes is needed.
+
+Forks and sub-agents of a session stay, unless --children is given. System prompts
+and tool catalogs, which sessions share, go with "gc".
+
+A deleted session comes back if its telemetry is delivered again: from a queue or
+a spool, by an import, or because its agent goes on. The store must not be held by
+a collector.`,
+		Example: `  agenttrace rm 1fa2bdc08
+  agenttrace rm --children --yes 1fa2bdc08 1fa2bdc57`,
+		ValidArgsFunction: completeSessions,
+		Args:              atLeastOne("one session or more"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			r, err := openStore(cmd)
+			if err != nil {
+				return err
+			}
+			defer r.Close()
+			ids, err := resolveAll(ctx, r, args)
+			if err != nil {
+				return err
+			}
+			if children {
+				if ids, err = withDescendants(ctx, r, ids); err != nil {
+					return err
+				}
+			}
+			var sessions []session.Session
+			for _, id := range ids {
+				s, err := r.Session(ctx, id)
+				if err != nil {
+					return err
+				}
+				sessions = append(sessions, s)
+			}
+			return deleteSessions(cmd, sessions, yes)
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVarP(&yes, "yes", "y", false, "do not ask")
+	f.BoolVar(&children, "children", false, "also their forks and sub-agents, and theirs")
+	return cmd
+}
+
+// withDescendants adds the children of each session, and theirs.
+func withDescendants(ctx context.Context, r *sqlite.Reader, ids []string) ([]string, error) {
+	seen := map[string]bool{}
+	for _, id := range ids {
+		seen[id] = true
+	}
+	for i := 0; i < len(ids); i++ {
+		for s, err := range r.Sessions(ctx, store.SessionQuery{ParentID: ids[i], Limit: -1, Archived: true}) {
+			if err != nil {
+				return nil, err
+			}
+			if !seen[s.ID] {
+				seen[s.ID] = true
+				ids = append(ids, s.ID)
+			}
+		}
+	}
+	return ids, nil
+}
+
+// deleteSessions deletes what was listed, having asked unless yes is said.
+func deleteSessions(cmd *cobra.Command, sessions []session.Session, yes bool) error {
+	out := cmd.ErrOrStderr()
+	if !yes {
+		if in, ok := cmd.InOrStdin().(*os.File); !ok || !isTerminal(in) || !isTerminal(out) {
+			return usagef("%s deletes for good, and there is nobody to ask; add --yes", cmd.Name())
+		}
+		for i := range sessions {
+			if i == 20 && len(sessions) > 21 {
+				fmt.Fprintf(out, "  and %d more\n", len(sessions)-i)
+				break
+			}
+			fmt.Fprintf(out, "  %s\n", deletionLine(&sessions[i]))
+		}
+		fmt.Fprintf(out, "delete %s for good? [y/N] ", plural(len(sessions), "session"))
+		answer, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
+		if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
+			fmt.Fprintln(out, "nothing was deleted")
+			return nil
+		}
+	}
+	deleted := 0
+	err := withWriter(cmd, func(ctx context.Context, s *sqlite.Store) error {
+		for i := range sessions {
+			if err := s.Delete(ctx, sessions[i].ID); err == nil {
+				deleted++
+			} else if !errors.Is(err, store.ErrNotFound) { // somebody else did
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil || deleted > 0 {
+		fmt.Fprintf(out, "%s deleted\n", plural(deleted, "session"))
+	}
+	return err
+}
+
+func deletionLine(s *session.Session) string {
+	title, _, _ := strings.Cut(strings.TrimSpace(inspect.Sanitize(s.Title)), "\n")
+	return fmt.Sprintf("%s  %s", inspect.Sanitize(s.ID), title)
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

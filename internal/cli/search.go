@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+func newSearch() *cobra.Command {
+	var agent, since string
+	var limit int
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "search TEXT",
+		Short: "Find a text in what was said and what tools did",
+		Long: `Find a text in what was said and thought, and in the inputs, outputs and errors
+of tool calls. Upper and lower case are alike; what was stored last comes first.
+What a fork copied is found in its parent alone.
+
+There is no index: texts are read until enough is found, some three seconds for
+1 GB. The exit code is 0 also when nothing is found.
+
+With --json it is an array of objects: session_id, title, agent, turn, message_id,
+role, part_id, type, tool, tool_call_id, field, matches, context, marks (the ranges
+of bytes of the matches in context) and created_at in Unix milliseconds.`,
+		Example: `  agenttrace search 'permission denied'
+  agenttrace search 'rm -rf' --agent codeagent --since 30d
+  agenttrace search TODO --limit 100 --json | jq -r '.[].session_id' | sort -u`,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		Args:              exactly(1, "one text, in quotes if it has spaces"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if args[0] == "" {
+				return usagef("the text is empty; say what to look for")
+			}
+			if limit < 1 {
+				return usagef("--limit is %d; use a number above 0", limit)
+			}
+			q := store.SearchQuery{Text: args[0], Agent: agent}
+			var err error
+			if q.Since, err = sinceDays(since); err != nil {
+				return err
+			}
+			r, err := openStore(cmd)
+			if err != nil {
+				return err
+			}
+			defer r.Close()
+			hits := []store.Hit{}
+			more := false
+			for h, err := range r.Search(cmd.Context(), q) {
+				if err != nil {
+					return err
+				}
+				if more = len(hits) == limit; more {
+					break
+				}
+				hits = append(hits, h)
+			}
+			if err := inspect.NumberTurns(cmd.Context(), r, hits); err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(cmd, hits)
+			}
+			if len(hits) == 0 {
+				_, err := fmt.Fprintf(cmd.ErrOrStderr(), "%s is not in %s\n", inspect.Sanitize(fmt.Sprintf("%q", args[0])), r.Path())
+				return err
+			}
+			if err := inspect.RenderHits(cmd.OutOrStdout(), hits, terminal(cmd)); err != nil {
+				return err
+			}
+			if more {
+				_, err = fmt.Fprintf(cmd.ErrOrStderr(), "there is more; --limit %d shows it\n", limit*5)
+			}
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&agent, "agent", "", "only sessions of this `agent`")
+	f.StringVar(&since, "since", "", "only what began then or later: a `time`, or a duration before now such as 12h or 7d")
+	f.IntVarP(&limit, "limit", "n", 20, "stop after this many")
+	f.BoolVar(&asJSON, "json", false, "print a JSON array")
+	return cmd
+}

@@ -1,0 +1,100 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+func newStats() *cobra.Command {
+	var by, since string
+	var asJSON bool
+	groups := []string{string(store.StatsByDay), string(store.StatsByModel), string(store.StatsByAgent), string(store.StatsByTool)}
+	cmd := &cobra.Command{
+		Use:   "stats",
+		Short: "Count turns, tokens, calls and time over all sessions",
+		Long: `Count turns, tokens, cost, tool calls, errors and durations over all sessions,
+archived ones, forks and sub-agents included. What a fork copied from its parent
+counts once; what was rewound or compacted counts, for it took place.
+
+TURNS are answers, ERRORS those that ended in one. CACHED is the share of the
+input that was read from a cache. MEDIAN and P95 are how long turns took, with
+--by tool how long calls did. Where columns do not fit, the least important ones
+are left out.
+
+With --json it is an object: total, and with --by groups; both have key, sessions,
+turns, errors, usage (input, output, reasoning, cache_read, cache_write),
+total_tokens, cost_usd, cache_hit_rate, tool_calls, failed_tool_calls,
+denied_tool_calls, median_ms and p95_ms.`,
+		Example: `  agenttrace stats
+  agenttrace stats --by day --since 7d
+  agenttrace stats --by tool --json | jq '.groups[] | select(.failed_tool_calls > 0)'`,
+		Args: exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if by != "" && !slices.Contains(groups, by) {
+				return usagef("--by %q is unknown; use %s", by, strings.Join(groups, ", "))
+			}
+			q := store.StatsQuery{By: store.StatsBy(by), Location: time.Local}
+			var err error
+			if q.Since, err = sinceDays(since); err != nil {
+				return err
+			}
+			r, err := openStore(cmd)
+			if err != nil {
+				return err
+			}
+			defer r.Close()
+			s, err := r.Stats(cmd.Context(), q)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(cmd, s)
+			}
+			if by != "" && len(s.Groups) == 0 {
+				_, err := fmt.Fprintf(cmd.ErrOrStderr(), "nothing to count in %s\n", r.Path())
+				return err
+			}
+			return inspect.RenderStats(cmd.OutOrStdout(), &s, q.By, terminal(cmd))
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&by, "by", "", "a row per `what`: day, model, agent or tool")
+	f.StringVar(&since, "since", "", "count from then on: a `time`, or a duration before now such as 12h or 7d")
+	f.BoolVar(&asJSON, "json", false, "print a JSON object")
+	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions(groups, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+// sinceDays is parseSince with days and weeks: 30d, 2w. Nothing is the zero time.
+func sinceDays(text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if d, ok := days(text); ok {
+		return time.Now().Add(-d), nil
+	}
+	return parseSince(text, time.Now(), time.Local)
+}
+
+// days reads a number of days or weeks.
+func days(text string) (time.Duration, bool) {
+	unit := 24 * time.Hour
+	number, ok := strings.CutSuffix(text, "d")
+	if !ok {
+		unit *= 7
+		number, ok = strings.CutSuffix(text, "w")
+	}
+	n, err := strconv.Atoi(number)
+	if !ok || err != nil || n < 0 || n > 36500 {
+		return 0, false
+	}
+	return time.Duration(n) * unit, true
+}

@@ -1,0 +1,38 @@
+package cli
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+func newTitle() *cobra.Command {
+	return &cobra.Command{
+		Use:   "title ID TEXT",
+		Short: "Name a session",
+		Long: `Name a session.
+
+A title that the agent says later takes its place; one that it said before does
+not, also when it is delivered again. The store must not be held by a collector.`,
+		Example:           `  agenttrace title last 'The bug with é'`,
+		ValidArgsFunction: completeSessions,
+		Args:              exactly(2, "a session and a title, in quotes if it has spaces"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			title := strings.TrimSpace(args[1])
+			if title == "" {
+				return usagef("the title is empty; say what the session is called")
+			}
+			return withWriter(cmd, func(ctx context.Context, s *sqlite.Store) error {
+				id, err := s.Resolve(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				return s.SetTitle(ctx, id, strings.ToValidUTF8(title, "�"), time.Now())
+			})
+		},
+	}
+}

@@ -1,0 +1,92 @@
+package crash
+
+import (
+	"net"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/agenttrace/agenttrace/session/spool"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+// freeAddress is one that was free a moment ago.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// TestKilledCollector kills the collector while agents work that spool what they
+// cannot send, one of the agents as well, and starts it again: what was
+// acknowledged, by the collector or by the spool, is in the store in the end.
+func TestKilledCollector(t *testing.T) {
+	dir := t.TempDir()
+	path, root := filepath.Join(dir, "sessions.db"), filepath.Join(dir, "spool")
+	grpcAt, httpAt := freeAddress(t), freeAddress(t)
+	var c *process
+	up := func() { c = startCollector(t, path, grpcAt, httpAt) }
+	down := func() { c.kill(t); _ = c.Wait() }
+	k := newKnown()
+	hear := func(p *process, lines int) {
+		t.Helper()
+		for range lines {
+			l, ok := p.line(t)
+			if !ok {
+				t.Fatal("the agent ended too early")
+			}
+			k.hear(l)
+		}
+	}
+	j := job{Endpoint: grpcAt, Seed: 1, Name: "first", Turns: 100, Batch: 30 * time.Millisecond, Spool: root}
+
+	// The collector dies, and the agent does while it is away.
+	up()
+	agent := startAgent(t, j)
+	k.begins()
+	hear(agent, 150)
+	down()
+	hear(agent, 150)
+	agent.kill(t)
+	for l, ok := agent.line(t); ok; l, ok = agent.line(t) {
+		k.hear(l)
+	}
+	_ = agent.Wait() // it says that it was killed
+
+	// The next agent takes its session up, and sends what it has left, too; the
+	// collector dies twice more.
+	up()
+	j.Name, j.Seed, j.Turns, j.States = "second", 2, 8, k.states[len(k.states)-1:]
+	agent = startAgent(t, j)
+	k.begins()
+	hear(agent, 100)
+	down()
+	hear(agent, 50)
+	up()
+	down()
+	hear(agent, 50)
+	up()
+	done := false
+	for l, ok := agent.line(t); ok; l, ok = agent.line(t) {
+		k.hear(l)
+		done = done || l.Kind == lineDone
+	}
+	if err := agent.Wait(); err != nil || !done {
+		t.Fatalf("the agent did not end well: %v", err)
+	}
+	if report, err := spool.Drain(t.Context(), root, spool.Sink{}); err != nil || report.KeptSpans+report.KeptRecords > 0 || len(report.Damages) > 0 {
+		t.Errorf("left in the spool: %+v, %v", report, err)
+	}
+	down() // it has stored what it acknowledged
+
+	r, err := sqlite.OpenReader(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	k.check(t, r)
+}

@@ -1,0 +1,383 @@
+package crash
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// restarted is what is written under a call that was orphaned.
+const restarted = "aborted by host restart"
+
+// known is what is known of some sessions from what their agents printed: what the
+// store may hold, and must.
+type known struct {
+	// versions are the things that were sent; exports has those of the process that
+	// is heard, by the number of the export that acknowledges them all at once.
+	exports  map[int64][]*version
+	versions []*version
+	// said is how much of the text of each tag was said.
+	said map[string]int
+	// states are those that the host saved.
+	states []agenttrace.State
+}
+
+// version is something that was told, in the order of telling.
+type version struct {
+	told
+	acknowledged bool
+}
+
+func newKnown() *known { return &known{said: make(map[string]int)} }
+
+// begins says that another process is heard from now on.
+func (k *known) begins() { k.exports = make(map[int64][]*version) }
+
+func (k *known) hear(l line) {
+	switch l.Kind {
+	case lineTold:
+		for _, t := range l.Told {
+			v := &version{told: t}
+			k.exports[l.N] = append(k.exports[l.N], v)
+			k.versions = append(k.versions, v)
+		}
+	case lineAcknowledged:
+		for _, v := range k.exports[l.N] {
+			v.acknowledged = true
+		}
+	case lineSaid:
+		k.said[l.Tag] = max(k.said[l.Tag], l.Size)
+	case lineState:
+		k.states = append(k.states, *l.State)
+	}
+}
+
+// by groups what was told by the key of each thing; "" belongs to none.
+func (k *known) by(key func(*version) string) map[string][]*version {
+	groups := make(map[string][]*version)
+	for _, v := range k.versions {
+		if id := key(v); id != "" {
+			groups[id] = append(groups[id], v)
+		}
+	}
+	return groups
+}
+
+func acknowledged(v *version) bool { return v.acknowledged }
+
+// sessions are the ids of those that were heard of.
+func (k *known) sessions() []string {
+	return slices.Sorted(maps.Keys(k.by(func(v *version) string { return v.Session })))
+}
+
+// check compares the store with what is known. It may be used while what was sent
+// last is still on its way.
+//
+// It returns how many sessions would count as interrupted.
+func (k *known) check(t *testing.T, r store.Reader) (interrupted int) {
+	t.Helper()
+	stored := make(map[string]*session.Transcript)
+	for _, id := range k.sessions() {
+		if tr := transcript(t, r, id); tr != nil {
+			stored[id] = tr
+		}
+	}
+	interrupted = k.checkSessions(t, stored)
+	k.checkMessages(t, stored)
+	k.checkParts(t, stored)
+	if t.Failed() {
+		t.FailNow()
+	}
+	return interrupted
+}
+
+// transcript reads a session, nil when it is not there, and wants it sound.
+func transcript(t *testing.T, r store.Reader, id string) *session.Transcript {
+	t.Helper()
+	if _, err := r.Session(t.Context(), id); err != nil {
+		return nil
+	}
+	tr, err := r.Transcript(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range session.Check(tr) {
+		t.Errorf("session %s: %v", id, v)
+	}
+	return tr
+}
+
+// traceOf is what a message says of its turn.
+func traceOf(t *testing.T, m *session.Message) session.MessageTrace {
+	t.Helper()
+	var metadata session.MessageMetadata
+	if err := json.Unmarshal([]byte(m.MetadataJSON), &metadata); err != nil {
+		t.Error(err)
+	}
+	return metadata.Trace
+}
+
+// checkSessions: a session is there when something of it was acknowledged, and does
+// what its agent said last.
+func (k *known) checkSessions(t *testing.T, stored map[string]*session.Transcript) (interrupted int) {
+	t.Helper()
+	for id, versions := range k.by(func(v *version) string { return v.Session }) {
+		tr := stored[id]
+		if tr == nil {
+			if slices.ContainsFunc(versions, acknowledged) {
+				t.Errorf("session %s was acknowledged and is not in the store", id)
+			}
+			continue
+		}
+		var may []string
+		over := false
+		for _, v := range versions {
+			over = over || v.Span == semconv.SpanSessionRun
+			if v.Status == "" {
+				continue
+			}
+			if v.acknowledged {
+				may = may[:0]
+			}
+			may = append(may, v.Status)
+		}
+		if over {
+			may = append(may, semconv.StatusIdle)
+		}
+		var metadata struct{ Status struct{ State string } }
+		if err := json.Unmarshal([]byte(tr.Session.MetadataJSON), &metadata); err != nil {
+			t.Error(err)
+		}
+		if got := metadata.Status.State; len(may) > 0 && got != "" && !slices.Contains(may, got) ||
+			got == "" && slices.ContainsFunc(versions, func(v *version) bool { return v.Status != "" && v.acknowledged }) {
+			t.Errorf("session %s is %q; its agent said %q", id, got, may)
+		}
+		if checkSilence(t, tr) {
+			interrupted++
+		}
+	}
+	return interrupted
+}
+
+// checkSilence: a session that works is interrupted when it was silent for too
+// long, and not before; any other is what it was.
+func checkSilence(t *testing.T, tr *session.Transcript) (interrupted bool) {
+	t.Helper()
+	const limit = time.Minute
+	heard := time.UnixMilli(tr.Session.UpdatedAt)
+	soon := inspect.StatusOf(&tr.Session, tr, nil, heard.Add(limit), limit)
+	late := inspect.StatusOf(&tr.Session, tr, nil, heard.Add(limit+time.Second), limit)
+	want := soon.State
+	if want == inspect.ActivityBusy {
+		want = inspect.ActivityInterrupted
+	}
+	if soon.State == inspect.ActivityInterrupted || late.State != want || want == inspect.ActivityInterrupted && late.Was != inspect.ActivityBusy {
+		t.Errorf("session %s is %s and, when silent for longer, %s (was %q); want %s", tr.Session.ID, soon.State, late.State, late.Was, want)
+	}
+	return want == inspect.ActivityInterrupted
+}
+
+// checkMessages: the messages are those that were told, all that were acknowledged
+// among them, each question has at most one answer, and no end is invented.
+func (k *known) checkMessages(t *testing.T, stored map[string]*session.Transcript) {
+	t.Helper()
+	messages := k.by(func(v *version) string { return v.Message })
+	found := make(map[string]bool)
+	for id, tr := range stored {
+		answers := 0
+		for _, m := range tr.Messages {
+			id := id + " " + m.Message.ID
+			found[m.Message.ID] = true
+			versions := messages[m.Message.ID]
+			if len(versions) == 0 {
+				t.Errorf("message %s was never told", id)
+				continue
+			}
+			if role := versions[0].Role; m.Message.Role != role {
+				t.Errorf("message %s is the %s's, want the %s's", id, m.Message.Role, role)
+			}
+			if answers++; m.Message.Role == session.RoleUser {
+				answers = 0
+			}
+			if answers > 1 {
+				t.Errorf("message %s is a second answer to one question", id)
+			}
+			trace := traceOf(t, &m.Message)
+			var may []string
+			must := false
+			for _, v := range versions {
+				if v.EndReason != "" {
+					may = append(may, v.EndReason)
+					must = must || v.acknowledged
+				}
+			}
+			end := trace.EndReason
+			if end != "" && !slices.Contains(may, end) || end == "" && must {
+				t.Errorf("message %s ended %q; its agent said %q", id, end, may)
+			}
+			if spoken := slices.ContainsFunc(versions, func(v *version) bool { return v.Span == semconv.SpanSessionTurn }); !spoken && !trace.Incomplete {
+				t.Errorf("message %s counts as whole: %s", id, m.Message.MetadataJSON)
+			}
+		}
+	}
+	for id, versions := range messages {
+		if !found[id] && slices.ContainsFunc(versions, acknowledged) {
+			t.Errorf("message %s of session %s was acknowledged and is not in the store", id, versions[0].Session)
+		}
+	}
+}
+
+// checkParts: each part is as it was told last, or later by what was still on its
+// way; no text was not said; nothing is there twice.
+func (k *known) checkParts(t *testing.T, stored map[string]*session.Transcript) {
+	t.Helper()
+	parts := k.by(func(v *version) string { return v.Part })
+	found := make(map[string]bool)
+	twice := make(map[string]string)
+	for id, tr := range stored {
+		for _, m := range tr.Messages {
+			for _, p := range m.Parts {
+				found[p.ID] = true
+				where := fmt.Sprintf("session %s, message %s, part %s (%s)", id, m.Message.ID, p.ID, p.Type)
+				versions := parts[p.ID]
+				if len(versions) == 0 {
+					t.Errorf("%s was never told: %s", where, p.DataJSON)
+					continue
+				}
+				got := contentOf([]byte(p.DataJSON))
+				if v := versions[0]; v.Session != id || v.Message != m.Message.ID || v.Type != p.Type {
+					t.Errorf("%s is at the wrong place; want session %s, message %s, %s", where, v.Session, v.Message, v.Type)
+				}
+				if !slices.ContainsFunc(versions, func(v *version) bool { return v.content == got }) {
+					t.Errorf("%s holds what was never told: %s", where, p.DataJSON)
+				}
+				for _, v := range versions {
+					if v.acknowledged && (order(v.content) > order(got) || len(v.Text) > len(got.Text)) {
+						t.Errorf("%s\nholds less than was acknowledged:\n%s\n%+v", where, p.DataJSON, v.told)
+					}
+				}
+				key := got.Call
+				if tag, isSpeech := tagOf(got.Text); isSpeech {
+					key = tag
+					if whole := speech(tag, 100); len(got.Text) > k.said[tag] || !strings.HasPrefix(whole, got.Text) {
+						t.Errorf("%s holds what was not said: %q; said were %d bytes", where, got.Text, k.said[tag])
+					}
+				}
+				if other := twice[key]; key != "" && other != "" {
+					t.Errorf("%q is there twice: %s, and %s", key, where, other)
+				}
+				twice[key] = where
+			}
+		}
+	}
+	for id, versions := range parts {
+		if !found[id] && slices.ContainsFunc(versions, acknowledged) {
+			t.Errorf("part %s of session %s was acknowledged and is not in the store: %+v", id, versions[0].Session, versions[0].content)
+		}
+	}
+}
+
+// tagOf reads the tag of a text that an agent said.
+func tagOf(text string) (tag string, ok bool) {
+	tag, _, ok = strings.Cut(strings.TrimPrefix(text, "["), "]")
+	return tag, ok && strings.HasPrefix(text, "[")
+}
+
+// order is how far a tool call has come. One that was given up for dead by a host
+// that did not see it end has come less far than one that was seen to end. Of ends
+// none is further than another: a host that takes up a state from before a call was
+// answered may have it answered again, and run.
+func order(c content) int {
+	n := 2 * min(session.StateRank(c.State), session.StateRank(session.StateOutputAvailable))
+	if c.State == session.StateOutputError && c.Error == restarted {
+		n = 2*session.StateRank(session.StateApprovalResponded) + 1
+	}
+	return n
+}
+
+// checkResumed wants what was open in the states that were taken up to be over:
+// calls failed, but for those that wait or were seen to end; turns aborted, or
+// pending; and the sessions do nothing, or wait.
+func (k *known) checkResumed(t *testing.T, r store.Reader, states []agenttrace.State, said map[string]string) (orphans, waits int) {
+	t.Helper()
+	for _, state := range states {
+		if len(state.Open) == 0 {
+			continue
+		}
+		tr := transcript(t, r, state.ID)
+		if tr == nil {
+			t.Fatalf("session %s was taken up and is not in the store", state.ID)
+		}
+		calls := make(map[string]content)
+		ends := make(map[string]string)
+		for _, m := range tr.Messages {
+			trace := traceOf(t, &m.Message)
+			ends[m.Message.ID] = trace.EndReason
+			for _, p := range m.Parts {
+				if c := contentOf([]byte(p.DataJSON)); c.Call != "" {
+					calls[c.Call] = c
+				}
+			}
+		}
+		waiting := false
+		for _, turn := range state.Open {
+			if ends[turn.AssistantMessageID] == "" {
+				t.Errorf("session %s: turn %d goes on in message %s", state.ID, turn.Index, turn.AssistantMessageID)
+			}
+			for _, c := range turn.Tools {
+				got := calls[c.CallID]
+				switch waited := c.State == "" || c.State == session.StateApprovalRequested || c.AsksUser; {
+				case waited:
+					waiting = true
+					waits++
+					if order(got) < order(content{State: c.State}) || got.Error == restarted && !k.givenUp(c.CallID) {
+						t.Errorf("session %s: call %s waits; it is %+v", state.ID, c.CallID, got)
+					}
+				case got.Error == restarted && got.State == session.StateOutputError:
+					orphans++
+				case !k.seenToEnd(c.CallID):
+					t.Errorf("session %s: call %s is orphaned; it is %+v", state.ID, c.CallID, got)
+				}
+			}
+		}
+		want := string(inspect.ActivityIdle)
+		if waiting {
+			want = said[state.ID]
+		}
+		if !waiting && said[state.ID] != want || waiting && !inspect.Activity(want).Waiting() {
+			t.Errorf("session %s is %s, its agent says; calls wait: %v", state.ID, said[state.ID], waiting)
+		}
+		// A state from before the last turn does not know what waits there.
+		last := tr.Messages[len(tr.Messages)-1].Message.ID
+		fresh := slices.ContainsFunc(state.Open, func(p agenttrace.PendingTurn) bool { return p.AssistantMessageID == last })
+		if st := inspect.StatusOf(&tr.Session, tr, nil, time.Time{}, 0); fresh && string(st.State) != want {
+			t.Errorf("session %s is %s; its agent says %s", state.ID, st.State, want)
+		}
+	}
+	if t.Failed() {
+		t.FailNow()
+	}
+	return orphans, waits
+}
+
+// seenToEnd says whether anybody who saw a call end told of it.
+func (k *known) seenToEnd(call string) bool {
+	return slices.ContainsFunc(k.versions, func(v *version) bool {
+		return v.Call == call && session.StateRank(v.State) >= session.StateRank(session.StateOutputAvailable) && v.Error != restarted
+	})
+}
+
+// givenUp says whether a host that restarted told that a call was orphaned.
+func (k *known) givenUp(call string) bool {
+	return slices.ContainsFunc(k.versions, func(v *version) bool { return v.Call == call && v.Error == restarted })
+}

@@ -1,0 +1,134 @@
+package crash
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/agenttrace/agenttrace/collector"
+)
+
+var crashes = flag.Int("crashes", 40, "how many agents TestKilledAgents kills")
+
+// roleVariable makes the test binary play a part in another process.
+const roleVariable = "AGENTTRACE_CRASH_TEST_ROLE"
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(roleVariable) {
+	case "agent":
+		if err := runAgent(); err != nil {
+			fmt.Fprintln(os.Stderr, "agent:", err)
+			os.Exit(1)
+		}
+		return
+	case "collector":
+		if err := collector.Command("test").Execute(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	for _, name := range []string{collector.EnvStore, collector.EnvGRPCEndpoint, collector.EnvHTTPEndpoint, collector.EnvOTLPEndpoint} {
+		os.Unsetenv(name)
+	}
+	// That an agent has hung up is no news here.
+	os.Setenv("AGENTTRACE_LOG_LEVEL", "fatal")
+	goleak.VerifyTestMain(m)
+}
+
+// process is this binary in another role.
+type process struct {
+	*exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+func start(t *testing.T, role string, args ...string) *process {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{Cmd: exec.Command(self, args...)}
+	p.Env = append(os.Environ(), roleVariable+"="+role)
+	in, err := p.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out io.ReadCloser
+	if role == "collector" {
+		out, err = p.StderrPipe() // where it says that it is ready
+	} else {
+		p.Stderr = os.Stderr
+		out, err = p.StdoutPipe()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Process.Kill() }) // for tests that fail before they do
+	p.in, p.out = in, bufio.NewReader(out)
+	return p
+}
+
+// startAgent gives an agent its job.
+func startAgent(t *testing.T, j job) *process {
+	t.Helper()
+	p := start(t, "agent")
+	text, err := json.Marshal(j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.in.Write(append(text, '\n')); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// startCollector runs a collector and returns when it accepts telemetry.
+func startCollector(t *testing.T, path, grpcAt, httpAt string) *process {
+	t.Helper()
+	p := start(t, "collector", "--store", path, "--grpc-endpoint", grpcAt, "--http-endpoint", httpAt)
+	if line, err := p.out.ReadString('\n'); err != nil {
+		t.Fatalf("the collector did not start: %q, %v, %v", line, err, p.Wait())
+	}
+	return p
+}
+
+// line returns what the agent says next; false when it has said all. What it was
+// saying when it was killed does not count.
+func (p *process) line(t *testing.T) (l line, ok bool) {
+	t.Helper()
+	text, err := p.out.ReadBytes('\n')
+	if err != nil {
+		if !errors.Is(err, io.EOF) {
+			t.Fatal(err)
+		}
+		return l, false
+	}
+	if err := json.Unmarshal(text, &l); err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	if l.Kind == lineTrouble {
+		t.Fatalf("the agent: %s", l.Text)
+	}
+	return l, true
+}
+
+// kill ends the process as the kernel does when it needs memory.
+func (p *process) kill(t *testing.T) {
+	t.Helper()
+	if err := p.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+}

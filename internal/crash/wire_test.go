@@ -1,0 +1,201 @@
+package crash
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"sync"
+
+	"go.opentelemetry.io/otel/attribute"
+	sdklog "go.opentelemetry.io/otel/sdk/log"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// Kinds of lines.
+const (
+	// lineTold comes before things are sent, lineAcknowledged after the export of
+	// the same number returned nil.
+	lineTold         = "told"
+	lineAcknowledged = "acknowledged"
+	// lineSaid comes before the model's words are recorded: Size bytes of the text
+	// of that tag are said then.
+	lineSaid = "said"
+	// lineState is a state that the host has saved.
+	lineState = "state"
+	// lineResumed says what a session does that was taken up, linePaused that the
+	// agent waits until it is told to go on, lineDone that all went well.
+	lineResumed = "resumed"
+	linePaused  = "paused"
+	lineDone    = "done"
+	lineTrouble = "trouble"
+)
+
+// line is what an agent tells whoever watches it.
+type line struct {
+	Kind    string            `json:"kind"`
+	N       int64             `json:"n,omitempty"`
+	Told    []told            `json:"told,omitempty"`
+	Tag     string            `json:"tag,omitempty"`
+	Size    int               `json:"size,omitempty"`
+	State   *agenttrace.State `json:"state,omitempty"`
+	Session string            `json:"session,omitempty"`
+	Text    string            `json:"text,omitempty"`
+}
+
+// told is what telemetry says of one thing.
+type told struct {
+	// Span is the name of the span, empty of a live event.
+	Span    string `json:"span,omitempty"`
+	Session string `json:"session"`
+	Message string `json:"message,omitempty"`
+	Role    string `json:"role,omitempty"`
+	Part    string `json:"part,omitempty"`
+	Type    string `json:"type,omitempty"`
+	content
+	// EndReason is that of a turn's span, Status what the session does.
+	EndReason string `json:"end_reason,omitempty"`
+	Status    string `json:"status,omitempty"`
+}
+
+// content is what a part holds.
+type content struct {
+	Call   string `json:"call,omitempty"`
+	State  string `json:"state,omitempty"`
+	Text   string `json:"text,omitempty"`
+	Output string `json:"output,omitempty"`
+	Error  string `json:"error,omitempty"`
+}
+
+// contentOf reads an AI SDK part.
+func contentOf(data []byte) content {
+	var p struct {
+		ToolCallID string          `json:"toolCallId"`
+		State      string          `json:"state"`
+		Text       string          `json:"text"`
+		Output     json.RawMessage `json:"output"`
+		ErrorText  string          `json:"errorText"`
+	}
+	if err := json.Unmarshal(data, &p); err != nil {
+		return content{Error: err.Error()}
+	}
+	c := content{Call: p.ToolCallID, Text: p.Text, Output: string(p.Output), Error: p.ErrorText}
+	if c.Call != "" {
+		c.State = p.State
+	}
+	return c
+}
+
+// wire is the pipe to whoever watches.
+type wire struct {
+	mu sync.Mutex // guards n and what is written
+	n  int64
+}
+
+// send writes a line, which is whole or does not count.
+func (w *wire) send(l line) {
+	text, err := json.Marshal(l)
+	if err != nil {
+		text = fmt.Appendf(nil, `{"kind":%q,"text":%q}`, lineTrouble, err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, _ = os.Stdout.Write(append(text, '\n')) // nobody to tell when the watcher is gone
+}
+
+// export tells what is sent, sends it, and tells of the acknowledgement.
+func (w *wire) export(things []told, send func() error) error {
+	w.mu.Lock()
+	w.n++
+	n := w.n
+	w.mu.Unlock()
+	w.send(line{Kind: lineTold, N: n, Told: things})
+	err := send()
+	if err == nil {
+		w.send(line{Kind: lineAcknowledged, N: n})
+	}
+	return err
+}
+
+// watchedLogs and watchedSpans tell what passes through an exporter.
+type watchedLogs struct {
+	sdklog.Exporter
+	wire *wire
+}
+
+type watchedSpans struct {
+	sdktrace.SpanExporter
+	wire *wire
+}
+
+func (e watchedLogs) Export(ctx context.Context, records []sdklog.Record) error {
+	var all []told
+	for i := range records {
+		event := spans.Event{Name: records[i].EventName()}
+		records[i].WalkAttributes(func(kv attribute.KeyValue) bool {
+			_, err := event.Set(string(kv.Key), spans.AttributeValue(kv.Value))
+			if err != nil {
+				e.wire.send(line{Kind: lineTrouble, Text: err.Error()})
+			}
+			return err == nil
+		})
+		all = append(all, toldOf(&event)...)
+	}
+	return e.wire.export(all, func() error { return e.Exporter.Export(ctx, records) })
+}
+
+func toldOf(e *spans.Event) []told {
+	t := told{Session: e.SessionID, Message: e.MessageID, Role: e.Role, Status: e.Status}
+	return append([]told{t}, parts(t, "", e.Parts)...)
+}
+
+// parts is what is told of the parts of a message that are there with their data.
+func parts(of told, span string, all []spans.Part) []told {
+	var out []told
+	for i := range all {
+		if p := &all[i]; len(p.Data) > 0 {
+			out = append(out, told{
+				Span: span, Session: of.Session, Message: of.Message, Role: of.Role, Part: p.ID, Type: p.Type, content: contentOf(p.Data),
+			})
+		}
+	}
+	return out
+}
+
+func (e watchedSpans) ExportSpans(ctx context.Context, batch []sdktrace.ReadOnlySpan) error {
+	var all []told
+	for _, s := range batch {
+		record := spans.New(s.Name())
+		if record == nil {
+			continue // a model call
+		}
+		for _, kv := range s.Attributes() {
+			if _, err := record.Set(string(kv.Key), spans.AttributeValue(kv.Value)); err != nil {
+				e.wire.send(line{Kind: lineTrouble, Text: err.Error()})
+			}
+		}
+		switch r := record.(type) {
+		case *spans.Run:
+			all = append(all, told{Span: s.Name(), Session: r.SessionID})
+		case *spans.Turn:
+			user := told{Span: s.Name(), Session: r.SessionID, Message: r.User.ID, Role: "user"}
+			answer := told{Span: s.Name(), Session: r.SessionID, Message: r.Assistant.ID, Role: "assistant", EndReason: r.EndReason}
+			if r.User.ID != "" {
+				all = append(append(all, user), parts(user, s.Name(), r.User.Parts)...)
+			}
+			all = append(append(all, answer), parts(answer, s.Name(), r.Assistant.Parts)...)
+		case *spans.ToolCall:
+			t := told{Span: s.Name(), Session: r.SessionID, Message: r.MessageID, Role: "assistant", Part: r.PartID, Type: "tool-" + r.ToolID}
+			t.content = content{Call: r.CallID, State: r.State, Output: r.Output}
+			if r.State == session.StateOutputError {
+				t.Error = r.Error
+			}
+			all = append(all, t)
+		}
+	}
+	return e.wire.export(all, func() error { return e.SpanExporter.ExportSpans(ctx, batch) })
+}

@@ -1,0 +1,149 @@
+// Package sqlitefile reads the sessions in a session store that another program,
+// or another collector, has written: SQLite with the tables chat_sessions,
+// chat_messages and chat_parts, and those that agenttrace adds where they are.
+//
+// A store remembers more than its sessions: which spans they were made from, and
+// what was said of them when. That is not read, so telemetry that went to the
+// other store is to be imported as telemetry where this matters.
+package sqlitefile
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"net/url"
+	"os"
+	"slices"
+	"time"
+
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/store"
+	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+// DecodeFile reads every session in the store at path, archived ones and children
+// included, the oldest first. It does not write to the file, and another process
+// may be writing it: each session is as it was when it was read.
+//
+// A session that cannot be read is reported and left out, as is a prompt or a
+// catalog; report may be nil. An error is yielded, last and with a nil session,
+// when the file is no store or its sessions cannot be listed to the end; it wraps
+// store.ErrNotStore, store.ErrNewer or store.ErrNotFound where it is that. The
+// sequence can be ranged over more than once. The caller owns what it yields.
+func DecodeFile(ctx context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+	if report == nil {
+		report = func(codec.Problem) {}
+	}
+	return func(yield func(*codec.Session, error) bool) {
+		r, err := sqlitestore.OpenReader(ctx, path)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		defer r.Close()
+		// The list is read first, for a reader of it could keep others waiting.
+		var ids []string
+		var failed error
+		for s, err := range r.Sessions(ctx, store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
+			if err != nil {
+				failed = err
+				break
+			}
+			ids = append(ids, s.ID)
+		}
+		slices.Reverse(ids)
+		for _, id := range ids {
+			s, err := read(ctx, r, id, report)
+			switch {
+			case ctx.Err() != nil:
+				yield(nil, ctx.Err())
+				return
+			case errors.Is(err, store.ErrNotFound): // somebody has deleted it meanwhile
+			case err != nil:
+				report(codec.Problem{Record: "session " + id, Reason: fmt.Sprintf("it is left out: %v", err)})
+			default:
+				if !yield(s, nil) {
+					return
+				}
+			}
+		}
+		if failed != nil {
+			yield(nil, failed)
+		}
+	}
+}
+
+func read(ctx context.Context, r *sqlitestore.Reader, id string, report func(codec.Problem)) (*codec.Session, error) {
+	t, err := r.Transcript(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	s := &codec.Session{Transcript: t}
+	if s.Decisions, err = r.Decisions(ctx, id); err != nil {
+		return nil, err
+	}
+	type key struct {
+		kind   store.BlobKind
+		digest string
+	}
+	seen := make(map[key]bool)
+	for i := range t.Messages {
+		var m session.MessageMetadata
+		_ = json.Unmarshal([]byte(t.Messages[i].Message.MetadataJSON), &m) // what cannot be read names no digest
+		for _, k := range []key{{store.BlobSystemPrompt, m.SystemPromptDigest}, {store.BlobToolCatalog, m.Trace.ToolCatalogDigest}} {
+			if k.digest == "" || seen[k] {
+				continue
+			}
+			seen[k] = true
+			b, err := r.Blob(ctx, k.kind, k.digest)
+			switch {
+			case err == nil:
+				s.Blobs = append(s.Blobs, b)
+			case !errors.Is(err, store.ErrNotFound):
+				report(codec.Problem{Record: string(k.kind) + " " + k.digest, Reason: fmt.Sprintf("it is left out: %v", err)})
+			}
+		}
+	}
+	return s, nil
+}
+
+// Tables lists the tables of an SQLite database by name, to tell whose it is. It
+// does not write to the file.
+func Tables(path string) ([]string, error) {
+	names, err := tables(path, sqlite.OpenReadOnly)
+	if err == nil {
+		return names, nil
+	}
+	// A file in WAL mode cannot be opened where its -shm cannot be made. Without a
+	// -wal nobody is writing it, so it can be read as it lies there.
+	if _, statErr := os.Stat(path + "-wal"); errors.Is(statErr, fs.ErrNotExist) {
+		uri := (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: "immutable=1"}).String()
+		if names, err := tables(uri, sqlite.OpenReadOnly|sqlite.OpenURI); err == nil {
+			return names, nil
+		}
+	}
+	return nil, fmt.Errorf("read the schema of %s: %w", path, err)
+}
+
+func tables(uri string, flags sqlite.OpenFlags) (names []string, err error) {
+	conn, err := sqlite.OpenConn(uri, flags)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	conn.SetBusyTimeout(5 * time.Second)
+	err = sqlitex.ExecuteTransient(conn, "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name", &sqlitex.ExecOptions{
+		ResultFunc: func(stmt *sqlite.Stmt) error {
+			names = append(names, stmt.ColumnText(0))
+			return nil
+		},
+	})
+	return names, err
+}

@@ -1,0 +1,201 @@
+package transcripts_test
+
+import (
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/transcripts"
+)
+
+const claudeFile = `{"type":"summary","summary":"Fix the parser","leafUuid":"u9"}
+{"type":"file-history-snapshot","messageId":"m","snapshot":{}}
+{"parentUuid":null,"isSidechain":false,"userType":"external","cwd":"/w","sessionId":"s1","version":"2.0.1","gitBranch":"main","type":"user","message":{"role":"user","content":"fix it"},"uuid":"u1","timestamp":"2026-01-02T03:04:05.000Z"}
+{"parentUuid":"u1","isSidechain":false,"sessionId":"s1","type":"assistant","message":{"id":"m1","model":"claude-x","role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"x"}],"stop_reason":null,"usage":{"input_tokens":10,"output_tokens":1,"cache_read_input_tokens":100,"cache_creation_input_tokens":5}},"uuid":"u2","timestamp":"2026-01-02T03:04:06.000Z"}
+{"parentUuid":"u2","isSidechain":false,"sessionId":"s1","type":"assistant","message":{"id":"m1","model":"claude-x","role":"assistant","content":[{"type":"tool_use","id":"t1","name":"Bash","input":{"command":"ls"}},{"type":"tool_use","id":"t2","name":"Read","input":{"file_path":"a"}}],"stop_reason":"tool_use","usage":{"input_tokens":10,"output_tokens":20,"cache_read_input_tokens":100,"cache_creation_input_tokens":5}},"uuid":"u3","timestamp":"2026-01-02T03:04:07.000Z"}
+{"parentUuid":"u3","isSidechain":false,"sessionId":"s1","type":"user","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"t1","content":[{"type":"text","text":"a.go"}]},{"type":"tool_result","tool_use_id":"t2","content":"no such file","is_error":true}]},"uuid":"u4","timestamp":"2026-01-02T03:04:08.000Z"}
+{"parentUuid":"u3","isSidechain":true,"agentId":"sub1","sessionId":"s1","type":"user","message":{"role":"user","content":"look around"},"uuid":"v1","timestamp":"2026-01-02T03:04:08.100Z"}
+{"parentUuid":"v1","isSidechain":true,"agentId":"sub1","sessionId":"s1","type":"assistant","message":{"id":"n1","model":"claude-y","content":[{"type":"text","text":"looked"}],"usage":{"input_tokens":1,"output_tokens":2}},"uuid":"v2","timestamp":"2026-01-02T03:04:08.200Z"}
+not json
+{"parentUuid":"u4","isSidechain":false,"sessionId":"s1","type":"assistant","message":{"id":"m2","model":"claude-x","content":[{"type":"text","text":"done"}],"stop_reason":"end_turn","usage":{"input_tokens":3,"output_tokens":4}},"uuid":"u5","timestamp":"2026-01-02T03:04:09.000Z"}
+{"type":"system","subtype":"compact_boundary","sessionId":"s1","uuid":"u6","parentUuid":null,"timestamp":"2026-01-02T03:04:10.000Z","compactMetadata":{"trigger":"manual","preTokens":99}}
+{"sessionId":"s1","type":"user","isCompactSummary":true,"message":{"role":"user","content":"so far: fixed"},"uuid":"u7","timestamp":"2026-01-02T03:04:10.000Z"}
+{"sessionId":"s1","type":"user","message":{"role":"user","content":[{"type":"text","text":"thanks"},{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AA=="}}]},"uuid":"u8","timestamp":"2026-01-02T03:04:11.000Z"}
+{"sessionId":"s1","type":"assistant","message":{"id":"m3","model":"claude-x","content":[{"type":"text","text":"welcome"}],"usage":{"input_tokens":7,"output_tokens":8}},"uuid":"u9","timestamp":"2026-01-02T03:04:12.000Z"}
+`
+
+const codexFile = `{"timestamp":"2026-01-02T03:04:05.000Z","type":"session_meta","payload":{"id":"c1","cwd":"/w","cli_version":"0.9","model_provider":"openai","source":{"subagent":{"thread_spawn":{"parent_thread_id":"c0"}}}}}
+{"timestamp":"2026-01-02T03:04:05.100Z","type":"response_item","payload":{"type":"message","role":"user","content":[{"type":"input_text","text":"<environment_context>x</environment_context>"}]}}
+{"timestamp":"2026-01-02T03:04:05.200Z","type":"turn_context","payload":{"model":"gpt-z"}}
+{"timestamp":"2026-01-02T03:04:06.000Z","type":"response_item","payload":{"type":"message","role":"user","content":[{"type":"input_text","text":"list it\nplease"}]}}
+{"timestamp":"2026-01-02T03:04:06.000Z","type":"event_msg","payload":{"type":"user_message","message":"list it\nplease"}}
+{"timestamp":"2026-01-02T03:04:07.000Z","type":"response_item","payload":{"type":"reasoning","summary":[{"type":"summary_text","text":"hm"}],"encrypted_content":"x"}}
+{"timestamp":"2026-01-02T03:04:07.100Z","type":"response_item","payload":{"type":"function_call","name":"shell","arguments":"{\"command\":[\"ls\"]}","call_id":"k1"}}
+{"timestamp":"2026-01-02T03:04:07.200Z","type":"event_msg","payload":{"type":"token_count","info":{"total_token_usage":{"input_tokens":100},"last_token_usage":{"input_tokens":100,"cached_input_tokens":40,"output_tokens":20,"reasoning_output_tokens":5}}}}
+{"timestamp":"2026-01-02T03:04:07.300Z","type":"event_msg","payload":{"type":"token_count","info":{"total_token_usage":{"input_tokens":100},"last_token_usage":{"input_tokens":100,"cached_input_tokens":40,"output_tokens":20,"reasoning_output_tokens":5}}}}
+{"timestamp":"2026-01-02T03:04:08.000Z","type":"response_item","payload":{"type":"function_call_output","call_id":"k1","output":"{\"output\":\"a.go\",\"metadata\":{\"exit_code\":0}}"}}
+{"timestamp":"2026-01-02T03:04:08.100Z","type":"response_item","payload":{"type":"custom_tool_call","name":"apply_patch","input":"*** Begin","call_id":"k2"}}
+{"timestamp":"2026-01-02T03:04:08.200Z","type":"response_item","payload":{"type":"custom_tool_call_output","call_id":"k2","output":"{\"output\":\"bad patch\",\"metadata\":{\"exit_code\":1}}"}}
+{"timestamp":"2026-01-02T03:04:08.300Z","type":"response_item","payload":{"type":"function_call_output","call_id":"gone","output":"x"}}
+{"timestamp":"2026-01-02T03:04:09.000Z","type":"response_item","payload":{"type":"message","role":"assistant","content":[{"type":"output_text","text":"a.go"}]}}
+{"timestamp":"2026-01-02T03:04:09.100Z","type":"event_msg","payload":{"type":"turn_aborted"}}
+{"timestamp":"2026-01-02T03:04:10.000Z","type":"compacted","payload":{"message":"so far"}}
+`
+
+type decoder func(io.Reader, func(codec.Problem)) iter.Seq2[*codec.Session, error]
+
+// tell is the sessions as lines: what a reader would see of each row.
+func tell(t *testing.T, decode decoder, text string) (told, problems []string) {
+	t.Helper()
+	for s, err := range decode(strings.NewReader(text), func(p codec.Problem) { problems = append(problems, p.String()) }) {
+		if err != nil {
+			return append(told, "error: "+err.Error()), problems
+		}
+		for _, v := range session.Check(s.Transcript) {
+			t.Error(v)
+		}
+		row := &s.Session
+		told = append(told, fmt.Sprintf("%s %q %s %d tokens, %d ms", row.ID, row.Title, row.Agent, row.TotalTokens, row.UpdatedAt-row.CreatedAt))
+		if row.ParentID != nil {
+			told = append(told, "child of "+*row.ParentID)
+		}
+		for _, m := range s.Messages {
+			told = append(told, fmt.Sprintf("  %s %s", m.Message.Role, m.Message.MetadataJSON))
+			for _, p := range m.Parts {
+				told = append(told, "    "+p.DataJSON)
+			}
+		}
+	}
+	return told, problems
+}
+
+func TestClaude(t *testing.T) {
+	told, problems := tell(t, transcripts.DecodeClaude, claudeFile)
+	if d := cmp.Diff([]string{
+		`s1 "Fix the parser" claude-code 15 tokens, 7000 ms`,
+		`  user {}`,
+		`    {"type":"text","text":"fix it"}`,
+		`  assistant {"agenttrace":{"usage_basis":"exclusive","stop_reason":"end_turn","model_calls":2},"model":{"provider_id":"anthropic","model_id":"claude-x"},"usage":{"input":13,"output":24,"reasoning":0,"cache_read":100,"cache_write":5}}`,
+		`    {"type":"step-start"}`,
+		`    {"type":"reasoning","text":"hm"}`,
+		`    {"type":"tool-Bash","toolCallId":"t1","input":{"command":"ls"},"state":"output-available","output":"a.go"}`,
+		`    {"type":"tool-Read","toolCallId":"t2","input":{"file_path":"a"},"state":"output-error","errorText":"no such file"}`,
+		`    {"type":"step-start"}`,
+		`    {"type":"text","text":"done"}`,
+		`  assistant {}`,
+		`    {"type":"data-compaction","data":{"summary":"so far: fixed","tail_start_id":null,"auto":false,"summary_tokens":0}}`,
+		`  user {}`,
+		`    {"type":"text","text":"thanks"}`,
+		`    {"type":"file","mediaType":"image/png","url":"data:image/png;base64,AA=="}`,
+		`  assistant {"agenttrace":{"usage_basis":"exclusive","model_calls":1},"model":{"provider_id":"anthropic","model_id":"claude-x"},"usage":{"input":7,"output":8,"reasoning":0,"cache_read":0,"cache_write":0}}`,
+		`    {"type":"step-start"}`,
+		`    {"type":"text","text":"welcome"}`,
+		`s1-sub1 "look around" claude-code 3 tokens, 100 ms`,
+		`child of s1`,
+		`  user {}`,
+		`    {"type":"text","text":"look around"}`,
+		`  assistant {"agenttrace":{"usage_basis":"exclusive","model_calls":1},"model":{"provider_id":"anthropic","model_id":"claude-y"},"usage":{"input":1,"output":2,"reasoning":0,"cache_read":0,"cache_write":0}}`,
+		`    {"type":"step-start"}`,
+		`    {"type":"text","text":"looked"}`,
+	}, told); d != "" {
+		t.Errorf("sessions (-want +got):\n%s", d)
+	}
+	if len(problems) != 1 || !strings.HasPrefix(problems[0], "line 9: is not a record: left out") {
+		t.Errorf("problems %q", problems)
+	}
+}
+
+func TestClaudeTitles(t *testing.T) {
+	ai, custom := `{"type":"ai-title","sessionId":"s1","aiTitle":"guessed"}`+"\n", `{"type":"custom-title","sessionId":"s1","customTitle":"given"}`+"\n"
+	_, bare, _ := strings.Cut(claudeFile, "\n") // without the summary
+	for text, want := range map[string]string{bare: "fix it", ai + bare: "guessed", ai + claudeFile: "Fix the parser", custom + claudeFile + ai: "given"} {
+		told, _ := tell(t, transcripts.DecodeClaude, text)
+		if !strings.HasPrefix(told[0], fmt.Sprintf("s1 %q ", want)) {
+			t.Errorf("%s, want title %q", told[0], want)
+		}
+	}
+}
+
+func TestCodex(t *testing.T) {
+	told, problems := tell(t, transcripts.DecodeCodex, codexFile)
+	if d := cmp.Diff([]string{
+		`c1 "list it" codex 0 tokens, 5000 ms`,
+		`child of c0`,
+		`  system {}`,
+		`    {"type":"text","text":"<environment_context>x</environment_context>"}`,
+		`  user {}`,
+		`    {"type":"text","text":"list it\nplease"}`,
+		`  assistant {"model":{"provider_id":"openai","model_id":"gpt-z"},"agenttrace":{"usage_basis":"inclusive","end_reason":"abort","model_calls":1},"usage":{"input":60,"output":15,"reasoning":5,"cache_read":40,"cache_write":0}}`,
+		`    {"type":"reasoning","text":"hm"}`,
+		`    {"type":"tool-shell","toolCallId":"k1","input":{"command":["ls"]},"state":"output-available","output":"a.go"}`,
+		`    {"type":"tool-apply_patch","toolCallId":"k2","input":"*** Begin","state":"output-error","errorText":"bad patch"}`,
+		`    {"type":"text","text":"a.go"}`,
+		`  assistant {}`,
+		`    {"type":"data-compaction","data":{"summary":"so far","tail_start_id":null,"auto":true,"summary_tokens":0}}`,
+	}, told); d != "" {
+		t.Errorf("session (-want +got):\n%s", d)
+	}
+	if d := cmp.Diff([]string{"line 13: result of call gone, which nobody waits for: left out"}, problems); d != "" {
+		t.Errorf("problems (-want +got):\n%s", d)
+	}
+}
+
+// TestGrowing has the rows of a file that has grown go on where those of the file
+// before ended.
+func TestGrowing(t *testing.T) {
+	for name, tt := range map[string]struct {
+		decode decoder
+		text   string
+	}{"claude": {transcripts.DecodeClaude, claudeFile}, "codex": {transcripts.DecodeCodex, codexFile}} {
+		all := strings.SplitAfter(tt.text, "\n")
+		var before []string // ids of the first session's parts
+		for n := 4; n <= len(all); n++ {
+			var now []string
+			for s, err := range tt.decode(strings.NewReader(strings.Join(all[:n], "")), nil) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, v := range session.Check(s.Transcript) {
+					t.Errorf("%s, %d lines: %s", name, n, v)
+				}
+				for _, m := range s.Messages {
+					for _, p := range m.Parts {
+						now = append(now, p.ID)
+					}
+				}
+				break
+			}
+			if len(now) < len(before) || !slices.Equal(before, now[:len(before)]) {
+				t.Errorf("%s, %d lines: parts %q, before %q", name, n, now, before)
+			}
+			before = now
+		}
+	}
+}
+
+func TestNothing(t *testing.T) {
+	for name, decode := range map[string]decoder{"claude": transcripts.DecodeClaude, "codex": transcripts.DecodeCodex} {
+		for _, text := range []string{"", "{}\n", "[1]\n", "\xff\n"} {
+			told, _ := tell(t, decode, text)
+			if len(told) != 1 || !strings.HasPrefix(told[0], "error: read ") {
+				t.Errorf("%s of %q: %q", name, text, told)
+			}
+		}
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add(claudeFile)
+	f.Add(codexFile)
+	f.Fuzz(func(t *testing.T, text string) {
+		tell(t, transcripts.DecodeClaude, text)
+		tell(t, transcripts.DecodeCodex, text)
+	})
+}

@@ -1,0 +1,412 @@
+package inspect
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+)
+
+// Diff is what tells two sessions apart. Its JSON is a stable format: keys are
+// added, never renamed.
+//
+// Compared is what was said and done: texts, tool calls, outcomes, system prompts,
+// models and tokens. Ids, times, durations and costs are not.
+type Diff struct {
+	A Compared `json:"a"`
+	B Compared `json:"b"`
+	// Equal says that Turns have no changes.
+	Equal bool `json:"equal"`
+	// First is the first change of what was said or done; where only tokens
+	// differ, the first of those. Nil when Equal.
+	First *Divergence `json:"first_divergence,omitempty"`
+	// Turns are the turns of both, aligned, in order.
+	Turns []TurnDiff `json:"turns"`
+}
+
+// Compared names one of the two sessions.
+type Compared struct {
+	SessionID string         `json:"session_id"`
+	Title     string         `json:"title"`
+	Agent     string         `json:"agent"`
+	Model     *session.Model `json:"model,omitempty"`
+	Turns     int            `json:"turns"`
+	CreatedAt int64          `json:"created_at"`
+	// ForkOf says that the session is a fork of the other.
+	ForkOf bool `json:"fork_of_other,omitempty"`
+}
+
+// Divergence names a change and where it is.
+type Divergence struct {
+	// A and B are the numbers of the turns; 0 where only the other session has it.
+	A int `json:"a_turn,omitempty"`
+	B int `json:"b_turn,omitempty"`
+	Change
+}
+
+// TurnDiff is a turn of each session, or one of one of them.
+type TurnDiff struct {
+	A int `json:"a_turn,omitempty"`
+	B int `json:"b_turn,omitempty"`
+	// Copied says that the turns are one: a fork has it from its parent.
+	Copied  bool     `json:"copied,omitempty"`
+	Changes []Change `json:"changes,omitempty"`
+}
+
+// Aspects of a turn that may differ, in the order in which they are compared.
+const (
+	AspectTurn         = "turn" // only one session has the turn
+	AspectUser         = "user"
+	AspectRewound      = "rewound"
+	AspectSystemPrompt = "system_prompt"
+	AspectModel        = "model"
+	AspectTools        = "tools" // what could be called
+	AspectReasoning    = "reasoning"
+	AspectCall         = "tool_call" // only one session made the call
+	AspectInput        = "tool_input"
+	AspectOutcome      = "tool_outcome"
+	AspectOutput       = "tool_output"
+	AspectAssistant    = "assistant"
+	AspectEnd          = "end"
+	AspectUsage        = "usage"
+)
+
+// Change is one thing that differs.
+type Change struct {
+	Aspect string `json:"aspect"`
+	// Tool is the name of the call's tool, CallA and CallB are the places of the
+	// call among those of the turn, from 1.
+	Tool  string `json:"tool,omitempty"`
+	CallA int    `json:"a_call,omitempty"`
+	CallB int    `json:"b_call,omitempty"`
+	// A and B are what the two have; nil is nothing. Values that are JSON are laid
+	// out as text.
+	A *string `json:"a,omitempty"`
+	B *string `json:"b,omitempty"`
+	// DigestA and DigestB are those of system prompts. Where the text of one is
+	// not stored, A and B are nil.
+	DigestA string `json:"a_digest,omitempty"`
+	DigestB string `json:"b_digest,omitempty"`
+}
+
+// DiffOptions say what to leave out of a comparison.
+type DiffOptions struct {
+	// IgnoreUsage leaves tokens out.
+	IgnoreUsage bool
+}
+
+// Compare tells two sessions apart, turn by turn.
+//
+// Turns are aligned by what the user said: first those that one session copied
+// from the other, then as many equal ones as can be, in order; what is between
+// two such is paired by its place.
+func Compare(a, b *Timeline, o DiffOptions) *Diff {
+	d := &Diff{A: compared(a, b), B: compared(b, a), Equal: true, Turns: []TurnDiff{}}
+	var second *Divergence
+	for _, pair := range alignTurns(a.Turns, b.Turns) {
+		td := TurnDiff{}
+		var turnA, turnB *Turn
+		if pair[0] >= 0 {
+			turnA = &a.Turns[pair[0]]
+			td.A = turnA.Number
+		}
+		if pair[1] >= 0 {
+			turnB = &b.Turns[pair[1]]
+			td.B = turnB.Number
+		}
+		td.Copied = turnA != nil && turnB != nil && copied(turnA) == copied(turnB)
+		td.Changes = compareTurns(a, b, turnA, turnB, o)
+		for _, c := range td.Changes {
+			d.Equal = false
+			found := &Divergence{A: td.A, B: td.B, Change: c}
+			switch {
+			case c.Aspect != AspectUsage && d.First == nil:
+				d.First = found
+			case c.Aspect == AspectUsage && second == nil:
+				second = found
+			}
+		}
+		d.Turns = append(d.Turns, td)
+	}
+	d.First = cmp.Or(d.First, second)
+	return d
+}
+
+func compared(tl, other *Timeline) Compared {
+	s := &tl.Session
+	return Compared{
+		SessionID: s.ID, Title: s.Title, Agent: s.Agent, Model: s.Model, Turns: len(tl.Turns), CreatedAt: s.CreatedAt,
+		ForkOf: s.Origin != nil && s.Origin.Fork && s.Origin.SessionID == other.Session.ID,
+	}
+}
+
+// copied is what a turn and its copy have in common and other turns have not.
+func copied(t *Turn) string {
+	at := int64(0)
+	if len(t.Messages) > 0 {
+		at = t.Messages[0].CreatedAt
+	}
+	return strconv.FormatInt(at, 10) + "\x00" + userText(t)
+}
+
+// alignTurns pairs the indexes of turns; -1 stands for none.
+func alignTurns(a, b []Turn) [][2]int {
+	var pairs [][2]int
+	between := func(a0, a1, b0, b1 int) {
+		for i := range max(a1-a0, b1-b0) {
+			pair := [2]int{-1, -1}
+			if a0+i < a1 {
+				pair[0] = a0 + i
+			}
+			if b0+i < b1 {
+				pair[1] = b0 + i
+			}
+			pairs = append(pairs, pair)
+		}
+	}
+	keys := func(turns []Turn, key func(*Turn) string) []string {
+		all := make([]string, len(turns))
+		for i := range turns {
+			all[i] = key(&turns[i])
+		}
+		return all
+	}
+	for _, e := range edits(keys(a, copied), keys(b, copied)) {
+		if e.same {
+			between(e.a0, e.a1, e.b0, e.b1)
+			continue
+		}
+		for _, f := range edits(keys(a[e.a0:e.a1], userText), keys(b[e.b0:e.b1], userText)) {
+			between(e.a0+f.a0, e.a0+f.a1, e.b0+f.b0, e.b0+f.b1)
+		}
+	}
+	return pairs
+}
+
+// userText is what the user of a turn said, with a line for each file.
+func userText(t *Turn) string {
+	return turnText(t, func(m *Message) bool { return m.Role == session.RoleUser }, KindText)
+}
+
+// turnText joins the texts of one kind in those messages of a turn that are
+// wanted, and files where texts are.
+func turnText(t *Turn, wanted func(*Message) bool, kind Kind) string {
+	var all []string
+	for i := range t.Messages {
+		m := &t.Messages[i]
+		if !wanted(m) || m.HiddenAt != nil && !t.Hidden {
+			continue
+		}
+		for k := range m.Parts {
+			p := &m.Parts[k]
+			switch {
+			case p.Kind == kind && p.Text != "":
+				all = append(all, p.Text)
+			case p.Kind == KindFile && kind == KindText && p.File != nil:
+				all = append(all, "["+strings.TrimSpace(p.File.Name+" "+p.File.MediaType)+"]")
+			}
+		}
+		if m.Compaction != nil && kind == KindText {
+			all = append(all, m.Compaction.Summary)
+		}
+	}
+	return strings.Join(all, "\n\n")
+}
+
+// compareTurns lists what differs, in the order of the aspects.
+func compareTurns(tlA, tlB *Timeline, a, b *Turn, o DiffOptions) []Change {
+	if a == nil || b == nil {
+		c := Change{Aspect: AspectTurn}
+		if a != nil {
+			c.A = pointer(turnSummary(a))
+		} else {
+			c.B = pointer(turnSummary(b))
+		}
+		return []Change{c}
+	}
+	var changes []Change
+	text := func(aspect, inA, inB string) {
+		if inA != inB {
+			changes = append(changes, Change{Aspect: aspect, A: optional(inA), B: optional(inB)})
+		}
+	}
+	text(AspectUser, userText(a), userText(b))
+	if a.Hidden != b.Hidden {
+		text(AspectRewound, strconv.FormatBool(a.Hidden), strconv.FormatBool(b.Hidden))
+	}
+	if a.SystemPromptDigest != b.SystemPromptDigest {
+		c := Change{Aspect: AspectSystemPrompt, DigestA: a.SystemPromptDigest, DigestB: b.SystemPromptDigest}
+		bodyA, okA := tlA.promptBody(a.SystemPromptDigest)
+		bodyB, okB := tlB.promptBody(b.SystemPromptDigest)
+		if okA && okB {
+			c.A, c.B = optional(bodyA), optional(bodyB)
+		}
+		changes = append(changes, c)
+	}
+	text(AspectModel, fullModelName(a.Model), fullModelName(b.Model))
+	if a.Tools.CatalogDigest != b.Tools.CatalogDigest {
+		namesA, namesB := slices.Sorted(slices.Values(a.Tools.Available)), slices.Sorted(slices.Values(b.Tools.Available))
+		text(AspectTools, catalogText(a, namesA), catalogText(b, namesB))
+	}
+	answers := func(m *Message) bool { return m.Role != session.RoleUser }
+	text(AspectReasoning, turnText(a, answers, KindReasoning), turnText(b, answers, KindReasoning))
+	changes = append(changes, compareCalls(callsOf(a), callsOf(b))...)
+	text(AspectAssistant, turnText(a, answers, KindText), turnText(b, answers, KindText))
+	text(AspectEnd, endText(a), endText(b))
+	if !o.IgnoreUsage {
+		text(AspectUsage, usageText(a.Usage), usageText(b.Usage))
+	}
+	return changes
+}
+
+func pointer(s string) *string { return &s }
+
+func optional(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+func (tl *Timeline) promptBody(digest string) (string, bool) {
+	for i := range tl.SystemPrompts {
+		if p := &tl.SystemPrompts[i]; p.Digest == digest {
+			return p.Body, p.Resolved
+		}
+	}
+	return "", digest == ""
+}
+
+// catalogText is a line for each tool, with the digest, as the tools of two
+// catalogs may have the same names.
+func catalogText(t *Turn, names []string) string {
+	if t.Tools.CatalogDigest == "" {
+		return ""
+	}
+	return strings.Join(append([]string{"catalog " + short(t.Tools.CatalogDigest)}, names...), "\n")
+}
+
+func turnSummary(t *Turn) string {
+	var lines []string
+	if text := userText(t); text != "" {
+		lines = append(lines, text)
+	}
+	for _, c := range callsOf(t) {
+		what, _ := subject(c.Input)
+		lines = append(lines, strings.TrimSpace("▸ "+cmp.Or(c.Name, unnamed)+"  "+what)+" · "+c.Outcome())
+	}
+	if text := turnText(t, func(m *Message) bool { return m.Role != session.RoleUser }, KindText); text != "" {
+		lines = append(lines, text)
+	}
+	return strings.Join(lines, "\n\n")
+}
+
+func endText(t *Turn) string { return joinedRaw(string(t.State), t.StopReason, t.Error) }
+
+func joinedRaw(facts ...string) string {
+	return strings.Join(slices.DeleteFunc(facts, func(s string) bool { return s == "" }), ", ")
+}
+
+func usageText(u *session.Usage) string {
+	if u == nil {
+		return ""
+	}
+	return fmt.Sprintf("input %s, output %s, reasoning %s, cache read %s, cache write %s", count(u.Input), count(u.Output), count(u.Reasoning),
+		count(u.CacheRead), count(u.CacheWrite))
+}
+
+func callsOf(t *Turn) []*ToolCall {
+	var calls []*ToolCall
+	for i := range t.Messages {
+		if m := &t.Messages[i]; m.HiddenAt == nil || t.Hidden {
+			for k := range m.Parts {
+				if c := m.Parts[k].Tool; c != nil {
+					calls = append(calls, c)
+				}
+			}
+		}
+	}
+	return calls
+}
+
+// compareCalls aligns the calls of two turns: those with equal inputs first, and
+// between them those of one tool by their order.
+func compareCalls(a, b []*ToolCall) []Change {
+	keys := func(calls []*ToolCall, withInput bool) []string {
+		all := make([]string, len(calls))
+		for i, c := range calls {
+			if all[i] = c.Name; withInput {
+				all[i] += "\x00" + canonical(c.Input)
+			}
+		}
+		return all
+	}
+	var changes []Change
+	for _, e := range edits(keys(a, true), keys(b, true)) {
+		if e.same {
+			for i := range e.a1 - e.a0 {
+				changes = append(changes, compareCall(a[e.a0+i], b[e.b0+i], e.a0+i+1, e.b0+i+1)...)
+			}
+			continue
+		}
+		for _, f := range edits(keys(a[e.a0:e.a1], false), keys(b[e.b0:e.b1], false)) {
+			for i := range f.a1 - f.a0 {
+				if at := e.a0 + f.a0 + i; f.same {
+					to := e.b0 + f.b0 + i
+					changes = append(changes, compareCall(a[at], b[to], at+1, to+1)...)
+				} else {
+					changes = append(changes, Change{Aspect: AspectCall, Tool: a[at].Name, CallA: at + 1, A: pointer(callText(a[at]))})
+				}
+			}
+			for i := range f.b1 - f.b0 {
+				if to := e.b0 + f.b0 + i; !f.same {
+					changes = append(changes, Change{Aspect: AspectCall, Tool: b[to].Name, CallB: to + 1, B: pointer(callText(b[to]))})
+				}
+			}
+		}
+	}
+	return changes
+}
+
+func compareCall(a, b *ToolCall, placeA, placeB int) []Change {
+	var changes []Change
+	for _, v := range []struct {
+		aspect string
+		a, b   string
+		equal  bool
+	}{
+		{AspectInput, valueText(a.Input), valueText(b.Input), canonical(a.Input) == canonical(b.Input)},
+		{AspectOutcome, a.Outcome(), b.Outcome(), a.Outcome() == b.Outcome()},
+		{AspectOutput, cmp.Or(a.Error, valueText(a.Output)), cmp.Or(b.Error, valueText(b.Output)), a.Error == b.Error && canonical(a.Output) == canonical(b.Output)},
+	} {
+		if !v.equal {
+			changes = append(changes, Change{Aspect: v.aspect, Tool: a.Name, CallA: placeA, CallB: placeB, A: optional(v.a), B: optional(v.b)})
+		}
+	}
+	return changes
+}
+
+func callText(c *ToolCall) string {
+	return strings.TrimSpace(valueText(c.Input) + "\n→ " + c.Outcome())
+}
+
+// canonical is JSON with its keys sorted and without spaces, so that two sources
+// that write one value differently agree.
+func canonical(raw json.RawMessage) string {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	var v any
+	if len(raw) == 0 || d.Decode(&v) != nil {
+		return string(raw)
+	}
+	b, err := json.Marshal(v)
+	if err != nil {
+		return string(raw)
+	}
+	return string(b)
+}

@@ -1,0 +1,469 @@
+package store
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+)
+
+// Imported is a session as a file holds it.
+type Imported struct {
+	*session.Transcript
+	Decisions []Decision
+	// Blobs are the system prompts and tool catalogs that the messages name.
+	Blobs []Blob
+}
+
+// ImportResult says what became of an imported session.
+type ImportResult struct {
+	// Added says that the store did not have the session, Changed that its row was
+	// written, be it for a rollup that changed.
+	Added, Changed bool
+	// Messages, Parts, Decisions and Blobs count rows that were added or replaced;
+	// Unchanged counts messages, parts and decisions that were not, because the store
+	// has the same or a later one.
+	Messages, Parts, Decisions, Blobs, Unchanged int
+	// Refused are the rows that could not be stored. The others were.
+	Refused []Refusal
+}
+
+// Refusal is a row that an import could not store.
+type Refusal struct {
+	// Where names it, such as "message msg_…".
+	Where string
+	// Reason says why, and what to do.
+	Reason string
+}
+
+func (r Refusal) String() string { return r.Where + ": " + r.Reason }
+
+// Import merges a session into the rows behind tx, all of it or, with an error,
+// nothing if the caller rolls back. It does not change or retain in.
+//
+// A row that the store does not have is stored as it is, byte for byte. Of two
+// rows of one id the later stands, by updated_at; of two of the same time the one
+// that knows more (see [PartRank]), then the greater. What the store has and the
+// import has not, stays. So importing again changes nothing, and sessions can be
+// imported in any order. Where that makes it necessary, and nowhere else, columns
+// differ from the rows given:
+//
+//   - the tokens of the session are summed anew; its cost differs from what the row
+//     that stands says by the cost of messages that this row did not know;
+//   - created_at and updated_at of a session are the least and the greatest of both;
+//   - of parts that claim one place the lesser id has it, and the others move up;
+//   - a message is marked incomplete as long as an earlier part is missing;
+//   - messages are hidden that a rewind told by telemetry hides.
+//
+// What telemetry says of the session afterwards is merged by [Apply] as ever:
+// it has the last word on the columns of the session's row that it speaks of and
+// on the metadata of messages that it measured.
+//
+// A message that belongs to another session is refused with its parts, as is a
+// part of another message. An error is returned for rows that make no tree (see
+// session.Transcript.CheckTree), and when tx fails.
+func Import(tx Tx, in *Imported) (ImportResult, error) {
+	if in.Transcript == nil {
+		return ImportResult{}, errors.New("import session: no transcript")
+	}
+	if err := in.CheckTree(); err != nil {
+		return ImportResult{}, fmt.Errorf("import session %s: %w", in.Session.ID, err)
+	}
+	a := applier{tx: tx, sessions: make(map[string]*sessionWork)}
+	i := importer{applier: &a, work: a.session(in.Session.ID)}
+	if err := i.run(in); err != nil {
+		return ImportResult{}, fmt.Errorf("import session %s: %w", in.Session.ID, err)
+	}
+	return i.result, nil
+}
+
+// importer is one run of Import.
+type importer struct {
+	*applier
+	work   *sessionWork
+	result ImportResult
+}
+
+func (i *importer) run(in *Imported) error {
+	for k := range in.Blobs {
+		b := &in.Blobs[k]
+		changed, err := i.tx.PutBlob(b)
+		if err := i.stored(&i.result.Blobs, changed, err, "%s %s", b.Kind, b.Digest); err != nil {
+			return err
+		}
+	}
+	w := i.work
+	if err := i.loadSession(w); err != nil {
+		return err
+	}
+	before, err := i.costs()
+	if err != nil {
+		return err
+	}
+	wins := w.isNew
+	if w.isNew {
+		w.row.Session = in.Session
+		w.row.State.Rollup = in.Session.Usage()
+		if err := i.tx.PutSession(w.row, true); err != nil {
+			return err
+		}
+		i.result.Added = true
+		w.dirty = false
+		if err := i.adoptForks(w); err != nil {
+			return err
+		}
+	} else {
+		wins = i.mergeRow(&in.Session, costOf(in.Transcript), before)
+	}
+	stored := w.row.CostUSD
+
+	for k := range in.Messages {
+		if err := i.message(&in.Messages[k]); err != nil {
+			return err
+		}
+	}
+	for k := range in.Decisions {
+		if err := i.decision(&in.Decisions[k]); err != nil {
+			return err
+		}
+	}
+
+	// What the row says of costs, it says of the messages that it came with.
+	delta := w.cost
+	if wins {
+		delta = addCost(before+delta, -costOf(in.Transcript))
+	}
+	if w.cost = 0; delta != 0 {
+		w.row.CostUSD, w.dirty = max(0, addCost(stored, delta)), true
+	}
+	return i.finish(wins)
+}
+
+// finish draws the consequences in the session and in those that follow it.
+func (i *importer) finish(wins bool) error {
+	w := i.work
+	w.recut, w.resum = true, true
+	w.redraw = w.redraw || len(w.row.State.Rewinds) > 0 && len(w.touched) > 0
+	rows := i.applier.result.Rows
+	if err := i.settle(w, nil); err != nil {
+		return err
+	}
+	for k := 0; k < len(i.order); k++ { // forks join the list as they are found
+		if err := i.settle(i.order[k], nil); err != nil {
+			return err
+		}
+	}
+	i.result.Changed = i.result.Added || wins || i.applier.result.Rows > rows
+	if i.result.Changed || i.result.Decisions > 0 {
+		return i.tx.Touch(w.id)
+	}
+	return nil
+}
+
+// mergeRow merges the session's row into the one that is stored and says whether
+// it stands. told is the cost of the messages that the row came with, known of
+// those that are stored.
+func (i *importer) mergeRow(in *session.Session, told, known float64) (wins bool) {
+	w := i.work
+	old := w.row.Session
+	by := cmp.Or(cmp.Compare(in.UpdatedAt, old.UpdatedAt), bytes.Compare(ownColumns(*in), ownColumns(old)))
+	if by == 0 {
+		// The same row, before and after it learned of other messages, perhaps.
+		by = cmp.Compare(math.Round(addCost(in.CostUSD, -told)*1e9), math.Round(addCost(old.CostUSD, -known)*1e9))
+	}
+	if by > 0 {
+		w.row.Session = *in
+		w.row.CreatedAt, w.row.UpdatedAt = old.CreatedAt, old.UpdatedAt
+		w.row.SetUsage(old.Usage()) // summed anew in the end
+		w.dirty = true
+	}
+	w.bound(in.CreatedAt, in.UpdatedAt)
+	return by > 0
+}
+
+// ownColumns is the row without what follows from its messages or is merged by
+// itself.
+func ownColumns(s session.Session) []byte {
+	s.SetUsage(session.Usage{})
+	s.CostUSD, s.CreatedAt, s.UpdatedAt = 0, 0, 0
+	return s.AppendJSON(nil)
+}
+
+// costs sums the costs of the messages that are stored.
+func (i *importer) costs() (float64, error) {
+	if i.work.isNew {
+		return 0, nil
+	}
+	messages, err := i.tx.MessagesFrom(i.work.id, Position{})
+	sum := 0.0
+	for k := range messages {
+		sum = addCost(sum, messageCost(&messages[k]))
+	}
+	return sum, err
+}
+
+func costOf(t *session.Transcript) float64 {
+	sum := 0.0
+	for k := range t.Messages {
+		sum = addCost(sum, messageCost(&t.Messages[k].Message))
+	}
+	return sum
+}
+
+func messageCost(m *session.Message) float64 {
+	if m.Role != session.RoleAssistant {
+		return 0
+	}
+	_, cost := session.UsageOf(m.MetadataJSON)
+	return cost
+}
+
+// stored counts a row that was stored, and notes one that was refused.
+func (i *importer) stored(counter *int, changed bool, err error, where string, args ...any) error {
+	switch {
+	case errors.Is(err, ErrRefused):
+		i.refuse(fmt.Sprintf(where, args...), "%v", err)
+		return nil
+	case err != nil:
+		return err
+	case changed:
+		*counter++
+	default:
+		i.result.Unchanged++
+	}
+	return nil
+}
+
+func (i *importer) refuse(where, reason string, args ...any) {
+	i.result.Refused = append(i.result.Refused, Refusal{where, fmt.Sprintf(reason, args...)})
+}
+
+func (i *importer) message(in *session.MessageAndParts) error {
+	w := i.work
+	m := in.Message
+	old, err := i.tx.Message(m.ID)
+	if err != nil {
+		return err
+	}
+	where := "message " + m.ID
+	if old != nil && old.SessionID != w.id {
+		i.refuse(where, "its id belongs to session %s; it is left out with its parts", old.SessionID)
+		return nil
+	}
+	// A gap shows again in the end, if there still is one.
+	m.MetadataJSON = markGap(m.MetadataJSON, false)
+	hidden, err := w.hiddenAt(&m, i.tx, 0)
+	if err != nil {
+		return err
+	}
+	if hidden != nil || m.HiddenAt != nil && w.hides(*m.HiddenAt) {
+		m.HiddenAt = hidden
+	}
+	if old != nil {
+		was := *old
+		if was.MetadataJSON = markGap(was.MetadataJSON, false); compareImported(&m, &was) <= 0 {
+			m = was
+		}
+	} else if err := i.putMessage(w, &m, nil); err != nil {
+		return i.stored(nil, false, err, "%s", where)
+	}
+	moved, err := i.parts(in)
+	if err != nil {
+		return err
+	}
+	was := old
+	if was == nil {
+		was = new(session.Message)
+		*was = m
+	}
+	if old == nil || moved || m.MetadataJSON != old.MetadataJSON {
+		count, next, err := i.tx.Extent(m.ID)
+		if err != nil {
+			return err
+		}
+		if count != next {
+			m.MetadataJSON = markGap(m.MetadataJSON, true)
+		}
+	}
+	changed := old == nil || !equalMessages(&m, old)
+	return i.stored(&i.result.Messages, changed, i.putMessage(w, &m, was), "%s", where)
+}
+
+// compareImported orders two versions of a message: the later, the one that is
+// known whole, the greater.
+func compareImported(m, o *session.Message) int {
+	whole := func(m *session.Message) int {
+		if isIncomplete(m.MetadataJSON) {
+			return 0
+		}
+		return 1
+	}
+	return cmp.Or(
+		cmp.Compare(m.UpdatedAt, o.UpdatedAt),
+		cmp.Compare(whole(m), whole(o)),
+		bytes.Compare(m.AppendJSON(nil), o.AppendJSON(nil)))
+}
+
+// parts merges the parts of a message, and says whether any was added or moved.
+func (i *importer) parts(in *session.MessageAndParts) (moved bool, _ error) {
+	claims, err := i.tx.Claims(in.Message.ID)
+	if err != nil {
+		return false, err
+	}
+	var homeless []*session.Part
+	asked := make(map[string]int64) // places that stored parts ask for now
+	for k := range in.Parts {
+		p := in.Parts[k]
+		where := "part " + p.ID
+		if p.Index < 0 || p.Index > MaxIndex {
+			i.refuse(where, "its index %d is not from 0 to %d; it is left out", p.Index, int64(MaxIndex))
+			continue
+		}
+		old, err := i.tx.Part(p.ID)
+		if err != nil {
+			return false, err
+		}
+		changed := false
+		switch {
+		case old == nil:
+			inserted, insertErr := i.tx.InsertPart(&p)
+			if err = insertErr; err == nil {
+				changed, moved = true, true
+				if !inserted { // its place is taken
+					homeless = append(homeless, &p)
+				}
+			}
+		case old.MessageID != p.MessageID:
+			i.refuse(where, "its id belongs to message %s; it is left out", old.MessageID)
+			continue
+		default:
+			claim, displaced := claims[p.ID]
+			if !displaced {
+				claim = old.Index
+			}
+			by := compareImportedParts(&p, old)
+			if by > 0 || by == 0 && p.Index < claim {
+				changed = true
+				if p.Index != claim {
+					asked[p.ID], moved = p.Index, true
+				}
+			}
+			if by > 0 {
+				err = i.tx.PutPart(&p)
+			}
+		}
+		if changed && err == nil {
+			i.work.touched[p.MessageID] = true
+		}
+		if err := i.stored(&i.result.Parts, changed, err, "%s", where); err != nil {
+			return moved, err
+		}
+	}
+	if len(homeless) == 0 && len(asked) == 0 {
+		return moved, nil
+	}
+	return moved, i.place(in.Message.ID, claims, asked, homeless)
+}
+
+// place gives the parts of a message their places as [applier.placeParts] does,
+// with the difference that a part of an import may ask for a later place than it
+// has.
+func (i *importer) place(messageID string, claims, asked map[string]int64, homeless []*session.Part) error {
+	places, err := i.tx.Places(messageID)
+	if err != nil {
+		return err
+	}
+	known := make(map[string]int64, len(places))
+	var away int64
+	for _, p := range places {
+		known[p.ID], away = p.Index, max(away, p.Index+1)
+	}
+	wanted := slices.Clone(places)
+	for k := range wanted {
+		if claim, displaced := claims[wanted[k].ID]; displaced {
+			wanted[k].Index = claim
+		}
+		if claim, ok := asked[wanted[k].ID]; ok {
+			wanted[k].Index = claim
+		}
+	}
+	for _, p := range homeless {
+		wanted = append(wanted, Place{p.ID, p.Index})
+	}
+	slices.SortFunc(wanted, func(x, y Place) int {
+		return cmp.Or(cmp.Compare(x.Index, y.Index), strings.Compare(x.ID, y.ID))
+	})
+	index, moved := make(map[string]int64, len(wanted)), make(map[string]int64)
+	next := int64(0)
+	for _, p := range wanted {
+		at := max(p.Index, next)
+		next = at + 1
+		if was, stored := known[p.ID]; !stored {
+			index[p.ID] = at
+		} else if was != at {
+			moved[p.ID] = at
+		}
+		noted, has := claims[p.ID]
+		if has && noted != p.Index || !has && at != p.Index {
+			if err := i.tx.PutClaim(messageID, p.ID, p.Index); err != nil {
+				return err
+			}
+		}
+	}
+	if err := i.tx.Move(messageID, moved); err != nil {
+		return err
+	}
+	for _, p := range homeless {
+		p.Index = index[p.ID]
+		inserted, err := i.tx.InsertPart(p)
+		if err == nil && !inserted {
+			err = fmt.Errorf("place part %s: its place is taken", p.ID)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// compareImportedParts orders two versions of a part: the later, the one that
+// knows more, the greater. Their places do not count, for a part may have been
+// displaced; of versions that are the same otherwise the least place does.
+func compareImportedParts(p, q *session.Part) int {
+	encode := func(p session.Part) []byte {
+		p.Index = 0
+		return p.AppendJSON(nil)
+	}
+	return cmp.Or(
+		cmp.Compare(p.UpdatedAt, q.UpdatedAt),
+		compareParts(p, q),
+		bytes.Compare(encode(*p), encode(*q)))
+}
+
+func (i *importer) decision(d *Decision) error {
+	where := "decision " + d.ID
+	if d.SessionID != i.work.id {
+		i.refuse(where, "it names session %q; it is left out", d.SessionID)
+		return nil
+	}
+	old, err := i.tx.Decision(d.ID)
+	if err != nil {
+		return err
+	}
+	changed := false
+	switch {
+	case old == nil:
+		changed, err = i.tx.InsertDecision(d)
+	case old.SessionID != d.SessionID:
+		i.refuse(where, "its id belongs to session %s; it is left out", old.SessionID)
+		return nil
+	case compareDecisions(d, old) > 0:
+		changed, err = true, i.tx.PutDecision(d)
+	}
+	return i.stored(&i.result.Decisions, changed, err, "%s", where)
+}

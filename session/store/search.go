@@ -1,0 +1,45 @@
+package store
+
+import "time"
+
+// SearchQuery selects what is looked through.
+type SearchQuery struct {
+	// Text is what is looked for, upper and lower case alike. Empty finds nothing.
+	Text string
+	// Agent, if set, selects sessions of that agent.
+	Agent string
+	// Since leaves out parts that are older; zero leaves out nothing.
+	Since time.Time
+}
+
+// Hit is a place where a text was found: one value of one part.
+type Hit struct {
+	SessionID string `json:"session_id"`
+	Title     string `json:"title"`
+	Agent     string `json:"agent"`
+	// Turn is the number of the turn in the session's timeline; 0 where it is not
+	// known. An engine leaves it 0.
+	Turn      int    `json:"turn,omitempty"`
+	MessageID string `json:"message_id"`
+	Role      string `json:"role"`
+	// Hidden says that a rewind hid the message.
+	Hidden bool   `json:"hidden,omitempty"`
+	PartID string `json:"part_id"`
+	// Type is that of the part: text, reasoning, tool-<name> and so on.
+	Type string `json:"type"`
+	// Tool and CallID are those of a tool call.
+	Tool   string `json:"tool,omitempty"`
+	CallID string `json:"tool_call_id,omitempty"`
+	// Field is where in the part: text, input.command, output[2].name.
+	Field string `json:"field"`
+	// Matches counts how often the text is in the value.
+	Matches int `json:"matches"`
+	// Context is the value around the first match, and Marks are the ranges of
+	// bytes of the matches in it.
+	Context string   `json:"context"`
+	Marks   [][2]int `json:"marks"`
+	// CutBefore and CutAfter say that Context is not the value's beginning or end.
+	CutBefore bool  `json:"cut_before,omitempty"`
+	CutAfter  bool  `json:"cut_after,omitempty"`
+	CreatedAt int64 `json:"created_at"`
+}
