@@ -203,6 +203,8 @@ type ToolCall struct {
 	ErrorType string `json:"error_type,omitempty"`
 	// PartialOutput is what a failed call had put out.
 	PartialOutput json.RawMessage `json:"partial_output,omitempty"`
+	// Withheld says that the call succeeded, and its source does not tell with what.
+	Withheld bool `json:"withheld,omitempty"`
 
 	DurationMS *int64 `json:"duration_ms,omitempty"`
 	// ACPKind is what the tool does, in the words of the Agent Client Protocol.
@@ -289,6 +291,7 @@ type toolTrace struct {
 	ChildSessionID string   `json:"child_session_id"`
 	ErrorType      string   `json:"error_type"`
 	PartialOutput  string   `json:"partial_output"`
+	Withheld       bool     `json:"withheld"`
 	Problems       []string `json:"problems"`
 }
 
@@ -369,6 +372,9 @@ func (b *builder) tool(row *session.Part, d *partData) *ToolCall {
 	}
 	if x.PartialOutput != "" {
 		c.PartialOutput = jsonOrText(x.PartialOutput)
+	}
+	if c.Withheld = x.Withheld; c.Withheld {
+		c.Output = nil // the null that stands in its place
 	}
 	c.envelope()
 	c.Decisions = append(c.Decisions, b.decisionsByPart[row.ID]...)

@@ -294,6 +294,9 @@ func (p *printer) tool(tl *Timeline, part *Part, previousRules *string) {
 	if c.PartialOutput != nil {
 		p.block(bar, bar, valueText(c.PartialOutput), p.plain, p.Lines)
 	}
+	if c.Withheld {
+		p.line(bar, span{"what it answered is not told", p.dim})
+	}
 	if c.Output != nil {
 		p.block(bar, bar, cmp.Or(strings.TrimRight(valueText(c.Output), "\n "), "(empty)"), p.plain, p.Lines)
 	}

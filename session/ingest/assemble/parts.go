@@ -64,14 +64,14 @@ type (
 	}
 	// toolMetadata is what the AI SDK's part has no field for.
 	toolMetadata struct {
-		DurationMS     *int64          `json:"duration_ms,omitempty"`
-		Denied         bool            `json:"denied,omitempty"`
-		Truncated      bool            `json:"truncated,omitempty"`
-		OutputSize     int64           `json:"output_size,omitempty"`
-		OutputSHA256   string          `json:"output_sha256,omitempty"`
-		ChildSessionID string          `json:"child_session_id,omitempty"`
-		ErrorType      string          `json:"error_type,omitempty"`
-		PartialOutput  json.RawMessage `json:"partial_output,omitempty"`
+		DurationMS     *int64 `json:"duration_ms,omitempty"`
+		Denied         bool   `json:"denied,omitempty"`
+		Truncated      bool   `json:"truncated,omitempty"`
+		OutputSize     int64  `json:"output_size,omitempty"`
+		OutputSHA256   string `json:"output_sha256,omitempty"`
+		ChildSessionID string `json:"child_session_id,omitempty"`
+		ErrorType      string `json:"error_type,omitempty"`
+		PartialOutput  string `json:"partial_output,omitempty"`
 		// Withheld says that the call succeeded and no source tells with what.
 		Withheld bool     `json:"withheld,omitempty"`
 		Problems []string `json:"problems,omitempty"`
@@ -230,13 +230,12 @@ func (w *writer) tellTool(x *tool, asked *fact.Part) {
 	}
 	if p.State == session.StateOutputError {
 		if p.Output != nil && string(p.Output) != "null" && !repeats(p.Output, text) {
-			meta.PartialOutput = p.Output
+			meta.PartialOutput = plainText(p.Output)
 		}
 		p.Output, p.ErrorText = nil, &text
 	}
 	p.Input = soundJSON(p.Input, "null")
 	p.Output = soundJSON(p.Output, "")
-	meta.PartialOutput = soundJSON(meta.PartialOutput, "")
 	if !meta.empty() {
 		p.Metadata = &struct {
 			Agenttrace toolMetadata `json:"agenttrace"`
@@ -264,6 +263,15 @@ func (w *writer) nameless(x *tool, name string) string {
 	return spans.DeriveIDNano("call_", x.start, parts...)
 }
 
+// plainText is what a JSON string says, or other JSON as it is.
+func plainText(raw json.RawMessage) string {
+	var s string
+	if json.Unmarshal(raw, &s) == nil {
+		return s
+	}
+	return string(raw)
+}
+
 // repeats says whether the output is the error's text, told again for the model.
 func repeats(output json.RawMessage, text string) bool {
 	var s string
@@ -272,7 +280,7 @@ func repeats(output json.RawMessage, text string) bool {
 
 func (m *toolMetadata) empty() bool {
 	return m.DurationMS == nil && !m.Denied && !m.Truncated && m.OutputSize == 0 && m.ChildSessionID == "" && m.ErrorType == "" &&
-		m.PartialOutput == nil && !m.Withheld && len(m.Problems) == 0
+		m.PartialOutput == "" && !m.Withheld && len(m.Problems) == 0
 }
 
 // marshal writes JSON as it is meant to be read: without escapes for HTML.
