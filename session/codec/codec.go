@@ -76,3 +76,18 @@ type Loss struct {
 	// Kept says where in the format it is kept all the same, empty when it is lost.
 	Kept string
 }
+
+// AddLoss counts n of what to the losses, beside those of the same name that are
+// there. Zero adds nothing.
+func AddLoss(losses []Loss, what, kept string, n int) []Loss {
+	if n == 0 {
+		return losses
+	}
+	for i := range losses {
+		if losses[i].What == what {
+			losses[i].Count += n
+			return losses
+		}
+	}
+	return append(losses, Loss{What: what, Count: n, Kept: kept})
+}

@@ -44,18 +44,7 @@ func Explain(s *codec.Session) []codec.Loss {
 
 type losses []codec.Loss
 
-func (x *losses) add(what, kept string, n int) {
-	if n == 0 {
-		return
-	}
-	for i := range *x {
-		if (*x)[i].What == what {
-			(*x)[i].Count += n
-			return
-		}
-	}
-	*x = append(*x, codec.Loss{What: what, Count: n, Kept: kept})
-}
+func (x *losses) add(what, kept string, n int) { *x = codec.AddLoss(*x, what, kept, n) }
 
 func (x *losses) part(p *session.Part) {
 	switch {

@@ -106,15 +106,4 @@ func (x *losses) parts(m *session.MessageAndParts) {
 
 type losses []codec.Loss
 
-func (x *losses) add(what, kept string, n int) {
-	if n == 0 {
-		return
-	}
-	for i := range *x {
-		if (*x)[i].What == what {
-			(*x)[i].Count += n
-			return
-		}
-	}
-	*x = append(*x, codec.Loss{What: what, Count: n, Kept: kept})
-}
+func (x *losses) add(what, kept string, n int) { *x = codec.AddLoss(*x, what, kept, n) }
