@@ -14,6 +14,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/ingest/dialect"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/spans"
 )
@@ -61,7 +62,7 @@ func placeAgenttrace(b *builder, s *span) bool {
 	if n := s.DroppedAttributesCount(); n > 0 {
 		b.flaw(strconv.FormatUint(uint64(n), 10) + " attributes were dropped before export")
 	}
-	o := own{builder: b, span: s, startNano: nanos(s.StartTimestamp()), endNano: nanos(s.EndTimestamp())}
+	o := own{builder: b, span: s, startNano: dialect.Nanos(s.StartTimestamp()), endNano: dialect.Nanos(s.EndTimestamp())}
 	if o.startNano == 0 {
 		o.startNano = o.endNano
 		b.flaw("start time is missing or absurd")
@@ -140,7 +141,7 @@ func (o *own) derive(prefix, given, what string) string {
 // milli returns a time that a record gives, in Unix milliseconds, or the span's
 // own where it gives none.
 func milli(given, otherwiseNano int64) int64 {
-	if credible(given) {
+	if dialect.Credible(given) {
 		return given
 	}
 	return otherwiseNano / 1e6
@@ -148,7 +149,7 @@ func milli(given, otherwiseNano int64) int64 {
 
 func (o *own) run(r *spans.Run) bool {
 	start := o.startNano
-	if credible(r.CreatedAt) {
+	if dialect.Credible(r.CreatedAt) {
 		start = min(start, r.CreatedAt*1e6)
 	}
 	c := o.session(o.sessionID, start, o.endNano)
@@ -201,7 +202,7 @@ func (o *own) parent(c *store.SessionChange, id, messageID string) {
 func (o *own) metadata(c *store.SessionChange, r *spans.Run, notRules json.RawMessage) {
 	said := make(map[string]json.RawMessage)
 	if len(r.Metadata) > 0 {
-		if err := json.Unmarshal(r.Metadata, &said); err != nil || tooDeep(r.Metadata) {
+		if err := json.Unmarshal(r.Metadata, &said); err != nil || TooDeep(r.Metadata) {
 			o.flaw("agenttrace.session.metadata: not an object, or nested too deep")
 			said = map[string]json.RawMessage{"given": quoted(r.Metadata)}
 		}
@@ -279,12 +280,12 @@ func (o *own) turn(t *spans.Turn) bool {
 	counted, cost := o.usage(t.Usage.Tokens), o.cost(t.Usage.CostUSD)
 	var extra map[string]json.RawMessage
 	if len(t.Assistant.Metadata) > 0 {
-		if err := json.Unmarshal(t.Assistant.Metadata, &extra); err != nil || tooDeep(t.Assistant.Metadata) {
+		if err := json.Unmarshal(t.Assistant.Metadata, &extra); err != nil || TooDeep(t.Assistant.Metadata) {
 			o.flaw("agenttrace.assistant_message.metadata: not an object, or nested too deep")
 			extra = map[string]json.RawMessage{"given": quoted(t.Assistant.Metadata)}
 		}
 	}
-	if tooDeep(t.Usage.Raw) {
+	if TooDeep(t.Usage.Raw) {
 		o.flaw("agenttrace.usage.raw: nested too deep")
 		t.Usage.Raw = quoted(t.Usage.Raw)
 	}
@@ -333,29 +334,39 @@ func (o *own) userMetadata(model *session.Model, given json.RawMessage) json.Raw
 func (o *own) parts(messageID, role string, parts []spans.Part) {
 	for i := range parts {
 		p := &parts[i]
-		c := store.PartChange{
-			ID: p.ID, MessageID: messageID, SessionID: o.sessionID, Index: p.Index, Type: p.Type, Data: p.Data,
-			ToolCallID: p.ToolCallID, ToolState: p.ToolState,
-			CreatedAt: milli(p.CreatedAt, o.startNano), UpdatedAt: milli(p.UpdatedAt, o.startNano), Rank: store.RankFinal,
-		}
-		if p.Index < 0 || p.Index >= unplaced {
-			o.flaw("part " + p.ID + ": the index is not credible")
-			c.Index = unplaced + int64(i)
-		}
-		switch {
-		case p.Damaged != "":
-			damagedPart(&c, p.Damaged)
-		case len(p.Data) == 0:
-			stubPart(&c, p.ToolName)
-		case !validJSON(p.Data):
-			o.flaw("part " + p.ID + ": invalid JSON")
-			damagedPart(&c, string(p.Data))
-		default:
-			hoist(&c)
+		c, whole := o.partOf(messageID, p, i, o.startNano, store.RankFinal)
+		if whole {
 			o.judgePart(&c, role)
 		}
 		o.batch.Parts = append(o.batch.Parts, c)
 	}
+}
+
+// partOf makes a change of a part as the SDK tells it, at place among others and at
+// the time where it has none. whole says that its data is JSON that may be judged.
+func (o *own) partOf(messageID string, p *spans.Part, place int, atNano int64, rank store.Rank) (c store.PartChange, whole bool) {
+	c = store.PartChange{
+		ID: p.ID, MessageID: messageID, SessionID: o.sessionID, Index: p.Index, Type: p.Type, Data: p.Data,
+		ToolCallID: p.ToolCallID, ToolState: p.ToolState,
+		CreatedAt: milli(p.CreatedAt, atNano), UpdatedAt: milli(p.UpdatedAt, atNano), Rank: rank,
+	}
+	if p.Index < 0 || p.Index >= unplaced {
+		o.flaw("part " + p.ID + ": the index is not credible")
+		c.Index = unplaced + int64(place)
+	}
+	switch {
+	case p.Damaged != "":
+		damagedPart(&c, p.Damaged)
+	case len(p.Data) == 0:
+		stubPart(&c, p.ToolName)
+	case !validJSON(p.Data):
+		o.flaw("part " + p.ID + ": invalid JSON")
+		damagedPart(&c, string(p.Data))
+	default:
+		hoist(&c)
+		return c, true
+	}
+	return c, false
 }
 
 // closeRanks numbers the parts of a user message from 0, in their order: they all
@@ -498,7 +509,7 @@ func (o *own) modelCall(m *spans.ModelCall) bool {
 			message, _ := text(o.span.Status().Message())
 			facts.Trace.Error = cmp.Or(message, m.ErrorType)
 		}
-		if tooDeep(m.Usage.Raw) {
+		if TooDeep(m.Usage.Raw) {
 			o.flaw("agenttrace.usage.raw: nested too deep")
 			facts.Trace.UsageRaw = quoted(m.Usage.Raw)
 		}

@@ -25,6 +25,10 @@ type Options struct {
 	Redactor *redact.Redactor
 }
 
+// DefaultMaxBytes is where values are cut unless told otherwise, by whoever makes a
+// Redactor for an Ingester: far beyond what a person reads.
+const DefaultMaxBytes = 1 << 20
+
 // Ingester writes telemetry into a store. It is safe for concurrent use.
 type Ingester struct {
 	writer   store.Writer

@@ -63,9 +63,9 @@ func placeLive(b *builder, r *dialect.Record) bool {
 	if n := r.DroppedAttributesCount(); n > 0 {
 		b.flaw(strconv.FormatUint(uint64(n), 10) + " attributes were dropped before export")
 	}
-	l := live{own: own{builder: b}, atNano: nanos(r.Timestamp())}
+	l := live{own: own{builder: b}, atNano: dialect.Nanos(r.Timestamp())}
 	if l.atNano == 0 {
-		l.atNano = nanos(r.ObservedTimestamp())
+		l.atNano = dialect.Nanos(r.ObservedTimestamp())
 	}
 	if l.atNano == 0 {
 		b.flaw("time is missing or absurd")
@@ -103,7 +103,7 @@ func placeLive(b *builder, r *dialect.Record) bool {
 // a rewind, its span tells at once.
 func (l *live) run(r *spans.Run) {
 	start := l.atNano
-	if credible(r.CreatedAt) && (start == 0 || r.CreatedAt*1e6 < start) {
+	if dialect.Credible(r.CreatedAt) && (start == 0 || r.CreatedAt*1e6 < start) {
 		start = r.CreatedAt * 1e6
 	}
 	c := l.session(l.sessionID, start, l.atNano)
@@ -125,7 +125,7 @@ func (l *live) run(r *spans.Run) {
 	rules, _ := l.judgeRules(r.Permissions)
 	setLast(&c.Permissions, said(string(rules)))
 	metadata := make(map[string]json.RawMessage)
-	if len(r.Metadata) > 0 && (tooDeep(r.Metadata) || json.Unmarshal(r.Metadata, &metadata) != nil) {
+	if len(r.Metadata) > 0 && (TooDeep(r.Metadata) || json.Unmarshal(r.Metadata, &metadata) != nil) {
 		l.flaw("agenttrace.session.metadata: not an object, or nested too deep")
 		clear(metadata)
 	}
@@ -222,24 +222,8 @@ func (l *live) part(e *spans.Event, p *spans.Part, place int) {
 		l.flaw("part " + p.ID + ": a compaction is told of by its span")
 		return
 	}
-	c := store.PartChange{
-		ID: p.ID, MessageID: e.MessageID, SessionID: l.sessionID, Index: p.Index, Type: p.Type, Data: p.Data, ToolCallID: p.ToolCallID,
-		ToolState: p.ToolState, CreatedAt: milli(p.CreatedAt, l.atNano), UpdatedAt: milli(p.UpdatedAt, l.atNano), Rank: store.RankLive,
-	}
-	if p.Index < 0 || p.Index >= unplaced {
-		l.flaw("part " + p.ID + ": the index is not credible")
-		c.Index = unplaced + int64(place)
-	}
-	switch {
-	case p.Damaged != "":
-		damagedPart(&c, p.Damaged)
-	case len(p.Data) == 0:
-		stubPart(&c, p.ToolName)
-	case !validJSON(p.Data):
-		l.flaw("part " + p.ID + ": invalid JSON")
-		damagedPart(&c, string(p.Data))
-	default:
-		hoist(&c)
+	c, whole := l.partOf(e.MessageID, p, place, l.atNano, store.RankLive)
+	if whole {
 		if c.Type == session.TypeCompaction { // whatever the part's own type said
 			setAside(&c, string(c.Data))
 		}

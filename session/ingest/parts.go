@@ -16,7 +16,7 @@ import (
 
 // validJSON is lenient where readers are: a name may stand twice.
 func validJSON(raw []byte) bool {
-	return jsontext.Value(raw).IsValid(jsontext.AllowDuplicateNames(true)) && !tooDeep(raw)
+	return jsontext.Value(raw).IsValid(jsontext.AllowDuplicateNames(true)) && !TooDeep(raw)
 }
 
 // appendJSON appends a value that should be JSON; what is not, such as JSON cut

@@ -158,8 +158,8 @@ func (o *own) replaySession(said *store.SessionChange) {
 			o.flaw("session metadata: " + key + " is no JSON, or nested too deep")
 		}
 	}
-	if len(session.Check(&session.Transcript{Session: row})) > 0 || tooDeep([]byte(row.PermissionsJSON)) ||
-		row.ModelJSON != nil && tooDeep([]byte(*row.ModelJSON)) {
+	if len(session.Check(&session.Transcript{Session: row})) > 0 || TooDeep([]byte(row.PermissionsJSON)) ||
+		row.ModelJSON != nil && TooDeep([]byte(*row.ModelJSON)) {
 		said.Permissions, said.Model = nil, nil
 		o.flaw("session: its rules or its model are none")
 	}
@@ -229,11 +229,11 @@ func (o *own) judgeFacts(f *store.Facts) *store.Facts {
 		f.Usage = o.usage(&spans.Tokens{Input: u.Input, Output: u.Output, Reasoning: u.Reasoning, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite})
 	}
 	f.Trace.CostUSD = o.cost(f.Trace.CostUSD)
-	if tooDeep(f.Trace.UsageRaw) {
+	if TooDeep(f.Trace.UsageRaw) {
 		f.Trace.UsageRaw = quoted(f.Trace.UsageRaw)
 	}
 	for key, v := range f.Extra {
-		if tooDeep(v) {
+		if TooDeep(v) {
 			f.Extra[key] = quoted(v)
 		}
 	}

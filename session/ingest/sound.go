@@ -17,8 +17,8 @@ import (
 // and the value still has to stand inside of others.
 const maxDepth = 500
 
-// tooDeep says that JSON is nested deeper than readers can follow.
-func tooDeep(raw []byte) bool {
+// TooDeep says that JSON is nested deeper than readers can follow.
+func TooDeep(raw []byte) bool {
 	if bytes.Count(raw, []byte("["))+bytes.Count(raw, []byte("{")) <= maxDepth {
 		return false
 	}
@@ -109,7 +109,7 @@ func isPlain(partType string, data []byte) bool {
 // judgeMetadata sets metadata that breaks a rule aside, as text under "given".
 func (o *own) judgeMetadata(role string, metadata json.RawMessage) json.RawMessage {
 	problem := "nested too deep"
-	if !tooDeep(metadata) {
+	if !TooDeep(metadata) {
 		problem = firstViolation(role, string(metadata), nil)
 	}
 	if problem == "" {
@@ -127,7 +127,7 @@ func (o *own) judgeMetadata(role string, metadata json.RawMessage) json.RawMessa
 func (o *own) judgeRules(given json.RawMessage) (sound, others json.RawMessage) {
 	violates := func(rules []byte) bool {
 		t := session.Transcript{Session: session.Session{ID: "s", PermissionsJSON: string(rules), MetadataJSON: "{}"}}
-		return tooDeep(rules) || len(session.Check(&t)) > 0
+		return TooDeep(rules) || len(session.Check(&t)) > 0
 	}
 	if len(given) == 0 || !violates(given) {
 		return given, nil

@@ -40,7 +40,7 @@ func TestTooDeep(t *testing.T) {
 		{[]byte(`"` + strings.Repeat("[", maxDepth+1) + `"`), false},
 		{append([]byte(`"\"`+strings.Repeat("{", maxDepth)+`",`), nested(maxDepth+1)...), true},
 	} {
-		if got := tooDeep(c.raw); got != c.want {
+		if got := TooDeep(c.raw); got != c.want {
 			t.Errorf("%.30s…: %v", c.raw, got)
 		}
 	}

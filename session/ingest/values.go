@@ -1,12 +1,9 @@
 package ingest
 
 import (
-	"math"
-	"strings"
-	"unicode/utf8"
-
 	"go.opentelemetry.io/collector/pdata/pcommon"
 
+	"github.com/agenttrace/agenttrace/session/ingest/dialect"
 	"github.com/agenttrace/agenttrace/spans"
 )
 
@@ -47,26 +44,6 @@ func value(v pcommon.Value) (_ spans.Value, ok, clean bool) {
 
 // text mends what no column can hold: invalid UTF-8 and NUL become U+FFFD.
 func text(s string) (_ string, clean bool) {
-	if utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 {
-		return s, true
-	}
-	s = strings.ToValidUTF8(s, "\uFFFD")
-	return strings.ReplaceAll(s, "\x00", "\uFFFD"), false
+	mended := dialect.Text(s)
+	return mended, mended == s
 }
-
-// Times outside of these are taken for unset: a clock that was never set, or a
-// wrong unit. They are 2000 and 2100, in Unix milliseconds.
-const (
-	earliest = 946_684_800_000
-	latest   = 4_102_444_800_000
-)
-
-// nanos returns a span's time in Unix nanoseconds, or 0 when it is not credible.
-func nanos(t pcommon.Timestamp) int64 {
-	if t > math.MaxInt64 || !credible(int64(t)/1e6) {
-		return 0
-	}
-	return int64(t)
-}
-
-func credible(milli int64) bool { return milli >= earliest && milli <= latest }

@@ -256,7 +256,7 @@ func (a *applier) settle(w *sessionWork, path []string) error {
 	w.tailMoved, w.compacted = false, nil
 	if w.usage != (session.Usage{}) || w.cost != 0 {
 		w.row.SetUsage(w.row.Usage().Add(w.usage))
-		w.row.CostUSD = addCost(w.row.CostUSD, w.cost)
+		w.row.CostUSD = AddCost(w.row.CostUSD, w.cost)
 		w.usage, w.cost, w.dirty = session.Usage{}, 0, true
 	}
 	if w.dirty {

@@ -106,7 +106,7 @@ func (f *Facts) add(o *Facts) {
 	if u.CostUSD != nil {
 		total := *u.CostUSD
 		if t.CostUSD != nil {
-			total = addCost(total, *t.CostUSD)
+			total = AddCost(total, *t.CostUSD)
 		}
 		t.CostUSD = &total
 	}

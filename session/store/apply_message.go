@@ -290,7 +290,7 @@ func (w *sessionWork) account(m *session.Message, sign int64) {
 		return
 	}
 	usage, cost := session.UsageOf(m.MetadataJSON)
-	w.cost = addCost(w.cost, float64(sign)*cost)
+	w.cost = AddCost(w.cost, float64(sign)*cost)
 	if !w.counts(m) {
 		return
 	}

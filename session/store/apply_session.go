@@ -317,9 +317,9 @@ func (w *sessionWork) counts(m *session.Message) bool {
 	return m.Role == session.RoleAssistant && m.HiddenAt == nil && !PositionOf(m).Before(w.row.State.Cut)
 }
 
-// addCost adds in steps of a billionth of a dollar, so that a sum does not
+// AddCost adds in steps of a billionth of a dollar, so that a sum does not
 // depend on the order of its terms.
-func addCost(a, b float64) float64 {
+func AddCost(a, b float64) float64 {
 	const unit = 1e9
 	return (math.Round(a*unit) + math.Round(b*unit)) / unit
 }

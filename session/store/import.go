@@ -136,10 +136,10 @@ func (i *importer) run(in *Imported) error {
 	// What the row says of costs, it says of the messages that it came with.
 	delta := w.cost
 	if wins {
-		delta = addCost(before+delta, -costOf(in.Transcript))
+		delta = AddCost(before+delta, -costOf(in.Transcript))
 	}
 	if w.cost = 0; delta != 0 {
-		w.row.CostUSD, w.dirty = max(0, addCost(stored, delta)), true
+		w.row.CostUSD, w.dirty = max(0, AddCost(stored, delta)), true
 	}
 	return i.finish(wins)
 }
@@ -174,7 +174,7 @@ func (i *importer) mergeRow(in *session.Session, told, known float64) (wins bool
 	by := cmp.Or(cmp.Compare(in.UpdatedAt, old.UpdatedAt), bytes.Compare(ownColumns(*in), ownColumns(old)))
 	if by == 0 {
 		// The same row, before and after it learned of other messages, perhaps.
-		by = cmp.Compare(math.Round(addCost(in.CostUSD, -told)*1e9), math.Round(addCost(old.CostUSD, -known)*1e9))
+		by = cmp.Compare(math.Round(AddCost(in.CostUSD, -told)*1e9), math.Round(AddCost(old.CostUSD, -known)*1e9))
 	}
 	if by > 0 {
 		w.row.Session = *in
@@ -202,7 +202,7 @@ func (i *importer) costs() (float64, error) {
 	messages, err := i.tx.MessagesFrom(i.work.id, Position{})
 	sum := 0.0
 	for k := range messages {
-		sum = addCost(sum, messageCost(&messages[k]))
+		sum = AddCost(sum, messageCost(&messages[k]))
 	}
 	return sum, err
 }
@@ -210,7 +210,7 @@ func (i *importer) costs() (float64, error) {
 func costOf(t *session.Transcript) float64 {
 	sum := 0.0
 	for k := range t.Messages {
-		sum = addCost(sum, messageCost(&t.Messages[k].Message))
+		sum = AddCost(sum, messageCost(&t.Messages[k].Message))
 	}
 	return sum
 }

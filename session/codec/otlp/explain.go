@@ -2,10 +2,10 @@ package otlp
 
 import (
 	"encoding/json"
-	"math"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -36,7 +36,7 @@ func Explain(s *codec.Session) []codec.Loss {
 			if p.ContinuationRunID != nil {
 				x.add("continuation_run_id of parts", "", 1)
 			}
-			if isDeep(p.DataJSON) {
+			if ingest.TooDeep([]byte(p.DataJSON)) {
 				x.add("JSON nested more than 500 deep", "as text", 1)
 			}
 			if p.CreatedAt != 0 && (created == 0 || p.CreatedAt < created) {
@@ -48,14 +48,14 @@ func Explain(s *codec.Session) []codec.Loss {
 			x.add("times of messages that their parts exceed", "as wide as the parts", 1)
 		}
 		bound(created, updated)
-		if isDeep(m.MetadataJSON) {
+		if ingest.TooDeep([]byte(m.MetadataJSON)) {
 			x.add("JSON nested more than 500 deep", "as text", 1)
 		} else if ordered, ok := canonical(m.MetadataJSON); measured(m) == nil && ordered != m.MetadataJSON && ok {
 			x.add("the spelling of messages' metadata_json", "the same members, in order", 1)
 		}
 		if m.Role == session.RoleAssistant {
 			_, stated := session.UsageOf(m.MetadataJSON)
-			cost = addCost(cost, stated)
+			cost = store.AddCost(cost, stated)
 		}
 		var meta session.MessageMetadata
 		if json.Unmarshal([]byte(m.MetadataJSON), &meta) == nil && compaction(&t.Messages[i]) == nil {
@@ -78,7 +78,7 @@ func Explain(s *codec.Session) []codec.Loss {
 		x.add("cost_usd of the session, which is not the sum of its messages", "the sum", 1)
 	}
 	x.add("hidden_at of messages that no rewind explains", "", unexplained(t.Messages))
-	if text := t.Session.MetadataJSON; isDeep(text) || isDeep(t.Session.PermissionsJSON) || isDeep(deref(t.Session.ModelJSON)) {
+	if text := t.Session.MetadataJSON; ingest.TooDeep([]byte(text)) || ingest.TooDeep([]byte(t.Session.PermissionsJSON)) || ingest.TooDeep([]byte(deref(t.Session.ModelJSON))) {
 		x.add("JSON nested more than 500 deep", "as text", 1)
 	} else if ordered := ordered(object(text)); ordered != text {
 		x.add("the spelling of the session's metadata_json", "the same members, in order", 1)
@@ -88,45 +88,7 @@ func Explain(s *codec.Session) []codec.Loss {
 
 type losses []codec.Loss
 
-func (x *losses) add(what, kept string, n int) {
-	if n == 0 {
-		return
-	}
-	for i := range *x {
-		if (*x)[i].What == what {
-			(*x)[i].Count += n
-			return
-		}
-	}
-	*x = append(*x, codec.Loss{What: what, Count: n, Kept: kept})
-}
-
-// addCost adds as a store does: in steps of a billionth of a dollar.
-func addCost(a, b float64) float64 {
-	const unit = 1e9
-	return (math.Round(a*unit) + math.Round(b*unit)) / unit
-}
-
-// isDeep says that JSON is nested deeper than ingest follows.
-func isDeep(text string) bool {
-	depth, quoted := 0, false
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '[' || c == '{':
-			if depth++; depth > 500 {
-				return true
-			}
-		case c == ']' || c == '}':
-			depth--
-		}
-	}
-	return false
-}
+func (x *losses) add(what, kept string, n int) { *x = codec.AddLoss(*x, what, kept, n) }
 
 // rewinds are those that hide what is hidden, as far as rewinds can: a rewind hides
 // all that comes after a message and was there when it was made.

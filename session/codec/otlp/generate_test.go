@@ -254,7 +254,7 @@ func (g *generator) sum() {
 		m := &g.s.Messages[i]
 		if m.Message.Role == session.RoleAssistant {
 			_, cost := session.UsageOf(m.Message.MetadataJSON)
-			row.CostUSD = addCost(row.CostUSD, cost)
+			row.CostUSD = store.AddCost(row.CostUSD, cost)
 		}
 		if p := compaction(m); p != nil && m.Message.HiddenAt == nil {
 			start, tail = i, session.TailStartID(p.DataJSON)

@@ -532,19 +532,16 @@ func textOf(parts []fact.Part) string {
 
 // soundRules returns those of the rules that are ones.
 func soundRules(raw json.RawMessage) json.RawMessage {
-	var rules []struct {
+	type rule struct {
 		Permission string `json:"permission"`
 		Pattern    string `json:"pattern"`
 		Action     string `json:"action"`
 	}
+	var rules []rule
 	if len(raw) == 0 || json.Unmarshal(raw, &rules) != nil {
 		return nil
 	}
-	rules = slices.DeleteFunc(rules, func(r struct {
-		Permission string `json:"permission"`
-		Pattern    string `json:"pattern"`
-		Action     string `json:"action"`
-	}) bool {
+	rules = slices.DeleteFunc(rules, func(r rule) bool {
 		return r.Permission == "" || r.Pattern == "" || r.Action != "allow" && r.Action != "deny" && r.Action != "ask"
 	})
 	if len(rules) == 0 {
