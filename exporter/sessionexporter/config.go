@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/collector/exporter/exporterhelper"
 
 	"github.com/agenttrace/agenttrace/redact"
+	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
@@ -21,7 +22,6 @@ const (
 	defaultTimeout     = 30 * time.Second
 	defaultQueueSize   = 256 << 20 // bytes; larger than the largest message a receiver accepts
 	defaultQuietPeriod = 5 * time.Second
-	defaultMaxBytes    = 1 << 20 // of one value
 )
 
 // Config configures the exporter. Its zero value is not valid: Path must be set.
@@ -122,7 +122,7 @@ func createDefaultConfig() component.Config {
 		RetryConfig:   retry,
 		Synchronous:   sqlite.SynchronousNormal,
 		Redaction:     RedactionConfig{Enabled: true},
-		Truncation:    TruncationConfig{MaxBytes: defaultMaxBytes},
+		Truncation:    TruncationConfig{MaxBytes: ingest.DefaultMaxBytes},
 		JSONL:         configoptional.Default(JSONLConfig{QuietPeriod: defaultQuietPeriod}),
 	}
 }

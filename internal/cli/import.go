@@ -415,7 +415,7 @@ func (im *importer) open(ctx context.Context) error {
 	var o ingest.Options
 	if !im.keepSecrets {
 		var err error
-		if o.Redactor, err = redact.New(redact.Config{MaxBytes: 1 << 20}); err != nil {
+		if o.Redactor, err = redact.New(redact.Config{MaxBytes: ingest.DefaultMaxBytes}); err != nil {
 			return err
 		}
 	}

@@ -129,7 +129,7 @@ func (d delivery) bytes() int {
 func Open(ctx context.Context, path string, o Options) (*Recorder, error) {
 	in := ingest.Options{SessionKeys: o.SessionKeys}
 	if !o.DisableRedaction {
-		config := redact.Config{MaxBytes: 1 << 20}
+		config := redact.Config{MaxBytes: ingest.DefaultMaxBytes}
 		if o.Redaction != nil {
 			config = *o.Redaction
 		}
