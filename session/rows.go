@@ -250,6 +250,30 @@ type MessageTrace struct {
 	Problems []string `json:"problems,omitempty"`
 }
 
+// ToolTrace is the object "toolMetadata.agenttrace" of a tool part: what the AI
+// SDK's part has no field for.
+type ToolTrace struct {
+	DurationMS *int64 `json:"duration_ms,omitempty"`
+	// Kind is what the tool does, in the words of the Agent Client Protocol.
+	Kind string `json:"kind,omitempty"`
+	// Denied says that the call was refused and not executed.
+	Denied bool `json:"denied,omitempty"`
+	// Truncated says that the output is not all; OutputPath is where the whole is,
+	// OutputSize its bytes, OutputSHA256 its digest.
+	Truncated    bool   `json:"truncated,omitempty"`
+	OutputPath   string `json:"output_path,omitempty"`
+	OutputSize   int64  `json:"output_size,omitempty"`
+	OutputSHA256 string `json:"output_sha256,omitempty"`
+	// ChildSessionID is the session that the call started.
+	ChildSessionID string `json:"child_session_id,omitempty"`
+	ErrorType      string `json:"error_type,omitempty"`
+	// PartialOutput is what a call that failed had put out.
+	PartialOutput string `json:"partial_output,omitempty"`
+	// Withheld says that the call succeeded and no source tells with what.
+	Withheld bool     `json:"withheld,omitempty"`
+	Problems []string `json:"problems,omitempty"`
+}
+
 // Usage is a count of tokens in five disjoint buckets.
 type Usage struct {
 	Input      int64 `json:"input"`

@@ -104,24 +104,8 @@ func (o *own) toolPart(c *store.PartChange, t *spans.ToolCall) {
 	c.Data, c.ToolState = data, state
 }
 
-// toolMetadata is what the AI SDK's part has no field for. It stands under
-// toolMetadata.agenttrace.
-type toolMetadata struct {
-	DurationMS     *int64   `json:"duration_ms,omitempty"`
-	Kind           string   `json:"kind,omitempty"`
-	Denied         bool     `json:"denied,omitempty"`
-	Truncated      bool     `json:"truncated,omitempty"`
-	OutputPath     string   `json:"output_path,omitempty"`
-	OutputSize     int64    `json:"output_size,omitempty"`
-	OutputSHA256   string   `json:"output_sha256,omitempty"`
-	ChildSessionID string   `json:"child_session_id,omitempty"`
-	ErrorType      string   `json:"error_type,omitempty"`
-	PartialOutput  string   `json:"partial_output,omitempty"`
-	Problems       []string `json:"problems,omitempty"`
-}
-
 func appendToolMetadata(dst []byte, t *spans.ToolCall, problems []string) []byte {
-	m := toolMetadata{
+	m := session.ToolTrace{
 		DurationMS: t.DurationMS, Kind: t.ACPKind, Denied: t.Denied, Truncated: t.Truncated, OutputPath: t.OutputPath,
 		OutputSize: t.OutputSize, OutputSHA256: t.OutputSHA256, ChildSessionID: t.ChildSessionID, ErrorType: t.ErrorType, Problems: problems,
 	}

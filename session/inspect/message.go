@@ -279,20 +279,10 @@ type partData struct {
 
 // toolTrace is toolMetadata.agenttrace.
 type toolTrace struct {
-	Stub           bool     `json:"stub"`
-	State          string   `json:"state"`
-	DurationMS     *int64   `json:"duration_ms"`
-	Kind           string   `json:"kind"`
-	Denied         bool     `json:"denied"`
-	Truncated      bool     `json:"truncated"`
-	OutputPath     string   `json:"output_path"`
-	OutputSize     int64    `json:"output_size"`
-	OutputSHA256   string   `json:"output_sha256"`
-	ChildSessionID string   `json:"child_session_id"`
-	ErrorType      string   `json:"error_type"`
-	PartialOutput  string   `json:"partial_output"`
-	Withheld       bool     `json:"withheld"`
-	Problems       []string `json:"problems"`
+	session.ToolTrace
+	// Stub and State are of a part of which only the turn's list arrived.
+	Stub  bool   `json:"stub"`
+	State string `json:"state"`
 }
 
 // part makes a part of its row.

@@ -422,17 +422,7 @@ func (e *encoder) tool(turn place, p *session.Part) error {
 			ID string `json:"id"`
 		} `json:"approval"`
 		Metadata struct {
-			Ours struct {
-				DurationMS     *int64 `json:"duration_ms"`
-				Kind           string `json:"kind"`
-				Denied         bool   `json:"denied"`
-				Truncated      bool   `json:"truncated"`
-				OutputPath     string `json:"output_path"`
-				OutputSize     int64  `json:"output_size"`
-				OutputSHA256   string `json:"output_sha256"`
-				ChildSessionID string `json:"child_session_id"`
-				ErrorType      string `json:"error_type"`
-			} `json:"agenttrace"`
+			Ours session.ToolTrace `json:"agenttrace"`
 		} `json:"toolMetadata"`
 	}
 	_ = json.Unmarshal([]byte(p.DataJSON), &data) // what cannot be read was not said

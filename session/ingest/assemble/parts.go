@@ -54,27 +54,14 @@ type (
 		ErrorText        *string         `json:"errorText,omitempty"`
 		Approval         *approval       `json:"approval,omitempty"`
 		ProviderExecuted bool            `json:"providerExecuted,omitempty"`
-		Metadata         *struct {
-			Agenttrace toolMetadata `json:"agenttrace"`
-		} `json:"toolMetadata,omitempty"`
+		Metadata         toolMetadata    `json:"toolMetadata,omitzero"`
 	}
 	approval struct {
 		ID       string `json:"id"`
 		Approved *bool  `json:"approved,omitempty"`
 	}
-	// toolMetadata is what the AI SDK's part has no field for.
 	toolMetadata struct {
-		DurationMS     *int64 `json:"duration_ms,omitempty"`
-		Denied         bool   `json:"denied,omitempty"`
-		Truncated      bool   `json:"truncated,omitempty"`
-		OutputSize     int64  `json:"output_size,omitempty"`
-		OutputSHA256   string `json:"output_sha256,omitempty"`
-		ChildSessionID string `json:"child_session_id,omitempty"`
-		ErrorType      string `json:"error_type,omitempty"`
-		PartialOutput  string `json:"partial_output,omitempty"`
-		// Withheld says that the call succeeded and no source tells with what.
-		Withheld bool     `json:"withheld,omitempty"`
-		Problems []string `json:"problems,omitempty"`
+		Agenttrace session.ToolTrace `json:"agenttrace"`
 	}
 )
 
@@ -125,7 +112,7 @@ func (w *writer) tellTool(x *tool, asked *fact.Part) {
 	}
 	x.used = true
 	p := toolPart{ToolCallID: x.id}
-	var meta toolMetadata
+	meta := &p.Metadata.Agenttrace
 	name := x.name
 	if asked != nil {
 		p.ToolCallID = cmp.Or(asked.CallID, x.id)
@@ -236,11 +223,6 @@ func (w *writer) tellTool(x *tool, asked *fact.Part) {
 	}
 	p.Input = soundJSON(p.Input, "null")
 	p.Output = soundJSON(p.Output, "")
-	if !meta.empty() {
-		p.Metadata = &struct {
-			Agenttrace toolMetadata `json:"agenttrace"`
-		}{meta}
-	}
 	row := w.add(p.Type, "tool"+p.ToolCallID, x.start, x.end, p)
 	if row.Type == p.Type {
 		row.ToolCallID, row.ToolState = &p.ToolCallID, &p.State
@@ -278,11 +260,6 @@ func repeats(output json.RawMessage, text string) bool {
 	return json.Unmarshal(output, &s) == nil && (strings.Contains(s, text) || strings.Contains(text, s))
 }
 
-func (m *toolMetadata) empty() bool {
-	return m.DurationMS == nil && !m.Denied && !m.Truncated && m.OutputSize == 0 && m.ChildSessionID == "" && m.ErrorType == "" &&
-		m.PartialOutput == "" && !m.Withheld && len(m.Problems) == 0
-}
-
 // marshal writes JSON as it is meant to be read: without escapes for HTML.
 func marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
@@ -316,11 +293,6 @@ func (w *writer) mention(st *seat) {
 		var data toolPart
 		if json.Unmarshal([]byte(p.DataJSON), &data) != nil {
 			return
-		}
-		if data.Metadata == nil {
-			data.Metadata = new(struct {
-				Agenttrace toolMetadata `json:"agenttrace"`
-			})
 		}
 		data.Metadata.Agenttrace.ChildSessionID = st.session
 		if raw, err := marshal(data); err == nil {
