@@ -158,6 +158,18 @@ func has(set map[string]bool, word string) bool {
 
 // classify says whether key names a secret.
 func (r *Redactor) classify(key string) keyClass {
+	// The name of a rule in a marker is no word of the key.
+	for {
+		at := strings.Index(key, "[redacted:")
+		if at < 0 {
+			break
+		}
+		end := strings.IndexByte(key[at:], ']')
+		if end < 0 {
+			break
+		}
+		key = key[:at] + key[at+end+1:]
+	}
 	if len(key) < 3 || len(key) > maxKey || len(r.keys) == 0 {
 		return notSecret
 	}
