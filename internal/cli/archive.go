@@ -14,7 +14,7 @@ import (
 )
 
 func newArchive() *cobra.Command {
-	var undo bool
+	var undo, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "archive ID...",
 		Short: "Put sessions out of the way",
@@ -22,7 +22,9 @@ func newArchive() *cobra.Command {
 finds them by their id. --undo takes them back.
 
 What the agent says of it later counts again; what it said before does not, also
-when it is delivered again. The store must not be held by a collector.`,
+when it is delivered again. The store must not be held by a collector.
+
+With --json it is an object: archived, and the ids of the sessions.`,
 		Example: `  agenttrace archive 1fa2bdc08
   agenttrace archive --undo 1fa2bdc08 1fa2bdc57`,
 		ValidArgsFunction: completeSessions,
@@ -38,11 +40,18 @@ when it is delivered again. The store must not be held by a collector.`,
 						return err
 					}
 				}
+				if asJSON {
+					return writeJSON(cmd, struct {
+						Archived bool     `json:"archived"`
+						Sessions []string `json:"sessions"`
+					}{!undo, ids})
+				}
 				return nil
 			})
 		},
 	}
 	cmd.Flags().BoolVar(&undo, "undo", false, "take them back")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
 	return cmd
 }
 

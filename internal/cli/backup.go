@@ -4,17 +4,22 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 
 	"github.com/spf13/cobra"
 )
 
 func newBackup() *cobra.Command {
-	return &cobra.Command{
+	var asJSON bool
+	cmd := &cobra.Command{
 		Use:   "backup FILE",
 		Short: "Copy the store into a file",
 		Long: `Copy the store into a new file, also while a collector writes it. The copy is one
 state of the store, complete when it appears under its name, and readable by nobody
-else: it has all that was said. It is a store itself, which --store names.`,
+else: it has all that was said. It is a store itself, which --store names.
+
+With --json it is an object: store, the path of what was copied, copy, that of the
+copy, and its bytes.`,
 		Example: `  agenttrace backup sessions-$(date +%F).db
   agenttrace --store sessions-2026-11-20.db ls`,
 		Args: exactly(1, "one file"),
@@ -28,10 +33,23 @@ else: it has all that was said. It is a store itself, which --store names.`,
 			if errors.Is(err, fs.ErrExist) {
 				return usagef("%s is there already; name another file", args[0])
 			}
+			if err == nil && asJSON {
+				info, err := os.Stat(args[0])
+				if err != nil {
+					return err
+				}
+				return writeJSON(cmd, struct {
+					Store string `json:"store"`
+					Copy  string `json:"copy"`
+					Bytes int64  `json:"bytes"`
+				}{r.Path(), args[0], info.Size()})
+			}
 			if err == nil {
 				_, err = fmt.Fprintf(cmd.ErrOrStderr(), "%s copied to %s\n", r.Path(), args[0])
 			}
 			return err
 		},
 	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
+	return cmd
 }

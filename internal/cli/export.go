@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/sqlitefile"
 	"github.com/agenttrace/agenttrace/session/inspect"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
@@ -45,6 +47,7 @@ are, by their SHA-256. Those that are left out are listed.`,
   agenttrace export last --format markdown --bundle fix.zip
   agenttrace export --all --format csv --output sessions.csv
   agenttrace export --all --format json --output sessions/
+  agenttrace export 1fa2bdc08 1fa2bdc57 --format sqlite --output two.db && agenttrace --store two.db ls
   agenttrace export last --format otlp-json | curl -H content-type:application/json --data-binary @- localhost:4318/v1/traces`,
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 			return completeSessions(cmd, nil, toComplete)
@@ -70,6 +73,7 @@ are, by their SHA-256. Those that are left out are listed.`,
 				return err
 			}
 			defer r.Close()
+			e.source = r.Path()
 			ids, err := e.sessions(cmd.Context(), r, args)
 			if err != nil {
 				return err
@@ -96,6 +100,8 @@ type exporter struct {
 	all, explain, full, force bool
 	// perSession says that the output is a directory.
 	perSession bool
+	// source is the path of the store.
+	source string
 }
 
 // check finds what on the command line contradicts itself. named is how many sessions
@@ -183,7 +189,12 @@ func (e *exporter) run(cmd *cobra.Command, r *sqlite.Reader, ids []string) error
 	case e.bundle != "":
 		return e.writeBundle(cmd, each)
 	case e.perSession:
-		return e.writeDir(each)
+		return e.writeDir(cmd.Context(), each)
+	case e.format.store != nil:
+		if e.all {
+			slices.Reverse(ids) // what was stored last is found first
+		}
+		return e.place(e.output, func(path string) error { return e.format.store(cmd.Context(), path, pulled(each)) })
 	case e.output != "" && e.output != "-" && e.format.writesFile(e.output):
 		return each(func(s *exported) error {
 			return e.place(e.output, func(path string) error { return e.format.file(path, s) })
@@ -192,19 +203,48 @@ func (e *exporter) run(cmd *cobra.Command, r *sqlite.Reader, ids []string) error
 	return e.write(cmd, e.output, func(w io.Writer) error { return each(e.format.stream(w)) })
 }
 
+// pulled are the sessions that each calls its function with.
+func pulled(each func(func(*exported) error) error) iter.Seq2[*codec.Session, error] {
+	return func(yield func(*codec.Session, error) bool) {
+		stopped := errors.New("stopped")
+		err := each(func(s *exported) error {
+			if !yield(s.Session, nil) {
+				return stopped
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, stopped) {
+			yield(nil, err)
+		}
+	}
+}
+
 // writesFile says that the format writes the file itself.
 func (f *exportFormat) writesFile(path string) bool {
-	return f.file != nil && (f.takes == nil || f.takes(path))
+	return f.store != nil || f.file != nil && (f.takes == nil || f.takes(path))
+}
+
+// writeFile writes the file itself; see writesFile.
+func (f *exportFormat) writeFile(ctx context.Context, path string, s *exported) error {
+	if f.store != nil {
+		return f.store(ctx, path, func(yield func(*codec.Session, error) bool) { yield(s.Session, nil) })
+	}
+	return f.file(path, s)
 }
 
 // load reads what the format holds of a session.
 func (e *exporter) load(ctx context.Context, r *sqlite.Reader, id string) (*exported, error) {
 	s := &exported{full: e.full}
 	var err error
-	if e.format.rows && !e.explain {
+	switch {
+	case e.format.rows && !e.explain:
 		s.in.Transcript, err = r.Transcript(ctx, id)
-	} else {
+	case e.format.read == nil || e.explain:
 		s.in, err = inspect.Collect(ctx, r, id)
+	}
+	if err == nil && e.format.read != nil {
+		s.Session, err = e.format.read(ctx, r, id)
+		return s, err
 	}
 	if err != nil {
 		return nil, err
@@ -245,7 +285,7 @@ func (e *exporter) explainAll(cmd *cobra.Command, each func(func(*exported) erro
 }
 
 // writeDir writes a file per session, or what layout the format has.
-func (e *exporter) writeDir(each func(func(*exported) error) error) error {
+func (e *exporter) writeDir(ctx context.Context, each func(func(*exported) error) error) error {
 	if err := os.MkdirAll(e.output, 0o700); err != nil {
 		return fmt.Errorf("create %s: %w", e.output, err)
 	}
@@ -260,7 +300,7 @@ func (e *exporter) writeDir(each func(func(*exported) error) error) error {
 		path := filepath.Join(e.output, fileName(s.Transcript.Session.ID)+e.format.ext)
 		return e.place(path, func(temporary string) error {
 			if e.format.writesFile(path) {
-				return e.format.file(temporary, s)
+				return e.format.writeFile(ctx, temporary, s)
 			}
 			return writeFile(temporary, func(w io.Writer) error { return e.format.stream(w)(s) })
 		})
@@ -295,6 +335,9 @@ func writeFile(path string, fn func(io.Writer) error) error {
 // it is whole.
 func (e *exporter) place(path string, fn func(temporary string) error) error {
 	exists := usagef("write %s: it exists; choose another name or add --force", path)
+	if sameFile(path, e.source) {
+		return usagef("write %s: it is the store that is read; choose another name", path)
+	}
 	if _, err := os.Lstat(path); err == nil && !e.force {
 		return exists
 	}
@@ -302,7 +345,7 @@ func (e *exporter) place(path string, fn func(temporary string) error) error {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return usagef("write %s: there is no directory %s; create it first", path, dir)
 	}
-	if _, err := os.Lstat(path + "-wal"); err == nil && e.format.writesFile(path) {
+	if e.format.writesFile(path) && hasLog(path) {
 		return usagef("write %s: a program has the database open, or left its log there; choose another name", path)
 	}
 	room, err := os.MkdirTemp(dir, "."+filepath.Base(path)+".*")
@@ -329,6 +372,29 @@ func (e *exporter) place(path string, fn func(temporary string) error) error {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil
+}
+
+// hasLog says whether the database at path has a log that another program needs.
+func hasLog(path string) bool {
+	log := path + "-wal"
+	if _, err := os.Lstat(log); err != nil {
+		return false
+	}
+	if _, err := os.Lstat(path); err == nil {
+		_ = sqlitefile.Settle(path) // of what is no database the log stays
+	}
+	_, err := os.Lstat(log)
+	return err == nil
+}
+
+// sameFile says whether two paths name one file.
+func sameFile(a, b string) bool {
+	x, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	y, err := os.Stat(b)
+	return err == nil && os.SameFile(x, y)
 }
 
 // fileName makes an id, which anyone may have sent, a name within a directory:

@@ -1,8 +1,11 @@
 package cli
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"slices"
 	"strings"
 
@@ -17,7 +20,9 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/markdown"
 	"github.com/agenttrace/agenttrace/session/codec/otlp"
 	"github.com/agenttrace/agenttrace/session/codec/skillet"
+	"github.com/agenttrace/agenttrace/session/codec/sqlitefile"
 	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
 // exported is a session on its way into a format.
@@ -29,7 +34,8 @@ type exported struct {
 	files map[string]string
 }
 
-// exportFormat is a format that export writes. stream or file is set, or both.
+// exportFormat is a format that export writes. stream or file is set, or both, or
+// store.
 type exportFormat struct {
 	name, title string
 	// ext is what the name of a file ends with that holds one session.
@@ -48,6 +54,11 @@ type exportFormat struct {
 	// it is used rather than stream; nil is for all.
 	file  func(path string, s *exported) error
 	takes func(path string) bool
+	// store writes sessions, the oldest first where they are all, to a path that does
+	// not exist: what the format holds of a session is what read reads, not what is
+	// shown of it. It stands in the place of stream and file.
+	store func(ctx context.Context, path string, sessions iter.Seq2[*codec.Session, error]) error
+	read  func(ctx context.Context, r *sqlite.Reader, id string) (*codec.Session, error)
 	// dir writes a session into a directory in the layout that the format has for it,
 	// and gives an error that is [os.ErrExist] where it is there already. Without it
 	// each session is a file by its id.
@@ -135,7 +146,18 @@ var exportFormats = []exportFormat{{
 		return func(s *exported) error { return acp.Encode(w, s.Session) }
 	},
 	explain: func(s *exported) []codec.Loss { return acp.Explain(s.Session) },
+}, {
+	name: "sqlite", title: "a session store of its own, for --store and for import", ext: ".db", many: true,
+	store: sqlitefile.EncodeFile, read: readWhole,
+	explain: func(s *exported) []codec.Loss { return sqlitefile.Explain(s.Session, len(s.in.Links)-len(s.Links)) },
 }}
+
+// readWhole reads a session as a store holds it, all of it.
+func readWhole(ctx context.Context, r *sqlite.Reader, id string) (*codec.Session, error) {
+	var damaged error
+	s, err := sqlitefile.Read(ctx, r, id, func(p codec.Problem) { damaged = errors.Join(damaged, errors.New(p.String())) })
+	return s, errors.Join(err, damaged)
+}
 
 func exportNames(which func(*exportFormat) bool) []string {
 	var names []string

@@ -20,8 +20,8 @@ number of days or weeks, or a duration: 30d, 8w, 12h. A session, its forks and i
 sub-agents go together, when all of them are that old.
 
 --dry-run lists them, and deletes nothing; with --json as ls does. Otherwise prune
-asks first; where nobody can be asked, --yes is needed. gc --vacuum then gives the
-space back.`,
+asks first; where nobody can be asked, --yes is needed; with --json it is an object:
+deleted, the ids of the sessions that were. gc --vacuum then gives the space back.`,
 		Example: `  agenttrace prune --older-than 30d --dry-run
   agenttrace prune --older-than 8w --archived --yes && agenttrace gc --vacuum`,
 		Args: exactly(0, "no arguments"),
@@ -35,9 +35,6 @@ space back.`,
 				if age, err = time.ParseDuration(olderThan); err != nil || age < 0 {
 					return usagef("--older-than %q is no age; use one such as 30d, 8w or 12h", olderThan)
 				}
-			}
-			if asJSON && !dryRun {
-				return usagef("--json is for --dry-run; add it, or leave --json out")
 			}
 			r, err := openStore(cmd)
 			if err != nil {
@@ -54,7 +51,7 @@ space back.`,
 				return err
 			}
 			if !dryRun {
-				return deleteSessions(cmd, sessions, yes)
+				return deleteSessions(cmd, sessions, yes, asJSON)
 			}
 			items := []inspect.Item{}
 			for i := range sessions {
@@ -71,6 +68,6 @@ space back.`,
 	f.BoolVar(&archived, "archived", false, "only archived sessions, and theirs")
 	f.BoolVar(&dryRun, "dry-run", false, "list what would be deleted")
 	f.BoolVarP(&yes, "yes", "y", false, "do not ask")
-	f.BoolVar(&asJSON, "json", false, "with --dry-run: print a JSON array")
+	f.BoolVar(&asJSON, "json", false, "print a JSON object; with --dry-run, an array")
 	return cmd
 }

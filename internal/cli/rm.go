@@ -17,7 +17,7 @@ import (
 )
 
 func newRemove() *cobra.Command {
-	var yes, children bool
+	var yes, children, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "rm ID...",
 		Short: "Delete sessions for good",
@@ -29,7 +29,9 @@ and tool catalogs, which sessions share, go with "gc".
 
 A deleted session comes back if its telemetry is delivered again: from a queue or
 a spool, by an import, or because its agent goes on. The store must not be held by
-a collector.`,
+a collector.
+
+With --json it is an object: deleted, the ids of the sessions that were.`,
 		Example: `  agenttrace rm 1fa2bdc08
   agenttrace rm --children --yes 1fa2bdc08 1fa2bdc57`,
 		ValidArgsFunction: completeSessions,
@@ -58,12 +60,13 @@ a collector.`,
 				}
 				sessions = append(sessions, s)
 			}
-			return deleteSessions(cmd, sessions, yes)
+			return deleteSessions(cmd, sessions, yes, asJSON)
 		},
 	}
 	f := cmd.Flags()
 	f.BoolVarP(&yes, "yes", "y", false, "do not ask")
 	f.BoolVar(&children, "children", false, "also their forks and sub-agents, and theirs")
+	f.BoolVar(&asJSON, "json", false, "print a JSON object")
 	return cmd
 }
 
@@ -88,8 +91,21 @@ func withDescendants(ctx context.Context, r *sqlite.Reader, ids []string) ([]str
 }
 
 // deleteSessions deletes what was listed, having asked unless yes is said.
-func deleteSessions(cmd *cobra.Command, sessions []session.Session, yes bool) error {
+func deleteSessions(cmd *cobra.Command, sessions []session.Session, yes, asJSON bool) error {
 	out := cmd.ErrOrStderr()
+	deleted := []string{}
+	report := func() error {
+		if asJSON {
+			return writeJSON(cmd, struct {
+				Deleted []string `json:"deleted"`
+			}{deleted})
+		}
+		_, err := fmt.Fprintf(out, "%s deleted\n", plural(len(deleted), "session"))
+		return err
+	}
+	if len(sessions) == 0 {
+		return report()
+	}
 	if !yes {
 		if in, ok := cmd.InOrStdin().(*os.File); !ok || !isTerminal(in) || !isTerminal(out) {
 			return usagef("%s deletes for good, and there is nobody to ask; add --yes", cmd.Name())
@@ -105,22 +121,24 @@ func deleteSessions(cmd *cobra.Command, sessions []session.Session, yes bool) er
 		answer, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
 		if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
 			fmt.Fprintln(out, "nothing was deleted")
+			if asJSON {
+				return report()
+			}
 			return nil
 		}
 	}
-	deleted := 0
 	err := withWriter(cmd, func(ctx context.Context, s *sqlite.Store) error {
 		for i := range sessions {
 			if err := s.Delete(ctx, sessions[i].ID); err == nil {
-				deleted++
+				deleted = append(deleted, sessions[i].ID)
 			} else if !errors.Is(err, store.ErrNotFound) { // somebody else did
 				return err
 			}
 		}
 		return nil
 	})
-	if err == nil || deleted > 0 {
-		fmt.Fprintf(out, "%s deleted\n", plural(deleted, "session"))
+	if err == nil || len(deleted) > 0 {
+		err = errors.Join(err, report())
 	}
 	return err
 }

@@ -15,17 +15,19 @@ func newSearch() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "search TEXT",
-		Short: "Find a text in what was said and what tools did",
-		Long: `Find a text in what was said and thought, and in the inputs, outputs and errors
-of tool calls. Upper and lower case are alike; what was stored last comes first.
-What a fork copied is found in its parent alone.
+		Short: "Find a text in titles, in what was said and what tools did",
+		Long: `Find a text in the titles of sessions, in what was said and thought, and in the
+inputs, outputs and errors of tool calls. Upper and lower case are alike; titles
+come first, and what was stored last. What a fork copied is found in its parent
+alone.
 
 There is no index: texts are read until enough is found, some three seconds for
 1 GB. The exit code is 0 also when nothing is found.
 
 With --json it is an array of objects: session_id, title, agent, turn, message_id,
 role, part_id, type, tool, tool_call_id, field, matches, context, marks (the ranges
-of bytes of the matches in context) and created_at in Unix milliseconds.`,
+of bytes of the matches in context) and created_at in Unix milliseconds. A title has
+the type "session" and the field "title", and neither message nor part.`,
 		Example: `  agenttrace search 'permission denied'
   agenttrace search 'rm -rf' --agent codeagent --since 30d
   agenttrace search TODO --limit 100 --json | jq -r '.[].session_id' | sort -u`,

@@ -11,13 +11,16 @@ import (
 )
 
 func newTitle() *cobra.Command {
-	return &cobra.Command{
+	var asJSON bool
+	cmd := &cobra.Command{
 		Use:   "title ID TEXT",
 		Short: "Name a session",
 		Long: `Name a session.
 
 A title that the agent says later takes its place; one that it said before does
-not, also when it is delivered again. The store must not be held by a collector.`,
+not, also when it is delivered again. The store must not be held by a collector.
+
+With --json it is an object: session_id and title.`,
 		Example:           `  agenttrace title last 'The bug with é'`,
 		ValidArgsFunction: completeSessions,
 		Args:              exactly(2, "a session and a title, in quotes if it has spaces"),
@@ -31,8 +34,17 @@ not, also when it is delivered again. The store must not be held by a collector.
 				if err != nil {
 					return err
 				}
-				return s.SetTitle(ctx, id, strings.ToValidUTF8(title, "�"), time.Now())
+				title := strings.ToValidUTF8(title, "\uFFFD")
+				if err := s.SetTitle(ctx, id, title, time.Now()); err != nil || !asJSON {
+					return err
+				}
+				return writeJSON(cmd, struct {
+					SessionID string `json:"session_id"`
+					Title     string `json:"title"`
+				}{id, title})
 			})
 		},
 	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
+	return cmd
 }

@@ -189,7 +189,8 @@ func (a *applier) syncMessage(w, child *sessionWork, f *Fork, point *session.Mes
 		if err != nil {
 			return err
 		}
-		wanted = hidden == nil
+		// What another program hid is hidden too, and no rewind says so.
+		wanted = hidden == nil && (m.HiddenAt == nil || *m.HiddenAt > f.At || w.hides(*m.HiddenAt))
 	}
 	if !wanted && old == nil {
 		return nil

@@ -18,6 +18,17 @@ type Imported struct {
 	Decisions []Decision
 	// Blobs are the system prompts and tool catalogs that the messages name.
 	Blobs []Blob
+	// Links are the spans of the SDK that the session was made from, Traces the ids of
+	// its traces, those of other agents included. Both are empty for what comes from
+	// another format than a store.
+	Links  []Link
+	Traces []string
+	// Rewinds are those that telemetry told of, or that were made in a store, so that
+	// what arrives late of what they hide is hidden too, and each can be undone.
+	Rewinds []Rewind
+	// AsGiven says that the row of a session that the store does not have stands with
+	// the tokens that it has, which are summed anew when the session changes.
+	AsGiven bool
 }
 
 // ImportResult says what became of an imported session.
@@ -29,6 +40,8 @@ type ImportResult struct {
 	// Unchanged counts messages, parts and decisions that were not, because the store
 	// has the same or a later one.
 	Messages, Parts, Decisions, Blobs, Unchanged int
+	// Links counts spans that were added or replaced.
+	Links int
 	// Refused are the rows that could not be stored. The others were.
 	Refused []Refusal
 }
@@ -53,16 +66,19 @@ func (r Refusal) String() string { return r.Where + ": " + r.Reason }
 // imported in any order. Where that makes it necessary, and nowhere else, columns
 // differ from the rows given:
 //
-//   - the tokens of the session are summed anew; its cost differs from what the row
-//     that stands says by the cost of messages that this row did not know;
+//   - the tokens of the session are summed anew, but see AsGiven; its cost differs
+//     from what the row that stands says by the cost of messages that this row did
+//     not know;
 //   - created_at and updated_at of a session are the least and the greatest of both;
 //   - of parts that claim one place the lesser id has it, and the others move up;
 //   - a message is marked incomplete as long as an earlier part is missing;
-//   - messages are hidden that a rewind told by telemetry hides.
+//   - messages are hidden that a rewind of either hides.
 //
 // What telemetry says of the session afterwards is merged by [Apply] as ever:
 // it has the last word on the columns of the session's row that it speaks of and
-// on the metadata of messages that it measured.
+// on the metadata of messages that it measured. A message that several spans
+// measured needs them all for that: those that are delivered again, or that come
+// with the import as Links, each of which counts once however often it comes.
 //
 // A message that belongs to another session is refused with its parts, as is a
 // part of another message. An error is returned for rows that make no tree (see
@@ -109,6 +125,9 @@ func (i *importer) run(in *Imported) error {
 	if w.isNew {
 		w.row.Session = in.Session
 		w.row.State.Rollup = in.Session.Usage()
+		for _, rw := range in.Rewinds {
+			w.mergeRewind(rw)
+		}
 		if err := i.tx.PutSession(w.row, true); err != nil {
 			return err
 		}
@@ -119,6 +138,9 @@ func (i *importer) run(in *Imported) error {
 		}
 	} else {
 		wins = i.mergeRow(&in.Session, costOf(in.Transcript), before)
+		for _, rw := range in.Rewinds {
+			w.mergeRewind(rw)
+		}
 	}
 	stored := w.row.CostUSD
 
@@ -133,6 +155,10 @@ func (i *importer) run(in *Imported) error {
 		}
 	}
 
+	if err := i.links(in); err != nil {
+		return err
+	}
+
 	// What the row says of costs, it says of the messages that it came with.
 	delta := w.cost
 	if wins {
@@ -141,7 +167,53 @@ func (i *importer) run(in *Imported) error {
 	if w.cost = 0; delta != 0 {
 		w.row.CostUSD, w.dirty = max(0, AddCost(stored, delta)), true
 	}
-	return i.finish(wins)
+	if err := i.finish(wins); err != nil {
+		return err
+	}
+	if told := in.Session.Usage(); in.AsGiven && i.result.Added && w.row.Usage() != told {
+		// That the state has another rollup makes the next change sum it anew.
+		w.row.SetUsage(told)
+		return i.tx.PutSession(w.row, false)
+	}
+	return nil
+}
+
+// links stores the spans, and which traces are of the session.
+func (i *importer) links(in *Imported) error {
+	for _, trace := range in.Traces {
+		if err := i.tx.PutTrace(trace, i.work.id); err != nil {
+			return err
+		}
+	}
+	for k := range in.Links {
+		l := &in.Links[k]
+		where := "span " + l.SpanID
+		if l.SessionID != i.work.id {
+			i.refuse(where, "it names session %q; it is left out", l.SessionID)
+			continue
+		}
+		if l.TraceID != "" {
+			if err := i.tx.PutTrace(l.TraceID, i.work.id); err != nil {
+				return err
+			}
+		}
+		changed, err := i.tx.InsertLink(l)
+		if err == nil && !changed {
+			var old *Link
+			if old, err = i.tx.Link(i.work.id, l.TraceID, l.SpanID); err == nil && old != nil && compareLinks(l, old) > 0 {
+				changed, err = true, i.tx.PutLink(l)
+			}
+		}
+		switch {
+		case errors.Is(err, ErrRefused):
+			i.refuse(where, "%v", err)
+		case err != nil:
+			return err
+		case changed:
+			i.result.Links++
+		}
+	}
+	return nil
 }
 
 // finish draws the consequences in the session and in those that follow it.
@@ -255,8 +327,10 @@ func (i *importer) message(in *session.MessageAndParts) error {
 		i.refuse(where, "its id belongs to session %s; it is left out with its parts", old.SessionID)
 		return nil
 	}
-	// A gap shows again in the end, if there still is one.
-	m.MetadataJSON = markGap(m.MetadataJSON, false)
+	// A gap shows again in the end, if there still is one, in the words in which it
+	// came.
+	marked := m.MetadataJSON
+	m.MetadataJSON = markGap(marked, false)
 	hidden, err := w.hiddenAt(&m, i.tx, 0)
 	if err != nil {
 		return err
@@ -266,8 +340,9 @@ func (i *importer) message(in *session.MessageAndParts) error {
 	}
 	if old != nil {
 		was := *old
-		if was.MetadataJSON = markGap(was.MetadataJSON, false); compareImported(&m, &was) <= 0 {
-			m = was
+		was.MetadataJSON = markGap(was.MetadataJSON, false)
+		if cmp.Or(compareImported(&m, &was), strings.Compare(marked, old.MetadataJSON)) <= 0 {
+			m, marked = was, old.MetadataJSON
 		}
 	} else if err := i.putMessage(w, &m, nil); err != nil {
 		return i.stored(nil, false, err, "%s", where)
@@ -286,7 +361,11 @@ func (i *importer) message(in *session.MessageAndParts) error {
 		if err != nil {
 			return err
 		}
-		if count != next {
+		switch {
+		case count == next:
+		case marked != m.MetadataJSON:
+			m.MetadataJSON = marked
+		default:
 			m.MetadataJSON = markGap(m.MetadataJSON, true)
 		}
 	}

@@ -12,7 +12,11 @@ type SearchQuery struct {
 	Since time.Time
 }
 
-// Hit is a place where a text was found: one value of one part.
+// TypeSession is the type of a hit in the title of a session.
+const TypeSession = "session"
+
+// Hit is a place where a text was found: one value of one part, or the title of a
+// session.
 type Hit struct {
 	SessionID string `json:"session_id"`
 	Title     string `json:"title"`
@@ -20,17 +24,18 @@ type Hit struct {
 	// Turn is the number of the turn in the session's timeline; 0 where it is not
 	// known. An engine leaves it 0.
 	Turn      int    `json:"turn,omitempty"`
-	MessageID string `json:"message_id"`
-	Role      string `json:"role"`
+	MessageID string `json:"message_id,omitempty"` // a title has neither message nor role nor part
+	Role      string `json:"role,omitempty"`
 	// Hidden says that a rewind hid the message.
 	Hidden bool   `json:"hidden,omitempty"`
-	PartID string `json:"part_id"`
-	// Type is that of the part: text, reasoning, tool-<name> and so on.
+	PartID string `json:"part_id,omitempty"`
+	// Type is that of the part: text, reasoning, tool-<name> and so on; [TypeSession]
+	// of a title.
 	Type string `json:"type"`
 	// Tool and CallID are those of a tool call.
 	Tool   string `json:"tool,omitempty"`
 	CallID string `json:"tool_call_id,omitempty"`
-	// Field is where in the part: text, input.command, output[2].name.
+	// Field is where in the part: text, input.command, output[2].name; or title.
 	Field string `json:"field"`
 	// Matches counts how often the text is in the value.
 	Matches int `json:"matches"`

@@ -37,6 +37,8 @@ const (
 //   - an error names the line, is yielded once with a nil transcript, and ends
 //     the sequence. The session it is in is not yielded; those before it are.
 //     A file cut off between two lines cannot be told from a whole one.
+//
+// [Salvage] reads on instead.
 func Decode(r io.Reader) iter.Seq2[*session.Transcript, error] {
 	return func(yield func(*session.Transcript, error) bool) {
 		lines := lineReader{r: bufio.NewReaderSize(r, 64<<10), most: MaxLine}
@@ -70,18 +72,33 @@ type lineReader struct {
 	most int
 	long []byte // a line longer than r's buffer
 	n    int    // the number of the line last read, from 1
+	// refused says that the rest of that line is yet to be passed over.
+	refused bool
 }
 
+// tooLongError is the error of a line that is longer than a lineReader takes.
+type tooLongError int
+
+func (e tooLongError) Error() string { return fmt.Sprintf("longer than %d bytes", int(e)) }
+
 // next returns the next line without its newline, valid until the next call,
-// or io.EOF.
+// or io.EOF. After a tooLongError it goes on with the line after that.
 func (l *lineReader) next() ([]byte, error) {
+	for l.refused {
+		if _, err := l.r.ReadSlice('\n'); err == nil {
+			l.refused = false
+		} else if !errors.Is(err, bufio.ErrBufferFull) {
+			return nil, err
+		}
+	}
 	l.n++
 	line, err := l.r.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) {
 		l.long = l.long[:0]
 		for errors.Is(err, bufio.ErrBufferFull) {
 			if l.long = append(l.long, line...); len(l.long) > l.most {
-				return nil, fmt.Errorf("longer than %d bytes", l.most)
+				l.refused = true
+				return nil, tooLongError(l.most)
 			}
 			line, err = l.r.ReadSlice('\n')
 		}
@@ -101,6 +118,9 @@ func (l *lineReader) next() ([]byte, error) {
 type decoder struct {
 	t        *session.Transcript
 	messages map[string]int // id to place in t.Messages
+	// parts are the ids of the session's parts, nil where nobody wants to know whether
+	// they are sound.
+	parts map[string]bool
 }
 
 // line takes one line and returns the session that it ended, if it did.
@@ -163,6 +183,14 @@ func (d *decoder) anyLine(line []byte) (*session.Transcript, error) {
 	return nil, fmt.Errorf("type %q is not session, message or part", *envelope.Type)
 }
 
+// orphanError is a row without what it belongs to. above is what that belongs to in
+// turn, where it is known to be missing too.
+type orphanError struct{ row, of, above string }
+
+func (e *orphanError) Error() string {
+	return fmt.Sprintf("%s belongs to %s, which is not above it", e.row, e.of)
+}
+
 func (d *decoder) session(data []byte) (*session.Transcript, error) {
 	t := new(session.Transcript)
 	if err := t.Session.DecodeJSON(data); err != nil {
@@ -173,6 +201,7 @@ func (d *decoder) session(data []byte) (*session.Transcript, error) {
 		done = d.finish()
 	}
 	d.t, d.messages = t, make(map[string]int)
+	clear(d.parts)
 	return done, nil
 }
 
@@ -182,7 +211,7 @@ func (d *decoder) message(data []byte) (*session.Transcript, error) {
 		return nil, fmt.Errorf("decode message: %w", err)
 	}
 	if d.t == nil || m.SessionID != d.t.Session.ID {
-		return nil, fmt.Errorf("message %s belongs to session %s, which is not above it", m.ID, m.SessionID)
+		return nil, &orphanError{row: "message " + m.ID, of: "session " + m.SessionID}
 	}
 	if _, twice := d.messages[m.ID]; twice {
 		return nil, fmt.Errorf("message %s is there twice", m.ID)
@@ -199,7 +228,20 @@ func (d *decoder) part(data []byte) (*session.Transcript, error) {
 	}
 	i, ok := d.messages[p.MessageID]
 	if !ok {
-		return nil, fmt.Errorf("part %s belongs to message %s, which is not above it", p.ID, p.MessageID)
+		orphan := &orphanError{row: "part " + p.ID, of: "message " + p.MessageID}
+		if d.t == nil || p.SessionID != d.t.Session.ID {
+			orphan.above = "session " + p.SessionID
+		}
+		return nil, orphan
+	}
+	if d.parts != nil {
+		switch {
+		case p.SessionID != d.t.Session.ID:
+			return nil, fmt.Errorf("part %s names session %s and stands under message %s of another", p.ID, p.SessionID, p.MessageID)
+		case d.parts[p.ID]:
+			return nil, fmt.Errorf("part %s is there twice", p.ID)
+		}
+		d.parts[p.ID] = true
 	}
 	d.t.Messages[i].Parts = append(d.t.Messages[i].Parts, p)
 	return nil, nil

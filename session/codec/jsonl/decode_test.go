@@ -32,6 +32,10 @@ func TestLineReaderGivesUp(t *testing.T) {
 			t.Fatalf("line of %d bytes has %d", n, len(line))
 		case err.Error() != "longer than 1000 bytes" || n <= most:
 			t.Fatalf("line of %d bytes: %v", n, err)
+		default:
+			if last, err := l.next(); string(last) != "last" || err != nil || l.n != 3 {
+				t.Fatalf("after a line of %d bytes line %d = %q, %v", n, l.n, last, err)
+			}
 		}
 	}
 }

@@ -1,10 +1,17 @@
 // Package sqlitefile reads the sessions in a session store that another program,
 // or another collector, has written: SQLite with the tables chat_sessions,
-// chat_messages and chat_parts, and those that agenttrace adds where they are.
+// chat_messages and chat_parts, and those that agenttrace adds where they are. It
+// writes such stores too.
 //
-// A store remembers more than its sessions: which spans they were made from, and
-// what was said of them when. That is not read, so telemetry that went to the
-// other store is to be imported as telemetry where this matters.
+// With its rows a session has its decisions, the prompts and catalogs that it names,
+// its rewinds, and the spans of the SDK that it was made from with what each measured:
+// so what is delivered again, or late, is counted once and hidden where it should be
+// wherever the session goes.
+//
+// A store remembers more than that: what was said of a session when, and what
+// the telemetry of agents without the SDK said. That is neither read nor written, so
+// telemetry that went to the other store is to be imported as telemetry where this
+// matters; FORMAT.md of the store says what comes of it otherwise.
 package sqlitefile
 
 import (
@@ -60,7 +67,7 @@ func DecodeFile(ctx context.Context, path string, report func(codec.Problem)) it
 		}
 		slices.Reverse(ids)
 		for _, id := range ids {
-			s, err := read(ctx, r, id, report)
+			s, err := Read(ctx, r, id, report)
 			switch {
 			case ctx.Err() != nil:
 				yield(nil, ctx.Err())
@@ -80,7 +87,13 @@ func DecodeFile(ctx context.Context, path string, report func(codec.Problem)) it
 	}
 }
 
-func read(ctx context.Context, r *sqlitestore.Reader, id string, report func(codec.Problem)) (*codec.Session, error) {
+// Read reads one session of a store. A prompt or a catalog that cannot be read is
+// reported and left out; report may be nil. The error for a session that is not there
+// wraps store.ErrNotFound.
+func Read(ctx context.Context, r *sqlitestore.Reader, id string, report func(codec.Problem)) (*codec.Session, error) {
+	if report == nil {
+		report = func(codec.Problem) {}
+	}
 	t, err := r.Transcript(ctx, id)
 	if err != nil {
 		return nil, err
@@ -89,26 +102,40 @@ func read(ctx context.Context, r *sqlitestore.Reader, id string, report func(cod
 	if s.Decisions, err = r.Decisions(ctx, id); err != nil {
 		return nil, err
 	}
+	in := s.Imported()
+	if err := r.Origin(ctx, in); err != nil {
+		return nil, err
+	}
+	s.Links, s.Traces, s.Rewinds = in.Links, in.Traces, in.Rewinds
 	type key struct {
 		kind   store.BlobKind
 		digest string
 	}
 	seen := make(map[key]bool)
+	named := func(kind store.BlobKind, digest string) {
+		k := key{kind, digest}
+		if digest == "" || seen[k] {
+			return
+		}
+		seen[k] = true
+		b, err := r.Blob(ctx, kind, digest)
+		switch {
+		case err == nil:
+			s.Blobs = append(s.Blobs, b)
+		case !errors.Is(err, store.ErrNotFound):
+			report(codec.Problem{Record: string(kind) + " " + digest, Reason: fmt.Sprintf("it is left out: %v", err)})
+		}
+	}
 	for i := range t.Messages {
 		var m session.MessageMetadata
 		_ = json.Unmarshal([]byte(t.Messages[i].Message.MetadataJSON), &m) // what cannot be read names no digest
-		for _, k := range []key{{store.BlobSystemPrompt, m.SystemPromptDigest}, {store.BlobToolCatalog, m.Trace.ToolCatalogDigest}} {
-			if k.digest == "" || seen[k] {
-				continue
-			}
-			seen[k] = true
-			b, err := r.Blob(ctx, k.kind, k.digest)
-			switch {
-			case err == nil:
-				s.Blobs = append(s.Blobs, b)
-			case !errors.Is(err, store.ErrNotFound):
-				report(codec.Problem{Record: string(k.kind) + " " + k.digest, Reason: fmt.Sprintf("it is left out: %v", err)})
-			}
+		named(store.BlobSystemPrompt, m.SystemPromptDigest)
+		named(store.BlobToolCatalog, m.Trace.ToolCatalogDigest)
+	}
+	for i := range s.Links {
+		if f := s.Links[i].Facts; f != nil { // of a step, perhaps, or of a message that never came
+			named(store.BlobSystemPrompt, f.SystemPromptDigest)
+			named(store.BlobToolCatalog, f.Trace.ToolCatalogDigest)
 		}
 	}
 	return s, nil

@@ -2,6 +2,10 @@ package sqlite
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
+
+	"zombiezen.com/go/sqlite"
 
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -19,4 +23,40 @@ func (s *Store) Import(ctx context.Context, in *store.Imported) (store.ImportRes
 		return store.ImportResult{}, err
 	}
 	return result, nil
+}
+
+// Origin adds to a session what the store remembers of how it came about: the spans
+// of the SDK that it was made from, in order of start; the ids of all of its traces,
+// those of other agents included, of whose spans [Reader.Links] tells besides; and
+// its rewinds. A store written by another program remembers nothing.
+func (r *Reader) Origin(ctx context.Context, in *store.Imported) error {
+	return r.readOurs(ctx, func(conn *sqlite.Conn) error {
+		id := in.Session.ID
+		stmt := conn.Prep(`SELECT ` + linkColumns + ` FROM span_links WHERE session_id = ? ORDER BY start_nano, trace_id, span_id`)
+		stmt.BindText(1, id)
+		links, err := (&tx{conn: conn}).links(stmt)
+		if err != nil {
+			return err
+		}
+		stmt = conn.Prep(`SELECT trace_id FROM session_traces WHERE session_id = ? ORDER BY trace_id`)
+		stmt.BindText(1, id)
+		traces, err := all(stmt, func(stmt *sqlite.Stmt) string { return stmt.ColumnText(0) })
+		if err != nil {
+			return err
+		}
+		stmt = conn.Prep(`SELECT state_json FROM session_state WHERE session_id = ?`)
+		stmt.BindText(1, id)
+		var state store.State
+		err = each(stmt, func() error {
+			if err := json.Unmarshal([]byte(stmt.ColumnText(0)), &state); err != nil {
+				return fmt.Errorf("read state of session %s: %w", id, err)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		in.Links, in.Traces, in.Rewinds = links, traces, state.Rewinds
+		return nil
+	})
 }

@@ -35,18 +35,10 @@ func (s *Store) SetTitle(ctx context.Context, id, title string, now time.Time) e
 // amend changes a session that is there: a change makes one that is not.
 func (s *Store) amend(ctx context.Context, c store.SessionChange) error {
 	return s.run(ctx, func(t *tx) error {
-		row, err := t.Session(c.ID)
-		if err != nil {
+		if _, err := t.existing(c.ID); err != nil {
 			return err
 		}
-		if row == nil {
-			return fmt.Errorf("session %s: %w", c.ID, store.ErrNotFound)
-		}
-		result, err := store.Apply(t, &store.Batch{Sessions: []store.SessionChange{c}})
-		if err == nil && result.Refused > 0 {
-			err = fmt.Errorf("session %s: %w", c.ID, store.ErrRefused)
-		}
-		return err
+		return t.change(c)
 	})
 }
 

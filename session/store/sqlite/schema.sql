@@ -116,6 +116,7 @@ CREATE TABLE IF NOT EXISTS session_traces (
   session_id TEXT NOT NULL REFERENCES chat_sessions(id) ON DELETE CASCADE,
   PRIMARY KEY (trace_id, session_id)
 ) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS idx_session_traces_session ON session_traces(session_id);
 
 CREATE TABLE IF NOT EXISTS session_state (
   session_id  TEXT PRIMARY KEY REFERENCES chat_sessions(id) ON DELETE CASCADE,

@@ -21,12 +21,13 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// Search yields where a text is found in what was said, in the inputs and outputs
-// of tools, and in the data of hosts; what was stored last comes first. What a fork
+// Search yields where a text is found: in the titles of sessions, and then in what
+// was said, in the inputs and outputs of tools, and in the data of hosts; what was
+// stored last comes first. What a fork
 // copied from a session that is there is found in that session alone. An error is
 // yielded once and ends the sequence.
 //
-// It reads the parts one after the other, without an index, and only for as long
+// It reads the sessions and then the parts one after the other, without an index, and only for as long
 // as the consumer wants more. While it runs it holds a read transaction.
 func (r *Reader) Search(ctx context.Context, q store.SearchQuery) iter.Seq2[store.Hit, error] {
 	return func(yield func(store.Hit, error) bool) {
@@ -38,6 +39,9 @@ func (r *Reader) Search(ctx context.Context, q store.SearchQuery) iter.Seq2[stor
 			s.since = q.Since.UnixMilli()
 		}
 		err := r.read(ctx, func(conn *sqlite.Conn) error {
+			if err := s.titles(conn, yield); err != nil {
+				return err
+			}
 			stmt := conn.Prep(`SELECT data_json, created_at, session_id, message_id, id, type FROM chat_parts NOT INDEXED
  WHERE type <> 'step-start' ORDER BY rowid DESC`)
 			var raw []byte
@@ -77,6 +81,27 @@ type searchedSession struct {
 	// from is when a fork of a session that is there began: what is older was
 	// copied.
 	from int64
+}
+
+// titles yields the sessions that have the text in their title.
+func (s *searcher) titles(conn *sqlite.Conn, yield func(store.Hit, error) bool) error {
+	stmt := conn.Prep(`SELECT title, created_at, id, agent FROM chat_sessions NOT INDEXED ORDER BY rowid DESC`)
+	return each(stmt, func() error {
+		if stmt.ColumnInt64(1) < s.since {
+			return nil
+		}
+		title := stmt.ColumnText(0)
+		hit, ok := s.needle.hit(title)
+		if !ok || title == untitled || s.Agent != "" && stmt.ColumnText(3) != s.Agent {
+			return nil
+		}
+		hit.Type, hit.Field = store.TypeSession, "title"
+		hit.SessionID, hit.Title, hit.Agent, hit.CreatedAt = stmt.ColumnText(2), title, stmt.ColumnText(3), stmt.ColumnInt64(1)
+		if !yield(hit, nil) {
+			return errStop
+		}
+		return nil
+	})
 }
 
 func (s *searcher) session(conn *sqlite.Conn, id string, ours bool) (*searchedSession, error) {

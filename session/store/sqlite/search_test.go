@@ -66,6 +66,11 @@ func TestSearch(t *testing.T) {
 		{store.SearchQuery{Text: "k"}, []string{"p0 text 1"}},
 		{store.SearchQuery{Text: "needle", Agent: "coder"}, []string{"p1 input.args[1].deep 1", "p1 output 2"}},
 		{store.SearchQuery{Text: "needle", Since: time.UnixMilli(6)}, []string{"q2 text 2"}},
+		{store.SearchQuery{Text: "o"}, []string{" title 1", " title 1", "p2 error 1", "p0 text 1"}},
+		{store.SearchQuery{Text: "tWO"}, []string{" title 1"}},
+		{store.SearchQuery{Text: "one", Agent: "other"}, nil},
+		{store.SearchQuery{Text: "one", Since: time.UnixMilli(2)}, nil},
+		{store.SearchQuery{Text: "new chat"}, nil},
 		{store.SearchQuery{Text: "nothing of it"}, nil},
 		{store.SearchQuery{}, nil},
 	} {

@@ -1,0 +1,211 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+func newFork() *cobra.Command {
+	var at, title string
+	var turn int
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "fork ID",
+		Short: "Copy the beginning of a session into a new one",
+		Long: `Copy a session into a new one, whole or up to a turn or a message, and print the
+id of the new one. What a rewind hides is not copied. Tokens and cost are those of
+the copies; the title is that of the session and " (copy)"; rules of permission are
+not taken over. What arrives late of the originals reaches the copies too.
+
+A session that is busy is not forked, nor one that waits for a human in what would
+be copied. The store must not be held by a collector.
+
+With --json it is an object: session_id, title, parent_id, parent_message_id, the
+last turn that was copied, and how many messages were.`,
+		Example: `  agenttrace fork last
+  agenttrace fork 1fa2bdc08 --turn 3 --title 'Without the cache'
+  agenttrace show $(agenttrace fork last --at msg_1fa2bdc1a)`,
+		ValidArgsFunction: completeSessions,
+		Args:              exactly(1, "one session"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if title = strings.TrimSpace(title); title == "" && cmd.Flags().Changed("title") {
+				return usagef("the title is empty; say what the session is called, or leave --title out")
+			}
+			if err := onePlace(cmd, "at"); err != nil {
+				return err
+			}
+			return withIdle(cmd, args[0], func(ctx context.Context, s *sqlite.Store, c *conversation) error {
+				point, err := c.last()
+				switch {
+				case err != nil:
+					return err
+				case cmd.Flags().Changed("at"):
+					point, err = c.named(at)
+				case cmd.Flags().Changed("turn"):
+					point, err = c.inTurn(turn, "")
+				}
+				if err != nil {
+					return err
+				}
+				if err := c.settledAt(point); err != nil {
+					return err
+				}
+				id, err := s.Fork(ctx, sqlite.ForkOptions{From: c.id, Message: point.ID, Title: title, Now: time.Now()})
+				if err != nil {
+					return err
+				}
+				child, err := s.Transcript(ctx, id)
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					return writeJSON(cmd, struct {
+						SessionID       string `json:"session_id"`
+						Title           string `json:"title"`
+						ParentID        string `json:"parent_id"`
+						ParentMessageID string `json:"parent_message_id"`
+						Turn            int    `json:"turn"`
+						Messages        int    `json:"messages"`
+					}{id, child.Session.Title, c.id, point.ID, c.turns[point.ID], len(child.Messages)})
+				}
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s up to turn %d of %s copied\n", plural(len(child.Messages), "message"), c.turns[point.ID],
+					inspect.Sanitize(c.id))
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), id)
+				return err
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&at, "at", "", "copy up to and including this `message`")
+	f.IntVar(&turn, "turn", 0, "copy up to and including this turn, as show counts them")
+	f.StringVar(&title, "title", "", "title of the new session")
+	f.BoolVar(&asJSON, "json", false, "print a JSON object")
+	return cmd
+}
+
+// onePlace wants at most one of two flags that name a place in a session.
+func onePlace(cmd *cobra.Command, message string) error {
+	if cmd.Flags().Changed(message) && cmd.Flags().Changed("turn") {
+		return usagef("--%s and --turn exclude each other; use one of them", message)
+	}
+	return nil
+}
+
+// conversation is a session of which a command names a message.
+type conversation struct {
+	id       string
+	messages []session.MessageAndParts
+	// turns are the numbers of the turns by the ids of their messages, count how many
+	// there are; a message that waits in the queue is of none.
+	turns  map[string]int
+	count  int
+	status inspect.Status
+}
+
+// withIdle opens the store for writing and calls fn with the session that name means,
+// unless the session is at work.
+func withIdle(cmd *cobra.Command, name string, fn func(ctx context.Context, s *sqlite.Store, c *conversation) error) error {
+	silent, err := silence(cmd)
+	if err != nil {
+		return err
+	}
+	return withWriter(cmd, func(ctx context.Context, s *sqlite.Store) error {
+		id, err := s.Resolve(ctx, name)
+		if err != nil {
+			return err
+		}
+		in, err := inspect.Collect(ctx, s, id)
+		if err != nil {
+			return err
+		}
+		c := &conversation{id: id, messages: in.Transcript.Messages, turns: make(map[string]int)}
+		c.status = inspect.StatusOf(&in.Transcript.Session, in.Transcript, in.Decisions, time.Now(), silent)
+		if st := c.status.State; st == inspect.ActivityBusy || st == inspect.ActivityRetrying {
+			return usagef("session %s is %s; wait until it is idle", id, st)
+		}
+		tl := inspect.Build(in)
+		c.count = len(tl.Turns)
+		for i := range tl.Turns {
+			for k := range tl.Turns[i].Messages {
+				c.turns[tl.Turns[i].Messages[k].ID] = tl.Turns[i].Number
+			}
+		}
+		return fn(ctx, s, c)
+	})
+}
+
+// named is the message of an id, or of the beginning of one.
+func (c *conversation) named(name string) (*session.Message, error) {
+	var found []*session.Message
+	for i := range c.messages {
+		m := &c.messages[i].Message
+		if m.ID == name {
+			return m, nil
+		}
+		if name != "" && (strings.HasPrefix(m.ID, name) || strings.HasPrefix(m.ID, "msg_"+name)) {
+			found = append(found, m)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return nil, usagef("session %s has no message %q; agenttrace show %s --json has their ids", c.id, name, c.id)
+	case 1:
+		return found[0], nil
+	}
+	return nil, usagef("%d messages of session %s begin with %q; type more of the id", len(found), c.id, name)
+}
+
+// inTurn is the last message of a turn that is not hidden, of a role where one is
+// given.
+func (c *conversation) inTurn(number int, role string) (*session.Message, error) {
+	if number < 1 || number > c.count {
+		return nil, usagef("session %s has no turn %d; its turns are 1 to %d", c.id, number, c.count)
+	}
+	var last *session.Message
+	for i := range c.messages {
+		if m := &c.messages[i].Message; c.turns[m.ID] == number && m.HiddenAt == nil && (role == "" || m.Role == role) {
+			last = m
+		}
+	}
+	if last == nil && role != "" {
+		return nil, usagef("turn %d of session %s has no question that is seen; choose another turn", number, c.id)
+	}
+	if last == nil {
+		return nil, usagef("turn %d of session %s is hidden by a rewind; choose another turn", number, c.id)
+	}
+	return last, nil
+}
+
+// last is the last message of the conversation that is not hidden.
+func (c *conversation) last() (*session.Message, error) {
+	var last *session.Message
+	for i := range c.messages {
+		if m := &c.messages[i].Message; m.HiddenAt == nil && c.turns[m.ID] > 0 {
+			last = m
+		}
+	}
+	if last == nil {
+		return nil, usagef("session %s has no message that is seen; there is nothing to copy", c.id)
+	}
+	return last, nil
+}
+
+// settledAt refuses a copy of what is not over: a call that waits for a human.
+func (c *conversation) settledAt(point *session.Message) error {
+	if point.HiddenAt != nil {
+		return usagef("message %s is hidden by a rewind; choose another, or take the rewind back", point.ID)
+	}
+	last, err := c.last()
+	if err != nil || !c.status.State.Waiting() || c.turns[point.ID] < c.turns[last.ID] || point.Role == session.RoleUser {
+		return err
+	}
+	return usagef("session %s waits for a human in turn %d; copy less of it, or answer first", c.id, c.turns[last.ID])
+}

@@ -1,0 +1,47 @@
+package jsonl_test
+
+import (
+	"bytes"
+	"io"
+	"iter"
+	"testing"
+
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/codectest"
+	"github.com/agenttrace/agenttrace/session/codec/jsonl"
+)
+
+// format is the codec as the suite takes it. The lines are rows: what stands in
+// other tables is not among them, and no line says so.
+var format = codectest.Codec{
+	Name:   "jsonl",
+	Encode: func(w io.Writer, s *codec.Session) error { return jsonl.Encode(w, s.Transcript) },
+	Decode: func(r io.Reader, _ func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+		return func(yield func(*codec.Session, error) bool) {
+			for t, err := range jsonl.Decode(r) {
+				s := &codec.Session{Transcript: t}
+				if err != nil {
+					s = nil
+				}
+				if !yield(s, err) {
+					return
+				}
+			}
+		}
+	},
+	Explain: codectest.ExplainRows, Losses: codectest.RowLosses,
+	Lossless: true, Exact: true, Many: true, AsIs: true, Damage: codectest.Strict,
+	Head: func(line []byte) bool { return !bytes.HasPrefix(line, []byte(`{"type":"part"`)) },
+}
+
+// salvaged is the codec with the reader that goes on after damage.
+func salvaged() codectest.Codec {
+	c := format
+	c.Name, c.Decode, c.AsIs, c.Damage = "jsonl salvaged", jsonl.Salvage, true, codectest.Tolerant
+	return c
+}
+
+func TestConformance(t *testing.T) {
+	t.Run("decode", func(t *testing.T) { codectest.Run(t, format) })
+	t.Run("salvage", func(t *testing.T) { codectest.Run(t, salvaged()) })
+}

@@ -1,0 +1,195 @@
+package jsonl
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+)
+
+// Salvage yields what is good of the sessions in r, as [Decode] yields them, and
+// reports the rest by its lines; report may be nil. A session without damage is the
+// same as Decode yields.
+//
+// A line that cannot be read, that stands where it cannot belong, or that has an id
+// which the session has already is left out, and with it the rows that belong to it.
+// A message that then lacks a part between others is marked incomplete, as a store
+// marks it.
+//
+// An error is yielded once, with a nil session, and ends the sequence: when reading r
+// fails, after what was read of the last session, and when nothing in r is a session.
+func Salvage(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+	if report == nil {
+		report = func(codec.Problem) {}
+	}
+	return func(yield func(*codec.Session, error) bool) {
+		s := salvager{
+			decoder: decoder{parts: make(map[string]bool)}, report: report,
+			lines: lineReader{r: bufio.NewReaderSize(r, 64<<10), most: MaxLine},
+		}
+		for {
+			done, err := s.next()
+			if done != nil && !yield(&codec.Session{Transcript: done}, nil) {
+				return
+			}
+			if err != nil {
+				if !errors.Is(err, io.EOF) {
+					yield(nil, err)
+				}
+				return
+			}
+		}
+	}
+}
+
+// hopeless is how many damaged lines before any session make a file one of another
+// kind.
+const hopeless = 100
+
+// salvager reads lines of which some are damaged.
+type salvager struct {
+	decoder
+	lines  lineReader
+	report func(codec.Problem)
+	// damaged says that something was left out since the session began.
+	damaged bool
+	// lost are rows without what they belong to, one after the other.
+	lost struct {
+		of          string
+		line, count int
+		first       error
+	}
+	// found says that there was a session, held are the problems until then.
+	found bool
+	held  []codec.Problem
+}
+
+// next reads a line and returns the session that it ended, if it did. The last one
+// comes with the error that ends the input, io.EOF where that is no failure.
+func (s *salvager) next() (*session.Transcript, error) {
+	line, err := s.lines.next()
+	if _, long := errors.AsType[tooLongError](err); err != nil && !long {
+		return s.end(err)
+	}
+	var done *session.Transcript
+	if err == nil {
+		done, err = s.take(line)
+	}
+	if err != nil {
+		s.leaveOut(err)
+	}
+	if len(s.held) == hopeless {
+		return nil, errors.New(s.held[0].String())
+	}
+	return done, nil
+}
+
+// end returns what there is of the last session, and why there is no more.
+func (s *salvager) end(err error) (last *session.Transcript, _ error) {
+	s.tellLost()
+	if s.t != nil {
+		last = s.finish()
+		s.mend(last)
+	}
+	switch {
+	case !errors.Is(err, io.EOF):
+		err = fmt.Errorf("line %d: %w", s.lines.n, err)
+	case len(s.held) > 0:
+		err = errors.New(s.held[0].String())
+	}
+	return last, err
+}
+
+// take takes one line as [decoder.line] does.
+func (s *salvager) take(line []byte) (*session.Transcript, error) {
+	before := s.t
+	done, err := s.line(line)
+	if err != nil || s.t == before {
+		return done, err
+	}
+	// A session began.
+	s.tellLost()
+	if done != nil {
+		s.mend(done)
+	}
+	s.damaged, s.found = false, true
+	for _, p := range s.held {
+		s.report(p)
+	}
+	s.held = nil
+	return done, nil
+}
+
+// leaveOut notes that a line is left out. Rows that follow each other and lack the
+// same are one problem: it is the line of what they lack that is damaged.
+func (s *salvager) leaveOut(err error) {
+	s.damaged = true
+	orphan, ok := errors.AsType[*orphanError](err)
+	if !ok {
+		s.tellLost()
+		s.problem(s.lines.n, err.Error()+"; it is left out")
+		return
+	}
+	if of := cmp.Or(orphan.above, orphan.of); of != s.lost.of {
+		s.tellLost()
+		s.lost.of, s.lost.line, s.lost.first = of, s.lines.n, err
+	}
+	s.lost.count++
+}
+
+// tellLost reports the rows that lack what they belong to.
+func (s *salvager) tellLost() {
+	switch lost := s.lost; {
+	case lost.count == 1:
+		s.problem(lost.line, lost.first.Error()+"; it is left out")
+	case lost.count > 1:
+		s.problem(lost.line, fmt.Sprintf("%d rows belong to %s, which is not above them; they are left out", lost.count, lost.of))
+	}
+	s.lost.of, s.lost.count = "", 0
+}
+
+func (s *salvager) problem(line int, reason string) {
+	p := codec.Problem{Line: line, Reason: reason}
+	if s.found {
+		s.report(p)
+	} else {
+		s.held = append(s.held, p)
+	}
+}
+
+// mend marks the messages of a damaged session as incomplete that lack a part between
+// others, as the store does.
+func (s *salvager) mend(t *session.Transcript) {
+	if !s.damaged {
+		return
+	}
+	for i := range t.Messages {
+		m := &t.Messages[i]
+		n := len(m.Parts)
+		if n == 0 || m.Parts[n-1].Index == int64(n-1) {
+			continue
+		}
+		var metadata, trace map[string]json.RawMessage
+		if json.Unmarshal([]byte(m.Message.MetadataJSON), &metadata) != nil || metadata == nil {
+			continue
+		}
+		if json.Unmarshal(metadata["agenttrace"], &trace) != nil || trace == nil {
+			trace = make(map[string]json.RawMessage)
+		}
+		if string(trace["incomplete"]) == "true" {
+			continue
+		}
+		trace["incomplete"], trace["gap"] = json.RawMessage("true"), json.RawMessage("true")
+		metadata["agenttrace"], _ = json.Marshal(trace) // values that were read are written again
+		b, err := json.Marshal(metadata)
+		if err == nil {
+			m.Message.MetadataJSON = string(b)
+		}
+	}
+}

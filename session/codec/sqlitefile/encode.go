@@ -1,0 +1,104 @@
+package sqlitefile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
+
+	"github.com/agenttrace/agenttrace/session/codec"
+	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+// EncodeFile writes sessions to a new session store at path, private to the user.
+// The store imports them one by one, so that the rows of each are what they were,
+// byte for byte, and as many may follow one another as the disk holds. The file is
+// there whole or not at all, and nothing is left beside it. EncodeFile takes nothing
+// of the sessions into keeping, and does not change them.
+//
+// It stops at an error of the sequence, and at a session that the store cannot hold
+// whole: rows that make no tree, or an id that another session has. The error for a
+// path that is taken wraps fs.ErrExist.
+func EncodeFile(ctx context.Context, path string, sessions iter.Seq2[*codec.Session, error]) (err error) {
+	if _, err := os.Lstat(path); err == nil {
+		return fmt.Errorf("write store %s: %w: remove it or choose another path", path, fs.ErrExist)
+	}
+	dir, err := os.MkdirTemp(filepath.Dir(path), ".store-*")
+	if err != nil {
+		return fmt.Errorf("write store %s: %w", path, err)
+	}
+	// The lock of the store is in there too.
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	temporary := filepath.Join(dir, "sessions.db")
+	if err := fill(ctx, temporary, sessions); err != nil {
+		return err
+	}
+	// Unlike Rename, Link fails where another has taken the name meanwhile.
+	if err := os.Link(temporary, path); errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("write store %s: %w", path, fs.ErrExist)
+	} else if err != nil {
+		if err := os.Rename(temporary, path); err != nil { // a file system without links
+			return fmt.Errorf("write store %s: %w", path, err)
+		}
+	}
+	return nil
+}
+
+// fill makes a store. When it returns without an error all of it is in the one file.
+func fill(ctx context.Context, path string, sessions iter.Seq2[*codec.Session, error]) (err error) {
+	s, err := sqlitestore.Open(ctx, path, sqlitestore.Options{})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if closeErr := s.Close(); err == nil {
+			err = closeErr
+		}
+	}()
+	for one, err := range sessions {
+		if err != nil {
+			return err
+		}
+		in := one.Imported()
+		in.AsGiven = true
+		result, err := s.Import(ctx, in)
+		if err != nil {
+			return err
+		}
+		if len(result.Refused) > 0 {
+			return fmt.Errorf("encode session %s: %s", one.Session.ID, result.Refused[0])
+		}
+	}
+	return nil
+}
+
+// Settle moves what is in the log of the database at path into its file, and removes
+// the log, which readers leave behind: so the file can be replaced. Where another
+// process has the database open the log stays.
+func Settle(path string) error {
+	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
+	if err != nil {
+		return fmt.Errorf("settle %s: %w", path, err)
+	}
+	// The log goes when the last connection that has read is closed.
+	err = sqlitex.ExecuteTransient(conn, "SELECT count(*) FROM sqlite_schema", nil)
+	if err = errors.Join(err, conn.Close()); err != nil {
+		return fmt.Errorf("settle %s: %w", path, err)
+	}
+	return nil
+}
+
+// Explain lists what of a session a store does not hold that was written by
+// [EncodeFile]: nothing that was said in it, but what only later telemetry needs.
+// foreign is how many spans and records of agents without the SDK the session was
+// told of; see [sqlitestore.Reader.Links].
+func Explain(_ *codec.Session, foreign int) []codec.Loss {
+	losses := codec.AddLoss(nil, "memory of when each value was said", "the values; telemetry delivered again may set them anew", 1)
+	return codec.AddLoss(losses, "spans and records of an agent without the SDK", "what was told of them, and their traces", foreign)
+}
