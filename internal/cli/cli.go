@@ -5,7 +5,7 @@
 // is: see [inspect.Sanitize]. Messages are one line, lower case, without a period; an error
 // may have a second line that begins with "hint:" and says what to do. Tables
 // fit the terminal; --json is for machines. Nothing but collect, demo, import,
-// archive, title, rm, prune and gc writes to a store.
+// fork, rewind, archive, title, rm, prune and gc writes to a store.
 package cli
 
 import (
@@ -30,7 +30,7 @@ import (
 // Exit codes.
 const (
 	exitOK       = 0
-	exitFinding  = 1 // check found a violation, status trouble, import a damaged piece, diff a difference
+	exitFinding  = 1 // check found a violation, status trouble, import a damaged piece, diff a difference, replay something missing
 	exitUsage    = 2 // the command line is wrong
 	exitNotFound = 3 // no session, or more than one, answers to the name
 	exitStore    = 4 // the store cannot be read or written
@@ -139,7 +139,8 @@ func classify(err error) (code int, hint string) {
 const exitCodes = `Exit codes:
   0  done
   1  check found a violation, status an error or an interruption, import a
-     damaged piece, export --explain a loss, or diff a difference
+     damaged piece, export --explain a loss, diff a difference, or replay
+     something missing
   2  the command line is wrong
   3  no session answers to the name, or more than one
   4  the store cannot be read or written
@@ -185,7 +186,7 @@ A session is named by its id, the beginning of it, the id of a trace, or "last".
 		return []string{"db"}, cobra.ShellCompDirectiveFilterFileExt
 	})
 	root.AddCommand(newDemo(version), newCollect(version), newList(), newShow(), newStatus(), newTail(), newExport(), newImport(), newCheck(), newVersion(version))
-	root.AddCommand(newDiff(), newStats(), newSearch(), newArchive(), newTitle(), newRemove(), newPrune(), newCollectGarbage(), newBackup())
+	root.AddCommand(newDiff(), newReplay(), newStats(), newSearch(), newFork(), newRewind(), newArchive(), newTitle(), newRemove(), newPrune(), newCollectGarbage(), newBackup())
 	root.AddCommand(&cobra.Command{Use: "exit-codes", Short: "What the exit code means", Long: exitCodes}, environmentTopic())
 	root.InitDefaultCompletionCmd("complete")
 	root.InitDefaultHelpCmd()
@@ -244,6 +245,8 @@ func environmentTopic() *cobra.Command {
   AGENTTRACE_STORE           path of the session store
   AGENTTRACE_SILENCE         how long a session that works may be silent before
                              it counts as interrupted, such as 10m
+  AGENTTRACE_PRICES          list of prices that costs are estimated by; see
+                             agenttrace help stats
   AGENTTRACE_GRPC_ENDPOINT   where "collect" accepts OTLP over gRPC
   AGENTTRACE_HTTP_ENDPOINT   where "collect" accepts OTLP over HTTP
   AGENTTRACE_OTLP_ENDPOINT   where "collect" and "demo" send traces besides

@@ -421,39 +421,71 @@ func jsonOrText(s string) json.RawMessage {
 	return quoted(s)
 }
 
-// parseCatalog reads the names of a tool catalog, in the shapes in which they
-// are sent: a list of {name} or {function:{name}} or {functionDeclarations:[…]}
-// or names, or an object by name.
+// catalogEntry is a tool in any of the shapes in which catalogs are sent.
+type catalogEntry struct {
+	Name        string `json:"name"`
+	Description string `json:"description"`
+
+	Parameters           json.RawMessage `json:"parameters"`
+	InputSchema          json.RawMessage `json:"inputSchema"`
+	InputSchemaSnake     json.RawMessage `json:"input_schema"`
+	ParametersJSONSchema json.RawMessage `json:"parametersJsonSchema"`
+
+	Type     string         `json:"type"`
+	ID       string         `json:"id"`
+	Function *catalogEntry  `json:"function"`
+	Several  []catalogEntry `json:"functionDeclarations"`
+}
+
+func (e *catalogEntry) tool(name string) Tool {
+	t := Tool{Name: name, Description: e.Description}
+	for _, raw := range []json.RawMessage{e.InputSchema, e.InputSchemaSnake, e.ParametersJSONSchema, e.Parameters} {
+		if len(raw) > 0 && raw[0] == '{' {
+			t.InputSchema = raw
+			break
+		}
+	}
+	var wrapped struct {
+		JSONSchema json.RawMessage `json:"jsonSchema"` // as the AI SDK's jsonSchema() prints
+	}
+	if json.Unmarshal(t.InputSchema, &wrapped) == nil && len(wrapped.JSONSchema) > 0 && wrapped.JSONSchema[0] == '{' {
+		t.InputSchema = wrapped.JSONSchema
+	}
+	return t
+}
+
+// parseCatalog reads a tool catalog, in the shapes in which they are sent: a list
+// of {name} or {function:{name}} or {functionDeclarations:[…]} or names, or an
+// object by name.
 func parseCatalog(body string) []Tool {
 	var tools []Tool
-	add := func(name, description string) {
+	add := func(e *catalogEntry, name string) {
 		if name != "" {
-			tools = append(tools, Tool{name, description})
+			tools = append(tools, e.tool(name))
 		}
 	}
 	var list []json.RawMessage
 	if json.Unmarshal([]byte(body), &list) == nil {
 		for _, raw := range list {
 			var name string
+			var e catalogEntry
 			if json.Unmarshal(raw, &name) == nil {
-				add(name, "")
+				add(&e, name)
 				continue
 			}
-			var entry struct {
-				Tool
-				Type     string `json:"type"`
-				ID       string `json:"id"`
-				Function Tool   `json:"function"`
-				Several  []Tool `json:"functionDeclarations"`
-			}
-			if json.Unmarshal(raw, &entry) != nil {
+			if json.Unmarshal(raw, &e) != nil {
 				continue
 			}
-			for _, t := range entry.Several {
-				add(t.Name, t.Description)
+			for i := range e.Several {
+				add(&e.Several[i], e.Several[i].Name)
 			}
-			if len(entry.Several) == 0 {
-				add(cmp.Or(entry.Name, entry.Function.Name, entry.ID, entry.Type), cmp.Or(entry.Description, entry.Function.Description))
+			switch {
+			case len(e.Several) > 0:
+			case e.Name == "" && e.Function != nil && e.Function.Name != "":
+				e.Function.Description = cmp.Or(e.Function.Description, e.Description)
+				add(e.Function, e.Function.Name)
+			default:
+				add(&e, cmp.Or(e.Name, e.ID, e.Type))
 			}
 		}
 		return tools
@@ -463,9 +495,9 @@ func parseCatalog(body string) []Tool {
 		return nil
 	}
 	for i, name := range keys {
-		var t Tool
-		_ = json.Unmarshal(values[i], &t)
-		add(name, t.Description)
+		var e catalogEntry
+		_ = json.Unmarshal(values[i], &e)
+		add(&e, name)
 	}
 	return tools
 }

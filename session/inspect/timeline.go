@@ -26,6 +26,10 @@ type Timeline struct {
 
 	Totals Totals `json:"totals"`
 
+	// UnpricedModels are those that [Timeline.Estimate] found no price for, as
+	// provider/model, in order; "" is one that is not named.
+	UnpricedModels []string `json:"unpriced_models,omitempty"`
+
 	// Children are sessions that were forked from this one or started by it.
 	Children []Child `json:"children,omitempty"`
 
@@ -126,18 +130,21 @@ type Turn struct {
 	Hidden bool `json:"hidden,omitempty"`
 
 	// The rest is that of the last assistant message that is not hidden (of a
-	// hidden turn, of the last one), but for Usage and CostUSD, which are sums
+	// hidden turn, of the last one), but for Usage and the costs, which are sums
 	// over those messages, hidden ones included.
 	State       State          `json:"state,omitempty"`
 	Model       *session.Model `json:"model,omitempty"`
 	Temperature *float64       `json:"temperature,omitempty"`
 	Usage       *session.Usage `json:"usage,omitempty"`
 	CostUSD     *float64       `json:"cost_usd,omitempty"`
-	DurationMS  *int64         `json:"duration_ms,omitempty"`
-	ModelCalls  int64          `json:"model_calls,omitempty"`
-	StopReason  string         `json:"stop_reason,omitempty"`
-	EndReason   string         `json:"end_reason,omitempty"`
-	Error       string         `json:"error,omitempty"`
+	// EstimatedCostUSD is of what states no cost, and no part of CostUSD: see
+	// [Timeline.Estimate].
+	EstimatedCostUSD *float64 `json:"estimated_cost_usd,omitempty"`
+	DurationMS       *int64   `json:"duration_ms,omitempty"`
+	ModelCalls       int64    `json:"model_calls,omitempty"`
+	StopReason       string   `json:"stop_reason,omitempty"`
+	EndReason        string   `json:"end_reason,omitempty"`
+	Error            string   `json:"error,omitempty"`
 
 	// SystemPromptDigest names one of Timeline.SystemPrompts. PromptChanged says
 	// that the turn before had another one.
@@ -202,11 +209,14 @@ type Message struct {
 	Usage      *session.Usage `json:"usage,omitempty"`
 	UsageBasis string         `json:"usage_basis,omitempty"`
 	CostUSD    *float64       `json:"cost_usd,omitempty"`
-	DurationMS *int64         `json:"duration_ms,omitempty"`
-	ModelCalls int64          `json:"model_calls,omitempty"`
-	StopReason string         `json:"stop_reason,omitempty"`
-	EndReason  string         `json:"end_reason,omitempty"`
-	Error      string         `json:"error,omitempty"`
+	// EstimatedCostUSD is of what states no cost, and no part of CostUSD: see
+	// [Timeline.Estimate].
+	EstimatedCostUSD *float64 `json:"estimated_cost_usd,omitempty"`
+	DurationMS       *int64   `json:"duration_ms,omitempty"`
+	ModelCalls       int64    `json:"model_calls,omitempty"`
+	StopReason       string   `json:"stop_reason,omitempty"`
+	EndReason        string   `json:"end_reason,omitempty"`
+	Error            string   `json:"error,omitempty"`
 	// ModelErrors are those of the model calls, in their order, the last few: the
 	// message may have got over them.
 	ModelErrors []string `json:"model_errors,omitempty"`
@@ -298,6 +308,9 @@ type ToolCatalog struct {
 type Tool struct {
 	Name        string `json:"name"`
 	Description string `json:"description,omitempty"`
+	// InputSchema is the JSON Schema of the input, nil where the catalog has none.
+	// The JSON of a timeline has it in the catalog's body.
+	InputSchema json.RawMessage `json:"-"`
 }
 
 // Span ties a span to the rows that it made.
@@ -332,6 +345,9 @@ type Totals struct {
 	Context session.Usage `json:"context"`
 	// CostUSD is nil when no message states a cost.
 	CostUSD *float64 `json:"cost_usd,omitempty"`
+	// EstimatedCostUSD is of what states no cost, and no part of CostUSD: see
+	// [Timeline.Estimate].
+	EstimatedCostUSD *float64 `json:"estimated_cost_usd,omitempty"`
 	// DurationMS sums the turns that state a duration.
 	DurationMS *int64 `json:"duration_ms,omitempty"`
 }

@@ -1,0 +1,412 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agenttrace/agenttrace/redact"
+	"github.com/agenttrace/agenttrace/session/ingest"
+	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/replay"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+// bundleFormat is the format of a bundle itself.
+const bundleFormat = "bundle"
+
+// replayer is one run of replay.
+type replayer struct {
+	turn                            int
+	format, output                  string
+	run, force, asJSON, full        bool
+	endpoint, model, effort, keyEnv string
+	headers                         []string
+	maxCalls                        int
+}
+
+func newReplay() *cobra.Command {
+	var p replayer
+	cmd := &cobra.Command{
+		Use:   "replay ID",
+		Short: "Ask a model again what it was asked",
+		Long: `Ask a model again what it was asked.
+
+Without flags it says of each turn whether it can be replayed: whether the user's
+message, the model, the system prompt, the tools and the outputs of earlier calls
+are known, and what of them is missing. The exit code is 1 where something is.
+
+--format writes the request of one turn, --turn N or the last: the messages as the
+model saw them, with what compactions and rewinds had left of them, the system
+prompt, the tools, the model and its parameters. --output DIR/ writes all formats
+and the bundle that they are made from.
+
+` + replayFormats() + `
+--run sends the request to an endpoint and stores the answer as a fork, to compare
+with "agenttrace diff". No tool is executed: a call that the recorded answer made
+too gets the recorded output, and at any other call the answer ends. --model and
+--effort ask another model. The key of the API is taken from the environment.
+The store must not be held by a collector; replay in a copy that "agenttrace
+backup" makes where it is.`,
+		Example: `  agenttrace replay last
+  agenttrace replay 1fa2bdc08 --turn 2 --format openai-chat | jq .messages
+  agenttrace replay 1fa2bdc08 --turn 2 --output turn-2/
+  agenttrace replay last --run --endpoint https://api.openai.com/v1 --model gpt-5-mini
+  agenttrace replay last --run --format anthropic --endpoint https://api.anthropic.com/v1
+  agenttrace replay last --run --endpoint http://localhost:11434/v1 --model qwen3`,
+		ValidArgsFunction: completeSessions,
+		Args:              exactly(1, "a session"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := p.check(cmd); err != nil {
+				return err
+			}
+			switch {
+			case p.run:
+				return p.ask(cmd, args[0])
+			case p.format != "" || p.output != "":
+				return withSession(cmd, args[0], func(ctx context.Context, r *sqlite.Reader, id string) error {
+					return p.write(cmd, r, id)
+				})
+			}
+			return withSession(cmd, args[0], func(ctx context.Context, r *sqlite.Reader, id string) error {
+				return p.report(cmd, r, id)
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.IntVar(&p.turn, "turn", 0, "the `number` of a turn, as show counts them")
+	f.StringVar(&p.format, "format", "", "write the request of a turn: "+either(replayNames()))
+	f.StringVarP(&p.output, "output", "o", "", "`file` to write to instead of standard output; a directory, ending in a slash, for all formats")
+	f.BoolVar(&p.run, "run", false, "send the request and store the answer as a fork")
+	f.StringVar(&p.endpoint, "endpoint", "", "base `URL` of the API to ask with --run")
+	f.StringVar(&p.model, "model", "", "ask this model instead")
+	f.StringVar(&p.effort, "effort", "", "how much the model is to reason: none, minimal, low, medium, high, xhigh or max")
+	f.StringVar(&p.keyEnv, "key-env", "", "`variable` of the environment that has the key of the API (default OPENAI_API_KEY or ANTHROPIC_API_KEY)")
+	f.StringArrayVar(&p.headers, "header", nil, "`name: value` to send besides, once or more")
+	f.IntVar(&p.maxCalls, "max-calls", replay.DefaultMaxCalls, "ask the model at most this often")
+	f.BoolVar(&p.force, "force", false, "replace files that exist; with --run, ask though something is missing")
+	f.BoolVar(&p.asJSON, "json", false, "print what is said as a JSON object")
+	f.BoolVar(&p.full, "full", false, "judge turns that were rewound too")
+	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(replayNames(), cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+func replayFormats() string {
+	var b strings.Builder
+	for _, f := range replay.Formats() {
+		fmt.Fprintf(&b, "  %-16s  %s\n", f.Name, f.Title)
+	}
+	fmt.Fprintf(&b, "  %-16s  %s\n", bundleFormat, "all of it in the terms of no provider, with what is missing")
+	return b.String()
+}
+
+func replayNames() []string {
+	var names []string
+	for _, f := range replay.Formats() {
+		names = append(names, f.Name)
+	}
+	return append(names, bundleFormat)
+}
+
+// check finds what on the command line contradicts itself.
+func (p *replayer) check(cmd *cobra.Command) error {
+	changed := cmd.Flags().Changed
+	for _, flag := range []string{"endpoint", "key-env", "header", "max-calls"} {
+		if !p.run && changed(flag) {
+			return usagef("--%s is for --run; add --run, or leave --%s out", flag, flag)
+		}
+	}
+	writes := p.format != "" || p.output != ""
+	switch {
+	case p.format != "" && p.format != bundleFormat && replay.FormatOf(p.format) == nil:
+		return usagef("unknown format %q: use %s", p.format, either(replayNames()))
+	case changed("turn") && p.turn < 1:
+		return usagef("--turn %d is no turn; they are counted from 1", p.turn)
+	case !p.run && !writes && (p.model != "" || p.effort != ""):
+		return usagef("--model and --effort are for requests; add --format or --run")
+	case p.run && p.output != "":
+		return usagef("--run stores the answer; leave out --output")
+	case p.run && p.format == bundleFormat:
+		return usagef("a bundle is no request; use --format %s with --run", either(replayNames()[:len(replayNames())-1]))
+	case p.run && p.endpoint == "":
+		return usagef("--run needs an endpoint; name one with --endpoint, such as https://api.openai.com/v1")
+	case p.maxCalls < 1:
+		return usagef("--max-calls %d asks nothing; give 1 or more", p.maxCalls)
+	case !p.run && p.output != "" && p.format == "" && !p.toDirectory():
+		return usagef("--output %s needs --format; name a directory, ending in a slash, for all formats", p.output)
+	case !p.run && p.format != "" && p.toDirectory():
+		return usagef("--output %s is a directory, which gets all formats; leave out --format, or name a file", p.output)
+	case writes && p.asJSON && !p.run:
+		return usagef("--json is for what is said, and requests are JSON; leave it out")
+	}
+	return nil
+}
+
+func (p *replayer) toDirectory() bool {
+	if p.output == "" {
+		return false
+	}
+	info, err := os.Stat(p.output)
+	return err == nil && info.IsDir() || os.IsPathSeparator(p.output[len(p.output)-1])
+}
+
+func (p *replayer) report(cmd *cobra.Command, r *sqlite.Reader, id string) error {
+	in, err := inspect.Collect(cmd.Context(), r, id)
+	if err != nil {
+		return err
+	}
+	tl := inspect.Build(in)
+	verdict := tl.Replay()
+	if p.turn > 0 {
+		one := tl.TurnReplay(p.turn)
+		if one == nil {
+			return noTurn(tl, p.turn)
+		}
+		verdict.Turns, verdict.Eligible = []inspect.TurnReplay{*one}, one.Eligible
+	}
+	if p.asJSON {
+		err = writeJSON(cmd, verdict)
+	} else {
+		o := terminal(cmd)
+		o.Full = p.full || p.turn > 0
+		err = verdict.Render(cmd.OutOrStdout(), o)
+	}
+	if err == nil && !verdict.Eligible {
+		err = errFinding
+	}
+	return err
+}
+
+func noTurn(tl *inspect.Timeline, number int) error {
+	if len(tl.Turns) == 0 {
+		return usagef("session %s has no turns", tl.Session.ID)
+	}
+	return usagef("session %s has no turn %d; its turns are 1 to %d", tl.Session.ID, number, len(tl.Turns))
+}
+
+// bundle reads what the model was given at the turn that is named, or at the last
+// that is not hidden.
+func (p *replayer) bundle(ctx context.Context, r *sqlite.Reader, id string) (*replay.Bundle, inspect.Input, error) {
+	in, err := inspect.Collect(ctx, r, id)
+	if err != nil {
+		return nil, in, err
+	}
+	tl := inspect.Build(in)
+	turn := p.turn
+	for i := range tl.Turns {
+		if p.turn == 0 && !tl.Turns[i].Hidden {
+			turn = tl.Turns[i].Number
+		}
+	}
+	if tl.Turn(turn) == nil {
+		return nil, in, noTurn(tl, turn)
+	}
+	b, err := replay.New(in, turn)
+	if err != nil {
+		return nil, in, err
+	}
+	if p.model != "" {
+		b.Model.ModelID, b.Model.Variant = p.model, ""
+	}
+	if p.effort != "" {
+		b.Model.Variant = p.effort
+	}
+	return b, in, nil
+}
+
+func (p *replayer) write(cmd *cobra.Command, r *sqlite.Reader, id string) error {
+	b, _, err := p.bundle(cmd.Context(), r, id)
+	if err != nil {
+		return err
+	}
+	p.warn(cmd, b)
+	if p.toDirectory() {
+		if err := os.MkdirAll(p.output, 0o700); err != nil {
+			return fmt.Errorf("create %s: %w", p.output, err)
+		}
+		for _, name := range replayNames() {
+			path := filepath.Join(p.output, name+".json")
+			if err := p.place(path, b, name); err != nil {
+				return err
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), inspect.Sanitize(path))
+		}
+		return nil
+	}
+	if p.output != "" && p.output != "-" {
+		return p.place(p.output, b, p.format)
+	}
+	return encodeReplay(jsonOutput(cmd), b, p.format)
+}
+
+// warn says on standard error what the requests do not hold.
+func (p *replayer) warn(cmd *cobra.Command, b *replay.Bundle) {
+	w := cmd.ErrOrStderr()
+	for _, m := range b.Missing {
+		fmt.Fprintf(w, "missing: %s: %s\n", strings.ReplaceAll(m.What, "_", " "), inspect.Sanitize(m.Why))
+	}
+	for _, n := range b.Notes {
+		fmt.Fprintf(w, "note: %s\n", n)
+	}
+}
+
+func (p *replayer) place(path string, b *replay.Bundle, format string) error {
+	e := exporter{force: p.force, format: new(exportFormat)}
+	return e.place(path, func(temporary string) error {
+		return writeFile(temporary, func(w io.Writer) error { return encodeReplay(w, b, format) })
+	})
+}
+
+func encodeReplay(w io.Writer, b *replay.Bundle, format string) error {
+	if format == bundleFormat {
+		return b.EncodeBundle(w)
+	}
+	return b.Encode(w, replay.FormatOf(format))
+}
+
+// client is what asks the endpoint that the command line names.
+func (p *replayer) client() (*replay.Client, error) {
+	c := &replay.Client{Format: replay.Formats()[0], Endpoint: p.endpoint, MaxCalls: p.maxCalls, Header: http.Header{}}
+	if p.format != "" {
+		c.Format = replay.FormatOf(p.format)
+	}
+	if _, err := c.URL(); err != nil {
+		return nil, usagef("%w", err)
+	}
+	env := c.Format.KeyEnv
+	if p.keyEnv != "" {
+		env = p.keyEnv
+	}
+	if env != "" {
+		c.Key = os.Getenv(env)
+	}
+	if c.Key == "" && p.keyEnv != "" {
+		return nil, usagef("%s is empty, or not in the environment; set it to the key of the API, or leave out --key-env", p.keyEnv)
+	}
+	for _, h := range p.headers {
+		name, value, ok := strings.Cut(h, ":")
+		if name = strings.TrimSpace(name); !ok || name == "" {
+			return nil, usagef("--header %q is no header; write it as %q", h, "name: value")
+		}
+		c.Header.Add(name, strings.TrimSpace(value))
+	}
+	var err error
+	c.Redactor, err = redact.New(redact.Config{MaxBytes: ingest.DefaultMaxBytes})
+	return c, err
+}
+
+// ask sends the request of a turn and stores the answer.
+func (p *replayer) ask(cmd *cobra.Command, name string) error {
+	c, err := p.client()
+	if err != nil {
+		return err
+	}
+	// The store is taken first, so that no answer is paid for that cannot be kept.
+	err = withIdle(cmd, name, func(ctx context.Context, s *sqlite.Store, of *conversation) error {
+		id := of.id
+		b, in, err := p.bundle(ctx, s.Reader, id)
+		if err != nil {
+			return err
+		}
+		if b.MessageID == "" {
+			return usagef("turn %d of session %s has no user message to ask again; choose another with --turn", b.Turn, id)
+		}
+		if !b.Eligible && !p.force {
+			p.warn(cmd, b)
+			return usagef("turn %d of session %s is not replay-eligible; add --force to ask with what there is", b.Turn, id)
+		}
+		if p.model != "" {
+			b.Model.ProviderID = c.Provider()
+		}
+		a, err := b.Run(ctx, c)
+		if err != nil {
+			return err
+		}
+		title := in.Transcript.Session.Title + " (replay)"
+		fork, err := s.Fork(ctx, sqlite.ForkOptions{From: id, Message: b.MessageID, Title: title, Now: time.Now()})
+		if errors.Is(err, sqlite.ErrHidden) {
+			return usagef("%w; rewind --undo brings it back", err)
+		}
+		if err != nil {
+			return err
+		}
+		changes, err := a.Changes(b, c, fork)
+		if err != nil {
+			return err
+		}
+		if _, err := s.Apply(ctx, changes); err != nil {
+			return err
+		}
+		if err := p.tell(cmd, b, a, fork); err != nil {
+			return err
+		}
+		return a.Err
+	})
+	if errors.Is(err, store.ErrLocked) {
+		return fmt.Errorf("%w; stop it, or replay in a copy: agenttrace backup copy.db", err)
+	}
+	return err
+}
+
+// told is what is said of a run, as JSON.
+type told struct {
+	SessionID  string   `json:"session_id"`
+	Turn       int      `json:"turn"`
+	ForkID     string   `json:"fork_id"`
+	Model      string   `json:"model"`
+	ModelCalls int      `json:"model_calls"`
+	StopReason string   `json:"stop_reason"`
+	Reused     int      `json:"recorded_outputs"`
+	Open       []string `json:"open_calls,omitempty"`
+	Limited    bool     `json:"limited,omitempty"`
+	DurationMS int64    `json:"duration_ms"`
+	Usage      any      `json:"usage,omitempty"`
+	Error      string   `json:"error,omitempty"`
+}
+
+func (p *replayer) tell(cmd *cobra.Command, b *replay.Bundle, a *replay.Answer, fork string) error {
+	t := told{
+		SessionID: b.SessionID, Turn: b.Turn, ForkID: fork, Model: a.Model.ModelID, ModelCalls: a.ModelCalls, StopReason: a.StopReason,
+		Reused: a.Reused, Open: a.Open, Limited: a.Limited, DurationMS: a.Duration().Milliseconds(),
+	}
+	if a.Usage != nil {
+		t.Usage = a.Usage
+	}
+	if a.Err != nil {
+		t.Error = a.Err.Error()
+	}
+	if p.asJSON {
+		return writeJSON(cmd, t)
+	}
+	var s strings.Builder
+	facts := []string{inspect.Sanitize(t.Model), counted(t.ModelCalls, "model call"), a.Duration().Round(time.Millisecond).String()}
+	if a.Usage != nil {
+		facts = append(facts, counted(int(a.Usage.Total()), "token"))
+	}
+	if t.StopReason != "" {
+		facts = append(facts, inspect.Sanitize(t.StopReason))
+	}
+	fmt.Fprintf(&s, "%s answers turn %d of %s again\n", fork, b.Turn, inspect.Sanitize(b.SessionID))
+	fmt.Fprintf(&s, "  %s\n", strings.Join(facts, " · "))
+	if t.Reused > 0 {
+		fmt.Fprintf(&s, "  %s of tools taken from the record\n", counted(t.Reused, "output"))
+	}
+	for _, name := range t.Open {
+		fmt.Fprintf(&s, "  it ends at a call of %s that the recorded answer did not make\n", inspect.Sanitize(name))
+	}
+	if t.Limited {
+		fmt.Fprintf(&s, "  it ends after %s (--max-calls)\n", counted(t.ModelCalls, "model call"))
+	}
+	fmt.Fprintf(&s, "Compare them with: agenttrace diff %s %s\n", inspect.Sanitize(b.SessionID), fork)
+	_, err := io.WriteString(cmd.OutOrStdout(), s.String())
+	return err
+}

@@ -1,0 +1,425 @@
+package inspect
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/redact"
+	"github.com/agenttrace/agenttrace/session"
+)
+
+// Replay says which turns of a session can be asked again: of which everything
+// that the model was given is known. Its JSON is a stable format: keys are added,
+// never renamed.
+type Replay struct {
+	SessionID string `json:"session_id"`
+	// Eligible says that every turn that is not hidden is.
+	Eligible bool         `json:"eligible"`
+	Turns    []TurnReplay `json:"turns"`
+}
+
+// TurnReplay says whether one turn can be asked again.
+type TurnReplay struct {
+	// Turn is [Turn.Number].
+	Turn   int  `json:"turn"`
+	Hidden bool `json:"hidden,omitempty"`
+	// MessageID is the user message that the turn begins with, empty where it is
+	// lost.
+	MessageID string `json:"message_id,omitempty"`
+	// Model is the one that answered, or that was to.
+	Model       *session.Model `json:"model,omitempty"`
+	Temperature *float64       `json:"temperature,omitempty"`
+	// Context counts the messages that the model was given, the user's included.
+	Context int `json:"context_messages"`
+	// Compacted says that the context begins with a summary.
+	Compacted bool `json:"compacted,omitempty"`
+	// Eligible says that nothing is missing.
+	Eligible bool      `json:"eligible"`
+	Missing  []Missing `json:"missing,omitempty"`
+	// Notes are what a request made from the rows may say otherwise than the one
+	// that was sent.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// What of a request can be missing.
+const (
+	MissingUserMessage  = "user_message"
+	MissingModel        = "model"
+	MissingSystemPrompt = "system_prompt"
+	MissingToolCatalog  = "tool_catalog"
+	MissingToolOutput   = "tool_output"
+	MissingFile         = "file"
+	MissingContent      = "content" // of a message before
+	MissingTurnsGone    = "turns"   // that were counted and never arrived
+)
+
+// Missing is something that the model was given and that is not known.
+type Missing struct {
+	What string `json:"what"`
+	// MessageID, PartID and ToolCallID say where, as far as there is a row.
+	MessageID  string `json:"message_id,omitempty"`
+	PartID     string `json:"part_id,omitempty"`
+	ToolCallID string `json:"tool_call_id,omitempty"`
+	Why        string `json:"why"`
+}
+
+// Replay judges every turn in which somebody asks or answers: system messages and
+// summaries that stand before the first question are no turn to ask again.
+func (tl *Timeline) Replay() *Replay {
+	r := &Replay{SessionID: tl.Session.ID, Eligible: true}
+	for i := range tl.Turns {
+		if !tl.Turns[i].asked() {
+			continue
+		}
+		t := tl.TurnReplay(tl.Turns[i].Number)
+		r.Turns = append(r.Turns, *t)
+		r.Eligible = r.Eligible && (t.Eligible || t.Hidden)
+	}
+	r.Eligible = r.Eligible && len(r.Turns) > 0
+	return r
+}
+
+// Context returns what the model was given to answer the turn with the number: a
+// summary, if a compaction had taken place, then the messages as they stood then,
+// the turn's user message last. What a rewind hid later was there; what it had
+// hidden before was not. It is nil where there is no such turn. The messages
+// are the timeline's own.
+func (tl *Timeline) Context(number int) []*Message {
+	t := tl.Turn(number)
+	if t == nil {
+		return nil
+	}
+	question := t.question()
+	// Markers between the question and its answer cut the context too.
+	until := len(t.Messages)
+	for i := range t.Messages {
+		if m := &t.Messages[i]; m.Role == session.RoleAssistant && m.Compaction == nil {
+			until = i
+			break
+		}
+	}
+	at := t.Messages[0].CreatedAt
+	if question != nil {
+		at = question.CreatedAt
+	}
+	var before []*Message
+	see := func(m *Message) {
+		if m.HiddenAt == nil || *m.HiddenAt > at {
+			before = append(before, m)
+		}
+	}
+	for i := range tl.Turns {
+		turn := &tl.Turns[i]
+		if turn.Number == number {
+			break
+		}
+		for k := range turn.Messages {
+			see(&turn.Messages[k])
+		}
+	}
+	for i := range t.Messages[:until] {
+		see(&t.Messages[i])
+	}
+	return compacted(before, question)
+}
+
+// compacted is what the latest compaction leaves of the messages.
+func compacted(messages []*Message, question *Message) []*Message {
+	marker := -1
+	for i, m := range messages {
+		if m.Compaction != nil {
+			marker = i
+		}
+	}
+	var context []*Message
+	tail := marker + 1
+	if marker >= 0 {
+		context = append(context, messages[marker])
+		if id := messages[marker].Compaction.TailStartID; id != "" {
+			for i, m := range messages[:marker] {
+				if m.ID == id {
+					tail = i
+					break
+				}
+			}
+		}
+	}
+	asked := false
+	for _, m := range messages[tail:] {
+		if m.Compaction == nil {
+			context = append(context, m)
+			asked = asked || m == question
+		}
+	}
+	if question != nil && !asked {
+		context = append(context, question) // summarized while it was being asked
+	}
+	return context
+}
+
+// question is the user message that the turn begins with, nil where it is lost.
+func (t *Turn) question() *Message {
+	for i := range t.Messages {
+		if m := &t.Messages[i]; m.Role == session.RoleUser {
+			return m
+		}
+	}
+	return nil
+}
+
+// asked says that the turn has a question or an answer.
+func (t *Turn) asked() bool {
+	return slices.ContainsFunc(t.Messages, func(m Message) bool {
+		return m.Role == session.RoleUser || m.Role == session.RoleAssistant && m.Compaction == nil
+	})
+}
+
+// TurnReplay judges the turn with the number, and is nil where there is none.
+func (tl *Timeline) TurnReplay(number int) *TurnReplay {
+	t := tl.Turn(number)
+	if t == nil {
+		return nil
+	}
+	r := &TurnReplay{Turn: number, Hidden: t.Hidden, Model: t.Model, Temperature: t.Temperature}
+	context := tl.Context(number)
+	r.Context = len(context)
+	question := t.question()
+	if question == nil {
+		r.miss(Missing{What: MissingUserMessage, Why: "the turn's user message has not arrived"})
+	} else {
+		r.MessageID = question.ID
+		if r.Model == nil {
+			r.Model = question.Model
+		}
+	}
+	if r.Model == nil || r.Model.ModelID == "" {
+		r.miss(Missing{What: MissingModel, Why: "no source says which model was asked"})
+	}
+	r.prompt(tl, t)
+	r.tools(tl, t)
+	for _, m := range context {
+		r.message(m)
+	}
+	r.gaps(tl, context)
+	r.Eligible = len(r.Missing) == 0
+	return r
+}
+
+func (r *TurnReplay) miss(m Missing) { r.Missing = append(r.Missing, m) }
+
+func (r *TurnReplay) note(text string) {
+	for _, n := range r.Notes {
+		if n == text {
+			return
+		}
+	}
+	r.Notes = append(r.Notes, text)
+}
+
+func (r *TurnReplay) prompt(tl *Timeline, t *Turn) {
+	if t.SystemPromptDigest == "" {
+		r.miss(Missing{What: MissingSystemPrompt, Why: "no source says what the system prompt was"})
+		return
+	}
+	for i := range tl.SystemPrompts {
+		switch p := &tl.SystemPrompts[i]; {
+		case p.Digest != t.SystemPromptDigest:
+		case !p.Resolved:
+			r.miss(Missing{What: MissingSystemPrompt, Why: "the text of the system prompt " + short(p.Digest) + " has not arrived"})
+		case p.Damaged:
+			r.miss(Missing{What: MissingSystemPrompt, Why: "the system prompt " + short(p.Digest) + " arrived damaged"})
+		default:
+			r.redacted(p.Body)
+		}
+	}
+}
+
+func (r *TurnReplay) tools(tl *Timeline, t *Turn) {
+	if t.Tools.CatalogDigest == "" {
+		r.miss(Missing{What: MissingToolCatalog, Why: "no source says which tools there were"})
+		return
+	}
+	for i := range tl.ToolCatalogs {
+		c := &tl.ToolCatalogs[i]
+		if c.Digest != t.Tools.CatalogDigest {
+			continue
+		}
+		switch {
+		case !c.Resolved:
+			r.miss(Missing{What: MissingToolCatalog, Why: "the tool catalog " + short(c.Digest) + " has not arrived"})
+		case c.Damaged:
+			r.miss(Missing{What: MissingToolCatalog, Why: "the tool catalog " + short(c.Digest) + " arrived damaged"})
+		case len(c.Tools) == 0 && c.Body != "[]" && c.Body != "{}":
+			r.miss(Missing{What: MissingToolCatalog, Why: "the tool catalog " + short(c.Digest) + " cannot be read"})
+		}
+		var bare []string
+		for k := range c.Tools {
+			if len(c.Tools[k].InputSchema) == 0 {
+				bare = append(bare, c.Tools[k].Name)
+			}
+		}
+		if len(bare) > 0 {
+			r.miss(Missing{What: MissingToolCatalog, Why: "the catalog has no input schema of " + someOf(bare)})
+		}
+	}
+}
+
+// message judges one message of the context.
+func (r *TurnReplay) message(m *Message) {
+	if m.Compaction != nil {
+		r.Compacted = true
+		r.redacted(m.Compaction.Summary)
+		if lost := loss(m.Compaction.Summary); lost != "" {
+			r.miss(Missing{What: MissingContent, MessageID: m.ID, Why: "of the summary, " + lost})
+		}
+		r.note("the context begins with the summary of a compaction; how the agent worded it to the model is not known")
+		return
+	}
+	what := MissingContent
+	if m.Role == session.RoleUser {
+		what = MissingUserMessage
+	}
+	if m.incomplete {
+		r.miss(Missing{What: what, MessageID: m.ID, Why: "the message has not arrived as a whole"})
+	}
+	for i := range m.Parts {
+		p := &m.Parts[i]
+		at := Missing{What: what, MessageID: m.ID, PartID: p.ID}
+		switch {
+		case p.Truncated:
+			at.Why = "the end of the text was lost on the way"
+			r.miss(at)
+		case p.Kind == KindData && (p.Type == "data-damaged" || p.unread()):
+			at.Why = "the part arrived damaged"
+			r.miss(at)
+		case p.File != nil && m.Role == session.RoleUser && !p.File.carried():
+			at.What, at.Why = MissingFile, fmt.Sprintf("the content of the file %s is not in the store", oneLine(p.File.label()))
+			r.miss(at)
+		case p.Tool != nil:
+			r.call(at, p.Tool)
+		case loss(p.Text) != "":
+			at.Why = "of the text, " + loss(p.Text)
+			r.miss(at)
+		}
+		r.redacted(p.Text)
+	}
+}
+
+// unread says that the part is of a type that a model is given, and that its row
+// could not be read.
+func (p *Part) unread() bool {
+	return p.Type == "" || p.Type == "text" || p.Type == "reasoning" || p.Type == "file" || p.Type == "dynamic-tool" || strings.HasPrefix(p.Type, "tool-")
+}
+
+func (r *TurnReplay) call(at Missing, c *ToolCall) {
+	at.What, at.ToolCallID = MissingToolOutput, c.CallID
+	switch name := oneLine(c.Name); {
+	case c.Stub:
+		at.Why = fmt.Sprintf("the span of the call of %s has not arrived", name)
+	case c.Withheld:
+		at.Why = fmt.Sprintf("the source does not tell what %s put out", name)
+	case c.Open():
+		at.Why = fmt.Sprintf("the call of %s has no result", name)
+	default:
+		r.redacted(string(c.Input))
+		r.redacted(string(c.Output))
+		r.redacted(c.Error)
+		out := string(c.Output)
+		if c.State == session.StateOutputError {
+			out = c.Error
+		}
+		if lost := loss(string(c.Input)); lost != "" {
+			at.What, at.Why = MissingContent, fmt.Sprintf("of the input of %s, %s", name, lost)
+			r.miss(at)
+		}
+		if lost := loss(out); lost != "" {
+			at.What, at.Why = MissingToolOutput, fmt.Sprintf("of what %s put out, %s", name, lost)
+			r.miss(at)
+		}
+		return
+	}
+	r.miss(at)
+}
+
+// loss says what was done to a value, a text or JSON, when it was stored, if it is
+// not all there.
+func loss(value string) string {
+	body := strings.Trim(value, `"`)
+	switch {
+	case strings.HasPrefix(body, "[omitted: ") && strings.HasSuffix(body, " bytes]") && len(body) < 40:
+		return "only the size was stored"
+	case strings.Contains(value, redact.TruncatedMarker+"["):
+		return "a part was cut off when it was stored"
+	}
+	return ""
+}
+
+// redacted notes that a text is not as the model saw it.
+func (r *TurnReplay) redacted(text string) {
+	if strings.Contains(text, "[redacted:") {
+		r.note("secrets were taken out of the context; the model saw them")
+	}
+}
+
+// gaps finds what never arrived between the messages of the context: whole turns, and
+// what the user asked in one of which the answer is there.
+func (r *TurnReplay) gaps(tl *Timeline, context []*Message) {
+	if len(context) == 0 {
+		return
+	}
+	first := context[0]
+	if first.Compaction != nil && len(context) > 1 {
+		first = context[1]
+	}
+	seen := false
+	for i := range tl.Turns {
+		t := &tl.Turns[i]
+		if seen && t.MissingBefore != nil {
+			r.miss(Missing{What: MissingTurnsGone, Why: plural(int(t.MissingBefore.Count), "turn", "turns") + " before turn " + strconv.Itoa(t.Number) + " never arrived"})
+		}
+		given := false
+		for k := range t.Messages {
+			seen = seen || &t.Messages[k] == first
+			given = given || t.QuestionMissing && slices.Contains(context, &t.Messages[k])
+		}
+		if t.Number == r.Turn {
+			return
+		}
+		if seen && given {
+			r.miss(Missing{What: MissingUserMessage, Why: "the user message of turn " + strconv.Itoa(t.Number) + " has not arrived"})
+		}
+	}
+}
+
+// carried says that the file's content is in the URL, or where anybody gets it. There
+// are no empty files: of those, the content was left out.
+func (f *File) carried() bool {
+	if f.Size != nil && *f.Size == 0 {
+		return false
+	}
+	return strings.HasPrefix(f.URL, "data:") || strings.HasPrefix(f.URL, "http://") || strings.HasPrefix(f.URL, "https://")
+}
+
+func (f *File) label() string {
+	switch {
+	case f.Name != "":
+		return f.Name
+	case f.URL != "":
+		return head(f.URL, 80)
+	}
+	return "without a name"
+}
+
+// someOf names the first few.
+func someOf(names []string) string {
+	const most = 4
+	for i := range names {
+		names[i] = oneLine(names[i])
+	}
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return strings.Join(names[:most], ", ") + " and " + strconv.Itoa(len(names)-most) + " more"
+}

@@ -1,0 +1,222 @@
+package replay
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/session"
+)
+
+// aiSDK is what the AI SDK's useChat sends to the route of a chat, and the stream
+// that the route answers with. The route has system prompt, tools and model of its
+// own, and runs the tools itself.
+var aiSDK = &Format{
+	Name: "ai-sdk", Title: "UI messages of the AI SDK, as useChat sends them to a route",
+	request: aiRequestOf, reply: aiReply, authorize: bearer,
+}
+
+type aiRequest struct {
+	ID       string      `json:"id"`
+	Messages []UIMessage `json:"messages"`
+	Trigger  string      `json:"trigger"`
+}
+
+func aiRequestOf(b *Bundle, since []entry) any {
+	r := aiRequest{ID: b.SessionID, Messages: append([]UIMessage{}, b.Messages...), Trigger: "submit-message"}
+	if len(since) > 0 {
+		r.Messages = append(r.Messages, aiAnswer(since))
+	}
+	return r
+}
+
+// aiAnswer is what was said since as the one message that useChat makes of it and
+// sends when a tool of the client has put something out.
+func aiAnswer(since []entry) UIMessage {
+	m := UIMessage{ID: "answer", Role: session.RoleAssistant, Parts: []json.RawMessage{}}
+	results := make(map[string]*block)
+	for i := range since {
+		for k := range since[i].blocks {
+			if b := &since[i].blocks[k]; b.kind == resultBlock {
+				results[b.id] = b
+			}
+		}
+	}
+	for i := range since {
+		m.ID = cmp.Or(since[i].id, m.ID)
+		for k := range since[i].blocks {
+			b := &since[i].blocks[k]
+			if b.kind == resultBlock {
+				continue
+			}
+			raw, _ := json.Marshal(partOf(b, results[b.id])) // what came in as JSON goes out as JSON
+			m.Parts = append(m.Parts, raw)
+		}
+	}
+	return m
+}
+
+// aiChunk is an event of the stream with every field that any kind has.
+type aiChunk struct {
+	Type       string          `json:"type"`
+	ID         string          `json:"id"`
+	Delta      string          `json:"delta"`
+	ErrorText  string          `json:"errorText"`
+	ToolCallID string          `json:"toolCallId"`
+	ToolName   string          `json:"toolName"`
+	Input      json.RawMessage `json:"input"`
+	Output     json.RawMessage `json:"output"`
+	Finish     string          `json:"finishReason"`
+	MessageID  string          `json:"messageId"`
+	Metadata   json.RawMessage `json:"messageMetadata"`
+}
+
+// aiStream puts a stream of UI message chunks together.
+type aiStream struct {
+	reply
+	open  map[string]int // blocks that grow, by the id of their chunks
+	known bool           // a chunk of a kind that is known has come
+}
+
+// aiReply reads a stream. With an error it returns what had come before, if that is
+// anything.
+func aiReply(r io.Reader) (*reply, error) {
+	s := &aiStream{open: make(map[string]int)}
+	broken := func(err error) (*reply, error) {
+		if !slices.ContainsFunc(s.blocks, func(b block) bool { return b.kind != stepBlock }) {
+			return nil, err
+		}
+		return &s.reply, err
+	}
+	lines := bufio.NewReader(r)
+	for {
+		line, err := lines.ReadBytes('\n')
+		data, isData := bytes.CutPrefix(bytes.TrimSpace(line), []byte("data:"))
+		if data = bytes.TrimSpace(data); isData && string(data) == "[DONE]" {
+			break
+		}
+		if isData && len(data) > 0 {
+			var c aiChunk
+			if err := json.Unmarshal(data, &c); err != nil {
+				return broken(fmt.Errorf("an event of the stream is no JSON: %w", err))
+			}
+			if err := s.take(&c); err != nil {
+				return broken(err)
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return broken(err)
+		}
+	}
+	if !s.known {
+		return nil, errors.New("it is no stream of UI message chunks")
+	}
+	return &s.reply, nil
+}
+
+func (s *aiStream) take(c *aiChunk) error {
+	s.known = s.known || c.Type != ""
+	add := func(b block) int {
+		s.blocks = append(s.blocks, b)
+		return len(s.blocks) - 1
+	}
+	call := func() *block {
+		at, ok := s.open["call "+c.ToolCallID]
+		if !ok {
+			at = add(block{kind: callBlock, id: c.ToolCallID, data: json.RawMessage("{}")})
+			s.open["call "+c.ToolCallID] = at
+		}
+		return &s.blocks[at]
+	}
+	switch c.Type {
+	case "start":
+		s.id = c.MessageID
+		s.metadata(c.Metadata)
+	case "start-step":
+		add(block{kind: stepBlock})
+	case "text-start":
+		s.open["text "+c.ID] = add(block{kind: textBlock})
+	case "reasoning-start":
+		s.open["reasoning "+c.ID] = add(block{kind: reasoningBlock})
+	case "text-delta", "reasoning-delta":
+		kind, _, _ := strings.Cut(c.Type, "-")
+		at, ok := s.open[kind+" "+c.ID]
+		if !ok {
+			return fmt.Errorf("the stream goes on with the %s %q, which it has not begun", kind, c.ID)
+		}
+		s.blocks[at].text += c.Delta
+	case "tool-input-start":
+		call().name = c.ToolName
+	case "tool-input-available", "tool-input-error":
+		b := call()
+		b.name = c.ToolName
+		if len(c.Input) > 0 {
+			b.data = c.Input
+		}
+		if c.Type == "tool-input-error" {
+			add(block{kind: resultBlock, id: c.ToolCallID, failed: true, text: c.ErrorText})
+		}
+	case "tool-output-available":
+		if len(c.Output) == 0 { // undefined, as the route sees it
+			c.Output = json.RawMessage("null")
+		}
+		add(block{kind: resultBlock, id: c.ToolCallID, data: c.Output})
+	case "tool-output-error":
+		add(block{kind: resultBlock, id: c.ToolCallID, failed: true, text: c.ErrorText})
+	case "tool-output-denied":
+		add(block{kind: resultBlock, id: c.ToolCallID, failed: true, text: callDenied})
+	case "abort":
+		s.stop = "abort"
+	case "finish", "message-metadata":
+		if c.Finish != "" {
+			s.stop = c.Finish
+		}
+		s.metadata(c.Metadata)
+	case "error":
+		return errors.New(cmp.Or(c.ErrorText, "the route failed"))
+	}
+	return nil
+}
+
+// metadata reads the usage where the route puts it into the message's metadata as
+// the SDK counts it.
+func (s *aiStream) metadata(raw json.RawMessage) {
+	type counts struct {
+		Input     int64 `json:"inputTokens"`
+		Output    int64 `json:"outputTokens"`
+		Reasoning int64 `json:"reasoningTokens"`
+		Cached    int64 `json:"cachedInputTokens"`
+		InputOf   struct {
+			Read  int64 `json:"cacheReadTokens"`
+			Write int64 `json:"cacheWriteTokens"`
+		} `json:"inputTokenDetails"`
+		OutputOf struct {
+			Reasoning int64 `json:"reasoningTokens"`
+		} `json:"outputTokenDetails"`
+	}
+	var m struct {
+		Total json.RawMessage `json:"totalUsage"`
+		Usage json.RawMessage `json:"usage"`
+	}
+	if json.Unmarshal(raw, &m) != nil {
+		return
+	}
+	for _, told := range []json.RawMessage{m.Total, m.Usage} {
+		var c counts
+		if json.Unmarshal(told, &c) == nil && c.Input+c.Output > 0 {
+			s.usage = disjoint(c.Input, max(c.Cached, c.InputOf.Read), c.InputOf.Write, c.Output, max(c.Reasoning, c.OutputOf.Reasoning))
+			s.usageRaw, s.basis = told, semconv.BasisInclusive
+			return
+		}
+	}
+}

@@ -1,0 +1,176 @@
+package replay
+
+import (
+	"cmp"
+	"encoding/json"
+	"time"
+
+	"github.com/agenttrace/agenttrace/redact"
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// Origin is what a replayed message says of where it comes from: the object "replay"
+// of its metadata.
+type Origin struct {
+	SessionID string `json:"session_id"`
+	Turn      int    `json:"turn"`
+	MessageID string `json:"message_id,omitempty"`
+	Format    string `json:"format"`
+	// Endpoint is the URL that was asked, without what it says of a user.
+	Endpoint string `json:"endpoint"`
+	// Reused counts the tool calls that were answered with a recorded output, Open
+	// names the tools of those that have none.
+	Reused int      `json:"recorded_outputs"`
+	Open   []string `json:"open_calls,omitempty"`
+}
+
+// Changes are the answer as a message of the session with the id, a fork of the
+// bundle's at the turn's user message. What is secret in it is taken out by the
+// client's redactor.
+func (a *Answer) Changes(b *Bundle, c *Client, sessionID string) (*store.Batch, error) {
+	r := c.Redactor
+	u, err := c.URL()
+	if err != nil {
+		return nil, err
+	}
+	origin := Origin{
+		SessionID: b.SessionID, Turn: b.Turn, MessageID: b.MessageID, Format: c.Format.Name, Endpoint: shown(u),
+		Reused: a.Reused, Open: a.Open,
+	}
+	trace := session.MessageTrace{
+		EndReason: "finish", StopReason: a.StopReason, ModelCalls: int64(a.ModelCalls),
+		DurationMS: new(a.Ended.Sub(a.Started).Milliseconds()), UsageBasis: a.UsageBasis,
+		ResponseModel: a.ResponseModel,
+	}
+	if c.Format != aiSDK { // its route has settings of its own
+		trace.Temperature = b.Parameters.Temperature
+		trace.ToolCatalogDigest = b.turn.Tools.CatalogDigest
+	}
+	if b.turn.Index != nil {
+		trace.TurnIndex = new(*b.turn.Index)
+	}
+	if a.StopReasonRaw != a.StopReason {
+		trace.StopReasonRaw = a.StopReasonRaw
+	}
+	if a.ModelCalls == 1 {
+		trace.ResponseID = a.ResponseID
+	}
+	if len(a.UsageRaw) == 1 {
+		trace.UsageRaw = a.UsageRaw[0]
+	} else if len(a.UsageRaw) > 1 {
+		trace.UsageRaw, _ = json.Marshal(a.UsageRaw)
+	}
+	if a.Err != nil {
+		trace.EndReason = "error"
+		trace.Error, _ = r.Apply(redact.Other, "", a.Err.Error())
+	}
+	meta := struct {
+		session.MessageMetadata
+		Replay Origin `json:"replay"`
+	}{session.MessageMetadata{Usage: a.Usage, Trace: trace}, origin}
+	if a.Model != (session.Model{}) {
+		meta.Model = &a.Model
+	}
+	if c.Format != aiSDK {
+		meta.SystemPromptDigest = b.turn.SystemPromptDigest
+	}
+	text, err := json.Marshal(meta)
+	if err != nil {
+		return nil, err
+	}
+	from, until := a.Started.UnixMilli(), a.Ended.UnixMilli()
+	// The clock of what recorded the session may be ahead of this one; an answer comes
+	// after its question.
+	if m := b.turn.Messages; len(m) > 0 && from <= m[0].CreatedAt {
+		from, until = m[0].CreatedAt+1, m[0].CreatedAt+1+until-from
+	}
+	message := spans.NewID(spans.PrefixMessage, a.Started)
+	batch := &store.Batch{Messages: []store.MessageChange{{
+		ID: message, SessionID: sessionID, Role: session.RoleAssistant, CreatedAt: from, UpdatedAt: until, Rank: store.RankFinal, Metadata: text,
+	}}}
+	session := store.SessionChange{ID: sessionID, Start: from, End: until}
+	if model, err := json.Marshal(a.Model); err == nil && a.Model.ModelID != "" {
+		session.Model = &store.Value{Text: string(model), At: a.Ended.UnixNano(), Rank: store.RankFinal}
+	}
+	batch.Sessions = append(batch.Sessions, session)
+	for i := range a.blocks {
+		p := a.part(&a.blocks[i], r)
+		p.ID, p.MessageID, p.SessionID, p.Index = spans.NewID(spans.PrefixPart, a.Ended), message, sessionID, int64(i)
+		p.CreatedAt, p.UpdatedAt, p.Rank = from, until, store.RankFinal
+		batch.Parts = append(batch.Parts, p)
+	}
+	return batch, nil
+}
+
+// aiPart is a part of the AI SDK, its fields in the order in which it writes them.
+type aiPart struct {
+	Type       string                     `json:"type"`
+	Text       *string                    `json:"text,omitempty"`
+	ToolCallID string                     `json:"toolCallId,omitempty"`
+	State      string                     `json:"state,omitempty"`
+	Input      json.RawMessage            `json:"input,omitempty"`
+	Output     json.RawMessage            `json:"output,omitempty"`
+	ErrorText  string                     `json:"errorText,omitempty"`
+	Meta       map[string]json.RawMessage `json:"providerMetadata,omitempty"`
+	ToolMeta   *toolMetadata              `json:"toolMetadata,omitempty"`
+}
+
+// partOf is a block as a part; of a call, with its result, if it has one.
+func partOf(b, result *block) aiPart {
+	switch b.kind {
+	case stepBlock:
+		return aiPart{Type: "step-start"}
+	case textBlock:
+		return aiPart{Type: "text", Text: &b.text, Meta: b.meta}
+	case reasoningBlock:
+		return aiPart{Type: "reasoning", Text: &b.text, Meta: b.meta}
+	}
+	p := aiPart{Type: "tool-" + b.name, ToolCallID: b.id, State: session.StateInputAvailable, Input: b.data}
+	switch {
+	case result == nil:
+	case result.failed:
+		p.State, p.ErrorText = session.StateOutputError, cmp.Or(result.text, callFailed)
+	default:
+		p.State, p.Output = session.StateOutputAvailable, result.data
+	}
+	return p
+}
+
+type toolMetadata struct {
+	Trace *session.ToolTrace `json:"agenttrace"`
+}
+
+func (a *Answer) part(b *block, r *redact.Redactor) store.PartChange {
+	result := a.results[b.id]
+	if b.kind != callBlock {
+		result = nil
+	}
+	p := partOf(b, result)
+	if p.Text != nil {
+		kind := redact.Other
+		if b.kind == reasoningBlock {
+			kind = redact.Reasoning
+		}
+		text, _ := r.Apply(kind, "", *p.Text)
+		p.Text = &text
+	}
+	if p.Input != nil {
+		p.Input, _ = r.ApplyJSON(redact.ToolInput, "", p.Input)
+	}
+	if p.Output != nil {
+		p.Output, _ = r.ApplyJSON(redact.ToolOutput, "", p.Output)
+	}
+	if p.ErrorText != "" {
+		p.ErrorText, _ = r.Apply(redact.ToolOutput, "", p.ErrorText)
+	}
+	if result != nil && result.trace != nil {
+		p.ToolMeta = &toolMetadata{result.trace}
+	}
+	data, _ := json.Marshal(p) // what came in as JSON goes out as JSON
+	return store.PartChange{Type: p.Type, Data: data, ToolCallID: p.ToolCallID, ToolState: p.State}
+}
+
+// Duration is how long the answer took.
+func (a *Answer) Duration() time.Duration { return a.Ended.Sub(a.Started) }

@@ -1,0 +1,204 @@
+package replay
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/inspect"
+)
+
+// Bundle is what a model was given to answer one turn. Its JSON is a stable
+// format: keys are added, never renamed.
+type Bundle struct {
+	SessionID string `json:"session_id"`
+	// Turn is the number of the turn, counted from 1 as in a timeline, MessageID the
+	// user message that it begins with.
+	Turn      int    `json:"turn"`
+	MessageID string `json:"message_id,omitempty"`
+
+	// Eligible says that nothing is missing. What is missing is left out of the
+	// requests, and the output of a call says so in its place.
+	Eligible bool              `json:"eligible"`
+	Missing  []inspect.Missing `json:"missing,omitempty"`
+	Notes    []string          `json:"notes,omitempty"`
+
+	Model        session.Model `json:"model"`
+	Parameters   Parameters    `json:"parameters"`
+	SystemPrompt string        `json:"system_prompt,omitempty"`
+	Tools        []Tool        `json:"tools,omitempty"`
+
+	// Messages are what the model was given, the turn's user message last.
+	Messages []UIMessage `json:"messages"`
+	// Answer is what it answered.
+	Answer []UIMessage `json:"answer,omitempty"`
+
+	turn            *inspect.Turn
+	context, answer []entry
+}
+
+// Tool is a tool that the model could call.
+type Tool struct {
+	Name        string `json:"name"`
+	Description string `json:"description,omitempty"`
+	// InputSchema is a JSON Schema, nil where it is not known.
+	InputSchema json.RawMessage `json:"input_schema,omitempty"`
+}
+
+// UIMessage is a message of the AI SDK, its parts as they are stored.
+type UIMessage struct {
+	ID       string            `json:"id"`
+	Role     string            `json:"role"`
+	Metadata json.RawMessage   `json:"metadata,omitempty"`
+	Parts    []json.RawMessage `json:"parts"`
+}
+
+// New makes the bundle of the turn with the number from what a store has of the
+// session. The error is of a turn that there is not.
+func New(in inspect.Input, number int) (*Bundle, error) {
+	tl := inspect.Build(in)
+	verdict := tl.TurnReplay(number)
+	if verdict == nil {
+		return nil, fmt.Errorf("session %s has no turn %d; its turns are 1 to %d", tl.Session.ID, number, len(tl.Turns))
+	}
+	b := &Bundle{
+		SessionID: tl.Session.ID, Turn: number, MessageID: verdict.MessageID,
+		Eligible: verdict.Eligible, Missing: verdict.Missing, Notes: verdict.Notes, turn: tl.Turn(number),
+	}
+	if verdict.Model != nil {
+		b.Model = *verdict.Model
+	}
+	for i := range tl.SystemPrompts {
+		if p := &tl.SystemPrompts[i]; p.Digest == b.turn.SystemPromptDigest {
+			b.SystemPrompt = p.Body
+		}
+	}
+	for i := range tl.ToolCatalogs {
+		if c := &tl.ToolCatalogs[i]; c.Digest == b.turn.Tools.CatalogDigest {
+			for _, t := range c.Tools {
+				b.Tools = append(b.Tools, Tool{t.Name, t.Description, t.InputSchema})
+			}
+		}
+	}
+	rows := make(map[string]*session.MessageAndParts, len(in.Transcript.Messages))
+	for i := range in.Transcript.Messages {
+		m := &in.Transcript.Messages[i]
+		rows[m.Message.ID] = m
+	}
+	ids := make(callIDs)
+	for _, m := range tl.Context(number) {
+		b.Messages = append(b.Messages, uiMessage(m, rows[m.ID]))
+		b.context = append(b.context, entries(m, rows[m.ID], ids)...)
+	}
+	for _, m := range answers(b.turn) {
+		b.Answer = append(b.Answer, uiMessage(m, rows[m.ID]))
+		b.answer = append(b.answer, entries(m, rows[m.ID], ids)...)
+		b.Parameters = parametersOf(m, rows[m.ID].Message.MetadataJSON)
+	}
+	return b, nil
+}
+
+// answers are the messages that answer a turn: of those that a rewind hid only where
+// there is no other.
+func answers(t *inspect.Turn) []*inspect.Message {
+	var all, visible []*inspect.Message
+	for i := range t.Messages {
+		m := &t.Messages[i]
+		if m.Role != session.RoleAssistant || m.Compaction != nil {
+			continue
+		}
+		all = append(all, m)
+		if m.HiddenAt == nil {
+			visible = append(visible, m)
+		}
+	}
+	if len(visible) > 0 {
+		return visible
+	}
+	return all
+}
+
+// uiMessage is a message as it is stored, but for the marker of a compaction: that is
+// what it says to the model.
+func uiMessage(m *inspect.Message, row *session.MessageAndParts) UIMessage {
+	ui := UIMessage{ID: m.ID, Role: m.Role, Parts: []json.RawMessage{}}
+	if m.Compaction != nil {
+		ui.Role = session.RoleUser
+		ui.Parts = append(ui.Parts, textPart("text", m.Compaction.Summary))
+		return ui
+	}
+	if meta := json.RawMessage(row.Message.MetadataJSON); json.Valid(meta) {
+		ui.Metadata = meta
+	}
+	for i := range row.Parts {
+		if data := json.RawMessage(row.Parts[i].DataJSON); json.Valid(data) {
+			ui.Parts = append(ui.Parts, data)
+		}
+	}
+	return ui
+}
+
+func textPart(kind, text string) json.RawMessage {
+	raw, _ := json.Marshal(struct {
+		Type string `json:"type"`
+		Text string `json:"text"`
+	}{kind, text}) // strings always encode
+	return raw
+}
+
+// Parameters are those of the model's request that a source told. Nil is not told.
+type Parameters struct {
+	Temperature      *float64        `json:"temperature,omitempty"`
+	TopP             *float64        `json:"top_p,omitempty"`
+	TopK             *float64        `json:"top_k,omitempty"`
+	MaxTokens        *int64          `json:"max_tokens,omitempty"`
+	FrequencyPenalty *float64        `json:"frequency_penalty,omitempty"`
+	PresencePenalty  *float64        `json:"presence_penalty,omitempty"`
+	Seed             *int64          `json:"seed,omitempty"`
+	Stop             json.RawMessage `json:"stop,omitempty"`
+}
+
+// parametersOf reads the parameters of the request in a message's metadata. What has
+// no key of the project's stands there under the source's own.
+func parametersOf(m *inspect.Message, metadata string) Parameters {
+	var keys map[string]json.RawMessage
+	_ = json.Unmarshal([]byte(metadata), &keys) // what is no object tells nothing
+	number := func(names ...string) *float64 {
+		for _, name := range names {
+			var n json.Number
+			if json.Unmarshal(keys[name], &n) == nil && n != "" { // a number, or one in a string
+				if f, err := n.Float64(); err == nil {
+					return &f
+				}
+			}
+		}
+		return nil
+	}
+	whole := func(names ...string) *int64 {
+		f := number(names...)
+		if f == nil || *f != float64(int64(*f)) {
+			return nil
+		}
+		return new(int64(*f))
+	}
+	p := Parameters{
+		Temperature:      m.Temperature,
+		TopP:             number("gen_ai.request.top_p", "ai.settings.topP"),
+		TopK:             number("gen_ai.request.top_k", "ai.settings.topK"),
+		MaxTokens:        whole("gen_ai.request.max_tokens", "ai.settings.maxOutputTokens", "ai.settings.maxTokens"),
+		FrequencyPenalty: number("gen_ai.request.frequency_penalty", "ai.settings.frequencyPenalty"),
+		PresencePenalty:  number("gen_ai.request.presence_penalty", "ai.settings.presencePenalty"),
+		Seed:             whole("gen_ai.request.seed", "ai.settings.seed"),
+	}
+	for _, name := range []string{"gen_ai.request.stop_sequences", "ai.settings.stopSequences"} {
+		var list []string
+		if json.Unmarshal(keys[name], &list) == nil && len(list) > 0 {
+			p.Stop = keys[name]
+		}
+	}
+	return p
+}
+
+// EncodeBundle writes the bundle itself as indented JSON.
+func (b *Bundle) EncodeBundle(w io.Writer) error { return encodeJSON(w, b, "  ") }

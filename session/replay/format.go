@@ -1,0 +1,123 @@
+package replay
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"slices"
+
+	"github.com/agenttrace/agenttrace/session"
+)
+
+// Format is the wire format of a provider: how it is asked, and how it answers.
+type Format struct {
+	Name, Title string
+	// KeyEnv is the variable of the environment in which programs of the provider
+	// look for the key of the API.
+	KeyEnv string
+
+	path string // of the resource below an endpoint
+	// request makes the body of a request: the bundle, and what was said since.
+	request func(b *Bundle, since []entry) any
+	reply   func(r io.Reader) (*reply, error)
+	// header is what every request has, by name.
+	header map[string]string
+	// authorize puts the key of the API into a request.
+	authorize func(h http.Header, key string)
+}
+
+// Formats are all formats, the default first.
+func Formats() []*Format {
+	return []*Format{openAIChat, openAIResponses, anthropicMessages, aiSDK}
+}
+
+// FormatOf returns the format with the name, or nil.
+func FormatOf(name string) *Format {
+	all := Formats()
+	i := slices.IndexFunc(all, func(f *Format) bool { return f.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return all[i]
+}
+
+// Encode writes the request that asks for the turn's answer, as indented JSON.
+func (b *Bundle) Encode(w io.Writer, f *Format) error {
+	return encodeJSON(w, f.request(b, nil), "  ")
+}
+
+func encodeJSON(w io.Writer, v any, indent string) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", indent)
+	return e.Encode(v)
+}
+
+// reply is what a provider answered to one request.
+type reply struct {
+	blocks []block
+	// usage is nil where the provider does not tell. usageRaw is what it told, basis
+	// how it counts.
+	usage     *session.Usage
+	usageRaw  json.RawMessage
+	basis     string
+	stop      string
+	id, model string
+}
+
+// conversation is everything that was said: the context, and what came since.
+func (b *Bundle) conversation(since []entry) []entry {
+	return slices.Concat(b.context, since)
+}
+
+// effort is the model's variant where it is one of the words by which providers are
+// told how much to reason.
+func (b *Bundle) effort() string {
+	switch b.Model.Variant {
+	case "none", "minimal", "low", "medium", "high", "xhigh", "max":
+		return b.Model.Variant
+	}
+	return ""
+}
+
+// schema is the schema of a tool's input; any object where it is not known.
+func (t *Tool) schema() json.RawMessage {
+	if len(t.InputSchema) == 0 {
+		return json.RawMessage(`{"type":"object"}`)
+	}
+	return t.InputSchema
+}
+
+// disjoint makes the buckets of counts of which the input includes the cache and
+// the output the reasoning.
+func disjoint(input, cacheRead, cacheWrite, output, reasoning int64) *session.Usage {
+	reasoning = min(reasoning, output)
+	return &session.Usage{
+		Input: max(0, input-cacheRead-cacheWrite), Output: output - reasoning, Reasoning: reasoning, CacheRead: cacheRead, CacheWrite: cacheWrite,
+	}
+}
+
+// decodeJSON reads one JSON document.
+func decodeJSON(r io.Reader, into any) error {
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(bytes.TrimSpace(text), into)
+}
+
+// argumentsOf is the input of a call that a provider gives as JSON in a string. What
+// is no JSON stays a string.
+func argumentsOf(text string) json.RawMessage {
+	if text == "" {
+		return json.RawMessage("{}")
+	}
+	if json.Valid([]byte(text)) {
+		return json.RawMessage(text)
+	}
+	raw, _ := json.Marshal(text)
+	return raw
+}
+
+func bearer(h http.Header, key string) { h.Set("Authorization", "Bearer "+key) }

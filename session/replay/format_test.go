@@ -1,0 +1,82 @@
+package replay
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
+)
+
+var update = flag.Bool("update", false, "write what is made into testdata")
+
+// TestFormats writes the requests of each story in the formats that its file has
+// sections for.
+func TestFormats(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no stories: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			a, err := txtar.ParseFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var b *Bundle
+			for i := range a.Files {
+				f := &a.Files[i]
+				if f.Name == "story.json" {
+					b = bundleOf(t, string(f.Data))
+					checkRequests(t, b)
+					continue
+				}
+				var got bytes.Buffer
+				if f.Name == "bundle" {
+					err = b.EncodeBundle(&got)
+				} else {
+					err = b.Encode(&got, FormatOf(f.Name))
+				}
+				if err != nil {
+					t.Fatalf("encode %s: %v", f.Name, err)
+				}
+				if *update {
+					f.Data = got.Bytes()
+				} else if diff := cmp.Diff(string(f.Data), got.String()); diff != "" {
+					t.Errorf("%s (-want +got):\n%s", f.Name, diff)
+				}
+			}
+			if *update {
+				if err := os.WriteFile(file, txtar.Format(a), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// TestNewNoTurn: a turn that there is not is an error that says which there are.
+func TestNewNoTurn(t *testing.T) {
+	in, _ := readStory(t, `{"messages":[{"role":"user","parts":[{"type":"text","text":"Hi"}]}]}`)
+	for _, turn := range []int{0, 2} {
+		if _, err := New(in, turn); err == nil || !strings.Contains(err.Error(), "turns are 1 to 1") {
+			t.Errorf("New(%d) fails with %v, want the turns that there are", turn, err)
+		}
+	}
+}
+
+// TestFormatOf: every format is found by its name, and the names differ.
+func TestFormatOf(t *testing.T) {
+	for _, f := range Formats() {
+		if FormatOf(f.Name) != f {
+			t.Errorf("FormatOf(%q) is another", f.Name)
+		}
+	}
+	if f := FormatOf("gopher"); f != nil {
+		t.Errorf("FormatOf of an unknown name is %s", f.Name)
+	}
+}

@@ -1,0 +1,236 @@
+package replay
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+
+	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/session"
+)
+
+// openAIChat is OpenAI's Chat Completions, which many servers speak.
+var openAIChat = &Format{
+	Name: "openai-chat", Title: "OpenAI Chat Completions, and servers that speak it", KeyEnv: "OPENAI_API_KEY",
+	path: "/chat/completions", request: chatRequestOf, reply: chatReply, authorize: bearer,
+}
+
+type chatRequest struct {
+	Model               string          `json:"model"`
+	Messages            []chatMessage   `json:"messages"`
+	Tools               []chatTool      `json:"tools,omitempty"`
+	Temperature         *float64        `json:"temperature,omitempty"`
+	TopP                *float64        `json:"top_p,omitempty"`
+	MaxCompletionTokens *int64          `json:"max_completion_tokens,omitempty"`
+	FrequencyPenalty    *float64        `json:"frequency_penalty,omitempty"`
+	PresencePenalty     *float64        `json:"presence_penalty,omitempty"`
+	Seed                *int64          `json:"seed,omitempty"`
+	Stop                json.RawMessage `json:"stop,omitempty"`
+	ReasoningEffort     string          `json:"reasoning_effort,omitempty"`
+}
+
+type chatMessage struct {
+	Role string `json:"role"`
+	// Content is a string, a list of chatContent, or, where a model only called
+	// tools, null.
+	Content    any        `json:"content"`
+	ToolCalls  []chatCall `json:"tool_calls,omitempty"`
+	ToolCallID string     `json:"tool_call_id,omitempty"`
+}
+
+type chatContent struct {
+	Type     string     `json:"type"`
+	Text     *string    `json:"text,omitempty"`
+	ImageURL *chatImage `json:"image_url,omitempty"`
+	File     *chatFile  `json:"file,omitempty"`
+	Audio    *chatAudio `json:"input_audio,omitempty"`
+}
+
+type chatImage struct {
+	URL string `json:"url"`
+}
+
+type chatFile struct {
+	Filename string `json:"filename"`
+	FileData string `json:"file_data"`
+}
+
+type chatAudio struct {
+	Data   string `json:"data"`
+	Format string `json:"format"`
+}
+
+type chatCall struct {
+	ID       string       `json:"id"`
+	Type     string       `json:"type"`
+	Function chatFunction `json:"function"`
+}
+
+type chatFunction struct {
+	Name string `json:"name"`
+	// Arguments is the JSON of the input, in a string.
+	Arguments string `json:"arguments"`
+}
+
+type chatTool struct {
+	Type     string       `json:"type"`
+	Function chatToolSpec `json:"function"`
+}
+
+type chatToolSpec struct {
+	Name        string          `json:"name"`
+	Description string          `json:"description,omitempty"`
+	Parameters  json.RawMessage `json:"parameters"`
+}
+
+func chatRequestOf(b *Bundle, since []entry) any {
+	p := &b.Parameters
+	r := chatRequest{
+		Model: b.Model.ModelID, Messages: []chatMessage{}, Temperature: p.Temperature, TopP: p.TopP, MaxCompletionTokens: p.MaxTokens,
+		FrequencyPenalty: p.FrequencyPenalty, PresencePenalty: p.PresencePenalty, Seed: p.Seed, Stop: p.Stop, ReasoningEffort: b.effort(),
+	}
+	if b.SystemPrompt != "" {
+		r.Messages = append(r.Messages, chatMessage{Role: "system", Content: b.SystemPrompt})
+	}
+	for _, e := range b.conversation(since) {
+		r.Messages = append(r.Messages, chatMessages(&e)...)
+	}
+	for i := range b.Tools {
+		t := &b.Tools[i]
+		r.Tools = append(r.Tools, chatTool{"function", chatToolSpec{t.Name, t.Description, t.schema()}})
+	}
+	return r
+}
+
+func chatMessages(e *entry) []chatMessage {
+	switch e.role {
+	case roleTool:
+		var all []chatMessage
+		for i := range e.blocks {
+			all = append(all, chatMessage{Role: "tool", ToolCallID: e.blocks[i].id, Content: e.blocks[i].outcome()})
+		}
+		return all
+	case session.RoleAssistant:
+		m := chatMessage{Role: "assistant"}
+		if text := textOf(e.blocks); text != "" {
+			m.Content = text
+		}
+		for i := range e.blocks {
+			if c := &e.blocks[i]; c.kind == callBlock {
+				m.ToolCalls = append(m.ToolCalls, chatCall{c.id, "function", chatFunction{c.name, compactJSON(c.data)}})
+			}
+		}
+		if m.Content == nil && m.ToolCalls == nil {
+			return nil // reasoning alone, which is not sent back
+		}
+		return []chatMessage{m}
+	case session.RoleSystem:
+		if text := textOf(e.blocks); text != "" {
+			return []chatMessage{{Role: e.role, Content: text}}
+		}
+		return nil
+	}
+	var content []chatContent
+	for i := range e.blocks {
+		if c := chatContentOf(&e.blocks[i]); c != nil {
+			content = append(content, *c)
+		}
+	}
+	switch {
+	case len(content) == 0:
+		return nil
+	case len(content) == 1 && content[0].Text != nil:
+		return []chatMessage{{Role: e.role, Content: *content[0].Text}}
+	}
+	return []chatMessage{{Role: e.role, Content: content}}
+}
+
+func chatContentOf(b *block) *chatContent {
+	switch b.kind {
+	case textBlock:
+		return &chatContent{Type: "text", Text: &b.text}
+	case fileBlock:
+	default:
+		return nil
+	}
+	f := &b.file
+	here := f.content != ""
+	switch {
+	case f.image() && (here || f.remote()):
+		return &chatContent{Type: "image_url", ImageURL: &chatImage{f.url}}
+	case here && (f.mediaType == "audio/wav" || f.mediaType == "audio/x-wav"):
+		return &chatContent{Type: "input_audio", Audio: &chatAudio{f.content, "wav"}}
+	case here && (f.mediaType == "audio/mpeg" || f.mediaType == "audio/mp3"):
+		return &chatContent{Type: "input_audio", Audio: &chatAudio{f.content, "mp3"}}
+	case here && f.pdf():
+		return &chatContent{Type: "file", File: &chatFile{f.filename(), f.url}}
+	}
+	// The provider takes no other files; it says to send what is text as text.
+	if text, ok := f.text(); ok {
+		return &chatContent{Type: "text", Text: &text}
+	}
+	return &chatContent{Type: "text", Text: new(f.placeholder())}
+}
+
+func compactJSON(raw json.RawMessage) string {
+	if raw[0] == '"' {
+		return string(raw)
+	}
+	return plainText(raw)
+}
+
+func chatReply(r io.Reader) (*reply, error) {
+	var body struct {
+		ID      string `json:"id"`
+		Model   string `json:"model"`
+		Choices []struct {
+			FinishReason string `json:"finish_reason"`
+			Message      struct {
+				Content          *string    `json:"content"`
+				Refusal          string     `json:"refusal"`
+				ReasoningContent string     `json:"reasoning_content"`
+				Reasoning        string     `json:"reasoning"`
+				ToolCalls        []chatCall `json:"tool_calls"`
+			} `json:"message"`
+		} `json:"choices"`
+		Usage json.RawMessage `json:"usage"`
+	}
+	if err := decodeJSON(r, &body); err != nil {
+		return nil, err
+	}
+	if len(body.Choices) == 0 {
+		return nil, errors.New("it has no choices")
+	}
+	choice := &body.Choices[0]
+	m := &choice.Message
+	out := &reply{stop: choice.FinishReason, id: body.ID, model: body.Model}
+	for _, reasoning := range []string{m.ReasoningContent, m.Reasoning} { // servers differ in the name
+		if reasoning != "" {
+			out.blocks = append(out.blocks, block{kind: reasoningBlock, text: reasoning})
+			break
+		}
+	}
+	if m.Content != nil && *m.Content != "" {
+		out.blocks = append(out.blocks, block{kind: textBlock, text: *m.Content})
+	}
+	if m.Refusal != "" {
+		out.blocks = append(out.blocks, block{kind: textBlock, text: m.Refusal})
+	}
+	for _, c := range m.ToolCalls {
+		out.blocks = append(out.blocks, block{kind: callBlock, id: c.ID, name: c.Function.Name, data: argumentsOf(c.Function.Arguments)})
+	}
+	var u struct {
+		Prompt     int64 `json:"prompt_tokens"`
+		Completion int64 `json:"completion_tokens"`
+		PromptIn   struct {
+			Cached int64 `json:"cached_tokens"`
+		} `json:"prompt_tokens_details"`
+		CompletionOf struct {
+			Reasoning int64 `json:"reasoning_tokens"`
+		} `json:"completion_tokens_details"`
+	}
+	if json.Unmarshal(body.Usage, &u) == nil && u.Prompt+u.Completion > 0 {
+		out.usage, out.usageRaw, out.basis = disjoint(u.Prompt, u.PromptIn.Cached, 0, u.Completion, u.CompletionOf.Reasoning), body.Usage, semconv.BasisInclusive
+	}
+	return out, nil
+}

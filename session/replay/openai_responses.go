@@ -1,0 +1,204 @@
+package replay
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+
+	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/session"
+)
+
+// openAIResponses is OpenAI's Responses. Nothing is left with the provider: the
+// request holds the whole conversation.
+var openAIResponses = &Format{
+	Name: "openai-responses", Title: "OpenAI Responses", KeyEnv: "OPENAI_API_KEY",
+	path: "/responses", request: responsesRequestOf, reply: responsesReply, authorize: bearer,
+}
+
+type responsesRequest struct {
+	Model           string              `json:"model"`
+	Instructions    string              `json:"instructions,omitempty"`
+	Input           []responsesItem     `json:"input"`
+	Tools           []responsesTool     `json:"tools,omitempty"`
+	Temperature     *float64            `json:"temperature,omitempty"`
+	TopP            *float64            `json:"top_p,omitempty"`
+	MaxOutputTokens *int64              `json:"max_output_tokens,omitempty"`
+	Reasoning       *responsesReasoning `json:"reasoning,omitempty"`
+	Store           bool                `json:"store"`
+}
+
+type responsesReasoning struct {
+	Effort string `json:"effort"`
+}
+
+// responsesItem is a message, a call, or the output of a call.
+type responsesItem struct {
+	Type      string             `json:"type"`
+	Role      string             `json:"role,omitempty"`
+	Content   []responsesContent `json:"content,omitempty"`
+	CallID    string             `json:"call_id,omitempty"`
+	Name      string             `json:"name,omitempty"`
+	Arguments *string            `json:"arguments,omitempty"`
+	Output    *string            `json:"output,omitempty"`
+}
+
+type responsesContent struct {
+	Type     string  `json:"type"`
+	Text     *string `json:"text,omitempty"`
+	ImageURL string  `json:"image_url,omitempty"`
+	Filename string  `json:"filename,omitempty"`
+	FileData string  `json:"file_data,omitempty"`
+	FileURL  string  `json:"file_url,omitempty"`
+}
+
+type responsesTool struct {
+	Type        string          `json:"type"`
+	Name        string          `json:"name"`
+	Description string          `json:"description,omitempty"`
+	Parameters  json.RawMessage `json:"parameters"`
+	// Strict would be true by default, and refuse most schemas.
+	Strict bool `json:"strict"`
+}
+
+func responsesRequestOf(b *Bundle, since []entry) any {
+	p := &b.Parameters
+	r := responsesRequest{
+		Model: b.Model.ModelID, Instructions: b.SystemPrompt, Input: []responsesItem{},
+		Temperature: p.Temperature, TopP: p.TopP, MaxOutputTokens: p.MaxTokens,
+	}
+	if effort := b.effort(); effort != "" {
+		r.Reasoning = &responsesReasoning{effort}
+	}
+	for _, e := range b.conversation(since) {
+		r.Input = append(r.Input, responsesItems(&e)...)
+	}
+	for i := range b.Tools {
+		t := &b.Tools[i]
+		r.Tools = append(r.Tools, responsesTool{Type: "function", Name: t.Name, Description: t.Description, Parameters: t.schema()})
+	}
+	return r
+}
+
+func responsesItems(e *entry) []responsesItem {
+	var all []responsesItem
+	message := responsesItem{Type: "message", Role: e.role}
+	kind := "input_text"
+	if e.role == session.RoleAssistant {
+		kind = "output_text"
+	}
+	flush := func() {
+		if len(message.Content) > 0 {
+			all = append(all, message)
+			message.Content = nil
+		}
+	}
+	for i := range e.blocks {
+		switch b := &e.blocks[i]; b.kind {
+		case textBlock:
+			message.Content = append(message.Content, responsesContent{Type: kind, Text: &b.text})
+		case fileBlock:
+			if e.role != session.RoleAssistant {
+				message.Content = append(message.Content, responsesFile(&b.file))
+			}
+		case callBlock:
+			flush()
+			all = append(all, responsesItem{Type: "function_call", CallID: b.id, Name: b.name, Arguments: new(compactJSON(b.data))})
+		case resultBlock:
+			all = append(all, responsesItem{Type: "function_call_output", CallID: b.id, Output: new(b.outcome())})
+		}
+	}
+	flush()
+	return all
+}
+
+func responsesFile(f *file) responsesContent {
+	here := f.content != ""
+	switch {
+	case f.image() && (here || f.remote()):
+		return responsesContent{Type: "input_image", ImageURL: f.url}
+	case f.recording(): // which the provider takes as no file
+	case here:
+		return responsesContent{Type: "input_file", Filename: f.filename(), FileData: f.url}
+	case f.remote():
+		return responsesContent{Type: "input_file", FileURL: f.url}
+	}
+	return responsesContent{Type: "input_text", Text: new(f.placeholder())}
+}
+
+func responsesReply(r io.Reader) (*reply, error) {
+	var body struct {
+		ID     string `json:"id"`
+		Model  string `json:"model"`
+		Status string `json:"status"`
+		Error  *struct {
+			Message string `json:"message"`
+		} `json:"error"`
+		Incomplete struct {
+			Reason string `json:"reason"`
+		} `json:"incomplete_details"`
+		Output []struct {
+			Type    string `json:"type"`
+			Content []struct {
+				Type    string `json:"type"`
+				Text    string `json:"text"`
+				Refusal string `json:"refusal"`
+			} `json:"content"`
+			Summary []struct {
+				Text string `json:"text"`
+			} `json:"summary"`
+			CallID    string `json:"call_id"`
+			Name      string `json:"name"`
+			Arguments string `json:"arguments"`
+		} `json:"output"`
+		Usage json.RawMessage `json:"usage"`
+	}
+	if err := decodeJSON(r, &body); err != nil {
+		return nil, err
+	}
+	if body.Error != nil && body.Error.Message != "" {
+		return nil, errors.New(body.Error.Message)
+	}
+	if body.Output == nil {
+		return nil, errors.New("it has no output")
+	}
+	out := &reply{stop: "stop", id: body.ID, model: body.Model}
+	for _, item := range body.Output {
+		switch item.Type {
+		case "message":
+			for _, c := range item.Content {
+				if text := c.Text + c.Refusal; text != "" {
+					out.blocks = append(out.blocks, block{kind: textBlock, text: text})
+				}
+			}
+		case "reasoning":
+			var b block
+			for _, s := range item.Summary {
+				b.text += s.Text
+			}
+			if b.kind = reasoningBlock; b.text != "" {
+				out.blocks = append(out.blocks, b)
+			}
+		case "function_call":
+			out.stop = "tool-calls"
+			out.blocks = append(out.blocks, block{kind: callBlock, id: item.CallID, name: item.Name, data: argumentsOf(item.Arguments)})
+		}
+	}
+	if body.Status == "incomplete" {
+		out.stop = body.Incomplete.Reason
+	}
+	var u struct {
+		Input   int64 `json:"input_tokens"`
+		Output  int64 `json:"output_tokens"`
+		InputOf struct {
+			Cached int64 `json:"cached_tokens"`
+		} `json:"input_tokens_details"`
+		OutputOf struct {
+			Reasoning int64 `json:"reasoning_tokens"`
+		} `json:"output_tokens_details"`
+	}
+	if json.Unmarshal(body.Usage, &u) == nil && u.Input+u.Output > 0 {
+		out.usage, out.usageRaw, out.basis = disjoint(u.Input, u.InputOf.Cached, 0, u.Output, u.OutputOf.Reasoning), body.Usage, semconv.BasisInclusive
+	}
+	return out, nil
+}

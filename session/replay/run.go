@@ -1,0 +1,365 @@
+package replay
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/agenttrace/agenttrace/redact"
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/ingest/fact"
+)
+
+// DefaultMaxCalls bounds how often a run asks the model.
+const DefaultMaxCalls = 32
+
+// maxReply bounds what is read of a reply, in bytes.
+const maxReply = 64 << 20
+
+// Client sends requests to an endpoint.
+type Client struct {
+	Format *Format
+	// Endpoint is the base URL of the API, such as https://api.openai.com/v1, or the
+	// whole URL of the resource; for the AI SDK, that of the route.
+	Endpoint string
+	// Key is the key of the API; empty sends none.
+	Key string
+	// Header is sent besides.
+	Header http.Header
+	// HTTP is one that follows no redirects when nil.
+	HTTP *http.Client
+	// MaxCalls bounds the requests of one run; 0 means [DefaultMaxCalls].
+	MaxCalls int
+	// Redactor is what the recorded inputs of calls went through, to know them again;
+	// it may be nil.
+	Redactor *redact.Redactor
+	// Now is the clock; nil means [time.Now].
+	Now func() time.Time
+}
+
+// Answer is what the model answered this time.
+type Answer struct {
+	// Model is the one that was asked.
+	Model session.Model
+	// StopReason is the last reply's: see [fact.FinishReason].
+	StopReason, StopReasonRaw string
+	// Usage is the sum over the calls of the model, nil where no reply tells.
+	Usage      *session.Usage
+	UsageBasis string
+	UsageRaw   []json.RawMessage
+	ModelCalls int
+	// Reused counts the tool calls that were answered with a recorded output; Open are
+	// the names of those that have none, at which the answer ends.
+	Reused int
+	Open   []string
+	// Limited says that MaxCalls ended the run.
+	Limited bool
+	// Err is what ended the run after the first reply.
+	Err error
+
+	Started, Ended            time.Time
+	ResponseID, ResponseModel string
+
+	blocks  []block
+	results map[string]*block // of calls, by id
+	called  callIDs           // of the conversation and the answer
+}
+
+// Run asks the model for the turn's answer. A tool that the model calls is not
+// executed: the call gets what the recorded answer's call of the same tool with the
+// same input got, each recorded call once; a call that has none ends the run.
+//
+// The error is of a first request that brought nothing. One that comes later is in
+// the answer.
+func (b *Bundle) Run(ctx context.Context, c *Client) (*Answer, error) {
+	now := c.Now
+	if now == nil {
+		now = time.Now
+	}
+	most := c.MaxCalls
+	if most <= 0 {
+		most = DefaultMaxCalls
+	}
+	a := &Answer{Model: b.Model, Started: now(), results: make(map[string]*block), called: b.callIDs()}
+	recorded := recordedCalls(b.answer)
+	var since []entry
+	for a.ModelCalls < most {
+		r, err := c.send(ctx, b, since)
+		a.Ended = now()
+		if err != nil && r == nil && a.ModelCalls == 0 {
+			return nil, err
+		}
+		var calls []*block
+		if r != nil {
+			calls = a.take(r)
+		}
+		a.Err = err
+		if err != nil || len(calls) == 0 {
+			return a, nil
+		}
+		said, results := entry{role: session.RoleAssistant, id: r.id, blocks: r.blocks}, entry{role: roleTool}
+		for _, call := range calls {
+			input, _ := c.Redactor.ApplyJSON(redact.ToolInput, "", call.data)
+			result := recorded.take(call, input)
+			if result == nil {
+				a.Open = append(a.Open, call.name)
+				continue
+			}
+			a.Reused++
+			a.results[call.id] = result
+			results.blocks = append(results.blocks, *result)
+		}
+		if len(a.Open) > 0 {
+			return a, nil
+		}
+		since = append(since, said, results)
+	}
+	a.Limited = true
+	return a, nil
+}
+
+// callIDs are those of the calls of the context.
+func (b *Bundle) callIDs() callIDs {
+	ids := make(callIDs)
+	for i := range b.context {
+		for k := range b.context[i].blocks {
+			if x := &b.context[i].blocks[k]; x.kind == callBlock {
+				ids[anthropicID(x.id)] = true
+			}
+		}
+	}
+	return ids
+}
+
+// take adds a reply, and returns its calls that wait for a result.
+func (a *Answer) take(r *reply) (waiting []*block) {
+	a.ModelCalls++
+	a.StopReasonRaw, a.StopReason = r.stop, fact.FinishReason(r.stop)
+	a.ResponseID, a.ResponseModel = r.id, r.model
+	if r.usage != nil {
+		sum := *r.usage
+		if a.Usage != nil {
+			sum = sum.Add(*a.Usage)
+		}
+		a.Usage, a.UsageBasis, a.UsageRaw = &sum, r.basis, append(a.UsageRaw, r.usageRaw)
+	}
+	if len(r.blocks) == 0 || r.blocks[0].kind != stepBlock {
+		a.blocks = append(a.blocks, block{kind: stepBlock})
+	}
+	// Some servers give no id, or the same in every reply.
+	ids := make(map[string]string)
+	for i := range r.blocks {
+		b := &r.blocks[i]
+		switch b.kind {
+		case resultBlock:
+			b.id = cmp.Or(ids[b.id], b.id)
+			a.results[b.id] = b
+			continue
+		case callBlock:
+			if b.name == "" {
+				b.name = "unknown"
+			}
+			id := a.called.unique(b.id)
+			ids[b.id], b.id = id, id
+		}
+		a.blocks = append(a.blocks, *b)
+	}
+	for i := range r.blocks {
+		if b := &r.blocks[i]; b.kind == callBlock && a.results[b.id] == nil {
+			waiting = append(waiting, b)
+		}
+	}
+	return waiting
+}
+
+// calls are the recorded ones that have a result, in order.
+type calls []struct{ call, result *block }
+
+func recordedCalls(answer []entry) *calls {
+	var all calls
+	results := make(map[string]*block)
+	for i := range answer {
+		for k := range answer[i].blocks {
+			if b := &answer[i].blocks[k]; b.kind == resultBlock && !(b.failed && b.text == noResult) {
+				results[b.id] = b
+			}
+		}
+	}
+	for i := range answer {
+		for k := range answer[i].blocks {
+			if b := &answer[i].blocks[k]; b.kind == callBlock && results[b.id] != nil {
+				all = append(all, struct{ call, result *block }{b, results[b.id]})
+			}
+		}
+	}
+	return &all
+}
+
+// take returns the result of the first recorded call that is the same, under the id
+// of this one, and does not return it again.
+func (c *calls) take(call *block, input json.RawMessage) *block {
+	for i, recorded := range *c {
+		if recorded.call.name == call.name && sameJSON(recorded.call.data, input) {
+			*c = append((*c)[:i], (*c)[i+1:]...)
+			result := *recorded.result
+			result.id = call.id
+			return &result
+		}
+	}
+	return nil
+}
+
+// sameJSON says whether two documents mean the same.
+func sameJSON(a, b json.RawMessage) bool {
+	decode := func(raw json.RawMessage) (v any) {
+		d := json.NewDecoder(bytes.NewReader(raw))
+		d.UseNumber()
+		if d.Decode(&v) != nil {
+			return string(raw)
+		}
+		return v
+	}
+	return reflect.DeepEqual(decode(a), decode(b))
+}
+
+// URL is where the client sends requests to. The error is of an endpoint that is
+// none.
+func (c *Client) URL() (*url.URL, error) {
+	u, err := url.Parse(c.Endpoint)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, fmt.Errorf("endpoint %q is no URL of a server; name one such as https://api.openai.com/v1", withoutUser(c.Endpoint))
+	}
+	if c.Format.path != "" && !strings.HasSuffix(strings.TrimRight(u.Path, "/"), c.Format.path) {
+		u = u.JoinPath(c.Format.path)
+	}
+	return u, nil
+}
+
+// withoutUser is what is no URL without what may be a password in it.
+func withoutUser(endpoint string) string {
+	scheme, rest, ok := strings.Cut(endpoint, "://")
+	if at := strings.LastIndexByte(rest, '@'); ok && at >= 0 {
+		return scheme + "://" + rest[at+1:]
+	}
+	return endpoint
+}
+
+// shown is a URL without what it may say of a user: a password, or a key in the
+// query.
+func shown(u *url.URL) string {
+	public := *u
+	public.User, public.RawQuery, public.ForceQuery, public.Fragment, public.RawFragment = nil, "", false, "", ""
+	return public.String()
+}
+
+// direct follows no redirects: the key would go along to wherever they lead.
+var direct = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+
+// send asks once. With an error comes what of the reply had arrived before, or nil.
+func (c *Client) send(ctx context.Context, b *Bundle, since []entry) (*reply, error) {
+	u, err := c.URL()
+	if err != nil {
+		return nil, err
+	}
+	var body bytes.Buffer
+	if err := encodeJSON(&body, c.Format.request(b, since), ""); err != nil {
+		return nil, fmt.Errorf("encode request: %w", err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, u.String(), &body)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("User-Agent", "agenttrace")
+	for name, value := range c.Format.header {
+		req.Header.Set(name, value)
+	}
+	if c.Key != "" {
+		c.Format.authorize(req.Header, c.Key)
+	}
+	for name, values := range c.Header {
+		req.Header[name] = values
+	}
+	client := c.HTTP
+	if client == nil {
+		client = direct
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("ask %s: %w", shown(u), unwrapped(err))
+	}
+	defer resp.Body.Close()
+	text := io.LimitReader(resp.Body, maxReply)
+	if resp.StatusCode/100 != 2 {
+		return nil, fmt.Errorf("ask %s: %s%s", shown(u), resp.Status, refusal(text))
+	}
+	r, err := c.Format.reply(text)
+	if err != nil {
+		return r, fmt.Errorf("read the reply of %s as %s: %w", shown(u), c.Format.Name, err)
+	}
+	return r, nil
+}
+
+// unwrapped leaves out of an error what it says of the request, for that is said.
+func unwrapped(err error) error {
+	if of, ok := errors.AsType[*url.Error](err); ok {
+		return of.Err
+	}
+	return err
+}
+
+// refusal is what a server says of a request that it refuses.
+func refusal(r io.Reader) string {
+	text, _ := io.ReadAll(io.LimitReader(r, 4<<10)) // what cannot be read is not told
+	var body struct {
+		Error json.RawMessage `json:"error"`
+	}
+	var inner struct {
+		Message string `json:"message"`
+	}
+	said := strings.TrimSpace(string(text))
+	if json.Unmarshal(text, &body) == nil && len(body.Error) > 0 {
+		said = plainText(body.Error)
+		if json.Unmarshal(body.Error, &inner) == nil && inner.Message != "" {
+			said = inner.Message
+		}
+	}
+	if said == "" {
+		return ""
+	}
+	if r := []rune(said); len(r) > 500 {
+		said = string(r[:500]) + "…"
+	}
+	return ": " + strings.Join(strings.Fields(said), " ")
+}
+
+// Provider is the provider, in the words of the GenAI conventions, whose the
+// endpoint is; empty where it is nobody's that is known.
+func (c *Client) Provider() string {
+	u, err := c.URL()
+	if err != nil {
+		return ""
+	}
+	switch host := u.Hostname(); {
+	case host == "api.openai.com":
+		return "openai"
+	case host == "api.anthropic.com":
+		return "anthropic"
+	case host == "generativelanguage.googleapis.com":
+		return "gcp.gemini"
+	case host == "openrouter.ai":
+		return "openrouter"
+	case strings.HasSuffix(host, ".openai.azure.com"):
+		return "azure.ai.openai"
+	}
+	return ""
+}
