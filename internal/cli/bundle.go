@@ -33,7 +33,7 @@ type sideFile struct {
 // writeBundle writes a zip with a transcript per session and the side files.
 func (e *exporter) writeBundle(cmd *cobra.Command, each func(func(*exported) error) error) error {
 	var missing []string
-	err := e.write(cmd, e.bundle, func(w io.Writer) error {
+	err := e.out.write(cmd, e.bundle, e.format.json, func(w io.Writer) error {
 		z := zip.NewWriter(w)
 		packed := make(map[string]string) // by SHA-256, the name in the zip
 		err := each(func(s *exported) error {

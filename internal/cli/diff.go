@@ -1,15 +1,21 @@
 package cli
 
 import (
+	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/agenttrace/agenttrace/session/codec/html"
 	"github.com/agenttrace/agenttrace/session/inspect"
 )
 
 func newDiff() *cobra.Command {
 	var full, unified, asJSON bool
+	var format string
+	var out output
+	formats := []string{"text", "html", "json"}
 	var o inspect.DiffOptions
 	cmd := &cobra.Command{
 		Use:   "diff A B",
@@ -26,10 +32,16 @@ where nothing else differs.
 On 100 columns or more the sessions stand side by side, otherwise, or with
 --unified, below each other. Long texts are clipped unless --full is given.
 
-With --json it is one object: a, b, equal, first_divergence, and turns with their
-changes. The exit code is 0 where nothing differs and 1 where something does.`,
+With --format html it is a page to send to a person: one file that loads and runs
+nothing, with the two side by side, words that differ marked, and what is equal
+folded. --output names a file to write it to, which is not replaced without --force.
+
+With --format json, or --json, it is one object: a, b, equal, first_divergence, and
+turns with their changes. The exit code is 0 where nothing differs and 1 where
+something does.`,
 		Example: `  agenttrace diff last 1fa2bdc08
   agenttrace diff 1fa2bdc08 1fa2bdc57 --unified --ignore-usage
+  agenttrace diff 1fa2bdc08 1fa2bdc57 --format html --output diff.html
   agenttrace diff 1fa2bdc08 1fa2bdc57 --json | jq .first_divergence`,
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 			if len(args) > 1 {
@@ -39,6 +51,17 @@ changes. The exit code is 0 where nothing differs and 1 where something does.`,
 		},
 		Args: exactly(2, "two sessions"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case !slices.Contains(formats, format):
+				return usagef("--format %q is unknown; use %s", format, either(formats))
+			case asJSON && cmd.Flags().Changed("format") && format != "json":
+				return usagef("--json and --format %s exclude each other; use one of them", format)
+			case asJSON:
+				format = "json"
+			}
+			if unified && format != "text" {
+				return usagef("--unified is for text; leave it out with --format %s", format)
+			}
 			r, err := openStore(cmd)
 			if err != nil {
 				return err
@@ -58,13 +81,18 @@ changes. The exit code is 0 where nothing differs and 1 where something does.`,
 				timelines[i] = inspect.Build(in)
 			}
 			d := inspect.Compare(timelines[0], timelines[1], o)
-			if asJSON {
-				err = writeJSON(cmd, d)
-			} else {
+			err = out.write(cmd, out.path, format == "json", func(w io.Writer) error {
+				switch format {
+				case "json":
+					return encodeJSON(w, d)
+				case "html":
+					return html.EncodeDiff(w, d, timelines[0], timelines[1], html.Options{Full: full, Zone: time.Local})
+				}
 				t := terminal(cmd)
 				t.Full = full
-				err = d.Render(cmd.OutOrStdout(), t, unified)
-			}
+				t.Color = t.Color && (out.path == "" || out.path == "-")
+				return d.Render(w, t, unified)
+			})
 			if err == nil && !d.Equal {
 				err = errFinding
 			}
@@ -75,6 +103,10 @@ changes. The exit code is 0 where nothing differs and 1 where something does.`,
 	f.BoolVar(&full, "full", false, "clip nothing")
 	f.BoolVarP(&unified, "unified", "u", false, "below each other, also on a wide terminal")
 	f.BoolVar(&o.IgnoreUsage, "ignore-usage", false, "leave tokens out")
+	f.StringVar(&format, "format", formats[0], either(formats))
 	f.BoolVar(&asJSON, "json", false, "print a JSON object")
+	f.StringVarP(&out.path, "output", "o", "", "`file` to write to instead of standard output")
+	f.BoolVar(&out.force, "force", false, "replace the file if it exists")
+	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenttrace/agenttrace/session/codec"
-	"github.com/agenttrace/agenttrace/session/codec/sqlitefile"
 	"github.com/agenttrace/agenttrace/session/inspect"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
@@ -73,7 +72,7 @@ are, by their SHA-256. Those that are left out are listed.`,
 				return err
 			}
 			defer r.Close()
-			e.source = r.Path()
+			e.out.source = r.Path()
 			ids, err := e.sessions(cmd.Context(), r, args)
 			if err != nil {
 				return err
@@ -84,31 +83,30 @@ are, by their SHA-256. Those that are left out are listed.`,
 	f := cmd.Flags()
 	f.BoolVar(&e.all, "all", false, "export every session, archived ones and sub-agents' included")
 	f.StringVar(&format, "format", exportFormats[0].name, either(exportNames(nil)))
-	f.StringVarP(&e.output, "output", "o", "", "`file` or directory to write to instead of standard output")
+	f.StringVarP(&e.out.path, "output", "o", "", "`file` or directory to write to instead of standard output")
 	f.StringVar(&e.bundle, "bundle", "", "zip `file` to write transcripts and their files to")
 	f.BoolVar(&e.explain, "explain", false, "write nothing, and list what the format does not hold")
 	f.BoolVar(&e.full, "full", false, "cut nothing of a transcript")
-	f.BoolVar(&e.force, "force", false, "replace files that exist")
+	f.BoolVar(&e.out.force, "force", false, "replace files that exist")
 	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(exportNames(nil), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
 // exporter is one run of export.
 type exporter struct {
-	format                    *exportFormat
-	output, bundle            string
-	all, explain, full, force bool
+	out                output
+	format             *exportFormat
+	bundle             string
+	all, explain, full bool
 	// perSession says that the output is a directory.
 	perSession bool
-	// source is the path of the store.
-	source string
 }
 
 // check finds what on the command line contradicts itself. named is how many sessions
 // it names.
 func (e *exporter) check(cmd *cobra.Command, named int) error {
 	f := e.format
-	stdout := e.output == "" || e.output == "-"
+	stdout := e.out.path == "" || e.out.path == "-"
 	several := e.all || named > 1
 	switch {
 	case e.full && !f.text:
@@ -130,11 +128,11 @@ func (e *exporter) check(cmd *cobra.Command, named int) error {
 	case stdout:
 		return nil
 	}
-	info, err := os.Stat(e.output)
+	info, err := os.Stat(e.out.path)
 	isDir := err == nil && info.IsDir()
-	e.perSession = isDir || os.IsPathSeparator(e.output[len(e.output)-1]) || several && !f.many
+	e.perSession = isDir || os.IsPathSeparator(e.out.path[len(e.out.path)-1]) || several && !f.many
 	if e.perSession && err == nil && !isDir {
-		return usagef("--output must be a directory for --format %s of many sessions, and %s is a file; name another", f.name, e.output)
+		return usagef("--output must be a directory for --format %s of many sessions, and %s is a file; name another", f.name, e.out.path)
 	}
 	return nil
 }
@@ -194,13 +192,13 @@ func (e *exporter) run(cmd *cobra.Command, r *sqlite.Reader, ids []string) error
 		if e.all {
 			slices.Reverse(ids) // what was stored last is found first
 		}
-		return e.place(e.output, func(path string) error { return e.format.store(cmd.Context(), path, pulled(each)) })
-	case e.output != "" && e.output != "-" && e.format.writesFile(e.output):
+		return e.out.database().place(e.out.path, func(path string) error { return e.format.store(cmd.Context(), path, pulled(each)) })
+	case e.out.path != "" && e.out.path != "-" && e.format.writesFile(e.out.path):
 		return each(func(s *exported) error {
-			return e.place(e.output, func(path string) error { return e.format.file(path, s) })
+			return e.out.database().place(e.out.path, func(path string) error { return e.format.file(path, s) })
 		})
 	}
-	return e.write(cmd, e.output, func(w io.Writer) error { return each(e.format.stream(w)) })
+	return e.out.write(cmd, e.out.path, e.format.json, func(w io.Writer) error { return each(e.format.stream(w)) })
 }
 
 // pulled are the sessions that each calls its function with.
@@ -286,115 +284,23 @@ func (e *exporter) explainAll(cmd *cobra.Command, each func(func(*exported) erro
 
 // writeDir writes a file per session, or what layout the format has.
 func (e *exporter) writeDir(ctx context.Context, each func(func(*exported) error) error) error {
-	if err := os.MkdirAll(e.output, 0o700); err != nil {
-		return fmt.Errorf("create %s: %w", e.output, err)
+	if err := os.MkdirAll(e.out.path, 0o700); err != nil {
+		return fmt.Errorf("create %s: %w", e.out.path, err)
 	}
 	return each(func(s *exported) error {
 		if e.format.dir != nil {
-			err := e.format.dir(e.output, s)
+			err := e.format.dir(e.out.path, s)
 			if errors.Is(err, fs.ErrExist) {
 				return usagef("%w; choose another directory, or remove what is there", err)
 			}
 			return err
 		}
-		path := filepath.Join(e.output, fileName(s.Transcript.Session.ID)+e.format.ext)
-		return e.place(path, func(temporary string) error {
-			if e.format.writesFile(path) {
-				return e.format.writeFile(ctx, temporary, s)
-			}
-			return writeFile(temporary, func(w io.Writer) error { return e.format.stream(w)(s) })
-		})
+		path := filepath.Join(e.out.path, fileName(s.Transcript.Session.ID)+e.format.ext)
+		if e.format.writesFile(path) {
+			return e.out.database().place(path, func(temporary string) error { return e.format.writeFile(ctx, temporary, s) })
+		}
+		return e.out.file(path, func(w io.Writer) error { return e.format.stream(w)(s) })
 	})
-}
-
-// write calls fn with standard output or with a file, which appears only when
-// it is whole.
-func (e *exporter) write(cmd *cobra.Command, path string, fn func(io.Writer) error) error {
-	if path == "" || path == "-" {
-		if e.format.json {
-			return fn(jsonOutput(cmd))
-		}
-		return fn(cmd.OutOrStdout())
-	}
-	return e.place(path, func(temporary string) error { return writeFile(temporary, fn) })
-}
-
-func writeFile(path string, fn func(io.Writer) error) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600) // prompts are sensitive
-	if err != nil {
-		return err
-	}
-	err = fn(f)
-	if err == nil {
-		err = f.Sync()
-	}
-	return errors.Join(err, f.Close())
-}
-
-// place has fn write a file under a name that nothing has, and gives it its own when
-// it is whole.
-func (e *exporter) place(path string, fn func(temporary string) error) error {
-	exists := usagef("write %s: it exists; choose another name or add --force", path)
-	if sameFile(path, e.source) {
-		return usagef("write %s: it is the store that is read; choose another name", path)
-	}
-	if _, err := os.Lstat(path); err == nil && !e.force {
-		return exists
-	}
-	dir := filepath.Dir(path)
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		return usagef("write %s: there is no directory %s; create it first", path, dir)
-	}
-	if e.format.writesFile(path) && hasLog(path) {
-		return usagef("write %s: a program has the database open, or left its log there; choose another name", path)
-	}
-	room, err := os.MkdirTemp(dir, "."+filepath.Base(path)+".*")
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	defer os.RemoveAll(room)
-	// The name keeps its end, by which a format may go.
-	temporary := filepath.Join(room, "new"+filepath.Ext(path))
-	if err := fn(temporary); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	if !e.force {
-		// A link, unlike a rename, does not replace what appeared meanwhile. Where
-		// the file system has no links, the look from before must do.
-		switch err := os.Link(temporary, path); {
-		case err == nil:
-			return nil
-		case errors.Is(err, fs.ErrExist):
-			return exists
-		}
-	}
-	if err := os.Rename(temporary, path); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return nil
-}
-
-// hasLog says whether the database at path has a log that another program needs.
-func hasLog(path string) bool {
-	log := path + "-wal"
-	if _, err := os.Lstat(log); err != nil {
-		return false
-	}
-	if _, err := os.Lstat(path); err == nil {
-		_ = sqlitefile.Settle(path) // of what is no database the log stays
-	}
-	_, err := os.Lstat(log)
-	return err == nil
-}
-
-// sameFile says whether two paths name one file.
-func sameFile(a, b string) bool {
-	x, err := os.Stat(a)
-	if err != nil {
-		return false
-	}
-	y, err := os.Stat(b)
-	return err == nil && os.SameFile(x, y)
 }
 
 // fileName makes an id, which anyone may have sent, a name within a directory:

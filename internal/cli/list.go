@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -35,11 +36,19 @@ With --json it is an array of objects: id, title, agent, model, state, status, u
 (input, output, reasoning, cache_read, cache_write), total_tokens, cost_usd,
 parent_id, workspace_root, and created_at, updated_at, archived_at in Unix
 milliseconds. state is how the last run ended; one that is "finished" may have
-ended to wait for a human; status is what it is doing: see status. What a session does not say is absent.`,
+ended to wait for a human; status is what it is doing: see status. What a session does not say is absent.
+
+` + pricesHelp + `
+In JSON they are estimated_cost_usd, beside cost_usd.`,
 		Example: `  agenttrace ls --limit 10
+  agenttrace ls --prices prices.json
   agenttrace ls --all --json | jq -r '.[].id'`,
 		Args: exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			p, err := readPrices(cmd)
+			if err != nil {
+				return err
+			}
 			r, err := openStore(cmd)
 			if err != nil {
 				return err
@@ -66,6 +75,11 @@ ended to wait for a human; status is what it is doing: see status. What a sessio
 				}
 				items = append(items, inspect.NewItem(&s, now, silent))
 			}
+			if p != nil {
+				if err := p.estimate(cmd, r, items); err != nil {
+					return err
+				}
+			}
 			if asJSON {
 				return writeJSON(cmd, items)
 			}
@@ -83,11 +97,14 @@ ended to wait for a human; status is what it is doing: see status. What a sessio
 	f.BoolVar(&q.Archived, "archived", false, "also archived sessions")
 	f.BoolVarP(&all, "all", "a", false, "all of them: --children, --archived and no limit")
 	f.BoolVar(&asJSON, "json", false, "print a JSON array")
+	pricesFlag(cmd)
 	return cmd
 }
 
-func writeJSON(cmd *cobra.Command, v any) error {
-	e := json.NewEncoder(jsonOutput(cmd))
+func writeJSON(cmd *cobra.Command, v any) error { return encodeJSON(jsonOutput(cmd), v) }
+
+func encodeJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
 	return e.Encode(v)

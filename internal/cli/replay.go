@@ -27,8 +27,9 @@ const bundleFormat = "bundle"
 // replayer is one run of replay.
 type replayer struct {
 	turn                            int
-	format, output                  string
-	run, force, asJSON, full        bool
+	format                          string
+	out                             output
+	run, asJSON, full               bool
 	endpoint, model, effort, keyEnv string
 	headers                         []string
 	maxCalls                        int
@@ -72,7 +73,7 @@ backup" makes where it is.`,
 			switch {
 			case p.run:
 				return p.ask(cmd, args[0])
-			case p.format != "" || p.output != "":
+			case p.format != "" || p.out.path != "":
 				return withSession(cmd, args[0], func(ctx context.Context, r *sqlite.Reader, id string) error {
 					return p.write(cmd, r, id)
 				})
@@ -85,7 +86,7 @@ backup" makes where it is.`,
 	f := cmd.Flags()
 	f.IntVar(&p.turn, "turn", 0, "the `number` of a turn, as show counts them")
 	f.StringVar(&p.format, "format", "", "write the request of a turn: "+either(replayNames()))
-	f.StringVarP(&p.output, "output", "o", "", "`file` to write to instead of standard output; a directory, ending in a slash, for all formats")
+	f.StringVarP(&p.out.path, "output", "o", "", "`file` to write to instead of standard output; a directory, ending in a slash, for all formats")
 	f.BoolVar(&p.run, "run", false, "send the request and store the answer as a fork")
 	f.StringVar(&p.endpoint, "endpoint", "", "base `URL` of the API to ask with --run")
 	f.StringVar(&p.model, "model", "", "ask this model instead")
@@ -93,7 +94,7 @@ backup" makes where it is.`,
 	f.StringVar(&p.keyEnv, "key-env", "", "`variable` of the environment that has the key of the API (default OPENAI_API_KEY or ANTHROPIC_API_KEY)")
 	f.StringArrayVar(&p.headers, "header", nil, "`name: value` to send besides, once or more")
 	f.IntVar(&p.maxCalls, "max-calls", replay.DefaultMaxCalls, "ask the model at most this often")
-	f.BoolVar(&p.force, "force", false, "replace files that exist; with --run, ask though something is missing")
+	f.BoolVar(&p.out.force, "force", false, "replace files that exist; with --run, ask though something is missing")
 	f.BoolVar(&p.asJSON, "json", false, "print what is said as a JSON object")
 	f.BoolVar(&p.full, "full", false, "judge turns that were rewound too")
 	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(replayNames(), cobra.ShellCompDirectiveNoFileComp))
@@ -125,7 +126,7 @@ func (p *replayer) check(cmd *cobra.Command) error {
 			return usagef("--%s is for --run; add --run, or leave --%s out", flag, flag)
 		}
 	}
-	writes := p.format != "" || p.output != ""
+	writes := p.format != "" || p.out.path != ""
 	switch {
 	case p.format != "" && p.format != bundleFormat && replay.FormatOf(p.format) == nil:
 		return usagef("unknown format %q: use %s", p.format, either(replayNames()))
@@ -133,7 +134,7 @@ func (p *replayer) check(cmd *cobra.Command) error {
 		return usagef("--turn %d is no turn; they are counted from 1", p.turn)
 	case !p.run && !writes && (p.model != "" || p.effort != ""):
 		return usagef("--model and --effort are for requests; add --format or --run")
-	case p.run && p.output != "":
+	case p.run && p.out.path != "":
 		return usagef("--run stores the answer; leave out --output")
 	case p.run && p.format == bundleFormat:
 		return usagef("a bundle is no request; use --format %s with --run", either(replayNames()[:len(replayNames())-1]))
@@ -141,10 +142,10 @@ func (p *replayer) check(cmd *cobra.Command) error {
 		return usagef("--run needs an endpoint; name one with --endpoint, such as https://api.openai.com/v1")
 	case p.maxCalls < 1:
 		return usagef("--max-calls %d asks nothing; give 1 or more", p.maxCalls)
-	case !p.run && p.output != "" && p.format == "" && !p.toDirectory():
-		return usagef("--output %s needs --format; name a directory, ending in a slash, for all formats", p.output)
+	case !p.run && p.out.path != "" && p.format == "" && !p.toDirectory():
+		return usagef("--output %s needs --format; name a directory, ending in a slash, for all formats", p.out.path)
 	case !p.run && p.format != "" && p.toDirectory():
-		return usagef("--output %s is a directory, which gets all formats; leave out --format, or name a file", p.output)
+		return usagef("--output %s is a directory, which gets all formats; leave out --format, or name a file", p.out.path)
 	case writes && p.asJSON && !p.run:
 		return usagef("--json is for what is said, and requests are JSON; leave it out")
 	}
@@ -152,11 +153,11 @@ func (p *replayer) check(cmd *cobra.Command) error {
 }
 
 func (p *replayer) toDirectory() bool {
-	if p.output == "" {
+	if p.out.path == "" {
 		return false
 	}
-	info, err := os.Stat(p.output)
-	return err == nil && info.IsDir() || os.IsPathSeparator(p.output[len(p.output)-1])
+	info, err := os.Stat(p.out.path)
+	return err == nil && info.IsDir() || os.IsPathSeparator(p.out.path[len(p.out.path)-1])
 }
 
 func (p *replayer) report(cmd *cobra.Command, r *sqlite.Reader, id string) error {
@@ -230,22 +231,19 @@ func (p *replayer) write(cmd *cobra.Command, r *sqlite.Reader, id string) error 
 	}
 	p.warn(cmd, b)
 	if p.toDirectory() {
-		if err := os.MkdirAll(p.output, 0o700); err != nil {
-			return fmt.Errorf("create %s: %w", p.output, err)
+		if err := os.MkdirAll(p.out.path, 0o700); err != nil {
+			return fmt.Errorf("create %s: %w", p.out.path, err)
 		}
 		for _, name := range replayNames() {
-			path := filepath.Join(p.output, name+".json")
-			if err := p.place(path, b, name); err != nil {
+			path := filepath.Join(p.out.path, name+".json")
+			if err := p.out.file(path, func(w io.Writer) error { return encodeReplay(w, b, name) }); err != nil {
 				return err
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), inspect.Sanitize(path))
 		}
 		return nil
 	}
-	if p.output != "" && p.output != "-" {
-		return p.place(p.output, b, p.format)
-	}
-	return encodeReplay(jsonOutput(cmd), b, p.format)
+	return p.out.write(cmd, p.out.path, true, func(w io.Writer) error { return encodeReplay(w, b, p.format) })
 }
 
 // warn says on standard error what the requests do not hold.
@@ -257,13 +255,6 @@ func (p *replayer) warn(cmd *cobra.Command, b *replay.Bundle) {
 	for _, n := range b.Notes {
 		fmt.Fprintf(w, "note: %s\n", n)
 	}
-}
-
-func (p *replayer) place(path string, b *replay.Bundle, format string) error {
-	e := exporter{force: p.force, format: new(exportFormat)}
-	return e.place(path, func(temporary string) error {
-		return writeFile(temporary, func(w io.Writer) error { return encodeReplay(w, b, format) })
-	})
 }
 
 func encodeReplay(w io.Writer, b *replay.Bundle, format string) error {
@@ -320,7 +311,7 @@ func (p *replayer) ask(cmd *cobra.Command, name string) error {
 		if b.MessageID == "" {
 			return usagef("turn %d of session %s has no user message to ask again; choose another with --turn", b.Turn, id)
 		}
-		if !b.Eligible && !p.force {
+		if !b.Eligible && !p.out.force {
 			p.warn(cmd, b)
 			return usagef("turn %d of session %s is not replay-eligible; add --force to ask with what there is", b.Turn, id)
 		}

@@ -30,10 +30,14 @@ With --json the whole is one object: session, status, turns (with messages and t
 parts), queued, totals, children, system_prompts, tool_catalogs, decisions, spans
 and traces. Times are in Unix milliseconds; what the source did not say is
 absent. With --raw each line is a row of chat_sessions, chat_messages or
-chat_parts.`,
+chat_parts.
+
+` + pricesHelp + `
+In JSON they are estimated_cost_usd, beside cost_usd.`,
 		Example: `  agenttrace show last
   agenttrace show last 2 --full
   agenttrace show last --prompt --tools
+  agenttrace show last --tokens --prices prices.json
   agenttrace show 4bf92f3577b34da6 --json | jq '.turns[].usage'`,
 		ValidArgsFunction: completeSessions,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -48,6 +52,10 @@ chat_parts.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if asJSON && raw {
 				return usagef("--json and --raw exclude each other; use one of them")
+			}
+			p, err := readPrices(cmd)
+			if err != nil {
+				return err
 			}
 			return withSession(cmd, args[0], func(ctx context.Context, r *sqlite.Reader, id string) error {
 				if raw {
@@ -66,6 +74,12 @@ chat_parts.`,
 					return err
 				}
 				tl := inspect.Build(in)
+				if p != nil {
+					tl.Estimate(p.Estimate)
+					if err := p.lacking(cmd, tl.UnpricedModels); err != nil {
+						return err
+					}
+				}
 				if len(args) == 2 {
 					number, _ := strconv.Atoi(args[1])
 					one := tl.Only(number)
@@ -114,6 +128,7 @@ chat_parts.`,
 	f.BoolVar(&permissions, "permissions", false, "the rules in force and the decision at each call")
 	f.BoolVar(&tokens, "tokens", false, "tokens and cost per turn")
 	f.BoolVar(&provenance, "provenance", false, "the spans that the rows were made from")
+	pricesFlag(cmd)
 	f.BoolVar(&raw, "raw", false, "the rows as they are stored, one JSON object per line")
 	return cmd
 }

@@ -32,9 +32,14 @@ are left out.
 With --json it is an object: total, and with --by groups; both have key, sessions,
 turns, errors, usage (input, output, reasoning, cache_read, cache_write),
 total_tokens, cost_usd, cache_hit_rate, tool_calls, failed_tool_calls,
-denied_tool_calls, median_ms and p95_ms.`,
+denied_tool_calls, median_ms and p95_ms, and estimated_cost_usd where something
+was estimated; unpriced_models stands beside total.
+
+` + pricesHelp + `
+Compactions do not say their model and are not estimated.`,
 		Example: `  agenttrace stats
   agenttrace stats --by day --since 7d
+  agenttrace stats --by model --prices prices.json
   agenttrace stats --by tool --json | jq '.groups[] | select(.failed_tool_calls > 0)'`,
 		Args: exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -46,6 +51,13 @@ denied_tool_calls, median_ms and p95_ms.`,
 			if q.Since, err = sinceDays(since); err != nil {
 				return err
 			}
+			p, err := readPrices(cmd)
+			if err != nil {
+				return err
+			}
+			if p != nil {
+				q.Price = p.Estimate
+			}
 			r, err := openStore(cmd)
 			if err != nil {
 				return err
@@ -54,6 +66,11 @@ denied_tool_calls, median_ms and p95_ms.`,
 			s, err := r.Stats(cmd.Context(), q)
 			if err != nil {
 				return err
+			}
+			if p != nil {
+				if err := p.lacking(cmd, s.UnpricedModels); err != nil {
+					return err
+				}
 			}
 			if asJSON {
 				return writeJSON(cmd, s)
@@ -69,6 +86,7 @@ denied_tool_calls, median_ms and p95_ms.`,
 	f.StringVar(&by, "by", "", "a row per `what`: day, model, agent or tool")
 	f.StringVar(&since, "since", "", "count from then on: a `time`, or a duration before now such as 12h or 7d")
 	f.BoolVar(&asJSON, "json", false, "print a JSON object")
+	pricesFlag(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions(groups, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }

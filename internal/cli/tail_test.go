@@ -122,19 +122,19 @@ func (a *agent) turn(n string, short bool) []func() {
 	)
 }
 
-// output is written by a tail while the test reads it.
-type output struct {
+// screen is written by a tail while the test reads it.
+type screen struct {
 	mu sync.Mutex
 	b  bytes.Buffer
 }
 
-func (o *output) Write(b []byte) (int, error) {
+func (o *screen) Write(b []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.b.Write(b)
 }
 
-func (o *output) String() string {
+func (o *screen) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.b.String()
@@ -143,8 +143,8 @@ func (o *output) String() string {
 // tailing is a tail under test. Its clock stands where the test puts it.
 type tailing struct {
 	t      *testing.T
-	out    output
-	notice output
+	out    screen
+	notice screen
 	clock  atomic.Int64 // Unix milliseconds
 	ticks  chan time.Time
 	done   chan error

@@ -151,7 +151,7 @@ func copied(t *Turn) string {
 	if len(t.Messages) > 0 {
 		at = t.Messages[0].CreatedAt
 	}
-	return strconv.FormatInt(at, 10) + "\x00" + userText(t)
+	return strconv.FormatInt(at, 10) + "\x00" + t.UserText()
 }
 
 // alignTurns pairs the indexes of turns; -1 stands for none.
@@ -181,16 +181,28 @@ func alignTurns(a, b []Turn) [][2]int {
 			between(e.a0, e.a1, e.b0, e.b1)
 			continue
 		}
-		for _, f := range edits(keys(a[e.a0:e.a1], userText), keys(b[e.b0:e.b1], userText)) {
+		for _, f := range edits(keys(a[e.a0:e.a1], (*Turn).UserText), keys(b[e.b0:e.b1], (*Turn).UserText)) {
 			between(e.a0+f.a0, e.a0+f.a1, e.b0+f.b0, e.b0+f.b1)
 		}
 	}
 	return pairs
 }
 
-// userText is what the user of a turn said, with a line for each file.
-func userText(t *Turn) string {
+// UserText is what the user of the turn said, with a line for each file. What a
+// rewind hid is left out unless it hid the whole turn.
+func (t *Turn) UserText() string {
 	return turnText(t, func(m *Message) bool { return m.Role == session.RoleUser }, KindText)
+}
+
+// AnswerText is what was said besides, summaries of compactions included: see
+// [Turn.UserText].
+func (t *Turn) AnswerText() string {
+	return turnText(t, func(m *Message) bool { return m.Role != session.RoleUser }, KindText)
+}
+
+// ReasoningText is the reasoning of the turn: see [Turn.UserText].
+func (t *Turn) ReasoningText() string {
+	return turnText(t, func(m *Message) bool { return m.Role != session.RoleUser }, KindReasoning)
 }
 
 // turnText joins the texts of one kind in those messages of a turn that are
@@ -235,7 +247,7 @@ func compareTurns(tlA, tlB *Timeline, a, b *Turn, o DiffOptions) []Change {
 			changes = append(changes, Change{Aspect: aspect, A: optional(inA), B: optional(inB)})
 		}
 	}
-	text(AspectUser, userText(a), userText(b))
+	text(AspectUser, a.UserText(), b.UserText())
 	if a.Hidden != b.Hidden {
 		text(AspectRewound, strconv.FormatBool(a.Hidden), strconv.FormatBool(b.Hidden))
 	}
@@ -253,10 +265,9 @@ func compareTurns(tlA, tlB *Timeline, a, b *Turn, o DiffOptions) []Change {
 		namesA, namesB := slices.Sorted(slices.Values(a.Tools.Available)), slices.Sorted(slices.Values(b.Tools.Available))
 		text(AspectTools, catalogText(a, namesA), catalogText(b, namesB))
 	}
-	answers := func(m *Message) bool { return m.Role != session.RoleUser }
-	text(AspectReasoning, turnText(a, answers, KindReasoning), turnText(b, answers, KindReasoning))
-	changes = append(changes, compareCalls(callsOf(a), callsOf(b))...)
-	text(AspectAssistant, turnText(a, answers, KindText), turnText(b, answers, KindText))
+	text(AspectReasoning, a.ReasoningText(), b.ReasoningText())
+	changes = append(changes, compareCalls(a.ToolCalls(), b.ToolCalls())...)
+	text(AspectAssistant, a.AnswerText(), b.AnswerText())
 	text(AspectEnd, endText(a), endText(b))
 	if !o.IgnoreUsage {
 		text(AspectUsage, usageText(a.Usage), usageText(b.Usage))
@@ -293,14 +304,14 @@ func catalogText(t *Turn, names []string) string {
 
 func turnSummary(t *Turn) string {
 	var lines []string
-	if text := userText(t); text != "" {
+	if text := t.UserText(); text != "" {
 		lines = append(lines, text)
 	}
-	for _, c := range callsOf(t) {
+	for _, c := range t.ToolCalls() {
 		what, _ := subject(c.Input)
 		lines = append(lines, strings.TrimSpace("▸ "+cmp.Or(c.Name, unnamed)+"  "+what)+" · "+c.Outcome())
 	}
-	if text := turnText(t, func(m *Message) bool { return m.Role != session.RoleUser }, KindText); text != "" {
+	if text := t.AnswerText(); text != "" {
 		lines = append(lines, text)
 	}
 	return strings.Join(lines, "\n\n")
@@ -320,7 +331,9 @@ func usageText(u *session.Usage) string {
 		count(u.CacheRead), count(u.CacheWrite))
 }
 
-func callsOf(t *Turn) []*ToolCall {
+// ToolCalls are the calls of the turn, in order, without those that a rewind hid
+// unless it hid the whole turn. They are what [Change] counts.
+func (t *Turn) ToolCalls() []*ToolCall {
 	var calls []*ToolCall
 	for i := range t.Messages {
 		if m := &t.Messages[i]; m.HiddenAt == nil || t.Hidden {
@@ -334,9 +347,10 @@ func callsOf(t *Turn) []*ToolCall {
 	return calls
 }
 
-// compareCalls aligns the calls of two turns: those with equal inputs first, and
-// between them those of one tool by their order.
-func compareCalls(a, b []*ToolCall) []Change {
+// AlignCalls pairs the places of the calls of two turns, from 0, in an order that
+// keeps that of both: those with equal inputs first, and between them those of one
+// tool by their order. -1 stands for none.
+func AlignCalls(a, b []*ToolCall) [][2]int {
 	keys := func(calls []*ToolCall, withInput bool) []string {
 		all := make([]string, len(calls))
 		for i, c := range calls {
@@ -346,28 +360,43 @@ func compareCalls(a, b []*ToolCall) []Change {
 		}
 		return all
 	}
-	var changes []Change
-	for _, e := range edits(keys(a, true), keys(b, true)) {
+	var pairs [][2]int
+	align := func(e edit, a0, b0 int) {
 		if e.same {
 			for i := range e.a1 - e.a0 {
-				changes = append(changes, compareCall(a[e.a0+i], b[e.b0+i], e.a0+i+1, e.b0+i+1)...)
+				pairs = append(pairs, [2]int{a0 + e.a0 + i, b0 + e.b0 + i})
 			}
+			return
+		}
+		for i := e.a0; i < e.a1; i++ {
+			pairs = append(pairs, [2]int{a0 + i, -1})
+		}
+		for i := e.b0; i < e.b1; i++ {
+			pairs = append(pairs, [2]int{-1, b0 + i})
+		}
+	}
+	for _, e := range edits(keys(a, true), keys(b, true)) {
+		if e.same {
+			align(e, 0, 0)
 			continue
 		}
 		for _, f := range edits(keys(a[e.a0:e.a1], false), keys(b[e.b0:e.b1], false)) {
-			for i := range f.a1 - f.a0 {
-				if at := e.a0 + f.a0 + i; f.same {
-					to := e.b0 + f.b0 + i
-					changes = append(changes, compareCall(a[at], b[to], at+1, to+1)...)
-				} else {
-					changes = append(changes, Change{Aspect: AspectCall, Tool: a[at].Name, CallA: at + 1, A: pointer(callText(a[at]))})
-				}
-			}
-			for i := range f.b1 - f.b0 {
-				if to := e.b0 + f.b0 + i; !f.same {
-					changes = append(changes, Change{Aspect: AspectCall, Tool: b[to].Name, CallB: to + 1, B: pointer(callText(b[to]))})
-				}
-			}
+			align(f, e.a0, e.b0)
+		}
+	}
+	return pairs
+}
+
+func compareCalls(a, b []*ToolCall) []Change {
+	var changes []Change
+	for _, pair := range AlignCalls(a, b) {
+		switch at, to := pair[0], pair[1]; {
+		case to < 0:
+			changes = append(changes, Change{Aspect: AspectCall, Tool: a[at].Name, CallA: at + 1, A: pointer(callText(a[at]))})
+		case at < 0:
+			changes = append(changes, Change{Aspect: AspectCall, Tool: b[to].Name, CallB: to + 1, B: pointer(callText(b[to]))})
+		default:
+			changes = append(changes, compareCall(a[at], b[to], at+1, to+1)...)
 		}
 	}
 	return changes

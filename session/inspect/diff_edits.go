@@ -140,31 +140,45 @@ func words(text string) []string {
 	return all
 }
 
-// textRow is a row of two texts side by side. Of a line that is in one of them
-// only, the other side is nil.
-type textRow struct {
-	a, b []span
-	same bool
+// TextRow is a row of two texts side by side.
+type TextRow struct {
+	// A and B are the line in pieces, which make it up; nil where only the other
+	// text has the line.
+	A, B []TextPiece
+	// Same says that the two are one.
+	Same bool
 }
 
-// textRows lays two sanitized texts beside each other, line by line, with the
-// words that differ in lines that replace each other painted as strong.
-func textRows(a, b string, strongA, strongB paint) []textRow {
+// TextPiece is a stretch of a line.
+type TextPiece struct {
+	Text string
+	// Differs says that the other text has something else in its place.
+	Differs bool
+}
+
+// CompareTexts lays two texts beside each other, line by line. As many lines as can
+// be are kept; in lines that replace each other the words that differ are told, or
+// the whole line where next to nothing is alike. Rows of one kind that follow each
+// other are a run: of those that differ, the lines that have a partner come first.
+//
+// It sanitizes nothing. Two texts that differ in the newline at their end alone have
+// no row that differs.
+func CompareTexts(a, b string) []TextRow {
 	linesA, linesB := splitLines(a), splitLines(b)
-	var rows []textRow
+	var rows []TextRow
 	for _, e := range edits(linesA, linesB) {
 		for i := range max(e.a1-e.a0, e.b1-e.b0) {
-			row := textRow{same: e.same}
+			row := TextRow{Same: e.same}
 			inA, inB := e.a0+i < e.a1, e.b0+i < e.b1
 			switch {
 			case inA && inB && !e.same:
-				row.a, row.b = wordSpans(linesA[e.a0+i], linesB[e.b0+i], strongA, strongB)
+				row.A, row.B = comparePieces(linesA[e.a0+i], linesB[e.b0+i])
 			case inA && inB:
-				row.a, row.b = []span{{text: linesA[e.a0+i]}}, []span{{text: linesB[e.b0+i]}}
+				row.A, row.B = []TextPiece{{Text: linesA[e.a0+i]}}, []TextPiece{{Text: linesB[e.b0+i]}}
 			case inA:
-				row.a = []span{{text: linesA[e.a0+i]}}
+				row.A = []TextPiece{{linesA[e.a0+i], true}}
 			default:
-				row.b = []span{{text: linesB[e.b0+i]}}
+				row.B = []TextPiece{{linesB[e.b0+i], true}}
 			}
 			rows = append(rows, row)
 		}
@@ -179,8 +193,8 @@ func splitLines(text string) []string {
 	return strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 }
 
-// wordSpans marks in two lines what differs, unless next to nothing is alike.
-func wordSpans(a, b string, strongA, strongB paint) (inA, inB []span) {
+// comparePieces tells what differs in two lines, unless next to nothing is alike.
+func comparePieces(a, b string) (inA, inB []TextPiece) {
 	wordsA, wordsB := words(a), words(b)
 	script := edits(wordsA, wordsB)
 	alike := 0
@@ -190,14 +204,11 @@ func wordSpans(a, b string, strongA, strongB paint) (inA, inB []span) {
 		}
 	}
 	if alike*4 < min(len(a), len(b)) {
-		return []span{{text: a}}, []span{{text: b}}
+		return []TextPiece{{a, true}}, []TextPiece{{b, true}}
 	}
+	piece := func(words []string, differs bool) TextPiece { return TextPiece{strings.Join(words, ""), differs} }
 	for _, e := range script {
-		partA, partB := span{text: strings.Join(wordsA[e.a0:e.a1], "")}, span{text: strings.Join(wordsB[e.b0:e.b1], "")}
-		if !e.same {
-			partA.paint, partB.paint = strongA, strongB
-		}
-		inA, inB = append(inA, partA), append(inB, partB)
+		inA, inB = append(inA, piece(wordsA[e.a0:e.a1], !e.same)), append(inB, piece(wordsB[e.b0:e.b1], !e.same))
 	}
 	return inA, inB
 }

@@ -31,22 +31,33 @@ func (d *Diff) Render(w io.Writer, o Options, unified bool) error {
 	} else {
 		dp.first(d.First)
 	}
-	for i := 0; i < len(d.Turns); i++ {
-		if len(d.Turns[i].Changes) == 0 {
-			end := i
-			for end+1 < len(d.Turns) && len(d.Turns[end+1].Changes) == 0 && d.Turns[end+1].Copied == d.Turns[i].Copied {
-				end++
-			}
-			p.blank()
-			dp.alike(d.Turns[i : end+1])
-			i = end
-			continue
-		}
+	for _, run := range d.Runs() {
 		p.blank()
-		dp.turn(&d.Turns[i])
+		if len(run[0].Changes) == 0 {
+			p.line(span{"= " + RunLabel(run), p.dim})
+		} else {
+			dp.turn(&run[0])
+		}
 	}
 	_, err := io.WriteString(w, p.b.String())
 	return err
+}
+
+// Runs cuts the turns into runs of equal ones, copied or not, and single ones that
+// differ. It shares the turns.
+func (d *Diff) Runs() [][]TurnDiff {
+	var runs [][]TurnDiff
+	for i := 0; i < len(d.Turns); {
+		end := i + 1
+		if len(d.Turns[i].Changes) == 0 {
+			for end < len(d.Turns) && len(d.Turns[end].Changes) == 0 && d.Turns[end].Copied == d.Turns[i].Copied {
+				end++
+			}
+		}
+		runs = append(runs, d.Turns[i:end:end])
+		i = end
+	}
+	return runs
 }
 
 type diffPrinter struct {
@@ -63,15 +74,20 @@ func (p *diffPrinter) compared(label string, c *Compared, in paint) {
 }
 
 func (p *diffPrinter) first(f *Divergence) {
-	text := "first divergence: " + turnPair(f.A, f.B) + ", " + changeLabel(&f.Change)
-	if f.Aspect == AspectUsage {
-		text = "only tokens differ, first in " + turnPair(f.A, f.B)
-	}
-	p.block(span{"≠ ", p.warn}, span{"  ", p.plain}, text, p.title, 0)
+	p.block(span{"≠ ", p.warn}, span{"  ", p.plain}, f.String(), p.title, 0)
 }
 
-// turnPair names a turn of both sessions.
-func turnPair(a, b int) string {
+// String says where the sessions part ways.
+func (f *Divergence) String() string {
+	if f.Aspect == AspectUsage {
+		return "only tokens differ, first in " + TurnPair(f.A, f.B)
+	}
+	return "first divergence: " + TurnPair(f.A, f.B) + ", " + f.Label()
+}
+
+// TurnPair names a turn of both sessions by its numbers; 0 where only the other
+// session has it.
+func TurnPair(a, b int) string {
 	switch {
 	case a == 0:
 		return "turn " + strconv.Itoa(b) + " of B"
@@ -83,24 +99,25 @@ func turnPair(a, b int) string {
 	return "turn " + strconv.Itoa(a) + " of A and " + strconv.Itoa(b) + " of B"
 }
 
-func (p *diffPrinter) alike(turns []TurnDiff) {
+// RunLabel names a run of turns that are equal.
+func RunLabel(turns []TurnDiff) string {
 	how := "equal"
 	if turns[0].Copied {
 		how = "equal, copied"
 	}
 	first, last := &turns[0], &turns[len(turns)-1]
-	what := turnPair(first.A, first.B)
+	what := TurnPair(first.A, first.B)
 	if len(turns) > 1 {
 		what = "turns " + strconv.Itoa(first.A) + "–" + strconv.Itoa(last.A)
 		if first.A != first.B || last.A != last.B {
 			what += " of A and " + strconv.Itoa(first.B) + "–" + strconv.Itoa(last.B) + " of B"
 		}
 	}
-	p.line(span{"= " + what + ": " + how, p.dim})
+	return what + ": " + how
 }
 
 func (p *diffPrinter) turn(t *TurnDiff) {
-	name := turnPair(t.A, t.B)
+	name := TurnPair(t.A, t.B)
 	p.header("─", span{"T" + name[1:], p.title}, span{}, plural(len(t.Changes), "difference", "differences"))
 	for i := range t.Changes {
 		p.change(&t.Changes[i])
@@ -113,8 +130,8 @@ var aspectLabels = map[string]string{
 	AspectOutput: "output", AspectAssistant: "assistant", AspectEnd: "end", AspectUsage: "tokens",
 }
 
-// changeLabel says in one line what differs.
-func changeLabel(c *Change) string {
+// Label says in one line what differs.
+func (c *Change) Label() string {
 	label := aspectLabels[c.Aspect]
 	if c.Aspect == AspectTurn || c.Aspect == AspectCall {
 		label = "only in A"
@@ -133,7 +150,7 @@ func changeLabel(c *Change) string {
 }
 
 func (p *diffPrinter) change(c *Change) {
-	label := changeLabel(c)
+	label := c.Label()
 	a, b := Sanitize(deref(c.A)), Sanitize(deref(c.B))
 	switch {
 	case c.Aspect == AspectSystemPrompt:
@@ -151,18 +168,12 @@ func (p *diffPrinter) change(c *Change) {
 		return
 	}
 	p.line(span{"  " + label, p.accent})
-	rows := textRows(a, b, p.bad, p.good)
-	for i := range rows {
-		if !rows[i].same {
-			paintWhole(rows[i].a, p.bad)
-			paintWhole(rows[i].b, p.good)
-		}
-	}
+	rows := CompareTexts(a, b)
 	shown, left := 0, 0
 	for i := 0; i < len(rows); {
-		if rows[i].same {
+		if rows[i].Same {
 			end := i
-			for end < len(rows) && rows[end].same {
+			for end < len(rows) && rows[end].Same {
 				end++
 			}
 			from, to := i, end // what is left out
@@ -185,7 +196,7 @@ func (p *diffPrinter) change(c *Change) {
 			continue
 		}
 		end := i
-		for end < len(rows) && !rows[end].same {
+		for end < len(rows) && !rows[end].Same {
 			end++
 		}
 		run := rows[i:end]
@@ -202,31 +213,33 @@ func (p *diffPrinter) change(c *Change) {
 	}
 }
 
-// paintWhole paints a line of which no word is marked.
-func paintWhole(line []span, in paint) {
-	for i := range line {
-		if line[i].paint != (paint{}) {
-			return
+// painted is a line of one of two texts; nil where only the other has it.
+func painted(line []TextPiece, in paint) []span {
+	if line == nil {
+		return nil
+	}
+	spans := make([]span, len(line))
+	for i, piece := range line {
+		if spans[i].text = piece.Text; piece.Differs {
+			spans[i].paint = in
 		}
 	}
-	for i := range line {
-		line[i].paint = in
-	}
+	return spans
 }
 
 // rows prints a run of rows that are all equal or all not.
-func (p *diffPrinter) rows(run []textRow) {
+func (p *diffPrinter) rows(run []TextRow) {
 	if p.unified {
 		for i := range run {
-			if run[i].same {
-				p.prefixed(span{"      ", p.plain}, run[i].a)
-			} else if run[i].a != nil {
-				p.prefixed(span{"    - ", p.bad}, run[i].a)
+			if run[i].Same {
+				p.prefixed(span{"      ", p.plain}, painted(run[i].A, p.bad))
+			} else if run[i].A != nil {
+				p.prefixed(span{"    - ", p.bad}, painted(run[i].A, p.bad))
 			}
 		}
 		for i := range run {
-			if !run[i].same && run[i].b != nil {
-				p.prefixed(span{"    + ", p.good}, run[i].b)
+			if !run[i].Same && run[i].B != nil {
+				p.prefixed(span{"    + ", p.good}, painted(run[i].B, p.good))
 			}
 		}
 		return
@@ -237,15 +250,15 @@ func (p *diffPrinter) rows(run []textRow) {
 		r := &run[i]
 		mark := span{" │ ", p.rule}
 		switch {
-		case r.same:
-		case r.b == nil:
+		case r.Same:
+		case r.B == nil:
 			mark = span{" < ", p.bad}
-		case r.a == nil:
+		case r.A == nil:
 			mark = span{" > ", p.good}
 		default:
 			mark = span{" ≠ ", p.warn}
 		}
-		left, right := fold(r.a, half), fold(r.b, half)
+		left, right := fold(painted(r.A, p.bad), half), fold(painted(r.B, p.good), half)
 		for k := range max(len(left), len(right)) {
 			line := []span{{indent, p.plain}}
 			used := 0

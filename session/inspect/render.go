@@ -335,8 +335,8 @@ func (p *printer) turn(tl *Timeline, t *Turn, previousRules *string) {
 	if t.Usage != nil {
 		facts = append(facts, count(t.Usage.Total())+" tokens")
 	}
-	if t.CostUSD != nil {
-		facts = append(facts, dollars(*t.CostUSD))
+	if cost := costText(t.CostUSD, t.EstimatedCostUSD); cost != "" {
+		facts = append(facts, cost)
 	}
 	if t.StopReason != "" {
 		facts = append(facts, oneLine(t.StopReason))

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -28,6 +29,9 @@ type Item struct {
 	Usage   session.Usage `json:"usage"`
 	Total   int64         `json:"total_tokens"`
 	CostUSD float64       `json:"cost_usd"`
+	// EstimatedCostUSD is of the messages that state no cost, and no part of CostUSD;
+	// nil unless whoever lists the sessions estimated it.
+	EstimatedCostUSD *float64 `json:"estimated_cost_usd,omitempty"`
 	// ParentID is set on children.
 	ParentID      string `json:"parent_id,omitempty"`
 	WorkspaceRoot string `json:"workspace_root,omitempty"`
@@ -84,15 +88,19 @@ func RenderSessions(w io.Writer, items []Item, o Options) error {
 	}
 	withCost := false
 	var tokens int64
-	var cost, inherited float64
+	var cost, inherited struct {
+		stated    float64
+		estimated *float64
+	}
 	for i := range items {
-		withCost = withCost || items[i].CostUSD != 0
+		withCost = withCost || items[i].CostUSD != 0 || items[i].EstimatedCostUSD != nil
 		tokens += items[i].Total
-		if items[i].ParentID == "" {
-			cost += items[i].CostUSD
-		} else {
-			inherited += items[i].CostUSD
+		sum := &cost
+		if items[i].ParentID != "" {
+			sum = &inherited
 		}
+		sum.stated += items[i].CostUSD
+		addNumber(&sum.estimated, items[i].EstimatedCostUSD)
 	}
 	type cell struct {
 		span
@@ -124,13 +132,9 @@ func RenderSessions(w io.Writer, items []Item, o Options) error {
 		if p.Width < 100 {
 			number = brief(s.Total)
 		}
-		stated := absent // the column is 0 where nobody stated a cost
-		if s.CostUSD != 0 {
-			stated = dollars(s.CostUSD)
-		}
 		rows = append(rows, []cell{
 			{span: span{ids[i], p.accent}}, {span: mark}, {span: span{name, p.plain}}, {span: span{truncate(oneLine(s.Agent), 14), p.dim}},
-			{span: span{truncate(modelName(s.Model), 20), p.dim}}, {span{number, p.plain}, true}, {span{stated, p.plain}, true},
+			{span: span{truncate(modelName(s.Model), 20), p.dim}}, {span{number, p.plain}, true}, {span{cmp.Or(summedCost(s.CostUSD, s.EstimatedCostUSD), absent), p.plain}, true},
 			{span{p.age(s.UpdatedAt), p.dim}, true},
 		})
 	}
@@ -181,13 +185,13 @@ func RenderSessions(w io.Writer, items []Item, o Options) error {
 		p.line(spans...)
 	}
 	sum := []string{plural(len(items), "session", "sessions"), count(tokens) + " tokens"}
-	if cost != 0 {
-		sum = append(sum, dollars(cost))
+	if text := summedCost(cost.stated, cost.estimated); text != "" {
+		sum = append(sum, text)
 	}
-	if inherited != 0 {
+	if text := summedCost(inherited.stated, inherited.estimated); text != "" {
 		// A fork's cost has that of the messages it copied in it, so it is no part of
 		// a sum with its parent's.
-		sum = append(sum, "forks and sub-agents "+dollars(inherited)+" (a fork's includes what it copied)")
+		sum = append(sum, "forks and sub-agents "+text+" (a fork's includes what it copied)")
 	}
 	p.facts("", sum...)
 	_, err := io.WriteString(w, p.b.String())

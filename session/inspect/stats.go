@@ -31,10 +31,7 @@ var statsColumns = []statsColumn{
 	{"C.WRITE", false, 9, func(g *store.StatsGroup, n func(int64) string) string { return n(g.Usage.CacheWrite) }},
 	{"CACHED", false, 5, func(g *store.StatsGroup, _ func(int64) string) string { return percent(g.CacheHitRate) }},
 	{"COST", false, 2, func(g *store.StatsGroup, _ func(int64) string) string {
-		if g.CostUSD == 0 {
-			return absent // the column is 0 where nobody stated a cost
-		}
-		return dollars(g.CostUSD)
+		return cmp.Or(summedCost(g.CostUSD, g.EstimatedCostUSD), absent)
 	}},
 	{"CALLS", true, 0, func(g *store.StatsGroup, n func(int64) string) string { return n(g.ToolCalls) }},
 	{"FAILED", true, 3, func(g *store.StatsGroup, n func(int64) string) string { return n(g.FailedCalls) }},
@@ -96,8 +93,13 @@ func (p *printer) statsList(g *store.StatsGroup) {
 	if g.CacheHitRate != nil {
 		p.fieldAt(16, "cached", percent(g.CacheHitRate)+" of the input was read from a cache")
 	}
-	if g.CostUSD != 0 {
-		p.fieldAt(16, "cost", dollars(g.CostUSD))
+	if cost := summedCost(g.CostUSD, g.EstimatedCostUSD); cost != "" {
+		if g.CostUSD != 0 && g.EstimatedCostUSD != nil {
+			cost += " (" + dollars(g.CostUSD) + " stated, the rest estimated)"
+		} else if g.EstimatedCostUSD != nil {
+			cost += " (estimated)"
+		}
+		p.fieldAt(16, "cost", cost)
 	}
 }
 

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
@@ -19,7 +20,7 @@ const absent = "–"
 type usageRow struct {
 	label string
 	usage *session.Usage
-	cost  *float64
+	cost  string // "" where nobody knows
 	paint
 }
 
@@ -35,10 +36,7 @@ func (r *usageRow) cells(number func(int64) string, withCost bool) []string {
 	if !withCost {
 		return cells
 	}
-	if r.cost == nil {
-		return append(cells, absent)
-	}
-	return append(cells, dollars(*r.cost))
+	return append(cells, cmp.Or(r.cost, absent))
 }
 
 // usageTable prints the tokens of each turn and their sums. Where full numbers
@@ -47,7 +45,7 @@ func (p *printer) usageTable(tl *Timeline) {
 	rows, sums := p.usageRows(tl)
 	withCost := false
 	for _, r := range append(rows, sums...) {
-		withCost = withCost || r.cost != nil
+		withCost = withCost || r.cost != ""
 	}
 	columns := usageColumns
 	if !withCost {
@@ -132,11 +130,11 @@ func (p *printer) usageRows(tl *Timeline) (rows, sums []usageRow) {
 			spoke = spoke || m.Role == session.RoleAssistant && m.Compaction == nil
 		}
 		if spoke || t.Usage != nil {
-			rows = append(rows, usageRow{strings.TrimRight(label, " "), t.Usage, t.CostUSD, paint})
+			rows = append(rows, usageRow{strings.TrimRight(label, " "), t.Usage, costText(t.CostUSD, t.EstimatedCostUSD), paint})
 		}
 		for k := range t.Messages {
 			if c := t.Messages[k].Compaction; c != nil {
-				rows = append(rows, usageRow{"     compaction", c.usage(), nil, p.dim})
+				rows = append(rows, usageRow{"     compaction", c.usage(), "", p.dim})
 			}
 		}
 	}
@@ -145,9 +143,9 @@ func (p *printer) usageRows(tl *Timeline) (rows, sums []usageRow) {
 	if len(tl.Turns) < tot.Turns {
 		label = "session" // the rows are one turn's
 	}
-	sums = []usageRow{{label, tot.Usage, tot.CostUSD, p.title}}
+	sums = []usageRow{{label, tot.Usage, costText(tot.CostUSD, tot.EstimatedCostUSD), p.title}}
 	if tot.Usage == nil || *tot.Usage != tot.Context {
-		sums = append(sums, usageRow{"in context now", &tot.Context, nil, p.dim})
+		sums = append(sums, usageRow{"in context now", &tot.Context, "", p.dim})
 	}
 	return rows, sums
 }

@@ -311,3 +311,10 @@ func (c *ToolCall) Outcome() string {
 	}
 	return OutcomeOpen
 }
+
+// Subject is what the call is about, such as its command or path, as far as its
+// input tells: "" where it does not.
+func (c *ToolCall) Subject() string {
+	what, _ := subject(c.Input)
+	return what
+}

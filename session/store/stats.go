@@ -25,6 +25,23 @@ type StatsQuery struct {
 	Since time.Time
 	// Location is where days begin; nil means UTC.
 	Location *time.Location
+	// Price is asked for the cost of messages that state none; nil estimates nothing.
+	Price Price
+}
+
+// Price estimates what a number of requests to a model took in USD that used u together;
+// 0 requests are an unknown number. It is not ok where it has no price for the model.
+type Price func(m session.Model, u session.Usage, requests int64) (usd float64, ok bool)
+
+// Estimate is what a session is estimated to have cost, beside what its source stated.
+type Estimate struct {
+	// USD is over messages that state no cost; nil where none of them has a price.
+	USD *float64
+	// StatedUSD sums what the messages state.
+	StatedUSD float64
+	// Unpriced are the models without a price, as provider/model, in order; "" is one
+	// that is not named.
+	Unpriced []string
 }
 
 // Stats are figures over many sessions. What a fork copied from its parent counts
@@ -37,6 +54,10 @@ type Stats struct {
 	// Groups are nil when nothing is grouped: days in order of time, others by
 	// tokens, then calls.
 	Groups []StatsGroup `json:"groups,omitempty"`
+	// UnpricedModels are those that StatsQuery.Price has no price for, as
+	// provider/model, in order; "" is one that is not named. Nothing is estimated of
+	// what they took.
+	UnpricedModels []string `json:"unpriced_models,omitempty"`
 }
 
 // StatsGroup are the figures of one group.
@@ -54,6 +75,10 @@ type StatsGroup struct {
 	TotalTokens int64         `json:"total_tokens"`
 	// CostUSD sums what sources stated.
 	CostUSD float64 `json:"cost_usd"`
+	// EstimatedCostUSD sums what StatsQuery.Price says of the turns that state no cost,
+	// and is no part of CostUSD; nil where it says nothing. Compactions, which do not
+	// say their model, are not in it.
+	EstimatedCostUSD *float64 `json:"estimated_cost_usd,omitempty"`
 	// CacheHitRate is the share of the input that was read from a cache: nil
 	// without input.
 	CacheHitRate *float64 `json:"cache_hit_rate,omitempty"`

@@ -1,6 +1,7 @@
 // Package html writes a session as a transcript in one HTML file that can be sent to
 // anybody: every turn, message and tool call, decisions, compactions, errors and a table
-// of tokens. It is an export only; see package markdown for what it leaves out.
+// of tokens. It is an export only; see package markdown for what it leaves out. Two
+// sessions it writes side by side, see [EncodeDiff].
 //
 // The file loads nothing and runs nothing: its style stands in it, there is no script,
 // and a content security policy forbids both. Reasoning, and the input and output of
@@ -34,20 +35,20 @@ type Options struct {
 	Files map[string]string
 }
 
-//go:embed transcript.html style.css
+//go:embed blocks.html transcript.html diff.html style.css diff.css
 var files embed.FS
 
-var page = template.Must(template.New("transcript.html").Funcs(template.FuncMap{
-	"style": func() (template.CSS, error) {
-		b, err := files.ReadFile("style.css")
+var pages = template.Must(template.New("").Funcs(template.FuncMap{
+	"style": func(name string) (template.CSS, error) {
+		b, err := files.ReadFile(name)
 		return template.CSS(b), err
 	},
 	"join": func(all []string) string { return strings.Join(all, " · ") },
-}).ParseFS(files, "transcript.html"))
+}).ParseFS(files, "*.html"))
 
 // Encode writes the transcript. The same timeline gives the same bytes.
 func Encode(w io.Writer, tl *inspect.Timeline, o Options) error {
-	if err := page.Execute(w, transcript.New(tl, transcript.Options(o))); err != nil {
+	if err := pages.ExecuteTemplate(w, "transcript.html", transcript.New(tl, transcript.Options(o))); err != nil {
 		return fmt.Errorf("write session %s: %w", tl.Session.ID, err)
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -20,7 +21,7 @@ import (
 // for it when sessions are written. Another program's store has the same figures.
 func (r *Reader) Stats(ctx context.Context, q store.StatsQuery) (store.Stats, error) {
 	c := &counter{StatsQuery: q, sessions: map[string]*countedSession{}, groups: map[string]*countedGroup{}, total: newGroup(""),
-		models: map[string]string{}, names: map[string]string{}}
+		models: map[string]string{}, names: map[string]string{}, unpriced: map[string]bool{}}
 	if q.Location == nil {
 		c.Location = time.UTC
 	}
@@ -44,6 +45,57 @@ func (r *Reader) Stats(ctx context.Context, q store.StatsQuery) (store.Stats, er
 	return c.stats(), nil
 }
 
+// EstimateCosts asks price for the cost of the sessions' messages that state none, what a
+// rewind hid and what a fork copied included, as a session's own cost has them. Sessions
+// that nothing is known of are not in the result. It reads the metadata of every message of
+// the sessions.
+//
+// Edge cases: unknown ids are passed over; metadata that cannot be read states nothing.
+func (r *Reader) EstimateCosts(ctx context.Context, ids []string, price store.Price) (map[string]store.Estimate, error) {
+	estimates := map[string]store.Estimate{}
+	err := r.read(ctx, func(conn *sqlite.Conn) error {
+		for _, id := range ids {
+			stmt := conn.Prep(`SELECT metadata_json FROM chat_messages WHERE session_id = :session AND role <> 'user'`)
+			stmt.SetText(":session", id)
+			var sum *float64
+			stated := 0.0
+			unpriced := map[string]bool{}
+			var text []byte
+			if err := each(stmt, func() error {
+				var m countedMetadata
+				text = columnBytes(stmt, 0, text)
+				_ = json.Unmarshal(text, &m)
+				if m.Trace.CostUSD != nil {
+					stated += *m.Trace.CostUSD
+				}
+				m.estimate(price, &sum, unpriced)
+				return nil
+			}); err != nil {
+				return err
+			}
+			if sum != nil || stated != 0 || len(unpriced) > 0 {
+				estimates[id] = store.Estimate{USD: sum, StatedUSD: stated, Unpriced: slices.Sorted(maps.Keys(unpriced))}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("estimate costs in %s: %w", r.path, err)
+	}
+	return estimates, nil
+}
+
+// columnBytes reads a column into a buffer that is large enough, which may be buf.
+func columnBytes(stmt *sqlite.Stmt, column int, buf []byte) []byte {
+	if n := stmt.ColumnLen(column); n > cap(buf) {
+		buf = make([]byte, n)
+	} else {
+		buf = buf[:n]
+	}
+	stmt.ColumnBytes(column, buf)
+	return buf
+}
+
 // counter adds up.
 type counter struct {
 	store.StatsQuery
@@ -56,6 +108,8 @@ type counter struct {
 	// look each message up again takes as long as all the rest.
 	models map[string]string
 	names  map[string]string
+	// unpriced are models without a price.
+	unpriced map[string]bool
 	// day is the name of the day that lasts from dayFrom to before dayTo.
 	day            string
 	dayFrom, dayTo int64
@@ -155,12 +209,42 @@ type countedMetadata struct {
 		EndReason  string   `json:"end_reason"`
 		DurationMS *int64   `json:"duration_ms"`
 		CostUSD    *float64 `json:"cost_usd"`
+		ModelCalls int64    `json:"model_calls"`
 		Input      int64    `json:"input_tokens"`
 		Output     int64    `json:"output_tokens"`
 	} `json:"agenttrace"`
 }
 
 func (m *countedMetadata) model() string { return modelKey(m.Model) }
+
+// estimate adds what the message took by price, where it states usage and no cost.
+func (m *countedMetadata) estimate(price store.Price, sum **float64, unpriced map[string]bool) {
+	if price == nil || m.Usage == nil || m.Usage.Total() == 0 || m.Trace.CostUSD != nil || string(m.Compaction) == "true" {
+		return
+	}
+	var model session.Model
+	if m.Model != nil {
+		model = *m.Model
+	}
+	usd, ok := price(model, *m.Usage, m.Trace.ModelCalls)
+	if !ok {
+		unpriced[m.model()] = true
+		return
+	}
+	addCost(sum, &usd)
+}
+
+// addCost adds what is known.
+func addCost(sum **float64, usd *float64) {
+	if usd == nil {
+		return
+	}
+	total := *usd
+	if *sum != nil {
+		total += **sum
+	}
+	*sum = &total
+}
 
 func modelKey(m *session.Model) string {
 	switch {
@@ -181,12 +265,7 @@ func (c *counter) readMessages(conn *sqlite.Conn) error {
 		if s == nil {
 			return nil
 		}
-		if n := stmt.ColumnLen(2); n > cap(text) {
-			text = make([]byte, n)
-		} else {
-			text = text[:n]
-		}
-		stmt.ColumnBytes(2, text)
+		text = columnBytes(stmt, 2, text)
 		var m countedMetadata
 		_ = json.Unmarshal(text, &m) // what is of the wrong kind is not counted, the rest is
 		model := m.model()
@@ -211,6 +290,7 @@ func (c *counter) readMessages(conn *sqlite.Conn) error {
 		if m.Trace.CostUSD != nil {
 			g.CostUSD += *m.Trace.CostUSD
 		}
+		m.estimate(c.Price, &g.EstimatedCostUSD, c.unpriced)
 		if m.Trace.DurationMS != nil {
 			g.durations = append(g.durations, *m.Trace.DurationMS)
 		}
@@ -267,10 +347,14 @@ func (c *counter) stats() store.Stats {
 	for _, g := range c.groups {
 		t := c.total
 		t.Turns, t.Errors, t.CostUSD, t.Usage = t.Turns+g.Turns, t.Errors+g.Errors, t.CostUSD+g.CostUSD, t.Usage.Add(g.Usage)
+		addCost(&t.EstimatedCostUSD, g.EstimatedCostUSD)
 		t.ToolCalls, t.FailedCalls, t.DeniedCalls = t.ToolCalls+g.ToolCalls, t.FailedCalls+g.FailedCalls, t.DeniedCalls+g.DeniedCalls
 		t.durations = append(t.durations, g.durations...)
 		g.Sessions = int64(len(g.seen))
 		all.Groups = append(all.Groups, g.finished())
+	}
+	if len(c.unpriced) > 0 {
+		all.UnpricedModels = slices.Sorted(maps.Keys(c.unpriced))
 	}
 	c.total.Sessions = c.heard
 	all.Total = c.total.finished()

@@ -167,3 +167,56 @@ func BenchmarkStats(b *testing.B) {
 		})
 	}
 }
+
+// TestStatsEstimate: what is stated stands, what is not is asked for with the model and the
+// usage of the message, and what has no price is named.
+func TestStatsEstimate(t *testing.T) {
+	path := newPath(t)
+	s := open(t, path, Options{})
+	script(t, path, counted)
+	price := func(m session.Model, u session.Usage, requests int64) (float64, bool) {
+		return float64(u.Total()), m.ModelID == "small" && requests == 0
+	}
+	for _, test := range []struct {
+		query  store.StatsQuery
+		key    string
+		stated float64
+		want   *float64
+	}{
+		{store.StatsQuery{}, "", 0.5, ptr(6.0)},
+		{store.StatsQuery{By: store.StatsByDay}, "1970-01-02", 0, ptr(6.0)},
+		{store.StatsQuery{By: store.StatsByDay}, "1970-01-01", 0.5, nil},
+		{store.StatsQuery{By: store.StatsByModel}, "small", 0, ptr(6.0)},
+		{store.StatsQuery{By: store.StatsByModel}, "p/big", 0.5, nil},
+		{store.StatsQuery{By: store.StatsByModel}, "", 0, nil},
+	} {
+		test.query.Price = price
+		got, err := s.Stats(t.Context(), test.query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := got.Total
+		for _, group := range got.Groups {
+			if group.Key == test.key {
+				g = group
+			}
+		}
+		if d := cmp.Diff(test.want, g.EstimatedCostUSD); d != "" || g.CostUSD != test.stated {
+			t.Errorf("by %q, %q: stated %v, estimated (-want +got):\n%s", test.query.By, test.key, g.CostUSD, d)
+		}
+		if d := cmp.Diff(ptr(6.0), got.Total.EstimatedCostUSD); d != "" {
+			t.Errorf("by %q: total (-want +got):\n%s", test.query.By, d)
+		}
+		if d := cmp.Diff([]string{""}, got.UnpricedModels); d != "" {
+			t.Errorf("by %q: without a price (-want +got):\n%s", test.query.By, d)
+		}
+	}
+	got, err := s.EstimateCosts(t.Context(), []string{"s", "f", "e", "none"}, price)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]store.Estimate{"s": {USD: ptr(6.0), StatedUSD: 0.5}, "f": {Unpriced: []string{""}}}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("of sessions (-want +got):\n%s", d)
+	}
+}

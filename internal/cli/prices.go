@@ -1,0 +1,97 @@
+package cli
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/price"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+const envPrices = "AGENTTRACE_PRICES"
+
+// pricesHelp is what the help of every command with --prices says of it.
+const pricesHelp = `With --prices, or $AGENTTRACE_PRICES, what the source did not state the cost of is
+estimated, by a list of prices that you keep: https://models.dev/api.json or
+LiteLLM's model_prices_and_context_window.json. Estimates are marked with ~, and
+are never stored. Models without a price are named on standard error.`
+
+func pricesFlag(cmd *cobra.Command) {
+	cmd.Flags().String("prices", "", "estimate costs by the prices in this `file` (default $"+envPrices+")")
+	_ = cmd.MarkFlagFilename("prices", "json")
+}
+
+// prices are those of the file that the user named.
+type prices struct {
+	*price.Table
+	path string
+}
+
+// readPrices reads the file that --prices or the environment names; nil where neither
+// does.
+func readPrices(cmd *cobra.Command) (*prices, error) {
+	path, _ := cmd.Flags().GetString("prices")
+	if path == "" {
+		if cmd.Flags().Changed("prices") {
+			return nil, usagef("--prices is empty; name a file, or leave the flag out")
+		}
+		if path = os.Getenv(envPrices); path == "" {
+			return nil, nil
+		}
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, usagef("read prices: %w; name another file with --prices or %s", err, envPrices)
+	}
+	defer f.Close()
+	table, err := price.Read(f)
+	if err != nil {
+		return nil, usagef("read prices from %s: %w", path, err)
+	}
+	return &prices{table, path}, nil
+}
+
+// estimate fills in what the sessions of a list cost, and names what has no price.
+func (p *prices) estimate(cmd *cobra.Command, r *sqlite.Reader, items []inspect.Item) error {
+	ids := make([]string, len(items))
+	for i := range items {
+		ids[i] = items[i].ID
+	}
+	estimates, err := r.EstimateCosts(cmd.Context(), ids, p.Estimate)
+	if err != nil {
+		return err
+	}
+	unpriced := map[string]bool{}
+	for i := range items {
+		e := estimates[items[i].ID]
+		if items[i].CostUSD-e.StatedUSD > 1e-9 {
+			continue // the session's cost is stated as a whole, which no message tells
+		}
+		items[i].EstimatedCostUSD = e.USD
+		for _, model := range e.Unpriced {
+			unpriced[model] = true
+		}
+	}
+	return p.lacking(cmd, slices.Sorted(maps.Keys(unpriced)))
+}
+
+// lacking names the models without a price.
+func (p *prices) lacking(cmd *cobra.Command, models []string) error {
+	if len(models) == 0 {
+		return nil
+	}
+	names := make([]string, len(models))
+	for i, name := range models {
+		if names[i] = strings.Join(strings.Fields(inspect.Sanitize(name)), " "); name == "" {
+			names[i] = "a model that is not named"
+		}
+	}
+	_, err := fmt.Fprintf(cmd.ErrOrStderr(), "no price in %s, so nothing is estimated of: %s\n", inspect.Sanitize(p.path), strings.Join(names, ", "))
+	return err
+}

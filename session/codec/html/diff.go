@@ -1,0 +1,572 @@
+package html
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec/internal/transcript"
+	"github.com/agenttrace/agenttrace/session/inspect"
+)
+
+// EncodeDiff writes what tells two sessions apart: d is [inspect.Compare] of a and b.
+// The first divergence stands at the top and leads to its place; turns that are equal,
+// or differ in their tokens alone, are folded. On a narrow screen the sessions stand
+// below each other. The same input gives the same bytes.
+func EncodeDiff(w io.Writer, d *inspect.Diff, a, b *inspect.Timeline, o Options) error {
+	c := comparer{o: o, d: d, a: newSide(a, o), b: newSide(b, o), told: map[inspect.Change]string{}}
+	if err := pages.ExecuteTemplate(w, "diff.html", c.page()); err != nil {
+		return fmt.Errorf("write diff of %s and %s: %w", d.A.SessionID, d.B.SessionID, err)
+	}
+	return nil
+}
+
+// diffPage is what stands in the page. Strings are sanitized.
+type diffPage struct {
+	Title   string
+	Equal   bool
+	Verdict string
+	Link    string    // to the first divergence
+	Excerpt []diffRun // of the first divergence
+	// A and B name the sessions over their columns.
+	A, B  columnName
+	Facts []pairFact
+	Marks []turnMark
+	Runs  []turnRun
+}
+
+type columnName struct{ Name, Detail string }
+
+// pairFact is a fact of both sessions; Same says that B is A.
+type pairFact struct {
+	Name, A, B string
+	Same       bool
+}
+
+// turnMark leads to a turn. Class is "alike", "differs" or "tokens".
+type turnMark struct{ Link, Label, Class, Title string }
+
+// turnRun is a run of turns that are equal, which are folded under Label, or one turn
+// that differs.
+type turnRun struct {
+	Label string
+	Alike []alikeTurn
+	Turn  *diffTurn
+}
+
+type alikeTurn struct {
+	ID string
+	transcript.Turn
+}
+
+type diffTurn struct {
+	ID, Label, Count string
+	// Fold says that only tokens differ.
+	Fold bool
+	// A or B is the turn that only one session has.
+	A, B  *transcript.Turn
+	Items []diffItem
+}
+
+// diffItem is an aspect of a turn: one that differs when it has an ID.
+type diffItem struct {
+	ID, Class, Label string
+	// Note stands for what is not shown; Link is where to.
+	Note, Link string
+	// Same is what both have, folded unless Open.
+	Same *transcript.Text
+	Open bool
+	// Values are what the two have, in a line each.
+	Values *[2]string
+	Text   []diffRun
+	// More is a text behind a fold.
+	MoreLabel string
+	More      []diffRun
+	Usage     [][]string
+	Call      *diffCall
+	// Apart are calls that follow each other and that only one of the two made.
+	Apart []diffItem
+}
+
+// diffCall is a call of one or of both. Items are nil where it is the same.
+type diffCall struct {
+	Title, Subject, Place string
+	A, B                  *transcript.Block
+	Items                 []diffItem
+}
+
+// side is one of the two sessions.
+type side struct {
+	tl    *inspect.Timeline
+	doc   *transcript.Document
+	turns map[int]*transcript.Turn
+}
+
+func newSide(tl *inspect.Timeline, o Options) *side {
+	s := &side{tl: tl, doc: transcript.New(tl, transcript.Options(o)), turns: map[int]*transcript.Turn{}}
+	for i := range s.doc.Turns {
+		s.turns[s.doc.Turns[i].Number] = &s.doc.Turns[i]
+	}
+	return s
+}
+
+// blocks are those of the calls of a turn, in the order of [inspect.Turn.ToolCalls].
+func (s *side) blocks(number int) []*transcript.Block {
+	var all []*transcript.Block
+	t := s.turns[number]
+	for i := range t.Messages {
+		if m := &t.Messages[i]; !m.Hidden || t.Hidden {
+			for k := range m.Blocks {
+				if m.Blocks[k].Kind == transcript.Tool {
+					all = append(all, &m.Blocks[k])
+				}
+			}
+		}
+	}
+	return all
+}
+
+// usage is the row of a turn in the table of tokens, nil when it has none.
+func (s *side) usage(t *inspect.Turn) []string {
+	for _, row := range s.doc.Usage {
+		if name, _, _ := strings.Cut(row[0], " "); name == strconv.Itoa(t.Number) {
+			return row
+		}
+	}
+	return nil
+}
+
+// comparer puts a diff into words.
+type comparer struct {
+	o    Options
+	d    *inspect.Diff
+	a, b *side
+	// told are prompts and catalogs that were compared, by the change without its
+	// texts, and where.
+	told  map[inspect.Change]string
+	first string // the id of the first divergence
+	start []diffRun
+}
+
+func (c *comparer) page() *diffPage {
+	p := &diffPage{Equal: c.d.Equal, Facts: c.facts()}
+	p.A, p.B = c.columns()
+	p.Title = p.A.Name + " ⇄ " + p.B.Name
+	for _, run := range c.d.Runs() {
+		if len(run[0].Changes) == 0 {
+			p.Runs = append(p.Runs, c.alike(run))
+			for i := range run {
+				p.Marks = append(p.Marks, turnMark{"#" + turnID(&run[i]), turnLabel(&run[i]), "alike", inspect.RunLabel(run[i : i+1])})
+			}
+			continue
+		}
+		t := c.turn(&run[0])
+		p.Runs = append(p.Runs, turnRun{Turn: t})
+		class := "differs"
+		if t.Fold {
+			class = "tokens"
+		}
+		p.Marks = append(p.Marks, turnMark{"#" + t.ID, turnLabel(&run[0]), class, t.Label + ": " + t.Count})
+	}
+	p.Verdict = "Nothing that was said or done differs."
+	if f := c.d.First; f != nil {
+		p.Verdict = capital(f.String())
+		p.Link, p.Excerpt = "#"+c.first, c.start
+	}
+	return p
+}
+
+func turnID(t *inspect.TurnDiff) string {
+	if t.A == 0 {
+		return "turn-b" + strconv.Itoa(t.B)
+	}
+	return "turn-" + strconv.Itoa(t.A)
+}
+
+func turnLabel(t *inspect.TurnDiff) string {
+	switch {
+	case t.A == 0:
+		return "B" + strconv.Itoa(t.B)
+	case t.B == 0:
+		return "A" + strconv.Itoa(t.A)
+	case t.A == t.B:
+		return strconv.Itoa(t.A)
+	}
+	return strconv.Itoa(t.A) + "/" + strconv.Itoa(t.B)
+}
+
+// line is a text that must not break its line.
+func line(s string) string { return strings.Join(strings.Fields(inspect.Sanitize(s)), " ") }
+
+func capital(s string) string {
+	if s == "" {
+		return s
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
+}
+
+// columns name the two by what tells them apart: their titles, else their models, else
+// their ids.
+func (c *comparer) columns() (a, b columnName) {
+	model := func(m *session.Model) string {
+		if m == nil {
+			return ""
+		}
+		return line(strings.Trim(m.ProviderID+"/"+m.ModelID, "/"))
+	}
+	name := func(s *inspect.Compared) [3]string {
+		return [3]string{line(s.Title), model(s.Model), line(s.SessionID)}
+	}
+	inA, inB := name(&c.d.A), name(&c.d.B)
+	for i := range inA {
+		if inA[i] != inB[i] && inA[i] != "" && inB[i] != "" || i == len(inA)-1 {
+			a.Name, b.Name = inA[i], inB[i]
+			if i < len(inA)-1 {
+				a.Detail, b.Detail = inA[i+1], inB[i+1]
+			}
+			return a, b
+		}
+	}
+	return a, b
+}
+
+// facts are the heads of the two beside each other.
+func (c *comparer) facts() []pairFact {
+	var names []string
+	head := func(s *side) map[string]string {
+		all := map[string]string{"Title": s.doc.Title}
+		for _, f := range s.doc.Head {
+			all[f.Name] = f.Value
+			if !slices.Contains(names, f.Name) {
+				names = append(names, f.Name)
+			}
+		}
+		if n := len(s.doc.Usage); n > 0 {
+			all["Tokens"] = s.doc.Usage[n-1][6]
+		}
+		return all
+	}
+	a, b := head(c.a), head(c.b)
+	var facts []pairFact
+	for _, name := range append(append([]string{"Title"}, names...), "Tokens") {
+		if a[name] != "" || b[name] != "" {
+			facts = append(facts, pairFact{name, cmp.Or(a[name], "–"), cmp.Or(b[name], "–"), a[name] == b[name]})
+		}
+	}
+	return facts
+}
+
+func (c *comparer) alike(run []inspect.TurnDiff) turnRun {
+	r := turnRun{Label: capital(inspect.RunLabel(run))}
+	for i := range run {
+		r.Alike = append(r.Alike, alikeTurn{turnID(&run[i]), *c.a.turns[run[i].A]})
+	}
+	return r
+}
+
+func (c *comparer) turn(td *inspect.TurnDiff) *diffTurn {
+	t := &diffTurn{ID: turnID(td), Label: capital(inspect.TurnPair(td.A, td.B)), Count: "1 difference"}
+	if n := len(td.Changes); n != 1 {
+		t.Count = strconv.Itoa(n) + " differences"
+	}
+	if td.A == 0 || td.B == 0 {
+		t.A, t.B, t.Count = c.a.turns[td.A], c.b.turns[td.B], "only in A"
+		if td.A == 0 {
+			t.Count = "only in B"
+		}
+		c.seen(td, &td.Changes[0], &diffItem{ID: t.ID})
+		return t
+	}
+	t.Fold = true
+	for i := range td.Changes {
+		t.Fold = t.Fold && td.Changes[i].Aspect == inspect.AspectUsage
+	}
+	if t.Fold {
+		t.Count = "only tokens differ"
+	}
+	a, b := c.a.tl.Turn(td.A), c.b.tl.Turn(td.B)
+	// Changes come in the order of the aspects, and what is equal goes between them.
+	find := func(aspect string) *inspect.Change {
+		for i := range td.Changes {
+			if td.Changes[i].Aspect == aspect {
+				return &td.Changes[i]
+			}
+		}
+		return nil
+	}
+	count := 0
+	add := func(it *diffItem) {
+		if count++; it.ID != "" {
+			it.ID = t.ID + "-" + strconv.Itoa(count)
+		}
+		if it.Call == nil || it.Call.A != nil && it.Call.B != nil {
+			t.Items = append(t.Items, *it)
+			return
+		}
+		if n := len(t.Items); n == 0 || t.Items[n-1].Apart == nil {
+			t.Items = append(t.Items, diffItem{})
+		}
+		last := &t.Items[len(t.Items)-1]
+		last.Apart = append(last.Apart, *it)
+	}
+	aspect := func(name string, differing func(*inspect.Change) *diffItem, same string) {
+		ch := find(name)
+		if ch == nil {
+			if text := strings.TrimSpace(same); text != "" {
+				add(&diffItem{Class: name, Label: labels[name], Same: c.clipped(text), Open: name == inspect.AspectUser})
+			}
+			return
+		}
+		it := differing(ch)
+		it.ID, it.Class, it.Label = "yes", name, labels[name]
+		add(it)
+		c.seen(td, ch, it)
+	}
+	prose := func(ch *inspect.Change) *diffItem { return c.text(ch, true) }
+	aspect(inspect.AspectUser, prose, a.UserText())
+	aspect(inspect.AspectRewound, c.values, "")
+	aspect(inspect.AspectSystemPrompt, func(ch *inspect.Change) *diffItem { return c.prompt(ch, t) }, "")
+	aspect(inspect.AspectModel, c.values, "")
+	aspect(inspect.AspectTools, func(ch *inspect.Change) *diffItem { return c.catalog(ch, t, a, b) }, "")
+	aspect(inspect.AspectReasoning, prose, a.ReasoningText())
+	for _, it := range c.calls(td, a, b) {
+		add(&it)
+		if it.ID != "" {
+			for i := range td.Changes {
+				if ch := &td.Changes[i]; it.Call.is(ch) {
+					c.seen(td, ch, &it)
+				}
+			}
+		}
+	}
+	aspect(inspect.AspectAssistant, prose, a.AnswerText())
+	aspect(inspect.AspectEnd, c.values, "")
+	aspect(inspect.AspectUsage, func(*inspect.Change) *diffItem { return c.usage(a, b) }, "")
+	return t
+}
+
+var labels = map[string]string{
+	inspect.AspectUser: "User", inspect.AspectRewound: "Rewound", inspect.AspectSystemPrompt: "System prompt", inspect.AspectModel: "Model",
+	inspect.AspectTools: "Tools available", inspect.AspectReasoning: "Reasoning", inspect.AspectInput: "Input", inspect.AspectOutcome: "Outcome",
+	inspect.AspectOutput: "Output", inspect.AspectAssistant: "Assistant", inspect.AspectEnd: "End", inspect.AspectUsage: "Tokens",
+}
+
+// seen keeps where the first divergence stands, and what it begins with.
+func (c *comparer) seen(td *inspect.TurnDiff, ch *inspect.Change, it *diffItem) {
+	if f := c.d.First; f == nil || c.first != "" || f.A != td.A || f.B != td.B || f.Change != *ch {
+		return
+	}
+	c.first = it.ID
+	for _, run := range c.runs(value(ch.A), value(ch.B), false) {
+		if !run.Same && len(run.Rows) > 0 {
+			run.Rows = run.Rows[:min(len(run.Rows), 2)]
+			c.start = []diffRun{run}
+			return
+		}
+	}
+}
+
+// values are two short texts.
+func (c *comparer) values(ch *inspect.Change) *diffItem {
+	return &diffItem{Values: &[2]string{cmp.Or(line(value(ch.A)), "–"), cmp.Or(line(value(ch.B)), "–")}}
+}
+
+func value(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+func (c *comparer) text(ch *inspect.Change, prose bool) *diffItem {
+	it := &diffItem{Text: c.runs(value(ch.A), value(ch.B), prose)}
+	if !slices.ContainsFunc(it.Text, func(r diffRun) bool { return !r.Same }) {
+		it.Text, it.Note = nil, "the same but for characters that are not printed"
+	}
+	return it
+}
+
+// prompt compares two system prompts where they are first met: turns after it have
+// mostly the same two.
+func (c *comparer) prompt(ch *inspect.Change, t *diffTurn) *diffItem {
+	key := inspect.Change{Aspect: ch.Aspect, DigestA: ch.DigestA, DigestB: ch.DigestB}
+	if it := c.toldBefore(key, t); it != nil {
+		return it
+	}
+	if ch.A == nil && ch.B == nil {
+		return &diffItem{Note: "their texts are not both stored; their digests are " + line(digest(ch.DigestA)+" and "+digest(ch.DigestB))}
+	}
+	return c.text(ch, false)
+}
+
+func digest(s string) string { return cmp.Or(head(s, 12), "none") }
+
+func (c *comparer) toldBefore(key inspect.Change, t *diffTurn) *diffItem {
+	if id, told := c.told[key]; told {
+		return &diffItem{Note: "differ as in an earlier turn", Link: "#" + id}
+	}
+	c.told[key] = t.ID
+	return nil
+}
+
+// catalog compares what could be called: the names, and behind a fold all that is said
+// of the tools.
+func (c *comparer) catalog(ch *inspect.Change, t *diffTurn, a, b *inspect.Turn) *diffItem {
+	if it := c.toldBefore(inspect.Change{Aspect: ch.Aspect, DigestA: a.Tools.CatalogDigest, DigestB: b.Tools.CatalogDigest}, t); it != nil {
+		return it
+	}
+	it := c.text(ch, false)
+	bodyA, okA := catalogBody(c.a.tl, a.Tools.CatalogDigest)
+	bodyB, okB := catalogBody(c.b.tl, b.Tools.CatalogDigest)
+	if okA && okB {
+		it.MoreLabel, it.More = "All that the models were told of the tools", c.runs(bodyA, bodyB, false)
+	}
+	return it
+}
+
+func catalogBody(tl *inspect.Timeline, digest string) (string, bool) {
+	for i := range tl.ToolCatalogs {
+		if t := &tl.ToolCatalogs[i]; t.Digest == digest && t.Resolved {
+			var b bytes.Buffer
+			if json.Indent(&b, []byte(t.Body), "", "  ") != nil {
+				return t.Body, true
+			}
+			return b.String(), true
+		}
+	}
+	return "", false
+}
+
+// usage is a table with a row per bucket that either has something in.
+func (c *comparer) usage(a, b *inspect.Turn) *diffItem {
+	rowA, rowB := c.a.usage(a), c.b.usage(b)
+	title := c.a.doc.Usage
+	if rowA == nil {
+		title = c.b.doc.Usage
+	}
+	numbers := func(u *session.Usage) []int64 {
+		if u == nil {
+			u = new(session.Usage)
+		}
+		return []int64{u.Input, u.Output, u.Reasoning, u.CacheRead, u.CacheWrite, u.Total()}
+	}
+	inA, inB := numbers(a.Usage), numbers(b.Usage)
+	cell := func(row []string, i int) string {
+		if row == nil {
+			return "–"
+		}
+		return cmp.Or(row[i], "–")
+	}
+	it := &diffItem{}
+	for i := range inA {
+		if inA[i] != 0 || inB[i] != 0 || i == len(inA)-1 {
+			how := ""
+			if a.Usage != nil && b.Usage != nil {
+				how = change(inA[i], inB[i])
+			}
+			it.Usage = append(it.Usage, []string{title[0][i+1], cell(rowA, i+1), cell(rowB, i+1), how})
+		}
+	}
+	last := it.Usage[len(it.Usage)-1]
+	it.Note = last[1] + " → " + last[2]
+	if last[3] != "" {
+		it.Note += " (" + last[3] + ")"
+	}
+	return it
+}
+
+// change is how much b is of a, in percent more or less.
+func change(a, b int64) string {
+	if a == b {
+		return "="
+	}
+	if a <= 0 {
+		return ""
+	}
+	percent := (float64(b) - float64(a)) / float64(a) * 100
+	if percent >= 1000 {
+		return "×" + strconv.FormatFloat(float64(b)/float64(a), 'f', 0, 64)
+	}
+	switch text := strconv.FormatFloat(math.Abs(percent), 'f', 0, 64); {
+	case text == "0":
+		return "≈"
+	case percent > 0:
+		return "+" + text + "%"
+	default:
+		return "−" + text + "%"
+	}
+}
+
+// is says whether a change is of the call.
+func (dc *diffCall) is(ch *inspect.Change) bool {
+	return (ch.CallA != 0 || ch.CallB != 0) && dc.Place == callPlace(ch.CallA, ch.CallB)
+}
+
+func callPlace(a, b int) string {
+	switch {
+	case b == 0:
+		return "call " + strconv.Itoa(a) + " of A"
+	case a == 0:
+		return "call " + strconv.Itoa(b) + " of B"
+	case a == b:
+		return "call " + strconv.Itoa(a)
+	}
+	return "call " + strconv.Itoa(a) + " of A, " + strconv.Itoa(b) + " of B"
+}
+
+func (c *comparer) calls(td *inspect.TurnDiff, a, b *inspect.Turn) []diffItem {
+	callsA, callsB := a.ToolCalls(), b.ToolCalls()
+	blocksA, blocksB := c.a.blocks(td.A), c.b.blocks(td.B)
+	var items []diffItem
+	for _, pair := range inspect.AlignCalls(callsA, callsB) {
+		call := &diffCall{Place: callPlace(pair[0]+1, pair[1]+1)}
+		it := diffItem{Class: "call", Call: call}
+		one := callsA
+		at := pair[0]
+		if pair[0] >= 0 {
+			call.A = blocksA[pair[0]]
+		} else {
+			one, at = callsB, pair[1]
+		}
+		if pair[1] >= 0 {
+			call.B = blocksB[pair[1]]
+		}
+		call.Title = cmp.Or(line(one[at].Name), "unnamed tool")
+		call.Subject = head(line(one[at].Subject()), 200)
+		if call.A == nil || call.B == nil {
+			it.ID = "yes"
+			items = append(items, it)
+			continue
+		}
+		for _, name := range []string{inspect.AspectInput, inspect.AspectOutcome, inspect.AspectOutput} {
+			at := slices.IndexFunc(td.Changes, func(ch inspect.Change) bool { return ch.Aspect == name && call.is(&ch) })
+			if at >= 0 {
+				part := c.values(&td.Changes[at])
+				if name != inspect.AspectOutcome {
+					part = c.text(&td.Changes[at], false)
+				}
+				part.ID, part.Label = "yes", labels[name]
+				it.ID, call.Items = "yes", append(call.Items, *part)
+				continue
+			}
+			for i := range call.A.Sections {
+				s := &call.A.Sections[i]
+				if (s.Title == "Input") == (name == inspect.AspectInput) && name != inspect.AspectOutcome {
+					call.Items = append(call.Items, diffItem{Label: s.Title, Same: &s.Text})
+				}
+			}
+		}
+		if it.ID == "" {
+			call.Items = nil
+		}
+		items = append(items, it)
+	}
+	return items
+}

@@ -1,0 +1,200 @@
+package html
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec/internal/transcript/transcripttest"
+	"github.com/agenttrace/agenttrace/session/inspect"
+)
+
+// twoStories are the story, and one in which something of every kind differs: the words
+// of inB are B's alone.
+func twoStories(said, inB string) (a, b *inspect.Timeline) {
+	a, b = transcripttest.Story(said), transcripttest.Story(said)
+	for i, tl := range []*inspect.Timeline{a, b} {
+		t := conversation(100+i, "First of all: "+said, "The same answer "+said)
+		last := conversation(200+i, "And the end.", "Only tokens differ.")
+		last.Usage = &session.Usage{Input: int64(1000 + i)}
+		last.Number, t.Number = 5, 1
+		for k := range tl.Turns {
+			tl.Turns[k].Number += 1
+		}
+		tl.Turns = append(append([]inspect.Turn{t}, tl.Turns...), last)
+	}
+	b.Session.ID = "ses_2"
+	t := &b.Turns[1]
+	t.Model = &session.Model{ProviderID: "anthropic", ModelID: "other" + inB}
+	t.SystemPromptDigest = strings.Repeat("cd", 32)
+	b.SystemPrompts = append(b.SystemPrompts, inspect.SystemPrompt{Digest: t.SystemPromptDigest, Resolved: true, Body: "You are a coder. " + said + " And " + inB})
+	answer := &t.Messages[1]
+	for i := range answer.Parts {
+		p := &answer.Parts[i]
+		switch {
+		case p.Kind == inspect.KindReasoning:
+			p.Text += " " + inB
+		case p.Kind == inspect.KindText:
+			p.Text = strings.Replace(p.Text, "I look", "I wait "+inB, 1)
+		case p.Kind == inspect.KindTool && p.Tool.CallID == "call_1":
+			call := *p.Tool
+			call.Input, _ = json.Marshal(map[string]string{"command": "go test " + said + " ./... " + inB})
+			text := numbered(said, 10) + inB + "\n" + numbered(said, 30)
+			call.Output, _ = json.Marshal(text)
+			p.Tool = &call
+		case p.Kind == inspect.KindTool:
+			call := *p.Tool
+			call.Name = "edit" + inB
+			p.Tool = &call
+		}
+	}
+	a.Turns[1].Messages[1].Parts[2].Tool.Output, _ = json.Marshal(numbered(said, 10) + "other\n" + numbered(said, 30))
+	t.State, t.Error = inspect.StateError, inB
+	more := conversation(300, "One more: "+inB, "Well: "+inB)
+	more.Number = 6
+	b.Turns = append(b.Turns, more)
+	return a, b
+}
+
+func numbered(said string, n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "line %d %s\n", i, said)
+	}
+	return b.String()
+}
+
+func conversation(at int, question, answer string) inspect.Turn {
+	return inspect.Turn{Messages: []inspect.Message{
+		{ID: "q", Role: session.RoleUser, CreatedAt: int64(at), Parts: []inspect.Part{{Kind: inspect.KindText, Text: question}}},
+		{ID: "a", Role: session.RoleAssistant, CreatedAt: int64(at), Parts: []inspect.Part{{Kind: inspect.KindText, Text: answer}}},
+	}}
+}
+
+func writeDiff(t testing.TB, a, b *inspect.Timeline, o Options) string {
+	t.Helper()
+	var out bytes.Buffer
+	if err := EncodeDiff(&out, inspect.Compare(a, b, inspect.DiffOptions{}), a, b, o); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+func TestDiffGolden(t *testing.T) {
+	a, b := twoStories("the <b>*test*</b>", "B & alone")
+	got := writeDiff(t, a, b, Options{})
+	const file = "testdata/diff.html"
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); d != "" {
+		t.Errorf("run with -update to accept (-want +got):\n%s", d)
+	}
+}
+
+// TestDiffIsNoMarkup compares sessions whose texts try to be something else. What both
+// have leaves the page as it is; what one of them has adds no element but those of a
+// diff.
+func TestDiffIsNoMarkup(t *testing.T) {
+	a, b := twoStories("x", "y")
+	want := outline(t, writeDiff(t, a, b, Options{Full: true}))
+	for _, said := range hostile {
+		a, b := twoStories(said, "y")
+		page := writeDiff(t, a, b, Options{Full: true})
+		if d := cmp.Diff(want, outline(t, page)); d != "" {
+			t.Errorf("%q in both (-want +got):\n%s", said, d)
+		}
+		a, b = twoStories("x", said)
+		page += writeDiff(t, a, b, Options{Full: true})
+		for _, element := range outline(t, page) {
+			if !slices.Contains(want, element) {
+				t.Errorf("%q in one adds %s", said, element)
+			}
+		}
+		if strings.ContainsAny(page, "\x1b\u202e\x00") || strings.Contains(page, "ZgotmplZ") {
+			t.Errorf("%q comes through, or what is there is no link", said)
+		}
+	}
+}
+
+// TestDiffLinks: every link leads to the one element that has its name, and the first
+// divergence to where it stands.
+func TestDiffLinks(t *testing.T) {
+	a, b := twoStories("x", "y")
+	page := writeDiff(t, a, b, Options{})
+	links := strings.Split(page, `href="#`)[1:]
+	if len(links) < 8 {
+		t.Fatalf("%d links", len(links))
+	}
+	for i, rest := range links {
+		id, _, _ := strings.Cut(rest, `"`)
+		if n := strings.Count(page, `id="`+id+`"`); n != 1 {
+			t.Errorf("%d elements are %q", n, id)
+		}
+		if i == 0 && id != "turn-2-2" { // the user says the same, the system prompt is another
+			t.Errorf("the first divergence is %s", id)
+		}
+	}
+}
+
+func TestDiffOfEqual(t *testing.T) {
+	a, b := twoStories("x", "y")
+	if page := writeDiff(t, a, a, Options{}); !strings.Contains(page, "no difference") || strings.Contains(page, "<mark>") || !strings.Contains(page, "Turns 1–5: equal, copied") {
+		t.Error("a session and itself differ")
+	}
+	if c := inspect.Compare(a, b, inspect.DiffOptions{}); len(c.Turns) != 6 {
+		t.Errorf("%d turns", len(c.Turns))
+	}
+}
+
+// TestDiffIsBounded: what differs without end is cut, unless all is wanted.
+func TestDiffIsBounded(t *testing.T) {
+	a, b := twoStories("x", "y")
+	text := func(tl *inspect.Timeline) *string { return &tl.Turns[0].Messages[1].Parts[0].Text }
+	for i := range mostLines + 100 {
+		*text(a) += fmt.Sprintf("a%d\n", i)
+		*text(b) += fmt.Sprintf("b%d\n", i)
+	}
+	same := strings.Repeat("same\n", 2*mostFold)
+	*text(a) += same + strings.Repeat("long ", mostLine)
+	*text(b) += same
+	cut, full := writeDiff(t, a, b, Options{}), writeDiff(t, a, b, Options{Full: true})
+	for _, left := range []string{"100 lines more that differ are left out", "lines alike are left out"} {
+		if !strings.Contains(cut, left) || strings.Contains(full, left) {
+			t.Errorf("%q: cut %v, full %v", left, strings.Contains(cut, left), strings.Contains(full, left))
+		}
+	}
+	if strings.Contains(cut, "b499") || !strings.Contains(full, "b499") || !strings.Contains(full, strings.Repeat("long ", mostLine)) {
+		t.Error("not all is there, or too much")
+	}
+}
+
+func FuzzEncodeDiff(f *testing.F) {
+	for _, said := range hostile {
+		f.Add(said, "y")
+		f.Add("x", said)
+	}
+	a, b := twoStories("x", "y")
+	known := outline(f, writeDiff(f, a, b, Options{}))
+	f.Fuzz(func(t *testing.T, said, inB string) {
+		a, b := twoStories(said, inB)
+		for _, element := range outline(t, writeDiff(t, a, b, Options{})) {
+			if !slices.Contains(known, element) {
+				t.Errorf("%q and %q add %s", said, inB, element)
+			}
+		}
+	})
+}

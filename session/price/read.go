@@ -1,0 +1,268 @@
+package price
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// mostBytes is far more than either list has.
+const mostBytes = 64 << 20
+
+// Formats names what [Read] takes.
+const Formats = "models.dev's api.json or LiteLLM's model_prices_and_context_window.json"
+
+// Read reads a list of prices, of either format; which one shows in its content.
+//
+// Models without a price for input or output, of images for instance, are left out, and so
+// are prices that are no numbers or below zero. An id that a provider has twice, at two
+// prices, has none. It returns an error where the content is of neither format, has no
+// price at all, or is more than 64 MiB.
+func Read(r io.Reader) (*Table, error) {
+	b, err := io.ReadAll(io.LimitReader(r, mostBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(b) > mostBytes {
+		return nil, fmt.Errorf("more than %d MiB; use %s", mostBytes>>20, Formats)
+	}
+	var list map[string]json.RawMessage
+	if err := json.Unmarshal(b, &list); err != nil {
+		return nil, fmt.Errorf("no JSON object (%w); use %s", err, Formats)
+	}
+	t := &Table{offers: map[string]map[string]*offer{}, undated: map[string]map[string][]string{}, models: map[string][]string{}}
+	known := false
+	for name, raw := range list {
+		// Which of the two an entry is tells its own content: a provider with its
+		// models, or a model.
+		var entry map[string]json.RawMessage
+		if json.Unmarshal(raw, &entry) != nil {
+			continue
+		}
+		var models map[string]json.RawMessage
+		if json.Unmarshal(entry["models"], &models) == nil && models != nil {
+			known = true
+			for id, model := range models {
+				t.addModelsDev(name, id, model)
+			}
+			continue
+		}
+		if t.addLiteLLM(name, entry) {
+			known = true
+		}
+	}
+	switch {
+	case !known:
+		return nil, errors.New("of no format that is known; use " + Formats)
+	case t.Len() == 0:
+		return nil, errors.New("no model has a price; use " + Formats)
+	}
+	t.index()
+	return t, nil
+}
+
+// add enters a price.
+func (t *Table) add(provider, id string, o *offer) {
+	for _, p := range strings.Split(provider, "|") {
+		models := t.offers[p]
+		if models == nil {
+			models = map[string]*offer{}
+			t.offers[p] = models
+		}
+		if before, twice := models[id]; twice && (before == nil || !before.equal(o)) {
+			models[id] = nil
+			continue
+		}
+		models[id] = o
+	}
+}
+
+func (t *Table) index() {
+	for provider, models := range t.offers {
+		t.undated[provider] = map[string][]string{}
+		for id := range models {
+			if bare := undate(id); bare != id {
+				t.undated[provider][bare] = append(t.undated[provider][bare], id)
+				if !slices.Contains(t.models[bare], provider) {
+					t.models[bare] = append(t.models[bare], provider)
+				}
+			}
+			if !slices.Contains(t.models[id], provider) {
+				t.models[id] = append(t.models[id], provider)
+			}
+		}
+	}
+}
+
+// number is a price; nil where there is none, or none that can be.
+func number(raw json.RawMessage) *float64 {
+	text := strings.Trim(string(raw), `"`)
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(n >= 0 && n < 1e9) {
+		return nil
+	}
+	return &n
+}
+
+// stated are the prices that a list states, of one kind of request. What it leaves out is
+// nil.
+type stated struct{ input, output, reasoning, cacheRead, cacheWrite *float64 }
+
+// over is s where it states something and base elsewhere.
+func (s stated) over(base stated) stated {
+	or := func(p, otherwise *float64) *float64 {
+		if p == nil {
+			return otherwise
+		}
+		return p
+	}
+	return stated{or(s.input, base.input), or(s.output, base.output), or(s.reasoning, base.reasoning), or(s.cacheRead, base.cacheRead), or(s.cacheWrite, base.cacheWrite)}
+}
+
+// rates are the prices per token, nil without one for input and one for output.
+func (s stated) rates(unit float64) *rates {
+	if s.input == nil || s.output == nil {
+		return nil
+	}
+	or := func(p, otherwise *float64) float64 {
+		if p == nil {
+			p = otherwise
+		}
+		return *p / unit
+	}
+	return &rates{*s.input / unit, *s.output / unit, or(s.reasoning, s.output), or(s.cacheRead, s.input), or(s.cacheWrite, s.input)}
+}
+
+// offerOf makes an offer of the prices and of those above a number of tokens; nil where a
+// price is missing.
+func offerOf(base stated, above map[int64]stated, unit float64) *offer {
+	r := base.rates(unit)
+	if r == nil {
+		return nil
+	}
+	o := &offer{rates: *r}
+	if base.reasoning != nil && *base.reasoning == *base.output {
+		base.reasoning = nil // it is output, in a tier too
+	}
+	for size, s := range above {
+		if r := s.over(base).rates(unit); r != nil && size > 0 {
+			o.tiers = append(o.tiers, tier{size, *r})
+		}
+	}
+	slices.SortFunc(o.tiers, func(a, b tier) int { return cmp.Compare(a.above, b.above) })
+	return o
+}
+
+// perMillion is what the prices of models.dev are for.
+const perMillion = 1e6
+
+func modelsDevStated(cost map[string]json.RawMessage) stated {
+	return stated{number(cost["input"]), number(cost["output"]), number(cost["reasoning"]), number(cost["cache_read"]), number(cost["cache_write"])}
+}
+
+// addModelsDev enters a model of models.dev: USD per million tokens, with tiers by the
+// size of the context.
+func (t *Table) addModelsDev(provider, id string, raw json.RawMessage) {
+	var model struct {
+		Cost map[string]json.RawMessage `json:"cost"`
+	}
+	if json.Unmarshal(raw, &model) != nil || model.Cost == nil {
+		return
+	}
+	above := map[int64]stated{}
+	var long map[string]json.RawMessage
+	if json.Unmarshal(model.Cost["context_over_200k"], &long) == nil && long != nil {
+		above[200_000] = modelsDevStated(long)
+	}
+	var tiers []map[string]json.RawMessage
+	if json.Unmarshal(model.Cost["tiers"], &tiers) == nil && len(tiers) > 0 {
+		clear(above) // the older key says less exactly where the tier begins
+		for _, entry := range tiers {
+			var bound struct {
+				Type string `json:"type"`
+				Size int64  `json:"size"`
+			}
+			if json.Unmarshal(entry["tier"], &bound) == nil && bound.Type == "context" {
+				above[bound.Size] = modelsDevStated(entry)
+			}
+		}
+	}
+	if o := offerOf(modelsDevStated(model.Cost), above, perMillion); o != nil {
+		t.add(canonical(provider), strings.ToLower(id), o)
+	}
+}
+
+// aboveTokens are LiteLLM's keys of a tier. Those that end otherwise are of priority, batch
+// or hourly prices.
+var aboveTokens = regexp.MustCompile(`^(.+)_above_(\d{1,7})k_tokens$`)
+
+// addLiteLLM enters a model of LiteLLM's list: USD per token. It says whether the entry is
+// one of that list.
+func (t *Table) addLiteLLM(name string, entry map[string]json.RawMessage) bool {
+	var provider string
+	_ = json.Unmarshal(entry["litellm_provider"], &provider)
+	_, priced := entry["input_cost_per_token"]
+	if provider == "" && !priced {
+		return false
+	}
+	if name == "sample_spec" { // tells what the keys mean
+		return true
+	}
+	keys := map[int64]map[string]json.RawMessage{0: {}}
+	for key, raw := range entry {
+		size := int64(0)
+		if !strings.Contains(key, "_cost") {
+			continue
+		}
+		if m := aboveTokens.FindStringSubmatch(key); m != nil {
+			thousands, _ := strconv.ParseInt(m[2], 10, 64) // seven digits at most
+			key, size = m[1], thousands*1000
+		}
+		if keys[size] == nil {
+			keys[size] = map[string]json.RawMessage{}
+		}
+		keys[size][key] = raw
+	}
+	above := map[int64]stated{}
+	for size, values := range keys {
+		if s := liteLLMStated(values); s != (stated{}) {
+			above[size] = s
+		}
+	}
+	// Some have a list of ranges, of which the first stands for what is not said of all.
+	var ranges []map[string]json.RawMessage
+	_ = json.Unmarshal(entry["tiered_pricing"], &ranges)
+	for _, r := range ranges {
+		var bounds []*float64
+		if json.Unmarshal(r["range"], &bounds) == nil && len(bounds) > 0 && bounds[0] != nil && *bounds[0] >= 0 && *bounds[0] < 1e12 {
+			from := int64(*bounds[0])
+			above[from] = liteLLMStated(r).over(above[from])
+		}
+	}
+	base := above[0]
+	delete(above, 0)
+	o := offerOf(base, above, 1)
+	if o == nil {
+		return true
+	}
+	id := strings.ToLower(name)
+	who := canonical(provider)
+	if head, rest, ok := strings.Cut(id, "/"); ok && (who == "" || canonical(head) == who) {
+		who, id = canonical(head), rest
+	}
+	if who != "" {
+		t.add(who, id, o)
+	}
+	return true
+}
+
+func liteLLMStated(values map[string]json.RawMessage) stated {
+	return stated{number(values["input_cost_per_token"]), number(values["output_cost_per_token"]), number(values["output_cost_per_reasoning_token"]),
+		number(values["cache_read_input_token_cost"]), number(values["cache_creation_input_token_cost"])}
+}
