@@ -2,12 +2,11 @@ package acp
 
 import (
 	"bytes"
-	"encoding/json"
 	"flag"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,8 +14,8 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
-	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -40,40 +39,12 @@ func read(tb testing.TB, trace string) (all []*codec.Session, problems []string)
 // golden is the sessions as lines of JSON, decisions after each.
 func golden(tb testing.TB, all []*codec.Session, problems []string) string {
 	tb.Helper()
-	var b bytes.Buffer
-	for _, s := range all {
-		if err := jsonl.Encode(&b, s.Transcript); err != nil {
-			tb.Fatal(err)
-		}
-		for _, o := range s.Decisions {
-			line, err := json.Marshal(o)
-			if err != nil {
-				tb.Fatal(err)
-			}
-			fmt.Fprintf(&b, "decision %s\n", line)
-		}
-	}
-	for _, p := range problems {
-		fmt.Fprintf(&b, "problem %s\n", p)
-	}
-	return b.String()
+	return codectest.Golden(tb, problems, all...)
 }
 
 func checkGolden(t *testing.T, name, got string) {
 	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", path, diff)
-	}
+	codectest.CheckGolden(t, filepath.Join("testdata", name), got, *update)
 }
 
 func readFile(tb testing.TB, name string) string {
@@ -304,21 +275,8 @@ func TestTwoSessions(t *testing.T) {
 // foreign returns sessions that no trace gave.
 func foreign(tb testing.TB) []*codec.Session {
 	tb.Helper()
-	f, err := os.Open("../../testdata/reference.jsonl")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	defer f.Close()
-	var all []*codec.Session
-	for t, err := range jsonl.Decode(f) {
-		if err != nil {
-			tb.Fatal(err)
-		}
-		if len(session.Check(t)) == 0 {
-			all = append(all, &codec.Session{Transcript: t})
-		}
-	}
-	return append(all, handmade(rand.New(rand.NewPCG(0, 0)), len(foreignParts)))
+	all := codectest.Load(tb, "../../testdata/reference.jsonl")
+	return append(slices.DeleteFunc(all, func(s *codec.Session) bool { return len(session.Check(s.Transcript)) > 0 }), handmade())
 }
 
 var foreignParts = []string{
@@ -340,7 +298,7 @@ var foreignParts = []string{
 	`{"type":"file","mediaType":"text/plain","url":"https://x/y"}`, `{"type":"text","text":"end","providerMetadata":{"acp":{"chunk":{"messageId":"m"},"chunks":[{"a":1}]}}}`,
 }
 
-func handmade(r *rand.Rand, parts int) *codec.Session {
+func handmade() *codec.Session {
 	t := &session.Transcript{Session: session.Session{ID: "ses_1", Title: "T", Agent: "a", WorkspaceRoot: new("/w"), Mode: new("plan"),
 		PermissionsJSON: `[{"permission":"*","pattern":"*","action":"ask"}]`, MetadataJSON: `{"k":1}`, CostUSD: 0.5,
 		CreatedAt: 5000, UpdatedAt: 9000, ArchivedAt: new(int64(9500))}}
@@ -361,16 +319,9 @@ func handmade(r *rand.Rand, parts int) *codec.Session {
 		}
 		t.Messages = append(t.Messages, m)
 	}
-	pick := foreignParts
-	if parts < len(pick) {
-		pick = nil
-		for _, i := range r.Perm(len(foreignParts))[:parts] {
-			pick = append(pick, foreignParts[i])
-		}
-	}
 	add("system", `{}`, 5000, `{"type":"text","text":"be good"}`)
 	add("user", `{"queued_at":4}`, 5001, `{"type":"text","text":"one"}`, `{"type":"data-mention","data":{}}`, `{"type":"text","text":"two"}`, `{"type":"file","mediaType":"image/png","url":"data:,"}`)
-	add("assistant", `{"usage":{"input":5,"output":6,"reasoning":7,"cache_read":8,"cache_write":9},"agenttrace":{"stop_reason":"stop","end_reason":"finish"}}`, 6000, pick...)
+	add("assistant", `{"usage":{"input":5,"output":6,"reasoning":7,"cache_read":8,"cache_write":9},"agenttrace":{"stop_reason":"stop","end_reason":"finish"}}`, 6000, foreignParts...)
 	add("assistant", `{}`, 7000)
 	add("assistant", `{}`, 7001, `{"type":"data-compaction","data":{"summary":"s","tail_start_id":"msg_3","auto":false,"summary_tokens":3}}`)
 	add("user", `{}`, 7002, `{"type":"text","text":"hidden"}`)
@@ -386,44 +337,12 @@ func handmade(r *rand.Rand, parts int) *codec.Session {
 	}
 }
 
-func TestForeignRoundTrip(t *testing.T) {
-	all := foreign(t)
-	for seed := range uint64(100) {
-		r := rand.New(rand.NewPCG(seed, 2))
-		all = append(all, handmade(r, r.IntN(len(foreignParts))))
-	}
-	for i, s := range all {
-		losses := Explain(s)
-		if len(losses) == 0 {
-			t.Errorf("session %d: nothing to explain", i)
-		}
-		for _, l := range losses {
-			if l.Kept == "" || l.Count <= 0 {
-				t.Errorf("session %d: %+v", i, l)
-			}
-		}
-		var b bytes.Buffer
-		if err := Encode(&b, s); err != nil {
-			t.Fatal(err)
-		}
-		valid(t, b.String())
-		again, problems := read(t, b.String())
-		if len(problems) > 0 || len(again) != 1 {
-			t.Fatalf("session %d: %d sessions, problems %v", i, len(again), problems)
-		}
-		if diff := cmp.Diff(golden(t, []*codec.Session{s}, nil), golden(t, again, nil)); diff != "" {
-			t.Fatalf("session %d (-want +got):\n%s", i, diff)
-		}
-		if diff := cmp.Diff(s.Blobs, again[0].Blobs); diff != "" {
-			t.Errorf("session %d blobs (-want +got):\n%s", i, diff)
-		}
-		if t.Failed() {
-			return
-		}
-	}
-	s := foreign(t)
-	checkGolden(t, "foreign.golden.ndjson", plain(t, string(encode(s[len(s)-1]))))
-	checkGolden(t, "foreign.losses.txt", fmt.Sprintf("%v\n", Explain(s[len(s)-1])))
+// TestForeign tells what others read of a session that no trace gave, and what of it
+// only rows say.
+func TestForeign(t *testing.T) {
+	s := handmade()
+	checkGolden(t, "foreign.golden.ndjson", plain(t, string(encode(s))))
+	checkGolden(t, "foreign.losses.txt", fmt.Sprintf("%v\n", Explain(s)))
 }
 
 // plain is a trace without what its messages carry: as others read it.
@@ -460,7 +379,7 @@ func TestForeignReadByOthers(t *testing.T) {
 }
 
 func TestUnsoundCarrier(t *testing.T) {
-	s := handmade(rand.New(rand.NewPCG(0, 0)), 3)
+	s := handmade()
 	s.Messages[1].Message.Role = "nobody"
 	losses := Explain(s)
 	if len(losses) == 0 || losses[0].Kept != "" {
@@ -472,31 +391,9 @@ func TestUnsoundCarrier(t *testing.T) {
 	}
 }
 
-// Whatever the trace is, it gives sound sessions that go back and forth
+// FuzzDecode: whatever the trace is, it gives sound sessions that go back and forth
 // unchanged.
-func FuzzDecode(f *testing.F) {
-	for _, name := range samples {
-		f.Add(readFile(f, name))
-	}
-	f.Add(string(encode(handmade(rand.New(rand.NewPCG(0, 0)), 99))))
-	f.Fuzz(func(t *testing.T, trace string) {
-		for s, err := range Decode(strings.NewReader(trace), nil) {
-			if err != nil {
-				return
-			}
-			if v := session.Check(s.Transcript); len(v) > 0 {
-				t.Fatalf("unsound: %v", v[0])
-			}
-			again, _ := read(t, string(encode(s)))
-			if len(again) != 1 {
-				t.Fatalf("%d sessions", len(again))
-			}
-			if first, second := golden(t, []*codec.Session{s}, nil), golden(t, again, nil); first != second {
-				t.Fatalf("first\n%s\nsecond\n%s\ntrace\n%s", first, second, encode(s))
-			}
-		}
-	})
-}
+func FuzzDecode(f *testing.F) { codectest.Fuzz(f, format) }
 
 // History that is replayed into a session which the trace already has is left
 // out; into another, it is the session.

@@ -131,14 +131,16 @@ type conversation struct {
 	carried bool
 	acp     rows.Object // metadata_json.acp
 
-	turns     int64
-	user      *rows.Message // of the turn
-	assistant *rows.Message // of the turn, nil until something is said
-	prompting bool          // the prompt has no response yet
-	prompt    string        // its text, until the agent says something else
-	echo      string        // what of it came back
-	replaying bool          // history comes that is already there
-	replayed  int
+	turns       int64
+	user        *rows.Message // of the turn
+	assistant   *rows.Message // of the turn, nil until something is said
+	prompting   bool          // the prompt has no response yet
+	promptAt    int64         // its time, if promptTimed
+	prompt      string        // its text, until the agent says something else
+	echo        string        // what of it came back
+	promptTimed bool
+	replaying   bool // history comes that is already there
+	replayed    int
 
 	open      *openText
 	tools     map[string]*tool
@@ -288,7 +290,12 @@ func (d *decoder) carry(c *conversation, carrier *rows.Carrier, m *message) {
 			c.assistant = row
 		}
 	}
+	role := session.RoleAssistant
+	if m.method == methodPrompt || m.params.Object("update").Text("sessionUpdate") == userChunk {
+		role = session.RoleUser
+	}
 	for i, raw := range carrier.Parts {
+		c.b.Adopt(raw, role)
 		if _, err := c.b.CarryPart(raw, nativeData(m, i)); err != nil {
 			d.problem("carried %v: left out", err)
 		}
@@ -497,6 +504,7 @@ func (d *decoder) userPrompt(c *conversation, m *message) {
 	c.turns++
 	c.user, c.assistant, c.prompting = c.b.Message(session.RoleUser, m.at), nil, true
 	c.prompt, c.echo = "", ""
+	c.promptAt, c.promptTimed = m.at, m.timed
 	for _, raw := range rows.Elements(m.params.Get("prompt")) {
 		data := contentData("text", userChunk, raw, nil)
 		c.user.Part(data, m.at)
@@ -530,13 +538,7 @@ func (d *decoder) promptEnd(x *exchange, m *message, result rows.Object) {
 		reply.SetTrace("duration_ms", m.at-x.at)
 	}
 	if m.err != nil {
-		reply.SetTrace("end_reason", "error")
-		e, _ := rows.Parse(m.err) // an error that is no object is shown as it is
-		text := e.Text("message")
-		if text == "" {
-			text = string(m.err)
-		}
-		reply.SetTrace("error", text)
+		failTurn(reply, m.err)
 		reply.SetMeta("acp", rows.Object{{Key: "error", Value: m.err}})
 		return
 	}
@@ -557,6 +559,22 @@ func endTurn(m *rows.Message, stop string) {
 		reason = "abort"
 	}
 	m.SetTrace("end_reason", reason)
+}
+
+// failTurn ends a turn with a JSON-RPC error. One that is no object is shown as it
+// is.
+func failTurn(m *rows.Message, raw json.RawMessage) {
+	m.SetTrace("end_reason", "error")
+	e, _ := rows.Parse(raw)
+	text := e.Text("message")
+	switch {
+	case text != "":
+	case string(raw) == "null":
+		text = "the agent gave up and did not say why"
+	default:
+		text = string(raw)
+	}
+	m.SetTrace("error", text)
 }
 
 // other keeps a message that has no meaning of its own here.
@@ -616,8 +634,11 @@ func (d *decoder) finish(c *conversation) *codec.Session {
 		t.part.Set(toolData(t.id, t.call, t.asked))
 	}
 	if !c.carried {
-		if name := c.conn.initialize.Object("result").Object("agentInfo").Text("name"); name != "" {
+		result := c.conn.initialize.Object("result")
+		if name := result.Object("agentInfo").Text("name"); name != "" {
 			c.b.Row.Agent = name
+		} else if name := result.Object("info").Text("name"); name != "" {
+			c.b.Row.Agent = name // version 2 of the protocol
 		}
 		var o rows.Object
 		if c.conn.initialize != nil {

@@ -2,6 +2,7 @@ package acp
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -53,8 +54,8 @@ func same(s *codec.Session, trace []byte) bool {
 func encodeMessages(s *codec.Session, carry bool) []byte {
 	t := s.Sorted()
 	e := &encoder{s: s, t: t, carry: carry}
-	meta, _ := rows.Parse([]byte(t.Session.MetadataJSON)) // not an object: nothing is known
-	e.acp = meta.Object("acp")
+	e.acp = metaOfSession(s)
+	e.foreign = carry && e.acp == nil
 	e.version2 = string(e.acp.Object("initialize").Object("result").Get("protocolVersion")) == "2"
 	e.session()
 	for i := range t.Messages {
@@ -69,6 +70,7 @@ type encoder struct {
 	carry    bool
 	acp      rows.Object // metadata_json.acp
 	version2 bool
+	foreign  bool // the session never was a trace
 	out      []byte
 	carrier  *rows.Carrier // of the next message
 
@@ -336,11 +338,20 @@ func quoted(s string) json.RawMessage {
 	return raw
 }
 
+// block returns the content block of a part, nil when the protocol has none for it.
+// What a session that was no trace calls content is not known to be one.
+func (e *encoder) block(p *session.Part, data rows.Object) rows.Object {
+	if e.foreign && p.Type == typeContent {
+		return nil
+	}
+	return contentBlock(data)
+}
+
 // user writes a prompt. What of the message has no content block follows it.
 func (e *encoder) user(m *session.MessageAndParts, parts []rows.Object, own rows.Object) {
 	blocks := []rows.Object{}
 	for j := range m.Parts {
-		block := contentBlock(parts[j])
+		block := e.block(&m.Parts[j], parts[j])
 		if block == nil || m.Parts[j].Type == "reasoning" {
 			continue
 		}
@@ -363,7 +374,7 @@ func (e *encoder) user(m *session.MessageAndParts, parts []rows.Object, own rows
 		e.prompt = ""
 	}
 	for j := range m.Parts {
-		if m.Parts[j].Type == "reasoning" || contentBlock(parts[j]) == nil {
+		if m.Parts[j].Type == "reasoning" || e.block(&m.Parts[j], parts[j]) == nil {
 			e.other(&m.Parts[j], parts[j])
 		}
 	}
@@ -428,11 +439,15 @@ func (e *encoder) assistant(m *session.MessageAndParts, parts []rows.Object) {
 			lastAsked[askedAbout(parts[j].Object("data"))] = j
 		}
 	}
-	ends := make(map[int][]rows.Object)
+	type ending struct {
+		at     int64
+		update rows.Object
+	}
+	ends := make(map[int][]ending)
 	for j := range m.Parts {
 		p, data := &m.Parts[j], parts[j]
 		switch {
-		case p.Type == "text" || p.Type == "reasoning" || p.Type == "file" || p.Type == typeContent && contentBlock(data) != nil:
+		case p.Type == "text" || p.Type == "reasoning" || p.Type == "file" || p.Type == typeContent && e.block(p, data) != nil:
 			kind := agentChunk
 			if p.Type == "reasoning" {
 				kind = thoughtChunk
@@ -443,18 +458,35 @@ func (e *encoder) assistant(m *session.MessageAndParts, parts []rows.Object) {
 			e.chunk(kind, p, data)
 		case p.ToolCallID != nil && (strings.HasPrefix(p.Type, "tool-") || p.Type == "dynamic-tool") && *p.ToolCallID != "":
 			if end := e.tool(p, data, lastAsked[*p.ToolCallID] > j); end != nil {
-				at := max(j, lastAsked[*p.ToolCallID])
-				ends[at] = append(ends[at], end)
+				after := max(lastDuring(m, j), lastAsked[*p.ToolCallID])
+				ends[after] = append(ends[after], ending{p.UpdatedAt, end})
 			}
-		case p.Type == typePermission && isQuestion(data.Object("data")):
+		case p.Type == typePermission && isQuestion(data.Object("data"), e.foreign):
 			e.permission(p, data)
 		default:
 			e.other(p, data)
 		}
+		slices.SortStableFunc(ends[j], func(a, b ending) int { return cmp.Compare(a.at, b.at) })
 		for _, end := range ends[j] {
-			e.toolUpdate(end)
+			e.toolUpdate(end.update)
 		}
 	}
+}
+
+// lastDuring returns the last of the parts that came while the call at j was
+// open: those that began before it ended and before the model spoke again, which
+// it does with the result. Files and terminals that come with a call are the work
+// of it, also where nobody knows the time.
+func lastDuring(m *session.MessageAndParts, j int) int {
+	end := m.Parts[j].UpdatedAt
+	for k := j + 1; k < len(m.Parts); k++ {
+		p := &m.Parts[k]
+		isCall := p.ToolCallID != nil
+		if p.CreatedAt > end || p.CreatedAt == end && p.Type != typeFS && p.Type != typeTerminal || !isCall && !strings.HasPrefix(p.Type, "data-") {
+			return k - 1
+		}
+	}
+	return len(m.Parts) - 1
 }
 
 // carryPart makes the next message carry the part's row.
@@ -504,11 +536,10 @@ func (e *encoder) chunk(kind string, p *session.Part, data rows.Object) {
 func (e *encoder) other(p *session.Part, data rows.Object) {
 	inner := data.Object("data")
 	meta := metaOf(data)
-	kind := strings.TrimPrefix(p.Type, "data-")
-	field, isUpdate := dataUpdates[kind]
+	kind, isUpdate := updateKind(p, data, e.foreign)
 	switch {
 	case inner == nil:
-	case p.Type == typeLog && inner.Has("level") && inner.Has("message"):
+	case p.Type == typeLog && isLog(inner, e.foreign):
 		params := inner.Without()
 		if string(meta.Get("connection")) != "true" || e.carry {
 			params = append(rows.Object{{Key: "sessionId", Value: quoted(e.t.Session.ID)}}, inner.Without("sessionId")...)
@@ -523,14 +554,14 @@ func (e *encoder) other(p *session.Part, data rows.Object) {
 		if e.compaction(p, data) {
 			return
 		}
-	case isUpdate && (field == "" || inner.Has(field)) && plausible(kind, inner):
+	case isUpdate:
 		update := rows.Object{}
 		update.Set("sessionUpdate", kind)
 		update = append(update, inner.Without("sessionUpdate")...)
 		e.carryPart(p, dataPart(p.Type, inner.Without("sessionUpdate")))
 		e.update(update, meta)
 		return
-	case slices.Contains([]string{typeFS, typeTerminal, typeRequest, typeNotification}, p.Type) && inner.Text("method") != "" && inner.Object("params") != nil &&
+	case !e.foreign && slices.Contains([]string{typeFS, typeTerminal, typeRequest, typeNotification}, p.Type) && inner.Text("method") != "" && inner.Object("params") != nil &&
 		(!e.carry || inner.Object("params").Text("sessionId") == e.t.Session.ID):
 		from := agent
 		if inner.Text("from") == "client" {
@@ -544,35 +575,6 @@ func (e *encoder) other(p *session.Part, data rows.Object) {
 	params.Set("part", data)
 	e.carryPart(p, data)
 	e.notify(methodPart, params)
-}
-
-// plausible says that an update has the shape that its kind wants, so that a
-// part of the same name that came from elsewhere is not taken for one.
-func plausible(kind string, o rows.Object) bool {
-	switch kind {
-	case "plan":
-		return each(o, "entries", "content", "priority", "status")
-	case "available_commands_update":
-		return each(o, "availableCommands", "name", "description")
-	case "config_option_update":
-		return rows.Elements(o.Get("configOptions")) != nil
-	case "usage_update":
-		return o.Has("size")
-	case "notice":
-		return o.Text("title") != ""
-	}
-	return true
-}
-
-func each(o rows.Object, list string, keys ...string) bool {
-	items := rows.Elements(o.Get(list))
-	for _, raw := range items {
-		item, err := rows.Parse(raw)
-		if err != nil || slices.ContainsFunc(keys, func(key string) bool { return item.Text(key) == "" }) {
-			return false
-		}
-	}
-	return items != nil
 }
 
 func (e *encoder) compaction(p *session.Part, data rows.Object) bool {

@@ -22,6 +22,8 @@ func callOf(p *session.Part, data rows.Object) rows.Object {
 		call.Set("kind", kindOf(name))
 		if text := data.Text("errorText"); text != "" {
 			call.Set("rawOutput", text)
+		} else if reason := data.Object("approval").Text("reason"); data.Text("state") == session.StateOutputDenied && reason != "" {
+			call.Set("rawOutput", reason)
 		}
 		call.Set("status", map[string]string{
 			session.StateOutputAvailable: "completed", session.StateOutputError: "failed", session.StateOutputDenied: "failed",
@@ -149,11 +151,6 @@ func askedAbout(params rows.Object) string {
 		return id
 	}
 	return subject.Text("toolCallId")
-}
-
-// isQuestion says that a data-permission part has what a request needs.
-func isQuestion(params rows.Object) bool {
-	return askedAbout(params) != "" && rows.Elements(params.Get("options")) != nil
 }
 
 func (e *encoder) permission(p *session.Part, data rows.Object) {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
 // keptIn is where [Encode] keeps what the protocol has no words for.
@@ -21,6 +22,7 @@ func Explain(s *codec.Session) []codec.Loss {
 	if same(s, encodeMessages(s, false)) {
 		return nil
 	}
+	foreign := metaOfSession(s) == nil
 	kept := keptIn
 	var losses []codec.Loss
 	if v := session.Check(s.Transcript); len(v) > 0 {
@@ -51,8 +53,7 @@ func Explain(s *codec.Session) []codec.Loss {
 			case p.Type == "source-url", p.Type == "source-document", p.Type == "step-start":
 				other++
 			case strings.HasPrefix(p.Type, "data-"):
-				if _, known := dataUpdates[strings.TrimPrefix(p.Type, "data-")]; !known && p.Type != session.TypeCompaction && p.Type != typeLog &&
-					p.Type != typePermission && !strings.HasPrefix(p.Type, "data-acp-") {
+				if !spoken(p, foreign) {
 					other++
 				}
 			}
@@ -66,4 +67,30 @@ func Explain(s *codec.Session) []codec.Loss {
 	add(len(s.Decisions), "permission decisions, but question and answer")
 	add(len(s.Blobs), "system prompts and tool catalogs")
 	return losses
+}
+
+// metaOfSession returns what a session says of the trace that it was; nil when it
+// was none.
+func metaOfSession(s *codec.Session) rows.Object {
+	meta, _ := rows.Parse([]byte(s.Session.MetadataJSON)) // not an object: nothing is known
+	return meta.Object("acp")
+}
+
+// spoken says whether the protocol has a message for a data part.
+func spoken(p *session.Part, foreign bool) bool {
+	data, _ := rows.Parse([]byte(p.DataJSON)) // unreadable: nothing can be said
+	switch {
+	case p.Type == session.TypeCompaction:
+		return true
+	case p.Type == typeLog:
+		return isLog(data.Object("data"), foreign)
+	case p.Type == typePermission:
+		return isQuestion(data.Object("data"), foreign)
+	case p.Type == typeContent:
+		return !foreign && contentBlock(data) != nil
+	case strings.HasPrefix(p.Type, "data-acp-"):
+		return !foreign
+	}
+	_, ok := updateKind(p, data, foreign)
+	return ok
 }

@@ -52,14 +52,9 @@ func readMessages(r io.Reader, report func(codec.Problem)) ([]message, error) {
 	data = bytes.ToValidUTF8(bytes.TrimPrefix(data, []byte("\uFEFF")), []byte("\uFFFD"))
 	p := &parser{report: report}
 	if trimmed := bytes.TrimSpace(data); len(trimmed) > 0 && trimmed[0] == '[' {
-		p.array(trimmed)
+		p.array(data)
 	} else {
-		for line := range bytes.Lines(data) {
-			p.line++
-			if line = bytes.TrimSpace(line); len(line) > 0 {
-				p.record(line)
-			}
-		}
+		p.lines(data)
 	}
 	if len(p.messages) == 0 {
 		if len(bytes.TrimSpace(data)) == 0 {
@@ -87,6 +82,16 @@ func (p *parser) problem(format string, args ...any) {
 	p.report(problem)
 }
 
+func (p *parser) lines(data []byte) {
+	for line := range bytes.Lines(data) {
+		p.line++
+		if line = bytes.TrimSpace(line); len(line) > 0 {
+			p.record(line)
+		}
+	}
+}
+
+// array reads an array of messages, and as lines what may follow it.
 func (p *parser) array(data []byte) {
 	p.inArray = true
 	d := json.NewDecoder(bytes.NewReader(data))
@@ -105,7 +110,11 @@ func (p *parser) array(data []byte) {
 	}
 	if _, err := d.Token(); err != nil {
 		p.problem("the array has no end")
+		return
 	}
+	end := d.InputOffset()
+	p.inArray, p.line = false, bytes.Count(data[:end], []byte("\n"))
+	p.lines(data[end:])
 }
 
 // record reads one line or element in whichever framing it is.

@@ -3,7 +3,6 @@ package acp
 import (
 	"slices"
 	"strings"
-	"testing"
 
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
@@ -76,8 +75,14 @@ var enums = map[string]string{
 	"optionKind": "allow_once allow_always reject_once reject_always",
 }
 
+// complainer is told what is wrong with a trace.
+type complainer interface {
+	Helper()
+	Errorf(format string, args ...any)
+}
+
 type schema struct {
-	t    *testing.T
+	t    complainer
 	line string
 }
 
@@ -104,7 +109,7 @@ func (s schema) enum(name, value string) {
 
 // valid checks a trace of version 1 against the schema: every message by itself,
 // and that responses answer requests.
-func valid(t *testing.T, trace string) {
+func valid(t complainer, trace string) {
 	t.Helper()
 	requests := make(map[string]string)
 	for line := range strings.Lines(trace) {

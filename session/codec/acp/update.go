@@ -63,6 +63,13 @@ func (d *decoder) update(x *exchange, m *message) {
 	if kind == "state_update" && update.Text("state") == "idle" && update.Text("stopReason") != "" {
 		c.prompting = false
 		endTurn(p.Message(), update.Text("stopReason"))
+		if stop := update.Text("stopReason"); stop == "error" {
+			failTurn(p.Message(), orNull(update.Get("error")))
+		}
+		if m.timed && c.promptTimed && m.at >= c.promptAt {
+			p.Message().SetTrace("duration_ms", m.at-c.promptAt)
+		}
+		c.promptTimed = false
 	}
 }
 

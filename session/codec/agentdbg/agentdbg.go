@@ -1,5 +1,6 @@
 // Package agentdbg reads and writes the runs of AgentDbg, and of Maida, which is
-// its later name: trace format 0.1.
+// its later name: trace format 0.1. Maida from 0.4 on has a format of its own, of
+// spans, and no more than lists such runs.
 //
 // A run is a directory, runs/<run_id>/, of run.json and events.jsonl, or the one
 // JSON file that "agentdbg export" makes of it. A session is one run.

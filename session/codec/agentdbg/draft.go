@@ -79,6 +79,7 @@ type drafter struct {
 	counter
 	events  []*drafted
 	startID string
+	latest  int64 // the time of the last event
 
 	asked []*session.MessageAndParts // what was said since the last call
 
@@ -99,7 +100,17 @@ type content struct {
 	data rows.Object
 }
 
+// add adds an event. What analyses runs puts events in the order of their times, so
+// none is earlier than what it follows from: a tool's call than the model's call
+// that asked for it, any other than all before it. Calls that a model asks for at
+// once come back in any order, and keep their times.
 func (d *drafter) add(typ, id, parent string, at int64, payload rows.Object) *drafted {
+	if typ == toolCall {
+		at = max(at, d.last.at)
+	} else {
+		at = max(at, d.latest)
+	}
+	d.latest = max(d.latest, at)
 	e := &drafted{typ: typ, id: id, parent: parent, at: at, payload: payload}
 	if d.m != nil {
 		if !d.carried {
@@ -142,6 +153,7 @@ func (d *drafter) start() {
 
 func (d *drafter) end(status string) {
 	var p rows.Object
+	d.ended = max(d.ended, d.latest)
 	p.Set("status", status)
 	p.Set("summary", d.summary())
 	d.m = nil

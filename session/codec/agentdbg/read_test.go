@@ -14,6 +14,7 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/agentdbg"
+	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -345,37 +346,14 @@ func TestDecodeSeveralRuns(t *testing.T) {
 	}
 }
 
-// FuzzDecode: whatever decodes is a sound session, and what is written of it
-// reads as something that is written the same.
+// FuzzDecode: whatever decodes is a sound session, and what is written of it reads as
+// the same.
 func FuzzDecode(f *testing.F) {
+	var runs []string
 	for _, id := range sampleRuns {
-		f.Add([]byte(readFile(f, filepath.Join(dataDir, "runs", id, "events.jsonl"))))
+		runs = append(runs, readFile(f, filepath.Join(dataDir, "runs", id, "events.jsonl")))
 	}
-	f.Add([]byte(readFile(f, "testdata/export.json")))
-	f.Add([]byte(line(0, "LLM_CALL", `{"prompt":[{"role":"user","content":"a"}],"response":{"content":[{"type":"text","text":"b"}]}}`)))
-	for _, s := range natives(f)[:20] {
-		f.Add([]byte(encode(f, s)))
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		for s, err := range agentdbg.Decode(bytes.NewReader(data), nil) {
-			if err != nil {
-				return
-			}
-			for _, v := range session.Check(s.Transcript) {
-				t.Error(v)
-			}
-			agentdbg.Explain(s)
-			first := encode(t, s)
-			for again, err := range agentdbg.Decode(strings.NewReader(first), nil) {
-				if err != nil {
-					t.Fatal(err)
-				}
-				if diff := cmp.Diff(first, encode(t, again)); diff != "" {
-					t.Errorf("written again (-want +got):\n%s", diff)
-				}
-			}
-		}
-	})
+	codectest.Fuzz(f, export, append(runs, line(0, "LLM_CALL", `{"prompt":[{"role":"user","content":"a"}],"response":{"content":[{"type":"text","text":"b"}]}}`))...)
 }
 
 func encode(tb testing.TB, s *codec.Session) string {

@@ -1,6 +1,7 @@
 package jutul
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -217,6 +218,7 @@ func (d *decoder) carry(e *parsedEvent) {
 		default:
 			native = kindData(e.kind, e.payload.JSON())
 		}
+		d.b.Adopt(raw, cmp.Or(map[string]string{kindUser: session.RoleUser, kindSystem: session.RoleSystem}[e.kind], session.RoleAssistant))
 		p, err := d.b.CarryPart(raw, native)
 		if err != nil {
 			d.problem("carried %v: left out", err)

@@ -25,7 +25,7 @@ func encode(s *codec.Session) []event {
 
 func encodeEvents(s *codec.Session, carry bool) []event {
 	t := s.Sorted()
-	e := &encoder{s: s, carry: carry}
+	e := &encoder{s: s, carry: carry, foreign: carry && metaOf(&t.Session).Object("jutul") == nil}
 	e.session(&t.Session)
 	for i := range t.Messages {
 		e.message(t, i)
@@ -39,8 +39,10 @@ func encodeEvents(s *codec.Session, carry bool) []event {
 type encoder struct {
 	s       *codec.Session
 	carry   bool
+	foreign bool // the session never was a trace
 	events  []event
-	carrier *rows.Carrier // of the next event
+	carrier *rows.Carrier     // of the next event
+	steps   []json.RawMessage // rows of the message's step-starts that no event carries yet
 	last    int64
 	waiting []waiting // in order of at
 }
@@ -105,14 +107,15 @@ func (e *encoder) flush(at int64, all bool) {
 	e.carrier = carrier
 }
 
+func metaOf(row *session.Session) rows.Object {
+	meta, _ := rows.Parse([]byte(row.MetadataJSON)) // not an object: nothing is known
+	return meta
+}
+
 // sessionEvents returns the events of the session's life that its metadata has.
 func sessionEvents(row *session.Session) []waiting {
-	meta, err := rows.Parse([]byte(row.MetadataJSON))
-	if err != nil {
-		return nil
-	}
 	var all []waiting
-	for _, raw := range rows.Elements(meta.Object("jutul").Get("session_events")) {
+	for _, raw := range rows.Elements(metaOf(row).Object("jutul").Get("session_events")) {
 		o, err := rows.Parse(raw)
 		if err != nil {
 			continue
@@ -164,7 +167,7 @@ func (e *encoder) session(row *session.Session) {
 func (e *encoder) decisions() {
 	for i := range e.s.Messages {
 		for j := range e.s.Messages[i].Parts {
-			if e.s.Messages[i].Parts[j].Type == "data-"+kindRequest {
+			if !e.foreign && e.s.Messages[i].Parts[j].Type == "data-"+kindRequest {
 				return
 			}
 		}
@@ -231,6 +234,10 @@ func (e *encoder) message(t *session.Transcript, i int) {
 		counted = counted || m.Parts[j].Type == "data-"+kindUsage
 		e.part(t, i, &m.Parts[j])
 	}
+	if len(e.steps) > 0 {
+		e.carryParts()
+		e.row(m.Parts[len(m.Parts)-1].CreatedAt, kindMessage, rows.Object{})
+	}
 	if u, _ := session.UsageOf(m.Message.MetadataJSON); e.carry && !counted && u != (session.Usage{}) {
 		e.row(m.Message.UpdatedAt, kindUsage, usagePayload(u))
 	}
@@ -253,8 +260,16 @@ func usagePayload(u session.Usage) rows.Object {
 }
 
 func (e *encoder) part(t *session.Transcript, i int, p *session.Part) {
+	if e.carry && p.Type == "step-start" {
+		// It says nothing that jutul could show, so another event takes its row along.
+		e.steps = append(e.steps, rows.PartRow(p, nil))
+		return
+	}
 	data, _ := rows.Parse([]byte(p.DataJSON)) // a part without readable data is carried
 	kind, payload := partEvent(t, i, p, data)
+	if e.foreign {
+		kind, payload = readable(kind, p.Type, payload)
+	}
 	var native rows.Object
 	switch kind {
 	case kindCall:
@@ -267,10 +282,7 @@ func (e *encoder) part(t *session.Transcript, i int, p *session.Part) {
 		native = kindData(kind, payload.JSON())
 	}
 	if e.carry {
-		if e.carrier == nil {
-			e.carrier = new(rows.Carrier)
-		}
-		e.carrier.Parts = []json.RawMessage{rows.PartRow(p, native)}
+		e.carryParts(rows.PartRow(p, native))
 	}
 	e.row(p.CreatedAt, kind, payload)
 	if kind != kindCall {
@@ -287,6 +299,67 @@ func (e *encoder) part(t *session.Transcript, i int, p *session.Part) {
 	if result := resultPayload(payload, data, meta.Object("result")); result != nil {
 		e.later(p.UpdatedAt, kindResult, result)
 	}
+}
+
+// carryParts makes the next event carry the rows, and those that wait.
+func (e *encoder) carryParts(more ...json.RawMessage) {
+	if e.carrier == nil {
+		e.carrier = new(rows.Carrier)
+	}
+	e.carrier.Parts = append(e.steps, more...)
+	e.steps = nil
+}
+
+// readable changes the event of a part that came from elsewhere into one that
+// jutul's readers take: they index arguments, and read what is in the payloads of
+// their own kinds as if it could only be that.
+func readable(kind, partType string, payload rows.Object) (string, rows.Object) {
+	ok := true
+	switch kind {
+	case kindCall:
+		if partType != "data-"+kindCall {
+			if args := payload.Get("args"); payload.Object("args") == nil {
+				wrapped := rows.Object{}
+				if string(args) != "null" {
+					wrapped.Set("input", args)
+				}
+				payload.Set("args", wrapped)
+			}
+			return kind, payload
+		}
+		ok = false
+	case "artifact":
+		ok = payload.Text("path") != "" && isSize(payload.Get("size_px"))
+	case "attempt":
+		ok = isAttempt(payload)
+	case "upload":
+		ok = payload.Text("path") != ""
+	case kindUser, kindAssistant, kindReasoning, kindSystem, kindCompaction:
+		ok = partType == "text" || partType == "reasoning" || partType == session.TypeCompaction
+	case kindStart, kindResume, kindTitle, kindEnd, kindUsage, kindResult, kindRequest, kindResponse,
+		"ui", "ui_event", "eval_target", "eval_result", kindMessage:
+		ok = false
+	}
+	if !ok {
+		kind = partType
+	}
+	return kind, payload
+}
+
+// isSize says that a value is a width and a height, or nothing.
+func isSize(v json.RawMessage) bool {
+	var size []float64
+	return v == nil || json.Unmarshal(v, &size) == nil && (size == nil || len(size) == 2)
+}
+
+// isAttempt says that a payload is a step of an investigation.
+func isAttempt(o rows.Object) bool {
+	var metrics map[string]float64
+	if m := o.Get("metrics"); m != nil && json.Unmarshal(m, &metrics) != nil {
+		return false
+	}
+	parent := o.Text("parent_id") != "" || !o.Has("parent_id")
+	return o.Text("id") != "" && parent && (!o.Has("parameters_changed") || o.Object("parameters_changed") != nil)
 }
 
 // partEvent returns what stands for the part in the trace.

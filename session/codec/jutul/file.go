@@ -200,7 +200,8 @@ func Explain(s *codec.Session) []codec.Loss {
 		}
 	}
 	add(1, "session columns and metadata, but the id and the title")
-	var ids, hidden, system, metadata, empty, other, structured, states, summaries int
+	foreign := metaOf(&s.Session).Object("jutul") == nil
+	var ids, hidden, system, metadata, empty, other, arguments, structured, states, summaries, namesakes int
 	for i := range s.Messages {
 		m := &s.Messages[i]
 		ids += 1 + len(m.Parts)
@@ -225,6 +226,9 @@ func Explain(s *codec.Session) []codec.Loss {
 					summaries++
 				}
 			case p.ToolState != nil:
+				if foreign && data.Has("input") && data.Object("input") == nil {
+					arguments++
+				}
 				switch *p.ToolState {
 				case session.StateInputAvailable, session.StateOutputError:
 				case session.StateOutputAvailable:
@@ -234,7 +238,11 @@ func Explain(s *codec.Session) []codec.Loss {
 				default:
 					states++
 				}
-			case p.Type == "text" || p.Type == "reasoning" || strings.HasPrefix(p.Type, "data-"):
+			case strings.HasPrefix(p.Type, "data-"):
+				if kind, _ := readable(strings.TrimPrefix(p.Type, "data-"), p.Type, data.Object("data")); foreign && kind == p.Type {
+					namesakes++
+				}
+			case p.Type == "text" || p.Type == "reasoning":
 			default:
 				other++
 			}
@@ -246,6 +254,8 @@ func Explain(s *codec.Session) []codec.Loss {
 	add(system, "the role of system messages")
 	add(empty, "messages without parts")
 	add(other, "parts that are no text, reasoning, tool call or data")
+	add(namesakes, "parts that only have the name of a kind of jutul's, which are events of another")
+	add(arguments, "tool inputs that are no object, which stand in one")
 	add(structured, "structured tool outputs, which become JSON text")
 	add(states, "tool states other than input-available, output-available and output-error")
 	add(summaries, "summaries and tails of compactions")

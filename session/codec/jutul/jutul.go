@@ -33,7 +33,9 @@
 // Of any other session each payload has a further field, "agenttrace", in which
 // the rows are carried that the event stands for. Jutul's own readers pass over
 // it; [DecodeFile] gives the rows back as they were. [Explain] lists what only
-// this field holds.
+// this field holds. A part that only has the name of one of jutul's kinds is an
+// event data-<kind>, arguments that are no object stand in one, under "input", and
+// where a step begins is no event.
 package jutul
 
 import (
@@ -96,11 +98,11 @@ func parseTime(s string) (int64, error) {
 	t, err := time.Parse(time.RFC3339Nano, s)
 	if err != nil {
 		if t, err = time.Parse("2006-01-02T15:04:05.999999999", strings.Replace(s, " ", "T", 1)); err != nil {
-			return 0, fmt.Errorf("timestamp %q is no ISO 8601 time", s)
+			return 0, fmt.Errorf("timestamp %.60q is no ISO 8601 time", s)
 		}
 	}
 	if y := t.Year(); y < 1970 || y > 9999 {
-		return 0, fmt.Errorf("timestamp %q is out of range", s)
+		return 0, fmt.Errorf("timestamp %.60q is out of range", s)
 	}
 	return t.UnixMilli(), nil
 }

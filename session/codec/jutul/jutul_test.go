@@ -1,7 +1,6 @@
 package jutul
 
 import (
-	"bytes"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -17,8 +16,8 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
-	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -43,38 +42,12 @@ func sound(tb testing.TB, s *codec.Session) {
 // golden is the session as lines of JSON, its decisions after it.
 func golden(tb testing.TB, s *codec.Session, problems []string) string {
 	tb.Helper()
-	var b bytes.Buffer
-	if err := jsonl.Encode(&b, s.Transcript); err != nil {
-		tb.Fatal(err)
-	}
-	for _, o := range s.Decisions {
-		line, err := json.Marshal(o)
-		if err != nil {
-			tb.Fatal(err)
-		}
-		fmt.Fprintf(&b, "decision %s\n", line)
-	}
-	for _, p := range problems {
-		fmt.Fprintf(&b, "problem %s\n", p)
-	}
-	return b.String()
+	return codectest.Golden(tb, problems, s)
 }
 
 func checkGolden(t *testing.T, name, got string) {
 	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", path, diff)
-	}
+	codectest.CheckGolden(t, filepath.Join("testdata", name), got, *update)
 }
 
 // read returns the sessions of a file.
@@ -328,26 +301,7 @@ func TestRoundTripProperty(t *testing.T) {
 	}
 }
 
-// foreign returns sessions that no trace gave.
-func foreign(tb testing.TB) []*codec.Session {
-	tb.Helper()
-	f, err := os.Open("../../testdata/reference.jsonl")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	defer f.Close()
-	var all []*codec.Session
-	for t, err := range jsonl.Decode(f) {
-		if err != nil {
-			tb.Fatal(err)
-		}
-		if len(session.Check(t)) == 0 {
-			all = append(all, &codec.Session{Transcript: t})
-		}
-	}
-	return append(all, handmade())
-}
-
+// handmade is a session that no trace gave.
 func handmade() *codec.Session {
 	t := &session.Transcript{Session: session.Session{ID: "ses_1", Title: "T", Agent: "a", WorkspaceRoot: new("/w"), Mode: new("plan"),
 		PermissionsJSON: `[{"permission":"*","pattern":"*","action":"ask"}]`, MetadataJSON: `{"k":1}`, CostUSD: 0.5,
@@ -397,37 +351,9 @@ func handmade() *codec.Session {
 	}
 }
 
-// What Explain says is kept comes back; of a sound session it says so of all.
-func TestForeignRoundTrip(t *testing.T) {
-	for i, s := range foreign(t) {
-		sound(t, s)
-		losses := Explain(s)
-		if len(losses) == 0 {
-			t.Errorf("session %d: nothing to explain", i)
-		}
-		for _, l := range losses {
-			if l.Kept == "" || l.Count <= 0 {
-				t.Errorf("session %d: %+v", i, l)
-			}
-		}
-		path := filepath.Join(t.TempDir(), FileName)
-		if err := EncodeFile(path, s); err != nil {
-			t.Fatal(err)
-		}
-		all := read(t, path, func(p codec.Problem) { t.Errorf("session %d: problem %v", i, p) })
-		sound(t, all[0])
-		if diff := cmp.Diff(golden(t, s, nil), golden(t, all[0], nil)); diff != "" {
-			t.Errorf("session %d (-want +got):\n%s", i, diff)
-		}
-		if diff := cmp.Diff(s.Blobs, all[0].Blobs); diff != "" {
-			t.Errorf("session %d blobs (-want +got):\n%s", i, diff)
-		}
-		for _, e := range readAll(t, path) {
-			if !json.Valid([]byte(e.payload)) || strings.ContainsFunc(e.payload, func(r rune) bool { return r > 126 }) {
-				t.Errorf("payload %s", e.payload)
-			}
-		}
-	}
+// TestForeign tells what jutul reads of a session that no trace gave, and what of it
+// only rows say.
+func TestForeign(t *testing.T) {
 	s := handmade()
 	checkGolden(t, "foreign.golden.txt", dump(encode(s)))
 	checkGolden(t, "foreign.losses.txt", fmt.Sprintf("%v\n", Explain(s)))
@@ -550,31 +476,8 @@ func TestAppendPython(t *testing.T) {
 	}
 }
 
-// Whatever the events are, they give a sound session that goes back and forth
-// unchanged.
+// FuzzDecode: whatever the events are, they give a sound session that goes back and
+// forth unchanged.
 func FuzzDecode(f *testing.F) {
-	var seed strings.Builder
-	for _, e := range everyKind {
-		fmt.Fprintf(&seed, "%s\t%s\t%s\n", e.timestamp, e.kind, e.payload)
-	}
-	f.Add(seed.String())
-	seed.Reset()
-	for _, e := range encode(handmade()) {
-		fmt.Fprintf(&seed, "%s\t%s\t%s\n", e.timestamp, e.kind, e.payload)
-	}
-	f.Add(seed.String())
-	f.Add("x\tattempt\t{\"a\":NaN}\n\ttool_call\t{\"id\":\"a\",\"name\":\"b\",\"args\":1}")
-	f.Fuzz(func(t *testing.T, text string) {
-		var events []event
-		for i, line := range strings.Split(text, "\n") {
-			fields := append(strings.SplitN(line, "\t", 3), "", "", "")
-			events = append(events, event{int64(i + 1), fields[0], fields[1], fields[2]})
-		}
-		s, _ := decodeAll(t, events)
-		again, _ := decodeAll(t, encode(s))
-		if first, second := golden(t, s, nil), golden(t, again, nil); first != second {
-			t.Errorf("first\n%s\nsecond\n%s", first, second)
-		}
-		Explain(s)
-	})
+	codectest.Fuzz(f, events, lines(everyKind), lines(encode(handmade())), "x\tattempt\t{\"a\":NaN}\n\ttool_call\t{\"id\":\"a\",\"name\":\"b\",\"args\":1}")
 }

@@ -1,10 +1,9 @@
 package skillet
 
 import (
-	"strings"
-
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
 // Explain lists what of the session the replay log loses. What the store has of
@@ -18,10 +17,16 @@ func Explain(s *codec.Session) []codec.Loss {
 	}
 	const store = "session_items"
 	var x losses
-	x.add("session columns but agent and model_json", "", 1)
+	t := s.Sorted()
+	columns := "session columns"
+	for _, turn := range turnsOf(t) {
+		if len(turn.assistants) > 0 {
+			columns = "session columns but agent and model_json"
+		}
+	}
+	x.add(columns, "", 1)
 	x.add("permission decisions", "", len(s.Decisions))
 	x.add("system prompts and tool catalogs", "", len(s.Blobs))
-	t := s.Sorted()
 	for _, turn := range turnsOf(t) {
 		x.add("messages beside others of their role, which become one", "", max(0, len(turn.users)-1)+max(0, len(turn.assistants)-1))
 		if len(turn.users) == 0 {
@@ -31,7 +36,7 @@ func Explain(s *codec.Session) []codec.Loss {
 	}
 	for i := range t.Messages {
 		m := &t.Messages[i]
-		x.add("ids of messages and parts", "", 1+len(m.Parts))
+		x.add("ids and exact times of messages and parts", "", 1+len(m.Parts))
 		switch {
 		case m.Message.HiddenAt != nil:
 			x.add("messages that a rewind hid", "", 1)
@@ -43,11 +48,16 @@ func Explain(s *codec.Session) []codec.Loss {
 			x.add("compactions", "", 1)
 			continue
 		case m.Message.Role == session.RoleUser:
-			_, lost := content(partsOf(m))
-			x.add("user parts that are neither text nor file", "", lost)
+			if m.Message.MetadataJSON != "{}" {
+				x.add("metadata of user messages", "", 1)
+			}
+			x.said(partsOf(m))
 			continue
 		}
 		x.add("metadata of assistant messages but agent and model", "", 1)
+		if model := metadataOf(m).Model; model != nil && model.Variant != "" {
+			x.add("variants of models", "", 1)
+		}
 		x.parts(m)
 	}
 	return x
@@ -73,6 +83,57 @@ func closed(s *session.Session, turn turnRows) (n int) {
 	return n
 }
 
+// said lists what the content of a user message does not say of its parts.
+func (x *losses) said(parts []rows.Object) {
+	for i, p := range parts {
+		list, lost := content(parts[i : i+1])
+		x.add("user parts that are neither text nor file", "", lost)
+		if lost > 0 {
+			continue
+		}
+		again := contentParts(raw(list))
+		if len(again) == 1 && string(again[0].JSON()) == string(p.JSON()) {
+			continue
+		}
+		if p.Text("type") == "file" {
+			x.add("names and media types of files", "", 1)
+		} else {
+			x.add(textFields, "", 1)
+		}
+	}
+}
+
+const textFields = "fields of text parts but their text"
+
+// toolFields are the fields of a tool part that the log tells or other losses
+// are about; what is kept for skillet itself is told anew.
+var toolFields = []string{"type", "toolName", "toolCallId", "state", "input", "output", "errorText", "approval", "callProviderMetadata"}
+
+func (x *losses) tool(data rows.Object) {
+	const store = "session_items"
+	x.add("tool call ids", store, 1)
+	switch state := data.Text("state"); state {
+	case session.StateOutputError, session.StateOutputDenied:
+		x.add("failed and denied tool calls, whose error becomes the result", "", 1)
+	case session.StateOutputAvailable:
+		if _, text := rows.Text(data.Get("output")); !text {
+			x.add("tool outputs that are no text, written as JSON text", "", 1)
+		}
+	case session.StateInputAvailable:
+	default:
+		x.add("states of tool calls without a result, which become input-available", "", 1)
+	}
+	if data.Has("approval") {
+		x.add("approvals", "", 1)
+	}
+	if data.Text("type") == "dynamic-tool" && data.Text("toolName") != "" {
+		x.add("dynamic tool calls, which get the type of their tool", "", 1)
+	}
+	if len(data.Without(toolFields...)) > 0 || len(data.Object("callProviderMetadata").Without(metaKey)) > 0 {
+		x.add("metadata of tool calls", "", 1)
+	}
+}
+
 func (x *losses) parts(m *session.MessageAndParts) {
 	const store = "session_items"
 	text := false // the part before is one
@@ -86,18 +147,13 @@ func (x *losses) parts(m *session.MessageAndParts) {
 			if before {
 				x.add("text parts that follow one another, which become one", store, 1)
 			}
+			if len(data.Without("type", "text")) > 0 {
+				x.add(textFields, "", 1)
+			}
 		case p.Type == "reasoning":
 			x.add("reasoning parts", store, 1)
 		case isTool(p.Type):
-			x.add("tool call ids", store, 1)
-			switch state := data.Text("state"); {
-			case state == session.StateOutputError || state == session.StateOutputDenied:
-				x.add("failed and denied tool calls, whose error becomes the result", "", 1)
-			case state == session.StateOutputAvailable && !strings.HasPrefix(string(data.Get("output")), `"`):
-				x.add("tool outputs that are no text, written as JSON text", "", 1)
-			case state == session.StateApprovalRequested || state == session.StateApprovalResponded:
-				x.add("approvals", "", 1)
-			}
+			x.tool(data)
 		case !isStep(p.Type, data):
 			x.add("parts of type "+p.Type, "", 1)
 		}

@@ -171,7 +171,7 @@ func logIn(root, path string) logFile {
 
 // EncodeFile writes the session: to a log when path ends in .jsonl, to a store
 // when it ends in .sqlite, and otherwise to both, in a state directory, which is
-// made when it is not there. key gives the names to write it under; an empty field
+// made when it is not there. A session without a turn has no log there. key gives the names to write it under; an empty field
 // is what the session says, and for one that says nothing "skillet" and its id.
 //
 // What is there already is not overwritten: a log that exists, or a conversation
@@ -189,6 +189,9 @@ func EncodeFile(path string, s *codec.Session, key Key) error {
 	}
 	if err := s.CheckTree(); err != nil {
 		return fmt.Errorf("write session %s: %w", s.Session.ID, err)
+	}
+	if store != "" && len(turnsOf(s.Transcript)) == 0 {
+		log = "" // skillet makes a log with its first entry
 	}
 	if log != "" {
 		if err := writeLog(log, s); err != nil {

@@ -307,15 +307,17 @@ func newGuide(items []item) *guide {
 	return g
 }
 
-// user moves on to what follows a user message, if the store still has it.
-func (g *guide) user(parts []rows.Object) {
+// user moves on to what follows a user message, and reports whether the store
+// still has it.
+func (g *guide) user(parts []rows.Object) bool {
 	want := string(input(parts))
 	for i := g.at; i < len(g.items); i++ {
 		if g.types[i] == messageItem && g.items[i].Text("role") == session.RoleUser && string(input(contentParts(g.items[i].Get("content")))) == want {
 			g.at = i + 1
-			return
+			return true
 		}
 	}
+	return false
 }
 
 // call returns the id of a call, and the reasoning right before it.
@@ -346,6 +348,23 @@ func (g *guide) text() []string {
 		}
 	}
 	return nil
+}
+
+// rest returns the reasoning with which a turn ends.
+func (g *guide) rest() []string {
+	if g == nil {
+		return nil
+	}
+	i := g.at
+	for i < len(g.items) && g.types[i] != messageItem {
+		if g.types[i] == callItem {
+			return nil // what the log knows nothing of stands between
+		}
+		i++
+	}
+	thoughts := g.thoughts(i)
+	g.at = i
+	return thoughts
 }
 
 func (g *guide) isUser(i int) bool {

@@ -172,12 +172,15 @@ func (d *logDecoder) user(e rows.Object) {
 	d.s.See(d.at)
 	m := d.s.Message(session.RoleUser, d.at)
 	var parts []rows.Object
+	var messages [][]rows.Object
 	switch userInput := e.Get("userInput"); {
 	case len(userInput) > 0 && userInput[0] == '"':
 		parts = contentParts(userInput)
 	default:
 		for _, v := range rows.Elements(userInput) {
-			parts = append(parts, contentParts(object(string(v)).Get("content"))...)
+			message := contentParts(object(string(v)).Get("content"))
+			messages = append(messages, message)
+			parts = append(parts, message...)
 		}
 	}
 	for _, p := range parts {
@@ -186,8 +189,11 @@ func (d *logDecoder) user(e rows.Object) {
 	keep(m, userEntry(parts, m.Row.CreatedAt), e)
 	d.asked = true
 	d.turns++
-	if d.store != nil {
-		d.store.user(parts)
+	if d.store != nil && !d.store.user(parts) {
+		// Messages that came at once are one entry, and an item each.
+		for _, message := range messages {
+			d.store.user(message)
+		}
 	}
 }
 
@@ -231,7 +237,7 @@ func (d *logDecoder) step(e rows.Object, line int) {
 	case textStep:
 		text := step.Text("text")
 		if t.text == nil {
-			d.reasoning(d.store.text())
+			d.reasoning(t, d.store.text(), d.at)
 			t.text = t.m.Part(textPart("text", ""), d.at)
 		}
 		note.Set("part", t.text.Row.Index)
@@ -311,9 +317,9 @@ func number(v json.RawMessage) int64 {
 	return n
 }
 
-func (d *logDecoder) reasoning(texts []string) {
+func (d *logDecoder) reasoning(t *turn, texts []string, at int64) {
 	for _, text := range texts {
-		d.turn.m.Part(textPart("reasoning", text), d.at)
+		t.m.Part(textPart("reasoning", text), at)
 	}
 }
 
@@ -321,7 +327,7 @@ func (d *logDecoder) toolStart(step rows.Object, note *rows.Object) {
 	t := d.turn
 	name, arguments := step.Text("toolName"), step.Text("toolArgumentsStr")
 	id, thoughts := d.store.call(name, arguments)
-	d.reasoning(thoughts)
+	d.reasoning(t, thoughts, d.at)
 	if id == "" {
 		id = spans.DeriveID("call_", d.at, d.s.Row.ID, strconv.FormatInt(t.index, 10), strconv.Itoa(t.calls))
 	}
@@ -397,6 +403,7 @@ func (d *logDecoder) final(e rows.Object) {
 	note.Set("at", d.at)
 	text := e.Object("finalResult").Text("text")
 	if text != saidLast(t.m) && text != saidAll(t.m) && text != noResponse {
+		d.reasoning(t, d.store.text(), d.at)
 		note.Set("part", t.m.Part(textPart("text", text), d.at).Row.Index)
 	} else if text != saidLast(t.m) {
 		note.Set("text", text)
@@ -458,6 +465,7 @@ func (d *logDecoder) close() {
 		return
 	}
 	t.flush()
+	d.reasoning(t, d.store.rest(), t.m.Row.UpdatedAt)
 	if t.model != nil {
 		t.m.SetMeta("model", t.model)
 	}

@@ -84,6 +84,21 @@ func (s *Session) CarryMessage(raw json.RawMessage) (*Message, error) {
 	return m, nil
 }
 
+// Adopt adds the message that the row of a part names where no record has brought
+// it, for the one that did is damaged. The message is marked incomplete, and has the
+// role and the time that the part suggests. CarryPart tells what is wrong with a row
+// that names none.
+func (s *Session) Adopt(raw json.RawMessage, role string) {
+	var row session.Part
+	if row.DecodeJSON(raw) != nil || s.messageIDs[row.MessageID] != nil || s.partIDs[row.ID] {
+		return
+	}
+	m := &Message{s: s, ordinal: len(s.messages), Carried: true, Row: session.Message{
+		ID: row.MessageID, SessionID: s.Row.ID, Role: role, MetadataJSON: `{"agenttrace":{"incomplete":true}}`, CreatedAt: row.CreatedAt, UpdatedAt: row.UpdatedAt,
+	}}
+	s.add(m)
+}
+
 // CarryPart adds the part whose row is in raw. native is the data that it has
 // when the row brings none.
 func (s *Session) CarryPart(raw json.RawMessage, native Object) (*Part, error) {

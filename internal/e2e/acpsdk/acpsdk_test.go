@@ -1,0 +1,249 @@
+//go:build e2e
+
+package acpsdk_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.opentelemetry.io/collector/pdata/plog"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+
+	"github.com/agenttrace/agenttrace/internal/e2e/acpsdk"
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/acp"
+	"github.com/agenttrace/agenttrace/session/codec/jsonl"
+	"github.com/agenttrace/agenttrace/session/ingest"
+	"github.com/agenttrace/agenttrace/session/store"
+	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+var checker *acpsdk.Checker
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+// run installs the SDK once for all tests.
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "acpsdk")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		checker, err = acpsdk.Install(context.Background(), dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+// accepted fails the test if the SDK does not take the session's trace.
+func accepted(t *testing.T, s *codec.Session) {
+	t.Helper()
+	var trace bytes.Buffer
+	if err := acp.Encode(&trace, s); err != nil {
+		t.Fatal(err)
+	}
+	lines := bytes.Count(trace.Bytes(), []byte("\n"))
+	report, err := checker.Check(t.Context(), &trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, failure := range report.Failures {
+		t.Errorf("%s: %s", s.Session.ID, failure)
+	}
+	if report.Passed+report.Failed != lines || lines == 0 {
+		t.Errorf("%s: %d messages passed and %d failed of %d", s.Session.ID, report.Passed, report.Failed, lines)
+	}
+}
+
+// TestReference: a session that the guide's reference implementation wrote, with
+// forks, rewinds and compactions.
+func TestReference(t *testing.T) {
+	f, err := os.Open(filepath.FromSlash("../../../session/testdata/reference.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for tr, err := range jsonl.Decode(f) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		accepted(t, &codec.Session{Transcript: tr})
+	}
+}
+
+// TestTraces: traces that other programs of the protocol wrote go out as they are.
+func TestTraces(t *testing.T) {
+	for _, name := range []string{"handmade_raw.ndjson", "handmade_zed.json", "handmade_inspector.jsonl", "handmade_conductor.jsons"} {
+		f, err := os.Open(filepath.Join(filepath.FromSlash("../../../session/codec/acp/testdata"), name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		for s, err := range acp.Decode(f, func(p codec.Problem) { t.Errorf("%s: %s", name, p) }) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			accepted(t, s)
+		}
+	}
+}
+
+// TestVersion2: the same of a trace of version 2, also when it is not what it was.
+func TestVersion2(t *testing.T) {
+	trace := `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":2,"info":{"name":"editor","version":"1"},"capabilities":{}}}
+{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":2,"info":{"name":"coder","version":"1"},"capabilities":{}}}
+{"jsonrpc":"2.0","id":1,"method":"session/new","params":{"cwd":"/w"}}
+{"jsonrpc":"2.0","id":1,"result":{"sessionId":"s"}}
+{"jsonrpc":"2.0","id":2,"method":"session/prompt","params":{"sessionId":"s","prompt":[{"type":"text","text":"hi"}]}}
+{"jsonrpc":"2.0","id":2,"result":{"messageId":"u1"}}
+{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"state_update","state":"running"}}}
+{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"tool_call_update","toolCallId":"t1","title":"Run","name":"bash","kind":"execute","status":"in_progress","rawInput":{"c":"ls"}}}}
+{"jsonrpc":"2.0","id":1,"method":"session/request_permission","params":{"sessionId":"s","title":"May I?","subject":{"type":"tool_call","toolCall":{"toolCallId":"t1"}},"options":[{"optionId":"n","name":"No","kind":"reject_once"}]}}
+{"jsonrpc":"2.0","id":1,"result":{"outcome":{"outcome":"selected","optionId":"n"}}}
+{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"tool_call_update","toolCallId":"t1","status":"failed","rawOutput":"denied"}}}
+{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"agent_message","messageId":"m1","content":[{"type":"text","text":"sorry"}]}}}
+{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"state_update","state":"idle","stopReason":"end_turn"}}}
+`
+	for s, err := range acp.Decode(strings.NewReader(trace), func(p codec.Problem) { t.Error(p) }) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		accepted(t, s)
+		s.Session.Title = "Given later"
+		accepted(t, s)
+	}
+}
+
+// TestCaptures: sessions of agents that never spoke the protocol, as a store has
+// them of their telemetry.
+func TestCaptures(t *testing.T) {
+	ctx := t.Context()
+	st, err := sqlitestore.Open(ctx, filepath.Join(t.TempDir(), "sessions.db"), sqlitestore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	in := ingest.New(st, ingest.Options{})
+	bodies, err := filepath.Glob(filepath.FromSlash("../../../session/ingest/testdata/captures/*/*/*-*.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range bodies {
+		body, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(path, "-traces.json") {
+			traces, err := new(ptrace.JSONUnmarshaler).UnmarshalTraces(body)
+			if err == nil {
+				_, err = in.Traces(ctx, traces)
+			}
+			if err != nil {
+				t.Fatalf("%s: %v", path, err)
+			}
+			continue
+		}
+		logs, err := new(plog.JSONUnmarshaler).UnmarshalLogs(body)
+		if err == nil {
+			_, err = in.Logs(ctx, logs)
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+	}
+	n := 0
+	for row, err := range st.Sessions(ctx, store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		tr, err := st.Transcript(ctx, row.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		accepted(t, &codec.Session{Transcript: tr})
+		n++
+	}
+	if n < 5 {
+		t.Errorf("%d sessions of %d bodies", n, len(bodies))
+	}
+}
+
+// TestEveryPart: whatever part an answer has, and whatever else a part of that name
+// may hold, what is written of it is valid.
+func TestEveryPart(t *testing.T) {
+	parts := []string{
+		`{"type":"text","text":"t"}`, `{"type":"reasoning","text":"r"}`, `{"type":"step-start"}`,
+		`{"type":"file","mediaType":"image/png","url":"data:image/png;base64,AA=="}`, `{"type":"file","mediaType":"audio/wav","url":"data:audio/wav;base64,AA=="}`,
+		`{"type":"file","mediaType":"text/plain","filename":"a b","url":"https://x/y"}`,
+		`{"type":"source-url","sourceId":"s","url":"u"}`, `{"type":"source-document","sourceId":"s","mediaType":"m","title":"t"}`,
+		`{"type":"tool-bash","toolCallId":"c1","state":"output-available","input":{"command":"ls"},"output":{"stdout":"a"}}`,
+		`{"type":"tool-bash","toolCallId":"c2","state":"output-error","input":1,"errorText":"e"}`,
+		`{"type":"tool-bash","toolCallId":"c3","state":"output-denied","input":{},"approval":{"id":"a","approved":false,"reason":"no"}}`,
+		`{"type":"tool-bash","toolCallId":"c4","state":"approval-requested","input":{},"approval":{"id":"a"}}`,
+		`{"type":"tool-bash","toolCallId":"c5","state":"approval-responded","input":{},"approval":{"id":"a","approved":true}}`,
+		`{"type":"tool-bash","toolCallId":"c6","state":"input-available","input":null}`, `{"type":"tool-bash","toolCallId":"c7","state":"input-streaming"}`,
+		`{"type":"dynamic-tool","toolName":"mcp__x","toolCallId":"c8","state":"output-available","input":[1],"output":null}`,
+		`{"type":"data-plan","data":{"entries":[{"content":"c","priority":"low","status":"pending"}]}}`, `{"type":"data-plan","data":{"entries":[{"content":"c","priority":"urgent","status":"pending"}]}}`,
+		`{"type":"data-usage_update","data":{"used":1,"size":2}}`, `{"type":"data-usage_update","data":{"used":"1","size":2}}`,
+		`{"type":"data-session_info_update","data":{"title":5}}`, `{"type":"data-current_mode_update","data":{"currentModeId":3}}`,
+		`{"type":"data-available_commands_update","data":{"availableCommands":[{"name":"n","description":"d"}]}}`, `{"type":"data-config_option_update","data":{"configOptions":[1]}}`,
+		`{"type":"data-notice","data":{"severity":"info","title":"t"}}`, `{"type":"data-notice","data":{"severity":1,"title":"t"}}`,
+		`{"type":"data-compaction_update","data":{"compactionId":"c","status":"failed"}}`, `{"type":"data-compaction_summary_chunk","data":{"compactionId":1}}`,
+		`{"type":"data-state_update","data":{"state":1}}`, `{"type":"data-terminal_update","data":{"terminalId":7}}`, `{"type":"data-terminal_output_chunk","data":{"terminalId":7}}`,
+		`{"type":"data-plan_update","data":{}}`, `{"type":"data-plan_removed","data":{}}`, `{"type":"data-subagent_update","data":{}}`, `{"type":"data-session_message","data":{}}`,
+		`{"type":"data-log","data":{"level":"info","message":"m"}}`, `{"type":"data-log","data":{"level":5,"message":{}}}`,
+		`{"type":"data-permission","data":{"toolCall":{"toolCallId":"c1"},"options":[{"optionId":"o","name":"n","kind":"allow_once"}],"outcome":{"outcome":"selected","optionId":"o"}}}`,
+		`{"type":"data-permission","data":{"toolCall":{"toolCallId":"c1"},"options":[1,2]}}`,
+		`{"type":"data-acp-update","data":{"sessionUpdate":"plan"}}`, `{"type":"data-acp-fs","data":{"method":"fs/read_text_file","params":{"sessionId":"ses_1"}}}`,
+		`{"type":"data-acp-request","data":{"method":"session/prompt","params":{"sessionId":"ses_1","prompt":7}}}`, `{"type":"data-content","data":{"block":{"type":"odd"}}}`,
+		`{"type":"data-note","data":null}`,
+	}
+	s := &codec.Session{Transcript: &session.Transcript{
+		Session:  session.Session{ID: "ses_1", Title: "T", Agent: "a", PermissionsJSON: "[]", MetadataJSON: "{}", CreatedAt: 1, UpdatedAt: 9},
+		Messages: []session.MessageAndParts{{Message: session.Message{ID: "msg_1", SessionID: "ses_1", Role: "assistant", MetadataJSON: "{}", CreatedAt: 1, UpdatedAt: 9}}},
+	}}
+	m := &s.Messages[0]
+	for i, data := range parts {
+		p := session.Part{ID: fmt.Sprintf("prt_%02d", i), MessageID: "msg_1", SessionID: "ses_1", Index: int64(i), Type: strings.Split(data, `"`)[3], DataJSON: data, CreatedAt: 1, UpdatedAt: 2}
+		if _, id, ok := strings.Cut(data, `"toolCallId":"`); ok && !strings.HasPrefix(p.Type, "data-") {
+			id, _, _ = strings.Cut(id, `"`)
+			_, state, _ := strings.Cut(data, `"state":"`)
+			state, _, _ = strings.Cut(state, `"`)
+			p.ToolCallID, p.ToolState = &id, &state
+		}
+		m.Parts = append(m.Parts, p)
+	}
+	accepted(t, s)
+}
+
+// TestFlaws: what is no message of the protocol is found, and named by its line.
+func TestFlaws(t *testing.T) {
+	begin := `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1}}` + "\n"
+	tests := []struct{ line, want string }{
+		{`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"tool_call"}}}`, "line 2 (session/update, tool_call): the SDK rejects it"},
+		{`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"tool_call","toolCallId":"c","title":"t","kind":"write"}}}`, "line 2 (session/update, tool_call): the SDK drops .update.kind"},
+		{`{"jsonrpc":"2.0","method":"session/steal","params":{}}`, "line 2 (session/steal): the protocol has no method session/steal"},
+		{`{"jsonrpc":"2.0","id":5,"result":{}}`, "line 2 (response): it answers no request"},
+		{`{"jsonrpc":"2.0","id":0,"result":{}}`, "line 2 (response): the SDK rejects it"},
+		{`{"id":1,"method":"session/new"}`, "line 2 (session/new): it is not JSON-RPC 2.0"},
+	}
+	for _, tt := range tests {
+		got, err := checker.Check(t.Context(), strings.NewReader(begin+tt.line+"\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Passed != 1 || got.Failed != 1 || !strings.HasPrefix(got.Failures[0], tt.want) {
+			t.Errorf("report of %s is %+v, want %q", tt.line, got, tt.want)
+		}
+	}
+	if got, err := checker.Check(t.Context(), strings.NewReader("{")); err == nil || !strings.Contains(err.Error(), "line 1") {
+		t.Errorf("Check of half a line = %+v, %v, want an error with the line", got, err)
+	}
+}

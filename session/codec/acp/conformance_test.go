@@ -1,0 +1,30 @@
+package acp
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/agenttrace/agenttrace/session/codec/codectest"
+)
+
+// format is the codec as the suite takes it.
+var format = codectest.Codec{
+	Name: "acp", Encode: Encode, Decode: Decode, Explain: Explain,
+	Lossless: true, Exact: true, Damage: codectest.Tolerant,
+	Native: []string{"testdata/*.ndjson", "testdata/*.json", "testdata/*.jsonl", "testdata/*.jsons"},
+	Check: func(data []byte) error {
+		var c complaints
+		valid(&c, string(data))
+		return errors.Join(c...)
+	},
+	Sessions: []codectest.Sample{{Name: "handmade", Session: handmade()}},
+}
+
+// complaints collects what is wrong with a trace.
+type complaints []error
+
+func (c *complaints) Helper()                           {}
+func (c *complaints) Errorf(format string, args ...any) { *c = append(*c, fmt.Errorf(format, args...)) }
+
+func TestConformance(t *testing.T) { codectest.Run(t, format) }

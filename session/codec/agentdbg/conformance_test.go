@@ -1,0 +1,73 @@
+package agentdbg_test
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/agentdbg"
+	"github.com/agenttrace/agenttrace/session/codec/codectest"
+)
+
+// export is the codec as the suite takes it, with the one file of a run.
+var export = codectest.Codec{
+	Name:   "agentdbg",
+	Encode: func(w io.Writer, s *codec.Session) error { return agentdbg.Encode(w, s, agentdbg.Options{}) },
+	Decode: agentdbg.Decode, Explain: agentdbg.Explain,
+	Lossless: true, Exact: true, Damage: codectest.Whole,
+	Native: []string{"testdata/export.json"},
+}
+
+// events is the codec with the events of a run without its run.json, which nothing
+// of a session that was no run needs.
+var events = codectest.Codec{
+	Name: "agentdbg events",
+	Encode: func(w io.Writer, s *codec.Session) error {
+		root, err := os.MkdirTemp("", "agentdbg-*")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(root)
+		dir, err := agentdbg.EncodeFile(root, s, agentdbg.Options{})
+		if err != nil {
+			return err
+		}
+		text, err := os.ReadFile(filepath.Join(dir, "events.jsonl"))
+		if err != nil {
+			return err
+		}
+		_, err = w.Write(text)
+		return err
+	},
+	Decode: agentdbg.Decode, Explain: agentdbg.Explain,
+	Lossless: true, Exact: true, Many: true, Damage: codectest.Tolerant, Rounds: 20,
+}
+
+// nativeEvents are the events of AgentDbg's own runs, of which the package reads what it
+// writes with a run.json only.
+var nativeEvents = codectest.Codec{Name: "agentdbg runs", Decode: agentdbg.Decode, Native: []string{dataDir + "/runs/*/events.jsonl"}}
+
+// directory is the codec with a directory of runs.
+var directory = codectest.Codec{
+	Name: "agentdbg directory",
+	EncodeFile: func(dir string, all []*codec.Session) error {
+		for _, s := range all {
+			if _, err := agentdbg.EncodeFile(dir, s, agentdbg.Options{}); err != nil {
+				return err
+			}
+		}
+		return nil
+	},
+	DecodeFile: agentdbg.DecodeFile, Explain: agentdbg.Explain,
+	Lossless: true, Exact: true, Many: true, Slow: true, Rounds: 20,
+	Native: []string{dataDir, dataDir + "/runs/*"},
+}
+
+func TestConformance(t *testing.T) {
+	t.Run("export", func(t *testing.T) { codectest.Run(t, export) })
+	t.Run("events", func(t *testing.T) { codectest.Run(t, events) })
+	t.Run("natives", func(t *testing.T) { codectest.Run(t, nativeEvents) })
+	t.Run("directory", func(t *testing.T) { codectest.Run(t, directory) })
+}

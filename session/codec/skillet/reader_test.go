@@ -1,0 +1,138 @@
+package skillet_test
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/skillet"
+)
+
+// chat is a session of messages, each its role and the data of its parts.
+func chat(messages ...[]string) *codec.Session {
+	t := &session.Transcript{Session: session.Session{ID: "ses_1", Title: "T", Agent: "a", PermissionsJSON: "[]", MetadataJSON: "{}", CreatedAt: 5, UpdatedAt: 99}}
+	for i, m := range messages {
+		at := int64(10 * (i + 1))
+		row := session.MessageAndParts{Message: session.Message{ID: fmt.Sprintf("msg_%d", i), SessionID: "ses_1", Role: m[0], MetadataJSON: "{}", CreatedAt: at, UpdatedAt: at + 5}}
+		for k, data := range m[1:] {
+			p := session.Part{ID: fmt.Sprintf("prt_%d_%d", i, k), MessageID: row.Message.ID, SessionID: "ses_1", Index: int64(k), DataJSON: data, CreatedAt: at, UpdatedAt: at + 1}
+			p.Type = strings.Split(data, `"`)[3]
+			if _, id, ok := strings.Cut(data, `"toolCallId":"`); ok {
+				id, _, _ = strings.Cut(id, `"`)
+				_, state, _ := strings.Cut(data, `"state":"`)
+				state, _, _ = strings.Cut(state, `"`)
+				p.ToolCallID, p.ToolState = &id, &state
+			}
+			row.Parts = append(row.Parts, p)
+		}
+		t.Messages = append(t.Messages, row)
+	}
+	return &codec.Session{Transcript: t}
+}
+
+// back writes the session to a state directory and reads that.
+func back(t *testing.T, s *codec.Session) (all []*codec.Session) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := skillet.EncodeFile(dir, s, skillet.Key{}); err != nil {
+		t.Fatal(err)
+	}
+	for again, err := range skillet.DecodeFile(dir, skillet.Key{}, func(p codec.Problem) { t.Error(p) }) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, again)
+	}
+	return all
+}
+
+// What is kept in session_items comes back from there, also where messages that
+// came at once are one entry of the log, and where a turn ends in thought.
+func TestStoreTellsWhatTheLogLeavesOut(t *testing.T) {
+	all := back(t, chat(
+		[]string{"user", `{"type":"text","text":"one"}`},
+		[]string{"user", `{"type":"text","text":"two"}`},
+		[]string{"assistant", `{"type":"reasoning","text":"first"}`, `{"type":"tool-x","toolCallId":"call_1","state":"output-available","input":{},"output":"o"}`,
+			`{"type":"text","text":"said"}`, `{"type":"reasoning","text":"afterthought"}`},
+		[]string{"user", `{"type":"text","text":"three"}`},
+		[]string{"assistant", `{"type":"reasoning","text":"only"}`},
+	))
+	if len(all) != 1 {
+		t.Fatalf("%d sessions, want 1", len(all))
+	}
+	var got []string
+	for _, m := range all[0].Messages {
+		for _, p := range m.Parts {
+			switch {
+			case p.ToolCallID != nil:
+				got = append(got, p.Type+" "+*p.ToolCallID)
+			case p.Type == "text" || p.Type == "reasoning":
+				got = append(got, p.Type+" "+strings.Split(p.DataJSON, `"`)[7])
+			}
+		}
+	}
+	want := []string{"text one", "text two", "reasoning first", "tool-x call_1", "text said", "reasoning afterthought", "text three", "reasoning only"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("parts (-want +got):\n%s", diff)
+	}
+}
+
+// A session without a turn has no log in a state directory: skillet makes one with
+// the first entry, and an empty one would be damage.
+func TestNoTurnNoLog(t *testing.T) {
+	dir := t.TempDir()
+	if err := skillet.EncodeFile(dir, chat(), skillet.Key{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, ".agent_session_logs")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a log was written: %v", err)
+	}
+	for s, err := range skillet.DecodeFile(dir, skillet.Key{}, func(p codec.Problem) { t.Error(p) }) {
+		t.Errorf("read %v, %v, want nothing", s, err)
+	}
+	if losses := skillet.Explain(chat()); len(losses) != 1 || losses[0].What != "session columns" || losses[0].Kept != "" {
+		t.Errorf("Explain = %v, want all columns lost", losses)
+	}
+}
+
+// Explain names everything of a part that does not come back.
+func TestExplainNamesWhatPartsLose(t *testing.T) {
+	tests := []struct{ role, data, want string }{
+		{"assistant", `{"type":"text","text":"t","state":"done"}`, "fields of text parts but their text"},
+		{"user", `{"type":"text","text":"t","providerMetadata":{"x":{}}}`, "fields of text parts but their text"},
+		{"user", `{"type":"file","mediaType":"image/png","filename":"a.png","url":"data:image/png;base64,AA=="}`, "names and media types of files"},
+		{"user", `{"type":"file","mediaType":"text/plain","url":"https://x/y"}`, "names and media types of files"},
+		{"assistant", `{"type":"dynamic-tool","toolName":"x","toolCallId":"c","state":"output-available","input":{},"output":"o"}`, "dynamic tool calls, which get the type of their tool"},
+		{"assistant", `{"type":"tool-x","toolCallId":"c","state":"output-available","input":{},"output":"o","approval":{"id":"p","approved":true}}`, "approvals"},
+		{"assistant", `{"type":"tool-x","toolCallId":"c","state":"output-available","input":{},"output":"o","toolMetadata":{"k":1}}`, "metadata of tool calls"},
+		{"assistant", `{"type":"tool-x","toolCallId":"c","state":"output-available","input":{},"output":"o","callProviderMetadata":{"k":{}}}`, "metadata of tool calls"},
+		{"assistant", `{"type":"tool-x","toolCallId":"c","state":"input-streaming"}`, "states of tool calls without a result, which become input-available"},
+	}
+	for _, tt := range tests {
+		found := false
+		for _, l := range skillet.Explain(chat([]string{tt.role, tt.data})) {
+			found = found || l.What == tt.want && l.Count == 1 && l.Kept == ""
+		}
+		if !found {
+			t.Errorf("%s: not listed: %s", tt.data, tt.want)
+		}
+	}
+	for _, data := range []string{
+		`{"type":"text","text":"t"}`, `{"type":"file","mediaType":"image/png","url":"data:image/png;base64,AA=="}`,
+		`{"type":"file","mediaType":"application/octet-stream","filename":"f","url":"https://x/y"}`,
+	} {
+		for _, l := range skillet.Explain(chat([]string{"user", data}, []string{"assistant", `{"type":"text","text":"t"}`})) {
+			if strings.Contains(l.What, "fields of") || strings.Contains(l.What, "names and media") {
+				t.Errorf("%s: %s is listed", data, l.What)
+			}
+		}
+	}
+}
