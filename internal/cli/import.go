@@ -41,11 +41,11 @@ type importFormat struct {
 	read func(ctx context.Context, im *importer, r io.Reader, t *tally) error
 
 	// Of a format that holds sessions, stream decodes them from a stream, file from a
-	// path; one is set, or both, and read is not. table is one that its databases
+	// path; one is set, or both, and read is not. tables are those that its databases
 	// have, holds are patterns of files by which its directories are known.
 	stream func(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error]
 	file   func(ctx context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error]
-	table  string
+	tables []string
 	holds  []string
 }
 
@@ -77,10 +77,11 @@ read as a whole, and of any other the files are read that end in
 in the order of their names, and what is none of these formats is left out:
 
 ` + formatList() + `
-What a file is shows in its content; telemetry may be compressed with gzip or
-zstd, and be one body, JSON lines, or frames. Importing a file again changes
-nothing. Of telemetry secrets are taken out, and values of more than 1 MiB cut,
-as a collector does it; with --keep-secrets all is stored as it is.
+What a file is shows in its content. It may be compressed with gzip, telemetry
+with zstd too; telemetry may be one body, JSON lines, or frames. Importing a file
+again changes nothing. Of telemetry secrets are taken out, and values of more
+than 1 MiB cut, as a collector does it; with --keep-secrets all is stored as it
+is.
 
 Sessions are stored as they are, secrets and all. Where the store has a session,
 the two are merged: of each message and part the later version stands, and what
@@ -365,6 +366,15 @@ func (im *importer) read(ctx context.Context, in input, t *tally) error {
 	defer f.Close()
 	r := bufio.NewReaderSize(im.progress.reader(f), otlpfile.SniffSize)
 	format := im.format
+	if format == nil || format.read == nil {
+		z, err := im.gunzip(r, t)
+		if err != nil {
+			return err
+		}
+		if z != nil {
+			r, in.path = z, "" // the file itself is another thing
+		}
+	}
 	if format == nil {
 		head, _ := r.Peek(otlpfile.SniffSize) // an error shows at the next read
 		if bytes.HasPrefix(head, []byte(sqliteMagic)) {

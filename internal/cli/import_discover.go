@@ -14,19 +14,24 @@ import (
 type place struct {
 	program, path string
 	files         []string
+	whole         string // what the directory is, where it is the one file
 }
 
-// places are the usual ones: the directory that a variable of the environment
-// names, or one in the user's home, and patterns of what to import of it. A pattern
-// of nothing is for the directory as a whole.
+// places are the usual ones: below the directory that a variable of the environment
+// names, or in the user's home, and patterns of what to import of it. A pattern of
+// nothing is for the directory as a whole, which is what whole says.
 var places = []struct {
-	program, variable, home string
-	patterns                []string
+	program, variable, below, home string
+	patterns                       []string
+	whole                          string
+	file                           string // the variable that names a file that is elsewhere
 }{
-	{"Claude Code", "CLAUDE_CONFIG_DIR", ".claude", []string{"projects/*/*.jsonl", "projects/*/*/subagents/*.jsonl"}},
-	{"Codex", "CODEX_HOME", ".codex", []string{"sessions/*/*/*/rollout-*.jsonl", "archived_sessions/rollout-*.jsonl"}},
-	{"AgentDbg", "AGENTDBG_DATA_DIR", ".agentdbg", []string{""}},
-	{"Maida", "MAIDA_DATA_DIR", ".maida", []string{""}},
+	{"Claude Code", "CLAUDE_CONFIG_DIR", "", ".claude", []string{"projects/*/*.jsonl", "projects/*/*/subagents/*.jsonl"}, "", ""},
+	{"Codex", "CODEX_HOME", "", ".codex", []string{"sessions/*/*/*/rollout-*.jsonl", "archived_sessions/rollout-*.jsonl"}, "", ""},
+	{"Gemini CLI", "GEMINI_CLI_HOME", ".gemini", ".gemini", []string{"tmp/*/chats/session-*.json", "tmp/*/chats/session-*.jsonl", "tmp/*/chats/*/*.jsonl"}, "", ""},
+	{"opencode", "XDG_DATA_HOME", "opencode", ".local/share/opencode", []string{""}, "a directory of sessions", "OPENCODE_DB"},
+	{"AgentDbg", "AGENTDBG_DATA_DIR", "", ".agentdbg", []string{""}, "a directory of runs", ""},
+	{"Maida", "MAIDA_DATA_DIR", "", ".maida", []string{""}, "a directory of runs", ""},
 }
 
 // discovered finds what programs keep in the usual places.
@@ -40,11 +45,11 @@ func discovered(args []string) ([]place, error) {
 	}
 	var all []place
 	for _, p := range places {
-		root := filepath.Join(home, p.home)
+		root := filepath.Join(home, filepath.FromSlash(p.home))
 		if dir := os.Getenv(p.variable); dir != "" {
-			root = dir
+			root = filepath.Join(dir, p.below)
 		}
-		found := place{program: p.program, path: root}
+		found := place{program: p.program, path: root, whole: p.whole}
 		for _, pattern := range p.patterns {
 			if pattern == "" {
 				if sniffDirectory(root) != nil {
@@ -54,6 +59,14 @@ func discovered(args []string) ([]place, error) {
 			}
 			files, _ := filepath.Glob(filepath.Join(globEscape(root), filepath.FromSlash(pattern)))
 			found.files = append(found.files, files...)
+		}
+		if name := os.Getenv(p.file); p.file != "" && name != "" {
+			if !filepath.IsAbs(name) {
+				name = filepath.Join(root, name)
+			}
+			if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() {
+				found.files = append(found.files, name)
+			}
 		}
 		if len(found.files) > 0 {
 			all = append(all, found)
@@ -89,7 +102,7 @@ func printPlaces(w io.Writer, all []place) error {
 	for _, p := range all {
 		what := counted(len(p.files), "file")
 		if len(p.files) == 1 && p.files[0] == p.path {
-			what = "a directory of runs"
+			what = p.whole
 		}
 		fmt.Fprintf(&b, "%s: %s in %s\n", p.program, what, inspect.Sanitize(p.path))
 	}

@@ -28,16 +28,7 @@ import (
 // sessionFormats are the formats that hold whole sessions.
 var sessionFormats = []importFormat{{
 	name: "jsonl", title: "sessions as export writes them, a line per row",
-	extensions: []string{".jsonl"}, sniff: sniffJSON(looksJSONL),
-	stream: func(r io.Reader, _ func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-		return func(yield func(*codec.Session, error) bool) {
-			for t, err := range jsonl.Decode(r) {
-				if !yield(whole(t), err) {
-					return
-				}
-			}
-		}
-	},
+	extensions: []string{".jsonl"}, sniff: sniffJSON(looksJSONL), stream: jsonl.Salvage,
 }, {
 	name: "json", title: "the same, nested: one session",
 	extensions: []string{".json"}, sniff: sniffJSON(looksJSON),
@@ -56,14 +47,14 @@ var sessionFormats = []importFormat{{
 	holds: []string{"run.json", "events.jsonl", "*/run.json", "runs/*/run.json", ".agentdbg/runs/*/run.json", ".maida/runs/*/run.json"},
 }, {
 	name: "jutul", title: "a trace database of jutul-agent, or the directory that has it",
-	extensions: []string{".sqlite"}, table: "events",
+	extensions: []string{".sqlite"}, tables: []string{"events"},
 	file: func(_ context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 		return jutul.DecodeFile(path, report)
 	},
 	holds: []string{jutul.FileName},
 }, {
 	name: "skillet", title: "replay logs and stores of skillet; a state directory for both",
-	extensions: []string{".jsonl", ".sqlite"}, sniff: sniffJSON(looksSkillet), table: "session_items",
+	extensions: []string{".jsonl", ".sqlite"}, sniff: sniffJSON(looksSkillet), tables: []string{"session_items"},
 	stream: func(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 		return skillet.Decode(r, skillet.Key{}, report)
 	},
@@ -84,8 +75,18 @@ var sessionFormats = []importFormat{{
 	name: "codex", title: "rollouts of Codex",
 	extensions: []string{".jsonl"}, sniff: sniffJSON(transcripts.LooksCodex), stream: transcripts.DecodeCodex,
 }, {
+	name: "gemini-cli", title: "chats of Gemini CLI",
+	extensions: []string{".json", ".jsonl"}, sniff: sniffJSON(transcripts.LooksGemini), stream: transcripts.DecodeGemini,
+	file: func(_ context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+		return transcripts.DecodeGeminiFile(path, report)
+	},
+}, {
+	name: "opencode", title: "the database of opencode, or its storage of JSON files; a directory for both",
+	extensions: []string{".db", ".json"}, sniff: sniffJSON(transcripts.LooksOpencode), tables: transcripts.OpencodeTables(), file: transcripts.DecodeOpencode,
+	holds: []string{"opencode.db", "opencode-*.db", "storage/session/*/*.json", "session/*/*.json"},
+}, {
 	name: "sqlite", title: "a session store, of this program or of the reference program",
-	extensions: []string{".db", ".sqlite"}, table: "chat_sessions", file: sqlitefile.DecodeFile,
+	extensions: []string{".db", ".sqlite"}, tables: []string{"chat_sessions"}, file: sqlitefile.DecodeFile,
 }}
 
 // whole is a session of a format that holds rows and nothing else.
@@ -105,7 +106,9 @@ func sniffDatabase(path string) (*importFormat, error) {
 		return nil, err
 	}
 	for i := len(importFormats) - 1; i >= 0; i-- { // a store of sessions may have a table of any name beside
-		if f := &importFormats[i]; f.table != "" && slices.Contains(tables, f.table) {
+		f := &importFormats[i]
+		lacks := slices.ContainsFunc(f.tables, func(table string) bool { return !slices.Contains(tables, table) })
+		if len(f.tables) > 0 && !lacks {
 			return f, nil
 		}
 	}

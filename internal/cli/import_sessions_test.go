@@ -2,7 +2,9 @@ package cli_test
 
 import (
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 )
@@ -201,5 +205,162 @@ func TestImportExported(t *testing.T) {
 	}
 	if got := importJSON(t, from, nil, whole); got.Total.Added+got.Total.Messages+got.Total.Parts != 0 {
 		t.Errorf("store: imported %+v on the way back", got)
+	}
+}
+
+// TestImportGrowing imports a transcript each time that a record was added to it, and
+// wants the store to hold what the whole gives: also what a later record hides.
+func TestImportGrowing(t *testing.T) {
+	gemini, err := os.ReadFile(samples + "transcripts/testdata/gemini/tmp/parser/chats/session-2026-01-02T03-04-0f4c2f6e.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const claude = `{"parentUuid":null,"sessionId":"s1","type":"user","message":{"role":"user","content":"one"},"uuid":"u1","timestamp":"2026-01-02T03:04:01.000Z"}
+{"parentUuid":"u1","sessionId":"s1","type":"assistant","message":{"id":"m1","content":[{"type":"text","text":"1"}],"usage":{"input_tokens":1}},"uuid":"a1","timestamp":"2026-01-02T03:04:02.000Z"}
+{"parentUuid":"a1","sessionId":"s1","type":"user","message":{"role":"user","content":"two"},"uuid":"u2","timestamp":"2026-01-02T03:04:03.000Z"}
+{"parentUuid":"u2","sessionId":"s1","type":"assistant","message":{"id":"m2","content":[{"type":"text","text":"2"}],"usage":{"input_tokens":2}},"uuid":"a2","timestamp":"2026-01-02T03:04:04.000Z"}
+{"parentUuid":"a1","sessionId":"s1","type":"user","message":{"role":"user","content":"TWO"},"uuid":"u3","timestamp":"2026-01-02T03:04:05.000Z"}
+`
+	for id, data := range map[string][]byte{"0f4c2f6e-55d1-4f0e-9a36-1c0c9a3b7d11": gemini, "s1": []byte(claude)} {
+		dir := t.TempDir()
+		grown, fresh := filepath.Join(dir, "grown.db"), filepath.Join(dir, "fresh.db")
+		var part []byte
+		for line := range bytes.Lines(data) {
+			part = append(part, line...)
+			if got := importJSON(t, grown, part, "-"); got.Total.Damaged > 0 {
+				t.Fatalf("%s: %+v", id, got)
+			}
+		}
+		importJSON(t, fresh, data, "-")
+		rows := func(store string) []string {
+			out, err := exec.CommandContext(t.Context(), "agenttrace", "--store", store, "export", "--format", "jsonl", id).Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return strings.Split(string(out), "\n")
+		}
+		want := rows(fresh)
+		if d := cmp.Diff(want, rows(grown)); d != "" {
+			t.Errorf("%s (-whole +grown):\n%s", id, d)
+		}
+		if !strings.Contains(strings.Join(want, "\n"), `"hidden_at":17`) {
+			t.Errorf("%s: nothing is hidden", id)
+		}
+	}
+}
+
+// opencodeHome makes a home directory where opencode has its database open.
+func opencodeHome(t *testing.T) (home, database string) {
+	t.Helper()
+	home = t.TempDir()
+	database = filepath.Join(home, ".local", "share", "opencode", "opencode.db")
+	if err := os.MkdirAll(filepath.Dir(database), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := sqlite.OpenConn(database, sqlite.OpenReadWrite, sqlite.OpenCreate, sqlite.OpenWAL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	for _, name := range []string{"schema.sql", "sessions.sql"} {
+		script, err := os.ReadFile(samples + "transcripts/testdata/opencode/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := sqlitex.ExecuteScript(conn, string(script), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return home, database
+}
+
+// TestImportOpencode imports the database of a program that runs: as a file, by its
+// directory, by what --discover finds, and by the variable that names it.
+func TestImportOpencode(t *testing.T) {
+	home, database := opencodeHome(t)
+	for _, name := range []string{"GEMINI_CLI_HOME", "XDG_DATA_HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME", "AGENTDBG_DATA_DIR", "MAIDA_DATA_DIR", "OPENCODE_DB"} {
+		t.Setenv(name, "")
+	}
+	t.Setenv("HOME", home)
+	for _, tt := range []struct {
+		name, variable string
+		args           []string
+	}{
+		{"file", "", []string{database}}, {"directory", "", []string{filepath.Dir(database)}}, {"discover", "", []string{"--discover", "--yes"}},
+		{"variable", database, []string{"--discover", "--yes"}},
+	} {
+		name, args := tt.name, tt.args
+		if tt.variable != "" {
+			t.Setenv("HOME", t.TempDir())
+			t.Setenv("OPENCODE_DB", tt.variable)
+		}
+		store := filepath.Join(t.TempDir(), "s.db")
+		got := importJSON(t, store, nil, args...)
+		if got.Total.Added != 3 || got.Total.Damaged > 0 || got.Files[0].Format != "opencode" {
+			t.Errorf("%s: %+v", name, got)
+		}
+		if again := importJSON(t, store, nil, args...); again.Total.Messages+again.Total.Parts > 0 {
+			t.Errorf("%s again: %+v", name, again)
+		}
+	}
+}
+
+// TestImportCompressed imports each kind of session file, and a database, from gzip as
+// from the file itself.
+func TestImportCompressed(t *testing.T) {
+	_, database := opencodeHome(t)
+	gemini := samples + "transcripts/testdata/gemini/tmp/parser/chats/"
+	for _, tt := range []struct{ path, name, format string }{
+		{gemini + "session-2026-01-02T03-04-0f4c2f6e.jsonl", "a.jsonl.gz", "gemini-cli"},
+		{gemini + "session-2025-08-20T10-00-77aa0b1c.json", "a.json.gz", "gemini-cli"},
+		{samples + "transcripts/testdata/opencode/sessions.golden.jsonl", "b.jsonl.gz", "jsonl"},
+		{database, "c.db.gz", "opencode"},
+	} {
+		if tt.format == "opencode" { // what the program has not moved into the file yet is beside it
+			checkpoint(t, tt.path)
+		}
+		data, err := os.ReadFile(tt.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var z bytes.Buffer
+		w := gzip.NewWriter(&z)
+		if _, err := w.Write(data); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, tt.name), z.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		want := importJSON(t, filepath.Join(t.TempDir(), "s.db"), nil, tt.path)
+		for name, args := range map[string][]string{
+			"file": {filepath.Join(dir, tt.name)}, "directory": {dir}, "standard input": {"-"}, "format": {"--format", tt.format, filepath.Join(dir, tt.name)},
+		} {
+			got := importJSON(t, filepath.Join(t.TempDir(), "s.db"), z.Bytes(), args...)
+			if d := cmp.Diff(want.Total, got.Total); d != "" || got.Files[0].Format != tt.format {
+				t.Errorf("%s, %s: %s (-plain +gzip):\n%s", tt.name, name, got.Files[0].Format, d)
+			}
+		}
+		if !strings.HasSuffix(tt.name, ".jsonl.gz") {
+			continue
+		}
+		cut := importJSON(t, filepath.Join(t.TempDir(), "s.db"), z.Bytes()[:z.Len()/2], "-")
+		if cut.Total.Sessions == 0 || cut.Total.Damaged == 0 || !strings.Contains(strings.Join(cut.Files[0].Damages, "\n"), "it is damaged as a gzip file: the rest is left out: unexpected EOF") {
+			t.Errorf("%s, cut: %+v", tt.name, cut)
+		}
+	}
+}
+
+func checkpoint(t *testing.T, path string) {
+	t.Helper()
+	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(sqlitex.ExecuteTransient(conn, "PRAGMA wal_checkpoint(TRUNCATE)", nil), conn.Close()); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
@@ -32,6 +33,14 @@ func LooksClaude(keys map[string]string) bool {
 //	compact_boundary       assistant message with a data-compaction part
 //	summary, …-title       the title
 //
+// What the user left by going back to an earlier message and writing another in its
+// place is hidden: the message that was replaced, and what follows from it alone.
+// Records tell what they follow from, but not that the user went back, so this is
+// held to be so only of a message that has the same predecessor as a later one of
+// the user's which the conversation goes on with. Other branches, such as results of
+// calls that ran beside each other, are visible, as is a first message that was
+// replaced: it has no predecessor, and neither has what a program began anew.
+//
 // Lines that cannot be read are reported and left out; report may be nil. An error
 // is yielded when reading fails or nothing in the stream is of Claude Code.
 func DecodeClaude(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
@@ -53,6 +62,7 @@ func DecodeClaude(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Sess
 		}
 		for _, s := range d.order {
 			if s.sub == "" {
+				s.tree.hide()
 				id := s.b.s.Row.ID
 				s.b.title = cmp.Or(d.custom[id], d.title, d.guessed[id])
 			}
@@ -80,6 +90,7 @@ type claudeSession struct {
 	step  string // the answer of the model that is being told
 	auto  bool
 	since int64 // tokens before the compaction whose summary is awaited, -1 for none
+	tree  branches
 }
 
 func (d *claude) record(o rows.Object, line int) {
@@ -101,8 +112,10 @@ func (d *claude) record(o rows.Object, line int) {
 			about := o.Object("compactMetadata")
 			s.auto, s.since = about.Text("trigger") != "manual", number(about, "preTokens")
 		}
+		d.link(o)
 		return
 	default:
+		d.link(o)
 		return // the state of the program, not of the conversation
 	}
 	message := o.Object("message")
@@ -112,10 +125,21 @@ func (d *claude) record(o rows.Object, line int) {
 	}
 	s := d.session(o)
 	s.b.see(o.Text("timestamp"))
+	s.b.touched = nil
+	said := false
 	if o.Text("type") == "assistant" {
 		d.assistant(s, message, line)
 	} else {
-		d.user(s, o, message, line)
+		said = d.user(s, o, message, line)
+	}
+	s.tree.add(o, s.b.at, said, s.b.touched)
+}
+
+// link notes a record that tells nothing of the conversation, which one that does may
+// follow from all the same.
+func (d *claude) link(o rows.Object) {
+	if s := d.sessions[o.Text("sessionId")]; s != nil && string(o.Get("isSidechain")) != "true" {
+		s.tree.add(o, s.b.at, false, nil)
 	}
 }
 
@@ -160,13 +184,14 @@ func (d *claude) session(o rows.Object) *claudeSession {
 	return s
 }
 
-func (d *claude) user(s *claudeSession, o, message rows.Object, line int) {
+// user adds what stands in the user's name, and says whether it is the user's own.
+func (d *claude) user(s *claudeSession, o, message rows.Object, line int) bool {
 	content := message.Get("content")
 	if text, ok := rows.Text(content); ok {
-		d.said(s, o, []rows.Object{textPart("text", text)})
-		return
+		return d.said(s, o, []rows.Object{textPart("text", text)})
 	}
 	var parts []rows.Object
+	results := false
 	for _, v := range rows.Elements(content) {
 		block, err := rows.Parse(v)
 		if err != nil {
@@ -175,6 +200,7 @@ func (d *claude) user(s *claudeSession, o, message rows.Object, line int) {
 		}
 		switch block.Text("type") {
 		case "tool_result":
+			results = true
 			failed := string(block.Get("is_error")) == "true"
 			if !s.b.result(block.Text("tool_use_id"), resultOf(block.Get("content")), failed) {
 				d.report(codec.Problem{Line: line, Reason: "result of call " + block.Text("tool_use_id") + ", which nobody waits for: left out"})
@@ -187,17 +213,14 @@ func (d *claude) user(s *claudeSession, o, message rows.Object, line int) {
 			parts = append(parts, blockPart(block))
 		}
 	}
-	if len(parts) > 0 {
-		d.said(s, o, parts)
-	}
+	return len(parts) > 0 && d.said(s, o, parts) && !results
 }
 
-// said adds what stands in the user's name.
-func (d *claude) said(s *claudeSession, o rows.Object, parts []rows.Object) {
+func (d *claude) said(s *claudeSession, o rows.Object, parts []rows.Object) bool {
 	if string(o.Get("isCompactSummary")) == "true" {
 		s.b.compaction(parts[0].Text("text"), s.auto || s.since < 0, 0)
 		s.since = -1
-		return
+		return false
 	}
 	role := session.RoleUser
 	if string(o.Get("isMeta")) == "true" {
@@ -205,6 +228,7 @@ func (d *claude) said(s *claudeSession, o rows.Object, parts []rows.Object) {
 	}
 	s.b.message(role, parts)
 	s.step = ""
+	return role == session.RoleUser && !strings.HasPrefix(parts[0].Text("text"), "[Request interrupted by user")
 }
 
 // resultOf is the output of a tool: the text where it is one block of text.

@@ -2,17 +2,19 @@
 //
 //	Claude Code  ~/.claude/projects/<project>/<session>.jsonl
 //	Codex        ~/.codex/sessions/<year>/<month>/<day>/rollout-<time>-<session>.jsonl
+//	Gemini CLI   ~/.gemini/tmp/<project>/chats/session-<time>-<session>.json or .jsonl
+//	opencode     ~/.local/share/opencode/opencode.db, before that the tree storage/ beside it
 //
-// Neither format is specified; both are read as they are found, by what their
+// None of these formats is specified; all are read as they are found, by what their
 // records have in common over the versions. Records that tell nothing of the
 // conversation are passed over, such as snapshots of files and states of the
 // user's interface.
 //
 // A user's message opens a turn, and what the agent did until the next is one
-// assistant message. The files only grow, and the ids of rows follow from the
-// session's id and their order: importing a file that has grown adds to the
-// session. Branches that the user left by going back are kept in the order in
-// which they were written.
+// assistant message. What is kept only grows, and the ids of rows are the program's
+// own, or follow from the session's id and their order: importing again what has
+// grown adds to the session. What the user left by going back is hidden where the
+// records tell it, and stays in the place in which it was said.
 package transcripts
 
 import (
@@ -27,6 +29,7 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // lines calls record for each JSON object in r, and reports lines that are none.
@@ -64,24 +67,44 @@ type builder struct {
 	at       int64 // of the record before
 	calls    map[string]*rows.Part
 	usage    map[*rows.Message]*spent
-	title    string // as it was given
-	question string // what the user asked first
+	ends     map[*rows.Message]ending
+	touched  *rows.Message // by the record that was read last
+	title    string        // as it was given
+	question string        // what the user asked first
 }
 
-// spent is the usage of a message by the calls of the model that it took.
+// spent is the usage of a message by the calls of the model that it took, and what
+// the source says that it cost.
 type spent struct {
 	order []string
 	calls map[string]session.Usage
+	cost  *float64
 }
 
+// ending is how a turn ended other than well.
+type ending struct{ reason, text string }
+
 func newBuilder(id, agent string) *builder {
-	return &builder{s: rows.New(id, agent), calls: make(map[string]*rows.Part), usage: make(map[*rows.Message]*spent)}
+	return &builder{
+		s: rows.New(id, agent), calls: make(map[string]*rows.Part),
+		usage: make(map[*rows.Message]*spent), ends: make(map[*rows.Message]ending),
+	}
 }
 
 // see takes the time of a record; one without a time has that of the one before.
-func (b *builder) see(timestamp string) int64 {
-	if t, err := time.Parse(time.RFC3339Nano, timestamp); err == nil && t.UnixMilli() > 0 {
-		b.at = t.UnixMilli()
+func (b *builder) see(timestamp string) int64 { return b.seeMilli(milli(timestamp)) }
+
+// milli reads a time as Unix milliseconds, 0 where it is none.
+func milli(timestamp string) int64 {
+	if t, err := time.Parse(time.RFC3339Nano, timestamp); err == nil {
+		return max(0, t.UnixMilli())
+	}
+	return 0
+}
+
+func (b *builder) seeMilli(at int64) int64 {
+	if at > 0 {
+		b.at = at
 	}
 	if b.at > 0 {
 		b.s.See(b.at)
@@ -99,7 +122,23 @@ func (b *builder) message(role string, parts []rows.Object) *rows.Message {
 			b.question = text
 		}
 	}
+	b.touched = m
 	return m
+}
+
+// hide says that the user went back to before the message, at a time.
+func hide(m *rows.Message, at int64) {
+	if m.Row.HiddenAt == nil {
+		m.Row.HiddenAt = new(max(at, m.Row.CreatedAt))
+		m.Touch(*m.Row.HiddenAt)
+	}
+}
+
+// ended notes how the turn ended, unless more of it follows.
+func (b *builder) ended(reason, text string) {
+	if b.turn != nil {
+		b.ends[b.turn] = ending{reason, text}
+	}
 }
 
 // part adds a part to the turn's assistant message.
@@ -108,6 +147,8 @@ func (b *builder) part(data rows.Object) *rows.Part {
 		b.turn = b.s.Message(session.RoleAssistant, b.at)
 	}
 	b.turn.Touch(b.at)
+	b.touched = b.turn
+	delete(b.ends, b.turn)
 	return b.turn.Part(data, b.at)
 }
 
@@ -119,7 +160,7 @@ func textPart(kind, text string) rows.Object {
 }
 
 // call adds a tool call.
-func (b *builder) call(name, id string, input any) {
+func (b *builder) call(name, id string, input any) *rows.Part {
 	var o rows.Object
 	if name == "" {
 		name = "unknown"
@@ -131,7 +172,9 @@ func (b *builder) call(name, id string, input any) {
 	o.Set("toolCallId", id)
 	o.Set("state", session.StateInputAvailable)
 	o.Set("input", input)
-	b.calls[id] = b.part(o)
+	p := b.part(o)
+	b.calls[id] = p
+	return p
 }
 
 // result gives a call its outcome, and reports whether there is one that waits for
@@ -159,6 +202,7 @@ func (b *builder) result(id string, output json.RawMessage, failed bool) bool {
 	p.Set(o)
 	p.Touch(b.at)
 	p.Message().Touch(b.at)
+	b.touched = p.Message()
 	return true
 }
 
@@ -180,20 +224,37 @@ func (b *builder) spend(call string, u session.Usage) {
 	if b.turn == nil {
 		return
 	}
-	s := b.usage[b.turn]
-	if s == nil {
-		s = &spent{calls: make(map[string]session.Usage)}
-		b.usage[b.turn] = s
-	}
+	s := b.spent(b.turn)
 	if _, known := s.calls[call]; !known {
 		s.order = append(s.order, call)
 	}
 	s.calls[call] = u
 }
 
+func (b *builder) spent(m *rows.Message) *spent {
+	s := b.usage[m]
+	if s == nil {
+		s = &spent{calls: make(map[string]session.Usage)}
+		b.usage[m] = s
+	}
+	return s
+}
+
+// paid adds what the source says that a part of the message cost.
+func (b *builder) paid(m *rows.Message, usd float64) {
+	s := b.spent(m)
+	if s.cost == nil {
+		s.cost = new(float64)
+	}
+	*s.cost = store.AddCost(*s.cost, usd)
+}
+
 // model notes the model of the turn, which is the session's too.
 func (b *builder) model(provider, id string) {
-	m := session.Model{ProviderID: provider, ModelID: id}
+	b.setModel(session.Model{ProviderID: provider, ModelID: id})
+}
+
+func (b *builder) setModel(m session.Model) {
 	if text, err := rows.Marshal(m); err == nil {
 		b.s.Row.ModelJSON = new(string(text))
 	}
@@ -213,8 +274,22 @@ func (b *builder) finish() *codec.Session {
 		for _, call := range s.order {
 			sum = sum.Add(s.calls[call])
 		}
-		m.SetMeta("usage", sum)
-		m.SetTrace("model_calls", len(s.order))
+		if len(s.order) > 0 {
+			m.SetMeta("usage", sum)
+			m.SetTrace("model_calls", len(s.order))
+		}
+		if s.cost != nil {
+			m.SetTrace("cost_usd", *s.cost)
+			b.s.Row.CostUSD = store.AddCost(b.s.Row.CostUSD, *s.cost)
+		}
+	}
+	for _, m := range b.s.Messages() {
+		if end, ok := b.ends[m]; ok {
+			m.SetTrace("end_reason", end.reason)
+			if end.text != "" {
+				m.SetTrace("error", end.text)
+			}
+		}
 	}
 	if b.title == "" {
 		b.title = firstLine(b.question)
@@ -236,10 +311,25 @@ func firstLine(text string) string {
 	return strings.TrimSpace(line)
 }
 
+// maxCount bounds a count, so that no sum of counts overflows.
+const maxCount = 1 << 40
+
 // number reads a count, 0 where it is none.
 func number(o rows.Object, key string) int64 {
-	n, err := json.Number(o.Get(key)).Int64()
-	if err != nil {
+	return bounded(o.Get(key), maxCount)
+}
+
+// maxMoment is a time that none is after, in Unix milliseconds.
+const maxMoment = 1 << 47
+
+// moment reads a time in Unix milliseconds, 0 where it is none.
+func moment(o rows.Object, key string) int64 {
+	return bounded(o.Get(key), maxMoment)
+}
+
+func bounded(raw json.RawMessage, most int64) int64 {
+	n, err := json.Number(raw).Int64()
+	if err != nil || n > most {
 		return 0
 	}
 	return max(0, n)

@@ -191,11 +191,21 @@ func TestNothing(t *testing.T) {
 	}
 }
 
+// FuzzDecode has records in any order make sound sessions, and the same each time.
 func FuzzDecode(f *testing.F) {
+	f.Add(branch("u1 - user one", "a1 u1 say 1", "u2 a1 user two", "a2 u2 say 2", "u4 a1 user TWO"))
 	f.Add(claudeFile)
 	f.Add(codexFile)
-	f.Fuzz(func(t *testing.T, text string) {
-		tell(t, transcripts.DecodeClaude, text)
-		tell(t, transcripts.DecodeCodex, text)
+	f.Fuzz(func(t *testing.T, in string) {
+		for _, decode := range []decoder{transcripts.DecodeClaude, transcripts.DecodeCodex} {
+			read := func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+				return decode(strings.NewReader(in), report)
+			}
+			first, _, _ := sound(t, read)
+			again, _, _ := sound(t, read)
+			if a, b := text(t, first), text(t, again); a != b {
+				t.Errorf("%s\nthe second time\n%s", a, b)
+			}
+		}
 	})
 }

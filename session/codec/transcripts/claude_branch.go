@@ -1,0 +1,122 @@
+package transcripts
+
+import (
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
+)
+
+// branches are the records of a session by what they follow from. A conversation
+// forks where the user goes back, and also where calls run beside each other: each
+// result follows from its own call. The zero value has no record.
+type branches struct {
+	order []*branch
+	byID  map[string]*branch
+}
+
+// branch is a record, and the conversation from its beginning up to it.
+type branch struct {
+	parent string
+	// said says that the user wrote it; row is the message that it is told by, nil
+	// for what is no part of the conversation.
+	said bool
+	row  *rows.Message
+	at   int64
+	left bool // by the user, for another
+}
+
+// add notes a record. A compaction begins anew, and names what was before.
+func (t *branches) add(o rows.Object, at int64, said bool, row *rows.Message) {
+	id := o.Text("uuid")
+	if id == "" || t.byID[id] != nil {
+		return
+	}
+	b := &branch{parent: o.Text("parentUuid"), said: said, row: row, at: at}
+	if b.parent == "" {
+		b.parent = o.Text("logicalParentUuid")
+	}
+	if t.byID == nil {
+		t.byID = make(map[string]*branch)
+	}
+	t.byID[id] = b
+	t.order = append(t.order, b)
+}
+
+// conversation says whether the record is of the user or the model.
+func (b *branch) conversation() bool { return b.row != nil && b.row.Row.Role != session.RoleSystem }
+
+// before is the record of the conversation that b follows from, nil for none.
+func (t *branches) before(b *branch) *branch {
+	const most = 10_000 // the chain of a damaged file may be a circle
+	for range min(most, len(t.order)) {
+		if b = t.byID[b.parent]; b == nil || b.conversation() {
+			return b
+		}
+	}
+	return nil
+}
+
+// hide hides the messages that the user left.
+func (t *branches) hide() {
+	path := t.path()
+	// Of the messages with one predecessor, the one that the conversation goes on
+	// with, and the times at which others were replaced.
+	kept := make(map[*branch]bool)
+	replaced := make(map[*branch]int64)
+	last := make(map[*branch]*branch) // by predecessor
+	for _, b := range t.order {
+		if !b.said {
+			continue
+		}
+		anchor := t.before(b)
+		if anchor == nil {
+			continue
+		}
+		if earlier := last[anchor]; earlier != nil {
+			replaced[earlier] = b.at
+		}
+		last[anchor] = b
+		kept[anchor] = kept[anchor] || path[b]
+	}
+	// Records follow what they follow from, so one pass passes it on.
+	whole := make(map[*rows.Message]bool) // whether all that tells the message was left
+	since := make(map[*rows.Message]int64)
+	times := make(map[*branch]int64)
+	for _, b := range t.order {
+		parent := t.byID[b.parent]
+		at, again := replaced[b]
+		switch {
+		case path[b]:
+		case parent != nil && parent.left:
+			b.left, times[b] = true, times[parent]
+		case again && kept[t.before(b)]:
+			b.left, times[b] = true, at
+		}
+		if b.row == nil {
+			continue
+		}
+		all, known := whole[b.row]
+		whole[b.row] = b.left && (all || !known)
+		since[b.row] = max(since[b.row], times[b])
+	}
+	for _, b := range t.order {
+		if b.row != nil && whole[b.row] {
+			hide(b.row, since[b.row])
+		}
+	}
+}
+
+// path are the records from the beginning to the one of the conversation that was
+// written last.
+func (t *branches) path() map[*branch]bool {
+	path := make(map[*branch]bool)
+	for i := len(t.order) - 1; i >= 0; i-- {
+		if !t.order[i].conversation() {
+			continue
+		}
+		for b := t.order[i]; b != nil && !path[b]; b = t.byID[b.parent] {
+			path[b] = true
+		}
+		break
+	}
+	return path
+}

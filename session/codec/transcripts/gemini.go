@@ -1,0 +1,343 @@
+package transcripts
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
+)
+
+// LooksGemini says whether a record with these keys, and the values of those that
+// are strings, is one of a chat of Gemini CLI, or the whole chat.
+func LooksGemini(keys map[string]string) bool {
+	return keys["sessionId"] != "" && keys["projectHash"] != "" || keys["id"] != "" && keys["type"] == "gemini"
+}
+
+// DecodeGemini reads a chat of Gemini CLI, which is one session: a JSON object, or
+// JSON lines where messages are written again as they grow, and later records take
+// back or replace earlier ones.
+//
+//	user                  user message; what the program says for the user is a
+//	                      system message
+//	gemini                parts of the turn, and its usage
+//	thoughts              reasoning parts
+//	toolCalls             parts tool-<name>, with the session of a sub-agent
+//	error, info           how the turn ended, where they tell it
+//	$rewindTo             hides the messages from there on
+//	$set of the messages  data-compaction part, where a summary replaces some
+//
+// A list of messages that the program puts in place of those before is what the model
+// is to see from there on: what it leaves out stays, and what it cuts is kept whole.
+//
+// Lines that cannot be read are reported and left out, as is what follows where an
+// object is damaged; report may be nil. An error is yielded when reading fails, when
+// nothing in the stream is of Gemini CLI, or when no record names the session.
+func DecodeGemini(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+	return func(yield func(*codec.Session, error) bool) {
+		yield(decodeGemini(r, geminiPlace{}, report))
+	}
+}
+
+// DecodeGeminiFile is [DecodeGemini] of the file at path, whose place tells more:
+// the chats of sub-agents stand in a directory that is named for their parent, and
+// the project's directory says which one it is.
+func DecodeGeminiFile(path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+	return func(yield func(*codec.Session, error) bool) {
+		f, err := os.Open(path)
+		if err != nil {
+			yield(nil, fmt.Errorf("open chat: %w", err))
+			return
+		}
+		defer f.Close()
+		yield(decodeGemini(f, placeOfGemini(path), report))
+	}
+}
+
+// geminiPlace is what the place of a file tells.
+type geminiPlace struct {
+	parent string // the session whose sub-agent's the chat is
+	beside bool   // a sub-agent's chat would stand beside its parent's, and have its id
+	root   string // of the project
+}
+
+func placeOfGemini(path string) geminiPlace {
+	var p geminiPlace
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return p
+	}
+	dir := filepath.Dir(path)
+	p.beside = strings.HasPrefix(filepath.Base(path), "session-")
+	if filepath.Base(dir) != "chats" && filepath.Base(filepath.Dir(dir)) == "chats" {
+		p.parent, p.beside = strings.ToValidUTF8(filepath.Base(dir), "\uFFFD"), false
+		dir = filepath.Dir(dir)
+	}
+	if filepath.Base(dir) == "chats" {
+		root, _ := os.ReadFile(filepath.Join(filepath.Dir(dir), ".project_root")) // older versions write none
+		if text := strings.TrimSpace(string(root)); filepath.IsAbs(text) {
+			p.root = strings.ToValidUTF8(text, "\uFFFD")
+		}
+	}
+	return p
+}
+
+func decodeGemini(r io.Reader, place geminiPlace, report func(codec.Problem)) (*codec.Session, error) {
+	if report == nil {
+		report = func(codec.Problem) {}
+	}
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return nil, fmt.Errorf("read chat: %w", err)
+	}
+	d := gemini{report: report, byID: make(map[string]*geminiMessage)}
+	text = bytes.TrimPrefix(text, []byte("\uFEFF"))
+	if areLines(text) {
+		if err := lines(bytes.NewReader(text), report, d.record); err != nil {
+			return nil, err
+		}
+	} else {
+		d.object(text)
+	}
+	if d.id == "" {
+		return nil, errors.New("read chat: no record in it names a session of Gemini CLI, with its sessionId and projectHash")
+	}
+	return d.session(place), nil
+}
+
+// areLines says whether text is JSON lines. One object may be so damaged that no
+// line of it is whole; of lines, one is.
+func areLines(text []byte) bool {
+	for line := range bytes.Lines(text) {
+		if line = bytes.TrimSpace(line); len(line) < 2 || line[0] != '{' || line[len(line)-1] != '}' {
+			continue
+		}
+		o, err := rows.Parse(bytes.ToValidUTF8(line, []byte("\uFFFD")))
+		if err != nil {
+			continue
+		}
+		if o.Text("id") != "" || o.Text("sessionId") != "" || o.Has("$set") || o.Has("$rewindTo") {
+			return true
+		}
+	}
+	return false
+}
+
+// gemini is the log of a chat: what was recorded, and what became of it.
+type gemini struct {
+	report func(codec.Problem)
+	id     string
+	about  rows.Object // what is said of the session, the latest
+	at     int64       // of the message before
+	order  []*geminiMessage
+	byID   map[string]*geminiMessage
+}
+
+// geminiMessage is a message, as it was recorded last.
+type geminiMessage struct {
+	id     string
+	record rows.Object
+	line   int
+	// gone says that the chat does not have it any more, hiddenAt when the user went
+	// back to before it.
+	gone     bool
+	hiddenAt int64
+	// summary says that it replaces what stood before tail, which is empty for all.
+	summary bool
+	tail    *geminiMessage
+	// answer is what the program has the model say to a summary.
+	answer bool
+	row    *rows.Message // that it is in
+}
+
+// object reads a chat that is one object, as far as it is good.
+func (d *gemini) object(text []byte) {
+	if !utf8.Valid(text) {
+		d.report(codec.Problem{Reason: "bytes that are not UTF-8 were replaced by U+FFFD"})
+		text = bytes.ToValidUTF8(text, []byte("\uFFFD"))
+	}
+	dec := json.NewDecoder(bytes.NewReader(text))
+	line := func() int { // of what comes next
+		done := text[:min(int64(len(text)), dec.InputOffset())]
+		next := bytes.TrimLeft(text[len(done):], ", \t\r\n")
+		return 1 + bytes.Count(text[:len(text)-len(next)], []byte("\n"))
+	}
+	damaged := func(err error) {
+		d.report(codec.Problem{Line: line(), Reason: "the chat is damaged from here on: the rest is left out: " + err.Error()})
+	}
+	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
+		d.report(codec.Problem{Line: 1, Reason: "is no chat: left out"})
+		return
+	}
+	var about rows.Object
+	defer func() { d.tell(about) }()
+	for dec.More() {
+		t, err := dec.Token()
+		if err != nil {
+			damaged(err)
+			return
+		}
+		key, _ := t.(string)
+		if key != "messages" {
+			var value json.RawMessage
+			if err := dec.Decode(&value); err != nil {
+				damaged(err)
+				return
+			}
+			if v, err := rows.Value(value); err == nil {
+				about.Set(key, v)
+			}
+			continue
+		}
+		if t, err := dec.Token(); err != nil || t != json.Delim('[') {
+			damaged(errors.New("messages is no array"))
+			return
+		}
+		for dec.More() {
+			at := line()
+			var raw json.RawMessage
+			if err := dec.Decode(&raw); err != nil {
+				damaged(err)
+				return
+			}
+			o, err := rows.Parse(raw)
+			if err != nil || o.Text("id") == "" {
+				d.report(codec.Problem{Line: at, Reason: "is no message with an id: left out"})
+				continue
+			}
+			d.put(o, at)
+		}
+		if _, err := dec.Token(); err != nil {
+			damaged(err)
+			return
+		}
+	}
+	if _, err := dec.Token(); err != nil {
+		damaged(err)
+	}
+}
+
+func (d *gemini) record(o rows.Object, line int) {
+	switch {
+	case o.Has("$rewindTo"):
+		d.rewind(o.Text("$rewindTo"), line)
+	case o.Text("id") != "":
+		d.put(o, line)
+	case o.Object("$set") != nil:
+		set := o.Object("$set")
+		if set.Has("messages") {
+			d.replace(set, line)
+		}
+		d.tell(set)
+	case o.Text("sessionId") != "" && o.Text("projectHash") != "":
+		d.tell(o)
+		for _, m := range d.messagesIn(o, line) {
+			d.put(m, line)
+		}
+	default:
+		d.report(codec.Problem{Line: line, Reason: "is no record of a chat: left out"})
+	}
+}
+
+// tell takes what is said of the session. Its id is the first.
+func (d *gemini) tell(o rows.Object) {
+	if d.id == "" && o.Text("projectHash") != "" {
+		d.id = o.Text("sessionId")
+	}
+	for _, f := range o {
+		if f.Key != "messages" {
+			d.about.Set(f.Key, f.Value)
+		}
+	}
+}
+
+// messagesIn are the messages that a record lists.
+func (d *gemini) messagesIn(o rows.Object, line int) []rows.Object {
+	var all []rows.Object
+	for _, v := range rows.Elements(o.Get("messages")) {
+		m, err := rows.Parse(v)
+		if err != nil || m.Text("id") == "" {
+			d.report(codec.Problem{Line: line, Reason: "lists what is no message with an id: left out"})
+			continue
+		}
+		all = append(all, m)
+	}
+	return all
+}
+
+// put takes a message, or the later version of one.
+func (d *gemini) put(o rows.Object, line int) *geminiMessage {
+	if at := milli(o.Text("timestamp")); at > 0 {
+		d.at = max(d.at, at)
+	}
+	id := o.Text("id")
+	if m := d.byID[id]; m != nil {
+		m.record, m.gone, m.hiddenAt = o, false, 0
+		return m
+	}
+	m := &geminiMessage{id: id, record: o, line: line}
+	d.byID[id], d.order = m, append(d.order, m)
+	return m
+}
+
+// rewind takes back the messages from id on; all, where there is none of that id,
+// as the program does it. The record has no time.
+func (d *gemini) rewind(id string, line int) {
+	from := slices.IndexFunc(d.order, func(m *geminiMessage) bool { return m.id == id && !m.gone })
+	if from < 0 {
+		d.report(codec.Problem{Line: line, Reason: "rewinds to message " + id + ", which is not there: all before is hidden"})
+	}
+	for _, m := range d.order[max(0, from):] {
+		if !m.gone {
+			m.gone, m.hiddenAt = true, max(1, d.at)
+		}
+	}
+}
+
+// replace has the chat go on with the messages that are listed. Of those that are
+// known the list may say less than was recorded, for it is what the model is to see.
+// New ones at its head, which take the place of others, are a summary of them, and
+// what the program lets the model answer.
+func (d *gemini) replace(set rows.Object, line int) {
+	list := d.messagesIn(set, line)
+	listed := make(map[string]bool, len(list))
+	for _, o := range list {
+		listed[o.Text("id")] = true
+	}
+	dropped := false
+	for _, m := range d.order {
+		if kind := m.record.Text("type"); !m.gone && !listed[m.id] && (kind == "user" || kind == "gemini") {
+			dropped = true
+		}
+	}
+	var head []*geminiMessage // the new ones at the beginning
+	var tail *geminiMessage
+	for _, o := range list {
+		if m := d.byID[o.Text("id")]; m != nil {
+			if m.gone, m.hiddenAt = false, 0; tail == nil {
+				tail = m
+			}
+			continue
+		}
+		m := d.put(o, line)
+		if tail == nil {
+			head = append(head, m)
+		}
+	}
+	if !dropped || len(head) == 0 || head[0].record.Text("type") != "user" || spokenBy(head[0].record) == "" {
+		return
+	}
+	head[0].summary, head[0].tail = true, tail
+	if len(head) > 1 && head[1].record.Text("type") == "gemini" && !head[1].record.Has("tokens") && !head[1].record.Has("toolCalls") {
+		head[1].answer = true
+	}
+}

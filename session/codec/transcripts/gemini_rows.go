@@ -1,0 +1,342 @@
+package transcripts
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
+)
+
+// session makes the rows of the log.
+func (d *gemini) session(place geminiPlace) *codec.Session {
+	id, start := d.id, d.about.Text("startTime")
+	parent := place.parent
+	if parent == "" && place.beside && d.about.Text("kind") == "subagent" {
+		parent, id = id, id+"-"+cmp.Or(start, "subagent")
+	}
+	b := newBuilder(id, "gemini-cli")
+	if parent != "" && parent != id {
+		b.s.Row.ParentID = new(parent)
+	}
+	if place.root != "" {
+		b.s.Row.WorkspaceRoot = new(place.root)
+	}
+	var own rows.Object
+	for _, k := range []string{"projectHash", "kind", "directories"} {
+		if d.about.Has(k) {
+			own.Set(k, d.about.Get(k))
+		}
+	}
+	b.s.SetMeta("gemini_cli", own)
+	b.see(start)
+	hidden := int64(0)
+	for _, m := range d.order {
+		if m.hiddenAt != hidden {
+			b.turn, hidden = nil, m.hiddenAt // a message is hidden as a whole
+		}
+		b.see(m.record.Text("timestamp"))
+		b.touched = nil
+		switch m.record.Text("type") {
+		case "user":
+			d.user(b, m)
+		case "gemini":
+			d.gemini(b, m)
+		case "error":
+			if n := len(b.s.Messages()); b.turn == nil && n > 0 && b.s.Messages()[n-1].Row.Role == session.RoleUser {
+				b.turn = b.s.Message(session.RoleAssistant, b.at) // that said nothing
+				b.touched = b.turn
+			}
+			b.ended("error", spokenBy(m.record))
+		case "info", "warning":
+			d.info(b, m)
+		default:
+			d.report(codec.Problem{Line: m.line, Reason: "message " + m.id + " is of no known type: left out"})
+		}
+		m.row = b.touched
+		if m.row != nil && m.hiddenAt > 0 {
+			hide(m.row, m.hiddenAt)
+		}
+	}
+	b.title = d.about.Text("summary")
+	return b.finish()
+}
+
+// contents are the parts of a message, of which the program writes one form or
+// another: a text, a part, or a list of both.
+func contents(raw json.RawMessage) []rows.Object {
+	if text, ok := rows.Text(raw); ok {
+		if text == "" {
+			return nil
+		}
+		return []rows.Object{textPart("text", text).Without("type")}
+	}
+	if o, err := rows.Parse(raw); err == nil {
+		return []rows.Object{o}
+	}
+	var all []rows.Object
+	for _, v := range rows.Elements(raw) {
+		if text, ok := rows.Text(v); ok {
+			all = append(all, textPart("text", text).Without("type"))
+		} else if o, err := rows.Parse(v); err == nil {
+			all = append(all, o)
+		}
+	}
+	return all
+}
+
+// spokenBy is the text of a message.
+func spokenBy(o rows.Object) string {
+	var b strings.Builder
+	for _, p := range contents(o.Get("content")) {
+		if string(p.Get("thought")) != "true" {
+			b.WriteString(p.Text("text"))
+		}
+	}
+	return b.String()
+}
+
+// contentPart is what the Gemini API calls a part, as one of ours.
+func contentPart(p rows.Object) rows.Object {
+	inline, file := p.Object("inlineData"), p.Object("fileData")
+	switch {
+	case p.Has("text"):
+		return textPart("text", p.Text("text"))
+	case inline.Text("mimeType") != "":
+		return fileOf(inline.Text("mimeType"), "data:"+inline.Text("mimeType")+";base64,"+inline.Text("data"))
+	case file.Text("fileUri") != "":
+		return fileOf(cmp.Or(file.Text("mimeType"), "application/octet-stream"), file.Text("fileUri"))
+	}
+	return blockPart(p)
+}
+
+func (d *gemini) user(b *builder, m *geminiMessage) {
+	if m.summary {
+		d.compaction(b, m)
+		return
+	}
+	var parts []rows.Object
+	for _, p := range contents(m.record.Get("content")) {
+		if response := p.Object("functionResponse"); response != nil {
+			// Most are told with the call already.
+			output, failed := geminiOutput(response.Object("response"))
+			b.result(response.Text("id"), output, failed)
+			continue
+		}
+		parts = append(parts, contentPart(p))
+	}
+	if len(parts) == 0 {
+		return
+	}
+	role, text := session.RoleUser, strings.TrimSpace(parts[0].Text("text"))
+	if strings.HasPrefix(text, "<session_context>") || strings.HasPrefix(text, "<hook_context>") {
+		role = session.RoleSystem
+	} else if b.question == "" {
+		for _, p := range contents(m.record.Get("displayContent")) {
+			b.question += p.Text("text") // what the user typed, before files were put in
+		}
+	}
+	b.message(role, parts)
+}
+
+func (d *gemini) compaction(b *builder, m *geminiMessage) {
+	b.compaction(spokenBy(m.record), true, 0)
+	if m.tail == nil || m.tail.row == nil {
+		return
+	}
+	part := b.touched.Last()
+	o := part.Data()
+	inner := o.Object("data")
+	inner.Set("tail_start_id", m.tail.row.Row.ID)
+	o.Set("data", inner)
+	part.Set(o)
+}
+
+// info looks for what tells of the conversation among what the program shows the
+// user, or adds to it.
+func (d *gemini) info(b *builder, m *geminiMessage) {
+	switch strings.TrimSpace(spokenBy(m.record)) {
+	case "Request cancelled.", "User cancelled the request.":
+		b.ended("abort", "")
+		return
+	}
+	var parts []rows.Object
+	for _, p := range contents(m.record.Get("content")) {
+		if p.Has("inlineData") || p.Has("fileData") { // of a tool, for the model
+			parts = append(parts, contentPart(p))
+		}
+	}
+	if len(parts) > 0 {
+		b.message(session.RoleSystem, parts)
+	}
+}
+
+// gemini adds what the model answered: what it thought, what it said, and what it
+// called, whose order is not told.
+func (d *gemini) gemini(b *builder, m *geminiMessage) {
+	if m.answer {
+		return
+	}
+	var thoughts, said []rows.Object
+	var calls []rows.Object
+	for _, v := range rows.Elements(m.record.Get("thoughts")) {
+		thought, err := rows.Parse(v)
+		if err != nil {
+			continue
+		}
+		text := thought.Text("description")
+		if subject := thought.Text("subject"); subject != "" {
+			text = strings.TrimSpace("**" + subject + "**\n\n" + text)
+		}
+		if text != "" {
+			thoughts = append(thoughts, textPart("reasoning", text))
+		}
+	}
+	told := len(thoughts) > 0
+	for _, p := range contents(m.record.Get("content")) {
+		switch {
+		case string(p.Get("thought")) == "true":
+			if text := p.Text("text"); !told && text != "" {
+				thoughts = append(thoughts, textPart("reasoning", text))
+			}
+		case p.Object("functionCall") != nil:
+			calls = append(calls, p.Object("functionCall"))
+		case p.Has("text") && p.Text("text") == "":
+		default:
+			said = append(said, contentPart(p))
+		}
+	}
+	done := rows.Elements(m.record.Get("toolCalls"))
+	if len(thoughts)+len(said)+len(calls)+len(done) > 0 {
+		b.part(rows.Object{{Key: "type", Value: json.RawMessage(`"step-start"`)}})
+	}
+	for _, p := range append(thoughts, said...) {
+		b.part(p)
+	}
+	known := make(map[string]bool)
+	for _, v := range done {
+		call, err := rows.Parse(v)
+		if err != nil {
+			d.report(codec.Problem{Line: m.line, Reason: "a tool call of message " + m.id + " is no object: left out"})
+			continue
+		}
+		known[call.Text("id")] = true
+		d.call(b, call)
+	}
+	for _, call := range calls {
+		if id := call.Text("id"); id == "" && len(known) == 0 || id != "" && !known[id] && b.calls[id] == nil {
+			d.begin(b, call)
+		}
+	}
+	if u := m.record.Object("tokens"); u != nil && b.turn != nil {
+		// The input includes what was cached but not what tools added to it, and the
+		// output excludes the thoughts.
+		input, cached := number(u, "input")+number(u, "tool"), number(u, "cached")
+		if input >= cached {
+			input -= cached
+		}
+		b.spend(m.id, session.Usage{Input: input, Output: number(u, "output"), Reasoning: number(u, "thoughts"), CacheRead: cached})
+		b.turn.SetTrace("usage_basis", "inclusive")
+	}
+	if model := m.record.Text("model"); model != "" {
+		b.model("gcp.gen_ai", model)
+	}
+}
+
+func (d *gemini) begin(b *builder, call rows.Object) *rows.Part {
+	input := call.Get("args")
+	if input == nil {
+		input = json.RawMessage("{}")
+	}
+	return b.call(call.Text("name"), call.Text("id"), input)
+}
+
+// operationCancelled is how Gemini CLI tells the model that there was no call, and
+// refusedByUser why, where the user said no, now and in older versions.
+const operationCancelled = "[Operation Cancelled] Reason: "
+
+var refusedByUser = []string{"User denied execution", "User did not allow tool call"}
+
+// call adds a call with what came of it.
+func (d *gemini) call(b *builder, call rows.Object) {
+	if p := b.calls[call.Text("id")]; p != nil && call.Text("id") != "" && p.Data().Text("state") != session.StateInputAvailable {
+		call = call.Without("id") // another one
+	}
+	at := b.at
+	defer func() { b.at = at }() // so that ids do not depend on when another call was done
+	p := d.begin(b, call)
+	id := p.Data().Text("toolCallId")
+	if child := call.Text("agentId"); child != "" {
+		o := p.Data()
+		o.Set("toolMetadata", map[string]any{"agenttrace": session.ToolTrace{ChildSessionID: child}})
+		p.Set(o)
+	}
+	b.see(call.Text("timestamp"))
+	output, failed := geminiResult(call.Get("result"))
+	switch status := call.Text("status"); status {
+	case "success":
+		b.result(id, output, false)
+	case "error", "cancelled":
+		text, ok := rows.Text(output)
+		if !ok && string(output) != "null" {
+			text = string(output)
+		}
+		text = cmp.Or(text, status)
+		reason, _ := strings.CutPrefix(text, operationCancelled)
+		if status == "cancelled" && slices.ContainsFunc(refusedByUser, func(s string) bool { return strings.HasPrefix(reason, s) }) {
+			o := p.Data()
+			o.Set("state", session.StateOutputDenied)
+			o.Set("approval", map[string]any{"id": id, "approved": false, "reason": reason})
+			p.Set(o)
+			p.Touch(b.at)
+			return
+		}
+		raw, _ := rows.Marshal(text) // a string always has JSON
+		b.result(id, raw, true)
+	default: // it is under way, or an older version did not say
+		if len(output) > 0 && string(output) != "null" {
+			b.result(id, output, failed)
+		}
+	}
+}
+
+// geminiResult is what a tool returned: the text or the value of one response, and
+// otherwise all that was sent to the model.
+func geminiResult(raw json.RawMessage) (output json.RawMessage, failed bool) {
+	if len(raw) == 0 {
+		return json.RawMessage("null"), false
+	}
+	parts := contents(raw)
+	if _, text := rows.Text(raw); text || len(parts) == 0 {
+		return raw, false
+	}
+	var rest []rows.Object
+	var responses int
+	for _, p := range parts {
+		if response := p.Object("functionResponse").Object("response"); response != nil {
+			responses++
+			output, failed = geminiOutput(response)
+		} else {
+			rest = append(rest, p)
+		}
+	}
+	if responses == 1 && len(rest) == 0 {
+		return output, failed
+	}
+	return raw, failed
+}
+
+func geminiOutput(response rows.Object) (output json.RawMessage, failed bool) {
+	switch {
+	case response == nil:
+		return json.RawMessage("null"), false
+	case response.Has("error"):
+		return response.Get("error"), true
+	case response.Has("output"):
+		return response.Get("output"), false
+	}
+	return response.JSON(), false
+}

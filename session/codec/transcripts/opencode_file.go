@@ -1,0 +1,346 @@
+package transcripts
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"maps"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
+
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
+)
+
+// OpencodeTables returns the tables by which a database of opencode is known.
+func OpencodeTables() []string { return []string{"message", "part", "session"} }
+
+// LooksOpencode says whether an object with these keys, and the values of those that
+// are strings, is a session as opencode kept it in a file of its own.
+func LooksOpencode(keys map[string]string) bool {
+	return strings.HasPrefix(keys["id"], "ses_") && keys["projectID"] != "" && keys["time"] == "{"
+}
+
+// DecodeOpencode reads what opencode keeps of its sessions: a database, the tree of
+// JSON files in which older versions kept them, a directory with either or both, or
+// one session's file in the tree, which names that session. Sessions come in the
+// order of their making; of one that is in both, the database is read.
+//
+//	user                   user message; a system message where the program speaks
+//	assistant              parts of the turn, its usage and its cost as stated
+//	text, reasoning, file  parts of the same kind
+//	tool                   part tool-<name>, and a permission decision where it was
+//	                       refused
+//	step-start             step-start part
+//	patch, agent, subtask  part data-<type>
+//	retry                  error of a model call
+//	compaction, summary    assistant message with a data-compaction part
+//
+// A session that the user reverted, and has not gone on with since, has its messages
+// hidden from there on; where that is in the midst of a turn, from the next message
+// on. Ids are opencode's own.
+//
+// Nothing is written, and opencode may have the database open: each session is as it
+// was when it was read. Rows and files that cannot be read are reported and left out;
+// report may be nil. An error is yielded, last and with a nil session, when there is
+// nothing of opencode at path or its sessions cannot be listed to the end. The caller
+// owns what is yielded.
+func DecodeOpencode(ctx context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+	if report == nil {
+		report = func(codec.Problem) {}
+	}
+	return func(yield func(*codec.Session, error) bool) {
+		databases, tree, only, err := opencodeAt(path)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		seen := make(map[string]bool)
+		for _, name := range databases {
+			if !decodeOpencodeDatabase(ctx, name, seen, report, yield) {
+				return
+			}
+		}
+		if tree != "" {
+			decodeOpencodeTree(ctx, tree, only, seen, report, yield)
+		}
+	}
+}
+
+// opencodeAt finds what there is at path; only is the session that it names.
+func opencodeAt(path string) (databases []string, tree, only string, err error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, "", "", fmt.Errorf("open sessions of opencode: %w", err)
+	}
+	isDir := func(elem ...string) bool {
+		info, err := os.Stat(filepath.Join(append([]string{path}, elem...)...))
+		return err == nil && info.IsDir()
+	}
+	if info.IsDir() {
+		entries, err := os.ReadDir(path)
+		if err != nil {
+			return nil, "", "", fmt.Errorf("open sessions of opencode: %w", err)
+		}
+		for _, e := range entries { // each channel of releases has a database of its own
+			if strings.HasPrefix(e.Name(), "opencode") && strings.HasSuffix(e.Name(), ".db") {
+				databases = append(databases, filepath.Join(path, e.Name()))
+			}
+		}
+		switch {
+		case isDir("storage", "session"):
+			tree = filepath.Join(path, "storage")
+		case isDir("session"):
+			tree = path
+		}
+		if tree == "" && len(databases) == 0 {
+			return nil, "", "", fmt.Errorf("open sessions of opencode: %s has neither a database opencode.db nor a directory storage/session", path)
+		}
+		return databases, tree, "", nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, "", "", fmt.Errorf("open sessions of opencode: %w", err)
+	}
+	defer f.Close()
+	const magic = "SQLite format 3\x00"
+	head := make([]byte, len(magic))
+	if n, _ := io.ReadFull(f, head); string(head[:n]) == magic {
+		return []string{path}, "", "", nil
+	}
+	project := filepath.Dir(path)
+	if filepath.Ext(path) != ".json" || filepath.Base(filepath.Dir(project)) != "session" {
+		return nil, "", "", fmt.Errorf("open sessions of opencode: %s is no database, and no file storage/session/<project>/<session>.json, beside which the messages are", path)
+	}
+	return nil, filepath.Dir(filepath.Dir(project)), strings.TrimSuffix(filepath.Base(path), ".json"), nil
+}
+
+// decodeOpencodeDatabase yields the sessions of a database, and says whether to go on.
+func decodeOpencodeDatabase(ctx context.Context, path string, seen map[string]bool, report func(codec.Problem), yield func(*codec.Session, error) bool) bool {
+	conn, err := openToRead(path)
+	if err != nil {
+		return yield(nil, fmt.Errorf("open sessions of opencode in %s: %w", path, err))
+	}
+	defer conn.Close()
+	conn.SetInterrupt(ctx.Done())
+	// The list is read first, so that nobody is kept waiting while it is gone through.
+	var list []opencodeRecord
+	listed := sqlitex.ExecuteTransient(conn, "SELECT * FROM session ORDER BY time_created, id", &sqlitex.ExecOptions{
+		ResultFunc: func(stmt *sqlite.Stmt) error {
+			list = append(list, opencodeSessionRow(stmt))
+			return nil
+		},
+	})
+	for _, info := range list {
+		if seen[info.id] || info.id == "" {
+			continue
+		}
+		seen[info.id] = true
+		s := &opencodeSession{info: info, parts: make(map[string][]opencodeRecord)}
+		if err := s.read(conn, report); err != nil {
+			if ctx.Err() != nil {
+				yield(nil, ctx.Err())
+				return false
+			}
+			report(codec.Problem{Record: "session " + info.id, Reason: fmt.Sprintf("it is read as far as it is good: %v", err)})
+		}
+		if !yield(s.decode(report), nil) {
+			return false
+		}
+	}
+	switch {
+	case ctx.Err() != nil:
+		yield(nil, ctx.Err())
+		return false
+	case listed != nil:
+		return yield(nil, fmt.Errorf("list sessions of opencode in %s: %w", path, listed))
+	}
+	return true
+}
+
+// openToRead opens a database that another process may be writing.
+func openToRead(path string) (*sqlite.Conn, error) {
+	conn, err := sqlite.OpenConn(path, sqlite.OpenReadOnly)
+	if err == nil {
+		conn.SetBusyTimeout(5 * time.Second)
+		// Only a look into the file tells whether it can be read.
+		if err = sqlitex.ExecuteTransient(conn, "SELECT 1 FROM sqlite_schema", nil); err == nil {
+			return conn, nil
+		}
+		err = errors.Join(err, conn.Close())
+	}
+	// A file in WAL mode cannot be opened where its -shm cannot be made, as in a
+	// read-only directory. Without a -wal nobody is writing it.
+	if _, statErr := os.Stat(path + "-wal"); !errors.Is(statErr, fs.ErrNotExist) {
+		return nil, err
+	}
+	uri := (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: "immutable=1"}).String()
+	return sqlite.OpenConn(uri, sqlite.OpenReadOnly|sqlite.OpenURI)
+}
+
+// opencodeSessionRow makes of a row what a file of the tree says. Columns have been
+// added over time.
+func opencodeSessionRow(stmt *sqlite.Stmt) opencodeRecord {
+	text := func(column string) string {
+		if i := slices.Index(columnsOf(stmt), column); i >= 0 {
+			return strings.ToValidUTF8(stmt.ColumnText(i), "\uFFFD")
+		}
+		return ""
+	}
+	var o, at rows.Object
+	for _, c := range []struct{ column, key string }{
+		{"parent_id", "parentID"}, {"project_id", "projectID"}, {"workspace_id", "workspaceID"}, {"directory", "directory"},
+		{"title", "title"}, {"version", "version"}, {"agent", "agent"},
+	} {
+		if v := text(c.column); v != "" {
+			o.Set(c.key, v)
+		}
+	}
+	for _, key := range []string{"model", "revert", "permission"} {
+		if v, err := rows.Value([]byte(text(key))); err == nil {
+			o.Set(key, v)
+		}
+	}
+	r := opencodeRecord{id: text("id")}
+	for _, c := range []struct{ column, key string }{{"time_created", "created"}, {"time_updated", "updated"}, {"time_archived", "archived"}} {
+		if i := slices.Index(columnsOf(stmt), c.column); i >= 0 && stmt.ColumnType(i) != sqlite.TypeNull {
+			at.Set(c.key, stmt.ColumnInt64(i))
+		}
+	}
+	o.Set("time", at)
+	r.data = o
+	return r
+}
+
+func columnsOf(stmt *sqlite.Stmt) []string {
+	names := make([]string, stmt.ColumnCount())
+	for i := range names {
+		names[i] = stmt.ColumnName(i)
+	}
+	return names
+}
+
+// read reads the messages and parts of a session as they are at one moment.
+func (s *opencodeSession) read(conn *sqlite.Conn, report func(codec.Problem)) error {
+	if err := sqlitex.ExecuteTransient(conn, "BEGIN", nil); err != nil {
+		return err
+	}
+	// Nothing was written; a file that is damaged fails this too.
+	defer func() { _ = sqlitex.ExecuteTransient(conn, "ROLLBACK", nil) }()
+	add := func(what string, stmt *sqlite.Stmt, place func(r opencodeRecord)) {
+		r := opencodeRecord{
+			id:      strings.ToValidUTF8(stmt.GetText("id"), "\uFFFD"),
+			created: stmt.GetInt64("time_created"), updated: stmt.GetInt64("time_updated"),
+		}
+		o, err := rows.Parse([]byte(strings.ToValidUTF8(stmt.GetText("data"), "\uFFFD")))
+		if err != nil {
+			report(codec.Problem{Record: what + " " + r.id, Reason: "its data is no JSON object: left out: " + err.Error()})
+			return
+		}
+		r.data = o
+		place(r)
+	}
+	err := sqlitex.Execute(conn, "SELECT id, time_created, time_updated, data FROM message WHERE session_id = ? ORDER BY time_created, id", &sqlitex.ExecOptions{
+		Args: []any{s.info.id},
+		ResultFunc: func(stmt *sqlite.Stmt) error {
+			add("message", stmt, func(r opencodeRecord) { s.messages = append(s.messages, r) })
+			return nil
+		},
+	})
+	if err != nil {
+		return err
+	}
+	return sqlitex.Execute(conn, "SELECT id, message_id, time_created, time_updated, data FROM part WHERE session_id = ? ORDER BY message_id, id", &sqlitex.ExecOptions{
+		Args: []any{s.info.id},
+		ResultFunc: func(stmt *sqlite.Stmt) error {
+			add("part", stmt, func(r opencodeRecord) {
+				message := strings.ToValidUTF8(stmt.GetText("message_id"), "\uFFFD")
+				s.parts[message] = append(s.parts[message], r)
+			})
+			return nil
+		},
+	})
+}
+
+// decodeOpencodeTree yields the sessions of a tree of files: that whose id is only,
+// or all that were not seen. Names say whose a file is; what it says itself may be
+// from before the files were moved.
+func decodeOpencodeTree(ctx context.Context, root, only string, seen map[string]bool, report func(codec.Problem), yield func(*codec.Session, error) bool) {
+	projects, err := os.ReadDir(filepath.Join(root, "session"))
+	if err != nil {
+		yield(nil, fmt.Errorf("list sessions of opencode: %w", err))
+		return
+	}
+	infos := make(map[string]opencodeRecord)
+	for _, project := range projects {
+		for _, r := range readRecords(root, filepath.Join("session", project.Name()), report) {
+			if (only == "" || r.id == only) && !seen[r.id] {
+				infos[r.id] = r
+			}
+		}
+	}
+	if only != "" && len(infos) == 0 && !seen[only] {
+		yield(nil, fmt.Errorf("read session %s of opencode: its file cannot be read", only))
+		return
+	}
+	created := func(r opencodeRecord) int64 { return moment(r.data.Object("time"), "created") }
+	order := slices.SortedFunc(maps.Values(infos), func(a, b opencodeRecord) int {
+		return cmp.Or(cmp.Compare(created(a), created(b)), cmp.Compare(a.id, b.id))
+	})
+	for _, info := range order {
+		if ctx.Err() != nil {
+			yield(nil, ctx.Err())
+			return
+		}
+		s := &opencodeSession{info: info, parts: make(map[string][]opencodeRecord)}
+		s.messages = readRecords(root, filepath.Join("message", info.id), report)
+		for _, m := range s.messages {
+			s.parts[m.id] = readRecords(root, filepath.Join("part", m.id), report)
+		}
+		if !yield(s.decode(report), nil) {
+			return
+		}
+	}
+}
+
+// readRecords reads the files of a directory in the order of their names, which are
+// the ids.
+func readRecords(root, dir string, report func(codec.Problem)) []opencodeRecord {
+	entries, err := os.ReadDir(filepath.Join(root, dir))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		report(codec.Problem{File: filepath.ToSlash(dir), Reason: fmt.Sprintf("it is left out: %v", err)})
+	}
+	var all []opencodeRecord
+	for _, e := range entries {
+		id, ok := strings.CutSuffix(e.Name(), ".json")
+		if !ok || id == "" || strings.HasPrefix(id, ".") {
+			continue
+		}
+		name := filepath.Join(dir, e.Name())
+		text, err := os.ReadFile(filepath.Join(root, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // deleted meanwhile
+		}
+		var o rows.Object
+		if err == nil {
+			o, err = rows.Parse([]byte(strings.ToValidUTF8(string(text), "\uFFFD")))
+		}
+		if err != nil {
+			report(codec.Problem{File: filepath.ToSlash(name), Reason: fmt.Sprintf("it is left out: %v", err)})
+			continue
+		}
+		all = append(all, opencodeRecord{id: strings.ToValidUTF8(id, "\uFFFD"), data: o})
+	}
+	return all
+}
