@@ -34,8 +34,8 @@ type importFormat struct {
 	name, title string
 	// extensions are those of the files that are taken of a directory.
 	extensions []string
-	// sniff says whether a file that begins with head is of the format.
-	sniff func(head []byte) bool
+	// sniff says whether a file that begins like this is of the format.
+	sniff func(*head) bool
 	// read hands what is in r to the importer, and to t what becomes of it. Its
 	// error ends the file.
 	read func(ctx context.Context, im *importer, r io.Reader, t *tally) error
@@ -54,11 +54,11 @@ type importFormat struct {
 var importFormats = append([]importFormat{{
 	name: "otlp", title: "OTLP in JSON or protobuf, as exporters and the collector's file exporter write it",
 	extensions: []string{".json", ".jsonl", ".pb", ".gz", ".zst"},
-	sniff:      func(head []byte) bool { return otlpfile.Sniff(head) && !spool.Sniff(head) }, read: importOTLP,
+	sniff:      sniffText(func(text []byte) bool { return otlpfile.Sniff(text) && !spool.Sniff(text) }), read: importOTLP,
 }, {
 	name: "spool", title: "what an agent could not send, as package spool keeps it; a whole one by its directory",
 	extensions: []string{".pb"},
-	sniff:      spool.Sniff, read: importSpool,
+	sniff:      sniffText(spool.Sniff), read: importSpool,
 }}, sessionFormats...)
 
 func newImport() *cobra.Command {
@@ -376,15 +376,16 @@ func (im *importer) read(ctx context.Context, in input, t *tally) error {
 		}
 	}
 	if format == nil {
-		head, _ := r.Peek(otlpfile.SniffSize) // an error shows at the next read
-		if bytes.HasPrefix(head, []byte(sqliteMagic)) {
+		text, _ := r.Peek(otlpfile.SniffSize) // an error shows at the next read
+		if bytes.HasPrefix(text, []byte(sqliteMagic)) {
 			return im.database(ctx, in, r, t)
 		}
-		i := slices.IndexFunc(importFormats, func(f importFormat) bool { return f.sniff != nil && f.sniff(head) })
-		if i < 0 && in.found && len(head) > 0 {
+		if format = newHead(text).format(); format == nil && in.found && len(text) > 0 {
 			return errOther
 		}
-		format = &importFormats[max(i, 0)]
+		if format == nil {
+			format = &importFormats[0]
+		}
 	}
 	t.Format = format.name
 	if format.read == nil {

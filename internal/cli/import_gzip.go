@@ -41,12 +41,8 @@ func holdsSessions(compressed []byte) bool {
 	if bytes.HasPrefix(head, []byte(sqliteMagic)) {
 		return true
 	}
-	for _, f := range importFormats {
-		if f.sniff != nil && f.sniff(head) {
-			return f.read == nil
-		}
-	}
-	return false
+	f := newHead(head).format()
+	return f != nil && f.read == nil
 }
 
 // intact reads as far as r is good.

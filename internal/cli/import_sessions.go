@@ -151,7 +151,7 @@ func (f *importFormat) owns(path string) bool {
 		of, err := sniffDatabase(path)
 		return err == nil && of.name == f.name
 	}
-	return f.sniff != nil && f.sniff(head)
+	return f.sniff != nil && f.sniff(newHead(head))
 }
 
 // sessions reads what the format finds in the input, from its path where it has

@@ -6,31 +6,62 @@ import (
 	"slices"
 )
 
+// head is how a file begins, which its format is known by. The objects in it are
+// read once for all formats.
+type head struct {
+	text    []byte
+	objects []map[string]string // what is read of them
+	rest    []byte              // what is not yet
+}
+
+func newHead(text []byte) *head {
+	return &head{text: text, rest: bytes.TrimPrefix(text, []byte("\uFEFF"))}
+}
+
+// format is the one that claims the file first, nil where none does.
+func (h *head) format() *importFormat {
+	for i := range importFormats {
+		if f := &importFormats[i]; f.sniff != nil && f.sniff(h) {
+			return f
+		}
+	}
+	return nil
+}
+
+// sniffText makes a test of bytes one of files.
+func sniffText(looks func(text []byte) bool) func(*head) bool {
+	return func(h *head) bool { return looks(h.text) }
+}
+
+// sniffJSON makes a test of JSON objects one of files: JSON lines, an array of
+// objects, or one object, of which the head may hold the beginning only.
+func sniffJSON(looks func(keys map[string]string) bool) func(*head) bool {
+	return func(h *head) bool {
+		for n := 0; ; n++ {
+			if n == len(h.objects) && !h.next() {
+				return false
+			}
+			if looks(h.objects[n]) {
+				return true
+			}
+		}
+	}
+}
+
 // sniffLines is how many lines of a file are looked at, for the first may be
 // damaged, or say nothing that the format is known by.
 const sniffLines = 32
 
-// sniffJSON makes a test of JSON objects one of files: JSON lines, an array of
-// objects, or one object, of which head may hold the beginning only.
-func sniffJSON(looks func(keys map[string]string) bool) func(head []byte) bool {
-	return func(head []byte) bool {
-		head = bytes.TrimPrefix(head, []byte("\uFEFF"))
-		for range sniffLines {
-			head = bytes.TrimLeft(head, " \t\r\n")
-			if len(head) == 0 || head[0] != '{' && head[0] != '[' {
-				return false
-			}
-			if looks(firstObject(head)) {
-				return true
-			}
-			end := bytes.IndexByte(head, '\n')
-			if end < 0 {
-				return false
-			}
-			head = head[end:]
-		}
+// next reads a further object, and says whether there is one.
+func (h *head) next() bool {
+	h.rest = bytes.TrimLeft(h.rest, " \t\r\n")
+	if len(h.objects) == sniffLines || len(h.rest) == 0 || h.rest[0] != '{' && h.rest[0] != '[' {
+		h.rest = nil
 		return false
 	}
+	h.objects = append(h.objects, firstObject(h.rest))
+	_, h.rest, _ = bytes.Cut(h.rest, []byte("\n"))
+	return true
 }
 
 // firstObject returns the keys of the first JSON object in head, which may be cut
