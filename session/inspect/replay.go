@@ -69,11 +69,12 @@ type Missing struct {
 // summaries that stand before the first question are no turn to ask again.
 func (tl *Timeline) Replay() *Replay {
 	r := &Replay{SessionID: tl.Session.ID, Eligible: true}
+	judged := make(map[*Message]*TurnReplay)
 	for i := range tl.Turns {
 		if !tl.Turns[i].asked() {
 			continue
 		}
-		t := tl.TurnReplay(tl.Turns[i].Number)
+		t := tl.turnReplay(tl.Turns[i].Number, judged)
 		r.Turns = append(r.Turns, *t)
 		r.Eligible = r.Eligible && (t.Eligible || t.Hidden)
 	}
@@ -178,6 +179,12 @@ func (t *Turn) asked() bool {
 
 // TurnReplay judges the turn with the number, and is nil where there is none.
 func (tl *Timeline) TurnReplay(number int) *TurnReplay {
+	return tl.turnReplay(number, make(map[*Message]*TurnReplay))
+}
+
+// turnReplay keeps what it says of each message in judged: every later turn was given
+// it too, and a session may be long.
+func (tl *Timeline) turnReplay(number int, judged map[*Message]*TurnReplay) *TurnReplay {
 	t := tl.Turn(number)
 	if t == nil {
 		return nil
@@ -200,7 +207,17 @@ func (tl *Timeline) TurnReplay(number int) *TurnReplay {
 	r.prompt(tl, t)
 	r.tools(tl, t)
 	for _, m := range context {
-		r.message(m)
+		of := judged[m]
+		if of == nil {
+			of = new(TurnReplay)
+			of.message(m)
+			judged[m] = of
+		}
+		r.Missing = append(r.Missing, of.Missing...)
+		r.Compacted = r.Compacted || of.Compacted
+		for _, note := range of.Notes {
+			r.note(note)
+		}
 	}
 	r.gaps(tl, context)
 	r.Eligible = len(r.Missing) == 0

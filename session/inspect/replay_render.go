@@ -57,7 +57,7 @@ func every(turns int) string {
 	return "all " + strconv.Itoa(turns) + " turns"
 }
 
-func (t *TurnReplay) model() string { return cmp.Or(fullModelName(t.Model), absent) }
+func (r *TurnReplay) model() string { return cmp.Or(fullModelName(r.Model), absent) }
 
 func (p *printer) turnReplay(t *TurnReplay, widest int) {
 	given := plural(t.Context, "message", "messages")

@@ -183,6 +183,7 @@ func (s *aiStream) take(c *aiChunk) error {
 		}
 		s.metadata(c.Metadata)
 	case "error":
+		s.stop = "error"
 		return errors.New(cmp.Or(c.ErrorText, "the route failed"))
 	}
 	return nil

@@ -150,11 +150,7 @@ func anthropicContents(e *entry) []anthropicContent {
 				all = append(all, anthropicFile(&b.file))
 			}
 		case callBlock:
-			input := b.data
-			if input[0] != '{' { // the provider takes an object
-				input, _ = json.Marshal(map[string]json.RawMessage{"input": input})
-			}
-			calls = append(calls, anthropicContent{Type: "tool_use", ID: anthropicID(b.id), Name: b.name, Input: input})
+			calls = append(calls, anthropicContent{Type: "tool_use", ID: anthropicID(b.id), Name: b.name, Input: b.inputOf()})
 		case resultBlock:
 			all = append(all, anthropicContent{Type: "tool_result", ToolUseID: anthropicID(b.id), Content: new(b.outcome()), IsError: b.failed})
 		}

@@ -97,6 +97,7 @@ func entries(m *inspect.Message, row *session.MessageAndParts, ids callIDs) []en
 		}
 		said.blocks, results.blocks = nil, nil
 	}
+	blank := false  // there is a text, and it is empty
 	marked := false // sources that mark no steps tell them by what follows a result
 	for i := range m.Parts {
 		marked = marked || m.Parts[i].Kind == inspect.KindStep
@@ -109,6 +110,10 @@ func entries(m *inspect.Message, row *session.MessageAndParts, ids callIDs) []en
 		case inspect.KindText, inspect.KindReasoning:
 			if !marked && len(results.blocks) > 0 {
 				flush()
+			}
+			if p.Kind == inspect.KindText && p.Text == "" { // some providers refuse it
+				blank = true
+				continue
 			}
 			kind := textBlock
 			if p.Kind == inspect.KindReasoning {
@@ -124,7 +129,31 @@ func entries(m *inspect.Message, row *session.MessageAndParts, ids callIDs) []en
 		}
 	}
 	flush()
+	if blank && len(all) == 0 && m.Role == session.RoleUser {
+		return []entry{{role: m.Role, blocks: []block{{kind: textBlock}}}}
+	}
 	return all
+}
+
+// inputOf is the input of a call as the object that providers want. Some tools take a
+// text or a list: that becomes a member of one.
+func (b *block) inputOf() json.RawMessage {
+	var text string
+	switch {
+	case b.data[0] == '{':
+		return b.data
+	case string(b.data) == "null":
+		return json.RawMessage("{}")
+	case b.data[0] == '"' && json.Unmarshal(b.data, &text) == nil:
+		if text = strings.TrimSpace(text); strings.HasPrefix(text, "{") && json.Valid([]byte(text)) {
+			return json.RawMessage(text) // it was encoded twice
+		}
+	}
+	raw, err := json.Marshal(map[string]json.RawMessage{"input": b.data})
+	if err != nil {
+		return json.RawMessage("{}") // what is no JSON is no input
+	}
+	return raw
 }
 
 // noResult stands where the output of a call is not known, for providers take no call

@@ -117,7 +117,7 @@ func chatMessages(e *entry) []chatMessage {
 		}
 		for i := range e.blocks {
 			if c := &e.blocks[i]; c.kind == callBlock {
-				m.ToolCalls = append(m.ToolCalls, chatCall{c.id, "function", chatFunction{c.name, compactJSON(c.data)}})
+				m.ToolCalls = append(m.ToolCalls, chatCall{c.id, "function", chatFunction{c.name, plainText(c.inputOf())}})
 			}
 		}
 		if m.Content == nil && m.ToolCalls == nil {
@@ -170,13 +170,6 @@ func chatContentOf(b *block) *chatContent {
 		return &chatContent{Type: "text", Text: &text}
 	}
 	return &chatContent{Type: "text", Text: new(f.placeholder())}
-}
-
-func compactJSON(raw json.RawMessage) string {
-	if raw[0] == '"' {
-		return string(raw)
-	}
-	return plainText(raw)
 }
 
 func chatReply(r io.Reader) (*reply, error) {

@@ -103,7 +103,7 @@ func responsesItems(e *entry) []responsesItem {
 			}
 		case callBlock:
 			flush()
-			all = append(all, responsesItem{Type: "function_call", CallID: b.id, Name: b.name, Arguments: new(compactJSON(b.data))})
+			all = append(all, responsesItem{Type: "function_call", CallID: b.id, Name: b.name, Arguments: new(plainText(b.inputOf()))})
 		case resultBlock:
 			all = append(all, responsesItem{Type: "function_call_output", CallID: b.id, Output: new(b.outcome())})
 		}

@@ -92,7 +92,7 @@ func (b *Bundle) Run(ctx context.Context, c *Client) (*Answer, error) {
 	a := &Answer{Model: b.Model, Started: now(), results: make(map[string]*block), called: b.callIDs()}
 	recorded := recordedCalls(b.answer)
 	var since []entry
-	for a.ModelCalls < most {
+	for range most {
 		r, err := c.send(ctx, b, since)
 		a.Ended = now()
 		if err != nil && r == nil && a.ModelCalls == 0 {
@@ -142,7 +142,14 @@ func (b *Bundle) callIDs() callIDs {
 
 // take adds a reply, and returns its calls that wait for a result.
 func (a *Answer) take(r *reply) (waiting []*block) {
-	a.ModelCalls++
+	// The route of the AI SDK calls its model once for each step.
+	steps := 0
+	for i := range r.blocks {
+		if r.blocks[i].kind == stepBlock {
+			steps++
+		}
+	}
+	a.ModelCalls += max(1, steps)
 	a.StopReasonRaw, a.StopReason = r.stop, fact.FinishReason(r.stop)
 	a.ResponseID, a.ResponseModel = r.id, r.model
 	if r.usage != nil {
@@ -207,8 +214,10 @@ func recordedCalls(answer []entry) *calls {
 // take returns the result of the first recorded call that is the same, under the id
 // of this one, and does not return it again.
 func (c *calls) take(call *block, input json.RawMessage) *block {
+	asked := block{data: input}
 	for i, recorded := range *c {
-		if recorded.call.name == call.name && sameJSON(recorded.call.data, input) {
+		// A model that was shown an input that is no object as one asks so too.
+		if recorded.call.name == call.name && sameJSON(recorded.call.inputOf(), asked.inputOf()) {
 			*c = append((*c)[:i], (*c)[i+1:]...)
 			result := *recorded.result
 			result.id = call.id

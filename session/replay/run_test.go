@@ -411,6 +411,8 @@ func TestRunReplies(t *testing.T) {
 		{"openai-chat", `{"choices":[{"finish_reason":"length","message":{"content":"Yes","reasoning_content":"Hm"}}]}`, []string{`{"type":"reasoning","text":"Hm"}`, `{"type":"text","text":"Yes"}`}, "length"},
 		{"openai-chat", `{"choices":[{"finish_reason":"stop","message":{"content":null,"refusal":"No"}}]}`, []string{`{"type":"text","text":"No"}`}, "stop"},
 		{"openai-chat", `{"choices":[{"message":{"content":""}}]}`, nil, ""},
+		{"openai-chat", `{"choices":[{"message":{"content":"","reasoning":"Hm","tool_calls":[{"id":"x","function":{"name":"rm","arguments":"{"}},{"id":"y","function":{"name":"rm"}}]}}]}`,
+			[]string{`{"type":"reasoning","text":"Hm"}`, `{"type":"tool-rm","toolCallId":"x","state":"input-available","input":"{"}`, `{"type":"tool-rm","toolCallId":"y","state":"input-available","input":{}}`}, ""},
 		{"openai-responses", `{"status":"incomplete","incomplete_details":{"reason":"max_output_tokens"},"output":[{"type":"reasoning","summary":[{"text":"A"},{"text":"B"}]},{"type":"message","content":[{"type":"refusal","refusal":"No"}]},{"type":"web_search_call"}]}`, []string{`{"type":"reasoning","text":"AB"}`, `{"type":"text","text":"No"}`}, "length"},
 		{"anthropic", `{"stop_reason":"end_turn","content":[{"type":"thinking","thinking":"Hm","signature":"s"},{"type":"redacted_thinking","data":"d"},{"type":"server_tool_use"},{"type":"text","text":"Yes"}]}`,
 			[]string{`{"type":"reasoning","text":"Hm","providerMetadata":{"anthropic":{"signature":"s"}}}`, `{"type":"reasoning","text":"","providerMetadata":{"anthropic":{"redactedData":"d"}}}`, `{"type":"text","text":"Yes"}`}, "stop"},
