@@ -48,8 +48,9 @@ are known, and what of them is missing. The exit code is 1 where something is.
 
 --format writes the request of one turn, --turn N or the last: the messages as the
 model saw them, with what compactions and rewinds had left of them, the system
-prompt, the tools, the model and its parameters. --output DIR/ writes all formats
-and the bundle that they are made from.
+prompt, the tools, the model and its parameters. What the model thought is sent
+only where it is signed, to Anthropic. --output DIR/ writes all formats and the
+bundle that they are made from.
 
 ` + replayFormats() + `
 --run sends the request to an endpoint and stores the answer as a fork, to compare

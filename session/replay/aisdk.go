@@ -30,7 +30,7 @@ type aiRequest struct {
 }
 
 func aiRequestOf(b *Bundle, since []entry) any {
-	r := aiRequest{ID: b.SessionID, Messages: append([]UIMessage{}, b.Messages...), Trigger: "submit-message"}
+	r := aiRequest{ID: cmp.Or(b.chat, b.SessionID), Messages: append([]UIMessage{}, b.Messages...), Trigger: "submit-message"}
 	if len(since) > 0 {
 		r.Messages = append(r.Messages, aiAnswer(since))
 	}

@@ -37,6 +37,11 @@ type anthropicRequest struct {
 	TopP          *float64           `json:"top_p,omitempty"`
 	TopK          *float64           `json:"top_k,omitempty"`
 	StopSequences json.RawMessage    `json:"stop_sequences,omitempty"`
+	OutputConfig  *anthropicOutput   `json:"output_config,omitempty"`
+}
+
+type anthropicOutput struct {
+	Effort string `json:"effort"`
 }
 
 type anthropicMessage struct {
@@ -85,6 +90,10 @@ func anthropicRequestOf(b *Bundle, since []entry) any {
 	}
 	if p.MaxTokens != nil {
 		r.MaxTokens = *p.MaxTokens
+	}
+	switch effort := b.effort(); effort {
+	case "low", "medium", "high", "xhigh", "max": // the provider's words
+		r.OutputConfig = &anthropicOutput{effort}
 	}
 	for _, e := range b.conversation(since) {
 		content := anthropicContents(&e)

@@ -34,7 +34,9 @@ type Bundle struct {
 	// Answer is what it answered.
 	Answer []UIMessage `json:"answer,omitempty"`
 
-	turn            *inspect.Turn
+	turn *inspect.Turn
+	// chat is the id that a route is told in the place of the session's.
+	chat            string
 	context, answer []entry
 }
 

@@ -89,6 +89,9 @@ func (b *Bundle) Run(ctx context.Context, c *Client) (*Answer, error) {
 	if most <= 0 {
 		most = DefaultMaxCalls
 	}
+	asked := *b
+	asked.chat = b.SessionID + "-replay" // a route may keep chats by their ids
+	b = &asked
 	a := &Answer{Model: b.Model, Started: now(), results: make(map[string]*block), called: b.callIDs()}
 	recorded := recordedCalls(b.answer)
 	var since []entry
