@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -14,9 +15,10 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// validJSON is lenient where readers are: a name may stand twice.
+// validJSON is lenient where readers are: a name may stand twice, and \ud83d without
+// its other half, as JavaScript writes a text cut in an emoji, is U+FFFD.
 func validJSON(raw []byte) bool {
-	return jsontext.Value(raw).IsValid(jsontext.AllowDuplicateNames(true)) && !TooDeep(raw)
+	return jsontext.Value(raw).IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) && utf8.Valid(raw) && !TooDeep(raw)
 }
 
 // appendJSON appends a value that should be JSON; what is not, such as JSON cut

@@ -164,16 +164,17 @@ func (o *own) digest(key, given string) string {
 	return d
 }
 
-// Counts and costs beyond these are not credible, and their sums would not be
-// exact.
+// MostTokens and MostDollars are the greatest count of tokens and the greatest cost
+// that are taken from what a span measured: beyond them they are not credible, and
+// their sums would not be exact.
 const (
-	mostTokens  = 1 << 40
-	mostDollars = 100_000
+	MostTokens  = 1 << 40
+	MostDollars = 100_000
 )
 
 // count returns a count of tokens, or 0 when it is not credible.
 func (o *own) count(n int64) int64 {
-	if n < 0 || n > mostTokens {
+	if n < 0 || n > MostTokens {
 		o.flaw("a count of tokens is not credible")
 		return 0
 	}
@@ -182,7 +183,7 @@ func (o *own) count(n int64) int64 {
 
 // cost returns a stated cost, or nil when it is not credible.
 func (o *own) cost(usd *float64) *float64 {
-	if usd != nil && (*usd < 0 || *usd > mostDollars) {
+	if usd != nil && (*usd < 0 || *usd > MostDollars) {
 		o.flaw("agenttrace.cost.usd: not credible")
 		return nil
 	}

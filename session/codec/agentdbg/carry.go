@@ -142,14 +142,20 @@ func nativePart(typ string, payload rows.Object, partType, callID, state string)
 
 // nativeContent is the data of the parts that a response gives.
 func nativeContent(response json.RawMessage) []rows.Object {
-	if s, ok := rows.Text(response); ok {
-		return []rows.Object{textPart("text", s)}
+	if _, ok := rows.Text(response); ok {
+		return []rows.Object{spelled(response)}
 	}
 	o, err := rows.Parse(response)
 	if err != nil {
 		return nil
 	}
 	return objects(o.Get("content"))
+}
+
+// spelled is a text part with the string as it is spelled: it may have half of a
+// surrogate pair, which no Go string has.
+func spelled(text json.RawMessage) rows.Object {
+	return rows.Object{{Key: "type", Value: raw("text")}, {Key: "text", Value: text}}
 }
 
 func objects(list json.RawMessage) []rows.Object {
@@ -167,8 +173,8 @@ func nativePrompt(e *event, messages int) [][]rows.Object {
 	if e.typ == stateUpdate {
 		prompt = e.payload.Get("state")
 	}
-	if s, ok := rows.Text(prompt); ok {
-		return [][]rows.Object{{textPart("text", s)}}
+	if _, ok := rows.Text(prompt); ok {
+		return [][]rows.Object{{spelled(prompt)}}
 	}
 	o, err := rows.Parse(prompt)
 	if err != nil {

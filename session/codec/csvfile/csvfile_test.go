@@ -3,16 +3,13 @@ package csvfile_test
 import (
 	"bytes"
 	"encoding/csv"
-	"errors"
-	"io"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/codec/csvfile"
-	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -96,19 +93,11 @@ func TestFormulasAreGuarded(t *testing.T) {
 
 // The sum of a column is the sum over messages, and there is one header.
 func TestSumsOverReference(t *testing.T) {
-	f, err := os.Open("../../testdata/reference.jsonl")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
 	var b bytes.Buffer
 	e := csvfile.NewEncoder(&b)
 	parts := 0
-	for tr, err := range jsonl.Decode(f) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := e.Encode(tr); err != nil {
+	for _, tr := range codectest.Load(t, "../../testdata/reference.jsonl") {
+		if err := e.Encode(tr.Transcript); err != nil {
 			t.Fatal(err)
 		}
 		for _, m := range tr.Messages {
@@ -138,14 +127,5 @@ func TestSumsOverReference(t *testing.T) {
 	want := map[string]int{"input": 119, "output": 21, "reasoning": 5, "cache_read": 40, "cache_write": 10, "total": 195}
 	if diff := cmp.Diff(want, sums); diff != "" {
 		t.Errorf("sums (-want +got):\n%s", diff)
-	}
-}
-
-func TestEncodeWriteError(t *testing.T) {
-	r, w := io.Pipe()
-	broken := errors.New("no space")
-	r.CloseWithError(broken)
-	if err := csvfile.Encode(w, &session.Transcript{Session: session.Session{ID: "s"}}); !errors.Is(err, broken) {
-		t.Errorf("error %v, want %v", err, broken)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"testing/iotest"
 
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/google/go-cmp/cmp"
 )
@@ -242,39 +243,11 @@ func TestEncodeRefuses(t *testing.T) {
 	}
 }
 
-func TestEncodeWriteError(t *testing.T) {
-	all, _ := collect(bytes.NewReader(readReference(t)))
-	r, w := io.Pipe()
-	broken := errors.New("no space")
-	r.CloseWithError(broken)
-	if err := jsonl.Encode(w, all[0]); !errors.Is(err, broken) || !strings.HasPrefix(err.Error(), "write session ses_") {
-		t.Errorf("error %v", err)
-	}
-}
-
-// FuzzDecode: what is accepted re-encodes to canonical lines, and canonical
-// lines re-encode to themselves.
+// FuzzDecode: what is accepted re-encodes to canonical lines, and canonical lines
+// re-encode to themselves.
 func FuzzDecode(f *testing.F) {
-	f.Add(readReference(f))
-	f.Add([]byte(sessionLine + "\n" + messageLine + "\n" + partLine))
-	f.Add([]byte(`{"data":{"id":"s\u0000\ud800","cost_usd":1e-9},"type":"session"}` + "\n" + sessionLine))
-	f.Fuzz(func(t *testing.T, in []byte) {
-		all, err := collect(bytes.NewReader(in))
-		if err != nil {
-			return
-		}
-		canonical := encodeAll(t, all)
-		again, err := collect(bytes.NewReader(canonical))
-		if err != nil {
-			t.Fatalf("cannot read what was written: %v\n%s", err, canonical)
-		}
-		if got := encodeAll(t, again); !bytes.Equal(got, canonical) {
-			t.Fatalf("canonical lines changed:\n%s\n%s", canonical, got)
-		}
-		for _, tr := range again {
-			session.Check(tr)
-		}
-	})
+	codectest.Fuzz(f, format, string(readReference(f)), sessionLine+"\n"+messageLine+"\n"+partLine,
+		`{"data":{"id":"s\u0000\ud800","cost_usd":1e-9},"type":"session"}`+"\n"+sessionLine)
 }
 
 // agentSession is a session as agents make them: ten turns of one user message

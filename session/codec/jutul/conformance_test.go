@@ -77,7 +77,7 @@ var format = codectest.Codec{
 		return EncodeFile(filepath.Join(dir, FileName), all[0])
 	},
 	DecodeFile: DecodeFile,
-	Explain:    Explain, Lossless: true, Exact: true, Slow: true, Rounds: 20,
+	Explain:    Explain, Lossless: true, Exact: true, Slow: true, Rounds: 8,
 	Tables: []codectest.Table{{Name: "events", Columns: []string{"timestamp", "kind", "payload_json"}}},
 	Native: []string{sample},
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/ingest/dialect"
 	"github.com/agenttrace/agenttrace/session/ingest/replay"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/spans"
@@ -109,7 +110,7 @@ func put(m pcommon.Map, kv attribute.KeyValue) {
 // run writes the session's row.
 func (e *encoder) run() error {
 	s := &e.s.Session
-	at := s.UpdatedAt * 1e6
+	at := nano(s.UpdatedAt)
 	value := func(text string) *store.Value { return &store.Value{Text: text, At: at, Rank: store.RankFinal} }
 	optional := func(text *string) *store.Value {
 		if text == nil {
@@ -121,10 +122,10 @@ func (e *encoder) run() error {
 		ID: s.ID, Start: s.CreatedAt, End: s.UpdatedAt, Title: value(s.Title), Agent: value(s.Agent), Mode: optional(s.Mode),
 		WorkspaceID: optional(s.WorkspaceID), WorkspaceRoot: optional(s.WorkspaceRoot), Model: optional(s.ModelJSON),
 		ParentID: optional(s.ParentID), ParentMessageID: optional(s.ParentMessageID), Permissions: value(s.PermissionsJSON),
-		Rewinds: rewinds(e.t.Messages),
+		Rewinds: rewinds(asStored(e.t.Messages)),
 	}
 	if s.ArchivedAt != nil {
-		c.Archived = &store.Value{Text: "1", At: *s.ArchivedAt * 1e6, Rank: store.RankFinal}
+		c.Archived = &store.Value{Text: "1", At: nano(*s.ArchivedAt), Rank: store.RankFinal}
 	}
 	record := spans.Run{
 		SessionID: s.ID, Agent: s.Agent, Title: s.Title, WorkspaceID: deref(s.WorkspaceID), WorkspaceRoot: deref(s.WorkspaceRoot),
@@ -212,6 +213,11 @@ func pairs(all []session.MessageAndParts, i int) bool {
 	}
 	if annotate(&all[i].Message) == "" || (all[i].Message.HiddenAt == nil) != (all[i+1].Message.HiddenAt == nil) {
 		return false
+	}
+	var meta session.MessageMetadata
+	_ = json.Unmarshal([]byte(all[i].Message.MetadataJSON), &meta) // what cannot be read names nothing
+	if meta.SystemPromptDigest != "" || meta.Trace.ToolCatalogDigest != "" {
+		return false // the turn says those of the answer
 	}
 	return !slices.ContainsFunc(all[i].Parts, isToolOf) && compaction(&all[i+1]) == nil
 }
@@ -342,10 +348,9 @@ func said(m *session.MessageAndParts, rows *replay.Rows) spans.Message {
 
 // isPlain says that ingest makes the very row of the part in a turn.
 func isPlain(p *session.Part) bool {
-	const earliest, latest, unplaced = 946_684_800_000, 4_102_444_800_000, 1 << 30
-	credible := func(milli int64) bool { return milli >= earliest && milli <= latest }
+	const unplaced = 1 << 30
 	head, err := json.Marshal(p.Type)
-	return err == nil && p.ID != "" && p.ToolCallID == nil && p.ToolState == nil && p.Index >= 0 && p.Index < unplaced && credible(p.CreatedAt) && credible(p.UpdatedAt) &&
+	return err == nil && p.ID != "" && p.ToolCallID == nil && p.ToolState == nil && p.Index >= 0 && p.Index < unplaced && dialect.Credible(p.CreatedAt) && dialect.Credible(p.UpdatedAt) &&
 		strings.HasPrefix(p.DataJSON, `{"type":`+string(head)) && strings.HasSuffix(p.DataJSON, "}")
 }
 

@@ -2,6 +2,7 @@ package otlp
 
 import (
 	"encoding/json"
+	"slices"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
@@ -30,19 +31,20 @@ func Explain(s *codec.Session) []codec.Loss {
 	named := make(map[blobKey]bool)
 	for i := range t.Messages {
 		m := &t.Messages[i].Message
-		created, updated := m.CreatedAt, max(m.CreatedAt, m.UpdatedAt)
+		created, updated := extent(&t.Messages[i])
 		for j := range t.Messages[i].Parts {
 			p := &t.Messages[i].Parts[j]
 			if p.ContinuationRunID != nil {
 				x.add("continuation_run_id of parts", "", 1)
 			}
+			if isTool(p) && deref(p.ToolCallID) == "" {
+				x.add("tool calls with an empty id", "as data-damaged parts", 1)
+			} else if !isTool(p) && p.ToolCallID != nil {
+				x.add("tool_call_id of parts that are no tool calls", "", 1)
+			}
 			if ingest.TooDeep([]byte(p.DataJSON)) {
 				x.add("JSON nested more than 500 deep", "as text", 1)
 			}
-			if p.CreatedAt != 0 && (created == 0 || p.CreatedAt < created) {
-				created = p.CreatedAt
-			}
-			updated = max(updated, p.UpdatedAt)
 		}
 		if created != m.CreatedAt || updated != m.UpdatedAt {
 			x.add("times of messages that their parts exceed", "as wide as the parts", 1)
@@ -67,9 +69,12 @@ func Explain(s *codec.Session) []codec.Loss {
 		bound(s.Decisions[i].DecidedAt, s.Decisions[i].DecidedAt)
 	}
 	for _, b := range s.Blobs {
-		if !named[blobKey{b.Kind, b.Digest}] {
-			x.add("system prompts and tool catalogs that no turn names", "", 1)
+		if !named[blobKey{b.Kind, b.Digest}] || b.Body == "" {
+			x.add("system prompts and tool catalogs that no turn names, or that are empty", "", 1)
 		}
+	}
+	if archived := t.Session.ArchivedAt; archived != nil && *archived > lastMilli {
+		x.add("archived_at after the year 2262, which spans do not have", "the last time that they have", 1)
 	}
 	if lo != t.Session.CreatedAt || hi != t.Session.UpdatedAt {
 		x.add("times of the session that its rows exceed, as the messages of a fork do", "as wide as the rows", 1)
@@ -77,7 +82,14 @@ func Explain(s *codec.Session) []codec.Loss {
 	if cost != t.Session.CostUSD {
 		x.add("cost_usd of the session, which is not the sum of its messages", "the sum", 1)
 	}
-	x.add("hidden_at of messages that no rewind explains", "", unexplained(t.Messages))
+	stored := session.Transcript{Session: t.Session, Messages: asStored(t.Messages)}
+	x.add("hidden_at of messages that no rewind explains", "", unexplained(stored.Messages))
+	hide(stored.Messages)
+	for _, v := range session.Check(&stored) {
+		if v.Rule == "rollup" {
+			x.add("tokens of the session, whose messages come in another order or are hidden otherwise", "the sum", 1)
+		}
+	}
 	if text := t.Session.MetadataJSON; ingest.TooDeep([]byte(text)) || ingest.TooDeep([]byte(t.Session.PermissionsJSON)) || ingest.TooDeep([]byte(deref(t.Session.ModelJSON))) {
 		x.add("JSON nested more than 500 deep", "as text", 1)
 	} else if ordered := ordered(object(text)); ordered != text {
@@ -89,6 +101,29 @@ func Explain(s *codec.Session) []codec.Loss {
 type losses []codec.Loss
 
 func (x *losses) add(what, kept string, n int) { *x = codec.AddLoss(*x, what, kept, n) }
+
+// extent is the times that a store gives a message: as wide as its parts.
+func extent(m *session.MessageAndParts) (created, updated int64) {
+	created, updated = m.Message.CreatedAt, max(m.Message.CreatedAt, m.Message.UpdatedAt)
+	for i := range m.Parts {
+		p := &m.Parts[i]
+		if p.CreatedAt != 0 && (created == 0 || p.CreatedAt < created) {
+			created = p.CreatedAt
+		}
+		updated = max(updated, p.UpdatedAt)
+	}
+	return created, updated
+}
+
+// asStored are the messages with the times, and so in the order, that a store gives
+// them.
+func asStored(all []session.MessageAndParts) []session.MessageAndParts {
+	t := session.Transcript{Messages: slices.Clone(all)}
+	for i := range t.Messages {
+		t.Messages[i].Message.CreatedAt, t.Messages[i].Message.UpdatedAt = extent(&t.Messages[i])
+	}
+	return t.Sorted().Messages
+}
 
 // rewinds are those that hide what is hidden, as far as rewinds can: a rewind hides
 // all that comes after a message and was there when it was made.
@@ -129,11 +164,10 @@ func hides(all []session.MessageAndParts, r store.Rewind) bool {
 	return true
 }
 
-// unexplained counts the messages that the rewinds hide at another time, or not.
-func unexplained(all []session.MessageAndParts) int {
-	made, n := rewinds(all), 0
-	hidden := make(map[string]int64) // by message, when the first rewind hid it
-	for _, r := range made {
+// hiddenBy says when the rewinds first hide each message, by id.
+func hiddenBy(all []session.MessageAndParts) map[string]int64 {
+	hidden := make(map[string]int64)
+	for _, r := range rewinds(all) {
 		after := false
 		for i := range all {
 			m := &all[i].Message
@@ -143,6 +177,12 @@ func unexplained(all []session.MessageAndParts) int {
 			after = after || m.ID == r.To
 		}
 	}
+	return hidden
+}
+
+// unexplained counts the messages that the rewinds hide at another time, or not.
+func unexplained(all []session.MessageAndParts) (n int) {
+	hidden := hiddenBy(all)
 	for i := range all {
 		m := &all[i].Message
 		at, is := hidden[m.ID]
@@ -151,4 +191,16 @@ func unexplained(all []session.MessageAndParts) int {
 		}
 	}
 	return n
+}
+
+// hide makes the messages hidden as the rewinds do.
+func hide(all []session.MessageAndParts) {
+	hidden := hiddenBy(all)
+	for i := range all {
+		m := &all[i].Message
+		m.HiddenAt = nil
+		if at, is := hidden[m.ID]; is {
+			m.HiddenAt = &at
+		}
+	}
 }

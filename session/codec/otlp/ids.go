@@ -3,6 +3,7 @@ package otlp
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"math"
 	"strconv"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -45,9 +46,9 @@ func newIDs(s *codec.Session, links []store.Link) *ids {
 			i.links[key] = l
 		}
 	}
-	i.run = i.place(linkKey{semconv.SpanSessionRun, ""}, place{trace: i.trace(), start: i.from * 1e6, end: i.to * 1e6}, i.to)
+	i.run = i.place(linkKey{semconv.SpanSessionRun, ""}, place{trace: i.trace(), start: nano(i.from), end: nano(i.to)}, i.to)
 	// The run that is written stands for the whole session, whichever run had the id.
-	i.run.parent, i.run.start, i.run.end = pcommon.SpanID{}, i.from*1e6, i.to*1e6
+	i.run.parent, i.run.start, i.run.end = pcommon.SpanID{}, nano(i.from), nano(i.to)
 	return i
 }
 
@@ -123,7 +124,7 @@ func unhex(dst []byte, text string) bool {
 }
 
 func (i *ids) message(kind string, m *session.MessageAndParts, start int64) place {
-	p := place{trace: i.run.trace, parent: i.run.span, start: start * 1e6, end: m.Message.UpdatedAt * 1e6}
+	p := place{trace: i.run.trace, parent: i.run.span, start: nano(start), end: nano(m.Message.UpdatedAt)}
 	return i.place(linkKey{kind, m.Message.ID}, p, m.Message.UpdatedAt)
 }
 
@@ -137,17 +138,23 @@ func (i *ids) modelCall(turn place, messageID string, n int) place {
 }
 
 func (i *ids) part(turn place, part *session.Part) place {
-	p := place{trace: turn.trace, parent: turn.span, start: part.CreatedAt * 1e6, end: part.UpdatedAt * 1e6}
+	p := place{trace: turn.trace, parent: turn.span, start: nano(part.CreatedAt), end: nano(part.UpdatedAt)}
 	return i.place(linkKey{semconv.SpanToolCall, part.ID}, p, part.UpdatedAt)
 }
 
 func (i *ids) decision(turn place, d *store.Decision) place {
-	p := place{trace: turn.trace, parent: turn.span, start: d.DecidedAt * 1e6, end: d.DecidedAt * 1e6}
+	p := place{trace: turn.trace, parent: turn.span, start: nano(d.DecidedAt), end: nano(d.DecidedAt)}
 	if d.WaitedMS != nil && *d.WaitedMS > 0 {
-		p.start = max(p.start-*d.WaitedMS*1e6, min(p.start, i.from*1e6))
+		p.start = max(p.start-nano(*d.WaitedMS), min(p.start, nano(i.from)))
 	}
 	if !i.take(d.TraceID, d.SpanID, &p) {
 		i.derive(&p, semconv.SpanPermissionEvaluate, d.ID)
 	}
 	return p
 }
+
+// lastMilli is the last time that spans have, in the year 2262, in Unix milliseconds.
+const lastMilli = math.MaxInt64 / 1_000_000
+
+// nano is a time, or a while, in nanoseconds, which end in the year 2262.
+func nano(milli int64) int64 { return min(max(milli, -lastMilli), lastMilli) * 1e6 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/ingest"
+	"github.com/agenttrace/agenttrace/session/ingest/dialect"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/spans"
 )
@@ -48,11 +50,26 @@ func measured(m *session.Message) *store.Facts {
 	if failed := known.Trace.ModelErrors; f.Step && f.Trace.Error != "" && (len(failed) == 0 || failed[len(failed)-1] != f.Trace.Error) {
 		return nil
 	}
-	if len(known.Trace.ModelErrors) > mostModelErrors {
+	if !credible(&known) || strings.Contains(m.MetadataJSON, `\u0000`) {
+		return nil // facts hold values, and no column the NUL in one
+	}
+	if f.Step && known.Trace.SourceID != "" && len(known.Trace.ModelErrors) > 0 {
+		return nil // of several steps the first tells the source's id
+	}
+	// Each error is told by a call, whose time has its place among the others.
+	if failed := known.Trace.ModelErrors; len(failed) > mostModelErrors || len(failed) > 0 && !dialect.Credible(m.CreatedAt) || slices.Contains(failed, "") {
 		return nil
 	}
 	f.Trace.Incomplete = false
 	return f
+}
+
+// credible says that what was measured is believed.
+func credible(m *session.MessageMetadata) bool {
+	if u := m.Usage; u != nil && max(u.Input, u.Output, u.Reasoning, u.CacheRead, u.CacheWrite) > ingest.MostTokens {
+		return false
+	}
+	return m.Trace.CostUSD == nil || *m.Trace.CostUSD <= ingest.MostDollars
 }
 
 // mostModelErrors is how many of them a store keeps of a message.

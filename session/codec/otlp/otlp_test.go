@@ -2,10 +2,8 @@ package otlp
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,6 +17,7 @@ import (
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	"github.com/agenttrace/agenttrace/session/ingest"
@@ -50,7 +49,19 @@ func stored(tb testing.TB, r store.Reader, id string) (*codec.Session, []store.L
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return &codec.Session{Transcript: in.Transcript, Decisions: in.Decisions, Blobs: in.Blobs}, in.Links
+	s := &codec.Session{Transcript: in.Transcript, Decisions: in.Decisions}
+	for i := range s.Messages {
+		var m session.MessageMetadata
+		if err := json.Unmarshal([]byte(s.Messages[i].Message.MetadataJSON), &m); err != nil {
+			tb.Fatal(err)
+		}
+		for kind, digest := range map[store.BlobKind]string{store.BlobSystemPrompt: m.SystemPromptDigest, store.BlobToolCatalog: m.Trace.ToolCatalogDigest} {
+			if b, err := r.Blob(context.Background(), kind, digest); err == nil && !slices.Contains(s.Blobs, b) {
+				s.Blobs = append(s.Blobs, b)
+			}
+		}
+	}
+	return s, in.Links
 }
 
 // ingested is what an empty store makes of the session's spans.
@@ -67,28 +78,18 @@ func ingested(tb testing.TB, s *codec.Session, o Options) (*codec.Session, []sto
 	return stored(tb, st, s.Session.ID)
 }
 
-// text is every row of a session.
-func text(tb testing.TB, s *codec.Session) []string {
+// generated are n sessions of the suite of which nothing is lost, with messages.
+func generated(tb testing.TB, n int) (all []*codec.Session) {
 	tb.Helper()
-	var b bytes.Buffer
-	if err := jsonl.Encode(&b, s.Sorted()); err != nil {
-		tb.Fatal(err)
-	}
-	decisions := slices.Clone(s.Decisions)
-	slices.SortFunc(decisions, func(x, y store.Decision) int { return cmp.Compare(x.ID, y.ID) })
-	for _, d := range decisions {
-		line, err := json.Marshal(d)
-		if err != nil {
-			tb.Fatal(err)
+	for _, s := range codectest.Generated(200) {
+		if len(s.Session.Messages) > 2 && len(Explain(s.Session)) == 0 {
+			if all = append(all, s.Session); len(all) == n {
+				return all
+			}
 		}
-		b.Write(append(line, '\n'))
 	}
-	var blobs []string
-	for _, blob := range s.Blobs {
-		blobs = append(blobs, fmt.Sprintf("%s %s %v %q", blob.Kind, blob.Digest, blob.Exact, blob.Body))
-	}
-	slices.Sort(blobs)
-	return append(strings.Split(strings.TrimSpace(b.String()), "\n"), blobs...)
+	tb.Fatalf("%d sessions of which nothing is lost, want %d", len(all), n)
+	return nil
 }
 
 // comesBack checks the promise of the package: what Explain lists nothing of comes out
@@ -98,8 +99,8 @@ func comesBack(tb testing.TB, s *codec.Session) {
 	losses := Explain(s)
 	got, links := ingested(tb, s, Options{})
 	if len(losses) == 0 {
-		if d := gocmp.Diff(text(tb, s), text(tb, got)); d != "" {
-			tb.Errorf("session %s (-want +got):\n%s", s.Session.ID, d)
+		if d := codectest.Diff(s, got); d != "" {
+			tb.Errorf("session %s %s", s.Session.ID, d)
 		}
 	}
 	if v := session.Check(got.Transcript); len(v) > 0 {
@@ -110,8 +111,8 @@ func comesBack(tb testing.TB, s *codec.Session) {
 	}
 	// With the spans that are known.
 	twice, linksAgain := ingested(tb, got, Options{Links: links})
-	if d := gocmp.Diff(text(tb, got), text(tb, twice)); d != "" {
-		tb.Errorf("session %s, again (-want +got):\n%s", s.Session.ID, d)
+	if d := codectest.Diff(got, twice); d != "" {
+		tb.Errorf("session %s, again %s", s.Session.ID, d)
 	}
 	if d := gocmp.Diff(places(links), places(linksAgain)); d != "" && len(losses) == 0 {
 		tb.Errorf("session %s: spans have other ids (-want +got):\n%s", s.Session.ID, d)
@@ -211,14 +212,14 @@ func TestCorpus(t *testing.T) {
 // TestFiles writes sessions one after the other, in JSON and in protobuf, and reads
 // the files as import does.
 func TestFiles(t *testing.T) {
-	first, second := generate(1), generate(2)
+	both := generated(t, 2)
 	for name, write := range map[string]func(*bytes.Buffer, *codec.Session) error{
 		"json":  func(b *bytes.Buffer, s *codec.Session) error { return WriteJSON(b, s, Options{}) },
 		"proto": func(b *bytes.Buffer, s *codec.Session) error { return WriteProto(b, s, Options{}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			var file bytes.Buffer
-			for _, s := range []*codec.Session{first, second} {
+			for _, s := range both {
 				if err := write(&file, s); err != nil {
 					t.Fatal(err)
 				}
@@ -236,10 +237,10 @@ func TestFiles(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			for _, s := range []*codec.Session{first, second} {
+			for _, s := range both {
 				got, _ := stored(t, st, s.Session.ID)
-				if d := gocmp.Diff(text(t, s), text(t, got)); d != "" {
-					t.Errorf("session %s (-want +got):\n%s", s.Session.ID, d)
+				if d := codectest.Diff(s, got); d != "" {
+					t.Errorf("session %s %s", s.Session.ID, d)
 				}
 			}
 		})
@@ -248,7 +249,7 @@ func TestFiles(t *testing.T) {
 
 // TestAnyOrder delivers each span by itself, the last one first, and some twice.
 func TestAnyOrder(t *testing.T) {
-	s := generate(3)
+	s := generated(t, 3)[2]
 	td, err := Encode(s, Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -268,15 +269,15 @@ func TestAnyOrder(t *testing.T) {
 		}
 	}
 	got, _ := stored(t, st, s.Session.ID)
-	if d := gocmp.Diff(text(t, s), text(t, got)); d != "" {
-		t.Errorf("(-want +got):\n%s", d)
+	if d := codectest.Diff(s, got); d != "" {
+		t.Error(d)
 	}
 }
 
 // TestCutOff replays a session through something that limits the length of
 // attributes: where rows are not whole, the span's own attributes are read.
 func TestCutOff(t *testing.T) {
-	s := generate(4)
+	s := generated(t, 4)[3]
 	td, err := Encode(s, Options{})
 	if err != nil {
 		t.Fatal(err)

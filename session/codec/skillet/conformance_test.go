@@ -45,7 +45,7 @@ var itemStore = codectest.Codec{
 	Fits: func(s *codec.Session) bool {
 		return slices.ContainsFunc(s.Messages, func(m session.MessageAndParts) bool { return len(what(s.Transcript, true)) > 0 })
 	},
-	Tables: []codectest.Table{{Name: "session_items", Columns: []string{"item_json", "created_at"}}}, Slow: true, Rounds: 20,
+	Tables: []codectest.Table{{Name: "session_items", Columns: []string{"item_json", "created_at"}}}, Slow: true, Rounds: 8,
 }
 
 // counts are the losses that can be counted before and after.

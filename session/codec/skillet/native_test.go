@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/codec/skillet"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -367,7 +366,14 @@ func TestDecodeFileFilters(t *testing.T) {
 
 // The session keeps its id through skillet, as its name.
 func TestEncodeFileKeepsTheID(t *testing.T) {
-	s := randomSession(rand.New(rand.NewPCG(3, 2)))
+	s := codectest.Corpus()[1].Session
+	s.Session.ID = "ses_1fa2bdc08000YO9dOSXjsMd9kP"
+	for i := range s.Messages {
+		s.Messages[i].Message.SessionID = s.Session.ID
+		for j := range s.Messages[i].Parts {
+			s.Messages[i].Parts[j].SessionID = s.Session.ID
+		}
+	}
 	dir := t.TempDir()
 	if err := skillet.EncodeFile(dir, s, skillet.Key{UserID: "ann@x"}); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,407 @@
+package codectest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"testing/iotest"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+)
+
+// check is a rule on what a format makes of one session.
+type check struct {
+	name string
+	// rule is the rule in prose, printed when it is broken.
+	rule    string
+	applies func(*Codec) bool
+	run     func(*exam, *codec.Session) error
+	// few says that the rule is on reading and writing as such, which a few sessions
+	// tell.
+	few bool
+}
+
+var checks = []check{
+	{"encode", "Encode gives the same for the same rows, in whatever order they stand, and does not change them.",
+		(*Codec).writes, (*exam).encode, false},
+	{"explain", "Explain says the same of the same rows, names each loss once with a count, and does not change the session.",
+		func(c *Codec) bool { return c.Explain != nil }, (*exam).explain, false},
+	{"round trip", "What is encoded is read without a problem and is sound; what Explain does not list comes back as it was, and what it lists does not.",
+		(*Codec).both, (*exam).roundTrip, false},
+	{"fixed point", "What was read is encoded to what is read as the same again; of a session that loses nothing the encoding is the same, too.",
+		(*Codec).both, (*exam).fixedPoint, false},
+	{"same rows", "The same input gives the same rows and problems, also in small reads, and to whoever stops early and begins again.",
+		(*Codec).both, (*exam).sameRows, true},
+	{"writer fails", "The error of a writer is returned, wrapped.",
+		func(c *Codec) bool { return c.Encode != nil }, (*exam).writerFails, true},
+	{"reader fails", "The error of a reader is yielded, wrapped, last and with no session.",
+		func(c *Codec) bool { return c.Encode != nil && c.Decode != nil }, (*exam).readerFails, true},
+}
+
+// try runs a check, and makes an error of a panic.
+func (x *exam) try(run func(*exam, *codec.Session) error, s *codec.Session) (err error) {
+	defer recovered(&err)
+	return run(x, s)
+}
+
+func (x *exam) tryWhole(run func(*exam) error) (err error) {
+	defer recovered(&err)
+	return run(x)
+}
+
+func recovered(err *error) {
+	if v := recover(); v != nil {
+		*err = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
+	}
+}
+
+func (x *exam) encode(s *codec.Session) error {
+	before := Text(s)
+	first, err := x.write(s)
+	if err != nil {
+		return err
+	}
+	defer x.drop(first)
+	if after := Text(s); after != before {
+		return fmt.Errorf("the session was changed: %s", gocmp.Diff(before, after))
+	}
+	if x.Check != nil {
+		if err := x.Check(first.data); err != nil {
+			return err
+		}
+	}
+	shuffled := Clone(s)
+	slices.Reverse(shuffled.Messages)
+	for i := range shuffled.Messages {
+		slices.Reverse(shuffled.Messages[i].Parts)
+	}
+	again := map[string]*codec.Session{"a second time": s, "of rows in another order": shuffled}
+	if x.Slow {
+		delete(again, "a second time") // the other says it, too
+	}
+	for name, s := range again {
+		second, err := x.write(s)
+		if err != nil {
+			return err
+		}
+		err = sameOutput(first, second)
+		x.drop(second)
+		if err != nil {
+			return fmt.Errorf("%s the encoding is another: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// sameOutput says where two outputs differ.
+func sameOutput(a, b written) error {
+	if a.dir == "" {
+		if !bytes.Equal(a.data, b.data) {
+			return fmt.Errorf("(-first +second):\n%s", gocmp.Diff(strings.Split(string(a.data), "\n"), strings.Split(string(b.data), "\n")))
+		}
+		return nil
+	}
+	x, err := files(a.dir)
+	if err != nil {
+		return err
+	}
+	y, err := files(b.dir)
+	if err != nil {
+		return err
+	}
+	for name, text := range x {
+		if other, ok := y[name]; !ok || other != text {
+			return fmt.Errorf("file %s differs, or is missing", name)
+		}
+	}
+	if len(x) != len(y) {
+		return fmt.Errorf("%d files, and then %d", len(x), len(y))
+	}
+	return nil
+}
+
+// files are those below dir, by path, with what is in them. Databases are told by
+// their rows, for the engine keeps a journal.
+func files(dir string) (map[string]string, error) {
+	all := make(map[string]string)
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		name, err := filepath.Rel(dir, path)
+		if err != nil || strings.HasSuffix(path, "-wal") || strings.HasSuffix(path, "-shm") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err == nil && bytes.HasPrefix(text, []byte(databaseMagic)) {
+			all[name], err = dump(path)
+			return err
+		}
+		all[name] = string(text)
+		return err
+	})
+	return all, err
+}
+
+func (x *exam) explain(s *codec.Session) error {
+	before := Text(s)
+	losses := x.Explain(s)
+	if after := Text(s); after != before {
+		return fmt.Errorf("the session was changed: %s", gocmp.Diff(before, after))
+	}
+	if d := gocmp.Diff(losses, x.Explain(s)); d != "" {
+		return fmt.Errorf("a second time it says (-first +second):\n%s", d)
+	}
+	seen := make(map[string]bool)
+	for _, l := range losses {
+		if l.What == "" || l.Count < 1 || seen[l.What] {
+			return fmt.Errorf("loss %+v says nothing, of nothing, or what was said before", l)
+		}
+		seen[l.What] = true
+		if l.Kept == "" && x.Left == nil && x.loss(l.What) == nil {
+			return fmt.Errorf("loss %+v is none of those that the format is known to have", l)
+		}
+	}
+	return nil
+}
+
+// loss returns the entry of Losses with the name, or nil.
+func (x *exam) loss(what string) *Loss {
+	for i := range x.Losses {
+		if strings.HasPrefix(what, x.Losses[i].What) {
+			return &x.Losses[i]
+		}
+	}
+	return nil
+}
+
+// changes are those that Explain says the rows of s go through.
+func (x *exam) changes(s *codec.Session) (listed []*Loss) {
+	if x.Explain == nil {
+		return nil
+	}
+	for _, l := range x.Explain(s) {
+		if known := x.loss(l.What); known != nil && !slices.Contains(listed, known) {
+			listed = append(listed, known)
+		}
+	}
+	return listed
+}
+
+// firstRead encodes s and reads it, once for all checks.
+func (x *exam) firstRead(s *codec.Session) (w written, got *codec.Session, err error) {
+	if known, ok := x.firsts[s]; ok {
+		return known.w, known.got, known.err
+	}
+	if w, err = x.write(s); err == nil {
+		got, err = x.one(w)
+	}
+	x.firsts[s] = firstRead{w, got, err}
+	return w, got, err
+}
+
+type firstRead struct {
+	w   written
+	got *codec.Session
+	err error
+}
+
+func (x *exam) roundTrip(s *codec.Session) error {
+	_, got, err := x.firstRead(s)
+	if err != nil {
+		return err
+	}
+	if v := session.Check(got.Transcript); len(v) > 0 && !x.AsIs {
+		return fmt.Errorf("what was read is unsound: %v", v[0])
+	}
+	return x.honest(s, got)
+}
+
+// honest compares what came back with what Explain says of it.
+func (x *exam) honest(want, got *codec.Session) error {
+	if x.Left != nil {
+		if d := gocmp.Diff(x.Left(want), x.Left(got)); d != "" {
+			return fmt.Errorf("of what the format keeps, other things came back (-want +got):\n%s", d)
+		}
+		listed := make(map[string]int)
+		if x.Explain != nil {
+			for _, l := range x.Explain(want) {
+				listed[l.What] = l.Count
+			}
+		}
+		for _, c := range x.Counts {
+			if had, has := c.Of(want), c.Of(got); had-has != listed[c.What] {
+				return fmt.Errorf("Explain lists %d %s, but %d came back of %d", listed[c.What], c.What, has, had)
+			}
+		}
+		return nil
+	}
+	listed := x.changes(want)
+	blank := func(s *codec.Session, but *Loss) *codec.Session {
+		c := Clone(s)
+		for _, l := range listed {
+			if l != but {
+				l.Blank(c)
+			}
+		}
+		return c
+	}
+	if d := Diff(blank(want, nil), blank(got, nil)); d != "" {
+		return fmt.Errorf("what Explain does not list changed %s", d)
+	}
+	for _, l := range listed {
+		if Diff(blank(want, l), blank(got, l)) == "" {
+			return fmt.Errorf("Explain lists %q, but it came back as it was", l.What)
+		}
+	}
+	return nil
+}
+
+func (x *exam) fixedPoint(s *codec.Session) error {
+	first, one, err := x.firstRead(s)
+	if err != nil {
+		return err
+	}
+	second, err := x.write(one)
+	if err != nil {
+		return fmt.Errorf("again: %w", err)
+	}
+	defer x.drop(second)
+	switch err := sameOutput(first, second); {
+	case err == nil:
+		return nil // the same input gives the same rows
+	case x.Exact || x.Lossless && len(x.changes(s)) == 0:
+		return fmt.Errorf("encoded, decoded and encoded it is another %w", err)
+	}
+	two, err := x.one(second)
+	if err != nil {
+		return fmt.Errorf("again: %w", err)
+	}
+	if d := Diff(one, two); d != "" {
+		return fmt.Errorf("read, encoded and read it is another %s", d)
+	}
+	third, err := x.write(two)
+	if err != nil {
+		return fmt.Errorf("a third time: %w", err)
+	}
+	defer x.drop(third)
+	if err := sameOutput(second, third); err != nil {
+		return fmt.Errorf("encoded a third time it is another %w", err)
+	}
+	return nil
+}
+
+func (x *exam) sameRows(s *codec.Session) error {
+	w, _, err := x.firstRead(s)
+	if err != nil {
+		return err
+	}
+	first, err := x.read(w)
+	if err != nil {
+		return err
+	}
+	for range x.sequence(w, nil) {
+		break // and nobody listens to problems
+	}
+	second, err := x.read(w)
+	if err != nil {
+		return err
+	}
+	if d := gocmp.Diff(first.text(), second.text()); d != "" {
+		return fmt.Errorf("a second time something else was read (-first +second):\n%s", d)
+	}
+	if x.Again {
+		var third reading
+		again := x.sequence(w, third.report)
+		for range again {
+			break
+		}
+		third = reading{}
+		if third, err = collect(again, &third); err != nil {
+			return err
+		}
+		if len(third.sessions) != len(first.sessions) || len(first.sessions) > 0 && Diff(first.sessions[0], third.sessions[0]) != "" {
+			return errors.New("ranged over again the sequence is another")
+		}
+	}
+	if x.Decode == nil {
+		return nil
+	}
+	var small reading
+	if small, err = collect(x.Decode(iotest.OneByteReader(bytes.NewReader(w.data)), small.report), &small); err != nil {
+		return err
+	}
+	if d := gocmp.Diff(first.text(), small.text()); d != "" {
+		return fmt.Errorf("byte by byte something else was read (-whole +bytes):\n%s", d)
+	}
+	return nil
+}
+
+var errBroken = errors.New("the disk is gone")
+
+// limitedWriter fails once it has taken so many bytes.
+type limitedWriter int
+
+func (l *limitedWriter) Write(b []byte) (int, error) {
+	if len(b) > int(*l) {
+		n := int(*l)
+		*l = 0
+		return n, errBroken
+	}
+	*l -= limitedWriter(len(b))
+	return len(b), nil
+}
+
+// places are those of a stream at which something is made to fail.
+func places(size int) []int {
+	all := []int{0, 1, size / 3, size / 2, size - 1}
+	all = slices.DeleteFunc(all, func(n int) bool { return n < 0 || n >= size })
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+func (x *exam) writerFails(s *codec.Session) error {
+	w, err := x.write(s)
+	if err != nil {
+		return err
+	}
+	for _, n := range places(len(w.data)) {
+		limit := limitedWriter(n)
+		if err := x.Encode(&limit, s); !errors.Is(err, errBroken) {
+			return fmt.Errorf("a writer that fails after %d of %d bytes: error %v, want %v", n, len(w.data), err, errBroken)
+		}
+	}
+	return nil
+}
+
+func (x *exam) readerFails(s *codec.Session) error {
+	w, err := x.write(s)
+	if err != nil {
+		return err
+	}
+	at := places(len(w.data))
+	if x.Slow {
+		at = at[len(at)/2:][:1]
+	}
+	for _, n := range at {
+		var r reading
+		r, err := collect(x.Decode(io.MultiReader(bytes.NewReader(w.data[:n]), iotest.ErrReader(errBroken)), r.report), &r)
+		if err != nil {
+			return fmt.Errorf("a reader that fails after %d bytes: %w", n, err)
+		}
+		if !errors.Is(r.err, errBroken) {
+			return fmt.Errorf("a reader that fails after %d of %d bytes: error %v, want %v", n, len(w.data), r.err, errBroken)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,361 @@
+// Package codectest is the conformance suite for the formats of sessions.
+//
+// A format passes when [Run] passes with it, of which [Fuzz] is the open end:
+//
+//	var format = codectest.Codec{Name: "x", Encode: x.Encode, Decode: x.Decode, Explain: x.Explain, Lossless: true}
+//
+//	func TestConformance(t *testing.T) { codectest.Run(t, format) }
+//	func FuzzDecode(f *testing.F)      { codectest.Fuzz(f, format) }
+//
+// What a format promises differs, and [Codec] says it; what it does not promise is
+// not asked of it, and what it promises is asked in full. The sessions are those of
+// [Corpus], made by hand, and those that [Generate] makes; where one of them fails,
+// the smallest session that fails in the same way is printed.
+package codectest
+
+import (
+	"fmt"
+	"io"
+	"iter"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/agenttrace/agenttrace/session/codec"
+)
+
+// Codec is a format, and what it promises.
+type Codec struct {
+	// Name is the format's.
+	Name string
+
+	// Encode writes a session to a stream and Decode reads them from one. Either may
+	// be nil: a format may be an export only, an import only, or no stream.
+	Encode func(w io.Writer, s *codec.Session) error
+	Decode func(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error]
+
+	// EncodeFile writes sessions into dir, an empty directory, and more than one only if
+	// Many; DecodeFile reads dir. They are used where Encode and Decode are nil.
+	EncodeFile func(dir string, all []*codec.Session) error
+	DecodeFile func(dir string, report func(codec.Problem)) iter.Seq2[*codec.Session, error]
+
+	// Explain lists what a session would lose. Nil says that nothing ever is.
+	Explain func(s *codec.Session) []codec.Loss
+	// Losses are those that Explain may list and that change rows. What it lists with
+	// a place where it is kept, and that is not among them, comes back as it was.
+	Losses []Loss
+	// Left is what of a session the format keeps at all, where rows get other ids so
+	// that they cannot be compared; nil says that rows are compared. It takes what was
+	// written and what was read. Counts then say what losses are of.
+	Left   func(s *codec.Session) []string
+	Counts []Count
+
+	// Lossless says that a session which Explain lists no changed rows of comes back
+	// in the very bytes that it was written in.
+	Lossless bool
+	// Exact says that every session that can be read is written byte for byte as the
+	// format has it. It is asked of the sessions of the suite, not of native files.
+	Exact bool
+	// Many says that what is written after another session is read as a second one.
+	Many bool
+	// Again says that a sequence may be ranged over more than once.
+	Again bool
+	// AsIs says that rows are read as they are: whether they make a sound session is
+	// not judged.
+	AsIs bool
+	// Completes says that Encode writes what a native file may lack, so that a session
+	// which was read from one has more when it is read again, once.
+	Completes bool
+	// Silent says that reading may leave out or replace what is damaged and say
+	// nothing. No format should.
+	Silent bool
+	// Damage says what comes of a stream with a damaged line.
+	Damage Tolerance
+	// Head says of a line that others mean nothing without it. Nil says that there is
+	// none.
+	Head func(line []byte) bool
+	// Nothing are lines that are passed over, and rightly so, although they say nothing.
+	Nothing []string
+	// Tables are those of the database that EncodeFile writes.
+	Tables []Table
+
+	// Native are files, or for DecodeFile directories, of the programs that the format
+	// is of, as patterns for [filepath.Glob].
+	Native []string
+	// Sessions are examined besides those of the suite.
+	Sessions []Sample
+	// Rounds is how many sessions are generated; 0 means 40.
+	Rounds int
+	// Slow says that decoding takes milliseconds: some rules are asked of fewer sessions.
+	Slow bool
+	// Fits says of a session that it can be asked of the format at all. Nil says that
+	// every session can.
+	Fits func(s *codec.Session) bool
+	// Check, if there is one, judges what is written of the sessions of the suite by
+	// rules of the format's own, such as a schema.
+	Check func(data []byte) error
+}
+
+// Loss is a line of Explain that says that rows change.
+type Loss struct {
+	// What is that of the [codec.Loss], or its beginning where the rest names a row.
+	What string
+	// Blank takes away from a session what the loss is of: what is left must come
+	// back, and what is taken away must not, or else nothing was lost.
+	Blank func(s *codec.Session)
+}
+
+// Count is a line of Explain that says how many of something are lost.
+type Count struct {
+	// What is that of the [codec.Loss].
+	What string
+	// Of counts them in a session. What was read has as many less as the line says, and
+	// as many when there is no such line.
+	Of func(s *codec.Session) int
+}
+
+// Tolerance is what a decoder makes of a stream in which a line is damaged.
+type Tolerance int
+
+const (
+	// Strict ends at the damage with an error that names the line. The sessions before
+	// the one with the damage are read; the last of them need not be, where the line is
+	// a Head and would have told its end.
+	Strict Tolerance = iota
+	// Tolerant reads on, and reports the line. What stands on other lines is read,
+	// unless the line is a Head.
+	Tolerant
+	// Whole is a format whose stream is one value: damage to it may cost all of it.
+	Whole
+)
+
+// Table is a table of a database, and those of its columns that hold what may be
+// damaged.
+type Table struct {
+	Name    string
+	Columns []string
+}
+
+// Run examines a format.
+func Run(t *testing.T, c Codec) {
+	x := newExam(t, c)
+	for _, k := range checks {
+		if !k.applies(&c) {
+			continue
+		}
+		t.Run(k.name, func(t *testing.T) {
+			for i, s := range x.sessions {
+				if c.Fits != nil && !c.Fits(s.Session) || (k.few || c.Slow && k.name == "encode") && (i%3 != 1 || k.few && c.Slow && i%8 != 1) {
+					continue
+				}
+				err := x.try(k.run, s.Session)
+				if err == nil {
+					continue
+				}
+				least := Shrink(s.Session, func(smaller *codec.Session) bool {
+					return (c.Fits == nil || c.Fits(smaller)) && x.try(k.run, smaller) != nil
+				})
+				if again := x.try(k.run, least); again != nil {
+					err = again
+				}
+				t.Fatalf("session %s: %v\n\nthe smallest session found that fails:\n%s\nthe rule: %s", s.Name, err, Text(least), k.rule)
+			}
+		})
+	}
+	for _, k := range wholeChecks {
+		if !k.applies(&c) {
+			continue
+		}
+		t.Run(k.name, func(t *testing.T) {
+			if err := x.tryWhole(k.run); err != nil {
+				t.Fatalf("%v\n\nthe rule: %s", err, k.rule)
+			}
+		})
+	}
+}
+
+// Sample is a session and what it is an example of.
+type Sample struct {
+	Name    string
+	Session *codec.Session
+}
+
+// Generated are n sessions of Generate, small ones first. The same call gives the same
+// sessions.
+func Generated(n int) []Sample {
+	all := make([]Sample, n)
+	for i := range all {
+		all[i] = Sample{fmt.Sprintf("generated %d", i), Generate(rand.New(rand.NewPCG(uint64(i), 1)), i%12*(1+i)/(n+1)+min(i, 2))}
+	}
+	return all
+}
+
+// exam is one run of the suite.
+type exam struct {
+	Codec
+	root     string // an empty directory of the suite's
+	dirs     int
+	sessions []Sample
+	natives  []string
+	// troubled says that the input has problems of its own, which are told again.
+	troubled bool
+	firsts   map[*codec.Session]firstRead
+}
+
+func newExam(tb testing.TB, c Codec) *exam {
+	tb.Helper()
+	x := &exam{Codec: c, root: tb.TempDir(), firsts: make(map[*codec.Session]firstRead)}
+	if x.Rounds == 0 {
+		x.Rounds = 40
+	}
+	if testing.Short() {
+		x.Rounds = (x.Rounds + 3) / 4
+	}
+	x.sessions = slices.Concat(Corpus(), c.Sessions, Generated(x.Rounds))
+	for _, pattern := range c.Native {
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) == 0 {
+			tb.Fatalf("no native file %s: %v", pattern, err)
+		}
+		x.natives = append(x.natives, files...)
+	}
+	return x
+}
+
+func (c *Codec) writes() bool { return c.Encode != nil || c.EncodeFile != nil }
+func (c *Codec) reads() bool  { return c.Decode != nil || c.DecodeFile != nil }
+func (c *Codec) both() bool   { return c.writes() && c.reads() }
+
+// written is what a format made of sessions: a stream, or a directory.
+type written struct {
+	data []byte
+	dir  string
+}
+
+// dir makes an empty directory.
+func (x *exam) dir() (string, error) {
+	x.dirs++
+	dir := filepath.Join(x.root, fmt.Sprint(x.dirs))
+	return dir, os.Mkdir(dir, 0o700)
+}
+
+// drop removes what was written, which tests of many sessions need.
+func (x *exam) drop(w written) {
+	if w.dir != "" && strings.HasPrefix(w.dir, x.root) {
+		_ = os.RemoveAll(w.dir) // the test's own directory is removed in the end anyway
+	}
+}
+
+// write encodes sessions one after the other.
+func (x *exam) write(all ...*codec.Session) (w written, err error) {
+	if x.Encode == nil {
+		if w.dir, err = x.dir(); err != nil {
+			return w, err
+		}
+		if err := x.EncodeFile(w.dir, all); err != nil {
+			return w, fmt.Errorf("encode: %w", err)
+		}
+		return w, nil
+	}
+	var b strings.Builder
+	for _, s := range all {
+		if err := x.Encode(&b, s); err != nil {
+			return w, fmt.Errorf("encode: %w", err)
+		}
+	}
+	w.data = []byte(b.String())
+	return w, nil
+}
+
+// reading is what came of decoding.
+type reading struct {
+	sessions []*codec.Session
+	problems []codec.Problem
+	err      error
+}
+
+func (r *reading) report(p codec.Problem) { r.problems = append(r.problems, p) }
+
+// silent says that nothing was reported.
+func (r *reading) silent() bool { return len(r.problems) == 0 && r.err == nil }
+
+func (r *reading) text() string {
+	var b strings.Builder
+	for _, s := range r.sessions {
+		b.WriteString(Text(s))
+	}
+	for _, p := range r.problems {
+		fmt.Fprintf(&b, "problem %v\n", p)
+	}
+	if r.err != nil {
+		fmt.Fprintf(&b, "error %v\n", r.err)
+	}
+	return b.String()
+}
+
+// sequence decodes w.
+func (x *exam) sequence(w written, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+	if x.Decode == nil {
+		return x.DecodeFile(w.dir, report)
+	}
+	return x.Decode(strings.NewReader(string(w.data)), report)
+}
+
+// read decodes w. The error is of a decoder that breaks its contract.
+func (x *exam) read(w written) (r reading, err error) {
+	return collect(x.sequence(w, r.report), &r)
+}
+
+func collect(all iter.Seq2[*codec.Session, error], r *reading) (reading, error) {
+	for s, err := range all {
+		switch {
+		case r.err != nil:
+			return *r, fmt.Errorf("something was yielded after the error %w", r.err)
+		case err != nil && s != nil:
+			return *r, fmt.Errorf("a session was yielded with the error %w", err)
+		case err == nil && (s == nil || s.Transcript == nil):
+			return *r, fmt.Errorf("no session was yielded, and no error")
+		}
+		if r.err = err; err == nil {
+			r.sessions = append(r.sessions, s)
+		}
+	}
+	for _, p := range r.problems {
+		if p.Reason == "" || p.Line < 0 {
+			return *r, fmt.Errorf("problem %+v does not say what is wrong, or where", p)
+		}
+	}
+	return *r, nil
+}
+
+// one reads w, in which there must be one session and no problem.
+func (x *exam) one(w written) (*codec.Session, error) {
+	r, err := x.read(w)
+	switch {
+	case err != nil:
+		return nil, err
+	case r.err != nil:
+		return nil, fmt.Errorf("decode what was encoded: %w", r.err)
+	case len(r.problems) > 0 && !x.troubled:
+		return nil, fmt.Errorf("decode what was encoded: problem %v", r.problems[0])
+	case len(r.sessions) != 1:
+		return nil, fmt.Errorf("decode what was encoded: %d sessions, want 1", len(r.sessions))
+	}
+	return r.sessions[0], nil
+}
+
+// ExplainRows is the Explain of a format that holds the rows of a session and nothing
+// beside them, and RowLosses are the losses that it lists.
+func ExplainRows(s *codec.Session) (losses []codec.Loss) {
+	losses = codec.AddLoss(losses, RowLosses[0].What, "", len(s.Decisions))
+	return codec.AddLoss(losses, RowLosses[1].What, "", len(s.Blobs))
+}
+
+// RowLosses are the losses of [ExplainRows].
+var RowLosses = []Loss{
+	{"permission decisions", func(s *codec.Session) { s.Decisions = nil }},
+	{"system prompts and tool catalogs", func(s *codec.Session) { s.Blobs = nil }},
+}

@@ -1,0 +1,270 @@
+package codectest
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"iter"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/jsonl"
+)
+
+func TestGenerateIsSound(t *testing.T) {
+	for seed := range uint64(500) {
+		size := int(seed % 12)
+		s := Generate(rand.New(rand.NewPCG(seed, 3)), size)
+		if v := session.Check(s.Transcript); len(v) > 0 {
+			t.Fatalf("seed %d: %v", seed, v)
+		}
+		if d := Diff(s, Generate(rand.New(rand.NewPCG(seed, 3)), size)); d != "" {
+			t.Fatalf("seed %d: a second time %s", seed, d)
+		}
+		if len(s.Messages) > size {
+			t.Fatalf("seed %d: %d messages", seed, len(s.Messages))
+		}
+	}
+	for _, s := range Corpus() {
+		if v := session.Check(s.Session.Transcript); len(v) > 0 {
+			t.Errorf("%s: %v", s.Name, v)
+		}
+	}
+}
+
+// TestGenerateCovers wants everything that a store may hold among the sessions of a
+// run of the suite.
+func TestGenerateCovers(t *testing.T) {
+	seen := make(map[string]bool)
+	note := func(what string, is bool) { seen[what] = seen[what] || is }
+	for _, sample := range Generated(100) {
+		s := sample.Session
+		row := &s.Session
+		note("no messages", len(s.Messages) == 0)
+		note("parent", row.ParentID != nil)
+		note("parent message", row.ParentMessageID != nil)
+		note("archived", row.ArchivedAt != nil)
+		note("empty title", row.Title == "")
+		note("empty mode", row.Mode != nil && *row.Mode == "")
+		note("permissions", len(row.PermissionsJSON) > 9)
+		note("decisions", len(s.Decisions) > 0)
+		note("blobs", len(s.Blobs) > 0)
+		note("1970", row.CreatedAt == 0)
+		note("9999", row.CreatedAt > lastTime-2_000_000)
+		note("cost", row.CostUSD > 0)
+		for i := range s.Messages {
+			m := &s.Messages[i]
+			note("role "+m.Message.Role, true)
+			note("hidden", m.Message.HiddenAt != nil)
+			note("no parts", len(m.Parts) == 0)
+			note("one time", i > 0 && m.Message.CreatedAt == s.Messages[i-1].Message.CreatedAt)
+			for j := range m.Parts {
+				p := &m.Parts[j]
+				note("gap", p.Index > int64(j))
+				note("run", p.ContinuationRunID != nil)
+				kind, _, _ := strings.Cut(p.Type, "-")
+				if kind != "tool" && kind != "data" || p.Type == session.TypeCompaction || p.Type == "data-damaged" {
+					kind = p.Type
+				}
+				note("part "+kind, true)
+				if p.ToolState != nil {
+					note(kind+" "+*p.ToolState, true)
+				}
+				note("tail", p.Type == session.TypeCompaction && session.TailStartID(p.DataJSON) != "")
+			}
+		}
+	}
+	want := []string{
+		"no messages", "parent", "parent message", "archived", "empty title", "empty mode", "permissions", "decisions", "blobs", "1970", "9999", "cost",
+		"role user", "role assistant", "role system", "hidden", "no parts", "one time", "gap", "run", "tail",
+		"part text", "part reasoning", "part tool", "part dynamic-tool", "part file", "part source-url", "part source-document", "part step-start",
+		"part data", "part data-compaction", "part data-damaged",
+	}
+	for _, state := range []string{session.StateInputStreaming, session.StateInputAvailable, session.StateApprovalRequested, session.StateApprovalResponded,
+		session.StateOutputAvailable, session.StateOutputError, session.StateOutputDenied} {
+		want = append(want, "tool "+state)
+	}
+	for _, what := range want {
+		if !seen[what] {
+			t.Errorf("no session has %s", what)
+		}
+	}
+}
+
+func TestShrink(t *testing.T) {
+	var s *codec.Session
+	for _, sample := range Generated(100) {
+		if len(sample.Session.Messages) > 5 {
+			s = sample.Session
+		}
+	}
+	b := build("x", began)
+	extra := b.add(s.Messages[2].Message.CreatedAt, session.RoleUser, "{}", said("needle"))
+	extra.Message.SessionID, extra.Parts[0].SessionID = s.Session.ID, s.Session.ID
+	s.Messages = append(s.Messages, *extra)
+	s.Transcript = s.Sorted()
+	least := Shrink(s, func(s *codec.Session) bool { return strings.Contains(Text(s), "needle") })
+	if len(least.Messages) != 1 || len(least.Messages[0].Parts) != 1 || len(least.Decisions)+len(least.Blobs) > 0 {
+		t.Errorf("left is %s", Text(least))
+	}
+}
+
+// lines is a format that passes.
+func lines() Codec {
+	return Codec{
+		Name:   "lines",
+		Encode: func(w io.Writer, s *codec.Session) error { return jsonl.Encode(w, s.Transcript) },
+		Decode: func(r io.Reader, _ func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+			return func(yield func(*codec.Session, error) bool) {
+				for t, err := range jsonl.Decode(r) {
+					if err != nil {
+						yield(nil, err)
+						return
+					}
+					if !yield(&codec.Session{Transcript: t}, nil) {
+						return
+					}
+				}
+			}
+		},
+		Explain: ExplainRows, Losses: RowLosses, Lossless: true, Exact: true, Many: true, AsIs: true,
+		Head: func(line []byte) bool { return !bytes.HasPrefix(line, []byte(`{"type":"part"`)) }, Rounds: 8,
+	}
+}
+
+// failures are the rules that the format breaks.
+func failures(t *testing.T, c Codec) (broken []string) {
+	x := newExam(t, c)
+	for _, k := range checks {
+		if k.applies(&c) && slices.ContainsFunc(x.sessions, func(s Sample) bool { return x.try(k.run, s.Session) != nil }) {
+			broken = append(broken, k.name)
+		}
+	}
+	for _, k := range wholeChecks {
+		if k.applies(&c) && x.tryWhole(k.run) != nil {
+			broken = append(broken, k.name)
+		}
+	}
+	return broken
+}
+
+// TestSuiteFinds has formats that break one promise each, and wants them found.
+func TestSuiteFinds(t *testing.T) {
+	if broken := failures(t, lines()); broken != nil {
+		t.Fatalf("a format that is sound breaks %q", broken)
+	}
+	native := filepath.Join(t.TempDir(), "native.jsonl")
+	if err := os.WriteFile(native, []byte(`{"type":"session","data":{"id":"s"}}`+"\n"+`{"type":"message","data":{"id":"m","session_id":"s","role":"robot"}}`+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// changed decodes, and gives each session to f before anybody sees it.
+	changed := func(c *Codec, f func(*codec.Session)) {
+		decode := c.Decode
+		c.Decode = func(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+			return func(yield func(*codec.Session, error) bool) {
+				for s, err := range decode(r, report) {
+					if s != nil {
+						f(s)
+					}
+					if !yield(s, err) {
+						return
+					}
+				}
+			}
+		}
+	}
+	calls := 0
+	for name, tt := range map[string]struct {
+		spoil func(*Codec)
+		want  string
+	}{
+		"says another thing each time": {func(c *Codec) {
+			encode := c.Encode
+			c.Encode = func(w io.Writer, s *codec.Session) error {
+				calls++
+				_, err := w.Write(bytes.Repeat([]byte("\n"), calls%7))
+				if err != nil {
+					return err
+				}
+				return encode(w, s)
+			}
+		}, "encode"},
+		"changes what it writes": {func(c *Codec) {
+			encode := c.Encode
+			c.Encode = func(w io.Writer, s *codec.Session) error { s.Session.Title += "!"; return encode(w, s) }
+		}, "encode"},
+		"loses a column in silence": {func(c *Codec) { changed(c, func(s *codec.Session) { s.Session.Mode = nil }) }, "round trip"},
+		"cries wolf": {func(c *Codec) {
+			c.Explain = func(s *codec.Session) []codec.Loss {
+				return append(ExplainRows(s), codec.Loss{What: "title", Count: 1})
+			}
+			c.Losses = append(slices.Clone(RowLosses), Loss{"title", func(s *codec.Session) { s.Session.Title = "" }})
+		}, "round trip"},
+		"lists what nobody knows": {func(c *Codec) {
+			c.Explain = func(s *codec.Session) []codec.Loss { return append(ExplainRows(s), codec.Loss{What: "more", Count: 1}) }
+		}, "explain"},
+		"lists a thing twice": {func(c *Codec) {
+			c.Explain = func(s *codec.Session) []codec.Loss { return append(ExplainRows(s), ExplainRows(s)...) }
+		}, "explain"},
+		"adds something each time": {func(c *Codec) { changed(c, func(s *codec.Session) { s.Session.Agent += "x" }) }, "fixed point"},
+		"swallows the error of a writer": {func(c *Codec) {
+			encode := c.Encode
+			c.Encode = func(w io.Writer, s *codec.Session) error { _ = encode(w, s); return nil }
+		}, "writer fails"},
+		"swallows the error of a reader": {func(c *Codec) {
+			decode := c.Decode
+			c.Decode = func(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+				return func(yield func(*codec.Session, error) bool) {
+					for s, err := range decode(r, report) {
+						if err != nil || !yield(s, nil) {
+							return
+						}
+					}
+				}
+			}
+		}, "reader fails"},
+		"gives other ids each time": {func(c *Codec) {
+			changed(c, func(s *codec.Session) { calls++; s.Session.MetadataJSON = string(rune('a' + calls%26)) })
+		}, "same rows"},
+		"says that it is tolerant, and is not": {func(c *Codec) { c.Damage = Tolerant }, "damaged lines"},
+		"panics at damage": {func(c *Codec) {
+			decode := c.Decode
+			c.Decode = func(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+				data, err := io.ReadAll(r)
+				for line := range bytes.Lines(data) {
+					if err == nil && !json.Valid(line) {
+						panic("no JSON")
+					}
+				}
+				return decode(io.MultiReader(bytes.NewReader(data), failing{err}), report)
+			}
+		}, "damaged lines"},
+		"mixes up sessions": {func(c *Codec) {
+			last := ""
+			changed(c, func(s *codec.Session) { s.Session.Agent, last = s.Session.Agent+last, s.Session.ID })
+		}, "many"},
+		"reads what is unsound": {func(c *Codec) { c.AsIs, c.Native = false, []string{native} }, "native"},
+	} {
+		c := lines()
+		tt.spoil(&c)
+		if broken := failures(t, c); !slices.Contains(broken, tt.want) {
+			t.Errorf("a format that %s breaks %q, and not %q", name, broken, tt.want)
+		}
+	}
+}
+
+// failing is the end of a stream.
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) {
+	if f.err != nil {
+		return 0, f.err
+	}
+	return 0, io.EOF
+}

@@ -1,0 +1,146 @@
+package codectest
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/jsonl"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// Text is every row of a session as lines of JSON: the session, its messages and
+// parts, then its decisions and blobs. Sessions of the same rows have the same text,
+// in whatever order they stand.
+func Text(s *codec.Session) string {
+	var b bytes.Buffer
+	if err := jsonl.Encode(&b, s.Transcript); err != nil {
+		fmt.Fprintf(&b, "error %v\n", err)
+	}
+	n := normal(s)
+	for i := range n.Decisions {
+		line, _ := json.Marshal(&n.Decisions[i]) // of texts and numbers
+		fmt.Fprintf(&b, "decision %s\n", line)
+	}
+	for _, blob := range n.Blobs {
+		fmt.Fprintf(&b, "blob %s %s exact=%t %q\n", blob.Kind, blob.Digest, blob.Exact, blob.Body)
+	}
+	return b.String()
+}
+
+// Diff tells where two sessions have other rows, or "".
+func Diff(want, got *codec.Session) string {
+	w, g := normal(want), normal(got)
+	if reflect.DeepEqual(w, g) {
+		return ""
+	}
+	if d := gocmp.Diff(strings.Split(Text(want), "\n"), strings.Split(Text(got), "\n")); d != "" {
+		return "(-want +got):\n" + d
+	}
+	return "(-want +got):\n" + gocmp.Diff(w, g, cmpopts.EquateEmpty())
+}
+
+// normal is the session in the one order that its rows have, with nil where there
+// is nothing. It shares rows with s and is only to be read.
+func normal(s *codec.Session) *codec.Session {
+	t := *s.Sorted()
+	if len(t.Messages) == 0 {
+		t.Messages = nil
+	} else {
+		t.Messages = slices.Clone(t.Messages)
+		for i := range t.Messages {
+			if len(t.Messages[i].Parts) == 0 {
+				t.Messages[i].Parts = nil
+			}
+		}
+	}
+	n := &codec.Session{Transcript: &t}
+	if len(s.Decisions) > 0 {
+		n.Decisions = slices.Clone(s.Decisions)
+		slices.SortFunc(n.Decisions, func(a, b store.Decision) int { return cmp.Compare(a.ID, b.ID) })
+	}
+	if len(s.Blobs) > 0 {
+		n.Blobs = slices.Clone(s.Blobs)
+		slices.SortFunc(n.Blobs, func(a, b store.Blob) int {
+			return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Digest, b.Digest), cmp.Compare(a.Body, b.Body))
+		})
+	}
+	return n
+}
+
+// Clone copies a session so that its columns can be set and its rows taken away.
+func Clone(s *codec.Session) *codec.Session {
+	t := *s.Transcript
+	t.Messages = slices.Clone(t.Messages)
+	for i := range t.Messages {
+		t.Messages[i].Parts = slices.Clone(t.Messages[i].Parts)
+	}
+	return &codec.Session{Transcript: &t, Decisions: slices.Clone(s.Decisions), Blobs: slices.Clone(s.Blobs), Links: s.Links, Traces: s.Traces}
+}
+
+// Shrink takes rows away from a session of which fails says true, as long as it
+// still does, and returns what is left. What it gives to fails is sound when s is.
+func Shrink(s *codec.Session, fails func(*codec.Session) bool) *codec.Session {
+	const most = 400 // tries, for some formats are slow
+	tries := 0
+	try := func(change func(*codec.Session)) bool {
+		if tries++; tries > most {
+			return false
+		}
+		c := Clone(s)
+		change(c)
+		c.Session.SetUsage(usageInContext(c.Sorted()))
+		if len(session.Check(c.Transcript)) > len(session.Check(s.Transcript)) || !fails(c) {
+			return false
+		}
+		s = c
+		return true
+	}
+	for again := true; again && tries < most; {
+		again = false
+		for i := len(s.Messages) - 1; i >= 0; i-- {
+			again = try(func(c *codec.Session) { c.Messages = slices.Delete(c.Messages, i, i+1) }) || again
+		}
+		for i := len(s.Decisions) - 1; i >= 0; i-- {
+			again = try(func(c *codec.Session) { c.Decisions = slices.Delete(c.Decisions, i, i+1) }) || again
+		}
+		for i := len(s.Blobs) - 1; i >= 0; i-- {
+			again = try(func(c *codec.Session) { c.Blobs = slices.Delete(c.Blobs, i, i+1) }) || again
+		}
+		for i := range s.Messages {
+			for j := len(s.Messages[i].Parts) - 1; j >= 0; j-- {
+				again = try(func(c *codec.Session) {
+					m := &c.Messages[i]
+					m.Parts = slices.Delete(m.Parts, j, j+1)
+					for k := j; k < len(m.Parts); k++ {
+						m.Parts[k].Index--
+					}
+				}) || again
+			}
+			if s.Messages[i].Message.MetadataJSON != "{}" {
+				again = try(func(c *codec.Session) { c.Messages[i].Message.MetadataJSON = "{}" }) || again
+			}
+		}
+	}
+	for _, simple := range []func(*codec.Session){
+		func(c *codec.Session) { c.Session.MetadataJSON = "{}" },
+		func(c *codec.Session) { c.Session.PermissionsJSON = "[]" },
+		func(c *codec.Session) { c.Session.CostUSD = 0 },
+		func(c *codec.Session) {
+			c.Session.ModelJSON, c.Session.Mode, c.Session.ArchivedAt = nil, nil, nil
+			c.Session.WorkspaceID, c.Session.WorkspaceRoot, c.Session.ParentID, c.Session.ParentMessageID = nil, nil, nil, nil
+		},
+	} {
+		try(simple)
+	}
+	return s
+}

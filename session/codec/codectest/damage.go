@@ -1,0 +1,516 @@
+package codectest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"zombiezen.com/go/sqlite"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+)
+
+var markPattern = regexp.MustCompile(`mark\d+x\d+y`)
+
+// wholeCheck is a rule on more than one session, or on files of others.
+type wholeCheck struct {
+	name, rule string
+	applies    func(*Codec) bool
+	run        func(*exam) error
+}
+
+var wholeChecks = []wholeCheck{
+	{"many", "Sessions that are written one after the other are read as they are each by itself.",
+		func(c *Codec) bool { return c.Many && c.both() }, (*exam).many},
+	{"damaged lines", "A damaged line ends nothing but itself, or what the format says; nothing changes in silence, and what is read is sound.",
+		func(c *Codec) bool { return c.Encode != nil && c.Decode != nil }, (*exam).damagedLines},
+	{"cut off", "Of a stream that is cut off, what comes before is read, or an error tells of the end.",
+		func(c *Codec) bool { return c.Encode != nil && c.Decode != nil }, (*exam).cutOff},
+	{"damaged rows", "A damaged row of a database ends nothing but itself, and what is read is sound.",
+		func(c *Codec) bool { return len(c.Tables) > 0 }, (*exam).damagedRows},
+	{"native", "Files of the format's own program are read as sound sessions, which are written and read as they are.",
+		func(c *Codec) bool { return len(c.Native) > 0 && c.reads() }, (*exam).native},
+	{"damaged native", "A file of the format's own program with a damaged line gives sound sessions, and always the same.",
+		func(c *Codec) bool { return len(c.Native) > 0 && c.Decode != nil }, (*exam).damagedNative},
+}
+
+func (x *exam) many() error {
+	var all []*codec.Session
+	for i, s := range x.sessions {
+		if len(all) < 20 && (x.Fits == nil || x.Fits(s.Session)) && i%3 != 1 {
+			all = append(all, s.Session)
+		}
+	}
+	together, err := x.write(all...)
+	if err != nil {
+		return err
+	}
+	defer x.drop(together)
+	r, err := x.read(together)
+	if err != nil {
+		return err
+	}
+	if !r.silent() || len(r.sessions) != len(all) {
+		return fmt.Errorf("%d sessions, want %d; problems %v, error %v", len(r.sessions), len(all), r.problems, r.err)
+	}
+	byID := make(map[string]*codec.Session)
+	for _, s := range r.sessions {
+		byID[s.Session.ID] = s
+	}
+	for _, s := range all {
+		w, err := x.write(s)
+		if err != nil {
+			return err
+		}
+		alone, err := x.one(w)
+		x.drop(w)
+		if err != nil {
+			return err
+		}
+		got := byID[alone.Session.ID]
+		if got == nil {
+			return fmt.Errorf("session %s is not there", alone.Session.ID)
+		}
+		if d := Diff(alone, got); d != "" {
+			return fmt.Errorf("session %s among others is another %s", alone.Session.ID, d)
+		}
+	}
+	return nil
+}
+
+// damages are ways in which a line comes to be another.
+var damages = []struct {
+	name string
+	// noticed says that nobody can take the line for a whole one.
+	noticed bool
+	of      func(line []byte) []byte
+}{
+	{"cut in half", true, func(l []byte) []byte { return l[:len(l)/2] }},
+	{"without its last byte", true, func(l []byte) []byte { return l[:max(0, len(l)-1)] }},
+	{"replaced by rubbish", true, func(l []byte) []byte { return []byte("rubbish {[\" <") }},
+	{"replaced by zero bytes", true, func(l []byte) []byte { return make([]byte, len(l)) }},
+	{"an array", true, func(l []byte) []byte { return append(append([]byte("["), l...), ']') }},
+	{"a string", true, func(l []byte) []byte { return []byte(`"text"`) }},
+	{"null", true, func(l []byte) []byte { return []byte("null") }},
+	{"an empty object", true, func(l []byte) []byte { return []byte("{}") }},
+	{"invalid UTF-8 within", false, func(l []byte) []byte {
+		if i := bytes.LastIndex(l, []byte("mark")); i >= 0 {
+			return append(append(bytes.Clone(l[:i]), 0xFF, 0xC3), l[i+2:]...)
+		}
+		return append(bytes.Clone(l), 0xFF)
+	}},
+	{"written twice", false, func(l []byte) []byte { return append(append(bytes.Clone(l), '\n'), l...) }},
+	{"strings for numbers", false, func(l []byte) []byte { return regexp.MustCompile(`:(\d+)`).ReplaceAll(l, []byte(`:"$1"`)) }},
+	{"numbers for strings", false, func(l []byte) []byte {
+		return regexp.MustCompile(`:"[^"\\]*"`).ReplaceAll(l, []byte(`:7`))
+	}},
+	{"nested too deep", false, func(l []byte) []byte {
+		return bytes.Replace(l, []byte("{"), []byte(`{"deep":`+strings.Repeat("[", 20_000)+strings.Repeat("]", 20_000)+`,`), 1)
+	}},
+}
+
+// damagedLines damages each line of a session that stands between two others.
+func (x *exam) damagedLines() error {
+	var parts [][]byte // of each session
+	var want []*codec.Session
+	for place := range 3 {
+		if !x.Many && place != 1 {
+			continue
+		}
+		w, err := x.write(marked(place))
+		if err != nil {
+			return err
+		}
+		s, err := x.one(w)
+		if err != nil {
+			return err
+		}
+		parts, want = append(parts, w.data), append(want, s)
+	}
+	victim := len(parts) / 2
+	lines := bytes.SplitAfter(parts[victim], []byte("\n"))
+	step := 1
+	if x.Damage == Whole {
+		step += len(lines) / 12 // lines are not records, and one tells as much as another
+	}
+	for i := 0; i < len(lines); i += step {
+		line := lines[i]
+		text := bytes.TrimSuffix(line, []byte("\n"))
+		if len(text) == 0 {
+			continue
+		}
+		for k, d := range damages {
+			damaged := d.of(text)
+			if bytes.Equal(damaged, text) || (i/step+k)%4 != 0 {
+				continue // each line has its share of damages, and each damage of lines
+			}
+			file := append([]byte(nil), bytes.Join(parts[:victim], nil)...)
+			at := bytes.Count(file, []byte("\n")) + i + 1
+			file = append(file, bytes.Join(lines[:i], nil)...)
+			file = append(append(file, damaged...), line[len(text):]...)
+			file = append(append(file, bytes.Join(lines[i+1:], nil)...), bytes.Join(parts[victim+1:], nil)...)
+			if err := x.survives(file, want, victim, at, text, d.noticed && !slices.Contains(x.Nothing, string(damaged))); err != nil {
+				return fmt.Errorf("line %d %s: %w\n\nthe line was:\n%.1000s", at, d.name, err, text)
+			}
+		}
+	}
+	return nil
+}
+
+// survives reads a file whose session in the middle has a damaged line.
+func (x *exam) survives(file []byte, want []*codec.Session, victim, at int, line []byte, noticed bool) error {
+	r, err := x.steady(written{data: file})
+	if err != nil {
+		return err
+	}
+	got := make(map[string]*codec.Session)
+	for _, s := range r.sessions {
+		got[s.Session.ID] = s
+	}
+	changed := len(r.sessions) != len(want)
+	for i, w := range want {
+		g := got[w.Session.ID]
+		same := g != nil && Diff(w, g) == ""
+		changed = changed || !same
+		if i == victim || same || x.Damage == Whole || x.Damage == Strict && (i > victim || x.Head != nil && x.Head(line)) {
+			continue
+		}
+		if g == nil {
+			return fmt.Errorf("session %s, which is not damaged, is not there; problems %v, error %v", w.Session.ID, r.problems, r.err)
+		}
+		return fmt.Errorf("session %s, which is not damaged, is another %s", w.Session.ID, Diff(w, g))
+	}
+	if changed && r.silent() && noticed && !x.Silent {
+		return errors.New("what was read changed, and nothing is said of it")
+	}
+	switch {
+	case !noticed || !changed:
+		return nil
+	case x.Damage == Strict && (r.err == nil || !strings.Contains(r.err.Error(), fmt.Sprintf("line %d", at))):
+		return fmt.Errorf("error %v does not name line %d", r.err, at)
+	case x.Damage != Tolerant || x.Head != nil && x.Head(line):
+		return nil
+	case r.err != nil:
+		return fmt.Errorf("it ends the reading: %w", r.err)
+	case !x.Silent && !named(r.problems, at):
+		return fmt.Errorf("problems %v do not name line %d", r.problems, at)
+	}
+	// What stands on other lines is there.
+	lost, after := marks(string(line)), ""
+	for _, s := range r.sessions {
+		after += Text(s)
+	}
+	kept := marks(after)
+	for m := range marks(Text(want[victim])) {
+		if !lost[m] && !kept[m] {
+			return fmt.Errorf("%s, which stands on another line, is lost; problems %v", m, r.problems)
+		}
+	}
+	return nil
+}
+
+func named(problems []codec.Problem, line int) bool {
+	for _, p := range problems {
+		if p.Line == line {
+			return true
+		}
+	}
+	return false
+}
+
+// steady reads w twice and wants the same, sound unless the format takes rows as they
+// are, and text all of it.
+func (x *exam) steady(w written) (reading, error) {
+	r, err := x.read(w)
+	if err != nil {
+		return r, err
+	}
+	again, err := x.read(w)
+	if err != nil {
+		return r, err
+	}
+	if r.text() != again.text() {
+		return r, fmt.Errorf("a second time something else was read:\n%s\nand then\n%s", r.text(), again.text())
+	}
+	for _, s := range r.sessions {
+		for _, v := range session.Check(s.Transcript) {
+			if !x.AsIs {
+				return r, fmt.Errorf("session %s is unsound: %v", s.Session.ID, v)
+			}
+		}
+		if err := s.CheckTree(); err != nil {
+			return r, fmt.Errorf("session %s: %w", s.Session.ID, err)
+		}
+	}
+	for _, p := range r.problems {
+		if !utf8.ValidString(p.Reason) || len(p.Reason) > 2000 {
+			return r, fmt.Errorf("problem %q is no text for a person", p.String())
+		}
+	}
+	return r, nil
+}
+
+// cutOff ends a file of sessions at many places.
+func (x *exam) cutOff() error {
+	var file []byte
+	var ends []int
+	for place := range 3 {
+		if !x.Many && place > 0 {
+			break
+		}
+		w, err := x.write(marked(place))
+		if err != nil {
+			return err
+		}
+		file = append(file, w.data...)
+		ends = append(ends, len(file))
+	}
+	whole, err := x.read(written{data: file})
+	if err != nil || len(whole.sessions) != len(ends) {
+		return fmt.Errorf("%d sessions, want %d: %w", len(whole.sessions), len(ends), err)
+	}
+	cuts := 60
+	if x.Slow {
+		cuts = 15
+	}
+	for k := range cuts {
+		cut := 1 + k*(len(file)-2)/cuts
+		if k%3 == 0 { // before, in and after a line's end
+			if n := bytes.IndexByte(file[cut:], '\n'); n >= 0 {
+				cut += n + k/3%2
+			}
+		}
+		r, err := x.steady(written{data: file[:cut]})
+		if err != nil {
+			return fmt.Errorf("cut off at byte %d of %d: %w", cut, len(file), err)
+		}
+		got := make(map[string]*codec.Session)
+		for _, s := range r.sessions {
+			got[s.Session.ID] = s
+		}
+		for i, end := range ends {
+			want := whole.sessions[i]
+			if end > cut || x.Damage == Whole && len(ends) == 1 {
+				break
+			}
+			if got[want.Session.ID] == nil {
+				// A first line that is cut off does not tell the end of what is before.
+				inHead := x.Damage == Strict && !bytes.Contains(file[end:cut], []byte("\n"))
+				if x.Damage != Whole && !inHead {
+					return fmt.Errorf("cut off at byte %d of %d: session %d, which is whole, is not there", cut, len(file), i)
+				}
+				break
+			}
+			if d := Diff(want, got[want.Session.ID]); d != "" {
+				return fmt.Errorf("cut off at byte %d of %d: session %d, which is whole, is another %s", cut, len(file), i, d)
+			}
+		}
+		if inLine := file[cut-1] != '\n' && file[cut] != '\n'; inLine && r.silent() && !x.Silent {
+			return fmt.Errorf("cut off at byte %d of %d, in a line, and nothing is said of it", cut, len(file))
+		}
+	}
+	return nil
+}
+
+// damagedRows damages one cell after the other of what EncodeFile wrote.
+func (x *exam) damagedRows() error {
+	var want []*codec.Session
+	var all []*codec.Session
+	for place := range 3 {
+		if x.Many || place == 1 {
+			all = append(all, marked(place))
+		}
+	}
+	w, err := x.write(all...)
+	if err != nil {
+		return err
+	}
+	defer x.drop(w)
+	r, err := x.read(w)
+	if err != nil || !r.silent() {
+		return fmt.Errorf("%w, %v, %v", err, r.problems, r.err)
+	}
+	want = r.sessions
+	name, path, err := database(w.dir)
+	if err != nil {
+		return err
+	}
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	examine := func(how string, spoil func(path string) (string, error)) error {
+		dir, err := x.dir()
+		if err != nil {
+			return err
+		}
+		defer x.drop(written{dir: dir})
+		copied := filepath.Join(dir, name)
+		if err := os.WriteFile(copied, whole, 0o600); err != nil {
+			return err
+		}
+		owner, err := spoil(copied)
+		if err != nil {
+			return nil // the table refuses the value, so nobody finds it there
+		}
+		r, err := x.steady(written{dir: dir})
+		if err != nil {
+			return fmt.Errorf("%s: %w", how, err)
+		}
+		got := make(map[string]*codec.Session)
+		for _, s := range r.sessions {
+			got[s.Session.ID] = s
+		}
+		for _, s := range want {
+			if g := got[s.Session.ID]; owner != "" && owner != s.Session.ID && (g == nil || Diff(s, g) != "") {
+				return fmt.Errorf("%s, which is of session %s: session %s is not there, or another; problems %v, error %v", how, owner, s.Session.ID, r.problems, r.err)
+			}
+		}
+		if len(r.sessions) < len(want) && r.silent() && !x.Silent {
+			return fmt.Errorf("%s: a session is not there, and nothing is said of it", how)
+		}
+		return nil
+	}
+	for _, t := range x.Tables {
+		var ids, owners []string
+		if err := query(path, `SELECT rowid, * FROM "`+t.Name+`"`, func(stmt *sqlite.Stmt) {
+			owner := ""
+			for i := range stmt.ColumnCount() {
+				if n := stmt.ColumnName(i); n == "session_id" || n == "id" && t.Name == "chat_sessions" {
+					owner = stmt.ColumnText(i)
+				}
+			}
+			ids, owners = append(ids, stmt.ColumnText(0)), append(owners, owner)
+		}); err != nil {
+			return err
+		}
+		if len(ids) == 0 {
+			return fmt.Errorf("table %s is empty", t.Name)
+		}
+		// Each cell, with one damage after the other.
+		values := []any{"rubbish {[\" <", `[]`, `{`, 7, []byte("\xff\xfe\x00"), nil, "", `{"type":7,"id":[]}`}
+		for row := range min(len(ids), 8) {
+			row = row * len(ids) / min(len(ids), 8)
+			for k, column := range t.Columns {
+				for n := range 2 {
+					value := values[(row+3*k+n*5)%len(values)]
+					how := fmt.Sprintf("%s of row %s of %s is %q", column, ids[row], t.Name, fmt.Sprint(value))
+					if err := examine(how, func(path string) (string, error) {
+						return owners[row], query(path, fmt.Sprintf(`UPDATE "%s" SET "%s" = ? WHERE rowid = ?`, t.Name, column), nil, value, ids[row])
+					}); err != nil {
+						return err
+					}
+				}
+			}
+		}
+	}
+	for _, n := range []int{len(whole) / 2, len(whole) - 512, 100} {
+		if err := examine(fmt.Sprintf("cut off at byte %d of %d", n, len(whole)), func(path string) (string, error) { return "", os.Truncate(path, int64(n)) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// database finds the one below dir.
+func database(dir string) (name, path string, err error) {
+	all, err := files(dir)
+	if err != nil {
+		return "", "", err
+	}
+	for name := range all {
+		path := filepath.Join(dir, name)
+		if raw, err := os.ReadFile(path); err == nil && bytes.HasPrefix(raw, []byte(databaseMagic)) {
+			return name, path, nil
+		}
+	}
+	return "", "", errors.New("EncodeFile wrote no database")
+}
+
+// load is the native file at path as the decoder takes it.
+func (x *exam) load(path string) (written, error) {
+	if x.Decode == nil {
+		return written{dir: path}, nil
+	}
+	data, err := os.ReadFile(path)
+	return written{data: data}, err
+}
+
+func (x *exam) native() error {
+	x.Check = nil // it is a rule on sessions that were none of the format's
+	for _, path := range x.natives {
+		w, err := x.load(path)
+		if err != nil {
+			return err
+		}
+		r, err := x.steady(w)
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		if r.err != nil || len(r.sessions) == 0 {
+			return fmt.Errorf("%s: %d sessions, error %v", path, len(r.sessions), r.err)
+		}
+		if !x.writes() {
+			continue
+		}
+		x.troubled = len(r.problems) > 0
+		for _, s := range r.sessions {
+			if x.Completes {
+				w, err := x.write(s)
+				if err != nil {
+					return fmt.Errorf("%s: %w", path, err)
+				}
+				s, err = x.one(w)
+				x.drop(w)
+				if err != nil {
+					return fmt.Errorf("%s: %w", path, err)
+				}
+			}
+			for _, run := range []func(*exam, *codec.Session) error{(*exam).encode, (*exam).roundTrip, (*exam).fixedPoint} {
+				if x.Explain != nil {
+					if err := x.try((*exam).explain, s); err != nil {
+						return fmt.Errorf("%s: session %s: %w", path, s.Session.ID, err)
+					}
+				}
+				if err := x.try(run, s); err != nil {
+					return fmt.Errorf("%s: session %s: %w", path, s.Session.ID, err)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (x *exam) damagedNative() error {
+	for _, path := range x.natives {
+		w, err := x.load(path)
+		if err != nil {
+			return err
+		}
+		lines := bytes.SplitAfter(w.data, []byte("\n"))
+		step := 1 + len(lines)/12
+		for i := 0; i < len(lines); i += step {
+			text := bytes.TrimSuffix(lines[i], []byte("\n"))
+			for k, d := range damages {
+				damaged := d.of(text)
+				if bytes.Equal(damaged, text) || (i/step+k)%4 != 0 {
+					continue
+				}
+				file := bytes.Join(lines[:i], nil)
+				file = append(append(file, damaged...), lines[i][len(text):]...)
+				file = append(file, bytes.Join(lines[i+1:], nil)...)
+				if err := x.try(func(x *exam, _ *codec.Session) error { _, err := x.steady(written{data: file}); return err }, nil); err != nil {
+					return fmt.Errorf("%s: line %d %s: %w", path, i+1, d.name, err)
+				}
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,31 @@
+package markdown
+
+import (
+	"errors"
+	"io"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/codectest"
+	"github.com/agenttrace/agenttrace/session/inspect"
+)
+
+func TestConformance(t *testing.T) {
+	for name, o := range map[string]Options{"cut": {}, "full": {Full: true}} {
+		t.Run(name, func(t *testing.T) {
+			codectest.Run(t, codectest.Codec{
+				Name: "markdown",
+				Encode: func(w io.Writer, s *codec.Session) error {
+					return Encode(w, inspect.Build(inspect.Input{Transcript: s.Transcript, Decisions: s.Decisions, Blobs: s.Blobs}), o)
+				},
+				Check: func(data []byte) error {
+					if !utf8.Valid(data) {
+						return errors.New("not UTF-8")
+					}
+					return nil
+				},
+			})
+		})
+	}
+}

@@ -1,0 +1,186 @@
+package otlp
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/codectest"
+	"github.com/agenttrace/agenttrace/session/codec/jsonl"
+	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
+	"github.com/agenttrace/agenttrace/session/codec/sqlitefile"
+	"github.com/agenttrace/agenttrace/session/ingest"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+// format is the codec as the suite takes it: what is read is what an empty store makes
+// of the spans.
+func format(tb testing.TB) codectest.Codec {
+	dir := tb.TempDir()
+	n := 0
+	blankTimes := func(s *codec.Session) {
+		for i := range s.Messages {
+			s.Messages[i].Message.CreatedAt, s.Messages[i].Message.UpdatedAt = 0, 0
+		}
+	}
+	return codectest.Codec{
+		Name:   "otlp",
+		Encode: func(w io.Writer, s *codec.Session) error { return WriteJSON(w, s, Options{}) },
+		Decode: func(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+			n++
+			return ingestFile(r, filepath.Join(dir, fmt.Sprint(n)), report)
+		},
+		Explain: Explain,
+		Losses: []codectest.Loss{
+			{What: "continuation_run_id of parts", Blank: func(s *codec.Session) {
+				for i := range s.Messages {
+					for j := range s.Messages[i].Parts {
+						s.Messages[i].Parts[j].ContinuationRunID = nil
+					}
+				}
+			}},
+			{What: "times of messages ", Blank: blankTimes},
+			{What: "times of the session ", Blank: func(s *codec.Session) { s.Session.CreatedAt, s.Session.UpdatedAt = 0, 0 }},
+			{What: "archived_at after ", Blank: func(s *codec.Session) { s.Session.ArchivedAt = nil }},
+			{What: "tool_call_id of parts", Blank: func(s *codec.Session) {
+				for i := range s.Messages {
+					for j := range s.Messages[i].Parts {
+						if p := &s.Messages[i].Parts[j]; !isTool(p) {
+							p.ToolCallID = nil
+						}
+					}
+				}
+			}},
+			{What: "tool calls with an empty id", Blank: func(s *codec.Session) {
+				for i := range s.Messages {
+					for j := range s.Messages[i].Parts {
+						p := &s.Messages[i].Parts[j]
+						if isTool(p) && deref(p.ToolCallID) == "" || p.Type == store.TypeDamaged && strings.Contains(p.DataJSON, `\"toolCallId\":\"\"`) {
+							p.Type, p.DataJSON, p.ToolCallID, p.ToolState = "", "", nil, nil
+						}
+					}
+				}
+			}},
+			{What: "cost_usd of the session", Blank: func(s *codec.Session) { s.Session.CostUSD = 0 }},
+			{What: "the spelling of messages' metadata_json", Blank: func(s *codec.Session) {
+				for i := range s.Messages {
+					s.Messages[i].Message.MetadataJSON, _ = canonical(s.Messages[i].Message.MetadataJSON)
+				}
+			}},
+			{What: "the spelling of the session's metadata_json", Blank: func(s *codec.Session) { s.Session.MetadataJSON = ordered(object(s.Session.MetadataJSON)) }},
+			{What: "hidden_at of messages", Blank: func(s *codec.Session) {
+				for i := range s.Messages {
+					s.Messages[i].Message.HiddenAt = nil
+				}
+			}},
+			{What: "tokens of the session", Blank: func(s *codec.Session) { s.Session.SetUsage(session.Usage{}) }},
+			{What: "system prompts and tool catalogs that no turn names", Blank: func(s *codec.Session) {
+				key := map[store.BlobKind]string{store.BlobSystemPrompt: `"system_prompt_digest":"`, store.BlobToolCatalog: `"tool_catalog_digest":"`}
+				s.Blobs = slices.DeleteFunc(s.Blobs, func(b store.Blob) bool {
+					return b.Body == "" || !slices.ContainsFunc(s.Messages, func(m session.MessageAndParts) bool {
+						return compaction(&m) == nil && strings.Contains(m.Message.MetadataJSON, key[b.Kind]+b.Digest)
+					})
+				})
+			}},
+		},
+		Lossless: true, Many: true, Damage: codectest.Tolerant, Head: func([]byte) bool { return true }, Nothing: []string{"{}", `[]`, "null"}, Slow: true,
+		Rounds: 40,
+	}
+}
+
+// ingestFile is what an empty store makes of a file of OTLP.
+func ingestFile(r io.Reader, dir string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+	return func(yield func(*codec.Session, error) bool) {
+		if report == nil {
+			report = func(codec.Problem) {}
+		}
+		all, err := ingestAll(context.Background(), r, dir, report)
+		for _, s := range all {
+			if !yield(s, nil) {
+				return
+			}
+		}
+		if err != nil {
+			yield(nil, err)
+		}
+	}
+}
+
+func ingestAll(ctx context.Context, r io.Reader, dir string, report func(codec.Problem)) (all []*codec.Session, failed error) {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, err
+	}
+	defer func() { failed = errors.Join(failed, os.RemoveAll(dir)) }()
+	path := filepath.Join(dir, "sessions.db")
+	failed = ingestInto(ctx, r, path, report)
+	for s, err := range sqlitefile.DecodeFile(ctx, path, report) {
+		if err != nil {
+			return nil, errors.Join(failed, err)
+		}
+		all = append(all, s)
+	}
+	return all, failed
+}
+
+func ingestInto(ctx context.Context, r io.Reader, path string, report func(codec.Problem)) (err error) {
+	st, err := sqlite.Open(ctx, path, sqlite.Options{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	in := ingest.New(st, ingest.Options{})
+	for body, err := range otlpfile.Read(r, otlpfile.Options{}) {
+		if damaged, ok := errors.AsType[*otlpfile.DamagedError](err); ok {
+			report(codec.Problem{Line: damaged.Line, Record: fmt.Sprintf("byte %d", damaged.Offset), Reason: damaged.Err.Error()})
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if _, err := in.Traces(ctx, body.Traces); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func TestConformance(t *testing.T) { codectest.Run(t, format(t)) }
+
+// FuzzDecode reads any file of OTLP, and wants what is stored of it to come back.
+func FuzzDecode(f *testing.F) { codectest.Fuzz(f, format(f)) }
+
+// FuzzEncode writes any session whose rows can be read: sound ones come back, and what
+// breaks a rule is only written, and must be read as something sound.
+func FuzzEncode(f *testing.F) {
+	for _, s := range generated(f, 4) {
+		var b bytes.Buffer
+		if err := jsonl.Encode(&b, s.Transcript); err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b.Bytes())
+	}
+	f.Fuzz(func(t *testing.T, lines []byte) {
+		for tr, err := range jsonl.Decode(bytes.NewReader(lines)) {
+			if err != nil {
+				return
+			}
+			s := &codec.Session{Transcript: tr}
+			if s.CheckTree() == nil && len(session.Check(tr)) == 0 && len(Explain(s)) == 0 {
+				comesBack(t, s)
+			} else if td, err := Encode(s, Options{}); err == nil {
+				deliver(t, emptyStore(t), td)
+			}
+		}
+	})
+}
