@@ -1,0 +1,28 @@
+package transcripts_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/agenttrace/agenttrace/session/codec/codectest"
+	"github.com/agenttrace/agenttrace/session/codec/transcripts"
+)
+
+// TestConformance has what can only be read give sound sessions, and the same ones each
+// time, whatever line of it is damaged.
+func TestConformance(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"claude.jsonl": claudeFile, "codex.jsonl": codexFile} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []codectest.Codec{
+		{Name: "claude-code", Decode: transcripts.DecodeClaude, Native: []string{filepath.Join(dir, "claude.jsonl")}},
+		{Name: "codex", Decode: transcripts.DecodeCodex, Native: []string{filepath.Join(dir, "codex.jsonl")}},
+		{Name: "gemini-cli", Decode: transcripts.DecodeGemini, Native: []string{geminiMain, geminiOld, geminiChild}},
+	} {
+		t.Run(c.Name, func(t *testing.T) { codectest.Run(t, c) })
+	}
+}
