@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/internal/database"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
@@ -58,7 +58,7 @@ func decodeFile(path string, report func(codec.Problem)) (*codec.Session, error)
 	} else if info.IsDir() {
 		path = filepath.Join(path, FileName)
 	}
-	conn, err := open(path)
+	conn, err := database.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("open trace %s: %w", path, err)
 	}
@@ -71,42 +71,6 @@ func decodeFile(path string, report func(codec.Problem)) (*codec.Session, error)
 		report(codec.Problem{Record: fmt.Sprintf("event %d", events[len(events)-1].id), Reason: fmt.Sprintf("the last that could be read: %v", err)})
 	}
 	return decode(events, report), nil
-}
-
-func open(path string) (*sqlite.Conn, error) {
-	if err := checkHeader(path); err != nil {
-		return nil, err
-	}
-	conn, err := sqlite.OpenConn(path, sqlite.OpenReadOnly)
-	if err == nil {
-		conn.SetBlockOnBusy()
-		// Only a look into the file tells whether it can be read.
-		if err = sqlitex.ExecuteTransient(conn, "SELECT 1 FROM sqlite_master", nil); err == nil {
-			return conn, nil
-		}
-		err = errors.Join(err, conn.Close())
-	}
-	// A file in WAL mode cannot be opened where its -shm cannot be made, as in a
-	// read-only directory. Without a -wal nobody is writing it.
-	if _, statErr := os.Stat(path + "-wal"); !errors.Is(statErr, fs.ErrNotExist) {
-		return nil, err
-	}
-	uri := (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: "immutable=1"}).String()
-	return sqlite.OpenConn(uri, sqlite.OpenReadOnly|sqlite.OpenURI)
-}
-
-func checkHeader(path string) error {
-	const magic = "SQLite format 3\x00"
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	header := make([]byte, len(magic))
-	n, err := f.Read(header)
-	if err = errors.Join(err, f.Close()); err != nil || string(header[:n]) != magic {
-		return errors.New("not a SQLite database")
-	}
-	return nil
 }
 
 // readEvents returns the events up to the error, if there is one.

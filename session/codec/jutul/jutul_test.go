@@ -17,6 +17,7 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
+	"github.com/agenttrace/agenttrace/session/codec/internal/database"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -77,7 +78,7 @@ func TestDecodeSample(t *testing.T) {
 
 func readAll(tb testing.TB, path string) []event {
 	tb.Helper()
-	conn, err := open(path)
+	conn, err := database.Open(path)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -449,8 +450,8 @@ func TestDecodeFileErrors(t *testing.T) {
 	}
 	for path, want := range map[string]string{
 		filepath.Join(dir, "none"):           "no such file",
-		write("text", "hello, this is text"): "not a SQLite database",
-		write("empty", ""):                   "not a SQLite database",
+		write("text", "hello, this is text"): "not an SQLite database",
+		write("empty", ""):                   "not an SQLite database",
 		dir:                                  "no such file",
 		other:                                "no such table: events",
 		write("cut", string(data[:4096])):    "read trace",

@@ -9,6 +9,8 @@ import (
 
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
+
+	"github.com/agenttrace/agenttrace/session/codec/internal/database"
 )
 
 const schema = `
@@ -33,7 +35,7 @@ const selectItems = `SELECT id, user_id, session_name, created_at, item_json FRO
 
 // readStore returns the conversations of the store in order of their names.
 func readStore(path string, filter Key) (all []conversation, err error) {
-	conn, err := sqlite.OpenConn(path, sqlite.OpenReadOnly)
+	conn, err := database.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}

@@ -19,18 +19,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"iter"
-	"net/url"
-	"os"
 	"slices"
-	"time"
 
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/internal/database"
 	"github.com/agenttrace/agenttrace/session/store"
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
 )
@@ -143,34 +140,20 @@ func Read(ctx context.Context, r *sqlitestore.Reader, id string, report func(cod
 
 // Tables lists the tables of an SQLite database by name, to tell whose it is. It
 // does not write to the file.
-func Tables(path string) ([]string, error) {
-	names, err := tables(path, sqlite.OpenReadOnly)
-	if err == nil {
-		return names, nil
-	}
-	// A file in WAL mode cannot be opened where its -shm cannot be made. Without a
-	// -wal nobody is writing it, so it can be read as it lies there.
-	if _, statErr := os.Stat(path + "-wal"); errors.Is(statErr, fs.ErrNotExist) {
-		uri := (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: "immutable=1"}).String()
-		if names, err := tables(uri, sqlite.OpenReadOnly|sqlite.OpenURI); err == nil {
-			return names, nil
-		}
-	}
-	return nil, fmt.Errorf("read the schema of %s: %w", path, err)
-}
-
-func tables(uri string, flags sqlite.OpenFlags) (names []string, err error) {
-	conn, err := sqlite.OpenConn(uri, flags)
+func Tables(path string) (names []string, err error) {
+	conn, err := database.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
 	defer conn.Close()
-	conn.SetBusyTimeout(5 * time.Second)
 	err = sqlitex.ExecuteTransient(conn, "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name", &sqlitex.ExecOptions{
 		ResultFunc: func(stmt *sqlite.Stmt) error {
 			names = append(names, stmt.ColumnText(0))
 			return nil
 		},
 	})
-	return names, err
+	if err != nil {
+		return nil, fmt.Errorf("read the schema of %s: %w", path, err)
+	}
+	return names, nil
 }

@@ -9,17 +9,16 @@ import (
 	"io/fs"
 	"iter"
 	"maps"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/internal/database"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
@@ -128,7 +127,7 @@ func opencodeAt(path string) (databases []string, tree, only string, err error) 
 
 // decodeOpencodeDatabase yields the sessions of a database, and says whether to go on.
 func decodeOpencodeDatabase(ctx context.Context, path string, seen map[string]bool, report func(codec.Problem), yield func(*codec.Session, error) bool) bool {
-	conn, err := openToRead(path)
+	conn, err := database.Open(path)
 	if err != nil {
 		return yield(nil, fmt.Errorf("open sessions of opencode in %s: %w", path, err))
 	}
@@ -167,26 +166,6 @@ func decodeOpencodeDatabase(ctx context.Context, path string, seen map[string]bo
 		return yield(nil, fmt.Errorf("list sessions of opencode in %s: %w", path, listed))
 	}
 	return true
-}
-
-// openToRead opens a database that another process may be writing.
-func openToRead(path string) (*sqlite.Conn, error) {
-	conn, err := sqlite.OpenConn(path, sqlite.OpenReadOnly)
-	if err == nil {
-		conn.SetBusyTimeout(5 * time.Second)
-		// Only a look into the file tells whether it can be read.
-		if err = sqlitex.ExecuteTransient(conn, "SELECT 1 FROM sqlite_schema", nil); err == nil {
-			return conn, nil
-		}
-		err = errors.Join(err, conn.Close())
-	}
-	// A file in WAL mode cannot be opened where its -shm cannot be made, as in a
-	// read-only directory. Without a -wal nobody is writing it.
-	if _, statErr := os.Stat(path + "-wal"); !errors.Is(statErr, fs.ErrNotExist) {
-		return nil, err
-	}
-	uri := (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: "immutable=1"}).String()
-	return sqlite.OpenConn(uri, sqlite.OpenReadOnly|sqlite.OpenURI)
 }
 
 // opencodeSessionRow makes of a row what a file of the tree says. Columns have been
