@@ -92,6 +92,7 @@ func (f *Facts) add(o *Facts) {
 	t.Error = u.Error
 	t.ResponseID = cmp.Or(u.ResponseID, t.ResponseID)
 	t.ResponseModel = cmp.Or(u.ResponseModel, t.ResponseModel)
+	t.SourceID = cmp.Or(u.SourceID, t.SourceID)
 	t.ModelCalls += u.ModelCalls
 	if u.UsageRaw != nil {
 		t.UsageRaw = u.UsageRaw

@@ -53,9 +53,6 @@ func measured(m *session.Message) *store.Facts {
 	if !credible(&known) || strings.Contains(m.MetadataJSON, `\u0000`) {
 		return nil // facts hold values, and no column the NUL in one
 	}
-	if f.Step && known.Trace.SourceID != "" && len(known.Trace.ModelErrors) > 0 {
-		return nil // of several steps the first tells the source's id
-	}
 	// Each error is told by a call, whose time has its place among the others.
 	if failed := known.Trace.ModelErrors; len(failed) > mostModelErrors || len(failed) > 0 && !dialect.Credible(m.CreatedAt) || slices.Contains(failed, "") {
 		return nil

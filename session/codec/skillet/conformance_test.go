@@ -24,7 +24,7 @@ var replayLog = codectest.Codec{
 	Decode: func(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 		return skillet.Decode(r, skillet.Key{}, report)
 	},
-	Explain: skillet.Explain, Counts: counts, Left: func(s *codec.Session) []string { return what(s.Transcript, false) },
+	Explain: skillet.Explain, Counts: counts, Left: func(s *codec.Session) []string { return spoken(what(s.Transcript, false)) },
 	Fits:   func(s *codec.Session) bool { return len(what(s.Transcript, false)) > 0 },
 	Damage: codectest.Tolerant, Native: []string{sampleLog},
 	Head: func(line []byte) bool { return bytes.HasPrefix(line, []byte(`{"kind":"user_message"`)) },
@@ -46,6 +46,18 @@ var itemStore = codectest.Codec{
 		return slices.ContainsFunc(s.Messages, func(m session.MessageAndParts) bool { return len(what(s.Transcript, true)) > 0 })
 	},
 	Tables: []codectest.Table{{Name: "session_items", Columns: []string{"item_json", "created_at"}}}, Slow: true, Rounds: 8,
+}
+
+// spoken leaves out the answers that say nothing: the log has none that is incomplete,
+// and Explain says so.
+func spoken(all []string) []string {
+	var kept []string
+	for i, line := range all {
+		if line != session.RoleAssistant || i+1 < len(all) && all[i+1] != session.RoleUser {
+			kept = append(kept, line)
+		}
+	}
+	return kept
 }
 
 // counts are the losses that can be counted before and after.

@@ -140,16 +140,22 @@ func draftLog(t *session.Transcript) (entries []rows.Object) {
 		if len(turn.assistants) == 0 {
 			continue
 		}
-		d := logDrafter{open: make(map[call]bool)}
-		for _, m := range turn.assistants {
-			d.message(&t.Session, m)
-		}
-		entries = append(entries, d.entries...)
-		if last := turn.assistants[len(turn.assistants)-1]; !metadataOf(last).Trace.Incomplete {
-			entries = append(entries, d.final(last))
-		}
+		entries = append(entries, draftAnswer(&t.Session, turn)...)
 	}
 	return entries
+}
+
+// draftAnswer is what the log says of a turn's answer: nothing, where it is incomplete
+// and no step of it has words in the log.
+func draftAnswer(s *session.Session, turn turnRows) []rows.Object {
+	d := logDrafter{open: make(map[call]bool)}
+	for _, m := range turn.assistants {
+		d.message(s, m)
+	}
+	if last := turn.assistants[len(turn.assistants)-1]; !metadataOf(last).Trace.Incomplete {
+		return append(d.entries, d.final(last))
+	}
+	return d.entries
 }
 
 // draftUser is the entry of what users said; of nobody, where the assistant began.

@@ -32,6 +32,9 @@ func Explain(s *codec.Session) []codec.Loss {
 		if len(turn.users) == 0 {
 			x.add("turns that nobody began, which begin with an empty user message", "", 1)
 		}
+		if len(turn.assistants) > 0 && len(draftAnswer(&t.Session, turn)) == 0 {
+			x.add("incomplete answers that say nothing in the log", "", 1)
+		}
 		x.add("tool calls without a result before others of their tool, which get one that says so", "", closed(&t.Session, turn))
 	}
 	for i := range t.Messages {
@@ -95,10 +98,13 @@ func (x *losses) said(parts []rows.Object) {
 		if len(again) == 1 && string(again[0].JSON()) == string(p.JSON()) {
 			continue
 		}
-		if p.Text("type") == "file" {
-			x.add("names and media types of files", "", 1)
-		} else {
+		switch {
+		case p.Text("type") != "file":
 			x.add(textFields, "", 1)
+		case len(again) == 1 && again[0].Text("type") == "file":
+			x.add("names and media types of files", "", 1)
+		default:
+			x.add("files without a URL, which become other content", "", 1)
 		}
 	}
 }

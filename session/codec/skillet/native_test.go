@@ -116,7 +116,7 @@ func what(t *session.Transcript, inStore bool) (all []string) {
 				text = true
 			case p.Type == "reasoning" && inStore && role == session.RoleAssistant:
 				say("reasoning %s", d.Text)
-			case p.Type == "file" && role == session.RoleUser:
+			case p.Type == "file" && role == session.RoleUser && d.URL != "":
 				if strings.HasPrefix(d.MediaType, "image/") || strings.HasPrefix(d.URL, "data:audio/") {
 					d.Filename = "" // only other files have one
 				}
@@ -133,7 +133,7 @@ func what(t *session.Transcript, inStore bool) (all []string) {
 				output := "none"
 				switch d.State {
 				case session.StateOutputError:
-					output = d.ErrorText
+					output = valueOf(json.RawMessage(d.ErrorText)) // the log takes it for an output
 				case session.StateOutputDenied:
 					output = "The call was denied."
 					if d.Approval.Reason != "" {

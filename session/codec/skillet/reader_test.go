@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -134,5 +135,31 @@ func TestExplainNamesWhatPartsLose(t *testing.T) {
 				t.Errorf("%s: %s is listed", data, l.What)
 			}
 		}
+	}
+}
+
+// TestExplainSilentAnswer: an answer that was never finished, and of which the log has
+// no word, is not in it.
+func TestExplainSilentAnswer(t *testing.T) {
+	s := &codec.Session{Transcript: &session.Transcript{
+		Session: session.Session{ID: "ses_1", Title: "t", PermissionsJSON: "[]", MetadataJSON: "{}", CreatedAt: 1, UpdatedAt: 2},
+		Messages: []session.MessageAndParts{
+			{Message: session.Message{ID: "msg_1", SessionID: "ses_1", Role: session.RoleUser, MetadataJSON: "{}", CreatedAt: 1, UpdatedAt: 1}},
+			{Message: session.Message{ID: "msg_2", SessionID: "ses_1", Role: session.RoleAssistant, MetadataJSON: `{"agenttrace":{"incomplete":true}}`, CreatedAt: 2, UpdatedAt: 2}},
+		},
+	}}
+	s.Messages[1].Parts = []session.Part{{
+		ID: "prt_1", MessageID: "msg_2", SessionID: "ses_1", Type: "data-agent", DataJSON: `{"type":"data-agent","data":1}`, CreatedAt: 2, UpdatedAt: 2,
+	}}
+	const silent = "incomplete answers that say nothing in the log"
+	listed := func() bool {
+		return slices.ContainsFunc(skillet.Explain(s), func(l codec.Loss) bool { return l.What == silent && l.Count == 1 })
+	}
+	if !listed() {
+		t.Errorf("%q is not listed", silent)
+	}
+	s.Messages[1].Message.MetadataJSON = "{}"
+	if listed() {
+		t.Errorf("%q is listed of a finished answer, which has an entry", silent)
 	}
 }
