@@ -12,7 +12,6 @@ import (
 	"testing/iotest"
 
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/agentdbg"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/google/go-cmp/cmp"
@@ -354,13 +353,4 @@ func FuzzDecode(f *testing.F) {
 		runs = append(runs, readFile(f, filepath.Join(dataDir, "runs", id, "events.jsonl")))
 	}
 	codectest.Fuzz(f, export, append(runs, line(0, "LLM_CALL", `{"prompt":[{"role":"user","content":"a"}],"response":{"content":[{"type":"text","text":"b"}]}}`))...)
-}
-
-func encode(tb testing.TB, s *codec.Session) string {
-	tb.Helper()
-	var b bytes.Buffer
-	if err := agentdbg.Encode(&b, s, agentdbg.Options{}); err != nil {
-		tb.Fatal(err)
-	}
-	return b.String()
 }

@@ -241,7 +241,7 @@ func (x *exam) honest(want, got *codec.Session) error {
 		}
 		for _, c := range x.Counts {
 			if had, has := c.Of(want), c.Of(got); had-has != listed[c.What] {
-				return fmt.Errorf("Explain lists %d %s, but %d came back of %d", listed[c.What], c.What, has, had)
+				return fmt.Errorf("the losses list %d %s, but %d came back of %d", listed[c.What], c.What, has, had)
 			}
 		}
 		return nil
@@ -261,7 +261,7 @@ func (x *exam) honest(want, got *codec.Session) error {
 	}
 	for _, l := range listed {
 		if Diff(blank(want, l), blank(got, l)) == "" {
-			return fmt.Errorf("Explain lists %q, but it came back as it was", l.What)
+			return fmt.Errorf("the losses list %q as lost, but that came back as it was", l.What)
 		}
 	}
 	return nil
@@ -378,7 +378,7 @@ func (x *exam) writerFails(s *codec.Session) error {
 	for _, n := range places(len(w.data)) {
 		limit := limitedWriter(n)
 		if err := x.Encode(&limit, s); !errors.Is(err, errBroken) {
-			return fmt.Errorf("a writer that fails after %d of %d bytes: error %v, want %v", n, len(w.data), err, errBroken)
+			return fmt.Errorf("a writer that fails after %d of %d bytes: error %q, want %q", n, len(w.data), fmt.Sprint(err), errBroken.Error())
 		}
 	}
 	return nil
