@@ -19,6 +19,7 @@ import (
 	"os/exec"
 	"path/filepath"
 
+	"github.com/agenttrace/agenttrace/internal/e2e/npm"
 	"github.com/agenttrace/agenttrace/session"
 )
 
@@ -75,31 +76,24 @@ type Program struct {
 }
 
 // AISDK is the npm project, installed.
-type AISDK struct{ dir string }
+type AISDK struct{ project *npm.Project }
 
-// InstallAISDK writes the npm project into dir, which must exist, and installs
-// the packages that it pins: from npm's cache where they are there, else from the
-// registry that npm is configured for. No package's scripts are run. Everything
-// stays in dir, which the caller removes.
+// InstallAISDK installs the SDKs in dir: see [npm.Install].
 func InstallAISDK(ctx context.Context, dir string) (*AISDK, error) {
 	files, err := fs.Sub(project, "npm")
-	if err == nil {
-		err = os.CopyFS(dir, files)
-	}
 	if err != nil {
-		return nil, fmt.Errorf("write npm project: %w", err)
+		return nil, fmt.Errorf("read npm project: %w", err)
 	}
-	cmd := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline", "--engine-strict=false", "--loglevel=error")
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("install the AI SDKs with npm in %s: %w: %s", dir, err, bytes.TrimSpace(out))
+	p, err := npm.Install(ctx, files, dir)
+	if err != nil {
+		return nil, err
 	}
-	return &AISDK{dir}, nil
+	return &AISDK{p}, nil
 }
 
 // Variant returns the program on a version of the SDK; telemetry.mjs names them.
 func (a *AISDK) Variant(name string) *Program {
-	return &Program{command: []string{"node", "program.mjs", name}, dir: a.dir}
+	return &Program{command: []string{"node", "program.mjs", name}, dir: a.project.Dir}
 }
 
 // BuildGenkit builds the program of the module in source and writes it to dir.

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agenttrace/agenttrace/internal/e2e/aisdk"
+	"github.com/agenttrace/agenttrace/internal/e2e/npm"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/ingest"
@@ -113,7 +114,7 @@ func TestStoredMessages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(&aisdk.Report{Passed: messages, Failures: []string{}}, got); diff != "" {
+	if diff := cmp.Diff(&npm.Report{Passed: messages, Failures: []string{}}, got); diff != "" {
 		t.Errorf("report of the AI SDK (-want +got):\n%s", diff)
 	}
 }

@@ -14,63 +14,43 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
+
+	"github.com/agenttrace/agenttrace/internal/e2e/npm"
 )
 
 //go:embed package.json package-lock.json ask.mjs route.mjs
 var project embed.FS
 
 // SDK is the AI SDK, installed. It is safe for concurrent use.
-type SDK struct {
-	dir string
-}
+type SDK struct{ project *npm.Project }
 
-// Install writes the npm project into dir, which must exist, and installs the
-// packages that it pins: from npm's cache where they are there, else from the
-// registry that npm is configured for. No package's scripts are run. Everything
-// stays in dir, which the caller removes.
+// Install installs the SDK in dir: see [npm.Install].
 func Install(ctx context.Context, dir string) (*SDK, error) {
-	files, err := project.ReadDir(".")
+	p, err := npm.Install(ctx, project, dir)
 	if err != nil {
-		return nil, fmt.Errorf("read embedded npm project: %w", err)
+		return nil, err
 	}
-	for _, f := range files {
-		content, err := project.ReadFile(f.Name())
-		if err != nil {
-			return nil, fmt.Errorf("read embedded npm project: %w", err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, f.Name()), content, 0o600); err != nil {
-			return nil, fmt.Errorf("write npm project: %w", err)
-		}
-	}
-	cmd := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline")
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("install the AI SDK with npm in %s: %w: %s", dir, err, bytes.TrimSpace(out))
-	}
-	return &SDK{dir}, nil
+	return &SDK{p}, nil
 }
 
 // Requests returns what the SDK sends for each bundle, the JSON of one, by the name of
 // the format. What the SDK refuses to send is an object with the key "error".
 func (s *SDK) Requests(ctx context.Context, bundles ...[]byte) ([]map[string]json.RawMessage, error) {
-	var stdin, stdout, stderr bytes.Buffer
+	var stdin bytes.Buffer
 	for _, b := range bundles {
 		if err := json.Compact(&stdin, b); err != nil {
 			return nil, fmt.Errorf("read bundle: %w", err)
 		}
 		stdin.WriteByte('\n')
 	}
-	cmd := exec.CommandContext(ctx, "node", "ask.mjs")
-	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = s.dir, &stdin, &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("run ask.mjs with node: %w: %s", err, bytes.TrimSpace(stderr.Bytes()))
+	stdout, err := s.project.Run(ctx, "ask.mjs", &stdin)
+	if err != nil {
+		return nil, err
 	}
 	all := make([]map[string]json.RawMessage, len(bundles))
-	d := json.NewDecoder(&stdout)
+	d := json.NewDecoder(bytes.NewReader(stdout))
 	for i := range all {
 		if err := d.Decode(&all[i]); err != nil {
 			return nil, fmt.Errorf("read what ask.mjs prints for bundle %d of %d: %w", i+1, len(all), err)
@@ -83,7 +63,7 @@ func (s *SDK) Requests(ctx context.Context, bundles ...[]byte) ([]map[string]jso
 // called, which waits for it.
 func (s *SDK) Serve(ctx context.Context) (url string, stop func() error, err error) {
 	cmd := exec.CommandContext(ctx, "node", "route.mjs")
-	cmd.Dir = s.dir
+	cmd.Dir = s.project.Dir
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	stdin, err := cmd.StdinPipe()

@@ -400,7 +400,7 @@ func (x *exam) readerFails(s *codec.Session) error {
 			return fmt.Errorf("a reader that fails after %d bytes: %w", n, err)
 		}
 		if !errors.Is(r.err, errBroken) {
-			return fmt.Errorf("a reader that fails after %d of %d bytes: error %v, want %v", n, len(w.data), r.err, errBroken)
+			return fmt.Errorf("a reader that fails after %d of %d bytes: error %q, want %q", n, len(w.data), fmt.Sprint(r.err), errBroken.Error())
 		}
 	}
 	return nil

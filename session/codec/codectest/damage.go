@@ -58,7 +58,7 @@ func (x *exam) many() error {
 		return err
 	}
 	if !r.silent() || len(r.sessions) != len(all) {
-		return fmt.Errorf("%d sessions, want %d; problems %v, error %v", len(r.sessions), len(all), r.problems, r.err)
+		return fmt.Errorf("%d sessions, want %d; problems %v, error %s", len(r.sessions), len(all), r.problems, fmt.Sprint(r.err))
 	}
 	byID := make(map[string]*codec.Session)
 	for _, s := range r.sessions {
@@ -183,7 +183,7 @@ func (x *exam) survives(file []byte, want []*codec.Session, victim, at int, line
 			continue
 		}
 		if g == nil {
-			return fmt.Errorf("session %s, which is not damaged, is not there; problems %v, error %v", w.Session.ID, r.problems, r.err)
+			return fmt.Errorf("session %s, which is not damaged, is not there; problems %v, error %s", w.Session.ID, r.problems, fmt.Sprint(r.err))
 		}
 		return fmt.Errorf("session %s, which is not damaged, is another %s", w.Session.ID, Diff(w, g))
 	}

@@ -1,0 +1,81 @@
+// Package npm installs and runs the npm projects that pin other people's software, to
+// try ours against it. It needs node 20 or newer and npm in PATH.
+package npm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+)
+
+// Project is a project that is installed. It is safe for concurrent use.
+type Project struct {
+	// Dir is where it is.
+	Dir string
+}
+
+// Install writes the files of a project into dir, which must exist, and installs the
+// packages that it pins: from npm's cache where they are there, else from the
+// registry that npm is configured for. No package's scripts are run. Everything
+// stays in dir, which the caller removes.
+func Install(ctx context.Context, files fs.FS, dir string) (*Project, error) {
+	if err := os.CopyFS(dir, files); err != nil {
+		return nil, fmt.Errorf("write npm project: %w", err)
+	}
+	cmd := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline", "--engine-strict=false", "--loglevel=error")
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("install what package.json pins with npm in %s: %w: %s", dir, err, bytes.TrimSpace(out))
+	}
+	return &Project{dir}, nil
+}
+
+// Run runs a script of the project with node and returns what it prints, also with an
+// error.
+func (p *Project) Run(ctx context.Context, script string, stdin io.Reader) (stdout []byte, err error) {
+	var out, said bytes.Buffer
+	cmd := exec.CommandContext(ctx, "node", script)
+	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = p.Dir, stdin, &out, &said
+	if err = cmd.Run(); err != nil {
+		err = fmt.Errorf("run %s with node: %w: %s", script, err, bytes.TrimSpace(said.Bytes()))
+	}
+	return out.Bytes(), err
+}
+
+// Report is what a script that judges messages found.
+type Report struct {
+	// Passed and Failed count messages.
+	Passed, Failed int
+	// Failures names each message that failed, and why.
+	Failures []string
+}
+
+// Check runs a script that judges the messages on its standard input: it prints a line
+// for each that fails and, last, "N passed, N failed", and exits with 1 where one does.
+// Messages that fail are no error.
+func (p *Project) Check(ctx context.Context, script string, messages io.Reader) (*Report, error) {
+	out, err := p.Run(ctx, script, messages)
+	var exit *exec.ExitError
+	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 1) {
+		return nil, err
+	}
+	lines := strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
+	last := lines[len(lines)-1]
+	passed, rest, ok := strings.Cut(last, " passed, ")
+	failed, ok2 := strings.CutSuffix(rest, " failed")
+	r := Report{Failures: lines[:len(lines)-1]}
+	var err1, err2 error
+	r.Passed, err1 = strconv.Atoi(passed)
+	r.Failed, err2 = strconv.Atoi(failed)
+	if !ok || !ok2 || err1 != nil || err2 != nil || r.Failed != len(r.Failures) {
+		return nil, errors.Join(err, fmt.Errorf("read report of %s: last of %d lines is %q", script, len(lines), last))
+	}
+	return &r, nil
+}
