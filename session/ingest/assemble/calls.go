@@ -115,8 +115,24 @@ func (t *turn) findCalls() []*call {
 	for _, c := range calls {
 		c.read()
 	}
-	slices.SortStableFunc(calls, func(x, y *call) int { return cmp.Compare(x.start, y.start) })
+	slices.SortStableFunc(calls, compareCalls)
 	return calls
+}
+
+// compareCalls orders calls by time. Some clocks tell milliseconds only, in which more
+// than one may begin: of those the one that was asked less was the first, for a
+// conversation grows.
+func compareCalls(x, y *call) int {
+	return cmp.Or(cmp.Compare(x.start, y.start), cmp.Compare(x.asked(), y.asked()))
+}
+
+// asked is how many messages the model was given.
+func (c *call) asked() int {
+	most := 0
+	for _, n := range c.nodes {
+		most = max(most, n.History+len(n.Input))
+	}
+	return most
 }
 
 // wraps says whether more than one call of a model was made within n, those of

@@ -12,32 +12,32 @@ import (
 // stands in what the later ones were asked.
 func (t *turn) restore(calls []*call) (restored []*call, lost bool) {
 	var asked []fact.Message
-	var before int64 // calls at or after it are no part of what was asked
-	for _, c := range calls {
+	before := 0 // calls from it on are no part of what was asked
+	for i, c := range calls {
 		for _, n := range c.nodes {
 			if said := answersIn(n.Input); len(said) > 0 {
-				asked, before = said, c.start
+				asked, before = said, i
 			}
 		}
 	}
 	for _, r := range t.roots {
 		if said := answersIn(r.Input); len(said) > 0 && len(asked) == 0 && len(calls) > 0 {
-			asked, before = said, calls[0].start
+			asked = said
 		}
 	}
 	next := 0
 	for i := range asked {
 		m := &asked[i]
-		for next < len(calls) && calls[next].start < before && calls[next].blank() {
+		for next < before && calls[next].blank() {
 			restored = append(restored, calls[next]) // failed, and said nothing
 			next++
 		}
-		if next < len(calls) && calls[next].start < before && calls[next].said(m) {
+		if next < before && calls[next].said(m) {
 			restored = append(restored, calls[next])
 			next++
 			continue
 		}
-		if slices.ContainsFunc(calls, func(c *call) bool { return c.start < before && c.said(m) }) {
+		if slices.ContainsFunc(calls[:before], func(c *call) bool { return c.said(m) }) {
 			continue // told in another order: nothing is lost
 		}
 		// It was made after the one before it, and before what it asked for ran.
