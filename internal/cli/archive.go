@@ -46,6 +46,11 @@ With --json it is an object: archived, and the ids of the sessions.`,
 						Sessions []string `json:"sessions"`
 					}{!undo, ids})
 				}
+				did := "archived"
+				if undo {
+					did = "taken back from the archive"
+				}
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s %s\n", plural(len(ids), "session"), did)
 				return nil
 			})
 		},

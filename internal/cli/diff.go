@@ -25,9 +25,9 @@ what differs of what the user said, the system prompt, the model, the tools, eac
 call's input, outcome and output, the answer, and the tokens.
 
 Turns are aligned by what the user said; a fork and its parent by the turns that
-the fork copied. Ids, times, durations and costs are not compared. The first
-divergence is the first of what was said or done; tokens alone only count as one
-where nothing else differs.
+the fork copied. Ids, times, durations and costs are not compared; the sums of both
+sessions stand on top. The first divergence is the first of what was said or done;
+tokens alone only count as one where nothing else differs.
 
 On 100 columns or more the sessions stand side by side, otherwise, or with
 --unified, below each other. Long texts are clipped unless --full is given.

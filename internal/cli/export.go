@@ -32,7 +32,12 @@ func newExport() *cobra.Command {
 Without --output what is written goes to standard output. --output names a file,
 or a directory that gets a file per session: it is one when it exists as one,
 when the name ends in a slash, and where a file holds one session only and there
-may be more. Nothing that exists is replaced without --force.
+may be more. Nothing that exists is replaced without --force, and in a data
+directory of AgentDbg or skillet nothing with it either.
+
+A line of otlp-json is one request. A server takes the first line of what is
+posted and no more: post many sessions as otlp-proto, which is one request with
+all of them.
 
 --explain writes nothing: it lists what of each session the format does not
 hold, and where it is kept all the same. The exit code is 1 when something is
@@ -47,7 +52,8 @@ are, by their SHA-256. Those that are left out are listed.`,
   agenttrace export --all --format csv --output sessions.csv
   agenttrace export --all --format json --output sessions/
   agenttrace export 1fa2bdc08 1fa2bdc57 --format sqlite --output two.db && agenttrace --store two.db ls
-  agenttrace export last --format otlp-json | curl -H content-type:application/json --data-binary @- localhost:4318/v1/traces`,
+  agenttrace export last --format otlp-json | curl -H content-type:application/json --data-binary @- localhost:4318/v1/traces
+  agenttrace export --all --format otlp-proto | curl -H content-type:application/x-protobuf --data-binary @- localhost:4318/v1/traces`,
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 			return completeSessions(cmd, nil, toComplete)
 		},
@@ -119,6 +125,8 @@ func (e *exporter) check(cmd *cobra.Command, named int) error {
 		return usagef("--explain writes nothing; leave out --output and --bundle")
 	case e.explain || e.bundle != "":
 		return nil
+	case stdout && f.stream == nil && several && !f.many:
+		return usagef("%s cannot be written to standard output, and is a file per session; name a directory with --output", f.name)
 	case stdout && f.stream == nil:
 		return usagef("%s cannot be written to standard output; name a file with --output", f.name)
 	case stdout && f.binary && isTerminal(cmd.OutOrStdout()):
@@ -291,7 +299,7 @@ func (e *exporter) writeDir(ctx context.Context, each func(func(*exported) error
 		if e.format.dir != nil {
 			err := e.format.dir(e.out.path, s)
 			if errors.Is(err, fs.ErrExist) {
-				return usagef("%w; choose another directory, or remove what is there", err)
+				return usagef("%w; choose another directory, or remove what is there: --force replaces nothing in it", err)
 			}
 			return err
 		}

@@ -8,17 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"iter"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
-	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
+	zombiezen "zombiezen.com/go/sqlite"
 
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session/codec"
@@ -47,6 +44,9 @@ type importFormat struct {
 	file   func(ctx context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error]
 	tables []string
 	holds  []string
+	// own says that it is a program's own record of its sessions, which its telemetry
+	// tells too, by the same ids of sessions and other ids of messages.
+	own bool
 }
 
 // importFormats are tried in their order. What none recognizes is read by the
@@ -72,22 +72,24 @@ is none.
 
 A FILE may be "-" for standard input, which is read too where no file is named
 and something is piped in, or a directory: one that an agent's program keeps is
-read as a whole, and of any other the files are read that end in
+read as a whole, and of any other, and the directories below it that are not
+hidden, the files are read that end in
 ` + extensions() + `,
 in the order of their names, and what is none of these formats is left out:
 
 ` + formatList() + `
-What a file is shows in its content. It may be compressed with gzip, telemetry
-with zstd too; telemetry may be one body, JSON lines, or frames. Importing a file
-again changes nothing. Of telemetry secrets are taken out, and values of more
-than 1 MiB cut, as a collector does it; with --keep-secrets all is stored as it
-is.
+What a file is shows in its content. It may be compressed with gzip or zstd;
+telemetry may be one body, JSON lines, or frames. Importing a file again changes
+nothing. Of telemetry secrets are taken out, and values of more than 1 MiB cut,
+as a collector does it; with --keep-secrets all is stored as it is.
 
 Sessions are stored as they are, secrets and all. Where the store has a session,
 the two are merged: of each message and part the later version stands, and what
 only one of them has stays. A session that breaks a rule of "agenttrace check"
-is left out; --unsound says which rules, and imports it. With --discover no FILE
-is named: what agents keep in the usual places is listed, and with --yes imported.
+is left out; --unsound says which rules, and imports it. A transcript that a
+program keeps is left out where the store has its session from the program's
+telemetry, for all of it would be told twice. With --discover no FILE is named:
+what agents keep in the usual places is listed, and with --yes imported.
 
 A piece that cannot be read is reported and left out, and the exit code is 1; a
 file that cannot be read does not keep the others from being read, and the exit
@@ -113,15 +115,21 @@ code is 5.`,
 				im.format = &importFormats[i]
 			}
 			var inputs []input
+			if yes && !discover {
+				return usagef("--yes is for what --discover lists; add --discover, or leave out --yes")
+			}
 			if discover {
 				var places []place
 				if places, err = discovered(args); err != nil {
 					return err
 				}
-				if !yes || len(places) == 0 {
+				inputs = inputsOf(places)
+				if !yes || len(inputs) == 0 {
+					if asJSON {
+						return writeJSON(cmd, listed(places))
+					}
 					return printPlaces(cmd.OutOrStdout(), places)
 				}
-				inputs = inputsOf(places)
 			} else if inputs, err = im.inputs(cmd, args); err != nil {
 				return err
 			}
@@ -133,6 +141,9 @@ code is 5.`,
 			failed, err := im.run(cmd.Context(), inputs)
 			im.progress.clear()
 			if err != nil {
+				if n := len(im.summary.Total.Sessions); n > 0 {
+					im.warnf("%s stored so far; the same import goes on from there", counted(n, "session"))
+				}
 				return err
 			}
 			if asJSON {
@@ -207,6 +218,9 @@ type input struct {
 // errOther is of a file in a directory that is of no format, as may well be.
 var errOther = errors.New("nothing that import knows")
 
+// mostOthers is how many of those are named.
+const mostOthers = 20
+
 // importer reads inputs into a store, which is opened when there is something to
 // write.
 type importer struct {
@@ -223,81 +237,6 @@ type importer struct {
 	// parked is how many observations waited before.
 	parked  int64
 	summary importSummary
-}
-
-// inputs finds what the arguments name.
-func (im *importer) inputs(cmd *cobra.Command, args []string) ([]input, error) {
-	stdin := input{name: "standard input", open: func() (io.ReadCloser, error) { return io.NopCloser(cmd.InOrStdin()), nil }}
-	if len(args) == 0 {
-		if f, ok := cmd.InOrStdin().(*os.File); ok && term.IsTerminal(f.Fd()) {
-			return nil, usagef("import what? name files, or pipe something in")
-		}
-		return []input{stdin}, nil
-	}
-	var all []input
-	for _, arg := range args {
-		if arg == "-" {
-			all = append(all, stdin)
-			continue
-		}
-		info, err := os.Stat(arg)
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			all = append(all, input{name: arg, err: errors.New("no such file")})
-		case err != nil:
-			all = append(all, input{name: arg, err: err})
-		case info.IsDir():
-			format := im.format
-			if format == nil {
-				format = sniffDirectory(arg)
-			}
-			if format != nil && format.file != nil && format.holds != nil {
-				all = append(all, wholeDirectory(arg, format))
-				continue
-			}
-			files, err := directory(arg)
-			if err == nil && len(files) == 0 {
-				err = fmt.Errorf("no file in the directory ends in %s; name the files", extensions())
-			}
-			if err != nil {
-				all = append(all, input{name: arg, err: err})
-			}
-			all = append(all, files...)
-		default:
-			all = append(all, fileInput(arg, info))
-		}
-	}
-	return all, nil
-}
-
-func fileInput(path string, info fs.FileInfo) input {
-	in := input{name: path, open: func() (io.ReadCloser, error) { return os.Open(path) }}
-	if info.Mode().IsRegular() {
-		in.path, in.size = path, info.Size()
-	}
-	return in
-}
-
-// directory lists the files of a directory that have the extension of a format, in
-// the order of their names, and those of a spool.
-func directory(path string) ([]input, error) {
-	entries, err := os.ReadDir(path)
-	if err != nil {
-		return nil, err
-	}
-	var files []input
-	for _, e := range entries {
-		ext := strings.ToLower(filepath.Ext(e.Name()))
-		known := slices.ContainsFunc(importFormats, func(f importFormat) bool { return slices.Contains(f.extensions, ext) })
-		name := filepath.Join(path, e.Name())
-		if info, err := os.Stat(name); known && err == nil && info.Mode().IsRegular() {
-			in := fileInput(name, info)
-			in.found = true
-			files = append(files, in)
-		}
-	}
-	spooled, err := spoolFiles(path)
-	return append(files, spooled...), err
 }
 
 // run reads the inputs. The first error says that some could not be read, the
@@ -318,28 +257,38 @@ func (im *importer) run(ctx context.Context, inputs []input) (failed, err error)
 		}
 		if err == nil {
 			switch {
-			case t.Spans+t.Records+t.Damaged+len(t.Sessions) > 0:
+			case t.Spans+t.Records+t.Damaged+t.Told+len(t.Sessions) > 0:
 			case t.Whole:
 				im.warnf("%s: there is no session in it", in.name)
+			case t.Format == "":
+				im.warnf("%s: there is nothing in it", in.name)
 			default:
 				im.warnf("%s: there are no spans or log records in it", in.name)
 			}
 			continue
 		}
+		if zombiezen.ErrCode(err).ToPrimary() == zombiezen.ResultCorrupt {
+			err = fmt.Errorf("the database is damaged: %w; save what can be read with sqlite3 %s .recover", err, in.name)
+		}
 		t.Error = err.Error()
 		if errors.Is(err, errOther) {
-			others++
-			im.warnf("%s is left out: %v", in.name, err)
+			if others++; others <= mostOthers {
+				im.warnf("%s is left out: %v", in.name, err)
+			}
 			continue
 		}
 		failures++
-		failed = fmt.Errorf("import %s: %w", in.name, err)
+		// What is wrong with a file is not wrong with the store, whatever its kind.
+		failed = fmt.Errorf("import %s: %v", in.name, err)
 		if len(inputs) > 1 {
 			im.warnf("%v", failed)
 		}
 	}
 	if err := im.countParked(ctx); err != nil {
 		return nil, err
+	}
+	if others > mostOthers {
+		im.warnf("%d more files are left out: %v", others-mostOthers, errOther)
 	}
 	switch {
 	case others == len(inputs):
@@ -367,7 +316,7 @@ func (im *importer) read(ctx context.Context, in input, t *tally) error {
 	r := bufio.NewReaderSize(im.progress.reader(f), otlpfile.SniffSize)
 	format := im.format
 	if format == nil || format.read == nil {
-		z, err := im.gunzip(r, t)
+		z, err := im.unpacked(r, t)
 		if err != nil {
 			return err
 		}
@@ -380,11 +329,15 @@ func (im *importer) read(ctx context.Context, in input, t *tally) error {
 		if bytes.HasPrefix(text, []byte(sqliteMagic)) {
 			return im.database(ctx, in, r, t)
 		}
-		if format = newHead(text).format(); format == nil && in.found && len(text) > 0 {
+		if len(text) < otlpfile.SniffSize && len(bytes.TrimSpace(text)) == 0 {
+			return nil
+		}
+		if format = newHead(text).format(); format == nil && in.found {
 			return errOther
 		}
 		if format == nil {
-			format = &importFormats[0]
+			t.Format = importFormats[0].name
+			return unknown(importFormats[0].read(ctx, im, r, t), text)
 		}
 	}
 	t.Format = format.name
@@ -392,6 +345,25 @@ func (im *importer) read(ctx context.Context, in input, t *tally) error {
 		return im.sessions(ctx, format, in, r, t)
 	}
 	return format.read(ctx, im, r, t)
+}
+
+// unknown says of a file that no format claims what it is and what to do, which the
+// reader of telemetry says in terms of telemetry.
+func unknown(err error, head []byte) error {
+	if !errors.Is(err, otlpfile.ErrFormat) {
+		return err
+	}
+	what, remedy, _ := strings.Cut(strings.TrimPrefix(err.Error(), otlpfile.ErrFormat.Error()+": "), "; ")
+	switch {
+	case len(head) > 262 && string(head[257:262]) == "ustar":
+		what, remedy = "it is a tar archive", "unpack it first"
+	case strings.Contains(what, "resourceSpans"):
+		what = "it is JSON of another kind"
+	}
+	if remedy == "" || strings.Contains(remedy, "OTLP exporter") && !strings.Contains(what, "Zipkin") {
+		remedy = "see agenttrace help import for the formats that it knows, and --format to name one"
+	}
+	return fmt.Errorf("%v: %s; %s", errOther, what, remedy)
 }
 
 // warnf says in a line what is wrong with an input.
@@ -406,8 +378,13 @@ func (im *importer) damaged(t *tally, err error) {
 	t.Damaged++
 	switch {
 	case t.Damaged <= most:
-		t.Damages = append(t.Damages, err.Error())
-		im.warnf("%s: %v", t.File, err)
+		// A reader of files may name the one that it was given itself.
+		what, own := strings.CutPrefix(err.Error(), t.File+":")
+		if own && what != "" && what[0] >= '0' && what[0] <= '9' {
+			what = "line " + what
+		}
+		t.Damages = append(t.Damages, what)
+		im.warnf("%s: %s", t.File, what)
 	case t.Damaged == most+1:
 		im.warnf("%s: more that is damaged is only counted", t.File)
 	}
@@ -533,5 +510,5 @@ func importOTLP(ctx context.Context, im *importer, r io.Reader, t *tally) error 
 			return err
 		}
 	}
-	return cmp.Or(b.deliver(ctx), failed)
+	return cmp.Or(b.deliver(ctx), im.twice(ctx, t), failed)
 }

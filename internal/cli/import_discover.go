@@ -1,11 +1,14 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/agenttrace/agenttrace/session/inspect"
 )
@@ -15,6 +18,7 @@ type place struct {
 	program, path string
 	files         []string
 	whole         string // what the directory is, where it is the one file
+	err           error  // why it cannot be read, or a directory in it
 }
 
 // places are the usual ones: below the directory that a variable of the environment
@@ -34,7 +38,8 @@ var places = []struct {
 	{"Maida", "MAIDA_DATA_DIR", "", ".maida", []string{""}, "a directory of runs", ""},
 }
 
-// discovered finds what programs keep in the usual places.
+// discovered looks for what programs keep in the usual places. All of them are
+// returned; those where nothing is have no files.
 func discovered(args []string) ([]place, error) {
 	if len(args) > 0 {
 		return nil, usagef("--discover looks in the usual places; leave %q out, or leave out --discover", args[0])
@@ -59,6 +64,14 @@ func discovered(args []string) ([]place, error) {
 			}
 			files, _ := filepath.Glob(filepath.Join(globEscape(root), filepath.FromSlash(pattern)))
 			found.files = append(found.files, files...)
+			// A pattern passes over what it may not look into.
+			dir, _, _ := strings.Cut(pattern, "*")
+			if found.err == nil {
+				found.err = unreadable(filepath.Join(root, filepath.FromSlash(dir)), strings.Count(pattern, "/")-strings.Count(dir, "/"))
+			}
+		}
+		if found.err == nil {
+			found.err = unreadable(root, 0)
 		}
 		if name := os.Getenv(p.file); p.file != "" && name != "" {
 			if !filepath.IsAbs(name) {
@@ -68,17 +81,33 @@ func discovered(args []string) ([]place, error) {
 				found.files = append(found.files, name)
 			}
 		}
-		if len(found.files) > 0 {
-			all = append(all, found)
-		}
+		all = append(all, found)
 	}
 	return all, nil
+}
+
+// unreadable says why a directory, or one as many levels below it, cannot be read; nil
+// where it can, or is not there.
+func unreadable(dir string, below int) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)) {
+		return nil
+	}
+	for _, e := range entries {
+		if below > 0 && err == nil && e.IsDir() {
+			err = unreadable(filepath.Join(dir, e.Name()), below-1)
+		}
+	}
+	return err
 }
 
 // inputsOf are the files and directories of the places.
 func inputsOf(all []place) []input {
 	var inputs []input
 	for _, p := range all {
+		if p.err != nil {
+			inputs = append(inputs, input{name: p.path, err: p.err})
+		}
 		for _, file := range p.files {
 			info, err := os.Stat(file)
 			switch {
@@ -97,19 +126,55 @@ func inputsOf(all []place) []input {
 	return inputs
 }
 
-func printPlaces(w io.Writer, all []place) error {
-	var b strings.Builder
-	for _, p := range all {
-		what := counted(len(p.files), "file")
-		if len(p.files) == 1 && p.files[0] == p.path {
-			what = p.whole
-		}
-		fmt.Fprintf(&b, "%s: %s in %s\n", p.program, what, inspect.Sanitize(p.path))
+// what says in words what is in a place.
+func (p *place) what() string {
+	if len(p.files) == 1 && p.files[0] == p.path {
+		return p.whole
 	}
-	if len(all) == 0 {
-		b.WriteString("nothing found in the usual places\n")
-	} else {
+	return counted(len(p.files), "file")
+}
+
+// listedPlace is a place as JSON.
+type listedPlace struct {
+	Program string   `json:"program"`
+	Path    string   `json:"path"`
+	Files   []string `json:"files"`
+	Error   string   `json:"error,omitempty"`
+}
+
+// listed are the places where something is, or may be.
+func listed(all []place) []listedPlace {
+	found := []listedPlace{}
+	for _, p := range all {
+		l := listedPlace{Program: p.program, Path: p.path, Files: append([]string{}, p.files...)}
+		if p.err != nil {
+			l.Error = p.err.Error()
+		}
+		if len(l.Files) > 0 || l.Error != "" {
+			found = append(found, l)
+		}
+	}
+	return found
+}
+
+func printPlaces(w io.Writer, all []place) error {
+	var b, looked strings.Builder
+	files := 0
+	for i := range all {
+		p := &all[i]
+		if files += len(p.files); len(p.files) > 0 {
+			fmt.Fprintf(&b, "%s: %s in %s\n", p.program, p.what(), inspect.Sanitize(p.path))
+		}
+		if p.err != nil {
+			fmt.Fprintf(&b, "%s: not all of it can be read: %s\n", p.program, inspect.Sanitize(p.err.Error()))
+		}
+		fmt.Fprintf(&looked, "  %-11s  %s\n", p.program, inspect.Sanitize(p.path))
+	}
+	switch {
+	case files > 0:
 		b.WriteString("Import all of it with: agenttrace import --discover --yes\n")
+	case b.Len() == 0:
+		b.WriteString("nothing found in the usual places\n" + looked.String())
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -7,33 +7,50 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/klauspost/compress/zstd"
+
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 )
 
-// gunzip returns what is compressed in r, where that is a format of sessions or a
+// packings are those that any file may have: what it begins with, and what reads it.
+var packings = []struct {
+	name, magic string
+	open        func(io.Reader) (io.Reader, error)
+}{
+	{"gzip", "\x1f\x8b", func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) }},
+	{"zstd", "\x28\xb5\x2f\xfd", func(r io.Reader) (io.Reader, error) {
+		// One goroutine's work is done in the reader's own, which nobody has to close.
+		return zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(mostWindow))
+	}},
+}
+
+// mostWindow is how much memory a packed file may ask for to be unpacked.
+const mostWindow = 256 << 20
+
+// unpacked returns what is compressed in r, where that is a format of sessions or a
 // database; nil where nothing is compressed, and for telemetry, whose reader does it
 // itself. What is damaged ends there, and is counted as damage.
-func (im *importer) gunzip(r *bufio.Reader, t *tally) (*bufio.Reader, error) {
+func (im *importer) unpacked(r *bufio.Reader, t *tally) (*bufio.Reader, error) {
 	head, _ := r.Peek(otlpfile.SniffSize) // an error shows at the next read
-	if !bytes.HasPrefix(head, []byte("\x1f\x8b")) {
-		return nil, nil
+	for _, p := range packings {
+		if !bytes.HasPrefix(head, []byte(p.magic)) || im.format == nil && !holdsSessions(head, p.open) {
+			continue
+		}
+		z, err := p.open(r)
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", p.name, err)
+		}
+		damaged := func(err error) {
+			im.damaged(t, fmt.Errorf("it is damaged as a %s file: the rest is left out: %w", p.name, err))
+		}
+		return bufio.NewReaderSize(&intact{r: z, damaged: damaged}, otlpfile.SniffSize), nil
 	}
-	if im.format == nil && !holdsSessions(head) {
-		return nil, nil
-	}
-	z, err := gzip.NewReader(r)
-	if err != nil {
-		return nil, fmt.Errorf("read gzip: %w", err)
-	}
-	damaged := func(err error) {
-		im.damaged(t, fmt.Errorf("it is damaged as a gzip file: the rest is left out: %w", err))
-	}
-	return bufio.NewReaderSize(&intact{r: z, damaged: damaged}, otlpfile.SniffSize), nil
+	return nil, nil
 }
 
 // holdsSessions says whether what is compressed begins as sessions do.
-func holdsSessions(compressed []byte) bool {
-	z, err := gzip.NewReader(bytes.NewReader(compressed))
+func holdsSessions(compressed []byte, open func(io.Reader) (io.Reader, error)) bool {
+	z, err := open(bytes.NewReader(compressed))
 	if err != nil {
 		return false
 	}

@@ -18,7 +18,10 @@ type progress struct {
 	w           io.Writer
 	width       int
 	total, read int64
+	begun       int64 // the sizes of the inputs that were begun
 	name        string
+	sessions    int // that were stored
+	uncounted   bool
 	drawn       time.Time
 	shown       bool
 }
@@ -43,6 +46,10 @@ func newProgress(w io.Writer, inputs []input) *progress {
 func (p *progress) begin(in input) {
 	if p != nil {
 		p.name = in.name
+		// Of what is read by its path nothing was counted.
+		p.read = max(p.read, p.begun)
+		p.begun += in.size
+		p.uncounted = true
 	}
 }
 
@@ -51,6 +58,7 @@ func (p *progress) reader(r io.Reader) io.Reader {
 	if p == nil {
 		return r
 	}
+	p.uncounted = false
 	return progressReader{p, r}
 }
 
@@ -62,16 +70,36 @@ type progressReader struct {
 func (r progressReader) Read(b []byte) (int, error) {
 	n, err := r.r.Read(b)
 	r.p.read += int64(n)
-	if now := time.Now(); now.Sub(r.p.drawn) > 100*time.Millisecond {
-		r.p.drawn = now
-		r.p.draw()
-	}
+	r.p.redraw()
 	return n, err
+}
+
+// stored says that a session was stored.
+func (p *progress) stored() {
+	if p != nil {
+		p.sessions++
+		p.redraw()
+	}
+}
+
+// redraw draws the line unless it was just drawn.
+func (p *progress) redraw() {
+	if now := time.Now(); now.Sub(p.drawn) > 100*time.Millisecond {
+		p.drawn = now
+		p.draw()
+	}
 }
 
 func (p *progress) draw() {
 	p.shown = true
 	fmt.Fprintf(p.w, "\r\x1b[K%s", p.line())
+}
+
+// unread says that the rest is read in a way that nobody counts.
+func (p *progress) unread() {
+	if p != nil {
+		p.uncounted = true
+	}
 }
 
 // line is the line in the width of the terminal: a bar, how much was read, and of
@@ -84,6 +112,12 @@ func (p *progress) line() string {
 		done := min(p.read, p.total)
 		n := int(done * cells / p.total)
 		text = fmt.Sprintf("[%s%s] %3d%% of %s", strings.Repeat("=", n), strings.Repeat(" ", cells-n), done*100/p.total, mb(p.total))
+	}
+	if p.uncounted {
+		text = "reading"
+	}
+	if p.sessions > 0 {
+		text += "  " + counted(p.sessions, "session")
 	}
 	text += "  " + strings.ReplaceAll(inspect.Sanitize(p.name), "\n", " ")
 	if runes := []rune(text); len(runes) >= p.width {

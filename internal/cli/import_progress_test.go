@@ -13,6 +13,7 @@ func TestProgress(t *testing.T) {
 	var out bytes.Buffer
 	p := newProgress(&out, []input{{name: "a", size: 3_000_000}, {name: "gone", err: errors.New("gone")}, {name: "b", size: 1_000_000}})
 	p.begin(input{name: "a\x1b[31m.json"})
+	_ = p.reader(strings.NewReader(""))
 	p.read = 1_000_000
 	if got, want := p.line(), "[=====               ]  25% of 4.0 MB  a"; !strings.HasPrefix(got, want) || strings.ContainsRune(got, '\x1b') {
 		t.Errorf("line %q, want %q", got, want)
@@ -38,12 +39,22 @@ func TestProgress(t *testing.T) {
 	// What has no known size has no share.
 	p = newProgress(&out, []input{{name: "standard input"}, {name: "b", size: 10}})
 	p.begin(input{name: "standard input"})
+	_ = p.reader(strings.NewReader(""))
 	p.read = 2_500_000
 	if got, want := p.line(), "2.5 MB  standard input"; got != want {
 		t.Errorf("line %q, want %q", got, want)
 	}
 
+	// Of what is read by its path, only the sessions are counted.
+	p.sessions = 2
+	p.unread()
+	if got, want := p.line(), "reading  2 sessions  standard input"; got != want {
+		t.Errorf("line %q, want %q", got, want)
+	}
+
 	var none *progress
+	none.unread()
+	none.stored()
 	none.begin(input{})
 	none.clear()
 	if r := strings.NewReader(""); none.reader(r) != r {

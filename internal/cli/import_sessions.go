@@ -3,11 +3,13 @@ package cli
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"iter"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,6 +25,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/skillet"
 	"github.com/agenttrace/agenttrace/session/codec/sqlitefile"
 	"github.com/agenttrace/agenttrace/session/codec/transcripts"
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // sessionFormats are the formats that hold whole sessions.
@@ -70,18 +73,25 @@ var sessionFormats = []importFormat{{
 	extensions: []string{".json", ".jsonl", ".ndjson"}, sniff: sniffJSON(looksACP), stream: acp.Decode,
 }, {
 	name: "claude-code", title: "transcripts of Claude Code",
+	own:        true,
 	extensions: []string{".jsonl"}, sniff: sniffJSON(transcripts.LooksClaude), stream: transcripts.DecodeClaude,
 }, {
 	name: "codex", title: "rollouts of Codex",
+	own:        true,
 	extensions: []string{".jsonl"}, sniff: sniffJSON(transcripts.LooksCodex), stream: transcripts.DecodeCodex,
+	file: func(_ context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+		return transcripts.DecodeCodexFile(path, report)
+	},
 }, {
 	name: "gemini-cli", title: "chats of Gemini CLI",
+	own:        true,
 	extensions: []string{".json", ".jsonl"}, sniff: sniffJSON(transcripts.LooksGemini), stream: transcripts.DecodeGemini,
 	file: func(_ context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 		return transcripts.DecodeGeminiFile(path, report)
 	},
 }, {
 	name: "opencode", title: "the database of opencode, or its storage of JSON files; a directory for both",
+	own:        true,
 	extensions: []string{".db", ".json"}, sniff: sniffJSON(transcripts.LooksOpencode), tables: transcripts.OpencodeTables(), file: transcripts.DecodeOpencode,
 	holds: []string{"opencode.db", "opencode-*.db", "storage/session/*/*.json", "session/*/*.json"},
 }, {
@@ -111,6 +121,9 @@ func sniffDatabase(path string) (*importFormat, error) {
 		if len(f.tables) > 0 && !lacks {
 			return f, nil
 		}
+	}
+	if len(tables) == 0 {
+		return nil, errors.New("it is an SQLite database without tables")
 	}
 	return nil, fmt.Errorf("it is an SQLite database, but of its tables (%s) none is of a store that import knows", strings.Join(tables, ", "))
 }
@@ -160,7 +173,7 @@ func (im *importer) sessions(ctx context.Context, f *importFormat, in input, r i
 	t.Whole = true
 	report := func(p codec.Problem) { im.damaged(t, errors.New(p.String())) }
 	if f.file == nil || in.path == "" && f.stream != nil {
-		return im.importAll(ctx, f.stream(r, report), t)
+		return im.importAll(ctx, f, f.stream(r, report), t)
 	}
 	path := in.path
 	if path == "" {
@@ -170,10 +183,11 @@ func (im *importer) sessions(ctx context.Context, f *importFormat, in input, r i
 		}
 		defer os.RemoveAll(filepath.Dir(path))
 	}
+	im.progress.unread()
 	if im.isStore(path) {
 		return errors.New("it is the store that is imported into; name another with --store, or another file")
 	}
-	return im.importAll(ctx, f.file(ctx, path, report), t)
+	return im.importAll(ctx, f, f.file(ctx, path, report), t)
 }
 
 // database reads an SQLite database as what its tables show it to be.
@@ -231,7 +245,7 @@ func spooled(r io.Reader) (path string, err error) {
 	return path, errors.Join(err, f.Close())
 }
 
-func (im *importer) importAll(ctx context.Context, sessions iter.Seq2[*codec.Session, error], t *tally) error {
+func (im *importer) importAll(ctx context.Context, f *importFormat, sessions iter.Seq2[*codec.Session, error], t *tally) error {
 	for s, err := range sessions {
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -239,7 +253,7 @@ func (im *importer) importAll(ctx context.Context, sessions iter.Seq2[*codec.Ses
 		if err != nil {
 			return err
 		}
-		if err := im.importSession(ctx, s, t); err != nil {
+		if err := im.importSession(ctx, f, s, t); err != nil {
 			return err
 		}
 	}
@@ -247,7 +261,7 @@ func (im *importer) importAll(ctx context.Context, sessions iter.Seq2[*codec.Ses
 }
 
 // importSession imports one session, unless it breaks the rules of a sound one.
-func (im *importer) importSession(ctx context.Context, s *codec.Session, t *tally) error {
+func (im *importer) importSession(ctx context.Context, f *importFormat, s *codec.Session, t *tally) error {
 	s.Transcript = s.Sorted()
 	if err := s.CheckTree(); err != nil {
 		im.damaged(t, fmt.Errorf("session %s is left out: %w", s.Session.ID, err))
@@ -264,10 +278,23 @@ func (im *importer) importSession(ctx context.Context, s *codec.Session, t *tall
 	if err := im.open(ctx); err != nil {
 		return err
 	}
+	if f.own {
+		told, err := im.told(ctx, s.Transcript)
+		if err != nil {
+			return storeError{err}
+		}
+		if told {
+			t.Told++
+			im.warnf("%s: session %s is left out: the store has it from telemetry, and would tell all of it twice; "+
+				"to have the transcript in its place, say agenttrace rm %[2]s and import it again", t.File, s.Session.ID)
+			return nil
+		}
+	}
 	r, err := im.store.Import(ctx, s.Imported())
 	if err != nil {
 		return storeError{err}
 	}
+	im.progress.stored()
 	t.addSession(s.Session.ID)
 	if r.Added {
 		t.Added++
@@ -282,6 +309,77 @@ func (im *importer) importSession(ctx context.Context, s *codec.Session, t *tall
 	for _, refusal := range r.Refused {
 		t.Refused++
 		im.damaged(t, fmt.Errorf("session %s: %s", s.Session.ID, refusal))
+	}
+	return nil
+}
+
+// told says whether the store has the session from the telemetry of its program, and
+// nothing of the transcript: the two tell the same by other ids.
+func (im *importer) told(ctx context.Context, t *session.Transcript) (bool, error) {
+	row, err := im.store.Session(ctx, t.Session.ID)
+	if errors.Is(err, store.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if telemetry, _ := toldBy(&row); !telemetry {
+		return false, nil
+	}
+	stored, err := im.store.Transcript(ctx, t.Session.ID)
+	if err != nil {
+		return false, err
+	}
+	ids := make(map[string]bool, len(stored.Messages))
+	for i := range stored.Messages {
+		ids[stored.Messages[i].Message.ID] = true
+	}
+	return len(ids) > 0 && !slices.ContainsFunc(t.Messages, func(m session.MessageAndParts) bool { return ids[m.Message.ID] }), nil
+}
+
+// toldBy says by what its metadata has that a session came as the telemetry of a
+// program, and as a transcript that a program keeps.
+func toldBy(row *session.Session) (telemetry, transcript bool) {
+	var about struct {
+		Agenttrace struct {
+			Dialect string `json:"dialect"`
+		} `json:"agenttrace"`
+		Claude   json.RawMessage `json:"claude_code"`
+		Codex    json.RawMessage `json:"codex"`
+		Gemini   json.RawMessage `json:"gemini_cli"`
+		Opencode json.RawMessage `json:"opencode"`
+	}
+	if json.Unmarshal([]byte(row.MetadataJSON), &about) != nil {
+		return false, false
+	}
+	return about.Agenttrace.Dialect != "", len(about.Claude)+len(about.Codex)+len(about.Gemini)+len(about.Opencode) > 0
+}
+
+// twice says of which sessions of a file with telemetry the store had a transcript.
+func (im *importer) twice(ctx context.Context, t *tally) error {
+	if im.store == nil {
+		return nil
+	}
+	const most = 20
+	n := 0
+	for _, id := range slices.Sorted(maps.Keys(t.Sessions)) {
+		row, err := im.store.Session(ctx, id)
+		if errors.Is(err, store.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return storeError{err}
+		}
+		if telemetry, transcript := toldBy(&row); !telemetry || !transcript {
+			continue
+		}
+		if n++; n <= most {
+			im.warnf("%s: session %s is told twice now, by telemetry and by the transcript that the store had; "+
+				"to have it once, say agenttrace rm %[2]s and import one of the two", t.File, id)
+		}
+	}
+	if n > most {
+		im.warnf("%s: %d more sessions are told twice", t.File, n-most)
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/zstd"
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
@@ -29,6 +30,7 @@ type imported struct {
 		Damaged   int `json:"damaged"`
 	} `json:"total"`
 	Files []struct {
+		File    string   `json:"file"`
 		Format  string   `json:"format"`
 		Damages []string `json:"damages"`
 	} `json:"files"`
@@ -66,7 +68,6 @@ func TestImportSessions(t *testing.T) {
 	}{
 		{path: "../testdata/reference.jsonl", format: "jsonl", golden: "../testdata/reference.jsonl", stream: true},
 		{path: "jutul/testdata/trace.sqlite", format: "jutul", golden: "jutul/testdata/trace.golden.jsonl", sessions: 1, stream: true},
-		{path: "jutul/testdata", format: "jutul", golden: "jutul/testdata/trace.golden.jsonl", sessions: 1},
 		{path: "agentdbg/testdata/export.json", format: "agentdbg", golden: "agentdbg/testdata/dff117f0-c969-44c1-8173-1523b6eb1213.jsonl", sessions: 1, stream: true},
 		{path: "agentdbg/testdata/data", format: "agentdbg", golden: "agentdbg/testdata/3cb3426d-1fa6-417a-b821-6be9c94cd9f4.jsonl", sessions: 4},
 		{path: "agentdbg/testdata/data/runs", format: "agentdbg", golden: "agentdbg/testdata/46e80958-2ba7-4329-9bda-377db118f630.jsonl", sessions: 4},
@@ -305,8 +306,8 @@ func TestImportOpencode(t *testing.T) {
 	}
 }
 
-// TestImportCompressed imports each kind of session file, and a database, from gzip as
-// from the file itself.
+// TestImportCompressed imports each kind of session file, and a database, from gzip and
+// zstd as from the file itself.
 func TestImportCompressed(t *testing.T) {
 	_, database := opencodeHome(t)
 	gemini := samples + "transcripts/testdata/gemini/tmp/parser/chats/"
@@ -344,6 +345,14 @@ func TestImportCompressed(t *testing.T) {
 				t.Errorf("%s, %s: %s (-plain +gzip):\n%s", tt.name, name, got.Files[0].Format, d)
 			}
 		}
+		encoder, err := zstd.NewWriter(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		packed := encoder.EncodeAll(data, nil)
+		if got := importJSON(t, filepath.Join(t.TempDir(), "s.db"), packed, "-"); got.Files[0].Format != tt.format || cmp.Diff(want.Total, got.Total) != "" {
+			t.Errorf("%s in zstd: %+v", tt.name, got)
+		}
 		if !strings.HasSuffix(tt.name, ".jsonl.gz") {
 			continue
 		}
@@ -363,4 +372,50 @@ func checkpoint(t *testing.T, path string) {
 	if err := errors.Join(sqlitex.ExecuteTransient(conn, "PRAGMA wal_checkpoint(TRUNCATE)", nil), conn.Close()); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestImportDirectory reads what programs laid out as a whole, wherever it is, and all
+// that is beside it.
+func TestImportDirectory(t *testing.T) {
+	dir := t.TempDir()
+	put := func(name, from string) {
+		t.Helper()
+		text, err := os.ReadFile(filepath.Join(samples, filepath.FromSlash(from)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		name = filepath.Join(dir, filepath.FromSlash(name))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, text, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	files := func() map[string]string {
+		t.Helper()
+		all := map[string]string{}
+		got := importJSON(t, filepath.Join(t.TempDir(), "s.db"), nil, dir)
+		for _, f := range got.Files {
+			name, err := filepath.Rel(dir, f.File)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all[filepath.ToSlash(name)] = f.Format
+		}
+		return all
+	}
+	want := func(want map[string]string) {
+		t.Helper()
+		if d := cmp.Diff(want, files()); d != "" {
+			t.Errorf("files (-want +got):\n%s", d)
+		}
+	}
+	put("trace.sqlite", "jutul/testdata/trace.sqlite")
+	want(map[string]string{".": "jutul"})
+	put("more.jsonl", "transcripts/testdata/opencode/sessions.golden.jsonl")
+	want(map[string]string{"trace.sqlite": "jutul", "more.jsonl": "jsonl"})
+	const run = "dff117f0-c969-44c1-8173-1523b6eb1213"
+	put("a/runs/"+run+"/run.json", "agentdbg/testdata/data/runs/"+run+"/run.json")
+	put("a/runs/"+run+"/events.jsonl", "agentdbg/testdata/data/runs/"+run+"/events.jsonl")
+	put("b/c/gemini.json", "transcripts/testdata/gemini/tmp/parser/chats/session-2025-08-20T10-00-77aa0b1c.json")
+	put(".hidden/gemini.json", "transcripts/testdata/gemini/tmp/parser/chats/session-2025-08-20T10-00-77aa0b1c.json")
+	want(map[string]string{"trace.sqlite": "jutul", "more.jsonl": "jsonl", "a": "agentdbg", "b/c/gemini.json": "gemini-cli"})
 }

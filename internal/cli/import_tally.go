@@ -40,6 +40,8 @@ type tally struct {
 	Messages  int  `json:"messages"`
 	Parts     int  `json:"parts"`
 	Unchanged int  `json:"unchanged"`
+	// Told are sessions that were left out, for the store has them from telemetry.
+	Told int `json:"told"`
 	// Skipped counts bodies of metrics and profiles, Damaged pieces that could not
 	// be read, of which Damages are the first.
 	Skipped int      `json:"skipped"`
@@ -97,6 +99,7 @@ func (t *tally) include(o *tally) {
 	t.Malformed += o.Malformed
 	t.Rows += o.Rows
 	t.Refused += o.Refused
+	t.Told += o.Told
 	t.Skipped += o.Skipped
 	t.Damaged += o.Damaged
 	t.Added += o.Added
@@ -113,7 +116,7 @@ func (t *tally) include(o *tally) {
 func (s *importSummary) print(w io.Writer) error {
 	var b strings.Builder
 	for _, t := range s.Files {
-		if t.Error == "" || t.Spans+t.Records+t.Damaged+len(t.Sessions) > 0 {
+		if t.Error == "" || t.Spans+t.Records+t.Damaged+t.Told+len(t.Sessions) > 0 {
 			t.print(&b, t.File)
 		}
 	}
@@ -127,13 +130,17 @@ func (s *importSummary) print(w io.Writer) error {
 // print writes what is not 0, for most counts are.
 func (t *tally) print(b *strings.Builder, name string) {
 	fmt.Fprintf(b, "%s: ", inspect.Sanitize(name))
-	if told := t.Spans+t.Records > 0 || !t.Whole; told {
+	telemetry := t.Spans+t.Records > 0 || t.Format == "otlp" || t.Format == "spool"
+	if telemetry {
 		fmt.Fprintf(b, "%s, %s", counted(t.Spans, "span"), counted(t.Records, "log record"))
 		if t.Whole {
 			b.WriteString(", ")
 		}
 	}
-	if t.Whole {
+	switch {
+	case !t.Whole && !telemetry:
+		b.WriteString("nothing")
+	case t.Whole:
 		fmt.Fprintf(b, "%s, %s, %s", counted(len(t.Sessions), "session"), counted(t.Messages, "message"), counted(t.Parts, "part"))
 	}
 	for _, c := range []struct {
@@ -141,7 +148,7 @@ func (t *tally) print(b *strings.Builder, name string) {
 		what string
 	}{
 		{int64(t.Placed), "placed"}, {t.Parked, "parked"}, {int64(t.Ignored), "ignored"}, {int64(t.Malformed), "malformed"},
-		{int64(t.Unchanged), "unchanged"}, {t.Refused, "refused"}, {int64(t.Skipped), "skipped"}, {int64(t.Damaged), "damaged"},
+		{int64(t.Unchanged), "unchanged"}, {t.Refused, "refused"}, {int64(t.Told), "told by telemetry"}, {int64(t.Skipped), "skipped"}, {int64(t.Damaged), "damaged"},
 	} {
 		if c.n > 0 {
 			fmt.Fprintf(b, ", %d %s", c.n, c.what)

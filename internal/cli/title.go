@@ -2,11 +2,13 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/agenttrace/agenttrace/session/inspect"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
@@ -35,7 +37,11 @@ With --json it is an object: session_id and title.`,
 					return err
 				}
 				title := strings.ToValidUTF8(title, "\uFFFD")
-				if err := s.SetTitle(ctx, id, title, time.Now()); err != nil || !asJSON {
+				if err := s.SetTitle(ctx, id, title, time.Now()); err != nil {
+					return err
+				}
+				if !asJSON {
+					_, err := fmt.Fprintf(cmd.ErrOrStderr(), "%s is called “%s”\n", id, inspect.Sanitize(title))
 					return err
 				}
 				return writeJSON(cmd, struct {

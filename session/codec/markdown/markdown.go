@@ -165,7 +165,11 @@ func (p *printer) block(b *transcript.Block) {
 	case transcript.Reference:
 		p.line("- ", strings.Join(append([]string{link(b.Title, b.Link)}, escaped(b.Facts)...), " · "), "\n")
 	case transcript.Tool:
-		title := "**" + escape(b.Title) + "** · " + b.Outcome
+		title := "**" + escape(b.Title) + "**"
+		if b.Subject != "" {
+			title += " " + escape(b.Subject)
+		}
+		title += " · " + b.Outcome
 		p.line(strings.Join(append([]string{title}, escaped(b.Facts)...), " · "), "\n")
 		if b.Link != "" {
 			p.line(link("The whole output", b.Link), "\n")

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agenttrace/agenttrace/session/codec/internal/transcript/transcripttest"
+	"github.com/agenttrace/agenttrace/session/inspect"
 )
 
 var update = flag.Bool("update", false, "write the golden file")
@@ -115,5 +116,47 @@ func TestCutAndFull(t *testing.T) {
 	}
 	if full := write(t, "x", Options{Full: true}); strings.Contains(full, "left out") || strings.Count(full, "FAIL x") != 120 {
 		t.Error("a full transcript is cut")
+	}
+}
+
+// TestCall says of a call in its title what it is about, in one line and not at length.
+func TestCall(t *testing.T) {
+	for input, want := range map[string]string{
+		`{"command":"ls -la","description":"List"}`:      "**bash** ls -la · ok",
+		`{"command":"a <b>\n  c"}`:                       "**bash** a \\<b\\> … · ok",
+		`{"command":"` + strings.Repeat("é", 200) + `"}`: "**bash** " + strings.Repeat("é", 119) + "… · ok",
+		`{}`: "**bash** · ok",
+	} {
+		tl := &inspect.Timeline{Turns: []inspect.Turn{{Number: 1, Messages: []inspect.Message{{Role: "assistant", Parts: []inspect.Part{
+			{Kind: inspect.KindStep, Step: 1},
+			{Kind: inspect.KindTool, Tool: &inspect.ToolCall{Name: "bash", State: "output-available", Input: []byte(input)}},
+			{Kind: inspect.KindStep, Step: 2},
+		}}}}}}
+		var b bytes.Buffer
+		if err := Encode(&b, tl, Options{}); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.String(); !strings.Contains(got, "\n"+want+"\n") {
+			t.Errorf("%s: want %q in\n%s", input, want, got)
+		}
+		if n := strings.Count(b.String(), "\n---\n"); n != 1 {
+			t.Errorf("%s: %d rules between steps, want 1", input, n)
+		}
+	}
+}
+
+// TestCutOfLittle leaves out no end that is shorter than what would be said of it.
+func TestCutOfLittle(t *testing.T) {
+	for lines, cut := range map[int]bool{80: false, 85: false, 200: true} {
+		tl := &inspect.Timeline{Turns: []inspect.Turn{{Number: 1, Messages: []inspect.Message{{Role: "assistant", Parts: []inspect.Part{
+			{Kind: inspect.KindTool, Tool: &inspect.ToolCall{Name: "bash", State: "output-error", Error: strings.Repeat("line\n", lines)}},
+		}}}}}}
+		var b bytes.Buffer
+		if err := Encode(&b, tl, Options{}); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(b.String(), "left out"); got != cut {
+			t.Errorf("%d lines: cut %t, want %t", lines, got, cut)
+		}
 	}
 }

@@ -96,13 +96,16 @@ type claudeSession struct {
 func (d *claude) record(o rows.Object, line int) {
 	switch o.Text("type") {
 	case "summary":
+		for _, s := range d.order {
+			s.titled(d.title != o.Text("summary"))
+		}
 		d.title = o.Text("summary")
 		return
 	case "custom-title":
-		d.custom[o.Text("sessionId")] = o.Text("customTitle")
+		d.entitle(d.custom, o.Text("sessionId"), o.Text("customTitle"))
 		return
 	case "ai-title":
-		d.guessed[o.Text("sessionId")] = o.Text("aiTitle")
+		d.entitle(d.guessed, o.Text("sessionId"), o.Text("aiTitle"))
 		return
 	case "user", "assistant":
 	case "system":
@@ -133,6 +136,23 @@ func (d *claude) record(o rows.Object, line int) {
 		said = d.user(s, o, message, line)
 	}
 	s.tree.add(o, s.b.at, said, s.b.touched)
+}
+
+// entitle notes a title of a session.
+func (d *claude) entitle(titles map[string]string, id, title string) {
+	if s := d.sessions[id]; s != nil {
+		s.titled(titles[id] != title)
+	}
+	titles[id] = title
+}
+
+// titled makes the session later by a moment where it has a new title, of which the
+// record has no time: else a transcript that grew by it alone would be as late as what
+// was imported before.
+func (s *claudeSession) titled(anew bool) {
+	if anew && s.sub == "" && s.b.at > 0 {
+		s.b.seeMilli(s.b.at + 1)
+	}
 }
 
 // link notes a record that tells nothing of the conversation, which one that does may

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
@@ -38,11 +41,39 @@ func LooksCodex(keys map[string]string) bool {
 // is yielded when reading fails, when nothing in the stream is of Codex, or when no
 // record names the session.
 func DecodeCodex(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+	return decodeCodex(r, "", report)
+}
+
+// DecodeCodexFile reads the rollout at path, as [DecodeCodex] does. Where the record
+// that names the session is damaged, the name of the file names it.
+func DecodeCodexFile(path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+	return func(yield func(*codec.Session, error) bool) {
+		f, err := os.Open(path)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		defer f.Close()
+		decodeCodex(f, rolloutID(path), report)(yield)
+	}
+}
+
+var rolloutName = regexp.MustCompile(`^rollout-.*-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.jsonl$`)
+
+// rolloutID is the id that the name of a rollout ends with, empty for another name.
+func rolloutID(path string) string {
+	if m := rolloutName.FindStringSubmatch(filepath.Base(path)); m != nil {
+		return m[1]
+	}
+	return ""
+}
+
+func decodeCodex(r io.Reader, named string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 	if report == nil {
 		report = func(codec.Problem) {}
 	}
 	return func(yield func(*codec.Session, error) bool) {
-		d := codex{report: report}
+		d := codex{report: report, named: named}
 		err := lines(r, report, d.record)
 		if err == nil && d.b == nil {
 			err = errors.New("read rollout: no record session_meta in it, which names the session")
@@ -58,6 +89,7 @@ func DecodeCodex(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Sessi
 type codex struct {
 	report   func(codec.Problem)
 	b        *builder // nil before the session is named
+	named    string   // the session by the name of the file, empty where it says nothing
 	provider string
 	model    string
 	total    string // what was spent so far, as it was said last
@@ -72,11 +104,18 @@ func (d *codex) record(o rows.Object, line int) {
 		return
 	}
 	if d.b == nil {
-		if kind != "session_meta" || payload.Text("id") == "" {
+		switch first := kind == "session_meta" && payload.Text("id") != ""; {
+		case first:
+			d.begin(payload)
+		case d.named != "" && LooksCodex(map[string]string{"type": kind, "payload": "{"}):
+			d.report(codec.Problem{Line: line, Reason: "stands before the record that names the session: it is named by the file"})
+			var meta rows.Object
+			meta.Set("id", d.named)
+			d.begin(meta)
+		default:
 			d.report(codec.Problem{Line: line, Reason: "stands before the record that names the session: left out"})
 			return
 		}
-		d.begin(payload)
 	}
 	d.b.see(o.Text("timestamp"))
 	switch kind {

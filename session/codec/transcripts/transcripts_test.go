@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -208,4 +210,74 @@ func FuzzDecode(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestCodexNamedByFile reads a rollout of which the first record is damaged as the
+// session that the name of its file says.
+func TestCodexNamedByFile(t *testing.T) {
+	const id = "0196a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b"
+	whole := strings.Replace(codexFile, `"id":"c1"`, `"id":"`+id+`"`, 1)
+	_, rest, _ := strings.Cut(whole, "\n")
+	read := func(name, text string) (ids, problems []string) {
+		t.Helper()
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for s, err := range transcripts.DecodeCodexFile(path, func(p codec.Problem) { problems = append(problems, p.String()) }) {
+			if err != nil {
+				return append(ids, err.Error()), problems
+			}
+			ids = append(ids, s.Session.ID)
+			for i := range s.Messages {
+				ids = append(ids, s.Messages[i].Message.ID)
+			}
+		}
+		return ids, problems
+	}
+	const name = "rollout-2026-03-01T10-00-00-" + id + ".jsonl"
+	want, _ := read(name, whole)
+	got, problems := read(name, "{\n"+rest)
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("ids (-whole +damaged):\n%s", d)
+	}
+	if !slices.Contains(problems, "line 2: stands before the record that names the session: it is named by the file") {
+		t.Errorf("problems %q", problems)
+	}
+	if got, _ := read("rollout-x.jsonl", rest); !slices.Equal(got, []string{"read rollout: no record session_meta in it, which names the session"}) {
+		t.Errorf("a file of another name: %q", got)
+	}
+}
+
+// TestClaudeTitledLater has a transcript that grew by a title alone be later than before.
+func TestClaudeTitledLater(t *testing.T) {
+	read := func(text string) session.Session {
+		t.Helper()
+		for s, err := range transcripts.DecodeClaude(strings.NewReader(text), nil) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s.Session
+		}
+		t.Fatal("no session")
+		return session.Session{}
+	}
+	at := int64(0)
+	text := `{"sessionId":"s1","type":"user","message":{"role":"user","content":"so"},"uuid":"u1","timestamp":"2026-01-02T03:04:05.000Z"}` + "\n"
+	for _, grown := range []struct{ line, title string }{
+		{"", "so"},
+		{`{"type":"ai-title","sessionId":"s1","aiTitle":"Guessed"}`, "Guessed"},
+		{`{"type":"custom-title","sessionId":"s1","customTitle":"Given"}`, "Given"},
+		{`{"type":"custom-title","sessionId":"s1","customTitle":"Another"}`, "Another"},
+	} {
+		text += grown.line + "\n"
+		row := read(text)
+		if row.Title != grown.title || row.UpdatedAt <= at {
+			t.Errorf("%q at %d, want %q after %d", row.Title, row.UpdatedAt, grown.title, at)
+		}
+		at = row.UpdatedAt
+	}
+	if row := read(text + `{"type":"custom-title","sessionId":"s1","customTitle":"Another"}`); row.UpdatedAt != at {
+		t.Errorf("the same title again makes it later: %d, want %d", row.UpdatedAt, at)
+	}
 }

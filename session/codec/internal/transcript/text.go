@@ -40,10 +40,25 @@ func (w *writer) clip(s string) Text {
 			break
 		}
 	}
-	if len(head) == len(s) {
-		return Text{Body: s}
+	if len(s)-len(head) <= len(s)/8 {
+		return Text{Body: s} // the end is no longer than what is said of it
 	}
 	return Text{Body: head, Cut: fmt.Sprintf("%s of %s are left out; a full export has them", bytesOf(int64(len(s)-len(head))), bytesOf(int64(len(s))))}
+}
+
+// short is what stands in a line of a text, all of which is told elsewhere.
+func short(s string) string {
+	const most = 120
+	first, rest, _ := strings.Cut(strings.TrimSpace(s), "\n")
+	first = line(first)
+	runes := []rune(first)
+	switch {
+	case len(runes) > most:
+		return string(runes[:most-1]) + "…"
+	case strings.TrimSpace(rest) != "":
+		return first + " …"
+	}
+	return first
 }
 
 func (w *writer) resolved(body string, known bool) Text {
@@ -152,6 +167,13 @@ func (w *writer) time(milli int64) string {
 		zone = time.UTC
 	}
 	return time.UnixMilli(milli).In(zone).Format("2006-01-02 15:04:05 MST")
+}
+
+func deref(n *int64) int64 {
+	if n == nil {
+		return 0
+	}
+	return *n
 }
 
 func duration(ms *int64) string {
@@ -265,14 +287,18 @@ func usageTable(tl *inspect.Timeline) [][]string {
 	}
 	for i := range tl.Turns {
 		t := &tl.Turns[i]
-		if t.Usage == nil && t.CostUSD == nil {
-			continue
+		if t.Usage != nil || t.CostUSD != nil {
+			name := strconv.Itoa(t.Number)
+			if t.Hidden {
+				name += " (rewound)"
+			}
+			row(name, t.Usage, t.CostUSD)
 		}
-		name := strconv.Itoa(t.Number)
-		if t.Hidden {
-			name += " (rewound)"
+		for k := range t.Messages {
+			if c := t.Messages[k].Compaction; c != nil && (c.InputTokens != nil || c.OutputTokens != nil) {
+				row("compaction", &session.Usage{Input: deref(c.InputTokens), Output: deref(c.OutputTokens)}, nil)
+			}
 		}
-		row(name, t.Usage, t.CostUSD)
 	}
 	row("All", tl.Totals.Usage, tl.Totals.CostUSD)
 	return table

@@ -112,6 +112,8 @@ const (
 type Block struct {
 	Kind  string
 	Title string
+	// Subject is what a tool call is about, in a line; empty where nothing says so.
+	Subject string
 	// Outcome is what became of a tool call, in one word.
 	Outcome   string
 	Facts     []string
@@ -157,6 +159,9 @@ func New(tl *inspect.Timeline, o Options) *Document {
 	add("Last change", w.time(s.UpdatedAt))
 	add("Turns", turns(&tl.Totals))
 	add("Tool calls", calls(&tl.Totals))
+	if u := tl.Totals.Usage; u != nil {
+		add("Tokens", grouped(u.Total()))
+	}
 	if tl.Totals.CostUSD != nil {
 		add("Cost", dollars(*tl.Totals.CostUSD))
 	}
@@ -244,6 +249,9 @@ func (w *writer) message(m *inspect.Message) Message {
 		out.Compaction = w.compaction(c)
 	}
 	for i := range m.Parts {
+		if i == 0 && m.Parts[i].Kind == inspect.KindStep {
+			continue // that a message begins needs no saying
+		}
 		out.Blocks = append(out.Blocks, w.block(&m.Parts[i]))
 	}
 	for _, text := range m.ModelErrors {
@@ -317,7 +325,7 @@ func (w *writer) block(p *inspect.Part) Block {
 }
 
 func (w *writer) tool(c *inspect.ToolCall) Block {
-	b := Block{Kind: Tool, Title: line(cmp.Or(c.Name, "unnamed tool")), Outcome: c.Outcome()}
+	b := Block{Kind: Tool, Title: line(cmp.Or(c.Name, "unnamed tool")), Subject: short(c.Subject()), Outcome: c.Outcome()}
 	b.Facts = present(duration(c.DurationMS), line(c.ACPKind))
 	if c.Outcome() == inspect.OutcomeOpen || c.Stub {
 		b.Facts = append(b.Facts, present(line(c.State))...)
