@@ -54,6 +54,9 @@ func (b *builder) index() {
 			b.decisionsByCall[d.ToolCallID] = append(b.decisionsByCall[d.ToolCallID], d)
 		}
 	}
+	for _, d := range b.in.Inherited {
+		b.decisionsByCall[d.ToolCallID] = append(b.decisionsByCall[d.ToolCallID], d)
+	}
 	b.tl.Decisions = b.in.Decisions
 	b.callsByMessage, b.spansByPart = map[string][]ModelCall{}, map[string]*store.Link{}
 	for i := range b.in.Links {
@@ -364,6 +367,9 @@ func (b *builder) totals() {
 				}
 			}
 		}
+	}
+	if tot.CostUSD == nil && s.CostUSD != 0 {
+		tot.CostUSD = new(s.CostUSD)
 	}
 	b.tl.Session.State, b.tl.Session.Error = b.tl.state(s)
 	b.tl.Status = statusOf(s, b.tl, b.in.Now, b.in.Silence)

@@ -10,10 +10,14 @@ import (
 
 // Estimate asks price for the cost of the messages that state usage and no cost, and
 // fills in EstimatedCostUSD of these, of their turns and of the totals. What a source
-// stated stays as it is. Compactions do not say their model and are not estimated.
+// stated stays as it is: of a session whose cost is stated as a whole nothing is
+// estimated. Compactions do not say their model and are not estimated.
 //
 // It is for a timeline as [Build] returns it, once.
 func (tl *Timeline) Estimate(price store.Price) {
+	if tl.Totals.CostUSD != nil && !slices.ContainsFunc(tl.Turns, func(t Turn) bool { return t.CostUSD != nil }) {
+		return
+	}
 	unpriced := map[string]bool{}
 	for i := range tl.Turns {
 		t := &tl.Turns[i]
@@ -54,6 +58,19 @@ func costText(stated, estimated *float64) string {
 		return dollars(*stated)
 	}
 	return ""
+}
+
+// spent says what a session used and cost, as far as it is known: "" where it is
+// not.
+func spent(u *session.Usage, stated, estimated *float64) string {
+	tokens, cost := "", costText(stated, estimated)
+	if u != nil {
+		tokens = count(u.Total()) + " tokens"
+	}
+	if tokens != "" && cost != "" {
+		return tokens + ", " + cost
+	}
+	return tokens + cost
 }
 
 // summedCost is costText of a sum that is 0 where nobody stated a cost.

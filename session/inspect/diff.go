@@ -37,6 +37,12 @@ type Compared struct {
 	Model     *session.Model `json:"model,omitempty"`
 	Turns     int            `json:"turns"`
 	CreatedAt int64          `json:"created_at"`
+	// ToolCalls, Usage, CostUSD and DurationMS are the session's [Totals]. They are
+	// not compared.
+	ToolCalls  int            `json:"tool_calls"`
+	Usage      *session.Usage `json:"usage,omitempty"`
+	CostUSD    *float64       `json:"cost_usd,omitempty"`
+	DurationMS *int64         `json:"duration_ms,omitempty"`
 	// ForkOf says that the session is a fork of the other.
 	ForkOf bool `json:"fork_of_other,omitempty"`
 }
@@ -141,6 +147,7 @@ func compared(tl, other *Timeline) Compared {
 	s := &tl.Session
 	return Compared{
 		SessionID: s.ID, Title: s.Title, Agent: s.Agent, Model: s.Model, Turns: len(tl.Turns), CreatedAt: s.CreatedAt,
+		ToolCalls: tl.Totals.ToolCalls, Usage: tl.Totals.Usage, CostUSD: tl.Totals.CostUSD, DurationMS: tl.Totals.DurationMS,
 		ForkOf: s.Origin != nil && s.Origin.Fork && s.Origin.SessionID == other.Session.ID,
 	}
 }

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -213,26 +214,73 @@ func comparePieces(a, b string) (inA, inB []TextPiece) {
 	return inA, inB
 }
 
-// fold breaks a line of spans into lines of at most n cells.
+// fold breaks a line of spans into lines of at most n cells, between words where
+// that leaves no line half empty. A space at which it breaks is at the end of a
+// line, where none is seen.
 func fold(line []span, n int) [][]span {
 	lines := [][]span{nil}
 	used := 0
 	for _, s := range line {
 		for s.text != "" {
 			head, tail := cut(s.text, n-used)
-			if head == "" {
-				if used == 0 { // a character wider than the line
-					_, size := utf8.DecodeRuneInString(s.text)
-					head, tail = s.text[:size], s.text[size:]
-				} else {
-					lines, used = append(lines, nil), 0
-					continue
+			if head != "" {
+				lines[len(lines)-1] = append(lines[len(lines)-1], span{head, s.paint})
+				used += width(head)
+				s.text = tail
+				continue
+			}
+			last := lines[len(lines)-1]
+			switch {
+			case used == 0: // a character wider than the line
+				_, size := utf8.DecodeRuneInString(s.text)
+				lines[len(lines)-1] = append(last, span{s.text[:size], s.paint})
+				used, s.text = n, s.text[size:]
+			case s.text[0] == ' ' && !endsInSpace(last):
+				lines, used, s.text = append(lines, nil), 0, s.text[1:]
+			default:
+				kept, carried := lastWord(last, n/2)
+				lines[len(lines)-1] = kept
+				lines = append(lines, carried)
+				used = 0
+				for _, c := range carried {
+					used += width(c.text)
 				}
 			}
-			lines[len(lines)-1] = append(lines[len(lines)-1], span{head, s.paint})
-			used += width(head)
-			s.text = tail
 		}
 	}
+	if len(lines) > 1 && len(lines[len(lines)-1]) == 0 {
+		lines = lines[:len(lines)-1]
+	}
 	return lines
+}
+
+func endsInSpace(line []span) bool {
+	return len(line) > 0 && strings.HasSuffix(line[len(line)-1].text, " ")
+}
+
+// lastWord takes from a line what follows its last space. It takes nothing where
+// that is wider than most, or the line has no word before it.
+func lastWord(line []span, most int) (kept, carried []span) {
+	for i := len(line) - 1; i >= 0; i-- {
+		text := line[i].text
+		at := strings.LastIndexByte(text, ' ') + 1
+		if at == 0 {
+			most -= width(text)
+			continue
+		}
+		if width(text[at:]) > most || !wordsIn(line[:i], text[:at]) {
+			return line, nil
+		}
+		if at < len(text) {
+			carried = append(carried, span{text[at:], line[i].paint})
+		}
+		carried = append(carried, line[i+1:]...)
+		return append(slices.Clone(line[:i]), span{text[:at], line[i].paint}), carried
+	}
+	return line, nil
+}
+
+// wordsIn tells whether anything but spaces is in the spans and the text.
+func wordsIn(spans []span, text string) bool {
+	return strings.Trim(text, " ") != "" || slices.ContainsFunc(spans, func(s span) bool { return strings.Trim(s.text, " ") != "" })
 }

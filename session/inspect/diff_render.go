@@ -34,7 +34,11 @@ func (d *Diff) Render(w io.Writer, o Options, unified bool) error {
 	for _, run := range d.Runs() {
 		p.blank()
 		if len(run[0].Changes) == 0 {
-			p.line(span{"= " + RunLabel(run), p.dim})
+			label := RunLabel(run)
+			if d.A.SessionID == d.B.SessionID {
+				label = strings.TrimSuffix(label, ", copied")
+			}
+			p.line(span{"= " + label, p.dim})
 		} else {
 			dp.turn(&run[0])
 		}
@@ -67,6 +71,13 @@ type diffPrinter struct {
 
 func (p *diffPrinter) compared(label string, c *Compared, in paint) {
 	facts := []string{Sanitize(c.SessionID), oneLine(c.Title), oneLine(c.Agent), modelName(c.Model), plural(c.Turns, "turn", "turns")}
+	if c.ToolCalls > 0 {
+		facts = append(facts, plural(c.ToolCalls, "tool call", "tool calls"))
+	}
+	facts = append(facts, spent(c.Usage, c.CostUSD, nil))
+	if c.DurationMS != nil {
+		facts = append(facts, duration(*c.DurationMS))
+	}
 	if c.ForkOf {
 		facts = append(facts, "fork of the other")
 	}
@@ -160,6 +171,8 @@ func (p *diffPrinter) change(c *Change) {
 			return
 		}
 	case c.Aspect == AspectTurn || c.Aspect == AspectCall:
+	case c.Aspect == AspectUsage && p.usage(label, a, b):
+		return
 	case a == b:
 		p.block(span{"  ", p.plain}, span{"    ", p.plain}, label+": the same but for characters that are not printed", p.accent, 0)
 		return
@@ -211,6 +224,36 @@ func (p *diffPrinter) change(c *Change) {
 	if left > 0 {
 		p.line(span{"    … " + plural(left, "more line differs", "more lines differ") + " (--full)", p.dim})
 	}
+}
+
+// usage prints those counts of tokens that differ, as many to a line as there is
+// room for. It prints nothing and returns false where only one session has any.
+func (p *diffPrinter) usage(label, a, b string) bool {
+	inA, inB := strings.Split(a, ", "), strings.Split(b, ", ")
+	if a == "" || len(inA) != len(inB) {
+		return false
+	}
+	lead := span{"  " + label + ": ", p.accent}
+	line, used := []span{lead}, width(lead.text)
+	for i := range inA {
+		at := strings.LastIndexByte(inA[i], ' ') + 1
+		if inA[i] == inB[i] || !strings.HasPrefix(inB[i], inA[i][:at]) {
+			continue
+		}
+		fact := []span{{inA[i][:at], p.plain}, {inA[i][at:], p.bad}, {" → ", p.dim}, {inB[i][at:], p.good}}
+		room := width(inA[i]) + len(" → ") - 2 + width(inB[i][at:])
+		switch {
+		case used == width(lead.text):
+		case used+len(" · ")-1+room > p.Width:
+			p.line(line...)
+			line, used = []span{{strings.Repeat(" ", width(lead.text)), p.plain}}, width(lead.text)
+		default:
+			line, used = append(line, span{" · ", p.dim}), used+len(" · ")-1
+		}
+		line, used = append(line, fact...), used+room
+	}
+	p.line(line...)
+	return true
 }
 
 // painted is a line of one of two texts; nil where only the other has it.

@@ -182,3 +182,85 @@ func TestDiffWidth(t *testing.T) {
 		}
 	}
 }
+
+// TestFold: lines break between words where that leaves them half full at least,
+// and nothing but spaces at which they break is lost.
+func TestFold(t *testing.T) {
+	text := func(line []span) string {
+		var b strings.Builder
+		for _, s := range line {
+			b.WriteString(s.text)
+		}
+		return b.String()
+	}
+	for _, test := range []struct {
+		line []string // spans
+		n    int
+		want []string
+	}{
+		{[]string{"short"}, 10, []string{"short"}},
+		{nil, 10, []string{""}},
+		{[]string{"one two three"}, 10, []string{"one two ", "three"}},
+		{[]string{"one two three"}, 7, []string{"one two", "three"}},
+		{[]string{"one t", "w", "o three"}, 6, []string{"one ", "two ", "three"}},
+		{[]string{"abcdefghijklmno pq"}, 10, []string{"abcdefghij", "klmno pq"}},
+		{[]string{"    abcdefghij"}, 10, []string{"    abcdef", "ghij"}},
+		{[]string{"a bcdefghijklm"}, 10, []string{"a bcdefghi", "jklm"}},
+		{[]string{"日本語"}, 1, []string{"日", "本", "語"}},
+	} {
+		var line []span
+		for _, s := range test.line {
+			line = append(line, span{text: s})
+		}
+		var got []string
+		for _, l := range fold(line, test.n) {
+			got = append(got, text(l))
+		}
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("fold(%q, %d) (-want +got):\n%s", test.line, test.n, diff)
+		}
+	}
+	rng := rand.New(rand.NewPCG(3, 4))
+	for range 2000 {
+		var line []span
+		for range rng.IntN(5) {
+			b := make([]byte, rng.IntN(9))
+			for i := range b {
+				b[i] = "ab  "[rng.IntN(4)]
+			}
+			line = append(line, span{text: string(b)})
+		}
+		n := 1 + rng.IntN(12)
+		var all strings.Builder
+		for _, l := range fold(line, n) {
+			if width(text(l)) > n {
+				t.Fatalf("fold(%q, %d) has the line %q", text(line), n, text(l))
+			}
+			all.WriteString(text(l))
+		}
+		if squeezed := func(s string) string { return strings.ReplaceAll(s, " ", "") }; squeezed(all.String()) != squeezed(text(line)) {
+			t.Fatalf("fold(%q, %d) is %q", text(line), n, all.String())
+		}
+	}
+}
+
+// TestDiffUsage: of tokens those counts are told that differ.
+func TestDiffUsage(t *testing.T) {
+	a, b := conversation("a", 0, "one", "1"), conversation("b", 5, "one", "1")
+	a.Turns[0].Usage = &session.Usage{Input: 1061, Output: 104, CacheRead: 768}
+	b.Turns[0].Usage = &session.Usage{Input: 60, Output: 104, CacheRead: 40}
+	var out strings.Builder
+	if err := Compare(a, b, DiffOptions{}).Render(&out, Options{Width: 80}, false); err != nil {
+		t.Fatal(err)
+	}
+	if want := "\n  tokens: input 1,061 → 60 · cache read 768 → 40\n"; !strings.Contains(out.String(), want) {
+		t.Errorf("%q is not in\n%s", want, out.String())
+	}
+	out.Reset()
+	if err := Compare(a, b, DiffOptions{}).Render(&out, Options{Width: 40}, false); err != nil {
+		t.Fatal(err)
+	}
+	if want := "\n  tokens: input 1,061 → 60\n          cache read 768 → 40\n"; !strings.Contains(out.String(), want) {
+		t.Errorf("%q is not in\n%s", want, out.String())
+	}
+}

@@ -28,6 +28,9 @@ func Collect(ctx context.Context, r store.Reader, id string) (in Input, err erro
 	if in.Decisions, err = r.Decisions(ctx, id); err != nil {
 		return in, err
 	}
+	if in.Inherited, err = inherited(ctx, r, in.Transcript); err != nil {
+		return in, err
+	}
 	if in.Links, err = r.Links(ctx, id); err != nil {
 		return in, err
 	}
@@ -72,6 +75,43 @@ func Collect(ctx context.Context, r store.Reader, id string) (in Input, err erro
 		}
 	}
 	return in, nil
+}
+
+// inherited reads the decisions about the calls that a fork copied: from its
+// parent, and where that is a fork itself, from the parent's.
+func inherited(ctx context.Context, r store.Reader, t *session.Transcript) ([]store.Decision, error) {
+	calls := map[string]bool{}
+	for i := range t.Messages {
+		m := &t.Messages[i]
+		if m.Message.CreatedAt >= t.Session.CreatedAt {
+			continue
+		}
+		for k := range m.Parts {
+			if id := deref(m.Parts[k].ToolCallID); id != "" {
+				calls[id] = true
+			}
+		}
+	}
+	var found []store.Decision
+	seen := map[string]bool{t.Session.ID: true}
+	for parent := deref(t.Session.ParentID); len(calls) > 0 && parent != "" && !seen[parent]; {
+		seen[parent] = true
+		all, err := r.Decisions(ctx, parent)
+		if err != nil {
+			return nil, ignoreNotFound(err)
+		}
+		for _, d := range all {
+			if calls[d.ToolCallID] {
+				found = append(found, d)
+			}
+		}
+		s, err := r.Session(ctx, parent)
+		if err != nil {
+			return found, ignoreNotFound(err)
+		}
+		parent = deref(s.ParentID)
+	}
+	return found, nil
 }
 
 func ignoreNotFound(err error) error {

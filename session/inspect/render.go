@@ -69,15 +69,18 @@ func (p *printer) head(tl *Timeline) {
 	if ms := tl.Totals.DurationMS; ms != nil {
 		summary = append(summary, duration(*ms))
 	}
-	text := joined(summary)
-	if room := p.Width - width(state.text) - width(" · "); state.text != "" && width(text) <= room {
-		p.line(state, span{" · " + text, p.dim})
-	} else {
-		if state.text != "" {
-			p.line(state)
+	summary = append(summary, spent(tl.Totals.Usage, tl.Totals.CostUSD, tl.Totals.EstimatedCostUSD))
+	if state.text != "" {
+		text, room := "", p.Width-width(state.text)
+		for len(summary) > 0 && width(text)+width(" · "+summary[0]) <= room {
+			if summary[0] != "" {
+				text += " · " + summary[0]
+			}
+			summary = summary[1:]
 		}
-		p.facts("", summary...)
+		p.line(state, span{text, p.dim})
 	}
+	p.facts("", summary...)
 	if s.Error != "" {
 		p.block(span{"✗ ", p.bad}, span{"  ", p.plain}, s.Error, p.bad, p.Lines)
 	}

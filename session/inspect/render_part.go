@@ -34,7 +34,7 @@ func (p *printer) message(m *Message, lead span) {
 
 // assistant prints an answer and how it ended.
 func (p *printer) assistant(tl *Timeline, m *Message, previousRules *string) {
-	if m.Agent != "" {
+	if m.Agent != "" && m.Agent != tl.Session.Agent {
 		p.facts("  ", "agent "+oneLine(m.Agent))
 	}
 	for i := range m.Parts {
@@ -298,7 +298,7 @@ func (p *printer) tool(tl *Timeline, part *Part, previousRules *string) {
 		p.line(bar, span{"what it answered is not told", p.dim})
 	}
 	if c.Output != nil {
-		p.block(bar, bar, cmp.Or(strings.TrimRight(valueText(c.Output), "\n "), "(empty)"), p.plain, p.Lines)
+		p.block(bar, bar, cmp.Or(strings.TrimRight(outputText(c.Output), "\n "), "(empty)"), p.plain, p.Lines)
 	}
 	if c.Error != "" {
 		p.block(bar, bar, c.Error, p.bad, p.Lines)
@@ -390,6 +390,30 @@ func decisionLine(d *Decision) (text string, allowed bool) {
 		rule += ": " + d.Reason
 	}
 	return rule, d.Outcome == "allowed" || d.Outcome == "" && d.Action == "allow"
+}
+
+// outputText is [valueText] of what a tool returned. Of an object that has its text
+// under the key "output" that comes first: what else it says is about the text.
+func outputText(raw json.RawMessage) string {
+	keys, values, ok := object(raw)
+	at := slices.Index(keys, "output")
+	if !ok || at < 0 {
+		return valueText(raw)
+	}
+	text := ""
+	if json.Unmarshal(values[at], &text) != nil || strings.TrimSpace(text) == "" {
+		return valueText(raw)
+	}
+	lines := []string{strings.TrimRight(text, "\n")}
+	for i, key := range keys {
+		if i == at {
+			continue
+		}
+		if rest, err := json.Marshal(map[string]json.RawMessage{key: values[i]}); err == nil {
+			lines = append(lines, valueText(rest))
+		}
+	}
+	return strings.Join(lines, "\n")
 }
 
 // subjects are the keys of an input that say what a call is about, in the order

@@ -77,15 +77,11 @@ func shortIDs(items []Item) []string {
 }
 
 // RenderSessions prints a list of sessions for a person, in the order in which
-// they are given. The ids are cut as short as the list allows.
+// they are given. The ids are cut as short as the list allows, unless there is room
+// for whole ones besides all columns.
 func RenderSessions(w io.Writer, items []Item, o Options) error {
 	p := newPrinter(o)
 	ids := shortIDs(items)
-	if p.Width >= 120 {
-		for i := range items {
-			ids[i] = Sanitize(items[i].ID)
-		}
-	}
 	withCost := false
 	var tokens int64
 	var cost, inherited struct {
@@ -137,6 +133,28 @@ func RenderSessions(w io.Writer, items []Item, o Options) error {
 			{span: span{truncate(modelName(s.Model), 20), p.dim}}, {span{number, p.plain}, true}, {span{cmp.Or(summedCost(s.CostUSD, s.EstimatedCostUSD), absent), p.plain}, true},
 			{span{p.age(s.UpdatedAt), p.dim}, true},
 		})
+	}
+	if p.Width >= 120 {
+		room := p.Width
+		for i := range head {
+			if i == title || i == 6 && !withCost {
+				continue
+			}
+			w := 0
+			for k, r := range rows {
+				if i == 0 && k > 0 {
+					w = max(w, width(Sanitize(items[k-1].ID)))
+				} else {
+					w = max(w, width(r[i].text))
+				}
+			}
+			room -= w + 2
+		}
+		for i := range items {
+			if room >= 28 {
+				rows[1+i][0].text = Sanitize(items[i].ID)
+			}
+		}
 	}
 	// What is least missed goes first where there is no room for a title.
 	drop := map[int]bool{6: !withCost}

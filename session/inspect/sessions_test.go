@@ -133,3 +133,22 @@ func TestOnly(t *testing.T) {
 		}
 	}
 }
+
+// TestWholeIDs: a wide list has whole ids only where no column goes for them.
+func TestWholeIDs(t *testing.T) {
+	long := items()
+	long[0].ID = "01a1fa2f-1e4a-7b31-a55d-4564d5182253-01a1fa2f"
+	for _, test := range []struct {
+		items []inspect.Item
+		width int
+		want  bool
+	}{{items(), 119, false}, {items(), 120, true}, {long, 120, false}, {long, 140, true}} {
+		var b strings.Builder
+		if err := inspect.RenderSessions(&b, test.items, inspect.Options{Width: test.width, Now: time.UnixMilli(epoch)}); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(b.String(), test.items[0].ID); got != test.want || !strings.Contains(b.String(), "MODEL") {
+			t.Errorf("at %d columns whole ids %v, want %v, and a MODEL:\n%s", test.width, got, test.want, b.String())
+		}
+	}
+}

@@ -43,9 +43,13 @@ func (r *usageRow) cells(number func(int64) string, withCost bool) []string {
 // do not fit, short ones stand; where those do not either, each row is a list.
 func (p *printer) usageTable(tl *Timeline) {
 	rows, sums := p.usageRows(tl)
-	withCost := false
+	withCost, known := false, false
 	for _, r := range append(rows, sums...) {
-		withCost = withCost || r.cost != ""
+		withCost, known = withCost || r.cost != "", known || r.usage != nil || r.cost != ""
+	}
+	if !known {
+		p.line(span{"Tokens", p.title}, span{"  the source says nothing of them", p.dim})
+		return
 	}
 	columns := usageColumns
 	if !withCost {
@@ -144,7 +148,7 @@ func (p *printer) usageRows(tl *Timeline) (rows, sums []usageRow) {
 		label = "session" // the rows are one turn's
 	}
 	sums = []usageRow{{label, tot.Usage, costText(tot.CostUSD, tot.EstimatedCostUSD), p.title}}
-	if tot.Usage == nil || *tot.Usage != tot.Context {
+	if tot.Usage == nil && tot.Context != (session.Usage{}) || tot.Usage != nil && *tot.Usage != tot.Context {
 		sums = append(sums, usageRow{"in context now", &tot.Context, "", p.dim})
 	}
 	return rows, sums

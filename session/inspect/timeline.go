@@ -343,7 +343,8 @@ type Totals struct {
 	// Context is the session's rollup: the messages that count towards the
 	// model's context now.
 	Context session.Usage `json:"context"`
-	// CostUSD is nil when no message states a cost.
+	// CostUSD sums what messages state. Where none states a cost it is the
+	// session's, which some sources tell as a whole; nil where that is not told.
 	CostUSD *float64 `json:"cost_usd,omitempty"`
 	// EstimatedCostUSD is of what states no cost, and no part of CostUSD: see
 	// [Timeline.Estimate].
@@ -356,7 +357,11 @@ type Totals struct {
 type Input struct {
 	Transcript *session.Transcript
 	Decisions  []store.Decision
-	Links      []store.Link
+	// Inherited are the decisions about calls that a fork copied, as the sessions
+	// have them that it copied from. They are told at the calls, and are no part of
+	// the fork.
+	Inherited []store.Decision
+	Links     []store.Link
 	// Blobs are the system prompts and tool catalogs that could be found.
 	Blobs    []store.Blob
 	Children []session.Session

@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"cmp"
+	"encoding/json"
 	"io"
 	"slices"
 	"strconv"
@@ -116,6 +117,10 @@ func (tl *Timeline) RenderTools(w io.Writer, o Options) error {
 		for _, t := range c.Tools {
 			p.block(span{"  " + pad(truncate(oneLine(t.Name), widest), widest) + "  ", p.call}, span{strings.Repeat(" ", widest+4), p.plain},
 				cmp.Or(t.Description, absent), p.plain, p.Lines)
+			if takes := parameters(t.InputSchema); takes != "" {
+				indent := span{strings.Repeat(" ", widest+4), p.plain}
+				p.block(indent, indent, takes, p.dim, p.Lines)
+			}
 		}
 		p.blank()
 	}
@@ -147,6 +152,41 @@ func (tl *Timeline) RenderTools(w io.Writer, o Options) error {
 	}
 	_, err := io.WriteString(w, p.b.String())
 	return err
+}
+
+// parameters lists what a JSON Schema of an object has, in its order: each name with
+// its type, and a question mark where it may be left out.
+func parameters(schema json.RawMessage) string {
+	var s struct {
+		Properties json.RawMessage `json:"properties"`
+		Required   []string        `json:"required"`
+	}
+	if len(schema) == 0 || json.Unmarshal(schema, &s) != nil {
+		return ""
+	}
+	names, values, _ := object(s.Properties)
+	for i, name := range names {
+		var p struct {
+			Type any `json:"type"`
+		}
+		_ = json.Unmarshal(values[i], &p) // what cannot be read says no type
+		if !slices.Contains(s.Required, name) {
+			names[i] += "?"
+		}
+		switch t := p.Type.(type) {
+		case string:
+			names[i] += " " + t
+		case []any:
+			alternatives := make([]string, 0, len(t))
+			for _, one := range t {
+				if s, ok := one.(string); ok {
+					alternatives = append(alternatives, s)
+				}
+			}
+			names[i] += " " + strings.Join(alternatives, "|")
+		}
+	}
+	return strings.Join(names, ", ")
 }
 
 // RenderPermissions prints for each tool call the decisions about it, the
@@ -189,6 +229,7 @@ func (tl *Timeline) RenderPermissions(w io.Writer, o Options) error {
 			}
 		}
 	}
+	p.deciding(tl)
 	rest := slices.DeleteFunc(slices.Clone(tl.Decisions), func(d Decision) bool { return told[d.ID] })
 	if len(rest) > 0 {
 		p.blank()
@@ -200,6 +241,39 @@ func (tl *Timeline) RenderPermissions(w io.Writer, o Options) error {
 	}
 	_, err := io.WriteString(w, p.b.String())
 	return err
+}
+
+// deciding prints how many calls each rule decided about: those of the session, and
+// those that the program brought, of which nothing else tells.
+func (p *printer) deciding(tl *Timeline) {
+	var rules []string
+	calls := map[string]int{}
+	for i := range tl.Turns {
+		for _, c := range tl.Turns[i].ToolCalls() {
+			for k := range c.Decisions {
+				d := c.Decisions[k]
+				rule := oneLine(strings.TrimSpace(d.Action + " " + d.Pattern))
+				if d.Source != "" {
+					rule += " (" + oneLine(d.Source) + ")"
+				} else if d.Pattern == "" {
+					rule += " (no rule is named)"
+				}
+				if calls[rule] == 0 {
+					rules = append(rules, rule)
+				}
+				calls[rule]++
+			}
+		}
+	}
+	if len(rules) == 0 {
+		return
+	}
+	slices.SortStableFunc(rules, func(a, b string) int { return cmp.Compare(calls[b], calls[a]) })
+	p.blank()
+	p.header("─", span{"Rules that decided", p.title}, span{})
+	for _, rule := range rules {
+		p.line(span{padLeft(count(int64(calls[rule])), 5) + "×  ", p.dim}, span{rule, p.plain})
+	}
 }
 
 func (p *printer) permission(c *ToolCall, previousRules *string) {
