@@ -87,7 +87,7 @@ func (p *Part) AppendJSON(dst []byte) []byte {
 // value of another kind than the column's, or anything but one JSON object is an
 // error, and leaves s undefined.
 func (s *Session) DecodeJSON(data []byte) error {
-	*s = Session{Title: "New Chat", PermissionsJSON: "[]", MetadataJSON: "{}"}
+	*s = Session{Title: Untitled, PermissionsJSON: "[]", MetadataJSON: "{}"}
 	if err := decodeRow(data, s); err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ type Session struct {
 	// ID is the session's identity, "ses_…" when minted by the SDK.
 	ID string `json:"id"`
 
-	// Title is "New Chat" until something names the session.
+	// Title is [Untitled] until something names the session.
 	Title string `json:"title"`
 
 	// Agent names the agent that the session was started with and never changes.
@@ -55,6 +55,9 @@ type Session struct {
 	UpdatedAt  int64  `json:"updated_at"`
 	ArchivedAt *int64 `json:"archived_at"`
 }
+
+// Untitled is the title of a session that nothing has named.
+const Untitled = "New Chat"
 
 // Roles of a [Message].
 const (

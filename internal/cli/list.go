@@ -21,8 +21,8 @@ func newList() *cobra.Command {
 		Use:     "ls",
 		Aliases: []string{"list"},
 		Short:   "List sessions, newest first",
-		Long: `List sessions, newest first: the newest 50 that are neither archived nor forks or
-sub-agents of another.
+		Long: `List sessions, newest first: the newest 50 that are neither archived nor of a
+sub-agent of another that is listed.
 
 TOKENS are those that count towards the model's context now. The mark before the
 title tells what a session is doing, as far as its agent says: ► busy, ↻ retrying,
@@ -93,7 +93,7 @@ In JSON they are estimated_cost_usd, beside cost_usd.`,
 	f := cmd.Flags()
 	f.IntVarP(&q.Limit, "limit", "n", 50, "list this many at most")
 	f.StringVar(&q.Agent, "agent", "", "only sessions of this `agent`")
-	f.BoolVar(&q.Children, "children", false, "also sessions of sub-agents and forks")
+	f.BoolVar(&q.Children, "children", false, "also sessions of sub-agents")
 	f.BoolVar(&q.Archived, "archived", false, "also archived sessions")
 	f.BoolVarP(&all, "all", "a", false, "all of them: --children, --archived and no limit")
 	f.BoolVar(&asJSON, "json", false, "print a JSON array")

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenttrace/agenttrace/redact"
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/inspect"
 	"github.com/agenttrace/agenttrace/session/replay"
@@ -33,6 +35,7 @@ type replayer struct {
 	endpoint, model, effort, keyEnv string
 	headers                         []string
 	maxCalls                        int
+	timeout                         time.Duration
 }
 
 func newReplay() *cobra.Command {
@@ -95,6 +98,7 @@ backup" makes where it is.`,
 	f.StringVar(&p.keyEnv, "key-env", "", "`variable` of the environment that has the key of the API (default OPENAI_API_KEY or ANTHROPIC_API_KEY)")
 	f.StringArrayVar(&p.headers, "header", nil, "`name: value` to send besides, once or more")
 	f.IntVar(&p.maxCalls, "max-calls", replay.DefaultMaxCalls, "ask the model at most this often")
+	f.DurationVar(&p.timeout, "timeout", 10*time.Minute, "give up when all replies have not come after this `time`")
 	f.BoolVar(&p.out.force, "force", false, "replace files that exist; with --run, ask though something is missing")
 	f.BoolVar(&p.asJSON, "json", false, "print what is said as a JSON object")
 	f.BoolVar(&p.full, "full", false, "judge turns that were rewound too")
@@ -122,7 +126,7 @@ func replayNames() []string {
 // check finds what on the command line contradicts itself.
 func (p *replayer) check(cmd *cobra.Command) error {
 	changed := cmd.Flags().Changed
-	for _, flag := range []string{"endpoint", "key-env", "header", "max-calls"} {
+	for _, flag := range []string{"endpoint", "key-env", "header", "max-calls", "timeout"} {
 		if !p.run && changed(flag) {
 			return usagef("--%s is for --run; add --run, or leave --%s out", flag, flag)
 		}
@@ -141,6 +145,8 @@ func (p *replayer) check(cmd *cobra.Command) error {
 		return usagef("a bundle is no request; use --format %s with --run", either(replayNames()[:len(replayNames())-1]))
 	case p.run && p.endpoint == "":
 		return usagef("--run needs an endpoint; name one with --endpoint, such as https://api.openai.com/v1")
+	case p.timeout <= 0:
+		return usagef("--timeout %s is no time to wait; give more than 0", p.timeout)
 	case p.maxCalls < 1:
 		return usagef("--max-calls %d asks nothing; give 1 or more", p.maxCalls)
 	case !p.run && p.out.path != "" && p.format == "" && !p.toDirectory():
@@ -319,11 +325,14 @@ func (p *replayer) ask(cmd *cobra.Command, name string) error {
 		if p.model != "" {
 			b.Model.ProviderID = c.Provider()
 		}
-		a, err := b.Run(ctx, c)
+		asking, cancel := context.WithTimeout(ctx, p.timeout)
+		defer cancel()
+		a, err := b.Run(asking, c)
 		if err != nil {
-			return err
+			return p.refused(err, c)
 		}
-		title := in.Transcript.Session.Title + " (replay)"
+		ctx = context.WithoutCancel(ctx) // what has come is kept, also when nobody waits for more
+		title := replayTitle(in.Transcript.Session.Title, b)
 		fork, err := s.Fork(ctx, sqlite.ForkOptions{From: id, Message: b.MessageID, Title: title, Now: time.Now()})
 		if errors.Is(err, sqlite.ErrHidden) {
 			return usagef("%w; rewind --undo brings it back", err)
@@ -347,6 +356,34 @@ func (p *replayer) ask(cmd *cobra.Command, name string) error {
 		return fmt.Errorf("%w; stop it, or replay in a copy: agenttrace backup copy.db", err)
 	}
 	return err
+}
+
+// refused says what to do about an error of the endpoint.
+func (p *replayer) refused(err error, c *replay.Client) error {
+	status, isStatus := errors.AsType[*replay.StatusError](err)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%w; --timeout waits longer than %s", err, p.timeout)
+	case !isStatus || status.Code != http.StatusUnauthorized && status.Code != http.StatusForbidden:
+		return err
+	case c.Key == "" && c.Format.KeyEnv != "" && p.keyEnv == "":
+		return fmt.Errorf("%w; no key was sent: set %s, or name the variable that has it with --key-env", err, c.Format.KeyEnv)
+	case c.Key == "":
+		return fmt.Errorf("%w; no key was sent: name the variable that has it with --key-env", err)
+	}
+	return fmt.Errorf("%w; the key is that of %s: --key-env names another variable", err, cmp.Or(p.keyEnv, c.Format.KeyEnv))
+}
+
+// replayTitle tells the replays of a session apart.
+func replayTitle(of string, b *replay.Bundle) string {
+	what := fmt.Sprintf("replay of turn %d", b.Turn)
+	if b.Model.ModelID != "" {
+		what += " with " + b.Model.ModelID
+	}
+	if of == "" || of == session.Untitled {
+		return strings.ToUpper(what[:1]) + what[1:]
+	}
+	return of + " (" + what + ")"
 }
 
 // told is what is said of a run, as JSON.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -19,6 +20,8 @@ import (
 
 	"github.com/agenttrace/agenttrace/examples/codeagent"
 	"github.com/agenttrace/agenttrace/session/recorder"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
 // plannedModel is a server that speaks Chat Completions, streamed or not, answers by
@@ -248,5 +251,56 @@ func TestReplayAgent(t *testing.T) {
 	}
 	if text := run(0, "show", told.ForkID); !strings.Contains(text, "git push --force") || !strings.Contains(text, "careless") {
 		t.Errorf("the fork does not show what the other model did:\n%s", text)
+	}
+}
+
+// TestReplayRefused: a server's refusal says what to do, and stores nothing.
+func TestReplayRefused(t *testing.T) {
+	slow := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/slow") {
+			select {
+			case <-slow:
+			case <-r.Context().Done():
+			}
+			return
+		}
+		http.Error(w, `{"error":{"message":"Incorrect API key"}}`, http.StatusUnauthorized)
+	}))
+	defer server.Close()
+	defer close(slow)
+	path := filepath.Join(t.TempDir(), "s.db")
+	if err := makeStore(path, fixture()); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		env  []string
+		args []string
+		want string
+	}{
+		"no key":      {nil, []string{"--endpoint", server.URL}, "401 Unauthorized: Incorrect API key; no key was sent: set OPENAI_API_KEY, or name"},
+		"wrong key":   {[]string{"OPENAI_API_KEY=x"}, []string{"--endpoint", server.URL}, "the key is that of OPENAI_API_KEY: --key-env names another variable"},
+		"named key":   {[]string{"MINE=x"}, []string{"--endpoint", server.URL, "--key-env", "MINE"}, "the key is that of MINE"},
+		"no variable": {nil, []string{"--endpoint", server.URL, "--format", "ai-sdk"}, "no key was sent: name the variable"},
+		"slow":        {nil, []string{"--endpoint", server.URL + "/slow", "--timeout", "50ms"}, "deadline exceeded; --timeout waits longer than 50ms"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd := exec.CommandContext(t.Context(), "agenttrace", append([]string{"--store", path, "replay", "last", "--run", "--force"}, c.args...)...)
+			cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}, c.env...)
+			out, _ := cmd.CombinedOutput() // the exit code tells
+			if code := cmd.ProcessState.ExitCode(); code != 5 || !strings.Contains(string(out), c.want) {
+				t.Errorf("exit code %d, want 5, and %q in:\n%s", code, c.want, out)
+			}
+		})
+	}
+	r, err := sqlite.OpenReader(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	for s, err := range r.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true}) {
+		if err != nil || strings.Contains(s.Title, "replay") {
+			t.Errorf("session %q, error %v", s.Title, err)
+		}
 	}
 }

@@ -312,7 +312,7 @@ func (c *Client) send(ctx context.Context, b *Bundle, since []entry) (*reply, er
 	defer resp.Body.Close()
 	text := io.LimitReader(resp.Body, maxReply)
 	if resp.StatusCode/100 != 2 {
-		return nil, fmt.Errorf("ask %s: %s%s", shown(u), resp.Status, refusal(text))
+		return nil, &StatusError{Endpoint: shown(u), Code: resp.StatusCode, status: resp.Status + refusal(text)}
 	}
 	r, err := c.Format.reply(text)
 	if err != nil {
@@ -320,6 +320,16 @@ func (c *Client) send(ctx context.Context, b *Bundle, since []entry) (*reply, er
 	}
 	return r, nil
 }
+
+// StatusError is a server's refusal of a request.
+type StatusError struct {
+	Endpoint string
+	// Code is the HTTP status.
+	Code   int
+	status string // and what the server says
+}
+
+func (e *StatusError) Error() string { return "ask " + e.Endpoint + ": " + e.status }
 
 // unwrapped leaves out of an error what it says of the request, for that is said.
 func unwrapped(err error) error {

@@ -13,10 +13,7 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-const (
-	untitled     = "New Chat"
-	unknownAgent = "unknown"
-)
+const unknownAgent = "unknown"
 
 func (a *applier) loadSession(w *sessionWork) error {
 	row, err := a.tx.Session(w.id)
@@ -33,7 +30,7 @@ func (a *applier) loadSession(w *sessionWork) error {
 
 // blankSession is a session of which only the id is known.
 func blankSession(id string) session.Session {
-	return session.Session{ID: id, Title: untitled, Agent: unknownAgent, PermissionsJSON: "[]", MetadataJSON: "{}"}
+	return session.Session{ID: id, Title: session.Untitled, Agent: unknownAgent, PermissionsJSON: "[]", MetadataJSON: "{}"}
 }
 
 // adopt makes row the one that the work is about.

@@ -91,7 +91,7 @@ type Reader interface {
 }
 
 // SessionQuery selects sessions. The zero value is the newest 50 that are
-// neither archived nor children of another session.
+// neither archived nor sub-agents' of another session.
 type SessionQuery struct {
 	// Limit is the most to yield: 0 means 50, negative means all.
 	Limit int
@@ -99,7 +99,8 @@ type SessionQuery struct {
 	Agent string
 	// ParentID, if set, selects the children of that session.
 	ParentID string
-	// Children includes sessions that have a parent.
+	// Children includes the sessions of sub-agents: those that have a parent which is
+	// in the store, and are no forks of it.
 	Children bool
 	// Archived includes archived sessions.
 	Archived bool

@@ -231,7 +231,7 @@ func (e *encoder) session() {
 		params.Set("sessionId", row.ID)
 		e.answer(e.request(client, method, params), load)
 	}
-	if e.carry && row.Title != "New Chat" {
+	if e.carry && row.Title != session.Untitled {
 		update := rows.Object{}
 		update.Set("sessionUpdate", "session_info_update")
 		update.Set("title", row.Title)

@@ -110,7 +110,7 @@ func (b *builder) event(i int, e *event) {
 	switch {
 	case e.typ == runStart && i == 0:
 		b.own.Set("start", b.shelf(nil).shorten(e, nil))
-		if name := e.payload.Text("run_name"); name != "" && b.s.Row.Title == "New Chat" {
+		if name := e.payload.Text("run_name"); name != "" && b.s.Row.Title == session.Untitled {
 			b.s.Row.Title = name
 		}
 		if cwd := e.payload.Text("cwd"); cwd != "" {

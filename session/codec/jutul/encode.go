@@ -149,7 +149,7 @@ func (e *encoder) session(row *session.Session) {
 			payload.Set("session_id", row.ID)
 		}
 		e.emit(at, kindStart, payload)
-		if row.Title != "New Chat" && !slices.ContainsFunc(all, func(w waiting) bool { return w.kind == kindTitle }) {
+		if row.Title != session.Untitled && !slices.ContainsFunc(all, func(w waiting) bool { return w.kind == kindTitle }) {
 			title := rows.Object{}
 			title.Set("session_id", row.ID)
 			title.Set("title", row.Title)

@@ -128,9 +128,6 @@ func (t *tx) forkPoint(o *ForkOptions) (string, error) {
 	return "", fmt.Errorf("messages of session %s: %w", o.From, store.ErrNotFound)
 }
 
-// untitled is the title of sessions that nothing has named.
-const untitled = "New Chat"
-
 // forkOf says of a new session what is to be said of a fork made at a time (Unix
 // milliseconds).
 func forkOf(parent *store.SessionRow, id, message string, at int64, o *ForkOptions, metadata map[string]json.RawMessage) store.SessionChange {
@@ -150,7 +147,7 @@ func forkOf(parent *store.SessionRow, id, message string, at int64, o *ForkOptio
 		Metadata: make(map[string]store.Value),
 	}
 	title := o.Title
-	if title == "" && parent.Title != "" && parent.Title != untitled {
+	if title == "" && parent.Title != "" && parent.Title != session.Untitled {
 		title = parent.Title + " (copy)"
 	}
 	if title != "" {

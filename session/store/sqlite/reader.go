@@ -197,7 +197,7 @@ func (r *Reader) Sessions(ctx context.Context, q store.SessionQuery) iter.Seq2[s
 			case q.ParentID != "":
 				where, args = append(where, "s.parent_id = ?"), append(args, q.ParentID)
 			case !q.Children:
-				where = append(where, "s.parent_id IS NULL")
+				where = append(where, r.leading())
 			}
 			if !q.Archived {
 				where = append(where, "s.archived_at IS NULL")
@@ -236,6 +236,16 @@ func (r *Reader) Sessions(ctx context.Context, q store.SessionQuery) iter.Seq2[s
 			yield(session.Session{}, fmt.Errorf("list sessions of %s: %w", r.path, err))
 		}
 	}
+}
+
+// leading is the condition on a session s that no other one leads to: it has no parent,
+// or has lost it, or is a fork, with which somebody goes on.
+func (r *Reader) leading() string {
+	const orphan = "s.parent_id IS NULL OR NOT EXISTS (SELECT 1 FROM chat_sessions p WHERE p.id = s.parent_id)"
+	if !r.ours {
+		return "(" + orphan + ")"
+	}
+	return "(" + orphan + " OR EXISTS (SELECT 1 FROM session_state f WHERE f.session_id = s.id AND f.forked_from IS NOT NULL))"
 }
 
 // errStop ends an iteration that its consumer has left.
@@ -396,7 +406,7 @@ func (r *Reader) Resolve(ctx context.Context, name string) (string, error) {
 	}
 	err := r.read(ctx, func(conn *sqlite.Conn) error {
 		if name == "last" {
-			return collect(conn, `SELECT id FROM chat_sessions WHERE parent_id IS NULL AND archived_at IS NULL ORDER BY updated_at DESC, id DESC LIMIT 1`)
+			return collect(conn, `SELECT s.id FROM chat_sessions s WHERE `+r.leading()+` AND s.archived_at IS NULL ORDER BY s.updated_at DESC, s.id DESC LIMIT 1`)
 		}
 		if err := collect(conn, `SELECT id FROM chat_sessions WHERE id = ?`, name); err != nil {
 			return err

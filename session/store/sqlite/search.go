@@ -92,7 +92,7 @@ func (s *searcher) titles(conn *sqlite.Conn, yield func(store.Hit, error) bool) 
 		}
 		title := stmt.ColumnText(0)
 		hit, ok := s.needle.hit(title)
-		if !ok || title == untitled || s.Agent != "" && stmt.ColumnText(3) != s.Agent {
+		if !ok || title == session.Untitled || s.Agent != "" && stmt.ColumnText(3) != s.Agent {
 			return nil
 		}
 		hit.Type, hit.Field = store.TypeSession, "title"

@@ -23,28 +23,32 @@ func ids(sessions []session.Session) []string {
 var readCases = []testCase{
 	{
 		name: "read/sessions",
-		rule: "Sessions come newest first, by (updated_at, id); children and archived ones only when asked for; a cursor continues where it points.",
+		rule: "Sessions come newest first, by (updated_at, id); sub-agents' and archived ones only when asked for, forks and those whose parent is not there always; a cursor continues where it points.",
 		run: func(h *harness) {
 			h.with(func(s Store) {
 				for i, id := range []string{"a", "b", "c", "d", "e"} {
 					h.apply(s, ofSession(id, int64(10*(i/2)), func(c *store.SessionChange) { c.Agent = said(1, "agent-"+string(id[0]%2+'0')) }))
 				}
 				h.apply(s, ofSession("child", 90, func(c *store.SessionChange) { c.ParentID = said(1, "a") }))
+				h.apply(s, ofSession("orphan", -30, func(c *store.SessionChange) { c.ParentID = said(1, "gone") }))
+				h.apply(s, ofSession("fork", -20, func(c *store.SessionChange) {
+					c.ParentID, c.Fork = said(1, "a"), &store.Fork{From: "a", Message: "m", At: epoch}
+				}))
 				h.apply(s, ofSession("old", 95, func(c *store.SessionChange) { c.Archived = said(96, "1") }))
 				for _, c := range []struct {
 					name string
 					q    store.SessionQuery
 					want []string
 				}{
-					{"zero value", store.SessionQuery{}, []string{"e", "d", "c", "b", "a"}},
+					{"zero value", store.SessionQuery{}, []string{"e", "d", "c", "b", "a", "fork", "orphan"}},
 					{"limit", store.SessionQuery{Limit: 2}, []string{"e", "d"}},
-					{"cursor", store.SessionQuery{Before: &store.Cursor{UpdatedAt: epoch + 10, ID: "d"}}, []string{"c", "b", "a"}},
-					{"used up", store.SessionQuery{Before: &store.Cursor{UpdatedAt: epoch, ID: "a"}}, []string{}},
+					{"cursor", store.SessionQuery{Before: &store.Cursor{UpdatedAt: epoch + 10, ID: "d"}}, []string{"c", "b", "a", "fork", "orphan"}},
+					{"used up", store.SessionQuery{Before: &store.Cursor{UpdatedAt: epoch, ID: "a"}}, []string{"fork", "orphan"}},
 					{"of no session", store.SessionQuery{Before: &store.Cursor{UpdatedAt: 1, ID: "zzz"}}, []string{}},
 					{"children too", store.SessionQuery{Children: true, Limit: 2}, []string{"child", "e"}},
-					{"children of", store.SessionQuery{ParentID: "a"}, []string{"child"}},
+					{"children of", store.SessionQuery{ParentID: "a"}, []string{"child", "fork"}},
 					{"archived too", store.SessionQuery{Archived: true, Limit: 2}, []string{"old", "e"}},
-					{"all", everything, []string{"old", "child", "e", "d", "c", "b", "a"}},
+					{"all", everything, []string{"old", "child", "e", "d", "c", "b", "a", "fork", "orphan"}},
 					{"agent", store.SessionQuery{Agent: "agent-0"}, []string{"d", "b"}},
 					{"agent and cursor", store.SessionQuery{Agent: "agent-1", Before: &store.Cursor{UpdatedAt: epoch + 20, ID: "e"}}, []string{"c", "a"}},
 					{"unknown agent", store.SessionQuery{Agent: "x"}, []string{}},
@@ -62,7 +66,7 @@ var readCases = []testCase{
 					last := page[len(page)-1]
 					before = &store.Cursor{UpdatedAt: last.UpdatedAt, ID: last.ID}
 				}
-				h.equal("paged", paged, []string{"e", "d", "c", "b", "a"})
+				h.equal("paged", paged, []string{"e", "d", "c", "b", "a", "fork", "orphan"})
 				for range s.Sessions(context.Background(), everything) {
 					break // leaving early is no error
 				}

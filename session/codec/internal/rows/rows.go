@@ -56,7 +56,7 @@ type Part struct {
 // records give the same rows.
 func New(id, agent string) *Session {
 	return &Session{
-		Row:        session.Session{ID: id, Title: "New Chat", Agent: agent, PermissionsJSON: "[]", MetadataJSON: "{}"},
+		Row:        session.Session{ID: id, Title: session.Untitled, Agent: agent, PermissionsJSON: "[]", MetadataJSON: "{}"},
 		messageIDs: make(map[string]*Message), partIDs: make(map[string]bool),
 	}
 }
