@@ -235,7 +235,7 @@ func TestReplayAgent(t *testing.T) {
 		t.Errorf("turn 2: %+v", told)
 	}
 	// The summary that came after the answer stands in its turn.
-	if text := run(1, "diff", result.SessionID, told.ForkID, "--unified"); strings.Count(text, "\n    - ") != 3 || !strings.Contains(text, "- A module was looked at.") {
+	if text := run(1, "diff", result.SessionID, told.ForkID, "--unified"); strings.Count(text, "\n    - ") != 2 || !strings.Contains(text, "compaction: A module was looked at.") {
 		t.Errorf("more differs than the summary and the turn after it:\n%s", text)
 	}
 	if diff := cmp.Diff([]int{2, 3}, differences()); diff != "" {

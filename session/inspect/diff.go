@@ -78,6 +78,7 @@ const (
 	AspectOutcome      = "tool_outcome"
 	AspectOutput       = "tool_output"
 	AspectAssistant    = "assistant"
+	AspectCompaction   = "compaction"
 	AspectEnd          = "end"
 	AspectUsage        = "usage"
 )
@@ -201,10 +202,14 @@ func (t *Turn) UserText() string {
 	return turnText(t, func(m *Message) bool { return m.Role == session.RoleUser }, KindText)
 }
 
-// AnswerText is what was said besides, summaries of compactions included: see
-// [Turn.UserText].
+// AnswerText is what was said besides: see [Turn.UserText].
 func (t *Turn) AnswerText() string {
 	return turnText(t, func(m *Message) bool { return m.Role != session.RoleUser }, KindText)
+}
+
+// SummaryText is what compactions made of the context, in order.
+func (t *Turn) SummaryText() string {
+	return turnText(t, func(m *Message) bool { return m.Compaction != nil }, KindCompaction)
 }
 
 // ReasoningText is the reasoning of the turn: see [Turn.UserText].
@@ -230,7 +235,7 @@ func turnText(t *Turn, wanted func(*Message) bool, kind Kind) string {
 				all = append(all, "["+strings.TrimSpace(p.File.Name+" "+p.File.MediaType)+"]")
 			}
 		}
-		if m.Compaction != nil && kind == KindText {
+		if m.Compaction != nil && kind == KindCompaction {
 			all = append(all, m.Compaction.Summary)
 		}
 	}
@@ -275,6 +280,7 @@ func compareTurns(tlA, tlB *Timeline, a, b *Turn, o DiffOptions) []Change {
 	text(AspectReasoning, a.ReasoningText(), b.ReasoningText())
 	changes = append(changes, compareCalls(a.ToolCalls(), b.ToolCalls())...)
 	text(AspectAssistant, a.AnswerText(), b.AnswerText())
+	text(AspectCompaction, a.SummaryText(), b.SummaryText())
 	text(AspectEnd, endText(a), endText(b))
 	if !o.IgnoreUsage {
 		text(AspectUsage, usageText(a.Usage), usageText(b.Usage))

@@ -138,7 +138,7 @@ func (p *diffPrinter) turn(t *TurnDiff) {
 var aspectLabels = map[string]string{
 	AspectTurn: "only here", AspectUser: "user", AspectRewound: "rewound", AspectSystemPrompt: "system prompt", AspectModel: "model",
 	AspectTools: "tools available", AspectReasoning: "reasoning", AspectCall: "only here", AspectInput: "input", AspectOutcome: "outcome",
-	AspectOutput: "output", AspectAssistant: "assistant", AspectEnd: "end", AspectUsage: "tokens",
+	AspectOutput: "output", AspectAssistant: "assistant", AspectCompaction: "compaction", AspectEnd: "end", AspectUsage: "tokens",
 }
 
 // Label says in one line what differs.

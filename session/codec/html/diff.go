@@ -347,6 +347,7 @@ func (c *comparer) turn(td *inspect.TurnDiff) *diffTurn {
 		}
 	}
 	aspect(inspect.AspectAssistant, prose, a.AnswerText())
+	aspect(inspect.AspectCompaction, prose, a.SummaryText())
 	aspect(inspect.AspectEnd, c.values, "")
 	aspect(inspect.AspectUsage, func(*inspect.Change) *diffItem { return c.usage(a, b) }, "")
 	return t
@@ -355,7 +356,7 @@ func (c *comparer) turn(td *inspect.TurnDiff) *diffTurn {
 var labels = map[string]string{
 	inspect.AspectUser: "User", inspect.AspectRewound: "Rewound", inspect.AspectSystemPrompt: "System prompt", inspect.AspectModel: "Model",
 	inspect.AspectTools: "Tools available", inspect.AspectReasoning: "Reasoning", inspect.AspectInput: "Input", inspect.AspectOutcome: "Outcome",
-	inspect.AspectOutput: "Output", inspect.AspectAssistant: "Assistant", inspect.AspectEnd: "End", inspect.AspectUsage: "Tokens",
+	inspect.AspectOutput: "Output", inspect.AspectAssistant: "Assistant", inspect.AspectCompaction: "Compaction", inspect.AspectEnd: "End", inspect.AspectUsage: "Tokens",
 }
 
 // seen keeps where the first divergence stands, and what it begins with.
