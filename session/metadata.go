@@ -57,3 +57,11 @@ func TailStartID(dataJSON string) string {
 	}
 	return *c.TailStartID
 }
+
+// Credible says whether a time in Unix milliseconds can be one: whether it is of the
+// years 2000 to 2099. Others are taken for unset: a clock that was never set, a wrong
+// unit, or an order that stands where times should.
+func Credible(milli int64) bool {
+	const earliest, latest = 946_684_800_000, 4_102_444_800_000
+	return milli >= earliest && milli <= latest
+}

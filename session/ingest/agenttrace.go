@@ -141,7 +141,7 @@ func (o *own) derive(prefix, given, what string) string {
 // milli returns a time that a record gives, in Unix milliseconds, or the span's
 // own where it gives none.
 func milli(given, otherwiseNano int64) int64 {
-	if dialect.Credible(given) {
+	if session.Credible(given) {
 		return given
 	}
 	return otherwiseNano / 1e6
@@ -149,7 +149,7 @@ func milli(given, otherwiseNano int64) int64 {
 
 func (o *own) run(r *spans.Run) bool {
 	start := o.startNano
-	if dialect.Credible(r.CreatedAt) {
+	if session.Credible(r.CreatedAt) {
 		start = min(start, r.CreatedAt*1e6)
 	}
 	c := o.session(o.sessionID, start, o.endNano)

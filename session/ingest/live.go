@@ -103,7 +103,7 @@ func placeLive(b *builder, r *dialect.Record) bool {
 // a rewind, its span tells at once.
 func (l *live) run(r *spans.Run) {
 	start := l.atNano
-	if dialect.Credible(r.CreatedAt) && (start == 0 || r.CreatedAt*1e6 < start) {
+	if session.Credible(r.CreatedAt) && (start == 0 || r.CreatedAt*1e6 < start) {
 		start = r.CreatedAt * 1e6
 	}
 	c := l.session(l.sessionID, start, l.atNano)

@@ -218,6 +218,9 @@ func RenderSessions(w io.Writer, items []Item, o Options) error {
 
 // age is how long ago something was, in one unit.
 func (p *printer) age(ms int64) string {
+	if !session.Credible(ms) {
+		return absent
+	}
 	s := p.Now.UnixMilli()/1000 - ms/1000
 	switch {
 	case s < 1:

@@ -7,6 +7,8 @@ import (
 
 	"github.com/charmbracelet/lipgloss"
 	"github.com/muesli/termenv"
+
+	"github.com/agenttrace/agenttrace/session"
 )
 
 // Options say how things are printed. The zero value prints without color at 80
@@ -228,9 +230,15 @@ func (p *printer) header(stroke string, label span, state span, facts ...string)
 
 // time of Unix milliseconds.
 func (p *printer) moment(ms int64) string {
+	if !session.Credible(ms) {
+		return "not known"
+	}
 	return time.UnixMilli(ms).In(p.Location).Format("2006-01-02 15:04:05 MST")
 }
 
 func (p *printer) clock(ms int64) string {
+	if !session.Credible(ms) {
+		return ""
+	}
 	return time.UnixMilli(ms).In(p.Location).Format("15:04:05")
 }

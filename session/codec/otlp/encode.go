@@ -14,7 +14,6 @@ import (
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
-	"github.com/agenttrace/agenttrace/session/ingest/dialect"
 	"github.com/agenttrace/agenttrace/session/ingest/replay"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/spans"
@@ -350,7 +349,7 @@ func said(m *session.MessageAndParts, rows *replay.Rows) spans.Message {
 func isPlain(p *session.Part) bool {
 	const unplaced = 1 << 30
 	head, err := json.Marshal(p.Type)
-	return err == nil && p.ID != "" && p.ToolCallID == nil && p.ToolState == nil && p.Index >= 0 && p.Index < unplaced && dialect.Credible(p.CreatedAt) && dialect.Credible(p.UpdatedAt) &&
+	return err == nil && p.ID != "" && p.ToolCallID == nil && p.ToolState == nil && p.Index >= 0 && p.Index < unplaced && session.Credible(p.CreatedAt) && session.Credible(p.UpdatedAt) &&
 		strings.HasPrefix(p.DataJSON, `{"type":`+string(head)) && strings.HasSuffix(p.DataJSON, "}")
 }
 

@@ -9,7 +9,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest"
-	"github.com/agenttrace/agenttrace/session/ingest/dialect"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/spans"
 )
@@ -54,7 +53,7 @@ func measured(m *session.Message) *store.Facts {
 		return nil // facts hold values, and no column the NUL in one
 	}
 	// Each error is told by a call, whose time has its place among the others.
-	if failed := known.Trace.ModelErrors; len(failed) > mostModelErrors || len(failed) > 0 && !dialect.Credible(m.CreatedAt) || slices.Contains(failed, "") {
+	if failed := known.Trace.ModelErrors; len(failed) > mostModelErrors || len(failed) > 0 && !session.Credible(m.CreatedAt) || slices.Contains(failed, "") {
 		return nil
 	}
 	f.Trace.Incomplete = false

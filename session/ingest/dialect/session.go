@@ -8,6 +8,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
@@ -160,19 +161,9 @@ func (f *Facts) open(base fact.Fact) {
 	f.base = base
 }
 
-// Times outside of these are taken for unset: a clock that was never set, or a
-// wrong unit. They are 2000 and 2100, in Unix milliseconds.
-const (
-	earliest = 946_684_800_000
-	latest   = 4_102_444_800_000
-)
-
-// Credible says whether a time in Unix milliseconds can be one.
-func Credible(milli int64) bool { return milli >= earliest && milli <= latest }
-
 // Nanos returns a time in Unix nanoseconds, or 0 when it is not credible.
 func Nanos(t pcommon.Timestamp) int64 {
-	if t > math.MaxInt64 || int64(t) < earliest*1e6 || int64(t) > latest*1e6 {
+	if t > math.MaxInt64 || !session.Credible(int64(t)/1e6) {
 		return 0
 	}
 	return int64(t)

@@ -176,6 +176,9 @@ func (c *counter) group(s *countedSession, at int64, model, tool string) *counte
 	case store.StatsByAll:
 		return c.total
 	case store.StatsByDay:
+		if !session.Credible(at) {
+			break // a source without times
+		}
 		if at < c.dayFrom || at >= c.dayTo || c.day == "" {
 			y, m, d := time.UnixMilli(at).In(c.Location).Date()
 			from := time.Date(y, m, d, 0, 0, 0, 0, c.Location)

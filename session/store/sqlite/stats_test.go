@@ -30,7 +30,10 @@ INSERT INTO chat_parts(id, message_id, session_id, "index", type, data_json, too
  ('p1', 's1', 's', 1, 'dynamic-tool', '{"toolName":"mcp"}', 'c1', 'output-error', 1001, 1001),
  ('p2', 's2', 's', 0, 'tool-bash', '{"toolMetadata":{"agenttrace":{"denied":true}}}', 'c2', 'output-error', 86400400, 86400400),
  ('p3', 's2', 's', 1, 'text', '{"text":"tool-"}', NULL, NULL, 86400400, 86400400),
- ('q0', 'f1', 'f', 0, 'tool-bash', '{}', 'c0', 'output-available', 1001, 1001)`
+ ('q0', 'f1', 'f', 0, 'tool-bash', '{}', 'c0', 'output-available', 1001, 1001);
+UPDATE chat_sessions SET created_at = created_at + 1767225600000, updated_at = updated_at + 1767225600000;
+UPDATE chat_messages SET created_at = created_at + 1767225600000, updated_at = updated_at + 1767225600000;
+UPDATE chat_parts SET created_at = created_at + 1767225600000, updated_at = updated_at + 1767225600000`
 
 func ptr[T any](v T) *T { return &v }
 
@@ -45,7 +48,7 @@ func TestStats(t *testing.T) {
 	big := store.StatsGroup{Key: "p/big", Sessions: 1, Turns: 1, Usage: session.Usage{Input: 10, Output: 2, Reasoning: 1, CacheRead: 30}, TotalTokens: 43, CostUSD: 0.5,
 		CacheHitRate: ptr(0.75), ToolCalls: 2, FailedCalls: 1, MedianMS: ptr(int64(100)), P95MS: ptr(int64(100))}
 	firstDay := big
-	firstDay.Key, firstDay.Sessions, firstDay.Turns, firstDay.Errors = "1970-01-01", 2, 2, 1
+	firstDay.Key, firstDay.Sessions, firstDay.Turns, firstDay.Errors = "2026-01-01", 2, 2, 1
 	for _, test := range []struct {
 		name   string
 		query  store.StatsQuery
@@ -53,7 +56,7 @@ func TestStats(t *testing.T) {
 	}{
 		{"all", store.StatsQuery{}, nil},
 		{"day", store.StatsQuery{By: store.StatsByDay}, []store.StatsGroup{firstDay,
-			{Key: "1970-01-02", Sessions: 2, Turns: 2, Usage: session.Usage{Input: 16, Output: 4}, TotalTokens: 20, CacheHitRate: ptr(0.0),
+			{Key: "2026-01-02", Sessions: 2, Turns: 2, Usage: session.Usage{Input: 16, Output: 4}, TotalTokens: 20, CacheHitRate: ptr(0.0),
 				ToolCalls: 1, DeniedCalls: 1, MedianMS: ptr(int64(300)), P95MS: ptr(int64(300))}}},
 		{"model", store.StatsQuery{By: store.StatsByModel}, []store.StatsGroup{big,
 			{Key: "", Sessions: 3, Turns: 2, Errors: 1, Usage: session.Usage{Input: 11, Output: 3}, TotalTokens: 14, CacheHitRate: ptr(0.0)},
@@ -83,7 +86,7 @@ func TestStats(t *testing.T) {
 	if diff := cmp.Diff(want, got.Groups); diff != "" {
 		t.Errorf("by tool (-want +got):\n%s", diff)
 	}
-	since, err := s.Stats(t.Context(), store.StatsQuery{Since: time.UnixMilli(86400200)})
+	since, err := s.Stats(t.Context(), store.StatsQuery{Since: time.UnixMilli(1767225600000 + 86400200)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,8 +187,8 @@ func TestStatsEstimate(t *testing.T) {
 		want   *float64
 	}{
 		{store.StatsQuery{}, "", 0.5, ptr(6.0)},
-		{store.StatsQuery{By: store.StatsByDay}, "1970-01-02", 0, ptr(6.0)},
-		{store.StatsQuery{By: store.StatsByDay}, "1970-01-01", 0.5, nil},
+		{store.StatsQuery{By: store.StatsByDay}, "2026-01-02", 0, ptr(6.0)},
+		{store.StatsQuery{By: store.StatsByDay}, "2026-01-01", 0.5, nil},
 		{store.StatsQuery{By: store.StatsByModel}, "small", 0, ptr(6.0)},
 		{store.StatsQuery{By: store.StatsByModel}, "p/big", 0.5, nil},
 		{store.StatsQuery{By: store.StatsByModel}, "", 0, nil},
