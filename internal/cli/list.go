@@ -24,13 +24,14 @@ func newList() *cobra.Command {
 		Long: `List sessions, newest first: the newest 50 that are neither archived nor of a
 sub-agent of another that is listed.
 
-TOKENS are those that count towards the model's context now. The mark before the
-title tells what a session is doing, as far as its agent says: ► busy, ↻ retrying,
-? waiting for a human, ◌ interrupted, which is busy and not heard of for
-$AGENTTRACE_SILENCE (default 10m); or of a last run that ended before it was
-done: ■ aborted, ✗ error. A session without a mark may also wait for a human: see
-status. The cost of forks and sub-agents is summed for itself, as a fork's has that of the
-messages it copied in it.
+CONTEXT are the tokens that count towards the model's context now; show and stats
+have those of all of a session, which COST is of. The mark before the title tells
+what a session is doing, as far as its agent says: ► busy, ↻ retrying, ? waiting
+for a human, ◌ interrupted, which is busy and not heard of for $AGENTTRACE_SILENCE
+(default 10m); or of a last run that ended before it was done: ■ aborted, ✗ error.
+A session without a mark may also wait for a human: see status. The cost of forks
+and sub-agents is summed for itself, as a fork's has that of the messages it copied
+in it.
 
 With --json it is an array of objects: id, title, agent, model, state, status, usage
 (input, output, reasoning, cache_read, cache_write), total_tokens, cost_usd,

@@ -83,14 +83,12 @@ func RenderSessions(w io.Writer, items []Item, o Options) error {
 	p := newPrinter(o)
 	ids := shortIDs(items)
 	withCost := false
-	var tokens int64
 	var cost, inherited struct {
 		stated    float64
 		estimated *float64
 	}
 	for i := range items {
 		withCost = withCost || items[i].CostUSD != 0 || items[i].EstimatedCostUSD != nil
-		tokens += items[i].Total
 		sum := &cost
 		if items[i].ParentID != "" {
 			sum = &inherited
@@ -105,7 +103,7 @@ func RenderSessions(w io.Writer, items []Item, o Options) error {
 	const title = 2
 	rows := make([][]cell, 0, len(items)+1)
 	head := []cell{{span: span{"ID", p.title}}, {span: span{"", p.title}}, {span: span{"TITLE", p.title}}, {span: span{"AGENT", p.title}},
-		{span: span{"MODEL", p.title}}, {span{"TOKENS", p.title}, true}, {span{"COST", p.title}, true}, {span{"AGE", p.title}, true}}
+		{span: span{"MODEL", p.title}}, {span{"CONTEXT", p.title}, true}, {span{"COST", p.title}, true}, {span{"AGE", p.title}, true}}
 	rows = append(rows, head)
 	for i := range items {
 		s := &items[i]
@@ -202,7 +200,7 @@ func RenderSessions(w io.Writer, items []Item, o Options) error {
 		}
 		p.line(spans...)
 	}
-	sum := []string{plural(len(items), "session", "sessions"), count(tokens) + " tokens"}
+	sum := []string{plural(len(items), "session", "sessions")}
 	if text := summedCost(cost.stated, cost.estimated); text != "" {
 		sum = append(sum, text)
 	}

@@ -37,18 +37,18 @@ func TestRenderSessions(t *testing.T) {
 		want  string
 	}{
 		{120, `
-ID                                 TITLE                                AGENT      MODEL            TOKENS     COST  AGE
-ses_1fa2bdc08000YO9dOSXjsMd9kP     Find out why the tests of this pro…  codeagent  gpt-5-mini high  14,834  $0.0123   1h
-ses_1fa2bdc57000q3WDAeVveBG0kP  ✗  ↳ Review                             reviewer                       763    $0.50  25h
-ses_1fa2bdc5a00133WEcCxYmStWLC     New Chat … (archived)                grida                            0        –   1y
-3 sessions · 15,597 tokens · $0.0123 · forks and sub-agents $0.50 (a fork's includes what it copied)
+ID                                 TITLE                               AGENT      MODEL            CONTEXT     COST  AGE
+ses_1fa2bdc08000YO9dOSXjsMd9kP     Find out why the tests of this pr…  codeagent  gpt-5-mini high   14,834  $0.0123   1h
+ses_1fa2bdc57000q3WDAeVveBG0kP  ✗  ↳ Review                            reviewer                        763    $0.50  25h
+ses_1fa2bdc5a00133WEcCxYmStWLC     New Chat … (archived)               grida                             0        –   1y
+3 sessions · $0.0123 · forks and sub-agents $0.50 (a fork's includes what it copied)
 `},
 		{80, `
-ID            TITLE                              AGENT      TOKENS     COST  AGE
-1fa2bdc08     Find out why the tests of this p…  codeagent     15k  $0.0123   1h
-1fa2bdc57  ✗  ↳ Review                           reviewer      763    $0.50  25h
-1fa2bdc5a     New Chat … (archived)              grida           0        –   1y
-3 sessions · 15,597 tokens · $0.0123
+ID            TITLE                             AGENT      CONTEXT     COST  AGE
+1fa2bdc08     Find out why the tests of this…   codeagent      15k  $0.0123   1h
+1fa2bdc57  ✗  ↳ Review                          reviewer       763    $0.50  25h
+1fa2bdc5a     New Chat … (archived)             grida            0        –   1y
+3 sessions · $0.0123
 forks and sub-agents $0.50 (a fork's includes what it copied)
 `},
 		{40, `
@@ -56,7 +56,7 @@ ID         TITLE                     AGE
 1fa2bdc08  Find out why the tests…    1h
 1fa2bdc57  ↳ Review                  25h
 1fa2bdc5a  New Chat … (archived)      1y
-3 sessions · 15,597 tokens · $0.0123
+3 sessions · $0.0123
 forks and sub-agents $0.50 (a fork's
 includes what it copied)
 `},
