@@ -3,6 +3,7 @@ package sqlitefile_test
 import (
 	"context"
 	"iter"
+	"math/rand/v2"
 	"path/filepath"
 	"testing"
 
@@ -37,3 +38,29 @@ var format = codectest.Codec{
 }
 
 func TestConformance(t *testing.T) { codectest.Run(t, format) }
+
+// FuzzEncodeFile has any sound session come back from a store of its own as it was.
+func FuzzEncodeFile(f *testing.F) {
+	for seed := range uint64(4) {
+		f.Add(seed, uint8(seed))
+	}
+	f.Fuzz(func(t *testing.T, seed uint64, size uint8) {
+		want := codectest.Generate(rand.New(rand.NewPCG(seed, 3)), int(size%12))
+		dir := t.TempDir()
+		if err := format.EncodeFile(dir, []*codec.Session{want}); err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for got, err := range format.DecodeFile(dir, func(p codec.Problem) { t.Error(p) }) {
+			if n++; err != nil {
+				t.Fatal(err)
+			}
+			if diff := codectest.Diff(want, got); diff != "" {
+				t.Errorf("what came back (-want +got):\n%s", diff)
+			}
+		}
+		if n != 1 {
+			t.Errorf("%d sessions came back", n)
+		}
+	})
+}
