@@ -22,7 +22,7 @@ import (
 // below each other. The same input gives the same bytes.
 func EncodeDiff(w io.Writer, d *inspect.Diff, a, b *inspect.Timeline, o Options) error {
 	c := comparer{o: o, d: d, a: newSide(a, o), b: newSide(b, o), told: map[inspect.Change]string{}}
-	if err := pages.ExecuteTemplate(w, "diff.html", c.page()); err != nil {
+	if err := diffTemplate.Execute(w, c.page()); err != nil {
 		return fmt.Errorf("write diff of %s and %s: %w", d.A.SessionID, d.B.SessionID, err)
 	}
 	return nil

@@ -112,10 +112,13 @@ func TestDiffIsNoMarkup(t *testing.T) {
 	a, b := twoStories("x", "y")
 	want := outline(t, writeDiff(t, a, b, Options{Full: true}))
 	for _, said := range hostile {
-		a, b := twoStories(said, "y")
-		page := writeDiff(t, a, b, Options{Full: true})
-		if d := cmp.Diff(want, outline(t, page)); d != "" {
-			t.Errorf("%q in both (-want +got):\n%s", said, d)
+		var page string
+		if len(said) < 100 && !strings.ContainsAny(inspect.Sanitize(said), "\n`~") { // or it has elements of its own
+			a, b := twoStories(said, "y")
+			page = writeDiff(t, a, b, Options{Full: true})
+			if d := cmp.Diff(want, outline(t, page)); d != "" {
+				t.Errorf("%q in both (-want +got):\n%s", said, d)
+			}
 		}
 		a, b = twoStories("x", said)
 		page += writeDiff(t, a, b, Options{Full: true})

@@ -8,8 +8,11 @@
 // tools, are folded with <details>. It is light or dark as its reader's system is, fits a
 // phone, and prints.
 //
-// What comes from the session is text and nothing else. An address is a link when it
-// begins with http:// or https://, and opens without a referrer.
+// What people and models wrote is shown with its Markdown, as far as package richtext
+// goes: HTML in it is text, an image is a link to it, and its headings stand below those
+// of the page. All else that comes from the session is text: tools' input and output,
+// prompts, errors. An address is a link when it begins with http://, https:// or, in
+// Markdown, mailto:, and opens without a referrer.
 package html
 
 import (
@@ -35,20 +38,27 @@ type Options struct {
 	Files map[string]string
 }
 
-//go:embed blocks.html transcript.html diff.html style.css diff.css
+//go:embed blocks.html transcript.html diff.html style.css text.css diff.css
 var files embed.FS
 
-var pages = template.Must(template.New("").Funcs(template.FuncMap{
-	"style": func(name string) (template.CSS, error) {
-		b, err := files.ReadFile(name)
-		return template.CSS(b), err
-	},
-	"join": func(all []string) string { return strings.Join(all, " · ") },
-}).ParseFS(files, "*.html"))
+var (
+	functions = template.FuncMap{
+		"style": func(name string) (template.CSS, error) {
+			b, err := files.ReadFile(name)
+			return template.CSS(b), err
+		},
+		"join":     func(all []string) string { return strings.Join(all, " · ") },
+		"rich":     rich,
+		"segments": segments,
+	}
+	// Either page says on its own how it shows the texts of messages.
+	pageTemplate = template.Must(template.New("transcript.html").Funcs(functions).ParseFS(files, "blocks.html", "transcript.html"))
+	diffTemplate = template.Must(template.New("diff.html").Funcs(functions).ParseFS(files, "blocks.html", "diff.html"))
+)
 
 // Encode writes the transcript. The same timeline gives the same bytes.
 func Encode(w io.Writer, tl *inspect.Timeline, o Options) error {
-	if err := pages.ExecuteTemplate(w, "transcript.html", transcript.New(tl, transcript.Options(o))); err != nil {
+	if err := pageTemplate.Execute(w, transcript.New(tl, transcript.Options(o))); err != nil {
 		return fmt.Errorf("write session %s: %w", tl.Session.ID, err)
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"flag"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -71,44 +72,186 @@ func outline(t testing.TB, page string) []string {
 	}
 }
 
-var hostile = []string{
-	"<script>alert(1)</script>", `"><img src=x onerror=alert(1)>`, "</pre></details></main>", "javascript:alert(1)", "{{.Title}}", "\x1b[31m\u202e\x00", "<!--", "]]>",
-	"</style><style>", "&lt;script&gt;",
+var hostile = transcripttest.Hostile
+
+// What a text may be shown with, and the attributes of it; those of a link are looked at
+// on their own.
+var allowed = map[string][]string{
+	"p": {""}, "h4": {""}, "h5": {""}, "h6": {""}, "blockquote": {""}, "li": {"", "class=task"}, "pre": {""}, "code": {""}, "hr": {""}, "br": {""},
+	"ul": {"", "class=loose"}, "ol": {"", "class=loose"}, "div": {"class=scroll"}, "table": {""}, "tr": {""},
+	"th": {"", "align=left", "align=right", "align=center"}, "td": {"", "align=left", "align=right", "align=center"},
+	"em": {""}, "strong": {""}, "del": {""}, "input": {"type=checkbox disabled=", "type=checkbox checked= disabled="},
 }
 
-// TestNothingIsMarkup tells a story whose texts try to be something else: the page has
-// the elements that it has without.
-func TestNothingIsMarkup(t *testing.T) {
-	want := outline(t, write(t, "x", Options{}))
+var (
+	listStart = regexp.MustCompile(`^start=[0-9]{1,9}( class=loose)?$`)
+	linkTo    = regexp.MustCompile(`^href=(?i:https?://|mailto:)[!#-&(-;=?-\[\]-_a-~]+ rel=noopener noreferrer nofollow$`)
+)
+
+// frame is the outline of a page without what the texts of its messages hold, of which
+// it wants that it is allowed and ends where the texts do.
+func frame(t testing.TB, page string) []string {
+	t.Helper()
+	z := nethtml.NewTokenizer(strings.NewReader(page))
+	var outside, open []string // open: within a text
+	for {
+		kind := z.Next()
+		tok := z.Token()
+		attributes := make([]string, len(tok.Attr))
+		for i, a := range tok.Attr {
+			attributes[i] = a.Key + "=" + a.Val
+		}
+		all := strings.Join(attributes, " ")
+		switch kind {
+		case nethtml.ErrorToken:
+			if len(open) > 0 {
+				t.Errorf("%v are not closed", open)
+			}
+			return outside
+		case nethtml.StartTagToken:
+			switch {
+			case len(open) > 0:
+				if !slices.Contains(allowed[tok.Data], all) && !(tok.Data == "ol" && listStart.MatchString(all)) && !(tok.Data == "a" && linkTo.MatchString(all)) {
+					t.Errorf("<%s %s> is in a text", tok.Data, all)
+				}
+				if !slices.Contains([]string{"hr", "br", "input"}, tok.Data) {
+					open = append(open, tok.Data)
+				}
+			default:
+				outside = append(outside, "<"+tok.Data+">")
+				if tok.Data == "div" && (all == "class=rich" || all == "class=text") {
+					open = append(open, "div")
+				}
+			}
+		case nethtml.EndTagToken:
+			if len(open) == 0 {
+				outside = append(outside, "</"+tok.Data+">")
+				continue
+			}
+			last := len(open) - 1
+			if open[last] != tok.Data {
+				t.Errorf("</%s> ends a <%s>", tok.Data, open[last])
+			}
+			if open = open[:last]; last == 0 {
+				outside = append(outside, "</div>")
+			}
+		case nethtml.SelfClosingTagToken, nethtml.CommentToken:
+			t.Errorf("%v", tok)
+		}
+	}
+}
+
+// asRead is the outline of a page as a browser understands it, which moves and adds what
+// stands where it may not.
+func asRead(t testing.TB, page string) []string {
+	t.Helper()
+	doc, err := nethtml.Parse(strings.NewReader(page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := nethtml.Render(&b, doc); err != nil {
+		t.Fatal(err)
+	}
+	return elements(b.String())
+}
+
+// elements are those of a page, but a void one has no slash and a table no body.
+func elements(page string) []string {
+	z := nethtml.NewTokenizer(strings.NewReader(page))
+	var all []string
+	for {
+		switch z.Next() {
+		case nethtml.ErrorToken:
+			return all
+		case nethtml.StartTagToken, nethtml.SelfClosingTagToken:
+			if name, _ := z.TagName(); string(name) != "tbody" {
+				all = append(all, "<"+string(name)+">")
+			}
+		case nethtml.EndTagToken:
+			if name, _ := z.TagName(); string(name) != "tbody" {
+				all = append(all, "</"+string(name)+">")
+			}
+		}
+	}
+}
+
+// examine wants that a page is as one of which the texts say nothing, but for what these
+// may be shown with.
+func examine(t testing.TB, said, page string, want []string) {
+	t.Helper()
+	if d := cmp.Diff(want, frame(t, page)); d != "" {
+		t.Errorf("%.300q changes the page (-want +got):\n%s", said, d)
+	}
+	if d := cmp.Diff(elements(page), asRead(t, page)); d != "" {
+		t.Errorf("%.300q is read as something else (-written +read):\n%s", said, d)
+	}
+	if strings.ContainsAny(page, "\x1b\u202e\x00") || strings.Contains(page, "ZgotmplZ") {
+		t.Errorf("%.300q comes through, or what is there is no link", said)
+	}
+}
+
+// TestTextsStayInTheirPlace tells a story whose texts try to be something else: the page
+// has the elements that it has without, and in its texts none but those of Markdown.
+func TestTextsStayInTheirPlace(t *testing.T) {
+	plain := write(t, "x", Options{Full: true})
+	outline(t, plain)
+	want := frame(t, plain)
 	for _, name := range []string{"script", "img", "iframe", "link", "object", "form"} {
-		if slices.Contains(want, "StartTag "+name) {
+		if slices.Contains(want, "<"+name+">") {
 			t.Errorf("the page has a %s", name)
 		}
 	}
 	for _, said := range hostile {
-		page := write(t, said, Options{})
-		if d := cmp.Diff(want, outline(t, page)); d != "" {
-			t.Errorf("%q (-want +got):\n%s", said, d)
-		}
-		if strings.ContainsAny(page, "\x1b\u202e\x00") || strings.Contains(page, "ZgotmplZ") {
-			t.Errorf("%q comes through, or what is there is no link", said)
-		}
+		examine(t, said, write(t, said, Options{Full: true}), want)
 	}
+	all := strings.Join(hostile, "\n\n")
+	examine(t, all, write(t, all, Options{Full: true}), want)
 }
 
 func FuzzEncode(f *testing.F) {
 	for _, said := range hostile {
 		f.Add(said)
 	}
-	want := outline(f, write(f, "x", Options{Full: true}))
+	want := frame(f, write(f, "x", Options{Full: true}))
 	f.Fuzz(func(t *testing.T, said string) {
-		if strings.ContainsAny(said, "\n`~") {
-			return // code in fences is an element of its own
-		}
-		if d := cmp.Diff(want, outline(t, write(t, said, Options{Full: true}))); d != "" {
-			t.Errorf("%q changes the page (-want +got):\n%s", said, d)
-		}
+		examine(t, said, write(t, said, Options{Full: true}), want)
 	})
+}
+
+// TestMarkdown shows texts with their Markdown, and what tools get and give without.
+func TestMarkdown(t *testing.T) {
+	for said, want := range map[string]string{
+		"# a\n## **b**":               "<h4>a</h4><h5><strong>b</strong></h5>",
+		"a *b* ~~c~~ `<d>`\ne":        "<p>a <em>b</em> <del>c</del> <code>&lt;d&gt;</code><br>\ne</p>",
+		"```go\na  <b>\n```":          "<pre><code>a  &lt;b&gt;</code></pre>",
+		"- a\n  - b":                  "<ul><li>a<ul><li>b</li></ul></li></ul>",
+		"3. a\n\n4. b":                `<ol start="3" class="loose"><li><p>a</p></li><li><p>b</p></li></ol>`,
+		"- [x] a\n- [ ] b":            `<ul><li class="task"><input type="checkbox" checked disabled> a</li><li class="task"><input type="checkbox" disabled> b</li></ul>`,
+		"|a|b|\n|-|-:|\n|c|":          "<div class=\"scroll\"><table><tr><th>a</th><th align=\"right\">b</th></tr>\n<tr><td>c</td><td align=\"right\"></td></tr>\n</table></div>",
+		"> a\n\n---":                  "<blockquote><p>a</p></blockquote><hr>",
+		"[a](https://b/?c=1&d=\"e\")": `<p><a href="https://b/?c=1&amp;d=%22e%22" rel="noopener noreferrer nofollow">a</a></p>`,
+		"![a](https://b/c.png)":       `<p><a href="https://b/c.png" rel="noopener noreferrer nofollow">a</a></p>`,
+		"[a](b.go)":                   "<p>a (<code>b.go</code>)</p>",
+		"<b>a</b>":                    "<p>&lt;b&gt;a&lt;/b&gt;</p>",
+	} {
+		if got, want := string(rich(said)), `<div class="rich">`+want+"</div>"; got != want {
+			t.Errorf("%q (-want +got):\n%s", said, cmp.Diff(want, got))
+		}
+	}
+	if got := rich(" \n"); got != "" {
+		t.Errorf("nothing is %q", got)
+	}
+	deep := strings.Repeat("> ", 1000) + "a"
+	if got := string(rich(deep)); got != `<div class="text">`+strings.ReplaceAll(deep, ">", "&gt;")+"</div>" {
+		t.Errorf("a text that nests without end is %q", got)
+	}
+	page := write(t, "**bold**", Options{})
+	for what, n := range map[string]int{"<strong>bold</strong>": 4, "FAIL **bold**": 80, "You are a coder. **bold**": 1, "gave up **bold**": 1, "&#34;go test **bold**&#34;": 1} {
+		if strings.Count(page, what) != n {
+			t.Errorf("%q %d times, want %d", what, strings.Count(page, what), n)
+		}
+	}
 }
 
 func TestCutAndFull(t *testing.T) {

@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// escape makes text of one line that Markdown and HTML leave as it is.
+// escape makes text of one line that Markdown and HTML leave as it is, and of which GitHub
+// notifies nobody: neither a name after an at sign nor the number of an issue.
 func escape(s string) string {
 	var b strings.Builder
 	b.Grow(len(s) + len(s)/8)
@@ -14,13 +15,29 @@ func escape(s string) string {
 		case '\\', '`', '*', '_', '[', ']', '<', '>', '|', '~', '$', '#', '!':
 			b.WriteByte('\\')
 			b.WriteByte(c)
+			if c == '#' && i+1 < len(s) && s[i+1] >= '0' && s[i+1] <= '9' {
+				b.WriteString(apart)
+			}
 		case '&':
 			b.WriteString("&amp;")
+		case '@':
+			b.WriteByte(c)
+			if (i == 0 || !wordly(s[i-1])) && i+1 < len(s) && wordly(s[i+1]) {
+				b.WriteString(apart)
+			}
 		default:
 			b.WriteByte(c)
 		}
 	}
 	return b.String()
+}
+
+// apart stands between two characters that would mean something together. It shows
+// nothing, and who copies what is shown does not get it.
+const apart = "<!-- -->"
+
+func wordly(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_'
 }
 
 func escaped(all []string) []string {
@@ -43,9 +60,12 @@ func prose(s string) string {
 	return strings.Join(lines, "\n")
 }
 
-// start escapes a line of which the beginning could be that of a list, a heading, a
+// start escapes a line, see begin, without the spaces at its end.
+func start(l string) string { return strings.TrimRight(begin(l), " ") }
+
+// begin escapes a text of which the beginning could be that of a list, a heading, a
 // table, a quotation or indented code.
-func start(l string) string {
+func begin(l string) string {
 	body := strings.TrimLeft(l, " ")
 	if body == "" {
 		return ""
@@ -59,7 +79,7 @@ func start(l string) string {
 		n := len(body) - len(digits)
 		out = body[:n] + "\\" + escape(digits)
 	}
-	return indent + strings.TrimRight(out, " ")
+	return indent + out
 }
 
 // link is a link to an address, or only its text where there is none.

@@ -6,9 +6,10 @@
 // Reasoning, and the input and output of tools, are folded with <details>, which
 // GitHub, GitLab and most viewers know, and are cut where they are long.
 //
-// What comes from the session is text and nothing else: no Markdown in it is Markdown,
-// no HTML is HTML. Only code that is fenced is shown as such. No image is loaded, and an
-// address is a link only where a viewer makes one of any address.
+// What people and models wrote is quoted with its Markdown, as far as package richtext
+// goes: HTML in it is text, an image is a link to it, its headings stand below those of
+// the transcript, and nothing in it reaches beyond its quotation. All else that comes from
+// the session is text. No image is loaded, and GitHub notifies nobody.
 package markdown
 
 import (
@@ -85,7 +86,7 @@ func (p *printer) document(d *transcript.Document) {
 	if len(d.Prompts)+len(d.Catalogs) > 0 {
 		p.line("## Prompts and tools\n")
 		for _, s := range append(d.Prompts[:len(d.Prompts):len(d.Prompts)], d.Catalogs...) {
-			p.fold(s.Title, func() { p.code(s.Text, "") })
+			p.fold(s.Title, func() { p.code(s.Text) })
 		}
 	}
 	if len(d.Decisions) > 0 {
@@ -136,14 +137,14 @@ func (p *printer) message(m *transcript.Message) {
 	p.facts(m.Facts)
 	if c := m.Compaction; c != nil {
 		p.facts(c.Facts)
-		p.code(c.Summary, "")
+		p.quote(c.Summary.Body)
 	}
 	for i := range m.Blocks {
 		p.block(&m.Blocks[i])
 	}
 	for _, text := range m.Errors {
 		p.line("**Error**\n")
-		p.code(transcript.Text{Body: text}, "")
+		p.code(transcript.Text{Body: text})
 	}
 	for _, text := range m.Problems {
 		p.line("*Flaw of the telemetry: ", escape(oneLine(text)), "*\n")
@@ -153,11 +154,11 @@ func (p *printer) message(m *transcript.Message) {
 func (p *printer) block(b *transcript.Block) {
 	switch b.Kind {
 	case transcript.Prose:
-		p.segments(b.Segments)
+		p.quote(b.Text)
 		p.facts(b.Facts)
 	case transcript.Reasoning:
 		p.fold(b.Title, func() {
-			p.segments(b.Segments)
+			p.quote(b.Text)
 			p.facts(b.Facts)
 		})
 	case transcript.Step:
@@ -178,7 +179,7 @@ func (p *printer) block(b *transcript.Block) {
 		p.sections(b.Sections)
 	default:
 		for _, s := range b.Sections {
-			p.fold(b.Title, func() { p.code(s.Text, "") })
+			p.fold(b.Title, func() { p.code(s.Text) })
 		}
 	}
 }
@@ -187,10 +188,10 @@ func (p *printer) sections(all []transcript.Section) {
 	for _, s := range all {
 		if s.Title == "Error" {
 			p.line("**Error**\n")
-			p.code(s.Text, "")
+			p.code(s.Text)
 			continue
 		}
-		p.fold(s.Title, func() { p.code(s.Text, "") })
+		p.fold(s.Title, func() { p.code(s.Text) })
 	}
 }
 
@@ -220,21 +221,11 @@ func (p *printer) list(title string, all []string) {
 	p.line()
 }
 
-func (p *printer) segments(all []transcript.Segment) {
-	for _, s := range all {
-		if s.Code {
-			p.code(transcript.Text{Body: s.Body}, s.Lang)
-		} else {
-			p.line(prose(s.Body), "\n")
-		}
-	}
-}
-
 // code writes a text between fences that no line of it can close.
-func (p *printer) code(t transcript.Text, lang string) {
+func (p *printer) code(t transcript.Text) {
 	if t.Body != "" {
-		fence := strings.Repeat("`", max(3, longestRun(t.Body, '`')+1))
-		p.line(fence, lang)
+		fence := fenceFor(t.Body)
+		p.line(fence)
 		p.line(strings.TrimSuffix(t.Body, "\n"))
 		p.line(fence, "\n")
 	}
@@ -242,6 +233,9 @@ func (p *printer) code(t transcript.Text, lang string) {
 		p.line("*… ", escape(t.Cut), "*\n")
 	}
 }
+
+// fenceFor is a fence that no line of a text can close.
+func fenceFor(s string) string { return strings.Repeat("`", max(3, longestRun(s, '`')+1)) }
 
 func longestRun(s string, c byte) int {
 	most, run := 0, 0

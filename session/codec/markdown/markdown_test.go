@@ -1,21 +1,30 @@
 package markdown
 
 import (
+	"bufio"
 	"bytes"
 	"flag"
 	"os"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/yuin/goldmark"
+	"github.com/yuin/goldmark/ast"
+	"github.com/yuin/goldmark/extension"
+	extast "github.com/yuin/goldmark/extension/ast"
+	"github.com/yuin/goldmark/text"
 
+	"github.com/agenttrace/agenttrace/session/codec/internal/transcript/richtext"
 	"github.com/agenttrace/agenttrace/session/codec/internal/transcript/transcripttest"
 	"github.com/agenttrace/agenttrace/session/inspect"
 )
 
 var update = flag.Bool("update", false, "write the golden file")
 
-func write(t *testing.T, said string, o Options) string {
+func write(t testing.TB, said string, o Options) string {
 	t.Helper()
 	var b bytes.Buffer
 	if err := Encode(&b, transcripttest.Story(said), o); err != nil {
@@ -41,50 +50,140 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestNothingIsMarkup tells a story whose texts try to be something else. Outside of
-// fences nothing of them may be more than text.
-func TestNothingIsMarkup(t *testing.T) {
-	for _, said := range []string{
-		"<script>alert(1)</script>", "![x](http://evil/x.png)", "[a](javascript:alert(1))", "</details><h1>", "`code` **bold** | cell | $x$",
-		"\x1b[31mred\u202e", "a\n# heading\n> quote\n| a | b |\n|---|---|", "a\n````\n<img src=x>\n```\n</details>", "&lt;b&gt; &#60;",
-	} {
-		got := write(t, said, Options{Full: true})
-		fence, details := "", 0
-		for n, l := range strings.Split(got, "\n") {
-			run := l[:len(l)-len(strings.TrimLeft(l, "`"))]
-			switch {
-			case fence == "" && len(run) >= 3:
-				fence = run
-				continue
-			case fence != "" && l == fence:
-				fence = ""
-				continue
-			case fence != "":
-				continue
+var viewer = goldmark.New(goldmark.WithExtensions(extension.GFM, extension.Footnote)).Parser()
+
+// outline is what stands at the top of a transcript, as a viewer reads it. It wants that
+// what is quoted there is harmless: no HTML, no image, no heading like those of the
+// transcript, no definition of a link, and no link but to the web.
+func outline(t testing.TB, page string) []string {
+	t.Helper()
+	source := []byte(page)
+	doc := viewer.Parse(text.NewReader(source))
+	var all []string
+	for n := doc.FirstChild(); n != nil; n = n.NextSibling() {
+		what := n.Kind().String()
+		switch n := n.(type) {
+		case *ast.Heading:
+			what += strconv.Itoa(n.Level)
+		case *ast.HTMLBlock:
+			for i := range n.Lines().Len() {
+				line := n.Lines().At(i)
+				what += " " + string(line.Value(source))
 			}
-			switch {
-			case strings.HasPrefix(l, "<details><summary>"):
-				details++
-				l = strings.TrimSuffix(strings.TrimPrefix(l, "<details><summary>"), "</summary>")
-			case l == "</details>":
-				details--
-				continue
+		case *ast.List:
+			what += strconv.Itoa(n.ChildCount())
+		}
+		all = append(all, what)
+	}
+	_ = ast.Walk(doc, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
+		if !entering {
+			return ast.WalkContinue, nil
+		}
+		to := ""
+		switch n := n.(type) {
+		case *ast.Heading:
+			if n.Parent() != doc && n.Level < 4 {
+				t.Errorf("a heading of level %d is quoted", n.Level)
 			}
-			if strings.HasPrefix(l, "- [Another](<https://example.com/a?b=1>)") {
-				continue
+		case *ast.HTMLBlock:
+			if n.Parent() != doc {
+				t.Errorf("HTML is quoted: %q", n.Lines().Value(source))
 			}
-			for i := range len(l) {
-				if strings.IndexByte("<>`![]", l[i]) >= 0 && (i == 0 || l[i-1] != '\\') {
-					t.Errorf("%q: line %d: %q is markup", said, n+1, l)
-					break
-				}
+		case *ast.RawHTML:
+			if html := string(n.Segments.Value(source)); html != apart {
+				t.Errorf("HTML is in a line: %q", html)
 			}
-			if strings.HasPrefix(l, "> ") || strings.ContainsAny(l, "\x1b\u202e") {
-				t.Errorf("%q: line %d: %q", said, n+1, l)
+		case *ast.Image, *ast.LinkReferenceDefinition, *extast.Footnote, *extast.FootnoteLink:
+			t.Errorf("a %s", n.Kind())
+		case *ast.Link:
+			to = string(n.Destination)
+		case *ast.AutoLink:
+			if to = string(n.URL(source)); n.AutoLinkType == ast.AutoLinkEmail || strings.HasPrefix(to, "ftp://") {
+				to = "" // which the viewer finds in any text
 			}
 		}
-		if fence != "" || details != 0 {
-			t.Errorf("%q: a fence or a fold is not closed", said)
+		if to != "" && !webAddress.MatchString(to) {
+			t.Errorf("a link to %q", to)
+		}
+		return ast.WalkContinue, nil
+	})
+	return all
+}
+
+var webAddress = regexp.MustCompile(`^(?i:https?://|mailto:)`)
+
+func examine(t testing.TB, said string, want []string) {
+	t.Helper()
+	got := write(t, said, Options{Full: true})
+	if d := cmp.Diff(want, outline(t, got)); d != "" {
+		t.Errorf("%.300q changes the transcript (-want +got):\n%s", said, d)
+	}
+	if strings.ContainsAny(got, "\x1b\u202e\x00") {
+		t.Errorf("%.300q comes through", said)
+	}
+}
+
+// TestTextsStayInTheirPlace tells a story whose texts try to be something else, or not to
+// end: what stands at the top is the same.
+func TestTextsStayInTheirPlace(t *testing.T) {
+	want := outline(t, write(t, "x", Options{Full: true}))
+	for _, said := range transcripttest.Hostile {
+		examine(t, said, want)
+	}
+	examine(t, strings.Join(transcripttest.Hostile, "\n\n"), want)
+}
+
+func FuzzEncode(f *testing.F) {
+	for _, said := range transcripttest.Hostile {
+		f.Add(said)
+	}
+	want := outline(f, write(f, "x", Options{Full: true}))
+	f.Fuzz(func(t *testing.T, said string) { examine(t, said, want) })
+}
+
+// TestQuote writes texts so that a viewer shows what their writer meant, and is read as
+// the same again.
+func TestQuote(t *testing.T) {
+	for said, want := range map[string]string{
+		"a *b* **c** ~~d~~ `e`":   "> a *b* **c** ~~d~~ `e`",
+		"a\nb  \nc\n\nd":          "> a\\\n> b\\\n> c\n>\n> d",
+		"# a\n### b #1\n\nc\n---": "> #### a\n>\n> ###### b \\#<!-- -->1\n>\n> ##### c",
+		"```go\na\n\n```b":        "> ````go\n> a\n>\n> ```b\n> ````",
+		"    a\n     b":           "> ```\n> a\n>  b\n> ```",
+		"- a\n- b\n  1. c\n     ```\n     d\n     ```\n- [x] e": "> - a\n> - b\n>   1. c\n>      ```\n>      d\n>      ```\n> - [x] e",
+		"3) a\n\n4) b\n\n   c":                 "> 3) a\n>\n> 4) b\n>\n>    c",
+		"* a\n\n\n- b":                         "> * a\n>\n> - b",
+		"> a\n> > b\n\n***":                    "> > a\n> >\n> > > b\n>\n> ___",
+		"|a|b|\n|:-|-:|\n|`c\\|d`|e\\|f|\n|g":  "> | a | b |\n> |:---|---:|\n> | `c\\|d` | e\\|f |\n> | g |  |",
+		"[a](http://b.c/(d)) ![e](http://f|g)": "> [a](<http://b.c/(d)>) [e](<http://f%7Cg>)",
+		"http://a.b/c_d_e h@i.j":               "> <http://a.b/c_d_e> [h@i.j](<mailto:h@i.j>)",
+		"[a](b.go) [c](javascript:d)":          "> a (`b.go`) c (`javascript:d`)",
+		"<b>a</b> &lt;c&gt;":                   "> \\<b\\>a\\</b\\> \\<c\\>",
+		"</details>\n\n<!-- a":                 "> \\</details\\>\n>\n> \\<\\!-- a",
+		"[a]: http://b\n\n[a]":                 "> \\[a\\]: http://b\n>\n> \\[a\\]",
+		"@a b@c x/@d #e a#1":                   "> @<!-- -->a b@c x/@<!-- -->d \\#e a\\#<!-- -->1",
+		"[!NOTE]\na":                           "> \\[\\!NOTE\\]\\\n> a",
+		"**a**_b_":                             "> **a**<!-- -->*b*",
+		"*a*__b__.":                            "> *a*<!-- -->**b**.",
+		"`` `a` `` ` b `":                      "> `` `a` `` `b`",
+		"a\n\\- b\n1\\. c\n\\# d":              "> a\\\n> \\- b\\\n> 1\\. c\\\n> \\# d",
+		"-\n- a\n\n      b":                    "> -\n>\n> - a\n>\n>   ```\n>   b\n>   ```",
+		"```":                                  "> ```\n>\n> ```",
+		strings.Repeat("> ", 200) + "*a*":      "> " + strings.Repeat("\\> ", 200) + "\\*a\\*",
+	} {
+		var b bytes.Buffer
+		p := printer{w: bufio.NewWriter(&b)}
+		p.quote(said)
+		p.w.Flush()
+		got := strings.TrimSuffix(b.String(), "\n\n")
+		if got != want {
+			t.Errorf("%q (-want +got):\n%s", said, cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
+		}
+		meant, ok := richtext.Parse(said)
+		if again, _ := richtext.Parse(strings.ReplaceAll(got, apart, "")); ok && !strings.Contains(got, "*"+apart) {
+			if d := cmp.Diff([]*richtext.Node{{Kind: richtext.Quote, Children: meant}}, again, cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".Level" }, cmp.Ignore())); d != "" {
+				t.Errorf("%q is read as something else (-meant +read):\n%s", said, d)
+			}
 		}
 	}
 }

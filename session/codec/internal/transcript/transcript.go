@@ -115,9 +115,10 @@ type Block struct {
 	// Subject is what a tool call is about, in a line; empty where nothing says so.
 	Subject string
 	// Outcome is what became of a tool call, in one word.
-	Outcome   string
-	Facts     []string
-	Segments  []Segment // of prose and reasoning
+	Outcome string
+	Facts   []string
+	// Text is that of prose and reasoning, as it was written: Markdown, mostly.
+	Text      string
 	Sections  []Section // of tools and data
 	Decisions []string
 	// Link is an address that begins with http:// or https://, or a path of a side file.
@@ -287,7 +288,7 @@ func (w *writer) compaction(c *inspect.Compaction) *Compaction {
 func (w *writer) block(p *inspect.Part) Block {
 	switch p.Kind {
 	case inspect.KindText, inspect.KindReasoning:
-		b := Block{Kind: Prose, Segments: segments(inspect.Sanitize(p.Text))}
+		b := Block{Kind: Prose, Text: inspect.Sanitize(p.Text)}
 		if p.Kind == inspect.KindReasoning {
 			b.Kind, b.Title = Reasoning, "Reasoning"
 		}

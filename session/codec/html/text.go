@@ -1,0 +1,133 @@
+package html
+
+import (
+	"html/template"
+	"strconv"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session/codec/internal/transcript/richtext"
+)
+
+// rich is a text with its Markdown, in an element of its own that holds nothing but the
+// elements below, each of them closed. A text that is empty has none.
+func rich(text string) template.HTML {
+	if strings.TrimSpace(text) == "" {
+		return ""
+	}
+	var w textWriter
+	blocks, ok := richtext.Parse(text)
+	if ok {
+		w.element("div", ` class="rich"`, blocks)
+	} else {
+		w.WriteString(`<div class="text">`)
+		w.text(strings.Trim(text, "\n"))
+		w.WriteString("</div>")
+	}
+	return template.HTML(w.String()) // all that is not of this file is escaped
+}
+
+type textWriter struct{ strings.Builder }
+
+func (w *textWriter) text(s string) { template.HTMLEscape(w, []byte(s)) }
+
+// element writes nodes between tags. The attributes are markup.
+func (w *textWriter) element(name, attributes string, children []*richtext.Node) {
+	w.WriteString("<" + name + attributes + ">")
+	for _, n := range children {
+		w.node(n)
+	}
+	w.WriteString("</" + name + ">")
+}
+
+// headings are those below that of a message.
+var headings = [...]string{1: "h4", 2: "h5", 3: "h6"}
+
+func (w *textWriter) node(n *richtext.Node) {
+	switch n.Kind {
+	case richtext.Paragraph:
+		w.element("p", "", n.Children)
+	case richtext.Line:
+		for _, c := range n.Children {
+			w.node(c)
+		}
+	case richtext.Heading:
+		w.element(headings[n.Level], "", n.Children)
+	case richtext.Quote:
+		w.element("blockquote", "", n.Children)
+	case richtext.List:
+		w.list(n)
+	case richtext.Item:
+		w.item(n)
+	case richtext.Code:
+		w.WriteString("<pre><code>")
+		w.text(n.Text)
+		w.WriteString("</code></pre>")
+	case richtext.Rule:
+		w.WriteString("<hr>")
+	case richtext.Table:
+		w.table(n)
+	case richtext.Text:
+		w.text(n.Text)
+	case richtext.CodeSpan:
+		w.WriteString("<code>")
+		w.text(n.Text)
+		w.WriteString("</code>")
+	case richtext.Emphasis:
+		w.element("em", "", n.Children)
+	case richtext.Strong:
+		w.element("strong", "", n.Children)
+	case richtext.Strike:
+		w.element("del", "", n.Children)
+	case richtext.Link:
+		w.element("a", ` href="`+template.HTMLEscapeString(n.To)+`" rel="noopener noreferrer nofollow"`, n.Children)
+	case richtext.Break:
+		w.WriteString("<br>\n")
+	case richtext.Box:
+		if n.Checked {
+			w.WriteString(`<input type="checkbox" checked disabled> `)
+		} else {
+			w.WriteString(`<input type="checkbox" disabled> `)
+		}
+	}
+}
+
+func (w *textWriter) list(n *richtext.Node) {
+	name, attributes := "ul", ""
+	if n.Ordered {
+		name = "ol"
+		if n.Start != 1 {
+			attributes = ` start="` + strconv.Itoa(n.Start) + `"`
+		}
+	}
+	if !n.Tight {
+		attributes += ` class="loose"`
+	}
+	w.element(name, attributes, n.Children)
+}
+
+// item is one of a list; the box of a task takes the place of its mark.
+func (w *textWriter) item(n *richtext.Node) {
+	attributes := ""
+	if len(n.Children) > 0 && len(n.Children[0].Children) > 0 && n.Children[0].Children[0].Kind == richtext.Box {
+		attributes = ` class="task"`
+	}
+	w.element("li", attributes, n.Children)
+}
+
+func (w *textWriter) table(n *richtext.Node) {
+	w.WriteString(`<div class="scroll"><table>`)
+	cell := "th"
+	for _, row := range n.Children {
+		w.WriteString("<tr>")
+		for _, c := range row.Children {
+			attributes := ""
+			if c.Align != "" {
+				attributes = ` align="` + c.Align + `"`
+			}
+			w.element(cell, attributes, c.Children)
+		}
+		w.WriteString("</tr>\n")
+		cell = "td"
+	}
+	w.WriteString("</table></div>")
+}

@@ -1,0 +1,385 @@
+// Package richtext reads the Markdown of a text that a person or a model wrote, for the
+// transcripts that show it. It says what a text is made of, and decides once for all
+// formats what of it may be more than words:
+//
+//   - HTML is text. So are definitions of links, which would hold for other texts too.
+//   - A link leads to http, https or mailto. Of another one its words and its address
+//     are left.
+//   - An image is a link to it, and is not loaded.
+//   - Characters that an entity stands for are fit to be shown, as all others are.
+package richtext
+
+import (
+	"bytes"
+	"html"
+	"slices"
+	"strings"
+
+	"github.com/yuin/goldmark"
+	"github.com/yuin/goldmark/ast"
+	"github.com/yuin/goldmark/extension"
+	extast "github.com/yuin/goldmark/extension/ast"
+	"github.com/yuin/goldmark/parser"
+	render "github.com/yuin/goldmark/renderer/html"
+	"github.com/yuin/goldmark/text"
+	"github.com/yuin/goldmark/util"
+
+	"github.com/agenttrace/agenttrace/session/inspect"
+)
+
+// Kind is what a Node is.
+type Kind int
+
+// Kinds of blocks, which Parse returns and quotations and items hold.
+const (
+	// Paragraph holds inlines.
+	Paragraph Kind = iota
+	// Line holds the inlines of an item that is not set apart as a paragraph.
+	Line
+	// Heading holds inlines.
+	Heading
+	// Quote holds blocks.
+	Quote
+	// List holds items, and Item blocks.
+	List
+	Item
+	// Code is a block of code.
+	Code
+	// Rule is a line across.
+	Rule
+	// Table holds rows, a Row cells, and a Cell inlines. The first row is the titles, and
+	// no row has more cells than it.
+	Table
+	Row
+	Cell
+)
+
+// Kinds of inlines.
+const (
+	// Text and CodeSpan are words of one line.
+	Text Kind = iota + 100
+	CodeSpan
+	// Emphasis, Strong and Strike hold inlines, but none of their own kind however deep.
+	Emphasis
+	Strong
+	Strike
+	// Link holds inlines, but no link.
+	Link
+	// Break is the end of a line that its writer ended.
+	Break
+	// Box is that of a task.
+	Box
+)
+
+// Node is a piece of a text. Its strings are sanitized and not escaped for any markup.
+type Node struct {
+	Kind     Kind
+	Children []*Node
+	// Text is that of Text, CodeSpan and Code. Only Code has more than one line.
+	Text string
+	// Lang is the name of the language of Code, or "".
+	Lang string
+	// Level is that of a Heading, from 1 to 3: the highest of a text has 1.
+	Level int
+	// Ordered and Start are of a List that counts, from 0 to 999999999. Marker stands
+	// before its items if it does not, and behind the numbers if it does.
+	Ordered bool
+	Start   int
+	Marker  byte
+	// Tight says of a List that its items are not set apart.
+	Tight bool
+	// Align is "left", "right", "center" or "" for a Cell.
+	Align string
+	// To is where a Link leads to: printable ASCII without spaces, of which the scheme
+	// is http, https or mailto.
+	To string
+	// Checked is a Box that has a mark.
+	Checked bool
+}
+
+var markdown = goldmark.New(goldmark.WithParser(parser.NewParser(
+	parser.WithBlockParsers(without(parser.DefaultBlockParsers(), parser.NewHTMLBlockParser())...),
+	parser.WithInlineParsers(append(without(parser.DefaultInlineParsers(), parser.NewRawHTMLParser()),
+		util.Prioritized(extension.NewTaskCheckBoxParser(), 0),
+		util.Prioritized(extension.NewLinkifyParser(extension.WithLinkifyAllowedProtocols([]string{"http", "https"})), 999),
+		util.Prioritized(extension.NewStrikethroughParser(), 500),
+	)...),
+	// Not that of link definitions.
+	parser.WithParagraphTransformers(util.Prioritized(extension.NewTableParagraphTransformer(), 200)),
+))).Parser()
+
+func without(all []util.PrioritizedValue, one any) []util.PrioritizedValue {
+	return slices.DeleteFunc(all, func(v util.PrioritizedValue) bool { return v.Value == one })
+}
+
+// Parse says what blocks a text is made of. It is false where a text is built so that it
+// would take long to read, or nests deeper than a writer does: it is to be shown as it is.
+// It takes time in proportion to the text.
+func Parse(body string) (blocks []*Node, ok bool) {
+	// Whatever a text does to the parser, it is still a text.
+	defer func() {
+		if recover() != nil {
+			blocks, ok = nil, false
+		}
+	}()
+	return parse(body)
+}
+
+func parse(body string) ([]*Node, bool) {
+	if !simple(body) {
+		return nil, false
+	}
+	source := []byte(body)
+	r := reader{source: source, top: 6}
+	doc := markdown.Parse(text.NewReader(source))
+	if !r.survey(doc) {
+		return nil, false
+	}
+	return r.blocks(doc), true
+}
+
+// reader makes nodes of what was parsed.
+type reader struct {
+	source []byte
+	top    int // level of the highest heading
+	// What the node that is read is in.
+	in   [Box + 1]bool
+	cell bool
+}
+
+// survey finds the highest heading, and whether what was parsed nests deep.
+func (r *reader) survey(doc ast.Node) bool {
+	depth, fits := 0, true
+	_ = ast.Walk(doc, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
+		if !entering {
+			depth--
+			return ast.WalkContinue, nil
+		}
+		if depth++; depth > mostDepth {
+			fits = false
+			return ast.WalkStop, nil
+		}
+		if h, is := n.(*ast.Heading); is {
+			r.top = min(r.top, h.Level)
+		}
+		return ast.WalkContinue, nil
+	})
+	return fits
+}
+
+func (r *reader) blocks(parent ast.Node) []*Node {
+	var all []*Node
+	for n := parent.FirstChild(); n != nil; n = n.NextSibling() {
+		if b := r.block(n); b != nil {
+			all = append(all, b)
+		}
+	}
+	return all
+}
+
+func (r *reader) block(n ast.Node) *Node {
+	switch n := n.(type) {
+	case *ast.Paragraph:
+		return &Node{Kind: Paragraph, Children: r.inlines(n)}
+	case *ast.TextBlock:
+		return &Node{Kind: Line, Children: r.inlines(n)}
+	case *ast.Heading:
+		return &Node{Kind: Heading, Level: min(n.Level-r.top+1, 3), Children: r.inlines(n)}
+	case *ast.Blockquote:
+		return &Node{Kind: Quote, Children: r.blocks(n)}
+	case *ast.List:
+		return &Node{Kind: List, Ordered: n.IsOrdered(), Start: n.Start, Marker: n.Marker, Tight: n.IsTight, Children: r.blocks(n)}
+	case *ast.ListItem:
+		return &Node{Kind: Item, Children: r.blocks(n)}
+	case *ast.CodeBlock:
+		return &Node{Kind: Code, Text: r.lines(n)}
+	case *ast.FencedCodeBlock:
+		return &Node{Kind: Code, Text: r.lines(n), Lang: language(string(n.Language(r.source)))}
+	case *ast.ThematicBreak:
+		return &Node{Kind: Rule}
+	case *extast.Table:
+		table := &Node{Kind: Table, Children: r.blocks(n)}
+		for _, row := range table.Children[1:] {
+			for i, c := range row.Children {
+				c.Align = table.Children[0].Children[i].Align // which one that was not written lacks
+			}
+		}
+		return table
+	case *extast.TableHeader:
+		return &Node{Kind: Row, Children: r.blocks(n)}
+	case *extast.TableRow:
+		return &Node{Kind: Row, Children: r.blocks(n)}
+	case *extast.TableCell:
+		c := &Node{Kind: Cell}
+		switch n.Alignment {
+		case extast.AlignLeft, extast.AlignRight, extast.AlignCenter:
+			c.Align = n.Alignment.String()
+		}
+		r.cell = true
+		c.Children = r.inlines(n)
+		r.cell = false
+		return c
+	}
+	return nil
+}
+
+// lines are those of code, which has no others.
+func (r *reader) lines(n ast.Node) string {
+	var b bytes.Buffer
+	for i := range n.Lines().Len() {
+		seg := n.Lines().At(i)
+		b.Write(seg.Value(r.source))
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// language is the name of a language, or "" when it is none.
+func language(s string) string {
+	for _, c := range s {
+		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("+#.-_", c)) {
+			return ""
+		}
+	}
+	return s[:min(len(s), 20)]
+}
+
+func (r *reader) inlines(parent ast.Node) []*Node {
+	var all []*Node
+	for n := parent.FirstChild(); n != nil; n = n.NextSibling() {
+		for _, one := range r.inline(n) {
+			if last := len(all) - 1; last >= 0 && one.Kind == Text && all[last].Kind == Text {
+				all[last].Text += one.Text
+			} else {
+				all = append(all, one)
+			}
+		}
+	}
+	return all
+}
+
+func (r *reader) inline(n ast.Node) []*Node {
+	switch n := n.(type) {
+	case *ast.Text:
+		all := []*Node{{Kind: Text, Text: r.words(n.Segment.Value(r.source))}}
+		if n.SoftLineBreak() || n.HardLineBreak() {
+			all = append(all, &Node{Kind: Break})
+		}
+		return all
+	case *ast.CodeSpan:
+		return []*Node{{Kind: CodeSpan, Text: r.code(n)}}
+	case *ast.Emphasis:
+		if n.Level == 2 {
+			return r.within(Strong, n)
+		}
+		return r.within(Emphasis, n)
+	case *extast.Strikethrough:
+		return r.within(Strike, n)
+	case *extast.TaskCheckBox:
+		return []*Node{{Kind: Box, Checked: n.IsChecked}}
+	case *ast.AutoLink:
+		label := inspect.Sanitize(string(n.Label(r.source)))
+		to := string(n.URL(r.source))
+		if n.AutoLinkType == ast.AutoLinkEmail && !strings.HasPrefix(strings.ToLower(to), "mailto:") {
+			to = "mailto:" + to
+		}
+		words := []*Node{{Kind: Text, Text: label}}
+		if to = address([]byte(to), false); to == "" || r.in[Link] {
+			return words
+		}
+		return []*Node{{Kind: Link, To: to, Children: words}}
+	case *ast.Link:
+		return r.link(n, n.Destination)
+	case *ast.Image:
+		return r.link(n, n.Destination)
+	}
+	return r.inlines(n)
+}
+
+// within is a node of a kind, or what is in it where it is in such a node already.
+func (r *reader) within(k Kind, n ast.Node) []*Node {
+	if r.in[k] {
+		return r.inlines(n)
+	}
+	r.in[k] = true
+	defer func() { r.in[k] = false }()
+	children := r.inlines(n)
+	if len(children) == 0 {
+		return nil
+	}
+	return []*Node{{Kind: k, Children: children}}
+}
+
+// mostAddress is as much as is shown of an address that is no link.
+const mostAddress = 120
+
+func (r *reader) link(n ast.Node, destination []byte) []*Node {
+	to := address(destination, true)
+	if to == "" || r.in[Link] {
+		all := r.inlines(n)
+		shown := []rune(r.words(destination))
+		if len(shown) > mostAddress {
+			shown = append(shown[:mostAddress], '…')
+		}
+		if len(shown) == 0 || r.in[Link] || len(all) == 1 && all[0].Text == string(shown) {
+			return all
+		}
+		code := &Node{Kind: CodeSpan, Text: string(shown)}
+		if len(all) == 0 {
+			return []*Node{code}
+		}
+		return append(append(all, &Node{Kind: Text, Text: " ("}), code, &Node{Kind: Text, Text: ")"})
+	}
+	link := r.within(Link, n)
+	if link == nil {
+		link = []*Node{{Kind: Link, Children: []*Node{{Kind: Text, Text: to}}}}
+	}
+	link[0].To = to
+	return link
+}
+
+// address is one that a reader may be sent to, or "".
+func address(destination []byte, resolve bool) string {
+	to := string(util.URLEscape(destination, resolve))
+	lower := strings.ToLower(to)
+	if !strings.HasPrefix(lower, "http://") && !strings.HasPrefix(lower, "https://") && !strings.HasPrefix(lower, "mailto:") {
+		return ""
+	}
+	for i := range len(to) {
+		if to[i] <= ' ' || to[i] >= 0x7f || strings.IndexByte("<>\"'\\`", to[i]) >= 0 {
+			return ""
+		}
+	}
+	return to
+}
+
+// words are a stretch of text in one line, without escapes and entities.
+func (r *reader) words(segment []byte) string {
+	var b bytes.Buffer
+	w := util.BufWriter(&plainWriter{&b})
+	render.DefaultWriter.Write(w, segment)
+	// What the writer wrote is escaped for HTML in full.
+	return oneLine(inspect.Sanitize(html.UnescapeString(b.String())))
+}
+
+func (r *reader) code(n ast.Node) string {
+	var b strings.Builder
+	for c := n.FirstChild(); c != nil; c = c.NextSibling() {
+		if t, is := c.(*ast.Text); is {
+			b.Write(t.Segment.Value(r.source))
+		}
+	}
+	s := oneLine(b.String())
+	if r.cell {
+		s = strings.ReplaceAll(s, `\|`, "|") // a bar that did not end the cell
+	}
+	return s
+}
+
+func oneLine(s string) string { return strings.ReplaceAll(s, "\n", " ") }
+
+// plainWriter is a buffer as the library wants it.
+type plainWriter struct{ *bytes.Buffer }
+
+func (plainWriter) Available() int { return 0 }
+func (plainWriter) Buffered() int  { return 0 }
+func (plainWriter) Flush() error   { return nil }

@@ -1,0 +1,213 @@
+package markdown
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session/codec/internal/transcript/richtext"
+)
+
+// quote writes a text that somebody wrote as a quotation, with its Markdown. The Markdown
+// is not that of the text: it is written anew, in forms that every parser reads alike, so
+// that what is closed here is closed in every viewer, and what was text stays text.
+func (p *printer) quote(text string) {
+	if strings.TrimSpace(text) == "" {
+		return
+	}
+	var body string
+	if blocks, ok := richtext.Parse(text); ok {
+		body = blocksOf(blocks, false)
+	} else {
+		body = prose(strings.Trim(text, "\n"))
+	}
+	p.line(indented(body, "> ", "> "), "\n")
+}
+
+// indented is a text with first before its first line and rest before the others.
+func indented(text, first, rest string) string {
+	var b strings.Builder
+	for line := range strings.SplitSeq(text, "\n") {
+		if b.Len() > 0 {
+			b.WriteByte('\n')
+		}
+		if line == "" {
+			first = strings.TrimRight(first, " ")
+		}
+		b.WriteString(first + line)
+		first = rest
+	}
+	return b.String()
+}
+
+// blocksOf are blocks with an empty line between them; in a tight item they are without
+// where that is safe.
+func blocksOf(all []*richtext.Node, tight bool) string {
+	var b strings.Builder
+	for i, n := range all {
+		if i > 0 {
+			b.WriteString("\n")
+			before := all[i-1].Kind
+			follows := n.Kind == richtext.Code || n.Kind == richtext.List && (!n.Ordered || n.Start == 1)
+			if !tight || !follows || before != richtext.Line && before != richtext.Code {
+				b.WriteString("\n")
+			}
+		}
+		b.WriteString(blockOf(n))
+	}
+	return strings.Trim(b.String(), "\n")
+}
+
+func blockOf(n *richtext.Node) string {
+	switch n.Kind {
+	case richtext.Paragraph, richtext.Line:
+		return (&lineWriter{begins: true}).write(n.Children)
+	case richtext.Heading:
+		return strings.Repeat("#", 3+n.Level) + " " + strings.ReplaceAll(new(lineWriter).write(n.Children), "\\\n", " ")
+	case richtext.Quote:
+		return indented(blocksOf(n.Children, false), "> ", "> ")
+	case richtext.List:
+		return listOf(n)
+	case richtext.Code:
+		fence := fenceFor(n.Text)
+		return fence + n.Lang + "\n" + n.Text + "\n" + fence
+	case richtext.Rule:
+		return "___" // which is no item, wherever it stands
+	case richtext.Table:
+		return tableOf(n)
+	}
+	return ""
+}
+
+func listOf(n *richtext.Node) string {
+	var b strings.Builder
+	for i, item := range n.Children {
+		if i > 0 {
+			b.WriteByte('\n')
+			if !n.Tight {
+				b.WriteByte('\n')
+			}
+		}
+		marker := string(n.Marker) + " "
+		if n.Ordered {
+			marker = strconv.Itoa(min(n.Start+i, 999_999_999)) + marker
+		}
+		b.WriteString(indented(blocksOf(item.Children, n.Tight), marker, strings.Repeat(" ", len(marker))))
+	}
+	return b.String()
+}
+
+func tableOf(n *richtext.Node) string {
+	var b strings.Builder
+	columns := 0
+	for i, row := range n.Children {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		b.WriteByte('|')
+		for _, c := range row.Children {
+			b.WriteString(" " + (&lineWriter{cell: true}).write(c.Children) + " |")
+		}
+		for range columns - len(row.Children) {
+			b.WriteString(" |")
+		}
+		if i > 0 {
+			continue
+		}
+		columns = len(row.Children)
+		b.WriteString("\n|")
+		for _, c := range row.Children {
+			b.WriteString(map[string]string{"": "---|", "left": ":---|", "right": "---:|", "center": ":---:|"}[c.Align])
+		}
+	}
+	return b.String()
+}
+
+// lineWriter writes what stands in a paragraph, a heading or a cell.
+type lineWriter struct {
+	strings.Builder
+	cell   bool
+	begins bool // a line, which a heading and a cell do not
+	last   byte // that a mark ended with, or 0
+}
+
+func (w *lineWriter) write(all []*richtext.Node) string {
+	for _, n := range all {
+		w.node(n)
+	}
+	return strings.TrimRight(w.String(), " ")
+}
+
+func (w *lineWriter) node(n *richtext.Node) {
+	switch n.Kind {
+	case richtext.Text:
+		text := escape(n.Text)
+		if w.begins {
+			text = begin(n.Text)
+		}
+		if text != "" {
+			w.WriteString(text)
+			w.begins, w.last = false, 0
+		}
+	case richtext.Break:
+		w.WriteString("\\\n")
+		w.begins, w.last = true, 0
+	case richtext.CodeSpan:
+		ticks := strings.Repeat("`", longestRun(n.Text, '`')+1)
+		text := n.Text
+		if strings.Trim(text, " ") == "" {
+			return // which is no code in Markdown
+		}
+		if w.cell {
+			text = strings.ReplaceAll(text, "|", "\\|") // or it ends the cell
+		}
+		if strings.HasPrefix(text, "`") || strings.HasSuffix(text, "`") || strings.HasPrefix(text, " ") && strings.HasSuffix(text, " ") {
+			text = " " + text + " "
+		}
+		w.mark(ticks + text + ticks)
+	case richtext.Emphasis:
+		w.around("*", n)
+	case richtext.Strong:
+		w.around("**", n)
+	case richtext.Strike:
+		w.around("~~", n)
+	case richtext.Link:
+		to := strings.ReplaceAll(n.To, "|", "%7C")
+		if len(n.Children) == 1 && n.Children[0].Kind == richtext.Text && n.Children[0].Text == to {
+			w.mark("<" + to + ">")
+			return
+		}
+		w.around("[", n)
+		w.WriteString("(<" + to + ">)")
+	case richtext.Box:
+		if n.Checked {
+			w.mark("[x] ")
+		} else {
+			w.mark("[ ] ")
+		}
+	}
+}
+
+// mark writes what is no text.
+func (w *lineWriter) mark(s string) {
+	if w.last == s[0] {
+		w.WriteString(apart)
+	}
+	w.WriteString(s)
+	w.begins, w.last = false, s[len(s)-1]
+}
+
+func (w *lineWriter) around(mark string, n *richtext.Node) {
+	if w.last == mark[0] && w.last != 0 {
+		w.WriteString(apart)
+	}
+	w.WriteString(mark)
+	w.begins, w.last = false, 0
+	for _, c := range n.Children {
+		w.node(c)
+	}
+	if mark == "[" {
+		mark = "]"
+	}
+	w.WriteString(mark)
+	w.last = mark[0]
+}
