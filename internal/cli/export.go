@@ -32,8 +32,8 @@ func newExport() *cobra.Command {
 Without --output what is written goes to standard output. --output names a file,
 or a directory that gets a file per session: it is one when it exists as one,
 when the name ends in a slash, and where a file holds one session only and there
-may be more. Nothing that exists is replaced without --force, and in a data
-directory of AgentDbg or skillet nothing with it either.
+may be more. Nothing that exists is replaced without --force, nor a run or a
+conversation that a data directory of AgentDbg or skillet has.
 
 A line of otlp-json is one request. A server takes the first line of what is
 posted and no more: post many sessions as otlp-proto, which is one request with
@@ -297,9 +297,9 @@ func (e *exporter) writeDir(ctx context.Context, each func(func(*exported) error
 	}
 	return each(func(s *exported) error {
 		if e.format.dir != nil {
-			err := e.format.dir(e.out.path, s)
+			err := e.format.dir(e.out.path, s, e.out.force)
 			if errors.Is(err, fs.ErrExist) {
-				return usagef("%w; choose another directory, or remove what is there: --force replaces nothing in it", err)
+				return usagef("%w; choose another directory or add --force", err)
 			}
 			return err
 		}

@@ -59,10 +59,10 @@ type exportFormat struct {
 	// shown of it. It stands in the place of stream and file.
 	store func(ctx context.Context, path string, sessions iter.Seq2[*codec.Session, error]) error
 	read  func(ctx context.Context, r *sqlite.Reader, id string) (*codec.Session, error)
-	// dir writes a session into a directory in the layout that the format has for it,
-	// and gives an error that is [os.ErrExist] where it is there already. Without it
-	// each session is a file by its id.
-	dir func(path string, s *exported) error
+	// dir writes a session into a directory in the layout that the format has for it.
+	// Where it is there already it is replaced, or without replace the error is
+	// [os.ErrExist]. Without dir each session is a file by its id.
+	dir func(path string, s *exported, replace bool) error
 	// explain lists what of a session the format does not hold.
 	explain func(*exported) []codec.Loss
 }
@@ -122,8 +122,8 @@ var exportFormats = []exportFormat{{
 	stream: func(w io.Writer) func(*exported) error {
 		return func(s *exported) error { return agentdbg.Encode(w, s.Session, agentdbg.Options{}) }
 	},
-	dir: func(path string, s *exported) error {
-		_, err := agentdbg.EncodeFile(path, s.Session, agentdbg.Options{})
+	dir: func(path string, s *exported, replace bool) error {
+		_, err := agentdbg.EncodeFile(path, s.Session, agentdbg.Options{Replace: replace})
 		return err
 	},
 	explain: func(s *exported) []codec.Loss { return agentdbg.Explain(s.Session) },
@@ -136,9 +136,14 @@ var exportFormats = []exportFormat{{
 	stream: func(w io.Writer) func(*exported) error {
 		return func(s *exported) error { return skillet.Encode(w, s.Session) }
 	},
-	file:    func(path string, s *exported) error { return skillet.EncodeFile(path, s.Session, skillet.Key{}) },
-	takes:   func(path string) bool { return strings.HasSuffix(path, ".sqlite") },
-	dir:     func(path string, s *exported) error { return skillet.EncodeFile(path, s.Session, skillet.Key{}) },
+	file:  func(path string, s *exported) error { return skillet.EncodeFile(path, s.Session, skillet.Key{}) },
+	takes: func(path string) bool { return strings.HasSuffix(path, ".sqlite") },
+	dir: func(path string, s *exported, replace bool) error {
+		if replace {
+			return skillet.ReplaceFile(path, s.Session, skillet.Key{})
+		}
+		return skillet.EncodeFile(path, s.Session, skillet.Key{})
+	},
 	explain: func(s *exported) []codec.Loss { return skillet.Explain(s.Session) },
 }, {
 	name: "acp", title: "messages of the Agent Client Protocol, a line each", ext: ".ndjson", json: true,

@@ -279,7 +279,7 @@ func (im *importer) run(ctx context.Context, inputs []input) (failed, err error)
 		}
 		failures++
 		// What is wrong with a file is not wrong with the store, whatever its kind.
-		failed = fmt.Errorf("import %s: %v", in.name, err)
+		failed = fmt.Errorf("import %s: %s", in.name, err.Error())
 		if len(inputs) > 1 {
 			im.warnf("%v", failed)
 		}
@@ -363,7 +363,7 @@ func unknown(err error, head []byte) error {
 	if remedy == "" || strings.Contains(remedy, "OTLP exporter") && !strings.Contains(what, "Zipkin") {
 		remedy = "see agenttrace help import for the formats that it knows, and --format to name one"
 	}
-	return fmt.Errorf("%v: %s; %s", errOther, what, remedy)
+	return fmt.Errorf("%s: %s; %s", errOther.Error(), what, remedy)
 }
 
 // warnf says in a line what is wrong with an input.
@@ -387,6 +387,21 @@ func (im *importer) damaged(t *tally, err error) {
 		im.warnf("%s: %s", t.File, what)
 	case t.Damaged == most+1:
 		im.warnf("%s: more that is damaged is only counted", t.File)
+	}
+}
+
+// ingested counts what became of a delivery, and says of the first of a file's spans
+// and records that had a flaw which.
+func (im *importer) ingested(t *tally, r ingest.Report) {
+	const most = 20
+	before := t.Malformed
+	t.add(r)
+	for _, flaw := range r.Flaws[:min(len(r.Flaws), most-len(t.Flaws))] {
+		t.Flaws = append(t.Flaws, flaw)
+		im.warnf("%s: malformed %s", t.File, flaw)
+	}
+	if t.Malformed > most && before <= most {
+		im.warnf("%s: more that is malformed is only counted", t.File)
 	}
 }
 
@@ -472,7 +487,7 @@ func (b *batch) deliver(ctx context.Context) error {
 		if err != nil {
 			return storeError{err}
 		}
-		b.t.add(r)
+		b.im.ingested(b.t, r)
 	}
 	if b.logs.LogRecordCount() > 0 {
 		if err := b.im.open(ctx); err != nil {
@@ -482,7 +497,7 @@ func (b *batch) deliver(ctx context.Context) error {
 		if err != nil {
 			return storeError{err}
 		}
-		b.t.add(r)
+		b.im.ingested(b.t, r)
 	}
 	b.traces, b.logs = ptrace.NewTraces(), plog.NewLogs()
 	return nil

@@ -35,12 +35,7 @@ var sessionFormats = []importFormat{{
 }, {
 	name: "json", title: "the same, nested: one session",
 	extensions: []string{".json"}, sniff: sniffJSON(looksJSON),
-	stream: func(r io.Reader, _ func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-		return func(yield func(*codec.Session, error) bool) {
-			t, err := jsonfile.Decode(r)
-			yield(whole(t), err)
-		}
-	},
+	stream: jsonfile.Salvage,
 }, {
 	name: "agentdbg", title: "runs of AgentDbg or Maida: one, a directory of them, or what its export writes",
 	extensions: []string{".json", ".jsonl"}, sniff: sniffJSON(looksAgentdbg), stream: agentdbg.Decode,
@@ -98,14 +93,6 @@ var sessionFormats = []importFormat{{
 	name: "sqlite", title: "a session store, of this program or of the reference program",
 	extensions: []string{".db", ".sqlite"}, tables: []string{"chat_sessions"}, file: sqlitefile.DecodeFile,
 }}
-
-// whole is a session of a format that holds rows and nothing else.
-func whole(t *session.Transcript) *codec.Session {
-	if t == nil {
-		return nil
-	}
-	return &codec.Session{Transcript: t}
-}
 
 const sqliteMagic = "SQLite format 3\x00"
 

@@ -222,7 +222,12 @@ func TestImportGrowing(t *testing.T) {
 {"parentUuid":"u2","sessionId":"s1","type":"assistant","message":{"id":"m2","content":[{"type":"text","text":"2"}],"usage":{"input_tokens":2}},"uuid":"a2","timestamp":"2026-01-02T03:04:04.000Z"}
 {"parentUuid":"a1","sessionId":"s1","type":"user","message":{"role":"user","content":"TWO"},"uuid":"u3","timestamp":"2026-01-02T03:04:05.000Z"}
 `
-	for id, data := range map[string][]byte{"0f4c2f6e-55d1-4f0e-9a36-1c0c9a3b7d11": gemini, "s1": []byte(claude)} {
+	// Messages of a protocol without times: what says more is the later.
+	acp, err := os.ReadFile(samples + "acp/testdata/handmade_raw.ndjson")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, data := range map[string][]byte{"0f4c2f6e-55d1-4f0e-9a36-1c0c9a3b7d11": gemini, "s1": []byte(claude), "sess_1": acp} {
 		dir := t.TempDir()
 		grown, fresh := filepath.Join(dir, "grown.db"), filepath.Join(dir, "fresh.db")
 		var part []byte
@@ -244,10 +249,23 @@ func TestImportGrowing(t *testing.T) {
 		if d := cmp.Diff(want, rows(grown)); d != "" {
 			t.Errorf("%s (-whole +grown):\n%s", id, d)
 		}
-		if !strings.Contains(strings.Join(want, "\n"), `"hidden_at":17`) {
-			t.Errorf("%s: nothing is hidden", id)
+		if says := map[string]string{"sess_1": `\"stop_reason\":\"end_turn\"`}[id]; !strings.Contains(strings.Join(want, "\n"), hiddenOr(says)) {
+			t.Errorf("%s: nothing is hidden, or ended", id)
+		}
+		importJSON(t, grown, data[:len(data)/2], "-") // an earlier copy
+		if d := cmp.Diff(want, rows(grown)); d != "" {
+			t.Errorf("%s, an earlier one imported again (-whole +grown):\n%s", id, d)
 		}
 	}
+}
+
+// hiddenOr is what shows in rows that a message is hidden, unless they are to show
+// something else.
+func hiddenOr(says string) string {
+	if says != "" {
+		return says
+	}
+	return `"hidden_at":17`
 }
 
 // opencodeHome makes a home directory where opencode has its database open.

@@ -47,6 +47,8 @@ type tally struct {
 	Skipped int      `json:"skipped"`
 	Damaged int      `json:"damaged"`
 	Damages []string `json:"damages,omitempty"`
+	// Flaws say what was wrong with the first of those that were Malformed.
+	Flaws []string `json:"flaws,omitempty"`
 	// Dialects says which dialects recognized how many.
 	Dialects map[string]int `json:"dialects,omitempty"`
 	// Sessions are those that were touched.

@@ -2,8 +2,11 @@ package ingest
 
 import (
 	"context"
+	"strconv"
+	"strings"
 	"sync"
 
+	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
@@ -49,6 +52,8 @@ type Report struct {
 	// Placed carried a fact of a session; Ignored carried none; Malformed had a
 	// flaw, and are counted as placed or ignored too.
 	Placed, Ignored, Malformed int
+	// Flaws say what was wrong with the first of those that had one.
+	Flaws []string
 	// Dialects counts those that carried a fact by the dialect that they were read
 	// by.
 	Dialects map[string]int
@@ -79,11 +84,13 @@ func (i *Ingester) Traces(ctx context.Context, td ptrace.Traces) (Report, error)
 				b.problems = b.problems[:0]
 				if recognizeAgenttrace(&b.ours) {
 					b.count(&r, dialectAgenttrace, placeAgenttrace(b, &b.ours))
+					b.explain(&r, "span", s.Name(), s.SpanID())
 					continue
 				}
 				b.foreign = dialect.NewSpan(s, ss.Scope(), rs.Resource())
 				name, ok := b.observeSpan(&b.foreign)
 				b.count(&r, name, ok)
+				b.explain(&r, "span", s.Name(), s.SpanID())
 			}
 		}
 	}
@@ -103,10 +110,12 @@ func (i *Ingester) Logs(ctx context.Context, ld plog.Logs) (Report, error) {
 				foreign := dialect.NewRecord(rec, sl.Scope(), rl.Resource())
 				if recognizeLive(&foreign) {
 					b.count(&r, dialectAgenttrace, placeLive(b, &foreign))
+					b.explain(&r, "log record", rec.EventName(), rec.SpanID())
 					continue
 				}
 				name, ok := b.observeRecord(&foreign)
 				b.count(&r, name, ok)
+				b.explain(&r, "log record", rec.EventName(), rec.SpanID())
 			}
 		}
 	}
@@ -139,6 +148,26 @@ func (b *builder) count(r *Report, dialect string, placed bool) {
 		r.Dialects = make(map[string]int)
 	}
 	r.Dialects[dialect]++
+}
+
+// explain says what is wrong with the span or record at hand, of the first few.
+func (b *builder) explain(r *Report, kind, name string, id pcommon.SpanID) {
+	const most, mostOfOne = 20, 3
+	if len(b.problems) == 0 || len(r.Flaws) >= most {
+		return
+	}
+	what := kind
+	if name != "" {
+		what += " " + name
+	}
+	if !id.IsEmpty() {
+		what += " " + id.String()
+	}
+	what += ": " + strings.Join(b.problems[:min(mostOfOne, len(b.problems))], "; ")
+	if more := len(b.problems) - mostOfOne; more > 0 {
+		what += "; and " + strconv.Itoa(more) + " more"
+	}
+	r.Flaws = append(r.Flaws, what)
 }
 
 func (i *Ingester) apply(ctx context.Context, b *builder, r Report) (Report, error) {

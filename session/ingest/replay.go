@@ -17,6 +17,12 @@ import (
 // is set aside as text or left out. Where a row cannot be made at all the span is
 // read by its attributes, as if it came from an agent.
 
+// carriesRows says whether a span was written from a stored session.
+func carriesRows(s *span) bool {
+	_, ok := s.Attributes().Get(replay.Key)
+	return ok
+}
+
 // replayed places the rows of a span that was written from a stored session. It
 // reports false, and has placed nothing, when there are none that can be read.
 func (o *own) replayed(record spans.Record) (done, placed bool) {

@@ -60,12 +60,26 @@ func (r Refusal) String() string { return r.Where + ": " + r.Reason }
 // nothing if the caller rolls back. It does not change or retain in.
 //
 // A row that the store does not have is stored as it is, byte for byte. Of two
-// rows of one id the later stands, by updated_at; of two of the same time the one
-// that knows more (see [PartRank]), then the greater. What the store has and the
-// import has not, stays. So importing again changes nothing, and sessions can be
-// imported in any order. Where that makes it necessary, and nowhere else, columns
-// differ from the rows given:
+// rows of one id the later stands, by updated_at. Of two of the same time the one
+// that knows more does:
 //
+//   - a session that has a title, a message that is not marked incomplete, a part of
+//     the greater rank (see [PartRank]), a tool call in the further state (see
+//     [session.StateRank]);
+//   - then the one with the longer metadata or data, for what grows grows longer, as
+//     a log without times does that is imported again;
+//   - then the greater text.
+//
+// What the store has and the import has not, stays. So importing again changes
+// nothing, and sessions can be imported in any order. Where that makes it necessary,
+// and nowhere else, columns differ from the rows given:
+//
+//   - hidden_at is that of the row that is later by max(updated_at, hidden_at), and of
+//     two as late the greater: hiding a message does not date it;
+//   - archived_at is the later of both, and one that is set stands above none, for
+//     archiving does not date a session either: neither does what went on elsewhere
+//     take it back. A session that the store was told to take out of the archive
+//     stays out of it, unless it was archived after that;
 //   - the tokens of the session are summed anew, but see AsGiven; its cost differs
 //     from what the row that stands says by the cost of messages that this row did
 //     not know;
@@ -242,8 +256,8 @@ func (i *importer) finish(wins bool) error {
 // those that are stored.
 func (i *importer) mergeRow(in *session.Session, told, known float64) (wins bool) {
 	w := i.work
-	old := w.row.Session
-	by := cmp.Or(cmp.Compare(in.UpdatedAt, old.UpdatedAt), bytes.Compare(ownColumns(*in), ownColumns(old)))
+	old, archived := w.row.Session, w.archived(in.ArchivedAt)
+	by := compareImportedSessions(in, &old)
 	if by == 0 {
 		// The same row, before and after it learned of other messages, perhaps.
 		by = cmp.Compare(math.Round(AddCost(in.CostUSD, -told)*1e9), math.Round(AddCost(old.CostUSD, -known)*1e9))
@@ -254,15 +268,51 @@ func (i *importer) mergeRow(in *session.Session, told, known float64) (wins bool
 		w.row.SetUsage(old.Usage()) // summed anew in the end
 		w.dirty = true
 	}
+	w.row.ArchivedAt = archived
+	w.dirty = w.dirty || !sameTime(archived, old.ArchivedAt)
 	w.bound(in.CreatedAt, in.UpdatedAt)
 	return by > 0
+}
+
+// archived is when the session was archived, if an import says that it was so at a
+// time, or that it was not.
+func (w *sessionWork) archived(at *int64) *int64 {
+	have := w.row.ArchivedAt
+	switch stamp, said := w.row.State.Stamps["archived_at"]; {
+	case at == nil || have != nil && *have >= *at:
+		return have
+	case have == nil && said && *at <= stamp.At/1e6:
+		return nil // taken back since
+	}
+	return at
+}
+
+// compareImportedSessions orders two versions of a session's row: the later, the one
+// that knows more, the greater.
+func compareImportedSessions(s, o *session.Session) int {
+	titled := func(s *session.Session) int {
+		if s.Title == session.Untitled {
+			return 0
+		}
+		return 1
+	}
+	return cmp.Or(
+		cmp.Compare(s.UpdatedAt, o.UpdatedAt),
+		cmp.Compare(titled(s), titled(o)),
+		compareGrown(s.MetadataJSON, o.MetadataJSON),
+		bytes.Compare(ownColumns(*s), ownColumns(*o)))
+}
+
+// compareGrown orders texts of which one may have grown out of the other.
+func compareGrown(a, b string) int {
+	return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b))
 }
 
 // ownColumns is the row without what follows from its messages or is merged by
 // itself.
 func ownColumns(s session.Session) []byte {
 	s.SetUsage(session.Usage{})
-	s.CostUSD, s.CreatedAt, s.UpdatedAt = 0, 0, 0
+	s.CostUSD, s.CreatedAt, s.UpdatedAt, s.ArchivedAt = 0, 0, 0, nil
 	return s.AppendJSON(nil)
 }
 
@@ -341,9 +391,14 @@ func (i *importer) message(in *session.MessageAndParts) error {
 	if old != nil {
 		was := *old
 		was.MetadataJSON = markGap(was.MetadataJSON, false)
+		hidden := was.HiddenAt
+		if compareHidden(&m, &was) > 0 {
+			hidden = m.HiddenAt
+		}
 		if cmp.Or(compareImported(&m, &was), strings.Compare(marked, old.MetadataJSON)) <= 0 {
 			m, marked = was, old.MetadataJSON
 		}
+		m.HiddenAt = hidden
 	} else if err := i.putMessage(w, &m, nil); err != nil {
 		return i.stored(nil, false, err, "%s", where)
 	}
@@ -373,8 +428,8 @@ func (i *importer) message(in *session.MessageAndParts) error {
 	return i.stored(&i.result.Messages, changed, i.putMessage(w, &m, was), "%s", where)
 }
 
-// compareImported orders two versions of a message: the later, the one that is
-// known whole, the greater.
+// compareImported orders two versions of a message, hidden or not: the later, the one
+// that is known whole, the greater.
 func compareImported(m, o *session.Message) int {
 	whole := func(m *session.Message) int {
 		if isIncomplete(m.MetadataJSON) {
@@ -382,10 +437,31 @@ func compareImported(m, o *session.Message) int {
 		}
 		return 1
 	}
+	encode := func(m session.Message) []byte {
+		m.HiddenAt = nil
+		return m.AppendJSON(nil)
+	}
+	if c := cmp.Compare(m.UpdatedAt, o.UpdatedAt); c != 0 {
+		return c
+	}
 	return cmp.Or(
-		cmp.Compare(m.UpdatedAt, o.UpdatedAt),
 		cmp.Compare(whole(m), whole(o)),
-		bytes.Compare(m.AppendJSON(nil), o.AppendJSON(nil)))
+		compareGrown(m.MetadataJSON, o.MetadataJSON),
+		bytes.Compare(encode(*m), encode(*o)))
+}
+
+// compareHidden orders two versions of a message by what they say of its being
+// hidden: the later, the hidden one, the one that was hidden later.
+func compareHidden(m, o *session.Message) int {
+	at := func(m *session.Message) int64 {
+		if m.HiddenAt == nil {
+			return math.MinInt64
+		}
+		return *m.HiddenAt
+	}
+	return cmp.Or(
+		cmp.Compare(max(m.UpdatedAt, at(m)), max(o.UpdatedAt, at(o))),
+		cmp.Compare(at(m), at(o)))
 }
 
 // parts merges the parts of a message, and says whether any was added or moved.
@@ -514,14 +590,23 @@ func (i *importer) place(messageID string, claims, asked map[string]int64, homel
 // knows more, the greater. Their places do not count, for a part may have been
 // displaced; of versions that are the same otherwise the least place does.
 func compareImportedParts(p, q *session.Part) int {
+	if c := cmp.Compare(p.UpdatedAt, q.UpdatedAt); c != 0 {
+		return c
+	}
+	pRank, qRank := PartRank(p.DataJSON), PartRank(q.DataJSON)
+	if c := cmp.Or(
+		cmp.Compare(settledRank(pRank, text(p.ToolState)), settledRank(qRank, text(q.ToolState))),
+		cmp.Compare(stateRank(p), stateRank(q)),
+		cmp.Compare(pRank, qRank),
+		compareGrown(p.DataJSON, q.DataJSON),
+	); c != 0 {
+		return c
+	}
 	encode := func(p session.Part) []byte {
 		p.Index = 0
 		return p.AppendJSON(nil)
 	}
-	return cmp.Or(
-		cmp.Compare(p.UpdatedAt, q.UpdatedAt),
-		compareParts(p, q),
-		bytes.Compare(encode(*p), encode(*q)))
+	return bytes.Compare(encode(*p), encode(*q))
 }
 
 func (i *importer) decision(d *Decision) error {

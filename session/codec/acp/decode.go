@@ -29,12 +29,12 @@ func Decode(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, e
 		if report == nil {
 			report = func(codec.Problem) {}
 		}
-		messages, err := readMessages(r, report)
+		t, err := readMessages(r, report)
 		if err != nil {
 			yield(nil, err)
 			return
 		}
-		for _, s := range decode(messages, report) {
+		for _, s := range decode(t, report) {
 			if !yield(s, nil) {
 				return
 			}
@@ -46,16 +46,16 @@ func Decode(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, e
 //
 // The rows that messages carry are taken first; where they do not make sound
 // sessions, as in a damaged file, the messages are read for what they say alone.
-func decode(messages []message, report func(codec.Problem)) []*codec.Session {
+func decode(t trace, report func(codec.Problem)) []*codec.Session {
 	var problems []codec.Problem
 	note := func(p codec.Problem) { problems = append(problems, p) }
-	all, carried := decodeMessages(messages, true, note)
+	all, carried := decodeMessages(t, true, note)
 	if carried {
 		for _, s := range all {
 			if err := rows.Sound(s); err != nil {
 				problems = problems[:0]
 				note(codec.Problem{Reason: fmt.Sprintf("the rows in _meta.%s are unsound (%v): read without them", rows.CarrierKey, err)})
-				all, _ = decodeMessages(messages, false, note)
+				all, _ = decodeMessages(t, false, note)
 				break
 			}
 		}
@@ -66,10 +66,15 @@ func decode(messages []message, report func(codec.Problem)) []*codec.Session {
 	return all
 }
 
-func decodeMessages(messages []message, carriers bool, report func(codec.Problem)) (all []*codec.Session, carried bool) {
+// decodeMessages builds the sessions. Where no message carries rows it can do so once:
+// messages are dropped as they become rows, for a trace may be large.
+func decodeMessages(t trace, carriers bool, report func(codec.Problem)) (all []*codec.Session, carried bool) {
 	d := &decoder{carriers: carriers, report: report, sessions: make(map[string]*conversation), conn: newConnection()}
-	for i := range messages {
-		d.message(&messages[i])
+	for i := range t.messages {
+		d.message(&t.messages[i])
+		if !t.carries {
+			t.messages[i] = message{}
+		}
 	}
 	if len(d.early) > 0 {
 		d.line = d.early[0].line
@@ -190,9 +195,11 @@ func (d *decoder) message(m *message) {
 	}
 	x := &exchange{method: m.method, at: m.at, line: m.line}
 	x.data.Set("method", m.method)
-	if m.params != nil {
+	switch {
+	case m.method == methodUpdate && m.params.Text("sessionId") != "": // it is a part, and nothing asks for more
+	case m.params != nil:
 		x.data.Set("params", m.params)
-	} else if m.odd != nil {
+	case m.odd != nil:
 		x.data.Set("params", m.odd)
 	}
 	if m.method == methodInitialize {
@@ -632,6 +639,7 @@ func (d *decoder) finish(c *conversation) *codec.Session {
 	}
 	for _, t := range c.order {
 		t.part.Set(toolData(t.id, t.call, t.asked))
+		t.call = nil // told
 	}
 	if !c.carried {
 		result := c.conn.initialize.Object("result")

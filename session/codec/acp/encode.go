@@ -41,13 +41,13 @@ func encode(s *codec.Session) []byte {
 }
 
 // same says whether a trace gives the session, and nothing else.
-func same(s *codec.Session, trace []byte) bool {
+func same(s *codec.Session, text []byte) bool {
 	quiet := func(codec.Problem) {}
-	messages, err := readMessages(bytes.NewReader(trace), quiet)
+	t, err := readMessages(bytes.NewReader(text), quiet)
 	if err != nil {
 		return false
 	}
-	all, _ := decodeMessages(messages, true, quiet)
+	all, _ := decodeMessages(t, true, quiet)
 	return len(all) == 1 && rows.Equal(s, all[0])
 }
 

@@ -1,6 +1,7 @@
 package acp
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -43,26 +44,85 @@ func (m *message) response() bool { return m.method == "" }
 // maxTime bounds times: the end of the year 9999.
 const maxTime = 253402300799999
 
+// trace is what was read.
+type trace struct {
+	messages []message
+	// carries says that messages may carry rows.
+	carries bool
+}
+
 // readMessages returns the messages in r.
-func readMessages(r io.Reader, report func(codec.Problem)) ([]message, error) {
-	data, err := io.ReadAll(r)
-	if err != nil {
-		return nil, fmt.Errorf("read trace: %w", err)
-	}
-	data = bytes.ToValidUTF8(bytes.TrimPrefix(data, []byte("\uFEFF")), []byte("\uFFFD"))
+func readMessages(r io.Reader, report func(codec.Problem)) (trace, error) {
 	p := &parser{report: report}
-	if trimmed := bytes.TrimSpace(data); len(trimmed) > 0 && trimmed[0] == '[' {
-		p.array(data)
-	} else {
-		p.lines(data)
+	in := bufio.NewReaderSize(r, 64<<10)
+	if mark, _ := in.Peek(3); string(mark) == "\uFEFF" {
+		_, _ = in.Discard(3)
 	}
-	if len(p.messages) == 0 {
-		if len(bytes.TrimSpace(data)) == 0 {
-			return nil, nil
+	first, err := p.begin(in)
+	switch {
+	case err != nil:
+	case first == '[':
+		var data []byte
+		if data, err = io.ReadAll(in); err == nil {
+			p.array(bytes.ToValidUTF8(data, []byte("\uFFFD")))
 		}
-		return nil, errors.New("read trace: no message of JSON-RPC in it")
+	default:
+		err = p.stream(in)
 	}
-	return p.clientsView(), nil
+	switch {
+	case errors.Is(err, io.EOF):
+		return trace{}, nil
+	case err != nil:
+		return trace{}, fmt.Errorf("read trace: %w", err)
+	case len(p.messages) == 0:
+		return trace{}, errors.New("read trace: no message of JSON-RPC in it")
+	}
+	return trace{p.clientsView(), p.carries}, nil
+}
+
+// begin passes over white space and returns the byte that follows.
+func (p *parser) begin(in *bufio.Reader) (byte, error) {
+	for {
+		c, err := in.ReadByte()
+		if err != nil {
+			return 0, err
+		}
+		switch c {
+		case '\n':
+			p.line++
+		case ' ', '\t', '\r', '\v', '\f':
+		default:
+			return c, in.UnreadByte()
+		}
+	}
+}
+
+// stream reads lines as they come, for a trace may be large.
+func (p *parser) stream(in *bufio.Reader) error {
+	var long []byte // a line longer than the buffer
+	for {
+		line, err := in.ReadSlice('\n')
+		if errors.Is(err, bufio.ErrBufferFull) {
+			long = append(long, line...)
+			continue
+		}
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		if len(long) > 0 {
+			long = append(long, line...)
+			line = long
+		}
+		if len(line) > 0 {
+			p.lines(bytes.ToValidUTF8(line, []byte("\uFFFD")))
+		}
+		if err != nil {
+			return nil
+		}
+		if long = long[:0]; cap(long) > 16<<20 {
+			long = nil // what was large once need not stay
+		}
+	}
 }
 
 type parser struct {
@@ -70,6 +130,7 @@ type parser struct {
 	line     int
 	inArray  bool
 	messages []message
+	carries  bool   // a message may carry rows
 	hops     []bool // by message: was it a hop between proxies?
 	last     int64
 }
@@ -93,7 +154,8 @@ func (p *parser) lines(data []byte) {
 
 // array reads an array of messages, and as lines what may follow it.
 func (p *parser) array(data []byte) {
-	p.inArray = true
+	before := p.line
+	p.inArray, p.line = true, 0
 	d := json.NewDecoder(bytes.NewReader(data))
 	if _, err := d.Token(); err != nil {
 		p.problem("%v", err)
@@ -113,12 +175,13 @@ func (p *parser) array(data []byte) {
 		return
 	}
 	end := d.InputOffset()
-	p.inArray, p.line = false, bytes.Count(data[:end], []byte("\n"))
+	p.inArray, p.line = false, before+bytes.Count(data[:end], []byte("\n"))
 	p.lines(data[end:])
 }
 
 // record reads one line or element in whichever framing it is.
 func (p *parser) record(data []byte) {
+	p.carries = p.carries || bytes.Contains(data, []byte(rows.CarrierKey))
 	o, err := rows.Parse(data)
 	if err != nil {
 		p.problem("not a JSON object: left out")

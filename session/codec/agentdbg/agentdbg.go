@@ -21,8 +21,9 @@
 //     a finished tool part with the event's id as its call id; STATE_UPDATE, ERROR
 //     and LOOP_WARNING are data-state, data-error and data-loop-warning, and any
 //     event of a type that 0.1 does not know is data-event-<type>;
-//   - a count of tokens that is a string is unknown: AgentDbg's own redaction takes
-//     "prompt_tokens" for a secret;
+//   - a count of tokens that is a string is unknown, and the message says so.
+//     AgentDbg's own redaction makes it one, for it takes "prompt_tokens" for a
+//     secret, which is no damage;
 //   - a run that never ended is a session whose last message is incomplete.
 //
 // What an event says beyond its part stands in the message's metadata_json, under

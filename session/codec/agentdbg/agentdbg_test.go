@@ -100,13 +100,12 @@ func TestDecodeSamples(t *testing.T) {
 			t.Errorf("run %s (-want +got):\n%s", sampleRuns[i], diff)
 		}
 	}
-	file := "runs/f0ca8552-c91a-473d-a112-286a75226e66/events.jsonl:2: "
-	want := problems{
-		file + `usage.prompt_tokens of event bef57a0d-bd0e-45b8-bbc1-7c68fc24ebf5 is "__REDACTED__": the count is unknown`,
-		file + `usage.completion_tokens of event bef57a0d-bd0e-45b8-bbc1-7c68fc24ebf5 is "__REDACTED__": the count is unknown`,
+	// Counts that AgentDbg redacted are no damage, and the message says of them.
+	if len(reported) > 0 {
+		t.Errorf("problems %q of samples that are sound", reported)
 	}
-	if diff := cmp.Diff(want, reported); diff != "" {
-		t.Errorf("problems (-want +got):\n%s", diff)
+	if !strings.Contains(readFile(t, filepath.Join("testdata", "f0ca8552-c91a-473d-a112-286a75226e66.jsonl")), `is \\\"__REDACTED__\\\": the count is unknown`) {
+		t.Error("nothing says that counts of tokens are unknown")
 	}
 }
 
@@ -130,6 +129,25 @@ func TestSamplesComeOutAsTheyWere(t *testing.T) {
 	}
 	if _, err := agentdbg.EncodeFile(out, all[0], agentdbg.Options{}); !errors.Is(err, os.ErrExist) {
 		t.Errorf("a run that is there: %v", err)
+	}
+
+	// Replaced: the two files, and nothing else that is there.
+	dir := filepath.Join(out, "runs", sampleRuns[0])
+	for _, name := range []string{"run.json", "notes.txt"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("mine"), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := agentdbg.EncodeFile(out, all[0], agentdbg.Options{Replace: true}); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"run.json": readFile(t, filepath.Join(dataDir, "runs", sampleRuns[0], "run.json")), "notes.txt": "mine"} {
+		if diff := cmp.Diff(want, readFile(t, filepath.Join(dir, name))); diff != "" {
+			t.Errorf("%s after it was replaced (-want +got):\n%s", name, diff)
+		}
+	}
+	if left, err := filepath.Glob(filepath.Join(out, ".*")); err != nil || len(left) > 0 {
+		t.Errorf("left over: %q, %v", left, err)
 	}
 }
 

@@ -297,13 +297,19 @@ func (b *builder) usage(t *turn, e *event) {
 		if !ok {
 			problem := fmt.Sprintf("usage.%s of event %s is %s: the count is unknown", c.key, e.id, cut(string(v)))
 			t.trace.Problems = append(t.trace.Problems, problem)
-			b.report(codec.Problem{Line: e.line, Record: e.id, Reason: problem})
+			if string(v) != redactedCount {
+				b.report(codec.Problem{Line: e.line, Record: e.id, Reason: problem})
+			}
 			continue
 		}
 		*c.bucket += n
 		t.counts = true
 	}
 }
+
+// redactedCount is a count of tokens as AgentDbg writes it unless it is configured
+// otherwise, for it takes "prompt_tokens" for a secret. So it is no damage.
+const redactedCount = `"__REDACTED__"`
 
 // tokens reads a count, which may be written as a float.
 func tokens(v json.RawMessage) (int64, bool) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -15,9 +16,14 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 )
 
-// Options configure the loop detector, as loop_window and loop_repetitions do in
-// AgentDbg's configuration. The zero value is its default.
+// Options configure what is written. The zero value is AgentDbg's default.
 type Options struct {
+	// Replace puts a run in the place of one that is there; see [EncodeFile].
+	Replace bool
+
+	// LoopWindow and LoopRepetitions are of the loop detector, as loop_window and
+	// loop_repetitions in AgentDbg's configuration.
+	//
 	// LoopWindow is how many events the detector looks at; 0 means
 	// DefaultLoopWindow, and less than 4 means 4.
 	LoopWindow int
@@ -51,7 +57,8 @@ func Encode(w io.Writer, s *codec.Session, o Options) error {
 // EncodeFile writes the session as a run in a data directory: the two files in
 // runs/<run_id>/ of dir, which are made when they are not there. It returns the
 // run's directory. A run that is there already is not overwritten, and gives an
-// error that is [os.ErrExist].
+// error that is [os.ErrExist], unless o says to replace it: then both files are
+// replaced at once, or with an error none, and what else is in the directory stays.
 func EncodeFile(dir string, s *codec.Session, o Options) (path string, err error) {
 	f, err := format(s, o)
 	if err != nil {
@@ -65,22 +72,64 @@ func EncodeFile(dir string, s *codec.Session, o Options) (path string, err error
 	if err := os.MkdirAll(runs, 0o777); err != nil {
 		return "", fmt.Errorf("write session %s: %w", s.Session.ID, err)
 	}
-	// AgentDbg lists what has a run.json, so that comes last.
 	path = filepath.Join(runs, id)
-	if err := os.Mkdir(path, 0o777); err != nil {
+	if _, err := os.Lstat(path); err == nil && !o.Replace {
+		return "", fmt.Errorf("write session %s: %w", s.Session.ID, &fs.PathError{Op: "create", Path: path, Err: fs.ErrExist})
+	}
+	// AgentDbg lists what stands in runs, so it is written beside that.
+	room, err := os.MkdirTemp(dir, "."+id+".*")
+	if err != nil {
 		return "", fmt.Errorf("write session %s: %w", s.Session.ID, err)
 	}
+	defer os.RemoveAll(room)
+	if err := f.place(room, path); err != nil {
+		return "", fmt.Errorf("write session %s: %w", s.Session.ID, err)
+	}
+	return path, nil
+}
+
+// place writes the run in the directory room, and moves it to path, where it takes
+// the place of what is there.
+func (f *formatted) place(room, path string) error {
+	made, old := filepath.Join(room, "new"), filepath.Join(room, "old")
 	var lines []byte
 	for _, e := range f.events {
 		lines = append(appendLine(lines, e.JSON()), '\n')
 	}
-	err = errors.Join(
-		os.WriteFile(filepath.Join(path, eventsFile), lines, 0o666),
-		os.WriteFile(filepath.Join(path, runFile), appendIndented(nil, f.meta.JSON()), 0o666))
+	err := errors.Join(
+		os.Mkdir(made, 0o777),
+		os.WriteFile(filepath.Join(made, eventsFile), lines, 0o666),
+		os.WriteFile(filepath.Join(made, runFile), appendIndented(nil, f.meta.JSON()), 0o666))
 	if err != nil {
-		return path, fmt.Errorf("write session %s: %w", s.Session.ID, err)
+		return err
 	}
-	return path, nil
+	entries, err := os.ReadDir(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return os.Rename(made, path)
+	}
+	if err == nil {
+		err = os.Rename(path, old)
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if name := e.Name(); name != runFile && name != eventsFile && err == nil {
+			err = os.Rename(filepath.Join(old, name), filepath.Join(made, name))
+		}
+	}
+	if err == nil {
+		err = os.Rename(made, path)
+	}
+	if err == nil {
+		return nil
+	}
+	for _, e := range entries {
+		if name := e.Name(); name != runFile && name != eventsFile {
+			_ = os.Rename(filepath.Join(made, name), filepath.Join(old, name)) // where it was moved
+		}
+	}
+	return errors.Join(err, os.Rename(old, path))
 }
 
 // formatted is a run in the order of its files.

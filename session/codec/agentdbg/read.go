@@ -10,6 +10,9 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
@@ -36,7 +39,8 @@ func Decode(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, e
 			yield(nil, err)
 			return
 		}
-		for _, r := range runs {
+		for i, r := range runs {
+			runs[i] = nil // it may be large, and a session is made of it
 			if !yield(d.session(r), nil) {
 				return
 			}
@@ -246,9 +250,8 @@ func (d *decoder) stream(data []byte) ([]*run, error) {
 		data = fixed
 	}
 	var runs []*run
-	for dec := json.NewDecoder(bytes.NewReader(data)); ; {
-		var v json.RawMessage
-		err := dec.Decode(&v)
+	for dec := asPython(data); ; {
+		v, err := dec.ReadValue()
 		if errors.Is(err, io.EOF) {
 			break
 		}
@@ -260,7 +263,7 @@ func (d *decoder) stream(data []byte) ([]*run, error) {
 			d.problem(1+bytes.Count(data[:dec.InputOffset()], []byte("\n")), "", "is not JSON: the rest was left out: "+err.Error())
 			break
 		}
-		if r := d.export(v); r != nil {
+		if r := d.export(json.RawMessage(v)); r != nil {
 			runs = append(runs, r)
 		}
 	}
@@ -268,6 +271,12 @@ func (d *decoder) stream(data []byte) ([]*run, error) {
 		return nil, errNoRun
 	}
 	return runs, nil
+}
+
+// asPython reads JSON in data, and takes what Python does. What it returns of it is data
+// itself, of which there may be a lot.
+func asPython(data []byte) *jsontext.Decoder {
+	return jsontext.NewDecoder(bytes.NewBuffer(data), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 }
 
 var errNoRun = errors.New("read run: no event and no run in it: want events.jsonl, or what agentdbg export writes")
@@ -297,27 +306,29 @@ func (d *decoder) byRun(events []event) ([]*run, error) {
 
 // export reads what agentdbg export writes, or a run.json alone.
 func (d *decoder) export(text json.RawMessage) *run {
-	o, notes, err := parsePython(text)
+	if !utf8.Valid(text) {
+		text = bytes.ToValidUTF8(text, []byte("\uFFFD"))
+		d.problem(0, "", "bytes that are not UTF-8 were replaced by U+FFFD")
+	}
+	r := &run{}
+	before := int64(0)
+	n := 0
+	o, err := splitExport(text, func(v []byte) {
+		all, err := rows.Parse(v)
+		if err != nil {
+			d.problem(0, "", fmt.Sprintf("events[%d] is not an event: left out: %v", n, err))
+		} else {
+			r.events = d.add(r.events, all, 0, "", &before, nil)
+		}
+		n++
+	})
 	if err != nil {
 		d.problem(0, "", "is not a run: left out: "+err.Error())
 		return nil
 	}
-	for _, note := range notes {
-		d.problem(0, "", note)
-	}
-	r := &run{}
 	switch {
 	case o.Get("events") != nil:
 		r.meta = o.Object("run")
-		before := int64(0)
-		for i, v := range rows.Elements(o.Get("events")) {
-			all, err := rows.Parse(v)
-			if err != nil {
-				d.problem(0, "", fmt.Sprintf("events[%d] is not an event: left out: %v", i, err))
-				continue
-			}
-			r.events = d.add(r.events, all, 0, "", &before, nil)
-		}
 	case o.Get("counts") != nil:
 		r.meta = o
 		d.problem(0, "", "is a run.json alone: the run has no events")
@@ -326,8 +337,51 @@ func (d *decoder) export(text json.RawMessage) *run {
 		d.problem(0, "", "is not a run: left out")
 		return nil
 	}
-	r.id = r.identity(uuid("run", string(text)))
+	if r.id = r.identity(""); r.id == "" {
+		r.id = uuid("run", string(text))
+	}
 	return r
+}
+
+// splitExport reads a JSON object, and hands each element of its "events" to event
+// rather than keep it: of the array the object has no more than that it was there.
+func splitExport(text []byte, event func([]byte)) (rows.Object, error) {
+	dec := asPython(text)
+	if dec.PeekKind() != '{' {
+		return nil, errors.New("not an object")
+	}
+	_, _ = dec.ReadToken() // which it is
+	o := rows.Object{}
+	for dec.PeekKind() != '}' {
+		t, err := dec.ReadToken()
+		if err != nil {
+			return nil, err
+		}
+		key := t.String()
+		if key == "events" && dec.PeekKind() == '[' {
+			_, _ = dec.ReadToken()
+			for dec.PeekKind() != ']' {
+				v, err := dec.ReadValue()
+				if err != nil {
+					return nil, err
+				}
+				event(v)
+			}
+			_, _ = dec.ReadToken()
+			o.Set(key, json.RawMessage("[]"))
+			continue
+		}
+		v, err := dec.ReadValue()
+		if err != nil {
+			return nil, err
+		}
+		value, err := rows.Value(v)
+		if err != nil {
+			return nil, err
+		}
+		o.Set(key, value)
+	}
+	return o, nil
 }
 
 // session makes a session of a run: of the rows that it carries when we wrote it,

@@ -194,7 +194,7 @@ func (x *exam) survives(file []byte, want []*codec.Session, victim, at int, line
 	case !noticed || !changed:
 		return nil
 	case x.Damage == Strict && (r.err == nil || !strings.Contains(r.err.Error(), fmt.Sprintf("line %d", at))):
-		return fmt.Errorf("error %v does not name line %d", r.err, at)
+		return fmt.Errorf("error %w does not name line %d", r.err, at)
 	case x.Damage != Tolerant || x.Head != nil && x.Head(line):
 		return nil
 	case r.err != nil:
@@ -335,7 +335,7 @@ func (x *exam) damagedRows() error {
 	defer x.drop(w)
 	r, err := x.read(w)
 	if err != nil || !r.silent() {
-		return fmt.Errorf("%w, %v, %v", err, r.problems, r.err)
+		return fmt.Errorf("%w, %v, %s", err, r.problems, fmt.Sprint(r.err))
 	}
 	want = r.sessions
 	name, path, err := database(w.dir)
@@ -370,7 +370,7 @@ func (x *exam) damagedRows() error {
 		}
 		for _, s := range want {
 			if g := got[s.Session.ID]; owner != "" && owner != s.Session.ID && (g == nil || Diff(s, g) != "") {
-				return fmt.Errorf("%s, which is of session %s: session %s is not there, or another; problems %v, error %v", how, owner, s.Session.ID, r.problems, r.err)
+				return fmt.Errorf("%s, which is of session %s: session %s is not there, or another; problems %v, error %s", how, owner, s.Session.ID, r.problems, fmt.Sprint(r.err))
 			}
 		}
 		if len(r.sessions) < len(want) && r.silent() && !x.Silent {
@@ -455,7 +455,7 @@ func (x *exam) native() error {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 		if r.err != nil || len(r.sessions) == 0 {
-			return fmt.Errorf("%s: %d sessions, error %v", path, len(r.sessions), r.err)
+			return fmt.Errorf("%s: %d sessions, error %s", path, len(r.sessions), fmt.Sprint(r.err))
 		}
 		if !x.writes() {
 			continue

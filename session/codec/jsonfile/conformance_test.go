@@ -1,6 +1,7 @@
 package jsonfile_test
 
 import (
+	"bytes"
 	"io"
 	"iter"
 	"testing"
@@ -28,4 +29,15 @@ var format = codectest.Codec{
 	Lossless: true, Exact: true, AsIs: true, Damage: codectest.Whole,
 }
 
-func TestConformance(t *testing.T) { codectest.Run(t, format) }
+// salvaged is the codec with the reader that goes on after damage.
+func salvaged() codectest.Codec {
+	c := format
+	c.Name, c.Decode, c.Damage = "json salvaged", jsonfile.Salvage, codectest.Tolerant
+	c.Head = func(line []byte) bool { return !bytes.HasPrefix(line, []byte(`{"id":`)) }
+	return c
+}
+
+func TestConformance(t *testing.T) {
+	t.Run("decode", func(t *testing.T) { codectest.Run(t, format) })
+	t.Run("salvage", func(t *testing.T) { codectest.Run(t, salvaged()) })
+}

@@ -100,6 +100,10 @@ func Decode(r io.Reader) (*session.Transcript, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read session: %w", err)
 	}
+	return decode(data)
+}
+
+func decode(data []byte) (*session.Transcript, error) {
 	var file struct {
 		Session  json.RawMessage `json:"session"`
 		Messages []struct {

@@ -15,18 +15,41 @@ import (
 )
 
 // decode builds the session of the events.
+func decode(events []event, report func(codec.Problem)) *codec.Session {
+	var p parser
+	for _, e := range events {
+		p.add(e)
+	}
+	return p.decode(report)
+}
+
+// decodeEvents builds the session of the events, with the rows that they carry if
+// carriers is set, and says whether they carry some.
+func decodeEvents(events []event, carriers bool, report func(codec.Problem)) (s *codec.Session, carried bool) {
+	var p parser
+	for _, e := range events {
+		p.add(e)
+	}
+	for _, problem := range p.problems {
+		report(problem)
+	}
+	return p.build(carriers, report)
+}
+
+// decode builds the session of the events that were added.
 //
 // The rows that events carry are taken first; where they do not make a sound
 // session, as in a damaged file, the events are read for what they say alone.
-func decode(events []event, report func(codec.Problem)) *codec.Session {
-	var problems []codec.Problem
-	note := func(p codec.Problem) { problems = append(problems, p) }
-	s, carried := decodeEvents(events, true, note)
+func (p *parser) decode(report func(codec.Problem)) *codec.Session {
+	problems := slices.Clip(p.problems)
+	note := func(problem codec.Problem) { problems = append(problems, problem) }
+	s, carried := p.build(true, note)
 	if carried {
 		if err := rows.Sound(s); err != nil {
-			problems = problems[:0]
+			problems = nil
 			note(codec.Problem{Reason: fmt.Sprintf("the rows in the payloads' %q fields are unsound (%v): read without them", rows.CarrierKey, err)})
-			s, _ = decodeEvents(events, false, note)
+			problems = append(problems, p.problems...)
+			s, _ = p.build(false, note)
 		}
 	}
 	for _, p := range problems {
@@ -35,13 +58,17 @@ func decode(events []event, report func(codec.Problem)) *codec.Session {
 	return s
 }
 
-func decodeEvents(events []event, carriers bool, report func(codec.Problem)) (s *codec.Session, carried bool) {
+// build builds the session. Where no event carries rows it can do so once: payloads are
+// dropped as they become parts, for a trace may be large.
+func (p *parser) build(carriers bool, report func(codec.Problem)) (s *codec.Session, carried bool) {
 	d := &decoder{carriers: carriers, report: report, calls: make(map[string]*call), requests: make(map[string]*request)}
-	parsed := d.parse(events)
-	d.b = rows.New(sessionID(events, parsed), agentName)
-	for i := range parsed {
-		d.record = fmt.Sprintf("event %d", parsed[i].id)
-		d.event(&parsed[i])
+	d.b = rows.New(p.sessionID(), agentName)
+	for i := range p.parsed {
+		d.record = fmt.Sprintf("event %d", p.parsed[i].id)
+		d.event(&p.parsed[i])
+		if !p.carries {
+			p.parsed[i] = parsedEvent{}
+		}
 	}
 	d.finish()
 	return d.b.Finish(), d.carried
@@ -102,54 +129,67 @@ func (d *decoder) problem(format string, args ...any) {
 	d.report(codec.Problem{Record: d.record, Reason: fmt.Sprintf(format, args...)})
 }
 
-func (d *decoder) parse(events []event) []parsedEvent {
-	parsed := make([]parsedEvent, len(events))
-	last := int64(0)
-	for i, e := range events {
-		d.record = fmt.Sprintf("event %d", e.id)
-		p := &parsed[i]
-		p.id, p.kind = e.id, strings.ToValidUTF8(e.kind, "\uFFFD")
-		at, err := parseTime(e.timestamp)
-		if err != nil {
-			d.problem("%v: taken as that of the event before", err)
-			at = last
-		}
-		p.at, last = at, at
-		text := strings.ToValidUTF8(e.payload, "\uFFFD")
-		o, odd, err := parsePayload(text)
-		if odd {
-			d.problem("payload has NaN or Infinity, which JSON has not: kept as strings")
-		}
-		if err != nil {
-			if p.value, err = rows.Value([]byte(text)); err != nil {
-				d.problem("payload is not JSON: kept as text")
-				p.value, _ = rows.Marshal(text) // a string always has JSON
-			}
-			continue
-		}
-		if p.carrier = rows.ReadCarrier(o.Get(rows.CarrierKey)); p.carrier != nil {
-			o = o.Without(rows.CarrierKey)
-		}
-		p.payload = o
+// parser reads the payloads of events.
+type parser struct {
+	parsed   []parsedEvent
+	first    event
+	problems []codec.Problem
+	// carries says that an event carries rows.
+	carries bool
+}
+
+// add takes the next event.
+func (p *parser) add(e event) {
+	problem := func(format string, args ...any) {
+		p.problems = append(p.problems, codec.Problem{Record: fmt.Sprintf("event %d", e.id), Reason: fmt.Sprintf(format, args...)})
 	}
-	return parsed
+	last := int64(0)
+	if n := len(p.parsed); n > 0 {
+		last = p.parsed[n-1].at
+	} else {
+		p.first = e
+	}
+	parsed := parsedEvent{id: e.id, kind: strings.ToValidUTF8(e.kind, "\uFFFD")}
+	var err error
+	if parsed.at, err = parseTime(e.timestamp); err != nil {
+		problem("%v: taken as that of the event before", err)
+		parsed.at = last
+	}
+	text := strings.ToValidUTF8(e.payload, "\uFFFD")
+	o, odd, err := parsePayload(text)
+	if odd {
+		problem("payload has NaN or Infinity, which JSON has not: kept as strings")
+	}
+	if err != nil {
+		if parsed.value, err = rows.Value([]byte(text)); err != nil {
+			problem("payload is not JSON: kept as text")
+			parsed.value, _ = rows.Marshal(text) // a string always has JSON
+		}
+	} else {
+		if parsed.carrier = rows.ReadCarrier(o.Get(rows.CarrierKey)); parsed.carrier != nil {
+			o = o.Without(rows.CarrierKey)
+			p.carries = true
+		}
+		parsed.payload = o
+	}
+	p.parsed = append(p.parsed, parsed)
 }
 
 // sessionID returns the id that the events say, or one derived from the first of
 // them.
-func sessionID(events []event, parsed []parsedEvent) string {
-	for i := range parsed {
-		switch parsed[i].kind {
+func (p *parser) sessionID() string {
+	for i := range p.parsed {
+		switch p.parsed[i].kind {
 		case kindStart, kindResume, kindTitle, kindEnd:
-			if id := parsed[i].payload.Text("session_id"); id != "" {
+			if id := p.parsed[i].payload.Text("session_id"); id != "" {
 				return id
 			}
 		}
 	}
-	if len(events) == 0 {
+	if len(p.parsed) == 0 {
 		return spans.DeriveID(spans.PrefixSession, 0, agentName)
 	}
-	return spans.DeriveID(spans.PrefixSession, parsed[0].at, agentName, events[0].timestamp, events[0].kind, events[0].payload)
+	return spans.DeriveID(spans.PrefixSession, p.parsed[0].at, agentName, p.first.timestamp, p.first.kind, p.first.payload)
 }
 
 func (d *decoder) event(e *parsedEvent) {

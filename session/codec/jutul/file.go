@@ -62,28 +62,26 @@ func decodeFile(path string, report func(codec.Problem)) (*codec.Session, error)
 	if err != nil {
 		return nil, fmt.Errorf("open trace %s: %w", path, err)
 	}
-	events, err := readEvents(conn)
+	var p parser
+	err = readEvents(conn, p.add)
 	err = errors.Join(err, conn.Close())
 	if err != nil {
-		if len(events) == 0 {
+		if len(p.parsed) == 0 {
 			return nil, fmt.Errorf("read trace %s: %w", path, err)
 		}
-		report(codec.Problem{Record: fmt.Sprintf("event %d", events[len(events)-1].id), Reason: fmt.Sprintf("the last that could be read: %v", err)})
+		report(codec.Problem{Record: fmt.Sprintf("event %d", p.parsed[len(p.parsed)-1].id), Reason: fmt.Sprintf("the last that could be read: %v", err)})
 	}
-	return decode(events, report), nil
+	return p.decode(report), nil
 }
 
-// readEvents returns the events up to the error, if there is one.
-func readEvents(conn *sqlite.Conn) (events []event, err error) {
-	err = sqlitex.ExecuteTransient(conn, "SELECT id, timestamp, kind, payload_json FROM events ORDER BY id", &sqlitex.ExecOptions{
+// readEvents calls fn with the events up to the error, if there is one.
+func readEvents(conn *sqlite.Conn, fn func(event)) error {
+	return sqlitex.ExecuteTransient(conn, "SELECT id, timestamp, kind, payload_json FROM events ORDER BY id", &sqlitex.ExecOptions{
 		ResultFunc: func(row *sqlite.Stmt) error {
-			events = append(events, event{
-				id: row.ColumnInt64(0), timestamp: row.ColumnText(1), kind: row.ColumnText(2), payload: row.ColumnText(3),
-			})
+			fn(event{id: row.ColumnInt64(0), timestamp: row.ColumnText(1), kind: row.ColumnText(2), payload: row.ColumnText(3)})
 			return nil
 		},
 	})
-	return events, err
 }
 
 // EncodeFile writes the session as a trace to path, which must not exist. The

@@ -83,8 +83,8 @@ func readAll(tb testing.TB, path string) []event {
 		tb.Fatal(err)
 	}
 	defer conn.Close()
-	events, err := readEvents(conn)
-	if err != nil {
+	var events []event
+	if err := readEvents(conn, func(e event) { events = append(events, e) }); err != nil {
 		tb.Fatal(err)
 	}
 	return events

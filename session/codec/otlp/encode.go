@@ -311,7 +311,10 @@ func (e *encoder) once(kind store.BlobKind, digest string) string {
 }
 
 func usage(meta *session.MessageMetadata) spans.Usage {
-	u := spans.Usage{Basis: meta.Trace.UsageBasis, Raw: meta.Trace.UsageRaw, CostUSD: meta.Trace.CostUSD}
+	u := spans.Usage{Basis: meta.Trace.UsageBasis, CostUSD: meta.Trace.CostUSD}
+	if raw := meta.Trace.UsageRaw; len(raw) > 0 && raw[0] == '{' {
+		u.Raw = raw // the attribute is of one call's object; of several the rows tell
+	}
 	if n := meta.Usage; n != nil {
 		u.Tokens = &spans.Tokens{Input: n.Input, Output: n.Output, Reasoning: n.Reasoning, CacheRead: n.CacheRead, CacheWrite: n.CacheWrite}
 	}

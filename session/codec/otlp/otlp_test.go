@@ -72,8 +72,12 @@ func ingested(tb testing.TB, s *codec.Session, o Options) (*codec.Session, []sto
 		tb.Fatal(err)
 	}
 	st := emptyStore(tb)
-	if _, err := ingest.New(st, ingest.Options{}).Traces(context.Background(), td); err != nil {
+	r, err := ingest.New(st, ingest.Options{}).Traces(context.Background(), td)
+	if err != nil {
 		tb.Fatal(err)
+	}
+	if len(r.Flaws) > 0 && len(Explain(s)) == 0 {
+		tb.Errorf("session %s: %d of its spans are malformed: %s", s.Session.ID, r.Malformed, strings.Join(r.Flaws, "\n"))
 	}
 	return stored(tb, st, s.Session.ID)
 }

@@ -22,7 +22,7 @@ const deepest = 1000
 // JSON has no newline within a string, and no body within a body.
 func (d *decoder) readJSON(s *source) error {
 	line := 1
-	for !d.stopped {
+	for !d.stopped && !s.ended {
 		chunk, err := s.peek()
 		if errors.Is(err, io.EOF) {
 			return nil

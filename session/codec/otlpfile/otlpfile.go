@@ -134,6 +134,8 @@ func (d *decoder) damaged(line int, offset int64, err error) {
 type source struct {
 	*bufio.Reader
 	offset int64
+	// ended says that it is told already why nothing more can be read.
+	ended bool
 }
 
 // newSource buffers r, of which size bytes are known to be there, or -1.
@@ -230,10 +232,14 @@ func (d *decoder) refuse(s *source, head []byte) error {
 	return err
 }
 
-// cut tells an input that ends too early from one that cannot be read.
+// cut tells an input that ends too early from one that cannot be read. It says so
+// once, however often the end is met.
 func (d *decoder) cut(s *source, line int, err error) error {
 	var unpacking *unpackError
+	ended := s.ended
+	s.ended = true
 	switch {
+	case ended:
 	case errors.As(err, &unpacking):
 		d.damaged(line, s.offset, err)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
@@ -351,10 +357,21 @@ func framing(head []byte, most int) string {
 		if len(text) == 1 || bytes.IndexByte([]byte("{}[]\" \t\r\n"), text[1]) >= 0 {
 			return "json"
 		}
-	case len(head) > 4 && binary.BigEndian.Uint32(head) > 0 && (head[4] == '{' || head[4] == tagResource || compression(head[4:]) != ""):
+	case len(head) > 4 && binary.BigEndian.Uint32(head) > 0 && !isText(head[:4], most) && (head[4] == '{' || head[4] == tagResource || compression(head[4:]) != ""):
 		return "frames"
 	}
 	return ""
+}
+
+// isText says whether what may be the length of a frame is a word, such as the null
+// of JSON before a newline, which as a length is above 500 MB.
+func isText(head []byte, most int) bool {
+	for _, c := range head {
+		if c < ' ' || c > '~' {
+			return false
+		}
+	}
+	return uint64(binary.BigEndian.Uint32(head)) > uint64(most)
 }
 
 // beginsResource says whether head may begin the spans, log records or metrics of a
@@ -407,6 +424,7 @@ func (d *decoder) readFrames(s *source, layer int, varint bool) error {
 		if n > uint64(d.most) {
 			d.damaged(0, at, d.tooLarge(int64(min(n, 1<<62))))
 			if err := s.skip(int64(min(n, 1<<62))); err != nil {
+				s.ended = s.ended || errors.Is(err, io.EOF) // its end was to come, too
 				return d.cut(s, 0, err)
 			}
 			continue

@@ -528,3 +528,39 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
+
+// TestCutPacked wants a compressed file that is cut off to be told of once, wherever
+// it is.
+func TestCutPacked(t *testing.T) {
+	all := captured(t)
+	var text, proto, frames []byte
+	for _, b := range all {
+		text, proto = append(append(text, b.json...), '\n'), append(proto, b.proto...)
+		frames = append(frames, framed(b.proto)...)
+	}
+	for name, raw := range map[string][]byte{"JSON": text, "protobuf": proto, "frames": frames} {
+		for packing, pack := range map[string]func([]byte) []byte{"gzip": gzipped, "zstd": zstded} {
+			packed := pack(raw)
+			for _, n := range []int{len(packed) / 3, len(packed) / 2, len(packed) - 1} {
+				got := readAll(bytes.NewReader(packed[:n]), Options{})
+				if len(got.Damaged) != 1 || !strings.Contains(got.Damaged[0], "the "+packing+" stream is cut off") || got.Err != "" {
+					t.Errorf("%s in %s, %d of %d bytes: damaged %q, error %q, want one that says it is cut off", name, packing, n, len(packed), got.Damaged, got.Err)
+				}
+			}
+		}
+	}
+}
+
+// TestNoObject wants JSON that is no object to be told from a frame with its length.
+func TestNoObject(t *testing.T) {
+	for _, text := range []string{"null", "null\n", "true\n", "false\n", `"abc"` + "\n", "text\n{}"} {
+		got := readAll(strings.NewReader(text), Options{})
+		if len(got.Damaged) > 0 || !strings.HasPrefix(got.Err, ErrFormat.Error()) || strings.Contains(got.Err, "bytes") {
+			t.Errorf("%q: damaged %q, error %q, want one that says it is no OTLP", text, got.Damaged, got.Err)
+		}
+	}
+	head := append(binary.BigEndian.AppendUint32(nil, 400<<20), tagResource)
+	if got := readAll(bytes.NewReader(head), Options{}); len(got.Damaged) != 1 || !strings.Contains(got.Damaged[0], "larger than the limit") {
+		t.Errorf("a frame that is too large: damaged %q, error %q", got.Damaged, got.Err)
+	}
+}

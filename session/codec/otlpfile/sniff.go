@@ -1,6 +1,9 @@
 package otlpfile
 
-import "bytes"
+import (
+	"bytes"
+	"strings"
+)
 
 // kindOf says what a file is that is no OTLP, and what to do.
 func kindOf(head []byte) string {
@@ -17,6 +20,12 @@ func kindOf(head []byte) string {
 	} {
 		if bytes.HasPrefix(head, []byte(k.magic)) {
 			return k.what
+		}
+	}
+	text := bytes.TrimLeft(head, " \t\r\n")
+	for _, word := range []string{"null", "true", "false", `"`} {
+		if bytes.HasPrefix(text, []byte(word)) {
+			return "it is JSON that holds " + strings.Replace(word, `"`, "a string", 1) + " and no object; name a file that an OTLP exporter or the collector's file exporter wrote"
 		}
 	}
 	for _, c := range head {

@@ -1,6 +1,8 @@
 package skillet
 
 import (
+	"path/filepath"
+
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
@@ -8,15 +10,17 @@ import (
 
 // Explain lists what of the session the replay log loses. What the store has of
 // it all the same, when [EncodeFile] writes both, is said in Kept. Of a session
-// that is written as the log that it was, nothing is listed.
+// that is written as the log that it was, nothing is listed but its id: a log holds
+// none, and what reads one makes it of the names that the file has.
 func Explain(s *codec.Session) []codec.Loss {
-	if s.CheckTree() == nil {
-		if _, ok := replayLog(s); ok {
-			return nil
-		}
-	}
 	const store = "session_items"
 	var x losses
+	x.id(s.Transcript)
+	if s.CheckTree() == nil {
+		if _, ok := replayLog(s); ok {
+			return x
+		}
+	}
 	t := s.Sorted()
 	columns := "session columns"
 	for _, turn := range turnsOf(t) {
@@ -64,6 +68,16 @@ func Explain(s *codec.Session) []codec.Loss {
 		x.parts(m)
 	}
 	return x
+}
+
+// id says whether reading the session gives it its id again, under the names that
+// EncodeFile writes it under.
+func (x *losses) id(t *session.Transcript) {
+	kept := ""
+	if k := keyOf(&t.Session, Key{}); k.sessionID() == t.Session.ID && len(turnsOf(t)) > 0 {
+		kept = "the path of the log, " + filepath.ToSlash(k.logPath()) + ", and session_items"
+	}
+	x.add("the id of the session, which readers make of the names that it has", kept, 1)
 }
 
 // closed counts the calls of a turn that have no result and must have one.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"iter"
 	"os"
 	"path/filepath"
@@ -171,12 +172,24 @@ func logIn(root, path string) logFile {
 
 // EncodeFile writes the session: to a log when path ends in .jsonl, to a store
 // when it ends in .sqlite, and otherwise to both, in a state directory, which is
-// made when it is not there. A session without a turn has no log there. key gives the names to write it under; an empty field
-// is what the session says, and for one that says nothing "skillet" and its id.
+// made when it is not there. A session without a turn has no log there. key gives
+// the names to write it under; an empty field is what the session says, and for one
+// that says nothing "skillet" and its id.
 //
 // What is there already is not overwritten: a log that exists, or a conversation
-// that the store has, gives an error that is [os.ErrExist].
+// that the store has, gives an error that is [os.ErrExist]. See [ReplaceFile].
 func EncodeFile(path string, s *codec.Session, key Key) error {
+	return encodeFile(path, s, key, false)
+}
+
+// ReplaceFile is [EncodeFile] that puts the session in the place of the log and of
+// the conversation of these names, if there are any. With an error they are as they
+// were.
+func ReplaceFile(path string, s *codec.Session, key Key) error {
+	return encodeFile(path, s, key, true)
+}
+
+func encodeFile(path string, s *codec.Session, key Key, replace bool) error {
 	key = keyOf(&s.Session, key)
 	log, store := path, path
 	switch filepath.Ext(path) {
@@ -190,42 +203,75 @@ func EncodeFile(path string, s *codec.Session, key Key) error {
 	if err := s.CheckTree(); err != nil {
 		return fmt.Errorf("write session %s: %w", s.Session.ID, err)
 	}
-	if store != "" && len(turnsOf(s.Transcript)) == 0 {
-		log = "" // skillet makes a log with its first entry
+	if err := place(log, store, s, key, replace); err != nil {
+		return fmt.Errorf("write session %s: %w", s.Session.ID, err)
 	}
-	if log != "" {
-		if err := writeLog(log, s); err != nil {
-			return fmt.Errorf("write session %s: %w", s.Session.ID, err)
+	return nil
+}
+
+// place writes the log and the store, of which either may be "". The log gets its
+// name when the store has all but committed, so that there are both or none.
+func place(log, store string, s *codec.Session, key Key, replace bool) error {
+	put := func() error { return nil }
+	switch {
+	case log == "":
+	case store != "" && len(turnsOf(s.Transcript)) == 0: // skillet makes a log with its first entry
+		if replace {
+			put = func() error {
+				if err := os.Remove(log); !errors.Is(err, fs.ErrNotExist) {
+					return err
+				}
+				return nil
+			}
+		}
+	default:
+		beside, err := writeLog(log, s)
+		if err != nil {
+			return err
+		}
+		defer os.Remove(beside) // gone where it has become the log
+		put = func() error {
+			if replace {
+				return os.Rename(beside, log)
+			}
+			return rename(beside, log)
 		}
 	}
 	if store == "" {
-		return nil
+		return put()
 	}
-	err := os.MkdirAll(filepath.Dir(store), 0o777)
-	if err == nil {
-		err = writeStore(store, conversation{key, itemsOf(s)})
+	if err := os.MkdirAll(filepath.Dir(store), 0o777); err != nil {
+		return err
 	}
-	if err == nil {
-		return nil
-	}
-	if log != "" {
-		err = errors.Join(err, os.Remove(log)) // half of a conversation is none
-	}
-	return fmt.Errorf("write session %s: %w", s.Session.ID, err)
+	return writeStore(store, conversation{key, itemsOf(s)}, replace, put)
 }
 
-func writeLog(path string, s *codec.Session) (err error) {
+// writeLog writes the log beside where it is to be.
+func writeLog(path string, s *codec.Session) (beside string, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
-		return err
+		return "", err
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	// Not .jsonl, for skillet takes what ends so for a log.
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.new")
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer func() {
-		if cerr := f.Close(); err == nil {
-			err = cerr
+		if err = errors.Join(err, f.Close()); err != nil {
+			err = errors.Join(err, os.Remove(f.Name()))
 		}
 	}()
-	return Encode(f, s)
+	return f.Name(), Encode(f, s)
+}
+
+// rename gives a file a name that nothing has. Where the file system has no links, a
+// file that appears at the same moment is replaced.
+func rename(from, to string) error {
+	if _, err := os.Lstat(to); err == nil {
+		return &fs.PathError{Op: "create", Path: to, Err: fs.ErrExist}
+	}
+	if err := os.Link(from, to); err == nil || errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return os.Rename(from, to)
 }

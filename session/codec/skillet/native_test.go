@@ -211,6 +211,7 @@ func TestExplain(t *testing.T) {
 		got = append(got, strings.TrimSpace(fmt.Sprintf("%d %s %s", l.Count, l.What, l.Kept)))
 	}
 	want := []string{
+		"1 the id of the session, which readers make of the names that it has",
 		"1 session columns but agent and model_json",
 		"2 permission decisions",
 		"1 turns that nobody began, which begin with an empty user message",

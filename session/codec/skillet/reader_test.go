@@ -1,6 +1,7 @@
 package skillet_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -99,8 +100,101 @@ func TestNoTurnNoLog(t *testing.T) {
 	for s, err := range skillet.DecodeFile(dir, skillet.Key{}, func(p codec.Problem) { t.Error(p) }) {
 		t.Errorf("read %v, %v, want nothing", s, err)
 	}
-	if losses := skillet.Explain(chat()); len(losses) != 1 || losses[0].What != "session columns" || losses[0].Kept != "" {
-		t.Errorf("Explain = %v, want all columns lost", losses)
+	if losses := skillet.Explain(chat()); len(losses) != 2 || losses[1].What != "session columns" || losses[0].Kept+losses[1].Kept != "" {
+		t.Errorf("Explain = %v, want the id and all columns lost", losses)
+	}
+}
+
+// Explain says of the id what becomes of it: some are names as they stand, of the
+// others one is made.
+func TestExplainID(t *testing.T) {
+	for id, kept := range map[string]bool{
+		"ses_000000000000SNU9EEyOhNrFYg": true, "13f357b3-8f64-4fde-aa60-c29d12969d7b": false, "ses_1": false, "a/b": false,
+	} {
+		s := chat([]string{"user", `{"type":"text","text":"q"}`}, []string{"assistant", `{"type":"text","text":"a"}`})
+		s.Session.ID = id
+		for i := range s.Messages {
+			s.Messages[i].Message.SessionID = id
+			for j := range s.Messages[i].Parts {
+				s.Messages[i].Parts[j].SessionID = id
+			}
+		}
+		losses := skillet.Explain(s)
+		if !strings.HasPrefix(losses[0].What, "the id of the session") || (losses[0].Kept != "") != kept {
+			t.Errorf("session %s: Explain = %v, want its id kept: %v", id, losses, kept)
+		}
+		for _, place := range []string{"", "s.sqlite"} {
+			path := filepath.Join(t.TempDir(), place)
+			if err := skillet.EncodeFile(path, s, skillet.Key{}); err != nil {
+				t.Fatal(err)
+			}
+			if got := only(t, skillet.DecodeFile(path, skillet.Key{}, nil)).Session.ID; (got == id) != kept {
+				t.Errorf("session %s comes back as %s from %q, and Explain says that it is kept: %v", id, got, place, kept)
+			}
+		}
+	}
+}
+
+// ReplaceFile puts a session in the place of what is there of it, and of nothing
+// else.
+func TestReplaceFile(t *testing.T) {
+	before := chat([]string{"user", `{"type":"text","text":"q"}`}, []string{"assistant", `{"type":"text","text":"before"}`})
+	after := chat([]string{"user", `{"type":"text","text":"q"}`}, []string{"assistant", `{"type":"text","text":"after"}`})
+	other := skillet.Key{UserID: "u", SessionName: "other"}
+	for _, place := range []string{"", "s.sqlite", "logs/u/s.jsonl"} {
+		path := filepath.Join(t.TempDir(), place)
+		key := skillet.Key{UserID: "u", SessionName: "s"}
+		if place != "logs/u/s.jsonl" {
+			if err := skillet.EncodeFile(path, before, other); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := skillet.ReplaceFile(path, before, key); err != nil { // of nothing
+			t.Fatal(err)
+		}
+		if err := skillet.EncodeFile(path, after, key); !errors.Is(err, fs.ErrExist) {
+			t.Errorf("%q: EncodeFile over what is there: %v", place, err)
+		}
+		if err := skillet.ReplaceFile(path, after, key); err != nil {
+			t.Fatal(err)
+		}
+		want := map[string]string{"s": "after"}
+		if place != "logs/u/s.jsonl" {
+			want["other"] = "before"
+		}
+		got := make(map[string]string)
+		for _, s := range collect(t, skillet.DecodeFile(path, skillet.Key{}, func(p codec.Problem) { t.Error(p) })) {
+			var part struct{ Text string }
+			m := s.Messages[len(s.Messages)-1]
+			for i := range m.Parts {
+				if m.Parts[i].Type == "text" {
+					_ = json.Unmarshal([]byte(m.Parts[i].DataJSON), &part)
+				}
+			}
+			got[s.Session.Title] = part.Text
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", place, diff)
+		}
+		err := filepath.WalkDir(path, func(path string, d fs.DirEntry, err error) error {
+			if strings.HasSuffix(path, ".new") {
+				t.Errorf("%s is left over", path)
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	// A session that has no turn any more has no log either.
+	dir := t.TempDir()
+	for _, s := range []*codec.Session{before, chat()} {
+		if err := skillet.ReplaceFile(dir, s, skillet.Key{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for s, err := range skillet.DecodeFile(dir, skillet.Key{}, nil) {
+		t.Errorf("read %v, %v of a session without turns", s, err)
 	}
 }
 

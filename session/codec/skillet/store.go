@@ -66,13 +66,15 @@ func readStore(path string, filter Key) (all []conversation, err error) {
 }
 
 const (
-	countItems = `SELECT count(*) FROM session_items WHERE user_id = ? AND session_name = ?`
-	insertItem = `INSERT INTO session_items (user_id, session_name, created_at, item_json) VALUES (?, ?, ?, ?)`
+	countItems  = `SELECT count(*) FROM session_items WHERE user_id = ? AND session_name = ?`
+	deleteItems = `DELETE FROM session_items WHERE user_id = ? AND session_name = ?`
+	insertItem  = `INSERT INTO session_items (user_id, session_name, created_at, item_json) VALUES (?, ?, ?, ?)`
 )
 
-// writeStore adds a conversation to the store, which is made when it is not
-// there. All of it is written, or nothing.
-func writeStore(path string, c conversation) (err error) {
+// writeStore adds a conversation to the store, which is made when it is not there,
+// or replaces the one of its names. All of it is written, or nothing, as with an error
+// of last, which is called in the end.
+func writeStore(path string, c conversation, replace bool, last func() error) (err error) {
 	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite|sqlite.OpenCreate)
 	if err != nil {
 		return fmt.Errorf("open %s: %w", path, err)
@@ -90,6 +92,11 @@ func writeStore(path string, c conversation) (err error) {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	defer end(&err)
+	if replace {
+		if err := sqlitex.Execute(conn, deleteItems, &sqlitex.ExecOptions{Args: []any{c.key.UserID, c.key.SessionName}}); err != nil {
+			return fmt.Errorf("write session_items of %s: %w", path, err)
+		}
+	}
 	there := int64(0)
 	err = sqlitex.Execute(conn, countItems, &sqlitex.ExecOptions{
 		Args:       []any{c.key.UserID, c.key.SessionName},
@@ -107,5 +114,5 @@ func writeStore(path string, c conversation) (err error) {
 			return fmt.Errorf("write session_items of %s: %w", path, err)
 		}
 	}
-	return nil
+	return last()
 }

@@ -142,6 +142,100 @@ var importCases = []testCase{{
 		}
 	},
 }, {
+	name: "MergedRows",
+	rule: "Whatever versions of rows say of one time, they merge in any order, however often, and by way of another store, to the same rows.",
+	run: func(h *harness) {
+		tool := func(state, data string) session.Part {
+			return session.Part{ID: "prt_2", Type: "tool-bash", ToolCallID: new("call_1"), ToolState: &state, CreatedAt: epoch + 1, UpdatedAt: epoch + 3,
+				DataJSON: `{"type":"tool-bash","toolCallId":"call_1","state":"` + state + `","input":{}` + data + `}`}
+		}
+		version := func(updated int64, title string, archived, hidden *int64, metadata string, said session.Part, call session.Part) *store.Imported {
+			in := file("ses_1", updated, title, session.MessageAndParts{
+				Message: session.Message{ID: "msg_1", Role: session.RoleUser, MetadataJSON: "{}", CreatedAt: epoch + 1, UpdatedAt: epoch + 1},
+			}, answer("msg_2", 2, 3, 5, said, call))
+			in.Session.ArchivedAt, in.Messages[1].Message.HiddenAt = archived, hidden
+			if metadata != "" {
+				in.Messages[1].Message.MetadataJSON = metadata
+				in.Session.SetUsage(session.Usage{})
+				in.Session.CostUSD = 0
+			}
+			if hidden != nil {
+				in.Session.SetUsage(session.Usage{})
+			}
+			return in
+		}
+		at := func(ms int64) *int64 { return new(epoch + ms) }
+		versions := []*store.Imported{
+			// Rewound and archived, and the call was asked for.
+			version(9, session.Untitled, at(40), at(30), "", words("prt_1", 3, "one"), tool(session.StateApprovalRequested, `,"approval":{"id":"zzzzzzzzzzzzzzzzzzzzzzzz"}`)),
+			// Named, seen, further: the call has its result, though it takes less room.
+			version(9, "Aa", nil, nil, "", words("prt_1", 3, "one "), tool(session.StateOutputAvailable, `,"output":1`)),
+			// Named later than it was archived elsewhere; and incomplete, which is the longer.
+			version(90, "Zz", at(20), nil, `{"agenttrace":{"incomplete":true,"problems":["zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz"]}}`,
+				words("prt_1", 2, "of before"), tool(session.StateInputAvailable, `,"title":"zzzzzzzzzzzzzzzzzzzzzzzz"`)),
+		}
+		want := ""
+		same := func(how string, s Store) {
+			got := encoded(h, h.transcript(s, "ses_1"))
+			if want == "" {
+				want = got
+				t := h.transcript(s, "ses_1")
+				h.equal("title", t.Session.Title, "Zz")
+				h.equal("archived", t.Session.ArchivedAt, at(40))
+				h.equal("hidden", t.Messages[1].Message.HiddenAt, at(30))
+				h.equal("metadata", t.Messages[1].Message.MetadataJSON, versions[0].Messages[1].Message.MetadataJSON)
+				h.equal("text", t.Messages[1].Parts[0].DataJSON, versions[1].Messages[1].Parts[0].DataJSON)
+				h.equal("state", t.Messages[1].Parts[1].ToolState, new(session.StateOutputAvailable))
+				h.equal("tokens", t.Session.TotalTokens, int64(0))
+			}
+			h.equal("rows "+how, got, want)
+			h.dump(s)
+		}
+		for order := range permutations([]int{0, 1, 2}) {
+			h.with(func(s Store) {
+				for _, n := range slices.Concat(order, order[:2]) {
+					h.importing(s, versions[n])
+				}
+				same(fmt.Sprintf("in order %v", order), s)
+			})
+			h.with(func(other Store) {
+				h.importing(other, versions[order[1]])
+				h.importing(other, versions[order[2]])
+				between := &store.Imported{Transcript: h.transcript(other, "ses_1")}
+				h.with(func(s Store) {
+					h.importing(s, versions[order[0]])
+					h.importing(s, between)
+					same(fmt.Sprintf("of %d and the others, merged elsewhere", order[0]), s)
+				})
+			})
+		}
+	},
+}, {
+	name: "Archive",
+	rule: "What was archived stays so whatever else is told of the session, unless it was taken out of the archive after that.",
+	run: func(h *harness) {
+		archived := func(at int64, text string) store.Batch {
+			return ofSession("ses_1", at, func(c *store.SessionChange) { c.Archived = said(at, text) })
+		}
+		row := func(s Store) *int64 { return h.transcript(s, "ses_1").Session.ArchivedAt }
+		in := file("ses_1", 9, "t", answer("msg_1", 2, 3, 5))
+		in.Session.ArchivedAt = new(int64(epoch + 40))
+		h.with(func(s Store) {
+			h.importing(s, file("ses_1", 9, "later title", answer("msg_1", 2, 3, 5)))
+			h.importing(s, in)
+			h.equal("archived", row(s), new(int64(epoch+40)))
+			h.importing(s, file("ses_1", 99, "another", answer("msg_1", 2, 3, 5)))
+			h.equal("archived, and told of later", row(s), new(int64(epoch+40)))
+			h.apply(s, archived(50, "0"))
+			h.equal("taken out", row(s), (*int64)(nil))
+			h.importing(s, in)
+			h.equal("taken out after what the import says", row(s), (*int64)(nil))
+			in.Session.ArchivedAt = new(int64(epoch + 60))
+			h.importing(s, in)
+			h.equal("archived again", row(s), new(int64(epoch+60)))
+		})
+	},
+}, {
 	name: "Stays",
 	rule: "What the store has and the import has not, or has in an older version, stays.",
 	run: func(h *harness) {

@@ -29,7 +29,11 @@ type Object []Field
 
 // Parse reads text that is one JSON object. Of a key that is there twice the
 // last value stands, in the place of the first. It does not retain text.
-func Parse(text []byte) (Object, error) {
+func Parse(text []byte) (Object, error) { return parse(text, false) }
+
+// parse is Parse that retains text if share is set: values that are spelled in it as
+// they are in the object are part of it.
+func parse(text []byte, share bool) (Object, error) {
 	if err := shallow(text); err != nil {
 		return nil, err
 	}
@@ -49,7 +53,11 @@ func Parse(text []byte) (Object, error) {
 		if err := d.Decode(&value); err != nil {
 			return nil, err
 		}
-		o.put(key.(string), compact(value))
+		c := compact(value)
+		if end := int(d.InputOffset()); share && end >= len(c) && bytes.Equal(text[end-len(c):end], c) {
+			c = text[end-len(c) : end : end]
+		}
+		o.put(key.(string), c)
 	}
 	if _, err := d.Token(); err != nil {
 		return nil, err
@@ -215,13 +223,14 @@ func Text(v json.RawMessage) (string, bool) {
 	return s, err == nil
 }
 
-// Object returns the value of key when it is an object, and otherwise nil.
+// Object returns the value of key when it is an object, and otherwise nil. It shares
+// memory with o, as values are never written to.
 func (o Object) Object(key string) Object {
 	v := o.Get(key)
 	if len(v) == 0 || v[0] != '{' {
 		return nil
 	}
-	inner, err := Parse(v)
+	inner, err := parse(v, true)
 	if err != nil {
 		return nil
 	}

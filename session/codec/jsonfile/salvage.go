@@ -1,0 +1,292 @@
+package jsonfile
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/jsonl"
+)
+
+// Salvage yields the session in r, or what is good of it, and reports the rest by its
+// lines; report may be nil. A session without damage is the same as Decode gives. A row
+// that cannot be read, or that does not belong where it stands, is left out as
+// [jsonl.Salvage] does it.
+//
+// In a file as [Encode] lays it out, a line that is no JSON ends nothing but itself. In
+// any other layout nothing tells where the next row begins: what follows is left out.
+//
+// An error is yielded once, with a nil session: when reading r fails, and when there is
+// no row of a session.
+func Salvage(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+	if report == nil {
+		report = func(codec.Problem) {}
+	}
+	return func(yield func(*codec.Session, error) bool) {
+		data, err := io.ReadAll(r)
+		if err != nil {
+			yield(nil, fmt.Errorf("read session: %w", err))
+			return
+		}
+		t, err := decode(data)
+		if err == nil && rowsOf(t) >= rowsIn(data) {
+			yield(&codec.Session{Transcript: t}, nil)
+			return
+		}
+		s, problems := salvage(bytes.TrimPrefix(data, []byte("\uFEFF")), err == nil)
+		switch {
+		case err == nil && (s == nil || rowsOf(s.Transcript) <= rowsOf(t)):
+			yield(&codec.Session{Transcript: t}, nil) // lines like rows, and they are none
+			return
+		case s == nil:
+			yield(nil, err)
+			return
+		}
+		if len(problems) == 0 { // all rows are there, and what stands between them is damaged
+			reason := "a key between the rows is damaged"
+			if err != nil {
+				reason = err.Error()
+			}
+			problems = []codec.Problem{{Reason: reason + "; every row was read all the same"}}
+		}
+		for _, p := range problems {
+			report(p)
+		}
+		yield(s, nil)
+	}
+}
+
+// rowsIn is how many lines begin as rows of messages and parts do where Encode lays
+// them out. A key that is damaged may make all below it unknown, and so ignored.
+func rowsIn(data []byte) int {
+	return bytes.Count(data, []byte("\n{\"message\":{")) + bytes.Count(data, []byte("\n{\"id\":"))
+}
+
+func rowsOf(t *session.Transcript) int {
+	n := len(t.Messages)
+	for i := range t.Messages {
+		n += len(t.Messages[i].Parts)
+	}
+	return n
+}
+
+// salvage reads a file that is damaged; nil when nothing of a session is in it. byLine
+// says that it is laid out as Encode does it, which for a file that is no JSON shows.
+func salvage(data []byte, byLine bool) (s *codec.Session, problems []codec.Problem) {
+	var l lines
+	if byLine || !json.Valid(data) && (bytes.Contains(data, []byte("\n\"session\":{")) || rowsIn(data) > 0) {
+		l.laidOut(data)
+	} else {
+		problems = l.nested(data)
+	}
+	note := func(p codec.Problem) {
+		if p.Line > 0 && p.Line <= len(l.origin) {
+			p.Line = l.origin[p.Line-1]
+		}
+		problems = append(problems, p)
+	}
+	for got, err := range jsonl.Salvage(&l.text, note) {
+		if err != nil {
+			break // of what came before it there is all that can be had
+		}
+		s = got
+	}
+	return s, problems
+}
+
+// lines are the rows of a file as JSON lines. origin is where each stands in the file.
+type lines struct {
+	text   bytes.Buffer
+	origin []int
+	// session says that its row is there.
+	session bool
+}
+
+func (l *lines) add(line int, before string, row []byte, after string) {
+	l.text.WriteString(before)
+	l.text.Write(row)
+	l.text.WriteString(after)
+	l.text.WriteByte('\n')
+	l.origin = append(l.origin, line)
+}
+
+// row adds a row that is JSON of one line or more.
+func (l *lines) row(line int, kind string, row jsontext.Value) {
+	if bytes.IndexByte(row, '\n') >= 0 {
+		row = bytes.Clone(row)
+		_ = row.Compact(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) // it was read as JSON
+	}
+	l.add(line, `{"type":"`+kind+`","data":`, row, "}")
+}
+
+// laidOut takes a file by its lines, each of which is a row or stands between rows.
+// Those that are neither are lines that jsonl reports as such.
+func (l *lines) laidOut(data []byte) {
+	for n := 1; len(data) > 0; n++ {
+		var line []byte
+		line, data, _ = bytes.Cut(data, []byte("\n"))
+		line = bytes.TrimSuffix(bytes.Trim(line, " \t\r"), []byte(","))
+		switch string(line) {
+		case "", "{", "}", "]", "]}", `"messages":[`, `"messages":[]`:
+			continue
+		}
+		if row, ok := bytes.CutPrefix(line, []byte(`"session":`)); ok && !l.session {
+			l.session = true
+			l.row(n, "session", row)
+			continue
+		}
+		if row, ok := bytes.CutPrefix(line, []byte(`{"message":`)); ok {
+			if v, err := jsontext.NewDecoder(bytes.NewBuffer(row), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)).ReadValue(); err == nil {
+				l.row(n, "message", v)
+				if rest := string(row[len(v):]); rest != `,"parts":[` && rest != `,"parts":[]}` {
+					l.add(n, "", []byte(rest), "") // to be told of
+				}
+				continue
+			}
+		}
+		if bytes.HasPrefix(line, []byte("{")) {
+			l.row(n, "part", line)
+		} else {
+			l.add(n, "", line, "")
+		}
+	}
+}
+
+// nested takes the rows of a file by their place in it, as far as it is JSON.
+func (l *lines) nested(data []byte) []codec.Problem {
+	w := walker{
+		Decoder: jsontext.NewDecoder(bytes.NewBuffer(data), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)), data: data,
+	}
+	var header *nestedRow
+	var messages []nestedMessage
+	message := func() error {
+		var m nestedMessage
+		defer func() { messages = append(messages, m) }() // what there is of it, where it breaks off
+		return w.members('{', "a message", func() (err error) {
+			switch key, err := w.key(); {
+			case err != nil:
+				return err
+			case key == "message":
+				m.row, err = w.row()
+				return err
+			case key == "parts":
+				return w.members('[', `"parts"`, func() error {
+					part, err := w.row()
+					if err == nil {
+						m.parts = append(m.parts, part)
+					}
+					return err
+				})
+			}
+			return w.SkipValue()
+		})
+	}
+	err := w.members('{', "the file", func() error {
+		switch key, err := w.key(); {
+		case err != nil:
+			return err
+		case key == "session":
+			header, err = w.row()
+			return err
+		case key == "messages":
+			return w.members('[', `"messages"`, message)
+		}
+		return w.SkipValue()
+	})
+	if header != nil {
+		l.row(header.line, "session", header.value)
+	}
+	for _, m := range messages {
+		if m.row != nil {
+			l.row(m.row.line, "message", m.row.value)
+		}
+		for _, p := range m.parts {
+			l.row(p.line, "part", p.value)
+		}
+	}
+	if err == nil {
+		if _, more := w.ReadToken(); !errors.Is(more, io.EOF) {
+			err = errors.New("something follows the session")
+		}
+	}
+	if err != nil {
+		w.problem(err.Error() + "; what follows is left out")
+	}
+	return w.problems
+}
+
+// nestedRow is a row and the line that it begins in.
+type nestedRow struct {
+	line  int
+	value jsontext.Value
+}
+
+type nestedMessage struct {
+	row   *nestedRow
+	parts []*nestedRow
+}
+
+// walker reads JSON by its structure.
+type walker struct {
+	*jsontext.Decoder
+	data     []byte
+	problems []codec.Problem
+	// at is an offset in data, and line how many newlines come before it.
+	at   int64
+	line int
+}
+
+func (w *walker) lineOf(offset int64) int {
+	w.line += bytes.Count(w.data[w.at:offset], []byte("\n"))
+	w.at = offset
+	return 1 + w.line
+}
+
+func (w *walker) problem(reason string) {
+	w.problems = append(w.problems, codec.Problem{Line: w.lineOf(w.InputOffset()), Reason: reason})
+}
+
+// members calls fn until the object or array that begins here ends. Null has no
+// members; anything else is passed over and told of as what.
+func (w *walker) members(begins jsontext.Kind, what string, fn func() error) error {
+	if kind := w.PeekKind(); kind != begins {
+		v, err := w.ReadValue()
+		if err == nil && v.Kind() != 'n' {
+			w.problem(what + " is no " + map[jsontext.Kind]string{'{': "object", '[': "array"}[begins] + "; it is left out")
+		}
+		return err
+	}
+	if _, err := w.ReadToken(); err != nil {
+		return err
+	}
+	for kind := w.PeekKind(); kind != '}' && kind != ']'; kind = w.PeekKind() {
+		if err := fn(); err != nil {
+			return err
+		}
+	}
+	_, err := w.ReadToken()
+	return err
+}
+
+func (w *walker) key() (string, error) {
+	t, err := w.ReadToken()
+	if err != nil {
+		return "", err
+	}
+	return t.String(), nil
+}
+
+func (w *walker) row() (*nestedRow, error) {
+	v, err := w.ReadValue()
+	if err != nil {
+		return nil, err
+	}
+	return &nestedRow{w.lineOf(w.InputOffset() - int64(len(v))), bytes.Clone(v)}, nil
+}
