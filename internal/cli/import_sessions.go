@@ -232,57 +232,83 @@ func spooled(r io.Reader) (path string, err error) {
 	return path, errors.Join(err, f.Close())
 }
 
-func (im *importer) importAll(ctx context.Context, f *importFormat, sessions iter.Seq2[*codec.Session, error], t *tally) error {
-	for s, err := range sessions {
-		if ctx.Err() != nil {
-			return ctx.Err()
+func (im *importer) importAll(ctx context.Context, f *importFormat, sessions iter.Seq2[*codec.Session, error], t *tally) (failed error) {
+	next, stop := iter.Pull2(sessions)
+	defer stop()
+	// ready is the next session that is to be stored, nil at the end. The store is
+	// opened for the first.
+	ready := func() *store.Imported {
+		for failed == nil {
+			s, err, ok := next()
+			switch {
+			case !ok:
+				return nil
+			case ctx.Err() != nil:
+				failed = ctx.Err()
+			case err != nil:
+				failed = err
+			default:
+				var wanted bool
+				if wanted, failed = im.wants(ctx, f, s, t); wanted {
+					return s.Imported()
+				}
+			}
 		}
-		if err != nil {
-			return err
-		}
-		if err := im.importSession(ctx, f, s, t); err != nil {
-			return err
-		}
+		return nil
 	}
-	return nil
+	first := ready()
+	if first == nil {
+		return failed
+	}
+	im.store.ImportAll(ctx, func(yield func(*store.Imported) bool) {
+		for in := first; in != nil && yield(in); in = ready() {
+		}
+	}, func(in *store.Imported, r store.ImportResult, err error) bool {
+		if err == nil {
+			im.imported(in, &r, t)
+		} else if failed == nil {
+			failed = storeError{err}
+		}
+		return err == nil
+	})
+	return failed
 }
 
-// importSession imports one session, unless it breaks the rules of a sound one.
-func (im *importer) importSession(ctx context.Context, f *importFormat, s *codec.Session, t *tally) error {
+// wants says whether a session is to be stored: one that is sound, and that the store
+// has not from elsewhere. What is wrong with it is said.
+func (im *importer) wants(ctx context.Context, f *importFormat, s *codec.Session, t *tally) (bool, error) {
 	s.Transcript = s.Sorted()
 	if err := s.CheckTree(); err != nil {
 		im.damaged(t, fmt.Errorf("session %s is left out: %w", s.Session.ID, err))
-		return nil
+		return false, nil
 	}
 	if broken := violations(s.Transcript); len(broken) > 0 {
 		if !im.unsound {
 			im.damaged(t, fmt.Errorf("session %s is left out, for it breaks rules: %s; fix the file, or import it as it is with --unsound",
 				s.Session.ID, named(broken)))
-			return nil
+			return false, nil
 		}
 		im.warnf("%s: session %s breaks rules: %s", t.File, s.Session.ID, named(broken))
 	}
-	if err := im.open(ctx); err != nil {
-		return err
+	if err := im.open(ctx); err != nil || !f.own {
+		return err == nil, err
 	}
-	if f.own {
-		told, err := im.told(ctx, s.Transcript)
-		if err != nil {
-			return storeError{err}
-		}
-		if told {
-			t.Told++
-			im.warnf("%s: session %s is left out: the store has it from telemetry, and would tell all of it twice; "+
-				"to have the transcript in its place, say agenttrace rm %[2]s and import it again", t.File, s.Session.ID)
-			return nil
-		}
-	}
-	r, err := im.store.Import(ctx, s.Imported())
+	told, err := im.told(ctx, s.Transcript)
 	if err != nil {
-		return storeError{err}
+		return false, storeError{err}
 	}
+	if told {
+		t.Told++
+		im.warnf("%s: session %s is left out: the store has it from telemetry, and would tell all of it twice; "+
+			"to have the transcript in its place, say agenttrace rm %[2]s and import it again", t.File, s.Session.ID)
+	}
+	return !told, nil
+}
+
+// imported counts what became of a session.
+func (im *importer) imported(in *store.Imported, r *store.ImportResult, t *tally) {
 	im.progress.stored()
-	t.addSession(s.Session.ID)
+	t.addSession(in.Session.ID)
 	if r.Added {
 		t.Added++
 	}
@@ -295,9 +321,8 @@ func (im *importer) importSession(ctx context.Context, f *importFormat, s *codec
 	}
 	for _, refusal := range r.Refused {
 		t.Refused++
-		im.damaged(t, fmt.Errorf("session %s: %s", s.Session.ID, refusal))
+		im.damaged(t, fmt.Errorf("session %s: %s", in.Session.ID, refusal))
 	}
-	return nil
 }
 
 // told says whether the store has the session from the telemetry of its program, and

@@ -13,6 +13,7 @@ import (
 	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/store"
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
@@ -61,21 +62,29 @@ func fill(ctx context.Context, path string, sessions iter.Seq2[*codec.Session, e
 			err = closeErr
 		}
 	}()
-	for one, err := range sessions {
-		if err != nil {
-			return err
+	var failed error
+	s.ImportAll(ctx, func(yield func(*store.Imported) bool) {
+		for one, err := range sessions {
+			if err != nil {
+				failed = err
+				return
+			}
+			in := one.Imported()
+			in.AsGiven = true
+			if !yield(in) {
+				return
+			}
 		}
-		in := one.Imported()
-		in.AsGiven = true
-		result, err := s.Import(ctx, in)
-		if err != nil {
-			return err
+	}, func(in *store.Imported, result store.ImportResult, err error) bool {
+		if err == nil && len(result.Refused) > 0 {
+			err = fmt.Errorf("encode session %s: %s", in.Session.ID, result.Refused[0])
 		}
-		if len(result.Refused) > 0 {
-			return fmt.Errorf("encode session %s: %s", one.Session.ID, result.Refused[0])
+		if failed == nil {
+			failed = err
 		}
-	}
-	return nil
+		return err == nil
+	})
+	return failed
 }
 
 // Settle moves what is in the log of the database at path into its file, and removes

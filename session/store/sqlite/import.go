@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 
 	"zombiezen.com/go/sqlite"
 
@@ -23,6 +24,52 @@ func (s *Store) Import(ctx context.Context, in *store.Imported) (store.ImportRes
 		return store.ImportResult{}, err
 	}
 	return result, nil
+}
+
+// importsAhead is how many sessions wait to be committed together: enough to share the
+// cost of a transaction, and few, for a session may be large.
+const importsAhead = 16
+
+// ImportAll imports sessions in their order, each as Import does: whole or not at all.
+// Several share a transaction. done is called for each, in order, when it is
+// committed or has failed, and ends the import by returning false; what was taken
+// from the sequence by then is imported all the same. ImportAll returns when all of
+// it is, and holds a few sessions at a time: they must not change before they are done.
+func (s *Store) ImportAll(ctx context.Context, sessions iter.Seq[*store.Imported], done func(*store.Imported, store.ImportResult, error) bool) {
+	type waiting struct {
+		in     *store.Imported
+		result store.ImportResult
+		r      *request
+		err    error
+	}
+	var queue []*waiting
+	ended := false
+	settle := func(w *waiting) {
+		if w.err == nil {
+			w.err = w.r.wait(ctx)
+		}
+		if w.err != nil {
+			w.result = store.ImportResult{}
+		}
+		ended = !done(w.in, w.result, w.err) || ended
+	}
+	for in := range sessions {
+		w := &waiting{in: in}
+		w.r, w.err = s.submit(ctx, func(t *tx) (err error) {
+			w.result, err = store.Import(t, in)
+			return err
+		})
+		if queue = append(queue, w); len(queue) == importsAhead {
+			settle(queue[0])
+			queue = append(queue[:0], queue[1:]...)
+		}
+		if ended {
+			break
+		}
+	}
+	for _, w := range queue {
+		settle(w)
+	}
 }
 
 // Origin adds to a session what the store remembers of how it came about: the spans

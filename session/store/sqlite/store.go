@@ -148,19 +148,32 @@ func (s *Store) Apply(ctx context.Context, b *store.Batch) (store.Result, error)
 
 // run has do executed in a transaction and returns when it is committed.
 func (s *Store) run(ctx context.Context, do func(*tx) error) error {
+	r, err := s.submit(ctx, do)
+	if err != nil {
+		return err
+	}
+	return r.wait(ctx)
+}
+
+// submit has do executed after what was submitted before it.
+func (s *Store) submit(ctx context.Context, do func(*tx) error) (*request, error) {
 	r := &request{do: do, claimed: make(chan struct{}), result: make(chan error, 1)}
 	s.mu.RLock()
+	defer s.mu.RUnlock()
 	if s.closed {
-		s.mu.RUnlock()
-		return fmt.Errorf("write store %s: %w", s.path, ErrClosed)
+		return nil, fmt.Errorf("write store %s: %w", s.path, ErrClosed)
 	}
 	select {
 	case s.requests <- r:
-		s.mu.RUnlock()
+		return r, nil
 	case <-ctx.Done():
-		s.mu.RUnlock()
-		return ctx.Err()
+		return nil, ctx.Err()
 	}
+}
+
+// wait returns when the request is committed, or has failed. One that has not begun
+// when ctx ends never does.
+func (r *request) wait(ctx context.Context) error {
 	select {
 	case err := <-r.result:
 		return err
