@@ -62,7 +62,7 @@ func parse(text []byte, share bool) (Object, error) {
 	if _, err := d.Token(); err != nil {
 		return nil, err
 	}
-	if rest := bytes.TrimSpace(text[d.InputOffset():]); len(rest) > 0 {
+	if rest := bytes.Trim(text[d.InputOffset():], " \t\r\n"); len(rest) > 0 {
 		return nil, errors.New("something follows the object")
 	}
 	return o, nil
