@@ -10,8 +10,8 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 )
 
-// mostModelErrors bounds a message's metadata: agents try again.
-const mostModelErrors = 8
+// MostModelErrors is how many of them a message keeps, the last ones: agents try again.
+const MostModelErrors = 8
 
 // foldFacts is the metadata of a message as its spans know it. Spans are taken
 // in order of start: counts are summed, anything else stands as said last. Of
@@ -40,19 +40,20 @@ func foldFacts(links []*Link, gap bool) string {
 		sum.add(l.Facts)
 	}
 	sum.Trace.Incomplete = gap || len(whole) == 0
-	sum.Trace.ModelErrors = failed[max(0, len(failed)-mostModelErrors):]
-	metadata := struct {
-		Model              *session.Model       `json:"model,omitempty"`
-		Agent              string               `json:"agent,omitempty"`
-		Usage              *session.Usage       `json:"usage,omitempty"`
-		SystemPromptDigest string               `json:"system_prompt_digest,omitempty"`
-		Trace              session.MessageTrace `json:"agenttrace,omitzero"`
-	}{sum.Model, sum.Agent, sum.Usage, sum.SystemPromptDigest, sum.Trace}
-	b, err := json.Marshal(metadata)
-	if err != nil || len(sum.Extra) == 0 {
-		return string(b)
+	sum.Trace.ModelErrors = failed[max(0, len(failed)-MostModelErrors):]
+	return sum.Metadata()
+}
+
+// Metadata is what a message says in its metadata_json of what was measured of it, and
+// what was annotated besides, as JSON.
+func (f *Facts) Metadata() string {
+	b, err := json.Marshal(session.MessageMetadata{
+		Model: f.Model, Agent: f.Agent, Usage: f.Usage, SystemPromptDigest: f.SystemPromptDigest, Trace: f.Trace,
+	})
+	if err != nil {
+		return ""
 	}
-	for _, key := range slices.Sorted(maps.Keys(sum.Extra)) {
+	for _, key := range slices.Sorted(maps.Keys(f.Extra)) {
 		switch key {
 		case "model", "agent", "usage", "system_prompt_digest", "agenttrace":
 			continue // what is measured is not overwritten by what is annotated
@@ -62,7 +63,7 @@ func foldFacts(links []*Link, gap bool) string {
 		if len(b) > 1 {
 			b = append(b, ',')
 		}
-		b = append(append(append(append(b, name...), ':'), sum.Extra[key]...), '}')
+		b = append(append(append(append(b, name...), ':'), f.Extra[key]...), '}')
 	}
 	return string(b)
 }

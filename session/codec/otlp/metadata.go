@@ -53,7 +53,7 @@ func measured(m *session.Message) *store.Facts {
 		return nil // facts hold values, and no column the NUL in one
 	}
 	// Each error is told by a call, whose time has its place among the others.
-	if failed := known.Trace.ModelErrors; len(failed) > mostModelErrors || len(failed) > 0 && !session.Credible(m.CreatedAt) || slices.Contains(failed, "") {
+	if failed := known.Trace.ModelErrors; len(failed) > store.MostModelErrors || len(failed) > 0 && !session.Credible(m.CreatedAt) || slices.Contains(failed, "") {
 		return nil
 	}
 	f.Trace.Incomplete = false
@@ -68,31 +68,19 @@ func credible(m *session.MessageMetadata) bool {
 	return m.Trace.CostUSD == nil || *m.Trace.CostUSD <= ingest.MostDollars
 }
 
-// mostModelErrors is how many of them a store keeps of a message.
-const mostModelErrors = 8
-
-// folded is the metadata that a store makes of the facts of one span.
+// folded is the metadata that a store makes of the facts of one span. Facts are kept
+// as JSON, which rewrites raw values.
 func folded(f *store.Facts) string {
-	b, err := json.Marshal(session.MessageMetadata{
-		Model: f.Model, Agent: f.Agent, Usage: f.Usage, SystemPromptDigest: f.SystemPromptDigest, Trace: f.Trace,
-	})
-	if err != nil {
-		return ""
-	}
-	for _, key := range slices.Sorted(maps.Keys(f.Extra)) {
-		name, _ := json.Marshal(key)
-		b = b[:len(b)-1]
-		if len(b) > 1 {
-			b = append(b, ',')
-		}
-		// Facts are kept as JSON, which rewrites raw values.
-		value, err := json.Marshal(f.Extra[key])
+	kept := *f
+	kept.Extra = make(map[string]json.RawMessage, len(f.Extra))
+	for key, raw := range f.Extra {
+		value, err := json.Marshal(raw)
 		if err != nil {
 			return ""
 		}
-		b = append(append(append(append(b, name...), ':'), value...), '}')
+		kept.Extra[key] = value
 	}
-	return string(b)
+	return kept.Metadata()
 }
 
 // canonical is metadata with its keys in order, and those of its "agenttrace".
