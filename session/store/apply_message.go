@@ -58,7 +58,7 @@ func (a *applier) mergedMessage(w *sessionWork, mw *messageWork, old *session.Me
 	m := session.Message{ID: mw.id, SessionID: w.id, Role: session.RoleAssistant, MetadataJSON: incompleteMetadata}
 	if old != nil {
 		m = *old
-		m.MetadataJSON = markGap(m.MetadataJSON, false)
+		m.MetadataJSON = MarkGap(m.MetadataJSON, false)
 	}
 	bound := func(created, updated int64) {
 		m.CreatedAt = earlier(m.CreatedAt, created)
@@ -189,9 +189,9 @@ func canonicalMetadata(metadata string, live bool) string {
 	return encodeObject(m)
 }
 
-// markGap marks metadata of a message whose parts have a gap, or takes the mark
+// MarkGap marks metadata of a message whose parts have a gap, or takes the mark
 // back. Metadata that is incomplete anyway stays as it is.
-func markGap(metadata string, gap bool) string {
+func MarkGap(metadata string, gap bool) string {
 	if gap && isIncomplete(metadata) || !gap && !strings.Contains(metadata, `"gap":true`) {
 		return metadata
 	}
@@ -254,7 +254,7 @@ func (a *applier) markGaps(w *sessionWork, m *session.Message) error {
 	if len(facts) > 0 {
 		m.MetadataJSON = foldFacts(facts, gap)
 	} else {
-		m.MetadataJSON = markGap(m.MetadataJSON, gap)
+		m.MetadataJSON = MarkGap(m.MetadataJSON, gap)
 	}
 	return a.putMessage(w, m, &old)
 }

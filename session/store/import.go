@@ -380,7 +380,7 @@ func (i *importer) message(in *session.MessageAndParts) error {
 	// A gap shows again in the end, if there still is one, in the words in which it
 	// came.
 	marked := m.MetadataJSON
-	m.MetadataJSON = markGap(marked, false)
+	m.MetadataJSON = MarkGap(marked, false)
 	hidden, err := w.hiddenAt(&m, i.tx, 0)
 	if err != nil {
 		return err
@@ -390,7 +390,7 @@ func (i *importer) message(in *session.MessageAndParts) error {
 	}
 	if old != nil {
 		was := *old
-		was.MetadataJSON = markGap(was.MetadataJSON, false)
+		was.MetadataJSON = MarkGap(was.MetadataJSON, false)
 		hidden := was.HiddenAt
 		if compareHidden(&m, &was) > 0 {
 			hidden = m.HiddenAt
@@ -421,7 +421,7 @@ func (i *importer) message(in *session.MessageAndParts) error {
 		case marked != m.MetadataJSON:
 			m.MetadataJSON = marked
 		default:
-			m.MetadataJSON = markGap(m.MetadataJSON, true)
+			m.MetadataJSON = MarkGap(m.MetadataJSON, true)
 		}
 	}
 	changed := old == nil || !equalMessages(&m, old)

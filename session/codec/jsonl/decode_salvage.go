@@ -11,6 +11,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // Salvage yields what is good of the sessions in r, as [Decode] yields them, and
@@ -175,21 +176,9 @@ func (s *salvager) mend(t *session.Transcript) {
 		if n == 0 || m.Parts[n-1].Index == int64(n-1) {
 			continue
 		}
-		var metadata, trace map[string]json.RawMessage
-		if json.Unmarshal([]byte(m.Message.MetadataJSON), &metadata) != nil || metadata == nil {
-			continue
-		}
-		if json.Unmarshal(metadata["agenttrace"], &trace) != nil || trace == nil {
-			trace = make(map[string]json.RawMessage)
-		}
-		if string(trace["incomplete"]) == "true" {
-			continue
-		}
-		trace["incomplete"], trace["gap"] = json.RawMessage("true"), json.RawMessage("true")
-		metadata["agenttrace"], _ = json.Marshal(trace) // values that were read are written again
-		b, err := json.Marshal(metadata)
-		if err == nil {
-			m.Message.MetadataJSON = string(b)
+		var metadata map[string]json.RawMessage
+		if json.Unmarshal([]byte(m.Message.MetadataJSON), &metadata) == nil && metadata != nil {
+			m.Message.MetadataJSON = store.MarkGap(m.Message.MetadataJSON, true)
 		}
 	}
 }
