@@ -101,13 +101,12 @@ func onePlace(cmd *cobra.Command, message string) error {
 
 // conversation is a session of which a command names a message.
 type conversation struct {
-	id       string
-	messages []session.MessageAndParts
-	// turns are the numbers of the turns by the ids of their messages, count how many
-	// there are; a message that waits in the queue is of none.
-	turns  map[string]int
-	count  int
-	status inspect.Status
+	id         string
+	transcript *session.Transcript
+	timeline   *inspect.Timeline
+	// turns are the numbers of the turns by the ids of their messages; a message that
+	// waits in the queue is of none.
+	turns map[string]int
 }
 
 // withIdle opens the store for writing and calls fn with the session that name means,
@@ -126,16 +125,14 @@ func withIdle(cmd *cobra.Command, name string, fn func(ctx context.Context, s *s
 		if err != nil {
 			return err
 		}
-		c := &conversation{id: id, messages: in.Transcript.Messages, turns: make(map[string]int)}
-		c.status = inspect.StatusOf(&in.Transcript.Session, in.Transcript, in.Decisions, time.Now(), silent)
-		if st := c.status.State; st == inspect.ActivityBusy || st == inspect.ActivityRetrying {
+		in.Now, in.Silence = time.Now(), silent
+		c := &conversation{id: id, transcript: in.Transcript, timeline: inspect.Build(in), turns: make(map[string]int)}
+		if st := c.timeline.Status.State; st == inspect.ActivityBusy || st == inspect.ActivityRetrying {
 			return usagef("session %s is %s; wait until it is idle", id, st)
 		}
-		tl := inspect.Build(in)
-		c.count = len(tl.Turns)
-		for i := range tl.Turns {
-			for k := range tl.Turns[i].Messages {
-				c.turns[tl.Turns[i].Messages[k].ID] = tl.Turns[i].Number
+		for i := range c.timeline.Turns {
+			for k := range c.timeline.Turns[i].Messages {
+				c.turns[c.timeline.Turns[i].Messages[k].ID] = c.timeline.Turns[i].Number
 			}
 		}
 		return fn(ctx, s, c)
@@ -145,8 +142,8 @@ func withIdle(cmd *cobra.Command, name string, fn func(ctx context.Context, s *s
 // named is the message of an id, or of the beginning of one.
 func (c *conversation) named(name string) (*session.Message, error) {
 	var found []*session.Message
-	for i := range c.messages {
-		m := &c.messages[i].Message
+	for i := range c.transcript.Messages {
+		m := &c.transcript.Messages[i].Message
 		if m.ID == name {
 			return m, nil
 		}
@@ -166,12 +163,12 @@ func (c *conversation) named(name string) (*session.Message, error) {
 // inTurn is the last message of a turn that is not hidden, of a role where one is
 // given.
 func (c *conversation) inTurn(number int, role string) (*session.Message, error) {
-	if number < 1 || number > c.count {
-		return nil, usagef("session %s has no turn %d; its turns are 1 to %d", c.id, number, c.count)
+	if number < 1 || number > len(c.timeline.Turns) {
+		return nil, usagef("session %s has no turn %d; its turns are 1 to %d", c.id, number, len(c.timeline.Turns))
 	}
 	var last *session.Message
-	for i := range c.messages {
-		if m := &c.messages[i].Message; c.turns[m.ID] == number && m.HiddenAt == nil && (role == "" || m.Role == role) {
+	for i := range c.transcript.Messages {
+		if m := &c.transcript.Messages[i].Message; c.turns[m.ID] == number && m.HiddenAt == nil && (role == "" || m.Role == role) {
 			last = m
 		}
 	}
@@ -187,8 +184,8 @@ func (c *conversation) inTurn(number int, role string) (*session.Message, error)
 // last is the last message of the conversation that is not hidden.
 func (c *conversation) last() (*session.Message, error) {
 	var last *session.Message
-	for i := range c.messages {
-		if m := &c.messages[i].Message; m.HiddenAt == nil && c.turns[m.ID] > 0 {
+	for i := range c.transcript.Messages {
+		if m := &c.transcript.Messages[i].Message; m.HiddenAt == nil && c.turns[m.ID] > 0 {
 			last = m
 		}
 	}
@@ -204,7 +201,7 @@ func (c *conversation) settledAt(point *session.Message) error {
 		return usagef("message %s is hidden by a rewind; choose another, or take the rewind back", point.ID)
 	}
 	last, err := c.last()
-	if err != nil || !c.status.State.Waiting() || c.turns[point.ID] < c.turns[last.ID] || point.Role == session.RoleUser {
+	if err != nil || !c.timeline.Status.State.Waiting() || c.turns[point.ID] < c.turns[last.ID] || point.Role == session.RoleUser {
 		return err
 	}
 	return usagef("session %s waits for a human in turn %d; copy less of it, or answer first", c.id, c.turns[last.ID])

@@ -173,13 +173,13 @@ func (p *replayer) report(cmd *cobra.Command, r *sqlite.Reader, id string) error
 		return err
 	}
 	tl := inspect.Build(in)
-	verdict := tl.Replay()
-	if p.turn > 0 {
-		one := tl.TurnReplay(p.turn)
-		if one == nil {
-			return noTurn(tl, p.turn)
-		}
-		verdict.Turns, verdict.Eligible = []inspect.TurnReplay{*one}, one.Eligible
+	var verdict *inspect.Replay
+	if p.turn == 0 {
+		verdict = tl.Replay()
+	} else if one := tl.TurnReplay(p.turn); one != nil {
+		verdict = &inspect.Replay{SessionID: id, Eligible: one.Eligible, Turns: []inspect.TurnReplay{*one}}
+	} else {
+		return noTurn(tl, p.turn)
 	}
 	if p.asJSON {
 		err = writeJSON(cmd, verdict)
@@ -201,14 +201,9 @@ func noTurn(tl *inspect.Timeline, number int) error {
 	return usagef("session %s has no turn %d; its turns are 1 to %d", tl.Session.ID, number, len(tl.Turns))
 }
 
-// bundle reads what the model was given at the turn that is named, or at the last
-// that is not hidden.
-func (p *replayer) bundle(ctx context.Context, r *sqlite.Reader, id string) (*replay.Bundle, inspect.Input, error) {
-	in, err := inspect.Collect(ctx, r, id)
-	if err != nil {
-		return nil, in, err
-	}
-	tl := inspect.Build(in)
+// bundle is what the model was given at the turn that is named, or at the last that is
+// not hidden.
+func (p *replayer) bundle(tl *inspect.Timeline, t *session.Transcript) (*replay.Bundle, error) {
 	turn := p.turn
 	for i := range tl.Turns {
 		if p.turn == 0 && !tl.Turns[i].Hidden {
@@ -216,11 +211,11 @@ func (p *replayer) bundle(ctx context.Context, r *sqlite.Reader, id string) (*re
 		}
 	}
 	if tl.Turn(turn) == nil {
-		return nil, in, noTurn(tl, turn)
+		return nil, noTurn(tl, turn)
 	}
-	b, err := replay.New(in, turn)
+	b, err := replay.New(tl, t, turn)
 	if err != nil {
-		return nil, in, err
+		return nil, err
 	}
 	if p.model != "" {
 		b.Model.ModelID, b.Model.Variant = p.model, ""
@@ -228,11 +223,15 @@ func (p *replayer) bundle(ctx context.Context, r *sqlite.Reader, id string) (*re
 	if p.effort != "" {
 		b.Model.Variant = p.effort
 	}
-	return b, in, nil
+	return b, nil
 }
 
 func (p *replayer) write(cmd *cobra.Command, r *sqlite.Reader, id string) error {
-	b, _, err := p.bundle(cmd.Context(), r, id)
+	in, err := inspect.Collect(cmd.Context(), r, id)
+	if err != nil {
+		return err
+	}
+	b, err := p.bundle(inspect.Build(in), in.Transcript)
 	if err != nil {
 		return err
 	}
@@ -311,7 +310,7 @@ func (p *replayer) ask(cmd *cobra.Command, name string) error {
 	// The store is taken first, so that no answer is paid for that cannot be kept.
 	err = withIdle(cmd, name, func(ctx context.Context, s *sqlite.Store, of *conversation) error {
 		id := of.id
-		b, in, err := p.bundle(ctx, s.Reader, id)
+		b, err := p.bundle(of.timeline, of.transcript)
 		if err != nil {
 			return err
 		}
@@ -332,7 +331,7 @@ func (p *replayer) ask(cmd *cobra.Command, name string) error {
 			return p.refused(err, c)
 		}
 		ctx = context.WithoutCancel(ctx) // what has come is kept, also when nobody waits for more
-		title := replayTitle(in.Transcript.Session.Title, b)
+		title := replayTitle(of.transcript.Session.Title, b)
 		fork, err := s.Fork(ctx, sqlite.ForkOptions{From: id, Message: b.MessageID, Title: title, Now: time.Now()})
 		if errors.Is(err, sqlite.ErrHidden) {
 			return usagef("%w; rewind --undo brings it back", err)

@@ -77,7 +77,7 @@ func TestChanges(t *testing.T) {
 	for _, w := range wires {
 		t.Run(w.format, func(t *testing.T) {
 			db, in := stored(t, asked)
-			b, err := New(in, 2)
+			b, err := New(inspect.Build(in), in.Transcript, 2)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -156,7 +156,7 @@ func checkMetadata(t *testing.T, w wire, c *Client, text, url string) {
 // word is a message too.
 func TestChangesOfErrors(t *testing.T) {
 	db, in := stored(t, asked)
-	b, err := New(in, 2)
+	b, err := New(inspect.Build(in), in.Transcript, 2)
 	if err != nil {
 		t.Fatal(err)
 	}

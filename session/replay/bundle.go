@@ -56,10 +56,9 @@ type UIMessage struct {
 	Parts    []json.RawMessage `json:"parts"`
 }
 
-// New makes the bundle of the turn with the number from what a store has of the
-// session. The error is of a turn that there is not.
-func New(in inspect.Input, number int) (*Bundle, error) {
-	tl := inspect.Build(in)
+// New makes the bundle of the turn with the number from the timeline of a session and
+// the transcript that it was built from. The error is of a turn that there is not.
+func New(tl *inspect.Timeline, t *session.Transcript, number int) (*Bundle, error) {
 	verdict := tl.TurnReplay(number)
 	if verdict == nil {
 		return nil, fmt.Errorf("session %s has no turn %d; its turns are 1 to %d", tl.Session.ID, number, len(tl.Turns))
@@ -78,14 +77,14 @@ func New(in inspect.Input, number int) (*Bundle, error) {
 	}
 	for i := range tl.ToolCatalogs {
 		if c := &tl.ToolCatalogs[i]; c.Digest == b.turn.Tools.CatalogDigest {
-			for _, t := range c.Tools {
-				b.Tools = append(b.Tools, Tool{t.Name, t.Description, t.InputSchema})
+			for _, tool := range c.Tools {
+				b.Tools = append(b.Tools, Tool{tool.Name, tool.Description, tool.InputSchema})
 			}
 		}
 	}
-	rows := make(map[string]*session.MessageAndParts, len(in.Transcript.Messages))
-	for i := range in.Transcript.Messages {
-		m := &in.Transcript.Messages[i]
+	rows := make(map[string]*session.MessageAndParts, len(t.Messages))
+	for i := range t.Messages {
+		m := &t.Messages[i]
 		rows[m.Message.ID] = m
 	}
 	ids := make(callIDs)
@@ -127,7 +126,7 @@ func uiMessage(m *inspect.Message, row *session.MessageAndParts) UIMessage {
 	ui := UIMessage{ID: m.ID, Role: m.Role, Parts: []json.RawMessage{}}
 	if m.Compaction != nil {
 		ui.Role = session.RoleUser
-		ui.Parts = append(ui.Parts, textPart("text", m.Compaction.Summary))
+		ui.Parts = append(ui.Parts, textPart(m.Compaction.Summary))
 		return ui
 	}
 	if meta := json.RawMessage(row.Message.MetadataJSON); json.Valid(meta) {
@@ -141,11 +140,11 @@ func uiMessage(m *inspect.Message, row *session.MessageAndParts) UIMessage {
 	return ui
 }
 
-func textPart(kind, text string) json.RawMessage {
+func textPart(text string) json.RawMessage {
 	raw, _ := json.Marshal(struct {
 		Type string `json:"type"`
 		Text string `json:"text"`
-	}{kind, text}) // strings always encode
+	}{"text", text}) // strings always encode
 	return raw
 }
 

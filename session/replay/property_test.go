@@ -20,7 +20,7 @@ func TestRequestProperties(t *testing.T) {
 		s := codectest.Generate(rand.New(rand.NewPCG(seed, 3)), int(seed%16))
 		in := inspect.Input{Transcript: s.Transcript, Decisions: s.Decisions, Blobs: s.Blobs}
 		for n := range len(inspect.Build(in).Turns) {
-			b, err := New(in, n+1)
+			b, err := New(inspect.Build(in), in.Transcript, n+1)
 			if err != nil {
 				t.Fatalf("seed %d: %v", seed, err)
 			}

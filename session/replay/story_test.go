@@ -105,7 +105,7 @@ func readStory(t *testing.T, text string) (in inspect.Input, turn int) {
 func bundleOf(t *testing.T, text string) *Bundle {
 	t.Helper()
 	in, turn := readStory(t, text)
-	b, err := New(in, turn)
+	b, err := New(inspect.Build(in), in.Transcript, turn)
 	if err != nil {
 		t.Fatal(err)
 	}

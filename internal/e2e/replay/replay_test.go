@@ -83,7 +83,7 @@ func TestGenerated(t *testing.T) {
 	for seed := range uint64(150) {
 		in := generate(rand.New(rand.NewPCG(seed, 11)))
 		turns := inspect.Build(in).Turns
-		b, err := replay.New(in, len(turns))
+		b, err := replay.New(inspect.Build(in), in.Transcript, len(turns))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -189,7 +189,7 @@ func TestStreams(t *testing.T) {
 		{path: "nowhere", err: "Cannot read properties"},
 	} {
 		t.Run(test.path, func(t *testing.T) {
-			b, err := replay.New(located(), 1)
+			b, err := replay.New(inspect.Build(located()), located().Transcript, 1)
 			if err != nil {
 				t.Fatal(err)
 			}
