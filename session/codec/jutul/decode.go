@@ -14,15 +14,6 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// decode builds the session of the events.
-func decode(events []event, report func(codec.Problem)) *codec.Session {
-	var p parser
-	for _, e := range events {
-		p.add(e)
-	}
-	return p.decode(report)
-}
-
 // decodeEvents builds the session of the events, with the rows that they carry if
 // carriers is set, and says whether they carry some.
 func decodeEvents(events []event, carriers bool, report func(codec.Problem)) (s *codec.Session, carried bool) {

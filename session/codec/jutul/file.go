@@ -3,7 +3,6 @@ package jutul
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"iter"
 	"os"
 	"path/filepath"
@@ -90,26 +89,11 @@ func readEvents(conn *sqlite.Conn, fn func(event)) error {
 //
 // EncodeFile refuses rows without an id or under a row that they do not name
 // (see [session.Transcript.CheckTree]).
-func EncodeFile(path string, s *codec.Session) (err error) {
+func EncodeFile(path string, s *codec.Session) error {
 	if err := s.CheckTree(); err != nil {
 		return fmt.Errorf("encode session %s: %w", s.Session.ID, err)
 	}
-	if _, err := os.Lstat(path); err == nil {
-		return fmt.Errorf("write trace %s: %w: remove it or choose another path", path, fs.ErrExist)
-	}
-	dir, err := os.MkdirTemp(filepath.Dir(path), ".trace-*")
-	if err != nil {
-		return fmt.Errorf("write trace %s: %w", path, err)
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	temp := filepath.Join(dir, FileName)
-	if err := writeEvents(temp, encode(s)); err != nil {
-		return fmt.Errorf("write trace %s: %w", path, err)
-	}
-	if err := os.Chmod(temp, 0o600); err != nil {
-		return fmt.Errorf("write trace %s: %w", path, err)
-	}
-	if err := os.Rename(temp, path); err != nil {
+	if err := database.Create(path, func(temporary string) error { return writeEvents(temporary, encode(s)) }); err != nil {
 		return fmt.Errorf("write trace %s: %w", path, err)
 	}
 	return nil

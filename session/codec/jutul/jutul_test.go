@@ -24,6 +24,15 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
+// decode builds the session of the events.
+func decode(events []event, report func(codec.Problem)) *codec.Session {
+	var p parser
+	for _, e := range events {
+		p.add(e)
+	}
+	return p.decode(report)
+}
+
 // decodeAll decodes events, and fails the test if the result is unsound.
 func decodeAll(tb testing.TB, events []event) (*codec.Session, []string) {
 	tb.Helper()

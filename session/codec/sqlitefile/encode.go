@@ -4,15 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"iter"
-	"os"
-	"path/filepath"
 
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/internal/database"
 	"github.com/agenttrace/agenttrace/session/store"
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
 )
@@ -26,29 +24,16 @@ import (
 // It stops at an error of the sequence, and at a session that the store cannot hold
 // whole: rows that make no tree, or an id that another session has. The error for a
 // path that is taken wraps fs.ErrExist.
-func EncodeFile(ctx context.Context, path string, sessions iter.Seq2[*codec.Session, error]) (err error) {
-	if _, err := os.Lstat(path); err == nil {
-		return fmt.Errorf("write store %s: %w: remove it or choose another path", path, fs.ErrExist)
+func EncodeFile(ctx context.Context, path string, sessions iter.Seq2[*codec.Session, error]) error {
+	var failed error // which says itself where it happened
+	err := database.Create(path, func(temporary string) error {
+		failed = fill(ctx, temporary, sessions)
+		return failed
+	})
+	if err != nil && failed == nil {
+		err = fmt.Errorf("write store %s: %w", path, err)
 	}
-	dir, err := os.MkdirTemp(filepath.Dir(path), ".store-*")
-	if err != nil {
-		return fmt.Errorf("write store %s: %w", path, err)
-	}
-	// The lock of the store is in there too.
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	temporary := filepath.Join(dir, "sessions.db")
-	if err := fill(ctx, temporary, sessions); err != nil {
-		return err
-	}
-	// Unlike Rename, Link fails where another has taken the name meanwhile.
-	if err := os.Link(temporary, path); errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("write store %s: %w", path, fs.ErrExist)
-	} else if err != nil {
-		if err := os.Rename(temporary, path); err != nil { // a file system without links
-			return fmt.Errorf("write store %s: %w", path, err)
-		}
-	}
-	return nil
+	return err
 }
 
 // fill makes a store. When it returns without an error all of it is in the one file.

@@ -1,13 +1,15 @@
 // Package database opens the SQLite databases in which other programs keep their
-// sessions.
+// sessions, and puts new ones in place.
 package database
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"net/url"
 	"os"
+	"path/filepath"
 	"time"
 
 	"zombiezen.com/go/sqlite"
@@ -40,6 +42,36 @@ func Open(path string) (*sqlite.Conn, error) {
 	}
 	uri := (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: "immutable=1"}).String()
 	return sqlite.OpenConn(uri, sqlite.OpenReadOnly|sqlite.OpenURI)
+}
+
+// Create puts a database at path that fill writes to another name, in an empty directory
+// of its own where whatever it leaves beside is gone afterwards. The file is there whole
+// or not at all, and private to the user. The error for a path that is taken wraps
+// fs.ErrExist.
+func Create(path string, fill func(temporary string) error) (err error) {
+	taken := fmt.Errorf("%w: remove it or choose another path", fs.ErrExist)
+	if _, err := os.Lstat(path); err == nil {
+		return taken
+	}
+	dir, err := os.MkdirTemp(filepath.Dir(path), ".new-*")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	temporary := filepath.Join(dir, "new.db")
+	if err := fill(temporary); err != nil {
+		return err
+	}
+	if err := os.Chmod(temporary, 0o600); err != nil {
+		return err
+	}
+	// Unlike Rename, Link fails where another has taken the name meanwhile.
+	if err := os.Link(temporary, path); errors.Is(err, fs.ErrExist) {
+		return taken
+	} else if err != nil {
+		return os.Rename(temporary, path) // a file system without links
+	}
+	return nil
 }
 
 // checkHeader refuses a file that is something else; an empty one is.
