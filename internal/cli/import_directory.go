@@ -139,8 +139,16 @@ func mixed(path string, f *importFormat) bool {
 // formatOf returns the format of a file with the extension of one, nil for none.
 func formatOf(path string) *importFormat {
 	ext := strings.ToLower(filepath.Ext(path))
+	var claimed func(*importFormat) bool
 	for i := range importFormats {
-		if f := &importFormats[i]; slices.Contains(f.extensions, ext) && f.owns(path) {
+		f := &importFormats[i]
+		if !slices.Contains(f.extensions, ext) {
+			continue
+		}
+		if claimed == nil {
+			claimed = claims(path)
+		}
+		if claimed(f) {
 			return f
 		}
 	}

@@ -139,19 +139,28 @@ func globEscape(path string) string {
 }
 
 // owns says whether a file is of the format by its content.
-func (f *importFormat) owns(path string) bool {
+func (f *importFormat) owns(path string) bool { return claims(path)(f) }
+
+// claims reads the head of a file once, and returns what says whether the file is of a
+// format.
+func claims(path string) func(*importFormat) bool {
+	none := func(*importFormat) bool { return false }
 	file, err := os.Open(path)
 	if err != nil {
-		return false
+		return none
 	}
 	defer file.Close()
-	head := make([]byte, 64<<10)
-	n, _ := io.ReadFull(file, head)
-	if head = head[:n]; bytes.HasPrefix(head, []byte(sqliteMagic)) {
+	text := make([]byte, 64<<10)
+	n, _ := io.ReadFull(file, text)
+	if text = text[:n]; bytes.HasPrefix(text, []byte(sqliteMagic)) {
 		of, err := sniffDatabase(path)
-		return err == nil && of.name == f.name
+		if err != nil {
+			return none
+		}
+		return func(f *importFormat) bool { return of.name == f.name }
 	}
-	return f.sniff != nil && f.sniff(newHead(head))
+	h := newHead(text)
+	return func(f *importFormat) bool { return f.sniff != nil && f.sniff(h) }
 }
 
 // sessions reads what the format finds in the input, from its path where it has
