@@ -227,12 +227,9 @@ func (tl *Timeline) turnReplay(number int, judged map[*Message]*TurnReplay) *Tur
 func (r *TurnReplay) miss(m Missing) { r.Missing = append(r.Missing, m) }
 
 func (r *TurnReplay) note(text string) {
-	for _, n := range r.Notes {
-		if n == text {
-			return
-		}
+	if !slices.Contains(r.Notes, text) {
+		r.Notes = append(r.Notes, text)
 	}
-	r.Notes = append(r.Notes, text)
 }
 
 func (r *TurnReplay) prompt(tl *Timeline, t *Turn) {

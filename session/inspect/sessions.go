@@ -148,8 +148,8 @@ func RenderSessions(w io.Writer, items []Item, o Options) error {
 			}
 			room -= w + 2
 		}
-		for i := range items {
-			if room >= 28 {
+		if room >= 28 {
+			for i := range items {
 				rows[1+i][0].text = Sanitize(items[i].ID)
 			}
 		}

@@ -204,6 +204,20 @@ func (d *claude) session(o rows.Object) *claudeSession {
 	return s
 }
 
+// blocks yields those of a message's content that are objects, and reports the others.
+func (d *claude) blocks(content []json.RawMessage, line int) iter.Seq[rows.Object] {
+	return func(yield func(rows.Object) bool) {
+		for _, v := range content {
+			block, err := rows.Parse(v)
+			if err != nil {
+				d.report(codec.Problem{Line: line, Reason: "a block of the message is no object: left out"})
+			} else if !yield(block) {
+				return
+			}
+		}
+	}
+}
+
 // user adds what stands in the user's name, and says whether it is the user's own.
 func (d *claude) user(s *claudeSession, o, message rows.Object, line int) bool {
 	content := message.Get("content")
@@ -212,12 +226,7 @@ func (d *claude) user(s *claudeSession, o, message rows.Object, line int) bool {
 	}
 	var parts []rows.Object
 	results := false
-	for _, v := range rows.Elements(content) {
-		block, err := rows.Parse(v)
-		if err != nil {
-			d.report(codec.Problem{Line: line, Reason: "a block of the message is no object: left out"})
-			continue
-		}
+	for block := range d.blocks(rows.Elements(content), line) {
 		switch block.Text("type") {
 		case "tool_result":
 			results = true
@@ -298,12 +307,7 @@ func (d *claude) assistant(s *claudeSession, message rows.Object, line int) {
 		s.step = id
 		s.b.part(rows.Object{{Key: "type", Value: json.RawMessage(`"step-start"`)}})
 	}
-	for _, v := range blocks {
-		block, err := rows.Parse(v)
-		if err != nil {
-			d.report(codec.Problem{Line: line, Reason: "a block of the message is no object: left out"})
-			continue
-		}
+	for block := range d.blocks(blocks, line) {
 		switch block.Text("type") {
 		case "text":
 			s.b.part(textPart("text", block.Text("text")))
