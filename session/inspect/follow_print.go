@@ -130,7 +130,7 @@ func (n *NewsPrinter) heading(x *News, fact string) {
 		n.p.blank()
 	}
 	n.session, n.fresh = x.SessionID, true
-	id := head(Sanitize(strings.TrimPrefix(x.SessionID, "ses_")), 8)
+	id := Head(Sanitize(strings.TrimPrefix(x.SessionID, "ses_")), 8)
 	label := id + "  " + oneLine(n.titles[x.SessionID])
 	label = truncate(label, max(n.p.Width-width(fact)-10, 20))
 	n.p.header("─", span{strings.TrimRight(label, " "), n.p.title}, span{}, fact)

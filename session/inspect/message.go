@@ -504,10 +504,10 @@ func parseCatalog(body string) []Tool {
 
 // short is the head of a digest or id, long enough to tell it from others by
 // eye.
-func short(digest string) string { return head(digest, 12) }
+func short(digest string) string { return Head(digest, 12) }
 
-// head returns at most n bytes of s, whole characters.
-func head(s string, n int) string {
+// Head returns at most n bytes of s, whole characters.
+func Head(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}

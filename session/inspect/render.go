@@ -440,7 +440,7 @@ func (p *printer) turnFacts(tl *Timeline, t *Turn) {
 		facts = append(facts, in, out)
 	}
 	if d := t.SystemPromptDigest; d != "" {
-		text := "prompt " + Sanitize(head(d, 8))
+		text := "prompt " + Sanitize(Head(d, 8))
 		if t.PromptChanged {
 			text += " (changed)"
 		}

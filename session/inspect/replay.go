@@ -421,7 +421,7 @@ func (f *File) label() string {
 	case f.Name != "":
 		return f.Name
 	case f.URL != "":
-		return head(f.URL, 80)
+		return Head(f.URL, 80)
 	}
 	return "without a name"
 }

@@ -64,11 +64,11 @@ func shortIDs(items []Item) []string {
 	for n := least; n < min(longest, most); n++ {
 		seen := make(map[string]bool, len(bare))
 		for _, id := range bare {
-			seen[head(id, n)] = true
+			seen[Head(id, n)] = true
 		}
 		if len(seen) == len(bare) {
 			for i, id := range bare {
-				bare[i] = head(id, n)
+				bare[i] = Head(id, n)
 			}
 			break
 		}

@@ -407,7 +407,7 @@ func (c *comparer) prompt(ch *inspect.Change, t *diffTurn) *diffItem {
 	return c.text(ch, false)
 }
 
-func digest(s string) string { return cmp.Or(head(s, 12), "none") }
+func digest(s string) string { return cmp.Or(inspect.Head(s, 12), "none") }
 
 func (c *comparer) toldBefore(key inspect.Change, t *diffTurn) *diffItem {
 	if id, told := c.told[key]; told {
@@ -540,7 +540,7 @@ func (c *comparer) calls(td *inspect.TurnDiff, a, b *inspect.Turn) []diffItem {
 			call.B = blocksB[pair[1]]
 		}
 		call.Title = cmp.Or(line(one[at].Name), "unnamed tool")
-		call.Subject = head(line(one[at].Subject()), 200)
+		call.Subject = inspect.Head(line(one[at].Subject()), 200)
 		if call.A == nil || call.B == nil {
 			it.ID = "yes"
 			items = append(items, it)

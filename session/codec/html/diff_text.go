@@ -3,7 +3,6 @@ package html
 import (
 	"slices"
 	"strconv"
-	"unicode/utf8"
 
 	"github.com/agenttrace/agenttrace/session/codec/internal/transcript"
 	"github.com/agenttrace/agenttrace/session/inspect"
@@ -33,21 +32,10 @@ func (r diffRun) Marked(line []inspect.TextPiece) bool { return len(line) > 1 }
 func (c *comparer) clipped(text string) *transcript.Text {
 	clipped := transcript.Text{Body: inspect.Sanitize(text)}
 	if !c.o.Full && len(clipped.Body) > mostLine {
-		clipped.Body = head(clipped.Body, mostLine)
+		clipped.Body = inspect.Head(clipped.Body, mostLine)
 		clipped.Cut = "the rest is the same too"
 	}
 	return &clipped
-}
-
-// head is at most n bytes of s, of whole characters.
-func head(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n]
 }
 
 // runs compares two texts and cuts the rows into runs that differ and that are alike;
@@ -120,7 +108,7 @@ func (c *comparer) cut(rows []inspect.TextRow) []inspect.TextRow {
 		for i := range line {
 			if len(line[i].Text) > room {
 				cut := slices.Clone(line[:i+1])
-				cut[i].Text = head(cut[i].Text, room) + " …"
+				cut[i].Text = inspect.Head(cut[i].Text, room) + " …"
 				return cut
 			}
 			room -= len(line[i].Text)

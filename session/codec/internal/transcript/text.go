@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/inspect"
@@ -22,14 +21,7 @@ func (w *writer) clip(s string) Text {
 	if w.o.Full {
 		return Text{Body: s}
 	}
-	head := s
-	if len(head) > mostBytes {
-		n := mostBytes
-		for !utf8.RuneStart(head[n]) {
-			n--
-		}
-		head = head[:n]
-	}
+	head := inspect.Head(s, mostBytes)
 	lines := 0
 	for i := range len(head) {
 		if head[i] != '\n' {
