@@ -13,15 +13,45 @@
 // before Initialize.
 //
 // The same records stand in the session as data-log parts of the turn that the
-// context carries: they are diagnostics, and never text of the conversation.
+// context carries: they are diagnostics, and never text of the conversation. The
+// session gets every record; only what the client gets is limited.
+//
+// # The client cannot harm the agent
+//
+// Notifications are sent one after the other by a goroutine that runs only while
+// there is something to send. [Handler.Handle] waits a moment for its own record to
+// go out, so that records are seldom lost when the agent exits; a client that does
+// not read costs that moment once, and then its queue fills and records are dropped,
+// the least severe first. Errors have a share of the rate that lesser records cannot
+// use up. What was dropped is counted in the next record, or in one of its own a
+// second later.
+//
+// A client that is gone would kill the agent: Go ends a program that writes to a
+// closed standard output. So [Handler.Initialize] takes SIGPIPE over, once it knows
+// that it talks to a client that wants records; such a write then fails with EPIPE.
+// This does not concern the agent's child processes. An agent that wants the signal
+// for itself sets [Options.KeepSIGPIPE].
+//
+// # The usual SDK
+//
+// The agent's connection of github.com/coder/acp-go-sdk has no way to send log. A
+// [Wire] shares the agent's streams with it:
+//
+//	wire := acplog.NewWire(os.Stdin, os.Stdout)
+//	handler := acplog.New(acplog.Options{Notify: wire.Notify})
+//	wire.OnInitialize(handler.Initialize)
+//	conn := acp.NewAgentSideConnection(agent, wire, wire)
 package acplog
 
 import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"os"
+	"os/signal"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/agenttrace/agenttrace/agenttrace"
@@ -38,9 +68,10 @@ const (
 
 // Options configure a [Handler]. Only Notify is needed.
 type Options struct {
-	// Notify sends a JSON-RPC notification to the client. It is called by whoever
-	// logs, so it must not log through the handler. Its errors are counted: logs
-	// are no reliable transport.
+	// Notify sends a JSON-RPC notification to the client. Calls do not overlap. The
+	// context has the values of the logger's, is not canceled with it, and ends after
+	// a few seconds. Notify must not log through the handler. Its errors and panics
+	// are counted: logs are no reliable transport.
 	Notify func(ctx context.Context, method string, params any) error
 
 	// Level is the least level that is handled; nil means slog.LevelInfo.
@@ -55,10 +86,20 @@ type Options struct {
 	// session in the context.
 	SessionID func(context.Context) string
 
-	// PerSecond is how many records a second are sent in the long run, Burst how
-	// many at once. 0 means 20 and 100. What is beyond is dropped, and the next
-	// record says how many were.
+	// PerSecond is how many records a second the client is sent in the long run,
+	// Burst how many at once. 0 means 20 and 100. Debug records have half of it.
+	// Notices and warnings have a quarter as much besides, and errors and what is
+	// worse than errors each as much again, so that lesser records do not keep them
+	// from the client. What is beyond is dropped for the client, and kept in the
+	// session.
 	PerSecond, Burst int
+
+	// MaxBytes is how long a message, and how long the data of a record, may be for
+	// the client. The rest is cut, with a mark that has the size. 0 means 16 KiB.
+	MaxBytes int
+
+	// KeepSIGPIPE leaves the signal SIGPIPE alone.
+	KeepSIGPIPE bool
 
 	// Redactor takes secrets out of messages and data. Nil means the default one of
 	// package redact; set KeepSecrets to have none.
@@ -86,13 +127,8 @@ type grouped struct {
 // shared is what a handler and those made from it have in common.
 type shared struct {
 	options Options
-
-	mu      sync.Mutex
-	channel channel
-	tokens  float64
-	filled  time.Time
-	dropped int64
-	failed  int64
+	cutter  *redact.Redactor // cuts what the client gets, and redacts nothing
+	client  client
 }
 
 // channel is by what the client hears of records.
@@ -108,6 +144,7 @@ const (
 const (
 	defaultPerSecond = 20
 	defaultBurst     = 100
+	defaultMaxBytes  = 16 << 10
 )
 
 // New returns a handler that sends nothing until [Handler.Initialize].
@@ -124,6 +161,9 @@ func New(o Options) *Handler {
 	if o.Burst <= 0 {
 		o.Burst = defaultBurst
 	}
+	if o.MaxBytes <= 0 {
+		o.MaxBytes = defaultMaxBytes
+	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -133,7 +173,11 @@ func New(o Options) *Handler {
 	case o.Redactor == nil:
 		o.Redactor = defaultRedactor()
 	}
-	return &Handler{shared: &shared{options: o, tokens: float64(o.Burst), filled: o.Now()}, logger: o.Logger}
+	// The limits are in range, so that there is no error.
+	cutter, _ := redact.New(redact.Config{DisableKeys: true, DisablePatterns: true, MaxBytes: max(o.MaxBytes, redact.MinLimit)})
+	s := &shared{options: o, cutter: cutter}
+	s.client.init(o)
+	return &Handler{shared: s, logger: o.Logger}
 }
 
 var defaultRedactor = sync.OnceValue(func() *redact.Redactor {
@@ -166,11 +210,17 @@ func (h *Handler) Initialize(params json.RawMessage) error {
 	case declared(p.ClientCapabilities.Session.Notices):
 		c = byNotice
 	}
-	h.shared.mu.Lock()
-	h.shared.channel = c
-	h.shared.mu.Unlock()
+	h.shared.client.listen(c)
+	if c != silent && !h.shared.options.KeepSIGPIPE {
+		surviveSIGPIPE()
+	}
 	return err
 }
+
+// surviveSIGPIPE has a write to a closed standard output fail instead of ending the
+// program. To be notified of the signal is enough, and unlike ignoring it is not
+// passed on to child processes. Nobody reads the channel.
+var surviveSIGPIPE = sync.OnceFunc(func() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) })
 
 // declared says whether a capability is there: an object, or true.
 func declared(raw json.RawMessage) bool {
@@ -192,11 +242,11 @@ func (h *Handler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	made := *h
 	if len(h.groups) == 0 {
 		attrs = slices.DeleteFunc(slices.Clone(attrs), func(a slog.Attr) bool {
-			if a.Key == loggerKey && a.Value.Resolve().Kind() == slog.KindString {
-				made.logger = a.Value.Resolve().String()
-				return true
+			name, ok := component(a)
+			if ok {
+				made.logger = name
 			}
-			return false
+			return ok
 		})
 	}
 	made.attrs = append(slices.Clip(h.attrs), grouped{h.groups, attrs})
@@ -216,61 +266,49 @@ func (h *Handler) WithGroup(name string) slog.Handler {
 // loggerKey is the attribute that names the component.
 const loggerKey = "logger"
 
+// component is the name of the component that an attribute outside of groups gives.
+func component(a slog.Attr) (string, bool) {
+	if a.Key != loggerKey {
+		return "", false
+	}
+	v := a.Value.Resolve()
+	return v.String(), v.Kind() == slog.KindString
+}
+
 // Handle implements [slog.Handler]. It never fails the agent: what cannot be sent
-// is counted.
+// is counted. That ctx is canceled does not matter.
 func (h *Handler) Handle(ctx context.Context, r slog.Record) error {
 	s := h.shared
-	dropped, ok := s.admit()
-	if !ok {
+	wanted := s.options.Notify != nil && s.client.wants(r.Level)
+	turn := agenttrace.TurnFromContext(ctx)
+	if turn == nil && !wanted {
 		return nil
 	}
-	e := h.entry(ctx, r, dropped)
-	if turn := agenttrace.TurnFromContext(ctx); turn != nil {
+	e := h.entry(ctx, r)
+	if turn != nil {
 		turn.Data("log", "", e)
 	}
-	s.mu.Lock()
-	by := s.channel
-	s.mu.Unlock()
-	if s.options.Notify == nil {
-		return nil
-	}
-	var err error
-	switch {
-	case by == byLog:
-		err = s.options.Notify(ctx, "log", e)
-	case by == byNotice && e.SessionID != "":
-		err = s.options.Notify(ctx, "session/update", e.notice())
-	}
-	if err != nil {
-		s.mu.Lock()
-		s.failed++
-		s.mu.Unlock()
+	if wanted {
+		s.client.send(context.WithoutCancel(ctx), r.Level, s.shorten(e))
 	}
 	return nil
 }
 
-// admit takes a record's share of the rate. It returns how many records were
-// dropped since the last one that was not.
-func (s *shared) admit() (dropped int64, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := s.options.Now()
-	if passed := now.Sub(s.filled).Seconds(); passed > 0 {
-		s.tokens = min(float64(s.options.Burst), s.tokens+passed*float64(s.options.PerSecond))
-		s.filled = now
-	}
-	if s.tokens < 1 {
-		s.dropped++
-		return 0, false
-	}
-	s.tokens--
-	dropped, s.dropped = s.dropped, 0
-	return dropped, true
-}
-
 // Failed is how many notifications could not be sent.
 func (h *Handler) Failed() int64 {
-	h.shared.mu.Lock()
-	defer h.shared.mu.Unlock()
-	return h.shared.failed
+	h.shared.client.mu.Lock()
+	defer h.shared.client.mu.Unlock()
+	return h.shared.client.failed
+}
+
+// Flush waits until the client was sent what was logged before, or ctx ends, which is
+// the error. An agent calls it before it exits.
+func (h *Handler) Flush(ctx context.Context) error { return h.shared.client.flush(ctx) }
+
+// Close flushes, and then nothing more is sent to the client. Records still reach the
+// session. To close is not necessary: a handler that has nothing to send holds nothing.
+func (h *Handler) Close(ctx context.Context) error {
+	err := h.shared.client.flush(ctx)
+	h.shared.client.listen(silent)
+	return err
 }

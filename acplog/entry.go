@@ -3,8 +3,8 @@ package acplog
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 )
 
@@ -18,53 +18,62 @@ type entry struct {
 	SessionID string         `json:"sessionId,omitempty"`
 	Logger    string         `json:"logger,omitempty"`
 	Timestamp string         `json:"timestamp,omitempty"` // RFC 3339
-	Data      map[string]any `json:"data,omitempty"`
+	// Data is an object.
+	Data json.RawMessage `json:"data,omitempty"`
 }
 
-// droppedKey tells in Data how many records were dropped before one.
-const droppedKey = "agenttrace.dropped"
+// noMessage stands for an empty message, of which a client would show an empty line.
+const noMessage = "(no message)"
 
-func (h *Handler) entry(ctx context.Context, r slog.Record, dropped int64) entry {
-	e := entry{Level: severity(r.Level), Message: r.Message, SessionID: h.shared.options.SessionID(ctx), Logger: h.logger}
+func (h *Handler) entry(ctx context.Context, r slog.Record) entry {
+	e := entry{Level: severity(r.Level), Message: r.Message, SessionID: h.shared.sessionID(ctx), Logger: h.logger}
 	if !r.Time.IsZero() {
 		e.Timestamp = r.Time.UTC().Format(time.RFC3339Nano)
 	}
-	data := make(map[string]any)
+	var data object
 	for _, g := range h.attrs {
 		for _, a := range g.attrs {
-			put(data, g.groups, a)
+			data.put(g.groups, a, 0)
 		}
 	}
 	r.Attrs(func(a slog.Attr) bool {
-		if v := a.Value.Resolve(); len(h.groups) == 0 && a.Key == loggerKey && v.Kind() == slog.KindString {
-			e.Logger = v.String()
+		if name, ok := component(a); ok && len(h.groups) == 0 {
+			e.Logger = name
 		} else {
-			put(data, h.groups, a)
+			data.put(h.groups, a, 0)
 		}
 		return true
 	})
-	if dropped > 0 {
-		data[droppedKey] = dropped
+	// The id of the session is the client's own; every other text may hold a secret.
+	redactor := h.shared.options.Redactor
+	e.Message, e.Logger = redactor.Text(e.Message), redactor.Text(e.Logger)
+	if len(data.members) > 0 {
+		e.Data = redactor.JSON(data.appendTo(nil))
 	}
-	h.clean(&e, data)
 	return e
 }
 
-// clean takes secrets out of what is sent.
-func (h *Handler) clean(e *entry, data map[string]any) {
-	redactor := h.shared.options.Redactor
-	e.Message = redactor.Text(e.Message)
-	if len(data) == 0 {
-		return
+// sessionID is the client's id of the session of ctx.
+func (s *shared) sessionID(ctx context.Context) (id string) {
+	defer func() { _ = recover() }() // the agent's function; then the record is of the connection
+	return s.options.SessionID(ctx)
+}
+
+// shorten cuts what is too long for a client.
+func (s *shared) shorten(e entry) entry {
+	e.Message, _ = s.cutter.Truncate(e.Message)
+	if strings.TrimSpace(e.Message) == "" {
+		e.Message = noMessage
 	}
-	raw, err := json.Marshal(data)
-	if err != nil {
-		raw, _ = json.Marshal(map[string]string{"error": err.Error()})
+	e.Logger, _ = s.cutter.Truncate(e.Logger)
+	if len(e.Data) == 0 {
+		return e
 	}
-	var clean map[string]any
-	if json.Unmarshal(redactor.JSON(raw), &clean) == nil {
-		e.Data = clean
+	e.Data, _ = s.cutter.TruncateJSON(e.Data)
+	if e.Data[0] != '{' { // where even the names are too long
+		e.Data = append(append([]byte(`{"agenttrace.truncated":`), e.Data...), '}')
 	}
+	return e
 }
 
 // severity names a level. Levels between two names have the lower one's.
@@ -86,62 +95,6 @@ func severity(l slog.Level) string {
 		return "info"
 	}
 	return "debug"
-}
-
-// put stores an attribute below its groups. A group without a name is laid open,
-// an empty one is left out, as slog has it.
-func put(data map[string]any, groups []string, a slog.Attr) {
-	v := a.Value.Resolve()
-	if a.Equal(slog.Attr{}) || v.Kind() == slog.KindGroup && len(v.Group()) == 0 {
-		return
-	}
-	for _, g := range groups {
-		inner, ok := data[g].(map[string]any)
-		if !ok {
-			inner = make(map[string]any)
-			data[g] = inner
-		}
-		data = inner
-	}
-	if v.Kind() != slog.KindGroup {
-		data[a.Key] = plain(v)
-		return
-	}
-	var below []string
-	if a.Key != "" {
-		below = []string{a.Key}
-	}
-	for _, inner := range v.Group() {
-		put(data, below, inner)
-	}
-}
-
-// plain is a value that JSON can hold.
-func plain(v slog.Value) any {
-	switch v.Kind() {
-	case slog.KindDuration:
-		return v.Duration().String()
-	case slog.KindTime:
-		return v.Time().Format(time.RFC3339Nano)
-	case slog.KindFloat64:
-		f := v.Float64()
-		if f-f != 0 { // infinite, or no number
-			return fmt.Sprint(f)
-		}
-		return f
-	case slog.KindAny:
-		switch x := v.Any().(type) {
-		case json.Marshaler:
-		case error:
-			return x.Error()
-		case fmt.Stringer:
-			return x.String()
-		}
-		if _, err := json.Marshal(v.Any()); err != nil {
-			return fmt.Sprintf("%+v", v.Any())
-		}
-	}
-	return v.Any()
 }
 
 // notice is the session update by which a client without logging hears of a

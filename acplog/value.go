@@ -1,0 +1,301 @@
+package acplog
+
+import (
+	"encoding"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"time"
+	"unicode/utf8"
+
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// A value that is logged is the program's own, and most are logged where something has
+// gone wrong already. So none may end the program, whatever its methods do and whatever
+// it points to. A panic can be recovered from, but a stack that overflows cannot: values
+// are measured before they are encoded.
+
+// Limits of a value. What encoding/json encodes recurses once or more for each level.
+const (
+	// maxDepth is how deep a value, and how deep groups, may nest.
+	maxDepth = 100
+	// maxNodes is how many values a value may hold.
+	maxNodes = 1 << 20
+)
+
+// object is a JSON object under construction, its members in order. Of two members of
+// a name the later stands, but for two groups, which are one.
+type object struct {
+	members []member
+	index   map[string]int // of members, once there are many
+}
+
+type member struct {
+	name  string
+	value json.RawMessage
+	group *object // instead of value
+}
+
+// put stores an attribute below its groups. A group without a name is laid open, an
+// empty one is left out, as slog has it.
+func (o *object) put(groups []string, a slog.Attr, depth int) {
+	v := a.Value.Resolve()
+	if a.Key == "" && v.Kind() == slog.KindAny && v.Any() == nil {
+		return
+	}
+	if v.Kind() == slog.KindGroup && len(v.Group()) == 0 {
+		return
+	}
+	for _, g := range groups {
+		o = o.below(g)
+	}
+	switch {
+	case v.Kind() != slog.KindGroup:
+		o.set(a.Key, value(v))
+		return
+	case depth >= maxDepth:
+		o.set(a.Key, tooDeep)
+		return
+	case a.Key != "":
+		o = o.below(a.Key)
+	}
+	for _, inner := range v.Group() {
+		o.put(nil, inner, depth+1)
+	}
+}
+
+func (o *object) find(name string) *member {
+	if o.index != nil {
+		if i, ok := o.index[name]; ok {
+			return &o.members[i]
+		}
+		return nil
+	}
+	for i := range o.members {
+		if o.members[i].name == name {
+			return &o.members[i]
+		}
+	}
+	return nil
+}
+
+func (o *object) add(m member) {
+	const many = 16
+	o.members = append(o.members, m)
+	switch {
+	case o.index != nil:
+		o.index[m.name] = len(o.members) - 1
+	case len(o.members) > many:
+		o.index = make(map[string]int, 2*many)
+		for i := range o.members {
+			o.index[o.members[i].name] = i
+		}
+	}
+}
+
+func (o *object) set(name string, value json.RawMessage) {
+	if m := o.find(name); m != nil {
+		m.value, m.group = value, nil
+		return
+	}
+	o.add(member{name: name, value: value})
+}
+
+// below returns the object under a name.
+func (o *object) below(name string) *object {
+	m := o.find(name)
+	if m == nil {
+		o.add(member{name: name})
+		m = &o.members[len(o.members)-1]
+	}
+	if m.group == nil {
+		m.value, m.group = nil, new(object)
+	}
+	return m.group
+}
+
+func (o *object) appendTo(b []byte) []byte {
+	b = append(b, '{')
+	for i := range o.members {
+		m := &o.members[i]
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(spans.AppendJSONString(b, m.name), ':')
+		if m.group != nil {
+			b = m.group.appendTo(b)
+		} else {
+			b = append(b, m.value...)
+		}
+	}
+	return append(b, '}')
+}
+
+var tooDeep = json.RawMessage(fmt.Sprintf(`"!ERROR: nested deeper than %d"`, maxDepth))
+
+// value is a value in JSON, as slog's own handler for JSON has it, but that a duration
+// is a text, and so is what has a String method and none for an encoding. Integers are
+// exact.
+func value(v slog.Value) (out json.RawMessage) {
+	defer func() {
+		// As in slog: a nil pointer whose method does not expect one is "<nil>".
+		if r := recover(); r != nil {
+			if p := reflect.ValueOf(v.Any()); p.Kind() == reflect.Pointer && p.IsNil() {
+				out = text("<nil>")
+			} else {
+				out = text("!PANIC: " + panicText(r))
+			}
+		}
+	}()
+	switch v.Kind() {
+	case slog.KindString:
+		return text(v.String())
+	case slog.KindDuration:
+		return text(v.Duration().String())
+	case slog.KindTime:
+		return text(v.Time().Format(time.RFC3339Nano))
+	case slog.KindFloat64:
+		f := v.Float64()
+		if f-f != 0 { // infinite, or no number
+			return text(fmt.Sprint(f))
+		}
+	case slog.KindAny:
+		x := v.Any()
+		switch x := x.(type) {
+		case json.Marshaler, encoding.TextMarshaler, json.Number:
+		case error:
+			return text(x.Error())
+		case fmt.Stringer:
+			return text(x.String())
+		}
+		if m := (measure{}); !m.fits(reflect.ValueOf(x), 0) {
+			if m.nodes > maxNodes {
+				return text(fmt.Sprintf("!ERROR: more than %d values", maxNodes))
+			}
+			return tooDeep
+		}
+	}
+	raw, err := json.Marshal(v.Any())
+	switch {
+	case err != nil:
+		return text("!ERROR:" + err.Error())
+	case depthOf(raw) > maxDepth: // a method may write what it likes
+		return tooDeep
+	}
+	return raw
+}
+
+// depthOf is how deep arrays and objects nest in valid JSON.
+func depthOf(raw []byte) int {
+	depth, deepest, quoted := 0, 0, false
+	for i := 0; i < len(raw); i++ {
+		switch c := raw[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			depth++
+			deepest = max(deepest, depth)
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return deepest
+}
+
+// panicText is what a panic says, unless that panics in turn.
+func panicText(r any) (s string) {
+	defer func() {
+		if recover() != nil {
+			s = fmt.Sprintf("a %T that cannot be printed", r)
+		}
+	}()
+	switch r := r.(type) {
+	case error:
+		return r.Error()
+	case fmt.Stringer:
+		return r.String()
+	case string:
+		return r
+	}
+	if m := (measure{}); !m.fits(reflect.ValueOf(r), 0) {
+		return fmt.Sprintf("a %T", r)
+	}
+	return fmt.Sprint(r)
+}
+
+func text(s string) json.RawMessage {
+	if !utf8.ValidString(s) {
+		s = string([]rune(s)) // each byte that is no UTF-8 becomes U+FFFD
+	}
+	return spans.AppendJSONString(nil, s)
+}
+
+// measure follows a value as encoding/json would, and gives up where it is too deep,
+// as one that holds itself is, or too large.
+type measure struct{ nodes int }
+
+func (m *measure) fits(v reflect.Value, depth int) bool {
+	if m.nodes++; m.nodes > maxNodes {
+		return false
+	}
+	if v.IsValid() && v.CanInterface() {
+		switch v.Interface().(type) {
+		case json.Marshaler, encoding.TextMarshaler:
+			return true // what it holds is its own business
+		}
+	}
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Interface:
+		// A pointer is no level of what is written, but a level of the stack.
+		return v.IsNil() || depth < 2*maxDepth && m.fits(v.Elem(), depth+1)
+	case reflect.Map:
+		if v.Len() > 0 && depth >= 2*maxDepth {
+			return false
+		}
+		for i := v.MapRange(); i.Next(); {
+			if !m.fits(i.Value(), depth+1) {
+				return false
+			}
+		}
+	case reflect.Slice, reflect.Array:
+		if flat(v.Type().Elem()) {
+			return true
+		}
+		if v.Len() > 0 && depth >= 2*maxDepth {
+			return false
+		}
+		for i := range v.Len() {
+			if !m.fits(v.Index(i), depth+1) {
+				return false
+			}
+		}
+	case reflect.Struct:
+		if depth >= 2*maxDepth {
+			return false
+		}
+		for i := range v.NumField() {
+			f := v.Type().Field(i)
+			if flat(f.Type) || f.Tag.Get("json") == "-" || !f.IsExported() && !f.Anonymous {
+				continue
+			}
+			if !m.fits(v.Field(i), depth+1) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// flat reports whether values of a type hold no others.
+func flat(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Interface, reflect.Map, reflect.Slice, reflect.Array, reflect.Struct:
+		return false
+	}
+	return true
+}
