@@ -13,11 +13,11 @@ import (
 type entry struct {
 	// Level is one of RFC 5424: debug, info, notice, warning, error, critical, alert
 	// or emergency.
-	Level     string         `json:"level"`
-	Message   string         `json:"message"`
-	SessionID string         `json:"sessionId,omitempty"`
-	Logger    string         `json:"logger,omitempty"`
-	Timestamp string         `json:"timestamp,omitempty"` // RFC 3339
+	Level     string `json:"level"`
+	Message   string `json:"message"`
+	SessionID string `json:"sessionId,omitempty"`
+	Logger    string `json:"logger,omitempty"`
+	Timestamp string `json:"timestamp,omitempty"` // RFC 3339
 	// Data is an object.
 	Data json.RawMessage `json:"data,omitempty"`
 }
