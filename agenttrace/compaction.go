@@ -94,15 +94,37 @@ func (c *Compaction) MessageID() string {
 }
 
 // End ends the compaction with its summary.
-func (c *Compaction) End(result CompactionResult) { c.finish(result, nil) }
-
-// Fail ends the compaction without a summary: the context stays as it was.
-func (c *Compaction) Fail(err error) { c.finish(CompactionResult{}, orAborted(err)) }
-
-func (c *Compaction) finish(result CompactionResult, err error) {
-	if c == nil {
+func (c *Compaction) End(result CompactionResult) {
+	if c == nil || c.hasEnded() {
 		return
 	}
+	p := recover()
+	if p != nil {
+		defer panic(p)
+	}
+	c.finish(result, causeOf(nil, p, c.run.unwound))
+}
+
+// Fail ends the compaction without a summary: the context stays as it was. So does
+// a panic, when End or Fail is deferred.
+func (c *Compaction) Fail(err error) {
+	if c == nil || c.hasEnded() {
+		return
+	}
+	p := recover()
+	if p != nil {
+		defer panic(p)
+	}
+	c.finish(CompactionResult{}, orAborted(causeOf(err, p, c.run.unwound)))
+}
+
+func (c *Compaction) hasEnded() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ended
+}
+
+func (c *Compaction) finish(result CompactionResult, err error) {
 	c.mu.Lock()
 	if c.ended {
 		c.mu.Unlock()
@@ -127,8 +149,8 @@ func (c *Compaction) finish(result CompactionResult, err error) {
 		if err == nil {
 			record.MessageID, record.MessageCreatedAt, record.PartID = c.messageID, c.createdAt, c.partID
 		} else {
-			record.Error, record.ErrorType = f.text(redact.Other, "", errorText(err)), errorType(err)
-			setError(c.span, record.Error)
+			record.Error, record.ErrorType = f.content(redact.Other, errorText(err)), errorType(err)
+			s.tracer.fail(c.span, now, err, record.Error)
 		}
 		c.span.SetAttributes(record.Append(make([]attribute.KeyValue, 0, 20))...)
 	}

@@ -11,7 +11,9 @@
 //	})
 //	sess := tracer.NewSession(ctx, agenttrace.SessionOptions{Agent: "coder"})
 //	ctx, run := sess.StartRun(ctx, agenttrace.RunOptions{Model: model})
+//	defer run.Done(&err)
 //	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: question}, agenttrace.TurnOptions{})
+//	defer turn.Done(&err)
 //	ctx, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
 //	call.Text("Let me look.")
 //	call.End(agenttrace.ModelResult{StopReason: "tool_use"}, nil)
@@ -19,8 +21,11 @@
 //	if d := tool.Authorize(ctx, command); d.Allowed() {
 //		tool.End(output)
 //	}
-//	turn.End(agenttrace.TurnResult{})
-//	run.End(nil)
+//
+// Done ends a turn or a run with the error that its function returns. When the
+// function panics, the panic is the error, of the turn and of the tool calls that
+// are open in it, with the stack in an event of the span; the panic then goes on. A
+// tool that runs in a goroutine of its own defers [ToolCall.Abort].
 //
 // A call that no rule matches is put to [Options.Approver]: without rules and
 // without an approver every call is denied. A watchdog only narrows what rules

@@ -137,12 +137,18 @@ func runeLen(s string) int {
 	return n
 }
 
-// endReason says how what ended with err ended.
-func endReason(err error) string {
-	switch {
-	case err == nil:
+// endReason says how what ended with err ended. An err whose methods panic, as
+// those of nil pointers do, is an error like others.
+func endReason(err error) (reason string) {
+	if err == nil {
 		return semconv.EndFinish
-	case errors.Is(err, ErrAborted), errors.Is(err, context.Canceled):
+	}
+	defer func() {
+		if recover() != nil {
+			reason = semconv.EndError
+		}
+	}()
+	if errors.Is(err, ErrAborted) || errors.Is(err, context.Canceled) {
 		return semconv.EndAbort
 	}
 	return semconv.EndError
@@ -156,14 +162,38 @@ func orAborted(err error) error {
 	return err
 }
 
-// errorText returns the error's text in valid UTF-8, never empty.
-func errorText(err error) string {
+// errorText returns the error's text in valid UTF-8, never empty. Of an error
+// whose method panics it is the type.
+func errorText(err error) (text string) {
+	defer func() {
+		if p := recover(); p != nil {
+			if text = fmt.Sprintf("error of type %T, which panics with: %v", err, p); isNil(err) {
+				text = fmt.Sprintf("nil %T", err)
+			}
+		}
+	}()
 	return orText(validUTF8(err.Error()), "unknown error")
+}
+
+// isNil reports whether v is nil or a nil pointer, map or the like in an interface.
+func isNil(v any) bool {
+	switch r := reflect.ValueOf(v); r.Kind() {
+	case reflect.Invalid:
+		return true
+	case reflect.Pointer, reflect.Map, reflect.Slice, reflect.Func, reflect.Chan, reflect.Interface, reflect.UnsafePointer:
+		return r.IsNil()
+	}
+	return false
 }
 
 // errorType returns the class of an error: what its ErrorType method says,
 // timeout, or the type of the innermost error that has one of its own.
-func errorType(err error) string {
+func errorType(err error) (class string) {
+	defer func() {
+		if recover() != nil {
+			class = "_OTHER"
+		}
+	}()
 	var typed interface{ ErrorType() string }
 	if errors.As(err, &typed) {
 		return orText(validUTF8(typed.ErrorType()), "_OTHER")

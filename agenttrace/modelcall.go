@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/spans"
 )
@@ -189,11 +190,24 @@ func (c *ModelCall) StreamReasoning() *TextStream {
 }
 
 // End ends the call and adds its usage to the turn's. A failed call may have a
-// result too. Calls after the first do nothing.
+// result too. Calls after the first do nothing. A call whose End is deferred fails
+// with the panic when the function panics, as a turn does.
 func (c *ModelCall) End(result ModelResult, err error) {
-	if c != nil {
-		c.finish(result, err, false)
+	if c == nil || c.hasEnded() {
+		return
 	}
+	p := recover()
+	if p != nil {
+		defer panic(p)
+	}
+	// What has a result did not panic: so the stack is looked at only without.
+	c.finish(result, causeOf(err, p, c.turn.unwound || result.StopReason != "" || result.Usage != nil), false)
+}
+
+func (c *ModelCall) hasEnded() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ended
 }
 
 // finish ends the call. byTurn says that its turn ended first: then nothing is
@@ -234,8 +248,8 @@ func (c *ModelCall) finish(result ModelResult, err error, byTurn bool) {
 			ResponseModel: cloneText(result.ResponseModel), ResponseID: cloneText(result.ResponseID), StopReason: stop, Usage: usage,
 		}
 		if endReason(err) == semconv.EndError {
-			record.Error, record.ErrorType = t.brief(errorText(err)), errorType(err)
-			setError(c.span, record.Error)
+			record.Error, record.ErrorType = t.content(redact.Other, errorText(err)), errorType(err)
+			t.run.sess.tracer.fail(c.span, now, err, record.Error)
 		}
 		c.span.SetAttributes(record.Append(make([]attribute.KeyValue, 0, 28))...)
 	}

@@ -92,7 +92,7 @@ func (s *Session) finishTurn(ctx context.Context, p *PendingTurn) {
 			reason = semconv.EndFinish
 			continue
 		}
-		c.abandon(abortedByRestart)
+		c.abandon(abortedByRestart, semconv.ErrorTypeAborted)
 	}
 	t.finish(reason, nil, "")
 }

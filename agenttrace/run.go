@@ -37,6 +37,8 @@ type Run struct {
 	parent  *Turn           // the turn whose sub-agent runs, if any
 	caller  *ToolCall       // its call that started the sub-agent, if any
 
+	unwound bool // it began in a deferred function, while a panic went on
+
 	mu    sync.Mutex // guards what follows
 	ended bool
 	turns []*Turn
@@ -65,6 +67,7 @@ func (s *Session) StartRun(ctx context.Context, o RunOptions) (context.Context, 
 	ctx, r.span = s.startSpan(ctx, now, &record, last)
 	r.guard = s.tracer.newGuard(now)
 	r.off = !r.span.IsRecording() && !s.decides() && r.guard == nil
+	r.unwound = !r.off && begunUnwinding()
 	r.events = s.tracer.live.begin(ctx, r.span, semconv.EventSession)
 	s.mu.Lock()
 	if ref := refOf(r.span.SpanContext()); ref != (SpanRef{}) {
@@ -114,10 +117,32 @@ func (r *Run) SpanContext() trace.SpanContext {
 //
 // What ends a turn that did not finish ends the runs of sub-agents that were
 // started in its context too, see [Turn.Abort].
+//
+// When End is deferred and the function panics, the run has failed with the panic
+// as its error, as with [Run.Done]. When a function that is deferred calls End, the
+// run has failed too, but only the place of the panic is known.
 func (r *Run) End(err error) {
 	if r == nil {
 		return
 	}
+	if r.off || r.hasEnded() {
+		r.finish(err)
+		return
+	}
+	p := recover()
+	if p != nil {
+		defer panic(p)
+	}
+	r.finish(causeOf(err, p, r.unwound))
+}
+
+func (r *Run) hasEnded() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ended
+}
+
+func (r *Run) finish(err error) {
 	r.mu.Lock()
 	if r.ended {
 		r.mu.Unlock()
@@ -128,10 +153,11 @@ func (r *Run) End(err error) {
 	r.turns, r.comps = nil, nil
 	r.mu.Unlock()
 	for _, c := range comps {
-		c.Fail(orAborted(err))
+		c.finish(CompactionResult{}, orAborted(err))
 	}
 	for _, t := range turns {
-		t.Fail(orAborted(err))
+		cause := orAborted(err)
+		t.finish(endReason(cause), cause, "")
 	}
 
 	if r.parent != nil {
@@ -165,15 +191,28 @@ func (r *Run) End(err error) {
 	record.Model = r.model.record()
 	record.Outcome = endReason(err)
 	if record.Outcome == semconv.EndError {
-		record.Error, record.ErrorType = f.text(redact.Other, "", errorText(err)), errorType(err)
-		setError(r.span, record.Error)
+		record.Error, record.ErrorType = f.content(redact.Other, errorText(err)), errorType(err)
+		s.tracer.fail(r.span, now, err, record.Error)
 	}
 	r.span.SetAttributes(record.Append(nil)...)
 	s.tracer.finish(r.span, now)
 }
 
 // Abort ends the run because its user stopped it: it is End with [ErrAborted].
-func (r *Run) Abort() { r.End(ErrAborted) }
+func (r *Run) Abort() {
+	if r == nil {
+		return
+	}
+	if r.off || r.hasEnded() {
+		r.finish(ErrAborted)
+		return
+	}
+	p := recover()
+	if p != nil {
+		defer panic(p)
+	}
+	r.finish(orAborted(causeOf(nil, p, r.unwound)))
+}
 
 // open adds a turn or a compaction to those that the run's end closes. It
 // reports whether the run was still open.

@@ -108,6 +108,7 @@ type ToolCall struct {
 	errText  string
 	errType  string
 	denied   bool
+	panic    *panicError // what the call failed with, if it was one
 	cut      *Truncated
 	child    string
 	approval *approval // nil when nobody was asked
@@ -385,72 +386,143 @@ func (c *ToolCall) complete() {
 }
 
 // End ends the call with the output that the model will see: [json.RawMessage],
-// a string or any value that encodes to JSON.
+// text, or any value that encodes to JSON. JSON in a []byte stays JSON, other
+// bytes become text. An output that is an error ends the call as Fail does.
+//
+// When the method that ends a call is deferred and the function panics, the call
+// fails with the panic as its error, and the panic goes on.
 func (c *ToolCall) End(output any) {
-	if c != nil {
-		if text, ok := output.(string); ok {
-			c.EndText(text)
-			return
-		}
-		c.end(stateOutputAvailable, func() { c.output, c.cut = c.filter().value(redact.ToolOutput, encodeJSON(output)) })
+	if c == nil {
+		return
 	}
+	p := recover()
+	if p != nil {
+		defer panic(p)
+	}
+	text, isText := output.(string)
+	// What has an output did not panic: so the stack is looked at only without.
+	if c.broken(causeOf(nil, p, c.turn.unwound || output != nil && (!isText || text != ""))) {
+		return
+	}
+	if isText {
+		c.endText(text)
+		return
+	}
+	if err, ok := output.(error); ok && !isNil(err) {
+		c.fail(err)
+		return
+	}
+	c.end(stateOutputAvailable, func() { c.output, c.cut = c.filter().value(redact.ToolOutput, encodeJSON(output)) })
 }
 
 // EndText is End for text. It does not make an interface of it.
 func (c *ToolCall) EndText(output string) {
-	if c != nil {
-		c.end(stateOutputAvailable, func() { c.output, c.cut = c.filter().quoted(redact.ToolOutput, output) })
+	if c == nil {
+		return
 	}
+	p := recover()
+	if p != nil {
+		defer panic(p)
+	}
+	if !c.broken(causeOf(nil, p, c.turn.unwound || output != "")) {
+		c.endText(output)
+	}
+}
+
+func (c *ToolCall) endText(output string) {
+	c.end(stateOutputAvailable, func() { c.output, c.cut = c.filter().quoted(redact.ToolOutput, output) })
 }
 
 // EndRaw is End for JSON text that is not looked at, as
 // [ToolOptions].RawInput is not. It is copied.
 func (c *ToolCall) EndRaw(output json.RawMessage) {
-	if c != nil {
-		c.end(stateOutputAvailable, func() {
-			c.output, c.cut = c.filter().value(redact.ToolOutput, orText(validUTF8(string(output)), "null"))
-			c.rawOutput = true
-		})
+	if c == nil {
+		return
 	}
+	p := recover()
+	if p != nil {
+		defer panic(p)
+	}
+	if c.broken(causeOf(nil, p, c.turn.unwound || len(output) > 0)) {
+		return
+	}
+	c.end(stateOutputAvailable, func() {
+		c.output, c.cut = c.filter().value(redact.ToolOutput, orText(validUTF8(string(output)), "null"))
+		c.rawOutput = true
+	})
 }
 
 // EndTruncated ends the call with an output that was too long: head is what the
 // model will see.
 func (c *ToolCall) EndTruncated(head any, whole Truncated) {
-	if c != nil {
-		c.end(stateOutputAvailable, func() {
-			if text, ok := head.(string); ok {
-				c.output, _ = c.filter().quoted(redact.ToolOutput, text)
-			} else {
-				c.output, _ = c.filter().value(redact.ToolOutput, encodeJSON(head))
-			}
-			c.cut = &whole
-		})
+	if c == nil {
+		return
 	}
+	p := recover()
+	if p != nil {
+		defer panic(p)
+	}
+	if c.broken(causeOf(nil, p, c.turn.unwound || head != nil)) {
+		return
+	}
+	c.end(stateOutputAvailable, func() {
+		if text, ok := head.(string); ok {
+			c.output, _ = c.filter().quoted(redact.ToolOutput, text)
+		} else {
+			c.output, _ = c.filter().value(redact.ToolOutput, encodeJSON(head))
+		}
+		c.cut = &whole
+	})
 }
 
 // Fail ends the call with an error; its text is what the model will see. An err
 // that is [ErrAborted] or [context.Canceled] aborts the call, a nil err ends it
 // without output.
 func (c *ToolCall) Fail(err error) {
-	switch {
-	case c == nil:
-	case err == nil:
-		c.End(nil)
-	case endReason(err) == semconv.EndAbort:
-		c.Abort()
-	default:
-		c.end(stateOutputError, func() {
-			c.errText, c.errType = c.filter().content(redact.ToolOutput, errorText(err)), errorType(err)
-		})
+	if c == nil {
+		return
 	}
+	p := recover()
+	if p != nil {
+		defer panic(p)
+	}
+	if cause := causeOf(err, p, c.turn.unwound); cause != nil {
+		c.fail(cause)
+		return
+	}
+	c.end(stateOutputAvailable, func() { c.output = "null" })
 }
 
-// Abort ends the call in the state that it has reached.
-func (c *ToolCall) Abort() {
-	if c != nil {
+func (c *ToolCall) fail(err error) {
+	if endReason(err) == semconv.EndAbort {
 		c.end("", func() {})
+		return
 	}
+	c.end(stateOutputError, func() {
+		c.errText, c.errType = c.filter().content(redact.ToolOutput, errorText(err)), errorType(err)
+		c.panic, _ = err.(*panicError)
+	})
+}
+
+// broken ends the call if err is one, and reports that.
+func (c *ToolCall) broken(err error) bool {
+	if err != nil {
+		c.fail(err)
+	}
+	return err != nil
+}
+
+// Abort ends the call in the state that it has reached. Defer it as a safe net: a
+// call that is then open because its function panics fails with the panic.
+func (c *ToolCall) Abort() {
+	if c == nil || c.hasEnded() {
+		return
+	}
+	p := recover()
+	if p != nil {
+		defer panic(p)
+	}
+	c.fail(orAborted(causeOf(nil, p, c.turn.unwound)))
 }
 
 // deny ends the call because it is not permitted.
@@ -462,8 +534,10 @@ func (c *ToolCall) deny(err *DeniedError) {
 
 // abandon ends the call because whoever waited for it is gone; the model is told
 // why.
-func (c *ToolCall) abandon(why string) {
-	c.end(stateOutputError, func() { c.errText, c.errType, c.denied = why, semconv.ErrorTypeAborted, false })
+func (c *ToolCall) abandon(why, class string) {
+	c.end(stateOutputError, func() {
+		c.errText, c.errType, c.denied = c.filter().content(redact.ToolOutput, validUTF8(why)), class, false
+	})
 }
 
 func (c *ToolCall) filter() *filter { return &c.turn.run.sess.tracer.filter }
@@ -530,7 +604,10 @@ func (c *ToolCall) emit(now time.Time) {
 		record.Truncated = true
 		record.OutputPath, record.OutputSize, record.OutputSHA256 = validUTF8(c.cut.Path), c.cut.Size, c.cut.SHA256
 	}
-	if c.state == stateOutputError {
+	switch {
+	case c.panic != nil:
+		c.turn.run.sess.tracer.fail(c.span, now, c.panic, c.errText)
+	case c.state == stateOutputError:
 		setError(c.span, c.errText)
 	}
 	c.span.SetAttributes(record.Append(make([]attribute.KeyValue, 0, 18))...)

@@ -67,6 +67,8 @@ type Turn struct {
 	events context.Context
 	// restored says that the turn ended with its process, and when is not known.
 	restored bool
+	// unwound says that it began in a deferred function, while a panic went on.
+	unwound bool
 
 	mu          sync.Mutex // guards what follows
 	ended       bool
@@ -168,6 +170,7 @@ func (t *Turn) begin(ctx context.Context, now time.Time) context.Context {
 	} else {
 		ctx, t.span = r.sess.tracer.start(ctx, semconv.SpanSessionTurn, trace.SpanKindInternal, now)
 		t.recording = t.span.IsRecording()
+		t.unwound = begunUnwinding()
 		t.events = r.sess.tracer.live.begin(ctx, t.span, semconv.EventPart)
 		s := r.sess
 		s.mu.Lock()
@@ -351,11 +354,23 @@ func (t *Turn) drop(what string) { t.run.sess.tracer.drop(what, "turn "+t.userID
 // End ends the turn: the model came to a finished state. Tool calls that wait
 // for an approval make the turn pending; other open tool calls and model calls
 // end as they are.
+//
+// When End, Fail or Abort is deferred and the function panics, the turn has failed
+// with the panic as its error, as with [Turn.Done]. When a function that is deferred
+// calls it, the turn has failed too, but only the place of the panic is known.
 func (t *Turn) End(result TurnResult) {
+	if t == nil || t.off || t.hasEnded() {
+		return
+	}
+	p := recover()
+	if p != nil {
+		defer panic(p)
+	}
 	if len(result.Metadata) > 0 {
 		t.SetMetadata(result.Metadata)
 	}
-	t.finish(semconv.EndFinish, nil, result.StopReason)
+	err := causeOf(nil, p, t.unwound)
+	t.finish(endReason(err), err, result.StopReason)
 }
 
 // Abort ends the turn because its user stopped it. Text stays where it stopped
@@ -368,11 +383,35 @@ func (t *Turn) End(result TurnResult) {
 //
 // Nothing but Abort, Fail and [Run.End] aborts: a context that is cancelled, a
 // client that goes away, a log processor that is shut down do not.
-func (t *Turn) Abort() { t.finish(semconv.EndAbort, nil, "") }
+func (t *Turn) Abort() {
+	if t == nil || t.off || t.hasEnded() {
+		return
+	}
+	p := recover()
+	if p != nil {
+		defer panic(p)
+	}
+	err := causeOf(nil, p, t.unwound)
+	if endReason(err) != semconv.EndError {
+		t.finish(semconv.EndAbort, nil, "")
+		return
+	}
+	t.finish(semconv.EndError, err, "")
+}
 
 // Fail ends the turn because of err. An err that is [ErrAborted] or
 // [context.Canceled] aborts it; with a nil err Fail is End.
-func (t *Turn) Fail(err error) { t.finish(endReason(err), err, "") }
+func (t *Turn) Fail(err error) {
+	if t == nil || t.off || t.hasEnded() {
+		return
+	}
+	p := recover()
+	if p != nil {
+		defer panic(p)
+	}
+	err = causeOf(err, p, t.unwound)
+	t.finish(endReason(err), err, "")
+}
 
 func (t *Turn) finish(reason string, err error, stopReason string) {
 	if t == nil || t.off {
@@ -393,12 +432,19 @@ func (t *Turn) finish(reason string, err error, stopReason string) {
 		for _, r := range children {
 			r.End(ErrAborted)
 			if r.caller != nil && r.caller.turn == t {
-				r.caller.abandon(abortedByParent)
+				r.caller.abandon(abortedByParent, semconv.ErrorTypeAborted)
 			}
 		}
 	}
 
 	// Nothing is added to an ended turn, so the rest needs no lock.
+	if p, ok := err.(*panicError); ok {
+		for i := range parts {
+			if c := parts[i].tool; c != nil {
+				c.abandon("aborted by "+p.text, semconv.ErrorTypePanic)
+			}
+		}
+	}
 	for _, c := range calls {
 		c.finish(ModelResult{}, orAborted(err), true)
 	}
@@ -467,8 +513,8 @@ func (t *Turn) finish(reason string, err error, stopReason string) {
 		}
 		switch {
 		case reason == semconv.EndError:
-			record.Error, record.ErrorType = f.text(redact.Other, "", errorText(err)), errorType(err)
-			setError(t.span, record.Error)
+			record.Error, record.ErrorType = f.content(redact.Other, errorText(err)), errorType(err)
+			s.tracer.fail(t.span, now, err, record.Error)
 		case t.restored && reason == semconv.EndAbort:
 			record.Error, record.ErrorType = abortedByRestart, semconv.ErrorTypeAborted
 		}

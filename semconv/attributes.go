@@ -47,6 +47,7 @@ var (
 	onMessage    = []string{EventMessage, EventPart}
 	onStatus     = []string{EventStatus}
 	onLoop       = []string{SpanEventLoopWarning}
+	onException  = []string{SpanEventException}
 	onTurn       = []string{SpanSessionTurn}
 	onTool       = []string{SpanToolCall}
 	onCompaction = []string{SpanCompactionRun}
@@ -76,7 +77,7 @@ var attributes = []Attribute{
 	{GenAIProviderNameKey, String, "", Mirror, onModel, "openai", "The provider of the model."},
 	{ModelVariantKey, String, "", Own, onModel, "high", "The model's variant, such as a reasoning effort."},
 	{UserIDKey, String, "", Mirror, onSession, "john@example.com", "Whom the agent works for."},
-	{ErrorTypeKey, String, "", Mirror, onAll, "timeout", "The class of the error, when the span failed. aborted: the process, or the agent that it worked for, was gone before it ended; any other account of the same turn or call is better."},
+	{ErrorTypeKey, String, "", Mirror, onAll, "timeout", "The class of the error, when the span failed. aborted: the process, or the agent that it worked for, was gone before it ended; any other account of the same turn or call is better. panic: a panic ended it."},
 
 	{RunOperationKey, String, "", Own, onSession, "run", "What the span stands for; absent means run. Of an event, always update."},
 	{RunOutcomeKey, String, "", Own, onRun, "finish", "How the run ended."},
@@ -184,4 +185,8 @@ var attributes = []Attribute{
 	{LoopRepetitionsKey, Int, "", Own, onLoop, "3", "How often it was seen in a row when the warning was given."},
 	{LoopWindowSizeKey, Int, "", Own, onLoop, "8", "How many of the last calls were looked at."},
 	{LoopEvidenceKey, Strings, "", Own, onLoop, `["4bf92f3577b34da6","prt_1fa2bdc2c000iHVPMl2EoqsZlh"]`, "The calls that repeat, oldest first: part ids of tool calls, span ids of model calls."},
+
+	{ExceptionTypeKey, String, "", Mirror, onException, "runtime.boundsError", "The type of the value that the panic had; panic where the value is not known."},
+	{ExceptionMessageKey, String, "", Mirror, onException, "panic: index out of range [3] with length 3", "The text of the panic, as in agenttrace.error."},
+	{ExceptionStacktraceKey, String, "", Mirror, onException, "goroutine 1 [running]:", "The stack of the goroutine that panicked, at most 32 KiB."},
 }

@@ -77,6 +77,8 @@ func conventions() []byte {
 	}
 	fmt.Fprintf(&b, "\n### %s\n\nAn event on a session.turn span: the agent goes in circles.\n\n", semconv.SpanEventLoopWarning)
 	table(&b, semconv.SpanEventLoopWarning)
+	fmt.Fprintf(&b, "\n### %s\n\nAn event on each span that a panic ended.\n\n", semconv.SpanEventException)
+	table(&b, semconv.SpanEventException)
 	b.WriteString(eventHead)
 	for _, e := range eventDocs {
 		fmt.Fprintf(&b, "\n### %s\n\n%s\n\n", e.name, e.doc)
@@ -118,7 +120,7 @@ func TestConventionsPageIsCurrent(t *testing.T) {
 }
 
 func TestEveryAttributeIsDescribed(t *testing.T) {
-	names := map[string]bool{semconv.SpanEventLoopWarning: true}
+	names := map[string]bool{semconv.SpanEventLoopWarning: true, semconv.SpanEventException: true}
 	for _, s := range spanDocs {
 		names[s.name] = true
 	}

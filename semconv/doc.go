@@ -43,6 +43,10 @@ const (
 // that the agent goes in circles.
 const SpanEventLoopWarning = "loop.warning"
 
+// SpanEventException is the name of the event on a span that a panic ended, as
+// OpenTelemetry's conventions for exceptions have it.
+const SpanEventException = "exception"
+
 // Values of gen_ai.operation.name that the SDK emits.
 const (
 	OperationInvokeAgent = "invoke_agent"

@@ -79,6 +79,9 @@ const (
 // process died or the agent that it worked for was stopped.
 const ErrorTypeAborted = "aborted"
 
+// ErrorTypePanic is the error.type of what a panic ended.
+const ErrorTypePanic = "panic"
+
 // Values of agenttrace.tool.kind, those of the Agent Client Protocol.
 const (
 	ToolKindRead    = "read"

@@ -28,6 +28,9 @@ const (
 const (
 	SessionIDKey                  = attribute.Key("session.id")
 	UserIDKey                     = attribute.Key("user.id")
+	ExceptionTypeKey              = attribute.Key("exception.type")
+	ExceptionMessageKey           = attribute.Key("exception.message")
+	ExceptionStacktraceKey        = attribute.Key("exception.stacktrace")
 	ErrorTypeKey                  = attribute.Key("error.type")
 	GenAIOperationNameKey         = attribute.Key("gen_ai.operation.name")
 	GenAIAgentNameKey             = attribute.Key("gen_ai.agent.name")

@@ -51,7 +51,7 @@ func (a *agent) turn(ctx context.Context, run *agenttrace.Run, text string) (ans
 	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: text}, agenttrace.TurnOptions{
 		Model: a.model, SystemPrompt: a.prompt, Tools: a.catalog(),
 	})
-	defer func() { turn.Fail(err) }() // without an error it ends the turn
+	defer turn.Done(&err) // an error fails it, a panic too
 
 	a.say("\n> %s\n", text)
 	a.turns = append(a.turns, turnStart{len(a.messages), turn.UserMessageID()})
@@ -124,6 +124,7 @@ func (a *agent) callTools(ctx context.Context, turn *agenttrace.Turn, calls []to
 // callTool makes one call, if it is permitted, and returns what the model gets
 // to read: an output or an error.
 func (a *agent) callTool(ctx context.Context, call *agenttrace.ToolCall, t tool, arguments string) string {
+	defer call.Abort() // of what panics in this goroutine
 	subject, run, err := t.bind(arguments)
 	if err != nil {
 		call.Fail(err)

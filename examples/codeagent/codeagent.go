@@ -157,7 +157,7 @@ func Run(ctx context.Context, c Config) (result Result, err error) {
 	a.equip("build")
 
 	ctx, run := a.session.StartRun(ctx, agenttrace.RunOptions{Model: a.model})
-	defer func() { run.End(err) }()
+	defer run.Done(&err)
 	if id := run.SpanContext().TraceID(); id.IsValid() {
 		result.TraceIDs = []string{id.String()}
 	}

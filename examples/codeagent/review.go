@@ -27,7 +27,7 @@ func reviewTool(a *agent) tool {
 			a.children = append(a.children, child.session.ID())
 			a.mu.Unlock()
 			ctx, run := child.session.StartRun(ctx, agenttrace.RunOptions{Model: a.model})
-			defer func() { run.End(err) }()
+			defer run.Done(&err)
 			return child.turn(ctx, run, args.Question+"\n\n"+a.ws.changes())
 		})
 }

@@ -44,10 +44,10 @@ func AnswerQuestion(ctx context.Context, agent Agent, dir, question, prompt stri
 	}})
 	sess := tracer.NewSession(ctx, agenttrace.SessionOptions{Agent: "coder", WorkspaceRoot: dir})
 	ctx, run := sess.StartRun(ctx, agenttrace.RunOptions{Model: agenttrace.Model{Provider: "openai", ID: "gpt-5-mini"}})
-	defer func() { run.End(err) }()
+	defer run.Done(&err)
 
 	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: question}, agenttrace.TurnOptions{SystemPrompt: prompt, Tools: tools})
-	defer func() { turn.Fail(err) }() // without an error it ends the turn
+	defer turn.Done(&err) // an error fails it, a panic too
 	var results []string
 	for {
 		callCtx, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})

@@ -6,11 +6,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agenttrace/agenttrace/collector"
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/inspect"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
@@ -51,33 +53,41 @@ func (s *scripted) Ask(context.Context, string, []string) (Answer, error) {
 
 func (s *scripted) Execute(context.Context, Call) string { return "ok" }
 
+// broken is an agent whose tool panics.
+type broken struct{ scripted }
+
+func (*broken) Execute(context.Context, Call) string { panic("nil map") }
+
+// TestAPanicInTheReadmesAgentIsStoredAsTheError: and the panic goes on.
+func TestAPanicInTheReadmesAgentIsStoredAsTheError(t *testing.T) {
+	got := record(t, func() {
+		defer func() {
+			if p := recover(); p != "nil map" {
+				t.Errorf("panic goes on with %v", p)
+			}
+		}()
+		_ = AnswerQuestion(t.Context(), &broken{}, "/w", "Do the tests pass?", "You are careful.", nil, nil)
+	})
+	st := inspect.StatusOf(&got.Session, got, nil, time.Time{}, 0)
+	if st.State != inspect.ActivityError || st.Detail != "panic: nil map" {
+		t.Errorf("status = %+v", st)
+	}
+	for _, m := range got.Messages {
+		for _, p := range m.Parts {
+			if p.ToolState != nil && (*p.ToolState != session.StateOutputError || !strings.Contains(p.DataJSON, "panic: nil map")) {
+				t.Errorf("the call that panicked is stored as %s: %s", *p.ToolState, p.DataJSON)
+			}
+		}
+	}
+}
+
 // TestAnswerQuestion: what the README shows leaves a session.
 func TestAnswerQuestion(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "sessions.db")
-	c, err := collector.Start(t.Context(), collector.Options{Store: path})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+c.Endpoint())
-	if err := AnswerQuestion(t.Context(), &scripted{}, "/w", "Do the tests pass?", "You are careful.", nil, nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Shutdown(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	r, err := sqlite.OpenReader(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	id, err := r.Resolve(t.Context(), "last")
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := r.Transcript(t.Context(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := record(t, func() {
+		if err := AnswerQuestion(t.Context(), &scripted{}, "/w", "Do the tests pass?", "You are careful.", nil, nil); err != nil {
+			t.Fatal(err)
+		}
+	})
 	for _, v := range session.Check(got) {
 		t.Error(v)
 	}
@@ -98,4 +108,33 @@ func TestAnswerQuestion(t *testing.T) {
 	if got.Session.TotalTokens != 50 || got.Session.CacheRead != 10 {
 		t.Errorf("tokens = %+v", got.Session.Usage())
 	}
+}
+
+// record runs an agent beside a collector and returns the session that it left.
+func record(t *testing.T, run func()) *session.Transcript {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "sessions.db")
+	c, err := collector.Start(t.Context(), collector.Options{Store: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+c.Endpoint())
+	run()
+	if err := c.Shutdown(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	r, err := sqlite.OpenReader(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	id, err := r.Resolve(t.Context(), "last")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := r.Transcript(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
 }

@@ -1,0 +1,194 @@
+package agenttrace
+
+import (
+	"fmt"
+	"reflect"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/agenttrace/agenttrace/redact"
+	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// panicError is the error of what a panic ended. It does not unwrap: a panic with
+// [context.Canceled] is a panic and not an abort.
+type panicError struct {
+	text  string
+	class string // type of the value
+	stack string
+}
+
+func (e *panicError) Error() string     { return e.text }
+func (e *panicError) ErrorType() string { return semconv.ErrorTypePanic }
+
+// causeOf returns the error with which something ends: err, unless the goroutine
+// panics or exits. recovered is what recover returned to the method that the
+// agent called.
+//
+// recover returns the value of a panic only to the function that was deferred
+// itself. Where a function around it was, as in "defer func() { turn.Fail(err) }()",
+// the value cannot be had, but the stack tells that there is a panic, and where.
+// unwound says that this was so when the thing began: then it means nothing.
+func causeOf(err error, recovered any, unwound bool) error {
+	if recovered != nil {
+		return &panicError{
+			text: "panic: " + fmt.Sprint(recovered), class: reflect.TypeOf(recovered).String(), stack: string(debug.Stack()),
+		}
+	}
+	if err != nil || unwound {
+		return err
+	}
+	switch how, at := unwinding(nearby); how {
+	case panics:
+		return &panicError{text: "panic at " + at, class: "panic", stack: string(debug.Stack())}
+	case exits:
+		return ErrAborted
+	}
+	return nil
+}
+
+// leaving is how a goroutine leaves its functions.
+type leaving int
+
+const (
+	returns leaving = iota
+	panics
+	exits // by runtime.Goexit
+)
+
+const (
+	// nearby is how many frames may lie between a deferred function and the method
+	// that it calls. What is further away is an agent that runs in a deferred
+	// function, and its turns are not those that panicked.
+	nearby = 8
+	// anywhere is deeper than stacks are.
+	anywhere = 1 << 20
+)
+
+// unwinding reports whether a panic or runtime.Goexit is running the deferred
+// function that the caller's caller is called from, among the next frames. at is
+// where.
+func unwinding(frames int) (how leaving, at string) {
+	var buf [32]uintptr
+	skip := 4 // Callers, unwinding, its caller and that one's caller
+	for frames > 0 {
+		n := runtime.Callers(skip, buf[:min(frames, len(buf))])
+		for i, pc := range buf[:n] {
+			switch runtime.FuncForPC(pc - 1).Name() {
+			case "runtime.gopanic":
+				return panics, origin(buf[i+1:n], skip+i+1)
+			case "runtime.Goexit":
+				return exits, ""
+			}
+		}
+		if n < len(buf) {
+			break
+		}
+		frames -= n
+		skip += n
+	}
+	return returns, ""
+}
+
+// origin names the place that panicked: the first frame that is not the
+// runtime's. rest are the frames that are known, skip where they begin.
+func origin(rest []uintptr, skip int) string {
+	if len(rest) < 4 {
+		rest = make([]uintptr, 8)
+		rest = rest[:runtime.Callers(skip+1, rest)]
+	}
+	if len(rest) == 0 {
+		return "an unknown place"
+	}
+	frames := runtime.CallersFrames(rest)
+	for {
+		f, more := frames.Next()
+		if !more || len(f.Function) < 8 || f.Function[:8] != "runtime." {
+			return f.Function + " (" + f.File + ":" + strconv.Itoa(f.Line) + ")"
+		}
+	}
+}
+
+// begunUnwinding reports whether something begins while its goroutine panics or
+// exits, in a deferred function: as an agent does that is asked what went wrong.
+func begunUnwinding() bool {
+	how, _ := unwinding(anywhere)
+	return how != returns
+}
+
+// maxStack bounds the stack in an event, in bytes.
+const maxStack = 32 << 10
+
+// fail marks a span as failed and, if err is a panic, adds the event of
+// OpenTelemetry's conventions for exceptions. text is err's, as it may be sent.
+func (t *Tracer) fail(span trace.Span, now time.Time, err error, text string) {
+	setError(span, text)
+	p, ok := err.(*panicError)
+	if !ok {
+		return
+	}
+	stack := p.stack
+	if len(stack) > maxStack {
+		stack = stack[:maxStack]
+	}
+	event := spans.Exception{Type: validUTF8(p.class), Message: text, Stack: t.filter.text(redact.Other, "", validUTF8(stack))}
+	opts := []trace.EventOption{trace.WithAttributes(event.Append(nil)...)}
+	if t.ownClock || t.shifted.Load() {
+		opts = append(opts, trace.WithTimestamp(now))
+	}
+	span.AddEvent(semconv.SpanEventException, opts...)
+}
+
+// Done ends the run when the function that defers it returns:
+//
+//	ctx, run := sess.StartRun(ctx, agenttrace.RunOptions{})
+//	defer run.Done(&err)
+//
+// It is [Run.End] with *err, and a nil pointer stands for no error. When the
+// function panics, the run has failed with the panic as its error, and the panic
+// goes on with the same value. When it leaves by [runtime.Goexit], the run is
+// aborted.
+func (r *Run) Done(err *error) {
+	if r == nil || r.off || r.hasEnded() {
+		r.End(valueOf(err))
+		return
+	}
+	p := recover()
+	if p != nil {
+		defer panic(p)
+	}
+	r.finish(causeOf(valueOf(err), p, r.unwound))
+}
+
+// Done ends the turn when the function that defers it returns:
+//
+//	ctx, turn := run.StartTurn(ctx, message, agenttrace.TurnOptions{})
+//	defer turn.Done(&err)
+//
+// It is [Turn.Fail] with *err, which without an error is [Turn.End]; a nil pointer
+// stands for no error. When the function panics, the turn has failed with the
+// panic as its error, its open tool calls too, and the panic goes on with the same
+// value. When it leaves by [runtime.Goexit], the turn is aborted.
+func (t *Turn) Done(err *error) {
+	if t == nil || t.off || t.hasEnded() {
+		return
+	}
+	p := recover()
+	if p != nil {
+		defer panic(p)
+	}
+	e := causeOf(valueOf(err), p, t.unwound)
+	t.finish(endReason(e), e, "")
+}
+
+func valueOf(err *error) error {
+	if err == nil {
+		return nil
+	}
+	return *err
+}

@@ -1,0 +1,51 @@
+package spans
+
+import (
+	"errors"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/agenttrace/agenttrace/semconv"
+)
+
+// Exception is the event on the span of what a panic ended, as OpenTelemetry's
+// conventions for exceptions have it.
+type Exception struct {
+	// Type is that of the value that the panic had.
+	Type string
+	// Message is the text of the panic, Stack the goroutine's stack.
+	Message, Stack string
+}
+
+var _ Record = (*Exception)(nil)
+
+// Kind returns the event's name.
+func (e *Exception) Kind() string { return semconv.SpanEventException }
+
+// Append implements [Record].
+func (e *Exception) Append(dst []attribute.KeyValue) []attribute.KeyValue {
+	dst = appendString(dst, semconv.ExceptionTypeKey, e.Type)
+	dst = appendString(dst, semconv.ExceptionMessageKey, e.Message)
+	return appendString(dst, semconv.ExceptionStacktraceKey, e.Stack)
+}
+
+// Set implements [Record].
+func (e *Exception) Set(key string, v Value) (known bool, err error) {
+	switch attribute.Key(key) {
+	case semconv.ExceptionTypeKey:
+		return true, setString(&e.Type, v)
+	case semconv.ExceptionMessageKey:
+		return true, setString(&e.Message, v)
+	case semconv.ExceptionStacktraceKey:
+		return true, setString(&e.Stack, v)
+	}
+	return false, nil
+}
+
+// Validate implements [Record]. The conventions want a type or a message.
+func (e *Exception) Validate() error {
+	if e.Type == "" && e.Message == "" {
+		return errors.New("exception.type and exception.message are missing")
+	}
+	return nil
+}
