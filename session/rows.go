@@ -246,11 +246,34 @@ type MessageTrace struct {
 	ResponseModel string `json:"response_model,omitempty"`
 
 	// SourceID is the id that the source gives the message, where it is not ours.
+	// TurnID is the source's id of the turn, which the messages of one turn share, and
+	// TraceID the trace that the source names for it.
 	SourceID string `json:"source_id,omitempty"`
+	TurnID   string `json:"turn_id,omitempty"`
+	TraceID  string `json:"trace_id,omitempty"`
+
+	// Steps are the message's model calls in order, where the source reports each. The
+	// parts of a step begin with a part of type step-start.
+	Steps []Step `json:"steps,omitempty"`
 
 	// Problems are the flaws of the telemetry itself, such as a value of the
 	// wrong type or JSON cut short.
 	Problems []string `json:"problems,omitempty"`
+}
+
+// Step is one model call of an assistant message. Its fields are empty where the
+// source does not report them.
+type Step struct {
+	// ResponseID and RequestID are the provider's.
+	ResponseID string `json:"response_id,omitempty"`
+	RequestID  string `json:"request_id,omitempty"`
+	// Model is set where it is another than the message's.
+	Model *Model `json:"model,omitempty"`
+	Usage *Usage `json:"usage,omitempty"`
+	// StopReason is the model's own word.
+	StopReason string `json:"stop_reason,omitempty"`
+	// StartedAt is in Unix milliseconds.
+	StartedAt int64 `json:"started_at,omitempty"`
 }
 
 // ToolTrace is the object "toolMetadata.agenttrace" of a tool part: what the AI

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"slices"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // LooksClaude says whether a record with these keys, and the values of those that
@@ -26,12 +28,23 @@ func LooksClaude(keys map[string]string) bool {
 // order in which they begin: mostly one, and those of sub-agents that are told of
 // in the same file, with the id of their session and their own as theirs.
 //
-//	user, text or image    user message; what the program says for the user too
+//	user, text or image    user message
+//	queued_command         user message: text typed while the agent worked
 //	assistant              parts of the turn, and its usage, once for each answer
 //	thinking               reasoning part
 //	tool_use, tool_result  part tool-<name>
 //	compact_boundary       assistant message with a data-compaction part
+//	prompt_snapshot,
+//	api-request-shape      system prompt and tool catalog, by digest
+//	turn_duration          duration of the turn
+//	cost-state, costUSD    cost
+//	permission-mode        the mode
 //	summary, …-title       the title
+//
+// The program records much in the user's name: commands that it runs by itself and
+// their output, notifications, and the text that a command expands to. All of these
+// are system messages. A command that the model answers is a user message with the
+// command as it was typed.
 //
 // What the user left by going back to an earlier message and writing another in its
 // place is hidden: the message that was replaced, and what follows from it alone.
@@ -61,6 +74,7 @@ func DecodeClaude(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Sess
 			return
 		}
 		for _, s := range d.order {
+			s.answered(false)
 			if s.sub == "" {
 				s.tree.hide()
 				id := s.b.s.Row.ID
@@ -85,16 +99,32 @@ type claude struct {
 }
 
 type claudeSession struct {
-	b     *builder
-	sub   string // the sub-agent, empty for the session itself
-	step  string // the answer of the model that is being told
-	auto  bool
-	since int64 // tokens before the compaction whose summary is awaited, -1 for none
-	tree  branches
+	b    *builder
+	sub  string // the sub-agent, empty for the session itself
+	step string // the answer of the model that is being read
+	turn string // the program's id of the turn
+	// boundary is the compaction whose summary is awaited, nil for none.
+	boundary *compacted
+	// command is one that the user gave while it is not known who answers it.
+	command *claudeCommand
+	tree    branches
+	// prompt and catalog are the digests that answers have from here on.
+	prompt, catalog string
+	// paid is what each answer cost, by its id.
+	paid map[string]float64
+}
+
+// claudeCommand is a slash command of the user.
+type claudeCommand struct {
+	record rows.Object
+	at     int64
+	typed  string
+	parts  []rows.Object
 }
 
 func (d *claude) record(o rows.Object, line int) {
-	switch o.Text("type") {
+	kind := o.Text("type")
+	switch kind {
 	case "summary":
 		for _, s := range d.order {
 			s.titled(d.title != o.Text("summary"))
@@ -108,18 +138,9 @@ func (d *claude) record(o rows.Object, line int) {
 		d.entitle(d.guessed, o.Text("sessionId"), o.Text("aiTitle"))
 		return
 	case "user", "assistant":
-	case "system":
-		if o.Text("subtype") == "compact_boundary" && o.Text("sessionId") != "" {
-			s := d.session(o)
-			s.b.see(o.Text("timestamp"))
-			about := o.Object("compactMetadata")
-			s.auto, s.since = about.Text("trigger") != "manual", number(about, "preTokens")
-		}
-		d.link(o)
-		return
 	default:
-		d.link(o)
-		return // the state of the program, not of the conversation
+		d.state(kind, o, line)
+		return
 	}
 	message := o.Object("message")
 	if message == nil || o.Text("sessionId") == "" {
@@ -130,12 +151,140 @@ func (d *claude) record(o rows.Object, line int) {
 	s.b.see(o.Text("timestamp"))
 	s.b.touched = nil
 	said := false
-	if o.Text("type") == "assistant" {
-		d.assistant(s, message, line)
+	if kind == "assistant" {
+		s.answered(true)
+		d.assistant(s, o, message, line)
 	} else {
 		said = d.user(s, o, message, line)
 	}
+	if s.command != nil && s.b.touched == nil {
+		return // it joins the tree when it is known whose it is
+	}
 	s.tree.add(o, s.b.at, said, s.b.touched)
+}
+
+// state reads a record that is not a message.
+func (d *claude) state(kind string, o rows.Object, line int) {
+	if o.Text("sessionId") == "" {
+		return
+	}
+	known := d.sessions[o.Text("sessionId")]
+	switch kind {
+	case "system":
+		d.system(o)
+		return
+	case "attachment":
+		d.attachment(o, line)
+		return
+	case "api-request-shape":
+		d.shape(known, o)
+	case "cost-state":
+		if usd, ok := usdOf(o.Get("totalCostUSD")); ok && known != nil {
+			known.b.cost = &usd
+			known.titled(true)
+		}
+	case "permission-mode":
+		if mode := o.Text("permissionMode"); mode != "" && known != nil {
+			known.b.s.Row.Mode = new(mode)
+		}
+	}
+	d.link(o)
+}
+
+// system reads what the program notes of the conversation.
+func (d *claude) system(o rows.Object) {
+	switch o.Text("subtype") {
+	case "compact_boundary":
+		s := d.session(o)
+		s.b.see(o.Text("timestamp"))
+		s.answered(false)
+		s.compact()
+		about := o.Object("compactMetadata")
+		s.boundary = &compacted{
+			auto: about.Text("trigger") != "manual", before: number(about, "preTokens"), after: number(about, "postTokens"),
+			durationMS: number(about, "durationMs"),
+		}
+	case "turn_duration":
+		if s := d.sessions[o.Text("sessionId")]; s != nil && s.b.turn != nil && number(o, "durationMs") > 0 {
+			s.b.turn.SetTrace("duration_ms", number(o, "durationMs"))
+		}
+	case "local_command":
+		if text := o.Text("content"); text != "" {
+			s := d.session(o)
+			s.b.see(o.Text("timestamp"))
+			s.answered(false)
+			s.b.message(session.RoleSystem, []rows.Object{textPart("text", text)})
+			s.tree.add(o, s.b.at, false, s.b.touched)
+			return
+		}
+	}
+	d.link(o)
+}
+
+// attachment reads what the program adds to a request of its own accord.
+func (d *claude) attachment(o rows.Object, line int) {
+	about := o.Object("attachment")
+	switch about.Text("type") {
+	case "prompt_snapshot":
+		d.shape(d.session(o), about)
+	case "queued_command":
+		s := d.session(o)
+		s.b.see(o.Text("timestamp"))
+		s.b.touched = nil
+		var message rows.Object
+		message.Set("content", about.Get("prompt"))
+		if o.Object("origin") == nil && about.Object("origin") != nil {
+			o = append(slices.Clone(o), rows.Field{Key: "origin", Value: about.Get("origin")})
+		}
+		if about.Has("prompt") {
+			said := d.user(s, o, message, line)
+			s.tree.add(o, s.b.at, said, s.b.touched)
+			return
+		}
+	}
+	d.link(o)
+}
+
+// shape reads what a request consists of beside the conversation.
+func (d *claude) shape(s *claudeSession, o rows.Object) {
+	if s == nil {
+		return
+	}
+	if shape := o.Object("shape"); shape != nil {
+		o = shape
+	}
+	for _, key := range []string{"systemPrompt", "system"} {
+		if text := promptOf(o.Get(key)); text != "" {
+			s.prompt = s.b.blob(store.BlobSystemPrompt, text)
+		}
+	}
+	if tools := o.Get("tools"); len(rows.Elements(tools)) > 0 {
+		s.catalog = s.b.blob(store.BlobToolCatalog, string(tools))
+	}
+}
+
+// promptOf is the text of a system prompt: one text, or a list of texts or of blocks.
+func promptOf(raw json.RawMessage) string {
+	if text, ok := rows.Text(raw); ok {
+		return text
+	}
+	var all []string
+	for _, v := range rows.Elements(raw) {
+		text, ok := rows.Text(v)
+		if block, err := rows.Parse(v); !ok && err == nil {
+			text = block.Text("text")
+		}
+		if text != "" {
+			all = append(all, text)
+		}
+	}
+	return strings.Join(all, "\n\n")
+}
+
+// usdOf reads an amount of money.
+func usdOf(raw json.RawMessage) (float64, bool) {
+	usd, err := json.Number(raw).Float64()
+	return usd, err == nil && usd >= 0 && usd < 1e9
 }
 
 // entitle notes a title of a session.
@@ -185,7 +334,7 @@ func (d *claude) session(o rows.Object) *claudeSession {
 	if s != nil {
 		return s
 	}
-	s = &claudeSession{b: newBuilder(key, "claude-code"), sub: sub, since: -1}
+	s = &claudeSession{b: newBuilder(key, "claude-code"), sub: sub, paid: make(map[string]float64)}
 	row := &s.b.s.Row
 	if sub != "" {
 		row.ParentID = new(id)
@@ -218,7 +367,7 @@ func (d *claude) blocks(content []json.RawMessage, line int) iter.Seq[rows.Objec
 	}
 }
 
-// user adds what stands in the user's name, and says whether it is the user's own.
+// user adds a record in the user's name, and says whether the user wrote it.
 func (d *claude) user(s *claudeSession, o, message rows.Object, line int) bool {
 	content := message.Get("content")
 	if text, ok := rows.Text(content); ok {
@@ -230,10 +379,7 @@ func (d *claude) user(s *claudeSession, o, message rows.Object, line int) bool {
 		switch block.Text("type") {
 		case "tool_result":
 			results = true
-			failed := string(block.Get("is_error")) == "true"
-			if !s.b.result(block.Text("tool_use_id"), resultOf(block.Get("content")), failed) {
-				d.report(codec.Problem{Line: line, Reason: "result of call " + block.Text("tool_use_id") + ", which nobody waits for: left out"})
-			}
+			d.result(s, o, block, line)
 		case "text":
 			parts = append(parts, textPart("text", block.Text("text")))
 		case "image", "document":
@@ -245,19 +391,141 @@ func (d *claude) user(s *claudeSession, o, message rows.Object, line int) bool {
 	return len(parts) > 0 && d.said(s, o, parts) && !results
 }
 
+// refusals begin the results of calls that a person refused.
+var refusals = []string{"The user doesn't want to proceed with this tool use", "The user doesn't want to take this action right now"}
+
+// result adds the outcome of a call, and what the program measured of it.
+func (d *claude) result(s *claudeSession, o, block rows.Object, line int) {
+	id := block.Text("tool_use_id")
+	failed := string(block.Get("is_error")) == "true"
+	output := resultOf(block.Get("content"))
+	if !s.b.result(id, output, failed) {
+		d.report(codec.Problem{Line: line, Reason: "result of call " + id + ", which is not pending: left out"})
+		return
+	}
+	about := o.Object("toolUseResult")
+	if ms := max(number(about, "durationMs"), number(about, "totalDurationMs")); ms > 0 {
+		s.b.measure(id, "duration_ms", ms)
+	}
+	if agent := about.Text("agentId"); agent != "" && s.sub == "" {
+		s.b.measure(id, "child_session_id", s.b.s.Row.ID+"-"+agent)
+	}
+	text, _ := rows.Text(output)
+	if failed && slices.ContainsFunc(refusals, func(r string) bool { return strings.HasPrefix(text, r) }) {
+		s.b.measure(id, "denied", true)
+		s.b.refused(id, text)
+	}
+}
+
+// said adds text of a record in the user's name, and says whether the user wrote it.
 func (d *claude) said(s *claudeSession, o rows.Object, parts []rows.Object) bool {
-	if string(o.Get("isCompactSummary")) == "true" {
-		s.b.compaction(parts[0].Text("text"), s.auto || s.since < 0, 0)
-		s.since = -1
+	text := strings.TrimSpace(parts[0].Text("text"))
+	meta := string(o.Get("isMeta")) == "true"
+	switch {
+	case string(o.Get("isCompactSummary")) == "true":
+		s.answered(false)
+		c := compacted{auto: true}
+		if s.boundary != nil {
+			c, s.boundary = *s.boundary, nil
+		}
+		c.summary = parts[0].Text("text")
+		s.b.compaction(c)
+		return false
+	case strings.HasPrefix(text, "[Request interrupted by user"):
+		s.answered(false)
+		s.b.ended("abort", "")
+		s.b.message(session.RoleSystem, parts)
+		s.step = ""
+		return false
+	case strings.HasPrefix(text, "<command-name>"), strings.HasPrefix(text, "<command-message>"):
+		s.answered(false)
+		s.command = &claudeCommand{record: o, at: s.b.at, typed: typedCommand(text), parts: parts}
+		return false
+	case meta || fromProgram(text) || !fromPerson(o):
+		// The text that a command expands to is for the model, which answers it.
+		s.answered(meta && !fromProgram(text))
+		s.compact()
+		s.b.message(session.RoleSystem, parts)
+		s.step = ""
 		return false
 	}
-	role := session.RoleUser
-	if string(o.Get("isMeta")) == "true" {
-		role = session.RoleSystem // the program tells the model something
+	s.answered(false)
+	s.compact()
+	s.asked(o, parts)
+	return true
+}
+
+// asked adds the user's message, which a record holds.
+func (s *claudeSession) asked(o rows.Object, parts []rows.Object) {
+	s.step, s.turn = "", o.Text("promptId")
+	named(s.b.message(session.RoleUser, parts), o.Text("uuid"), s.turn, "")
+}
+
+// programTags begin texts that the program writes in the user's name.
+var programTags = []string{
+	"<local-command-stdout>", "<local-command-stderr>", "<local-command-caveat>", "<bash-input>", "<bash-stdout>", "<bash-stderr>",
+	"<task-notification>", "<system-reminder>", "<teammate-message", "<tick>", "<user-prompt-submit-hook>", "<command-args>",
+	"Caveat: The messages below were generated by the user while running local commands",
+}
+
+func fromProgram(text string) bool {
+	return slices.ContainsFunc(programTags, func(tag string) bool { return strings.HasPrefix(text, tag) })
+}
+
+// fromPerson says whether a record does not name another origin than a person.
+func fromPerson(o rows.Object) bool {
+	kind := o.Object("origin").Text("kind")
+	return kind == "" || kind == "human"
+}
+
+// localCommands are answered by the program, never by the model.
+var localCommands = []string{
+	"/clear", "/compact", "/config", "/context", "/cost", "/doctor", "/exit", "/help", "/hooks", "/login", "/logout", "/mcp", "/model",
+	"/permissions", "/quit", "/rename", "/resume", "/status", "/usage", "/vim",
+}
+
+// typedCommand is a command as the user typed it, with its arguments.
+func typedCommand(text string) string {
+	name := strings.TrimSpace(between(text, "<command-name>", "</command-name>"))
+	if name != "" && !strings.HasPrefix(name, "/") {
+		name = "/" + name
 	}
-	s.b.message(role, parts)
-	s.step = ""
-	return role == session.RoleUser && !strings.HasPrefix(parts[0].Text("text"), "[Request interrupted by user")
+	return strings.TrimSpace(name + " " + strings.TrimSpace(between(text, "<command-args>", "</command-args>")))
+}
+
+func between(text, from, to string) string {
+	_, rest, _ := strings.Cut(text, from)
+	inner, _, _ := strings.Cut(rest, to)
+	return inner
+}
+
+// answered settles the command that waits: the user's message where the model answers
+// it, and otherwise the program's.
+func (s *claudeSession) answered(byModel bool) {
+	c := s.command
+	if c == nil {
+		return
+	}
+	s.command = nil
+	now, touched := s.b.at, s.b.touched
+	s.b.at = c.at
+	name, _, _ := strings.Cut(c.typed, " ")
+	if byModel = byModel && c.typed != "" && !slices.Contains(localCommands, name); byModel {
+		s.asked(c.record, append([]rows.Object{textPart("text", c.typed)}, c.parts[1:]...))
+	} else {
+		s.b.message(session.RoleSystem, c.parts)
+		s.step = ""
+	}
+	s.tree.add(c.record, c.at, byModel, s.b.touched)
+	s.b.at, s.b.touched = now, touched
+}
+
+// compact adds the compaction of which no summary came.
+func (s *claudeSession) compact() {
+	if s.boundary != nil {
+		s.b.compaction(*s.boundary)
+		s.boundary = nil
+	}
 }
 
 // resultOf is the output of a tool: the text where it is one block of text.
@@ -298,21 +566,28 @@ func blockPart(block rows.Object) rows.Object {
 	return o
 }
 
-func (d *claude) assistant(s *claudeSession, message rows.Object, line int) {
+func (d *claude) assistant(s *claudeSession, o, message rows.Object, line int) {
+	s.compact()
 	blocks := rows.Elements(message.Get("content"))
 	if text, ok := rows.Text(message.Get("content")); ok {
 		blocks = []json.RawMessage{textPart("text", text).JSON()}
 	}
-	if id := message.Text("id"); len(blocks) > 0 && (s.step != id || s.b.turn == nil) {
+	id := message.Text("id")
+	if len(blocks) > 0 && (s.step != id || s.b.turn == nil) {
 		s.step = id
-		s.b.part(rows.Object{{Key: "type", Value: json.RawMessage(`"step-start"`)}})
+		step := s.b.step(id)
+		step.ResponseID, step.RequestID = id, o.Text("requestId")
+		s.describe(o)
 	}
 	for block := range d.blocks(blocks, line) {
 		switch block.Text("type") {
 		case "text":
 			s.b.part(textPart("text", block.Text("text")))
 		case "thinking":
-			s.b.part(textPart("reasoning", block.Text("thinking")))
+			if text := block.Text("thinking"); text != "" { // else it is encrypted
+				s.b.part(textPart("reasoning", text))
+			}
+		case "redacted_thinking":
 		case "tool_use":
 			input := block.Get("input")
 			if input == nil {
@@ -323,19 +598,51 @@ func (d *claude) assistant(s *claudeSession, message rows.Object, line int) {
 			s.b.part(blockPart(block))
 		}
 	}
-	if u := message.Object("usage"); u != nil {
-		s.b.spend(message.Text("id"), session.Usage{
+	if s.b.turn == nil {
+		return
+	}
+	synthetic := message.Text("model") == "<synthetic>"
+	if string(o.Get("isApiErrorMessage")) == "true" {
+		text, _ := rows.Text(resultOf(message.Get("content")))
+		s.b.ended("error", cmp.Or(text, o.Text("error"), "error"))
+	}
+	if u := message.Object("usage"); u != nil && !synthetic {
+		s.b.spend(id, session.Usage{
 			Input: number(u, "input_tokens"), Output: number(u, "output_tokens"),
 			CacheRead: number(u, "cache_read_input_tokens"), CacheWrite: number(u, "cache_creation_input_tokens"),
 		})
-		if s.b.turn != nil {
-			s.b.turn.SetTrace("usage_basis", "exclusive")
+		s.b.turn.SetTrace("usage_basis", "exclusive")
+	}
+	if usd, ok := usdOf(o.Get("costUSD")); ok {
+		s.b.paid(s.b.turn, usd-s.paid[id])
+		s.paid[id] = usd
+	}
+	if model := message.Text("model"); model != "" && !synthetic {
+		s.b.setModel(session.Model{ProviderID: "anthropic", ModelID: model, Variant: o.Text("effort")})
+	}
+	if reason := message.Text("stop_reason"); reason != "" {
+		s.b.turn.SetTrace("stop_reason", reason)
+		a := s.b.answer(s.b.turn)
+		if i, ok := a.bySource[id]; ok {
+			a.steps[i].StopReason = reason
+		}
+		if reason == "end_turn" || reason == "stop_sequence" || reason == "refusal" || reason == "max_tokens" {
+			s.b.ended("finish", "")
 		}
 	}
-	if model := message.Text("model"); model != "" && model != "<synthetic>" {
-		s.b.model("anthropic", model)
+}
+
+// describe notes on a turn that begins what it was asked with.
+func (s *claudeSession) describe(o rows.Object) {
+	m := s.b.turn
+	if len(m.Parts()) > 1 {
+		return
 	}
-	if reason := message.Text("stop_reason"); reason != "" && s.b.turn != nil {
-		s.b.turn.SetTrace("stop_reason", reason)
+	named(m, "", cmp.Or(o.Text("promptId"), s.turn), "")
+	if s.prompt != "" {
+		m.SetMeta("system_prompt_digest", s.prompt)
+	}
+	if s.catalog != "" {
+		m.SetTrace("tool_catalog_digest", s.catalog)
 	}
 }

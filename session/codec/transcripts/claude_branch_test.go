@@ -73,11 +73,11 @@ func TestClaudeBranches(t *testing.T) {
 		},
 		"compacted": {
 			branch("u1 - user one", "a1 u1 say 1", "u2 a1 user two", "u3 a1 user TWO", "a3 u3 say 3", "b1 - boundary a3", "u4 b1 user four"),
-			[]string{"one", "1", "two 3", "TWO", "3", "four"},
+			[]string{"one", "1", "two 3", "TWO", "3", "", "four"},
 		},
 		"what a compaction followed from is not there": {
 			branch("u1 - user one", "a1 u1 say 1", "u2 a1 user two", "u3 a1 user TWO", "b1 - boundary zz", "u4 b1 user four"),
-			[]string{"one", "1", "two", "TWO", "four"},
+			[]string{"one", "1", "two", "TWO", "", "four"},
 		},
 		"begun anew": {
 			branch("u1 - user one", "a1 u1 say 1", "u2 - user two", "a2 u2 say 2"),

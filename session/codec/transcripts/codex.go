@@ -1,19 +1,22 @@
 package transcripts
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"iter"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // LooksCodex says whether a record with these keys, and the values of those that
@@ -30,12 +33,23 @@ func LooksCodex(keys map[string]string) bool {
 //
 //	message of the user         user message
 //	message of the developer,
-//	what the program says       system message
+//	what the program adds       system message
 //	message of the assistant    text part
 //	reasoning                   reasoning part, where it is not encrypted
 //	…_call, …_call_output       part tool-<name>
-//	token_count                 usage of the turn
+//	token_count                 usage of a model call
+//	task_started, task_complete
+//	and turn_aborted            the bounds of a turn, its ids, duration and end
+//	turn_context                model, mode, and the trace of the turn
+//	…_end                       duration of a tool call
+//	item_completed              text part of a plan, which no other record has
 //	compacted                   assistant message with a data-compaction part
+//	thread_rolled_back          hides what the user took back
+//	base_instructions           system prompt
+//
+// A program that compacts asks the model for a summary, and records the answer as any
+// other before the compaction. The summary and its usage are the compaction's: they
+// are not in the turn.
 //
 // Lines that cannot be read are reported and left out; report may be nil. An error
 // is yielded when reading fails, when nothing in the stream is of Codex, or when no
@@ -89,18 +103,29 @@ func decodeCodex(r io.Reader, named string, report func(codec.Problem)) iter.Seq
 type codex struct {
 	report   func(codec.Problem)
 	b        *builder // nil before the session is named
-	named    string   // the session by the name of the file, empty where it says nothing
+	named    string   // the session by the name of the file, empty where the name has none
 	provider string
-	model    string
-	total    string // what was spent so far, as it was said last
+	model    session.Model
+	prompt   string // digest of the system prompt
+	total    string // what was spent so far, as it was reported last
 	spent    int
+	// open says that the model call that the last step began is not counted yet.
+	open bool
+	// turnID and traceID are those of the task that runs, marked the messages that have
+	// them.
+	turnID, traceID string
+	marked          map[*rows.Message]bool
+	// context is the size of the model's context at the last call, in tokens.
+	context int64
+	// compaction is the last one while its resulting size is not known.
+	compaction *rows.Message
 }
 
 func (d *codex) record(o rows.Object, line int) {
 	payload := o.Object("payload")
 	kind := o.Text("type")
 	if payload == nil || kind == "" {
-		d.report(codec.Problem{Line: line, Reason: "is no record with a type and a payload: left out"})
+		d.report(codec.Problem{Line: line, Reason: "is not a record with a type and a payload: left out"})
 		return
 	}
 	if d.b == nil {
@@ -108,28 +133,42 @@ func (d *codex) record(o rows.Object, line int) {
 		case first:
 			d.begin(payload)
 		case d.named != "" && LooksCodex(map[string]string{"type": kind, "payload": "{"}):
-			d.report(codec.Problem{Line: line, Reason: "stands before the record that names the session: it is named by the file"})
+			d.report(codec.Problem{Line: line, Reason: "precedes the record that names the session: it is named by the file"})
 			var meta rows.Object
 			meta.Set("id", d.named)
 			d.begin(meta)
 		default:
-			d.report(codec.Problem{Line: line, Reason: "stands before the record that names the session: left out"})
+			d.report(codec.Problem{Line: line, Reason: "precedes the record that names the session: left out"})
 			return
 		}
 	}
 	d.b.see(o.Text("timestamp"))
 	switch kind {
 	case "turn_context":
-		if model := payload.Text("model"); model != "" {
-			d.model = model
-			d.b.model(d.provider, model)
-		}
+		d.settings(payload)
 	case "response_item":
 		d.item(payload, line)
 	case "event_msg":
 		d.event(payload)
 	case "compacted":
-		d.b.compaction(payload.Text("message"), true, 0)
+		d.compacted(payload)
+	}
+	d.mark()
+}
+
+// mark gives the turn's messages the ids that the program has for the turn.
+func (d *codex) mark() {
+	m := d.b.touched
+	if m == nil || d.marked[m] || m.Row.Role == session.RoleSystem {
+		return
+	}
+	if d.marked == nil {
+		d.marked = make(map[*rows.Message]bool)
+	}
+	d.marked[m] = true
+	named(m, "", d.turnID, d.traceID)
+	if d.prompt != "" && m.Row.Role == session.RoleAssistant {
+		m.SetMeta("system_prompt_digest", d.prompt)
 	}
 }
 
@@ -153,15 +192,56 @@ func (d *codex) begin(meta rows.Object) {
 		}
 	}
 	d.b.s.SetMeta("codex", own)
-}
-
-// part adds a part to the turn and says which model the turn is of.
-func (d *codex) part(o rows.Object) {
-	d.b.part(o)
-	if d.model != "" {
-		d.b.model(d.provider, d.model)
+	if text := meta.Object("base_instructions").Text("text"); text != "" {
+		d.prompt = d.b.blob(store.BlobSystemPrompt, text)
 	}
 }
+
+// settings reads how a turn is set up. The policies on approvals and on the sandbox
+// together are the session's mode, as in the program's telemetry.
+func (d *codex) settings(c rows.Object) {
+	if id := c.Text("turn_id"); id != "" {
+		d.turnID = id
+	}
+	d.traceID = cmp.Or(c.Text("trace_id"), d.traceID)
+	if model := c.Text("model"); model != "" {
+		d.model = session.Model{ProviderID: d.provider, ModelID: model, Variant: c.Text("effort")}
+		d.b.setModel(d.model)
+	}
+	var mode []string
+	for _, key := range []string{"approval_policy", "sandbox_policy"} {
+		policy := c.Object(key)
+		if word := cmp.Or(c.Text(key), policy.Text("type"), policy.Text("mode")); word != "" {
+			mode = append(mode, word)
+		} else if len(policy) == 1 {
+			mode = append(mode, policy[0].Key)
+		}
+	}
+	if len(mode) > 0 {
+		d.b.s.Row.Mode = new(strings.Join(mode, ", "))
+	}
+}
+
+// part adds a part that the model wrote.
+func (d *codex) part(o rows.Object) {
+	d.step()
+	d.b.part(o)
+}
+
+// step begins the next model call, unless the parts of one are being read: a call ends
+// with the record that counts it.
+func (d *codex) step() {
+	if d.b.turn == nil || !d.open {
+		d.b.step(d.callName())
+		d.open = true
+	}
+	if d.model.ModelID != "" {
+		d.b.setModel(d.model)
+	}
+}
+
+// callName names the model call that is being read.
+func (d *codex) callName() string { return strconv.Itoa(d.spent) }
 
 func (d *codex) item(item rows.Object, line int) {
 	kind := item.Text("type")
@@ -181,10 +261,12 @@ func (d *codex) item(item rows.Object, line int) {
 			d.part(textPart("reasoning", strings.Join(words, "\n\n")))
 		}
 	case strings.HasSuffix(kind, "_call_output"):
+		id := item.Text("call_id")
 		output, failed := outputOf(item.Get("output"))
-		if !d.b.result(item.Text("call_id"), output, failed) {
-			d.report(codec.Problem{Line: line, Reason: "result of call " + item.Text("call_id") + ", which nobody waits for: left out"})
+		if !d.b.result(id, output, failed) {
+			d.report(codec.Problem{Line: line, Reason: "result of call " + id + ", which is not pending: left out"})
 		}
+		d.open = false // what the model answers now, another call answers
 	case strings.HasSuffix(kind, "_call"):
 		d.call(kind, item)
 	case kind == "ghost_snapshot" || kind == "compaction" || kind == "compaction_summary":
@@ -258,10 +340,8 @@ func (d *codex) call(kind string, item rows.Object) {
 	if input == nil {
 		input = json.RawMessage("{}")
 	}
+	d.step()
 	d.b.call(name, item.Text("call_id"), input)
-	if d.model != "" {
-		d.b.model(d.provider, d.model)
-	}
 }
 
 // outputOf is what a tool returned. Some versions wrap the text in an object that
@@ -284,30 +364,164 @@ func outputOf(raw json.RawMessage) (output json.RawMessage, failed bool) {
 }
 
 func (d *codex) event(e rows.Object) {
-	switch e.Text("type") {
+	switch kind := e.Text("type"); kind {
 	case "token_count":
-		info := e.Object("info")
-		last, total := info.Object("last_token_usage"), string(info.Get("total_token_usage"))
-		if last == nil || total == d.total {
-			return // it is said again when nothing was spent
-		}
-		d.total = total
-		d.spent++
-		cached, reasoning := number(last, "cached_input_tokens"), number(last, "reasoning_output_tokens")
-		d.b.spend(fmt.Sprint(d.spent), session.Usage{
-			Input: max(0, number(last, "input_tokens")-cached), Output: max(0, number(last, "output_tokens")-reasoning),
-			CacheRead: cached, Reasoning: reasoning,
-		})
-		if d.b.turn != nil {
-			d.b.turn.SetTrace("usage_basis", "inclusive")
-		}
+		d.tokens(e.Object("info"))
+	case "task_started", "turn_started":
+		d.b.turn, d.open = nil, false
+		d.turnID, d.traceID = e.Text("turn_id"), e.Text("trace_id")
 	case "turn_aborted":
-		if d.b.turn != nil {
-			d.b.turn.SetTrace("end_reason", "abort")
+		d.end("abort", "", e)
+	case "task_complete", "turn_complete":
+		switch failed := e.Object("error"); {
+		case failed != nil:
+			d.end("error", cmp.Or(failed.Text("message"), "error"), e)
+		case d.b.turn == nil || d.b.answer(d.b.turn).end.reason != "error":
+			d.end("finish", "", e)
+		default:
+			d.duration(e)
 		}
-	case "task_complete":
-		if d.b.turn != nil {
-			d.b.turn.SetTrace("end_reason", "finish")
+	case "error":
+		if d.affectsTurn(e) {
+			d.end("error", e.Text("message"), e)
+		}
+	case "thread_rolled_back":
+		d.rollBack(number(e, "num_turns"))
+	case "thread_name_updated":
+		d.b.title = cmp.Or(e.Text("thread_name"), d.b.title)
+	case "item_completed":
+		d.completed(e.Object("item"))
+	case "exec_command_end", "mcp_tool_call_end", "patch_apply_end", "web_search_end", "dynamic_tool_call_response":
+		if ms, ok := durationMS(e.Get("duration")); ok {
+			d.b.measure(e.Text("call_id"), "duration_ms", ms)
 		}
 	}
+}
+
+// affectsTurn says whether an error ends the turn: a message that came at the wrong
+// moment, or something that could not be taken back, does not.
+func (d *codex) affectsTurn(e rows.Object) bool {
+	kind := e.Text("codex_error_info")
+	if o := e.Object("codex_error_info"); len(o) > 0 {
+		kind = o[0].Key
+	}
+	return kind != "active_turn_not_steerable" && kind != "thread_rollback_failed"
+}
+
+// end notes how the turn ended. A turn that failed before the model answered has an
+// answer that holds the error.
+func (d *codex) end(reason, text string, e rows.Object) {
+	if n := len(d.b.s.Messages()); reason == "error" && d.b.turn == nil && n > 0 && d.b.s.Messages()[n-1].Row.Role == session.RoleUser {
+		d.b.part(errorPart(text))
+	}
+	d.b.ended(reason, text)
+	d.duration(e)
+}
+
+func (d *codex) duration(e rows.Object) {
+	if ms := number(e, "duration_ms"); ms > 0 && d.b.turn != nil {
+		d.b.turn.SetTrace("duration_ms", ms)
+	}
+}
+
+// tokens reads what was spent. The record is repeated when nothing was spent, and
+// after a compaction it holds an estimate of the context's size.
+func (d *codex) tokens(info rows.Object) {
+	last, total := info.Object("last_token_usage"), string(info.Get("total_token_usage"))
+	if last == nil {
+		return
+	}
+	size := number(last, "total_tokens")
+	usage := codexUsage(last)
+	if usage == (session.Usage{}) {
+		if d.compaction != nil && size > 0 {
+			d.compaction.SetTrace("output_tokens", size)
+			part := d.compaction.Last()
+			o := part.Data()
+			inner := o.Object("data")
+			inner.Set("summary_tokens", size)
+			o.Set("data", inner)
+			part.Set(o)
+			d.compaction = nil
+		}
+		return
+	}
+	if total == d.total {
+		return
+	}
+	d.total, d.compaction = total, nil
+	d.context = size
+	if d.b.turn == nil && d.b.touched != nil && d.b.touched.Row.Role != session.RoleAssistant {
+		return // its answer was left out
+	}
+	d.b.spend(d.callName(), usage)
+	d.spent++
+	d.open = false
+	if d.b.turn != nil {
+		d.b.turn.SetTrace("usage_basis", "inclusive")
+	}
+}
+
+// codexUsage reads counts of which the input includes what was cached, and the output
+// the reasoning.
+func codexUsage(o rows.Object) session.Usage {
+	cached, reasoning := number(o, "cached_input_tokens"), number(o, "reasoning_output_tokens")
+	written := number(o, "cache_write_input_tokens")
+	return session.Usage{
+		Input: max(0, number(o, "input_tokens")-cached-written), Output: max(0, number(o, "output_tokens")-reasoning),
+		CacheRead: cached, CacheWrite: written, Reasoning: reasoning,
+	}
+}
+
+// compacted adds a compaction, and takes the answer that is its summary out of the
+// turn. A program that has the server compact keeps no summary that can be read.
+func (d *codex) compacted(payload rows.Object) {
+	c := compacted{summary: payload.Text("message"), auto: true, before: d.context}
+	if d.b.turn != nil {
+		if text := d.b.turn.Last(); text != nil && text.Row.Type == "text" && c.summary != "" &&
+			strings.HasSuffix(strings.TrimSpace(c.summary), strings.TrimSpace(text.Data().Text("text"))) {
+			c.usage = d.b.withdraw()
+		}
+	}
+	// A task of its own is what the user asked for; within a turn, the program decided.
+	n := len(d.b.s.Messages())
+	c.auto = d.b.turn != nil || n > 0 && d.b.s.Messages()[n-1].Row.Role == session.RoleUser
+	d.compaction = d.b.compaction(c)
+	d.open = false
+}
+
+// completed reads an item that no other record has.
+func (d *codex) completed(item rows.Object) {
+	if item.Text("type") == "Plan" && item.Text("text") != "" {
+		d.part(textPart("text", item.Text("text")))
+	}
+}
+
+// rollBack hides what the last turns said.
+func (d *codex) rollBack(turns int64) {
+	all := d.b.s.Messages()
+	for i := len(all) - 1; i >= 0 && turns > 0; i-- {
+		if all[i].Row.HiddenAt != nil || all[i].Row.Role == session.RoleSystem {
+			continue
+		}
+		hide(all[i], d.b.at)
+		if all[i].Row.Role == session.RoleUser {
+			turns--
+		}
+	}
+	d.b.turn, d.open = nil, false
+}
+
+// durationMS reads a duration, which some versions write as an object and others as
+// a text such as 1.5s.
+func durationMS(raw json.RawMessage) (int64, bool) {
+	if text, ok := rows.Text(raw); ok {
+		d, err := time.ParseDuration(text)
+		return d.Milliseconds(), err == nil && d >= 0
+	}
+	o, err := rows.Parse(raw)
+	if err != nil || !o.Has("secs") {
+		return 0, false
+	}
+	return number(o, "secs")*1000 + number(o, "nanos")/1e6, true
 }

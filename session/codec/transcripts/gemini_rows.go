@@ -47,8 +47,7 @@ func (d *gemini) session(place geminiPlace) *codec.Session {
 			d.gemini(b, m)
 		case "error":
 			if n := len(b.s.Messages()); b.turn == nil && n > 0 && b.s.Messages()[n-1].Row.Role == session.RoleUser {
-				b.turn = b.s.Message(session.RoleAssistant, b.at) // that said nothing
-				b.touched = b.turn
+				b.part(errorPart(spokenBy(m.record)))
 			}
 			b.ended("error", spokenBy(m.record))
 		case "info", "warning":
@@ -143,7 +142,7 @@ func (d *gemini) user(b *builder, m *geminiMessage) {
 }
 
 func (d *gemini) compaction(b *builder, m *geminiMessage) {
-	b.compaction(spokenBy(m.record), true, 0)
+	b.compaction(compacted{summary: spokenBy(m.record), auto: true})
 	if m.tail == nil || m.tail.row == nil {
 		return
 	}
@@ -211,7 +210,7 @@ func (d *gemini) gemini(b *builder, m *geminiMessage) {
 	}
 	done := rows.Elements(m.record.Get("toolCalls"))
 	if len(thoughts)+len(said)+len(calls)+len(done) > 0 {
-		b.part(rows.Object{{Key: "type", Value: json.RawMessage(`"step-start"`)}})
+		b.step(m.id)
 	}
 	for _, p := range append(thoughts, said...) {
 		b.part(p)

@@ -261,7 +261,7 @@ func (d *opencode) assistant(m *opencodeRecord, parts []opencodeRecord) {
 	}
 	row := b.turn
 	d.touch(row, m)
-	delete(b.ends, row)
+	b.answer(row).end = ending{}
 	steps := 0
 	for i := range parts {
 		p := &parts[i]

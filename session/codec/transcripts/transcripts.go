@@ -19,9 +19,12 @@ package transcripts
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -30,6 +33,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/spans"
 )
 
 // lines calls record for each JSON object in r, and reports lines that are none.
@@ -62,33 +66,37 @@ func lines(r io.Reader, report func(codec.Problem), record func(o rows.Object, l
 // builder makes a session of records in the order in which they come.
 type builder struct {
 	s *rows.Session
-	// turn is the assistant message of the turn, nil before the agent says anything.
-	turn     *rows.Message
-	at       int64 // of the record before
-	calls    map[string]*rows.Part
-	usage    map[*rows.Message]*spent
-	ends     map[*rows.Message]ending
-	touched  *rows.Message // by the record that was read last
-	title    string        // as it was given
-	question string        // what the user asked first
+	// turn is the assistant message of the turn, nil before the agent answers.
+	turn    *rows.Message
+	at      int64 // of the record before
+	calls   map[string]*rows.Part
+	answers map[*rows.Message]*answer
+	touched *rows.Message // by the record that was read last
+	// sessionModel is the model of the last call.
+	sessionModel session.Model
+	// cost is what the source reports for the whole session.
+	cost     *float64
+	title    string // as it was given
+	question string // what the user asked first
 }
 
-// spent is the usage of a message by the calls of the model that it took, and what
-// the source says that it cost.
-type spent struct {
-	order []string
-	calls map[string]session.Usage
-	cost  *float64
+// answer is what takes more than one record to know of an assistant message.
+type answer struct {
+	steps []session.Step
+	// bySource finds a step by the id that its records share.
+	bySource map[string]int
+	// counted says that the usage of at least one call is known.
+	counted bool
+	model   session.Model
+	cost    *float64
+	end     ending
 }
 
 // ending is how a turn ended other than well.
 type ending struct{ reason, text string }
 
 func newBuilder(id, agent string) *builder {
-	return &builder{
-		s: rows.New(id, agent), calls: make(map[string]*rows.Part),
-		usage: make(map[*rows.Message]*spent), ends: make(map[*rows.Message]ending),
-	}
+	return &builder{s: rows.New(id, agent), calls: make(map[string]*rows.Part), answers: make(map[*rows.Message]*answer)}
 }
 
 // see takes the time of a record; one without a time has that of the one before.
@@ -112,7 +120,8 @@ func (b *builder) seeMilli(at int64) int64 {
 	return b.at
 }
 
-// message adds a message that is no turn's, and ends the turn before it.
+// message adds a message that is not part of a turn's answer, and ends the turn
+// before it.
 func (b *builder) message(role string, parts []rows.Object) *rows.Message {
 	b.turn = nil
 	m := b.s.Message(role, b.at)
@@ -126,7 +135,16 @@ func (b *builder) message(role string, parts []rows.Object) *rows.Message {
 	return m
 }
 
-// hide says that the user went back to before the message, at a time.
+// named notes the ids that the source gives a message; empty ones are left out.
+func named(m *rows.Message, source, turn, trace string) {
+	for _, id := range [...]struct{ key, value string }{{"source_id", source}, {"turn_id", turn}, {"trace_id", trace}} {
+		if id.value != "" {
+			m.SetTrace(id.key, id.value)
+		}
+	}
+}
+
+// hide hides a message that the user left by going back, at a time.
 func hide(m *rows.Message, at int64) {
 	if m.Row.HiddenAt == nil {
 		m.Row.HiddenAt = new(max(at, m.Row.CreatedAt))
@@ -137,8 +155,18 @@ func hide(m *rows.Message, at int64) {
 // ended notes how the turn ended, unless more of it follows.
 func (b *builder) ended(reason, text string) {
 	if b.turn != nil {
-		b.ends[b.turn] = ending{reason, text}
+		b.answer(b.turn).end = ending{reason, text}
 	}
+}
+
+// answer returns what is known of an assistant message beside its parts.
+func (b *builder) answer(m *rows.Message) *answer {
+	a := b.answers[m]
+	if a == nil {
+		a = &answer{bySource: make(map[string]int)}
+		b.answers[m] = a
+	}
+	return a
 }
 
 // part adds a part to the turn's assistant message.
@@ -148,7 +176,9 @@ func (b *builder) part(data rows.Object) *rows.Part {
 	}
 	b.turn.Touch(b.at)
 	b.touched = b.turn
-	delete(b.ends, b.turn)
+	if a := b.answers[b.turn]; a != nil {
+		a.end = ending{}
+	}
 	return b.turn.Part(data, b.at)
 }
 
@@ -157,6 +187,16 @@ func textPart(kind, text string) rows.Object {
 	o.Set("type", kind)
 	o.Set("text", text)
 	return o
+}
+
+// step begins a model call of the turn. source is what the records of the call
+// share, such as the id of the response.
+func (b *builder) step(source string) *session.Step {
+	b.part(rows.Object{{Key: "type", Value: json.RawMessage(`"step-start"`)}})
+	a := b.answer(b.turn)
+	a.bySource[source] = len(a.steps)
+	a.steps = append(a.steps, session.Step{StartedAt: b.at})
+	return &a.steps[len(a.steps)-1]
 }
 
 // call adds a tool call.
@@ -206,47 +246,143 @@ func (b *builder) result(id string, output json.RawMessage, failed bool) bool {
 	return true
 }
 
-// compaction adds the mark from which the context begins anew.
-func (b *builder) compaction(summary string, auto bool, tokens int64) {
-	var inner, o rows.Object
-	inner.Set("summary", summary)
-	inner.Set("tail_start_id", nil)
-	inner.Set("auto", auto)
-	inner.Set("summary_tokens", max(0, tokens))
-	o.Set("type", session.TypeCompaction)
-	o.Set("data", inner)
-	b.message(session.RoleAssistant, []rows.Object{o})
+// measure notes a key of what the AI SDK's tool part has no field for; see
+// [session.ToolTrace].
+func (b *builder) measure(id, key string, v any) {
+	p := b.calls[id]
+	if p == nil {
+		return
+	}
+	o := p.Data()
+	metadata := o.Object("toolMetadata")
+	trace := metadata.Object("agenttrace")
+	trace.Set(key, v)
+	metadata.Set("agenttrace", trace)
+	o.Set("toolMetadata", metadata)
+	p.Set(o)
 }
 
-// spend notes the usage of a call of the model; what is told last of a call
-// stands.
+// refused notes that a person refused a call, for a reason.
+func (b *builder) refused(id, reason string) {
+	p := b.calls[id]
+	if p == nil {
+		return
+	}
+	d := store.Decision{
+		SessionID: b.s.Row.ID, MessageID: p.Row.MessageID, PartID: p.Row.ID, ToolCallID: id,
+		ToolID: strings.TrimPrefix(p.Row.Type, "tool-"), Action: "ask", Source: "user", Outcome: "denied", Reply: "reject", Reason: reason,
+		DecidedAt: b.at,
+	}
+	d.ID = spans.DeriveID(spans.PrefixPermission, b.at, d.SessionID, d.PartID, id)
+	b.s.Decisions = append(b.s.Decisions, d)
+}
+
+// compacted is what a source reports of a compaction.
+type compacted struct {
+	summary string
+	auto    bool
+	// before and after are the sizes of the model's context in tokens.
+	before, after int64
+	durationMS    int64
+	// usage is that of the model call that wrote the summary, nil where the source does
+	// not report it.
+	usage *session.Usage
+}
+
+// compaction adds the mark from which the context begins anew.
+func (b *builder) compaction(c compacted) *rows.Message {
+	var inner, o, trace rows.Object
+	inner.Set("summary", c.summary)
+	inner.Set("tail_start_id", nil)
+	inner.Set("auto", c.auto)
+	inner.Set("summary_tokens", max(0, c.after))
+	o.Set("type", session.TypeCompaction)
+	o.Set("data", inner)
+	m := b.message(session.RoleAssistant, []rows.Object{o})
+	m.SetMeta("compaction", true)
+	if c.usage != nil {
+		m.SetMeta("usage", *c.usage)
+	}
+	for _, size := range [...]struct {
+		key string
+		n   int64
+	}{{"input_tokens", c.before}, {"output_tokens", c.after}, {"duration_ms", c.durationMS}} {
+		if size.n > 0 {
+			trace.Set(size.key, size.n)
+		}
+	}
+	trigger := "manual"
+	if c.auto {
+		trigger = "auto"
+	}
+	trace.Set("trigger", trigger)
+	m.SetMeta("agenttrace", trace)
+	return m
+}
+
+// withdraw removes the turn's last step, which was not part of the turn, and returns
+// its usage, nil where it is not known. A message that is empty then goes too.
+func (b *builder) withdraw() *session.Usage {
+	a := b.answer(b.turn)
+	parts := b.turn.Parts()
+	from := len(parts) - 1
+	for from > 0 && parts[from].Row.Type != "step-start" {
+		from--
+	}
+	var usage *session.Usage
+	if n := len(a.steps); n > 0 {
+		usage, a.steps = a.steps[n-1].Usage, a.steps[:n-1]
+		a.counted = slices.ContainsFunc(a.steps, func(s session.Step) bool { return s.Usage != nil })
+	}
+	if b.turn.Cut(from); from == 0 {
+		delete(b.answers, b.turn)
+		b.turn = nil
+	}
+	return usage
+}
+
+// blob keeps a text under its digest, which it returns.
+func (b *builder) blob(kind store.BlobKind, body string) string {
+	sum := sha256.Sum256([]byte(body))
+	digest := hex.EncodeToString(sum[:])
+	if !slices.ContainsFunc(b.s.Blobs, func(o store.Blob) bool { return o.Digest == digest }) {
+		b.s.Blobs = append(b.s.Blobs, store.Blob{Kind: kind, Digest: digest, Body: body, Exact: true})
+	}
+	return digest
+}
+
+// errorPart is what an answer consists of that failed before the model said
+// anything: a message has at least one part.
+func errorPart(text string) rows.Object {
+	var inner, o rows.Object
+	inner.Set("message", text)
+	o.Set("type", "data-error")
+	o.Set("data", inner)
+	return o
+}
+
+// spend notes the usage of a model call; what is reported last of a call counts.
 func (b *builder) spend(call string, u session.Usage) {
 	if b.turn == nil {
 		return
 	}
-	s := b.spent(b.turn)
-	if _, known := s.calls[call]; !known {
-		s.order = append(s.order, call)
+	a := b.answer(b.turn)
+	i, known := a.bySource[call]
+	if !known {
+		i = len(a.steps)
+		a.bySource[call] = i
+		a.steps = append(a.steps, session.Step{})
 	}
-	s.calls[call] = u
-}
-
-func (b *builder) spent(m *rows.Message) *spent {
-	s := b.usage[m]
-	if s == nil {
-		s = &spent{calls: make(map[string]session.Usage)}
-		b.usage[m] = s
-	}
-	return s
+	a.steps[i].Usage, a.counted = &u, true
 }
 
 // paid adds what the source says that a part of the message cost.
 func (b *builder) paid(m *rows.Message, usd float64) {
-	s := b.spent(m)
-	if s.cost == nil {
-		s.cost = new(float64)
+	a := b.answer(m)
+	if a.cost == nil {
+		a.cost = new(float64)
 	}
-	*s.cost = store.AddCost(*s.cost, usd)
+	*a.cost = store.AddCost(*a.cost, usd)
 }
 
 // model notes the model of the turn, which is the session's too.
@@ -255,41 +391,26 @@ func (b *builder) model(provider, id string) {
 }
 
 func (b *builder) setModel(m session.Model) {
-	if text, err := rows.Marshal(m); err == nil {
-		b.s.Row.ModelJSON = new(string(text))
-	}
+	b.sessionModel = m
 	if b.turn != nil {
-		b.turn.SetMeta("model", m)
+		b.answer(b.turn).model = m
 	}
 }
 
 // finish writes what takes more than one record to know.
 func (b *builder) finish() *codec.Session {
-	for _, m := range b.s.Messages() {
-		s := b.usage[m]
-		if s == nil {
-			continue
-		}
-		var sum session.Usage
-		for _, call := range s.order {
-			sum = sum.Add(s.calls[call])
-		}
-		if len(s.order) > 0 {
-			m.SetMeta("usage", sum)
-			m.SetTrace("model_calls", len(s.order))
-		}
-		if s.cost != nil {
-			m.SetTrace("cost_usd", *s.cost)
-			b.s.Row.CostUSD = store.AddCost(b.s.Row.CostUSD, *s.cost)
+	if b.sessionModel != (session.Model{}) {
+		if text, err := rows.Marshal(b.sessionModel); err == nil {
+			b.s.Row.ModelJSON = new(string(text))
 		}
 	}
 	for _, m := range b.s.Messages() {
-		if end, ok := b.ends[m]; ok {
-			m.SetTrace("end_reason", end.reason)
-			if end.text != "" {
-				m.SetTrace("error", end.text)
-			}
+		if a := b.answers[m]; a != nil {
+			b.finishAnswer(m, a)
 		}
+	}
+	if b.cost != nil {
+		b.s.Row.CostUSD = max(b.s.Row.CostUSD, *b.cost)
 	}
 	if b.title == "" {
 		b.title = firstLine(b.question)
@@ -300,13 +421,46 @@ func (b *builder) finish() *codec.Session {
 	return b.s.Finish()
 }
 
+func (b *builder) finishAnswer(m *rows.Message, a *answer) {
+	if a.model != (session.Model{}) {
+		m.SetMeta("model", a.model)
+	}
+	var sum session.Usage
+	for i := range a.steps {
+		s := &a.steps[i]
+		if s.Usage != nil {
+			sum = sum.Add(*s.Usage)
+		}
+		if s.Model != nil && *s.Model == a.model {
+			s.Model = nil
+		}
+	}
+	if a.counted {
+		m.SetMeta("usage", sum)
+	}
+	if len(a.steps) > 0 {
+		m.SetTrace("model_calls", len(a.steps))
+		m.SetTrace("steps", a.steps)
+	}
+	if a.cost != nil {
+		m.SetTrace("cost_usd", *a.cost)
+		b.s.Row.CostUSD = store.AddCost(b.s.Row.CostUSD, *a.cost)
+	}
+	if a.end.reason != "" {
+		m.SetTrace("end_reason", a.end.reason)
+		if a.end.text != "" {
+			m.SetTrace("error", a.end.text)
+		}
+	}
+}
+
 // firstLine is a title of a text: its first line, cut at a length that a list
 // shows.
 func firstLine(text string) string {
-	const most = 80
+	const maxRunes = 80
 	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
-	if r := []rune(strings.TrimSpace(line)); len(r) > most {
-		return string(r[:most-1]) + "…"
+	if r := []rune(strings.TrimSpace(line)); len(r) > maxRunes {
+		return string(r[:maxRunes-1]) + "…"
 	}
 	return strings.TrimSpace(line)
 }

@@ -82,28 +82,31 @@ func TestClaude(t *testing.T) {
 	told, problems := tell(t, transcripts.DecodeClaude, claudeFile)
 	if d := cmp.Diff([]string{
 		`s1 "Fix the parser" claude-code 15 tokens, 7000 ms`,
-		`  user {}`,
+		`  user {"agenttrace":{"source_id":"u1"}}`,
 		`    {"type":"text","text":"fix it"}`,
-		`  assistant {"agenttrace":{"usage_basis":"exclusive","stop_reason":"end_turn","model_calls":2},"model":{"provider_id":"anthropic","model_id":"claude-x"},"usage":{"input":13,"output":24,"reasoning":0,"cache_read":100,"cache_write":5}}`,
+		`  assistant {"agenttrace":{"usage_basis":"exclusive","stop_reason":"end_turn","model_calls":2,"steps":[`+
+			`{"response_id":"m1","usage":{"input":10,"output":20,"reasoning":0,"cache_read":100,"cache_write":5},"stop_reason":"tool_use","started_at":1767323046000},`+
+			`{"response_id":"m2","usage":{"input":3,"output":4,"reasoning":0,"cache_read":0,"cache_write":0},"stop_reason":"end_turn","started_at":1767323049000}],`+
+			`"end_reason":"finish"},"model":{"provider_id":"anthropic","model_id":"claude-x"},"usage":{"input":13,"output":24,"reasoning":0,"cache_read":100,"cache_write":5}}`,
 		`    {"type":"step-start"}`,
 		`    {"type":"reasoning","text":"hm"}`,
 		`    {"type":"tool-Bash","toolCallId":"t1","input":{"command":"ls"},"state":"output-available","output":"a.go"}`,
 		`    {"type":"tool-Read","toolCallId":"t2","input":{"file_path":"a"},"state":"output-error","errorText":"no such file"}`,
 		`    {"type":"step-start"}`,
 		`    {"type":"text","text":"done"}`,
-		`  assistant {}`,
+		`  assistant {"compaction":true,"agenttrace":{"input_tokens":99,"trigger":"manual"}}`,
 		`    {"type":"data-compaction","data":{"summary":"so far: fixed","tail_start_id":null,"auto":false,"summary_tokens":0}}`,
-		`  user {}`,
+		`  user {"agenttrace":{"source_id":"u8"}}`,
 		`    {"type":"text","text":"thanks"}`,
 		`    {"type":"file","mediaType":"image/png","url":"data:image/png;base64,AA=="}`,
-		`  assistant {"agenttrace":{"usage_basis":"exclusive","model_calls":1},"model":{"provider_id":"anthropic","model_id":"claude-x"},"usage":{"input":7,"output":8,"reasoning":0,"cache_read":0,"cache_write":0}}`,
+		`  assistant {"agenttrace":{"usage_basis":"exclusive","model_calls":1,"steps":[{"response_id":"m3","usage":{"input":7,"output":8,"reasoning":0,"cache_read":0,"cache_write":0},"started_at":1767323052000}]},"model":{"provider_id":"anthropic","model_id":"claude-x"},"usage":{"input":7,"output":8,"reasoning":0,"cache_read":0,"cache_write":0}}`,
 		`    {"type":"step-start"}`,
 		`    {"type":"text","text":"welcome"}`,
 		`s1-sub1 "look around" claude-code 3 tokens, 100 ms`,
 		`child of s1`,
-		`  user {}`,
+		`  user {"agenttrace":{"source_id":"v1"}}`,
 		`    {"type":"text","text":"look around"}`,
-		`  assistant {"agenttrace":{"usage_basis":"exclusive","model_calls":1},"model":{"provider_id":"anthropic","model_id":"claude-y"},"usage":{"input":1,"output":2,"reasoning":0,"cache_read":0,"cache_write":0}}`,
+		`  assistant {"agenttrace":{"usage_basis":"exclusive","model_calls":1,"steps":[{"response_id":"n1","usage":{"input":1,"output":2,"reasoning":0,"cache_read":0,"cache_write":0},"started_at":1767323048200}]},"model":{"provider_id":"anthropic","model_id":"claude-y"},"usage":{"input":1,"output":2,"reasoning":0,"cache_read":0,"cache_write":0}}`,
 		`    {"type":"step-start"}`,
 		`    {"type":"text","text":"looked"}`,
 	}, told); d != "" {
@@ -134,17 +137,22 @@ func TestCodex(t *testing.T) {
 		`    {"type":"text","text":"<environment_context>x</environment_context>"}`,
 		`  user {}`,
 		`    {"type":"text","text":"list it\nplease"}`,
-		`  assistant {"model":{"provider_id":"openai","model_id":"gpt-z"},"agenttrace":{"usage_basis":"inclusive","end_reason":"abort","model_calls":1},"usage":{"input":60,"output":15,"reasoning":5,"cache_read":40,"cache_write":0}}`,
+		`  assistant {"agenttrace":{"usage_basis":"inclusive","model_calls":3,"steps":[`+
+			`{"usage":{"input":60,"output":15,"reasoning":5,"cache_read":40,"cache_write":0},"started_at":1767323047000},`+
+			`{"started_at":1767323048100},{"started_at":1767323049000}],"end_reason":"abort"},"model":{"provider_id":"openai","model_id":"gpt-z"},"usage":{"input":60,"output":15,"reasoning":5,"cache_read":40,"cache_write":0}}`,
+		`    {"type":"step-start"}`,
 		`    {"type":"reasoning","text":"hm"}`,
 		`    {"type":"tool-shell","toolCallId":"k1","input":{"command":["ls"]},"state":"output-available","output":"a.go"}`,
+		`    {"type":"step-start"}`,
 		`    {"type":"tool-apply_patch","toolCallId":"k2","input":"*** Begin","state":"output-error","errorText":"bad patch"}`,
+		`    {"type":"step-start"}`,
 		`    {"type":"text","text":"a.go"}`,
-		`  assistant {}`,
+		`  assistant {"compaction":true,"agenttrace":{"trigger":"auto"}}`,
 		`    {"type":"data-compaction","data":{"summary":"so far","tail_start_id":null,"auto":true,"summary_tokens":0}}`,
 	}, told); d != "" {
 		t.Errorf("session (-want +got):\n%s", d)
 	}
-	if d := cmp.Diff([]string{"line 13: result of call gone, which nobody waits for: left out"}, problems); d != "" {
+	if d := cmp.Diff([]string{"line 13: result of call gone, which is not pending: left out"}, problems); d != "" {
 		t.Errorf("problems (-want +got):\n%s", d)
 	}
 }
@@ -241,7 +249,7 @@ func TestCodexNamedByFile(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("ids (-whole +damaged):\n%s", d)
 	}
-	if !slices.Contains(problems, "line 2: stands before the record that names the session: it is named by the file") {
+	if !slices.Contains(problems, "line 2: precedes the record that names the session: it is named by the file") {
 		t.Errorf("problems %q", problems)
 	}
 	if got, _ := read("rollout-x.jsonl", rest); !slices.Equal(got, []string{"read rollout: no record session_meta in it, which names the session"}) {

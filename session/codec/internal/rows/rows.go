@@ -134,6 +134,19 @@ func (m *Message) Touch(at int64) {
 // Parts returns the parts in order.
 func (m *Message) Parts() []*Part { return m.parts }
 
+// Cut removes the parts from the one at place n on. The session's last message goes
+// with its parts when n is 0; others keep at least the row.
+func (m *Message) Cut(n int) {
+	for _, p := range m.parts[n:] {
+		delete(m.s.partIDs, p.Row.ID)
+	}
+	m.parts = m.parts[:n]
+	if last := len(m.s.messages) - 1; n == 0 && m.s.messages[last] == m {
+		delete(m.s.messageIDs, m.Row.ID)
+		m.s.messages = m.s.messages[:last]
+	}
+}
+
 // Last returns the last part, nil when there is none.
 func (m *Message) Last() *Part {
 	if len(m.parts) == 0 {
