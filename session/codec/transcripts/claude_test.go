@@ -74,7 +74,9 @@ func claudeTexts(s *codec.Session) []string {
 // TestClaudeCommandsAreNoTurns has what the program records in the user's name be
 // system messages, and a command that the model answers a turn.
 func TestClaudeCommandsAreNoTurns(t *testing.T) {
-	meta := func(text string) string { return strings.Replace(claudeUser(text), `"type"`, `"isMeta":true,"type"`, 1) }
+	meta := func(text string) string {
+		return strings.Replace(claudeUser(text), `"type"`, `"isMeta":true,"type"`, 1)
+	}
 	for name, tt := range map[string]struct{ records, want []string }{
 		"compact": {
 			[]string{

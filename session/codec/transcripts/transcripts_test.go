@@ -84,9 +84,9 @@ func TestClaude(t *testing.T) {
 		`s1 "Fix the parser" claude-code 15 tokens, 7000 ms`,
 		`  user {"agenttrace":{"source_id":"u1"}}`,
 		`    {"type":"text","text":"fix it"}`,
-		`  assistant {"agenttrace":{"usage_basis":"exclusive","stop_reason":"end_turn","model_calls":2,"steps":[`+
-			`{"response_id":"m1","usage":{"input":10,"output":20,"reasoning":0,"cache_read":100,"cache_write":5},"stop_reason":"tool_use","started_at":1767323046000},`+
-			`{"response_id":"m2","usage":{"input":3,"output":4,"reasoning":0,"cache_read":0,"cache_write":0},"stop_reason":"end_turn","started_at":1767323049000}],`+
+		`  assistant {"agenttrace":{"usage_basis":"exclusive","stop_reason":"end_turn","model_calls":2,"steps":[` +
+			`{"response_id":"m1","usage":{"input":10,"output":20,"reasoning":0,"cache_read":100,"cache_write":5},"stop_reason":"tool_use","started_at":1767323046000},` +
+			`{"response_id":"m2","usage":{"input":3,"output":4,"reasoning":0,"cache_read":0,"cache_write":0},"stop_reason":"end_turn","started_at":1767323049000}],` +
 			`"end_reason":"finish"},"model":{"provider_id":"anthropic","model_id":"claude-x"},"usage":{"input":13,"output":24,"reasoning":0,"cache_read":100,"cache_write":5}}`,
 		`    {"type":"step-start"}`,
 		`    {"type":"reasoning","text":"hm"}`,
@@ -137,8 +137,8 @@ func TestCodex(t *testing.T) {
 		`    {"type":"text","text":"<environment_context>x</environment_context>"}`,
 		`  user {}`,
 		`    {"type":"text","text":"list it\nplease"}`,
-		`  assistant {"agenttrace":{"usage_basis":"inclusive","model_calls":3,"steps":[`+
-			`{"usage":{"input":60,"output":15,"reasoning":5,"cache_read":40,"cache_write":0},"started_at":1767323047000},`+
+		`  assistant {"agenttrace":{"usage_basis":"inclusive","model_calls":3,"steps":[` +
+			`{"usage":{"input":60,"output":15,"reasoning":5,"cache_read":40,"cache_write":0},"started_at":1767323047000},` +
 			`{"started_at":1767323048100},{"started_at":1767323049000}],"end_reason":"abort"},"model":{"provider_id":"openai","model_id":"gpt-z"},"usage":{"input":60,"output":15,"reasoning":5,"cache_read":40,"cache_write":0}}`,
 		`    {"type":"step-start"}`,
 		`    {"type":"reasoning","text":"hm"}`,
