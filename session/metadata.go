@@ -33,6 +33,25 @@ type CompactionData struct {
 // TypeCompaction is the type of the part that marks a compaction.
 const TypeCompaction = "data-compaction"
 
+// Types of the part that is a message's only one where no source reports any
+// content of it: a message without parts is none to the AI SDK. The part's data is
+// an [Absence].
+const (
+	// TypeError says that the turn ended in an error before anything was answered.
+	TypeError = "data-error"
+	// TypeWithheld says that there was content which the source does not report.
+	TypeWithheld = "data-withheld"
+	// TypeUnfinished says that the work was not seen to end: it was aborted, or the
+	// telemetry of its end is missing.
+	TypeUnfinished = "data-unfinished"
+)
+
+// Absence is the data of a part that stands for content which is not there.
+type Absence struct {
+	// Text says why, for a person.
+	Text string `json:"text"`
+}
+
 // ParseCompaction reads a data-compaction part. Both shapes are read: the AI
 // SDK's {type, data:{…}}, and the flat one that the guide prints.
 func ParseCompaction(dataJSON string) (CompactionData, error) {

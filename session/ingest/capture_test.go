@@ -156,7 +156,7 @@ func captures(t testing.TB) []string {
 	if err != nil || len(dirs) == 0 {
 		t.Fatal("no captures", err)
 	}
-	return slices.DeleteFunc(dirs, func(dir string) bool { return strings.HasSuffix(dir, ".txtar") })
+	return slices.DeleteFunc(dirs, func(dir string) bool { return filepath.Ext(dir) == ".txtar" || filepath.Ext(dir) == ".facts" })
 }
 
 // TestCaptures tells the sessions of what real agents sent. What the user typed

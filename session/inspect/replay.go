@@ -308,6 +308,9 @@ func (r *TurnReplay) message(m *Message) {
 		case p.Kind == KindData && (p.Type == "data-damaged" || p.unread()):
 			at.Why = "the part arrived damaged"
 			r.miss(at)
+		case p.Type == session.TypeWithheld:
+			at.Why = "the content was withheld"
+			r.miss(at)
 		case p.File != nil && m.Role == session.RoleUser && !p.File.carried():
 			at.What, at.Why = MissingFile, fmt.Sprintf("the content of the file %s is not in the store", oneLine(p.File.label()))
 			r.miss(at)

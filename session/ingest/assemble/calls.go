@@ -253,6 +253,14 @@ func (c *call) failed() string {
 	return ""
 }
 
+// finished says whether any source saw the call's end: its reason, what it cost, or
+// which response it was.
+func (c *call) finished() bool {
+	return slices.ContainsFunc(c.nodes, func(n *node) bool {
+		return !n.Aborted && (n.Finish != "" || n.Usage != nil || n.ResponseID != "")
+	})
+}
+
 // usage is what the call cost, as the one of its facts that knows most says.
 func (c *call) usage() *fact.Usage {
 	var best *fact.Usage

@@ -71,6 +71,9 @@ func (a *assembly) tellTurn(t *turn, seats []*seat) {
 		w.tellTool(x, nil)
 	}
 	lost = w.tellRoots(calls) || lost
+	if len(w.Parts) == 0 {
+		w.tellAbsence(calls, end)
+	}
 	w.MetadataJSON = w.metadata(calls, lost, a.usageElsewhere(t, seats))
 	a.messages = append(a.messages, w.AssembledMessage)
 	a.decide(w)
@@ -164,7 +167,7 @@ func (a *assembly) tellUser(t *turn) *userMessage {
 	}
 	if len(w.Parts) == 0 {
 		// A message without parts is none to the AI SDK.
-		w.add(store.TypeDamaged, "asked", at, at, damaged{Type: store.TypeDamaged, Data: damagedData{"text", "the prompt was not sent"}})
+		w.absent(session.TypeWithheld, "the prompt was not reported", "asked", at)
 	}
 	var about struct {
 		Model *session.Model `json:"model,omitempty"`
@@ -233,7 +236,7 @@ func (w *writer) tellCall(c *call, until int64) {
 		p := &c.output[i]
 		switch p.Kind {
 		case fact.PartCall:
-			x := w.take(p, c.start)
+			x := w.take(p, w.results.peek(p.CallID, p.Name), c.start)
 			if x == nil {
 				x = &tool{start: c.start, end: c.end}
 			}
@@ -314,6 +317,36 @@ func (w *writer) tellRoots(calls []*call) (lost bool) {
 		}
 	}
 	return lost
+}
+
+// tellAbsence writes why the message has no content: the turn failed, the model's
+// answer was withheld, or nothing tells how the turn ended.
+func (w *writer) tellAbsence(calls []*call, at int64) {
+	var failed string
+	finished := false
+	for _, c := range calls {
+		failed = cmp.Or(c.failed(), failed)
+		finished = finished || c.finished()
+	}
+	for _, r := range w.turn.roots {
+		if failed = cmp.Or(failed, r.Error, r.ErrorType); failed == "" && r.Failed {
+			failed = "error"
+		}
+		finished = finished || len(calls) == 0 && !r.Aborted
+	}
+	switch {
+	case failed != "":
+		w.absent(session.TypeError, failed, "absent", at)
+	case finished:
+		w.absent(session.TypeWithheld, "the answer was not reported", "absent", at)
+	default:
+		w.absent(session.TypeUnfinished, "the end of the turn was not reported", "absent", at)
+	}
+}
+
+// absent writes a part that stands for content which is not there.
+func (w *writer) absent(partType, why, key string, at int64) {
+	w.add(partType, key, at, at, dataPart{partType, session.Absence{Text: why}})
 }
 
 func (w *writer) stepStart(at int64) {

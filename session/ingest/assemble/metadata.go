@@ -123,13 +123,22 @@ func (w *writer) metadata(calls []*call, lost bool, elsewhere session.Usage) str
 	trace.PendingApproval = slices.ContainsFunc(w.Parts, func(p session.Part) bool {
 		return p.ToolState != nil && *p.ToolState == session.StateApprovalRequested
 	})
-	trace.Incomplete = lost || root == nil && slices.ContainsFunc(t.nodes, func(n *node) bool { return n.Rooted })
+	trace.Incomplete = lost || t.rootless()
 	raw, err := marshal(m)
 	if err != nil { // a raw value that is no JSON
 		trace.UsageRaw = nil
 		raw, _ = marshal(m)
 	}
 	return string(withExtra(raw, t.nodes))
+}
+
+// rootless says whether the span of the whole turn is known to exist and missing:
+// nothing stands above what always has a turn above it.
+func (t *turn) rootless() bool {
+	if len(t.roots) == 0 {
+		return slices.ContainsFunc(t.nodes, func(n *node) bool { return n.Rooted })
+	}
+	return !slices.ContainsFunc(t.roots, func(n *node) bool { return !n.Rooted || n.above(fact.Turn) != nil })
 }
 
 // cutOff says whether a root ended with an answer of which it does not know why it
@@ -207,7 +216,7 @@ func (w *writer) ended(root *node, calls []*call, stop string) (reason, text str
 	switch {
 	case aborted || stop == "abort":
 		return "abort", ""
-	case stop == "error" || asks && root != nil && root.Failed:
+	case stop == "error", root != nil && root.Failed && (asks || last == nil || last.failed() != ""):
 		reason = "error"
 	case asks && root != nil && cutOff(root):
 		return "", "" // an answer was cut off of which nothing is told

@@ -54,15 +54,23 @@ func (t *turn) restore(calls []*call) (restored []*call, lost bool) {
 	return append(restored, calls[next:]...), lost
 }
 
-// answersIn returns what the model said after the user last spoke.
+// answersIn returns what the model said after the user last spoke. Some interfaces
+// have a message for the text of an answer and for each of its calls: those that
+// nothing else stands between are one answer.
 func answersIn(input []fact.Message) []fact.Message {
 	var said []fact.Message
+	open := false
 	for _, m := range input {
 		switch {
 		case m.Role == "user":
-			said = nil
+			said, open = nil, false
+		case m.Role == "assistant" && len(m.Parts) > 0 && open:
+			last := &said[len(said)-1]
+			last.Parts = slices.Concat(last.Parts, m.Parts)
 		case m.Role == "assistant" && len(m.Parts) > 0:
-			said = append(said, m)
+			said, open = append(said, m), true
+		default:
+			open = false
 		}
 	}
 	return said

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
@@ -248,8 +249,10 @@ func newBench(tools []*tool) *bench {
 }
 
 // take finds the execution of a call that the model asked for at from, or later
-// where the call has no id.
-func (b *bench) take(p *fact.Part, from int64) *tool {
+// where the call has no id. result is what a later request says that the call came
+// to, nil where none does: of executions that were given the same input it tells
+// which one was the call's.
+func (b *bench) take(p, result *fact.Part, from int64) *tool {
 	round := 0
 	if p.CallID != "" {
 		round = b.asks[p.CallID]
@@ -263,19 +266,61 @@ func (b *bench) take(p *fact.Part, from int64) *tool {
 	// Some clients do not write the call's id where it is executed.
 	input := canonical(p.Input)
 	for _, name := range []string{p.Name, ""} {
+		var best *tool
+		likeness := 0
 		for _, x := range b.idle[name] {
-			if x.used || x.id != "" && p.CallID != "" || x.start < from {
+			if x.used || x.id != "" && p.CallID != "" || x.start < from || !sameInput(x.shape(), input) {
 				continue
 			}
-			if mine := x.shape(); mine == nil || input == nil || bytes.Equal(mine, input) {
-				return x
+			if n := x.cameTo(result); best == nil || n > likeness {
+				best, likeness = x, n
 			}
 		}
-		if p.Name == "" {
-			break
+		if best != nil || p.Name == "" {
+			return best
 		}
 	}
 	return nil
+}
+
+// sameInput says whether two accounts of a call's input, in canonical form, may be
+// of one call. A tool with one argument may be given its value alone.
+func sameInput(x, y []byte) bool {
+	return x == nil || y == nil || bytes.Equal(x, y) || onlyValue(x, y) || onlyValue(y, x)
+}
+
+// onlyValue says whether value is that of the only member of an object.
+func onlyValue(of, value []byte) bool {
+	var o map[string]json.RawMessage
+	if of[0] != '{' || value[0] == '{' || json.Unmarshal(of, &o) != nil || len(o) != 1 {
+		return false
+	}
+	for _, v := range o {
+		return bytes.Equal(canonical(v), value)
+	}
+	return false
+}
+
+// cameTo weighs whether the execution came to the result: more than 0 if it did,
+// less if it came to another one, 0 where that cannot be told.
+func (x *tool) cameTo(result *fact.Part) int {
+	if result == nil {
+		return 0
+	}
+	for _, n := range x.nodes {
+		switch {
+		case n.Failed && n.Error != "" && (strings.Contains(result.Error, n.Error) || bytes.Contains(result.Output, []byte(n.Error))):
+			return 1
+		case n.Failed != (result.Error != "") && (n.Failed || n.Tool != nil && n.Tool.Output != nil):
+			return -1
+		case n.Tool == nil || n.Tool.Output == nil || result.Output == nil:
+		case bytes.Equal(canonical(n.Tool.Output), canonical(result.Output)):
+			return 1
+		default:
+			return -1
+		}
+	}
+	return 0
 }
 
 // between returns the executions that began from one time until before another.
@@ -338,9 +383,8 @@ func collect(parts []fact.Part, ids, names map[string][]*fact.Part) {
 	}
 }
 
-// of returns the outcome of the next call with the id, or of the name where it has
-// none, and nil when no request tells of it.
-func (o *outcomes) of(id, name string) *fact.Part {
+// peek is of without taking the outcome.
+func (o *outcomes) peek(id, name string) *fact.Part {
 	if o == nil {
 		return nil
 	}
@@ -348,13 +392,23 @@ func (o *outcomes) of(id, name string) *fact.Part {
 	if id == "" {
 		told, key = o.byName[name], "name "+name
 	}
-	i := o.asks[key]
-	o.asks[key]++
-	switch {
-	case i < len(told):
+	if i := o.asks[key]; i < len(told) {
 		return told[i]
-	case id != "" && len(told) > 0 && i == 0:
-		return told[len(told)-1]
 	}
 	return nil
+}
+
+// of returns the outcome of the next call with the id, or of the name where it has
+// none, and nil when no request tells of it.
+func (o *outcomes) of(id, name string) *fact.Part {
+	if o == nil {
+		return nil
+	}
+	result := o.peek(id, name)
+	if key := "id " + id; id != "" {
+		o.asks[key]++
+	} else {
+		o.asks["name "+name]++
+	}
+	return result
 }

@@ -34,8 +34,9 @@ func Messages(raw json.RawMessage) (messages []fact.Message, ok bool) {
 // Output reads what a model or an agent answered, in any of the shapes that
 // [Messages] knows: the parts of all messages in order, and the last finish reason
 // that stands in them, in the source's own word. Plain text is one text part.
-// Messages of the user are no answer and left out, and so are those of the system,
-// unless there is nothing else: Gemini CLI calls the model so.
+// Messages of the user, and what comes before the last of them, are no answer and
+// left out, and so are those of the system, unless there is nothing else: Gemini
+// CLI calls the model so.
 func Output(raw json.RawMessage) (parts []fact.Part, finish string) {
 	parts, finish, _ = output(raw)
 	return parts, finish
@@ -45,8 +46,11 @@ func Output(raw json.RawMessage) (parts []fact.Part, finish string) {
 func output(raw json.RawMessage) (parts []fact.Part, finish string, ok bool) {
 	r := reader{role: "assistant"}
 	messages, ok := r.read(raw)
+	// A graph returns its whole state, earlier turns included: the answer is what
+	// follows the last thing that the user said.
+	_, end := userRun(messages)
 	var system []fact.Part
-	for _, m := range messages {
+	for _, m := range messages[end:] {
 		switch m.Role {
 		case "assistant", "tool":
 			parts = append(parts, m.Parts...)
@@ -372,6 +376,9 @@ func (r *reader) message(o object) []fact.Message {
 			break
 		}
 	}
+	if in := o.inner("additional_kwargs"); len(parts) == 0 && in != nil { // LangChain
+		parts = appendText(parts, fact.PartReasoning, plainText(in.first("reasoning_content", "reasoning")))
+	}
 	body := o["content"]
 	if o.has("parts") {
 		body = o["parts"]
@@ -439,7 +446,17 @@ func roleOf(parts []fact.Part, other string) string {
 }
 
 func (r *reader) sawFinish(o object) {
-	if s := o.str("finish_reason", "finishReason", "stop_reason", "stopReason"); s != "" {
+	s := o.str("finish_reason", "finishReason", "stop_reason", "stopReason")
+	if s == "" {
+		s = o.inner("response_metadata").str("finish_reason", "finishReason", "stop_reason", "stopReason") // LangChain
+	}
+	if s == "" && (o.str("object") == "response" || o.has("incomplete_details") && o.has("status")) {
+		// OpenAI's responses have a state instead of a reason.
+		if s = o.inner("incomplete_details").str("reason"); s == "" {
+			s = o.str("status")
+		}
+	}
+	if s != "" {
 		r.finish = s
 	}
 }

@@ -71,6 +71,17 @@ func readOpenInference(s *Span, out *Facts) {
 	}
 }
 
+// openAIAgentsBelow says whether the span is one of the OpenAI Agents SDK that a
+// span of the whole run always stands above. Of the spans of kind AGENT, those of an
+// agent name their node in the graph, and that of the run does not.
+func openAIAgentsBelow(s *Span) bool {
+	if scope := s.Scope.Name(); !strings.Contains(scope, "openai-agents") && !strings.Contains(scope, "openai_agents") {
+		return false
+	}
+	a := s.Attrs()
+	return !s.ParentSpanID().IsEmpty() && (a.Str("openinference.span.kind") != "AGENT" || a.Str("graph.node.id") != "")
+}
+
 // openInferenceKind returns what the span tells of. A chain is whatever a
 // framework runs one after another: the one that nothing is above is the turn.
 func openInferenceKind(s *Span) fact.Kind {
@@ -102,6 +113,7 @@ func fillOpenInference(f *fact.Fact, s *Span) {
 	}
 	addExtra(f, a, "metadata", "tag.tags", "graph.node.id", "graph.node.name", "graph.node.parent_id")
 	readFailure(f, s)
+	f.Rooted = f.Rooted || openAIAgentsBelow(s)
 	switch f.Kind {
 	case fact.ModelCall, fact.Turn:
 		fillOpenInferenceCall(f, s)
@@ -138,17 +150,16 @@ func clearBlame(f *fact.Fact, s *Span) {
 
 func fillOpenInferenceCall(f *fact.Fact, s *Span) {
 	a := s.Attrs()
-	if m := (session.Model{ProviderID: a.First("llm.provider", "llm.system"), ModelID: a.Str("llm.model_name")}); f.Model == nil && m != (session.Model{}) {
-		f.Model = &m
-	}
+	request, response := openInferenceValues(f, a)
+	fillOpenInferenceModel(f, a, request, response)
 	if f.Input == nil && f.History == 0 {
 		fillOpenInferenceInput(f, a)
 	}
+	if finish := a.Str("llm.finish_reason"); f.Finish == "" {
+		f.Finish = finish
+	}
 	if f.Output == nil {
 		fillOpenInferenceOutput(f, a)
-	}
-	if f.Finish == "" {
-		f.Finish = a.Str("llm.finish_reason")
 	}
 	if operation := aiOperation(s); f.Usage == nil && aiOperations[operation] != fact.Turn {
 		f.Usage = openInferenceUsage(a)
@@ -160,6 +171,13 @@ func fillOpenInferenceCall(f *fact.Fact, s *Span) {
 	if t := (*float64)(nil); f.Temperature == nil && json.Unmarshal(parameters["temperature"], &t) == nil {
 		f.Temperature = t
 	}
+	if f.SystemPrompt == "" && f.Kind == fact.ModelCall {
+		for _, o := range []object{parameters, response} {
+			if raw := o.first("system", "instructions", "systemInstruction", "system_instruction"); f.SystemPrompt == "" && raw != nil {
+				f.SystemPrompt = SystemInstructions(raw)
+			}
+		}
+	}
 	if f.ToolCatalog == "" {
 		if f.ToolCatalog = Catalog(flatTools(a)); f.ToolCatalog == "" {
 			f.ToolCatalog = Catalog(parameters.first("tools", "functions"))
@@ -167,22 +185,116 @@ func fillOpenInferenceCall(f *fact.Fact, s *Span) {
 	}
 }
 
+// openInferenceValues returns the request and the response of a model call as they
+// were sent, nil where the span does not have them as objects.
+func openInferenceValues(f *fact.Fact, a Attrs) (request, response object) {
+	if f.Kind != fact.ModelCall {
+		return nil, nil
+	}
+	request, _ = objectOf(a.JSON("input.value"))
+	response, _ = objectOf(a.JSON("output.value"))
+	return request, response
+}
+
+// fillOpenInferenceModel reads which model was asked, and which one answered.
+// llm.model_name is either: most instrumentations write the one that answered there
+// once they know it.
+func fillOpenInferenceModel(f *fact.Fact, a Attrs, request, response object) {
+	answered := answerOf(response)
+	if f.ResponseModel == "" {
+		f.ResponseModel = a.Str("llm.response.model_name")
+	}
+	if f.ResponseModel == "" {
+		f.ResponseModel = answered.str("model", "model_name", "modelVersion", "model_version")
+	}
+	if f.ResponseModel == "" {
+		f.ResponseModel = answered.inner("response_metadata").str("model_name", "model")
+	}
+	if f.ResponseID == "" && f.Kind == fact.ModelCall {
+		f.ResponseID = answered.str("id", "response_id", "responseId")
+	}
+	m := session.Model{ProviderID: a.First("llm.provider", "llm.system"), ModelID: a.Str("llm.request.model_name")}
+	if m.ModelID == "" {
+		m.ModelID = request.str("model")
+	}
+	if m.ModelID == "" {
+		m.ModelID = a.Str("llm.model_name")
+	}
+	if f.Model == nil && m != (session.Model{}) {
+		f.Model = &m
+	}
+}
+
+// answerOf returns the object that describes the answer of a model: a response of
+// a provider, or the message in LangChain's generations.
+func answerOf(response object) object {
+	if response == nil || !response.has("generations") {
+		return response
+	}
+	list, _ := elements(response["generations"])
+	for len(list) > 0 { // generations are lists of lists
+		if o, ok := membersOf(list[0]); ok {
+			if message := o.inner("message"); message != nil {
+				if in := message.inner("kwargs", "data"); in != nil {
+					return in
+				}
+				return message
+			}
+			return o
+		}
+		list, _ = elements(list[0])
+	}
+	return response
+}
+
 // fillOpenInferenceInput reads what was asked: the messages, or the value that
-// went in, whatever its shape.
+// went in, whatever its shape. Messages that are flattened to attributes have lost
+// what there is no attribute for: ids of calls, all but one result of a message,
+// the system's text. The request has them, if it is there and whole.
 func fillOpenInferenceInput(f *fact.Fact, a Attrs) {
 	messages := flatConversation(a, "llm.input_messages.")
 	value := a.JSON("input.value")
-	if asked, _ := Recent(messages); len(asked) > 0 || a.Str("ai.operationId") != "" || isNull(value) {
+	if a.Str("ai.operationId") != "" || isNull(value) {
 		ReadInput(f, messages)
 		return
 	}
 	asked, ok := Messages(value)
+	if recent, _ := Recent(messages); len(recent) > 0 {
+		if ok && knownOf(asked) >= knownOf(messages) {
+			messages = asked
+		}
+		ReadInput(f, messages)
+		return
+	}
 	if asked == nil {
 		asked = []fact.Message{{Role: "user", Parts: appendText(nil, fact.PartText, a.Str("input.value"))}}
 	} else if !ok {
 		f.Problems = append(f.Problems, "the input could not be read whole")
 	}
 	ReadInput(f, append(messages, asked...))
+}
+
+// knownOf weighs how much an account of a conversation says: its parts, and the
+// ids of the calls in them. Parts that no rule can read count for nothing.
+func knownOf(messages []fact.Message) int {
+	n := 0
+	for _, m := range messages {
+		n += partsKnown(m.Parts)
+	}
+	return n
+}
+
+func partsKnown(parts []fact.Part) int {
+	n := 0
+	for i := range parts {
+		if parts[i].Kind != fact.PartOther {
+			n++
+		}
+		if parts[i].CallID != "" {
+			n++
+		}
+	}
+	return n
 }
 
 func fillOpenInferenceOutput(f *fact.Fact, a Attrs) {
@@ -198,9 +310,12 @@ func fillOpenInferenceOutput(f *fact.Fact, a Attrs) {
 		f.Finish = finish
 	}
 	if f.Output != nil {
+		if ok && partsKnown(parts) >= partsKnown(f.Output) {
+			f.Output = parts
+		}
 		return
 	}
-	if f.Output = parts; parts == nil {
+	if f.Output = parts; parts == nil && !ok {
 		f.Output = appendText(nil, fact.PartText, a.Str("output.value"))
 	} else if !ok {
 		f.Problems = append(f.Problems, "the output could not be read whole")

@@ -101,6 +101,9 @@ func (m *flatMessage) message() fact.Message {
 			role = "assistant"
 		}
 	}
+	if m.callID != "" && len(m.calls) == 0 {
+		role = "tool" // Anthropic's results stand in messages of the user
+	}
 	out := fact.Message{Role: role}
 	if role == "tool" {
 		p := fact.Part{Kind: fact.PartResult, CallID: m.callID, Name: m.name}

@@ -126,6 +126,7 @@ func (f *Facts) OpenSpan(d *Dialect, s *Span, keys *Keys) {
 		if t := s.Attrs().Str("error.type"); t != "" {
 			base.ErrorType = t
 		}
+		base.Error = withoutStack(base.Error)
 	}
 	f.open(base)
 	if n := s.DroppedAttributesCount(); n > 0 {
@@ -151,6 +152,24 @@ func (f *Facts) OpenRecord(d *Dialect, r *Record, keys *Keys) {
 	if n := r.DroppedAttributesCount(); n > 0 {
 		f.Flaw("attributes were dropped before export")
 	}
+}
+
+// withoutStack cuts the stack off an error's text, where an instrumentation has
+// added one: it is for developers of the agent, and long. "M\n\nError: M" is M.
+func withoutStack(text string) string {
+	message := text
+	for _, mark := range []string{"\n    at ", "Traceback (most recent call last):"} {
+		if before, _, found := strings.Cut(message, mark); found {
+			message = strings.TrimSpace(before)
+		}
+	}
+	if before, again, twice := strings.Cut(message, "\n\n"); twice && message != text && before != "" && strings.HasSuffix(again, before) {
+		message = before
+	}
+	if message == "" {
+		return text
+	}
+	return message
 }
 
 func (f *Facts) open(base fact.Fact) {
