@@ -24,11 +24,11 @@ import (
 	"go.opentelemetry.io/collector/processor"
 	"go.opentelemetry.io/collector/processor/memorylimiterprocessor"
 	"go.opentelemetry.io/collector/receiver"
-	"go.opentelemetry.io/collector/receiver/otlpreceiver"
 	"go.opentelemetry.io/collector/service/telemetry/otelconftelemetry"
 
 	"github.com/agenttrace/agenttrace/exporter/sessionexporter"
 	"github.com/agenttrace/agenttrace/processor/redactionprocessor"
+	"github.com/agenttrace/agenttrace/receiver/otlpguard"
 )
 
 const (
@@ -48,7 +48,7 @@ func Components() (otelcol.Factories, error) {
 	f := otelcol.Factories{Telemetry: otelconftelemetry.NewFactory()}
 	var err error
 	if f.Receivers, f.ReceiverModules, err = assemble(
-		part[receiver.Factory]{otlpreceiver.NewFactory(), core + "receiver/otlpreceiver"},
+		part[receiver.Factory]{otlpguard.NewFactory(), ours},
 	); err != nil {
 		return otelcol.Factories{}, err
 	}

@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
+	"github.com/agenttrace/agenttrace/internal/nesting"
 	"github.com/agenttrace/agenttrace/processor/redactionprocessor/internal/metadata"
 	"github.com/agenttrace/agenttrace/redact"
 )
@@ -20,6 +21,7 @@ type redaction struct {
 }
 
 func (p *redaction) traces(ctx context.Context, td ptrace.Traces) (ptrace.Traces, error) {
+	nesting.Traces(td) // the cleaner recurses
 	c := cleaner{r: p.redactor}
 	for _, rs := range td.ResourceSpans().All() {
 		c.attributes(rs.Resource().Attributes())
@@ -35,6 +37,7 @@ func (p *redaction) traces(ctx context.Context, td ptrace.Traces) (ptrace.Traces
 }
 
 func (p *redaction) logs(ctx context.Context, ld plog.Logs) (plog.Logs, error) {
+	nesting.Logs(ld)
 	c := cleaner{r: p.redactor}
 	for _, rl := range ld.ResourceLogs().All() {
 		c.attributes(rl.Resource().Attributes())

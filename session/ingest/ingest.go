@@ -77,17 +77,21 @@ func (i *Ingester) Traces(ctx context.Context, td ptrace.Traces) (Report, error)
 	defer i.release(b)
 	var r Report
 	for _, rs := range td.ResourceSpans().All() {
+		resource := boundResource(rs.Resource())
 		for _, ss := range rs.ScopeSpans().All() {
+			scope := boundScope(ss.Scope())
 			for _, s := range ss.Spans().All() {
 				r.Spans++
-				b.ours = span{Span: s, scope: ss.Scope(), resource: rs.Resource()}
 				b.problems = b.problems[:0]
+				s, cut := boundSpan(s)
+				b.flawDeep(cut)
+				b.ours = span{Span: s, scope: scope, resource: resource}
 				if recognizeAgenttrace(&b.ours) {
 					b.count(&r, dialectAgenttrace, placeAgenttrace(b, &b.ours))
 					b.explain(&r, "span", s.Name(), s.SpanID())
 					continue
 				}
-				b.foreign = dialect.NewSpan(s, ss.Scope(), rs.Resource())
+				b.foreign = dialect.NewSpan(s, scope, resource)
 				name, ok := b.observeSpan(&b.foreign)
 				b.count(&r, name, ok)
 				b.explain(&r, "span", s.Name(), s.SpanID())
@@ -103,11 +107,15 @@ func (i *Ingester) Logs(ctx context.Context, ld plog.Logs) (Report, error) {
 	defer i.release(b)
 	var r Report
 	for _, rl := range ld.ResourceLogs().All() {
+		resource := boundResource(rl.Resource())
 		for _, sl := range rl.ScopeLogs().All() {
+			scope := boundScope(sl.Scope())
 			for _, rec := range sl.LogRecords().All() {
 				r.Records++
 				b.problems = b.problems[:0]
-				foreign := dialect.NewRecord(rec, sl.Scope(), rl.Resource())
+				rec, cut := boundRecord(rec)
+				b.flawDeep(cut)
+				foreign := dialect.NewRecord(rec, scope, resource)
 				if recognizeLive(&foreign) {
 					b.count(&r, dialectAgenttrace, placeLive(b, &foreign))
 					b.explain(&r, "log record", rec.EventName(), rec.SpanID())

@@ -95,12 +95,16 @@ func (b *builder) takeFacts(d *dialect.Dialect, resource pcommon.Resource, sourc
 		return false
 	}
 	id, service := source(&all[0]), dialect.Service(resource)
+	// What was wrong with the span before it was read is kept with its first fact.
+	all[0].Problems = append(slices.Clone(b.problems), all[0].Problems...)
+	b.problems = b.problems[:0]
 	for i := range all {
 		f := &all[i]
 		f.Source, f.Service = id, service
 		if i > 0 {
 			f.Source += "#" + strconv.Itoa(i)
 		}
+		boundFact(f)
 		if b.redaction.Redactor != nil {
 			b.redaction.fact(f)
 		}
@@ -166,12 +170,20 @@ var (
 func encode(f *fact.Fact) []byte {
 	raw, err := json.Marshal(f)
 	if err != nil {
-		// A value that is no JSON slipped through: what identifies the fact stays.
-		bare := fact.Fact{
-			Kind: f.Kind, Dialect: f.Dialect, TraceID: f.TraceID, SpanID: f.SpanID, ParentID: f.ParentID, Source: f.Source, Start: f.Start, End: f.End,
-			Name: f.Name, Session: f.Session, SessionKey: f.SessionKey, SessionRank: f.SessionRank, CallID: f.CallID, Problems: append(f.Problems, err.Error()),
+		// Something that is not JSON stands where JSON must: it is kept as text.
+		f.Problems = append(f.Problems, err.Error())
+		eachJSON(f, func(_ string, raw *json.RawMessage) {
+			if *raw != nil && !json.Valid(*raw) {
+				*raw = quoted(*raw)
+			}
+		})
+		if !json.Valid(f.Extra) {
+			f.Extra = nil
 		}
-		raw, _ = json.Marshal(&bare)
+		if a := f.About; a != nil && !json.Valid(a.Rules) {
+			a.Rules = nil
+		}
+		raw, _ = json.Marshal(f)
 	}
 	const worth = 512
 	if len(raw) < worth {
@@ -198,12 +210,22 @@ func decode(data []byte, f *fact.Fact) error {
 	return json.Unmarshal(raw, f)
 }
 
+// unreadable stands for an observation that cannot be decoded, because the file was
+// damaged or a newer version wrote it. The rest of its session is built without it.
+func unreadable(o *store.Observation, err error) fact.Fact {
+	return fact.Fact{
+		Kind: fact.Step, Dialect: o.Dialect, TraceID: o.TraceID, SpanID: o.SpanID, ParentID: o.ParentSpanID, Source: o.Source,
+		Start: o.Start, End: o.End, Session: o.Session, SessionRank: o.Rank,
+		Problems: []string{fmt.Sprintf("observation %s cannot be read: %v", o.Source, err)},
+	}
+}
+
 // assembleObservations implements [store.Assembler].
 func assembleObservations(home string, observations []store.Observation) (store.Assembly, error) {
 	facts := make([]fact.Fact, len(observations))
 	for i := range observations {
 		if err := decode(observations[i].Data, &facts[i]); err != nil {
-			return store.Assembly{}, fmt.Errorf("read observation %s of trace %s: %w", observations[i].Source, observations[i].TraceID, err)
+			facts[i] = unreadable(&observations[i], err)
 		}
 		facts[i].TraceRank = observations[i].TraceRank
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/internal/nesting"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -15,11 +16,13 @@ import (
 
 // maxDepth is how deep JSON may be nested. SQLite's JSON functions end at 1000,
 // and the value still has to stand inside of others.
-const maxDepth = 500
+const maxDepth = nesting.MaxDepth
 
 // TooDeep says that JSON is nested deeper than readers can follow.
-func TooDeep(raw []byte) bool {
-	if bytes.Count(raw, []byte("["))+bytes.Count(raw, []byte("{")) <= maxDepth {
+func TooDeep(raw []byte) bool { return tooDeep(raw, maxDepth) }
+
+func tooDeep(raw []byte, levels int) bool {
+	if bytes.Count(raw, []byte("["))+bytes.Count(raw, []byte("{")) <= levels {
 		return false
 	}
 	depth, quoted := 0, false
@@ -31,7 +34,7 @@ func TooDeep(raw []byte) bool {
 			quoted = !quoted
 		case quoted:
 		case c == '[' || c == '{':
-			if depth++; depth > maxDepth {
+			if depth++; depth > levels {
 				return true
 			}
 		case c == ']' || c == '}':

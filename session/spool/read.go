@@ -10,6 +10,8 @@ import (
 
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
+
+	"github.com/agenttrace/agenttrace/internal/nesting"
 )
 
 // Record is what was spooled at once.
@@ -88,11 +90,16 @@ type placedFrame struct {
 // another program wrote the body.
 func (f placedFrame) decode() (_ Record, err error) {
 	rec := Record{Traces: ptrace.NewTraces(), Logs: plog.NewLogs(), Offset: f.offset}
+	body := f.body
 	switch f.kind {
 	case kindTraces:
-		rec.Traces, err = (&ptrace.ProtoUnmarshaler{}).UnmarshalTraces(f.body)
+		if body, err = nesting.Proto(nesting.SignalTraces, body, 0); err == nil {
+			rec.Traces, err = (&ptrace.ProtoUnmarshaler{}).UnmarshalTraces(body)
+		}
 	case kindLogs:
-		rec.Logs, err = (&plog.ProtoUnmarshaler{}).UnmarshalLogs(f.body)
+		if body, err = nesting.Proto(nesting.SignalLogs, body, 0); err == nil {
+			rec.Logs, err = (&plog.ProtoUnmarshaler{}).UnmarshalLogs(body)
+		}
 	}
 	if err != nil {
 		return Record{}, &DamagedError{Offset: f.offset, Length: int64(f.size()), Missing: 1, Err: fmt.Errorf("decode record: %w", err)}

@@ -9,11 +9,9 @@ import (
 
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
-)
 
-// deepest is how deep a body may be nested. What OTLP itself nests is 12 deep; the
-// decoders that follow recurse.
-const deepest = 1000
+	"github.com/agenttrace/agenttrace/internal/nesting"
+)
 
 // readJSON reads bodies in JSON. White space, commas and the brackets of an array
 // may stand between them.
@@ -93,7 +91,6 @@ func (d *decoder) readObject(s *source, line *int) error {
 		depth             int
 		inString, escaped bool
 		size              int64
-		tooDeep           bool
 	)
 	d.buf = d.buf[:0]
 	for {
@@ -125,14 +122,13 @@ func (d *decoder) readObject(s *source, line *int) error {
 				inString = true
 			case c == '{' || c == '[':
 				depth++
-				tooDeep = tooDeep || depth > deepest
 			case c == '}' || c == ']':
 				depth--
 				end = depth == 0
 			}
 		}
 		size += int64(n)
-		if size <= int64(d.most) && !tooDeep {
+		if size <= int64(d.most) {
 			d.buf = append(d.buf, chunk[:n]...)
 		}
 		_ = s.skip(int64(n))
@@ -156,15 +152,11 @@ func (d *decoder) readObject(s *source, line *int) error {
 	if cap(d.buf) > 16<<20 {
 		d.buf = nil // what was large once need not stay
 	}
-	switch {
-	case tooDeep:
-		d.damaged(begin, at, fmt.Errorf("the body is nested more than %d deep; it is left out", deepest))
-		return nil
-	case size > int64(d.most):
+	if size > int64(d.most) {
 		d.damaged(begin, at, fmt.Errorf("%w; it is left out", d.tooLarge(size)))
 		return nil
 	}
-	return d.decodeJSON(body, begin, at)
+	return d.decodeJSON(nesting.JSON(body), begin, at) // the decoder recurses
 }
 
 // bodyFollows says whether the line that begins here is the beginning of a body.

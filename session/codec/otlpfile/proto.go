@@ -8,6 +8,8 @@ import (
 
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
+
+	"github.com/agenttrace/agenttrace/internal/nesting"
 )
 
 // tagResource is the tag of the first field of every OTLP body: its resources.
@@ -106,16 +108,12 @@ func (d *decoder) skipField(s *source, tag uint64) error {
 // decodeProto decodes a body of one resource, of which resource is the inside.
 func (d *decoder) decodeProto(body, resource []byte, at int64) {
 	b := Body{Traces: ptrace.NewTraces(), Logs: plog.NewLogs(), Offset: at}
-	if nesting(resource, 0) > deepest {
-		d.damaged(0, at, fmt.Errorf("the body is nested more than %d deep; it is left out", deepest))
-		return
-	}
 	var err error
 	switch kind := signalOfResource(resource); kind {
 	case "traces":
-		b.Traces, err = tryDecode((&ptrace.ProtoUnmarshaler{}).UnmarshalTraces, body)
+		b.Traces, err = boundAndDecode(nesting.SignalTraces, (&ptrace.ProtoUnmarshaler{}).UnmarshalTraces, body)
 	case "logs":
-		b.Logs, err = tryDecode((&plog.ProtoUnmarshaler{}).UnmarshalLogs, body)
+		b.Logs, err = boundAndDecode(nesting.SignalLogs, (&plog.ProtoUnmarshaler{}).UnmarshalLogs, body)
 	case "metrics":
 		b.Skipped = kind
 	case "empty":
@@ -127,6 +125,15 @@ func (d *decoder) decodeProto(body, resource []byte, at int64) {
 		return
 	}
 	d.give(b)
+}
+
+// boundAndDecode decodes a body of which what is nested too deep for the decoder was
+// cut.
+func boundAndDecode[T any](signal nesting.Signal, decode func([]byte) (T, error), body []byte) (v T, err error) {
+	if body, err = nesting.Proto(signal, body, 0); err != nil {
+		return v, err
+	}
+	return tryDecode(decode, body)
 }
 
 // signalOfResource says what a resource in protobuf holds: traces, logs, metrics,
@@ -199,7 +206,7 @@ func signalOfRecord(record []byte) string {
 	case text != "", metrics > 0:
 		return "metrics"
 	}
-	if _, err := tryDecode((&plog.ProtoUnmarshaler{}).UnmarshalLogs, wrap(wrap(wrap(record, 2), 2), 1)); err == nil && len(record) > 0 {
+	if _, err := boundAndDecode(nesting.SignalLogs, (&plog.ProtoUnmarshaler{}).UnmarshalLogs, wrap(wrap(wrap(record, 2), 2), 1)); err == nil && len(record) > 0 {
 		return "logs" // a body alone
 	}
 	return ""
@@ -256,20 +263,4 @@ func fields(message []byte, fn func(number, wire int, value []byte, n uint64) bo
 
 func valid(message []byte) bool {
 	return fields(message, func(int, int, []byte, uint64) bool { return true })
-}
-
-// nesting is how deep messages stand in a message, as far as it matters. It takes
-// text for a message if it looks like one, which does not get deep.
-func nesting(message []byte, depth int) int {
-	if depth > deepest {
-		return depth
-	}
-	deep := depth
-	fields(message, func(_, _ int, value []byte, _ uint64) bool {
-		if len(value) > 1 {
-			deep = max(deep, nesting(value, depth+1))
-		}
-		return deep <= deepest
-	})
-	return deep
 }

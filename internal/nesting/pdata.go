@@ -1,0 +1,170 @@
+package nesting
+
+import (
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/plog"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+)
+
+// Deep reports whether a value of a map is nested too deep.
+func Deep(m pcommon.Map) bool {
+	for _, v := range m.All() {
+		if DeepValue(v) {
+			return true
+		}
+	}
+	return false
+}
+
+// DeepValue reports whether a value is nested too deep.
+func DeepValue(v pcommon.Value) bool { return deeper(v, MaxDepth) }
+
+// deeper reports whether a value has more than the levels.
+func deeper(v pcommon.Value, levels int) bool {
+	switch v.Type() {
+	case pcommon.ValueTypeMap:
+		if levels == 0 {
+			return true
+		}
+		for _, e := range v.Map().All() {
+			if deeper(e, levels-1) {
+				return true
+			}
+		}
+	case pcommon.ValueTypeSlice:
+		if levels == 0 {
+			return true
+		}
+		for _, e := range v.Slice().All() {
+			if deeper(e, levels-1) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Map replaces what is too deep in a map by the [Marker], and returns the keys of the
+// values that were.
+func Map(m pcommon.Map) (cut []string) {
+	for key, v := range m.All() {
+		if DeepValue(v) {
+			prune(v, MaxDepth)
+			cut = append(cut, key)
+		}
+	}
+	return cut
+}
+
+// Value replaces what is too deep in a value by the [Marker], and reports whether
+// anything was.
+func Value(v pcommon.Value) bool {
+	if !DeepValue(v) {
+		return false
+	}
+	prune(v, MaxDepth)
+	return true
+}
+
+func prune(v pcommon.Value, levels int) {
+	switch v.Type() {
+	case pcommon.ValueTypeMap:
+		if levels == 0 {
+			v.SetStr(Marker)
+			return
+		}
+		for _, e := range v.Map().All() {
+			prune(e, levels-1)
+		}
+	case pcommon.ValueTypeSlice:
+		if levels == 0 {
+			v.SetStr(Marker)
+			return
+		}
+		for _, e := range v.Slice().All() {
+			prune(e, levels-1)
+		}
+	}
+}
+
+// CopyMap copies a map that may be too deep to be copied as it is, as [Map] would
+// leave it.
+func CopyMap(src, dst pcommon.Map) (cut []string) {
+	dst.EnsureCapacity(src.Len())
+	for key, v := range src.All() {
+		if copyValue(v, dst.PutEmpty(key), MaxDepth) {
+			cut = append(cut, key)
+		}
+	}
+	return cut
+}
+
+// CopyValue does the same with a value.
+func CopyValue(src, dst pcommon.Value) (cut bool) { return copyValue(src, dst, MaxDepth) }
+
+func copyValue(src, dst pcommon.Value, levels int) (cut bool) {
+	switch src.Type() {
+	case pcommon.ValueTypeMap:
+		if levels == 0 {
+			dst.SetStr(Marker)
+			return true
+		}
+		m := dst.SetEmptyMap()
+		m.EnsureCapacity(src.Map().Len())
+		for key, e := range src.Map().All() {
+			cut = copyValue(e, m.PutEmpty(key), levels-1) || cut
+		}
+	case pcommon.ValueTypeSlice:
+		if levels == 0 {
+			dst.SetStr(Marker)
+			return true
+		}
+		s := dst.SetEmptySlice()
+		s.EnsureCapacity(src.Slice().Len())
+		for _, e := range src.Slice().All() {
+			cut = copyValue(e, s.AppendEmpty(), levels-1) || cut
+		}
+	default:
+		src.CopyTo(dst)
+	}
+	return cut
+}
+
+// Traces replaces what is too deep in the attributes of spans, their events and
+// links, scopes and resources, and returns how many values were.
+func Traces(td ptrace.Traces) (cut int) {
+	for _, rs := range td.ResourceSpans().All() {
+		cut += len(Map(rs.Resource().Attributes()))
+		for _, ss := range rs.ScopeSpans().All() {
+			cut += len(Map(ss.Scope().Attributes()))
+			for _, s := range ss.Spans().All() {
+				cut += len(Map(s.Attributes()))
+				for _, e := range s.Events().All() {
+					cut += len(Map(e.Attributes()))
+				}
+				for _, l := range s.Links().All() {
+					cut += len(Map(l.Attributes()))
+				}
+			}
+		}
+	}
+	return cut
+}
+
+// Logs replaces what is too deep in the bodies and attributes of log records, their
+// scopes and resources, and returns how many values were.
+func Logs(ld plog.Logs) (cut int) {
+	for _, rl := range ld.ResourceLogs().All() {
+		cut += len(Map(rl.Resource().Attributes()))
+		for _, sl := range rl.ScopeLogs().All() {
+			cut += len(Map(sl.Scope().Attributes()))
+			for _, r := range sl.LogRecords().All() {
+				cut += len(Map(r.Attributes()))
+				if Value(r.Body()) {
+					cut++
+				}
+			}
+		}
+	}
+	return cut
+}

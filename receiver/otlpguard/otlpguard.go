@@ -1,0 +1,281 @@
+// Package otlpguard is the collector's OTLP receiver with bounds on what one sender
+// can do to all others:
+//
+//   - A value that is nested too deep for the decoder's recursion is cut before the
+//     request is decoded, and the rest of the request is taken. See package nesting.
+//   - A request whose spans and attributes would take far more memory than its bytes
+//     is refused.
+//   - A connection that sends half a request, or nothing, is closed: see the defaults
+//     in [NewFactory].
+//
+// Its type and its configuration are those of the receiver that it wraps, "otlp".
+package otlpguard
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"mime"
+	"net/http"
+	"os"
+	"reflect"
+	"time"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/component/componentstatus"
+	"go.opentelemetry.io/collector/config/configgrpc"
+	"go.opentelemetry.io/collector/config/configmiddleware"
+	"go.opentelemetry.io/collector/config/configoptional"
+	"go.opentelemetry.io/collector/consumer"
+	"go.opentelemetry.io/collector/extension/extensionmiddleware"
+	"go.opentelemetry.io/collector/receiver"
+	"go.opentelemetry.io/collector/receiver/otlpreceiver"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
+
+	"github.com/agenttrace/agenttrace/internal/nesting"
+)
+
+// How long a sender may take, unless the configuration sets another time.
+const (
+	headerTimeout  = 10 * time.Second // for an HTTP header, and for a gRPC handshake
+	requestTimeout = 30 * time.Second // for a whole HTTP request
+	callTimeout    = time.Minute      // for a gRPC request and its answer
+	pingAfter      = 20 * time.Second // of silence on a gRPC connection
+	pingTimeout    = 10 * time.Second
+	idleTimeout    = 5 * time.Minute // without a gRPC request
+)
+
+// NewFactory returns the factory of the receiver.
+func NewFactory() receiver.Factory {
+	inner := otlpreceiver.NewFactory()
+	f := &factory{Factory: inner}
+	return receiver.NewFactory(
+		inner.Type(),
+		f.defaultConfig,
+		receiver.WithTraces(f.traces, inner.TracesStability()),
+		receiver.WithLogs(f.logs, inner.LogsStability()),
+		receiver.WithMetrics(f.metrics, inner.MetricsStability()),
+	)
+}
+
+type factory struct{ receiver.Factory }
+
+// defaultConfig is the inner receiver's, with timeouts.
+func (f *factory) defaultConfig() component.Config {
+	c := f.CreateDefaultConfig().(*otlpreceiver.Config)
+	http := *c.Protocols.HTTP.GetOrInsertDefault()
+	http.ServerConfig.ReadHeaderTimeout = headerTimeout
+	http.ServerConfig.ReadTimeout = requestTimeout
+	c.Protocols.HTTP = configoptional.Default(http)
+
+	grpc := *c.Protocols.GRPC.GetOrInsertDefault()
+	keepalive := configgrpc.NewDefaultKeepaliveServerConfig()
+	if set := grpc.Keepalive.Get(); set != nil {
+		keepalive = *set
+	}
+	keepalive.ServerParameters = configoptional.Some(configgrpc.KeepaliveServerParameters{
+		MaxConnectionIdle: idleTimeout, Time: pingAfter, Timeout: pingTimeout,
+	})
+	grpc.Keepalive = configoptional.Some(keepalive)
+	c.Protocols.GRPC = configoptional.Default(grpc)
+	return c
+}
+
+func (f *factory) traces(ctx context.Context, set receiver.Settings, cfg component.Config, next consumer.Traces) (receiver.Traces, error) {
+	c := guarded(cfg)
+	r, err := f.CreateTraces(ctx, set, c, next)
+	return guard{r, c}, err
+}
+
+func (f *factory) logs(ctx context.Context, set receiver.Settings, cfg component.Config, next consumer.Logs) (receiver.Logs, error) {
+	c := guarded(cfg)
+	r, err := f.CreateLogs(ctx, set, c, next)
+	return guard{r, c}, err
+}
+
+func (f *factory) metrics(ctx context.Context, set receiver.Settings, cfg component.Config, next consumer.Metrics) (receiver.Metrics, error) {
+	c := guarded(cfg)
+	r, err := f.CreateMetrics(ctx, set, c, next)
+	return guard{r, c}, err
+}
+
+// middlewareID names the middleware among the host's extensions, where no
+// configuration can name it.
+var middlewareID = component.MustNewIDWithName("otlpguard", "receiver")
+
+// guarded puts the middleware last into a configuration, next to the decoder. The
+// receivers of one component share the configuration by its address, so it is
+// changed in place.
+func guarded(cfg component.Config) *otlpreceiver.Config {
+	c := cfg.(*otlpreceiver.Config)
+	add := func(all []configmiddleware.Config) []configmiddleware.Config {
+		for _, m := range all {
+			if m.ID == middlewareID {
+				return all
+			}
+		}
+		return append(all, configmiddleware.Config{ID: middlewareID})
+	}
+	if h := c.Protocols.HTTP.Get(); h != nil {
+		h.ServerConfig.Middlewares = add(h.ServerConfig.Middlewares)
+	}
+	if g := c.Protocols.GRPC.Get(); g != nil {
+		g.Middlewares = add(g.Middlewares)
+	}
+	return c
+}
+
+// guard is the inner receiver, started on a host that has the middleware.
+type guard struct {
+	component.Component
+	config *otlpreceiver.Config
+}
+
+// Start implements [component.Component].
+func (g guard) Start(ctx context.Context, host component.Host) error {
+	m := middleware{paths: make(map[string]nesting.Signal)}
+	if h := g.config.Protocols.HTTP.Get(); h != nil {
+		m.paths[string(h.TracesURLPath)] = nesting.SignalTraces
+		m.paths[string(h.LogsURLPath)] = nesting.SignalLogs
+		m.paths[string(h.MetricsURLPath)] = nesting.SignalMetrics
+	}
+	return g.Component.Start(ctx, guardHost{host, m})
+}
+
+type guardHost struct {
+	component.Host
+	middleware middleware
+}
+
+// GetExtensions implements [component.Host].
+func (h guardHost) GetExtensions() map[component.ID]component.Component {
+	all := maps.Clone(h.Host.GetExtensions())
+	if all == nil {
+		all = make(map[component.ID]component.Component, 1)
+	}
+	all[middlewareID] = h.middleware
+	return all
+}
+
+// Report implements [componentstatus.Reporter].
+func (h guardHost) Report(e *componentstatus.Event) { componentstatus.ReportStatus(h.Host, e) }
+
+// middleware bounds requests before they are decoded.
+type middleware struct {
+	component.StartFunc
+	component.ShutdownFunc
+
+	paths map[string]nesting.Signal // of HTTP
+}
+
+var (
+	_ extensionmiddleware.HTTPServer = middleware{}
+	_ extensionmiddleware.GRPCServer = middleware{}
+)
+
+// GetHTTPHandler implements [extensionmiddleware.HTTPServer]. The body that the
+// handler sees is decompressed and bounded in size.
+func (m middleware) GetHTTPHandler(context.Context) (extensionmiddleware.WrapHTTPHandlerFunc, error) {
+	return func(_ context.Context, next http.Handler) (http.Handler, error) {
+		mux := http.NewServeMux()
+		if _, everything := m.paths["/"]; !everything {
+			mux.Handle("/", next)
+		}
+		for pattern, signal := range m.paths {
+			mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+				body := &retryable{r.Body}
+				switch kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind {
+				case "application/json":
+					r.Body = nesting.JSONReader(body)
+				case "application/x-protobuf":
+					r.Body = &protoBody{ReadCloser: body, signal: signal}
+				}
+				next.ServeHTTP(w, r)
+			})
+		}
+		return mux, nil
+	}, nil
+}
+
+// retryable turns the end of a sender's time into an answer that has it try again.
+type retryable struct{ io.ReadCloser }
+
+func (r *retryable) Read(p []byte) (int, error) {
+	n, err := r.ReadCloser.Read(p)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = status.Error(codes.Unavailable, "the request did not arrive in time: send it again, or raise read_timeout of the receiver")
+	}
+	return n, err
+}
+
+// protoBody is a request in protobuf, which is bounded when it has arrived whole: the
+// lengths in it stand before what they count.
+type protoBody struct {
+	io.ReadCloser
+	signal nesting.Signal
+	whole  *bytes.Reader
+}
+
+func (b *protoBody) Read(p []byte) (int, error) {
+	if b.whole == nil {
+		request, err := io.ReadAll(b.ReadCloser)
+		if err == nil {
+			request, err = nesting.Proto(b.signal, request, nesting.MaxDecoded)
+		}
+		if err != nil {
+			return 0, err
+		}
+		b.whole = bytes.NewReader(request)
+	}
+	return b.whole.Read(p)
+}
+
+// GetGRPCServerOptions implements [extensionmiddleware.GRPCServer].
+func (middleware) GetGRPCServerOptions(context.Context) ([]grpc.ServerOption, error) {
+	return []grpc.ServerOption{
+		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2("proto")}),
+		grpc.ConnectionTimeout(headerTimeout),
+		grpc.InTapHandle(func(ctx context.Context, _ *tap.Info) (context.Context, error) {
+			// The call's end cancels ctx, and with it the timeout. A client may take the
+			// rest of its time to send the second half of a request: then the read ends.
+			ctx, cancel := context.WithTimeout(ctx, callTimeout)
+			context.AfterFunc(ctx, cancel)
+			return ctx, nil
+		}),
+	}, nil
+}
+
+// codec bounds requests before the codec that pdata registers decodes them.
+type codec struct{ encoding.CodecV2 }
+
+// signals by the names of their requests, whose types are internal to pdata.
+var signals = map[string]nesting.Signal{
+	"ExportTraceServiceRequest":   nesting.SignalTraces,
+	"ExportLogsServiceRequest":    nesting.SignalLogs,
+	"ExportMetricsServiceRequest": nesting.SignalMetrics,
+}
+
+// Unmarshal implements [encoding.CodecV2].
+func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	signal, known := signals[reflect.TypeOf(v).Elem().Name()]
+	if !known {
+		return c.CodecV2.Unmarshal(data, v)
+	}
+	whole := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer whole.Free()
+	bounded, err := nesting.Proto(signal, whole.ReadOnlyData(), nesting.MaxDecoded)
+	if err != nil {
+		return err
+	}
+	if len(bounded) != whole.Len() {
+		return c.CodecV2.Unmarshal(mem.BufferSlice{mem.SliceBuffer(bounded)}, v)
+	}
+	return c.CodecV2.Unmarshal(mem.BufferSlice{whole}, v)
+}

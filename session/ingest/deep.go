@@ -1,0 +1,165 @@
+package ingest
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/plog"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+
+	"github.com/agenttrace/agenttrace/internal/nesting"
+	"github.com/agenttrace/agenttrace/session/ingest/fact"
+)
+
+// A value that is nested too deep is cut before anything recurses into it. Telemetry
+// belongs to the caller, who may hand it to others, so what is cut is a copy. Nearly
+// nothing is: the common case costs a look at the types of the attributes.
+
+// boundSpan returns a span without values that are nested too deep, and the keys of
+// those that were cut.
+func boundSpan(s ptrace.Span) (_ ptrace.Span, cut []string) {
+	deep := nesting.Deep(s.Attributes())
+	for _, e := range s.Events().All() {
+		deep = deep || nesting.Deep(e.Attributes())
+	}
+	if !deep {
+		return s, nil // links are not read
+	}
+	c := ptrace.NewSpan()
+	c.SetTraceID(s.TraceID())
+	c.SetSpanID(s.SpanID())
+	c.SetParentSpanID(s.ParentSpanID())
+	c.SetName(s.Name())
+	c.SetKind(s.Kind())
+	c.SetFlags(s.Flags())
+	c.SetStartTimestamp(s.StartTimestamp())
+	c.SetEndTimestamp(s.EndTimestamp())
+	c.SetDroppedAttributesCount(s.DroppedAttributesCount())
+	c.SetDroppedEventsCount(s.DroppedEventsCount())
+	c.SetDroppedLinksCount(s.DroppedLinksCount())
+	c.TraceState().FromRaw(s.TraceState().AsRaw())
+	s.Status().CopyTo(c.Status())
+	cut = nesting.CopyMap(s.Attributes(), c.Attributes())
+	for _, e := range s.Events().All() {
+		d := c.Events().AppendEmpty()
+		d.SetName(e.Name())
+		d.SetTimestamp(e.Timestamp())
+		d.SetDroppedAttributesCount(e.DroppedAttributesCount())
+		cut = append(cut, nesting.CopyMap(e.Attributes(), d.Attributes())...)
+	}
+	return c, cut
+}
+
+// boundRecord does the same with a log record.
+func boundRecord(r plog.LogRecord) (_ plog.LogRecord, cut []string) {
+	if !nesting.Deep(r.Attributes()) && !nesting.DeepValue(r.Body()) {
+		return r, nil
+	}
+	c := plog.NewLogRecord()
+	c.SetTraceID(r.TraceID())
+	c.SetSpanID(r.SpanID())
+	c.SetEventName(r.EventName())
+	c.SetFlags(r.Flags())
+	c.SetTimestamp(r.Timestamp())
+	c.SetObservedTimestamp(r.ObservedTimestamp())
+	c.SetSeverityNumber(r.SeverityNumber())
+	c.SetSeverityText(r.SeverityText())
+	c.SetDroppedAttributesCount(r.DroppedAttributesCount())
+	cut = nesting.CopyMap(r.Attributes(), c.Attributes())
+	if nesting.CopyValue(r.Body(), c.Body()) {
+		cut = append(cut, "body")
+	}
+	return c, cut
+}
+
+func boundResource(r pcommon.Resource) pcommon.Resource {
+	if !nesting.Deep(r.Attributes()) {
+		return r
+	}
+	c := pcommon.NewResource()
+	nesting.CopyMap(r.Attributes(), c.Attributes())
+	return c
+}
+
+func boundScope(s pcommon.InstrumentationScope) pcommon.InstrumentationScope {
+	if !nesting.Deep(s.Attributes()) {
+		return s
+	}
+	c := pcommon.NewInstrumentationScope()
+	c.SetName(s.Name())
+	c.SetVersion(s.Version())
+	nesting.CopyMap(s.Attributes(), c.Attributes())
+	return c
+}
+
+// flawDeep notes the values of the span or record at hand that were cut.
+func (b *builder) flawDeep(cut []string) {
+	for _, key := range cut {
+		b.flaw(fmt.Sprintf("%s: nested deeper than %d levels, and cut there", key, nesting.MaxDepth))
+	}
+}
+
+// boundFact keeps JSON of a fact that is nested deeper than readers follow as text.
+// Every value of a fact comes through here before it is encoded, so that what is
+// written can be read: the decoder of JSON ends at 10,000 levels, and a value that
+// is just below them is beyond them within the fact.
+func boundFact(f *fact.Fact) {
+	bound := func(what string, raw *json.RawMessage) {
+		if TooDeep(*raw) {
+			f.Problems = append(f.Problems, fmt.Sprintf("%s: JSON nested deeper than %d levels, kept as text", what, maxDepth))
+			*raw = quoted(*raw)
+		}
+	}
+	eachJSON(f, bound)
+	if a := f.About; a != nil && TooDeep(a.Rules) {
+		f.Problems = append(f.Problems, "permission rules: nested too deep, and left out")
+		a.Rules = nil
+	}
+	if TooDeep(f.Extra) {
+		boundMembers(f)
+	}
+	catalog := json.RawMessage(f.ToolCatalog)
+	bound("tool catalog", &catalog)
+	f.ToolCatalog = string(catalog)
+}
+
+// eachJSON calls fn with every value of a fact that may be any JSON.
+func eachJSON(f *fact.Fact, fn func(what string, raw *json.RawMessage)) {
+	part := func(p *fact.Part) {
+		fn("input of tool "+p.Name, &p.Input)
+		fn("output of tool "+p.Name, &p.Output)
+		fn("part of a message", &p.Data)
+	}
+	for i := range f.Input {
+		for j := range f.Input[i].Parts {
+			part(&f.Input[i].Parts[j])
+		}
+	}
+	for i := range f.Output {
+		part(&f.Output[i])
+	}
+	if t := f.Tool; t != nil {
+		fn("input of tool "+t.Name, &t.Input)
+		fn("output of tool "+t.Name, &t.Output)
+	}
+	if u := f.Usage; u != nil {
+		fn("usage", &u.Raw)
+	}
+}
+
+// boundMembers bounds the members of a fact's Extra, which must stay an object.
+func boundMembers(f *fact.Fact) {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(f.Extra, &members) != nil {
+		f.Extra = nil
+		return
+	}
+	for key, raw := range members {
+		if tooDeep(raw, maxDepth-1) { // the object around it is a level
+			f.Problems = append(f.Problems, fmt.Sprintf("%s: JSON nested deeper than %d levels, kept as text", key, maxDepth-1))
+			members[key] = quoted(raw)
+		}
+	}
+	f.Extra, _ = json.Marshal(members)
+}
