@@ -69,7 +69,7 @@ func EncodeFile(dir string, s *codec.Session, o Options) (path string, err error
 		return "", fmt.Errorf("write session %s: run_id %q is not a lower-case UUIDv4, as AgentDbg insists", s.Session.ID, id)
 	}
 	runs := filepath.Join(dir, "runs")
-	if err := os.MkdirAll(runs, 0o777); err != nil {
+	if err := os.MkdirAll(runs, 0o700); err != nil {
 		return "", fmt.Errorf("write session %s: %w", s.Session.ID, err)
 	}
 	path = filepath.Join(runs, id)
@@ -97,9 +97,9 @@ func (f *formatted) place(room, path string) error {
 		lines = append(appendLine(lines, e.JSON()), '\n')
 	}
 	err := errors.Join(
-		os.Mkdir(made, 0o777),
-		os.WriteFile(filepath.Join(made, eventsFile), lines, 0o666),
-		os.WriteFile(filepath.Join(made, runFile), appendIndented(nil, f.meta.JSON()), 0o666))
+		os.Mkdir(made, 0o700),
+		os.WriteFile(filepath.Join(made, eventsFile), lines, 0o600),
+		os.WriteFile(filepath.Join(made, runFile), appendIndented(nil, f.meta.JSON()), 0o600))
 	if err != nil {
 		return err
 	}

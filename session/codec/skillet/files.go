@@ -240,7 +240,7 @@ func place(log, store string, s *codec.Session, key Key, replace bool) error {
 	if store == "" {
 		return put()
 	}
-	if err := os.MkdirAll(filepath.Dir(store), 0o777); err != nil {
+	if err := os.MkdirAll(filepath.Dir(store), 0o700); err != nil {
 		return err
 	}
 	return writeStore(store, conversation{key, itemsOf(s)}, replace, put)
@@ -248,7 +248,7 @@ func place(log, store string, s *codec.Session, key Key, replace bool) error {
 
 // writeLog writes the log beside where it is to be.
 func writeLog(path string, s *codec.Session) (beside string, err error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return "", err
 	}
 	// Not .jsonl, for skillet takes what ends so for a log.

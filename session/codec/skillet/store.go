@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io/fs"
+	"os"
 	"slices"
 	"strings"
 
@@ -75,6 +76,14 @@ const (
 // or replaces the one of its names. All of it is written, or nothing, as with an error
 // of last, which is called in the end.
 func writeStore(path string, c conversation, replace bool, last func() error) (err error) {
+	// SQLite would make a file that others can read. One that is there keeps its mode.
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil {
+		return err
+	}
 	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite|sqlite.OpenCreate)
 	if err != nil {
 		return fmt.Errorf("open %s: %w", path, err)
