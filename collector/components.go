@@ -27,6 +27,7 @@ import (
 	"go.opentelemetry.io/collector/service/telemetry/otelconftelemetry"
 
 	"github.com/agenttrace/agenttrace/exporter/sessionexporter"
+	"github.com/agenttrace/agenttrace/extension/hostcheckextension"
 	"github.com/agenttrace/agenttrace/processor/redactionprocessor"
 	"github.com/agenttrace/agenttrace/receiver/otlpguard"
 )
@@ -74,6 +75,7 @@ func Components() (otelcol.Factories, error) {
 		part[extension.Factory]{pprofextension.NewFactory(), contrib + "extension/pprofextension"},
 		part[extension.Factory]{zpagesextension.NewFactory(), core + "extension/zpagesextension"},
 		part[extension.Factory]{bearertokenauthextension.NewFactory(), contrib + "extension/bearertokenauthextension"},
+		part[extension.Factory]{hostcheckextension.NewFactory(), ours},
 	); err != nil {
 		return otelcol.Factories{}, err
 	}

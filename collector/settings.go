@@ -43,6 +43,7 @@ func Settings(version string, uris []string) otelcol.CollectorSettings {
 		BuildInfo: component.BuildInfo{Command: "agenttrace", Description: "agenttrace collector", Version: version},
 		ConfigProviderSettings: otelcol.ConfigProviderSettings{ResolverSettings: confmap.ResolverSettings{
 			URIs: uris, ProviderFactories: providers(), DefaultScheme: "env",
+			ConverterFactories: []confmap.ConverterFactory{hostCheckConverter()},
 		}},
 		ProviderModules: map[string]string{
 			"env":  withVersion(core + "confmap/provider/envprovider"),
@@ -200,11 +201,10 @@ func fragmentURI(values map[string]any) string {
 
 // checkLoopback refuses to listen where other machines can reach.
 func checkLoopback(endpoint string) error {
-	host, port, err := net.SplitHostPort(endpoint)
-	if err != nil || port == "" {
+	if _, port, err := net.SplitHostPort(endpoint); err != nil || port == "" {
 		return fmt.Errorf("listen on %q: that is not host:port, such as %s", endpoint, defaultGRPC)
 	}
-	if ip := net.ParseIP(host); host == "localhost" || ip != nil && ip.IsLoopback() {
+	if onLoopback(endpoint) {
 		return nil
 	}
 	return fmt.Errorf("listen on %q: other machines may reach it and nothing would authenticate them; "+

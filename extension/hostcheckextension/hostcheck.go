@@ -1,0 +1,126 @@
+package hostcheckextension
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/extension"
+	"go.opentelemetry.io/collector/extension/extensionmiddleware"
+)
+
+// hostCheck is a middleware of HTTP servers.
+type hostCheck struct {
+	component.StartFunc
+	component.ShutdownFunc
+	hosts   []string // in lower case
+	origins []string
+}
+
+var (
+	_ extension.Extension            = (*hostCheck)(nil)
+	_ extensionmiddleware.HTTPServer = (*hostCheck)(nil)
+)
+
+// newHostCheck makes one of a valid configuration.
+func newHostCheck(c *Config) *hostCheck {
+	h := new(hostCheck)
+	for _, name := range c.AllowedHosts {
+		h.hosts = append(h.hosts, strings.Trim(strings.ToLower(name), "[]"))
+	}
+	for _, origin := range c.AllowedOrigins {
+		h.origins = append(h.origins, strings.ToLower(origin))
+	}
+	return h
+}
+
+// GetHTTPHandler implements [extensionmiddleware.HTTPServer].
+func (h *hostCheck) GetHTTPHandler(context.Context) (extensionmiddleware.WrapHTTPHandlerFunc, error) {
+	return func(_ context.Context, next http.Handler) (http.Handler, error) {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if reason := h.refusal(r); reason != "" {
+				http.Error(w, reason, http.StatusForbidden)
+				return
+			}
+			next.ServeHTTP(w, r)
+		}), nil
+	}, nil
+}
+
+// refusal is why a request is refused; empty means that it is not.
+func (h *hostCheck) refusal(r *http.Request) string {
+	if !h.allowsHost(hostname(r.Host)) {
+		return fmt.Sprintf("host %q is not allowed: this server is for programs on its own machine; "+
+			"call it by localhost or 127.0.0.1, or add the name to allowed_hosts of the extension host_check", r.Host)
+	}
+	// A request has one origin; a client that sends several is no browser, and each counts.
+	for _, origin := range r.Header.Values("Origin") {
+		if !h.allowsOrigin(origin) {
+			return fmt.Sprintf("origin %q is not allowed: this server is for programs on its own machine; "+
+				"add the origin to allowed_origins of the extension host_check", origin)
+		}
+	}
+	return ""
+}
+
+// hostname is the host of "host", "host:port" or "[host]:port" in lower case, without
+// the dot of the root.
+func hostname(hostport string) string {
+	host := hostport
+	if h, _, err := net.SplitHostPort(hostport); err == nil {
+		host = h
+	} else if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {
+		host = host[1 : len(host)-1]
+	}
+	return strings.TrimSuffix(strings.ToLower(host), ".")
+}
+
+func (h *hostCheck) allowsHost(host string) bool {
+	if loopback(host) {
+		return true
+	}
+	for _, allowed := range h.hosts {
+		if matches(allowed, host) {
+			return true
+		}
+	}
+	return false
+}
+
+func (h *hostCheck) allowsOrigin(origin string) bool {
+	origin = strings.ToLower(origin)
+	// Of another scheme than these, or "null", are files and extensions of the browser.
+	u, err := url.Parse(origin)
+	if err == nil && (u.Scheme == "http" || u.Scheme == "https") && loopback(hostname(u.Host)) {
+		return true
+	}
+	for _, allowed := range h.origins {
+		if matches(allowed, origin) {
+			return true
+		}
+	}
+	return false
+}
+
+// matches reports whether s is what allowed is, in which one "*" stands for anything.
+func matches(allowed, s string) bool {
+	head, tail, wild := strings.Cut(allowed, "*")
+	if !wild {
+		return s == allowed
+	}
+	return len(s) > len(head)+len(tail) && strings.HasPrefix(s, head) && strings.HasSuffix(s, tail)
+}
+
+// loopback reports whether a name can mean this machine only. What the resolver makes
+// of another name does not count: that is the attack.
+func loopback(host string) bool {
+	if host == "localhost" || strings.HasSuffix(host, ".localhost") {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
