@@ -11,55 +11,12 @@ import (
 	"unicode/utf8"
 	"unsafe"
 
-	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/spans"
 )
-
-// encodeJSON returns v as JSON text in valid UTF-8. Text of type
-// [json.RawMessage] stays as it is when it is JSON and becomes a JSON string when
-// it is not; a value that cannot be encoded becomes a JSON string of its
-// default format, and the error is reported.
-func encodeJSON(v any) (text string) {
-	switch v := v.(type) {
-	case nil:
-		return "null"
-	case json.RawMessage:
-		return encodeRaw(v)
-	case *json.RawMessage:
-		if v == nil {
-			return "null"
-		}
-		return encodeRaw(*v)
-	case string:
-		return quote(v)
-	}
-	defer func() {
-		if p := recover(); p != nil {
-			otel.Handle(fmt.Errorf("encode %T: panic: %v", v, p))
-			text = quote(fmt.Sprintf("%T", v))
-		}
-	}()
-	var b strings.Builder
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		otel.Handle(fmt.Errorf("encode %T: %w", v, err))
-		return quote(fmt.Sprintf("%v", v))
-	}
-	return strings.TrimSuffix(b.String(), "\n")
-}
-
-func encodeRaw(raw json.RawMessage) string {
-	s := string(raw)
-	if validJSON(s) {
-		return validUTF8(s)
-	}
-	return quote(s)
-}
 
 // quote returns s as a JSON string.
 func quote(s string) string {

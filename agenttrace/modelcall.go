@@ -14,14 +14,26 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// Usage is a count of tokens: an [InclusiveUsage] or an [ExclusiveUsage],
-// whichever the provider counts by.
+// Usage is a count of tokens: an [InclusiveUsage], an [ExclusiveUsage] or a
+// [GeminiUsage], whichever the provider counts by.
 type Usage interface{ usage() }
 
 // InclusiveUsage is a count whose Input includes CacheRead and CacheWrite and
-// whose Output includes Reasoning, as OpenAI's, Gemini's and the AI SDK's do.
+// whose Output includes Reasoning, as OpenAI's and the AI SDK's do. What is less
+// than what it should include does not include it. Gemini's output excludes its
+// thoughts: use [GeminiUsage].
 type InclusiveUsage struct {
 	Input, Output, Reasoning, CacheRead, CacheWrite int64
+}
+
+// GeminiUsage is a count as Gemini's usageMetadata has it: the total is the sum of
+// Prompt, ToolUsePrompt, Candidates and Thoughts. Prompt includes Cached.
+type GeminiUsage struct {
+	// Prompt is promptTokenCount, Cached cachedContentTokenCount, ToolUsePrompt
+	// toolUsePromptTokenCount.
+	Prompt, Cached, ToolUsePrompt int64
+	// Candidates is candidatesTokenCount, Thoughts thoughtsTokenCount.
+	Candidates, Thoughts int64
 }
 
 // ExclusiveUsage is a count in five disjoint buckets. Anthropic's input and
@@ -32,9 +44,31 @@ type ExclusiveUsage struct {
 }
 
 func (InclusiveUsage) usage() {}
+func (GeminiUsage) usage()    {}
 func (ExclusiveUsage) usage() {}
 
-func (u InclusiveUsage) buckets() spans.Tokens { return spans.Tokens(u).Disjoint() }
+// buckets makes the buckets disjoint. raw is what the provider gave: its total says
+// whether the output includes the reasoning.
+func (u InclusiveUsage) buckets(raw json.RawMessage) spans.Tokens {
+	var total struct {
+		Gemini      int64 `json:"totalTokenCount"`
+		GeminiTools int64 `json:"toolUsePromptTokenCount"`
+	}
+	t := spans.Tokens(u).Disjoint()
+	if u.Reasoning > 0 && t.Output == u.Output-u.Reasoning && json.Unmarshal(raw, &total) == nil && total.Gemini > 0 &&
+		(total.Gemini == u.Input+u.Output+u.Reasoning || total.Gemini == u.Input+total.GeminiTools+u.Output+u.Reasoning) {
+		t.Output = u.Output
+	}
+	return t
+}
+
+func (u GeminiUsage) buckets() spans.Tokens {
+	t := spans.Tokens{
+		Input: max(0, u.Prompt) + max(0, u.ToolUsePrompt), Output: max(0, u.Candidates), CacheRead: u.Cached,
+	}.Disjoint()
+	t.Reasoning = max(0, u.Thoughts)
+	return t
+}
 
 func (u ExclusiveUsage) buckets() spans.Tokens {
 	return spans.Tokens{
@@ -45,7 +79,10 @@ func (u ExclusiveUsage) buckets() spans.Tokens {
 
 // ModelCallOptions describes a model call where it differs from its turn.
 type ModelCallOptions struct {
-	// Model is the turn's when it is zero. Naming one changes the turn's.
+	// Model is the turn's when it is zero. A call that names another one changes the
+	// turn's when it writes to the answer, by its Text, Reasoning or streams. One that
+	// writes nothing, or that a tool makes, is a side call, such as for a title or a
+	// check: its tokens count, and the turn's model, temperature and stop reason stay.
 	Model       Model
 	Temperature *float64
 }
@@ -77,6 +114,10 @@ type ModelCall struct {
 	messageID   string
 	scope       scope
 
+	// side says that nothing of the turn's but its usage comes from the call; inTool
+	// that this stays so. The turn's mu guards side.
+	side, inTool bool
+
 	mu    sync.Mutex // guards ended
 	ended bool
 }
@@ -104,26 +145,32 @@ func (t *Turn) StartModelCall(ctx context.Context, o ModelCallOptions) (context.
 	}
 	now := t.run.now()
 	c := &ModelCall{turn: t}
+	inner, outer := t.within(ctx)
 	t.mu.Lock()
 	if t.ended {
 		t.mu.Unlock()
 		t.drop("a model call")
 		return ctx, nil
 	}
-	switched := o.Model != (Model{}) && o.Model != t.model
-	if switched {
-		t.model = o.Model
+	c.model, c.temperature = t.model, t.temperature
+	if o.Model != (Model{}) {
+		c.model = o.Model
 	}
 	if o.Temperature != nil {
-		t.temperature = cloneFloat(o.Temperature)
+		c.temperature = cloneFloat(o.Temperature)
 	}
-	c.model, c.temperature = t.model, t.temperature
+	named := t.model != (Model{})
+	c.inTool = outer != nil
+	c.side = c.inTool || named && c.model != t.model
+	if !c.side {
+		t.model, t.temperature = c.model, c.temperature
+	}
 	c.step = t.nextStep
 	t.nextStep++
 	t.callCount++
 	begun := t.assistant.ID != ""
 	c.messageID = t.answer(now)
-	if switched && begun {
+	if !named && begun && t.model != (Model{}) {
 		t.tellAnswer(now)
 	}
 	t.goesOn(now, true)
@@ -135,8 +182,7 @@ func (t *Turn) StartModelCall(ctx context.Context, o ModelCallOptions) (context.
 		name += " " + validUTF8(c.model.ID)
 	}
 	t.mu.Unlock()
-	ctx, outer := t.within(ctx)
-	ctx, c.span = t.run.sess.tracer.start(ctx, name, trace.SpanKindClient, now)
+	ctx, c.span = t.run.sess.tracer.start(inner, name, trace.SpanKindClient, now)
 	c.scope = scope{Context: ctx, run: t.run, turn: t, tool: outer, call: c}
 	t.mu.Lock()
 	late := t.ended
@@ -161,13 +207,31 @@ func (t *Turn) StartModelCall(ctx context.Context, o ModelCallOptions) (context.
 // Text adds a part of text that the model wrote.
 func (c *ModelCall) Text(text string) {
 	if c != nil {
+		c.writes()
 		c.turn.Text(text)
+	}
+}
+
+// writes says that the answer has something of the call: then it is no side call.
+func (c *ModelCall) writes() {
+	t := c.turn
+	t.mu.Lock()
+	adopts := c.side && !c.inTool && !t.ended
+	if adopts {
+		c.side = false
+		t.model, t.temperature = c.model, c.temperature
+		t.tellAnswer(t.run.now())
+	}
+	t.mu.Unlock()
+	if adopts {
+		t.run.sess.flush()
 	}
 }
 
 // Reasoning adds a part of reasoning.
 func (c *ModelCall) Reasoning(text string) {
 	if c != nil {
+		c.writes()
 		c.turn.Reasoning(text)
 	}
 }
@@ -178,6 +242,7 @@ func (c *ModelCall) StreamText() *TextStream {
 	if c == nil {
 		return nil
 	}
+	c.writes()
 	return c.turn.StreamText()
 }
 
@@ -186,6 +251,7 @@ func (c *ModelCall) StreamReasoning() *TextStream {
 	if c == nil {
 		return nil
 	}
+	c.writes()
 	return c.turn.StreamReasoning()
 }
 
@@ -230,7 +296,7 @@ func (c *ModelCall) finish(result ModelResult, err error, byTurn bool) {
 		late := t.ended
 		if !late {
 			t.addUsage(usage)
-			if stop != "" {
+			if stop != "" && !c.side {
 				t.stopReason = stop
 			}
 			if i := slices.Index(t.calls, c); i >= 0 {
@@ -258,18 +324,20 @@ func (c *ModelCall) finish(result ModelResult, err error, byTurn bool) {
 
 // usageOf makes the buckets disjoint.
 func usageOf(u Usage, raw json.RawMessage, cost *float64) spans.Usage {
-	var out spans.Usage
+	out := spans.Usage{Raw: rawObject(raw)}
 	// A type switch and not a method call: so the caller's usage stays on its
 	// stack when nothing is recorded.
 	switch u := u.(type) {
 	case InclusiveUsage:
+		tokens := u.buckets(out.Raw)
+		out.Tokens, out.Basis = &tokens, semconv.BasisInclusive
+	case GeminiUsage:
 		tokens := u.buckets()
 		out.Tokens, out.Basis = &tokens, semconv.BasisInclusive
 	case ExclusiveUsage:
 		tokens := u.buckets()
 		out.Tokens, out.Basis = &tokens, semconv.BasisExclusive
 	}
-	out.Raw = rawObject(raw)
 	out.CostUSD = cloneFloat(cost)
 	return out
 }

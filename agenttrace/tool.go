@@ -37,9 +37,10 @@ type ToolOptions struct {
 	ID string
 	// Name is the tool's.
 	Name string
-	// Input is what the model gave the tool: JSON text as [json.RawMessage], or
-	// any value that encodes to JSON. Nil means that it has yet to arrive, by
-	// [ToolCall.InputDelta] or [ToolCall.SetInput].
+	// Input is what the model gave the tool: JSON as [json.RawMessage], []byte or
+	// string, or any value that encodes to JSON. Other text is stored as text. Nil
+	// means that it has yet to arrive, by [ToolCall.InputDelta] or
+	// [ToolCall.SetInput].
 	Input any
 	// RawInput is Input for callers on a hot path: JSON text that is not looked
 	// at, where Input is checked and turned into a JSON string when it is none.
@@ -166,7 +167,7 @@ func (t *Turn) startTool(ctx context.Context, o ToolOptions, resumed *PendingToo
 	case o.RawInput != nil:
 		c.input, c.state, c.unchecked = validUTF8(string(o.RawInput)), stateInputAvailable, true
 	case o.Input != nil:
-		c.input, c.state = encodeJSON(o.Input), stateInputAvailable
+		c.input, c.state = encodeInput(o.Input), stateInputAvailable
 	}
 	if t.off {
 		c.span = t.span
@@ -343,15 +344,15 @@ func (c *ToolCall) InputDelta(text string) {
 	})
 }
 
-// SetInput gives the call its whole input: [json.RawMessage] or any value that
-// encodes to JSON. With nil, what InputDelta added up to is the whole.
+// SetInput gives the call its whole input, which is what [ToolOptions].Input may
+// be. With nil, what InputDelta added up to is the whole.
 func (c *ToolCall) SetInput(input any) {
 	if c == nil {
 		return
 	}
 	var encoded string
 	if input != nil {
-		encoded = encodeJSON(input)
+		encoded = encodeInput(input)
 	}
 	now := c.turn.run.now()
 	c.change("input", func(now time.Time) {

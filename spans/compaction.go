@@ -40,24 +40,25 @@ type Compaction struct {
 // Kind returns compaction.run.
 func (c *Compaction) Kind() string { return semconv.SpanCompactionRun }
 
-// Append implements [Record].
+// Append implements [Record], the most important first as a [Turn] does.
 func (c *Compaction) Append(dst []attribute.KeyValue) []attribute.KeyValue {
-	dst = append(dst,
-		semconv.SessionIDKey.String(c.SessionID),
-		semconv.SessionIDFloorKey.String(c.SessionID),
-		semconv.SummarizedMessageCountKey.Int64(c.SummarizedMessages),
-		semconv.CompactionInputTokensKey.Int64(c.InputTokens),
-		semconv.CompactionOutputTokensKey.Int64(c.OutputTokens),
-		semconv.GenAIConversationCompactedKey.Bool(true))
+	dst = append(dst, semconv.SessionIDKey.String(c.SessionID))
 	dst = appendString(dst, semconv.MessageIDKey, c.MessageID)
 	dst = appendInt(dst, semconv.MessageCreatedAtKey, c.MessageCreatedAt)
 	dst = appendString(dst, semconv.PartIDKey, c.PartID)
 	dst = appendString(dst, semconv.CompactionSummaryKey, c.Summary)
-	dst = appendInt(dst, semconv.CompactionSummaryTokensKey, c.SummaryTokens)
-	dst = append(dst, semconv.CompactionAutoKey.Bool(c.Auto))
 	dst = appendString(dst, semconv.CompactionTailStartIDKey, c.TailStartID)
 	dst = appendString(dst, semconv.ErrorKey, c.Error)
-	return appendString(dst, semconv.ErrorTypeKey, c.ErrorType)
+	dst = appendString(dst, semconv.ErrorTypeKey, c.ErrorType)
+	dst = append(dst,
+		semconv.SummarizedMessageCountKey.Int64(c.SummarizedMessages),
+		semconv.CompactionInputTokensKey.Int64(c.InputTokens),
+		semconv.CompactionOutputTokensKey.Int64(c.OutputTokens))
+	dst = appendInt(dst, semconv.CompactionSummaryTokensKey, c.SummaryTokens)
+	return append(dst,
+		semconv.CompactionAutoKey.Bool(c.Auto),
+		semconv.SessionIDFloorKey.String(c.SessionID),
+		semconv.GenAIConversationCompactedKey.Bool(true))
 }
 
 // Set implements [Record].

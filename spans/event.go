@@ -58,7 +58,6 @@ func (e *Event) Append(dst []attribute.KeyValue) []attribute.KeyValue {
 	dst = appendString(dst, semconv.MessageIDKey, e.MessageID)
 	dst = appendString(dst, semconv.MessageRoleKey, e.Role)
 	dst = appendInt(dst, semconv.MessageCreatedAtKey, e.MessageCreatedAt)
-	dst = appendString(dst, semconv.MessageMetadataKey, string(e.MessageMetadata))
 	if len(e.Parts) > 0 {
 		all := make([]string, len(e.Parts))
 		for i := range e.Parts {
@@ -66,6 +65,7 @@ func (e *Event) Append(dst []attribute.KeyValue) []attribute.KeyValue {
 		}
 		dst = append(dst, semconv.MessagePartsKey.StringSlice(all))
 	}
+	dst = appendString(dst, semconv.MessageMetadataKey, string(e.MessageMetadata))
 	dst = appendString(dst, semconv.StatusKey, e.Status)
 	dst = appendInt(dst, semconv.StatusAttemptKey, e.Attempt)
 	dst = appendString(dst, semconv.StatusDetailKey, e.Detail)

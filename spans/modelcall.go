@@ -31,28 +31,29 @@ type ModelCall struct {
 // Kind returns "chat".
 func (m *ModelCall) Kind() string { return KindModelCall }
 
-// Append implements [Record].
+// Append implements [Record], the most important first as a [Turn] does.
 func (m *ModelCall) Append(dst []attribute.KeyValue) []attribute.KeyValue {
 	dst = append(dst,
 		semconv.SessionIDKey.String(m.SessionID),
-		semconv.GenAIConversationIDKey.String(m.SessionID),
 		semconv.GenAIOperationNameKey.String(semconv.OperationChat))
 	dst = appendString(dst, semconv.MessageIDKey, m.MessageID)
 	if m.Index != nil {
 		dst = append(dst, semconv.StepIndexKey.Int64(*m.Index))
 	}
 	dst = m.Model.append(dst)
-	if m.Temperature != nil {
-		dst = append(dst, semconv.GenAIRequestTemperatureKey.Float64(*m.Temperature))
-	}
-	dst = appendString(dst, semconv.GenAIResponseModelKey, m.ResponseModel)
-	dst = appendString(dst, semconv.GenAIResponseIDKey, m.ResponseID)
+	dst = appendString(dst, semconv.ErrorKey, m.Error)
+	dst = appendString(dst, semconv.ErrorTypeKey, m.ErrorType)
+	dst = m.Usage.append(dst)
 	if m.StopReason != "" {
 		dst = append(dst, semconv.GenAIResponseFinishReasonsKey.StringSlice([]string{m.StopReason}))
 	}
-	dst = m.Usage.append(dst)
-	dst = appendString(dst, semconv.ErrorKey, m.Error)
-	return appendString(dst, semconv.ErrorTypeKey, m.ErrorType)
+	dst = appendString(dst, semconv.GenAIResponseModelKey, m.ResponseModel)
+	dst = appendString(dst, semconv.GenAIResponseIDKey, m.ResponseID)
+	if m.Temperature != nil {
+		dst = append(dst, semconv.GenAIRequestTemperatureKey.Float64(*m.Temperature))
+	}
+	dst = append(dst, semconv.GenAIConversationIDKey.String(m.SessionID))
+	return m.Usage.appendMirror(dst)
 }
 
 // Set implements [Record].

@@ -34,19 +34,19 @@ type Permission struct {
 // Kind returns permission.evaluate.
 func (p *Permission) Kind() string { return semconv.SpanPermissionEvaluate }
 
-// Append implements [Record].
+// Append implements [Record], the most important first as a [Turn] does.
 func (p *Permission) Append(dst []attribute.KeyValue) []attribute.KeyValue {
+	dst = append(dst, semconv.SessionIDKey.String(p.SessionID))
+	dst = appendString(dst, semconv.PermissionIDKey, p.ID)
 	dst = append(dst,
-		semconv.SessionIDKey.String(p.SessionID),
 		semconv.ToolIDKey.String(p.ToolID),
 		semconv.PermissionPatternKey.String(p.Pattern),
 		semconv.PermissionActionKey.String(p.Action),
 		semconv.PermissionSourceKey.String(p.Source))
-	dst = appendString(dst, semconv.PermissionIDKey, p.ID)
+	dst = appendString(dst, semconv.PermissionOutcomeKey, p.Outcome)
 	dst = appendString(dst, semconv.ToolCallIDKey, p.CallID)
 	dst = appendString(dst, semconv.MessageIDKey, p.MessageID)
 	dst = appendString(dst, semconv.PartIDKey, p.PartID)
-	dst = appendString(dst, semconv.PermissionOutcomeKey, p.Outcome)
 	dst = appendString(dst, semconv.PermissionReplyKey, p.Reply)
 	dst = appendString(dst, semconv.PermissionReasonKey, p.Reason)
 	if p.WaitedMS != nil {

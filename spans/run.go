@@ -51,36 +51,36 @@ type Run struct {
 // Kind returns session.run.
 func (r *Run) Kind() string { return semconv.SpanSessionRun }
 
-// Append implements [Record].
+// Append implements [Record], the most important first as a [Turn] does.
 func (r *Run) Append(dst []attribute.KeyValue) []attribute.KeyValue {
-	dst = append(dst,
-		semconv.SessionIDKey.String(r.SessionID),
-		semconv.SessionIDFloorKey.String(r.SessionID),
-		semconv.GenAIConversationIDKey.String(r.SessionID))
+	dst = append(dst, semconv.SessionIDKey.String(r.SessionID))
+	dst = appendString(dst, semconv.RunOperationKey, r.Operation)
+	dst = appendString(dst, semconv.AgentKey, r.Agent)
+	dst = appendString(dst, semconv.SessionTargetMessageIDKey, r.TargetMessageID)
+	dst = appendInt(dst, semconv.SessionTargetAtKey, r.TargetAt)
+	dst = appendString(dst, semconv.SessionParentIDKey, r.ParentID)
+	dst = appendString(dst, semconv.SessionParentMessageIDKey, r.ParentMessageID)
+	dst = appendInt(dst, semconv.SessionCreatedAtKey, r.CreatedAt)
+	dst = appendString(dst, semconv.RunOutcomeKey, r.Outcome)
+	dst = appendString(dst, semconv.ErrorKey, r.Error)
+	dst = appendString(dst, semconv.ErrorTypeKey, r.ErrorType)
+	dst = appendString(dst, semconv.SessionTitleKey, r.Title)
+	dst = appendString(dst, semconv.SessionWorkspaceRootKey, r.WorkspaceRoot)
+	dst = appendString(dst, semconv.SessionWorkspaceIDKey, r.WorkspaceID)
+	dst = appendString(dst, semconv.SessionMetadataKey, string(r.Metadata))
+	dst = appendString(dst, semconv.SessionPermissionsKey, string(r.Permissions))
+	dst = appendString(dst, semconv.SessionModeKey, r.Mode)
+	dst = appendString(dst, semconv.UserIDKey, r.UserID)
+	dst = r.Model.append(dst)
+	dst = append(dst, semconv.SessionIDFloorKey.String(r.SessionID))
+	dst = appendString(dst, semconv.ModelIDKey, r.Model.ModelID)
+	dst = appendString(dst, semconv.ProviderIDKey, r.Model.ProviderID)
+	dst = appendString(dst, semconv.GenAIAgentNameKey, r.Agent)
+	dst = append(dst, semconv.GenAIConversationIDKey.String(r.SessionID))
 	if r.Operation == "" || r.Operation == semconv.RunOperationRun {
 		dst = append(dst, semconv.GenAIOperationNameKey.String(semconv.OperationInvokeAgent))
 	}
-	dst = appendString(dst, semconv.RunOperationKey, r.Operation)
-	dst = appendString(dst, semconv.AgentKey, r.Agent)
-	dst = appendString(dst, semconv.GenAIAgentNameKey, r.Agent)
-	dst = appendString(dst, semconv.ModelIDKey, r.Model.ModelID)
-	dst = appendString(dst, semconv.ProviderIDKey, r.Model.ProviderID)
-	dst = r.Model.append(dst)
-	dst = appendString(dst, semconv.SessionTitleKey, r.Title)
-	dst = appendString(dst, semconv.UserIDKey, r.UserID)
-	dst = appendString(dst, semconv.SessionWorkspaceIDKey, r.WorkspaceID)
-	dst = appendString(dst, semconv.SessionWorkspaceRootKey, r.WorkspaceRoot)
-	dst = appendString(dst, semconv.SessionModeKey, r.Mode)
-	dst = appendInt(dst, semconv.SessionCreatedAtKey, r.CreatedAt)
-	dst = appendString(dst, semconv.SessionParentIDKey, r.ParentID)
-	dst = appendString(dst, semconv.SessionParentMessageIDKey, r.ParentMessageID)
-	dst = appendString(dst, semconv.SessionPermissionsKey, string(r.Permissions))
-	dst = appendString(dst, semconv.SessionMetadataKey, string(r.Metadata))
-	dst = appendString(dst, semconv.SessionTargetMessageIDKey, r.TargetMessageID)
-	dst = appendInt(dst, semconv.SessionTargetAtKey, r.TargetAt)
-	dst = appendString(dst, semconv.RunOutcomeKey, r.Outcome)
-	dst = appendString(dst, semconv.ErrorKey, r.Error)
-	return appendString(dst, semconv.ErrorTypeKey, r.ErrorType)
+	return dst
 }
 
 // Set implements [Record].

@@ -56,17 +56,12 @@ type ToolCall struct {
 // Kind returns tool.call.
 func (t *ToolCall) Kind() string { return semconv.SpanToolCall }
 
-// Append implements [Record].
+// Append implements [Record], the most important first as a [Turn] does.
 func (t *ToolCall) Append(dst []attribute.KeyValue) []attribute.KeyValue {
 	dst = append(dst,
 		semconv.SessionIDKey.String(t.SessionID),
-		semconv.GenAIOperationNameKey.String(semconv.OperationExecuteTool),
 		semconv.ToolIDKey.String(t.ToolID),
-		semconv.GenAIToolNameKey.String(t.ToolID),
-		semconv.ToolCallIDKey.String(t.CallID),
-		semconv.GenAIToolCallIDKey.String(t.CallID))
-	dst = appendString(dst, semconv.GenAIToolTypeKey, t.Type)
-	dst = appendString(dst, semconv.GenAIToolDescriptionKey, t.Description)
+		semconv.ToolCallIDKey.String(t.CallID))
 	dst = appendString(dst, semconv.MessageIDKey, t.MessageID)
 	dst = appendString(dst, semconv.PartIDKey, t.PartID)
 	if t.PartIndex != nil {
@@ -77,20 +72,25 @@ func (t *ToolCall) Append(dst []attribute.KeyValue) []attribute.KeyValue {
 	dst = appendString(dst, semconv.GenAIToolCallResultKey, t.Output)
 	dst = appendString(dst, semconv.ErrorKey, t.Error)
 	dst = appendString(dst, semconv.ErrorTypeKey, t.ErrorType)
-	dst = appendString(dst, semconv.ToolKindKey, t.ACPKind)
+	dst = appendTrue(dst, semconv.ToolDeniedKey, t.Denied)
 	dst = appendTrue(dst, semconv.ToolDynamicKey, t.Dynamic)
 	dst = appendTrue(dst, semconv.ToolProviderExecutedKey, t.ProviderExecuted)
-	dst = appendTrue(dst, semconv.ToolDeniedKey, t.Denied)
 	dst = appendString(dst, semconv.PermissionIDKey, t.ApprovalID)
+	dst = appendString(dst, semconv.ToolChildSessionIDKey, t.ChildSessionID)
 	dst = append(dst, semconv.TruncatedKey.Bool(t.Truncated))
 	dst = appendString(dst, semconv.ToolOutputPathKey, t.OutputPath)
 	dst = appendInt(dst, semconv.ToolOutputSizeKey, t.OutputSize)
 	dst = appendString(dst, semconv.ToolOutputSHA256Key, t.OutputSHA256)
-	dst = appendString(dst, semconv.ToolChildSessionIDKey, t.ChildSessionID)
 	if t.DurationMS != nil {
 		dst = append(dst, semconv.DurationMSKey.Int64(*t.DurationMS))
 	}
-	return dst
+	dst = appendString(dst, semconv.ToolKindKey, t.ACPKind)
+	dst = appendString(dst, semconv.GenAIToolDescriptionKey, t.Description)
+	dst = appendString(dst, semconv.GenAIToolTypeKey, t.Type)
+	return append(dst,
+		semconv.GenAIOperationNameKey.String(semconv.OperationExecuteTool),
+		semconv.GenAIToolNameKey.String(t.ToolID),
+		semconv.GenAIToolCallIDKey.String(t.CallID))
 }
 
 // Set implements [Record].

@@ -66,52 +66,58 @@ type Message struct {
 // Kind returns session.turn.
 func (t *Turn) Kind() string { return semconv.SpanSessionTurn }
 
-// Append implements [Record].
+// Append implements [Record]. A limit on the number of attributes drops the last,
+// so they come in the order of their worth: what makes the messages, how the turn
+// ended, its tokens and model, what describes it, and what the GenAI conventions
+// repeat of it.
 func (t *Turn) Append(dst []attribute.KeyValue) []attribute.KeyValue {
-	dst = append(dst,
-		semconv.SessionIDKey.String(t.SessionID),
-		semconv.GenAIConversationIDKey.String(t.SessionID))
-	dst = appendString(dst, semconv.GenAIAgentNameKey, t.Agent)
-	dst = appendString(dst, semconv.SessionTitleKey, t.Title)
-	dst = appendString(dst, semconv.SessionParentIDKey, t.ParentID)
-	dst = appendString(dst, semconv.SessionParentMessageIDKey, t.ParentMessageID)
+	dst = append(dst, semconv.SessionIDKey.String(t.SessionID))
 	if t.Index != nil {
 		dst = append(dst, semconv.TurnIndexKey.Int64(*t.Index))
 	}
-	dst = t.Model.append(dst)
-	if t.Temperature != nil {
-		dst = append(dst, semconv.GenAIRequestTemperatureKey.Float64(*t.Temperature))
-	}
-	dst = appendString(dst, semconv.SystemPromptDigestKey, t.SystemPromptDigest)
-	dst = appendString(dst, semconv.SystemPromptTextKey, t.SystemPrompt)
-	dst = appendString(dst, semconv.ToolCatalogDigestKey, t.ToolCatalogDigest)
-	dst = appendString(dst, semconv.ToolCatalogJSONKey, t.ToolCatalog)
-	if t.Usage.Tokens != nil {
-		dst = append(dst, semconv.TokensKey.Int64(t.Usage.Tokens.Total()))
-	}
-	dst = t.Usage.append(dst)
-	dst = appendInt(dst, semconv.TurnModelCallsKey, t.ModelCalls)
-	if t.StopReason != "" {
-		dst = append(dst, semconv.StopReasonKey.String(t.StopReason), semconv.GenAIResponseFinishReasonsKey.StringSlice([]string{t.StopReason}))
-	}
+	dst = t.Assistant.append(dst, semconv.AssistantMessageIDKey, semconv.AssistantMessageCreatedAtKey, semconv.AssistantMessagePartsKey)
+	dst = t.User.append(dst, semconv.UserMessageIDKey, semconv.UserMessageCreatedAtKey, semconv.UserMessagePartsKey)
 	dst = appendString(dst, semconv.TurnEndReasonKey, t.EndReason)
 	dst = appendTrue(dst, semconv.TurnPendingApprovalKey, t.PendingApproval)
 	dst = appendString(dst, semconv.ErrorKey, t.Error)
 	dst = appendString(dst, semconv.ErrorTypeKey, t.ErrorType)
+	dst = t.Usage.append(dst)
+	dst = t.Model.append(dst)
+	dst = appendInt(dst, semconv.TurnModelCallsKey, t.ModelCalls)
+	dst = appendString(dst, semconv.StopReasonKey, t.StopReason)
 	if t.DurationMS != nil {
 		dst = append(dst, semconv.DurationMSKey.Int64(*t.DurationMS))
 	}
-	dst = t.User.append(dst, semconv.UserMessageIDKey, semconv.UserMessageCreatedAtKey, semconv.UserMessageMetadataKey, semconv.UserMessagePartsKey)
-	return t.Assistant.append(dst, semconv.AssistantMessageIDKey, semconv.AssistantMessageCreatedAtKey, semconv.AssistantMessageMetadataKey, semconv.AssistantMessagePartsKey)
+	dst = appendString(dst, semconv.UserMessageMetadataKey, string(t.User.Metadata))
+	dst = appendString(dst, semconv.AssistantMessageMetadataKey, string(t.Assistant.Metadata))
+	dst = appendString(dst, semconv.SystemPromptDigestKey, t.SystemPromptDigest)
+	dst = appendString(dst, semconv.SystemPromptTextKey, t.SystemPrompt)
+	dst = appendString(dst, semconv.ToolCatalogDigestKey, t.ToolCatalogDigest)
+	dst = appendString(dst, semconv.ToolCatalogJSONKey, t.ToolCatalog)
+	if t.Temperature != nil {
+		dst = append(dst, semconv.GenAIRequestTemperatureKey.Float64(*t.Temperature))
+	}
+	dst = appendString(dst, semconv.GenAIAgentNameKey, t.Agent)
+	dst = appendString(dst, semconv.SessionTitleKey, t.Title)
+	dst = appendString(dst, semconv.SessionParentIDKey, t.ParentID)
+	dst = appendString(dst, semconv.SessionParentMessageIDKey, t.ParentMessageID)
+	dst = append(dst, semconv.GenAIConversationIDKey.String(t.SessionID))
+	if t.Usage.Tokens != nil {
+		dst = append(dst, semconv.TokensKey.Int64(t.Usage.Tokens.Total()))
+	}
+	if t.StopReason != "" {
+		dst = append(dst, semconv.GenAIResponseFinishReasonsKey.StringSlice([]string{t.StopReason}))
+	}
+	return t.Usage.appendMirror(dst)
 }
 
-func (m *Message) append(dst []attribute.KeyValue, id, createdAt, metadata, parts attribute.Key) []attribute.KeyValue {
+// append appends the message without its metadata.
+func (m *Message) append(dst []attribute.KeyValue, id, createdAt, parts attribute.Key) []attribute.KeyValue {
 	if m.ID == "" {
 		return dst
 	}
 	dst = append(dst, id.String(m.ID))
 	dst = appendInt(dst, createdAt, m.CreatedAt)
-	dst = appendString(dst, metadata, string(m.Metadata))
 	if len(m.Parts) > 0 {
 		encoded := make([]string, len(m.Parts))
 		var buf []byte

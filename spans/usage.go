@@ -25,12 +25,17 @@ func (t Tokens) Add(o Tokens) Tokens {
 }
 
 // Disjoint makes the buckets of an inclusive count disjoint: what was read from
-// or written to the cache is taken out of input, reasoning out of output. A
-// bucket never goes below zero, for providers contradict themselves.
+// or written to the cache is taken out of input, reasoning out of output. A count
+// that is less than what it should include cannot include it, and stays: so do
+// providers count that exclude it. A bucket is never below zero.
 func (t Tokens) Disjoint() Tokens {
 	t = t.atLeastZero()
-	t.Input = max(0, t.Input-t.CacheRead-t.CacheWrite)
-	t.Output = max(0, t.Output-t.Reasoning)
+	if cached := t.CacheRead + t.CacheWrite; t.Input >= cached {
+		t.Input -= cached
+	}
+	if t.Output >= t.Reasoning {
+		t.Output -= t.Reasoning
+	}
 	return t
 }
 
@@ -53,32 +58,34 @@ type Usage struct {
 func (u *Usage) append(dst []attribute.KeyValue) []attribute.KeyValue {
 	if t := u.Tokens; t != nil {
 		dst = append(dst,
-			semconv.GenAIUsageInputTokensKey.Int64(t.Input+t.CacheRead+t.CacheWrite),
-			semconv.GenAIUsageOutputTokensKey.Int64(t.Output+t.Reasoning),
 			semconv.UsageInputKey.Int64(t.Input),
 			semconv.UsageOutputKey.Int64(t.Output),
 			semconv.UsageReasoningKey.Int64(t.Reasoning),
 			semconv.UsageCacheReadKey.Int64(t.CacheRead),
 			semconv.UsageCacheWriteKey.Int64(t.CacheWrite))
-		if t.CacheRead != 0 {
-			dst = append(dst, semconv.GenAIUsageCacheReadKey.Int64(t.CacheRead))
-		}
-		if t.CacheWrite != 0 {
-			dst = append(dst, semconv.GenAIUsageCacheWriteKey.Int64(t.CacheWrite))
-		}
-		if t.Reasoning != 0 {
-			dst = append(dst, semconv.GenAIUsageReasoningKey.Int64(t.Reasoning))
-		}
 	}
 	dst = appendString(dst, semconv.UsageBasisKey, u.Basis)
-	dst = appendString(dst, semconv.UsageRawKey, string(u.Raw))
 	if u.CostUSD != nil {
 		dst = append(dst, semconv.CostUSDKey.Float64(*u.CostUSD))
 	}
-	return dst
+	return appendString(dst, semconv.UsageRawKey, string(u.Raw))
 }
 
-// set decodes the keys that append wrote. The mirror's counts are not read:
+// appendMirror appends the same counts as the GenAI conventions have them.
+func (u *Usage) appendMirror(dst []attribute.KeyValue) []attribute.KeyValue {
+	t := u.Tokens
+	if t == nil {
+		return dst
+	}
+	dst = append(dst,
+		semconv.GenAIUsageInputTokensKey.Int64(t.Input+t.CacheRead+t.CacheWrite),
+		semconv.GenAIUsageOutputTokensKey.Int64(t.Output+t.Reasoning))
+	dst = appendInt(dst, semconv.GenAIUsageCacheReadKey, t.CacheRead)
+	dst = appendInt(dst, semconv.GenAIUsageCacheWriteKey, t.CacheWrite)
+	return appendInt(dst, semconv.GenAIUsageReasoningKey, t.Reasoning)
+}
+
+// set decodes the keys that append and appendMirror wrote. The mirror's counts are not read:
 // they say the same, less exactly.
 func (u *Usage) set(key string, v Value) (known bool, err error) {
 	bucket := func(field func(*Tokens) *int64) error {

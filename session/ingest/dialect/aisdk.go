@@ -241,7 +241,7 @@ func aiUsage(a Attrs, operation string) *fact.Usage {
 	if fresh != nil && input != nil && *fresh == *input && *counted(read)+*counted(write) > 0 {
 		return MixedUsage(input, output, read, write, reasoning, raw) // providers whose input excludes the cache
 	}
-	return InclusiveUsage(input, output, read, write, reasoning, raw)
+	return TotaledUsage(input, output, read, write, reasoning, count("ai.usage.totalTokens", "gen_ai.usage.total_tokens"), raw)
 }
 
 // readAISettings reads what an application says of itself: the metadata of

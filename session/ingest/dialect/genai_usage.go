@@ -29,6 +29,7 @@ var (
 		"gen_ai.usage.details.reasoning_tokens", "gen_ai.usage.output_token_details.reasoning", "llm.usage.reasoning_tokens",
 		"ai.usage.outputTokenDetails.reasoningTokens",
 	}
+	totalTokens = []string{"gen_ai.usage.total_tokens", "llm.usage.total_tokens", "ai.usage.totalTokens"}
 )
 
 // genAIUsage reads the counts of a model call or turn, nil where there are none.
@@ -39,7 +40,7 @@ func genAIUsage(a Attrs) *fact.Usage {
 		}
 		return nil
 	}
-	u := InclusiveUsage(count(inputTokens), count(outputTokens), count(cacheReadTokens), count(cacheWriteTokens), count(reasoningTokens), nil)
+	u := TotaledUsage(count(inputTokens), count(outputTokens), count(cacheReadTokens), count(cacheWriteTokens), count(reasoningTokens), count(totalTokens), nil)
 	if u != nil {
 		u.Raw = rawNumbers(a, "gen_ai.usage.", "llm.usage.", "ai.usage.")
 	}

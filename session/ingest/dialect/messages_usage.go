@@ -31,6 +31,21 @@ func InclusiveUsage(input, output, cacheRead, cacheWrite, reasoning *int64, raw 
 	return u
 }
 
+// TotaledUsage is InclusiveUsage where the source may state a total too. That tells
+// whether the output includes the reasoning: Gemini's does not, and its total is
+// the sum of prompt, candidates and thoughts.
+func TotaledUsage(input, output, cacheRead, cacheWrite, reasoning, total *int64, raw json.RawMessage) *fact.Usage {
+	u := InclusiveUsage(input, output, cacheRead, cacheWrite, reasoning, raw)
+	thoughts := *counted(reasoning)
+	if u == nil || output == nil || total == nil || thoughts == 0 || u.Tokens.Output != *counted(output)-thoughts {
+		return u
+	}
+	if sum := u.Tokens; *total == sum.Input+sum.Output+sum.Reasoning+sum.CacheRead+sum.CacheWrite+thoughts {
+		u.Tokens.Output += thoughts
+	}
+	return u
+}
+
 // MixedUsage is InclusiveUsage for counts whose input excludes the cache, such as
 // Anthropic's.
 func MixedUsage(input, output, cacheRead, cacheWrite, reasoning *int64, raw json.RawMessage) *fact.Usage {

@@ -329,9 +329,10 @@ func openInferenceUsage(a Attrs) *fact.Usage {
 		}
 		return nil
 	}
-	return InclusiveUsage(count("llm.token_count.prompt"), count("llm.token_count.completion"),
+	return TotaledUsage(count("llm.token_count.prompt"), count("llm.token_count.completion"),
 		count("llm.token_count.prompt_details.cache_read", "llm.token_count.prompt_details.cache_input"),
-		count("llm.token_count.prompt_details.cache_write"), count("llm.token_count.completion_details.reasoning"), rawNumbers(a, "llm.token_count."))
+		count("llm.token_count.prompt_details.cache_write"), count("llm.token_count.completion_details.reasoning"),
+		count("llm.token_count.total"), rawNumbers(a, "llm.token_count."))
 }
 
 func openInferenceCost(a Attrs) *float64 {

@@ -1,0 +1,163 @@
+package agenttrace_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agenttrace/agenttrace/agenttrace"
+)
+
+type (
+	arguments string
+	rawOutput []byte
+	// exit is an error that JSON shows: its fields have names.
+	exit struct {
+		Code int `json:"code"`
+	}
+	result struct {
+		Out string
+		Err error
+	}
+	hiddenText struct{ text string }
+	// own is an error that encodes itself.
+	own struct{}
+)
+
+func (e exit) Error() string             { return "exit" }
+func (h *hiddenText) String() string     { return h.text }
+func (own) Error() string                { return "own" }
+func (own) MarshalJSON() ([]byte, error) { return []byte(`{"own":true}`), nil }
+
+func cyclic() map[string]any {
+	m := map[string]any{"a": 1}
+	m["self"], m["again"] = m, []any{m, m}
+	return m
+}
+
+func TestWhatAToolIsGivenIsStoredAsWhatItIs(t *testing.T) {
+	var nobody *agenttrace.DeniedError
+	var noText *hiddenText
+	boom := errors.New("boom")
+	text := "plain"
+	tests := map[string]struct {
+		value         any
+		input, output string // of a call that is given or ends with the value
+	}{
+		"JSON in a string":         {`{"command":"ls"}`, `{"command":"ls"}`, `"{\"command\":\"ls\"}"`},
+		"array in a string":        {" [1,2]\n", " [1,2]\n", `" [1,2]\n"`},
+		"JSON in a named string":   {arguments(`{"a":1}`), `{"a":1}`, `"{\"a\":1}"`},
+		"broken JSON in a string":  {`{"command":`, `"{\"command\":"`, `"{\"command\":"`},
+		"text":                     {"ls -l", `"ls -l"`, `"ls -l"`},
+		"pointer to text":          {&text, `"plain"`, `"plain"`},
+		"number in a string":       {"42", `"42"`, `"42"`},
+		"empty":                    {"", `""`, `""`},
+		"JSON in bytes":            {[]byte(`{"a":1}`), `{"a":1}`, `{"a":1}`},
+		"text in bytes":            {[]byte("a\nb"), `"a\nb"`, `"a\nb"`},
+		"named bytes":              {rawOutput("text"), `"text"`, `"text"`},
+		"bytes that are no text":   {[]byte{'a', 0xff, 'b'}, "\"a\uFFFDb\"", "\"a\uFFFDb\""},
+		"binary bytes":             {[]byte{0, 1, 2}, `"AAEC"`, `"AAEC"`},
+		"no bytes":                 {[]byte(nil), "null", "null"},
+		"raw":                      {json.RawMessage(`{"a":1}`), `{"a":1}`, `{"a":1}`},
+		"nil pointer":              {nobody, "null", "null"},
+		"nil text":                 {noText, "null", "null"},
+		"buffer":                   {bytes.NewBufferString("text"), `"text"`, `"text"`},
+		"text of its own":          {&hiddenText{"text"}, `"text"`, `"text"`},
+		"duration":                 {time.Second, "1000000000", "1000000000"},
+		"error in a map":           {map[string]any{"error": boom}, `{"error":"boom"}`, `{"error":"boom"}`},
+		"error in a typed map":     {map[string]error{"error": boom}, `{"error":"boom"}`, `{"error":"boom"}`},
+		"errors in a list":         {[]error{boom, nil, nobody}, `["boom",null,null]`, `["boom",null,null]`},
+		"error in a struct":        {result{"x", boom}, `{"Out":"x","Err":"boom"}`, `{"Out":"x","Err":"boom"}`},
+		"error in a pointer":       {&result{"x", boom}, `{"Out":"x","Err":"boom"}`, `{"Out":"x","Err":"boom"}`},
+		"errors deep":              {map[string]any{"r": []any{&result{"", boom}}}, `{"r":[{"Out":"","Err":"boom"}]}`, `{"r":[{"Out":"","Err":"boom"}]}`},
+		"bytes in a map":           {map[string]any{"b": []byte("x")}, `{"b":"x"}`, `{"b":"x"}`},
+		"error with names in list": {[]any{exit{3}}, `[{"code":3}]`, `[{"code":3}]`},
+		"error that encodes":       {[]any{own{}}, `[{"own":true}]`, `[{"own":true}]`},
+		"error with fields":        {[]any{&fs.PathError{Op: "open", Path: "a", Err: boom}}, `["open a: boom"]`, `["open a: boom"]`},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
+			ctx, turn := h.turn("go")
+			_, a := turn.StartTool(ctx, agenttrace.ToolOptions{Name: "given", Input: tt.value})
+			a.End("ok")
+			_, b := turn.StartTool(ctx, agenttrace.ToolOptions{Name: "set"})
+			b.SetInput(tt.value)
+			b.End(tt.value)
+			turn.End(agenttrace.TurnResult{})
+			h.run.End(nil)
+			h.check()
+			if got := one(t, h.rec.All().ToolCalls("given")).Input; got != tt.input {
+				t.Errorf("input = %s, want %s", got, tt.input)
+			}
+			got := one(t, h.rec.All().ToolCalls("set"))
+			if got.Input != tt.input || got.Output != tt.output {
+				t.Errorf("input %s, output %s, want %s and %s", got.Input, got.Output, tt.input, tt.output)
+			}
+		})
+	}
+	if r := (tests["error in a pointer"].value).(*result); r.Err != boom {
+		t.Error("the agent's own value was changed")
+	}
+}
+
+func TestAnOutputThatIsAnErrorIsAFailure(t *testing.T) {
+	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
+	ctx, turn := h.turn("go")
+	for name, err := range map[string]error{
+		"boom":                    errors.New("boom"),
+		"open a: boom":            &fs.PathError{Op: "open", Path: "a", Err: errors.New("boom")},
+		"exit":                    exit{2},
+		"disk\nfull (one)\nother": errors.Join(errors.New("disk\nfull (one)"), errors.New("other")),
+	} {
+		_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{Name: "t", Input: map[string]any{"want": name}})
+		tool.End(err)
+	}
+	turn.End(agenttrace.TurnResult{})
+	h.run.End(nil)
+	h.check()
+	calls := h.rec.All().ToolCalls("t")
+	if len(calls) != 4 {
+		t.Fatalf("%d calls", len(calls))
+	}
+	for _, c := range calls {
+		var in struct{ Want string }
+		_ = json.Unmarshal([]byte(c.Input), &in)
+		if c.State != "output-error" || c.Error != in.Want || c.Output != "" {
+			t.Errorf("call ended in %s with %q and output %s, want %q", c.State, c.Error, c.Output, in.Want)
+		}
+	}
+}
+
+func TestValuesThatJSONCannotHoldDoNotStopTheAgent(t *testing.T) {
+	for name, v := range map[string]any{
+		"cycle": cyclic(), "NaN": math.NaN(), "function": func() {}, "channel": map[string]any{"c": make(chan int)}, "list in itself": func() any {
+			l := make([]any, 1)
+			l[0] = l
+			return l
+		}(),
+	} {
+		h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
+		errs := errorsOf(func() {
+			ctx, turn := h.turn("go")
+			_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{Name: "t", Input: v})
+			tool.End(v)
+			turn.Data("d", "", v)
+			turn.SetMetadata(map[string]any{"v": v})
+			turn.End(agenttrace.TurnResult{})
+			h.run.End(nil)
+		})
+		h.check()
+		if len(errs) == 0 {
+			t.Errorf("%s: nothing is reported", name)
+		}
+		if c := one(t, h.rec.All().ToolCalls("t")); !json.Valid([]byte(c.Output)) || !strings.HasPrefix(c.Output, `"`) {
+			t.Errorf("%s: output = %.100s", name, c.Output)
+		}
+	}
+}

@@ -1,0 +1,128 @@
+package agenttrace_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+func TestASideCallDoesNotChangeItsTurn(t *testing.T) {
+	small, hot := agenttrace.Model{Provider: "openai", ID: "gpt-5-nano"}, 1.5
+	usage := agenttrace.InclusiveUsage{Input: 10, Output: 2}
+	for name, side := range map[string]func(h *harness, turn *agenttrace.Turn){
+		"other model": func(h *harness, turn *agenttrace.Turn) {
+			_, call := turn.StartModelCall(h.ctx, agenttrace.ModelCallOptions{Model: small, Temperature: &hot})
+			call.End(agenttrace.ModelResult{StopReason: "length", Usage: usage}, nil)
+		},
+		"in a tool": func(h *harness, turn *agenttrace.Turn) {
+			ctx, tool := turn.StartTool(h.ctx, agenttrace.ToolOptions{Name: "summarize", Input: map[string]any{}})
+			_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{Model: small})
+			call.Text("It is short.")
+			call.End(agenttrace.ModelResult{StopReason: "length", Usage: usage}, nil)
+			tool.End("short")
+		},
+		"still going on": func(h *harness, turn *agenttrace.Turn) {
+			_, call := turn.StartModelCall(h.ctx, agenttrace.ModelCallOptions{Model: small})
+			t.Cleanup(func() { call.End(agenttrace.ModelResult{StopReason: "length"}, nil) })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
+			ctx, turn := h.turn("go")
+			_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
+			call.Text("Done.")
+			call.End(agenttrace.ModelResult{StopReason: "stop", Usage: usage}, nil)
+			side(h, turn)
+			turn.End(agenttrace.TurnResult{})
+			h.run.End(nil)
+			h.check()
+			got := one(t, h.rec.All().Turns())
+			if got.Model.ModelID != benchModel.ID || got.StopReason != "stop" || got.Temperature != nil || got.ModelCalls != 2 {
+				t.Errorf("turn has model %+v, stop reason %q, temperature %v, %d calls", got.Model, got.StopReason, got.Temperature, got.ModelCalls)
+			}
+			if name != "still going on" && got.Usage.Tokens.Total() != 24 {
+				t.Errorf("usage = %+v", got.Usage.Tokens) // a side call costs tokens too
+			}
+			if st := h.sess.State(); st.Model != benchModel {
+				t.Errorf("the session's model is %+v", st.Model)
+			}
+			for _, e := range h.rec.Events() {
+				if e.Record.Role == "assistant" && cmp.Diff(string(e.Record.MessageMetadata), `{"model":{"provider_id":"openai","model_id":"gpt-5-mini"}}`) != "" && len(e.Record.Parts) == 0 {
+					t.Errorf("an event says %s", e.Record.MessageMetadata)
+				}
+			}
+		})
+	}
+}
+
+func TestAModelThatAnswersInsteadIsTheTurns(t *testing.T) {
+	big := agenttrace.Model{Provider: "openai", ID: "gpt-5"}
+	for name, write := range map[string]func(*agenttrace.ModelCall){
+		"text":      func(c *agenttrace.ModelCall) { c.Text("Done.") },
+		"reasoning": func(c *agenttrace.ModelCall) { c.StreamReasoning().Close() },
+		"stream":    func(c *agenttrace.ModelCall) { c.StreamText().WriteString("Done.") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
+			ctx, turn := h.turn("go")
+			_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
+			call.Text("I try.")
+			call.End(agenttrace.ModelResult{StopReason: "length"}, nil)
+			_, call = turn.StartModelCall(ctx, agenttrace.ModelCallOptions{Model: big})
+			write(call)
+			call.End(agenttrace.ModelResult{StopReason: "stop"}, nil)
+			turn.End(agenttrace.TurnResult{})
+			h.run.End(nil)
+			h.check()
+			if got := one(t, h.rec.All().Turns()); got.Model.ModelID != "gpt-5" || got.StopReason != "stop" {
+				t.Errorf("turn has model %+v and stop reason %q", got.Model, got.StopReason)
+			}
+		})
+	}
+	t.Run("none was named before", func(t *testing.T) {
+		h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
+		ctx, run := h.tracer.NewSession(h.ctx, agenttrace.SessionOptions{Agent: "other"}).StartRun(h.ctx, agenttrace.RunOptions{})
+		ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
+		_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{Model: big})
+		call.End(agenttrace.ModelResult{StopReason: "tool_calls"}, nil)
+		turn.End(agenttrace.TurnResult{})
+		if got := one(t, h.rec.All().Turns()); got.Model.ModelID != "gpt-5" || got.StopReason != "tool_calls" {
+			t.Errorf("turn has model %+v and stop reason %q", got.Model, got.StopReason)
+		}
+	})
+}
+
+func TestThoughtsAreTakenOutOfAnOutputOnlyWhereItHasThem(t *testing.T) {
+	gemini := json.RawMessage(`{"promptTokenCount":100,"cachedContentTokenCount":60,"candidatesTokenCount":50,"thoughtsTokenCount":20,"toolUsePromptTokenCount":5,"totalTokenCount":175}`)
+	for name, tt := range map[string]struct {
+		usage agenttrace.Usage
+		raw   json.RawMessage
+		want  spans.Tokens
+	}{
+		"gemini":                 {agenttrace.GeminiUsage{Prompt: 100, Cached: 60, ToolUsePrompt: 5, Candidates: 50, Thoughts: 20}, gemini, spans.Tokens{Input: 45, Output: 50, Reasoning: 20, CacheRead: 60}},
+		"gemini without counts":  {agenttrace.GeminiUsage{}, nil, spans.Tokens{}},
+		"gemini, negative":       {agenttrace.GeminiUsage{Prompt: -1, Cached: -1, Candidates: -5, Thoughts: -1, ToolUsePrompt: -1}, nil, spans.Tokens{}},
+		"gemini as inclusive":    {agenttrace.InclusiveUsage{Input: 105, Output: 50, Reasoning: 20, CacheRead: 60}, gemini, spans.Tokens{Input: 45, Output: 50, Reasoning: 20, CacheRead: 60}},
+		"gemini, tools left out": {agenttrace.InclusiveUsage{Input: 100, Output: 50, Reasoning: 20, CacheRead: 60}, gemini, spans.Tokens{Input: 40, Output: 50, Reasoning: 20, CacheRead: 60}},
+		"gemini, summed before":  {agenttrace.InclusiveUsage{Input: 105, Output: 70, Reasoning: 20, CacheRead: 60}, gemini, spans.Tokens{Input: 45, Output: 50, Reasoning: 20, CacheRead: 60}},
+		"openai":                 {agenttrace.InclusiveUsage{Input: 100, Output: 50, Reasoning: 20, CacheRead: 60}, json.RawMessage(`{"total_tokens":150}`), spans.Tokens{Input: 40, Output: 30, Reasoning: 20, CacheRead: 60}},
+		"more thoughts than output": {agenttrace.InclusiveUsage{Input: 100, Output: 5, Reasoning: 20, CacheRead: 60}, nil,
+			spans.Tokens{Input: 40, Output: 5, Reasoning: 20, CacheRead: 60}},
+		"more cache than input": {agenttrace.InclusiveUsage{Input: 7, Output: 50, CacheRead: 60, CacheWrite: 3}, nil, spans.Tokens{Input: 7, Output: 50, CacheRead: 60, CacheWrite: 3}},
+	} {
+		h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
+		ctx, turn := h.turn("go")
+		_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
+		call.End(agenttrace.ModelResult{Usage: tt.usage, RawUsage: tt.raw}, nil)
+		turn.End(agenttrace.TurnResult{})
+		h.run.End(nil)
+		h.check()
+		if got := one(t, h.rec.All().Turns()); got.Usage.Tokens == nil || *got.Usage.Tokens != tt.want {
+			t.Errorf("%s: %+v, want %+v", name, got.Usage.Tokens, tt.want)
+		}
+	}
+}
