@@ -1,10 +1,12 @@
 package collector
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -54,8 +56,7 @@ func dial(t *testing.T, endpoint string) *client {
 func (c *client) send(ctx context.Context, id string, ballast int) error {
 	td := oneRun(id)
 	if ballast > 0 {
-		span := td.ResourceSpans().At(0).ScopeSpans().At(0).Spans().At(0)
-		span.Attributes().PutStr(string(semconv.SessionTitleKey), strings.Repeat("ballast ", ballast/8))
+		td = large(id, ballast)
 	}
 	_, err := c.Export(ctx, ptraceotlp.NewExportRequestFromTraces(td))
 	c.mu.Lock()
@@ -261,6 +262,102 @@ func TestStoreMoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkStored(t, path, c.acknowledged)
+}
+
+// A sender is told within seconds that the store is away, over gRPC and HTTP, in a way
+// that has it send again, and the store takes what it sends when it is back.
+func TestSenderIsToldSoonThatTheStoreIsAway(t *testing.T) {
+	clean(t)
+	for name, tt := range map[string]struct {
+		options  string
+		away     func(t *testing.T, path string)
+		back     func(t *testing.T, path string)
+		ballast  int
+		contains string
+	}{
+		"moved": {
+			away:     func(t *testing.T, path string) { must(t, os.Rename(path, path+".away")) },
+			back:     func(t *testing.T, path string) { must(t, os.Rename(path+".away", path)) },
+			contains: "moved or replaced",
+		},
+		"replaced": {
+			away: func(t *testing.T, path string) {
+				must(t, os.Rename(path, path+".away"))
+				must(t, os.WriteFile(path, nil, 0o600))
+			},
+			back:     func(t *testing.T, path string) { must(t, os.Rename(path+".away", path)) },
+			contains: "moved or replaced",
+		},
+		"full": {
+			options: ", max_size_mib: 1", ballast: 2 << 20,
+			away: func(*testing.T, string) {}, back: func(*testing.T, string) {},
+			contains: "raise the limit or delete sessions",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "sessions.db")
+			grpcEndpoint, httpEndpoint := freePort(t), freePort(t)
+			config := fmt.Sprintf(`yaml:
+receivers: {otlp: {protocols: {grpc: {endpoint: %q}, http: {endpoint: %q}}}}
+exporters: {session: {path: %q, truncation: {max_bytes: 0}%s}}
+service:
+  pipelines: {traces: {receivers: [otlp], exporters: [session]}}
+  telemetry: {logs: {level: error}, metrics: {level: none}}
+`, grpcEndpoint, httpEndpoint, path, tt.options)
+			r, err := Start(t.Context(), Options{Config: []string{config}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := dial(t, grpcEndpoint)
+			if err := c.send(t.Context(), "ses_before", 0); err != nil {
+				t.Fatal(err)
+			}
+			tt.away(t, path)
+			begin := time.Now()
+			err = c.send(t.Context(), "ses_away", tt.ballast)
+			if s, _ := status.FromError(err); s.Code() != codes.Unavailable || !strings.Contains(s.Message(), tt.contains) {
+				t.Errorf("refused with %v, want UNAVAILABLE and the cause", err)
+			}
+			if d := time.Since(begin); d > 10*time.Second {
+				t.Errorf("answered after %v", d)
+			}
+			body, err := (&ptrace.ProtoMarshaler{}).MarshalTraces(large("ses_http", tt.ballast))
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Post("http://"+httpEndpoint+"/v1/traces", "application/x-protobuf", bytes.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if resp.StatusCode != http.StatusServiceUnavailable {
+				t.Errorf("answered %s, want 503", resp.Status)
+			}
+			tt.back(t, path)
+			if err := c.send(t.Context(), "ses_back", 0); err != nil {
+				t.Errorf("after it was back: %v", err)
+			}
+			if err := r.Shutdown(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			checkStored(t, path, c.acknowledged)
+		})
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// large is the run of a session with ballast.
+func large(id string, ballast int) ptrace.Traces {
+	td := oneRun(id)
+	span := td.ResourceSpans().At(0).ScopeSpans().At(0).Spans().At(0)
+	span.Attributes().PutStr(string(semconv.SessionTitleKey), strings.Repeat("ballast ", ballast/8))
+	return td
 }
 
 // A store that another process holds locked takes nothing until it lets go. The

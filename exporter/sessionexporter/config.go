@@ -114,7 +114,9 @@ func createDefaultConfig() component.Config {
 	queue.Sizer = exporterhelper.RequestSizerTypeBytes
 	queue.QueueSize = defaultQueueSize
 	retry := configretry.NewDefaultBackOffConfig()
-	retry.InitialInterval = time.Second
+	// An attempt on a store that is away costs next to nothing, and a sender waits.
+	retry.InitialInterval = 200 * time.Millisecond
+	retry.MaxInterval = time.Second
 	retry.MaxElapsedTime = 0
 	return &Config{
 		TimeoutConfig: exporterhelper.TimeoutConfig{Timeout: defaultTimeout},

@@ -69,6 +69,7 @@ func (e *sessionExporter) pushed(ctx context.Context, begin time.Time, r ingest.
 	t.ExporterSessionWriteDuration.Record(ctx, time.Since(begin).Seconds())
 	switch {
 	case err == nil:
+		e.sink.away.end()
 		t.ExporterSessionItemsPlaced.Add(ctx, int64(r.Placed))
 		t.ExporterSessionItemsIgnored.Add(ctx, int64(r.Ignored))
 		t.ExporterSessionItemsMalformed.Add(ctx, int64(r.Malformed))
@@ -88,7 +89,7 @@ func (e *sessionExporter) pushed(ctx context.Context, begin time.Time, r ingest.
 		if !e.failing.Swap(true) {
 			componentstatus.ReportStatus(e.host, componentstatus.NewRecoverableErrorEvent(err))
 		}
-		return err
+		return e.sink.away.answer(e.sink.config, begin, err)
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, sqlite.ErrClosed):
 		// The sender went away, the attempt took too long, or the collector is
 		// stopping: none is the fault of the data.

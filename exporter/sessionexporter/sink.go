@@ -20,6 +20,8 @@ type sink struct {
 	logger    *zap.Logger
 	telemetry *metadata.TelemetryBuilder
 
+	away away
+
 	made int // exporters that hold the sink; guarded by factory.mu
 
 	mu      sync.Mutex // guards started and the opening and closing of what follows

@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync"
@@ -71,8 +72,14 @@ type Report struct {
 
 // Traces places every span and returns when its rows are committed. The error
 // is the store's, and then nothing was stored; no span is an error of itself.
-// It does not change td.
+// Where the store refuses a request for good, its spans are stored without those that
+// it refuses, which the report counts. It does not change td.
 func (i *Ingester) Traces(ctx context.Context, td ptrace.Traces) (Report, error) {
+	left := maxRefused
+	return storeAll(ctx, td, i.traces, ptrace.Traces.SpanCount, halveTraces, &left)
+}
+
+func (i *Ingester) traces(ctx context.Context, td ptrace.Traces) (Report, error) {
 	b := i.builder()
 	defer i.release(b)
 	var r Report
@@ -85,14 +92,7 @@ func (i *Ingester) Traces(ctx context.Context, td ptrace.Traces) (Report, error)
 				b.problems = b.problems[:0]
 				s, cut := boundSpan(s)
 				b.flawDeep(cut)
-				b.ours = span{Span: s, scope: scope, resource: resource}
-				if recognizeAgenttrace(&b.ours) {
-					b.count(&r, dialectAgenttrace, placeAgenttrace(b, &b.ours))
-					b.explain(&r, "span", s.Name(), s.SpanID())
-					continue
-				}
-				b.foreign = dialect.NewSpan(s, scope, resource)
-				name, ok := b.observeSpan(&b.foreign)
+				name, ok := b.placeSpan(s, scope, resource)
 				b.count(&r, name, ok)
 				b.explain(&r, "span", s.Name(), s.SpanID())
 			}
@@ -103,6 +103,11 @@ func (i *Ingester) Traces(ctx context.Context, td ptrace.Traces) (Report, error)
 
 // Logs places every log record, as Traces does spans.
 func (i *Ingester) Logs(ctx context.Context, ld plog.Logs) (Report, error) {
+	left := maxRefused
+	return storeAll(ctx, ld, i.logs, plog.Logs.LogRecordCount, halveLogs, &left)
+}
+
+func (i *Ingester) logs(ctx context.Context, ld plog.Logs) (Report, error) {
 	b := i.builder()
 	defer i.release(b)
 	var r Report
@@ -115,19 +120,46 @@ func (i *Ingester) Logs(ctx context.Context, ld plog.Logs) (Report, error) {
 				b.problems = b.problems[:0]
 				rec, cut := boundRecord(rec)
 				b.flawDeep(cut)
-				foreign := dialect.NewRecord(rec, scope, resource)
-				if recognizeLive(&foreign) {
-					b.count(&r, dialectAgenttrace, placeLive(b, &foreign))
-					b.explain(&r, "log record", rec.EventName(), rec.SpanID())
-					continue
-				}
-				name, ok := b.observeRecord(&foreign)
+				name, ok := b.placeRecord(rec, scope, resource)
 				b.count(&r, name, ok)
 				b.explain(&r, "log record", rec.EventName(), rec.SpanID())
 			}
 		}
 	}
 	return i.apply(ctx, b, r)
+}
+
+// placeSpan adds what a span tells to the batch, and returns the dialect that read it
+// and whether it told anything.
+func (b *builder) placeSpan(s ptrace.Span, scope pcommon.InstrumentationScope, resource pcommon.Resource) (name string, placed bool) {
+	defer b.survive(&placed)
+	b.ours = span{Span: s, scope: scope, resource: resource}
+	if recognizeAgenttrace(&b.ours) {
+		return dialectAgenttrace, placeAgenttrace(b, &b.ours)
+	}
+	b.foreign = dialect.NewSpan(s, scope, resource)
+	return b.observeSpan(&b.foreign)
+}
+
+// placeRecord does the same with a log record.
+func (b *builder) placeRecord(rec plog.LogRecord, scope pcommon.InstrumentationScope, resource pcommon.Resource) (name string, placed bool) {
+	defer b.survive(&placed)
+	foreign := dialect.NewRecord(rec, scope, resource)
+	if recognizeLive(&foreign) {
+		return dialectAgenttrace, placeLive(b, &foreign)
+	}
+	return b.observeRecord(&foreign)
+}
+
+// survive keeps a mistake of ours in reading one span from ending the process, and the
+// rest of the request with it. It is deferred.
+func (b *builder) survive(placed *bool) {
+	if p := recover(); p != nil {
+		clear(b.facts.All)
+		b.facts.All = b.facts.All[:0]
+		b.flaw(fmt.Sprintf("it cannot be read, which is a defect of agenttrace: %v", p))
+		*placed = false
+	}
 }
 
 func (i *Ingester) builder() *builder {

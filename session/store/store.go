@@ -32,6 +32,8 @@ var (
 	// ErrUnavailable: the change could not be stored now and may be later: disk
 	// full, file busy, I/O error. Nothing of the batch was stored.
 	ErrUnavailable = errors.New("store is unavailable")
+	// ErrClosed: the store was closed by this program.
+	ErrClosed = errors.New("store is closed")
 )
 
 // Writer accepts changes. It is safe for concurrent use.

@@ -48,7 +48,7 @@ var (
 )
 
 // ErrClosed is the error of a closed store.
-var ErrClosed = errors.New("store is closed")
+var ErrClosed = store.ErrClosed
 
 // request is work for the writing goroutine.
 type request struct {
