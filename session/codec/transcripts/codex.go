@@ -463,14 +463,13 @@ func (d *codex) tokens(info rows.Object) {
 }
 
 // codexUsage reads counts of which the input includes what was cached, and the output
-// the reasoning.
+// the reasoning, whatever a server says: no more of it was cached than there was.
 func codexUsage(o rows.Object) session.Usage {
-	cached, reasoning := number(o, "cached_input_tokens"), number(o, "reasoning_output_tokens")
-	written := number(o, "cache_write_input_tokens")
-	return session.Usage{
-		Input: max(0, number(o, "input_tokens")-cached-written), Output: max(0, number(o, "output_tokens")-reasoning),
-		CacheRead: cached, CacheWrite: written, Reasoning: reasoning,
-	}
+	input, output := number(o, "input_tokens"), number(o, "output_tokens")
+	cached := min(input, number(o, "cached_input_tokens"))
+	written := min(input-cached, number(o, "cache_write_input_tokens"))
+	reasoning := min(output, number(o, "reasoning_output_tokens"))
+	return session.Usage{Input: input - cached - written, Output: output - reasoning, CacheRead: cached, CacheWrite: written, Reasoning: reasoning}
 }
 
 // compacted adds a compaction, and takes the answer that is its summary out of the

@@ -1,11 +1,13 @@
 package transcripts_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/transcripts"
 )
 
@@ -180,6 +182,21 @@ func TestCodexRolledBack(t *testing.T) {
 		}
 		if d := cmp.Diff([]bool{false, false, true, true, false, false}, hidden); d != "" {
 			t.Errorf("hidden (-want +got):\n%s", d)
+		}
+	}
+}
+
+// TestCodexTotalsAreInputAndOutput has tokens that a server says were cached be part of
+// the input, also where it says that they were more than that.
+func TestCodexTotalsAreInputAndOutput(t *testing.T) {
+	count := `event_msg {"type":"token_count","info":{"total_token_usage":{"total_tokens":%s},"last_token_usage":{"input_tokens":375,"cached_input_tokens":%s,"output_tokens":40,"reasoning_output_tokens":0}}}`
+	text := rollout(codexAsk, codexCall, fmt.Sprintf(count, "1", "800"), codexOutput, codexAnswer, fmt.Sprintf(count, "2", "300"))
+	for s, err := range transcripts.DecodeCodex(strings.NewReader(text), nil) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if u, _ := session.UsageOf(s.Messages[1].Message.MetadataJSON); u != (session.Usage{Input: 75, Output: 80, CacheRead: 675}) {
+			t.Errorf("usage %+v", u)
 		}
 	}
 }

@@ -232,11 +232,9 @@ func (d *gemini) gemini(b *builder, m *geminiMessage) {
 	}
 	if u := m.record.Object("tokens"); u != nil && b.turn != nil {
 		// The input includes what was cached but not what tools added to it, and the
-		// output excludes the thoughts.
-		input, cached := number(u, "input")+number(u, "tool"), number(u, "cached")
-		if input >= cached {
-			input -= cached
-		}
+		// output excludes the thoughts. No more of the input was cached than there was.
+		cached := min(number(u, "input"), number(u, "cached"))
+		input := number(u, "input") - cached + number(u, "tool")
 		b.spend(m.id, session.Usage{Input: input, Output: number(u, "output"), Reasoning: number(u, "thoughts"), CacheRead: cached})
 		b.turn.SetTrace("usage_basis", "inclusive")
 	}
