@@ -20,6 +20,20 @@ func UsageOf(metadataJSON string) (Usage, float64) {
 	return m.Usage, m.Trace.CostUSD
 }
 
+// TranscriptOf returns the agent whose own transcript a session was imported from, by
+// the session's metadata_json, or "" for any other session.
+func TranscriptOf(metadataJSON string) string {
+	var m struct {
+		Trace struct {
+			Transcript string `json:"transcript"`
+		} `json:"agenttrace"`
+	}
+	if json.Unmarshal([]byte(metadataJSON), &m) != nil {
+		return ""
+	}
+	return m.Trace.Transcript
+}
+
 // CompactionData is what a data-compaction part says.
 type CompactionData struct {
 	Summary string `json:"summary"`

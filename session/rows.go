@@ -252,6 +252,10 @@ type MessageTrace struct {
 	TurnID   string `json:"turn_id,omitempty"`
 	TraceID  string `json:"trace_id,omitempty"`
 
+	// Sources are the instrumentations that report the message, and "<agent> transcript"
+	// for the program's own record, where there is more than one.
+	Sources []string `json:"sources,omitempty"`
+
 	// Steps are the message's model calls in order, where the source reports each. The
 	// parts of a step begin with a part of type step-start.
 	Steps []Step `json:"steps,omitempty"`

@@ -28,6 +28,9 @@ func Apply(tx Tx, b *Batch) (Result, error) {
 			return a.result, fmt.Errorf("store %s %s: %w", b.Blobs[i].Kind, b.Blobs[i].Digest, err)
 		}
 	}
+	if err := a.adoptTranscripts(b); err != nil {
+		return a.result, err
+	}
 	if err := a.observe(b); err != nil {
 		return a.result, err
 	}

@@ -482,6 +482,9 @@ func (a *applier) replaceMessage(w *sessionWork, told *AssembledMessage) error {
 	if m.HiddenAt, err = w.hiddenAt(&m, a.tx, 0); err != nil {
 		return err
 	}
+	if m.HiddenAt == nil {
+		m.HiddenAt = told.HiddenAt
+	}
 	if m.HiddenAt == nil && old != nil && old.HiddenAt != nil && !w.hides(*old.HiddenAt) {
 		m.HiddenAt = old.HiddenAt // another program hid it
 	}

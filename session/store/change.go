@@ -22,6 +22,10 @@ type Batch struct {
 	// are any, and when Links may be of a trace that has some.
 	Observations []Observation
 	Assemble     Assembler
+	// Adopt makes observations of a session that was imported from a program's own
+	// transcript, when an observation of the batch names it. Nil leaves such a session's
+	// rows as they are.
+	Adopt func(*Imported) []Observation
 }
 
 // Len is the number of changes.

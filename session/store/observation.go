@@ -76,7 +76,8 @@ type Assembly struct {
 }
 
 // AssembledMessage is a message with all its parts, in order of index from 0. They
-// replace what is stored of it. HiddenAt is the store's business. It does not date
+// replace what is stored of it. HiddenAt is set where the source reports that the user
+// took the message back; what was rewound in the store hides it too. It does not date
 // its session: the observations do.
 type AssembledMessage struct {
 	session.Message

@@ -65,7 +65,8 @@ func lines(r io.Reader, report func(codec.Problem), record func(o rows.Object, l
 
 // builder makes a session of records in the order in which they come.
 type builder struct {
-	s *rows.Session
+	s       *rows.Session
+	program string // whose transcript it is
 	// turn is the assistant message of the turn, nil before the agent answers.
 	turn    *rows.Message
 	at      int64 // of the record before
@@ -96,7 +97,7 @@ type answer struct {
 type ending struct{ reason, text string }
 
 func newBuilder(id, agent string) *builder {
-	return &builder{s: rows.New(id, agent), calls: make(map[string]*rows.Part), answers: make(map[*rows.Message]*answer)}
+	return &builder{s: rows.New(id, agent), program: agent, calls: make(map[string]*rows.Part), answers: make(map[*rows.Message]*answer)}
 }
 
 // see takes the time of a record; one without a time has that of the one before.
@@ -399,6 +400,7 @@ func (b *builder) setModel(m session.Model) {
 
 // finish writes what takes more than one record to know.
 func (b *builder) finish() *codec.Session {
+	b.s.SetMeta("agenttrace", map[string]string{"transcript": b.program})
 	if b.sessionModel != (session.Model{}) {
 		if text, err := rows.Marshal(b.sessionModel); err == nil {
 			b.s.Row.ModelJSON = new(string(text))

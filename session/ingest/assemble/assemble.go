@@ -38,6 +38,7 @@ func Assemble(home string, facts []fact.Fact) store.Assembly {
 			a.tellTurn(t, seats[t])
 		}
 		a.tellCompactions(s)
+		a.tellNotes(s)
 	}
 	a.tellSessions()
 	out := store.Assembly{Messages: a.messages, Decisions: a.decisions, Placed: make([]store.Placement, len(facts))}
@@ -366,6 +367,7 @@ var kindNames = map[fact.Kind]string{
 	fact.Turn: semconv.SpanSessionTurn, fact.ModelCall: spans.KindModelCall, fact.ToolCall: semconv.SpanToolCall,
 	fact.Permission: semconv.SpanPermissionEvaluate, fact.Compaction: semconv.SpanCompactionRun,
 	fact.Session: semconv.SpanSessionRun, fact.Prompt: "user.prompt", fact.Answer: "assistant.answer", fact.Step: "step",
+	fact.Note: "note",
 }
 
 // place says what became of a node. The first message that a node is placed in is
@@ -486,6 +488,9 @@ func (a *assembly) aboutMetadata(n *node, about *fact.About) map[string]store.Va
 	}
 	put("client", about.Client)
 	put("user_id", about.UserID)
+	if n.Kind == fact.Session {
+		a.ownKeys(n, m)
+	}
 	if n.placed.MessageID != "" || n.Kind == fact.Session {
 		found := struct {
 			Dialect    string `json:"dialect"`
@@ -502,6 +507,19 @@ func (a *assembly) aboutMetadata(n *node, about *fact.About) map[string]store.Va
 		return nil
 	}
 	return m
+}
+
+// ownKeys adds the keys of the session's metadata that are the program's own.
+func (a *assembly) ownKeys(n *node, m map[string]store.Value) {
+	var own map[string]json.RawMessage
+	if len(n.Extra) == 0 || json.Unmarshal(n.Extra, &own) != nil {
+		return
+	}
+	for key, raw := range own {
+		if _, taken := m[key]; !taken && key != "agenttrace" {
+			m[key] = store.Value{Text: string(raw), At: n.Start, Rank: store.RankLive}.First()
+		}
+	}
 }
 
 // headline is the first line of a text, cut to what a list has room for.

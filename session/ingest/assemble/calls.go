@@ -214,6 +214,12 @@ func (c *call) read() {
 	slices.SortStableFunc(c.nodes, func(x, y *node) int {
 		return cmp.Or(cmp.Compare(truth(x.record), truth(y.record)), compareNodes(x, y))
 	})
+	for _, n := range c.nodes {
+		if n.Transcript && len(n.Output) > 0 {
+			c.output = n.Output // nothing of it was withheld or cut
+			return
+		}
+	}
 	var answers []fact.Part
 	for _, n := range c.nodes {
 		if n.Kind == fact.Answer {

@@ -59,6 +59,7 @@ func (a *assembly) tellTurn(t *turn, seats []*seat) {
 		}
 	}
 	w.UpdatedAt = end / 1e6
+	w.HiddenAt = t.hidden(fact.ModelCall)
 	w.tellEarlier(calls)
 	for i, c := range calls {
 		until := int64(1<<63 - 1)
@@ -131,6 +132,7 @@ func (a *assembly) tellUser(t *turn) *userMessage {
 			prompts = append(prompts, n)
 		}
 	}
+	prompts = once(prompts)
 	teller, begun := t.firstAsked()
 	if teller != nil && (len(prompts) == 0 || begun < prompts[0].Start && !sameWords(teller.Fact, prompts[0].Fact)) {
 		// A prompt that is told by itself while the work goes on is a further one.
@@ -161,6 +163,7 @@ func (a *assembly) tellUser(t *turn) *userMessage {
 	m.ID = spans.DeriveIDNano(spans.PrefixMessage, at, t.session, t.key, "user")
 	m.SessionID, m.Role, m.CreatedAt, m.UpdatedAt = t.session, session.RoleUser, at/1e6, at/1e6
 	m.MetadataJSON = "{}"
+	m.HiddenAt = t.hidden(fact.Prompt)
 	w := writer{AssembledMessage: m, turn: t, seen: make(map[string]int)}
 	for i := range t.asked {
 		w.tellPart(&t.asked[i], "asked", at, at)
@@ -194,6 +197,83 @@ func (a *assembly) tellUser(t *turn) *userMessage {
 		n.place(t.session, w.ID, "")
 	}
 	return &userMessage{id: w.ID, at: at, teller: teller}
+}
+
+// once leaves out the prompts that a second source reports too, and keeps the account
+// of the transcript, which is complete.
+func once(prompts []*node) []*node {
+	if !slices.ContainsFunc(prompts, func(n *node) bool { return n.Transcript }) {
+		return prompts
+	}
+	var kept []*node
+	taken := make(map[*node]bool) // by a prompt of the other source
+	for _, n := range prompts {
+		i := slices.IndexFunc(kept, func(o *node) bool {
+			return o.Transcript != n.Transcript && !taken[o] && (sameWords(n.Fact, o.Fact) || messageID(n) != "" && messageID(n) == messageID(o))
+		})
+		switch {
+		case i < 0:
+			kept = append(kept, n)
+		case n.Transcript:
+			n.begins = min(n.begins, kept[i].begins)
+			kept[i], taken[n] = n, true
+		default:
+			taken[kept[i]] = true
+		}
+	}
+	return kept
+}
+
+// messageID is the id that the source gives the user's message.
+func messageID(n *node) string {
+	for i := range n.Input {
+		if m := &n.Input[i]; m.Role == "user" && m.ID != "" {
+			return m.ID
+		}
+	}
+	return ""
+}
+
+// tellNotes writes the messages that are not part of a turn.
+func (a *assembly) tellNotes(s *stream) {
+	for _, n := range s.nodes {
+		if n.Kind != fact.Note {
+			continue
+		}
+		for i := range n.Input {
+			in := &n.Input[i]
+			var m store.AssembledMessage
+			m.ID = spans.DeriveIDNano(spans.PrefixMessage, n.Start, s.id, n.Source, strconv.Itoa(i))
+			m.SessionID, m.Role, m.CreatedAt, m.UpdatedAt, m.MetadataJSON = s.id, in.Role, n.Start/1e6, n.Start/1e6, "{}"
+			m.HiddenAt = n.hiddenAt()
+			w := writer{AssembledMessage: m, seen: make(map[string]int)}
+			for k := range in.Parts {
+				w.tellPart(&in.Parts[k], "note", n.Start, n.Start)
+			}
+			if len(w.Parts) > 0 {
+				a.messages = append(a.messages, w.AssembledMessage)
+				n.place(s.id, w.ID, w.Parts[0].ID)
+			}
+		}
+	}
+}
+
+// hiddenAt is when the user took back what the fact reports, nil for never.
+func (n *node) hiddenAt() *int64 {
+	if n.HiddenAt == 0 {
+		return nil
+	}
+	return &n.Fact.HiddenAt
+}
+
+// hidden is when the user took the turn back, as the first of its facts has it.
+func (t *turn) hidden(kinds ...fact.Kind) *int64 {
+	for _, n := range t.nodes {
+		if slices.Contains(kinds, n.Kind) && n.HiddenAt != 0 {
+			return n.hiddenAt()
+		}
+	}
+	return nil
 }
 
 // firstAsked returns the first root, or else model call, that tells what the user

@@ -119,6 +119,7 @@ func (w *writer) metadata(calls []*call, lost bool, elsewhere session.Usage) str
 	if trace.StopReason != finish {
 		trace.StopReasonRaw = finish
 	}
+	trace.Sources = t.sources()
 	trace.EndReason, trace.Error = w.ended(root, calls, trace.StopReason)
 	trace.PendingApproval = slices.ContainsFunc(w.Parts, func(p session.Part) bool {
 		return p.ToolState != nil && *p.ToolState == session.StateApprovalRequested
@@ -139,6 +140,25 @@ func (t *turn) rootless() bool {
 		return slices.ContainsFunc(t.nodes, func(n *node) bool { return n.Rooted })
 	}
 	return !slices.ContainsFunc(t.roots, func(n *node) bool { return !n.Rooted || n.above(fact.Turn) != nil })
+}
+
+// sources names the sources of a turn that more than one reports.
+func (t *turn) sources() []string {
+	var all []string
+	for _, n := range t.nodes {
+		name := n.Dialect
+		if n.Transcript {
+			name += " transcript"
+		}
+		if !slices.Contains(all, name) {
+			all = append(all, name)
+		}
+	}
+	if len(all) < 2 {
+		return nil
+	}
+	slices.Sort(all)
+	return all
 }
 
 // cutOff says whether a root ended with an answer of which it does not know why it

@@ -467,7 +467,7 @@ func begins(n *node, now *turn) bool {
 	}
 	switch n.Kind {
 	case fact.Prompt:
-		return true
+		return !n.repeats(now)
 	case fact.ModelCall:
 		before := now.last
 		if len(n.Input) == 0 || goesOn(n.Fact) || now.only(fact.Prompt) {
@@ -483,6 +483,32 @@ func begins(n *node, now *turn) bool {
 		return !before.Failed && !echo
 	}
 	return false
+}
+
+// repeats says whether a prompt that one source reports began the turn according to the
+// other: the program's transcript and its telemetry each report it once.
+func (n *node) repeats(now *turn) bool {
+	other := false
+	for _, o := range now.nodes {
+		if o.Transcript != n.Transcript {
+			other = true
+		} else if o.Kind == fact.Prompt {
+			return false // this source has reported its prompt
+		}
+	}
+	if !other || n.TurnID != "" && now.id != "" {
+		return other && n.TurnID == now.id
+	}
+	said, asked := strings.TrimSpace(textOf(askedBy(n.Fact))), ""
+	for _, o := range now.nodes {
+		if asked = strings.TrimSpace(textOf(askedBy(o.Fact))); asked != "" {
+			break
+		}
+	}
+	if said == "" || asked == "" { // one of them withholds it
+		return n.Start <= now.start+near && now.start <= n.Start+near
+	}
+	return said == asked
 }
 
 // sameAsked says whether a prompt that was told by itself is what the root was

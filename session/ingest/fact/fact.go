@@ -34,6 +34,9 @@ const (
 	Answer Kind = "answer"
 	// Session tells of the session as a whole.
 	Session Kind = "session"
+	// Note is a message that is not part of a turn, such as what a program adds for the
+	// model. Input holds it.
+	Note Kind = "note"
 )
 
 // Fact is what one span or log record says. Every field but those of its
@@ -65,6 +68,12 @@ type Fact struct {
 	// TraceRank is the least SessionRank of the facts of its trace that name a session,
 	// whether or not they are told together.
 	TraceRank int `json:"-"`
+
+	// Transcript says that the fact was read from what the program itself keeps of the
+	// session, which is complete where telemetry may withhold or lose. HiddenAt is when
+	// the user took the message back, in Unix milliseconds, 0 for never.
+	Transcript bool  `json:"transcript,omitempty"`
+	HiddenAt   int64 `json:"hidden_at,omitempty"`
 
 	// TurnID is an id that everything of one turn shares, unique in its session: a
 	// prompt id, a turn id.

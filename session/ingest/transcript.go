@@ -1,0 +1,324 @@
+package ingest
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/ingest/fact"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// A program's transcript and its telemetry report one run: the transcript has all the
+// content, telemetry the times, the costs and what the transcript leaves out. To make
+// one session of them, the rows that a transcript was read into become facts like
+// those of any log record. Ids that both sources have tie them: of the turn, the
+// request, the response and the tool call; where there are none, times and texts do.
+
+// Transcript stores a session that was read from the transcript of its program, and
+// merges it with what telemetry reports of the session. Storing the same transcript
+// again, or one that has grown, adds what is new. It does not change in.
+func (i *Ingester) Transcript(ctx context.Context, in *store.Imported) (Report, error) {
+	b := i.builder()
+	defer i.release(b)
+	facts := transcriptFacts(in.Transcript)
+	for k := range facts {
+		if b.redaction.Redactor != nil {
+			b.redaction.fact(&facts[k])
+		}
+		b.batch.Observations = append(b.batch.Observations, transcriptObservation(&facts[k]))
+	}
+	b.batch.Blobs = append(b.batch.Blobs, in.Blobs...)
+	return i.apply(ctx, b, Report{Records: len(facts), Placed: len(facts)})
+}
+
+// adoptTranscript implements [store.Batch]'s Adopt. The rows were redacted when they
+// were stored.
+func adoptTranscript(in *store.Imported) []store.Observation {
+	facts := transcriptFacts(in.Transcript)
+	all := make([]store.Observation, len(facts))
+	for i := range facts {
+		all[i] = transcriptObservation(&facts[i])
+	}
+	return all
+}
+
+// transcriptObservation is the fact as the store keeps it. Windows begin where telemetry
+// has a turn open, and its record of a prompt may come a moment before the transcript's
+// or after it. For both to be in one window, a transcript opens none, and its prompts
+// have the time at which they were answered there.
+func transcriptObservation(f *fact.Fact) store.Observation {
+	o := observation(f, nil)
+	o.Opens = false
+	if f.Kind == fact.Prompt {
+		o.Start = o.End
+	}
+	return o
+}
+
+// transcriptFacts are what the rows of a transcript report. Times of rows are in
+// milliseconds.
+func transcriptFacts(t *session.Transcript) []fact.Fact {
+	x := transcriptReader{session: t.Session.ID, agent: cmp.Or(session.TranscriptOf(t.Session.MetadataJSON), t.Session.Agent)}
+	x.about(&t.Session)
+	for i := range t.Messages {
+		m := &t.Messages[i]
+		var metadata session.MessageMetadata
+		_ = json.Unmarshal([]byte(m.Message.MetadataJSON), &metadata) // what is not of the right type is not used
+		switch {
+		case m.Message.Role == session.RoleUser:
+			x.prompt(m, &metadata, answeredAt(t.Messages[i+1:]))
+		case m.Message.Role != session.RoleAssistant:
+			x.note(m)
+		case len(m.Parts) == 1 && m.Parts[0].Type == session.TypeCompaction:
+			x.compaction(m, &metadata)
+		default:
+			x.answer(m, &metadata)
+		}
+	}
+	return x.facts
+}
+
+// answeredAt is when the first of the messages was begun, if the assistant wrote it, in
+// Unix milliseconds, and otherwise 0.
+func answeredAt(after []session.MessageAndParts) int64 {
+	for i := range after {
+		switch m := &after[i].Message; m.Role {
+		case session.RoleAssistant:
+			return m.CreatedAt
+		case session.RoleUser:
+			return 0
+		}
+	}
+	return 0
+}
+
+type transcriptReader struct {
+	session, agent string
+	facts          []fact.Fact
+}
+
+// add adds a fact of the row with the id.
+func (x *transcriptReader) add(kind fact.Kind, id string, from, to int64) *fact.Fact {
+	x.facts = append(x.facts, fact.Fact{
+		Kind: kind, Dialect: x.agent, Transcript: true, Name: "transcript." + string(kind), Service: x.agent,
+		Source: fact.RecordPrefix + "transcript-" + digest(x.session, id)[:32], Session: x.session, SessionKey: "transcript",
+		Start: from * 1e6, End: max(from, to) * 1e6,
+	})
+	return &x.facts[len(x.facts)-1]
+}
+
+// about adds what the session's row reports. Keys of the metadata that are the
+// program's own become the session's.
+func (x *transcriptReader) about(row *session.Session) {
+	f := x.add(fact.Session, "session", row.CreatedAt, row.UpdatedAt)
+	f.End = f.Start // what is reported of a session reaches across nothing
+	text := func(s *string) string {
+		if s == nil {
+			return ""
+		}
+		return *s
+	}
+	f.About = &fact.About{WorkspaceRoot: text(row.WorkspaceRoot), WorkspaceID: text(row.WorkspaceID), Mode: text(row.Mode), ParentSession: text(row.ParentID)}
+	if row.Title != session.Untitled {
+		f.About.Title = row.Title
+	}
+	f.Model = modelOf(row.ModelJSON)
+	var own map[string]json.RawMessage
+	if json.Unmarshal([]byte(row.MetadataJSON), &own) == nil {
+		delete(own, "agenttrace")
+		if len(own) > 0 {
+			f.Extra, _ = json.Marshal(own)
+		}
+	}
+}
+
+func modelOf(raw *string) *session.Model {
+	var m session.Model
+	if raw == nil || json.Unmarshal([]byte(*raw), &m) != nil || m.ModelID == "" {
+		return nil
+	}
+	return &m
+}
+
+// prompt adds what the user wrote, which ends when it is answered.
+func (x *transcriptReader) prompt(m *session.MessageAndParts, about *session.MessageMetadata, answered int64) {
+	f := x.add(fact.Prompt, m.Message.ID, m.Message.CreatedAt, answered)
+	f.TurnID = about.Trace.TurnID
+	f.HiddenAt = hiddenAt(&m.Message)
+	f.Input = []fact.Message{{Role: session.RoleUser, ID: about.Trace.SourceID, Parts: spokenParts(m.Parts)}}
+}
+
+func (x *transcriptReader) note(m *session.MessageAndParts) {
+	f := x.add(fact.Note, m.Message.ID, m.Message.CreatedAt, 0)
+	f.HiddenAt = hiddenAt(&m.Message)
+	f.Input = []fact.Message{{Role: m.Message.Role, Parts: spokenParts(m.Parts)}}
+}
+
+func (x *transcriptReader) compaction(m *session.MessageAndParts, about *session.MessageMetadata) {
+	var sizes struct {
+		Trace struct {
+			Before  int64  `json:"input_tokens"`
+			After   int64  `json:"output_tokens"`
+			Trigger string `json:"trigger"`
+		} `json:"agenttrace"`
+	}
+	_ = json.Unmarshal([]byte(m.Message.MetadataJSON), &sizes)
+	data, err := session.ParseCompaction(m.Parts[0].DataJSON)
+	if err != nil {
+		return
+	}
+	f := x.add(fact.Compaction, m.Message.ID, m.Message.CreatedAt, 0)
+	f.TurnID = about.Trace.TurnID
+	f.Compacted = &fact.Compacted{
+		Summary: data.Summary, Auto: &data.Auto, Trigger: sizes.Trace.Trigger, TokensBefore: sizes.Trace.Before, TokensAfter: sizes.Trace.After,
+	}
+	if about.Usage != nil {
+		f.Usage = &fact.Usage{Tokens: *about.Usage, Basis: about.Trace.UsageBasis}
+	}
+}
+
+// answer adds the model calls and tool calls of a turn's answer. The last call says how
+// the turn ended.
+func (x *transcriptReader) answer(m *session.MessageAndParts, about *session.MessageMetadata) {
+	steps := splitSteps(m.Parts)
+	for i, parts := range steps {
+		var step session.Step
+		if i < len(about.Trace.Steps) {
+			step = about.Trace.Steps[i]
+		}
+		at := step.StartedAt
+		if at == 0 {
+			at = parts[0].CreatedAt
+		}
+		f := x.add(fact.ModelCall, parts[0].ID, at, 0)
+		f.TurnID, f.RequestID, f.ResponseID = about.Trace.TurnID, step.RequestID, step.ResponseID
+		f.Finish, f.HiddenAt = step.StopReason, hiddenAt(&m.Message)
+		f.SystemPromptDigest, f.ToolCatalogDigest = about.SystemPromptDigest, about.Trace.ToolCatalogDigest
+		if f.Model = step.Model; f.Model == nil {
+			f.Model = about.Model
+		}
+		if step.Usage != nil {
+			f.Usage = &fact.Usage{Tokens: *step.Usage, Basis: about.Trace.UsageBasis}
+		} else if len(about.Trace.Steps) == 0 && i == 0 && about.Usage != nil {
+			f.Usage = &fact.Usage{Tokens: *about.Usage, Basis: about.Trace.UsageBasis}
+		}
+		if i == 0 {
+			f.CostUSD = about.Trace.CostUSD
+		}
+		if i == len(steps)-1 {
+			if f.Finish = cmp.Or(f.Finish, about.Trace.StopReason); f.Finish == "" && about.Trace.EndReason == "finish" {
+				f.Finish = "stop"
+			}
+			f.Aborted = about.Trace.EndReason == "abort"
+			f.Failed = about.Trace.EndReason == "error"
+			f.Error = about.Trace.Error
+		}
+		call := len(x.facts) - 1
+		for k := range parts {
+			p, tool := modelPart(&parts[k])
+			if p != nil {
+				x.facts[call].Output = append(x.facts[call].Output, *p)
+			}
+			if tool != nil {
+				x.tool(&parts[k], p, tool, about.Trace.TurnID)
+			}
+		}
+	}
+}
+
+// tool adds the execution of a tool call.
+func (x *transcriptReader) tool(row *session.Part, asked *fact.Part, data *storedPart, turn string) {
+	f := x.add(fact.ToolCall, row.ID+" call", row.CreatedAt, row.UpdatedAt)
+	f.TurnID, f.CallID = turn, data.ToolCallID
+	trace := &data.Metadata.Trace
+	f.Tool = &fact.Tool{Name: asked.Name, Input: data.Input, DurationMS: trace.DurationMS, Denied: trace.Denied}
+	f.ErrorType = trace.ErrorType
+	switch data.State {
+	case session.StateOutputAvailable:
+		f.Tool.Output, f.Tool.Succeeded = data.Output, true
+		f.Tool.Truncated, f.Tool.OutputSize, f.Tool.OutputSHA256 = trace.Truncated, trace.OutputSize, trace.OutputSHA256
+	case session.StateOutputError:
+		f.Failed, f.Error = true, data.ErrorText
+	case session.StateOutputDenied:
+		f.Tool.Denied, f.Failed, f.Error = true, true, data.Approval.Reason
+	}
+}
+
+// splitSteps cuts the parts of an answer where a model call begins.
+func splitSteps(parts []session.Part) [][]session.Part {
+	var steps [][]session.Part
+	for i := range parts {
+		if parts[i].Type == "step-start" || len(steps) == 0 {
+			steps = append(steps, nil)
+		}
+		last := len(steps) - 1
+		steps[last] = append(steps[last], parts[i])
+	}
+	return steps
+}
+
+// storedPart is a part as it is stored, in the AI SDK's form.
+type storedPart struct {
+	Type       string          `json:"type"`
+	Text       string          `json:"text"`
+	ToolName   string          `json:"toolName"`
+	ToolCallID string          `json:"toolCallId"`
+	State      string          `json:"state"`
+	Input      json.RawMessage `json:"input"`
+	Output     json.RawMessage `json:"output"`
+	ErrorText  string          `json:"errorText"`
+	MediaType  string          `json:"mediaType"`
+	URL        string          `json:"url"`
+	Filename   string          `json:"filename"`
+	Data       json.RawMessage `json:"data"`
+	Approval   struct {
+		Reason string `json:"reason"`
+	} `json:"approval"`
+	Metadata struct {
+		Trace session.ToolTrace `json:"agenttrace"`
+	} `json:"toolMetadata"`
+}
+
+// modelPart reads a part of an answer, and the tool call that it is. Both are nil for
+// what bounds steps, and for the error of a turn, which is a fact of its own.
+func modelPart(row *session.Part) (*fact.Part, *storedPart) {
+	var p storedPart
+	if json.Unmarshal([]byte(row.DataJSON), &p) != nil {
+		return nil, nil
+	}
+	switch {
+	case p.Type == "text":
+		return &fact.Part{Kind: fact.PartText, Text: p.Text}, nil
+	case p.Type == "reasoning":
+		return &fact.Part{Kind: fact.PartReasoning, Text: p.Text}, nil
+	case p.Type == "file":
+		return &fact.Part{Kind: fact.PartFile, MediaType: p.MediaType, URL: p.URL, Name: p.Filename}, nil
+	case p.Type == "step-start", p.Type == "data-error":
+		return nil, nil
+	case p.Type == "dynamic-tool", strings.HasPrefix(p.Type, "tool-"):
+		name := cmp.Or(p.ToolName, strings.TrimPrefix(p.Type, "tool-"))
+		return &fact.Part{Kind: fact.PartCall, CallID: p.ToolCallID, Name: name, Input: p.Input}, &p
+	}
+	return &fact.Part{Kind: fact.PartOther, Data: p.Data}, nil
+}
+
+// spokenParts are the parts of a message that holds no calls.
+func spokenParts(rows []session.Part) []fact.Part {
+	var parts []fact.Part
+	for i := range rows {
+		if p, tool := modelPart(&rows[i]); p != nil && tool == nil {
+			parts = append(parts, *p)
+		}
+	}
+	return parts
+}
+
+func hiddenAt(m *session.Message) int64 {
+	if m.HiddenAt == nil {
+		return 0
+	}
+	return *m.HiddenAt
+}
