@@ -44,8 +44,8 @@ type importFormat struct {
 	file   func(ctx context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error]
 	tables []string
 	holds  []string
-	// own says that it is a program's own record of its sessions, which its telemetry
-	// tells too, by the same ids of sessions and other ids of messages.
+	// own says that it is a program's own transcript of its sessions, which its telemetry
+	// reports too, by the same ids of sessions and other ids of messages.
 	own bool
 }
 
@@ -87,9 +87,9 @@ Sessions are stored as they are, secrets and all. Where the store has a session,
 the two are merged: of each message and part the later version stands, and what
 only one of them has stays. A session that breaks a rule of "agenttrace check"
 is left out; --unsound says which rules, and imports it. A transcript that a
-program keeps is left out where the store has its session from the program's
-telemetry, for all of it would be told twice. With --discover no FILE is named:
-what agents keep in the usual places is listed, and with --yes imported.
+program keeps is merged with what the program's telemetry reports of the session,
+whichever comes first. With --discover no FILE is named: what agents keep in the
+usual places is listed, and with --yes imported.
 
 A piece that cannot be read is reported and left out, and the exit code is 1; a
 file that cannot be read does not keep the others from being read, and the exit
@@ -257,7 +257,7 @@ func (im *importer) run(ctx context.Context, inputs []input) (failed, err error)
 		}
 		if err == nil {
 			switch {
-			case t.Spans+t.Records+t.Damaged+t.Told+len(t.Sessions) > 0:
+			case t.Spans+t.Records+t.Damaged+t.Joined+len(t.Sessions) > 0:
 			case t.Whole:
 				im.warnf("%s: there is no session in it", in.name)
 			case t.Format == "":
@@ -525,5 +525,5 @@ func importOTLP(ctx context.Context, im *importer, r io.Reader, t *tally) error 
 			return err
 		}
 	}
-	return cmp.Or(b.deliver(ctx), im.twice(ctx, t), failed)
+	return cmp.Or(b.deliver(ctx), failed)
 }

@@ -9,7 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"iter"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -244,6 +243,9 @@ func spooled(r io.Reader) (path string, err error) {
 func (im *importer) importAll(ctx context.Context, f *importFormat, sessions iter.Seq2[*codec.Session, error], t *tally) (failed error) {
 	next, stop := iter.Pull2(sessions)
 	defer stop()
+	// joined are transcripts of sessions that the store has from telemetry. They are
+	// merged when the transaction that the others share is over.
+	var joined []*store.Imported
 	// ready is the next session that is to be stored, nil at the end. The store is
 	// opened for the first.
 	ready := func() *store.Imported {
@@ -257,61 +259,84 @@ func (im *importer) importAll(ctx context.Context, f *importFormat, sessions ite
 			case err != nil:
 				failed = err
 			default:
-				var wanted bool
-				if wanted, failed = im.wants(ctx, f, s, t); wanted {
+				var how fate
+				if how, failed = im.wants(ctx, f, s, t); how == fateStore {
 					return s.Imported()
+				} else if how == fateJoin {
+					joined = append(joined, s.Imported())
 				}
 			}
 		}
 		return nil
 	}
-	first := ready()
-	if first == nil {
-		return failed
+	if first := ready(); first != nil {
+		im.store.ImportAll(ctx, func(yield func(*store.Imported) bool) {
+			for in := first; in != nil && yield(in); in = ready() {
+			}
+		}, func(in *store.Imported, r store.ImportResult, err error) bool {
+			if err == nil {
+				im.imported(in, &r, t)
+			} else if failed == nil {
+				failed = storeError{err}
+			}
+			return err == nil
+		})
 	}
-	im.store.ImportAll(ctx, func(yield func(*store.Imported) bool) {
-		for in := first; in != nil && yield(in); in = ready() {
+	for _, in := range joined {
+		if failed != nil {
+			break
 		}
-	}, func(in *store.Imported, r store.ImportResult, err error) bool {
-		if err == nil {
-			im.imported(in, &r, t)
-		} else if failed == nil {
-			failed = storeError{err}
+		r, err := im.ingester.Transcript(ctx, in)
+		if err != nil {
+			return storeError{err}
 		}
-		return err == nil
-	})
+		im.progress.stored()
+		t.addSession(in.Session.ID)
+		t.Joined++
+		t.Rows += r.Rows
+	}
 	return failed
 }
 
-// wants says whether a session is to be stored: one that is sound, and that the store
-// has not from elsewhere. What is wrong with it is said.
-func (im *importer) wants(ctx context.Context, f *importFormat, s *codec.Session, t *tally) (bool, error) {
+// fate is what becomes of a session that was read.
+type fate int
+
+const (
+	fateLeaveOut fate = iota
+	fateStore
+	fateJoin // with what telemetry reports of it
+)
+
+// wants says what becomes of a session: one that breaks rules is left out, with what
+// is wrong with it.
+func (im *importer) wants(ctx context.Context, f *importFormat, s *codec.Session, t *tally) (fate, error) {
 	s.Transcript = s.Sorted()
 	if err := s.CheckTree(); err != nil {
 		im.damaged(t, fmt.Errorf("session %s is left out: %w", s.Session.ID, err))
-		return false, nil
+		return fateLeaveOut, nil
 	}
 	if broken := violations(s.Transcript); len(broken) > 0 {
 		if !im.unsound {
 			im.damaged(t, fmt.Errorf("session %s is left out, for it breaks rules: %s; fix the file, or import it as it is with --unsound",
 				s.Session.ID, named(broken)))
-			return false, nil
+			return fateLeaveOut, nil
 		}
 		im.warnf("%s: session %s breaks rules: %s", t.File, s.Session.ID, named(broken))
 	}
-	if err := im.open(ctx); err != nil || !f.own {
-		return err == nil, err
+	if err := im.open(ctx); err != nil {
+		return fateLeaveOut, err
 	}
-	told, err := im.told(ctx, s.Transcript)
-	if err != nil {
-		return false, storeError{err}
+	if f.own {
+		row, err := im.store.Session(ctx, s.Session.ID)
+		switch {
+		case errors.Is(err, store.ErrNotFound):
+		case err != nil:
+			return fateLeaveOut, storeError{err}
+		case fromTelemetry(&row):
+			return fateJoin, nil
+		}
 	}
-	if told {
-		t.Told++
-		im.warnf("%s: session %s is left out: the store has it from telemetry, and would tell all of it twice; "+
-			"to have the transcript in its place, say agenttrace rm %[2]s and import it again", t.File, s.Session.ID)
-	}
-	return !told, nil
+	return fateStore, nil
 }
 
 // imported counts what became of a session.
@@ -334,75 +359,15 @@ func (im *importer) imported(in *store.Imported, r *store.ImportResult, t *tally
 	}
 }
 
-// told says whether the store has the session from the telemetry of its program, and
-// nothing of the transcript: the two tell the same by other ids.
-func (im *importer) told(ctx context.Context, t *session.Transcript) (bool, error) {
-	row, err := im.store.Session(ctx, t.Session.ID)
-	if errors.Is(err, store.ErrNotFound) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	if telemetry, _ := toldBy(&row); !telemetry {
-		return false, nil
-	}
-	stored, err := im.store.Transcript(ctx, t.Session.ID)
-	if err != nil {
-		return false, err
-	}
-	ids := make(map[string]bool, len(stored.Messages))
-	for i := range stored.Messages {
-		ids[stored.Messages[i].Message.ID] = true
-	}
-	return len(ids) > 0 && !slices.ContainsFunc(t.Messages, func(m session.MessageAndParts) bool { return ids[m.Message.ID] }), nil
-}
-
-// toldBy says by what its metadata has that a session came as the telemetry of a
-// program, and as a transcript that a program keeps.
-func toldBy(row *session.Session) (telemetry, transcript bool) {
+// fromTelemetry says whether the telemetry of another program's agent reported the
+// session.
+func fromTelemetry(row *session.Session) bool {
 	var about struct {
 		Agenttrace struct {
 			Dialect string `json:"dialect"`
 		} `json:"agenttrace"`
-		Claude   json.RawMessage `json:"claude_code"`
-		Codex    json.RawMessage `json:"codex"`
-		Gemini   json.RawMessage `json:"gemini_cli"`
-		Opencode json.RawMessage `json:"opencode"`
 	}
-	if json.Unmarshal([]byte(row.MetadataJSON), &about) != nil {
-		return false, false
-	}
-	return about.Agenttrace.Dialect != "", len(about.Claude)+len(about.Codex)+len(about.Gemini)+len(about.Opencode) > 0
-}
-
-// twice says of which sessions of a file with telemetry the store had a transcript.
-func (im *importer) twice(ctx context.Context, t *tally) error {
-	if im.store == nil {
-		return nil
-	}
-	const most = 20
-	n := 0
-	for _, id := range slices.Sorted(maps.Keys(t.Sessions)) {
-		row, err := im.store.Session(ctx, id)
-		if errors.Is(err, store.ErrNotFound) {
-			continue
-		}
-		if err != nil {
-			return storeError{err}
-		}
-		if telemetry, transcript := toldBy(&row); !telemetry || !transcript {
-			continue
-		}
-		if n++; n <= most {
-			im.warnf("%s: session %s is told twice now, by telemetry and by the transcript that the store had; "+
-				"to have it once, say agenttrace rm %[2]s and import one of the two", t.File, id)
-		}
-	}
-	if n > most {
-		im.warnf("%s: %d more sessions are told twice", t.File, n-most)
-	}
-	return nil
+	return json.Unmarshal([]byte(row.MetadataJSON), &about) == nil && about.Agenttrace.Dialect != ""
 }
 
 // violations are those that an import does not mend: tokens are summed anew.

@@ -437,3 +437,36 @@ func TestImportDirectory(t *testing.T) {
 	put(".hidden/gemini.json", "transcripts/testdata/gemini/tmp/parser/chats/session-2025-08-20T10-00-77aa0b1c.json")
 	want(map[string]string{"trace.sqlite": "jutul", "more.jsonl": "jsonl", "a": "agentdbg", "b/c/gemini.json": "gemini-cli"})
 }
+
+// TestImportTranscriptBesideTelemetry imports what Claude Code reports of a session and
+// the transcript that it keeps, in both orders and again: it is one session each time,
+// which export writes alike.
+func TestImportTranscriptBesideTelemetry(t *testing.T) {
+	dir := t.TempDir()
+	transcript := filepath.Join(dir, "transcript.jsonl")
+	const record = `{"sessionId":"ef8b65a1-f918-492b-ab49-64ed656ea4c5","uuid":"9e2458a6-4121-4270-a1aa-19a31ad4e9fc","type":"user",` +
+		`"promptId":"535dbdcb-308b-46c6-90e3-7d0b086f5b0a","timestamp":"2026-11-20T18:19:17.335Z","message":{"role":"user","content":"List the files here"}}` + "\n"
+	if err := os.WriteFile(transcript, []byte(record), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const telemetry = "../../session/ingest/testdata/captures/claude-code-2.1.329/print-bash"
+	var want string
+	for i, files := range [][]string{{telemetry, transcript}, {transcript, telemetry}, {transcript, telemetry, transcript, telemetry}} {
+		store := filepath.Join(dir, strings.Repeat("s", i+1)+".db")
+		for _, file := range files {
+			importJSON(t, store, nil, file)
+		}
+		got := string(run(t, "--store", store, "export", "--all", "--format", "jsonl"))
+		if n := strings.Count(got, `"type":"session"`); n != 1 {
+			t.Errorf("%v: %d sessions, want 1", files, n)
+		}
+		if n := strings.Count(got, "List the files here"); want == "" && n == 0 {
+			t.Errorf("%v: the prompt is not there:\n%s", files, got)
+		}
+		if want == "" {
+			want = got
+		} else if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("%v (-telemetry first +got):\n%s", files, d)
+		}
+	}
+}

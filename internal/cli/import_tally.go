@@ -40,8 +40,9 @@ type tally struct {
 	Messages  int  `json:"messages"`
 	Parts     int  `json:"parts"`
 	Unchanged int  `json:"unchanged"`
-	// Told are sessions that were left out, for the store has them from telemetry.
-	Told int `json:"told"`
+	// Joined are transcripts that were merged with what telemetry reports of their
+	// sessions.
+	Joined int `json:"joined"`
 	// Skipped counts bodies of metrics and profiles, Damaged pieces that could not
 	// be read, of which Damages are the first.
 	Skipped int      `json:"skipped"`
@@ -101,7 +102,7 @@ func (t *tally) include(o *tally) {
 	t.Malformed += o.Malformed
 	t.Rows += o.Rows
 	t.Refused += o.Refused
-	t.Told += o.Told
+	t.Joined += o.Joined
 	t.Skipped += o.Skipped
 	t.Damaged += o.Damaged
 	t.Added += o.Added
@@ -118,7 +119,7 @@ func (t *tally) include(o *tally) {
 func (s *importSummary) print(w io.Writer) error {
 	var b strings.Builder
 	for _, t := range s.Files {
-		if t.Error == "" || t.Spans+t.Records+t.Damaged+t.Told+len(t.Sessions) > 0 {
+		if t.Error == "" || t.Spans+t.Records+t.Damaged+t.Joined+len(t.Sessions) > 0 {
 			t.print(&b, t.File)
 		}
 	}
@@ -150,7 +151,7 @@ func (t *tally) print(b *strings.Builder, name string) {
 		what string
 	}{
 		{int64(t.Placed), "placed"}, {t.Parked, "parked"}, {int64(t.Ignored), "ignored"}, {int64(t.Malformed), "malformed"},
-		{int64(t.Unchanged), "unchanged"}, {t.Refused, "refused"}, {int64(t.Told), "told by telemetry"}, {int64(t.Skipped), "skipped"}, {int64(t.Damaged), "damaged"},
+		{int64(t.Unchanged), "unchanged"}, {t.Refused, "refused"}, {int64(t.Joined), "merged with telemetry"}, {int64(t.Skipped), "skipped"}, {int64(t.Damaged), "damaged"},
 	} {
 		if c.n > 0 {
 			fmt.Fprintf(b, ", %d %s", c.n, c.what)
