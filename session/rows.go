@@ -253,7 +253,7 @@ type MessageTrace struct {
 	TraceID  string `json:"trace_id,omitempty"`
 
 	// Sources are the instrumentations that report the message, and "<agent> transcript"
-	// for the program's own record, where there is more than one.
+	// for the program's own record, where both do.
 	Sources []string `json:"sources,omitempty"`
 
 	// Steps are the message's model calls in order, where the source reports each. The

@@ -296,7 +296,7 @@ func modelPart(row *session.Part) (*fact.Part, *storedPart) {
 		return &fact.Part{Kind: fact.PartReasoning, Text: p.Text}, nil
 	case p.Type == "file":
 		return &fact.Part{Kind: fact.PartFile, MediaType: p.MediaType, URL: p.URL, Name: p.Filename}, nil
-	case p.Type == "step-start", p.Type == "data-error":
+	case p.Type == "step-start", p.Type == session.TypeError:
 		return nil, nil
 	case p.Type == "dynamic-tool", strings.HasPrefix(p.Type, "tool-"):
 		name := cmp.Or(p.ToolName, strings.TrimPrefix(p.Type, "tool-"))

@@ -125,7 +125,7 @@ func TestCodexTurns(t *testing.T) {
 		},
 		"a turn that failed has its error in its place": {
 			[]string{codexStarted, codexAsk, `event_msg {"type":"error","message":"quota exceeded"}`, codexDone},
-			`{"type":"data-error","data":{"message":"quota exceeded"}}`,
+			`{"type":"data-error","data":{"text":"quota exceeded"}}`,
 		},
 		"a turn that was stopped": {
 			[]string{codexStarted, codexAsk, codexAnswer, `event_msg {"type":"turn_aborted","reason":"interrupted","duration_ms":7}`},

@@ -356,8 +356,8 @@ func (b *builder) blob(kind store.BlobKind, body string) string {
 // anything: a message has at least one part.
 func errorPart(text string) rows.Object {
 	var inner, o rows.Object
-	inner.Set("message", text)
-	o.Set("type", "data-error")
+	inner.Set("text", text)
+	o.Set("type", session.TypeError)
 	o.Set("data", inner)
 	return o
 }

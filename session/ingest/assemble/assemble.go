@@ -488,7 +488,7 @@ func (a *assembly) aboutMetadata(n *node, about *fact.About) map[string]store.Va
 	}
 	put("client", about.Client)
 	put("user_id", about.UserID)
-	if n.Kind == fact.Session {
+	if n.Kind == fact.Session && n.Transcript {
 		a.ownKeys(n, m)
 	}
 	if n.placed.MessageID != "" || n.Kind == fact.Session {

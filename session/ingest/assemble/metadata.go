@@ -142,8 +142,11 @@ func (t *turn) rootless() bool {
 	return !slices.ContainsFunc(t.roots, func(n *node) bool { return !n.Rooted || n.above(fact.Turn) != nil })
 }
 
-// sources names the sources of a turn that more than one reports.
+// sources names the sources of a turn that a transcript and telemetry report.
 func (t *turn) sources() []string {
+	if !slices.ContainsFunc(t.nodes, func(n *node) bool { return n.Transcript }) {
+		return nil
+	}
 	var all []string
 	for _, n := range t.nodes {
 		name := n.Dialect
