@@ -21,6 +21,10 @@ type builder struct {
 	keys  *dialect.Keys
 	// noted are sessions that were named by spans which say nothing else.
 	noted map[noted]bool
+	// instants counts the records of each span and time in the delivery.
+	instants map[instant]int
+	// repeated counts the records that tell of a message, by their digest.
+	repeated map[string]int
 	// ours and foreign are the span at hand, here so that it is not allocated.
 	ours    span
 	foreign dialect.Span
@@ -30,6 +34,8 @@ func (b *builder) reset() {
 	b.batch.Reset()
 	clear(b.sessions)
 	clear(b.noted)
+	clear(b.instants)
+	clear(b.repeated)
 	b.ours, b.foreign = span{}, dialect.Span{}
 	b.problems = b.problems[:0]
 }

@@ -46,7 +46,55 @@ func (b *builder) observeRecord(r *dialect.Record) (name string, ok bool) {
 	}
 	b.facts.OpenRecord(d, r, b.keys)
 	d.ReadRecord(r, &b.facts)
-	return d.Name, b.takeFacts(d, r.Resource, func(first *fact.Fact) string { return fact.RecordPrefix + recordDigest(r) })
+	if len(b.facts.All) > 0 {
+		seq := b.sequence(r)
+		for i := range b.facts.All {
+			b.facts.All[i].Seq = seq
+		}
+	}
+	return d.Name, b.takeFacts(d, r.Resource, func(*fact.Fact) string {
+		id := recordDigest(r)
+		if dialect.TellsMessage(r) && !r.SpanID().IsEmpty() {
+			id = b.again(id)
+		}
+		return fact.RecordPrefix + id
+	})
+}
+
+// again returns a digest of its own for a record like one before it in the
+// delivery: a user may say the same thing twice in one conversation, whose messages
+// are records of one instant.
+func (b *builder) again(digest string) string {
+	if b.repeated == nil {
+		b.repeated = make(map[string]int)
+	}
+	n := b.repeated[digest]
+	if b.repeated[digest] = n + 1; n > 0 {
+		digest += "." + strconv.Itoa(n)
+	}
+	return digest
+}
+
+// instant is a span and a time at which records were written in it.
+type instant struct {
+	trace pcommon.TraceID
+	span  pcommon.SpanID
+	at    pcommon.Timestamp
+}
+
+// sequence returns how many records of the same span and time come before this one
+// in the delivery. It is the same however else the delivery is put together.
+func (b *builder) sequence(r *dialect.Record) int {
+	if r.TraceID().IsEmpty() {
+		return 0
+	}
+	if b.instants == nil {
+		b.instants = make(map[instant]int)
+	}
+	at := instant{r.TraceID(), r.SpanID(), r.Timestamp()}
+	n := b.instants[at]
+	b.instants[at] = n + 1
+	return n
 }
 
 // noted is a session that a span names which says nothing else.

@@ -199,7 +199,7 @@ func (n *node) descend(depth int, from int64) {
 func compareNodes(x, y *node) int {
 	return cmp.Or(
 		cmp.Compare(x.begins, y.begins), cmp.Compare(x.depth, y.depth), cmp.Compare(x.Start, y.Start), cmp.Compare(y.End, x.End),
-		strings.Compare(x.TraceID, y.TraceID), strings.Compare(x.Source, y.Source))
+		strings.Compare(x.TraceID, y.TraceID), cmp.Compare(x.Seq, y.Seq), strings.Compare(x.Source, y.Source))
 }
 
 // below says whether n stands below o, or is it.

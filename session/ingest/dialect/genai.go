@@ -285,6 +285,10 @@ func isGenAIRecord(r *Record) bool {
 	return strings.HasPrefix(r.Event, "gen_ai.") && (messageEvent(r.Event) || r.Event == detailsEvent || r.Event == exceptionEvent)
 }
 
+// TellsMessage says whether a record is an event that tells one message of a
+// conversation.
+func TellsMessage(r *Record) bool { return messageEvent(r.Event) }
+
 // readGenAIRecord gives what a record says as a part of a model call, or of a turn
 // where the record names one. The records of a conversation's messages are one
 // fact each, whose Input is one message or whose Output is the answer.

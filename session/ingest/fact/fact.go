@@ -56,6 +56,10 @@ type Fact struct {
 	// Start and End are Unix nanoseconds. Those of a record are equal.
 	Start int64 `json:"start,omitempty"`
 	End   int64 `json:"end,omitempty"`
+	// Seq is the place of a record among those of its span and time that were sent
+	// together: clocks count milliseconds, and a request's messages are records of
+	// one instant.
+	Seq int `json:"seq,omitempty"`
 	// Name is the span's name or the record's event name, for provenance.
 	Name string `json:"name,omitempty"`
 
