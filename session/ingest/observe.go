@@ -197,10 +197,26 @@ func observation(f *fact.Fact, d *dialect.Dialect) store.Observation {
 			o.Calls = append(o.Calls, p.CallID)
 		}
 	}
-	if f.Kind == fact.ToolCall && f.ParentID == "" && f.CallID != "" && f.Session == "" {
+	switch {
+	case f.Kind == fact.ToolCall && f.ParentID == "" && f.CallID != "" && f.Session == "":
 		o.Call = f.CallID
+	case f.Kind == fact.ModelCall && f.Source == f.SpanID && f.Model != nil && f.Model.ModelID != "":
+		callOfModel(f, &o)
 	}
 	return o
+}
+
+// callOfModel says by which model a span of a call may be found beside another
+// instrumentation's of the same call. A span that says nothing but that there was a
+// call, in a trace of its own, is the library's of the provider: a framework lost the
+// context on the way to it.
+func callOfModel(f *fact.Fact, o *store.Observation) {
+	call := store.ModelCallPrefix + f.Model.ModelID
+	if f.ParentID == "" && f.Session == "" && len(f.Input) == 0 && len(f.Output) == 0 {
+		o.Call = call
+		return
+	}
+	o.Calls = append(o.Calls, call)
 }
 
 // An encoded fact begins with a byte that says how it is written.

@@ -21,6 +21,16 @@ type source struct{ traceID, source string }
 type asked struct {
 	call string
 	at   int64
+	// until is when the call of a model ended, 0 of a tool's.
+	until int64
+}
+
+// askedBy is that an observation asked for a call.
+func askedBy(call string, n *Observation) asked {
+	if strings.HasPrefix(call, ModelCallPrefix) {
+		return asked{call, n.Start - ClockTick, n.End}
+	}
+	return asked{call: call, at: n.Start}
 }
 
 // observer is the part of an Apply that stores observations and tells their
@@ -140,7 +150,7 @@ func (o *observer) put(n *Observation) (bool, error) {
 		o.replaced(old, &row)
 	}
 	for _, call := range n.Calls {
-		o.asked = append(o.asked, asked{call, n.Start})
+		o.asked = append(o.asked, askedBy(call, n))
 	}
 	if n.TraceID == "" {
 		o.touch(row.Home, stretch{n.Start, n.End})
@@ -179,7 +189,7 @@ func (o *observer) homeFor(n *Observation) (string, error) {
 // replaced notes that a stored observation gives way to a better version.
 func (o *observer) replaced(old, row *ObservationRow) {
 	for _, call := range old.Calls {
-		o.asked = append(o.asked, asked{call, old.Start})
+		o.asked = append(o.asked, askedBy(call, &old.Observation))
 	}
 	if s := old.Placed.SessionID; s != "" && (old.Start < row.Start || old.End > row.End) {
 		w := o.session(s)
@@ -227,7 +237,7 @@ func (o *observer) settleHomes() error {
 			continue
 		}
 		followed[o.asked[i]] = true
-		strays, err := o.tx.StrayTraces(o.asked[i].call, o.asked[i].at)
+		strays, err := o.tx.StrayTraces(o.asked[i].call, o.asked[i].at, o.asked[i].until)
 		if err != nil {
 			return err
 		}
@@ -270,7 +280,7 @@ func (o *observer) settleHome(trace string) error {
 			o.redone[before], o.redone[home] = true, true
 		}
 		for _, call := range r.Calls {
-			o.asked = append(o.asked, asked{call, r.Start})
+			o.asked = append(o.asked, askedBy(call, &r.Observation))
 		}
 	}
 	return o.tx.SetHome(trace, home)
@@ -313,13 +323,17 @@ func (o *observer) homeOf(trace string) (string, error) {
 	}
 }
 
-// announcer is who asked for the first tool call of a trace that has no parent and
+// announcer is who asked for the first call of a trace that has no parent and
 // that anybody asked for.
 func (o *observer) announcer(trace string) (*Announcer, error) {
 	strays, err := o.tx.TraceStrays(trace)
 	for i := 0; i < len(strays) && err == nil; i++ {
 		var from *Announcer
-		if from, err = o.tx.Announcer(strays[i].Call, trace, strays[i].Start); from != nil {
+		by, until := strays[i].Start, int64(0)
+		if strings.HasPrefix(strays[i].Call, ModelCallPrefix) {
+			by, until = by+ClockTick, strays[i].End-ClockTick
+		}
+		if from, err = o.tx.Announcer(strays[i].Call, trace, by, until); from != nil {
 			return from, err
 		}
 	}

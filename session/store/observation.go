@@ -42,7 +42,8 @@ type Observation struct {
 	Opens bool
 	// Calls are ids of tool calls that the model asked for here. Call is set on a
 	// tool call that has no parent: its trace may be of the session where the model
-	// asked for it.
+	// asked for it. What begins with ModelCallPrefix is a call of a model, which may
+	// have a span in another trace likewise.
 	Calls []string
 	Call  string
 

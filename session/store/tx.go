@@ -83,8 +83,8 @@ type Tx interface {
 	// TraceOwn is the trace's own session.
 	TraceKey(traceID string) (sessionID string, rank int, err error)
 	TraceOwn(traceID string) (sessionID string, err error)
-	// TraceStrays returns the tool calls of a trace that have no parent, by
-	// (start, source).
+	// TraceStrays returns the tool calls, and the calls of models, of a trace that have
+	// no parent, by (start, source).
 	TraceStrays(traceID string) ([]Stray, error)
 	// TraceTold returns the sessions of which the trace has spans of the SDK.
 	TraceTold(traceID string) ([]string, error)
@@ -101,13 +101,15 @@ type Tx interface {
 	Across(home string, at int64) (from, to int64, ok bool, err error)
 	// Announcer is the last observation that asked for the call by then, but no
 	// longer than CallLife before, of those that have a home and are not of the trace;
-	// by (start descending, trace, source). It is nil when there is none.
-	Announcer(callID, notTrace string, by int64) (*Announcer, error)
+	// by (start descending, trace, source); of those that ended at until or later,
+	// unless it is 0. It is nil when there is none.
+	Announcer(callID, notTrace string, by, until int64) (*Announcer, error)
 	// StrayTraces returns the traces with a tool call of that id that has no parent
 	// of which one that was announced at the time may be the announcer: those
 	// that begin from then on, until CallLife is over or observations of two other
-	// traces have asked for it since.
-	StrayTraces(callID string, at int64) ([]string, error)
+	// traces have asked for it since. If until is not 0 they are those that begin by
+	// then instead, whoever has asked since.
+	StrayTraces(callID string, at, until int64) ([]string, error)
 	// Abouts returns the observations that were placed in a session, without their
 	// data.
 	Abouts(sessionID string) ([]About, error)
@@ -140,11 +142,21 @@ type About struct {
 // person may have to approve it. Ids of calls are not unique for longer.
 const CallLife = 24 * 60 * 60 * 1_000_000_000
 
-// Stray is a tool call that has no parent.
+// Stray is a tool call, or a call of a model, that has no parent.
 type Stray struct {
-	Call  string
-	Start int64
+	Call       string
+	Start, End int64
 }
+
+// ModelCallPrefix begins what stands for the id of a call in [Observation] where a
+// model is called and no tool: the rest is the model. A framework's span of the call
+// announces it, and the span of the provider's own library, in a trace of its own,
+// is the stray. The one happened while the other did.
+const ModelCallPrefix = "model:"
+
+// ClockTick is by how much the times of two instrumentations of one process may
+// differ, in nanoseconds.
+const ClockTick = 2_000_000
 
 // Announcer is an observation that asked for a tool call.
 type Announcer struct{ TraceID, Home string }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
@@ -64,6 +65,9 @@ func (t *turn) findCalls() []*call {
 				c = requests[n.RequestID]
 			}
 			if c == nil {
+				c = twinOf(calls, n)
+			}
+			if c == nil {
 				c = begin(n)
 				c.span = n
 			}
@@ -117,6 +121,80 @@ func (t *turn) findCalls() []*call {
 	}
 	slices.SortStableFunc(calls, compareCalls)
 	return calls
+}
+
+// twinOf finds the call that another instrumentation reports as well as n does: an
+// agent framework's span and that of the provider's own library, in one trace or in
+// two. They have one response id; or one happened within the other, and what both
+// tell agrees. Of several the one is meant that takes least longer.
+func twinOf(calls []*call, n *node) *call {
+	var best *call
+	var least int64
+	for _, c := range slices.Backward(calls) {
+		slack, same := c.twin(n)
+		if same && (best == nil || slack < least) {
+			best, least = c, slack
+		}
+	}
+	return best
+}
+
+// tick is by how much the clocks of two instrumentations of one process may differ,
+// in nanoseconds: some count milliseconds.
+const tick = 2e6
+
+// twin says whether n reports the call, and how much longer one of the two took.
+func (c *call) twin(n *node) (slack int64, same bool) {
+	if c.span == nil {
+		return 0, false
+	}
+	for _, o := range c.nodes {
+		switch {
+		case o.record || o.Kind != fact.ModelCall:
+			continue
+		case o.Dialect == n.Dialect && o.instrument() == n.instrument(), o.RequestID != "" && n.RequestID != "":
+			return 0, false // one instrumentation tells of two calls by two spans
+		case o.ResponseID != "" && n.ResponseID != "":
+			if o.ResponseID != n.ResponseID || !within(o, n, near) {
+				return 0, false
+			}
+		case !within(o, n, tick) || !agree(o.Fact, n.Fact):
+			return 0, false
+		}
+		slack = max(o.Start-n.Start, n.Start-o.Start) + max(o.End-n.End, n.End-o.End)
+		same = true
+	}
+	return slack, same
+}
+
+// instrument is what the span's name says of who made it: that of some ends in the
+// model.
+func (n *node) instrument() string {
+	name, _, _ := strings.Cut(n.Name, " ")
+	return name
+}
+
+// within says whether one of two happened while the other did, give or take.
+func within(x, y *node, give int64) bool {
+	return x.Start <= y.Start+give && y.End <= x.End+give || y.Start <= x.Start+give && x.End <= y.End+give
+}
+
+// agree says whether two accounts may be of one call: what both tell of its cost and
+// of its answer does not differ.
+func agree(x, y *fact.Fact) bool {
+	if x.Usage != nil && y.Usage != nil {
+		a, b := x.Usage.Tokens, y.Usage.Tokens
+		if a.Output+a.Reasoning != b.Output+b.Reasoning {
+			return false
+		}
+	}
+	if x.Failed != y.Failed && (x.Failed && len(y.Output) > 0 || y.Failed && len(x.Output) > 0) {
+		return false
+	}
+	if a, b := textOf(x.Output), textOf(y.Output); a != "" && b != "" && !strings.Contains(a, b) && !strings.Contains(b, a) {
+		return false
+	}
+	return true
 }
 
 // compareCalls orders calls by time. Some clocks tell milliseconds only, in which more
@@ -264,6 +342,32 @@ func (c *call) failed() string {
 func (c *call) finished() bool {
 	return slices.ContainsFunc(c.nodes, func(n *node) bool {
 		return !n.Aborted && (n.Finish != "" || n.Usage != nil || n.ResponseID != "")
+	})
+}
+
+// settleBasis reads the counts of all calls of a turn alike, where no source tells
+// how they are counted: if one of them cannot include the cache, none does.
+func settleBasis(calls []*call) {
+	apart := make(map[string]bool) // by dialect
+	each := func(do func(n *node)) {
+		for _, c := range calls {
+			for _, n := range c.nodes {
+				if n.Usage != nil && n.Usage.StatedInput != nil {
+					do(n)
+				}
+			}
+		}
+	}
+	each(func(n *node) { apart[n.Dialect] = apart[n.Dialect] || n.Usage.Basis == fact.Mixed })
+	each(func(n *node) {
+		if !apart[n.Dialect] || n.Usage.Basis == fact.Mixed {
+			return
+		}
+		u := *n.Usage
+		u.Basis, u.Tokens.Input = fact.Mixed, *u.StatedInput
+		f := *n.Fact
+		f.Usage = &u
+		n.Fact = &f
 	})
 }
 

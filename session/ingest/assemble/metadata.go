@@ -3,6 +3,7 @@ package assemble
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"math"
 	"slices"
 
@@ -25,11 +26,18 @@ func (w *writer) metadata(calls []*call, lost bool, elsewhere session.Usage) str
 	var cost float64
 	var raws []json.RawMessage
 	var finish string
+	settleBasis(calls)
+	whole := !lost // whether the calls tell of all that was used
 	for _, c := range calls {
 		if !c.guessed {
 			trace.ModelCalls++
 		}
-		if u := c.usage(); u != nil {
+		u := c.usage()
+		whole = whole && !c.guessed && (u != nil || c.failed() != "")
+		if u != nil {
+			if u.Capped {
+				w.problem(trace, "the source states more cached or reasoning tokens than the tokens that include them")
+			}
 			steps, stepped = steps.Add(u.Tokens), true
 			trace.UsageBasis = cmp.Or(u.Basis, trace.UsageBasis)
 			if u.Raw != nil {
@@ -73,16 +81,19 @@ func (w *writer) metadata(calls []*call, lost bool, elsewhere session.Usage) str
 			trace.ToolCatalogDigest = cmp.Or(n.ToolCatalogDigest, trace.ToolCatalogDigest)
 		}
 		for _, p := range n.Problems {
-			if len(trace.Problems) < mostProblems && !slices.Contains(trace.Problems, p) {
-				trace.Problems = append(trace.Problems, p)
-			}
+			w.problem(trace, p)
 		}
 	}
-	if u := t.rootUsage(); u != nil && (m.Usage == nil || knowsMore(u, *m.Usage, elsewhere)) {
-		tokens := u.Tokens
-		m.Usage, trace.UsageBasis, raws = &tokens, u.Basis, nil
-		if u.Raw != nil {
-			raws = append(raws, u.Raw)
+	if u := t.rootUsage(); u != nil {
+		switch {
+		case !stepped && !(len(calls) > 0 && whole), stepped && knowsMore(u, steps, elsewhere, whole):
+			tokens := u.Tokens
+			m.Usage, trace.UsageBasis, raws = &tokens, u.Basis, nil
+			if u.Raw != nil {
+				raws = append(raws, u.Raw)
+			}
+		case !w.accounted(u.Tokens, steps, elsewhere, calls):
+			w.problem(trace, fmt.Sprintf("the agent's span states %d tokens, its model calls come to %d", u.Tokens.Total(), steps.Total()))
 		}
 	}
 	for _, r := range t.roots {
@@ -168,18 +179,42 @@ func (t *turn) sources() []string {
 // ended.
 func cutOff(root *node) bool { return root.Finish == "other" || root.Finish == "unknown" }
 
-// knowsMore says whether the root's count stands against the sum over the calls. It
-// knows of calls that were lost; where it knows less it counted only some of them;
-// and the calls of sub-agents are counted in their own sessions.
-func knowsMore(root *fact.Usage, calls, elsewhere session.Usage) bool {
+// problem notes what is wrong with what the sources tell of the message.
+func (w *writer) problem(trace *session.MessageTrace, problem string) {
+	if len(trace.Problems) < mostProblems && !slices.Contains(trace.Problems, problem) {
+		trace.Problems = append(trace.Problems, problem)
+	}
+}
+
+// knowsMore says whether the root's count stands against the sum over the calls:
+// where it tells more apart, or knows of calls that were lost or do not say what they
+// used. Where the calls tell of all, whole, a root that counts more counts something
+// else, such as all that its agent has ever done; and the calls of sub-agents are
+// counted in their own sessions.
+func knowsMore(root *fact.Usage, calls, elsewhere session.Usage, whole bool) bool {
 	all, own := root.Tokens.Total(), calls.Total()
 	switch {
 	case all == own:
 		return buckets(root.Tokens) > buckets(calls)
-	case elsewhere.Total() > 0 && all == own+elsewhere.Total():
+	case whole, elsewhere.Total() > 0 && all == own+elsewhere.Total():
 		return false
 	}
 	return all > own
+}
+
+// accounted says whether the calls account for what the turn's root states: it is
+// their sum, with or without that of sub-agents, or what the last of them used.
+func (w *writer) accounted(stated, steps, elsewhere session.Usage, calls []*call) bool {
+	all := stated.Total()
+	if all == steps.Total() || all == steps.Total()+elsewhere.Total() {
+		return true
+	}
+	for _, c := range slices.Backward(calls) {
+		if u := c.usage(); u != nil {
+			return u.Tokens.Total() == all
+		}
+	}
+	return false
 }
 
 // usageElsewhere sums what the model calls of sub-agents below the turn used.
@@ -209,7 +244,7 @@ func (a *assembly) usageElsewhere(t *turn, seats []*seat) session.Usage {
 func (t *turn) rootUsage() *fact.Usage {
 	var sum *fact.Usage
 	for _, r := range t.roots {
-		if r.Usage == nil || slices.ContainsFunc(t.roots, func(o *node) bool { return o != r && o.Usage != nil && r.below(o) }) {
+		if r.Usage == nil || r.Usage.Lifetime || slices.ContainsFunc(t.roots, func(o *node) bool { return o != r && o.Usage != nil && r.below(o) }) {
 			continue
 		}
 		if sum == nil {

@@ -241,6 +241,13 @@ func aiUsage(a Attrs, operation string) *fact.Usage {
 	if fresh != nil && input != nil && *fresh == *input && *counted(read)+*counted(write) > 0 {
 		return MixedUsage(input, output, read, write, reasoning, raw) // providers whose input excludes the cache
 	}
+	// Up to version 5 the SDK passes on what the provider answers, and tells no details.
+	provider := strings.ToLower(a.First("ai.model.provider", "gen_ai.system"))
+	if apart := strings.HasPrefix(provider, "anthropic") || strings.HasPrefix(provider, "amazon-bedrock"); apart && fresh == nil &&
+		a.IntPtr("ai.usage.inputTokens") != nil && a.IntPtr("ai.usage.inputTokenDetails.cacheReadTokens") == nil &&
+		a.IntPtr("ai.usage.outputTokenDetails.reasoningTokens") == nil {
+		return MixedUsage(input, output, read, write, reasoning, raw)
+	}
 	return TotaledUsage(input, output, read, write, reasoning, count("ai.usage.totalTokens", "gen_ai.usage.total_tokens"), raw)
 }
 

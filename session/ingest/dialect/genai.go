@@ -107,6 +107,8 @@ func genAIKindOf(s *Span, a Attrs) fact.Kind {
 		return false
 	}
 	switch {
+	case has("agent_loop.cycle_id", "event_loop.cycle_id"):
+		return fact.Step // Strands repeats the conversation in it
 	case has("gen_ai.tool.name") && (has(toolCallIDs...) || has(toolInputs...) || has(toolOutputs...)):
 		return fact.ToolCall
 	case has("pydantic_ai.all_messages", "all_messages_events"):
@@ -162,21 +164,23 @@ func readGenAI(s *Span, out *Facts) {
 		readGenAITool(f, s)
 	} else {
 		c.fill(f)
-		readGenAICall(f, a)
+		readGenAICall(f, s.Scope.Name(), a)
 	}
 	readFailure(f, s)
 }
 
 // readGenAICall reads the attributes of a model call or a turn that are no content.
-func readGenAICall(f *fact.Fact, a Attrs) {
+func readGenAICall(f *fact.Fact, scope string, a Attrs) {
 	f.Agent = a.First("gen_ai.agent.name", "gen_ai.agent.id", "gen_ai.workflow.name")
 	f.Model = genAIModel(a)
-	f.Usage = genAIUsage(a)
+	if f.Usage = genAIUsage(a, usageBasis(scope, a)); f.Usage != nil {
+		f.Usage.Lifetime = f.Kind == fact.Turn && isStrands(a)
+	}
 	f.CostUSD = genAICost(a)
 	f.Temperature = a.Float("gen_ai.request.temperature")
 	f.ResponseID = a.Str("gen_ai.response.id")
 	f.ResponseModel = a.Str("gen_ai.response.model")
-	for _, key := range []string{"gen_ai.response.finish_reasons", "gen_ai.response.finish_reason"} {
+	for _, key := range []string{"anthropic.message.stop_reason", "gen_ai.response.finish_reasons", "gen_ai.response.finish_reason"} {
 		for _, word := range a.Strings(key) {
 			if word != "" {
 				f.Finish = word
@@ -298,7 +302,7 @@ func readGenAIRecord(r *Record, out *Facts) {
 	switch {
 	case r.Event == exceptionEvent:
 		f := out.Add(fact.ModelCall)
-		readGenAICall(f, a)
+		readGenAICall(f, r.Scope.Name(), a)
 		f.Failed = true
 		f.Error = a.First("exception.message", "error.message")
 		f.ErrorType = a.First("error.type", "exception.type")
@@ -323,7 +327,7 @@ func readGenAIRecord(r *Record, out *Facts) {
 	}
 	f := out.Add(kind)
 	c.fill(f)
-	readGenAICall(f, a)
+	readGenAICall(f, r.Scope.Name(), a)
 	if f.Finish == "" {
 		f.Finish = c.finish
 	}

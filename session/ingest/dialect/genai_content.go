@@ -65,10 +65,10 @@ func hasContent(a Attrs) bool {
 
 func (c *conversation) readAttrs(a Attrs) {
 	if c.system == "" {
-		c.system = SystemInstructions(a.FirstJSON("gen_ai.system_instructions", "gen_ai.system.instructions"))
+		c.system = SystemInstructions(a.FirstJSON("gen_ai.system_instructions", "gen_ai.system.instructions", "system_prompt"))
 	}
 	if c.catalog == "" {
-		c.catalog = Catalog(a.FirstJSON("gen_ai.tool.definitions", "gen_ai.request.tools", "gen_ai.request.available_tools"))
+		c.catalog = Catalog(a.FirstJSON("gen_ai.tool.definitions", "gen_ai.request.tools", "gen_ai.request.available_tools", "gen_ai.agent.tools"))
 	}
 	if c.input == nil {
 		c.readInput(a.FirstJSON("gen_ai.input.messages", "gen_ai.request.messages", "gen_ai.prompt"))

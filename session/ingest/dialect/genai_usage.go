@@ -32,15 +32,68 @@ var (
 	totalTokens = []string{"gen_ai.usage.total_tokens", "llm.usage.total_tokens", "ai.usage.totalTokens"}
 )
 
+// usageBasis returns how an instrumentation counts, "" where that is not known. The
+// conventions want the input to include the cache; who passes on what Anthropic and
+// Bedrock answer does not.
+func usageBasis(scope string, a Attrs) string {
+	switch {
+	case strings.HasPrefix(scope, "com.anthropic.sdk."), strings.HasPrefix(scope, "@opentelemetry/"), scope == "gen_ai", scope == "pydantic-ai",
+		strings.HasPrefix(scope, "opentelemetry.instrumentation.") && !strings.Contains(scope, "bedrock"):
+		return fact.Inclusive
+	case strings.HasPrefix(scope, "@traceloop/instrumentation-anthropic"), strings.HasPrefix(scope, "@traceloop/instrumentation-bedrock"):
+		return fact.Mixed
+	case isStrands(a):
+		if countsCacheApart(a.First("gen_ai.request.model", "gen_ai.response.model")) {
+			return fact.Mixed
+		}
+		return fact.Inclusive
+	}
+	switch strings.ToLower(a.First("gen_ai.provider.name", "gen_ai.system")) {
+	case "openai", "azure.ai.openai", "azure_openai", "openai.chat", "openai.responses", "gcp.gemini", "gcp.gen_ai", "gemini":
+		return fact.Inclusive
+	}
+	return ""
+}
+
+// isStrands says whether the span is of Strands, whose scope is the name of the
+// service.
+func isStrands(a Attrs) bool {
+	_, times := a.Value("gen_ai.event.start_time")
+	return times && a.Str("gen_ai.operation.name") != ""
+}
+
+// countsCacheApart says whether the interface by which a model is called counts what
+// is read from the cache beside the input: Anthropic's does, and Bedrock's, whose
+// models have the name of their maker before a dot.
+func countsCacheApart(model string) bool {
+	model = strings.ToLower(model)
+	for _, of := range []string{"claude", "anthropic.", "amazon.", "meta.", "mistral.", "cohere.", "ai21."} {
+		if strings.Contains(model, of) {
+			return true
+		}
+	}
+	return false
+}
+
 // genAIUsage reads the counts of a model call or turn, nil where there are none.
-func genAIUsage(a Attrs) *fact.Usage {
+// basis is how they are counted, "" where that is not known.
+func genAIUsage(a Attrs, basis string) *fact.Usage {
 	count := func(keys []string) *int64 {
 		if n, ok := a.FirstInt(keys...); ok {
 			return &n
 		}
 		return nil
 	}
-	u := TotaledUsage(count(inputTokens), count(outputTokens), count(cacheReadTokens), count(cacheWriteTokens), count(reasoningTokens), count(totalTokens), nil)
+	usageOf := AssumedUsage
+	switch basis {
+	case fact.Inclusive:
+		usageOf = InclusiveUsage
+	case fact.Mixed:
+		usageOf = MixedUsage
+	}
+	input, output, reasoning := count(inputTokens), count(outputTokens), count(reasoningTokens)
+	output = withThoughts(input, output, reasoning, count(totalTokens))
+	u := usageOf(input, output, count(cacheReadTokens), count(cacheWriteTokens), reasoning, nil)
 	if u != nil {
 		u.Raw = rawNumbers(a, "gen_ai.usage.", "llm.usage.", "ai.usage.")
 	}

@@ -146,7 +146,7 @@ func (m *mastraSpan) modelCall() {
 	flawIfCut(m.out, "the output", answered)
 
 	f := m.out.Add(fact.ModelCall)
-	readGenAICall(f, m.Attrs)
+	readGenAICall(f, m.span.Scope.Name(), m.Attrs)
 	f.Agent = m.First("gen_ai.agent.name", "gen_ai.agent.id")
 	f.Rooted = !m.span.ParentSpanID().IsEmpty()
 	f.Model = mastraModel(f.Model)

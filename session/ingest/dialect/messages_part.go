@@ -31,7 +31,7 @@ var shapes = map[string]shape{
 	"reasoning": shapeReasoning, "thinking": shapeReasoning, "redacted_thinking": shapeReasoning, "thought": shapeReasoning,
 	"reasoning_text": shapeReasoning, "reasoning_content": shapeReasoning,
 
-	"tool_call": shapeCall, "tool-call": shapeCall, "tool_use": shapeCall, "function_call": shapeCall, "function": shapeCall,
+	"toolUse": shapeCall, "toolResult": shapeResult, "tool_call": shapeCall, "tool-call": shapeCall, "tool_use": shapeCall, "function_call": shapeCall, "function": shapeCall,
 	"custom_tool_call": shapeCall, "local_shell_call": shapeCall, "shell_call": shapeCall, "apply_patch_call": shapeCall, "computer_call": shapeCall,
 	"server_tool_call": shapeProviderCall, "server_tool_use": shapeProviderCall, "mcp_tool_use": shapeProviderCall, "mcp_call": shapeProviderCall,
 	"web_search_call": shapeProviderCall, "file_search_call": shapeProviderCall, "code_interpreter_call": shapeProviderCall, "image_generation_call": shapeProviderCall,

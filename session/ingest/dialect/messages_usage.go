@@ -9,25 +9,46 @@ import (
 
 // InclusiveUsage makes a usage of counts as the GenAI conventions have them: input
 // includes what was read from and written to the cache, output includes the
-// reasoning. Where a count is less than what it should include, it cannot include
-// it and stands for itself; the basis then says so. A count that the source did
-// not state is nil; the usage is nil when all are. Raw is kept as it is.
+// reasoning. How a source counts is known from its dialect, its version and the
+// provider, and is never told from one count: of a part that is said to be more
+// than the whole, as much is counted as there is. A count that the source did not
+// state is nil; the usage is nil when all are. Raw is kept as it is.
 func InclusiveUsage(input, output, cacheRead, cacheWrite, reasoning *int64, raw json.RawMessage) *fact.Usage {
-	if *counted(input) < *counted(cacheRead)+*counted(cacheWrite) && input != nil {
-		if output != nil && *counted(output) < *counted(reasoning) {
-			return ExclusiveUsage(input, output, cacheRead, cacheWrite, reasoning, raw)
-		}
-		return MixedUsage(input, output, cacheRead, cacheWrite, reasoning, raw)
-	}
 	u := ExclusiveUsage(input, output, cacheRead, cacheWrite, reasoning, raw)
 	if u == nil {
 		return nil
 	}
 	u.Basis = fact.Inclusive
-	u.Tokens.Input = max(0, u.Tokens.Input-u.Tokens.CacheRead-u.Tokens.CacheWrite)
-	if u.Tokens.Output >= u.Tokens.Reasoning {
-		u.Tokens.Output -= u.Tokens.Reasoning
+	n := &u.Tokens
+	if input != nil {
+		u.Capped = n.CacheRead+n.CacheWrite > n.Input
+		n.CacheRead = min(n.CacheRead, n.Input)
+		n.CacheWrite = min(n.CacheWrite, n.Input-n.CacheRead)
+		n.Input -= n.CacheRead + n.CacheWrite
 	}
+	if output != nil {
+		u.Capped = u.Capped || n.Reasoning > n.Output
+		n.Reasoning = min(n.Reasoning, n.Output)
+		n.Output -= n.Reasoning
+	}
+	return u
+}
+
+// AssumedUsage is for sources of which nothing tells how they count: it takes the
+// counts for inclusive, unless the input is less than the cache that it should
+// include. What was stated is kept, so that all calls of a turn can be read alike.
+func AssumedUsage(input, output, cacheRead, cacheWrite, reasoning *int64, raw json.RawMessage) *fact.Usage {
+	cached := *counted(cacheRead) + *counted(cacheWrite)
+	if input == nil || cached == 0 {
+		return InclusiveUsage(input, output, cacheRead, cacheWrite, reasoning, raw)
+	}
+	var u *fact.Usage
+	if *counted(input) < cached {
+		u = MixedUsage(input, output, cacheRead, cacheWrite, reasoning, raw)
+	} else {
+		u = InclusiveUsage(input, output, cacheRead, cacheWrite, reasoning, raw)
+	}
+	u.StatedInput = counted(input)
 	return u
 }
 
@@ -35,15 +56,17 @@ func InclusiveUsage(input, output, cacheRead, cacheWrite, reasoning *int64, raw 
 // whether the output includes the reasoning: Gemini's does not, and its total is
 // the sum of prompt, candidates and thoughts.
 func TotaledUsage(input, output, cacheRead, cacheWrite, reasoning, total *int64, raw json.RawMessage) *fact.Usage {
-	u := InclusiveUsage(input, output, cacheRead, cacheWrite, reasoning, raw)
-	thoughts := *counted(reasoning)
-	if u == nil || output == nil || total == nil || thoughts == 0 || u.Tokens.Output != *counted(output)-thoughts {
-		return u
+	return InclusiveUsage(input, withThoughts(input, output, reasoning, total), cacheRead, cacheWrite, reasoning, raw)
+}
+
+// withThoughts returns the output with the reasoning in it, also where the total
+// proves that it stands beside it.
+func withThoughts(input, output, reasoning, total *int64) *int64 {
+	if output == nil || total == nil || *counted(reasoning) == 0 || *total != *counted(input)+*counted(output)+*counted(reasoning) {
+		return output
 	}
-	if sum := u.Tokens; *total == sum.Input+sum.Output+sum.Reasoning+sum.CacheRead+sum.CacheWrite+thoughts {
-		u.Tokens.Output += thoughts
-	}
-	return u
+	sum := *counted(output) + *counted(reasoning)
+	return &sum
 }
 
 // MixedUsage is InclusiveUsage for counts whose input excludes the cache, such as

@@ -165,7 +165,7 @@ func openLLMetryCall(s *Span, a Attrs, out *Facts) {
 	f := out.Add(fact.ModelCall)
 	c.fill(f)
 	finish := c.finish
-	readGenAICall(f, a)
+	readGenAICall(f, s.Scope.Name(), a)
 	f.Agent = a.Str("gen_ai.agent.name")
 	f.Rooted = openLLMetryRooted(s, a)
 	f.Model = openLLMetryModel(a)
@@ -186,8 +186,8 @@ func openLLMetryCall(s *Span, a Attrs, out *Facts) {
 	if f.ToolCatalog == "" {
 		f.ToolCatalog = flatCatalog(a)
 	}
-	if openLLMetryBedrock(s, a) {
-		f.Usage = bedrockUsage(f.Usage, a)
+	if countsAsAnswered(s, a) {
+		f.Usage = usageAsAnswered(f.Usage, a)
 	}
 	readFailure(f, s)
 }
@@ -207,14 +207,15 @@ func openLLMetryModel(a Attrs) *session.Model {
 	return &m
 }
 
-// openLLMetryBedrock says whether Bedrock's counts stand as Bedrock gives them. The
+// countsAsAnswered says whether the counts stand as the provider gives them, who
+// counts the cache beside the input: Bedrock's do, and Anthropic's in JavaScript. The
 // other instrumentations add Anthropic's cache to the input, or get counts that
 // include it.
-func openLLMetryBedrock(s *Span, a Attrs) bool {
-	return strings.Contains(s.Scope.Name(), "bedrock") || strings.EqualFold(a.First("gen_ai.provider.name", "gen_ai.system"), "aws.bedrock")
+func countsAsAnswered(s *Span, a Attrs) bool {
+	return usageBasis(s.Scope.Name(), a) == fact.Mixed || strings.Contains(s.Scope.Name(), "bedrock") || strings.EqualFold(a.First("gen_ai.provider.name", "gen_ai.system"), "aws.bedrock")
 }
 
-func bedrockUsage(u *fact.Usage, a Attrs) *fact.Usage {
+func usageAsAnswered(u *fact.Usage, a Attrs) *fact.Usage {
 	if u == nil {
 		return nil
 	}

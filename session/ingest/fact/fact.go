@@ -194,6 +194,15 @@ type Usage struct {
 	Basis  string        `json:"basis,omitempty"`
 	// Raw is an object of what the source said, in its own keys.
 	Raw json.RawMessage `json:"raw,omitempty"`
+	// Capped says that a part was stated to be more than the whole that the Basis
+	// says it is of.
+	Capped bool `json:"capped,omitempty"`
+	// StatedInput is the input as the source said it, where the Basis is assumed and
+	// not known.
+	StatedInput *int64 `json:"stated_input,omitempty"`
+	// Lifetime says that the count is of all that an agent has done since it was
+	// made, and not of the turn.
+	Lifetime bool `json:"lifetime,omitempty"`
 }
 
 // Tool is what is known of a tool call.

@@ -8,11 +8,11 @@ import "strings"
 func FinishReason(word string) string {
 	w := strings.ToLower(strings.TrimSpace(word))
 	switch strings.NewReplacer("_", "-", " ", "-").Replace(w) {
-	case "stop", "end-turn", "completed", "complete", "stop-sequence", "eos", "end", "finish-reason-stop":
+	case "stop", "end-turn", "endturn", "completed", "complete", "stop-sequence", "eos", "end", "finish-reason-stop":
 		return "stop"
 	case "tool-calls", "tool-call", "tool-use", "tooluse", "function-call", "function-calls", "tool-calls-requested":
 		return "tool-calls"
-	case "length", "max-tokens", "max-output-tokens", "model-length", "model-context-window-exceeded", "incomplete", "finish-reason-max-tokens":
+	case "length", "max-tokens", "maxtokens", "max-output-tokens", "model-length", "model-context-window-exceeded", "incomplete", "finish-reason-max-tokens":
 		return "length"
 	case "content-filter", "contentfilter", "content-filtered", "safety", "refusal", "blocked", "blocklist", "prohibited-content", "recitation", "spii", "guardrail-intervened":
 		return "content-filter"

@@ -200,11 +200,11 @@ func (t *tx) TraceOwn(traceID string) (string, error) {
 }
 
 func (t *tx) TraceStrays(traceID string) ([]store.Stray, error) {
-	stmt := t.conn.Prep(`SELECT stray_call, start_nano FROM observations INDEXED BY idx_observations_stray_trace
+	stmt := t.conn.Prep(`SELECT stray_call, start_nano, end_nano FROM observations INDEXED BY idx_observations_stray_trace
  WHERE trace_id = ? AND stray_call IS NOT NULL ORDER BY start_nano, source`)
 	stmt.BindText(1, traceID)
 	return all(stmt, func(stmt *sqlite.Stmt) store.Stray {
-		return store.Stray{Call: stmt.ColumnText(0), Start: stmt.ColumnInt64(1)}
+		return store.Stray{Call: stmt.ColumnText(0), Start: stmt.ColumnInt64(1), End: stmt.ColumnInt64(2)}
 	})
 }
 
@@ -290,14 +290,16 @@ func (t *tx) Across(home string, at int64) (from, to int64, ok bool, err error) 
 	return from, to, ok, err
 }
 
-func (t *tx) Announcer(callID, notTrace string, by int64) (*store.Announcer, error) {
+func (t *tx) Announcer(callID, notTrace string, by, until int64) (*store.Announcer, error) {
 	stmt := t.conn.Prep(`SELECT c.trace_id, o.home FROM announced_calls c CROSS JOIN observations o ON o.trace_id = c.trace_id AND o.source = c.source
  WHERE c.call_id = ?1 AND c.start_nano <= ?2 AND c.start_nano > ?2 - ?3 AND c.trace_id <> ?4 AND (c.trace_id <> '' OR o.home <> '')
+ AND (?5 = 0 OR o.end_nano >= ?5)
  ORDER BY c.start_nano DESC, c.trace_id, c.source LIMIT 1`)
 	stmt.BindText(1, callID)
 	stmt.BindInt64(2, by)
 	stmt.BindInt64(3, store.CallLife)
 	stmt.BindText(4, notTrace)
+	stmt.BindInt64(5, until)
 	return one(stmt, func(stmt *sqlite.Stmt) store.Announcer {
 		return store.Announcer{TraceID: stmt.ColumnText(0), Home: stmt.ColumnText(1)}
 	})
@@ -305,8 +307,11 @@ func (t *tx) Announcer(callID, notTrace string, by int64) (*store.Announcer, err
 
 // StrayTraces looks at a few of those who asked later: where they are all of one
 // trace, more strays than need be are found, and none too few.
-func (t *tx) StrayTraces(callID string, at int64) ([]string, error) {
-	until := at + store.CallLife
+func (t *tx) StrayTraces(callID string, at, until int64) ([]string, error) {
+	if until != 0 {
+		return t.strayTraces(callID, at, until+1)
+	}
+	until = at + store.CallLife
 	stmt := t.conn.Prep(`SELECT start_nano, trace_id FROM announced_calls
  WHERE call_id = ? AND start_nano > ? AND start_nano < ? AND trace_id <> '' ORDER BY start_nano, trace_id LIMIT 64`)
 	stmt.BindText(1, callID)
@@ -325,7 +330,12 @@ func (t *tx) StrayTraces(callID string, at int64) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	stmt = t.conn.Prep(`SELECT DISTINCT trace_id FROM observations INDEXED BY idx_observations_stray
+	return t.strayTraces(callID, at, until)
+}
+
+// strayTraces returns the traces with a stray of the call that begins in [at, until).
+func (t *tx) strayTraces(callID string, at, until int64) ([]string, error) {
+	stmt := t.conn.Prep(`SELECT DISTINCT trace_id FROM observations INDEXED BY idx_observations_stray
  WHERE stray_call = ? AND start_nano >= ? AND start_nano < ? AND trace_id <> '' ORDER BY trace_id`)
 	stmt.BindText(1, callID)
 	stmt.BindInt64(2, at)
