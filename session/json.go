@@ -249,7 +249,7 @@ func comparePart(a, b Part) int {
 // list of constants and values.
 
 func appendText(dst []byte, key, v string) []byte {
-	return appendString(append(dst, key...), v)
+	return AppendString(append(dst, key...), v)
 }
 
 func appendOptText(dst []byte, key string, v *string) []byte {
@@ -257,7 +257,7 @@ func appendOptText(dst []byte, key string, v *string) []byte {
 	if v == nil {
 		return append(dst, "null"...)
 	}
-	return appendString(dst, *v)
+	return AppendString(dst, *v)
 }
 
 func appendInt(dst []byte, key string, v int64) []byte {
@@ -302,7 +302,7 @@ var pairs = func() (t [256]uint16) {
 	return t
 }()
 
-// appendString appends s as a JSON string.
+// AppendString appends s as a JSON string, spelled as [Session.AppendJSON] does.
 //
 // Rows are mostly long texts that hold JSON themselves, so that escapes are
 // frequent and everything else comes in runs. The loop copies eight bytes at a
@@ -311,7 +311,7 @@ var pairs = func() (t [256]uint16) {
 // into bytes above a hit, never into one below, so the lowest hit is exact).
 // A backslash mostly brings what it escapes, so the byte after one is looked at
 // alone. Room is made for a chunk at a time, at the most that it can grow to.
-func appendString(dst []byte, s string) []byte {
+func AppendString(dst []byte, s string) []byte {
 	const (
 		low   = 0x0101010101010101
 		high  = 0x8080808080808080

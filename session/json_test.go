@@ -89,8 +89,8 @@ func TestAppendString(t *testing.T) {
 		{"\uFFFD stays", "\"\uFFFD stays\""},
 		{"\xed\xa0\x80 is a surrogate", "\"\uFFFD\uFFFD\uFFFD is a surrogate\""},
 	} {
-		if got := string(appendString(nil, tt.in)); got != tt.want {
-			t.Errorf("appendString(%q) = %s, want %s", tt.in, got, tt.want)
+		if got := string(AppendString(nil, tt.in)); got != tt.want {
+			t.Errorf("AppendString(%q) = %s, want %s", tt.in, got, tt.want)
 		}
 	}
 }
@@ -110,19 +110,19 @@ func TestAppendStringAtEveryOffset(t *testing.T) {
 
 func checkString(t *testing.T, in string) {
 	t.Helper()
-	out := appendString(nil, in)
+	out := AppendString(nil, in)
 	var got string
 	if err := json.Unmarshal(out, &got); err != nil {
-		t.Fatalf("appendString(%q) = %s: %v", in, out, err)
+		t.Fatalf("AppendString(%q) = %s: %v", in, out, err)
 	}
 	if want := string([]rune(in)); got != want {
-		t.Fatalf("appendString(%q) reads back as %q, want %q", in, got, want)
+		t.Fatalf("AppendString(%q) reads back as %q, want %q", in, got, want)
 	}
 	if !utf8.Valid(out) {
-		t.Fatalf("appendString(%q) is not UTF-8: %q", in, out)
+		t.Fatalf("AppendString(%q) is not UTF-8: %q", in, out)
 	}
-	if again := appendString(nil, got); string(again) != string(out) {
-		t.Fatalf("appendString(%q) = %s, and again %s", in, out, again)
+	if again := AppendString(nil, got); string(again) != string(out) {
+		t.Fatalf("AppendString(%q) = %s, and again %s", in, out, again)
 	}
 }
 

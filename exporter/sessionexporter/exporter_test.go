@@ -71,6 +71,12 @@ func (s *fakeStore) Apply(ctx context.Context, b *store.Batch) (store.Result, er
 	return store.Result{Rows: int64(len(b.Sessions))}, nil
 }
 
+func (s *fakeStore) Decisions(context.Context, string) ([]store.Decision, error) { return nil, nil }
+func (s *fakeStore) Origin(context.Context, *store.Imported) error               { return nil }
+func (s *fakeStore) Blob(_ context.Context, kind store.BlobKind, digest string) (store.Blob, error) {
+	return store.Blob{}, fmt.Errorf("%s %s: %w", kind, digest, store.ErrNotFound)
+}
+
 func (s *fakeStore) Transcript(_ context.Context, id string) (*session.Transcript, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

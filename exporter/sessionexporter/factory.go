@@ -10,7 +10,7 @@ import (
 	"go.opentelemetry.io/collector/exporter/exporterhelper"
 
 	"github.com/agenttrace/agenttrace/exporter/sessionexporter/internal/metadata"
-	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec/sqlitefile"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
@@ -31,7 +31,7 @@ func openSQLite(ctx context.Context, path string, o sqlite.Options) (sessionStor
 // sessionStore is what the exporter needs of a store.
 type sessionStore interface {
 	store.Writer
-	Transcript(ctx context.Context, id string) (*session.Transcript, error)
+	sqlitefile.Source // for session files
 	Outbox(ctx context.Context, fn func(sessionID string, touchedAt int64)) error
 	Exported(ctx context.Context, sessionID string, touchedAt int64) error
 	Close() error

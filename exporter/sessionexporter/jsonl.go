@@ -17,7 +17,9 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/agenttrace/agenttrace/exporter/sessionexporter/internal/metadata"
+	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
+	"github.com/agenttrace/agenttrace/session/codec/sqlitefile"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -171,7 +173,8 @@ func (f *files) write(ctx context.Context, quiet time.Duration) (next time.Durat
 
 // export replaces the file of one session and tells the store.
 func (f *files) export(ctx context.Context, id string, touched int64) error {
-	t, err := f.store.Transcript(ctx, id)
+	var damaged error
+	s, err := sqlitefile.Read(ctx, f.store, id, func(p codec.Problem) { damaged = errors.Join(damaged, errors.New(p.String())) })
 	name := filepath.Join(f.directory, fileName(id))
 	if errors.Is(err, store.ErrNotFound) {
 		// Deleted since, or told under another id now that its own is known.
@@ -180,10 +183,10 @@ func (f *files) export(ctx context.Context, id string, touched int64) error {
 		}
 		return f.store.Exported(ctx, id, touched)
 	}
-	if err != nil {
+	if err = errors.Join(err, damaged); err != nil {
 		return fmt.Errorf("read session %s: %w", id, err)
 	}
-	err = replaceFile(name, func(w *bufio.Writer) error { return jsonl.Encode(w, t) })
+	err = replaceFile(name, func(w *bufio.Writer) error { return jsonl.NewEncoder(w).Encode(s) })
 	if err != nil {
 		return fmt.Errorf("write session %s: %w", id, err)
 	}

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
+	"github.com/agenttrace/agenttrace/session/codec/sqlitefile"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
@@ -187,12 +188,15 @@ func TestJSONLAfterCrash(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer reader.Close()
-	transcript, err := reader.Transcript(ctx, "a")
+	whole, err := sqlitefile.Read(ctx, reader, "a", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+	if len(whole.Links) == 0 || whole.State == nil {
+		t.Errorf("the store remembers %d spans and the state %v", len(whole.Links), whole.State)
+	}
 	var want bytes.Buffer
-	if err := jsonl.Encode(&want, transcript); err != nil {
+	if err := jsonl.NewEncoder(&want).Encode(whole); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(map[string]string{"a.jsonl": want.String(), "other.txt": "not ours"}, listing(t, dir)); diff != "" {

@@ -170,11 +170,11 @@ func (c *checker) checkExport(name string, file io.Reader) error {
 	d := json.NewDecoder(bytes.NewReader(head))
 	open, _ := d.Token()
 	if key, _ := d.Token(); open == json.Delim('{') && (key == "session" || key == "messages") {
-		t, err := jsonfile.Decode(r)
+		s, err := jsonfile.Decode(r)
 		if err != nil {
 			return c.damaged(name, err)
 		}
-		return c.report(t)
+		return c.report(s.Transcript)
 	}
 	found := false
 	for t, err := range jsonl.Decode(r) {

@@ -63,6 +63,13 @@ func TestScripts(t *testing.T) {
 				}
 			},
 			"unzip": unzip,
+			// contents leaves of exports in JSONL what formats of other programs keep.
+			"contents": func(ts *testscript.TestScript, _ bool, args []string) {
+				for _, name := range args {
+					kept := contents([]byte(ts.ReadFile(name)))
+					ts.Check(os.WriteFile(ts.MkAbs(name), []byte(kept), 0o600))
+				}
+			},
 			"damage": func(ts *testscript.TestScript, _ bool, args []string) {
 				if len(args) != 1 {
 					ts.Fatalf("usage: damage FILE")

@@ -55,10 +55,11 @@ type exportFormat struct {
 	file  func(path string, s *exported) error
 	takes func(path string) bool
 	// store writes sessions, the oldest first where they are all, to a path that does
-	// not exist: what the format holds of a session is what read reads, not what is
-	// shown of it. It stands in the place of stream and file.
+	// not exist. It stands in the place of stream and file.
 	store func(ctx context.Context, path string, sessions iter.Seq2[*codec.Session, error]) error
-	read  func(ctx context.Context, r *sqlite.Reader, id string) (*codec.Session, error)
+	// read reads what the format holds of a session where that is not what is shown of
+	// it.
+	read func(ctx context.Context, r *sqlite.Reader, id string) (*codec.Session, error)
 	// dir writes a session into a directory in the layout that the format has for it.
 	// Where it is there already it is replaced, or without replace the error is
 	// [os.ErrExist]. Without dir each session is a file by its id.
@@ -69,17 +70,18 @@ type exportFormat struct {
 
 // exportFormats are all that export writes, the default first.
 var exportFormats = []exportFormat{{
-	name: "jsonl", title: "a line per row, the canonical format", ext: ".jsonl", rows: true, many: true, json: true,
+	name: "jsonl", title: "a line per row, the canonical format", ext: ".jsonl", many: true, json: true,
 	stream: func(w io.Writer) func(*exported) error {
-		return func(s *exported) error { return jsonl.Encode(w, s.Transcript) }
+		e := jsonl.NewEncoder(w)
+		return func(s *exported) error { return e.Encode(s.Session) }
 	},
-	explain: explainRows,
+	read: readWhole, explain: explainWhole,
 }, {
-	name: "json", title: "the same, nested", ext: ".json", rows: true, json: true,
+	name: "json", title: "the same, nested", ext: ".json", json: true,
 	stream: func(w io.Writer) func(*exported) error {
-		return func(s *exported) error { return jsonfile.Encode(w, s.Transcript) }
+		return func(s *exported) error { return jsonfile.Encode(w, s.Session) }
 	},
-	explain: explainRows,
+	read: readWhole, explain: explainWhole,
 }, {
 	name: "csv", title: "a line per part, with tokens and cost, for spreadsheets; without content", ext: ".csv", rows: true, many: true,
 	stream: func(w io.Writer) func(*exported) error {
@@ -153,8 +155,7 @@ var exportFormats = []exportFormat{{
 	explain: func(s *exported) []codec.Loss { return acp.Explain(s.Session) },
 }, {
 	name: "sqlite", title: "a session store of its own, for --store and for import", ext: ".db", many: true,
-	store: sqlitefile.EncodeFile, read: readWhole,
-	explain: func(s *exported) []codec.Loss { return sqlitefile.Explain(s.Session, len(s.in.Links)-len(s.Links)) },
+	store: sqlitefile.EncodeFile, read: readWhole, explain: explainWhole,
 }}
 
 // readWhole reads a session as a store holds it, all of it.
@@ -214,6 +215,11 @@ func loss(what string, count int) []codec.Loss {
 		return nil
 	}
 	return []codec.Loss{{What: what, Count: count}}
+}
+
+// explainWhole is for the formats that hold all that a store says of a session.
+func explainWhole(s *exported) []codec.Loss {
+	return sqlitefile.Explain(s.Session, len(s.in.Links)-len(s.Links))
 }
 
 func explainRows(s *exported) []codec.Loss {

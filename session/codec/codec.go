@@ -25,17 +25,19 @@ type Session struct {
 	Decisions []store.Decision
 	// Blobs are the system prompts and tool catalogs that the messages name.
 	Blobs []store.Blob
-	// Links, Traces and Rewinds are what a store remembers of how the session came
-	// about; see [store.Imported]. Other formats have none.
-	Links   []store.Link
-	Traces  []string
-	Rewinds []store.Rewind
+	// Links, Traces, State and Claims are what a store remembers of how the session
+	// came about; see [store.Imported]. Formats of other programs have none.
+	Links  []store.Link
+	Traces []string
+	State  *store.State
+	Claims []store.Claim
 }
 
 // Imported is the session as a store takes it. They share their rows.
 func (s *Session) Imported() *store.Imported {
 	return &store.Imported{
-		Transcript: s.Transcript, Decisions: s.Decisions, Blobs: s.Blobs, Links: s.Links, Traces: s.Traces, Rewinds: s.Rewinds,
+		Transcript: s.Transcript, Decisions: s.Decisions, Blobs: s.Blobs, Links: s.Links, Traces: s.Traces, State: s.State,
+		Claims: s.Claims,
 	}
 }
 

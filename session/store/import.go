@@ -23,9 +23,13 @@ type Imported struct {
 	// another format than a store.
 	Links  []Link
 	Traces []string
-	// Rewinds are those that telemetry told of, or that were made in a store, so that
-	// what arrives late of what they hide is hidden too, and each can be undone.
-	Rewinds []Rewind
+	// State is what another store remembers of the session, nil when nothing: its
+	// rewinds, so that what arrives late of what they hide is hidden too and each can be
+	// undone; what it was forked from; and when each value was set, so that telemetry
+	// that is delivered again changes nothing.
+	State *State
+	// Claims are the indexes that displaced parts asked for.
+	Claims []Claim
 	// AsGiven says that the row of a session that the store does not have stands with
 	// the tokens that it has, which are summed anew when the session changes.
 	AsGiven bool
@@ -86,7 +90,11 @@ func (r Refusal) String() string { return r.Where + ": " + r.Reason }
 //   - created_at and updated_at of a session are the least and the greatest of both;
 //   - of parts that claim one place the lesser id has it, and the others move up;
 //   - a message is marked incomplete as long as an earlier part is missing;
-//   - messages are hidden that a rewind of either hides.
+//   - messages are hidden that a rewind of either hides;
+//   - of State, rewinds are merged, a fork is one where either says so, and the stamps
+//     are those of the row that stands. What follows from the rows is computed from
+//     them, and what was kept beside observations is not taken, for those do not come
+//     along.
 //
 // What telemetry says of the session afterwards is merged by [Apply] as ever:
 // it has the last word on the columns of the session's row that it speaks of and
@@ -117,7 +125,11 @@ type importer struct {
 	*applier
 	work   *sessionWork
 	result ImportResult
+	// claims are the indexes that displaced parts of the import asked for, by part.
+	claims map[claimKey]int64
 }
+
+type claimKey struct{ messageID, partID string }
 
 func (i *importer) run(in *Imported) error {
 	for k := range in.Blobs {
@@ -139,8 +151,8 @@ func (i *importer) run(in *Imported) error {
 	if w.isNew {
 		w.row.Session = in.Session
 		w.row.State.Rollup = in.Session.Usage()
-		for _, rw := range in.Rewinds {
-			w.mergeRewind(rw)
+		if err := i.mergeState(in.State, 1); err != nil {
+			return err
 		}
 		if err := i.tx.PutSession(w.row, true); err != nil {
 			return err
@@ -151,10 +163,15 @@ func (i *importer) run(in *Imported) error {
 			return err
 		}
 	} else {
-		wins = i.mergeRow(&in.Session, costOf(in.Transcript), before)
-		for _, rw := range in.Rewinds {
-			w.mergeRewind(rw)
+		by := i.mergeRow(&in.Session, costOf(in.Transcript), before)
+		wins = by > 0
+		if err := i.mergeState(in.State, by); err != nil {
+			return err
 		}
+	}
+	i.claims = make(map[claimKey]int64, len(in.Claims))
+	for _, c := range in.Claims {
+		i.claims[claimKey{c.MessageID, c.PartID}] = c.Claim
 	}
 	stored := w.row.CostUSD
 
@@ -251,13 +268,35 @@ func (i *importer) finish(wins bool) error {
 	return nil
 }
 
+// mergeState merges what another store remembers of the session. by says which of the
+// two rows stands: that of the import when it is greater than 0, that of the store
+// when it is less.
+func (i *importer) mergeState(in *State, by int) error {
+	if in == nil {
+		return nil
+	}
+	w := i.work
+	for _, rw := range in.Rewinds {
+		w.mergeRewind(rw)
+	}
+	for column, stamp := range in.Stamps {
+		old, known := w.row.State.Stamps[column]
+		if known && (by < 0 || by == 0 && stamp.compare(old) <= 0 || stamp == old) {
+			continue
+		}
+		w.row.State.Stamps[column], w.dirty = stamp, true
+	}
+	return i.mergeFork(w, in.Fork)
+}
+
 // mergeRow merges the session's row into the one that is stored and says whether
-// it stands. told is the cost of the messages that the row came with, known of
+// it stands: by is greater than 0 when it does, and 0 when the rows are the same.
+// told is the cost of the messages that the row came with, known of
 // those that are stored.
-func (i *importer) mergeRow(in *session.Session, told, known float64) (wins bool) {
+func (i *importer) mergeRow(in *session.Session, told, known float64) (by int) {
 	w := i.work
 	old, archived := w.row.Session, w.archived(in.ArchivedAt)
-	by := compareImportedSessions(in, &old)
+	by = compareImportedSessions(in, &old)
 	if by == 0 {
 		// The same row, before and after it learned of other messages, perhaps.
 		by = cmp.Compare(math.Round(AddCost(in.CostUSD, -told)*1e9), math.Round(AddCost(old.CostUSD, -known)*1e9))
@@ -271,7 +310,7 @@ func (i *importer) mergeRow(in *session.Session, told, known float64) (wins bool
 	w.row.ArchivedAt = archived
 	w.dirty = w.dirty || !sameTime(archived, old.ArchivedAt)
 	w.bound(in.CreatedAt, in.UpdatedAt)
-	return by > 0
+	return by
 }
 
 // archived is when the session was archived, if an import says that it was so at a
@@ -489,8 +528,19 @@ func (i *importer) parts(in *session.MessageAndParts) (moved bool, _ error) {
 			inserted, insertErr := i.tx.InsertPart(&p)
 			if err = insertErr; err == nil {
 				changed, moved = true, true
-				if !inserted { // its place is taken
+				claim, displaced := i.claims[claimKey{p.MessageID, p.ID}]
+				switch {
+				case !inserted: // its place is taken
 					homeless = append(homeless, &p)
+					if displaced {
+						p.Index = claim
+					}
+				case displaced:
+					if claims == nil {
+						claims = make(map[string]int64)
+					}
+					claims[p.ID] = claim
+					err = i.tx.PutClaim(p.MessageID, p.ID, claim)
 				}
 			}
 		case old.MessageID != p.MessageID:

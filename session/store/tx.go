@@ -217,6 +217,16 @@ type State struct {
 	Rollup session.Usage `json:"rollup,omitzero"`
 }
 
+// Portable is what another store can take of the state, nil when that is nothing: its
+// stamps, its rewinds, and what the session was forked from. The rest follows from the
+// rows, or stands beside observations, which do not come along.
+func (s *State) Portable() *State {
+	if s == nil || len(s.Stamps) == 0 && len(s.Rewinds) == 0 && s.Fork == nil {
+		return nil
+	}
+	return &State{Stamps: s.Stamps, Rewinds: s.Rewinds, Fork: s.Fork}
+}
+
 // Bounds are the least and the greatest time that something happened, in Unix
 // milliseconds; 0 is unknown.
 type Bounds struct {

@@ -17,6 +17,8 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/replay"
 )
 
 // check is a rule on what a format makes of one session.
@@ -38,6 +40,8 @@ var checks = []check{
 		func(c *Codec) bool { return c.Explain != nil }, (*exam).explain, false},
 	{"round trip", "What is encoded is read without a problem and is sound; what Explain does not list comes back as it was, and what it lists does not.",
 		(*Codec).both, (*exam).roundTrip, false},
+	{"replay", "What a model was asked in each turn, and whether it can be asked again, is the same of what came back.",
+		func(c *Codec) bool { return c.both() && c.Complete }, (*exam).replay, false},
 	{"fixed point", "What was read is encoded to what is read as the same again; of a session that loses nothing the encoding is the same, too.",
 		(*Codec).both, (*exam).fixedPoint, false},
 	{"same rows", "The same input gives the same rows and problems, also in small reads, and to whoever stops early and begins again.",
@@ -227,6 +231,52 @@ func (x *exam) roundTrip(s *codec.Session) error {
 	return x.honest(s, got)
 }
 
+// asked is a copy of the session with what the format is asked for.
+func (x *exam) asked(s *codec.Session) *codec.Session {
+	c := Clone(s)
+	if !x.Complete {
+		c.Links, c.Traces, c.State, c.Claims = nil, nil, nil, nil
+	}
+	return c
+}
+
+// replay compares what can be asked again, and with which requests.
+func (x *exam) replay(s *codec.Session) error {
+	_, got, err := x.firstRead(s)
+	if err != nil {
+		return err
+	}
+	requests := func(s *codec.Session) (string, error) {
+		tl := inspect.Build(inspect.Input{Transcript: s.Sorted(), Decisions: s.Decisions, Links: s.Links, Blobs: s.Blobs})
+		var b bytes.Buffer
+		if err := tl.Replay().Render(&b, inspect.Options{}); err != nil {
+			return "", err
+		}
+		for i := range tl.Turns {
+			bundle, err := replay.New(tl, s.Sorted(), tl.Turns[i].Number)
+			if err == nil {
+				err = bundle.EncodeBundle(&b)
+			}
+			if err != nil {
+				fmt.Fprintf(&b, "turn %d: %v\n", tl.Turns[i].Number, err)
+			}
+		}
+		return b.String(), nil
+	}
+	want, err := requests(s)
+	if err != nil {
+		return err
+	}
+	have, err := requests(got)
+	if err != nil {
+		return err
+	}
+	if d := gocmp.Diff(strings.Split(want, "\n"), strings.Split(have, "\n")); d != "" {
+		return fmt.Errorf("asking again differs (-want +got):\n%s", d)
+	}
+	return nil
+}
+
 // honest compares what came back with what Explain says of it.
 func (x *exam) honest(want, got *codec.Session) error {
 	if x.Left != nil {
@@ -248,7 +298,7 @@ func (x *exam) honest(want, got *codec.Session) error {
 	}
 	listed := x.changes(want)
 	blank := func(s *codec.Session, but *Loss) *codec.Session {
-		c := Clone(s)
+		c := x.asked(s)
 		for _, l := range listed {
 			if l != but {
 				l.Blank(c)
@@ -287,7 +337,7 @@ func (x *exam) fixedPoint(s *codec.Session) error {
 	if err != nil {
 		return fmt.Errorf("again: %w", err)
 	}
-	if d := Diff(one, two); d != "" {
+	if d := Diff(x.asked(one), x.asked(two)); d != "" {
 		return fmt.Errorf("read, encoded and read it is another %s", d)
 	}
 	third, err := x.write(two)

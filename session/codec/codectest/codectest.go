@@ -53,6 +53,10 @@ type Codec struct {
 	Left   func(s *codec.Session) []string
 	Counts []Count
 
+	// Complete says that all comes back that a store says of a session, so that it can be
+	// asked again as in the store that it came from: spans, traces, state and claims too.
+	// Formats that have other words for these are not asked for them.
+	Complete bool
 	// Lossless says that a session which Explain lists no changed rows of comes back
 	// in the very bytes that it was written in.
 	Lossless bool

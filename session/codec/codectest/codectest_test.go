@@ -55,6 +55,10 @@ func TestGenerateCovers(t *testing.T) {
 		note("permissions", len(row.PermissionsJSON) > 9)
 		note("decisions", len(s.Decisions) > 0)
 		note("blobs", len(s.Blobs) > 0)
+		note("spans", len(s.Links) > 0)
+		note("traces", len(s.Traces) > 0)
+		note("rewinds", s.State != nil && len(s.State.Rewinds) > 0)
+		note("claims", len(s.Claims) > 0)
 		note("1970", row.CreatedAt == 0)
 		note("9999", row.CreatedAt > lastTime-2_000_000)
 		note("cost", row.CostUSD > 0)
@@ -81,7 +85,7 @@ func TestGenerateCovers(t *testing.T) {
 		}
 	}
 	want := []string{
-		"no messages", "parent", "parent message", "archived", "empty title", "empty mode", "permissions", "decisions", "blobs", "1970", "9999", "cost",
+		"no messages", "parent", "parent message", "archived", "empty title", "empty mode", "permissions", "decisions", "blobs", "spans", "traces", "rewinds", "claims", "1970", "9999", "cost",
 		"role user", "role assistant", "role system", "hidden", "no parts", "one time", "gap", "run", "tail",
 		"part text", "part reasoning", "part tool", "part dynamic-tool", "part file", "part source-url", "part source-document", "part step-start",
 		"part data", "part data-compaction", "part data-damaged",

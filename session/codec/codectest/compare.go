@@ -34,6 +34,18 @@ func Text(s *codec.Session) string {
 	for _, blob := range n.Blobs {
 		fmt.Fprintf(&b, "blob %s %s exact=%t %q\n", blob.Kind, blob.Digest, blob.Exact, blob.Body)
 	}
+	for i := range n.Links {
+		fmt.Fprintf(&b, "span %s\n", n.Links[i].AppendJSON(nil))
+	}
+	for i := range n.Claims {
+		fmt.Fprintf(&b, "claim %s\n", n.Claims[i].AppendJSON(nil))
+	}
+	for _, trace := range n.Traces {
+		fmt.Fprintf(&b, "trace %s\n", trace)
+	}
+	if n.State != nil {
+		fmt.Fprintf(&b, "state %s\n", n.State.Encode())
+	}
 	return b.String()
 }
 
@@ -74,6 +86,20 @@ func normal(s *codec.Session) *codec.Session {
 			return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Digest, b.Digest), cmp.Compare(a.Body, b.Body))
 		})
 	}
+	if len(s.Links) > 0 {
+		n.Links = slices.Clone(s.Links)
+		slices.SortFunc(n.Links, func(a, b store.Link) int {
+			return cmp.Or(cmp.Compare(a.TraceID, b.TraceID), cmp.Compare(a.SpanID, b.SpanID))
+		})
+	}
+	if len(s.Claims) > 0 {
+		n.Claims = slices.Clone(s.Claims)
+		slices.SortFunc(n.Claims, func(a, b store.Claim) int { return cmp.Compare(a.PartID, b.PartID) })
+	}
+	if len(s.Traces) > 0 {
+		n.Traces = slices.Sorted(slices.Values(s.Traces))
+	}
+	n.State = s.State
 	return n
 }
 
@@ -84,7 +110,10 @@ func Clone(s *codec.Session) *codec.Session {
 	for i := range t.Messages {
 		t.Messages[i].Parts = slices.Clone(t.Messages[i].Parts)
 	}
-	return &codec.Session{Transcript: &t, Decisions: slices.Clone(s.Decisions), Blobs: slices.Clone(s.Blobs), Links: s.Links, Traces: s.Traces}
+	return &codec.Session{
+		Transcript: &t, Decisions: slices.Clone(s.Decisions), Blobs: slices.Clone(s.Blobs), Links: slices.Clone(s.Links), Traces: s.Traces,
+		State: s.State, Claims: slices.Clone(s.Claims),
+	}
 }
 
 // Shrink takes rows away from a session of which fails says true, as long as it
@@ -116,6 +145,12 @@ func Shrink(s *codec.Session, fails func(*codec.Session) bool) *codec.Session {
 		for i := len(s.Blobs) - 1; i >= 0; i-- {
 			again = try(func(c *codec.Session) { c.Blobs = slices.Delete(c.Blobs, i, i+1) }) || again
 		}
+		for i := len(s.Links) - 1; i >= 0; i-- {
+			again = try(func(c *codec.Session) { c.Links = slices.Delete(c.Links, i, i+1) }) || again
+		}
+		for i := len(s.Claims) - 1; i >= 0; i-- {
+			again = try(func(c *codec.Session) { c.Claims = slices.Delete(c.Claims, i, i+1) }) || again
+		}
 		for i := range s.Messages {
 			for j := len(s.Messages[i].Parts) - 1; j >= 0; j-- {
 				again = try(func(c *codec.Session) {
@@ -132,6 +167,7 @@ func Shrink(s *codec.Session, fails func(*codec.Session) bool) *codec.Session {
 		}
 	}
 	for _, simple := range []func(*codec.Session){
+		func(c *codec.Session) { c.State, c.Traces = nil, nil },
 		func(c *codec.Session) { c.Session.MetadataJSON = "{}" },
 		func(c *codec.Session) { c.Session.PermissionsJSON = "[]" },
 		func(c *codec.Session) { c.Session.CostUSD = 0 },

@@ -358,6 +358,41 @@ func (g *generator) finish() {
 		row.CostUSD = pick(g, 0, 0.25, 1e-9, 12345678.875, 0.1+0.2)
 	}
 	row.SetUsage(usageInContext(g.s.Transcript))
+	g.origin()
+}
+
+// origin adds what a store remembers of how a session came about, in some sessions.
+// Nothing of it contradicts the rows.
+func (g *generator) origin() {
+	if !g.chance(3) {
+		return
+	}
+	id := g.s.Session.ID
+	g.s.State = &store.State{Stamps: map[string]store.Stamp{
+		"title": {At: g.r.Int64(), Rank: store.RankFinal, Sum: g.r.Uint32()}, "metadata.é \"": {At: -1},
+	}}
+	if g.chance(2) {
+		g.s.State.Rewinds = []store.Rewind{{To: pick(g, id, "another"), At: g.now, Undone: true}}
+	}
+	trace := fmt.Sprintf("%032x", 1+g.r.Int64N(1<<40))
+	g.s.Traces = []string{trace}
+	for i := range g.s.Messages {
+		m := &g.s.Messages[i]
+		l := store.Link{
+			SessionID: id, TraceID: trace, SpanID: fmt.Sprintf("%016x", 1+i), MessageID: m.Message.ID, Kind: pick(g, "session.turn", "chat", "side.é"),
+			Dialect: pick(g, "agenttrace", "vercel"), StartNano: m.Message.CreatedAt * 1e6, EndNano: m.Message.UpdatedAt*1e6 + 1, Error: g.chance(4),
+		}
+		if len(m.Parts) > 0 && g.chance(2) {
+			l.PartID, l.ParentSpanID = m.Parts[0].ID, fmt.Sprintf("%016x", 1<<40)
+			if g.chance(2) {
+				g.s.Claims = append(g.s.Claims, store.Claim{MessageID: m.Message.ID, PartID: m.Parts[0].ID, Claim: g.r.Int64N(3)})
+			}
+		}
+		if m.Message.Role == session.RoleAssistant && g.chance(2) {
+			l.Facts = &store.Facts{Step: g.chance(2), Agent: g.words(), Usage: &session.Usage{Input: g.r.Int64N(99)}}
+		}
+		g.s.Links = append(g.s.Links, l)
+	}
 }
 
 // usageInContext is what the session's buckets must be: the sum over the visible

@@ -14,19 +14,13 @@ import (
 // format is the codec as the suite takes it.
 var format = codectest.Codec{
 	Name:   "json",
-	Encode: func(w io.Writer, s *codec.Session) error { return jsonfile.Encode(w, s.Transcript) },
+	Encode: func(w io.Writer, s *codec.Session) error { return jsonfile.Encode(w, s) },
 	Decode: func(r io.Reader, _ func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 		return func(yield func(*codec.Session, error) bool) {
-			t, err := jsonfile.Decode(r)
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			yield(&codec.Session{Transcript: t}, nil)
+			yield(jsonfile.Decode(r))
 		}
 	},
-	Explain: codectest.ExplainRows, Losses: codectest.RowLosses,
-	Lossless: true, Exact: true, AsIs: true, Damage: codectest.Whole,
+	Complete: true, Lossless: true, Exact: true, AsIs: true, Damage: codectest.Whole,
 }
 
 // salvaged is the codec with the reader that goes on after damage.

@@ -8,6 +8,7 @@ import (
 	"testing/iotest"
 
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/codec/jsonfile"
 	"github.com/google/go-cmp/cmp"
@@ -16,7 +17,7 @@ import (
 func encode(tb testing.TB, t *session.Transcript) string {
 	tb.Helper()
 	var b strings.Builder
-	if err := jsonfile.Encode(&b, t); err != nil {
+	if err := jsonfile.Encode(&b, &codec.Session{Transcript: t}); err != nil {
 		tb.Fatal(err)
 	}
 	return b.String()
@@ -30,10 +31,10 @@ func TestRoundTripReference(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
+		if diff := cmp.Diff(want, got.Transcript); diff != "" {
 			t.Errorf("rows changed (-want +got):\n%s", diff)
 		}
-		if again := encode(t, got); again != text {
+		if again := encode(t, got.Transcript); again != text {
 			t.Errorf("bytes changed:\n%s", cmp.Diff(text, again))
 		}
 		// encoding/json reads the same rows from it.
@@ -47,7 +48,7 @@ func TestRoundTripReference(t *testing.T) {
 		}
 		if got, err := jsonfile.Decode(&indented); err != nil {
 			t.Errorf("indented: %v", err)
-		} else if diff := cmp.Diff(want, got); diff != "" {
+		} else if diff := cmp.Diff(want, got.Transcript); diff != "" {
 			t.Errorf("indented, rows changed (-want +got):\n%s", diff)
 		}
 	}
@@ -93,7 +94,7 @@ func TestEncodeLong(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(tr, got); diff != "" {
+	if diff := cmp.Diff(tr, got.Transcript); diff != "" {
 		t.Errorf("rows changed (-want +got):\n%s", diff)
 	}
 }
@@ -107,7 +108,7 @@ func TestDecodeTolerates(t *testing.T) {
 	} {
 		if got, err := jsonfile.Decode(strings.NewReader(in)); err != nil {
 			t.Errorf("%s: %v", in, err)
-		} else if diff := cmp.Diff(want, got); diff != "" {
+		} else if diff := cmp.Diff(want, got.Transcript); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", in, diff)
 		}
 	}
@@ -140,7 +141,7 @@ func TestDecodeErrors(t *testing.T) {
 
 func TestEncodeErrors(t *testing.T) {
 	var b strings.Builder
-	err := jsonfile.Encode(&b, &session.Transcript{})
+	err := jsonfile.Encode(&b, &codec.Session{Transcript: &session.Transcript{}})
 	if want := "encode session : session has no id"; err == nil || err.Error() != want || b.Len() > 0 {
 		t.Errorf("error %v, want %s; wrote %q", err, want, b.String())
 	}

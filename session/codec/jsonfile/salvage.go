@@ -35,15 +35,15 @@ func Salvage(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, 
 			yield(nil, fmt.Errorf("read session: %w", err))
 			return
 		}
-		t, err := decode(data)
-		if err == nil && rowsOf(t) >= rowsIn(data) {
-			yield(&codec.Session{Transcript: t}, nil)
+		whole, others, err := decode(data)
+		if err == nil && rowsOf(whole.Transcript)+others >= rowsIn(data) {
+			yield(whole, nil)
 			return
 		}
 		s, problems := salvage(bytes.TrimPrefix(data, []byte("\uFEFF")), err == nil)
 		switch {
-		case err == nil && (s == nil || rowsOf(s.Transcript) <= rowsOf(t)):
-			yield(&codec.Session{Transcript: t}, nil) // lines like rows, and they are none
+		case err == nil && (s == nil || allRows(s) <= allRows(whole)):
+			yield(whole, nil) // lines like rows, and they are none
 			return
 		case s == nil:
 			yield(nil, err)
@@ -63,16 +63,32 @@ func Salvage(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, 
 	}
 }
 
-// rowsIn is how many lines begin as rows of messages and parts do where Encode lays
-// them out. A key that is damaged may make all below it unknown, and so ignored.
+// rowsIn is how many lines begin as rows do where Encode lays them out. A key that is
+// damaged may make all below it unknown, and so ignored.
 func rowsIn(data []byte) int {
-	return bytes.Count(data, []byte("\n{\"message\":{")) + bytes.Count(data, []byte("\n{\"id\":"))
+	n := 0
+	for _, begins := range []string{
+		"{\"message\":{", "{\"id\":", "{\"trace_id\":", "{\"digest\":", "{\"message_id\":", "{\"session_id\":",
+		"\"session_state\":{",
+	} {
+		n += bytes.Count(data, []byte("\n"+begins))
+	}
+	return n
 }
 
 func rowsOf(t *session.Transcript) int {
 	n := len(t.Messages)
 	for i := range t.Messages {
 		n += len(t.Messages[i].Parts)
+	}
+	return n
+}
+
+// allRows counts the rows of the transcript and those beside it.
+func allRows(s *codec.Session) int {
+	n := rowsOf(s.Transcript) + len(s.Traces) + len(s.Blobs) + len(s.Claims) + len(s.Decisions) + len(s.Links)
+	if s.State != nil {
+		n++
 	}
 	return n
 }
@@ -126,9 +142,29 @@ func (l *lines) row(line int, kind string, row jsontext.Value) {
 	l.add(line, `{"type":"`+kind+`","data":`, row, "}")
 }
 
+// kindOf is the type of line for a row that begins so. below is the one by the key that
+// was read last: a row of another shape stands below a key that is damaged.
+func kindOf(row []byte, below string) string {
+	begins := func(column string) bool { return bytes.HasPrefix(row, []byte(`{"`+column+`":`)) }
+	switch {
+	case begins("trace_id"):
+		return "session_trace"
+	case begins("digest") && below != "tool_catalog":
+		return "system_prompt"
+	case begins("message_id"):
+		return "part_claim"
+	case begins("session_id"):
+		return "session_span"
+	case begins("id") && below != "permission_decision":
+		return "part"
+	}
+	return below
+}
+
 // laidOut takes a file by its lines, each of which is a row or stands between rows.
 // Those that are neither are lines that jsonl reports as such.
 func (l *lines) laidOut(data []byte) {
+	below := "part"
 	for n := 1; len(data) > 0; n++ {
 		var line []byte
 		line, data, _ = bytes.Cut(data, []byte("\n"))
@@ -142,7 +178,16 @@ func (l *lines) laidOut(data []byte) {
 			l.row(n, "session", row)
 			continue
 		}
+		if row, ok := bytes.CutPrefix(line, []byte(`"session_state":`)); ok {
+			l.row(n, "session_state", row)
+			continue
+		}
+		if key, ok := bytes.CutSuffix(line, []byte(`":[`)); ok && len(key) > 1 && lineType(string(key[1:])) != "" {
+			below = lineType(string(key[1:]))
+			continue
+		}
 		if row, ok := bytes.CutPrefix(line, []byte(`{"message":`)); ok {
+			below = "part"
 			if v, err := jsontext.NewDecoder(bytes.NewBuffer(row), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)).ReadValue(); err == nil {
 				l.row(n, "message", v)
 				if rest := string(row[len(v):]); rest != `,"parts":[` && rest != `,"parts":[]}` {
@@ -152,7 +197,7 @@ func (l *lines) laidOut(data []byte) {
 			}
 		}
 		if bytes.HasPrefix(line, []byte("{")) {
-			l.row(n, "part", line)
+			l.row(n, kindOf(line, below), line)
 		} else {
 			l.add(n, "", line, "")
 		}
@@ -166,6 +211,7 @@ func (l *lines) nested(data []byte) []codec.Problem {
 	}
 	var header *nestedRow
 	var messages []nestedMessage
+	var above, under []nestedOther // rows beside the transcript, and those that name its messages
 	message := func() error {
 		var m nestedMessage
 		defer func() { messages = append(messages, m) }() // what there is of it, where it breaks off
@@ -197,11 +243,32 @@ func (l *lines) nested(data []byte) []codec.Problem {
 			return err
 		case key == "messages":
 			return w.members('[', `"messages"`, message)
+		case key == "session_state":
+			row, err := w.row()
+			if err == nil && row.value.Kind() != 'n' {
+				above = append(above, nestedOther{"session_state", row})
+			}
+			return err
+		case lineType(key) != "":
+			into := &above
+			if kind := lineType(key); kind == "part_claim" || kind == "permission_decision" || kind == "session_span" {
+				into = &under
+			}
+			return w.members('[', `"`+key+`"`, func() error {
+				row, err := w.row()
+				if err == nil {
+					*into = append(*into, nestedOther{lineType(key), row})
+				}
+				return err
+			})
 		}
 		return w.SkipValue()
 	})
 	if header != nil {
 		l.row(header.line, "session", header.value)
+	}
+	for _, o := range above {
+		l.row(o.row.line, o.kind, o.row.value)
 	}
 	for _, m := range messages {
 		if m.row != nil {
@@ -210,6 +277,9 @@ func (l *lines) nested(data []byte) []codec.Problem {
 		for _, p := range m.parts {
 			l.row(p.line, "part", p.value)
 		}
+	}
+	for _, o := range under {
+		l.row(o.row.line, o.kind, o.row.value)
 	}
 	if err == nil {
 		if _, more := w.ReadToken(); !errors.Is(more, io.EOF) {
@@ -226,6 +296,12 @@ func (l *lines) nested(data []byte) []codec.Problem {
 type nestedRow struct {
 	line  int
 	value jsontext.Value
+}
+
+// nestedOther is a row beside the transcript, with the type of its line.
+type nestedOther struct {
+	kind string
+	row  *nestedRow
 }
 
 type nestedMessage struct {

@@ -8,8 +8,11 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // MaxLine is the longest line in bytes that [Decode] accepts. It leaves room
@@ -19,13 +22,51 @@ const MaxLine = 256 << 20
 
 // The canonical beginning of a line of each type.
 const (
-	sessionPrefix = `{"type":"session","data":`
-	messagePrefix = `{"type":"message","data":`
-	partPrefix    = `{"type":"part","data":`
+	sessionPrefix  = `{"type":"session","data":`
+	statePrefix    = `{"type":"session_state","data":`
+	tracePrefix    = `{"type":"session_trace","data":`
+	promptPrefix   = `{"type":"system_prompt","data":`
+	catalogPrefix  = `{"type":"tool_catalog","data":`
+	messagePrefix  = `{"type":"message","data":`
+	partPrefix     = `{"type":"part","data":`
+	claimPrefix    = `{"type":"part_claim","data":`
+	decisionPrefix = `{"type":"permission_decision","data":`
+	spanPrefix     = `{"type":"session_span","data":`
 )
 
-// Decode yields the sessions in r, each when its last line has been read. The
-// sequence can be ranged over once. The caller owns what it yields.
+// lineType is a type of line and what becomes of its row.
+type lineType struct {
+	prefix string
+	take   func(*decoder, []byte) (*codec.Session, error)
+}
+
+// name is the type as the line has it.
+func (t *lineType) name() string {
+	return strings.TrimSuffix(strings.TrimPrefix(t.prefix, `{"type":"`), `","data":`)
+}
+
+// lineTypes are all of them, the frequent ones first.
+var lineTypes = []lineType{
+	{partPrefix, below((*decoder).part)},
+	{messagePrefix, below((*decoder).message)},
+	{spanPrefix, below((*decoder).span)},
+	{sessionPrefix, (*decoder).session},
+	{decisionPrefix, below((*decoder).decision)},
+	{promptPrefix, below(func(d *decoder, data []byte) error { return d.blob(store.BlobSystemPrompt, data) })},
+	{catalogPrefix, below(func(d *decoder, data []byte) error { return d.blob(store.BlobToolCatalog, data) })},
+	{statePrefix, below((*decoder).state)},
+	{tracePrefix, below((*decoder).trace)},
+	{claimPrefix, below((*decoder).claim)},
+}
+
+// below is what takes a line that ends no session.
+func below(take func(*decoder, []byte) error) func(*decoder, []byte) (*codec.Session, error) {
+	return func(d *decoder, data []byte) (*codec.Session, error) { return nil, take(d, data) }
+}
+
+// Decode yields the transcripts of the sessions in r, each when its last line has been
+// read. The sequence can be ranged over once. The caller owns what it yields. Rows of
+// other tables are read, and left out.
 //
 // Edge cases:
 //   - an empty input yields nothing; empty lines and a byte order mark at the
@@ -38,7 +79,7 @@ const (
 //     the sequence. The session it is in is not yielded; those before it are.
 //     A file cut off between two lines cannot be told from a whole one.
 //
-// [Salvage] reads on instead.
+// [Salvage] reads on instead, and yields all of a session.
 func Decode(r io.Reader) iter.Seq2[*session.Transcript, error] {
 	return func(yield func(*session.Transcript, error) bool) {
 		lines := lineReader{r: bufio.NewReaderSize(r, 64<<10), most: MaxLine}
@@ -48,7 +89,7 @@ func Decode(r io.Reader) iter.Seq2[*session.Transcript, error] {
 			if errors.Is(err, io.EOF) {
 				break
 			}
-			var done *session.Transcript
+			var done *codec.Session
 			if err == nil {
 				done, err = d.line(line)
 			}
@@ -56,12 +97,12 @@ func Decode(r io.Reader) iter.Seq2[*session.Transcript, error] {
 				yield(nil, fmt.Errorf("line %d: %w", lines.n, err))
 				return
 			}
-			if done != nil && !yield(done, nil) {
+			if done != nil && !yield(done.Transcript, nil) {
 				return
 			}
 		}
-		if d.t != nil {
-			yield(d.finish(), nil)
+		if d.s != nil {
+			yield(d.finish().Transcript, nil)
 		}
 	}
 }
@@ -116,35 +157,65 @@ func (l *lineReader) next() ([]byte, error) {
 
 // decoder builds one session after the other.
 type decoder struct {
-	t        *session.Transcript
-	messages map[string]int // id to place in t.Messages
+	s        *codec.Session
+	messages map[string]int // id to place in s.Messages
 	// parts are the ids of the session's parts, nil where nobody wants to know whether
 	// they are sound.
 	parts map[string]bool
+	// others are the rows of the session that are in no transcript, nil like parts.
+	others map[otherKey]bool
+	blobs  blobMemory
+}
+
+// otherKey names a row beside the transcript by its type of line and its ids.
+type otherKey struct{ prefix, id string }
+
+// blobMemory holds the prompts and catalogs that were read of a file as long as a later
+// line may name them.
+type blobMemory struct {
+	held  map[blobKey]heldBlob
+	order []blobKey // as they were read
+	text  int64     // that was read
+}
+
+type heldBlob struct {
+	store.Blob
+	at int64 // blobMemory.text when it was read
+}
+
+func (m *blobMemory) add(b store.Blob) {
+	key := blobKey{kind: b.Kind, digest: b.Digest}
+	if m.held == nil {
+		m.held = make(map[blobKey]heldBlob)
+	}
+	m.text += int64(len(b.Body))
+	m.held[key] = heldBlob{b, m.text}
+	m.order = append(m.order, key)
+	for len(m.order) > 1 {
+		// One that was read again stands in order twice.
+		if first, ok := m.held[m.order[0]]; ok && m.text-first.at <= blobWindow {
+			return
+		}
+		delete(m.held, m.order[0])
+		m.order = m.order[1:]
+	}
 }
 
 // line takes one line and returns the session that it ended, if it did.
-func (d *decoder) line(line []byte) (*session.Transcript, error) {
+func (d *decoder) line(line []byte) (*codec.Session, error) {
 	if line = bytes.Trim(line, " \t\r"); len(line) == 0 {
 		return nil, nil
 	}
 	// A line as this package writes it needs no look at its envelope: what
 	// stands between the known beginning and the last brace is the row, if it is
 	// one JSON value. If it is not, the line is read the long way.
-	for _, c := range []struct {
-		prefix string
-		take   func(*decoder, []byte) (*session.Transcript, error)
-	}{
-		{partPrefix, (*decoder).part},
-		{messagePrefix, (*decoder).message},
-		{sessionPrefix, (*decoder).session},
-	} {
-		data, ok := bytes.CutPrefix(line, []byte(c.prefix))
+	for i := range lineTypes {
+		data, ok := bytes.CutPrefix(line, []byte(lineTypes[i].prefix))
 		if !ok {
 			continue
 		}
 		if data, ok = bytes.CutSuffix(data, []byte("}")); ok {
-			done, err := c.take(d, data)
+			done, err := lineTypes[i].take(d, data)
 			if _, bad := errors.AsType[*json.SyntaxError](err); bad {
 				break
 			}
@@ -154,8 +225,13 @@ func (d *decoder) line(line []byte) (*session.Transcript, error) {
 	return d.anyLine(line)
 }
 
+// unknownTypeError is the error of a line of a type that is none of lineTypes.
+type unknownTypeError string
+
+func (e unknownTypeError) Error() string { return fmt.Sprintf("type %q is unknown", string(e)) }
+
 // anyLine takes a line with its keys in any order and any space between them.
-func (d *decoder) anyLine(line []byte) (*session.Transcript, error) {
+func (d *decoder) anyLine(line []byte) (*codec.Session, error) {
 	var envelope struct {
 		Type *string         `json:"type"`
 		Data json.RawMessage `json:"data"`
@@ -172,15 +248,12 @@ func (d *decoder) anyLine(line []byte) (*session.Transcript, error) {
 	case envelope.Data == nil:
 		return nil, errors.New(`"data" is missing`)
 	}
-	switch *envelope.Type {
-	case "session":
-		return d.session(envelope.Data)
-	case "message":
-		return d.message(envelope.Data)
-	case "part":
-		return d.part(envelope.Data)
+	for i := range lineTypes {
+		if lineTypes[i].name() == *envelope.Type {
+			return lineTypes[i].take(d, envelope.Data)
+		}
 	}
-	return nil, fmt.Errorf("type %q is not session, message or part", *envelope.Type)
+	return nil, unknownTypeError(*envelope.Type)
 }
 
 // orphanError is a row without what it belongs to. above is what that belongs to in
@@ -191,64 +264,221 @@ func (e *orphanError) Error() string {
 	return fmt.Sprintf("%s belongs to %s, which is not above it", e.row, e.of)
 }
 
-func (d *decoder) session(data []byte) (*session.Transcript, error) {
+// ofSession says that a row belongs to the session that is being read.
+func (d *decoder) ofSession(row, sessionID string) error {
+	if d.s == nil || sessionID != d.s.Session.ID {
+		return &orphanError{row: row, of: "session " + sessionID}
+	}
+	return nil
+}
+
+// once says that a row beside the transcript is not there twice.
+func (d *decoder) once(prefix, id, row string) error {
+	if d.others == nil {
+		return nil
+	}
+	key := otherKey{prefix, id}
+	if d.others[key] {
+		return fmt.Errorf("%s is there twice", row)
+	}
+	d.others[key] = true
+	return nil
+}
+
+func (d *decoder) session(data []byte) (*codec.Session, error) {
 	t := new(session.Transcript)
 	if err := t.Session.DecodeJSON(data); err != nil {
 		return nil, fmt.Errorf("decode session: %w", err)
 	}
-	var done *session.Transcript
-	if d.t != nil {
+	var done *codec.Session
+	if d.s != nil {
 		done = d.finish()
 	}
-	d.t, d.messages = t, make(map[string]int)
+	d.s, d.messages = &codec.Session{Transcript: t}, make(map[string]int)
 	clear(d.parts)
+	clear(d.others)
 	return done, nil
 }
 
-func (d *decoder) message(data []byte) (*session.Transcript, error) {
+func (d *decoder) message(data []byte) error {
 	var m session.Message
 	if err := m.DecodeJSON(data); err != nil {
-		return nil, fmt.Errorf("decode message: %w", err)
+		return fmt.Errorf("decode message: %w", err)
 	}
-	if d.t == nil || m.SessionID != d.t.Session.ID {
-		return nil, &orphanError{row: "message " + m.ID, of: "session " + m.SessionID}
+	if err := d.ofSession("message "+m.ID, m.SessionID); err != nil {
+		return err
 	}
 	if _, twice := d.messages[m.ID]; twice {
-		return nil, fmt.Errorf("message %s is there twice", m.ID)
+		return fmt.Errorf("message %s is there twice", m.ID)
 	}
-	d.messages[m.ID] = len(d.t.Messages)
-	d.t.Messages = append(d.t.Messages, session.MessageAndParts{Message: m})
-	return nil, nil
+	d.messages[m.ID] = len(d.s.Messages)
+	d.s.Messages = append(d.s.Messages, session.MessageAndParts{Message: m})
+	return nil
 }
 
-func (d *decoder) part(data []byte) (*session.Transcript, error) {
+func (d *decoder) part(data []byte) error {
 	var p session.Part
 	if err := p.DecodeJSON(data); err != nil {
-		return nil, fmt.Errorf("decode part: %w", err)
+		return fmt.Errorf("decode part: %w", err)
 	}
 	i, ok := d.messages[p.MessageID]
 	if !ok {
 		orphan := &orphanError{row: "part " + p.ID, of: "message " + p.MessageID}
-		if d.t == nil || p.SessionID != d.t.Session.ID {
+		if d.s == nil || p.SessionID != d.s.Session.ID {
 			orphan.above = "session " + p.SessionID
 		}
-		return nil, orphan
+		return orphan
 	}
 	if d.parts != nil {
 		switch {
-		case p.SessionID != d.t.Session.ID:
-			return nil, fmt.Errorf("part %s names session %s and stands under message %s of another", p.ID, p.SessionID, p.MessageID)
+		case p.SessionID != d.s.Session.ID:
+			return fmt.Errorf("part %s names session %s and stands under message %s of another", p.ID, p.SessionID, p.MessageID)
 		case d.parts[p.ID]:
-			return nil, fmt.Errorf("part %s is there twice", p.ID)
+			return fmt.Errorf("part %s is there twice", p.ID)
 		}
 		d.parts[p.ID] = true
 	}
-	d.t.Messages[i].Parts = append(d.t.Messages[i].Parts, p)
-	return nil, nil
+	d.s.Messages[i].Parts = append(d.s.Messages[i].Parts, p)
+	return nil
 }
 
-func (d *decoder) finish() *session.Transcript {
-	t := d.t.Sorted()
-	d.t, d.messages = nil, nil
-	return t
+func (d *decoder) claim(data []byte) error {
+	var c store.Claim
+	if err := c.DecodeJSON(data); err != nil {
+		return fmt.Errorf("decode part_claim: %w", err)
+	}
+	row := "the claim of part " + c.PartID
+	if _, ok := d.messages[c.MessageID]; !ok {
+		return &orphanError{row: row, of: "message " + c.MessageID}
+	}
+	if err := d.once(claimPrefix, c.PartID, row); err != nil {
+		return err
+	}
+	d.s.Claims = append(d.s.Claims, c)
+	return nil
+}
+
+func (d *decoder) decision(data []byte) error {
+	var row store.Decision
+	if err := row.DecodeJSON(data); err != nil {
+		return fmt.Errorf("decode permission_decision: %w", err)
+	}
+	if err := d.ofSession("decision "+row.ID, row.SessionID); err != nil {
+		return err
+	}
+	if err := d.once(decisionPrefix, row.ID, "decision "+row.ID); err != nil {
+		return err
+	}
+	d.s.Decisions = append(d.s.Decisions, row)
+	return nil
+}
+
+func (d *decoder) span(data []byte) error {
+	var l store.Link
+	if err := l.DecodeJSON(data); err != nil {
+		return fmt.Errorf("decode session_span: %w", err)
+	}
+	if err := d.ofSession("span "+l.SpanID, l.SessionID); err != nil {
+		return err
+	}
+	if err := d.once(spanPrefix, l.TraceID+" "+l.SpanID, "span "+l.SpanID); err != nil {
+		return err
+	}
+	d.s.Links = append(d.s.Links, l)
+	return nil
+}
+
+func (d *decoder) state(data []byte) error {
+	var state store.State
+	id, err := state.DecodeJSON(data)
+	if err != nil {
+		return fmt.Errorf("decode session_state: %w", err)
+	}
+	if err := d.ofSession("a state", id); err != nil {
+		return err
+	}
+	if err := d.once(statePrefix, id, "the state of session "+id); err != nil {
+		return err
+	}
+	d.s.State = &state
+	return nil
+}
+
+func (d *decoder) trace(data []byte) error {
+	var row struct {
+		TraceID   string `json:"trace_id"`
+		SessionID string `json:"session_id"`
+	}
+	if err := json.Unmarshal(data, &row); err != nil {
+		return fmt.Errorf("decode session_trace: %w", err)
+	}
+	if row.TraceID == "" {
+		return errors.New("decode session_trace: trace_id is missing")
+	}
+	if err := d.ofSession("trace "+row.TraceID, row.SessionID); err != nil {
+		return err
+	}
+	if err := d.once(tracePrefix, row.TraceID, "trace "+row.TraceID); err != nil {
+		return err
+	}
+	d.s.Traces = append(d.s.Traces, row.TraceID)
+	return nil
+}
+
+// blob takes a prompt or a catalog, or the digest of one that stands above.
+func (d *decoder) blob(kind store.BlobKind, data []byte) error {
+	b := store.Blob{Kind: kind}
+	whole, err := b.DecodeJSON(data)
+	name := strings.TrimSuffix(string(kind), "s")
+	if err != nil {
+		return fmt.Errorf("decode %s: %w", name, err)
+	}
+	if whole {
+		d.blobs.add(b)
+	} else {
+		held, ok := d.blobs.held[blobKey{kind: kind, digest: b.Digest}]
+		if !ok {
+			return fmt.Errorf("%s %s has no body, and none stands above it", name, b.Digest)
+		}
+		b = held.Blob
+	}
+	if d.s == nil {
+		return &orphanError{row: name + " " + b.Digest, of: "a session"}
+	}
+	if err := d.once(string(kind), b.Digest, name+" "+b.Digest); err != nil {
+		return err
+	}
+	d.s.Blobs = append(d.s.Blobs, b)
+	return nil
+}
+
+// finish returns the session that was read, in canonical order.
+func (d *decoder) finish() *codec.Session {
+	s := d.s
+	s.Transcript = s.Sorted()
+	d.s, d.messages = nil, nil
+	return s
+}
+
+// Adder adds rows to a session that stand beside its transcript.
+type Adder struct{ d decoder }
+
+// NewAdder returns what adds rows to s, which has all of its messages.
+func NewAdder(s *codec.Session) *Adder {
+	a := &Adder{decoder{s: s, messages: make(map[string]int, len(s.Messages)), others: make(map[otherKey]bool)}}
+	for i := range s.Messages {
+		a.d.messages[s.Messages[i].Message.ID] = i
+	}
+	return a
+}
+
+// Row adds the row that a line of the type would have. It does not retain data.
+func (a *Adder) Row(kind string, data []byte) error {
+	for i := range lineTypes {
+		if lineTypes[i].name() == kind {
+			_, err := lineTypes[i].take(&a.d, data)
+			return err
+		}
+	}
+	return unknownTypeError(kind)
 }

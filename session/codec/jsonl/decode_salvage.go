@@ -14,12 +14,13 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// Salvage yields what is good of the sessions in r, as [Decode] yields them, and
-// reports the rest by its lines; report may be nil. A session without damage is the
+// Salvage yields what is good of the sessions in r, all of each, and reports the rest
+// by its lines; report may be nil. The transcript of a session without damage is the
 // same as Decode yields.
 //
-// A line that cannot be read, that stands where it cannot belong, or that has an id
-// which the session has already is left out, and with it the rows that belong to it.
+// A line that cannot be read, that is of an unknown type, that stands where it cannot
+// belong, or that has an id which the session has already is left out, and with it the
+// rows that belong to it.
 // A message that then lacks a part between others is marked incomplete, as a store
 // marks it.
 //
@@ -31,12 +32,12 @@ func Salvage(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, 
 	}
 	return func(yield func(*codec.Session, error) bool) {
 		s := salvager{
-			decoder: decoder{parts: make(map[string]bool)}, report: report,
+			decoder: decoder{parts: make(map[string]bool), others: make(map[otherKey]bool)}, report: report,
 			lines: lineReader{r: bufio.NewReaderSize(r, 64<<10), most: MaxLine},
 		}
 		for {
 			done, err := s.next()
-			if done != nil && !yield(&codec.Session{Transcript: done}, nil) {
+			if done != nil && !yield(done, nil) {
 				return
 			}
 			if err != nil {
@@ -73,12 +74,12 @@ type salvager struct {
 
 // next reads a line and returns the session that it ended, if it did. The last one
 // comes with the error that ends the input, io.EOF where that is no failure.
-func (s *salvager) next() (*session.Transcript, error) {
+func (s *salvager) next() (*codec.Session, error) {
 	line, err := s.lines.next()
 	if _, long := errors.AsType[tooLongError](err); err != nil && !long {
 		return s.end(err)
 	}
-	var done *session.Transcript
+	var done *codec.Session
 	if err == nil {
 		done, err = s.take(line)
 	}
@@ -92,11 +93,11 @@ func (s *salvager) next() (*session.Transcript, error) {
 }
 
 // end returns what there is of the last session, and why there is no more.
-func (s *salvager) end(err error) (last *session.Transcript, _ error) {
+func (s *salvager) end(err error) (last *codec.Session, _ error) {
 	s.tellLost()
-	if s.t != nil {
+	if s.s != nil {
 		last = s.finish()
-		s.mend(last)
+		s.mend(last.Transcript)
 	}
 	switch {
 	case !errors.Is(err, io.EOF):
@@ -108,16 +109,16 @@ func (s *salvager) end(err error) (last *session.Transcript, _ error) {
 }
 
 // take takes one line as [decoder.line] does.
-func (s *salvager) take(line []byte) (*session.Transcript, error) {
-	before := s.t
+func (s *salvager) take(line []byte) (*codec.Session, error) {
+	before := s.s
 	done, err := s.line(line)
-	if err != nil || s.t == before {
+	if err != nil || s.s == before {
 		return done, err
 	}
 	// A session began.
 	s.tellLost()
 	if done != nil {
-		s.mend(done)
+		s.mend(done.Transcript)
 	}
 	s.damaged, s.found = false, true
 	for _, p := range s.held {
@@ -130,7 +131,9 @@ func (s *salvager) take(line []byte) (*session.Transcript, error) {
 // leaveOut notes that a line is left out. Rows that follow each other and lack the
 // same are one problem: it is the line of what they lack that is damaged.
 func (s *salvager) leaveOut(err error) {
-	s.damaged = true
+	if _, unknown := errors.AsType[unknownTypeError](err); !unknown {
+		s.damaged = true // and not the work of a newer writer
+	}
 	orphan, ok := errors.AsType[*orphanError](err)
 	if !ok {
 		s.tellLost()

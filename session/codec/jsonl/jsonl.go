@@ -1,15 +1,32 @@
 // Package jsonl is the canonical line format of sessions: one JSON object per
-// line, one line per row.
+// line, one line per row of the store's tables.
 //
 //	{"type":"session","data":{<chat_sessions row>}}
+//	{"type":"session_state","data":{<session_state row>}}
+//	{"type":"session_trace","data":{<session_traces row>}}
+//	{"type":"system_prompt","data":{<system_prompts row>}}
+//	{"type":"tool_catalog","data":{<tool_catalogs row>}}
 //	{"type":"message","data":{<chat_messages row>}}
 //	{"type":"part","data":{<chat_parts row>}}
+//	{"type":"part_claim","data":{<part_claims row>}}
+//	{"type":"permission_decision","data":{<permission_decisions row>}}
+//	{"type":"session_span","data":{<session_spans row>}}
 //
 // A session line starts a session and ends the one before it, so sessions can
-// be concatenated with cat. Its messages follow in order of (created_at, id),
-// each with its parts in order of index. Rows are written by
-// [session.Session.AppendJSON] and its siblings: every column, in the order of
-// the table, JSON columns as text.
+// be concatenated with cat. Below it stand what the store remembers of the session and
+// the traces that it has, then the prompts and catalogs that it names. Its messages
+// follow in order of (created_at, id), each with its parts in order of index and the
+// indexes that displaced parts asked for. Decisions stand in order of (decided_at, id),
+// spans of (start_nano, trace_id, span_id). A session has lines of those types alone
+// of which it has rows. What these tables are FORMAT.md of the store says.
+//
+// A prompt or catalog is written once per file: a later session names it by a line
+// that has the digest alone. Where more than 64 MiB of other prompts and catalogs stand
+// between the two it is written again, so that a reader need not keep more than that.
+// A session that is alone in its file has all of its own.
+//
+// Rows are written by [session.Session.AppendJSON] and its siblings: every column,
+// in the order of the table, JSON columns as text, and NULL as null.
 //
 // The format is canonical: a session has one encoding, byte for byte, and
 // decoding and encoding it again gives the same bytes.
@@ -20,11 +37,16 @@
 package jsonl
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
 const (
@@ -36,60 +58,235 @@ const (
 
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
-// Encode writes the session as lines to w, in chunks of 64 KiB or one row,
-// whichever is longer. It does not change t, and sorts a copy if t is not in
-// canonical order.
+// Encode writes the rows of the transcript as lines to w, in chunks of 64 KiB or one
+// row, whichever is longer; an [Encoder] writes the rest of a session too. It does not
+// change t, and sorts a copy if t is not in canonical order.
 //
 // Encode refuses what [Decode] would, and then writes nothing: rows without an
 // id or under a row that they do not name (see [session.Transcript.CheckTree]).
 func Encode(w io.Writer, t *session.Transcript) error {
-	if err := t.CheckTree(); err != nil {
-		return fmt.Errorf("encode session %s: %w", t.Session.ID, err)
+	return NewEncoder(w).Encode(&codec.Session{Transcript: t})
+}
+
+// blobWindow is how much text of prompts and catalogs a line with a digest alone may
+// be away from the one with the text.
+const blobWindow = 64 << 20
+
+// Encoder writes sessions one after the other to a file. It is used by one goroutine.
+type Encoder struct {
+	w   io.Writer
+	buf []byte
+	// written are the prompts and catalogs in the file, with how much text of them was
+	// written when they were; text is how much it is now.
+	written map[blobKey]int64
+	text    int64
+}
+
+// blobKey tells blobs apart. Bodies of one digest differ where one arrived damaged.
+type blobKey struct {
+	kind   store.BlobKind
+	digest string
+	exact  bool
+	size   int
+}
+
+// NewEncoder returns an encoder that writes to w.
+func NewEncoder(w io.Writer) *Encoder { return &Encoder{w: w, written: make(map[blobKey]int64)} }
+
+// Encode writes all of a session, as the function [Encode] writes a transcript. It
+// refuses decisions, spans and claims of another session, too. It does not retain s.
+func (e *Encoder) Encode(s *codec.Session) error {
+	if err := s.CheckTree(); err != nil {
+		return fmt.Errorf("encode session %s: %w", s.Session.ID, err)
 	}
-	t = t.Sorted()
+	if err := CheckOthers(s); err != nil {
+		return fmt.Errorf("encode session %s: %w", s.Session.ID, err)
+	}
 	pooled := buffers.Get().(*[]byte)
-	e := encoder{w: w, buf: (*pooled)[:0]}
-	err := e.transcript(t)
+	e.buf = (*pooled)[:0]
+	err := e.session(s)
 	if cap(e.buf) <= keepSize {
 		*pooled = e.buf
 		buffers.Put(pooled)
 	}
+	e.buf = nil
 	if err != nil {
-		return fmt.Errorf("write session %s: %w", t.Session.ID, err)
+		return fmt.Errorf("write session %s: %w", s.Session.ID, err)
 	}
 	return nil
 }
 
-type encoder struct {
-	w   io.Writer
-	buf []byte
+// CheckOthers reports the first row beside the transcript that has no id, or that belongs
+// to another session: what no canonical format can hold.
+func CheckOthers(s *codec.Session) error {
+	id := s.Session.ID
+	for i := range s.Decisions {
+		if d := &s.Decisions[i]; d.ID == "" || d.SessionID != id {
+			return fmt.Errorf("decision %q belongs to session %q", d.ID, d.SessionID)
+		}
+	}
+	for i := range s.Links {
+		if l := &s.Links[i]; l.TraceID == "" || l.SpanID == "" || l.SessionID != id {
+			return fmt.Errorf("span %q of trace %q belongs to session %q", l.SpanID, l.TraceID, l.SessionID)
+		}
+	}
+	for i := range s.Blobs {
+		if b := &s.Blobs[i]; b.Digest == "" || b.Kind != store.BlobSystemPrompt && b.Kind != store.BlobToolCatalog {
+			return fmt.Errorf("a text of kind %q has digest %q", b.Kind, b.Digest)
+		}
+	}
+	return nil
 }
 
-func (e *encoder) transcript(t *session.Transcript) error {
-	e.buf = append(e.buf, sessionPrefix...)
+func (e *Encoder) session(s *codec.Session) error {
+	t := s.Sorted()
+	e.begin(sessionPrefix)
 	e.buf = t.Session.AppendJSON(e.buf)
-	e.buf = append(e.buf, "}\n"...)
-	for i := range t.Messages {
-		e.buf = append(e.buf, messagePrefix...)
-		e.buf = t.Messages[i].Message.AppendJSON(e.buf)
-		e.buf = append(e.buf, "}\n"...)
+	e.end()
+	if s.State != nil {
+		e.begin(statePrefix)
+		e.buf = s.State.AppendJSON(e.buf, t.Session.ID)
+		e.end()
+	}
+	traces := slices.Sorted(slices.Values(s.Traces))
+	for _, trace := range traces {
+		e.begin(tracePrefix)
+		e.buf = AppendTrace(e.buf, trace, t.Session.ID)
+		e.end()
+	}
+	for _, b := range SortedBlobs(s.Blobs) {
+		e.blob(&b)
 		if err := e.flush(flushSize); err != nil {
 			return err
 		}
-		for j := range t.Messages[i].Parts {
-			e.buf = append(e.buf, partPrefix...)
-			e.buf = t.Messages[i].Parts[j].AppendJSON(e.buf)
-			e.buf = append(e.buf, "}\n"...)
-			if err := e.flush(flushSize); err != nil {
-				return err
-			}
+	}
+	if err := e.messages(t, SortedClaims(s.Claims)); err != nil {
+		return err
+	}
+	for _, d := range SortedDecisions(s.Decisions) {
+		e.begin(decisionPrefix)
+		e.buf = d.AppendJSON(e.buf)
+		e.end()
+		if err := e.flush(flushSize); err != nil {
+			return err
+		}
+	}
+	for _, l := range SortedLinks(s.Links) {
+		e.begin(spanPrefix)
+		e.buf = l.AppendJSON(e.buf)
+		e.end()
+		if err := e.flush(flushSize); err != nil {
+			return err
 		}
 	}
 	return e.flush(1)
 }
 
+func (e *Encoder) messages(t *session.Transcript, claims []store.Claim) error {
+	for i := range t.Messages {
+		m := &t.Messages[i]
+		e.begin(messagePrefix)
+		e.buf = m.Message.AppendJSON(e.buf)
+		e.end()
+		if err := e.flush(flushSize); err != nil {
+			return err
+		}
+		for j := range m.Parts {
+			e.begin(partPrefix)
+			e.buf = m.Parts[j].AppendJSON(e.buf)
+			e.end()
+			if err := e.flush(flushSize); err != nil {
+				return err
+			}
+		}
+		from, _ := slices.BinarySearchFunc(claims, m.Message.ID, func(c store.Claim, id string) int { return strings.Compare(c.MessageID, id) })
+		for k := from; k < len(claims) && claims[k].MessageID == m.Message.ID; k++ {
+			e.begin(claimPrefix)
+			e.buf = claims[k].AppendJSON(e.buf)
+			e.end()
+		}
+	}
+	return nil
+}
+
+// blob writes a prompt or a catalog, or where the file has it its digest alone.
+func (e *Encoder) blob(b *store.Blob) {
+	prefix := promptPrefix
+	if b.Kind == store.BlobToolCatalog {
+		prefix = catalogPrefix
+	}
+	e.begin(prefix)
+	defer e.end()
+	key := blobKey{b.Kind, b.Digest, b.Exact, len(b.Body)}
+	if at, ok := e.written[key]; ok && e.text-at <= blobWindow {
+		e.buf = append(session.AppendString(append(e.buf, `{"digest":`...), b.Digest), '}')
+		return
+	}
+	e.buf = b.AppendJSON(e.buf)
+	e.text += int64(len(b.Body))
+	e.written[key] = e.text
+	if len(e.written) > 1<<16 { // of which none in reach need be forgotten, for it is written again then
+		clear(e.written)
+	}
+}
+
+// AppendTrace appends a row of session_traces as a JSON object.
+func AppendTrace(dst []byte, traceID, sessionID string) []byte {
+	dst = session.AppendString(append(dst, `{"trace_id":`...), traceID)
+	dst = session.AppendString(append(dst, `,"session_id":`...), sessionID)
+	return append(dst, '}')
+}
+
+// SortedBlobs are the blobs in the order in which canonical formats write them, those
+// of a digest once. It shares their bodies.
+func SortedBlobs(all []store.Blob) []store.Blob {
+	all = slices.Clone(all)
+	slices.SortFunc(all, func(a, b store.Blob) int {
+		exact := 0
+		if a.Exact != b.Exact {
+			if exact = 1; a.Exact {
+				exact = -1
+			}
+		}
+		return cmp.Or(strings.Compare(string(a.Kind), string(b.Kind)), strings.Compare(a.Digest, b.Digest), exact, strings.Compare(a.Body, b.Body))
+	})
+	return slices.CompactFunc(all, func(a, b store.Blob) bool { return a.Kind == b.Kind && a.Digest == b.Digest })
+}
+
+// SortedDecisions are the decisions in the order in which canonical formats write them.
+func SortedDecisions(all []store.Decision) []store.Decision {
+	byTime := func(a, b store.Decision) int {
+		return cmp.Or(cmp.Compare(a.DecidedAt, b.DecidedAt), strings.Compare(a.ID, b.ID))
+	}
+	if slices.IsSortedFunc(all, byTime) {
+		return all
+	}
+	return slices.SortedStableFunc(slices.Values(all), byTime)
+}
+
+// SortedLinks are the spans in the order in which canonical formats write them.
+func SortedLinks(all []store.Link) []store.Link {
+	byStart := func(a, b store.Link) int {
+		return cmp.Or(cmp.Compare(a.StartNano, b.StartNano), strings.Compare(a.TraceID, b.TraceID), strings.Compare(a.SpanID, b.SpanID))
+	}
+	if slices.IsSortedFunc(all, byStart) {
+		return all
+	}
+	return slices.SortedStableFunc(slices.Values(all), byStart)
+}
+
+// SortedClaims are the claims by message and part.
+func SortedClaims(all []store.Claim) []store.Claim {
+	return slices.SortedFunc(slices.Values(all), func(a, b store.Claim) int {
+		return cmp.Or(strings.Compare(a.MessageID, b.MessageID), strings.Compare(a.PartID, b.PartID))
+	})
+}
+
+func (e *Encoder) begin(prefix string) { e.buf = append(e.buf, prefix...) }
+func (e *Encoder) end()                { e.buf = append(e.buf, "}\n"...) }
+
 // flush writes the buffer if it holds at least atLeast bytes.
-func (e *encoder) flush(atLeast int) error {
+func (e *Encoder) flush(atLeast int) error {
 	if len(e.buf) < atLeast {
 		return nil
 	}

@@ -86,7 +86,7 @@ func TestSalvage(t *testing.T) {
 		{"a session", "s m p0 s", []string{"line 4: not JSON: invalid character 'x' looking for beginning of value; it is left out",
 			"line 5: 2 rows belong to session o, which is not above them; they are left out"},
 			[]string{sessionLine, messageLine, part("p0", 0), "x", otherRow, otherPart, sessionLine}},
-		{"the first session", "s", []string{"line 1: type \"y\" is not session, message or part; it is left out",
+		{"the first session", "s", []string{"line 1: type \"y\" is unknown; it is left out",
 			"line 2: 2 rows belong to session o, which is not above them; they are left out"},
 			[]string{`{"type":"y","data":{}}`, otherRow, otherPart, sessionLine}},
 		{"rows that are there twice", "s m p0", []string{"line 3: message m is there twice; it is left out", "line 5: part p0 is there twice; it is left out"},

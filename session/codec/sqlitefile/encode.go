@@ -91,8 +91,8 @@ func Settle(path string) error {
 // Explain lists what of a session a store does not hold that was written by
 // [EncodeFile]: nothing that was said in it, but what only later telemetry needs.
 // foreign is how many spans and records of agents without the SDK the session was
-// told of; see [sqlitestore.Reader.Links].
+// built from.
 func Explain(_ *codec.Session, foreign int) []codec.Loss {
-	losses := codec.AddLoss(nil, "memory of when each value was said", "the values; telemetry delivered again may set them anew", 1)
-	return codec.AddLoss(losses, "spans and records of an agent without the SDK", "what was told of them, and their traces", foreign)
+	return codec.AddLoss(nil, "spans and records of an agent without the SDK, word for word",
+		"the rows built from them, and their traces", foreign)
 }

@@ -4,14 +4,14 @@
 // writes such stores too.
 //
 // With its rows a session has its decisions, the prompts and catalogs that it names,
-// its rewinds, and the spans of the SDK that it was made from with what each measured:
-// so what is delivered again, or late, is counted once and hidden where it should be
-// wherever the session goes.
+// the spans that it was made from with what each measured, and the part of its state
+// that another store can take: so what is delivered again, or late, is counted once and
+// hidden where it should be wherever the session goes.
 //
-// A store remembers more than that: what was said of a session when, and what
-// the telemetry of agents without the SDK said. That is neither read nor written, so
-// telemetry that went to the other store is to be imported as telemetry where this
-// matters; FORMAT.md of the store says what comes of it otherwise.
+// A store remembers more than that: what the telemetry of agents without the SDK said,
+// word for word. That is neither read nor written, so telemetry that went to the other
+// store is to be imported as telemetry where more of it is to come; FORMAT.md of the
+// store says what comes of it otherwise.
 package sqlitefile
 
 import (
@@ -84,10 +84,18 @@ func DecodeFile(ctx context.Context, path string, report func(codec.Problem)) it
 	}
 }
 
+// Source is what [Read] reads from, such as a [sqlitestore.Reader].
+type Source interface {
+	Transcript(ctx context.Context, id string) (*session.Transcript, error)
+	Decisions(ctx context.Context, sessionID string) ([]store.Decision, error)
+	Origin(ctx context.Context, in *store.Imported) error
+	Blob(ctx context.Context, kind store.BlobKind, digest string) (store.Blob, error)
+}
+
 // Read reads one session of a store. A prompt or a catalog that cannot be read is
 // reported and left out; report may be nil. The error for a session that is not there
 // wraps store.ErrNotFound.
-func Read(ctx context.Context, r *sqlitestore.Reader, id string, report func(codec.Problem)) (*codec.Session, error) {
+func Read(ctx context.Context, r Source, id string, report func(codec.Problem)) (*codec.Session, error) {
 	if report == nil {
 		report = func(codec.Problem) {}
 	}
@@ -103,7 +111,7 @@ func Read(ctx context.Context, r *sqlitestore.Reader, id string, report func(cod
 	if err := r.Origin(ctx, in); err != nil {
 		return nil, err
 	}
-	s.Links, s.Traces, s.Rewinds = in.Links, in.Traces, in.Rewinds
+	s.Links, s.Traces, s.State, s.Claims = in.Links, in.Traces, in.State, in.Claims
 	type key struct {
 		kind   store.BlobKind
 		digest string

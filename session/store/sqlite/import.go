@@ -74,8 +74,9 @@ func (s *Store) ImportAll(ctx context.Context, sessions iter.Seq[*store.Imported
 
 // Origin adds to a session what the store remembers of how it came about: the spans
 // of the SDK that it was made from, in order of start; the ids of all of its traces,
-// those of other agents included, of whose spans [Reader.Links] tells besides; and
-// its rewinds. A store written by another program remembers nothing.
+// those of other agents included, of whose spans [Reader.Links] tells besides; what
+// another store can take of its state; and the indexes that displaced parts asked for.
+// A store written by another program remembers nothing.
 func (r *Reader) Origin(ctx context.Context, in *store.Imported) error {
 	return r.readOurs(ctx, func(conn *sqlite.Conn) error {
 		id := in.Session.ID
@@ -93,9 +94,10 @@ func (r *Reader) Origin(ctx context.Context, in *store.Imported) error {
 		}
 		stmt = conn.Prep(`SELECT state_json FROM session_state WHERE session_id = ?`)
 		stmt.BindText(1, id)
-		var state store.State
+		var state *store.State
 		err = each(stmt, func() error {
-			if err := json.Unmarshal([]byte(stmt.ColumnText(0)), &state); err != nil {
+			state = new(store.State)
+			if err := json.Unmarshal([]byte(stmt.ColumnText(0)), state); err != nil {
 				return fmt.Errorf("read state of session %s: %w", id, err)
 			}
 			return nil
@@ -103,7 +105,13 @@ func (r *Reader) Origin(ctx context.Context, in *store.Imported) error {
 		if err != nil {
 			return err
 		}
-		in.Links, in.Traces, in.Rewinds = links, traces, state.Rewinds
-		return nil
+		stmt = conn.Prep(`SELECT c.message_id, c.part_id, c.claim FROM chat_messages m CROSS JOIN part_claims c ON c.message_id = m.id
+ WHERE m.session_id = ? ORDER BY c.message_id, c.part_id`)
+		stmt.BindText(1, id)
+		in.Claims, err = all(stmt, func(stmt *sqlite.Stmt) store.Claim {
+			return store.Claim{MessageID: stmt.ColumnText(0), PartID: stmt.ColumnText(1), Claim: stmt.ColumnInt64(2)}
+		})
+		in.Links, in.Traces, in.State = links, traces, state.Portable()
+		return err
 	})
 }

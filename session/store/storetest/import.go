@@ -293,7 +293,7 @@ var importCases = []testCase{{
 			h.equal("tokens", h.transcript(s, "ses_1").Session.TotalTokens, int64(12))
 			h.equal("trace", h.resolve(s, "0123456789abcdef"), "ses_1")
 
-			in.Rewinds = []store.Rewind{{To: "msg_1", At: epoch + 50}}
+			in.State = &store.State{Rewinds: []store.Rewind{{To: "msg_1", At: epoch + 50}}}
 			h.importing(s, in)
 			h.equal("seen", visible(h.transcript(s, "ses_1")), []string{"msg_1"})
 			h.apply(s, assistant("ses_1", "msg_3", 40, 1))
