@@ -2,6 +2,7 @@ package codectest
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,7 +19,6 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/inspect"
-	"github.com/agenttrace/agenttrace/session/replay"
 )
 
 // check is a rule on what a format makes of one session.
@@ -253,15 +253,14 @@ func (x *exam) replay(s *codec.Session) error {
 			return "", err
 		}
 		for i := range tl.Turns {
-			bundle, err := replay.New(tl, s.Sorted(), tl.Turns[i].Number)
-			if err == nil {
-				err = bundle.EncodeBundle(&b)
-			}
+			context, err := json.MarshalIndent(tl.Context(tl.Turns[i].Number), "", " ")
 			if err != nil {
-				fmt.Fprintf(&b, "turn %d: %v\n", tl.Turns[i].Number, err)
+				return "", err
 			}
+			fmt.Fprintf(&b, "turn %d: %s\n", tl.Turns[i].Number, context)
 		}
-		return b.String(), nil
+		err := errors.Join(tl.RenderPrompts(&b, inspect.Options{}), tl.RenderTools(&b, inspect.Options{}))
+		return b.String(), err
 	}
 	want, err := requests(s)
 	if err != nil {
