@@ -109,7 +109,7 @@ func placeAgenttrace(b *builder, s *span) bool {
 func (o *own) identify(sessionID string) bool {
 	switch {
 	case sessionID != "":
-		o.sessionID = sessionID
+		o.sessionID = o.redaction.identifier(sessionID) // before another id is derived from it
 	case o.traceID != "":
 		o.sessionID = spans.TraceSession(o.traceID)
 	default:
@@ -193,7 +193,7 @@ func (o *own) run(r *spans.Run) bool {
 
 // parent says where the session left another.
 func (o *own) parent(c *store.SessionChange, id, messageID string) {
-	switch id {
+	switch id = o.redaction.identifier(id); id {
 	case "": // a message of no session says nothing
 	case o.sessionID:
 		o.flaw("agenttrace.session.parent_id: the session's own")

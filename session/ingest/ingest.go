@@ -198,7 +198,7 @@ func (b *builder) explain(r *Report, kind, name string, id pcommon.SpanID) {
 	}
 	what := kind
 	if name != "" {
-		what += " " + name
+		what += " " + b.redaction.Text(name)
 	}
 	if !id.IsEmpty() {
 		what += " " + id.String()

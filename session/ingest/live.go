@@ -71,7 +71,7 @@ func placeLive(b *builder, r *dialect.Record) bool {
 		b.flaw("time is missing or absurd")
 	}
 	l.startNano, l.endNano = l.atNano, l.atNano
-	if l.sessionID = e.SessionID; l.sessionID == "" {
+	if l.sessionID = b.redaction.identifier(e.SessionID); l.sessionID == "" {
 		if id := r.TraceID(); !id.IsEmpty() {
 			l.sessionID = spans.TraceSession(id.String())
 		}
@@ -109,12 +109,12 @@ func (l *live) run(r *spans.Run) {
 	c := l.session(l.sessionID, start, l.atNano)
 	said := func(text string) store.Value { return store.Value{Text: text, At: l.atNano, Rank: store.RankLive} }
 	setFirst(&c.Agent, said(r.Agent))
-	switch r.ParentID {
+	switch parent := l.redaction.identifier(r.ParentID); parent {
 	case "": // a message of no session says nothing
 	case l.sessionID:
 		l.flaw("agenttrace.session.parent_id: the session's own")
 	default:
-		setFirst(&c.ParentID, said(r.ParentID))
+		setFirst(&c.ParentID, said(parent))
 		setFirst(&c.ParentMessageID, said(r.ParentMessageID))
 	}
 	setLast(&c.Model, said(modelJSON(r.Model)))

@@ -44,6 +44,7 @@ func (b *builder) observeRecord(r *dialect.Record) (name string, ok bool) {
 	if d == nil {
 		return "", false
 	}
+	before := b.redaction.redacted
 	b.facts.OpenRecord(d, r, b.keys)
 	d.ReadRecord(r, &b.facts)
 	if len(b.facts.All) > 0 {
@@ -53,7 +54,12 @@ func (b *builder) observeRecord(r *dialect.Record) (name string, ok bool) {
 		}
 	}
 	return d.Name, b.takeFacts(d, r.Resource, func(*fact.Fact) string {
-		id := recordDigest(r)
+		// A digest of all that a record says would confirm a guess of a secret in it.
+		clean := func(s string) string { return s }
+		if b.redaction.redacted != before {
+			clean = b.redaction.Text
+		}
+		id := recordDigest(r, clean)
 		if dialect.TellsMessage(r) && !r.SpanID().IsEmpty() {
 			id = b.again(id)
 		}
@@ -112,6 +118,7 @@ func (b *builder) noteKey(s *dialect.Span) {
 	if id == "" {
 		return
 	}
+	id = b.redaction.identifier(id)
 	n := noted{s.TraceID(), key, id}
 	if n.trace.IsEmpty() || b.noted[n] {
 		return
@@ -131,8 +138,8 @@ func (b *builder) noteKey(s *dialect.Span) {
 // resource.
 const placesOfSpan = 3
 
-// takeFacts turns the facts of the span or record at hand into observations.
-// source names the first of them.
+// takeFacts turns the facts of the span or record at hand into observations. source
+// names the first of them, which is redacted then.
 func (b *builder) takeFacts(d *dialect.Dialect, resource pcommon.Resource, source func(*fact.Fact) string) bool {
 	all := b.facts.All
 	defer func() {
@@ -142,19 +149,23 @@ func (b *builder) takeFacts(d *dialect.Dialect, resource pcommon.Resource, sourc
 	if len(all) == 0 {
 		return false
 	}
-	id, service := source(&all[0]), dialect.Service(resource)
+	service := dialect.Service(resource)
 	// What was wrong with the span before it was read is kept with its first fact.
 	all[0].Problems = append(slices.Clone(b.problems), all[0].Problems...)
 	b.problems = b.problems[:0]
 	for i := range all {
 		f := &all[i]
-		f.Source, f.Service = id, service
-		if i > 0 {
-			f.Source += "#" + strconv.Itoa(i)
-		}
+		f.Service = service
 		boundFact(f)
 		if b.redaction.Redactor != nil {
 			b.redaction.fact(f)
+		}
+	}
+	id := source(&all[0])
+	for i := range all {
+		f := &all[i]
+		if f.Source = id; i > 0 {
+			f.Source += "#" + strconv.Itoa(i)
 		}
 		for _, p := range f.Problems {
 			b.flaw(p)
@@ -305,15 +316,15 @@ func digest(parts ...string) string {
 }
 
 // recordDigest identifies a record, which has no id of its own: a record that is
-// delivered again has the same.
-func recordDigest(r *dialect.Record) string {
+// delivered again has the same. Every text goes through clean.
+func recordDigest(r *dialect.Record, clean func(string) string) string {
 	parts := []string{
-		r.Event, r.EventName(), r.SeverityText(), r.Timestamp().String(), r.ObservedTimestamp().String(), r.Body().AsString(),
+		clean(r.Event), clean(r.EventName()), clean(r.SeverityText()), r.Timestamp().String(), r.ObservedTimestamp().String(), clean(r.Body().AsString()),
 		r.TraceID().String(), r.SpanID().String(),
 	}
 	for _, m := range []pcommon.Map{r.Attributes(), r.Resource.Attributes()} {
 		for key, v := range m.All() {
-			parts = append(parts, key, v.AsString())
+			parts = append(parts, clean(key), clean(v.AsString()))
 		}
 	}
 	return digest(parts...)[:32]

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"reflect"
 	"strconv"
 	"strings"
 
@@ -19,9 +20,13 @@ import (
 
 // What is stored passes here last: a batch just before it is applied, a fact just
 // before it is encoded into the batch. Here it is known what each text is, which a
-// span's attributes do not say in general. Ids, types, states, names of tools,
-// agents and models, and digests are what readers find things by, and are never
-// touched, whatever they look like.
+// span's attributes do not say in general. Every text passes, whatever it is: an
+// emitter may put a secret anywhere. What readers find things by (ids, types, states,
+// names of tools, agents and models, keys) is an identifier: it is neither omitted nor
+// cut, and what is redacted of it still tells things apart; see [redact.Redactor.Identifier].
+// That has to happen before an id is derived from another, so that a digest confirms no
+// guess: see [own.identify]. Tests plant a secret into every string of a batch, of a
+// fact, and of the protocol, so that no new field is forgotten.
 //
 // Nearly every value is clean. So a part is first searched as the one text that it
 // is, and taken apart only when that finds something.
@@ -32,6 +37,144 @@ type redaction struct {
 	redacted, omitted, truncated int
 	// roles are those of the batch's messages, where it matters who spoke.
 	roles map[string]string
+}
+
+// id redacts an identifier in place.
+func (x *redaction) id(s *string) {
+	if out := x.identifier(*s); out != *s {
+		*s = out
+	}
+}
+
+// identifier returns an identifier without secrets.
+func (x *redaction) identifier(s string) string {
+	if x.Redactor == nil || minted(s) {
+		return s
+	}
+	out := x.Identifier(s)
+	if out != s {
+		x.redacted++
+	}
+	return out
+}
+
+// minted reports whether s has a shape in which nothing is found: an id as the SDK mints
+// them, or a short word of lower-case letters.
+func minted(s string) bool {
+	const word, id = 12, 30
+	switch {
+	case len(s) <= word:
+		for i := range len(s) {
+			if c := s[i]; (c < 'a' || c > 'z') && c != '-' && c != '_' {
+				return false
+			}
+		}
+		return true
+	case len(s) == id && s[3] == '_':
+		switch s[:4] {
+		case spans.PrefixSession, spans.PrefixMessage, spans.PrefixPart, spans.PrefixPermission:
+		default:
+			return false
+		}
+		for i := 4; i < len(s); i++ {
+			if c := s[i]; (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'z') {
+				return false
+			}
+		}
+		return true
+	}
+	return false
+}
+
+// hexID redacts what should be the hex of a trace, a span or a digest, and seldom is
+// anything else.
+func (x *redaction) hexID(s *string) {
+	for i := range len(*s) {
+		if c := (*s)[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			x.id(s)
+			return
+		}
+	}
+}
+
+// partType redacts the type of a part, which may end in the name of a tool.
+func (x *redaction) partType(s *string) {
+	if name, ok := strings.CutPrefix(*s, "tool-"); ok {
+		if out := x.identifier(name); out != name {
+			*s = "tool-" + out
+		}
+		return
+	}
+	x.id(s)
+}
+
+// ids redacts every string in a value in JSON as an identifier, and every name.
+func (x *redaction) ids(raw json.RawMessage) json.RawMessage {
+	if len(raw) == 0 || raw[0] != '"' && x.clean(raw) {
+		return raw
+	}
+	switch raw[0] {
+	case '"':
+		var s string
+		if json.Unmarshal(raw, &s) != nil {
+			break
+		}
+		before := s
+		if x.partType(&s); s == before {
+			return raw
+		}
+		return spans.AppendJSONString(nil, s)
+	case '{':
+		return eachMember(raw, func(m *member) {
+			x.id(&m.name)
+			m.value = x.ids(m.value)
+		})
+	case '[':
+		var all []json.RawMessage
+		if json.Unmarshal(raw, &all) != nil {
+			break
+		}
+		for i := range all {
+			all[i] = x.ids(all[i])
+		}
+		return append(append([]byte("["), bytes.Join(bytesOf(all), []byte(","))...), ']')
+	}
+	x.json(redact.Other, "", &raw) // no JSON
+	return raw
+}
+
+// identifiers redacts every string in a struct as an identifier. What was redacted as
+// something else does not change.
+func (x *redaction) identifiers(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.String:
+		if out := x.identifier(v.String()); out != v.String() {
+			v.SetString(out)
+		}
+	case reflect.Pointer:
+		if !v.IsNil() {
+			x.identifiers(v.Elem())
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			x.identifiers(v.Field(i))
+		}
+	case reflect.Slice:
+		if v.Type().Elem().Kind() != reflect.Uint8 {
+			for i := range v.Len() {
+				x.identifiers(v.Index(i))
+			}
+		}
+	}
+}
+
+// model redacts the names of a model.
+func (x *redaction) model(m *session.Model) {
+	if m != nil {
+		x.id(&m.ProviderID)
+		x.id(&m.ModelID)
+		x.id(&m.Variant)
+	}
 }
 
 func (x *redaction) count(res redact.Result) {
@@ -99,27 +242,84 @@ func (x *redaction) batch(b *store.Batch) {
 		x.session(&b.Sessions[i])
 	}
 	for i := range b.Messages {
-		b.Messages[i].Metadata = x.messageMetadata(b.Messages[i].Metadata)
+		m := &b.Messages[i]
+		x.id(&m.ID)
+		x.id(&m.SessionID)
+		x.id(&m.Role)
+		m.Metadata = x.messageMetadata(m.Metadata)
 	}
 	for i := range b.Parts {
 		x.part(&b.Parts[i])
 	}
 	for i := range b.Decisions {
-		d := &b.Decisions[i]
-		x.text(redact.Other, &d.Pattern)
-		x.text(redact.Other, &d.Reason)
+		x.decision(&b.Decisions[i])
 	}
 	for i := range b.Blobs {
 		x.blob(&b.Blobs[i])
 	}
 	for i := range b.Links {
-		if f := b.Links[i].Facts; f != nil {
-			x.messageFacts(f)
-		}
+		x.link(&b.Links[i])
+	}
+	for i := range b.Observations {
+		x.observation(&b.Observations[i])
+	}
+}
+
+func (x *redaction) decision(d *store.Decision) {
+	for _, id := range [...]*string{
+		&d.ID, &d.SessionID, &d.MessageID, &d.PartID, &d.ToolCallID, &d.ToolID, &d.Action, &d.Source, &d.Outcome, &d.Reply,
+	} {
+		x.id(id)
+	}
+	x.hexID(&d.TraceID)
+	x.hexID(&d.SpanID)
+	x.text(redact.Other, &d.Pattern)
+	x.text(redact.Other, &d.Reason)
+}
+
+func (x *redaction) link(l *store.Link) {
+	x.hexID(&l.TraceID)
+	x.hexID(&l.SpanID)
+	x.hexID(&l.ParentSpanID)
+	for _, id := range [...]*string{&l.SessionID, &l.MessageID, &l.PartID, &l.Kind, &l.Dialect} {
+		x.id(id)
+	}
+	if l.Facts != nil {
+		x.messageFacts(l.Facts)
+	}
+}
+
+// observation redacts what an observation has beside its fact. The fact was redacted
+// before, and these were taken from it.
+func (x *redaction) observation(o *store.Observation) {
+	x.hexID(&o.TraceID)
+	x.hexID(&o.SpanID)
+	x.hexID(&o.ParentSpanID)
+	for _, id := range [...]*string{&o.Source, &o.Dialect, &o.Session, &o.Own, &o.Call} {
+		x.id(id)
+	}
+	for i := range o.Calls {
+		x.id(&o.Calls[i])
 	}
 }
 
 func (x *redaction) session(c *store.SessionChange) {
+	x.id(&c.ID)
+	for _, v := range [...]*store.Value{c.Mode, c.WorkspaceID, c.Agent, c.ParentID, c.ParentMessageID, c.Archived} {
+		if v != nil {
+			x.id(&v.Text)
+		}
+	}
+	if c.Model != nil {
+		c.Model.Text = string(x.ids(json.RawMessage(c.Model.Text)))
+	}
+	for i := range c.Rewinds {
+		x.id(&c.Rewinds[i].To)
+	}
+	if c.Fork != nil {
+		x.id(&c.Fork.From)
+		x.id(&c.Fork.Message)
+	}
 	for _, v := range [...]*store.Value{c.Title, c.WorkspaceRoot} {
 		if v != nil {
 			x.text(redact.Other, &v.Text)
@@ -133,6 +333,10 @@ func (x *redaction) session(c *store.SessionChange) {
 		if res := x.json(redact.Other, key, &raw); res.Redacted || res.Truncated {
 			v.Text = string(raw)
 			c.Metadata[key] = v
+		}
+		if name := x.identifier(key); name != key {
+			delete(c.Metadata, key)
+			setKey(c, name, v)
 		}
 	}
 }
@@ -148,6 +352,9 @@ func (x *redaction) rules(raw json.RawMessage) json.RawMessage {
 		rules[i] = x.members(rules[i], func(m *member) {
 			if m.name == "pattern" {
 				x.json(redact.Other, "", &m.value)
+			} else {
+				x.id(&m.name)
+				m.value = x.ids(m.value)
 			}
 		})
 	}
@@ -169,10 +376,11 @@ func (x *redaction) messageMetadata(raw json.RawMessage) json.RawMessage {
 	return x.members(raw, func(m *member) {
 		switch m.name {
 		case "model", "agent", "usage", "compaction", "system_prompt_digest":
+			m.value = x.ids(m.value)
 		case "agenttrace":
 			m.value = x.members(m.value, x.trace)
 		default:
-			x.json(redact.Other, m.name, &m.value)
+			x.keyed(redact.Other, m)
 		}
 	})
 }
@@ -180,17 +388,26 @@ func (x *redaction) messageMetadata(raw json.RawMessage) json.RawMessage {
 // trace redacts a member of an agenttrace object in metadata.
 func (x *redaction) trace(m *member) {
 	switch m.name {
-	case "tool_catalog_digest", "output_sha256", "sha256", "child_session_id", "response_id", "response_model", "stub", "live", "seen", "state":
+	case "tool_catalog_digest", "output_sha256", "sha256", "child_session_id", "response_id", "response_model", "stub", "live", "seen", "state",
+		"end_reason", "stop_reason", "stop_reason_raw", "usage_basis", "kind", "error_type":
+		m.value = x.ids(m.value)
 	case "partial_output":
 		x.json(redact.ToolOutput, "", &m.value)
 	default:
-		x.json(redact.Other, m.name, &m.value)
+		x.keyed(redact.Other, m)
 	}
+}
+
+// keyed redacts a member whose name the emitter chose.
+func (x *redaction) keyed(kind redact.Content, m *member) {
+	x.json(kind, m.name, &m.value)
+	x.id(&m.name)
 }
 
 // blob keeps the digest that its source gave it, which is what messages know it by.
 // When that is no longer the digest of what is stored, the blob says so.
 func (x *redaction) blob(b *store.Blob) {
+	x.hexID(&b.Digest)
 	before := b.Body
 	if b.Kind == store.BlobSystemPrompt {
 		x.text(redact.Prompt, &b.Body)
@@ -207,14 +424,23 @@ func (x *redaction) blob(b *store.Blob) {
 }
 
 func (x *redaction) messageFacts(f *store.Facts) {
+	x.model(f.Model)
+	x.id(&f.Agent)
+	x.hexID(&f.SystemPromptDigest)
 	x.text(redact.Other, &f.Trace.Error)
 	x.texts(f.Trace.Problems)
 	x.texts(f.Trace.ModelErrors)
 	x.json(redact.Other, "", &f.Trace.UsageRaw)
+	// What else is measured of a message grows often, and is short.
+	x.identifiers(reflect.ValueOf(&f.Trace).Elem())
 	for key, raw := range f.Extra {
 		before := raw
 		if x.json(redact.Other, key, &raw); !bytes.Equal(before, raw) {
 			f.Extra[key] = raw
+		}
+		if name := x.identifier(key); name != key {
+			delete(f.Extra, key)
+			f.Extra[name] = raw
 		}
 	}
 }
@@ -244,12 +470,17 @@ func isTool(partType string) bool {
 // part redacts the content of a part, and notes beside it what was cut. What the
 // columns repeat of it stays.
 func (x *redaction) part(c *store.PartChange) {
+	for _, id := range [...]*string{&c.ID, &c.MessageID, &c.SessionID, &c.ToolCallID, &c.ToolState} {
+		x.id(id)
+	}
+	given := c.Type
+	x.partType(&c.Type)
 	kind := x.spoken(x.roles[c.MessageID], c.Type)
 	wanted := !x.Omits(kind)
 	if isTool(c.Type) || c.Type == store.TypeDamaged {
 		wanted = !x.Omits(redact.ToolInput) && !x.Omits(redact.ToolOutput) && (c.Type != store.TypeDamaged || !x.Omits(kind) && !x.Omits(redact.Reasoning))
 	}
-	if wanted && x.clean(c.Data) {
+	if wanted && c.Type == given && x.clean(c.Data) {
 		return
 	}
 	var cuts []cut
@@ -261,10 +492,14 @@ func (x *redaction) part(c *store.PartChange) {
 	c.Data = x.members(c.Data, func(m *member) {
 		switch m.name {
 		case "type", "id", "toolCallId", "toolName", "state", "mediaType", "sourceId", "providerExecuted", "preliminary", "dynamic":
+			m.value = x.ids(m.value)
 		case "approval":
 			m.value = x.members(m.value, func(m *member) {
 				if m.name == "reason" {
 					x.json(redact.Other, "", &m.value)
+				} else {
+					x.id(&m.name)
+					m.value = x.ids(m.value)
 				}
 			})
 		case "input", "rawInput":
@@ -277,14 +512,14 @@ func (x *redaction) part(c *store.PartChange) {
 					m.value = x.members(m.value, x.trace)
 					return
 				}
-				x.json(redact.Other, m.name, &m.value)
+				x.keyed(redact.Other, m)
 			})
 		case "data":
 			x.data(c.Type, kind, &m.value)
 		case "text", "url", "filename", "title":
 			note("", x.json(kind, "", &m.value))
 		default:
-			x.json(kind, m.name, &m.value)
+			x.keyed(kind, m)
 		}
 	})
 	if len(cuts) > 0 && !strings.HasPrefix(c.Type, "data-") {
@@ -303,6 +538,9 @@ func (x *redaction) data(partType string, kind redact.Content, raw *json.RawMess
 		*raw = x.members(*raw, func(m *member) {
 			if m.name == "summary" {
 				x.json(redact.Other, "", &m.value)
+			} else {
+				x.id(&m.name)
+				m.value = x.ids(m.value)
 			}
 		})
 	case store.TypeDamaged:
@@ -319,8 +557,11 @@ func (x *redaction) data(partType string, kind redact.Content, raw *json.RawMess
 			kind = redact.Reasoning
 		}
 		*raw = x.members(*raw, func(m *member) {
-			if m.name != "type" {
+			if m.name == "type" {
+				m.value = x.ids(m.value)
+			} else {
 				x.json(kind, "", &m.value)
+				x.id(&m.name)
 			}
 		})
 	default:
@@ -431,8 +672,22 @@ func eachMember(raw json.RawMessage, f func(*member)) json.RawMessage {
 
 // fact redacts what a span or record said before it is kept.
 func (x *redaction) fact(f *fact.Fact) {
+	x.hexID(&f.TraceID)
+	x.hexID(&f.SpanID)
+	x.hexID(&f.ParentID)
+	x.hexID(&f.SystemPromptDigest)
+	x.hexID(&f.ToolCatalogDigest)
+	x.model(f.Model)
+	for _, id := range [...]*string{
+		(*string)(&f.Kind), &f.Dialect, &f.Source, &f.Session, &f.SessionKey, &f.TurnID, &f.RequestID, &f.CallID, &f.Side, &f.Agent, &f.Service,
+		&f.ResponseID, &f.ResponseModel, &f.Finish,
+	} {
+		x.id(id)
+	}
 	x.text(redact.Other, &f.Name)
 	for i := range f.Input {
+		x.id(&f.Input[i].Role)
+		x.id(&f.Input[i].ID)
 		for j := range f.Input[i].Parts {
 			x.factPart(f.Input[i].Role, &f.Input[i].Parts[j])
 		}
@@ -448,6 +703,7 @@ func (x *redaction) fact(f *fact.Fact) {
 		}
 	}
 	if f.Usage != nil {
+		x.id(&f.Usage.Basis)
 		x.json(redact.Other, "", &f.Usage.Raw)
 	}
 	failure := redact.Other
@@ -457,6 +713,8 @@ func (x *redaction) fact(f *fact.Fact) {
 	x.text(failure, &f.Error)
 	x.text(redact.Other, &f.ErrorType)
 	if t := f.Tool; t != nil {
+		x.id(&t.Name)
+		x.hexID(&t.OutputSHA256)
 		x.json(redact.ToolInput, "", &t.Input)
 		if res := x.json(redact.ToolOutput, "", &t.Output); res.Truncated {
 			t.Truncated = true
@@ -466,6 +724,9 @@ func (x *redaction) fact(f *fact.Fact) {
 		}
 	}
 	if d := f.Decision; d != nil {
+		for _, id := range [...]*string{&d.ToolName, &d.Action, &d.Outcome, &d.Reply, &d.Source} {
+			x.id(id)
+		}
 		if strings.Trim(d.Pattern, "*") != "" { // else it says nothing of the call
 			x.text(redact.ToolInput, &d.Pattern)
 		}
@@ -473,10 +734,14 @@ func (x *redaction) fact(f *fact.Fact) {
 	}
 	if c := f.Compacted; c != nil {
 		x.text(redact.Other, &c.Summary)
+		x.id(&c.Trigger)
 	}
 	if a := f.About; a != nil {
 		x.text(redact.Other, &a.Title)
 		x.text(redact.Other, &a.WorkspaceRoot)
+		for _, id := range [...]*string{&a.WorkspaceID, &a.Mode, &a.UserID, &a.ParentSession, &a.Client} {
+			x.id(id)
+		}
 		if len(a.Rules) > 0 && !x.clean(a.Rules) {
 			a.Rules = x.rules(a.Rules)
 		}
@@ -487,15 +752,23 @@ func (x *redaction) fact(f *fact.Fact) {
 
 func (x *redaction) factPart(role string, p *fact.Part) {
 	kind := x.spoken(role, p.Kind)
+	x.id(&p.Kind)
+	x.id(&p.CallID)
+	x.id(&p.MediaType)
 	switch p.Kind {
 	case fact.PartCall:
 		kind = redact.ToolInput
+		x.id(&p.Name)
 	case fact.PartResult:
 		kind = redact.ToolOutput
+		x.id(&p.Name)
 	case fact.PartCompaction:
 		kind = redact.Other
+		x.id(&p.Name)
 	case fact.PartFile, fact.PartSource: // there the name is not a tool's
 		x.text(kind, &p.Name)
+	default:
+		x.id(&p.Name)
 	}
 	x.text(kind, &p.Text)
 	x.json(redact.ToolInput, "", &p.Input)

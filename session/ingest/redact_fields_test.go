@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -18,6 +17,9 @@ import (
 )
 
 const planted = "ghp_" + "aZ3kQ9xW7mB2vN5tL8rDhF4jY6cP1sG0uE9o"
+
+// tagged is what an identifier becomes that is the secret. Its tag is the same anywhere.
+const tagged = "[redacted:github-token]~e66c084457c32182"
 
 // fill puts a secret into every text of v, one element into every list and map.
 func fill(v reflect.Value) {
@@ -92,9 +94,8 @@ func newRedaction(t *testing.T, c redact.Config) *redaction {
 	return &redaction{Redactor: r}
 }
 
-// Every text that is stored is redacted, but for those that readers find things by.
-// A field that is added to what is stored belongs into package redaction or, for a
-// reason, into the lists here.
+// Every text that is stored is redacted, also those that readers find things by. A
+// field that is added to what is stored belongs into type redaction.
 func TestEveryFieldIsRedacted(t *testing.T) {
 	b := store.Batch{}
 	for _, v := range []any{&b.Sessions, &b.Messages, &b.Parts, &b.Decisions, &b.Blobs, &b.Links} {
@@ -103,9 +104,7 @@ func TestEveryFieldIsRedacted(t *testing.T) {
 	x := newRedaction(t, redact.Config{})
 	x.batch(&b)
 	got := holding("", reflect.ValueOf(b))
-	names := regexp.MustCompile(`ID$|IDs$|\.(From|To|Role|Type|ToolState|Kind|Digest|Dialect|Mode|Agent|Model|Action|Source|Outcome|Reply|Archived|Message)(\.Text)?$|` +
-		`\.Facts\.(SystemPromptDigest|Model\.Variant|Trace\.(EndReason|StopReason|StopReasonRaw|ToolCatalogDigest|UsageBasis|ResponseModel))$|\.(WorkspaceID|ParentID|ParentMessageID)\.Text$`)
-	got = slices.DeleteFunc(got, names.MatchString)
+	got = slices.DeleteFunc(got, func(path string) bool { return path == ".Blobs.Kind" }) // the name of a table, and ours
 	if len(got) > 0 {
 		t.Errorf("the batch still holds the secret in %q", got)
 	}
@@ -116,15 +115,8 @@ func TestEveryFieldIsRedacted(t *testing.T) {
 	f := fact.Fact{}
 	fill(reflect.ValueOf(&f).Elem())
 	x.fact(&f)
-	want := []string{
-		".Kind", ".Dialect", ".TraceID", ".SpanID", ".ParentID", ".Source", ".Session", ".SessionKey", ".TurnID", ".RequestID", ".CallID", ".Side", ".Agent", ".Service",
-		".Model.ProviderID", ".Model.ModelID", ".Model.Variant", ".Input.Role", ".Input.Parts.Kind", ".Input.Parts.CallID", ".Input.Parts.Name", ".Input.Parts.MediaType", ".Input.ID",
-		".Output.Kind", ".Output.CallID", ".Output.Name", ".Output.MediaType", ".SystemPromptDigest", ".ToolCatalogDigest", ".Usage.Basis", ".ResponseID", ".ResponseModel", ".Finish",
-		".Tool.Name", ".Tool.OutputSHA256", ".Decision.ToolName", ".Decision.Action", ".Decision.Outcome", ".Decision.Reply", ".Decision.Source", ".Compacted.Trigger",
-		".About.WorkspaceID", ".About.Mode", ".About.UserID", ".About.ParentSession", ".About.Client",
-	}
-	if d := cmp.Diff(want, holding("", reflect.ValueOf(f))); d != "" {
-		t.Errorf("texts of a fact that still hold the secret (-want +got):\n%s", d)
+	if got := holding("", reflect.ValueOf(f)); len(got) > 0 {
+		t.Errorf("the fact still holds the secret in %q", got)
 	}
 }
 
@@ -139,9 +131,9 @@ func TestRedactPart(t *testing.T) {
 		want   string
 	}{
 		{name: "clean", part: store.PartChange{Type: "text", Data: []byte(`{ "type":"text", "text":"a" }`)}, want: `{ "type":"text", "text":"a" }`},
-		{name: "what the columns repeat stays",
+		{name: "what the columns repeat stays the same as they",
 			part: store.PartChange{Type: "tool-" + planted, Data: []byte(`{"type":"tool-` + planted + `","toolCallId":"` + planted + `","state":"output-error","input":{"password":"a"},"errorText":"` + planted + `"}`)},
-			want: `{"type":"tool-` + planted + `","toolCallId":"` + planted + `","state":"output-error","input":{"password":"__REDACTED__"},"errorText":"[redacted:github-token]"}`},
+			want: `{"type":"tool-` + tagged + `","toolCallId":"` + tagged + `","state":"output-error","input":{"password":"__REDACTED__"},"errorText":"[redacted:github-token]"}`},
 		{name: "an input in a string",
 			part: store.PartChange{Type: "dynamic-tool", Data: []byte(`{"type":"dynamic-tool","toolName":"a","toolCallId":"c","state":"input-available","input":"{\"api_key\":\"abc\"}"}`)},
 			want: `{"type":"dynamic-tool","toolName":"a","toolCallId":"c","state":"input-available","input":"{\"api_key\":\"__REDACTED__\"}"}`},
@@ -162,7 +154,7 @@ func TestRedactPart(t *testing.T) {
 			part: store.PartChange{Type: store.TypeDamaged, Data: placeholder("tool-a", "ab")}, want: `{"type":"data-damaged","data":{"type":"tool-a","text":"[omitted: 2 bytes]"}}`},
 		{name: "a summary keeps its form", config: redact.Config{MaxBytes: 100}, role: "assistant",
 			part: store.PartChange{Type: "data-compaction", Data: []byte(`{"type":"data-compaction","data":{"summary":"` + long + `","tail_start_id":"` + planted + `"}}`)},
-			want: `{"type":"data-compaction","data":{"summary":"` + long[:76] + `__TRUNCATED__[300 bytes]","tail_start_id":"` + planted + `"}}`},
+			want: `{"type":"data-compaction","data":{"summary":"` + long[:76] + `__TRUNCATED__[300 bytes]","tail_start_id":"` + tagged + `"}}`},
 		{name: "a long text says so beside it", config: redact.Config{MaxBytes: 100}, role: "assistant",
 			part: store.PartChange{Type: "text", Data: []byte(`{"type":"text","text":"` + long + `","providerMetadata":{"a":{"b":1}}}`)},
 			want: `{"type":"text","text":"` + long[:76] + `__TRUNCATED__[300 bytes]","providerMetadata":{"a":{"b":1},"agenttrace":{"truncated":true,"size":300,"sha256":"` + digestOf(long) + `"}}}`},
