@@ -2,8 +2,9 @@ package session
 
 import "encoding/json"
 
-// UsageOf reads the usage and the stated cost from a message's metadata_json.
-// What is absent, or is not of the right type, counts as zero.
+// UsageOf reads from a message's metadata_json the usage that counts towards the rollup of
+// its session, and the stated cost. What is absent, or is not of the right type, counts as
+// zero. What the message used is another question: see [MessageMetadata.Tokens].
 func UsageOf(metadataJSON string) (Usage, float64) {
 	if metadataJSON == "" || metadataJSON == "{}" {
 		return Usage{}, 0
@@ -14,10 +15,8 @@ func UsageOf(metadataJSON string) (Usage, float64) {
 			CostUSD float64 `json:"cost_usd"`
 		} `json:"agenttrace"`
 	}
-	if json.Unmarshal([]byte(metadataJSON), &m) != nil {
-		return Usage{}, 0
-	}
-	return m.Usage, m.Trace.CostUSD
+	_ = json.Unmarshal([]byte(metadataJSON), &m) // a value of the wrong kind is passed over, the rest is read
+	return m.Usage.counted(), m.Trace.CostUSD
 }
 
 // TranscriptOf returns the agent whose own transcript a session was imported from, by

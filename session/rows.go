@@ -191,6 +191,10 @@ type MessageMetadata struct {
 	Usage              *Usage `json:"usage,omitempty"`
 	SystemPromptDigest string `json:"system_prompt_digest,omitempty"`
 
+	// Compaction says that the message is that of a compaction: Usage is the size of
+	// its summary. See [MessageMetadata.Tokens].
+	Compaction bool `json:"compaction,omitempty"`
+
 	// Trace holds what the guide has no key for.
 	Trace MessageTrace `json:"agenttrace,omitzero"`
 }
@@ -232,6 +236,12 @@ type MessageTrace struct {
 	// UsageRaw is what it said, in its own words.
 	UsageBasis string          `json:"usage_basis,omitempty"`
 	UsageRaw   json.RawMessage `json:"usage_raw,omitempty"`
+
+	// Usage is what making the summary of a compaction used. InputTokens and OutputTokens
+	// are the same where the source counts only these.
+	Usage        *Usage `json:"usage,omitempty"`
+	InputTokens  *int64 `json:"input_tokens,omitempty"`
+	OutputTokens *int64 `json:"output_tokens,omitempty"`
 
 	// Error is what ended the turn when EndReason is error.
 	Error string `json:"error,omitempty"`
@@ -328,7 +338,8 @@ func (u Usage) Sub(o Usage) Usage {
 	return Usage{u.Input - o.Input, u.Output - o.Output, u.Reasoning - o.Reasoning, u.CacheRead - o.CacheRead, u.CacheWrite - o.CacheWrite}
 }
 
-// Usage returns the session's rollup as a Usage.
+// Usage returns the session's rollup as a Usage: what takes room in the model's context
+// now. What the session used in all is [Transcript.Tokens].
 func (s *Session) Usage() Usage {
 	return Usage{s.PromptTokens, s.CompletionTokens, s.ReasoningTokens, s.CacheRead, s.CacheWrite}
 }

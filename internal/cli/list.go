@@ -5,13 +5,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/agenttrace/agenttrace/collector"
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/inspect"
 	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
 func newList() *cobra.Command {
@@ -24,18 +28,17 @@ func newList() *cobra.Command {
 		Long: `List sessions, newest first: the newest 50 that are neither archived nor of a
 sub-agent of another that is listed.
 
-CONTEXT are the tokens that count towards the model's context now; show and stats
-have those of all of a session, which COST is of. The mark before the title tells
+TOKENS are what a session used in all, as show, stats and the exports count it; COST
+is of the same. CONTEXT counts the tokens now in the model's context. What a fork
+copied from its parent counts in the parent alone. The mark before the title tells
 what a session is doing, as far as its agent says: ► busy, ↻ retrying, ? waiting
 for a human, ◌ interrupted, which is busy and not heard of for $AGENTTRACE_SILENCE
 (default 10m); or of a last run that ended before it was done: ■ aborted, ✗ error.
-A session without a mark may also wait for a human: see status. The cost of forks
-and sub-agents is summed for itself, as a fork's has that of the messages it copied
-in it.
+A session without a mark may also wait for a human: see status.
 
 With --json it is an array of objects: id, title, agent, model, state, status, usage
-(input, output, reasoning, cache_read, cache_write), total_tokens, cost_usd,
-parent_id, workspace_root, and created_at, updated_at, archived_at in Unix
+(input, output, reasoning, cache_read, cache_write) and total_tokens, its sum, which
+are TOKENS; context and context_tokens, which are CONTEXT; cost_usd, parent_id, workspace_root, and created_at, updated_at, archived_at in Unix
 milliseconds. state is how the last run ended; one that is "finished" may have
 ended to wait for a human; status is what it is doing: see status. What a session does not say is absent.
 
@@ -69,17 +72,16 @@ In JSON they are estimated_cost_usd, beside cost_usd.`,
 				return err
 			}
 			now := time.Now()
-			items := []inspect.Item{}
+			var rows []session.Session
 			for s, err := range r.Sessions(cmd.Context(), q) {
 				if err != nil {
 					return err
 				}
-				items = append(items, inspect.NewItem(&s, now, silent))
+				rows = append(rows, s)
 			}
-			if p != nil {
-				if err := p.estimate(cmd, r, items); err != nil {
-					return err
-				}
+			items, err := listItems(cmd, r, rows, p, now, silent)
+			if err != nil {
+				return err
 			}
 			if asJSON {
 				return writeJSON(cmd, items)
@@ -100,6 +102,38 @@ In JSON they are estimated_cost_usd, beside cost_usd.`,
 	f.BoolVar(&asJSON, "json", false, "print a JSON array")
 	pricesFlag(cmd)
 	return cmd
+}
+
+// listItems makes a list of sessions with what each of them used, and names the models that p,
+// which may be nil, has no price for.
+func listItems(cmd *cobra.Command, r *sqlite.Reader, rows []session.Session, p *prices, now time.Time, silent time.Duration) ([]inspect.Item, error) {
+	ids := make([]string, len(rows))
+	for i := range rows {
+		ids[i] = rows[i].ID
+	}
+	var price store.Price
+	if p != nil {
+		price = p.Estimate
+	}
+	spent, err := r.Spent(cmd.Context(), ids, price)
+	if err != nil {
+		return nil, err
+	}
+	items := make([]inspect.Item, len(rows))
+	unpriced := map[string]bool{}
+	for i := range rows {
+		s := spent[rows[i].ID]
+		items[i] = inspect.NewItem(&rows[i], &s, now, silent)
+		if _, whole := s.Cost(&rows[i]); !whole {
+			for _, model := range s.Unpriced {
+				unpriced[model] = true
+			}
+		}
+	}
+	if p == nil {
+		return items, nil
+	}
+	return items, p.lacking(cmd, slices.Sorted(maps.Keys(unpriced)))
 }
 
 func writeJSON(cmd *cobra.Command, v any) error { return encodeJSON(jsonOutput(cmd), v) }

@@ -2,16 +2,13 @@ package cli
 
 import (
 	"fmt"
-	"maps"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/agenttrace/agenttrace/session/inspect"
 	"github.com/agenttrace/agenttrace/session/price"
-	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
 const envPrices = "AGENTTRACE_PRICES"
@@ -55,30 +52,6 @@ func readPrices(cmd *cobra.Command) (*prices, error) {
 		return nil, usagef("read prices from %s: %w", path, err)
 	}
 	return &prices{table, path}, nil
-}
-
-// estimate fills in what the sessions of a list cost, and names what has no price.
-func (p *prices) estimate(cmd *cobra.Command, r *sqlite.Reader, items []inspect.Item) error {
-	ids := make([]string, len(items))
-	for i := range items {
-		ids[i] = items[i].ID
-	}
-	estimates, err := r.EstimateCosts(cmd.Context(), ids, p.Estimate)
-	if err != nil {
-		return err
-	}
-	unpriced := map[string]bool{}
-	for i := range items {
-		e := estimates[items[i].ID]
-		if items[i].CostUSD-e.StatedUSD > 1e-9 {
-			continue // the session's cost is stated as a whole, which no message tells
-		}
-		items[i].EstimatedCostUSD = e.USD
-		for _, model := range e.Unpriced {
-			unpriced[model] = true
-		}
-	}
-	return p.lacking(cmd, slices.Sorted(maps.Keys(unpriced)))
 }
 
 // lacking names the models without a price.

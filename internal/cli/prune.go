@@ -53,9 +53,9 @@ deleted, the ids of the sessions that were. gc --vacuum then gives the space bac
 			if !dryRun {
 				return deleteSessions(cmd, sessions, yes, asJSON)
 			}
-			items := []inspect.Item{}
-			for i := range sessions {
-				items = append(items, inspect.NewItem(&sessions[i], now, 0))
+			items, err := listItems(cmd, r, sessions, nil, now, 0)
+			if err != nil {
+				return err
 			}
 			if asJSON {
 				return writeJSON(cmd, items)

@@ -138,6 +138,19 @@ func (b *builder) message(row *session.MessageAndParts) {
 	turn.Messages = append(turn.Messages, m)
 }
 
+// TurnNumbers returns for the id of each message the number of its turn in the timeline;
+// messages that wait in the queue have none.
+func TurnNumbers(t *session.Transcript) map[string]int {
+	tl := Build(Input{Transcript: t})
+	numbers := make(map[string]int, len(t.Messages))
+	for i := range tl.Turns {
+		for k := range tl.Turns[i].Messages {
+			numbers[tl.Turns[i].Messages[k].ID] = tl.Turns[i].Number
+		}
+	}
+	return numbers
+}
+
 // endsBefore says that m, which no user message precedes, cannot belong to the
 // turn: its source counts another turn, or the turn was answered to its end and
 // m is what a crash left of a further answer.
@@ -210,25 +223,18 @@ func (b *builder) closeTurns() {
 		called := map[string]int{}
 		for k := range t.Messages {
 			m := &t.Messages[k]
-			if m.Role != session.RoleAssistant || m.Compaction != nil {
+			if m.Role != session.RoleAssistant {
+				continue
+			}
+			if !m.marker {
+				add(&t.Usage, m.Usage)
+				addNumber(&t.CostUSD, m.CostUSD)
+			}
+			if m.Compaction != nil {
 				continue
 			}
 			if spokesman == nil || m.HiddenAt == nil || t.Hidden {
 				spokesman = m
-			}
-			if m.Usage != nil {
-				sum := *m.Usage
-				if t.Usage != nil {
-					sum = sum.Add(*t.Usage)
-				}
-				t.Usage = &sum
-			}
-			if m.CostUSD != nil {
-				sum := *m.CostUSD
-				if t.CostUSD != nil {
-					sum += *t.CostUSD
-				}
-				t.CostUSD = &sum
 			}
 			for p := range m.Parts {
 				call := m.Parts[p].Tool
@@ -326,7 +332,7 @@ func (b *builder) children() {
 		state, _ := stateOfSession(s)
 		b.tl.Children = append(b.tl.Children, Child{
 			SessionID: s.ID, MessageID: deref(s.ParentMessageID), Title: s.Title, Agent: s.Agent, State: state, ToolCallID: callOf[s.ID],
-			TotalTokens: s.TotalTokens, CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, Archived: s.ArchivedAt != nil,
+			TotalTokens: totalUsed(b.in.ChildTokens[s.ID].Used), CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, Archived: s.ArchivedAt != nil,
 		})
 	}
 	slices.SortFunc(b.tl.Children, func(x, y Child) int {
@@ -338,20 +344,19 @@ func (b *builder) totals() {
 	tot := &b.tl.Totals
 	s := &b.transcript.Session
 	tot.Context = s.Usage()
+	var tokens session.Tokens
 	for i := range b.tl.Turns {
 		t := &b.tl.Turns[i]
 		tot.Turns++
 		if t.Hidden {
 			tot.Hidden++
 		}
-		add(&tot.Usage, t.Usage)
-		addNumber(&tot.CostUSD, t.CostUSD)
 		addNumber(&tot.DurationMS, t.DurationMS)
 		for k := range t.Messages {
 			m := &t.Messages[k]
-			if c := m.Compaction; c != nil {
+			tokens.Add(s, m.CreatedAt, m.counted)
+			if m.Compaction != nil {
 				tot.Compactions++
-				add(&tot.Usage, c.usage())
 			}
 			for p := range m.Parts {
 				call := m.Parts[p].Tool
@@ -368,19 +373,18 @@ func (b *builder) totals() {
 			}
 		}
 	}
-	if tot.CostUSD == nil && s.CostUSD != 0 {
-		tot.CostUSD = new(s.CostUSD)
-	}
+	tot.Usage, tot.CopiedUsage = tokens.Used, tokens.Copied
+	tot.CostUSD, b.tl.costOfWhole = tokens.Cost(s)
 	b.tl.Session.State, b.tl.Session.Error = b.tl.state(s)
 	b.tl.Status = statusOf(s, b.tl, b.in.Now, b.in.Silence)
 }
 
-// usage is what the summarizing model call took, nil when nobody said.
-func (c *Compaction) usage() *session.Usage {
-	if c.InputTokens == nil && c.OutputTokens == nil {
-		return nil
+// totalUsed is the sum of a usage, 0 when nobody states one.
+func totalUsed(u *session.Usage) int64 {
+	if u == nil {
+		return 0
 	}
-	return &session.Usage{Input: derefInt(c.InputTokens), Output: derefInt(c.OutputTokens)}
+	return u.Total()
 }
 
 func add(sum **session.Usage, u *session.Usage) {
@@ -405,18 +409,18 @@ func addNumber[T int64 | float64](sum **T, v *T) {
 	*sum = &total
 }
 
-func deref(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
-}
-
 func derefInt(n *int64) int64 {
 	if n == nil {
 		return 0
 	}
 	return *n
+}
+
+func deref(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
 }
 
 // modelOf reads a session's model; the reference program also writes a tier,

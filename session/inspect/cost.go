@@ -15,7 +15,7 @@ import (
 //
 // It is for a timeline as [Build] returns it, once.
 func (tl *Timeline) Estimate(price store.Price) {
-	if tl.Totals.CostUSD != nil && !slices.ContainsFunc(tl.Turns, func(t Turn) bool { return t.CostUSD != nil }) {
+	if tl.costOfWhole {
 		return
 	}
 	unpriced := map[string]bool{}
@@ -23,7 +23,7 @@ func (tl *Timeline) Estimate(price store.Price) {
 		t := &tl.Turns[i]
 		for k := range t.Messages {
 			m := &t.Messages[k]
-			if m.Role == session.RoleUser || m.Compaction != nil || m.CostUSD != nil || m.Usage == nil || m.Usage.Total() == 0 {
+			if m.Role == session.RoleUser || m.marker || m.CostUSD != nil || m.Usage == nil || m.Usage.Total() == 0 {
 				continue
 			}
 			var model session.Model
@@ -38,8 +38,10 @@ func (tl *Timeline) Estimate(price store.Price) {
 			}
 			m.EstimatedCostUSD = &usd
 			addNumber(&t.EstimatedCostUSD, &usd)
+			if !m.Copied {
+				addNumber(&tl.Totals.EstimatedCostUSD, &usd)
+			}
 		}
-		addNumber(&tl.Totals.EstimatedCostUSD, t.EstimatedCostUSD)
 	}
 	if len(unpriced) > 0 {
 		tl.UnpricedModels = slices.Sorted(maps.Keys(unpriced))

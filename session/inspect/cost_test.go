@@ -20,7 +20,7 @@ func TestEstimate(t *testing.T) {
 	}
 	stated := 0.5
 	tl.Turns[1].Messages[1].CostUSD, tl.Turns[1].CostUSD, tl.Totals.CostUSD = &stated, &stated, &stated
-	tl.Turns[3].Messages[1].Compaction = &Compaction{}
+	tl.Turns[3].Messages[1].Compaction, tl.Turns[3].Messages[1].marker = &Compaction{}, true
 	tl.Estimate(func(m session.Model, u session.Usage, requests int64) (float64, bool) {
 		return float64(u.Input*requests) / 1000, m.ModelID == "known"
 	})

@@ -159,10 +159,14 @@ func readStory(t *testing.T, text string) inspect.Input {
 	in.Links = s.Links
 	for _, c := range s.Children {
 		child := session.Session{
-			ID: c.ID, Title: c.Title, Agent: c.Agent, MetadataJSON: orObject(c.Metadata, "{}"), TotalTokens: c.Tokens,
+			ID: c.ID, Title: c.Title, Agent: c.Agent, MetadataJSON: orObject(c.Metadata, "{}"),
 			ParentID: &row.ID, CreatedAt: epoch + c.At, UpdatedAt: epoch + c.At,
 		}
 		in.Children = append(in.Children, child)
+		if in.ChildTokens == nil {
+			in.ChildTokens = map[string]session.Tokens{}
+		}
+		in.ChildTokens[c.ID] = session.Tokens{Used: &session.Usage{Input: c.Tokens}}
 	}
 	if s.Parent != nil {
 		in.Parent = &session.Session{ID: s.Parent.ID, Title: s.Parent.Title}

@@ -66,6 +66,9 @@ func Collect(ctx context.Context, r store.Reader, id string) (in Input, err erro
 		}
 		in.Children = append(in.Children, s)
 	}
+	if in.ChildTokens, err = tokensOf(ctx, r, in.Children); err != nil {
+		return in, err
+	}
 	if parent := deref(in.Transcript.Session.ParentID); parent != "" {
 		s, err := r.Session(ctx, parent)
 		if err == nil {
@@ -75,6 +78,23 @@ func Collect(ctx context.Context, r store.Reader, id string) (in Input, err erro
 		}
 	}
 	return in, nil
+}
+
+// tokensOf counts the tokens of sessions.
+func tokensOf(ctx context.Context, r store.Reader, sessions []session.Session) (map[string]session.Tokens, error) {
+	if len(sessions) == 0 {
+		return nil, nil
+	}
+	ids := make([]string, len(sessions))
+	for i := range sessions {
+		ids[i] = sessions[i].ID
+	}
+	spent, err := r.Spent(ctx, ids, nil)
+	tokens := make(map[string]session.Tokens, len(spent))
+	for id, s := range spent {
+		tokens[id] = s.Tokens
+	}
+	return tokens, err
 }
 
 // inherited reads the decisions about the calls that a fork copied: from its

@@ -18,10 +18,11 @@ func (b *builder) read(row *session.MessageAndParts) Message {
 	meta, problems := readMetadata(r.MetadataJSON)
 	m.Problems = problems
 	trace := &meta.trace
-	m.Model, m.Agent, m.Usage, m.SystemPromptDigest, m.Trigger = meta.model, meta.agent, meta.usage, meta.promptDigest, meta.trigger
+	m.Model, m.Agent, m.SystemPromptDigest, m.Trigger = meta.model, meta.agent, meta.promptDigest, meta.trigger
+	m.Copied = b.transcript.Session.Copied(r.CreatedAt)
 	m.HiddenAt = cmp.Or(m.HiddenAt, meta.hiddenAt)
 	m.QueuedAt, m.CanceledAt = meta.queuedAt, meta.canceledAt
-	m.TurnIndex, m.Temperature, m.UsageBasis, m.CostUSD = trace.TurnIndex, trace.Temperature, trace.UsageBasis, trace.CostUSD
+	m.TurnIndex, m.Temperature, m.UsageBasis = trace.TurnIndex, trace.Temperature, trace.UsageBasis
 	m.DurationMS, m.ModelCalls, m.StopReason = trace.DurationMS, trace.ModelCalls, trace.StopReason
 	m.EndReason, m.Error, m.ToolCatalogDigest = trace.EndReason, trace.Error, trace.ToolCatalogDigest
 	m.ModelErrors = trace.ModelErrors
@@ -54,11 +55,16 @@ func (b *builder) read(row *session.MessageAndParts) Message {
 		m.Compaction = new(Compaction)
 		m.Problems = append(m.Problems, "the summary is missing")
 	}
+	marker := row.IsMarker()
+	stated := session.MessageMetadata{Usage: meta.usage, Compaction: meta.compaction, Trace: *trace}
+	tokens := stated.Tokens(r.Role, marker)
+	m.Usage, m.CostUSD, m.counted = tokens.Used, tokens.CostUSD, tokens
 	if c := m.Compaction; c != nil {
-		c.InputTokens, c.OutputTokens, c.SummarizedMessages = meta.counts.InputTokens, meta.counts.OutputTokens, meta.counts.SummarizedMessages
-		c.DurationMS = trace.DurationMS
-		if c.SummaryTokens == 0 && m.Usage != nil {
-			c.SummaryTokens = m.Usage.Input
+		m.marker = marker || meta.compaction
+		c.InputTokens, c.OutputTokens, c.SummarizedMessages = trace.InputTokens, trace.OutputTokens, meta.counts.SummarizedMessages
+		c.ContextBefore, c.ContextAfter, c.DurationMS = meta.counts.ContextBefore, meta.counts.ContextAfter, trace.DurationMS
+		if c.SummaryTokens == 0 && m.marker {
+			c.SummaryTokens = tokens.Context.Input
 		}
 	}
 	return m
@@ -76,9 +82,9 @@ type metadata struct {
 	compaction           bool
 	trace                session.MessageTrace
 	counts               struct {
-		InputTokens        *int64 `json:"input_tokens"`
-		OutputTokens       *int64 `json:"output_tokens"`
-		SummarizedMessages int64  `json:"summarized_message_count"`
+		SummarizedMessages int64 `json:"summarized_message_count"`
+		ContextBefore      int64 `json:"context_tokens_before"`
+		ContextAfter       int64 `json:"context_tokens_after"`
 	}
 }
 

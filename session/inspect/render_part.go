@@ -209,9 +209,11 @@ func (p *printer) compaction(m *Message) {
 	}
 	facts := []string{kind}
 	if c.SummarizedMessages > 0 {
-		facts = append(facts, plural(int(c.SummarizedMessages), "message", "messages")+" → "+count(c.SummaryTokens)+" tokens")
+		facts = append(facts, plural(int(c.SummarizedMessages), "message", "messages")+" → "+count(c.SummaryTokens)+" tokens in context")
+	} else if c.SummaryTokens > 0 && c.ContextBefore > 0 {
+		facts = append(facts, "context "+count(c.ContextBefore)+" → "+count(c.SummaryTokens)+" tokens")
 	} else if c.SummaryTokens > 0 {
-		facts = append(facts, count(c.SummaryTokens)+" tokens")
+		facts = append(facts, count(c.SummaryTokens)+" tokens in context")
 	}
 	if c.DurationMS != nil {
 		facts = append(facts, duration(*c.DurationMS))

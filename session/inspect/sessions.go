@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // Item is a session in a list. Its JSON is a stable format: keys are added,
@@ -25,10 +26,14 @@ type Item struct {
 	// Status is what the session is doing, as far as its row tells. [StatusOf] with
 	// the messages tells more.
 	Status Activity `json:"status,omitempty"`
-	// Usage is the session's rollup and Total its sum: see Totals.Context.
-	Usage   session.Usage `json:"usage"`
-	Total   int64         `json:"total_tokens"`
-	CostUSD float64       `json:"cost_usd"`
+	// Usage is what the session used in all and Total its sum: see [session.Tokens].
+	// Context is what takes room in the model's context now, and ContextTotal its sum.
+	Usage        session.Usage `json:"usage"`
+	Total        int64         `json:"total_tokens"`
+	Context      session.Usage `json:"context"`
+	ContextTotal int64         `json:"context_tokens"`
+	// CostUSD is what the source states: see [session.Tokens.Cost].
+	CostUSD float64 `json:"cost_usd"`
 	// EstimatedCostUSD is of the messages that state no cost, and no part of CostUSD;
 	// nil unless whoever lists the sessions estimated it.
 	EstimatedCostUSD *float64 `json:"estimated_cost_usd,omitempty"`
@@ -40,13 +45,26 @@ type Item struct {
 	ArchivedAt    *int64 `json:"archived_at,omitempty"`
 }
 
-// NewItem makes an item of a session's row. now and silence tell which sessions
-// are interrupted: see [StatusOf].
-func NewItem(s *session.Session, now time.Time, silence time.Duration) Item {
+// NewItem makes an item of a session's row and of what it spent. now and silence tell which
+// sessions are interrupted: see [StatusOf]. The cost is estimated where it is not stated of
+// the session as a whole.
+func NewItem(s *session.Session, spent *store.Spent, now time.Time, silence time.Duration) Item {
 	state, _ := stateOfSession(s)
+	var used session.Usage
+	if spent.Used != nil {
+		used = *spent.Used
+	}
+	cost, estimated := 0.0, spent.EstimatedUSD
+	if usd, whole := spent.Cost(s); usd != nil {
+		cost = *usd
+		if whole {
+			estimated = nil
+		}
+	}
 	return Item{
-		ID: s.ID, Title: s.Title, Agent: s.Agent, Model: modelOf(s), State: state, Status: StatusOf(s, nil, nil, now, silence).State, Usage: s.Usage(), Total: s.TotalTokens,
-		CostUSD: s.CostUSD, ParentID: deref(s.ParentID), WorkspaceRoot: deref(s.WorkspaceRoot), CreatedAt: s.CreatedAt,
+		ID: s.ID, Title: s.Title, Agent: s.Agent, Model: modelOf(s), State: state, Status: StatusOf(s, nil, nil, now, silence).State,
+		Usage: used, Total: used.Total(), Context: s.Usage(), ContextTotal: s.Usage().Total(),
+		CostUSD: cost, EstimatedCostUSD: estimated, ParentID: deref(s.ParentID), WorkspaceRoot: deref(s.WorkspaceRoot), CreatedAt: s.CreatedAt,
 		UpdatedAt: s.UpdatedAt, ArchivedAt: s.ArchivedAt,
 	}
 }
@@ -83,38 +101,34 @@ func RenderSessions(w io.Writer, items []Item, o Options) error {
 	p := newPrinter(o)
 	ids := shortIDs(items)
 	withCost := false
-	var cost, inherited struct {
+	var cost struct {
 		stated    float64
 		estimated *float64
 	}
 	for i := range items {
 		withCost = withCost || items[i].CostUSD != 0 || items[i].EstimatedCostUSD != nil
-		sum := &cost
-		if items[i].ParentID != "" {
-			sum = &inherited
-		}
-		sum.stated += items[i].CostUSD
-		addNumber(&sum.estimated, items[i].EstimatedCostUSD)
+		cost.stated += items[i].CostUSD
+		addNumber(&cost.estimated, items[i].EstimatedCostUSD)
 	}
 	type cell struct {
 		span
 		right bool
 	}
-	const title = 2
+	const mark, title, agent, model, tokens, context, costColumn = 1, 2, 3, 4, 5, 6, 7
 	rows := make([][]cell, 0, len(items)+1)
 	head := []cell{{span: span{"ID", p.title}}, {span: span{"", p.title}}, {span: span{"TITLE", p.title}}, {span: span{"AGENT", p.title}},
-		{span: span{"MODEL", p.title}}, {span{"CONTEXT", p.title}, true}, {span{"COST", p.title}, true}, {span{"AGE", p.title}, true}}
+		{span: span{"MODEL", p.title}}, {span{"TOKENS", p.title}, true}, {span{"CONTEXT", p.title}, true}, {span{"COST", p.title}, true}, {span{"AGE", p.title}, true}}
 	rows = append(rows, head)
 	for i := range items {
 		s := &items[i]
-		var mark span
+		var sign span
 		switch {
 		case s.Status != ActivityIdle && s.Status != ActivityUnknown:
-			mark = p.activity(s.Status)
+			sign = p.activity(s.Status)
 		case s.State.bad():
-			mark = p.state(s.State)
+			sign = p.state(s.State)
 		}
-		mark.text, _, _ = strings.Cut(mark.text, " ")
+		sign.text, _, _ = strings.Cut(sign.text, " ")
 		name := oneLine(s.Title)
 		if s.ParentID != "" {
 			name = "↳ " + name
@@ -122,20 +136,20 @@ func RenderSessions(w io.Writer, items []Item, o Options) error {
 		if s.ArchivedAt != nil {
 			name += " (archived)"
 		}
-		number := count(s.Total)
+		number := count
 		if p.Width < 100 {
-			number = brief(s.Total)
+			number = brief
 		}
 		rows = append(rows, []cell{
-			{span: span{ids[i], p.accent}}, {span: mark}, {span: span{name, p.plain}}, {span: span{truncate(oneLine(s.Agent), 14), p.dim}},
-			{span: span{truncate(modelName(s.Model), 20), p.dim}}, {span{number, p.plain}, true}, {span{cmp.Or(summedCost(s.CostUSD, s.EstimatedCostUSD), absent), p.plain}, true},
+			{span: span{ids[i], p.accent}}, {span: sign}, {span: span{name, p.plain}}, {span: span{truncate(oneLine(s.Agent), 14), p.dim}},
+			{span: span{truncate(modelName(s.Model), 20), p.dim}}, {span{number(s.Total), p.plain}, true}, {span{number(s.ContextTotal), p.dim}, true}, {span{cmp.Or(summedCost(s.CostUSD, s.EstimatedCostUSD), absent), p.plain}, true},
 			{span{p.age(s.UpdatedAt), p.dim}, true},
 		})
 	}
 	if p.Width >= 120 {
 		room := p.Width
 		for i := range head {
-			if i == title || i == 6 && !withCost {
+			if i == title || i == context || i == costColumn && !withCost {
 				continue
 			}
 			w := 0
@@ -155,10 +169,10 @@ func RenderSessions(w io.Writer, items []Item, o Options) error {
 		}
 	}
 	// What is least missed goes first where there is no room for a title.
-	drop := map[int]bool{6: !withCost}
+	drop := map[int]bool{costColumn: !withCost}
 	var widths []int
 	room := 0
-	for _, next := range []int{-1, 4, 3, 6, 1, 5} {
+	for _, next := range []int{-1, context, model, agent, costColumn, mark, tokens} {
 		if next >= 0 {
 			drop[next] = true
 		}
@@ -173,7 +187,7 @@ func RenderSessions(w io.Writer, items []Item, o Options) error {
 			}
 			room -= widths[i] + 2
 		}
-		if room >= 20 {
+		if room >= 28 || drop[context] && room >= 20 {
 			break
 		}
 	}
@@ -203,11 +217,6 @@ func RenderSessions(w io.Writer, items []Item, o Options) error {
 	sum := []string{plural(len(items), "session", "sessions")}
 	if text := summedCost(cost.stated, cost.estimated); text != "" {
 		sum = append(sum, text)
-	}
-	if text := summedCost(inherited.stated, inherited.estimated); text != "" {
-		// A fork's cost has that of the messages it copied in it, so it is no part of
-		// a sum with its parent's.
-		sum = append(sum, "forks and sub-agents "+text+" (a fork's includes what it copied)")
 	}
 	p.facts("", sum...)
 	_, err := io.WriteString(w, p.b.String())

@@ -11,6 +11,7 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
 func items() []inspect.Item {
@@ -19,14 +20,15 @@ func items() []inspect.Item {
 	archived := int64(epoch)
 	rows := []session.Session{
 		{ID: "ses_1fa2bdc08000YO9dOSXjsMd9kP", Title: "Find out why the tests of this project fail and fix them", Agent: "codeagent", ModelJSON: &model,
-			MetadataJSON: `{"agenttrace":{"outcome":"finish"}}`, TotalTokens: 14834, CostUSD: 0.0123, UpdatedAt: epoch},
+			MetadataJSON: `{"agenttrace":{"outcome":"finish"}}`, PromptTokens: 8037, CostUSD: 0.0123, UpdatedAt: epoch},
 		{ID: "ses_1fa2bdc57000q3WDAeVveBG0kP", Title: "Review", Agent: "reviewer", ParentID: &parent,
-			MetadataJSON: `{"agenttrace":{"outcome":"error"}}`, TotalTokens: 763, CostUSD: 0.5, UpdatedAt: epoch - 86_400_000},
+			MetadataJSON: `{"agenttrace":{"outcome":"error"}}`, PromptTokens: 700, CostUSD: 0.5, UpdatedAt: epoch - 86_400_000},
 		{ID: "ses_1fa2bdc5a00133WEcCxYmStWLC", Title: "New Chat\nsecond line", Agent: "grida", MetadataJSON: `{}`, UpdatedAt: epoch - 400*86_400_000, ArchivedAt: &archived},
 	}
+	spent := []store.Spent{{Tokens: session.Tokens{Used: &session.Usage{Input: 14834}}}, {Tokens: session.Tokens{Used: &session.Usage{Input: 763}}}, {}}
 	var list []inspect.Item
 	for i := range rows {
-		list = append(list, inspect.NewItem(&rows[i], time.Time{}, 0))
+		list = append(list, inspect.NewItem(&rows[i], &spent[i], time.Time{}, 0))
 	}
 	return list
 }
@@ -36,29 +38,33 @@ func TestRenderSessions(t *testing.T) {
 		width int
 		want  string
 	}{
+		{140, `
+ID                                 TITLE                                           AGENT      MODEL            TOKENS  CONTEXT     COST  AGE
+ses_1fa2bdc08000YO9dOSXjsMd9kP     Find out why the tests of this project fail a…  codeagent  gpt-5-mini high  14,834    8,037  $0.0123   1h
+ses_1fa2bdc57000q3WDAeVveBG0kP  ✗  ↳ Review                                        reviewer                       763      700    $0.50  25h
+ses_1fa2bdc5a00133WEcCxYmStWLC     New Chat … (archived)                           grida                            0        0        –   1y
+3 sessions · $0.51
+`},
 		{120, `
-ID                                 TITLE                               AGENT      MODEL            CONTEXT     COST  AGE
-ses_1fa2bdc08000YO9dOSXjsMd9kP     Find out why the tests of this pr…  codeagent  gpt-5-mini high   14,834  $0.0123   1h
-ses_1fa2bdc57000q3WDAeVveBG0kP  ✗  ↳ Review                            reviewer                        763    $0.50  25h
-ses_1fa2bdc5a00133WEcCxYmStWLC     New Chat … (archived)               grida                             0        –   1y
-3 sessions · $0.0123 · forks and sub-agents $0.50 (a fork's includes what it copied)
+ID                                 TITLE                                AGENT      MODEL            TOKENS     COST  AGE
+ses_1fa2bdc08000YO9dOSXjsMd9kP     Find out why the tests of this pro…  codeagent  gpt-5-mini high  14,834  $0.0123   1h
+ses_1fa2bdc57000q3WDAeVveBG0kP  ✗  ↳ Review                             reviewer                       763    $0.50  25h
+ses_1fa2bdc5a00133WEcCxYmStWLC     New Chat … (archived)                grida                            0        –   1y
+3 sessions · $0.51
 `},
 		{80, `
-ID            TITLE                             AGENT      CONTEXT     COST  AGE
-1fa2bdc08     Find out why the tests of this…   codeagent      15k  $0.0123   1h
-1fa2bdc57  ✗  ↳ Review                          reviewer       763    $0.50  25h
-1fa2bdc5a     New Chat … (archived)             grida            0        –   1y
-3 sessions · $0.0123
-forks and sub-agents $0.50 (a fork's includes what it copied)
+ID            TITLE                              AGENT      TOKENS     COST  AGE
+1fa2bdc08     Find out why the tests of this p…  codeagent     15k  $0.0123   1h
+1fa2bdc57  ✗  ↳ Review                           reviewer      763    $0.50  25h
+1fa2bdc5a     New Chat … (archived)              grida           0        –   1y
+3 sessions · $0.51
 `},
 		{40, `
 ID         TITLE                     AGE
 1fa2bdc08  Find out why the tests…    1h
 1fa2bdc57  ↳ Review                  25h
 1fa2bdc5a  New Chat … (archived)      1y
-3 sessions · $0.0123
-forks and sub-agents $0.50 (a fork's
-includes what it copied)
+3 sessions · $0.51
 `},
 	} {
 		var b strings.Builder

@@ -125,20 +125,25 @@ func (p *printer) usageRows(tl *Timeline) (rows, sums []usageRow) {
 		t := &tl.Turns[i]
 		label := padLeft(count(int64(t.Number)), 3) + "  " + modelName(t.Model)
 		paint := p.plain
-		if t.Hidden {
-			label, paint = padLeft(count(int64(t.Number)), 3)+"  (rewound)", p.dim
-		}
 		spoke := false
 		for k := range t.Messages {
 			m := &t.Messages[k]
 			spoke = spoke || m.Role == session.RoleAssistant && m.Compaction == nil
 		}
+		switch {
+		case t.Hidden && t.Copied():
+			label, paint = padLeft(count(int64(t.Number)), 3)+"  (rewound, copied)", p.dim
+		case t.Hidden:
+			label, paint = padLeft(count(int64(t.Number)), 3)+"  (rewound)", p.dim
+		case t.Copied():
+			label, paint = padLeft(count(int64(t.Number)), 3)+"  (copied)", p.dim
+		}
 		if spoke || t.Usage != nil {
 			rows = append(rows, usageRow{strings.TrimRight(label, " "), t.Usage, costText(t.CostUSD, t.EstimatedCostUSD), paint})
 		}
 		for k := range t.Messages {
-			if c := t.Messages[k].Compaction; c != nil {
-				rows = append(rows, usageRow{"     compaction", c.usage(), "", p.dim})
+			if m := &t.Messages[k]; m.marker {
+				rows = append(rows, usageRow{"     compaction", m.Usage, costText(m.CostUSD, m.EstimatedCostUSD), p.dim})
 			}
 		}
 	}
@@ -148,6 +153,9 @@ func (p *printer) usageRows(tl *Timeline) (rows, sums []usageRow) {
 		label = "session" // the rows are one turn's
 	}
 	sums = []usageRow{{label, tot.Usage, costText(tot.CostUSD, tot.EstimatedCostUSD), p.title}}
+	if tot.CopiedUsage != nil {
+		sums = append(sums, usageRow{"copied", tot.CopiedUsage, "", p.dim})
+	}
 	if tot.Usage == nil && tot.Context != (session.Usage{}) || tot.Usage != nil && *tot.Usage != tot.Context {
 		sums = append(sums, usageRow{"in context now", &tot.Context, "", p.dim})
 	}

@@ -47,6 +47,9 @@ type Timeline struct {
 	// Decisions are all permission decisions, those that belong to no call in
 	// the timeline included.
 	Decisions []Decision `json:"decisions,omitempty"`
+
+	// costOfWhole says that the cost in Totals is stated of the session as a whole.
+	costOfWhole bool
 }
 
 // Session is the head of a timeline.
@@ -99,11 +102,12 @@ type Child struct {
 	// State is how the child's last run ended: see [Item].
 	State State `json:"state"`
 	// ToolCallID is the call that started the child, when one says so.
-	ToolCallID  string `json:"tool_call_id,omitempty"`
-	TotalTokens int64  `json:"total_tokens"`
-	CreatedAt   int64  `json:"created_at"`
-	UpdatedAt   int64  `json:"updated_at"`
-	Archived    bool   `json:"archived,omitempty"`
+	ToolCallID string `json:"tool_call_id,omitempty"`
+	// TotalTokens is what the child used in all: see [session.Tokens].
+	TotalTokens int64 `json:"total_tokens"`
+	CreatedAt   int64 `json:"created_at"`
+	UpdatedAt   int64 `json:"updated_at"`
+	Archived    bool  `json:"archived,omitempty"`
 }
 
 // Turn is one user message through to a finished answer.
@@ -152,6 +156,20 @@ type Turn struct {
 	PromptChanged      bool   `json:"system_prompt_changed,omitempty"`
 
 	Tools Tools `json:"tools"`
+}
+
+// Copied says that the session is a fork and has the usage of the turn from its parent,
+// where it counts.
+func (t *Turn) Copied() bool {
+	if t.Usage == nil {
+		return false
+	}
+	for i := range t.Messages {
+		if m := &t.Messages[i]; !m.Copied && !m.marker && m.Usage != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // MissingTurns are turns that the source counted and that never arrived.
@@ -205,7 +223,9 @@ type Message struct {
 	Model       *session.Model `json:"model,omitempty"`
 	Agent       string         `json:"agent,omitempty"`
 	Temperature *float64       `json:"temperature,omitempty"`
-	// Usage is nil when the message states none.
+	// Usage is what the calls of models behind the message used, for the message of a
+	// compaction the call that made the summary; nil when the message states none. See
+	// [session.MessageTokens].
 	Usage      *session.Usage `json:"usage,omitempty"`
 	UsageBasis string         `json:"usage_basis,omitempty"`
 	CostUSD    *float64       `json:"cost_usd,omitempty"`
@@ -227,6 +247,10 @@ type Message struct {
 	// Compaction is set on the message that marks one.
 	Compaction *Compaction `json:"compaction,omitempty"`
 
+	// Copied says that the session is a fork and has the message from its parent, where
+	// its tokens and its cost count.
+	Copied bool `json:"copied,omitempty"`
+
 	Parts []Part `json:"parts"`
 
 	// Calls are the model calls that made the message, when spans of them are
@@ -240,6 +264,18 @@ type Message struct {
 	UpdatedAt int64 `json:"updated_at"`
 
 	incomplete bool
+	// marker says that the message is a compaction's and no answer besides.
+	marker  bool
+	counted session.MessageTokens
+}
+
+// CompactionUsage is what making the summary used, of the message of a compaction whose
+// source states it, and nil for other messages.
+func (m *Message) CompactionUsage() *session.Usage {
+	if !m.marker {
+		return nil
+	}
+	return m.Usage
 }
 
 // Trigger is the envelope of a message that no human typed.
@@ -255,12 +291,16 @@ type Compaction struct {
 	// TailStartID is the first message still in context word for word.
 	TailStartID string `json:"tail_start_id,omitempty"`
 	Auto        bool   `json:"auto"`
-	// SummaryTokens is the length of the summary.
+	// SummaryTokens is what the summary takes of the model's context.
 	SummaryTokens int64 `json:"summary_tokens"`
-	// InputTokens and OutputTokens are what making it took; nil when the source
-	// did not say.
-	InputTokens        *int64 `json:"input_tokens,omitempty"`
-	OutputTokens       *int64 `json:"output_tokens,omitempty"`
+	// InputTokens and OutputTokens are what making it used, nil when the source does not
+	// count just these; the message's Usage has them in any case.
+	InputTokens  *int64 `json:"input_tokens,omitempty"`
+	OutputTokens *int64 `json:"output_tokens,omitempty"`
+	// ContextBefore and ContextAfter are the sizes, in tokens, of the model's context
+	// before and after; 0 when the source does not state them. They are no usage.
+	ContextBefore      int64  `json:"context_tokens_before,omitempty"`
+	ContextAfter       int64  `json:"context_tokens_after,omitempty"`
 	SummarizedMessages int64  `json:"summarized_message_count,omitempty"`
 	DurationMS         *int64 `json:"duration_ms,omitempty"`
 }
@@ -337,14 +377,15 @@ type Totals struct {
 	Denied      int `json:"denied_tool_calls,omitempty"`
 	Compactions int `json:"compactions,omitempty"`
 
-	// Usage is what all turns used, hidden and compacted ones included. It is
-	// nil when no message states any.
+	// Usage is what the session used in all: see [session.Tokens].
 	Usage *session.Usage `json:"usage,omitempty"`
-	// Context is the session's rollup: the messages that count towards the
-	// model's context now.
+	// CopiedUsage is what its parent used for the messages that a fork copied, and no
+	// part of Usage.
+	CopiedUsage *session.Usage `json:"copied_usage,omitempty"`
+	// Context is the session's rollup: what takes room in the model's context now.
 	Context session.Usage `json:"context"`
-	// CostUSD sums what messages state. Where none states a cost it is the
-	// session's, which some sources tell as a whole; nil where that is not told.
+	// CostUSD is what the session's source states that it cost: see
+	// [session.Tokens.Cost].
 	CostUSD *float64 `json:"cost_usd,omitempty"`
 	// EstimatedCostUSD is of what states no cost, and no part of CostUSD: see
 	// [Timeline.Estimate].
@@ -365,6 +406,8 @@ type Input struct {
 	// Blobs are the system prompts and tool catalogs that could be found.
 	Blobs    []store.Blob
 	Children []session.Session
+	// ChildTokens are the tokens of Children by id.
+	ChildTokens map[string]session.Tokens
 	// Parent is the session that Transcript's names as its parent.
 	Parent *session.Session
 	// Now and Silence tell which sessions are interrupted: see [StatusOf].

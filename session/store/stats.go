@@ -33,20 +33,20 @@ type StatsQuery struct {
 // 0 requests are an unknown number. It is not ok where it has no price for the model.
 type Price func(m session.Model, u session.Usage, requests int64) (usd float64, ok bool)
 
-// Estimate is what a session is estimated to have cost, beside what its source stated.
-type Estimate struct {
-	// USD is over messages that state no cost; nil where none of them has a price.
-	USD *float64
-	// StatedUSD sums what the messages state.
-	StatedUSD float64
+// Spent is what a session used in all, and what that cost.
+type Spent struct {
+	session.Tokens
+	// EstimatedUSD is the cost by price of the messages that state none, and no part of
+	// CostUSD; nil where none of them has a price.
+	EstimatedUSD *float64
 	// Unpriced are the models without a price, as provider/model, in order; "" is one
 	// that is not named.
 	Unpriced []string
 }
 
 // Stats are figures over many sessions. What a fork copied from its parent counts
-// once, in the parent while that is stored; what a rewind hid or a compaction replaced counts, for it
-// took place.
+// in the parent alone; what a rewind hid or a compaction replaced counts, for it
+// took place. Tokens are those of [session.Tokens].
 type Stats struct {
 	// Total is over all groups. Its sessions are those that were heard of, also
 	// without a turn.

@@ -85,6 +85,11 @@ type Reader interface {
 	// A store written by another program has none.
 	Links(ctx context.Context, sessionID string) ([]Link, error)
 
+	// Spent returns what each of the sessions used, by id, and asks price, which may be
+	// nil, for the cost of the messages that state usage and no cost. Unknown ids are not
+	// in the result.
+	Spent(ctx context.Context, ids []string, price Price) (map[string]Spent, error)
+
 	// Blob returns the system prompt or tool catalog with the digest, or
 	// ErrNotFound when no source ever sent it.
 	Blob(ctx context.Context, kind BlobKind, digest string) (Blob, error)

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/codec/csvfile"
@@ -39,10 +38,9 @@ func FuzzEncode(f *testing.F) {
 		for i := range s.Messages {
 			m := &s.Messages[i]
 			rows += max(1, len(m.Parts))
-			if m.Message.Role == session.RoleAssistant {
-				u, _ := session.UsageOf(m.Message.MetadataJSON)
-				tokens += u.Total()
-			}
+		}
+		if used := s.Tokens().Used; used != nil {
+			tokens = used.Total()
 		}
 		var b bytes.Buffer
 		if err := csvfile.Encode(&b, s.Transcript); err != nil {

@@ -4,7 +4,9 @@
 //
 // What is counted per message (tokens, cost, duration) stands on the row of the
 // message's first part and nowhere else, so the sum of a column is the sum over
-// messages. A cell is empty when the source did not say, which is not zero.
+// messages: the tokens of the session as every command counts them, see
+// [session.Tokens]. Those of messages that a fork copied are in the table of its parent,
+// and their cells are empty. A cell is empty when the source did not say, which is not zero.
 // Hidden messages are in the table: filter on the column hidden to leave them
 // out.
 package csvfile
@@ -18,6 +20,7 @@ import (
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/inspect"
 )
 
 // Column is a column of the table.
@@ -42,7 +45,7 @@ var columns = []Column{
 	{"agent", "The agent that the session was started with.", func(r *row) string { return r.t.Session.Agent }, true},
 	{"message_id", "The message's id.", func(r *row) string { return r.m.ID }, true},
 	{"role", "user, assistant or system.", func(r *row) string { return r.m.Role }, true},
-	{"turn", "The number of user messages up to this row, less one; empty before the first.", func(r *row) string { return r.turn }, false},
+	{"turn", "The number of the turn, from 1, as agenttrace show counts them; empty for a message that waits in the queue.", func(r *row) string { return r.turn }, false},
 	{"message_created_at", "When the message began, in Unix milliseconds.", func(r *row) string { return integer(r.m.CreatedAt) }, false},
 	{"hidden", "true when a rewind hid the message, else false.", func(r *row) string { return strconv.FormatBool(r.m.HiddenAt != nil) }, false},
 	{"provider_id", "The provider of the message's model.", func(r *row) string { return r.meta.Model.ProviderID }, true},
@@ -56,15 +59,16 @@ var columns = []Column{
 	{"chars", "The size in bytes of the part's text; for a tool, of its input and its output or error as JSON; for data, of the data as JSON; for a file, of its url.", func(r *row) string { return r.chars() }, false},
 	{"part_created_at", "When the part began, in Unix milliseconds.", func(r *row) string { return r.ofPart(r.p.CreatedAt) }, false},
 	{"part_updated_at", "When the part last changed, in Unix milliseconds.", func(r *row) string { return r.ofPart(r.p.UpdatedAt) }, false},
-	{"input", "Uncached input tokens of the assistant message.", func(r *row) string { return count(r.usage().Input) }, false},
-	{"output", "Output tokens that are not reasoning.", func(r *row) string { return count(r.usage().Output) }, false},
-	{"reasoning", "Reasoning tokens.", func(r *row) string { return count(r.usage().Reasoning) }, false},
-	{"cache_read", "Input tokens read from a cache.", func(r *row) string { return count(r.usage().CacheRead) }, false},
-	{"cache_write", "Input tokens written to a cache.", func(r *row) string { return count(r.usage().CacheWrite) }, false},
-	{"total", "The sum of the five.", func(r *row) string { return r.usage().total() }, false},
+	{"input", "Uncached input tokens that the assistant message used; for a compaction, the call that made the summary.", func(r *row) string { return r.tokens(0) }, false},
+	{"output", "Output tokens that are not reasoning.", func(r *row) string { return r.tokens(1) }, false},
+	{"reasoning", "Reasoning tokens.", func(r *row) string { return r.tokens(2) }, false},
+	{"cache_read", "Input tokens read from a cache.", func(r *row) string { return r.tokens(3) }, false},
+	{"cache_write", "Input tokens written to a cache.", func(r *row) string { return r.tokens(4) }, false},
+	{"total", "The sum of the five.", func(r *row) string { return r.total() }, false},
 	{"cost_usd", "What the source said the message cost, in US dollars.", func(r *row) string { return r.cost() }, false},
 	{"stop_reason", "Why the model stopped, in its own word.", func(r *row) string { return r.trace().StopReason }, true},
 	{"duration_ms", "How long the turn took, in milliseconds.", func(r *row) string { return count(r.trace().DurationMS) }, false},
+	{"copied", "true when the session is a fork and has the message from its parent, where its tokens and cost count, else false.", func(r *row) string { return strconv.FormatBool(r.copied) }, false},
 }
 
 // Encode writes one session with a header.
@@ -112,15 +116,15 @@ func (e *Encoder) encode(t *session.Transcript) error {
 			return err
 		}
 	}
-	users := 0
+	numbers := inspect.TurnNumbers(t)
 	for i := range t.Messages {
 		m := &t.Messages[i]
-		if m.Message.Role == session.RoleUser {
-			users++
-		}
 		r := row{t: t, m: &m.Message, p: new(session.Part), first: true, meta: readMetadata(m.Message.MetadataJSON)}
-		if users > 0 {
-			r.turn = strconv.Itoa(users - 1)
+		if r.copied = t.Session.Copied(m.Message.CreatedAt); !r.copied {
+			r.spent = r.meta.stated.Tokens(m.Message.Role, m.IsMarker())
+		}
+		if n := numbers[m.Message.ID]; n > 0 {
+			r.turn = strconv.Itoa(n)
 		}
 		if len(m.Parts) == 0 {
 			if err := e.write(&r); err != nil {
@@ -166,6 +170,8 @@ type row struct {
 	hasPart bool
 	first   bool // the message's first row
 	turn    string
+	copied  bool
+	spent   session.MessageTokens // zero for a copy
 	meta    metadata
 	data    *partData // nil without a part, or when data_json is no object
 }
@@ -173,49 +179,22 @@ type row struct {
 // metadata is what the table shows of metadata_json. Each field is read on its
 // own, so that one of the wrong kind does not take the others with it.
 type metadata struct {
-	Model session.Model
-	Usage usage
-	Trace session.MessageTrace
-}
-
-type usage struct {
-	Input, Output, Reasoning *int64
-	CacheRead                *int64 `json:"cache_read"`
-	CacheWrite               *int64 `json:"cache_write"`
-}
-
-// total is the sum of the buckets that are there, empty when none is.
-func (u usage) total() string {
-	var sum int64
-	any := false
-	for _, n := range []*int64{u.Input, u.Output, u.Reasoning, u.CacheRead, u.CacheWrite} {
-		if n != nil {
-			sum, any = sum+*n, true
-		}
-	}
-	if !any {
-		return ""
-	}
-	return integer(sum)
+	Model  session.Model
+	Trace  session.MessageTrace
+	stated session.MessageMetadata
+	// buckets are those of usage that the source states.
+	buckets map[string]json.RawMessage
 }
 
 func readMetadata(text string) metadata {
-	var keys struct {
-		Model, Usage json.RawMessage
-		Trace        json.RawMessage `json:"agenttrace"`
+	m := metadata{stated: session.ParseMessageMetadata([]byte(text))}
+	if m.stated.Model != nil {
+		m.Model = *m.stated.Model
 	}
-	var m metadata
-	if json.Unmarshal([]byte(text), &keys) != nil {
-		return m
-	}
-	if json.Unmarshal(keys.Model, &m.Model) != nil {
-		m.Model = session.Model{}
-	}
-	if json.Unmarshal(keys.Usage, &m.Usage) != nil {
-		m.Usage = usage{}
-	}
-	if json.Unmarshal(keys.Trace, &m.Trace) != nil {
-		m.Trace = session.MessageTrace{}
+	m.Trace = m.stated.Trace
+	var keys struct{ Usage json.RawMessage }
+	if json.Unmarshal([]byte(text), &keys) == nil {
+		_ = json.Unmarshal(keys.Usage, &m.buckets) // what is no object states no bucket
 	}
 	return m
 }
@@ -234,15 +213,30 @@ func readData(text string) *partData {
 	return d
 }
 
-// usage and trace are those of the message, on its first row if it is the
-// assistant's.
-func (r *row) usage() usage {
-	if r.first && r.m.Role == session.RoleAssistant {
-		return r.meta.Usage
+// tokens is the cell of a bucket, on the message's first row. It is empty where the source
+// states no usage, or usage without the bucket.
+func (r *row) tokens(bucket int) string {
+	u := r.spent.Used
+	if !r.first || u == nil {
+		return ""
 	}
-	return usage{}
+	n := [...]int64{u.Input, u.Output, u.Reasoning, u.CacheRead, u.CacheWrite}[bucket]
+	key := [...]string{"input", "output", "reasoning", "cache_read", "cache_write"}[bucket]
+	if _, stated := r.meta.buckets[key]; n == 0 && !stated {
+		return ""
+	}
+	return integer(n)
 }
 
+// total is the sum of the buckets, empty when none is stated.
+func (r *row) total() string {
+	if !r.first || r.spent.Used == nil || *r.spent.Used == (session.Usage{}) && len(r.meta.buckets) == 0 {
+		return ""
+	}
+	return integer(r.spent.Used.Total())
+}
+
+// trace is that of the message, on its first row if it is the assistant's.
 func (r *row) trace() session.MessageTrace {
 	if r.first && r.m.Role == session.RoleAssistant {
 		return r.meta.Trace
@@ -251,7 +245,7 @@ func (r *row) trace() session.MessageTrace {
 }
 
 func (r *row) cost() string {
-	if c := r.trace().CostUSD; c != nil {
+	if c := r.spent.CostUSD; c != nil && r.first {
 		return strconv.FormatFloat(*c, 'f', -1, 64)
 	}
 	return ""

@@ -15,7 +15,7 @@ import (
 
 const header = "session_id,title,agent,message_id,role,turn,message_created_at,hidden,provider_id,model_id," +
 	"part_id,index,type,tool_name,tool_call_id,tool_state,chars,part_created_at,part_updated_at," +
-	"input,output,reasoning,cache_read,cache_write,total,cost_usd,stop_reason,duration_ms\n"
+	"input,output,reasoning,cache_read,cache_write,total,cost_usd,stop_reason,duration_ms,copied\n"
 
 func TestEncode(t *testing.T) {
 	part := func(id string, index int64, partType, data string) session.Part {
@@ -50,17 +50,17 @@ func TestEncode(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := header +
-		`s,"Say, ""hi""",a,sys,system,,1,false,,,,,,,,,,,,,,,,,,,,
-s,"Say, ""hi""",a,u0,user,0,2,false,,,p,0,text,,,,6,7,8,,,,,,,,,
-s,"Say, ""hi""",a,a0,assistant,0,3,true,p,m,p0,0,reasoning,,,,0,7,8,1,2,,0,,3,0.0000125,end_turn,1500
-s,"Say, ""hi""",a,a0,assistant,0,3,true,p,m,p1,1,tool-bash,bash,c,output-error,16,7,8,,,,,,,,,
-s,"Say, ""hi""",a,a0,assistant,0,3,true,p,m,p2,2,dynamic-tool,mcp_x,,,7,7,8,,,,,,,,,
-s,"Say, ""hi""",a,a0,assistant,0,3,true,p,m,p3,3,data-mark,,,,7,7,8,,,,,,,,,
-s,"Say, ""hi""",a,a0,assistant,0,3,true,p,m,p4,4,file,,,,7,7,8,,,,,,,,,
-s,"Say, ""hi""",a,a0,assistant,0,3,true,p,m,p5,5,step-start,,,,0,7,8,,,,,,,,,
-s,"Say, ""hi""",a,a0,assistant,0,3,true,p,m,p6,6,text,,,,,7,8,,,,,,,,,
-s,"Say, ""hi""",a,u1,user,1,5,false,,,,,,,,,,,,,,,,,,,,
-s,"Say, ""hi""",a,a1,assistant,1,6,false,,,,,,,,,,,,,,3,,4,7,,,
+		`s,"Say, ""hi""",a,sys,system,1,1,false,,,,,,,,,,,,,,,,,,,,,false
+s,"Say, ""hi""",a,u0,user,2,2,false,,,p,0,text,,,,6,7,8,,,,,,,,,,false
+s,"Say, ""hi""",a,a0,assistant,2,3,true,p,m,p0,0,reasoning,,,,0,7,8,1,2,,0,,3,0.0000125,end_turn,1500,false
+s,"Say, ""hi""",a,a0,assistant,2,3,true,p,m,p1,1,tool-bash,bash,c,output-error,16,7,8,,,,,,,,,,false
+s,"Say, ""hi""",a,a0,assistant,2,3,true,p,m,p2,2,dynamic-tool,mcp_x,,,7,7,8,,,,,,,,,,false
+s,"Say, ""hi""",a,a0,assistant,2,3,true,p,m,p3,3,data-mark,,,,7,7,8,,,,,,,,,,false
+s,"Say, ""hi""",a,a0,assistant,2,3,true,p,m,p4,4,file,,,,7,7,8,,,,,,,,,,false
+s,"Say, ""hi""",a,a0,assistant,2,3,true,p,m,p5,5,step-start,,,,0,7,8,,,,,,,,,,false
+s,"Say, ""hi""",a,a0,assistant,2,3,true,p,m,p6,6,text,,,,,7,8,,,,,,,,,,false
+s,"Say, ""hi""",a,u1,user,3,5,false,,,,,,,,,,,,,,,,,,,,,false
+s,"Say, ""hi""",a,a1,assistant,3,6,false,,,,,,,,,,,,,,3,,4,7,,,,false
 `
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Errorf("table (-want +got):\n%s", diff)
@@ -124,7 +124,7 @@ func TestSumsOverReference(t *testing.T) {
 			}
 		}
 	}
-	want := map[string]int{"input": 119, "output": 21, "reasoning": 5, "cache_read": 40, "cache_write": 10, "total": 195}
+	want := map[string]int{"input": 107, "output": 21, "reasoning": 5, "cache_read": 40, "cache_write": 10, "total": 183}
 	if diff := cmp.Diff(want, sums); diff != "" {
 		t.Errorf("sums (-want +got):\n%s", diff)
 	}

@@ -381,12 +381,13 @@ func (e *encoder) compaction(m *session.MessageAndParts, marker *session.Part, m
 	var took struct {
 		Trace struct {
 			Messages int64 `json:"summarized_message_count"`
-			Input    int64 `json:"input_tokens"`
-			Output   int64 `json:"output_tokens"`
 		} `json:"agenttrace"`
 	}
 	_ = json.Unmarshal([]byte(m.Message.MetadataJSON), &took) // what cannot be read was not said
-	c.SummarizedMessages, c.InputTokens, c.OutputTokens = took.Trace.Messages, took.Trace.Input, took.Trace.Output
+	c.SummarizedMessages = took.Trace.Messages
+	if u := meta.Tokens(session.RoleAssistant, true).Used; u != nil {
+		c.InputTokens, c.OutputTokens = u.Input+u.CacheRead+u.CacheWrite, u.Output+u.Reasoning
+	}
 	for i := range m.Parts {
 		if p := &m.Parts[i]; !isTool(p) {
 			rows.Parts = append(rows.Parts, partRow(p))

@@ -386,8 +386,7 @@ func (d *opencode) summary(m *opencodeRecord, parts []opencodeRecord) {
 	}
 	// The context goes on with the summary; what it took to make it is no part of it.
 	row.SetMeta("usage", session.Usage{Input: tokens.Output})
-	row.SetTrace("input_tokens", tokens.Input+tokens.CacheRead+tokens.CacheWrite)
-	row.SetTrace("output_tokens", tokens.Output)
+	row.SetTrace("usage", tokens)
 	if usd := cost(m.data); usd > 0 {
 		d.b.paid(row, usd)
 	}

@@ -14,15 +14,23 @@ import (
 // overlap tell of one.
 func (a *assembly) tellCompactions(s *stream) {
 	var group, summaries []*node
+	var made turn // holds the model calls that compactions made
 	for _, n := range s.nodes {
-		if n.side == "compaction" && len(n.Output) > 0 {
+		if n.side != "compaction" {
+			continue
+		}
+		if len(n.Output) > 0 {
 			summaries = append(summaries, n)
 		}
+		if n.Kind == fact.ModelCall {
+			made.nodes = append(made.nodes, n)
+		}
 	}
+	calls := made.findCalls()
 	slices.SortStableFunc(summaries, func(x, y *node) int { return cmp.Compare(x.Start, y.Start) })
 	flush := func() {
 		if len(group) > 0 {
-			a.tellCompaction(s, group, summaries)
+			calls = a.tellCompaction(s, group, summaries, calls)
 		}
 		group = nil
 	}
@@ -40,9 +48,11 @@ func (a *assembly) tellCompactions(s *stream) {
 	flush()
 }
 
-// tellCompaction writes the message of one compaction. summaries are the calls of
-// a model that the session's compactions made.
-func (a *assembly) tellCompaction(s *stream, group, summaries []*node) {
+// tellCompaction writes the message of one compaction. summaries are what the session's
+// compactions asked a model for, calls those of its calls, in order of time, that no earlier
+// compaction made; it returns those that this one did not make either. A client that reports
+// a compaction when it is over has called the model before: what ended by then is its own.
+func (a *assembly) tellCompaction(s *stream, group, summaries []*node, calls []*call) []*call {
 	first := group[0]
 	end := max(first.Start, first.End)
 	var c fact.Compacted
@@ -76,7 +86,18 @@ func (a *assembly) tellCompaction(s *stream, group, summaries []*node) {
 		for _, n := range group {
 			n.place(s.id, "", "")
 		}
-		return // it left the session as it was
+		return calls // it left the session as it was
+	}
+	var used *session.Usage
+	for len(calls) > 0 && calls[0].start <= end {
+		if u := calls[0].usage(); u != nil {
+			sum := u.Tokens
+			if used != nil {
+				sum = sum.Add(*used)
+			}
+			used = &sum
+		}
+		calls = calls[1:]
 	}
 	var m store.AssembledMessage
 	m.ID = spans.DeriveIDNano(spans.PrefixMessage, end, s.id, first.TraceID, first.Source, "compaction")
@@ -86,15 +107,17 @@ func (a *assembly) tellCompaction(s *stream, group, summaries []*node) {
 		Model      *session.Model `json:"model,omitempty"`
 		Usage      session.Usage  `json:"usage"`
 		Trace      struct {
-			SummarizedMessages int64  `json:"summarized_message_count,omitempty"`
-			InputTokens        int64  `json:"input_tokens,omitempty"`
-			OutputTokens       int64  `json:"output_tokens,omitempty"`
-			DurationMS         int64  `json:"duration_ms"`
-			Trigger            string `json:"trigger,omitempty"`
+			SummarizedMessages int64          `json:"summarized_message_count,omitempty"`
+			ContextBefore      int64          `json:"context_tokens_before,omitempty"`
+			ContextAfter       int64          `json:"context_tokens_after,omitempty"`
+			Usage              *session.Usage `json:"usage,omitempty"`
+			DurationMS         int64          `json:"duration_ms"`
+			Trigger            string         `json:"trigger,omitempty"`
 		} `json:"agenttrace"`
 	}{Compaction: true, Model: model, Usage: session.Usage{Input: c.TokensAfter}}
 	metadata.Trace.SummarizedMessages, metadata.Trace.Trigger = c.SummarizedMessages, c.Trigger
-	metadata.Trace.InputTokens, metadata.Trace.OutputTokens = c.TokensBefore, c.TokensAfter
+	// The sizes of a context are no usage: that is what the calls of the model state.
+	metadata.Trace.ContextBefore, metadata.Trace.ContextAfter, metadata.Trace.Usage = c.TokensBefore, c.TokensAfter, used
 	metadata.Trace.DurationMS = (end - first.Start) / 1e6
 	raw, _ := marshal(metadata)
 	m.MetadataJSON = string(raw)
@@ -106,4 +129,5 @@ func (a *assembly) tellCompaction(s *stream, group, summaries []*node) {
 	for _, n := range group {
 		n.place(s.id, w.ID, w.Parts[0].ID)
 	}
+	return calls
 }

@@ -3,7 +3,6 @@ package sqlite
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -29,7 +28,7 @@ func (r *Reader) Stats(ctx context.Context, q store.StatsQuery) (store.Stats, er
 		c.since = q.Since.UnixMilli()
 	}
 	err := r.read(ctx, func(conn *sqlite.Conn) error {
-		if err := c.readSessions(conn, r.ours); err != nil {
+		if err := c.readSessions(conn); err != nil {
 			return err
 		}
 		if q.By != store.StatsByTool {
@@ -45,45 +44,69 @@ func (r *Reader) Stats(ctx context.Context, q store.StatsQuery) (store.Stats, er
 	return c.stats(), nil
 }
 
-// EstimateCosts asks price for the cost of the sessions' messages that state none, what a
-// rewind hid and what a fork copied included, as a session's own cost has them. Sessions
-// that nothing is known of are not in the result. It reads the metadata of every message of
-// the sessions.
+// Spent returns what each of the sessions used, by id, and asks price, which may be nil,
+// for the cost of the messages that state usage and no cost. It reads the metadata of every
+// message of the sessions, in one transaction.
 //
-// Edge cases: unknown ids are passed over; metadata that cannot be read states nothing.
-func (r *Reader) EstimateCosts(ctx context.Context, ids []string, price store.Price) (map[string]store.Estimate, error) {
-	estimates := map[string]store.Estimate{}
+// Edge cases: unknown ids are not in the result; metadata that cannot be read states
+// nothing.
+func (r *Reader) Spent(ctx context.Context, ids []string, price store.Price) (map[string]store.Spent, error) {
+	all := make(map[string]store.Spent, len(ids))
 	err := r.read(ctx, func(conn *sqlite.Conn) error {
 		for _, id := range ids {
-			stmt := conn.Prep(`SELECT metadata_json FROM chat_messages WHERE session_id = :session AND role <> 'user'`)
-			stmt.SetText(":session", id)
-			var sum *float64
-			stated := 0.0
-			unpriced := map[string]bool{}
-			var text []byte
-			if err := each(stmt, func() error {
-				var m countedMetadata
-				text = columnBytes(stmt, 0, text)
-				_ = json.Unmarshal(text, &m)
-				if m.Trace.CostUSD != nil {
-					stated += *m.Trace.CostUSD
-				}
-				m.estimate(price, &sum, unpriced)
+			found := conn.Prep(`SELECT parent_id, created_at FROM chat_sessions WHERE id = :session`)
+			found.SetText(":session", id)
+			s := session.Session{ID: id}
+			known := false
+			if err := each(found, func() error {
+				known, s.ParentID, s.CreatedAt = true, textPtr(found, 0), found.ColumnInt64(1)
 				return nil
 			}); err != nil {
 				return err
 			}
-			if sum != nil || stated != 0 || len(unpriced) > 0 {
-				estimates[id] = store.Estimate{USD: sum, StatedUSD: stated, Unpriced: slices.Sorted(maps.Keys(unpriced))}
+			if !known {
+				continue
 			}
+			spent, err := spentBy(conn, &s, price)
+			if err != nil {
+				return err
+			}
+			all[id] = spent
 		}
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("estimate costs in %s: %w", r.path, err)
+		return nil, fmt.Errorf("count tokens in %s: %w", r.path, err)
 	}
-	return estimates, nil
+	return all, nil
 }
+
+func spentBy(conn *sqlite.Conn, s *session.Session, price store.Price) (store.Spent, error) {
+	var spent store.Spent
+	unpriced := map[string]bool{}
+	stmt := conn.Prep(`SELECT m.created_at, m.role, m.metadata_json, ` + isMarker + ` FROM chat_messages m
+ WHERE m.session_id = :session AND m.role <> 'user'`)
+	stmt.SetText(":session", s.ID)
+	var text []byte
+	err := each(stmt, func() error {
+		text = columnBytes(stmt, 2, text)
+		metadata := session.ParseMessageMetadata(text)
+		marker, at := stmt.ColumnBool(3), stmt.ColumnInt64(0)
+		tokens := metadata.Tokens(stmt.ColumnText(1), marker)
+		if copied := spent.Add(s, at, tokens); !copied && !marker && !metadata.Compaction {
+			estimate(price, &metadata, tokens, &spent.EstimatedUSD, unpriced)
+		}
+		return nil
+	})
+	if len(unpriced) > 0 {
+		spent.Unpriced = slices.Sorted(maps.Keys(unpriced))
+	}
+	return spent, err
+}
+
+// isMarker says in SQL what session.MessageAndParts.IsMarker says of the message m.
+const isMarker = `(EXISTS (SELECT 1 FROM chat_parts p WHERE p.message_id = m.id AND p.type = 'data-compaction')
+ AND NOT EXISTS (SELECT 1 FROM chat_parts p WHERE p.message_id = m.id AND p.type <> 'data-compaction'))`
 
 // columnBytes reads a column into a buffer that is large enough, which may be buf.
 func columnBytes(stmt *sqlite.Stmt, column int, buf []byte) []byte {
@@ -116,11 +139,8 @@ type counter struct {
 }
 
 type countedSession struct {
-	agent string
-	// from is when a fork of a session that is there began: what is older was
-	// copied. 0 for others.
-	from int64
-	last *countedGroup // that counted the session last
+	row  session.Session // its agent, parent and time
+	last *countedGroup   // that counted the session last
 }
 
 type countedGroup struct {
@@ -133,23 +153,15 @@ func newGroup(key string) *countedGroup {
 	return &countedGroup{StatsGroup: store.StatsGroup{Key: key}, seen: map[*countedSession]struct{}{}}
 }
 
-func (c *counter) readSessions(conn *sqlite.Conn, ours bool) error {
-	query := `SELECT id, agent, created_at, updated_at, 0 FROM chat_sessions`
-	if ours {
-		query = `SELECT s.id, s.agent, s.created_at, s.updated_at, st.forked_from IN (SELECT id FROM chat_sessions)
- FROM chat_sessions s LEFT JOIN session_state st ON st.session_id = s.id`
-	}
+func (c *counter) readSessions(conn *sqlite.Conn) error {
 	agents := map[string]string{}
-	stmt := conn.Prep(query)
+	stmt := conn.Prep(`SELECT id, agent, created_at, updated_at, parent_id FROM chat_sessions`)
 	return each(stmt, func() error {
-		s := &countedSession{agent: stmt.ColumnText(1)}
-		if one, known := agents[s.agent]; known {
-			s.agent = one
+		s := &countedSession{row: session.Session{Agent: stmt.ColumnText(1), CreatedAt: stmt.ColumnInt64(2), ParentID: textPtr(stmt, 4)}}
+		if one, known := agents[s.row.Agent]; known {
+			s.row.Agent = one
 		} else {
-			agents[s.agent] = s.agent
-		}
-		if stmt.ColumnBool(4) {
-			s.from = stmt.ColumnInt64(2)
+			agents[s.row.Agent] = s.row.Agent
 		}
 		c.sessions[stmt.ColumnText(0)] = s
 		if stmt.ColumnInt64(3) >= c.since {
@@ -162,7 +174,7 @@ func (c *counter) readSessions(conn *sqlite.Conn, ours bool) error {
 // counts says whether what began at a time in a session is counted.
 func (c *counter) counts(sessionID string, at int64) *countedSession {
 	s := c.sessions[sessionID]
-	if s == nil || at < c.since || at < s.from {
+	if s == nil || at < c.since || s.row.Copied(at) {
 		return nil
 	}
 	return s
@@ -188,7 +200,7 @@ func (c *counter) group(s *countedSession, at int64, model, tool string) *counte
 	case store.StatsByModel:
 		key = model
 	case store.StatsByAgent:
-		key = s.agent
+		key = s.row.Agent
 	case store.StatsByTool:
 		key = tool
 	}
@@ -203,35 +215,18 @@ func (c *counter) group(s *countedSession, at int64, model, tool string) *counte
 	return g
 }
 
-// countedMetadata is what is counted of a message's metadata_json.
-type countedMetadata struct {
-	Model      *session.Model  `json:"model"`
-	Usage      *session.Usage  `json:"usage"`
-	Compaction json.RawMessage `json:"compaction"`
-	Trace      struct {
-		EndReason  string   `json:"end_reason"`
-		DurationMS *int64   `json:"duration_ms"`
-		CostUSD    *float64 `json:"cost_usd"`
-		ModelCalls int64    `json:"model_calls"`
-		Input      int64    `json:"input_tokens"`
-		Output     int64    `json:"output_tokens"`
-	} `json:"agenttrace"`
-}
-
-func (m *countedMetadata) model() string { return modelKey(m.Model) }
-
-// estimate adds what the message took by price, where it states usage and no cost.
-func (m *countedMetadata) estimate(price store.Price, sum **float64, unpriced map[string]bool) {
-	if price == nil || m.Usage == nil || m.Usage.Total() == 0 || m.Trace.CostUSD != nil || string(m.Compaction) == "true" {
+// estimate adds what a message took by price, where it states usage and no cost.
+func estimate(price store.Price, m *session.MessageMetadata, tokens session.MessageTokens, sum **float64, unpriced map[string]bool) {
+	if price == nil || tokens.Used == nil || tokens.Used.Total() == 0 || tokens.CostUSD != nil {
 		return
 	}
 	var model session.Model
 	if m.Model != nil {
 		model = *m.Model
 	}
-	usd, ok := price(model, *m.Usage, m.Trace.ModelCalls)
+	usd, ok := price(model, *tokens.Used, m.Trace.ModelCalls)
 	if !ok {
-		unpriced[m.model()] = true
+		unpriced[modelKey(m.Model)] = true
 		return
 	}
 	addCost(sum, &usd)
@@ -260,7 +255,11 @@ func modelKey(m *session.Model) string {
 }
 
 func (c *counter) readMessages(conn *sqlite.Conn) error {
-	stmt := conn.Prep(`SELECT session_id, created_at, metadata_json, id FROM chat_messages NOT INDEXED WHERE role <> 'user'`)
+	markers, err := markerMessages(conn)
+	if err != nil {
+		return err
+	}
+	stmt := conn.Prep(`SELECT session_id, created_at, metadata_json, id, role FROM chat_messages NOT INDEXED WHERE role <> 'user'`)
 	var text []byte
 	return each(stmt, func() error {
 		at := stmt.ColumnInt64(1)
@@ -269,9 +268,13 @@ func (c *counter) readMessages(conn *sqlite.Conn) error {
 			return nil
 		}
 		text = columnBytes(stmt, 2, text)
-		var m countedMetadata
-		_ = json.Unmarshal(text, &m) // what is of the wrong kind is not counted, the rest is
-		model := m.model()
+		m := session.ParseMessageMetadata(text)
+		marker := m.Compaction
+		if len(markers) > 0 && !marker {
+			marker = markers[stmt.ColumnText(3)]
+		}
+		tokens := m.Tokens(stmt.ColumnText(4), marker)
+		model := modelKey(m.Model)
 		if c.By == store.StatsByModel && model != "" {
 			if _, known := c.names[model]; !known {
 				c.names[model] = model
@@ -279,26 +282,38 @@ func (c *counter) readMessages(conn *sqlite.Conn) error {
 			c.models[stmt.ColumnText(3)] = c.names[model]
 		}
 		g := c.group(s, at, model, "")
-		if string(m.Compaction) == "true" {
-			g.Usage = g.Usage.Add(session.Usage{Input: m.Trace.Input, Output: m.Trace.Output})
-			return nil
+		if tokens.Used != nil {
+			g.Usage = g.Usage.Add(*tokens.Used)
+		}
+		if tokens.CostUSD != nil {
+			g.CostUSD += *tokens.CostUSD
+		}
+		if marker {
+			return nil // a compaction is no turn
 		}
 		g.Turns++
 		if m.Trace.EndReason == "error" {
 			g.Errors++
 		}
-		if m.Usage != nil {
-			g.Usage = g.Usage.Add(*m.Usage)
-		}
-		if m.Trace.CostUSD != nil {
-			g.CostUSD += *m.Trace.CostUSD
-		}
-		m.estimate(c.Price, &g.EstimatedCostUSD, c.unpriced)
+		estimate(c.Price, &m, tokens, &g.EstimatedCostUSD, c.unpriced)
 		if m.Trace.DurationMS != nil {
 			g.durations = append(g.durations, *m.Trace.DurationMS)
 		}
 		return nil
 	})
+}
+
+// markerMessages are the messages that are a compaction's and do not say so in their
+// metadata: other programs mark them by their parts alone.
+func markerMessages(conn *sqlite.Conn) (map[string]bool, error) {
+	markers := map[string]bool{}
+	stmt := conn.Prep(`SELECT p.message_id FROM chat_parts p WHERE p.type = 'data-compaction'
+ AND NOT EXISTS (SELECT 1 FROM chat_parts q WHERE q.message_id = p.message_id AND q.type <> 'data-compaction')`)
+	err := each(stmt, func() error {
+		markers[stmt.ColumnText(0)] = true
+		return nil
+	})
+	return markers, err
 }
 
 // readCalls counts tool calls. The content of a part is looked at only where it

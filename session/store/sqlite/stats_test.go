@@ -16,6 +16,7 @@ const counted = `
 INSERT INTO chat_sessions(id, title, agent, created_at, updated_at) VALUES
  ('s', 's', 'coder', 1000, 86400500), ('f', 'f', 'coder', 86400100, 86400200), ('x', 'x', 'other', 1000, 2000), ('e', 'e', 'idle', 1000, 1000);
 INSERT INTO session_state(session_id, state_json, forked_from) VALUES ('f', '{}', 's');
+UPDATE chat_sessions SET parent_id = 's' WHERE id = 'f';
 INSERT INTO chat_messages(id, session_id, role, metadata_json, hidden_at, created_at, updated_at) VALUES
  ('s0', 's', 'user', '{}', NULL, 1000, 1000),
  ('s1', 's', 'assistant', '{"model":{"provider_id":"p","model_id":"big"},"usage":{"input":10,"output":2,"reasoning":1,"cache_read":30,"cache_write":0},
@@ -214,11 +215,15 @@ func TestStatsEstimate(t *testing.T) {
 			t.Errorf("by %q: without a price (-want +got):\n%s", test.query.By, d)
 		}
 	}
-	got, err := s.EstimateCosts(t.Context(), []string{"s", "f", "e", "none"}, price)
+	got, err := s.Spent(t.Context(), []string{"s", "f", "e", "none"}, price)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]store.Estimate{"s": {USD: ptr(6.0), StatedUSD: 0.5}, "f": {Unpriced: []string{""}}}
+	want := map[string]store.Spent{
+		"s": {Tokens: session.Tokens{Used: &session.Usage{Input: 22, Output: 6, Reasoning: 1, CacheRead: 30}, CostUSD: ptr(0.5)}, EstimatedUSD: ptr(6.0)},
+		"f": {Tokens: session.Tokens{Used: &session.Usage{Input: 4}, Copied: &session.Usage{Input: 10}}, Unpriced: []string{""}},
+		"e": {},
+	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("of sessions (-want +got):\n%s", d)
 	}

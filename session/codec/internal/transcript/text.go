@@ -94,13 +94,6 @@ func (w *writer) time(milli int64) string {
 	return time.UnixMilli(milli).In(zone).Format("2006-01-02 15:04:05 MST")
 }
 
-func deref(n *int64) int64 {
-	if n == nil {
-		return 0
-	}
-	return *n
-}
-
 func duration(ms *int64) string {
 	if ms == nil {
 		return ""
@@ -194,7 +187,7 @@ func numbers(turns []int) string {
 
 // usageTable has a row per turn that was counted, and their sums.
 func usageTable(tl *inspect.Timeline) [][]string {
-	if tl.Totals.Usage == nil && tl.Totals.CostUSD == nil {
+	if tl.Totals.Usage == nil && tl.Totals.CopiedUsage == nil && tl.Totals.CostUSD == nil {
 		return nil
 	}
 	table := [][]string{{"Turn", "Input", "Output", "Reasoning", "Cache read", "Cache write", "Total", "Cost"}}
@@ -217,13 +210,19 @@ func usageTable(tl *inspect.Timeline) [][]string {
 			if t.Hidden {
 				name += " (rewound)"
 			}
+			if t.Copied() {
+				name += " (copied)"
+			}
 			row(name, t.Usage, t.CostUSD)
 		}
 		for k := range t.Messages {
-			if c := t.Messages[k].Compaction; c != nil && (c.InputTokens != nil || c.OutputTokens != nil) {
-				row("compaction", &session.Usage{Input: deref(c.InputTokens), Output: deref(c.OutputTokens)}, nil)
+			if m := &t.Messages[k]; m.CompactionUsage() != nil {
+				row("compaction", m.Usage, m.CostUSD)
 			}
 		}
+	}
+	if tl.Totals.CopiedUsage != nil {
+		row("Copied from the parent", tl.Totals.CopiedUsage, nil)
 	}
 	row("All", tl.Totals.Usage, tl.Totals.CostUSD)
 	return table
