@@ -11,36 +11,29 @@ const (
 	colon              // key: value
 	spaced             // key = value
 	flag               // --key value
+	told               // set key value
 	pair               // "key", "value"
 	prose              // the key is value
+	bare               // key value
+	cell               // | key | value |
 	sure               // the text around leaves no doubt
 )
 
 // What is looked at around a key is bounded, so that no text makes the work grow with
 // the square of its length.
 const (
-	maxLine   = 4 << 10 // back to the begin of a line
 	maxHeader = 8 << 10 // of a header's value
+	maxJudged = 256     // of a value, to tell what it is
 )
 
 // keyBytes may be part of a key in text.
 const keyBytes = slug | dot
 
-// keyAround returns the key that s[at:at+n] is part of, without leading hyphens, and
-// what it promises.
-func (r *Redactor) keyAround(s string, floor, at, n int) (lo, hi int, found keyClass) {
-	lo, hi = keySpan(s, floor, at, n)
-	if hi > lo {
-		lo, found = r.classifyAt(s, lo, hi, at)
-	}
-	return lo, hi, found
-}
-
 // keySpan returns the bounds of the key around s[at:at+n]; none when the word goes on
 // and is another: tokens, tokenizer, secretary. Only a plural may.
 func keySpan(s string, floor, at, n int) (lo, hi int) {
 	lo, hi = at, at+n
-	if continues(s, hi) && (s[hi]|0x20 != 's' || continues(s, hi+1) || equalFold(s[at:hi], "token")) {
+	if goesOn(s, at, hi) {
 		return 0, 0
 	}
 	for lo > floor && class[s[lo-1]]&keyBytes != 0 {
@@ -53,6 +46,14 @@ func keySpan(s string, floor, at, n int) (lo, hi int) {
 			return 0, 0
 		}
 	}
+	return trimKey(s, lo, hi, at, n)
+}
+
+func goesOn(s string, at, hi int) bool {
+	return continues(s, hi) && (s[hi]|0x20 != 's' || continues(s, hi+1) || equalFold(s[at:hi], "token"))
+}
+
+func trimKey(s string, lo, hi, at, n int) (int, int) {
 	for hi > at+n && class[s[hi-1]]&(dash|dot) != 0 {
 		hi--
 	}
@@ -62,59 +63,101 @@ func keySpan(s string, floor, at, n int) (lo, hi int) {
 	return lo, hi
 }
 
+// keyAround is keySpan, which walks over a long run of letters once.
+func (c *scan) keyAround(at, n int) (lo, hi int) {
+	if goesOn(c.s, at, at+n) {
+		return 0, 0
+	}
+	if at < c.keyLo || at+n > c.keyHi || c.keyLo < c.floor {
+		lo, hi = at, at+n
+		for lo > c.floor && class[c.s[lo-1]]&keyBytes != 0 {
+			lo--
+		}
+		for hi < len(c.s) && class[c.s[hi]]&keyBytes != 0 {
+			hi++
+		}
+		c.keyLo, c.keyHi = lo, hi
+	}
+	if lo, hi = c.keyLo, c.keyHi; at-lo > maxKey || hi-at > maxKey {
+		return 0, 0
+	}
+	return trimKey(c.s, lo, hi, at, n)
+}
+
 // continues reports whether a word runs over i, in letters of one case.
 func continues(s string, i int) bool {
-	const letters = lower | upper
-	return i < len(s) && class[s[i]]&letters != 0 && class[s[i]]&letters == class[s[i-1]]&letters
+	return i < len(s) && class[s[i]]&letter != 0 && class[s[i]]&letter == class[s[i-1]]&letter
 }
 
-// classifyAt classifies the key s[lo:hi], whose telling part is at at, and returns where
-// it begins: an escape before it may have run into it.
-func (r *Redactor) classifyAt(s string, lo, hi, at int) (int, keyClass) {
-	if found := r.classify(s[lo:hi]); found != notSecret || lo == 0 || lo >= at {
-		return lo, found
+// classifyAt classifies the key s[lo:hi] by its part at at that e found, and returns
+// where it begins: an escape before it may have run into it.
+func (r *Redactor) classifyAt(s string, lo, hi, at int, e *entry) (int, keyClass) {
+	found := e.key.promise(s, lo, hi, at, e.n)
+	if found == notSecret && lo > 0 && lo < at {
+		switch {
+		case s[lo-1] == '\\' && s[lo] == 'u' && at-lo >= 5: // "\u0026token=…"
+			lo += 5
+		case s[lo-1] == '\\': // "\ntoken=…"
+			lo++
+		case s[lo-1] == '%' && lo+2 <= at: // "%26token=…"
+			lo += 2
+		default:
+			return lo, notSecret
+		}
+		found = e.key.promise(s, lo, hi, at, e.n)
 	}
-	switch {
-	case s[lo-1] == '\\' && s[lo] == 'u' && at-lo >= 5: // "\u0026token=…"
-		lo += 5
-	case s[lo-1] == '\\': // "\ntoken=…"
-		lo++
-	case s[lo-1] == '%' && lo+2 <= at: // "%26token=…"
-		lo += 2
-	default:
-		return lo, notSecret
+	if found != notSecret && r.allowed(s[lo:hi]) {
+		found = notSecret
 	}
-	return lo, r.classify(s[lo:hi])
+	return lo, found
 }
 
-// assign finds the value that a text gives to the key around s[at:at+n], where it is
-// one to redact.
-func (r *Redactor) assign(s string, floor, at, n int) (found finding) {
-	lo, hi := keySpan(s, floor, at, n)
+// assign finds the value that a text gives to the key that e found at begin, where it
+// is one to redact.
+func (c *scan) assign(e *entry, begin int) (found finding) {
+	at := begin + e.from
+	lo, hi := c.keyAround(at, e.n)
 	if hi <= lo {
 		return found
 	}
-	a := assignment{s: s, floor: floor, lo: lo, hi: hi, marker: Marker}
+	a := &c.a
+	*a = assignment{c: c, s: c.s, floor: c.floor, lo: lo, hi: hi, marker: Marker}
 	i, ok := a.separator()
-	if !ok {
+	if !ok && !a.inRow() && !a.inPair() && !a.called() {
 		return found // most mentions end here, before the key is looked at
 	}
-	a.lo, a.class = r.classifyAt(s, lo, hi, at)
+	a.lo, a.class = c.r.classifyAt(c.s, lo, hi, at, e)
 	if a.class == notSecret {
 		return found
 	}
-	for tries := 0; ok && tries < 2; tries++ {
-		start, end := a.value(i)
-		if start < floor || end <= start {
+	if ok {
+		if found = a.assigned(i); found.end > 0 {
 			return found
 		}
-		if a.secret(r, s[start:end], end) {
+	}
+	return a.beside()
+}
+
+// assigned returns the value at i if it is a secret.
+func (a *assignment) assigned(i int) (found finding) {
+	s := a.s
+	for tries, ok := 0, true; ok && tries < 2; tries++ {
+		start, end := a.value(i)
+		if start < a.floor || end <= start {
+			return found
+		}
+		if a.secret(s[start:end], end) {
 			return finding{start, end, a.marker}
 		}
 		// password: str = "…" gives a type first.
 		i = end
-		for i < len(s) && (s[i] == ' ' || s[i] == ']') {
+		for i < len(s) && i < end+8 && (s[i] == ' ' || s[i] == ']') {
 			i++
+		}
+		if a.form == colon && strings.HasPrefix(s[i:], "/ ") { // credentials: name / …
+			a.form = bare
+			i += 2
+			continue
 		}
 		ok = a.form == colon && !a.quoted && i+1 < len(s) && s[i] == '=' && s[i+1] != '='
 		if ok {
@@ -126,9 +169,25 @@ func (r *Redactor) assign(s string, floor, at, n int) (found finding) {
 	return found
 }
 
+// beside returns the secret that belongs to the key though no sign joins them: what is
+// below it in a table, the value of a name, what was to be used as it.
+func (a *assignment) beside() finding {
+	if a.inRow() {
+		a.c.table(a.lo, a.hi)
+	}
+	if a.declared() {
+		return a.byDefault()
+	}
+	if f := a.paired(); f.end > 0 {
+		return f
+	}
+	return a.usedAs()
+}
+
 // assignment is the place of a key in a text, and what is learned on the way to its
 // value.
 type assignment struct {
+	c         *scan
 	s         string
 	floor     int
 	lo, hi    int // the key
@@ -137,16 +196,44 @@ type assignment struct {
 	keyQuoted bool
 	quoted    bool // the value
 	query     bool // the key is a parameter of a URL
+	dashes    bool // the key is a flag
+	path      bool // the key ends a path
+	tag       bool // the key is an element of XML
 	marker    string
 	scheme    bool // Bearer or its like stands before the value
 }
 
 // separator returns where the value begins, or false where the text assigns nothing.
 func (a *assignment) separator() (int, bool) {
+	s := a.s
+	if a.lo > 0 {
+		before := s[a.lo-1]
+		a.path = before == '/' && (a.lo < 2 || s[a.lo-2] != ' ')
+		a.query = before == '?' || before == '&'
+		a.tag = before == '<' && a.lo > a.floor
+		a.dashes = before == '-' && a.lo > a.floor && (a.lo < 2 || class[s[a.lo-2]]&word == 0)
+	}
+	gap := a.closeKey()
+	i := gap
+	for i < len(s) && (s[i] == ' ' || s[i] == '\t') && i-gap < 40 {
+		i++
+	}
+	if i == len(s) || a.path && s[i] != '=' {
+		return 0, false // /etc/passwd: …
+	}
+	i, ok := a.operator(i, i > gap)
+	if !ok {
+		return 0, false
+	}
+	for i < len(s) && (s[i] == ' ' || s[i] == '\t') {
+		i++
+	}
+	return i, i < len(s)
+}
+
+// closeKey returns where the key ends with its quotes, brackets and emphasis.
+func (a *assignment) closeKey() int {
 	s, i := a.s, a.hi
-	path := a.lo > 0 && s[a.lo-1] == '/'
-	a.query = a.lo > 0 && (s[a.lo-1] == '?' || s[a.lo-1] == '&')
-	dashes := a.lo > a.floor && s[a.lo-1] == '-' && (a.lo < 2 || class[s[a.lo-2]]&word == 0)
 	for i < len(s) && s[i] == '\\' {
 		i++
 	}
@@ -156,73 +243,307 @@ func (a *assignment) separator() (int, bool) {
 	} else {
 		i = a.hi
 	}
-	if a.keyQuoted && i < len(s) && s[i] == ']' {
-		i++ // environ["API_KEY"] = …
+	if i < len(s) && (s[i] == ']' && (a.keyQuoted || a.lo > 0 && s[a.lo-1] == '[') || a.keyQuoted && s[i] == ')') {
+		i++ // environ["API_KEY"] = …, user[password]=…
 	}
-	gap := i
-	for i < len(s) && (s[i] == ' ' || s[i] == '\t') && i-gap < 40 {
+	return emphasis(s, i)
+}
+
+// emphasis skips the asterisks of Markdown.
+func emphasis(s string, i int) int {
+	for n := 0; n < 3 && i < len(s) && s[i] == '*'; n++ {
 		i++
 	}
-	blank := i > gap
-	if i == len(s) {
-		return 0, false
-	}
+	return i
+}
+
+// operator reads what joins key and value, and returns where it ends.
+func (a *assignment) operator(i int, blank bool) (int, bool) {
+	s := a.s
 	rest := s[i:]
-	if path && s[i] != '=' {
-		return 0, false // /etc/passwd: …
+	switch c := s[i]; c {
+	case '=':
+		return a.equalSign(i, blank)
+	case ':':
+		return a.colonSign(i)
+	case '%':
+		if strings.HasPrefix(rest, "%3D") || strings.HasPrefix(rest, "%3d") {
+			a.form, a.query = tight, true
+			return i + 3, true
+		}
+	case '\\':
+		if strings.HasPrefix(rest, `\u003d`) {
+			a.form = tight
+			return i + 6, true
+		}
+	case '>':
+		if a.tag {
+			a.form = sure
+			return i + 1, true
+		}
+		if a.keyQuoted && !blank { // <property name="password">…
+			a.form = cell
+			return i + 1, true
+		}
+	case '<':
+		return a.nextElement(i)
+	case ',':
+		if a.keyQuoted {
+			if a.form = pair; a.dashes {
+				a.form = sure
+			}
+			return i + 1, true
+		}
+	case '|':
+		a.form = cell
+		return i + 1, i+1 < len(s) && s[i+1] != '|'
+	case '-', '.', 0xe2, 0xe3:
+		return a.drawn(i, blank)
+	case '(':
+		return a.parenthesis(i, blank)
+	default:
+		if a.keyQuoted && strings.HasPrefix(rest, "value=") {
+			a.form = sure
+			return i + len("value="), true
+		}
 	}
-	switch c := s[i]; {
-	case strings.HasPrefix(rest, "=="), strings.HasPrefix(rest, "=>"), strings.HasPrefix(rest, ":="):
+	return a.spoken(i, blank)
+}
+
+func (a *assignment) equalSign(i int, blank bool) (int, bool) {
+	s := a.s
+	if i+1 < len(s) && (s[i+1] == '=' || s[i+1] == '>') {
 		a.form = spaced
 		i += 2
 		if i < len(s) && s[i] == '=' {
 			i++
 		}
-	case c == '=':
-		a.form = tight
-		i++
-		if blank || i < len(s) && (s[i] == ' ' || s[i] == '\t') {
-			a.form = spaced
-		}
-	case c == ':':
-		if strings.HasPrefix(rest, "::") || strings.HasPrefix(rest, "://") {
-			return 0, false
-		}
-		a.form = colon
-		i++
-	case strings.HasPrefix(rest, "%3D"), strings.HasPrefix(rest, "%3d"):
-		a.form, a.query = tight, true
-		i += 3
-	case strings.HasPrefix(rest, `\u003d`):
-		a.form = tight
-		i += 6
-	case c == '>' && a.lo > a.floor && s[a.lo-1] == '<':
-		a.form = sure
-		i++
 		return i, true
-	case a.keyQuoted && c == ',':
-		a.form = pair
-		i++
-		if dashes {
-			a.form = sure
+	}
+	a.form = tight
+	i++
+	if blank || i < len(s) && (s[i] == ' ' || s[i] == '\t') {
+		a.form = spaced
+	}
+	return i, true
+}
+
+func (a *assignment) colonSign(i int) (int, bool) {
+	s := a.s
+	if rest := s[i:]; strings.HasPrefix(rest, "::") || strings.HasPrefix(rest, "://") {
+		return 0, false
+	} else if strings.HasPrefix(rest, ":=") {
+		a.form = spaced
+		return i + 2, true
+	} else if a.lo > 1 && s[a.lo-1] == ':' && len(rest) > 1 && rest[1] != ' ' && class[s[a.lo-2]]&alnum != 0 {
+		return 0, false // arn:…:secret:name
+	}
+	a.form = colon
+	i = emphasis(s, i+1)
+	if i+1 < len(s) && s[i] == '_' && (s[i+1] == ' ' || s[i+1] == '_') {
+		i += 1 + len(s[i+1:min(len(s), i+2)]) - len(strings.TrimLeft(s[i+1:min(len(s), i+2)], "_"))
+	}
+	if i < len(s) && s[i] == '<' {
+		if j, ok := closeTags(s, i); ok {
+			i = j
 		}
-	case a.keyQuoted && strings.HasPrefix(rest, "value="):
-		a.form = sure
-		i += len("value=")
-	case dashes && blank:
-		a.form = flag
-	case blank && a.netrc():
-		a.form = flag
-	case blank && (strings.HasPrefix(rest, "is ") || strings.HasPrefix(rest, "was ")):
-		a.form = prose
-		i += strings.IndexByte(rest, ' ')
-	default:
+	}
+	return i, true
+}
+
+// closeTags skips the ends of elements of HTML.
+func closeTags(s string, i int) (int, bool) {
+	some := false
+	for n := 0; n < 4 && strings.HasPrefix(s[i:], "</"); n++ {
+		end := strings.IndexByte(s[i:min(len(s), i+16)], '>')
+		if end < 0 {
+			return i, false
+		}
+		i = skipSpace(s, i+end+1)
+		some = true
+	}
+	return i, some
+}
+
+// nextElement reads the value in the cell of an HTML table after that of the key.
+func (a *assignment) nextElement(i int) (int, bool) {
+	s := a.s
+	i, ok := closeTags(s, i)
+	if !ok {
 		return 0, false
 	}
-	for i < len(s) && (s[i] == ' ' || s[i] == '\t') {
+	if i < len(s) && s[i] == ':' {
+		a.form = colon
+		return i + 1, true
+	}
+	for n := 0; n < 4 && i < len(s) && s[i] == '<'; n++ {
+		end := strings.IndexByte(s[i:min(len(s), i+80)], '>')
+		if end < 0 {
+			return 0, false
+		}
+		if i = skipSpace(s, i+end+1); i < len(s) && s[i] == ':' {
+			i++
+		}
+	}
+	a.form = cell
+	return i, i < len(s)
+}
+
+// drawn reads arrows, dashes, dots and lines between key and value.
+func (a *assignment) drawn(i int, blank bool) (int, bool) {
+	s := a.s
+	for _, sign := range [...]string{"->", "→", "⇒", "➜", "–", "—"} {
+		if blank && strings.HasPrefix(s[i:], sign) {
+			a.form = prose
+			return i + len(sign), true
+		}
+	}
+	for _, sign := range [...]string{"│", "║", "┃"} {
+		if strings.HasPrefix(s[i:], sign) {
+			a.form = cell
+			return i + len(sign), true
+		}
+	}
+	if blank && strings.HasPrefix(s[i:], "...") {
+		for i < len(s) && s[i] == '.' {
+			i++
+		}
+		a.form = prose
+		return i, true
+	}
+	return a.spoken(i, blank)
+}
+
+// parenthesis skips a remark: password (admin): …
+func (a *assignment) parenthesis(i int, blank bool) (int, bool) {
+	s := a.s
+	end := strings.IndexByte(s[i:min(len(s), i+40)], ')')
+	if !blank || end < 0 || !strings.HasPrefix(s[i+end+1:], ":") {
+		return 0, false
+	}
+	a.form = prose
+	return i + end + 2, true
+}
+
+// spoken reads key and value that words or nothing but a space join.
+func (a *assignment) spoken(i int, blank bool) (int, bool) {
+	s := a.s
+	switch {
+	case !blank:
+		return 0, false
+	case a.dashes:
+		a.form = flag
+		return i, true
+	case a.netrc():
+		a.form = flag
+		return i, true
+	case a.verb():
+		a.form = told
+		return i, true
+	}
+	if j, ok := a.sentence(i); ok {
+		a.form = prose
+		return j, true
+	}
+	a.form = bare
+	return i, s[i] != '\n' && s[i] != '\r'
+}
+
+// sentence reads "is", "has been reset to", "for the database is".
+func (a *assignment) sentence(i int) (int, bool) {
+	s := a.s
+	for n := 0; n < 8; n++ {
+		end := run(s, i, word|dash)
+		if s[i] == '=' && n > 0 {
+			return i + 1, true
+		}
+		if end == i {
+			return 0, false
+		}
+		w := s[i:end]
+		switch {
+		case w == "is" || w == "was" || w == "are":
+			if end < len(s) && s[end] == ':' {
+				end++
+			}
+			ok := end < len(s) && s[end] == ' '
+			if ok && strings.HasPrefix(s[end:], " = ") {
+				end += 2
+			}
+			return end, ok
+		case w == "to" && (n > 0 || a.changed()):
+			return end, true
+		case n == 0 && !linking[w]:
+			return 0, false
+		case end < len(s) && s[end] == ':' && n > 0:
+			return end + 1, true
+		}
+		if i = end; i+1 >= len(s) || s[i] != ' ' {
+			return 0, false
+		}
 		i++
 	}
-	return i, i < len(s)
+	return 0, false
+}
+
+// linking are the words that a sentence goes on with from a key to its value.
+var linking = map[string]bool{"for": true, "of": true, "has": true, "set": true, "reset": true, "changed": true, "on": true, "in": true, "now": true}
+
+// changed reports whether the key is what somebody changed: "changed the password to".
+func (a *assignment) changed() bool {
+	w, _ := a.wordBefore(a.lo)
+	for range 2 {
+		switch w {
+		case "changed", "change", "set", "reset", "rotated", "updated", "Changed", "Set", "Reset":
+			return true
+		case "the", "my", "your", "his", "her", "their", "root", "admin":
+			_, at := a.wordBefore(a.lo)
+			w, _ = a.wordBefore(at)
+		default:
+			return false
+		}
+	}
+	return false
+}
+
+// wordBefore returns the word before i in the same line, and where it begins.
+func (a *assignment) wordBefore(i int) (string, int) {
+	s := a.s
+	for n := 0; n < 4 && i > a.floor && (s[i-1] == ' ' || s[i-1] == '\t' || s[i-1] == '"' || s[i-1] == '\''); n++ {
+		i--
+	}
+	end := i
+	for i > a.floor && end-i < 24 && class[s[i-1]]&slug != 0 {
+		i--
+	}
+	return s[i:end], i
+}
+
+// verbs are the words after which a name and its value stand in commands and
+// directives.
+var verbs = map[string]bool{
+	"ENV": true, "setenv": true, "SetEnv": true, "setx": true, "fastcgi_param": true, "uwsgi_param": true, "proxy_set_header": true, "-x": true, "-gx": true, "-Ux": true, "-xU": true,
+	"add_header": true, "set": true, "SET": true, "--secret": true, "login": true, "user-secrets": true, "putenv": true, "config": true, "--global": true, "setpass": true,
+}
+
+// verb reports whether the key is the name in a directive: ENV NAME value.
+func (a *assignment) verb() bool {
+	if a.lo == a.floor {
+		return false
+	}
+	switch a.s[a.lo-1] {
+	case ' ', '"', '\'', ':', '.':
+	default:
+		return false
+	}
+	w, at := a.wordBefore(a.lo)
+	if !verbs[w] && a.s[a.lo-1] != ' ' {
+		// config set //registry.example/:_authToken …
+		for at = a.lo; at > a.floor && a.lo-at < 80 && class[a.s[at-1]]&space == 0; at-- {
+		}
+		w, _ = a.wordBefore(at)
+	}
+	return verbs[w]
 }
 
 // netrc reports whether the key is that of a .netrc entry: "login x password y".
@@ -230,322 +551,247 @@ func (a *assignment) netrc() bool {
 	if a.s[a.lo:a.hi] != "password" {
 		return false
 	}
-	before := strings.TrimRight(a.s[max(a.floor, a.lo-200):a.lo], " \t\r\n")
+	before := strings.TrimRight(a.s[max(a.floor, a.lo-80):a.lo], " \t\r\n")
 	before = strings.TrimRight(before[:strings.LastIndexAny(before, " \t\r\n")+1], " \t\r\n")
 	return strings.HasSuffix(before, "login") || strings.HasSuffix(before, "user")
 }
 
-// value returns the bounds of the value at i, without quotes.
-func (a *assignment) value(i int) (start, end int) {
-	s := a.s
-	if i >= len(s) {
-		return 0, 0
+// usedAs returns what stands before the key and is to be used as it: "use … as the
+// token", "… is the password".
+func (a *assignment) usedAs() (found finding) {
+	if a.class < weak || !a.called() {
+		return found
 	}
-	if i+1 < len(s) && strings.IndexByte("bBrRfFuU", s[i]) >= 0 && (s[i+1] == '"' || s[i+1] == '\'') {
-		i++ // b"…" in Python
+	w, at := a.wordBefore(a.lo)
+	for n := 0; n < 3 && !joins[w]; n++ {
+		w, at = a.wordBefore(at)
 	}
-	slashes := i
-	for slashes < len(s) && s[slashes] == '\\' {
-		slashes++
+	s, end := a.s, at
+	for end > a.floor && at-end < 3 && strings.IndexByte(" `\"'*", s[end-1]) >= 0 {
+		end--
 	}
-	if slashes < len(s) && strings.IndexByte("\"'`", s[slashes]) >= 0 {
-		if closesString(s, a.lo, slashes) {
-			return 0, 0
-		}
-		a.quoted = true
-		q := s[slashes : slashes+1]
-		start = slashes + 1
-		if strings.HasPrefix(s[slashes:], q+q+q) {
-			start += 2
-			if n := strings.Index(s[start:], q+q+q); n >= 0 {
-				return start, start + n
-			}
-			return start, len(s)
-		}
-		end = closing(s, start, q[0], slashes-i)
-		if a.class == credential {
-			bare := start
-			start = afterScheme(s, start, end)
-			a.scheme = start > bare
-		}
-		return start, end
+	start := end
+	for start > a.floor && end-start < maxJudged && class[s[start-1]]&space == 0 && strings.IndexByte("`\"'", s[start-1]) < 0 {
+		start--
 	}
-	a.quoted = false
-	switch {
-	case a.form == pair || a.form == sure && s[a.lo-1] != '<':
-		return 0, 0
-	case (s[i] == '{' || s[i] == '[') && a.keyQuoted && a.form == colon:
-		return a.container(i)
-	case a.form == sure && a.lo > 0 && s[a.lo-1] == '<': // XML
-		end = strings.IndexByte(s[i:], '<')
-		if end < 0 || !strings.HasPrefix(s[i+end+1:], "/"+s[a.lo:a.hi]) {
-			return 0, 0
-		}
-		return i, i + end
-	case a.class == credential && a.form != flag:
-		return a.header(i)
-	case a.form == colon && (s[i] == '|' || s[i] == '>'):
-		return a.block(i)
-	case s[i] == '\n' || s[i] == '\r':
-		return 0, 0
+	if start == end {
+		return found
 	}
-	return i, a.wordEnd(i)
+	if k := strings.LastIndexByte(s[start:end], ':'); k > 0 {
+		start += k + 1 // admin:… are the credentials
+	}
+	v := s[start:end]
+	if a.class == countable && len(v) < 16 || !chancy(v) {
+		return found
+	}
+	return finding{start, end, Marker}
 }
 
-// container returns the bounds of an array or object of JSON within other text, or in
-// JSON that breaks off, where it holds a secret.
-func (a *assignment) container(i int) (start, end int) {
-	s := a.s
-	end = skipJSON(s[:min(len(s), i+16<<10)], i)
-	switch {
-	case end >= 0:
-		if judge(a.class, s[i:end]) != goes {
-			return 0, 0
-		}
-		a.marker = quotedMarker
-	case truncatedJSON(s, i):
-		end = len(s)
-	default:
-		return 0, 0
-	}
-	a.form, a.quoted = sure, true
-	return i, end
-}
+// joins are the words between a secret and the key it is for.
+var joins = map[string]bool{"as": true, "is": true, "are": true}
 
-// closesString reports whether the quote at i ends a string that began before lo in
-// the same line, as in "password=" + password, rather than beginning one.
-func closesString(s string, lo, i int) bool {
-	if i+1 < len(s) && strings.IndexByte(" ,)+;]}.&|%\n\r\\", s[i+1]) < 0 {
+// called reports whether the words before the key may join it to what is before them.
+func (a *assignment) called() bool {
+	if a.lo < 4 || a.s[a.lo-1] != ' ' {
 		return false
 	}
-	return strings.Count(s[lineStart(s, lo):lo], s[i:i+1])%2 == 1
-}
-
-// closing returns the end of a string that q closes, opened with n backslashes before
-// its quote, as in JSON within JSON. A string that nothing closes ends with its line.
-func closing(s string, i int, q byte, n int) int {
-	start := i
-	for i < len(s) {
-		k := strings.IndexByte(s[i:], q)
-		if k < 0 {
-			break
-		}
-		i += k
-		back := i
-		for back > start && s[back-1] == '\\' {
-			back--
-		}
-		switch escapes := i - back; {
-		case n == 0 && escapes%2 == 0:
-			return i
-		case n > 0 && escapes <= n:
-			return back
-		}
-		i++
-	}
-	if eol := strings.IndexAny(s[start:], "\r\n"); eol >= 0 {
-		return start + eol
-	}
-	return len(s)
-}
-
-// afterScheme leaves the scheme of an authorization readable.
-func afterScheme(s string, start, end int) int {
-	for _, scheme := range [...]string{"Bearer", "Basic", "Token", "Digest", "Negotiate", "ApiKey", "Api-Key", "Key", "GoogleLogin", "AWS4-HMAC-SHA256"} {
-		if n := len(scheme); end-start > n+1 && strings.EqualFold(s[start:start+n], scheme) && s[start+n] == ' ' {
-			start += n
-			for start < end && s[start] == ' ' {
-				start++
-			}
-			break
+	at := a.lo
+	for range 3 {
+		w, from := a.wordBefore(at)
+		switch {
+		case joins[w]:
+			return true
+		case w == "the" || w == "a" || w == "my" || w == "your" || w == "our" || w == "its" || w == "bearer" || w == "access" || w == "root" || w == "admin":
+			at = from
+		default:
+			return false
 		}
 	}
-	return start
-}
-
-// header returns the value of a header: the rest of its line, or of the string the
-// header stands in.
-func (a *assignment) header(i int) (start, end int) {
-	s := a.s
-	end = i
-	quote := byte(0)
-	if a.lo > 0 && strings.IndexByte("\"'`", s[a.lo-1]) >= 0 {
-		quote = s[a.lo-1]
-	}
-	for end < len(s) && end-i < maxHeader {
-		c := s[end]
-		if c == '\n' || c == '\r' || c == quote && quote != 0 || quote == 0 && (c == '"' || c == '\'' || c == '`') {
-			break
-		}
-		if c == '\\' && end+1 < len(s) && strings.IndexByte(`nr"'`, s[end+1]) >= 0 {
-			break
-		}
-		if c == '_' && strings.HasPrefix(s[end:], TruncatedMarker) {
-			break
-		}
-		end++
-	}
-	for end > i && (class[s[end-1]]&space != 0 || strings.IndexByte(",;)}]\\", s[end-1]) >= 0) {
-		end--
-	}
-	start = afterScheme(s, i, end)
-	a.scheme = start > i
-	return start, end
-}
-
-// block returns the value of a YAML block: the lines indented deeper than the key.
-func (a *assignment) block(i int) (start, end int) {
-	s := a.s
-	eol := strings.IndexByte(s[i:], '\n')
-	if eol < 0 || strings.Trim(s[i:i+eol], "|>+-0123456789 \t\r") != "" {
-		return 0, 0
-	}
-	line := lineStart(s, a.lo)
-	depth := indent(s[line:])
-	i += eol + 1
-	start, end = i+indent(s[i:]), i
-	for i < len(s) {
-		stop := len(s)
-		if n := strings.IndexByte(s[i:], '\n'); n >= 0 {
-			stop = i + n
-		}
-		if strings.TrimSpace(s[i:stop]) != "" {
-			if indent(s[i:]) <= depth {
-				break
-			}
-			end = stop
-		}
-		i = stop + 1
-	}
-	if end < start {
-		return 0, 0
-	}
-	a.form = sure
-	return start, end
-}
-
-func indent(s string) int { return len(s) - len(strings.TrimLeft(s, " \t")) }
-
-// wordEnd returns the end of a value without quotes.
-func (a *assignment) wordEnd(i int) int {
-	s, end := a.s, i
-scan:
-	for end < len(s) {
-		switch c := s[end]; c {
-		case ' ', '\t', '\n', '\r', '"', '\'', '`':
-			break scan
-		case '<':
-			if strings.HasPrefix(s[end:], "</") {
-				break scan
-			}
-		case '\\':
-			if end+1 < len(s) && strings.IndexByte(`nrt"'\u`, s[end+1]) >= 0 {
-				break scan
-			}
-		case '&', ',', ';', '|':
-			if end+1 == len(s) || class[s[end+1]]&space != 0 || nameFollows(s, end+1) || c == '&' && a.query {
-				break scan
-			}
-		case '#':
-			if a.query {
-				break scan
-			}
-		}
-		if strings.HasPrefix(s[end:], TruncatedMarker) {
-			break
-		}
-		end++
-	}
-	if end > i+1 && s[end-1] == '.' && class[s[end-2]]&lower != 0 {
-		end-- // ends a sentence
-	}
-	for end > i && strings.IndexByte(",;:)}]", s[end-1]) >= 0 && !bracketMarker(s[i:end]) {
-		end--
-	}
-	return end
-}
-
-// bracketMarker reports whether v ends with the bracket of a marker.
-func bracketMarker(v string) bool {
-	open := strings.LastIndexByte(v, '[')
-	return strings.HasSuffix(v, "]") && open >= 0 && (strings.HasPrefix(v[open:], "[redacted:") || strings.HasPrefix(v[open:], "[omitted:"))
-}
-
-// nameFollows reports whether s[i:] begins with a name and an equals sign or a colon.
-func nameFollows(s string, i int) bool {
-	end := run(s, i, slug|dot)
-	return end > i && end < len(s) && (s[end] == '=' || s[end] == ':')
+	return false
 }
 
 // secret decides whether v, which ends at end, is to be redacted.
-func (a *assignment) secret(r *Redactor, v string, end int) bool {
+func (a *assignment) secret(v string, end int) bool {
 	if len(v) < 2 || placeholder(v) || marked(v) || a.class == countable && number(v) {
 		return false
 	}
-	last := end == len(a.s) || a.s[end] == '\n' || a.s[end] == '\r'
-	switch {
-	case a.form == sure:
+	if a.form == sure {
 		return true
-	case a.form == pair:
-		return len(v) >= 8 && random(v, mixed) && digits(v) && !strings.Contains(v, " ") && (a.class != credential || len(v) >= 20 || a.scheme)
-	case a.class == credential && a.form != flag:
-		if !a.quoted && (a.form == spaced || identifierPath(v) && strings.IndexByte(v, '.') > 0 && !digits(v) || call(v)) {
-			return false
-		}
-		return a.headerSecret(v)
-	case a.quoted:
-		if label(r, v) {
-			return false
-		}
-		return a.class != countable || a.qualified() && len(v) >= 8 || looksRandom(v)
-	case a.form == flag:
-		return v[0] != '-' && !has(stopWords, v) && !(label(r, v) && len(v) < 40 && !digits(v))
-	case a.form == prose:
-		return a.class == secret && len(v) >= 6 && digits(v) && (last || strings.IndexByte(".,;)!", a.s[end]) >= 0) && random(v, mixed) && !algorithm(v)
 	}
-	// Without quotes it may be code: a call, a path of names, a type, a variable.
+	whole := v
+	if v = v[:min(len(v), maxJudged)]; a.refused(v) {
+		return false
+	}
+	switch a.form {
+	case pair:
+		return len(v) >= 8 && random(v, mixed) && digits(v) && !strings.Contains(v, " ") && (a.class != credential || len(v) >= 20 || a.scheme)
+	case cell:
+		return a.inCell(v, end)
+	case bare:
+		return a.bare(v, end)
+	case told:
+		return a.told(v)
+	case prose:
+		return a.prose(v, end)
+	case flag:
+		return v[0] != '-' && !has(stopWords, v) && !constant(v) && (digits(v) || len(v) >= 40 || !label(a.c.r, v))
+	}
+	switch {
+	case a.class == credential:
+		return a.header(v)
+	case a.quoted:
+		return !label(a.c.r, whole) && (a.class != countable || a.qualified() && len(v) >= 8 || looksRandom(v))
+	}
+	return a.plain(v, end)
+}
+
+// refused reports whether v cannot be what a key of this class promises.
+func (a *assignment) refused(v string) bool {
+	switch a.class {
+	case weak:
+		return !passLike(v)
+	case keyed:
+		return !tokenLike(v)
+	case secret:
+		return filePath(v)
+	}
+	return false
+}
+
+// ends reports whether v ends its line or its part of a sentence.
+func (a *assignment) ends(end int) bool {
+	return end == len(a.s) || strings.IndexByte("\n\r.,;)!`\"'", a.s[end]) >= 0
+}
+
+func (a *assignment) prose(v string, end int) bool {
+	if a.quoted {
+		return !label(a.c.r, v) && len(v) >= 6 && (digits(v) || strings.Count(v, " ") >= 2) && a.class != countable || tokenLike(v)
+	}
+	if a.class == countable || a.class == keyed {
+		return len(v) >= 16 && tokenLike(v)
+	}
+	return len(v) >= 6 && digits(v) && (chancy(v) || a.ends(end)) && random(v, mixed) && !number(v) && !algorithm(v) && !strings.Contains(v, "://") && !call(v)
+}
+
+// inCell decides of the cell beside the key's in a table.
+func (a *assignment) inCell(v string, _ int) bool {
+	return cellSecret(a.c.r, a.class, v)
+}
+
+func cellSecret(r *Redactor, class keyClass, v string) bool {
+	if len(v) < 6 || placeholder(v) || marked(v) || strings.ContainsAny(v, " \t(<>{}") || strings.Contains(v, "://") || label(r, v) || algorithm(v) || has(stopWords, v) || filePath(v) {
+		return false
+	}
+	if class <= countable && class != weak || class == credential {
+		return tokenLike(v)
+	}
+	return digits(v) && !number(v) && !date(v)
+}
+
+// bare decides of the word after the key.
+func (a *assignment) bare(v string, end int) bool {
+	if a.class == keyed || a.class == credential || !a.quoted && end < len(a.s) && strings.IndexByte(" \t\r\n.,;)!", a.s[end]) < 0 || strings.ContainsAny(v, "=/\\(){}[]<>|") && !a.quoted || strings.Contains(v, "::") || call(v) {
+		return false
+	}
+	if v[0] == '-' || strings.HasPrefix(v, "0x") || uuid(v) || label(a.c.r, v) {
+		return false
+	}
+	if a.class == countable {
+		return tokenLike(v) && chancy(v)
+	}
+	if a.quoted {
+		return a.class == secret && len(v) >= 6 && digits(v) && !strings.Contains(v, " ")
+	}
+	if chancy(v) {
+		return a.class == secret
+	}
+	w, _ := a.wordBefore(a.lo)
+	return a.class == secret && len(v) >= 6 && digits(v) && !number(v) && !algorithm(v) && (w == "with" || w == "using" || w == "use")
+}
+
+// told decides of the value of a name in a directive.
+func (a *assignment) told(v string) bool {
+	if v[0] == '-' || has(stopWords, v) || strings.IndexByte("?:(", v[0]) >= 0 || filePath(v) || call(v) {
+		return false
+	}
+	if a.class == countable || a.class == credential {
+		return looksRandom(v)
+	}
+	return digits(v) && !number(v) || a.shouts() && !label(a.c.r, v)
+}
+
+// plain decides of a value without quotes. It may be code: a call, a path of names, a
+// type, a variable.
+func (a *assignment) plain(v string, end int) bool {
 	if strings.IndexByte("([{<*&:", v[0]) >= 0 && !(a.form == tight && a.shouts() && digits(v)) || call(v) || constant(v) || end < len(a.s) && a.s[end] == '(' {
 		return false
 	}
-	if has(stopWords, v) || label(r, v) || strings.Contains(v, "://") {
+	if has(stopWords, v) || v[0] == '!' && a.form == colon || label(a.c.r, v) || strings.Contains(v, "://") {
+		return false
+	}
+	if a.nextLine(v, end) {
 		return false
 	}
 	if identifierPath(v) && !digits(v) {
-		if strings.IndexByte(v, '.') > 0 {
-			return false
-		}
-		switch {
-		case a.form == tight && (a.query || a.shouts()):
-			return true
-		case a.class == countable:
-			return looksRandom(v)
-		case a.form == tight:
-			return end == len(a.s) || strings.IndexByte("),", a.s[end]) < 0
-		case a.form == colon:
-			return last && !strings.ContainsAny(v, "_") && a.startsLine()
-		default:
-			return last && a.lo == lineStart(a.s, a.lo) && !strings.Contains(v, "_")
-		}
+		return a.named(v, end)
 	}
 	if identifierPath(v) && strings.IndexByte(v, '.') > 0 && !looksRandom(v) {
+		return false
+	}
+	if a.class == weak && !a.sureName() && identifierPath(v) && a.form == spaced && end < len(a.s) && a.s[end] != '\n' && a.s[end] != ' ' {
 		return false
 	}
 	if a.class == countable && !(a.form == tight && (a.query || a.shouts())) {
 		return looksRandom(v)
 	}
 	if number(v) {
-		return len(v) >= 4
+		return len(v) >= 4 && a.class == secret
 	}
 	return true
 }
 
-// headerSecret reports whether v is a header's credential rather than talk of one.
-func (a *assignment) headerSecret(v string) bool {
+// nextLine reports whether v stands in the line after its key and may be anything.
+func (a *assignment) nextLine(v string, end int) bool {
+	start := end - len(v)
+	if from, _ := a.c.line(end - 1); from <= a.hi {
+		return false
+	}
+	return a.form != colon || !chancy(v) || end < len(a.s) && a.s[end] != '\n' && a.s[end] != '\r' || a.class == countable && !tokenLike(v) || start < a.hi
+}
+
+// sureName reports whether the key is in capitals or names whose it is.
+func (a *assignment) sureName() bool { return a.class == secret || a.shouts() }
+
+// named decides of a value that is a name or names joined by dots.
+func (a *assignment) named(v string, end int) bool {
+	if strings.IndexByte(v, '.') > 0 || a.class == weak && !a.sureName() {
+		return false
+	}
+	last := end == len(a.s) || a.s[end] == '\n' || a.s[end] == '\r'
+	switch {
+	case a.form == tight && (a.query || a.shouts()):
+		return true
+	case a.class == countable:
+		return looksRandom(v)
+	case a.form == tight:
+		return end == len(a.s) || strings.IndexByte("),", a.s[end]) < 0
+	case a.form == colon:
+		return last && !strings.ContainsAny(v, "_") && a.startsLine()
+	}
+	from, _ := a.c.line(a.lo)
+	return last && a.lo == from && !strings.Contains(v, "_")
+}
+
+// header reports whether v is a header's credential rather than talk of one.
+func (a *assignment) header(v string) bool {
+	if !a.quoted && (a.form == spaced || identifierPath(v) && strings.IndexByte(v, '.') > 0 && !digits(v) || call(v)) {
+		return false
+	}
 	if eq := strings.IndexByte(v, '='); eq > 0 && !strings.ContainsAny(v[:eq], " (") {
 		return true // pairs
 	}
-	if strings.ContainsRune(v, ' ') {
-		return a.quoted && looksRandom(v[:strings.IndexByte(v, ' ')])
+	if k := strings.IndexByte(v, ' '); k >= 0 {
+		return a.quoted && looksRandom(v[:k])
 	}
 	return looksRandom(v) || a.form != spaced && len(v) >= 8 && digits(v) || a.scheme && len(v) >= 6
 }
@@ -553,9 +799,8 @@ func (a *assignment) headerSecret(v string) bool {
 // qualified reports whether more words stand before the one that makes the key a
 // token: access_token rather than token.
 func (a *assignment) qualified() bool {
-	var w words
-	w.split(a.s[a.lo:a.hi])
-	return w.n > 1 || a.shouts()
+	key := a.s[a.lo:a.hi]
+	return wordFrom(key, 0, len(key)) < len(key) || a.shouts()
 }
 
 // shouts reports whether the key is in capitals, as environment variables are.
@@ -571,11 +816,6 @@ func (a *assignment) shouts() bool {
 // startsLine reports whether only indentation, a list's dash or a quote precedes the
 // key in its line.
 func (a *assignment) startsLine() bool {
-	return strings.Trim(a.s[lineStart(a.s, a.lo):a.lo], " \t-\"'") == ""
-}
-
-// lineStart returns where the line of i begins, or how far back is looked for that.
-func lineStart(s string, i int) int {
-	from := max(0, i-maxLine)
-	return from + strings.LastIndexByte(s[from:i], '\n') + 1
+	from, _ := a.c.line(a.lo)
+	return a.lo-from < 200 && strings.Trim(a.s[from:a.lo], " \t-\"'") == ""
 }

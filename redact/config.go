@@ -85,6 +85,7 @@ type Redactor struct {
 	keys     []keyName
 	allow    []string
 	index    *index
+	names    map[string]bool
 	omit     [ToolOutput + 1]bool
 	maxBytes int
 	maxDepth int
@@ -97,13 +98,14 @@ func DefaultKeys() []string {
 	return []string{
 		"api_key", "authorization", "cookie", "password", "secret", "token",
 		"access_key", "account_key", "app_key", "application_key", "credentials", "passphrase", "passwd", "private_key", "signing_key", "encryption_key",
+		"secret_key", "master_key", "client_key", "shared_key", "preshared_key", "pre_shared_key", "service_key", "auth_key", "subscription_key", "passcode", "access_code", "authtoken", "pass", "pwd", "psk", "pat", "auth", "key",
 	}
 }
 
 // New returns a Redactor for cfg, which it copies. It fails on a key shorter than
 // three bytes or not ASCII, on an unknown rule and on a limit out of range.
 func New(cfg Config) (*Redactor, error) {
-	r := &Redactor{fn: cfg.Func, maxBytes: cfg.MaxBytes, maxDepth: cfg.MaxDepth}
+	r := &Redactor{names: map[string]bool{}, fn: cfg.Func, maxBytes: cfg.MaxBytes, maxDepth: cfg.MaxDepth}
 	r.omit = [...]bool{Prompt: cfg.Omit.Prompts, Reasoning: cfg.Omit.Reasoning, ToolInput: cfg.Omit.ToolInputs, ToolOutput: cfg.Omit.ToolOutputs}
 	if cfg.MaxBytes < 0 || cfg.MaxBytes > 0 && cfg.MaxBytes < MinLimit {
 		return nil, fmt.Errorf("check max_bytes %d: use 0 for no limit, or %d or more", cfg.MaxBytes, MinLimit)
@@ -135,6 +137,7 @@ func New(cfg Config) (*Redactor, error) {
 				return nil, err
 			}
 			r.keys = append(r.keys, k)
+			r.names[k.joined] = true
 		}
 		for _, name := range cfg.AllowKeys {
 			r.allow = append(r.allow, strings.ToLower(separators.Replace(name)))

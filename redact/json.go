@@ -1,6 +1,8 @@
 package redact
 
 import (
+	"cmp"
+	"slices"
 	"strings"
 	"unicode/utf8"
 	"unsafe"
@@ -23,11 +25,11 @@ func (r *Redactor) document(s string, nested int) (string, bool) {
 	if !ok || skipSpace(s, end) != len(s) {
 		return "", false
 	}
-	if w.out == nil {
+	if len(w.edits) == 0 {
 		return s, true
 	}
-	w.out = append(w.out, s[w.done:]...)
-	return unsafe.String(unsafe.SliceData(w.out), len(w.out)), true // w.out is not written to again
+	out := w.written()
+	return unsafe.String(unsafe.SliceData(out), len(out)), true // it is not written to again
 }
 
 // whole redacts a value in JSON that stands under a key of class.
@@ -38,10 +40,10 @@ func (r *Redactor) whole(class keyClass, raw []byte) []byte {
 	if !ok || skipSpace(s, end) != len(s) {
 		return []byte(quotedMarker)
 	}
-	if w.out == nil {
+	if len(w.edits) == 0 {
 		return raw
 	}
-	return append(w.out, s[w.done:]...)
+	return w.written()
 }
 
 // walker goes over JSON once, checks it, and writes what it replaces.
@@ -50,16 +52,40 @@ type walker struct {
 	s      string
 	i      int
 	nested int
-	out    []byte
-	done   int // of s, in out
+	edits  []edit
+	mixed  bool // the edits are in no order, and some lie within others
+}
+
+// edit is what stands instead of a piece of JSON.
+type edit struct {
+	start, end int
+	with       string
 }
 
 func (w *walker) replace(start, end int, with string) {
-	if w.out == nil {
-		w.out = make([]byte, 0, len(w.s)+len(with))
+	if n := len(w.edits); n > 0 && start < w.edits[n-1].end {
+		w.mixed = true
 	}
-	w.out = append(append(w.out, w.s[w.done:start]...), with...)
-	w.done = end
+	w.edits = append(w.edits, edit{start, end, with})
+}
+
+// written returns the JSON with its edits.
+func (w *walker) written() []byte {
+	if w.mixed {
+		slices.SortFunc(w.edits, func(a, b edit) int { return cmp.Or(a.start-b.start, b.end-a.end) })
+	}
+	size := len(w.s)
+	for _, e := range w.edits {
+		size += max(0, len(e.with)-(e.end-e.start))
+	}
+	out, done := make([]byte, 0, size), 0
+	for _, e := range w.edits {
+		if e.start >= done {
+			out = append(append(out, w.s[done:e.start]...), e.with...)
+			done = e.end
+		}
+	}
+	return append(out, w.s[done:]...)
 }
 
 // any reads a value that stands under key, which is of class.
@@ -120,6 +146,9 @@ func judge(class keyClass, raw string) verdict {
 			return stays
 		}
 	case '{', '[':
+		if class <= weak {
+			return stays
+		}
 		if body := strings.Trim(raw[1:len(raw)-1], " \t\r\n"); body == "" {
 			return stays
 		}
@@ -130,7 +159,7 @@ func judge(class keyClass, raw string) verdict {
 			return schema
 		}
 	default:
-		if class == countable {
+		if class <= countable {
 			return stays
 		}
 	}
@@ -206,6 +235,7 @@ func (w *walker) object(under string, level int, ofSchema bool) (int, bool) {
 		w.i++
 		return w.i, true
 	}
+	var p namedValue
 	for {
 		w.i = skipSpace(w.s, w.i)
 		start := w.i
@@ -222,8 +252,14 @@ func (w *walker) object(under string, level int, ofSchema bool) (int, bool) {
 		if ofSchema && schemaValues[key] {
 			class = secret
 		}
-		if _, ok := w.any(key, class, level+1); !ok {
+		w.i = skipSpace(w.s, w.i)
+		start = w.i
+		end, ok := w.any(key, class, level+1)
+		if !ok {
 			return 0, false
+		}
+		if end-start > 2 && w.s[start] == '"' {
+			p.see(w, key, start, end)
 		}
 		w.i = skipSpace(w.s, w.i)
 		if w.i == len(w.s) {
@@ -234,11 +270,48 @@ func (w *walker) object(under string, level int, ofSchema bool) (int, bool) {
 			w.i++
 		case '}':
 			w.i++
+			p.close(w)
 			return w.i, true
 		default:
 			return 0, false
 		}
 	}
+}
+
+// namedValue follows the members of an object that may be a name and its value.
+type namedValue struct {
+	class  keyClass
+	prefix string
+	value  span
+	label  string
+}
+
+// see notes the string at start under key.
+func (p *namedValue) see(w *walker, key string, start, end int) {
+	if len(w.r.keys) == 0 {
+		return
+	}
+	if prefix, ok := nameWords[key]; ok && p.class == notSecret && end-start < maxKey {
+		p.class, p.prefix = w.r.classify(w.s[start+1:end-1]), prefix
+	} else if len(key) >= 5 && key[len(key)-4:] == "alue" {
+		p.value, p.label = span{start, end}, key
+	}
+}
+
+// close redacts the value where the name promises a secret.
+func (p *namedValue) close(w *walker) {
+	if p.class == notSecret || p.label == "" || !strings.EqualFold(p.label, p.prefix+"value") {
+		return
+	}
+	v := w.s[p.value.lo+1 : p.value.hi-1]
+	if strings.IndexByte(v, '\\') >= 0 {
+		v = unescape(v)
+	}
+	a := assignment{class: p.class}
+	if spared(p.class, v) || placeholder(v) || has(stopWords, v) || a.refused(v) || p.class == countable && !looksRandom(v) || label(w.r, v) {
+		return
+	}
+	w.replace(p.value.lo, p.value.hi, quotedMarker)
 }
 
 // key returns a key without its escapes, and redacts a secret that stands in it.

@@ -154,7 +154,7 @@ func TestSuspectAtEveryPlace(t *testing.T) {
 		texts = append(texts, strings.Join(x.example, ""))
 	}
 	for _, key := range DefaultKeys() {
-		texts = append(texts, key+`="`+mix20+`"`)
+		texts = append(texts, "app_"+key+`="`+mix20+`"`)
 	}
 	for _, text := range texts {
 		if !strings.Contains(text, `\`) {

@@ -2,6 +2,8 @@ package redact
 
 import (
 	"fmt"
+	"iter"
+	"slices"
 	"strings"
 )
 
@@ -10,6 +12,12 @@ type keyClass uint8
 
 const (
 	notSecret keyClass = iota
+	// keyed is a key of something, or "auth": a secret where its value looks like
+	// a token and no words before it say what else it is.
+	keyed
+	// weak is a short name that means other things too, such as pass and pwd: a
+	// secret unless its value is a number, a path or a state.
+	weak
 	// countable is a token: a secret unless it is a number, and in text only where
 	// its value looks like one, because models and parsers speak of tokens too.
 	countable
@@ -38,10 +46,8 @@ func newKeyName(name string) (keyName, error) {
 			return keyName{}, fmt.Errorf("read key %q: use printable ASCII without spaces", name)
 		}
 	}
-	var w words
-	w.split(name)
-	for i := range w.n {
-		k.words = append(k.words, strings.ToLower(w.at(i)))
+	for w := range splitWords(name) {
+		k.words = append(k.words, strings.ToLower(w))
 	}
 	k.joined = strings.Join(k.words, "")
 	if len(k.joined) < 3 {
@@ -52,70 +58,117 @@ func newKeyName(name string) (keyName, error) {
 		k.class = countable
 	case "authorization", "cookie":
 		k.class = credential
+	case "pass", "pwd", "psk":
+		k.class = weak
+	case "key", "pat", "auth":
+		k.class = keyed
 	default:
 		k.class = secret
 	}
 	return k, nil
 }
 
+// keyLiteral is a spelling that a text must hold for a key to be in it: the name is
+// n bytes of it from from on.
+type keyLiteral struct {
+	text    string
+	from, n int
+	exact   bool // the case counts
+}
+
 // literals are the spellings that a text must hold for the key to be in it.
-func (k keyName) literals() []string {
-	if len(k.words) == 1 {
-		return []string{singular(k.joined)}
+func (k *keyName) literals() (out []keyLiteral) {
+	plain := func(names ...string) {
+		for _, name := range names {
+			out = append(out, keyLiteral{name, 0, len(name), false})
+		}
 	}
-	out := []string{k.joined}
+	behind := func(name string) {
+		for _, before := range []string{"_", "-", "."} {
+			out = append(out, keyLiteral{before + name, 1, len(name), false})
+		}
+	}
+	with := func(n int, exact bool, spellings ...string) {
+		for _, text := range spellings {
+			out = append(out, keyLiteral{text, 0, n, exact})
+		}
+	}
+	switch k.joined {
+	case "key":
+		behind("key")
+		with(3, true, "Key", "KEY=")
+		return out
+	case "pat":
+		behind("pat")
+		with(3, true, "PAT=", "PAT:")
+		return out
+	case "pwd":
+		plain("pwd")
+		behind("pw")
+		with(2, false, "pw=", "pw:", `pw"`, "pw'", "pw ")
+		return out
+	}
+	if len(k.words) == 1 {
+		plain(singular(k.joined))
+		return out
+	}
+	plain(k.joined)
 	for _, sep := range []string{"_", "-", ".", " "} {
-		out = append(out, strings.Join(k.words, sep))
+		plain(strings.Join(k.words, sep))
 	}
 	return out
 }
 
-// words are the words of a key, without copying it.
-type words struct {
-	key    string
-	n      int
-	bounds [16][2]int
-}
-
-func (w *words) at(i int) string { return w.key[w.bounds[i][0]:w.bounds[i][1]] }
-
-// split cuts key at separators and where a lower-case letter or digit is followed by
-// an upper-case one (accessToken), and before the last capital of a run that a
-// lower-case letter follows (APIKey). Words after the sixteenth are not seen.
-func (w *words) split(key string) {
-	w.key, w.n = key, 0
-	start := -1
-	for i := 0; i < len(key) && w.n < len(w.bounds); i++ {
-		c := class[key[i]]
-		if c&(digit|lower|upper) == 0 && key[i] < 0x80 {
-			if start >= 0 {
-				w.bounds[w.n] = [2]int{start, i}
-				w.n++
-				start = -1
+// splitWords yields the words of a key: what separators part, and accessToken and
+// APIKey where their case changes.
+func splitWords(key string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for i := 0; i < len(key); {
+			end := wordFrom(key, i, len(key))
+			if end == i {
+				i++
+				continue
 			}
-			continue
-		}
-		if start >= 0 && c&upper != 0 {
-			before := class[key[i-1]]
-			if before&upper == 0 || i+1 < len(key) && class[key[i+1]]&lower != 0 && !pluralCapitals(key[i:]) {
-				w.bounds[w.n] = [2]int{start, i}
-				w.n++
-				start = i
+			if !yield(key[i:end]) {
+				return
 			}
+			i = end
 		}
-		if start < 0 {
-			start = i
-		}
-	}
-	if start >= 0 && w.n < len(w.bounds) {
-		w.bounds[w.n] = [2]int{start, len(key)}
-		w.n++
 	}
 }
 
-// pluralCapitals reports whether rest is the end of a plural such as APIs.
-func pluralCapitals(rest string) bool {
-	return len(rest) == 2 && rest[1] == 's'
+// wordFrom returns the end of the word of a key that begins at i: where a separator
+// follows, where a lower-case letter or digit is followed by a capital (accessToken),
+// and before the last capital of a run that a lower-case letter follows (APIKey).
+func wordFrom(s string, i, hi int) int {
+	start := i
+	for ; i < hi; i++ {
+		c := class[s[i]]
+		if c&alnum == 0 && s[i] < 0x80 {
+			break
+		}
+		if i > start && c&upper != 0 {
+			if class[s[i-1]]&upper == 0 || i+1 < hi && class[s[i+1]]&lower != 0 && !(s[i+1] == 's' && i+2 == hi) {
+				break
+			}
+		}
+	}
+	return i
+}
+
+// wordBefore returns the bounds of the word of a key that ends before i.
+func wordBefore(s string, lo, i int) (from, to int) {
+	for i > lo && class[s[i-1]]&alnum == 0 && s[i-1] < 0x80 {
+		i--
+	}
+	to = i
+	for i > lo && (class[s[i-1]]&alnum != 0 || s[i-1] >= 0x80) {
+		i--
+		if class[s[i]]&upper != 0 && (i == lo || class[s[i-1]]&upper == 0) {
+			break // camelCase
+		}
+	}
+	return i, to
 }
 
 // describing are words that, after the name of a secret, say something of it that is
@@ -123,10 +176,10 @@ func pluralCapitals(rest string) bool {
 var describing = wordSet("count counts limit limits usage budget type types length len size name names url uri endpoint expiry " +
 	"expires expiration ttl policy price cost costs rate per index position offset ratio probability probabilities logprob logprobs format " +
 	"required enabled disabled present exists version field header env file path arn manager rotation strength rules placeholder label " +
-	"window stats details estimate total sum lifetime expired valid invalid error errors provider providers store regex pattern")
+	"by at on ref refs reference field input hint window stats details estimate total sum lifetime expired valid invalid error errors provider providers store regex pattern")
 
 // valued are words that, after "token", still speak of its value.
-var valued = wordSet("value secret string str text key raw plain encoded data hash b64 base64 hex cookie auth authorization parameter param local dev prod staging test")
+var valued = wordSet("value secret string str text key raw plain encoded data hash b64 base64 hex cookie auth authorization parameter param local dev prod staging test old new current base default live sandbox admin root main primary secondary data")
 
 // countingTokens are words that, before "token", make it a token of a model, a
 // parser or a page: eos_token, next_page_token.
@@ -135,7 +188,7 @@ var countingTokens = wordSet("page next prev previous continuation eos bos pad u
 	"pagination cursor current cost single multi lookahead")
 
 // tokenOwners are words that "token" is written together with: authtoken.
-var tokenOwners = wordSet("auth access refresh session bearer api id user bot csrf xsrf jwt oauth app my the x github gitlab npm device")
+var tokenOwners = wordSet("auth access refresh session bearer api id user bot csrf xsrf jwt oauth app my the x github gitlab npm device identity root deploy private")
 
 func wordSet(list string) map[string]bool {
 	set := map[string]bool{}
@@ -156,7 +209,23 @@ func has(set map[string]bool, word string) bool {
 	return set[string(buf[:len(word)])]
 }
 
-// classify says whether key names a secret.
+// passOwners are words that "pass", "pwd" and "pw" are written together with or behind:
+// what they are the password of.
+var passOwners = wordSet("db dbs database user usr username ftp sftp ssh smtp imap pop3 mail email root admin my sql mysql mssql pg psql postgres redis mongo rabbitmq bind ldap " +
+	"login app api key store keystore truststore http https proxy web wifi wlan vpn src dst source target new old confirm svc service sys system master become ansible " +
+	"sudo su client server host jdbc docker registry jenkins nexus git github gitlab jira kafka sasl tls ssl cert pem p12 pfx zip backup encryption dev prod staging nt cifs smb samba rpc x xmpp broker mqtt amqp elastic es neo4j cassandra oracle ora")
+
+// otherKeys are words that, before "key", say that it is no secret.
+var otherKeys = wordSet("public pub primary foreign partition sort sorting cache idempotency object objects routing dict row rows i18n config lookup message messages map hash unique composite candidate natural " +
+	"surrogate index group order event events dedup dedupe query hot arrow function modifier ctrl alt shift enter tab escape delete space home end any no each per by bucket issue project " +
+	"translation locale lang label metric tag tags resource entity record field column parent child node react item items list data json yaml env header template file path url uri image " +
+	"asset blob document doc search filter kms kid known site publishable pagination page last first next prev start stop min max range join business natural sequence feature flag cluster " +
+	"topic state status error answer legend press which what this that same other wrong right left up down f set get has del use uses is of in on to as with for if and or the a an all some my your " +
+	"lock mutex rate limit throttle cell table db database s3 minio media upload download artifact build layer step job task run workflow pipeline correlation trace span log session user customer " +
+	"tenant org team member permission policy setting settings option param params parameter property attr attribute prop props slot dom element component view route nav menu tooltip text " +
+	"string int number long short sub super meta lemma pivot global local secondary clustering distribution shard hashed encoded decoded raw version v1 v2")
+
+// classify says what key promises.
 func (r *Redactor) classify(key string) keyClass {
 	// The name of a rule in a marker is no word of the key.
 	for {
@@ -170,109 +239,162 @@ func (r *Redactor) classify(key string) keyClass {
 		}
 		key = key[:at] + key[at+end+1:]
 	}
-	if len(key) < 3 || len(key) > maxKey || len(r.keys) == 0 {
+	if len(key) > maxKey || len(r.keys) == 0 {
 		return notSecret
 	}
-	var w words
-	w.split(key)
-	found := notSecret
-	for i := range r.keys {
-		if class := r.keys[i].in(&w); class > found {
-			found = class
+	if len(key) < 3 {
+		if equalFold(key, "pw") && r.names["pwd"] {
+			return weak
 		}
+		return notSecret
 	}
-	if found != notSecret && len(r.allow) > 0 {
-		plain := strings.ToLower(separators.Replace(key))
-		for _, a := range r.allow {
-			if a == plain {
-				return notSecret
+	if class, ok := r.named(key); ok {
+		return class
+	}
+	return notSecret
+}
+
+// named is classify for the bytes of a key.
+func (r *Redactor) named(key string) (found keyClass, ok bool) {
+	t := &r.index.table
+	h := uint32(key[0]&31)<<5 | uint32(key[1]&31)
+	for j := 2; j < len(key); j++ {
+		h = (h<<5 | uint32(key[j]&31)) & 0x7fff
+		if t.bits[h>>6]&(1<<(h&63)) == 0 {
+			continue
+		}
+		bucket := t.buckets[t.bucket[h]]
+		for k := range bucket {
+			e := &bucket[k]
+			if begin := j - 2 - e.offset; e.key != nil && e.key.class > found && e.at(key, 0, begin) {
+				found = max(found, e.key.promise(key, 0, len(key), begin+e.from, e.n))
 			}
 		}
 	}
-	return found
+	// Names of two or three letters stand alone too.
+	if found == notSecret && len(key) < 6 {
+		found = r.short(strings.ToLower(key))
+	}
+	if found != notSecret && r.allowed(key) {
+		found = notSecret
+	}
+	return found, found != notSecret
+}
+
+// short returns the class of a name whose literals want something around them.
+func (r *Redactor) short(name string) keyClass {
+	switch name {
+	case "pat":
+		if r.names[name] {
+			return keyed
+		}
+	}
+	return notSecret
+}
+
+func (r *Redactor) allowed(key string) bool {
+	return len(r.allow) > 0 && slices.Contains(r.allow, strings.ToLower(separators.Replace(key)))
 }
 
 // maxKey bounds what is looked at as a key; no name of a secret is longer.
 const maxKey = 128
 
-// in reports what k makes of the key whose words are w.
-func (k *keyName) in(w *words) keyClass {
-	for i := range w.n {
-		n := k.matchAt(w, i)
-		if n == 0 {
-			continue
-		}
-		if next := i + n; next < w.n {
-			after := w.at(next)
-			if has(describing, after) {
-				continue
-			}
-			if k.class == countable && !has(valued, after) {
-				continue // a token's table, stream or kind
-			}
-			if equalFold(after, "id") && k.words[len(k.words)-1] == "key" {
-				continue // access_key_id, api_key_id: the public half
-			}
-		}
-		if k.class == countable && i > 0 && has(countingTokens, w.at(i-1)) {
-			continue
-		}
-		return k.class
+// promise says what the key s[lo:hi] promises by its part s[at:at+n], which spells k.
+func (k *keyName) promise(s string, lo, hi, at, n int) keyClass {
+	end, ok := k.ends(s, at+n, hi)
+	if !ok {
+		return notSecret
 	}
-	return notSecret
+	owner, ok := k.begins(s, lo, at)
+	if !ok {
+		return notSecret
+	}
+	for end < hi && class[s[end]]&alnum == 0 {
+		end++
+	}
+	if end < hi {
+		after := s[end:wordFrom(s, end, hi)]
+		switch {
+		case has(describing, after), k.class <= countable && !has(valued, after),
+			equalFold(after, "id") && k.public(): // access_key_id: the public half
+			return notSecret
+		}
+	}
+	return k.after(s[owner.lo:owner.hi], s[lo:hi])
 }
 
-// matchAt returns how many words of w, from i, are the words of k.
-func (k *keyName) matchAt(w *words, i int) int {
-	word := w.at(i)
-	for len(word) > 3 && class[word[len(word)-1]]&digit != 0 {
-		word = word[:len(word)-1] // password2
-	}
-	if sameWord(word, k.joined, k.class) {
-		return 1
-	}
-	if len(k.words) == 1 || i+len(k.words) > w.n {
-		return 0
-	}
-	for j, want := range k.words {
-		got := w.at(i + j)
-		if j == len(k.words)-1 {
-			if !equalFold(got, want) && !plural(got, want) {
-				return 0
-			}
-		} else if !equalFold(got, want) {
-			return 0
-		}
-	}
-	return len(k.words)
-}
-
-// sameWord reports whether word is name, its plural, or ends with it as PGPASSWORD
-// and authtoken do.
-func sameWord(word, name string, class keyClass) bool {
-	if equalFold(word, name) {
+// public reports whether an id of what k names is no secret.
+func (k *keyName) public() bool {
+	switch k.words[len(k.words)-1] {
+	case "key", "credential", "credentials":
 		return true
 	}
-	if class == countable { // "tokens" are counted, not kept secret
-		n := len(word) - len(name)
-		return n > 0 && equalFold(word[n:], name) && has(tokenOwners, word[:n])
-	}
-	if plural(word, name) {
-		return true
-	}
-	n := len(word) - len(name)
-	return n > 0 && len(name) >= 6 && equalFold(word[n:], name)
+	return false
 }
 
-func plural(word, name string) bool {
-	if len(word) == len(name)+1 && word[len(name)]|0x20 == 's' {
-		return equalFold(word[:len(name)], name)
+// ends reports whether the name may end at end, and returns where its plural or number
+// does.
+func (k *keyName) ends(s string, end, hi int) (int, bool) {
+	if end < hi && class[s[end]]&letter != 0 {
+		capital := class[s[end]]&upper != 0 && class[s[end-1]]&upper == 0
+		switch {
+		case capital:
+		case s[end]|0x20 == 's' && (k.class > countable || k.class == weak && k.joined == "pwd") && !continues(s[:hi], end+1):
+			end++
+		default:
+			return 0, false
+		}
 	}
-	return len(word)+1 == len(name) && name[len(word)] == 's' && equalFold(name[:len(word)], word)
+	for end < hi && class[s[end]]&digit != 0 {
+		end++ // password2
+	}
+	return end, true
 }
+
+// begins reports whether the name may begin at at, and returns the word before it.
+func (k *keyName) begins(s string, lo, at int) (owner span, ok bool) {
+	if at == lo {
+		return span{}, true
+	}
+	c := class[s[at-1]]
+	from, to := wordBefore(s, lo, at)
+	if c&letter == 0 || class[s[at]]&upper != 0 && (c&upper == 0 || at+1 < len(s) && class[s[at+1]]&lower != 0) {
+		return span{from, to}, true
+	}
+	before := s[from:at]
+	switch k.class {
+	case countable: // "tokens" are counted, not kept secret
+		ok = has(tokenOwners, before)
+	case weak:
+		ok = has(passOwners, before)
+	case keyed:
+		ok = false
+	default:
+		ok = len(k.joined) >= 6
+	}
+	return span{from, at}, ok
+}
+
+// after returns the class of the name after the word owner, in key.
+func (k *keyName) after(owner, key string) keyClass {
+	switch {
+	case k.class == countable && has(countingTokens, owner):
+		return notSecret
+	case k.class == weak && (has(passOwners, owner) || owner != "" && strings.ToUpper(key) == key && !has(otherPasses, owner)):
+		return secret
+	case k.joined == "key" && (owner == "" || has(otherKeys, owner)):
+		return notSecret
+	case k.class == weak && has(otherPasses, owner), k.joined == "secret" && equalFold(owner, "existing"):
+		return notSecret
+	}
+	return k.class
+}
+
+// otherPasses are words that, before "pass" and "pwd", make it no password.
+var otherPasses = wordSet("first second third one two multi single render shadow post pre by no all num n total each per must should will would did does not never old cur current print get low high band boarding")
 
 func singular(name string) string {
-	if len(name) > 3 {
+	if len(name) > 3 && !strings.HasSuffix(name, "ss") {
 		return strings.TrimSuffix(name, "s")
 	}
 	return name

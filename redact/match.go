@@ -5,10 +5,11 @@ import (
 	"strings"
 )
 
-// matcher verifies a rule at a literal, s[at:at+n], and returns the secret's bounds;
+// matcher verifies a rule at a literal, c.s[at:at+n], and returns the secret's bounds;
 // an end that is not after the start says there is none. It may look back as far as
-// floor: what is before is redacted already.
-type matcher func(s string, floor, at, n int) (start, end int)
+// c.floor: what is before is redacted already. What it looks at beyond a fixed number
+// of bytes it must look at once only in a text, or count by afford.
+type matcher func(c *scan, at, n int) (start, end int)
 
 // rule is one pattern: literals that announce it and a matcher that verifies it.
 type rule struct {
@@ -17,6 +18,8 @@ type rule struct {
 	literals []string // one of them is in the text; three bytes or more
 	fold     bool     // whatever the literals' case
 	open     bool     // a letter or digit may come before the literal
+	alone    bool     // nor may the literal be glued to a word by an underscore
+	hides    encoding // the literal announces no secret but text that hides some
 	find     matcher
 	// maybe says whether the literal at this place of raw JSON could be a secret
 	// once escapes are gone; nil means yes.
@@ -40,7 +43,8 @@ const (
 // prefixed matches the literal and at least low bytes of set after it. A token cut
 // short by the end of the text is one from its eighth byte.
 func prefixed(set charset, low int, want wanting) matcher {
-	return func(s string, _, at, n int) (int, int) {
+	return func(c *scan, at, n int) (int, int) {
+		s := c.s
 		body := at + n
 		end := run(s, body, set)
 		for end > body && class[s[end-1]]&(dot|dash) != 0 {
@@ -60,7 +64,8 @@ func prefixed(set charset, low int, want wanting) matcher {
 
 // exactly matches the literal and n bytes of set after it, on their own.
 func exactly(set charset, n int) matcher {
-	return func(s string, _, at, lit int) (int, int) {
+	return func(c *scan, at, lit int) (int, int) {
+		s := c.s
 		body := at + lit
 		end := run(s, body, set)
 		if end-body != n && (end-body < 8 || end-body > n || !cutShort(s, end)) {
@@ -106,8 +111,8 @@ func random(body string, want wanting) bool {
 // after matches what follows the literal and leaves the literal itself readable.
 func after(set charset, low int) matcher {
 	inner := prefixed(set, low, mixed)
-	return func(s string, floor, at, n int) (int, int) {
-		_, end := inner(s, floor, at, n)
+	return func(c *scan, at, n int) (int, int) {
+		_, end := inner(c, at, n)
 		if end == 0 {
 			return 0, 0
 		}
@@ -118,9 +123,10 @@ func after(set charset, low int) matcher {
 // around matches low bytes of before in front of the literal and at least that many
 // of behind after it.
 func around(before charset, low int, behind charset, least int) matcher {
-	return func(s string, floor, at, n int) (int, int) {
+	return func(c *scan, at, n int) (int, int) {
+		s := c.s
 		start := at
-		for start > floor && class[s[start-1]]&before != 0 {
+		for start > c.floor && at-start <= low+4 && class[s[start-1]]&before != 0 {
 			start--
 		}
 		if at-start > low+4 && bounded(s, at-low) {
@@ -138,7 +144,8 @@ func around(before charset, low int, behind charset, least int) matcher {
 }
 
 // jwt matches a JSON Web Token or encrypted token, also without its signature.
-func jwt(s string, _, at, _ int) (int, int) {
+func jwt(c *scan, at, _ int) (int, int) {
+	s := c.s
 	end := run(s, at, slug)
 	if end-at < 12 || end == len(s) || s[end] != '.' {
 		if end-at >= 20 && end == len(s) && digits(s[at:end]) {
@@ -162,12 +169,24 @@ func jwt(s string, _, at, _ int) (int, int) {
 	return at, end
 }
 
+func countDigits(s string) (n int) {
+	for i := range len(s) {
+		if class[s[i]]&digit != 0 {
+			n++
+		}
+	}
+	return n
+}
+
 func digits(s string) bool { return strings.ContainsAny(s, "0123456789") }
+
+var awsID = exactly(digit|upper, 16)
 
 // awsKey matches an access key id and, where it stands right beside it as in a file of
 // credentials, its secret.
-func awsKey(s string, floor, at, n int) (int, int) {
-	start, end := exactly(digit|upper, 16)(s, floor, at, n)
+func awsKey(c *scan, at, n int) (int, int) {
+	s := c.s
+	start, end := awsID(c, at, n)
 	if end == 0 {
 		return 0, 0
 	}
@@ -184,7 +203,8 @@ func awsKey(s string, floor, at, n int) (int, int) {
 }
 
 // authScheme matches what follows "Bearer " or "Basic ".
-func authScheme(s string, _, at, n int) (int, int) {
+func authScheme(c *scan, at, n int) (int, int) {
+	s := c.s
 	start := at + n
 	for start < len(s) && s[start] == ' ' {
 		start++
@@ -215,133 +235,4 @@ func printable(b []byte) bool {
 		}
 	}
 	return true
-}
-
-// urlPassword matches the password of a URL's user, or a user that is a token.
-func urlPassword(s string, _, at, n int) (int, int) {
-	begin := at + n
-	end, colon, last := begin, -1, -1
-	if marker := s[begin:min(len(s), begin+40)]; strings.HasPrefix(marker, "[redacted:") {
-		end += max(0, strings.IndexByte(marker, ']')) // the colon within is the marker's own
-	}
-scan:
-	for end < len(s) && end-begin < 512 {
-		switch c := s[end]; c {
-		case ' ', '\t', '\n', '\r', '"', '\'', '`', '<', '>', '\\', '/', '?', '#':
-			break scan
-		case ':':
-			if colon < 0 {
-				colon = end
-			}
-		case '@':
-			last = end
-		}
-		end++
-	}
-	if last < 0 {
-		if colon > begin && cutShort(s, end) && end-colon > 8 && !number(s[colon+1:end]) {
-			return colon + 1, end // cut before the host
-		}
-		return 0, 0
-	}
-	if colon < 0 || colon > last {
-		if user := s[begin:last]; len(user) >= 20 && random(user, dense) {
-			return begin, last
-		}
-		return 0, 0
-	}
-	password := s[colon+1 : last]
-	if password == "" || placeholder(password) || strings.HasPrefix(password, "[redacted:") && strings.HasSuffix(password, "]") || passwordWords[strings.ToLower(password)] {
-		return 0, 0
-	}
-	return colon + 1, last
-}
-
-// passwordWords stand for a password in documentation.
-var passwordWords = wordSet("password passwd pass pwd secret token pw")
-
-// maybeURL reports whether an @ follows before the URL can have ended.
-func maybeURL(raw string, at, n int) bool {
-	for i := at + n; i < len(raw) && i < at+n+512; i++ {
-		switch raw[i] {
-		case ' ', '"', '<', '>':
-			return false
-		case '@':
-			return true
-		}
-	}
-	return at+n+512 > len(raw)
-}
-
-// maxPEM is as long as a private key in PEM gets.
-const maxPEM = 32 << 10
-
-// privateKey matches a private key in PEM, with line ends as they are, escaped, or
-// lost, and with or without its end.
-func privateKey(s string, _, at, n int) (int, int) {
-	i := at + n
-	head := s[i:min(len(s), i+80)]
-	k := strings.Index(head, "PRIVATE KEY")
-	if k < 0 || strings.ContainsAny(head[:k], "\n-\\") {
-		return 0, 0
-	}
-	i += k + len("PRIVATE KEY")
-	i += len(s[i:]) - len(strings.TrimPrefix(s[i:], " BLOCK"))
-	if !strings.HasPrefix(s[i:], "-----") {
-		if len(s)-i < 5 {
-			return at, len(s)
-		}
-		return 0, 0
-	}
-	i += 5
-	window := s[i:min(len(s), i+maxPEM)]
-	if end := strings.Index(window, "-----END"); end >= 0 && !strings.Contains(window[:end], "-----BEGIN") {
-		close := end + len("-----END")
-		tail := window[close:min(len(window), close+60)]
-		if k := strings.Index(tail, "-----"); k >= 0 && strings.Contains(tail[:k], "PRIVATE KEY") {
-			return at, i + close + k + 5
-		}
-		return at, i + close
-	}
-	end := unterminated(s, i)
-	if end == i && i < len(s) {
-		return 0, 0 // a header without a body is talk of keys
-	}
-	return at, end
-}
-
-// unterminated returns the end of the Base64 that follows i, over line ends, quotes
-// and what else stands between lines of code. Runs too short for a line end it,
-// unless the text does.
-func unterminated(s string, i int) int {
-	end := i
-	for i < len(s) {
-		switch c := s[i]; {
-		case c == '\\' && i+1 < len(s) && strings.IndexByte(`nrt\"`, s[i+1]) >= 0:
-			i += 2
-		case class[c]&base64 != 0 && c != '+':
-			stop := run(s, i, base64)
-			line := s[i:stop]
-			if name, _, ok := strings.Cut(s[i:min(len(s), i+40)], ":"); ok && (strings.HasPrefix(name, "Proc-Type") || name == "DEK-Info" || name == "Version" || name == "Comment") {
-				eol := strings.IndexByte(s[i:], '\n')
-				if eol < 0 {
-					return len(s)
-				}
-				i += eol
-				end = i
-				continue
-			}
-			if len(line) < 8 && stop < len(s) && !strings.HasSuffix(line, "=") && s[stop] != '-' {
-				return end
-			}
-			i, end = stop, stop
-		case class[c]&space != 0 || strings.IndexByte(`"'+,;()`, c) >= 0:
-			i++
-		case c == '-' && strings.HasPrefix("-----END", s[i:]):
-			return len(s)
-		default:
-			return end
-		}
-	}
-	return end
 }

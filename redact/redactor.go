@@ -20,6 +20,12 @@ func (r *Redactor) Value(key, s string) string {
 
 // spared reports whether a string under a key of class says nothing secret.
 func spared(class keyClass, s string) bool {
+	switch class {
+	case weak:
+		return !passLike(s) || marked(s)
+	case keyed:
+		return !tokenLike(s)
+	}
 	return s == "" || marked(s) || class == countable && number(s)
 }
 

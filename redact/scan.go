@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"slices"
 	"strings"
+	"sync"
 	"unsafe"
 )
 
@@ -24,7 +25,8 @@ const (
 	tilde
 	space // also line ends
 
-	alnum  = digit | lower | upper
+	letter = lower | upper
+	alnum  = digit | letter
 	word   = alnum | under
 	slug   = word | dash
 	hexSet = digit | hexLower | hexUpper
@@ -73,7 +75,7 @@ func run(s string, i int, set charset) int {
 	for i < len(s) && class[s[i]]&set != 0 {
 		i++
 	}
-	if set&under != 0 {
+	if set&under != 0 && i-start >= len(Marker) {
 		if m := strings.Index(s[start:i], "__"); m >= 0 {
 			for _, marker := range [...]string{TruncatedMarker, Marker} {
 				if m := strings.Index(s[start:i], marker); m >= 0 {
@@ -119,6 +121,8 @@ type entry struct {
 	literal string
 	offset  int // of the three bytes within literal
 	fold    bool
+	key     *keyName // of the rule of keys: whose name is literal[from:from+n]
+	from, n int
 }
 
 // escapeRule is the rule of escapes in JSON that need decoding before anything is found.
@@ -156,9 +160,16 @@ func newIndex(active []*rule, keys []keyName) *index {
 		slash.offset = -1
 		x.every2.add(trigram(string(rune(c))+slash.literal), slash)
 	}
-	for _, k := range keys {
-		for _, literal := range k.literals() {
-			add(entry{rule: keyRule, literal: literal, fold: true})
+	for i := range keys {
+		for _, l := range keys[i].literals() {
+			add(entry{rule: keyRule, literal: l.text, fold: !l.exact, key: &keys[i], from: l.from, n: l.n})
+		}
+	}
+	if len(keys)+len(active) > 0 {
+		for _, e := range encodings {
+			for _, literal := range e.literals {
+				add(entry{rule: e, literal: literal})
+			}
 		}
 	}
 	for _, r := range active {
@@ -199,55 +210,6 @@ func rarest(literal string, from, step int) int {
 	return at
 }
 
-// finding is one secret in a text.
-type finding struct {
-	start, end int
-	marker     string
-}
-
-// next finds the first secret of s that begins at or after from.
-func (r *Redactor) next(s string, from int) (finding, bool) {
-	x := r.index
-	if len(s)-from < 3 {
-		return finding{}, false
-	}
-	h := uint32(s[from]&31)<<5 | uint32(s[from+1]&31)
-	for i := from + 2; i < len(s); i++ {
-		h = (h<<5 | uint32(s[i]&31)) & 0x7fff
-		if x.bits[h>>6]&(1<<(h&63)) == 0 {
-			continue
-		}
-		if f, ok := r.verify(s, from, i-2, h); ok {
-			return f, true
-		}
-	}
-	return finding{}, false
-}
-
-// verify asks the rules whose literal may be around at.
-func (r *Redactor) verify(s string, from, at int, h uint32) (finding, bool) {
-	x := r.index
-	for i := range x.buckets[x.bucket[h]] {
-		e := &x.buckets[x.bucket[h]][i]
-		begin := at - e.offset
-		if !e.at(s, from, begin) {
-			continue
-		}
-		if e.rule == keyRule {
-			if f := r.assign(s, from, begin, len(e.literal)); f.end > f.start {
-				return f, true
-			}
-			continue
-		}
-		if start, end := e.rule.find(s, from, begin, len(e.literal)); end > start {
-			if s[start:end] != e.rule.marker {
-				return finding{start, end, e.rule.marker}, true
-			}
-		}
-	}
-	return finding{}, false
-}
-
 // at reports whether the literal is in s at begin, on its own.
 func (e *entry) at(s string, from, begin int) bool {
 	if begin < from || begin+len(e.literal) > len(s) {
@@ -261,11 +223,12 @@ func (e *entry) at(s string, from, begin int) bool {
 	} else if got != e.literal {
 		return false
 	}
-	if e.rule.open {
-		return true
+	if e.rule.open || begin == 0 || bounded(s, begin) {
+		// A short prefix also turns up within Base64.
+		return e.rule.open || begin == 0 || len(e.literal) > 4 || s[begin-1] != '-'
 	}
-	// A short prefix also turns up within Base64.
-	return bounded(s, begin) && !(len(e.literal) <= 4 && begin > 0 && s[begin-1] == '-')
+	// token_ghp_…, or glued to a word where the prefix is unlike any.
+	return !e.rule.alone && (s[begin-1] == '_' || len(e.literal) >= 4 && strings.IndexByte("_-.", e.literal[len(e.literal)-1]) >= 0)
 }
 
 // bounded reports whether no word runs into position i. The letter of an escape, as
@@ -285,6 +248,289 @@ func bounded(s string, i int) bool {
 		return true
 	}
 	return i >= 3 && s[i-3] == '%' && class[s[i-2]]&hexSet != 0 && class[s[i-1]]&hexSet != 0
+}
+
+// finding is one secret in a text.
+type finding struct {
+	start, end int
+	marker     string
+}
+
+// hit is a literal that stood for nothing.
+type hit struct {
+	at int
+	e  *entry
+}
+
+// scan is one pass over a text. What it remembers of lines, words, quotes and
+// commands is what keeps the work for any text in proportion to its length: a
+// stretch is looked at once, however many literals in it ask.
+type scan struct {
+	r     *Redactor
+	s     string
+	floor int // what is before is redacted already
+	found []finding
+	later []finding // of tables, in order, beyond where the pass is
+	hits  []hit
+	seen  encoding // of what hides text
+	spent int      // bytes looked at for containers and keys
+
+	lineFrom, lineTo   int // the line last asked for
+	keyLo, keyHi       int // the bytes of keys last asked for
+	wordFrom, wordTo   int // the value last asked for
+	wordQuery          bool
+	quotes             [3]quoteCount
+	closed             closedQuote
+	commands           int // are read up to here
+	tables             int // headers of tables are read up to here
+	urlFrom, urlTo     int
+	a                  assignment
+	words, keep        []span
+	columns            []column
+	levels             []view
+	begins             []int
+	authority, valueAt int
+}
+
+type span struct{ lo, hi int }
+
+var scans = sync.Pool{New: func() any { return new(scan) }}
+
+func (c *scan) begin(r *Redactor, s string) {
+	*c = scan{r: r, s: s, found: c.found[:0], later: c.later[:0], hits: c.hits[:0], words: c.words[:0], keep: c.keep[:0], columns: c.columns[:0], begins: c.begins[:0], levels: c.levels,
+		lineFrom: 0, lineTo: -1, keyLo: -1, keyHi: -1, wordFrom: -1, urlFrom: -1}
+}
+
+// candidate returns where, at or after i, a literal of a rule or key stands.
+func (r *Redactor) candidate(s string, i int) int {
+	if len(s)-i < 3 {
+		return -1
+	}
+	t := &r.index.table
+	h := uint32(s[i]&31)<<5 | uint32(s[i+1]&31)
+	for j := i + 2; j < len(s); j++ {
+		h = (h<<5 | uint32(s[j]&31)) & 0x7fff
+		if t.bits[h>>6]&(1<<(h&63)) == 0 {
+			continue
+		}
+		bucket := t.buckets[t.bucket[h]]
+		for k := range bucket {
+			if e := &bucket[k]; e.at(s, 0, j-2-e.offset) {
+				return j - 2
+			}
+		}
+	}
+	return -1
+}
+
+// all finds the secrets of the text from where a literal stands.
+func (c *scan) all(i int) {
+	t, s := &c.r.index.table, c.s
+	for len(s)-i >= 3 {
+		h := uint32(s[i]&31)<<5 | uint32(s[i+1]&31)
+		next := len(s)
+		for j := i + 2; j < len(s); j++ {
+			h = (h<<5 | uint32(s[j]&31)) & 0x7fff
+			if t.bits[h>>6]&(1<<(h&63)) != 0 {
+				if end := c.verify(t.buckets[t.bucket[h]], j-2); end > 0 {
+					next = end
+					break
+				}
+			}
+		}
+		i = next
+	}
+	for c.fromLater(len(s)) > 0 {
+	}
+}
+
+// verify asks the rules whose literal may be around at, and returns where to go on
+// when there is a secret.
+func (c *scan) verify(bucket []entry, at int) int {
+	if len(c.later) > 0 && c.later[0].start <= at {
+		if end := c.fromLater(at); end > 0 {
+			return end
+		}
+	}
+	for i := range bucket {
+		e := &bucket[i]
+		begin := at - e.offset
+		if !e.at(c.s, c.floor, begin) {
+			continue
+		}
+		if f := c.ask(e, begin); f.end > f.start {
+			c.found = append(c.found, f)
+			c.floor = f.end
+			return f.end
+		}
+	}
+	return 0
+}
+
+// ask asks the rule of the literal at begin, and notes the literal where it says no.
+func (c *scan) ask(e *entry, begin int) finding {
+	switch {
+	case e.rule == keyRule:
+		if f := c.assign(e, begin); f.end > f.start {
+			return f
+		}
+	case e.rule.hides != 0:
+		c.seen |= e.rule.hides
+		return finding{}
+	default:
+		start, end := e.rule.find(c, begin, len(e.literal))
+		if end > start && start >= c.floor && c.s[start:end] != e.rule.marker && !marked(c.s[start:end]) {
+			return finding{start, end, e.rule.marker}
+		}
+	}
+	c.hits = append(c.hits, hit{begin, e})
+	return finding{}
+}
+
+// addLater notes a secret that stands beyond what announced it.
+func (c *scan) addLater(f finding) {
+	i := len(c.later)
+	for i > 0 && c.later[i-1].start > f.start {
+		i--
+	}
+	if i > 0 && c.later[i-1].end > f.start {
+		return
+	}
+	c.later = slices.Insert(c.later, i, f)
+}
+
+// fromLater takes the next secret of a table that begins at or before at.
+func (c *scan) fromLater(at int) int {
+	for len(c.later) > 0 && c.later[0].start <= at {
+		f := c.later[0]
+		c.later = c.later[1:]
+		if f.start = max(f.start, c.floor); f.start < f.end {
+			c.found = append(c.found, f)
+			c.floor = f.end
+			return f.end
+		}
+	}
+	return 0
+}
+
+// text redacts s as plain text until nothing is left to redact: taking one secret out
+// can lay another bare. The first round looks everywhere, the others only again at
+// what stood near a secret. Each leaves fewer secrets, so it ends; the bound is for the
+// reader's peace of mind.
+func (r *Redactor) text(s string) string {
+	from := r.candidate(s, 0)
+	if from < 0 {
+		return s
+	}
+	c := scans.Get().(*scan)
+	defer scans.Put(c)
+	c.begin(r, s)
+	c.all(from)
+	hidden := c.seen
+	for round := 0; ; round++ {
+		plain := len(c.found)
+		if hidden != 0 {
+			c.hidden(hidden)
+			if round > 0 && len(c.found) == plain {
+				hidden = 0
+			}
+		}
+		if len(c.found) == 0 || round == 8 {
+			break
+		}
+		c.again(c.replaced())
+	}
+	s = c.s
+	c.begin(nil, "")
+	return s
+}
+
+// replaced returns the text with markers for what was found. The literals that stood
+// for nothing move along; those that went with a secret are dropped, and those far from
+// any.
+func (c *scan) replaced() string {
+	const near = 1 << 10
+	size := len(c.s)
+	for _, f := range c.found {
+		size += len(f.marker) - (f.end - f.start)
+	}
+	out := make([]byte, 0, size)
+	kept, done, h := c.hits[:0], 0, 0
+	for i, f := range c.found {
+		out = append(append(out, c.s[done:f.start]...), f.marker...)
+		moved := len(out) - f.end
+		done = f.end
+		limit := f.end + near
+		if i+1 < len(c.found) {
+			limit = c.found[i+1].start
+		}
+		for ; h < len(c.hits) && c.hits[h].at < f.end; h++ {
+			if p := c.hits[h]; p.at < f.start && p.at > f.start-near {
+				kept = append(kept, hit{p.at + moved + (f.end - f.start) - len(f.marker), p.e})
+			}
+		}
+		for ; h < len(c.hits) && c.hits[h].at < min(limit, f.end+near); h++ {
+			kept = append(kept, hit{c.hits[h].at + moved, c.hits[h].e})
+		}
+	}
+	c.hits = kept
+	return string(append(out, c.s[done:]...))
+}
+
+// again asks the rules of the literals that stood near a secret, now that it is gone.
+func (c *scan) again(s string) {
+	hits := c.hits
+	c.begin(c.r, s)
+	c.hits = nil
+	for _, h := range hits {
+		c.fromLater(h.at)
+		if h.at >= c.floor && h.e.at(s, c.floor, h.at) {
+			if f := c.ask(h.e, h.at); f.end > f.start {
+				c.found = append(c.found, f)
+				c.floor = f.end
+			}
+		}
+	}
+	for c.fromLater(len(s)) > 0 {
+	}
+}
+
+// line returns the bounds of the line of i, without its end.
+func (c *scan) line(i int) (from, to int) {
+	if i < c.lineFrom {
+		c.lineFrom, c.lineTo = 0, -1
+	}
+	if c.lineTo < 0 {
+		c.lineTo = c.eol(0)
+	}
+	for i > c.lineTo {
+		c.lineFrom = c.lineTo + 1
+		c.lineTo = c.eol(c.lineFrom)
+	}
+	return c.lineFrom, c.lineTo
+}
+
+// eol returns the end of the line that i is in, before its line feed.
+func (c *scan) eol(i int) int {
+	if n := strings.IndexByte(c.s[i:], '\n'); n >= 0 {
+		return i + n
+	}
+	return len(c.s)
+}
+
+// quoteCount is how many quotes of a kind a line has before pos.
+type quoteCount struct{ line, pos, n int }
+
+// openQuotes returns how many quotes of kind q stand before i in its line.
+func (c *scan) openQuotes(i int, q byte) int {
+	from, _ := c.line(i)
+	m := &c.quotes[q&3%3] // " is 34, ' is 39, ` is 96
+	if m.line != from || m.pos > i || m.pos < from {
+		*m = quoteCount{line: from, pos: from}
+	}
+	m.n += strings.Count(c.s[m.pos:i], string(rune(q)))
+	m.pos = i
+	return m.n
 }
 
 // suspect reports whether raw, a piece of JSON with its escapes, may hold a secret.
@@ -330,33 +576,14 @@ func (r *Redactor) suspectAt(raw string, at int, h uint32) bool {
 			continue
 		}
 		if e.rule == keyRule {
-			if _, _, class := r.keyAround(raw, 0, begin, len(e.literal)); class != notSecret {
-				return true
+			if lo, hi := keySpan(raw, 0, begin+e.from, e.n); hi > lo {
+				if _, found := r.classifyAt(raw, lo, hi, begin+e.from, e); found != notSecret {
+					return true
+				}
 			}
 		} else if e.rule.maybe == nil || e.rule.maybe(raw, begin, len(e.literal)) {
 			return true
 		}
 	}
 	return false
-}
-
-// text redacts s as plain text until nothing is left to redact: taking one secret out
-// can lay another bare. Each pass leaves fewer secrets, so it ends; the bound is for
-// the reader's peace of mind.
-func (r *Redactor) text(s string) string {
-	for range 8 {
-		f, ok := r.next(s, 0)
-		if !ok {
-			return s
-		}
-		var out []byte
-		done := 0
-		for ok {
-			out = append(append(out, s[done:f.start]...), f.marker...)
-			done = f.end
-			f, ok = r.next(s, done)
-		}
-		s = string(slices.Concat(out, []byte(s[done:])))
-	}
-	return s
 }

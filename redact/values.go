@@ -104,7 +104,7 @@ func placeholder(v string) bool {
 	if v == "" {
 		return true
 	}
-	if strings.Trim(v, "*") == "" || strings.Trim(v, ".…") == "" || strings.Trim(v, "xX") == "" || strings.Trim(v, "-_") == "" {
+	if strings.Trim(v, "*") == "" || strings.Trim(v, ".…") == "" || strings.Trim(v, "xX/") == "" || strings.Trim(v, "•●∙·") == "" || strings.Trim(v, "-_") == "" {
 		return true
 	}
 	switch v[0] {
@@ -120,7 +120,7 @@ func placeholder(v string) bool {
 		for i := range len(rest) {
 			seen |= class[rest[i]]
 		}
-		return identifierPath(rest) && (seen&lower == 0 || seen&(upper|digit) == 0)
+		return rest != "" && number(rest) || identifierPath(rest) && (seen&lower == 0 || seen&(upper|digit) == 0)
 	case '<':
 		return v[len(v)-1] == '>' && !digits(v)
 	case '{':
@@ -130,4 +130,115 @@ func placeholder(v string) bool {
 	}
 	low := v[:min(len(v), 5)]
 	return equalFold(low[:min(len(low), 4)], "your") && len(v) > 4 && (v[4] == '-' || v[4] == '_' || v[4] == ' ')
+}
+
+// wordy reports whether most of v is in runs of letters such as words have.
+func wordy(v string) bool {
+	letters, length := 0, 0
+	for i := range len(v) {
+		if class[v[i]]&lower != 0 {
+			length++
+			continue
+		}
+		if length >= 3 {
+			letters += length
+		}
+		length = 0
+	}
+	if length >= 3 {
+		letters += length
+	}
+	return 2*letters > len(v)
+}
+
+// chancy reports whether v looks made by chance: a password or token that no person
+// made of words.
+func chancy(v string) bool {
+	if len(v) < 8 || len(v) > 200 || wordy(v) || number(v) || uuid(v) || date(v) {
+		return false
+	}
+	var seen charset
+	turns, marks := 0, 0
+	for i := range len(v) {
+		c := class[v[i]] & alnum
+		seen |= c
+		if c == 0 {
+			marks++
+		}
+		if i > 0 && (c&digit != 0) != (class[v[i-1]]&digit != 0) {
+			turns++
+		}
+	}
+	return seen&digit != 0 && seen&letter != 0 && turns >= 2 && marks*3 <= len(v) && (seen&lower != 0 && seen&upper != 0 || turns >= 4 || marks > 0 && seen&lower != 0)
+}
+
+// tokenLike reports whether v has the length and mixture of a key that a machine made.
+func tokenLike(v string) bool {
+	if len(v) < 16 || uuid(v) || filePath(v) || date(v) {
+		return false
+	}
+	var seen charset
+	longest, length := 0, 0
+	for i := range len(v) {
+		c := class[v[i]]
+		if c&(base64|slug|dot|tilde) == 0 && v[i] != ':' && v[i] != '%' && (v[i] < '!' || v[i] > '~' || strings.IndexByte("()[]{}<>|\"'", v[i]) >= 0) {
+			return false
+		}
+		seen |= c
+		if c&alnum != 0 {
+			length++
+			longest = max(longest, length)
+		} else {
+			length = 0
+		}
+	}
+	return seen&digit != 0 && seen&letter != 0 && !wordy(v) && (longest >= 16 || seen&upper != 0 && seen&lower != 0)
+}
+
+// passLike reports whether v may be a password where its name means other things too.
+func passLike(v string) bool {
+	if len(v) < 4 || number(v) || filePath(v) || has(stopWords, v) || has(stateWords, v) || strings.ContainsAny(v, " \t\n(){}[]<>|") || strings.Contains(v, "://") || date(v) {
+		return false
+	}
+	return true
+}
+
+// stateWords are what tests, checks and passes of a compiler end with.
+var stateWords = wordSet("passed fail failed failure failing success succeeded warn warning skip skipped pending first second third final last initial both all nil some later early late post pre done complete partial unknown always")
+
+// filePath reports whether v is the path of a file.
+func filePath(v string) bool {
+	if len(v) < 2 {
+		return false
+	}
+	switch {
+	case v[0] == '/', v[0] == '~' && v[1] == '/', strings.HasPrefix(v, "./"), strings.HasPrefix(v, "../"), strings.HasPrefix(v, "file:"):
+	case len(v) > 3 && v[1] == ':' && (v[2] == '\\' || v[2] == '/') && class[v[0]]&letter != 0:
+	default:
+		return false
+	}
+	for part := range strings.FieldsFuncSeq(v, func(c rune) bool { return c == '/' || c == '\\' }) {
+		if len(part) >= 12 && chancy(part) {
+			return false // a key in Base64 may begin with a slash
+		}
+	}
+	return true
+}
+
+// uuid reports whether v is a UUID.
+func uuid(v string) bool {
+	if len(v) != 36 || v[8] != '-' || v[13] != '-' || v[18] != '-' || v[23] != '-' {
+		return false
+	}
+	for i := range len(v) {
+		if class[v[i]]&(hexSet|dash) == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// date reports whether v begins like a date.
+func date(v string) bool {
+	return len(v) >= 10 && (v[4] == '-' || v[4] == '/') && run(v, 0, digit) == 4 && run(v, 5, digit) == 7
 }

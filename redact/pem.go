@@ -1,0 +1,150 @@
+package redact
+
+import (
+	b64 "encoding/base64"
+	"strings"
+)
+
+// maxPEM is as long as a private key in PEM gets.
+const maxPEM = 32 << 10
+
+// privateKey matches a private key in PEM, with line ends as they are, escaped, or
+// lost, and with or without its end.
+func privateKey(c *scan, at, n int) (int, int) {
+	s := c.s
+	i := at + n
+	head := s[i:min(len(s), i+80)]
+	k := strings.Index(head, "PRIVATE KEY")
+	if k < 0 || strings.ContainsAny(head[:k], "\n-\\") {
+		return 0, 0
+	}
+	i += k + len("PRIVATE KEY")
+	i += len(s[i:]) - len(strings.TrimPrefix(s[i:], " BLOCK"))
+	if !strings.HasPrefix(s[i:], "-----") {
+		if len(s)-i < 5 {
+			return at, len(s)
+		}
+		return 0, 0
+	}
+	i += 5
+	window := s[i:min(len(s), i+maxPEM)]
+	if end := strings.Index(window, "-----"); end >= 0 && strings.HasPrefix(window[end:], "-----END") {
+		body := window[:end]
+		end += len("-----END")
+		if k := strings.Index(window[end:min(len(window), end+60)], "-----"); k >= 0 && strings.Contains(window[end:end+k], "PRIVATE KEY") {
+			end += k + 5
+		}
+		if end-len(body) < 120 && wordy(body) {
+			return 0, 0 // talk of where a key begins and ends
+		}
+		return at, i + end
+	} else if !c.afford(min(len(window), max(end, 0)) / 16) {
+		return at, c.eol(i)
+	}
+	end := unterminated(s[:min(len(s), i+maxPEM)], i)
+	if end == i {
+		return 0, 0 // a header without a body is talk of keys
+	}
+	return at, end
+}
+
+// unterminated returns the end of the Base64 that follows i, over line ends, quotes
+// and what else stands between lines of code. Runs too short for a line end it,
+// unless the text does.
+func unterminated(s string, i int) int {
+	end := i
+	for i < len(s) {
+		switch c := s[i]; {
+		case c == '\\' && i+1 < len(s) && strings.IndexByte(`nrt\"`, s[i+1]) >= 0:
+			i += 2
+		case class[c]&base64 != 0 && c != '+':
+			stop := run(s, i, base64)
+			line := s[i:stop]
+			if header := pemHeader(s, i); header > 0 {
+				i, end = header, header
+				continue
+			}
+			if len(line) < 8 && stop < len(s) && !strings.HasSuffix(line, "=") && s[stop] != '-' {
+				return end
+			}
+			i, end = stop, stop
+		case class[c]&space != 0 || strings.IndexByte(`"'+,;()>|`, c) >= 0:
+			i++
+		case c == '-' && strings.HasPrefix("-----END", s[i:]):
+			return len(s)
+		default:
+			return end
+		}
+	}
+	return end
+}
+
+// pemHeader returns the end of the header line of an encrypted key at i, 0 where there
+// is none.
+func pemHeader(s string, i int) int {
+	name, _, ok := strings.Cut(s[i:min(len(s), i+40)], ":")
+	if !ok || !strings.HasPrefix(name, "Proc-Type") && name != "DEK-Info" && name != "Version" && name != "Comment" {
+		return 0
+	}
+	if eol := strings.IndexByte(s[i:], '\n'); eol >= 0 {
+		return i + eol
+	}
+	return len(s)
+}
+
+// keyTail matches the lines of a private key whose begin is not there, at its end.
+func keyTail(c *scan, at, n int) (int, int) {
+	s := c.s
+	head := s[at+n : min(len(s), at+n+60)]
+	k := strings.Index(head, "PRIVATE KEY")
+	if k < 0 || strings.ContainsAny(head[:k], "\n-\\") {
+		return 0, 0
+	}
+	start := at
+	for start > c.floor && at-start < maxPEM {
+		b := s[start-1]
+		if class[b]&(base64|space) == 0 && strings.IndexByte("\\\"'>|", b) < 0 {
+			break
+		}
+		start--
+	}
+	// Words before the key are no part of it: it begins where a line is long enough.
+	body := s[start:at]
+	for len(body) > 0 {
+		from := 0
+		for from < len(body) && class[body[from]]&base64 == 0 {
+			from++
+		}
+		end := run(body, from, base64)
+		if end-from >= 24 && !wordy(body[from:end]) {
+			return at - len(body) + from, at + n + k + len("PRIVATE KEY")
+		}
+		if end == 0 {
+			break
+		}
+		body = body[end:]
+	}
+	return 0, 0
+}
+
+// encodedKey matches a private key in PEM that is encoded in Base64 as a whole.
+func encodedKey(c *scan, at, n int) (int, int) {
+	end := run(c.s, at, base64)
+	head := c.s[at:min(end, at+48)]
+	plain, err := b64.RawStdEncoding.DecodeString(head[:len(head)/4*4])
+	if err != nil || !strings.Contains(string(plain), "PRIVATE") || end-at < n {
+		return 0, 0
+	}
+	return at, end
+}
+
+// putty matches the private lines of PuTTY's keys.
+func putty(c *scan, at, n int) (int, int) {
+	start := run(c.s, at+n, digit)
+	limit := min(len(c.s), start+maxPEM)
+	end := unterminated(c.s[:limit], start)
+	if end-start < 60 {
+		return 0, 0
+	}
+	return start, start + len(strings.TrimSuffix(c.s[start:end], "Private"))
+}
