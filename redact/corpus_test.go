@@ -1,0 +1,151 @@
+package redact
+
+import (
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// entry is a text of the corpus with the secrets in it.
+type corpusEntry struct {
+	class, text string
+	secrets     []string
+}
+
+// alphabets of what the corpus leaves to chance. No scanner takes its files for leaks
+// then.
+var alphabets = map[byte]string{
+	'a': "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", 'l': "abcdefghijklmnopqrstuvwxyz0123456789",
+	'h': "0123456789abcdef", 'H': "0123456789ABCDEF", 'b': "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+/",
+	'u': "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", 'd': "0123456789", 's': "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_",
+	'x': "abcdefghijklmnopqrstuvwxyz", 'w': "abcdefghijkmnpqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789", 'p': "abcdefghijkmnpqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789!*-_.+",
+}
+
+// chance returns n bytes of an alphabet, with what tokens and passwords have: a digit
+// and letters of both cases near the start, and a letter or digit at both ends.
+func chance(kind byte, n int, rng *rand.Rand) string {
+	set := alphabets[kind]
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = set[rng.IntN(len(set))]
+	}
+	plain := "abcdefghijkmnpqrstuvwxyz"
+	if kind == 'H' || kind == 'u' {
+		plain = "ABCDEF"
+	} else if kind == 'h' {
+		plain = "abcdef"
+	}
+	if kind != 'd' && n > 0 {
+		b[0], b[n-1] = plain[rng.IntN(len(plain))], plain[rng.IntN(len(plain))]
+	}
+	if n >= 5 && kind != 'd' && kind != 'x' {
+		b[2] = "234567"[rng.IntN(6)]
+		if strings.Contains(set, "A") && strings.Contains(set, "a") {
+			b[1] = "ABCDEFGHJK"[rng.IntN(10)]
+		}
+	}
+	if kind == 'p' && n >= 6 {
+		b[4] = "!*-_.+"[rng.IntN(6)]
+	}
+	return string(b)
+}
+
+// expand replaces what is left to chance, the same in every run.
+func expand(line string, seed uint64) (text string, secrets []string) {
+	rng := rand.New(rand.NewPCG(seed, 7))
+	line = strings.NewReplacer("␤", "\n", "␛", "\x1b", "␍", "\r", "⇥", "\t").Replace(line)
+	var out strings.Builder
+	for line != "" {
+		i := strings.IndexAny(line, "‹⟨")
+		if i < 0 {
+			out.WriteString(line)
+			break
+		}
+		_, size := utf8.DecodeRuneInString(line[i:])
+		closing := map[string]string{"‹": "›", "⟨": "⟩"}[line[i:i+size]]
+		end := strings.Index(line[i:], closing)
+		kind := line[i+size : i+end]
+		n, err := strconv.Atoi(kind[1:])
+		if err != nil {
+			panic(line)
+		}
+		value := chance(kind[0], n, rng)
+		out.WriteString(line[:i] + value)
+		if closing == "›" {
+			secrets = append(secrets, value)
+		}
+		line = line[i+end+len(closing):]
+	}
+	return out.String(), secrets
+}
+
+func readCorpus(t testing.TB, name string) []corpusEntry {
+	t.Helper()
+	b, err := os.ReadFile("testdata/corpus/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var entries []corpusEntry
+	class := ""
+	for i, line := range strings.Split(string(b), "\n") {
+		if name, ok := strings.CutPrefix(line, "## "); ok {
+			class = name
+		}
+		if line == "" || strings.HasPrefix(line, "# ") && i < 10 || strings.HasPrefix(line, "## ") {
+			continue
+		}
+		text, secrets := expand(line, uint64(i))
+		entries = append(entries, corpusEntry{class, text, secrets})
+	}
+	return entries
+}
+
+// leaked returns what is left of a secret in out: eight bytes of it, or a short one
+// whole.
+func leaked(out string, secrets []string) string {
+	for _, s := range secrets {
+		if len(s) < 8 {
+			if len(s) > 4 && strings.Contains(out, s) {
+				return s
+			}
+		} else if piece := survives(out, s); piece != "" {
+			return piece
+		}
+	}
+	return ""
+}
+
+func TestCorpusOfSecrets(t *testing.T) {
+	r := mustNew(t, Config{})
+	total, left := map[string]int{}, map[string]int{}
+	for _, e := range readCorpus(t, "secrets.txt") {
+		total[e.class]++
+		out := r.Text(e.text)
+		if piece := leaked(out, e.secrets); piece != "" {
+			left[e.class]++
+			t.Errorf("%s: %q is left\nin:  %q\nout: %q", e.class, piece, e.text, out)
+		}
+		if again := r.Text(out); again != out {
+			t.Errorf("%s: redacting again changes it\nin:    %q\nonce:  %q\ntwice: %q", e.class, e.text, out, again)
+		}
+	}
+	for class, n := range total {
+		t.Logf("%s: %d of %d are left", class, left[class], n)
+	}
+}
+
+func TestCorpusOfHarmlessTexts(t *testing.T) {
+	r := mustNew(t, Config{})
+	for _, e := range readCorpus(t, "harmless.txt") {
+		if out := r.Text(e.text); out != e.text {
+			t.Errorf("%s:\n got %q\nfrom %q", e.class, out, e.text)
+		}
+		doc := asJSON(map[string]string{"output": e.text})
+		if out := r.JSON([]byte(doc)); string(out) != doc {
+			t.Errorf("%s in JSON:\n got %s\nfrom %s", e.class, out, doc)
+		}
+	}
+}
