@@ -52,6 +52,7 @@ var Table = []Dialect{
 	mastra,
 	adk,
 	openInference,
+	langSmith,
 	openLLMetry,
 	aiSDK,
 	genkit,
@@ -93,11 +94,13 @@ const (
 	MarkMastra                          // mastra.
 	MarkADK                             // gcp.vertex.agent.
 	MarkMCP                             // mcp.
+	MarkLangSmith                       // langsmith.
 )
 
 var families = map[string]Marks{
 	"gen_ai": MarkGenAI, "ai": MarkAI, "openinference": MarkOpenInference, "llm": MarkLLM, "traceloop": MarkTraceloop,
 	"genkit": MarkGenkit, "mastra": MarkMastra, "gcp": MarkADK, "mcp": MarkMCP,
+	"langsmith": MarkLangSmith,
 }
 
 // Span is a span where it stood. It is read, never changed.

@@ -84,6 +84,18 @@ func genAIUsage(a Attrs, basis string) *fact.Usage {
 		}
 		return nil
 	}
+	detail := func(keys []string, key string, members ...string) *int64 {
+		if n := count(keys); n != nil {
+			return n
+		}
+		o, _ := objectOf(a.JSON(key))
+		for _, member := range members {
+			if n := (*int64)(nil); o.has(member) && json.Unmarshal(o[member], &n) == nil {
+				return n
+			}
+		}
+		return nil
+	}
 	usageOf := AssumedUsage
 	switch basis {
 	case fact.Inclusive:
@@ -91,9 +103,10 @@ func genAIUsage(a Attrs, basis string) *fact.Usage {
 	case fact.Mixed:
 		usageOf = MixedUsage
 	}
-	input, output, reasoning := count(inputTokens), count(outputTokens), count(reasoningTokens)
+	const inputs, outputs = "gen_ai.usage.input_token_details", "gen_ai.usage.output_token_details"
+	input, output, reasoning := count(inputTokens), count(outputTokens), detail(reasoningTokens, outputs, "reasoning")
 	output = withThoughts(input, output, reasoning, count(totalTokens))
-	u := usageOf(input, output, count(cacheReadTokens), count(cacheWriteTokens), reasoning, nil)
+	u := usageOf(input, output, detail(cacheReadTokens, inputs, "cache_read"), detail(cacheWriteTokens, inputs, "cache_creation"), reasoning, nil)
 	if u != nil {
 		u.Raw = rawNumbers(a, "gen_ai.usage.", "llm.usage.", "ai.usage.")
 	}

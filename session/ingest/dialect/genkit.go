@@ -133,6 +133,9 @@ type genkitRequest struct {
 type genkitResponse struct {
 	genkitCandidate
 	Candidates []genkitCandidate `json:"candidates"`
+	// Raw is the provider's own response, Custom its older name.
+	Raw    json.RawMessage `json:"raw"`
+	Custom json.RawMessage `json:"custom"`
 }
 
 type genkitCandidate struct {
@@ -155,23 +158,26 @@ func (g *genkitSpan) object(key string, dst any) {
 	}
 }
 
-func (g *genkitSpan) response() genkitCandidate {
+func (g *genkitSpan) response() (answer genkitCandidate, raw json.RawMessage) {
 	var r genkitResponse
 	g.object("genkit:output", &r)
+	if raw = r.Raw; len(raw) == 0 {
+		raw = r.Custom
+	}
 	if len(r.Message) == 0 && len(r.Candidates) > 0 {
 		first := r.Candidates[0]
 		if len(first.Usage) == 0 {
 			first.Usage = r.Usage
 		}
-		return first
+		return first, raw
 	}
-	return r.genkitCandidate
+	return r.genkitCandidate, raw
 }
 
 func (g *genkitSpan) modelCall() {
 	var asked genkitRequest
 	g.object("genkit:input", &asked)
-	answer := g.response()
+	answer, response := g.response()
 
 	f := g.add(fact.ModelCall)
 	f.Rooted = g.inTurn
@@ -191,6 +197,7 @@ func (g *genkitSpan) modelCall() {
 	f.Output = genkitParts(answer.Message)
 	f.Finish = Text(answer.FinishReason)
 	f.Usage = genkitUsage(provider, answer.Usage)
+	readResponse(f, response)
 }
 
 // genkitParts returns the parts of one message.
@@ -345,7 +352,7 @@ func genkitReason(raw json.RawMessage) string {
 func (g *genkitSpan) turn() {
 	var asked genkitRequest
 	g.object("genkit:input", &asked)
-	answer := g.response()
+	answer, _ := g.response()
 	f := g.add(fact.Turn)
 	if f.Agent == "" && !genkitCalls(g.kind, g.subtype) && !genkitTurnOfAgent(g.kind, g.name) {
 		f.Agent = g.name

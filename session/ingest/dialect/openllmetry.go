@@ -162,6 +162,9 @@ func openLLMetryCall(s *Span, a Attrs, out *Facts) {
 	for _, problem := range c.problems {
 		out.Flaw(problem)
 	}
+	if items := responseItems(c.input, a.Str("gen_ai.response.id")); items != nil {
+		c.input = items
+	}
 	f := out.Add(fact.ModelCall)
 	c.fill(f)
 	finish := c.finish
@@ -190,6 +193,36 @@ func openLLMetryCall(s *Span, a Attrs, out *Facts) {
 		f.Usage = usageAsAnswered(f.Usage, a)
 	}
 	readFailure(f, s)
+}
+
+// responseItems returns the messages of a request to OpenAI's Responses API, whose
+// input is a list of items: the instrumentation for JavaScript writes the list as
+// the text of one message of the user. It is nil for anything else, such as a user
+// who wrote JSON to another interface.
+func responseItems(input []fact.Message, responseID string) []fact.Message {
+	if len(input) != 1 || input[0].Role != "user" || len(input[0].Parts) != 1 || input[0].Parts[0].Kind != fact.PartText ||
+		responseID != "" && !strings.HasPrefix(responseID, "resp_") {
+		return nil
+	}
+	raw := json.RawMessage(strings.TrimSpace(input[0].Parts[0].Text))
+	if len(raw) == 0 || raw[0] != '[' || !json.Valid(raw) {
+		return nil
+	}
+	list, _ := elements(raw)
+	items := objectsOf(raw)
+	if len(items) == 0 || len(items) != len(list) {
+		return nil
+	}
+	for _, o := range items {
+		if normalRole(o.str("role")) == "" && shapes[o.str("type")] == 0 && o.str("type") != "item_reference" {
+			return nil
+		}
+	}
+	messages, ok := Messages(raw)
+	if !ok {
+		return nil
+	}
+	return messages
 }
 
 // openLLMetryModel returns the model, whose name is "unknown" where LangChain does

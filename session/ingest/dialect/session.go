@@ -22,13 +22,15 @@ var SessionKeys = []string{
 	"traceloop.association.properties.session_id",
 	"mastra.metadata.sessionId",
 	"langfuse.session.id",
-	"langsmith.trace.session_id",
+	"langsmith.metadata.session_id",
+	"langsmith.metadata.sessionId",
 	"metadata.sessionId",
 	"session_id",
 	"sessionId",
 	"gcp.vertex.agent.session_id",
 	"conversation.id",
 	"conversation_id",
+	"langsmith.metadata.conversation_id",
 	"ai.telemetry.metadata.conversationId",
 	"ai.settings.context.conversationId",
 	"traceloop.association.properties.conversation_id",
@@ -36,6 +38,7 @@ var SessionKeys = []string{
 	"ai.settings.context.threadId",
 	"traceloop.association.properties.thread_id",
 	"mastra.metadata.threadId",
+	"langsmith.metadata.thread_id",
 	"metadata.threadId",
 	"thread_id",
 	"threadId",
@@ -45,6 +48,7 @@ var SessionKeys = []string{
 	"metadata.chatId",
 	"chat_id",
 	"chatId",
+	"langsmith.trace.session_id", // of a project, unless the application sets it
 }
 
 // Keys looks sessions up. It is safe for concurrent use.
