@@ -39,6 +39,9 @@ type Ingester struct {
 	keys     *dialect.Keys
 	redactor *redact.Redactor
 	pool     sync.Pool
+	// windowSize is the least number of facts that are assembled together, 0 for as many
+	// as is best.
+	windowSize int
 }
 
 // New returns an Ingester that writes to w.
@@ -211,7 +214,7 @@ func (b *builder) explain(r *Report, kind, name string, id pcommon.SpanID) {
 }
 
 func (i *Ingester) apply(ctx context.Context, b *builder, r Report) (Report, error) {
-	b.batch.Assemble, b.batch.Adopt = assembleObservations, adoptTranscript
+	b.batch.Assemble, b.batch.Adopt = assembler(i.windowSize), adoptTranscript
 	if x := &b.redaction; x.Redactor != nil {
 		x.batch(&b.batch)
 		r.Redacted, r.Omitted, r.Truncated = x.redacted, x.omitted, x.truncated

@@ -295,8 +295,16 @@ func unreadable(o *store.Observation, err error) fact.Fact {
 	}
 }
 
-// assembleObservations implements [store.Assembler].
-func assembleObservations(home string, observations []store.Observation) (store.Assembly, error) {
+// assembler returns a [store.Assembler] of windows of at least so many facts, 0 for
+// as many as is best.
+func assembler(size int) store.Assembler {
+	return func(w *store.Window) (store.Assembly, error) {
+		return assemble.Windows{Home: w.Home, Carried: w.Carry, Around: factsOf(w.Around), Facts: factsOf(w.Observations), Size: size}.Assemble()
+	}
+}
+
+// factsOf reads facts back from the store.
+func factsOf(observations []store.Observation) []fact.Fact {
 	facts := make([]fact.Fact, len(observations))
 	for i := range observations {
 		if err := decode(observations[i].Data, &facts[i]); err != nil {
@@ -304,7 +312,7 @@ func assembleObservations(home string, observations []store.Observation) (store.
 		}
 		facts[i].TraceRank = observations[i].TraceRank
 	}
-	return assemble.Assemble(home, facts), nil
+	return facts
 }
 
 func digest(parts ...string) string {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"maps"
@@ -371,22 +372,17 @@ func (o *observer) tell() error {
 			return err
 		}
 		for _, w := range windows {
-			window, err := o.tx.Observations(home, w.from, w.to)
+			segments, err := o.changedSegments(home, w)
 			if err != nil {
 				return err
 			}
-			for _, segment := range o.changedSegments(home, window) {
-				if err := o.rankTraces(segment); err != nil {
-					return err
-				}
-				part, err := o.assemble(home, segment)
-				if err == nil && len(part.Placed) != len(segment) {
-					err = fmt.Errorf("%d placements for %d observations", len(part.Placed), len(segment))
-				}
+			for i := range segments {
+				segment := &segments[i]
+				part, err := o.rebuild(home, segment)
 				if err != nil {
 					return fmt.Errorf("assemble session %s: %w", home, err)
 				}
-				rows = append(rows, segment...)
+				rows = append(rows, segment.Observations...)
 				assembled.Messages = append(assembled.Messages, part.Messages...)
 				assembled.Decisions = append(assembled.Decisions, part.Decisions...)
 				assembled.Placed = append(assembled.Placed, part.Placed...)
@@ -419,12 +415,64 @@ func (o *observer) tell() error {
 	return o.replace(rows, &assembled)
 }
 
-// windows are the stretches of a home that must be told anew where the touched ones
-// changed, in order of time: from an opening to another, where nothing reaches
-// across either.
-func (o *observer) windows(home string, touched []stretch) ([]stretch, error) {
+// rebuild assembles a segment and stores where it may be cut.
+func (o *observer) rebuild(home string, s *segment) (part Assembly, err error) {
+	if len(s.Observations) > 0 {
+		for _, some := range [][]Observation{s.Around, s.Observations} {
+			if err := o.rankTraces(some); err != nil {
+				return part, err
+			}
+		}
+		if part, err = o.assemble(&s.Window); err != nil {
+			return part, err
+		}
+		if len(part.Placed) != len(s.Observations) {
+			return part, fmt.Errorf("%d placements for %d observations", len(part.Placed), len(s.Observations))
+		}
+	}
+	old, err := o.tx.Cuts(home, s.from, s.to)
+	if err != nil {
+		return part, err
+	}
+	if s.Carry != nil && len(old) > 0 && old[0].At == s.from {
+		old = old[1:] // where it begins
+	}
+	stored := make(map[int64]*Cut, len(old))
+	for i := range old {
+		stored[old[i].At] = &old[i]
+	}
+	for i := range part.Cuts {
+		c := &part.Cuts[i]
+		before := stored[c.At]
+		delete(stored, c.At)
+		if before != nil && bytes.Equal(before.Carry, c.Carry) {
+			continue
+		}
+		if err := o.tx.PutCut(home, c); err != nil {
+			return part, err
+		}
+	}
+	for _, at := range slices.Sorted(maps.Keys(stored)) {
+		if err := o.tx.DeleteCut(home, at); err != nil {
+			return part, err
+		}
+	}
+	return part, nil
+}
+
+// window is a range of a home's time that must be rebuilt. It begins at a cut, where
+// that is not nil.
+type window struct {
+	stretch
+	cut *Cut
+}
+
+// windows are the windows of a home that must be rebuilt where the touched stretches
+// changed, in order of time: from an opening or a cut to another opening, where
+// nothing reaches across.
+func (o *observer) windows(home string, touched []stretch) ([]window, error) {
 	slices.SortFunc(touched, func(x, y stretch) int { return cmp.Compare(x.from, y.from) })
-	var all []stretch
+	var all []window
 	for _, s := range touched {
 		n := len(all)
 		if n > 0 && s.to < all[n-1].to {
@@ -443,13 +491,22 @@ func (o *observer) windows(home string, touched []stretch) ([]stretch, error) {
 	return all, nil
 }
 
-// window is the stretch from the last opening before s to the first after it.
-func (o *observer) window(home string, s stretch) (stretch, error) {
-	w := stretch{math.MinInt64, math.MaxInt64}
+// window is the range from the last opening or cut before s to the first opening
+// after it. A cut that what changed in s may have a say in is none.
+func (o *observer) window(home string, s stretch) (window, error) {
+	w := window{stretch: stretch{math.MinInt64, math.MaxInt64}}
+	cut, err := o.cutBefore(home, s.from)
+	if err != nil {
+		return w, err
+	}
 	for before := s.from; ; {
 		at, ok, err := o.tx.OpenerBefore(home, before)
 		if err != nil {
 			return w, err
+		}
+		if cut != nil && (!ok || at <= cut.At) {
+			w.from, w.cut = cut.At, cut
+			break
 		}
 		if !ok {
 			break
@@ -485,29 +542,74 @@ func (o *observer) window(home string, s stretch) (stretch, error) {
 	return w, nil
 }
 
+// cutBefore returns the last cut in which nothing that begins at the time or later
+// has a say, or nil.
+func (o *observer) cutBefore(home string, at int64) (*Cut, error) {
+	settled, ok, err := o.tx.NthBefore(home, at, CutLookahead)
+	if err != nil || !ok {
+		return nil, err
+	}
+	return o.tx.CutBefore(home, settled)
+}
+
+// segment is a part of a window that is assembled by itself, and the range of time
+// that it stands for.
+type segment struct {
+	stretch
+	Window
+}
+
 // changedSegments cuts a window into segments and leaves out those that were the
 // same before the batch.
-func (o *observer) changedSegments(home string, window []Observation) [][]Observation {
-	slices.SortFunc(window, func(x, y Observation) int { return compareObservations(&x, &y) })
-	cut := segments(window)
+func (o *observer) changedSegments(home string, w window) ([]segment, error) {
+	all, err := o.tx.Observations(home, w.from, w.to)
+	if err != nil {
+		return nil, err
+	}
+	first := Window{Home: home}
+	if w.cut != nil {
+		first.Carry = w.cut.Carry
+		if first.Around, err = o.tx.Around(home, w.from); err != nil {
+			return nil, err
+		}
+	}
+	reach := int64(math.MinInt64)
+	for i := range first.Around {
+		reach = max(reach, first.Around[i].End)
+	}
+	slices.SortFunc(all, func(x, y Observation) int { return compareObservations(&x, &y) })
+	cut := segments(all, reach)
+	if len(cut) == 0 {
+		return []segment{{w.stretch, first}}, nil // what was there has moved
+	}
+	segmented := make([]segment, len(cut))
+	for i := range cut {
+		segmented[i] = segment{stretch{cut[i][0].Start, w.to}, Window{Home: home, Observations: cut[i]}}
+		if i > 0 {
+			segmented[i-1].to = cut[i][0].Start
+		}
+	}
+	segmented[0].from = w.from
+	segmented[0].Carry, segmented[0].Around = first.Carry, first.Around
 	if o.redone[home] || len(cut) == 1 {
-		return cut
+		return segmented, nil
 	}
 	isFresh := func(x Observation) bool { return o.fresh[source{x.TraceID, x.Source}] }
 	before := make(map[source]int) // the first of each segment that there was, and its length
-	for _, s := range segments(slices.DeleteFunc(slices.Clone(window), isFresh)) {
+	for _, s := range segments(slices.DeleteFunc(slices.Clone(all), isFresh), reach) {
 		before[source{s[0].TraceID, s[0].Source}] = len(s)
 	}
-	return slices.DeleteFunc(cut, func(s []Observation) bool {
-		return before[source{s[0].TraceID, s[0].Source}] == len(s) && !slices.ContainsFunc(s, isFresh)
-	})
+	return slices.DeleteFunc(segmented, func(s segment) bool {
+		first := s.Observations[0]
+		return before[source{first.TraceID, first.Source}] == len(s.Observations) && !slices.ContainsFunc(s.Observations, isFresh)
+	}), nil
 }
 
 // segments cuts observations, which are in order, where one opens and none reaches
-// across.
-func segments(all []Observation) [][]Observation {
+// across. What began before them reaches to a time.
+func segments(all []Observation, reach int64) [][]Observation {
 	var cut [][]Observation
-	from, reach := 0, int64(math.MinInt64)
+	from := 0
 	for i := range all {
 		// All that begin together stand on one side of the cut.
 		if i > from && all[i].Start > all[i-1].Start && reach <= all[i].Start && opensAt(all[i:]) {

@@ -288,13 +288,17 @@ func (a *applier) clear(w *sessionWork) error {
 		if old == nil || old.SessionID != w.id {
 			continue
 		}
-		stored, err := a.tx.Parts(m.ID)
+		stored, err := a.tx.PartsFrom(m.ID, m.From)
 		if err != nil {
 			return err
 		}
+		parts := make(map[string]*session.Part, len(m.Parts))
+		for i := range m.Parts {
+			parts[m.Parts[i].ID] = &m.Parts[i]
+		}
 		for i := range stored {
 			p := &stored[i]
-			if slices.ContainsFunc(m.Parts, func(n session.Part) bool { return n.ID == p.ID && n.Index == p.Index && equalParts(&n, p) }) {
+			if n := parts[p.ID]; n != nil && n.Index == p.Index && equalParts(n, p) {
 				o.kept[p.ID] = true
 				continue
 			}

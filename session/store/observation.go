@@ -74,6 +74,15 @@ type Assembly struct {
 	Decisions []Decision
 	// Placed is what became of each observation, in their order.
 	Placed []Placement
+	// Cuts are where the window may be cut, in order of time.
+	Cuts []Cut
+}
+
+// Cut is a time within a turn before which nothing changes by what happens after
+// it. Carry is what the Assembler must know of what came before.
+type Cut struct {
+	At    int64
+	Carry []byte
 }
 
 // AssembledMessage is a message with all its parts, in order of index from 0. They
@@ -82,13 +91,35 @@ type Assembly struct {
 // its session: the observations do.
 type AssembledMessage struct {
 	session.Message
+	// From is the index from which Parts are: those before it stay as they are.
+	From  int64
 	Parts []session.Part
 }
 
-// Assembler tells what observations come to. It depends on nothing but them, and
-// not on their order. It is given those of one stretch of a session: from where
-// a turn opens to where another does, with nothing reaching across either.
-type Assembler func(home string, observations []Observation) (Assembly, error)
+// Window is a range of a session's time whose observations are assembled together:
+// from where a turn opens, or from a cut within one, to where another turn opens,
+// with nothing reaching across either.
+type Window struct {
+	Home string
+	// Carry is that of the cut where the window begins, nil where a turn opens. Around
+	// are the observations that begin before the cut and end after it.
+	Carry  []byte
+	Around []Observation
+	// Observations are those that begin in the window.
+	Observations []Observation
+}
+
+// Assembler returns what the observations of a window come to. It depends on
+// nothing but the window, and not on the order in it.
+//
+// It may return cuts. One at a time must depend on what begins before it and on the
+// [CutLookahead] observations that follow, and on nothing else; and the window that
+// begins at it must come to what it comes to when it is assembled with what stands
+// before.
+type Assembler func(w *Window) (Assembly, error)
+
+// CutLookahead is how many observations after a cut may have a say in it.
+const CutLookahead = 16
 
 // better says whether o stands against p, which has the same identity: a span that
 // was delivered twice in different versions.

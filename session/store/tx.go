@@ -32,8 +32,9 @@ type Tx interface {
 	InsertPart(p *session.Part) (bool, error)
 	Part(id string) (*session.Part, error)
 	PutPart(p *session.Part) error
-	// Parts returns the parts of a message by index.
+	// Parts returns the parts of a message by index, PartsFrom those from an index on.
 	Parts(messageID string) ([]session.Part, error)
+	PartsFrom(messageID string, index int64) ([]session.Part, error)
 	// Places returns the ids and indexes of the parts of a message.
 	Places(messageID string) ([]Place, error)
 	// Extent returns how many parts a message has and the index after the last.
@@ -99,6 +100,19 @@ type Tx interface {
 	// least of their starts and the greatest of their ends. Its cost depends on how
 	// many there are, not on how many there are before or after.
 	Across(home string, at int64) (from, to int64, ok bool, err error)
+	// Around returns the observations that begin before the time and end after it, by
+	// (start, trace, source). Its cost is that of Across.
+	Around(home string, at int64) ([]Observation, error)
+	// NthBefore is the start of the nth observation before the time, counted from 1 and
+	// back. It is not ok when there are fewer.
+	NthBefore(home string, before int64, n int) (at int64, ok bool, err error)
+	// CutBefore returns the last cut of a home before a time, nil when there is none;
+	// Cuts those in [from, to), by time. PutCut stores one in the place of what is
+	// there, DeleteCut deletes it.
+	CutBefore(home string, before int64) (*Cut, error)
+	Cuts(home string, from, to int64) ([]Cut, error)
+	PutCut(home string, c *Cut) error
+	DeleteCut(home string, at int64) error
 	// Announcer is the last observation that asked for the call by then, but no
 	// longer than CallLife before, of those that have a home and are not of the trace;
 	// by (start descending, trace, source); of those that ended at until or later,

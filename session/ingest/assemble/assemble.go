@@ -3,12 +3,14 @@
 // writes the messages that they come to.
 //
 // It is a function of the facts alone. A fact that arrives later is not added to
-// what is there: the stretch of the session it belongs to is told anew.
+// what is there: the window of the session that it belongs to is rebuilt. A long
+// turn has several windows; see [Windows].
 package assemble
 
 import (
 	"cmp"
 	"encoding/json"
+	"math"
 	"slices"
 	"strings"
 
@@ -21,13 +23,22 @@ import (
 // Assemble tells what the facts of a stretch of the session home come to. The
 // order of the facts has no meaning; placements are in their order.
 func Assemble(home string, facts []fact.Fact) store.Assembly {
-	a := assembly{home: home}
-	a.plant(facts)
+	out, _ := Windows{Home: home, Facts: facts}.Assemble()
+	return out
+}
+
+// run assembles the facts of one window. It reports false when the window cannot
+// end where it was to: more facts must be added then.
+func (a *assembly) run(around, facts []fact.Fact) bool {
+	a.plant(around, facts)
 	a.settle()
 	a.mark()
 	for _, id := range a.order {
+		a.sessions[id].findTurns(a.carried != nil)
+	}
+	a.keepOpen()
+	for _, id := range a.order {
 		s := a.sessions[id]
-		s.findTurns()
 		seats := make(map[*turn][]*seat)
 		for _, st := range a.seats {
 			if st.from.turn != nil && st.from.Kind == fact.ToolCall {
@@ -35,22 +46,30 @@ func Assemble(home string, facts []fact.Fact) store.Assembly {
 			}
 		}
 		for _, t := range s.turns {
-			a.tellTurn(t, seats[t])
+			if begun := a.tellTurn(t, seats[t]); !begun && t.open {
+				return false
+			}
 		}
 		a.tellCompactions(s)
 		a.tellNotes(s)
 	}
 	a.tellSessions()
-	out := store.Assembly{Messages: a.messages, Decisions: a.decisions, Placed: make([]store.Placement, len(facts))}
-	for _, n := range a.nodes {
-		out.Placed[n.at] = n.placed
-	}
-	return out
+	return true
 }
+
+// unbounded is when the last window of a turn ends.
+const unbounded = math.MaxInt64
 
 // assembly is one run of Assemble.
 type assembly struct {
 	home string
+	// from and until are where the window begins and ends, in Unix nanoseconds.
+	from, until int64
+	// carried is what the windows before leave to this one, nil where a turn opens.
+	carried *carry
+	// ahead are the facts with which the next window begins: what they repeat of this
+	// one counts.
+	ahead []fact.Fact
 	// nodes are the facts in order of time.
 	nodes  []*node
 	bySpan map[[2]string]*node
@@ -89,6 +108,14 @@ type node struct {
 	// says of all below it.
 	agent  string
 	placed store.Placement
+
+	// context is set on what began in a window before and reaches into this one.
+	context *spine
+	// What is below n inherits: the session that is named above it and the one that
+	// counts in its stead, its sub-agent's seat, agent and purpose.
+	given, base         string
+	seat                *seat
+	lentAgent, lentSide string
 }
 
 // seat is where a sub-agent's session hangs: on a tool call, or on a turn of
@@ -105,15 +132,24 @@ type stream struct {
 	seat  *seat
 	nodes []*node
 	turns []*turn
+	// now is the turn that was going on last.
+	now *turn
 }
 
-// plant makes nodes of the facts and ties them to each other.
-func (a *assembly) plant(facts []fact.Fact) {
-	a.nodes = make([]*node, len(facts))
+// plant makes nodes of the facts, and of those around them, and ties them to each
+// other.
+func (a *assembly) plant(around, facts []fact.Fact) {
+	a.nodes = make([]*node, len(facts), len(facts)+len(around))
 	a.bySpan = make(map[[2]string]*node, len(facts))
 	for i := range facts {
 		f := &facts[i]
-		a.nodes[i] = &node{Fact: f, at: i, begins: f.Start, record: strings.HasPrefix(f.Source, fact.RecordPrefix)}
+		a.nodes[i] = &node{Fact: f, at: i, begins: f.Start, record: isRecord(f)}
+	}
+	for i := range around {
+		f := &around[i]
+		if sp := a.carried.spineOf(f); sp != nil {
+			a.nodes = append(a.nodes, &node{Fact: f, begins: f.Start, context: sp})
+		}
 	}
 	slices.SortFunc(a.nodes, compareNodes) // which of two that name each other stands above must not depend on the order given
 	for _, n := range a.nodes {
@@ -225,9 +261,13 @@ func (n *node) above(kinds ...fact.Kind) *node {
 // contains says whether o happened while n did.
 func (n *node) contains(o *node) bool { return n.Start <= o.Start && o.End <= n.End }
 
+// isRecord says whether a log record told the fact.
+func isRecord(f *fact.Fact) bool { return strings.HasPrefix(f.Source, fact.RecordPrefix) }
+
 // settle finds the session of each node, sub-agents' included.
 func (a *assembly) settle() {
 	a.sessions, a.seatBy = make(map[string]*stream), make(map[seat]*seat)
+	a.resumeSeats()
 	// own is the session that a node names by the trace's best key. A lesser key
 	// names something else: a thread, a chat.
 	own := func(n *node) string {
@@ -242,20 +282,26 @@ func (a *assembly) settle() {
 		}
 	}
 	for _, n := range a.nodes {
-		s := a.sessions[n.session]
-		if s == nil {
-			s = &stream{id: n.session}
-			a.sessions[n.session] = s
-			a.order = append(a.order, n.session)
-		}
+		s := a.stream(n.session)
 		s.nodes = append(s.nodes, n)
 	}
+	a.resumeTurns()
 	for _, st := range a.seats {
 		if s := a.sessions[st.session]; s != nil && (s.seat == nil || compareNodes(st.from, s.seat.from) < 0) {
 			s.seat = st
 		}
 	}
 	slices.SortStableFunc(a.order, func(x, y string) int { return cmp.Compare(a.depth(x), a.depth(y)) })
+}
+
+func (a *assembly) stream(id string) *stream {
+	s := a.sessions[id]
+	if s == nil {
+		s = &stream{id: id}
+		a.sessions[id] = s
+		a.order = append(a.order, id)
+	}
+	return s
 }
 
 func (a *assembly) depth(id string) int {
@@ -294,6 +340,13 @@ func (n *node) firstBelow(own func(*node) string) string {
 // settleBelow gives n and what is below it their sessions. given is the name that
 // counts above n; instead of base, a sub-agent has the session of its seat.
 func (a *assembly) settleBelow(n *node, own func(*node) string, given, base string, at *seat) {
+	if n.context != nil {
+		given, base, at = n.given, n.base, n.seat
+		for _, k := range n.kids {
+			a.settleBelow(k, own, given, base, at)
+		}
+		return
+	}
 	from := seatOf(n)
 	if id := own(n); id != "" {
 		given = id
@@ -310,7 +363,7 @@ func (a *assembly) settleBelow(n *node, own func(*node) string, given, base stri
 		at = a.seat(n, from, id)
 		base, id = name, at.session
 	}
-	n.session = id
+	n.session, n.given, n.base, n.seat = id, given, base, at
 	for _, k := range n.kids {
 		a.settleBelow(k, own, given, base, at)
 	}
@@ -406,6 +459,9 @@ func (a *assembly) tellSessions() {
 		}
 	}
 	for _, n := range a.nodes {
+		if n.context != nil {
+			continue
+		}
 		if n.placed.SessionID == "" && told[n.session] && (n.side != "" || n.Kind != fact.Step && n.Kind != fact.Permission && n.Kind != fact.Answer) {
 			n.place(n.session, "", "")
 		}
@@ -450,7 +506,7 @@ func (a *assembly) about(n *node) *store.SessionChange {
 		if t := n.turn; t != nil {
 			if c.Title == nil {
 				// The first thing that the user said stands for a title until there is one.
-				if v := first(headline(textOf(t.asked)), store.RankStub); v != nil {
+				if v := first(t.title(), store.RankStub); v != nil {
 					turned := v.First()
 					c.Title = &turned
 				}

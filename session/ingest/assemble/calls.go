@@ -2,6 +2,7 @@ package assemble
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -152,7 +153,7 @@ func (c *call) twin(n *node) (slack int64, same bool) {
 		switch {
 		case o.record || o.Kind != fact.ModelCall:
 			continue
-		case o.Dialect == n.Dialect && o.instrument() == n.instrument(), o.RequestID != "" && n.RequestID != "":
+		case o.Dialect == n.Dialect && instrument(o.Name) == instrument(n.Name), o.RequestID != "" && n.RequestID != "":
 			return 0, false // one instrumentation tells of two calls by two spans
 		case o.ResponseID != "" && n.ResponseID != "":
 			if o.ResponseID != n.ResponseID || !within(o, n, near) {
@@ -167,10 +168,10 @@ func (c *call) twin(n *node) (slack int64, same bool) {
 	return slack, same
 }
 
-// instrument is what the span's name says of who made it: that of some ends in the
+// instrument is what a span's name says of who made it: that of some ends in the
 // model.
-func (n *node) instrument() string {
-	name, _, _ := strings.Cut(n.Name, " ")
+func instrument(span string) string {
+	name, _, _ := strings.Cut(span, " ")
 	return name
 }
 
@@ -347,8 +348,7 @@ func (c *call) finished() bool {
 
 // settleBasis reads the counts of all calls of a turn alike, where no source tells
 // how they are counted: if one of them cannot include the cache, none does.
-func settleBasis(calls []*call) {
-	apart := make(map[string]bool) // by dialect
+func (m *measures) settleBasis(calls []*call) {
 	each := func(do func(n *node)) {
 		for _, c := range calls {
 			for _, n := range c.nodes {
@@ -358,9 +358,23 @@ func settleBasis(calls []*call) {
 			}
 		}
 	}
-	each(func(n *node) { apart[n.Dialect] = apart[n.Dialect] || n.Usage.Basis == fact.Mixed })
 	each(func(n *node) {
-		if !apart[n.Dialect] || n.Usage.Basis == fact.Mixed {
+		if n.Usage.Basis != fact.Mixed || m.Apart[n.Dialect] {
+			return
+		}
+		m.Apart = maps.Clone(m.Apart)
+		if m.Apart == nil {
+			m.Apart = make(map[string]bool)
+		}
+		m.Apart[n.Dialect] = true
+		// Those of the windows before were counted the other way.
+		if more := m.Undecided[n.Dialect]; more != 0 && m.Message.Usage != nil {
+			sum := m.Message.Usage.Add(session.Usage{Input: more})
+			m.Message.Usage = &sum
+		}
+	})
+	each(func(n *node) {
+		if !m.Apart[n.Dialect] || n.Usage.Basis == fact.Mixed {
 			return
 		}
 		u := *n.Usage
@@ -369,6 +383,24 @@ func settleBasis(calls []*call) {
 		f.Usage = &u
 		n.Fact = &f
 	})
+}
+
+// undecided notes by how much what a call used is more if it does not include the
+// cache.
+func (m *measures) undecided(c *call, u *fact.Usage) {
+	if u.StatedInput == nil || u.Basis == fact.Mixed {
+		return
+	}
+	for _, n := range c.nodes {
+		if n.Usage == u && !m.Apart[n.Dialect] {
+			m.Undecided = maps.Clone(m.Undecided)
+			if m.Undecided == nil {
+				m.Undecided = make(map[string]int64)
+			}
+			m.Undecided[n.Dialect] += *u.StatedInput - u.Tokens.Input
+			return
+		}
+	}
 }
 
 // usage is what the call cost, as the one of its facts that knows most says.

@@ -21,45 +21,35 @@ type writer struct {
 	*bench
 	results *outcomes
 	seen    map[string]int // of keys that part ids are made from
+	// base is how many parts the windows before wrote.
+	base int64
 	// steps counts the calls that left parts.
 	steps int
+	// mute says that a call told nothing of its answer, answers are marks of the last
+	// answers.
+	mute bool
+	// latestID is the last time that a part's id was made from.
+	latestID int64
+	answers  []string
+	measures measures
 }
 
-// tellTurn writes the turn's messages. seats are those of its tool calls.
-func (a *assembly) tellTurn(t *turn, seats []*seat) {
+// tellTurn writes what the window has of the turn's messages. seats are those of
+// its tool calls. It reports whether the assistant's message has begun.
+func (a *assembly) tellTurn(t *turn, seats []*seat) (begun bool) {
 	user := a.tellUser(t)
-	calls, lost := t.restore(t.findCalls())
+	calls, lost := t.restore(t.findCalls(), a.from, a.ahead)
 	tools := t.findTools(rounds(calls))
-	began := t.start
-	switch {
-	case len(calls) > 0 && len(tools) > 0:
-		began = min(calls[0].start, tools[0].start)
-	case len(calls) > 0:
-		began = calls[0].start
-	case len(tools) > 0:
-		began = tools[0].start
-	case len(t.roots) == 0:
+	if t.open && t.resumed == nil && len(calls)+len(tools) == 0 {
+		return false // when its message began is not known yet
+	}
+	w := a.writer(t, user, calls, tools)
+	if w == nil {
 		if user != nil { // nothing but what the user said
 			user.teller.place(t.session, user.id, "")
 		}
-		return
+		return false
 	}
-	began = max(began, t.start)
-	if user != nil {
-		// An id of the same instant would not stand behind the user's.
-		began = max(began, user.at+instant)
-	}
-	w := &writer{turn: t, bench: newBench(tools), results: t.results(), seen: make(map[string]int)}
-	w.ID = spans.DeriveIDNano(spans.PrefixMessage, began, t.session, t.key, "assistant")
-	w.SessionID, w.Role, w.CreatedAt = t.session, session.RoleAssistant, began/1e6
-	end := began
-	for _, n := range t.nodes {
-		if n.Kind != fact.Prompt {
-			end = max(end, n.End)
-		}
-	}
-	w.UpdatedAt = end / 1e6
-	w.HiddenAt = t.hidden(fact.ModelCall)
 	w.tellEarlier(calls)
 	for i, c := range calls {
 		until := int64(1<<63 - 1)
@@ -71,11 +61,21 @@ func (a *assembly) tellTurn(t *turn, seats []*seat) {
 	for _, x := range tools {
 		w.tellTool(x, nil)
 	}
-	lost = w.tellRoots(calls) || lost
-	if len(w.Parts) == 0 {
-		w.tellAbsence(calls, end)
+	w.measures.addCalls(calls)
+	w.measures.addFacts(t.nodes)
+	w.measures.Elsewhere = w.measures.Elsewhere.Add(a.usageElsewhere(t, seats))
+	lost = w.tellRoots(calls, a.from, a.until) || lost
+	w.measures.addRoots(t, a.until)
+	w.measures.Lost = w.measures.Lost || lost
+	w.measures.Pending = w.measures.Pending || slices.ContainsFunc(w.Parts, func(p session.Part) bool {
+		return p.ToolState != nil && *p.ToolState == session.StateApprovalRequested
+	})
+	if w.base == 0 && len(w.Parts) == 0 && !t.open {
+		w.tellAbsence()
 	}
-	w.MetadataJSON = w.metadata(calls, lost, a.usageElsewhere(t, seats))
+	w.HiddenAt = w.measures.HiddenAt
+	w.UpdatedAt = max(w.CreatedAt, w.measures.Latest/1e6)
+	w.MetadataJSON = w.measures.metadata(t)
 	a.messages = append(a.messages, w.AssembledMessage)
 	a.decide(w)
 	for _, n := range t.nodes {
@@ -90,6 +90,45 @@ func (a *assembly) tellTurn(t *turn, seats []*seat) {
 	for _, st := range seats {
 		w.mention(st)
 	}
+	if t.open {
+		t.now = a.sessions[t.session].now == t
+		t.keep(w, a.until)
+	}
+	return true
+}
+
+// writer begins the assistant's message, or goes on with it. It returns nil when
+// there is none yet.
+func (a *assembly) writer(t *turn, user *userMessage, calls []*call, tools []*tool) *writer {
+	w := &writer{turn: t, bench: newBench(tools), results: t.results(a.ahead), seen: make(map[string]int)}
+	if c := t.resumed; c != nil {
+		w.ID, w.SessionID, w.Role, w.CreatedAt, w.From = c.Message, t.session, session.RoleAssistant, c.CreatedAt, c.Parts
+		w.base, w.mute, w.answers, w.measures, w.latestID = c.Parts, c.Mute, c.Answers, c.Measures, c.LatestID
+		if c.Stepped {
+			w.steps = 1
+		}
+		return w
+	}
+	began := t.start
+	switch {
+	case len(calls) > 0 && len(tools) > 0:
+		began = min(calls[0].start, tools[0].start)
+	case len(calls) > 0:
+		began = calls[0].start
+	case len(tools) > 0:
+		began = tools[0].start
+	case len(t.roots) == 0:
+		return nil
+	}
+	began = max(began, t.start)
+	if user != nil {
+		// An id of the same instant would not stand behind the user's.
+		began = max(began, user.at+instant)
+	}
+	w.ID = spans.DeriveIDNano(spans.PrefixMessage, began, t.session, t.key, "assistant")
+	w.SessionID, w.Role, w.CreatedAt = t.session, session.RoleAssistant, began/1e6
+	w.measures.Latest = began
+	return w
 }
 
 // tellEarlier writes the tools that ran before the first model call that is known
@@ -124,6 +163,40 @@ type userMessage struct {
 	teller *node // the fact that it was told from
 }
 
+// tellFurther adds what the user said while the work went on to the message that a
+// window before wrote.
+func (a *assembly) tellFurther(t *turn, prompts []*node) {
+	var c userCarry
+	switch {
+	case t.resumed.User != nil:
+		c = *t.resumed.User
+	case len(prompts) == 0:
+		return
+	default:
+		at := prompts[0].Start
+		c = userCarry{ID: spans.DeriveIDNano(spans.PrefixMessage, at, t.session, t.key, "user"), At: at, Metadata: "{}"}
+	}
+	t.user = &c
+	var m store.AssembledMessage
+	m.ID, m.SessionID, m.Role, m.CreatedAt, m.UpdatedAt, m.MetadataJSON = c.ID, t.session, session.RoleUser, c.At/1e6, c.At/1e6, c.Metadata
+	m.From, m.HiddenAt = c.Parts, c.HiddenAt
+	w := writer{AssembledMessage: m, turn: t, seen: map[string]int{"asked": int(c.Parts)}, base: c.Parts}
+	for _, n := range once(prompts) {
+		asked := askedBy(n.Fact)
+		for i := range asked {
+			w.tellPart(&asked[i], "asked", c.At, c.At)
+		}
+	}
+	for _, n := range prompts {
+		n.place(t.session, c.ID, "")
+	}
+	if c.Parts == 0 && len(w.Parts) == 0 {
+		w.absent(session.TypeWithheld, "the prompt was not reported", "asked", c.At)
+	}
+	t.user.Parts += int64(len(w.Parts))
+	a.messages = append(a.messages, w.AssembledMessage)
+}
+
 // tellUser writes the user's message, or returns nil when no fact tells of one.
 func (a *assembly) tellUser(t *turn) *userMessage {
 	var prompts []*node
@@ -131,6 +204,10 @@ func (a *assembly) tellUser(t *turn) *userMessage {
 		if n.Kind == fact.Prompt {
 			prompts = append(prompts, n)
 		}
+	}
+	if t.resumed != nil {
+		a.tellFurther(t, prompts)
+		return nil
 	}
 	prompts = once(prompts)
 	teller, begun := t.firstAsked()
@@ -196,6 +273,7 @@ func (a *assembly) tellUser(t *turn) *userMessage {
 	for _, n := range prompts {
 		n.place(t.session, w.ID, "")
 	}
+	t.user = &userCarry{ID: w.ID, At: at, Parts: int64(len(w.Parts)), Metadata: w.MetadataJSON, HiddenAt: w.HiddenAt}
 	return &userMessage{id: w.ID, at: at, teller: teller}
 }
 
@@ -303,6 +381,9 @@ func sameWords(x, y *fact.Fact) bool {
 
 // tellCall writes what a model call said, and the tools that ran before the next.
 func (w *writer) tellCall(c *call, until int64) {
+	w.mute = w.mute || len(c.output) == 0
+	w.answers = append(w.answers[:len(w.answers):len(w.answers)], marks(c.output)...)
+	w.answers = w.answers[max(0, len(w.answers)-mostMarks):]
 	parts := len(w.Parts)
 	if w.steps > 0 && (len(c.output) > 0 || w.runs(c.start, until)) {
 		w.stepStart(c.start)
@@ -347,27 +428,34 @@ func (w *writer) runs(from, until int64) bool {
 	return slices.ContainsFunc(w.between(from, until), func(x *tool) bool { return !x.used })
 }
 
-// tellRoots writes what only the turn's root tells: the answer, where that of the
-// model call was lost or not told. It reports whether one must have been lost.
-func (w *writer) tellRoots(calls []*call) (lost bool) {
+// tellRoots writes what only those of the turn's roots tell that end by a time: the
+// answer, where that of the model call was lost or not told. It reports whether one
+// must have been lost.
+func (w *writer) tellRoots(calls []*call, from, until int64) (lost bool) {
 	told := w.texts()
 	known := make(map[string]bool)
-	var thought bool
 	for i := range w.Parts {
 		if p := &w.Parts[i]; p.ToolCallID != nil {
 			known[*p.ToolCallID] = true
 		}
-		thought = thought || w.Parts[i].Type == fact.PartReasoning
+	}
+	thought := w.thought()
+	if c := w.resumed(); c != nil && c.Text != "" {
+		told = append([]string{c.Text}, told...)
 	}
 	// What a call that asked for a tool is followed by, another call said.
-	again := len(w.Parts) > 0 && w.Parts[len(w.Parts)-1].ToolCallID != nil
-	mute := slices.ContainsFunc(calls, func(c *call) bool { return len(c.output) == 0 })
+	again := w.ran()
+	called := len(calls) > 0 || w.measures.Calls > 0
+	rest := w.untold(from)
 	for _, r := range w.turn.roots {
+		if r.End > until && until != unbounded {
+			continue
+		}
 		for i := range r.Output {
 			p := r.Output[i]
 			switch p.Kind {
 			case fact.PartText:
-				if p.Text = unsaid(p.Text, told); p.Text == "" {
+				if p.Text = unsaid(rest(r, p.Text), told); p.Text == "" {
 					continue
 				}
 				told = append(told, p.Text)
@@ -376,7 +464,8 @@ func (w *writer) tellRoots(calls []*call) (lost bool) {
 					continue
 				}
 			case fact.PartCall:
-				if p.CallID == "" || known[p.CallID] {
+				// Of calls that windows before have told the root knows nothing new.
+				if p.CallID == "" || known[p.CallID] || w.resumed() != nil {
 					continue
 				}
 				known[p.CallID] = true
@@ -385,12 +474,12 @@ func (w *writer) tellRoots(calls []*call) (lost bool) {
 			case fact.PartResult:
 				continue
 			default:
-				if len(calls) > 0 {
+				if called {
 					continue
 				}
 			}
 			if again {
-				again, lost = false, len(calls) > 0 && !mute
+				again, lost = false, called && !w.mute
 				w.stepStart(r.End)
 			}
 			w.tellPart(&p, "root"+r.Source, r.End, r.End)
@@ -401,23 +490,13 @@ func (w *writer) tellRoots(calls []*call) (lost bool) {
 
 // tellAbsence writes why the message has no content: the turn failed, the model's
 // answer was withheld, or nothing tells how the turn ended.
-func (w *writer) tellAbsence(calls []*call, at int64) {
-	var failed string
-	finished := false
-	for _, c := range calls {
-		failed = cmp.Or(c.failed(), failed)
-		finished = finished || c.finished()
-	}
-	for _, r := range w.turn.roots {
-		if failed = cmp.Or(failed, r.Error, r.ErrorType); failed == "" && r.Failed {
-			failed = "error"
-		}
-		finished = finished || len(calls) == 0 && !r.Aborted
-	}
-	switch {
+func (w *writer) tellAbsence() {
+	m := &w.measures
+	at := max(w.CreatedAt*1e6, m.Latest)
+	switch failed := cmp.Or(m.CallFailed, m.RootFailed); {
 	case failed != "":
 		w.absent(session.TypeError, failed, "absent", at)
-	case finished:
+	case m.Finished, m.Calls == 0 && m.RootWent:
 		w.absent(session.TypeWithheld, "the answer was not reported", "absent", at)
 	default:
 		w.absent(session.TypeUnfinished, "the end of the turn was not reported", "absent", at)
@@ -427,6 +506,37 @@ func (w *writer) tellAbsence(calls []*call, at int64) {
 // absent writes a part that stands for content which is not there.
 func (w *writer) absent(partType, why, key string, at int64) {
 	w.add(partType, key, at, at, dataPart{partType, session.Absence{Text: why}})
+}
+
+// untold returns a function that leaves out of a root's texts what the windows
+// before this one and its own parts tell, one after another.
+func (w *writer) untold(from int64) func(r *node, text string) string {
+	c := w.resumed()
+	if c == nil {
+		return func(_ *node, text string) string { return text }
+	}
+	var first *node
+	for _, r := range w.turn.roots {
+		if first == nil && r.End > from && r.context != nil && textOf(r.Output) != "" {
+			first = r
+		}
+	}
+	told := -1
+	if first != nil && c.Told >= 0 {
+		all, said := squeeze(textOf(first.Output)), squeeze(strings.Join(w.texts(), ""))
+		if c.Told <= len(all) && strings.HasPrefix(all[c.Told:], said) {
+			told = c.Told + len(said)
+		}
+	}
+	return func(r *node, text string) string {
+		if r != first || told < 0 {
+			return text
+		}
+		n := len(squeeze(text))
+		text = afterSqueezed(text, told)
+		told = max(0, told-n)
+		return text
+	}
 }
 
 func (w *writer) stepStart(at int64) {
@@ -475,7 +585,7 @@ func unsaid(text string, told []string) string {
 	if all {
 		return rest
 	}
-	if squeeze := func(s string) string { return strings.Join(strings.Fields(s), "") }; strings.Contains(squeeze(text), squeeze(strings.Join(told, ""))) {
+	if strings.Contains(squeeze(text), squeeze(strings.Join(told, ""))) {
 		return ""
 	}
 	return strings.TrimSpace(text)
@@ -484,7 +594,12 @@ func unsaid(text string, told []string) string {
 // id makes the id of a part.
 func (w *writer) id(key string, at int64) string {
 	w.seen[key]++
-	return spans.DeriveIDNano(spans.PrefixPart, at, w.ID, key, strconv.Itoa(w.seen[key]))
+	w.latestID = max(w.latestID, at)
+	identity := []string{w.ID, key, strconv.Itoa(w.seen[key])}
+	if c := w.resumed(); c != nil && w.Role == session.RoleAssistant && at <= c.LatestID+2*instant {
+		identity = append(identity, strconv.FormatInt(w.base, 10)) // a window before may have made the same
+	}
+	return spans.DeriveIDNano(spans.PrefixPart, at, identity...)
 }
 
 // add writes a part. Times are Unix nanoseconds.
@@ -495,7 +610,7 @@ func (w *writer) add(partType, key string, from, to int64, data any) *session.Pa
 		partType = store.TypeDamaged
 	}
 	w.Parts = append(w.Parts, session.Part{
-		ID: w.id(key, from), MessageID: w.ID, SessionID: w.SessionID, Index: int64(len(w.Parts)), Type: partType, DataJSON: string(raw),
+		ID: w.id(key, from), MessageID: w.ID, SessionID: w.SessionID, Index: w.base + int64(len(w.Parts)), Type: partType, DataJSON: string(raw),
 		CreatedAt: from / 1e6, UpdatedAt: max(from, to) / 1e6,
 	})
 	return &w.Parts[len(w.Parts)-1]

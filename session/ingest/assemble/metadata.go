@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -12,36 +13,115 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// mostProblems bounds the flaws that a message keeps.
-const mostProblems = 8
+// mostProblems bounds the flaws that a message keeps, mostRaws the model calls whose
+// usage it keeps as the source wrote it, mostRaw the bytes of what roots counted.
+const (
+	mostProblems = 8
+	mostRaws     = 64
+	mostRaw      = 16 << 10
+)
 
-// metadata is what the turn's facts say of its message. elsewhere is the usage of
-// sub-agents below it, which its root may have counted.
-func (w *writer) metadata(calls []*call, lost bool, elsewhere session.Usage) string {
-	t := w.turn
-	var m session.MessageMetadata
-	trace := &m.Trace
-	var steps session.Usage
-	var stepped, costs bool
-	var cost float64
-	var raws []json.RawMessage
-	var finish string
-	settleBasis(calls)
-	whole := !lost // whether the calls tell of all that was used
+// measures is what the facts of a turn say of its message, as far as they have been
+// added. Facts are added in order of time, window by window; what is kept of them
+// is bounded.
+type measures struct {
+	// Message is what stands for all of it, its usage that of the model calls.
+	Message session.MessageMetadata `json:"message"`
+	Calls   int                     `json:"calls,omitempty"`
+	Raws    []json.RawMessage       `json:"raws,omitempty"`
+	// ManyRaws says that there are more than are kept, or that one is no JSON: none is.
+	ManyRaws bool     `json:"many_raws,omitempty"`
+	Cost     *float64 `json:"cost,omitempty"`
+	Finish   string   `json:"finish,omitempty"`
+	// Asks says that the last call asked for a tool, Failed by what it came to nothing.
+	Asks    bool   `json:"asks,omitempty"`
+	Failed  string `json:"failed,omitempty"`
+	Aborted bool   `json:"aborted,omitempty"`
+	Extra   []pair `json:"extra,omitempty"`
+
+	// Latest is when the turn was last heard of, FirstRoot when its first root began.
+	Latest    int64  `json:"latest,omitempty"`
+	End       int64  `json:"end,omitempty"`
+	FirstRoot *int64 `json:"first_root,omitempty"`
+	// Root is what counts of the root that ended last; RootUsage and RootCost are what
+	// the roots counted, Elsewhere what sub-agents did.
+	Root      *rootEnd      `json:"root,omitempty"`
+	RootUsage *fact.Usage   `json:"root_usage,omitempty"`
+	RootCost  *float64      `json:"root_cost,omitempty"`
+	Elsewhere session.Usage `json:"elsewhere,omitzero"`
+
+	// Rooted says that there is always a root above one of the facts, Topped that there
+	// is one above which there need not be another.
+	Rooted bool `json:"rooted,omitempty"`
+	Topped bool `json:"topped,omitempty"`
+	// Lost says that a call was lost, Partial that not all calls tell what they used,
+	// LastUsed what the last one did that tells.
+	Lost     bool   `json:"lost,omitempty"`
+	Partial  bool   `json:"partial,omitempty"`
+	LastUsed *int64 `json:"last_used,omitempty"`
+	// Apart are the dialects that do not count the cache as input, Undecided is by how
+	// much the sum grows if it turns out that a dialect does not.
+	Apart     map[string]bool  `json:"apart,omitempty"`
+	Undecided map[string]int64 `json:"undecided,omitempty"`
+
+	// Sources are the names of the sources, Transcript says that one is a transcript.
+	Sources    []string `json:"sources,omitempty"`
+	Transcript bool     `json:"transcript,omitempty"`
+	// HiddenAt is when the user took the answer back.
+	HiddenAt *int64 `json:"hidden_at,omitempty"`
+	// CallFailed and RootFailed are errors of any call and root, Finished says that a
+	// source saw the end of a call, RootWent that a root was not aborted.
+	CallFailed string `json:"call_failed,omitempty"`
+	RootFailed string `json:"root_failed,omitempty"`
+	Finished   bool   `json:"finished,omitempty"`
+	RootWent   bool   `json:"root_went,omitempty"`
+	Pending    bool   `json:"pending,omitempty"`
+}
+
+// pair is a key that no column has, and its value.
+type pair struct {
+	Key   string          `json:"key"`
+	Value json.RawMessage `json:"value"`
+}
+
+// rootEnd is how a root ended.
+type rootEnd struct {
+	End       int64  `json:"end"`
+	Finish    string `json:"finish,omitempty"`
+	Failed    bool   `json:"failed,omitempty"`
+	Error     string `json:"error,omitempty"`
+	ErrorType string `json:"error_type,omitempty"`
+}
+
+// addCalls adds what model calls say.
+func (m *measures) addCalls(calls []*call) {
+	trace := &m.Message.Trace
+	m.settleBasis(calls)
 	for _, c := range calls {
+		m.Calls++
 		if !c.guessed {
 			trace.ModelCalls++
 		}
 		u := c.usage()
-		whole = whole && !c.guessed && (u != nil || c.failed() != "")
+		m.Partial = m.Partial || c.guessed || u == nil && c.failed() == ""
 		if u != nil {
 			if u.Capped {
-				w.problem(trace, "the source states more cached or reasoning tokens than the tokens that include them")
+				m.problem("the source states more cached or reasoning tokens than the tokens that include them")
 			}
-			steps, stepped = steps.Add(u.Tokens), true
+			total := u.Tokens.Total()
+			m.LastUsed = &total
+			m.undecided(c, u)
+			sum := u.Tokens
+			if m.Message.Usage != nil {
+				sum = m.Message.Usage.Add(sum)
+			}
+			m.Message.Usage = &sum
 			trace.UsageBasis = cmp.Or(u.Basis, trace.UsageBasis)
-			if u.Raw != nil {
-				raws = append(raws, u.Raw)
+			if u.Raw != nil && !m.ManyRaws {
+				m.Raws = append(m.Raws[:len(m.Raws):len(m.Raws)], u.Raw)
+			}
+			if len(m.Raws) > mostRaws || u.Raw != nil && !json.Valid(u.Raw) {
+				m.Raws, m.ManyRaws = nil, true
 			}
 		}
 		var stated *float64
@@ -49,56 +129,142 @@ func (w *writer) metadata(calls []*call, lost bool, elsewhere session.Usage) str
 			stated = cmp.Or(stated, n.CostUSD)
 		}
 		if stated != nil {
-			cost, costs = cost+*stated, true
-		}
-		finish = ""
-		for _, n := range c.nodes {
-			finish = cmp.Or(finish, n.Finish)
-			trace.Temperature = cmp.Or(n.Temperature, trace.Temperature)
-			if len(calls) == 1 {
-				trace.ResponseID = cmp.Or(trace.ResponseID, n.ResponseID)
+			sum := *stated
+			if m.Cost != nil {
+				sum = *m.Cost + sum
 			}
+			m.Cost = &sum
+		}
+		m.Finish = ""
+		for _, n := range c.nodes {
+			m.Finish = cmp.Or(m.Finish, n.Finish)
+			trace.Temperature = cmp.Or(n.Temperature, trace.Temperature)
+			trace.ResponseID = cmp.Or(trace.ResponseID, n.ResponseID)
 			trace.ResponseModel = cmp.Or(n.ResponseModel, trace.ResponseModel)
 		}
-		if text := c.failed(); text != "" && len(trace.ModelErrors) < mostProblems {
-			trace.ModelErrors = append(trace.ModelErrors, text)
+		if m.Calls > 1 {
+			trace.ResponseID = "" // it would be one of several
 		}
+		m.Failed = c.failed()
+		m.CallFailed = cmp.Or(m.Failed, m.CallFailed)
+		m.Finished = m.Finished || c.finished()
+		if m.Failed != "" && len(trace.ModelErrors) < mostProblems {
+			trace.ModelErrors = append(trace.ModelErrors[:len(trace.ModelErrors):len(trace.ModelErrors)], m.Failed)
+		}
+		// Some models say that they stopped when they ask for tools.
+		m.Asks = slices.ContainsFunc(c.output, func(p fact.Part) bool { return p.Kind == fact.PartCall })
 	}
-	if stepped {
-		m.Usage = &steps
-	}
-	var root *node
-	for _, n := range t.nodes {
-		if n.Kind == fact.Turn && (root == nil || n.End > root.End) {
-			root = n
+}
+
+// addFacts adds what other facts say.
+func (m *measures) addFacts(nodes []*node) {
+	trace := &m.Message.Trace
+	for _, n := range nodes {
+		if n.Kind != fact.Prompt {
+			m.Latest = max(m.Latest, n.End)
 		}
-		if n.Kind == fact.Turn || n.Kind == fact.ModelCall {
-			if n.Model != nil && n.Model.ModelID != "" && (m.Model == nil || n.Model.ProviderID != "" || m.Model.ProviderID == "") {
-				m.Model = n.Model
-			}
-			m.Agent = cmp.Or(n.agent, m.Agent)
-			m.SystemPromptDigest = cmp.Or(n.SystemPromptDigest, m.SystemPromptDigest)
-			trace.ToolCatalogDigest = cmp.Or(n.ToolCatalogDigest, trace.ToolCatalogDigest)
-		}
+		m.End = max(m.End, n.End)
+		m.Rooted = m.Rooted || n.Rooted
+		m.addSource(n)
 		for _, p := range n.Problems {
-			w.problem(trace, p)
+			m.problem(p)
+		}
+		if n.Kind == fact.Turn {
+			if m.FirstRoot == nil {
+				m.FirstRoot = &n.Start
+			}
+			m.Topped = m.Topped || !n.Rooted || n.above(fact.Turn) != nil
+		}
+		if n.Kind == fact.ModelCall && m.HiddenAt == nil {
+			m.HiddenAt = n.hiddenAt()
+		}
+		if n.Kind != fact.Turn && n.Kind != fact.ModelCall {
+			continue
+		}
+		m.Aborted = m.Aborted || n.Aborted
+		if n.Model != nil && n.Model.ModelID != "" && (m.Message.Model == nil || n.Model.ProviderID != "" || m.Message.Model.ProviderID == "") {
+			m.Message.Model = n.Model
+		}
+		m.Message.Agent = cmp.Or(n.agent, m.Message.Agent)
+		m.Message.SystemPromptDigest = cmp.Or(n.SystemPromptDigest, m.Message.SystemPromptDigest)
+		trace.ToolCatalogDigest = cmp.Or(n.ToolCatalogDigest, trace.ToolCatalogDigest)
+		m.addExtra(n.Extra)
+	}
+}
+
+// mostExtra bounds the keys that no column has.
+const mostExtra = 64
+
+// addExtra adds the keys that no column has.
+func (m *measures) addExtra(raw json.RawMessage) {
+	var extra map[string]json.RawMessage
+	if len(raw) == 0 || json.Unmarshal(raw, &extra) != nil {
+		return
+	}
+	for _, key := range slices.Sorted(maps.Keys(extra)) {
+		switch key {
+		case "usage", "model", "agent", "agenttrace", "system_prompt_digest", "compaction":
+			continue
+		}
+		if len(m.Extra) < mostExtra && !slices.ContainsFunc(m.Extra, func(p pair) bool { return p.Key == key }) {
+			m.Extra = append(m.Extra[:len(m.Extra):len(m.Extra)], pair{key, extra[key]})
 		}
 	}
-	if u := t.rootUsage(); u != nil {
+}
+
+// addRoots adds what the roots say that end by a time. One that stands below
+// another that counts is part of that one's.
+func (m *measures) addRoots(t *turn, until int64) {
+	for _, r := range t.roots {
+		if r.End > until {
+			continue
+		}
+		if m.Root == nil || r.End > m.Root.End {
+			m.Root = &rootEnd{End: r.End, Finish: r.Finish, Failed: r.Failed, Error: r.Error, ErrorType: r.ErrorType}
+		}
+		m.RootCost = cmp.Or(m.RootCost, r.CostUSD)
+		if m.RootFailed = cmp.Or(m.RootFailed, r.Error, r.ErrorType); m.RootFailed == "" && r.Failed {
+			m.RootFailed = "error"
+		}
+		m.RootWent = m.RootWent || !r.Aborted
+		if r.Usage == nil || r.Usage.Lifetime || slices.ContainsFunc(t.roots, func(o *node) bool { return o != r && o.Usage != nil && r.below(o) }) {
+			continue
+		}
+		sum := *r.Usage
+		if !json.Valid(sum.Raw) {
+			sum.Raw = nil
+		}
+		if m.RootUsage != nil {
+			sum = *m.RootUsage
+			sum.Tokens = sum.Tokens.Add(r.Usage.Tokens)
+			both, err := json.Marshal([]json.RawMessage{soundJSON(sum.Raw, "null"), soundJSON(r.Usage.Raw, "null")})
+			if err == nil && len(both) <= mostRaw {
+				sum.Raw = both
+			}
+		}
+		m.RootUsage = &sum
+	}
+}
+
+// metadata is what the message says of the turn.
+func (sum measures) metadata(t *turn) string {
+	m, trace := sum.Message, &sum.Message.Trace
+	raws := sum.Raws
+	if u := sum.RootUsage; u != nil {
+		whole, stepped := !sum.Lost && !sum.Partial, m.Usage != nil // whether the calls tell of all that was used
+		var steps session.Usage
+		if stepped {
+			steps = *m.Usage
+		}
 		switch {
-		case !stepped && !(len(calls) > 0 && whole), stepped && knowsMore(u, steps, elsewhere, whole):
+		case !stepped && !(sum.Calls > 0 && whole), stepped && knowsMore(u, steps, sum.Elsewhere, whole):
 			tokens := u.Tokens
 			m.Usage, trace.UsageBasis, raws = &tokens, u.Basis, nil
 			if u.Raw != nil {
 				raws = append(raws, u.Raw)
 			}
-		case !w.accounted(u.Tokens, steps, elsewhere, calls):
-			w.problem(trace, fmt.Sprintf("the agent's span states %d tokens, its model calls come to %d", u.Tokens.Total(), steps.Total()))
-		}
-	}
-	for _, r := range t.roots {
-		if r.CostUSD != nil && !costs {
-			cost, costs = *r.CostUSD, true
+		case !sum.accounted(u.Tokens, steps):
+			sum.problem(fmt.Sprintf("the agent's span states %d tokens, its model calls come to %d", u.Tokens.Total(), steps.Total()))
 		}
 	}
 	switch {
@@ -107,84 +273,75 @@ func (w *writer) metadata(calls []*call, lost bool, elsewhere session.Usage) str
 	case len(raws) > 1:
 		trace.UsageRaw, _ = json.Marshal(raws)
 	}
-	if costs && !math.IsInf(cost, 0) {
+	if stated := cmp.Or(sum.Cost, sum.RootCost); stated != nil && !math.IsInf(*stated, 0) {
+		cost := *stated
 		if even := math.Round(cost*1e12) / 1e12; !math.IsInf(even, 0) {
 			cost = even // no source counts what the sum of binary fractions adds
 		}
 		trace.CostUSD = &cost
 	}
+	finish, root := sum.Finish, sum.Root
+	duration := max(0, (sum.End-t.start)/1e6)
 	if root != nil {
-		if finish == "" || fact.FinishReason(finish) == "tool-calls" && !cutOff(root) {
+		if finish == "" || fact.FinishReason(finish) == "tool-calls" && !root.cutOff() {
 			finish = cmp.Or(root.Finish, finish) // the last call may have been lost
 		}
-		duration := max(0, root.End-t.roots[0].Start) / 1e6
-		trace.DurationMS = &duration
-	} else {
-		duration := int64(0)
-		for _, n := range t.nodes {
-			duration = max(duration, (n.End-t.start)/1e6)
-		}
-		trace.DurationMS = &duration
+		duration = max(0, root.End-*sum.FirstRoot) / 1e6
 	}
+	trace.DurationMS = &duration
 	trace.StopReason = fact.FinishReason(finish)
 	if trace.StopReason != finish {
 		trace.StopReasonRaw = finish
 	}
-	trace.Sources = t.sources()
-	trace.EndReason, trace.Error = w.ended(root, calls, trace.StopReason)
-	trace.PendingApproval = slices.ContainsFunc(w.Parts, func(p session.Part) bool {
-		return p.ToolState != nil && *p.ToolState == session.StateApprovalRequested
-	})
-	trace.Incomplete = lost || t.rootless()
+	trace.Sources = sum.sources()
+	trace.EndReason, trace.Error = sum.ended(trace.StopReason)
+	trace.PendingApproval = sum.Pending
+	// The span of the whole turn is known to exist and missing where nothing stands above
+	// what always has a turn above it.
+	trace.Incomplete = sum.Lost || sum.Rooted && !sum.Topped
+	m.Trace = *trace
 	raw, err := marshal(m)
 	if err != nil { // a raw value that is no JSON
-		trace.UsageRaw = nil
+		m.Trace.UsageRaw = nil
 		raw, _ = marshal(m)
 	}
-	return string(withExtra(raw, t.nodes))
+	return string(withExtra(raw, sum.Extra))
 }
 
-// rootless says whether the span of the whole turn is known to exist and missing:
-// nothing stands above what always has a turn above it.
-func (t *turn) rootless() bool {
-	if len(t.roots) == 0 {
-		return slices.ContainsFunc(t.nodes, func(n *node) bool { return n.Rooted })
+// mostSources bounds the names of sources that a message keeps.
+const mostSources = 16
+
+// addSource notes by which source the turn is reported.
+func (m *measures) addSource(n *node) {
+	name := n.Dialect
+	if n.Transcript {
+		name += " transcript"
+		m.Transcript = true
 	}
-	return !slices.ContainsFunc(t.roots, func(n *node) bool { return !n.Rooted || n.above(fact.Turn) != nil })
+	if len(m.Sources) < mostSources && !slices.Contains(m.Sources, name) {
+		m.Sources = append(m.Sources[:len(m.Sources):len(m.Sources)], name)
+	}
 }
 
 // sources names the sources of a turn that a transcript and telemetry report.
-func (t *turn) sources() []string {
-	if !slices.ContainsFunc(t.nodes, func(n *node) bool { return n.Transcript }) {
+func (m *measures) sources() []string {
+	if !m.Transcript || len(m.Sources) < 2 {
 		return nil
 	}
-	var all []string
-	for _, n := range t.nodes {
-		name := n.Dialect
-		if n.Transcript {
-			name += " transcript"
-		}
-		if !slices.Contains(all, name) {
-			all = append(all, name)
-		}
+	return slices.Sorted(slices.Values(m.Sources))
+}
+
+// problem notes what is wrong with what the sources tell of the message.
+func (m *measures) problem(problem string) {
+	trace := &m.Message.Trace
+	if len(trace.Problems) < mostProblems && !slices.Contains(trace.Problems, problem) {
+		trace.Problems = append(trace.Problems[:len(trace.Problems):len(trace.Problems)], problem)
 	}
-	if len(all) < 2 {
-		return nil
-	}
-	slices.Sort(all)
-	return all
 }
 
 // cutOff says whether a root ended with an answer of which it does not know why it
 // ended.
-func cutOff(root *node) bool { return root.Finish == "other" || root.Finish == "unknown" }
-
-// problem notes what is wrong with what the sources tell of the message.
-func (w *writer) problem(trace *session.MessageTrace, problem string) {
-	if len(trace.Problems) < mostProblems && !slices.Contains(trace.Problems, problem) {
-		trace.Problems = append(trace.Problems, problem)
-	}
-}
+func (root *rootEnd) cutOff() bool { return root.Finish == "other" || root.Finish == "unknown" }
 
 // knowsMore says whether the root's count stands against the sum over the calls:
 // where it tells more apart, or knows of calls that were lost or do not say what they
@@ -204,17 +361,9 @@ func knowsMore(root *fact.Usage, calls, elsewhere session.Usage, whole bool) boo
 
 // accounted says whether the calls account for what the turn's root states: it is
 // their sum, with or without that of sub-agents, or what the last of them used.
-func (w *writer) accounted(stated, steps, elsewhere session.Usage, calls []*call) bool {
+func (m *measures) accounted(stated, steps session.Usage) bool {
 	all := stated.Total()
-	if all == steps.Total() || all == steps.Total()+elsewhere.Total() {
-		return true
-	}
-	for _, c := range slices.Backward(calls) {
-		if u := c.usage(); u != nil {
-			return u.Tokens.Total() == all
-		}
-	}
-	return false
+	return all == steps.Total() || all == steps.Total()+m.Elsewhere.Total() || m.LastUsed != nil && *m.LastUsed == all
 }
 
 // usageElsewhere sums what the model calls of sub-agents below the turn used.
@@ -230,66 +379,33 @@ func (a *assembly) usageElsewhere(t *turn, seats []*seat) session.Usage {
 			below(k)
 		}
 	}
-	if t.rootUsage() == nil {
-		return sum
-	}
 	for _, st := range seats {
 		below(st.from)
 	}
 	return sum
 }
 
-// rootUsage is what the turn's roots counted. One that stands below another that
-// counts is part of that one's.
-func (t *turn) rootUsage() *fact.Usage {
-	var sum *fact.Usage
-	for _, r := range t.roots {
-		if r.Usage == nil || r.Usage.Lifetime || slices.ContainsFunc(t.roots, func(o *node) bool { return o != r && o.Usage != nil && r.below(o) }) {
-			continue
-		}
-		if sum == nil {
-			u := *r.Usage
-			sum = &u
-			continue
-		}
-		sum.Tokens = sum.Tokens.Add(r.Usage.Tokens)
-		both, err := json.Marshal([]json.RawMessage{soundJSON(sum.Raw, "null"), soundJSON(r.Usage.Raw, "null")})
-		if err == nil {
-			sum.Raw = both
-		}
-	}
-	return sum
-}
-
 // ended says how the turn ended and by what error. What no source reports is not
 // guessed.
-func (w *writer) ended(root *node, calls []*call, stop string) (reason, text string) {
-	aborted := slices.ContainsFunc(w.turn.nodes, func(n *node) bool { return n.Aborted && (n.Kind == fact.Turn || n.Kind == fact.ModelCall) })
-	var last *call
-	if len(calls) > 0 {
-		last = calls[len(calls)-1]
-	}
-	// Some models say that they stopped when they ask for tools.
-	asks := last != nil && slices.ContainsFunc(last.output, func(p fact.Part) bool { return p.Kind == fact.PartCall })
+func (m *measures) ended(stop string) (reason, text string) {
+	root := m.Root
 	switch {
-	case aborted || stop == "abort":
+	case m.Aborted || stop == "abort":
 		return "abort", ""
-	case stop == "error", root != nil && root.Failed && (asks || last == nil || last.failed() != ""):
+	case stop == "error", root != nil && root.Failed && (m.Asks || m.Calls == 0 || m.Failed != ""):
 		reason = "error"
-	case asks && root != nil && cutOff(root):
+	case m.Asks && root != nil && root.cutOff():
 		return "", "" // an answer was cut off of which nothing is told
 	case stop != "" && (root != nil || stop != "tool-calls"):
 		return "finish", ""
-	case last != nil && last.failed() != "":
+	case m.Failed != "":
 		reason = "error"
 	case root != nil && root.Failed:
 		reason = "error"
 	default:
 		return "", ""
 	}
-	if last != nil {
-		text = last.failed()
-	}
+	text = m.Failed
 	if root != nil && root.Failed {
 		text = cmp.Or(text, root.Error, root.ErrorType)
 	}
@@ -297,33 +413,13 @@ func (w *writer) ended(root *node, calls []*call, stop string) (reason, text str
 }
 
 // withExtra adds the keys that no column has.
-func withExtra(metadata []byte, nodes []*node) []byte {
-	var have map[string]json.RawMessage
-	if json.Unmarshal(metadata, &have) != nil {
-		return metadata
-	}
-	for _, n := range nodes {
-		var extra map[string]json.RawMessage
-		if n.Kind != fact.Turn && n.Kind != fact.ModelCall || len(n.Extra) == 0 || json.Unmarshal(n.Extra, &extra) != nil {
-			continue
+func withExtra(metadata []byte, extra []pair) []byte {
+	for _, p := range extra {
+		metadata = metadata[:len(metadata)-1]
+		if len(metadata) > 1 {
+			metadata = append(metadata, ',')
 		}
-		keys := make([]string, 0, len(extra))
-		for key := range extra {
-			keys = append(keys, key)
-		}
-		slices.Sort(keys)
-		for _, key := range keys {
-			if _, taken := have[key]; taken || key == "usage" || key == "model" || key == "agent" || key == "agenttrace" || key == "system_prompt_digest" || key == "compaction" {
-				continue
-			}
-			have[key] = extra[key]
-			name := spans.AppendJSONString(nil, key)
-			metadata = metadata[:len(metadata)-1]
-			if len(metadata) > 1 {
-				metadata = append(metadata, ',')
-			}
-			metadata = append(append(append(append(metadata, name...), ':'), extra[key]...), '}')
-		}
+		metadata = append(append(append(append(metadata, spans.AppendJSONString(nil, p.Key)...), ':'), p.Value...), '}')
 	}
 	return metadata
 }

@@ -9,8 +9,9 @@ import (
 )
 
 // restore puts calls that were lost between those that are known: what they said
-// stands in what the later ones were asked.
-func (t *turn) restore(calls []*call) (restored []*call, lost bool) {
+// stands in what the later ones were asked. from is where the window begins, ahead
+// are the facts that come after it.
+func (t *turn) restore(calls []*call, from int64, ahead []fact.Fact) (restored []*call, lost bool) {
 	var asked []fact.Message
 	before := 0 // calls from it on are no part of what was asked
 	for i, c := range calls {
@@ -24,6 +25,16 @@ func (t *turn) restore(calls []*call) (restored []*call, lost bool) {
 		if said := answersIn(r.Input); len(said) > 0 && len(asked) == 0 && len(calls) > 0 {
 			asked = said
 		}
+	}
+	for i := range ahead {
+		if said := answersIn(ahead[i].Input); len(said) > 0 && t.answers(calls, said) {
+			asked, before = said, len(calls)
+		}
+	}
+	if rest, known := t.unrepeated(asked); known {
+		asked = rest
+	} else {
+		asked = nil // nothing shows which of it the windows before have told
 	}
 	next := 0
 	for i := range asked {
@@ -42,7 +53,7 @@ func (t *turn) restore(calls []*call) (restored []*call, lost bool) {
 			continue // told in another order: nothing is lost
 		}
 		// It was made after the one before it, and before what it asked for ran.
-		at := t.start
+		at := max(t.start, from)
 		if len(restored) > 0 {
 			at = max(at, restored[len(restored)-1].end)
 		}
@@ -53,6 +64,26 @@ func (t *turn) restore(calls []*call) (restored []*call, lost bool) {
 		lost = true
 	}
 	return append(restored, calls[next:]...), lost
+}
+
+// answers says whether one of the messages is an answer of the turn: of a call, or
+// one that asked for a tool that ran in it.
+func (t *turn) answers(calls []*call, said []fact.Message) bool {
+	if t.resumed != nil {
+		if _, known := t.unrepeated(said); known {
+			return true
+		}
+	}
+	ran := make(map[string]bool)
+	for _, n := range t.nodes {
+		if n.Kind == fact.ToolCall && n.CallID != "" {
+			ran[n.CallID] = true
+		}
+	}
+	return slices.ContainsFunc(said, func(m fact.Message) bool {
+		return slices.ContainsFunc(calls, func(c *call) bool { return len(c.output) > 0 && c.said(&m) }) ||
+			slices.ContainsFunc(m.Parts, func(p fact.Part) bool { return p.Kind == fact.PartCall && ran[p.CallID] })
+	})
 }
 
 // answersIn returns what the model said after the user last spoke. Some interfaces

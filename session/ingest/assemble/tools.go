@@ -339,13 +339,25 @@ type outcomes struct {
 }
 
 // results collects the outcomes that the turn's requests tell of. Each repeats what
-// those before it told; the one that tells most of a call stands.
-func (t *turn) results() *outcomes {
+// those before it told; the one that tells most of a call stands. ahead are the
+// facts that come next.
+func (t *turn) results(ahead []fact.Fact) *outcomes {
 	o := &outcomes{byID: make(map[string][]*fact.Part), byName: make(map[string][]*fact.Part), asks: make(map[string]int)}
+	requests := make([]*fact.Fact, 0, len(t.nodes)+len(ahead))
 	for _, n := range t.nodes {
+		requests = append(requests, n.Fact)
+	}
+	for i := range ahead {
+		requests = append(requests, &ahead[i])
+	}
+	for _, f := range requests {
+		if len(f.Input) == 0 {
+			continue
+		}
 		ids, names := make(map[string][]*fact.Part), make(map[string][]*fact.Part)
-		for i := range n.Input {
-			collect(n.Input[i].Parts, ids, names)
+		asked, _ := t.unrepeated(f.Input)
+		for i := range asked {
+			collect(asked[i].Parts, ids, names)
 		}
 		for id, told := range ids {
 			if len(told) >= len(o.byID[id]) {

@@ -24,17 +24,34 @@ type turn struct {
 	// last is the last fact of a model call, spans says whether one is a span's.
 	last  *node
 	spans bool
+	// resumed is what the windows before told of it, nil where it begins in this one.
+	// open says that it goes on in the next.
+	resumed *turnCarry
+	open    bool
+	// kept is what the next window must know of it, now that it is the one going on
+	// last in its session, user the user's message.
+	kept *turnCarry
+	now  bool
+	user *userCarry
+}
+
+// title is what the user first said, as a title.
+func (t *turn) title() string {
+	if t.resumed != nil {
+		return t.resumed.Title
+	}
+	return headline(textOf(t.asked))
 }
 
 func (t *turn) add(n *node) {
-	if len(t.nodes) == 0 || n.Start < t.start {
+	if t.resumed == nil && (len(t.nodes) == 0 || n.Start < t.start) {
 		t.start = n.Start
 	}
 	n.turn = t
 	t.nodes = append(t.nodes, n)
 	if n.Kind == fact.ModelCall {
 		t.spans = t.spans || !n.record
-		if t.last == nil || compareNodes(n, t.last) > 0 {
+		if t.last == nil || t.last.context != nil || compareNodes(n, t.last) > 0 {
 			t.last = n
 		}
 	}
@@ -62,7 +79,7 @@ func (a *assembly) mark() {
 	for _, n := range a.nodes {
 		if n.parent == nil {
 			n.lend("", "")
-			n.mark("")
+			n.mark("", a.until)
 		}
 	}
 	requests := make(map[string]string)
@@ -82,6 +99,12 @@ func (a *assembly) mark() {
 // lend gives what is below a step the agent and the purpose that a record written
 // in the step tells.
 func (n *node) lend(agent, side string) {
+	if c := n.context; c != nil {
+		for _, k := range n.kids {
+			k.lend(c.LentAgent, c.LentSide)
+		}
+		return
+	}
 	if n.Kind == fact.Step && !n.record {
 		for _, k := range n.kids {
 			if k.record && k.Kind == fact.Step {
@@ -93,6 +116,7 @@ func (n *node) lend(agent, side string) {
 	if n.Kind == fact.ToolCall {
 		agent, side = "", "" // whom a tool calls speaks for itself
 	}
+	n.lentAgent, n.lentSide = agent, side
 	for _, k := range n.kids {
 		k.lend(agent, side)
 	}
@@ -100,18 +124,19 @@ func (n *node) lend(agent, side string) {
 
 // mark gives n and what is below it the purpose that its own fact states, or else
 // what is above it has. It returns a side call below, and whether there is other
-// work: a turn that was made for side calls only is one.
-func (n *node) mark(above string) (side *node, others bool) {
-	if n.Kind == fact.Turn || n.Kind == fact.ModelCall {
+// work: a turn that was made for side calls only is one, unless it goes on after
+// until.
+func (n *node) mark(above string, until int64) (side *node, others bool) {
+	if n.context == nil && (n.Kind == fact.Turn || n.Kind == fact.ModelCall) {
 		n.side = cmp.Or(n.Side, purpose(n.Fact), n.side)
 	}
-	if n.side == "" {
+	if n.context == nil && n.side == "" {
 		if n.side = above; n.Kind == fact.ModelCall && above == "" && n.within(fact.Compaction) {
 			n.side = "compaction"
 		}
 	}
 	for _, k := range n.kids {
-		call, more := k.mark(n.side)
+		call, more := k.mark(n.side, until)
 		if k.session != n.session {
 			continue // a sub-agent's work is its own
 		}
@@ -125,7 +150,7 @@ func (n *node) mark(above string) (side *node, others bool) {
 		return n, others
 	case n.Kind == fact.ModelCall && !n.record, n.Kind == fact.ToolCall:
 		return nil, true
-	case n.Kind == fact.Turn && n.side == "" && side != nil && !others && sameWork(n.Fact, side.Fact):
+	case n.Kind == fact.Turn && n.context == nil && n.End <= until && n.side == "" && side != nil && !others && sameWork(n.Fact, side.Fact):
 		n.devote(side.side)
 	}
 	return side, others
@@ -174,28 +199,46 @@ func purpose(f *fact.Fact) string {
 	return ""
 }
 
-// findTurns gathers the session's facts into turns, in order of time.
-func (s *stream) findTurns() {
+// findTurns gathers the session's facts into turns, in order of time. later says
+// that there are windows before.
+func (s *stream) findTurns(later bool) {
 	s.findRoots()
 	s.attachBelow()
 	s.attachByID()
 	s.attachByTime()
-	s.turns = slices.DeleteFunc(s.turns, func(t *turn) bool { return len(t.nodes) == 0 })
+	s.turns = slices.DeleteFunc(s.turns, func(t *turn) bool { return len(t.nodes) == 0 && t.resumed == nil })
 	for _, t := range s.turns {
 		slices.SortFunc(t.nodes, compareNodes)
 		slices.SortFunc(t.roots, compareNodes)
 	}
 	slices.SortFunc(s.turns, func(x, y *turn) int {
-		return cmp.Or(cmp.Compare(x.start, y.start), compareNodes(x.nodes[0], y.nodes[0]))
+		switch by := cmp.Compare(x.start, y.start); {
+		case by != 0:
+			return by
+		case x.resumed != nil || y.resumed != nil:
+			return cmp.Or(cmp.Compare(truth(x.resumed == nil), truth(y.resumed == nil)), strings.Compare(x.key, y.key))
+		}
+		return compareNodes(x.nodes[0], y.nodes[0])
 	})
 	taken := make(map[string]bool, len(s.turns))
 	for _, t := range s.turns {
+		if t.resumed != nil {
+			taken[t.key] = true
+		}
+	}
+	for _, t := range s.turns {
+		if t.resumed != nil {
+			continue
+		}
 		if t.key = t.id; t.key == "" || taken[t.key] {
 			first := t.nodes[0]
 			if len(t.roots) > 0 {
 				first = t.roots[0]
 			}
 			t.key = first.TraceID + "/" + first.Source
+		} else if later {
+			// One of the same id may have ended in a window before.
+			t.key += "/" + t.nodes[0].TraceID + "/" + t.nodes[0].Source
 		}
 		taken[t.key] = true
 	}
@@ -205,8 +248,16 @@ func (s *stream) findTurns() {
 func (s *stream) findRoots() {
 	byID := make(map[string]*turn)
 	var last *turn
+	for _, t := range s.turns { // those that go on
+		if t.resumed.Measures.FirstRoot != nil {
+			last = t
+			if t.id != "" {
+				byID[t.id] = t
+			}
+		}
+	}
 	for _, n := range s.nodes {
-		if n.Kind != fact.Turn || n.side != "" {
+		if n.Kind != fact.Turn || n.side != "" || n.context != nil {
 			continue
 		}
 		if p := n.above(fact.Turn); p != nil && p.session == n.session && p.turn != nil {
@@ -246,7 +297,7 @@ func goesOn(f *fact.Fact) bool {
 // attachBelow gives what stands below a turn's root to that turn.
 func (s *stream) attachBelow() {
 	for _, n := range s.nodes {
-		if n.turn != nil || n.side != "" || n.Kind == fact.Session || n.Kind == fact.Compaction {
+		if n.turn != nil || n.context != nil || n.side != "" || n.Kind == fact.Session || n.Kind == fact.Compaction {
 			continue
 		}
 		if t := n.turnAbove(); t != nil {
@@ -294,6 +345,11 @@ func (s *stream) attachByID() {
 			learn(n)
 		}
 	}
+	for _, t := range s.turns {
+		if t.id != "" && turns[t.id] == nil && t.resumed != nil {
+			turns[t.id] = t
+		}
+	}
 	for _, n := range s.nodes {
 		if n.turn != nil || !n.wants() {
 			continue
@@ -316,6 +372,9 @@ func (s *stream) attachByID() {
 
 // wants says whether a fact belongs into a turn.
 func (n *node) wants() bool {
+	if n.context != nil {
+		return false
+	}
 	switch n.Kind {
 	case fact.ModelCall, fact.ToolCall, fact.Permission, fact.Prompt, fact.Answer:
 		return n.side == ""
@@ -340,7 +399,7 @@ func (s *stream) attachByTime() {
 	events := make([]*node, 0, len(s.nodes))
 	roots := make(map[*node]*turn)
 	for _, t := range s.turns {
-		if len(t.roots) > 0 {
+		if len(t.roots) > 0 && t.resumed == nil {
 			roots[t.roots[0]] = t
 		}
 	}
@@ -354,10 +413,11 @@ func (s *stream) attachByTime() {
 		}
 	}
 	open := newIntervals(s.turns)
-	var now *turn
+	now := s.now
+	defer func() { s.now = now }()
 	for _, n := range events {
 		if t := roots[n]; t != nil {
-			if now != nil && now != t && now.only(fact.Prompt) && sameAsked(now, n) {
+			if now != nil && now != t && now.resumed == nil && now.only(fact.Prompt) && sameAsked(now, n) {
 				absorbed := now
 				t.absorb(absorbed)
 			}
@@ -470,10 +530,10 @@ func begins(n *node, now *turn) bool {
 		return !n.repeats(now)
 	case fact.ModelCall:
 		before := now.last
-		if len(n.Input) == 0 || goesOn(n.Fact) || now.only(fact.Prompt) {
+		if len(n.Input) == 0 || goesOn(n.Fact) || now.resumed == nil && now.only(fact.Prompt) {
 			return false
 		}
-		if before == nil || textOf(askedBy(before.Fact)) != textOf(askedBy(n.Fact)) {
+		if before == nil || !sameQuestion(before, n) {
 			return true
 		}
 		// The same thing asked again right away is a retry, if the model had failed;
@@ -509,6 +569,14 @@ func (n *node) repeats(now *turn) bool {
 		return n.Start <= now.start+near && now.start <= n.Start+near
 	}
 	return said == asked
+}
+
+// sameQuestion says whether two model calls were asked the same thing.
+func sameQuestion(before, n *node) bool {
+	if before.context != nil {
+		return before.context.Asked == brief(textOf(askedBy(n.Fact)))
+	}
+	return textOf(askedBy(before.Fact)) == textOf(askedBy(n.Fact))
 }
 
 // sameAsked says whether a prompt that was told by itself is what the root was

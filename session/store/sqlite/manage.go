@@ -77,6 +77,8 @@ func (t *tx) deleteObservations(where string, args ...string) error {
 	for _, query := range []string{
 		`DELETE FROM announced_calls WHERE (call_id, start_nano, trace_id, source) IN
  (SELECT c.value, o.start_nano, o.trace_id, o.source FROM observations o, json_each(o.calls_json) c WHERE o.calls_json IS NOT NULL AND (` + where + `))`,
+		// What is carried from window to window would speak of them still.
+		`DELETE FROM observation_windows WHERE home IN (SELECT home FROM observations WHERE ` + where + `)`,
 		`DELETE FROM observations WHERE ` + where,
 	} {
 		stmt := t.conn.Prep(query)

@@ -253,7 +253,7 @@ func nano(stmt *sqlite.Stmt) (int64, bool, error) {
 }
 
 func (t *tx) OpenerBefore(home string, before int64) (int64, bool, error) {
-	stmt := t.conn.Prep(`SELECT start_nano FROM observations INDEXED BY idx_observations_home_start
+	stmt := t.conn.Prep(`SELECT start_nano FROM observations INDEXED BY idx_observations_opens
  WHERE home = ? AND start_nano < ? AND opens ORDER BY start_nano DESC LIMIT 1`)
 	stmt.BindText(1, home)
 	stmt.BindInt64(2, before)
@@ -261,25 +261,31 @@ func (t *tx) OpenerBefore(home string, before int64) (int64, bool, error) {
 }
 
 func (t *tx) OpenerFrom(home string, from int64) (int64, bool, error) {
-	stmt := t.conn.Prep(`SELECT start_nano FROM observations INDEXED BY idx_observations_home_start
+	stmt := t.conn.Prep(`SELECT start_nano FROM observations INDEXED BY idx_observations_opens
  WHERE home = ? AND start_nano >= ? AND opens ORDER BY start_nano LIMIT 1`)
 	stmt.BindText(1, home)
 	stmt.BindInt64(2, from)
 	return nano(stmt)
 }
 
+// reaches are the reaches that observations of the home ?1 have, acrossAt joins
+// them with those that are across the time ?2.
+const (
+	reaches = `reaches(n) AS (
+  SELECT min(reach) FROM observations INDEXED BY idx_observations_reach WHERE home = ?1 AND reach > 0
+  UNION ALL
+  SELECT (SELECT min(reach) FROM observations INDEXED BY idx_observations_reach WHERE home = ?1 AND reach > n AND reach > 0) FROM reaches WHERE n IS NOT NULL
+ ) `
+	acrossAt = `FROM reaches CROSS JOIN observations o INDEXED BY idx_observations_reach
+ WHERE n IS NOT NULL AND o.home = ?1 AND o.reach = n AND o.reach > 0 AND o.start_nano < ?2 AND o.start_nano > ?2 - (1 << n) AND o.end_nano > ?2`
+)
+
 // Across looks among those of each reach by themselves: one that is shorter than
 // 2ⁿ nanoseconds and reaches across a time began no longer than that before it.
 // Of each reach those few are looked at that could, wherever in a long session the
 // time is.
 func (t *tx) Across(home string, at int64) (from, to int64, ok bool, err error) {
-	stmt := t.conn.Prep(`WITH RECURSIVE reaches(n) AS (
-  SELECT min(reach) FROM observations INDEXED BY idx_observations_reach WHERE home = ?1 AND reach > 0
-  UNION ALL
-  SELECT (SELECT min(reach) FROM observations INDEXED BY idx_observations_reach WHERE home = ?1 AND reach > n AND reach > 0) FROM reaches WHERE n IS NOT NULL
- )
- SELECT min(o.start_nano), max(o.end_nano) FROM reaches CROSS JOIN observations o INDEXED BY idx_observations_reach
- WHERE n IS NOT NULL AND o.home = ?1 AND o.reach = n AND o.reach > 0 AND o.start_nano < ?2 AND o.start_nano > ?2 - (1 << n) AND o.end_nano > ?2`)
+	stmt := t.conn.Prep(`WITH RECURSIVE ` + reaches + `SELECT min(o.start_nano), max(o.end_nano) ` + acrossAt)
 	stmt.BindText(1, home)
 	stmt.BindInt64(2, at)
 	err = each(stmt, func() error {
@@ -288,6 +294,63 @@ func (t *tx) Across(home string, at int64) (from, to int64, ok bool, err error) 
 		return nil
 	})
 	return from, to, ok, err
+}
+
+func (t *tx) Around(home string, at int64) ([]store.Observation, error) {
+	stmt := t.conn.Prep(`WITH RECURSIVE ` + reaches + `SELECT ` + observationColumns + ` ` + acrossAt + ` ORDER BY start_nano, trace_id, source`)
+	stmt.BindText(1, home)
+	stmt.BindInt64(2, at)
+	rows, err := t.observations(stmt)
+	all := make([]store.Observation, len(rows))
+	for i := range rows {
+		all[i] = rows[i].Observation
+	}
+	return all, err
+}
+
+func (t *tx) NthBefore(home string, before int64, n int) (int64, bool, error) {
+	stmt := t.conn.Prep(`SELECT start_nano FROM observations INDEXED BY idx_observations_home_start
+ WHERE home = ? AND start_nano < ? ORDER BY start_nano DESC LIMIT 1 OFFSET ?`)
+	stmt.BindText(1, home)
+	stmt.BindInt64(2, before)
+	stmt.BindInt64(3, int64(n-1))
+	return nano(stmt)
+}
+
+func scanCut(stmt *sqlite.Stmt) store.Cut {
+	c := store.Cut{At: stmt.ColumnInt64(0), Carry: make([]byte, stmt.ColumnLen(1))}
+	stmt.ColumnBytes(1, c.Carry)
+	return c
+}
+
+func (t *tx) CutBefore(home string, before int64) (*store.Cut, error) {
+	stmt := t.conn.Prep(`SELECT at_nano, carry FROM observation_windows WHERE home = ? AND at_nano < ? ORDER BY at_nano DESC LIMIT 1`)
+	stmt.BindText(1, home)
+	stmt.BindInt64(2, before)
+	return one(stmt, scanCut)
+}
+
+func (t *tx) Cuts(home string, from, to int64) ([]store.Cut, error) {
+	stmt := t.conn.Prep(`SELECT at_nano, carry FROM observation_windows WHERE home = ? AND at_nano >= ? AND at_nano < ? ORDER BY at_nano`)
+	stmt.BindText(1, home)
+	stmt.BindInt64(2, from)
+	stmt.BindInt64(3, to)
+	return all(stmt, scanCut)
+}
+
+func (t *tx) PutCut(home string, c *store.Cut) error {
+	stmt := t.conn.Prep(`INSERT INTO observation_windows(home, at_nano, carry) VALUES (?,?,?) ON CONFLICT DO UPDATE SET carry = excluded.carry`)
+	stmt.BindText(1, home)
+	stmt.BindInt64(2, c.At)
+	stmt.BindBytes(3, c.Carry)
+	return exec(stmt)
+}
+
+func (t *tx) DeleteCut(home string, at int64) error {
+	stmt := t.conn.Prep(`DELETE FROM observation_windows WHERE home = ? AND at_nano = ?`)
+	stmt.BindText(1, home)
+	stmt.BindInt64(2, at)
+	return exec(stmt)
 }
 
 func (t *tx) Announcer(callID, notTrace string, by, until int64) (*store.Announcer, error) {

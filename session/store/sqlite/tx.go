@@ -295,6 +295,12 @@ func (t *tx) Parts(messageID string) ([]session.Part, error) {
 	return t.parts(t.conn.Prep(`SELECT `+partColumns+` FROM chat_parts WHERE message_id = ? ORDER BY "index"`), messageID)
 }
 
+func (t *tx) PartsFrom(messageID string, index int64) ([]session.Part, error) {
+	stmt := t.conn.Prep(`SELECT ` + partColumns + ` FROM chat_parts WHERE message_id = ?1 AND "index" >= ?2 ORDER BY "index"`)
+	stmt.BindInt64(2, index)
+	return t.parts(stmt, messageID)
+}
+
 func (t *tx) Places(messageID string) ([]store.Place, error) {
 	stmt := t.conn.Prep(`SELECT id, "index" FROM chat_parts WHERE message_id = ?`)
 	stmt.BindText(1, messageID)

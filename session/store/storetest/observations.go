@@ -40,7 +40,8 @@ type script struct {
 // assemble makes a message of every opener and what begins after it in the same
 // session, a text of each. Every message lists the whole stretch that it was
 // assembled from, so that one that was told from less than all of it differs.
-func assemble(home string, observations []store.Observation) (store.Assembly, error) {
+func assemble(w *store.Window) (store.Assembly, error) {
+	home, observations := w.Home, w.Observations
 	out := store.Assembly{Placed: make([]store.Placement, len(observations))}
 	order := make([]int, len(observations))
 	for i := range order {

@@ -1,0 +1,397 @@
+package assemble
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session/ingest/fact"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// Windows assembles the facts of a session from one cut on to where a turn opens
+// and nothing reaches across.
+//
+// A turn of thousands of steps is not one window: then every step would cost as
+// much as all before it. It is cut inside too, where a step begins. What a window
+// must know of those before it is in a carry of bounded size, so that a fact that
+// is added at the end of a turn costs a window, however long the turn is. The
+// message is what its windows write, one after another.
+//
+// Where the cuts are depends on the facts alone, as all else does. A window ends
+// at the first place after Size facts where a step begins and which separates
+// nothing that belongs together:
+//
+//   - two reports of one model call: facts that overlap or contain it in time, that
+//     stand below it, or that have its request id; by its response id what follows
+//     within [near] of its end, unless one instrumentation tells of two calls by two
+//     spans; and those of two instrumentations whose clocks differ by a [tick];
+//   - a tool call from the model call that asked for it, from its decision, and from
+//     what reports its result, by its id;
+//   - a sub-agent's first fact from the tool call that started it;
+//   - a prompt from what it began, or the reports of one compaction.
+//
+// Spans of kind Turn, Step, Session and ToolCall, and model calls that wrap others,
+// may reach across: they are of the window in which they begin, and the later ones
+// know them as context. Ids are looked for among the next [Lookahead] facts.
+type Windows struct {
+	Home string
+	// Carried is what was carried to the cut where the facts begin, nil where a turn
+	// opens. Around are the facts that begin before it and end after it.
+	Carried []byte
+	Around  []fact.Fact
+	// Facts may be in any order.
+	Facts []fact.Fact
+	// Size is the least number of facts of a window, [DefaultSize] where it is 0.
+	Size int
+}
+
+const (
+	// DefaultSize is the least number of facts of a window.
+	DefaultSize = 24
+	// Lookahead is how many facts after a cut decide whether it is one.
+	Lookahead = store.CutLookahead
+)
+
+// Assemble returns what the facts come to, with the cuts inside. The placements
+// are in the order of the facts.
+func (w Windows) Assemble() (store.Assembly, error) {
+	carried, err := decodeCarry(w.Carried)
+	if err != nil {
+		return store.Assembly{}, err
+	}
+	order := make([]int, len(w.Facts))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(i, j int) int {
+		x, y := &w.Facts[i], &w.Facts[j]
+		return cmp.Or(cmp.Compare(x.Start, y.Start), strings.Compare(x.TraceID, y.TraceID), strings.Compare(x.Source, y.Source))
+	})
+	facts := make([]fact.Fact, len(order))
+	for i, j := range order {
+		facts[i] = w.Facts[j]
+	}
+	c := newCutter(facts, w.Around, carried, cmp.Or(w.Size, DefaultSize))
+	out := store.Assembly{Placed: make([]store.Placement, len(facts))}
+	messages := make(map[string]int)
+	around := w.Around
+	for from := 0; from < len(facts); {
+		a, to := w.window(c, carried, around, from)
+		for _, n := range a.nodes {
+			if n.context == nil {
+				out.Placed[order[from+n.at]] = n.placed
+			}
+		}
+		for _, m := range a.messages {
+			i, known := messages[m.ID]
+			if !known {
+				messages[m.ID] = len(out.Messages)
+				out.Messages = append(out.Messages, m)
+				continue
+			}
+			parts := append(out.Messages[i].Parts, m.Parts...)
+			begun := out.Messages[i].From
+			out.Messages[i] = m
+			out.Messages[i].Parts, out.Messages[i].From = parts, begun
+		}
+		out.Decisions = append(out.Decisions, a.decisions...)
+		if to < len(facts) {
+			carried, around = a.carry()
+			out.Cuts = append(out.Cuts, store.Cut{At: facts[to].Start, Carry: carried.encode()})
+			c.begin(carried, around)
+		}
+		from = to
+	}
+	return out, nil
+}
+
+// window assembles the window that begins with a fact, and returns the index of
+// the one after it.
+func (w Windows) window(c *cutter, carried *carry, around []fact.Fact, from int) (*assembly, int) {
+	begin := int64(math.MinInt64)
+	if carried != nil {
+		begin = c.facts[from].Start
+	}
+	for to := from; ; {
+		to = c.next(from, to)
+		a := &assembly{home: w.Home, carried: carried, from: begin, until: math.MaxInt64}
+		if to < len(c.facts) {
+			a.until = c.facts[to].Start
+			for i := to; i < len(c.facts) && c.facts[i].Start == a.until; i++ {
+				a.ahead = append(a.ahead, c.facts[i])
+			}
+		}
+		if a.run(around, c.facts[from:to:to]) {
+			return a, to
+		}
+	}
+}
+
+// cutter finds where windows end.
+type cutter struct {
+	facts []fact.Fact
+	size  int
+	// spans are the facts of spans, seated the tool calls that have started a sub-agent
+	// before the window.
+	spans  map[[2]string]*fact.Fact
+	seated map[[2]string]bool
+}
+
+func newCutter(facts, around []fact.Fact, carried *carry, size int) *cutter {
+	c := &cutter{facts: facts, size: size, spans: make(map[[2]string]*fact.Fact, len(facts))}
+	for _, some := range [][]fact.Fact{around, facts} {
+		for i := range some {
+			if f := &some[i]; isSpan(f) {
+				c.spans[spanKey(f)] = f
+			}
+		}
+	}
+	c.begin(carried, around)
+	return c
+}
+
+// begin notes what reaches into the next window.
+func (c *cutter) begin(carried *carry, around []fact.Fact) {
+	c.seated = make(map[[2]string]bool)
+	for i := range around {
+		f := &around[i]
+		c.seated[spanKey(f)] = carried.spineOf(f).seated()
+	}
+}
+
+func spanKey(f *fact.Fact) [2]string { return [2]string{f.TraceID, f.SpanID} }
+
+// isSpan says whether the fact is what its span is known by.
+func isSpan(f *fact.Fact) bool { return f.Source == f.SpanID && f.SpanID != "" }
+
+// parent is the fact that a fact stands below, or nil.
+func (c *cutter) parent(f *fact.Fact) *fact.Fact {
+	above := f.ParentID
+	if !isSpan(f) {
+		above = f.SpanID
+	}
+	if above == "" {
+		return nil
+	}
+	if p := c.spans[[2]string{f.TraceID, above}]; p != f {
+		return p
+	}
+	return nil
+}
+
+// seat is the nearest tool call above a fact, and wrapper the nearest model call
+// below that.
+func (c *cutter) seat(f *fact.Fact) (seat, wrapper *fact.Fact) {
+	p := c.parent(f)
+	for depth := 0; p != nil && depth < 1000; depth++ {
+		switch {
+		case p.Kind == fact.ToolCall:
+			return p, wrapper
+		case p.Kind == fact.ModelCall && wrapper == nil:
+			wrapper = p
+		}
+		p = c.parent(p)
+	}
+	return nil, wrapper
+}
+
+// known is what a window has had so far, as far as it decides where it may end.
+type known struct {
+	// open are model calls and others that nothing may separate from what happens
+	// meanwhile.
+	open []*fact.Fact
+	last fact.Kind
+	// compacted is when a compaction was last heard of.
+	compacted int64
+	requests  map[string]bool
+	answered  map[string]*fact.Fact    // by response id, the last fact of it
+	called    []*fact.Fact             // the spans of model calls that ended a tick ago or later
+	calls     map[string]bool          // tool calls, by id, with whether the model asked for them
+	inner     map[[2]string]int        // how many model calls a model call wraps
+	request   map[[2]string]string     // the request id of the first of them
+	pending   map[string]int           // calls that the model asked for and no tool has run for, by name
+	spans     map[[2]string]*fact.Fact // those that what is below them is a part of
+	seated    map[[2]string]bool
+}
+
+// next returns the index of the first fact of the next window: the first place
+// after the index where the one from a fact may end, or how many facts there are.
+func (c *cutter) next(from, after int) int {
+	k := known{
+		compacted: math.MinInt64 + near, requests: make(map[string]bool), answered: make(map[string]*fact.Fact), calls: make(map[string]bool),
+		inner: make(map[[2]string]int), request: make(map[[2]string]string), spans: make(map[[2]string]*fact.Fact), seated: make(map[[2]string]bool),
+		pending: make(map[string]int),
+	}
+	for i := from; i < len(c.facts); i++ {
+		f := &c.facts[i]
+		if i-from >= c.size && i > after && f.Start > c.facts[i-1].Start && c.begins(&k, i) && !c.separates(&k, i) {
+			return i
+		}
+		c.note(&k, f)
+	}
+	return len(c.facts)
+}
+
+// begins says whether a step begins at a fact.
+func (c *cutter) begins(k *known, i int) bool {
+	at := c.facts[i].Start
+	for ; i < len(c.facts) && c.facts[i].Start == at; i++ {
+		f := &c.facts[i]
+		if f.Side != "" || f.Failed || purpose(f) != "" {
+			continue
+		}
+		begins := false
+		switch f.Kind {
+		case fact.ModelCall:
+			// Of records it is not known which is the first that tells of a call, unless
+			// tools ran before it.
+			begins = k.last == fact.ToolCall || !isRecord(f) && k.last == fact.ModelCall
+		case fact.ToolCall:
+			begins = k.last == fact.ToolCall && (f.CallID != "" || !isRecord(f))
+		}
+		if seat, _ := c.seat(f); begins && (seat == nil || seat.Start >= at || k.seated[spanKey(seat)] || c.seated[spanKey(seat)]) {
+			return true
+		}
+	}
+	return false
+}
+
+// separates says whether a cut before the fact separates what belongs together.
+func (c *cutter) separates(k *known, i int) bool {
+	at := c.facts[i].Start
+	k.open = slices.DeleteFunc(k.open, func(f *fact.Fact) bool { return f.End <= at })
+	for _, f := range k.open {
+		if key := spanKey(f); f.Kind != fact.ModelCall || k.inner[key] < 2 {
+			return true
+		}
+	}
+	if k.compacted+near >= at {
+		return true
+	}
+	asked := make(map[string]bool)
+	for j := i; j < min(i+Lookahead, len(c.facts)); j++ {
+		f := &c.facts[j]
+		if f.RequestID != "" && k.requests[f.RequestID] {
+			return true
+		}
+		if o := k.answered[f.ResponseID]; o != nil && f.ResponseID != "" && f.Start <= max(o.Start, o.End)+near && (isRecord(f) || isRecord(o) || byTwo(o, f)) {
+			return true
+		}
+		if f.Kind == fact.ModelCall && !isRecord(f) && slices.ContainsFunc(k.called, func(o *fact.Fact) bool { return f.Start < o.End+tick && byTwo(o, f) }) {
+			return true
+		}
+		if f.Kind == fact.ToolCall || f.Kind == fact.Permission {
+			if _, known := k.calls[f.CallID]; known && !asked[f.CallID] {
+				return true
+			}
+			if name := toolName(f); f.CallID == "" && k.pending[name] > 0 && !asked["named "+name] {
+				return true
+			}
+		}
+		for p := range f.Output {
+			part := &f.Output[p]
+			if part.Kind != fact.PartCall {
+				continue
+			}
+			asked["named "+part.Name] = true
+			if requested, known := k.calls[part.CallID]; known && !requested {
+				return true // the tool ran before it is known who asked for it
+			}
+			asked[part.CallID] = part.CallID != ""
+		}
+		if p := c.parent(f); p != nil && k.spans[spanKey(p)] == p && (p.Kind != fact.ToolCall || partOf(f, p)) && k.inner[spanKey(p)] < 2 {
+			return true
+		}
+	}
+	return false
+}
+
+// byTwo says whether two instrumentations may report one call by the two facts.
+func byTwo(x, y *fact.Fact) bool {
+	return x.Dialect != y.Dialect || instrument(x.Name) != instrument(y.Name)
+}
+
+// toolName is the name of the tool that a fact is about.
+func toolName(f *fact.Fact) string {
+	switch {
+	case f.Tool != nil:
+		return f.Tool.Name
+	case f.Decision != nil:
+		return f.Decision.ToolName
+	}
+	return ""
+}
+
+// partOf says whether what stands below a tool call is about that call.
+func partOf(f, call *fact.Fact) bool {
+	return (f.Kind == fact.ToolCall || f.Kind == fact.Permission) && (f.CallID == "" || call.CallID == "" || f.CallID == call.CallID)
+}
+
+// note adds a fact to the window.
+func (c *cutter) note(k *known, f *fact.Fact) {
+	seat, wrapper := c.seat(f)
+	if f.RequestID != "" {
+		k.requests[f.RequestID] = true
+	}
+	if f.ResponseID != "" {
+		k.answered[f.ResponseID] = f
+	}
+	for i := range f.Output {
+		if p := &f.Output[i]; p.Kind == fact.PartCall {
+			k.pending[p.Name]++
+			if p.CallID != "" {
+				k.calls[p.CallID] = true
+			}
+		}
+	}
+	switch f.Kind {
+	case fact.Turn, fact.Step, fact.Session, fact.Note:
+	case fact.ToolCall:
+		k.last, k.spans[spanKey(f)] = f.Kind, f
+	case fact.Permission:
+		k.last = fact.ToolCall
+	case fact.Answer:
+		k.last = fact.ModelCall
+	case fact.Compaction:
+		k.compacted = max(k.compacted, f.Start, f.End)
+		k.last = f.Kind
+	default:
+		k.last = f.Kind
+	}
+	if f.Kind == fact.ToolCall {
+		if name := toolName(f); k.pending[name] > 0 {
+			k.pending[name]--
+		}
+	}
+	if (f.Kind == fact.ToolCall || f.Kind == fact.Permission) && f.CallID != "" {
+		k.calls[f.CallID] = k.calls[f.CallID]
+	}
+	span := !isRecord(f)
+	if span && seat != nil && (f.Kind == fact.Turn || f.Kind == fact.ModelCall) {
+		k.seated[spanKey(seat)] = true
+	}
+	switch f.Kind {
+	case fact.Turn, fact.Step, fact.Session, fact.ToolCall:
+		return
+	}
+	if span && f.Kind == fact.ModelCall {
+		for p, depth := c.parent(f), 0; p != nil && p.Kind != fact.ToolCall && wrapper != nil && depth < 1000; p, depth = c.parent(p), depth+1 {
+			if p.Kind != fact.ModelCall {
+				continue
+			}
+			if key := spanKey(p); k.inner[key] == 0 || f.RequestID == "" || k.request[key] != f.RequestID {
+				k.inner[key]++
+				k.request[key] = f.RequestID
+			}
+		}
+	}
+	if span && f.Kind == fact.ModelCall {
+		k.called = append(slices.DeleteFunc(k.called, func(o *fact.Fact) bool { return o.End+tick <= f.Start }), f)
+	}
+	k.open = append(k.open, f)
+	if isSpan(f) {
+		k.spans[spanKey(f)] = f
+	}
+}
