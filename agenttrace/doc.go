@@ -72,15 +72,21 @@
 // [Session.Status]). An event holds all that is known of a thing and never a
 // difference, so that it may be lost, repeated or late. No two events of a session
 // have the same time; the later one holds, and the span of the finished thing
-// above all. [LiveOptions] says how often a text that grows is told of; that is
-// decided when it is written to, there is no timer, so that a model that pauses in
-// a word leaves the last of it untold until it goes on or the part is closed.
+// above all. [LiveOptions] says how often a text that grows is sent: within a
+// second, but for its last word, which may be the beginning of a secret and waits
+// for the next one or for the part to be closed.
+//
+// While a turn or a compaction is open, the status is repeated every 15 seconds
+// when no other event is sent: so a tool that runs for an hour can be told from an
+// agent that was killed, which readers show as interrupted after 45 seconds. The
+// clocks of the agent and of the reader must not be further apart than that.
 //
 // What the SDK cannot know the agent says: [Turn.Retrying], [Turn.AwaitInput],
 // [ToolCall.AwaitInput], [Session.SetStatus].
 //
-// Events are emitted by the goroutine that calls, so a processor must not wait
-// for a collector: use one that batches. While one goroutine emits for a session,
+// Events are emitted by the goroutine that calls, and heartbeats and text that was
+// held back by a timer's, so a processor must not wait for a collector: use one
+// that batches. While one goroutine emits for a session,
 // others leave their events to it, at most 1024; older ones are then dropped and
 // counted.
 //
@@ -109,7 +115,8 @@
 // Instrumentation never fails the agent and never waits for a collector. Every
 // method may be called on a nil receiver, by any number of goroutines, and
 // after the end of the thing; what comes too late is dropped, counted and
-// reported to [otel.Handle]. The package starts no goroutine.
+// reported to [otel.Handle]. The package starts no goroutine that stays: a session
+// with live events has a timer while something is open in it.
 //
 // When a run's span is not recorded (no tracer provider, or sampled out) and
 // there is nothing that decides permissions, calls cost a few nanoseconds and

@@ -45,11 +45,28 @@ type LiveOptions struct {
 	// hold some twenty times its bytes in all and not their square.
 	MinInterval time.Duration
 	MinBytes    int
+	// MaxDelay is how late text that grows is sent at the latest, though little has
+	// come: zero means a second, or MinInterval if that is longer; less than zero, no
+	// bound. Of a text beyond 64 KiB it is a second for each 64 KiB, for each event
+	// has the whole text. The last word may be held back for longer: see the package
+	// documentation.
+	MaxDelay time.Duration
+	// Heartbeat is how often the status of a session is repeated while a turn or a
+	// compaction is open and no other event is sent. Readers take an agent that is
+	// not heard of for three times as long for interrupted. Zero means 15 seconds,
+	// less than zero no heartbeat; the longest is 3 minutes.
+	Heartbeat time.Duration
 }
 
 const (
 	defaultMinInterval = 250 * time.Millisecond
 	defaultMinBytes    = 256
+	defaultMaxDelay    = time.Second
+	defaultHeartbeat   = 15 * time.Second
+	longestHeartbeat   = 3 * time.Minute
+	// perSecond is how many bytes of a long text are sent per second where only
+	// MaxDelay asks for it.
+	perSecond = 64 << 10
 	// growth is the part of its length that a long text must grow by.
 	growth = 16
 )
@@ -74,7 +91,19 @@ func newLive(o Options) *live {
 	if l.MinBytes == 0 {
 		l.MinBytes = defaultMinBytes
 	}
+	if l.MaxDelay == 0 {
+		l.MaxDelay = max(defaultMaxDelay, l.MinInterval)
+	}
+	if l.Heartbeat == 0 {
+		l.Heartbeat = defaultHeartbeat
+	}
+	l.Heartbeat = min(l.Heartbeat, longestHeartbeat)
 	return l
+}
+
+// delay is how late a text of that size is sent.
+func (l *live) delay(size int) time.Duration {
+	return max(l.MaxDelay, time.Duration(size)*time.Second/perSecond)
 }
 
 // begin returns the context of the events of what has just begun in ctx, nil
@@ -115,6 +144,7 @@ type events struct {
 	queue    []queued
 	lost     int // how many had to go and have not been reported
 	emitting bool
+	told     time.Time // when the last one came, by the system's clock
 }
 
 type queued struct {
@@ -131,7 +161,7 @@ func (q *events) tell(ctx context.Context, now time.Time, e spans.Event) {
 	if !now.After(q.last) {
 		now = q.last.Add(1)
 	}
-	q.last = now
+	q.last, q.told = now, time.Now()
 	if len(q.queue) >= maxQueued {
 		q.queue = append(q.queue[:0], q.queue[1:]...)
 		q.lost++

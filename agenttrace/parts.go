@@ -187,6 +187,8 @@ type TextStream struct {
 	closed   bool
 	provider string // JSON
 	throttle throttle
+	sent     int  // how much of buf an event has had
+	held     bool // the session will send what no event has had
 }
 
 // StreamText begins a part of text that grows.
@@ -216,13 +218,19 @@ func grow[T []byte | string](s *TextStream, text T) (int, error) {
 	if s != nil {
 		now := s.turn.run.now()
 		told := false
+		var hold time.Duration
 		s.mu.Lock()
 		late := s.closed
 		if !late {
 			s.buf = append(s.buf, text...)
 			s.updated = max(s.updated, now.UnixMilli())
-			if told = s.turn.chunks() && s.throttle.due(s.turn.run.sess.tracer.live, now, len(s.buf)); told {
-				s.tell(now)
+			if s.turn.chunks() {
+				live := s.turn.run.sess.tracer.live
+				if told = s.throttle.due(live, now, len(s.buf)); told {
+					s.tell(now)
+				} else if !s.held && live.MaxDelay > 0 {
+					s.held, hold = true, live.delay(len(s.buf))
+				}
 			}
 		}
 		s.mu.Unlock()
@@ -231,6 +239,8 @@ func grow[T []byte | string](s *TextStream, text T) (int, error) {
 			s.turn.drop(s.kind)
 		case told:
 			s.turn.run.sess.flush()
+		case hold > 0:
+			s.turn.run.sess.hold(s, hold)
 		}
 	}
 	return len(text), nil
@@ -297,7 +307,18 @@ func (s *TextStream) tell(now time.Time) {
 	if !s.closed {
 		text = s.turn.run.sess.tracer.filter.settled(text)
 	}
+	s.sent = len(text)
 	s.tellData(now, s.data(text))
+}
+
+// sendHeld sends what no event has had, if it is settled.
+func (s *TextStream) sendHeld(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held = false
+	if !s.closed && len(s.turn.run.sess.tracer.filter.settled(string(s.buf))) > s.sent {
+		s.tell(now)
+	}
 }
 
 func (s *TextStream) tellData(now time.Time, data []byte) {

@@ -54,7 +54,8 @@ func (s *Session) finishInterrupted(ctx context.Context) {
 	turns := s.st.Open
 	s.st.Open = nil
 	for i := range turns {
-		s.status = Status{State: StatusBusy} // what the process that is gone left it at
+		// What the process that is gone left it at.
+		s.status, s.beats = Status{State: StatusBusy}, s.tracer.live != nil && s.tracer.live.Heartbeat > 0
 		s.finishTurn(ctx, &turns[i])
 	}
 	if len(turns) == 0 && s.st.Pending != nil && len(s.st.Pending.Tools) > 0 {

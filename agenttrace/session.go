@@ -53,6 +53,7 @@ type Session struct {
 	tracer *Tracer
 	id     string
 	events events
+	pulse  pulse
 	// interrupted says that the status is one that work going on puts an end to.
 	interrupted atomic.Bool
 
@@ -70,6 +71,10 @@ type Session struct {
 	// for a human, the last one last.
 	status Status
 	waits  []waitingCall
+	// since is when the status began. beats says that it is repeated, to beatEvents.
+	since      time.Time
+	beats      bool
+	beatEvents context.Context
 	// runEvents is where events of the session go while a run is open, nil when
 	// there are none; runModel is that run's.
 	runEvents context.Context

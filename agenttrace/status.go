@@ -115,21 +115,53 @@ func (t *Turn) enter(st Status) {
 	s.flush()
 }
 
-// enter changes the status, and tells of it if it is another. The caller holds
-// mu.
+// enter changes the status, and tells of it if it is another. While something is
+// open it is repeated. The caller holds mu.
 func (s *Session) enter(events context.Context, now time.Time, st Status) {
-	if st == s.current() {
+	s.enterAs(events, now, st, s.working > 0)
+}
+
+// rest is enter for a turn or a compaction that ends and is still counted as open.
+// A session that waits for a human then need not be alive any more.
+func (s *Session) rest(events context.Context, now time.Time, st Status) {
+	s.enterAs(events, now, st, s.working > 1)
+}
+
+func (s *Session) enterAs(events context.Context, now time.Time, st Status, open bool) {
+	beats := open && events != nil && s.tracer.live.Heartbeat > 0 && st.State != StatusIdle && st.State != StatusError
+	same := st == s.current()
+	if same && beats == s.beats {
 		return
 	}
-	s.status = st
+	s.status, s.beats, s.beatEvents = st, beats, nil
 	s.interrupted.Store(st.State == StatusRetrying || st.State == StatusWaitingUserInput && st.CallID == "")
+	if !same {
+		s.since = now
+	}
 	if events == nil {
 		return
 	}
-	s.tell(events, now, spans.Event{
+	s.tellStatus(events, now)
+	if beats {
+		s.beatEvents = events
+		s.wake(s.tracer.live.Heartbeat)
+	}
+}
+
+// tellStatus queues the status. The caller holds mu.
+func (s *Session) tellStatus(events context.Context, now time.Time) {
+	st := s.current()
+	e := spans.Event{
 		Name: semconv.EventStatus, Status: string(st.State), Attempt: int64(st.Attempt), CallID: st.CallID,
 		Detail: s.tracer.filter.text(redact.Other, "", st.Detail),
-	})
+	}
+	if s.beats {
+		e.Heartbeat = s.tracer.live.Heartbeat.Milliseconds()
+	}
+	if s.since.UnixMilli() != now.UnixMilli() {
+		e.Since = s.since.UnixMilli()
+	}
+	s.tell(events, now, e)
 }
 
 // goesOn says that the turn is at work: a retry is over; so is, when a model

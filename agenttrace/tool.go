@@ -128,6 +128,8 @@ type ToolCall struct {
 	// changed says that there is something to tell that no event has told.
 	changed  bool
 	throttle throttle
+	sent     int  // how much of partial an event has had
+	held     bool // the session will send what no event has had
 	// resumed says that an earlier turn told of the call in the state that it has.
 	resumed bool
 	// duration is here because a pointer to it is taken. restored says that it is
@@ -329,19 +331,51 @@ func (c *ToolCall) change(what string, f func(now time.Time)) {
 // InputDelta adds to the input as the model sends it. [ToolCall.SetInput] makes
 // it whole; so does anything that needs it whole.
 func (c *ToolCall) InputDelta(text string) {
+	var hold time.Duration
 	c.change("input", func(now time.Time) {
 		if c.state != stateInputStreaming {
 			return
 		}
 		c.partial = append(c.partial, text...)
 		c.changed = true
-		if c.turn.chunks() && c.throttle.due(c.turn.run.sess.tracer.live, now, len(c.partial)) {
-			f := &c.turn.run.sess.tracer.filter
-			input, _ := f.quoted(redact.ToolInput, f.settled(string(c.partial)))
-			c.tellInput(now, input)
-			c.changed = true // by what may not have been told
+		if !c.turn.chunks() {
+			return
+		}
+		live := c.turn.run.sess.tracer.live
+		if c.throttle.due(live, now, len(c.partial)) {
+			c.tellPartial(now, c.settled())
+		} else if !c.held && live.MaxDelay > 0 {
+			c.held, hold = true, live.delay(len(c.partial))
 		}
 	})
+	if hold > 0 {
+		c.turn.run.sess.hold(c, hold)
+	}
+}
+
+// settled is as much of the input that streams as cannot change. The caller holds
+// mu.
+func (c *ToolCall) settled() string { return c.filter().settled(string(c.partial)) }
+
+// tellPartial queues input that still streams. The caller holds mu.
+func (c *ToolCall) tellPartial(now time.Time, settled string) {
+	c.sent = len(settled)
+	input, _ := c.filter().quoted(redact.ToolInput, settled)
+	c.tellInput(now, input)
+	c.changed = true // by what may not have been told
+}
+
+// sendHeld sends what no event has had, if it is settled.
+func (c *ToolCall) sendHeld(now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.held = false
+	if c.ended || c.state != stateInputStreaming {
+		return
+	}
+	if settled := c.settled(); len(settled) > c.sent {
+		c.tellPartial(now, settled)
+	}
 }
 
 // SetInput gives the call its whole input, which is what [ToolOptions].Input may

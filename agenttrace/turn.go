@@ -485,13 +485,13 @@ func (t *Turn) finish(reason string, err error, stopReason string) {
 	}
 	switch {
 	case pending:
-		s.enter(t.events, now, waiting[0].status())
+		s.rest(t.events, now, waiting[0].status())
 	case s.working > 1: // this turn is still one of them
 		s.enter(t.events, now, s.atWork())
 	case reason == semconv.EndError:
-		s.enter(t.events, now, Status{State: StatusError, Detail: errorText(err)})
+		s.rest(t.events, now, Status{State: StatusError, Detail: errorText(err)})
 	default:
-		s.enter(t.events, now, Status{State: StatusIdle})
+		s.rest(t.events, now, Status{State: StatusIdle})
 	}
 	s.mu.Unlock()
 	t.run.close(t, nil)

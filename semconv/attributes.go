@@ -179,6 +179,8 @@ var attributes = []Attribute{
 
 	{StatusKey, String, "", Own, onStatus, "retrying", "What the session is doing from now on."},
 	{StatusAttemptKey, Int, "{attempt}", Own, onStatus, "2", "Which retry it is, from 1."},
+	{StatusHeartbeatKey, Int, "ms", Own, onStatus, "15000", "How often the status is repeated while it lasts, when no other event is sent. An agent that was not heard of for three times as long has died or cannot be heard. Absent where the status is not repeated."},
+	{StatusSinceKey, Int, "ms", Own, onStatus, "1795198540808", "When the status began, Unix milliseconds, of an event that repeats it."},
 	{StatusDetailKey, String, "", Own, onStatus, "model overloaded", "What is retried or waited for, or what went wrong."},
 
 	{LoopPatternKey, String, "", Own, onLoop, "LLM_CALL:gpt-5-mini -> TOOL_CALL:bash", "What repeats, oldest first."},

@@ -56,7 +56,7 @@ var eventDocs = []struct{ name, doc string }{
 	{semconv.EventSession, "A run began on the session, or what is known of the session changed while a run is open."},
 	{semconv.EventMessage, "A message began or its metadata changed. The user's comes with its parts, before the model answers; the assistant's comes without, and a session.turn span or events of its parts bring them."},
 	{semconv.EventPart, "A part of the assistant's message began, grew or changed its state. Text that grows has the state streaming in its data and is sent at intervals, so that its last words may be missing until it is whole."},
-	{semconv.EventStatus, "What the session is doing changed. A process that dies says nothing: the status then stays what it was until the session is resumed."},
+	{semconv.EventStatus, "What the session is doing changed, or, while a turn or a compaction is open, still goes on. A process that dies says nothing: the status then stays what it was until the session is resumed, and is not repeated."},
 }
 
 func table(b *bytes.Buffer, name string) {

@@ -134,9 +134,11 @@ const (
 	// ReplayKey is on spans that were written from a stored session.
 	ReplayKey = attribute.Key("agenttrace.replay")
 
-	StatusKey        = attribute.Key("agenttrace.status")
-	StatusAttemptKey = attribute.Key("agenttrace.status.attempt")
-	StatusDetailKey  = attribute.Key("agenttrace.status.detail")
+	StatusKey          = attribute.Key("agenttrace.status")
+	StatusAttemptKey   = attribute.Key("agenttrace.status.attempt")
+	StatusHeartbeatKey = attribute.Key("agenttrace.status.heartbeat")
+	StatusSinceKey     = attribute.Key("agenttrace.status.since")
+	StatusDetailKey    = attribute.Key("agenttrace.status.detail")
 
 	LoopPatternKey     = attribute.Key("agenttrace.loop.pattern")
 	LoopRepetitionsKey = attribute.Key("agenttrace.loop.repetitions")

@@ -42,6 +42,9 @@ type Event struct {
 	Attempt int64
 	Detail  string
 	CallID  string
+	// Heartbeat is how often the status is repeated while it lasts, in milliseconds,
+	// or 0. Since is when it began, in Unix milliseconds; 0 is the time of the event.
+	Heartbeat, Since int64
 }
 
 var _ Record = (*Event)(nil)
@@ -67,6 +70,8 @@ func (e *Event) Append(dst []attribute.KeyValue) []attribute.KeyValue {
 	}
 	dst = appendString(dst, semconv.MessageMetadataKey, string(e.MessageMetadata))
 	dst = appendString(dst, semconv.StatusKey, e.Status)
+	dst = appendInt(dst, semconv.StatusHeartbeatKey, e.Heartbeat)
+	dst = appendInt(dst, semconv.StatusSinceKey, e.Since)
 	dst = appendInt(dst, semconv.StatusAttemptKey, e.Attempt)
 	dst = appendString(dst, semconv.StatusDetailKey, e.Detail)
 	return appendString(dst, semconv.ToolCallIDKey, e.CallID)
@@ -119,6 +124,10 @@ func (e *Event) Set(key string, v Value) (known bool, err error) {
 		return true, setString(&e.Status, v)
 	case semconv.StatusAttemptKey:
 		return true, setInt(&e.Attempt, v)
+	case semconv.StatusHeartbeatKey:
+		return true, setInt(&e.Heartbeat, v)
+	case semconv.StatusSinceKey:
+		return true, setInt(&e.Since, v)
 	case semconv.StatusDetailKey:
 		return true, setString(&e.Detail, v)
 	case semconv.ToolCallIDKey:

@@ -48,8 +48,10 @@ func newStatus() *cobra.Command {
 		Long: `Tell what a session is doing: idle, busy, retrying, waiting_on_approval,
 waiting_on_user_input or error, as its agent said last. A session that is busy or
 retrying and has not been heard of for --silence is interrupted: its agent died,
-or cannot be heard. Nothing is written for that; the calls that were open are
-listed in the state in which they were seen last.
+or cannot be heard. An agent with a heartbeat, as the SDK's with a LoggerProvider,
+is interrupted when it misses three: after 45 seconds by default. Nothing is written
+for that; the calls that were open are listed in the state in which they were seen
+last.
 
 An agent that does not say what it does is known by its messages: a call that
 waits for an approval, one that is open in a turn that has not ended, an error at
@@ -61,7 +63,8 @@ its state is error or interrupted.
 With --json it is one object: session_id, title, agent, state, since, said (whether
 the agent said so), was (the state before an interruption), attempt, detail,
 tool_call_id, open_calls (call_id, tool, state, input, created_at, updated_at),
-last_message (id, role, text, incomplete, created_at, updated_at), updated_at.
+last_message (id, role, text, incomplete, created_at, updated_at), updated_at,
+heartbeat (how often the agent repeats its state, in milliseconds).
 Times are in Unix milliseconds; what is not known is absent.`,
 		Example: `  agenttrace status last
   agenttrace status last --silence 1m

@@ -330,7 +330,7 @@ func (t *tailer) read(ctx context.Context, r *sqlite.Reader) error {
 			return err
 		}
 	}
-	return nil
+	return t.sink.news(t.follower.Silent(t.now())) // what is not looked at falls silent too
 }
 
 // candidates are the sessions to look at, the one heard of last at the end.

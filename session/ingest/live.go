@@ -279,8 +279,11 @@ type status struct {
 	Attempt    int64  `json:"attempt,omitempty"`
 	Detail     string `json:"detail,omitempty"`
 	ToolCallID string `json:"tool_call_id,omitempty"`
-	// At is when it was said, in Unix milliseconds.
+	// At is when it began, in Unix milliseconds.
 	At int64 `json:"at"`
+	// Heartbeat is how often the agent repeats it while it lasts, in milliseconds; 0
+	// is never.
+	Heartbeat int64 `json:"heartbeat,omitempty"`
 }
 
 // status tells what the session is doing. Whoever says so later is right, be it an
@@ -300,13 +303,21 @@ func (l *live) status(e *spans.Event) bool {
 		l.flaw("agenttrace.status.attempt is negative")
 		attempt = 0
 	}
-	setStatus(l.session(l.sessionID, l.atNano, l.atNano), l.atNano,
-		status{State: e.Status, Attempt: attempt, Detail: e.Detail, ToolCallID: e.CallID})
+	s := status{State: e.Status, Attempt: attempt, Detail: e.Detail, ToolCallID: e.CallID, At: l.atNano / 1e6}
+	if e.Heartbeat < 0 {
+		l.flaw("agenttrace.status.heartbeat is negative")
+	} else {
+		s.Heartbeat = e.Heartbeat
+	}
+	c := l.session(l.sessionID, l.atNano, l.atNano)
+	if session.Credible(e.Since) && e.Since <= s.At {
+		s.At = e.Since
+	}
+	setStatus(c, l.atNano, s)
 	return true
 }
 
 func setStatus(c *store.SessionChange, atNano int64, s status) {
-	s.At = atNano / 1e6
 	text, _ := json.Marshal(s)
 	setKey(c, statusKey, store.Value{Text: string(text), At: atNano, Rank: store.RankFinal})
 }
@@ -321,5 +332,6 @@ func (o *own) endStatus(c *store.SessionChange, r *spans.Run) {
 	case r.Outcome == semconv.EndError:
 		s = status{State: semconv.StatusError, Detail: r.Error}
 	}
+	s.At = (o.endNano + 1) / 1e6
 	setStatus(c, o.endNano+1, s)
 }

@@ -157,15 +157,8 @@ func (f *Follower) Read(t *session.Transcript, decisions []store.Decision, now t
 func (f *Follower) Silent(now time.Time) []News {
 	var news []News
 	for id, s := range f.sessions {
-		if s.status.State != ActivityBusy && s.status.State != ActivityRetrying {
-			continue
-		}
-		heard := max(s.head.UpdatedAt, s.status.Since)
-		if f.Silence <= 0 || now.Sub(time.UnixMilli(heard)) <= f.Silence {
-			continue
-		}
 		before := s.status
-		s.status.Was, s.status.State, s.status.Since = before.State, ActivityInterrupted, heard
+		s.status.interrupt(now, f.Silence)
 		if tell, ok := changed(&before, &s.status); ok {
 			tell.SessionID = id
 			news = append(news, tell)
@@ -180,7 +173,7 @@ func (f *Follower) Silent(now time.Time) []News {
 func (f *Follower) Prune(kept map[string]bool) []string {
 	var gone []string
 	for id, s := range f.sessions {
-		if !kept[id] && s.status.State != ActivityBusy && s.status.State != ActivityRetrying {
+		if !kept[id] && !s.status.atWork() {
 			gone = append(gone, id)
 			delete(f.sessions, id)
 		}

@@ -30,7 +30,8 @@ const (
 	ActivityError Activity = "error"
 	// ActivityInterrupted: the session was busy or retrying when it was heard of
 	// last, and that is too long ago. Its agent died or cannot be heard. It is a
-	// reader's judgement: nobody stores it.
+	// reader's judgement: nobody stores it. Where the agent repeats what it does, a
+	// session that waits for a human can be interrupted too.
 	ActivityInterrupted Activity = "interrupted"
 )
 
@@ -43,8 +44,12 @@ func (a Activity) Waiting() bool {
 func (a Activity) Trouble() bool { return a == ActivityError || a == ActivityInterrupted }
 
 // DefaultSilence is how long a session that works may be silent before it counts
-// as interrupted, where nobody says otherwise: longer than a model thinks.
+// as interrupted, where nobody says otherwise: longer than a model thinks. That is
+// for agents without a heartbeat; one that has one is interrupted when it misses
+// three.
 const DefaultSilence = 10 * time.Minute
+
+const missedHeartbeats = 3
 
 // Status is what a session is doing. Its JSON is a stable format: keys are added,
 // never renamed. Times are in Unix milliseconds.
@@ -72,6 +77,9 @@ type Status struct {
 	LastMessage *LastMessage `json:"last_message,omitempty"`
 	// UpdatedAt is when the session was last heard of.
 	UpdatedAt int64 `json:"updated_at"`
+	// Heartbeat is how often the agent repeats its state while it lasts, in
+	// milliseconds; 0 of one that does not.
+	Heartbeat int64 `json:"heartbeat,omitempty"`
 }
 
 // OpenCall is a tool call in the state in which it was seen last.
@@ -106,8 +114,9 @@ type LastMessage struct {
 // that has not ended, an error at the end.
 //
 // t may be nil, which leaves out what only messages tell. Decisions may be, too.
-// A session that is at work and has been silent for longer than silence is
-// interrupted; with a zero now or silence none is. Nothing is written.
+// A session that is at work and has been silent for longer than silence, or than
+// three heartbeats of its agent, is interrupted; with a zero now or silence none is.
+// Nothing is written.
 func StatusOf(s *session.Session, t *session.Transcript, decisions []store.Decision, now time.Time, silence time.Duration) Status {
 	if t == nil {
 		return statusOf(s, nil, now, silence)
@@ -129,12 +138,28 @@ func statusOf(s *session.Session, tl *Timeline, now time.Time, silence time.Dura
 		st.wait(turn, true)
 	}
 	st.explain(tl)
-	heard := max(s.UpdatedAt, st.Since)
-	if (st.State == ActivityBusy || st.State == ActivityRetrying) && !now.IsZero() && silence > 0 &&
-		now.Sub(time.UnixMilli(heard)) > silence {
+	st.interrupt(now, silence)
+	return st
+}
+
+// atWork says that the session's process must be alive for what it does.
+func (st *Status) atWork() bool {
+	return st.State == ActivityBusy || st.State == ActivityRetrying || st.State.Waiting() && st.Heartbeat > 0
+}
+
+// interrupt makes a session that is at work and has been silent for too long an
+// interrupted one. Every reader judges by it.
+func (st *Status) interrupt(now time.Time, silence time.Duration) {
+	if !st.atWork() || now.IsZero() || silence <= 0 {
+		return
+	}
+	if st.Heartbeat > 0 {
+		silence = min(silence, missedHeartbeats*time.Duration(st.Heartbeat)*time.Millisecond)
+	}
+	heard := max(st.UpdatedAt, st.Since)
+	if now.Sub(time.UnixMilli(heard)) > silence {
 		st.Was, st.State, st.Since = st.State, ActivityInterrupted, heard
 	}
-	return st
 }
 
 // said reads what the agent said, if it is one of the words that agents have.
@@ -148,6 +173,7 @@ func (st *Status) said(s *session.Session) {
 		Detail     string   `json:"detail"`
 		ToolCallID string   `json:"tool_call_id"`
 		At         int64    `json:"at"`
+		Heartbeat  any      `json:"heartbeat"` // a number, unless another program wrote it
 	}
 	if json.Unmarshal([]byte(s.MetadataJSON), &metadata) != nil || json.Unmarshal(metadata.Status, &v) != nil {
 		return
@@ -156,6 +182,9 @@ func (st *Status) said(s *session.Session) {
 	case ActivityIdle, ActivityBusy, ActivityRetrying, ActivityWaitingApproval, ActivityWaitingUserInput, ActivityError:
 		st.State, st.Since, st.Said = v.State, v.At, true
 		st.Attempt, st.Detail, st.ToolCallID = v.Attempt, v.Detail, v.ToolCallID
+		if ms, ok := v.Heartbeat.(float64); ok {
+			st.Heartbeat = int64(min(max(0, ms), float64(DefaultSilence.Milliseconds())))
+		}
 	}
 }
 

@@ -223,3 +223,55 @@ func TestFollower(t *testing.T) {
 		t.Errorf("pruned %v, want the one session", gone)
 	}
 }
+
+// TestReadersAgreeOnWhatIsInterrupted: status, ls and tail show the same of a
+// session at every moment, whether its agent has a heartbeat or not.
+func TestReadersAgreeOnWhatIsInterrupted(t *testing.T) {
+	const heartbeat = `{"status":{"state":"busy","at":1795198540700,"heartbeat":15000}}`
+	for _, c := range []struct {
+		name, metadata string
+		// lost is how long after it was heard of last it counts as interrupted.
+		lost time.Duration
+	}{
+		{"heartbeat", heartbeat, 45 * time.Second},
+		{"no heartbeat", said, 10 * time.Minute},
+		{"waits in its process", `{"status":{"state":"waiting_on_approval","at":1795198540700,"tool_call_id":"call_1","heartbeat":15000}}`, 45 * time.Second},
+		{"waits without one", `{"status":{"state":"waiting_on_approval","at":1795198540700,"tool_call_id":"call_1"}}`, 1000 * time.Hour},
+		{"absurd heartbeat", `{"status":{"state":"busy","at":1795198540700,"heartbeat":9e15}}`, 10 * time.Minute},
+		{"negative heartbeat", `{"status":{"state":"busy","at":1795198540700,"heartbeat":-1}}`, 10 * time.Minute},
+	} {
+		transcript := statusSession(c.metadata, incomplete, openCall)
+		heard := time.UnixMilli(transcript.Session.UpdatedAt)
+		follower := inspect.Follower{Silence: inspect.DefaultSilence}
+		tail := func(news []inspect.News) (last inspect.Activity) {
+			for _, n := range news {
+				if n.Status != nil {
+					last = n.Status.State
+				}
+			}
+			return last
+		}
+		shown := tail(follower.Read(transcript, nil, heard))
+		for _, age := range []time.Duration{0, 30 * time.Second, 44 * time.Second, 46 * time.Second, 5 * time.Minute, 11 * time.Minute, time.Hour} {
+			now := heard.Add(age)
+			full := inspect.StatusOf(&transcript.Session, transcript, nil, now, inspect.DefaultSilence)
+			row := inspect.NewItem(&transcript.Session, now, inspect.DefaultSilence).Status
+			if state := tail(follower.Silent(now)); state != "" {
+				shown = state
+			}
+			if want := age > c.lost; (full.State == inspect.ActivityInterrupted) != want || row != full.State || shown != full.State {
+				t.Errorf("%s, %s after the last news: status %s, ls %s, tail %s, want interrupted %t", c.name, age, full.State, row, shown, want)
+			}
+		}
+		// It is heard of again: all say so.
+		transcript.Session.UpdatedAt += time.Hour.Milliseconds()
+		now := heard.Add(time.Hour + time.Second)
+		if state := tail(follower.Read(transcript, nil, now)); state != "" {
+			shown = state
+		}
+		full := inspect.StatusOf(&transcript.Session, transcript, nil, now, inspect.DefaultSilence)
+		if full.State == inspect.ActivityInterrupted || shown != full.State {
+			t.Errorf("%s, heard of again: status %s, tail %s", c.name, full.State, shown)
+		}
+	}
+}

@@ -100,7 +100,10 @@ type sessionWork struct {
 	// usage and cost are what the session's rollup changes by.
 	usage session.Usage
 	cost  float64
-	dirty bool
+	// dirty says that the row must be written, news that it says something else than
+	// before, besides when the session was heard of last: a heartbeat is no reason to
+	// export a session.
+	dirty, news bool
 }
 
 // messageWork is what a batch says of one message.
@@ -272,7 +275,7 @@ func (a *applier) settle(w *sessionWork, path []string) error {
 	if err := a.syncForks(w, append(path, w.id)); err != nil {
 		return err
 	}
-	if w.isNew || len(w.touched) > 0 || len(w.changes) > 0 || len(w.decided) > 0 || len(w.links) > 0 || w.observed.any() {
+	if w.isNew || len(w.touched) > 0 || w.news || len(w.decided) > 0 || len(w.links) > 0 || w.observed.any() {
 		return a.tx.Touch(w.id)
 	}
 	return nil

@@ -30,7 +30,7 @@ func (a *applier) mergeFork(w *sessionWork, f *Fork) error {
 		}
 	}
 	fork := *f
-	w.row.State.Fork, w.dirty = &fork, true
+	w.row.State.Fork, w.dirty, w.news = &fork, true, true
 	parent, err := a.loaded(f.From)
 	if err != nil || parent == nil {
 		return err // the parent adopts its forks when it becomes known

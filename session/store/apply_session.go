@@ -133,6 +133,7 @@ func (w *sessionWork) last(column string, v *Value, dst *string) bool {
 		return false
 	}
 	w.row.State.Stamps[column] = stamp
+	w.news = w.news || *dst != v.Text
 	*dst, w.dirty = v.Text, true
 	return true
 }
@@ -207,7 +208,7 @@ func (w *sessionWork) mergeRewind(rw Rewind) {
 	default:
 		return
 	}
-	w.redraw, w.resync, w.dirty = true, true, true
+	w.redraw, w.resync, w.dirty, w.news = true, true, true, true
 }
 
 // redrawHidden hides and shows messages as the rewinds want it.

@@ -1,0 +1,237 @@
+package agenttrace_test
+
+import (
+	"context"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
+	"github.com/agenttrace/agenttrace/semconv"
+)
+
+// inBubble runs an agent with a clock that moves when everything waits.
+func inBubble(t *testing.T, live agenttrace.LiveOptions, agent func(t *testing.T, rec *agenttracetest.Recorder, ctx context.Context, run *agenttrace.Run)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		rec := agenttracetest.NewRecorder()
+		tracer := agenttrace.New(agenttrace.Options{TracerProvider: rec, LoggerProvider: rec, Live: live})
+		ctx, run := tracer.NewSession(t.Context(), agenttrace.SessionOptions{Agent: "coder"}).StartRun(t.Context(), agenttrace.RunOptions{Model: benchModel})
+		agent(t, rec, ctx, run)
+		run.End(nil)
+		synctest.Wait() // the timer may have been at it
+		if err := rec.Err(); err != nil {
+			t.Error(err)
+		}
+		events := len(rec.Events())
+		time.Sleep(24 * time.Hour)
+		if more := rec.Events()[events:]; len(more) > 0 {
+			t.Errorf("after the end: %q", story(more))
+		}
+	})
+}
+
+// lastPart returns the data of the part that was sent last.
+func lastPart(rec *agenttracetest.Recorder) (data string) {
+	for _, e := range rec.Events() {
+		if e.Name == semconv.EventPart {
+			data = string(e.Record.Parts[0].Data)
+		}
+	}
+	return data
+}
+
+func TestSlowTextIsSeenWithinASecond(t *testing.T) {
+	words := strings.Fields("the quick brown fox jumps over the lazy dog and runs into the woods behind the old house where nobody lives")
+	for name, start := range map[string]func(ctx context.Context, turn *agenttrace.Turn) (write func(string), end func()){
+		"text": func(_ context.Context, turn *agenttrace.Turn) (func(string), func()) {
+			s := turn.StreamText()
+			return func(text string) { s.WriteString(text) }, func() { s.Close() }
+		},
+		"reasoning": func(ctx context.Context, turn *agenttrace.Turn) (func(string), func()) {
+			_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
+			s := call.StreamReasoning()
+			return func(text string) { s.Write([]byte(text)) }, func() { s.Close() }
+		},
+		"input of a tool": func(ctx context.Context, turn *agenttrace.Turn) (func(string), func()) {
+			_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{Name: "write"})
+			tool.InputDelta(`{"text":" `)
+			return tool.InputDelta, func() { tool.InputDelta(`"}`); tool.End("ok") }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, agenttrace.LiveOptions{}, func(t *testing.T, rec *agenttracetest.Recorder, ctx context.Context, run *agenttrace.Run) {
+				ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
+				write, end := start(ctx, turn)
+				before := len(rec.Events())
+				for i, word := range words {
+					write(word + " ")
+					time.Sleep(250 * time.Millisecond) // four words per second
+					if i >= 4 {
+						if got, want := lastPart(rec), strings.Join(words[:i-3], " "); !strings.Contains(got, want) {
+							t.Fatalf("after %d words a reader has %s", i+1, got)
+						}
+					}
+				}
+				time.Sleep(time.Second)
+				if got := lastPart(rec); !strings.Contains(got, strings.Join(words, " ")) {
+					t.Errorf("a model that pauses leaves %s", got)
+				}
+				sent := len(rec.Events()) - before
+				if limit := len(words)/4 + 3; sent > limit {
+					t.Errorf("%d events for %d words, want at most %d", sent, len(words), limit)
+				}
+				time.Sleep(10 * time.Second)
+				if more := len(rec.Events()) - before - sent; more > 0 {
+					t.Errorf("%d more events though nothing came", more)
+				}
+				end()
+				turn.End(agenttrace.TurnResult{})
+			})
+		})
+	}
+}
+
+func TestALongTextIsNotSentWholeEverySecond(t *testing.T) {
+	inBubble(t, agenttrace.LiveOptions{}, func(t *testing.T, rec *agenttracetest.Recorder, ctx context.Context, run *agenttrace.Run) {
+		_, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
+		s := turn.StreamText()
+		s.WriteString(strings.Repeat("word ", 200_000))
+		before, bytes := len(rec.Events()), 0
+		for range 240 {
+			s.WriteString("word ")
+			time.Sleep(250 * time.Millisecond)
+		}
+		for _, e := range rec.Events()[before:] {
+			for _, p := range e.Record.Parts {
+				bytes += len(p.Data)
+			}
+		}
+		if bytes == 0 || bytes > 8<<20 {
+			t.Errorf("a minute of a text of 1 MB takes %d bytes of events", bytes)
+		}
+		turn.End(agenttrace.TurnResult{})
+	})
+}
+
+func TestAToolThatRunsForAnHourIsHeardOf(t *testing.T) {
+	inBubble(t, agenttrace.LiveOptions{}, func(t *testing.T, rec *agenttracetest.Recorder, ctx context.Context, run *agenttrace.Run) {
+		ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
+		_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{Name: "bash", Input: map[string]any{}})
+		began := time.Now()
+		time.Sleep(time.Hour + time.Second)
+		last, beats := began, 0
+		for _, e := range rec.Events() {
+			if e.Name != semconv.EventStatus {
+				continue
+			}
+			if e.Record.Heartbeat != 15000 || e.Record.Status != semconv.StatusBusy {
+				t.Fatalf("status %+v", e.Record)
+			}
+			if gap := e.Time.Sub(last); gap > 16*time.Second {
+				t.Errorf("nothing for %s", gap)
+			}
+			if e.Record.Since != 0 {
+				beats++
+				if at := time.UnixMilli(e.Record.Since); at.Sub(began).Abs() > time.Second {
+					t.Errorf("busy since %s, want %s", at, began)
+				}
+			}
+			last = e.Time
+		}
+		if beats != 240 {
+			t.Errorf("%d heartbeats in an hour, want 240", beats)
+		}
+		tool.End("ok")
+		turn.End(agenttrace.TurnResult{})
+		if end := rec.Events().Statuses(); end[len(end)-1].Status != "idle" {
+			t.Errorf("in the end it is %+v", end[len(end)-1])
+		}
+	})
+}
+
+func TestAHeartbeatIsSentOnlyWhenNothingElseIs(t *testing.T) {
+	inBubble(t, agenttrace.LiveOptions{}, func(t *testing.T, rec *agenttracetest.Recorder, ctx context.Context, run *agenttrace.Run) {
+		_, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
+		for range 60 {
+			turn.Text("working")
+			time.Sleep(10 * time.Second)
+		}
+		for _, e := range rec.Events() {
+			if e.Record.Since != 0 {
+				t.Fatalf("a heartbeat at %s between parts", e.Time)
+			}
+		}
+		turn.End(agenttrace.TurnResult{})
+	})
+}
+
+func TestASessionThatWaitsForAnotherProcessHasNoHeartbeat(t *testing.T) {
+	inBubble(t, agenttrace.LiveOptions{}, func(t *testing.T, rec *agenttracetest.Recorder, ctx context.Context, run *agenttrace.Run) {
+		ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
+		_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{Name: "bash", Input: map[string]any{}})
+		tool.AwaitApproval("")
+		time.Sleep(time.Minute)
+		events := rec.Events()
+		if last := events[len(events)-1].Record; last.Status != semconv.StatusWaitingApproval || last.Heartbeat == 0 || last.Since == 0 {
+			t.Errorf("while the process waits it says %+v", last)
+		}
+		turn.End(agenttrace.TurnResult{})
+		events = rec.Events()
+		if last := events[len(events)-1].Record; last.Status != semconv.StatusWaitingApproval || last.Heartbeat != 0 || last.Since == 0 {
+			t.Errorf("when the turn is over it says %+v", last)
+		}
+	})
+}
+
+func TestHeartbeatsAndDelaysCanBeTurnedOff(t *testing.T) {
+	inBubble(t, agenttrace.LiveOptions{MaxDelay: -1, Heartbeat: -1}, func(t *testing.T, rec *agenttracetest.Recorder, ctx context.Context, run *agenttrace.Run) {
+		_, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
+		s := turn.StreamText()
+		s.WriteString("a few words ")
+		before := len(rec.Events())
+		time.Sleep(time.Hour)
+		if more := rec.Events()[before:]; len(more) > 0 {
+			t.Errorf("events: %q", story(more))
+		}
+		for _, e := range rec.Events() {
+			if e.Record.Heartbeat != 0 {
+				t.Errorf("a status says %+v", e.Record)
+			}
+		}
+		turn.End(agenttrace.TurnResult{})
+	})
+}
+
+// A turn that nobody ends keeps neither a goroutine nor itself.
+func TestATurnThatIsForgottenIsNotKeptByItsHeartbeat(t *testing.T) {
+	goroutines := runtime.NumGoroutine()
+	gone := make(chan bool)
+	func() {
+		rec := agenttracetest.NewRecorder()
+		tracer := agenttrace.New(agenttrace.Options{TracerProvider: rec, LoggerProvider: rec, Live: agenttrace.LiveOptions{Heartbeat: 5 * time.Millisecond}})
+		sess := tracer.NewSession(context.Background(), agenttrace.SessionOptions{Agent: "coder"})
+		runtime.AddCleanup(sess, func(bool) { close(gone) }, true)
+		ctx, run := sess.StartRun(context.Background(), agenttrace.RunOptions{})
+		_, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
+		turn.StreamText().WriteString("a few words ")
+	}()
+	deadline := time.After(20 * time.Second)
+	for {
+		runtime.GC()
+		select {
+		case <-gone:
+			time.Sleep(20 * time.Millisecond) // what a timer began may end
+			if now := runtime.NumGoroutine(); now > goroutines {
+				t.Errorf("%d goroutines, before %d", now, goroutines)
+			}
+			return
+		case <-deadline:
+			t.Fatal("the session is still there")
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,70 @@
+package ingest_test
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+
+	"github.com/agenttrace/agenttrace/semconv"
+	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// TestHeartbeatsMoveTheTimeOfASessionAndNothingElse: an hour of them leaves the
+// rows that one status leaves, and exports have nothing to do.
+func TestHeartbeatsMoveTheTimeOfASessionAndNothingElse(t *testing.T) {
+	s, err := sqlitestore.Open(t.Context(), filepath.Join(t.TempDir(), "sessions.db"), sqlitestore.Options{Outbox: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	const began = int64(1795198540000)
+	busy := func(at, since int64) delivery {
+		ld := logs(record(&spans.Event{
+			Name: semconv.EventStatus, SessionID: "ses_1", Status: semconv.StatusBusy, Heartbeat: 15000, Since: since,
+		}, at*1e6))
+		return delivery{events: &ld}
+	}
+	touched := func() (n int) {
+		if err := s.Outbox(context.Background(), func(string, int64) { n++ }); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	deliverLive(t, s, []delivery{busy(began, 0)})
+	if touched() != 1 {
+		t.Fatal("the status itself is not exported")
+	}
+	var at int64
+	if err := s.Outbox(context.Background(), func(_ string, touchedAt int64) { at = touchedAt }); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Exported(t.Context(), "ses_1", at); err != nil {
+		t.Fatal(err)
+	}
+	before, err := s.Transcript(t.Context(), "ses_1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var hour []delivery
+	for beat := began + 15000; beat <= began+3600_000; beat += 15000 {
+		hour = append(hour, busy(beat, began))
+	}
+	hour = append(hour, hour[3], busy(began, 0)) // late and repeated
+	if r := deliverLive(t, s, hour); r.Malformed != 0 || r.Refused != 0 {
+		t.Errorf("report %+v", r)
+	}
+	after, err := s.Transcript(t.Context(), "ses_1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := `{"status":{"state":"busy","at":1795198540000,"heartbeat":15000}}`; after.Session.MetadataJSON != want || before.Session.MetadataJSON != want {
+		t.Errorf("metadata %s, then %s, want %s", before.Session.MetadataJSON, after.Session.MetadataJSON, want)
+	}
+	if after.Session.UpdatedAt != began+3600_000 || after.Session.CreatedAt != began || len(after.Messages) != 0 {
+		t.Errorf("session %+v", after.Session)
+	}
+	if n := touched(); n != 0 {
+		t.Errorf("heartbeats make %d sessions be exported", n)
+	}
+}
