@@ -3,11 +3,13 @@ package redactionprocessor
 import (
 	"context"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
+	"go.opentelemetry.io/collector/pdata/xpdata/entity"
 
 	"github.com/agenttrace/agenttrace/internal/nesting"
 	"github.com/agenttrace/agenttrace/processor/redactionprocessor/internal/metadata"
@@ -24,9 +26,11 @@ func (p *redaction) traces(ctx context.Context, td ptrace.Traces) (ptrace.Traces
 	nesting.Traces(td) // the cleaner recurses
 	c := cleaner{r: p.redactor}
 	for _, rs := range td.ResourceSpans().All() {
-		c.attributes(rs.Resource().Attributes())
+		c.resource(rs.Resource())
+		c.identifier(rs.SchemaUrl(), rs.SetSchemaUrl)
 		for _, ss := range rs.ScopeSpans().All() {
-			c.attributes(ss.Scope().Attributes())
+			c.scope(ss.Scope())
+			c.identifier(ss.SchemaUrl(), ss.SetSchemaUrl)
 			for _, s := range ss.Spans().All() {
 				c.span(s)
 			}
@@ -40,10 +44,14 @@ func (p *redaction) logs(ctx context.Context, ld plog.Logs) (plog.Logs, error) {
 	nesting.Logs(ld)
 	c := cleaner{r: p.redactor}
 	for _, rl := range ld.ResourceLogs().All() {
-		c.attributes(rl.Resource().Attributes())
+		c.resource(rl.Resource())
+		c.identifier(rl.SchemaUrl(), rl.SetSchemaUrl)
 		for _, sl := range rl.ScopeLogs().All() {
-			c.attributes(sl.Scope().Attributes())
+			c.scope(sl.Scope())
+			c.identifier(sl.SchemaUrl(), sl.SetSchemaUrl)
 			for _, r := range sl.LogRecords().All() {
+				c.text("", r.SeverityText(), r.SetSeverityText)
+				c.text("", r.EventName(), r.SetEventName)
 				c.value("", r.Body())
 				c.attributes(r.Attributes())
 			}
@@ -62,14 +70,41 @@ func (p *redaction) count(ctx context.Context, c *cleaner) {
 	}
 }
 
-// cleaner redacts the values of one request, and counts.
+// cleaner redacts one request, and counts. Every string of it passes, as an emitter may
+// put a secret anywhere; a test plants one into each that the protocol has. Keys and ids
+// stay what things are told apart and joined by: see [redact.Redactor.Identifier].
 type cleaner struct {
 	r                   *redact.Redactor
 	redacted, truncated int64
+	// clean are the keys that are, as they repeat.
+	clean map[string]struct{}
+}
+
+// maxClean bounds the keys that a cleaner remembers.
+const maxClean = 4096
+
+func (c *cleaner) resource(r pcommon.Resource) {
+	c.attributes(r.Attributes())
+	for _, e := range entity.ResourceEntityRefs(r).All() {
+		c.identifier(e.SchemaUrl(), e.SetSchemaUrl)
+		c.identifier(e.Type(), e.SetType)
+		for _, keys := range [...]pcommon.StringSlice{e.IdKeys(), e.DescriptionKeys()} {
+			for i, key := range keys.All() {
+				c.identifier(key, func(s string) { keys.SetAt(i, s) })
+			}
+		}
+	}
+}
+
+func (c *cleaner) scope(s pcommon.InstrumentationScope) {
+	c.identifier(s.Name(), s.SetName)
+	c.identifier(s.Version(), s.SetVersion)
+	c.attributes(s.Attributes())
 }
 
 func (c *cleaner) span(s ptrace.Span) {
 	c.text("", s.Name(), s.SetName)
+	c.state(s.TraceState())
 	c.text("", s.Status().Message(), s.Status().SetMessage)
 	c.attributes(s.Attributes())
 	for _, e := range s.Events().All() {
@@ -77,18 +112,106 @@ func (c *cleaner) span(s ptrace.Span) {
 		c.attributes(e.Attributes())
 	}
 	for _, l := range s.Links().All() {
+		c.state(l.TraceState())
 		c.attributes(l.Attributes())
 	}
 }
 
+// state redacts the members of a trace state, each a key and a value. One whose key
+// holds a secret goes: a marker is no key there.
+func (c *cleaner) state(t pcommon.TraceState) {
+	given := t.AsRaw()
+	if given == "" {
+		return
+	}
+	members, changed := strings.Split(given, ","), false
+	kept := members[:0]
+	for _, m := range members {
+		key, value, _ := strings.Cut(m, "=")
+		if name := strings.TrimSpace(key); c.r.Identifier(name) != name {
+			changed = true
+			continue
+		}
+		// What is secret by name, by its own shape, or by that of both.
+		clean := c.r.Value(strings.TrimSpace(key), value)
+		if c.r.Identifier(clean) != clean {
+			clean = redact.Marker
+		}
+		if clean == value && c.r.Text(m) != m {
+			clean = redact.Marker
+		}
+		if clean != value {
+			// "=" and "," would end a value.
+			m, changed = key+"="+strings.NewReplacer("=", ":", ",", ";").Replace(clean), true
+		}
+		kept = append(kept, m)
+	}
+	if changed {
+		c.redacted++
+		t.FromRaw(strings.Join(kept, ","))
+	}
+}
+
+// attributes redacts keys and values.
 func (c *cleaner) attributes(m pcommon.Map) {
+	var keys []string
 	for key, v := range m.All() {
 		c.value(key, v)
+		if !c.isClean(key) {
+			keys = append(keys, key)
+		}
 	}
+	for _, key := range keys {
+		v, _ := m.Get(key)
+		moved := pcommon.NewValueEmpty()
+		v.CopyTo(moved)
+		m.Remove(key)
+		moved.CopyTo(m.PutEmpty(c.r.Identifier(key)))
+		c.redacted++
+	}
+}
+
+// isClean reports whether a key has no secret in it.
+func (c *cleaner) isClean(key string) bool {
+	if _, ok := c.clean[key]; ok {
+		return true
+	}
+	if c.r.Identifier(key) != key {
+		return false
+	}
+	if c.clean == nil {
+		c.clean = make(map[string]struct{})
+	}
+	if len(c.clean) < maxClean {
+		c.clean[key] = struct{}{}
+	}
+	return true
+}
+
+// identifier redacts what things are told apart by, and calls set if that changed it.
+func (c *cleaner) identifier(s string, set func(string)) {
+	if out := c.r.Identifier(s); out != s {
+		c.redacted++
+		set(out)
+	}
+}
+
+// identifies reports whether the values of a key are ids or names, as the session store
+// has them: what is redacted of them there is the same here.
+func identifies(key string) bool {
+	for _, end := range [...]string{"id", "Id", "ID", "name", "model", "agent"} {
+		if head, ok := strings.CutSuffix(key, end); ok && (head == "" || end == "Id" || end == "ID" || strings.HasSuffix(head, ".") || strings.HasSuffix(head, "_")) {
+			return true
+		}
+	}
+	return false
 }
 
 // text redacts s, which stands under key, and calls set if that changed it.
 func (c *cleaner) text(key, s string, set func(string)) {
+	if identifies(key) && !c.secret(key) {
+		c.identifier(s, func(clean string) { s = clean; set(s) })
+	}
 	out, res := c.r.Apply(redact.Other, key, s)
 	if res.Redacted {
 		c.redacted++
@@ -110,7 +233,7 @@ func (c *cleaner) value(key string, v pcommon.Value) {
 	case pcommon.ValueTypeBytes:
 		if b := v.Bytes().AsRaw(); utf8.Valid(b) {
 			c.text(key, string(b), func(s string) { v.Bytes().FromRaw([]byte(s)) })
-		} else if c.secret(key) {
+		} else if text := strings.ToValidUTF8(string(b), "\uFFFD"); c.secret(key) || c.r.Text(text) != text {
 			c.whole(v)
 		}
 	case pcommon.ValueTypeInt:
