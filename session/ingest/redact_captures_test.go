@@ -1,0 +1,143 @@
+package ingest
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/plog"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+
+	"github.com/agenttrace/agenttrace/redact"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// watcher is a store that looks for secrets in what it is given.
+type watcher struct {
+	t    *testing.T
+	file string
+	rows int
+}
+
+func (w *watcher) Apply(_ context.Context, b *store.Batch) (store.Result, error) {
+	w.rows += b.Len()
+	var found []string
+	leaks(reflect.ValueOf(*b), "batch", &found)
+	// Facts are compressed, and assembled into rows by what is kept of them.
+	if len(b.Observations) > 0 {
+		assembled, err := b.Assemble("ses", b.Observations)
+		if err != nil {
+			w.t.Errorf("%s: %v", w.file, err)
+		}
+		leaks(reflect.ValueOf(assembled), "assembly", &found)
+	}
+	if len(found) > 0 {
+		w.t.Errorf("%s: %s", w.file, strings.Join(found[:min(3, len(found))], "\n"))
+	}
+	return store.Result{}, nil
+}
+
+// plantValues puts a secret behind every text below m for which the place is chosen.
+func plantValues(m pcommon.Map, chosen func() bool) {
+	var plant func(v pcommon.Value)
+	plant = func(v pcommon.Value) {
+		switch v.Type() {
+		case pcommon.ValueTypeStr:
+			if s := v.Str(); chosen() {
+				if strings.HasSuffix(s, `"}]`) { // JSON stays JSON
+					v.SetStr(strings.TrimSuffix(s, `"}]`) + " " + plantedSecret + `"}]`)
+				} else {
+					v.SetStr(s + " " + plantedSecret)
+				}
+			}
+		case pcommon.ValueTypeMap:
+			plantValues(v.Map(), chosen)
+		case pcommon.ValueTypeSlice:
+			for _, e := range v.Slice().All() {
+				plant(e)
+			}
+		}
+	}
+	for _, v := range m.All() {
+		plant(v)
+	}
+}
+
+const plantedSecret = "ghp_aZ3kQ9xW7mB2vN5tL8rDhF4jY6cP1sG0uE9o"
+
+// Whatever an agent's telemetry says, and under whatever key, a secret in it is neither
+// stored nor assembled into a row. Each pass plants into another third of the texts, so
+// that spans are recognized by the rest.
+func TestNoCaptureIsStoredWithASecret(t *testing.T) {
+	r, err := redact.New(redact.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob("testdata/captures/*/*/*-*.json")
+	if err != nil || len(files) < 10 {
+		t.Fatalf("captures %q: %v", files, err)
+	}
+	stored := 0
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for pass := range 3 {
+			n := pass
+			chosen := func() bool { n++; return n%3 == 0 }
+			w := &watcher{t: t, file: file}
+			in := New(w, Options{Redactor: r})
+			var report Report
+			if strings.HasSuffix(file, "-logs.json") {
+				ld, err := new(plog.JSONUnmarshaler).UnmarshalLogs(raw)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, rl := range ld.ResourceLogs().All() {
+					plantValues(rl.Resource().Attributes(), chosen)
+					for _, sl := range rl.ScopeLogs().All() {
+						for _, rec := range sl.LogRecords().All() {
+							plantValues(rec.Attributes(), chosen)
+						}
+					}
+				}
+				report, err = in.Logs(t.Context(), ld)
+				if err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				td, err := new(ptrace.JSONUnmarshaler).UnmarshalTraces(raw)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, rs := range td.ResourceSpans().All() {
+					plantValues(rs.Resource().Attributes(), chosen)
+					for _, ss := range rs.ScopeSpans().All() {
+						for _, s := range ss.Spans().All() {
+							plantValues(s.Attributes(), chosen)
+							for _, e := range s.Events().All() {
+								plantValues(e.Attributes(), chosen)
+							}
+						}
+					}
+				}
+				report, err = in.Traces(t.Context(), td)
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			stored += w.rows
+			if flaws := strings.Join(report.Flaws, "\n"); strings.Contains(flaws, "aZ3kQ9xW7mB2") {
+				t.Errorf("%s: reported: %s", file, flaws)
+			}
+		}
+	}
+	if stored < 500 {
+		t.Errorf("only %d rows were looked at", stored)
+	}
+}
