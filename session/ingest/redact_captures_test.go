@@ -29,7 +29,7 @@ func (w *watcher) Apply(_ context.Context, b *store.Batch) (store.Result, error)
 	leaks(reflect.ValueOf(*b), "batch", &found)
 	// Facts are compressed, and assembled into rows by what is kept of them.
 	if len(b.Observations) > 0 {
-		assembled, err := b.Assemble("ses", b.Observations)
+		assembled, err := b.Assemble(&store.Window{Home: "ses", Observations: b.Observations})
 		if err != nil {
 			w.t.Errorf("%s: %v", w.file, err)
 		}
