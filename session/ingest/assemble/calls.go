@@ -305,7 +305,9 @@ func (c *call) read() {
 			answers = append(answers, n.Output...)
 			continue
 		}
-		if len(c.output) == 0 {
+		// An answer that the call's own span does not tell may be told while it grows, by
+		// several: the longest is all of it.
+		if len(c.output) == 0 || c.span != nil && len(c.span.Output) == 0 && !n.record && len(n.Output) > len(c.output) {
 			c.output = n.Output
 		} else if textOf(c.output) == "" && textOf(n.Output) != "" {
 			answers = append(answers, n.Output...)

@@ -8,8 +8,6 @@
 package dialect
 
 import (
-	"strings"
-
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
@@ -50,6 +48,7 @@ var Table = []Dialect{
 	geminiCLI,
 	openCode,
 	mastra,
+	voltAgent,
 	adk,
 	openInference,
 	langSmith,
@@ -57,6 +56,8 @@ var Table = []Dialect{
 	aiSDK,
 	genkit,
 	genAI,
+	langfuse,
+	generic,
 }
 
 // OfSpan returns the dialect of a span, or nil.
@@ -95,12 +96,23 @@ const (
 	MarkADK                             // gcp.vertex.agent.
 	MarkMCP                             // mcp.
 	MarkLangSmith                       // langsmith.
+	MarkLangfuse                        // langfuse.
+	MarkVoltAgent                       // entity. and voltagent.
+	MarkOrdinary                        // of a program that is no agent
+	MarkOther                           // none of these
 )
 
 var families = map[string]Marks{
 	"gen_ai": MarkGenAI, "ai": MarkAI, "openinference": MarkOpenInference, "llm": MarkLLM, "traceloop": MarkTraceloop,
 	"genkit": MarkGenkit, "mastra": MarkMastra, "gcp": MarkADK, "mcp": MarkMCP,
 	"langsmith": MarkLangSmith,
+	"langfuse":  MarkLangfuse, "entity": MarkVoltAgent, "voltagent": MarkVoltAgent,
+}
+
+func init() {
+	for _, f := range ordinaryFamilies {
+		families[f] = MarkOrdinary
+	}
 }
 
 // Span is a span where it stood. It is read, never changed.
@@ -148,8 +160,10 @@ func (r *Record) Attrs() Attrs { return Attrs{r.Attributes()} }
 func marksOf(m pcommon.Map) Marks {
 	var marks Marks
 	for key := range m.All() {
-		if i := strings.IndexAny(key, ".:"); i > 0 {
-			marks |= families[key[:i]]
+		if known := families[family(key)]; known != 0 {
+			marks |= known
+		} else {
+			marks |= MarkOther
 		}
 	}
 	return marks

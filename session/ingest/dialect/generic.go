@@ -1,0 +1,687 @@
+package dialect
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/ingest/fact"
+)
+
+// generic reads what no other dialect knows, so that a session of a client that nobody
+// here has tried is seen rather than lost. It goes by what attributes are called, by
+// their last words, and by the shape of their values; never by the client. What it
+// makes is marked with its name.
+//
+// Ordinary spans must not become sessions: a query and its result are a search as well
+// as a question and its answer. So attributes of the families of [ordinaryFamilies] are
+// not looked at, and what remains must be evidence of a model or an agent: see
+// [evidence.conversation].
+var generic = Dialect{
+	Name:       "generic",
+	Title:      "any other client, by the names of its attributes",
+	Spans:      isGeneric,
+	Records:    isGenericRecord,
+	ReadSpan:   readGeneric,
+	ReadRecord: readGenericRecord,
+	Says: Says{
+		TopicSession:    "span, log",
+		TopicTurn:       "span",
+		TopicUser:       "span, log",
+		TopicText:       "span, log",
+		TopicReasoning:  "span, log",
+		TopicToolInput:  "span, log",
+		TopicToolOutput: "span, log",
+		TopicToolError:  "span",
+		TopicPrompt:     "span, log",
+		TopicCatalog:    "span, log",
+		TopicModel:      "span, log",
+		TopicTokens:     "span, log",
+		TopicCache:      "span, log",
+		TopicThinking:   "span, log",
+		TopicCost:       "span, log",
+		TopicFinish:     "span, log",
+	},
+}
+
+// evidence is what the names of attributes, and the shapes of their values, tell of
+// what a span is.
+type evidence struct {
+	fields   uint64 // bits of field
+	ordinary bool   // the span has attributes of a program that is no agent
+	roles    bool   // a value holds messages with roles
+	kind     genericSpanKind
+}
+
+func (e *evidence) has(all ...field) bool {
+	for _, f := range all {
+		if e.fields&(1<<f) != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// look adds the attributes of a span, an event or a record.
+func (e *evidence) look(m pcommon.Map) {
+	for key, v := range m.All() {
+		if isOrdinary(key) {
+			e.ordinary = true
+			continue
+		}
+		f := fieldOf(key)
+		switch f {
+		case fieldNone:
+			continue
+		case fieldKind:
+			if v.Type() == pcommon.ValueTypeStr {
+				// Several may stand on a span, those of what it belongs to among them: an
+				// agent's tool is a tool.
+				e.kind = max(e.kind, genericKind(v.Str()))
+			}
+			continue
+		case fieldInputTokens, fieldOutputTokens, fieldTotalTokens, fieldCacheRead, fieldCacheWrite, fieldReasoningTokens, fieldCost, fieldTemperature:
+			if v.Type() == pcommon.ValueTypeMap || v.Type() == pcommon.ValueTypeSlice || v.Type() == pcommon.ValueTypeEmpty {
+				continue
+			}
+		default:
+			if !holdsText(v) {
+				continue
+			}
+		}
+		e.fields |= 1 << f
+		if !e.roles && isTalk(f) {
+			e.roles = holdsRoles(v)
+		}
+	}
+}
+
+// isTalk reports whether a field is a side of a conversation.
+func isTalk(f field) bool {
+	switch f {
+	case fieldInput, fieldPrompt, fieldOutput, fieldAnswer, fieldMessages:
+		return true
+	}
+	return false
+}
+
+// holdsRoles reports whether a value looks like messages that say whose they are.
+func holdsRoles(v pcommon.Value) bool {
+	switch v.Type() {
+	case pcommon.ValueTypeStr:
+		s := strings.TrimLeft(v.Str(), " \t\r\n")
+		return s != "" && (s[0] == '[' || s[0] == '{') && strings.Contains(s, `"role"`)
+	case pcommon.ValueTypeMap:
+		if _, ok := v.Map().Get("role"); ok {
+			return true
+		}
+		for _, e := range v.Map().All() {
+			if e.Type() == pcommon.ValueTypeSlice && holdsRoles(e) {
+				return true
+			}
+		}
+	case pcommon.ValueTypeSlice:
+		return v.Slice().Len() > 0 && v.Slice().At(0).Type() != pcommon.ValueTypeSlice && holdsRoles(v.Slice().At(0))
+	}
+	return false
+}
+
+// conversation reports whether the evidence is of a model or an agent.
+func (e *evidence) conversation() bool {
+	var (
+		asked    = e.has(fieldInput, fieldPrompt, fieldMessages)
+		answered = e.has(fieldOutput, fieldAnswer)
+		content  = asked || answered || e.has(fieldSystem, fieldReasoning)
+		model    = e.has(fieldModel, fieldResponseModel)
+		tokens   = e.has(fieldInputTokens, fieldOutputTokens) || e.has(fieldUsage) && model
+		tool     = e.has(fieldToolName, fieldCallID)
+		agent    = e.kind != kindUnknown && e.kind != kindOther || e.has(fieldAgent)
+		own      = model || tokens || agent || e.has(fieldSession) // what ordinary programs have nothing of
+	)
+	switch {
+	case e.roles, tokens && (model || content), model && content:
+		return true
+	case e.has(fieldInputTokens) && e.has(fieldOutputTokens):
+		return true
+	case tool && (content || e.has(fieldToolInput, fieldToolOutput)) && (!e.ordinary || own || e.has(fieldCallID)):
+		return true
+	case e.has(fieldPrompt, fieldAnswer), asked && answered:
+		return !e.ordinary || own
+	case agent && (content || model), e.has(fieldSession) && content:
+		return !e.ordinary
+	}
+	return false
+}
+
+// isGeneric reports whether a span is of a conversation. Nearly all that it sees are
+// not: what has no attribute but those of ordinary families costs nothing but a look
+// at their first words, which was had before.
+func isGeneric(s *Span) bool {
+	if !s.Has(MarkOther) && s.Events().Len() == 0 {
+		return false
+	}
+	e := genericEvidence(s)
+	return e.conversation() || isGenericSession(s, &e)
+}
+
+func genericEvidence(s *Span) evidence {
+	var e evidence
+	e.look(s.Attributes())
+	for _, event := range s.Events().All() {
+		if name := event.Name(); name == "exception" || event.Attributes().Len() == 0 {
+			continue
+		}
+		var of evidence
+		of.look(event.Attributes())
+		if of.roles || of.has(fieldPrompt, fieldAnswer, fieldMessages) || of.has(fieldRole) && of.has(fieldContent) || isTalk(fieldOf(event.Name())) && of.has(fieldContent) {
+			e.fields |= of.fields | 1<<fieldMessages
+			e.roles = e.roles || of.has(fieldRole)
+		}
+	}
+	return e
+}
+
+// isGenericSession reports whether a span tells of nothing but that there is a
+// conversation: a span that nothing is above names one, and is no ordinary program's.
+// A session.id alone is every browser's too.
+func isGenericSession(s *Span, e *evidence) bool {
+	return !e.ordinary && e.has(fieldSession) && s.ParentSpanID().IsEmpty() && (e.kind == kindAgent || e.kind == kindModel || e.has(fieldModel, fieldAgent))
+}
+
+func readGeneric(s *Span, out *Facts) {
+	e := genericEvidence(s)
+	g := collect(s.Attrs())
+	g.events(s)
+	out.genericSession(g)
+	if !e.conversation() {
+		f := out.Add(fact.Session)
+		g.about(f, s)
+		return
+	}
+	f := out.Add(g.kindOf(s, &e))
+	g.about(f, s)
+	if f.Kind == fact.Turn && f.Agent == "" && e.kind == kindAgent && genericKind(s.Name()) == kindUnknown && len(s.Name()) <= 100 {
+		f.Agent = Text(s.Name())
+	}
+	switch f.Kind {
+	case fact.ToolCall:
+		g.tool(f, Text(s.Name()))
+	case fact.Step:
+	default:
+		g.call(f)
+	}
+	readFailure(f, s)
+	g.failure(f)
+}
+
+// genericSession finds the session by the end of a key where no known key names it.
+func (f *Facts) genericSession(g *genericReading) {
+	if f.base.Session != "" {
+		return
+	}
+	if key := g.keys[fieldSession]; key != "" {
+		// Any known key, wherever it is, is a better one.
+		f.base.Session, f.base.SessionKey, f.base.SessionRank = g.str(fieldSession), Text(key), genericSessionRank
+	}
+}
+
+// genericSessionRank is beyond the rank of every known key in every place.
+const genericSessionRank = 1 << 20
+
+// genericReading is what attributes say, by what they mean.
+type genericReading struct {
+	values map[field][]pcommon.Value
+	keys   map[field]string // of the first value
+	// said are messages that stand in events.
+	said []fact.Message
+	flat []fact.Message
+}
+
+// collect sorts attributes by what they mean.
+func collect(a Attrs) *genericReading {
+	g := &genericReading{values: make(map[field][]pcommon.Value), keys: make(map[field]string)}
+	for key, v := range a.All() {
+		if isOrdinary(key) || v.Type() == pcommon.ValueTypeEmpty {
+			continue
+		}
+		if f := fieldOf(key); f != fieldNone {
+			if len(g.values[f]) == 0 {
+				g.keys[f] = key
+			}
+			g.values[f] = append(g.values[f], v)
+		}
+	}
+	g.flat = flatTalk(a)
+	return g
+}
+
+// flatTalk reads messages that are spread over attributes by their index, as
+// prefix.N.role and prefix.N.content.
+func flatTalk(a Attrs) []fact.Message {
+	prefix := ""
+	for key := range a.All() {
+		head, ok := strings.CutSuffix(key, ".role")
+		if !ok {
+			continue
+		}
+		i := strings.LastIndexByte(head, '.')
+		if i <= 0 {
+			continue
+		}
+		if _, err := strconv.Atoi(head[i+1:]); err == nil && (prefix == "" || head[:i+1] < prefix) && isTalk(fieldOf(head[:i])) {
+			prefix = head[:i+1]
+		}
+	}
+	if prefix == "" {
+		return nil
+	}
+	messages, _ := FlatMessages(a, prefix)
+	return messages
+}
+
+// events reads the messages that stand in a span's events: a role and a content, or
+// an input or output.
+func (g *genericReading) events(s *Span) {
+	for _, event := range s.Events().All() {
+		a := Attrs{event.Attributes()}
+		if event.Name() == "exception" || a.Len() == 0 {
+			continue
+		}
+		g.said = append(g.said, talkOf(a, pcommon.NewValueEmpty(), event.Name())...)
+	}
+}
+
+// talkOf returns the messages of an event or a record: by its attributes, its body or,
+// for whose they are, its name.
+func talkOf(a Attrs, body pcommon.Value, name string) (messages []fact.Message) {
+	g := genericReading{values: make(map[field][]pcommon.Value), keys: make(map[field]string)}
+	add := func(m pcommon.Map) {
+		for key, v := range m.All() {
+			if f := fieldOf(key); f != fieldNone && !isOrdinary(key) && v.Type() != pcommon.ValueTypeEmpty {
+				g.values[f] = append(g.values[f], v)
+			}
+		}
+	}
+	add(a.Map)
+	if body.Type() == pcommon.ValueTypeMap {
+		add(body.Map())
+	}
+	role := normalRole(g.str(fieldRole))
+	if role == "" {
+		role = roleOfName(name)
+	}
+	var content json.RawMessage
+	if values := g.values[fieldContent]; len(values) > 0 {
+		content = valueJSON(values[0])
+	} else if body.Type() == pcommon.ValueTypeStr {
+		content = valueJSON(body)
+	}
+	if role != "" && !isNull(content) {
+		r := reader{role: role}
+		message := object{"content": content}
+		message["role"], _ = json.Marshal(role)
+		if id := g.str(fieldCallID); id != "" {
+			message["tool_call_id"], _ = json.Marshal(id)
+		}
+		return r.message(message)
+	}
+	if asked := g.asked(fieldMessages, fieldPrompt, fieldInput); asked != nil {
+		messages = append(messages, asked...)
+	}
+	if parts, _ := g.answered(); parts != nil {
+		messages = append(messages, fact.Message{Role: "assistant", Parts: parts})
+	}
+	return messages
+}
+
+// roleOfName returns whose message an event is by its name, "" where that does not
+// say.
+func roleOfName(name string) string {
+	switch fieldOf(name) {
+	case fieldPrompt, fieldInput:
+		return "user"
+	case fieldAnswer, fieldOutput:
+		return "assistant"
+	case fieldSystem:
+		return "system"
+	case fieldToolOutput:
+		return "tool"
+	}
+	return ""
+}
+
+// str returns the first text of a field.
+func (g *genericReading) str(all ...field) string {
+	for _, f := range all {
+		for _, v := range g.values[f] {
+			if v.Type() == pcommon.ValueTypeMap || v.Type() == pcommon.ValueTypeSlice {
+				continue
+			}
+			if s := Text(v.AsString()); strings.TrimSpace(s) != "" {
+				return s
+			}
+		}
+	}
+	return ""
+}
+
+// kindOf tells what a span tells of: by the client's own word, else by what it has.
+func (g *genericReading) kindOf(s *Span, e *evidence) fact.Kind {
+	root := s.ParentSpanID().IsEmpty()
+	name := strings.ToLower(s.Name())
+	agent := e.has(fieldAgent) || strings.Contains(name, "agent") || strings.Contains(name, "workflow") || strings.Contains(name, "turn")
+	model := e.has(fieldModel, fieldResponseModel)
+	tokens := e.has(fieldInputTokens, fieldOutputTokens, fieldUsage)
+	switch e.kind {
+	case kindModel:
+		if root && agent && !model {
+			return fact.Turn // what an agent does by chatting
+		}
+		return fact.ModelCall
+	case kindTool:
+		return fact.ToolCall
+	case kindAgent:
+		return fact.Turn
+	case kindChain:
+		if root {
+			return fact.Turn
+		}
+		return fact.Step
+	case kindOther:
+		return fact.Step
+	}
+	switch {
+	case e.has(fieldCallID) || e.has(fieldToolName) && !tokens && (e.has(fieldToolInput, fieldToolOutput) || !root):
+		return fact.ToolCall
+	case !root && !model && !tokens && (strings.HasPrefix(name, "tool") || strings.HasSuffix(name, "tool") || strings.HasPrefix(name, "execute_tool") || strings.HasPrefix(name, "function")):
+		return fact.ToolCall
+	case root && agent && !e.roles:
+		return fact.Turn
+	case tokens, model:
+		return fact.ModelCall
+	case root, agent, e.has(fieldPrompt, fieldAnswer), e.has(fieldSession) && g.plain():
+		return fact.Turn
+	}
+	return fact.Step
+}
+
+// plain reports whether what was asked and answered are texts.
+func (g *genericReading) plain() bool {
+	text := func(f field) bool {
+		for _, v := range g.values[f] {
+			if v.Type() == pcommon.ValueTypeStr && !strings.HasPrefix(v.Str(), "{") && !strings.HasPrefix(v.Str(), "[") {
+				return true
+			}
+		}
+		return false
+	}
+	return text(fieldInput) && text(fieldOutput)
+}
+
+// about reads whose session it is, and who speaks.
+func (g *genericReading) about(f *fact.Fact, s *Span) {
+	if user := g.str(fieldUser); user != "" {
+		aboutOf(f).UserID = user
+	}
+	if agent := g.str(fieldAgent); f.Kind != fact.ToolCall && agent != "" && len(agent) <= 200 {
+		f.Agent = agent
+	}
+	if s != nil && (f.Kind == fact.Turn || f.Kind == fact.Session || f.Kind == fact.ModelCall) && s.Scope.Name() != "" {
+		aboutOf(f).Client = strings.TrimSpace(Text(s.Scope.Name()) + " " + Text(s.Scope.Version()))
+	}
+	if m := (session.Model{ProviderID: g.str(fieldProvider), ModelID: g.str(fieldModel, fieldResponseModel)}); m.ModelID != "" && f.Kind != fact.ToolCall {
+		f.Model = &m
+	}
+}
+
+// call reads a model call or a turn.
+func (g *genericReading) call(f *fact.Fact) {
+	asked := g.said
+	if f.Kind == fact.Turn {
+		if own := g.asked(fieldPrompt, fieldInput, fieldMessages); own != nil {
+			asked = own
+		}
+	} else if own := g.asked(fieldMessages, fieldPrompt, fieldInput); own != nil {
+		asked = own
+	}
+	if asked == nil {
+		asked = g.flat
+	}
+	parts, finish := g.answered()
+	if parts == nil {
+		asked, parts = splitAnswer(asked, g.said)
+	}
+	if system := g.str(fieldSystem); system != "" {
+		f.SystemPrompt = SystemInstructions(TextJSON(system))
+	}
+	ReadInput(f, asked)
+	f.Output = appendText(nil, fact.PartReasoning, g.str(fieldReasoning))
+	f.Output = append(f.Output, parts...)
+	if f.Finish = finish; f.Finish == "" {
+		for _, v := range g.values[fieldFinish] {
+			for _, word := range (Attrs{singleton("v", v)}).Strings("v") {
+				f.Finish = word
+			}
+		}
+	}
+	f.ToolCatalog = g.catalog()
+	f.Usage = g.usage()
+	if id := g.str(fieldResponseID); f.Kind == fact.ModelCall {
+		f.ResponseID = id
+	}
+	if answering := g.str(fieldResponseModel); answering != "" {
+		f.ResponseModel = answering
+	}
+	f.Temperature, f.CostUSD = g.number(fieldTemperature), g.number(fieldCost)
+	if f.CostUSD != nil && *f.CostUSD < 0 {
+		f.CostUSD = nil
+	}
+}
+
+// splitAnswer takes the answer off the end of the messages of events, where those are
+// all that there is.
+func splitAnswer(asked, said []fact.Message) ([]fact.Message, []fact.Part) {
+	if len(said) == 0 || len(asked) != len(said) {
+		return asked, nil
+	}
+	_, end := userRun(asked)
+	var parts []fact.Part
+	for _, m := range asked[end:] {
+		if m.Role == "assistant" || m.Role == "tool" {
+			parts = append(parts, m.Parts...)
+		}
+	}
+	return asked[:end:end], parts
+}
+
+func singleton(key string, v pcommon.Value) pcommon.Map {
+	m := pcommon.NewMap()
+	v.CopyTo(m.PutEmpty(key))
+	return m
+}
+
+func singletonText(key, text string) pcommon.Map {
+	m := pcommon.NewMap()
+	m.PutStr(key, text)
+	return m
+}
+
+// asked reads what was asked from the first of the fields that tells it.
+func (g *genericReading) asked(fields ...field) []fact.Message {
+	for _, f := range fields {
+		var best []fact.Message
+		for _, v := range g.values[f] {
+			raw := valueJSON(v)
+			messages, ok := Messages(raw)
+			if !ok || !talks(messages) {
+				messages = nil
+				if s := innerText(raw, true, 3); s != "" {
+					messages = []fact.Message{{Role: "user", Parts: appendText(nil, fact.PartText, s)}}
+				}
+			}
+			if best == nil || knownOf(messages) > knownOf(best) {
+				best = messages
+			}
+		}
+		if best != nil {
+			return best
+		}
+	}
+	return nil
+}
+
+// talks reports whether messages have anything in them.
+func talks(messages []fact.Message) bool {
+	return slices.ContainsFunc(messages, func(m fact.Message) bool { return len(m.Parts) > 0 })
+}
+
+// answered reads what was answered.
+func (g *genericReading) answered() (parts []fact.Part, finish string) {
+	for _, f := range []field{fieldAnswer, fieldOutput} {
+		for _, v := range g.values[f] {
+			raw := valueJSON(v)
+			more, why, ok := output(raw)
+			if !ok || len(more) == 0 {
+				more = appendText(nil, fact.PartText, innerText(raw, false, 3))
+			}
+			if partsKnown(more) > partsKnown(parts) {
+				parts = more
+			}
+			if why != "" {
+				finish = why
+			}
+		}
+		if parts != nil {
+			return parts, finish
+		}
+	}
+	return nil, finish
+}
+
+// innerText finds the text in an object of no known shape: that of a member that is
+// called as an input or output is, or else the object as it is, so that nothing is
+// lost.
+func innerText(raw json.RawMessage, input bool, depth int) string {
+	if s := text(raw); s != "" {
+		return s
+	}
+	o, ok := membersOf(raw)
+	if !ok || depth == 0 {
+		if isNull(raw) || len(raw) <= 2 {
+			return ""
+		}
+		return Text(string(raw))
+	}
+	wanted := []field{fieldPrompt, fieldInput, fieldMessages, fieldContent}
+	if !input {
+		wanted = []field{fieldAnswer, fieldOutput, fieldContent}
+	}
+	for _, f := range wanted {
+		for _, key := range sortedKeys(o) {
+			if fieldOf(key) == f && o.has(key) {
+				if s := innerText(o[key], input, depth-1); s != "" {
+					return s
+				}
+			}
+		}
+	}
+	if len(o) == 0 {
+		return ""
+	}
+	return Text(string(raw))
+}
+
+// catalog reads the tools that a model was given.
+func (g *genericReading) catalog() string {
+	for _, v := range g.values[fieldTools] {
+		if c := Catalog(valueJSON(v)); c != "" {
+			return c
+		}
+	}
+	for _, f := range []field{fieldMessages, fieldInput, fieldPrompt} {
+		for _, v := range g.values[f] {
+			if o, ok := objectOf(valueJSON(v)); ok {
+				if c := Catalog(o.first("tools", "functions")); c != "" {
+					return c
+				}
+			}
+		}
+	}
+	return ""
+}
+
+func (g *genericReading) number(f field) *float64 {
+	for _, v := range g.values[f] {
+		if n := (Attrs{singleton("v", v)}).Float("v"); n != nil {
+			return n
+		}
+	}
+	return nil
+}
+
+// tool reads a call of a tool. spanName is "" for a record.
+func (g *genericReading) tool(f *fact.Fact, spanName string) {
+	first := func(fields ...field) json.RawMessage {
+		for _, f := range fields {
+			for _, v := range g.values[f] {
+				if raw := valueJSON(v); !isNull(raw) {
+					return raw
+				}
+			}
+		}
+		return nil
+	}
+	f.CallID = g.str(fieldCallID)
+	f.Tool = &fact.Tool{Name: g.str(fieldToolName), Input: unwrapped(first(fieldToolInput, fieldInput, fieldPrompt))}
+	if f.Tool.Name == "" {
+		f.Tool.Name = toolOfName(spanName)
+	}
+	if answered := first(fieldToolOutput, fieldOutput, fieldAnswer); answered != nil && !f.Failed {
+		var p fact.Part
+		setResult(&p, answered, false)
+		f.Tool.Output, f.Tool.Denied = p.Output, p.Denied
+		if p.Error != "" {
+			f.Failed, f.Error = true, p.Error
+		}
+	}
+	f.Tool.Succeeded = !f.Failed && f.Tool.Output != nil
+}
+
+// toolOfName returns the name of the tool in the name of its span: what follows
+// "tool", a colon or a space.
+func toolOfName(name string) string {
+	if i := strings.LastIndexByte(name, ':'); i >= 0 && i < len(name)-1 {
+		name = name[i+1:]
+	}
+	for _, prefix := range []string{"execute_tool ", "tool_call ", "tool.", "tool ", "call "} {
+		if rest, ok := strings.CutPrefix(name, prefix); ok && rest != "" {
+			return strings.TrimSpace(rest)
+		}
+	}
+	return strings.TrimSpace(name)
+}
+
+// failure reads an error that the span's status does not tell: an error's text where
+// an answer should be.
+func (g *genericReading) failure(f *fact.Fact) {
+	message := g.str(fieldError)
+	if message == "" || f.Kind == fact.Step {
+		return
+	}
+	if f.Failed {
+		if f.Error == "" {
+			f.Error = message
+		}
+		return
+	}
+	if len(f.Output) == 0 && (f.Tool == nil || f.Tool.Output == nil) {
+		f.Failed, f.Error = true, message
+		if f.Tool != nil {
+			f.Tool.Succeeded = false
+		}
+	}
+}

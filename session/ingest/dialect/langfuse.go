@@ -1,0 +1,91 @@
+package dialect
+
+import (
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session/ingest/fact"
+)
+
+// langfuse reads the spans of Langfuse's own SDKs, which say by langfuse.observation.*
+// what they are. Input and output are whatever the application or an integration put
+// there, so they are read as [generic] reads them.
+//
+// Counts of tokens are disjoint. A failed observation has a level and a message; the
+// span's status is that of the outermost only.
+var langfuse = Dialect{
+	Name:     "langfuse",
+	Title:    "Langfuse SDK",
+	Spans:    isLangfuse,
+	ReadSpan: readLangfuse,
+	Says: Says{
+		TopicSession:    "opt-in: span",
+		TopicTurn:       "span",
+		TopicUser:       "span",
+		TopicText:       "span",
+		TopicToolInput:  "span",
+		TopicToolOutput: "span",
+		TopicToolError:  "span",
+		TopicPrompt:     "span",
+		TopicCatalog:    "span",
+		TopicModel:      "span",
+		TopicTokens:     "span",
+		TopicCache:      "span",
+		TopicThinking:   "span",
+		TopicCost:       "span",
+	},
+}
+
+func isLangfuse(s *Span) bool {
+	return s.Has(MarkLangfuse) && !s.Has(MarkGenAI|MarkAI|MarkOpenInference) && s.Attrs().Str("langfuse.observation.type") != ""
+}
+
+func readLangfuse(s *Span, out *Facts) {
+	a := s.Attrs()
+	g := collect(a)
+	root := s.ParentSpanID().IsEmpty()
+	var f *fact.Fact
+	switch kind := strings.ToLower(a.Str("langfuse.observation.type")); kind {
+	case "generation":
+		f = out.Add(fact.ModelCall)
+	case "tool":
+		f = out.Add(fact.ToolCall)
+	case "agent":
+		f = out.Add(fact.Turn)
+		f.Agent = Text(s.Name())
+	default: // span, chain, event, retriever, evaluator, guardrail, embedding
+		if app, _ := a.Bool("langfuse.internal.is_app_root"); (root || app) && (len(g.values[fieldInput]) > 0 || len(g.values[fieldOutput]) > 0) {
+			f = out.Add(fact.Turn)
+			break
+		}
+		f = out.Add(fact.Step)
+		return
+	}
+	level := strings.ToUpper(a.Str("langfuse.observation.level"))
+	if message := a.Str("langfuse.observation.status_message"); level == "ERROR" {
+		if f.Failed = true; f.Error == "" {
+			f.Error = message
+		}
+	}
+	g.about(f, s)
+	if f.Kind == fact.ToolCall {
+		f.CallID = a.First("langfuse.observation.metadata.tool_call_id", "langfuse.observation.metadata.toolCallId")
+		g.tool(f, Text(s.Name()))
+		f.Tool.Name = Text(s.Name())
+		return
+	}
+	g.call(f)
+	if usage, ok := objectOf(a.JSON("langfuse.observation.usage_details")); ok {
+		t := make(tally)
+		t.object(usage, 0)
+		raw := a.JSON("langfuse.observation.usage_details")
+		f.Usage = ExclusiveUsage(t.get(fieldInputTokens), t.get(fieldOutputTokens), t.get(fieldCacheRead), t.get(fieldCacheWrite), t.get(fieldReasoningTokens), raw)
+	}
+	if cost, ok := objectOf(a.JSON("langfuse.observation.cost_details")); ok && f.Usage != nil {
+		f.CostUSD = (Attrs{singletonText("v", string(cost["total"]))}).Float("v")
+	}
+	if parameters, ok := objectOf(a.JSON("langfuse.observation.model.parameters")); ok {
+		f.Temperature = (Attrs{singletonText("v", string(parameters["temperature"]))}).Float("v")
+	}
+	addExtra(f, a, "langfuse.trace.name", "langfuse.trace.tags", "langfuse.environment", "langfuse.release", "langfuse.version")
+	readFailure(f, s)
+}

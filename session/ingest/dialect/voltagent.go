@@ -1,0 +1,175 @@
+package dialect
+
+import (
+	"encoding/json"
+	"strings"
+
+	"go.opentelemetry.io/collector/pdata/ptrace"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/ingest/fact"
+)
+
+// voltAgent reads the spans of VoltAgent, which name the agent or workflow that they
+// belong to in entity.* and say by span.type what they are.
+//
+// One span of type llm covers all steps of a turn, and says nothing of what the model
+// answered; its counts are those of the last step, so that only the agent's count.
+// What the model said between its tools stands in what is written to the memory: the
+// message as far as it has grown.
+var voltAgent = Dialect{
+	Name:     "voltagent",
+	Title:    "VoltAgent",
+	Spans:    isVoltAgent,
+	ReadSpan: readVoltAgent,
+	Says: Says{
+		TopicSession:    "span",
+		TopicTurn:       "span",
+		TopicUser:       "span",
+		TopicText:       "span",
+		TopicToolInput:  "span",
+		TopicToolOutput: "span",
+		TopicToolError:  "span",
+		TopicPrompt:     "span",
+		TopicCatalog:    "span",
+		TopicModel:      "span",
+		TopicTokens:     "span",
+		TopicCache:      "span",
+		TopicThinking:   "span",
+		TopicFinish:     "span",
+	},
+}
+
+func isVoltAgent(s *Span) bool {
+	if !s.Has(MarkVoltAgent) {
+		return false
+	}
+	a := s.Attrs()
+	return strings.HasPrefix(s.Scope.Name(), "@voltagent/") || a.Str("voltagent.operation_id") != "" || a.Str("entity.type") == "agent" && a.Str("operation.id") != ""
+}
+
+func readVoltAgent(s *Span, out *Facts) {
+	a := s.Attrs()
+	switch kind := a.Str("span.type"); kind {
+	case "llm":
+		f := out.Add(fact.ModelCall)
+		voltAgentIdentity(f, a)
+		f.RequestID = a.First("voltagent.operation_id", "operation.id")
+		f.Model = voltAgentModel(a)
+		messages, ok := Messages(a.FirstJSON("llm.messages", "input"))
+		if ReadInput(f, messages); !ok && messages != nil {
+			f.Problems = append(f.Problems, "the messages could not be read whole")
+		}
+		f.Output, _ = Output(a.FirstJSON("llm.output", "output"))
+		f.Finish = a.First("llm.finish_reason", "ai.response.finish_reason")
+		f.Temperature = a.Float("llm.temperature")
+		readFailure(f, s)
+	case "tool":
+		f := out.Add(fact.ToolCall)
+		voltAgentIdentity(f, a)
+		f.CallID = a.First("tool.call.id", "tool.callId", "toolCallId")
+		f.Tool = &fact.Tool{Name: a.Str("tool.name"), Input: unwrapped(a.FirstJSON("input", "tool.input"))}
+		if f.Tool.Name == "" {
+			f.Tool.Name = toolOfName(Text(s.Name()))
+		}
+		readFailure(f, s)
+		if output := a.FirstJSON("output", "tool.output"); output != nil && !f.Failed {
+			var p fact.Part
+			setResult(&p, output, false)
+			f.Tool.Output, f.Tool.Denied = p.Output, p.Denied
+			if p.Error != "" {
+				f.Failed, f.Error = true, p.Error
+			}
+		}
+		f.Tool.Succeeded = !f.Failed && (f.Tool.Output != nil || s.Status().Code() == ptrace.StatusCodeOk)
+	case "memory":
+		readVoltAgentMemory(a, out)
+	case "", "agent", "workflow":
+		if a.First("input", "output", "agent.state", "agent.instructions") == "" {
+			out.Add(fact.Step)
+			return
+		}
+		readVoltAgentTurn(s, a, out)
+	default:
+		out.Add(fact.Step)
+	}
+}
+
+// voltAgentIdentity sets who works, and in which turn.
+func voltAgentIdentity(f *fact.Fact, a Attrs) {
+	if f.Kind == fact.Turn || f.Kind == fact.ModelCall {
+		f.Agent = a.First("entity.name", "entity.id")
+	}
+	if user := a.First("user.id", "userId"); user != "" {
+		aboutOf(f).UserID = user
+	}
+}
+
+func voltAgentModel(a Attrs) *session.Model {
+	m := session.Model{ProviderID: a.First("ai.model.provider", "llm.provider"), ModelID: a.First("llm.model", "ai.model.name")}
+	if m == (session.Model{}) {
+		return nil
+	}
+	return &m
+}
+
+func readVoltAgentTurn(s *Span, a Attrs, out *Facts) {
+	f := out.Add(fact.Turn)
+	voltAgentIdentity(f, a)
+	if s.Scope.Name() != "" {
+		aboutOf(f).Client = "voltagent"
+	}
+	f.Model = voltAgentModel(a)
+	messages, ok := Messages(a.JSON("input"))
+	if ReadInput(f, messages); !ok && messages == nil {
+		f.Input = []fact.Message{{Role: "user", Parts: appendText(nil, fact.PartText, a.Str("input"))}}
+	}
+	if f.SystemPrompt = a.Str("agent.instructions"); f.SystemPrompt == "" {
+		f.SystemPrompt = SystemText(messages)
+	}
+	f.Output, _ = Output(a.JSON("output"))
+	if f.Output == nil {
+		f.Output = appendText(nil, fact.PartText, a.Str("output"))
+	}
+	f.Finish = a.First("ai.response.finish_reason", "llm.finish_reason")
+	if snapshot, ok := objectOf(a.JSON("agent.stateSnapshot")); ok {
+		f.ToolCatalog = Catalog(snapshot["tools"])
+	}
+	count := func(keys ...string) *int64 {
+		if n, ok := a.FirstInt(keys...); ok {
+			return &n
+		}
+		return nil
+	}
+	f.Usage = TotaledUsage(count("usage.prompt_tokens"), count("usage.completion_tokens"), count("usage.cached_tokens"), nil,
+		count("usage.reasoning_tokens"), count("usage.total_tokens"), rawNumbers(a, "usage.prompt_tokens", "usage.completion_tokens",
+			"usage.cached_tokens", "usage.reasoning_tokens", "usage.total_tokens"))
+	readFailure(f, s)
+	switch a.Str("agent.state") {
+	case "cancelled", "canceled", "aborted":
+		f.Aborted = true
+	case "error":
+		if f.Failed = true; f.Error == "" {
+			f.Error = a.Str("error.message")
+		}
+	}
+}
+
+// readVoltAgentMemory reads what the model said from the message that is stored. It is
+// told of the one call that covers the turn, by its id.
+func readVoltAgentMemory(a Attrs, out *Facts) {
+	input, ok := objectOf(a.JSON("input"))
+	message := input.inner("message")
+	if !ok || message.str("role") != "assistant" {
+		return
+	}
+	raw, _ := json.Marshal([]object{message})
+	parts, _ := Output(raw)
+	if len(parts) == 0 {
+		return
+	}
+	f := out.Add(fact.ModelCall)
+	voltAgentIdentity(f, a)
+	f.RequestID = a.First("voltagent.operation_id", "operation.id")
+	f.Output = parts
+}
