@@ -152,7 +152,7 @@ func (c *Compaction) finish(result CompactionResult, err error) {
 			record.Error, record.ErrorType = f.content(redact.Other, errorText(err)), errorType(err)
 			s.tracer.fail(c.span, now, err, record.Error)
 		}
-		c.span.SetAttributes(record.Append(make([]attribute.KeyValue, 0, 20))...)
+		c.span.SetAttributes(f.attributes(record.Append(make([]attribute.KeyValue, 0, 20)))...)
 	}
 	s.tracer.finish(c.span, now)
 	s.mu.Lock()

@@ -74,6 +74,7 @@ const (
 // live is where events go. It has no state.
 type live struct {
 	logger log.Logger
+	filter *filter
 	LiveOptions
 }
 
@@ -126,7 +127,7 @@ func (l *live) emit(ctx context.Context, e *spans.Event, at time.Time) {
 	r.SetEventName(e.Name)
 	r.SetTimestamp(at)
 	r.SetSeverity(log.SeverityInfo)
-	r.AddAttributes(e.Append(make([]attribute.KeyValue, 0, 12))...)
+	r.AddAttributes(l.filter.attributes(e.Append(make([]attribute.KeyValue, 0, 12)))...)
 	l.logger.Emit(ctx, r)
 }
 

@@ -220,7 +220,7 @@ func (t *Turn) note(kind, signature, id string, now time.Time) {
 	if w == nil || !t.recording {
 		return
 	}
-	event := []trace.EventOption{trace.WithAttributes(w.Append(nil)...)}
+	event := []trace.EventOption{trace.WithAttributes(t.run.sess.tracer.filter.attributes(w.Append(nil))...)}
 	if tr := t.run.sess.tracer; tr.ownClock || tr.shifted.Load() {
 		event = append(event, trace.WithTimestamp(now))
 	}
@@ -243,7 +243,7 @@ func (c *ToolCall) noteOnce(now time.Time) {
 		return
 	}
 	c.noted = true
-	signature := guardToolCall + ":" + orText(c.name, "UNKNOWN")
+	signature := guardToolCall + ":" + orText(c.filter().id(c.name), "UNKNOWN")
 	if g.loop != nil && g.loop.Arguments {
 		sum := sha256.Sum256([]byte(c.wholeInput()))
 		signature += "(" + hex.EncodeToString(sum[:4]) + ")"

@@ -88,7 +88,7 @@ func FilePart(f File) Part {
 func (f File) data(clean *filter, kind redact.Content) []byte {
 	f.URL = clean.text(kind, "", f.URL)
 	b := append([]byte(nil), `{"type":"file"`...)
-	b = appendMember(b, "mediaType", f.MediaType)
+	b = appendMember(b, "mediaType", clean.id(f.MediaType))
 	b = appendMember(b, "url", f.URL)
 	b = appendOptional(b, "filename", clean.text(redact.Other, "", f.Filename))
 	return append(b, '}')
@@ -100,8 +100,8 @@ func DataPart(name, id string, value any) Part {
 	kind, encoded := "data-"+validUTF8(name), encodeJSON(value)
 	return Part{kind, func(f *filter, content redact.Content) []byte {
 		b := append([]byte(nil), `{"type":`...)
-		b = spans.AppendJSONString(b, kind)
-		b = appendOptional(b, "id", id)
+		b = spans.AppendJSONString(b, f.id(kind))
+		b = appendOptional(b, "id", f.id(id))
 		b = append(b, `,"data":`...)
 		b = append(b, f.json(content, "", encoded)...)
 		return append(b, '}')

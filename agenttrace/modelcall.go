@@ -179,7 +179,7 @@ func (t *Turn) StartModelCall(ctx context.Context, o ModelCallOptions) (context.
 	}
 	name := semconv.OperationChat
 	if c.model.ID != "" {
-		name += " " + validUTF8(c.model.ID)
+		name += " " + t.run.sess.tracer.filter.id(validUTF8(c.model.ID))
 	}
 	t.mu.Unlock()
 	ctx, c.span = t.run.sess.tracer.start(inner, name, trace.SpanKindClient, now)
@@ -317,7 +317,7 @@ func (c *ModelCall) finish(result ModelResult, err error, byTurn bool) {
 			record.Error, record.ErrorType = t.content(redact.Other, errorText(err)), errorType(err)
 			t.run.sess.tracer.fail(c.span, now, err, record.Error)
 		}
-		c.span.SetAttributes(record.Append(make([]attribute.KeyValue, 0, 28))...)
+		c.span.SetAttributes(t.run.sess.tracer.filter.attributes(record.Append(make([]attribute.KeyValue, 0, 28)))...)
 	}
 	t.run.sess.tracer.finish(c.span, now)
 }

@@ -137,7 +137,7 @@ func (t *Tracer) fail(span trace.Span, now time.Time, err error, text string) {
 		stack = stack[:maxStack]
 	}
 	event := spans.Exception{Type: validUTF8(p.class), Message: text, Stack: t.filter.text(redact.Other, "", validUTF8(stack))}
-	opts := []trace.EventOption{trace.WithAttributes(event.Append(nil)...)}
+	opts := []trace.EventOption{trace.WithAttributes(t.filter.attributes(event.Append(nil))...)}
 	if t.ownClock || t.shifted.Load() {
 		opts = append(opts, trace.WithTimestamp(now))
 	}

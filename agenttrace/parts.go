@@ -158,7 +158,7 @@ func (t *Turn) Data(name, id string, value any) {
 	if t.recording {
 		p := DataPart(name, id, value)
 		data := p.data(&t.run.sess.tracer.filter, redact.Other)
-		partID = t.addData("data", p.kind, func(string) []byte { return data })
+		partID = t.addData("data", t.run.sess.tracer.filter.id(p.kind), func(string) []byte { return data })
 	}
 	if t.run.guard != nil {
 		kind := guardData

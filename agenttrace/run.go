@@ -194,7 +194,7 @@ func (r *Run) finish(err error) {
 		record.Error, record.ErrorType = f.content(redact.Other, errorText(err)), errorType(err)
 		s.tracer.fail(r.span, now, err, record.Error)
 	}
-	r.span.SetAttributes(record.Append(nil)...)
+	r.span.SetAttributes(f.attributes(record.Append(nil))...)
 	s.tracer.finish(r.span, now)
 }
 

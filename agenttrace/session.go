@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/agenttrace/agenttrace/redact"
@@ -229,8 +230,9 @@ func (s *Session) startSpan(ctx context.Context, now time.Time, record *spans.Ru
 		opts = append(opts, trace.WithLinks(trace.Link{SpanContext: last}))
 	}
 	// What samplers may want to know; the rest is set at the end.
-	opts = append(opts, trace.WithAttributes(
-		semconv.SessionIDKey.String(s.id), semconv.AgentKey.String(record.Agent), semconv.GenAIAgentNameKey.String(record.Agent)))
+	opts = append(opts, trace.WithAttributes(s.tracer.filter.attributes([]attribute.KeyValue{
+		semconv.SessionIDKey.String(s.id), semconv.AgentKey.String(record.Agent), semconv.GenAIAgentNameKey.String(record.Agent),
+	})...))
 	return s.tracer.start(ctx, semconv.SpanSessionRun, trace.SpanKindInternal, now, opts...)
 }
 
@@ -245,7 +247,7 @@ func (s *Session) moment(ctx context.Context, operation string, now time.Time, e
 	if edit != nil {
 		edit(&record)
 	}
-	opts := []trace.SpanStartOption{trace.WithTimestamp(now), trace.WithAttributes(record.Append(nil)...)}
+	opts := []trace.SpanStartOption{trace.WithTimestamp(now), trace.WithAttributes(s.tracer.filter.attributes(record.Append(nil))...)}
 	if last.IsValid() {
 		opts = append(opts, trace.WithLinks(trace.Link{SpanContext: last}))
 	}

@@ -216,7 +216,9 @@ func (t *Turn) startTool(ctx context.Context, o ToolOptions, resumed *PendingToo
 	if late {
 		// The turn ended meanwhile and does not list the call.
 		t.drop("a tool call")
-		c.span.SetAttributes(semconv.SessionIDKey.String(t.run.sess.id), semconv.ToolIDKey.String(c.name), semconv.ToolCallIDKey.String(c.callID))
+		c.span.SetAttributes(c.filter().attributes([]attribute.KeyValue{
+			semconv.SessionIDKey.String(t.run.sess.id), semconv.ToolIDKey.String(c.name), semconv.ToolCallIDKey.String(c.callID),
+		})...)
 		t.run.sess.tracer.finish(c.span, now)
 		return &c.scope, c
 	}
@@ -241,7 +243,7 @@ func (c *ToolCall) tellInput(now time.Time, input string) {
 		data = append(data[:len(data)-1], `,"toolMetadata":{"agenttrace":{"error_type":"`+semconv.ErrorTypeAborted+`"}}}`...)
 	}
 	c.turn.tellPart(&spans.Message{ID: c.message, CreatedAt: c.answerAt}, now, spans.Part{
-		ID: c.partID, Index: c.index, Type: c.partType(), ToolCallID: c.callID, ToolState: c.state,
+		ID: c.partID, Index: c.index, Type: c.partType(), ToolCallID: c.filter().id(c.callID), ToolState: c.state,
 		CreatedAt: c.created, UpdatedAt: max(c.created, c.updated), Data: data,
 	})
 }
@@ -257,7 +259,7 @@ func (c *ToolCall) partType() string {
 	if c.dynamic {
 		return "dynamic-tool"
 	}
-	return "tool-" + c.name
+	return "tool-" + c.filter().id(c.name)
 }
 
 // toolType says, in the words of the GenAI conventions, on whose side the tool
@@ -645,7 +647,7 @@ func (c *ToolCall) emit(now time.Time) {
 	case c.state == stateOutputError:
 		setError(c.span, c.errText)
 	}
-	c.span.SetAttributes(record.Append(make([]attribute.KeyValue, 0, 18))...)
+	c.span.SetAttributes(c.filter().attributes(record.Append(make([]attribute.KeyValue, 0, 18)))...)
 }
 
 // sentInput is wholeInput as it may be sent. What was taken for JSON on trust
@@ -717,9 +719,9 @@ func (c *ToolCall) freeze(now time.Time) frozen {
 
 // frozen says how a turn lists the call if it ends now. The caller holds mu.
 func (c *ToolCall) frozen() frozen {
-	f := frozen{kind: c.partType(), callID: c.callID, state: c.state, updated: c.updated}
+	f := frozen{kind: c.partType(), callID: c.filter().id(c.callID), state: c.state, updated: c.updated}
 	if c.dynamic {
-		f.name = c.name
+		f.name = c.filter().id(c.name)
 	}
 	if c.turn.recording && !c.kept {
 		f.data = c.data(c.sentInput())
@@ -755,9 +757,9 @@ func (c *ToolCall) data(in string) []byte {
 	b = append(b, `{"type":`...)
 	b = spans.AppendJSONString(b, c.partType())
 	if c.dynamic {
-		b = appendMember(b, "toolName", c.name)
+		b = appendMember(b, "toolName", c.filter().id(c.name))
 	}
-	b = appendMember(b, "toolCallId", c.callID)
+	b = appendMember(b, "toolCallId", c.filter().id(c.callID))
 	b = appendMember(b, "state", c.state)
 	if in != "" {
 		b = append(append(b, `,"input":`...), in...)

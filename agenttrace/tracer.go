@@ -98,6 +98,9 @@ func New(o Options) *Tracer {
 		now:      o.Now,
 		ownClock: o.Now != nil,
 	}
+	if t.live != nil {
+		t.live.filter = &t.filter
+	}
 	if t.now == nil {
 		t.now = time.Now
 	}

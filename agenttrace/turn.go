@@ -134,7 +134,7 @@ func userMessage(f *filter, m UserMessage, id string, at int64, now time.Time) s
 			continue
 		}
 		u.Parts = append(u.Parts, spans.Part{
-			ID: spans.NewID(spans.PrefixPart, now), Index: int64(len(u.Parts)), Type: p.kind, CreatedAt: at, UpdatedAt: at, Data: p.data(f, redact.Prompt),
+			ID: spans.NewID(spans.PrefixPart, now), Index: int64(len(u.Parts)), Type: f.id(p.kind), CreatedAt: at, UpdatedAt: at, Data: p.data(f, redact.Prompt),
 		})
 	}
 	if len(m.Metadata) > 0 || m.Trigger != nil {
@@ -518,7 +518,7 @@ func (t *Turn) finish(reason string, err error, stopReason string) {
 		case t.restored && reason == semconv.EndAbort:
 			record.Error, record.ErrorType = abortedByRestart, semconv.ErrorTypeAborted
 		}
-		t.span.SetAttributes(record.Append(make([]attribute.KeyValue, 0, 48))...)
+		t.span.SetAttributes(f.attributes(record.Append(make([]attribute.KeyValue, 0, 48)))...)
 	}
 	s.tracer.finish(t.span, now)
 }

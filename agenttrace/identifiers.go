@@ -1,0 +1,81 @@
+package agenttrace
+
+import (
+	"slices"
+	"strings"
+	"sync"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/agenttrace/agenttrace/redact"
+	"github.com/agenttrace/agenttrace/semconv"
+)
+
+// What an agent says passes the filter where it is known what it is: a prompt, an
+// output. What is left are texts by which things are told apart: ids, names of agents,
+// models and tools, finish reasons. An agent may have put a secret there too, so a
+// span's attributes pass here last.
+
+// contents are the attributes that passed the filter before and may be long.
+var contents = map[attribute.Key]bool{
+	semconv.CompactionSummaryKey: true, semconv.ErrorKey: true, semconv.GenAIToolCallArgumentsKey: true, semconv.GenAIToolCallResultKey: true,
+	semconv.SystemPromptTextKey: true, semconv.ToolCatalogJSONKey: true, semconv.SessionMetadataKey: true, semconv.UserMessageMetadataKey: true,
+	semconv.AssistantMessageMetadataKey: true, semconv.MessageMetadataKey: true, semconv.SessionPermissionsKey: true,
+}
+
+// attributes redacts in place what identifies.
+func (f *filter) attributes(kvs []attribute.KeyValue) []attribute.KeyValue {
+	if f.redactor == nil {
+		return kvs
+	}
+	for i := range kvs {
+		kv := &kvs[i]
+		switch kv.Value.Type() {
+		case attribute.STRING:
+			if s := kv.Value.AsString(); !contents[kv.Key] {
+				if out := f.id(s); out != s {
+					kv.Value = attribute.StringValue(out)
+				}
+			}
+		case attribute.STRINGSLICE:
+			// Parts are JSON, and were redacted when they were made.
+			all, changed := kv.Value.AsStringSlice(), false
+			for k, s := range all {
+				if strings.HasPrefix(s, "{") {
+					continue
+				}
+				if out := f.id(s); out != s {
+					if !changed {
+						all, changed = slices.Clone(all), true
+					}
+					all[k] = out
+				}
+			}
+			if changed {
+				kv.Value = attribute.StringSliceValue(all)
+			}
+		}
+	}
+	return kvs
+}
+
+// id returns an identifier as it may be sent. The session store makes the same of it. An
+// agent's own Redactor is for content: identifiers go by package redact then.
+func (f *filter) id(s string) string {
+	if f.redactor == nil || s == "" {
+		return s
+	}
+	r, ok := f.redactor.(*redact.Redactor)
+	if !ok {
+		r = builtin()
+	}
+	return r.Identifier(s)
+}
+
+var builtin = sync.OnceValue(func() *redact.Redactor {
+	r, err := redact.New(redact.Config{})
+	if err != nil {
+		panic("the default configuration of package redact is not valid: " + err.Error())
+	}
+	return r
+})

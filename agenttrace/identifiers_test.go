@@ -1,0 +1,50 @@
+package agenttrace_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/agenttrace/agenttrace/agenttrace"
+)
+
+// A secret in an id, a name or a reason does not leave the process either, and what
+// belongs together still does.
+func TestSecretsInIDsAndNamesStayInTheProcess(t *testing.T) {
+	id := func(what string) string { return what + " " + secret }
+	model := agenttrace.Model{Provider: id("provider"), ID: id("model"), Variant: id("variant")}
+	h := newHarness(t, agenttrace.Options{
+		Live:          agenttrace.LiveOptions{MinBytes: -1, MinInterval: -1},
+		Rules:         []agenttrace.Rule{rule("*", "", allow, "")},
+		LoopDetection: &agenttrace.LoopDetection{Repetitions: 2, Window: 4},
+	}, agenttrace.SessionOptions{ID: id("session"), Agent: id("agent"), Title: id("title"), WorkspaceID: id("workspace"), WorkspaceRoot: id("/srv"), Mode: id("mode"), UserID: id("user")})
+	ctx, run := h.sess.StartRun(context.Background(), agenttrace.RunOptions{Model: model})
+	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "hi"}, agenttrace.TurnOptions{Model: model, Tools: []agenttrace.Tool{{Name: id("tool")}}})
+	_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{Model: model})
+	call.End(agenttrace.ModelResult{StopReason: id("stop"), ResponseID: id("response"), ResponseModel: id("answered by")}, nil)
+	for range 4 {
+		_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: id("call"), Name: id("tool"), Input: 1})
+		tool.Authorize(ctx, id("subject"))
+		tool.EndText("done")
+	}
+	turn.Data(id("kind"), id("part"), 1)
+	h.sess.SetStatus(ctx, agenttrace.Status{State: agenttrace.StatusBusy, Detail: id("detail")})
+	turn.End(agenttrace.TurnResult{StopReason: id("stop"), Metadata: map[string]any{id("key"): 1}})
+	run.End(nil)
+	h.run.End(nil)
+	noSecrets(t, h.rec)
+	all := h.rec.All()
+	sessions := make(map[string]bool)
+	for _, tool := range all.ToolCalls("") {
+		sessions[tool.SessionID] = true
+		if !strings.HasPrefix(tool.ToolID, "tool [redacted:anthropic-key]~") {
+			t.Errorf("tool %q", tool.ToolID)
+		}
+	}
+	for _, turn := range all.Turns() {
+		sessions[turn.SessionID] = true
+	}
+	if len(sessions) != 1 {
+		t.Errorf("sessions %v", sessions)
+	}
+}
