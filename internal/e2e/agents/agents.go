@@ -1,8 +1,8 @@
 // Package agents builds and runs programs on real agent SDKs, to compare what
 // each saw with what a collector made of the telemetry that it exported.
 //
-// The npm project in npm pins versions of the AI SDK and of what exports its
-// spans. It needs npm and node 20 or newer in PATH: version 7 asks for node 22,
+// The npm project in npm pins versions of the AI SDK and of what exports its spans,
+// the one in clients other client packages and what instruments them. It needs npm and node 20 or newer in PATH: version 7 asks for node 22,
 // and runs on 20. The module in genkit pins Genkit for Go.
 package agents
 
@@ -24,7 +24,8 @@ import (
 )
 
 //go:embed npm/package.json npm/package-lock.json npm/*.mjs
-var project embed.FS
+//go:embed clients/.npmrc clients/package.json clients/package-lock.json clients/*.mjs clients/clients/*.mjs
+var projects embed.FS
 
 // Turn is what a program saw of one request.
 type Turn struct {
@@ -75,12 +76,13 @@ type Program struct {
 	dir     string
 }
 
-// AISDK is the npm project, installed.
-type AISDK struct{ project *npm.Project }
+// Suite is an npm project, installed: a program in variants.
+type Suite struct{ project *npm.Project }
 
-// InstallAISDK installs the SDKs in dir: see [npm.Install].
-func InstallAISDK(ctx context.Context, dir string) (*AISDK, error) {
-	files, err := fs.Sub(project, "npm")
+// InstallSuite installs the npm project of the name, npm or clients, in dir, which
+// must exist: see [npm.Install].
+func InstallSuite(ctx context.Context, name, dir string) (*Suite, error) {
+	files, err := fs.Sub(projects, name)
 	if err != nil {
 		return nil, fmt.Errorf("read npm project: %w", err)
 	}
@@ -88,12 +90,13 @@ func InstallAISDK(ctx context.Context, dir string) (*AISDK, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &AISDK{p}, nil
+	return &Suite{p}, nil
 }
 
-// Variant returns the program on a version of the SDK; telemetry.mjs names them.
-func (a *AISDK) Variant(name string) *Program {
-	return &Program{command: []string{"node", "program.mjs", name}, dir: a.project.Dir}
+// Variant returns the program on a version of the AI SDK, which telemetry.mjs names,
+// or with a client package, each of which has a file in clients/clients.
+func (s *Suite) Variant(name string) *Program {
+	return &Program{command: []string{"node", "program.mjs", name}, dir: s.project.Dir}
 }
 
 // BuildGenkit builds the program of the module in source and writes it to dir.

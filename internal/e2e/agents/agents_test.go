@@ -24,7 +24,8 @@ import (
 )
 
 var (
-	sdk    *agents.AISDK
+	sdk    *agents.Suite
+	others *agents.Suite
 	genkit *agents.Program
 )
 
@@ -37,18 +38,31 @@ func run(m *testing.M) int {
 		defer os.RemoveAll(dir)
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 		defer cancel()
-		var npm, build error
+		var npm, rest, build error
 		var wg sync.WaitGroup
-		wg.Go(func() { sdk, npm = agents.InstallAISDK(ctx, dir) })
+		wg.Go(func() {
+			if sdk, npm = install(ctx, dir, "npm"); npm == nil {
+				others, rest = install(ctx, dir, "clients")
+			}
+		})
 		wg.Go(func() { genkit, build = agents.BuildGenkit(ctx, "genkit", dir) })
 		wg.Wait()
-		err = errors.Join(npm, build)
+		err = errors.Join(npm, rest, build)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return m.Run()
+}
+
+// install installs an npm project in a directory of its own below dir.
+func install(ctx context.Context, dir, name string) (*agents.Suite, error) {
+	dir = filepath.Join(dir, name)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, err
+	}
+	return agents.InstallSuite(ctx, name, dir)
 }
 
 // collect runs the programs at the same time against one collector and returns

@@ -1,0 +1,237 @@
+// A model server on loopback that plays a script in the formats of OpenAI's chat
+// completions and Responses and of Anthropic's messages, streamed or not. It keeps what
+// it was asked and what it answered: that is what really happened, whatever a client
+// reports of it.
+
+import { createServer } from "node:http";
+
+export const system = "You are Ferris, a harbour pilot.";
+
+// What the model answers to each thing that the user says, call by call.
+const script = {
+  "What is the tide in Bergen?": [
+    { calls: [["get_tide", { port: "Bergen" }]] },
+    { text: "Bergen: high water at 06:10." },
+  ],
+  "Measure Turku twice and book a berth there.": [
+    { text: "Measuring twice.", calls: [["get_tide", { port: "Turku" }], ["get_tide", { port: "Turku" }]] },
+    { calls: [["book_berth", { port: "Turku", hours: 3 }]] },
+    { text: "Two readings; the berth was refused." },
+  ],
+  "Is it safe?": [{ status: 500 }],
+  "Thanks.": [{ text: "Any time." }],
+};
+
+// What the user says, in order. The same twice is two turns.
+export const prompts = [
+  "What is the tide in Bergen?", "Measure Turku twice and book a berth there.", "Is it safe?", "Thanks.", "Thanks.",
+];
+
+// The tools of the program. Readings are numbered, so that no two outputs are alike.
+let readings = 0;
+export const tools = {
+  get_tide: { description: "Tide at a port", properties: { port: { type: "string" } }, run: ({ port }) => ({ port, reading: ++readings }) },
+  book_berth: {
+    description: "Book a berth",
+    properties: { port: { type: "string" }, hours: { type: "number" } },
+    run: ({ port }) => {
+      throw new Error(`no berth free in ${port}`);
+    },
+  },
+};
+
+// jsonSchema is the schema of a tool's input.
+export function jsonSchema(name) {
+  const properties = tools[name].properties;
+  return { type: "object", properties, required: Object.keys(properties), additionalProperties: false };
+}
+
+// start starts the server and returns its base URL, the turns that it has seen, and
+// a function that stops it.
+export async function start() {
+  const log = new Log();
+  const server = createServer(async (request, response) => {
+    let body = "";
+    for await (const chunk of request) body += chunk;
+    const format = formats[request.url.split("?")[0]];
+    if (!format) return response.writeHead(404).end();
+    const asked = JSON.parse(body);
+    const said = format.read(asked);
+    const step = log.step(said);
+    if (step.status) {
+      response.writeHead(step.status, { "content-type": "application/json", "x-should-retry": "false" });
+      return response.end(JSON.stringify({ type: "error", error: { type: "api_error", message: "The model is on fire" } }));
+    }
+    if (asked.stream) {
+      response.writeHead(200, { "content-type": "text/event-stream" });
+      for (const [event, data] of format.stream(step, asked)) {
+        response.write((event ? `event: ${event}\n` : "") + `data: ${typeof data === "string" ? data : JSON.stringify(data)}\n\n`);
+      }
+      return response.end();
+    }
+    response.writeHead(200, { "content-type": "application/json" });
+    response.end(JSON.stringify(format.answer(step)));
+  });
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  return { url: `http://127.0.0.1:${server.address().port}`, log, close: () => server.close() };
+}
+
+// Log is what was asked and answered, as turns.
+class Log {
+  turns = [];
+  calls = new Map(); // by id
+  count = 0;
+
+  // step returns what to answer. said is the conversation: {user} or {results} or
+  // {assistant}, in order.
+  step(said) {
+    const from = said.findLastIndex((m) => m.user !== undefined);
+    const user = said[from].user;
+    const done = said.slice(from).filter((m) => m.assistant).length;
+    const seen = said.filter((m) => m.user !== undefined).length;
+    let turn = this.turns.at(-1);
+    // A client may leave a failed turn out of the history, or keep it.
+    if (!turn || turn.user !== user || (done === 0 && turn.closed)) {
+      turn = { user, steps: [], calls: 0, failures: 0, seen, usage: { input: 0, output: 0, reasoning: 0, cache_read: 0, cache_write: 0 } };
+      this.turns.push(turn);
+    }
+    for (const m of said) {
+      for (const r of m.results ?? []) {
+        const call = this.calls.get(r.id);
+        if (call) call.result = r.text;
+      }
+    }
+    const scripted = script[user][done];
+    turn.calls++;
+    if (scripted.status) {
+      turn.failures++;
+      turn.closed = true;
+      return scripted;
+    }
+    const n = ++this.count;
+    const step = {
+      id: `answer_${n}`, text: scripted.text ?? "",
+      calls: (scripted.calls ?? []).map(([name, input], i) => ({ id: `call_${n}_${i}`, name, input })),
+      usage: { input: 100 + n, cache_read: 20 + n, cache_write: 0, output: 10 + n, reasoning: 0 },
+    };
+    for (const call of step.calls) this.calls.set(call.id, call);
+    turn.closed = step.calls.length === 0;
+    turn.steps.push(step);
+    for (const k of Object.keys(turn.usage)) turn.usage[k] += step.usage[k];
+    return step;
+  }
+
+  // seen is what there was of each turn.
+  seen(session) {
+    return this.turns.map((t) => ({
+      run: "script", session, user: t.user, calls: t.calls, failures: t.failures,
+      usage: t.failures < t.calls ? t.usage : null,
+      steps: t.steps.map((s) => ({ text: s.text, calls: s.calls.map((c) => ({ id: c.id, name: c.name, input: c.input, output: c.result })) })),
+      finish: t.failures < t.calls ? "stop" : "", error: t.failures === t.calls ? "The model is on fire" : "",
+    }));
+  }
+}
+
+const textOf = (content) =>
+  typeof content === "string" ? content : (content ?? []).filter((c) => c.text !== undefined).map((c) => c.text).join("");
+
+const formats = {
+  "/v1/chat/completions": {
+    read: ({ messages }) =>
+      messages.flatMap((m) => {
+        if (m.role === "user") return [{ user: textOf(m.content) }];
+        if (m.role === "assistant") return [{ assistant: true }];
+        if (m.role === "tool") return [{ results: [{ id: m.tool_call_id, text: textOf(m.content) }] }];
+        return [];
+      }),
+    answer: (step) => ({
+      id: step.id, object: "chat.completion", created: 1, model: "pilot-2026", usage: chatUsage(step.usage),
+      choices: [{
+        index: 0, finish_reason: step.calls.length ? "tool_calls" : "stop",
+        message: { role: "assistant", content: step.text || null, ...(step.calls.length && { tool_calls: step.calls.map(chatCall) }) },
+      }],
+    }),
+    *stream(step) {
+      const chunk = (delta, finish_reason = null, usage) => [
+        "", { id: step.id, object: "chat.completion.chunk", created: 1, model: "pilot-2026", choices: usage ? [] : [{ index: 0, delta, finish_reason }], ...(usage && { usage }) },
+      ];
+      yield chunk({ role: "assistant", content: "" });
+      for (const word of step.text.split(/(?<= )/)) if (word) yield chunk({ content: word });
+      for (const [index, call] of step.calls.entries()) yield chunk({ tool_calls: [{ index, ...chatCall(call) }] });
+      yield chunk({}, step.calls.length ? "tool_calls" : "stop");
+      yield chunk({}, null, chatUsage(step.usage));
+      yield ["", "[DONE]"];
+    },
+  },
+  "/v1/responses": {
+    read: ({ input }) =>
+      (typeof input === "string" ? [{ role: "user", content: input }] : input).flatMap((m, i, all) => {
+        if (m.role === "user") return [{ user: textOf(m.content) }];
+        // Items of one answer stand beside each other.
+        const before = all[i - 1];
+        if (m.type === "function_call_output") return [{ results: [{ id: m.call_id, text: textOf(m.output) }] }];
+        if (m.role === "assistant" || m.type === "function_call") {
+          const goesOn = before && (before.role === "assistant" || before.type === "function_call");
+          return goesOn ? [] : [{ assistant: true }];
+        }
+        return [];
+      }),
+    answer: (step) => ({
+      id: `resp_${step.id}`, object: "response", created_at: 1, model: "pilot-2026", status: "completed", error: null, incomplete_details: null,
+      output: [
+        ...(step.text ? [{ id: `msg_${step.id}`, type: "message", role: "assistant", status: "completed", content: [{ type: "output_text", text: step.text, annotations: [] }] }] : []),
+        ...step.calls.map((c) => ({ id: `fc_${c.id}`, type: "function_call", status: "completed", call_id: c.id, name: c.name, arguments: JSON.stringify(c.input) })),
+      ],
+      usage: {
+        input_tokens: step.usage.input + step.usage.cache_read, input_tokens_details: { cached_tokens: step.usage.cache_read },
+        output_tokens: step.usage.output, output_tokens_details: { reasoning_tokens: 0 },
+        total_tokens: step.usage.input + step.usage.cache_read + step.usage.output,
+      },
+    }),
+    *stream() {
+      throw new Error("nobody asks for this");
+    },
+  },
+  "/v1/messages": {
+    read: ({ messages }) =>
+      messages.flatMap((m) => {
+        if (m.role === "assistant") return [{ assistant: true }];
+        const blocks = typeof m.content === "string" ? [{ type: "text", text: m.content }] : m.content;
+        const results = blocks.filter((b) => b.type === "tool_result").map((b) => ({ id: b.tool_use_id, text: textOf(b.content) }));
+        const text = blocks.filter((b) => b.type === "text").map((b) => b.text).join("");
+        return [...(results.length ? [{ results }] : []), ...(text ? [{ user: text }] : [])];
+      }),
+    answer: (step) => ({
+      id: `msg_${step.id}`, type: "message", role: "assistant", model: "pilot-2026", stop_sequence: null,
+      stop_reason: step.calls.length ? "tool_use" : "end_turn", usage: anthropicUsage(step.usage),
+      content: [
+        ...(step.text ? [{ type: "text", text: step.text }] : []),
+        ...step.calls.map((c) => ({ type: "tool_use", id: c.id, name: c.name, input: c.input })),
+      ],
+    }),
+    *stream(step) {
+      const whole = this.answer(step);
+      const event = (type, data) => [type, { type, ...data }];
+      yield event("message_start", { message: { ...whole, content: [], stop_reason: null, usage: { ...whole.usage, output_tokens: 1 } } });
+      for (const [index, block] of whole.content.entries()) {
+        const empty = block.type === "text" ? { type: "text", text: "" } : { ...block, input: {} };
+        yield event("content_block_start", { index, content_block: empty });
+        yield event("content_block_delta", {
+          index, delta: block.type === "text" ? { type: "text_delta", text: block.text } : { type: "input_json_delta", partial_json: JSON.stringify(block.input) },
+        });
+        yield event("content_block_stop", { index });
+      }
+      yield event("message_delta", { delta: { stop_reason: whole.stop_reason, stop_sequence: null }, usage: { output_tokens: whole.usage.output_tokens } });
+      yield event("message_stop", {});
+    },
+  },
+};
+
+const chatCall = (c) => ({ id: c.id, type: "function", function: { name: c.name, arguments: JSON.stringify(c.input) } });
+
+const chatUsage = (u) => ({
+  prompt_tokens: u.input + u.cache_read, completion_tokens: u.output, total_tokens: u.input + u.cache_read + u.output,
+  prompt_tokens_details: { cached_tokens: u.cache_read }, completion_tokens_details: { reasoning_tokens: u.reasoning },
+});
+
+const anthropicUsage = (u) => ({ input_tokens: u.input, output_tokens: u.output, cache_read_input_tokens: u.cache_read, cache_creation_input_tokens: u.cache_write });

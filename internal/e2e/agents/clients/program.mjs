@@ -1,0 +1,44 @@
+// Plays the script with one client package, whose own instrumentation exports by
+// OTLP/HTTP, and prints what happened: a line of JSON per turn.
+//
+//	node program.mjs CLIENT ENDPOINT
+
+import { OTLPTraceExporter } from "@opentelemetry/exporter-trace-otlp-proto";
+import { resourceFromAttributes } from "@opentelemetry/resources";
+import { BatchSpanProcessor, NodeTracerProvider } from "@opentelemetry/sdk-trace-node";
+
+import * as model from "./model.mjs";
+
+// Standard output is for what happened; packages write their notices there too.
+const write = process.stdout.write.bind(process.stdout);
+process.stdout.write = process.stderr.write.bind(process.stderr);
+process.env.AI_SDK_LOG_WARNINGS = "false";
+process.env.VOLTAGENT_LOG_LEVEL = process.env.LOG_LEVEL = "silent";
+
+const [client, endpoint] = process.argv.slice(2);
+const exporter = () => new OTLPTraceExporter({ url: `${endpoint}/v1/traces` });
+
+// provider makes a tracer provider that exports, and makes it the process's own.
+export function provider(...processors) {
+  const p = new NodeTracerProvider({
+    resource: resourceFromAttributes({ "service.name": client }),
+    spanProcessors: processors.length ? processors : [new BatchSpanProcessor(exporter())],
+  });
+  p.register();
+  return p;
+}
+
+const { default: setup } = await import(`./clients/${client}.mjs`);
+const server = await model.start();
+const session = `${client}-1`;
+const { ask, flush } = await setup({ url: server.url, session, endpoint, provider, exporter });
+for (const text of model.prompts) {
+  try {
+    await ask(text);
+  } catch (e) {
+    if (!String(e?.message ?? e).includes("fire") && !String(e?.cause?.message).includes("fire")) console.error(`${client}: ${text}:`, e);
+  }
+}
+await flush();
+server.close();
+write(server.log.seen(session).map((turn) => JSON.stringify(turn) + "\n").join(""), () => process.exit(0));

@@ -1,0 +1,148 @@
+//go:build e2e
+
+package agents_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agenttrace/agenttrace/internal/e2e/agents"
+	"github.com/agenttrace/agenttrace/session"
+)
+
+// absent is what the telemetry of a client does not report.
+type absent struct {
+	// prompt is what the user said in a turn that failed, failure why a tool did.
+	prompt, failure bool
+}
+
+// clients are the programs of the project clients.
+var clients = map[string]absent{
+	"langfuse": {}, "langgraph": {}, "mastra": {}, "openai-agents": {prompt: true, failure: true}, "openinference-anthropic": {}, "strands": {},
+	"voltagent": {},
+}
+
+// TestClients: what a model server answered to a program and what the program's tools
+// returned is what the store holds, whatever client package the program uses and
+// whoever instrumented it. The script has calls of equal input beside each other, a
+// tool and a turn that fail, and the same words twice.
+func TestClients(t *testing.T) {
+	programs := make(map[string]*agents.Program)
+	for name := range clients {
+		programs[name] = others.Variant(name)
+	}
+	saw, reader := collect(t, programs)
+	for name, lacks := range clients {
+		t.Run(name, func(t *testing.T) {
+			turns := saw[name]
+			if len(turns) != 5 {
+				t.Fatalf("the program had %d turns, want 5", len(turns))
+			}
+			transcript, err := reader.Transcript(t.Context(), turns[0].Session)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, v := range session.Check(transcript) {
+				t.Errorf("session.Check: %s", v)
+			}
+			if d := cmp.Diff(happened(turns, lacks), recorded(t, transcript, lacks)); d != "" {
+				t.Errorf("session (-happened +stored):\n%s", d)
+			}
+		})
+	}
+}
+
+// happened is a line for everything that a person would want to find in the session.
+func happened(turns []agents.Turn, lacks absent) []string {
+	var lines []string
+	for _, turn := range turns {
+		if turn.Error == "" || !lacks.prompt {
+			lines = append(lines, "user: "+turn.User)
+		}
+		for _, step := range turn.Steps {
+			if step.Text != "" {
+				lines = append(lines, "text: "+step.Text)
+			}
+			for _, c := range step.Calls {
+				lines = append(lines, fmt.Sprintf("call %s %s %s -> %s", c.ID, c.Name, plain(c.Input), outcome(c.Output, lacks)))
+			}
+		}
+		if turn.Error != "" {
+			lines = append(lines, "error: the model is on fire")
+			continue
+		}
+		lines = append(lines, fmt.Sprintf("%d calls, usage %+v", turn.Calls, *turn.Usage))
+	}
+	return lines
+}
+
+// recorded is the same of what is stored.
+func recorded(t *testing.T, transcript *session.Transcript, lacks absent) []string {
+	t.Helper()
+	var lines []string
+	for _, m := range transcript.Messages {
+		var meta session.MessageMetadata
+		if err := json.Unmarshal([]byte(m.Message.MetadataJSON), &meta); err != nil {
+			t.Fatal(err)
+		}
+		for _, row := range m.Parts {
+			p := storedPart(t, row)
+			switch {
+			case m.Message.Role == session.RoleUser:
+				lines = append(lines, "user: "+p.Text)
+			case p.Type == "text":
+				lines = append(lines, "text: "+p.Text)
+			case p.CallID != "":
+				output, _ := json.Marshal(p.Output)
+				if p.State == session.StateOutputError {
+					output, _ = json.Marshal(p.Error)
+				}
+				input, _ := json.Marshal(p.Input)
+				lines = append(lines, fmt.Sprintf("call %s %s %s -> %s", p.CallID, strings.TrimPrefix(p.Type, "tool-"), plain(input), outcome(output, lacks)))
+			case p.Type != "step-start" && p.Type != session.TypeError:
+				lines = append(lines, p.Type)
+			}
+		}
+		switch {
+		case m.Message.Role != session.RoleAssistant:
+		case meta.Trace.EndReason == "error":
+			if !strings.Contains(meta.Trace.Error, "fire") {
+				t.Errorf("error %q", meta.Trace.Error)
+			}
+			lines = append(lines, "error: the model is on fire")
+		case meta.Usage == nil:
+			lines = append(lines, fmt.Sprintf("%d calls, no usage", meta.Trace.ModelCalls))
+		default:
+			lines = append(lines, fmt.Sprintf("%d calls, usage %+v", meta.Trace.ModelCalls, *meta.Usage))
+		}
+	}
+	return lines
+}
+
+// plain is JSON with the keys in order.
+func plain(raw json.RawMessage) string {
+	text, _ := json.Marshal(value(raw))
+	return string(text)
+}
+
+// outcome is what a tool returned, whatever a client wraps it in.
+func outcome(raw json.RawMessage, lacks absent) string {
+	text := strings.Map(func(r rune) rune {
+		if strings.ContainsRune(`\" {}`, r) {
+			return -1
+		}
+		return r
+	}, string(raw))
+	switch i := strings.Index(text, "reading:"); {
+	case i >= 0:
+		digits := strings.IndexFunc(text[i+8:]+"x", func(r rune) bool { return r < '0' || r > '9' })
+		return text[i : i+8+digits]
+	case strings.Contains(text, "noberthfree"), lacks.failure && strings.Contains(text, "failed"):
+		return "failed"
+	}
+	return text
+}
