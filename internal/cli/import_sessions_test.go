@@ -489,3 +489,47 @@ func TestImportTranscriptBesideTelemetry(t *testing.T) {
 		}
 	}
 }
+
+// TestStatsAndShowCountTurnsAlike counts the turns of what every program keeps: what a
+// program adds for the model before the first turn, a command that it ran by itself and
+// a compaction are no turns to either.
+func TestStatsAndShowCountTurnsAlike(t *testing.T) {
+	dir := t.TempDir()
+	const rollout = `{"timestamp":"2026-01-02T03:04:05.000Z","type":"session_meta","payload":{"id":"c1","cwd":"/w"}}
+{"timestamp":"2026-01-02T03:04:05.100Z","type":"response_item","payload":{"type":"message","role":"user","content":[{"type":"input_text","text":"<environment_context>x</environment_context>"}]}}
+{"timestamp":"2026-01-02T03:04:06.000Z","type":"response_item","payload":{"type":"message","role":"user","content":[{"type":"input_text","text":"one"}]}}
+{"timestamp":"2026-01-02T03:04:07.000Z","type":"response_item","payload":{"type":"message","role":"assistant","content":[{"type":"output_text","text":"1"}]}}
+{"timestamp":"2026-01-02T03:04:08.000Z","type":"compacted","payload":{"message":"so far"}}
+{"timestamp":"2026-01-02T03:04:09.000Z","type":"response_item","payload":{"type":"message","role":"user","content":[{"type":"input_text","text":"two"}]}}
+`
+	if err := os.WriteFile(filepath.Join(dir, "rollout.jsonl"), []byte(rollout), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, from := range []string{filepath.Join(dir, "rollout.jsonl"), samples + "transcripts/testdata/gemini", samples + "transcripts/testdata/opencode/sessions.golden.jsonl"} {
+		store := filepath.Join(t.TempDir(), "s.db")
+		importJSON(t, store, nil, from)
+		var stats struct {
+			Total struct{ Turns int }
+		}
+		if err := json.Unmarshal(run(t, "--store", store, "stats", "--json"), &stats); err != nil {
+			t.Fatal(err)
+		}
+		var sessions []struct{ ID string }
+		if err := json.Unmarshal(run(t, "--store", store, "ls", "--json", "--all"), &sessions); err != nil {
+			t.Fatal(err)
+		}
+		shown := 0
+		for _, s := range sessions {
+			var timeline struct {
+				Totals struct{ Turns int }
+			}
+			if err := json.Unmarshal(run(t, "--store", store, "show", "--json", s.ID), &timeline); err != nil {
+				t.Fatal(err)
+			}
+			shown += timeline.Totals.Turns
+		}
+		if shown == 0 || shown != stats.Total.Turns {
+			t.Errorf("%s: stats count %d turns, show %d", from, stats.Total.Turns, shown)
+		}
+	}
+}

@@ -160,8 +160,8 @@ func (x *transcriptReader) note(m *session.MessageAndParts) {
 func (x *transcriptReader) compaction(m *session.MessageAndParts, about *session.MessageMetadata) {
 	var sizes struct {
 		Trace struct {
-			Before  int64  `json:"input_tokens"`
-			After   int64  `json:"output_tokens"`
+			Before  int64  `json:"context_tokens_before"`
+			After   int64  `json:"context_tokens_after"`
 			Trigger string `json:"trigger"`
 		} `json:"agenttrace"`
 	}
@@ -175,8 +175,8 @@ func (x *transcriptReader) compaction(m *session.MessageAndParts, about *session
 	f.Compacted = &fact.Compacted{
 		Summary: data.Summary, Auto: &data.Auto, Trigger: sizes.Trace.Trigger, TokensBefore: sizes.Trace.Before, TokensAfter: sizes.Trace.After,
 	}
-	if about.Usage != nil {
-		f.Usage = &fact.Usage{Tokens: *about.Usage, Basis: about.Trace.UsageBasis}
+	if used := about.Tokens(session.RoleAssistant, true).Used; used != nil {
+		f.Usage = &fact.Usage{Tokens: *used}
 	}
 }
 

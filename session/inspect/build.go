@@ -23,6 +23,9 @@ func Build(in Input) *Timeline {
 	for i := range t.Messages {
 		b.message(&t.Messages[i])
 	}
+	if len(b.leading) > 0 {
+		b.tl.Turns = append(b.tl.Turns, Turn{Number: 1, Messages: b.leading})
+	}
 	b.closeTurns()
 	b.missing()
 	b.children()
@@ -41,6 +44,10 @@ type builder struct {
 	spansByPart                      map[string]*store.Link
 	blobs                            map[string]*store.Blob
 	prompts, catalogs                map[string]int
+
+	turns session.Turns
+	// leading are the messages before the first turn.
+	leading []Message
 }
 
 // index looks up by row what is listed by session.
@@ -130,9 +137,19 @@ func (b *builder) message(row *session.MessageAndParts) {
 		b.tl.Queued = append(b.tl.Queued, m)
 		return
 	}
-	lost := len(b.tl.Turns) > 0 && b.tl.Turns[len(b.tl.Turns)-1].endsBefore(&m)
-	if m.Role == session.RoleUser || len(b.tl.Turns) == 0 || lost {
-		b.tl.Turns = append(b.tl.Turns, Turn{Number: len(b.tl.Turns) + 1, QuestionMissing: lost})
+	begins, lost := b.turns.Next(session.TurnMessage{
+		Role: m.Role, Compaction: m.Compaction != nil, Hidden: m.HiddenAt != nil,
+		Trace: &session.MessageTrace{
+			TurnIndex: m.TurnIndex, Incomplete: m.State == StateIncomplete, PendingApproval: m.State == StateWaiting, EndReason: m.EndReason,
+		},
+	})
+	if begins {
+		b.tl.Turns = append(b.tl.Turns, Turn{Number: len(b.tl.Turns) + 1, QuestionMissing: lost, Messages: b.leading})
+		b.leading = nil
+	}
+	if len(b.tl.Turns) == 0 {
+		b.leading = append(b.leading, m) // what a program says before the first turn is shown with it
+		return
 	}
 	turn := &b.tl.Turns[len(b.tl.Turns)-1]
 	turn.Messages = append(turn.Messages, m)
@@ -149,35 +166,6 @@ func TurnNumbers(t *session.Transcript) map[string]int {
 		}
 	}
 	return numbers
-}
-
-// endsBefore says that m, which no user message precedes, cannot belong to the
-// turn: its source counts another turn, or the turn was answered to its end and
-// m is what a crash left of a further answer.
-//
-// An answer that takes the place of one that a rewind hid belongs to the turn as
-// long as its question stands.
-func (t *Turn) endsBefore(m *Message) bool {
-	if m.Role != session.RoleAssistant || m.Compaction != nil {
-		return false
-	}
-	var answer, question *Message
-	for i := range t.Messages {
-		switch x := &t.Messages[i]; {
-		case x.Role == session.RoleUser:
-			question = x
-		case x.Role == session.RoleAssistant && x.Compaction == nil:
-			answer = x
-		}
-	}
-	if answer == nil || answer.HiddenAt != nil && question != nil && question.HiddenAt == nil {
-		return false
-	}
-	if answer.TurnIndex != nil && m.TurnIndex != nil {
-		return *answer.TurnIndex != *m.TurnIndex
-	}
-	ended := answer.State == StateFinished || answer.State == StateAborted || answer.State == StateError
-	return ended && m.State == StateIncomplete
 }
 
 // missing finds the turns that the source counted and that never arrived. Copies
@@ -347,7 +335,9 @@ func (b *builder) totals() {
 	var tokens session.Tokens
 	for i := range b.tl.Turns {
 		t := &b.tl.Turns[i]
-		tot.Turns++
+		if len(b.leading) == 0 {
+			tot.Turns++ // else there is nothing but what precedes a turn
+		}
 		if t.Hidden {
 			tot.Hidden++
 		}

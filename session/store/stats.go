@@ -67,7 +67,8 @@ type StatsGroup struct {
 	Key string `json:"key"`
 	// Sessions are those with a turn or call in the group.
 	Sessions int64 `json:"sessions"`
-	// Turns are answers; Errors are those that ended in one.
+	// Turns are those of [session.Turns], each in the group of its answer; Errors are
+	// answers that ended in one.
 	Turns  int64 `json:"turns"`
 	Errors int64 `json:"errors"`
 	// Usage is what turns and compactions took.

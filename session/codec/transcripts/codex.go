@@ -435,7 +435,8 @@ func (d *codex) tokens(info rows.Object) {
 	usage := codexUsage(last)
 	if usage == (session.Usage{}) {
 		if d.compaction != nil && size > 0 {
-			d.compaction.SetTrace("output_tokens", size)
+			d.compaction.SetTrace("context_tokens_after", size)
+			d.compaction.SetMeta("usage", session.Usage{Input: size})
 			part := d.compaction.Last()
 			o := part.Data()
 			inner := o.Object("data")

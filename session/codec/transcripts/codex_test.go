@@ -71,8 +71,9 @@ func TestCodexSummaryIsNoAnswer(t *testing.T) {
 			`,"usage":{"input":100,"output":30,"reasoning":0,"cache_read":0,"cache_write":0}}`,
 		`    {"type":"step-start"}`,
 		`    {"type":"tool-exec_command","toolCallId":"k1","input":{"cmd":"ls"},"state":"output-available","output":"a.go"}`,
-		`  assistant {"compaction":true,"usage":{"input":200,"output":40,"reasoning":0,"cache_read":0,"cache_write":0},` +
-			`"agenttrace":{"input_tokens":240,"trigger":"auto","turn_id":"t1","trace_id":"0af7651916cd43dd8448eb211c80319c","output_tokens":55},` + digest + `}`,
+		`  assistant {"compaction":true,"agenttrace":{"context_tokens_before":240,"trigger":"auto",` +
+			`"usage":{"input":200,"output":40,"reasoning":0,"cache_read":0,"cache_write":0},"turn_id":"t1","trace_id":"0af7651916cd43dd8448eb211c80319c",` +
+			`"context_tokens_after":55},` + digest + `,"usage":{"input":55,"output":0,"reasoning":0,"cache_read":0,"cache_write":0}}`,
 		`    {"type":"data-compaction","data":{"summary":"` + prefix + `the user wants a list","tail_start_id":null,"auto":true,"summary_tokens":55}}`,
 		`  assistant {"agenttrace":{"turn_id":"t1","trace_id":"0af7651916cd43dd8448eb211c80319c","usage_basis":"inclusive","duration_ms":4200,"model_calls":1,"steps":[` +
 			`{"usage":{"input":60,"output":7,"reasoning":0,"cache_read":0,"cache_write":0},"started_at":1767323050000}],"end_reason":"finish"},` + digest +
@@ -93,7 +94,7 @@ func TestCodexCompactTask(t *testing.T) {
 	answers, compactions := 0, 0
 	for _, line := range got {
 		switch {
-		case strings.HasPrefix(line, `  assistant {"compaction":true,"usage":{"input":15,"output":5,`) && strings.Contains(line, `"trigger":"manual"`):
+		case strings.HasPrefix(line, `  assistant {"compaction":true,`) && strings.Contains(line, `"usage":{"input":15,"output":5,`) && strings.Contains(line, `"trigger":"manual"`):
 			compactions++
 		case strings.HasPrefix(line, "  assistant"):
 			answers++

@@ -301,13 +301,13 @@ func (b *builder) compaction(c compacted) *rows.Message {
 	o.Set("data", inner)
 	m := b.message(session.RoleAssistant, []rows.Object{o})
 	m.SetMeta("compaction", true)
-	if c.usage != nil {
-		m.SetMeta("usage", *c.usage)
+	if c.after > 0 {
+		m.SetMeta("usage", session.Usage{Input: c.after})
 	}
 	for _, size := range [...]struct {
 		key string
 		n   int64
-	}{{"input_tokens", c.before}, {"output_tokens", c.after}, {"duration_ms", c.durationMS}} {
+	}{{"context_tokens_before", c.before}, {"context_tokens_after", c.after}, {"duration_ms", c.durationMS}} {
 		if size.n > 0 {
 			trace.Set(size.key, size.n)
 		}
@@ -317,6 +317,9 @@ func (b *builder) compaction(c compacted) *rows.Message {
 		trigger = "auto"
 	}
 	trace.Set("trigger", trigger)
+	if c.usage != nil {
+		trace.Set("usage", *c.usage)
+	}
 	m.SetMeta("agenttrace", trace)
 	return m
 }

@@ -94,7 +94,7 @@ func TestClaude(t *testing.T) {
 		`    {"type":"tool-Read","toolCallId":"t2","input":{"file_path":"a"},"state":"output-error","errorText":"no such file"}`,
 		`    {"type":"step-start"}`,
 		`    {"type":"text","text":"done"}`,
-		`  assistant {"compaction":true,"agenttrace":{"input_tokens":99,"trigger":"manual"}}`,
+		`  assistant {"compaction":true,"agenttrace":{"context_tokens_before":99,"trigger":"manual"}}`,
 		`    {"type":"data-compaction","data":{"summary":"so far: fixed","tail_start_id":null,"auto":false,"summary_tokens":0}}`,
 		`  user {"agenttrace":{"source_id":"u8"}}`,
 		`    {"type":"text","text":"thanks"}`,

@@ -99,6 +99,11 @@ func (a *assembly) tellCompaction(s *stream, group, summaries []*node, calls []*
 		}
 		calls = calls[1:]
 	}
+	for _, n := range group {
+		if used == nil && n.Usage != nil {
+			used = &n.Usage.Tokens // as the program's transcript states it
+		}
+	}
 	var m store.AssembledMessage
 	m.ID = spans.DeriveIDNano(spans.PrefixMessage, end, s.id, first.TraceID, first.Source, "compaction")
 	m.SessionID, m.Role, m.CreatedAt, m.UpdatedAt = s.id, session.RoleAssistant, end/1e6, end/1e6

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -15,9 +16,8 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// Stats counts over all sessions. It reads every message that is not a user's and
-// every tool call once, in the order in which they lie in the file: nothing is kept
-// for it when sessions are written. Another program's store has the same figures.
+// Stats counts over all sessions. It reads the metadata of every message, session by
+// session, and every tool call once: nothing is kept for it when sessions are written. Another program's store has the same figures.
 func (r *Reader) Stats(ctx context.Context, q store.StatsQuery) (store.Stats, error) {
 	c := &counter{StatsQuery: q, sessions: map[string]*countedSession{}, groups: map[string]*countedGroup{}, total: newGroup(""),
 		models: map[string]string{}, names: map[string]string{}, unpriced: map[string]bool{}}
@@ -141,6 +141,12 @@ type counter struct {
 type countedSession struct {
 	row  session.Session // its agent, parent and time
 	last *countedGroup   // that counted the session last
+	// turns are those of the messages read so far. asked is when the user began one that
+	// is not answered yet, in Unix milliseconds, and of whom is its model.
+	turns   session.Turns
+	waiting bool
+	asked   int64
+	ofWhom  string
 }
 
 type countedGroup struct {
@@ -172,12 +178,8 @@ func (c *counter) readSessions(conn *sqlite.Conn) error {
 }
 
 // counts says whether what began at a time in a session is counted.
-func (c *counter) counts(sessionID string, at int64) *countedSession {
-	s := c.sessions[sessionID]
-	if s == nil || at < c.since || s.row.Copied(at) {
-		return nil
-	}
-	return s
+func (c *counter) counts(s *countedSession, at int64) bool {
+	return s != nil && at >= c.since && !s.row.Copied(at)
 }
 
 // group returns the group of what a session did at a time, having counted the
@@ -259,29 +261,50 @@ func (c *counter) readMessages(conn *sqlite.Conn) error {
 	if err != nil {
 		return err
 	}
-	stmt := conn.Prep(`SELECT session_id, created_at, metadata_json, id, role FROM chat_messages NOT INDEXED WHERE role <> 'user'`)
+	stmt := conn.Prep(`SELECT session_id, created_at, metadata_json, id, role, hidden_at IS NOT NULL FROM chat_messages
+ ORDER BY session_id, created_at, id`)
 	var text []byte
-	return each(stmt, func() error {
-		at := stmt.ColumnInt64(1)
-		s := c.counts(stmt.ColumnText(0), at)
+	var last *countedSession
+	err = each(stmt, func() error {
+		s := c.sessions[stmt.ColumnText(0)]
 		if s == nil {
 			return nil
 		}
+		if s != last {
+			c.unanswered(last)
+			last = s
+		}
+		at, role := stmt.ColumnInt64(1), stmt.ColumnText(4)
 		text = columnBytes(stmt, 2, text)
 		m := session.ParseMessageMetadata(text)
 		marker := m.Compaction
 		if len(markers) > 0 && !marker {
 			marker = markers[stmt.ColumnText(3)]
 		}
-		tokens := m.Tokens(stmt.ColumnText(4), marker)
 		model := modelKey(m.Model)
-		if c.By == store.StatsByModel && model != "" {
+		if c.By == store.StatsByModel && model != "" && role != session.RoleUser {
 			if _, known := c.names[model]; !known {
 				c.names[model] = model
 			}
 			c.models[stmt.ColumnText(3)] = c.names[model]
 		}
+		queued := role == session.RoleUser && bytes.Contains(text, []byte(`"queued_at"`))
+		begins, _ := s.turns.Next(session.TurnMessage{
+			Role: role, Compaction: marker, Hidden: stmt.ColumnBool(5), Queued: queued, Trace: &m.Trace,
+		})
+		if role == session.RoleUser && begins {
+			c.unanswered(s)
+			s.waiting, s.asked, s.ofWhom = true, at, model
+		}
+		if role != session.RoleAssistant || !c.counts(s, at) {
+			return nil
+		}
 		g := c.group(s, at, model, "")
+		if begins || s.waiting && !marker {
+			g.Turns++
+			s.waiting = false
+		}
+		tokens := m.Tokens(role, marker)
 		if tokens.Used != nil {
 			g.Usage = g.Usage.Add(*tokens.Used)
 		}
@@ -289,9 +312,8 @@ func (c *counter) readMessages(conn *sqlite.Conn) error {
 			g.CostUSD += *tokens.CostUSD
 		}
 		if marker {
-			return nil // a compaction is no turn
+			return nil
 		}
-		g.Turns++
 		if m.Trace.EndReason == "error" {
 			g.Errors++
 		}
@@ -301,6 +323,18 @@ func (c *counter) readMessages(conn *sqlite.Conn) error {
 		}
 		return nil
 	})
+	c.unanswered(last)
+	return err
+}
+
+// unanswered counts the turn of a session that waits for an answer, which does not come.
+func (c *counter) unanswered(s *countedSession) {
+	if s != nil && s.waiting && c.counts(s, s.asked) {
+		c.group(s, s.asked, s.ofWhom, "").Turns++
+	}
+	if s != nil {
+		s.waiting = false
+	}
 }
 
 // markerMessages are the messages that are a compaction's and do not say so in their
@@ -329,8 +363,8 @@ func (c *counter) readCalls(conn *sqlite.Conn) error {
  FROM chat_parts p NOT INDEXED WHERE (p.type = 'dynamic-tool' OR p.type >= 'tool-' AND p.type < 'tool.')`)
 	return each(stmt, func() error {
 		at := stmt.ColumnInt64(1)
-		s := c.counts(stmt.ColumnText(0), at)
-		if s == nil {
+		s := c.sessions[stmt.ColumnText(0)]
+		if !c.counts(s, at) {
 			return nil
 		}
 		model, tool := "", ""

@@ -21,9 +21,11 @@ INSERT INTO chat_messages(id, session_id, role, metadata_json, hidden_at, create
  ('s0', 's', 'user', '{}', NULL, 1000, 1000),
  ('s1', 's', 'assistant', '{"model":{"provider_id":"p","model_id":"big"},"usage":{"input":10,"output":2,"reasoning":1,"cache_read":30,"cache_write":0},
   "agenttrace":{"duration_ms":100,"cost_usd":0.5,"end_reason":"finish"}}', NULL, 1001, 1001),
+ ('s1u', 's', 'user', '{}', 9, 86400399, 86400399),
  ('s2', 's', 'assistant', '{"model":{"model_id":"small"},"usage":{"input":5,"output":1},"agenttrace":{"duration_ms":300}}', 9, 86400400, 86400400),
  ('s3', 's', 'assistant', '{"compaction":true,"usage":{"input":999},"agenttrace":{"input_tokens":7,"output_tokens":3}}', NULL, 86400500, 86400500),
  ('f1', 'f', 'assistant', '{"usage":{"input":10},"agenttrace":{"duration_ms":100}}', NULL, 1001, 1001),
+ ('f1u', 'f', 'user', '{}', NULL, 86400149, 86400149),
  ('f2', 'f', 'assistant', '{"model":"no object","usage":{"input":4}}', NULL, 86400150, 86400150),
  ('x1', 'x', 'assistant', '{"agenttrace":{"end_reason":"error"}}', NULL, 1500, 1500);
 INSERT INTO chat_parts(id, message_id, session_id, "index", type, data_json, tool_call_id, tool_state, created_at, updated_at) VALUES
