@@ -248,6 +248,9 @@ func (e *exporter) load(ctx context.Context, r *sqlite.Reader, id string) (*expo
 	case e.format.read == nil || e.explain:
 		s.in, err = inspect.Collect(ctx, r, id)
 	}
+	if err == nil && e.explain {
+		s.observed, err = r.Observed(ctx, id)
+	}
 	if err == nil && e.format.read != nil {
 		s.Session, err = e.format.read(ctx, r, id)
 		return s, err

@@ -32,6 +32,8 @@ type exported struct {
 	// full cuts nothing of a transcript. files are the side files that come with it.
 	full  bool
 	files map[string]string
+	// observed counts the spans and records of agents without the SDK, for --explain.
+	observed int
 }
 
 // exportFormat is a format that export writes. stream or file is set, or both, or
@@ -219,7 +221,7 @@ func loss(what string, count int) []codec.Loss {
 
 // explainWhole is for the formats that hold all that a store says of a session.
 func explainWhole(s *exported) []codec.Loss {
-	return sqlitefile.Explain(s.Session, len(s.in.Links)-len(s.Links))
+	return sqlitefile.Explain(s.Session, s.observed)
 }
 
 func explainRows(s *exported) []codec.Loss {

@@ -81,8 +81,12 @@ type Reader interface {
 	// Decisions returns the permission decisions of a session in order of time.
 	Decisions(ctx context.Context, sessionID string) ([]Decision, error)
 
-	// Links returns the spans a session was made from, in order of start.
-	// A store written by another program has none.
+	// Spans returns the spans that a session was built from, each once, with the message
+	// and the part that it describes where they are known, in order of start. A store
+	// written by another program has none.
+	Spans(ctx context.Context, sessionID string) ([]Link, error)
+	// Links returns every source that a session was built from: the spans, each as often
+	// as it reported something, and the records of agents without the SDK.
 	Links(ctx context.Context, sessionID string) ([]Link, error)
 
 	// Spent returns what each of the sessions used, by id, and asks price, which may be

@@ -73,20 +73,17 @@ func (s *Store) ImportAll(ctx context.Context, sessions iter.Seq[*store.Imported
 }
 
 // Origin adds to a session what the store remembers of how it came about: the spans
-// of the SDK that it was made from, in order of start; the ids of all of its traces,
-// those of other agents included, of whose spans [Reader.Links] tells besides; what
+// that it was built from, as [Reader.Spans] returns them; the ids of its traces; what
 // another store can take of its state; and the indexes that displaced parts asked for.
 // A store written by another program remembers nothing.
 func (r *Reader) Origin(ctx context.Context, in *store.Imported) error {
 	return r.readOurs(ctx, func(conn *sqlite.Conn) error {
 		id := in.Session.ID
-		stmt := conn.Prep(`SELECT ` + linkColumns + ` FROM span_links WHERE session_id = ? ORDER BY start_nano, trace_id, span_id`)
-		stmt.BindText(1, id)
-		links, err := (&tx{conn: conn}).links(stmt)
+		links, err := r.spans(conn, id)
 		if err != nil {
 			return err
 		}
-		stmt = conn.Prep(`SELECT trace_id FROM session_traces WHERE session_id = ? ORDER BY trace_id`)
+		stmt := conn.Prep(`SELECT trace_id FROM session_traces WHERE session_id = ? ORDER BY trace_id`)
 		stmt.BindText(1, id)
 		traces, err := all(stmt, func(stmt *sqlite.Stmt) string { return stmt.ColumnText(0) })
 		if err != nil {

@@ -343,6 +343,53 @@ func (r *Reader) Links(ctx context.Context, sessionID string) ([]store.Link, err
 	return all, err
 }
 
+// spansQuery is what the view session_spans selects, for files that were written
+// before there was one.
+var spansQuery = func() string {
+	_, query, _ := strings.Cut(schema, "CREATE VIEW IF NOT EXISTS session_spans AS\n")
+	query, _, _ = strings.Cut(query, ";")
+	return query
+}()
+
+// Spans implements [store.Reader].
+func (r *Reader) Spans(ctx context.Context, sessionID string) ([]store.Link, error) {
+	var spans []store.Link
+	err := r.readOurs(ctx, func(conn *sqlite.Conn) (err error) {
+		spans, err = r.spans(conn, sessionID)
+		return err
+	})
+	return spans, err
+}
+
+func (r *Reader) spans(conn *sqlite.Conn, sessionID string) ([]store.Link, error) {
+	query := `SELECT ` + linkColumns + ` FROM span_links WHERE session_id = ?1 ORDER BY start_nano, trace_id, span_id`
+	if r.observes {
+		query = `SELECT s.session_id, s.trace_id, s.span_id, s.parent_span_id, s.message_id, s.part_id, s.kind, s.dialect, s.start_nano, s.end_nano,
+ s.error, l.facts_json FROM (` + spansQuery + `) s LEFT JOIN span_links l USING (session_id, trace_id, span_id)
+ WHERE s.session_id = ?1 ORDER BY s.start_nano, s.trace_id, s.span_id`
+	}
+	stmt := conn.Prep(query)
+	stmt.BindText(1, sessionID)
+	return (&tx{conn: conn}).links(stmt)
+}
+
+// Observed counts the observations that a session was built from.
+func (r *Reader) Observed(ctx context.Context, sessionID string) (int, error) {
+	n := 0
+	err := r.readOurs(ctx, func(conn *sqlite.Conn) error {
+		if !r.observes {
+			return nil
+		}
+		stmt := conn.Prep(`SELECT count(*) FROM observations WHERE session_id = ?`)
+		stmt.BindText(1, sessionID)
+		return each(stmt, func() error {
+			n = stmt.ColumnInt(0)
+			return nil
+		})
+	})
+	return n, err
+}
+
 // Parked counts the observations that no session tells of: they wait for what
 // belongs to them, or are of a trace that tells no session.
 func (r *Reader) Parked(ctx context.Context) (int64, error) {

@@ -191,3 +191,18 @@ CREATE TABLE IF NOT EXISTS announced_calls (
   source     TEXT NOT NULL,
   PRIMARY KEY (call_id, start_nano, trace_id, source)
 ) WITHOUT ROWID;
+
+CREATE VIEW IF NOT EXISTS session_spans AS
+SELECT session_id, trace_id, span_id, parent_span_id, message_id, part_id, kind, dialect, start_nano, end_nano, error
+FROM span_links l
+WHERE dialect = 'agenttrace' OR NOT EXISTS (
+  SELECT 1 FROM observations o WHERE o.session_id = l.session_id AND o.trace_id = l.trace_id AND o.span_id = l.span_id)
+UNION ALL
+SELECT session_id, trace_id, span_id, parent_span_id, message_id, part_id, kind, dialect, start_nano, end_nano, error FROM (
+  SELECT session_id, trace_id, span_id, parent_span_id, message_id, part_id, kind, dialect, start_nano, end_nano, error,
+    min((source LIKE 'log-%') || (message_id IS NULL) || source)
+  FROM observations o
+  WHERE session_id IS NOT NULL AND span_id IS NOT NULL AND trace_id <> '' AND kind IS NOT NULL AND NOT EXISTS (
+    SELECT 1 FROM span_links l
+    WHERE l.session_id = o.session_id AND l.trace_id = o.trace_id AND l.span_id = o.span_id AND l.dialect = 'agenttrace')
+  GROUP BY session_id, trace_id, span_id);

@@ -1,0 +1,158 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/agenttrace/agenttrace/examples/codeagent"
+	"github.com/agenttrace/agenttrace/internal/cli"
+	"github.com/agenttrace/agenttrace/session/recorder"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+const captures = "../../session/ingest/testdata/captures"
+
+// commandLine runs the program in this process and returns what it prints and its exit code.
+func commandLine(args ...string) string {
+	var out, errs bytes.Buffer
+	code := cli.Main("v1.2.3", args, strings.NewReader(""), &out, &errs)
+	return fmt.Sprintf("%s%sexit code %d\n", out.String(), errs.String(), code)
+}
+
+// manyAgents makes a store with what the example agent leaves and with what other agents
+// sent; then a session of its own is forked, and others are rewound, renamed and archived.
+func manyAgents(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "from.db")
+	rec, err := recorder.Open(t.Context(), path, recorder.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(rec.SpanExporter()))
+	_, err = codeagent.Run(t.Context(), codeagent.Config{TracerProvider: provider})
+	if err := errors.Join(err, provider.Shutdown(t.Context()), rec.Close(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if code := cli.Main("v1.2.3", []string{"--store", path, "import", captures}, strings.NewReader(""), io.Discard, &out); code > 1 {
+		t.Fatalf("import captures: %s", out.String())
+	}
+	sessions := sessionsOf(t, path)
+	for _, args := range [][]string{
+		{"fork", sessions[0]}, {"title", sessions[len(sessions)-1], "By hand"}, {"archive", sessions[len(sessions)-1]}, {"rewind", "sess_42", "--turn", "2"},
+	} {
+		if said := commandLine(append([]string{"--store", path}, args...)...); !strings.HasSuffix(said, "exit code 0\n") {
+			t.Fatalf("%v: %s", args, said)
+		}
+	}
+	return path
+}
+
+func sessionsOf(t *testing.T, path string) (ids []string) {
+	t.Helper()
+	r, err := sqlite.OpenReader(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	for s, err := range r.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, s.ID)
+	}
+	return ids
+}
+
+// TestRestoredSessionsAreWhatTheyWere: a store that was restored from an export shows
+// everything as the store that the export is of, and its sessions can be asked again.
+func TestRestoredSessionsAreWhatTheyWere(t *testing.T) {
+	from := manyAgents(t)
+	ids := sessionsOf(t, from)
+	if len(ids) < 10 {
+		t.Fatalf("%d sessions", len(ids))
+	}
+	for _, format := range []struct{ name, file string }{{"jsonl", "all.jsonl"}, {"json", "json/"}, {"sqlite", "all.db"}} {
+		t.Run(format.name, func(t *testing.T) {
+			dir := t.TempDir()
+			file, to := filepath.Join(dir, format.file), filepath.Join(dir, "to.db")
+			if strings.HasSuffix(format.file, "/") {
+				file += string(filepath.Separator)
+			}
+			if said := commandLine("--store", from, "export", "--all", "--format", format.name, "-o", file); said != "exit code 0\n" {
+				t.Fatal(said)
+			}
+			if said := commandLine("--store", to, "import", file); !strings.HasSuffix(said, "exit code 0\n") {
+				t.Fatal(said)
+			}
+			same := func(args ...string) {
+				t.Helper()
+				want, got := commandLine(append([]string{"--store", from}, args...)...), commandLine(append([]string{"--store", to}, args...)...)
+				want, got = strings.ReplaceAll(want, from, "STORE"), strings.ReplaceAll(got, to, "STORE")
+				if d := cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")); d != "" {
+					t.Errorf("agenttrace %v (-want +got):\n%s", args, d)
+				}
+			}
+			same("ls", "--all", "--archived")
+			same("ls", "--all", "--archived", "--json")
+			same("stats")
+			same("stats", "--json")
+			same("check")
+			same("export", "--all")
+			for _, id := range ids {
+				same("show", id, "--full")
+				same("show", id, "--json")
+				for _, view := range []string{"--prompt", "--tools", "--permissions"} {
+					same("show", id, view)
+				}
+				same("replay", id)
+				for _, f := range []string{"bundle", "openai-chat", "anthropic"} {
+					same("replay", id, "--format", f)
+				}
+				same("diff", ids[0], id)
+			}
+			for table, want := range traceRows(t, from) {
+				if d := cmp.Diff(want, traceRows(t, to)[table]); d != "" {
+					t.Errorf("%s (-want +got):\n%s", table, d)
+				}
+			}
+			if err := os.RemoveAll(file); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// traceRows are the references to spans and traces, as a store reads them.
+func traceRows(t *testing.T, path string) map[string]string {
+	t.Helper()
+	r, err := sqlite.OpenReader(context.Background(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	rows := map[string]string{}
+	for _, id := range sessionsOf(t, path) {
+		links, err := r.Spans(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b strings.Builder
+		for i := range links {
+			b.Write(append(links[i].AppendJSON(nil), '\n'))
+		}
+		rows["spans of "+id] = b.String()
+	}
+	return rows
+}
