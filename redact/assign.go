@@ -76,6 +76,7 @@ func (c *scan) keyAround(at, n int) (lo, hi int) {
 		for hi < len(c.s) && class[c.s[hi]]&keyBytes != 0 {
 			hi++
 		}
+		c.looked += hi - lo
 		c.keyLo, c.keyHi = lo, hi
 	}
 	if lo, hi = c.keyLo, c.keyHi; at-lo > maxKey || hi-at > maxKey {
@@ -729,7 +730,7 @@ func (a *assignment) plain(v string, end int) bool {
 	if has(stopWords, v) || v[0] == '!' && a.form == colon || label(a.c.r, v) || strings.Contains(v, "://") {
 		return false
 	}
-	if a.nextLine(v, end) {
+	if a.nextLine(v, end) || a.class == weak && !a.shouts() && run(v, 0, letter|under|dash|dot) == len(v) {
 		return false
 	}
 	if identifierPath(v) && !digits(v) {

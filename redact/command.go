@@ -49,7 +49,7 @@ var tools = map[string]*tool{
 	"ldapsearch": ldapTool, "ldapmodify": ldapTool, "ldapadd": ldapTool, "ldapdelete": ldapTool, "ldapwhoami": ldapTool, "ldappasswd": ldapTool,
 	"zip": archive, "unzip": archive, "sqlcmd": archive, "7z": sevenZip, "7za": sevenZip, "http": httpieTool, "https": httpieTool, "smbclient": sambaTool, "rpcclient": sambaTool,
 	"twine": uploadTool, "useradd": userTool, "usermod": userTool, "keytool": javaTool, "jarsigner": javaTool,
-	"snmpwalk": snmpTool, "snmpget": snmpTool, "snmpset": snmpTool, "secretsmanager": secretsCLI, "put-parameter": ssmTool, "gh": ghTool,
+	"snmpwalk": snmpTool, "snmpget": snmpTool, "snmpset": snmpTool, "secretsmanager": secretsCLI, "ssm": ssmTool, "gh": ghTool,
 	"htpasswd": {last: 3, must: "-b"}, "net": {last: 3, sub: "us"},
 	"sqlplus": {last: 1, user: '/'}, "vault": {last: 2, sub: "login"}, "cargo": {last: 2, sub: "login"}, "ngrok": {last: 2, sub: "authtoken"},
 	"sudo": {pipe: true, must: "-S"}, "chpasswd": {pipe: true, user: ':'}, "passwd": {pipe: true}, "kinit": {pipe: true}, "smbpasswd": {pipe: true}, "cryptsetup": {pipe: true},
@@ -62,7 +62,7 @@ var toolLiterals = []string{
 	"curl -", "curl http", "curl \"", "mysql -", "mysqldump ", "mysqladmin ", "mysqlimport ", "mariadb -", "mariadb-dump ", "sshpass ", "docker login", "podman login", "nerdctl login", "buildah login", "skopeo login",
 	"helm registry login", "oc login", "az login", "redis-cli ", "mongo -", "mongo \"", "mongo --", "mongosh ", "mongodump ", "mongorestore ", "mongoexport ", "ldapsearch ", "ldapmodify ", "ldapadd ", "ldapdelete ", "ldapwhoami ",
 	"ldappasswd ", "unzip -", "zip -", "sqlcmd ", "7z ", "7za ", "http -", "https -", "http --", "smbclient ", "rpcclient ", "twine ", "useradd ", "usermod ", "keytool ", "jarsigner ", "snmpwalk ", "snmpget ", "snmpset ",
-	"secretsmanager ", "put-parameter ", "gh secret", "htpasswd -", "net use ", "net user ", "sqlplus ", "vault login", "vault token", "cargo login", "ngrok ", "sudo -", "chpasswd", "cmdkey ", "xfreerdp ", "openssl enc", "echo ", "printf ",
+	"secretsmanager ", "ssm put-parameter", "gh secret", "htpasswd -", "net use ", "net user ", "sqlplus ", "vault login", "vault token", "cargo login", "ngrok ", "sudo -", "chpasswd", "cmdkey ", "xfreerdp ", "openssl enc", "echo ", "printf ",
 }
 
 // listed are the names of tools as the first element of a list of words.
@@ -91,6 +91,7 @@ func command(c *scan, at, _ int) (start, end int) {
 		words, stop = c.commandWords(at)
 	}
 	c.commands = stop
+	c.looked += stop - at
 	if len(words) == 0 {
 		return 0, 0
 	}

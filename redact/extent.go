@@ -80,6 +80,7 @@ func (a *assignment) quotedValue(i, q int) (start, end int) {
 // text of this length may have so many.
 func (c *scan) afford(n int) bool {
 	c.spent += n
+	c.looked += n
 	return c.spent <= len(c.s)/2+4096
 }
 
@@ -131,6 +132,7 @@ func (c *scan) closing(i int, q byte, n int) int {
 	if m.q != q || m.n != n || i < m.from || i > m.end || m.end > len(c.s) || slashesBefore(c.s, i) > 0 {
 		end := closing(c.s, i, q, n)
 		*m = closedQuote{i, end, n, q}
+		c.looked += (end - i) / 4
 	}
 	return m.end
 }
@@ -199,6 +201,7 @@ func (a *assignment) headerValue(i int) (start, end int) {
 	for end < len(s) && end-i < maxHeader && !a.headerEnds(end, quote) {
 		end++
 	}
+	a.c.looked += end - i
 	if !a.c.afford((end - i) / 8) {
 		return start, max(start, end)
 	}
@@ -240,6 +243,7 @@ func (a *assignment) block(i int) (start, end int) {
 	start, end = i+indent(s[i:min(len(s), i+200)]), i
 	for i < len(s) {
 		stop := a.c.eol(i)
+		a.c.looked += stop - i
 		if strings.TrimSpace(s[i:stop]) != "" {
 			if indent(s[i:stop]) <= depth {
 				break
@@ -327,6 +331,7 @@ func (a *assignment) rawEnd(i int) int {
 	c := a.c
 	if i < c.wordFrom || i >= c.wordTo || a.query != c.wordQuery {
 		c.wordFrom, c.wordTo, c.wordQuery = i, wordStop(a.s, i, a.query), a.query
+		c.looked += c.wordTo - i
 	}
 	return c.wordTo
 }

@@ -116,6 +116,28 @@ func (t *table) add(h uint32, e entry) {
 	t.buckets[b] = append(t.buckets[b], e)
 }
 
+// addCheaper enters two bytes behind any as before, or two bytes in front of any as
+// after, by how often text has what is not entered yet.
+func (t *table) addCheaper(front, back string, before, after entry) {
+	behind := func(c byte) uint32 { return trigram(string(rune(c)) + front) }
+	ahead := func(c byte) uint32 { return trigram(back + string(rune(c))) }
+	cost := func(pair string, at func(byte) uint32) (sum int) {
+		for c := range byte(32) {
+			if h := at(c); t.bits[h>>6]&(1<<(h&63)) == 0 {
+				sum += frequency[c] * frequency[pair[0]&31] * frequency[pair[1]&31]
+			}
+		}
+		return sum
+	}
+	at, e := ahead, after
+	if cost(front, behind) < cost(back, ahead) {
+		at, e = behind, before
+	}
+	for c := range byte(32) {
+		t.add(at(c), e)
+	}
+}
+
 type entry struct {
 	rule    *rule
 	literal string
@@ -143,10 +165,11 @@ func newIndex(active []*rule, keys []keyName) *index {
 			x.every2.add(trigram(e.literal[e.offset:]), e)
 			return
 		}
-		e.offset = 1 // two bytes and any: a secret goes on
-		for c := range byte(32) {
-			x.every2.add(trigram(e.literal[1:]+string(rune(c))), e)
-		}
+		// Two bytes and any, after or before them, whichever makes fewer places look
+		// likely: a secret goes on, and what begins the text is at an even place.
+		before, after := e, e
+		before.offset, after.offset = -1, 1
+		x.every2.addCheaper(e.literal[:2], e.literal[1:], before, after)
 	}
 	// Escapes that may hide a literal.
 	ascii := entry{rule: escapeRule, literal: `\u00`}
@@ -168,6 +191,10 @@ func newIndex(active []*rule, keys []keyName) *index {
 	if len(keys)+len(active) > 0 {
 		for _, e := range encodings {
 			for _, literal := range e.literals {
+				if e.hides == terminal { // JSON has these as escapes
+					x.add(trigram(literal), entry{rule: e, literal: literal})
+					continue
+				}
 				add(entry{rule: e, literal: literal})
 			}
 		}
@@ -266,14 +293,15 @@ type hit struct {
 // commands is what keeps the work for any text in proportion to its length: a
 // stretch is looked at once, however many literals in it ask.
 type scan struct {
-	r     *Redactor
-	s     string
-	floor int // what is before is redacted already
-	found []finding
-	later []finding // of tables, in order, beyond where the pass is
-	hits  []hit
-	seen  encoding // of what hides text
-	spent int      // bytes looked at for containers and keys
+	r      *Redactor
+	s      string
+	floor  int // what is before is redacted already
+	found  []finding
+	later  []finding // of tables, in order, beyond where the pass is
+	hits   []hit
+	seen   encoding // of what hides text
+	spent  int      // steps that afford was asked for
+	looked int      // bytes looked at again, for tests
 
 	lineFrom, lineTo   int // the line last asked for
 	keyLo, keyHi       int // the bytes of keys last asked for
@@ -284,6 +312,7 @@ type scan struct {
 	commands           int // are read up to here
 	tables             int // headers of tables are read up to here
 	urlFrom, urlTo     int
+	repeated, retry    int // when repeats looked last, and when it does again
 	a                  assignment
 	words, keep        []span
 	columns            []column
@@ -336,6 +365,10 @@ func (c *scan) all(i int) {
 					next = end
 					break
 				}
+				if end := c.repeats(); end > j {
+					next = end
+					break
+				}
 			}
 		}
 		i = next
@@ -376,7 +409,6 @@ func (c *scan) ask(e *entry, begin int) finding {
 		}
 	case e.rule.hides != 0:
 		c.seen |= e.rule.hides
-		return finding{}
 	default:
 		start, end := e.rule.find(c, begin, len(e.literal))
 		if end > start && start >= c.floor && c.s[start:end] != e.rule.marker && !marked(c.s[start:end]) {
@@ -385,6 +417,62 @@ func (c *scan) ask(e *entry, begin int) finding {
 	}
 	c.hits = append(c.hits, hit{begin, e})
 	return finding{}
+}
+
+// Surroundings of a literal, before and after it, that decide what it stands for, but
+// for the quotes before it in its line.
+const (
+	surroundBefore = 512
+	surroundAfter  = 1 << 10
+)
+
+// repeats returns where to go on when the last literal begins what repeats what came
+// before it, where literals stood for nothing: they do so again. It is what keeps text
+// that repeats a few words cheap, since all that it holds is hits.
+func (c *scan) repeats() (end int) {
+	n := len(c.hits)
+	if n == c.repeated || n < 2 {
+		return 0
+	}
+	c.repeated = n
+	last := c.hits[n-1]
+	if last.at < c.retry || len(c.s)-last.at < 2*surroundAfter || len(c.later) > 0 {
+		return 0
+	}
+	for k := n - 2; k >= max(0, n-12); k-- {
+		before := c.hits[k]
+		if before.e != last.e {
+			continue
+		}
+		at, period := before.at, last.at-before.at
+		if at-surroundBefore < c.floor || period > surroundBefore {
+			return 0
+		}
+		if c.s[at-surroundBefore:at+surroundAfter] != c.s[last.at-surroundBefore:last.at+surroundAfter] {
+			continue
+		}
+		if !evenQuotes(c.s[at:last.at]) {
+			continue
+		}
+		// All up to where the two go apart is the same once more, whatever its length.
+		size := surroundAfter
+		for step := surroundAfter; step >= 32; {
+			if end := last.at + size + step; end <= len(c.s) && c.s[at+size:at+size+step] == c.s[last.at+size:end] {
+				size += step
+				step = min(2*step, 1<<16)
+				continue
+			}
+			step /= 2
+		}
+		c.looked += size / 16
+		return last.at + size - surroundAfter
+	}
+	c.retry = last.at + 32
+	return 0
+}
+
+func evenQuotes(s string) bool {
+	return strings.Count(s, `"`)%2 == 0 && strings.Count(s, "'")%2 == 0 && strings.Count(s, "`")%2 == 0
 }
 
 // addLater notes a secret that stands beyond what announced it.
@@ -504,6 +592,7 @@ func (c *scan) line(i int) (from, to int) {
 		c.lineTo = c.eol(0)
 	}
 	for i > c.lineTo {
+		c.looked++
 		c.lineFrom = c.lineTo + 1
 		c.lineTo = c.eol(c.lineFrom)
 	}
@@ -512,10 +601,12 @@ func (c *scan) line(i int) (from, to int) {
 
 // eol returns the end of the line that i is in, before its line feed.
 func (c *scan) eol(i int) int {
-	if n := strings.IndexByte(c.s[i:], '\n'); n >= 0 {
-		return i + n
+	n := strings.IndexByte(c.s[i:], '\n')
+	if n < 0 {
+		n = len(c.s) - i
 	}
-	return len(c.s)
+	c.looked += n / 16 // as a vector instruction does
+	return i + n
 }
 
 // quoteCount is how many quotes of a kind a line has before pos.
@@ -529,6 +620,7 @@ func (c *scan) openQuotes(i int, q byte) int {
 		*m = quoteCount{line: from, pos: from}
 	}
 	m.n += strings.Count(c.s[m.pos:i], string(rune(q)))
+	c.looked += (i - m.pos) / 16 // as a vector instruction does
 	m.pos = i
 	return m.n
 }

@@ -38,6 +38,7 @@ func (c *scan) table(lo, hi int) {
 		return
 	}
 	c.tables = to + 1
+	c.looked += to - from
 	line := strings.TrimRight(c.s[from:to], "\r")
 	for _, sign := range columnSigns {
 		if !strings.Contains(line, sign) {
@@ -108,6 +109,7 @@ func (c *scan) rows(at int, sign string, count int, columns []column) {
 		if !drawnLine(line) {
 			c.row(at, line, sign, columns)
 		}
+		c.looked += eol - at
 		c.tables = eol + 1
 		at = eol + 1
 	}

@@ -16,6 +16,7 @@ func (c *scan) urlEnd(i int) int {
 			end++
 		}
 		c.urlFrom, c.urlTo = i, end
+		c.looked += end - i
 	}
 	return min(c.urlTo, i+maxURL)
 }
@@ -50,7 +51,7 @@ func urlPassword(c *scan, at, n int) (int, int) {
 		return 0, 0
 	}
 	password := s[colon+1 : last]
-	if password == "" || placeholder(password) || strings.HasPrefix(password, "[redacted:") && strings.HasSuffix(password, "]") || has(passwordWords, password) {
+	if len(password) < 2 || placeholder(password) || strings.HasPrefix(password, "[redacted:") && strings.HasSuffix(password, "]") || has(passwordWords, password) {
 		return 0, 0
 	}
 	return colon + 1, last
@@ -120,7 +121,7 @@ func dsn(c *scan, at, _ int) (int, int) {
 		return 0, 0
 	}
 	start += colon + 1
-	if v := c.s[start:at]; v == "" || placeholder(v) || marked(v) || has(passwordWords, v) || v[0] == '/' {
+	if v := c.s[start:at]; len(v) < 3 || placeholder(v) || marked(v) || has(passwordWords, v) || v[0] == '/' {
 		return 0, 0
 	}
 	return start, at

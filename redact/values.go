@@ -104,7 +104,7 @@ func placeholder(v string) bool {
 	if v == "" {
 		return true
 	}
-	if strings.Trim(v, "*") == "" || strings.Trim(v, ".…") == "" || strings.Trim(v, "xX/") == "" || strings.Trim(v, "•●∙·") == "" || strings.Trim(v, "-_") == "" {
+	if drawn(v) {
 		return true
 	}
 	switch v[0] {
@@ -241,4 +241,21 @@ func uuid(v string) bool {
 // date reports whether v begins like a date.
 func date(v string) bool {
 	return len(v) >= 10 && (v[4] == '-' || v[4] == '/') && run(v, 0, digit) == 4 && run(v, 5, digit) == 7
+}
+
+// drawn reports whether v is made of one sign, as what hides a password on a screen is.
+func drawn(v string) bool {
+	switch v[0] {
+	case '*':
+		return strings.Trim(v, "*") == ""
+	case '.':
+		return strings.Trim(v, ".…") == ""
+	case 'x', 'X':
+		return strings.Trim(v, "xX/") == ""
+	case '-', '_':
+		return strings.Trim(v, "-_") == ""
+	case 0xe2, 0xc2:
+		return strings.Trim(v, "•●∙·…") == ""
+	}
+	return false
 }

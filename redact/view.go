@@ -22,10 +22,10 @@ const (
 // in a second text, the view, where it stands plainly.
 var encodings = []*rule{
 	{name: "terminal", open: true, hides: terminal, literals: strings.Split("\x1b[0 \x1b[1 \x1b[2 \x1b[3 \x1b[4 \x1b[5 \x1b[7 \x1b[8 \x1b[9 \x1b[m \x1b[K \x1b[; \x1b[? \x1b]8", " ")},
-	{name: "backslash", open: true, hides: backslash, literals: strings.Split(`\x1b \x1B \x3 \x22 \x27 \x20 \u00 \e[ \033 \75`, " ")},
-	{name: "printable", open: true, hides: quotedPrintable, literals: strings.Split("=3D =3d =3A =22", " ")},
-	{name: "percent", open: true, hides: percent, literals: strings.Split("%3D %3d %3A %3a %22 %27 %40 %253 %252", " ")},
-	{name: "entity", open: true, hides: entity, literals: strings.Split("&quot &#3 &#6 &#58 &#x &equals &amp;", " ")},
+	{name: "backslash", open: true, hides: backslash, literals: strings.Split(`\x1b \x1B \x3d \x3D \x3a \x3A \x22 \x27 \x20 \u00 \e[ \033`, " ")},
+	{name: "printable", open: true, hides: quotedPrintable, literals: []string{"=3D"}},
+	{name: "percent", open: true, hides: percent, literals: strings.Split("%3D %3d %22%3 %3A%2 %3a%2 %253 %252", " ")},
+	{name: "entity", open: true, hides: entity, literals: strings.Split("&quot &#34 &#39 &#61 &#58 &#x3 &#x2 &equals &amp;", " ")},
 }
 
 // view is a text without what hid it.
@@ -34,10 +34,21 @@ type view struct {
 	edges []edge
 }
 
-// edge says that from the byte at of the view on, bytes are those of the text at from
-// and after. Before the next edge, at most len bytes belong to the first one, where it
-// was written as more than one.
-type edge struct{ at, from, len int }
+// edge says that the byte at of the view and those after it, up to the next edge, are
+// written in the text from from on, with size bytes each.
+type edge struct{ at, from, size int }
+
+// join adds an edge where the last one does not say as much.
+func (v *view) join(at, from, size int) {
+	last := &v.edges[len(v.edges)-1]
+	switch {
+	case last.size == size && last.from+(at-last.at)*size == from:
+	case last.at == at:
+		last.from, last.size = from, size
+	default:
+		v.edges = append(v.edges, edge{at, from, size})
+	}
+}
 
 // hidden adds the secrets that a view shows.
 func (c *scan) hidden(kinds encoding) {
@@ -90,14 +101,15 @@ func disjoint(found []finding) []finding {
 	return out
 }
 
+// edge returns the edge of the byte i of the view.
+func (v *view) edge(i int) edge {
+	return v.edges[sort.Search(len(v.edges), func(k int) bool { return v.edges[k].at > i })-1]
+}
+
 // origin returns where the byte i of the view begins in the text.
 func (v *view) origin(i int) int {
-	k := sort.Search(len(v.edges), func(k int) bool { return v.edges[k].at > i }) - 1
-	e := v.edges[k]
-	if i == e.at {
-		return e.from
-	}
-	return e.from + e.len + i - e.at - 1
+	e := v.edge(i)
+	return e.from + (i-e.at)*e.size
 }
 
 // originEnd returns where the byte before i of the view ends in the text.
@@ -105,9 +117,8 @@ func (v *view) originEnd(i int) int {
 	if i == 0 {
 		return 0
 	}
-	k := sort.Search(len(v.edges), func(k int) bool { return v.edges[k].at > i-1 }) - 1
-	e := v.edges[k]
-	return e.from + e.len + i - 1 - e.at
+	e := v.edge(i - 1)
+	return e.from + (i-e.at)*e.size
 }
 
 // reveal returns the view of s, and false when nothing in it is hidden.
@@ -127,6 +138,7 @@ func reveal(s string, kinds encoding) (v view, ok bool) {
 		}
 		c, n := decode(s, i)
 		if n == 0 {
+			v.join(len(v.text)+i-done, i, 1)
 			i++
 			continue
 		}
@@ -135,12 +147,14 @@ func reveal(s string, kinds encoding) (v view, ok bool) {
 		}
 		v.text = append(v.text, s[done:i]...)
 		if c >= 0 {
-			v.edges = append(v.edges, edge{len(v.text), i, n})
+			v.join(len(v.text), i, n)
 			v.text = append(v.text, byte(c))
 		}
 		i += n
 		done = i
-		v.edges = append(v.edges, edge{len(v.text), i, 1})
+		if i < len(s) && s[i] != s[i-n] { // else more of the kind may follow
+			v.join(len(v.text), i, 1)
+		}
 	}
 	if v.text == nil {
 		return v, false
