@@ -37,24 +37,29 @@
 // program that sends them to a collector or a session store by OTLP sets one up
 // when it starts, with go.opentelemetry.io/otel/sdk/trace as sdktrace:
 //
-//	exporter, err := otlptracegrpc.New(ctx, otlptracegrpc.WithInsecure()) // localhost:4317
+//	spans, err := otlptracegrpc.New(ctx, otlptracegrpc.WithInsecure()) // localhost:4317
 //	if err != nil {
 //		return err
 //	}
-//	provider := sdktrace.NewTracerProvider(
-//		sdktrace.WithBatcher(exporter, sdktrace.WithMaxQueueSize(16384)),
-//		sdktrace.WithResource(resource.NewSchemaless(attribute.String("service.name", "coder"))),
-//	)
+//	events, err := otlploggrpc.New(ctx, otlploggrpc.WithInsecure())
+//	if err != nil {
+//		return err
+//	}
+//	service := resource.NewSchemaless(attribute.String("service.name", "coder"))
+//	provider := sdktrace.NewTracerProvider(sdktrace.WithResource(service),
+//		sdktrace.WithBatcher(otlpbatch.Spans(spans), sdktrace.WithMaxQueueSize(16384)))
+//	logs := sdklog.NewLoggerProvider(sdklog.WithResource(service), sdklog.WithProcessor(
+//		sdklog.NewBatchProcessor(otlpbatch.Logs(events), sdklog.WithExportInterval(time.Second/4))))
 //	defer func() {
 //		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 //		defer cancel()
-//		err = errors.Join(err, provider.Shutdown(ctx)) // sends what is queued
+//		err = errors.Join(err, provider.Shutdown(ctx), logs.Shutdown(ctx)) // sends what is queued
 //	}()
-//	tracer := agenttrace.New(agenttrace.Options{TracerProvider: provider})
+//	tracer := agenttrace.New(agenttrace.Options{TracerProvider: provider, LoggerProvider: logs})
 //
-// A logger provider of the same kind, with a batch processor of
-// go.opentelemetry.io/otel/sdk/log, goes into [Options].LoggerProvider for live
-// events.
+// The SDK's batchers count spans and records, receivers count bytes and refuse for
+// good what is too large. Package session/otlpbatch, of this module, splits batches by
+// bytes; without it, a turn with many large tool outputs can be lost as a whole.
 //
 // The batcher's queue holds 2048 spans unless told otherwise and silently drops
 // what comes while it is full, as in a burst of tool calls or with a collector
@@ -62,6 +67,14 @@
 // the size of the messages and tool outputs in it. With
 // sdktrace.WithBlocking nothing is dropped, but the agent waits for the
 // collector. A program that ends without Shutdown loses what is queued.
+//
+// Two packages of this module need no collector. Package session/recorder writes a
+// session store in the agent's own process: an export that returns is committed.
+// Package session/spool wraps the exporters above and keeps on disk, through kill
+// -9, what the collector did not take, to send it later.
+//
+// A limit on the attributes of a span (OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT) drops those
+// last that matter least; the store says that something was dropped.
 //
 // # Live events
 //

@@ -46,8 +46,8 @@ type LiveOptions struct {
 	MinInterval time.Duration
 	MinBytes    int
 	// MaxDelay is how late text that grows is sent at the latest, though little has
-	// come: zero means a second, or MinInterval if that is longer; less than zero, no
-	// bound. Of a text beyond 64 KiB it is a second for each 64 KiB, for each event
+	// come: zero means half a second, or MinInterval if that is longer; less than zero,
+	// no bound. Of a text beyond 32 KiB it is a second for each 64 KiB, for each event
 	// has the whole text. The last word may be held back for longer: see the package
 	// documentation.
 	MaxDelay time.Duration
@@ -61,7 +61,7 @@ type LiveOptions struct {
 const (
 	defaultMinInterval = 250 * time.Millisecond
 	defaultMinBytes    = 256
-	defaultMaxDelay    = time.Second
+	defaultMaxDelay    = time.Second / 2
 	defaultHeartbeat   = 15 * time.Second
 	longestHeartbeat   = 3 * time.Minute
 	// perSecond is how many bytes of a long text are sent per second where only

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -281,6 +282,71 @@ func TestStart(t *testing.T) {
 	}
 	if err := next.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A request larger than the 4 MiB that the second place takes goes on in pieces, and
+// of a span that is larger by itself the longest values are cut.
+func TestForwardedRequestsAreNoLargerThanReceiversTake(t *testing.T) {
+	clean(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, second := grpc.NewServer(), &received{traces: make(chan ptrace.Traces, 100)}
+	ptraceotlp.RegisterGRPCServer(server, second)
+	go func() { _ = server.Serve(l) }()
+	defer server.Stop()
+	r, err := Start(t.Context(), Options{Store: filepath.Join(t.TempDir(), "sessions.db"), OTLPEndpoint: l.Addr().String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	td := oneRun("ses_1")
+	all := td.ResourceSpans().At(0).ScopeSpans().At(0).Spans()
+	const calls = 20
+	for i := range calls {
+		s := all.AppendEmpty()
+		s.SetName(semconv.SpanToolCall)
+		s.SetTraceID(pcommon.TraceID{1})
+		s.SetSpanID(pcommon.SpanID{2, byte(i)})
+		s.Attributes().PutStr("session.id", "ses_1")
+		s.Attributes().PutStr("tool_call.id", fmt.Sprint("call_", i))
+		s.Attributes().PutStr("gen_ai.tool.call.result", strings.Repeat("word ", 200_000))
+		if i == 7 {
+			s.Attributes().PutStr("gen_ai.tool.call.arguments", `{"text":"`+strings.Repeat("word ", 1_000_000)+`"}`)
+		}
+	}
+	if err := send(t, r.Endpoint(), td); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	close(second.traces)
+	got, requests := map[string]int{}, 0
+	for td := range second.traces {
+		requests++
+		for _, rs := range td.ResourceSpans().All() {
+			for _, ss := range rs.ScopeSpans().All() {
+				for _, s := range ss.Spans().All() {
+					if id, ok := s.Attributes().Get("tool_call.id"); ok {
+						result, _ := s.Attributes().Get("gen_ai.tool.call.result")
+						got[id.Str()] = len(result.Str())
+						if input, ok := s.Attributes().Get("gen_ai.tool.call.arguments"); ok && (!json.Valid([]byte(input.Str())) || len(input.Str()) < 500_000) {
+							t.Errorf("the input that is too long arrives as %d bytes: %.60s", len(input.Str()), input.Str())
+						}
+					}
+				}
+			}
+		}
+	}
+	if len(got) != calls || requests < 5 {
+		t.Errorf("%d of %d calls arrived in %d requests", len(got), calls, requests)
+	}
+	for id, n := range got {
+		if n != 1_000_000 {
+			t.Errorf("the result of %s arrives with %d bytes", id, n)
+		}
 	}
 }
 

@@ -156,6 +156,14 @@ func (o *Options) uris() ([]string, error) {
 	return uris, nil
 }
 
+const (
+	// maxForwardedRequest is below the 4 MiB that a receiver takes unless it is told
+	// otherwise: what is larger is refused for good. An exporter drops a span that is
+	// larger by itself, so that spans are cut before.
+	maxForwardedRequest = 3 << 20
+	maxForwardedSpan    = 5 << 19
+)
+
 // forwarding is the configuration that sends traces to a second place, without the
 // secrets in them. What is there does not hold up the session store: it has a queue
 // of its own, and gives up after a while. The session store redacts by itself, and
@@ -175,12 +183,16 @@ func forwarding(endpoint string) (string, error) {
 	}
 	return fragmentURI(map[string]any{
 		"exporters": map[string]any{"otlp_grpc": map[string]any{
-			"endpoint":         address,
-			"tls":              map[string]any{"insecure": !secure},
-			"sending_queue":    map[string]any{"sizer": "bytes", "queue_size": 128 << 20},
+			"endpoint": address,
+			"tls":      map[string]any{"insecure": !secure},
+			"sending_queue": map[string]any{
+				"sizer": "bytes", "queue_size": 128 << 20,
+				// It splits, and waits for nothing.
+				"batch": map[string]any{"sizer": "bytes", "min_size": 0, "max_size": maxForwardedRequest},
+			},
 			"retry_on_failure": map[string]any{"max_elapsed_time": "1m"},
 		}},
-		"processors": map[string]any{"agent_redaction": map[string]any{}},
+		"processors": map[string]any{"agent_redaction": map[string]any{"max_span_bytes": maxForwardedSpan}},
 		"service": map[string]any{"pipelines": map[string]any{"traces/forward": map[string]any{
 			"receivers":  []string{"otlp"},
 			"processors": []string{"memory_limiter", "agent_redaction"},

@@ -4,11 +4,16 @@ package quickstart
 
 import (
 	"context"
+	"errors"
+	"time"
 
+	"go.opentelemetry.io/otel/exporters/otlp/otlplog/otlploggrpc"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	sdklog "go.opentelemetry.io/otel/sdk/log"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/session/otlpbatch"
 )
 
 // Agent is what the example instruments: a model to ask and a tool to run.
@@ -28,18 +33,26 @@ type Answer struct {
 // Call is a tool call that a model wants made.
 type Call struct{ ID, Name, Command string }
 
-// AnswerQuestion answers a question about the project in dir and sends its spans to the
-// collector at the usual place.
+// AnswerQuestion answers a question about the project in dir and sends its spans and
+// events to the collector at the usual place.
 func AnswerQuestion(ctx context.Context, agent Agent, dir, question, prompt string, tools []agenttrace.Tool, guard agenttrace.Watchdog) (err error) {
 	// README:
-	exporter, err := otlptracegrpc.New(ctx, otlptracegrpc.WithInsecure()) // localhost:4317, where `agenttrace collect` listens
+	spans, err := otlptracegrpc.New(ctx, otlptracegrpc.WithInsecure()) // localhost:4317, where `agenttrace collect` listens
 	if err != nil {
 		return err
 	}
-	tp := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter, sdktrace.WithMaxQueueSize(1<<16)))
-	defer tp.Shutdown(ctx) // delivers what is still queued
+	events, err := otlploggrpc.New(ctx, otlploggrpc.WithInsecure()) // what goes on now, also of an agent that is killed
+	if err != nil {
+		return err
+	}
+	tp := sdktrace.NewTracerProvider(sdktrace.WithBatcher(otlpbatch.Spans(spans), sdktrace.WithMaxQueueSize(1<<16))) // in requests that receivers take
+	lp := sdklog.NewLoggerProvider(sdklog.WithProcessor(sdklog.NewBatchProcessor(otlpbatch.Logs(events), sdklog.WithExportInterval(time.Second/4))))
+	defer func() {
+		ctx := context.WithoutCancel(ctx) // what is still queued is delivered, also when the agent was stopped
+		err = errors.Join(err, tp.Shutdown(ctx), lp.Shutdown(ctx))
+	}()
 
-	tracer := agenttrace.New(agenttrace.Options{TracerProvider: tp, Watchdog: guard, Rules: []agenttrace.Rule{
+	tracer := agenttrace.New(agenttrace.Options{TracerProvider: tp, LoggerProvider: lp, Watchdog: guard, Rules: []agenttrace.Rule{
 		{Permission: "bash", Pattern: "go test*", Action: agenttrace.ActionAllow}, // what no rule allows asks a human; with none there, it is denied
 	}})
 	sess := tracer.NewSession(ctx, agenttrace.SessionOptions{Agent: "coder", WorkspaceRoot: dir})

@@ -39,7 +39,8 @@ func createLogs(ctx context.Context, set processor.Settings, cfg component.Confi
 }
 
 func newRedaction(set processor.Settings, cfg component.Config) (*redaction, error) {
-	r, err := redact.New(cfg.(*Config).Redaction)
+	config := cfg.(*Config)
+	r, err := redact.New(config.Redaction)
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +48,7 @@ func newRedaction(set processor.Settings, cfg component.Config) (*redaction, err
 	if err != nil {
 		return nil, err
 	}
-	return &redaction{redactor: r, telemetry: telemetry}, nil
+	return &redaction{redactor: r, maxSpanBytes: config.MaxSpanBytes, telemetry: telemetry}, nil
 }
 
 func (p *redaction) options() []processorhelper.Option {

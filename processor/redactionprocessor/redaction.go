@@ -18,8 +18,9 @@ import (
 
 // redaction takes secrets out of telemetry in place.
 type redaction struct {
-	redactor  *redact.Redactor
-	telemetry *metadata.TelemetryBuilder
+	redactor     *redact.Redactor
+	maxSpanBytes int // 0 is no limit
+	telemetry    *metadata.TelemetryBuilder
 }
 
 func (p *redaction) traces(ctx context.Context, td ptrace.Traces) (ptrace.Traces, error) {
@@ -33,6 +34,9 @@ func (p *redaction) traces(ctx context.Context, td ptrace.Traces) (ptrace.Traces
 			c.identifier(ss.SchemaUrl(), ss.SetSchemaUrl)
 			for _, s := range ss.Spans().All() {
 				c.span(s)
+				if p.maxSpanBytes > 0 {
+					c.fit(s, p.maxSpanBytes)
+				}
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package redactionprocessor
 
 import (
 	"context"
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -33,6 +34,9 @@ func TestConfig(t *testing.T) {
 		{"short key", map[string]any{"keys": []string{"pw"}}, `read key "pw"`},
 		{"unknown rule", map[string]any{"disable_rules": []string{"github"}}, `disable rule "github"`},
 		{"small limit", map[string]any{"max_bytes": 5}, "max_bytes 5"},
+		{"bounded span", map[string]any{"max_span_bytes": 1 << 20}, ""},
+		{"small span", map[string]any{"max_span_bytes": 1000}, "max_span_bytes is 1000"},
+		{"negative span", map[string]any{"max_span_bytes": -1}, "max_span_bytes is -1"},
 		{"negative depth", map[string]any{"max_depth": -5}, "max_depth -5"},
 		{"kinds of content", map[string]any{"omit": map[string]any{"prompts": true}}, "omit it in the SDK or in the session exporter"},
 		{"unknown key", map[string]any{"key": []string{"my_secret"}}, "key"},
@@ -202,5 +206,45 @@ func BenchmarkTraces(b *testing.B) {
 			}
 			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/512, "µs/span")
 		})
+	}
+}
+
+func TestASpanThatIsTooLargeIsCutAndNoOther(t *testing.T) {
+	config := createDefaultConfig().(*Config)
+	config.MaxSpanBytes = 1 << 20
+	next := new(consumertest.TracesSink)
+	p, err := NewFactory().CreateTraces(t.Context(), processortest.NewNopSettings(metadata.Type), config, next)
+	if err != nil {
+		t.Fatal(err)
+	}
+	td := ptrace.NewTraces()
+	all := td.ResourceSpans().AppendEmpty().ScopeSpans().AppendEmpty().Spans()
+	small := all.AppendEmpty()
+	small.Attributes().PutStr("text", strings.Repeat("a", 1<<20-100))
+	large := all.AppendEmpty()
+	large.Attributes().PutStr("session.id", "ses_1")
+	large.Attributes().PutStr("text", strings.Repeat("a", 100<<10))
+	parts := large.Attributes().PutEmptySlice("parts")
+	for range 4 {
+		parts.AppendEmpty().SetStr(`{"id":"prt_1","data":{"text":"` + strings.Repeat("word ", 200<<10) + `"}}`)
+	}
+	large.Attributes().PutEmptyMap("map").PutEmptyBytes("raw").FromRaw([]byte(strings.Repeat("b", 1<<20)))
+	large.Events().AppendEmpty().Attributes().PutStr("stack", strings.Repeat("s", 1<<20))
+	large.Links().AppendEmpty().Attributes().PutStr("link", strings.Repeat("s", 1<<20))
+	if err := p.ConsumeTraces(t.Context(), td); err != nil {
+		t.Fatal(err)
+	}
+	spans := next.AllTraces()[0].ResourceSpans().At(0).ScopeSpans().At(0).Spans()
+	if v, _ := spans.At(0).Attributes().Get("text"); len(v.Str()) != 1<<20-100 {
+		t.Error("a span within the limit was cut")
+	}
+	if size := (&ptrace.ProtoMarshaler{}).SpanSize(spans.At(1)); size > 1<<20 || size < 1<<18 {
+		t.Errorf("the span has %d bytes", size)
+	}
+	if v, _ := spans.At(1).Attributes().Get("text"); len(v.Str()) != 100<<10 {
+		t.Errorf("a short value was cut to %d bytes", len(v.Str()))
+	}
+	if v, _ := spans.At(1).Attributes().Get("parts"); v.Slice().Len() != 4 || !json.Valid([]byte(v.Slice().At(3).Str())) {
+		t.Error("a part is no JSON any more")
 	}
 }

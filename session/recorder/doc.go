@@ -7,8 +7,9 @@
 //		return err // errors.Is(err, store.ErrLocked): a collector has the file
 //	}
 //	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(rec.SpanExporter()))
-//	defer func() { err = errors.Join(err, provider.Shutdown(ctx), rec.Close(ctx)) }()
-//	tracer := agenttrace.New(agenttrace.Options{TracerProvider: provider})
+//	logs := sdklog.NewLoggerProvider(sdklog.WithProcessor(sdklog.NewBatchProcessor(rec.LogExporter())))
+//	defer func() { err = errors.Join(err, provider.Shutdown(ctx), logs.Shutdown(ctx), rec.Close(ctx)) }()
+//	tracer := agenttrace.New(agenttrace.Options{TracerProvider: provider, LoggerProvider: logs})
 //
 // An export that returns nil is committed: it survives the death of the process
 // at any later moment, and with sqlite.SynchronousFull a power failure too. What

@@ -14,7 +14,8 @@
 //	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exp.SpanExporter()))
 //	defer func() { err = errors.Join(err, provider.Shutdown(ctx), exp.Close(ctx)) }()
 //
-// Every batch is sent at once. If that fails, it goes to a file; and after the
+// Every batch is sent at once, in requests that are bounded by bytes as package
+// otlpbatch has it. If that fails, it goes to a file; and after the
 // next batch that gets through, so does what is in the files, also in those of
 // earlier processes that were killed. Without a wrapped exporter all goes to the
 // files, and [Drain] or "agenttrace import" takes it from there:

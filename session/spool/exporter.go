@@ -13,6 +13,7 @@ import (
 	sdklog "go.opentelemetry.io/otel/sdk/log"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
+	"github.com/agenttrace/agenttrace/session/otlpbatch"
 	"github.com/agenttrace/agenttrace/session/sdkdata"
 )
 
@@ -21,7 +22,8 @@ import (
 type Options struct {
 	// Spans and Logs send to a collector, as the OTLP exporters of OpenTelemetry
 	// do. What they fail to send is spooled. Without one, all of its kind is
-	// spooled, for others to drain or to import.
+	// spooled, for others to drain or to import. Requests are bounded by bytes as
+	// package otlpbatch has it, also those of what was spooled.
 	//
 	// The exporter owns them: Close shuts them down.
 	Spans sdktrace.SpanExporter
@@ -144,6 +146,12 @@ func Open(root string, o Options) (*Exporter, error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.Spans != nil {
+		o.Spans = otlpbatch.Spans(o.Spans)
+	}
+	if o.Logs != nil {
+		o.Logs = otlpbatch.Logs(o.Logs)
+	}
 	return &Exporter{o: o, writer: w, left: true, done: make(map[fileID]map[uint32]bool)}, nil
 }
 
@@ -176,10 +184,8 @@ type spanExporter struct{ e *Exporter }
 
 func (s spanExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	var errs []error
-	for len(spans) > 0 {
-		n := fitting(len(spans), func(i int) int { return spanSize(spans[i]) })
-		errs = append(errs, s.exportSome(ctx, spans[:n]))
-		spans = spans[n:]
+	for piece := range otlpbatch.SplitSpans(spans, otlpbatch.DefaultMaxBytes) {
+		errs = append(errs, s.exportSome(ctx, piece))
 	}
 	return errors.Join(errs...)
 }
@@ -202,10 +208,8 @@ type logExporter struct{ e *Exporter }
 
 func (l logExporter) Export(ctx context.Context, records []sdklog.Record) error {
 	var errs []error
-	for len(records) > 0 {
-		n := fitting(len(records), func(i int) int { return recordSize(&records[i]) })
-		errs = append(errs, l.exportSome(ctx, records[:n]))
-		records = records[n:]
+	for piece := range otlpbatch.SplitRecords(records, otlpbatch.DefaultMaxBytes) {
+		errs = append(errs, l.exportSome(ctx, piece))
 	}
 	return errors.Join(errs...)
 }

@@ -26,6 +26,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/examples/codeagent"
+	"github.com/agenttrace/agenttrace/session/otlpbatch"
 )
 
 func main() {
@@ -50,13 +51,13 @@ func run(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("connect to collector: %w", err)
 	}
-	tp := sdktrace.NewTracerProvider(sdktrace.WithBatcher(spans, sdktrace.WithBatchTimeout(time.Second)), sdktrace.WithResource(resource))
+	tp := sdktrace.NewTracerProvider(sdktrace.WithBatcher(otlpbatch.Spans(spans), sdktrace.WithBatchTimeout(time.Second)), sdktrace.WithResource(resource))
 	events, err := otlploggrpc.New(ctx, otlploggrpc.WithEndpoint(*endpoint), otlploggrpc.WithInsecure())
 	if err != nil {
 		return fmt.Errorf("connect to collector: %w", err)
 	}
 	// Often enough for "agenttrace tail" to show words as they come.
-	lp := sdklog.NewLoggerProvider(sdklog.WithProcessor(sdklog.NewBatchProcessor(events, sdklog.WithExportInterval(100*time.Millisecond))), sdklog.WithResource(resource))
+	lp := sdklog.NewLoggerProvider(sdklog.WithProcessor(sdklog.NewBatchProcessor(otlpbatch.Logs(events), sdklog.WithExportInterval(100*time.Millisecond))), sdklog.WithResource(resource))
 	defer func() {
 		// The agent may have been interrupted: what it did is still sent.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)

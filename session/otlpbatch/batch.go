@@ -1,0 +1,211 @@
+package otlpbatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	sdklog "go.opentelemetry.io/otel/sdk/log"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+)
+
+// DefaultMaxBytes is how large a request is at most. An OTLP receiver takes 4 MiB
+// unless told otherwise, and the size is an estimate.
+const DefaultMaxBytes = 3 << 20
+
+// Option configures an exporter.
+type Option func(*options)
+
+type options struct{ maxBytes int }
+
+// WithMaxBytes bounds requests by n bytes instead of DefaultMaxBytes. It must be
+// below what the receiver takes; less than 64 KiB means 64 KiB.
+func WithMaxBytes(n int) Option { return func(o *options) { o.maxBytes = max(n, 64<<10) } }
+
+func apply(all []Option) options {
+	o := options{maxBytes: DefaultMaxBytes}
+	for _, set := range all {
+		set(&o)
+	}
+	return o
+}
+
+// Spans returns an exporter that gives batches to another one in pieces. Its
+// ExportSpans goes on after a piece that is refused, until its context ends, and
+// returns the joined errors. Shutting it down shuts the other one down.
+func Spans(to sdktrace.SpanExporter, opts ...Option) sdktrace.SpanExporter {
+	return spanExporter{to, apply(opts)}
+}
+
+// Logs is Spans for log records.
+func Logs(to sdklog.Exporter, opts ...Option) sdklog.Exporter { return logExporter{to, apply(opts)} }
+
+type spanExporter struct {
+	sdktrace.SpanExporter
+	options
+}
+
+func (e spanExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
+	return export(ctx, SplitSpans(spans, e.maxBytes), e.SpanExporter.ExportSpans, func(s sdktrace.ReadOnlySpan) (sdktrace.ReadOnlySpan, string) {
+		size := spanSize(s)
+		if size <= e.maxBytes {
+			return nil, ""
+		}
+		shorter, limit := shortenSpan(s, size-e.maxBytes*9/10)
+		sc := s.SpanContext()
+		return shorter, fmt.Sprintf("span %s %s of trace %s has about %d bytes; sent with its values cut to %d", s.Name(), sc.SpanID(), sc.TraceID(), size, limit)
+	})
+}
+
+type logExporter struct {
+	sdklog.Exporter
+	options
+}
+
+func (e logExporter) Export(ctx context.Context, records []sdklog.Record) error {
+	return export(ctx, SplitRecords(records, e.maxBytes), e.Exporter.Export, func(r sdklog.Record) (sdklog.Record, string) {
+		size := recordSize(&r)
+		if size <= e.maxBytes {
+			return r, ""
+		}
+		shorter, limit := shortenRecord(&r, size-e.maxBytes*9/10)
+		return shorter, fmt.Sprintf("log record %s of trace %s has about %d bytes; sent with its values cut to %d", r.EventName(), r.TraceID(), size, limit)
+	})
+}
+
+// export sends pieces. shorten returns what stands for a single item that was
+// refused and is too large, and what to report; or "" of one that is not.
+func export[T any](ctx context.Context, pieces iter.Seq[[]T], send func(context.Context, []T) error, shorten func(T) (T, string)) error {
+	var errs []error
+	unsent := 0
+	for piece := range pieces {
+		if ctx.Err() != nil {
+			unsent += len(piece)
+			continue
+		}
+		err := send(ctx, piece)
+		if err != nil && len(piece) == 1 && ctx.Err() == nil {
+			if shorter, what := shorten(piece[0]); what != "" {
+				if again := send(ctx, []T{shorter}); again == nil {
+					otel.Handle(fmt.Errorf("%s: %w", what, err))
+					continue
+				}
+			}
+		}
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if unsent > 0 {
+		errs = append(errs, fmt.Errorf("export: %w with %d spans or log records left", ctx.Err(), unsent))
+	}
+	return errors.Join(errs...)
+}
+
+// SplitSpans returns spans in pieces of at most maxBytes, as far as their size as
+// OTLP can be told. A span that is larger is a piece of its own.
+func SplitSpans(spans []sdktrace.ReadOnlySpan, maxBytes int) iter.Seq[[]sdktrace.ReadOnlySpan] {
+	return split(spans, maxBytes, spanSize, func(s sdktrace.ReadOnlySpan) *resource.Resource { return s.Resource() })
+}
+
+// SplitRecords is SplitSpans for log records.
+func SplitRecords(records []sdklog.Record, maxBytes int) iter.Seq[[]sdklog.Record] {
+	return split(records, maxBytes, func(r sdklog.Record) int { return recordSize(&r) }, func(r sdklog.Record) *resource.Resource { return r.Resource() })
+}
+
+func split[T any](all []T, maxBytes int, size func(T) int, of func(T) *resource.Resource) iter.Seq[[]T] {
+	return func(yield func([]T) bool) {
+		from, sum := 0, 0
+		var seen []*resource.Resource // each is sent once per request
+		for i, item := range all {
+			n, res := size(item), of(item)
+			if !slices.Contains(seen, res) {
+				n += resourceSize(res)
+			}
+			if sum+n > maxBytes && i > from {
+				if !yield(all[from:i]) {
+					return
+				}
+				from, sum, seen = i, 0, seen[:0]
+				n = size(item) + resourceSize(res)
+			}
+			sum += n
+			if !slices.Contains(seen, res) {
+				seen = append(seen, res)
+			}
+		}
+		if from < len(all) {
+			yield(all[from:])
+		}
+	}
+}
+
+// fixed is about what an item costs beside its text.
+const fixed = 256
+
+func resourceSize(r *resource.Resource) int {
+	if r == nil {
+		return fixed
+	}
+	return fixed + len(r.SchemaURL()) + attributesSize(r.Attributes())
+}
+
+func spanSize(s sdktrace.ReadOnlySpan) int {
+	n := fixed + len(s.Name()) + len(s.Status().Description) + len(s.SpanContext().TraceState().String()) + attributesSize(s.Attributes())
+	for _, e := range s.Events() {
+		n += fixed + len(e.Name) + attributesSize(e.Attributes)
+	}
+	for _, l := range s.Links() {
+		n += fixed + attributesSize(l.Attributes)
+	}
+	return n
+}
+
+func recordSize(r *sdklog.Record) int {
+	n := fixed + len(r.EventName()) + len(r.SeverityText()) + valueSize(r.Body())
+	r.WalkAttributes(func(kv attribute.KeyValue) bool {
+		n += len(kv.Key) + 16 + valueSize(kv.Value)
+		return true
+	})
+	return n
+}
+
+func attributesSize(all []attribute.KeyValue) int {
+	n := 0
+	for _, kv := range all {
+		n += len(kv.Key) + 16 + valueSize(kv.Value)
+	}
+	return n
+}
+
+func valueSize(v attribute.Value) int {
+	n := 0
+	switch v.Type() {
+	case attribute.STRING:
+		return len(v.AsString())
+	case attribute.STRINGSLICE:
+		for _, s := range v.AsStringSlice() {
+			n += len(s) + 12
+		}
+	case attribute.BOOLSLICE:
+		return 12 * len(v.AsBoolSlice())
+	case attribute.INT64SLICE:
+		return 16 * len(v.AsInt64Slice())
+	case attribute.FLOAT64SLICE:
+		return 16 * len(v.AsFloat64Slice())
+	case attribute.BYTESLICE:
+		return len(v.AsByteSlice())
+	case attribute.SLICE:
+		for _, e := range v.AsSlice() {
+			n += 12 + valueSize(e)
+		}
+	case attribute.MAP:
+		return attributesSize(v.AsMap())
+	}
+	return n
+}
