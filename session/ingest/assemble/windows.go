@@ -206,7 +206,7 @@ type known struct {
 	// compacted is when a compaction was last heard of.
 	compacted int64
 	requests  map[string]bool
-	answered  map[string]*fact.Fact    // by response id, the last fact of it
+	answered  map[string][]*fact.Fact  // by response id
 	called    []*fact.Fact             // the spans of model calls that ended a tick ago or later
 	calls     map[string]bool          // tool calls, by id, with whether the model asked for them
 	inner     map[[2]string]int        // how many model calls a model call wraps
@@ -220,7 +220,7 @@ type known struct {
 // after the index where the one from a fact may end, or how many facts there are.
 func (c *cutter) next(from, after int) int {
 	k := known{
-		compacted: math.MinInt64 + near, requests: make(map[string]bool), answered: make(map[string]*fact.Fact), calls: make(map[string]bool),
+		compacted: math.MinInt64 + near, requests: make(map[string]bool), answered: make(map[string][]*fact.Fact), calls: make(map[string]bool),
 		inner: make(map[[2]string]int), request: make(map[[2]string]string), spans: make(map[[2]string]*fact.Fact), seated: make(map[[2]string]bool),
 		pending: make(map[string]int),
 	}
@@ -270,14 +270,17 @@ func (c *cutter) separates(k *known, i int) bool {
 	if k.compacted+near >= at {
 		return true
 	}
-	asked := make(map[string]bool)
+	asked, again := make(map[string]bool), make(map[string]bool)
 	for j := i; j < min(i+Lookahead, len(c.facts)); j++ {
 		f := &c.facts[j]
 		if f.RequestID != "" && k.requests[f.RequestID] {
 			return true
 		}
-		if o := k.answered[f.ResponseID]; o != nil && f.ResponseID != "" && f.Start <= max(o.Start, o.End)+near && (isRecord(f) || isRecord(o) || byTwo(o, f)) {
-			return true
+		if f.ResponseID != "" && !again[f.ResponseID] {
+			if sameAnswer(k.answered[f.ResponseID], f) {
+				return true
+			}
+			again[f.ResponseID] = true
 		}
 		if f.Kind == fact.ModelCall && !isRecord(f) && slices.ContainsFunc(k.called, func(o *fact.Fact) bool { return f.Start < o.End+tick && byTwo(o, f) }) {
 			return true
@@ -308,6 +311,18 @@ func (c *cutter) separates(k *known, i int) bool {
 	return false
 }
 
+// sameAnswer says whether a fact reports the same call of a model as some before it
+// that have its response id. Some servers give every answer the same id: then it
+// reports another, if it is like one of them.
+func sameAnswer(before []*fact.Fact, f *fact.Fact) bool {
+	if len(before) == 0 || slices.ContainsFunc(before, func(o *fact.Fact) bool { return isRecord(f) && isRecord(o) && o.Name == f.Name }) {
+		return false
+	}
+	return slices.ContainsFunc(before, func(o *fact.Fact) bool {
+		return f.Start <= max(o.Start, o.End)+near && (isRecord(f) || !isRecord(o) && byTwo(o, f))
+	})
+}
+
 // byTwo says whether two instrumentations may report one call by the two facts.
 func byTwo(x, y *fact.Fact) bool {
 	return x.Dialect != y.Dialect || instrument(x.Name) != instrument(y.Name)
@@ -336,7 +351,7 @@ func (c *cutter) note(k *known, f *fact.Fact) {
 		k.requests[f.RequestID] = true
 	}
 	if f.ResponseID != "" {
-		k.answered[f.ResponseID] = f
+		k.answered[f.ResponseID] = append(k.answered[f.ResponseID], f)
 	}
 	for i := range f.Output {
 		if p := &f.Output[i]; p.Kind == fact.PartCall {

@@ -223,7 +223,7 @@ func bigBatch(n int) store.Batch {
 	return b
 }
 
-func open(t *testing.T, path string, o Options) *Store {
+func open(t testing.TB, path string, o Options) *Store {
 	t.Helper()
 	s, err := Open(t.Context(), path, o)
 	if err != nil {
@@ -237,7 +237,7 @@ func open(t *testing.T, path string, o Options) *Store {
 	return s
 }
 
-func newPath(t *testing.T) string { return filepath.Join(t.TempDir(), "sessions.db") }
+func newPath(t testing.TB) string { return filepath.Join(t.TempDir(), "sessions.db") }
 
 func apply(t *testing.T, s *Store, b store.Batch) {
 	t.Helper()
