@@ -36,7 +36,7 @@ func (a *Answer) Changes(b *Bundle, c *Client, sessionID string) (*store.Batch, 
 		return nil, err
 	}
 	origin := Origin{
-		SessionID: b.SessionID, Turn: b.Turn, MessageID: b.MessageID, Format: c.Format.Name, Endpoint: shown(u),
+		SessionID: b.SessionID, Turn: b.Turn, MessageID: b.MessageID, Format: c.Format.Name, Endpoint: c.shown(u),
 		Reused: a.Reused, Open: a.Open,
 	}
 	trace := session.MessageTrace{

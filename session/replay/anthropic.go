@@ -196,6 +196,10 @@ func anthropicFile(f *file) anthropicContent {
 }
 
 func anthropicReply(r io.Reader) (*reply, error) {
+	return document(r, joinAnthropic, anthropicDocument)
+}
+
+func anthropicDocument(text json.RawMessage) (*reply, error) {
 	var body struct {
 		ID         string `json:"id"`
 		Model      string `json:"model"`
@@ -212,7 +216,10 @@ func anthropicReply(r io.Reader) (*reply, error) {
 		} `json:"content"`
 		Usage json.RawMessage `json:"usage"`
 	}
-	if err := decodeJSON(r, &body); err != nil {
+	if err := json.Unmarshal(text, &body); err != nil {
+		return nil, err
+	}
+	if err := streamError(text); err != nil {
 		return nil, err
 	}
 	if body.Content == nil {
@@ -246,5 +253,5 @@ func anthropicReply(r io.Reader) (*reply, error) {
 		out.usage = &session.Usage{Input: u.Input, Output: u.Output, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite}
 		out.usageRaw, out.basis = body.Usage, semconv.BasisExclusive
 	}
-	return out, nil
+	return out, out.empty()
 }

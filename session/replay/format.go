@@ -1,8 +1,9 @@
 package replay
 
 import (
-	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -98,13 +99,17 @@ func disjoint(input, cacheRead, cacheWrite, output, reasoning int64) *session.Us
 	}
 }
 
-// decodeJSON reads one JSON document.
-func decodeJSON(r io.Reader, into any) error {
-	text, err := io.ReadAll(r)
-	if err != nil {
-		return err
+// empty is the error of a reply that says nothing.
+func (r *reply) empty() error {
+	for i := range r.blocks {
+		if b := &r.blocks[i]; b.kind != textBlock || b.text != "" {
+			return nil
+		}
 	}
-	return json.Unmarshal(bytes.TrimSpace(text), into)
+	if r.stop != "" {
+		return fmt.Errorf("the answer is empty: neither text nor a call, and the reason to stop is %q", r.stop)
+	}
+	return errors.New("the answer is empty: neither text nor a call")
 }
 
 // argumentsOf is the input of a call that a provider gives as JSON in a string. What

@@ -172,24 +172,29 @@ func chatContentOf(b *block) *chatContent {
 	return &chatContent{Type: "text", Text: new(f.placeholder())}
 }
 
-func chatReply(r io.Reader) (*reply, error) {
+func chatReply(r io.Reader) (*reply, error) { return document(r, joinChat, chatDocument) }
+
+func chatDocument(text json.RawMessage) (*reply, error) {
 	var body struct {
 		ID      string `json:"id"`
 		Model   string `json:"model"`
 		Choices []struct {
 			FinishReason string `json:"finish_reason"`
 			Message      struct {
-				Content          *string    `json:"content"`
-				Refusal          string     `json:"refusal"`
-				ReasoningContent string     `json:"reasoning_content"`
-				Reasoning        string     `json:"reasoning"`
-				ToolCalls        []chatCall `json:"tool_calls"`
+				Content          json.RawMessage `json:"content"`
+				Refusal          string          `json:"refusal"`
+				ReasoningContent string          `json:"reasoning_content"`
+				Reasoning        string          `json:"reasoning"`
+				ToolCalls        []chatCall      `json:"tool_calls"`
 			} `json:"message"`
 		} `json:"choices"`
 		Usage json.RawMessage `json:"usage"`
 	}
-	if err := decodeJSON(r, &body); err != nil {
+	if err := json.Unmarshal(text, &body); err != nil {
 		return nil, err
+	}
+	if err := streamError(text); err != nil {
+		return nil, err // with status 200, as some proxies have it
 	}
 	if len(body.Choices) == 0 {
 		return nil, errors.New("it has no choices")
@@ -203,8 +208,8 @@ func chatReply(r io.Reader) (*reply, error) {
 			break
 		}
 	}
-	if m.Content != nil && *m.Content != "" {
-		out.blocks = append(out.blocks, block{kind: textBlock, text: *m.Content})
+	if answer := contentText(m.Content); answer != "" {
+		out.blocks = append(out.blocks, block{kind: textBlock, text: answer})
 	}
 	if m.Refusal != "" {
 		out.blocks = append(out.blocks, block{kind: textBlock, text: m.Refusal})
@@ -225,5 +230,5 @@ func chatReply(r io.Reader) (*reply, error) {
 	if json.Unmarshal(body.Usage, &u) == nil && u.Prompt+u.Completion > 0 {
 		out.usage, out.usageRaw, out.basis = disjoint(u.Prompt, u.PromptIn.Cached, 0, u.Completion, u.CompletionOf.Reasoning), body.Usage, semconv.BasisInclusive
 	}
-	return out, nil
+	return out, out.empty()
 }

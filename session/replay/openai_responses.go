@@ -127,6 +127,10 @@ func responsesFile(f *file) responsesContent {
 }
 
 func responsesReply(r io.Reader) (*reply, error) {
+	return document(r, joinResponses, responsesDocument)
+}
+
+func responsesDocument(text json.RawMessage) (*reply, error) {
 	var body struct {
 		ID     string `json:"id"`
 		Model  string `json:"model"`
@@ -138,12 +142,8 @@ func responsesReply(r io.Reader) (*reply, error) {
 			Reason string `json:"reason"`
 		} `json:"incomplete_details"`
 		Output []struct {
-			Type    string `json:"type"`
-			Content []struct {
-				Type    string `json:"type"`
-				Text    string `json:"text"`
-				Refusal string `json:"refusal"`
-			} `json:"content"`
+			Type    string          `json:"type"`
+			Content json.RawMessage `json:"content"`
 			Summary []struct {
 				Text string `json:"text"`
 			} `json:"summary"`
@@ -153,7 +153,7 @@ func responsesReply(r io.Reader) (*reply, error) {
 		} `json:"output"`
 		Usage json.RawMessage `json:"usage"`
 	}
-	if err := decodeJSON(r, &body); err != nil {
+	if err := json.Unmarshal(text, &body); err != nil {
 		return nil, err
 	}
 	if body.Error != nil && body.Error.Message != "" {
@@ -166,8 +166,12 @@ func responsesReply(r io.Reader) (*reply, error) {
 	for _, item := range body.Output {
 		switch item.Type {
 		case "message":
-			for _, c := range item.Content {
-				if text := c.Text + c.Refusal; text != "" {
+			var parts []json.RawMessage
+			if json.Unmarshal(item.Content, &parts) != nil {
+				parts = []json.RawMessage{item.Content}
+			}
+			for _, part := range parts {
+				if text := contentText(part); text != "" {
 					out.blocks = append(out.blocks, block{kind: textBlock, text: text})
 				}
 			}
@@ -200,5 +204,5 @@ func responsesReply(r io.Reader) (*reply, error) {
 	if json.Unmarshal(body.Usage, &u) == nil && u.Input+u.Output > 0 {
 		out.usage, out.usageRaw, out.basis = disjoint(u.Input, u.InputOf.Cached, 0, u.Output, u.OutputOf.Reasoning), body.Usage, semconv.BasisInclusive
 	}
-	return out, nil
+	return out, out.empty()
 }

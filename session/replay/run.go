@@ -37,8 +37,15 @@ type Client struct {
 	Header http.Header
 	// HTTP is one that follows no redirects when nil.
 	HTTP *http.Client
-	// MaxCalls bounds the requests of one run; 0 means [DefaultMaxCalls].
+	// MaxCalls bounds the requests of one run; 0 means [DefaultMaxCalls]. One that is
+	// tried again counts once.
 	MaxCalls int
+	// MaxAttempts is how often a request is sent that the server cannot take now: with the
+	// status 408, 429 or 5xx, or when it resets the connection. 0 means
+	// [DefaultMaxAttempts], 1 sends it once. MaxWait bounds how long a request waits in all;
+	// 0 means [DefaultMaxWait]. A server that asks for more (Retry-After) is not waited for.
+	MaxAttempts int
+	MaxWait     time.Duration
 	// Redactor is what the recorded inputs of calls went through, to know them again;
 	// it may be nil.
 	Redactor *redact.Redactor
@@ -258,6 +265,7 @@ func (c *Client) URL() (*url.URL, error) {
 
 // withoutUser is what is no URL without what may be a password in it.
 func withoutUser(endpoint string) string {
+	endpoint, _, _ = strings.Cut(endpoint, "?")
 	scheme, rest, ok := strings.Cut(endpoint, "://")
 	if at := strings.LastIndexByte(rest, '@'); ok && at >= 0 {
 		return scheme + "://" + rest[at+1:]
@@ -278,6 +286,11 @@ var direct = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) er
 
 // send asks once. With an error comes what of the reply had arrived before, or nil.
 func (c *Client) send(ctx context.Context, b *Bundle, since []entry) (*reply, error) {
+	r, err := c.exchange(ctx, b, since)
+	return r, c.secrets().err(err)
+}
+
+func (c *Client) exchange(ctx context.Context, b *Bundle, since []entry) (*reply, error) {
 	u, err := c.URL()
 	if err != nil {
 		return nil, err
@@ -286,7 +299,7 @@ func (c *Client) send(ctx context.Context, b *Bundle, since []entry) (*reply, er
 	if err := encodeJSON(&body, c.Format.request(b, since), ""); err != nil {
 		return nil, fmt.Errorf("encode request: %w", err)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, u.String(), &body)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, u.String(), bytes.NewReader(body.Bytes()))
 	if err != nil {
 		return nil, err
 	}
@@ -301,25 +314,51 @@ func (c *Client) send(ctx context.Context, b *Bundle, since []entry) (*reply, er
 	for name, values := range c.Header {
 		req.Header[name] = values
 	}
-	client := c.HTTP
-	if client == nil {
-		client = direct
-	}
-	resp, err := client.Do(req)
+	resp, err := c.do(req)
 	if err != nil {
-		return nil, fmt.Errorf("ask %s: %w", shown(u), unwrapped(err))
+		return nil, fmt.Errorf("ask %s: %w", c.shown(u), unwrapped(err))
 	}
 	defer resp.Body.Close()
-	text := io.LimitReader(resp.Body, maxReply)
 	if resp.StatusCode/100 != 2 {
-		return nil, &StatusError{Endpoint: shown(u), Code: resp.StatusCode, status: resp.Status + refusal(text)}
+		return nil, c.refused(u, resp)
 	}
-	r, err := c.Format.reply(text)
+	// What is read is whole before it is parsed, so that the key is found wherever it stands.
+	text, readErr := io.ReadAll(io.LimitReader(resp.Body, maxReply+1))
+	if len(text) > maxReply {
+		text, readErr = text[:maxReply], fmt.Errorf("the reply is longer than %d MiB", maxReply>>20)
+	}
+	hidden := c.secrets()
+	r, err := c.Format.reply(io.MultiReader(bytes.NewReader(hidden.body(text)), endsWith{readErr}))
+	hidden.reply(r)
 	if err != nil {
-		return r, fmt.Errorf("read the reply of %s as %s: %w", shown(u), c.Format.Name, err)
+		return r, fmt.Errorf("read the reply of %s as %s: %w", c.shown(u), c.Format.Name, err)
 	}
 	return r, nil
 }
+
+// endsWith is a reader that ends with an error, or well where it has none.
+type endsWith struct{ err error }
+
+func (f endsWith) Read([]byte) (int, error) { return 0, cmp.Or(f.err, io.EOF) }
+
+// refused is the error of a response that has no answer.
+func (c *Client) refused(u *url.URL, resp *http.Response) error {
+	hidden := c.secrets()
+	said, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal)) // what cannot be read is not told
+	status := hidden.text(resp.Status) + refusal(hidden.body(said))
+	if wait, ok := retryAfter(resp.Header, time.Now()); ok && wait > 0 && retryable(resp.StatusCode) {
+		status += fmt.Sprintf("; the server asks to wait %s", wait.Round(time.Second))
+	}
+	if to := resp.Header.Get("Location"); resp.StatusCode/100 == 3 && to != "" {
+		if target, err := u.Parse(to); err == nil {
+			status += fmt.Sprintf(": it redirects to %s, where the key is not sent; name that endpoint", c.shown(target))
+		}
+	}
+	return &StatusError{Endpoint: c.shown(u), Code: resp.StatusCode, status: status}
+}
+
+// shown is a URL as it may be told: without what may prove who asks.
+func (c *Client) shown(u *url.URL) string { return c.secrets().text(shown(u)) }
 
 // StatusError is a server's refusal of a request.
 type StatusError struct {
@@ -339,9 +378,11 @@ func unwrapped(err error) error {
 	return err
 }
 
+// maxRefusal bounds what is read of a refusal, in bytes.
+const maxRefusal = 64 << 10
+
 // refusal is what a server says of a request that it refuses.
-func refusal(r io.Reader) string {
-	text, _ := io.ReadAll(io.LimitReader(r, 4<<10)) // what cannot be read is not told
+func refusal(text []byte) string {
 	var body struct {
 		Error json.RawMessage `json:"error"`
 	}

@@ -50,10 +50,11 @@ func serve(t *testing.T, replies ...string) *server {
 	return s
 }
 
-// client asks the server in the format, by a clock that moves by a second each time.
+// client asks the server in the format, by a clock that moves by a second each time, and
+// takes the first answer there is.
 func (s *server) client(format string) *Client {
 	now := time.UnixMilli(epoch)
-	return &Client{Format: FormatOf(format), Endpoint: s.URL + "/v1", Key: "sk-test", Now: func() time.Time {
+	return &Client{Format: FormatOf(format), Endpoint: s.URL + "/v1", Key: "sk-test", MaxAttempts: 1, Now: func() time.Time {
 		now = now.Add(time.Second)
 		return now
 	}}

@@ -1,0 +1,321 @@
+package replay
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agenttrace/agenttrace/redact"
+)
+
+// keptOf is all that is kept and told of an answer.
+func keptOf(t *testing.T, b *Bundle, c *Client, a *Answer) string {
+	t.Helper()
+	changes, err := a.Changes(b, c, "ses_fork")
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := json.Marshal([]any{changes.Sessions, changes.Messages, changes.Parts})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range changes.Parts {
+		raw = append(raw, p.Data...)
+	}
+	for _, m := range changes.Messages {
+		raw = append(raw, m.Metadata...)
+	}
+	text := string(raw)
+	if a.Err != nil {
+		text += a.Err.Error()
+	}
+	return text + strings.Join(a.Open, " ")
+}
+
+// A server that says the key it was sent, in whatever notation, has it neither printed
+// nor stored: its value is known, though its shape is not.
+func TestEchoedKeyIsNeitherPrintedNorStored(t *testing.T) {
+	const key = `unknown shape/of+a"key&<1>`
+	jsonForm := quote(key)
+	var unicode strings.Builder
+	for _, c := range key {
+		fmt.Fprintf(&unicode, `\u%04x`, c)
+	}
+	forms := map[string]string{
+		"as it is": key, "URL": url.QueryEscape(key), "path": url.PathEscape(key), "base64": base64.StdEncoding.EncodeToString([]byte(key)),
+		"base64 behind a user": base64.StdEncoding.EncodeToString([]byte("me:" + key)), "base64 in the midst": base64.URLEncoding.EncodeToString([]byte("{\"k\":\"" + key + "\"}")),
+		"hex": hex.EncodeToString([]byte(key)), "HEX": strings.ToUpper(hex.EncodeToString([]byte(key))), "JSON in text": jsonForm,
+	}
+	r, err := redact.New(redact.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaked := func(text string) bool {
+		for name, form := range forms {
+			if name == "base64 in the midst" || name == "base64 behind a user" { // what is beside the key may stay
+				form = form[8 : len(form)-6]
+			}
+			if strings.Contains(text, form) || strings.Contains(text, strings.Trim(quote(form), `"`)) {
+				return true
+			}
+		}
+		return strings.Contains(text, unicode.String()) || strings.Contains(text, strings.Trim(jsonForm, `"`))
+	}
+	for _, w := range wires {
+		for name, form := range forms {
+			t.Run(w.format+"/"+name, func(t *testing.T) {
+				b := bundleOf(t, asked)
+				s := serve(t, w.says("you sent "+form+".", call{"id-" + form, `{"cmd":` + quote(form) + `}`}))
+				c := s.client(w.format)
+				c.Key, c.Redactor = key, r
+				a, err := b.Run(t.Context(), c)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if text := keptOf(t, b, c, a); leaked(text) {
+					t.Errorf("stored %s", text)
+				}
+				for _, status := range []int{401, 500} {
+					for _, body := range []string{`{"error":{"message":` + quote("no such key: "+form) + `}}`, "bad key " + form, `{"error":` + quote(form) + `}`} {
+						s = serve(t, body)
+						s.status = []int{status}
+						c := s.client(w.format)
+						c.Key = key
+						if _, err := b.Run(t.Context(), c); err == nil || leaked(err.Error()) {
+							t.Errorf("error %v", err)
+						}
+					}
+				}
+			})
+		}
+	}
+	b := bundleOf(t, asked)
+	w := wires[0]
+	for name, change := range map[string]func(c *Client){
+		"header":    func(c *Client) { c.Key = ""; c.Header = http.Header{"Api-Key": {key}} },
+		"bearer":    func(c *Client) { c.Key = ""; c.Header = http.Header{"Authorization": {"Bearer " + key}} },
+		"parameter": func(c *Client) { c.Key = ""; c.Endpoint += "?key=" + url.QueryEscape(key) },
+		"user":      func(c *Client) { c.Key = ""; c.Endpoint = strings.Replace(c.Endpoint, "://", "://me:"+url.PathEscape(key)+"@", 1) },
+		"path":      func(c *Client) { c.Endpoint += "/" + url.PathEscape(key) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := serve(t, w.says("you sent "+key))
+			c := s.client(w.format)
+			c.Key = key
+			change(c)
+			a, err := b.Run(t.Context(), c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if text := keptOf(t, b, c, a); leaked(text) || !strings.Contains(text, keyMarker) {
+				t.Errorf("stored %s", text)
+			}
+		})
+	}
+	// In escapes that JSON does not need, and in pieces.
+	s := serve(t, `{"choices":[{"finish_reason":"stop","message":{"content":"you sent `+unicode.String()+`."}}]}`)
+	c := s.client("openai-chat")
+	c.Key = key
+	a, err := b.Run(t.Context(), c)
+	if err != nil || leaked(keptOf(t, b, c, a)) {
+		t.Errorf("escaped: %v, %v", a, err)
+	}
+	s = serve(t, `data: {"choices":[{"delta":{"content":`+quote("it is "+key[:9])+`}}]}`+"\n\n"+`data: {"choices":[{"delta":{"content":`+quote(key[9:])+`},"finish_reason":"stop"}]}`+"\n\ndata: [DONE]\n")
+	c = s.client("openai-chat")
+	c.Key = key
+	if a, err = b.Run(t.Context(), c); err != nil || leaked(keptOf(t, b, c, a)) {
+		t.Errorf("in pieces: %v, %v", a, err)
+	}
+	// Where the server leads elsewhere.
+	redirect := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "https://other.example/"+url.PathEscape(key)+"?k="+url.QueryEscape(key), http.StatusTemporaryRedirect)
+	}))
+	defer redirect.Close()
+	c = &Client{Format: FormatOf("openai-chat"), Endpoint: redirect.URL, Key: key}
+	if _, err := b.Run(t.Context(), c); err == nil || leaked(err.Error()) || !strings.Contains(err.Error(), "other.example") {
+		t.Errorf("redirect: %v", err)
+	}
+	// A short key goes as a word; others that hold its letters stay.
+	s = serve(t, w.says("hunter2 is not hunter22 (hunter2)"))
+	c = s.client(w.format)
+	c.Key = "hunter2"
+	if a, err = b.Run(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	if text := keptOf(t, b, c, a); !strings.Contains(text, keyMarker+" is not hunter22 ("+keyMarker+")") {
+		t.Errorf("stored %s", text)
+	}
+}
+
+// A server that cannot take the request now is asked again, when and as often as it
+// makes sense.
+func TestBusyServerIsAskedAgain(t *testing.T) {
+	b, w := bundleOf(t, asked), wires[0]
+	for _, c := range []struct {
+		name     string
+		status   int
+		header   func() http.Header
+		body     string
+		failures int
+		requests int
+		atLeast  time.Duration
+		want     string // of the error
+	}{
+		{"rate limit", 429, func() http.Header { return http.Header{"Retry-After": {"0"}} }, "", 3, 4, 0, ""},
+		{"seconds", 503, func() http.Header { return http.Header{"Retry-After": {"1"}} }, "", 1, 2, time.Second, ""},
+		{"date", 503, func() http.Header {
+			return http.Header{"Retry-After": {time.Now().Add(2 * time.Second).UTC().Format(http.TimeFormat)}}
+		}, "", 1, 2, 500 * time.Millisecond, ""},
+		{"date that is over", 502, func() http.Header { return http.Header{"Retry-After": {time.Unix(0, 0).UTC().Format(http.TimeFormat)}} }, "", 1, 2, 0, ""},
+		{"milliseconds", 529, func() http.Header { return http.Header{"Retry-After-Ms": {"10"}} }, "", 1, 2, 0, ""},
+		{"nothing said", 500, func() http.Header { return nil }, "", 1, 2, 0, ""},
+		{"for ever", 500, func() http.Header { return http.Header{"Retry-After": {"0"}} }, "broken", 100, 5, 0, "500 Internal Server Error: broken"},
+		{"longer than anybody waits", 429, func() http.Header { return http.Header{"Retry-After": {"3600"}} }, "slow down", 100, 1, 0, "slow down; the server asks to wait 1h0m0s"},
+		{"no money", 429, func() http.Header { return nil }, `{"error":{"message":"pay","code":"insufficient_quota"}}`, 100, 1, 0, "pay"},
+		{"a mistake", 400, func() http.Header { return nil }, "wrong", 100, 1, 0, "400 Bad Request: wrong"},
+		{"no key", 401, func() http.Header { return nil }, "key", 100, 1, 0, "401"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			n := 0
+			var bodies []string
+			s := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+				body, _ := io.ReadAll(r.Body)
+				bodies = append(bodies, string(body))
+				if n++; n <= c.failures {
+					for name, v := range c.header() {
+						rw.Header()[name] = v
+					}
+					rw.WriteHeader(c.status)
+					_, _ = io.WriteString(rw, c.body)
+					return
+				}
+				_, _ = io.WriteString(rw, w.says("here"))
+			}))
+			defer s.Close()
+			begin := time.Now()
+			_, err := b.Run(t.Context(), &Client{Format: FormatOf(w.format), Endpoint: s.URL})
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("error %v, want %q", err, c.want)
+			}
+			if n != c.requests || time.Since(begin) < c.atLeast {
+				t.Errorf("%d requests in %s", n, time.Since(begin))
+			}
+			for _, body := range bodies {
+				if body != bodies[0] || !json.Valid([]byte(body)) {
+					t.Errorf("body %q", body)
+				}
+			}
+		})
+	}
+}
+
+// A connection that is reset is one that the server cannot take now.
+func TestResetConnectionIsTriedAgain(t *testing.T) {
+	b, w := bundleOf(t, asked), wires[0]
+	n := 0
+	s := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		if n++; n == 1 {
+			conn, _, err := rw.(http.Hijacker).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_ = conn.(*net.TCPConn).SetLinger(0)
+			_ = conn.Close()
+			return
+		}
+		_, _ = io.WriteString(rw, w.says("here"))
+	}))
+	defer s.Close()
+	if _, err := b.Run(t.Context(), &Client{Format: FormatOf(w.format), Endpoint: s.URL}); err != nil || n != 2 {
+		t.Errorf("%d requests, %v", n, err)
+	}
+}
+
+// Nobody waits for a server once the run is called off.
+func TestWaitingForABusyServerCanBeCanceled(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		rw.Header().Set("Retry-After", "60")
+		rw.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	defer s.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(50*time.Millisecond, cancel)
+	begin := time.Now()
+	_, err := bundleOf(t, asked).Run(ctx, &Client{Format: FormatOf("openai-chat"), Endpoint: s.URL})
+	if !errors.Is(err, context.Canceled) || time.Since(begin) > 20*time.Second {
+		t.Errorf("after %s: %v", time.Since(begin), err)
+	}
+}
+
+// What servers send in the place of one plain document is read, or refused by name.
+func TestUnusualReplies(t *testing.T) {
+	stream := func(events ...string) string {
+		var b strings.Builder
+		for _, e := range events {
+			b.WriteString(": comment\r\nevent: x\r\ndata: " + e + "\r\n\r\n")
+		}
+		return b.String()
+	}
+	for _, c := range []struct{ name, format, reply, text, calls, err string }{
+		{"list of parts", "openai-chat", `{"choices":[{"finish_reason":"stop","message":{"content":[{"type":"text","text":"Hello "},{"type":"text","text":{"value":"you"}},{"type":"image_url"}]}}]}`, "Hello you", "", ""},
+		{"list of texts", "openai-chat", `{"choices":[{"message":{"content":["a","b"]}}]}`, "ab", "", ""},
+		{"refusal part", "openai-chat", `{"choices":[{"message":{"content":[{"type":"refusal","refusal":"no"}]}}]}`, "no", "", ""},
+		{"text of an output", "openai-responses", `{"output":[{"type":"message","content":"plain"}]}`, "plain", "", ""},
+		{"chunks", "openai-chat", stream(`{"id":"1","model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":"Hel"}}]}`, `{"choices":[{"index":1,"delta":{"content":"other"}}]}`,
+			`{"choices":[{"index":0,"delta":{"content":"lo","tool_calls":[{"index":0,"id":"c1","function":{"name":"bash","arguments":"{\"cmd\":"}}]}}]}`,
+			`{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"\"pwd\"}"}},{"index":1,"id":"c2","function":{"name":"ls","arguments":""}}]},"finish_reason":"tool_calls"}]}`,
+			`{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4}}`, `[DONE]`), "Hello", `c1 bash {"cmd":"pwd"};c2 ls {}`, ""},
+		{"response", "openai-responses", stream(`{"type":"response.created","response":{"id":"r"}}`, `{"type":"response.output_text.delta","delta":"He"}`,
+			`{"type":"response.completed","response":{"id":"r","output":[{"type":"message","content":[{"type":"output_text","text":"Hello"}]}],"usage":{"input_tokens":1,"output_tokens":2}}}`), "Hello", "", ""},
+		{"messages", "anthropic", stream(`{"type":"message_start","message":{"id":"m","model":"c","content":[],"usage":{"input_tokens":5}}}`, `{"type":"ping"}`,
+			`{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}`, `{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hel"}}`, `{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"lo"}}`,
+			`{"type":"content_block_start","index":1,"content_block":{"type":"tool_use","id":"t1","name":"bash","input":{}}}`, `{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":"{\"cmd\":\"pwd\"}"}}`,
+			`{"type":"message_delta","delta":{"stop_reason":"tool_use"},"usage":{"output_tokens":7}}`, `{"type":"message_stop"}`), "Hello", `t1 bash {"cmd":"pwd"}`, ""},
+		{"chunks cut short", "openai-chat", stream(`{"choices":[{"delta":{"content":"Hel"}}]}`), "Hel", "", "the stream ended before the answer did"},
+		{"messages cut short", "anthropic", stream(`{"type":"message_start","message":{"id":"m"}}`, `{"type":"content_block_start","index":0,"content_block":{"type":"text","text":"Hel"}}`), "Hel", "", "the stream ended before the answer did"},
+		{"an error in chunks", "openai-chat", stream(`{"choices":[{"delta":{"content":"Hel"}}]}`, `{"error":{"message":"overloaded"}}`), "Hel", "", "overloaded"},
+		{"an error of the stream", "anthropic", stream(`{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`), "", "", "Overloaded"},
+		{"an error with status 200", "openai-chat", `{"error":{"message":"no such model"}}`, "", "", "no such model"},
+		{"empty", "openai-chat", "", "", "", "the reply is empty"},
+		{"empty stream", "openai-chat", "data: [DONE]\n\n", "", "", "the stream ended before the answer did"},
+		{"empty answer", "openai-chat", `{"choices":[{"finish_reason":"length","message":{"content":""}}]}`, "", "", `the answer is empty: neither text nor a call, and the reason to stop is "length"`},
+		{"null answer", "openai-chat", `{"choices":[{"message":{"content":null}}]}`, "", "", "the answer is empty"},
+		{"empty list", "openai-chat", `{"choices":[{"message":{"content":[]}}]}`, "", "", "the answer is empty"},
+		{"empty output", "openai-responses", `{"output":[]}`, "", "", "the answer is empty"},
+		{"empty content", "anthropic", `{"content":[]}`, "", "", "the answer is empty"},
+		{"a page", "openai-chat", "<!DOCTYPE html><html>hello</html>", "", "", `begins with "<!DOCTYPE html>`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r, err := FormatOf(c.format).reply(strings.NewReader(c.reply))
+			if c.err == "" && err != nil || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
+				t.Fatalf("error %v, want %q", err, c.err)
+			}
+			var text string
+			var calls []string
+			if r != nil {
+				for _, b := range r.blocks {
+					text += b.text
+					if b.kind == callBlock {
+						calls = append(calls, b.id+" "+b.name+" "+string(b.data))
+					}
+				}
+			}
+			if text != c.text || strings.Join(calls, ";") != c.calls {
+				t.Errorf("text %q, calls %q", text, calls)
+			}
+		})
+	}
+}

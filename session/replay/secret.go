@@ -1,0 +1,207 @@
+package replay
+
+import (
+	"cmp"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// A server may say the key that it was sent: in an error, in an answer, in an id. Its
+// shape may be none that anybody knows, but its value is known here, and goes from all
+// that the server says, in whatever notation it stands there, before anything else reads
+// it.
+
+// keyMarker stands for the key.
+const keyMarker = "[redacted:api-key]"
+
+// secrets are the values that a request is sent with, in the notations in which they may
+// come back.
+type secrets struct {
+	forms []string       // longest first
+	short *regexp.Regexp // values so short that they count as words only
+}
+
+// secrets are those of the client.
+func (c *Client) secrets() *secrets {
+	values := []string{c.Key}
+	for name, all := range c.Header {
+		for _, v := range all {
+			if scheme, credentials, ok := strings.Cut(v, " "); ok && (strings.EqualFold(scheme, "bearer") || strings.EqualFold(scheme, "basic") || strings.EqualFold(name, "authorization")) {
+				values = append(values, credentials)
+			}
+			if proves(name, v) {
+				values = append(values, v)
+			}
+		}
+	}
+	if u, err := url.Parse(c.Endpoint); err == nil {
+		if password, ok := u.User.Password(); ok {
+			values = append(values, password, u.User.Username()+":"+password)
+		} else if u.User != nil {
+			values = append(values, u.User.Username())
+		}
+		for name, all := range u.Query() {
+			for _, v := range all {
+				if proves(name, v) {
+					values = append(values, v)
+				}
+			}
+		}
+	}
+	return newSecrets(values)
+}
+
+// proves reports whether a header or a parameter may prove who asks: by its name, or as
+// it is long and of one word, like no other.
+func proves(name, value string) bool {
+	const long = 20
+	return secretName.MatchString(name) || len(value) >= long && !strings.ContainsAny(value, " \t,;/")
+}
+
+var secretName = regexp.MustCompile(`(?i)key|token|secret|auth|cookie|passw|sig|session|credential|jwt|bearer`)
+
+func newSecrets(values []string) *secrets {
+	const word, least = 8, 3
+	s := new(secrets)
+	var words []string
+	for _, v := range values {
+		switch v = strings.TrimSpace(v); {
+		case len(v) < least, v == "true", v == "false", v == "none", v == "null":
+		case len(v) < word:
+			words = append(words, regexp.QuoteMeta(v))
+		default:
+			s.forms = append(s.forms, notations(v)...)
+		}
+	}
+	slices.SortFunc(s.forms, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), strings.Compare(a, b)) })
+	s.forms = slices.Compact(s.forms)
+	if len(words) > 0 {
+		s.short = regexp.MustCompile(`(^|[^0-9A-Za-z])(` + strings.Join(words, "|") + `)($|[^0-9A-Za-z])`)
+	}
+	return s
+}
+
+// notations are a value as it may be written.
+func notations(v string) []string {
+	all := []string{v, url.QueryEscape(v), url.PathEscape(v), hex.EncodeToString([]byte(v)), strings.ToUpper(hex.EncodeToString([]byte(v)))}
+	// JSON in a text of JSON escapes what is escaped.
+	const levels = 4
+	for level, last := 0, []string{v}; level < levels; level++ {
+		var next []string
+		for _, t := range last {
+			plain := spans.AppendJSONString(nil, t)
+			next = append(next, string(plain[1:len(plain)-1]), strings.ReplaceAll(string(plain[1:len(plain)-1]), "/", `\/`))
+			if raw, err := json.Marshal(t); err == nil { // with <, > and & as escapes
+				next = append(next, string(raw[1:len(raw)-1]))
+			}
+		}
+		slices.Sort(next)
+		last = slices.Compact(next)
+		all = append(all, last...)
+	}
+	// In base64, what comes before moves the value by a byte or two. The letters at both
+	// ends are shared with what is beside it.
+	for before := range 3 {
+		for _, encoding := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+			text := encoding.EncodeToString(append(make([]byte, before), v...))
+			from := (before*8 + 5) / 6
+			until := (before + len(v)) * 8 / 6
+			if until-from >= 8 {
+				all = append(all, text[from:until])
+			}
+		}
+	}
+	return all
+}
+
+// text returns a text without the values.
+func (s *secrets) text(t string) string {
+	for _, form := range s.forms {
+		if strings.Contains(t, form) {
+			t = strings.ReplaceAll(t, form, keyMarker)
+		}
+	}
+	if s.short != nil {
+		for range 2 { // matches share what is between them
+			t = s.short.ReplaceAllString(t, "${1}"+keyMarker+"${3}")
+		}
+	}
+	return t
+}
+
+// body returns what a server sent without the values: also where JSON has them in
+// escapes that nobody needs.
+func (s *secrets) body(raw []byte) []byte {
+	if len(s.forms) == 0 && s.short == nil {
+		return raw
+	}
+	t := s.text(string(raw))
+	if strings.Contains(t, `\u`) {
+		t = escaped.ReplaceAllStringFunc(t, func(literal string) string {
+			var plain string
+			if json.Unmarshal([]byte(literal), &plain) != nil || s.text(plain) == plain {
+				return literal
+			}
+			return string(spans.AppendJSONString(nil, s.text(plain)))
+		})
+	}
+	return []byte(t)
+}
+
+// escaped is a string in JSON that has escapes by number.
+var escaped = regexp.MustCompile(`"(?:[^"\\]|\\.)*\\u(?:[^"\\]|\\.)*"`)
+
+// reply takes the values out of a reply: a stream may bring one in pieces.
+func (s *secrets) reply(r *reply) {
+	if r == nil {
+		return
+	}
+	for _, t := range []*string{&r.stop, &r.id, &r.model} {
+		*t = s.text(*t)
+	}
+	r.usageRaw = s.raw(r.usageRaw)
+	for i := range r.blocks {
+		b := &r.blocks[i]
+		for _, t := range []*string{&b.text, &b.id, &b.name, &b.file.url, &b.file.name} {
+			*t = s.text(*t)
+		}
+		b.data = s.raw(b.data)
+		for name, raw := range b.meta {
+			b.meta[name] = s.raw(raw)
+		}
+	}
+}
+
+func (s *secrets) raw(raw json.RawMessage) json.RawMessage {
+	if len(raw) == 0 {
+		return raw
+	}
+	if out := s.body(raw); json.Valid(out) {
+		return out
+	}
+	return json.RawMessage(`"` + keyMarker + `"`)
+}
+
+// err is an error whose text has none of the values. What it wraps can be told apart as
+// before.
+func (s *secrets) err(err error) error {
+	if err == nil || s.text(err.Error()) == err.Error() {
+		return err
+	}
+	return &cleanError{s.text(err.Error()), err}
+}
+
+type cleanError struct {
+	text string
+	err  error
+}
+
+func (e *cleanError) Error() string { return e.text }
+func (e *cleanError) Unwrap() error { return e.err }

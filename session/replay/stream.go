@@ -1,0 +1,335 @@
+package replay
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// Nobody asked for a stream, but some servers and proxies answer with one all the same.
+// Its events are put together to the document that the same API sends otherwise.
+
+// errCutStream is of a stream of which the end is missing.
+var errCutStream = errors.New("the stream ended before the answer did")
+
+// document reads a reply that is one JSON document, or a stream of server-sent events
+// that join puts together to one. join returns with an error what there was before it.
+// decode reads the document.
+func document(r io.Reader, join func([]json.RawMessage) (json.RawMessage, error), decode func(json.RawMessage) (*reply, error)) (*reply, error) {
+	text, readErr := io.ReadAll(r)
+	text = bytes.TrimSpace(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")))
+	if !isStream(text) {
+		switch {
+		case readErr != nil:
+			return nil, readErr
+		case len(text) == 0:
+			return nil, errors.New("the reply is empty")
+		case !json.Valid(text):
+			return nil, fmt.Errorf("the reply is neither JSON nor a stream of events: it begins with %q; check that --endpoint is that of the API", head(text))
+		}
+		return decode(text)
+	}
+	raw, err := join(events(text))
+	err = cmp.Or(readErr, err)
+	if raw == nil {
+		return nil, cmp.Or(err, errCutStream)
+	}
+	out, decodeErr := decode(raw)
+	if decodeErr != nil {
+		return nil, cmp.Or(err, decodeErr)
+	}
+	return out, err
+}
+
+// head is how a text begins, for an error.
+func head(text []byte) string {
+	const long = 60
+	r := []rune(string(text[:min(len(text), 4*long)]))
+	return string(r[:min(len(r), long)])
+}
+
+// isStream reports whether a reply is server-sent events.
+func isStream(text []byte) bool {
+	for _, field := range []string{"data:", "event:", ":", "id:", "retry:"} {
+		if bytes.HasPrefix(text, []byte(field)) {
+			return true
+		}
+	}
+	return false
+}
+
+// events are the data of the events of a stream, without the mark of its end.
+func events(text []byte) []json.RawMessage {
+	var all []json.RawMessage
+	var data []string
+	flush := func() {
+		if joined := strings.Join(data, "\n"); joined != "" && joined != "[DONE]" {
+			all = append(all, json.RawMessage(joined))
+		}
+		data = data[:0]
+	}
+	for line := range strings.Lines(strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(string(text))) {
+		line = strings.TrimSuffix(line, "\n")
+		if value, ok := strings.CutPrefix(line, "data:"); ok {
+			data = append(data, strings.TrimPrefix(value, " "))
+		} else if line == "" {
+			flush()
+		}
+	}
+	flush()
+	return all
+}
+
+// streamError is what an event says went wrong, nil where it says nothing.
+func streamError(event json.RawMessage) error {
+	var e struct {
+		Type    string          `json:"type"`
+		Message json.RawMessage `json:"message"` // that of an error is a text
+		Error   json.RawMessage `json:"error"`
+	}
+	if json.Unmarshal(event, &e) != nil {
+		return fmt.Errorf("an event of the stream is not JSON: it begins with %q", head(event))
+	}
+	var inner struct {
+		Message string `json:"message"`
+	}
+	switch {
+	case len(e.Error) > 0 && string(e.Error) != "null":
+		_ = json.Unmarshal(e.Error, &inner) // it may be a text
+		return errors.New(cmp.Or(inner.Message, plainText(e.Error)))
+	case e.Type == "error":
+		return errors.New(cmp.Or(plainText(e.Message), "the server reports an error"))
+	}
+	return nil
+}
+
+// joinChat joins the chunks of Chat Completions.
+func joinChat(all []json.RawMessage) (json.RawMessage, error) {
+	type call struct {
+		Index    *int   `json:"index,omitempty"`
+		ID       string `json:"id"`
+		Type     string `json:"type"`
+		Function struct {
+			Name      string `json:"name"`
+			Arguments string `json:"arguments"`
+		} `json:"function"`
+	}
+	type message struct {
+		Content   json.RawMessage `json:"content,omitempty"`
+		Refusal   string          `json:"refusal,omitempty"`
+		Reasoned  string          `json:"reasoning_content,omitempty"`
+		Reasoning string          `json:"reasoning,omitempty"`
+		ToolCalls []call          `json:"tool_calls,omitempty"`
+	}
+	type choice struct {
+		Index   int     `json:"index"`
+		Finish  string  `json:"finish_reason"`
+		Delta   message `json:"delta,omitzero"`
+		Message message `json:"message"`
+	}
+	var out struct {
+		ID      string          `json:"id"`
+		Model   string          `json:"model"`
+		Choices []choice        `json:"choices"`
+		Usage   json.RawMessage `json:"usage,omitempty"`
+	}
+	var m message
+	var content strings.Builder
+	var err error
+	finish, seen := "", false
+	for _, event := range all {
+		if err = streamError(event); err != nil {
+			break
+		}
+		chunk := out
+		chunk.Choices, chunk.Usage = nil, nil
+		if err = json.Unmarshal(event, &chunk); err != nil {
+			break
+		}
+		out.ID, out.Model = cmp.Or(chunk.ID, out.ID), cmp.Or(chunk.Model, out.Model)
+		if len(chunk.Usage) > 0 && string(chunk.Usage) != "null" {
+			out.Usage = chunk.Usage
+		}
+		for _, c := range chunk.Choices {
+			if c.Index != 0 {
+				continue
+			}
+			seen = true
+			d := c.Delta
+			if d.Content == nil {
+				d.Content = c.Message.Content // some send the message as one event
+			}
+			content.WriteString(contentText(d.Content))
+			m.Refusal, m.Reasoned, m.Reasoning = m.Refusal+d.Refusal, m.Reasoned+d.Reasoned, m.Reasoning+d.Reasoning
+			for _, piece := range slices.Concat(d.ToolCalls, c.Message.ToolCalls) {
+				at := len(m.ToolCalls)
+				if piece.Index != nil {
+					at = slices.IndexFunc(m.ToolCalls, func(k call) bool { return k.Index != nil && *k.Index == *piece.Index })
+				} else if piece.ID == "" {
+					at--
+				}
+				if at < 0 || at == len(m.ToolCalls) {
+					m.ToolCalls = append(m.ToolCalls, piece)
+					continue
+				}
+				k := &m.ToolCalls[at]
+				k.ID, k.Function.Name = cmp.Or(k.ID, piece.ID), k.Function.Name+piece.Function.Name
+				k.Function.Arguments += piece.Function.Arguments
+			}
+			finish = cmp.Or(c.Finish, finish)
+		}
+	}
+	if !seen {
+		return nil, err
+	}
+	if err == nil && finish == "" {
+		err = errCutStream
+	}
+	m.Content, _ = json.Marshal(content.String())
+	out.Choices = []choice{{Finish: finish, Message: m}}
+	raw, _ := json.Marshal(out)
+	return raw, err
+}
+
+// joinResponses finds the response in the last event of Responses; where it is missing,
+// the items that were whole before.
+func joinResponses(all []json.RawMessage) (json.RawMessage, error) {
+	var items []json.RawMessage
+	var err error
+	for _, event := range all {
+		var e struct {
+			Type     string          `json:"type"`
+			Response json.RawMessage `json:"response"`
+			Item     json.RawMessage `json:"item"`
+		}
+		if err = streamError(event); err != nil {
+			break
+		}
+		_ = json.Unmarshal(event, &e) // it is JSON
+		switch e.Type {
+		case "response.completed", "response.incomplete", "response.failed":
+			return e.Response, nil
+		case "response.output_item.done":
+			items = append(items, e.Item)
+		}
+	}
+	if items == nil {
+		return nil, err
+	}
+	raw, _ := json.Marshal(map[string]any{"output": items})
+	return raw, cmp.Or(err, errCutStream)
+}
+
+// joinAnthropic joins the events of Messages.
+func joinAnthropic(all []json.RawMessage) (json.RawMessage, error) {
+	var message map[string]json.RawMessage
+	usage := make(map[string]json.RawMessage)
+	var blocks []map[string]any
+	var err error
+	ended := false
+	for _, event := range all {
+		var e struct {
+			Type    string                     `json:"type"`
+			Index   int                        `json:"index"`
+			Message map[string]json.RawMessage `json:"message"`
+			Block   map[string]any             `json:"content_block"`
+			Delta   struct {
+				Text      string  `json:"text"`
+				Thinking  string  `json:"thinking"`
+				Signature string  `json:"signature"`
+				Input     string  `json:"partial_json"`
+				Stop      *string `json:"stop_reason"`
+			} `json:"delta"`
+			Usage map[string]json.RawMessage `json:"usage"`
+		}
+		if err = streamError(event); err != nil {
+			break
+		}
+		if err = json.Unmarshal(event, &e); err != nil {
+			break
+		}
+		for name, n := range e.Usage {
+			usage[name] = n
+		}
+		switch e.Type {
+		case "message_start":
+			message = e.Message
+			_ = json.Unmarshal(message["usage"], &usage) // it is counted where there is one
+		case "content_block_start":
+			blocks = append(blocks, e.Block)
+		case "content_block_delta":
+			if e.Index < 0 || e.Index >= len(blocks) || blocks[e.Index] == nil {
+				break
+			}
+			b := blocks[e.Index]
+			for name, more := range map[string]string{"text": e.Delta.Text, "thinking": e.Delta.Thinking, "signature": e.Delta.Signature, "partial": e.Delta.Input} {
+				if had, _ := b[name].(string); more != "" {
+					b[name] = had + more
+				}
+			}
+		case "message_delta":
+			if e.Delta.Stop != nil && message != nil {
+				message["stop_reason"], _ = json.Marshal(*e.Delta.Stop)
+			}
+		case "message_stop":
+			ended = true
+		}
+	}
+	if message == nil {
+		return nil, err
+	}
+	for _, b := range blocks {
+		if input, ok := b["partial"].(string); ok {
+			b["input"] = argumentsOf(input)
+			delete(b, "partial")
+		}
+	}
+	if blocks == nil {
+		blocks = []map[string]any{}
+	}
+	message["content"], _ = json.Marshal(blocks)
+	message["usage"], _ = json.Marshal(usage)
+	raw, _ := json.Marshal(message)
+	if err == nil && !ended {
+		err = errCutStream
+	}
+	return raw, err
+}
+
+// contentText is the text of a message's content: a text, or a list of parts that have
+// one.
+func contentText(raw json.RawMessage) string {
+	var s string
+	if len(raw) == 0 || json.Unmarshal(raw, &s) == nil {
+		return s
+	}
+	var parts []json.RawMessage
+	if json.Unmarshal(raw, &parts) != nil {
+		parts = []json.RawMessage{raw}
+	}
+	for _, part := range parts {
+		var p struct {
+			Text    json.RawMessage `json:"text"`
+			Refusal string          `json:"refusal"`
+		}
+		var plain string
+		switch {
+		case json.Unmarshal(part, &plain) == nil:
+			s += plain
+		case json.Unmarshal(part, &p) == nil:
+			var inner struct {
+				Value string `json:"value"`
+			}
+			if json.Unmarshal(p.Text, &plain) != nil && json.Unmarshal(p.Text, &inner) == nil {
+				plain = inner.Value
+			}
+			s += plain + p.Refusal
+		}
+	}
+	return s
+}
