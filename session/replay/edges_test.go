@@ -106,8 +106,11 @@ func TestEchoedKeyIsNeitherPrintedNorStored(t *testing.T) {
 		"header":    func(c *Client) { c.Key = ""; c.Header = http.Header{"Api-Key": {key}} },
 		"bearer":    func(c *Client) { c.Key = ""; c.Header = http.Header{"Authorization": {"Bearer " + key}} },
 		"parameter": func(c *Client) { c.Key = ""; c.Endpoint += "?key=" + url.QueryEscape(key) },
-		"user":      func(c *Client) { c.Key = ""; c.Endpoint = strings.Replace(c.Endpoint, "://", "://me:"+url.PathEscape(key)+"@", 1) },
-		"path":      func(c *Client) { c.Endpoint += "/" + url.PathEscape(key) },
+		"user": func(c *Client) {
+			c.Key = ""
+			c.Endpoint = strings.Replace(c.Endpoint, "://", "://me:"+url.PathEscape(key)+"@", 1)
+		},
+		"path": func(c *Client) { c.Endpoint += "/" + url.PathEscape(key) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := serve(t, w.says("you sent "+key))
