@@ -258,7 +258,7 @@ func (e *exporter) load(ctx context.Context, r *sqlite.Reader, id string) (*expo
 	if err != nil {
 		return nil, err
 	}
-	s.Session = &codec.Session{Transcript: s.in.Transcript, Decisions: s.in.Decisions, Blobs: s.in.Blobs}
+	s.Session = &codec.Session{Transcript: s.in.Transcript, Decisions: s.in.Decisions, Blobs: s.in.Blobs, Links: s.in.Links}
 	return s, nil
 }
 

@@ -13,6 +13,7 @@
 package codec
 
 import (
+	"encoding/json"
 	"fmt"
 
 	"github.com/agenttrace/agenttrace/session"
@@ -99,4 +100,28 @@ func AddLoss(losses []Loss, what, kept string, n int) []Loss {
 		}
 	}
 	return append(losses, Loss{What: what, Count: n, Kept: kept})
+}
+
+// WithheldText stands where a format of another program has a value that took place and
+// that no source reports: an empty value would say something else.
+const WithheldText = "[withheld: the source does not report it]"
+
+// Withheld says whether the input and the output of a tool call that has ended are
+// unknown. A part that is no such call has nothing withheld.
+func Withheld(p *session.Part) (input, output bool) {
+	if p.ToolCallID == nil || p.ToolState == nil ||
+		*p.ToolState != session.StateOutputAvailable && *p.ToolState != session.StateOutputError && *p.ToolState != session.StateOutputDenied {
+		return false, false
+	}
+	var data struct {
+		Input json.RawMessage `json:"input"`
+		Meta  struct {
+			Own session.ToolTrace `json:"agenttrace"`
+		} `json:"toolMetadata"`
+	}
+	if json.Unmarshal([]byte(p.DataJSON), &data) != nil {
+		return false, false
+	}
+	input = len(data.Input) == 0 || string(data.Input) == "null"
+	return input, data.Meta.Own.Withheld && *p.ToolState == session.StateOutputAvailable
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
@@ -397,6 +398,14 @@ func (e *encoder) promptEnd(trace, own rows.Object) {
 	if stop == "" && end == "" {
 		return
 	}
+	if own == nil && (string(trace.Get("pending_approval")) == "true" || end == "") {
+		// The turn waits for a human, or was not seen to end: what its last call of a model
+		// stopped for did not end it. A prompt that has no response says so.
+		return
+	}
+	if e.carry && own == nil && end == semconv.EndAbort {
+		stop = "cancelled" // whatever the model had stopped for before
+	}
 	if e.carry && !slices.Contains(stopReasons, stop) {
 		if end == "error" {
 			o := rows.Object{}
@@ -419,14 +428,16 @@ func (e *encoder) promptEnd(trace, own rows.Object) {
 
 // stopReason translates the words of models and providers.
 func stopReason(stop, end string) string {
-	switch stop {
-	case "length", "max_output_tokens":
-		return "max_tokens"
-	case "content-filter", "content_filter":
-		return "refusal"
-	}
-	if end == "abort" {
+	if end == semconv.EndAbort {
 		return "cancelled"
+	}
+	switch strings.ReplaceAll(strings.ToLower(stop), "-", "_") {
+	case "length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded":
+		return "max_tokens"
+	case "content_filter", "refusal", "safety", "prohibited_content", "blocklist", "recitation", "guardrail_intervened", "sensitive":
+		return "refusal"
+	case "max_steps", "max_turns", "max_turn_requests", "limit":
+		return "max_turn_requests"
 	}
 	return "end_turn"
 }

@@ -1,11 +1,15 @@
 package acp
 
 import (
+	"cmp"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // callOf returns the protocol's fields of a call.
@@ -36,6 +40,15 @@ func callOf(p *session.Part, data rows.Object) rows.Object {
 	call = merge(call, meta)
 	if input := data.Get("input"); input != nil && string(input) != "null" {
 		call.Set("rawInput", input)
+	}
+	if withheldInput, withheldOutput := codec.Withheld(p); meta == nil {
+		if withheldInput {
+			call.Set("rawInput", codec.WithheldText)
+		}
+		if withheldOutput {
+			call.Set("rawOutput", codec.WithheldText)
+			return merge(call, nil)
+		}
 	}
 	output := data.Get("output")
 	if data.Text("state") == session.StateOutputAvailable && string(output) != string(contentOutput(call)) {
@@ -112,12 +125,36 @@ func (e *encoder) toolUpdate(end rows.Object) {
 	e.update(append(update, end.Without("params")...), end.Object("params"))
 }
 
-// approval writes the question about a call whose part alone tells of it.
+// approval writes the questions about a call that no part tells of: those that its
+// decisions were, and else the one that its approval was. What a rule allowed or denied
+// asked nobody, and is no message of the protocol.
 func (e *encoder) approval(p *session.Part, data rows.Object) {
-	approval := data.Object("approval")
-	if approval == nil {
+	if e.questioned(*p.ToolCallID) {
 		return
 	}
+	asked := e.asked(p)
+	for i := range asked {
+		d := &asked[i]
+		option, canceled := "", false
+		switch {
+		case d.Outcome == "allowed" && d.Reply == "always":
+			option = "allow_always"
+		case d.Outcome == "allowed":
+			option = "allow"
+		case d.Outcome == "denied" && d.Reply == "" && strings.HasPrefix(d.Reason, "cancel"):
+			canceled = true
+		case d.Outcome == "denied":
+			option = "reject"
+		}
+		e.ask(p, option, canceled)
+	}
+	if approval := data.Object("approval"); approval != nil && len(asked) == 0 {
+		e.ask(p, map[string]string{"true": "allow", "false": "reject"}[string(approval.Get("approved"))], false)
+	}
+}
+
+// questioned says whether a part is a question about the call.
+func (e *encoder) questioned(callID string) bool {
 	for i := range e.t.Messages {
 		for j := range e.t.Messages[i].Parts {
 			q := &e.t.Messages[i].Parts[j]
@@ -125,18 +162,40 @@ func (e *encoder) approval(p *session.Part, data rows.Object) {
 				continue
 			}
 			o, _ := rows.Parse([]byte(q.DataJSON)) // unreadable: asks nothing
-			if askedAbout(o.Object("data")) == *p.ToolCallID {
-				return
+			if askedAbout(o.Object("data")) == callID {
+				return true
 			}
 		}
 	}
+	return false
+}
+
+// asked are the decisions about a call for which a human was asked, in their order.
+func (e *encoder) asked(p *session.Part) (found []store.Decision) {
+	for _, d := range e.s.Decisions {
+		about := d.PartID == p.ID || d.PartID == "" && d.ToolCallID == *p.ToolCallID && (d.MessageID == "" || d.MessageID == p.MessageID)
+		if about && d.Action == "ask" {
+			found = append(found, d)
+		}
+	}
+	slices.SortStableFunc(found, func(a, b store.Decision) int {
+		return cmp.Or(cmp.Compare(a.DecidedAt, b.DecidedAt), cmp.Compare(a.ID, b.ID))
+	})
+	return found
+}
+
+// ask writes a question about the call and the answer, if there was one.
+func (e *encoder) ask(p *session.Part, option string, canceled bool) {
 	params := rows.Object{}
 	params.Set("sessionId", e.t.Session.ID)
 	params.Set("toolCall", rows.Object{{Key: "toolCallId", Value: quoted(*p.ToolCallID)}})
-	params.Set("options", json.RawMessage(`[{"optionId":"allow","name":"Allow","kind":"allow_once"},{"optionId":"reject","name":"Reject","kind":"reject_once"}]`))
+	params.Set("options", json.RawMessage(`[{"optionId":"allow","name":"Allow","kind":"allow_once"},`+
+		`{"optionId":"allow_always","name":"Always allow","kind":"allow_always"},{"optionId":"reject","name":"Reject","kind":"reject_once"}]`))
 	id := e.request(agent, methodPermission, params)
-	option := map[string]string{"true": "allow", "false": "reject"}[string(approval.Get("approved"))]
-	if option != "" {
+	switch {
+	case canceled:
+		e.respond(id, "result", json.RawMessage(`{"outcome":{"outcome":"cancelled"}}`))
+	case option != "":
 		e.respond(id, "result", json.RawMessage(`{"outcome":{"outcome":"selected","optionId":"`+option+`"}}`))
 	}
 }

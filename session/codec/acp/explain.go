@@ -35,7 +35,8 @@ func Explain(s *codec.Session) []codec.Loss {
 		}
 	}
 	add(1, "session columns and metadata, but the id, the title and the workspace root")
-	var ids, hidden, system, metadata, other int
+	var ids, hidden, system, metadata, other, asked, withheld int
+	e := &encoder{s: s, t: s.Transcript}
 	for i := range s.Messages {
 		m := &s.Messages[i]
 		ids += 1 + len(m.Parts)
@@ -49,7 +50,14 @@ func Explain(s *codec.Session) []codec.Loss {
 			metadata++
 		}
 		for j := range m.Parts {
-			switch p := &m.Parts[j]; {
+			p := &m.Parts[j]
+			if p.ToolCallID != nil && m.Message.Role == session.RoleAssistant {
+				asked += len(e.asked(p))
+			}
+			if input, output := codec.Withheld(p); (input || output) && foreign {
+				withheld++
+			}
+			switch {
 			case p.Type == "source-url", p.Type == "source-document", p.Type == "step-start":
 				other++
 			case strings.HasPrefix(p.Type, "data-"):
@@ -60,11 +68,14 @@ func Explain(s *codec.Session) []codec.Loss {
 		}
 	}
 	add(ids, "ids and times of messages and parts")
-	add(metadata, "message metadata with tokens, but the stop reason")
+	add(metadata, "message metadata with tokens, but the stop reason of a turn that ended")
 	add(hidden, "rewinds: hidden messages stand among the others")
 	add(system, "system messages")
 	add(other, "parts that the protocol has no message for")
-	add(len(s.Decisions), "permission decisions, but question and answer")
+	asked = min(asked, len(s.Decisions)) // calls of one id may share a decision
+	add(asked, "permission decisions that asked somebody, but question and answer")
+	add(len(s.Decisions)-asked, "permission decisions that asked nobody, or are about no call")
+	add(withheld, "values that are withheld, written as a text that says so")
 	add(len(s.Blobs), "system prompts and tool catalogs")
 	return losses
 }

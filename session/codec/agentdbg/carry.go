@@ -15,6 +15,9 @@ type carrier struct {
 	rows.Carrier
 	// Prompt is the messages that the event's prompt says.
 	Prompt []rows.Carrier `json:"prompt,omitempty"`
+	// UsageOf is "turn" where the usage of an LLM_CALL is that of all calls of its turn,
+	// for what each used is not known.
+	UsageOf string `json:"usage_of,omitempty"`
 }
 
 func readCarrier(meta rows.Object) *carrier {

@@ -1,7 +1,9 @@
 package agentdbg
 
 import (
+	"cmp"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -9,6 +11,7 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // draft puts a session that is not AgentDbg's in its terms.
@@ -36,9 +39,15 @@ func draft(s *codec.Session, o Options) formatted {
 	return formatted{meta: d.counter.meta(d.runID, status), events: d.finish()}
 }
 
-// runStatus says how a session stands, which is how its last visible message of
-// the assistant does.
+// runStatus says how a session stands: how its run ended, where that was in no good
+// way, and else how its last visible message of the assistant did. AgentDbg knows runs
+// that go on, that were left by an exception, an interrupt included, and others: a run
+// that was interrupted is an error.
 func runStatus(t *session.Transcript) string {
+	own := metadata(t.Session.MetadataJSON).Object("agenttrace")
+	if outcome := own.Text("outcome"); outcome == semconv.EndError || outcome == semconv.EndAbort {
+		return statusError
+	}
 	for i := len(t.Messages) - 1; i >= 0; i-- {
 		m := &t.Messages[i].Message
 		if m.Role != session.RoleAssistant || m.HiddenAt != nil {
@@ -47,7 +56,7 @@ func runStatus(t *session.Transcript) string {
 		switch trace := messageMetadata(m).Trace; {
 		case trace.Incomplete:
 			return statusRunning
-		case trace.EndReason == semconv.EndError:
+		case trace.EndReason == semconv.EndError, trace.EndReason == semconv.EndAbort:
 			return statusError
 		}
 		return statusOK
@@ -86,8 +95,9 @@ type drafter struct {
 	// Of the message being drafted:
 	m       *session.MessageAndParts
 	meta    session.MessageMetadata
-	carried bool      // an event brings its row
-	last    *drafted  // its last LLM_CALL
+	carried bool     // an event brings its row
+	last    *drafted // its last LLM_CALL
+	calls   []*drafted
 	step    []content // what the model said since the last LLM_CALL
 	called  bool      // the step has its LLM_CALL
 	steps   int
@@ -163,9 +173,13 @@ func (d *drafter) end(status string) {
 
 func (d *drafter) assistant(m *session.MessageAndParts) {
 	d.m, d.meta = m, messageMetadata(&m.Message)
-	d.carried, d.last, d.called, d.steps = false, nil, false, 0
+	d.carried, d.last, d.called, d.steps, d.calls = false, nil, false, 0, nil
 	d.step, d.loose = nil, nil
 	failed := false // an event says why
+	used := d.meta.Tokens(m.Message.Role, m.IsMarker() && len(m.Parts) > 0).Used
+	if used != nil && (d.meta.Compaction || m.IsMarker() && len(m.Parts) > 0) {
+		d.compacted()
+	}
 	for i := range m.Parts {
 		p := &m.Parts[i]
 		data := metadata(p.DataJSON)
@@ -193,7 +207,7 @@ func (d *drafter) assistant(m *session.MessageAndParts) {
 		d.call()
 	}
 	if d.last != nil {
-		d.account()
+		d.account(used)
 	}
 	if len(d.loose) > 0 {
 		last := d.events[len(d.events)-1]
@@ -203,10 +217,23 @@ func (d *drafter) assistant(m *session.MessageAndParts) {
 		last.carrier.Parts = append(last.carrier.Parts, d.loose...)
 		d.loose = nil
 	}
-	if trace := d.meta.Trace; trace.EndReason == semconv.EndError && !failed {
-		d.failure(trace.Error)
+	switch trace := d.meta.Trace; {
+	case trace.EndReason == semconv.EndError && !failed:
+		d.failure("Error", cmp.Or(trace.Error, "the turn failed"))
+	case trace.EndReason == semconv.EndAbort:
+		d.failure("Interrupted", cmp.Or(trace.Error, "the turn was interrupted"))
 	}
 	d.m = nil
+}
+
+// compacted adds the call that made the summary of a compaction: a call of a model like
+// any other. It answers no prompt, and what it said is in the event of the compaction.
+func (d *drafter) compacted() {
+	asked := d.asked
+	d.asked = nil
+	d.call()
+	d.asked = asked
+	d.last.carrier.Derived = d.last.carrier.Message == nil
 }
 
 // hold keeps the row of a part for the next event.
@@ -265,6 +292,7 @@ func (d *drafter) call() {
 	}
 	d.steps++
 	d.step, d.called, d.last = nil, true, e
+	d.calls = append(d.calls, e)
 	d.watch(e)
 }
 
@@ -327,8 +355,15 @@ func (d *drafter) unanswered() {
 func (d *drafter) tool(p *session.Part, data rows.Object) {
 	var payload rows.Object
 	payload.Set("tool_name", toolName(data))
+	withheldInput, withheldOutput := codec.Withheld(p)
 	payload.Set("args", orNull(data.Get("input")))
+	if withheldInput {
+		payload.Set("args", codec.WithheldText)
+	}
 	payload.Set("result", orNull(data.Get("output")))
+	if withheldOutput {
+		payload.Set("result", codec.WithheldText)
+	}
 	state := ""
 	if p.ToolState != nil {
 		state = *p.ToolState
@@ -339,7 +374,11 @@ func (d *drafter) tool(p *session.Part, data rows.Object) {
 		payload.Set("error", null)
 	case session.StateOutputError:
 		payload.Set("status", statusError)
-		payload.Set("error", failure("ToolError", data.Text("errorText")))
+		typ := "ToolError"
+		if string(data.Object("toolMetadata").Object("agenttrace").Get("denied")) == "true" {
+			typ = "PermissionDenied"
+		}
+		payload.Set("error", failure(typ, data.Text("errorText")))
 	case session.StateOutputDenied:
 		reason := data.Object("approval").Text("reason")
 		if reason == "" {
@@ -382,11 +421,8 @@ func (d *drafter) data(p *session.Part, data rows.Object) (failed bool) {
 }
 
 // failure adds what ended the message.
-func (d *drafter) failure(text string) {
-	if text == "" {
-		text = "the turn failed"
-	}
-	e := d.add(errorEvent, uuid(d.runID, errorEvent, d.m.Message.ID), d.startID, d.m.Message.UpdatedAt, failure("Error", text).Without("details"))
+func (d *drafter) failure(typ, text string) {
+	e := d.add(errorEvent, uuid(d.runID, errorEvent, d.m.Message.ID), d.startID, d.m.Message.UpdatedAt, failure(typ, text).Without("details"))
 	e.carrier.Derived = true
 }
 
@@ -400,16 +436,29 @@ func failure(typ, message string) rows.Object {
 	return o
 }
 
-// account puts on a message's last call what is known of the whole message.
-func (d *drafter) account() {
+// account puts on a message's calls what is known of each, and on the last what is known
+// of the whole message alone.
+func (d *drafter) account(used *session.Usage) {
+	steps := d.modelCalls(used)
+	for i, step := range steps {
+		p := &d.calls[i].payload
+		setUsage(p, step.Usage)
+		if step.StopReason != "" {
+			p.Set("stop_reason", step.StopReason)
+		}
+		if step.Model != nil && step.Model.ModelID != "" {
+			p.Set("model", step.Model.ModelID)
+			if step.Model.ProviderID != "" {
+				p.Set("provider", step.Model.ProviderID)
+			}
+		}
+	}
 	p := &d.last.payload
-	if u := d.meta.Usage; u != nil {
-		var usage rows.Object
-		prompt, completion := u.Input+u.CacheRead+u.CacheWrite, u.Output+u.Reasoning
-		usage.Set("prompt_tokens", prompt)
-		usage.Set("completion_tokens", completion)
-		usage.Set("total_tokens", prompt+completion)
-		p.Set("usage", usage)
+	if steps == nil && used != nil {
+		setUsage(p, used)
+		if len(d.calls) > 1 {
+			d.last.carrier.UsageOf = "turn"
+		}
 	}
 	if s := d.meta.Trace.StopReason; s != "" {
 		p.Set("stop_reason", s)
@@ -418,6 +467,53 @@ func (d *drafter) account() {
 		p.Set("status", statusError)
 		p.Set("error", failure("ModelError", d.meta.Trace.ModelErrors[n-1]))
 	}
+}
+
+func setUsage(p *rows.Object, u *session.Usage) {
+	if u == nil {
+		return
+	}
+	var usage rows.Object
+	prompt, completion := u.Input+u.CacheRead+u.CacheWrite, u.Output+u.Reasoning
+	usage.Set("prompt_tokens", prompt)
+	usage.Set("completion_tokens", completion)
+	usage.Set("total_tokens", prompt+completion)
+	p.Set("usage", usage)
+}
+
+// modelCalls are what is known of each of the message's calls, in their order: what the
+// source lists, or else the spans of the calls. It is nil where these are not the calls
+// that were drafted, or do not add up to what the message used, for then nobody knows
+// which used what.
+func (d *drafter) modelCalls(used *session.Usage) []session.Step {
+	s, m, n := d.s, d.m, len(d.calls)
+	steps := d.meta.Trace.Steps
+	if len(steps) == 0 {
+		var links []*store.Link
+		for i := range s.Links {
+			if l := &s.Links[i]; l.MessageID == m.Message.ID && l.Facts != nil && l.Facts.Step {
+				links = append(links, l)
+			}
+		}
+		slices.SortStableFunc(links, func(a, b *store.Link) int { return cmp.Compare(a.StartNano, b.StartNano) })
+		for _, l := range links {
+			if l.Error && l.Facts.Usage == nil {
+				continue // it gave nothing
+			}
+			steps = append(steps, session.Step{Model: l.Facts.Model, Usage: l.Facts.Usage, StopReason: l.Facts.Trace.StopReason})
+		}
+	}
+	var sum session.Usage
+	for i := range steps {
+		if steps[i].Usage == nil {
+			return nil
+		}
+		sum = sum.Add(*steps[i].Usage)
+	}
+	if len(steps) != n || used == nil || sum != *used {
+		return nil
+	}
+	return steps
 }
 
 func (d *drafter) finish() []rows.Object {

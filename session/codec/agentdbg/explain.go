@@ -3,6 +3,7 @@ package agentdbg
 import (
 	"strings"
 
+	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 )
@@ -35,6 +36,9 @@ func Explain(s *codec.Session) []codec.Loss {
 		if meta := messageMetadata(&m.Message); meta.Usage != nil && m.Message.Role == session.RoleAssistant {
 			x.add("usage in five buckets, written as prompt and completion tokens", inEvents, 1)
 		}
+		if trace := messageMetadata(&m.Message).Trace; trace.EndReason == semconv.EndAbort {
+			x.add("interrupted turns, written as errors", inEvents, 1)
+		}
 		for j := range m.Parts {
 			x.part(&m.Parts[j])
 		}
@@ -47,6 +51,9 @@ type losses []codec.Loss
 func (x *losses) add(what, kept string, n int) { *x = codec.AddLoss(*x, what, kept, n) }
 
 func (x *losses) part(p *session.Part) {
+	if input, output := codec.Withheld(p); input || output {
+		x.add("values of tool calls that are withheld, written as a text that says so", "meta.agenttrace", 1)
+	}
 	switch {
 	case p.Type == "reasoning":
 		x.add("reasoning parts", "response.content of LLM_CALL", 1)

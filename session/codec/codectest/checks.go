@@ -16,6 +16,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/inspect"
@@ -42,6 +43,8 @@ var checks = []check{
 		(*Codec).both, (*exam).roundTrip, false},
 	{"replay", "What a model was asked in each turn, and whether it can be asked again, is the same of what came back.",
 		func(c *Codec) bool { return c.both() && c.Complete }, (*exam).replay, false},
+	{"own words", "How a run ended, what it used, who was asked and what is withheld: the format says of it in its own words what the rows say.",
+		func(c *Codec) bool { return c.Words != nil && c.Encode != nil }, (*exam).words, false},
 	{"fixed point", "What was read is encoded to what is read as the same again; of a session that loses nothing the encoding is the same, too.",
 		(*Codec).both, (*exam).fixedPoint, false},
 	{"same rows", "The same input gives the same rows and problems, also in small reads, and to whoever stops early and begins again.",
@@ -229,6 +232,130 @@ func (x *exam) roundTrip(s *codec.Session) error {
 		return fmt.Errorf("what was read is unsound: %v", v[0])
 	}
 	return x.honest(s, got)
+}
+
+// words compares what other programs read with what the rows say.
+func (x *exam) words(s *codec.Session) error {
+	w, err := x.write(s)
+	if err != nil {
+		return err
+	}
+	got, err := x.Words(w.data)
+	if err != nil {
+		return err
+	}
+	want := wordsOf(s)
+	if got.Status != "" && got.Status != want.Status {
+		return fmt.Errorf("the run is %q, and says %q", want.Status, got.Status)
+	}
+	if got.Used >= 0 && got.Used != want.Used {
+		return fmt.Errorf("%d tokens were used, and it says %d", want.Used, got.Used)
+	}
+	if got.Asked != nil && !slices.Contains(want.Asked, "") {
+		if d := gocmp.Diff(want.Asked, got.Asked); d != "" {
+			return fmt.Errorf("questions (-want +got):\n%s", d)
+		}
+	}
+	if got.Stops != nil {
+		for i, stop := range got.Stops {
+			if slices.Contains([]string{"max_tokens", "max_turn_requests", "refusal"}, stop) {
+				got.Stops[i] = "end_turn" // the turn ended, and why is the model's own word
+			}
+		}
+		if d := gocmp.Diff(want.Stops, got.Stops); d != "" {
+			return fmt.Errorf("ends of turns (-want +got):\n%s", d)
+		}
+	}
+	if got.Withheld >= 0 && got.Withheld != want.Withheld {
+		return fmt.Errorf("values of %d calls are withheld, and it says %d", want.Withheld, got.Withheld)
+	}
+	return nil
+}
+
+// wordsOf is what the rows say.
+func wordsOf(s *codec.Session) (w Words) {
+	w.Status, w.Asked, w.Stops = "ok", []string{}, []string{}
+	t := s.Sorted()
+	prompted := false
+	for i := range t.Messages {
+		m := &t.Messages[i]
+		meta := session.ParseMessageMetadata([]byte(m.Message.MetadataJSON))
+		if m.Message.Role == session.RoleUser {
+			w.Stops, prompted = append(w.Stops, ""), true
+		}
+		if m.Message.Role != session.RoleAssistant {
+			continue
+		}
+		if u := meta.Tokens(m.Message.Role, m.IsMarker() && len(m.Parts) > 0).Used; u != nil {
+			w.Used += u.Total()
+		}
+		if m.Message.HiddenAt == nil {
+			w.Status = "ok"
+			switch end := meta.Trace.EndReason; {
+			case meta.Trace.Incomplete:
+				w.Status = "running"
+			case end == semconv.EndError || end == semconv.EndAbort:
+				w.Status = "error"
+			}
+		}
+		for j := range m.Parts {
+			p := &m.Parts[j]
+			if input, output := codec.Withheld(p); input || output {
+				w.Withheld++
+			}
+			if p.Type == "data-permission" {
+				w.Asked = append(w.Asked, "") // a question word for word, which may be any
+			}
+			if p.ToolCallID == nil {
+				continue
+			}
+			before := len(w.Asked)
+			for _, d := range s.Decisions {
+				if d.PartID == p.ID && d.Action == "ask" {
+					answer := map[string]string{"allowed": "allow", "denied": "reject"}[d.Outcome]
+					if d.Outcome == "allowed" && d.Reply == "always" {
+						answer = "allow_always"
+					}
+					w.Asked = append(w.Asked, strings.TrimSpace(*p.ToolCallID+" "+answer))
+				}
+			}
+			var data struct {
+				Approval *struct{ Approved *bool }
+			}
+			if json.Unmarshal([]byte(p.DataJSON), &data) == nil && data.Approval != nil && len(w.Asked) == before {
+				answer := ""
+				if data.Approval.Approved != nil {
+					answer = map[bool]string{true: " allow", false: " reject"}[*data.Approval.Approved]
+				}
+				w.Asked = append(w.Asked, *p.ToolCallID+answer)
+			}
+		}
+		if !prompted {
+			continue
+		}
+		stop := ""
+		switch end := meta.Trace.EndReason; {
+		case meta.Trace.PendingApproval, end == "":
+		case end == semconv.EndAbort:
+			stop = "cancelled"
+		case end == semconv.EndError:
+			stop = "error"
+		default:
+			stop = "end_turn"
+		}
+		if stop != "" {
+			w.Stops[len(w.Stops)-1], prompted = stop, false
+		}
+	}
+	var run struct {
+		Trace struct {
+			Outcome string `json:"outcome"`
+		} `json:"agenttrace"`
+	}
+	if json.Unmarshal([]byte(t.Session.MetadataJSON), &run) == nil && (run.Trace.Outcome == semconv.EndAbort || run.Trace.Outcome == semconv.EndError) {
+		w.Status = "error"
+	}
+	return w
 }
 
 // asked is a copy of the session with what the format is asked for.

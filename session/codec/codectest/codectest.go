@@ -98,9 +98,30 @@ type Codec struct {
 	// Fits says of a session that it can be asked of the format at all. Nil says that
 	// every session can.
 	Fits func(s *codec.Session) bool
+	// Words reads what a format says in its own words, not in rows that it embeds, which
+	// other programs do not know. What it says must be what the rows say. Nil is for a
+	// format that has no words for any of it.
+	Words func(data []byte) (Words, error)
 	// Check, if there is one, judges what is written of the sessions of the suite by
 	// rules of the format's own, such as a schema.
 	Check func(data []byte) error
+}
+
+// Words are what other programs read of a session. What is nil a format has no word for.
+type Words struct {
+	// Status is how the run ended: running, ok or error.
+	Status string
+	// Used is the sum of all tokens, -1 where there is no word for it.
+	Used int64
+	// Asked are the questions to a human about tool calls with their answers, such as
+	// "call_1 allow", in order of calls; the answer is empty where there is none.
+	Asked []string
+	// Stops are how the turns ended, in the words of the Agent Client Protocol, each the
+	// response to a user's message; empty for a turn that has none.
+	Stops []string
+	// Withheld counts the calls of which a value is withheld, -1 where there is no word
+	// for it.
+	Withheld int
 }
 
 // Loss is a line of Explain that says that rows change.

@@ -215,6 +215,43 @@ func Corpus() []Sample {
 	b.Blobs = []store.Blob{{Kind: store.BlobSystemPrompt, Digest: digest(prompt), Body: prompt, Exact: true}, {Kind: store.BlobToolCatalog, Digest: digest(catalog), Body: catalog, Exact: true}}
 	add("system prompt and tools", b)
 
+	b = build("ses_interrupted", began)
+	b.add(began, user, "{}", said("go"))
+	m = b.add(began+1, assistant, `{"usage":{"input":3,"output":2,"reasoning":1,"cache_read":4,"cache_write":0},"agenttrace":{"end_reason":"abort","stop_reason":"tool_calls","steps":[`+
+		`{"usage":{"input":1,"output":1,"reasoning":0,"cache_read":0,"cache_write":0}},{"usage":{"input":2,"output":1,"reasoning":1,"cache_read":4,"cache_write":0}}]}}`,
+		EveryPart[0], said("first"), EveryPart[13], EveryPart[0], said("second"), EveryPart[15], EveryPart[10])
+	for i, d := range []store.Decision{
+		{Action: "ask", Outcome: "allowed", Reply: "once"}, {Action: "allow", Outcome: "allowed"}, {Action: "ask", Outcome: "denied", Reply: "reject"}, {Action: "ask", Outcome: "pending"},
+	} {
+		p := &m.Parts[[]int{2, 2, 5, 6}[i]]
+		d.ID, d.SessionID, d.MessageID, d.PartID, d.ToolCallID, d.ToolID, d.DecidedAt = fmt.Sprint("per_i", i), "ses_interrupted", m.Message.ID, p.ID, *p.ToolCallID, "bash", began
+		b.Decisions = append(b.Decisions, d)
+	}
+	add("an interrupted turn with questions and two model calls", b)
+
+	b = build("ses_ends", began)
+	for i, end := range []string{`{"end_reason":"finish","stop_reason":"stop"}`, `{"incomplete":true,"stop_reason":"tool_calls"}`, `{"end_reason":"finish","pending_approval":true,"stop_reason":"tool_calls"}`,
+		`{"end_reason":"error","error":"overloaded"}`, `{"incomplete":true}`} {
+		b.add(began+int64(2*i), user, "{}", said("go"))
+		b.add(began+int64(2*i+1), assistant, `{"agenttrace":`+end+`}`, said("so far"))
+	}
+	add("turns that end in every way", b)
+
+	b = build("ses_withheld", began)
+	b.add(began, user, "{}", said("go"))
+	b.add(began+1, assistant, "{}",
+		`{"type":"tool-bash","toolCallId":"call_1","state":"output-available","input":{"command":"ls"},"output":null,"toolMetadata":{"agenttrace":{"withheld":true}}}`,
+		`{"type":"tool-bash","toolCallId":"call_2","state":"output-available","input":null,"output":null,"toolMetadata":{"agenttrace":{"withheld":true}}}`,
+		`{"type":"tool-bash","toolCallId":"call_3","state":"output-available","input":{},"output":null}`,
+		`{"type":"tool-bash","toolCallId":"call_4","state":"output-error","input":null,"errorText":"denied"}`)
+	add("withheld values", b)
+
+	b = build("ses_summarized", began)
+	b.add(began, user, "{}", said("long ago"))
+	b.add(began+1, assistant, `{"compaction":true,"usage":{"input":7,"output":0,"reasoning":0,"cache_read":0,"cache_write":0},"agenttrace":{"end_reason":"finish","input_tokens":70,"output_tokens":9}}`,
+		`{"type":"data-compaction","data":{"summary":"So far.","tail_start_id":null,"auto":true,"summary_tokens":7}}`)
+	add("a compaction that used tokens", b)
+
 	b = build("ses_metadata", began)
 	b.add(began, user, `{"agent":null,"trigger":{"source":"cron"},"é \"key\"":[1.50,1e400]}`, said("x"))
 	b.add(began+1, assistant, `{ "zeta":{}, "agenttrace":{"later":[],"model_errors":["a","b"],"usage_raw":{"in":1}}, "model":{"model_id":"m"} }`, said("y"))
