@@ -46,6 +46,7 @@ var Table = []Dialect{
 	claudeCode,
 	codex,
 	geminiCLI,
+	qwenCode,
 	openCode,
 	mastra,
 	voltAgent,

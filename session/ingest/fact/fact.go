@@ -94,6 +94,11 @@ type Fact struct {
 	// own: "title", "summary", "routing" and such.
 	Side string `json:"side,omitempty"`
 
+	// Subagent identifies the run of a sub-agent that the fact is of, within the
+	// session that the source names for it, where no span above tells: a client may
+	// run one beside the conversation, in traces of its own.
+	Subagent string `json:"subagent,omitempty"`
+
 	// Agent names the agent that speaks, Service the program that emits.
 	Agent   string         `json:"agent,omitempty"`
 	Service string         `json:"service,omitempty"`

@@ -1,0 +1,219 @@
+package dialect
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/ingest/fact"
+)
+
+// qwenCode reads Qwen Code. Its spans follow the GenAI conventions, with the content
+// where its user asked for it; its events are those of Gemini CLI, of which it is
+// made, under names of its own. An event alone tells why a tool failed, and of a tool
+// that was never run. What its sub-agents do names them, in spans and events.
+var qwenCode = Dialect{
+	Name:       "qwen-code",
+	Title:      "Qwen Code",
+	Prompts:    true,
+	Spans:      func(s *Span) bool { return s.Scope.Name() == qwenName || strings.HasPrefix(s.Name(), qwenPrefix) },
+	Records:    func(r *Record) bool { return r.Scope.Name() == qwenName || strings.HasPrefix(r.Event, qwenPrefix) },
+	ReadSpan:   readQwenSpan,
+	ReadRecord: readQwenRecord,
+	Says: Says{
+		TopicSession:    "span, log",
+		TopicTurn:       "span",
+		TopicUser:       "log; opt-in: span",
+		TopicText:       "log; opt-in: span",
+		TopicReasoning:  "opt-in: span",
+		TopicToolInput:  "log; opt-in: span",
+		TopicToolOutput: "opt-in: span",
+		TopicToolError:  "span (of some, without the text), log",
+		TopicPermission: "log",
+		TopicCompaction: "log",
+		TopicPrompt:     "opt-in: span",
+		TopicCatalog:    "opt-in: span",
+		TopicModel:      "span, log",
+		TopicTokens:     "span, log",
+		TopicCache:      "span, log",
+		TopicThinking:   "span, log",
+		TopicFinish:     "span",
+		TopicAbort:      "span, log",
+	},
+}
+
+const (
+	qwenName   = "qwen-code"
+	qwenPrefix = "qwen-code."
+)
+
+// qwenSubagent finds the sub-agent in the id of a prompt: that of the session, its
+// own, and a count.
+var qwenSubagent = regexp.MustCompile(`^[^#]+#([^#]+)#\d+$`)
+
+// qwenFailed is what the span of a tool says whatever went wrong.
+const qwenFailed = "Tool execution failed"
+
+func readQwenSpan(s *Span, out *Facts) {
+	a := s.Attrs()
+	switch s.Name() {
+	case "qwen-code.interaction":
+		f := qwenContent(s, a, out, fact.Turn)
+		f.Agent = "" // its name is the client's, also where it speaks of a model's
+		if m := a.Str("qwen-code.model"); m != "" {
+			f.Model = &session.Model{ModelID: m}
+		}
+		switch a.Str("qwen-code.turn_status") {
+		case "cancelled", "canceled", "aborted":
+			f.Aborted = true
+		}
+	case "qwen-code.llm_request":
+		f := qwenContent(s, a, out, fact.ModelCall)
+		f.Rooted = a.Str("llm_request.context") == "interaction"
+		if thoughts := a.IntPtr("thoughts_token_count"); thoughts != nil {
+			raw := statedCounts(a, "gen_ai.usage.input_tokens", "gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.output_tokens", "thoughts_token_count")
+			f.Usage = InclusiveUsage(a.IntPtr("gen_ai.usage.input_tokens"), a.IntPtr("gen_ai.usage.output_tokens"),
+				a.IntPtr("gen_ai.usage.cache_read.input_tokens"), nil, thoughts, raw)
+		}
+		// The client gathers the text of a stream before the thoughts that led to it.
+		slices.SortStableFunc(f.Output, func(x, y fact.Part) int { return truth(y.Kind == fact.PartReasoning) - truth(x.Kind == fact.PartReasoning) })
+	case "qwen-code.subagent":
+		f := qwenContent(s, a, out, fact.Turn)
+		f.Subagent = "" // what stands below is the sub-agent's by where it stands
+	case "qwen-code.tool", "qwen-code.tool.execution":
+		f := out.Add(fact.ToolCall)
+		qwenAbout(f, a)
+		readGenAITool(f, s)
+		f.Agent, f.Rooted = "", true
+		if f.CallID == "" {
+			f.CallID = a.First("tool.call_id", "call_id")
+		}
+		if f.Tool.Name == "" {
+			f.Tool.Name = a.First("tool_name", "tool.name")
+		}
+		readFailure(f, s)
+		if f.Error == qwenFailed {
+			f.Error = ""
+		}
+		if t := a.Str("error_type"); t != "" {
+			f.ErrorType = t
+		}
+	case "qwen-code.hook":
+		// That a hook answered nothing is no failure of the tool that it was asked about.
+	default:
+		if s.Scope.Name() == qwenName {
+			out.Add(fact.Step).Failed = false
+		}
+	}
+}
+
+// qwenContent reads a span that follows the conventions.
+func qwenContent(s *Span, a Attrs, out *Facts, kind fact.Kind) *fact.Fact {
+	var c conversation
+	c.readAttrs(a)
+	for _, problem := range c.problems {
+		out.Flaw(problem)
+	}
+	f := out.Add(kind)
+	qwenAbout(f, a)
+	c.fill(f)
+	agent, finish := f.Agent, c.finish
+	readGenAICall(f, s.Scope.Name(), a)
+	f.Agent = agent
+	if f.Finish == "" {
+		f.Finish = finish
+	}
+	readFailure(f, s)
+	return f
+}
+
+// qwenAbout reads which prompt of the user, or which sub-agent, something is of.
+func qwenAbout(f *fact.Fact, a Attrs) {
+	id := a.First("qwen-code.prompt_id", "prompt_id")
+	name := a.First("subagent_name", "gen_ai.subagent.name")
+	switch of := qwenSubagent.FindStringSubmatch(id); {
+	case of != nil:
+		f.Subagent = of[1]
+		if name == "" {
+			name = of[1]
+			if own := geminiSubagent.FindStringSubmatch(of[1] + "#0"); own != nil {
+				name = own[1]
+			}
+		}
+	case name != "":
+		f.Subagent = name
+	case geminiPromptID.MatchString(id):
+		f.TurnID = id
+	}
+	f.Agent = name
+}
+
+func readQwenRecord(r *Record, out *Facts) {
+	a := r.Attrs()
+	switch strings.TrimPrefix(r.Event, qwenPrefix) {
+	case "user_prompt":
+		f := out.Add(fact.Prompt)
+		qwenAbout(f, a)
+		f.Input = saidByUser(a.Str("prompt"), "")
+	case "api_response":
+		f := out.Add(fact.ModelCall)
+		qwenAbout(f, a)
+		f.ResponseID, f.ResponseModel = a.Str("response_id"), a.Str("model")
+		f.Output = appendText(nil, fact.PartText, a.Str("response_text"))
+		keys := []string{"input_token_count", "output_token_count", "cached_content_token_count", "thoughts_token_count", "total_token_count"}
+		f.Usage = TotaledUsage(a.IntPtr(keys[0]), a.IntPtr(keys[1]), a.IntPtr(keys[2]), nil, a.IntPtr(keys[3]), a.IntPtr(keys[4]), statedCounts(a, keys...))
+	case "api_error", "api_cancel":
+		f := out.Add(fact.ModelCall)
+		qwenAbout(f, a)
+		if m := a.Str("model"); m != "" {
+			f.Model = &session.Model{ModelID: m}
+		}
+		f.Failed, f.Error, f.ErrorType = true, a.First("error_message", "error.message", "error"), a.First("error_type", "error.type")
+		f.Aborted = strings.HasSuffix(r.Event, "cancel") || aborts[f.ErrorType]
+	case "tool_call":
+		readQwenTool(a, out)
+	case "chat_compression":
+		f := out.Add(fact.Compaction)
+		before, _ := a.FirstInt("tokens_before")
+		after, _ := a.FirstInt("tokens_after")
+		f.Compacted = &fact.Compacted{TokensBefore: *counted(&before), TokensAfter: *counted(&after)}
+	}
+}
+
+// readQwenTool reads the event of a tool call that is over. It alone knows why the
+// call failed, and is all there is of a call that was never run.
+func readQwenTool(a Attrs, out *Facts) {
+	f := out.Add(fact.ToolCall)
+	qwenAbout(f, a)
+	f.CallID = a.Str("call_id")
+	f.Tool = &fact.Tool{Name: a.Str("function_name"), Input: unwrapped(a.JSON("function_args")), DurationMS: a.IntPtr("duration_ms")}
+	if a.Str("execution_status") == "not_started" {
+		f.Tool.DurationMS = nil
+	}
+	success, known := a.Bool("success")
+	f.Tool.Succeeded = success
+	if known && !success {
+		f.Failed = true
+		f.Error, f.ErrorType = a.First("error", "error.message"), a.First("error_type", "error.type")
+		f.Aborted = a.Str("status") == "cancelled"
+	}
+	decision := geminiDecision(a.Str("decision"))
+	if decision == nil {
+		return
+	}
+	if decision.Outcome == "denied" {
+		f.Tool.Denied, f.Failed = true, false
+	}
+	decision.ToolName = f.Tool.Name
+	turn, agent, sub, call := f.TurnID, f.Agent, f.Subagent, f.CallID
+	p := out.Add(fact.Permission)
+	p.TurnID, p.Agent, p.Subagent, p.CallID, p.Decision = turn, agent, sub, call, decision
+}
+
+func truth(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
