@@ -41,7 +41,7 @@ func (a *assembly) run(around, facts []fact.Fact) bool {
 		s := a.sessions[id]
 		seats := make(map[*turn][]*seat)
 		for _, st := range a.seats {
-			if st.from.turn != nil && st.from.Kind == fact.ToolCall {
+			if st.from != nil && st.from.turn != nil && st.from.Kind == fact.ToolCall {
 				seats[st.from.turn] = append(seats[st.from.turn], st)
 			}
 		}
@@ -78,6 +78,8 @@ type assembly struct {
 	order    []string // of sessions, parents before children
 	seats    []*seat
 	seatBy   map[seat]*seat
+	// subagents are the seats of those that facts name, by the session and the name.
+	subagents map[[2]string]*seat
 
 	messages  []store.AssembledMessage
 	decisions []store.Decision
@@ -123,7 +125,7 @@ type node struct {
 type seat struct {
 	session string // the child's
 	parent  string
-	from    *node // the tool call or turn above
+	from    *node // the tool call or turn above, nil where the sub-agent runs beside the conversation
 }
 
 // stream is a session's part of the stretch.
@@ -266,7 +268,7 @@ func isRecord(f *fact.Fact) bool { return strings.HasPrefix(f.Source, fact.Recor
 
 // settle finds the session of each node, sub-agents' included.
 func (a *assembly) settle() {
-	a.sessions, a.seatBy = make(map[string]*stream), make(map[seat]*seat)
+	a.sessions, a.seatBy, a.subagents = make(map[string]*stream), make(map[seat]*seat), make(map[[2]string]*seat)
 	a.resumeSeats()
 	// own is the session that a node names by the trace's best key. A lesser key
 	// names something else: a thread, a chat.
@@ -276,9 +278,13 @@ func (a *assembly) settle() {
 		}
 		return ""
 	}
-	for _, n := range a.nodes {
-		if n.parent == nil {
-			a.settleBelow(n, own, "", "", nil)
+	// Where a sub-agent hangs is known from what stands below a tool call, before what
+	// only names it.
+	for _, named := range []bool{false, true} {
+		for _, n := range a.nodes {
+			if n.parent == nil && (n.Subagent != "") == named {
+				a.settleBelow(n, own, "", "", nil)
+			}
 		}
 	}
 	for _, n := range a.nodes {
@@ -287,7 +293,7 @@ func (a *assembly) settle() {
 	}
 	a.resumeTurns()
 	for _, st := range a.seats {
-		if s := a.sessions[st.session]; s != nil && (s.seat == nil || compareNodes(st.from, s.seat.from) < 0) {
+		if s := a.sessions[st.session]; s != nil && (s.seat == nil || st.from != nil && (s.seat.from == nil || compareNodes(st.from, s.seat.from) < 0)) {
 			s.seat = st
 		}
 	}
@@ -359,9 +365,16 @@ func (a *assembly) settleBelow(n *node, own func(*node) string, given, base stri
 	if at != nil && id == base {
 		id = at.session
 	}
-	if from != nil {
+	switch {
+	case from != nil:
 		at = a.seat(n, from, id)
 		base, id = name, at.session
+	case n.Subagent != "" && at == nil:
+		at = a.beside(n, id)
+		base, id = name, at.session
+	}
+	if n.Subagent != "" && at != nil && a.subagents[[2]string{name, n.Subagent}] == nil {
+		a.subagents[[2]string{name, n.Subagent}] = at
 	}
 	n.session, n.given, n.base, n.seat = id, given, base, at
 	for _, k := range n.kids {
@@ -386,6 +399,49 @@ func (a *assembly) seat(n, from *node, id string) *seat {
 	a.seats = append(a.seats, &s)
 	a.seatBy[s] = &s
 	return &s
+}
+
+// beside returns the seat of the sub-agent of a session that n names, where nothing
+// shows what started it.
+func (a *assembly) beside(n *node, id string) *seat {
+	if known := a.subagents[[2]string{id, n.Subagent}]; known != nil {
+		return known
+	}
+	s := seat{session: spans.DeriveIDNano(spans.PrefixSession, 0, id, "subagent", n.Subagent), parent: id}
+	if known := a.seatBy[s]; known != nil {
+		return known
+	}
+	a.seats = append(a.seats, &s)
+	a.seatBy[s] = &s
+	return &s
+}
+
+// parentMessage is the message of the parent's that a seat's sub-agent belongs to: that of
+// the tool call or turn it hangs on, or else of the turn that was the last to begin
+// before it.
+func (a *assembly) parentMessage(st *seat) string {
+	if st.from != nil {
+		return st.from.placed.MessageID
+	}
+	child, parent := a.sessions[st.session], a.sessions[st.parent]
+	if parent == nil || len(child.nodes) == 0 {
+		return ""
+	}
+	id := ""
+	for _, t := range parent.turns {
+		if t.start > child.nodes[0].Start {
+			break
+		}
+		if t.resumed != nil {
+			id = t.resumed.Message
+		}
+		for _, n := range t.nodes {
+			if n.placed.MessageID != "" && n.Kind != fact.Prompt {
+				id = n.placed.MessageID
+			}
+		}
+	}
+	return id
 }
 
 // seatOf returns what a sub-agent that begins at n hangs on, or nil when none
@@ -500,7 +556,7 @@ func (a *assembly) about(n *node) *store.SessionChange {
 	}
 	if s := a.sessions[n.session]; s != nil && s.seat != nil {
 		c.ParentID = first(s.seat.parent, store.RankLive)
-		c.ParentMessageID = first(s.seat.from.placed.MessageID, store.RankLive)
+		c.ParentMessageID = first(a.parentMessage(s.seat), store.RankLive)
 	}
 	if len(n.placed.Others) > 0 || n.Kind == fact.Prompt {
 		if t := n.turn; t != nil {

@@ -236,13 +236,13 @@ func (a *assembly) keepOpen() {
 	var loose []*stream
 	for _, id := range a.order {
 		s := a.sessions[id]
-		if s.seat != nil && s.seat.from.End <= a.until {
+		if s.seat != nil && s.seat.from != nil && s.seat.from.End <= a.until {
 			continue
 		}
 		for _, t := range s.turns {
 			t.open = t == s.now || slices.ContainsFunc(t.roots, func(r *node) bool { return r.End > a.until })
 		}
-		if s.seat == nil && s.now != nil {
+		if (s.seat == nil || s.seat.from == nil) && s.now != nil {
 			loose = append(loose, s)
 		}
 	}
@@ -291,7 +291,7 @@ func (a *assembly) carry() (*carry, []fact.Fact) {
 	}
 	seats := make(map[*seat]int)
 	for _, st := range a.seats {
-		if from, across := index[st.from]; across {
+		if from, across := index[st.from]; across && st.from != nil {
 			c.Seats = append(c.Seats, seatCarry{Session: st.session, Parent: st.parent, From: from})
 			seats[st] = len(c.Seats)
 		}

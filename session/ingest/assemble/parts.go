@@ -179,6 +179,9 @@ func (w *writer) tellTool(x *tool, asked *fact.Part) {
 		if r.Error != "" {
 			failed, text = true, cmp.Or(text, r.Error)
 		}
+		if failed && text == "" && len(r.Output) > 0 && r.Output[0] == '"' {
+			text = plainText(r.Output) // what the model was given instead of an output
+		}
 		denied = denied || r.Denied && !executed
 	}
 	if meta.DurationMS == nil && len(x.nodes) > 0 {

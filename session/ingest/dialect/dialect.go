@@ -36,6 +36,10 @@ type Dialect struct {
 	// Prompts says that what the user said is told by facts of its own.
 	Prompts bool
 
+	// PromptFirst says that the fact of a prompt comes before the span of its turn,
+	// which therefore begins nothing.
+	PromptFirst bool
+
 	// Says is what the dialect can tell, for the documentation.
 	Says Says
 }

@@ -14,13 +14,14 @@ import (
 // made, under names of its own. An event alone tells why a tool failed, and of a tool
 // that was never run. What its sub-agents do names them, in spans and events.
 var qwenCode = Dialect{
-	Name:       "qwen-code",
-	Title:      "Qwen Code",
-	Prompts:    true,
-	Spans:      func(s *Span) bool { return s.Scope.Name() == qwenName || strings.HasPrefix(s.Name(), qwenPrefix) },
-	Records:    func(r *Record) bool { return r.Scope.Name() == qwenName || strings.HasPrefix(r.Event, qwenPrefix) },
-	ReadSpan:   readQwenSpan,
-	ReadRecord: readQwenRecord,
+	Name:        "qwen-code",
+	Title:       "Qwen Code",
+	Prompts:     true,
+	PromptFirst: true,
+	Spans:       func(s *Span) bool { return s.Scope.Name() == qwenName || strings.HasPrefix(s.Name(), qwenPrefix) },
+	Records:     func(r *Record) bool { return r.Scope.Name() == qwenName || strings.HasPrefix(r.Event, qwenPrefix) },
+	ReadSpan:    readQwenSpan,
+	ReadRecord:  readQwenRecord,
 	Says: Says{
 		TopicSession:    "span, log",
 		TopicTurn:       "span",
@@ -77,7 +78,9 @@ func readQwenSpan(s *Span, out *Facts) {
 				a.IntPtr("gen_ai.usage.cache_read.input_tokens"), nil, thoughts, raw)
 		}
 		// The client gathers the text of a stream before the thoughts that led to it.
-		slices.SortStableFunc(f.Output, func(x, y fact.Part) int { return truth(y.Kind == fact.PartReasoning) - truth(x.Kind == fact.PartReasoning) })
+		slices.SortStableFunc(f.Output, func(x, y fact.Part) int {
+			return truth(y.Kind == fact.PartReasoning) - truth(x.Kind == fact.PartReasoning)
+		})
 	case "qwen-code.subagent":
 		f := qwenContent(s, a, out, fact.Turn)
 		f.Subagent = "" // what stands below is the sub-agent's by where it stands
