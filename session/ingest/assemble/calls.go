@@ -348,6 +348,11 @@ func (c *call) finished() bool {
 	})
 }
 
+// unfinished says whether the call was not seen to end by any source.
+func (c *call) unfinished() bool {
+	return slices.ContainsFunc(c.nodes, func(n *node) bool { return n.Unfinished }) && !c.finished() && c.failed() == "" && len(c.output) == 0
+}
+
 // settleBasis reads the counts of all calls of a turn alike, where no source tells
 // how they are counted: if one of them cannot include the cache, none does.
 func (m *measures) settleBasis(calls []*call) {

@@ -269,6 +269,7 @@ func (a *assembly) tellUser(t *turn) *userMessage {
 	if raw, err := marshal(about); err == nil {
 		w.MetadataJSON = string(raw)
 	}
+	a.tellUnanswered(t, at)
 	a.messages = append(a.messages, w.AssembledMessage)
 	for _, n := range prompts {
 		n.place(t.session, w.ID, "")
@@ -352,6 +353,31 @@ func (t *turn) hidden(kinds ...fact.Kind) *int64 {
 		}
 	}
 	return nil
+}
+
+// tellUnanswered writes a message of what the user had said before and nothing
+// answered, where only the turn's request tells of it.
+func (a *assembly) tellUnanswered(t *turn, at int64) {
+	for _, n := range t.nodes {
+		if len(n.Unanswered) == 0 {
+			continue
+		}
+		before := at - 1e6
+		w := writer{turn: t, seen: make(map[string]int)}
+		w.ID = spans.DeriveIDNano(spans.PrefixMessage, before, t.session, t.key, "unanswered")
+		w.SessionID, w.Role, w.CreatedAt, w.UpdatedAt, w.MetadataJSON = t.session, session.RoleUser, before/1e6, before/1e6, "{}"
+		for _, m := range n.Unanswered {
+			for i := range m.Parts {
+				w.tellPart(&m.Parts[i], "asked", before, before)
+			}
+		}
+		if len(w.Parts) > 0 {
+			a.messages = append(a.messages, w.AssembledMessage)
+			n.place(t.session, "", "")
+			n.placed.Others = append(n.placed.Others, w.ID)
+		}
+		return
+	}
 }
 
 // firstAsked returns the first root, or else model call, that tells what the user

@@ -54,6 +54,9 @@ type measures struct {
 	// is one above which there need not be another.
 	Rooted bool `json:"rooted,omitempty"`
 	Topped bool `json:"topped,omitempty"`
+	// Unfinished says that a call was not seen to end, RootUnfinished that a root was not.
+	Unfinished     bool `json:"unfinished,omitempty"`
+	RootUnfinished bool `json:"root_unfinished,omitempty"`
 	// Lost says that a call was lost, Partial that not all calls tell what they used,
 	// LastUsed what the last one did that tells.
 	Lost     bool   `json:"lost,omitempty"`
@@ -148,6 +151,7 @@ func (m *measures) addCalls(calls []*call) {
 		m.Failed = c.failed()
 		m.CallFailed = cmp.Or(m.Failed, m.CallFailed)
 		m.Finished = m.Finished || c.finished()
+		m.Unfinished = m.Unfinished || c.unfinished()
 		if m.Failed != "" && len(trace.ModelErrors) < mostProblems {
 			trace.ModelErrors = append(trace.ModelErrors[:len(trace.ModelErrors):len(trace.ModelErrors)], m.Failed)
 		}
@@ -226,7 +230,8 @@ func (m *measures) addRoots(t *turn, until int64) {
 		if m.RootFailed = cmp.Or(m.RootFailed, r.Error, r.ErrorType); m.RootFailed == "" && r.Failed {
 			m.RootFailed = "error"
 		}
-		m.RootWent = m.RootWent || !r.Aborted
+		m.RootWent = m.RootWent || !r.Aborted && !r.Unfinished
+		m.RootUnfinished = m.RootUnfinished || r.Unfinished
 		if r.Usage == nil || r.Usage.Lifetime || slices.ContainsFunc(t.roots, func(o *node) bool { return o != r && o.Usage != nil && r.below(o) }) {
 			continue
 		}
@@ -298,7 +303,7 @@ func (sum measures) metadata(t *turn) string {
 	trace.PendingApproval = sum.Pending
 	// The span of the whole turn is known to exist and missing where nothing stands above
 	// what always has a turn above it.
-	trace.Incomplete = sum.Lost || sum.Rooted && !sum.Topped
+	trace.Incomplete = sum.Lost || sum.Unfinished || sum.RootUnfinished && !sum.Finished || sum.Rooted && !sum.Topped
 	m.Trace = *trace
 	raw, err := marshal(m)
 	if err != nil { // a raw value that is no JSON

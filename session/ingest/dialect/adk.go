@@ -163,6 +163,7 @@ func adkCall(s *Span, a Attrs, out *Facts) {
 	adkAsked(f, asked)
 	adkAnswered(f, answer)
 	f.Usage = adkUsage(a, answer)
+	f.Unfinished = s.Name() == "call_llm" && s.Scope.Name() == adkScope && asked == nil && answer == nil && neverEnded(f)
 }
 
 // adkRequest returns what the two spans of one model call have in common: the span

@@ -60,8 +60,45 @@ func adkAsked(f *fact.Fact, request object) {
 			contents = adkField(request, "content") // so in the first versions in Go
 		}
 		messages, _ := Messages(contents)
+		for _, m := range messages {
+			for i := range m.Parts {
+				geminiFailure(&m.Parts[i])
+			}
+		}
 		ReadInput(f, messages)
+		adkUnanswered(f)
 	}
+}
+
+// geminiFailure makes an error of a function's response that has nothing but one,
+// as Gemini's interface wants it.
+func geminiFailure(p *fact.Part) {
+	if p.Kind != fact.PartResult || p.Error != "" {
+		return
+	}
+	if o, _ := membersOf(p.Output); len(o) == 1 && o.has("error") {
+		p.Error, p.Output = errorText(o["error"]), nil
+	}
+}
+
+// adkContext begins what ADK tells an agent in the user's name of what others said.
+const adkContext = "For context:"
+
+// adkUnanswered takes out of the input what the user had said in turns before that
+// came to nothing: each message of the user's is a turn, and the last one this one.
+func adkUnanswered(f *fact.Fact) {
+	n := 0
+	for n < len(f.Input) && f.Input[n].Role == "user" {
+		if parts := f.Input[n].Parts; len(parts) > 0 && strings.HasPrefix(parts[0].Text, adkContext) {
+			return
+		}
+		n++
+	}
+	if n < 2 {
+		return
+	}
+	f.Unanswered, f.Input = f.Input[:n-1], f.Input[n-1:]
+	f.History += n - 1
 }
 
 // adkCatalog returns the declarations of functions among a request's tools, and

@@ -95,6 +95,7 @@ func readAISDK(s *Span, out *Facts) {
 		if f.Tool != nil && f.Tool.Output != nil && !f.Failed {
 			f.Tool.Succeeded = true // it sets no status but that of an error
 		}
+		f.Unfinished = (f.Kind == fact.ModelCall || f.Kind == fact.Turn) && neverEnded(f)
 		readAISettings(f, s.Attrs())
 	}
 }
@@ -125,6 +126,8 @@ func readAIOperation(s *Span, operation string, out *Facts) {
 	if f.Failed && f.ErrorType == "ResponseAborted" { // Next.js, when the browser has gone
 		f.Aborted = true
 	}
+	// A stream that is aborted ends its span, if at all, without a word.
+	f.Unfinished = kind != fact.ToolCall && neverEnded(f)
 }
 
 func readAICall(f *fact.Fact, a Attrs, operation string) {

@@ -263,7 +263,7 @@ func TestAISDKSpans(t *testing.T) {
 		{
 			"an aborted stream, of which only the root is left", "ai", "ai.streamText",
 			map[string]any{"ai.operationId": "ai.streamText", "ai.prompt": `{"prompt":"Count"}`}, nil,
-			`{"kind":"turn","dialect":"","name":"ai.streamText","input":[{"role":"user","parts":[{"kind":"text","text":"Count"}]}]}`,
+			`{"kind":"turn","dialect":"","name":"ai.streamText","input":[{"role":"user","parts":[{"kind":"text","text":"Count"}]}],"unfinished":true}`,
 		},
 		{
 			"texts that were cut", "ai", "ai.generateText.doGenerate",

@@ -113,6 +113,11 @@ func genAIUsage(a Attrs, basis string) *fact.Usage {
 	return u
 }
 
+// neverEnded says whether a model call has none of what tells that it ended.
+func neverEnded(f *fact.Fact) bool {
+	return !f.Failed && !f.Aborted && f.Finish == "" && f.Usage == nil && f.ResponseID == "" && len(f.Output) == 0
+}
+
 // rawNumbers returns an object of the counts, and what else is short, under the
 // prefixes, nil where there are none.
 func rawNumbers(a Attrs, prefixes ...string) json.RawMessage {

@@ -172,7 +172,7 @@ func TestOpenCodeSpans(t *testing.T) {
 			`{"kind":"model_call","dialect":"","name":"ai.streamText.doStream","request":"0300000000000000","rooted":true,"side":"compaction","input":[{"role":"user","parts":[{"kind":"text","text":"Hi"}]}],"output":[{"kind":"text","text":"## Objective"}],"system_prompt_digest":"yes","finish":"stop"}`},
 		{"an aborted call, of which only the root is left", "ai.streamText",
 			map[string]any{"ai.operationId": "ai.streamText", "ai.telemetry.functionId": "session.llm", "ai.prompt": `{"messages":[{"role":"user","content":"Hi"}]}`, "ai.telemetry.metadata.userId": "unknown"}, nil,
-			`{"kind":"model_call","dialect":"","name":"ai.streamText","request":"0200000000000000","rooted":true,"input":[{"role":"user","parts":[{"kind":"text","text":"Hi"}]}]}`},
+			`{"kind":"model_call","dialect":"","name":"ai.streamText","request":"0200000000000000","rooted":true,"input":[{"role":"user","parts":[{"kind":"text","text":"Hi"}]}],"unfinished":true}`},
 		{"an object, which is no part of a loop", "ai.generateObject",
 			map[string]any{"ai.operationId": "ai.generateObject", "ai.prompt": `{"prompt":"An agent for tests"}`, "ai.response.object": "{}", "ai.response.finishReason": "stop"}, nil,
 			`{"kind":"turn","dialect":"","name":"ai.generateObject","input":[{"role":"user","parts":[{"kind":"text","text":"An agent for tests"}]}],"output":[{"kind":"text","text":"{}"}],"finish":"stop"}`},
@@ -181,7 +181,7 @@ func TestOpenCodeSpans(t *testing.T) {
 			`{"kind":"tool_call","dialect":"","name":"ai.toolCall","call":"c","tool":{"name":"read","output":{"output":"x","metadata":{"truncated":true}},"succeeded":true,"truncated":true}}`},
 		{"a user who types a prompt of opencode's", "ai.streamText.doStream",
 			map[string]any{"ai.operationId": "ai.streamText.doStream", "ai.prompt.messages": `[{"role":"user","content":"Generate a title for this conversation:"}]`, "ai.prompt.tools": []any{`{"name":"bash"}`}}, nil,
-			`{"kind":"model_call","dialect":"","name":"ai.streamText.doStream","request":"0300000000000000","rooted":true,"input":[{"role":"user","parts":[{"kind":"text","text":"Generate a title for this conversation:"}]}],"tool_catalog_digest":"yes"}`},
+			`{"kind":"model_call","dialect":"","name":"ai.streamText.doStream","request":"0300000000000000","rooted":true,"input":[{"role":"user","parts":[{"kind":"text","text":"Generate a title for this conversation:"}]}],"tool_catalog_digest":"yes","unfinished":true}`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, got := spanWith(t, "opencode", test.span, test.attrs, test.more)

@@ -24,7 +24,7 @@ var qwenCode = Dialect{
 	ReadRecord:  readQwenRecord,
 	Says: Says{
 		TopicSession:    "span, log",
-		TopicTurn:       "span",
+		TopicTurn:       "span, log",
 		TopicUser:       "log; opt-in: span",
 		TopicText:       "log; opt-in: span",
 		TopicReasoning:  "opt-in: span",

@@ -108,6 +108,9 @@ type Fact struct {
 	// those before were told before. History counts the ones left out.
 	Input   []Message `json:"input,omitempty"`
 	History int       `json:"history,omitempty"`
+	// Unanswered are messages of the user that come before Input and that nothing
+	// answered: those of turns that failed.
+	Unanswered []Message `json:"unanswered,omitempty"`
 	// Output is what was answered, in order.
 	Output []Part `json:"output,omitempty"`
 
@@ -130,6 +133,9 @@ type Fact struct {
 	Finish string `json:"finish,omitempty"`
 	// Aborted says that the source reports that somebody stopped it.
 	Aborted bool `json:"aborted,omitempty"`
+	// Unfinished says that a model call was not seen to end: its span lacks what spans
+	// of its kind always have. Its stream may have been aborted.
+	Unfinished bool `json:"unfinished,omitempty"`
 	// Failed says that the source reported an error, Error what, ErrorType of which
 	// kind. A fact with an Error is Failed.
 	Failed    bool   `json:"failed,omitempty"`
