@@ -21,9 +21,10 @@ type builder struct {
 	keys  *dialect.Keys
 	// noted are sessions that were named by spans which say nothing else.
 	noted map[noted]bool
-	// instants counts the records of each span and time in the delivery.
+	// instants counts the records of each span and time, repeated those that tell of a
+	// message, by their digest: of the scope at hand, for a delivery may hold what was
+	// delivered before, as a block of its own.
 	instants map[instant]int
-	// repeated counts the records that tell of a message, by their digest.
 	repeated map[string]int
 	// ours and foreign are the span at hand, here so that it is not allocated.
 	ours    span
@@ -34,10 +35,15 @@ func (b *builder) reset() {
 	b.batch.Reset()
 	clear(b.sessions)
 	clear(b.noted)
-	clear(b.instants)
-	clear(b.repeated)
+	b.beginRecords()
 	b.ours, b.foreign = span{}, dialect.Span{}
 	b.problems = b.problems[:0]
+}
+
+// beginRecords begins a block of log records of one scope.
+func (b *builder) beginRecords() {
+	clear(b.instants)
+	clear(b.repeated)
 }
 
 // flaw notes what is wrong with the span at hand.

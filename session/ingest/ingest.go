@@ -117,6 +117,7 @@ func (i *Ingester) logs(ctx context.Context, ld plog.Logs) (Report, error) {
 	for _, rl := range ld.ResourceLogs().All() {
 		resource := boundResource(rl.Resource())
 		for _, sl := range rl.ScopeLogs().All() {
+			b.beginRecords()
 			scope := boundScope(sl.Scope())
 			for _, rec := range sl.LogRecords().All() {
 				r.Records++

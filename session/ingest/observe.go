@@ -67,8 +67,8 @@ func (b *builder) observeRecord(r *dialect.Record) (name string, ok bool) {
 	})
 }
 
-// again returns a digest of its own for a record like one before it in the
-// delivery: a user may say the same thing twice in one conversation, whose messages
+// again returns a digest of its own for a record like one before it in its
+// block: a user may say the same thing twice in one conversation, whose messages
 // are records of one instant.
 func (b *builder) again(digest string) string {
 	if b.repeated == nil {
@@ -89,7 +89,7 @@ type instant struct {
 }
 
 // sequence returns how many records of the same span and time come before this one
-// in the delivery. It is the same however else the delivery is put together.
+// in their block. It is the same however else the delivery is put together.
 func (b *builder) sequence(r *dialect.Record) int {
 	if r.TraceID().IsEmpty() {
 		return 0
@@ -223,7 +223,7 @@ func observation(f *fact.Fact, d *dialect.Dialect) store.Observation {
 // context on the way to it.
 func callOfModel(f *fact.Fact, o *store.Observation) {
 	call := store.ModelCallPrefix + f.Model.ModelID
-	if f.ParentID == "" && f.Session == "" && len(f.Input) == 0 && len(f.Output) == 0 {
+	if assemble.IsStray(f) {
 		o.Call = call
 		return
 	}

@@ -679,17 +679,19 @@ func (x *redaction) fact(f *fact.Fact) {
 	x.hexID(&f.ToolCatalogDigest)
 	x.model(f.Model)
 	for _, id := range [...]*string{
-		(*string)(&f.Kind), &f.Dialect, &f.Source, &f.Session, &f.SessionKey, &f.TurnID, &f.RequestID, &f.CallID, &f.Side, &f.Agent, &f.Service,
+		(*string)(&f.Kind), &f.Dialect, &f.Source, &f.Session, &f.SessionKey, &f.TurnID, &f.RequestID, &f.CallID, &f.Side, &f.Subagent, &f.Agent, &f.Service,
 		&f.ResponseID, &f.ResponseModel, &f.Finish,
 	} {
 		x.id(id)
 	}
 	x.text(redact.Other, &f.Name)
-	for i := range f.Input {
-		x.id(&f.Input[i].Role)
-		x.id(&f.Input[i].ID)
-		for j := range f.Input[i].Parts {
-			x.factPart(f.Input[i].Role, &f.Input[i].Parts[j])
+	for _, messages := range [...][]fact.Message{f.Input, f.Unanswered} {
+		for i := range messages {
+			x.id(&messages[i].Role)
+			x.id(&messages[i].ID)
+			for j := range messages[i].Parts {
+				x.factPart(messages[i].Role, &messages[i].Parts[j])
+			}
 		}
 	}
 	for i := range f.Output {

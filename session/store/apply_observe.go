@@ -352,8 +352,12 @@ func (o *observer) rankTraces(segment []Observation) error {
 		rank, known := o.ranks[n.TraceID]
 		if !known {
 			var err error
-			if _, rank, err = o.tx.TraceKey(n.TraceID); err != nil {
+			named := ""
+			if named, rank, err = o.tx.TraceKey(n.TraceID); err != nil {
 				return err
+			}
+			if named == "" {
+				rank = NoRank
 			}
 			o.ranks[n.TraceID] = rank
 		}

@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"cmp"
+	"math"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
@@ -33,8 +34,8 @@ type Observation struct {
 	// is a session of its own.
 	Session string
 	Rank    int
-	// TraceRank is the least Rank of those of its trace that name a session. The
-	// store sets it for Assemble.
+	// TraceRank is the least Rank of those of its trace that name a session, NoRank
+	// where none does. The store sets it for Assemble.
 	TraceRank int
 	// Own is the session of the trace when nothing names one.
 	Own string
@@ -53,6 +54,9 @@ type Observation struct {
 	// Placed is what the observation was last understood as.
 	Placed Placement
 }
+
+// NoRank is the TraceRank of observations of a trace that names no session.
+const NoRank = math.MaxInt
 
 // Placement is what became of an observation. It is zero when nothing did.
 type Placement struct {

@@ -116,7 +116,8 @@ type Tx interface {
 	// Announcer is the last observation that asked for the call by then, but no
 	// longer than CallLife before, of those that have a home and are not of the trace;
 	// by (start descending, trace, source); of those that ended at until or later,
-	// unless it is 0. It is nil when there is none.
+	// unless it is 0, and then those first whose trace some key names a session for. It
+	// is nil when there is none.
 	Announcer(callID, notTrace string, by, until int64) (*Announcer, error)
 	// StrayTraces returns the traces with a tool call of that id that has no parent
 	// of which one that was announced at the time may be the announcer: those

@@ -111,6 +111,9 @@ type node struct {
 	agent  string
 	placed store.Placement
 
+	// stray is set on the call of a model that came here from a trace of its own because
+	// it may be one that is told here, refused where it is none.
+	stray, refused bool
 	// context is set on what began in a window before and reaches into this one.
 	context *spine
 	// What is below n inherits: the session that is named above it and the one that
@@ -146,6 +149,7 @@ func (a *assembly) plant(around, facts []fact.Fact) {
 	for i := range facts {
 		f := &facts[i]
 		a.nodes[i] = &node{Fact: f, at: i, begins: f.Start, record: isRecord(f)}
+		a.nodes[i].stray = f.TraceRank == store.NoRank && IsStray(f) && a.home != spans.TraceSession(f.TraceID)
 	}
 	for i := range around {
 		f := &around[i]
@@ -262,6 +266,14 @@ func (n *node) above(kinds ...fact.Kind) *node {
 
 // contains says whether o happened while n did.
 func (n *node) contains(o *node) bool { return n.Start <= o.Start && o.End <= n.End }
+
+// IsStray says whether the fact is of a span that says nothing but that a model was
+// called, in a trace of its own: the library's of a provider, on the way to which a
+// framework lost the context.
+func IsStray(f *fact.Fact) bool {
+	return f.Kind == fact.ModelCall && isSpan(f) && f.ParentID == "" && f.Session == "" && len(f.Input) == 0 && len(f.Output) == 0 &&
+		f.Model != nil && f.Model.ModelID != ""
+}
 
 // isRecord says whether a log record told the fact.
 func isRecord(f *fact.Fact) bool { return strings.HasPrefix(f.Source, fact.RecordPrefix) }
@@ -515,7 +527,7 @@ func (a *assembly) tellSessions() {
 		}
 	}
 	for _, n := range a.nodes {
-		if n.context != nil {
+		if n.context != nil || n.refused {
 			continue
 		}
 		if n.placed.SessionID == "" && told[n.session] && (n.side != "" || n.Kind != fact.Step && n.Kind != fact.Permission && n.Kind != fact.Answer) {

@@ -49,10 +49,12 @@ func (t *turn) findCalls() []*call {
 		calls = append(calls, c)
 		return c
 	}
-	var loose []*node
+	var loose, strays []*node
 	for _, n := range t.nodes {
 		switch {
 		case n.Kind != fact.ModelCall && n.Kind != fact.Answer:
+		case n.stray:
+			strays = append(strays, n)
 		case n.record || n.Kind == fact.Answer:
 			loose = append(loose, n)
 		case wraps(n):
@@ -75,6 +77,7 @@ func (t *turn) findCalls() []*call {
 			join(c, n)
 		}
 	}
+	t.joinStrays(calls, strays, join)
 	spans := newOngoing(calls)
 	loose = slices.DeleteFunc(loose, func(n *node) bool {
 		var c *call
@@ -122,6 +125,33 @@ func (t *turn) findCalls() []*call {
 	}
 	slices.SortStableFunc(calls, compareCalls)
 	return calls
+}
+
+// joinStrays gives calls the spans of the provider's own library that have come from
+// traces of their own, the best fitting first. What fits none is none of the turn's:
+// another's call that was made at the same time, or a copy.
+func (t *turn) joinStrays(calls []*call, strays []*node, join func(*call, *node)) {
+	for len(strays) > 0 {
+		var best *call
+		var least int64
+		at := -1
+		for i, n := range strays {
+			for _, c := range calls {
+				if slack, same := c.twin(n); same && (best == nil || slack < least || slack == least && n.TraceID > strays[at].TraceID) {
+					best, least, at = c, slack, i
+				}
+			}
+		}
+		if best == nil {
+			break
+		}
+		join(best, strays[at])
+		strays = slices.Delete(strays, at, at+1)
+	}
+	t.nodes = slices.DeleteFunc(t.nodes, func(n *node) bool {
+		n.refused = n.refused || slices.Contains(strays, n)
+		return n.refused
+	})
 }
 
 // twinOf finds the call that another instrumentation reports as well as n does: an
