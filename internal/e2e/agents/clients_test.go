@@ -18,12 +18,14 @@ import (
 type absent struct {
 	// prompt is what the user said in a turn that failed, failure why a tool did.
 	prompt, failure bool
+	// calls is how often the model was called: one span covers all calls of a turn.
+	calls bool
 }
 
 // clients are the programs of the project clients.
 var clients = map[string]absent{
 	"langfuse": {}, "langgraph": {}, "mastra": {}, "openai-agents": {prompt: true, failure: true}, "openinference-anthropic": {}, "strands": {},
-	"voltagent": {},
+	"voltagent": {calls: true},
 }
 
 // TestClients: what a model server answered to a program and what the program's tools
@@ -74,6 +76,9 @@ func happened(turns []agents.Turn, lacks absent) []string {
 		if turn.Error != "" {
 			lines = append(lines, "error: the model is on fire")
 			continue
+		}
+		if lacks.calls {
+			turn.Calls = 1
 		}
 		lines = append(lines, fmt.Sprintf("%d calls, usage %+v", turn.Calls, *turn.Usage))
 	}
@@ -141,7 +146,7 @@ func outcome(raw json.RawMessage, lacks absent) string {
 	case i >= 0:
 		digits := strings.IndexFunc(text[i+8:]+"x", func(r rune) bool { return r < '0' || r > '9' })
 		return text[i : i+8+digits]
-	case strings.Contains(text, "noberthfree"), lacks.failure && strings.Contains(text, "failed"):
+	case strings.Contains(text, "noberthfree"), lacks.failure && (strings.Contains(text, "failed") || strings.Contains(text, "erroroccurred")):
 		return "failed"
 	}
 	return text
