@@ -1,10 +1,22 @@
 # Everything here is plain go; the targets only spare typing.
 export CGO_ENABLED ?= 0
 
-.PHONY: build test race lint generate fuzz bench e2e demo
+.PHONY: build release test race lint generate fuzz bench e2e demo
 
 build: ## the binary, static, in ./agenttrace-bin
 	go build -trimpath -ldflags "-s -w" -o agenttrace-bin ./cmd/agenttrace
+
+PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
+VERSION ?= $(shell git describe --tags --always --dirty)
+
+release: ## static binaries for every platform, and their checksums, in ./dist; VERSION is that of the tag
+	rm -rf dist
+	for p in $(PLATFORMS); do \
+	  os=$${p%/*} arch=$${p#*/} name=agenttrace_$(VERSION)_$${p%/*}_$${p#*/}; \
+	  test $$os = windows && suffix=.exe || suffix=; \
+	  CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o dist/$$name$$suffix ./cmd/agenttrace || exit 1; \
+	done
+	cd dist && sha256sum agenttrace_* >SHA256SUMS
 
 test:
 	go test ./...
