@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 
 // clean keeps the environment of whoever runs the tests out of them.
 func clean(t *testing.T) {
-	for _, name := range []string{EnvStore, EnvGRPCEndpoint, EnvHTTPEndpoint, EnvOTLPEndpoint, "AGENTTRACE_LOG_LEVEL", "AGENTTRACE_MEMORY_MIB", "AGENTTRACE_METRICS_LEVEL"} {
+	for _, name := range []string{EnvStore, EnvGRPCEndpoint, EnvHTTPEndpoint, EnvOTLPEndpoint, EnvKeepOTLP, "AGENTTRACE_LOG_LEVEL", "AGENTTRACE_MEMORY_MIB", "AGENTTRACE_METRICS_LEVEL"} {
 		t.Setenv(name, "")
 		os.Unsetenv(name)
 	}

@@ -23,10 +23,18 @@ func Command(version string) *cobra.Command {
 Without --config, OTLP is accepted on localhost:4317 (gRPC) and localhost:4318
 (HTTP), and an acknowledgement means that the session store has committed. The
 environment variables AGENTTRACE_STORE, AGENTTRACE_GRPC_ENDPOINT,
-AGENTTRACE_HTTP_ENDPOINT and AGENTTRACE_OTLP_ENDPOINT stand in for the flags,
-AGENTTRACE_LOG_LEVEL (warn) and AGENTTRACE_MEMORY_MIB (512) for what has none.`,
+AGENTTRACE_HTTP_ENDPOINT, AGENTTRACE_OTLP_ENDPOINT and AGENTTRACE_KEEP_OTLP stand
+in for the flags, AGENTTRACE_LOG_LEVEL (warn) and AGENTTRACE_MEMORY_MIB (512) for
+what has none.
+
+With --keep-otlp all telemetry is also kept in a directory, in files of 64 MiB of
+which the newest 200 stay, compressed and without the secrets in it. A later version
+that reads more of a client builds its sessions from them:
+
+  agenttrace import DIR`,
 		Example: `  agenttrace collect
   agenttrace collect --store sessions.db --otlp-endpoint localhost:14317
+  agenttrace collect --keep-otlp ~/.local/state/agenttrace/otlp
   agenttrace collect --config my.yaml
   agenttrace collect validate --config my.yaml`,
 		Args:          cobra.NoArgs,
@@ -35,6 +43,9 @@ AGENTTRACE_LOG_LEVEL (warn) and AGENTTRACE_MEMORY_MIB (512) for what has none.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			uris, err := o.resolve()
 			if err != nil {
+				return err
+			}
+			if err := o.prepare(); err != nil {
 				return err
 			}
 			c, err := otelcol.NewCollector(Settings(o.Version, uris))
@@ -54,6 +65,9 @@ AGENTTRACE_LOG_LEVEL (warn) and AGENTTRACE_MEMORY_MIB (512) for what has none.`,
 				if o.OTLPEndpoint != "" {
 					fmt.Fprintf(cmd.ErrOrStderr(), "sending traces to %s too\n", o.OTLPEndpoint)
 				}
+				if o.KeepOTLP != "" {
+					fmt.Fprintf(cmd.ErrOrStderr(), "keeping all telemetry in %s\n", o.KeepOTLP)
+				}
 			}
 			return <-done
 		},
@@ -64,6 +78,7 @@ AGENTTRACE_LOG_LEVEL (warn) and AGENTTRACE_MEMORY_MIB (512) for what has none.`,
 	flags.StringVar(&o.GRPCEndpoint, "grpc-endpoint", "", "loopback `host:port` to accept OTLP over gRPC on (default "+defaultGRPC+")")
 	flags.StringVar(&o.HTTPEndpoint, "http-endpoint", "", "loopback `host:port` to accept OTLP over HTTP on (default "+defaultHTTP+")")
 	flags.StringVar(&o.OTLPEndpoint, "otlp-endpoint", "", "`host:port` of Jaeger, Tempo or another OTLP server over gRPC to send traces to as well; https://host:port for TLS")
+	flags.StringVar(&o.KeepOTLP, "keep-otlp", "", "`directory` to keep all telemetry in, without secrets, so that import can build the sessions anew after an upgrade")
 	collect.AddCommand(&cobra.Command{
 		Use:           "validate",
 		Short:         "Check the configuration without running it",

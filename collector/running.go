@@ -54,6 +54,9 @@ func start(ctx context.Context, o Options) (*Running, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := o.prepare(); err != nil {
+		return nil, err
+	}
 	set := Settings(o.Version, uris)
 	set.DisableGracefulShutdown = true
 	set.SkipSettingGRPCLogger = true // it is the whole program's

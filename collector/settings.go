@@ -27,6 +27,7 @@ const (
 	EnvGRPCEndpoint = "AGENTTRACE_GRPC_ENDPOINT"
 	EnvHTTPEndpoint = "AGENTTRACE_HTTP_ENDPOINT"
 	EnvOTLPEndpoint = "AGENTTRACE_OTLP_ENDPOINT"
+	EnvKeepOTLP     = "AGENTTRACE_KEEP_OTLP"
 )
 
 const (
@@ -88,6 +89,10 @@ type Options struct {
 	// "http://host:port" of a server that speaks OTLP over gRPC, such as Jaeger or
 	// Tempo, or "https://host:port" for TLS. Empty means EnvOTLPEndpoint.
 	OTLPEndpoint string
+	// KeepOTLP, if set, is a directory in which all telemetry is kept as it arrived,
+	// without the secrets in it: "agenttrace import" builds its sessions anew, after
+	// an upgrade that reads more of it. Empty means EnvKeepOTLP.
+	KeepOTLP string
 }
 
 // OptionsError is a mistake in the options, not in what they name.
@@ -116,6 +121,7 @@ func (o *Options) uris() ([]string, error) {
 			{"--grpc-endpoint", o.GRPCEndpoint, "receivers::otlp::protocols::grpc::endpoint"},
 			{"--http-endpoint", o.HTTPEndpoint, "receivers::otlp::protocols::http::endpoint"},
 			{"--otlp-endpoint", o.OTLPEndpoint, "exporters::otlp_grpc::endpoint"},
+			{"--keep-otlp", o.KeepOTLP, "exporters::file::path"},
 		} {
 			if f.value != "" {
 				errs = append(errs, fmt.Errorf("%s %q cannot be combined with --config: set %s in the file", f.flag, f.value, f.key))
@@ -127,6 +133,7 @@ func (o *Options) uris() ([]string, error) {
 	o.GRPCEndpoint = cmp.Or(o.GRPCEndpoint, os.Getenv(EnvGRPCEndpoint), defaultGRPC)
 	o.HTTPEndpoint = cmp.Or(o.HTTPEndpoint, os.Getenv(EnvHTTPEndpoint), defaultHTTP)
 	o.OTLPEndpoint = cmp.Or(o.OTLPEndpoint, os.Getenv(EnvOTLPEndpoint))
+	o.KeepOTLP = cmp.Or(o.KeepOTLP, os.Getenv(EnvKeepOTLP))
 	if o.Store == "" {
 		var err error
 		if o.Store, err = DefaultStore(); err != nil {
@@ -153,7 +160,55 @@ func (o *Options) uris() ([]string, error) {
 		}
 		uris = append(uris, forward)
 	}
+	if o.KeepOTLP != "" {
+		uris = append(uris, keeping(o.KeepOTLP))
+	}
 	return uris, nil
+}
+
+// Kept telemetry is in one file, which is put aside when it has this size, in MiB, and
+// the oldest of which goes when there are so many.
+const (
+	keptFile      = "otlp-frames.zst"
+	keptMegabytes = 64
+	keptFiles     = 200
+)
+
+// prepare makes what a configuration needs before it runs: the file of kept telemetry,
+// private to the user. The file exporter would make one that others can read; those
+// that it makes later have the mode of this one.
+func (o *Options) prepare() error {
+	if o.KeepOTLP == "" {
+		return nil
+	}
+	if err := os.MkdirAll(o.KeepOTLP, 0o700); err != nil {
+		return fmt.Errorf("create directory for kept telemetry: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(o.KeepOTLP, keptFile), os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("create file for kept telemetry: %w; name another directory with --keep-otlp", err)
+	}
+	return f.Close()
+}
+
+// keeping is the configuration that keeps telemetry in files that import reads: bodies
+// of both signals in JSON, each compressed with Zstandard after its length, without the
+// secrets in them. They are written once a second and when the collector stops.
+func keeping(directory string) string {
+	pipeline := map[string]any{
+		"receivers":  []string{"otlp"},
+		"processors": []string{"memory_limiter", "agent_redaction"},
+		"exporters":  []string{"file/keep"},
+	}
+	return fragmentURI(map[string]any{
+		"exporters": map[string]any{"file/keep": map[string]any{
+			"path":        filepath.Join(directory, keptFile),
+			"compression": "zstd",
+			"rotation":    map[string]any{"max_megabytes": keptMegabytes, "max_backups": keptFiles},
+		}},
+		"processors": map[string]any{"agent_redaction": map[string]any{}},
+		"service":    map[string]any{"pipelines": map[string]any{"traces/keep": pipeline, "logs/keep": pipeline}},
+	})
 }
 
 const (

@@ -404,6 +404,59 @@ func TestConsume(t *testing.T) {
 	}
 }
 
+// A scope that no dialect knows is logged once, and once more with its counts when the
+// exporter stops.
+func TestUnknownScopeIsLoggedOnceAndCounted(t *testing.T) {
+	core, logs := observer.New(zap.WarnLevel)
+	set := nop()
+	set.Logger = zap.New(core)
+	s := newFakeStore()
+	e, err := newFactory(s.open).CreateTraces(t.Context(), set, testConfig(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Start(t.Context(), componenttest.NewNopHost()); err != nil {
+		t.Fatal(err)
+	}
+	const secret = "ghp_0123456789abcdefghijABCDEFGHIJ012345"
+	for range 3 {
+		td := runs("known")
+		for name, attrs := range map[string][2]string{
+			"acme-sdk " + secret: {"acme.prompt", "acme.completion"}, "http-client": {"http.request.method", "url.path"},
+		} {
+			ss := td.ResourceSpans().AppendEmpty().ScopeSpans().AppendEmpty()
+			ss.Scope().SetName(name)
+			ss.Scope().SetVersion("3.1.4")
+			for range 2 {
+				span := ss.Spans().AppendEmpty()
+				span.SetTraceID(pcommon.TraceID{2})
+				span.SetSpanID(pcommon.SpanID{2})
+				span.Attributes().PutStr(attrs[0], "Weather in Oslo?")
+				span.Attributes().PutStr(attrs[1], "It is 4 C.")
+			}
+		}
+		if err := e.ConsumeTraces(t.Context(), td); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := e.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	all := logs.All()
+	if len(all) != 2 {
+		t.Fatalf("%d log lines, want one when it is seen first and one at the end: %v", len(all), all)
+	}
+	for i, spans := range []int64{2, 6} {
+		fields := all[i].ContextMap()
+		if !strings.HasPrefix(fmt.Sprint(fields["scope"]), "acme-sdk ") || fields["version"] != "3.1.4" || fields["spans"] != spans || fields["read"] != spans {
+			t.Errorf("line %d: %v, want acme-sdk 3.1.4 with %d spans", i, fields, spans)
+		}
+		if strings.Contains(fmt.Sprint(fields), secret) {
+			t.Errorf("line %d holds a secret: %v", i, fields)
+		}
+	}
+}
+
 // An attempt that ends with its context is not the fault of the data.
 func TestCanceled(t *testing.T) {
 	s := newFakeStore()

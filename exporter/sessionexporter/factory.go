@@ -68,7 +68,7 @@ func (f *factory) sink(cfg *Config, set exporter.Settings) (*sink, error) {
 		if err != nil {
 			return nil, err
 		}
-		s = &sink{config: cfg, open: f.open, logger: set.Logger, telemetry: telemetry}
+		s = &sink{config: cfg, open: f.open, logger: set.Logger, telemetry: telemetry, scopes: scopes{logger: set.Logger}}
 		f.sinks[cfg] = s
 	}
 	s.made++

@@ -20,7 +20,8 @@ type sink struct {
 	logger    *zap.Logger
 	telemetry *metadata.TelemetryBuilder
 
-	away away
+	away   away
+	scopes scopes
 
 	made int // exporters that hold the sink; guarded by factory.mu
 
@@ -62,6 +63,7 @@ func (s *sink) start(ctx context.Context) error {
 		keys = s.config.SessionKeys
 	}
 	s.store = st
+	s.scopes.redact = redactor
 	s.ingester = ingest.New(st, ingest.Options{SessionKeys: keys, Redactor: redactor})
 	s.started = 1
 	return nil
@@ -79,6 +81,7 @@ func (s *sink) stop(ctx context.Context) error {
 		s.files.stop(ctx)
 		s.files = nil
 	}
+	s.scopes.stop()
 	if err := s.store.Close(); err != nil {
 		return fmt.Errorf("close session store: %w", err)
 	}

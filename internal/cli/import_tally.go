@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -52,9 +53,34 @@ type tally struct {
 	Flaws []string `json:"flaws,omitempty"`
 	// Dialects says which dialects recognized how many.
 	Dialects map[string]int `json:"dialects,omitempty"`
+	// Unrecognized counts what no dialect of a client knows, by the scope that made it.
+	Unrecognized []scopeTally `json:"unrecognized,omitempty"`
 	// Sessions are those that were touched.
 	Sessions sessionSet `json:"sessions,omitempty"`
 	Error    string     `json:"error,omitempty"`
+}
+
+// scopeTally counts the spans and records of an instrumentation scope that no dialect
+// knows. Read are those that the generic reading found something of a session in.
+type scopeTally struct {
+	Scope   string `json:"scope"`
+	Version string `json:"version,omitempty"`
+	Spans   int    `json:"spans"`
+	Records int    `json:"records"`
+	Read    int    `json:"read"`
+}
+
+// addScope adds the counts of a scope, in order of name and version.
+func (t *tally) addScope(o scopeTally) {
+	i, known := slices.BinarySearchFunc(t.Unrecognized, o, func(a, b scopeTally) int {
+		return cmp.Or(strings.Compare(a.Scope, b.Scope), strings.Compare(a.Version, b.Version))
+	})
+	if !known {
+		t.Unrecognized = slices.Insert(t.Unrecognized, i, o)
+		return
+	}
+	s := &t.Unrecognized[i]
+	s.Spans, s.Records, s.Read = s.Spans+o.Spans, s.Records+o.Records, s.Read+o.Read
 }
 
 // sessionSet is a set of session ids. Its JSON is how many there are.
@@ -72,6 +98,9 @@ func (t *tally) add(r ingest.Report) {
 	t.Rows += r.Rows
 	t.Refused += r.Refused
 	t.addDialects(r.Dialects)
+	for scope, c := range r.Unrecognized {
+		t.addScope(scopeTally{scope.Name, scope.Version, c.Spans, c.Records, c.Read})
+	}
 	for _, id := range r.Sessions {
 		t.addSession(id)
 	}
@@ -111,6 +140,9 @@ func (t *tally) include(o *tally) {
 	t.Unchanged += o.Unchanged
 	t.Whole = t.Whole || o.Whole
 	t.addDialects(o.Dialects)
+	for _, scope := range o.Unrecognized {
+		t.addScope(scope)
+	}
 	for id := range o.Sessions {
 		t.addSession(id)
 	}
@@ -166,5 +198,16 @@ func (t *tally) print(b *strings.Builder, name string) {
 	}
 	if len(t.Dialects) > 0 {
 		b.WriteByte('\n')
+	}
+	for _, s := range t.Unrecognized {
+		if s.Read == 0 {
+			continue // most of these are no agents
+		}
+		name := strings.TrimSpace(inspect.Sanitize(s.Scope + " " + s.Version))
+		if name == "" {
+			name = "without a name"
+		}
+		fmt.Fprintf(b, "  no dialect knows scope %s: %s, %s, %d read by their attributes' names (generic reading)\n",
+			name, counted(s.Spans, "span"), counted(s.Records, "log record"), s.Read)
 	}
 }

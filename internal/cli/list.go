@@ -34,13 +34,15 @@ copied from its parent counts in the parent alone. The mark before the title tel
 what a session is doing, as far as its agent says: ► busy, ↻ retrying, ? waiting
 for a human, ◌ interrupted, which is busy and not heard of for $AGENTTRACE_SILENCE
 (default 10m); or of a last run that ended before it was done: ■ aborted, ✗ error.
-A session without a mark may also wait for a human: see status.
+A session without a mark may also wait for a human: see status. A title that begins
+with "(generic reading)" is of a client that no dialect knows.
 
 With --json it is an array of objects: id, title, agent, model, state, status, usage
 (input, output, reasoning, cache_read, cache_write) and total_tokens, its sum, which
 are TOKENS; context and context_tokens, which are CONTEXT; cost_usd, parent_id, workspace_root, and created_at, updated_at, archived_at in Unix
 milliseconds. state is how the last run ended; one that is "finished" may have
 ended to wait for a human; status is what it is doing: see status. What a session does not say is absent.
+reading is "generic" where no dialect knows the client.
 
 ` + pricesHelp + `
 In JSON they are estimated_cost_usd, beside cost_usd.`,

@@ -72,6 +72,12 @@ func (r *Report) add(o Report) {
 			r.Dialects[name] += n
 		}
 	}
+	for scope, c := range o.Unrecognized {
+		if r.Unrecognized == nil {
+			r.Unrecognized = make(map[Scope]ScopeCounts)
+		}
+		r.Unrecognized[scope] = r.Unrecognized[scope].Add(c)
+	}
 	r.Parked += o.Parked
 	r.Redacted += o.Redacted
 	r.Omitted += o.Omitted

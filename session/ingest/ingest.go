@@ -67,10 +67,36 @@ type Report struct {
 	// Redacted, Omitted and Truncated are how many values secrets were taken out of,
 	// how many were not wanted at all, and how many were cut.
 	Redacted, Omitted, Truncated int
+	// Unrecognized counts the spans and records that no dialect of a client knows, by
+	// the scope that made them. Those of ordinary programs are not among them.
+	Unrecognized map[Scope]ScopeCounts
 	// Rows were written, Refused could not be held by the store.
 	Rows, Refused int64
 	// Sessions are the ids of the sessions that were told of.
 	Sessions []string
+}
+
+// Scope is an instrumentation scope.
+type Scope struct{ Name, Version string }
+
+// ScopeCounts counts what a scope that no dialect knows sent. Read are those that the
+// generic reading found something of a session in.
+type ScopeCounts struct{ Spans, Records, Read int }
+
+// Add adds other counts.
+func (c ScopeCounts) Add(o ScopeCounts) ScopeCounts {
+	return ScopeCounts{c.Spans + o.Spans, c.Records + o.Records, c.Read + o.Read}
+}
+
+func (r *Report) unrecognized(s pcommon.InstrumentationScope, c ScopeCounts, read bool) {
+	if r.Unrecognized == nil {
+		r.Unrecognized = make(map[Scope]ScopeCounts)
+	}
+	if read {
+		c.Read = 1
+	}
+	key := Scope{s.Name(), s.Version()}
+	r.Unrecognized[key] = r.Unrecognized[key].Add(c)
 }
 
 // Traces places every span and returns when its rows are committed. The error
@@ -97,6 +123,9 @@ func (i *Ingester) traces(ctx context.Context, td ptrace.Traces) (Report, error)
 				b.flawDeep(cut)
 				name, ok := b.placeSpan(s, scope, resource)
 				b.count(&r, name, ok)
+				if name == "" && b.foreign.Has(dialect.MarkOther) || name == dialect.Generic {
+					r.unrecognized(scope, ScopeCounts{Spans: 1}, ok)
+				}
 				b.explain(&r, "span", s.Name(), s.SpanID())
 			}
 		}
@@ -126,6 +155,9 @@ func (i *Ingester) logs(ctx context.Context, ld plog.Logs) (Report, error) {
 				b.flawDeep(cut)
 				name, ok := b.placeRecord(rec, scope, resource)
 				b.count(&r, name, ok)
+				if name == dialect.Generic {
+					r.unrecognized(scope, ScopeCounts{Records: 1}, ok)
+				}
 				b.explain(&r, "log record", rec.EventName(), rec.SpanID())
 			}
 		}

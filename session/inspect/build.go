@@ -100,7 +100,7 @@ func (b *builder) head() {
 	s := &b.transcript.Session
 	h := Session{
 		ID: s.ID, Title: s.Title, Agent: s.Agent, Model: modelOf(s), Mode: deref(s.Mode), WorkspaceID: deref(s.WorkspaceID),
-		WorkspaceRoot: deref(s.WorkspaceRoot), CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, ArchivedAt: s.ArchivedAt,
+		WorkspaceRoot: deref(s.WorkspaceRoot), Reading: readingOf(s), CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, ArchivedAt: s.ArchivedAt,
 	}
 	_ = json.Unmarshal([]byte(s.PermissionsJSON), &h.Rules) // what is no list of rules lists none; Check tells of it
 	_ = json.Unmarshal([]byte(s.MetadataJSON), &h.Metadata)

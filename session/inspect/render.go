@@ -95,6 +95,9 @@ func (p *printer) head(tl *Timeline) {
 	}
 	p.field("workspace", oneLine(cmp.Or(s.WorkspaceRoot, s.WorkspaceID)))
 	p.field("mode", oneLine(s.Mode))
+	if s.Reading == ReadingGeneric {
+		p.field("reading", "generic reading: no dialect knows this client; what is here was found by the names of its attributes")
+	}
 	p.field("started", p.moment(s.CreatedAt))
 	if s.ArchivedAt != nil {
 		p.field("archived", p.moment(*s.ArchivedAt))

@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -37,12 +38,31 @@ type Item struct {
 	// EstimatedCostUSD is of the messages that state no cost, and no part of CostUSD;
 	// nil unless whoever lists the sessions estimated it.
 	EstimatedCostUSD *float64 `json:"estimated_cost_usd,omitempty"`
+	// Reading is ReadingGeneric of a session whose client no dialect knows.
+	Reading string `json:"reading,omitempty"`
 	// ParentID is set on children.
 	ParentID      string `json:"parent_id,omitempty"`
 	WorkspaceRoot string `json:"workspace_root,omitempty"`
 	CreatedAt     int64  `json:"created_at"`
 	UpdatedAt     int64  `json:"updated_at"`
 	ArchivedAt    *int64 `json:"archived_at,omitempty"`
+}
+
+// ReadingGeneric marks a session that was read from telemetry which no dialect knows,
+// by the names of its attributes. It may be incomplete.
+const ReadingGeneric = "generic"
+
+// readingOf returns ReadingGeneric or "".
+func readingOf(s *session.Session) string {
+	var meta struct {
+		Trace struct {
+			Dialect string `json:"dialect"`
+		} `json:"agenttrace"`
+	}
+	if json.Unmarshal([]byte(s.MetadataJSON), &meta) == nil && meta.Trace.Dialect == ReadingGeneric {
+		return ReadingGeneric
+	}
+	return ""
 }
 
 // NewItem makes an item of a session's row and of what it spent. now and silence tell which
@@ -64,8 +84,8 @@ func NewItem(s *session.Session, spent *store.Spent, now time.Time, silence time
 	return Item{
 		ID: s.ID, Title: s.Title, Agent: s.Agent, Model: modelOf(s), State: state, Status: StatusOf(s, nil, nil, now, silence).State,
 		Usage: used, Total: used.Total(), Context: s.Usage(), ContextTotal: s.Usage().Total(),
-		CostUSD: cost, EstimatedCostUSD: estimated, ParentID: deref(s.ParentID), WorkspaceRoot: deref(s.WorkspaceRoot), CreatedAt: s.CreatedAt,
-		UpdatedAt: s.UpdatedAt, ArchivedAt: s.ArchivedAt,
+		CostUSD: cost, EstimatedCostUSD: estimated, Reading: readingOf(s), ParentID: deref(s.ParentID), WorkspaceRoot: deref(s.WorkspaceRoot),
+		CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, ArchivedAt: s.ArchivedAt,
 	}
 }
 
@@ -135,6 +155,9 @@ func RenderSessions(w io.Writer, items []Item, o Options) error {
 		}
 		if s.ArchivedAt != nil {
 			name += " (archived)"
+		}
+		if s.Reading == ReadingGeneric {
+			name = "(generic reading) " + name
 		}
 		number := count
 		if p.Width < 100 {

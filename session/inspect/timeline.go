@@ -76,6 +76,9 @@ type Session struct {
 	// Metadata is the row's metadata_json without what other fields say.
 	Metadata map[string]json.RawMessage `json:"metadata,omitempty"`
 
+	// Reading is ReadingGeneric of a session whose client no dialect knows.
+	Reading string `json:"reading,omitempty"`
+
 	// Times are in Unix milliseconds.
 	CreatedAt  int64  `json:"created_at"`
 	UpdatedAt  int64  `json:"updated_at"`

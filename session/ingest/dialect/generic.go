@@ -12,6 +12,10 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
+// Generic is the name of the dialect that reads what no other knows. What it made is
+// marked with it.
+const Generic = "generic"
+
 // generic reads what no other dialect knows, so that a session of a client that nobody
 // here has tried is seen rather than lost. It goes by what attributes are called, by
 // their last words, and by the shape of their values; never by the client. What it
@@ -22,7 +26,7 @@ import (
 // not looked at, and what remains must be evidence of a model or an agent: see
 // [evidence.conversation].
 var generic = Dialect{
-	Name:       "generic",
+	Name:       Generic,
 	Title:      "any other client, by the names of its attributes",
 	Spans:      isGeneric,
 	Records:    isGenericRecord,
