@@ -448,7 +448,7 @@ func resultPayload(call, data, rest rows.Object) rows.Object {
 	switch data.Text("state") {
 	case session.StateOutputAvailable:
 		status = "success"
-		output := data.Get("output")
+		output := rows.Output(data)
 		ok := false
 		if content, ok = rows.Text(output); !ok {
 			content = string(output)

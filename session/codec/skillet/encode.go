@@ -301,7 +301,7 @@ func callOf(data rows.Object, agent string) call {
 func resultText(data rows.Object) (text string, done bool) {
 	switch data.Text("state") {
 	case session.StateOutputAvailable:
-		output := data.Get("output")
+		output := rows.Output(data)
 		if s, ok := rows.Text(output); ok {
 			return s, true
 		}

@@ -136,7 +136,7 @@ func (x *losses) tool(data rows.Object) {
 	case session.StateOutputError, session.StateOutputDenied:
 		x.add("failed and denied tool calls, whose error becomes the result", "", 1)
 	case session.StateOutputAvailable:
-		if _, text := rows.Text(data.Get("output")); !text {
+		if _, text := rows.Text(rows.Output(data)); !text {
 			x.add("tool outputs that are no text, written as JSON text", "", 1)
 		}
 	case session.StateInputAvailable:

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/codec/skillet"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -143,6 +144,9 @@ func what(t *session.Transcript, inStore bool) (all []string) {
 					output = valueOf(d.Output)
 					if s := ""; strings.HasPrefix(output, `"`) && json.Unmarshal(d.Output, &s) == nil {
 						output = valueOf(json.RawMessage(s)) // JSON is written as text
+					}
+					if _, withheld := codec.Withheld(&p); withheld {
+						output = codec.WithheldText
 					}
 				}
 				agent := meta.Agent

@@ -139,6 +139,16 @@ func PartRow(p *session.Part, native Object) json.RawMessage {
 	return row.AppendJSON(nil)
 }
 
+// Output is what a tool call put out as the data of its part has it, or a text that says
+// so where the source withholds it.
+func Output(data Object) json.RawMessage {
+	if string(data.Object("toolMetadata").Object("agenttrace").Get("withheld")) == "true" {
+		withheld, _ := Marshal(codec.WithheldText) // a string always has JSON
+		return withheld
+	}
+	return data.Get("output")
+}
+
 // Sound returns the first breach of a session's rules as an error.
 func Sound(s *codec.Session) error {
 	if v := session.Check(s.Transcript); len(v) > 0 {

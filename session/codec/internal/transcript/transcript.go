@@ -17,6 +17,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/inspect"
 )
 
@@ -346,7 +347,11 @@ func (w *writer) tool(c *inspect.ToolCall) Block {
 		}
 	}
 	section("Input", pretty(c.Input))
-	section("Output", output(c.Output))
+	if c.Withheld {
+		section("Output", codec.WithheldText)
+	} else {
+		section("Output", output(c.Output))
+	}
 	section("Error", inspect.Sanitize(strings.Join(present(c.Error), "")))
 	section("Output before the error", output(c.PartialOutput))
 	if c.Truncated || c.OutputPath != "" {
