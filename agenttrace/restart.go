@@ -13,7 +13,7 @@ import (
 // What the model is told of a tool call whose end nobody saw. The words are the
 // agent guide's.
 const (
-	abortedByRestart = "aborted by host restart"
+	abortedByRestart = semconv.AbortedByRestart
 	abortedByParent  = "aborted by parent"
 )
 

@@ -162,7 +162,8 @@ func (s *Session) State() State {
 // Turns that state says are open were interrupted: their process is gone. They
 // end here, as aborted, and so do their tool calls, as failed with "aborted by
 // host restart"; both under the ids that they had, in the trace of the run that
-// was interrupted. Calls that wait for a human go on waiting: with one of them the
+// was interrupted. A session store ends the calls too that began after the state was
+// taken. Calls that wait for a human go on waiting: with one of them the
 // turn is pending, see [Run.ContinueTurn].
 func (t *Tracer) ResumeSession(ctx context.Context, state State) (*Session, error) {
 	if t == nil {

@@ -79,6 +79,11 @@ const (
 // process died or the agent that it worked for was stopped.
 const ErrorTypeAborted = "aborted"
 
+// AbortedByRestart is the error of a turn, and what the model is told of its tool
+// calls, that a later process ended because its own had died. The words are the agent
+// guide's.
+const AbortedByRestart = "aborted by host restart"
+
 // ErrorTypePanic is the error.type of what a panic ended.
 const ErrorTypePanic = "panic"
 

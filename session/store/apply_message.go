@@ -37,6 +37,9 @@ func (a *applier) applyMessage(w *sessionWork, mw *messageWork) error {
 	if err := a.applyParts(w, mw); err != nil {
 		return err
 	}
+	if err := a.endAbandoned(w, m, old); err != nil {
+		return err
+	}
 	if old == nil && mw.contiguous() {
 		return nil
 	}
@@ -391,6 +394,7 @@ func (c *PartChange) row() *session.Part {
 // mergePart merges a part into the row that is stored, and notes in claims when
 // it claims a place before that one's.
 func (a *applier) mergePart(p, old *session.Part, claims map[string]int64) (changed bool, _ error) {
+	old = seenPart(old)
 	merged := *old
 	if compareParts(p, old) > 0 {
 		merged = *p

@@ -1,0 +1,128 @@
+package ingest_test
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
+	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/session"
+)
+
+// TestToolCallsThatBeganAfterTheLastSavedStateEndWithTheirTurn: the process that
+// resumes the session does not know of them, and nobody else would end them. It holds
+// in whatever order the events and spans of both processes come.
+func TestToolCallsThatBeganAfterTheLastSavedStateEndWithTheirTurn(t *testing.T) {
+	aborted := session.StateOutputError
+	abandoned(t, false, map[string]string{"known": aborted, "over": session.StateOutputAvailable, "late": aborted, "streaming": aborted, "asked": aborted})
+}
+
+// TestWhatAProcessSawThatWasTakenForDeadStands: it was not, and ended its calls.
+func TestWhatAProcessSawThatWasTakenForDeadStands(t *testing.T) {
+	abandoned(t, true, map[string]string{
+		"known": session.StateOutputError, "over": session.StateOutputAvailable, "late": session.StateOutputAvailable,
+		"streaming": session.StateInputStreaming, "asked": session.StateApprovalRequested,
+	})
+}
+
+func abandoned(t *testing.T, alive bool, wantStates map[string]string) {
+	now := time.UnixMilli(start)
+	clock := func() time.Time { now = now.Add(3 * time.Millisecond); return now }
+	first := agenttracetest.NewRecorder()
+	options := agenttrace.Options{
+		TracerProvider: first, LoggerProvider: first, Now: clock, Live: agenttrace.LiveOptions{MinInterval: -1, MinBytes: -1},
+	}
+	sess := agenttrace.New(options).NewSession(t.Context(), agenttrace.SessionOptions{Agent: "coder"})
+	ctx, run := sess.StartRun(t.Context(), agenttrace.RunOptions{})
+	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
+	_, known := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "known", Name: "bash", Input: map[string]any{"command": "make"}})
+	state := sess.State()
+	_ = known
+	_, over := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "over", Name: "bash", Input: map[string]any{"command": "ls"}})
+	over.End("a.go")
+	_, late := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "late", Name: "bash"})
+	late.InputDelta(`{"command": "sleep `)
+	late.SetInput(map[string]any{"command": "sleep 60"})
+	_, streaming := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "streaming", Name: "gh", Dynamic: true})
+	streaming.InputDelta(`{"title": "Fix `)
+	_, asked := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "asked", Name: "deploy", Input: map[string]any{}})
+	asked.AwaitApproval("")
+	turn.StreamText().WriteString("I am about ")
+	stopped, stoppedRun := turn, run
+	// Here the process is killed: the spans of what is open are lost.
+
+	second := agenttracetest.NewRecorder()
+	options.TracerProvider, options.LoggerProvider = second, second
+	resumed, err := agenttrace.New(options).ResumeSession(t.Context(), state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, run = resumed.StartRun(t.Context(), agenttrace.RunOptions{})
+	_, turn = run.StartTurn(ctx, agenttrace.UserMessage{Text: "go on"}, agenttrace.TurnOptions{})
+	turn.Text("Done.")
+	turn.End(agenttrace.TurnResult{})
+	run.End(nil)
+
+	if alive {
+		late.End("slept")
+		stopped.Abort()
+		stoppedRun.End(nil)
+	}
+
+	var all []delivery
+	for _, rec := range []*agenttracetest.Recorder{first, second} {
+		for _, e := range emitted(rec.Events()) {
+			ld := logs(e)
+			all = append(all, delivery{events: &ld})
+		}
+		for _, s := range recorded(rec.All()) {
+			td := traces(s)
+			all = append(all, delivery{spans: &td})
+		}
+	}
+	var want []*session.Transcript
+	for seed := range 30 {
+		r := rand.New(rand.NewPCG(uint64(seed), 9))
+		order := append([]delivery(nil), all...)
+		if seed > 0 {
+			r.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+			order = append(order, order[:r.IntN(len(order))]...) // some comes twice
+		}
+		s := openStore(t)
+		if report := deliverLive(t, s, order); report.Malformed != 0 || report.Refused != 0 {
+			t.Fatalf("seed %d: %+v", seed, report)
+		}
+		check(t, s)
+		got := rowsOf(t, s)
+		if seed == 0 {
+			want = got
+			continue
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Fatalf("seed %d (-in order +shuffled):\n%s", seed, d)
+		}
+	}
+	states := map[string]string{}
+	for _, m := range want[0].Messages {
+		for _, p := range m.Parts {
+			if p.ToolCallID == nil {
+				continue
+			}
+			states[*p.ToolCallID] = *p.ToolState
+			if *p.ToolState == session.StateOutputError && !strings.Contains(p.DataJSON, `"errorText":"`+semconv.AbortedByRestart+`"`) {
+				t.Errorf("call %s: %s", *p.ToolCallID, p.DataJSON)
+			}
+			if *p.ToolCallID == "late" && !strings.Contains(p.DataJSON, `"input":{"command":"sleep 60"}`) {
+				t.Errorf("the input of the late call is lost: %s", p.DataJSON)
+			}
+		}
+	}
+	if d := cmp.Diff(wantStates, states); d != "" {
+		t.Errorf("states (-want +got):\n%s", d)
+	}
+}
