@@ -156,6 +156,7 @@ func (b *builder) takeFacts(d *dialect.Dialect, resource pcommon.Resource, sourc
 	for i := range all {
 		f := &all[i]
 		f.Service = service
+		f.CutHistory()
 		boundFact(f)
 		if b.redaction.Redactor != nil {
 			b.redaction.fact(f)

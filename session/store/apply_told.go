@@ -2,6 +2,7 @@ package store
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 
@@ -336,7 +337,15 @@ func (a *applier) foldObserved(w *sessionWork) error {
 	}
 	o.folding = true
 	defer func() { o.folding = false }()
-	if !w.faded() {
+	faded := w.faded()
+	if faded {
+		refolded, err := a.refoldLast(w)
+		if err != nil {
+			return err
+		}
+		faded = !refolded
+	}
+	if !faded {
 		row, said := w.bounds()
 		for _, s := range o.placed {
 			row = row.include(s.from/1e6, s.to/1e6)
@@ -382,22 +391,92 @@ func (a *applier) foldObserved(w *sessionWork) error {
 	return nil
 }
 
-// faded says whether anything that was taken back stands in the session's row.
-func (w *sessionWork) faded() bool {
-	return slices.ContainsFunc(w.observed.lost, func(l lostAbout) bool {
+// standing are the columns where what was taken back stands in the session's row,
+// and whether it bounds the session from below or above.
+func (w *sessionWork) standing() (columns []string, from, to bool) {
+	for _, l := range w.observed.lost {
 		if l.bounds != (stretch{}) || len(l.values) == 0 {
-			from, to := l.bounds.from/1e6, max(l.bounds.from, l.bounds.to)/1e6
-			if from != 0 && from <= w.row.CreatedAt || to != 0 && to >= w.row.UpdatedAt || w.row.CreatedAt == 0 {
-				return true
-			}
+			first, last := l.bounds.from/1e6, max(l.bounds.from, l.bounds.to)/1e6
+			from = from || first != 0 && first <= w.row.CreatedAt || w.row.CreatedAt == 0
+			to = to || last != 0 && last >= w.row.UpdatedAt
 		}
 		for column, stamp := range l.values {
-			if w.row.State.Stamps[column] == stamp {
-				return true
+			if w.row.State.Stamps[column] == stamp && !slices.Contains(columns, column) {
+				columns = append(columns, column)
 			}
 		}
-		return false
-	})
+	}
+	return columns, from, to
+}
+
+// faded says whether anything that was taken back stands in the session's row.
+func (w *sessionWork) faded() bool {
+	columns, from, to := w.standing()
+	return len(columns) > 0 || from || to
+}
+
+// lastSaid are the columns where the last observation that speaks of them stands.
+var lastSaid = map[string]bool{"mode": true, "workspace_id": true, "workspace_root": true, "model_json": true, "permissions_json": true}
+
+// refoldLast takes what was taken back out of the row where that is but the end of
+// the session and what was said last: then a few of the last observations that are
+// left tell what stands, however many there are. It reports whether they did. So it
+// is with a sub-agent whose spans come before the tool call that started it: they
+// are told in the session above until then.
+func (a *applier) refoldLast(w *sessionWork) (bool, error) {
+	columns, from, to := w.standing()
+	if from || slices.ContainsFunc(columns, func(c string) bool { return !lastSaid[c] }) {
+		return false, nil
+	}
+	const some = 64
+	left, err := a.tx.LastAbouts(w.id, some)
+	if err != nil || len(left) == 0 {
+		return false, err
+	}
+	row, said := w.bounds()
+	if to {
+		row.To = said.To
+		row = row.include(left[0].Start/1e6, left[0].End/1e6)
+	}
+	settled := func(column string) bool {
+		stamp, known := w.row.State.Stamps[column]
+		return known && (stamp.Rank == RankFinal || stamp.Rank == RankLive && stamp.At > max(left[0].Start, left[0].End))
+	}
+	old := maps.Clone(w.row.State.Stamps)
+	before := w.row.Session
+	for _, column := range columns {
+		w.unfoldColumn(column)
+	}
+	for whole := len(left) < some; len(left) > 0; left = left[1:] {
+		if !slices.ContainsFunc(columns, func(c string) bool { return !settled(c) }) {
+			whole = true
+			break
+		}
+		if left[0].About != nil {
+			if err := a.mergeSession(w, left[0].About); err != nil {
+				return false, err
+			}
+		}
+		if len(left) == 1 && !whole {
+			// What stands was said before these few.
+			w.row.State.Stamps, w.row.Session = old, before
+			return false, nil
+		}
+	}
+	w.setBounds(row, said)
+	return true, nil
+}
+
+// unfoldColumn takes the value of an observation out of a column.
+func (w *sessionWork) unfoldColumn(column string) {
+	s := &w.row.State
+	if stamp := s.Stamps[column]; stamp.Rank != RankFinal && w.row.setColumn(column, nil) {
+		delete(s.Stamps, column)
+	}
+	if v, ok := s.Aside[column]; ok && w.row.setColumn(column, &v) {
+		s.Stamps[column] = v.stamp()
+	}
+	w.dirty = true
 }
 
 // isUnknown says whether nothing but observations ever spoke of the session.

@@ -128,6 +128,9 @@ type Tx interface {
 	// Abouts returns the observations that were placed in a session, without their
 	// data.
 	Abouts(sessionID string) ([]About, error)
+	// LastAbouts returns at most so many of them, by the greater of their start and end
+	// descending.
+	LastAbouts(sessionID string, limit int) ([]About, error)
 	// HasLinks says whether the session has spans of the SDK.
 	HasLinks(sessionID string) (bool, error)
 	DeleteSession(id string) error

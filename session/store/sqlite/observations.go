@@ -410,6 +410,18 @@ func (t *tx) Abouts(sessionID string) ([]store.About, error) {
 	stmt := t.conn.Prep(`SELECT start_nano, end_nano, about_json FROM observations INDEXED BY idx_observations_session
  WHERE session_id = ? ORDER BY start_nano, trace_id, source`)
 	stmt.BindText(1, sessionID)
+	return abouts(stmt, sessionID)
+}
+
+func (t *tx) LastAbouts(sessionID string, limit int) ([]store.About, error) {
+	stmt := t.conn.Prep(`SELECT start_nano, end_nano, about_json FROM observations INDEXED BY idx_observations_session_end
+ WHERE session_id = ? ORDER BY max(start_nano, end_nano) DESC LIMIT ?`)
+	stmt.BindText(1, sessionID)
+	stmt.BindInt64(2, int64(limit))
+	return abouts(stmt, sessionID)
+}
+
+func abouts(stmt *sqlite.Stmt, sessionID string) ([]store.About, error) {
 	var all []store.About
 	err := each(stmt, func() error {
 		a := store.About{Start: stmt.ColumnInt64(0), End: stmt.ColumnInt64(1)}

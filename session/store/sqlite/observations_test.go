@@ -129,6 +129,31 @@ func shapes(a agent) map[string]func(n int) []ptrace.Traces {
 			}
 			return []ptrace.Traces{calls, part(td, true)}
 		},
+		"sub-agents before their tool call": func(n int) []ptrace.Traces {
+			td := a.turn(n, 0, nil)
+			spans := td.ResourceSpans().At(0).ScopeSpans().At(0).Spans()
+			var call, tool ptrace.Span
+			for _, s := range spans.All() {
+				switch {
+				case s.Name() == "ai.toolCall":
+					tool = s
+				case !s.ParentSpanID().IsEmpty():
+					call = s
+				}
+			}
+			below := ptrace.NewTraces()
+			td.CopyTo(below)
+			within := below.ResourceSpans().At(0).ScopeSpans().At(0).Spans()
+			within.RemoveIf(func(s ptrace.Span) bool { return s.SpanID() != call.SpanID() })
+			s := within.At(0)
+			id := s.SpanID()
+			id[7]++
+			s.SetSpanID(id)
+			s.SetParentSpanID(tool.SpanID())
+			s.SetStartTimestamp(tool.StartTimestamp())
+			s.SetEndTimestamp(tool.EndTimestamp())
+			return []ptrace.Traces{below, td}
+		},
 		"a key on noise above": func(n int) []ptrace.Traces {
 			td := a.turn(n, 0, func(s ptrace.Span) { s.Attributes().Remove("ai.telemetry.metadata.sessionId") })
 			s := td.ResourceSpans().At(0).ScopeSpans().AppendEmpty().Spans().AppendEmpty()

@@ -173,6 +173,7 @@ CREATE INDEX IF NOT EXISTS idx_observations_home_start ON observations(home, sta
 CREATE INDEX IF NOT EXISTS idx_observations_opens ON observations(home, start_nano) WHERE opens;
 CREATE INDEX IF NOT EXISTS idx_observations_reach ON observations(home, reach, start_nano, end_nano) WHERE reach > 0;
 CREATE INDEX IF NOT EXISTS idx_observations_session ON observations(session_id, trace_id) WHERE session_id IS NOT NULL;
+CREATE INDEX IF NOT EXISTS idx_observations_session_end ON observations(session_id, max(start_nano, end_nano)) WHERE session_id IS NOT NULL;
 CREATE INDEX IF NOT EXISTS idx_observations_said ON observations(trace_id, said_rank, start_nano, said_session) WHERE said_session IS NOT NULL;
 CREATE INDEX IF NOT EXISTS idx_observations_stray ON observations(stray_call, start_nano, trace_id) WHERE stray_call IS NOT NULL;
 CREATE INDEX IF NOT EXISTS idx_observations_stray_trace ON observations(trace_id, start_nano, source) WHERE stray_call IS NOT NULL;
