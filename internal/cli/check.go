@@ -43,7 +43,7 @@ are any.`,
 				if len(args) > 0 {
 					return usagef("--rules lists the rules and checks nothing; leave %q out, or the flag", args[0])
 				}
-				for _, r := range session.Rules() {
+				for _, r := range append(session.Rules(), digestRule) {
 					if _, err := fmt.Fprintf(out, "%-16s %s\n", r.Rule, r.Doc); err != nil {
 						return err
 					}
@@ -159,7 +159,30 @@ func (c *checker) checkStored(r *sqlite.Reader, id string) error {
 	if err != nil {
 		return err
 	}
-	return c.report(t)
+	if err := c.report(t); err != nil {
+		return err
+	}
+	blobs, err := inspect.Blobs(c.cmd.Context(), r, t)
+	if err != nil {
+		return err
+	}
+	for i := range blobs {
+		b := &blobs[i]
+		if !b.Exact || inspect.Names(b) {
+			continue // one that arrived damaged, or was redacted, says so itself
+		}
+		c.violations++
+		line := fmt.Sprintf("%s: row %s of %s: the text has another digest: it was altered [%s]", id, b.Digest, b.Kind, digestRule.Rule)
+		if _, err := fmt.Fprintln(c.out, inspect.Sanitize(line)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// digestRule is the one rule that a session's rows do not show by themselves.
+var digestRule = session.RuleDoc{
+	Rule: "blob-digest", Doc: "The digest of a system prompt or tool catalog is that of its text, unless it is marked as not exact.",
 }
 
 // checkExport reads JSONL, or JSON if the first key of the text is one of the

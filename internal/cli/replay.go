@@ -343,6 +343,15 @@ func (p *replayer) ask(cmd *cobra.Command, name string) error {
 		if err != nil {
 			return err
 		}
+		// The fork is the newest session, also where the clock of what recorded another is
+		// ahead of this one: "last" is what was made last.
+		for newest, err := range s.Sessions(ctx, store.SessionQuery{Limit: 1, Children: true}) {
+			if err != nil {
+				return err
+			}
+			c := &changes.Sessions[0]
+			c.End = max(c.End, newest.UpdatedAt+1)
+		}
 		if _, err := s.Apply(ctx, changes); err != nil {
 			return err
 		}

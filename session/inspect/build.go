@@ -2,6 +2,8 @@ package inspect
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"slices"
 
@@ -194,7 +196,10 @@ func (b *builder) missing() {
 			unsaid++
 			continue
 		}
-		if n := low - last - 1 - unsaid; known && low > last && n > 0 {
+		if !known && (origin == nil || !origin.Fork) {
+			last = -1 // sources count from 0
+		}
+		if n := low - last - 1 - unsaid; low > last && n > 0 && (known || last < 0) {
 			t.MissingBefore = &MissingTurns{Count: n, First: last + 1, Last: low - 1}
 		}
 		known, last, unsaid = true, high, 0
@@ -256,6 +261,13 @@ func (b *builder) closeTurns() {
 	}
 }
 
+// Names reports whether the digest of a blob is that of its body. Of one that is not
+// exact it need not be.
+func Names(b *store.Blob) bool {
+	sum := sha256.Sum256([]byte(b.Body))
+	return hex.EncodeToString(sum[:]) == b.Digest
+}
+
 func (b *builder) prompt(t *Turn, digest string) {
 	if digest == "" {
 		return
@@ -264,7 +276,7 @@ func (b *builder) prompt(t *Turn, digest string) {
 	if !known {
 		p := SystemPrompt{Digest: digest}
 		if blob := b.blobs[string(store.BlobSystemPrompt)+" "+digest]; blob != nil {
-			p.Resolved, p.Damaged, p.Body = true, !blob.Exact, blob.Body
+			p.Resolved, p.Damaged, p.Body = true, !blob.Exact || !Names(blob), blob.Body
 		}
 		at = len(b.tl.SystemPrompts)
 		b.prompts[digest] = at
@@ -283,7 +295,7 @@ func (b *builder) catalog(t *Turn, digest string) {
 	if !known {
 		c := ToolCatalog{Digest: digest}
 		if blob := b.blobs[string(store.BlobToolCatalog)+" "+digest]; blob != nil {
-			c.Resolved, c.Damaged, c.Body, c.Tools = true, !blob.Exact, blob.Body, parseCatalog(blob.Body)
+			c.Resolved, c.Damaged, c.Body, c.Tools = true, !blob.Exact || !Names(blob), blob.Body, parseCatalog(blob.Body)
 		}
 		at = len(b.tl.ToolCatalogs)
 		b.catalogs[digest] = at

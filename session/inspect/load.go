@@ -34,31 +34,8 @@ func Collect(ctx context.Context, r store.Reader, id string) (in Input, err erro
 	if in.Links, err = r.Spans(ctx, id); err != nil {
 		return in, err
 	}
-	seen := map[string]bool{}
-	fetch := func(kind store.BlobKind, digest string) error {
-		if digest == "" || seen[string(kind)+digest] {
-			return nil
-		}
-		seen[string(kind)+digest] = true
-		b, err := r.Blob(ctx, kind, digest)
-		if err == nil {
-			in.Blobs = append(in.Blobs, b)
-		}
-		return ignoreNotFound(err)
-	}
-	for i := range in.Transcript.Messages {
-		m := &in.Transcript.Messages[i].Message
-		if m.Role != session.RoleAssistant {
-			continue
-		}
-		var meta session.MessageMetadata
-		_ = json.Unmarshal([]byte(m.MetadataJSON), &meta) // what cannot be read names no digest
-		if err := fetch(store.BlobSystemPrompt, meta.SystemPromptDigest); err != nil {
-			return in, err
-		}
-		if err := fetch(store.BlobToolCatalog, meta.Trace.ToolCatalogDigest); err != nil {
-			return in, err
-		}
+	if in.Blobs, err = Blobs(ctx, r, in.Transcript); err != nil {
+		return in, err
 	}
 	for s, err := range r.Sessions(ctx, store.SessionQuery{ParentID: id, Children: true, Archived: true, Limit: -1}) {
 		if err != nil {
@@ -78,6 +55,38 @@ func Collect(ctx context.Context, r store.Reader, id string) (in Input, err erro
 		}
 	}
 	return in, nil
+}
+
+// Blobs reads the system prompts and tool catalogs that the messages of a session name.
+// Those that are not there are left out.
+func Blobs(ctx context.Context, r store.Reader, t *session.Transcript) (all []store.Blob, err error) {
+	seen := map[string]bool{}
+	fetch := func(kind store.BlobKind, digest string) error {
+		if digest == "" || seen[string(kind)+digest] {
+			return nil
+		}
+		seen[string(kind)+digest] = true
+		b, err := r.Blob(ctx, kind, digest)
+		if err == nil {
+			all = append(all, b)
+		}
+		return ignoreNotFound(err)
+	}
+	for i := range t.Messages {
+		m := &t.Messages[i].Message
+		if m.Role != session.RoleAssistant {
+			continue
+		}
+		var meta session.MessageMetadata
+		_ = json.Unmarshal([]byte(m.MetadataJSON), &meta) // what cannot be read names no digest
+		if err := fetch(store.BlobSystemPrompt, meta.SystemPromptDigest); err != nil {
+			return all, err
+		}
+		if err := fetch(store.BlobToolCatalog, meta.Trace.ToolCatalogDigest); err != nil {
+			return all, err
+		}
+	}
+	return all, nil
 }
 
 // tokensOf counts the tokens of sessions.

@@ -298,8 +298,16 @@ func (r *TurnReplay) message(m *Message) {
 	if m.incomplete {
 		r.miss(Missing{What: what, MessageID: m.ID, Why: "the message has not arrived as a whole"})
 	}
+	if m.Role == session.RoleUser && len(m.Parts) == 0 {
+		r.miss(Missing{What: what, MessageID: m.ID, Why: "the message has no parts: what it said has not arrived"})
+	}
+	next := int64(0)
 	for i := range m.Parts {
 		p := &m.Parts[i]
+		if n := p.Index - next; n > 0 {
+			r.miss(Missing{What: what, MessageID: m.ID, Why: plural(int(n), "part", "parts") + " before part " + strconv.FormatInt(p.Index, 10) + " never arrived"})
+		}
+		next = max(next, p.Index+1)
 		at := Missing{What: what, MessageID: m.ID, PartID: p.ID}
 		switch {
 		case p.Truncated:
@@ -347,6 +355,10 @@ func (r *TurnReplay) call(at Missing, c *ToolCall) {
 		if c.State == session.StateOutputError {
 			out = c.Error
 		}
+		if out == "" && c.State != session.StateOutputDenied {
+			at.Why = fmt.Sprintf("what %s put out is not in the store", name)
+			r.miss(at)
+		}
 		if lost := loss(string(c.Input)); lost != "" {
 			at.What, at.Why = MissingContent, fmt.Sprintf("of the input of %s, %s", name, lost)
 			r.miss(at)
@@ -393,7 +405,8 @@ func (r *TurnReplay) gaps(tl *Timeline, context []*Message) {
 	seen := false
 	for i := range tl.Turns {
 		t := &tl.Turns[i]
-		if seen && t.MissingBefore != nil {
+		begins := context[0].Compaction == nil && slices.ContainsFunc(t.Messages, func(m Message) bool { return m.ID == first.ID })
+		if (seen || begins) && t.MissingBefore != nil {
 			r.miss(Missing{What: MissingTurnsGone, Why: plural(int(t.MissingBefore.Count), "turn", "turns") + " before turn " + strconv.Itoa(t.Number) + " never arrived"})
 		}
 		given := false
