@@ -2,6 +2,7 @@ package cli
 
 import (
 	"archive/zip"
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/inspect"
 )
 
@@ -46,7 +48,7 @@ func (e *exporter) writeBundle(cmd *cobra.Command, each func(func(*exported) err
 						missing = append(missing, fmt.Sprintf("%s: %s: %v", f.session, f.path, err))
 						continue
 					}
-					name = "files/" + f.sha256[:16] + "-" + fileName(strings.TrimSuffix(filepath.Base(f.path), filepath.Ext(f.path))) + fileExt(f.path)
+					name = "files/" + f.sha256[:16] + "-" + codec.FileName(strings.TrimSuffix(filepath.Base(f.path), filepath.Ext(f.path))) + fileExt(f.path)
 					if err := pack(z, name, content); err != nil {
 						return err
 					}
@@ -54,11 +56,11 @@ func (e *exporter) writeBundle(cmd *cobra.Command, each func(func(*exported) err
 				}
 				s.files[f.path] = name
 			}
-			entry, err := z.Create(fileName(s.Transcript.Session.ID) + e.format.ext)
-			if err != nil {
-				return err
+			var page bytes.Buffer
+			if err := e.format.stream(&page)(s); err != nil {
+				return err // before it has an entry
 			}
-			return e.format.stream(entry)(s)
+			return pack(z, codec.FileName(s.Transcript.Session.ID)+e.format.ext, page.Bytes())
 		})
 		if err == nil && len(missing) > 0 {
 			err = pack(z, "missing.txt", []byte(inspect.Sanitize(strings.Join(missing, "\n"))+"\n"))
@@ -79,7 +81,10 @@ func pack(z *zip.Writer, name string, content []byte) error {
 	if err == nil {
 		_, err = w.Write(content)
 	}
-	return err
+	if err != nil {
+		return outputError{err}
+	}
+	return nil
 }
 
 // fileExt is the extension of a path, if it is a plain one.

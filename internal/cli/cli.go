@@ -139,8 +139,8 @@ func classify(err error) (code int, hint string) {
 const exitCodes = `Exit codes:
   0  done
   1  check found a violation, status an error or an interruption, import a
-     damaged piece, export --explain a loss, diff a difference, or replay
-     something missing
+     damaged piece, export a session that it left out, export --explain a
+     loss, diff a difference, or replay something missing
   2  the command line is wrong
   3  no session answers to the name, or more than one
   4  the store cannot be read or written

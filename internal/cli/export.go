@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -33,7 +35,15 @@ Without --output what is written goes to standard output. --output names a file,
 or a directory that gets a file per session: it is one when it exists as one,
 when the name ends in a slash, and where a file holds one session only and there
 may be more. Nothing that exists is replaced without --force, nor a run or a
-conversation that a data directory of AgentDbg or skillet has.
+conversation that a data directory of AgentDbg or skillet has. A file appears when it
+is whole; of a symbolic link the file that it leads to is replaced. A device, a FIFO
+and a descriptor, such as /dev/null and /dev/stdout, are written to as they are.
+
+Of many sessions, one that cannot be exported is left out and named on standard error,
+and the rest are exported; the exit code is 1 then. In a directory a session's file is
+named after its id. Characters of the id that file systems differ about are %XX, and
+"~" with a hash ends the name of an id that is too long, or that could be confused with
+another where upper and lower case are the same.
 
 A line of otlp-json is one request. A server takes the first line of what is
 posted and no more: post many sessions as otlp-proto, which is one request with
@@ -106,13 +116,17 @@ type exporter struct {
 	all, explain, full bool
 	// perSession says that the output is a directory.
 	perSession bool
+	// written counts the sessions that were exported, left those that were not. first is
+	// the error of the first of them.
+	written, left int
+	first         error
 }
 
 // check finds what on the command line contradicts itself. named is how many sessions
 // it names.
 func (e *exporter) check(cmd *cobra.Command, named int) error {
 	f := e.format
-	stdout := e.out.path == "" || e.out.path == "-"
+	stdout := e.toStream()
 	several := e.all || named > 1
 	switch {
 	case e.full && !f.text:
@@ -145,6 +159,12 @@ func (e *exporter) check(cmd *cobra.Command, named int) error {
 	return nil
 }
 
+// toStream says that the output is standard output or a descriptor that is open.
+func (e *exporter) toStream() bool {
+	_, open := descriptor(e.out.path)
+	return e.out.path == "" || e.out.path == "-" || open
+}
+
 // sessions are the ids of those to export, each once.
 func (e *exporter) sessions(ctx context.Context, r *sqlite.Reader, names []string) (ids []string, err error) {
 	for _, name := range names {
@@ -170,6 +190,8 @@ func (e *exporter) sessions(ctx context.Context, r *sqlite.Reader, names []strin
 	return ids, nil
 }
 
+// run exports the sessions. Of many, one that cannot be read or written is left out and
+// named, and the rest are exported; what fails for all of them, such as a full disk, ends it.
 func (e *exporter) run(cmd *cobra.Command, r *sqlite.Reader, ids []string) error {
 	each := func(fn func(*exported) error) error {
 		for _, id := range ids {
@@ -180,15 +202,78 @@ func (e *exporter) run(cmd *cobra.Command, r *sqlite.Reader, ids []string) error
 			if err == nil {
 				err = fn(s)
 			}
-			if err != nil && len(ids) > 1 {
-				return fmt.Errorf("export session %s: %w", id, err)
-			}
-			if err != nil {
+			switch {
+			case err == nil:
+				e.written++
+			case len(ids) == 1:
 				return err
+			case endsExport(cmd.Context(), err):
+				return fmt.Errorf("export session %s: %w", id, err)
+			default:
+				e.leave(cmd, id, err)
 			}
 		}
 		return nil
 	}
+	err := e.writeAll(cmd, ids, each)
+	if err == nil && e.left > 0 {
+		if e.written == 0 {
+			return fmt.Errorf("none of %s was exported: %w", counted(len(ids), "session"), e.first)
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "agenttrace: %s exported, %d left out\n", counted(e.written, "session"), e.left)
+		return errFinding
+	}
+	return err
+}
+
+// leave reports a session that is not exported.
+func (e *exporter) leave(cmd *cobra.Command, id string, err error) {
+	e.left++
+	if e.first == nil {
+		e.first = fmt.Errorf("export session %s: %w", shortened(id), err)
+	}
+	what := strings.Join(strings.Fields(err.Error()), " ")
+	fmt.Fprintf(cmd.ErrOrStderr(), "agenttrace: session %s is left out: %s\n", inspect.Sanitize(shortened(id)), inspect.Sanitize(what))
+}
+
+// shortened is an id as a message shows it: whole, unless it is longer than a line.
+func shortened(id string) string {
+	const most = 80
+	if len(id) <= most {
+		return id
+	}
+	return fmt.Sprintf("%s… (%d bytes)", inspect.Head(id, most), len(id))
+}
+
+// outputError is a failure of what all sessions are written to.
+type outputError struct{ error }
+
+func (e outputError) Unwrap() error { return e.error }
+
+// endsExport says whether the next session would fail as this one did.
+func endsExport(ctx context.Context, err error) bool {
+	var out outputError
+	return ctx.Err() != nil || errors.As(err, &out) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EROFS)
+}
+
+// whole makes of a function that writes sessions to what it is given one that writes to w
+// only sessions that it has written to their end: of one that fails nothing is left in w.
+func whole(w io.Writer, stream func(io.Writer) func(*exported) error) func(*exported) error {
+	var b bytes.Buffer
+	encode := stream(&b)
+	return func(s *exported) error {
+		defer b.Reset()
+		if err := encode(s); err != nil {
+			return err
+		}
+		if _, err := w.Write(b.Bytes()); err != nil {
+			return outputError{err}
+		}
+		return nil
+	}
+}
+
+func (e *exporter) writeAll(cmd *cobra.Command, ids []string, each func(func(*exported) error) error) error {
 	switch {
 	case e.explain:
 		return e.explainAll(cmd, each)
@@ -201,12 +286,17 @@ func (e *exporter) run(cmd *cobra.Command, r *sqlite.Reader, ids []string) error
 			slices.Reverse(ids) // what was stored last is found first
 		}
 		return e.out.database().place(e.out.path, func(path string) error { return e.format.store(cmd.Context(), path, pulled(each)) })
-	case e.out.path != "" && e.out.path != "-" && e.format.writesFile(e.out.path):
+	case !e.toStream() && e.format.writesFile(e.out.path):
 		return each(func(s *exported) error {
 			return e.out.database().place(e.out.path, func(path string) error { return e.format.file(path, s) })
 		})
 	}
-	return e.out.write(cmd, e.out.path, e.format.json, func(w io.Writer) error { return each(e.format.stream(w)) })
+	return e.out.write(cmd, e.out.path, e.format.json, func(w io.Writer) error {
+		if len(ids) == 1 {
+			return each(e.format.stream(w))
+		}
+		return each(whole(w, e.format.stream))
+	})
 }
 
 // pulled are the sessions that each calls its function with.
@@ -214,8 +304,11 @@ func pulled(each func(func(*exported) error) error) iter.Seq2[*codec.Session, er
 	return func(yield func(*codec.Session, error) bool) {
 		stopped := errors.New("stopped")
 		err := each(func(s *exported) error {
+			if err := s.CheckTree(); err != nil {
+				return err // the store could not hold it, and would end with it
+			}
 			if !yield(s.Session, nil) {
-				return stopped
+				return outputError{stopped}
 			}
 			return nil
 		})
@@ -306,25 +399,10 @@ func (e *exporter) writeDir(ctx context.Context, each func(func(*exported) error
 			}
 			return err
 		}
-		path := filepath.Join(e.out.path, fileName(s.Transcript.Session.ID)+e.format.ext)
+		path := filepath.Join(e.out.path, codec.FileName(s.Transcript.Session.ID)+e.format.ext)
 		if e.format.writesFile(path) {
 			return e.out.database().place(path, func(temporary string) error { return e.format.writeFile(ctx, temporary, s) })
 		}
 		return e.out.file(path, func(w io.Writer) error { return e.format.stream(w)(s) })
 	})
-}
-
-// fileName makes an id, which anyone may have sent, a name within a directory:
-// letters, digits, "-" and "_" stand, any other byte is %XX. No two ids have one
-// name.
-func fileName(id string) string {
-	var b strings.Builder
-	for _, c := range []byte(id) {
-		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_' {
-			b.WriteByte(c)
-		} else {
-			fmt.Fprintf(&b, "%%%02X", c)
-		}
-	}
-	return b.String()
 }

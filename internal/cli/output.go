@@ -6,7 +6,9 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	pathpkg "path"
 	"path/filepath"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -14,7 +16,8 @@ import (
 )
 
 // output is where a command writes what it makes: standard output, or a file that
-// appears only when it is whole and replaces none unless it is told to.
+// appears only when it is whole and replaces none unless it is told to. A device, a FIFO and
+// a descriptor such as /dev/stdout are written to as they are.
 type output struct {
 	path  string
 	force bool
@@ -33,8 +36,17 @@ func (o output) database() output {
 // write calls fn with standard output, where the path is none or "-", or with the
 // file. json says that what is written is JSON.
 func (o output) write(cmd *cobra.Command, path string, json bool, fn func(io.Writer) error) error {
+	n, isStream := descriptor(path)
 	switch {
-	case path != "" && path != "-":
+	case isStream && n == 2:
+		return fn(cmd.ErrOrStderr())
+	case isStream && n != 1:
+		f, err := openDescriptor(n)
+		if err != nil {
+			return usagef("write %s: %w; name a descriptor that is open for writing", path, err)
+		}
+		return fn(f)
+	case path != "" && path != "-" && !isStream:
 		return o.file(path, fn)
 	case json:
 		return fn(jsonOutput(cmd))
@@ -42,8 +54,12 @@ func (o output) write(cmd *cobra.Command, path string, json bool, fn func(io.Wri
 	return fn(cmd.OutOrStdout())
 }
 
-// file calls fn with the file of the path.
+// file calls fn with the file of the path. What is no regular file (a device, a FIFO) is
+// written to as it is, and never replaced.
 func (o output) file(path string, fn func(io.Writer) error) error {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
+		return writeSpecial(path, info, fn)
+	}
 	return o.place(path, func(temporary string) error {
 		f, err := os.OpenFile(temporary, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600) // prompts are sensitive
 		if err != nil {
@@ -57,32 +73,139 @@ func (o output) file(path string, fn func(io.Writer) error) error {
 	})
 }
 
+// writeSpecial writes to a device or a FIFO, which is there whatever is written to it: no
+// --force is needed.
+func writeSpecial(path string, info fs.FileInfo, fn func(io.Writer) error) error {
+	if info.Mode()&fs.ModeSocket != 0 {
+		return usagef("write %s: it is a socket; name a file, or pipe standard output to a program that connects to it", path)
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY, 0) // neither created nor cut
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if err := errors.Join(fn(f), f.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}
+
+// descriptor returns the number of the descriptor of this process that a path names, such as
+// /dev/stdout, /dev/fd/3 and /proc/self/fd/3, also by way of symbolic links. Opening such a
+// path opens its file another time: what is there would be replaced or overwritten, though
+// the shell has it open already.
+func descriptor(path string) (n int, ok bool) {
+	const mostLinks = 40 // as Linux has it
+	for range mostLinks {
+		if path == "" {
+			return 0, false
+		}
+		if n, ok := descriptorName(path); ok {
+			return n, true
+		}
+		target, err := os.Readlink(path)
+		if err != nil {
+			return 0, false
+		}
+		if !filepath.IsAbs(target) {
+			target = filepath.Join(filepath.Dir(path), target)
+		}
+		path = target
+	}
+	return 0, false
+}
+
+func descriptorName(path string) (n int, ok bool) {
+	path = filepath.ToSlash(filepath.Clean(path))
+	switch path {
+	case "/dev/stdin":
+		return 0, true
+	case "/dev/stdout":
+		return 1, true
+	case "/dev/stderr":
+		return 2, true
+	}
+	dir, name := pathpkg.Split(path)
+	switch dir {
+	case "/dev/fd/", "/proc/self/fd/", "/proc/thread-self/fd/", fmt.Sprintf("/proc/%d/fd/", os.Getpid()):
+		n, err := strconv.Atoi(name)
+		return n, err == nil && n >= 0
+	}
+	return 0, false
+}
+
+// openDescriptor returns the file of an open descriptor. It stays open: whoever opened it
+// closes it, or the end of the process does.
+func openDescriptor(n int) (*os.File, error) {
+	f := os.NewFile(uintptr(n), fmt.Sprintf("/dev/fd/%d", n))
+	if f == nil {
+		return nil, fs.ErrInvalid
+	}
+	if _, err := f.Stat(); err != nil {
+		return nil, err
+	}
+	inherited = append(inherited, f)
+	return f, nil
+}
+
+// inherited are descriptors that the process did not open, which collecting garbage must not
+// close.
+var inherited []*os.File
+
+// target is the path of the file that is made or replaced: that to which a symbolic link
+// leads, so that the link stays a link. A link that leads nowhere, or in a circle, is refused:
+// what it would make is not what the path names.
+func target(path string) (string, error) {
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode()&fs.ModeSymlink == 0 {
+		return path, nil
+	}
+	resolved, err := filepath.EvalSymlinks(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		to, _ := os.Readlink(path)
+		return "", usagef("write %s: it is a link to %s, which is not there; name another file, or remove the link", path, to)
+	}
+	if err != nil {
+		return "", usagef("write %s: it is a link that leads nowhere: %w; name another file, or remove the link", path, err)
+	}
+	return resolved, nil
+}
+
 // place has fn write a file under a name that nothing has, and gives it its own when
-// it is whole.
+// it is whole. The file that a symbolic link leads to is replaced, and not the link.
 func (o output) place(path string, fn func(temporary string) error) error {
 	exists := usagef("write %s: it exists; choose another name or add --force", path)
 	if sameFile(path, o.source) {
 		return usagef("write %s: it is the store that is read; choose another name", path)
 	}
-	if _, err := os.Lstat(path); err == nil && !o.force {
+	named := path
+	path, err := target(path)
+	if err != nil {
+		return err
+	}
+	switch info, err := os.Stat(path); {
+	case err == nil && info.IsDir():
+		return usagef("write %s: it is a directory; name a file", named)
+	case err == nil && !info.Mode().IsRegular():
+		return usagef("write %s: it is no regular file, and this format is a database or several files; name a file", named)
+	case err == nil && !o.force:
 		return exists
 	}
 	dir := filepath.Dir(path)
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		return usagef("write %s: there is no directory %s; create it first", path, dir)
+		return usagef("write %s: there is no directory %s; create it first", named, dir)
 	}
 	if o.isDatabase && hasLog(path) {
-		return usagef("write %s: a program has the database open, or left its log there; choose another name", path)
+		return usagef("write %s: a program has the database open, or left its log there; choose another name", named)
 	}
-	room, err := os.MkdirTemp(dir, "."+filepath.Base(path)+".*")
+	room, err := os.MkdirTemp(dir, ".agenttrace-*") // however long the name of the file is
 	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+		return fmt.Errorf("write %s: %w", named, err)
 	}
 	defer os.RemoveAll(room)
 	// The name keeps its end, by which a format may go.
 	temporary := filepath.Join(room, "new"+filepath.Ext(path))
 	if err := fn(temporary); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+		return fmt.Errorf("write %s: %w", named, err)
 	}
 	if !o.force {
 		// A link, unlike a rename, does not replace what appeared meanwhile. Where
@@ -94,8 +217,12 @@ func (o output) place(path string, fn func(temporary string) error) error {
 			return exists
 		}
 	}
+	// A device that has taken the place of the file meanwhile is not replaced either.
+	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
+		return usagef("write %s: it is no regular file any more; name another", named)
+	}
 	if err := os.Rename(temporary, path); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+		return fmt.Errorf("write %s: %w", named, err)
 	}
 	return nil
 }

@@ -35,13 +35,3 @@ func TestControlEscaper(t *testing.T) {
 		}
 	}
 }
-
-func TestFileName(t *testing.T) {
-	for id, want := range map[string]string{
-		"ses_1fa2-B": "ses_1fa2-B", "../etc/passwd": "%2E%2E%2Fetc%2Fpasswd", ".hidden": "%2Ehidden", "a b": "a%20b", "a/b": "a%2Fb", "a-b": "a-b", "%2F": "%252F",
-	} {
-		if got := fileName(id); got != want {
-			t.Errorf("fileName(%q) = %q, want %q", id, got, want)
-		}
-	}
-}

@@ -32,6 +32,8 @@
 package skillet
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"mime"
 	"path/filepath"
@@ -40,6 +42,7 @@ import (
 	"time"
 
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 	"github.com/agenttrace/agenttrace/spans"
 )
@@ -114,9 +117,21 @@ func keyOf(s *session.Session, given Key) Key {
 		k.UserID = agentName
 	}
 	if sanitize(k.SessionName) == "" {
-		k.SessionName = s.ID
+		k.SessionName = nameOf(s.ID)
 	}
 	return k
+}
+
+// nameOf is the name of a session that has none: its id, or where the log's path could not
+// tell the id from others, what it can tell of it and a hash.
+func nameOf(id string) string {
+	name := codec.FileName(id)
+	if name == id {
+		return id
+	}
+	name = sanitize(name)
+	sum := sha256.Sum256([]byte(id))
+	return strings.Trim(name[:min(len(name), 100)]+"_"+hex.EncodeToString(sum[:16]), "_")
 }
 
 const timeLayout = "2006-01-02T15:04:05.000Z"

@@ -1,0 +1,281 @@
+package cli_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+// unusual makes a store with two plain sessions between ones that make trouble: of ids that
+// are no file names, or alike, and with rows that cannot be read.
+func unusual(t *testing.T) (path string, ids int) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "s.db")
+	s, err := sqlite.Open(t.Context(), path, sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	all := []string{
+		"plain-1", strings.Repeat("x", 5000), strings.Repeat("x", 5000) + "y", "a/b", "..", "...", "Case", "CASE", "case", "nul", "CON", "with\x1b[31m\ncontrol", "plain-2", " ",
+	}
+	var sql strings.Builder
+	for i, id := range append(all, "damaged") {
+		quoted := strings.ReplaceAll(id, "'", "''")
+		fmt.Fprintf(&sql, "INSERT INTO chat_sessions(id, title, agent, created_at, updated_at) VALUES ('%s', 't', 'a', 1795198540000, %d);\n", quoted, 1795198540000+i)
+		const data = `{"type":"text","text":"hello"}`
+		if id == "damaged" {
+			fmt.Fprintf(&sql, "INSERT INTO chat_messages(id, session_id, role, created_at, updated_at) VALUES ('other', 'plain-1', 'user', 1, 1);\n"+
+				"INSERT INTO chat_parts(id, message_id, session_id, \"index\", type, data_json, created_at, updated_at) VALUES ('stray', 'other', 'damaged', 0, 'text', '%s', 1, 1);\n"+
+				"INSERT INTO permission_decisions(id, session_id, tool_id, action, decided_at) VALUES (x'00', 'damaged', 'bash', 'allow', 1);\n"+
+				"INSERT INTO span_links(session_id, trace_id, span_id, kind, dialect, start_nano, end_nano, facts_json) VALUES ('damaged', '1', '2', 'chat', 'x', 1, 2, '{');\n", data)
+		}
+		fmt.Fprintf(&sql, "INSERT INTO chat_messages(id, session_id, role, created_at, updated_at) VALUES ('m%d', '%s', 'user', 1795198540000, 1795198540000);\n", i, quoted)
+		fmt.Fprintf(&sql, "INSERT INTO chat_parts(id, message_id, session_id, \"index\", type, data_json, created_at, updated_at) VALUES ('p%d', 'm%d', '%s', 0, 'text', '%s', 1795198540000, 1795198540000);\n", i, i, quoted, data)
+	}
+	execute(t, path, sql.String())
+	return path, len(all)
+}
+
+// inProcess runs the command in a process of its own.
+func inProcess(t *testing.T, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "agenttrace", args...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return out.String(), errs.String(), exit.ExitCode()
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	return out.String(), errs.String(), 0
+}
+
+// TestExportAllGoesOnAfterAnUnusualSession: in every format each session that can be exported
+// is, and the others are named; the exit code tells.
+func TestExportAllGoesOnAfterAnUnusualSession(t *testing.T) {
+	path, want := unusual(t)
+	help, _, _ := inProcess(t, "export", "--help")
+	formats := []string{"jsonl", "json", "csv", "markdown", "html", "otlp-json", "otlp-proto", "agentdbg", "jutul", "skillet", "acp", "sqlite"}
+	for _, format := range formats {
+		if !strings.Contains(help, "  "+format+" ") {
+			t.Errorf("there is no format %s", format)
+		}
+		t.Run(format, func(t *testing.T) {
+			dir := t.TempDir()
+			_, stderr, code := inProcess(t, "--store", path, "export", "--all", "--format", format, "--output", dir+"/")
+			left := strings.Count(stderr, " is left out: ")
+			if left > 1 || left == 1 != (code == 1) || code > 1 {
+				t.Errorf("exit code %d, %d sessions left out:\n%.600s", code, left, stderr)
+			}
+			if left == 1 && !strings.Contains(stderr, fmt.Sprintf("%d sessions exported, 1 left out\n", want)) {
+				t.Errorf("the end does not count:\n%.600s", stderr)
+			}
+			files := 0
+			for _, f := range entries(t, dir) {
+				if name := filepath.Base(f); strings.HasPrefix(name, ".") && name != ".agent_sessions.sqlite" {
+					t.Errorf("%s is left behind", f)
+				}
+				files++
+			}
+			if files < want {
+				t.Errorf("%d files of %d sessions:\n%.600s", files, want, stderr)
+			}
+		})
+	}
+	stdout, stderr, code := inProcess(t, "--store", path, "export", "--all")
+	if n := strings.Count(stdout, `{"type":"session"`); n != want || code != 1 || !strings.Contains(stderr, "session damaged is left out: ") {
+		t.Errorf("%d sessions on standard output, want %d; exit code %d\n%.600s", n, want, code, stderr)
+	}
+	if strings.Contains(stderr, "\x1b") {
+		t.Errorf("control characters on standard error: %q", stderr)
+	}
+	if _, stderr, code := inProcess(t, "--store", path, "export", "damaged"); code == 0 || stderr == "" {
+		t.Errorf("a damaged session alone: exit code %d, %q", code, stderr)
+	}
+}
+
+func entries(t *testing.T, dir string) (files []string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			files = append(files, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// TestExportNeverReplacesWhatIsNoRegularFile: devices and FIFOs are written to and stay what
+// they are, with --force and without it.
+func TestExportNeverReplacesWhatIsNoRegularFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "s.db")
+	if err := makeStore(path, fixture()); err != nil {
+		t.Fatal(err)
+	}
+	want, _, _ := inProcess(t, "--store", path, "export", "last")
+	fifo := filepath.Join(dir, "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink(fifo, link); err != nil {
+		t.Fatal(err)
+	}
+	kept := func(name string, mode os.FileMode) {
+		t.Helper()
+		if info, err := os.Stat(name); err != nil || info.Mode().Type() != mode {
+			t.Errorf("%s is now %v, %v", name, info.Mode(), err)
+		}
+	}
+	for _, name := range []string{fifo, link} {
+		for _, force := range [][]string{nil, {"--force"}} {
+			read := make(chan string)
+			go func() {
+				b, _ := os.ReadFile(name)
+				read <- string(b)
+			}()
+			if _, stderr, code := inProcess(t, append([]string{"--store", path, "export", "last", "--output", name}, force...)...); code != 0 {
+				t.Fatalf("to %s: exit code %d, %s", name, code, stderr)
+			}
+			if got := <-read; got != want {
+				t.Errorf("%s got %d bytes, want %d", name, len(got), len(want))
+			}
+			kept(fifo, os.ModeNamedPipe)
+		}
+	}
+	// What Linux has as a device, in a directory where this process could replace it.
+	for _, args := range [][]string{
+		{"export", "last", "--output"}, {"export", "--all", "--format", "csv", "--output"}, {"export", "last", "--format", "html", "--bundle"},
+		{"replay", "last", "--format", "anthropic", "--output"}, {"diff", "last", "1fa2bdc57", "--format", "html", "--output"},
+	} {
+		args = append([]string{"--store", path}, append(args, "/dev/null")...)
+		for _, force := range []bool{false, true} {
+			if force {
+				args = append(args, "--force")
+			}
+			if _, stderr, code := inProcess(t, args...); code > 1 {
+				t.Errorf("%v: exit code %d, %s", args, code, stderr)
+			}
+			kept("/dev/null", os.ModeDevice|os.ModeCharDevice)
+		}
+	}
+	for _, args := range [][]string{
+		{"export", "last", "--format", "sqlite", "--force", "--output"}, {"export", "last", "--format", "jutul", "--force", "--output"},
+		{"export", "--all", "--format", "json", "--force", "--output"}, {"backup"},
+	} {
+		_, stderr, code := inProcess(t, append(append([]string{"--store", path}, args...), "/dev/null")...)
+		if code != 2 || !strings.Contains(stderr, "/dev/null") {
+			t.Errorf("%v /dev/null: exit code %d, %s", args, code, stderr)
+		}
+		kept("/dev/null", os.ModeDevice|os.ModeCharDevice)
+	}
+}
+
+// TestExportToADescriptor: /dev/stdout and its like are the descriptor that is open, at its
+// place in the file, whatever it leads to.
+func TestExportToADescriptor(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "s.db")
+	if err := makeStore(path, fixture()); err != nil {
+		t.Fatal(err)
+	}
+	want, _, _ := inProcess(t, "--store", path, "export", "last")
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink("/dev/stdout", link); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "/dev/fd/3", link} {
+		f, err := os.CreateTemp(dir, "out")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteString("before\n"); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(t.Context(), "agenttrace", "--store", path, "export", "last", "--output", name)
+		var stderr bytes.Buffer
+		cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = f, &stderr, []*os.File{f}
+		if err := cmd.Run(); err != nil {
+			t.Errorf("to %s: %v, %s", name, err, stderr.String())
+		}
+		if b, err := os.ReadFile(f.Name()); err != nil || string(b) != "before\n"+want {
+			t.Errorf("to %s: the file has %d bytes, want %d; %v", name, len(b), len("before\n"+want), err)
+		}
+		f.Close()
+	}
+	if _, stderr, code := inProcess(t, "--store", path, "export", "last", "--output", "/dev/fd/77"); code != 2 || !strings.Contains(stderr, "/dev/fd/77") {
+		t.Errorf("to a descriptor that is not open: exit code %d, %s", code, stderr)
+	}
+}
+
+// TestExportThroughASymbolicLink: the file at its end is replaced, the link stays one, and a
+// link that leads nowhere is refused.
+func TestExportThroughASymbolicLink(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "s.db")
+	if err := makeStore(path, fixture()); err != nil {
+		t.Fatal(err)
+	}
+	want, _, _ := inProcess(t, "--store", path, "export", "last")
+	if err := os.Mkdir(filepath.Join(dir, "deep"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	file, link := filepath.Join(dir, "deep", "out.jsonl"), filepath.Join(dir, "link.jsonl")
+	if err := os.WriteFile(file, []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, to := range map[string]string{link: "deep/out.jsonl", filepath.Join(dir, "dangling"): "nowhere", filepath.Join(dir, "loop"): "loop"} {
+		if err := os.Symlink(to, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	export := func(want int, args ...string) {
+		t.Helper()
+		if _, stderr, code := inProcess(t, append([]string{"--store", path, "export", "last", "--output"}, args...)...); code != want {
+			t.Errorf("%v: exit code %d, want %d: %s", args, code, want, stderr)
+		}
+	}
+	export(2, link)
+	if b, _ := os.ReadFile(file); string(b) != "old" {
+		t.Errorf("the file has %d bytes without --force", len(b))
+	}
+	export(0, link, "--force")
+	if b, _ := os.ReadFile(file); string(b) != want {
+		t.Errorf("the file has %d bytes, want %d", len(b), len(want))
+	}
+	if to, err := os.Readlink(link); err != nil || to != "deep/out.jsonl" {
+		t.Errorf("the link leads to %q, %v", to, err)
+	}
+	for _, name := range []string{"dangling", "loop"} {
+		export(2, filepath.Join(dir, name), "--force")
+		if _, err := os.Readlink(filepath.Join(dir, name)); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, file := range entries(t, dir) {
+		if strings.HasPrefix(filepath.Base(file), ".") {
+			t.Errorf("%s is left behind", file)
+		}
+	}
+	long := filepath.Join(dir, strings.Repeat("n", 249)+".jsonl")
+	export(0, long)
+	if b, _ := os.ReadFile(long); string(b) != want {
+		t.Errorf("a name of 255 bytes: %d bytes", len(b))
+	}
+}
