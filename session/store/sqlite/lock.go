@@ -2,9 +2,14 @@ package sqlite
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -17,31 +22,201 @@ import (
 // that dies.
 const lockSuffix = ".lock"
 
-// lock takes the writer's lock of the store at path.
-func lock(path string) (*flock.Flock, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+// writerLock is the lock of the one writer of a database. There are two, for a database has
+// more than one name:
+//
+//   - A file beside the database that a path leads to, with the name of its holder. It is
+//     there before the database is, and is the same one for every path and symbolic link to
+//     the database, from any working directory, and through a bind mount of the directory.
+//   - The database itself, by device and inode, which a hard link and a bind mount of the
+//     file share and the file beside it is not: see lockInode.
+type writerLock struct {
+	beside *flock.Flock
+	inode  inodeLock
+}
+
+// lock takes the writer's lock of the store at path and makes the file where there is none.
+func lock(path string) (*writerLock, error) {
+	real, err := realPath(path)
+	if err != nil {
+		return nil, classifyFile(fmt.Errorf("open store %s: %w", path, err))
+	}
+	if err := checkRegular(path); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Dir(real), 0o700); err != nil {
 		return nil, classifyFile(fmt.Errorf("create directory of store %s: %w", path, err))
 	}
-	name := path + lockSuffix
-	l := flock.New(name, flock.SetPermissions(0o600))
-	got, err := l.TryLock()
+	l := &writerLock{beside: flock.New(real+lockSuffix, flock.SetPermissions(0o600))}
+	got, err := l.beside.TryLock()
 	if err != nil {
 		return nil, classifyFile(fmt.Errorf("lock store %s: %w", path, err))
 	}
 	if !got {
-		return nil, fmt.Errorf("open store %s: %w: %s; stop it or use another store", path, store.ErrLocked, holder(name))
+		return nil, lockedError(path, holder(real+lockSuffix))
+	}
+	if err := l.lockFile(path, real); err != nil {
+		_ = l.unlock()
+		return nil, err
 	}
 	host, _ := os.Hostname()
 	owner := fmt.Sprintf("process %d (%s) on %s since %s\n", os.Getpid(), filepath.Base(os.Args[0]), host, time.Now().UTC().Format(time.RFC3339))
 	// The name is a courtesy to the next one who asks: the lock holds without it.
-	_ = os.WriteFile(name, []byte(owner), 0o600)
+	_ = os.WriteFile(real+lockSuffix, []byte(owner), 0o600)
 	return l, nil
 }
+
+// lockFile makes the database where there is none, and locks its inode.
+func (l *writerLock) lockFile(path, real string) error {
+	if err := createFile(path, real); err != nil {
+		return err
+	}
+	f, err := files.open(real)
+	if err != nil {
+		return classifyFile(fmt.Errorf("open store %s: %w", path, err))
+	}
+	if err := checkHeader(path, f); err != nil {
+		files.close(f)
+		return err
+	}
+	owner, err := l.inode.lock(f)
+	if err != nil {
+		files.close(f)
+		return classifyFile(fmt.Errorf("lock store %s: %w", path, err))
+	}
+	if owner != "" {
+		files.close(f)
+		return lockedError(path, owner)
+	}
+	// Another file may have taken the name since it was opened.
+	locked, err := f.Stat()
+	if err == nil {
+		var named os.FileInfo
+		if named, err = os.Stat(path); err == nil && !os.SameFile(locked, named) {
+			err = errors.New("another file took its place while it was opened; try again")
+		}
+	}
+	if err != nil {
+		return classifyFile(fmt.Errorf("lock store %s: %w", path, err))
+	}
+	return nil
+}
+
+func (l *writerLock) unlock() error {
+	return errors.Join(l.inode.unlock(), l.beside.Unlock())
+}
+
+// release unlocks the store when its writing connection is closed.
+func (l *writerLock) release() error {
+	err := l.unlock()
+	files.connect(-1)
+	return err
+}
+
+func lockedError(path, owner string) error {
+	return fmt.Errorf("open store %s: %w: %s; stop it or use another store", path, store.ErrLocked, owner)
+}
+
+const unknownHolder = "its name is not known"
 
 func holder(name string) string {
 	b, err := os.ReadFile(name)
 	if b = bytes.TrimSpace(b); err != nil || len(b) == 0 {
-		return "its name is not known"
+		return unknownHolder
 	}
 	return "it is " + string(b)
+}
+
+// realPath returns the path that symbolic links lead to, also where no file is there yet.
+func realPath(path string) (string, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	const mostLinks = 40 // as Linux has it
+	for range mostLinks {
+		real, err := filepath.EvalSymlinks(path)
+		if err == nil || !errors.Is(err, fs.ErrNotExist) {
+			return real, err
+		}
+		target, err := os.Readlink(path)
+		if err != nil { // not a link: the file, or its directory, is not there yet
+			dir, err := filepath.EvalSymlinks(filepath.Dir(path))
+			if errors.Is(err, fs.ErrNotExist) {
+				return path, nil
+			}
+			return filepath.Join(dir, filepath.Base(path)), err
+		}
+		if !filepath.IsAbs(target) {
+			target = filepath.Join(filepath.Dir(path), target)
+		}
+		path = target
+	}
+	return "", errors.New("too many symbolic links")
+}
+
+// checkRegular refuses what is there and no regular file, such as a device.
+func checkRegular(path string) error {
+	switch info, err := os.Stat(path); {
+	case err != nil:
+		return nil // what is not there will be made, and what cannot be seen fails when it is opened
+	case info.IsDir():
+		return fmt.Errorf("open store %s: %w: it is a directory; name a file in it", path, store.ErrNotStore)
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("open store %s: %w: it is no regular file; name another", path, store.ErrNotStore)
+	}
+	return nil
+}
+
+// files are the databases that are open besides SQLite's own connections, to look at them and
+// to lock them.
+//
+// POSIX drops all locks that a process has on a file when the process closes any descriptor
+// of it. SQLite's locks are such: closing one here would let another process believe that
+// nobody has the database open, and remove the log that our writer is writing. So a file is
+// closed when the process has no connection any more, and is used again until then.
+var files openFiles
+
+type openFiles struct {
+	mu          sync.Mutex
+	connections int
+	kept        []*os.File
+}
+
+// open opens a file for reading.
+func (o *openFiles) open(path string) (*os.File, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if named, err := os.Stat(path); err == nil {
+		for i, f := range o.kept {
+			if info, err := f.Stat(); err == nil && os.SameFile(info, named) {
+				o.kept = slices.Delete(o.kept, i, i+1)
+				return f, nil
+			}
+		}
+	}
+	return os.Open(path)
+}
+
+// close closes a file, or keeps it for as long as there are connections.
+func (o *openFiles) close(f *os.File) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.connections == 0 || runtime.GOOS == "windows" {
+		_ = f.Close()
+	} else {
+		o.kept = append(o.kept, f)
+	}
+}
+
+// connect counts connections: n more, or less.
+func (o *openFiles) connect(n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.connections += n; o.connections == 0 {
+		for _, f := range o.kept {
+			_ = f.Close()
+		}
+		o.kept = nil
+	}
 }

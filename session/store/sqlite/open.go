@@ -8,7 +8,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -53,9 +52,6 @@ const pageSize = 8192
 
 // openWriter opens or creates the database at path, which the caller has locked.
 func openWriter(ctx context.Context, path string, o Options) (_ *sqlite.Conn, err error) {
-	if err := createFile(path); err != nil {
-		return nil, err
-	}
 	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
 	if err != nil {
 		return nil, classify(fmt.Errorf("open store %s: %w", path, err))
@@ -80,7 +76,7 @@ func openWriter(ctx context.Context, path string, o Options) (_ *sqlite.Conn, er
 			return nil, openError(path, err)
 		}
 	}
-	if err := checkOurs(conn, path); err != nil {
+	if err := checkOurs(conn, path, true); err != nil {
 		return nil, err
 	}
 	for _, pragma := range []string{
@@ -106,40 +102,28 @@ func openWriter(ctx context.Context, path string, o Options) (_ *sqlite.Conn, er
 	return conn, nil
 }
 
-// createFile makes the file and its directory, private to the user: prompts
-// are sensitive.
-func createFile(path string) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return fmt.Errorf("create directory of store %s: %w", path, err)
+// createFile makes the file, private to the user: prompts are sensitive.
+func createFile(path, real string) error {
+	f, err := os.OpenFile(real, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
 	}
-	if info, err := os.Stat(path); err == nil {
-		if info.IsDir() {
-			return fmt.Errorf("open store %s: %w: it is a directory; name a file in it", path, store.ErrNotStore)
-		}
-		return checkHeader(path)
-	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return classifyFile(fmt.Errorf("create store %s: %w", path, err))
 	}
-	return f.Close()
+	return f.Close() // nobody has it open: it was not there
 }
 
 // checkHeader refuses a file that is not empty and does not begin like a
 // database. SQLite itself takes one of a few bytes for empty and writes over it.
-func checkHeader(path string) error {
+func checkHeader(path string, f *os.File) error {
 	const magic = "SQLite format 3\x00"
-	f, err := os.Open(path)
-	if err != nil {
-		return classifyFile(fmt.Errorf("open store %s: %w", path, err))
-	}
-	defer f.Close()
 	head := make([]byte, len(magic))
-	n, err := io.ReadFull(f, head)
+	n, err := f.ReadAt(head, 0)
 	switch {
-	case errors.Is(err, io.EOF), string(head) == magic:
+	case n == 0 && errors.Is(err, io.EOF), string(head) == magic:
 		return nil
-	case err != nil && !errors.Is(err, io.ErrUnexpectedEOF):
+	case err != nil && !errors.Is(err, io.EOF):
 		return classifyFile(fmt.Errorf("open store %s: %w", path, err))
 	}
 	return fmt.Errorf("open store %s: %w: it begins with %q; name another file", path, store.ErrNotStore, head[:n])
@@ -205,8 +189,9 @@ var required = map[string][]string{
 var added = []struct{ table, column string }{{"chat_sessions", "mode"}, {"chat_parts", "continuation_run_id"}}
 
 // checkOurs refuses a file that is no session store, or one of a newer version.
-// An empty database is one in the making.
-func checkOurs(conn *sqlite.Conn, path string) error {
+// An empty database is one in the making; so is one that has some of a store's tables and no
+// others, whose making was interrupted: a writer completes it.
+func checkOurs(conn *sqlite.Conn, path string, writer bool) error {
 	version, err := pragmaInt(conn, "user_version")
 	if err != nil {
 		return openError(path, err)
@@ -218,10 +203,16 @@ func checkOurs(conn *sqlite.Conn, path string) error {
 	if len(tables) == 0 && version == 0 {
 		return nil
 	}
+	inTheMaking := writer && version <= CanonicalVersion && !slices.ContainsFunc(tables, func(name string) bool {
+		return !strings.Contains(schema, "CREATE TABLE IF NOT EXISTS "+name+" (")
+	})
 	for _, table := range []string{"chat_sessions", "chat_messages", "chat_parts"} {
 		columns, err := columnsOf(conn, table)
 		if err != nil {
 			return openError(path, err)
+		}
+		if len(columns) == 0 && inTheMaking {
+			continue
 		}
 		for _, column := range required[table] {
 			if !slices.Contains(columns, column) {

@@ -199,7 +199,7 @@ func TestNotStore(t *testing.T) {
 			if l, err := lock(path); err != nil {
 				t.Error(err)
 			} else {
-				_ = l.Unlock()
+				_ = l.unlock()
 			}
 		})
 	}

@@ -28,9 +28,9 @@ const readers = 4
 type Reader struct {
 	path string
 
-	once sync.Once
-	pool *sqlitex.Pool
-	err  error
+	once, closed sync.Once
+	pool         *sqlitex.Pool
+	err          error
 	// ours is false when the file has only the three canonical tables.
 	ours bool
 	// observes is false when it was written before there were observations.
@@ -65,7 +65,9 @@ func (r *Reader) Close() error {
 	if r.pool == nil {
 		return nil
 	}
-	return r.pool.Close()
+	err := r.pool.Close()
+	r.closed.Do(func() { files.connect(-1) })
+	return err
 }
 
 // read runs fn with a connection, in one read transaction.
@@ -90,17 +92,17 @@ func (r *Reader) read(ctx context.Context, fn func(*sqlite.Conn) error) (err err
 }
 
 func (r *Reader) open() {
-	info, err := os.Stat(r.path)
+	_, err := os.Stat(r.path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		r.err = fmt.Errorf("open store %s: %w: no such file", r.path, store.ErrNotFound)
 	case err != nil:
 		r.err = fmt.Errorf("open store %s: %w", r.path, err)
-	case info.IsDir():
-		r.err = fmt.Errorf("open store %s: %w: it is a directory; name a file in it", r.path, store.ErrNotStore)
+	default:
+		r.err = checkRegular(r.path)
 	}
 	if r.err == nil {
-		r.err = checkHeader(r.path)
+		r.err = r.checkHeader()
 	}
 	if r.err != nil {
 		return
@@ -115,6 +117,15 @@ func (r *Reader) open() {
 		uri := (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: r.path}).EscapedPath(), RawQuery: "immutable=1"}).String()
 		r.err = r.openPool(uri, sqlite.OpenReadOnly|sqlite.OpenURI)
 	}
+}
+
+func (r *Reader) checkHeader() error {
+	f, err := files.open(r.path)
+	if err != nil {
+		return classifyFile(fmt.Errorf("open store %s: %w", r.path, err))
+	}
+	defer files.close(f)
+	return checkHeader(r.path, f)
 }
 
 func isCantOpen(err error) bool {
@@ -142,7 +153,7 @@ func (r *Reader) openPool(uri string, flags sqlite.OpenFlags) error {
 	}
 	conn, err := pool.Take(context.Background())
 	if err == nil {
-		err = checkOurs(conn, r.path)
+		err = checkOurs(conn, r.path, false)
 		var tables []string
 		if err == nil {
 			tables, err = names(conn, "SELECT name FROM sqlite_schema WHERE name IN ('agenttrace_schema', 'chat_sessions', 'observations')")
@@ -165,6 +176,7 @@ func (r *Reader) openPool(uri string, flags sqlite.OpenFlags) error {
 		return openError(r.path, err)
 	}
 	r.pool = pool
+	files.connect(+1)
 	return nil
 }
 

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gofrs/flock"
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
@@ -25,7 +24,7 @@ type Store struct {
 	*Reader
 	path    string
 	options Options
-	lock    *flock.Flock
+	lock    *writerLock
 	// file is the database as it was opened, to notice when another takes its
 	// place.
 	file os.FileInfo
@@ -79,21 +78,22 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	files.connect(+1)
 	conn, err := openWriter(ctx, path, o)
 	if err != nil {
-		_ = l.Unlock()
+		_ = l.release()
 		return nil, err
 	}
 	info, err := os.Stat(path)
 	if err != nil {
 		conn.Close()
-		_ = l.Unlock()
+		_ = l.release()
 		return nil, classifyFile(fmt.Errorf("open store %s: %w", path, err))
 	}
 	touched, err := sqlitex.ResultInt64(conn.Prep("SELECT coalesce(max(touched_at), 0) FROM export_outbox"))
 	if err != nil {
 		conn.Close()
-		_ = l.Unlock()
+		_ = l.release()
 		return nil, openError(path, err)
 	}
 	s := &Store{
@@ -124,7 +124,7 @@ func (s *Store) Close() error {
 	if closeErr := s.conn.Close(); err == nil {
 		err = closeErr
 	}
-	if unlockErr := s.lock.Unlock(); err == nil {
+	if unlockErr := s.lock.release(); err == nil {
 		err = unlockErr
 	}
 	return err
