@@ -1,7 +1,7 @@
 # The collector and the session tools, without anything else: no shell, no root.
 #
 #   docker build -t agenttrace .
-#   docker run --rm -v sessions:/var/lib/agenttrace agenttrace sessions
+#   docker run --rm -v sessions:/var/lib/agenttrace agenttrace ls
 #
 # Without a configuration "collect" listens on loopback, which in a container is
 # the container's own: mount one and name it, as docker-compose.yml does, or run with

@@ -120,6 +120,8 @@ type exporter struct {
 	// the error of the first of them.
 	written, left int
 	first         error
+	// mended says that what the command line says is in the way of each of them.
+	mended bool
 }
 
 // check finds what on the command line contradicts itself. named is how many sessions
@@ -217,6 +219,9 @@ func (e *exporter) run(cmd *cobra.Command, r *sqlite.Reader, ids []string) error
 	}
 	err := e.writeAll(cmd, ids, each)
 	if err == nil && e.left > 0 {
+		if e.written > 0 && e.mended {
+			return fmt.Errorf("%d of %s left out: %w", e.left, counted(e.left+e.written, "session"), e.first)
+		}
 		if e.written == 0 {
 			return fmt.Errorf("none of %s was exported: %w", counted(len(ids), "session"), e.first)
 		}
@@ -228,6 +233,8 @@ func (e *exporter) run(cmd *cobra.Command, r *sqlite.Reader, ids []string) error
 
 // leave reports a session that is not exported.
 func (e *exporter) leave(cmd *cobra.Command, id string, err error) {
+	var usage usageError
+	e.mended = errors.As(err, &usage) && (e.left == 0 || e.mended)
 	e.left++
 	if e.first == nil {
 		e.first = fmt.Errorf("export session %s: %w", shortened(id), err)

@@ -89,9 +89,12 @@ In JSON they are estimated_cost_usd, beside cost_usd.`,
 				return writeJSON(cmd, items)
 			}
 			if len(items) == 0 {
-				_, err := fmt.Fprintf(cmd.ErrOrStderr(), "no sessions in %s\n", r.Path())
-				return err
+				return reportNone(cmd, r, q)
 			}
+			inspect.Abbreviate(items, func(short, id string) bool {
+				found, err := r.Resolve(cmd.Context(), short)
+				return err == nil && found == id
+			})
 			return inspect.RenderSessions(cmd.OutOrStdout(), items, terminal(cmd))
 		},
 	}
@@ -104,6 +107,32 @@ In JSON they are estimated_cost_usd, beside cost_usd.`,
 	f.BoolVar(&asJSON, "json", false, "print a JSON array")
 	pricesFlag(cmd)
 	return cmd
+}
+
+// reportNone says of which sessions there are none, and whether the store has others.
+func reportNone(cmd *cobra.Command, r *sqlite.Reader, q store.SessionQuery) error {
+	of := ""
+	if q.Agent != "" {
+		of = fmt.Sprintf(" of agent %s", inspect.Sanitize(fmt.Sprintf("%q", q.Agent)))
+	}
+	w := cmd.ErrOrStderr()
+	for _, other := range []struct {
+		query store.SessionQuery
+		where string
+	}{
+		{store.SessionQuery{Agent: q.Agent, Children: true, Archived: true, Limit: 1}, "all of them are archived or of sub-agents; --all lists them"},
+		{store.SessionQuery{Children: true, Archived: true, Limit: 1}, "there are some of other agents; leave out --agent, or --all lists them"},
+	} {
+		for _, err := range r.Sessions(cmd.Context(), other.query) {
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(w, "no sessions%s to list in %s: %s\n", of, r.Path(), other.where)
+			return err
+		}
+	}
+	_, err := fmt.Fprintf(w, "no sessions in %s\n", r.Path())
+	return err
 }
 
 // listItems makes a list of sessions with what each of them used, and names the models that p,

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -15,11 +16,12 @@ func newSearch() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "search TEXT",
-		Short: "Find a text in titles, in what was said and what tools did",
-		Long: `Find a text in the titles of sessions, in what was said and thought, and in the
-inputs, outputs and errors of tool calls. Upper and lower case are alike; titles
-come first, and what was stored last. What a fork copied is found in its parent
-alone.
+		Short: "Find a text in titles, prompts, in what was said and what tools did",
+		Long: `Find a text in the titles of sessions, in system prompts and tool catalogs, in what
+was said and thought, and in the inputs, outputs and errors of tool calls. Upper and
+lower case are alike; titles come first, then prompts and catalogs, once for each
+session at the first message that has them, and what was stored last. What a fork
+copied is found in its parent alone.
 
 There is no index: texts are read until enough is found, some three seconds for
 1 GB. The exit code is 0 also when nothing is found.
@@ -27,7 +29,8 @@ There is no index: texts are read until enough is found, some three seconds for
 With --json it is an array of objects: session_id, title, agent, turn, message_id,
 role, part_id, type, tool, tool_call_id, field, matches, context, marks (the ranges
 of bytes of the matches in context) and created_at in Unix milliseconds. A title has
-the type "session" and the field "title", and neither message nor part.`,
+the type "session" and the field "title", and neither message nor part; a prompt or
+catalog the type "system-prompt" or "tool-catalog", its digest, and no part.`,
 		Example: `  agenttrace search 'permission denied'
   agenttrace search 'rm -rf' --agent codeagent --since 30d
   agenttrace search TODO --limit 100 --json | jq -r '.[].session_id' | sort -u`,
@@ -68,7 +71,15 @@ the type "session" and the field "title", and neither message nor part.`,
 				return writeJSON(cmd, hits)
 			}
 			if len(hits) == 0 {
-				_, err := fmt.Fprintf(cmd.ErrOrStderr(), "%s is not in %s\n", inspect.Sanitize(fmt.Sprintf("%q", args[0])), r.Path())
+				within := ""
+				if agent != "" {
+					within += " of agent " + strconv.Quote(agent)
+				}
+				if since != "" {
+					within += " since " + since
+				}
+				_, err := fmt.Fprintf(cmd.ErrOrStderr(), "%s is not in the titles, messages, tool calls, system prompts and tool catalogs of the sessions%s in %s\n",
+					inspect.Sanitize(strconv.Quote(args[0])), inspect.Sanitize(within), r.Path())
 				return err
 			}
 			if err := inspect.RenderHits(cmd.OutOrStdout(), hits, terminal(cmd)); err != nil {

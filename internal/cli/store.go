@@ -60,6 +60,14 @@ func withSession(cmd *cobra.Command, name string, fn func(ctx context.Context, r
 	return fn(cmd.Context(), r, id)
 }
 
+// completions is how many sessions are looked through: all of them once something is typed.
+func completions(toComplete string) int {
+	if toComplete != "" {
+		return -1
+	}
+	return 100
+}
+
 // completeSessions offers the newest sessions' ids to the shell.
 func completeSessions(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 && cmd.Name() != "check" {
@@ -74,13 +82,18 @@ func completeSessions(cmd *cobra.Command, args []string, toComplete string) ([]s
 	if strings.HasPrefix("last", toComplete) {
 		names = append(names, cobra.CompletionWithDesc("last", "the newest session"))
 	}
-	for s, err := range r.Sessions(cmd.Context(), store.SessionQuery{Limit: 100, Children: true}) {
+	for s, err := range r.Sessions(cmd.Context(), store.SessionQuery{Limit: completions(toComplete), Children: true, Archived: true}) {
 		if err != nil {
 			break
 		}
-		if strings.HasPrefix(s.ID, toComplete) {
+		// What ls prints for an id has not the prefix that every session has.
+		name := s.ID
+		if bare, ours := strings.CutPrefix(s.ID, "ses_"); ours && toComplete != "" && strings.HasPrefix(bare, toComplete) {
+			name = bare
+		}
+		if strings.HasPrefix(name, toComplete) {
 			title := strings.ReplaceAll(inspect.Sanitize(s.Title), "\n", " ")
-			names = append(names, cobra.CompletionWithDesc(inspect.Sanitize(s.ID), title))
+			names = append(names, cobra.CompletionWithDesc(inspect.Sanitize(name), title))
 		}
 	}
 	if cmd.Name() == "check" { // it takes files too

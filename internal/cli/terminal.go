@@ -19,7 +19,7 @@ import (
 // NO_COLOR is set, CLICOLOR is 0 or TERM is dumb, elsewhere only with
 // CLICOLOR_FORCE.
 func terminal(cmd *cobra.Command) inspect.Options {
-	o := inspect.Options{Width: 100, Location: time.Local, Color: colored(cmd.OutOrStdout()), Now: time.Now()}
+	o := inspect.Options{Whole: !isTerminal(cmd.OutOrStdout()), Width: 100, Location: time.Local, Color: colored(cmd.OutOrStdout()), Now: time.Now()}
 	if f, ok := cmd.OutOrStdout().(*os.File); ok && term.IsTerminal(f.Fd()) {
 		if w, _, err := term.GetSize(f.Fd()); err == nil && w > 0 {
 			o.Width = w

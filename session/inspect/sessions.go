@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,7 +17,9 @@ import (
 // Item is a session in a list. Its JSON is a stable format: keys are added,
 // never renamed.
 type Item struct {
-	ID    string `json:"id"`
+	ID string `json:"id"`
+	// Short is what a table may have in place of the id: see [Abbreviate].
+	Short string `json:"-"`
 	Title string `json:"title"`
 	Agent string `json:"agent"`
 	// Model is the one that was active last.
@@ -89,11 +93,44 @@ func NewItem(s *session.Session, spent *store.Spent, now time.Time, silence time
 	}
 }
 
-// shortIDs are heads of ids that tell the sessions of a list apart, all of one
-// length, without the prefix that every session has.
+// Abbreviate sets the Short of items to heads of their ids that tell the sessions of the list
+// apart, all of one length, without the prefix that every session has. means says whether a
+// head names the session of an id and no other, also of those that are not in the list: an id
+// of which no head does is whole.
+func Abbreviate(items []Item, means func(short, id string) bool) {
+	const most = 40 // ids are 26 long; what is longer is not shortened
+	bare := func(i int) string { return strings.TrimPrefix(items[i].ID, "ses_") }
+	length := 8
+	for i := range items {
+		id := bare(i)
+		n := length
+		for n < min(len(id), most) && !means(Head(id, n), items[i].ID) {
+			n++
+		}
+		if n < len(id) && n < most {
+			length = n
+		}
+	}
+	for i := range items {
+		id := bare(i)
+		if len(id) >= most || !means(Head(id, length), items[i].ID) {
+			items[i].Short = items[i].ID
+		} else {
+			items[i].Short = Head(id, length)
+		}
+	}
+}
+
+// shortIDs are what stands for the ids of a list in a narrow table.
 func shortIDs(items []Item) []string {
-	const least, most = 8, 40 // ids are 26 long; what is longer is not shortened
 	bare := make([]string, len(items))
+	if !slices.ContainsFunc(items, func(i Item) bool { return i.Short == "" }) {
+		for i := range items {
+			bare[i] = Sanitize(items[i].Short)
+		}
+		return bare
+	}
+	const least, most = 8, 40
 	longest := 0
 	for i := range items {
 		bare[i] = Sanitize(strings.TrimPrefix(items[i].ID, "ses_"))
@@ -135,6 +172,10 @@ func RenderSessions(w io.Writer, items []Item, o Options) error {
 		right bool
 	}
 	const mark, title, agent, model, tokens, context, costColumn = 1, 2, 3, 4, 5, 6, 7
+	fit := truncate
+	if p.Whole {
+		fit = func(text string, _ int) string { return text }
+	}
 	rows := make([][]cell, 0, len(items)+1)
 	head := []cell{{span: span{"ID", p.title}}, {span: span{"", p.title}}, {span: span{"TITLE", p.title}}, {span: span{"AGENT", p.title}},
 		{span: span{"MODEL", p.title}}, {span{"TOKENS", p.title}, true}, {span{"CONTEXT", p.title}, true}, {span{"COST", p.title}, true}, {span{"AGE", p.title}, true}}
@@ -164,12 +205,16 @@ func RenderSessions(w io.Writer, items []Item, o Options) error {
 			number = brief
 		}
 		rows = append(rows, []cell{
-			{span: span{ids[i], p.accent}}, {span: sign}, {span: span{name, p.plain}}, {span: span{truncate(oneLine(s.Agent), 14), p.dim}},
-			{span: span{truncate(modelName(s.Model), 20), p.dim}}, {span{number(s.Total), p.plain}, true}, {span{number(s.ContextTotal), p.dim}, true}, {span{cmp.Or(summedCost(s.CostUSD, s.EstimatedCostUSD), absent), p.plain}, true},
+			{span: span{ids[i], p.accent}}, {span: sign}, {span: span{name, p.plain}}, {span: span{fit(oneLine(s.Agent), 14), p.dim}},
+			{span: span{fit(modelName(s.Model), 20), p.dim}}, {span{number(s.Total), p.plain}, true}, {span{number(s.ContextTotal), p.dim}, true}, {span{cmp.Or(summedCost(s.CostUSD, s.EstimatedCostUSD), absent), p.plain}, true},
 			{span{p.age(s.UpdatedAt), p.dim}, true},
 		})
 	}
-	if p.Width >= 120 {
+	if p.Whole && p.Width >= 100 {
+		for i := range items {
+			rows[1+i][0].text = Sanitize(items[i].ID)
+		}
+	} else if p.Width >= 120 {
 		room := p.Width
 		for i := range head {
 			if i == title || i == context || i == costColumn && !withCost {
@@ -210,14 +255,22 @@ func RenderSessions(w io.Writer, items []Item, o Options) error {
 			}
 			room -= widths[i] + 2
 		}
-		if room >= 28 || drop[context] && room >= 20 {
+		if p.Whole || room >= 28 || drop[context] && room >= 20 {
 			break
 		}
 	}
 	for _, r := range rows {
 		widths[title] = max(widths[title], width(r[title].text))
 	}
-	widths[title] = min(widths[title], max(room, 8))
+	if p.Whole {
+		widths[title] = min(widths[title], 60) // longer ones move the rest of their row
+	} else {
+		widths[title] = min(widths[title], max(room, 8))
+	}
+	screen := p.Width
+	if p.Whole {
+		p.Width = math.MaxInt32
+	}
 	for _, r := range rows {
 		var spans []span
 		for i, c := range r {
@@ -227,7 +280,9 @@ func RenderSessions(w io.Writer, items []Item, o Options) error {
 			if len(spans) > 0 {
 				spans = append(spans, span{"  ", p.plain})
 			}
-			c.text = truncate(c.text, widths[i])
+			if !p.Whole {
+				c.text = truncate(c.text, widths[i])
+			}
 			if c.right {
 				c.text = padLeft(c.text, widths[i])
 			} else {
@@ -237,6 +292,7 @@ func RenderSessions(w io.Writer, items []Item, o Options) error {
 		}
 		p.line(spans...)
 	}
+	p.Width = screen
 	sum := []string{plural(len(items), "session", "sessions")}
 	if text := summedCost(cost.stated, cost.estimated); text != "" {
 		sum = append(sum, text)

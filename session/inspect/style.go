@@ -19,6 +19,8 @@ type Options struct {
 	Width int
 	// Color adds escape sequences of the 16 colors that users set for themselves.
 	Color bool
+	// Whole cuts and leaves out nothing of a table to fit the width: a program reads it.
+	Whole bool
 	// Full shows what is otherwise cut short or folded away.
 	Full bool
 	// Lines is how many lines of a tool's output are shown; 0 means 8. Reasoning

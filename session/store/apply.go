@@ -97,6 +97,10 @@ type sessionWork struct {
 	resum bool
 	// touched are the messages that changed, for the forks to follow.
 	touched map[string]bool
+	// noticed says that the rewinds were looked at which another program may have undone;
+	// fresh are those that the batch tells of.
+	noticed bool
+	fresh   map[Rewind]bool
 	// usage and cost are what the session's rollup changes by.
 	usage session.Usage
 	cost  float64
@@ -326,7 +330,8 @@ func (l *Link) tells() bool { return l.Facts != nil && l.MessageID != "" }
 // after until (Unix milliseconds, 0 for never) do not count.
 func (w *sessionWork) hiddenAt(m *session.Message, tx Tx, until int64) (*int64, error) {
 	var hidden *int64
-	for _, r := range w.row.State.Rewinds {
+	for i := range w.row.State.Rewinds {
+		r := &w.row.State.Rewinds[i]
 		if r.Undone || m.ID == r.To || m.CreatedAt > r.At || until != 0 && r.At > until {
 			continue
 		}
@@ -337,12 +342,73 @@ func (w *sessionWork) hiddenAt(m *session.Message, tx Tx, until int64) (*int64, 
 		if to == nil || to.SessionID != w.id || !PositionOf(to).Before(PositionOf(m)) {
 			continue
 		}
+		if err := w.noticeUndone(tx); err != nil {
+			return nil, err
+		}
+		if r.Undone {
+			continue
+		}
 		if hidden == nil || r.At < *hidden {
 			at := r.At
 			hidden = &at
 		}
 	}
 	return hidden, nil
+}
+
+// noticeUndone marks, once per batch, the rewinds that another program has undone by showing
+// again what they hid, so that they hide nothing that comes late. Rewinds of the batch itself,
+// and those whose message came with it, have not hidden anything yet.
+func (w *sessionWork) noticeUndone(tx Tx) error {
+	if w.noticed {
+		return nil
+	}
+	w.noticed = true
+	messages, err := tx.MessagesFrom(w.id, Position{})
+	if err != nil {
+		return err
+	}
+	for i, holds := range RewindsInForce(w.row.State.Rewinds, messages) {
+		r := &w.row.State.Rewinds[i]
+		if !holds && !r.Undone && !w.fresh[*r] && !w.touched[r.To] {
+			r.Undone, w.dirty = true, true
+		}
+	}
+	return nil
+}
+
+// RewindsInForce says of each of a session's rewinds, which are in order of time, whether it
+// holds: it is not undone, and not all of what it alone hides is seen, as another program
+// leaves it that has undone the rewind. messages are those of the session in order. A rewind
+// that has nothing to hide, or nothing but what an earlier one hides, holds.
+func RewindsInForce(rewinds []Rewind, messages []session.Message) []bool {
+	holds := make([]bool, len(rewinds))
+	covered := make([]bool, len(messages))
+	for i, r := range rewinds {
+		if r.Undone {
+			continue
+		}
+		to := slices.IndexFunc(messages, func(m session.Message) bool { return m.ID == r.To })
+		hides, shown := false, false
+		for k := range messages {
+			m := &messages[k]
+			if to < 0 || k <= to || m.CreatedAt > r.At || covered[k] {
+				continue
+			}
+			if m.HiddenAt != nil && *m.HiddenAt == r.At {
+				hides = true
+			} else {
+				shown = true
+			}
+		}
+		if holds[i] = hides || !shown; !holds[i] {
+			continue
+		}
+		for k := range messages {
+			covered[k] = covered[k] || to >= 0 && k > to && messages[k].CreatedAt <= r.At
+		}
+	}
+	return holds
 }
 
 // awaitsRewind says whether a rewind goes back to the message.

@@ -203,6 +203,10 @@ func (w *sessionWork) mergeRewind(rw Rewind) {
 	switch {
 	case !found:
 		s.Rewinds = slices.Insert(s.Rewinds, i, rw)
+		if w.fresh == nil {
+			w.fresh = make(map[Rewind]bool)
+		}
+		w.fresh[rw] = true
 	case rw.Undone && !s.Rewinds[i].Undone:
 		s.Rewinds[i].Undone = true
 	default:

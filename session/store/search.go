@@ -12,8 +12,12 @@ type SearchQuery struct {
 	Since time.Time
 }
 
-// TypeSession is the type of a hit in the title of a session.
-const TypeSession = "session"
+// Types of hits that are in no part.
+const (
+	TypeSession      = "session"       // in the title of a session
+	TypeSystemPrompt = "system-prompt" // in a system prompt, told at the first message that has it
+	TypeToolCatalog  = "tool-catalog"  // in a tool catalog, likewise
+)
 
 // Hit is a place where a text was found: one value of one part, or the title of a
 // session.
@@ -32,10 +36,13 @@ type Hit struct {
 	// Type is that of the part: text, reasoning, tool-<name> and so on; [TypeSession]
 	// of a title.
 	Type string `json:"type"`
+	// Digest is that of the system prompt or tool catalog.
+	Digest string `json:"digest,omitempty"`
 	// Tool and CallID are those of a tool call.
 	Tool   string `json:"tool,omitempty"`
 	CallID string `json:"tool_call_id,omitempty"`
-	// Field is where in the part: text, input.command, output[2].name; or title.
+	// Field is where in the part: text, input.command, output[2].name; or title, system
+	// prompt, tool catalog.
 	Field string `json:"field"`
 	// Matches counts how often the text is in the value.
 	Matches int `json:"matches"`

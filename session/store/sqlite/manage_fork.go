@@ -251,20 +251,21 @@ func (s *Store) Unrewind(ctx context.Context, id string) (Rewound, error) {
 }
 
 // lastRewind is the last rewind that holds. One that another program made, or that
-// came with an import, is known by what it hid alone.
+// came with an import, is known by what it hid alone; one that another program has undone
+// does not hold.
 func (t *tx) lastRewind(row *store.SessionRow) (*store.Rewind, error) {
-	var last *store.Rewind
-	known := make(map[int64]bool)
-	for i := range row.State.Rewinds {
-		rw := row.State.Rewinds[i]
-		known[rw.At] = true
-		if !rw.Undone && (last == nil || rw.At >= last.At) {
-			last = &rw
-		}
-	}
 	messages, err := t.MessagesFrom(row.ID, store.Position{})
 	if err != nil {
 		return nil, err
+	}
+	var last *store.Rewind
+	known := make(map[int64]bool)
+	for i, holds := range store.RewindsInForce(row.State.Rewinds, messages) {
+		rw := row.State.Rewinds[i]
+		known[rw.At] = true
+		if holds && (last == nil || rw.At >= last.At) {
+			last = &rw
+		}
 	}
 	user := ""
 	for i := range messages {

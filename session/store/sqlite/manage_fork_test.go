@@ -3,6 +3,7 @@ package sqlite
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -176,4 +177,78 @@ func TestUnrewindForeign(t *testing.T) {
 		}
 	}
 	sound(t, path)
+}
+
+// TestARewindThatAnotherProgramHasUndoneStaysUndone: neither undoing another rewind, nor a
+// message that comes late, hides again what somebody has shown.
+func TestARewindThatAnotherProgramHasUndoneStaysUndone(t *testing.T) {
+	path := newPath(t)
+	s := open(t, path, Options{})
+	message := func(id, role string, ms int64) store.MessageChange {
+		return store.MessageChange{ID: id, SessionID: "s", Role: role, CreatedAt: at + ms, UpdatedAt: at + ms, Rank: store.RankFinal}
+	}
+	apply(t, s, store.Batch{Sessions: []store.SessionChange{{ID: "s", Start: at, End: at}}, Messages: []store.MessageChange{
+		message("u1", "user", 0), message("a1", "assistant", 10), message("u2", "user", 20), message("a2", "assistant", 30)}})
+	rewind := func(to string, ms int64) {
+		t.Helper()
+		if _, err := s.Rewind(t.Context(), "s", to, moment(at+ms)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hidden := func(when, want string) {
+		t.Helper()
+		got := strings.Join(query(t, path, `SELECT id FROM chat_messages WHERE hidden_at IS NOT NULL ORDER BY created_at`), " ")
+		if got != want {
+			t.Errorf("%s: hidden are %q, want %q", when, got, want)
+		}
+	}
+	rewind("u1", 100)
+	hidden("after a rewind", "a1 u2 a2")
+	script(t, path, `UPDATE chat_messages SET hidden_at = NULL WHERE session_id = 's'`)
+	apply(t, s, store.Batch{Messages: []store.MessageChange{message("late", "assistant", 25)}})
+	hidden("after a late message", "")
+	apply(t, s, store.Batch{Messages: []store.MessageChange{message("u3", "user", 200), message("a3", "assistant", 210), message("u4", "user", 220)}})
+	rewind("u3", 300)
+	hidden("after another rewind", "a3 u4")
+	if _, err := s.Unrewind(t.Context(), "s"); err != nil {
+		t.Fatal(err)
+	}
+	hidden("after it was undone", "")
+	if _, err := s.Unrewind(t.Context(), "s"); !errors.Is(err, ErrNoRewind) {
+		t.Errorf("undoing once more: %v", err)
+	}
+	rewind("u3", 400)
+	script(t, path, `UPDATE chat_messages SET hidden_at = NULL WHERE session_id = 's'`)
+	if _, err := s.Unrewind(t.Context(), "s"); !errors.Is(err, ErrNoRewind) {
+		t.Errorf("undoing what another program has undone: %v", err)
+	}
+	hidden("in the end", "")
+	// Another program's own rewind is undone as it is.
+	script(t, path, `UPDATE chat_messages SET hidden_at = 77 WHERE id IN ('a3', 'u4')`)
+	apply(t, s, store.Batch{Messages: []store.MessageChange{message("later", "assistant", 230)}})
+	hidden("after another program's", "a3 u4")
+	if _, err := s.Unrewind(t.Context(), "s"); err != nil {
+		t.Fatal(err)
+	}
+	hidden("after undoing another program's", "")
+}
+
+// TestForksOfAnotherProgramAreListed: they have a parent, and copies that are older than they
+// are; a sub-agent's session has none.
+func TestForksOfAnotherProgramAreListed(t *testing.T) {
+	path := newPath(t)
+	s := open(t, path, Options{})
+	script(t, path, `
+INSERT INTO chat_sessions(id, agent, parent_id, parent_message_id, created_at, updated_at) VALUES ('p', 'a', NULL, NULL, 1000, 2000), ('fork', 'a', 'p', 'u', 1500, 1500), ('agent', 'a', 'p', 'u', 1500, 1600);
+INSERT INTO chat_messages(id, session_id, role, created_at, updated_at) VALUES ('u', 'p', 'user', 1000, 1000), ('uc', 'fork', 'user', 1000, 1000), ('x', 'agent', 'user', 1500, 1500)`)
+	var listed []string
+	for row, err := range s.Sessions(t.Context(), store.SessionQuery{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		listed = append(listed, row.ID)
+	}
+	if got := strings.Join(listed, " "); got != "p fork" {
+		t.Errorf("listed are %q", got)
+	}
 }

@@ -254,10 +254,12 @@ func (r *Reader) Sessions(ctx context.Context, q store.SessionQuery) iter.Seq2[s
 // or has lost it, or is a fork, with which somebody goes on.
 func (r *Reader) leading() string {
 	const orphan = "s.parent_id IS NULL OR NOT EXISTS (SELECT 1 FROM chat_sessions p WHERE p.id = s.parent_id)"
+	// The forks of other programs are known by their copies, which are older than they are.
+	const copies = "EXISTS (SELECT 1 FROM chat_messages m WHERE m.session_id = s.id AND m.created_at < s.created_at)"
 	if !r.ours {
-		return "(" + orphan + ")"
+		return "(" + orphan + " OR " + copies + ")"
 	}
-	return "(" + orphan + " OR EXISTS (SELECT 1 FROM session_state f WHERE f.session_id = s.id AND f.forked_from IS NOT NULL))"
+	return "(" + orphan + " OR EXISTS (SELECT 1 FROM session_state f WHERE f.session_id = s.id AND f.forked_from IS NOT NULL) OR " + copies + ")"
 }
 
 // errStop ends an iteration that its consumer has left.

@@ -21,7 +21,8 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// Search yields where a text is found: in the titles of sessions, and then in what
+// Search yields where a text is found: in the titles of sessions, in system prompts and tool
+// catalogs, once for each session that was given one, and then in what
 // was said, in the inputs and outputs of tools, and in the data of hosts; what was
 // stored last comes first. What a fork
 // copied from a session that is there is found in that session alone. An error is
@@ -40,6 +41,9 @@ func (r *Reader) Search(ctx context.Context, q store.SearchQuery) iter.Seq2[stor
 		}
 		err := r.read(ctx, func(conn *sqlite.Conn) error {
 			if err := s.titles(conn, yield); err != nil {
+				return err
+			}
+			if err := s.blobs(conn, yield); err != nil {
 				return err
 			}
 			stmt := conn.Prep(`SELECT data_json, created_at, session_id, message_id, id, type FROM chat_parts NOT INDEXED
@@ -102,6 +106,60 @@ func (s *searcher) titles(conn *sqlite.Conn, yield func(store.Hit, error) bool) 
 		}
 		return nil
 	})
+}
+
+// blobs yields the sessions with a system prompt or a tool catalog that has the text.
+func (s *searcher) blobs(conn *sqlite.Conn, yield func(store.Hit, error) bool) error {
+	tables, err := names(conn, "SELECT name FROM sqlite_schema WHERE type = 'table' AND name IN ('system_prompts', 'tool_catalogs')")
+	if err != nil {
+		return err
+	}
+	for _, kind := range []struct{ table, path, hit, field string }{
+		{"system_prompts", "$.system_prompt_digest", store.TypeSystemPrompt, "system prompt"},
+		{"tool_catalogs", "$.agenttrace.tool_catalog_digest", store.TypeToolCatalog, "tool catalog"},
+	} {
+		if !slices.Contains(tables, kind.table) {
+			continue // another program's file
+		}
+		found := map[string]store.Hit{}
+		bodies := conn.Prep(`SELECT digest, body FROM ` + kind.table)
+		if err := each(bodies, func() error {
+			if hit, ok := s.needle.hit(bodies.ColumnText(1)); ok {
+				hit.Type, hit.Field, hit.Digest = kind.hit, kind.field, bodies.ColumnText(0)
+				found[hit.Digest] = hit
+			}
+			return nil
+		}); err != nil || len(found) == 0 {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		// The sessions are looked for only when something was found: it reads all messages.
+		type place struct{ session, digest string }
+		seen := map[place]bool{}
+		stmt := conn.Prep(`SELECT m.session_id, m.id, m.role, m.hidden_at, m.created_at, json_extract(m.metadata_json, '` + kind.path + `') AS digest,
+ s.title, s.agent, s.parent_id, s.created_at FROM chat_messages m JOIN chat_sessions s ON s.id = m.session_id
+ WHERE m.role <> 'user' AND json_valid(m.metadata_json) AND digest IS NOT NULL ORDER BY s.updated_at DESC, m.session_id, m.created_at, m.id`)
+		if err := each(stmt, func() error {
+			hit, ok := found[stmt.ColumnText(5)]
+			at := place{stmt.ColumnText(0), hit.Digest}
+			row := session.Session{ParentID: textPtr(stmt, 8), CreatedAt: stmt.ColumnInt64(9)}
+			if !ok || seen[at] || stmt.ColumnInt64(4) < s.since || s.Agent != "" && stmt.ColumnText(7) != s.Agent || row.Copied(stmt.ColumnInt64(4)) {
+				return nil
+			}
+			seen[at] = true
+			hit.SessionID, hit.MessageID, hit.Role, hit.Hidden = at.session, stmt.ColumnText(1), stmt.ColumnText(2), !stmt.ColumnIsNull(3)
+			hit.CreatedAt, hit.Title, hit.Agent = stmt.ColumnInt64(4), stmt.ColumnText(6), stmt.ColumnText(7)
+			if !yield(hit, nil) {
+				return errStop
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *searcher) session(conn *sqlite.Conn, id string, ours bool) (*searchedSession, error) {
