@@ -10,10 +10,9 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// tellCompactions writes a message for every compaction. Spans and records that
-// overlap tell of one.
+// tellCompactions writes a message for every compaction.
 func (a *assembly) tellCompactions(s *stream) {
-	var group, summaries []*node
+	var summaries []*node
 	var made turn // holds the model calls that compactions made
 	for _, n := range s.nodes {
 		if n.side != "compaction" {
@@ -28,28 +27,71 @@ func (a *assembly) tellCompactions(s *stream) {
 	}
 	calls := made.findCalls()
 	slices.SortStableFunc(summaries, func(x, y *node) int { return cmp.Compare(x.Start, y.Start) })
-	flush := func() {
-		if len(group) > 0 {
-			calls = a.tellCompaction(s, group, summaries, calls)
+	for _, group := range s.compactions() {
+		end := reach(group)
+		own := 0 // a client that reports a compaction when it is over has called the model before
+		for own < len(summaries) && summaries[own].End <= end {
+			own++
 		}
-		group = nil
+		calls = a.tellCompaction(s, group, summaries[:own], calls)
+		summaries = summaries[own:]
 	}
-	reach := int64(0)
+}
+
+// compactions gathers what reports one compaction: a span and the spans in it, and
+// what another reporter says at about the time. A reporter that speaks twice speaks
+// of two: a busy agent compacts more than once in a second. The first report of each
+// is of the first of them, and so on.
+func (s *stream) compactions() [][]*node {
+	var groups [][]*node
+	from := 0 // of the groups that something may be added to
 	for _, n := range s.nodes {
 		if n.Kind != fact.Compaction {
 			continue
 		}
-		if len(group) > 0 && n.Start > reach+near || slices.ContainsFunc(group, func(o *node) bool { return o.Name == n.Name && o.record && n.record }) {
-			flush()
+		at := -1
+		for i := from; i < len(groups) && at < 0; i++ {
+			switch {
+			case slices.ContainsFunc(groups[i], func(o *node) bool { return n.below(o) || n.TraceID == o.TraceID && n.Source == o.Source }):
+				at = i
+			case n.Start > reach(groups[i])+near:
+				if i == from {
+					from++
+				}
+			case !slices.ContainsFunc(groups[i], func(o *node) bool { return o.reporter() == n.reporter() }):
+				at = i
+			}
 		}
-		group = append(group, n)
-		reach = max(reach, n.End)
+		if at < 0 {
+			groups = append(groups, nil)
+			at = len(groups) - 1
+		}
+		groups[at] = append(groups[at], n)
 	}
-	flush()
+	return groups
 }
 
-// tellCompaction writes the message of one compaction. summaries are what the session's
-// compactions asked a model for, calls those of its calls, in order of time, that no earlier
+// reach is when the last of the nodes ended.
+func reach(group []*node) int64 {
+	var end int64
+	for _, n := range group {
+		end = max(end, n.Start, n.End)
+	}
+	return end
+}
+
+// reporter is what tells of something by facts of its own: those of spans of a name,
+// of records of a name, of a transcript.
+func (n *node) reporter() string {
+	name := n.Dialect + " " + n.Name
+	if n.record {
+		name = "record " + name
+	}
+	return name
+}
+
+// tellCompaction writes the message of one compaction. summaries are what it asked a
+// model for, calls those of the calls of the session's compactions, in order of time, that no earlier
 // compaction made; it returns those that this one did not make either. A client that reports
 // a compaction when it is over has called the model before: what ended by then is its own.
 func (a *assembly) tellCompaction(s *stream, group, summaries []*node, calls []*call) []*call {
@@ -74,10 +116,9 @@ func (a *assembly) tellCompaction(s *stream, group, summaries []*node, calls []*
 		c.TokensBefore, c.TokensAfter = max(c.TokensBefore, o.TokensBefore), max(c.TokensAfter, o.TokensAfter)
 		c.SummarizedMessages = max(c.SummarizedMessages, o.SummarizedMessages)
 	}
-	i, _ := slices.BinarySearchFunc(summaries, first.Start, func(n *node, at int64) int { return cmp.Compare(n.Start, at) })
-	for ; i < len(summaries) && summaries[i].Start <= end && c.Summary == ""; i++ {
+	for _, n := range summaries {
 		// What the model was asked to summarize it answered with the summary.
-		if n := summaries[i]; n.End <= end {
+		if c.Summary == "" {
 			c.Summary = textOf(n.Output)
 			model = cmp.Or(model, n.Model)
 		}
