@@ -247,6 +247,7 @@ func (s *stream) findTurns(later bool) {
 // findRoots makes a turn of every outermost fact of kind Turn.
 func (s *stream) findRoots() {
 	byID := make(map[string]*turn)
+	orphans := make(map[string]*turn) // by trace, what a span was above that did not come
 	var last *turn
 	for _, t := range s.turns { // those that go on
 		if t.resumed.Measures.FirstRoot != nil {
@@ -269,6 +270,9 @@ func (s *stream) findRoots() {
 		if n.TurnID == "" {
 			t = nil
 		}
+		if t == nil && n.Rooted {
+			t = orphans[n.TraceID]
+		}
 		if t == nil && last != nil && goesOn(n.Fact) && (n.TurnID == "" || last.id == "") {
 			t = last
 		}
@@ -280,6 +284,9 @@ func (s *stream) findRoots() {
 		t.roots = append(t.roots, n)
 		if n.TurnID != "" {
 			byID[n.TurnID] = t
+		}
+		if n.Rooted {
+			orphans[n.TraceID] = t
 		}
 		last = t
 	}

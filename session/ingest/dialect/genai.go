@@ -50,6 +50,7 @@ var operations = map[string]fact.Kind{
 	"generate_text": fact.ModelCall, "stream_text": fact.ModelCall, "generate_object": fact.ModelCall, "stream_object": fact.ModelCall,
 
 	"invoke_agent": fact.Turn, "invoke_workflow": fact.Turn, "run_agent": fact.Turn,
+	"invoke_swarm": fact.Turn, "invoke_graph": fact.Turn, "invoke_multiagent": fact.Turn,
 
 	"agent_step": fact.Step, "step": fact.Step, "plan": fact.Step, "agent_plan": fact.Step, "handoff": fact.Step, "apply_guardrail": fact.Step,
 	"execute_event_loop_cycle": fact.Step, "embeddings": fact.Step, "retrieval": fact.Step, "rerank": fact.Step,

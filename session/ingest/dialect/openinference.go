@@ -82,6 +82,15 @@ func openAIAgentsBelow(s *Span) bool {
 	return !s.ParentSpanID().IsEmpty() && (a.Str("openinference.span.kind") != "AGENT" || a.Str("graph.node.id") != "")
 }
 
+// openAIAgent names the agent of a span of the OpenAI Agents SDK: it is the node of
+// the graph.
+func openAIAgent(s *Span) string {
+	if scope := s.Scope.Name(); !strings.Contains(scope, "openai-agents") && !strings.Contains(scope, "openai_agents") {
+		return ""
+	}
+	return s.Attrs().Str("graph.node.id")
+}
+
 // openInferenceKind returns what the span tells of. A chain is whatever a
 // framework runs one after another: the one that nothing is above is the turn.
 func openInferenceKind(s *Span) fact.Kind {
@@ -114,6 +123,9 @@ func fillOpenInference(f *fact.Fact, s *Span) {
 	addExtra(f, a, "metadata", "tag.tags", "graph.node.id", "graph.node.name", "graph.node.parent_id")
 	readFailure(f, s)
 	f.Rooted = f.Rooted || openAIAgentsBelow(s)
+	if f.Agent == "" && f.Kind == fact.Turn {
+		f.Agent = openAIAgent(s)
+	}
 	switch f.Kind {
 	case fact.ModelCall, fact.Turn:
 		fillOpenInferenceCall(f, s)
