@@ -110,15 +110,16 @@ func (d *drainer) drainDead(ctx context.Context) error {
 	return d.result()
 }
 
-// fresh is how long an empty directory is taken for one whose process is about to
-// lock it.
+// fresh is how long a directory with nothing in it is taken for one whose process is
+// about to lock it. One that has a lock is of a process that lives, or is dead: a
+// process whose directory goes before it holds the lock makes another.
 const fresh = time.Minute
 
 // drainDir sends what is in the directory of another process unless that lives.
 func (d *drainer) drainDir(ctx context.Context, dir string) error {
 	if info, err := os.Stat(dir); err != nil {
 		return nil // somebody else was faster
-	} else if files, err := filesOf(dir); err == nil && len(files) == 0 && time.Since(info.ModTime()) < fresh {
+	} else if entries, err := os.ReadDir(dir); err == nil && len(entries) == 0 && time.Since(info.ModTime()) < fresh {
 		return nil
 	}
 	l, held, err := lockDir(dir)
