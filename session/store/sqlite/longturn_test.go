@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -368,5 +369,39 @@ func BenchmarkStep(b *testing.B) {
 				b.ReportMetric(time.Since(began).Seconds()*1000, "ms/root")
 			}
 		})
+	}
+}
+
+// TestManyToolCallsInOneRequest: a turn of thousands of tool calls that arrives in one
+// request is one message, however it is delivered.
+func TestManyToolCallsInOneRequest(t *testing.T) {
+	many := 4000
+	if testing.Short() {
+		many = 400
+	}
+	if n, err := strconv.Atoi(os.Getenv("TOOL_CALLS")); err == nil {
+		many = n
+	}
+	l := newLongTurn(t, stepShapes[0])
+	all := ptrace.NewTraces()
+	for n := range many / 2 { // each step calls two tools
+		r := l.at(t, n)
+		r.traces.ResourceSpans().MoveAndAppendTo(all.ResourceSpans())
+	}
+	l.rootOf(many / 2).traces.ResourceSpans().MoveAndAppendTo(all.ResourceSpans())
+	s := open(t, newPath(t), Options{})
+	began := time.Now()
+	if _, err := ingest.New(s, ingest.Options{}).Traces(t.Context(), all); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d tool calls in %v", many, time.Since(began))
+	stmt := s.conn.Prep(`SELECT count(*) FROM chat_parts WHERE tool_call_id IS NOT NULL`)
+	calls, _, err := nano(stmt)
+	if err != nil || calls != int64(many) {
+		t.Errorf("%d parts of tool calls: %v", calls, err)
+	}
+	stmt = s.conn.Prep(`SELECT count(*) FROM chat_messages WHERE role = 'assistant'`)
+	if messages, _, err := nano(stmt); err != nil || messages != 1 {
+		t.Errorf("%d messages: %v", messages, err)
 	}
 }

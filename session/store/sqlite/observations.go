@@ -354,10 +354,15 @@ func (t *tx) DeleteCut(home string, at int64) error {
 }
 
 func (t *tx) Announcer(callID, notTrace string, by, until int64) (*store.Announcer, error) {
+	// Calls of tools are found in the order of the index, however often an id was used.
+	order := `ORDER BY c.start_nano DESC, c.trace_id, c.source LIMIT 1`
+	if until != 0 {
+		order = `ORDER BY o.home = o.own, c.start_nano DESC, c.trace_id, c.source LIMIT 1`
+	}
 	stmt := t.conn.Prep(`SELECT c.trace_id, o.home FROM announced_calls c CROSS JOIN observations o ON o.trace_id = c.trace_id AND o.source = c.source
  WHERE c.call_id = ?1 AND c.start_nano <= ?2 AND c.start_nano > ?2 - ?3 AND c.trace_id <> ?4 AND (c.trace_id <> '' OR o.home <> '')
  AND (?5 = 0 OR o.end_nano >= ?5)
- ORDER BY ?5 <> 0 AND o.home = o.own, c.start_nano DESC, c.trace_id, c.source LIMIT 1`)
+ ` + order)
 	stmt.BindText(1, callID)
 	stmt.BindInt64(2, by)
 	stmt.BindInt64(3, store.CallLife)
