@@ -51,16 +51,16 @@ func TestEncode(t *testing.T) {
 	}
 	want := header +
 		`s,"Say, ""hi""",a,sys,system,1,1,false,,,,,,,,,,,,,,,,,,,,,false
-s,"Say, ""hi""",a,u0,user,2,2,false,,,p,0,text,,,,6,7,8,,,,,,,,,,false
-s,"Say, ""hi""",a,a0,assistant,2,3,true,p,m,p0,0,reasoning,,,,0,7,8,1,2,,0,,3,0.0000125,end_turn,1500,false
-s,"Say, ""hi""",a,a0,assistant,2,3,true,p,m,p1,1,tool-bash,bash,c,output-error,16,7,8,,,,,,,,,,false
-s,"Say, ""hi""",a,a0,assistant,2,3,true,p,m,p2,2,dynamic-tool,mcp_x,,,7,7,8,,,,,,,,,,false
-s,"Say, ""hi""",a,a0,assistant,2,3,true,p,m,p3,3,data-mark,,,,7,7,8,,,,,,,,,,false
-s,"Say, ""hi""",a,a0,assistant,2,3,true,p,m,p4,4,file,,,,7,7,8,,,,,,,,,,false
-s,"Say, ""hi""",a,a0,assistant,2,3,true,p,m,p5,5,step-start,,,,0,7,8,,,,,,,,,,false
-s,"Say, ""hi""",a,a0,assistant,2,3,true,p,m,p6,6,text,,,,,7,8,,,,,,,,,,false
-s,"Say, ""hi""",a,u1,user,3,5,false,,,,,,,,,,,,,,,,,,,,,false
-s,"Say, ""hi""",a,a1,assistant,3,6,false,,,,,,,,,,,,,,3,,4,7,,,,false
+s,"Say, ""hi""",a,u0,user,1,2,false,,,p,0,text,,,,6,7,8,,,,,,,,,,false
+s,"Say, ""hi""",a,a0,assistant,1,3,true,p,m,p0,0,reasoning,,,,0,7,8,1,2,,0,,3,0.0000125,end_turn,1500,false
+s,"Say, ""hi""",a,a0,assistant,1,3,true,p,m,p1,1,tool-bash,bash,c,output-error,16,7,8,,,,,,,,,,false
+s,"Say, ""hi""",a,a0,assistant,1,3,true,p,m,p2,2,dynamic-tool,mcp_x,,,7,7,8,,,,,,,,,,false
+s,"Say, ""hi""",a,a0,assistant,1,3,true,p,m,p3,3,data-mark,,,,7,7,8,,,,,,,,,,false
+s,"Say, ""hi""",a,a0,assistant,1,3,true,p,m,p4,4,file,,,,7,7,8,,,,,,,,,,false
+s,"Say, ""hi""",a,a0,assistant,1,3,true,p,m,p5,5,step-start,,,,0,7,8,,,,,,,,,,false
+s,"Say, ""hi""",a,a0,assistant,1,3,true,p,m,p6,6,text,,,,,7,8,,,,,,,,,,false
+s,"Say, ""hi""",a,u1,user,2,5,false,,,,,,,,,,,,,,,,,,,,,false
+s,"Say, ""hi""",a,a1,assistant,2,6,false,,,,,,,,,,,,,,3,,4,7,,,,false
 `
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Errorf("table (-want +got):\n%s", diff)
