@@ -193,13 +193,9 @@ func cutOf(res redact.Result, earlier *Truncated) *Truncated {
 	return &Truncated{Size: int64(res.Size), SHA256: res.SHA256}
 }
 
-// maxSecret is how long a word of a text that grows may be before it counts as
-// whole: longer than the keys and tokens whose shape is known.
-const maxSecret = 2048
-
 // settled returns the head of a text that grows which what comes next cannot
-// change: the last word may be the beginning of a secret, the last bytes that of
-// a rune.
+// change: what follows it may be the beginning of a secret, or a secret whose name
+// comes after it, the last bytes that of a rune.
 func (f *filter) settled(s string) string {
 	if f.redactor == nil {
 		for i := 1; i <= utf8.UTFMax && i <= len(s); i++ {
@@ -212,12 +208,5 @@ func (f *filter) settled(s string) string {
 		}
 		return s
 	}
-	from := max(0, len(s)-maxSecret)
-	if i := strings.LastIndexAny(s[from:], " \t\r\n"); i >= 0 {
-		return s[:from+i+1]
-	}
-	for from > 0 && !utf8.RuneStart(s[from]) {
-		from--
-	}
-	return s[:from]
+	return s[:redact.Settled(s)]
 }

@@ -149,3 +149,48 @@ func TestCorpusOfHarmlessTexts(t *testing.T) {
 		}
 	}
 }
+
+// A text that grows is shown as far as it is settled. Of a secret in it nothing is ever
+// shown, wherever the chunks of the stream end.
+func TestNoChunkShowsASecret(t *testing.T) {
+	r := mustNew(t, Config{})
+	for _, e := range readCorpus(t, "secrets.txt") {
+		for _, before := range []string{"", "I looked at the file. Here it is:\n"} {
+			text := before + e.text + "\nand that is all of it, I think.\n"
+			for k := range len(text) + 1 {
+				grown := text[:k]
+				settled := Settled(grown)
+				if settled > k {
+					t.Fatalf("%d of %d bytes are settled", settled, k)
+				}
+				if piece := leaked(r.Text(grown[:settled]), e.secrets); piece != "" {
+					t.Errorf("%s: %q is shown after %d bytes of %q: %q", e.class, piece, k, text, r.Text(grown[:settled]))
+					break
+				}
+			}
+		}
+	}
+}
+
+// Prose is shown as it comes, a word late.
+func TestProseIsSettledAtEveryWord(t *testing.T) {
+	text := ordinary(4000)
+	late := 0
+	for k := range len(text) + 1 {
+		settled := Settled(text[:k])
+		if !strings.HasPrefix(text, text[:settled]) {
+			t.Fatal(settled)
+		}
+		late = max(late, k-settled)
+	}
+	if late > 2*maxHeld {
+		t.Errorf("%d bytes are held back", late)
+	}
+	for _, prose := range []string{"The agent read the file, found that the parser loses the last line, and wrote a test for it. Then it ran them. "} {
+		for k := range len(prose) + 1 {
+			if word := prose[Settled(prose[:k]):k]; strings.Contains(word, " ") {
+				t.Errorf("%q is held back", word)
+			}
+		}
+	}
+}
