@@ -121,9 +121,23 @@ func (e evidence) rows(t *testing.T, path string) {
 	e["rows"] = all.Bytes()
 }
 
-// report fails the test for what leaked and for what proves nothing.
+// report fails the test for what leaked and for what proves nothing. What a run left
+// behind is kept for the judge of "make secrets".
 func (e evidence) report(t *testing.T, plants []plant, kept map[string][]plant) {
 	t.Helper()
+	if dir := os.Getenv("AGENTTRACE_EVIDENCE"); dir != "" {
+		for where, all := range e {
+			name := strings.Map(func(c rune) rune {
+				if c == '/' || c == ' ' {
+					return '_'
+				}
+				return c
+			}, t.Name()+"-"+where)
+			if err := os.WriteFile(filepath.Join(dir, name), all, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 	if found := e.leaks(plants); len(found) > 0 {
 		t.Errorf("%d secrets are where they must not be:\n%s", len(found), strings.Join(found[:min(len(found), 40)], "\n"))
 	}

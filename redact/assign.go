@@ -296,12 +296,21 @@ func (a *assignment) operator(i int, blank bool) (int, bool) {
 			return i + 1, true
 		}
 	case '|':
+		if strings.HasPrefix(rest, "||=") || strings.HasPrefix(rest, "||:") {
+			a.form = spaced
+			return i + 3, true
+		}
 		a.form = cell
 		return i + 1, i+1 < len(s) && s[i+1] != '|'
 	case '-', '.', 0xe2, 0xe3:
 		return a.drawn(i, blank)
 	case '(':
 		return a.parenthesis(i, blank)
+	case '?', '+':
+		if strings.HasPrefix(rest[1:], "=") {
+			a.form = spaced
+			return i + 2, true
+		}
 	default:
 		if a.keyQuoted && strings.HasPrefix(rest, "value=") {
 			a.form = sure
@@ -331,7 +340,12 @@ func (a *assignment) equalSign(i int, blank bool) (int, bool) {
 
 func (a *assignment) colonSign(i int) (int, bool) {
 	s := a.s
-	if rest := s[i:]; strings.HasPrefix(rest, "::") || strings.HasPrefix(rest, "://") {
+	rest := s[i:]
+	if op := strings.TrimLeft(rest[:min(len(rest), 4)], ":"); len(op) < min(len(rest), 4) && strings.HasPrefix(op, "=") {
+		a.form = spaced // ::= and its like
+		return i + len(rest[:min(len(rest), 4)]) - len(op) + 1, true
+	}
+	if strings.HasPrefix(rest, "::") || strings.HasPrefix(rest, "://") {
 		return 0, false
 	} else if strings.HasPrefix(rest, ":=") {
 		a.form = spaced
@@ -405,6 +419,10 @@ func (a *assignment) drawn(i int, blank bool) (int, bool) {
 			return i + len(sign), true
 		}
 	}
+	if strings.HasPrefix(s[i:], ".=") {
+		a.form = spaced
+		return i + 2, true
+	}
 	if blank && strings.HasPrefix(s[i:], "...") {
 		for i < len(s) && s[i] == '.' {
 			i++
@@ -442,12 +460,29 @@ func (a *assignment) spoken(i int, blank bool) (int, bool) {
 		a.form = told
 		return i, true
 	}
+	if j, ok := typed(s, i); ok {
+		a.form = spaced
+		return j, true
+	}
 	if j, ok := a.sentence(i); ok {
 		a.form = prose
 		return j, true
 	}
 	a.form = bare
 	return i, s[i] != '\n' && s[i] != '\r'
+}
+
+// typed skips a type before the equals sign and the quote of a declaration.
+func typed(s string, i int) (int, bool) {
+	end := i
+	for end < len(s) && end-i < 24 && (class[s[end]]&(word|dot) != 0 || s[end] == '[' || s[end] == ']' || s[end] == '*') {
+		end++
+	}
+	if end == i || !strings.HasPrefix(s[end:], " = ") && !strings.HasPrefix(s[end:], " := ") {
+		return 0, false
+	}
+	end += strings.IndexByte(s[end:], '=') + 2
+	return end, end < len(s) && strings.IndexByte("\"'`", s[end]) >= 0
 }
 
 // sentence reads "is", "has been reset to", "for the database is".

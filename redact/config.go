@@ -27,8 +27,11 @@ type Config struct {
 	// words are words of the key, whatever the case and whether the key is written
 	// in snake_case, kebab-case, camelCase or with dots: "token" matches
 	// access_token, accessToken and X-Auth-Token, but not tokens, tokenizer or
-	// max_tokens. Empty means DefaultKeys; to add to them, list them too. A name
-	// has three bytes or more, of ASCII.
+	// max_tokens. Some names mean other things too, so that their values must look
+	// like secrets: "pass", "pwd" and "psk" no number, path or state, "key" behind
+	// another word, "auth" and "pat" a token. Empty means DefaultKeys and the names
+	// of services before what looks like a token; to add to DefaultKeys, list them
+	// too. A name has three bytes or more, of ASCII.
 	Keys []string `mapstructure:"keys" yaml:"keys" json:"keys,omitempty"`
 	// AllowKeys are keys that are never secrets although Keys matches them,
 	// compared whole, without regard to case and separators. What is under them is
@@ -142,6 +145,9 @@ func New(cfg Config) (*Redactor, error) {
 		for _, name := range cfg.AllowKeys {
 			r.allow = append(r.allow, strings.ToLower(separators.Replace(name)))
 		}
+	}
+	if !cfg.DisableKeys && len(cfg.Keys) == 0 {
+		r.keys = append(r.keys, vendorKeys...)
 	}
 	r.index = newIndex(active, r.keys)
 	return r, nil

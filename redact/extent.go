@@ -168,7 +168,7 @@ func afterScheme(s string, start, end int) int {
 	if end-start < 4 || class[s[start]]&letter == 0 {
 		return start
 	}
-	for _, scheme := range [...]string{"Bearer", "Basic", "Token", "Digest", "Negotiate", "ApiKey", "Api-Key", "Key", "GoogleLogin", "AWS4-HMAC-SHA256"} {
+	for _, scheme := range [...]string{"Bearer", "Basic", "Token", "Digest", "Negotiate", "ApiKey", "Api-Key", "Api-Token", "PRIVATE-TOKEN", "Key", "GoogleLogin", "AWS4-HMAC-SHA256"} {
 		if n := len(scheme); end-start > n+1 && s[start+n] == ' ' && strings.EqualFold(s[start:start+n], scheme) {
 			start += n
 			for start < end && s[start] == ' ' {

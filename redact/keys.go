@@ -68,6 +68,18 @@ func newKeyName(name string) (keyName, error) {
 	return k, nil
 }
 
+// vendorKeys are the names of services whose keys have no shape of their own: where what
+// is assigned to one looks like a token, it is one.
+var vendorKeys = func() (out []keyName) {
+	for name := range strings.FieldsSeq("adafruit adobe airtable algolia asana atlassian confluence jira beamer bitbucket bittrex cloudflare codecov cohere coinbase confluent contentful discord droneci " +
+		"dropbox etsy facebook fastly finicity finnhub flickr freshbooks gitter gocardless heroku hubspot intercom jfrog artifactory kraken kucoin launchdarkly linkedin looker mailchimp mailgun " +
+		"mapbox mattermost maxmind messagebird netlify newrelic nytimes okta openweather plaid rapidapi privateai sendbird sentry snyk sonar squarespace sumologic telegram travis trello twilio twitch twitter yandex zendesk " +
+		"deepgram exa pinata infura alchemy etherscan opsgenie pagerduty datadog dynatrace grafana sendgrid stripe openai anthropic groq mistral sourcegraph infracost alibaba meraki clickhouse") {
+		out = append(out, keyName{words: []string{name}, joined: name, class: keyed})
+	}
+	return out
+}()
+
 // keyLiteral is a spelling that a text must hold for a key to be in it: the name is
 // n bytes of it from from on.
 type keyLiteral struct {

@@ -34,7 +34,7 @@ func privateKey(c *scan, at, n int) (int, int) {
 		if k := strings.Index(window[end:min(len(window), end+60)], "-----"); k >= 0 && strings.Contains(window[end:end+k], "PRIVATE KEY") {
 			end += k + 5
 		}
-		if end-len(body) < 120 && wordy(body) {
+		if strings.Trim(body, " \t\r\n\\nr") == "" || end-len(body) < 120 && wordy(body) {
 			return 0, 0 // talk of where a key begins and ends
 		}
 		return at, i + end

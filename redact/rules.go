@@ -57,13 +57,13 @@ var rules = []*rule{
 		find:     prefixed(slug|dot, 18, mixed), example: []string{"glpat-", mix20}},
 	{name: "slack-token", about: "Slack bot, user, app, legacy and configuration tokens",
 		literals: []string{"xoxb-", "xoxp-", "xoxa-", "xoxr-", "xoxs-", "xoxo-", "xoxe-", "xoxc-", "xoxd-", "xapp-", "xoxe.xoxp-", "xoxe.xoxb-"},
-		find:     prefixed(alnum|dash, 10, mixed), example: []string{"xoxb-", "123456789012-1234567890123-" + mix20}},
+		find:     slack, example: []string{"xoxb-", "123456789012-1234567890123-" + mix20}},
 	{name: "webhook-url", about: "webhook URLs whose path is the secret: Slack, Discord, Teams, Datadog",
 		literals: []string{"hooks.slack.com/services/", "hooks.slack.com/workflows/", "hooks.slack.com/triggers/", "discord.com/api/webhooks/", "discordapp.com/api/webhooks/", "hooks.zapier.com/hooks/catch/", ".webhook.office.com/webhookb2/", "datadoghq.com/v1/input/"},
 		open:     true, find: restOfURL, example: []string{"https://hooks.slack.com/services/", "T0" + mix20 + "/B0" + mix20}},
 	{name: "telegram-token", about: "Telegram bot tokens", literals: []string{":AA"}, open: true, find: around(digit, 8, slug, 30), example: []string{"1234567890", ":AA" + mix40[:33]}},
 	{name: "stripe-key", about: "Stripe secret, restricted and webhook keys",
-		literals: []string{"sk_live_", "sk_test_", "sk_prod_", "rk_live_", "rk_test_", "rk_prod_", "whsec_", "sk_user_"}, find: prefixed(alnum|plusSlash|equals, 16, mixed), example: []string{"sk_live_", mix20 + "q7w8"}},
+		literals: []string{"sk_live_", "sk_test_", "sk_prod_", "rk_live_", "rk_test_", "rk_prod_", "whsec_", "sk_user_"}, find: prefixed(alnum|plusSlash|equals, 10, mixed), example: []string{"sk_live_", mix20 + "q7w8"}},
 	{name: "aws-key", about: "AWS access key ids, and the secret key beside one",
 		literals: []string{"AKIA", "ASIA", "ABIA", "ACCA"}, find: awsKey, example: []string{"AKIA", caps}, not: []string{"ASIAPACIFIC", "AKIA is a prefix"}},
 	{name: "aws-bedrock-key", about: "Amazon Bedrock API keys", literals: []string{"ABSK", "bedrock-api-key-"}, find: prefixed(base64|dash, 60, mixed), example: []string{"ABSK", mix40 + mix40 + mix40}},
@@ -79,7 +79,7 @@ var rules = []*rule{
 	{name: "npm-token", about: "npm access tokens", literals: []string{"npm_"}, find: prefixed(alnum, 30, mixed), example: []string{"npm_", mix40[:36]}, not: []string{"npm_config_registry", "npm_package_version"}},
 	{name: "pypi-token", about: "PyPI upload tokens", literals: []string{"pypi-AgE"}, find: prefixed(slug, 20, mixed), example: []string{"pypi-AgE", "IcHlwaS5vcmcC" + mix40 + mix40}, not: []string{"pypi-publish"}},
 	{name: "rubygems-token", about: "RubyGems tokens", literals: []string{"rubygems_"}, find: prefixed(hexSet, 40, mixed), example: []string{"rubygems_", hex32 + "9b2e6d0c81f7a354"}},
-	{name: "huggingface-token", about: "Hugging Face user and organization tokens", literals: []string{"hf_", "api_org_"}, find: prefixed(alnum, 30, mixed), example: []string{"hf_", "aBcDeFgHiJkLmNoPqRs" + "TuVwXyZaBcDeFgH"}, not: []string{"hf_transfer", "hf_hub_download"}},
+	{name: "huggingface-token", about: "Hugging Face user and organization tokens", literals: []string{"hf_", "api_org_"}, find: huggingFace, example: []string{"hf_", "aBcDeFgHiJkLmNoPqRs" + "TuVwXyZaBcDeFgH"}, not: []string{"hf_transfer", "hf_hub_download"}},
 	{name: "twilio-key", about: "Twilio API keys", literals: []string{"SK0", "SK1", "SK2", "SK3", "SK4", "SK5", "SK6", "SK7", "SK8", "SK9", "SKa", "SKb", "SKc", "SKd", "SKe", "SKf"},
 		alone: true, find: exactly(digit|hexLower, 31), example: []string{"SK", hex32}, not: []string{"SK1234", "SKeleton"}},
 	{name: "sendgrid-key", about: "SendGrid keys", literals: []string{"SG."}, find: prefixed(slug|dot, 40, mixed), example: []string{"SG.", mix20 + "a1." + mix40 + "a1b"}, not: []string{"SG.Singapore"}},
@@ -137,7 +137,7 @@ var rules = []*rule{
 	{name: "airtable-token", about: "Airtable personal tokens", literals: []string{"pat"}, alone: true, find: airtable, maybe: maybeAirtable, example: []string{"pat", mix20[:14] + "." + hex64}, not: []string{"path.to.file", "patch1.2"}},
 	{name: "crates-token", about: "crates.io tokens", literals: []string{"cio"}, alone: true, find: exactly(alnum, 32), example: []string{"cio", mix40[:32]}},
 	{name: "nuget-key", about: "NuGet keys", literals: []string{"oy2"}, alone: true, find: exactly(digit|lower, 43), example: []string{"oy2", hex32 + "0f3a9c4e7b1"}},
-	{name: "artifactory-token", about: "Artifactory reference tokens", literals: []string{"cmVmdGtu"}, find: prefixed(alnum, 40, mixed), example: []string{"cmVmdGtu", "OjAxOj" + mix40 + mix20[:18]}},
+	{name: "artifactory-token", about: "Artifactory reference tokens", literals: []string{"cmVmd"}, find: sized(alnum, 56, 64), example: []string{"cmVmd", "GtuOjAxOj" + mix40 + mix20[:10]}},
 	{name: "intercom-token", about: "Intercom tokens", literals: []string{"dG9rOi", "dG9rO"}, find: prefixed(base64, 40, mixed), example: []string{"dG9rOi", mix40 + "a1b2"}},
 	{name: "dropbox-token", about: "Dropbox tokens", literals: []string{"sl."}, alone: true, find: prefixed(slug|dot, 100, mixed), example: []string{"sl.", "u.A" + mix40 + mix40 + mix40 + mix20}},
 	{name: "facebook-token", about: "Facebook access tokens", literals: []string{"EAACEdEose0cBA", "EAAC", "EAAM", "EAAB", "EAAG", "EAAJ"}, find: prefixed(alnum, 60, mixed), example: []string{"EAACEdEose0cBA", mix40 + mix20}},
@@ -146,8 +146,13 @@ var rules = []*rule{
 	{name: "tencent-key", about: "Tencent Cloud secret ids", literals: []string{"AKID"}, find: sized(alnum, 32, 36), example: []string{"AKID", mix40[:32]}},
 	{name: "yandex-token", about: "Yandex Cloud tokens and keys", literals: []string{"AQVN", "y0_", "t1."}, alone: true, find: prefixed(slug|dot|equals, 35, dense), example: []string{"AQVN", mix40[:35]}, not: []string{"t1.join(x)", "t1.column_2_of_the_table_with_a_long_name"}},
 	{name: "plaid-token", about: "Plaid access tokens", literals: []string{"access-sandbox-", "access-development-", "access-production-"}, find: prefixed(hexSet|dash, 36, mixed), example: []string{"access-production-", "0f3a9c4e-7b1d-4265-a4a7-0b9d3c5f1826"}},
-	{name: "duffel-token", about: "Duffel, Cal.com, Render, Prefect, ReadMe, Typeform and WakaTime keys", literals: []string{"duffel_test_", "duffel_live_", "cal_live_", "cal_test_", "rnd_", "pnu_", "rdme_", "tfp_", "zpka_", "apik_", "snyk_uat.", "snyk_sat.", "rzp_live_", "rzp_test_", "aio_", "CFPAT-", "shippo_live_", "shippo_test_", "ddapi_", "lmnr_", "sm_aat_", "tk-us-", "p8e-", "ico-", "fio-u-", "CLOJARS_", "endr+", "pk_prod_", "fcm_", "stytch_"},
-		find: prefixed(slug|dot, 24, dense), example: []string{"duffel_test_", mix40 + "a1b"}, not: []string{"rnd_walk_2d", "ico-arrow-left-large-2025-icons"}},
+	{name: "duffel-token", about: "Duffel, Cal.com, Render, Prefect, ReadMe, Typeform and WakaTime keys", literals: []string{"duffel_test_", "duffel_live_", "cal_live_", "cal_test_", "rnd_", "pnu_", "rdme_", "tfp_", "zpka_", "apik_", "snyk_uat.", "snyk_sat.", "rzp_live_", "rzp_test_", "aio_", "CFPAT-", "shippo_live_", "shippo_test_", "ddapi_", "lmnr_", "sm_aat_", "tk-us-", "p8e-", "fio-u-", "CLOJARS_", "endr+", "pk_prod_", "fcm_", "stytch_"},
+		alone: true, find: prefixed(slug|dot, 24, dense), example: []string{"duffel_test_", mix40 + "a1b"}, not: []string{"rnd_walk_2d", "x_rnd_walk_of_2d_points_and_more"}},
+	{name: "aws-key-old", about: "AWS ids of an older kind", literals: []string{"A3T"}, alone: true, find: exactly(digit|upper, 17), example: []string{"A3T", caps + "X"}},
+	{name: "clickhouse-key", about: "ClickHouse Cloud secret keys", literals: []string{"4b1d"}, alone: true, find: exactly(alnum, 38), example: []string{"4b1d", mix40[:38]}},
+	{name: "harness-token", about: "Harness tokens", literals: []string{"pat.", "sat."}, alone: true, find: prefixed(slug|dot, 60, mixed), example: []string{"pat.", mix20 + "a1." + hex32[:24] + "." + mix20}},
+	{name: "intra42-secret", about: "Intra42 client secrets", literals: []string{"s-s4t2"}, find: prefixed(slug, 60, mixed), example: []string{"s-s4t2", "ud-" + hex64}},
+	{name: "infracost-key", about: "Infracost keys", literals: []string{"ico-"}, alone: true, find: infracost, example: []string{"ico-", mix40[:32]}, not: []string{"ico-7a388b69018576d24b59331fd60aab0c.png"}},
 	{name: "wakatime-key", about: "WakaTime keys", literals: []string{"waka_"}, find: prefixed(hexSet|dash, 36, mixed), example: []string{"waka_", "0f3a9c4e-7b1d-4265-a4a7-0b9d3c5f1826"}},
 	{name: "live-key", about: "keys of other providers that say what they are for", literals: []string{"_live_", "_prod_", "_sk_", "_pat_", "_api_", "_secret_", "_token_", "_key_"}, open: true, find: liveKey, example: []string{"patch_live_", mix40},
 		not: []string{"get_api_version_2_of_the_thing", "my_secret_santa", "is_live_"}},
@@ -285,6 +290,40 @@ func restOfWord(c *scan, at, n int) (int, int) {
 	return start, end
 }
 
+var slackToken = prefixed(alnum|dash, 10, mixed)
+
+// slack matches tokens, which have more digits than names of files do.
+func slack(c *scan, at, n int) (int, int) {
+	start, end := slackToken(c, at, n)
+	if end > 0 && countDigits(c.s[at+n:end]) < 3 {
+		return 0, 0
+	}
+	return start, end
+}
+
+var ico = sized(alnum, 32, 32)
+
+// infracost matches keys, which have capitals where the names of icons have none.
+func infracost(c *scan, at, n int) (int, int) {
+	start, end := ico(c, at, n)
+	if end > 0 && strings.ToLower(c.s[at+n:end]) == c.s[at+n:end] {
+		return 0, 0
+	}
+	return start, end
+}
+
+// huggingFace matches tokens, which may have no digit where they are as long as tokens
+// are.
+func huggingFace(c *scan, at, n int) (int, int) {
+	end := run(c.s, at+n, alnum)
+	if v := c.s[at+n : end]; len(v) == 34 && !wordy(v) && !repeated(v) {
+		return at, end
+	}
+	return hfToken(c, at, n)
+}
+
+var hfToken = prefixed(alnum, 30, mixed)
+
 // sized matches the literal and from low to high bytes of set after it.
 func sized(set charset, low, high int) matcher {
 	return func(c *scan, at, n int) (int, int) {
@@ -375,7 +414,7 @@ func sessionCookie(c *scan, at, n int) (int, int) {
 		end++
 	}
 	v := c.s[start:end]
-	if len(v) < 20 || strings.HasPrefix(v, "ses_") || uuid(v) || !tokenLike(v[:min(len(v), maxJudged)]) {
+	if len(v) < 20 || strings.HasPrefix(v, "ses_") || uuid(v) || countDigits(v) < 3 || date(v) || run(v, 0, digit) == len(v) {
 		return 0, 0
 	}
 	return start, end

@@ -514,6 +514,9 @@ func (r *Redactor) text(s string) string {
 	defer scans.Put(c)
 	c.begin(r, s)
 	c.all(from)
+	if strings.Contains(s, `\n`) {
+		c.seen |= backslash // lines that are escaped, as in JSON that breaks off
+	}
 	hidden := c.seen
 	for round := 0; ; round++ {
 		plain := len(c.found)

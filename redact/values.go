@@ -104,7 +104,7 @@ func placeholder(v string) bool {
 	if v == "" {
 		return true
 	}
-	if drawn(v) {
+	if drawn(v) || repeated(v) {
 		return true
 	}
 	switch v[0] {
@@ -112,7 +112,7 @@ func placeholder(v string) bool {
 		if len(v) > 1 && (v[1] == '{' || v[1] == '(') {
 			return v[len(v)-1] == '}' || v[len(v)-1] == ')' || strings.IndexByte(v, '}') < 0 && v[1] == '('
 		}
-		rest := v[1:]
+		rest := strings.TrimSuffix(v[1:], "}")
 		if strings.HasPrefix(rest, "env:") {
 			return true
 		}
@@ -256,6 +256,20 @@ func drawn(v string) bool {
 		return strings.Trim(v, "-_") == ""
 	case 0xe2, 0xc2:
 		return strings.Trim(v, "•●∙·…") == ""
+	}
+	return false
+}
+
+// repeated reports whether a sign that stands for any other fills a good part of v.
+func repeated(v string) bool {
+	for _, sign := range [...]string{"xxxxxxxxxx", "XXXXXXXXXX", "##########", "**********"} {
+		if k := strings.Index(v, sign); k >= 0 {
+			n := 0
+			for k+n < len(v) && v[k+n] == sign[0] {
+				n++
+			}
+			return 3*n > len(v)
+		}
 	}
 	return false
 }
