@@ -1,7 +1,7 @@
 # Everything here is plain go; the targets only spare typing.
 export CGO_ENABLED ?= 0
 
-.PHONY: build release test race lint generate fuzz bench e2e demo
+.PHONY: build release test race lint generate fuzz bench e2e demo secrets
 
 build: ## the binary, static, in ./agenttrace-bin
 	go build -trimpath -ldflags "-s -w" -o agenttrace-bin ./cmd/agenttrace
@@ -39,6 +39,10 @@ fuzz: ## every fuzz target for FUZZTIME
 
 bench: ## each beside its peer or floor, in the same run
 	go test -run '^$$' -bench . -benchmem ./agenttrace ./session/... ./exporter/... ./collector/...
+
+secrets: ## gitleaks, which knows nothing of how agenttrace redacts, judges its own examples and what was stored and forwarded
+	cd tools/gitleaks && go test ./...
+	dir=$$(mktemp -d) && AGENTTRACE_EVIDENCE=$$dir go test -count=1 -run 'Secrets|Corpus' ./redact ./collector && cd tools/gitleaks && go run . $$dir && rm -r $$dir
 
 e2e: ## against a real Jaeger, which is built once and cached
 	go test -tags e2e -count=1 -timeout 20m ./internal/e2e/...
