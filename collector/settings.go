@@ -197,7 +197,7 @@ func (o *Options) prepare() error {
 func keeping(directory string) string {
 	pipeline := map[string]any{
 		"receivers":  []string{"otlp"},
-		"processors": []string{"memory_limiter", "agent_redaction"},
+		"processors": []string{"memory_limiter", "agent_redaction/keep"},
 		"exporters":  []string{"file/keep"},
 	}
 	return fragmentURI(map[string]any{
@@ -206,7 +206,7 @@ func keeping(directory string) string {
 			"compression": "zstd",
 			"rotation":    map[string]any{"max_megabytes": keptMegabytes, "max_backups": keptFiles},
 		}},
-		"processors": map[string]any{"agent_redaction": map[string]any{}},
+		"processors": map[string]any{"agent_redaction/keep": map[string]any{}},
 		"service":    map[string]any{"pipelines": map[string]any{"traces/keep": pipeline, "logs/keep": pipeline}},
 	})
 }

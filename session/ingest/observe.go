@@ -231,11 +231,32 @@ func callOfModel(f *fact.Fact, o *store.Observation) {
 	o.Calls = append(o.Calls, call)
 }
 
-// An encoded fact begins with a byte that says how it is written.
+// reading numbers how the dialects read, from 0 to 30. Raise it when one of them reads
+// more of what it read before: where the telemetry is read again, what is stored gives
+// way to the later reading.
+const reading = 1
+
+// An encoded fact begins with a byte that says how it was read and how it is written:
+// store.DataVersion, the number of the reading and whether a client's own dialect read
+// it, and in the lowest bit whether it is compressed. Earlier versions wrote one of two
+// letters.
 const (
-	asJSON = 'j'
-	asZstd = 'z'
+	compressed   = 1
+	ofDialect    = 2 // not by the generic reading
+	readingShift = 2
+
+	oldJSON = 'j'
+	oldZstd = 'z'
 )
+
+// headerOf returns the first byte of an encoded fact that is not compressed.
+func headerOf(f *fact.Fact) byte {
+	header := byte(store.DataVersion | reading<<readingShift)
+	if f.Dialect != dialect.Generic {
+		header |= ofDialect
+	}
+	return header
+}
 
 var (
 	encoder, _ = zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderCRC(false))
@@ -263,25 +284,25 @@ func encode(f *fact.Fact) []byte {
 	}
 	const worth = 512
 	if len(raw) < worth {
-		return append([]byte{asJSON}, raw...)
+		return append([]byte{headerOf(f)}, raw...)
 	}
-	return encoder.EncodeAll(raw, []byte{asZstd})
+	return encoder.EncodeAll(raw, []byte{headerOf(f) | compressed})
 }
 
 func decode(data []byte, f *fact.Fact) error {
 	if len(data) == 0 {
 		return fmt.Errorf("fact is empty")
 	}
-	raw := data[1:]
-	switch data[0] {
-	case asJSON:
-	case asZstd:
+	raw, header := data[1:], data[0]
+	packed := header == oldZstd || header >= store.DataVersion && header&compressed != 0
+	if header < store.DataVersion && header != oldJSON && header != oldZstd {
+		return fmt.Errorf("fact is written in an unknown way %q: a newer version wrote it", header)
+	}
+	if packed {
 		var err error
 		if raw, err = decoder.DecodeAll(raw, nil); err != nil {
 			return err
 		}
-	default:
-		return fmt.Errorf("fact is written in an unknown way %q: a newer version wrote it", data[0])
 	}
 	return json.Unmarshal(raw, f)
 }

@@ -48,7 +48,8 @@ type Observation struct {
 	Calls []string
 	Call  string
 
-	// Data is what Assemble reads. The store does not look into it.
+	// Data is what Assemble reads. The store looks at its first byte only: see
+	// [DataVersion].
 	Data []byte
 
 	// Placed is what the observation was last understood as.
@@ -125,10 +126,25 @@ type Assembler func(w *Window) (Assembly, error)
 // CutLookahead is how many observations after a cut may have a say in it.
 const CutLookahead = 16
 
+// DataVersion is the first byte of Data that says how it was understood: of two
+// observations with one identity the one whose byte is greater counts, because what
+// read it knows more. Lesser bytes are of no version, and the lowest bit is not
+// compared.
+const DataVersion = 0x80
+
+// version is how o's data was understood.
+func (o *Observation) version() byte {
+	if len(o.Data) == 0 || o.Data[0] < DataVersion {
+		return 0
+	}
+	return o.Data[0] &^ 1
+}
+
 // better says whether o stands against p, which has the same identity: a span that
 // was delivered twice in different versions.
 func (o *Observation) better(p *Observation) bool {
 	return cmp.Or(
+		cmp.Compare(o.version(), p.version()),
 		cmp.Compare(o.End, p.End), cmp.Compare(o.Start, p.Start), cmp.Compare(len(o.Data), len(p.Data)), bytes.Compare(o.Data, p.Data),
 		strings.Compare(o.Session, p.Session), cmp.Compare(p.Rank, o.Rank),
 	) > 0
