@@ -364,7 +364,7 @@ func assistant(sessionID, id string, at, input int64) store.Batch {
 func turn(sessionID, messageID, spanID string, at int64, f store.Facts) store.Link {
 	return store.Link{
 		TraceID: "trace-" + sessionID, SpanID: spanID, SessionID: sessionID, MessageID: messageID,
-		Kind: "session.turn", Dialect: "storetest", StartNano: nano(at), EndNano: nano(at + 5), Facts: &f,
+		Kind: "session.turn", Dialect: "agenttrace", StartNano: nano(at), EndNano: nano(at + 5), Facts: &f,
 	}
 }
 
