@@ -267,15 +267,12 @@ func (a *assignment) operator(i int, blank bool) (int, bool) {
 		return a.equalSign(i, blank)
 	case ':':
 		return a.colonSign(i)
-	case '%':
-		if strings.HasPrefix(rest, "%3D") || strings.HasPrefix(rest, "%3d") {
-			a.form, a.query = tight, true
-			return i + 3, true
-		}
-	case '\\':
-		if strings.HasPrefix(rest, `\u003d`) {
-			a.form = tight
-			return i + 6, true
+	case '%', '\\':
+		for _, sign := range [...]string{"%3D", "%3d", `\u003d`} {
+			if strings.HasPrefix(rest, sign) {
+				a.form, a.query = tight, c == '%'
+				return i + len(sign), true
+			}
 		}
 	case '>':
 		if a.tag {
@@ -660,7 +657,7 @@ func (a *assignment) secret(v string, end int) bool {
 	}
 	switch a.form {
 	case pair:
-		return len(v) >= 8 && random(v, mixed) && digits(v) && !strings.Contains(v, " ") && (a.class != credential || len(v) >= 20 || a.scheme)
+		return a.inList(v)
 	case cell:
 		return a.inCell(v, end)
 	case bare:
@@ -670,7 +667,7 @@ func (a *assignment) secret(v string, end int) bool {
 	case prose:
 		return a.prose(v, end)
 	case flag:
-		return v[0] != '-' && !has(stopWords, v) && !constant(v) && (digits(v) || len(v) >= 40 || !label(a.c.r, v))
+		return a.ofFlag(v)
 	}
 	switch {
 	case a.class == credential:
@@ -679,6 +676,16 @@ func (a *assignment) secret(v string, end int) bool {
 		return !label(a.c.r, whole) && (a.class != countable || a.qualified() && len(v) >= 8 || looksRandom(v))
 	}
 	return a.plain(v, end)
+}
+
+// inList decides of the string after the key's in a list or in the arguments of a call.
+func (a *assignment) inList(v string) bool {
+	return len(v) >= 8 && random(v, mixed) && digits(v) && !strings.Contains(v, " ") && (a.class != credential || len(v) >= 20 || a.scheme)
+}
+
+// ofFlag decides of the word after a flag.
+func (a *assignment) ofFlag(v string) bool {
+	return v[0] != '-' && !has(stopWords, v) && !constant(v) && (digits(v) || len(v) >= 40 || !label(a.c.r, v))
 }
 
 // refused reports whether v cannot be what a key of this class promises.
@@ -724,9 +731,14 @@ func cellSecret(r *Redactor, class keyClass, v string) bool {
 	return digits(v) && !number(v) && !date(v)
 }
 
+// standsAlone reports whether v is a word, with no sign of code in it or after it.
+func (a *assignment) standsAlone(v string, end int) bool {
+	return (end == len(a.s) || strings.IndexByte(" \t\r\n.,;)!", a.s[end]) >= 0) && !strings.ContainsAny(v, "=/\\(){}[]<>|")
+}
+
 // bare decides of the word after the key.
 func (a *assignment) bare(v string, end int) bool {
-	if a.class == keyed || a.class == credential || !a.quoted && end < len(a.s) && strings.IndexByte(" \t\r\n.,;)!", a.s[end]) < 0 || strings.ContainsAny(v, "=/\\(){}[]<>|") && !a.quoted || strings.Contains(v, "::") || call(v) {
+	if a.class == keyed || a.class == credential || !a.quoted && !a.standsAlone(v, end) || strings.Contains(v, "::") || call(v) {
 		return false
 	}
 	if v[0] == '-' || strings.HasPrefix(v, "0x") || uuid(v) || label(a.c.r, v) {
@@ -759,10 +771,7 @@ func (a *assignment) told(v string) bool {
 // plain decides of a value without quotes. It may be code: a call, a path of names, a
 // type, a variable.
 func (a *assignment) plain(v string, end int) bool {
-	if strings.IndexByte("([{<*&:", v[0]) >= 0 && !(a.form == tight && a.shouts() && digits(v)) || call(v) || constant(v) || end < len(a.s) && a.s[end] == '(' {
-		return false
-	}
-	if has(stopWords, v) || v[0] == '!' && a.form == colon || label(a.c.r, v) || strings.Contains(v, "://") {
+	if a.code(v, end) || has(stopWords, v) || v[0] == '!' && a.form == colon || label(a.c.r, v) || strings.Contains(v, "://") {
 		return false
 	}
 	if a.nextLine(v, end) || a.class == weak && !a.shouts() && run(v, 0, letter|under|dash|dot) == len(v) {
@@ -771,10 +780,7 @@ func (a *assignment) plain(v string, end int) bool {
 	if identifierPath(v) && !digits(v) {
 		return a.named(v, end)
 	}
-	if identifierPath(v) && strings.IndexByte(v, '.') > 0 && !looksRandom(v) {
-		return false
-	}
-	if a.class == weak && !a.sureName() && identifierPath(v) && a.form == spaced && end < len(a.s) && a.s[end] != '\n' && a.s[end] != ' ' {
+	if identifierPath(v) && (strings.IndexByte(v, '.') > 0 && !looksRandom(v) || a.operand(end)) {
 		return false
 	}
 	if a.class == countable && !(a.form == tight && (a.query || a.shouts())) {
@@ -784,6 +790,20 @@ func (a *assignment) plain(v string, end int) bool {
 		return len(v) >= 4 && a.class == secret
 	}
 	return true
+}
+
+// code reports whether v, which ends at end, is an expression rather than a value.
+func (a *assignment) code(v string, end int) bool {
+	if strings.IndexByte("([{<*&:", v[0]) >= 0 && !(a.form == tight && a.shouts() && digits(v)) {
+		return true
+	}
+	return call(v) || constant(v) || end < len(a.s) && a.s[end] == '('
+}
+
+// operand reports whether the name that ends at end goes on as an expression where the
+// key is a short one.
+func (a *assignment) operand(end int) bool {
+	return a.class == weak && !a.sureName() && a.form == spaced && end < len(a.s) && a.s[end] != '\n' && a.s[end] != ' '
 }
 
 // nextLine reports whether v stands in the line after its key and may be anything.

@@ -278,17 +278,23 @@ func (c *scan) flagged(t *tool, words []span, i int) int {
 		return i
 	}
 	if name, _, has := strings.Cut(w, "="); t.long != "" && len(name) > 2 && isWord(t.long, name) {
-		switch {
-		case has:
-			lo, hi := t.value(c.s, words[i].lo+len(name)+1, words[i].hi, name)
-			c.give(lo, hi)
-		case i+1 < len(words):
-			i++
-			lo, hi := t.value(c.s, words[i].lo, words[i].hi, name)
-			c.give(lo, hi)
+		at := words[i]
+		if at.lo += len(name) + 1; !has {
+			if i++; i == len(words) {
+				return i
+			}
+			at = words[i]
 		}
+		lo, hi := t.value(c.s, at.lo, at.hi, name)
+		c.give(lo, hi)
 		return i
 	}
+	return c.shortFlag(t, words, i)
+}
+
+// shortFlag is flagged for flags of a letter, alone or at the end of several in one.
+func (c *scan) shortFlag(t *tool, words []span, i int) int {
+	w := c.s[words[i].lo:words[i].hi]
 	if len(w) < 2 || w[1] == '-' || t.flags == "" {
 		return i
 	}

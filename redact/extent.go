@@ -10,9 +10,7 @@ func (a *assignment) value(i int) (start, end int) {
 	if i >= len(s) {
 		return 0, 0
 	}
-	if i+1 < len(s) && strings.IndexByte("bBrRfFuU@$", s[i]) >= 0 && (s[i+1] == '"' || s[i+1] == '\'') {
-		i++ // b"…" in Python
-	}
+	i = stringPrefix(s, i)
 	slashes := i
 	for slashes < len(s) && s[slashes] == '\\' {
 		slashes++
@@ -26,12 +24,8 @@ func (a *assignment) value(i int) (start, end int) {
 		return 0, 0
 	case (s[i] == '{' || s[i] == '[') && a.keyQuoted && a.form == colon:
 		return a.container(i)
-	case a.form == sure: // XML
-		end = strings.IndexByte(s[i:], '<')
-		if end < 0 || !strings.HasPrefix(s[i+end+1:], "/"+s[a.lo:a.hi]) {
-			return 0, 0
-		}
-		return i, i + end
+	case a.form == sure:
+		return a.element(i)
 	case a.form == cell:
 		return a.cellAt(i)
 	case a.class == credential && a.form != flag && a.form != told:
@@ -42,6 +36,23 @@ func (a *assignment) value(i int) (start, end int) {
 		return a.below(i)
 	}
 	return i, a.wordEnd(i)
+}
+
+// stringPrefix skips the letter before a string, such as b"…" of Python.
+func stringPrefix(s string, i int) int {
+	if i+1 < len(s) && (s[i+1] == '"' || s[i+1] == '\'') && strings.IndexByte("bBrRfFuU@$", s[i]) >= 0 {
+		return i + 1
+	}
+	return i
+}
+
+// element returns the text of an element of XML that the key names.
+func (a *assignment) element(i int) (start, end int) {
+	end = strings.IndexByte(a.s[i:], '<')
+	if end < 0 || !strings.HasPrefix(a.s[i+end+1:], "/"+a.s[a.lo:a.hi]) {
+		return 0, 0
+	}
+	return i, i + end
 }
 
 // quotedValue returns the bounds of a string whose quote is at q, after backslashes
@@ -186,12 +197,8 @@ func (a *assignment) headerValue(i int) (start, end int) {
 	s := a.s
 	start = afterScheme(s, i, min(len(s), i+40))
 	a.scheme = start > i
-	first := start
-	for first < len(s) && first-start < 64 && class[s[first]]&space == 0 && strings.IndexByte("\"'`", s[first]) < 0 {
-		first++
-	}
-	if first == start || s[first-1] == ':' || first-start < 64 && !digits(s[start:first]) && strings.IndexByte(s[start:first], '=') < 0 && first < len(s) && s[first] == ' ' {
-		return 0, 0 // another header, or talk of this one
+	if isTalk(s, start) {
+		return 0, 0
 	}
 	quote := byte(0)
 	if a.lo > 0 && strings.IndexByte("\"'`", s[a.lo-1]) >= 0 {
@@ -212,6 +219,19 @@ func (a *assignment) headerValue(i int) (start, end int) {
 		end++
 	}
 	return start, max(start, end)
+}
+
+// isTalk reports whether the word at i is another header's name, or one of a sentence
+// about this header.
+func isTalk(s string, i int) bool {
+	end := i
+	for end < len(s) && end-i < 64 && class[s[end]]&space == 0 && strings.IndexByte("\"'`", s[end]) < 0 {
+		end++
+	}
+	if end == i || s[end-1] == ':' {
+		return true
+	}
+	return end-i < 64 && !strings.ContainsAny(s[i:end], "0123456789=") && end < len(s) && s[end] == ' '
 }
 
 // headerEnds reports whether a header's value ends at i.

@@ -167,13 +167,7 @@ func pgpass(c *scan, at, n int) (int, int) {
 		}
 		i = end + 1
 	}
-	end := i
-	for end < len(s) && end-i < 128 && class[s[end]]&space == 0 && strings.IndexByte("\"'`<\\,", s[end]) < 0 {
-		end++
-	}
-	if end > i && s[end-1] == '.' {
-		end--
-	}
+	end := c.bareWord(i)
 	if v := s[i:end]; v == "" || placeholder(v) || marked(v) || has(passwordWords, v) {
 		return 0, 0
 	}

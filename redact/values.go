@@ -109,18 +109,7 @@ func placeholder(v string) bool {
 	}
 	switch v[0] {
 	case '$':
-		if len(v) > 1 && (v[1] == '{' || v[1] == '(') {
-			return v[len(v)-1] == '}' || v[len(v)-1] == ')' || strings.IndexByte(v, '}') < 0 && v[1] == '('
-		}
-		rest := strings.TrimSuffix(v[1:], "}")
-		if strings.HasPrefix(rest, "env:") {
-			return true
-		}
-		var seen charset
-		for i := range len(rest) {
-			seen |= class[rest[i]]
-		}
-		return rest != "" && number(rest) || identifierPath(rest) && (seen&lower == 0 || seen&(upper|digit) == 0)
+		return variable(v)
 	case '<':
 		return v[len(v)-1] == '>' && !digits(v)
 	case '{':
@@ -272,4 +261,21 @@ func repeated(v string) bool {
 		}
 	}
 	return false
+}
+
+// variable reports whether v is the name of a variable of a shell, or a command in its
+// place.
+func variable(v string) bool {
+	if len(v) > 1 && (v[1] == '{' || v[1] == '(') {
+		return v[len(v)-1] == '}' || v[len(v)-1] == ')' || strings.IndexByte(v, '}') < 0 && v[1] == '('
+	}
+	rest := strings.TrimSuffix(v[1:], "}")
+	if strings.HasPrefix(rest, "env:") {
+		return true
+	}
+	var seen charset
+	for i := range len(rest) {
+		seen |= class[rest[i]]
+	}
+	return rest != "" && number(rest) || identifierPath(rest) && (seen&lower == 0 || seen&(upper|digit) == 0)
 }
