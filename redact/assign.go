@@ -352,7 +352,7 @@ func (a *assignment) colonSign(i int) (int, bool) {
 	}
 	a.form = colon
 	i = emphasis(s, i+1)
-	if i+1 < len(s) && s[i] == '_' && (s[i+1] == ' ' || s[i+1] == '_') {
+	if i+1 < len(s) && s[i] == '_' && (s[i+1] == ' ' || s[i+1] == '_') && !strings.HasPrefix(s[i:], Marker) && !strings.HasPrefix(s[i:], TruncatedMarker) {
 		i += 1 + len(s[i+1:min(len(s), i+2)]) - len(strings.TrimLeft(s[i+1:min(len(s), i+2)], "_"))
 	}
 	if i < len(s) && s[i] == '<' {

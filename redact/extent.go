@@ -319,6 +319,9 @@ func (a *assignment) cellAt(i int) (start, end int) {
 // wordEnd returns the end of a value without quotes.
 func (a *assignment) wordEnd(i int) int {
 	s, end := a.s, a.rawEnd(i)
+	if rest, ok := strings.CutPrefix(s[i:end], Marker); ok && strings.Trim(rest[:min(len(rest), 8)], ".,;:!?)]}") == "" {
+		return i + len(Marker) // redacted already, at the end of a sentence
+	}
 	if end > i+1 && (s[end-1] == '.' || s[end-1] == '!' && a.form == prose) && class[s[end-2]]&lower != 0 {
 		end-- // ends a sentence
 	}
