@@ -337,3 +337,76 @@ func TestLaterReadingReplacesTheGenericOne(t *testing.T) {
 		}
 	}
 }
+
+// A sub-agent of VoltAgent or of Langfuse is a session of its own, and what it was asked
+// is no turn of its parent.
+func TestSubAgentsOfVoltAgentAndLangfuseAreChildSessions(t *testing.T) {
+	volt := func(name string, extra map[string]any) map[string]any {
+		attrs := map[string]any{"conversation.id": "s-1", "operation.id": "op-" + name, "entity.type": "agent", "entity.id": name, "entity.name": name}
+		for k, v := range extra {
+			attrs[k] = v
+		}
+		return attrs
+	}
+	fuse := func(kind string, extra map[string]any) map[string]any {
+		attrs := map[string]any{"session.id": "s-1", "langfuse.observation.type": kind}
+		for k, v := range extra {
+			attrs["langfuse.observation."+k] = v
+		}
+		return attrs
+	}
+	for name, all := range map[string][]unknownSpan{
+		"VoltAgent, in a tool": {
+			{name: "Lead", attrs: volt("Lead", map[string]any{"input": "Plan a trip.", "output": "Go to Oslo."})},
+			{name: "tool.execution:delegate_task", parent: 1, attrs: volt("Lead", map[string]any{"span.type": "tool", "tool.name": "delegate_task", "tool.call.id": "c1",
+				"input": `{"task":"Find a city"}`, "output": `"Oslo"`})},
+			{name: "Scout", parent: 2, attrs: volt("Scout", map[string]any{"input": "Find a city", "output": "Oslo it is."})},
+			{name: "llm:generateText", parent: 3, attrs: volt("Scout", map[string]any{"span.type": "llm", "llm.model": "m", "llm.messages": `[{"role":"user","content":"Find a city"}]`})},
+		},
+		"VoltAgent, below the turn": {
+			{name: "Lead", attrs: volt("Lead", map[string]any{"input": "Plan a trip.", "output": "Go to Oslo."})},
+			{name: "Scout", parent: 1, attrs: volt("Scout", map[string]any{"input": "Find a city", "output": "Oslo it is."})},
+		},
+		"Langfuse": {
+			{name: "Lead", attrs: fuse("agent", map[string]any{"input": "Plan a trip.", "output": "Go to Oslo."})},
+			{name: "delegate", parent: 1, attrs: fuse("tool", map[string]any{"input": `{"task":"Find a city"}`, "output": `"Oslo"`})},
+			{name: "Scout", parent: 2, attrs: fuse("agent", map[string]any{"input": "Find a city", "output": "Oslo it is."})},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := openStore(t)
+			deliver(t, s, []request{{traces: tracesOf(t, all)}})
+			check(t, s)
+			children := 0
+			for id := range sessionsOf(t, s) {
+				tr, err := s.Transcript(t.Context(), id)
+				if err != nil {
+					t.Fatal(err)
+				}
+				want := "Plan a trip."
+				if tr.Session.ParentID != nil {
+					want = "Find a city"
+					children++
+					if tr.Session.Agent != "Scout" || *tr.Session.ParentID != "s-1" {
+						t.Errorf("the child is %s's, of %s", tr.Session.Agent, *tr.Session.ParentID)
+					}
+				}
+				users := 0
+				for _, m := range tr.Messages {
+					if m.Message.Role == "user" {
+						users++
+						if !strings.Contains(m.Parts[0].DataJSON, want) {
+							t.Errorf("session %s was asked %s, want %s", id, m.Parts[0].DataJSON, want)
+						}
+					}
+				}
+				if users != 1 {
+					t.Errorf("session %s has %d messages of the user, want 1", id, users)
+				}
+			}
+			if children != 1 {
+				t.Errorf("%d child sessions, want 1", children)
+			}
+		})
+	}
+}
