@@ -180,6 +180,25 @@ func TestUnknownClientsAreRead(t *testing.T) {
 			{name: "generate", attrs: map[string]any{"session.id": "s-1", "foo.prompt.0.role": "system", "foo.prompt.0.content": "Be terse.", "foo.prompt.1.role": "user",
 				"foo.prompt.1.content": "Weather in Oslo?", "foo.completion": "It is 4 C.", "foo.model": "m", "foo.prompt_tokens": 30, "foo.completion_tokens": 12}},
 		}},
+		"a convention's family without its kinds": {want: plain, spans: []unknownSpan{
+			{name: "llm.call", attrs: map[string]any{"session.id": "s-1", "llm.prompts": talk, "llm.completions": "It is 4 C.", "llm.model": "m",
+				"llm.input_tokens": 30, "llm.output_tokens": 12}},
+		}},
+		"MLflow's names": {want: plain, spans: []unknownSpan{
+			{name: "predict", attrs: map[string]any{"mlflow.spanType": `"AGENT"`, "mlflow.trace.session_id": "s-1", "mlflow.spanInputs": `{"question":"Weather in Oslo?"}`,
+				"mlflow.spanOutputs": `"It is 4 C."`}},
+			{name: "Completions", parent: 1, attrs: map[string]any{"mlflow.spanType": `"CHAT_MODEL"`, "mlflow.spanInputs": `{"model":"m","messages":` + talk + `}`,
+				"mlflow.spanOutputs":     `{"choices":[{"message":{"role":"assistant","content":"It is 4 C."},"finish_reason":"stop"}]}`,
+				"mlflow.chat.tokenUsage": `{"input_tokens":30,"output_tokens":12,"total_tokens":42}`}},
+		}},
+		"Braintrust's names": {want: plain, spans: []unknownSpan{
+			{name: "agent", attrs: map[string]any{"braintrust.input_json": `[{"role":"user","content":"Weather in Oslo?"}]`, "braintrust.output_json": `{"role":"assistant","content":"It is 4 C."}`,
+				"braintrust.metadata.session_id": "s-1", "braintrust.metrics": `{"prompt_tokens":30,"completion_tokens":12}`}},
+		}},
+		"request and response of a provider": {want: plain, spans: []unknownSpan{
+			{name: "POST model", attrs: map[string]any{"proxy.session-id": "s-1", "proxy.request.body": `{"model":"m","messages":` + talk + `}`,
+				"proxy.response.body": `{"id":"r1","model":"m-1","choices":[{"message":{"role":"assistant","content":"It is 4 C."},"finish_reason":"stop"}],"usage":{"prompt_tokens":30,"completion_tokens":12}}`}},
+		}},
 		"one span": {want: plain, spans: []unknownSpan{
 			{name: "completion", attrs: map[string]any{"SessionID": "s-1", "Prompt": "Weather in Oslo?", "Completion": "It is 4 C.", "Model": "m",
 				"Usage": `{"prompt_tokens":30,"completion_tokens":12}`}},

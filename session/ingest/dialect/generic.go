@@ -161,11 +161,21 @@ func (e *evidence) conversation() bool {
 	return false
 }
 
+// conventionKinds are the keys by which conventions say what a span is.
+var conventionKinds = []string{
+	"gen_ai.operation.name", "mcp.method.name", "ai.operationId", "openinference.span.kind", "traceloop.span.kind", "genkit:type", "mastra.span.type",
+}
+
 // isGeneric reports whether a span is of a conversation. Nearly all that it sees are
 // not: what has no attribute but those of ordinary families costs nothing but a look
 // at their first words, which was had before.
 func isGeneric(s *Span) bool {
-	if !s.Has(MarkOther) && s.Events().Len() == 0 {
+	if !s.Has(^MarkOrdinary) && s.Events().Len() == 0 {
+		return false
+	}
+	// A convention that says what the span is, and whose dialect did not take it, says
+	// that it is of no session: an embedding, a list of tools.
+	if s.Has(^(MarkOrdinary | MarkOther)) && s.Attrs().First(conventionKinds...) != "" {
 		return false
 	}
 	e := genericEvidence(s)
@@ -377,7 +387,7 @@ func (g *genericReading) str(all ...field) string {
 func (g *genericReading) kindOf(s *Span, e *evidence) fact.Kind {
 	root := s.ParentSpanID().IsEmpty()
 	name := strings.ToLower(s.Name())
-	agent := e.has(fieldAgent) || strings.Contains(name, "agent") || strings.Contains(name, "workflow") || strings.Contains(name, "turn")
+	agent := e.has(fieldAgent) || namesAgent(name)
 	model := e.has(fieldModel, fieldResponseModel)
 	tokens := e.has(fieldInputTokens, fieldOutputTokens, fieldUsage)
 	switch e.kind {
@@ -401,16 +411,40 @@ func (g *genericReading) kindOf(s *Span, e *evidence) fact.Kind {
 	switch {
 	case e.has(fieldCallID) || e.has(fieldToolName) && !tokens && (e.has(fieldToolInput, fieldToolOutput) || !root):
 		return fact.ToolCall
-	case !root && !model && !tokens && (strings.HasPrefix(name, "tool") || strings.HasSuffix(name, "tool") || strings.HasPrefix(name, "execute_tool") || strings.HasPrefix(name, "function")):
+	case !root && !model && !tokens && namesTool(name):
 		return fact.ToolCall
 	case root && agent && !e.roles:
 		return fact.Turn
-	case tokens, model:
+	case tokens, model, g.isExchange():
 		return fact.ModelCall
 	case root, agent, e.has(fieldPrompt, fieldAnswer), e.has(fieldSession) && g.plain():
 		return fact.Turn
 	}
 	return fact.Step
+}
+
+// namesAgent and namesTool report what a span's name in lower case speaks of.
+func namesAgent(name string) bool {
+	return strings.Contains(name, "agent") || strings.Contains(name, "workflow") || strings.Contains(name, "turn")
+}
+
+func namesTool(name string) bool {
+	return strings.HasPrefix(name, "tool") || strings.HasSuffix(name, "tool") || strings.HasPrefix(name, "execute_tool") || strings.HasPrefix(name, "function")
+}
+
+// isExchange reports whether what was answered is a provider's response.
+func (g *genericReading) isExchange() bool {
+	for _, f := range []field{fieldOutput, fieldAnswer} {
+		for _, v := range g.values[f] {
+			if v.Type() != pcommon.ValueTypeStr && v.Type() != pcommon.ValueTypeMap {
+				continue
+			}
+			if o, ok := objectOf(valueJSON(v)); ok && (o.has("choices") || o.has("candidates") || o.has("usage") && o.has("model")) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // plain reports whether what was asked and answered are texts.
@@ -474,6 +508,9 @@ func (g *genericReading) call(f *fact.Fact) {
 	}
 	f.ToolCatalog = g.catalog()
 	f.Usage = g.usage()
+	if f.Kind == fact.ModelCall {
+		g.exchange(f)
+	}
 	if id := g.str(fieldResponseID); f.Kind == fact.ModelCall {
 		f.ResponseID = id
 	}
@@ -483,6 +520,39 @@ func (g *genericReading) call(f *fact.Fact) {
 	f.Temperature, f.CostUSD = g.number(fieldTemperature), g.number(fieldCost)
 	if f.CostUSD != nil && *f.CostUSD < 0 {
 		f.CostUSD = nil
+	}
+}
+
+// exchange fills in what the request to a provider and its response state, where they
+// were recorded as they are.
+func (g *genericReading) exchange(f *fact.Fact) {
+	body := func(fields ...field) object {
+		for _, f := range fields {
+			for _, v := range g.values[f] {
+				if o, ok := objectOf(valueJSON(v)); ok {
+					return o
+				}
+			}
+		}
+		return nil
+	}
+	request, response := body(fieldInput, fieldPrompt, fieldMessages), body(fieldAnswer, fieldOutput)
+	if model := request.str("model", "modelId"); f.Model == nil && model != "" {
+		f.Model = &session.Model{ModelID: model}
+	}
+	if f.ResponseModel == "" {
+		f.ResponseModel = response.str("model", "modelVersion")
+	}
+	if f.ResponseID == "" {
+		f.ResponseID = response.str("id", "responseId")
+	}
+	if usage := response.inner("usage", "usageMetadata", "usage_metadata", "token_usage"); f.Usage == nil && usage != nil {
+		t := make(tally)
+		t.object(usage, 2)
+		if t.get(fieldInputTokens) != nil || t.get(fieldOutputTokens) != nil {
+			raw, _ := json.Marshal(usage)
+			f.Usage = t.usage(raw)
+		}
 	}
 }
 

@@ -205,7 +205,7 @@ func genericKind(word string) genericSpanKind {
 		return kindUnknown
 	}
 	var w words
-	w.read(word)
+	w.read(strings.Trim(word, `"`)) // some write every value as JSON
 	return genericKinds[string(w.text[:w.n])]
 }
 
