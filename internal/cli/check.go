@@ -32,7 +32,9 @@ func newCheck() *cobra.Command {
 An argument is a store, a JSONL or JSON export ("-" is standard input), or a
 session of the store. Without one, every session of the store is checked.
 Violations go to standard output, one per line; the exit code is 1 if there
-are any.`,
+are any. So do notices: what is valid and doubtful in a session that is known
+from an agent's telemetry, such as totals that disagree, or a turn whose end did
+not arrive. They do not change the exit code.`,
 		Example: `  agenttrace check
   agenttrace check last session.jsonl other.db
   agenttrace check --rules`,
@@ -45,6 +47,11 @@ are any.`,
 				}
 				for _, r := range append(session.Rules(), digestRule) {
 					if _, err := fmt.Fprintf(out, "%-16s %s\n", r.Rule, r.Doc); err != nil {
+						return err
+					}
+				}
+				for _, r := range session.NoticeRules() {
+					if _, err := fmt.Fprintf(out, "%-16s Notice: %s\n", r.Rule, r.Doc); err != nil {
 						return err
 					}
 				}
@@ -63,7 +70,11 @@ are any.`,
 					return err
 				}
 			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s checked, %s\n", counted(c.sessions, "session"), counted(c.violations, "violation"))
+			summary := counted(c.sessions, "session") + " checked, " + counted(c.violations, "violation")
+			if c.notices > 0 {
+				summary += ", " + counted(c.notices, "notice")
+			}
+			fmt.Fprintln(cmd.ErrOrStderr(), summary)
 			if c.violations > 0 {
 				return errFinding
 			}
@@ -85,6 +96,7 @@ type checker struct {
 	cmd                  *cobra.Command
 	out                  io.Writer
 	sessions, violations int
+	notices              int
 }
 
 // check checks what an argument names: a file if there is one of that name.
@@ -231,5 +243,16 @@ func (c *checker) report(t *session.Transcript) error {
 			return err
 		}
 	}
+	for _, v := range session.Notices(t) {
+		c.notices++
+		if _, err := fmt.Fprintln(c.out, noticeLine(t.Session.ID, v)); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+// noticeLine is what check and import print of a notice.
+func noticeLine(sessionID string, v session.Violation) string {
+	return "notice: " + strings.ReplaceAll(inspect.Sanitize(sessionID+": "+v.String()), "\n", " ")
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 
@@ -18,11 +19,13 @@ import (
 	zombiezen "zombiezen.com/go/sqlite"
 
 	"github.com/agenttrace/agenttrace/redact"
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/inspect"
 	"github.com/agenttrace/agenttrace/session/spool"
+	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
@@ -287,6 +290,9 @@ func (im *importer) run(ctx context.Context, inputs []input) (failed, err error)
 	if err := im.countParked(ctx); err != nil {
 		return nil, err
 	}
+	if err := im.findNotices(ctx); err != nil {
+		return nil, err
+	}
 	if others > mostOthers {
 		im.warnf("%d more files are left out: %v", others-mostOthers, errOther)
 	}
@@ -429,6 +435,25 @@ func (im *importer) open(ctx context.Context) error {
 	im.store, im.ingester = s, ingest.New(s, o)
 	if im.parked, err = s.Parked(ctx); err != nil {
 		return storeError{err}
+	}
+	return nil
+}
+
+// findNotices lists what is doubtful in the sessions of which telemetry was read.
+func (im *importer) findNotices(ctx context.Context) error {
+	if im.store == nil || im.summary.Total.Placed == 0 {
+		return nil
+	}
+	for _, id := range slices.Sorted(maps.Keys(im.summary.Total.Sessions)) {
+		t, err := im.store.Transcript(ctx, id)
+		if errors.Is(err, store.ErrNotFound) {
+			continue // its telemetry has moved to another
+		} else if err != nil {
+			return storeError{err}
+		}
+		for _, v := range session.Notices(t) {
+			im.summary.Notices = append(im.summary.Notices, noticeLine(id, v))
+		}
 	}
 	return nil
 }

@@ -17,6 +17,8 @@ type importSummary struct {
 	Store string   `json:"store"`
 	Files []*tally `json:"files"`
 	Total tally    `json:"total"`
+	// Notices are what is doubtful in sessions that telemetry was read of.
+	Notices []string `json:"notices,omitempty"`
 }
 
 // tally counts what became of a file.
@@ -157,6 +159,13 @@ func (s *importSummary) print(w io.Writer) error {
 	}
 	if len(s.Files) > 1 {
 		s.Total.print(&b, "total")
+	}
+	const most = 20
+	for _, line := range s.Notices[:min(most, len(s.Notices))] {
+		b.WriteString(line + "\n")
+	}
+	if more := len(s.Notices) - most; more > 0 {
+		fmt.Fprintf(&b, "%s more; agenttrace check lists them\n", counted(more, "notice"))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -277,6 +277,9 @@ func (o *own) turn(t *spans.Turn) bool {
 		CreatedAt: milli(t.Assistant.CreatedAt, o.startNano), UpdatedAt: o.endNano / 1e6, Rank: store.RankFinal,
 	})
 	o.parts(id, session.RoleAssistant, t.Assistant.Parts)
+	if len(t.Assistant.Parts) == 0 {
+		o.absent(id, t)
+	}
 	prompt := o.blob(store.BlobSystemPrompt, o.digest("agenttrace.system_prompt.digest", t.SystemPromptDigest), t.SystemPrompt)
 	catalog := o.blob(store.BlobToolCatalog, o.digest("agenttrace.tool_catalog.digest", t.ToolCatalogDigest), t.ToolCatalog)
 	if t.Index != nil && *t.Index < 0 {
@@ -522,4 +525,22 @@ func (o *own) modelCall(m *spans.ModelCall) bool {
 	}
 	o.link(spans.KindModelCall, m.MessageID, "", facts)
 	return true
+}
+
+// absent writes why a turn's answer has no part.
+func (o *own) absent(messageID string, t *spans.Turn) {
+	partType, why := session.TypeUnfinished, "the turn ended before anything was answered"
+	switch {
+	case t.Error != "":
+		partType, why = session.TypeError, t.Error
+	case t.EndReason == semconv.EndError:
+		partType, why = session.TypeError, "the turn ended in an error"
+	case t.EndReason == semconv.EndFinish:
+		partType, why = session.TypeWithheld, "the answer was not reported"
+	}
+	data := spans.AppendJSONString(append(append([]byte(`{"type":"`), partType...), `","data":{"text":`...), why)
+	o.batch.Parts = append(o.batch.Parts, store.PartChange{
+		ID: o.derive(spans.PrefixPart, "", "absent"), MessageID: messageID, SessionID: o.sessionID, Type: partType,
+		Data: append(data, "}}"...), CreatedAt: o.endNano / 1e6, UpdatedAt: o.endNano / 1e6, Rank: store.RankStub,
+	})
 }
