@@ -20,7 +20,7 @@ import (
 )
 
 // dialectAgenttrace is what the SDK emits: the five kinds of package spans.
-const dialectAgenttrace = "agenttrace"
+const dialectAgenttrace = store.DialectSDK
 
 func recognizeAgenttrace(s *span) bool {
 	switch s.Name() {

@@ -384,6 +384,12 @@ func (w *sessionWork) noticeUndone(tx Tx) error {
 func RewindsInForce(rewinds []Rewind, messages []session.Message) []bool {
 	holds := make([]bool, len(rewinds))
 	covered := make([]bool, len(messages))
+	undone := make(map[int64]bool)
+	for _, r := range rewinds {
+		if r.Undone {
+			undone[r.At] = true
+		}
+	}
 	for i, r := range rewinds {
 		if r.Undone {
 			continue
@@ -395,9 +401,12 @@ func RewindsInForce(rewinds []Rewind, messages []session.Message) []bool {
 			if to < 0 || k <= to || m.CreatedAt > r.At || covered[k] {
 				continue
 			}
-			if m.HiddenAt != nil && *m.HiddenAt == r.At {
+			// What is still hidden by a rewind that is undone was undone a moment ago, and is
+			// yet to be computed anew: it says nothing of this rewind.
+			switch {
+			case m.HiddenAt != nil && *m.HiddenAt == r.At:
 				hides = true
-			} else {
+			case m.HiddenAt == nil || !undone[*m.HiddenAt]:
 				shown = true
 			}
 		}

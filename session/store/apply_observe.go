@@ -110,7 +110,7 @@ func compareKeys(x, y *Observation) int {
 func (o *observer) tellsOf(links []Link) error {
 	for i := range links {
 		l := &links[i]
-		if l.TraceID == "" || slices.Contains(o.told[l.TraceID], l.SessionID) {
+		if l.TraceID == "" || l.Dialect != DialectSDK || slices.Contains(o.told[l.TraceID], l.SessionID) {
 			continue
 		}
 		if o.told[l.TraceID] == nil {

@@ -257,6 +257,9 @@ type Blob struct {
 	Exact bool
 }
 
+// DialectSDK is the dialect of the spans that the SDK emits.
+const DialectSDK = "agenttrace"
+
 // Link ties a span to the rows it made: a row of span_links. It does not date its
 // message, for a span may begin long before; a [MessageChange] does.
 type Link struct {
@@ -267,7 +270,9 @@ type Link struct {
 	MessageID, PartID string
 	// Kind is what the span was understood as, such as session.turn.
 	Kind string
-	// Dialect names the convention by which it was understood.
+	// Dialect names the convention by which it was understood: DialectSDK, or that of
+	// another agent, with whose session the span was imported. Only a span of the SDK
+	// reports what it describes; what another's reports is in observations.
 	Dialect string
 	// StartNano and EndNano are Unix nanoseconds.
 	StartNano, EndNano int64

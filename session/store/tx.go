@@ -87,7 +87,8 @@ type Tx interface {
 	// TraceStrays returns the tool calls, and the calls of models, of a trace that have
 	// no parent, by (start, source).
 	TraceStrays(traceID string) ([]Stray, error)
-	// TraceTold returns the sessions of which the trace has spans of the SDK.
+	// TraceTold returns the sessions of which the trace has spans of the SDK, whose
+	// dialect is DialectSDK.
 	TraceTold(traceID string) ([]string, error)
 	// Observations returns those of a home that begin in [from, to), Unix
 	// nanoseconds.
@@ -131,7 +132,7 @@ type Tx interface {
 	// LastAbouts returns at most so many of them, by the greater of their start and end
 	// descending.
 	LastAbouts(sessionID string, limit int) ([]About, error)
-	// HasLinks says whether the session has spans of the SDK.
+	// HasLinks says whether the session has spans of the SDK, whose dialect is DialectSDK.
 	HasLinks(sessionID string) (bool, error)
 	DeleteSession(id string) error
 

@@ -223,7 +223,7 @@ func texts(stmt *sqlite.Stmt) ([]string, error) {
 
 func (t *tx) TraceTold(traceID string) ([]string, error) {
 	stmt := t.conn.Prep(`SELECT session_id FROM session_traces t WHERE trace_id = ?1 AND EXISTS (
- SELECT 1 FROM span_links l WHERE l.session_id = t.session_id AND l.trace_id = ?1 AND l.dialect = 'agenttrace') ORDER BY session_id`)
+ SELECT 1 FROM span_links l WHERE l.session_id = t.session_id AND l.trace_id = ?1 AND l.dialect = '` + store.DialectSDK + `') ORDER BY session_id`)
 	stmt.BindText(1, traceID)
 	return texts(stmt)
 }
@@ -442,7 +442,7 @@ func abouts(stmt *sqlite.Stmt, sessionID string) ([]store.About, error) {
 }
 
 func (t *tx) HasLinks(sessionID string) (bool, error) {
-	stmt := t.conn.Prep(`SELECT 1 FROM span_links WHERE session_id = ? AND dialect = 'agenttrace' LIMIT 1`)
+	stmt := t.conn.Prep(`SELECT 1 FROM span_links WHERE session_id = ? AND dialect = '` + store.DialectSDK + `' LIMIT 1`)
 	stmt.BindText(1, sessionID)
 	_, ok, err := nano(stmt)
 	return ok, err

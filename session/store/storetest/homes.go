@@ -170,6 +170,20 @@ var homeCases = []testCase{
 		},
 	},
 	{
+		name: "home/imported",
+		rule: "A span of another agent that was imported with its session reports nothing: the trace's observations are told.",
+		run: func(h *harness) {
+			l := turn("s1", "", "t0", 100, store.Facts{})
+			l.Facts, l.TraceID, l.Dialect = nil, "a", "storetest"
+			h.story([]store.Batch{
+				beside(link(l)), observed("a", "t0", 100, 150, script{Title: "observed"}, opens, of("s1", 0)),
+			}, func(s Store) {
+				h.equal("messages", h.said(s, "s1"), []string{"a/t0"})
+				h.equal("title", h.transcript(s, "s1").Session.Title, "observed")
+			})
+		},
+	},
+	{
 		name: "home/sdk-names-another",
 		rule: "A trace of the SDK's whose observations name another session is told there.",
 		run: func(h *harness) {
