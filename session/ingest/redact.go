@@ -394,9 +394,47 @@ func (x *redaction) trace(m *member) {
 	case "partial_output":
 		x.json(redact.ToolOutput, "", &m.value)
 	default:
-		x.keyed(redact.Other, m)
+		switch traceKinds[m.name] {
+		case reflect.Struct, reflect.Slice:
+			m.value = x.ids(m.value)
+		case reflect.Array: // of texts
+			x.json(redact.Other, "", &m.value)
+		case reflect.Int64, reflect.Float64, reflect.Bool:
+			if len(m.value) > 0 && bytes.IndexByte([]byte(`"[{`), m.value[0]) < 0 {
+				return
+			}
+			fallthrough
+		default:
+			x.keyed(redact.Other, m)
+		}
 	}
 }
+
+// traceKinds has what the members of an agenttrace object are whose names are ours: a key
+// of the configuration, such as "input", that is part of such a name finds no secret there,
+// and a string in the place of a count would make the row invalid. Lists of texts are
+// arrays here, to tell them from lists of objects.
+var traceKinds = func() map[string]reflect.Kind {
+	kinds := make(map[string]reflect.Kind)
+	for _, of := range []reflect.Type{reflect.TypeFor[session.MessageTrace](), reflect.TypeFor[session.ToolTrace]()} {
+		for i := range of.NumField() {
+			field := of.Field(i)
+			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+			t := field.Type
+			if t.Kind() == reflect.Pointer {
+				t = t.Elem()
+			}
+			switch {
+			case t == reflect.TypeFor[json.RawMessage]():
+			case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.String:
+				kinds[name] = reflect.Array
+			default:
+				kinds[name] = t.Kind()
+			}
+		}
+	}
+	return kinds
+}()
 
 // keyed redacts a member whose name the emitter chose.
 func (x *redaction) keyed(kind redact.Content, m *member) {
