@@ -170,18 +170,24 @@ func (k *known) checkSessions(t *testing.T, stored map[string]*session.Transcrip
 }
 
 // checkSilence: a session that works is interrupted when it was silent for too
-// long, and not before; any other is what it was.
+// long, and not before; any other is what it was. An agent with a heartbeat may miss
+// three of them, and is heard of while a person is asked, too.
 func checkSilence(t *testing.T, tr *session.Transcript) (interrupted bool) {
 	t.Helper()
-	const limit = time.Minute
-	heard := time.UnixMilli(tr.Session.UpdatedAt)
-	soon := inspect.StatusOf(&tr.Session, tr, nil, heard.Add(limit), limit)
-	late := inspect.StatusOf(&tr.Session, tr, nil, heard.Add(limit+time.Second), limit)
-	want := soon.State
-	if want == inspect.ActivityBusy {
+	const silence = time.Minute
+	ever := inspect.StatusOf(&tr.Session, tr, nil, time.Time{}, 0)
+	limit := silence
+	if ever.Heartbeat > 0 {
+		limit = min(limit, 3*time.Duration(ever.Heartbeat)*time.Millisecond)
+	}
+	heard := time.UnixMilli(max(tr.Session.UpdatedAt, ever.Since))
+	soon := inspect.StatusOf(&tr.Session, tr, nil, heard.Add(limit), silence)
+	late := inspect.StatusOf(&tr.Session, tr, nil, heard.Add(limit+time.Second), silence)
+	want := ever.State
+	if want == inspect.ActivityBusy || want == inspect.ActivityRetrying || want.Waiting() && ever.Heartbeat > 0 {
 		want = inspect.ActivityInterrupted
 	}
-	if soon.State == inspect.ActivityInterrupted || late.State != want || want == inspect.ActivityInterrupted && late.Was != inspect.ActivityBusy {
+	if soon.State != ever.State || late.State != want || want == inspect.ActivityInterrupted && late.Was != ever.State {
 		t.Errorf("session %s is %s and, when silent for longer, %s (was %q); want %s", tr.Session.ID, soon.State, late.State, late.Was, want)
 	}
 	return want == inspect.ActivityInterrupted
@@ -254,7 +260,7 @@ func (k *known) checkParts(t *testing.T, stored map[string]*session.Transcript) 
 					t.Errorf("%s was never told: %s", where, p.DataJSON)
 					continue
 				}
-				got := contentOf([]byte(p.DataJSON))
+				got := contentOf(seenData(t, where, &m.Message, p.DataJSON))
 				if v := versions[0]; v.Session != id || v.Message != m.Message.ID || v.Type != p.Type {
 					t.Errorf("%s is at the wrong place; want session %s, message %s, %s", where, v.Session, v.Message, v.Type)
 				}
@@ -285,6 +291,35 @@ func (k *known) checkParts(t *testing.T, stored map[string]*session.Transcript) 
 			t.Errorf("part %s of session %s was acknowledged and is not in the store: %+v", id, versions[0].Session, versions[0].content)
 		}
 	}
+}
+
+// seenData is the data of a part as it was told. A call that was open when its turn was
+// given up by a later process has ended with it, and says what it was before.
+func seenData(t *testing.T, where string, m *session.Message, data string) []byte {
+	t.Helper()
+	var part, metadata, ours map[string]json.RawMessage
+	if json.Unmarshal([]byte(data), &part) != nil || json.Unmarshal(part["toolMetadata"], &metadata) != nil ||
+		json.Unmarshal(metadata["agenttrace"], &ours) != nil || ours["abandoned"] == nil {
+		return []byte(data)
+	}
+	if trace := traceOf(t, m); trace.EndReason != semconv.EndAbort || trace.Error != semconv.AbortedByRestart {
+		t.Errorf("%s was given up, and its turn was not: %s", where, m.MetadataJSON)
+	}
+	var was map[string]json.RawMessage
+	if err := json.Unmarshal(ours["abandoned"], &was); err != nil {
+		t.Errorf("%s: %v in %s", where, err, data)
+	}
+	delete(part, "errorText")
+	delete(ours, "abandoned")
+	delete(ours, "error_type")
+	maps.Copy(part, was)
+	metadata["agenttrace"], _ = json.Marshal(ours)
+	part["toolMetadata"], _ = json.Marshal(metadata)
+	raw, err := json.Marshal(part)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
 }
 
 // tagOf reads the tag of a text that an agent said.
