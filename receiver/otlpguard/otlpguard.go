@@ -88,19 +88,22 @@ func (f *factory) defaultConfig() component.Config {
 	return c
 }
 
-func (f *factory) traces(ctx context.Context, set receiver.Settings, cfg component.Config, next consumer.Traces) (receiver.Traces, error) {
+func (f *factory) traces(ctx context.Context, set receiver.Settings, cfg component.Config,
+	next consumer.Traces) (receiver.Traces, error) {
 	c := guarded(cfg)
 	r, err := f.CreateTraces(ctx, set, c, next)
 	return guard{r, c}, err
 }
 
-func (f *factory) logs(ctx context.Context, set receiver.Settings, cfg component.Config, next consumer.Logs) (receiver.Logs, error) {
+func (f *factory) logs(ctx context.Context, set receiver.Settings, cfg component.Config,
+	next consumer.Logs) (receiver.Logs, error) {
 	c := guarded(cfg)
 	r, err := f.CreateLogs(ctx, set, c, next)
 	return guard{r, c}, err
 }
 
-func (f *factory) metrics(ctx context.Context, set receiver.Settings, cfg component.Config, next consumer.Metrics) (receiver.Metrics, error) {
+func (f *factory) metrics(ctx context.Context, set receiver.Settings, cfg component.Config,
+	next consumer.Metrics) (receiver.Metrics, error) {
 	c := guarded(cfg)
 	r, err := f.CreateMetrics(ctx, set, c, next)
 	return guard{r, c}, err
@@ -210,7 +213,8 @@ type retryable struct{ io.ReadCloser }
 func (r *retryable) Read(p []byte) (int, error) {
 	n, err := r.ReadCloser.Read(p)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		err = status.Error(codes.Unavailable, "the request did not arrive in time: send it again, or raise read_timeout of the receiver")
+		err = status.Error(codes.Unavailable,
+			"the request did not arrive in time: send it again, or raise read_timeout of the receiver")
 	}
 	return n, err
 }

@@ -107,7 +107,8 @@ func (b *builder) flawDeep(cut []string) {
 func boundFact(f *fact.Fact) {
 	bound := func(what string, raw *json.RawMessage) {
 		if TooDeep(*raw) {
-			f.Problems = append(f.Problems, fmt.Sprintf("%s: JSON nested deeper than %d levels, kept as text", what, maxDepth))
+			f.Problems = append(f.Problems, fmt.Sprintf("%s: JSON nested deeper than %d levels, kept as text",
+				what, maxDepth))
 			*raw = quoted(*raw)
 		}
 	}
@@ -157,7 +158,8 @@ func boundMembers(f *fact.Fact) {
 	}
 	for key, raw := range members {
 		if tooDeep(raw, maxDepth-1) { // the object around it is a level
-			f.Problems = append(f.Problems, fmt.Sprintf("%s: JSON nested deeper than %d levels, kept as text", key, maxDepth-1))
+			f.Problems = append(f.Problems, fmt.Sprintf("%s: JSON nested deeper than %d levels, kept as text", key,
+				maxDepth-1))
 			members[key] = quoted(raw)
 		}
 	}

@@ -21,7 +21,8 @@ const maxRefused = 32
 // stored. It fails when the store may take later what it does not take now, or when
 // it refuses everything. left counts down from maxRefused.
 func storeAll[T any](
-	ctx context.Context, request T, do func(context.Context, T) (Report, error), count func(T) int, halve func(T) (T, T), left *int,
+	ctx context.Context, request T, do func(context.Context, T) (Report, error), count func(T) int,
+	halve func(T) (T, T), left *int,
 ) (Report, error) {
 	r, err := do(ctx, request)
 	if err == nil || mayPass(err) {

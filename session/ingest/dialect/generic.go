@@ -88,8 +88,10 @@ func (e *evidence) look(m pcommon.Map) {
 				e.kind = max(e.kind, genericKind(v.Str()))
 			}
 			continue
-		case fieldInputTokens, fieldOutputTokens, fieldTotalTokens, fieldCacheRead, fieldCacheWrite, fieldReasoningTokens, fieldCost, fieldTemperature:
-			if v.Type() == pcommon.ValueTypeMap || v.Type() == pcommon.ValueTypeSlice || v.Type() == pcommon.ValueTypeEmpty {
+		case fieldInputTokens, fieldOutputTokens, fieldTotalTokens, fieldCacheRead, fieldCacheWrite,
+			fieldReasoningTokens, fieldCost, fieldTemperature:
+			if v.Type() == pcommon.ValueTypeMap || v.Type() == pcommon.ValueTypeSlice ||
+				v.Type() == pcommon.ValueTypeEmpty {
 				continue
 			}
 		default:
@@ -163,7 +165,8 @@ func (e *evidence) conversation() bool {
 
 // conventionKinds are the keys by which conventions say what a span is.
 var conventionKinds = []string{
-	"gen_ai.operation.name", "mcp.method.name", "ai.operationId", "openinference.span.kind", "traceloop.span.kind", "genkit:type", "mastra.span.type",
+	"gen_ai.operation.name", "mcp.method.name", "ai.operationId", "openinference.span.kind", "traceloop.span.kind",
+	"genkit:type", "mastra.span.type",
 }
 
 // isGeneric reports whether a span is of a conversation. Nearly all that it sees are
@@ -191,7 +194,8 @@ func genericEvidence(s *Span) evidence {
 		}
 		var of evidence
 		of.look(event.Attributes())
-		if of.roles || of.has(fieldPrompt, fieldAnswer, fieldMessages) || of.has(fieldRole) && of.has(fieldContent) || isTalk(fieldOf(event.Name())) && of.has(fieldContent) {
+		speaker := of.has(fieldRole) || isTalk(fieldOf(event.Name()))
+		if of.roles || of.has(fieldPrompt, fieldAnswer, fieldMessages) || speaker && of.has(fieldContent) {
 			e.fields |= of.fields | 1<<fieldMessages
 			e.roles = e.roles || of.has(fieldRole)
 		}
@@ -203,7 +207,8 @@ func genericEvidence(s *Span) evidence {
 // conversation: a span that nothing is above names one, and is no ordinary program's.
 // A session.id alone is every browser's too.
 func isGenericSession(s *Span, e *evidence) bool {
-	return !e.ordinary && e.has(fieldSession) && s.ParentSpanID().IsEmpty() && (e.kind == kindAgent || e.kind == kindModel || e.has(fieldModel, fieldAgent))
+	return !e.ordinary && e.has(fieldSession) && s.ParentSpanID().IsEmpty() &&
+		(e.kind == kindAgent || e.kind == kindModel || e.has(fieldModel, fieldAgent))
 }
 
 func readGeneric(s *Span, out *Facts) {
@@ -218,7 +223,8 @@ func readGeneric(s *Span, out *Facts) {
 	}
 	f := out.Add(g.kindOf(s, &e))
 	g.about(f, s)
-	if f.Kind == fact.Turn && f.Agent == "" && e.kind == kindAgent && genericKind(s.Name()) == kindUnknown && len(s.Name()) <= 100 {
+	if f.Kind == fact.Turn && f.Agent == "" && e.kind == kindAgent && genericKind(s.Name()) == kindUnknown &&
+		len(s.Name()) <= 100 {
 		f.Agent = Text(s.Name())
 	}
 	switch f.Kind {
@@ -286,7 +292,8 @@ func flatTalk(a Attrs) []fact.Message {
 		if i <= 0 {
 			continue
 		}
-		if _, err := strconv.Atoi(head[i+1:]); err == nil && (prefix == "" || head[:i+1] < prefix) && isTalk(fieldOf(head[:i])) {
+		if _, err := strconv.Atoi(head[i+1:]); err == nil && (prefix == "" || head[:i+1] < prefix) &&
+			isTalk(fieldOf(head[:i])) {
 			prefix = head[:i+1]
 		}
 	}
@@ -429,7 +436,8 @@ func namesAgent(name string) bool {
 }
 
 func namesTool(name string) bool {
-	return strings.HasPrefix(name, "tool") || strings.HasSuffix(name, "tool") || strings.HasPrefix(name, "execute_tool") || strings.HasPrefix(name, "function")
+	return strings.HasPrefix(name, "tool") || strings.HasSuffix(name, "tool") ||
+		strings.HasPrefix(name, "execute_tool") || strings.HasPrefix(name, "function")
 }
 
 // isExchange reports whether what was answered is a provider's response.
@@ -439,7 +447,8 @@ func (g *genericReading) isExchange() bool {
 			if v.Type() != pcommon.ValueTypeStr && v.Type() != pcommon.ValueTypeMap {
 				continue
 			}
-			if o, ok := objectOf(valueJSON(v)); ok && (o.has("choices") || o.has("candidates") || o.has("usage") && o.has("model")) {
+			if o, ok := objectOf(valueJSON(v)); ok &&
+				(o.has("choices") || o.has("candidates") || o.has("usage") && o.has("model")) {
 				return true
 			}
 		}
@@ -451,7 +460,8 @@ func (g *genericReading) isExchange() bool {
 func (g *genericReading) plain() bool {
 	text := func(f field) bool {
 		for _, v := range g.values[f] {
-			if v.Type() == pcommon.ValueTypeStr && !strings.HasPrefix(v.Str(), "{") && !strings.HasPrefix(v.Str(), "[") {
+			if v.Type() == pcommon.ValueTypeStr && !strings.HasPrefix(v.Str(), "{") && !strings.HasPrefix(v.Str(),
+				"[") {
 				return true
 			}
 		}
@@ -468,10 +478,12 @@ func (g *genericReading) about(f *fact.Fact, s *Span) {
 	if agent := g.str(fieldAgent); f.Kind != fact.ToolCall && agent != "" && len(agent) <= 200 {
 		f.Agent = agent
 	}
-	if s != nil && (f.Kind == fact.Turn || f.Kind == fact.Session || f.Kind == fact.ModelCall) && s.Scope.Name() != "" {
+	if s != nil && (f.Kind == fact.Turn || f.Kind == fact.Session || f.Kind == fact.ModelCall) &&
+		s.Scope.Name() != "" {
 		aboutOf(f).Client = strings.TrimSpace(Text(s.Scope.Name()) + " " + Text(s.Scope.Version()))
 	}
-	if m := (session.Model{ProviderID: g.str(fieldProvider), ModelID: g.str(fieldModel, fieldResponseModel)}); m.ModelID != "" && f.Kind != fact.ToolCall {
+	if m := (session.Model{ProviderID: g.str(fieldProvider), ModelID: g.str(fieldModel,
+		fieldResponseModel)}); m.ModelID != "" && f.Kind != fact.ToolCall {
 		f.Model = &m
 	}
 }
@@ -546,7 +558,8 @@ func (g *genericReading) exchange(f *fact.Fact) {
 	if f.ResponseID == "" {
 		f.ResponseID = response.str("id", "responseId")
 	}
-	if usage := response.inner("usage", "usageMetadata", "usage_metadata", "token_usage"); f.Usage == nil && usage != nil {
+	if usage := response.inner("usage", "usageMetadata", "usage_metadata", "token_usage"); f.Usage == nil &&
+		usage != nil {
 		t := make(tally)
 		t.object(usage, 2)
 		if t.get(fieldInputTokens) != nil || t.get(fieldOutputTokens) != nil {

@@ -18,9 +18,11 @@ func isGenericRecord(r *Record) bool {
 		return false
 	}
 	switch {
-	case e.roles, e.has(fieldRole) && (e.has(fieldContent) || r.Body().Type() == pcommon.ValueTypeStr) && normalRole(recordRole(r)) != "":
+	case e.roles, e.has(fieldRole) && (e.has(fieldContent) || r.Body().Type() == pcommon.ValueTypeStr) &&
+		normalRole(recordRole(r)) != "":
 		return true
-	case e.has(fieldModel, fieldResponseModel) && e.has(fieldInputTokens, fieldOutputTokens, fieldUsage, fieldPrompt, fieldAnswer, fieldMessages):
+	case e.has(fieldModel, fieldResponseModel) && e.has(fieldInputTokens, fieldOutputTokens, fieldUsage,
+		fieldPrompt, fieldAnswer, fieldMessages):
 		return true
 	case e.has(fieldToolName) && e.has(fieldToolInput, fieldToolOutput, fieldCallID):
 		return true

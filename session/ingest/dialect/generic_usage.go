@@ -50,7 +50,8 @@ func (t tally) object(o object, depth int) {
 func (g *genericReading) usage() *fact.Usage {
 	t := make(tally)
 	raw := make(map[string]json.RawMessage)
-	for _, f := range []field{fieldInputTokens, fieldOutputTokens, fieldTotalTokens, fieldCacheRead, fieldCacheWrite, fieldReasoningTokens} {
+	for _, f := range []field{fieldInputTokens, fieldOutputTokens, fieldTotalTokens, fieldCacheRead,
+		fieldCacheWrite, fieldReasoningTokens} {
 		for _, v := range g.values[f] {
 			if n, ok := (Attrs{singleton("v", v)}).Int("v"); ok && n >= 0 {
 				if _, known := t[f]; !known {

@@ -36,7 +36,8 @@ var langfuse = Dialect{
 }
 
 func isLangfuse(s *Span) bool {
-	return s.Has(MarkLangfuse) && !s.Has(MarkGenAI|MarkAI|MarkOpenInference) && s.Attrs().Str("langfuse.observation.type") != ""
+	return s.Has(MarkLangfuse) && !s.Has(MarkGenAI|MarkAI|MarkOpenInference) &&
+		s.Attrs().Str("langfuse.observation.type") != ""
 }
 
 func readLangfuse(s *Span, out *Facts) {
@@ -53,7 +54,8 @@ func readLangfuse(s *Span, out *Facts) {
 		f = out.Add(fact.Turn)
 		f.Agent = Text(s.Name())
 	default: // span, chain, event, retriever, evaluator, guardrail, embedding
-		if app, _ := a.Bool("langfuse.internal.is_app_root"); (root || app) && (len(g.values[fieldInput]) > 0 || len(g.values[fieldOutput]) > 0) {
+		if app, _ := a.Bool("langfuse.internal.is_app_root"); (root || app) && (len(g.values[fieldInput]) > 0 ||
+			len(g.values[fieldOutput]) > 0) {
 			f = out.Add(fact.Turn)
 			break
 		}
@@ -78,7 +80,8 @@ func readLangfuse(s *Span, out *Facts) {
 		t := make(tally)
 		t.object(usage, 0)
 		raw := a.JSON("langfuse.observation.usage_details")
-		f.Usage = ExclusiveUsage(t.get(fieldInputTokens), t.get(fieldOutputTokens), t.get(fieldCacheRead), t.get(fieldCacheWrite), t.get(fieldReasoningTokens), raw)
+		f.Usage = ExclusiveUsage(t.get(fieldInputTokens), t.get(fieldOutputTokens), t.get(fieldCacheRead),
+			t.get(fieldCacheWrite), t.get(fieldReasoningTokens), raw)
 	}
 	if cost, ok := objectOf(a.JSON("langfuse.observation.cost_details")); ok && f.Usage != nil {
 		f.CostUSD = (Attrs{singletonText("v", string(cost["total"]))}).Float("v")
@@ -86,6 +89,7 @@ func readLangfuse(s *Span, out *Facts) {
 	if parameters, ok := objectOf(a.JSON("langfuse.observation.model.parameters")); ok {
 		f.Temperature = (Attrs{singletonText("v", string(parameters["temperature"]))}).Float("v")
 	}
-	addExtra(f, a, "langfuse.trace.name", "langfuse.trace.tags", "langfuse.environment", "langfuse.release", "langfuse.version")
+	addExtra(f, a, "langfuse.trace.name", "langfuse.trace.tags", "langfuse.environment", "langfuse.release",
+		"langfuse.version")
 	readFailure(f, s)
 }

@@ -45,7 +45,8 @@ func isVoltAgent(s *Span) bool {
 		return false
 	}
 	a := s.Attrs()
-	return strings.HasPrefix(s.Scope.Name(), "@voltagent/") || a.Str("voltagent.operation_id") != "" || a.Str("entity.type") == "agent" && a.Str("operation.id") != ""
+	return strings.HasPrefix(s.Scope.Name(), "@voltagent/") || a.Str("voltagent.operation_id") != "" ||
+		a.Str("entity.type") == "agent" && a.Str("operation.id") != ""
 }
 
 func readVoltAgent(s *Span, out *Facts) {
@@ -106,7 +107,8 @@ func voltAgentIdentity(f *fact.Fact, a Attrs) {
 }
 
 func voltAgentModel(a Attrs) *session.Model {
-	m := session.Model{ProviderID: a.First("ai.model.provider", "llm.provider"), ModelID: a.First("llm.model", "ai.model.name")}
+	m := session.Model{ProviderID: a.First("ai.model.provider", "llm.provider"), ModelID: a.First("llm.model",
+		"ai.model.name")}
 	if m == (session.Model{}) {
 		return nil
 	}
@@ -141,8 +143,10 @@ func readVoltAgentTurn(s *Span, a Attrs, out *Facts) {
 		}
 		return nil
 	}
-	f.Usage = TotaledUsage(count("usage.prompt_tokens"), count("usage.completion_tokens"), count("usage.cached_tokens"), nil,
-		count("usage.reasoning_tokens"), count("usage.total_tokens"), rawNumbers(a, "usage.prompt_tokens", "usage.completion_tokens",
+	f.Usage = TotaledUsage(count("usage.prompt_tokens"), count("usage.completion_tokens"),
+		count("usage.cached_tokens"), nil,
+		count("usage.reasoning_tokens"), count("usage.total_tokens"), rawNumbers(a, "usage.prompt_tokens",
+			"usage.completion_tokens",
 			"usage.cached_tokens", "usage.reasoning_tokens", "usage.total_tokens"))
 	readFailure(f, s)
 	switch a.Str("agent.state") {
