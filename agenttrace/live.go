@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"sync"
 	"time"
 
@@ -239,7 +240,7 @@ func (t *Turn) tellAnswer(now time.Time) {
 	if t.events == nil || t.assistant.ID == "" {
 		return
 	}
-	values := make(map[string]json.RawMessage, len(t.metadata)+2)
+	values := make(map[string]json.RawMessage, len(t.metadata)+3)
 	if t.model != (Model{}) {
 		values["model"] = json.RawMessage(encodeJSON(t.model))
 	}
@@ -249,6 +250,11 @@ func (t *Turn) tellAnswer(now time.Time) {
 	}
 	for k, v := range t.metadata {
 		values[k] = v
+	}
+	if _, taken := values["agenttrace"]; !taken {
+		// By it a store knows a turn that began after the state was saved from which
+		// another process went on: that process counts its own turns from there.
+		values["agenttrace"] = json.RawMessage(`{"turn_index":` + strconv.FormatInt(t.index, 10) + `}`)
 	}
 	t.run.sess.tell(t.events, now, spans.Event{
 		Name: semconv.EventMessage, MessageID: t.assistant.ID, Role: roleAssistant, MessageCreatedAt: t.assistant.CreatedAt,

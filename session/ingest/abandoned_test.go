@@ -30,6 +30,80 @@ func TestWhatAProcessSawThatWasTakenForDeadStands(t *testing.T) {
 	})
 }
 
+// TestATurnThatBeganAfterTheLastSavedStateEndsWhenAnotherGoesOn: the process that resumes
+// the session knows nothing of it. What the first process saw after all stands.
+func TestATurnThatBeganAfterTheLastSavedStateEndsWhenAnotherGoesOn(t *testing.T) {
+	for _, alive := range []bool{false, true} {
+		now := time.UnixMilli(start)
+		clock := func() time.Time { now = now.Add(3 * time.Millisecond); return now }
+		first := agenttracetest.NewRecorder()
+		options := agenttrace.Options{
+			TracerProvider: first, LoggerProvider: first, Now: clock, Live: agenttrace.LiveOptions{MinInterval: -1, MinBytes: -1},
+		}
+		sess := agenttrace.New(options).NewSession(t.Context(), agenttrace.SessionOptions{Agent: "coder"})
+		runCtx, run := sess.StartRun(t.Context(), agenttrace.RunOptions{})
+		_, turn := run.StartTurn(runCtx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
+		turn.Text("Gone.")
+		turn.End(agenttrace.TurnResult{})
+		state := sess.State()
+		ctx, turn := run.StartTurn(runCtx, agenttrace.UserMessage{Text: "on"}, agenttrace.TurnOptions{})
+		_, before := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "before", Name: "bash", Input: map[string]any{"command": "make"}})
+		before.End("made")
+		turn.End(agenttrace.TurnResult{})
+		ctx, lost := run.StartTurn(runCtx, agenttrace.UserMessage{Text: "and on"}, agenttrace.TurnOptions{})
+		_, running := lost.StartTool(ctx, agenttrace.ToolOptions{ID: "running", Name: "bash", Input: map[string]any{"command": "sleep 60"}})
+		lost.StreamText().WriteString("I am about ")
+		lostRun := run
+		// Here the process is killed.
+
+		second := agenttracetest.NewRecorder()
+		options.TracerProvider, options.LoggerProvider = second, second
+		resumed, err := agenttrace.New(options).ResumeSession(t.Context(), state)
+		if err != nil {
+			t.Fatal(err)
+		}
+		runCtx, run = resumed.StartRun(t.Context(), agenttrace.RunOptions{})
+		for _, text := range []string{"go on", "and on"} {
+			ctx, turn = run.StartTurn(runCtx, agenttrace.UserMessage{Text: text}, agenttrace.TurnOptions{})
+			_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "of " + text, Name: "bash", Input: map[string]any{}})
+			if text == "go on" {
+				tool.End("done")
+				turn.End(agenttrace.TurnResult{})
+			}
+		}
+		if alive {
+			running.End("slept")
+			lost.Abort()
+			lostRun.End(nil)
+		}
+		rows := deliveredInAnyOrder(t, first, second)
+		states, ends := map[string]string{}, map[string]int{}
+		for _, m := range rows[0].Messages {
+			if strings.Contains(m.Message.MetadataJSON, `"end_reason":"abort"`) {
+				ends["abort"]++
+			}
+			for _, p := range m.Parts {
+				if p.ToolCallID != nil {
+					states[*p.ToolCallID] = *p.ToolState
+				}
+			}
+		}
+		want := map[string]string{
+			"before": session.StateOutputAvailable, "running": session.StateOutputError,
+			"of go on": session.StateOutputAvailable, "of and on": session.StateInputAvailable,
+		}
+		if alive {
+			want["running"] = session.StateOutputAvailable
+		}
+		if d := cmp.Diff(want, states); d != "" {
+			t.Errorf("alive %t: states (-want +got):\n%s", alive, d)
+		}
+		if ends["abort"] != 1 {
+			t.Errorf("alive %t: %d turns were aborted, want 1", alive, ends["abort"])
+		}
+	}
+}
+
 func abandoned(t *testing.T, alive bool, wantStates map[string]string) {
 	now := time.UnixMilli(start)
 	clock := func() time.Time { now = now.Add(3 * time.Millisecond); return now }
@@ -74,8 +148,33 @@ func abandoned(t *testing.T, alive bool, wantStates map[string]string) {
 		stoppedRun.End(nil)
 	}
 
+	want := deliveredInAnyOrder(t, first, second)
+	states := map[string]string{}
+	for _, m := range want[0].Messages {
+		for _, p := range m.Parts {
+			if p.ToolCallID == nil {
+				continue
+			}
+			states[*p.ToolCallID] = *p.ToolState
+			if *p.ToolState == session.StateOutputError && !strings.Contains(p.DataJSON, `"errorText":"`+semconv.AbortedByRestart+`"`) {
+				t.Errorf("call %s: %s", *p.ToolCallID, p.DataJSON)
+			}
+			if *p.ToolCallID == "late" && !strings.Contains(p.DataJSON, `"input":{"command":"sleep 60"}`) {
+				t.Errorf("the input of the late call is lost: %s", p.DataJSON)
+			}
+		}
+	}
+	if d := cmp.Diff(wantStates, states); d != "" {
+		t.Errorf("states (-want +got):\n%s", d)
+	}
+}
+
+// deliveredInAnyOrder delivers what processes sent one by one, in order and in others, and returns
+// the rows, which are the same each time.
+func deliveredInAnyOrder(t *testing.T, recorders ...*agenttracetest.Recorder) []*session.Transcript {
+	t.Helper()
 	var all []delivery
-	for _, rec := range []*agenttracetest.Recorder{first, second} {
+	for _, rec := range recorders {
 		for _, e := range emitted(rec.Events()) {
 			ld := logs(e)
 			all = append(all, delivery{events: &ld})
@@ -107,22 +206,5 @@ func abandoned(t *testing.T, alive bool, wantStates map[string]string) {
 			t.Fatalf("seed %d (-in order +shuffled):\n%s", seed, d)
 		}
 	}
-	states := map[string]string{}
-	for _, m := range want[0].Messages {
-		for _, p := range m.Parts {
-			if p.ToolCallID == nil {
-				continue
-			}
-			states[*p.ToolCallID] = *p.ToolState
-			if *p.ToolState == session.StateOutputError && !strings.Contains(p.DataJSON, `"errorText":"`+semconv.AbortedByRestart+`"`) {
-				t.Errorf("call %s: %s", *p.ToolCallID, p.DataJSON)
-			}
-			if *p.ToolCallID == "late" && !strings.Contains(p.DataJSON, `"input":{"command":"sleep 60"}`) {
-				t.Errorf("the input of the late call is lost: %s", p.DataJSON)
-			}
-		}
-	}
-	if d := cmp.Diff(wantStates, states); d != "" {
-		t.Errorf("states (-want +got):\n%s", d)
-	}
+	return want
 }

@@ -21,7 +21,12 @@ import (
 // seen, and the view is made anew. So the order of arrival does not matter here
 // either.
 
-// abandonedMark is in the data of a part that is such a view.
+// A turn of which not even the state knows is given up likewise. The turns of one
+// process count up; so where a turn began later and counts no further, its process did
+// not know of the one before, which is over unless its own span says more. That is a view
+// of the message's metadata, as the calls' is of their parts.
+
+// abandonedMark is in the data of a part, and the metadata of a message, that is such a view.
 const abandonedMark = `"abandoned":`
 
 // givenUp says whether metadata is that of a turn which a later process ended.
@@ -62,6 +67,170 @@ func (a *applier) endAbandoned(w *sessionWork, m, old *session.Message) error {
 		w.touched[m.ID] = true
 	}
 	return nil
+}
+
+// turnIndex is the count of the turn that an assistant message is the answer of. seen says
+// that the message was only seen live.
+func turnIndex(m *session.Message) (index int64, seen, ok bool) {
+	if m.Role != session.RoleAssistant || !strings.Contains(m.MetadataJSON, `"turn_index":`) {
+		return 0, false, false
+	}
+	var metadata struct {
+		Agenttrace struct {
+			TurnIndex  *int64 `json:"turn_index"`
+			Incomplete bool   `json:"incomplete"`
+			Seen       string `json:"seen"`
+		} `json:"agenttrace"`
+	}
+	if json.Unmarshal([]byte(m.MetadataJSON), &metadata) != nil || metadata.Agenttrace.TurnIndex == nil {
+		return 0, false, false
+	}
+	trace := &metadata.Agenttrace
+	return *trace.TurnIndex, trace.Incomplete && trace.Seen != "", true
+}
+
+// giveUpTurn keeps State.Open, and gives m the metadata of a turn that was given up where
+// it is one. m is not stored yet.
+func (a *applier) giveUpTurn(w *sessionWork, m *session.Message) error {
+	open := &w.row.State.Open
+	at := slices.IndexFunc(*open, func(o OpenTurn) bool { return o.ID == m.ID })
+	var was OpenTurn
+	if at >= 0 {
+		was = (*open)[at]
+	}
+	index, seen, ok := turnIndex(m)
+	if !ok || !seen {
+		if at >= 0 {
+			*open, w.dirty = slices.Delete(*open, at, at+1), true
+		}
+		return nil
+	}
+	is := OpenTurn{Position: PositionOf(m), Index: index, Over: was.Over}
+	if at < 0 || is != was {
+		// Otherwise nothing has changed since it was looked at last.
+		var err error
+		if is.Over, err = a.turnIsOver(w, &is); err != nil {
+			return err
+		}
+	}
+	if is.Over {
+		m.MetadataJSON = abandonedMetadata(m.MetadataJSON)
+	}
+	if at >= 0 && is == was {
+		return nil
+	}
+	if at >= 0 {
+		*open = slices.Delete(*open, at, at+1)
+	}
+	at = slices.IndexFunc(*open, func(o OpenTurn) bool { return is.Before(o.Position) })
+	if at < 0 {
+		at = len(*open)
+	}
+	*open, w.dirty = slices.Insert(*open, at, is), true
+	return nil
+}
+
+// turnIsOver looks for a turn that shows that an open one was given up, among those after
+// it: few or none, for a turn is open when it is the last.
+func (a *applier) turnIsOver(w *sessionWork, o *OpenTurn) (bool, error) {
+	messages, err := a.tx.MessagesFrom(w.id, o.Position)
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(messages, func(m session.Message) bool {
+		index, _, ok := turnIndex(&m)
+		return ok && o.givenUpBy(PositionOf(&m), index)
+	}), nil
+}
+
+// givenUpBy says whether another turn shows that this one is over.
+func (o *OpenTurn) givenUpBy(at Position, index int64) bool {
+	return at.ID != o.ID && o.Before(at) && index <= o.Index
+}
+
+// giveUpOthers gives up the turns which m, that was just stored, shows to be over, and
+// takes that back where m did and does no more.
+func (a *applier) giveUpOthers(w *sessionWork, m, old *session.Message) error {
+	open := w.row.State.Open
+	if len(open) == 0 || len(open) == 1 && open[0].ID == m.ID {
+		return nil
+	}
+	index, _, ok := turnIndex(m)
+	moved := false
+	if old != nil {
+		before, _, was := turnIndex(old)
+		if was == ok && before == index && PositionOf(old) == PositionOf(m) {
+			return nil
+		}
+		moved = was
+	}
+	for i := range open {
+		o := &open[i]
+		over := o.Over
+		if ok && o.givenUpBy(PositionOf(m), index) {
+			over = true
+		} else if over && moved {
+			var err error
+			if over, err = a.turnIsOver(w, o); err != nil {
+				return err
+			}
+		}
+		if over == o.Over {
+			continue
+		}
+		o.Over, w.dirty = over, true
+		if err := a.showGivenUp(w, o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// showGivenUp writes the answer of an open turn as it is now.
+func (a *applier) showGivenUp(w *sessionWork, o *OpenTurn) error {
+	old, err := a.tx.Message(o.ID)
+	if err != nil || old == nil {
+		return err
+	}
+	m := *old
+	if m.MetadataJSON = seenMetadata(m.MetadataJSON); o.Over {
+		m.MetadataJSON = abandonedMetadata(m.MetadataJSON)
+	}
+	if err := a.putMessage(w, &m, old); err != nil {
+		return err
+	}
+	return a.endAbandoned(w, &m, old)
+}
+
+// abandonedMetadata is what was seen of a message, as that of a turn that was given up.
+func abandonedMetadata(metadata string) string {
+	m := object(metadata)
+	ours := object(string(m["agenttrace"]))
+	if ours["end_reason"] != nil || ours["error"] != nil {
+		return metadata
+	}
+	ours["abandoned"] = json.RawMessage("true")
+	ours["end_reason"] = json.RawMessage(`"` + semconv.EndAbort + `"`)
+	ours["error"] = json.RawMessage(`"` + semconv.AbortedByRestart + `"`)
+	m["agenttrace"] = json.RawMessage(encodeObject(ours))
+	return encodeObject(m)
+}
+
+// seenMetadata undoes abandonedMetadata.
+func seenMetadata(metadata string) string {
+	if !strings.Contains(metadata, abandonedMark) {
+		return metadata
+	}
+	m := object(metadata)
+	ours := object(string(m["agenttrace"]))
+	if string(ours["abandoned"]) != "true" {
+		return metadata
+	}
+	for _, key := range []string{"abandoned", "end_reason", "error"} {
+		delete(ours, key)
+	}
+	m["agenttrace"] = json.RawMessage(encodeObject(ours))
+	return encodeObject(m)
 }
 
 // abandonedPart returns the part as it is when its turn was given up.

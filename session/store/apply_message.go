@@ -31,6 +31,9 @@ func (a *applier) applyMessage(w *sessionWork, mw *messageWork) error {
 	if err != nil {
 		return err
 	}
+	if err := a.giveUpTurn(w, m); err != nil {
+		return err
+	}
 	if err := a.putMessage(w, m, old); err != nil {
 		return err
 	}
@@ -38,6 +41,9 @@ func (a *applier) applyMessage(w *sessionWork, mw *messageWork) error {
 		return err
 	}
 	if err := a.endAbandoned(w, m, old); err != nil {
+		return err
+	}
+	if err := a.giveUpOthers(w, m, old); err != nil {
 		return err
 	}
 	if old == nil && mw.contiguous() {
@@ -61,7 +67,7 @@ func (a *applier) mergedMessage(w *sessionWork, mw *messageWork, old *session.Me
 	m := session.Message{ID: mw.id, SessionID: w.id, Role: session.RoleAssistant, MetadataJSON: incompleteMetadata}
 	if old != nil {
 		m = *old
-		m.MetadataJSON = MarkGap(m.MetadataJSON, false)
+		m.MetadataJSON = MarkGap(seenMetadata(m.MetadataJSON), false)
 	}
 	bound := func(created, updated int64) {
 		m.CreatedAt = earlier(m.CreatedAt, created)
