@@ -333,6 +333,10 @@ func (r *reader) object(o object, raw json.RawMessage, depth int) ([]fact.Messag
 			if !o.has(key) {
 				continue
 			}
+			if s := text(o[key]); s != "" && (key == "prompt" || key == "input") {
+				// What was typed, whatever it looks like.
+				return append(messages, fact.Message{Role: r.role, Parts: appendText(nil, fact.PartText, s)}), true
+			}
 			role := r.role
 			if key == "output" || key == "choices" || key == "candidates" || key == "generations" {
 				role = "assistant"
