@@ -437,7 +437,18 @@ func (e *encoder) tool(turn place, p *session.Part) error {
 	row := partRow(p)
 	values := members(p.DataJSON)
 	input, output := values["input"], values["output"]
-	row.Cut(input.text, input.at, output.text, output.at)
+	// The span says in words what is withheld, for null would be an answer; the row keeps
+	// its own value, and is what an import reads.
+	withheldInput, withheldOutput := codec.Withheld(p)
+	said, _ := json.Marshal(codec.WithheldText) // a string always has JSON
+	cutInput, cutOutput := input.text, output.text
+	if withheldInput {
+		cutInput, input.text = "", string(said)
+	}
+	if withheldOutput {
+		cutOutput, output.text = "", string(said)
+	}
+	row.Cut(cutInput, input.at, cutOutput, output.at)
 	ours, index := &data.Metadata.Ours, p.Index
 	record := spans.ToolCall{
 		SessionID: e.s.Session.ID, ToolID: toolName(p), CallID: deref(p.ToolCallID), MessageID: p.MessageID, PartID: p.ID, PartIndex: &index,
