@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/jsonfile"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/inspect"
@@ -34,7 +35,8 @@ session of the store. Without one, every session of the store is checked.
 Violations go to standard output, one per line; the exit code is 1 if there
 are any. So do notices: what is valid and doubtful in a session that is known
 from an agent's telemetry, such as totals that disagree, or a turn whose end did
-not arrive. They do not change the exit code.`,
+not arrive, and lines of a JSONL export whose type is unknown, as a newer version
+may write them. They do not change the exit code.`,
 		Example: `  agenttrace check
   agenttrace check last session.jsonl other.db
   agenttrace check --rules`,
@@ -212,7 +214,11 @@ func (c *checker) checkExport(name string, file io.Reader) error {
 		return c.report(s.Transcript)
 	}
 	found := false
-	for t, err := range jsonl.Decode(r) {
+	newer := func(p codec.Problem) {
+		c.notices++
+		fmt.Fprintln(c.out, "notice: "+strings.ReplaceAll(inspect.Sanitize(name+": "+p.String()), "\n", " "))
+	}
+	for t, err := range jsonl.DecodeKnown(r, newer) {
 		found = true
 		if err != nil {
 			return c.damaged(name, err)

@@ -80,7 +80,15 @@ func below(take func(*decoder, []byte) error) func(*decoder, []byte) (*codec.Ses
 //     A file cut off between two lines cannot be told from a whole one.
 //
 // [Salvage] reads on instead, and yields all of a session.
-func Decode(r io.Reader) iter.Seq2[*session.Transcript, error] {
+func Decode(r io.Reader) iter.Seq2[*session.Transcript, error] { return decode(r, nil) }
+
+// DecodeKnown is [Decode] that leaves out lines of an unknown type, which a newer writer may
+// have added, and reports each by its line.
+func DecodeKnown(r io.Reader, report func(codec.Problem)) iter.Seq2[*session.Transcript, error] {
+	return decode(r, report)
+}
+
+func decode(r io.Reader, unknown func(codec.Problem)) iter.Seq2[*session.Transcript, error] {
 	return func(yield func(*session.Transcript, error) bool) {
 		lines := lineReader{r: bufio.NewReaderSize(r, 64<<10), most: MaxLine}
 		var d decoder
@@ -92,6 +100,10 @@ func Decode(r io.Reader) iter.Seq2[*session.Transcript, error] {
 			var done *codec.Session
 			if err == nil {
 				done, err = d.line(line)
+			}
+			if _, ok := errors.AsType[unknownTypeError](err); ok && unknown != nil {
+				unknown(codec.Problem{Line: lines.n, Reason: err.Error() + "; it is left out"})
+				continue
 			}
 			if err != nil {
 				yield(nil, fmt.Errorf("line %d: %w", lines.n, err))
