@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -150,11 +151,23 @@ func listItems(cmd *cobra.Command, r *sqlite.Reader, rows []session.Session, p *
 	if err != nil {
 		return nil, err
 	}
+	waits, err := r.MayWait(cmd.Context(), ids)
+	if err != nil {
+		return nil, err
+	}
 	items := make([]inspect.Item, len(rows))
 	unpriced := map[string]bool{}
 	for i := range rows {
 		s := spent[rows[i].ID]
-		items[i] = inspect.NewItem(&rows[i], &s, now, silent)
+		var t *session.Transcript
+		if waits[rows[i].ID] {
+			if t, err = r.Transcript(cmd.Context(), rows[i].ID); errors.Is(err, store.ErrNotFound) {
+				t = nil // deleted since it was listed
+			} else if err != nil {
+				return nil, err
+			}
+		}
+		items[i] = inspect.NewItem(&rows[i], t, &s, now, silent)
 		if _, whole := s.Cost(&rows[i]); !whole {
 			for _, model := range s.Unpriced {
 				unpriced[model] = true

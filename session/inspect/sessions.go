@@ -28,8 +28,8 @@ type Item struct {
 	// session's row says: a run that finished may have ended to wait for a human,
 	// and another may be under way. [Load] tells these apart.
 	State State `json:"state,omitempty"`
-	// Status is what the session is doing, as far as its row tells. [StatusOf] with
-	// the messages tells more.
+	// Status is what the session is doing, as [StatusOf] tells of its row, and of its
+	// messages where a call may wait for a human.
 	Status Activity `json:"status,omitempty"`
 	// Usage is what the session used in all and Total its sum: see [session.Tokens].
 	// Context is what takes room in the model's context now, and ContextTotal its sum.
@@ -71,8 +71,9 @@ func readingOf(s *session.Session) string {
 
 // NewItem makes an item of a session's row and of what it spent. now and silence tell which
 // sessions are interrupted: see [StatusOf]. The cost is estimated where it is not stated of
-// the session as a whole.
-func NewItem(s *session.Session, spent *store.Spent, now time.Time, silence time.Duration) Item {
+// the session as a whole. t is the session's transcript where a call may wait for a human,
+// and may be nil otherwise: only it shows that an idle session waits.
+func NewItem(s *session.Session, t *session.Transcript, spent *store.Spent, now time.Time, silence time.Duration) Item {
 	state, _ := stateOfSession(s)
 	var used session.Usage
 	if spent.Used != nil {
@@ -86,7 +87,7 @@ func NewItem(s *session.Session, spent *store.Spent, now time.Time, silence time
 		}
 	}
 	return Item{
-		ID: s.ID, Title: s.Title, Agent: s.Agent, Model: modelOf(s), State: state, Status: StatusOf(s, nil, nil, now, silence).State,
+		ID: s.ID, Title: s.Title, Agent: s.Agent, Model: modelOf(s), State: state, Status: StatusOf(s, t, nil, now, silence).State,
 		Usage: used, Total: used.Total(), Context: s.Usage(), ContextTotal: s.Usage().Total(),
 		CostUSD: cost, EstimatedCostUSD: estimated, Reading: readingOf(s), ParentID: deref(s.ParentID), WorkspaceRoot: deref(s.WorkspaceRoot),
 		CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, ArchivedAt: s.ArchivedAt,

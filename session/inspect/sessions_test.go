@@ -28,7 +28,7 @@ func items() []inspect.Item {
 	spent := []store.Spent{{Tokens: session.Tokens{Used: &session.Usage{Input: 14834}}}, {Tokens: session.Tokens{Used: &session.Usage{Input: 763}}}, {}}
 	var list []inspect.Item
 	for i := range rows {
-		list = append(list, inspect.NewItem(&rows[i], &spent[i], time.Time{}, 0))
+		list = append(list, inspect.NewItem(&rows[i], nil, &spent[i], time.Time{}, 0))
 	}
 	return list
 }

@@ -255,7 +255,7 @@ func TestReadersAgreeOnWhatIsInterrupted(t *testing.T) {
 		for _, age := range []time.Duration{0, 30 * time.Second, 44 * time.Second, 46 * time.Second, 5 * time.Minute, 11 * time.Minute, time.Hour} {
 			now := heard.Add(age)
 			full := inspect.StatusOf(&transcript.Session, transcript, nil, now, inspect.DefaultSilence)
-			row := inspect.NewItem(&transcript.Session, new(store.Spent), now, inspect.DefaultSilence).Status
+			row := inspect.NewItem(&transcript.Session, nil, new(store.Spent), now, inspect.DefaultSilence).Status
 			if state := tail(follower.Silent(now)); state != "" {
 				shown = state
 			}

@@ -152,7 +152,7 @@ func views(t *testing.T, in inspect.Input, o inspect.Options) {
 	t.Helper()
 	tl := inspect.Build(in)
 	list := func(w interface{ Write([]byte) (int, error) }) error {
-		return inspect.RenderSessions(w, []inspect.Item{inspect.NewItem(&in.Transcript.Session, new(store.Spent), o.Now, inspect.DefaultSilence)}, o)
+		return inspect.RenderSessions(w, []inspect.Item{inspect.NewItem(&in.Transcript.Session, nil, new(store.Spent), o.Now, inspect.DefaultSilence)}, o)
 	}
 	var b strings.Builder
 	for _, print := range []func() error{

@@ -387,6 +387,28 @@ func (r *Reader) spans(conn *sqlite.Conn, sessionID string) ([]store.Link, error
 	return (&tx{conn: conn}).links(stmt)
 }
 
+// MayWait returns those of the sessions in which a call may wait for a human: one has
+// requested an approval, or the last message ended to wait. The transcript tells whether
+// it still does.
+func (r *Reader) MayWait(ctx context.Context, ids []string) (map[string]bool, error) {
+	waits := make(map[string]bool)
+	err := r.read(ctx, func(conn *sqlite.Conn) error {
+		for _, id := range ids {
+			stmt := conn.Prep(`SELECT 1 WHERE EXISTS (SELECT 1 FROM chat_parts WHERE session_id = ?1 AND tool_state = 'approval-requested')
+ OR (SELECT metadata_json FROM chat_messages WHERE session_id = ?1 AND hidden_at IS NULL ORDER BY created_at DESC LIMIT 1) LIKE '%pending_approval%'`)
+			stmt.BindText(1, id)
+			if err := each(stmt, func() error {
+				waits[id] = true
+				return nil
+			}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return waits, err
+}
+
 // Observed counts the observations that a session was built from.
 func (r *Reader) Observed(ctx context.Context, sessionID string) (int, error) {
 	n := 0

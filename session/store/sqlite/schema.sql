@@ -61,6 +61,7 @@ CREATE UNIQUE INDEX IF NOT EXISTS idx_chat_parts_message_index ON chat_parts(mes
 CREATE INDEX IF NOT EXISTS idx_chat_parts_session ON chat_parts(session_id);
 CREATE INDEX IF NOT EXISTS idx_chat_parts_tool_call ON chat_parts(tool_call_id) WHERE tool_call_id IS NOT NULL;
 CREATE INDEX IF NOT EXISTS idx_chat_parts_compaction ON chat_parts(session_id, message_id) WHERE type = 'data-compaction';
+CREATE INDEX IF NOT EXISTS idx_chat_parts_approval ON chat_parts(session_id) WHERE tool_state = 'approval-requested';
 
 CREATE TABLE IF NOT EXISTS system_prompts (
   digest TEXT PRIMARY KEY,
