@@ -83,11 +83,12 @@ in the order of their names, and what is none of these formats is left out:
 ` + formatList() + `
 What a file is shows in its content. It may be compressed with gzip or zstd;
 telemetry may be one body, JSON lines, or frames. Importing a file again changes
-nothing. Of telemetry secrets are taken out, and values of more than 1 MiB cut,
-as a collector does it; with --keep-secrets all is stored as it is.
+nothing. Secrets are taken out of everything before it is stored, ids and names
+included, and of telemetry values of more than 1 MiB are cut, as a collector does
+it; with --keep-secrets all is stored as it is.
 
-Sessions are stored as they are, secrets and all. Where the store has a session,
-the two are merged: of each message and part the later version stands, and what
+Values of sessions are stored whole. Where the store has a session, the two are
+merged: of each message and part the later version stands, and what
 only one of them has stays. A session that breaks a rule of "agenttrace check"
 is left out; --unsound says which rules, and imports it. A transcript that a
 program keeps is merged with what the program's telemetry reports of the session,
@@ -110,6 +111,11 @@ code is 5.`,
 				return err
 			}
 			im := importer{path: path, warn: cmd.ErrOrStderr(), keepSecrets: secrets, unsound: unsound, summary: importSummary{Store: path, Files: []*tally{}}}
+			if !secrets {
+				if im.sessionRedactor, err = redact.New(redact.Config{}); err != nil {
+					return err
+				}
+			}
 			if format != "" {
 				i := slices.IndexFunc(importFormats, func(f importFormat) bool { return f.name == format })
 				if i < 0 {
@@ -235,6 +241,9 @@ type importer struct {
 	ingester *ingest.Ingester
 	// keepSecrets says that everything is stored as it came.
 	keepSecrets bool
+	// sessionRedactor takes secrets out of whole sessions, of which it cuts nothing. It
+	// is nil where secrets are kept.
+	sessionRedactor *redact.Redactor
 	// unsound says that sessions are imported too that break rules.
 	unsound bool
 	// parked is how many observations waited before.

@@ -24,6 +24,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/skillet"
 	"github.com/agenttrace/agenttrace/session/codec/sqlitefile"
 	"github.com/agenttrace/agenttrace/session/codec/transcripts"
+	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -259,11 +260,13 @@ func (im *importer) importAll(ctx context.Context, f *importFormat, sessions ite
 			case err != nil:
 				failed = err
 			default:
+				in := s.Imported()
+				t.Redacted += ingest.RedactRows(im.sessionRedactor, in)
 				var how fate
-				if how, failed = im.wants(ctx, f, s, t); how == fateStore {
-					return s.Imported()
+				if how, failed = im.wants(ctx, f, in, t); how == fateStore {
+					return in
 				} else if how == fateJoin {
-					joined = append(joined, s.Imported())
+					joined = append(joined, in)
 				}
 			}
 		}
@@ -309,7 +312,7 @@ const (
 
 // wants says what becomes of a session: one that breaks rules is left out, with what
 // is wrong with it.
-func (im *importer) wants(ctx context.Context, f *importFormat, s *codec.Session, t *tally) (fate, error) {
+func (im *importer) wants(ctx context.Context, f *importFormat, s *store.Imported, t *tally) (fate, error) {
 	s.Transcript = s.Sorted()
 	if err := s.CheckTree(); err != nil {
 		im.damaged(t, fmt.Errorf("session %s is left out: %w", s.Session.ID, err))

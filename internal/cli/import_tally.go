@@ -46,6 +46,8 @@ type tally struct {
 	// Joined are transcripts that were merged with what telemetry reports of their
 	// sessions.
 	Joined int `json:"joined"`
+	// Redacted counts values that a secret was taken out of.
+	Redacted int `json:"redacted"`
 	// Skipped counts bodies of metrics and profiles, Damaged pieces that could not
 	// be read, of which Damages are the first.
 	Skipped int      `json:"skipped"`
@@ -99,6 +101,7 @@ func (t *tally) add(r ingest.Report) {
 	t.Malformed += r.Malformed
 	t.Rows += r.Rows
 	t.Refused += r.Refused
+	t.Redacted += r.Redacted
 	t.addDialects(r.Dialects)
 	for scope, c := range r.Unrecognized {
 		t.addScope(scopeTally{scope.Name, scope.Version, c.Spans, c.Records, c.Read})
@@ -134,6 +137,7 @@ func (t *tally) include(o *tally) {
 	t.Rows += o.Rows
 	t.Refused += o.Refused
 	t.Joined += o.Joined
+	t.Redacted += o.Redacted
 	t.Skipped += o.Skipped
 	t.Damaged += o.Damaged
 	t.Added += o.Added
@@ -192,7 +196,8 @@ func (t *tally) print(b *strings.Builder, name string) {
 		what string
 	}{
 		{int64(t.Placed), "placed"}, {t.Parked, "parked"}, {int64(t.Ignored), "ignored"}, {int64(t.Malformed), "malformed"},
-		{int64(t.Unchanged), "unchanged"}, {t.Refused, "refused"}, {int64(t.Joined), "merged with telemetry"}, {int64(t.Skipped), "skipped"}, {int64(t.Damaged), "damaged"},
+		{int64(t.Unchanged), "unchanged"}, {t.Refused, "refused"}, {int64(t.Joined), "merged with telemetry"}, {int64(t.Redacted), "redacted"},
+		{int64(t.Skipped), "skipped"}, {int64(t.Damaged), "damaged"},
 	} {
 		if c.n > 0 {
 			fmt.Fprintf(b, ", %d %s", c.n, c.what)

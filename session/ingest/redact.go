@@ -37,6 +37,9 @@ type redaction struct {
 	redacted, omitted, truncated int
 	// roles are those of the batch's messages, where it matters who spoke.
 	roles map[string]string
+	// rows says that rows are redacted that no fact was made into: then nothing was
+	// redacted as an identifier yet, in which more is found than in a text.
+	rows bool
 }
 
 // id redacts an identifier in place.
@@ -110,7 +113,7 @@ func (x *redaction) partType(s *string) {
 
 // ids redacts every string in a value in JSON as an identifier, and every name.
 func (x *redaction) ids(raw json.RawMessage) json.RawMessage {
-	if len(raw) == 0 || raw[0] != '"' && x.clean(raw) {
+	if len(raw) == 0 || raw[0] != '"' && !x.rows && x.clean(raw) {
 		return raw
 	}
 	switch raw[0] {
@@ -130,14 +133,9 @@ func (x *redaction) ids(raw json.RawMessage) json.RawMessage {
 			m.value = x.ids(m.value)
 		})
 	case '[':
-		var all []json.RawMessage
-		if json.Unmarshal(raw, &all) != nil {
-			break
+		if out, ok := eachElement(raw, x.ids); ok {
+			return out
 		}
-		for i := range all {
-			all[i] = x.ids(all[i])
-		}
-		return append(append([]byte("["), bytes.Join(bytesOf(all), []byte(","))...), ']')
 	}
 	x.json(redact.Other, "", &raw) // no JSON
 	return raw
@@ -343,13 +341,8 @@ func (x *redaction) session(c *store.SessionChange) {
 
 // rules redacts the patterns of permission rules.
 func (x *redaction) rules(raw json.RawMessage) json.RawMessage {
-	var rules []json.RawMessage
-	if json.Unmarshal(raw, &rules) != nil {
-		x.json(redact.Other, "", &raw)
-		return raw
-	}
-	for i := range rules {
-		rules[i] = x.members(rules[i], func(m *member) {
+	out, ok := eachElement(raw, func(rule json.RawMessage) json.RawMessage {
+		return x.members(rule, func(m *member) {
 			if m.name == "pattern" {
 				x.json(redact.Other, "", &m.value)
 			} else {
@@ -357,20 +350,38 @@ func (x *redaction) rules(raw json.RawMessage) json.RawMessage {
 				m.value = x.ids(m.value)
 			}
 		})
-	}
-	return append(append([]byte("["), bytes.Join(bytesOf(rules), []byte(","))...), ']')
-}
-
-func bytesOf(all []json.RawMessage) [][]byte {
-	out := make([][]byte, len(all))
-	for i := range all {
-		out[i] = all[i]
+	})
+	if !ok {
+		x.json(redact.Other, "", &raw)
+		return raw
 	}
 	return out
 }
 
+// eachElement writes an array again, each element as f leaves it. It is not ok for what is
+// not an array.
+func eachElement(raw json.RawMessage, f func(json.RawMessage) json.RawMessage) (out json.RawMessage, ok bool) {
+	var all []json.RawMessage
+	if json.Unmarshal(raw, &all) != nil {
+		return raw, false
+	}
+	out, changed := json.RawMessage("["), false
+	for i := range all {
+		element := f(all[i])
+		changed = changed || !bytes.Equal(element, all[i])
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, element...)
+	}
+	if !changed {
+		return raw, true
+	}
+	return append(out, ']'), true
+}
+
 func (x *redaction) messageMetadata(raw json.RawMessage) json.RawMessage {
-	if len(raw) == 0 || x.clean(raw) {
+	if len(raw) == 0 || !x.rows && x.clean(raw) {
 		return raw
 	}
 	return x.members(raw, func(m *member) {
@@ -389,7 +400,8 @@ func (x *redaction) messageMetadata(raw json.RawMessage) json.RawMessage {
 func (x *redaction) trace(m *member) {
 	switch m.name {
 	case "tool_catalog_digest", "output_sha256", "sha256", "child_session_id", "response_id", "response_model", "stub", "live", "seen", "state",
-		"end_reason", "stop_reason", "stop_reason_raw", "usage_basis", "kind", "error_type":
+		"end_reason", "stop_reason", "stop_reason_raw", "usage_basis", "kind", "error_type",
+		"source_id", "turn_id", "trace_id", "sources", "steps":
 		m.value = x.ids(m.value)
 	case "partial_output":
 		x.json(redact.ToolOutput, "", &m.value)
@@ -439,7 +451,36 @@ var traceKinds = func() map[string]reflect.Kind {
 // keyed redacts a member whose name the emitter chose.
 func (x *redaction) keyed(kind redact.Content, m *member) {
 	x.json(kind, m.name, &m.value)
+	if x.rows {
+		m.value = x.words(m.value)
+	}
 	x.id(&m.name)
+}
+
+// words redacts every name and every string of one word in a value in JSON as an
+// identifier: what a program's own metadata holds of ids repeats those of the rows.
+func (x *redaction) words(raw json.RawMessage) json.RawMessage {
+	const long = 256
+	if len(raw) == 0 {
+		return raw
+	}
+	switch raw[0] {
+	case '"':
+		var s string
+		if len(raw) <= long && json.Unmarshal(raw, &s) == nil && !strings.ContainsAny(s, " \t\r\n") {
+			return x.ids(raw)
+		}
+	case '{':
+		return eachMember(raw, func(m *member) {
+			x.id(&m.name)
+			m.value = x.words(m.value)
+		})
+	case '[':
+		if out, ok := eachElement(raw, x.words); ok {
+			return out
+		}
+	}
+	return raw
 }
 
 // blob keeps the digest that its source gave it, which is what messages know it by.
@@ -508,17 +549,19 @@ func isTool(partType string) bool {
 // part redacts the content of a part, and notes beside it what was cut. What the
 // columns repeat of it stays.
 func (x *redaction) part(c *store.PartChange) {
+	given, call := c.Type, c.ToolCallID
 	for _, id := range [...]*string{&c.ID, &c.MessageID, &c.SessionID, &c.ToolCallID, &c.ToolState} {
 		x.id(id)
 	}
-	given := c.Type
 	x.partType(&c.Type)
 	kind := x.spoken(x.roles[c.MessageID], c.Type)
 	wanted := !x.Omits(kind)
 	if isTool(c.Type) || c.Type == store.TypeDamaged {
 		wanted = !x.Omits(redact.ToolInput) && !x.Omits(redact.ToolOutput) && (c.Type != store.TypeDamaged || !x.Omits(kind) && !x.Omits(redact.Reasoning))
 	}
-	if wanted && c.Type == given && x.clean(c.Data) {
+	// More is found in an identifier than in a text, and the data repeats these.
+	same := c.Type == given && c.ToolCallID == call && c.Type != "dynamic-tool"
+	if wanted && same && !x.rows && x.clean(c.Data) {
 		return
 	}
 	var cuts []cut
@@ -652,7 +695,7 @@ func within(object json.RawMessage, key string, f func(json.RawMessage) json.Raw
 // with adds a member to an object that has none of that name.
 func with(object json.RawMessage, name string, value []byte) json.RawMessage {
 	found, empty := false, true
-	out := eachMember(object, func(m *member) { found, empty = found || m.name == name, false })
+	out := bytes.TrimSpace(eachMember(object, func(m *member) { found, empty = found || m.name == name, false }))
 	if found || len(out) == 0 || out[len(out)-1] != '}' {
 		return out
 	}
@@ -680,13 +723,14 @@ func (x *redaction) members(raw json.RawMessage, f func(*member)) json.RawMessag
 }
 
 // eachMember writes an object again, its members in their order, each as f leaves it.
-// What is no object is returned as it is.
+// What is not an object, or is not changed, is returned as it is.
 func eachMember(raw json.RawMessage, f func(*member)) json.RawMessage {
 	d := jsontext.NewDecoder(bytes.NewReader(raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	if t, err := d.ReadToken(); err != nil || t.Kind() != '{' {
 		return raw
 	}
 	out := append(make([]byte, 0, len(raw)+64), '{')
+	changed := false
 	for d.PeekKind() != '}' {
 		name, err := d.ReadToken()
 		if err != nil {
@@ -698,12 +742,17 @@ func eachMember(raw json.RawMessage, f func(*member)) json.RawMessage {
 			return raw
 		}
 		m.value = bytes.Clone(value)
+		before := m
 		f(&m)
+		changed = changed || m.name != before.name || !bytes.Equal(m.value, before.value)
 		if len(out) > 1 {
 			out = append(out, ',')
 		}
 		out = append(spans.AppendJSONString(out, m.name), ':')
 		out = append(out, m.value...)
+	}
+	if !changed {
+		return raw
 	}
 	return append(out, '}')
 }

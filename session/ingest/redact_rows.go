@@ -1,0 +1,200 @@
+package ingest
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"hash/crc32"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/redact"
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// RedactRows takes secrets out of everything that the store would keep of a session which
+// was read from a file, in place, and reports how many values had one. It treats rows as
+// ingestion does those that it makes of telemetry: names and ids stay distinct; see
+// [redact.Redactor.Identifier]. A prompt or a catalog that changes is stored under its new
+// digest, which the messages then name. Rows of another store that were redacted there do
+// not change. A nil r changes nothing.
+func RedactRows(r *redact.Redactor, in *store.Imported) (redacted int) {
+	if r == nil {
+		return 0
+	}
+	x := redaction{Redactor: r, rows: true}
+	in.State = in.State.Portable()
+	x.sessionRow(&in.Session, in.State)
+	for i := range in.Messages {
+		m := &in.Messages[i]
+		x.id(&m.Message.ID)
+		x.id(&m.Message.SessionID)
+		x.id(&m.Message.Role)
+		m.Message.MetadataJSON = string(x.messageMetadata(json.RawMessage(m.Message.MetadataJSON)))
+		for j := range m.Parts {
+			x.partRow(&m.Parts[j])
+		}
+	}
+	for i := range in.Decisions {
+		x.decision(&in.Decisions[i])
+	}
+	for i := range in.Links {
+		x.link(&in.Links[i])
+	}
+	for i := range in.Traces {
+		x.hexID(&in.Traces[i])
+	}
+	for i := range in.Claims {
+		x.id(&in.Claims[i].MessageID)
+		x.id(&in.Claims[i].PartID)
+	}
+	x.state(in.State)
+	x.blobs(in)
+	return x.redacted
+}
+
+// sessionRow redacts the row of a session. A stamp holds a checksum of the value that it
+// is of, which would confirm a guess of what was taken out of it.
+func (x *redaction) sessionRow(s *session.Session, state *store.State) {
+	stamped := func(column string, value *string, redact func(*string)) {
+		if value == nil {
+			return
+		}
+		before := *value
+		if redact(value); *value != before {
+			stampAgain(state, column, before, *value)
+		}
+	}
+	text := func(s *string) { x.text(redact.Other, s) }
+	x.id(&s.ID)
+	stamped("agent", &s.Agent, x.id)
+	stamped("mode", s.Mode, x.id)
+	stamped("workspace_id", s.WorkspaceID, x.id)
+	stamped("parent_id", s.ParentID, x.id)
+	stamped("parent_message_id", s.ParentMessageID, x.id)
+	stamped("title", &s.Title, text)
+	stamped("workspace_root", s.WorkspaceRoot, text)
+	stamped("model_json", s.ModelJSON, func(s *string) { *s = string(x.ids(json.RawMessage(*s))) })
+	stamped("permissions_json", &s.PermissionsJSON, func(s *string) {
+		if *s != "" && *s != "[]" {
+			*s = string(x.rules(json.RawMessage(*s)))
+		}
+	})
+	if s.MetadataJSON == "" || s.MetadataJSON == "{}" {
+		return
+	}
+	s.MetadataJSON = string(x.members(json.RawMessage(s.MetadataJSON), func(m *member) {
+		key, before := m.name, string(m.value)
+		x.keyed(redact.Other, m)
+		if string(m.value) != before {
+			stampAgain(state, metadataColumn+key, before, string(m.value))
+		}
+	}))
+}
+
+// metadataColumn begins the name under which a key of a session's metadata is stamped.
+const metadataColumn = "metadata."
+
+// stampAgain makes the stamp of a value that was redacted one of what is left.
+func stampAgain(state *store.State, column, before, after string) {
+	if state == nil {
+		return
+	}
+	if stamp, ok := state.Stamps[column]; ok && stamp.Sum == crc32.ChecksumIEEE([]byte(before)) {
+		stamp.Sum = crc32.ChecksumIEEE([]byte(after))
+		state.Stamps[column] = stamp
+	}
+}
+
+// state redacts what another store remembers of a session. Keys of its metadata are in
+// the names of stamps.
+func (x *redaction) state(s *store.State) {
+	if s == nil {
+		return
+	}
+	for i := range s.Rewinds {
+		x.id(&s.Rewinds[i].To)
+	}
+	if s.Fork != nil {
+		x.id(&s.Fork.From)
+		x.id(&s.Fork.Message)
+	}
+	stamps := make(map[string]store.Stamp, len(s.Stamps))
+	for column, stamp := range s.Stamps {
+		if key, ok := strings.CutPrefix(column, metadataColumn); ok {
+			stamps[metadataColumn+x.identifier(key)] = stamp
+		} else {
+			stamps[x.identifier(column)] = stamp
+		}
+	}
+	s.Stamps = stamps
+}
+
+// partRow redacts the row of a part. Its type, the id of its call and its state repeat
+// what its data holds.
+func (x *redaction) partRow(p *session.Part) {
+	c := store.PartChange{ID: p.ID, MessageID: p.MessageID, SessionID: p.SessionID, Type: p.Type, Data: json.RawMessage(p.DataJSON)}
+	for _, id := range [...]*string{p.ToolCallID, p.ToolState, p.ContinuationRunID} {
+		if id != nil {
+			x.id(id)
+		}
+	}
+	x.part(&c)
+	p.ID, p.MessageID, p.SessionID, p.Type = c.ID, c.MessageID, c.SessionID, c.Type
+	if string(c.Data) != p.DataJSON {
+		p.DataJSON = string(c.Data)
+	}
+}
+
+// blobs redacts prompts and catalogs. The digest of what one was before would confirm a
+// guess of its secret, so a changed one is stored under that of what is left. A text that
+// its source cut or redacted before keeps the digest that its source has for it.
+func (x *redaction) blobs(in *store.Imported) {
+	renamed := map[string]string{}
+	for i := range in.Blobs {
+		b := &in.Blobs[i]
+		before, digest, exact := b.Body, b.Digest, b.Exact
+		x.blob(b)
+		if b.Body == before || !exact {
+			continue
+		}
+		sum := sha256.Sum256([]byte(b.Body))
+		b.Digest, b.Exact = hex.EncodeToString(sum[:]), true
+		renamed[digest] = b.Digest
+	}
+	if len(renamed) == 0 {
+		return
+	}
+	follow := func(m *member) {
+		var digest string
+		if json.Unmarshal(m.value, &digest) == nil && renamed[digest] != "" {
+			m.value = json.RawMessage(`"` + renamed[digest] + `"`)
+		}
+	}
+	for i := range in.Messages {
+		m := &in.Messages[i].Message
+		m.MetadataJSON = string(eachMember(json.RawMessage(m.MetadataJSON), func(m *member) {
+			switch m.name {
+			case "system_prompt_digest":
+				follow(m)
+			case "agenttrace":
+				m.value = eachMember(m.value, func(m *member) {
+					if m.name == "tool_catalog_digest" {
+						follow(m)
+					}
+				})
+			}
+		}))
+	}
+	for i := range in.Links {
+		f := in.Links[i].Facts
+		if f == nil {
+			continue
+		}
+		for _, digest := range [...]*string{&f.SystemPromptDigest, &f.Trace.ToolCatalogDigest} {
+			if to := renamed[*digest]; to != "" {
+				*digest = to
+			}
+		}
+	}
+}
