@@ -77,6 +77,14 @@ func expect(turns []agents.Turn, agent string) told {
 				m.Parts = append(m.Parts, p)
 			}
 		}
+		if len(m.Parts) == 0 { // what is missing is shown
+			switch {
+			case t.Error != "":
+				m.Parts = []part{{Type: session.TypeError}}
+			case t.Aborted:
+				m.Parts = []part{{Type: session.TypeUnfinished}}
+			}
+		}
 		s.Messages = append(s.Messages, message{Role: session.RoleUser, Parts: []part{{Type: "text", Text: t.User}}}, m)
 	}
 	s.sum()
@@ -123,7 +131,7 @@ func storedMetadata(t *testing.T, reader store.Reader, row session.Message) mess
 		t.Fatal(err)
 	}
 	trace := meta.Trace
-	if len(trace.Problems) > 0 || trace.Incomplete {
+	if len(trace.Problems) > 0 || trace.Incomplete && trace.EndReason == "finish" {
 		t.Errorf("message %s is incomplete (%v) or has problems: %q", row.ID, trace.Incomplete, trace.Problems)
 	}
 	m := message{

@@ -361,13 +361,21 @@ func saysText(parts []fact.Part) bool {
 }
 
 // failed returns the error of a call that came to nothing, or "".
+//
+// Of two instrumentations that report the call one may know the kind of the error alone,
+// and repeat it as its text: the other's text says more.
 func (c *call) failed() string {
+	kind := ""
 	for _, n := range c.nodes {
-		if n.Failed {
-			return cmp.Or(n.Error, n.ErrorType, "error")
+		if !n.Failed {
+			continue
 		}
+		if n.Error != "" && n.Error != n.ErrorType {
+			return n.Error
+		}
+		kind = cmp.Or(kind, n.Error, n.ErrorType, "error")
 	}
-	return ""
+	return kind
 }
 
 // finished says whether any source saw the call's end: its reason, what it cost, or
