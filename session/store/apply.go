@@ -329,10 +329,15 @@ func (l *Link) tells() bool { return l.Facts != nil && l.MessageID != "" }
 // hiddenAt is when a rewind hid the message, or nil when it is visible. Rewinds
 // after until (Unix milliseconds, 0 for never) do not count.
 func (w *sessionWork) hiddenAt(m *session.Message, tx Tx, until int64) (*int64, error) {
+	return w.hiddenBy(m, tx, until, func(*Rewind) bool { return true })
+}
+
+// hiddenBy is hiddenAt where only some rewinds count.
+func (w *sessionWork) hiddenBy(m *session.Message, tx Tx, until int64, counts func(*Rewind) bool) (*int64, error) {
 	var hidden *int64
 	for i := range w.row.State.Rewinds {
 		r := &w.row.State.Rewinds[i]
-		if r.Undone || m.ID == r.To || m.CreatedAt > r.At || until != 0 && r.At > until {
+		if !counts(r) || r.Undone || m.ID == r.To || m.CreatedAt > r.At || until != 0 && r.At > until {
 			continue
 		}
 		to, err := tx.Message(r.To)

@@ -106,6 +106,11 @@ func (a *applier) mergedMessage(w *sessionWork, mw *messageWork, old *session.Me
 			m.MetadataJSON = betterMetadata(m.MetadataJSON, c.metadata(m.Role))
 		}
 	}
+	if old != nil && PositionOf(old) == PositionOf(&m) {
+		// No rewind says more of it than before, or all is redrawn. What another program
+		// has shown or hidden stays so.
+		return &m, nil
+	}
 	hidden, err := w.hiddenAt(&m, a.tx, 0)
 	if hidden != nil || m.HiddenAt != nil && w.hides(*m.HiddenAt) {
 		m.HiddenAt = hidden

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"hash/crc32"
 	"maps"
 	"math"
 	"slices"
@@ -132,10 +133,24 @@ func (w *sessionWork) last(column string, v *Value, dst *string) bool {
 	if said && stamp.compare(old) <= 0 {
 		return false
 	}
+	if column == "title" && !w.observed.folding && w.renamed(old) && (stamp.Sum == old.Sum || v.At/1e6 <= w.row.UpdatedAt) {
+		return false // another program has named it since
+	}
 	w.row.State.Stamps[column] = stamp
 	w.news = w.news || *dst != v.Text
 	*dst, w.dirty = v.Text, true
 	return true
+}
+
+// renamed says that another program has given the session the title that it has. stamp is
+// that of the title that was reported last. A source that repeats that one, or that speaks
+// of an earlier time than the session was heard of last, does not know of the new one.
+func (w *sessionWork) renamed(stamp Stamp) bool {
+	title := w.row.Title
+	if _, reported := w.row.State.Stamps["title"]; !reported {
+		return false // an import, or telemetry that had no time
+	}
+	return crc32.ChecksumIEEE([]byte(title)) != stamp.Sum
 }
 
 func (w *sessionWork) lastPtr(column string, v *Value, dst **string) {
@@ -221,9 +236,21 @@ func (a *applier) redrawHidden(w *sessionWork) error {
 	if err != nil {
 		return err
 	}
+	touched := maps.Clone(w.touched) // without what is hidden and shown here
 	for i := range messages {
 		m := &messages[i]
-		hidden, err := w.hiddenAt(m, a.tx, 0)
+		counts := func(*Rewind) bool { return true }
+		if !touched[m.ID] {
+			// It was hidden when the first rewind was made that hides it. Where it is not
+			// hidden, or since a later one, another program has shown it: only rewinds
+			// that are new, or whose message is, and later ones hide it now.
+			since := int64(math.MaxInt64)
+			if m.HiddenAt != nil {
+				since = *m.HiddenAt
+			}
+			counts = func(r *Rewind) bool { return r.At >= since || w.fresh[*r] || touched[r.To] }
+		}
+		hidden, err := w.hiddenBy(m, a.tx, 0, counts)
 		if err != nil {
 			return err
 		}

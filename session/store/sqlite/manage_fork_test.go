@@ -233,6 +233,67 @@ func TestARewindThatAnotherProgramHasUndoneStaysUndone(t *testing.T) {
 	hidden("after undoing another program's", "")
 }
 
+// TestAMessageThatAnotherProgramShowsStaysSeen: where a rewind hid three and another program
+// shows one of them, neither what comes late of it nor another rewind and its undoing hides
+// it again, and undoing the first shows the others.
+func TestAMessageThatAnotherProgramShowsStaysSeen(t *testing.T) {
+	path := newPath(t)
+	s := open(t, path, Options{})
+	told := conversation("s", 3)
+	apply(t, s, told)
+	if _, err := s.Rewind(t.Context(), "s", "u2", moment(at+60_000)); err != nil {
+		t.Fatal(err)
+	}
+	check := func(when string, want ...string) {
+		t.Helper()
+		if diff := cmp.Diff(want, seen(t, path, "s")); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", when, diff)
+		}
+	}
+	script(t, path, `UPDATE chat_messages SET hidden_at = NULL WHERE id = 'u3'`)
+	apply(t, s, told)
+	check("delivered again", "u1", "a1", "u2", "u3")
+	late := told.Messages[4]
+	late.UpdatedAt += 5000
+	apply(t, s, store.Batch{Messages: []store.MessageChange{late}})
+	check("what came late", "u1", "a1", "u2", "u3")
+	if _, err := s.Rewind(t.Context(), "s", "u1", moment(at+70_000)); err != nil {
+		t.Fatal(err)
+	}
+	check("another rewind", "u1")
+	if _, err := s.Unrewind(t.Context(), "s"); err != nil {
+		t.Fatal(err)
+	}
+	check("that undone", "u1", "a1", "u2", "u3")
+	if _, err := s.Unrewind(t.Context(), "s"); err != nil {
+		t.Fatal(err)
+	}
+	check("both undone", "u1", "a1", "u2", "a2", "u3", "a3")
+}
+
+// TestATitleThatAnotherProgramGaveStands: a source that repeats the old title, or speaks of a
+// time before the session was heard of last, does not take it away; a newer title does.
+func TestATitleThatAnotherProgramGaveStands(t *testing.T) {
+	path := newPath(t)
+	s := open(t, path, Options{})
+	report := func(title string, ms int64, want string) {
+		t.Helper()
+		apply(t, s, store.Batch{Sessions: []store.SessionChange{{
+			ID: "s", Start: at, End: at + ms, Title: &store.Value{Text: title, At: (at + ms) * 1e6, Rank: store.RankFinal},
+		}}})
+		row, err := s.Session(t.Context(), "s")
+		if err != nil || row.Title != want {
+			t.Errorf("after %q at %d the title is %q, %v; want %q", title, ms, row.Title, err, want)
+		}
+	}
+	report("first", 10, "first")
+	script(t, path, fmt.Sprintf(`UPDATE chat_sessions SET title = 'mine', updated_at = %d WHERE id = 's'`, at+100))
+	report("first", 10, "mine")
+	report("before", 50, "mine")
+	report("first", 200, "mine")
+	report("newer", 300, "newer")
+}
+
 // TestForksOfAnotherProgramAreListed: they have a parent, and copies that are older than they
 // are; a sub-agent's session has none.
 func TestForksOfAnotherProgramAreListed(t *testing.T) {
