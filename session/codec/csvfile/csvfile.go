@@ -20,6 +20,7 @@ import (
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/inspect"
 )
 
@@ -56,7 +57,7 @@ var columns = []Column{
 	{"tool_name", "The tool called.", func(r *row) string { return r.toolName() }, true},
 	{"tool_call_id", "The id of the tool call.", func(r *row) string { return optional(r.p.ToolCallID) }, true},
 	{"tool_state", "How far the tool call got.", func(r *row) string { return optional(r.p.ToolState) }, true},
-	{"chars", "The size in bytes of the part's text; for a tool, of its input and its output or error as JSON; for data, of the data as JSON; for a file, of its url.", func(r *row) string { return r.chars() }, false},
+	{"chars", "The size in bytes of the part's text; for a tool, of its input and its output or error as JSON, without what the source withholds; for data, of the data as JSON; for a file, of its url.", func(r *row) string { return r.chars() }, false},
 	{"part_created_at", "When the part began, in Unix milliseconds.", func(r *row) string { return r.ofPart(r.p.CreatedAt) }, false},
 	{"part_updated_at", "When the part last changed, in Unix milliseconds.", func(r *row) string { return r.ofPart(r.p.UpdatedAt) }, false},
 	{"input", "Uncached input tokens that the assistant message used; for a compaction, the call that made the summary.", func(r *row) string { return r.tokens(0) }, false},
@@ -281,7 +282,15 @@ func (r *row) chars() string {
 	n := 0
 	switch {
 	case r.isTool():
-		n = len(d.Input) + len(d.Output) + len(optional(d.ErrorText))
+		// The null that stands for a value which no source reports has no size.
+		withheldInput, withheldOutput := codec.Withheld(r.p)
+		if !withheldInput {
+			n += len(d.Input)
+		}
+		if !withheldOutput {
+			n += len(d.Output)
+		}
+		n += len(optional(d.ErrorText))
 	case strings.HasPrefix(r.p.Type, "data-"):
 		n = len(d.Data)
 	case r.p.Type == "file":

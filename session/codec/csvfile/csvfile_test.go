@@ -129,3 +129,33 @@ func TestSumsOverReference(t *testing.T) {
 		t.Errorf("sums (-want +got):\n%s", diff)
 	}
 }
+
+// TestWithheldValuesHaveNoSize: the null that stands for what no source reports does not
+// count as an output of four bytes.
+func TestWithheldValuesHaveNoSize(t *testing.T) {
+	for _, sample := range codectest.Corpus() {
+		if sample.Name != "withheld values" {
+			continue
+		}
+		var b bytes.Buffer
+		if err := csvfile.Encode(&b, sample.Session.Transcript); err != nil {
+			t.Fatal(err)
+		}
+		records, err := csv.NewReader(&b).ReadAll()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]string{}
+		for _, record := range records[1:] {
+			if call := record[14]; call != "" {
+				got[call] = record[16]
+			}
+		}
+		want := map[string]string{"call_1": strconv.Itoa(len(`{"command":"ls"}`)), "call_2": "0", "call_3": "6", "call_4": "6"}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("chars of the calls (-want +got):\n%s", d)
+		}
+		return
+	}
+	t.Error("the suite has no session of withheld values")
+}

@@ -178,7 +178,7 @@ func Explain(s *codec.Session) []codec.Loss {
 				switch *p.ToolState {
 				case session.StateInputAvailable, session.StateOutputError:
 				case session.StateOutputAvailable:
-					if _, text := rows.Text(data.Get("output")); !text {
+					if _, text := rows.Text(rows.Output(data)); !text {
 						structured++
 					}
 				default:
