@@ -295,7 +295,17 @@ func (a *applier) clear(w *sessionWork) error {
 		}
 		parts := make(map[string]*session.Part, len(m.Parts))
 		for i := range m.Parts {
-			parts[m.Parts[i].ID] = &m.Parts[i]
+			p := &m.Parts[i]
+			if parts[p.ID] = p; p.Index >= m.From {
+				continue
+			}
+			before, err := a.tx.Part(p.ID)
+			if err != nil {
+				return err
+			}
+			if before != nil && before.MessageID == m.ID && before.Index < m.From {
+				stored = append(stored, *before)
+			}
 		}
 		for i := range stored {
 			p := &stored[i]

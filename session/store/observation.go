@@ -96,7 +96,8 @@ type Cut struct {
 // its session: the observations do.
 type AssembledMessage struct {
 	session.Message
-	// From is the index from which Parts are: those before it stay as they are.
+	// From is the index from which all parts are in Parts. Of those before it Parts has
+	// some that may have changed; the rest stay as they are.
 	From  int64
 	Parts []session.Part
 }

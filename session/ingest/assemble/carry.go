@@ -92,6 +92,12 @@ type turnCarry struct {
 	// they say something else.
 	Told int `json:"told,omitempty"`
 
+	// Open are the calls of which more may be reported, Closed marks of the ids of
+	// others, Unasked of those that no model call is known to have asked for.
+	Open    []openCall `json:"open,omitempty"`
+	Closed  []byte     `json:"closed,omitempty"`
+	Unasked []byte     `json:"unasked,omitempty"`
+
 	Measures measures `json:"measures"`
 }
 
@@ -330,6 +336,7 @@ func (t *turn) keep(w *writer, until int64) {
 		}
 	}
 	c.Told = w.toldOfRoot(until)
+	w.keepCalls(&c, until)
 	t.kept = &c
 }
 

@@ -21,6 +21,11 @@ type writer struct {
 	*bench
 	results *outcomes
 	seen    map[string]int // of keys that part ids are made from
+	// written are the calls with an id that have a part, rewritten the parts of those
+	// that windows before wrote, children the sessions that calls started, by part.
+	written   []*tool
+	rewritten []session.Part
+	children  map[string]string
 	// base is how many parts the windows before wrote.
 	base int64
 	// steps counts the calls that left parts.
@@ -39,7 +44,7 @@ type writer struct {
 func (a *assembly) tellTurn(t *turn, seats []*seat) (begun bool) {
 	user := a.tellUser(t)
 	calls, lost := t.restore(t.findCalls(), a.from, a.ahead)
-	tools := t.findTools(rounds(calls))
+	tools := t.findTools(calls)
 	if t.open && t.resumed == nil && len(calls)+len(tools) == 0 {
 		return false // when its message began is not known yet
 	}
@@ -50,6 +55,7 @@ func (a *assembly) tellTurn(t *turn, seats []*seat) (begun bool) {
 		}
 		return false
 	}
+	w.rewriteOpen()
 	w.tellEarlier(calls)
 	for i, c := range calls {
 		until := int64(1<<63 - 1)
@@ -77,6 +83,7 @@ func (a *assembly) tellTurn(t *turn, seats []*seat) (begun bool) {
 	w.UpdatedAt = max(w.CreatedAt, w.measures.Latest/1e6)
 	w.MetadataJSON = w.measures.metadata(t)
 	a.messages = append(a.messages, w.AssembledMessage)
+	written := &a.messages[len(a.messages)-1]
 	a.decide(w)
 	for _, n := range t.nodes {
 		if n.Kind == fact.Prompt {
@@ -90,6 +97,7 @@ func (a *assembly) tellTurn(t *turn, seats []*seat) (begun bool) {
 	for _, st := range seats {
 		w.mention(st)
 	}
+	written.Parts = slices.Concat(w.rewritten, w.Parts)
 	if t.open {
 		t.now = a.sessions[t.session].now == t
 		t.keep(w, a.until)
@@ -423,6 +431,10 @@ func (w *writer) tellCall(c *call, until int64) {
 		p := &c.output[i]
 		switch p.Kind {
 		case fact.PartCall:
+			if w.settled(p) {
+				w.asks[p.CallID]++
+				continue
+			}
 			x := w.take(p, w.results.peek(p.CallID, p.Name), c.start)
 			if x == nil {
 				x = &tool{start: c.start, end: c.end}

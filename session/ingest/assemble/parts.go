@@ -226,9 +226,17 @@ func (w *writer) tellTool(x *tool, asked *fact.Part) {
 	}
 	p.Input = soundJSON(p.Input, "null")
 	p.Output = soundJSON(p.Output, "")
-	row := w.add(p.Type, "tool"+p.ToolCallID, x.start, x.end, p)
+	var row *session.Part
+	if x.carried != nil {
+		row = w.rewrite(x, &p)
+	} else {
+		row = w.add(p.Type, "tool"+p.ToolCallID, x.start, x.end, p)
+	}
 	if row.Type == p.Type {
 		row.ToolCallID, row.ToolState = &p.ToolCallID, &p.State
+	}
+	if x.asked, x.callID, x.row, x.state = asked, id, *row, p.State; id != "" && w.Role == session.RoleAssistant {
+		w.written = append(w.written, x)
 	}
 	for _, n := range slices.Concat(x.nodes, x.decisions) {
 		n.place(w.SessionID, w.ID, row.ID)
@@ -286,10 +294,23 @@ func soundJSON(raw json.RawMessage, absent string) json.RawMessage {
 	return quoted
 }
 
+// allParts are the parts that the window writes.
+func (w *writer) allParts() (all []*session.Part) {
+	for _, some := range [][]session.Part{w.rewritten, w.Parts} {
+		for i := range some {
+			all = append(all, &some[i])
+		}
+	}
+	return all
+}
+
 // mention notes on a tool's part which session the call started.
 func (w *writer) mention(st *seat) {
-	for i := range w.Parts {
-		p := &w.Parts[i]
+	if w.children == nil {
+		w.children = make(map[string]string)
+	}
+	w.children[st.from.placed.PartID] = st.session
+	for _, p := range w.allParts() {
 		if p.ID != st.from.placed.PartID {
 			continue
 		}
@@ -310,7 +331,7 @@ func (a *assembly) decide(w *writer) {
 	for _, x := range w.tools {
 		var best *node
 		for _, n := range x.decisions {
-			if n.Decision != nil && (best == nil || weight(n.Decision) > weight(best.Decision)) {
+			if n.Decision != nil && n.context == nil && (best == nil || weight(n.Decision) > weight(best.Decision)) {
 				best = n
 			}
 		}
@@ -320,7 +341,7 @@ func (a *assembly) decide(w *writer) {
 		}
 		d := *best.Decision
 		for _, n := range x.decisions {
-			if o := n.Decision; o != nil {
+			if o := n.Decision; o != nil && n.context == nil {
 				d.Pattern, d.Reason, d.Source = cmp.Or(d.Pattern, o.Pattern), cmp.Or(d.Reason, o.Reason), cmp.Or(d.Source, o.Source)
 				d.Reply, d.WaitedMS = cmp.Or(d.Reply, o.Reply), cmp.Or(d.WaitedMS, o.WaitedMS)
 			}
@@ -341,7 +362,7 @@ func (a *assembly) decide(w *writer) {
 // refuse writes the decision on a call of which only the tool's own facts say that
 // it was refused.
 func (a *assembly) refuse(w *writer, x *tool) {
-	i := slices.IndexFunc(x.nodes, func(n *node) bool { return n.Tool != nil && n.Tool.Denied })
+	i := slices.IndexFunc(x.nodes, func(n *node) bool { return n.context == nil && n.Tool != nil && n.Tool.Denied })
 	if i < 0 {
 		return
 	}
@@ -356,8 +377,8 @@ func (a *assembly) refuse(w *writer, x *tool) {
 }
 
 func (w *writer) callOf(partID string) string {
-	for i := range w.Parts {
-		if p := &w.Parts[i]; p.ID == partID && p.ToolCallID != nil {
+	for _, p := range w.allParts() {
+		if p.ID == partID && p.ToolCallID != nil {
 			return *p.ToolCallID
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
@@ -20,6 +21,14 @@ type tool struct {
 	// round counts the times that the model had used the id before.
 	round int
 	used  bool
+	// asked is what the model asked for, nil where that is not known; callID, row and
+	// state are those of the part that was written; carried is the call of a window
+	// before.
+	asked   *fact.Part
+	callID  string
+	row     session.Part
+	state   string
+	carried *openCall
 	// canonical is the input with its keys in order, once it was needed.
 	canonical []byte
 }
@@ -39,16 +48,17 @@ func (x *tool) add(n *node) {
 	if x.id == "" {
 		x.id = n.CallID
 	}
-	if len(x.nodes)+len(x.decisions) == 1 || n.Start < x.start {
+	if len(x.nodes)+len(x.decisions) == 1 && x.carried == nil || n.Start < x.start {
 		x.start = n.Start
 	}
 	x.end, x.canonical = max(x.end, n.End), nil
 }
 
 // findTools gathers what is known of the executions of tools. Facts that name no
-// call are of the one in whose span they stand. Of a call's id that the model used
-// more than once, rounds are the times when it did.
-func (t *turn) findTools(rounds map[string][]int64) []*tool {
+// call are of the one in whose span they stand. A call's id that the model calls used more
+// than once has several rounds.
+func (t *turn) findTools(calls []*call) []*tool {
+	rounds, asked, open := rounds(calls), askedIDs(calls), t.resumeCalls()
 	type key struct {
 		id    string
 		round int
@@ -56,11 +66,21 @@ func (t *turn) findTools(rounds map[string][]int64) []*tool {
 	var all executions
 	byID, of := make(map[key]*tool), make(map[*node]*tool)
 	var unnamed, steps []*node
+	for _, x := range open {
+		all.note(x)
+	}
 	for _, n := range t.nodes {
 		if n.Kind == fact.Step && n.Failed {
 			steps = append(steps, n)
 		}
 		if n.Kind != fact.ToolCall && n.Kind != fact.Permission {
+			continue
+		}
+		if x, known := t.earlier(n, asked, open); known {
+			if x != nil {
+				x.add(n)
+				of[n] = x
+			}
 			continue
 		}
 		id := n.CallID
@@ -356,6 +376,7 @@ func (t *turn) results(ahead []fact.Fact) *outcomes {
 		}
 		ids, names := make(map[string][]*fact.Part), make(map[string][]*fact.Part)
 		asked, _ := t.unrepeated(f.Input)
+		t.collectOpen(f.Input, o)
 		for i := range asked {
 			collect(asked[i].Parts, ids, names)
 		}
@@ -380,6 +401,23 @@ func (t *turn) results(ahead []fact.Fact) *outcomes {
 		}
 	}
 	return o
+}
+
+// collectOpen adds the outcomes of the calls that windows before have written. A
+// request may repeat them before what those windows know of.
+func (t *turn) collectOpen(asked []fact.Message, o *outcomes) {
+	if t.resumed == nil || len(t.resumed.Open) == 0 {
+		return
+	}
+	ids := make(map[string][]*fact.Part)
+	for i := range asked {
+		collect(asked[i].Parts, ids, nil)
+	}
+	for i := range t.resumed.Open {
+		if c := &t.resumed.Open[i]; !c.Again && len(ids[c.ID]) >= len(o.byID[c.ID]) && len(ids[c.ID]) > 0 {
+			o.byID[c.ID] = ids[c.ID]
+		}
+	}
 }
 
 func collect(parts []fact.Part, ids, names map[string][]*fact.Part) {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -91,10 +92,8 @@ func (w Windows) Assemble() (store.Assembly, error) {
 				out.Messages = append(out.Messages, m)
 				continue
 			}
-			parts := append(out.Messages[i].Parts, m.Parts...)
-			begun := out.Messages[i].From
+			m.Parts, m.From = joinParts(out.Messages[i].Parts, m.Parts, m.From), out.Messages[i].From
 			out.Messages[i] = m
-			out.Messages[i].Parts, out.Messages[i].From = parts, begun
 		}
 		out.Decisions = append(out.Decisions, a.decisions...)
 		if to < len(facts) {
@@ -105,6 +104,23 @@ func (w Windows) Assemble() (store.Assembly, error) {
 		from = to
 	}
 	return out, nil
+}
+
+// joinParts adds the parts that a window has of a message to those of the windows
+// before. Those before its first index replace theirs.
+func joinParts(parts, more []session.Part, from int64) []session.Part {
+	for i := range more {
+		if more[i].Index >= from {
+			return append(parts, more[i:]...)
+		}
+		byIndex := func(p session.Part, at int64) int { return cmp.Compare(p.Index, at) }
+		if k, known := slices.BinarySearchFunc(parts, more[i].Index, byIndex); known {
+			parts[k] = more[i]
+		} else {
+			parts = slices.Insert(parts, k, more[i])
+		}
+	}
+	return parts
 }
 
 // window assembles the window that begins with a fact, and returns the index of
@@ -211,6 +227,7 @@ type known struct {
 	calls     map[string]bool          // tool calls, by id, with whether the model asked for them
 	inner     map[[2]string]int        // how many model calls a model call wraps
 	request   map[[2]string]string     // the request id of the first of them
+	waiting   map[string]bool          // calls that the model asked for and nothing else is reported of, by id
 	pending   map[string]int           // calls that the model asked for and no tool has run for, by name
 	spans     map[[2]string]*fact.Fact // those that what is below them is a part of
 	seated    map[[2]string]bool
@@ -222,11 +239,12 @@ func (c *cutter) next(from, after int) int {
 	k := known{
 		compacted: math.MinInt64 + near, requests: make(map[string]bool), answered: make(map[string][]*fact.Fact), calls: make(map[string]bool),
 		inner: make(map[[2]string]int), request: make(map[[2]string]string), spans: make(map[[2]string]*fact.Fact), seated: make(map[[2]string]bool),
-		pending: make(map[string]int),
+		pending: make(map[string]int), waiting: make(map[string]bool),
 	}
 	for i := from; i < len(c.facts); i++ {
 		f := &c.facts[i]
-		if i-from >= c.size && i > after && f.Start > c.facts[i-1].Start && c.begins(&k, i) && !c.separates(&k, i) {
+		waits := len(k.waiting) > maxWaiting && i-from < maxWait
+		if i-from >= c.size && i > after && !waits && f.Start > c.facts[i-1].Start && c.begins(&k, i) && !c.separates(&k, i) {
 			return i
 		}
 		c.note(&k, f)
@@ -353,11 +371,18 @@ func (c *cutter) note(k *known, f *fact.Fact) {
 	if f.ResponseID != "" {
 		k.answered[f.ResponseID] = append(k.answered[f.ResponseID], f)
 	}
+	for i := range f.Input {
+		for j := range f.Input[i].Parts {
+			if p := &f.Input[i].Parts[j]; p.Kind == fact.PartResult {
+				delete(k.waiting, p.CallID)
+			}
+		}
+	}
 	for i := range f.Output {
 		if p := &f.Output[i]; p.Kind == fact.PartCall {
 			k.pending[p.Name]++
 			if p.CallID != "" {
-				k.calls[p.CallID] = true
+				k.calls[p.CallID], k.waiting[p.CallID] = true, true
 			}
 		}
 	}
@@ -382,6 +407,7 @@ func (c *cutter) note(k *known, f *fact.Fact) {
 	}
 	if (f.Kind == fact.ToolCall || f.Kind == fact.Permission) && f.CallID != "" {
 		k.calls[f.CallID] = k.calls[f.CallID]
+		delete(k.waiting, f.CallID)
 	}
 	span := !isRecord(f)
 	if span && seat != nil && (f.Kind == fact.Turn || f.Kind == fact.ModelCall) {
