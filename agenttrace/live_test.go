@@ -88,7 +88,7 @@ func TestEventsTellWhatGoesOn(t *testing.T) {
 		`session coder Fix`,
 		`status busy`,
 		`message user {"client":"cli"} 0 {"type":"text","text":"hi"}`,
-		`message assistant {"model":{"provider_id":"openai","model_id":"gpt-5-mini"}}`,
+		`message assistant {"agenttrace":{"turn_index":0},"model":{"provider_id":"openai","model_id":"gpt-5-mini"}}`,
 		`status retrying 2 overloaded`,
 		`status busy`,
 		`part 0 {"type":"text","text":"","state":"streaming"}`,
@@ -129,7 +129,7 @@ func TestSavePolicies(t *testing.T) {
 	for policy, want := range map[agenttrace.SavePolicy][]string{
 		agenttrace.SaveStep: {
 			`session coder`, `status busy`, `message user  0 {"type":"text","text":"go"}`,
-			`message assistant {"model":{"provider_id":"openai","model_id":"gpt-5-mini"}}`,
+			`message assistant {"agenttrace":{"turn_index":0},"model":{"provider_id":"openai","model_id":"gpt-5-mini"}}`,
 			`part 0 {"type":"text","text":"one two"}`,
 			`part 1 {"type":"tool-bash","toolCallId":"c1","state":"input-available","input":{"a":1}}`,
 			`part 1 {"type":"tool-bash","toolCallId":"c1","state":"output-available","input":{"a":1},"output":null}`,
@@ -141,7 +141,7 @@ func TestSavePolicies(t *testing.T) {
 		},
 		agenttrace.SaveTurn: {
 			`session coder`, `status busy`, `message user  0 {"type":"text","text":"go"}`,
-			`message assistant {"model":{"provider_id":"openai","model_id":"gpt-5-mini"}}`,
+			`message assistant {"agenttrace":{"turn_index":0},"model":{"provider_id":"openai","model_id":"gpt-5-mini"}}`,
 			`part 2 {"type":"tool-ask","toolCallId":"c2","state":"input-available","input":2}`,
 			`status waiting_on_user_input c2 Which?`, `status busy`, `status idle`,
 		},

@@ -51,7 +51,7 @@ func TestASideCallDoesNotChangeItsTurn(t *testing.T) {
 				t.Errorf("the session's model is %+v", st.Model)
 			}
 			for _, e := range h.rec.Events() {
-				if e.Record.Role == "assistant" && cmp.Diff(string(e.Record.MessageMetadata), `{"model":{"provider_id":"openai","model_id":"gpt-5-mini"}}`) != "" && len(e.Record.Parts) == 0 {
+				if e.Record.Role == "assistant" && cmp.Diff(string(e.Record.MessageMetadata), `{"agenttrace":{"turn_index":0},"model":{"provider_id":"openai","model_id":"gpt-5-mini"}}`) != "" && len(e.Record.Parts) == 0 {
 					t.Errorf("an event says %s", e.Record.MessageMetadata)
 				}
 			}
