@@ -101,7 +101,7 @@ func TestWhatAToolIsGivenIsStoredAsWhatItIs(t *testing.T) {
 			}
 		})
 	}
-	if r := (tests["error in a pointer"].value).(*result); r.Err != boom {
+	if r := (tests["error in a pointer"].value).(*result); !errors.Is(r.Err, boom) {
 		t.Error("the agent's own value was changed")
 	}
 }

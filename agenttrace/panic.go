@@ -121,6 +121,13 @@ func begunUnwinding() bool {
 	return how != returns
 }
 
+// panicOf returns err as the panic that it is, or nil. Done makes these errors and
+// nobody wraps them: an error of the agent is not asked what it wraps.
+func panicOf(err error) *panicError {
+	p, _ := err.(*panicError) //nolint:errorlint // see above
+	return p
+}
+
 // maxStack bounds the stack in an event, in bytes.
 const maxStack = 32 << 10
 
@@ -128,8 +135,8 @@ const maxStack = 32 << 10
 // OpenTelemetry's conventions for exceptions. text is err's, as it may be sent.
 func (t *Tracer) fail(span trace.Span, now time.Time, err error, text string) {
 	setError(span, text)
-	p, ok := err.(*panicError)
-	if !ok {
+	p := panicOf(err)
+	if p == nil {
 		return
 	}
 	stack := p.stack

@@ -537,7 +537,7 @@ func (c *ToolCall) fail(err error) {
 	}
 	c.end(stateOutputError, func() {
 		c.errText, c.errType = c.filter().content(redact.ToolOutput, errorText(err)), errorType(err)
-		c.panic, _ = err.(*panicError)
+		c.panic = panicOf(err)
 	})
 }
 

@@ -438,7 +438,7 @@ func (t *Turn) finish(reason string, err error, stopReason string) {
 	}
 
 	// Nothing is added to an ended turn, so the rest needs no lock.
-	if p, ok := err.(*panicError); ok {
+	if p := panicOf(err); p != nil {
 		for i := range parts {
 			if c := parts[i].tool; c != nil {
 				c.abandon("aborted by "+p.text, semconv.ErrorTypePanic)

@@ -569,10 +569,11 @@ func (a *assignment) verb() bool {
 	default:
 		return false
 	}
-	w, at := a.wordBefore(a.lo)
+	w, _ := a.wordBefore(a.lo)
 	if !verbs[w] && a.s[a.lo-1] != ' ' {
 		// config set //registry.example/:_authToken …
-		for at = a.lo; at > a.floor && a.lo-at < 80 && class[a.s[at-1]]&space == 0; at-- {
+		at := a.lo
+		for ; at > a.floor && a.lo-at < 80 && class[a.s[at-1]]&space == 0; at-- {
 		}
 		w, _ = a.wordBefore(at)
 	}

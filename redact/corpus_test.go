@@ -34,9 +34,10 @@ func chance(kind byte, n int, rng *rand.Rand) string {
 		b[i] = set[rng.IntN(len(set))]
 	}
 	plain := "abcdefghijkmnpqrstuvwxyz"
-	if kind == 'H' || kind == 'u' {
+	switch kind {
+	case 'H', 'u':
 		plain = "ABCDEF"
-	} else if kind == 'h' {
+	case 'h':
 		plain = "abcdef"
 	}
 	if kind != 'd' && n > 0 {

@@ -303,22 +303,21 @@ type scan struct {
 	spent  int      // steps that afford was asked for
 	looked int      // bytes looked at again, for tests
 
-	lineFrom, lineTo   int // the line last asked for
-	keyLo, keyHi       int // the bytes of keys last asked for
-	wordFrom, wordTo   int // the value last asked for
-	wordQuery          bool
-	quotes             [3]quoteCount
-	closed             closedQuote
-	commands           int // are read up to here
-	tables             int // headers of tables are read up to here
-	urlFrom, urlTo     int
-	repeated, retry    int // when repeats looked last, and when it does again
-	a                  assignment
-	words, keep        []span
-	columns            []column
-	levels             []view
-	begins             []int
-	authority, valueAt int
+	lineFrom, lineTo int // the line last asked for
+	keyLo, keyHi     int // the bytes of keys last asked for
+	wordFrom, wordTo int // the value last asked for
+	wordQuery        bool
+	quotes           [3]quoteCount
+	closed           closedQuote
+	commands         int // are read up to here
+	tables           int // headers of tables are read up to here
+	urlFrom, urlTo   int
+	repeated, retry  int // when repeats looked last, and when it does again
+	a                assignment
+	words, keep      []span
+	columns          []column
+	levels           []view
+	begins           []int
 }
 
 type span struct{ lo, hi int }

@@ -369,8 +369,7 @@ func csvTokens(t *testing.T, text string) (sum int64) {
 // messages that are no copies, hidden or not, the five buckets; of a compaction, what its
 // own call used.
 func definition(rows *session.Transcript) (sum int64) {
-	var buckets func(raw json.RawMessage, keys ...string) int64
-	buckets = func(raw json.RawMessage, keys ...string) (sum int64) {
+	buckets := func(raw json.RawMessage, keys ...string) (sum int64) {
 		var o map[string]json.RawMessage
 		_ = json.Unmarshal(raw, &o)
 		for _, key := range keys {

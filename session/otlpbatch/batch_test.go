@@ -196,7 +196,7 @@ type logSizes struct{ records []sdklog.Record }
 func (l *logSizes) Export(_ context.Context, records []sdklog.Record) error {
 	size := 0
 	for i := range records {
-		records[i].WalkAttributes(func(kv attribute.KeyValue) bool { size += len(kv.Value.Emit()); return true })
+		records[i].WalkAttributes(func(kv attribute.KeyValue) bool { size += len(kv.Value.String()); return true })
 	}
 	if size > 4<<20 {
 		return errors.New("too large")

@@ -459,7 +459,6 @@ func (a *applier) refoldLast(w *sessionWork) (bool, error) {
 	}
 	for whole := len(left) < some; len(left) > 0; left = left[1:] {
 		if !slices.ContainsFunc(columns, func(c string) bool { return !settled(c) }) {
-			whole = true
 			break
 		}
 		if left[0].About != nil {

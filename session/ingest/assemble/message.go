@@ -350,7 +350,7 @@ func (n *node) hiddenAt() *int64 {
 	if n.HiddenAt == 0 {
 		return nil
 	}
-	return &n.Fact.HiddenAt
+	return &n.HiddenAt
 }
 
 // hidden is when the user took the turn back, as the first of its facts has it.

@@ -252,24 +252,24 @@ func (m *measures) addRoots(t *turn, until int64) {
 }
 
 // metadata is what the message says of the turn.
-func (sum measures) metadata(t *turn) string {
-	m, trace := sum.Message, &sum.Message.Trace
-	raws := sum.Raws
-	if u := sum.RootUsage; u != nil {
-		whole, stepped := !sum.Lost && !sum.Partial, m.Usage != nil // whether the calls tell of all that was used
+func (m measures) metadata(t *turn) string {
+	message, trace := m.Message, &m.Message.Trace
+	raws := m.Raws
+	if u := m.RootUsage; u != nil {
+		whole, stepped := !m.Lost && !m.Partial, message.Usage != nil // whether the calls tell of all that was used
 		var steps session.Usage
 		if stepped {
-			steps = *m.Usage
+			steps = *message.Usage
 		}
 		switch {
-		case !stepped && !(sum.Calls > 0 && whole), stepped && knowsMore(u, steps, sum.Elsewhere, whole):
+		case !stepped && !(m.Calls > 0 && whole), stepped && knowsMore(u, steps, m.Elsewhere, whole):
 			tokens := u.Tokens
-			m.Usage, trace.UsageBasis, raws = &tokens, u.Basis, nil
+			message.Usage, trace.UsageBasis, raws = &tokens, u.Basis, nil
 			if u.Raw != nil {
 				raws = append(raws, u.Raw)
 			}
-		case !sum.accounted(u.Tokens, steps):
-			sum.problem(fmt.Sprintf("the agent's span states %d tokens, its model calls come to %d", u.Tokens.Total(), steps.Total()))
+		case !m.accounted(u.Tokens, steps):
+			m.problem(fmt.Sprintf("the agent's span states %d tokens, its model calls come to %d", u.Tokens.Total(), steps.Total()))
 		}
 	}
 	switch {
@@ -278,39 +278,39 @@ func (sum measures) metadata(t *turn) string {
 	case len(raws) > 1:
 		trace.UsageRaw, _ = json.Marshal(raws)
 	}
-	if stated := cmp.Or(sum.Cost, sum.RootCost); stated != nil && !math.IsInf(*stated, 0) {
+	if stated := cmp.Or(m.Cost, m.RootCost); stated != nil && !math.IsInf(*stated, 0) {
 		cost := *stated
 		if even := math.Round(cost*1e12) / 1e12; !math.IsInf(even, 0) {
 			cost = even // no source counts what the sum of binary fractions adds
 		}
 		trace.CostUSD = &cost
 	}
-	finish, root := sum.Finish, sum.Root
-	duration := max(0, (sum.End-t.start)/1e6)
+	finish, root := m.Finish, m.Root
+	duration := max(0, (m.End-t.start)/1e6)
 	if root != nil {
 		if finish == "" || fact.FinishReason(finish) == "tool-calls" && !root.cutOff() {
 			finish = cmp.Or(root.Finish, finish) // the last call may have been lost
 		}
-		duration = max(0, root.End-*sum.FirstRoot) / 1e6
+		duration = max(0, root.End-*m.FirstRoot) / 1e6
 	}
 	trace.DurationMS = &duration
 	trace.StopReason = fact.FinishReason(finish)
 	if trace.StopReason != finish {
 		trace.StopReasonRaw = finish
 	}
-	trace.Sources = sum.sources()
-	trace.EndReason, trace.Error = sum.ended(trace.StopReason)
-	trace.PendingApproval = sum.Pending
+	trace.Sources = m.sources()
+	trace.EndReason, trace.Error = m.ended(trace.StopReason)
+	trace.PendingApproval = m.Pending
 	// The span of the whole turn is known to exist and missing where nothing stands above
 	// what always has a turn above it.
-	trace.Incomplete = sum.Lost || sum.Unfinished || sum.RootUnfinished && !sum.Finished || sum.Rooted && !sum.Topped
-	m.Trace = *trace
-	raw, err := marshal(m)
+	trace.Incomplete = m.Lost || m.Unfinished || m.RootUnfinished && !m.Finished || m.Rooted && !m.Topped
+	message.Trace = *trace
+	raw, err := marshal(message)
 	if err != nil { // a raw value that is no JSON
-		m.Trace.UsageRaw = nil
-		raw, _ = marshal(m)
+		message.Trace.UsageRaw = nil
+		raw, _ = marshal(message)
 	}
-	return string(withExtra(raw, sum.Extra))
+	return string(withExtra(raw, m.Extra))
 }
 
 // mostSources bounds the names of sources that a message keeps.

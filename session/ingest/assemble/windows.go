@@ -406,7 +406,9 @@ func (c *cutter) note(k *known, f *fact.Fact) {
 		}
 	}
 	if (f.Kind == fact.ToolCall || f.Kind == fact.Permission) && f.CallID != "" {
-		k.calls[f.CallID] = k.calls[f.CallID]
+		if _, known := k.calls[f.CallID]; !known {
+			k.calls[f.CallID] = false // the model did not ask for it
+		}
 		delete(k.waiting, f.CallID)
 	}
 	span := !isRecord(f)

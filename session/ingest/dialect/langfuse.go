@@ -59,7 +59,7 @@ func readLangfuse(s *Span, out *Facts) {
 			f = out.Add(fact.Turn)
 			break
 		}
-		f = out.Add(fact.Step)
+		out.Add(fact.Step)
 		return
 	}
 	level := strings.ToUpper(a.Str("langfuse.observation.level"))
