@@ -25,7 +25,7 @@ var eventKinds = []struct {
 	{semconv.EventSession, []string{"Session"}},
 	{semconv.EventMessage, []string{"SessionID", "MessageID", "Role", "MessageCreatedAt", "MessageMetadata", "Parts"}},
 	{semconv.EventPart, []string{"SessionID", "MessageID", "Role", "MessageCreatedAt", "Parts"}},
-	{semconv.EventStatus, []string{"SessionID", "Status", "Attempt", "Detail", "CallID"}},
+	{semconv.EventStatus, []string{"SessionID", "Status", "Attempt", "Detail", "CallID", "Heartbeat", "Since"}},
 }
 
 // event fills an event of a kind with random values.
