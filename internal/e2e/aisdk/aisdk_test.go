@@ -101,7 +101,7 @@ func TestStoredMessages(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want := []string{"data-compaction", "data-damaged", "data-plan", "file", "reasoning", "source-document", "source-url", "step-start", "text"}
+	want := []string{"data-compaction", "data-damaged", "data-error", "data-plan", "data-withheld", "file", "reasoning", "source-document", "source-url", "step-start", "text"}
 	for _, state := range states[1:] {
 		want = append(want, "dynamic-tool "+state, "tool-bash "+state)
 	}
