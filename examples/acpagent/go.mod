@@ -1,7 +1,7 @@
 // A module of its own, so that agenttrace does not depend on the SDK.
 module github.com/agenttrace/agenttrace/examples/acpagent
 
-go 1.26.8
+go 1.26.0
 
 require (
 	github.com/agenttrace/agenttrace v0.0.0

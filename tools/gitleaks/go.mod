@@ -1,6 +1,6 @@
 module github.com/agenttrace/agenttrace/tools/gitleaks
 
-go 1.26.8
+go 1.26.0
 
 require (
 	github.com/agenttrace/agenttrace v0.0.0

@@ -1,6 +1,6 @@
 module github.com/agenttrace/agenttrace/internal/e2e/agents/genkit
 
-go 1.26.8
+go 1.26.0
 
 require (
 	github.com/firebase/genkit/go v1.4.0
