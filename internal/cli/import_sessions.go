@@ -260,13 +260,12 @@ func (im *importer) importAll(ctx context.Context, f *importFormat, sessions ite
 			case err != nil:
 				failed = err
 			default:
-				in := s.Imported()
-				t.Redacted += ingest.RedactRows(im.sessionRedactor, in)
+				t.Redacted += ingest.RedactRows(im.sessionRedactor, s)
 				var how fate
-				if how, failed = im.wants(ctx, f, in, t); how == fateStore {
-					return in
+				if how, failed = im.wants(ctx, f, s, t); how == fateStore {
+					return s
 				} else if how == fateJoin {
-					joined = append(joined, in)
+					joined = append(joined, s)
 				}
 			}
 		}

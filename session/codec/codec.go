@@ -20,27 +20,9 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// Session is a session with what stands in tables of our own.
-type Session struct {
-	*session.Transcript
-	Decisions []store.Decision
-	// Blobs are the system prompts and tool catalogs that the messages name.
-	Blobs []store.Blob
-	// Links, Traces, State and Claims are what a store remembers of how the session
-	// came about; see [store.Imported]. Formats of other programs have none.
-	Links  []store.Link
-	Traces []string
-	State  *store.State
-	Claims []store.Claim
-}
-
-// Imported is the session as a store takes it. They share their rows.
-func (s *Session) Imported() *store.Imported {
-	return &store.Imported{
-		Transcript: s.Transcript, Decisions: s.Decisions, Blobs: s.Blobs, Links: s.Links, Traces: s.Traces, State: s.State,
-		Claims: s.Claims,
-	}
-}
+// Session is a session as a format reads and writes it. Only a format that is
+// complete has Links, Traces, State and Claims; see [Format].
+type Session = store.Imported
 
 // Problem is a piece of the input that could not be read, or only in part. The
 // rest of the input was.

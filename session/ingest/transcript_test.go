@@ -46,7 +46,7 @@ func imported(t testing.TB, decode transcriptDecoder) *store.Imported {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return s.Imported()
+		return s
 	}
 	t.Fatal("no session")
 	return nil

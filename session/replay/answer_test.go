@@ -31,7 +31,7 @@ func stored(t *testing.T, text string) (*sqlite.Store, inspect.Input) {
 	})
 	in, _ := readStory(t, text)
 	imported := codec.Session{Transcript: in.Transcript, Blobs: in.Blobs}
-	if _, err := s.Import(ctx, imported.Imported()); err != nil {
+	if _, err := s.Import(ctx, &imported); err != nil {
 		t.Fatal(err)
 	}
 	in, err = inspect.Collect(ctx, s.Reader, "ses_1")

@@ -12,7 +12,8 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 )
 
-// Imported is a session as a file holds it.
+// Imported is a session as a file holds it: a transcript, and what stands in tables of
+// our own.
 type Imported struct {
 	*session.Transcript
 	Decisions []Decision

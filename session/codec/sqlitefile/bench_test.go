@@ -111,7 +111,7 @@ func BenchmarkImport(b *testing.B) {
 			b.Fatal(err)
 		}
 		each(b, path, func(one *codec.Session) bool {
-			if _, err := s.Import(context.Background(), one.Imported()); err != nil {
+			if _, err := s.Import(context.Background(), one); err != nil {
 				b.Fatal(err)
 			}
 			return true

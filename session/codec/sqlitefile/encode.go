@@ -54,9 +54,9 @@ func fill(ctx context.Context, path string, sessions iter.Seq2[*codec.Session, e
 				failed = err
 				return
 			}
-			in := one.Imported()
+			in := *one
 			in.AsGiven = true
-			if !yield(in) {
+			if !yield(&in) {
 				return
 			}
 		}

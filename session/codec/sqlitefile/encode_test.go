@@ -201,7 +201,7 @@ func into(t *testing.T, from, to string) (changed bool) {
 		t.Fatalf("%v, %v", problems, err)
 	}
 	for _, one := range sessions {
-		r, err := s.Import(t.Context(), one.Imported())
+		r, err := s.Import(t.Context(), one)
 		if err != nil || len(r.Refused) > 0 {
 			t.Fatalf("%v, %v", r.Refused, err)
 		}

@@ -107,11 +107,9 @@ func Read(ctx context.Context, r Source, id string, report func(codec.Problem)) 
 	if s.Decisions, err = r.Decisions(ctx, id); err != nil {
 		return nil, err
 	}
-	in := s.Imported()
-	if err := r.Origin(ctx, in); err != nil {
+	if err := r.Origin(ctx, s); err != nil {
 		return nil, err
 	}
-	s.Links, s.Traces, s.State, s.Claims = in.Links, in.Traces, in.State, in.Claims
 	type key struct {
 		kind   store.BlobKind
 		digest string

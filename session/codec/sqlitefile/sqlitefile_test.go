@@ -76,7 +76,7 @@ func TestDecodeFile(t *testing.T) {
 	}
 	var got []*store.Imported
 	for _, s := range sessions {
-		got = append(got, s.Imported())
+		got = append(got, s)
 	}
 	if d := cmp.Diff(all, got); d != "" {
 		t.Errorf("sessions (-want +got):\n%s", d)
