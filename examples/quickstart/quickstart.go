@@ -1,4 +1,4 @@
-// Package quickstart is the example of the README: all that it takes to
+// Package quickstart is the example in the README: everything that is needed to
 // instrument an agent.
 package quickstart
 
@@ -16,13 +16,13 @@ import (
 	"github.com/agenttrace/agenttrace/session/otlpbatch"
 )
 
-// Agent is what the example instruments: a model to ask and a tool to run.
+// Agent is the agent that the example instruments: it has a model and a tool.
 type Agent interface {
 	Ask(ctx context.Context, question string, results []string) (Answer, error)
 	Execute(ctx context.Context, c Call) string
 }
 
-// Answer is what a model said.
+// Answer is a model's answer.
 type Answer struct {
 	Text, FinishReason        string
 	InputTokens, CachedTokens int64
@@ -30,37 +30,43 @@ type Answer struct {
 	Calls                     []Call
 }
 
-// Call is a tool call that a model wants made.
+// Call is a tool call that a model requested.
 type Call struct{ ID, Name, Command string }
 
-// AnswerQuestion answers a question about the project in dir and sends its spans and
-// events to the collector at the usual place.
-func AnswerQuestion(ctx context.Context, agent Agent, dir, question, prompt string, tools []agenttrace.Tool, guard agenttrace.Watchdog) (err error) {
+// AnswerQuestion answers a question about the project in dir. It sends its spans and
+// events to the collector at the default endpoint.
+func AnswerQuestion(
+	ctx context.Context, agent Agent, dir, question, prompt string, tools []agenttrace.Tool, guard agenttrace.Watchdog,
+) (err error) {
 	// README:
-	spans, err := otlptracegrpc.New(ctx, otlptracegrpc.WithInsecure()) // localhost:4317, where `agenttrace collect` listens
+	// Both exporters send to localhost:4317, where `agenttrace collect` listens.
+	spans, err := otlptracegrpc.New(ctx, otlptracegrpc.WithInsecure())
 	if err != nil {
 		return err
 	}
-	events, err := otlploggrpc.New(ctx, otlploggrpc.WithInsecure()) // what goes on now, also of an agent that is killed
+	events, err := otlploggrpc.New(ctx, otlploggrpc.WithInsecure()) // live events survive a killed agent
 	if err != nil {
 		return err
 	}
-	tp := sdktrace.NewTracerProvider(sdktrace.WithBatcher(otlpbatch.Spans(spans), sdktrace.WithMaxQueueSize(1<<16))) // in requests that receivers take
-	lp := sdklog.NewLoggerProvider(sdklog.WithProcessor(sdklog.NewBatchProcessor(otlpbatch.Logs(events), sdklog.WithExportInterval(time.Second/4))))
+	// otlpbatch keeps every request below the size limit of receivers.
+	tp := sdktrace.NewTracerProvider(sdktrace.WithBatcher(otlpbatch.Spans(spans), sdktrace.WithMaxQueueSize(1<<16)))
+	lp := sdklog.NewLoggerProvider(sdklog.WithProcessor(
+		sdklog.NewBatchProcessor(otlpbatch.Logs(events), sdklog.WithExportInterval(time.Second/4))))
 	defer func() {
-		ctx := context.WithoutCancel(ctx) // what is still queued is delivered, also when the agent was stopped
+		ctx := context.WithoutCancel(ctx) // deliver what is queued even if the agent was cancelled
 		err = errors.Join(err, tp.Shutdown(ctx), lp.Shutdown(ctx))
 	}()
 
-	tracer := agenttrace.New(agenttrace.Options{TracerProvider: tp, LoggerProvider: lp, Watchdog: guard, Rules: []agenttrace.Rule{
-		{Permission: "bash", Pattern: "go test*", Action: agenttrace.ActionAllow}, // what no rule allows asks a human; with none there, it is denied
-	}})
+	// A call that no rule allows needs approval; without an approver it is denied.
+	rules := []agenttrace.Rule{{Permission: "bash", Pattern: "go test*", Action: agenttrace.ActionAllow}}
+	tracer := agenttrace.New(agenttrace.Options{TracerProvider: tp, LoggerProvider: lp, Watchdog: guard, Rules: rules})
 	sess := tracer.NewSession(ctx, agenttrace.SessionOptions{Agent: "coder", WorkspaceRoot: dir})
 	ctx, run := sess.StartRun(ctx, agenttrace.RunOptions{Model: agenttrace.Model{Provider: "openai", ID: "gpt-5-mini"}})
 	defer run.Done(&err)
 
-	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: question}, agenttrace.TurnOptions{SystemPrompt: prompt, Tools: tools})
-	defer turn.Done(&err) // an error fails it, a panic too
+	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: question},
+		agenttrace.TurnOptions{SystemPrompt: prompt, Tools: tools})
+	defer turn.Done(&err) // an error or a panic ends the turn as failed
 	var results []string
 	for {
 		callCtx, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
@@ -73,9 +79,10 @@ func AnswerQuestion(ctx context.Context, agent Agent, dir, question, prompt stri
 			return err
 		}
 		for _, c := range answer.Calls {
-			toolCtx, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: c.ID, Name: c.Name, Input: map[string]any{"command": c.Command}})
+			toolCtx, tool := turn.StartTool(ctx,
+				agenttrace.ToolOptions{ID: c.ID, Name: c.Name, Input: map[string]any{"command": c.Command}})
 			if d := tool.Authorize(toolCtx, c.Command); !d.Allowed() {
-				results = append(results, d.Err().Error()) // the model reads why
+				results = append(results, d.Err().Error()) // the reason is the result that the model reads
 				continue
 			}
 			output := agent.Execute(toolCtx, c)

@@ -16,7 +16,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
-// TestReadme: the README shows this very code.
+// TestReadme checks that the README shows this code.
 func TestReadme(t *testing.T) {
 	readme, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
 	if err != nil {
@@ -39,7 +39,7 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// scripted is an agent that makes one call that is allowed and one that is not.
+// scripted is an agent that makes one allowed and one denied call.
 type scripted struct{ asked int }
 
 func (s *scripted) Ask(context.Context, string, []string) (Answer, error) {
@@ -58,7 +58,7 @@ type broken struct{ scripted }
 
 func (*broken) Execute(context.Context, Call) string { panic("nil map") }
 
-// TestAPanicInTheReadmesAgentIsStoredAsTheError: and the panic goes on.
+// TestAPanicInTheReadmesAgentIsStoredAsTheError also checks that the panic continues.
 func TestAPanicInTheReadmesAgentIsStoredAsTheError(t *testing.T) {
 	got := record(t, func() {
 		defer func() {
@@ -74,17 +74,21 @@ func TestAPanicInTheReadmesAgentIsStoredAsTheError(t *testing.T) {
 	}
 	for _, m := range got.Messages {
 		for _, p := range m.Parts {
-			if p.ToolState != nil && (*p.ToolState != session.StateOutputError || !strings.Contains(p.DataJSON, "panic: nil map")) {
+			if p.ToolState == nil {
+				continue
+			}
+			if *p.ToolState != session.StateOutputError || !strings.Contains(p.DataJSON, "panic: nil map") {
 				t.Errorf("the call that panicked is stored as %s: %s", *p.ToolState, p.DataJSON)
 			}
 		}
 	}
 }
 
-// TestAnswerQuestion: what the README shows leaves a session.
+// TestAnswerQuestion checks the session that the README's code stores.
 func TestAnswerQuestion(t *testing.T) {
 	got := record(t, func() {
-		if err := AnswerQuestion(t.Context(), &scripted{}, "/w", "Do the tests pass?", "You are careful.", nil, nil); err != nil {
+		err := AnswerQuestion(t.Context(), &scripted{}, "/w", "Do the tests pass?", "You are careful.", nil, nil)
+		if err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -101,7 +105,10 @@ func TestAnswerQuestion(t *testing.T) {
 			parts = append(parts, m.Message.Role+" "+p.Type+state)
 		}
 	}
-	want := []string{"user text", "assistant text", "assistant tool-bash output-available", "assistant tool-bash output-error", "assistant step-start", "assistant text"}
+	want := []string{
+		"user text", "assistant text", "assistant tool-bash output-available", "assistant tool-bash output-error",
+		"assistant step-start", "assistant text",
+	}
 	if diff := cmp.Diff(want, parts); diff != "" {
 		t.Errorf("parts (-want +got):\n%s", diff)
 	}
@@ -110,7 +117,7 @@ func TestAnswerQuestion(t *testing.T) {
 	}
 }
 
-// record runs an agent beside a collector and returns the session that it left.
+// record runs an agent with a collector and returns the session that was stored.
 func record(t *testing.T, run func()) *session.Transcript {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "sessions.db")
