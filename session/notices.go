@@ -3,30 +3,104 @@ package session
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
+	"strconv"
 	"strings"
 )
 
-// notices describes what [Notices] reports.
-var notices = []RuleDoc{
-	{"telemetry", "The telemetry of a message has no problem: values of the wrong type, totals of an agent that disagree with the sum over its model calls."},
-	{"whole", "All telemetry of a message arrived: the span of its turn, and the ends of its model calls."},
-	{"content", "An assistant message that has ended has a part."},
-	{"results", "In a turn that finished, every tool call has a result."},
-	{"once", "No tool call is in two messages, and no text is twice in what one model call answered."},
+// notices are the rules of [Notices], each with what its reader can do.
+var notices = []struct{ rule, doc, remedy string }{
+	{"telemetry", "The telemetry of a message has no problem: values of the wrong type, totals of an agent that disagree with the sum over its model calls.",
+		"compare the spans of the turn (show --provenance); of totals that disagree, the sum over the model calls counts"},
+	{"whole", "All telemetry of a message arrived: the span of its turn, and the ends of its model calls.",
+		"let the client flush its telemetry before it exits; what arrives later completes the turn"},
+	{"content", "An assistant message that has ended has a part.",
+		"enable the capture of message content in the client"},
+	{"results", "In a turn that finished, every tool call has a result.",
+		"export the span of the tool call too, or the next request of the model; what arrives later adds the result"},
+	{"once", "No tool call and no response id is in two messages, and no text is twice in what one model call answered.",
+		"if two instrumentations report the turn (show --provenance), disable one of them"},
+	{"attributed", "Every span of a turn, a model call or a tool call belongs to a message.",
+		"export the spans above it too; what arrives later gives it its place"},
 }
 
 // NoticeRules returns what [Notices] looks for. The caller owns the slice.
-func NoticeRules() []RuleDoc { return slices.Clone(notices) }
+func NoticeRules() []RuleDoc {
+	docs := make([]RuleDoc, len(notices))
+	for i, n := range notices {
+		docs[i] = RuleDoc{n.rule, n.doc}
+	}
+	return docs
+}
 
-// Notices tells what is doubtful in a session, above all in one that is known from
-// an agent's telemetry: the rows are valid, and may not be what happened. The order
-// is that of the messages. It needs time in proportion to t and never panics.
-func Notices(t *Transcript) []Violation {
+// Notice is something doubtful in a session whose rows are valid, with its place as far
+// as it is known.
+type Notice struct {
+	// Rule is the name of one of [NoticeRules].
+	Rule string `json:"rule"`
+	// Turn is the number of the turn, from 1. [Notices] does not set it.
+	Turn       int    `json:"turn,omitempty"`
+	MessageID  string `json:"message_id,omitempty"`
+	PartID     string `json:"part_id,omitempty"`
+	ToolCallID string `json:"tool_call_id,omitempty"`
+	Tool       string `json:"tool,omitempty"`
+	// TraceID, SpanID and SpanKind are of the span that reported the place. [Notices] does
+	// not set them.
+	TraceID  string `json:"trace_id,omitempty"`
+	SpanID   string `json:"span_id,omitempty"`
+	SpanKind string `json:"span_kind,omitempty"`
+	// Detail says what is doubtful, Remedy what can be done about it.
+	Detail string `json:"detail"`
+	Remedy string `json:"remedy"`
+}
+
+// NewNotice returns a notice of the rule without a place.
+func NewNotice(rule, detail string) Notice {
+	n := Notice{Rule: rule, Detail: detail}
+	for _, r := range notices {
+		if r.rule == rule {
+			n.Remedy = r.remedy
+		}
+	}
+	return n
+}
+
+// Where names the place, such as "turn 2, tool call call_1 (bash), span 00f067aa0ba902b7
+// of trace 4bf92f3577b34da6a3ce929d0e0e4736".
+func (n *Notice) Where() string {
+	var where []string
+	if n.Turn > 0 {
+		where = append(where, "turn "+strconv.Itoa(n.Turn))
+	}
+	switch {
+	case n.ToolCallID != "" && n.Tool != "":
+		where = append(where, "tool call "+n.ToolCallID+" ("+n.Tool+")")
+	case n.ToolCallID != "":
+		where = append(where, "tool call "+n.ToolCallID)
+	}
+	if n.MessageID != "" {
+		where = append(where, "message "+n.MessageID)
+	}
+	if n.SpanID != "" && n.SpanKind == "chat" {
+		where = append(where, "model call "+n.SpanID+" of trace "+n.TraceID)
+	} else if n.SpanID != "" {
+		where = append(where, "span "+n.SpanID+" of trace "+n.TraceID)
+	}
+	return strings.Join(where, ", ")
+}
+
+// String returns "where: detail; remedy [rule]".
+func (n *Notice) String() string {
+	return n.Where() + ": " + n.Detail + "; " + n.Remedy + " [" + n.Rule + "]"
+}
+
+// Notices returns what is doubtful in a session, above all in one that was read from an
+// agent's telemetry: the rows are valid, and may not be what happened. The order is that
+// of the messages. It needs time in proportion to t and never panics.
+func Notices(t *Transcript) []Notice {
 	if t == nil {
 		return nil
 	}
-	n := noticer{calls: make(map[string]string)}
+	n := noticer{calls: make(map[string]string), responses: make(map[string]string)}
 	for i := range t.Messages {
 		n.message(&t.Messages[i])
 	}
@@ -34,43 +108,71 @@ func Notices(t *Transcript) []Violation {
 }
 
 type noticer struct {
-	found []Violation
-	calls map[string]string // the message that a tool call was in, by id, tool and input
+	found []Notice
+	// calls has the message that a tool call was in, by id, tool and input; responses
+	// the message that a response id was in.
+	calls, responses map[string]string
 }
 
-func (n *noticer) note(rule, where, format string, args ...any) {
-	n.found = append(n.found, Violation{rule, where, fmt.Sprintf(format, args...)})
+func (n *noticer) note(rule string, m *MessageAndParts, p *Part, format string, args ...any) {
+	notice := NewNotice(rule, fmt.Sprintf(format, args...))
+	notice.MessageID = m.Message.ID
+	if p != nil {
+		notice.PartID = p.ID
+		if p.ToolCallID != nil {
+			notice.ToolCallID, notice.Tool = *p.ToolCallID, toolName(p)
+		}
+	}
+	n.found = append(n.found, notice)
+}
+
+// toolName is the name of the tool that a part calls.
+func toolName(p *Part) string {
+	if p.Type != "dynamic-tool" {
+		return strings.TrimPrefix(p.Type, "tool-")
+	}
+	var data struct {
+		Tool string `json:"toolName"`
+	}
+	_ = json.Unmarshal([]byte(p.DataJSON), &data) // without a name it is called by its id
+	return data.Tool
 }
 
 func (n *noticer) message(m *MessageAndParts) {
 	if m.Message.Role != RoleAssistant || m.Message.HiddenAt != nil {
 		return
 	}
-	where := "message " + m.Message.ID
 	var meta struct {
 		Trace struct {
 			Incomplete bool     `json:"incomplete"`
 			EndReason  string   `json:"end_reason"`
 			StopReason string   `json:"stop_reason"`
+			ResponseID string   `json:"response_id"`
 			Problems   []string `json:"problems"`
 		} `json:"agenttrace"`
 	}
-	_ = json.Unmarshal([]byte(m.Message.MetadataJSON), &meta) // what is of another kind is a violation, and said there
+	_ = json.Unmarshal([]byte(m.Message.MetadataJSON), &meta) // what is of another kind is a violation
 	trace := &meta.Trace
 	for _, problem := range trace.Problems {
-		n.note("telemetry", where, "%s", problem)
+		n.note("telemetry", m, nil, "%s", problem)
 	}
 	if trace.Incomplete {
-		n.note("whole", where, "the end of the turn, or a part of it, did not arrive")
+		n.note("whole", m, nil, "the end of the turn, or a part of it, did not arrive")
 	}
 	if len(m.Parts) == 0 && trace.EndReason != "" {
-		n.note("content", where, "the message ended by %q and has no part", trace.EndReason)
+		n.note("content", m, nil, "the message ended by %q and has no part", trace.EndReason)
 	}
-	n.parts(m, where, trace.EndReason == "finish" && trace.StopReason == "stop" && !trace.Incomplete)
+	if id := trace.ResponseID; id != "" {
+		if other := n.responses[id]; other != "" && other != m.Message.ID {
+			n.note("once", m, nil, "the model's response %q is in message %s as well", id, other)
+		}
+		n.responses[id] = m.Message.ID
+	}
+	n.parts(m, trace.EndReason == "finish" && trace.StopReason == "stop" && !trace.Incomplete)
 }
 
 // parts looks at the parts of a message. over says that nothing is open in it.
-func (n *noticer) parts(m *MessageAndParts, where string, over bool) {
+func (n *noticer) parts(m *MessageAndParts, over bool) {
 	texts := make(map[string]bool) // of one step
 	for i := range m.Parts {
 		p := &m.Parts[i]
@@ -84,18 +186,18 @@ func (n *noticer) parts(m *MessageAndParts, where string, over bool) {
 			clear(texts)
 		case p.Type == "text":
 			if text := strings.TrimSpace(data.Text); text != "" && texts[text] {
-				n.note("once", where, "the text of part %d is in the same answer before", p.Index)
+				n.note("once", m, p, "the text of part %d is in the same answer before", p.Index)
 			} else {
 				texts[text] = true
 			}
 		case p.ToolCallID != nil:
 			key := *p.ToolCallID + "\x00" + p.Type + "\x00" + string(data.Input)
 			if other := n.calls[key]; other != "" && other != m.Message.ID {
-				n.note("once", where, "tool call %q is in message %s as well", *p.ToolCallID, other)
+				n.note("once", m, p, "the tool call is in message %s as well", other)
 			}
 			n.calls[key] = m.Message.ID
 			if over && p.ToolState != nil && *p.ToolState == StateInputAvailable {
-				n.note("results", where, "tool call %q has no result", *p.ToolCallID)
+				n.note("results", m, p, "the tool call has no result")
 			}
 		}
 	}

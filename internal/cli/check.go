@@ -11,6 +11,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -59,7 +60,11 @@ may write them. They do not change the exit code.`,
 				}
 				return nil
 			}
-			c := checker{cmd: cmd, out: out}
+			silent, err := silence(cmd)
+			if err != nil {
+				return err
+			}
+			c := checker{cmd: cmd, out: out, silence: silent}
 			if len(args) == 0 {
 				path, err := storePath(cmd)
 				if err != nil {
@@ -99,6 +104,7 @@ type checker struct {
 	out                  io.Writer
 	sessions, violations int
 	notices              int
+	silence              time.Duration
 }
 
 // check checks what an argument names: a file if there is one of that name.
@@ -173,7 +179,11 @@ func (c *checker) checkStored(r *sqlite.Reader, id string) error {
 	if err != nil {
 		return err
 	}
-	if err := c.report(t); err != nil {
+	links, err := r.Spans(c.cmd.Context(), id)
+	if err != nil {
+		return err
+	}
+	if err := c.report(t, links); err != nil {
 		return err
 	}
 	blobs, err := inspect.Blobs(c.cmd.Context(), r, t)
@@ -211,7 +221,7 @@ func (c *checker) checkExport(name string, file io.Reader) error {
 		if err != nil {
 			return c.damaged(name, err)
 		}
-		return c.report(s.Transcript)
+		return c.report(s.Transcript, s.Links)
 	}
 	found := false
 	newer := func(p codec.Problem) {
@@ -223,7 +233,7 @@ func (c *checker) checkExport(name string, file io.Reader) error {
 		if err != nil {
 			return c.damaged(name, err)
 		}
-		if err := c.report(t); err != nil {
+		if err := c.report(t, nil); err != nil {
 			return err
 		}
 	}
@@ -240,7 +250,8 @@ func (c *checker) damaged(name string, err error) error {
 	return writeErr
 }
 
-func (c *checker) report(t *session.Transcript) error {
+// report checks the rows of a session. links are its spans, as far as they are known.
+func (c *checker) report(t *session.Transcript, links []store.Link) error {
 	c.sessions++
 	for _, v := range session.Check(t) {
 		c.violations++
@@ -249,16 +260,24 @@ func (c *checker) report(t *session.Transcript) error {
 			return err
 		}
 	}
-	for _, v := range session.Notices(t) {
+	for _, n := range noticesOf(t, links, c.silence) {
 		c.notices++
-		if _, err := fmt.Fprintln(c.out, noticeLine(t.Session.ID, v)); err != nil {
+		if _, err := fmt.Fprintln(c.out, noticeLine(t.Session.ID, &n)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// noticesOf returns what is doubtful in a session.
+func noticesOf(t *session.Transcript, links []store.Link, silence time.Duration) []session.Notice {
+	in := inspect.Input{Transcript: t, Links: links, Now: time.Now(), Silence: silence}
+	tl := inspect.Build(in)
+	tl.FindNotices(in)
+	return tl.Notices
+}
+
 // noticeLine is what check and import print of a notice.
-func noticeLine(sessionID string, v session.Violation) string {
-	return "notice: " + strings.ReplaceAll(inspect.Sanitize(sessionID+": "+v.String()), "\n", " ")
+func noticeLine(sessionID string, n *session.Notice) string {
+	return "notice: " + strings.ReplaceAll(inspect.Sanitize(sessionID+": "+n.String()), "\n", " ")
 }

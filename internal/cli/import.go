@@ -19,7 +19,6 @@ import (
 	zombiezen "zombiezen.com/go/sqlite"
 
 	"github.com/agenttrace/agenttrace/redact"
-	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	"github.com/agenttrace/agenttrace/session/ingest"
@@ -460,8 +459,12 @@ func (im *importer) findNotices(ctx context.Context) error {
 		} else if err != nil {
 			return storeError{err}
 		}
-		for _, v := range session.Notices(t) {
-			im.summary.Notices = append(im.summary.Notices, noticeLine(id, v))
+		links, err := im.store.Spans(ctx, id)
+		if err != nil {
+			return storeError{err}
+		}
+		for _, n := range noticesOf(t, links, inspect.DefaultSilence) {
+			im.summary.Notices = append(im.summary.Notices, noticeLine(id, &n))
 		}
 	}
 	return nil

@@ -27,8 +27,9 @@ TURN is a number as the timeline shows it, from 1. Long texts are clipped unless
 timeline.
 
 With --json the whole is one object: session, status, turns (with messages and their
-parts), queued, totals, children, system_prompts, tool_catalogs, decisions, spans
-and traces. Times are in Unix milliseconds; what the source did not say is
+parts), queued, totals, notices (rule, turn, message_id, part_id, tool_call_id, tool,
+trace_id, span_id, span_kind, detail, remedy), children, system_prompts, tool_catalogs, decisions,
+spans and traces. Times are in Unix milliseconds; what the source did not say is
 absent. With --raw each line is a row of chat_sessions, chat_messages or
 chat_parts.
 
@@ -74,6 +75,7 @@ In JSON they are estimated_cost_usd, beside cost_usd.`,
 					return err
 				}
 				tl := inspect.Build(in)
+				tl.FindNotices(in)
 				if p != nil {
 					tl.Estimate(p.Estimate)
 					if err := p.lacking(cmd, tl.UnpricedModels); err != nil {

@@ -136,6 +136,7 @@ func (p *printer) head(tl *Timeline) {
 	for _, k := range keys {
 		p.field("metadata", oneLine(k)+": "+oneLine(valueText(s.Metadata[k])))
 	}
+	p.notices(tl.Notices)
 }
 
 // field prints a fact with its name. The value is sanitized; several of one name

@@ -48,6 +48,9 @@ type Timeline struct {
 	// the timeline included.
 	Decisions []Decision `json:"decisions,omitempty"`
 
+	// Notices are what is doubtful in the session; nil until [Timeline.FindNotices].
+	Notices []session.Notice `json:"notices,omitempty"`
+
 	// costOfWhole says that the cost in Totals is stated of the session as a whole.
 	costOfWhole bool
 }

@@ -42,6 +42,7 @@ func (tl *Timeline) Only(number int) *Timeline {
 			one.ToolCatalogs = append(one.ToolCatalogs, c)
 		}
 	}
+	one.Notices = slices.DeleteFunc(slices.Clone(tl.Notices), func(n session.Notice) bool { return n.Turn != number })
 	messages, calls, children := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for i := range t.Messages {
 		messages[t.Messages[i].ID] = true

@@ -109,7 +109,7 @@ func (m *measures) addCalls(calls []*call) {
 		m.Partial = m.Partial || c.guessed || u == nil && c.failed() == ""
 		if u != nil {
 			if u.Capped {
-				m.problem("the source states more cached or reasoning tokens than the tokens that include them")
+				m.problem("the source states more cached or reasoning tokens than the tokens that include them" + c.nodes[0].named())
 			}
 			total := u.Tokens.Total()
 			m.LastUsed = &total
@@ -171,7 +171,7 @@ func (m *measures) addFacts(nodes []*node) {
 		m.Rooted = m.Rooted || n.Rooted
 		m.addSource(n)
 		for _, p := range n.Problems {
-			m.problem(p)
+			m.problem(p + n.named())
 		}
 		if n.Kind == fact.Turn {
 			if m.FirstRoot == nil {
@@ -334,6 +334,14 @@ func (m *measures) sources() []string {
 		return nil
 	}
 	return slices.Sorted(slices.Values(m.Sources))
+}
+
+// named is what to append to a problem so that its reader finds the span.
+func (n *node) named() string {
+	if n.SpanID == "" {
+		return ""
+	}
+	return " (span " + n.SpanID + ")"
 }
 
 // problem notes what is wrong with what the sources tell of the message.

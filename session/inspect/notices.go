@@ -1,0 +1,118 @@
+package inspect
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// FindNotices sets Notices to what is doubtful in the session of in, which the timeline was
+// built from: what [session.Notices] finds in its rows, with the turn and the span, and the
+// spans that no message came of. It is not doubtful that a turn has not ended which the
+// session is still at work on.
+func (tl *Timeline) FindNotices(in Input) {
+	found := session.Notices(in.Transcript)
+	found = append(found, unattributed(in.Links)...)
+	turns, calls, last := make(map[string]int), make(map[string]*ToolCall), 0
+	for i := range tl.Turns {
+		t := &tl.Turns[i]
+		if !t.Hidden {
+			last = t.Number
+		}
+		for k := range t.Messages {
+			turns[t.Messages[k].ID] = t.Number
+			for j := range t.Messages[k].Parts {
+				if p := &t.Messages[k].Parts[j]; p.Tool != nil {
+					calls[p.ID] = p.Tool
+				}
+			}
+		}
+	}
+	for i := range found {
+		n := &found[i]
+		if n.MessageID != "" {
+			n.Turn = turns[n.MessageID]
+		}
+		if l := reporter(in.Links, n); l != nil {
+			n.TraceID, n.SpanID, n.SpanKind = l.TraceID, l.SpanID, l.Kind
+			if c := calls[l.PartID]; c != nil && n.PartID == "" {
+				n.PartID, n.ToolCallID, n.Tool = l.PartID, c.CallID, c.Name
+			}
+		}
+	}
+	tl.Notices = slices.DeleteFunc(found, func(n session.Notice) bool {
+		return n.Rule == "whole" && n.Turn == last && tl.Status.atWork()
+	})
+}
+
+// reporter returns the span that a notice is about: the one that its detail names, that
+// of its part, the one above all others of its message; nil where there is none.
+func reporter(links []store.Link, n *session.Notice) *store.Link {
+	var best *store.Link
+	rank := 0
+	for i := range links {
+		l := &links[i]
+		r := 0
+		switch {
+		case l.SpanID == "":
+		case strings.Contains(n.Detail, l.SpanID):
+			r = 4
+		case l.PartID != "" && l.PartID == n.PartID:
+			r = 3
+		case n.MessageID == "" || l.MessageID != n.MessageID:
+		case l.Kind == "session.turn":
+			r = 2
+		default:
+			r = 1
+		}
+		if r > rank {
+			best, rank = l, r
+		}
+	}
+	return best
+}
+
+// unattributed finds the spans of turns, model calls and tool calls that other agents
+// reported and that no message came of.
+func unattributed(links []store.Link) []session.Notice {
+	var found []session.Notice
+	kinds := map[string]string{"session.turn": "turn", "chat": "model call", "tool.call": "tool call"}
+	for i := range links {
+		l := &links[i]
+		if what := kinds[l.Kind]; what != "" && l.MessageID == "" && l.Dialect != store.DialectSDK && l.SpanID != "" {
+			found = append(found, session.NewNotice("attributed", fmt.Sprintf("the %s of span %s belongs to no message", what, l.SpanID)))
+		}
+	}
+	return found
+}
+
+// notices prints what is doubtful in a session.
+func (p *printer) notices(notices []session.Notice) {
+	if len(notices) == 0 {
+		return
+	}
+	const most = 5
+	p.blank()
+	p.line(span{"! " + plural(len(notices), "notice", "notices"), p.warn}, span{": valid, and may not be what happened", p.dim})
+	shown := len(notices)
+	if !p.Full {
+		shown = min(shown, most)
+	}
+	indent := span{"    ", p.plain}
+	for i := range notices[:shown] {
+		n := notices[i]
+		if n.Turn > 0 {
+			n.MessageID = "" // the turn is below
+		}
+		p.block(span{"  ", p.plain}, indent, oneLine(cmp.Or(n.Where(), "session"))+": "+oneLine(n.Detail), p.plain, 0)
+		p.block(indent, indent, oneLine(n.Remedy), p.dim, 0)
+	}
+	if more := len(notices) - shown; more > 0 {
+		p.line(span{"  … " + strconv.Itoa(more) + " more (--full)", p.dim})
+	}
+}
