@@ -35,15 +35,16 @@ copied from its parent counts in the parent alone. The mark before the title tel
 what a session is doing, as far as its agent says: ► busy, ↻ retrying, ? waiting
 for a human, ◌ interrupted, which is busy and not heard of for $AGENTTRACE_SILENCE
 (default 10m); or of a last run that ended before it was done: ■ aborted, ✗ error.
-A session without a mark may also wait for a human: see status. A title that begins
-with "(generic reading)" is of a client that no dialect knows.
+The same status is shown by status, show and tail. A ! stands beside it where the
+session has notices: it is valid, and may not be what happened; check ID and show list
+them. A title that begins with "(generic reading)" is of a client that no dialect knows.
 
 With --json it is an array of objects: id, title, agent, model, state, status, usage
 (input, output, reasoning, cache_read, cache_write) and total_tokens, its sum, which
 are TOKENS; context and context_tokens, which are CONTEXT; cost_usd, parent_id, workspace_root, and created_at, updated_at, archived_at in Unix
 milliseconds. state is how the last run ended; one that is "finished" may have
 ended to wait for a human; status is what it is doing: see status. What a session does not say is absent.
-reading is "generic" where no dialect knows the client.
+reading is "generic" where no dialect knows the client; notices counts the notices.
 
 ` + pricesHelp + `
 In JSON they are estimated_cost_usd, beside cost_usd.`,
@@ -151,7 +152,7 @@ func listItems(cmd *cobra.Command, r *sqlite.Reader, rows []session.Session, p *
 	if err != nil {
 		return nil, err
 	}
-	waits, err := r.MayWait(cmd.Context(), ids)
+	doubtful, err := r.MayHaveNotices(cmd.Context(), ids)
 	if err != nil {
 		return nil, err
 	}
@@ -159,15 +160,18 @@ func listItems(cmd *cobra.Command, r *sqlite.Reader, rows []session.Session, p *
 	unpriced := map[string]bool{}
 	for i := range rows {
 		s := spent[rows[i].ID]
-		var t *session.Transcript
-		if waits[rows[i].ID] {
-			if t, err = r.Transcript(cmd.Context(), rows[i].ID); errors.Is(err, store.ErrNotFound) {
-				t = nil // deleted since it was listed
-			} else if err != nil {
+		t, err := r.LastTurn(cmd.Context(), rows[i].ID)
+		if errors.Is(err, store.ErrNotFound) {
+			t = nil // deleted since it was listed
+		} else if err != nil {
+			return nil, err
+		}
+		items[i] = inspect.NewItem(&rows[i], t, &s, now, silent)
+		if doubtful[rows[i].ID] {
+			if items[i].Notices, err = countNotices(cmd.Context(), r, rows[i].ID, silent); err != nil {
 				return nil, err
 			}
 		}
-		items[i] = inspect.NewItem(&rows[i], t, &s, now, silent)
 		if _, whole := s.Cost(&rows[i]); !whole {
 			for _, model := range s.Unpriced {
 				unpriced[model] = true
@@ -178,6 +182,18 @@ func listItems(cmd *cobra.Command, r *sqlite.Reader, rows []session.Session, p *
 		return items, nil
 	}
 	return items, p.lacking(cmd, slices.Sorted(maps.Keys(unpriced)))
+}
+
+// countNotices counts what is doubtful in a session of the store.
+func countNotices(ctx context.Context, r *sqlite.Reader, id string, silent time.Duration) (int, error) {
+	t, err := r.Transcript(ctx, id)
+	if errors.Is(err, store.ErrNotFound) {
+		return 0, nil
+	} else if err != nil {
+		return 0, err
+	}
+	links, err := r.Spans(ctx, id)
+	return len(noticesOf(t, links, silent)), err
 }
 
 func writeJSON(cmd *cobra.Command, v any) error { return encodeJSON(jsonOutput(cmd), v) }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -28,8 +29,7 @@ type Item struct {
 	// session's row says: a run that finished may have ended to wait for a human,
 	// and another may be under way. [Load] tells these apart.
 	State State `json:"state,omitempty"`
-	// Status is what the session is doing, as [StatusOf] tells of its row, and of its
-	// messages where a call may wait for a human.
+	// Status is what the session is doing: see [StatusOf].
 	Status Activity `json:"status,omitempty"`
 	// Usage is what the session used in all and Total its sum: see [session.Tokens].
 	// Context is what takes room in the model's context now, and ContextTotal its sum.
@@ -44,6 +44,8 @@ type Item struct {
 	EstimatedCostUSD *float64 `json:"estimated_cost_usd,omitempty"`
 	// Reading is ReadingGeneric of a session whose client no dialect knows.
 	Reading string `json:"reading,omitempty"`
+	// Notices counts what is doubtful in the session: see [session.Notices].
+	Notices int `json:"notices,omitempty"`
 	// ParentID is set on children.
 	ParentID      string `json:"parent_id,omitempty"`
 	WorkspaceRoot string `json:"workspace_root,omitempty"`
@@ -69,10 +71,9 @@ func readingOf(s *session.Session) string {
 	return ""
 }
 
-// NewItem makes an item of a session's row and of what it spent. now and silence tell which
-// sessions are interrupted: see [StatusOf]. The cost is estimated where it is not stated of
-// the session as a whole. t is the session's transcript where a call may wait for a human,
-// and may be nil otherwise: only it shows that an idle session waits.
+// NewItem makes an item of a session's row, of its last turn and of what it spent. now and
+// silence tell which sessions are interrupted: see [StatusOf]. The cost is estimated where
+// it is not stated of the session as a whole.
 func NewItem(s *session.Session, t *session.Transcript, spent *store.Spent, now time.Time, silence time.Duration) Item {
 	state, _ := stateOfSession(s)
 	var used session.Usage
@@ -177,6 +178,7 @@ func RenderSessions(w io.Writer, items []Item, o Options) error {
 	if p.Whole {
 		fit = func(text string, _ int) string { return text }
 	}
+	noticed := 0
 	rows := make([][]cell, 0, len(items)+1)
 	head := []cell{{span: span{"ID", p.title}}, {span: span{"", p.title}}, {span: span{"TITLE", p.title}}, {span: span{"AGENT", p.title}},
 		{span: span{"MODEL", p.title}}, {span{"TOKENS", p.title}, true}, {span{"CONTEXT", p.title}, true}, {span{"COST", p.title}, true}, {span{"AGE", p.title}, true}}
@@ -191,6 +193,14 @@ func RenderSessions(w io.Writer, items []Item, o Options) error {
 			sign = p.state(s.State)
 		}
 		sign.text, _, _ = strings.Cut(sign.text, " ")
+		// Of an interrupted session the end is missing in any case: that is its notice.
+		if s.Notices > 1 || s.Notices > 0 && s.Status != ActivityInterrupted {
+			if sign.text == "" {
+				sign.paint = p.warn
+			}
+			sign.text += "!"
+			noticed++
+		}
 		name := oneLine(s.Title)
 		if s.ParentID != "" {
 			name = "↳ " + name
@@ -297,6 +307,9 @@ func RenderSessions(w io.Writer, items []Item, o Options) error {
 	sum := []string{plural(len(items), "session", "sessions")}
 	if text := summedCost(cost.stated, cost.estimated); text != "" {
 		sum = append(sum, text)
+	}
+	if noticed > 0 {
+		sum = append(sum, strconv.Itoa(noticed)+" with notices (!): see agenttrace check ID")
 	}
 	p.facts("", sum...)
 	_, err := io.WriteString(w, p.b.String())

@@ -113,8 +113,8 @@ type LastMessage struct {
 // that waits for an approval, one that is open or a text that streams in a turn
 // that has not ended, an error at the end.
 //
-// t may be nil, which leaves out what only messages tell. Decisions may be, too.
-// A session that is at work and has been silent for longer than silence, or than
+// Of the messages t needs the last visible turn. It may be nil, which leaves out what only
+// messages tell. Decisions may be nil, too: they say what is waited for. A session that is at work and has been silent for longer than silence, or than
 // three heartbeats of its agent, is interrupted; with a zero now or silence none is.
 // Nothing is written.
 func StatusOf(s *session.Session, t *session.Transcript, decisions []store.Decision, now time.Time, silence time.Duration) Status {

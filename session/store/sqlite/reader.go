@@ -387,18 +387,31 @@ func (r *Reader) spans(conn *sqlite.Conn, sessionID string) ([]store.Link, error
 	return (&tx{conn: conn}).links(stmt)
 }
 
-// MayWait returns those of the sessions in which a call may wait for a human: one has
-// requested an approval, or the last message ended to wait. The transcript tells whether
-// it still does.
-func (r *Reader) MayWait(ctx context.Context, ids []string) (map[string]bool, error) {
-	waits := make(map[string]bool)
+// MayHaveNotices returns those of the sessions of which [session.Notices] may find
+// something, or which have a span without a message. The transcript and the spans tell
+// whether it is so.
+func (r *Reader) MayHaveNotices(ctx context.Context, ids []string) (map[string]bool, error) {
+	may := make(map[string]bool)
+	query := `SELECT 1 WHERE EXISTS (SELECT 1 FROM chat_messages m WHERE m.session_id = ?1 AND m.role = 'assistant' AND m.hidden_at IS NULL
+ AND (instr(m.metadata_json, '"problems"') OR instr(m.metadata_json, '"incomplete"')
+ OR NOT EXISTS (SELECT 1 FROM chat_parts p WHERE p.message_id = m.id)))
+ OR EXISTS (SELECT 1 FROM chat_messages WHERE session_id = ?1 AND instr(metadata_json, '"response_id"')
+ GROUP BY json_extract(iif(json_valid(metadata_json), metadata_json, '{}'), '$.agenttrace.response_id') HAVING count(*) > 1)
+ OR EXISTS (SELECT 1 FROM chat_parts WHERE session_id = ?1 AND tool_state = 'input-available')
+ OR EXISTS (SELECT 1 FROM chat_parts WHERE session_id = ?1 AND tool_call_id IS NOT NULL
+ GROUP BY tool_call_id HAVING count(DISTINCT message_id) > 1)
+ OR EXISTS (SELECT 1 FROM chat_parts WHERE session_id = ?1 AND type = 'text'
+ GROUP BY message_id, trim(json_extract(iif(json_valid(data_json), data_json, '{}'), '$.text'), char(9, 10, 13, 32)) HAVING count(*) > 1)`
+	if r.observes {
+		query += `
+ OR EXISTS (SELECT 1 FROM observations WHERE session_id = ?1 AND coalesce(message_id, '') = '' AND kind IN ('session.turn', 'chat', 'tool.call'))`
+	}
 	err := r.read(ctx, func(conn *sqlite.Conn) error {
+		stmt := conn.Prep(query)
 		for _, id := range ids {
-			stmt := conn.Prep(`SELECT 1 WHERE EXISTS (SELECT 1 FROM chat_parts WHERE session_id = ?1 AND tool_state = 'approval-requested')
- OR (SELECT metadata_json FROM chat_messages WHERE session_id = ?1 AND hidden_at IS NULL ORDER BY created_at DESC LIMIT 1) LIKE '%pending_approval%'`)
 			stmt.BindText(1, id)
 			if err := each(stmt, func() error {
-				waits[id] = true
+				may[id] = true
 				return nil
 			}); err != nil {
 				return err
@@ -406,7 +419,7 @@ func (r *Reader) MayWait(ctx context.Context, ids []string) (map[string]bool, er
 		}
 		return nil
 	})
-	return waits, err
+	return may, err
 }
 
 // Observed counts the observations that a session was built from.

@@ -43,27 +43,13 @@ func (r *Reader) Tail(ctx context.Context, id string, from store.Position) (*ses
 		if t.Session, err = r.session(conn, id); err != nil {
 			return err
 		}
-		reading := &tx{conn: conn}
-		messages, err := reading.MessagesFrom(id, from)
-		if err != nil {
+		if err := r.messagesFrom(conn, t, from, ""); err != nil {
 			return err
-		}
-		t.Messages = make([]session.MessageAndParts, len(messages))
-		stmt := conn.Prep(`SELECT ` + r.partColumns + ` FROM chat_parts p WHERE p.message_id = ? ORDER BY p."index"`)
-		for i, m := range messages {
-			t.Messages[i].Message = m
-			stmt.BindText(1, m.ID)
-			if err := each(stmt, func() error {
-				t.Messages[i].Parts = append(t.Messages[i].Parts, scanPart(stmt))
-				return nil
-			}); err != nil {
-				return err
-			}
 		}
 		if !r.ours {
 			return nil
 		}
-		stmt = conn.Prep(`SELECT ` + decisionColumns + ` FROM permission_decisions WHERE session_id = ? AND decided_at >= ? ORDER BY decided_at, id`)
+		stmt := conn.Prep(`SELECT ` + decisionColumns + ` FROM permission_decisions WHERE session_id = ? AND decided_at >= ? ORDER BY decided_at, id`)
 		stmt.BindText(1, id)
 		stmt.BindInt64(2, from.At)
 		return each(stmt, func() error {
@@ -77,22 +63,74 @@ func (r *Reader) Tail(ctx context.Context, id string, from store.Position) (*ses
 	return t, decisions, nil
 }
 
-// TurnStart is the position of a session's nth last user message that is not
-// hidden, n from 1; of its first message where it has not so many, and the zero
-// position where it has none.
-func (r *Reader) TurnStart(ctx context.Context, id string, n int) (store.Position, error) {
-	var p store.Position
-	err := r.read(ctx, func(conn *sqlite.Conn) error {
-		stmt := conn.Prep(`SELECT created_at, id FROM chat_messages WHERE session_id = ? AND role = 'user' AND hidden_at IS NULL
- ORDER BY created_at DESC, id DESC LIMIT 1 OFFSET ?`)
-		stmt.BindText(1, id)
-		stmt.BindInt64(2, int64(max(n, 1)-1))
-		return each(stmt, func() error {
-			p = store.Position{At: stmt.ColumnInt64(0), ID: stmt.ColumnText(1)}
-			return nil
-		})
+// TurnStart is the position of a session's nth last user message that is neither
+// hidden nor queued, n from 1; of its first message where it has not so many, and the
+// zero position where it has none.
+func (r *Reader) TurnStart(ctx context.Context, id string, n int) (p store.Position, err error) {
+	err = r.read(ctx, func(conn *sqlite.Conn) (err error) {
+		p, err = turnStart(conn, id, n)
+		return err
 	})
 	return p, err
+}
+
+func turnStart(conn *sqlite.Conn, id string, n int) (p store.Position, err error) {
+	stmt := conn.Prep(`SELECT created_at, id FROM chat_messages WHERE session_id = ? AND role = 'user' AND hidden_at IS NULL
+ AND NOT instr(metadata_json, '"hidden_at"') AND NOT instr(metadata_json, '"queued_at"')
+ ORDER BY created_at DESC, id DESC LIMIT 1 OFFSET ?`)
+	stmt.BindText(1, id)
+	stmt.BindInt64(2, int64(max(n, 1)-1))
+	err = each(stmt, func() error {
+		p = store.Position{At: stmt.ColumnInt64(0), ID: stmt.ColumnText(1)}
+		return nil
+	})
+	return p, err
+}
+
+// LastTurn returns of a session what tells what it is doing: its row, and the messages of
+// its last visible turn. Of their parts it has those that may be open or streaming, and
+// the markers of compactions. The error for a session that is not there wraps
+// store.ErrNotFound.
+func (r *Reader) LastTurn(ctx context.Context, id string) (*session.Transcript, error) {
+	t := new(session.Transcript)
+	err := r.read(ctx, func(conn *sqlite.Conn) (err error) {
+		if t.Session, err = r.session(conn, id); err != nil {
+			return err
+		}
+		from, err := turnStart(conn, id, 1)
+		if err != nil {
+			return err
+		}
+		return r.messagesFrom(conn, t, from, `AND (p.type = 'data-compaction'
+ OR coalesce(p.tool_state, '') NOT IN ('output-available', 'output-error', 'output-denied', '')
+ OR p.tool_state IS NULL AND instr(p.data_json, '"streaming"'))`)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// messagesFrom reads the messages of a session from a position on, with those of their
+// parts that match a condition.
+func (r *Reader) messagesFrom(conn *sqlite.Conn, t *session.Transcript, from store.Position, condition string) error {
+	messages, err := (&tx{conn: conn}).MessagesFrom(t.Session.ID, from)
+	if err != nil {
+		return err
+	}
+	t.Messages = make([]session.MessageAndParts, len(messages))
+	stmt := conn.Prep(`SELECT ` + r.partColumns + ` FROM chat_parts p WHERE p.message_id = ? ` + condition + ` ORDER BY p."index"`)
+	for i, m := range messages {
+		t.Messages[i].Message = m
+		stmt.BindText(1, m.ID)
+		if err := each(stmt, func() error {
+			t.Messages[i].Parts = append(t.Messages[i].Parts, scanPart(stmt))
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Change is what a [Follower] finds.
