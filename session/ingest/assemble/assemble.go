@@ -96,9 +96,10 @@ type node struct {
 	// begins is when the fact's work began: not before that of what it stands below,
 	// whatever the clocks say.
 	begins int64
-	// under is what firstBelow found, wraps what the function of the name did.
-	under *string
-	wraps *bool
+	// under is what firstBelow found, wraps and starts what the functions wraps and
+	// startsAgent did.
+	under         *string
+	wraps, starts *bool
 
 	// session is where the fact is told.
 	session string
@@ -456,31 +457,71 @@ func (a *assembly) parentMessage(st *seat) string {
 	return id
 }
 
-// seatOf returns what a sub-agent that begins at n hangs on, or nil when none
-// begins there: an agent, or a model, that is called within a tool call; another
-// agent that is called within a turn.
+// seatOf returns the tool call or turn that the sub-agent which n is of hangs on, or nil
+// where n is not the outermost fact of a sub-agent: an agent, or a model, that is called
+// within a tool call; what such an agent does beside it; another agent that is called
+// within a turn, be it in the span of the model call that asked for the transfer.
 func seatOf(n *node) *node {
-	if n.Kind != fact.Turn && n.Kind != fact.ModelCall || n.record {
+	if n.record {
 		return nil
 	}
-	p := n.above(fact.Turn, fact.ToolCall, fact.ModelCall)
+	switch n.Kind {
+	case fact.Turn:
+		return seatOfTurn(n)
+	case fact.ModelCall:
+		if p := n.above(fact.Turn, fact.ToolCall, fact.ModelCall); p != nil && p.Kind == fact.ToolCall {
+			return p
+		}
+	case fact.ToolCall:
+		// A graph that has no span of its agent: its tools stand beside its model calls.
+		p := n.above(fact.Turn, fact.ToolCall, fact.ModelCall)
+		if p != nil && p.Kind == fact.ToolCall && !sameExecution(p.Fact, n.Fact) && p.startsAgent() {
+			return p
+		}
+	}
+	return nil
+}
+
+func seatOfTurn(n *node) *node {
+	p := n.above(fact.Turn, fact.ToolCall)
 	for p != nil && n.Agent != "" && p.Kind == fact.Turn && p.Agent == "" {
 		// A span that names no agent may wrap one of any name.
-		above := p.above(fact.Turn, fact.ToolCall, fact.ModelCall)
+		above := p.above(fact.Turn, fact.ToolCall)
 		if above == nil || above.Kind != fact.Turn {
 			break
 		}
 		p = above
 	}
-	switch {
-	case p == nil:
-		return nil
-	case p.Kind == fact.ToolCall:
-		return p
-	case n.Kind == fact.Turn && p.Kind == fact.Turn && n.Agent != "" && p.Agent != "" && n.Agent != p.Agent:
+	if p != nil && (p.Kind == fact.ToolCall || n.Agent != "" && p.Agent != "" && n.Agent != p.Agent) {
 		return p
 	}
 	return nil
+}
+
+// sameExecution reports whether the inner of two spans of tools, one within the other, may
+// be of the same call: a protocol's client reports it too.
+func sameExecution(outer, inner *fact.Fact) bool {
+	if outer.CallID != "" && inner.CallID != "" {
+		return outer.CallID == inner.CallID
+	}
+	return toolName(inner) == "" || toolName(outer) == toolName(inner)
+}
+
+// startsAgent reports whether a model is called below n, other than by a further tool.
+func (n *node) startsAgent() bool {
+	if n.starts == nil {
+		found := n.context.seated() || slices.ContainsFunc(n.kids, func(k *node) bool {
+			switch {
+			case k.record || k.Kind == fact.ToolCall:
+				return false
+			case k.Kind == fact.Turn || k.Kind == fact.ModelCall:
+				return true
+			}
+			return k.startsAgent()
+		})
+		n.starts = &found
+	}
+	return *n.starts
 }
 
 // kinds of spans as the store names them.

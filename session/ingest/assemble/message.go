@@ -532,11 +532,14 @@ func (w *writer) tellAbsence() {
 	m := &w.measures
 	at := max(w.CreatedAt*1e6, m.Latest)
 	switch failed := cmp.Or(m.CallFailed, m.RootFailed); {
+	case m.Aborted:
+		w.absent(session.TypeUnfinished, "the turn was aborted", "absent", at)
 	case failed != "":
 		w.absent(session.TypeError, failed, "absent", at)
 	case m.Finished, m.Calls == 0 && m.RootWent:
 		w.absent(session.TypeWithheld, "the answer was not reported", "absent", at)
 	default:
+		m.Lost = true
 		w.absent(session.TypeUnfinished, "the end of the turn was not reported", "absent", at)
 	}
 }

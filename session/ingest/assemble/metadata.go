@@ -256,7 +256,9 @@ func (m measures) metadata(t *turn) string {
 	message, trace := m.Message, &m.Message.Trace
 	raws := m.Raws
 	if u := m.RootUsage; u != nil {
-		whole, stepped := !m.Lost && !m.Partial, message.Usage != nil // whether the calls tell of all that was used
+		// Whether the calls report all that was used. After a failed call a turn goes well
+		// only by another one.
+		whole, stepped := !m.Lost && !m.Partial && (m.Failed == "" || m.Root.Failed), message.Usage != nil
 		var steps session.Usage
 		if stepped {
 			steps = *message.Usage

@@ -111,23 +111,34 @@ func answersIn(input []fact.Message) []fact.Message {
 // blank says that the call came to nothing.
 func (c *call) blank() bool { return len(c.output) == 0 && c.failed() != "" }
 
-// complete adds the tool calls of a later request's account of the answer, where no
-// source of the call itself tells of any.
+// complete adds what a later request repeats of the answer and no source of the call
+// itself reports: the tool calls of an answer that has text, or its reasoning, which
+// Strands leaves out of the span of the call.
 func (c *call) complete(m *fact.Message) {
-	isCall := func(p fact.Part) bool { return p.Kind == fact.PartCall }
-	if slices.ContainsFunc(c.output, isCall) || !slices.ContainsFunc(m.Parts, isCall) {
-		return
-	}
 	if len(c.output) == 0 {
-		c.output = m.Parts
+		if has(m.Parts, fact.PartCall) {
+			c.output = m.Parts
+		}
 		return
 	}
-	c.output = slices.Clone(c.output)
+	var first, last []fact.Part
+	reasoned, called := has(c.output, fact.PartReasoning), has(c.output, fact.PartCall)
 	for _, p := range m.Parts {
-		if isCall(p) {
-			c.output = append(c.output, p)
+		switch {
+		case p.Kind == fact.PartReasoning && !reasoned:
+			first = append(first, p)
+		case p.Kind == fact.PartCall && !called:
+			last = append(last, p)
 		}
 	}
+	if len(first)+len(last) > 0 {
+		c.output = slices.Concat(first, c.output, last)
+	}
+}
+
+// has reports whether a part is of the kind.
+func has(parts []fact.Part, kind string) bool {
+	return slices.ContainsFunc(parts, func(p fact.Part) bool { return p.Kind == kind })
 }
 
 // said says whether the message is what the call answered. Of a call whose answer

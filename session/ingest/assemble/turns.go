@@ -537,6 +537,9 @@ func begins(n *node, now *turn) bool {
 		return !n.repeats(now)
 	case fact.ModelCall:
 		before := now.last
+		if len(n.Input) == 0 && n.failedApart(before) {
+			return true
+		}
 		if len(n.Input) == 0 || goesOn(n.Fact) || now.resumed == nil && now.only(fact.Prompt) {
 			return false
 		}
@@ -550,6 +553,14 @@ func begins(n *node, now *turn) bool {
 		return !before.Failed && !echo
 	}
 	return false
+}
+
+// failedApart reports whether n is the call of a turn that failed, of which nothing but the
+// failure is reported: it is in a trace of its own, and the call before it gave a last
+// answer. OpenLIT reports no input of a call that fails.
+func (n *node) failedApart(before *node) bool {
+	return n.Failed && !n.record && n.parent == nil && before != nil && before.context == nil && before.TraceID != n.TraceID &&
+		!before.Failed && len(before.Output) > 0 && !has(before.Output, fact.PartCall)
 }
 
 // repeats says whether a prompt that one source reports began the turn according to the
