@@ -235,7 +235,18 @@ func readGeneric(s *Span, out *Facts) {
 		g.call(f)
 	}
 	readFailure(f, s)
-	g.failure(f)
+	g.failure(f, exceptionOf(s))
+}
+
+// exceptionOf is the message of the span's last exception. Laminar reports an error by it
+// alone, and leaves the status unset.
+func exceptionOf(s *Span) (message string) {
+	for _, e := range s.Events().All() {
+		if a := (Attrs{e.Attributes()}); e.Name() == "exception" {
+			message = a.First("exception.message", "exception.type")
+		}
+	}
+	return message
 }
 
 // genericSession finds the session by the end of a key where no known key names it.
@@ -716,6 +727,9 @@ func (g *genericReading) tool(f *fact.Fact, spanName string) {
 		for _, f := range fields {
 			for _, v := range g.values[f] {
 				if raw := valueJSON(v); !isNull(raw) {
+					if o, ok := objectOf(raw); ok && typedValue(o) != nil {
+						raw = typedValue(o)
+					}
 					return raw
 				}
 			}
@@ -754,8 +768,11 @@ func toolOfName(name string) string {
 
 // failure reads an error that the span's status does not tell: an error's text where
 // an answer should be.
-func (g *genericReading) failure(f *fact.Fact) {
+func (g *genericReading) failure(f *fact.Fact, exception string) {
 	message := g.str(fieldError)
+	if message == "" {
+		message = exception
+	}
 	if message == "" || f.Kind == fact.Step {
 		return
 	}

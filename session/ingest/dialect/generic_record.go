@@ -104,7 +104,7 @@ func readGenericRecord(r *Record, out *Facts) {
 	default:
 		g.call(f)
 	}
-	g.failure(f)
+	g.failure(f, "")
 }
 
 // sides reports whose messages there are.

@@ -28,7 +28,29 @@ import (
 func Messages(raw json.RawMessage) (messages []fact.Message, ok bool) {
 	r := reader{role: "user"}
 	messages, ok = r.read(raw)
+	nameResults(messages)
 	return messages, ok
+}
+
+// nameResults gives the results that name no call the ids of the calls before them, in
+// their order: OpenLIT writes the message of a tool without the call that it answers.
+func nameResults(messages []fact.Message) {
+	var calls []string
+	for _, m := range messages {
+		if m.Role != "tool" {
+			calls = nil
+		}
+		for i := range m.Parts {
+			switch p := &m.Parts[i]; {
+			case p.Kind == fact.PartCall && p.CallID != "":
+				calls = append(calls, p.CallID)
+			case p.Kind == fact.PartResult && p.CallID != "":
+				calls = slices.DeleteFunc(calls, func(id string) bool { return id == p.CallID })
+			case p.Kind == fact.PartResult && p.Name == "" && len(calls) > 0:
+				p.CallID, calls = calls[0], calls[1:]
+			}
+		}
+	}
 }
 
 // Output reads what a model or an agent answered, in any of the shapes that
@@ -302,6 +324,9 @@ func (r *reader) object(o object, raw json.RawMessage, depth int) ([]fact.Messag
 		return nil, false
 	}
 	r.sawFinish(o)
+	if value := typedValue(o); value != nil && o.str("type") != "text" {
+		return r.value(value, depth-1)
+	}
 	switch {
 	case o.has("kwargs") && o.has("lc"): // LangChain's serialized form: the class names the role
 		inner, ok := membersOf(o["kwargs"])

@@ -221,3 +221,16 @@ func (o object) truth(keys ...string) bool {
 	}
 	return false
 }
+
+// typedValue returns the value of an object that says of which type the one beside it is,
+// as LangWatch writes inputs and outputs, or nil.
+func typedValue(o object) json.RawMessage {
+	if len(o) != 2 || !o.has("value") {
+		return nil
+	}
+	switch o.str("type") {
+	case "chat_messages", "json", "list", "raw", "text":
+		return o["value"]
+	}
+	return nil
+}

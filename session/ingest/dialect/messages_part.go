@@ -380,8 +380,12 @@ func oneText(raw json.RawMessage) json.RawMessage {
 		return raw
 	}
 	o, _ := membersOf(list[0])
-	if kind := o.str("type"); (kind == "text" || kind == "output_text" || kind == "input_text" || kind == "") && len(text(o["text"])) > 0 {
+	switch kind := o.str("type"); {
+	case kind != "" && kind != "text" && kind != "output_text" && kind != "input_text":
+	case o.str("text") != "":
 		return o["text"]
+	case kind == "text" && o.str("content") != "": // as the GenAI conventions have it
+		return o["content"]
 	}
 	if kind := o.str("type"); kind == "" && len(o) == 1 && o.has("json") {
 		return o["json"]

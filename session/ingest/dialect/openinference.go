@@ -75,17 +75,22 @@ func readOpenInference(s *Span, out *Facts) {
 // span of the whole run always stands above. Of the spans of kind AGENT, those of an
 // agent name their node in the graph, and that of the run does not.
 func openAIAgentsBelow(s *Span) bool {
-	if scope := s.Scope.Name(); !strings.Contains(scope, "openai-agents") && !strings.Contains(scope, "openai_agents") {
+	if !openAIAgentsScope(s) {
 		return false
 	}
 	a := s.Attrs()
 	return !s.ParentSpanID().IsEmpty() && (a.Str("openinference.span.kind") != "AGENT" || a.Str("graph.node.id") != "")
 }
 
+func openAIAgentsScope(s *Span) bool {
+	scope := s.Scope.Name()
+	return strings.Contains(scope, "openai-agents") || strings.Contains(scope, "openai_agents")
+}
+
 // openAIAgent names the agent of a span of the OpenAI Agents SDK: it is the node of
 // the graph.
 func openAIAgent(s *Span) string {
-	if scope := s.Scope.Name(); !strings.Contains(scope, "openai-agents") && !strings.Contains(scope, "openai_agents") {
+	if !openAIAgentsScope(s) {
 		return ""
 	}
 	return s.Attrs().Str("graph.node.id")
@@ -101,6 +106,9 @@ func openInferenceKind(s *Span) fact.Kind {
 	case "AGENT":
 		return fact.Turn
 	case "TOOL":
+		if openAIAgentsScope(s) && strings.HasPrefix(a.Str("tool.name"), "handoff_to_") {
+			return fact.Step // what a call of the tool transfer_to_… comes to, and no call of its own
+		}
 		return fact.ToolCall
 	case "CHAIN":
 		if s.ParentSpanID().IsEmpty() && a.First("input.value", "output.value") != "" {
@@ -116,6 +124,10 @@ func fillOpenInference(f *fact.Fact, s *Span) {
 	a := s.Attrs()
 	if f.Agent == "" {
 		f.Agent = a.Str("agent.name")
+	}
+	if f.Agent == "" && (f.Kind == fact.Turn || f.Kind == fact.ModelCall) {
+		metadata, _ := objectOf(a.JSON("metadata"))
+		f.Agent = metadata.str("lc_agent_name") // LangChain
 	}
 	if user := a.Str("user.id"); user != "" && (f.About == nil || f.About.UserID == "") {
 		aboutOf(f).UserID = user
@@ -389,6 +401,9 @@ func fillToolOutput(f *fact.Fact, value json.RawMessage) {
 	if o, ok := objectOf(value); ok && strings.Contains(string(value), `"tool_call_id"`) {
 		if o.has("output") {
 			value = o["output"]
+		}
+		if command := o.inner("output"); command.str("lg_name") == "Command" {
+			value = command["update"] // a tool of LangGraph may change the graph's state, messages included
 		}
 		messages, _ := Messages(value)
 		for _, m := range messages {

@@ -22,6 +22,7 @@ type frameworkSpan struct {
 	name           string
 	root           bool
 	failed         string // the status's message, where it is an error
+	exception      string // an event's message
 	ok             bool
 	attrs          map[string]any
 	resource       map[string]any
@@ -46,6 +47,11 @@ func (fs frameworkSpan) facts(t *testing.T, dialect string) []fact.Fact {
 	if fs.failed != "" {
 		s.Status().SetCode(ptrace.StatusCodeError)
 		s.Status().SetMessage(fs.failed)
+	}
+	if fs.exception != "" {
+		e := s.Events().AppendEmpty()
+		e.SetName("exception")
+		e.Attributes().PutStr("exception.message", fs.exception)
 	}
 	if err := s.Attributes().FromRaw(fs.attrs); err != nil {
 		t.Fatal(err)

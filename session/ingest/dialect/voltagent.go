@@ -99,7 +99,8 @@ func readVoltAgent(s *Span, out *Facts) {
 // voltAgentIdentity sets who works, and in which turn.
 func voltAgentIdentity(f *fact.Fact, a Attrs) {
 	if f.Kind == fact.Turn || f.Kind == fact.ModelCall {
-		f.Agent = a.First("entity.name", "entity.id")
+		// Of a sub-agent the entity is the agent above it.
+		f.Agent = a.First("subagent.name", "subagent.id", "entity.name", "entity.id")
 	}
 	if user := a.First("user.id", "userId"); user != "" {
 		aboutOf(f).UserID = user
