@@ -72,25 +72,25 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	var err, errs error
 	builder.ExporterSessionItemsIgnored, err = builder.meter.Int64Counter(
 		"otelcol_exporter_session_items_ignored",
-		metric.WithDescription("Number of spans and log records that carried no fact of a session. [Alpha]"),
+		metric.WithDescription("Number of spans and log records that reported nothing about a session. [Alpha]"),
 		metric.WithUnit("{item}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ExporterSessionItemsMalformed, err = builder.meter.Int64Counter(
 		"otelcol_exporter_session_items_malformed",
-		metric.WithDescription("Number of spans and log records that had a flaw. They are stored and flagged. [Alpha]"),
+		metric.WithDescription("Number of spans and log records with a problem. They are stored, and the problem is listed in their rows. [Alpha]"),
 		metric.WithUnit("{item}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ExporterSessionItemsPlaced, err = builder.meter.Int64Counter(
 		"otelcol_exporter_session_items_placed",
-		metric.WithDescription("Number of spans and log records that carried a fact of a session and were stored. [Alpha]"),
+		metric.WithDescription("Number of spans and log records that reported something about a session and were stored. [Alpha]"),
 		metric.WithUnit("{item}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ExporterSessionJsonlFailures, err = builder.meter.Int64Counter(
 		"otelcol_exporter_session_jsonl_failures",
-		metric.WithDescription("Number of JSONL files that could not be written. They are tried again. [Alpha]"),
+		metric.WithDescription("Number of failed writes of a JSONL file. They are retried. [Alpha]"),
 		metric.WithUnit("{file}"),
 	)
 	errs = errors.Join(errs, err)
@@ -108,7 +108,7 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.ExporterSessionRowsRefused, err = builder.meter.Int64Counter(
 		"otelcol_exporter_session_rows_refused",
-		metric.WithDescription("Number of changes that the store could not hold. The rest of their request is stored. [Alpha]"),
+		metric.WithDescription("Number of changes that the store refused. The rest of their request is stored. [Alpha]"),
 		metric.WithUnit("{row}"),
 	)
 	errs = errors.Join(errs, err)
@@ -126,25 +126,25 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.ExporterSessionValuesOmitted, err = builder.meter.Int64Counter(
 		"otelcol_exporter_session_values_omitted",
-		metric.WithDescription("Number of values of which only a marker was stored, because their kind is not wanted. [Alpha]"),
+		metric.WithDescription("Number of values replaced by a marker, because the configuration omits their kind. [Alpha]"),
 		metric.WithUnit("{value}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ExporterSessionValuesRedacted, err = builder.meter.Int64Counter(
 		"otelcol_exporter_session_values_redacted",
-		metric.WithDescription("Number of values that were stored without the secrets in them. [Alpha]"),
+		metric.WithDescription("Number of values in which secrets were redacted. [Alpha]"),
 		metric.WithUnit("{value}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ExporterSessionValuesTruncated, err = builder.meter.Int64Counter(
 		"otelcol_exporter_session_values_truncated",
-		metric.WithDescription("Number of values of which only the head was stored. [Alpha]"),
+		metric.WithDescription("Number of values that were truncated. [Alpha]"),
 		metric.WithUnit("{value}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ExporterSessionWriteDuration, err = builder.meter.Float64Histogram(
 		"otelcol_exporter_session_write_duration",
-		metric.WithDescription("Time from a request's arrival to its committed rows, or to the store's error. [Alpha]"),
+		metric.WithDescription("Time from the arrival of a request to the commit of its rows, or to the store's error. [Alpha]"),
 		metric.WithUnit("s"),
 		metric.WithExplicitBucketBoundaries([]float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10}...),
 	)

@@ -24,7 +24,7 @@ func NewSettings(tt *componenttest.Telemetry) exporter.Settings {
 func AssertEqualExporterSessionItemsIgnored(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_exporter_session_items_ignored",
-		Description: "Number of spans and log records that carried no fact of a session. [Alpha]",
+		Description: "Number of spans and log records that reported nothing about a session. [Alpha]",
 		Unit:        "{item}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -40,7 +40,7 @@ func AssertEqualExporterSessionItemsIgnored(t *testing.T, tt *componenttest.Tele
 func AssertEqualExporterSessionItemsMalformed(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_exporter_session_items_malformed",
-		Description: "Number of spans and log records that had a flaw. They are stored and flagged. [Alpha]",
+		Description: "Number of spans and log records with a problem. They are stored, and the problem is listed in their rows. [Alpha]",
 		Unit:        "{item}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -56,7 +56,7 @@ func AssertEqualExporterSessionItemsMalformed(t *testing.T, tt *componenttest.Te
 func AssertEqualExporterSessionItemsPlaced(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_exporter_session_items_placed",
-		Description: "Number of spans and log records that carried a fact of a session and were stored. [Alpha]",
+		Description: "Number of spans and log records that reported something about a session and were stored. [Alpha]",
 		Unit:        "{item}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -72,7 +72,7 @@ func AssertEqualExporterSessionItemsPlaced(t *testing.T, tt *componenttest.Telem
 func AssertEqualExporterSessionJsonlFailures(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_exporter_session_jsonl_failures",
-		Description: "Number of JSONL files that could not be written. They are tried again. [Alpha]",
+		Description: "Number of failed writes of a JSONL file. They are retried. [Alpha]",
 		Unit:        "{file}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -120,7 +120,7 @@ func AssertEqualExporterSessionLogRecordsReceived(t *testing.T, tt *componenttes
 func AssertEqualExporterSessionRowsRefused(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_exporter_session_rows_refused",
-		Description: "Number of changes that the store could not hold. The rest of their request is stored. [Alpha]",
+		Description: "Number of changes that the store refused. The rest of their request is stored. [Alpha]",
 		Unit:        "{row}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -168,7 +168,7 @@ func AssertEqualExporterSessionSpansReceived(t *testing.T, tt *componenttest.Tel
 func AssertEqualExporterSessionValuesOmitted(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_exporter_session_values_omitted",
-		Description: "Number of values of which only a marker was stored, because their kind is not wanted. [Alpha]",
+		Description: "Number of values replaced by a marker, because the configuration omits their kind. [Alpha]",
 		Unit:        "{value}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -184,7 +184,7 @@ func AssertEqualExporterSessionValuesOmitted(t *testing.T, tt *componenttest.Tel
 func AssertEqualExporterSessionValuesRedacted(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_exporter_session_values_redacted",
-		Description: "Number of values that were stored without the secrets in them. [Alpha]",
+		Description: "Number of values in which secrets were redacted. [Alpha]",
 		Unit:        "{value}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -200,7 +200,7 @@ func AssertEqualExporterSessionValuesRedacted(t *testing.T, tt *componenttest.Te
 func AssertEqualExporterSessionValuesTruncated(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_exporter_session_values_truncated",
-		Description: "Number of values of which only the head was stored. [Alpha]",
+		Description: "Number of values that were truncated. [Alpha]",
 		Unit:        "{value}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -216,7 +216,7 @@ func AssertEqualExporterSessionValuesTruncated(t *testing.T, tt *componenttest.T
 func AssertEqualExporterSessionWriteDuration(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.HistogramDataPoint[float64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_exporter_session_write_duration",
-		Description: "Time from a request's arrival to its committed rows, or to the store's error. [Alpha]",
+		Description: "Time from the arrival of a request to the commit of its rows, or to the store's error. [Alpha]",
 		Unit:        "s",
 		Data: metricdata.Histogram[float64]{
 			Temporality: metricdata.CumulativeTemporality,

@@ -61,13 +61,13 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	var err, errs error
 	builder.ProcessorAgentRedactionValuesRedacted, err = builder.meter.Int64Counter(
 		"otelcol_processor_agent_redaction_values_redacted",
-		metric.WithDescription("Number of values that were passed on without the secrets in them. [Alpha]"),
+		metric.WithDescription("Number of values in which secrets were redacted. [Alpha]"),
 		metric.WithUnit("{value}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ProcessorAgentRedactionValuesTruncated, err = builder.meter.Int64Counter(
 		"otelcol_processor_agent_redaction_values_truncated",
-		metric.WithDescription("Number of values of which only the head was passed on. [Alpha]"),
+		metric.WithDescription("Number of values that were truncated. [Alpha]"),
 		metric.WithUnit("{value}"),
 	)
 	errs = errors.Join(errs, err)

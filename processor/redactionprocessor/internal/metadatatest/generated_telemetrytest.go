@@ -24,7 +24,7 @@ func NewSettings(tt *componenttest.Telemetry) processor.Settings {
 func AssertEqualProcessorAgentRedactionValuesRedacted(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_processor_agent_redaction_values_redacted",
-		Description: "Number of values that were passed on without the secrets in them. [Alpha]",
+		Description: "Number of values in which secrets were redacted. [Alpha]",
 		Unit:        "{value}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
@@ -40,7 +40,7 @@ func AssertEqualProcessorAgentRedactionValuesRedacted(t *testing.T, tt *componen
 func AssertEqualProcessorAgentRedactionValuesTruncated(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_processor_agent_redaction_values_truncated",
-		Description: "Number of values of which only the head was passed on. [Alpha]",
+		Description: "Number of values that were truncated. [Alpha]",
 		Unit:        "{value}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
