@@ -47,12 +47,15 @@ type Codec struct {
 	// Losses are those that Explain may list and that change rows. What it lists with
 	// a place where it is kept, and that is not among them, comes back as it was.
 	Losses []Loss
-	// Left is what of a session the format keeps at all, where rows get other ids so
-	// that they cannot be compared; nil says that rows are compared. It takes what was
-	// written and what was read. Counts then say what losses are of.
-	Left   func(s *codec.Session) []string
-	Counts []Count
-
+	// Foreign says that the format is another program's, in which rows get other ids: what
+	// comes back is compared by [codec.Aspects]. Left, if there is one, is what of a session
+	// the format keeps whatever Explain lists.
+	Foreign bool
+	Left    func(s *codec.Session) []string
+	// Basic asks no more of the format than what every format promises.
+	Basic bool
+	// ReadElsewhere says that another package reads what the format writes.
+	ReadElsewhere bool
 	// Complete says that all comes back that a store says of a session, so that it can be
 	// asked again as in the store that it came from: spans, traces, state and claims too.
 	// Formats that have other words for these are not asked for them.
@@ -131,15 +134,6 @@ type Loss struct {
 	// Blank takes away from a session what the loss is of: what is left must come
 	// back, and what is taken away must not, or else nothing was lost.
 	Blank func(s *codec.Session)
-}
-
-// Count is a line of Explain that says how many of something are lost.
-type Count struct {
-	// What is that of the [codec.Loss].
-	What string
-	// Of counts them in a session. What was read has as many less as the line says, and
-	// as many when there is no such line.
-	Of func(s *codec.Session) int
 }
 
 // Tolerance is what a decoder makes of a stream in which a line is damaged.
@@ -253,6 +247,9 @@ func newExam(tb testing.TB, c Codec) *exam {
 func (c *Codec) writes() bool { return c.Encode != nil || c.EncodeFile != nil }
 func (c *Codec) reads() bool  { return c.Decode != nil || c.DecodeFile != nil }
 func (c *Codec) both() bool   { return c.writes() && c.reads() }
+
+// wholly says that all is asked of a format that both writes and reads.
+func (c *Codec) wholly() bool { return c.both() && !c.Basic }
 
 // written is what a format made of sessions: a stream, or a directory.
 type written struct {

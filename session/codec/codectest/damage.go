@@ -27,12 +27,14 @@ type wholeCheck struct {
 }
 
 var wholeChecks = []wholeCheck{
+	{"contrasts", "What is withheld, denied, failed or unfinished is not written as what is known, succeeded or ended.",
+		(*Codec).writes, (*exam).contrasts},
 	{"many", "Sessions that are written one after the other are read as they are each by itself.",
 		func(c *Codec) bool { return c.Many && c.both() }, (*exam).many},
 	{"damaged lines", "A damaged line ends nothing but itself, or what the format says; nothing changes in silence, and what is read is sound.",
-		func(c *Codec) bool { return c.Encode != nil && c.Decode != nil }, (*exam).damagedLines},
+		func(c *Codec) bool { return c.Encode != nil && c.wholly() }, (*exam).damagedLines},
 	{"cut off", "Of a stream that is cut off, what comes before is read, or an error tells of the end.",
-		func(c *Codec) bool { return c.Encode != nil && c.Decode != nil }, (*exam).cutOff},
+		func(c *Codec) bool { return c.Encode != nil && c.wholly() }, (*exam).cutOff},
 	{"damaged rows", "A damaged row of a database ends nothing but itself, and what is read is sound.",
 		func(c *Codec) bool { return len(c.Tables) > 0 }, (*exam).damagedRows},
 	{"native", "Files of the format's own program are read as sound sessions, which are written and read as they are.",

@@ -72,6 +72,17 @@ var columns = []Column{
 	{"copied", "true when the session is a fork and has the message from its parent, where its tokens and cost count, else false.", func(r *row) string { return strconv.FormatBool(r.copied) }, false},
 }
 
+// held are the aspects that the table has columns for.
+var held = []string{
+	"session id", "title", "agent", "ids of messages and parts", "times of messages and parts", "messages of their own",
+	"messages without parts", "gaps in the order of parts", "models of messages", "tokens", "costs of messages",
+	"stop reasons", "steps", "compactions", "marks of content that was withheld or never finished", "tool calls",
+	"tool call ids", "results of tool calls", "states of tool calls without a result",
+}
+
+// Explain lists what the table does not have of a session. Of contents it has the size.
+func Explain(s *codec.Session) []codec.Loss { return codec.Unheld(s, held...) }
+
 // Encode writes one session with a header.
 func Encode(w io.Writer, t *session.Transcript) error {
 	return NewEncoder(w).Encode(t)

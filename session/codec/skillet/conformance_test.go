@@ -2,7 +2,6 @@ package skillet_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"io"
 	"iter"
@@ -24,7 +23,7 @@ var replayLog = codectest.Codec{
 	Decode: func(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 		return skillet.Decode(r, skillet.Key{}, report)
 	},
-	Explain: skillet.Explain, Counts: counts, Left: func(s *codec.Session) []string { return spoken(what(s.Transcript, false)) },
+	Explain: skillet.Explain, Foreign: true, Left: func(s *codec.Session) []string { return spoken(what(s.Transcript, false)) },
 	Fits:   func(s *codec.Session) bool { return len(what(s.Transcript, false)) > 0 },
 	Damage: codectest.Tolerant, Native: []string{sampleLog},
 	Head: func(line []byte) bool { return bytes.HasPrefix(line, []byte(`{"kind":"user_message"`)) },
@@ -41,7 +40,7 @@ var itemStore = codectest.Codec{
 	DecodeFile: func(dir string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 		return skillet.DecodeFile(filepath.Join(dir, "s.sqlite"), skillet.Key{}, report)
 	},
-	Left: func(s *codec.Session) []string { return what(s.Transcript, true) },
+	Foreign: true, Left: func(s *codec.Session) []string { return what(s.Transcript, true) },
 	Fits: func(s *codec.Session) bool {
 		return slices.ContainsFunc(s.Messages, func(m session.MessageAndParts) bool { return len(what(s.Transcript, true)) > 0 })
 	},
@@ -58,55 +57,6 @@ func spoken(all []string) []string {
 		}
 	}
 	return kept
-}
-
-// counts are the losses that can be counted before and after.
-var counts = []codectest.Count{
-	{What: "permission decisions", Of: func(s *codec.Session) int { return len(s.Decisions) }},
-	{What: "system prompts and tool catalogs", Of: func(s *codec.Session) int { return len(s.Blobs) }},
-	{What: "messages that a rewind hid", Of: messages(func(m *session.MessageAndParts) bool { return m.Message.HiddenAt != nil })},
-	{What: "system messages", Of: messages(func(m *session.MessageAndParts) bool {
-		return m.Message.HiddenAt == nil && m.Message.Role == session.RoleSystem
-	})},
-	{What: "compactions", Of: messages(func(m *session.MessageAndParts) bool {
-		return m.Message.HiddenAt == nil && len(m.Parts) == 1 && m.Parts[0].Type == session.TypeCompaction
-	})},
-	{What: "reasoning parts", Of: answered(func(p *session.Part) bool { return p.Type == "reasoning" })},
-	{What: "parts of type step-start", Of: answered(func(p *session.Part) bool { return p.Type == "step-start" })},
-	{What: "parts of type file", Of: answered(func(p *session.Part) bool { return p.Type == "file" })},
-	{What: "approvals", Of: answered(func(p *session.Part) bool {
-		var data struct{ Approval json.RawMessage }
-		return p.ToolState != nil && json.Unmarshal([]byte(p.DataJSON), &data) == nil && data.Approval != nil
-	})},
-}
-
-func messages(of func(*session.MessageAndParts) bool) func(*codec.Session) int {
-	return func(s *codec.Session) (n int) {
-		for i := range s.Messages {
-			if of(&s.Messages[i]) {
-				n++
-			}
-		}
-		return n
-	}
-}
-
-// answered counts parts of the assistant's messages that were not hidden.
-func answered(of func(*session.Part) bool) func(*codec.Session) int {
-	return func(s *codec.Session) (n int) {
-		for i := range s.Messages {
-			m := &s.Messages[i]
-			if m.Message.HiddenAt != nil || m.Message.Role != session.RoleAssistant {
-				continue
-			}
-			for j := range m.Parts {
-				if of(&m.Parts[j]) {
-					n++
-				}
-			}
-		}
-		return n
-	}
 }
 
 func TestConformance(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
@@ -19,14 +20,19 @@ func Encode(w io.Writer, s *codec.Session) error {
 	if err := s.CheckTree(); err != nil {
 		return fmt.Errorf("write session %s: %w", s.Session.ID, err)
 	}
-	entries, ok := replayLog(s)
-	if !ok {
-		entries = draftLog(s.Transcript)
-	}
-	if _, err := w.Write(logText(entries)); err != nil {
+	if _, err := w.Write(logText(logOf(s))); err != nil {
 		return fmt.Errorf("write session %s: %w", s.Session.ID, err)
 	}
 	return nil
+}
+
+// logOf is the log that a session is: the one that it was read from, when it is the same
+// still.
+func logOf(s *codec.Session) []rows.Object {
+	if entries, ok := replayLog(s); ok {
+		return entries
+	}
+	return draftLog(s.Transcript)
 }
 
 func logText(entries []rows.Object) (text []byte) {
@@ -145,17 +151,19 @@ func draftLog(t *session.Transcript) (entries []rows.Object) {
 	return entries
 }
 
-// draftAnswer is what the log says of a turn's answer: nothing, where it is incomplete
-// and no step of it has words in the log.
+// draftAnswer is what the log says of a turn's answer. An answer that failed, was
+// interrupted, or did not end has no final result.
 func draftAnswer(s *session.Session, turn turnRows) []rows.Object {
 	d := logDrafter{open: make(map[call]bool)}
 	for _, m := range turn.assistants {
 		d.message(s, m)
 	}
-	if last := turn.assistants[len(turn.assistants)-1]; !metadataOf(last).Trace.Incomplete {
-		return append(d.entries, d.final(last))
+	last := turn.assistants[len(turn.assistants)-1]
+	switch trace := metadataOf(last).Trace; {
+	case trace.Incomplete, trace.PendingApproval, trace.EndReason != "" && trace.EndReason != semconv.EndFinish:
+		return d.entries
 	}
-	return d.entries
+	return append(d.entries, d.final(last))
 }
 
 // draftUser is the entry of what users said; of nobody, where the assistant began.
@@ -307,14 +315,22 @@ func resultText(data rows.Object) (text string, done bool) {
 		}
 		return string(output), true
 	case session.StateOutputError:
-		return data.Text("errorText"), true
-	case session.StateOutputDenied:
-		if reason := data.Object("approval").Text("reason"); reason != "" {
-			return "The call was denied: " + reason, true
+		if string(data.Object("toolMetadata").Object("agenttrace").Get("denied")) == "true" {
+			return denial(data.Text("errorText")), true
 		}
-		return "The call was denied.", true
+		return failedText + data.Text("errorText"), true
+	case session.StateOutputDenied:
+		return denial(data.Object("approval").Text("reason")), true
 	}
 	return "", false
+}
+
+// denial is the result of a call that was denied for a reason, if there is one.
+func denial(reason string) string {
+	if reason == "" || reason == deniedText {
+		return deniedText
+	}
+	return deniedText + " " + reason
 }
 
 func (d *logDrafter) final(m *session.MessageAndParts) rows.Object {

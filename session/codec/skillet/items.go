@@ -139,7 +139,7 @@ func (d *itemDecoder) item(i item, o rows.Object, typ string) {
 	case typ == resultItem && d.calls[o.Text("callId")] != nil:
 		p := d.calls[o.Text("callId")]
 		m = p.Message()
-		p.Set(withOutput(p.Data(), itemOutput(o.Get("output"))))
+		p.Set(withResult(p.Data(), itemOutput(o.Get("output"))))
 		p.Touch(i.at)
 		note.Set("part", p.Row.Index)
 	case typ == compactionItem:

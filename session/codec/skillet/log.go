@@ -2,6 +2,7 @@ package skillet
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -373,22 +374,41 @@ func (d *logDecoder) toolEnd(step rows.Object, note *rows.Object, line int) {
 		data.Set("callProviderMetadata", rows.Object{{Key: metaKey, Value: rows.Object{{Key: "agentName", Value: raw(agent)}}.JSON()}})
 		p = t.m.Part(data, d.at)
 	}
-	// Whatever comes of a call is its result: the log tells no error from it.
 	output := step.Get("result")
 	if output == nil {
 		output = json.RawMessage("null")
 	}
-	p.Set(withOutput(p.Data(), output))
+	p.Set(withResult(p.Data(), output))
 	p.Touch(d.at)
 	note.Set("part", p.Row.Index)
 }
 
-// withOutput gives a call its result, before what is not the call's.
-func withOutput(data rows.Object, output json.RawMessage) rows.Object {
+// The texts in which the Agents SDK, which skillet is built on, gives the model an error and
+// a denial as the result of a call.
+const (
+	failedText = "An error occurred while running the tool. Please try again. Error: "
+	deniedText = "Tool execution was not approved."
+)
+
+// withResult gives a call its result, before what is not the call's.
+func withResult(data rows.Object, output json.RawMessage) rows.Object {
 	own := data.Get("callProviderMetadata")
 	data = data.Without("callProviderMetadata")
-	data.Set("state", session.StateOutputAvailable)
-	data.Set("output", output)
+	text, _ := rows.Text(output)
+	if text == noResult {
+		return append(data, rows.Object{{Key: "callProviderMetadata", Value: own}}...)
+	}
+	if details, failed := strings.CutPrefix(text, failedText); failed {
+		data.Set("state", session.StateOutputError)
+		data.Set("errorText", details)
+	} else if reason, denied := strings.CutPrefix(text, deniedText); denied {
+		data.Set("state", session.StateOutputError)
+		data.Set("errorText", cmp.Or(strings.TrimPrefix(reason, " "), text))
+		data.Set("toolMetadata", json.RawMessage(`{"agenttrace":{"denied":true}}`))
+	} else {
+		data.Set("state", session.StateOutputAvailable)
+		data.Set("output", output)
+	}
 	if own != nil {
 		data.Set("callProviderMetadata", own)
 	}

@@ -2,6 +2,7 @@ package skillet_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -15,7 +16,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/codec/skillet"
 	"github.com/agenttrace/agenttrace/session/store"
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 )
@@ -134,12 +135,9 @@ func what(t *session.Transcript, inStore bool) (all []string) {
 				output := "none"
 				switch d.State {
 				case session.StateOutputError:
-					output = valueOf(json.RawMessage(d.ErrorText)) // the log takes it for an output
+					output = "failed: " + d.ErrorText
 				case session.StateOutputDenied:
-					output = "The call was denied."
-					if d.Approval.Reason != "" {
-						output = "The call was denied: " + d.Approval.Reason
-					}
+					output = "failed: " + cmp.Or(d.Approval.Reason, "Tool execution was not approved.")
 				case session.StateOutputAvailable:
 					output = valueOf(d.Output)
 					if s := ""; strings.HasPrefix(output, `"`) && json.Unmarshal(d.Output, &s) == nil {
@@ -215,30 +213,31 @@ func TestExplain(t *testing.T) {
 		got = append(got, strings.TrimSpace(fmt.Sprintf("%d %s %s", l.Count, l.What, l.Kept)))
 	}
 	want := []string{
-		"1 the id of the session, which readers make of the names that it has",
-		"1 session columns but agent and model_json",
-		"2 permission decisions",
-		"1 turns that nobody began, which begin with an empty user message",
-		"1 messages beside others of their role, which become one",
-		"30 ids and exact times of messages and parts",
-		"1 system messages session_items",
-		"2 metadata of assistant messages but agent and model",
-		"2 text parts that follow one another, which become one session_items",
-		"2 fields of text parts but their text",
-		"2 reasoning parts session_items",
-		"1 parts of type step-start",
-		"5 tool call ids session_items",
-		"1 tool outputs that are no text, written as JSON text",
-		"2 failed and denied tool calls, whose error becomes the result",
-		"1 dynamic tool calls, which get the type of their tool",
-		"1 approvals",
-		"1 parts of type data-note",
-		"1 parts of type file",
-		"1 user parts that are neither text nor file",
+		"1 session id",
+		"2 session times",
+		"30 ids of messages and parts",
+		"20 times of messages and parts",
+		"3 messages of their own",
+		"1 messages without parts",
 		"1 messages that a rewind hid",
+		"1 system messages",
+		"1 texts",
+		"6 borders between text parts",
+		"2 reasoning",
+		"1 files",
+		"1 names and media types of files",
+		"1 steps",
+		"2 metadata of texts and files",
 		"1 compactions",
+		"1 summaries of compactions",
+		"2 data parts",
+		"5 tool call ids session_items, or the path of the log, skillet/ses_empty.jsonl",
+		"5 states of tool calls without a result",
+		"1 questions to a human",
+		"2 details of permission decisions",
+		"2 metadata of tool calls",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := gocmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -293,7 +292,7 @@ func TestDecodeItems(t *testing.T) {
 		`  data-item {"type":"hosted_tool_call","name":"web_search","status":"completed"}`,
 		`  data-compaction {"summary":"","tail_start_id":null,"auto":true,"summary_tokens":0}`, "  text a", `  data-content {"type":"refusal","refusal":"no"}`,
 	}
-	if diff := cmp.Diff(want, story(s.Transcript)); diff != "" {
+	if diff := gocmp.Diff(want, story(s.Transcript)); diff != "" {
 		t.Errorf("story (-want +got):\n%s", diff)
 	}
 	for i := range p {
@@ -304,14 +303,14 @@ func TestDecodeItems(t *testing.T) {
 		`s.sqlite: session_items row 9: call with the callId "c1", which names no call or another one: its result cannot be told`,
 		`s.sqlite: session_items row 13: is not an item: left out`,
 	}
-	if diff := cmp.Diff(wantProblems, p); diff != "" {
+	if diff := gocmp.Diff(wantProblems, p); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)
 	}
 	out := filepath.Join(t.TempDir(), "out.sqlite")
 	if err := skillet.EncodeFile(out, s, skillet.Key{}); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(items(t, path)[:12], items(t, out)); diff != "" {
+	if diff := gocmp.Diff(items(t, path)[:12], items(t, out)); diff != "" {
 		t.Errorf("written again (-want +got):\n%s", diff)
 	}
 }
@@ -360,10 +359,10 @@ func TestDecodeFileFilters(t *testing.T) {
 			}
 			got = append(got, meta.Skillet.User+"/"+s.Session.Title)
 		}
-		if diff := cmp.Diff(tt.want, got); diff != "" {
+		if diff := gocmp.Diff(tt.want, got); diff != "" {
 			t.Errorf("%+v (-want +got):\n%s", tt.filter, diff)
 		}
-		if diff := cmp.Diff(tt.problems, p); diff != "" {
+		if diff := gocmp.Diff(tt.problems, p); diff != "" {
 			t.Errorf("%+v: problems (-want +got):\n%s", tt.filter, diff)
 		}
 	}

@@ -323,6 +323,13 @@ func (w *writer) block(p *inspect.Part) Block {
 		}
 		return b
 	}
+	switch p.Type {
+	case session.TypeError, session.TypeWithheld, session.TypeUnfinished:
+		var why session.Absence
+		if json.Unmarshal(p.Data, &why) == nil && why.Text != "" {
+			return Block{Kind: Prose, Facts: []string{line(why.Text)}}
+		}
+	}
 	return Block{Kind: Data, Title: line(p.Type), Sections: []Section{{"Data", w.clip(pretty(p.Data))}}}
 }
 
@@ -346,7 +353,12 @@ func (w *writer) tool(c *inspect.ToolCall) Block {
 			b.Sections = append(b.Sections, Section{title, w.clip(body)})
 		}
 	}
-	section("Input", pretty(c.Input))
+	switch input := pretty(c.Input); {
+	case (input == "" || input == "null") && session.StateRank(c.State) >= session.StateRank(session.StateOutputAvailable):
+		section("Input", codec.WithheldText)
+	default:
+		section("Input", input)
+	}
 	if c.Withheld {
 		section("Output", codec.WithheldText)
 	} else {

@@ -1,0 +1,151 @@
+package codectest
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+)
+
+// contrast is two answers that must not be written alike: what a reader takes the first
+// for when it is written as the second would be false.
+type contrast struct {
+	name          string
+	first, second answer
+	// always says that no loss excuses it.
+	always bool
+}
+
+// answer is an assistant's message: its metadata and its only part, if it has one.
+type answer struct{ metadata, part string }
+
+func (a answer) session() *codec.Session {
+	b := build("ses_contrast", began)
+	b.add(began, session.RoleUser, "{}", said("go"))
+	parts := []string{said("so far"), a.part}
+	if a.part == "" {
+		parts = parts[:1]
+	}
+	b.add(began+1, session.RoleAssistant, a.metadata, parts...)
+	return b.done()
+}
+
+func call(rest string) string {
+	return `{"type":"tool-bash","toolCallId":"call_1",` + rest + `}`
+}
+
+func ended(end string) string { return `{"agenttrace":{` + end + `}}` }
+
+const done = `"state":"output-available","input":{"command":"ls"},`
+
+var contrasts = []contrast{
+	{"an output that is withheld, and one that is null",
+		answer{"{}", call(done + `"output":null,"toolMetadata":{"agenttrace":{"withheld":true}}`)},
+		answer{"{}", call(done + `"output":null`)}, true},
+	{"an output that is withheld, and an empty one",
+		answer{"{}", call(done + `"output":null,"toolMetadata":{"agenttrace":{"withheld":true}}`)},
+		answer{"{}", call(done + `"output":""`)}, true},
+	{"an input that is withheld, and an empty one",
+		answer{"{}", call(`"state":"output-available","input":null,"output":"a"`)},
+		answer{"{}", call(`"state":"output-available","input":{},"output":"a"`)}, true},
+	{"a call that failed, and one that returned the text of the error",
+		answer{"{}", call(`"state":"output-error","input":{"command":"ls"},"errorText":"exit 1"`)},
+		answer{"{}", call(done + `"output":"exit 1"`)}, true},
+	{"a call that was denied, and one that returned the reason",
+		answer{"{}", call(`"state":"output-denied","input":{"command":"ls"},"approval":{"id":"a","approved":false,"reason":"no"}`)},
+		answer{"{}", call(done + `"output":"no"`)}, true},
+	{"a call without a result, and one that returned nothing",
+		answer{"{}", call(`"state":"input-available","input":{"command":"ls"}`)},
+		answer{"{}", call(done + `"output":""`)}, true},
+	{"a call without a result, and one that returned null",
+		answer{"{}", call(`"state":"input-available","input":{"command":"ls"}`)},
+		answer{"{}", call(done + `"output":null`)}, true},
+	{"a failed call whose input is withheld, and one without input",
+		answer{"{}", call(`"state":"output-error","input":null,"errorText":"exit 1"`)},
+		answer{"{}", call(`"state":"output-error","input":{},"errorText":"exit 1"`)}, true},
+	{"content that is withheld, and none", answer{"{}", `{"type":"data-withheld","data":{"text":"the answer was not reported"}}`}, answer{"{}", ""}, false},
+	{"an answer that never ended, and one that did",
+		answer{ended(`"incomplete":true`), `{"type":"data-unfinished","data":{"text":"the end of the turn was not reported"}}`},
+		answer{ended(`"end_reason":"finish"`), ""}, false},
+	{"an answer that failed, and one that did not",
+		answer{ended(`"end_reason":"error","error":"overloaded"`), `{"type":"data-error","data":{"text":"overloaded"}}`},
+		answer{ended(`"end_reason":"finish"`), ""}, false},
+	{"a turn that failed, and one that finished", answer{ended(`"end_reason":"error","error":"overloaded"`), ""}, answer{ended(`"end_reason":"finish"`), ""}, false},
+	{"a turn that was interrupted, and one that finished", answer{ended(`"end_reason":"abort"`), ""}, answer{ended(`"end_reason":"finish"`), ""}, false},
+	{"tokens that are unknown, and none",
+		answer{"{}", ""}, answer{`{"usage":{"input":0,"output":0,"reasoning":0,"cache_read":0,"cache_write":0}}`, ""}, false},
+}
+
+// contrasts has what a format makes of two sessions that say different things be
+// different. Where it has no word for the difference, Explain lists that.
+func (x *exam) contrasts() error {
+	for _, c := range contrasts {
+		first, second := c.first.session(), c.second.session()
+		a, err := x.write(first)
+		if err != nil {
+			return err
+		}
+		b, err := x.write(second)
+		if err != nil {
+			return err
+		}
+		differ := sameOutput(a, b) != nil
+		x.drop(a)
+		x.drop(b)
+		if !differ && (c.always || !x.lists(first, codec.Lost(first, second))) {
+			return fmt.Errorf("%s: both are written as\n%s\nthe losses of the first: %v\nthe differences: %v", c.name, a.data, x.explained(first), codec.Lost(first, second))
+		}
+	}
+	if x.reads() || x.ReadElsewhere {
+		return nil // what is withheld is read as that
+	}
+	withheld, err := x.write(contrasts[0].first.session(), contrasts[2].first.session())
+	if err != nil {
+		return err
+	}
+	known, err := x.write(contrasts[0].second.session(), contrasts[2].second.session())
+	if err != nil {
+		return err
+	}
+	if a, b := bytes.Count(withheld.data, []byte("null")), bytes.Count(known.data, []byte("null")); a >= max(b, 1) {
+		return fmt.Errorf("a withheld value is written as null:\n%s", withheld.data)
+	}
+	return nil
+}
+
+func (x *exam) explained(s *codec.Session) []codec.Loss {
+	if x.Explain == nil {
+		return nil
+	}
+	return x.Explain(s)
+}
+
+// lists says whether Explain lists all of the differences.
+func (x *exam) lists(s *codec.Session, differences []codec.Loss) bool {
+	if x.Explain == nil {
+		return x.Foreign // another part of the format's says what is lost
+	}
+	listed := x.Explain(s)
+	return !slices.ContainsFunc(differences, func(d codec.Loss) bool {
+		row := strings.HasPrefix(d.What, "ids of") || strings.HasPrefix(d.What, "times of") // of the part that one has
+		return !row && !slices.ContainsFunc(listed, func(l codec.Loss) bool { return l.What == d.What })
+	})
+}
+
+// claims compares what was read of the sessions that c writes with what they state.
+func (x *exam) claims(s *codec.Session) error {
+	w, got, err := x.firstRead(s)
+	if w.dir == "" && len(w.data) == 0 {
+		return nil // there is nothing of the session that the format has
+	}
+	if err != nil {
+		return err
+	}
+	if invented := codec.Invented(s, got); invented != nil {
+		return fmt.Errorf("what was read states what the session does not: %q", invented)
+	}
+	return nil
+}
