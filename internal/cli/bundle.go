@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/formats"
 	"github.com/agenttrace/agenttrace/session/inspect"
 )
 
@@ -33,14 +34,14 @@ type sideFile struct {
 }
 
 // writeBundle writes a zip with a transcript per session and the side files.
-func (e *exporter) writeBundle(cmd *cobra.Command, each func(func(*exported) error) error) error {
+func (e *exporter) writeBundle(cmd *cobra.Command, each func(func(*formats.Source) error) error) error {
 	var missing []string
-	err := e.out.write(cmd, e.bundle, e.format.json, func(w io.Writer) error {
+	err := e.out.write(cmd, e.bundle, e.format.JSON, func(w io.Writer) error {
 		z := zip.NewWriter(w)
 		packed := make(map[string]string) // by SHA-256, the name in the zip
-		err := each(func(s *exported) error {
-			s.files = make(map[string]string)
-			for _, f := range sideFiles(inspect.Build(s.in)) {
+		err := each(func(s *formats.Source) error {
+			s.Files = make(map[string]string)
+			for _, f := range sideFiles(inspect.Build(s.Input)) {
 				name, ok := packed[f.sha256]
 				if !ok {
 					content, err := f.read(s.Transcript.Session.WorkspaceRoot)
@@ -54,13 +55,13 @@ func (e *exporter) writeBundle(cmd *cobra.Command, each func(func(*exported) err
 					}
 					packed[f.sha256] = name
 				}
-				s.files[f.path] = name
+				s.Files[f.path] = name
 			}
 			var page bytes.Buffer
-			if err := e.format.stream(&page)(s); err != nil {
+			if err := e.format.Stream(&page)(s); err != nil {
 				return err // before it has an entry
 			}
-			return pack(z, codec.FileName(s.Transcript.Session.ID)+e.format.ext, page.Bytes())
+			return pack(z, codec.FileName(s.Transcript.Session.ID)+e.format.Ext, page.Bytes())
 		})
 		if err == nil && len(missing) > 0 {
 			err = pack(z, "missing.txt", []byte(inspect.Sanitize(strings.Join(missing, "\n"))+"\n"))

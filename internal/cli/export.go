@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/formats"
 	"github.com/agenttrace/agenttrace/session/inspect"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
@@ -25,6 +26,7 @@ import (
 func newExport() *cobra.Command {
 	var e exporter
 	var format string
+	exportNames := formatNames((*formats.Format).Written)
 	cmd := &cobra.Command{
 		Use:   "export ID... | --all",
 		Short: "Write sessions in a format for people, tools or other agents",
@@ -77,8 +79,8 @@ are, by their SHA-256. Those that are left out are listed.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if e.format, err = exportFormatOf(format); err != nil {
-				return err
+			if e.format = formats.Named(format, (*formats.Format).Written); e.format == nil {
+				return usagef("unknown format %q: use %s", format, either(exportNames))
 			}
 			if err := e.check(cmd, len(args)); err != nil {
 				return err
@@ -98,20 +100,20 @@ are, by their SHA-256. Those that are left out are listed.`,
 	}
 	f := cmd.Flags()
 	f.BoolVar(&e.all, "all", false, "export every session, archived ones and sub-agents' included")
-	f.StringVar(&format, "format", exportFormats[0].name, either(exportNames(nil)))
+	f.StringVar(&format, "format", exportNames[0], either(exportNames))
 	f.StringVarP(&e.out.path, "output", "o", "", "`file` or directory to write to instead of standard output")
 	f.StringVar(&e.bundle, "bundle", "", "zip `file` to write transcripts and their files to")
 	f.BoolVar(&e.explain, "explain", false, "write nothing, and list what the format does not hold")
 	f.BoolVar(&e.full, "full", false, "cut nothing of a transcript")
 	f.BoolVar(&e.out.force, "force", false, "replace files that exist")
-	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(exportNames(nil), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(exportNames, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
 // exporter is one run of export.
 type exporter struct {
 	out                output
-	format             *exportFormat
+	format             *formats.Format
 	bundle             string
 	all, explain, full bool
 	// perSession says that the output is a directory.
@@ -131,32 +133,32 @@ func (e *exporter) check(cmd *cobra.Command, named int) error {
 	stdout := e.toStream()
 	several := e.all || named > 1
 	switch {
-	case e.full && !f.text:
-		return usagef("--full is for transcripts, and %s is none; use it with --format %s", f.name, either(exportNames(isText)))
-	case e.bundle != "" && !f.text:
-		return usagef("--bundle is for transcripts, and %s is none; use it with --format %s", f.name, either(exportNames(isText)))
+	case e.full && !f.Text:
+		return usagef("--full is for transcripts, and %s is none; use it with --format %s", f.Name, either(formatNames(isText)))
+	case e.bundle != "" && !f.Text:
+		return usagef("--bundle is for transcripts, and %s is none; use it with --format %s", f.Name, either(formatNames(isText)))
 	case e.bundle != "" && cmd.Flags().Changed("output"):
 		return usagef("--bundle and --output exclude each other; use one of them")
 	case e.explain && (e.bundle != "" || cmd.Flags().Changed("output")):
 		return usagef("--explain writes nothing; leave out --output and --bundle")
 	case e.explain || e.bundle != "":
 		return nil
-	case stdout && f.stream == nil && several && !f.many:
-		return usagef("%s cannot be written to standard output, and is a file per session; name a directory with --output", f.name)
-	case stdout && f.stream == nil:
-		return usagef("%s cannot be written to standard output; name a file with --output", f.name)
-	case stdout && f.binary && isTerminal(cmd.OutOrStdout()):
-		return usagef("%s is not text, and standard output is a terminal; name a file with --output", f.name)
-	case stdout && several && !f.many:
-		return usagef("export --format %s writes a file per session; name a directory with --output", f.name)
+	case stdout && f.Stream == nil && several && !f.Many:
+		return usagef("%s cannot be written to standard output, and is a file per session; name a directory with --output", f.Name)
+	case stdout && f.Stream == nil:
+		return usagef("%s cannot be written to standard output; name a file with --output", f.Name)
+	case stdout && f.Binary && isTerminal(cmd.OutOrStdout()):
+		return usagef("%s is not text, and standard output is a terminal; name a file with --output", f.Name)
+	case stdout && several && !f.Many:
+		return usagef("export --format %s writes a file per session; name a directory with --output", f.Name)
 	case stdout:
 		return nil
 	}
 	info, err := os.Stat(e.out.path)
 	isDir := err == nil && info.IsDir()
-	e.perSession = isDir || os.IsPathSeparator(e.out.path[len(e.out.path)-1]) || several && !f.many
+	e.perSession = isDir || os.IsPathSeparator(e.out.path[len(e.out.path)-1]) || several && !f.Many
 	if e.perSession && err == nil && !isDir {
-		return usagef("--output must be a directory for --format %s of many sessions, and %s is a file; name another", f.name, e.out.path)
+		return usagef("--output must be a directory for --format %s of many sessions, and %s is a file; name another", f.Name, e.out.path)
 	}
 	return nil
 }
@@ -195,7 +197,7 @@ func (e *exporter) sessions(ctx context.Context, r *sqlite.Reader, names []strin
 // run exports the sessions. Of many, one that cannot be read or written is left out and
 // named, and the rest are exported; what fails for all of them, such as a full disk, ends it.
 func (e *exporter) run(cmd *cobra.Command, r *sqlite.Reader, ids []string) error {
-	each := func(fn func(*exported) error) error {
+	each := func(fn func(*formats.Source) error) error {
 		for _, id := range ids {
 			s, err := e.load(cmd.Context(), r, id)
 			if errors.Is(err, store.ErrNotFound) && e.all {
@@ -265,10 +267,10 @@ func endsExport(ctx context.Context, err error) bool {
 
 // whole makes of a function that writes sessions to what it is given one that writes to w
 // only sessions that it has written to their end: of one that fails nothing is left in w.
-func whole(w io.Writer, stream func(io.Writer) func(*exported) error) func(*exported) error {
+func whole(w io.Writer, stream func(io.Writer) func(*formats.Source) error) func(*formats.Source) error {
 	var b bytes.Buffer
 	encode := stream(&b)
-	return func(s *exported) error {
+	return func(s *formats.Source) error {
 		defer b.Reset()
 		if err := encode(s); err != nil {
 			return err
@@ -280,7 +282,7 @@ func whole(w io.Writer, stream func(io.Writer) func(*exported) error) func(*expo
 	}
 }
 
-func (e *exporter) writeAll(cmd *cobra.Command, ids []string, each func(func(*exported) error) error) error {
+func (e *exporter) writeAll(cmd *cobra.Command, ids []string, each func(func(*formats.Source) error) error) error {
 	switch {
 	case e.explain:
 		return e.explainAll(cmd, each)
@@ -288,29 +290,29 @@ func (e *exporter) writeAll(cmd *cobra.Command, ids []string, each func(func(*ex
 		return e.writeBundle(cmd, each)
 	case e.perSession:
 		return e.writeDir(cmd.Context(), each)
-	case e.format.store != nil:
+	case e.format.Store != nil:
 		if e.all {
 			slices.Reverse(ids) // what was stored last is found first
 		}
-		return e.out.database().place(e.out.path, func(path string) error { return e.format.store(cmd.Context(), path, pulled(each)) })
-	case !e.toStream() && e.format.writesFile(e.out.path):
-		return each(func(s *exported) error {
-			return e.out.database().place(e.out.path, func(path string) error { return e.format.file(path, s) })
+		return e.out.database().place(e.out.path, func(path string) error { return e.format.Store(cmd.Context(), path, pulled(each)) })
+	case !e.toStream() && writesFile(e.format, e.out.path):
+		return each(func(s *formats.Source) error {
+			return e.out.database().place(e.out.path, func(path string) error { return e.format.File(path, s) })
 		})
 	}
-	return e.out.write(cmd, e.out.path, e.format.json, func(w io.Writer) error {
+	return e.out.write(cmd, e.out.path, e.format.JSON, func(w io.Writer) error {
 		if len(ids) == 1 {
-			return each(e.format.stream(w))
+			return each(e.format.Stream(w))
 		}
-		return each(whole(w, e.format.stream))
+		return each(whole(w, e.format.Stream))
 	})
 }
 
 // pulled are the sessions that each calls its function with.
-func pulled(each func(func(*exported) error) error) iter.Seq2[*codec.Session, error] {
+func pulled(each func(func(*formats.Source) error) error) iter.Seq2[*codec.Session, error] {
 	return func(yield func(*codec.Session, error) bool) {
 		stopped := errors.New("stopped")
-		err := each(func(s *exported) error {
+		err := each(func(s *formats.Source) error {
 			if err := s.CheckTree(); err != nil {
 				return err // the store could not hold it, and would end with it
 			}
@@ -325,54 +327,54 @@ func pulled(each func(func(*exported) error) error) iter.Seq2[*codec.Session, er
 	}
 }
 
-// writesFile says that the format writes the file itself.
-func (f *exportFormat) writesFile(path string) bool {
-	return f.store != nil || f.file != nil && (f.takes == nil || f.takes(path))
+// writesFile reports whether the format writes the file itself.
+func writesFile(f *formats.Format, path string) bool {
+	return f.Store != nil || f.File != nil && (f.WritesFile == nil || f.WritesFile(path))
 }
 
 // writeFile writes the file itself; see writesFile.
-func (f *exportFormat) writeFile(ctx context.Context, path string, s *exported) error {
-	if f.store != nil {
-		return f.store(ctx, path, func(yield func(*codec.Session, error) bool) { yield(s.Session, nil) })
+func writeFile(ctx context.Context, f *formats.Format, path string, s *formats.Source) error {
+	if f.Store != nil {
+		return f.Store(ctx, path, func(yield func(*codec.Session, error) bool) { yield(s.Session, nil) })
 	}
-	return f.file(path, s)
+	return f.File(path, s)
 }
 
 // load reads what the format holds of a session.
-func (e *exporter) load(ctx context.Context, r *sqlite.Reader, id string) (*exported, error) {
-	s := &exported{full: e.full}
-	var err error
+func (e *exporter) load(ctx context.Context, r *sqlite.Reader, id string) (s *formats.Source, err error) {
+	s = &formats.Source{Full: e.full}
+	if e.explain {
+		if s.Observed, err = r.Observed(ctx, id); err != nil {
+			return nil, err
+		}
+	}
 	switch {
-	case e.format.rows && !e.explain:
-		s.in.Transcript, err = r.Transcript(ctx, id)
-	case e.format.read == nil || e.explain:
-		s.in, err = inspect.Collect(ctx, r, id)
-	}
-	if err == nil && e.explain {
-		s.observed, err = r.Observed(ctx, id)
-	}
-	if err == nil && e.format.read != nil {
-		s.Session, err = e.format.read(ctx, r, id)
+	case e.format.Complete:
+		s.Session, err = formats.Read(ctx, r, id)
+		return s, err
+	case e.format.Rows && !e.explain:
+		s.Session = new(codec.Session)
+		s.Transcript, err = r.Transcript(ctx, id)
 		return s, err
 	}
-	if err != nil {
+	if s.Input, err = inspect.Collect(ctx, r, id); err != nil {
 		return nil, err
 	}
-	s.Session = &codec.Session{Transcript: s.in.Transcript, Decisions: s.in.Decisions, Blobs: s.in.Blobs, Links: s.in.Links}
+	s.Session = &codec.Session{Transcript: s.Input.Transcript, Decisions: s.Input.Decisions, Blobs: s.Input.Blobs, Links: s.Input.Links}
 	return s, nil
 }
 
 // explainAll lists what the format would lose, and ends with errFinding when it would.
-func (e *exporter) explainAll(cmd *cobra.Command, each func(func(*exported) error) error) error {
+func (e *exporter) explainAll(cmd *cobra.Command, each func(func(*formats.Source) error) error) error {
 	out := cmd.OutOrStdout()
 	lost := false
-	err := each(func(s *exported) error {
-		losses := e.format.explain(s)
+	err := each(func(s *formats.Source) error {
+		losses := e.format.Explain(s)
 		if len(losses) == 0 {
-			_, err := fmt.Fprintf(out, "%s: %s holds all of it\n", inspect.Sanitize(s.Transcript.Session.ID), e.format.name)
+			_, err := fmt.Fprintf(out, "%s: %s holds all of it\n", inspect.Sanitize(s.Transcript.Session.ID), e.format.Name)
 			return err
 		}
-		if _, err := fmt.Fprintf(out, "%s: %s does not hold\n", inspect.Sanitize(s.Transcript.Session.ID), e.format.name); err != nil {
+		if _, err := fmt.Fprintf(out, "%s: %s does not hold\n", inspect.Sanitize(s.Transcript.Session.ID), e.format.Name); err != nil {
 			return err
 		}
 		for _, l := range losses {
@@ -394,22 +396,22 @@ func (e *exporter) explainAll(cmd *cobra.Command, each func(func(*exported) erro
 }
 
 // writeDir writes a file per session, or what layout the format has.
-func (e *exporter) writeDir(ctx context.Context, each func(func(*exported) error) error) error {
+func (e *exporter) writeDir(ctx context.Context, each func(func(*formats.Source) error) error) error {
 	if err := os.MkdirAll(e.out.path, 0o700); err != nil {
 		return fmt.Errorf("create %s: %w", e.out.path, err)
 	}
-	return each(func(s *exported) error {
-		if e.format.dir != nil {
-			err := e.format.dir(e.out.path, s, e.out.force)
+	return each(func(s *formats.Source) error {
+		if e.format.Dir != nil {
+			err := e.format.Dir(e.out.path, s, e.out.force)
 			if errors.Is(err, fs.ErrExist) {
 				return usagef("%w; choose another directory or add --force", err)
 			}
 			return err
 		}
-		path := filepath.Join(e.out.path, codec.FileName(s.Transcript.Session.ID)+e.format.ext)
-		if e.format.writesFile(path) {
-			return e.out.database().place(path, func(temporary string) error { return e.format.writeFile(ctx, temporary, s) })
+		path := filepath.Join(e.out.path, codec.FileName(s.Transcript.Session.ID)+e.format.Ext)
+		if writesFile(e.format, path) {
+			return e.out.database().place(path, func(temporary string) error { return writeFile(ctx, e.format, temporary, s) })
 		}
-		return e.out.file(path, func(w io.Writer) error { return e.format.stream(w)(s) })
+		return e.out.file(path, func(w io.Writer) error { return e.format.Stream(w)(s) })
 	})
 }

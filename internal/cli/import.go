@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -19,49 +18,20 @@ import (
 	zombiezen "zombiezen.com/go/sqlite"
 
 	"github.com/agenttrace/agenttrace/redact"
-	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/formats"
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/inspect"
-	"github.com/agenttrace/agenttrace/session/spool"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
-// importFormat is a kind of file that import reads.
-type importFormat struct {
-	name, title string
-	// extensions are those of the files that are taken of a directory.
-	extensions []string
-	// sniff says whether a file that begins like this is of the format.
-	sniff func(*head) bool
-	// read hands what is in r to the importer, and to t what becomes of it. Its
-	// error ends the file.
-	read func(ctx context.Context, im *importer, r io.Reader, t *tally) error
-
-	// Of a format that holds sessions, stream decodes them from a stream, file from a
-	// path; one is set, or both, and read is not. tables are those that its databases
-	// have, holds are patterns of files by which its directories are known.
-	stream func(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error]
-	file   func(ctx context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error]
-	tables []string
-	holds  []string
-	// own says that it is a program's own transcript of its sessions, which its telemetry
-	// reports too, by the same ids of sessions and other ids of messages.
-	own bool
+// telemetryReaders read the formats that hold telemetry. Their error ends the file.
+var telemetryReaders = map[string]func(ctx context.Context, im *importer, r io.Reader, t *tally) error{
+	"otlp": importOTLP, "spool": importSpool,
 }
 
-// importFormats are tried in their order. What none recognizes is read by the
-// first, which says what is wrong with it.
-var importFormats = append([]importFormat{{
-	name: "otlp", title: "OTLP in JSON or protobuf, as exporters and the collector's file exporter write it",
-	extensions: []string{".json", ".jsonl", ".pb", ".gz", ".zst"},
-	sniff:      sniffText(func(text []byte) bool { return otlpfile.Sniff(text) && !spool.Sniff(text) }), read: importOTLP,
-}, {
-	name: "spool", title: "what an agent could not send, as package spool keeps it; a whole one by its directory",
-	extensions: []string{".pb"},
-	sniff:      sniffText(spool.Sniff), read: importSpool,
-}}, sessionFormats...)
+func imported(f *formats.Format) bool { return f.Imported != "" }
 
 func newImport() *cobra.Command {
 	var format string
@@ -116,11 +86,9 @@ code is 5.`,
 				}
 			}
 			if format != "" {
-				i := slices.IndexFunc(importFormats, func(f importFormat) bool { return f.name == format })
-				if i < 0 {
-					return usagef("unknown format %q: use %s", format, either(formatNames()))
+				if im.format = formats.Named(format, imported); im.format == nil {
+					return usagef("unknown format %q: use %s", format, either(formatNames(imported)))
 				}
-				im.format = &importFormats[i]
 			}
 			var inputs []input
 			if yes && !discover {
@@ -169,29 +137,21 @@ code is 5.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&format, "format", "", either(formatNames())+", whatever the content looks like")
+	f.StringVar(&format, "format", "", either(formatNames(imported))+", whatever the content looks like")
 	f.BoolVar(&asJSON, "json", false, "print a JSON object")
 	f.BoolVarP(&quiet, "quiet", "q", false, "show no progress")
 	f.BoolVar(&secrets, "keep-secrets", false, "store secrets, and values of any length")
 	f.BoolVar(&unsound, "unsound", false, "import sessions too that break rules")
 	f.BoolVar(&discover, "discover", false, "list what agents keep of their sessions in the usual places")
 	f.BoolVar(&yes, "yes", false, "import what --discover lists")
-	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(formatNames(), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(formatNames(imported), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
-}
-
-func formatNames() []string {
-	var names []string
-	for _, f := range importFormats {
-		names = append(names, f.name)
-	}
-	return names
 }
 
 func formatList() string {
 	var b strings.Builder
-	for _, f := range importFormats {
-		fmt.Fprintf(&b, "  %-11s  %s\n", f.name, f.title)
+	for _, f := range formats.Filter(imported) {
+		fmt.Fprintf(&b, "  %-11s  %s\n", f.Name, f.Imported)
 	}
 	return b.String()
 }
@@ -199,8 +159,8 @@ func formatList() string {
 // extensions lists those of all formats for a sentence.
 func extensions() string {
 	var all []string
-	for _, f := range importFormats {
-		for _, e := range f.extensions {
+	for _, f := range formats.All {
+		for _, e := range f.Extensions {
 			if !slices.Contains(all, e) {
 				all = append(all, e)
 			}
@@ -220,7 +180,7 @@ type input struct {
 	// path is where it can be read again, empty for standard input and pipes. format
 	// is set for a directory.
 	path   string
-	format *importFormat
+	format *formats.Format
 }
 
 // errOther is of a file in a directory that is of no format, as may well be.
@@ -233,7 +193,7 @@ const mostOthers = 20
 // write.
 type importer struct {
 	path     string
-	format   *importFormat // nil to go by the content
+	format   *formats.Format // nil to go by the content
 	warn     io.Writer
 	progress *progress // nil for none
 	store    *sqlite.Store
@@ -319,7 +279,7 @@ func (im *importer) read(ctx context.Context, in input, t *tally) error {
 	}
 	im.progress.begin(in)
 	if in.format != nil {
-		t.Format = in.format.name
+		t.Format = in.format.Name
 		return im.sessions(ctx, in.format, in, nil, t)
 	}
 	f, err := in.open()
@@ -329,7 +289,7 @@ func (im *importer) read(ctx context.Context, in input, t *tally) error {
 	defer f.Close()
 	r := bufio.NewReaderSize(im.progress.reader(f), otlpfile.SniffSize)
 	format := im.format
-	if format == nil || format.read == nil {
+	if format == nil || !format.Telemetry {
 		z, err := im.unpacked(r, t)
 		if err != nil {
 			return err
@@ -340,25 +300,25 @@ func (im *importer) read(ctx context.Context, in input, t *tally) error {
 	}
 	if format == nil {
 		text, _ := r.Peek(otlpfile.SniffSize) // an error shows at the next read
-		if bytes.HasPrefix(text, []byte(sqliteMagic)) {
+		if formats.IsDatabase(text) {
 			return im.database(ctx, in, r, t)
 		}
 		if len(text) < otlpfile.SniffSize && len(bytes.TrimSpace(text)) == 0 {
 			return nil
 		}
-		if format = newHead(text).format(); format == nil && in.found {
+		if format = formats.OfText(text); format == nil && in.found {
 			return errOther
 		}
 		if format == nil {
-			t.Format = importFormats[0].name
-			return unknown(importFormats[0].read(ctx, im, r, t), text)
+			t.Format = "otlp" // whose reader says what is wrong with the file
+			return unknown(importOTLP(ctx, im, r, t), text)
 		}
 	}
-	t.Format = format.name
-	if format.read == nil {
-		return im.sessions(ctx, format, in, r, t)
+	t.Format = format.Name
+	if format.Telemetry {
+		return telemetryReaders[format.Name](ctx, im, r, t)
 	}
-	return format.read(ctx, im, r, t)
+	return im.sessions(ctx, format, in, r, t)
 }
 
 // unknown says of a file that no format claims what it is and what to do, which the

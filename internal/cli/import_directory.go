@@ -12,6 +12,8 @@ import (
 
 	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
+
+	"github.com/agenttrace/agenttrace/session/codec/formats"
 )
 
 // inputs finds what the arguments name.
@@ -36,7 +38,7 @@ func (im *importer) inputs(cmd *cobra.Command, args []string) ([]input, error) {
 		case err != nil:
 			all = append(all, input{name: arg, err: err})
 		case info.IsDir():
-			if im.format != nil && im.format.file != nil && im.format.holds != nil {
+			if im.format != nil && im.format.DecodeFile != nil && im.format.Layout != nil {
 				all = append(all, wholeDirectory(arg, im.format))
 				continue
 			}
@@ -81,7 +83,7 @@ func directory(root string, sniff bool) ([]input, error) {
 		}
 		if !e.IsDir() {
 			ext := strings.ToLower(filepath.Ext(e.Name()))
-			known := slices.ContainsFunc(importFormats, func(f importFormat) bool { return slices.Contains(f.extensions, ext) })
+			known := slices.ContainsFunc(formats.All, func(f formats.Format) bool { return slices.Contains(f.Extensions, ext) })
 			if info, err := os.Stat(path); known && err == nil && info.Mode().IsRegular() && !spool[path] {
 				in := fileInput(path, info)
 				in.found = true
@@ -93,7 +95,7 @@ func directory(root string, sniff bool) ([]input, error) {
 			return fs.SkipDir
 		}
 		if sniff {
-			if format := sniffDirectory(path); format != nil && !mixed(path, format) {
+			if format := formats.OfDirectory(path); format != nil && !mixed(path, format) {
 				all = append(all, wholeDirectory(filepath.Clean(path), format))
 				return fs.SkipDir
 			}
@@ -114,15 +116,15 @@ func directory(root string, sniff bool) ([]input, error) {
 
 // mixed says whether a directory that looks like one of the format has, beside what
 // the format reads of it, files of others, which would be lost with it as a whole.
-func mixed(path string, f *importFormat) bool {
+func mixed(path string, f *formats.Format) bool {
 	other := func(dir string) bool {
 		entries, _ := os.ReadDir(dir) // what cannot be read shows when it is
 		return slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
 			if !e.Type().IsRegular() || strings.HasPrefix(e.Name(), ".") {
 				return false
 			}
-			of := formatOf(filepath.Join(dir, e.Name()))
-			return of != nil && of.name != f.name
+			of := formats.OfFile(filepath.Join(dir, e.Name()))
+			return of != nil && of != f
 		})
 	}
 	entries, _ := os.ReadDir(path)
@@ -131,26 +133,7 @@ func mixed(path string, f *importFormat) bool {
 			return false
 		}
 		below := filepath.Join(path, e.Name())
-		of := sniffDirectory(below)
-		return of != nil && of.name != f.name || of == nil && other(below)
+		of := formats.OfDirectory(below)
+		return of != nil && of != f || of == nil && other(below)
 	})
-}
-
-// formatOf returns the format of a file with the extension of one, nil for none.
-func formatOf(path string) *importFormat {
-	ext := strings.ToLower(filepath.Ext(path))
-	var claimed func(*importFormat) bool
-	for i := range importFormats {
-		f := &importFormats[i]
-		if !slices.Contains(f.extensions, ext) {
-			continue
-		}
-		if claimed == nil {
-			claimed = claims(path)
-		}
-		if claimed(f) {
-			return f
-		}
-	}
-	return nil
 }

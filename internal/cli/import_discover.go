@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/agenttrace/agenttrace/session/codec/formats"
 	"github.com/agenttrace/agenttrace/session/inspect"
 )
 
@@ -57,12 +58,12 @@ func discovered(args []string) ([]place, error) {
 		found := place{program: p.program, path: root, whole: p.whole}
 		for _, pattern := range p.patterns {
 			if pattern == "" {
-				if sniffDirectory(root) != nil {
+				if formats.OfDirectory(root) != nil {
 					found.files = append(found.files, root)
 				}
 				continue
 			}
-			files, _ := filepath.Glob(filepath.Join(globEscape(root), filepath.FromSlash(pattern)))
+			files, _ := filepath.Glob(filepath.Join(formats.GlobEscape(root), filepath.FromSlash(pattern)))
 			found.files = append(found.files, files...)
 			// A pattern passes over what it may not look into.
 			dir, _, _ := strings.Cut(pattern, "*")
@@ -113,7 +114,7 @@ func inputsOf(all []place) []input {
 			switch {
 			case err != nil: // gone meanwhile
 			case info.IsDir():
-				if format := sniffDirectory(file); format != nil {
+				if format := formats.OfDirectory(file); format != nil {
 					inputs = append(inputs, wholeDirectory(file, format))
 				}
 			default:

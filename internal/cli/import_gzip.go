@@ -9,6 +9,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/agenttrace/agenttrace/session/codec/formats"
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 )
 
@@ -55,11 +56,11 @@ func holdsSessions(compressed []byte, open func(io.Reader) (io.Reader, error)) b
 		return false
 	}
 	head, _ := io.ReadAll(io.LimitReader(z, otlpfile.SniffSize)) // it is cut off
-	if bytes.HasPrefix(head, []byte(sqliteMagic)) {
+	if formats.IsDatabase(head) {
 		return true
 	}
-	f := newHead(head).format()
-	return f != nil && f.read == nil
+	f := formats.OfText(head)
+	return f != nil && !f.Telemetry
 }
 
 // intact reads as far as r is good.

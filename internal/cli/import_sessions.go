@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,160 +15,18 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
-	"github.com/agenttrace/agenttrace/session/codec/acp"
-	"github.com/agenttrace/agenttrace/session/codec/agentdbg"
-	"github.com/agenttrace/agenttrace/session/codec/jsonfile"
-	"github.com/agenttrace/agenttrace/session/codec/jsonl"
-	"github.com/agenttrace/agenttrace/session/codec/jutul"
-	"github.com/agenttrace/agenttrace/session/codec/skillet"
-	"github.com/agenttrace/agenttrace/session/codec/sqlitefile"
-	"github.com/agenttrace/agenttrace/session/codec/transcripts"
+	"github.com/agenttrace/agenttrace/session/codec/formats"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// sessionFormats are the formats that hold whole sessions.
-var sessionFormats = []importFormat{{
-	name: "jsonl", title: "sessions as export writes them, a line per row",
-	extensions: []string{".jsonl"}, sniff: sniffJSON(looksJSONL), stream: jsonl.Salvage,
-}, {
-	name: "json", title: "the same, nested: one session",
-	extensions: []string{".json"}, sniff: sniffJSON(looksJSON),
-	stream: jsonfile.Salvage,
-}, {
-	name: "agentdbg", title: "runs of AgentDbg or Maida: one, a directory of them, or what its export writes",
-	extensions: []string{".json", ".jsonl"}, sniff: sniffJSON(looksAgentdbg), stream: agentdbg.Decode,
-	file: func(_ context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-		return agentdbg.DecodeFile(path, report)
-	},
-	holds: []string{"run.json", "events.jsonl", "*/run.json", "runs/*/run.json", ".agentdbg/runs/*/run.json", ".maida/runs/*/run.json"},
-}, {
-	name: "jutul", title: "a trace database of jutul-agent, or the directory that has it",
-	extensions: []string{".sqlite"}, tables: []string{"events"},
-	file: func(_ context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-		return jutul.DecodeFile(path, report)
-	},
-	holds: []string{jutul.FileName},
-}, {
-	name: "skillet", title: "replay logs and stores of skillet; a state directory for both",
-	extensions: []string{".jsonl", ".sqlite"}, sniff: sniffJSON(looksSkillet), tables: []string{"session_items"},
-	stream: func(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-		return skillet.Decode(r, skillet.Key{}, report)
-	},
-	file: func(_ context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-		return skillet.DecodeFile(path, skillet.Key{}, report)
-	},
-	holds: []string{
-		".agent_sessions.sqlite", "state/.agent_sessions.sqlite", ".skilled-agent/state/.agent_sessions.sqlite",
-		".agent_session_logs/*/*.jsonl", "state/.agent_session_logs/*/*.jsonl", ".skilled-agent/state/.agent_session_logs/*/*.jsonl", "*/*.jsonl",
-	},
-}, {
-	name: "acp", title: "messages of the Agent Client Protocol, bare or as Zed, an inspector or a conductor logs them",
-	extensions: []string{".json", ".jsonl", ".ndjson"}, sniff: sniffJSON(looksACP), stream: acp.Decode,
-}, {
-	name: "claude-code", title: "transcripts of Claude Code",
-	own:        true,
-	extensions: []string{".jsonl"}, sniff: sniffJSON(transcripts.LooksClaude), stream: transcripts.DecodeClaude,
-}, {
-	name: "codex", title: "rollouts of Codex",
-	own:        true,
-	extensions: []string{".jsonl"}, sniff: sniffJSON(transcripts.LooksCodex), stream: transcripts.DecodeCodex,
-	file: func(_ context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-		return transcripts.DecodeCodexFile(path, report)
-	},
-}, {
-	name: "gemini-cli", title: "chats of Gemini CLI",
-	own:        true,
-	extensions: []string{".json", ".jsonl"}, sniff: sniffJSON(transcripts.LooksGemini), stream: transcripts.DecodeGemini,
-	file: func(_ context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-		return transcripts.DecodeGeminiFile(path, report)
-	},
-}, {
-	name: "opencode", title: "the database of opencode, or its storage of JSON files; a directory for both",
-	own:        true,
-	extensions: []string{".db", ".json"}, sniff: sniffJSON(transcripts.LooksOpencode), tables: transcripts.OpencodeTables(), file: transcripts.DecodeOpencode,
-	holds: []string{"opencode.db", "opencode-*.db", "storage/session/*/*.json", "session/*/*.json"},
-}, {
-	name: "sqlite", title: "a session store, of this program or of the reference program",
-	extensions: []string{".db", ".sqlite"}, tables: []string{"chat_sessions"}, file: sqlitefile.DecodeFile,
-}}
-
-const sqliteMagic = "SQLite format 3\x00"
-
-// sniffDatabase returns the format of a database by its tables.
-func sniffDatabase(path string) (*importFormat, error) {
-	tables, err := sqlitefile.Tables(path)
-	if err != nil {
-		return nil, err
-	}
-	for i := len(importFormats) - 1; i >= 0; i-- { // a store of sessions may have a table of any name beside
-		f := &importFormats[i]
-		lacks := slices.ContainsFunc(f.tables, func(table string) bool { return !slices.Contains(tables, table) })
-		if len(f.tables) > 0 && !lacks {
-			return f, nil
-		}
-	}
-	if len(tables) == 0 {
-		return nil, errors.New("it is an SQLite database without tables")
-	}
-	return nil, fmt.Errorf("it is an SQLite database, but of its tables (%s) none is of a store that import knows", strings.Join(tables, ", "))
-}
-
-// sniffDirectory returns the format whose programs lay out a directory like this,
-// or nil.
-func sniffDirectory(path string) *importFormat {
-	for i := range importFormats {
-		f := &importFormats[i]
-		for _, pattern := range f.holds {
-			names, _ := filepath.Glob(filepath.Join(globEscape(path), filepath.FromSlash(pattern)))
-			if slices.ContainsFunc(names, f.owns) {
-				return f
-			}
-		}
-	}
-	return nil
-}
-
-// globEscape makes a path a pattern that only it matches.
-func globEscape(path string) string {
-	if filepath.Separator == '\\' {
-		return path // where a backslash parts names, nothing escapes
-	}
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
-}
-
-// owns says whether a file is of the format by its content.
-func (f *importFormat) owns(path string) bool { return claims(path)(f) }
-
-// claims reads the head of a file once, and returns what says whether the file is of a
-// format.
-func claims(path string) func(*importFormat) bool {
-	none := func(*importFormat) bool { return false }
-	file, err := os.Open(path)
-	if err != nil {
-		return none
-	}
-	defer file.Close()
-	text := make([]byte, 64<<10)
-	n, _ := io.ReadFull(file, text)
-	if text = text[:n]; bytes.HasPrefix(text, []byte(sqliteMagic)) {
-		of, err := sniffDatabase(path)
-		if err != nil {
-			return none
-		}
-		return func(f *importFormat) bool { return of.name == f.name }
-	}
-	h := newHead(text)
-	return func(f *importFormat) bool { return f.sniff != nil && f.sniff(h) }
-}
-
 // sessions reads what the format finds in the input, from its path where it has
 // one and the format wants it. r is the input from its beginning on.
-func (im *importer) sessions(ctx context.Context, f *importFormat, in input, r io.Reader, t *tally) error {
+func (im *importer) sessions(ctx context.Context, f *formats.Format, in input, r io.Reader, t *tally) error {
 	t.Whole = true
 	report := func(p codec.Problem) { im.damaged(t, errors.New(p.String())) }
-	if f.file == nil || in.path == "" && f.stream != nil {
-		return im.importAll(ctx, f, f.stream(r, report), t)
+	if f.DecodeFile == nil || in.path == "" && f.Decode != nil {
+		return im.importAll(ctx, f, f.Decode(r, report), t)
 	}
 	path := in.path
 	if path == "" {
@@ -183,7 +40,7 @@ func (im *importer) sessions(ctx context.Context, f *importFormat, in input, r i
 	if im.isStore(path) {
 		return errors.New("it is the store that is imported into; name another with --store, or another file")
 	}
-	return im.importAll(ctx, f, f.file(ctx, path, report), t)
+	return im.importAll(ctx, f, f.DecodeFile(ctx, path, report), t)
 }
 
 // database reads an SQLite database as what its tables show it to be.
@@ -196,7 +53,7 @@ func (im *importer) database(ctx context.Context, in input, r io.Reader, t *tall
 		defer os.RemoveAll(filepath.Dir(path))
 		in.path = path
 	}
-	f, err := sniffDatabase(in.path)
+	f, err := formats.OfDatabase(in.path)
 	if err == nil && in.found && im.isStore(in.path) {
 		err = errors.New("it is the store that is imported into")
 	}
@@ -206,7 +63,7 @@ func (im *importer) database(ctx context.Context, in input, r io.Reader, t *tall
 	if err != nil {
 		return err
 	}
-	t.Format = f.name
+	t.Format = f.Name
 	return im.sessions(ctx, f, in, r, t)
 }
 
@@ -241,7 +98,7 @@ func spooled(r io.Reader) (path string, err error) {
 	return path, errors.Join(err, f.Close())
 }
 
-func (im *importer) importAll(ctx context.Context, f *importFormat, sessions iter.Seq2[*codec.Session, error], t *tally) (failed error) {
+func (im *importer) importAll(ctx context.Context, f *formats.Format, sessions iter.Seq2[*codec.Session, error], t *tally) (failed error) {
 	next, stop := iter.Pull2(sessions)
 	defer stop()
 	// joined are transcripts of sessions that the store has from telemetry. They are
@@ -311,7 +168,7 @@ const (
 
 // wants says what becomes of a session: one that breaks rules is left out, with what
 // is wrong with it.
-func (im *importer) wants(ctx context.Context, f *importFormat, s *store.Imported, t *tally) (fate, error) {
+func (im *importer) wants(ctx context.Context, f *formats.Format, s *store.Imported, t *tally) (fate, error) {
 	s.Transcript = s.Sorted()
 	if err := s.CheckTree(); err != nil {
 		im.damaged(t, fmt.Errorf("session %s is left out: %w", s.Session.ID, err))
@@ -328,7 +185,7 @@ func (im *importer) wants(ctx context.Context, f *importFormat, s *store.Importe
 	if err := im.open(ctx); err != nil {
 		return fateLeaveOut, err
 	}
-	if f.own {
+	if f.Transcript {
 		row, err := im.store.Session(ctx, s.Session.ID)
 		switch {
 		case errors.Is(err, store.ErrNotFound):
@@ -394,7 +251,7 @@ func named(all []session.Violation) string {
 }
 
 // wholeDirectory is a directory that a program laid out, as one input.
-func wholeDirectory(path string, f *importFormat) input {
+func wholeDirectory(path string, f *formats.Format) input {
 	return input{name: path, path: path, format: f, open: func() (io.ReadCloser, error) {
 		return nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("it is a directory")}
 	}}

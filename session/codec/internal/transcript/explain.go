@@ -15,10 +15,10 @@ var held = []string{
 	"questions to a human", "system prompts and tool catalogs",
 }
 
-// Explain lists what a transcript does not show of a session.
-func Explain(s *codec.Source) []codec.Loss {
-	losses := codec.Unheld(s.Session, held...)
-	if parts := 0; !s.Full {
+// Explain lists what a transcript does not show of a session, full or cut.
+func Explain(s *codec.Session, full bool) []codec.Loss {
+	losses := codec.Unheld(s, held...)
+	if parts := 0; !full {
 		for i := range s.Messages {
 			parts += len(s.Messages[i].Parts)
 		}

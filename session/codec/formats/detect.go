@@ -1,0 +1,244 @@
+package formats
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session/codec/sqlitefile"
+)
+
+// sqliteMagic is how an SQLite database begins.
+const sqliteMagic = "SQLite format 3\x00"
+
+// IsDatabase reports whether a file that begins with text is an SQLite database.
+func IsDatabase(text []byte) bool { return bytes.HasPrefix(text, []byte(sqliteMagic)) }
+
+// Named returns the format of a name that which accepts, or nil.
+func Named(name string, which func(*Format) bool) *Format {
+	for _, f := range Filter(which) {
+		if f.Name == name {
+			return f
+		}
+	}
+	return nil
+}
+
+// Filter returns the formats that which accepts.
+func Filter(which func(*Format) bool) (all []*Format) {
+	for i := range All {
+		if which(&All[i]) {
+			all = append(all, &All[i])
+		}
+	}
+	return all
+}
+
+// OfText returns the format of a file that begins with text, or nil. It does not look into
+// databases.
+func OfText(text []byte) *Format { return first(newHead(text).is) }
+
+func first(is func(*Format) bool) *Format {
+	for i := range All {
+		if is(&All[i]) {
+			return &All[i]
+		}
+	}
+	return nil
+}
+
+// OfDatabase returns the format of an SQLite database by its tables.
+func OfDatabase(path string) (*Format, error) {
+	tables, err := sqlitefile.Tables(path)
+	if err != nil {
+		return nil, err
+	}
+	for i := len(All) - 1; i >= 0; i-- { // a store of sessions may have a table of any name beside
+		f := &All[i]
+		lacks := slices.ContainsFunc(f.Tables, func(table string) bool { return !slices.Contains(tables, table) })
+		if len(f.Tables) > 0 && !lacks {
+			return f, nil
+		}
+	}
+	if len(tables) == 0 {
+		return nil, errors.New("it is an SQLite database without tables")
+	}
+	return nil, fmt.Errorf("it is an SQLite database, but of its tables (%s) none is of a store that import knows", strings.Join(tables, ", "))
+}
+
+// OfDirectory returns the format whose programs lay out a directory like this, or nil.
+func OfDirectory(path string) *Format {
+	return first(func(f *Format) bool {
+		return slices.ContainsFunc(f.Layout, func(pattern string) bool {
+			names, _ := filepath.Glob(filepath.Join(GlobEscape(path), filepath.FromSlash(pattern)))
+			return slices.ContainsFunc(names, func(name string) bool { return claims(name)(f) })
+		})
+	})
+}
+
+// OfFile returns the format of a file that has the extension of one, or nil.
+func OfFile(path string) *Format {
+	ext := strings.ToLower(filepath.Ext(path))
+	var claimed func(*Format) bool
+	return first(func(f *Format) bool {
+		if !slices.Contains(f.Extensions, ext) {
+			return false
+		}
+		if claimed == nil {
+			claimed = claims(path)
+		}
+		return claimed(f)
+	})
+}
+
+// GlobEscape makes a path a pattern that only it matches.
+func GlobEscape(path string) string {
+	if filepath.Separator == '\\' {
+		return path // where a backslash parts names, nothing escapes
+	}
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+}
+
+// claims reads the head of a file once, and returns what reports whether the file is of a
+// format.
+func claims(path string) func(*Format) bool {
+	none := func(*Format) bool { return false }
+	file, err := os.Open(path)
+	if err != nil {
+		return none
+	}
+	defer file.Close()
+	text := make([]byte, 64<<10)
+	n, _ := io.ReadFull(file, text)
+	if text = text[:n]; IsDatabase(text) {
+		of, err := OfDatabase(path)
+		if err != nil {
+			return none
+		}
+		return func(f *Format) bool { return of == f }
+	}
+	return newHead(text).is
+}
+
+// head is how a file begins, by which its format is recognized. The objects in it are
+// read once for all formats.
+type head struct {
+	text    []byte
+	objects []map[string]string // what is read of them
+	rest    []byte              // what is not yet
+}
+
+func newHead(text []byte) *head {
+	return &head{text: text, rest: bytes.TrimPrefix(text, []byte("\uFEFF"))}
+}
+
+// is reports whether the file is of the format.
+func (h *head) is(f *Format) bool {
+	return f.SniffText != nil && f.SniffText(h.text) || f.SniffKeys != nil && h.anyObject(f.SniffKeys)
+}
+
+// anyObject tests the JSON objects of the file: JSON lines, an array of objects, or one
+// object, of which the head may hold the beginning only.
+func (h *head) anyObject(looks func(keys map[string]string) bool) bool {
+	for n := 0; ; n++ {
+		if n == len(h.objects) && !h.next() {
+			return false
+		}
+		if looks(h.objects[n]) {
+			return true
+		}
+	}
+}
+
+// sniffLines is how many lines of a file are looked at, for the first may be
+// damaged, or say nothing that the format is known by.
+const sniffLines = 32
+
+// next reads a further object, and says whether there is one.
+func (h *head) next() bool {
+	h.rest = bytes.TrimLeft(h.rest, " \t\r\n")
+	if len(h.objects) == sniffLines || len(h.rest) == 0 || h.rest[0] != '{' && h.rest[0] != '[' {
+		h.rest = nil
+		return false
+	}
+	h.objects = append(h.objects, firstObject(h.rest))
+	_, h.rest, _ = bytes.Cut(h.rest, []byte("\n"))
+	return true
+}
+
+// firstObject returns the keys of the first JSON object in head, which may be cut
+// off, with their values where they are strings, and else what they begin with: {,
+// [ or nothing.
+func firstObject(head []byte) map[string]string {
+	keys := make(map[string]string)
+	d := json.NewDecoder(bytes.NewReader(head))
+	d.UseNumber()
+	token, err := d.Token()
+	if token == json.Delim('[') {
+		token, err = d.Token()
+	}
+	if err != nil || token != json.Delim('{') {
+		return keys
+	}
+	for {
+		key, err := d.Token()
+		name, ok := key.(string)
+		if err != nil || !ok {
+			return keys
+		}
+		value, err := d.Token()
+		if err != nil {
+			return keys
+		}
+		switch v := value.(type) {
+		case string:
+			keys[name] = v
+		case json.Delim:
+			keys[name] = v.String()
+			for depth := 1; depth > 0; {
+				token, err := d.Token()
+				if err != nil {
+					return keys
+				}
+				switch token {
+				case json.Delim('{'), json.Delim('['):
+					depth++
+				case json.Delim('}'), json.Delim(']'):
+					depth--
+				}
+			}
+		default:
+			keys[name] = ""
+		}
+	}
+}
+
+func looksJSONL(keys map[string]string) bool {
+	return keys["data"] == "{" && slices.Contains([]string{"session", "message", "part"}, keys["type"])
+}
+
+func looksJSON(keys map[string]string) bool { return keys["session"] == "{" }
+
+func looksAgentdbg(keys map[string]string) bool {
+	_, version := keys["spec_version"]
+	_, run := keys["run_id"]
+	return version && (run || keys["run"] == "{" || keys["events"] == "[")
+}
+
+func looksSkillet(keys map[string]string) bool {
+	return slices.Contains([]string{"user_message", "step", "final_result"}, keys["kind"])
+}
+
+func looksACP(keys map[string]string) bool {
+	has := func(names ...string) bool {
+		return !slices.ContainsFunc(names, func(name string) bool { _, ok := keys[name]; return !ok })
+	}
+	return keys["jsonrpc"] == "2.0" || has("_direction") || has("direction", "json") || has("direction", "message") ||
+		has("from", "to") && slices.Contains([]string{"request", "response", "notification"}, keys["type"])
+}

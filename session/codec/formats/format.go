@@ -1,0 +1,97 @@
+package formats
+
+import (
+	"context"
+	"io"
+	"iter"
+
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/inspect"
+)
+
+// Format is a format of sessions: how its files are recognized, what reads and writes
+// them, and what they do not hold.
+type Format struct {
+	Name string
+	// Exported and Imported describe the format in a line of help. The one is empty for
+	// a format that is not written, the other for one that is not read.
+	Exported, Imported string
+
+	Writing
+	Reading
+}
+
+// Writing is how a format is written. Stream or File is set, or both, or Store.
+type Writing struct {
+	// Ext is the extension of a file that holds one session.
+	Ext string
+	// Many says that several sessions may follow one another in one file.
+	Many bool
+	// Complete says that the format holds all that a store has of a session, which is
+	// more than what is shown of it.
+	Complete bool
+	// Rows says that the format has only what the rows of messages and parts say.
+	Rows bool
+	// Text says that the format is for people: it can be cut, and bundled with files.
+	Text bool
+	// JSON says that the format is JSON, Binary that a terminal cannot show it.
+	JSON, Binary bool
+
+	// Stream returns the function that writes sessions to w, one after the other.
+	Stream func(w io.Writer) func(*Source) error
+	// File writes a session to a path that does not exist. It is used instead of Stream
+	// for the paths that WritesFile accepts.
+	File       func(path string, s *Source) error
+	WritesFile func(path string) bool
+	// Store writes sessions, the oldest first, to a path that does not exist.
+	Store func(ctx context.Context, path string, sessions iter.Seq2[*codec.Session, error]) error
+	// Dir writes a session into a directory in the layout of the format's program. Without
+	// replace, a session that is there already gives an error that is [os.ErrExist]. Where
+	// it is nil each session is a file in the directory.
+	Dir func(path string, s *Source, replace bool) error
+	// Explain lists what the format does not hold of a session.
+	Explain func(s *Source) []codec.Loss
+}
+
+// Reading is how the files of a format are recognized and read. Decode or DecodeFile is
+// set, or both, or Telemetry.
+type Reading struct {
+	// Extensions are those of the files that are read when a directory is imported.
+	Extensions []string
+	// SniffText reports whether a file that begins with text is of the format; SniffKeys
+	// whether a file with a JSON object of these keys is. Their values are those of strings,
+	// and otherwise "{" or "[", or nothing.
+	SniffText func(text []byte) bool
+	SniffKeys func(keys map[string]string) bool
+	// Tables are those that a database of the format has.
+	Tables []string
+	// Layout has patterns of files by which a directory of the format is known.
+	Layout []string
+
+	// Decode reads sessions from a stream, DecodeFile from a file or a directory.
+	Decode     func(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error]
+	DecodeFile func(ctx context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error]
+	// Transcript says that the format is a program's own record of its sessions. The
+	// program's telemetry reports the same sessions, with other message ids.
+	Transcript bool
+	// Telemetry says that the files hold spans and log records, which package ingest makes
+	// sessions of.
+	Telemetry bool
+}
+
+// Written reports whether the format is an export format.
+func (f *Format) Written() bool { return f.Exported != "" }
+
+// Source is a session to be written, and what a store knows beside its rows.
+type Source struct {
+	*codec.Session
+	// Input is what a transcript for people is built from.
+	Input inspect.Input
+	// Full cuts nothing of a transcript. Files are the paths of the files that come with
+	// it, by the paths that the session has for them.
+	Full  bool
+	Files map[string]string
+	// Observed counts the spans and log records that the session was built from and that
+	// no rows hold.
+	Observed int
+}

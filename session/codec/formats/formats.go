@@ -1,0 +1,224 @@
+// Package formats lists the formats of sessions. A format is a package below
+// session/codec and a row here.
+package formats
+
+import (
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"path/filepath"
+
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/acp"
+	"github.com/agenttrace/agenttrace/session/codec/agentdbg"
+	"github.com/agenttrace/agenttrace/session/codec/csvfile"
+	"github.com/agenttrace/agenttrace/session/codec/html"
+	"github.com/agenttrace/agenttrace/session/codec/internal/transcript"
+	"github.com/agenttrace/agenttrace/session/codec/jsonfile"
+	"github.com/agenttrace/agenttrace/session/codec/jsonl"
+	"github.com/agenttrace/agenttrace/session/codec/jutul"
+	"github.com/agenttrace/agenttrace/session/codec/markdown"
+	"github.com/agenttrace/agenttrace/session/codec/otlp"
+	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
+	"github.com/agenttrace/agenttrace/session/codec/skillet"
+	"github.com/agenttrace/agenttrace/session/codec/sqlitefile"
+	"github.com/agenttrace/agenttrace/session/codec/transcripts"
+	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/spool"
+)
+
+// All are the formats. Exports are listed in this order, the default first. The first
+// that recognizes a file reads it; of a database it is the last.
+var All = []Format{{
+	Name: "otlp", Imported: "OTLP in JSON or protobuf, as exporters and the collector's file exporter write it",
+	Reading: Reading{
+		Extensions: []string{".json", ".jsonl", ".pb", ".gz", ".zst"}, Telemetry: true,
+		SniffText: func(text []byte) bool { return otlpfile.Sniff(text) && !spool.Sniff(text) },
+	},
+}, {
+	Name: "spool", Imported: "what an agent could not send, as package spool keeps it; a whole one by its directory",
+	Reading: Reading{Extensions: []string{".pb"}, SniffText: spool.Sniff, Telemetry: true},
+}, {
+	Name:     "jsonl",
+	Exported: "a line per row, the canonical format", Imported: "sessions as export writes them, a line per row",
+	Writing: Writing{
+		Ext: ".jsonl", Many: true, Complete: true, JSON: true, Explain: complete,
+		Stream: func(w io.Writer) func(*Source) error {
+			e := jsonl.NewEncoder(w)
+			return func(s *Source) error { return e.Encode(s.Session) }
+		},
+	},
+	Reading: Reading{Extensions: []string{".jsonl"}, SniffKeys: looksJSONL, Decode: jsonl.Salvage},
+}, {
+	Name:     "json",
+	Exported: "the same, nested", Imported: "the same, nested: one session",
+	Writing: Writing{Ext: ".json", Complete: true, JSON: true, Explain: complete, Stream: each(jsonfile.Encode)},
+	Reading: Reading{Extensions: []string{".json"}, SniffKeys: looksJSON, Decode: jsonfile.Salvage},
+}, {
+	Name: "csv", Exported: "a line per part, with tokens and cost, for spreadsheets; without content",
+	Writing: Writing{
+		Ext: ".csv", Many: true, Rows: true, Explain: explained(csvfile.Explain),
+		Stream: func(w io.Writer) func(*Source) error {
+			e := csvfile.NewEncoder(w)
+			return func(s *Source) error { return e.Encode(s.Transcript) }
+		},
+	},
+}, {
+	Name: "markdown", Exported: "a transcript to read, for an issue or a review",
+	Writing: Writing{
+		Ext: ".md", Many: true, Text: true, Explain: explainTranscript,
+		Stream: func(w io.Writer) func(*Source) error {
+			return func(s *Source) error {
+				return markdown.Encode(w, inspect.Build(s.Input), markdown.Options{Full: s.Full, Files: s.Files})
+			}
+		},
+	},
+}, {
+	Name: "html", Exported: "a transcript to read, in one file that loads nothing",
+	Writing: Writing{
+		Ext: ".html", Text: true, Explain: explainTranscript,
+		Stream: func(w io.Writer) func(*Source) error {
+			return func(s *Source) error {
+				return html.Encode(w, inspect.Build(s.Input), html.Options{Full: s.Full, Files: s.Files})
+			}
+		},
+	},
+}, {
+	Name: "otlp-json", Exported: "spans, a line of OTLP JSON per session, for a collector, Jaeger or Tempo",
+	Writing: Writing{
+		Ext: ".json", Many: true, JSON: true, Explain: explained(otlp.Explain),
+		Stream: each(func(w io.Writer, s *codec.Session) error { return otlp.WriteJSON(w, s, otlp.Options{Links: s.Links}) }),
+	},
+}, {
+	Name: "otlp-proto", Exported: "the same in protobuf",
+	Writing: Writing{
+		Ext: ".pb", Many: true, Binary: true, Explain: explained(otlp.Explain),
+		Stream: each(func(w io.Writer, s *codec.Session) error { return otlp.WriteProto(w, s, otlp.Options{Links: s.Links}) }),
+	},
+}, {
+	Name:     "agentdbg",
+	Exported: "a run of AgentDbg or Maida; into a directory, its data directory",
+	Imported: "runs of AgentDbg or Maida: one, a directory of them, or what its export writes",
+	Writing: Writing{
+		Ext: ".json", JSON: true, Explain: explained(agentdbg.Explain),
+		Stream: each(func(w io.Writer, s *codec.Session) error { return agentdbg.Encode(w, s, agentdbg.Options{}) }),
+		Dir: func(path string, s *Source, replace bool) error {
+			_, err := agentdbg.EncodeFile(path, s.Session, agentdbg.Options{Replace: replace})
+			return err
+		},
+	},
+	Reading: Reading{
+		Extensions: []string{".json", ".jsonl"}, SniffKeys: looksAgentdbg,
+		Layout: []string{"run.json", "events.jsonl", "*/run.json", "runs/*/run.json", ".agentdbg/runs/*/run.json", ".maida/runs/*/run.json"},
+		Decode: agentdbg.Decode, DecodeFile: file(agentdbg.DecodeFile),
+	},
+}, {
+	Name:     "jutul",
+	Exported: "a trace database of jutul-agent", Imported: "a trace database of jutul-agent, or the directory that has it",
+	Writing: Writing{
+		Ext: ".sqlite", Explain: explained(jutul.Explain),
+		File: func(path string, s *Source) error { return jutul.EncodeFile(path, s.Session) },
+	},
+	Reading: Reading{
+		Extensions: []string{".sqlite"}, Tables: []string{"events"}, Layout: []string{jutul.FileName},
+		DecodeFile: file(jutul.DecodeFile),
+	},
+}, {
+	Name:     "skillet",
+	Exported: "a replay log of skillet, a store where the file ends in .sqlite; into a directory, both",
+	Imported: "replay logs and stores of skillet; a state directory for both",
+	Writing: Writing{
+		Ext: ".jsonl", JSON: true, Explain: explained(skillet.Explain), Stream: each(skillet.Encode),
+		File:       func(path string, s *Source) error { return skillet.EncodeFile(path, s.Session, skillet.Key{}) },
+		WritesFile: func(path string) bool { return filepath.Ext(path) == ".sqlite" },
+		Dir: func(path string, s *Source, replace bool) error {
+			if replace {
+				return skillet.ReplaceFile(path, s.Session, skillet.Key{})
+			}
+			return skillet.EncodeFile(path, s.Session, skillet.Key{})
+		},
+	},
+	Reading: Reading{
+		Extensions: []string{".jsonl", ".sqlite"}, SniffKeys: looksSkillet, Tables: []string{"session_items"},
+		Layout: []string{
+			".agent_sessions.sqlite", "state/.agent_sessions.sqlite", ".skilled-agent/state/.agent_sessions.sqlite",
+			".agent_session_logs/*/*.jsonl", "state/.agent_session_logs/*/*.jsonl",
+			".skilled-agent/state/.agent_session_logs/*/*.jsonl", "*/*.jsonl",
+		},
+		Decode: func(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+			return skillet.Decode(r, skillet.Key{}, report)
+		},
+		DecodeFile: func(_ context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+			return skillet.DecodeFile(path, skillet.Key{}, report)
+		},
+	},
+}, {
+	Name:     "acp",
+	Exported: "messages of the Agent Client Protocol, a line each",
+	Imported: "messages of the Agent Client Protocol, bare or as Zed, an inspector or a conductor logs them",
+	Writing:  Writing{Ext: ".ndjson", JSON: true, Explain: explained(acp.Explain), Stream: each(acp.Encode)},
+	Reading:  Reading{Extensions: []string{".json", ".jsonl", ".ndjson"}, SniffKeys: looksACP, Decode: acp.Decode},
+}, {
+	Name: "claude-code", Imported: "transcripts of Claude Code",
+	Reading: Reading{
+		Extensions: []string{".jsonl"}, SniffKeys: transcripts.LooksClaude, Decode: transcripts.DecodeClaude, Transcript: true,
+	},
+}, {
+	Name: "codex", Imported: "rollouts of Codex",
+	Reading: Reading{
+		Extensions: []string{".jsonl"}, SniffKeys: transcripts.LooksCodex, Transcript: true,
+		Decode: transcripts.DecodeCodex, DecodeFile: file(transcripts.DecodeCodexFile),
+	},
+}, {
+	Name: "gemini-cli", Imported: "chats of Gemini CLI",
+	Reading: Reading{
+		Extensions: []string{".json", ".jsonl"}, SniffKeys: transcripts.LooksGemini, Transcript: true,
+		Decode: transcripts.DecodeGemini, DecodeFile: file(transcripts.DecodeGeminiFile),
+	},
+}, {
+	Name: "opencode", Imported: "the database of opencode, or its storage of JSON files; a directory for both",
+	Reading: Reading{
+		Extensions: []string{".db", ".json"}, SniffKeys: transcripts.LooksOpencode, Tables: transcripts.OpencodeTables(),
+		Layout:     []string{"opencode.db", "opencode-*.db", "storage/session/*/*.json", "session/*/*.json"},
+		DecodeFile: transcripts.DecodeOpencode, Transcript: true,
+	},
+}, {
+	Name:     "sqlite",
+	Exported: "a session store of its own, for --store and for import",
+	Imported: "a session store, of this program or of the reference program",
+	Writing:  Writing{Ext: ".db", Many: true, Complete: true, Store: sqlitefile.EncodeFile, Explain: complete},
+	Reading:  Reading{Extensions: []string{".db", ".sqlite"}, Tables: []string{"chat_sessions"}, DecodeFile: sqlitefile.DecodeFile},
+}}
+
+// complete explains the formats that hold all that a store has of a session.
+func complete(s *Source) []codec.Loss { return sqlitefile.Explain(s.Session, s.Observed) }
+
+func explainTranscript(s *Source) []codec.Loss { return transcript.Explain(s.Session, s.Full) }
+
+// each makes a stream of a function that writes one session.
+func each(encode func(io.Writer, *codec.Session) error) func(io.Writer) func(*Source) error {
+	return func(w io.Writer) func(*Source) error {
+		return func(s *Source) error { return encode(w, s.Session) }
+	}
+}
+
+func explained(explain func(*codec.Session) []codec.Loss) func(*Source) []codec.Loss {
+	return func(s *Source) []codec.Loss { return explain(s.Session) }
+}
+
+type fileDecoder func(path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error]
+
+func file(decode fileDecoder) func(context.Context, string, func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+	return func(_ context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+		return decode(path, report)
+	}
+}
+
+// Read reads what a store has of a session, for the formats that are complete. What of it
+// is damaged is an error.
+func Read(ctx context.Context, r sqlitefile.Source, id string) (*codec.Session, error) {
+	var damaged error
+	s, err := sqlitefile.Read(ctx, r, id, func(p codec.Problem) { damaged = errors.Join(damaged, errors.New(p.String())) })
+	return s, errors.Join(err, damaged)
+}
