@@ -23,47 +23,59 @@ var update = flag.Bool("update", false, "write CONVENTIONS.md")
 
 const head = `# Conventions
 
-What agenttrace puts on spans and on events. This page is written from the package ` + "`semconv`" + `
-(` + "`go test ./semconv -update`" + `); the rules behind the keys stand in the package's documentation.
+The spans and events that agenttrace emits, and their attributes. The page is generated from package
+` + "`semconv`" + ` (` + "`go test ./semconv -update`" + `).
 
 Schema URL: ` + "`" + semconv.SchemaURL + "`" + `. Instrumentation scope: ` + "`" + semconv.ScopeName + "`" + `.
 
-A key is of one of three groups: the *floor* is verbatim from the debugging contract of the agent guide, the *mirror* follows
-OpenTelemetry and its GenAI conventions, and what neither has is our *own*. A value of type *JSON string* is JSON text in a string.
-Instants are Unix milliseconds.
+The group of a key is its origin: *floor* keys are those of the agent guide, *mirror* keys those of OpenTelemetry and
+its GenAI conventions, and *own* keys are defined by agenttrace. A value of type *JSON string* is JSON text in a
+string. Times are Unix milliseconds.
 `
 
 var spanDocs = []struct{ name, kind, doc string }{
-	{semconv.SpanSessionRun, "INTERNAL", "An agent at work on a session; or, with another operation than run, a moment that changed the session. Linked to the session's run before it."},
-	{semconv.SpanSessionTurn, "INTERNAL", "One user message through to a finished state. A turn that waited for a human is two spans with the same index and messages."},
-	{"chat {model}", "CLIENT", "One call of a model: a GenAI inference span. Its counts are part of its turn's."},
-	{semconv.SpanToolCall, "INTERNAL", "One call of a tool. The turn lists it as a part without data; a call that is still open when its turn ends is listed with its data."},
-	{semconv.SpanPermissionEvaluate, "INTERNAL", "One decision whether a tool call may go ahead; a child of the call's span."},
-	{semconv.SpanCompactionRun, "INTERNAL", "The head of a session replaced, for the model, by a summary."},
+	{semconv.SpanSessionRun, "INTERNAL", "A run: the time in which an agent works on a session.\n" +
+		"With an operation other than run, a change of the session at one moment.\n" +
+		"It has a link to the session's previous run."},
+	{semconv.SpanSessionTurn, "INTERNAL", "A turn, from a user message to the finished answer.\n" +
+		"A turn that waited for a person is two spans with the same index and messages."},
+	{"chat {model}", "CLIENT", "A model call: a GenAI inference span. Its counts are included in those of its turn."},
+	{semconv.SpanToolCall, "INTERNAL", "A tool call. The turn lists it as a part without data;\n" +
+		"a call that is still open when its turn ends is listed with its data."},
+	{semconv.SpanPermissionEvaluate, "INTERNAL",
+		"A decision whether a tool call is allowed; a child of the call's span."},
+	{semconv.SpanCompactionRun, "INTERNAL",
+		"A compaction: in the model's context, a summary replaces the earlier messages of the session."},
 }
 
 const eventHead = `
 ## Events
 
-Spans exist when they end. What goes on is told by log records of the same scope and schema URL, each with an event name, the
-severity INFO and the trace and span id of the run or turn that it happens in. An event holds all that is known of a thing at its
-timestamp, never a difference: one that is lost, repeated or late does no harm. Of two events about one thing the one with the
-later timestamp holds; the timestamps of a session's events never repeat. The span of a thing, when it comes, stands above all
-events about it.
+A span is exported when it has ended. Work in progress is reported by events: log records of the same scope and schema
+URL with an event name, the severity INFO, and the trace and span id of the current run or turn. Each event is a full
+snapshot of what it describes, so losing, repeating or reordering events is harmless. Of two events about the same
+thing the one with the later timestamp takes precedence; the timestamps of a session's events are unique. The span of a thing
+takes precedence over all events about it.
 `
 
 var eventDocs = []struct{ name, doc string }{
-	{semconv.EventSession, "A run began on the session, or what is known of the session changed while a run is open."},
-	{semconv.EventMessage, "A message began or its metadata changed. The user's comes with its parts, before the model answers; the assistant's comes without, and a session.turn span or events of its parts bring them."},
-	{semconv.EventPart, "A part of the assistant's message began, grew or changed its state. Text that grows has the state streaming in its data and is sent at intervals, so that its last words may be missing until it is whole."},
-	{semconv.EventStatus, "What the session is doing changed, or, while a turn or a compaction is open, still goes on. A process that dies says nothing: the status then stays what it was until the session is resumed, and is not repeated."},
+	{semconv.EventSession, "A run began, or its session changed while the run is open."},
+	{semconv.EventMessage, "A message began or its metadata changed.\n" +
+		"A user message has its parts, and is sent before the model answers.\n" +
+		"An assistant message has none; a session.turn span or events of the parts report them."},
+	{semconv.EventPart, "A part of an assistant message began, grew or changed its state.\n" +
+		"Growing text has the state streaming in its data.\n" +
+		"It is sent at intervals, so its last words may be missing until it is complete."},
+	{semconv.EventStatus, "The status of the session changed, or is repeated while a turn or a compaction is open.\n" +
+		"If the process dies, the last status stays until the session is resumed, and is no longer repeated."},
 }
 
 func table(b *bytes.Buffer, name string) {
 	b.WriteString("| key | type | unit | group | meaning | example |\n|---|---|---|---|---|---|\n")
 	for _, a := range semconv.Attributes() {
 		if slices.Contains(a.Spans, name) {
-			fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s | `%s` |\n", a.Key, a.Type, code(a.Unit), a.Group, cell(a.Doc), cell(a.Example))
+			fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s | `%s` |\n",
+				a.Key, a.Type, code(a.Unit), a.Group, cell(a.Doc), cell(a.Example))
 		}
 	}
 }
@@ -75,9 +87,10 @@ func conventions() []byte {
 		fmt.Fprintf(&b, "\n## %s\n\nKind %s. %s\n\n", s.name, s.kind, s.doc)
 		table(&b, s.name)
 	}
-	fmt.Fprintf(&b, "\n### %s\n\nAn event on a session.turn span: the agent goes in circles.\n\n", semconv.SpanEventLoopWarning)
+	fmt.Fprintf(&b, "\n### %s\n\nAn event on a session.turn span: the agent repeats the same calls.\n\n",
+		semconv.SpanEventLoopWarning)
 	table(&b, semconv.SpanEventLoopWarning)
-	fmt.Fprintf(&b, "\n### %s\n\nAn event on each span that a panic ended.\n\n", semconv.SpanEventException)
+	fmt.Fprintf(&b, "\n### %s\n\nAn event on a span that a panic ended.\n\n", semconv.SpanEventException)
 	table(&b, semconv.SpanEventException)
 	b.WriteString(eventHead)
 	for _, e := range eventDocs {
@@ -98,7 +111,7 @@ func code(s string) string {
 	return "`" + s + "`"
 }
 
-// cell makes text fit for a table.
+// cell escapes text for a table cell.
 func cell(s string) string {
 	return strings.NewReplacer("|", `\|`, "\n", `\n`).Replace(s)
 }
@@ -115,7 +128,7 @@ func TestConventionsPageIsCurrent(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("CONVENTIONS.md is not what the package says; run go test ./semconv -update (-package +page):\n%s", diff)
+		t.Errorf("CONVENTIONS.md differs from the package; run go test ./semconv -update (-package +page):\n%s", diff)
 	}
 }
 
@@ -176,8 +189,8 @@ func checkExample(t *testing.T, a semconv.Attribute) {
 	}
 }
 
-// TestEveryKeyConstantIsListed reads the sources: a key that is not in the table
-// is not in CONVENTIONS.md either.
+// TestEveryKeyConstantIsListed reads the sources, because a key that is not in the table is
+// missing from CONVENTIONS.md.
 func TestEveryKeyConstantIsListed(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "keys.go", nil, 0)
 	if err != nil {
@@ -221,14 +234,13 @@ func TestEveryKeyConstantIsListed(t *testing.T) {
 		}
 	}
 	for name := range constants {
-		if !used[name] && name != "ReplayKey" { // session/ingest/replay has it
+		if !used[name] && name != "ReplayKey" { // package session/ingest/replay uses it
 			t.Errorf("semconv.%s is used by no record of package spans", name)
 		}
 	}
 }
 
-// keysUsed returns the key constants of semconv that the sources of a package
-// name.
+// keysUsed returns the key constants of semconv that the sources of a package use.
 func keysUsed(t *testing.T, dir string) map[string]bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))

@@ -1,18 +1,17 @@
-// Package semconv names everything that agenttrace puts on spans and events:
-// their names, attribute keys and the values of enumerations, each with its type,
-// unit and an example in [Attributes] and [Enums]. CONVENTIONS.md is the same table for
-// reading, written from this package.
+// Package semconv defines the names, attribute keys and enumerations of everything that
+// agenttrace puts on spans and events. [Attributes] and [Enums] list them with type, unit
+// and example; CONVENTIONS.md is generated from these lists.
 //
-// Keys come from three places. The floor (session_id, turn_index, tool_id, …)
-// stands in the debugging contract of the agent guide and is kept verbatim.
-// The mirror (gen_ai.*, session.id, user.id, error.type) follows the
-// OpenTelemetry GenAI conventions, so that every other tool understands the
-// span too; its keys are spelled here because the Go semconv packages no longer
-// carry gen_ai.*. What neither has is ours, under agenttrace.*.
+// Keys have three origins. Those of group [Floor] (session_id, turn_index, tool_id, …)
+// are prescribed by the agent guide and used verbatim. Those of group [Mirror] (gen_ai.*,
+// session.id, user.id, error.type) follow OpenTelemetry and its GenAI conventions, so
+// other tools understand the span as well; they are defined here because recent versions
+// of the Go semconv packages have no gen_ai.* keys. Where neither has a key, group [Own]
+// defines one below agenttrace.*.
 package semconv
 
-// SchemaURL identifies this version of the conventions. Tracers and loggers
-// of the SDK carry it.
+// SchemaURL identifies this version of the conventions. The SDK sets it on its tracers
+// and loggers.
 const SchemaURL = "https://agenttrace.github.io/schemas/0.1.0"
 
 // ScopeName is the instrumentation scope of everything that the SDK emits.
@@ -27,24 +26,24 @@ const (
 	SpanPermissionEvaluate = "permission.evaluate"
 )
 
-// Names of the events that the SDK emits as log records while things go on.
+// Names of the live events, which the SDK emits as log records.
 const (
-	// EventSession: a session began or its row changed.
+	// EventSession reports that a run began or its session changed.
 	EventSession = "agenttrace.session"
-	// EventMessage: a message began or changed.
+	// EventMessage reports that a message began or changed.
 	EventMessage = "agenttrace.message"
-	// EventPart: a part began, grew or changed its state.
+	// EventPart reports that a part began, grew or changed its state.
 	EventPart = "agenttrace.part"
-	// EventStatus: what the session is doing changed.
+	// EventStatus reports what the session is doing.
 	EventStatus = "agenttrace.status"
 )
 
-// SpanEventLoopWarning is the name of the event on a session.turn span that says
-// that the agent goes in circles.
+// SpanEventLoopWarning is the name of the event on a session.turn span that reports a
+// loop of repeated calls.
 const SpanEventLoopWarning = "loop.warning"
 
-// SpanEventException is the name of the event on a span that a panic ended, as
-// OpenTelemetry's conventions for exceptions have it.
+// SpanEventException is the name of the event on a span that a panic ended, as in
+// OpenTelemetry's conventions for exceptions.
 const SpanEventException = "exception"
 
 // Values of gen_ai.operation.name that the SDK emits.

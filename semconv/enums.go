@@ -2,10 +2,10 @@ package semconv
 
 // Values of agenttrace.run.operation. Absent means OperationRun.
 const (
-	// RunOperationRun is the agent at work; the span lasts as long as it does.
+	// RunOperationRun is a run: the span covers the time in which the agent works.
 	RunOperationRun = "run"
 	// RunOperationUpdate and the operations below change the session at one
-	// moment, and nothing ran.
+	// moment, without a run.
 	RunOperationUpdate    = "update"
 	RunOperationFork      = "fork"
 	RunOperationRewind    = "rewind"
@@ -24,10 +24,10 @@ const (
 // Values of agenttrace.usage.basis: how the source counted before the buckets
 // were made disjoint.
 const (
-	// BasisInclusive: input includes what was read from and written to the cache,
-	// output includes reasoning.
+	// BasisInclusive means that input includes tokens read from and written to the
+	// cache, and output includes reasoning.
 	BasisInclusive = "inclusive"
-	// BasisExclusive: the five counts were disjoint to begin with.
+	// BasisExclusive means that the source reported five disjoint counts.
 	BasisExclusive = "exclusive"
 )
 
@@ -75,16 +75,16 @@ const (
 	RoleAssistant = "assistant"
 )
 
-// ErrorTypeAborted is the error.type of what did not come to its end because its
-// process died or the agent that it worked for was stopped.
+// ErrorTypeAborted is the error.type of a turn or call that did not finish because its
+// process died or its agent was stopped.
 const ErrorTypeAborted = "aborted"
 
-// AbortedByRestart is the error of a turn, and what the model is told of its tool
-// calls, that a later process ended because its own had died. The words are the agent
-// guide's.
+// AbortedByRestart is the error of a turn or tool call that a later process ended,
+// because its own process had died. The agent guide prescribes the text, which the model
+// gets as the result of such a call.
 const AbortedByRestart = "aborted by host restart"
 
-// ErrorTypePanic is the error.type of what a panic ended.
+// ErrorTypePanic is the error.type of a span that a panic ended.
 const ErrorTypePanic = "panic"
 
 // Values of agenttrace.tool.kind, those of the Agent Client Protocol.
@@ -110,17 +110,33 @@ type Enum struct {
 // Enums lists every attribute with a closed set of values.
 func Enums() []Enum {
 	return []Enum{
-		{string(RunOperationKey), []string{RunOperationRun, RunOperationUpdate, RunOperationFork, RunOperationRewind, RunOperationUnrewind, RunOperationArchive, RunOperationUnarchive}, "What the span stands for. All but run are moments that change the session."},
+		{string(RunOperationKey), []string{
+			RunOperationRun, RunOperationUpdate, RunOperationFork, RunOperationRewind,
+			RunOperationUnrewind, RunOperationArchive, RunOperationUnarchive,
+		}, "What the span represents. All values but run are changes of the session at one moment."},
 		{string(RunOutcomeKey), []string{EndFinish, EndAbort, EndError}, "How the run ended."},
 		{string(TurnEndReasonKey), []string{EndFinish, EndAbort, EndError}, "How the turn ended."},
-		{string(UsageBasisKey), []string{BasisInclusive, BasisExclusive}, "How the provider counted before the buckets were made disjoint."},
-		{string(MessageRoleKey), []string{RoleUser, RoleAssistant}, "Who speaks."},
-		{string(StatusKey), []string{StatusIdle, StatusBusy, StatusRetrying, StatusWaitingApproval, StatusWaitingUserInput, StatusError}, "What the session is doing."},
-		{string(ToolStateKey), []string{"input-streaming", "input-available", "approval-requested", "approval-responded", "output-available", "output-error", "output-denied"}, "The last state that the call reached."},
-		{string(ToolKindKey), []string{ToolKindRead, ToolKindEdit, ToolKindDelete, ToolKindMove, ToolKindSearch, ToolKindExecute, ToolKindThink, ToolKindFetch, ToolKindOther}, "What the tool does, in the words of the Agent Client Protocol."},
-		{string(PermissionActionKey), []string{ActionAllow, ActionDeny, ActionAsk}, "What the rule or the watchdog said."},
-		{string(PermissionSourceKey), []string{SourceManifest, SourceSession, SourceProject}, "Where the rule comes from."},
-		{string(PermissionOutcomeKey), []string{OutcomeAllowed, OutcomeDenied, OutcomePending}, "What became of the call."},
-		{string(PermissionReplyKey), []string{ReplyOnce, ReplyAlways, ReplyReject}, "What a human answered."},
+		{string(UsageBasisKey), []string{BasisInclusive, BasisExclusive},
+			"How the provider counted before the buckets were made disjoint."},
+		{string(MessageRoleKey), []string{RoleUser, RoleAssistant}, "The author."},
+		{string(StatusKey), []string{
+			StatusIdle, StatusBusy, StatusRetrying, StatusWaitingApproval, StatusWaitingUserInput,
+			StatusError,
+		}, "What the session is doing."},
+		{string(ToolStateKey), []string{
+			"input-streaming", "input-available", "approval-requested", "approval-responded",
+			"output-available", "output-error", "output-denied",
+		}, "The last state that the call reached."},
+		{string(ToolKindKey), []string{
+			ToolKindRead, ToolKindEdit, ToolKindDelete, ToolKindMove, ToolKindSearch, ToolKindExecute,
+			ToolKindThink, ToolKindFetch, ToolKindOther,
+		}, "The kind of tool, with the values of the Agent Client Protocol."},
+		{string(PermissionActionKey), []string{ActionAllow, ActionDeny, ActionAsk},
+			"The action of the rule or watchdog."},
+		{string(PermissionSourceKey), []string{SourceManifest, SourceSession, SourceProject},
+			"Where the rule comes from."},
+		{string(PermissionOutcomeKey), []string{OutcomeAllowed, OutcomeDenied, OutcomePending},
+			"The result of the decision."},
+		{string(PermissionReplyKey), []string{ReplyOnce, ReplyAlways, ReplyReject}, "A person's answer."},
 	}
 }

@@ -2,7 +2,7 @@ package semconv
 
 import "go.opentelemetry.io/otel/attribute"
 
-// Keys of the floor, verbatim from the agent guide.
+// Keys of the agent guide, verbatim.
 const (
 	SessionIDFloorKey         = attribute.Key("session_id")
 	AgentKey                  = attribute.Key("agent")
@@ -24,7 +24,7 @@ const (
 	PermissionSourceKey       = attribute.Key("source")
 )
 
-// Keys of the mirror: OpenTelemetry and its GenAI conventions.
+// Keys of OpenTelemetry and its GenAI conventions.
 const (
 	SessionIDKey                  = attribute.Key("session.id")
 	UserIDKey                     = attribute.Key("user.id")
@@ -131,7 +131,7 @@ const (
 	PermissionReasonKey   = attribute.Key("agenttrace.permission.reason")
 	PermissionWaitedMSKey = attribute.Key("agenttrace.permission.waited_ms")
 
-	// ReplayKey is on spans that were written from a stored session.
+	// ReplayKey is on spans that were exported from a store.
 	ReplayKey = attribute.Key("agenttrace.replay")
 
 	StatusKey          = attribute.Key("agenttrace.status")
