@@ -328,6 +328,17 @@ func (u Usage) Total() int64 {
 	return u.Input + u.Output + u.Reasoning + u.CacheRead + u.CacheWrite
 }
 
+// Buckets counts the buckets that are not zero.
+func (u Usage) Buckets() int {
+	n := 0
+	for _, v := range []int64{u.Input, u.Output, u.Reasoning, u.CacheRead, u.CacheWrite} {
+		if v != 0 {
+			n++
+		}
+	}
+	return n
+}
+
 // Add returns the bucket-wise sum.
 func (u Usage) Add(o Usage) Usage {
 	return Usage{u.Input + o.Input, u.Output + o.Output, u.Reasoning + o.Reasoning, u.CacheRead + o.CacheRead, u.CacheWrite + o.CacheWrite}

@@ -452,20 +452,16 @@ func (m *measures) undecided(c *call, u *fact.Usage) {
 func (c *call) usage() *fact.Usage {
 	var best *fact.Usage
 	for _, n := range c.nodes {
-		if u := n.Usage; u != nil && (best == nil || u.Tokens.Total() > best.Tokens.Total() || u.Tokens.Total() == best.Tokens.Total() && buckets(u.Tokens) > buckets(best.Tokens)) {
+		if u := n.Usage; u != nil && (best == nil || compareUsage(u, best) > 0) {
 			best = u
 		}
 	}
 	return best
 }
 
-// buckets counts those of a usage that are not zero.
-func buckets(u session.Usage) int {
-	n := 0
-	for _, v := range []int64{u.Input, u.Output, u.Reasoning, u.CacheRead, u.CacheWrite} {
-		if v != 0 {
-			n++
-		}
-	}
-	return n
+// compareUsage orders two counts of one call: the one that knows of more tokens is more,
+// else the one that tells more buckets apart. Of equal ones it is the same in every call:
+// a session has one basis, whichever of two instrumentations reports a call first.
+func compareUsage(x, y *fact.Usage) int {
+	return cmp.Or(cmp.Compare(x.Tokens.Total(), y.Tokens.Total()), cmp.Compare(x.Tokens.Buckets(), y.Tokens.Buckets()), strings.Compare(x.Basis, y.Basis))
 }

@@ -363,28 +363,27 @@ func (t *turn) hidden(kinds ...fact.Kind) *int64 {
 	return nil
 }
 
-// tellUnanswered writes a message of what the user had said before and nothing
+// tellUnanswered writes a message for each thing that the user had said before and nothing
 // answered, where only the turn's request tells of it.
 func (a *assembly) tellUnanswered(t *turn, at int64) {
-	for _, n := range t.nodes {
-		if len(n.Unanswered) == 0 {
-			continue
-		}
-		before := at - 1e6
+	i := slices.IndexFunc(t.nodes, func(n *node) bool { return len(n.Unanswered) > 0 })
+	if i < 0 {
+		return
+	}
+	n := t.nodes[i]
+	n.place(t.session, "", "")
+	for i, m := range n.Unanswered {
+		before := at - int64(len(n.Unanswered)-i)*1e6
 		w := writer{turn: t, seen: make(map[string]int)}
 		w.ID = spans.DeriveIDNano(spans.PrefixMessage, before, t.session, t.key, "unanswered")
 		w.SessionID, w.Role, w.CreatedAt, w.UpdatedAt, w.MetadataJSON = t.session, session.RoleUser, before/1e6, before/1e6, "{}"
-		for _, m := range n.Unanswered {
-			for i := range m.Parts {
-				w.tellPart(&m.Parts[i], "asked", before, before)
-			}
+		for i := range m.Parts {
+			w.tellPart(&m.Parts[i], "asked", before, before)
 		}
 		if len(w.Parts) > 0 {
 			a.messages = append(a.messages, w.AssembledMessage)
-			n.place(t.session, "", "")
 			n.placed.Others = append(n.placed.Others, w.ID)
 		}
-		return
 	}
 }
 
@@ -489,11 +488,12 @@ func (w *writer) tellRoots(calls []*call, from, until int64) (lost bool) {
 		if r.End > until && until != unbounded {
 			continue
 		}
+		repeated := w.repeated(r.Output)
 		for i := range r.Output {
 			p := r.Output[i]
 			switch p.Kind {
 			case fact.PartText:
-				if p.Text = unsaid(rest(r, p.Text), told); p.Text == "" {
+				if p.Text = unsaid(rest(r, p.Text), told); p.Text == "" || i < repeated {
 					continue
 				}
 				told = append(told, p.Text)
@@ -524,6 +524,18 @@ func (w *writer) tellRoots(calls []*call, from, until int64) (lost bool) {
 		}
 	}
 	return lost
+}
+
+// repeated returns how many of a root's parts the windows before have written: all to the
+// last of their answers. What graphs append to the state is in none of their texts.
+func (w *writer) repeated(parts []fact.Part) int {
+	c := w.resumed()
+	for i := len(parts) - 1; c != nil && i >= 0; i-- {
+		if slices.ContainsFunc(marks(parts[i:i+1]), func(mark string) bool { return slices.Contains(c.Answers, mark) }) {
+			return i + 1
+		}
+	}
+	return 0
 }
 
 // tellAbsence writes why the message has no content: the turn failed, the model's

@@ -367,7 +367,7 @@ func knowsMore(root *fact.Usage, calls, elsewhere session.Usage, whole bool) boo
 	all, own := root.Tokens.Total(), calls.Total()
 	switch {
 	case all == own:
-		return buckets(root.Tokens) > buckets(calls)
+		return root.Tokens.Buckets() > calls.Buckets()
 	case whole, elsewhere.Total() > 0 && all == own+elsewhere.Total():
 		return false
 	}

@@ -50,7 +50,17 @@ func (t *turn) restore(calls []*call, from int64, ahead []fact.Fact) (restored [
 			continue
 		}
 		if slices.ContainsFunc(calls[:before], func(c *call) bool { return c.said(m) }) {
-			continue // told in another order: nothing is lost
+			continue // reported in another order: nothing is lost
+		}
+		// Several messages in a row were joined. The supervisor of LangGraph appends one of its
+		// own, with which no model was asked, to the answer of the agent that it called.
+		rest := *m
+		for next < before && calls[next].saidAlone(&rest) {
+			restored, rest.Parts = append(restored, calls[next]), rest.Parts[1:]
+			next++
+		}
+		if m = &rest; len(m.Parts) == 0 {
+			continue
 		}
 		// It was made after the one before it, and before what it asked for ran.
 		at := max(t.start, from)
@@ -64,6 +74,13 @@ func (t *turn) restore(calls []*call, from int64, ahead []fact.Fact) (restored [
 		lost = true
 	}
 	return append(restored, calls[next:]...), lost
+}
+
+// saidAlone reports whether the call answered with a text alone, and the message begins
+// with it.
+func (c *call) saidAlone(m *fact.Message) bool {
+	return len(m.Parts) > 1 && m.Parts[0].Kind == fact.PartText && len(c.output) > 0 && !has(c.output, fact.PartCall) &&
+		c.said(&fact.Message{Parts: m.Parts[:1]})
 }
 
 // answers says whether one of the messages is an answer of the turn: of a call, or

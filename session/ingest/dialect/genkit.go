@@ -152,7 +152,7 @@ func (g *genkitSpan) object(key string, dst any) {
 	case len(raw) > 0 && raw[0] == '{':
 		_ = json.Unmarshal(raw, dst)
 	case raw != nil && string(raw) != "null":
-		if text := genkitText(raw); strings.HasPrefix(text, "{") {
+		if text := genkitText(raw); strings.HasPrefix(text, "{") && !json.Valid([]byte(text)) {
 			g.facts.Flaw(key + " is no JSON: it may have been cut before export")
 		}
 	}

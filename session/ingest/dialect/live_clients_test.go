@@ -82,6 +82,18 @@ func TestLiveClients(t *testing.T) {
 			}},
 			func(f *fact.Fact) any { return string(f.Tool.Output) + f.CallID }, `"Transferred"c1`,
 		},
+		"LangSmith has the arguments of a call with options": {
+			"langsmith", frameworkSpan{scope: "langsmith", name: "ChatOpenAI", attrs: map[string]any{
+				"langsmith.span.kind": "llm", "gen_ai.prompt": `{"args":[{"model":"pilot","messages":[{"role":"user","content":"Hello"}]},{"signal":{}}]}`,
+			}},
+			func(f *fact.Fact) any { return []any{f.Input, f.Problems} }, []any{[]fact.Message{userSays("Hello")}, []string(nil)},
+		},
+		"a prompt of Genkit that looks like JSON is whole": {
+			"genkit", frameworkSpan{scope: "genkit-tracer", name: "f", root: true, attrs: map[string]any{
+				"genkit:type": "action", "genkit:metadata:subtype": "flow", "genkit:input": `"{\"port\":\"Vaasa\"}"`, "genkit:output": `"Noted."`,
+			}},
+			func(f *fact.Fact) any { return f.Problems }, []string(nil),
+		},
 		"VoltAgent has the agent above as a sub-agent's entity": {
 			"voltagent", frameworkSpan{scope: "@voltagent/core", name: "subagent:Scout", attrs: map[string]any{
 				"entity.type": "agent", "entity.name": "Ferris", "subagent.name": "Scout", "input": "Scan Oslo", "output": "Calm.",

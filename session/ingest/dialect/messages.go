@@ -327,6 +327,9 @@ func (r *reader) object(o object, raw json.RawMessage, depth int) ([]fact.Messag
 	if value := typedValue(o); value != nil && o.str("type") != "text" {
 		return r.value(value, depth-1)
 	}
+	if args, ok := elements(o["args"]); ok && len(o) == 1 && len(args) > 0 { // LangSmith: of a call with options
+		return r.value(args[0], depth-1)
+	}
 	switch {
 	case o.has("kwargs") && o.has("lc"): // LangChain's serialized form: the class names the role
 		inner, ok := membersOf(o["kwargs"])

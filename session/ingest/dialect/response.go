@@ -3,7 +3,6 @@ package dialect
 import (
 	"encoding/json"
 
-	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
@@ -46,21 +45,10 @@ func ResponseUsage(response object) *fact.Usage {
 // finer returns the one of two accounts of a usage that tells more apart, where they
 // come to the same, and else the first that is there.
 func finer(u, other *fact.Usage) *fact.Usage {
-	if u == nil || other != nil && u.Tokens.Total() == other.Tokens.Total() && bucketsOf(other.Tokens) > bucketsOf(u.Tokens) {
+	if u == nil || other != nil && u.Tokens.Total() == other.Tokens.Total() && other.Tokens.Buckets() > u.Tokens.Buckets() {
 		return other
 	}
 	return u
-}
-
-// bucketsOf counts those of a usage that are not zero.
-func bucketsOf(u session.Usage) int {
-	n := 0
-	for _, v := range []int64{u.Input, u.Output, u.Reasoning, u.CacheRead, u.CacheWrite} {
-		if v != 0 {
-			n++
-		}
-	}
-	return n
 }
 
 // readResponse adds what a provider's own response tells beyond what a framework
