@@ -48,11 +48,11 @@ var stepShapes = []stepShape{
 	{name: "AI SDK, root first", capture: "vercel-ai-sdk-v6/toolerror", from: 11, to: 39, root: "first"},
 	{name: "AI SDK, without a root", capture: "vercel-ai-sdk-v6/toolerror", from: 11, to: 39, root: "never"},
 	{name: "OpenInference LangChain", capture: "openinference-langchain-4.1.1/openai-chat", from: 90, to: 509},
-	{name: "OpenInference Vercel, root first", capture: "openinference-vercel-2.8.1-on-ai-v6/multistep", from: 25, to: 175, root: "first"},
+	{name: "OpenInference Vercel, root first", capture: "openinference-vercel-2.8.1-on-ai-v6/multistep", from: 25, to: 175, root: "first", long: true},
 	{name: "Strands", capture: "strands-js-1.19.0/chat", from: 6, to: 131},
 	{name: "opencode", capture: "opencode-1.18.33/serve-bash", from: 8436.9, to: 10187.9},
 	{name: "Claude Code", capture: "claude-code-2.1.329/print-bash", from: 359, to: 775.9},
-	{name: "Claude Code, logs", capture: "claude-code-2.1.329/print-bash", from: 359, to: 775.9, only: "logs"},
+	{name: "Claude Code, logs", capture: "claude-code-2.1.329/print-bash", from: 359, to: 775.9, only: "logs", long: true},
 	{name: "Codex", capture: "codex-cli-0.169.0/exec-shell", from: 144, to: 993.7},
 	{name: "Codex, logs", capture: "codex-cli-0.169.0/exec-shell", from: 144, to: 993.7, only: "logs", long: true},
 	{name: "Gemini CLI", capture: "gemini-cli-0.61.0/prompt-shell", from: 88, to: 341},
@@ -287,6 +287,25 @@ func (l *longTurn) at(t testing.TB, n int) stepRequest {
 	return r
 }
 
+// deliver sends the steps from one number to below another, many in a request: only
+// the requests whose cost is measured need to have one step each.
+func (l *longTurn) deliver(t testing.TB, in *ingest.Ingester, from, to int) {
+	t.Helper()
+	for from < to {
+		many := stepRequest{ptrace.NewTraces(), plog.NewLogs()}
+		for end := min(from+100, to); from < end; from++ {
+			r := l.at(t, from)
+			if r.traces != (ptrace.Traces{}) {
+				r.traces.ResourceSpans().MoveAndAppendTo(many.traces.ResourceSpans())
+			}
+			if r.logs != (plog.Logs{}) {
+				r.logs.ResourceLogs().MoveAndAppendTo(many.logs.ResourceLogs())
+			}
+		}
+		many.deliver(t, in)
+	}
+}
+
 // rootOf is the root of a turn of n steps.
 func (l *longTurn) rootOf(n int) stepRequest {
 	td := ptrace.NewTraces()
@@ -319,9 +338,8 @@ func TestStepCost(t *testing.T) {
 			next := 0
 			const some = 48 // as many windows as come to the same
 			for _, after := range at {
-				for ; next < after; next++ {
-					l.at(t, next).deliver(t, in)
-				}
+				l.deliver(t, in, next, after)
+				next = after
 				steps(t, s)
 				for range some {
 					l.at(t, next).deliver(t, in)
