@@ -4,50 +4,56 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"regexp"
 	"strings"
 )
 
-// mostName is how long what stands of an id in a file name may be, in bytes: file systems
-// take 255, and an extension and the suffixes of temporary files come to it.
-const mostName = 160
-
-// minted are ids as the SDK makes them. Their random part tells letters apart by their case,
-// as that of no two ids does which are alike otherwise.
-var minted = regexp.MustCompile(`^[a-z]{3}_[0-9a-f]{12}[0-9A-Za-z]{14}$`)
+// maxName is how long what a file name has of an id may be, in bytes: file systems take
+// 255, and an extension and the suffixes of temporary files come to it. What is as long has
+// been cut, so that the digits of an id that was not cut equal no hash of one that was.
+const maxName = 160
 
 // FileName makes of an id, which anyone may have sent, the name of a file without its
-// extension: one name, not a path, that every file system takes, of at most 240 bytes. No two
+// extension: one name, not a path, that every file system takes, of at most 200 bytes. No two
 // ids have one name, also where upper and lower case are the same.
 //
-// Letters, digits, "-" and "_" stand; any other byte is %XX, so names of dots and control
-// characters are none. Where that is too long, it is cut; there, and in an id with upper-case
-// letters that the SDK did not mint, "~" and a hash of the id follow. The first byte of a
-// name that Windows keeps for a device is %XX. An empty id is "%".
+// Letters, digits, "-" and "_" are kept; any other byte is %XX, so names of dots and control
+// characters are none. The first byte of a name that Windows keeps for a device is %XX. Where
+// letters are upper case, "~" and hexadecimal digits follow, with a bit set for each of them,
+// from the beginning of the name: "Ab" is "Ab~8", and "ab" is "ab". What is too long is cut,
+// and "~" and a hash of the id follow. An empty id is "%".
 func FileName(id string) string {
-	var b strings.Builder
-	first := reservedName(id)
-	for i := range len(id) {
+	const hexDigits = "0123456789abcdef"
+	var name []byte
+	var upper []byte // the values of the digits
+	first, mixed := reservedName(id), false
+	for i := 0; i < len(id) && len(name) < maxName; i++ {
 		c := id[i]
-		plain := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_'
-		if plain && !(first && i == 0) {
-			b.WriteByte(c)
-		} else {
-			fmt.Fprintf(&b, "%%%02X", c)
+		isUpper := c >= 'A' && c <= 'Z'
+		plain := isUpper || c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-' || c == '_'
+		if !plain || first && i == 0 {
+			name = fmt.Appendf(name, "%%%02X", c)
+			continue
 		}
-		if b.Len() > mostName {
-			break
+		if isUpper {
+			mixed = true
+			upper = append(upper, make([]byte, max(0, len(name)/4+1-len(upper)))...)
+			upper[len(name)/4] |= 8 >> (len(name) % 4)
 		}
+		name = append(name, c)
 	}
-	name := b.String()
-	if len(name) > mostName || strings.ToLower(id) != id && !minted.MatchString(id) {
+	switch {
+	case len(name) >= maxName:
 		sum := sha256.Sum256([]byte(id))
-		return name[:min(len(name), mostName)] + "~" + hex.EncodeToString(sum[:16])
-	}
-	if name == "" {
+		return string(name[:maxName]) + "~" + hex.EncodeToString(sum[:16])
+	case mixed:
+		name = append(name, '~')
+		for _, u := range upper {
+			name = append(name, hexDigits[u])
+		}
+	case len(name) == 0:
 		return "%"
 	}
-	return name
+	return string(name)
 }
 
 // reservedName says whether Windows takes the name, in any case, for a device.

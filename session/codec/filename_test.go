@@ -1,6 +1,7 @@
 package codec_test
 
 import (
+	"crypto/sha256"
 	"math/rand/v2"
 	"path/filepath"
 	"strings"
@@ -15,9 +16,23 @@ func TestEveryIDHasAFileNameOfItsOwn(t *testing.T) {
 	ids := []string{
 		"", ".", "..", "...", "/", "\\", "../../trap", "a/b", "a\\b", "a:b", "a%2Fb", "a~b", "\x00", "a\x00b", "\n", "\x1b[31m", " ", "a ", "a.", "é", "e\u0301", "\xff",
 		"con", "CON", "Con", "con.json", "nul", "NUL", "aux", "prn", "com1", "COM1", "com10", "lpt9", "conin$",
-		"session", "Session", "SESSION", "%", "%25", "-", "-rf", "_",
+		"session", "Session", "SESSION", "ses_1fa2bdc08000YO9dOSXjsMd9kP", "ses_1fa2bdc08000yo9dosxjsmd9kp", "ses_1fa2bdc08000YO9DOSXJSMD9KP", "/A", "/a", "%2f", "%2F",
+		strings.Repeat("a", 159) + "A", strings.Repeat("A", 160), strings.Repeat("A", 161), "%", "%25", "-", "-rf", "_",
 		strings.Repeat("a", 5000), strings.Repeat("a", 5000) + "b", strings.Repeat("A", 5000), strings.Repeat("/", 5000), strings.Repeat("é", 200), strings.Repeat("a", 159), strings.Repeat("a", 160), strings.Repeat("a", 161),
 	}
+	// The hash of a long id, spelled in the cases of the letters of a shorter one.
+	long := strings.Repeat("b", 5000)
+	sum := sha256.Sum256([]byte(long))
+	for n := 128; n <= 170; n++ {
+		forged := []byte(long[:n])
+		for i := range 128 {
+			if sum[i/8]&(0x80>>(i%8)) != 0 {
+				forged[i] -= 'a' - 'A'
+			}
+		}
+		ids = append(ids, string(forged))
+	}
+	ids = append(ids, long)
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
 		id := make([]byte, r.IntN(6))
@@ -34,7 +49,7 @@ func TestEveryIDHasAFileNameOfItsOwn(t *testing.T) {
 		}
 		names[strings.ToLower(name)] = id
 		file := name + ".jsonl"
-		if len(file) > 255 || file != filepath.Base(file) || strings.ContainsAny(name, "./\\:*?\"<>| \x00\n") || name == "" {
+		if len(name) > 200 || file != filepath.Base(file) || strings.ContainsAny(name, "./\\:*?\"<>| \x00\n") || name == "" {
 			t.Errorf("id %.40q has the name %q", id, file)
 		}
 		for _, reserved := range []string{"con", "nul", "aux", "prn", "com1", "lpt9"} {
@@ -47,7 +62,7 @@ func TestEveryIDHasAFileNameOfItsOwn(t *testing.T) {
 		}
 	}
 	for id, want := range map[string]string{
-		"ses_1fa2bdc08000YO9dOSXjsMd9kP": "ses_1fa2bdc08000YO9dOSXjsMd9kP", "ef8b65a1-f918-492b-ab49-64ed656ea4c5": "ef8b65a1-f918-492b-ab49-64ed656ea4c5", "../../trap": "%2E%2E%2F%2E%2E%2Ftrap",
+		"ses_1fa2bdc08000YO9dOSXjsMd9kP": "ses_1fa2bdc08000YO9dOSXjsMd9kP~0000ce44", "Ab": "Ab~8", "ab": "ab", "ef8b65a1-f918-492b-ab49-64ed656ea4c5": "ef8b65a1-f918-492b-ab49-64ed656ea4c5", "../../trap": "%2E%2E%2F%2E%2E%2Ftrap",
 		"../etc/passwd": "%2E%2E%2Fetc%2Fpasswd", ".hidden": "%2Ehidden", "a b": "a%20b", "a/b": "a%2Fb", "a-b": "a-b", "%2f": "%252f",
 	} {
 		if got := codec.FileName(id); got != want {

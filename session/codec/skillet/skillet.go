@@ -126,7 +126,7 @@ func keyOf(s *session.Session, given Key) Key {
 // tell the id from others, what it can tell of it and a hash.
 func nameOf(id string) string {
 	name := codec.FileName(id)
-	if name == id {
+	if name == id || sessionIDs.MatchString(id) {
 		return id
 	}
 	name = sanitize(name)
