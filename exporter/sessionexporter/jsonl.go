@@ -3,15 +3,15 @@ package sessionexporter
 import (
 	"bufio"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"go.uber.org/zap"
@@ -47,9 +47,9 @@ type files struct {
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 
-	// failing says that the last round failed, so that a lasting failure is
-	// logged once. It belongs to the goroutine.
-	failing bool
+	// failing has the last error that was logged for each session, and for all of them
+	// under no id, so that a lasting failure is logged once. It belongs to the goroutine.
+	failing map[string]string
 }
 
 func newFiles(c JSONLConfig, s sessionStore, logger *zap.Logger, t *metadata.TelemetryBuilder) (*files, error) {
@@ -68,7 +68,7 @@ func newFiles(c JSONLConfig, s sessionStore, logger *zap.Logger, t *metadata.Tel
 	}
 	return &files{
 		directory: c.Directory, quiet: c.QuietPeriod, store: s, logger: logger, telemetry: t,
-		kick: make(chan struct{}, 1),
+		kick: make(chan struct{}, 1), failing: make(map[string]string),
 	}, nil
 }
 
@@ -129,14 +129,16 @@ func (f *files) follow(ctx context.Context) {
 // write writes the files of all sessions that have been quiet for the period.
 // It returns how long to wait for the next, negative when none is due.
 func (f *files) write(ctx context.Context, quiet time.Duration) (next time.Duration) {
-	type due struct {
+	type session struct {
 		id      string
 		touched int64
 	}
-	var ready []due
+	var ready []session
+	due := make(map[string]bool)
 	next = -1
 	now := time.Now()
 	err := f.store.Outbox(ctx, func(id string, touched int64) {
+		due[id] = true
 		if wait := time.UnixMilli(touched).Add(quiet).Sub(now); quiet > 0 && wait > 0 {
 			// A clock that was set back must not put a file off for long.
 			if wait = min(wait, quiet); next < 0 || wait < next {
@@ -144,66 +146,155 @@ func (f *files) write(ctx context.Context, quiet time.Duration) (next time.Durat
 			}
 			return
 		}
-		ready = append(ready, due{id, touched})
+		ready = append(ready, session{id, touched})
 	})
-	failed := err
+	maps.DeleteFunc(f.failing, func(id, _ string) bool { return id != "" && !due[id] })
+	if err != nil || len(due) == 0 {
+		f.tried("", f.directory, err)
+	}
+	failed := err != nil
 	for _, d := range ready {
 		if ctx.Err() != nil {
 			return next
 		}
-		if err := f.export(ctx, d.id, d.touched); err != nil {
-			f.telemetry.ExporterSessionJsonlFailures.Add(ctx, 1)
-			failed = errors.Join(failed, err)
+		name := filepath.Join(f.directory, codec.FileName(d.id)+fileSuffix)
+		err := f.export(ctx, d.id, name, d.touched)
+		if ctx.Err() != nil {
+			return next // the session is not to blame
 		}
+		if err != nil {
+			f.telemetry.ExporterSessionJsonlFailures.Add(ctx, 1)
+			failed = true
+		}
+		if common, ok := errors.AsType[*commonError](err); ok {
+			f.tried("", f.directory, common)
+			break // the other sessions would fail as this one did
+		}
+		f.tried("", f.directory, nil)
+		f.tried(d.id, name, err)
 	}
-	if ctx.Err() != nil {
-		return next
+	if retry := max(f.quiet, time.Second); failed && (next < 0 || next > retry) {
+		return retry // the sessions stay due: the next look finds them
 	}
-	if failed == nil {
-		f.failing = false
-		return next
-	}
-	if !f.failing {
-		f.failing = true
-		f.logger.Warn("Writing session files failed, will be tried again.", zap.Error(failed))
-	}
-	// The session stays due: the next look finds it.
-	return max(f.quiet, time.Second)
+	return next
 }
+
+// commonError is a failure of what every session needs: the store, or the directory.
+type commonError struct{ error }
+
+func (e *commonError) Unwrap() error { return e.error }
+
+// tried logs the outcome for a session, or for all of them where id is "": each failure once,
+// and once when it is over.
+func (f *files) tried(id, name string, err error) {
+	before, failed := f.failing[id]
+	now := ""
+	if err != nil {
+		now = err.Error()
+	}
+	// The collector samples what it logs by the message: each session has its own.
+	subject := "session files"
+	if id != "" {
+		subject = fmt.Sprintf("the file of session %q", shortened(id))
+	}
+	switch {
+	case err == nil && failed:
+		delete(f.failing, id)
+		f.logger.Info("Writing "+subject+" succeeded again.", zap.String("file", name))
+	case err != nil && now != before:
+		f.failing[id] = now
+		f.logger.Warn("Writing "+subject+" failed, will be tried again.",
+			zap.String("file", name), zap.Error(err), zap.String("remedy", remedy(err)))
+	}
+}
+
+// shortened is an id as a log shows it, which may be longer than a line.
+func shortened(id string) string {
+	const longest = 80
+	if len(id) > longest {
+		return id[:longest] + "…"
+	}
+	return id
+}
+
+// remedy is what can be done about a failure.
+func remedy(err error) string {
+	switch {
+	case errors.Is(err, store.ErrUnavailable):
+		return "make the store available: see its own error"
+	case errors.Is(err, errUnreadable):
+		return "run agenttrace check on the session"
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return "make room on the file system of jsonl::directory"
+	case errors.Is(err, syscall.EROFS), errors.Is(err, fs.ErrPermission):
+		return "let the collector write to jsonl::directory and the files in it"
+	case errors.Is(err, syscall.EISDIR), errors.Is(err, syscall.ENOTEMPTY), errors.Is(err, fs.ErrExist):
+		return "move away what has the name of the file"
+	default:
+		return "see that the collector can write to jsonl::directory"
+	}
+}
+
+// errUnreadable is for a session that cannot be read whole.
+var errUnreadable = errors.New("the session cannot be read")
 
 // export replaces the file of one session and tells the store.
-func (f *files) export(ctx context.Context, id string, touched int64) error {
+func (f *files) export(ctx context.Context, id, name string, touched int64) error {
 	var damaged error
 	s, err := sqlitefile.Read(ctx, f.store, id, func(p codec.Problem) { damaged = errors.Join(damaged, errors.New(p.String())) })
-	name := filepath.Join(f.directory, fileName(id))
-	if errors.Is(err, store.ErrNotFound) {
+	switch {
+	case errors.Is(err, store.ErrNotFound):
 		// Deleted since, or told under another id now that its own is known.
 		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("remove file of session %s: %w", id, err)
+			return reasonOf(err)
 		}
-		return f.store.Exported(ctx, id, touched)
+		return f.exported(ctx, id, touched)
+	case errors.Is(err, store.ErrUnavailable):
+		return &commonError{err}
 	}
 	if err = errors.Join(err, damaged); err != nil {
-		return fmt.Errorf("read session %s: %w", id, err)
+		return fmt.Errorf("%w: %w", errUnreadable, err)
 	}
-	err = replaceFile(name, func(w *bufio.Writer) error { return jsonl.NewEncoder(w).Encode(s) })
-	if err != nil {
-		return fmt.Errorf("write session %s: %w", id, err)
+	if err := replaceFile(name, func(w *bufio.Writer) error { return jsonl.NewEncoder(w).Encode(s) }); err != nil {
+		return err
 	}
 	f.telemetry.ExporterSessionJsonlFiles.Add(ctx, 1)
-	return f.store.Exported(ctx, id, touched)
+	return f.exported(ctx, id, touched)
 }
 
-// replaceFile writes a file (0600) so that its name always leads to a whole one.
+// exported tells the store that the file of a session has all that it had when it was touched.
+func (f *files) exported(ctx context.Context, id string, touched int64) error {
+	if err := f.store.Exported(ctx, id, touched); err != nil {
+		return &commonError{err}
+	}
+	return nil
+}
+
+// reasonOf is an error of the file system without the name of the file: that of a temporary
+// file differs each time.
+func reasonOf(err error) error {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		return errno
+	}
+	return err
+}
+
+// replaceFile writes a file (0600) so that its name always leads to a whole one. The error is
+// a [commonError] where no file at all can be made.
 func replaceFile(name string, write func(*bufio.Writer) error) (err error) {
-	temp, err := os.CreateTemp(filepath.Dir(name), tempPrefix+"*")
+	dir := filepath.Dir(name)
+	temp, err := os.CreateTemp(dir, tempPrefix+"*")
+	if errors.Is(err, fs.ErrNotExist) && os.MkdirAll(dir, 0o700) == nil { // somebody removed it
+		temp, err = os.CreateTemp(dir, tempPrefix+"*")
+	}
 	if err != nil {
-		return err
+		return &commonError{reasonOf(err)}
 	}
 	defer func() {
 		if err != nil {
 			_ = temp.Close() // may be closed already
 			_ = os.Remove(temp.Name())
+			err = reasonOf(err)
 		}
 	}()
 	w := bufio.NewWriter(temp)
@@ -220,39 +311,4 @@ func replaceFile(name string, write func(*bufio.Writer) error) (err error) {
 		return err
 	}
 	return os.Rename(temp.Name(), name)
-}
-
-// fileName turns a session id, which any sender may have chosen, into the name
-// of a file in the directory. Two ids never share a name, not even where case
-// does not count: an id that is not plain lower case is followed by "~" and a
-// hash of it, and no plain id holds "~".
-func fileName(id string) string {
-	const longest = 100
-	plain := make([]byte, 0, min(len(id), longest))
-	for i := 0; i < len(id) && len(plain) < longest; i++ {
-		c := id[i]
-		switch {
-		case c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '_' || c == '-' || c == '.' && i > 0:
-		case c >= 'A' && c <= 'Z':
-		default:
-			c = '_'
-		}
-		plain = append(plain, c)
-	}
-	if string(plain) == id && id != "" && id == strings.ToLower(id) && !reserved(id) {
-		return id + fileSuffix
-	}
-	sum := sha256.Sum256([]byte(id))
-	return string(plain) + "~" + hex.EncodeToString(sum[:8]) + fileSuffix
-}
-
-// reserved says whether Windows takes the name, with whatever suffix, for a
-// device.
-func reserved(name string) bool {
-	base, _, _ := strings.Cut(name, ".")
-	switch base {
-	case "con", "prn", "aux", "nul":
-		return true
-	}
-	return len(base) == 4 && (strings.HasPrefix(base, "com") || strings.HasPrefix(base, "lpt")) && base[3] >= '0' && base[3] <= '9'
 }

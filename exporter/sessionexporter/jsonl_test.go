@@ -4,9 +4,12 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -18,6 +21,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/codec/sqlitefile"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
@@ -288,49 +292,148 @@ func TestReplaceFile(t *testing.T) {
 	}
 }
 
-func TestFileName(t *testing.T) {
-	const mine = "ses_018f3a2b4c5d0AbcdefGhijk12"
-	for id, want := range map[string]string{
-		"a":                                    "a.jsonl",
-		"0191b1f2-6a5e-7c3d-9e8f-0123456789ab": "0191b1f2-6a5e-7c3d-9e8f-0123456789ab.jsonl",
-		mine:                                   mine + "~",
-		"../../etc/passwd":                     "_._.._etc_passwd~",
-		"..":                                   "_.~",
-		".hidden":                              "_hidden~",
-		"":                                     "~",
-		"a/b":                                  "a_b~",
-		`a\b`:                                  "a_b~",
-		"a\x00b":                               "a_b~",
-		"ä":                                    "__~",
-		"nul":                                  "nul~",
-		"com1.x":                               "com1.x~",
-		strings.Repeat("x", 5000):              strings.Repeat("x", 100) + "~",
-	} {
-		got := fileName(id)
-		if stem, hashed := strings.CutSuffix(want, "~"); hashed {
-			if !strings.HasPrefix(got, want) || len(got) != len(stem)+1+16+len(fileSuffix) {
-				t.Errorf("fileName(%.40q) = %q, want %q and a hash", id, got, want)
-			}
-		} else if got != want {
-			t.Errorf("fileName(%.40q) = %q, want %q", id, got, want)
+// TestEverySessionHasAFileOfItsOwn: whatever the ids, each session has a file in the
+// directory, also where upper and lower case are the same, and no other is touched.
+func TestEverySessionHasAFileOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, dir := jsonlConfig(t)
+		s := newFakeStore()
+		e := start(t, s.open, c, nop(), componenttest.NewNopHost())
+		ids := []string{
+			"plain", strings.Repeat("x", 5000), strings.Repeat("x", 5000) + "y", strings.Repeat("é", 5000), "../../etc/passwd", "..", ".hidden", "a/b", `a\b`,
+			"a_b", "nul", "NUL", "com1.x", "Case", "CASE", "case", "a:b", "a b", " ", "a.", "a",
+			"ses_018f3a2b4c5d0AbcdefGhijk12", "ses_018f3a2b4c5d0abcdefghijk12", "ses_018f3a2b4c5d0ABCDEFGHIJK12",
 		}
-	}
+		for _, id := range ids {
+			if err := e.ConsumeTraces(t.Context(), runs(id)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		advance(2 * quiet)
+		synctest.Wait()
+		files := listing(t, dir)
+		if len(files) != len(ids) || s.due() != 0 {
+			t.Errorf("%d files of %d sessions, %d due", len(files), len(ids), s.due())
+		}
+		folded := make(map[string]bool)
+		for _, id := range ids {
+			name := codec.FileName(id) + ".jsonl"
+			if quoted, err := json.Marshal(id); err != nil || !strings.Contains(files[name], `"id":`+string(quoted)) {
+				t.Errorf("the file %s of %.40q is %.200q, %v", name, id, files[name], err)
+			}
+			folded[strings.ToLower(name)] = true
+		}
+		if len(folded) != len(ids) {
+			t.Errorf("%d names of %d sessions where case does not count", len(folded), len(ids))
+		}
+		if entries, err := os.ReadDir(filepath.Dir(dir)); err != nil || len(entries) != 1 {
+			t.Errorf("beside the directory: %v, %v", entries, err)
+		}
+	})
 }
 
-// Whatever the id: the file is in the directory, is no dot file, and no two ids
-// share it where case does not count.
-func FuzzFileName(f *testing.F) {
-	f.Add("a", "A")
-	f.Add("../a", "..\\a")
-	f.Add("a/b", "a_b")
-	f.Add("", ".")
-	f.Fuzz(func(t *testing.T, a, b string) {
-		x, y := fileName(a), fileName(b)
-		if filepath.Base(x) != x || !filepath.IsLocal(x) || strings.HasPrefix(x, ".") || len(x) > 200 || strings.ContainsAny(x, `/\:*?"<>|`+"\x00") {
-			t.Errorf("fileName(%q) = %q", a, x)
+// TestAFailingSessionHidesNoOther: the files of the others are written, each failure is logged
+// once with its file and what to do, and once when it is over.
+func TestAFailingSessionHidesNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, dir := jsonlConfig(t)
+		core, logs := observer.New(zap.InfoLevel)
+		set := nop()
+		set.Logger = zap.New(core)
+		s := newFakeStore()
+		e := start(t, s.open, c, set, componenttest.NewNopHost())
+		consume := func(ids ...string) {
+			t.Helper()
+			if err := e.ConsumeTraces(t.Context(), runs(ids...)); err != nil {
+				t.Fatal(err)
+			}
+			advance(3 * quiet)
+			synctest.Wait()
 		}
-		if a != b && strings.EqualFold(x, y) {
-			t.Errorf("%q and %q share the file %q", a, b, x)
+		// logged are the messages about files since the last look, with the file's name.
+		logged := func(want ...string) {
+			t.Helper()
+			var got []string
+			for _, l := range logs.TakeAll() {
+				if strings.HasPrefix(l.Message, "Writing ") {
+					fields := l.ContextMap()
+					got = append(got, l.Message+" "+strings.TrimPrefix(fmt.Sprint(fields["file"]), dir))
+					if l.Level == zap.WarnLevel && (fields["remedy"] == "" || strings.Contains(fmt.Sprint(fields["error"]), tempPrefix)) {
+						t.Errorf("the log says %v", fields)
+					}
+				}
+			}
+			slices.Sort(got)
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("log (-want +got):\n%s", diff)
+			}
+		}
+		block := func(id string) {
+			t.Helper()
+			if err := os.MkdirAll(filepath.Join(dir, id+".jsonl", "taken"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		block("bad1")
+		consume("a", "bad1", "b")
+		logged(`Writing the file of session "bad1" failed, will be tried again. /bad1.jsonl`)
+		block("bad2")
+		consume("c", "bad2")
+		logged(`Writing the file of session "bad2" failed, will be tried again. /bad2.jsonl`)
+		for _, id := range []string{"a", "b", "c"} {
+			if _, err := os.Stat(filepath.Join(dir, id+".jsonl")); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := os.RemoveAll(filepath.Join(dir, "bad1.jsonl")); err != nil {
+			t.Fatal(err)
+		}
+		consume("d")
+		logged(`Writing the file of session "bad1" succeeded again. /bad1.jsonl`)
+		if err := os.RemoveAll(filepath.Join(dir, "bad2.jsonl")); err != nil {
+			t.Fatal(err)
+		}
+		consume("e")
+		logged(`Writing the file of session "bad2" succeeded again. /bad2.jsonl`)
+		if got := titles(t, dir); len(got) != 7 || s.due() != 0 {
+			t.Errorf("files %v, %d due", got, s.due())
+		}
+	})
+}
+
+// TestADirectoryThatCannotBeWrittenIsLoggedOnce: a failure that concerns all sessions is logged once, and not
+// for each of them; a directory that was removed is made again.
+func TestADirectoryThatCannotBeWrittenIsLoggedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, dir := jsonlConfig(t)
+		core, logs := observer.New(zap.InfoLevel)
+		set := nop()
+		set.Logger = zap.New(core)
+		s := newFakeStore()
+		e := start(t, s.open, c, set, componenttest.NewNopHost())
+		synctest.Wait()
+		if err := os.Remove(dir); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(dir, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.ConsumeTraces(t.Context(), runs("a", "b", "c")); err != nil {
+			t.Fatal(err)
+		}
+		advance(10 * quiet)
+		synctest.Wait()
+		failed := logs.FilterMessage("Writing session files failed, will be tried again.")
+		if failed.Len() != 1 || failed.All()[0].ContextMap()["file"] != dir || logs.FilterLevelExact(zap.WarnLevel).Len() != 1 {
+			t.Errorf("the log says %v", logs.All())
+		}
+		if err := os.Remove(dir); err != nil {
+			t.Fatal(err)
+		}
+		advance(2 * quiet)
+		synctest.Wait()
+		if got := titles(t, dir); len(got) != 3 || logs.FilterMessage("Writing session files succeeded again.").Len() != 1 {
+			t.Errorf("files %v, log %v", got, logs.All())
 		}
 	})
 }
