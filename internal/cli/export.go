@@ -294,7 +294,17 @@ func (e *exporter) writeAll(cmd *cobra.Command, ids []string, each func(func(*fo
 		if e.all {
 			slices.Reverse(ids) // what was stored last is found first
 		}
-		return e.out.database().place(e.out.path, func(path string) error { return e.format.Store(cmd.Context(), path, pulled(each)) })
+		// The store reports what it cannot hold after it has taken the session.
+		var left func(id string, err error)
+		if len(ids) > 1 {
+			left = func(id string, err error) {
+				e.written--
+				e.leave(cmd, id, err)
+			}
+		}
+		return e.out.database().place(e.out.path, func(path string) error {
+			return e.format.Store(cmd.Context(), path, pulled(each), left)
+		})
 	case !e.toStream() && writesFile(e.format, e.out.path):
 		return each(func(s *formats.Source) error {
 			return e.out.database().place(e.out.path, func(path string) error { return e.format.File(path, s) })
@@ -313,9 +323,6 @@ func pulled(each func(func(*formats.Source) error) error) iter.Seq2[*codec.Sessi
 	return func(yield func(*codec.Session, error) bool) {
 		stopped := errors.New("stopped")
 		err := each(func(s *formats.Source) error {
-			if err := s.CheckTree(); err != nil {
-				return err // the store could not hold it, and would end with it
-			}
 			if !yield(s.Session, nil) {
 				return outputError{stopped}
 			}
@@ -335,7 +342,7 @@ func writesFile(f *formats.Format, path string) bool {
 // writeFile writes the file itself; see writesFile.
 func writeFile(ctx context.Context, f *formats.Format, path string, s *formats.Source) error {
 	if f.Store != nil {
-		return f.Store(ctx, path, func(yield func(*codec.Session, error) bool) { yield(s.Session, nil) })
+		return f.Store(ctx, path, func(yield func(*codec.Session, error) bool) { yield(s.Session, nil) }, nil)
 	}
 	return f.File(path, s)
 }

@@ -31,8 +31,9 @@ type Imported struct {
 	State *State
 	// Claims are the indexes that displaced parts asked for.
 	Claims []Claim
-	// AsGiven says that the row of a session that the store does not have stands with
-	// the tokens that it has, which are summed anew when the session changes.
+	// AsGiven says that the session is stored as it is, or not at all: a row that is
+	// refused is an error of type [*NotWholeError], and the row of a session that the
+	// store does not have keeps its tokens, which are summed anew when the session changes.
 	AsGiven bool
 }
 
@@ -60,6 +61,15 @@ type Refusal struct {
 }
 
 func (r Refusal) String() string { return r.Where + ": " + r.Reason }
+
+// NotWholeError is a session that was not imported because one of its rows was refused; see
+// [Imported.AsGiven].
+type NotWholeError struct{ Refusal }
+
+func (e *NotWholeError) Error() string {
+	reason, _, _ := strings.Cut(e.Reason, "; ") // the rest is what becomes of the row alone
+	return e.Where + ": " + reason
+}
 
 // Import merges a session into the rows behind tx, all of it or, with an error,
 // nothing if the caller rolls back. It does not change or retain in.
@@ -115,7 +125,11 @@ func Import(tx Tx, in *Imported) (ImportResult, error) {
 	}
 	a := applier{tx: tx, sessions: make(map[string]*sessionWork)}
 	i := importer{applier: &a, work: a.session(in.Session.ID)}
-	if err := i.run(in); err != nil {
+	err := i.run(in)
+	if err == nil && in.AsGiven && len(i.result.Refused) > 0 {
+		err = &NotWholeError{i.result.Refused[0]}
+	}
+	if err != nil {
 		return ImportResult{}, fmt.Errorf("import session %s: %w", in.Session.ID, err)
 	}
 	return i.result, nil

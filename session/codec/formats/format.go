@@ -44,7 +44,11 @@ type Writing struct {
 	File       func(path string, s *Source) error
 	WritesFile func(path string) bool
 	// Store writes sessions, the oldest first, to a path that does not exist.
-	Store func(ctx context.Context, path string, sessions iter.Seq2[*codec.Session, error]) error
+	// It calls left for each session that it leaves out, or where left is nil ends with the
+	// first: see [sqlitefile.EncodeFile].
+	Store func(
+		ctx context.Context, path string, sessions iter.Seq2[*codec.Session, error], left func(sessionID string, err error),
+	) error
 	// Dir writes a session into a directory in the layout of the format's program. Without
 	// replace, a session that is there already gives an error that is [os.ErrExist]. Where
 	// it is nil each session is a file in the directory.

@@ -44,7 +44,7 @@ func suite(f *formats.Format) codectest.Codec {
 						return
 					}
 				}
-			})
+			}, nil)
 		}
 	case f.File != nil:
 		c.EncodeFile = func(dir string, all []*codec.Session) error { return f.File(path(dir), source(all[0])) }

@@ -92,7 +92,7 @@ func BenchmarkExport(b *testing.B) {
 	run(b, path, "export", func(to string) {
 		err := sqlitefile.EncodeFile(context.Background(), to, func(yield func(*codec.Session, error) bool) {
 			each(b, path, func(s *codec.Session) bool { return yield(s, nil) })
-		})
+		}, nil)
 		if err != nil {
 			b.Fatal(err)
 		}

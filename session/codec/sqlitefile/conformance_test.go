@@ -23,7 +23,7 @@ var format = codectest.Codec{
 					return
 				}
 			}
-		})
+		}, nil)
 	},
 	DecodeFile: func(dir string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 		return sqlitefile.DecodeFile(context.Background(), filepath.Join(dir, "sessions.db"), report)

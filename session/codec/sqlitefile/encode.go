@@ -21,13 +21,16 @@ import (
 // there whole or not at all, and nothing is left beside it. EncodeFile takes nothing
 // of the sessions into keeping, and does not change them.
 //
-// It stops at an error of the sequence, and at a session that the store cannot hold
-// whole: rows that make no tree, or an id that another session has. The error for a
-// path that is taken wraps fs.ErrExist.
-func EncodeFile(ctx context.Context, path string, sessions iter.Seq2[*codec.Session, error]) error {
+// It stops at an error of the sequence. A session that the store cannot hold whole, because
+// its rows make no tree or one has an id that another session has, is left out whole, and left
+// is called with its id and what is wrong with it; where left is nil, that is the error of
+// EncodeFile. The error for a path that is taken wraps fs.ErrExist.
+func EncodeFile(
+	ctx context.Context, path string, sessions iter.Seq2[*codec.Session, error], left func(sessionID string, err error),
+) error {
 	var failed error // which says itself where it happened
 	err := database.Create(path, func(temporary string) error {
-		failed = fill(ctx, temporary, sessions)
+		failed = fill(ctx, temporary, sessions, left)
 		return failed
 	})
 	if err != nil && failed == nil {
@@ -37,7 +40,9 @@ func EncodeFile(ctx context.Context, path string, sessions iter.Seq2[*codec.Sess
 }
 
 // fill makes a store. When it returns without an error all of it is in the one file.
-func fill(ctx context.Context, path string, sessions iter.Seq2[*codec.Session, error]) (err error) {
+func fill(
+	ctx context.Context, path string, sessions iter.Seq2[*codec.Session, error], left func(sessionID string, err error),
+) (err error) {
 	s, err := sqlitestore.Open(ctx, path, sqlitestore.Options{})
 	if err != nil {
 		return err
@@ -48,11 +53,27 @@ func fill(ctx context.Context, path string, sessions iter.Seq2[*codec.Session, e
 		}
 	}()
 	var failed error
+	// refuse says whether the others follow.
+	refuse := func(id string, err error) bool {
+		err = fmt.Errorf("%w; export it to a store of its own, or in another format", err)
+		if left == nil {
+			failed = fmt.Errorf("encode session %s: %w", id, err)
+			return false
+		}
+		left(id, err)
+		return true
+	}
 	s.ImportAll(ctx, func(yield func(*store.Imported) bool) {
 		for one, err := range sessions {
 			if err != nil {
 				failed = err
 				return
+			}
+			if err := one.CheckTree(); err != nil {
+				if !refuse(one.Session.ID, err) {
+					return
+				}
+				continue
 			}
 			in := *one
 			in.AsGiven = true
@@ -60,9 +81,9 @@ func fill(ctx context.Context, path string, sessions iter.Seq2[*codec.Session, e
 				return
 			}
 		}
-	}, func(in *store.Imported, result store.ImportResult, err error) bool {
-		if err == nil && len(result.Refused) > 0 {
-			err = fmt.Errorf("encode session %s: %s", in.Session.ID, result.Refused[0])
+	}, func(in *store.Imported, _ store.ImportResult, err error) bool {
+		if refused, ok := errors.AsType[*store.NotWholeError](err); ok && failed == nil {
+			return refuse(in.Session.ID, refused)
 		}
 		if failed == nil {
 			failed = err

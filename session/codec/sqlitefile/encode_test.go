@@ -182,7 +182,7 @@ func export(t *testing.T, from, to string, ids ...string) {
 				return
 			}
 		}
-	})
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -347,7 +347,7 @@ func TestFile(t *testing.T) {
 		return func(yield func(*codec.Session, error) bool) { yield(s, err) }
 	}
 	good := &codec.Session{Transcript: all[0].Transcript}
-	if err := sqlitefile.EncodeFile(t.Context(), name, one(good, nil)); !errors.Is(err, fs.ErrExist) {
+	if err := sqlitefile.EncodeFile(t.Context(), name, one(good, nil), nil); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("over a file: %v", err)
 	}
 	broken := *all[0].Transcript
@@ -362,11 +362,11 @@ func TestFile(t *testing.T) {
 		_ = yield(good, nil) && yield(&codec.Session{Transcript: &other}, nil)
 	}
 	for name, err := range map[string]error{
-		"rows that make no tree":  sqlitefile.EncodeFile(t.Context(), filepath.Join(dir, "x.db"), one(&codec.Session{Transcript: &broken}, nil)),
-		"a sequence that fails":   sqlitefile.EncodeFile(t.Context(), filepath.Join(dir, "x.db"), one(nil, failed)),
-		"an id of two sessions":   sqlitefile.EncodeFile(t.Context(), filepath.Join(dir, "x.db"), twice),
-		"being canceled":          sqlitefile.EncodeFile(canceled, filepath.Join(dir, "x.db"), one(good, nil)),
-		"a directory that is not": sqlitefile.EncodeFile(t.Context(), filepath.Join(dir, "y", "x.db"), one(good, nil)),
+		"rows that make no tree":  sqlitefile.EncodeFile(t.Context(), filepath.Join(dir, "x.db"), one(&codec.Session{Transcript: &broken}, nil), nil),
+		"a sequence that fails":   sqlitefile.EncodeFile(t.Context(), filepath.Join(dir, "x.db"), one(nil, failed), nil),
+		"an id of two sessions":   sqlitefile.EncodeFile(t.Context(), filepath.Join(dir, "x.db"), twice, nil),
+		"being canceled":          sqlitefile.EncodeFile(canceled, filepath.Join(dir, "x.db"), one(good, nil), nil),
+		"a directory that is not": sqlitefile.EncodeFile(t.Context(), filepath.Join(dir, "y", "x.db"), one(good, nil), nil),
 	} {
 		if err == nil {
 			t.Errorf("no error of %s", name)
@@ -378,7 +378,7 @@ func TestFile(t *testing.T) {
 
 	// No session is a store too.
 	empty := filepath.Join(dir, "empty.db")
-	if err := sqlitefile.EncodeFile(t.Context(), empty, func(func(*codec.Session, error) bool) {}); err != nil {
+	if err := sqlitefile.EncodeFile(t.Context(), empty, func(func(*codec.Session, error) bool) {}, nil); err != nil {
 		t.Fatal(err)
 	}
 	if sessions, problems, err := decode(t, empty); err != nil || len(sessions)+len(problems) > 0 {
@@ -427,6 +427,63 @@ func TestTraces(t *testing.T) {
 	for id, want := range map[string]int{"ses_1": 1, "ses_3": 1} {
 		if links, err := r.Spans(t.Context(), id); len(links) != want || err != nil {
 			t.Errorf("session %s has %d spans, %v", id, len(links), err)
+		}
+	}
+}
+
+// TestTheOtherSessionsAreExported: a session that the store cannot hold whole is left out
+// whole and named, and those before and after it are there, byte for byte.
+func TestTheOtherSessionsAreExported(t *testing.T) {
+	dir := t.TempDir()
+	rows := func(id string) *session.Transcript { return sessionOf(id, 2, "d").Transcript }
+	first := rows("ses_a")
+	shared := map[string]*session.Transcript{"message": rows("ses_b"), "part": rows("ses_c"), "tree": rows("ses_d"), "index": rows("ses_e")}
+	m := &shared["message"].Messages[0]
+	m.Message.ID = first.Messages[0].Message.ID
+	for i := range m.Parts {
+		m.Parts[i].MessageID = m.Message.ID
+	}
+	last := func(t *session.Transcript) *session.Part {
+		parts := t.Messages[len(t.Messages)-1].Parts
+		return &parts[len(parts)-1]
+	}
+	last(shared["part"]).ID = first.Messages[0].Parts[0].ID
+	shared["tree"].Messages[0].Message.SessionID = "ses_other"
+	last(shared["index"]).Index = -1
+	all := []*session.Transcript{first, shared["message"], shared["part"], shared["tree"], shared["index"], rows("ses_z")}
+	given := func(yield func(*codec.Session, error) bool) {
+		for _, t := range all {
+			if !yield(&codec.Session{Transcript: t}, nil) {
+				return
+			}
+		}
+	}
+	problems := map[string]string{}
+	path := filepath.Join(dir, "x.db")
+	err := sqlitefile.EncodeFile(t.Context(), path, given, func(id string, err error) { problems[id] = err.Error() })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[string]string{
+		"ses_b": "message " + first.Messages[0].Message.ID + ": its id belongs to session ses_a",
+		"ses_c": "part " + first.Messages[0].Parts[0].ID + ": its id belongs to message " + first.Messages[0].Message.ID,
+		"ses_d": "ses_other",
+		"ses_e": "-1",
+	} {
+		if got := problems[id]; !strings.Contains(got, want) || !strings.Contains(got, "; export it ") || strings.Contains(got, dir) {
+			t.Errorf("the problem of %s is %q, want %q", id, got, want)
+		}
+	}
+	if len(problems) != 4 {
+		t.Errorf("problems %v", problems)
+	}
+	got, damaged, err := decode(t, path)
+	if err != nil || len(damaged) > 0 || len(got) != 2 {
+		t.Fatalf("%d sessions, %v, %v", len(got), damaged, err)
+	}
+	for i, want := range []*session.Transcript{first, all[5]} {
+		if diff := cmp.Diff(want, got[i].Transcript); diff != "" {
+			t.Errorf("session %d (-want +got):\n%s", i, diff)
 		}
 	}
 }
