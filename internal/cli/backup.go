@@ -33,6 +33,7 @@ copy, and its bytes.`,
 			if errors.Is(err, fs.ErrExist) {
 				return usagef("%s is there already; name another file", args[0])
 			}
+			err = unwritten(args[0], err)
 			if err == nil && asJSON {
 				info, err := os.Stat(args[0])
 				if err != nil {

@@ -63,7 +63,7 @@ func (e *exporter) writeBundle(cmd *cobra.Command, each func(func(*formats.Sourc
 			}
 			return pack(z, codec.FileName(s.Transcript.Session.ID)+e.format.Ext, page.Bytes())
 		})
-		if err == nil && len(missing) > 0 {
+		if err = e.some(err); err == nil && len(missing) > 0 {
 			err = pack(z, "missing.txt", []byte(inspect.Sanitize(strings.Join(missing, "\n"))+"\n"))
 		}
 		return errors.Join(err, z.Close())

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"strings"
@@ -65,9 +66,13 @@ func Main(version string, args []string, stdin io.Reader, stdout, stderr io.Writ
 	if path, pathErr := storePath(cmd); pathErr == nil {
 		err = readError(path, err)
 	}
+	if writing, ok := errors.AsType[*fs.PathError](err); ok && writing.Op == "write" && writing.Path == os.Stdout.Name() {
+		err = unwritten("standard output", err)
+	}
 	code, hint := classify(err)
 	what := strings.Join(strings.Fields(err.Error()), " ")
-	if i := strings.LastIndex(what, "; "); i >= 0 && code != exitOther {
+	_, unwritten := errors.AsType[*writeError](err)
+	if i := strings.LastIndex(what, "; "); i >= 0 && (code != exitOther || unwritten) {
 		what, hint = what[:i], what[i+2:] // the remedy that such errors end with
 	}
 	if code == exitUsage && hint == "" {
@@ -119,9 +124,12 @@ func classify(err error) (code int, hint string) {
 	var options *collector.OptionsError
 	var noStore noStoreError
 	var damaged damagedError
+	var writing *writeError
 	switch {
 	case errors.As(err, &usage), errors.As(err, &options):
 		return exitUsage, ""
+	case errors.As(err, &writing): // of a store that is written for somebody else, too
+		return exitOther, ""
 	case errors.As(err, &damaged):
 		return exitStore, fmt.Sprintf("save what can be read with sqlite3 %s .recover, or restore a backup", damaged.path)
 	case errors.As(err, &noStore):

@@ -67,6 +67,7 @@ something does.`,
 				return err
 			}
 			defer r.Close()
+			out.source = r.Path()
 			var timelines [2]*inspect.Timeline
 			for i, name := range args {
 				id, err := r.Resolve(cmd.Context(), name)

@@ -43,9 +43,9 @@ and a descriptor, such as /dev/null and /dev/stdout, are written to as they are.
 
 Of many sessions, one that cannot be exported is left out and named on standard error,
 and the rest are exported; the exit code is 1 then. In a directory a session's file is
-named after its id. Characters of the id that file systems differ about are %XX, and
-"~" with a hash ends the name of an id that is too long, or that could be confused with
-another where upper and lower case are the same.
+named after its id, and no two sessions have one. Characters of the id that file systems
+differ about are %XX. Where it has upper-case letters "~" and digits that say which they
+are follow, for some file systems cannot tell; where it is too long, "~" and a hash.
 
 A line of otlp-json is one request. A server takes the first line of what is
 posted and no more: post many sessions as otlp-proto, which is one request with
@@ -205,6 +205,8 @@ func (e *exporter) run(cmd *cobra.Command, r *sqlite.Reader, ids []string) error
 			}
 			if err == nil {
 				err = fn(s)
+			} else {
+				err = readingError{err}
 			}
 			switch {
 			case err == nil:
@@ -220,6 +222,9 @@ func (e *exporter) run(cmd *cobra.Command, r *sqlite.Reader, ids []string) error
 		return nil
 	}
 	err := e.writeAll(cmd, ids, each)
+	if errors.Is(err, errNone) {
+		err = nil
+	}
 	if err == nil && e.left > 0 {
 		if e.written > 0 && e.mended {
 			return fmt.Errorf("%d of %s left out: %w", e.left, counted(e.left+e.written, "session"), e.first)
@@ -229,6 +234,17 @@ func (e *exporter) run(cmd *cobra.Command, r *sqlite.Reader, ids []string) error
 		}
 		fmt.Fprintf(cmd.ErrOrStderr(), "agenttrace: %s exported, %d left out\n", counted(e.written, "session"), e.left)
 		return errFinding
+	}
+	return err
+}
+
+// errNone ends an export that has left out every session, before a file of none is made.
+var errNone = errors.New("no session was exported")
+
+// some is err, or errNone.
+func (e *exporter) some(err error) error {
+	if err == nil && e.written == 0 && e.left > 0 {
+		return errNone
 	}
 	return err
 }
@@ -262,7 +278,8 @@ func (e outputError) Unwrap() error { return e.error }
 // endsExport says whether the next session would fail as this one did.
 func endsExport(ctx context.Context, err error) bool {
 	var out outputError
-	return ctx.Err() != nil || errors.As(err, &out) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EROFS)
+	var writing *writeError
+	return ctx.Err() != nil || errors.As(err, &out) || errors.Is(err, syscall.EPIPE) || errors.As(err, &writing) && writing.lasting
 }
 
 // whole makes of a function that writes sessions to what it is given one that writes to w
@@ -303,7 +320,7 @@ func (e *exporter) writeAll(cmd *cobra.Command, ids []string, each func(func(*fo
 			}
 		}
 		return e.out.database().place(e.out.path, func(path string) error {
-			return e.format.Store(cmd.Context(), path, pulled(each), left)
+			return e.some(e.format.Store(cmd.Context(), path, pulled(each), left))
 		})
 	case !e.toStream() && writesFile(e.format, e.out.path):
 		return each(func(s *formats.Source) error {
@@ -314,7 +331,7 @@ func (e *exporter) writeAll(cmd *cobra.Command, ids []string, each func(func(*fo
 		if len(ids) == 1 {
 			return each(e.format.Stream(w))
 		}
-		return each(whole(w, e.format.Stream))
+		return e.some(each(whole(w, e.format.Stream)))
 	})
 }
 
@@ -404,8 +421,8 @@ func (e *exporter) explainAll(cmd *cobra.Command, each func(func(*formats.Source
 
 // writeDir writes a file per session, or what layout the format has.
 func (e *exporter) writeDir(ctx context.Context, each func(func(*formats.Source) error) error) error {
-	if err := os.MkdirAll(e.out.path, 0o700); err != nil {
-		return fmt.Errorf("create %s: %w", e.out.path, err)
+	if err := makeDirectory(e.out.path); err != nil {
+		return err
 	}
 	return each(func(s *formats.Source) error {
 		if e.format.Dir != nil {
@@ -413,12 +430,12 @@ func (e *exporter) writeDir(ctx context.Context, each func(func(*formats.Source)
 			if errors.Is(err, fs.ErrExist) {
 				return usagef("%w; choose another directory or add --force", err)
 			}
-			return err
+			return unwritten(e.out.path, err)
 		}
 		path := filepath.Join(e.out.path, codec.FileName(s.Transcript.Session.ID)+e.format.Ext)
 		if writesFile(e.format, path) {
 			return e.out.database().place(path, func(temporary string) error { return writeFile(ctx, e.format, temporary, s) })
 		}
-		return e.out.file(path, func(w io.Writer) error { return e.format.Stream(w)(s) })
+		return e.out.file(ctx, path, e.format.JSON, func(w io.Writer) error { return e.format.Stream(w)(s) })
 	})
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -8,7 +9,9 @@ import (
 	"os"
 	pathpkg "path"
 	"path/filepath"
+	"regexp"
 	"strconv"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -37,35 +40,42 @@ func (o output) database() output {
 // file. json says that what is written is JSON.
 func (o output) write(cmd *cobra.Command, path string, json bool, fn func(io.Writer) error) error {
 	n, isStream := descriptor(path)
+	var w io.Writer
 	switch {
 	case isStream && n == 2:
-		return fn(cmd.ErrOrStderr())
+		w = cmd.ErrOrStderr()
 	case isStream && n != 1:
 		f, err := openDescriptor(n)
 		if err != nil {
 			return usagef("write %s: %w; name a descriptor that is open for writing", path, err)
 		}
-		return fn(f)
+		w = f
 	case path != "" && path != "-" && !isStream:
-		return o.file(path, fn)
-	case json:
-		return fn(jsonOutput(cmd))
+		return o.file(cmd.Context(), path, json, fn)
+	default:
+		w = cmd.OutOrStdout()
+		if path == "" || path == "-" {
+			path = "standard output"
+		}
 	}
-	return fn(cmd.OutOrStdout())
+	if json {
+		w = forJSON(w)
+	}
+	return into(w, path, fn)
 }
 
 // file calls fn with the file of the path. What is no regular file (a device, a FIFO) is
 // written to as it is, and never replaced.
-func (o output) file(path string, fn func(io.Writer) error) error {
+func (o output) file(ctx context.Context, path string, json bool, fn func(io.Writer) error) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
-		return writeSpecial(path, info, fn)
+		return writeSpecial(ctx, path, info, json, fn)
 	}
 	return o.place(path, func(temporary string) error {
 		f, err := os.OpenFile(temporary, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600) // prompts are sensitive
 		if err != nil {
 			return err
 		}
-		err = fn(f)
+		err = into(f, path, fn)
 		if err == nil {
 			err = f.Sync()
 		}
@@ -75,18 +85,39 @@ func (o output) file(path string, fn func(io.Writer) error) error {
 
 // writeSpecial writes to a device or a FIFO, which is there whatever is written to it: no
 // --force is needed.
-func writeSpecial(path string, info fs.FileInfo, fn func(io.Writer) error) error {
+func writeSpecial(ctx context.Context, path string, info fs.FileInfo, json bool, fn func(io.Writer) error) error {
 	if info.Mode()&fs.ModeSocket != 0 {
 		return usagef("write %s: it is a socket; name a file, or pipe standard output to a program that connects to it", path)
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY, 0) // neither created nor cut
+	f, err := openSpecial(ctx, path)
 	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+		return unwritten(path, err)
 	}
-	if err := errors.Join(fn(f), f.Close()); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+	var w io.Writer = f
+	if json {
+		w = forJSON(w)
 	}
-	return nil
+	err = into(w, path, fn)
+	if closeErr := f.Close(); err == nil {
+		err = unwritten(path, closeErr)
+	}
+	return err
+}
+
+// openSpecial opens a device or a FIFO, which it neither creates nor cuts. That of a FIFO
+// waits until somebody reads it, or ctx ends.
+func openSpecial(ctx context.Context, path string) (f *os.File, err error) {
+	opened := make(chan struct{})
+	go func() {
+		defer close(opened)
+		f, err = os.OpenFile(path, os.O_WRONLY, 0)
+	}()
+	select {
+	case <-opened:
+		return f, err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // descriptor returns the number of the descriptor of this process that a path names, such as
@@ -136,6 +167,9 @@ func descriptorName(path string) (n int, ok bool) {
 // openDescriptor returns the file of an open descriptor. It stays open: whoever opened it
 // closes it, or the end of the process does.
 func openDescriptor(n int) (*os.File, error) {
+	if !inheritedDescriptor(n) {
+		return nil, syscall.EBADF // closed, or opened by this process, such as the store's
+	}
 	f := os.NewFile(uintptr(n), fmt.Sprintf("/dev/fd/%d", n))
 	if f == nil {
 		return nil, fs.ErrInvalid
@@ -174,7 +208,7 @@ func target(path string) (string, error) {
 // it is whole. The file that a symbolic link leads to is replaced, and not the link.
 func (o output) place(path string, fn func(temporary string) error) error {
 	exists := usagef("write %s: it exists; choose another name or add --force", path)
-	if sameFile(path, o.source) {
+	if o.isSource(path) {
 		return usagef("write %s: it is the store that is read; choose another name", path)
 	}
 	named := path
@@ -189,6 +223,8 @@ func (o output) place(path string, fn func(temporary string) error) error {
 		return usagef("write %s: it is no regular file, and this format is a database or several files; name a file", named)
 	case err == nil && !o.force:
 		return exists
+	case errors.Is(err, syscall.ENAMETOOLONG), errors.Is(err, syscall.ENOTDIR):
+		return unwritten(named, err) // before anything is made of it
 	}
 	dir := filepath.Dir(path)
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
@@ -199,13 +235,17 @@ func (o output) place(path string, fn func(temporary string) error) error {
 	}
 	room, err := os.MkdirTemp(dir, ".agenttrace-*") // however long the name of the file is
 	if err != nil {
-		return fmt.Errorf("write %s: %w", named, err)
+		err = unwritten(named, err)
+		if failure, ok := errors.AsType[*writeError](err); ok {
+			failure.lasting = true // nor is there room for another file
+		}
+		return err
 	}
 	defer os.RemoveAll(room)
 	// The name keeps its end, by which a format may go.
 	temporary := filepath.Join(room, "new"+filepath.Ext(path))
 	if err := fn(temporary); err != nil {
-		return fmt.Errorf("write %s: %w", named, err)
+		return unwritten(named, hidden(room, named, err))
 	}
 	if !o.force {
 		// A link, unlike a rename, does not replace what appeared meanwhile. Where
@@ -221,11 +261,45 @@ func (o output) place(path string, fn func(temporary string) error) error {
 	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
 		return usagef("write %s: it is no regular file any more; name another", named)
 	}
-	if err := os.Rename(temporary, path); err != nil {
-		return fmt.Errorf("write %s: %w", named, err)
-	}
-	return nil
+	return unwritten(named, os.Rename(temporary, path))
 }
+
+// isSource reports whether the path is that of the store that is read, or of one of the files
+// that belong to it.
+func (o output) isSource(path string) bool {
+	if o.source == "" {
+		return false
+	}
+	real := o.source
+	if resolved, err := filepath.EvalSymlinks(real); err == nil {
+		real = resolved
+	}
+	for _, suffix := range []string{"", "-wal", "-shm", "-journal", ".lock"} {
+		if sameFile(path, real+suffix) {
+			return true
+		}
+	}
+	return false
+}
+
+// hidden is err with the path that the user named in place of those of temporary files in the
+// directory room.
+func hidden(room, named string, err error) error {
+	below := regexp.MustCompile(regexp.QuoteMeta(room) + `[^\s:;,"]*`)
+	text := below.ReplaceAllLiteralString(err.Error(), named)
+	if text == err.Error() {
+		return err
+	}
+	return renamedError{text, err}
+}
+
+type renamedError struct {
+	text string
+	error
+}
+
+func (e renamedError) Error() string { return e.text }
+func (e renamedError) Unwrap() error { return e.error }
 
 // hasLog says whether the database at path has a log that another program needs.
 func hasLog(path string) bool {

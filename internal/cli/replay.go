@@ -236,13 +236,15 @@ func (p *replayer) write(cmd *cobra.Command, r *sqlite.Reader, id string) error 
 		return err
 	}
 	p.warn(cmd, b)
+	p.out.source = r.Path()
 	if p.toDirectory() {
-		if err := os.MkdirAll(p.out.path, 0o700); err != nil {
-			return fmt.Errorf("create %s: %w", p.out.path, err)
+		if err := makeDirectory(p.out.path); err != nil {
+			return err
 		}
 		for _, name := range replayNames() {
 			path := filepath.Join(p.out.path, name+".json")
-			if err := p.out.file(path, func(w io.Writer) error { return encodeReplay(w, b, name) }); err != nil {
+			encode := func(w io.Writer) error { return encodeReplay(w, b, name) }
+			if err := p.out.file(cmd.Context(), path, true, encode); err != nil {
 				return err
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), inspect.Sanitize(path))

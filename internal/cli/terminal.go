@@ -50,8 +50,10 @@ func isTerminal(w io.Writer) bool {
 // jsonOutput is where JSON goes. JSON escapes what is below a space, and a
 // terminal also obeys DEL and the controls from U+0080 to U+009F: on their way to
 // one these become escapes of JSON too, which changes no value.
-func jsonOutput(cmd *cobra.Command) io.Writer {
-	w := cmd.OutOrStdout()
+func jsonOutput(cmd *cobra.Command) io.Writer { return forJSON(cmd.OutOrStdout()) }
+
+// forJSON is w for JSON: see [jsonOutput].
+func forJSON(w io.Writer) io.Writer {
 	if isTerminal(w) {
 		return &controlEscaper{w: w}
 	}

@@ -204,7 +204,7 @@ func (r *Reader) Backup(ctx context.Context, path string) (err error) {
 	if _, err := os.Lstat(path); err == nil {
 		return fmt.Errorf("back up to %s: %w", path, fs.ErrExist)
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // mode 0600
+	f, err := os.CreateTemp(filepath.Dir(path), ".agenttrace-*") // mode 0600, and short however long the name is
 	if err != nil {
 		return fmt.Errorf("back up to %s: %w", path, err)
 	}

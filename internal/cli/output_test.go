@@ -1,0 +1,360 @@
+//go:build unix
+
+package cli_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/agenttrace/agenttrace/session/codec/sqlitefile"
+	zombie "zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
+)
+
+// writers are the commands that write a file, each to the path that is appended.
+var writers = [][]string{
+	{"export", "last", "--format", "jsonl", "--output"}, {"export", "last", "--format", "json", "--output"},
+	{"export", "last", "--format", "csv", "--output"}, {"export", "last", "--format", "markdown", "--output"},
+	{"export", "last", "--format", "html", "--output"}, {"export", "last", "--format", "otlp-json", "--output"},
+	{"export", "last", "--format", "otlp-proto", "--output"}, {"export", "last", "--format", "agentdbg", "--output"},
+	{"export", "last", "--format", "jutul", "--output"}, {"export", "last", "--format", "skillet", "--output"},
+	{"export", "last", "--format", "acp", "--output"}, {"export", "last", "--format", "sqlite", "--output"},
+	{"export", "--all", "--format", "jsonl", "--output"}, {"export", "--all", "--format", "sqlite", "--output"},
+	{"export", "last", "--format", "markdown", "--bundle"}, {"replay", "last", "--format", "anthropic", "--output"},
+	{"diff", "last", "1fa2bdc57", "--format", "html", "--output"}, {"backup"},
+}
+
+// inShell runs the command in a process of its own after what a shell does first.
+func inShell(t *testing.T, first string, args ...string) (stderr string, code int) {
+	t.Helper()
+	path, err := exec.LookPath("agenttrace")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "sh", append([]string{"-c", first + ` && exec "$0" "$@"`, path}, args...)...)
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// large makes a store with a session that no format writes in few bytes, and lets the writers
+// find no log beside it.
+func large(t *testing.T, path string) {
+	t.Helper()
+	if err := makeStore(path, fixture()); err != nil {
+		t.Fatal(err)
+	}
+	var sql strings.Builder
+	for i := range 1500 {
+		fmt.Fprintf(&sql, "INSERT INTO chat_parts(id, message_id, session_id, \"index\", type, data_json, created_at, updated_at)"+
+			" SELECT 'prt_large_%d', message_id, session_id, %d, 'text', json_object('type', 'text', 'text', hex(randomblob(400))), created_at, updated_at"+
+			" FROM chat_parts WHERE session_id = 'ses_1fa2bdc08000YO9dOSXjsMd9kP' ORDER BY rowid LIMIT 1;\n", i, 1000+i)
+	}
+	execute(t, path, sql.String())
+	if err := sqlitefile.Settle(path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestWhatCannotBeWrittenLeavesNothing: past the limit on the size of files, as on a full disk,
+// each command names the file that the user named, why it is not there, and what to do; nothing
+// is left of it, and a file that was there is as it was.
+func TestWhatCannotBeWrittenLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	store := filepath.Join(dir, "s.db")
+	large(t, store)
+	out := filepath.Join(dir, "out")
+	if err := os.Mkdir(out, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(out, "file.x")
+	for _, args := range writers {
+		if args[2%len(args)] == "--format" && args[3] == "csv" {
+			args = append([]string{"export", "--all"}, args[2:]...)
+		}
+		for _, old := range []bool{false, true} {
+			args := append(append([]string{"--store", store}, args...), file)
+			if old {
+				if args[2] == "backup" {
+					continue // which replaces nothing
+				}
+				if err := os.WriteFile(file, []byte("old"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				args = append(args, "--force")
+			}
+			stderr, code := inShell(t, "ulimit -f 68", args...) // blocks: what readers share of the log has 32 KiB
+			first, hint, _ := strings.Cut(stderr[max(0, strings.Index(stderr, "agenttrace: ")):], "\nhint: ")
+			if code != 5 || !strings.Contains(first, "agenttrace: write "+file+": ") || strings.Contains(stderr, "/.") || hint == "" {
+				t.Errorf("%v: exit code %d, %s", args, code, stderr)
+			}
+			if b, err := os.ReadFile(file); old != (err == nil) || old && string(b) != "old" {
+				t.Errorf("%v: the file has %d bytes, %v", args, len(b), err)
+			}
+			_ = os.Remove(file)
+			if left, err := os.ReadDir(out); err != nil || len(left) > 0 {
+				t.Errorf("%v: left behind: %v, %v", args, left, err)
+				_ = os.RemoveAll(filepath.Join(out, left[0].Name()))
+			}
+		}
+	}
+}
+
+// TestAFullDeviceIsNamed: what is written to a device that is full names it, the reason and the
+// remedy, and so does standard output.
+func TestAFullDeviceIsNamed(t *testing.T) {
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	store := filepath.Join(dir, "s.db")
+	if err := makeStore(store, fixture()); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range writers {
+		if args[0] == "backup" || strings.Contains(strings.Join(args, " "), "sqlite") || strings.Contains(strings.Join(args, " "), "jutul") {
+			continue // which are files, and none is replaced
+		}
+		stderr, code := inShell(t, "true", append(append([]string{"--store", store}, args...), "/dev/full")...)
+		if want := "agenttrace: write /dev/full: no space left on device\nhint: make room"; code != 5 || !strings.Contains(stderr, want) {
+			t.Errorf("%v: exit code %d, %s", args, code, stderr)
+		}
+	}
+	for _, args := range [][]string{{"export", "last"}, {"export", "--all"}, {"show", "last"}, {"ls", "--json"}, {"export", "last", "-o", "-"}} {
+		stderr, code := inShell(t, "exec >/dev/full", append([]string{"--store", store}, args...)...)
+		if want := "agenttrace: write standard output: no space left on device\nhint: make room"; code != 5 || !strings.Contains(stderr, want) {
+			t.Errorf("%v: exit code %d, %s", args, code, stderr)
+		}
+	}
+}
+
+// TestAPathThatCannotBe: the message names the path as the user gave it, and the remedy.
+func TestAPathThatCannotBe(t *testing.T) {
+	dir := t.TempDir()
+	store := filepath.Join(dir, "s.db")
+	if err := makeStore(store, fixture()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	paths := []string{filepath.Join(dir, "missing", "x"), filepath.Join(dir, "file", "x"), filepath.Join(dir, strings.Repeat("n", 300))}
+	if os.Geteuid() != 0 {
+		locked := filepath.Join(dir, "locked")
+		if err := os.Mkdir(locked, 0o500); err != nil {
+			t.Fatal(err)
+		}
+		paths = append(paths, filepath.Join(locked, "x"))
+	} else if info, err := os.Stat("/proc/self"); err == nil && info.IsDir() {
+		paths = append(paths, "/proc/x") // where root can make nothing
+	}
+	for _, args := range writers {
+		for _, path := range paths {
+			stderr, code := inShell(t, "true", append(append([]string{"--store", store}, args...), path)...)
+			if code != 2 && code != 5 || !strings.Contains(stderr, "agenttrace: write "+path+": ") || strings.Contains(stderr, "/.") ||
+				!strings.Contains(stderr, "\nhint: ") {
+				t.Errorf("%v %s: exit code %d, %s", args, path, code, stderr)
+			}
+		}
+	}
+	want := []string{"file", "s.db", "s.db.lock"}
+	for _, e := range entries(t, dir) {
+		name := filepath.Base(e)
+		if !strings.HasPrefix(name, "s.db") && name != "file" {
+			t.Errorf("%s is left behind; want %v", e, want)
+		}
+	}
+}
+
+// TestNoOutputReplacesTheStore: neither the store that is read nor the files that belong to it
+// are written, whatever the command, by whatever name.
+func TestNoOutputReplacesTheStore(t *testing.T) {
+	dir := t.TempDir()
+	store := filepath.Join(dir, "s.db")
+	if err := makeStore(store, fixture()); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(dir, "link.db")
+	hard := filepath.Join(dir, "hard.db")
+	for _, err := range []error{os.Symlink("s.db", link), os.Link(store, hard), os.WriteFile(store+"-journal", nil, 0o600)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, named := range []string{store, link} {
+		for _, args := range writers {
+			if args[0] == "backup" {
+				continue
+			}
+			for _, path := range []string{store, link, hard, store + "-wal", store + "-journal"} {
+				if _, err := os.Stat(path); err != nil {
+					continue
+				}
+				stderr, code := inShell(t, "true", append(append([]string{"--store", named}, args...), path, "--force")...)
+				if code != 2 || !strings.Contains(stderr, "it is the store that is read") {
+					t.Errorf("%v %s: exit code %d, %s", args, path, code, stderr)
+				}
+			}
+		}
+	}
+	if after, err := os.ReadFile(store); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("the store is changed, %v", err)
+	}
+}
+
+// TestOnlyDescriptorsOfTheCallerAreWritten: a number that the caller did not open may be that
+// of the store, which an export must not write into.
+func TestOnlyDescriptorsOfTheCallerAreWritten(t *testing.T) {
+	dir := t.TempDir()
+	store := filepath.Join(dir, "s.db")
+	if err := makeStore(store, fixture()); err != nil {
+		t.Fatal(err)
+	}
+	for n := 3; n < 30; n++ {
+		stderr, code := inShell(t, "exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-", "--store", store, "export", "last", "--output", fmt.Sprintf("/dev/fd/%d", n))
+		if code != 2 || !strings.Contains(stderr, "hint: name a descriptor that is open") {
+			t.Errorf("descriptor %d: exit code %d, %s", n, code, stderr)
+		}
+	}
+	for _, suffix := range []string{"-wal", "-shm"} {
+		if b, err := os.ReadFile(store + suffix); err == nil && bytes.Contains(b, []byte(`"type":"session"`)) {
+			t.Errorf("the export is in %s", suffix)
+		}
+	}
+}
+
+// TestAnExportToAFIFOThatNobodyReadsIsInterrupted: once, as any command is.
+func TestAnExportToAFIFOThatNobodyReadsIsInterrupted(t *testing.T) {
+	dir := t.TempDir()
+	store, fifo := filepath.Join(dir, "s.db"), filepath.Join(dir, "fifo")
+	if err := makeStore(store, fixture()); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "agenttrace", "--store", store, "export", "last", "--output", fifo)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	time.Sleep(500 * time.Millisecond) // it waits for a reader
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-ended:
+		if code := cmd.ProcessState.ExitCode(); code != 130 {
+			t.Errorf("exit code %d", code)
+		}
+	case <-time.After(20 * time.Second):
+		_ = cmd.Process.Kill()
+		t.Error("it goes on waiting")
+	}
+}
+
+// TestExportAllOfAStoreWhoseSessionsShareIDs: each session whose rows have ids of their own is
+// exported to a store, and the other is named with the id and what to do. So it is with import.
+func TestExportAllOfAStoreWhoseSessionsShareIDs(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "foreign.db")
+	// Another program's store, of the three tables, whose ids are only those of its sessions.
+	conn, err := zombie.OpenConn(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sql strings.Builder
+	sql.WriteString(`CREATE TABLE chat_sessions (id TEXT PRIMARY KEY, title TEXT, agent TEXT, workspace_id TEXT, workspace_root TEXT, model_json TEXT, mode TEXT,
+ parent_id TEXT, parent_message_id TEXT, permissions_json TEXT DEFAULT '[]', metadata_json TEXT DEFAULT '{}', prompt_tokens INTEGER DEFAULT 0,
+ completion_tokens INTEGER DEFAULT 0, reasoning_tokens INTEGER DEFAULT 0, cache_read INTEGER DEFAULT 0, cache_write INTEGER DEFAULT 0,
+ total_tokens INTEGER DEFAULT 0, cost_usd REAL DEFAULT 0, created_at INTEGER, updated_at INTEGER, archived_at INTEGER);
+ CREATE TABLE chat_messages (id TEXT, session_id TEXT, role TEXT, metadata_json TEXT DEFAULT '{}', hidden_at INTEGER, created_at INTEGER, updated_at INTEGER,
+ PRIMARY KEY (session_id, id));
+ CREATE TABLE chat_parts (id TEXT, message_id TEXT, session_id TEXT, "index" INTEGER, type TEXT, data_json TEXT, tool_call_id TEXT, tool_state TEXT,
+ continuation_run_id TEXT, created_at INTEGER, updated_at INTEGER, PRIMARY KEY (session_id, message_id, id));
+`)
+	ids := [][3]string{{"a", "m1", "p1"}, {"same-message", "m1", "p2"}, {"b", "m3", "p3"}, {"same-part", "m4", "p1"}, {"Case", "m5", "p5"}, {"case", "m6", "p6"}}
+	for i, id := range ids {
+		fmt.Fprintf(&sql, "INSERT INTO chat_sessions(id, title, agent, created_at, updated_at) VALUES ('%s', 't', 'a', 1795198540000, %d);\n", id[0], 1795198540000+i)
+		fmt.Fprintf(&sql, "INSERT INTO chat_messages(id, session_id, role, created_at, updated_at) VALUES ('%s', '%s', 'user', 1795198540000, 1795198540000);\n", id[1], id[0])
+		fmt.Fprintf(&sql, "INSERT INTO chat_parts(id, message_id, session_id, \"index\", type, data_json, created_at, updated_at)"+
+			" VALUES ('%s', '%s', '%s', 0, 'text', '{\"type\":\"text\",\"text\":\"hi\"}', 1795198540000, 1795198540000);\n", id[2], id[1], id[0])
+	}
+	if err := sqlitex.ExecuteScript(conn, sql.String(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	to := filepath.Join(dir, "to.db")
+	_, stderr, code := inProcess(t, "--store", path, "export", "--all", "--format", "sqlite", "--output", to)
+	for _, want := range []string{
+		"agenttrace: session same-message is left out: message m1: its id belongs to session a; export it ",
+		"agenttrace: session same-part is left out: part p1: its id belongs to message m1; export it ",
+		"agenttrace: 4 sessions exported, 2 left out\n",
+	} {
+		if !strings.Contains(stderr, want) {
+			t.Errorf("%q is not in\n%s", want, stderr)
+		}
+	}
+	if code != 1 {
+		t.Errorf("exit code %d", code)
+	}
+	listed, _, _ := inProcess(t, "--store", to, "export", "--all")
+	for _, id := range []string{"a", "b", "Case", "case"} {
+		if !strings.Contains(listed, `"id":"`+id+`"`) {
+			t.Errorf("session %s is not in the store", id)
+		}
+	}
+	if n := strings.Count(listed, `{"type":"session"`); n != 4 {
+		t.Errorf("%d sessions in the store", n)
+	}
+	pages := filepath.Join(dir, "pages")
+	_, stderr, code = inProcess(t, "--store", path, "export", "--all", "--format", "sqlite", "--output", pages+"/")
+	names := map[string]bool{}
+	for _, name := range entries(t, pages) {
+		names[strings.ToLower(name)] = true
+	}
+	if len(names) != len(ids) || code != 0 {
+		t.Errorf("%d files of %d sessions; exit code %d, %s", len(names), len(ids), code, stderr)
+	}
+	var lines strings.Builder
+	const times = `"created_at":1795198540000,"updated_at":1795198540000`
+	for _, id := range ids {
+		fmt.Fprintf(&lines, `{"type":"session","data":{"id":"%s","title":"t","agent":"a",`+times+"}}\n", id[0])
+		fmt.Fprintf(&lines, `{"type":"message","data":{"id":"%s","session_id":"%s","role":"user",`+times+"}}\n", id[1], id[0])
+		fmt.Fprintf(&lines, `{"type":"part","data":{"id":"%s","message_id":"%s","session_id":"%s","index":0,"type":"text",`+
+			`"data_json":"{\"type\":\"text\",\"text\":\"hi\"}",`+times+"}}\n", id[2], id[1], id[0])
+	}
+	file, into := filepath.Join(dir, "shared.jsonl"), filepath.Join(dir, "into.db")
+	if err := os.WriteFile(file, []byte(lines.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, stderr, code = inProcess(t, "--store", into, "import", file)
+	for _, want := range []string{
+		"session same-message: message m1: its id belongs to session a; ", "session same-part: part p1: its id belongs to message m1; ",
+	} {
+		if code != 1 || !strings.Contains(stderr, want) {
+			t.Errorf("import: exit code %d, %q is not in\n%s", code, want, stderr)
+		}
+	}
+	listed, _, _ = inProcess(t, "--store", into, "export", "--all")
+	if n := strings.Count(listed, `{"type":"session"`); n != len(ids) {
+		t.Errorf("import: %d sessions, %s", n, stderr)
+	}
+}
