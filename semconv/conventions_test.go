@@ -54,8 +54,8 @@ const eventHead = `
 A span is exported when it has ended. Work in progress is reported by events: log records of the same scope and schema
 URL with an event name, the severity INFO, and the trace and span id of the current run or turn. Each event is a full
 snapshot of what it describes, so losing, repeating or reordering events is harmless. Of two events about the same
-thing the one with the later timestamp takes precedence; the timestamps of a session's events are unique. The span of a thing
-takes precedence over all events about it.
+thing the one with the later timestamp takes precedence; the timestamps of a session's events are unique. The span of a
+thing takes precedence over all events about it.
 `
 
 var eventDocs = []struct{ name, doc string }{

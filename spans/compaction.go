@@ -8,29 +8,29 @@ import (
 	"github.com/agenttrace/agenttrace/semconv"
 )
 
-// Compaction is a compaction.run span: the head of a session replaced, for the
-// model, by a summary.
+// Compaction is a compaction.run span: in the model's context, a summary replaces the
+// earlier messages of the session.
 type Compaction struct {
 	SessionID string
 
-	// SummarizedMessages is how many messages the summary stands for.
+	// SummarizedMessages is the number of messages that the summary replaces.
 	SummarizedMessages int64
-	// InputTokens and OutputTokens are those of the summarizing call, in the
-	// provider's counting.
+	// InputTokens and OutputTokens are those of the call that made the summary, as its
+	// provider counts.
 	InputTokens, OutputTokens int64
 
-	// MessageID, MessageCreatedAt (Unix milliseconds) and PartID are those of
-	// the synthetic assistant message that holds the summary.
+	// MessageID, MessageCreatedAt (Unix milliseconds) and PartID are those of the
+	// synthetic assistant message with the summary.
 	MessageID        string
 	MessageCreatedAt int64
 	PartID           string
 
 	Summary       string
 	SummaryTokens int64
-	// Auto says that the agent compacted of itself.
+	// Auto reports that the agent compacted on its own.
 	Auto bool
-	// TailStartID is the first message still in context word for word; empty
-	// means none.
+	// TailStartID is the first message that stays in the context verbatim. It is empty if
+	// there is none.
 	TailStartID string
 
 	Error     string
@@ -40,7 +40,7 @@ type Compaction struct {
 // Kind returns compaction.run.
 func (c *Compaction) Kind() string { return semconv.SpanCompactionRun }
 
-// Append implements [Record], the most important first as a [Turn] does.
+// Append implements [Record]. The most important attributes come first, as in a [Turn].
 func (c *Compaction) Append(dst []attribute.KeyValue) []attribute.KeyValue {
 	dst = append(dst, semconv.SessionIDKey.String(c.SessionID))
 	dst = appendString(dst, semconv.MessageIDKey, c.MessageID)

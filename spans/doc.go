@@ -1,13 +1,13 @@
-// Package spans is the contract between whoever emits spans and whoever reads
-// them: one typed record per span kind, and its attributes.
+// Package spans defines one type per kind of span, with the span's attributes as fields.
+// Code that emits spans and code that reads them share these types.
 //
-// Every record has four methods. Append encodes it as OpenTelemetry attributes;
-// Set decodes one attribute, so that a reader walks a span's attributes once,
-// whatever holds them; Validate says what is missing or contradictory; Kind
-// names the span. Decoding what was encoded gives the record back.
+// Every type has four methods. Append encodes a value as OpenTelemetry attributes. Set
+// decodes one attribute, so a reader iterates once over the attributes of a span, in
+// whatever library they are. Validate reports what is missing or contradictory. Kind
+// returns the name of the span. Decoding an encoded value gives the same value.
 //
-// Decoding is lenient, because a span that is wrong in one place is right in
-// the others: Set reports a value of the wrong type and leaves its field unset.
+// Decoding is lenient, because one invalid attribute does not make the others invalid:
+// Set reports a value of the wrong type and leaves its field unset.
 //
-// Records are plain values. They are not safe for concurrent use.
+// Values are not safe for concurrent use.
 package spans

@@ -10,19 +10,19 @@ import (
 	"github.com/agenttrace/agenttrace/semconv"
 )
 
-// Event is a log record about work in progress: what is known at the moment of a
-// session, a message, a part or a status. It tells what is there, never what
-// changed, so that lost, repeated and reordered events do no harm; a later one
-// stands above an earlier one, and the span of the finished thing above all.
+// Event is a log record about work in progress. It is a full snapshot of a session, a
+// message, a part or a status at one moment, so losing, repeating or reordering events is
+// harmless. A later event takes precedence over an earlier one, and the span of the
+// finished work over all events.
 //
-// The record's event name is one of semconv.Event…, its time when it happened,
-// its trace and span those of the run or turn that was going on.
+// The event name of the log record is one of semconv.Event…, its timestamp is the time of
+// the snapshot, and its trace and span are those of the current run or turn.
 type Event struct {
-	// Name is the record's event name.
+	// Name is the event name of the log record.
 	Name      string
 	SessionID string
 
-	// Session is set for semconv.EventSession: what is known of the session.
+	// Session is set for semconv.EventSession: the state of the session so far.
 	Session *Run
 
 	// MessageID, Role and MessageCreatedAt (Unix milliseconds) are set for
@@ -31,19 +31,20 @@ type Event struct {
 	Role             string
 	MessageCreatedAt int64
 	MessageMetadata  json.RawMessage
-	// Parts are the whole parts as they are now, data included: those of a user
-	// message, or the one that a part event is about.
+	// Parts are whole parts in their current state, with data: all parts of a user
+	// message, or the one that a part event describes.
 	Parts []Part
 
 	// Status is one of semconv.Status…, set for semconv.EventStatus. Attempt counts
-	// from 1 while retrying; Detail says what is retried, waited for, or went wrong.
-	// CallID is the tool call that waits.
+	// retries from 1. Detail is what is retried or awaited, or the error. CallID is the
+	// tool call that waits.
 	Status  string
 	Attempt int64
 	Detail  string
 	CallID  string
-	// Heartbeat is how often the status is repeated while it lasts, in milliseconds,
-	// or 0. Since is when it began, in Unix milliseconds; 0 is the time of the event.
+	// Heartbeat is the interval at which the status is repeated, in milliseconds, or 0.
+	// Since is when the status began, in Unix milliseconds; 0 means the time of the
+	// event.
 	Heartbeat, Since int64
 }
 
@@ -77,7 +78,7 @@ func (e *Event) Append(dst []attribute.KeyValue) []attribute.KeyValue {
 	return appendString(dst, semconv.ToolCallIDKey, e.CallID)
 }
 
-// text is AppendJSON as a string. It copies Data, the greater part of it, once.
+// text returns AppendJSON as a string. It copies Data, the greater part of it, only once.
 func (p *Part) text() string {
 	var buf [384]byte
 	head := *p

@@ -8,12 +8,12 @@ import (
 	"github.com/agenttrace/agenttrace/semconv"
 )
 
-// Exception is the event on the span of what a panic ended, as OpenTelemetry's
-// conventions for exceptions have it.
+// Exception is the event on the span that a panic ended, as in OpenTelemetry's
+// conventions for exceptions.
 type Exception struct {
-	// Type is that of the value that the panic had.
+	// Type is the type of the panic value.
 	Type string
-	// Message is the text of the panic, Stack the goroutine's stack.
+	// Message is the text of the panic, Stack the stack of the goroutine.
 	Message, Stack string
 }
 
@@ -42,7 +42,7 @@ func (e *Exception) Set(key string, v Value) (known bool, err error) {
 	return false, nil
 }
 
-// Validate implements [Record]. The conventions want a type or a message.
+// Validate implements [Record]. The conventions require a type or a message.
 func (e *Exception) Validate() error {
 	if e.Type == "" && e.Message == "" {
 		return errors.New("exception.type and exception.message are missing")

@@ -9,16 +9,16 @@ import (
 	"github.com/agenttrace/agenttrace/semconv"
 )
 
-// LoopWarning is an event on a turn's span, and the data of a data-loop-warning
-// part: the agent did the same several times in a row.
+// LoopWarning is an event on a turn's span, and the data of a data-loop-warning part: the
+// agent repeated the same calls several times in a row.
 type LoopWarning struct {
-	// Pattern is what repeats: calls, oldest first, joined by " -> ".
+	// Pattern is the repeated sequence of calls, oldest first, joined by " -> ".
 	Pattern string
-	// Repetitions is how often it was seen in a row, WindowSize how many of the
-	// last calls were looked at.
+	// Repetitions is how often the pattern occurred in a row, WindowSize the number of
+	// recent calls that were examined.
 	Repetitions, WindowSize int64
-	// Evidence names the calls that repeat, oldest first: part ids of tool calls
-	// and of data, span ids of model calls.
+	// Evidence identifies the repeated calls, oldest first: part ids of tool calls and of
+	// data, span ids of model calls.
 	Evidence []string
 }
 
@@ -27,8 +27,8 @@ var _ Record = (*LoopWarning)(nil)
 // Kind returns the event's name.
 func (w *LoopWarning) Kind() string { return semconv.SpanEventLoopWarning }
 
-// AppendJSON appends the warning as a JSON object, under the names of
-// AgentDbg's LOOP_WARNING event except for evidence.
+// AppendJSON appends the warning as a JSON object. Its keys are those of AgentDbg's
+// LOOP_WARNING event, and evidence.
 func (w *LoopWarning) AppendJSON(dst []byte) []byte {
 	dst = append(dst, `{"pattern":`...)
 	dst = AppendJSONString(dst, w.Pattern)

@@ -22,13 +22,13 @@ const (
 	idLength  = 4 + 12 + 14
 )
 
-// lastStamp is the stamp of the id minted last.
+// lastStamp is the stamp of the last id that NewID returned.
 var lastStamp atomic.Uint64
 
-// NewID mints an id: the prefix, a 12-digit hexadecimal stamp of the time and
-// a counter, and 14 random base-62 characters. Ids of one process sort in the
-// order in which they were minted, until the stamp wraps: it holds the low 48
-// bits of milliseconds * 4096, so every 795 days. Order rows by (created_at, id).
+// NewID returns a new id: the prefix, a 12-digit hexadecimal stamp of the time and a
+// counter, and 14 random base-62 characters. Ids of one process sort in the order in
+// which they were created, until the stamp wraps: it is the low 48 bits of milliseconds *
+// 4096, which wrap every 795 days. Order rows by (created_at, id).
 //
 // NewID is safe for concurrent use.
 func NewID(prefix string, now time.Time) string {
@@ -42,19 +42,18 @@ func NewID(prefix string, now time.Time) string {
 	}
 }
 
-// DeriveID makes the id of a thing that was not given one: the time, in Unix
-// milliseconds, and a hash of the parts that identify it. The same input gives
-// the same id, always.
+// DeriveID returns an id for something without one: from its time, in Unix milliseconds,
+// and a hash of the parts that identify it. It is deterministic.
 func DeriveID(prefix string, atMilli int64, parts ...string) string {
 	return derive(prefix, uint64(atMilli)<<12, parts)
 }
 
-// TraceSession is the id of the session of a trace that names none. A trace id is
+// TraceSession returns the session id of a trace without a session key. A trace id is
 // random already, and leads back to the trace.
 func TraceSession(traceID string) string { return PrefixSession + traceID }
 
-// DeriveIDNano is DeriveID for a time in Unix nanoseconds: ids of times that are a
-// quarter of a microsecond apart are in the order of their times.
+// DeriveIDNano is DeriveID for a time in Unix nanoseconds: ids of times at least a
+// quarter of a microsecond apart sort in the order of their times.
 func DeriveIDNano(prefix string, atNano int64, parts ...string) string {
 	milli := uint64(atNano) / 1e6
 	return derive(prefix, milli<<12|(uint64(atNano)-milli*1e6)<<12/1e6, parts)

@@ -8,18 +8,18 @@ import (
 	"github.com/agenttrace/agenttrace/semconv"
 )
 
-// ModelCall is a "chat {model}" span: one call of a model inside a turn. It
-// follows the GenAI conventions for inference spans, so that any back end can
-// time and count model calls. Its counts are part of its turn's.
+// ModelCall is a "chat {model}" span: one model call of a turn. It follows the GenAI
+// conventions for inference spans, so any back end can measure and count model calls. Its
+// counts are included in those of its turn.
 type ModelCall struct {
 	SessionID string
 	MessageID string
-	// Index counts the turn's model calls from 0; nil when not said.
+	// Index counts the turn's model calls from 0; nil if not reported.
 	Index *int64
 
 	Model       Model
 	Temperature *float64
-	// ResponseModel and ResponseID are the provider's, when they are known.
+	// ResponseModel and ResponseID are the provider's, if known.
 	ResponseModel, ResponseID string
 	StopReason                string
 	Usage                     Usage
@@ -31,7 +31,7 @@ type ModelCall struct {
 // Kind returns "chat".
 func (m *ModelCall) Kind() string { return KindModelCall }
 
-// Append implements [Record], the most important first as a [Turn] does.
+// Append implements [Record]. The most important attributes come first, as in a [Turn].
 func (m *ModelCall) Append(dst []attribute.KeyValue) []attribute.KeyValue {
 	dst = append(dst,
 		semconv.SessionIDKey.String(m.SessionID),

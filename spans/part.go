@@ -12,30 +12,29 @@ import (
 	"unicode/utf8"
 )
 
-// Part is a part of a message as a turn carries it: one JSON object.
+// Part is a part of a message in a turn's attributes: one JSON object.
 //
 //	{"id":"prt_…","index":0,"type":"text","created_at":1,"updated_at":2,"data":{"type":"text","text":"hi"}}
 //
-// A part without data is a stub: it stands for a tool call whose own tool.call
-// span carries input and output, and says which call and how far it came, so
-// that a lost span leaves a visible gap.
+// A part without data is a stub for a tool call with a tool.call span of its own, which
+// has the input and output. The stub identifies the call and its last state, so a lost
+// span leaves a visible gap.
 type Part struct {
 	ID    string `json:"id"`
 	Index int64  `json:"index"`
 	// Type is the AI SDK part type.
 	Type string `json:"type"`
-	// ToolCallID and ToolState are those of a tool part.
+	// ToolCallID and ToolState belong to a tool part.
 	ToolCallID string `json:"tool_call_id,omitempty"`
 	ToolState  string `json:"tool_state,omitempty"`
-	// ToolName is that of a dynamic-tool stub, whose type does not tell.
+	// ToolName belongs to a dynamic-tool stub, whose type does not contain the name.
 	ToolName string `json:"tool_name,omitempty"`
 	// CreatedAt and UpdatedAt are in Unix milliseconds.
 	CreatedAt int64 `json:"created_at"`
 	UpdatedAt int64 `json:"updated_at"`
 	// Data is the AI SDK part as JSON, nil in a stub.
 	Data json.RawMessage `json:"data,omitempty"`
-	// Damaged is what was left of a part whose JSON could not be read. It is not
-	// encoded.
+	// Damaged is what is left of a part with malformed JSON. It is not encoded.
 	Damaged string `json:"-"`
 }
 
@@ -70,9 +69,9 @@ func (p *Part) AppendJSON(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// ParsePart reads what AppendJSON wrote. It does not check that Data is valid
-// JSON: whoever stores it must. Where the JSON is cut short it returns the fields
-// before the cut, the text in Damaged, and an error.
+// ParsePart decodes the output of AppendJSON. It does not check that Data is valid JSON;
+// code that stores it must. For truncated JSON it returns the fields before the cut, the
+// remaining text in Damaged, and an error.
 func ParsePart(s string) (Part, error) {
 	if p, ok := scanPart(s); ok {
 		return p, nil
@@ -88,9 +87,9 @@ func ParsePart(s string) (Part, error) {
 	return headOfPart(s), fmt.Errorf("read part: %w", err)
 }
 
-// scanPart reads a part in the very form that AppendJSON gives it, without
-// looking at the characters of its data: that is most of the work of reading a
-// turn. ok is false for any other form.
+// scanPart decodes a part that is formatted exactly as AppendJSON does, without looking
+// at the characters of its data, because that would be most of the cost of decoding a
+// turn. ok is false for any other format.
 func scanPart(s string) (p Part, ok bool) {
 	sc := scanner{rest: s, ok: true}
 	sc.literal(`{"id":`)
@@ -114,8 +113,7 @@ func scanPart(s string) (p Part, ok bool) {
 	p.UpdatedAt = sc.number()
 	if sc.optional(`,"data":`) && len(sc.rest) > 2 {
 		p.Data = json.RawMessage(sc.rest[:len(sc.rest)-1])
-		// A part that was cut short inside its data does not end like an object in
-		// an object.
+		// A part that was truncated inside its data does not end like a nested object.
 		sc.ok = sc.ok && sc.rest[0] == '{' && strings.HasSuffix(sc.rest, "}}")
 		sc.rest = "}"
 	}
@@ -123,7 +121,7 @@ func scanPart(s string) (p Part, ok bool) {
 	return p, sc.ok && sc.rest == "" && p.ID != ""
 }
 
-// scanner reads JSON of one known form. After the first surprise ok is false.
+// scanner reads JSON of one known form. ok becomes false at the first deviation.
 type scanner struct {
 	rest string
 	ok   bool
@@ -139,7 +137,7 @@ func (s *scanner) optional(prefix string) bool {
 
 func (s *scanner) literal(prefix string) { s.ok = s.optional(prefix) && s.ok }
 
-// text reads a string that needs no unquoting.
+// text reads a string without escapes.
 func (s *scanner) text() string {
 	if !s.ok || !strings.HasPrefix(s.rest, `"`) {
 		s.ok = false
@@ -172,7 +170,7 @@ func (s *scanner) number() int64 {
 	return n
 }
 
-// headOfPart reads the fields before the place where a part's JSON breaks off.
+// headOfPart reads the fields before the place where the JSON of a part breaks off.
 func headOfPart(s string) Part {
 	p := Part{Damaged: s}
 	dec := json.NewDecoder(strings.NewReader(s))
@@ -193,8 +191,8 @@ func headOfPart(s string) Part {
 	}
 }
 
-// AppendJSONString appends s as a JSON string. Invalid UTF-8 becomes U+FFFD;
-// HTML characters stay as they are.
+// AppendJSONString appends s as a JSON string. Invalid UTF-8 becomes U+FFFD; HTML
+// characters are not escaped.
 func AppendJSONString(dst []byte, s string) []byte {
 	if !utf8.ValidString(s) {
 		s = strings.ToValidUTF8(s, "\uFFFD")
@@ -202,8 +200,8 @@ func AppendJSONString(dst []byte, s string) []byte {
 	dst = append(slices.Grow(dst, len(s)+len(s)/8+16), '"')
 	i := 0
 	for {
-		// Eight bytes at a time are copied, and as many of them kept as come before
-		// a character that must be escaped.
+		// Copy eight bytes at a time, and keep those before the first character that must
+		// be escaped.
 		for i+8 <= len(s) {
 			if cap(dst)-len(dst) < 8 {
 				dst = slices.Grow(dst, len(s)-i+16)
@@ -234,8 +232,8 @@ func AppendJSONString(dst []byte, s string) []byte {
 	}
 }
 
-// special sets the high bit of the lowest byte of w that is a quote, a backslash
-// or a control character. It may set bits above that one too.
+// special sets the high bit of the lowest byte of w that is a quote, a backslash or a
+// control character. It may also set bits above that one.
 func special(w uint64) uint64 {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
 	quote := w ^ ones*'"'

@@ -8,8 +8,7 @@ import (
 	"github.com/agenttrace/agenttrace/semconv"
 )
 
-// Permission is a permission.evaluate span: one decision whether a tool call
-// may go ahead.
+// Permission is a permission.evaluate span: a decision whether a tool call is allowed.
 type Permission struct {
 	SessionID string
 	ID        string
@@ -18,14 +17,14 @@ type Permission struct {
 	MessageID string
 	PartID    string
 
-	// Pattern is that of the rule that matched; Action what it said: allow, deny
-	// or ask; Source where it comes from.
+	// Pattern is the pattern of the rule that matched, Action its action (allow, deny or
+	// ask), and Source its origin.
 	Pattern, Action, Source string
-	// Outcome is allowed, denied or pending; Reply a human's once, always or
+	// Outcome is allowed, denied or pending. Reply is a person's answer: once, always or
 	// reject.
 	Outcome, Reply string
 	Reason         string
-	// WaitedMS is how long the answer took; nil when nobody was asked.
+	// WaitedMS is how long the answer took; nil if nobody was asked.
 	WaitedMS *int64
 
 	ErrorType string
@@ -34,7 +33,7 @@ type Permission struct {
 // Kind returns permission.evaluate.
 func (p *Permission) Kind() string { return semconv.SpanPermissionEvaluate }
 
-// Append implements [Record], the most important first as a [Turn] does.
+// Append implements [Record]. The most important attributes come first, as in a [Turn].
 func (p *Permission) Append(dst []attribute.KeyValue) []attribute.KeyValue {
 	dst = append(dst, semconv.SessionIDKey.String(p.SessionID))
 	dst = appendString(dst, semconv.PermissionIDKey, p.ID)

@@ -14,13 +14,12 @@ import (
 type Record interface {
 	// Kind is the span's name, or "chat" for a model call.
 	Kind() string
-	// Append appends the record's attributes to dst and returns it. Unset fields
-	// append nothing.
+	// Append appends the attributes to dst and returns it. Unset fields append nothing.
 	Append(dst []attribute.KeyValue) []attribute.KeyValue
-	// Set decodes one attribute. known is false when the record has no use for
-	// the key. An error says that the value does not fit; the field stays unset.
+	// Set decodes one attribute. known is false if the record does not use the key. An
+	// error reports a value that does not fit; the field stays unset.
 	Set(key string, v Value) (known bool, err error)
-	// Validate reports what is missing or contradictory, joined, or nil.
+	// Validate returns the joined errors about missing or contradictory values, or nil.
 	Validate() error
 }
 
@@ -33,11 +32,11 @@ var (
 	_ Record = (*ModelCall)(nil)
 )
 
-// KindModelCall is the Kind of a [ModelCall]: the span's name is "chat {model}".
+// KindModelCall is the Kind of a [ModelCall], whose span is named "chat {model}".
 const KindModelCall = semconv.OperationChat
 
-// New returns an empty record for a span of that name, or nil when the name is
-// none of the five. A model call is not told by its name; use [ModelCall].
+// New returns an empty record for a span name, or nil if the name is none of the five. A
+// model call cannot be recognized by its name; use [ModelCall].
 func New(spanName string) Record {
 	switch spanName {
 	case semconv.SpanSessionRun:
@@ -54,8 +53,8 @@ func New(spanName string) Record {
 	return nil
 }
 
-// Decode sets every attribute on r and returns the joined errors of those that
-// did not fit.
+// Decode sets every attribute on r and returns the joined errors of those that do not
+// fit.
 func Decode(r Record, attrs []attribute.KeyValue) error {
 	var errs []error
 	for _, kv := range attrs {
@@ -66,7 +65,7 @@ func Decode(r Record, attrs []attribute.KeyValue) error {
 	return errors.Join(errs...)
 }
 
-// Model names a model.
+// Model identifies a model.
 type Model struct {
 	ProviderID, ModelID, Variant string
 }
@@ -110,8 +109,8 @@ func appendTrue(dst []attribute.KeyValue, key attribute.Key, b bool) []attribute
 	return append(dst, key.Bool(true))
 }
 
-// setJSON stores JSON text whose first character is open ('{', '[' or, for any
-// value, 0). Other text is reported and not stored.
+// setJSON stores JSON text whose first character is open ('{', '[' or, for any value, 0).
+// It reports other text and does not store it.
 func setJSON(dst *json.RawMessage, v Value, open byte) error {
 	if v.kind != KindString && v.kind != KindJSON {
 		return v.wrongType("JSON string")
@@ -140,7 +139,7 @@ func missing(key attribute.Key) error { return fmt.Errorf("%s is missing", key) 
 
 func invalid(key attribute.Key, have any) error { return fmt.Errorf("%s: invalid value %q", key, have) }
 
-// oneOf reports a value that is neither empty nor allowed.
+// oneOf reports a value that is neither empty nor in the list.
 func oneOf(key attribute.Key, have string, allowed ...string) error {
 	if have == "" {
 		return nil

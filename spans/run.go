@@ -9,8 +9,8 @@ import (
 	"github.com/agenttrace/agenttrace/semconv"
 )
 
-// Run is a session.run span: an agent at work on a session, or a moment that
-// changed the session. It carries what is known of the session.
+// Run is a session.run span: a run of an agent on a session, or a change of the session
+// at one moment. It has the attributes of the session.
 type Run struct {
 	SessionID string
 	// Operation is one of semconv.RunOperation…; empty means run.
@@ -27,17 +27,17 @@ type Run struct {
 	// CreatedAt is when the session began, Unix milliseconds, or 0.
 	CreatedAt int64
 
-	// ParentID and ParentMessageID say where a fork or a sub-agent left its
-	// parent.
+	// ParentID and ParentMessageID are the session and message from which a fork or a
+	// sub-agent started.
 	ParentID        string
 	ParentMessageID string
 
-	// Permissions is a JSON array of rules of session scope, Metadata a JSON
-	// object; nil when not said.
+	// Permissions is a JSON array of session rules, Metadata a JSON object; nil if not
+	// reported.
 	Permissions json.RawMessage
 	Metadata    json.RawMessage
 
-	// TargetMessageID and TargetAt (Unix milliseconds) belong to fork, rewind and
+	// TargetMessageID and TargetAt (Unix milliseconds) are used by fork, rewind and
 	// unrewind; see semconv.
 	TargetMessageID string
 	TargetAt        int64
@@ -51,7 +51,7 @@ type Run struct {
 // Kind returns session.run.
 func (r *Run) Kind() string { return semconv.SpanSessionRun }
 
-// Append implements [Record], the most important first as a [Turn] does.
+// Append implements [Record]. The most important attributes come first, as in a [Turn].
 func (r *Run) Append(dst []attribute.KeyValue) []attribute.KeyValue {
 	dst = append(dst, semconv.SessionIDKey.String(r.SessionID))
 	dst = appendString(dst, semconv.RunOperationKey, r.Operation)

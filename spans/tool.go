@@ -8,43 +8,43 @@ import (
 	"github.com/agenttrace/agenttrace/semconv"
 )
 
-// ToolCall is a tool.call span: one call of a tool, its input and its output.
+// ToolCall is a tool.call span: a tool call with its input and output.
 type ToolCall struct {
 	SessionID string
 	ToolID    string
 	CallID    string
 	Type      string
-	// Description is the tool's, as the model read it.
+	// Description is the tool's description, as the model got it.
 	Description string
 
 	MessageID string
 	PartID    string
-	// PartIndex is the part's place in its message; nil when not said.
+	// PartIndex is the index of the part in its message; nil if not reported.
 	PartIndex *int64
 
 	// State is the last state that the call reached, one of the AI SDK's.
 	State string
-	// Input and Output are JSON text, empty when there is none. They are kept as
-	// they came, even when a limit cut them short.
+	// Input and Output are JSON text, or empty. They are kept as they arrived, even if a
+	// limit truncated them.
 	Input, Output string
-	// Error is what the model was told when the call failed.
+	// Error is the text that the model got for a failed call.
 	Error     string
 	ErrorType string
 
-	// ACPKind is what the tool does, in the words of the Agent Client Protocol.
+	// ACPKind is the kind of tool, with the values of the Agent Client Protocol.
 	ACPKind          string
 	Dynamic          bool
 	ProviderExecuted bool
 	Denied           bool
 
-	// Truncated says that the output is the head of a longer one. OutputSize (in
-	// bytes) and OutputSHA256 are those of the whole, OutputPath where it is.
+	// Truncated reports that the output was truncated. OutputSize (in bytes) and
+	// OutputSHA256 describe the whole output, OutputPath is where it is.
 	Truncated    bool
 	OutputPath   string
 	OutputSize   int64
 	OutputSHA256 string
 
-	// ApprovalID names the permission decision that the call waits or waited for.
+	// ApprovalID is the permission decision that the call waits for or waited for.
 	ApprovalID string
 
 	// ChildSessionID is the session of a sub-agent that the call started.
@@ -56,7 +56,7 @@ type ToolCall struct {
 // Kind returns tool.call.
 func (t *ToolCall) Kind() string { return semconv.SpanToolCall }
 
-// Append implements [Record], the most important first as a [Turn] does.
+// Append implements [Record]. The most important attributes come first, as in a [Turn].
 func (t *ToolCall) Append(dst []attribute.KeyValue) []attribute.KeyValue {
 	dst = append(dst,
 		semconv.SessionIDKey.String(t.SessionID),

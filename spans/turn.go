@@ -10,26 +10,26 @@ import (
 	"github.com/agenttrace/agenttrace/semconv"
 )
 
-// Turn is a session.turn span: one user message through to a finished state,
-// over however many model calls. A turn that waited for a human and was
-// continued later is two spans with the same index and messages.
+// Turn is a session.turn span: from a user message to the finished answer, with any
+// number of model calls. A turn that waited for a person and was continued later is two
+// spans with the same index and messages.
 type Turn struct {
 	SessionID string
 	Agent     string
-	// Title, ParentID and ParentMessageID are the session's, for the run that says
-	// them ends last.
+	// Title, ParentID and ParentMessageID are those of the session. They are repeated
+	// here because the span of the run arrives last.
 	Title           string
 	ParentID        string
 	ParentMessageID string
-	// Index counts the session's turns from 0; nil when not said.
+	// Index counts the session's turns from 0; nil if not reported.
 	Index *int64
 
 	// Model, Temperature and the digests are those of the last model call.
 	Model       Model
 	Temperature *float64
 
-	// SystemPromptDigest and ToolCatalogDigest are SHA-256 in lower-case hex; the
-	// texts are empty when the run sent them before.
+	// SystemPromptDigest and ToolCatalogDigest are SHA-256 in lower-case hex. The texts
+	// are empty if the run has sent them before.
 	SystemPromptDigest string
 	SystemPrompt       string
 	ToolCatalogDigest  string
@@ -38,7 +38,8 @@ type Turn struct {
 	Usage      Usage
 	ModelCalls int64
 
-	// StopReason is the provider's word, EndReason finish, abort or error.
+	// StopReason is the one that the provider reported. EndReason is finish, abort or
+	// error.
 	StopReason      string
 	EndReason       string
 	PendingApproval bool
@@ -46,12 +47,12 @@ type Turn struct {
 	ErrorType       string
 	DurationMS      *int64
 
-	// User is the zero Message when the turn continues an earlier one.
+	// User is the zero Message if the turn continues an earlier one.
 	User      Message
 	Assistant Message
 }
 
-// Message is a message as a turn carries it.
+// Message is a message in a turn's attributes.
 type Message struct {
 	ID string
 	// CreatedAt is in Unix milliseconds.
@@ -59,17 +60,17 @@ type Message struct {
 	// Metadata is a JSON object, or nil.
 	Metadata json.RawMessage
 	Parts    []Part
-	// Damaged counts the parts whose JSON could not be read. It is not encoded.
+	// Damaged counts the parts with malformed JSON. It is not encoded.
 	Damaged int
 }
 
 // Kind returns session.turn.
 func (t *Turn) Kind() string { return semconv.SpanSessionTurn }
 
-// Append implements [Record]. A limit on the number of attributes drops the last,
-// so they come in the order of their worth: what makes the messages, how the turn
-// ended, its tokens and model, what describes it, and what the GenAI conventions
-// repeat of it.
+// Append implements [Record]. A limit on the number of attributes drops the last ones, so
+// the attributes come in order of importance: those that make up the messages, how the
+// turn ended, its tokens and model, its description, and the repetitions for the GenAI
+// conventions.
 func (t *Turn) Append(dst []attribute.KeyValue) []attribute.KeyValue {
 	dst = append(dst, semconv.SessionIDKey.String(t.SessionID))
 	if t.Index != nil {
@@ -206,8 +207,8 @@ func (m *Message) setParts(v Value) error {
 	return err
 }
 
-// setParts reads each part by itself, so that one cut short by a limit on the
-// length of attributes does not take the others with it. It counts those.
+// setParts reads each part by itself, so one that a limit on attribute length truncated
+// does not affect the others. It counts the damaged parts.
 func setParts(dst *[]Part, v Value) (damaged int, _ error) {
 	encoded, err := v.Strings()
 	if err != nil {

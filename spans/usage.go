@@ -24,10 +24,10 @@ func (t Tokens) Add(o Tokens) Tokens {
 	return Tokens{t.Input + o.Input, t.Output + o.Output, t.Reasoning + o.Reasoning, t.CacheRead + o.CacheRead, t.CacheWrite + o.CacheWrite}
 }
 
-// Disjoint makes the buckets of an inclusive count disjoint: what was read from
-// or written to the cache is taken out of input, reasoning out of output. A count
-// that is less than what it should include cannot include it, and stays: so do
-// providers count that exclude it. A bucket is never below zero.
+// Disjoint makes the buckets of an inclusive count disjoint: it subtracts cache reads and
+// writes from input, and reasoning from output. A count that is less than the ones it
+// should include was exclusive after all, as with some providers, and stays. No bucket
+// becomes negative.
 func (t Tokens) Disjoint() Tokens {
 	t = t.atLeastZero()
 	if cached := t.CacheRead + t.CacheWrite; t.Input >= cached {
@@ -43,15 +43,15 @@ func (t Tokens) atLeastZero() Tokens {
 	return Tokens{max(0, t.Input), max(0, t.Output), max(0, t.Reasoning), max(0, t.CacheRead), max(0, t.CacheWrite)}
 }
 
-// Usage is what a turn or a model call consumed.
+// Usage is the consumption of a turn or a model call.
 type Usage struct {
-	// Tokens are nil when the source did not count.
+	// Tokens is nil if the source did not count.
 	Tokens *Tokens
-	// Basis is how the provider counted, inclusive or exclusive.
+	// Basis is how the provider counted: inclusive or exclusive.
 	Basis string
-	// Raw is what the provider said, a JSON object, or nil.
+	// Raw is the provider's own counts, a JSON object, or nil.
 	Raw json.RawMessage
-	// CostUSD is nil when nobody stated a cost.
+	// CostUSD is nil if no source reported a cost.
 	CostUSD *float64
 }
 
@@ -71,7 +71,7 @@ func (u *Usage) append(dst []attribute.KeyValue) []attribute.KeyValue {
 	return appendString(dst, semconv.UsageRawKey, string(u.Raw))
 }
 
-// appendMirror appends the same counts as the GenAI conventions have them.
+// appendMirror appends the same counts under the keys of the GenAI conventions.
 func (u *Usage) appendMirror(dst []attribute.KeyValue) []attribute.KeyValue {
 	t := u.Tokens
 	if t == nil {
@@ -85,8 +85,8 @@ func (u *Usage) appendMirror(dst []attribute.KeyValue) []attribute.KeyValue {
 	return appendInt(dst, semconv.GenAIUsageReasoningKey, t.Reasoning)
 }
 
-// set decodes the keys that append and appendMirror wrote. The mirror's counts are not read:
-// they say the same, less exactly.
+// set decodes the keys of append. It ignores those of appendMirror, which have the same
+// counts with less precision.
 func (u *Usage) set(key string, v Value) (known bool, err error) {
 	bucket := func(field func(*Tokens) *int64) error {
 		n, err := v.Int()

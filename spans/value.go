@@ -11,8 +11,8 @@ import (
 // ValueKind is the type of a [Value].
 type ValueKind uint8
 
-// Kinds of values. KindJSON is a structured value (a map or a mixed list) that
-// arrived as such and was written as JSON.
+// Kinds of values. KindJSON is a structured value (a map or a mixed list) that was
+// converted to JSON.
 const (
 	KindEmpty ValueKind = iota
 	KindString
@@ -27,8 +27,8 @@ func (k ValueKind) String() string {
 	return [...]string{"empty", "string", "int", "double", "boolean", "string[]", "JSON"}[k]
 }
 
-// Value is an attribute's value, whatever library it came from. Build it with
-// the functions below.
+// Value is an attribute value, independent of the library that it came from. The
+// functions below create one.
 type Value struct {
 	kind ValueKind
 	str  string
@@ -81,8 +81,8 @@ func AttributeValue(v attribute.Value) Value {
 // Kind returns the value's type.
 func (v Value) Kind() ValueKind { return v.kind }
 
-// Text returns the value as a string: itself, a number in decimal, or JSON.
-// A list of strings gives its first element.
+// Text returns the value as a string: a number in decimal, a structured value as JSON.
+// For a list of strings it returns the first element.
 func (v Value) Text() string {
 	switch v.kind {
 	case KindString, KindJSON:
@@ -101,11 +101,11 @@ func (v Value) Text() string {
 	return ""
 }
 
-// wrongType is the error of a value that does not fit its key.
+// wrongType is the error for a value that does not fit its key.
 func (v Value) wrongType(want string) error { return fmt.Errorf("want %s, have %s", want, v.kind) }
 
-// Int returns the value as an integer. A double without a fraction counts as
-// one, because JavaScript has no other numbers.
+// Int returns the value as an integer. It accepts a double without a fraction, because
+// JavaScript has no other numbers.
 func (v Value) Int() (int64, error) {
 	switch v.kind {
 	case KindInt:
@@ -154,8 +154,8 @@ func (v Value) Strings() ([]string, error) {
 	return nil, v.wrongType("string[]")
 }
 
-// setString and its siblings store a value of the right type and report one
-// of a wrong type, leaving dst as it was.
+// setString and the functions below store a value of the right type. They report a value
+// of a wrong type and leave dst unchanged.
 func setString(dst *string, v Value) error {
 	switch v.kind {
 	case KindString, KindJSON:
