@@ -7,14 +7,14 @@ import (
 	"strconv"
 )
 
-// Violation is one breach of one rule.
+// Violation reports that a row breaks a rule.
 type Violation struct {
 	// Rule is the name of the rule, one of [Rules].
 	Rule string `json:"rule"`
-	// Where names the row: "session ses_…", "message msg_…", "part prt_…", or
-	// its place, such as "messages[3].parts[0]", when it has no id.
+	// Where identifies the row: "session ses_…", "message msg_…", "part prt_…", or its
+	// place, such as "messages[3].parts[0]", if it has no id.
 	Where string `json:"where"`
-	// Detail says what is wrong, for a person.
+	// Detail describes the violation to a person.
 	Detail string `json:"detail"`
 }
 
@@ -25,7 +25,7 @@ func (v Violation) String() string {
 
 // RuleDoc describes a rule that [Check] applies.
 type RuleDoc struct {
-	// Rule is the name by which violations refer to it.
+	// Rule is the name of the rule in a [Violation].
 	Rule string `json:"rule"`
 	// Doc is the rule in one sentence.
 	Doc string `json:"doc"`
@@ -41,16 +41,16 @@ func Rules() []RuleDoc {
 	return docs
 }
 
-// Check tells where t breaks the rules of a canonical session, in the order of
-// its rows: the session, then each message followed by its parts. A sound
+// Check validates t against the rules of a canonical session. It returns the violations
+// in the order of the rows: the session, then each message followed by its parts. A valid
 // session gives nil.
 //
-// It is made apart from everything that builds sessions, so that it may judge
-// them. It does not change t, never panics, and needs time and memory in
-// proportion to t. A nil t is judged as an empty transcript.
+// Check shares no code with the packages that build sessions, so it can validate their
+// output. It does not change t, never panics, and needs time and memory in proportion to
+// t. A nil t is validated as an empty transcript.
 //
-// Rows that cannot be read break one rule, not many: what depends on a column
-// that holds no JSON is not judged.
+// A column that contains no valid JSON breaks one rule only: rules that depend on its
+// content are not applied.
 func Check(t *Transcript) []Violation {
 	if t == nil {
 		t = new(Transcript)
@@ -84,7 +84,7 @@ func Check(t *Transcript) []Violation {
 	return c.violations
 }
 
-// rule looks at the rows of the kinds for which it has a function.
+// rule has a function for each kind of row that it applies to.
 type rule struct {
 	name, doc string
 	session   func(*checker)
@@ -92,7 +92,7 @@ type rule struct {
 	part      func(*checker, *checkedPart)
 }
 
-// rules is the one list of what holds in a session.
+// rules is the list of all invariants of a session.
 var rules = []rule{
 	{name: "ids", doc: "Every session, message and part has an id.",
 		session: sessionID, message: messageID, part: partID},
@@ -152,8 +152,8 @@ var rules = []rule{
 		part: partToolState},
 }
 
-// checker is one run of Check: the rows with their JSON parsed once, and what
-// has been found.
+// checker is the state of one Check: the rows with their JSON parsed once, and the
+// violations so far.
 type checker struct {
 	t        *Transcript
 	messages []checkedMessage
@@ -161,21 +161,21 @@ type checker struct {
 	rule       string
 	violations []Violation
 
-	messageIDs, partIDs map[string]struct{} // those passed so far
+	messageIDs, partIDs map[string]struct{} // of the rows so far
 }
 
 type checkedMessage struct {
 	row   *MessageAndParts
 	place int
-	meta  map[string]json.RawMessage // nil when metadata_json is no object
-	usage Usage                      // what is readable of meta's usage
+	meta  map[string]json.RawMessage // nil if metadata_json is not an object
+	usage Usage                      // the valid counts of meta's usage
 }
 
 type checkedPart struct {
 	*Part
 	message *checkedMessage
 	place   int
-	data    map[string]json.RawMessage // nil when data_json is no object
+	data    map[string]json.RawMessage // nil if data_json is not an object
 }
 
 func newChecker(t *Transcript) *checker {
@@ -236,21 +236,21 @@ func (p *checkedPart) where() string {
 	return "part " + p.ID
 }
 
-// object parses text that is a JSON object.
+// object parses text as a JSON object.
 func object(text string) (map[string]json.RawMessage, bool) {
 	var o map[string]json.RawMessage
 	err := json.Unmarshal([]byte(text), &o)
 	return o, err == nil && o != nil
 }
 
-// array parses text that is a JSON array.
+// array parses text as a JSON array.
 func array(text string) ([]json.RawMessage, bool) {
 	var a []json.RawMessage
 	err := json.Unmarshal([]byte(text), &a)
 	return a, err == nil && a != nil
 }
 
-// str reads a JSON string; an absent value is none.
+// str reads a JSON string. An absent value is not a string.
 func str(raw json.RawMessage) (string, bool) {
 	if len(raw) == 0 || raw[0] != '"' {
 		return "", false
@@ -260,7 +260,7 @@ func str(raw json.RawMessage) (string, bool) {
 	return s, err == nil
 }
 
-// count reads a JSON number that is a whole number and not negative.
+// count reads a JSON number that is an integer and not negative.
 func count(raw json.RawMessage) (int64, bool) {
 	n, err := strconv.ParseInt(string(raw), 10, 64)
 	return n, err == nil && n >= 0
@@ -269,11 +269,11 @@ func count(raw json.RawMessage) (int64, bool) {
 func isNull(raw json.RawMessage) bool { return string(raw) == "null" }
 func isBool(raw json.RawMessage) bool { return string(raw) == "true" || string(raw) == "false" }
 
-// contextUsage sums the usage of the messages that count towards the model's
-// context: visible ones of the assistant, from where the latest visible
-// compaction says that the tail starts. A compaction that names no message, or
-// one that is not there, starts with its own. A place is (created_at, id), so
-// the result does not depend on the order of the slice.
+// contextUsage sums the usage of the messages in the model's context: visible assistant
+// messages, from the tail start of the latest visible compaction on. If a compaction
+// names no message, or one that is missing, the tail starts with the compaction's own
+// message. Positions are (created_at, id), so the result does not depend on the order of
+// the slice.
 func (c *checker) contextUsage() Usage {
 	var start *Message
 	var tail string
@@ -302,8 +302,8 @@ func (c *checker) contextUsage() Usage {
 	return sum
 }
 
-// compactionTail returns the tail_start_id, or "", of the last compaction among
-// the parts. It reads the wrapped form {type, data:{…}} and the flat one.
+// compactionTail returns the tail_start_id of the last compaction among the parts, or "".
+// It reads both the wrapped form {type, data:{…}} and the flat one.
 func compactionTail(parts []Part) (tail string, ok bool) {
 	index := int64(math.MinInt64)
 	for i := range parts {

@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// The rules on parts: what the AI SDK v6 wants of a UIMessagePart, and what the
-// columns beside data_json repeat of it.
+// The rules on parts: what the AI SDK v6 requires of a UIMessagePart, and which values
+// the columns beside data_json repeat.
 
 const typeCompaction = "data-compaction"
 
-// named reports whether the type is prefix and a name.
+// named reports whether the type is the prefix followed by a name.
 func named(partType, prefix string) bool {
 	return strings.HasPrefix(partType, prefix) && len(partType) > len(prefix)
 }
@@ -89,8 +89,7 @@ func partTypeColumn(c *checker, p *checkedPart) {
 	}
 }
 
-// strings reports those of the keys whose value is not a string. An optional key
-// may be absent.
+// strings reports the keys whose value is not a string. An optional key may be absent.
 func (c *checker) strings(p *checkedPart, optional bool, keys ...string) {
 	for _, key := range keys {
 		raw, has := p.data[key]
@@ -138,7 +137,7 @@ func partSource(c *checker, p *checkedPart) {
 }
 
 func partData(c *checker, p *checkedPart) {
-	// A compaction without data has a rule of its own.
+	// A compaction without data violates a separate rule.
 	if p.data == nil || p.Type == typeCompaction || !named(p.Type, "data-") {
 		return
 	}
@@ -148,9 +147,8 @@ func partData(c *checker, p *checkedPart) {
 	c.strings(p, true, "id")
 }
 
-// partCompaction wants the form that the AI SDK accepts. A flat compaction, as
-// the guide prints it, is reported, and is understood all the same where
-// compactions are read.
+// partCompaction requires the form that the AI SDK accepts. The flat form of the guide is
+// a violation here, although readers of compactions accept it.
 func partCompaction(c *checker, p *checkedPart) {
 	if p.data == nil || p.Type != typeCompaction {
 		return
@@ -220,18 +218,18 @@ func (c *checker) repeats(p *checkedPart, column string, got *string, key string
 	}
 }
 
-// approvalRule is what a tool state says of a call's approval.
+// approvalRule is the requirement of a tool state on the approval of its call.
 type approvalRule int
 
 const (
-	approvalNone    approvalRule = iota // there is none
-	approvalAsked                       // has an id and no answer yet
-	approvalAnswer                      // has an id and an answer
-	approvalDenied                      // has an id and the answer no
-	approvalGranted                     // if there is one, its answer is yes
+	approvalNone    approvalRule = iota // no approval
+	approvalAsked                       // an id and no answer yet
+	approvalAnswer                      // an id and an answer
+	approvalDenied                      // an id and the answer no
+	approvalGranted                     // none, or one with the answer yes
 )
 
-// toolStates is what each state of a tool part needs and excludes.
+// toolStates has the values that each state of a tool part requires and excludes.
 var toolStates = map[string]struct {
 	needs, excludes []string
 	approval        approvalRule
@@ -312,7 +310,7 @@ func (c *checker) approval(p *checkedPart, state string, want approvalRule) {
 	}
 }
 
-// answeredAs reports whether the answer is one that the rule allows.
+// answeredAs reports whether the rule allows the answer.
 func answeredAs(answer json.RawMessage, want approvalRule) bool {
 	switch want {
 	case approvalDenied:

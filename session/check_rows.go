@@ -6,8 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// The rules on sessions and messages. The sentences that they implement are in
-// the table of rules.
+// The rules on sessions and messages. The table of rules has a sentence for each.
 
 func sessionID(c *checker) {
 	if c.t.Session.ID == "" {
@@ -143,7 +142,7 @@ func sessionPermissions(c *checker) {
 	}
 }
 
-// show prints a JSON value for a detail, cut to a line.
+// show returns a JSON value for a detail, truncated to a line.
 func show(raw json.RawMessage) string {
 	const most = 60
 	switch {

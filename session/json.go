@@ -13,15 +13,14 @@ import (
 	"unicode/utf8"
 )
 
-// AppendJSON appends the row as a JSON object and returns the extended slice.
-// It allocates only to grow dst.
+// AppendJSON appends the row as a JSON object and returns the extended slice. It
+// allocates only to grow dst.
 //
-// Keys stand in the order of the table's columns, none is left out, and NULL is
-// null. JSON columns stay text, so a reader sees what the store holds. Strings
-// are escaped as JSON.stringify does: a quote, a backslash and the control
-// characters, nothing else. The output is valid UTF-8 whatever the row holds:
-// each byte that is not becomes U+FFFD. A cost that JSON cannot express (NaN or
-// an infinity) becomes 0.
+// Keys have the order of the table's columns, none is omitted, and NULL is null. JSON
+// columns stay text, so a reader gets what the store has. Strings are escaped as in
+// JSON.stringify: a quote, a backslash and control characters, nothing else. The output
+// is valid UTF-8 for any row: each invalid byte becomes U+FFFD. A cost that JSON cannot
+// express (NaN or an infinity) becomes 0.
 func (s *Session) AppendJSON(dst []byte) []byte {
 	dst = appendText(dst, `{"id":`, s.ID)
 	dst = appendText(dst, `,"title":`, s.Title)
@@ -48,8 +47,7 @@ func (s *Session) AppendJSON(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// AppendJSON appends the row as a JSON object, in the way of
-// [Session.AppendJSON].
+// AppendJSON appends the row as a JSON object, like [Session.AppendJSON].
 func (m *Message) AppendJSON(dst []byte) []byte {
 	dst = appendText(dst, `{"id":`, m.ID)
 	dst = appendText(dst, `,"session_id":`, m.SessionID)
@@ -61,8 +59,7 @@ func (m *Message) AppendJSON(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// AppendJSON appends the row as a JSON object, in the way of
-// [Session.AppendJSON].
+// AppendJSON appends the row as a JSON object, like [Session.AppendJSON].
 func (p *Part) AppendJSON(dst []byte) []byte {
 	dst = appendText(dst, `{"id":`, p.ID)
 	dst = appendText(dst, `,"message_id":`, p.MessageID)
@@ -78,14 +75,13 @@ func (p *Part) AppendJSON(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// DecodeJSON sets s to the row that AppendJSON or another writer of the
-// canonical shape wrote. It does not retain data.
+// DecodeJSON sets s to a row in canonical JSON, from AppendJSON or another writer. It
+// does not retain data.
 //
-// Edge cases: a column that is absent, or null and must not be, has the
-// default of the table (so a writer that knows only the guide's columns is
-// understood); keys that are no columns are ignored; a row without an id, a
-// value of another kind than the column's, or anything but one JSON object is an
-// error, and leaves s undefined.
+// Edge cases: a column that is absent, or null although it must not be, gets the default
+// of the table, so output of a writer that knows only the guide's columns is accepted.
+// Unknown keys are ignored. A row without an id, a value of the wrong type, or anything
+// other than one JSON object is an error, and leaves s undefined.
 func (s *Session) DecodeJSON(data []byte) error {
 	*s = Session{Title: Untitled, PermissionsJSON: "[]", MetadataJSON: "{}"}
 	if err := decodeRow(data, s); err != nil {
@@ -97,8 +93,8 @@ func (s *Session) DecodeJSON(data []byte) error {
 	return nil
 }
 
-// DecodeJSON sets m to the row in data, in the way of [Session.DecodeJSON]. The
-// row needs an id and a session_id.
+// DecodeJSON sets m to the row in data, like [Session.DecodeJSON]. The row needs an id
+// and a session_id.
 func (m *Message) DecodeJSON(data []byte) error {
 	*m = Message{MetadataJSON: "{}"}
 	if err := decodeRow(data, m); err != nil {
@@ -113,8 +109,8 @@ func (m *Message) DecodeJSON(data []byte) error {
 	return nil
 }
 
-// DecodeJSON sets p to the row in data, in the way of [Session.DecodeJSON]. The
-// row needs an id, a message_id and a session_id.
+// DecodeJSON sets p to the row in data, like [Session.DecodeJSON]. The row needs an id, a
+// message_id and a session_id.
 func (p *Part) DecodeJSON(data []byte) error {
 	*p = Part{}
 	if err := decodeRow(data, p); err != nil {
@@ -131,7 +127,7 @@ func (p *Part) DecodeJSON(data []byte) error {
 	return nil
 }
 
-// decodeRow is json.Unmarshal with errors that speak of columns.
+// decodeRow is json.Unmarshal with errors that name columns.
 func decodeRow(data []byte, row any) error {
 	err := json.Unmarshal(data, row)
 	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
@@ -143,7 +139,7 @@ func decodeRow(data []byte, row any) error {
 	return err
 }
 
-// columnKind names what the column of a type error holds.
+// columnKind returns the name of the column's type for an error.
 func columnKind(e *json.UnmarshalTypeError) string {
 	switch e.Type.Kind() {
 	case reflect.String:
@@ -167,10 +163,10 @@ func article(kind string) string {
 	return "a " + kind
 }
 
-// Sorted returns t with its messages in order of (created_at, id) and the parts
-// of each in order of (index, id): the order in which every canonical format
-// writes them. It is t itself when it is so already, and otherwise a copy that
-// shares the rows' strings; t is not changed.
+// Sorted returns t with its messages in order of (created_at, id) and the parts of each
+// in order of (index, id): the order in which every canonical format writes them. It
+// returns t itself if it is in order, and otherwise a copy that shares the strings of the
+// rows. It does not change t.
 func (t *Transcript) Sorted() *Transcript {
 	byPlace := func(a, b MessageAndParts) int { return a.Message.Compare(&b.Message) }
 	ordered := slices.IsSortedFunc(t.Messages, byPlace)
@@ -195,11 +191,10 @@ func (t *Transcript) Sorted() *Transcript {
 	return c
 }
 
-// CheckTree reports the first row that has no id, that stands under another row
-// than the one it names, or that shares its id with another message: what no
-// canonical format can hold. The error names the place, such as
-// messages[3].parts[0]. Everything else that may be wrong with a session is
-// found by [Check].
+// CheckTree reports the first row that has no id, that is below a row other than the one
+// it names, or that has the id of another message. No canonical format can represent
+// these. The error names the place, such as messages[3].parts[0]. [Check] reports
+// everything else.
 func (t *Transcript) CheckTree() error {
 	if t.Session.ID == "" {
 		return errors.New("session has no id")
@@ -245,8 +240,8 @@ func comparePart(a, b Part) int {
 	return 0
 }
 
-// The append functions take the key with its punctuation, so that a row is a
-// list of constants and values.
+// The append functions take the key with its punctuation, so the code for a row is a list
+// of constants and values.
 
 func appendText(dst []byte, key, v string) []byte {
 	return AppendString(append(dst, key...), v)
@@ -272,8 +267,8 @@ func appendOptInt(dst []byte, key string, v *int64) []byte {
 	return strconv.AppendInt(dst, *v, 10)
 }
 
-// appendFloat writes f as ECMAScript's Number.toString does, which is also how
-// encoding/json writes it: the fewest digits that read back as f.
+// appendFloat writes f as ECMAScript's Number.toString and encoding/json do: with the
+// fewest digits that read back as f.
 func appendFloat(dst []byte, f float64) []byte {
 	abs := math.Abs(f)
 	if abs == 0 || math.IsNaN(f) || math.IsInf(f, 0) {
@@ -293,8 +288,8 @@ func appendFloat(dst []byte, f float64) []byte {
 
 const hexDigits = "0123456789abcdef"
 
-// pairs holds the two bytes, the first in the low half, that a byte becomes in a
-// JSON string when it has a short escape, and otherwise 0.
+// pairs has the two-byte JSON escape of each byte, the first one in the low half, or 0
+// for a byte without a short escape.
 var pairs = func() (t [256]uint16) {
 	for i, c := range "\b\f\n\r\t\"\\" {
 		t[c] = '\\' | uint16(`bfnrt"\`[i])<<8
@@ -302,25 +297,25 @@ var pairs = func() (t [256]uint16) {
 	return t
 }()
 
-// AppendString appends s as a JSON string, spelled as [Session.AppendJSON] does.
+// AppendString appends s as a JSON string, escaped as in [Session.AppendJSON].
 //
-// Rows are mostly long texts that hold JSON themselves, so that escapes are
-// frequent and everything else comes in runs. The loop copies eight bytes at a
-// time and looks at them afterwards: a byte's high bit in mask is set when the
-// byte is a quote, a backslash or below a space (the subtractions may borrow
-// into bytes above a hit, never into one below, so the lowest hit is exact).
-// A backslash mostly brings what it escapes, so the byte after one is looked at
-// alone. Room is made for a chunk at a time, at the most that it can grow to.
+// Rows are mostly long texts that contain JSON, so escapes are frequent and all other
+// bytes come in runs. The loop copies eight bytes at a time and examines them afterwards:
+// the high bit of a byte in mask is set if the byte is a quote, a backslash or below a
+// space. The subtractions may borrow into bytes above a hit, never into one below, so the
+// lowest hit is exact. A backslash usually precedes a character that must be escaped as
+// well, so the byte after one is examined alone. Space is reserved for a chunk at a time,
+// for the largest size that it can grow to.
 func AppendString(dst []byte, s string) []byte {
 	const (
 		low   = 0x0101010101010101
 		high  = 0x8080808080808080
 		chunk = 1 << 10
-		most  = len(`\u0000`) // that a byte can become
-		slack = 16            // a word and an escape past the end of a chunk
+		most  = len(`\u0000`) // of one byte
+		slack = 16            // a word and an escape after a chunk
 	)
 	dst = append(dst, '"')
-	// look marks the bytes that are not ASCII, until s is known to be valid.
+	// look marks the bytes that are not ASCII, until s is known to be valid UTF-8.
 	look, checked := uint64(high), false
 	for i := 0; i < len(s); {
 		end := min(i+chunk, len(s))
@@ -367,8 +362,8 @@ func AppendString(dst []byte, s string) []byte {
 				}
 			}
 			if look == 0 || c < utf8.RuneSelf {
-				// Less than a word is left, and nothing in it needs a closer look. A
-				// byte that is not ASCII may be amid a character.
+				// Less than a word is left, without a byte to escape. A byte that is not
+				// ASCII may be inside a character.
 				buf[n] = c
 				n, i = n+1, i+1
 				continue

@@ -2,9 +2,10 @@ package session
 
 import "encoding/json"
 
-// UsageOf reads from a message's metadata_json the usage that counts towards the rollup of
-// its session, and the stated cost. What is absent, or is not of the right type, counts as
-// zero. What the message used is another question: see [MessageMetadata.Tokens].
+// UsageOf returns the usage in a message's metadata_json that counts towards the rollup
+// of its session, and the reported cost. A value that is absent or of the wrong type
+// counts as zero. [MessageMetadata.Tokens] returns what the message used, which is a
+// different figure.
 func UsageOf(metadataJSON string) (Usage, float64) {
 	if metadataJSON == "" || metadataJSON == "{}" {
 		return Usage{}, 0
@@ -15,12 +16,12 @@ func UsageOf(metadataJSON string) (Usage, float64) {
 			CostUSD float64 `json:"cost_usd"`
 		} `json:"agenttrace"`
 	}
-	_ = json.Unmarshal([]byte(metadataJSON), &m) // a value of the wrong kind is passed over, the rest is read
+	_ = json.Unmarshal([]byte(metadataJSON), &m) // a value of the wrong type is skipped
 	return m.Usage.counted(), m.Trace.CostUSD
 }
 
-// TranscriptOf returns the agent whose own transcript a session was imported from, by
-// the session's metadata_json, or "" for any other session.
+// TranscriptOf returns the agent from whose transcript a session was imported, from the
+// session's metadata_json, or "" for any other session.
 func TranscriptOf(metadataJSON string) string {
 	var m struct {
 		Trace struct {
@@ -33,11 +34,11 @@ func TranscriptOf(metadataJSON string) string {
 	return m.Trace.Transcript
 }
 
-// CompactionData is what a data-compaction part says.
+// CompactionData is the data of a data-compaction part.
 type CompactionData struct {
 	Summary string `json:"summary"`
-	// TailStartID is the first message still in context word for word; nil when
-	// none is.
+	// TailStartID is the first message that stays in the context verbatim; nil if there
+	// is none.
 	TailStartID   *string `json:"tail_start_id"`
 	Auto          bool    `json:"auto"`
 	SummaryTokens int64   `json:"summary_tokens"`
@@ -46,27 +47,26 @@ type CompactionData struct {
 // TypeCompaction is the type of the part that marks a compaction.
 const TypeCompaction = "data-compaction"
 
-// Types of the part that is a message's only one where no source reports any
-// content of it: a message without parts is none to the AI SDK. The part's data is
-// an [Absence].
+// Types of the only part of a message without reported content. A message must have a
+// part, because the AI SDK rejects one without. The data of the part is an [Absence].
 const (
-	// TypeError says that the turn ended in an error before anything was answered.
+	// TypeError means that the turn ended in an error before any answer.
 	TypeError = "data-error"
-	// TypeWithheld says that there was content which the source does not report.
+	// TypeWithheld means that the source does not report the content.
 	TypeWithheld = "data-withheld"
-	// TypeUnfinished says that the work was not seen to end: it was aborted, or the
-	// telemetry of its end is missing.
+	// TypeUnfinished means that the end of the work was not reported: it was aborted, or
+	// the telemetry of its end is missing.
 	TypeUnfinished = "data-unfinished"
 )
 
-// Absence is the data of a part that stands for content which is not there.
+// Absence is the data of a part that represents missing content.
 type Absence struct {
-	// Text says why, for a person.
+	// Text is the reason, for a person.
 	Text string `json:"text"`
 }
 
-// ParseCompaction reads a data-compaction part. Both shapes are read: the AI
-// SDK's {type, data:{…}}, and the flat one that the guide prints.
+// ParseCompaction reads a data-compaction part, in the AI SDK's form {type, data:{…}} or
+// in the flat form of the guide.
 func ParseCompaction(dataJSON string) (CompactionData, error) {
 	var wrapped struct {
 		Data *CompactionData `json:"data"`
@@ -90,9 +90,9 @@ func TailStartID(dataJSON string) string {
 	return *c.TailStartID
 }
 
-// Credible says whether a time in Unix milliseconds can be one: whether it is of the
-// years 2000 to 2099. Others are taken for unset: a clock that was never set, a wrong
-// unit, or an order that stands where times should.
+// Credible reports whether a time in Unix milliseconds is in the years 2000 to 2099.
+// Other times are treated as unset: the clock was never set, the unit is wrong, or the
+// value is not a time.
 func Credible(milli int64) bool {
 	const earliest, latest = 946_684_800_000, 4_102_444_800_000
 	return milli >= earliest && milli <= latest

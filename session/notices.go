@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// notices are the rules of [Notices], each with what its reader can do.
+// notices has the rules of [Notices], each with a remedy for the reader.
 var notices = []struct{ rule, doc, remedy string }{
 	{"telemetry", "The telemetry of a message has no problem: values of the wrong type, totals of an agent that disagree with the sum over its model calls.",
 		"compare the spans of the turn (show --provenance); of totals that disagree, the sum over the model calls counts"},
@@ -23,7 +23,7 @@ var notices = []struct{ rule, doc, remedy string }{
 		"export the spans above it too; what arrives later gives it its place"},
 }
 
-// NoticeRules returns what [Notices] looks for. The caller owns the slice.
+// NoticeRules returns the rules of [Notices]. The caller owns the slice.
 func NoticeRules() []RuleDoc {
 	docs := make([]RuleDoc, len(notices))
 	for i, n := range notices {
@@ -32,8 +32,7 @@ func NoticeRules() []RuleDoc {
 	return docs
 }
 
-// Notice is something doubtful in a session whose rows are valid, with its place as far
-// as it is known.
+// Notice reports something doubtful in a session with valid rows, and its place if known.
 type Notice struct {
 	// Rule is the name of one of [NoticeRules].
 	Rule string `json:"rule"`
@@ -43,17 +42,17 @@ type Notice struct {
 	PartID     string `json:"part_id,omitempty"`
 	ToolCallID string `json:"tool_call_id,omitempty"`
 	Tool       string `json:"tool,omitempty"`
-	// TraceID, SpanID and SpanKind are of the span that reported the place. [Notices] does
-	// not set them.
+	// TraceID, SpanID and SpanKind identify the span that reported the place. [Notices]
+	// does not set them.
 	TraceID  string `json:"trace_id,omitempty"`
 	SpanID   string `json:"span_id,omitempty"`
 	SpanKind string `json:"span_kind,omitempty"`
-	// Detail says what is doubtful, Remedy what can be done about it.
+	// Detail describes the doubt, Remedy what can be done about it.
 	Detail string `json:"detail"`
 	Remedy string `json:"remedy"`
 }
 
-// NewNotice returns a notice of the rule without a place.
+// NewNotice returns a notice without a place.
 func NewNotice(rule, detail string) Notice {
 	n := Notice{Rule: rule, Detail: detail}
 	for _, r := range notices {
@@ -64,8 +63,8 @@ func NewNotice(rule, detail string) Notice {
 	return n
 }
 
-// Where names the place, such as "turn 2, tool call call_1 (bash), span 00f067aa0ba902b7
-// of trace 4bf92f3577b34da6a3ce929d0e0e4736".
+// Where describes the place, such as "turn 2, tool call call_1 (bash), span
+// 00f067aa0ba902b7 of trace 4bf92f3577b34da6a3ce929d0e0e4736".
 func (n *Notice) Where() string {
 	var where []string
 	if n.Turn > 0 {
@@ -93,9 +92,9 @@ func (n *Notice) String() string {
 	return n.Where() + ": " + n.Detail + "; " + n.Remedy + " [" + n.Rule + "]"
 }
 
-// Notices returns what is doubtful in a session, above all in one that was read from an
-// agent's telemetry: the rows are valid, and may not be what happened. The order is that
-// of the messages. It needs time in proportion to t and never panics.
+// Notices returns what is doubtful in a session, above all in one that was built from an
+// agent's telemetry: its rows are valid, but may differ from what happened. The notices
+// have the order of the messages. Notices needs time in proportion to t and never panics.
 func Notices(t *Transcript) []Notice {
 	if t == nil {
 		return nil
@@ -109,8 +108,8 @@ func Notices(t *Transcript) []Notice {
 
 type noticer struct {
 	found []Notice
-	// calls has the message that a tool call was in, by id, tool and input; responses
-	// the message that a response id was in.
+	// calls has the message of each tool call, by id, tool and input; responses the
+	// message of each response id.
 	calls, responses map[string]string
 }
 
@@ -126,7 +125,7 @@ func (n *noticer) note(rule string, m *MessageAndParts, p *Part, format string, 
 	n.found = append(n.found, notice)
 }
 
-// toolName is the name of the tool that a part calls.
+// toolName returns the name of the tool that a part calls.
 func toolName(p *Part) string {
 	if p.Type != "dynamic-tool" {
 		return strings.TrimPrefix(p.Type, "tool-")
@@ -134,7 +133,7 @@ func toolName(p *Part) string {
 	var data struct {
 		Tool string `json:"toolName"`
 	}
-	_ = json.Unmarshal([]byte(p.DataJSON), &data) // without a name it is called by its id
+	_ = json.Unmarshal([]byte(p.DataJSON), &data) // without a name, use the id
 	return data.Tool
 }
 
@@ -151,7 +150,7 @@ func (n *noticer) message(m *MessageAndParts) {
 			Problems   []string `json:"problems"`
 		} `json:"agenttrace"`
 	}
-	_ = json.Unmarshal([]byte(m.Message.MetadataJSON), &meta) // what is of another kind is a violation
+	_ = json.Unmarshal([]byte(m.Message.MetadataJSON), &meta) // a wrong type is a violation, reported by Check
 	trace := &meta.Trace
 	for _, problem := range trace.Problems {
 		n.note("telemetry", m, nil, "%s", problem)
@@ -171,7 +170,7 @@ func (n *noticer) message(m *MessageAndParts) {
 	n.parts(m, trace.EndReason == "finish" && trace.StopReason == "stop" && !trace.Incomplete)
 }
 
-// parts looks at the parts of a message. over says that nothing is open in it.
+// parts examines the parts of a message. over means that no call of it can be open.
 func (n *noticer) parts(m *MessageAndParts, over bool) {
 	texts := make(map[string]bool) // of one step
 	for i := range m.Parts {

@@ -7,16 +7,16 @@ import (
 
 // Session is one row of chat_sessions.
 //
-// Times are Unix milliseconds. Optional text columns are nil when the source did
-// not say, which is not the same as saying the empty string.
+// Times are Unix milliseconds. An optional text column is nil if the source did not
+// report a value, which is different from the empty string.
 type Session struct {
-	// ID is the session's identity, "ses_…" when minted by the SDK.
+	// ID identifies the session. The SDK creates ids of the form "ses_…".
 	ID string `json:"id"`
 
-	// Title is [Untitled] until something names the session.
+	// Title is [Untitled] until a source reports a title.
 	Title string `json:"title"`
 
-	// Agent names the agent that the session was started with and never changes.
+	// Agent is the agent that the session was started with. It never changes.
 	Agent string `json:"agent"`
 
 	WorkspaceID   *string `json:"workspace_id"`
@@ -25,21 +25,22 @@ type Session struct {
 	// ModelJSON is the most recently active [Model] as a JSON object.
 	ModelJSON *string `json:"model_json"`
 
-	// Mode is the host's permission or planning mode, in the host's own words.
+	// Mode is the host's permission or planning mode, as the host names it.
 	Mode *string `json:"mode"`
 
-	// ParentID and ParentMessageID name where a fork or a sub-agent left its parent.
+	// ParentID and ParentMessageID are the session and message from which a fork or a
+	// sub-agent started.
 	ParentID        *string `json:"parent_id"`
 	ParentMessageID *string `json:"parent_message_id"`
 
-	// PermissionsJSON is a JSON array of [Rule], those of session scope only.
+	// PermissionsJSON is a JSON array of [Rule], with session rules only.
 	PermissionsJSON string `json:"permissions_json"`
 
-	// MetadataJSON is a JSON object; our own keys stand under "agenttrace".
+	// MetadataJSON is a JSON object; our own keys are below "agenttrace".
 	MetadataJSON string `json:"metadata_json"`
 
-	// The five disjoint buckets summed over the assistant messages that count
-	// towards the model's context now, and their sum.
+	// Five disjoint buckets, summed over the assistant messages that are now in the
+	// model's context, and their sum.
 	PromptTokens     int64 `json:"prompt_tokens"`
 	CompletionTokens int64 `json:"completion_tokens"`
 	ReasoningTokens  int64 `json:"reasoning_tokens"`
@@ -47,8 +48,8 @@ type Session struct {
 	CacheWrite       int64 `json:"cache_write"`
 	TotalTokens      int64 `json:"total_tokens"`
 
-	// CostUSD sums what sources stated, hidden and compacted messages included.
-	// It is a cache, never computed from prices.
+	// CostUSD is the sum of the reported costs, including hidden and compacted messages.
+	// It is a cache, and never computed from prices.
 	CostUSD float64 `json:"cost_usd"`
 
 	CreatedAt  int64  `json:"created_at"`
@@ -56,7 +57,7 @@ type Session struct {
 	ArchivedAt *int64 `json:"archived_at"`
 }
 
-// Untitled is the title of a session that nothing has named.
+// Untitled is the title of a session until a source reports one.
 const Untitled = "New Chat"
 
 // Roles of a [Message].
@@ -73,20 +74,20 @@ type Message struct {
 	Role         string `json:"role"`
 	MetadataJSON string `json:"metadata_json"`
 
-	// HiddenAt is set when a rewind hid the message; hidden rows are kept.
+	// HiddenAt is set if a rewind hid the message; the row is kept.
 	HiddenAt *int64 `json:"hidden_at"`
 
 	CreatedAt int64 `json:"created_at"`
 	UpdatedAt int64 `json:"updated_at"`
 }
 
-// Compare orders messages of one session: by (created_at, id). Ids alone do not
-// order, because their 12-digit stamp wraps every 795 days.
+// Compare orders messages of one session by (created_at, id). Ids alone have no order,
+// because their 12-digit stamp wraps every 795 days.
 func (m *Message) Compare(o *Message) int {
 	return cmp.Or(cmp.Compare(m.CreatedAt, o.CreatedAt), cmp.Compare(m.ID, o.ID))
 }
 
-// Tool states of a [Part], in the order in which a call passes through them.
+// Tool states of a [Part], in the order in which a call goes through them.
 const (
 	StateInputStreaming    = "input-streaming"
 	StateInputAvailable    = "input-available"
@@ -97,10 +98,10 @@ const (
 	StateOutputDenied      = "output-denied"
 )
 
-// StateRank orders tool states: a later state wins over an earlier one. The
-// three output states are final; among them an error outranks a result, so that
-// a failure reported by either of two sources is not hidden. Unknown states,
-// and the empty one, rank 0.
+// StateRank orders tool states: a later state takes precedence over an earlier one. The
+// three output states are final. Among them an error ranks above a result, so a failure
+// that one of two sources reports is not hidden. Unknown states and the empty one have
+// rank 0.
 func StateRank(state string) int {
 	switch state {
 	case StateInputStreaming:
@@ -127,8 +128,7 @@ type Part struct {
 	MessageID string `json:"message_id"`
 	SessionID string `json:"session_id"`
 
-	// Index orders the parts of a message. It only grows, and may have gaps
-	// where a part never arrived.
+	// Index orders the parts of a message. It may have gaps where a part never arrived.
 	Index int64 `json:"index"`
 
 	// Type is the AI SDK part type: text, reasoning, tool-<name>, dynamic-tool,
@@ -138,7 +138,7 @@ type Part struct {
 	// DataJSON is the full AI SDK UIMessagePart.
 	DataJSON string `json:"data_json"`
 
-	// ToolCallID and ToolState are hoisted from DataJSON for tool parts.
+	// ToolCallID and ToolState repeat values of DataJSON, for tool parts.
 	ToolCallID *string `json:"tool_call_id"`
 	ToolState  *string `json:"tool_state"`
 
@@ -148,7 +148,7 @@ type Part struct {
 	UpdatedAt int64 `json:"updated_at"`
 }
 
-// Transcript is one session with its messages and parts: the canonical shape.
+// Transcript is a session with its messages and parts, in canonical form.
 type Transcript struct {
 	Session  Session           `json:"session"`
 	Messages []MessageAndParts `json:"messages"`
@@ -160,15 +160,15 @@ type MessageAndParts struct {
 	Parts   []Part  `json:"parts"`
 }
 
-// Model is the model that a message was produced with, or a session's last one.
+// Model is the model that generated a message, or the last one of a session.
 type Model struct {
 	ProviderID string `json:"provider_id,omitempty"`
 	ModelID    string `json:"model_id,omitempty"`
 	Variant    string `json:"variant,omitempty"`
 }
 
-// Rule is a permission rule. The most specific match wins; without one, the
-// action is ask.
+// Rule is a permission rule. The most specific match decides; without a match, the action
+// is ask.
 type Rule struct {
 	// Permission is a tool id, a capability, or "*".
 	Permission string `json:"permission"`
@@ -182,42 +182,41 @@ type Rule struct {
 	AddedAt int64 `json:"added_at,omitempty"`
 }
 
-// MessageMetadata is what the project reads and writes in a message's
-// metadata_json. Keys that it does not know are kept by whoever rewrites the
-// column; decoding into this type is for reading.
+// MessageMetadata has the keys of a message's metadata_json that this project uses. It is
+// for reading: code that rewrites the column must keep unknown keys.
 type MessageMetadata struct {
 	Model              *Model `json:"model,omitempty"`
 	Agent              string `json:"agent,omitempty"`
 	Usage              *Usage `json:"usage,omitempty"`
 	SystemPromptDigest string `json:"system_prompt_digest,omitempty"`
 
-	// Compaction says that the message is that of a compaction: Usage is the size of
-	// its summary. See [MessageMetadata.Tokens].
+	// Compaction reports that the message is that of a compaction, and that Usage is the
+	// size of its summary. See [MessageMetadata.Tokens].
 	Compaction bool `json:"compaction,omitempty"`
 
-	// Trace holds what the guide has no key for.
+	// Trace has the values for which the guide has no key.
 	Trace MessageTrace `json:"agenttrace,omitzero"`
 }
 
 // MessageTrace is the "agenttrace" object of a message's metadata_json.
 type MessageTrace struct {
-	// Incomplete says that the span that describes the whole message has not
-	// arrived: what is there is true, but it may not be all.
+	// Incomplete reports that the span that describes the whole message has not arrived:
+	// the content is correct, but more may arrive.
 	Incomplete bool `json:"incomplete,omitempty"`
 
 	// TurnIndex counts the session's turns from 0.
 	TurnIndex *int64 `json:"turn_index,omitempty"`
 
-	// EndReason is finish, abort or error; StopReason is the model's own word.
+	// EndReason is finish, abort or error. StopReason is the one that the model reported.
 	EndReason  string `json:"end_reason,omitempty"`
 	StopReason string `json:"stop_reason,omitempty"`
-	// StopReasonRaw is the source's word where StopReason is a normal one for it.
+	// StopReasonRaw is the source's own value if StopReason is a normalized one.
 	StopReasonRaw string `json:"stop_reason_raw,omitempty"`
 
-	// PendingApproval says that the turn ended to wait for a human.
+	// PendingApproval reports that the turn ended to wait for a person.
 	PendingApproval bool `json:"pending_approval,omitempty"`
 
-	// ModelCalls is how many calls of a model the message took.
+	// ModelCalls is the number of model calls of the message.
 	ModelCalls int64 `json:"model_calls,omitempty"`
 
 	// DurationMS is the turn's, in milliseconds.
@@ -225,81 +224,81 @@ type MessageTrace struct {
 
 	Temperature *float64 `json:"temperature,omitempty"`
 
-	// ToolCatalogDigest names a row of tool_catalogs.
+	// ToolCatalogDigest refers to a row of tool_catalogs.
 	ToolCatalogDigest string `json:"tool_catalog_digest,omitempty"`
 
-	// CostUSD is what the source stated for the turn.
+	// CostUSD is the cost of the turn that the source reported.
 	CostUSD *float64 `json:"cost_usd,omitempty"`
 
 	// UsageBasis is how the source counted: inclusive, exclusive, or mixed, where the
-	// input excludes the cache and the output includes the reasoning.
-	// UsageRaw is what it said, in its own words.
+	// input excludes the cache and the output includes the reasoning. UsageRaw is the
+	// source's own counts.
 	UsageBasis string          `json:"usage_basis,omitempty"`
 	UsageRaw   json.RawMessage `json:"usage_raw,omitempty"`
 
-	// Usage is what making the summary of a compaction used. InputTokens and OutputTokens
-	// are the same where the source counts only these.
+	// Usage is the usage of the call that made the summary of a compaction. InputTokens
+	// and OutputTokens are set instead if the source counts only these.
 	Usage        *Usage `json:"usage,omitempty"`
 	InputTokens  *int64 `json:"input_tokens,omitempty"`
 	OutputTokens *int64 `json:"output_tokens,omitempty"`
 
-	// Error is what ended the turn when EndReason is error.
+	// Error is the error that ended the turn if EndReason is error.
 	Error string `json:"error,omitempty"`
 
-	// ModelErrors are those of the message's model calls, in their order, the last
-	// few: an agent may have got over them.
+	// ModelErrors are the last few errors of the message's model calls, in order. The
+	// agent may have recovered from them.
 	ModelErrors []string `json:"model_errors,omitempty"`
 
-	// ResponseID and ResponseModel are the provider's, where one model call speaks
-	// for the message.
+	// ResponseID and ResponseModel are the provider's, if one model call represents the
+	// message.
 	ResponseID    string `json:"response_id,omitempty"`
 	ResponseModel string `json:"response_model,omitempty"`
 
-	// SourceID is the id that the source gives the message, where it is not ours.
-	// TurnID is the source's id of the turn, which the messages of one turn share, and
-	// TraceID the trace that the source names for it.
+	// SourceID is the source's id of the message, if it differs from ours. TurnID is the
+	// source's id of the turn, which all messages of a turn share. TraceID is the trace
+	// that the source names for the turn.
 	SourceID string `json:"source_id,omitempty"`
 	TurnID   string `json:"turn_id,omitempty"`
 	TraceID  string `json:"trace_id,omitempty"`
 
 	// Sources are the instrumentations that report the message, and "<agent> transcript"
-	// for the program's own record, where both do.
+	// for the program's own transcript, if both report it.
 	Sources []string `json:"sources,omitempty"`
 
-	// Steps are the message's model calls in order, where the source reports each. The
-	// parts of a step begin with a part of type step-start.
+	// Steps are the message's model calls in order, if the source reports each. The parts
+	// of a step begin with a part of type step-start.
 	Steps []Step `json:"steps,omitempty"`
 
-	// Problems are the flaws of the telemetry itself, such as a value of the
-	// wrong type or JSON cut short.
+	// Problems are problems of the telemetry, such as a value of the wrong type or
+	// truncated JSON.
 	Problems []string `json:"problems,omitempty"`
 }
 
-// Step is one model call of an assistant message. Its fields are empty where the
-// source does not report them.
+// Step is one model call of an assistant message. Fields that the source does not report
+// are empty.
 type Step struct {
 	// ResponseID and RequestID are the provider's.
 	ResponseID string `json:"response_id,omitempty"`
 	RequestID  string `json:"request_id,omitempty"`
-	// Model is set where it is another than the message's.
+	// Model is set if it differs from the message's.
 	Model *Model `json:"model,omitempty"`
 	Usage *Usage `json:"usage,omitempty"`
-	// StopReason is the model's own word.
+	// StopReason is the one that the model reported.
 	StopReason string `json:"stop_reason,omitempty"`
 	// StartedAt is in Unix milliseconds.
 	StartedAt int64 `json:"started_at,omitempty"`
 }
 
-// ToolTrace is the object "toolMetadata.agenttrace" of a tool part: what the AI
-// SDK's part has no field for.
+// ToolTrace is the object "toolMetadata.agenttrace" of a tool part. It has the values for
+// which the AI SDK's part has no field.
 type ToolTrace struct {
 	DurationMS *int64 `json:"duration_ms,omitempty"`
-	// Kind is what the tool does, in the words of the Agent Client Protocol.
+	// Kind is the kind of tool, with the values of the Agent Client Protocol.
 	Kind string `json:"kind,omitempty"`
-	// Denied says that the call was refused and not executed.
+	// Denied reports that the call was refused and not executed.
 	Denied bool `json:"denied,omitempty"`
-	// Truncated says that the output is not all; OutputPath is where the whole is,
-	// OutputSize its bytes, OutputSHA256 its digest.
+	// Truncated reports that the output was truncated. OutputPath is where the whole
+	// output is, OutputSize its size in bytes, OutputSHA256 its digest.
 	Truncated    bool   `json:"truncated,omitempty"`
 	OutputPath   string `json:"output_path,omitempty"`
 	OutputSize   int64  `json:"output_size,omitempty"`
@@ -307,9 +306,9 @@ type ToolTrace struct {
 	// ChildSessionID is the session that the call started.
 	ChildSessionID string `json:"child_session_id,omitempty"`
 	ErrorType      string `json:"error_type,omitempty"`
-	// PartialOutput is what a call that failed had put out.
+	// PartialOutput is the output of a failed call before its error.
 	PartialOutput string `json:"partial_output,omitempty"`
-	// Withheld says that the call succeeded and no source tells with what.
+	// Withheld reports that the call succeeded and no source reports its output.
 	Withheld bool     `json:"withheld,omitempty"`
 	Problems []string `json:"problems,omitempty"`
 }
@@ -349,8 +348,8 @@ func (u Usage) Sub(o Usage) Usage {
 	return Usage{u.Input - o.Input, u.Output - o.Output, u.Reasoning - o.Reasoning, u.CacheRead - o.CacheRead, u.CacheWrite - o.CacheWrite}
 }
 
-// Usage returns the session's rollup as a Usage: what takes room in the model's context
-// now. What the session used in all is [Transcript.Tokens].
+// Usage returns the session's rollup: the tokens that are now in the model's context.
+// [Transcript.Tokens] returns what the session used.
 func (s *Session) Usage() Usage {
 	return Usage{s.PromptTokens, s.CompletionTokens, s.ReasoningTokens, s.CacheRead, s.CacheWrite}
 }

@@ -2,42 +2,41 @@ package session
 
 import "encoding/json"
 
-// This file is the one place that says what a session's tokens are. Commands, statistics
-// and exports count with it, so that no two of them differ.
+// This file is the only place that defines how the tokens of a session are counted.
+// Commands, statistics and exports use it, so they all agree.
 //
-// Two figures are legitimate, and everything that shows one names it:
+// There are two figures, and everything that shows one names it:
 //
-//   - Used: what the calls of models behind the session's messages used, those that a
-//     rewind hid or a compaction replaced included, for they took place; and the call that
-//     made a compaction's summary, where its source states it. Messages that a fork copied
-//     from its parent count in the parent alone, also where the parent is not stored.
-//   - Context: what takes room in the model's context now. It is the rollup of the guide,
-//     on the row of the session: see [Session.Usage].
+//   - Used: the usage of the model calls behind the session's messages, including
+//     messages that a rewind hid or a compaction replaced, and of the call that made a
+//     compaction's summary, if its source reports it. Messages that a fork copied from its
+//     parent count in the parent only, even if the parent is not stored.
+//   - Context: the tokens that are now in the model's context. It is the rollup of the
+//     guide, in the row of the session: see [Session.Usage].
 //
-// The size of a context, such as that of the summary that a compaction leaves, is never
-// usage.
+// The size of a context, such as that of the summary of a compaction, is never usage.
 
-// MessageTokens are the tokens of one message.
+// MessageTokens has the tokens of one message.
 type MessageTokens struct {
-	// Used is what the calls of models behind the message used; nil when no source states
+	// Used is the usage of the model calls behind the message; nil if no source reports
 	// it.
 	Used *Usage
-	// Context is what the message adds to the session's context while it counts there: the
-	// size of a summary, and otherwise what was used.
+	// Context is what the message adds to the session's context: the size of a summary,
+	// or otherwise what was used.
 	Context Usage
-	// CostUSD is what the source states that it cost; nil when it does not.
+	// CostUSD is the cost that the source reported; nil if it reported none.
 	CostUSD *float64
 }
 
-// Tokens returns the tokens that the metadata of a message states. Only an assistant's
-// message has any. marker says that the message consists of data-compaction parts and
-// nothing else: see [MessageAndParts.IsMarker].
+// Tokens returns the tokens in the metadata of a message. Only an assistant message has
+// any. marker reports that the message consists of data-compaction parts only: see
+// [MessageAndParts.IsMarker].
 //
-// The message of a compaction states in usage what its summary takes of the context, as
-// the agent guide's reference program writes it: a number of input tokens. What making the
-// summary used stands under agenttrace, as usage or, where the source counts only these, as
-// input_tokens and output_tokens. A usage that has more than input is no size of a context
-// but a call's, whoever wrote it.
+// The usage of a compaction's message is the size of its summary in the context, as a
+// number of input tokens, as in the agent guide's reference program. The usage of the
+// call that made the summary is below agenttrace, as usage or, if the source counts only
+// these, as input_tokens and output_tokens. If a usage has more than input, it is that of
+// a call, whatever program wrote it.
 func (m *MessageMetadata) Tokens(role string, marker bool) MessageTokens {
 	if role != RoleAssistant {
 		return MessageTokens{}
@@ -66,13 +65,13 @@ func (m *MessageMetadata) Tokens(role string, marker bool) MessageTokens {
 	return t
 }
 
-// counted returns u with 0 for counts below it, which no source can mean.
+// counted returns u with 0 for negative counts, which are invalid.
 func (u Usage) counted() Usage {
 	return Usage{max(u.Input, 0), max(u.Output, 0), max(u.Reasoning, 0), max(u.CacheRead, 0), max(u.CacheWrite, 0)}
 }
 
-// ParseMessageMetadata reads a message's metadata_json. What is absent, or of the wrong
-// kind, stays unset and takes nothing else with it.
+// ParseMessageMetadata reads a message's metadata_json. A value that is absent or of the
+// wrong type stays unset and does not affect the others.
 func ParseMessageMetadata(metadataJSON []byte) MessageMetadata {
 	var m MessageMetadata
 	if len(metadataJSON) > len("{}") {
@@ -81,7 +80,7 @@ func ParseMessageMetadata(metadataJSON []byte) MessageMetadata {
 	return m
 }
 
-// IsMarker says whether the message consists of data-compaction parts and nothing else.
+// IsMarker reports whether the message consists of data-compaction parts only.
 func (m *MessageAndParts) IsMarker() bool {
 	for i := range m.Parts {
 		if m.Parts[i].Type != TypeCompaction {
@@ -91,33 +90,33 @@ func (m *MessageAndParts) IsMarker() bool {
 	return len(m.Parts) > 0
 }
 
-// Copied says whether a message that began at a time (Unix milliseconds) is a copy that the
-// session, being a fork, has from its parent: copies keep their times, and so are older than
-// the fork. The session of a sub-agent has none.
+// Copied reports whether a message that began at a time (Unix milliseconds) is a copy
+// from the parent of the session, a fork. Copies keep their times, so they are older than
+// the fork. The session of a sub-agent has no copies.
 func (s *Session) Copied(createdAt int64) bool {
 	return s.ParentID != nil && *s.ParentID != "" && createdAt < s.CreatedAt
 }
 
-// Tokens are the tokens of a session.
+// Tokens has the tokens of a session.
 type Tokens struct {
-	// Used is what the session used; nil when no source states any.
+	// Used is what the session used; nil if no source reports any usage.
 	Used *Usage
-	// Copied is what its parent used for the messages that the session, being a fork,
-	// copied. It is no part of Used; nil when there is none.
+	// Copied is what the parent used for the messages that the session, a fork, copied.
+	// It is not included in Used; nil if there is none.
 	Copied *Usage
-	// CostUSD is what the session's messages state that they cost, copies left out as of
-	// Used; nil when they do not. Some sources state the cost of a session as a whole: see
+	// CostUSD is the sum of the costs of the session's messages, without copies; nil if
+	// no message has one. Some sources report the cost of a session as a whole: see
 	// [Tokens.Cost].
 	CostUSD *float64
-	// CopiedUSD is what the messages that a fork copied state that they cost.
+	// CopiedUSD is the sum of the costs of the copied messages.
 	CopiedUSD float64
 }
 
-// Cost returns what the session, of which t are the tokens, cost as its source states it;
-// nil when it does not. whole says that it is stated of the session and not of its messages.
-// What a fork copied is no part of it, unlike of [Session.CostUSD].
+// Cost returns the cost of the session with the tokens t, as its source reports it; nil
+// if it reports none. whole means that the cost was reported for the session and not for
+// its messages. Unlike [Session.CostUSD], it excludes the messages that a fork copied.
 func (t *Tokens) Cost(s *Session) (usd *float64, whole bool) {
-	const least = 1e-9 // sums of fractions differ by less
+	const least = 1e-9 // sums of fractions may differ by less
 	messages := t.CopiedUSD
 	if t.CostUSD != nil {
 		messages += *t.CostUSD
@@ -128,8 +127,8 @@ func (t *Tokens) Cost(s *Session) (usd *float64, whole bool) {
 	return t.CostUSD, false
 }
 
-// Add counts a message of the session s that began at a time (Unix milliseconds). It says
-// whether the message counts as a copy.
+// Add counts a message of the session s that began at a time (Unix milliseconds). It
+// reports whether the message counts as a copy.
 func (t *Tokens) Add(s *Session, createdAt int64, m MessageTokens) (copied bool) {
 	if s.Copied(createdAt) {
 		addUsage(&t.Copied, m.Used)

@@ -1,31 +1,31 @@
 package session
 
-// Turns finds where the turns of a session begin, over its messages in order. It is the
-// one place that says what a turn is: commands and statistics count with it. The zero
-// value stands before the first message.
+// Turns finds the beginnings of turns in the messages of a session, in order. It is the
+// only definition of a turn: commands and statistics use it. The zero value is ready for
+// the first message.
 //
-// A turn begins with a message of the user. It also begins with an answer that no
-// message of the user precedes, or that cannot belong to the turn before: then what the
-// user asked was lost. System messages and compactions are part of a turn and begin none.
-// A message of the user that still waits in a queue is not part of any.
+// A turn begins with a user message. It also begins with an answer that no user message
+// precedes, or that cannot belong to the turn before; the user message was then lost.
+// System messages and compactions are part of a turn and do not begin one. A user message
+// that still waits in a queue is not part of any turn.
 type Turns struct {
 	open     bool
 	question *TurnMessage
 	answer   *TurnMessage
 }
 
-// TurnMessage is what of a message decides where turns begin.
+// TurnMessage has the properties of a message that decide where turns begin.
 type TurnMessage struct {
 	Role string
-	// Compaction says that the message is a compaction's.
+	// Compaction reports that the message is a compaction's.
 	Compaction, Hidden bool
-	// Queued says that the user's message waits.
+	// Queued reports that the user message still waits.
 	Queued bool
 	Trace  *MessageTrace
 }
 
-// Next reports whether a turn begins with the message that follows those before, and
-// whether the user's message of that turn was lost.
+// Next reports whether a turn begins with the next message, and whether the user message
+// of that turn was lost.
 func (t *Turns) Next(m TurnMessage) (begins, lost bool) {
 	switch {
 	case m.Role == RoleUser && m.Queued:
@@ -42,12 +42,12 @@ func (t *Turns) Next(m TurnMessage) (begins, lost bool) {
 	return false, false
 }
 
-// endsBefore says that an answer, which no message of the user precedes, cannot belong to
-// the turn: its source counts another turn, or the turn was answered to its end and the
-// message is what a crash left of a further answer.
+// endsBefore reports whether an answer that no user message precedes cannot belong to the
+// turn: its source reports another turn index, or the turn was already answered
+// completely and the message is what a crash left of another answer.
 //
-// An answer that takes the place of one that a rewind hid belongs to the turn as long as
-// its question is visible.
+// An answer that replaces one that a rewind hid belongs to the turn while its user
+// message is visible.
 func (t *Turns) endsBefore(m *TurnMessage) bool {
 	if t.answer == nil || t.answer.Hidden && t.question != nil && !t.question.Hidden {
 		return false
