@@ -14,8 +14,8 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// DefaultMaxBytes is how large a request is at most. An OTLP receiver takes 4 MiB
-// unless told otherwise, and the size is an estimate.
+// DefaultMaxBytes is the default maximum size of a request. It is below the 4 MiB that
+// OTLP receivers accept by default, because the computed size is an estimate.
 const DefaultMaxBytes = 3 << 20
 
 // Option configures an exporter.
@@ -23,8 +23,8 @@ type Option func(*options)
 
 type options struct{ maxBytes int }
 
-// WithMaxBytes bounds requests by n bytes instead of DefaultMaxBytes. It must be
-// below what the receiver takes; less than 64 KiB means 64 KiB.
+// WithMaxBytes limits requests to n bytes instead of DefaultMaxBytes. n must be below the
+// limit of the receiver; values below 64 KiB mean 64 KiB.
 func WithMaxBytes(n int) Option { return func(o *options) { o.maxBytes = max(n, 64<<10) } }
 
 func apply(all []Option) options {
@@ -35,9 +35,9 @@ func apply(all []Option) options {
 	return o
 }
 
-// Spans returns an exporter that gives batches to another one in pieces. Its
-// ExportSpans goes on after a piece that is refused, until its context ends, and
-// returns the joined errors. Shutting it down shuts the other one down.
+// Spans returns an exporter that splits batches and passes the pieces to another
+// exporter. If a piece is refused, ExportSpans continues with the next until its context
+// ends, and returns the joined errors. Shutdown shuts the other exporter down.
 func Spans(to sdktrace.SpanExporter, opts ...Option) sdktrace.SpanExporter {
 	return spanExporter{to, apply(opts)}
 }
@@ -78,8 +78,8 @@ func (e logExporter) Export(ctx context.Context, records []sdklog.Record) error 
 	})
 }
 
-// export sends pieces. shorten returns what stands for a single item that was
-// refused and is too large, and what to report; or "" of one that is not.
+// export sends pieces. shorten returns a shorter version of a single refused item that is
+// too large, and a message to report; the message is "" if the item is not too large.
 func export[T any](ctx context.Context, pieces iter.Seq[[]T], send func(context.Context, []T) error, shorten func(T) (T, string)) error {
 	var errs []error
 	unsent := 0
@@ -107,8 +107,8 @@ func export[T any](ctx context.Context, pieces iter.Seq[[]T], send func(context.
 	return errors.Join(errs...)
 }
 
-// SplitSpans returns spans in pieces of at most maxBytes, as far as their size as
-// OTLP can be told. A span that is larger is a piece of its own.
+// SplitSpans returns spans in pieces of at most maxBytes of OTLP, by estimate. A larger
+// span is a piece of its own.
 func SplitSpans(spans []sdktrace.ReadOnlySpan, maxBytes int) iter.Seq[[]sdktrace.ReadOnlySpan] {
 	return split(spans, maxBytes, spanSize, func(s sdktrace.ReadOnlySpan) *resource.Resource { return s.Resource() })
 }
@@ -121,7 +121,7 @@ func SplitRecords(records []sdklog.Record, maxBytes int) iter.Seq[[]sdklog.Recor
 func split[T any](all []T, maxBytes int, size func(T) int, of func(T) *resource.Resource) iter.Seq[[]T] {
 	return func(yield func([]T) bool) {
 		from, sum := 0, 0
-		var seen []*resource.Resource // each is sent once per request
+		var seen []*resource.Resource // a request has each once
 		for i, item := range all {
 			n, res := size(item), of(item)
 			if !slices.Contains(seen, res) {
@@ -145,7 +145,7 @@ func split[T any](all []T, maxBytes int, size func(T) int, of func(T) *resource.
 	}
 }
 
-// fixed is about what an item costs beside its text.
+// fixed is the approximate size of an item without its texts.
 const fixed = 256
 
 func resourceSize(r *resource.Resource) int {

@@ -20,8 +20,8 @@ type shortened struct {
 func (s *shortened) Attributes() []attribute.KeyValue { return s.attributes }
 func (s *shortened) Events() []sdktrace.Event         { return s.events }
 
-// shortenSpan returns a span that is shorter by excess bytes, as far as its
-// attributes and those of its events allow, and the limit that they were cut to.
+// shortenSpan returns a span that is shorter by excess bytes, as far as its attributes
+// and those of its events allow, and the limit to which they were truncated.
 func shortenSpan(s sdktrace.ReadOnlySpan, excess int) (sdktrace.ReadOnlySpan, int) {
 	out := &shortened{ReadOnlySpan: s, attributes: s.Attributes(), events: slices.Clone(s.Events())}
 	var lengths []int
@@ -78,8 +78,8 @@ func lengthsOfValue(dst []int, v attribute.Value) []int {
 	return dst
 }
 
-// cutter cuts texts to a limit. JSON stays JSON: a message's parts are read one by
-// one, and a tool's output is a value.
+// cutter truncates texts to a limit. JSON stays JSON: the parts of a message are decoded
+// one by one, and a tool's output is a JSON value.
 type cutter struct {
 	limit int
 	r     *redact.Redactor

@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// aliases are the names that telemetry, the OpenTelemetry conventions, the AI SDK and the
-// lists have for a provider, by one of them. A name that is not here is itself.
+// aliases maps the names that telemetry, the OpenTelemetry conventions, the AI SDK and
+// the price lists use for a provider to one of them. A name that is not a key maps to
+// itself.
 var aliases = map[string][]string{
 	"openai":               {"openai.chat", "openai.responses", "openai.completion", "text-completion-openai"},
 	"azure":                {"azure.ai.openai", "az.ai.openai", "azure-openai", "azure.openai", "azure-text"},
@@ -35,7 +36,7 @@ var aliases = map[string][]string{
 	"openrouter":           {"openrouter.chat"},
 	"cerebras":             {"cerebras.chat"},
 	"nvidia":               {"nvidia-nim"},
-	"google|google-vertex": {"gcp.gen-ai", "gcp"}, // either of the two
+	"google|google-vertex": {"gcp.gen-ai", "gcp"}, // one of the two
 }
 
 var canonicalNames = func() map[string]string {
@@ -48,25 +49,25 @@ var canonicalNames = func() map[string]string {
 	return names
 }()
 
-// canonical is the one name of a provider: several with "|" between them where the name
-// leaves it open, "" where there is none.
+// canonical returns the canonical name of a provider: several, separated by "|", if the
+// name is ambiguous, or "" for no provider.
 func canonical(provider string) string {
 	name := strings.ReplaceAll(strings.ToLower(strings.TrimSpace(provider)), "_", "-")
 	if known, ok := canonicalNames[name]; ok {
 		return known
 	}
-	// LiteLLM names what Vertex AI serves by its makers: vertex_ai-anthropic_models.
+	// LiteLLM names models on Vertex AI after their makers: vertex_ai-anthropic_models.
 	if strings.HasPrefix(name, "vertex-ai-") {
 		return "google-vertex"
 	}
 	return name
 }
 
-// dated is an id that ends in a date or a version of a model: the lists have some with
-// and some without.
+// dated matches an id that ends in a date or a version. The lists have some models with
+// one and some without.
 var dated = regexp.MustCompile(`^(.+?)(?:[-@](?:20\d{6}|20\d\d-[01]\d-[0-3]\d|latest|default)(?:-v\d+(?::\d+)?)?|-v\d+:\d+)$`)
 
-// undate is an id without a date or version at its end.
+// undate returns the id without a date or version at its end.
 func undate(id string) string {
 	if m := dated.FindStringSubmatch(id); m != nil {
 		return m[1]
@@ -74,13 +75,14 @@ func undate(id string) string {
 	return id
 }
 
-// match finds what a provider takes for a model, nil where that is not certain.
+// match returns the offer of a provider for a model, or nil if that is ambiguous.
 func (t *Table) match(provider, id string) *offer {
 	id = strings.ToLower(strings.TrimSpace(id))
-	id = strings.TrimPrefix(id, "models/") // as the Gemini API writes it
+	id = strings.TrimPrefix(id, "models/") // prefix in the Gemini API
 	name := canonical(provider)
 	if head, rest, ok := strings.Cut(id, "/"); ok && rest != "" {
-		// An id may begin with its provider, and is all there is where none is named.
+		// An id may begin with its provider, which is the only hint if no provider is
+		// named.
 		if who := canonical(head); who == name || name == "" && t.offers[who] != nil {
 			name, id = who, strings.TrimPrefix(rest, "models/")
 		}
@@ -98,9 +100,9 @@ func (t *Table) match(provider, id string) *offer {
 	return t.alike(strings.Split(name, "|"), id, false)
 }
 
-// alike is what all of the providers that have the model take. Those that take nothing
-// are left out when charged is set: a subscription has the model too, and says nothing of
-// its price.
+// alike returns the offer that all providers with the model agree on. With charged it
+// ignores providers with a price of zero: a subscription lists the model too, without a
+// price per token.
 func (t *Table) alike(providers []string, id string, charged bool) *offer {
 	var one *offer
 	for _, provider := range providers {
@@ -116,9 +118,9 @@ func (t *Table) alike(providers []string, id string, charged bool) *offer {
 	return one
 }
 
-// of finds what one provider takes: for the very id; for the id without its date; or for
-// every dated version of an id without one. known says that it has the model, and a nil
-// offer that its price is not certain.
+// of finds the offer of one provider: for the exact id, for the id without its date, or
+// for an id without a date if all dated versions agree. known reports whether the
+// provider has the model; a nil offer then means that its price is ambiguous.
 func (t *Table) of(provider, id string) (o *offer, known bool) {
 	models := t.offers[provider]
 	if o, known = models[id]; known {
@@ -129,7 +131,7 @@ func (t *Table) of(provider, id string) (o *offer, known bool) {
 		if o, known = models[bare]; known {
 			return o, true
 		}
-		// Of two dates neither is the other.
+		// An id with one date is not the model of another date.
 		if !strings.HasSuffix(id, "latest") && !strings.HasSuffix(id, "default") {
 			return nil, false
 		}

@@ -1,9 +1,12 @@
-// Package price estimates what tokens cost, by prices from a file that a user names: none
-// are in the code, and nothing is fetched. [Read] takes the two lists that are kept up to
-// date in public, models.dev's api.json and LiteLLM's
+// Package price estimates the cost of tokens, with prices from a file that the user
+// names. The code contains no prices, and nothing is downloaded. [Read] accepts the two
+// maintained public lists, models.dev's api.json and LiteLLM's
 // model_prices_and_context_window.json.
 //
-// An estimate is what the list says of a model of that name, never what was billed: it
+// An estimate is based on the list's price for a model of that name. It is not the billed
+// amount: it does not include discounts, subscriptions, batch or priority prices, or
+// charges for anything but tokens. If it is ambiguous which model is meant, there is no
+// estimate.
 // knows no discount, subscription, batch or priority price, and no charge for what is not
 // a token. Where it is not certain which model is meant there is none.
 package price
@@ -14,36 +17,36 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 )
 
-// Table has prices of models. It does not change, and may be used by many goroutines.
+// Table has prices of models. It is immutable, and safe for concurrent use.
 type Table struct {
-	// offers are those of a provider, by its canonical name, and then of a model id
-	// in lower case. A nil offer is one that the list has twice, with two prices.
+	// offers are the prices by canonical provider and lower-case model id. A nil offer is
+	// an id that the list has twice with different prices.
 	offers map[string]map[string]*offer
-	// undated are the ids of a provider's dated models, by their id without date.
+	// undated has the ids of a provider's dated models, by their id without the date.
 	undated map[string]map[string][]string
-	// models are the providers of a model, by its id.
+	// models has the providers of a model, by its id.
 	models map[string][]string
-	found  sync.Map // session.Model -> *offer, nil where there is none
+	found  sync.Map // session.Model -> *offer, nil if there is none
 }
 
-// offer is what a provider takes for a model.
+// offer is the price of a model at one provider.
 type offer struct {
 	rates
-	// tiers are what it takes for requests of more input, the smallest first.
+	// tiers are the rates for requests with more input, the smallest first.
 	tiers []tier
 }
 
 // rates are USD per token.
 type rates struct{ input, output, reasoning, cacheRead, cacheWrite float64 }
 
-// tier are the rates of a request whose whole input, cached or not, is above a number
-// of tokens.
+// tier has the rates for requests whose whole input, cached or not, exceeds a number of
+// tokens.
 type tier struct {
 	above int64
 	rates
 }
 
-// Len is the number of models with a price, of all providers.
+// Len returns the number of models with a price, over all providers.
 func (t *Table) Len() int {
 	n := 0
 	for _, models := range t.offers {
@@ -56,25 +59,24 @@ func (t *Table) Len() int {
 	return n
 }
 
-// Cost is what one request took in USD, by the usage that it states: see
+// Cost returns the estimated cost of one request in USD, from its usage: see
 // [Table.Estimate].
 func (t *Table) Cost(m session.Model, u session.Usage) (usd float64, ok bool) {
 	return t.Estimate(m, u, 1)
 }
 
-// Estimate is what a number of requests took in USD that used u together; 0 requests are
-// an unknown number. It is not ok where the list has no price for the model, or not one
-// only.
+// Estimate returns the cost in USD of a number of requests that used u together; 0 means
+// an unknown number. ok is false if the list has no price for the model, or an ambiguous
+// one.
 //
-// The five buckets are disjoint and each is paid for once: reasoning at its own price or
-// else as output; what was read from or written to a cache at its own price or else as
-// input, for a list leaves these out where a provider makes no difference. A price that
-// is stated as 0 is 0.
+// The five buckets are disjoint, and each is charged once: reasoning at its own price or
+// else as output; cache reads and writes at their own price or else as input, because a
+// list omits these prices if a provider makes no difference. A price of 0 is a price.
 //
-// Where a request with a long input has another price, that of a list's tier, it is the
-// whole request that has it. Of several requests only their sum is known: they are taken
-// to be of one size, and an unknown number of them to be short. An estimate of several is
-// thus too low where one of them was long and the others were not.
+// If the list has a tier for long inputs, its price applies to the whole request. Only
+// the sum of several requests is known: they are assumed to be of equal size, and short
+// if their number is unknown. The estimate of several requests is therefore too low if
+// one of them was long and the others were not.
 func (t *Table) Estimate(m session.Model, u session.Usage, requests int64) (usd float64, ok bool) {
 	o := t.offer(m)
 	if o == nil {
@@ -93,9 +95,9 @@ func (t *Table) Estimate(m session.Model, u session.Usage, requests int64) (usd 
 		float64(u.CacheRead)*r.cacheRead + float64(u.CacheWrite)*r.cacheWrite, true
 }
 
-// offer finds the one of a model, nil where there is none.
+// offer finds the offer for a model, or nil.
 func (t *Table) offer(m session.Model) *offer {
-	m.Variant = "" // an effort or a mode, which is paid for by its tokens
+	m.Variant = "" // an effort or a mode has no price of its own
 	if known, ok := t.found.Load(m); ok {
 		return known.(*offer)
 	}

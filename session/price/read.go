@@ -15,15 +15,15 @@ import (
 // mostBytes is far more than either list has.
 const mostBytes = 64 << 20
 
-// Formats names what [Read] takes.
+// Formats names the formats that [Read] accepts.
 const Formats = "models.dev's api.json or LiteLLM's model_prices_and_context_window.json"
 
-// Read reads a list of prices, of either format; which one shows in its content.
+// Read reads a list of prices. It detects the format from the content.
 //
-// Models without a price for input or output, of images for instance, are left out, and so
-// are prices that are no numbers or below zero. An id that a provider has twice, at two
-// prices, has none. It returns an error where the content is of neither format, has no
-// price at all, or is more than 64 MiB.
+// Models without a price for input or output, such as image models, are skipped, and so
+// are prices that are negative or not numbers. An id that a provider has twice with
+// different prices has no price. Read returns an error if the content has neither format,
+// has no price, or is larger than 64 MiB.
 func Read(r io.Reader) (*Table, error) {
 	b, err := io.ReadAll(io.LimitReader(r, mostBytes+1))
 	if err != nil {
@@ -39,8 +39,8 @@ func Read(r io.Reader) (*Table, error) {
 	t := &Table{offers: map[string]map[string]*offer{}, undated: map[string]map[string][]string{}, models: map[string][]string{}}
 	known := false
 	for name, raw := range list {
-		// Which of the two an entry is tells its own content: a provider with its
-		// models, or a model.
+		// The format of an entry shows in its content: it is a provider with its models,
+		// or a model.
 		var entry map[string]json.RawMessage
 		if json.Unmarshal(raw, &entry) != nil {
 			continue
@@ -67,7 +67,7 @@ func Read(r io.Reader) (*Table, error) {
 	return t, nil
 }
 
-// add enters a price.
+// add adds a price to the table.
 func (t *Table) add(provider, id string, o *offer) {
 	for _, p := range strings.Split(provider, "|") {
 		models := t.offers[p]
@@ -100,7 +100,7 @@ func (t *Table) index() {
 	}
 }
 
-// number is a price; nil where there is none, or none that can be.
+// number returns a price, or nil if it is absent or invalid.
 func number(raw json.RawMessage) *float64 {
 	text := strings.Trim(string(raw), `"`)
 	n, err := strconv.ParseFloat(text, 64)
@@ -110,11 +110,10 @@ func number(raw json.RawMessage) *float64 {
 	return &n
 }
 
-// stated are the prices that a list states, of one kind of request. What it leaves out is
-// nil.
+// stated has the prices that a list has for one kind of request. Absent prices are nil.
 type stated struct{ input, output, reasoning, cacheRead, cacheWrite *float64 }
 
-// over is s where it states something and base elsewhere.
+// over returns the prices of s, and those of base where s has none.
 func (s stated) over(base stated) stated {
 	or := func(p, otherwise *float64) *float64 {
 		if p == nil {
@@ -125,7 +124,7 @@ func (s stated) over(base stated) stated {
 	return stated{or(s.input, base.input), or(s.output, base.output), or(s.reasoning, base.reasoning), or(s.cacheRead, base.cacheRead), or(s.cacheWrite, base.cacheWrite)}
 }
 
-// rates are the prices per token, nil without one for input and one for output.
+// rates returns the prices per token, or nil unless both input and output have one.
 func (s stated) rates(unit float64) *rates {
 	if s.input == nil || s.output == nil {
 		return nil
@@ -139,8 +138,8 @@ func (s stated) rates(unit float64) *rates {
 	return &rates{*s.input / unit, *s.output / unit, or(s.reasoning, s.output), or(s.cacheRead, s.input), or(s.cacheWrite, s.input)}
 }
 
-// offerOf makes an offer of the prices and of those above a number of tokens; nil where a
-// price is missing.
+// offerOf returns an offer from the prices and those of the tiers, or nil if a price is
+// missing.
 func offerOf(base stated, above map[int64]stated, unit float64) *offer {
 	r := base.rates(unit)
 	if r == nil {
@@ -148,7 +147,7 @@ func offerOf(base stated, above map[int64]stated, unit float64) *offer {
 	}
 	o := &offer{rates: *r}
 	if base.reasoning != nil && *base.reasoning == *base.output {
-		base.reasoning = nil // it is output, in a tier too
+		base.reasoning = nil // reasoning is charged as output, in tiers as well
 	}
 	for size, s := range above {
 		if r := s.over(base).rates(unit); r != nil && size > 0 {
@@ -159,15 +158,15 @@ func offerOf(base stated, above map[int64]stated, unit float64) *offer {
 	return o
 }
 
-// perMillion is what the prices of models.dev are for.
+// perMillion is the unit of prices in models.dev.
 const perMillion = 1e6
 
 func modelsDevStated(cost map[string]json.RawMessage) stated {
 	return stated{number(cost["input"]), number(cost["output"]), number(cost["reasoning"]), number(cost["cache_read"]), number(cost["cache_write"])}
 }
 
-// addModelsDev enters a model of models.dev: USD per million tokens, with tiers by the
-// size of the context.
+// addModelsDev adds a model of models.dev: USD per million tokens, with tiers by the size
+// of the context.
 func (t *Table) addModelsDev(provider, id string, raw json.RawMessage) {
 	var model struct {
 		Cost map[string]json.RawMessage `json:"cost"`
@@ -182,7 +181,7 @@ func (t *Table) addModelsDev(provider, id string, raw json.RawMessage) {
 	}
 	var tiers []map[string]json.RawMessage
 	if json.Unmarshal(model.Cost["tiers"], &tiers) == nil && len(tiers) > 0 {
-		clear(above) // the older key says less exactly where the tier begins
+		clear(above) // the older key is less precise about where the tier begins
 		for _, entry := range tiers {
 			var bound struct {
 				Type string `json:"type"`
@@ -198,12 +197,12 @@ func (t *Table) addModelsDev(provider, id string, raw json.RawMessage) {
 	}
 }
 
-// aboveTokens are LiteLLM's keys of a tier. Those that end otherwise are of priority, batch
-// or hourly prices.
+// aboveTokens matches LiteLLM's keys of a tier. Keys with other endings are priority,
+// batch or hourly prices.
 var aboveTokens = regexp.MustCompile(`^(.+)_above_(\d{1,7})k_tokens$`)
 
-// addLiteLLM enters a model of LiteLLM's list: USD per token. It says whether the entry is
-// one of that list.
+// addLiteLLM adds a model of LiteLLM's list: USD per token. It reports whether the entry
+// has that format.
 func (t *Table) addLiteLLM(name string, entry map[string]json.RawMessage) bool {
 	var provider string
 	_ = json.Unmarshal(entry["litellm_provider"], &provider)
@@ -211,7 +210,7 @@ func (t *Table) addLiteLLM(name string, entry map[string]json.RawMessage) bool {
 	if provider == "" && !priced {
 		return false
 	}
-	if name == "sample_spec" { // tells what the keys mean
+	if name == "sample_spec" { // documents the keys
 		return true
 	}
 	keys := map[int64]map[string]json.RawMessage{0: {}}
@@ -221,7 +220,7 @@ func (t *Table) addLiteLLM(name string, entry map[string]json.RawMessage) bool {
 			continue
 		}
 		if m := aboveTokens.FindStringSubmatch(key); m != nil {
-			thousands, _ := strconv.ParseInt(m[2], 10, 64) // seven digits at most
+			thousands, _ := strconv.ParseInt(m[2], 10, 64) // at most seven digits
 			key, size = m[1], thousands*1000
 		}
 		if keys[size] == nil {
@@ -235,7 +234,7 @@ func (t *Table) addLiteLLM(name string, entry map[string]json.RawMessage) bool {
 			above[size] = s
 		}
 	}
-	// Some have a list of ranges, of which the first stands for what is not said of all.
+	// Some have a list of ranges. The first one is the default for all.
 	var ranges []map[string]json.RawMessage
 	_ = json.Unmarshal(entry["tiered_pricing"], &ranges)
 	for _, r := range ranges {

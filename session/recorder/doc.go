@@ -1,6 +1,6 @@
-// Package recorder writes sessions straight from an agent's process into a
-// store: the OpenTelemetry SDK's spans and log records become the same rows as
-// through a collector, with no collector and no network.
+// Package recorder writes sessions from an agent's own process into a store. Spans and
+// log records of the OpenTelemetry SDK become the same rows as through a collector,
+// without a collector and without a network.
 //
 //	rec, err := recorder.Open(ctx, "sessions.db", recorder.Options{})
 //	if err != nil {
@@ -11,16 +11,15 @@
 //	defer func() { err = errors.Join(err, provider.Shutdown(ctx), logs.Shutdown(ctx), rec.Close(ctx)) }()
 //	tracer := agenttrace.New(agenttrace.Options{TracerProvider: provider, LoggerProvider: logs})
 //
-// An export that returns nil is committed: it survives the death of the process
-// at any later moment, and with sqlite.SynchronousFull a power failure too. What
-// still waits in the SDK's own batch processor is in memory and dies with the
-// process; sdktrace.WithSyncer writes every span as it ends instead, at the cost
-// of a commit, well under a millisecond, on the agent's path.
+// An export that returns nil is committed: it survives the death of the process, and with
+// sqlite.SynchronousFull a power failure too. Spans in the SDK's own batch processor are
+// in memory and are lost with the process. sdktrace.WithSyncer writes every span when it
+// ends; the agent then waits for a commit, well under a millisecond.
 //
-// What cannot be stored now, as on a full disk, waits in memory within a bound
-// and is tried again; each export, [Recorder.ForceFlush] and [Recorder.Close]
-// say in their error how much waits and how much is lost.
+// Spans that cannot be stored now, as on a full disk, stay in memory up to a limit and
+// are retried. The error of each export, of [Recorder.ForceFlush] and of [Recorder.Close]
+// reports how many wait and how many are lost.
 //
-// One process writes a store. Where several agents run side by side, let each
-// send to one collector, or use package spool.
+// One process writes a store. If several agents run at the same time, let them send to
+// one collector, or use package spool.
 package recorder

@@ -10,16 +10,16 @@ import (
 	"github.com/agenttrace/agenttrace/session/sdkdata"
 )
 
-// SpanExporter returns an exporter for a tracer provider. Shutting it down stores
-// what waits and leaves the recorder open.
+// SpanExporter returns an exporter for a tracer provider. Its Shutdown stores the waiting
+// deliveries and leaves the recorder open.
 //
-// ExportSpans returns nil when the rows of all the spans are committed, and else
-// a [*NotStoredError] that says whether they wait or are lost. Canceling its
-// context ends the wait for the store, and then the spans wait.
+// ExportSpans returns nil when the rows of all spans are committed, and otherwise a
+// [*NotStoredError] that reports whether the spans wait or are lost. If its context is
+// canceled, it stops waiting for the store and the spans wait.
 func (r *Recorder) SpanExporter() sdktrace.SpanExporter { return &spanExporter{recorder: r} }
 
-// LogExporter returns an exporter for a logger provider, with the promises of
-// that for spans.
+// LogExporter returns an exporter for a logger provider, with the same guarantees as that
+// for spans.
 func (r *Recorder) LogExporter() sdklog.Exporter { return &logExporter{recorder: r} }
 
 type spanExporter struct {

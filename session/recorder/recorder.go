@@ -15,24 +15,24 @@ import (
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
-// DefaultMaxPendingBytes is how much may wait in memory, unless told otherwise.
+// DefaultMaxPendingBytes is the default limit of what waits in memory.
 const DefaultMaxPendingBytes = 64 << 20
 
 // Options configure a [Recorder]. The zero value is ready for use.
 type Options struct {
-	// Store configures the store, such as what survives a power failure.
+	// Store configures the store, such as its durability.
 	Store sqlite.Options
-	// SessionKeys are the keys under which a session's id is looked up on what is
-	// not made by package agenttrace; see [ingest.Options].
+	// SessionKeys are the attributes that name the session of telemetry that package
+	// agenttrace did not emit; see [ingest.Options].
 	SessionKeys []string
-	// Redaction says what is taken out before anything is stored. Nil is what the
-	// collector does unless told otherwise: secrets, and what a value has beyond 1
-	// MiB. DisableRedaction stores everything as it came.
+	// Redaction configures what is redacted before it is stored. Nil means the default of
+	// the collector: secrets are redacted, and values of more than 1 MiB truncated.
+	// DisableRedaction stores everything unchanged.
 	Redaction        *redact.Config
 	DisableRedaction bool
-	// MaxPendingBytes bounds what waits in memory while the store is unavailable,
-	// by its size in OTLP. What exceeds it is lost, the oldest first. 0 means
-	// DefaultMaxPendingBytes; negative means that nothing waits.
+	// MaxPendingBytes limits what waits in memory while the store is unavailable, by its
+	// size in OTLP. Beyond it the oldest deliveries are lost. 0 means
+	// DefaultMaxPendingBytes; a negative value means that nothing waits.
 	MaxPendingBytes int
 }
 
@@ -41,12 +41,11 @@ var ErrClosed = errors.New("recorder is closed")
 
 // Stats counts spans and log records since [Open].
 type Stats struct {
-	// Spans and Records are committed. Of them, Ignored tell nothing of a session
-	// and leave no row, Malformed have a flaw, which their rows show.
+	// Spans and Records were committed. Of them, Ignored report nothing about a session
+	// and have no row; Malformed have a problem, which their rows list.
 	Spans, Records     int64
 	Ignored, Malformed int64
-	// Refused are rows that the store could not hold; the rest of what they came
-	// with is stored.
+	// Refused are rows that the store refused; the rest of their batch is stored.
 	Refused int64
 	// PendingSpans and PendingRecords wait in memory for the store.
 	PendingSpans, PendingRecords int64
@@ -54,14 +53,14 @@ type Stats struct {
 	LostSpans, LostRecords int64
 }
 
-// NotStoredError says how much of what was exported is not in the store.
+// NotStoredError reports how much of the exported telemetry is not in the store.
 type NotStoredError struct {
-	// LostSpans, LostRecords and RefusedRows are since the last call that reported
-	// them: of ForceFlush or Close, or for the error of an export, of this export.
+	// LostSpans, LostRecords and RefusedRows count since the last ForceFlush or Close
+	// that reported them; in the error of an export they count that export only.
 	LostSpans, LostRecords, RefusedRows int64
-	// PendingSpans and PendingRecords wait, and are tried again.
+	// PendingSpans and PendingRecords wait in memory and are retried.
 	PendingSpans, PendingRecords int64
-	// Err is the last reason.
+	// Err is the most recent cause.
 	Err error
 }
 
@@ -88,30 +87,30 @@ func (e *NotStoredError) Error() string {
 
 func (e *NotStoredError) Unwrap() error { return e.Err }
 
-// Recorder is a store that an OpenTelemetry SDK writes to. It is safe for
-// concurrent use, and several providers may share it.
+// Recorder is a store that an OpenTelemetry SDK writes to. It is safe for concurrent use,
+// and several providers may share it.
 type Recorder struct {
 	store    *sqlite.Store
 	ingester *ingest.Ingester
 	most     int
 
-	mu     sync.Mutex // guards what follows, and is held while a delivery is stored
+	mu     sync.Mutex // guards the fields below, and is held while a delivery is stored
 	closed bool
-	// pending waits in order, size is its bytes.
+	// pending has the waiting deliveries in order, size their number of bytes.
 	pending []delivery
 	size    int
 	stats   Stats
-	// unsaid is what no ForceFlush has reported yet.
+	// unsaid is what ForceFlush has not reported yet.
 	unsaid NotStoredError
 }
 
-// delivery is what was exported at once: traces or logs.
+// delivery is the content of one export: traces or logs.
 type delivery struct {
 	traces ptrace.Traces
 	logs   plog.Logs
 	isLogs bool
 	items  int64
-	// size is known of what waits.
+	// size is set while the delivery waits.
 	size int
 }
 
@@ -154,21 +153,20 @@ func Open(ctx context.Context, path string, o Options) (*Recorder, error) {
 // Path returns the path of the store.
 func (r *Recorder) Path() string { return r.store.Path() }
 
-// Reader returns the store for reading what was recorded. It is closed with the
-// recorder.
+// Reader returns the store for reading. The recorder closes it.
 func (r *Recorder) Reader() store.Reader { return r.store.Reader }
 
-// Stats returns what happened so far.
+// Stats returns the counts so far.
 func (r *Recorder) Stats() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.stats
 }
 
-// ForceFlush stores what waits. It returns nil when all that was exported is in
-// the store, and else a [*NotStoredError] that counts what is lost since it was
-// last called and what still waits. What a provider has not exported yet it does
-// not see: flush the provider before.
+// ForceFlush stores the waiting deliveries. It returns nil if everything that was
+// exported is in the store, and otherwise a [*NotStoredError] with the losses since the
+// last call and what still waits. It does not see what a provider has not exported yet:
+// flush the provider first.
 func (r *Recorder) ForceFlush(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -178,9 +176,9 @@ func (r *Recorder) ForceFlush(ctx context.Context) error {
 	return r.flush(ctx)
 }
 
-// Close stores what waits, closes the store and releases its lock. What still
-// cannot be stored is lost; the error counts it as that of ForceFlush does. Shut
-// the providers down before. Calls after the first do nothing.
+// Close stores the waiting deliveries, closes the store and releases its lock. What still
+// cannot be stored is lost; the error counts it as that of ForceFlush does. Shut the
+// providers down first. Later calls do nothing.
 func (r *Recorder) Close(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -199,13 +197,13 @@ func (r *Recorder) Close(ctx context.Context) error {
 	return err
 }
 
-// flush stores what waits and reports. The caller holds mu.
+// flush stores the waiting deliveries and reports. The caller holds mu.
 func (r *Recorder) flush(ctx context.Context) error {
 	r.retry(ctx)
 	return r.report()
 }
 
-// report returns what was not said yet and what waits, or nil.
+// report returns the unreported losses and what waits, or nil.
 func (r *Recorder) report() error {
 	e := r.unsaid
 	r.unsaid = NotStoredError{}
@@ -214,12 +212,12 @@ func (r *Recorder) report() error {
 		return nil
 	}
 	if e.PendingSpans+e.PendingRecords > 0 {
-		r.unsaid.Err = e.Err // the reason why they wait still stands
+		r.unsaid.Err = e.Err // they still wait for the same reason
 	}
 	return &e
 }
 
-// export stores d after what waits. The error says what became of d alone.
+// export stores d after the waiting deliveries. The error is about d only.
 func (r *Recorder) export(ctx context.Context, d delivery) error {
 	if d.items == 0 {
 		return nil
@@ -257,12 +255,12 @@ func (r *Recorder) export(ctx context.Context, d delivery) error {
 	return e
 }
 
-// mayPass tells what is worth a second try.
+// mayPass reports whether a retry may succeed.
 func mayPass(err error) bool {
 	return errors.Is(err, store.ErrUnavailable) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// retry stores what waits, in its order, as far as it goes.
+// retry stores the waiting deliveries in order, until one fails.
 func (r *Recorder) retry(ctx context.Context) {
 	for len(r.pending) > 0 {
 		err := r.deliver(ctx, r.pending[0])
@@ -279,7 +277,7 @@ func (r *Recorder) retry(ctx context.Context) {
 	}
 }
 
-// take removes the oldest that waits.
+// take removes the oldest waiting delivery.
 func (r *Recorder) take() delivery {
 	d := r.pending[0]
 	r.pending[0] = delivery{}

@@ -1,7 +1,7 @@
-// Package sdkdata converts what the OpenTelemetry SDK hands to exporters into
-// pdata, and back.
+// Package sdkdata converts spans and log records of the OpenTelemetry SDK to pdata, and
+// back.
 //
-// [Traces] and [Logs] give what an OTLP exporter would send and a receiver
-// would decode, without encoding anything in between. [Spans] and [Records] give
-// spans and records that any exporter of the SDK takes, from what was kept.
+// [Traces] and [Logs] return what an OTLP exporter would send and a receiver would
+// decode, without an encoding in between. [Spans] and [Records] convert stored pdata back
+// to spans and records for any exporter of the SDK.
 package sdkdata

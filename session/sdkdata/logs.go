@@ -12,7 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Logs converts log records, which it does not retain.
+// Logs converts log records. It does not retain them.
 func Logs(all []sdklog.Record) plog.Logs {
 	ld := plog.NewLogs()
 	resources := make(map[attribute.Distinct]plog.ResourceLogs, 1)
@@ -43,7 +43,7 @@ func putRecord(dst plog.LogRecord, r *sdklog.Record) {
 	dst.SetEventName(r.EventName())
 	dst.SetTimestamp(timestamp(r.Timestamp()))
 	dst.SetObservedTimestamp(timestamp(r.ObservedTimestamp()))
-	// The numbers of the API are those of OTLP. What is none is not said.
+	// The API numbers severities as OTLP does. Other numbers are unset.
 	if s := r.Severity(); s >= log.SeverityTrace1 && s <= log.SeverityFatal4 {
 		dst.SetSeverityNumber(plog.SeverityNumber(s))
 	}
@@ -60,10 +60,10 @@ func putRecord(dst plog.LogRecord, r *sdklog.Record) {
 	dst.SetFlags(plog.LogRecordFlags(r.TraceFlags()))
 }
 
-// Records converts what [Logs] gave back into records that a [sdklog.Exporter]
-// takes. Two things the SDK lets nobody else say: how many attributes it dropped,
-// which becomes 0; and a resource without what OTEL_RESOURCE_ATTRIBUTES of this
-// process says, which is added to the resource where it says nothing else.
+// Records converts the output of [Logs] back to records for a [sdklog.Exporter]. The SDK
+// does not allow two things: the number of dropped attributes becomes 0, and the SDK adds
+// the attributes in this process's OTEL_RESOURCE_ATTRIBUTES to the resource, if it does
+// not have them.
 func Records(ld plog.Logs) []sdklog.Record {
 	var all collected
 	for _, rl := range ld.ResourceLogs().All() {
@@ -96,7 +96,7 @@ func emit(logger log.Logger, r plog.LogRecord) {
 	logger.Emit(ctx, out)
 }
 
-// collected is a processor that keeps records.
+// collected is a processor that stores records.
 type collected struct{ records []sdklog.Record }
 
 func (c *collected) OnEmit(_ context.Context, r *sdklog.Record) error {

@@ -12,13 +12,13 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Bits of an OTLP span's flags beside those of W3C.
+// Bits of an OTLP span's flags in addition to those of W3C.
 const (
 	flagRemoteIsKnown = 1 << 8
 	flagIsRemote      = 1 << 9
 )
 
-// Traces converts spans, which it does not retain. Nil spans are left out.
+// Traces converts spans. It does not retain them, and skips nil spans.
 func Traces(all []sdktrace.ReadOnlySpan) ptrace.Traces {
 	td := ptrace.NewTraces()
 	resources := make(map[attribute.Distinct]ptrace.ResourceSpans, 1)
@@ -89,7 +89,8 @@ func putSpan(dst ptrace.Span, s sdktrace.ReadOnlySpan) {
 	dst.SetDroppedLinksCount(count(s.DroppedLinks()))
 }
 
-// flags are those of a span, or of a link to sc, with whether parent is remote.
+// flags returns the flags of a span, or of a link to sc. remote reports whether the
+// parent is remote.
 func flags(sc, parent trace.SpanContext) uint32 {
 	f := uint32(sc.TraceFlags()) | flagRemoteIsKnown
 	if parent.IsRemote() {
@@ -106,10 +107,9 @@ var spanKinds = map[trace.SpanKind]ptrace.SpanKind{
 	trace.SpanKindConsumer: ptrace.SpanKindConsumer,
 }
 
-// Spans converts what [Traces] gave back into spans that a [sdktrace.SpanExporter]
-// takes, so that the exporter of the SDK sends again what was kept. An OTLP
-// exporter sends of them what it would have sent of the first ones. They know no
-// count of children, which OTLP does not either.
+// Spans converts the output of [Traces] back to spans for a [sdktrace.SpanExporter], so
+// the SDK's exporter can send stored spans. An OTLP exporter sends the same as for the
+// original spans. The number of children is not restored, because OTLP does not have it.
 func Spans(td ptrace.Traces) []sdktrace.ReadOnlySpan {
 	all := make(tracetest.SpanStubs, 0, td.SpanCount())
 	for _, rs := range td.ResourceSpans().All() {
@@ -131,7 +131,7 @@ func scopeOf(s pcommon.InstrumentationScope, schemaURL string) instrumentation.S
 }
 
 func stubOf(s ptrace.Span) tracetest.SpanStub {
-	state, _ := trace.ParseTraceState(s.TraceState().AsRaw()) // it came from one
+	state, _ := trace.ParseTraceState(s.TraceState().AsRaw()) // it was a valid one before
 	stub := tracetest.SpanStub{
 		Name: s.Name(),
 		SpanContext: trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID(s.TraceID()), SpanID: trace.SpanID(s.SpanID()),

@@ -10,7 +10,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 )
 
-// scopeKey tells the groups of a batch apart: one per resource and scope.
+// scopeKey identifies the groups of a batch: one per resource and scope.
 type scopeKey struct {
 	resource attribute.Distinct
 	scope    instrumentation.Scope
@@ -68,7 +68,7 @@ func putValue(dst pcommon.Value, v attribute.Value) {
 		putAttributes(dst.SetEmptyMap(), v.AsMap())
 	case attribute.EMPTY:
 	default:
-		dst.SetStr("INVALID") // as OTLP exporters say it
+		dst.SetStr("INVALID") // as OTLP exporters do
 	}
 }
 
@@ -80,7 +80,7 @@ func appendAll[T any](dst pcommon.Value, all []T, set func(pcommon.Value, T)) {
 	}
 }
 
-// attributes is what putAttributes was given.
+// attributes is the inverse of putAttributes.
 func attributes(m pcommon.Map) []attribute.KeyValue {
 	if m.Len() == 0 {
 		return nil
@@ -92,9 +92,9 @@ func attributes(m pcommon.Map) []attribute.KeyValue {
 	return all
 }
 
-// value is what putValue was given, save that a list of values of one type and a
-// list of any values are one thing in OTLP: the former is assumed, and for an
-// empty list that of texts.
+// value is the inverse of putValue, with one exception: OTLP does not distinguish a list
+// of values of one type from a list of any values. value returns the former, and a list
+// of strings for an empty list.
 func value(v pcommon.Value) attribute.Value {
 	switch v.Type() {
 	case pcommon.ValueTypeBool:
@@ -145,12 +145,12 @@ func each[T any](s pcommon.Slice, get func(pcommon.Value) T) []T {
 	return all
 }
 
-// timestamp is 0 for the zero time and for what no OTLP timestamp can tell.
+// timestamp returns 0 for the zero time and for a time that OTLP cannot represent.
 func timestamp(t time.Time) pcommon.Timestamp {
 	return pcommon.Timestamp(max(0, t.UnixNano()))
 }
 
-// instant is what timestamp was given.
+// instant is the inverse of timestamp.
 func instant(t pcommon.Timestamp) time.Time {
 	if t == 0 {
 		return time.Time{}
