@@ -21,8 +21,8 @@
 // Notifications are sent one after the other by a goroutine that runs only while
 // there is something to send. [Handler.Handle] waits a moment for its own record to
 // go out, so that records are seldom lost when the agent exits; a client that does
-// not read costs that moment once, and then its queue fills and records are dropped,
-// the least severe first. Errors have a share of the rate that lesser records cannot
+// not read costs that moment once, one that reads slowly that moment in a second. Its
+// queue fills, and then records are dropped, the least severe first. Errors have a share of the rate that lesser records cannot
 // use up. What was dropped is counted in the next record, or in one of its own a
 // second later.
 //
@@ -272,7 +272,10 @@ func component(a slog.Attr) (string, bool) {
 		return "", false
 	}
 	v := a.Value.Resolve()
-	return v.String(), v.Kind() == slog.KindString
+	if v.Kind() != slog.KindString { // others are not printed: one that holds itself has no end
+		return "", false
+	}
+	return v.String(), true
 }
 
 // Handle implements [slog.Handler]. It never fails the agent: what cannot be sent

@@ -15,8 +15,11 @@ import (
 const (
 	// maxQueue bounds the records that wait for a client which does not read.
 	maxQueue = 256
-	// moment is how long a logger waits for its record to be sent.
+	// moment is how long a logger waits for its record to be sent, and how much of a
+	// second all loggers wait for a client that is slow with every record.
 	moment = 50 * time.Millisecond
+	// quick is a wait that does not count.
+	quick = 5 * time.Millisecond
 	// sendTimeout is how long the context of a notification lasts.
 	sendTimeout = 5 * time.Second
 	// summaryAfter is how long after a record was dropped the client hears of it, if no
@@ -51,6 +54,9 @@ type client struct {
 	stuck   bool // nobody waits while what is being sent does not come to an end
 	idle    chan struct{}
 	failed  int64
+	// patience is how long loggers may still wait, as of counted.
+	patience time.Duration
+	counted  time.Time
 }
 
 // outgoing is a record that waits.
@@ -95,6 +101,7 @@ func (c *client) init(o Options) {
 	c.notify, c.now = o.Notify, o.Now
 	c.burst, c.rate = float64(o.Burst), float64(o.PerSecond)
 	c.tokens, c.filled = c.burst, o.Now()
+	c.patience, c.counted = moment, time.Now()
 	for i, share := range shares {
 		c.reserved[i] = c.shareOf(share)
 	}
@@ -186,19 +193,30 @@ func (c *client) send(ctx context.Context, level slog.Level, e entry) {
 	}
 	o := &outgoing{ctx: ctx, level: level, entry: e, sent: make(chan struct{})}
 	c.enqueue(o)
+	start := time.Now()
+	c.patience = min(moment, c.patience+start.Sub(c.counted)/(time.Second/moment))
+	c.counted = start
+	wait := c.patience
 	stuck := c.stuck
 	c.mu.Unlock()
-	if stuck {
+	if stuck || wait <= 0 {
 		return
 	}
-	timer := time.NewTimer(moment)
+	timer := time.NewTimer(wait)
 	defer timer.Stop()
+	late := false
 	select {
 	case <-o.sent:
 	case <-timer.C:
-		c.mu.Lock()
+		late = true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if waited := time.Since(start); waited > quick {
+		c.patience -= waited
+	}
+	if late {
 		c.stuck = c.sending
-		c.mu.Unlock()
 	}
 }
 
@@ -227,7 +245,6 @@ func (c *client) enqueue(o *outgoing) {
 // run sends what is in the queue, and ends when that is empty.
 func (c *client) run() {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	for len(c.queue) > 0 {
 		o := c.queue[0]
 		c.queue = slices.Delete(c.queue, 0, 1)
@@ -237,34 +254,40 @@ func (c *client) run() {
 			clear(c.dropped)
 		}
 		c.mu.Unlock()
-		err := c.deliver(o, by)
+		c.deliver(o, by)
 		c.mu.Lock()
-		if err != nil {
+	}
+	c.sending = false
+	close(c.idle)
+	c.mu.Unlock()
+}
+
+// deliver calls the agent's function, and counts it if it fails.
+func (c *client) deliver(o *outgoing, by channel) {
+	sent, returned := false, false
+	defer func() {
+		recovered := recover() != nil
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if !sent {
 			c.failed++
 		}
 		c.stuck = false
 		close(o.sent)
-	}
-	c.sending = false
-	close(c.idle)
-}
-
-// deliver calls the agent's function.
-func (c *client) deliver(o *outgoing, by channel) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("notify the client: panic: %v", panicText(r))
+		if !returned && !recovered { // runtime.Goexit: this goroutine is at its end
+			go c.run()
 		}
 	}()
 	ctx, cancel := context.WithTimeout(o.ctx, sendTimeout)
 	defer cancel()
+	var err error
 	switch {
 	case by == byLog:
-		return c.notify(ctx, "log", o.entry)
+		err = c.notify(ctx, "log", o.entry)
 	case by == byNotice && o.entry.SessionID != "":
-		return c.notify(ctx, "session/update", o.entry.notice())
+		err = c.notify(ctx, "session/update", o.entry.notice())
 	}
-	return nil
+	sent, returned = err == nil, true
 }
 
 // flush waits until the queue is empty.

@@ -33,14 +33,14 @@ func (h *Handler) entry(ctx context.Context, r slog.Record) entry {
 	var data object
 	for _, g := range h.attrs {
 		for _, a := range g.attrs {
-			data.put(g.groups, a, 0)
+			data.put(g.groups, a, 0, new(maxAttrs))
 		}
 	}
 	r.Attrs(func(a slog.Attr) bool {
 		if name, ok := component(a); ok && len(h.groups) == 0 {
 			e.Logger = name
 		} else {
-			data.put(h.groups, a, 0)
+			data.put(h.groups, a, 0, new(maxAttrs))
 		}
 		return true
 	})

@@ -59,6 +59,13 @@ type endless struct{}
 
 func (endless) LogValue() slog.Value { return slog.GroupValue(slog.Any("in", endless{})) }
 
+// fanning is groups without end, two in each.
+type fanning struct{}
+
+func (fanning) LogValue() slog.Value {
+	return slog.GroupValue(slog.Any("a", fanning{}), slog.Any("b", fanning{}))
+}
+
 type invalid struct{}
 
 func (invalid) MarshalJSON() ([]byte, error) { return []byte("{"), nil }
@@ -96,7 +103,7 @@ func hostile() map[string]any {
 	return map[string]any{
 		"typed nil error": (*nilError)(nil), "typed nil stringer": (*nilStringer)(nil), "nil": nil, "nil in a list": []error{(*nilError)(nil)},
 		"MarshalJSON": panics{}, "MarshalJSON within": []any{map[string]any{"x": panics{}}}, "MarshalText": panicsAsText{}, "key": map[panicsAsText]int{{}: 1},
-		"Error": panicsAsError{}, "String": panicsAsString{}, "LogValue": panicsAsLogValue{}, "endless": endless{}, "invalid": invalid{}, "deep JSON": deepJSON{},
+		"Error": panicsAsError{}, "String": panicsAsString{}, "LogValue": panicsAsLogValue{}, "endless": endless{}, "fanning": fanning{}, "invalid": invalid{}, "deep JSON": deepJSON{},
 		"cyclic map": cyclic, "cyclic pointer": ring, "cyclic list": list, "cyclic in an interface": &node{Any: cyclic}, "long list": long, "deep": deep, "groups": group,
 		"func": func() {}, "channel": make(chan int), "complex": 1i, "NaN": math.NaN(), "infinite": []float64{math.Inf(1)}, "no UTF-8": "\xff\xfe", "no UTF-8 in a list": []string{"\xff"},
 	}
@@ -108,7 +115,12 @@ func TestAgentSurvivesWhateverIsLogged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := new(client)
 			l, _ := newLogger(t, c, acplog.Options{}, withLogging)
-			l.With("with", v).WithGroup("g").Error("it broke", "value", v, "after", 1)
+			l.With("before", 1, "with", v, "logger", v).Error("it broke", "logger", v)
+			if data := c.sent[0]["params"].(map[string]any)["data"].(map[string]any); data["before"] != 1.0 {
+				t.Errorf("what stood beside is lost: %v", data)
+			}
+			c.sent = nil
+			l.WithGroup("g").Error("it broke", "after", 1, "value", v)
 			if len(c.sent) != 1 {
 				t.Fatalf("sent %v", c.sent)
 			}
@@ -378,6 +390,45 @@ func TestNotifyThatPanics(t *testing.T) {
 	slog.New(h).Info("m")
 	if h.Failed() != 2 {
 		t.Errorf("%d failed", h.Failed())
+	}
+}
+
+// A function of the agent's that ends its goroutine, as a test's does that fails, ends
+// neither the program nor the log.
+func TestNotifyThatExits(t *testing.T) {
+	sent := 0
+	h := acplog.New(acplog.Options{Notify: func(context.Context, string, any) error {
+		if sent++; sent%2 == 1 {
+			runtime.Goexit()
+		}
+		return nil
+	}})
+	if err := h.Initialize([]byte(withLogging)); err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		slog.New(h).Info("m")
+	}
+	if err := h.Flush(t.Context()); err != nil || sent != 10 || h.Failed() != 5 {
+		t.Errorf("%d sent, %d failed, %v", sent, h.Failed(), err)
+	}
+}
+
+// A client that takes its time with every record does not take the agent's.
+func TestClientThatReadsSlowly(t *testing.T) {
+	h := acplog.New(acplog.Options{PerSecond: 1000, Notify: func(context.Context, string, any) error {
+		time.Sleep(40 * time.Millisecond)
+		return nil
+	}})
+	if err := h.Initialize([]byte(withLogging)); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	for range 50 {
+		slog.New(h).Info("m")
+	}
+	if took := time.Since(start); took > time.Second {
+		t.Errorf("the agent waited %v for 50 records", took)
 	}
 }
 

@@ -23,6 +23,9 @@ const (
 	maxDepth = 100
 	// maxNodes is how many values a value may hold.
 	maxNodes = 1 << 20
+	// maxAttrs is how many attributes a group may hold, with those in groups below it:
+	// the method of a value may return groups without end.
+	maxAttrs = 1 << 14
 )
 
 // object is a JSON object under construction, its members in order. Of two members of
@@ -39,8 +42,15 @@ type member struct {
 }
 
 // put stores an attribute below its groups. A group without a name is laid open, an
-// empty one is left out, as slog has it.
-func (o *object) put(groups []string, a slog.Attr, depth int) {
+// empty one is left out, as slog has it. left is how many more attributes
+// it may have.
+func (o *object) put(groups []string, a slog.Attr, depth int, left *int) {
+	switch *left--; {
+	case *left == 0:
+		a.Value = slog.AnyValue(tooMany)
+	case *left < 0:
+		return
+	}
 	v := a.Value.Resolve()
 	if a.Key == "" && v.Kind() == slog.KindAny && v.Any() == nil {
 		return
@@ -62,7 +72,7 @@ func (o *object) put(groups []string, a slog.Attr, depth int) {
 		o = o.below(a.Key)
 	}
 	for _, inner := range v.Group() {
-		o.put(nil, inner, depth+1)
+		o.put(nil, inner, depth+1, left)
 	}
 }
 
@@ -133,7 +143,10 @@ func (o *object) appendTo(b []byte) []byte {
 	return append(b, '}')
 }
 
-var tooDeep = json.RawMessage(fmt.Sprintf(`"!ERROR: nested deeper than %d"`, maxDepth))
+var (
+	tooDeep = json.RawMessage(fmt.Sprintf(`"!ERROR: nested deeper than %d"`, maxDepth))
+	tooMany = json.RawMessage(fmt.Sprintf(`"!ERROR: more than %d attributes"`, maxAttrs))
+)
 
 // value is a value in JSON, as slog's own handler for JSON has it, but that a duration
 // is a text, and so is what has a String method and none for an encoding. Integers are
