@@ -349,3 +349,48 @@ func TestToolResultNestedDeepIsKept(t *testing.T) {
 		}
 	}
 }
+
+// agentSpan is a span of a model call in a session.
+func agentSpan(session string) (ptrace.Traces, ptrace.Span) {
+	td := ptrace.NewTraces()
+	s := td.ResourceSpans().AppendEmpty().ScopeSpans().AppendEmpty().Spans().AppendEmpty()
+	s.SetTraceID(pcommon.TraceID{7})
+	s.SetSpanID(pcommon.SpanID{7})
+	s.SetName("chat gpt-5")
+	s.SetStartTimestamp(1795198540000 * 1e6)
+	s.SetEndTimestamp(1795198541000 * 1e6)
+	s.Attributes().PutStr("gen_ai.operation.name", "chat")
+	s.Attributes().PutStr("gen_ai.conversation.id", session)
+	return td, s
+}
+
+// An id is stored in every row that refers to it: one of megabytes would take minutes
+// and gigabytes.
+func TestIdsOfMegabytesStayIdsAndAreCut(t *testing.T) {
+	redactor, err := redact.New(redact.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := openStore(t)
+	for _, end := range []string{"a", "b"} {
+		long := strings.Repeat("i", 8<<20) + end
+		td, s := agentSpan(long)
+		s.SetTraceID(pcommon.TraceID{end[0]})
+		for _, key := range []string{"gen_ai.agent.name", "gen_ai.request.model", "gen_ai.response.id", "gen_ai.provider.name"} {
+			s.Attributes().PutStr(key, long)
+		}
+		if err := deliverWith(t, store, redactor, []request{{traces: td}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check(t, store)
+	rows := sessionsOf(t, store)
+	for id, row := range rows {
+		if len(id) > 20_000 || len(row) > 1<<20 {
+			t.Errorf("an id of %d bytes in rows of %d", len(id), len(row))
+		}
+	}
+	if len(rows) != 2 {
+		t.Errorf("%d sessions of two ids", len(rows))
+	}
+}

@@ -49,14 +49,24 @@ func (x *redaction) id(s *string) {
 	}
 }
 
-// identifier returns an identifier without secrets.
+// maxIdentifier is how long an identifier is at most, in bytes. It is stored in every row
+// that refers to it.
+const maxIdentifier = 16 << 10
+
+// identifier returns an identifier without secrets. One that is too long keeps its
+// beginning, and a digest that still tells it apart.
 func (x *redaction) identifier(s string) string {
-	if x.Redactor == nil || minted(s) {
+	if minted(s) {
 		return s
 	}
 	out := x.Identifier(s)
 	if out != s {
 		x.redacted++
+	}
+	if len(out) > maxIdentifier {
+		x.truncated++
+		digest := sha256.Sum256([]byte(out)) // of what is redacted, so that it confirms no guess
+		out = strings.ToValidUTF8(out[:maxIdentifier/2], "") + "…sha256-" + hex.EncodeToString(digest[:])
 	}
 	return out
 }

@@ -280,7 +280,7 @@ func readADKRecord(r *Record, out *Facts) {
 	if r.Body().Type() != pcommon.ValueTypeMap {
 		return
 	}
-	body := Attrs{r.Body().Map()}
+	body := attrsOf(r.Body().Map())
 	content := body.JSON("content")
 	if raw := body.Str("content"); adkText(raw) == "" || content == nil || string(content) == "null" {
 		content = nil

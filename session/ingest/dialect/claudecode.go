@@ -75,7 +75,7 @@ func readClaudeSpan(s *Span, facts *Facts) {
 		f.Tool.DurationMS = nil // it includes the wait for a permission
 		for _, e := range s.Events().All() {
 			if e.Name() == "tool.output" {
-				readClaudeOutput(f.Tool, Attrs{e.Attributes()})
+				readClaudeOutput(f.Tool, attrsOf(e.Attributes()))
 			}
 		}
 	case "tool.execution":
@@ -525,7 +525,7 @@ func (f *Facts) stamp(a Attrs) {
 
 // clientOf names the program that emits, and its version.
 func clientOf(resource pcommon.Resource, name, version string) string {
-	r := Attrs{resource.Attributes()}
+	r := Attrs{Map: resource.Attributes()}
 	if s := r.Str("service.name"); s != "" {
 		name = s
 	}

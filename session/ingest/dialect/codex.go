@@ -44,7 +44,7 @@ var codex = Dialect{
 }
 
 func isCodexSpan(s *Span) bool {
-	return isCodexName(s.Scope.Name()) || strings.HasPrefix(Attrs{s.Attributes()}.Str("code.module.name"), "codex_")
+	return isCodexName(s.Scope.Name()) || strings.HasPrefix(s.Attrs().Str("code.module.name"), "codex_")
 }
 
 func isCodexRecord(r *Record) bool {
@@ -179,7 +179,7 @@ func readCodexTool(s *Span, facts *Facts) {
 // content are told there too, which is all there is where records are off.
 func readCodexEvents(s *Span, facts *Facts) {
 	for _, e := range s.Events().All() {
-		a := Attrs{e.Attributes()}
+		a := attrsOf(e.Attributes())
 		switch a.Str("event.name") {
 		case "codex.user_prompt": // its text is in the record, which stands in this span
 			if len(facts.All) == 0 {

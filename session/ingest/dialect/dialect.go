@@ -127,15 +127,18 @@ type Span struct {
 	Resource pcommon.Resource
 	// Marks are the families of the span's attributes.
 	Marks Marks
+
+	attrs Attrs
 }
 
 // NewSpan looks at the span's attributes once for all dialects.
 func NewSpan(s ptrace.Span, scope pcommon.InstrumentationScope, resource pcommon.Resource) Span {
-	return Span{Span: s, Scope: scope, Resource: resource, Marks: marksOf(s.Attributes())}
+	a := s.Attributes()
+	return Span{Span: s, Scope: scope, Resource: resource, Marks: marksOf(a), attrs: attrsOf(a)}
 }
 
 // Attrs are the span's attributes.
-func (s *Span) Attrs() Attrs { return Attrs{s.Attributes()} }
+func (s *Span) Attrs() Attrs { return s.attrs }
 
 // Has says whether the span has attributes of any of the families.
 func (s *Span) Has(m Marks) bool { return s.Marks&m != 0 }
@@ -148,11 +151,13 @@ type Record struct {
 	// Event is the record's event name: the one of the record, or of the attribute
 	// event.name, which wins.
 	Event string
+
+	attrs Attrs
 }
 
 // NewRecord finds the record's name.
 func NewRecord(r plog.LogRecord, scope pcommon.InstrumentationScope, resource pcommon.Resource) Record {
-	rec := Record{LogRecord: r, Scope: scope, Resource: resource, Event: r.EventName()}
+	rec := Record{LogRecord: r, Scope: scope, Resource: resource, Event: r.EventName(), attrs: attrsOf(r.Attributes())}
 	if name := rec.Attrs().Str("event.name"); name != "" {
 		rec.Event = name
 	}
@@ -160,7 +165,7 @@ func NewRecord(r plog.LogRecord, scope pcommon.InstrumentationScope, resource pc
 }
 
 // Attrs are the record's attributes.
-func (r *Record) Attrs() Attrs { return Attrs{r.Attributes()} }
+func (r *Record) Attrs() Attrs { return r.attrs }
 
 func marksOf(m pcommon.Map) Marks {
 	var marks Marks

@@ -214,7 +214,7 @@ func readGenAITool(f *fact.Fact, s *Span) {
 	}
 	output := a.FirstJSON(toolOutputs...)
 	for _, e := range s.Events().All() { // Strands tells a tool by the events of a model call
-		ea := Attrs{e.Attributes()}
+		ea := attrsOf(e.Attributes())
 		switch e.Name() {
 		case "gen_ai.tool.message":
 			if f.Tool.Input == nil {
@@ -258,7 +258,7 @@ func readFailure(f *fact.Fact, s *Span) {
 	}
 	for _, e := range s.Events().All() {
 		if e.Name() == "exception" {
-			a := Attrs{e.Attributes()}
+			a := attrsOf(e.Attributes())
 			if f.Error == "" {
 				f.Error = a.Str("exception.message")
 			}
@@ -311,7 +311,7 @@ func readGenAIRecord(r *Record, out *Facts) {
 		return
 	case r.Event == detailsEvent:
 		if r.Body().Type() == pcommon.ValueTypeMap && !hasContent(a) {
-			c.readAttrs(Attrs{r.Body().Map()})
+			c.readAttrs(attrsOf(r.Body().Map()))
 		}
 		c.readAttrs(a)
 	case messageEvent(r.Event):

@@ -153,7 +153,7 @@ func (c *conversation) readWhole(raw json.RawMessage) {
 func (c *conversation) readEvents(events ptrace.SpanEventSlice) {
 	asked, answered := c.input != nil, c.output != nil
 	for _, e := range events.All() {
-		a := Attrs{e.Attributes()}
+		a := attrsOf(e.Attributes())
 		name := e.Name()
 		switch {
 		case name == detailsEvent:

@@ -319,7 +319,7 @@ func TestFlatMessages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, _ := FlatMessages(Attrs{m}, "gen_ai.prompt.")
+	got, _ := FlatMessages(attrsOf(m), "gen_ai.prompt.")
 	want := []fact.Message{message("assistant", callPart("call_1", "get_weather", `{"city":"Paris"}`)), message("tool", resultPart("call_1", "", `{"tempC":12}`)), message("user", textPart("And Rome?"))}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

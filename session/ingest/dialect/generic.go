@@ -319,7 +319,7 @@ func flatTalk(a Attrs) []fact.Message {
 // an input or output.
 func (g *genericReading) events(s *Span) {
 	for _, event := range s.Events().All() {
-		a := Attrs{event.Attributes()}
+		a := attrsOf(event.Attributes())
 		if event.Name() == "exception" || a.Len() == 0 {
 			continue
 		}
@@ -524,7 +524,7 @@ func (g *genericReading) call(f *fact.Fact) {
 	f.Output = append(f.Output, parts...)
 	if f.Finish = finish; f.Finish == "" {
 		for _, v := range g.values[fieldFinish] {
-			for _, word := range (Attrs{singleton("v", v)}).Strings("v") {
+			for _, word := range (Attrs{Map: singleton("v", v)}).Strings("v") {
 				f.Finish = word
 			}
 		}
@@ -714,7 +714,7 @@ func (g *genericReading) catalog() string {
 
 func (g *genericReading) number(f field) *float64 {
 	for _, v := range g.values[f] {
-		if n := (Attrs{singleton("v", v)}).Float("v"); n != nil {
+		if n := (Attrs{Map: singleton("v", v)}).Float("v"); n != nil {
 			return n
 		}
 	}

@@ -65,7 +65,7 @@ func readGenericRecord(r *Record, out *Facts) {
 	e := recordEvidence(r)
 	g := collect(r.Attrs())
 	if r.Body().Type() == pcommon.ValueTypeMap {
-		in := collect(Attrs{r.Body().Map()})
+		in := collect(attrsOf(r.Body().Map()))
 		for f, values := range in.values {
 			if len(g.values[f]) == 0 {
 				g.keys[f] = in.keys[f]

@@ -53,7 +53,7 @@ func (g *genericReading) usage() *fact.Usage {
 	for _, f := range []field{fieldInputTokens, fieldOutputTokens, fieldTotalTokens, fieldCacheRead,
 		fieldCacheWrite, fieldReasoningTokens} {
 		for _, v := range g.values[f] {
-			if n, ok := (Attrs{singleton("v", v)}).Int("v"); ok && n >= 0 {
+			if n, ok := (Attrs{Map: singleton("v", v)}).Int("v"); ok && n >= 0 {
 				if _, known := t[f]; !known {
 					t[f] = n
 					raw[Text(g.keys[f])] = valueJSON(v)

@@ -84,10 +84,10 @@ func readLangfuse(s *Span, out *Facts) {
 			t.get(fieldCacheWrite), t.get(fieldReasoningTokens), raw)
 	}
 	if cost, ok := objectOf(a.JSON("langfuse.observation.cost_details")); ok && f.Usage != nil {
-		f.CostUSD = (Attrs{singletonText("v", string(cost["total"]))}).Float("v")
+		f.CostUSD = (Attrs{Map: singletonText("v", string(cost["total"]))}).Float("v")
 	}
 	if parameters, ok := objectOf(a.JSON("langfuse.observation.model.parameters")); ok {
-		f.Temperature = (Attrs{singletonText("v", string(parameters["temperature"]))}).Float("v")
+		f.Temperature = (Attrs{Map: singletonText("v", string(parameters["temperature"]))}).Float("v")
 	}
 	addExtra(f, a, "langfuse.trace.name", "langfuse.trace.tags", "langfuse.environment", "langfuse.release",
 		"langfuse.version")

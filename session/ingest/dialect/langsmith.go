@@ -138,7 +138,7 @@ func langSmithTool(s *Span, a Attrs, out *Facts) {
 func langSmithFailure(f *fact.Fact, s *Span) {
 	for _, e := range s.Events().All() {
 		if e.Name() == "exception" {
-			a := Attrs{e.Attributes()}
+			a := attrsOf(e.Attributes())
 			f.Failed = true
 			f.Error, f.ErrorType = withoutStack(a.Str("exception.message")), a.Str("exception.type")
 		}

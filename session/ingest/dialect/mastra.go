@@ -287,7 +287,7 @@ func (m *mastraSpan) toolCall() {
 // about returns whose session it is, and what else the application told Mastra.
 func (m *mastraSpan) about() (about *fact.About, extra json.RawMessage) {
 	known := fact.About{UserID: m.First("mastra.metadata.userId", "mastra.metadata.resourceId")}
-	if v := (Attrs{m.span.Resource.Attributes()}).Str("service.version"); v != "" && m.span.Scope.Name() == "@mastra/otel-exporter" {
+	if v := (Attrs{Map: m.span.Resource.Attributes()}).Str("service.version"); v != "" && m.span.Scope.Name() == "@mastra/otel-exporter" {
 		known.Client = "mastra " + v // the exporter writes the framework's version there
 	}
 	if known.UserID != "" || known.Client != "" {

@@ -235,14 +235,24 @@ func appendCalls(parts []fact.Part, o object) []fact.Part {
 	if len(calls) == 0 {
 		calls = objectsOf(o["toolCalls"])
 	}
-	for _, call := range calls {
-		known := false
-		id := callID(call)
-		for _, p := range parts {
-			known = known || id != "" && p.Kind == fact.PartCall && p.CallID == id
+	var known map[string]bool
+	if len(calls) > 0 {
+		known = make(map[string]bool, len(calls))
+		for i := range parts {
+			if parts[i].Kind == fact.PartCall {
+				known[parts[i].CallID] = true
+			}
 		}
-		if !known {
-			parts = appendCall(parts, call, false)
+	}
+	for _, call := range calls {
+		id := callID(call)
+		if id != "" && known[id] {
+			continue
+		}
+		before := len(parts)
+		parts = appendCall(parts, call, false)
+		for i := before; i < len(parts); i++ {
+			known[parts[i].CallID] = true
 		}
 	}
 	if in := o.inner("function_call"); in != nil && len(calls) == 0 {

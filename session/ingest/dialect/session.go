@@ -96,7 +96,7 @@ func (k *Keys) Find(places ...pcommon.Map) (id, key string, rank int) {
 
 // Service is the name of the program that emits, where it was given one.
 func Service(resource pcommon.Resource) string {
-	name := Attrs{resource.Attributes()}.Str("service.name")
+	name := Attrs{Map: resource.Attributes()}.Str("service.name")
 	if strings.HasPrefix(name, "unknown_service") {
 		return ""
 	}
@@ -120,7 +120,7 @@ func (f *Facts) OpenSpan(d *Dialect, s *Span, keys *Keys) {
 		base.Error = Text(s.Status().Message())
 		for _, e := range s.Events().All() {
 			if e.Name() == "exception" {
-				a := Attrs{e.Attributes()}
+				a := attrsOf(e.Attributes())
 				base.ErrorType = a.Str("exception.type")
 				if base.Error == "" {
 					base.Error = a.Str("exception.message")

@@ -1,0 +1,34 @@
+package dialect
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// A conversation may be spread over one attribute for each field. Reading it takes as
+// long as it is, and not the square of that.
+func TestConversationSpreadOverManyAttributesIsReadInTime(t *testing.T) {
+	for _, tt := range []struct{ dialect, scope, key string }{
+		{"openllmetry", "opentelemetry.instrumentation.openai", "gen_ai.prompt.%d.content"},
+		{"openllmetry", "opentelemetry.instrumentation.openai", "gen_ai.completion.0.tool_calls.%d.name"},
+		{"openinference", "openinference.instrumentation.openai", "llm.input_messages.%d.message.content"},
+		{"openinference", "openinference.instrumentation.openai", "llm.tools.%d.tool.json_schema"},
+		{"openinference", "openinference.instrumentation.openai", "llm.input_messages.0.message.contents.%d.message_content.text"},
+	} {
+		t.Run(tt.dialect+" "+tt.key, func(t *testing.T) {
+			attrs := map[string]any{"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-5"}
+			if tt.dialect == "openinference" {
+				attrs["openinference.span.kind"] = "LLM"
+			}
+			for i := range 60_000 {
+				attrs[fmt.Sprintf(tt.key, i)] = "x"
+			}
+			start := time.Now()
+			all := frameworkSpan{scope: tt.scope, name: "chat gpt-5", attrs: attrs}.facts(t, tt.dialect)
+			if took := time.Since(start); took > 10*time.Second || len(all) == 0 {
+				t.Errorf("%d facts were read in %v", len(all), took)
+			}
+		})
+	}
+}
