@@ -242,7 +242,7 @@ func readGeneric(s *Span, out *Facts) {
 // alone, and leaves the status unset.
 func exceptionOf(s *Span) (message string) {
 	for _, e := range s.Events().All() {
-		if a := (Attrs{e.Attributes()}); e.Name() == "exception" {
+		if a := attrsOf(e.Attributes()); e.Name() == "exception" {
 			message = a.First("exception.message", "exception.type")
 		}
 	}
