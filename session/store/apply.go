@@ -1,9 +1,12 @@
 package store
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
 )
@@ -97,10 +100,15 @@ type sessionWork struct {
 	resum bool
 	// touched are the messages that changed, for the forks to follow.
 	touched map[string]bool
+	// before are the messages that changed as they were before the batch, nil those that
+	// were not there. By them it is known what another program has shown or hidden.
+	before map[string]*session.Message
 	// noticed says that the rewinds were looked at which another program may have undone;
-	// fresh are those that the batch tells of.
+	// fresh are those that have not hidden anything before the batch.
 	noticed bool
 	fresh   map[Rewind]bool
+	// forked says that the batch tells from where the session was forked.
+	forked bool
 	// usage and cost are what the session's rollup changes by.
 	usage session.Usage
 	cost  float64
@@ -268,6 +276,12 @@ func (a *applier) settle(w *sessionWork, path []string) error {
 		w.row.SetUsage(w.row.Usage().Add(w.usage))
 		w.row.CostUSD = AddCost(w.row.CostUSD, w.cost)
 		w.usage, w.cost, w.dirty = session.Usage{}, 0, true
+		if u := w.row.Usage(); min(u.Input, u.Output, u.Reasoning, u.CacheRead, u.CacheWrite) < 0 {
+			// Another program has shown or hidden messages and left the sums as they were.
+			if err := a.recount(w); err != nil {
+				return err
+			}
+		}
 	}
 	if w.dirty {
 		w.dirty = false
@@ -326,25 +340,80 @@ func (a *applier) putDecision(w *sessionWork, d *Decision) error {
 // tells says whether the link carries facts of a message.
 func (l *Link) tells() bool { return l.Facts != nil && l.MessageID != "" }
 
+// remember keeps a message as it was before the batch, nil when it was not there.
+func (w *sessionWork) remember(id string, old *session.Message) {
+	if _, known := w.before[id]; known {
+		return
+	}
+	if w.before == nil {
+		w.before = make(map[string]*session.Message)
+	}
+	if old != nil {
+		was := *old
+		old = &was
+	}
+	w.before[id] = old
+}
+
+// was is a stored message as it was before the batch, nil when it was not there.
+func (w *sessionWork) was(m *session.Message) *session.Message {
+	if old, changed := w.before[m.ID]; changed {
+		return old
+	}
+	return m
+}
+
+// covers says whether the rewind, which goes back to a message, hides another.
+func (r *Rewind) covers(to, m *session.Message) bool {
+	return to != nil && m != nil && to.ID != m.ID && to.SessionID == m.SessionID && m.CreatedAt <= r.At && PositionOf(to).Before(PositionOf(m))
+}
+
+// hidden is since when the message is hidden, nil when it is visible. old is the message
+// as it is stored, nil when it is not. What another program has hidden stays hidden, and
+// what it has shown again is hidden only by rewinds that did not hide it before: those
+// that are new, and those that came to cover it in this batch.
+func (w *sessionWork) hidden(m, old *session.Message, tx Tx) (*int64, error) {
+	was, changed := w.before[m.ID]
+	if !changed {
+		was = old
+	}
+	if was == nil {
+		return w.hiddenAt(m, tx, 0)
+	}
+	if old == nil {
+		old = was // it had another id
+	}
+	since := int64(math.MaxInt64)
+	if old.HiddenAt != nil {
+		if since = *old.HiddenAt; !w.hides(since) {
+			return old.HiddenAt, nil
+		}
+	}
+	return w.hiddenBy(m, tx, 0, func(r *Rewind, to *session.Message) bool {
+		return r.At >= since || w.fresh[*r] || !r.covers(w.was(to), was)
+	})
+}
+
 // hiddenAt is when a rewind hid the message, or nil when it is visible. Rewinds
 // after until (Unix milliseconds, 0 for never) do not count.
 func (w *sessionWork) hiddenAt(m *session.Message, tx Tx, until int64) (*int64, error) {
-	return w.hiddenBy(m, tx, until, func(*Rewind) bool { return true })
+	return w.hiddenBy(m, tx, until, func(*Rewind, *session.Message) bool { return true })
 }
 
-// hiddenBy is hiddenAt where only some rewinds count.
-func (w *sessionWork) hiddenBy(m *session.Message, tx Tx, until int64, counts func(*Rewind) bool) (*int64, error) {
+// hiddenBy is hiddenAt where only some rewinds count. counts is asked about rewinds that
+// cover the message, and the messages that they go back to.
+func (w *sessionWork) hiddenBy(m *session.Message, tx Tx, until int64, counts func(*Rewind, *session.Message) bool) (*int64, error) {
 	var hidden *int64
 	for i := range w.row.State.Rewinds {
 		r := &w.row.State.Rewinds[i]
-		if !counts(r) || r.Undone || m.ID == r.To || m.CreatedAt > r.At || until != 0 && r.At > until {
+		if r.Undone || m.ID == r.To || m.CreatedAt > r.At || until != 0 && r.At > until {
 			continue
 		}
 		to, err := tx.Message(r.To)
 		if err != nil {
 			return nil, err
 		}
-		if to == nil || to.SessionID != w.id || !PositionOf(to).Before(PositionOf(m)) {
+		if !r.covers(to, m) || !counts(r, to) {
 			continue
 		}
 		if err := w.noticeUndone(tx); err != nil {
@@ -361,9 +430,10 @@ func (w *sessionWork) hiddenBy(m *session.Message, tx Tx, until int64, counts fu
 	return hidden, nil
 }
 
-// noticeUndone marks, once per batch, the rewinds that another program has undone by showing
-// again what they hid, so that they hide nothing that comes late. Rewinds of the batch itself,
-// and those whose message came with it, have not hidden anything yet.
+// noticeUndone marks, once per batch, the rewinds that another program has undone by
+// showing again what they hid, so that they hide nothing that comes late. What the batch
+// changed is looked at as it was before, and rewinds of the batch itself have not hidden
+// anything yet.
 func (w *sessionWork) noticeUndone(tx Tx) error {
 	if w.noticed {
 		return nil
@@ -373,9 +443,21 @@ func (w *sessionWork) noticeUndone(tx Tx) error {
 	if err != nil {
 		return err
 	}
+	messages = slices.DeleteFunc(messages, func(m session.Message) bool {
+		_, changed := w.before[m.ID]
+		return changed
+	})
+	for _, old := range w.before {
+		if old != nil {
+			messages = append(messages, *old)
+		}
+	}
+	slices.SortFunc(messages, func(x, y session.Message) int {
+		return cmp.Or(cmp.Compare(x.CreatedAt, y.CreatedAt), strings.Compare(x.ID, y.ID))
+	})
 	for i, holds := range RewindsInForce(w.row.State.Rewinds, messages) {
 		r := &w.row.State.Rewinds[i]
-		if !holds && !r.Undone && !w.fresh[*r] && !w.touched[r.To] {
+		if !holds && !r.Undone && !w.fresh[*r] {
 			r.Undone, w.dirty = true, true
 		}
 	}

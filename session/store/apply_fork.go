@@ -30,7 +30,7 @@ func (a *applier) mergeFork(w *sessionWork, f *Fork) error {
 		}
 	}
 	fork := *f
-	w.row.State.Fork, w.dirty, w.news = &fork, true, true
+	w.row.State.Fork, w.forked, w.dirty, w.news = &fork, true, true, true
 	parent, err := a.loaded(f.From)
 	if err != nil || parent == nil {
 		return err // the parent adopts its forks when it becomes known
@@ -172,57 +172,81 @@ func (a *applier) syncFork(w, child *sessionWork, all bool, touched map[string]b
 	return nil
 }
 
-// syncMessage makes the fork's copy of one message what it should be.
+// syncMessage makes the fork's copy of one message what it should be: it works out the
+// copy, compares it with the one that is stored, and puts it in its place.
 func (a *applier) syncMessage(w, child *sessionWork, f *Fork, point *session.Message, original string) error {
-	m, err := a.tx.Message(original)
-	if err != nil {
-		return err
-	}
 	id := forkID(child.id, original)
 	old, err := a.tx.Message(id)
 	if err != nil {
 		return err
 	}
-	wanted := m != nil && m.SessionID == w.id && point != nil && !PositionOf(point).Before(PositionOf(m))
-	if wanted {
-		hidden, err := w.hiddenAt(m, a.tx, f.At)
-		if err != nil {
-			return err
-		}
-		// What another program hid is hidden too, and no rewind says so.
-		wanted = hidden == nil && (m.HiddenAt == nil || *m.HiddenAt > f.At || w.hides(*m.HiddenAt))
-	}
-	if !wanted && old == nil {
-		return nil
-	}
-	var copied session.Message
-	var parts []session.Part
-	if wanted {
-		copied = *m
-		copied.ID, copied.SessionID = id, child.id
-		if copied.HiddenAt, err = child.hiddenAt(&copied, a.tx, 0); err != nil {
-			return err
-		}
-		source, err := a.tx.Parts(m.ID)
-		if err != nil {
-			return err
-		}
-		for _, p := range source {
-			if p.CreatedAt <= f.At {
-				parts = append(parts, forkPart(child.id, id, p))
-			}
-		}
+	copied, err := a.copyFor(w, child, f, point, original, old)
+	if err != nil || copied == nil && old == nil {
+		return err
 	}
 	if old != nil {
 		stored, err := a.tx.Parts(id)
 		if err != nil {
 			return err
 		}
-		if wanted && equalMessages(&copied, old) && slices.EqualFunc(parts, stored, func(p, q session.Part) bool {
-			return p.ID == q.ID && p.Index == q.Index && equalParts(&p, &q)
-		}) {
+		if copied != nil && equalMessages(&copied.Message, old) && slices.EqualFunc(copied.Parts, stored, sameParts) {
 			return nil
 		}
+	}
+	return a.replaceCopy(child, id, old, copied)
+}
+
+func sameParts(p, q session.Part) bool {
+	return p.ID == q.ID && p.Index == q.Index && equalParts(&p, &q)
+}
+
+// copyFor is the copy that a fork should have of a message of w, nil when it should have
+// none: of a message that is not there, comes after the fork's point, or was hidden when
+// the fork was made. old is the copy that the fork has.
+func (a *applier) copyFor(
+	w, child *sessionWork, f *Fork, point *session.Message, original string, old *session.Message,
+) (*session.MessageAndParts, error) {
+	m, err := a.tx.Message(original)
+	if err != nil || m == nil || m.SessionID != w.id || point == nil || PositionOf(point).Before(PositionOf(m)) {
+		return nil, err
+	}
+	if m.HiddenAt != nil || old == nil && !child.forked {
+		if hidden, err := a.hiddenFrom(w, f, m); err != nil || hidden {
+			return nil, err
+		}
+	} // what another program has shown again by the time of the fork is copied
+	copied := &session.MessageAndParts{Message: *m}
+	copied.Message.ID, copied.Message.SessionID = forkID(child.id, original), child.id
+	copied.Message.HiddenAt = nil
+	if copied.Message.HiddenAt, err = child.hidden(&copied.Message, old, a.tx); err != nil {
+		return nil, err
+	}
+	source, err := a.tx.Parts(m.ID)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range source {
+		if p.CreatedAt <= f.At {
+			copied.Parts = append(copied.Parts, forkPart(child.id, copied.Message.ID, p))
+		}
+	}
+	return copied, nil
+}
+
+// hiddenFrom says whether a message was hidden when a fork was made: by a rewind before
+// it, or by another program, of which no rewind tells.
+func (a *applier) hiddenFrom(w *sessionWork, f *Fork, m *session.Message) (bool, error) {
+	if m.HiddenAt != nil && *m.HiddenAt <= f.At && !w.hides(*m.HiddenAt) {
+		return true, nil
+	}
+	hidden, err := w.hiddenAt(m, a.tx, f.At)
+	return hidden != nil, err
+}
+
+// replaceCopy puts a copy in the place of the one that a fork has. Either may be nil.
+func (a *applier) replaceCopy(child *sessionWork, id string, old *session.Message, copied *session.MessageAndParts) error {
+	child.remember(id, old)
+	if old != nil {
 		if err := a.tx.DeleteMessage(id); err != nil {
 			return err
 		}
@@ -231,16 +255,16 @@ func (a *applier) syncMessage(w, child *sessionWork, f *Fork, point *session.Mes
 	}
 	child.recut, child.redraw = true, child.redraw || child.awaitsRewind(id)
 	child.touched[id] = true
-	if !wanted {
+	if copied == nil {
 		return nil
 	}
-	if err := a.tx.PutMessage(&copied, true); err != nil {
+	if err := a.tx.PutMessage(&copied.Message, true); err != nil {
 		return a.wrote(false, err)
 	}
-	child.account(&copied, +1)
+	child.account(&copied.Message, +1)
 	a.result.Rows++
-	for i := range parts {
-		inserted, err := a.tx.InsertPart(&parts[i])
+	for i := range copied.Parts {
+		inserted, err := a.tx.InsertPart(&copied.Parts[i])
 		if err := a.wrote(inserted, err); err != nil {
 			return err
 		}

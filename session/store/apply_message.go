@@ -111,10 +111,8 @@ func (a *applier) mergedMessage(w *sessionWork, mw *messageWork, old *session.Me
 		// has shown or hidden stays so.
 		return &m, nil
 	}
-	hidden, err := w.hiddenAt(&m, a.tx, 0)
-	if hidden != nil || m.HiddenAt != nil && w.hides(*m.HiddenAt) {
-		m.HiddenAt = hidden
-	}
+	var err error
+	m.HiddenAt, err = w.hidden(&m, old, a.tx)
 	return &m, err
 }
 
@@ -282,6 +280,7 @@ func (a *applier) putMessage(w *sessionWork, m, old *session.Message) error {
 		return a.wrote(false, err)
 	}
 	a.result.Rows++
+	w.remember(m.ID, old)
 	w.touched[m.ID] = true
 	if old != nil {
 		w.account(old, -1)

@@ -212,16 +212,11 @@ func encodeObject(values map[string]json.RawMessage) string {
 
 func (w *sessionWork) mergeRewind(rw Rewind) {
 	s := &w.row.State
-	i, found := slices.BinarySearchFunc(s.Rewinds, rw, func(x, y Rewind) int {
-		return cmp.Or(cmp.Compare(x.At, y.At), strings.Compare(x.To, y.To))
-	})
+	i, found := slices.BinarySearchFunc(s.Rewinds, rw, compareRewinds)
 	switch {
 	case !found:
 		s.Rewinds = slices.Insert(s.Rewinds, i, rw)
-		if w.fresh == nil {
-			w.fresh = make(map[Rewind]bool)
-		}
-		w.fresh[rw] = true
+		w.begin(rw)
 	case rw.Undone && !s.Rewinds[i].Undone:
 		s.Rewinds[i].Undone = true
 	default:
@@ -230,33 +225,34 @@ func (w *sessionWork) mergeRewind(rw Rewind) {
 	w.redraw, w.resync, w.dirty, w.news = true, true, true, true
 }
 
+// begin notes that a rewind has not hidden anything yet.
+func (w *sessionWork) begin(rw Rewind) {
+	if w.fresh == nil {
+		w.fresh = make(map[Rewind]bool)
+	}
+	w.fresh[rw] = true
+}
+
+func compareRewinds(x, y Rewind) int {
+	return cmp.Or(cmp.Compare(x.At, y.At), strings.Compare(x.To, y.To))
+}
+
 // redrawHidden hides and shows messages as the rewinds want it.
 func (a *applier) redrawHidden(w *sessionWork) error {
 	messages, err := a.tx.MessagesFrom(w.id, Position{})
 	if err != nil {
 		return err
 	}
-	touched := maps.Clone(w.touched) // without what is hidden and shown here
 	for i := range messages {
 		m := &messages[i]
-		counts := func(*Rewind) bool { return true }
-		if !touched[m.ID] {
-			// It was hidden when the first rewind was made that hides it. Where it is not
-			// hidden, or since a later one, another program has shown it: only rewinds
-			// that are new, or whose message is, and later ones hide it now.
-			since := int64(math.MaxInt64)
-			if m.HiddenAt != nil {
-				since = *m.HiddenAt
-			}
-			counts = func(r *Rewind) bool { return r.At >= since || w.fresh[*r] || touched[r.To] }
-		}
-		hidden, err := w.hiddenBy(m, a.tx, 0, counts)
+		hidden, err := w.hidden(m, m, a.tx)
 		if err != nil {
 			return err
 		}
-		if sameTime(hidden, m.HiddenAt) || hidden == nil && !w.hides(*m.HiddenAt) {
+		if sameTime(hidden, m.HiddenAt) {
 			continue
 		}
+		w.remember(m.ID, m)
 		m.HiddenAt = hidden
 		if err := a.wrote(true, a.tx.PutMessage(m, false)); err != nil {
 			return err

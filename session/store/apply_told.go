@@ -14,8 +14,13 @@ type observedWork struct {
 	// messages are those that were assembled, stale those that were and are no more;
 	// decisions are those that were assembled. kept are parts that are stored as they
 	// were assembled.
-	messages  []*AssembledMessage
-	stale     []string
+	messages []*AssembledMessage
+	stale    []string
+	// heirs are the messages that observations are attributed to which were attributed to
+	// another before, by the id of that; together are messages that came of one
+	// observation, as the user's and the answer of a turn.
+	heirs     map[string][]string
+	together  [][]string
 	decisions []*Decision
 	kept      map[string]bool
 	// placed bounds the observations, in Unix nanoseconds, abouts is what they say of
@@ -70,6 +75,7 @@ func (o *observer) replace(rows []Observation, assembled *Assembly) error {
 			continue
 		}
 		w := &o.session(placed.SessionID).observed
+		w.inherit(old, placed)
 		w.placed = append(w.placed, stretch{rows[i].Start, rows[i].End})
 		if rows[i].TraceID != "" {
 			if w.traces == nil {
@@ -105,6 +111,116 @@ func (o *observer) replace(rows []Observation, assembled *Assembly) error {
 	// What is done to one session must not depend on chance.
 	for _, w := range o.order {
 		slices.Sort(w.observed.stale)
+	}
+	return nil
+}
+
+// messages are the ids of the messages that came of the observation.
+func (p *Placement) messages() []string { return append([]string{p.MessageID}, p.Others...) }
+
+// inherit notes which messages an observation is attributed to that was attributed to
+// others of the session before.
+func (o *observedWork) inherit(old, placed *Placement) {
+	if old.SessionID != placed.SessionID || old.MessageID == placed.MessageID && slices.Equal(old.Others, placed.Others) {
+		return
+	}
+	if o.heirs == nil {
+		o.heirs = make(map[string][]string)
+	}
+	for _, id := range old.messages() {
+		o.heirs[id] = append(o.heirs[id], placed.messages()...)
+	}
+}
+
+// heirOf is the id of the message that was assembled in the place of one that is stored,
+// or "". A turn whose root span or record comes late has its messages under other ids from
+// then on: the answer is found by the model calls that were of the old one, and the user's
+// message, of which the root alone may tell, before the answer.
+func (o *observedWork) heirOf(old *session.Message) string {
+	var before, heir *AssembledMessage
+	for _, m := range o.messages {
+		if slices.Contains(o.heirs[old.ID], m.ID) && (heir == nil || precedes(m, heir, old.Role)) {
+			heir = m
+		}
+	}
+	if heir == nil || heir.Role == old.Role {
+		return heir.id()
+	}
+	for _, m := range o.messages {
+		if PositionOf(&m.Message).Before(PositionOf(&heir.Message)) && (before == nil || !precedes(m, before, "")) {
+			before = m
+		}
+	}
+	if before == nil || before.Role != old.Role {
+		return ""
+	}
+	return before.ID
+}
+
+// precedes orders messages by role, that which is asked for first, and position.
+func precedes(x, y *AssembledMessage, role string) bool {
+	if (x.Role == role) != (y.Role == role) {
+		return x.Role == role
+	}
+	return PositionOf(&x.Message).Before(PositionOf(&y.Message))
+}
+
+func (m *AssembledMessage) id() string {
+	if m == nil {
+		return ""
+	}
+	return m.ID
+}
+
+// rename has what refers to a message refer to the one in its place: rewinds that go back
+// to it and forks that left there. That one is hidden or visible as the old one is. Copies
+// in forks follow.
+func (a *applier) rename(w *sessionWork, old *session.Message, heir string) error {
+	s := &w.row.State
+	for i := range s.Rewinds {
+		switch r := &s.Rewinds[i]; r.To {
+		case old.ID:
+			r.To, w.dirty = heir, true
+		case heir:
+			w.begin(*r) // what it goes back to was not there
+		}
+	}
+	slices.SortFunc(s.Rewinds, compareRewinds)
+	stored, err := a.tx.Message(heir)
+	if err != nil {
+		return err
+	}
+	if _, known := w.before[heir]; stored == nil && !known {
+		renamed := *old
+		renamed.ID = heir
+		w.remember(old.ID, nil)
+		w.remember(heir, &renamed)
+	}
+	for i := range s.Forks {
+		ref := &s.Forks[i]
+		child, err := a.loaded(ref.Session)
+		if err != nil {
+			return err
+		}
+		if child == nil || child.row.State.Fork == nil || child.row.State.Fork.From != w.id {
+			continue
+		}
+		if ref.Message == old.ID {
+			ref.Message, child.row.State.Fork.Message = heir, heir
+			if p := child.row.ParentMessageID; p != nil && *p == old.ID {
+				child.row.ParentMessageID = &heir
+			}
+			w.dirty, w.resync, child.dirty = true, true, true
+		}
+		copied, err := a.tx.Message(forkID(child.id, old.ID))
+		if err != nil {
+			return err
+		}
+		if copied != nil && copied.SessionID == child.id {
+			if err := a.rename(child, copied, forkID(child.id, heir)); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
@@ -327,9 +443,21 @@ func (a *applier) dropMessage(w *sessionWork, id string) error {
 	if err != nil || old == nil || old.SessionID != w.id {
 		return err
 	}
+	if w.awaitsRewind(id) {
+		// Without the message it is not known any more whether the rewind holds.
+		if err := w.noticeUndone(a.tx); err != nil {
+			return err
+		}
+	}
+	if heir := w.observed.heirOf(old); heir != "" {
+		if err := a.rename(w, old, heir); err != nil {
+			return err
+		}
+	}
 	if err := a.wrote(true, a.tx.DeleteMessage(id)); err != nil {
 		return err
 	}
+	w.remember(id, old)
 	w.account(old, -1)
 	w.touched[id] = true
 	w.recut, w.redraw = true, w.redraw || w.awaitsRewind(id)
@@ -571,14 +699,11 @@ func (a *applier) replaceMessage(w *sessionWork, told *AssembledMessage) error {
 		a.result.Refused += int64(1 + len(told.Parts))
 		return nil
 	}
-	if m.HiddenAt, err = w.hiddenAt(&m, a.tx, 0); err != nil {
+	if m.HiddenAt, err = w.hidden(&m, old, a.tx); err != nil {
 		return err
 	}
 	if m.HiddenAt == nil {
 		m.HiddenAt = told.HiddenAt
-	}
-	if m.HiddenAt == nil && old != nil && old.HiddenAt != nil && !w.hides(*old.HiddenAt) {
-		m.HiddenAt = old.HiddenAt // another program hid it
 	}
 	if err := a.putMessage(w, &m, old); err != nil {
 		return err

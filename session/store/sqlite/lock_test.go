@@ -134,7 +134,7 @@ func TestInterruptedCreationIsCompleted(t *testing.T) {
 		"one table":              statements[:1],
 		"two tables":             statements[:2],
 		"tables without indexes": statements[:3],
-		"no version row":         append(append([]string{}, statements...), "PRAGMA user_version = 3"),
+		"no version row":         {schema, "PRAGMA user_version = 3"},
 		"our tables alone":       {"CREATE TABLE agenttrace_schema (version INTEGER NOT NULL)"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -149,10 +149,7 @@ func TestInterruptedCreationIsCompleted(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, statement := range made {
-				if strings.TrimSpace(statement) == "" {
-					continue
-				}
-				if err := sqlitex.ExecuteTransient(conn, statement, nil); err != nil {
+				if err := sqlitex.ExecuteScript(conn, statement, nil); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -48,18 +48,15 @@ func (s *Store) amend(ctx context.Context, c store.SessionChange) error {
 // is not there wraps store.ErrNotFound.
 //
 // Nothing remembers what was deleted: telemetry that is delivered again, or that
-// comes late, makes the session anew of what it tells.
+// comes late, makes the session anew of what it reports.
 func (s *Store) Delete(ctx context.Context, id string) error {
 	return s.run(ctx, func(t *tx) error {
-		if err := t.deleteObservations(`session_id = ?1 OR home = ?1 AND session_id IS NULL`, id); err != nil {
-			return err
-		}
 		stmt := t.conn.Prep(`DELETE FROM export_outbox WHERE session_id = ?`)
 		stmt.BindText(1, id)
 		if err := exec(stmt); err != nil {
 			return err
 		}
-		stmt = t.conn.Prep(`DELETE FROM chat_sessions WHERE id = ?`) // and all that refers to it
+		stmt = t.conn.Prep(`DELETE FROM chat_sessions WHERE id = ?`) // and all that refers to it, by keys and a trigger
 		stmt.BindText(1, id)
 		if err := exec(stmt); err != nil {
 			return err
@@ -73,7 +70,7 @@ func (s *Store) Delete(ctx context.Context, id string) error {
 
 // deleteObservations deletes those that a condition on observations names, with the
 // calls that they announced.
-func (t *tx) deleteObservations(where string, args ...string) error {
+func (t *tx) deleteObservations(where string) error {
 	for _, query := range []string{
 		`DELETE FROM announced_calls WHERE (call_id, start_nano, trace_id, source) IN
  (SELECT c.value, o.start_nano, o.trace_id, o.source FROM observations o, json_each(o.calls_json) c WHERE o.calls_json IS NOT NULL AND (` + where + `))`,
@@ -81,11 +78,7 @@ func (t *tx) deleteObservations(where string, args ...string) error {
 		`DELETE FROM observation_windows WHERE home IN (SELECT home FROM observations WHERE ` + where + `)`,
 		`DELETE FROM observations WHERE ` + where,
 	} {
-		stmt := t.conn.Prep(query)
-		for i, a := range args {
-			stmt.BindText(1+i, a)
-		}
-		if err := exec(stmt); err != nil {
+		if err := exec(t.conn.Prep(query)); err != nil {
 			return err
 		}
 	}

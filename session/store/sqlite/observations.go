@@ -470,7 +470,15 @@ func (t *tx) DeleteDecision(id string) error {
 }
 
 func (t *tx) DeleteSession(id string) error {
-	stmt := t.conn.Prep(`DELETE FROM chat_sessions WHERE id = ?`)
-	stmt.BindText(1, id)
-	return exec(stmt)
+	for _, query := range []string{
+		`DELETE FROM session_state WHERE session_id = ?`, // so that what is not attributed yet stays: see the schema's trigger
+		`DELETE FROM chat_sessions WHERE id = ?`,
+	} {
+		stmt := t.conn.Prep(query)
+		stmt.BindText(1, id)
+		if err := exec(stmt); err != nil {
+			return err
+		}
+	}
+	return nil
 }

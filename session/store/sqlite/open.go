@@ -143,13 +143,8 @@ func migrate(conn *sqlite.Conn) (err error) {
 			return err
 		}
 	}
-	for _, statement := range strings.Split(schema, ";\n") {
-		if strings.TrimSpace(statement) == "" {
-			continue
-		}
-		if err := sqlitex.ExecuteTransient(conn, statement, nil); err != nil {
-			return fmt.Errorf("create schema: %w", err)
-		}
+	if err := sqlitex.ExecuteScript(conn, schema, nil); err != nil {
+		return fmt.Errorf("create schema: %w", err)
 	}
 	if err := sqlitex.ExecuteTransient(conn, "DELETE FROM agenttrace_schema", nil); err != nil {
 		return err

@@ -194,6 +194,18 @@ CREATE TABLE IF NOT EXISTS announced_calls (
   PRIMARY KEY (call_id, start_nano, trace_id, source)
 ) WITHOUT ROWID;
 
+-- Whoever deletes a session deletes what was kept of its telemetry, too. A row without a
+-- state is one that the writer deletes itself, when its telemetry is another session's.
+CREATE TRIGGER IF NOT EXISTS delete_observations BEFORE DELETE ON chat_sessions
+WHEN EXISTS (SELECT 1 FROM session_state WHERE session_id = old.id) BEGIN
+  DELETE FROM announced_calls WHERE (call_id, start_nano, trace_id, source) IN (
+    SELECT c.value, o.start_nano, o.trace_id, o.source FROM observations o, json_each(o.calls_json) c
+    WHERE o.calls_json IS NOT NULL AND (o.session_id = old.id OR o.home = old.id AND o.session_id IS NULL));
+  DELETE FROM observation_windows WHERE home IN (
+    SELECT home FROM observations WHERE session_id = old.id OR home = old.id AND session_id IS NULL);
+  DELETE FROM observations WHERE session_id = old.id OR home = old.id AND session_id IS NULL;
+END;
+
 CREATE VIEW IF NOT EXISTS session_spans AS
 SELECT session_id, trace_id, span_id, parent_span_id, message_id, part_id, kind, dialect, start_nano, end_nano, error
 FROM span_links l
