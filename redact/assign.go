@@ -50,7 +50,7 @@ func keySpan(s string, floor, at, n int) (lo, hi int) {
 }
 
 func goesOn(s string, at, hi int) bool {
-	return continues(s, hi) && (s[hi]|0x20 != 's' || continues(s, hi+1) || equalFold(s[at:hi], "token"))
+	return continues(s, hi) && (s[hi]|0x20 != 's' || continues(s, hi+1))
 }
 
 func trimKey(s string, lo, hi, at, n int) (int, int) {
@@ -102,6 +102,8 @@ func (r *Redactor) classifyAt(s string, lo, hi, at int, e *entry) (int, keyClass
 			lo++
 		case s[lo-1] == '%' && lo+2 <= at: // "%26token=…"
 			lo += 2
+		case s[lo-1] == '-' && (s[lo] == 'D' || s[lo] == 'P'): // java -Dname=…
+			lo++
 		default:
 			return lo, notSecret
 		}
@@ -124,7 +126,7 @@ func (c *scan) assign(e *entry, begin int) (found finding) {
 	a := &c.a
 	*a = assignment{c: c, s: c.s, floor: c.floor, lo: lo, hi: hi, marker: Marker}
 	i, ok := a.separator()
-	if !ok && !a.inRow() && !a.inPair() && !a.called() {
+	if !ok && !a.inRow() && !a.inPair() && !a.called() && !a.inserts() {
 		return found // most mentions end here, before the key is looked at
 	}
 	a.lo, a.class = c.r.classifyAt(c.s, lo, hi, at, e)
@@ -150,6 +152,9 @@ func (a *assignment) assigned(i int) (found finding) {
 		if a.secret(s[start:end], end) {
 			return finding{start, end, a.marker}
 		}
+		if lo, hi := a.argument(start, end); hi > lo {
+			return finding{lo, hi, a.marker}
+		}
 		// password: str = "…" gives a type first.
 		i = end
 		for i < len(s) && i < end+8 && (s[i] == ' ' || s[i] == ']') {
@@ -170,11 +175,37 @@ func (a *assignment) assigned(i int) (found finding) {
 	return found
 }
 
+// argument returns the string that the value s[start:end] is made of: String::from("…").
+func (a *assignment) argument(start, end int) (lo, hi int) {
+	if call := a.s[start:end]; !strings.HasSuffix(call, "(") || reads(call) {
+		return 0, 0
+	}
+	lo, hi = a.c.quotedAfter(end)
+	if v := a.s[lo:hi]; len(v) < 8 || label(a.c.r, v) || !made(v) {
+		return 0, 0
+	}
+	return lo, hi
+}
+
+// reads reports whether a call, by its name, gets a value rather than makes one of its
+// argument.
+func reads(call string) bool {
+	for _, verb := range [...]string{"env", "get", "read", "load", "find", "look", "open", "quer", "select", "prompt", "input", "test", "assert", "expect"} {
+		if indexFold(call, verb) >= 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // beside returns the secret that belongs to the key though no sign joins them: what is
 // below it in a table, the value of a name, what was to be used as it.
 func (a *assignment) beside() finding {
 	if a.inRow() {
 		a.c.table(a.lo, a.hi)
+	}
+	if a.inserts() {
+		a.c.inserted(a.lo)
 	}
 	if a.declared() {
 		return a.byDefault()
@@ -209,9 +240,9 @@ func (a *assignment) separator() (int, bool) {
 	s := a.s
 	if a.lo > 0 {
 		before := s[a.lo-1]
-		a.path = before == '/' && (a.lo < 2 || s[a.lo-2] != ' ')
+		a.path = before == '/' && a.lo > 1 && class[s[a.lo-2]]&space == 0
 		a.query = before == '?' || before == '&'
-		a.tag = before == '<' && a.lo > a.floor
+		a.tag = before == '<' && a.lo > a.floor || before == ':' && a.inNamespace()
 		a.dashes = before == '-' && a.lo > a.floor && (a.lo < 2 || class[s[a.lo-2]]&word == 0)
 	}
 	gap := a.closeKey()
@@ -230,6 +261,15 @@ func (a *assignment) separator() (int, bool) {
 		i++
 	}
 	return i, i < len(s)
+}
+
+// inNamespace reports whether the key is the name of an element of XML behind a prefix.
+func (a *assignment) inNamespace() bool {
+	i := a.lo - 1
+	for i > a.floor && a.lo-i < 24 && class[a.s[i-1]]&slug != 0 {
+		i--
+	}
+	return i > a.floor && a.s[i-1] == '<'
 }
 
 // closeKey returns where the key ends with its quotes, brackets and emphasis.
@@ -266,7 +306,7 @@ func (a *assignment) operator(i int, blank bool) (int, bool) {
 	case '=':
 		return a.equalSign(i, blank)
 	case ':':
-		return a.colonSign(i)
+		return a.colonSign(i, blank)
 	case '%', '\\':
 		for _, sign := range [...]string{"%3D", "%3d", `\u003d`} {
 			if strings.HasPrefix(rest, sign) {
@@ -286,12 +326,13 @@ func (a *assignment) operator(i int, blank bool) (int, bool) {
 	case '<':
 		return a.nextElement(i)
 	case ',':
+		a.form = bare
 		if a.keyQuoted {
 			if a.form = pair; a.dashes {
 				a.form = sure
 			}
-			return i + 1, true
 		}
+		return i + 1, true
 	case '|':
 		if strings.HasPrefix(rest, "||=") || strings.HasPrefix(rest, "||:") {
 			a.form = spaced
@@ -309,12 +350,28 @@ func (a *assignment) operator(i int, blank bool) (int, bool) {
 			return i + 2, true
 		}
 	default:
-		if a.keyQuoted && strings.HasPrefix(rest, "value=") {
+		if j, ok := a.attribute(i, blank); ok {
 			a.form = sure
-			return i + len("value="), true
+			return j, true
 		}
 	}
 	return a.spoken(i, blank)
+}
+
+// attribute reads an attribute that has the value of the name before it, and skips those of
+// an element whose name is the key.
+func (a *assignment) attribute(i int, blank bool) (int, bool) {
+	rest := a.s[i:]
+	for _, name := range [...]string{"value=", "content="} {
+		if a.keyQuoted && strings.HasPrefix(rest, name) {
+			return i + len(name), true
+		}
+	}
+	if !a.tag || !blank {
+		return 0, false
+	}
+	end := strings.IndexByte(rest[:min(len(rest), 200)], '>')
+	return i + end + 1, end > 0 && strings.IndexByte(rest[:end], '<') < 0 && rest[end-1] != '/'
 }
 
 func (a *assignment) equalSign(i int, blank bool) (int, bool) {
@@ -335,20 +392,19 @@ func (a *assignment) equalSign(i int, blank bool) (int, bool) {
 	return i, true
 }
 
-func (a *assignment) colonSign(i int) (int, bool) {
+func (a *assignment) colonSign(i int, blank bool) (int, bool) {
 	s := a.s
 	rest := s[i:]
 	if op := strings.TrimLeft(rest[:min(len(rest), 4)], ":"); len(op) < min(len(rest), 4) && strings.HasPrefix(op, "=") {
 		a.form = spaced // ::= and its like
 		return i + len(rest[:min(len(rest), 4)]) - len(op) + 1, true
 	}
-	if strings.HasPrefix(rest, "::") || strings.HasPrefix(rest, "://") {
-		return 0, false
-	} else if strings.HasPrefix(rest, ":=") {
+	if strings.HasPrefix(rest, ":=") {
 		a.form = spaced
 		return i + 2, true
-	} else if a.lo > 1 && s[a.lo-1] == ':' && len(rest) > 1 && rest[1] != ' ' && class[s[a.lo-2]]&alnum != 0 {
-		return 0, false // arn:…:secret:name
+	}
+	if len(rest) > 1 && a.noAssignment(rest[1], blank) {
+		return 0, false
 	}
 	a.form = colon
 	i = emphasis(s, i+1)
@@ -361,6 +417,21 @@ func (a *assignment) colonSign(i int) (int, bool) {
 		}
 	}
 	return i, true
+}
+
+// noAssignment reports whether a colon before next assigns nothing to the key.
+func (a *assignment) noAssignment(next byte, blank bool) bool {
+	switch next {
+	case ':', '?': // a::b, the message of ${NAME:?message}
+		return true
+	case '/':
+		return strings.HasPrefix(a.s[a.hi:], "://")
+	case '\'', '"':
+		return blank && !a.keyQuoted // a variable of psql
+	case ' ':
+		return a.lo > 0 && a.s[a.lo-1] == '/' // a route, not an option
+	}
+	return a.lo > 1 && a.s[a.lo-1] == ':' && class[a.s[a.lo-2]]&alnum != 0 // arn:…:secret:name
 }
 
 // closeTags skips the ends of elements of HTML.
@@ -416,8 +487,14 @@ func (a *assignment) drawn(i int, blank bool) (int, bool) {
 			return i + len(sign), true
 		}
 	}
-	if strings.HasPrefix(s[i:], ".=") {
-		a.form = spaced
+	for _, sign := range [...]string{".=", `. "`} { // the second is of a pair in Lisp
+		if strings.HasPrefix(s[i:], sign) {
+			a.form = spaced
+			return i + 2, true
+		}
+	}
+	if blank && strings.HasPrefix(s[i:], "- ") && a.hi-a.lo >= 4 {
+		a.form = prose
 		return i + 2, true
 	}
 	if blank && strings.HasPrefix(s[i:], "...") {
@@ -453,9 +530,15 @@ func (a *assignment) spoken(i int, blank bool) (int, bool) {
 	case a.netrc():
 		a.form = flag
 		return i, true
-	case a.verb():
+	case a.verb() && !strings.HasPrefix(s[i:], "to "):
 		a.form = told
 		return i, true
+	}
+	for _, option := range [...]string{"/t REG_SZ /d ", "/t REG_EXPAND_SZ /d ", "-Value "} {
+		if strings.HasPrefix(s[i:], option) {
+			a.form = flag
+			return i + len(option), true
+		}
 	}
 	if j, ok := typed(s, i); ok {
 		a.form = spaced
@@ -486,29 +569,23 @@ func typed(s string, i int) (int, bool) {
 func (a *assignment) sentence(i int) (int, bool) {
 	s := a.s
 	for n := 0; n < 8; n++ {
-		end := run(s, i, word|dash)
 		if s[i] == '=' && n > 0 {
 			return i + 1, true
 		}
+		end := wordOfSentence(s, i, n)
 		if end == i {
 			return 0, false
 		}
 		w := s[i:end]
 		switch {
-		case w == "is" || w == "was" || w == "are":
-			if end < len(s) && s[end] == ':' {
-				end++
-			}
-			ok := end < len(s) && s[end] == ' '
-			if ok && strings.HasPrefix(s[end:], " = ") {
-				end += 2
-			}
-			return end, ok
+		case isVerb[w] && end < len(s) && s[end] == ' ' && states[s[end+1:run(s, end+1, lower)]]:
+		case isVerb[w]:
+			return afterVerb(s, end)
 		case w == "to" && (n > 0 || a.changed()):
 			return end, true
 		case n == 0 && !linking[w]:
 			return 0, false
-		case end < len(s) && s[end] == ':' && n > 0:
+		case end < len(s) && s[end] == ':' && (n > 0 || states[w]):
 			return end + 1, true
 		}
 		if i = end; i+1 >= len(s) || s[i] != ' ' {
@@ -519,19 +596,56 @@ func (a *assignment) sentence(i int) (int, bool) {
 	return 0, false
 }
 
+// wordOfSentence returns the end of the n-th word after a key, at i: of a name, an address
+// of mail too, and a string in quotes.
+func wordOfSentence(s string, i, n int) int {
+	end := run(s, i, word|dash)
+	if n == 0 {
+		return end
+	}
+	if end < len(s) && s[end] == '@' {
+		end = run(s, end+1, slug|dot) // for root@localhost
+		for s[end-1] == '.' {
+			end--
+		}
+	}
+	if s[i] == '\'' {
+		if k := strings.IndexByte(s[i+1:min(len(s), i+maxKey)], '\''); k > 0 {
+			end = i + k + 2 // for 'https://github.com'
+		}
+	}
+	return end
+}
+
+var isVerb = map[string]bool{"is": true, "was": true, "are": true}
+
+// afterVerb returns where the value may begin after "is" and its like.
+func afterVerb(s string, end int) (int, bool) {
+	if end < len(s) && s[end] == ':' {
+		end++
+	}
+	ok := end < len(s) && s[end] == ' '
+	if ok && strings.HasPrefix(s[end:], " = ") {
+		end += 2
+	}
+	return end, ok
+}
+
 // linking are the words that a sentence goes on with from a key to its value.
-var linking = map[string]bool{"for": true, "of": true, "has": true, "set": true, "reset": true, "changed": true, "on": true, "in": true, "now": true}
+var linking = map[string]bool{"for": true, "of": true, "has": true, "set": true, "reset": true, "changed": true, "on": true, "in": true, "now": true, "generated": true, "created": true, "environment": true, "variable": true, "env": true}
+
+// states are what a sentence says of a secret before it names it: "is set to".
+var states = map[string]bool{"set": true, "reset": true, "changed": true, "generated": true, "created": true, "now": true, "updated": true}
 
 // changed reports whether the key is what somebody changed: "changed the password to".
 func (a *assignment) changed() bool {
-	w, _ := a.wordBefore(a.lo)
-	for range 2 {
+	w, at := a.wordBefore(a.lo)
+	for range 3 {
 		switch w {
 		case "changed", "change", "set", "reset", "rotated", "updated", "Changed", "Set", "Reset":
 			return true
 		case "the", "my", "your", "his", "her", "their", "root", "admin":
-			_, at := a.wordBefore(a.lo)
-			w, _ = a.wordBefore(at)
+			w, at = a.wordBefore(at)
 		default:
 			return false
 		}
@@ -646,7 +760,7 @@ func (a *assignment) called() bool {
 
 // secret decides whether v, which ends at end, is to be redacted.
 func (a *assignment) secret(v string, end int) bool {
-	if len(v) < 2 || placeholder(v) || marked(v) || a.class == countable && number(v) {
+	if len(v) < 2 || placeholder(v) || marked(v) || strings.HasPrefix(v, "pk_live_") || strings.HasPrefix(v, "pk_test_") || a.class == countable && number(v) {
 		return false
 	}
 	if a.form == sure {
@@ -686,6 +800,9 @@ func (a *assignment) inList(v string) bool {
 
 // ofFlag decides of the word after a flag.
 func (a *assignment) ofFlag(v string) bool {
+	if strings.HasPrefix(v, "env:") || strings.HasPrefix(v, "file:") || a.hi-a.lo > 3 && equalFold(a.s[a.hi-3:a.hi], "-id") && !chancy(v) && !uuid(v) {
+		return false
+	}
 	return v[0] != '-' && !has(stopWords, v) && !constant(v) && (digits(v) || len(v) >= 40 || !label(a.c.r, v))
 }
 
@@ -714,7 +831,7 @@ func (a *assignment) prose(v string, end int) bool {
 	if a.class == countable || a.class == keyed {
 		return len(v) >= 16 && tokenLike(v)
 	}
-	return len(v) >= 6 && digits(v) && (chancy(v) || a.ends(end)) && random(v, mixed) && !number(v) && !algorithm(v) && !strings.Contains(v, "://") && !call(v)
+	return len(v) >= 6 && (digits(v) || gibberish(v)) && (chancy(v) || a.ends(end) || strong(v)) && random(v, mixed) && !number(v) && !algorithm(v) && !strings.Contains(v, "://") && !call(v)
 }
 
 // inCell decides of the cell beside the key's in a table.
@@ -739,10 +856,10 @@ func (a *assignment) standsAlone(v string, end int) bool {
 
 // bare decides of the word after the key.
 func (a *assignment) bare(v string, end int) bool {
-	if a.class == keyed || a.class == credential || !a.quoted && !a.standsAlone(v, end) || strings.Contains(v, "::") || call(v) {
+	if a.class == keyed || a.class == credential || !a.quoted && !a.standsAlone(v, end) || v[0] == '-' {
 		return false
 	}
-	if v[0] == '-' || strings.HasPrefix(v, "0x") || uuid(v) || label(a.c.r, v) {
+	if strings.Contains(v, "::") || call(v) || constant(v) || uuid(v) || label(a.c.r, v) {
 		return false
 	}
 	if a.class == countable {
@@ -751,11 +868,11 @@ func (a *assignment) bare(v string, end int) bool {
 	if a.quoted {
 		return a.class == secret && len(v) >= 6 && digits(v) && !strings.Contains(v, " ")
 	}
-	if chancy(v) {
+	if a.class != secret || chancy(v) || strong(v) {
 		return a.class == secret
 	}
 	w, _ := a.wordBefore(a.lo)
-	return a.class == secret && len(v) >= 6 && digits(v) && !number(v) && !algorithm(v) && (w == "with" || w == "using" || w == "use")
+	return len(v) >= 6 && digits(v) && !number(v) && !algorithm(v) && strings.Contains(" with using use ", " "+w+" ")
 }
 
 // told decides of the value of a name in a directive.
@@ -775,7 +892,7 @@ func (a *assignment) plain(v string, end int) bool {
 	if a.code(v, end) || has(stopWords, v) || v[0] == '!' && a.form == colon || label(a.c.r, v) || strings.Contains(v, "://") {
 		return false
 	}
-	if a.nextLine(v, end) || a.class == weak && !a.shouts() && run(v, 0, letter|under|dash|dot) == len(v) {
+	if a.nextLine(v, end) || a.class == weak && a.wordOnly(v) {
 		return false
 	}
 	if identifierPath(v) && !digits(v) {
@@ -791,6 +908,11 @@ func (a *assignment) plain(v string, end int) bool {
 		return len(v) >= 4 && a.class == secret
 	}
 	return true
+}
+
+// wordOnly reports whether v is a name or a word, such as a state.
+func (a *assignment) wordOnly(v string) bool {
+	return !a.shouts() && run(v, 0, letter|under|dash|dot) == len(v) && !(a.query && len(v) >= 10 && strings.ToLower(v) != v)
 }
 
 // code reports whether v, which ends at end, is an expression rather than a value.
@@ -826,6 +948,8 @@ func (a *assignment) named(v string, end int) bool {
 	}
 	last := end == len(a.s) || a.s[end] == '\n' || a.s[end] == '\r'
 	switch {
+	case gibberish(v):
+		return true
 	case a.form == tight && (a.query || a.shouts()):
 		return true
 	case a.class == countable:
@@ -844,13 +968,34 @@ func (a *assignment) header(v string) bool {
 	if !a.quoted && (a.form == spaced || identifierPath(v) && strings.IndexByte(v, '.') > 0 && !digits(v) || call(v)) {
 		return false
 	}
-	if eq := strings.IndexByte(v, '='); eq > 0 && !strings.ContainsAny(v[:eq], " (") {
-		return true // pairs
+	if eq := strings.IndexByte(strings.TrimRight(v, "="), '='); eq > 0 && !strings.ContainsAny(v[:eq], " (") {
+		return pairsHold(v)
 	}
 	if k := strings.IndexByte(v, ' '); k >= 0 {
 		return a.quoted && looksRandom(v[:k])
 	}
 	return looksRandom(v) || a.form != spaced && len(v) >= 8 && digits(v) || a.scheme && len(v) >= 6
+}
+
+// pairsHold reports whether one of the pairs of a header, such as cookies, may be secret.
+func pairsHold(v string) bool {
+	for len(v) > 0 {
+		end := strings.IndexAny(v, ";,&")
+		pair, rest := v, ""
+		if end >= 0 {
+			pair, rest = v[:end], v[end+1:]
+		}
+		name, value, _ := strings.Cut(strings.TrimLeft(pair, " "), "=")
+		if run(name, 0, slug|dot) < len(name) {
+			return true // no pair at all
+		}
+		value = strings.Trim(value, "\"' ")
+		if len(value) >= 6 && (digits(value) || len(value) >= 16 || gibberish(value)) && !strings.EqualFold(name, "expires") && !strings.EqualFold(name, "domain") && !marked(value) {
+			return true
+		}
+		v = rest
+	}
+	return false
 }
 
 // qualified reports whether more words stand before the one that makes the key a

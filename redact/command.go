@@ -6,72 +6,119 @@ import (
 	"strings"
 )
 
-// tool is a command that is given passwords other than by flags that say so.
+// tool is a row of the table of commands: how one is given passwords other than by flags
+// that say so.
 type tool struct {
+	names    string // of the commands
+	near     string // what follows a name that is a word of prose too, alternatives separated by |; a space by default
+	sub      string // only with this subcommand, or one of these, separated by |
 	flags    string // short flags, by their letters
 	attached bool   // -pSECRET, without a space
 	apart    bool   // -p SECRET
 	user     byte   // the value is user and password around this byte
-	sub      string // only with this subcommand
 	long     string // long flags, which the names of keys do not cover
 	cookie   string // flags whose value is a cookie
+	at       int    // the secret is this word, flags not counted
 	last     int    // the secret is the last of so many words or more, flags not counted
 	must     string // and only with one of these flags
 	pipe     bool   // what is printed into it is a secret, with one of the flags in must
 }
 
-var (
-	mysqlTool  = &tool{flags: "p", attached: true}
-	mysqlAdmin = &tool{flags: "p", attached: true, last: 2, sub: "password"}
-	loginTool  = &tool{flags: "p", apart: true, sub: "login", pipe: true, must: "--password-stdin"}
-	mongoTool  = &tool{flags: "p", apart: true}
-	ldapTool   = &tool{flags: "w", apart: true, attached: true}
-	archive    = &tool{flags: "P", apart: true, attached: true}
-	sevenZip   = &tool{flags: "p", attached: true}
-	curlTool   = &tool{flags: "uUE", apart: true, attached: true, user: ':', long: "--user --proxy-user --oauth2-bearer --pass --cookie", cookie: "b"}
-	sshpass    = &tool{flags: "p", apart: true, attached: true}
-	redisTool  = &tool{flags: "a", apart: true, long: "--pass"}
-	httpieTool = &tool{flags: "a", apart: true, user: ':'}
-	sambaTool  = &tool{flags: "U", apart: true, user: '%'}
-	uploadTool = &tool{flags: "p", apart: true}
-	userTool   = &tool{flags: "p", apart: true}
-	javaTool   = &tool{long: "-storepass -keypass -srcstorepass -deststorepass"}
-	snmpTool   = &tool{flags: "AX", apart: true}
-	secretsCLI = &tool{long: "--secret-string --secret-binary"}
-	ssmTool    = &tool{long: "--value", sub: "SecureString"}
-	ghTool     = &tool{long: "--body", flags: "b", apart: true, sub: "secret", pipe: true, must: "--with-token"}
-)
-
-var tools = map[string]*tool{
-	"curl": curlTool, "mysql": mysqlTool, "mysqldump": mysqlTool, "mysqladmin": mysqlAdmin, "mysqlimport": mysqlTool, "mariadb": mysqlTool, "mariadb-dump": mysqlTool,
-	"sshpass": sshpass, "docker": loginTool, "podman": loginTool, "nerdctl": loginTool, "buildah": loginTool, "skopeo": loginTool, "helm": loginTool, "oc": loginTool, "az": loginTool,
-	"redis-cli": redisTool, "mongo": mongoTool, "mongosh": mongoTool, "mongodump": mongoTool, "mongorestore": mongoTool, "mongoexport": mongoTool,
-	"ldapsearch": ldapTool, "ldapmodify": ldapTool, "ldapadd": ldapTool, "ldapdelete": ldapTool, "ldapwhoami": ldapTool, "ldappasswd": ldapTool,
-	"zip": archive, "unzip": archive, "sqlcmd": archive, "7z": sevenZip, "7za": sevenZip, "http": httpieTool, "https": httpieTool, "smbclient": sambaTool, "rpcclient": sambaTool,
-	"twine": uploadTool, "useradd": userTool, "usermod": userTool, "keytool": javaTool, "jarsigner": javaTool,
-	"snmpwalk": snmpTool, "snmpget": snmpTool, "snmpset": snmpTool, "secretsmanager": secretsCLI, "ssm": ssmTool, "gh": ghTool,
-	"htpasswd": {last: 3, must: "-b"}, "net": {last: 3, sub: "us"},
-	"sqlplus": {last: 1, user: '/'}, "vault": {last: 2, sub: "login"}, "cargo": {last: 2, sub: "login"}, "ngrok": {last: 2, sub: "authtoken"},
-	"sudo": {pipe: true, must: "-S"}, "chpasswd": {pipe: true, user: ':'}, "passwd": {pipe: true}, "kinit": {pipe: true}, "smbpasswd": {pipe: true}, "cryptsetup": {pipe: true},
-	"cmdkey": {long: "/pass:"}, "xfreerdp": {long: "/p:"}, "openssl": {flags: "k", apart: true, sub: "enc"},
+// tools is the table of commands.
+var tools = []*tool{
+	{names: "curl", near: " -| http| \"", flags: "uUE", apart: true, attached: true, user: ':', long: "--user --proxy-user --oauth2-bearer --pass --cookie", cookie: "b"},
+	{names: "mysql mariadb", near: " -", flags: "p", attached: true},
+	{names: "mysqldump mysqladmin mysqlimport mariadb-dump", flags: "p", attached: true},
+	{names: "mysqladmin", sub: "password", last: 2},
+	{names: "docker podman nerdctl buildah skopeo oc az fly flyctl", sub: "login", near: " login| auth login", flags: "p", apart: true, pipe: true, must: "--password-stdin"},
+	{names: "helm", sub: "login", near: " registry login", flags: "p", apart: true, pipe: true, must: "--password-stdin"},
+	{names: "az", sub: "keyvault", long: "--value"},
+	{names: "az", sub: "sql|mysql|postgres|vm", flags: "p", apart: true},
+	{names: "mongo", near: " -| \"", flags: "p", apart: true},
+	{names: "mongosh mongodump mongorestore mongoexport cqlsh twine useradd usermod rdesktop rabbitmqadmin psexec psexec64 bcp", flags: "pP", apart: true},
+	{names: "poetry", sub: "publish", flags: "p", apart: true},
+	{names: "poetry composer bundle", sub: "config", last: 4, must: "http-basic"},
+	{names: "bundle", sub: "config", last: 3, user: ':'},
+	{names: "composer poetry", sub: "config", last: 3, must: "oauth|token"},
+	{names: "nuget", sub: "source|sources", flags: "p", apart: true},
+	{names: "ldapsearch ldapmodify ldapadd ldapdelete ldapwhoami", flags: "w", apart: true, attached: true},
+	{names: "ldappasswd", flags: "wsa", apart: true, attached: true},
+	{names: "zip unzip", near: " -", flags: "P", apart: true, attached: true},
+	{names: "sqlcmd ipmitool mosquitto_pub mosquitto_sub", flags: "P", apart: true, attached: true},
+	{names: "7z 7za 7zr", flags: "p", attached: true},
+	{names: "rar unrar", near: " a | x | e ", flags: "p", attached: true, long: "-hp"},
+	{names: "sshpass", flags: "p", apart: true, attached: true},
+	{names: "redis-cli", flags: "a", apart: true, long: "--pass"},
+	{names: "http https", near: " -", flags: "a", apart: true, user: ':', long: "--auth"},
+	{names: "httpie xh xhs", flags: "a", apart: true, user: ':', long: "--auth"},
+	{names: "etcdctl", user: ':', long: "--user"},
+	{names: "smbclient rpcclient", flags: "U", apart: true, user: '%'},
+	{names: "lftp", flags: "u", apart: true, user: ','},
+	{names: "keytool jarsigner", long: "-storepass -keypass -srcstorepass -deststorepass"},
+	{names: "snmpwalk snmpget snmpset", flags: "AX", apart: true},
+	{names: "secretsmanager", long: "--secret-string --secret-binary"},
+	{names: "ssm", near: " put-parameter", long: "--value", sub: "SecureString"},
+	{names: "gh", near: " secret", long: "--body", flags: "b", apart: true, sub: "secret", pipe: true},
+	{names: "gh glab", sub: "auth", near: " auth", pipe: true, must: "--with-token|--stdin"},
+	{names: "htpasswd", near: " -", last: 2, must: "-b"},
+	{names: "net", near: " use", at: 3, sub: "use"},
+	{names: "net", near: " user", at: 3, sub: "user"},
+	{names: "sqlplus", last: 1, user: '/'},
+	{names: "vault cargo wandb", sub: "login", near: " login", last: 2},
+	{names: "vault", sub: "unseal", near: " operator", last: 3},
+	{names: "ngrok snyk", sub: "authtoken|auth", last: 2},
+	{names: "bw", sub: "unlock", last: 2},
+	{names: "bw", sub: "login", last: 3},
+	{names: "nmcli", sub: "password", last: 6},
+	{names: "wpa_passphrase", last: 2},
+	{names: "rclone", sub: "obscure", near: " obscure", last: 2},
+	{names: "ansible-vault", sub: "encrypt_string", at: 2},
+	{names: "rabbitmqctl", sub: "add_user|change_password", last: 3},
+	{names: "ssh-keygen", flags: "NP", apart: true},
+	{names: "security", near: " -| add-| unlock-| create-| set-", flags: "wp", apart: true},
+	{names: "openssl", sub: "enc", near: " enc", flags: "kK", apart: true},
+	{names: "openssl", sub: "passwd", near: " passwd", last: 2},
+	{names: "cmdkey", long: "/pass:"},
+	{names: "xfreerdp xfreerdp3", long: "/p:"},
+	{names: "sudo", near: " -", pipe: true, must: "-S"},
+	{names: "chpasswd", near: "|", pipe: true, user: ':'},
+	{names: "passwd kinit smbpasswd cryptsetup", pipe: true, near: "<"},
+	{names: "gcloud", sub: "secrets", near: "<", pipe: true, must: "--data-file=-"},
+	{names: "vercel", sub: "env", near: "<", pipe: true},
+	{names: "wrangler", sub: "secret", near: " secret", pipe: true},
 }
 
-// toolLiterals announce commands. Names that words are made of come with what follows
-// them in commands.
-var toolLiterals = []string{
-	"curl -", "curl http", "curl \"", "mysql -", "mysqldump ", "mysqladmin ", "mysqlimport ", "mariadb -", "mariadb-dump ", "sshpass ", "docker login", "podman login", "nerdctl login", "buildah login", "skopeo login",
-	"helm registry login", "oc login", "az login", "redis-cli ", "mongo -", "mongo \"", "mongo --", "mongosh ", "mongodump ", "mongorestore ", "mongoexport ", "ldapsearch ", "ldapmodify ", "ldapadd ", "ldapdelete ", "ldapwhoami ",
-	"ldappasswd ", "unzip -", "zip -", "sqlcmd ", "7z ", "7za ", "http -", "https -", "http --", "smbclient ", "rpcclient ", "twine ", "useradd ", "usermod ", "keytool ", "jarsigner ", "snmpwalk ", "snmpget ", "snmpset ",
-	"secretsmanager ", "ssm put-parameter", "gh secret", "htpasswd -", "net use ", "net user ", "sqlplus ", "vault login", "vault token", "cargo login", "ngrok ", "sudo -", "chpasswd", "cmdkey ", "xfreerdp ", "openssl enc", "echo ", "printf ",
-}
+// toolsByName are the rows of each command.
+var toolsByName = func() map[string][]*tool {
+	byName := map[string][]*tool{}
+	for _, t := range tools {
+		for name := range strings.FieldsSeq(t.names) {
+			byName[name] = append(byName[name], t)
+		}
+	}
+	return byName
+}()
 
-// listed are the names of tools as the first element of a list of words.
-func listed() (out []string) {
-	for name := range tools {
-		out = append(out, `"`+name+`"`)
+// commandLiterals announce commands: their names with what follows them, and as elements
+// of a list of words, which may be escaped.
+func commandLiterals() []string {
+	out := []string{"echo ", "printf "}
+	for _, t := range tools {
+		near := t.near
+		if near == "" {
+			near = " "
+		}
+		for name := range strings.FieldsSeq(t.names) {
+			if near != "<" { // is announced by what prints into it
+				for after := range strings.SplitSeq(near, "|") {
+					out = append(out, name+after)
+				}
+			}
+			out = append(out, `"`+name+`"`, `"`+name+`\`)
+		}
 	}
 	slices.Sort(out)
-	return out
+	return slices.Compact(out)
 }
 
 // command matches the first secret of the command whose name is at at. A command is
@@ -98,8 +145,10 @@ func command(c *scan, at, _ int) (start, end int) {
 	name := path.Base(c.s[words[0].lo:words[0].hi])
 	if name == "echo" || name == "printf" {
 		c.printed(words, stop)
-	} else if t := tools[name]; t != nil {
-		c.given(t, words)
+	} else {
+		for _, t := range toolsByName[name] {
+			c.given(t, words)
+		}
 	}
 	return 0, 0 // what was found comes later in the text than its command's name
 }
@@ -191,22 +240,32 @@ func (c *scan) commandWord(i int) (start, end, next int) {
 	end = i
 	quoted := false
 	for end < len(s) && (quoted || class[s[end]]&space == 0 && strings.IndexByte("`;|)", s[end]) < 0) && s[end] != '\n' {
-		if s[end] == '"' || s[end] == '\'' {
+		switch s[end] {
+		case '"', '\'':
 			if end == i+2 && s[i] == '-' { // -p"…"
 				stop := c.closing(end+1, s[end], 0)
 				return i, stop, stop + 1
 			}
-			quoted = !quoted && strings.IndexByte(s[end+1:min(len(s), end+1+maxJudged)], s[end]) >= 0
-			if !quoted && s[i] != '-' && strings.IndexByte(s[i:end], '=') < 0 {
-				break // the quote of a string that the command is in
+			opens := !quoted && strings.IndexByte(s[end+1:min(len(s), end+1+maxJudged)], s[end]) >= 0
+			if !opens && c.inString(i, end, quoted) {
+				return i, end, end
 			}
-		}
-		if s[end] == '\\' && end+1 < len(s) && strings.IndexByte("n\"'\\", s[end+1]) >= 0 {
-			break
+			quoted = opens
+		case '\\':
+			if end+1 < len(s) && strings.IndexByte("n\"'\\", s[end+1]) >= 0 {
+				return i, end, end
+			}
 		}
 		end++
 	}
 	return i, end, end
+}
+
+// inString reports whether the quote at end is of a string that the command is in, rather
+// than of one in the word at i: --name="…", system/"…".
+func (c *scan) inString(i, end int, quoted bool) bool {
+	w := c.s[i:end]
+	return (w == "" || w[0] != '-') && strings.IndexByte(w, '=') < 0 && !(quoted && strings.IndexByte(w, '/') > 0)
 }
 
 // give notes a secret that a command is given.
@@ -224,26 +283,37 @@ const commandMarker = "[redacted:command-password]"
 
 // given notes the secrets among the words of a command.
 func (c *scan) given(t *tool, words []span) {
-	if t.pipe {
-		c.hereString(t, words)
-	}
 	if !c.isFor(t, words) {
 		return
 	}
-	plain := make([]int, 0, 8)
+	if t.pipe {
+		c.hereString(t, words)
+	}
+	var plain [4]int // the first words that are no flags
+	last, n := 0, 0
 	for i := 1; i < len(words); i++ {
 		w := c.s[words[i].lo:words[i].hi]
-		if w == "" || w[0] != '-' && (w[0] != '/' || t.long == "" && t.sub != "us") {
-			plain = append(plain, i)
+		if w == "" {
+			continue
+		}
+		if w[0] != '-' && (w[0] != '/' || t.long == "" && t.names != "net") {
+			if n < len(plain) {
+				plain[n] = i
+			}
+			last = i
+			n++
 			continue
 		}
 		i = c.flagged(t, words, i)
 	}
-	if t.last > 0 && len(plain) >= t.last {
-		k := words[plain[len(plain)-1]]
-		if t.sub == "us" { // net use \\host /user:name password
-			k = words[plain[min(len(plain)-1, 2)]]
+	if t.at > 0 && n >= t.at {
+		last = plain[t.at-1]
+		if w := c.s[words[last].lo:words[last].hi]; w[0] == '\\' && n > t.at {
+			last = plain[t.at] // net use Z: \\host password /user:name
 		}
+	}
+	if t.at > 0 && n >= t.at || t.last > 0 && n >= t.last {
+		k := words[last]
 		lo, hi := t.password(c.s, k.lo, k.hi)
 		c.give(lo, hi)
 	}
@@ -254,10 +324,21 @@ func (c *scan) isFor(t *tool, words []span) bool {
 	sub, must := t.sub == "", t.must == "" || t.pipe
 	for _, w := range words[1:] {
 		v := c.s[w.lo:w.hi]
-		sub = sub || strings.HasPrefix(v, t.sub) || strings.HasSuffix(v, t.sub)
+		sub = sub || oneOf(t.sub, v)
 		must = must || hasFlag(v, t.must)
 	}
 	return sub && must
+}
+
+// oneOf reports whether v is one of the words in list, which are separated by |.
+func oneOf(list, v string) bool {
+	for len(list) > 0 {
+		var w string
+		if w, list, _ = strings.Cut(list, "|"); w == v {
+			return true
+		}
+	}
+	return false
 }
 
 // hasFlag reports whether the word v is the flag want, or short flags with it in them.
@@ -265,7 +346,13 @@ func hasFlag(v, want string) bool {
 	if len(want) == 2 {
 		return len(v) >= 2 && v[0] == '-' && v[1] != '-' && strings.IndexByte(v, want[1]) > 0
 	}
-	return v == want
+	for want != "" {
+		var w string
+		if w, want, _ = strings.Cut(want, "|"); v == w || w[0] != '-' && strings.Contains(v, w) {
+			return true
+		}
+	}
+	return false
 }
 
 // flagged notes the secret of the flag words[i], and returns the last word it took.
@@ -275,6 +362,10 @@ func (c *scan) flagged(t *tool, words []span, i int) int {
 		if rest, ok := strings.CutPrefix(w, t.long); ok && t.long != "" {
 			c.give(words[i].hi-len(rest), words[i].hi)
 		}
+		return i
+	}
+	if rest, ok := strings.CutPrefix(w, t.long); ok && len(t.long) == 3 && rest != "" {
+		c.give(words[i].hi-len(rest), words[i].hi) // -hpSECRET
 		return i
 	}
 	if name, _, has := strings.Cut(w, "="); t.long != "" && len(name) > 2 && isWord(t.long, name) {
@@ -299,7 +390,7 @@ func (c *scan) shortFlag(t *tool, words []span, i int) int {
 		return i
 	}
 	k := strings.IndexAny(w[1:], t.flags+t.cookie) + 1
-	if k == 0 || k > 1 && !(t == curlTool && k == len(w)-1) {
+	if k == 0 || k > 1 && !(t.cookie != "" && k == len(w)-1) {
 		return i
 	}
 	cookie := strings.IndexByte(t.cookie, w[k]) >= 0
@@ -308,8 +399,11 @@ func (c *scan) shortFlag(t *tool, words []span, i int) int {
 	case k == len(w)-1 && t.apart && i+1 < len(words):
 		i++
 		lo, hi = words[i].lo, words[i].hi
-	case k == len(w)-1 || !t.attached:
+	case k == len(w)-1 || !t.attached && w[k+1] != '=':
 		return i
+	}
+	if lo < hi && c.s[lo] == '=' {
+		lo++ // -p=SECRET
 	}
 	if lo < hi && (c.s[lo] == '"' || c.s[lo] == '\'') {
 		lo++
@@ -355,14 +449,19 @@ func (t *tool) password(s string, start, end int) (int, int) {
 			return 0, 0
 		}
 		start += k + 1
-		if k = strings.IndexByte(s[start:end], '@'); t.user == '/' && k >= 0 {
+		if t.user == '/' && start < end && s[start] == '"' {
+			if k = strings.IndexByte(s[start+1:end], '"'); k >= 0 {
+				return start + 1, start + 1 + k
+			}
+		}
+		if k = strings.LastIndexByte(s[start:end], '@'); t.user == '/' && k >= 0 {
 			end = start + k
 		}
 	}
 	if end <= start {
 		return 0, 0
 	}
-	if v := s[start:end]; v == "" || v[0] == '-' || placeholder(v) || marked(v) {
+	if v := s[start:end]; v == "" || v[0] == '-' || placeholder(v) || marked(v) || has(passwordWords, v) || strings.HasSuffix(v, "...]") {
 		return 0, 0
 	}
 	return start, end
@@ -413,8 +512,8 @@ func (c *scan) printed(words []span, stop int) {
 	if len(next) == 0 {
 		return
 	}
-	reader, flagged := c.reader(next)
-	if reader == nil || !flagged {
+	reader := c.reader(next)
+	if reader == nil {
 		return
 	}
 	c.commands = end
@@ -428,75 +527,55 @@ func (c *scan) printed(words []span, stop int) {
 	}
 }
 
-// reader returns the tool that reads a password from a pipe, and whether its flags say
+// reader returns the tool that reads a password from a pipe, if the words after it say
 // that it does.
-func (c *scan) reader(words []span) (*tool, bool) {
-	var found *tool
-	flagged := false
-	for i, w := range words {
-		v := c.s[w.lo:w.hi]
-		if t := tools[path.Base(v)]; t != nil && t.pipe && (found == nil || i == 1) {
-			found, flagged = t, t.must == ""
+func (c *scan) reader(words []span) *tool {
+	for i, w := range words[:min(len(words), 3)] {
+		for _, t := range toolsByName[path.Base(c.s[w.lo:w.hi])] {
+			if !t.pipe || !c.isFor(t, words[i:]) {
+				continue
+			}
+			flagged := t.must == ""
+			for _, w := range words[i:] {
+				flagged = flagged || hasFlag(c.s[w.lo:w.hi], t.must)
+			}
+			if flagged {
+				return t
+			}
+		}
+	}
+	return nil
+}
+
+// inArray returns the bounds of the secrets in the strings of an array that may be the
+// words of a command, each within its string.
+func (r *Redactor) inArray(elements []string) (found []finding, in []int) {
+	for first, name := range elements[:min(len(elements), 4)] {
+		rows := toolsByName[path.Base(name)]
+		if len(rows) == 0 {
 			continue
 		}
-		if found != nil {
-			flagged = flagged || hasFlag(v, found.must)
+		c := scans.Get().(*scan)
+		c.begin(r, strings.Join(elements[first:], "\n"))
+		words, at := c.keep[:0], 0
+		for _, e := range elements[first:] {
+			words = append(words, span{at, at + len(e)})
+			at += len(e) + 1
 		}
-	}
-	return found, flagged
-}
-
-// argv follows the elements of an array that may be the words of a command.
-type argv struct {
-	tool *tool
-	sub  bool // the subcommand was seen
-	flag byte // the short flag whose value comes next
-	long bool // so does that of a long flag that names a secret
-}
-
-// next takes an element and returns the bounds of the secret in it.
-func (a *argv) next(r *Redactor, element string, first bool) (start, end int) {
-	if a.long {
-		a.long = false
-		if element != "" && element[0] != '-' && !marked(element) && !placeholder(element) {
-			return 0, len(element)
+		c.keep = words
+		for _, t := range rows {
+			c.given(t, words)
 		}
-	}
-	if a.flag != 0 {
-		cookie := strings.IndexByte(a.tool.cookie, a.flag) >= 0
-		a.flag = 0
-		if cookie {
-			if strings.IndexByte(element, '=') > 0 && !marked(element) {
-				return 0, len(element)
+		for _, f := range c.later {
+			for i, w := range words {
+				if f.start >= w.lo && f.end <= w.hi {
+					found, in = append(found, finding{f.start - w.lo, f.end - w.lo, Marker}), append(in, first+i)
+				}
 			}
-			return 0, 0
 		}
-		return a.tool.password(element, 0, len(element))
+		c.begin(nil, "")
+		scans.Put(c)
+		return found, in
 	}
-	if a.tool == nil && len(element) < 64 && (first || !strings.HasPrefix(element, "-")) {
-		a.tool = tools[path.Base(element)]
-	}
-	if len(element) < 2 || element[0] != '-' {
-		a.sub = a.sub || a.tool != nil && element == a.tool.sub
-		return 0, 0
-	}
-	return a.flagged(r, element)
-}
-
-// flagged takes an element that is a flag.
-func (a *argv) flagged(r *Redactor, element string) (start, end int) {
-	if name := strings.TrimLeft(element, "-"); len(name) >= 3 && !strings.ContainsAny(name, "= :") {
-		a.long = r.classify(name) > keyed || a.tool != nil && isWord(a.tool.long, element) && a.tool.user == 0
-	}
-	if a.tool == nil || element[1] == '-' || a.tool.sub != "" && !a.sub || strings.IndexByte(a.tool.flags+a.tool.cookie, element[1]) < 0 {
-		return 0, 0
-	}
-	if len(element) == 2 {
-		if a.tool.apart {
-			a.flag = element[1]
-		}
-	} else if a.tool.attached {
-		return a.tool.password(element, 2, len(element))
-	}
-	return 0, 0
+	return nil, nil
 }

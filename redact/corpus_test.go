@@ -22,12 +22,16 @@ var alphabets = map[byte]string{
 	'a': "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", 'l': "abcdefghijklmnopqrstuvwxyz0123456789",
 	'h': "0123456789abcdef", 'H': "0123456789ABCDEF", 'b': "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+/",
 	'u': "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", 'd': "0123456789", 's': "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_",
+	'r': "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789",
 	'x': "abcdefghijklmnopqrstuvwxyz", 'w': "abcdefghijkmnpqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789", 'p': "abcdefghijkmnpqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789!*-_.+",
 }
 
 // chance returns n bytes of an alphabet, with what tokens and passwords have: a digit
 // and letters of both cases near the start, and a letter or digit at both ends.
 func chance(kind byte, n int, rng *rand.Rand) string {
+	if kind == 'P' {
+		return human(n, rng)
+	}
 	set := alphabets[kind]
 	b := make([]byte, n)
 	for i := range b {
@@ -35,6 +39,8 @@ func chance(kind byte, n int, rng *rand.Rand) string {
 	}
 	plain := "abcdefghijkmnpqrstuvwxyz"
 	switch kind {
+	case 'r':
+		return string(b)
 	case 'H', 'u':
 		plain = "ABCDEF"
 	case 'h':
@@ -53,6 +59,32 @@ func chance(kind byte, n int, rng *rand.Rand) string {
 		b[4] = "!*-_.+"[rng.IntN(6)]
 	}
 	return string(b)
+}
+
+// words of which people make passwords.
+var words = strings.Fields("falcon winter dragon sunset orchid copper marble tundra pepper violet saddle harbor lantern " +
+	"meadow cobalt walnut summit glacier ember thistle pigeon velvet canyon anchor bramble cactus domino fennel gopher " +
+	"hazel indigo jasper kettle lagoon magnet nectar oyster parsley quartz raven")
+
+// human returns a password as people make them, in one of six styles.
+func human(style int, rng *rand.Rand) string {
+	word := func() string { return words[rng.IntN(len(words))] }
+	title := func() string { w := word(); return strings.ToUpper(w[:1]) + w[1:] }
+	digits := strconv.Itoa(1000 + rng.IntN(9000))
+	mark := "!#$%&*+-.?@^_~"[rng.IntN(14):][:1]
+	switch style {
+	case 1:
+		return title() + mark + digits
+	case 2:
+		return word() + "-" + title() + "-" + digits[:2]
+	case 3:
+		return strings.NewReplacer("a", "4", "e", "3", "o", "0").Replace(title()+title()) + "!" + digits[:1]
+	case 4:
+		return word() + "-" + word() + "-" + word() + "-" + word()
+	case 5:
+		return word() + word() + digits[:2]
+	}
+	return title() + title() + digits
 }
 
 // expand replaces what is left to chance, the same in every run.
@@ -120,6 +152,39 @@ func leaked(out string, secrets []string) string {
 	return ""
 }
 
+// ways are how a text of the corpus reaches the store: as it is, among other lines, as the
+// input of a tool, and in strings of JSON within JSON and within the line of a log.
+var ways = []struct {
+	name string
+	wrap func(text string) string
+}{
+	{"lines", func(s string) string { return "I ran it and saw this:\n" + s + "\nand then I went on.\n" }},
+	{"tool input", func(s string) string { return asJSON(map[string]string{"command": s}) }},
+	{"tool output", func(s string) string { return asJSON(map[string]any{"output": []any{map[string]string{"text": s}}}) }},
+	{"JSON in JSON", func(s string) string {
+		return asJSON(map[string]string{"output": asJSON(map[string]string{"text": s})})
+	}},
+	{"JSON in JSON in a log", func(s string) string {
+		return "12:00:01 got " + asJSON(map[string]string{"output": asJSON(map[string]string{"text": s})})
+	}},
+}
+
+func TestCorpusOfSecretsInEveryWay(t *testing.T) {
+	r := mustNew(t, Config{})
+	for _, e := range readCorpus(t, "secrets.txt") {
+		for _, way := range ways {
+			in := way.wrap(e.text)
+			out := r.Text(in)
+			if piece := leaked(out, e.secrets); piece != "" {
+				t.Errorf("%s in %s: %q is left\nin:  %q\nout: %q", e.class, way.name, piece, in, out)
+			}
+			if out := string(r.JSON([]byte(in))); leaked(out, e.secrets) != "" {
+				t.Errorf("%s in %s as JSON:\nin:  %q\nout: %q", e.class, way.name, in, out)
+			}
+		}
+	}
+}
+
 func TestCorpusOfSecrets(t *testing.T) {
 	r := mustNew(t, Config{})
 	total, left := map[string]int{}, map[string]int{}
@@ -153,9 +218,14 @@ func TestCorpusOfHarmlessTexts(t *testing.T) {
 		if out := r.Text(e.text); out != e.text {
 			t.Errorf("%s:\n got %q\nfrom %q", e.class, out, e.text)
 		}
-		doc := asJSON(map[string]string{"output": e.text})
-		if out := r.JSON([]byte(doc)); string(out) != doc {
-			t.Errorf("%s in JSON:\n got %s\nfrom %s", e.class, out, doc)
+		for _, way := range ways {
+			doc := way.wrap(e.text)
+			if out := r.Text(doc); out != doc {
+				t.Errorf("%s in %s:\n got %s\nfrom %s", e.class, way.name, out, doc)
+			}
+			if out := r.JSON([]byte(doc)); string(out) != doc {
+				t.Errorf("%s in %s as JSON:\n got %s\nfrom %s", e.class, way.name, out, doc)
+			}
 		}
 	}
 }

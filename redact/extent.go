@@ -7,10 +7,9 @@ import "strings"
 // value returns the bounds of the value at i, without quotes.
 func (a *assignment) value(i int) (start, end int) {
 	s := a.s
-	if i >= len(s) {
+	if i = a.skipMarkup(stringPrefix(s, i)); i >= len(s) {
 		return 0, 0
 	}
-	i = stringPrefix(s, i)
 	slashes := i
 	for slashes < len(s) && s[slashes] == '\\' {
 		slashes++
@@ -22,8 +21,8 @@ func (a *assignment) value(i int) (start, end int) {
 	switch {
 	case a.form == pair || a.form == sure && !a.tag:
 		return 0, 0
-	case (s[i] == '{' || s[i] == '[') && a.keyQuoted && a.form == colon:
-		return a.container(i)
+	case a.form <= spaced && (s[i] == '[' || s[i] == '{' && a.readsObject()):
+		return a.bracketed(i)
 	case a.form == sure:
 		return a.element(i)
 	case a.form == cell:
@@ -40,19 +39,91 @@ func (a *assignment) value(i int) (start, end int) {
 
 // stringPrefix skips the letter before a string, such as b"…" of Python.
 func stringPrefix(s string, i int) int {
-	if i+1 < len(s) && (s[i+1] == '"' || s[i+1] == '\'') && strings.IndexByte("bBrRfFuU@$", s[i]) >= 0 {
+	if i+1 < len(s) && (s[i+1] == '"' || s[i+1] == '\'') && strings.IndexByte("bBrRfFuUNE@$", s[i]) >= 0 {
 		return i + 1
+	}
+	return i
+}
+
+func (a *assignment) readsObject() bool { return a.keyQuoted && a.form == colon && a.class > weak }
+
+// bracketed returns the array or object of JSON at i, or notes the secrets of a list.
+func (a *assignment) bracketed(i int) (start, end int) {
+	if a.readsObject() {
+		return a.container(i)
+	}
+	a.list(i + 1)
+	return 0, 0
+}
+
+// skipMarkup skips what says of which kind the value at i is: a tag of YAML, elements of
+// HTML around a word of prose.
+func (a *assignment) skipMarkup(i int) int {
+	s := a.s
+	for _, tag := range [...]string{"!!str ", "!!binary "} {
+		i += len(s[i:]) - len(strings.TrimPrefix(s[i:], tag))
+	}
+	for n := 0; a.form == prose && n < 3 && i < len(s) && s[i] == '<'; n++ {
+		end := strings.IndexByte(s[i:min(len(s), i+40)], '>')
+		if end < 0 || i+end+1 == len(s) {
+			break
+		}
+		i += end + 1
 	}
 	return i
 }
 
 // element returns the text of an element of XML that the key names.
 func (a *assignment) element(i int) (start, end int) {
-	end = strings.IndexByte(a.s[i:], '<')
-	if end < 0 || !strings.HasPrefix(a.s[i+end+1:], "/"+a.s[a.lo:a.hi]) {
+	s, key := a.s, a.s[a.lo:a.hi]
+	last := byte('<')
+	if rest, ok := strings.CutPrefix(s[i:], "<![CDATA["); ok {
+		i, last = len(s)-len(rest), ']'
+	}
+	end = strings.IndexByte(s[i:], last)
+	if end < 0 {
 		return 0, 0
 	}
-	return i, i + end
+	end += i
+	closing := strings.TrimPrefix(s[end:min(len(s), end+maxKey)], "]]>")
+	name, ok := strings.CutPrefix(closing, "</")
+	if space, rest, found := strings.Cut(name, ":"); found && run(space, 0, slug) == len(space) {
+		name = rest
+	}
+	if !ok || !strings.HasPrefix(name, key) {
+		return 0, 0
+	}
+	return i, end
+}
+
+// list notes the secrets of the list at i: strings in brackets, or lines of YAML that
+// begin with a dash.
+func (a *assignment) list(i int) {
+	c, s := a.c, a.s
+	for n := 0; n < maxWords && c.afford(8); n++ {
+		i = skipSpace(s, i)
+		if i < len(s) && (s[i] == ',' || s[i] == '-') {
+			i = skipSpace(s, i+1)
+		}
+		lo, hi := c.quotedAfter(i)
+		if hi == 0 {
+			lo, hi = i, c.bareWord(i)
+		}
+		v := s[lo:hi]
+		if v == "" || strings.IndexByte("])}", v[len(v)-1]) >= 0 {
+			return
+		}
+		if !placeholder(v) && !marked(v) && (tokenLike(v) || a.class == secret && (strong(v) || chancy(v))) {
+			c.addLater(finding{lo, hi, Marker})
+		}
+		i = hi
+		for i < len(s) && (s[i] == '\\' || s[i] == '"' || s[i] == '\'') {
+			i++
+		}
+		if next := skipSpace(s, i); next == len(s) || s[next] != ',' && s[next] != '-' {
+			return
+		}
+	}
 }
 
 // quotedValue returns the bounds of a string whose quote is at q, after backslashes
@@ -179,7 +250,7 @@ func afterScheme(s string, start, end int) int {
 	if end-start < 4 || class[s[start]]&letter == 0 {
 		return start
 	}
-	for _, scheme := range [...]string{"Bearer", "Basic", "Token", "Digest", "Negotiate", "ApiKey", "Api-Key", "Api-Token", "PRIVATE-TOKEN", "Key", "GoogleLogin", "AWS4-HMAC-SHA256"} {
+	for _, scheme := range [...]string{"Bearer", "Basic", "Token", "Digest", "Negotiate", "ApiKey", "Api-Key", "Api-Token", "PRIVATE-TOKEN", "Key", "GoogleLogin", "AWS4-HMAC-SHA256", "NTLM", "SSWS", "Hawk", "OAuth", "Splunk", "JWT", "GenieKey", "Bot"} {
 		if n := len(scheme); end-start > n+1 && s[start+n] == ' ' && strings.EqualFold(s[start:start+n], scheme) {
 			start += n
 			for start < end && s[start] == ' ' {
@@ -203,6 +274,9 @@ func (a *assignment) headerValue(i int) (start, end int) {
 	quote := byte(0)
 	if a.lo > 0 && strings.IndexByte("\"'`", s[a.lo-1]) >= 0 {
 		quote = s[a.lo-1]
+	}
+	if quote == 0 && a.scheme && strings.IndexByte("DHO", s[i]) >= 0 {
+		quote = '\n' // Digest, Hawk and OAuth have quotes in their pairs
 	}
 	end = i
 	for end < len(s) && end-i < maxHeader && !a.headerEnds(end, quote) {
@@ -294,6 +368,10 @@ func (a *assignment) below(i int) (start, end int) {
 		return 0, 0
 	}
 	if strings.IndexByte("\"'`", s[i]) >= 0 {
+		return 0, 0
+	}
+	if strings.HasPrefix(s[i:], "- ") {
+		a.list(i)
 		return 0, 0
 	}
 	return i, a.wordEnd(i)

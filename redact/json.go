@@ -2,6 +2,7 @@ package redact
 
 import (
 	"cmp"
+	"path"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -113,7 +114,7 @@ func (w *walker) any(key string, class keyClass, level int) (end int, ok bool) {
 	case '{':
 		return w.object(key, level, false)
 	case '[':
-		return w.array(key, level)
+		return w.array(key, class, level)
 	case '"':
 		end := skipString(w.s, start)
 		if end < 0 {
@@ -230,6 +231,7 @@ func isSchema(raw string) bool {
 // object reads an object; of a schema under the name of a secret, what may be a value
 // of it goes.
 func (w *walker) object(under string, level int, ofSchema bool) (int, bool) {
+	begin := w.i
 	w.i++
 	if w.i = skipSpace(w.s, w.i); w.i < len(w.s) && w.s[w.i] == '}' {
 		w.i++
@@ -258,7 +260,7 @@ func (w *walker) object(under string, level int, ofSchema bool) (int, bool) {
 		if !ok {
 			return 0, false
 		}
-		if end-start > 2 && w.s[start] == '"' {
+		if end-start > 2 {
 			p.see(w, key, start, end)
 		}
 		w.i = skipSpace(w.s, w.i)
@@ -270,7 +272,7 @@ func (w *walker) object(under string, level int, ofSchema bool) (int, bool) {
 			w.i++
 		case '}':
 			w.i++
-			p.close(w)
+			p.close(w, begin)
 			return w.i, true
 		default:
 			return 0, false
@@ -284,6 +286,9 @@ type namedValue struct {
 	prefix string
 	value  span
 	label  string
+	data   []span // objects named data
+	secret bool   // the object is a Secret of Kubernetes
+	jwk    bool   // the object is a JSON Web Key
 }
 
 // see notes the string at start under key.
@@ -291,16 +296,33 @@ func (p *namedValue) see(w *walker, key string, start, end int) {
 	if len(w.r.keys) == 0 {
 		return
 	}
+	if w.s[start] != '"' {
+		if w.s[start] == '{' && (key == "data" || key == "stringData") {
+			p.data = append(p.data, span{start, end})
+		}
+		return
+	}
+	p.secret = p.secret || key == "kind" && w.s[start:end] == `"Secret"`
+	p.jwk = p.jwk || key == "kty"
 	if prefix, ok := nameWords[key]; ok && p.class == notSecret && end-start < maxKey {
 		p.class, p.prefix = w.r.classify(w.s[start+1:end-1]), prefix
-	} else if len(key) >= 5 && key[len(key)-4:] == "alue" {
+	} else if len(key) >= 5 && key[len(key)-4:] == "alue" || p.label == "" && (key == "text" || key == "content") {
 		p.value, p.label = span{start, end}, key
 	}
 }
 
 // close redacts the value where the name promises a secret.
-func (p *namedValue) close(w *walker) {
-	if p.class == notSecret || p.label == "" || !strings.EqualFold(p.label, p.prefix+"value") {
+func (p *namedValue) close(w *walker, start int) {
+	if p.secret {
+		for _, d := range p.data {
+			w.members(d.lo, func(string) bool { return true })
+		}
+	}
+	if p.jwk {
+		w.members(start, func(key string) bool { return strings.Contains(" d p q dp dq qi k ", " "+key+" ") })
+	}
+	loose := p.label == "text" || p.label == "content"
+	if p.class == notSecret || p.label == "" || !loose && !strings.EqualFold(p.label, p.prefix+"value") {
 		return
 	}
 	v := w.s[p.value.lo+1 : p.value.hi-1]
@@ -308,10 +330,30 @@ func (p *namedValue) close(w *walker) {
 		v = unescape(v)
 	}
 	a := assignment{class: p.class}
-	if spared(p.class, v) || placeholder(v) || has(stopWords, v) || a.refused(v) || p.class == countable && !looksRandom(v) || label(w.r, v) {
+	if spared(p.class, v) || placeholder(v) || has(stopWords, v) || a.refused(v) || p.class == countable && !looksRandom(v) || label(w.r, v) || loose && !made(v) {
 		return
 	}
 	w.replace(p.value.lo, p.value.hi, quotedMarker)
+}
+
+// members redacts the strings of the object at i under the keys that of wants.
+func (w *walker) members(i int, of func(key string) bool) {
+	for i = skipSpace(w.s, i+1); i < len(w.s) && w.s[i] == '"'; i = skipSpace(w.s, i) {
+		end := skipString(w.s, i)
+		key := w.s[i+1 : end-1]
+		i = skipSpace(w.s, skipSpace(w.s, end)+1)
+		end = skipJSON(w.s, i)
+		if end < 0 {
+			return
+		}
+		if w.s[i] == '"' && end-i > 2 && of(key) && !marked(w.s[i+1:end-1]) {
+			w.replace(i, end, quotedMarker)
+		}
+		if i = skipSpace(w.s, end); i == len(w.s) || w.s[i] != ',' {
+			return
+		}
+		i++
+	}
 }
 
 // key returns a key without its escapes, and redacts a secret that stands in it.
@@ -329,14 +371,14 @@ func (w *walker) key(start, end int) (string, keyClass) {
 	return key, w.r.classify(key)
 }
 
-func (w *walker) array(key string, level int) (int, bool) {
+func (w *walker) array(key string, class keyClass, level int) (int, bool) {
 	w.i++
 	if w.i = skipSpace(w.s, w.i); w.i < len(w.s) && w.s[w.i] == ']' {
 		w.i++
 		return w.i, true
 	}
-	var command argv
-	for n := 0; ; n++ {
+	var list argv
+	for {
 		w.i = skipSpace(w.s, w.i)
 		start := w.i
 		if start < len(w.s) && w.s[start] == '"' && len(w.r.keys) > 0 {
@@ -344,13 +386,7 @@ func (w *walker) array(key string, level int) (int, bool) {
 			if end < 0 {
 				return 0, false
 			}
-			element := w.s[start+1 : end-1]
-			if strings.IndexByte(element, '\\') >= 0 {
-				element = unescape(element)
-			}
-			if lo, hi := command.next(w.r, element, n == 0); hi > lo {
-				w.replace(start+1, end-1, escape(element[:lo]+Marker+element[hi:]))
-			} else {
+			if !list.see(w, start, end) && (class == notSecret || !w.under(class, start, end)) {
 				w.str(key, start, end)
 			}
 			w.i = end
@@ -366,10 +402,72 @@ func (w *walker) array(key string, level int) (int, bool) {
 			w.i++
 		case ']':
 			w.i++
+			list.close(w)
 			return w.i, true
 		default:
 			return 0, false
 		}
+	}
+}
+
+// under redacts a string that is an element of the array under a key of class.
+func (w *walker) under(class keyClass, start, end int) bool {
+	if judge(class, w.s[start:end]) != goes {
+		return false
+	}
+	w.replace(start, end, quotedMarker)
+	return true
+}
+
+// argv follows the strings of an array that may be the words of a command.
+type argv struct {
+	first   [4]span
+	seen    int
+	spans   []span // all of them, of a command
+	command bool   // one of the first is the name of a command with passwords
+	secret  bool   // the flag before names a secret
+}
+
+// see notes the string at start, and redacts it where the flag before it says so.
+func (l *argv) see(w *walker, start, end int) bool {
+	body := w.s[start+1 : end-1]
+	switch {
+	case l.command && l.seen < maxWords:
+		l.spans = append(l.spans, span{start, end})
+	case l.seen < len(l.first):
+		l.first[l.seen] = span{start, end}
+		if l.command = len(body) < 64 && toolsByName[path.Base(body)] != nil; l.command {
+			l.spans = append(l.spans, l.first[:l.seen+1]...)
+		}
+	}
+	l.seen++
+	flagged := l.secret
+	l.secret = false
+	if flagged && body != "" && body[0] != '-' && !marked(body) && !placeholder(body) {
+		w.replace(start, end, quotedMarker)
+		return true
+	}
+	if name := strings.TrimLeft(body, "-"); len(name) < len(body) && len(name) >= 3 && !strings.ContainsAny(name, "= :") {
+		l.secret = w.r.classify(name) > keyed
+	}
+	return false
+}
+
+// close redacts what the command is given, now that all its words are known.
+func (l *argv) close(w *walker) {
+	if !l.command || len(l.spans) < 2 {
+		return
+	}
+	plain := make([]string, len(l.spans))
+	for i, e := range l.spans {
+		if plain[i] = w.s[e.lo+1 : e.hi-1]; strings.IndexByte(plain[i], '\\') >= 0 {
+			plain[i] = unescape(plain[i])
+		}
+	}
+	found, in := w.r.inArray(plain)
+	for i, f := range found {
+		e, v := l.spans[in[i]], plain[in[i]]
+		w.replace(e.lo+1, e.hi-1, escape(v[:f.start]+f.marker+v[f.end:]))
 	}
 }
 
@@ -444,8 +542,53 @@ func hex4(s string) rune {
 	return v
 }
 
-// skipJSON returns the end of the value at i, or -1 when there is none.
+// skipJSON returns the end of the value at i, below 0 when there is none.
 func skipJSON(s string, i int) int { return skipLevel(s, i, 0) }
+
+// embedded redacts the arrays and objects of JSON within a text, as a line of a log or of
+// JSON Lines has them.
+func (r *Redactor) embedded(s string, nested int) string {
+	var edits walker
+	spent := 0 // on what turned out to be no JSON
+	object, array := nextByte(s, 0, '{'), nextByte(s, 0, '[')
+	for i := min(object, array); i < len(s) && spent <= len(s)/2+4096; i = min(object, array) {
+		next := skipSpace(s, i+1)
+		end := -1
+		if next < len(s) && strings.IndexByte(`"{[`, s[next]) >= 0 {
+			if end = skipJSON(s, i); end < 0 {
+				spent += ^end - i
+			}
+		}
+		after := max(end, i+1)
+		if object < after {
+			object = nextByte(s, after, '{')
+		}
+		if array < after {
+			array = nextByte(s, after, '[')
+		}
+		if end < 0 {
+			continue
+		}
+		if part := s[i:end]; r.suspect(part) {
+			if out, ok := r.document(part, nested); ok && out != part {
+				edits.replace(i, end, out)
+			}
+		}
+	}
+	if len(edits.edits) == 0 {
+		return s
+	}
+	edits.s = s
+	return string(edits.written())
+}
+
+// nextByte returns where c is next in s at or after i, or the length of s.
+func nextByte(s string, i int, c byte) int {
+	if k := strings.IndexByte(s[i:], c); k >= 0 {
+		return i + k
+	}
+	return len(s)
+}
 
 // truncatedJSON reports whether the value at i is JSON up to the end of s, where it
 // breaks off. What is long is taken for it unread.
@@ -477,53 +620,66 @@ func truncatedJSON(s string, i int) bool {
 	return true
 }
 
+// skipLevel is skipJSON for a value nested level deep; where there is none, it returns
+// the complement of where it broke off.
 func skipLevel(s string, i, level int) int {
 	if i >= len(s) || level > maxLevels {
-		return -1
+		return ^i
 	}
+	end := -1
 	switch c := s[i]; {
 	case c == '"':
-		return skipString(s, i)
+		end = skipString(s, i)
 	case c == '{' || c == '[':
-		i = skipSpace(s, i+1)
-		if i < len(s) && s[i] == c+2 {
-			return i + 1
-		}
-		for {
-			i = skipSpace(s, i)
-			if c == '{' {
-				if i = skipString(s, i); i < 0 {
-					return -1
-				}
-				if i = skipSpace(s, i); i == len(s) || s[i] != ':' {
-					return -1
-				}
-				i = skipSpace(s, i+1)
-			}
-			if i = skipLevel(s, i, level+1); i < 0 {
-				return -1
-			}
-			if i = skipSpace(s, i); i == len(s) {
-				return -1
-			}
-			switch s[i] {
-			case ',':
-				i++
-			case c + 2:
-				return i + 1
-			default:
-				return -1
-			}
-		}
+		return skipContainer(s, i, level)
 	case c == '-' || class[c]&digit != 0:
-		return skipNumber(s, i)
-	}
-	for _, name := range [...]string{"true", "false", "null"} {
-		if strings.HasPrefix(s[i:], name) {
-			return i + len(name)
+		end = skipNumber(s, i)
+	default:
+		for _, name := range [...]string{"true", "false", "null"} {
+			if strings.HasPrefix(s[i:], name) {
+				end = i + len(name)
+			}
 		}
 	}
-	return -1
+	if end < 0 {
+		return ^i
+	}
+	return end
+}
+
+func skipContainer(s string, i, level int) int {
+	c := s[i]
+	i = skipSpace(s, i+1)
+	if i < len(s) && s[i] == c+2 {
+		return i + 1
+	}
+	for {
+		i = skipSpace(s, i)
+		if c == '{' {
+			end := skipString(s, i)
+			if end < 0 {
+				return ^i
+			}
+			if i = skipSpace(s, end); i == len(s) || s[i] != ':' {
+				return ^i
+			}
+			i = skipSpace(s, i+1)
+		}
+		if i = skipLevel(s, i, level+1); i < 0 {
+			return i
+		}
+		if i = skipSpace(s, i); i == len(s) {
+			return ^i
+		}
+		switch s[i] {
+		case ',':
+			i++
+		case c + 2:
+			return i + 1
+		default:
+			return ^i
+		}
+	}
 }
 
 func skipNumber(s string, i int) int {

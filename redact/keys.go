@@ -74,7 +74,7 @@ var vendorKeys = func() (out []keyName) {
 	for name := range strings.FieldsSeq("adafruit adobe airtable algolia asana atlassian confluence jira beamer bitbucket bittrex cloudflare codecov cohere coinbase confluent contentful discord droneci " +
 		"dropbox etsy facebook fastly finicity finnhub flickr freshbooks gitter gocardless heroku hubspot intercom jfrog artifactory kraken kucoin launchdarkly linkedin looker mailchimp mailgun " +
 		"mapbox mattermost maxmind messagebird netlify newrelic nytimes okta openweather plaid rapidapi privateai sendbird sentry snyk sonar squarespace sumologic telegram travis trello twilio twitch twitter yandex zendesk " +
-		"deepgram exa pinata infura alchemy etherscan opsgenie pagerduty datadog dynatrace grafana sendgrid stripe openai anthropic groq mistral sourcegraph infracost alibaba meraki clickhouse") {
+		"deepgram pinata infura alchemy etherscan opsgenie pagerduty datadog dynatrace grafana sendgrid stripe openai anthropic groq mistral sourcegraph infracost alibaba meraki clickhouse") {
 		out = append(out, keyName{words: []string{name}, joined: name, class: keyed})
 	}
 	return out
@@ -188,16 +188,16 @@ func wordBefore(s string, lo, i int) (from, to int) {
 var describing = wordSet("count counts limit limits usage budget type types length len size name names url uri endpoint expiry " +
 	"expires expiration ttl policy price cost costs rate per index position offset ratio probability probabilities logprob logprobs format " +
 	"required enabled disabled present exists version field header env file path arn manager rotation strength rules placeholder label " +
-	"by at on ref refs reference field input hint window stats details estimate total sum lifetime expired valid invalid error errors provider providers store regex pattern")
+	"by at on ref refs reference field input hint window stats details stdin fd changed updated created reset rotated estimate total sum lifetime expired valid invalid error errors provider providers store regex pattern")
 
 // valued are words that, after "token", still speak of its value.
-var valued = wordSet("value secret string str text key raw plain encoded data hash b64 base64 hex cookie auth authorization parameter param local dev prod staging test old new current base default live sandbox admin root main primary secondary data")
+var valued = wordSet("value secret string str text key raw plain encoded data hash b64 base64 hex cookie auth authorization parameter param local dev prod staging test old new current base default live login sandbox admin root main primary secondary data")
 
 // countingTokens are words that, before "token", make it a token of a model, a
 // parser or a page: eos_token, next_page_token.
 var countingTokens = wordSet("page next prev previous continuation eos bos pad unk mask cls sep special stop start end first last " +
 	"image audio input output prompt completion cached reasoning max min total num per cancel cancellation sync resume continue " +
-	"pagination cursor current cost single multi lookahead")
+	"pagination cursor current cost single multi lookahead used remaining read write creation thinking cache context history thoughts candidates tool")
 
 // tokenOwners are words that "token" is written together with: authtoken.
 var tokenOwners = wordSet("auth access refresh session bearer api id user bot csrf xsrf jwt oauth app my the x github gitlab npm device identity root deploy private")
@@ -275,9 +275,9 @@ func (r *Redactor) named(key string) (found keyClass, ok bool) {
 		if t.bits[h>>6]&(1<<(h&63)) == 0 {
 			continue
 		}
-		bucket := t.buckets[t.bucket[h]]
-		for k := range bucket {
-			e := &bucket[k]
+		entries := t.at(key, j-2, h)
+		for k := range entries {
+			e := &entries[k]
 			if begin := j - 2 - e.offset; e.key != nil && e.key.class > found && e.at(key, 0, begin) {
 				found = max(found, e.key.promise(key, 0, len(key), begin+e.from, e.n))
 			}
@@ -332,7 +332,11 @@ func (k *keyName) promise(s string, lo, hi, at, n int) keyClass {
 			return notSecret
 		}
 	}
-	return k.after(s[owner.lo:owner.hi], s[lo:hi])
+	found := k.after(s[owner.lo:owner.hi], s[lo:hi])
+	if found == countable && at+n < hi && s[at+n]|0x20 == 's' {
+		return keyed // tokens are counted more often than listed
+	}
+	return found
 }
 
 // public reports whether an id of what k names is no secret.
@@ -351,7 +355,7 @@ func (k *keyName) ends(s string, end, hi int) (int, bool) {
 		capital := class[s[end]]&upper != 0 && class[s[end-1]]&upper == 0
 		switch {
 		case capital:
-		case s[end]|0x20 == 's' && (k.class > countable || k.class == weak && k.joined == "pwd") && !continues(s[:hi], end+1):
+		case s[end]|0x20 == 's' && (k.class >= countable || k.class == weak && k.joined == "pwd") && !continues(s[:hi], end+1):
 			end++
 		default:
 			return 0, false

@@ -105,7 +105,7 @@ func random(body string, want wanting) bool {
 	if want == dense {
 		return seen&digit != 0 && (longest >= 16 || seen&upper != 0 && seen&lower != 0)
 	}
-	return seen&digit != 0 || seen&upper != 0 && seen&lower != 0
+	return seen&digit != 0 || seen&upper != 0 && seen&lower != 0 || gibberish(body)
 }
 
 // after matches what follows the literal and leaves the literal itself readable.

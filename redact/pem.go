@@ -20,6 +20,13 @@ func privateKey(c *scan, at, n int) (int, int) {
 	}
 	i += k + len("PRIVATE KEY")
 	i += len(s[i:]) - len(strings.TrimPrefix(s[i:], " BLOCK"))
+	if s[at+4] == ' ' && strings.HasPrefix(s[i:], " ----") { // SSH2
+		end := unterminated(s[:min(len(s), i+maxPEM)], i+5)
+		if end-i < 60 {
+			return 0, 0
+		}
+		return at, end
+	}
 	if !strings.HasPrefix(s[i:], "-----") {
 		if len(s)-i < 5 {
 			return at, len(s)
@@ -143,7 +150,7 @@ func putty(c *scan, at, n int) (int, int) {
 	start := run(c.s, at+n, digit)
 	limit := min(len(c.s), start+maxPEM)
 	end := unterminated(c.s[:limit], start)
-	if end-start < 60 {
+	if end-start < 40 {
 		return 0, 0
 	}
 	return start, start + len(strings.TrimSuffix(c.s[start:end], "Private"))

@@ -1,6 +1,8 @@
 package redact
 
-import "unsafe"
+import (
+	"unsafe"
+)
 
 // Text returns s without secrets; s itself when it has none. Text that is JSON stays
 // JSON, valid UTF-8 stays valid.
@@ -55,7 +57,17 @@ func (r *Redactor) value(key, s string, nested int) string {
 // notJSON redacts text that is not JSON. It may become JSON when what broke it is gone;
 // then it is read as such, as it would be the next time.
 func (r *Redactor) notJSON(s string, nested int) string {
-	out := r.text(s)
+	from := r.candidate(s, 0)
+	if from < 0 {
+		return s
+	}
+	out := s
+	if nested < maxNested {
+		if out = r.embedded(s, nested); out != s {
+			from = r.candidate(out, 0)
+		}
+	}
+	out = r.textFrom(out, from)
 	if out != s && nested < maxNested && holdsJSON(out) {
 		if doc, ok := r.document(out, nested); ok {
 			return doc

@@ -14,7 +14,7 @@ const (
 // are those the providers publish and the public secret scanners agree on.
 var rules = []*rule{
 	{name: "private-key", about: "private keys in PEM: PKCS, RSA, EC, OpenSSH, PGP; line ends escaped or lost; cut short",
-		literals: []string{"-----BEGIN"}, open: true, find: privateKey,
+		literals: []string{"-----BEGIN", "---- BEGIN SSH2"}, open: true, find: privateKey,
 		example: []string{"-----BEGIN RSA PRIV", "ATE KEY-----\n", "MIIEow" + mix40 + "\n" + mix40 + "\n-----END RSA PRIV" + "ATE KEY-----"},
 		not:     []string{"-----BEGIN CERTIFICATE-----\nMIIB", "-----BEGIN PUBLIC KEY-----\nMIIB", "a line of -----BEGIN PRIVATE KEY----- in it."}},
 	{name: "private-key-end", about: "the last lines of a private key in PEM whose begin is missing", literals: []string{"-----END"}, open: true, find: keyTail,
@@ -70,7 +70,7 @@ var rules = []*rule{
 	{name: "azure-key", about: "keys in Azure connection strings, signatures of shared access",
 		literals: []string{"AccountKey=", "SharedAccessKey=", "SharedSecretValue="}, fold: true, open: true, find: after(base64, 20),
 		example: []string{"DefaultEndpointsProtocol=https;AccountName=x;AccountKey=", mix40 + mix40 + "ab+/Cd==", ";EndpointSuffix=core.windows.net"}},
-	{name: "url-signature", about: "signatures of presigned URLs", literals: []string{"?sig=", "&sig=", "X-Amz-Signature=", "X-Goog-Signature=", ";sig=", `\u0026sig=`}, fold: true, open: true, find: signature,
+	{name: "url-signature", about: "signatures of presigned URLs", literals: []string{"?sig=", "&sig=", "X-Amz-Signature=", "X-Goog-Signature=", ";sig=", `\u0026sig=`, "?Signature=", "&Signature="}, fold: true, open: true, find: signature,
 		example: []string{"https://x.blob.core.windows.net/c/b?sv=2024-01-01&sig=", mix40 + "%2B%3D", "&se=2030"}, not: []string{"?sig=1", "&sig=alg"}},
 	{name: "azure-client-secret", about: "Azure AD client secrets", literals: []string{"0Q~", "1Q~", "2Q~", "3Q~", "4Q~", "5Q~", "6Q~", "7Q~", "8Q~", "9Q~"}, open: true,
 		find: around(word|tilde|dot|dash, 3, word|tilde|dot|dash, 25), example: []string{"aB3", "8Q~" + mix40[:34]}},
@@ -90,7 +90,7 @@ var rules = []*rule{
 	{name: "databricks-token", about: "Databricks tokens", literals: []string{"dapi"}, alone: true, find: prefixed(digit|hexLower|dash, 32, mixed), example: []string{"dapi", hex32}},
 	{name: "datadog-key", about: "Datadog keys in an intake URL", literals: []string{"dd-api-key="}, fold: true, open: true, find: after(alnum, 20), example: []string{"/api/v2/logs?dd-api-key=", hex32}},
 	{name: "doppler-token", about: "Doppler tokens", literals: []string{"dp.pt.", "dp.st.", "dp.ct.", "dp.sa."}, find: prefixed(slug|dot, 40, mixed), example: []string{"dp.pt.", mix40 + "a1b"}},
-	{name: "grafana-token", about: "Grafana service account and cloud tokens", literals: []string{"glsa_", "glc_"}, find: prefixed(base64|under, 32, mixed), example: []string{"glsa_", mix20 + mix20[:12] + "_0f3a9c4e"}},
+	{name: "grafana-token", about: "Grafana service account and cloud tokens", literals: []string{"glsa_", "glc_"}, find: prefixed(base64|slug, 32, mixed), example: []string{"glsa_", mix20 + mix20[:12] + "_0f3a9c4e"}},
 	{name: "vault-token", about: "HashiCorp Vault service, batch and recovery tokens", literals: []string{"hvs.", "hvb.", "hvr."}, find: prefixed(slug, 24, mixed), example: []string{"hvs.", "CAESI" + mix40 + mix40}},
 	{name: "terraform-token", about: "Terraform Cloud tokens", literals: []string{".atlasv1."}, open: true, find: around(alnum, 14, slug|equals, 40), example: []string{"aB3dE6gH9jK2mN", ".atlasv1." + mix40 + mix20 + "abcde"}},
 	{name: "docker-token", about: "Docker Hub tokens", literals: []string{"dckr_pat_", "dckr_oat_"}, find: prefixed(slug, 20, mixed), example: []string{"dckr_pat_", mix20 + "a1b2c3d"}},
@@ -103,7 +103,7 @@ var rules = []*rule{
 	{name: "postman-key", about: "Postman keys", literals: []string{"PMAK-"}, find: prefixed(alnum|dash, 40, mixed), example: []string{"PMAK-", hex32[:24] + "-" + hex64[:34]}},
 	{name: "pulumi-token", about: "Pulumi tokens", literals: []string{"pul-"}, find: exactly(digit|hexLower, 40), example: []string{"pul-", hex64[:40]}},
 	{name: "planetscale-token", about: "PlanetScale tokens and passwords", literals: []string{"pscale_tkn_", "pscale_pw_", "pscale_oauth_"}, find: prefixed(slug|dot|equals, 30, mixed), example: []string{"pscale_pw_", mix40}},
-	{name: "sentry-token", about: "Sentry tokens", literals: []string{"sntrys_", "sntryu_"}, find: prefixed(base64|under, 40, mixed), example: []string{"sntryu_", hex64}},
+	{name: "sentry-token", about: "Sentry tokens", literals: []string{"sntrys_", "sntryu_"}, find: prefixed(base64|slug, 40, mixed), example: []string{"sntryu_", hex64}},
 	{name: "shopify-token", about: "Shopify tokens", literals: []string{"shpat_", "shpca_", "shppa_", "shpss_", "shptka_", "shpua_"}, find: prefixed(hexSet, 32, mixed), example: []string{"shpat_", hex32}},
 	{name: "square-token", about: "Square tokens", literals: []string{"sq0atp-", "sq0csp-", "EAAA"}, find: prefixed(slug, 22, dense), example: []string{"sq0atp-", mix20 + "a1"}},
 	{name: "supabase-key", about: "Supabase tokens and secret keys", literals: []string{"sbp_", "sb_secret_"}, find: prefixed(slug, 24, mixed), example: []string{"sbp_", hex64[:40]}},
@@ -113,8 +113,9 @@ var rules = []*rule{
 	{name: "sonar-token", about: "SonarQube tokens", literals: []string{"sqp_", "squ_", "sqa_"}, find: prefixed(hexSet, 40, mixed), example: []string{"sqp_", hex64[:40]}},
 	{name: "circleci-token", about: "CircleCI tokens", literals: []string{"CCIPAT_", "CCIPRJ_"}, find: prefixed(word, 30, mixed), example: []string{"CCIPAT_", mix20 + "_" + hex64[:40]}},
 	{name: "buildkite-token", about: "Buildkite tokens", literals: []string{"bkua_"}, find: prefixed(hexSet, 40, mixed), example: []string{"bkua_", hex64[:40]}},
-	{name: "onepassword-token", about: "1Password service account tokens", literals: []string{"ops_eyJ"}, find: prefixed(base64, 60, mixed), example: []string{"ops_eyJ", mix40 + mix40 + mix40}},
+	{name: "onepassword-token", about: "1Password service account tokens", literals: []string{"ops_eyJ"}, find: prefixed(base64|slug, 60, mixed), example: []string{"ops_eyJ", mix40 + mix40 + mix40}},
 	{name: "age-key", about: "age secret keys", literals: []string{"AGE-SECRET-KEY-1"}, find: prefixed(digit|upper, 40, mixed), example: []string{"AGE-SECRET-" + "KEY-1", caps + caps + caps + "QPZRY9X8GF"}},
+	{name: "cloudflare-tunnel", about: "tokens of Cloudflare tunnels", literals: []string{"eyJhIjoi"}, find: prefixed(base64|slug, 100, mixed), example: []string{"eyJhIjoi", mix40 + mix40 + mix40 + "=="}},
 	{name: "jwt", about: "JSON Web Tokens, signed or encrypted", literals: []string{"eyJ"}, find: jwt, example: []string{"eyJ", "hbGciOiJIUzI1NiJ9.eyJ" + mix40 + "." + mix40}, not: []string{"eyJhIjoxfQ", "eyJ.eyJ"}},
 	{name: "authorization", about: "credentials after Bearer and Basic", literals: []string{"bearer ", "basic "}, fold: true, find: authScheme, example: []string{"Bearer ", mix40},
 		not: []string{"Bearer authentication", "basic understanding of things", "Basic authentication", "bearer token"}},
@@ -125,7 +126,7 @@ var rules = []*rule{
 	{name: "runpod-key", about: "RunPod keys", literals: []string{"rpa_"}, find: prefixed(alnum, 36, mixed), example: []string{"rpa_", mix40 + "a1b2"}},
 	{name: "posthog-key", about: "PostHog keys", literals: []string{"phc_", "phx_", "phs_", "phr_", "pha_"}, find: prefixed(alnum, 36, mixed), example: []string{"phx_", mix40 + "a1b"}},
 	{name: "context7-key", about: "Context7 keys", literals: []string{"ctx7sk"}, find: prefixed(slug, 24, mixed), example: []string{"ctx7sk", "-0f3a9c4e-7b1d-4265-a4a7-0b9d3c5f1826"}},
-	{name: "assembly-key", about: "Apify, Browserbase, Helicone, Braintrust and Arize keys", literals: []string{"apify_api_", "bb_live_", "sk-helicone-", "ak-"}, alone: true, find: prefixed(slug, 32, dense), example: []string{"apify_api_", mix40[:36]}},
+	{name: "assembly-key", about: "Apify, Browserbase, Helicone, Braintrust and Arize keys", literals: []string{"apify_api_", "bb_live_", "ak-"}, alone: true, find: prefixed(slug, 26, dense), example: []string{"apify_api_", mix40[:36]}},
 	{name: "tailscale-key", about: "Tailscale keys", literals: []string{"tskey-"}, find: prefixed(slug, 20, mixed), example: []string{"tskey-", "auth-" + mix20[:17] + "-" + mix40[:32]}},
 	{name: "hubspot-token", about: "HubSpot private app tokens", literals: []string{"pat-na1-", "pat-na2-", "pat-eu1-", "pat-ap1-", "pat-au1-"}, find: prefixed(hexSet|dash, 32, mixed), example: []string{"pat-na1-", "0f3a9c4e-7b1d-4265-a4a7-0b9d3c5f1826"}},
 	{name: "dynatrace-token", about: "Dynatrace tokens", literals: []string{"dt0c01.", "dt0s01.", "dt0s02.", "dt0s03.", "dt0s04.", "dt0s06.", "dt0s08.", "dt0s16."}, find: prefixed(alnum|dot, 40, mixed), example: []string{"dt0c01.", caps + caps[:8] + "." + caps + caps + caps + caps}},
@@ -146,7 +147,7 @@ var rules = []*rule{
 	{name: "tencent-key", about: "Tencent Cloud secret ids", literals: []string{"AKID"}, find: sized(alnum, 32, 36), example: []string{"AKID", mix40[:32]}},
 	{name: "yandex-token", about: "Yandex Cloud tokens and keys", literals: []string{"AQVN", "y0_", "t1."}, alone: true, find: prefixed(slug|dot|equals, 35, dense), example: []string{"AQVN", mix40[:35]}, not: []string{"t1.join(x)", "t1.column_2_of_the_table_with_a_long_name"}},
 	{name: "plaid-token", about: "Plaid access tokens", literals: []string{"access-sandbox-", "access-development-", "access-production-"}, find: prefixed(hexSet|dash, 36, mixed), example: []string{"access-production-", "0f3a9c4e-7b1d-4265-a4a7-0b9d3c5f1826"}},
-	{name: "duffel-token", about: "Duffel, Cal.com, Render, Prefect, ReadMe, Typeform and WakaTime keys", literals: []string{"duffel_test_", "duffel_live_", "cal_live_", "cal_test_", "rnd_", "pnu_", "rdme_", "tfp_", "zpka_", "apik_", "snyk_uat.", "snyk_sat.", "rzp_live_", "rzp_test_", "aio_", "CFPAT-", "shippo_live_", "shippo_test_", "ddapi_", "lmnr_", "sm_aat_", "tk-us-", "p8e-", "fio-u-", "CLOJARS_", "endr+", "pk_prod_", "fcm_", "stytch_"},
+	{name: "duffel-token", about: "keys of Cal.com, Cloudflare, Duffel, Honeycomb, Inngest, Polar, Prefect, ReadMe, Render, Typeform and others", literals: []string{"duffel_test_", "duffel_live_", "cal_live_", "cal_test_", "rnd_", "pnu_", "rdme_", "tfp_", "zpka_", "apik_", "snyk_uat.", "snyk_sat.", "rzp_live_", "rzp_test_", "aio_", "CFPAT-", "shippo_live_", "shippo_test_", "ddapi_", "lmnr_", "sm_aat_", "tk-us-", "p8e-", "fio-u-", "CLOJARS_", "endr+", "pk_prod_", "fcm_", "stytch_", "signkey-prod-", "signkey-test-", "slk_", "polar_oat_", "polar_pat_", "mzp_", "dtn_", "m0-", "vercel_blob_rw_", "wandb_v1_", "mdb_sa_sk_", "cfut_", "cfat_", "cfk_", "hcaik_", "hcxik_", "hcalk_", "hcxlk_", "hcamk_"},
 		alone: true, find: prefixed(slug|dot, 24, dense), example: []string{"duffel_test_", mix40 + "a1b"}, not: []string{"rnd_walk_2d", "x_rnd_walk_of_2d_points_and_more"}},
 	{name: "aws-key-old", about: "AWS ids of an older kind", literals: []string{"A3T"}, alone: true, find: exactly(digit|upper, 17), example: []string{"A3T", caps + "X"}},
 	{name: "clickhouse-key", about: "ClickHouse Cloud secret keys", literals: []string{"4b1d"}, alone: true, find: exactly(alnum, 38), example: []string{"4b1d", mix40[:38]}},
@@ -169,14 +170,38 @@ var rules = []*rule{
 	{name: "pgpass", about: "the password of a line in .pgpass", literals: []string{":5432:", ":5433:", ":6432:", ":*:*:", "*:*:*:"}, open: true, find: pgpass, example: []string{"db.example.com:5432:main:app:", "s3cr3t" + mix20}, not: []string{"localhost:5432:main", "db:5432:main:app:password"}},
 	{name: "connection-string", about: "passwords in SQL: IDENTIFIED BY", literals: []string{"identified by", "identified with", "set password for"}, fold: true, find: identifiedBy, example: []string{"CREATE USER a IDENTIFIED BY '", "s3cr3t" + mix20, "'"}, not: []string{"identified by the team", "IDENTIFIED BY '${PW}'", "identified with 3 others"}},
 	{name: "convert-to-securestring", about: "passwords in PowerShell's ConvertTo-SecureString", literals: []string{"ConvertTo-SecureString"}, fold: true, find: secureString, example: []string{"ConvertTo-SecureString -String \"", "s3cr3t" + mix20, "\" -AsPlainText -Force"}, not: []string{"ConvertTo-SecureString $pw -AsPlainText"}},
-	{name: "basic-auth-call", about: "passwords in calls that take a user and a password", literals: []string{"auth=(", "basicauth(", "basic_auth("}, fold: true, open: true, find: basicAuth, example: []string{"requests.get(url, auth=('app', '", "s3cr3t" + mix20, "'))"}, not: []string{"auth=(user, password)", "BasicAuth(user, pw)"}},
-	{name: "redis-auth", about: "passwords in commands and files of Redis", literals: []string{"requirepass ", "masterauth ", "auth ", "bindpw "}, fold: true, open: true, find: directive, example: []string{"requirepass ", "s3cr3t" + mix20}, not: []string{"requirepass foobared", "AUTH LOGIN"}},
-	{name: "login-pair", about: "user and password with a slash between them", literals: []string{"admin / ", "root / ", "guest / "}, find: loginPair, example: []string{"admin / ", "s3cr3tZ9" + mix20[:4]}, not: []string{"admin / user", "root / group2"}},
+	{name: "basic-auth-call", about: "passwords in calls that take a user and a password", literals: []string{"auth=(", "basicauth(", "basic_auth(", ".auth(", "networkcredential(", "credentials(", "passwordauthentication(", ".login("}, fold: true, open: true, find: basicAuth, example: []string{"requests.get(url, auth=('app', '", "s3cr3t" + mix20, "'))"}, not: []string{"auth=(user, password)", "BasicAuth(user, pw)"}},
+	{name: "redis-auth", about: "passwords in commands and files of Redis", literals: []string{"requirepass ", "masterauth ", "auth ", "bindpw ", "rootpw "}, fold: true, open: true, find: directive, example: []string{"requirepass ", "s3cr3t" + mix20}, not: []string{"requirepass foobared", "AUTH LOGIN"}},
+	{name: "login-pair", about: "user and password with a slash between them", literals: []string{"admin / ", "root / ", "guest / ", "admin/", "root/", "admin` / `"}, find: loginPair, example: []string{"admin / ", "s3cr3tZ9" + mix20[:4]}, not: []string{"admin / user", "root / group2"}},
 	{name: "secret-phrase", about: "phrases of words that restore a wallet", literals: []string{"recovery phrase", "seed phrase", "mnemonic", "secret phrase", "backup phrase"}, fold: true, open: true, find: phrase,
 		example: []string{"seed phrase: ", "abandon ability able about above absent absorb abstract absurd abuse access accident"}, not: []string{"the mnemonic is easy", "seed phrase: twelve words"}},
 	{name: "gitlab-feed-token", about: "GitLab feed and incoming mail tokens", literals: []string{"secret-token:"}, find: prefixed(slug, 20, mixed), example: []string{"secret-token:", mix40}},
+	{name: "helicone-key", about: "Helicone keys", literals: []string{"sk-helicone-"}, find: prefixed(slug, 24, mixed), example: []string{"sk-helicone-", "q3w9e2r-a8s1d4f-z6x2c7v-p5o1i8u"}},
+	{name: "kubernetes-secret", about: "the data of a Secret of Kubernetes", literals: []string{"kind: Secret", "stringData:", "\ndata:"}, open: true, find: kubernetes, example: []string{"kind: Secret\nstringData:\n  config: ", "s3cr3tZ9" + mix20, "\n"}, not: []string{"kind: SecretStore\ndata:\n  a: b1c2d3", "kind: ConfigMap\ndata:\n  level: debug", "kind: Secret\nmetadata:\n  name: db-1"}},
+	{name: "uuid-key", about: "keys of LaunchDarkly and Axiom: a prefix and a UUID", literals: []string{"sdk-", "xaat-", "xapt-"}, alone: true, find: thenUUID, example: []string{"sdk-", "0f3a9c4e-7b1d-4265-a4a7-0b9d3c5f1826"}, not: []string{"sdk-0f3a9c4e", "sdk-go-v2"}},
+	{name: "paypal-token", about: "PayPal access tokens of Braintree", literals: []string{"access_token$"}, find: restOfKey, example: []string{"access_token$", "production$" + mix20[:16] + "$" + hex32}, not: []string{"access_token$1"}},
+	{name: "facebook-token-long", about: "Facebook access tokens of applications", literals: []string{"EAA"}, alone: true, find: sized(alnum, 100, 300), example: []string{"EAA", mix40 + mix40 + mix40 + "ZD"}},
+	{name: "twitter-token", about: "Twitter bearer tokens of applications", literals: []string{"AAAAAAAAAAAAAAAAAAAA"}, find: twitter, example: []string{"AAAAAAAAAAAAAAAAAAAAA", mix40 + "%3D" + mix40 + mix20[:10]}, not: []string{"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}},
+	{name: "openai-session", about: "OpenAI session keys", literals: []string{"sess-"}, alone: true, find: exactly(alnum, 40), example: []string{"sess-", mix40}},
+	{name: "trigger-key", about: "Trigger.dev keys", literals: []string{"tr_prod_", "tr_dev_", "tr_stg_", "tr_pat_"}, alone: true, find: sized(alnum, 18, 40), example: []string{"tr_prod_", mix20}},
+	{name: "aiven-password", about: "Aiven passwords and tokens", literals: []string{"AVNS_"}, find: prefixed(slug, 15, mixed), example: []string{"AVNS_", mix20[:19]}},
+	{name: "octopus-key", about: "Octopus Deploy keys", literals: []string{"API-"}, alone: true, find: sized(digit|upper, 25, 32), example: []string{"API-", caps + caps[:10]}, not: []string{"API-REFERENCE", "API-2024"}},
+	{name: "jetbrains-token", about: "JetBrains permanent tokens", literals: []string{"perm:", "perm-"}, find: prefixed(base64|dot|dash, 40, mixed), example: []string{"perm:", mix20 + "." + mix20[:8] + "." + mix40}, not: []string{"perm: 0644"}},
+	{name: "cursor-key", about: "Cursor keys", literals: []string{"key_"}, alone: true, find: exactly(digit|hexLower, 64), example: []string{"key_", hex64}},
+	{name: "statsig-key", about: "Statsig secret keys", literals: []string{"secret-"}, alone: true, find: sized(alnum, 40, 48), example: []string{"secret-", mix40 + "a1b"}},
+	{name: "wallet-key", about: "extended private keys of wallets", literals: []string{"xprv", "yprv", "zprv", "tprv"}, find: prefixed(alnum, 90, mixed), example: []string{"xprv", "9s21ZrQH143K" + mix40 + mix40 + mix20}},
+	{name: "aspnet-cookie", about: "what ASP.NET protects: cookies and tokens", literals: []string{"CfDJ8"}, find: prefixed(slug, 60, mixed), example: []string{"CfDJ8", mix40 + mix40}},
+	{name: "unseal-key", about: "keys that unseal Vault", literals: []string{"Unseal Key ", "Recovery Key "}, find: unsealKey, example: []string{"Unseal Key 1: ", mix40 + "a1b="}, not: []string{"Unseal Key 1: see the safe", "Unseal Key Shares: 5"}},
+	{name: "masked-value", about: "values that a workflow asks to be masked", literals: []string{"::add-mask::"}, open: true, find: restOfWord, example: []string{"echo ::add-mask::", "s3cr3t" + mix20}, not: []string{"::add-mask::$TOKEN", "::add-mask::${{ secrets.X }}"}},
+	{name: "literal-of-secret", about: "values of kubectl create secret", literals: []string{"--from-literal="}, open: true, find: fromLiteral, example: []string{"kubectl create secret generic x --from-literal=a=", "s3cr3t" + mix20}, not: []string{"--from-literal=a=$A", "--from-literal=log_level=debug", "--from-literal=username=admin"}},
+	{name: "redis-user", about: "passwords of users of Redis", literals: []string{" on >"}, open: true, find: restOfPassword, example: []string{"user app on >", "s3cr3t" + mix20, " ~* +@all"}, not: []string{"click on > next", "turn it on >>out.log"}},
+	{name: "url-code", about: "codes and keys in the query of a URL, tokens in its path", literals: []string{"?code=", "&code=", "?key=", "&key=", "password/", "reset/", "invite/"}, open: true, find: urlCode, example: []string{"https://x.example/callback?code=", mix40, "&state=x"},
+		not: []string{"?code=404", "?key=name", "/password/reset", "reset/0f3a9c4e-7b1d-4265-a4a7-0b9d3c5f1826", "src/password/resetPasswordControllerV2Test.java"}},
+	{name: "sent-password", about: "passwords that scripts of expect send", literals: []string{"send \"", "send -- \"", `send \`, `send -- \`}, find: sent, example: []string{"send \"", "s3cr3tZ9" + mix20[:4], "\\r\""}, not: []string{"send \"exit\\r\"", "send \"ls -la /srv2\\r\"", "send \"hello\""}},
+	{name: "replaced-password", about: "the old password in ALTER USER of Oracle", literals: []string{"\" replace \"", " replace '"}, fold: true, open: true, find: oldPassword, example: []string{"ALTER USER a IDENTIFIED BY \"${NEW}\" REPLACE \"", "s3cr3t" + mix20, "\""}, not: []string{"x replace 'a1' with 'b1'"}},
+	{name: "password-label", about: "passwords and keys after their names in other languages", literals: labels, open: true, find: labelled, example: []string{"Das Passwort lautet ", "s3cr3tZ9" + mix20[:4]}, not: []string{"Passwort: erforderlich", "Das Passwort ist zu kurz", "Senha: 12345", "密码是必填项"}},
 	{name: "command-password", about: "passwords given to known commands: curl -u, mysql -p, docker login -p, sudo -S, chpasswd, …",
-		literals: append(listed(), toolLiterals...), open: true, find: command,
+		literals: commandLiterals(), open: true, find: command,
 		example: []string{"curl -sS -u app:", "s3cr3t" + mix20, " https://example.com"}, not: []string{"ls -a /srv", "mkdir -p /srv/data1", "docker run -p 8080:80 nginx", "curl -u app https://example.com", "grep -w Password1234 f"}},
 	{name: "openssl-password", about: "passwords passed to openssl", literals: []string{"-passin pass:", "-passout pass:", "-pass pass:", "-password pass:"}, find: restOfWord, example: []string{"openssl rsa -passin pass:", "s3cr3t" + mix20, " -in k.pem"}},
 }
@@ -192,6 +217,11 @@ func init() {
 func openaiKey(c *scan, at, n int) (int, int) {
 	if n > len("sk-") {
 		return longMixed(c, at, n)
+	}
+	for _, other := range [...]string{"ant-", "or-", "lf-", "helicone-"} {
+		if strings.HasPrefix(c.s[at+n:], other) {
+			return 0, 0
+		}
 	}
 	return longDense(c, at, n)
 }
@@ -228,7 +258,7 @@ func restOfURL(c *scan, at, n int) (int, int) {
 // liveKey matches a word of capitals, letters and digits with more words before it.
 func liveKey(c *scan, at, n int) (int, int) {
 	end := run(c.s, at+n, alnum)
-	if end-at-n < 24 || !random(c.s[at+n:end], dense) || wordy(c.s[at+n:end]) && countDigits(c.s[at+n:end]) < 4 || at == c.floor || class[c.s[at-1]]&alnum == 0 {
+	if end-at-n < 24 || !random(c.s[at+n:end], dense) || wordy(c.s[at+n:end]) && countDigits(c.s[at+n:end]) < 4 || at == c.floor || class[c.s[at-1]]&alnum == 0 || at-c.floor >= 2 && c.s[at-2:at] == "pk" { // publishable
 		return 0, 0
 	}
 	return at + n, end
@@ -243,6 +273,11 @@ func connectionPassword(c *scan, at, n int) (int, int) {
 	}
 	start := at + n
 	end := start
+	if start < len(s) && s[start] == '{' { // braces are quotes here
+		if k := strings.IndexByte(s[start:min(len(s), start+maxKey)], '}'); k > 0 && digits(s[start:start+k]) {
+			return start + 1, start + k
+		}
+	}
 	for end < len(s) && end-start < maxJudged && strings.IndexByte("; \t\r\n\"'`<\\", s[end]) < 0 {
 		end++
 	}
@@ -284,13 +319,13 @@ func restOfWord(c *scan, at, n int) (int, int) {
 	for end < len(s) && class[s[end]]&space == 0 && strings.IndexByte("\"'`", s[end]) < 0 {
 		end++
 	}
-	if placeholder(s[start:end]) {
+	if v := s[start:end]; placeholder(v) || v[0] == '$' {
 		return 0, 0
 	}
 	return start, end
 }
 
-var slackToken = prefixed(alnum|dash, 10, mixed)
+var slackToken = prefixed(slug, 10, mixed)
 
 // slack matches tokens, which have more digits than names of files do.
 func slack(c *scan, at, n int) (int, int) {
@@ -477,10 +512,25 @@ func identifiedBy(c *scan, at, n int) (int, int) {
 		return lo, hi
 	}
 	end := c.bareWord(i)
-	if v := c.s[i:end]; len(v) < 6 || !digits(v) || placeholder(v) || marked(v) || c.s[at]|0x20 != 'i' {
+	if v := c.s[i:end]; len(v) < 6 || !digits(v) && !gibberish(v) && !c.endsStatement(at, end) || placeholder(v) || marked(v) || has(passwordWords, v) || label(c.r, v) || c.s[at]|0x20 != 'i' {
 		return 0, 0
 	}
 	return i, end
+}
+
+// endsStatement reports whether a statement of SQL that began at at, in capitals, ends at
+// end or goes on with a clause: by its grammar what is before is the password.
+func (c *scan) endsStatement(at, end int) bool {
+	if c.s[at] != 'I' || c.s[at+1] != 'D' {
+		return false
+	}
+	rest := strings.TrimLeft(c.s[end:min(len(c.s), end+20)], " ")
+	for _, clause := range [...]string{";", "USING", "DEFAULT", "ACCOUNT", "QUOTA", "PROFILE", "REPLACE"} {
+		if strings.HasPrefix(rest, clause) {
+			return true
+		}
+	}
+	return rest == ""
 }
 
 func secureString(c *scan, at, n int) (int, int) {
@@ -516,6 +566,9 @@ func directive(c *scan, at, n int) (int, int) {
 			return 0, 0
 		}
 	}
+	if strings.HasPrefix(c.s[i:], "--plaintext ") {
+		i += len("--plaintext ")
+	}
 	if lo, hi := c.quotedAfter(i); hi > lo {
 		return lo, hi
 	}
@@ -528,8 +581,15 @@ func directive(c *scan, at, n int) (int, int) {
 
 func loginPair(c *scan, at, n int) (int, int) {
 	i := at + n
+	if c.s[i-1] == '/' { // is a path, where nobody logs in
+		from, _ := c.line(at)
+		before := c.s[max(c.floor, from, at-24):at]
+		if indexFold(before, "log") < 0 && indexFold(before, "redential") < 0 && indexFold(before, "with ") < 0 {
+			return 0, 0
+		}
+	}
 	end := c.bareWord(i)
-	if v := c.s[i:end]; !chancy(v) {
+	if v := c.s[i:end]; !chancy(v) && !strong(v) {
 		return 0, 0
 	}
 	return i, end

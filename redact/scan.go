@@ -103,17 +103,42 @@ type index struct {
 type table struct {
 	bits    [1 << 15 / 64]uint64
 	bucket  [1 << 15]uint16 // into buckets, where the bit is set
-	buckets [][]entry
+	buckets []bucket
+}
+
+// bucket has the literals that hold the same three bytes. Few of them are there when the
+// bytes are, so the bytes before and after are asked first, five bits of each.
+type bucket struct {
+	before, after uint32
+	entries       []entry
 }
 
 func (t *table) add(h uint32, e entry) {
 	if t.bits[h>>6]&(1<<(h&63)) == 0 {
 		t.bucket[h] = uint16(len(t.buckets))
-		t.buckets = append(t.buckets, nil)
+		t.buckets = append(t.buckets, bucket{})
 		t.bits[h>>6] |= 1 << (h & 63)
 	}
-	b := t.bucket[h]
-	t.buckets[b] = append(t.buckets[b], e)
+	b := &t.buckets[t.bucket[h]]
+	b.entries = append(b.entries, e)
+	near := func(i int) uint32 {
+		if i < 0 || i >= len(e.literal) {
+			return ^uint32(0)
+		}
+		return 1 << (e.literal[i] & 31)
+	}
+	b.before |= near(e.offset - 1)
+	b.after |= near(e.offset + 3)
+}
+
+// at returns the literals that s may hold around its three bytes at i, of hash h, whose bit
+// is set.
+func (t *table) at(s string, i int, h uint32) []entry {
+	b := &t.buckets[t.bucket[h]]
+	if i > 0 && b.before>>(s[i-1]&31)&1 == 0 || i+3 < len(s) && b.after>>(s[i+3]&31)&1 == 0 {
+		return nil
+	}
+	return b.entries
 }
 
 // addCheaper enters two bytes behind any as before, or two bytes in front of any as
@@ -154,7 +179,7 @@ var escapeRule = &rule{name: "escape", open: true}
 var keyRule = &rule{name: "key", open: true}
 
 func newIndex(active []*rule, keys []keyName) *index {
-	x := &index{table: table{buckets: [][]entry{nil}}, every2: table{buckets: [][]entry{nil}}}
+	x := &index{}
 	add := func(e entry) {
 		e.offset = rarest(e.literal, 0, 1)
 		x.add(trigram(e.literal[e.offset:]), e)
@@ -223,10 +248,7 @@ var frequency = [32]int{150, 82, 15, 28, 43, 127, 22, 20, 50, 70, 3, 8, 40, 40, 
 func rarest(literal string, from, step int) int {
 	best, at := 1<<62, from
 	for i := from; i+3 <= len(literal); i += step {
-		score := 1
-		for _, c := range []byte(literal[i : i+3]) {
-			score *= frequency[c&31]
-		}
+		score := frequency[literal[i]&31] * follows(literal[i], literal[i+1]) * follows(literal[i+1], literal[i+2])
 		if literal[i] == literal[i+1] && literal[i+1] == literal[i+2] {
 			score *= 50 // rules drawn with one character
 		}
@@ -235,6 +257,14 @@ func rarest(literal string, from, step int) int {
 		}
 	}
 	return at
+}
+
+// follows is roughly how often b follows a in agents' text, per thousand.
+func follows(a, b byte) int {
+	if class[a]&letter != 0 && class[b]&letter != 0 {
+		return [...]int{2, 4, 6, 10, 18, 31, 54, 94, 164, 286}[pairs[a|0x20-'a'][b|0x20-'a']-'0']
+	}
+	return frequency[b&31]
 }
 
 // at reports whether the literal is in s at begin, on its own.
@@ -341,9 +371,9 @@ func (r *Redactor) candidate(s string, i int) int {
 		if t.bits[h>>6]&(1<<(h&63)) == 0 {
 			continue
 		}
-		bucket := t.buckets[t.bucket[h]]
-		for k := range bucket {
-			if e := &bucket[k]; e.at(s, 0, j-2-e.offset) {
+		entries := t.at(s, j-2, h)
+		for k := range entries {
+			if e := &entries[k]; e.at(s, 0, j-2-e.offset) {
 				return j - 2
 			}
 		}
@@ -360,7 +390,11 @@ func (c *scan) all(i int) {
 		for j := i + 2; j < len(s); j++ {
 			h = (h<<5 | uint32(s[j]&31)) & 0x7fff
 			if t.bits[h>>6]&(1<<(h&63)) != 0 {
-				if end := c.verify(t.buckets[t.bucket[h]], j-2); end > 0 {
+				entries := t.at(s, j-2, h)
+				if len(entries) == 0 && len(c.later) == 0 {
+					continue
+				}
+				if end := c.verify(entries, j-2); end > 0 {
 					next = end
 					break
 				}
@@ -378,14 +412,14 @@ func (c *scan) all(i int) {
 
 // verify asks the rules whose literal may be around at, and returns where to go on
 // when there is a secret.
-func (c *scan) verify(bucket []entry, at int) int {
+func (c *scan) verify(entries []entry, at int) int {
 	if len(c.later) > 0 && c.later[0].start <= at {
 		if end := c.fromLater(at); end > 0 {
 			return end
 		}
 	}
-	for i := range bucket {
-		e := &bucket[i]
+	for i := range entries {
+		e := &entries[i]
 		begin := at - e.offset
 		if !e.at(c.s, c.floor, begin) {
 			continue
@@ -504,8 +538,10 @@ func (c *scan) fromLater(at int) int {
 // can lay another bare. The first round looks everywhere, the others only again at
 // what stood near a secret. Each leaves fewer secrets, so it ends; the bound is for the
 // reader's peace of mind.
-func (r *Redactor) text(s string) string {
-	from := r.candidate(s, 0)
+func (r *Redactor) text(s string) string { return r.textFrom(s, r.candidate(s, 0)) }
+
+// textFrom is text where the first literal stands at from, if at all.
+func (r *Redactor) textFrom(s string, from int) string {
 	if from < 0 {
 		return s
 	}
@@ -663,8 +699,9 @@ func (r *Redactor) suspectAt(raw string, at int, h uint32) bool {
 	if x.bits[h>>6]&(1<<(h&63)) == 0 {
 		return false
 	}
-	for j := range x.buckets[x.bucket[h]] {
-		e := &x.buckets[x.bucket[h]][j]
+	entries := x.at(raw, at, h)
+	for j := range entries {
+		e := &entries[j]
 		begin := at - e.offset
 		if !e.at(raw, 0, begin) {
 			continue

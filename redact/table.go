@@ -146,26 +146,30 @@ func (c *scan) row(at int, line, sign string, columns []column) {
 // nameWords are the labels that stand before the name in a pair, with what the label
 // of the value begins with.
 var nameWords = map[string]string{
-	"name": "", "Name": "", "key": "", "Key": "", "variable": "", "field": "", "header": "", "param": "", "parameter": "", "setting": "", "id": "", "Variable": "", "env": "", "NAME": "", "KEY": "", "property": "", "option": "",
+	"name": "", "label": "", "Name": "", "key": "", "Key": "", "variable": "", "field": "", "header": "", "param": "", "parameter": "", "setting": "", "id": "", "Variable": "", "env": "", "NAME": "", "KEY": "", "property": "", "option": "",
 	"ParameterKey": "Parameter", "OutputKey": "Output", "parameterKey": "parameter", "OptionName": "", "parameter_key": "parameter_",
 }
 
 // declared reports whether the key is the name of a variable in Terraform.
 func (a *assignment) declared() bool {
-	return a.lo-a.floor >= len(`variable "`) && a.s[a.lo-1] == '"' && strings.HasSuffix(a.s[:a.lo], `variable "`)
+	return a.lo-a.floor >= len(`output "`) && a.s[a.lo-1] == '"' && (strings.HasSuffix(a.s[:a.lo], `variable "`) || strings.HasSuffix(a.s[:a.lo], `output "`))
 }
 
-// byDefault returns the default of a variable in Terraform.
+// byDefault returns the default of a variable in Terraform, or the value of an output.
 func (a *assignment) byDefault() (found finding) {
 	body := a.s[a.hi:min(len(a.s), a.hi+300)]
 	if end := strings.IndexByte(body, '}'); end >= 0 {
 		body = body[:end]
 	}
-	k := strings.Index(body, "default")
+	name := "default"
+	if strings.HasSuffix(a.s[:a.lo], `output "`) {
+		name = "value"
+	}
+	k := strings.Index(body, name)
 	if k < 0 {
 		return found
 	}
-	i := skipSpace(a.s, a.hi+k+len("default"))
+	i := skipSpace(a.s, a.hi+k+len(name))
 	if i >= len(a.s) || a.s[i] != '=' {
 		return found
 	}

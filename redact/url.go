@@ -54,6 +54,9 @@ func urlPassword(c *scan, at, n int) (int, int) {
 	if len(password) < 2 || placeholder(password) || strings.HasPrefix(password, "[redacted:") && strings.HasSuffix(password, "]") || has(passwordWords, password) {
 		return 0, 0
 	}
+	if user := s[begin:colon]; len(user) >= 20 && tokenLike(user) {
+		return begin, last // https://TOKEN:x-oauth-basic@…
+	}
 	return colon + 1, last
 }
 

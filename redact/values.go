@@ -33,7 +33,71 @@ func looksRandom(v string) bool {
 		other = other || c == 0
 	}
 	letters := seen&(lower|upper) != 0
-	return letters && seen&digit != 0 || letters && other || len(v) >= 20 && seen&lower != 0 && seen&upper != 0
+	return letters && seen&digit != 0 || letters && other || len(v) >= 20 && seen&lower != 0 && seen&upper != 0 || gibberish(v)
+}
+
+// pairs are how likely, from 0 to 9, each letter follows another in English and in the
+// identifiers of programs: the natural logarithm of how much likelier than by chance.
+var pairs = [26]string{
+	"36762350504867061768432330", // a
+	"75647430751832632664711041", // b
+	"83547337507642842657531120", // c
+	"74469421820534632663644240", // d
+	"63675541201657253886243620", // e
+	"64567830800643740664601130", // f
+	"63638355701536840774522111", // g
+	"82359310703443741656502030", // h
+	"54665560001669750567050305", // i
+	"84558433605254752383722110", // j
+	"63459462810445443375422230", // k
+	"73368421802723730355520060", // l
+	"85448112702462780264500030", // m
+	"72677582604434631378442010", // n
+	"45663550403668560866655200", // o
+	"82538234604731760867511130", // p
+	"51456336503433045554913051", // q
+	"72559441704454740566432040", // r
+	"62638236703443562468613051", // s
+	"72438426800532640765412250", // t
+	"56646540600768360777000302", // u
+	"83549633700342543344122100", // v
+	"93357336800446740774313210", // w
+	"65757623700443582458332540", // x
+	"43545312602487490386123034", // y
+	"73339111700322520241323346", // z
+}
+
+// gibberish reports whether the letters of v, a dozen or more, follow each other as they
+// do by chance and not as they do in words: what tells a random password in lower case
+// from a name.
+func gibberish(v string) bool {
+	sum, n := 0, 0
+	for i := 1; i < len(v); i++ {
+		a, b := class[v[i-1]], class[v[i]]
+		if a&letter != 0 && b&letter != 0 && !(a&lower != 0 && b&upper != 0) {
+			sum += int(pairs[v[i-1]|0x20-'a'][v[i]|0x20-'a'] - '0')
+			n++
+		}
+	}
+	return n >= 11 && (10*sum < 50*n || n >= 14 && 10*sum < 53*n) || n >= 8 && len(v) >= 12 && 10*sum < 45*n
+}
+
+// made reports whether v was made to be a secret, by chance or by people.
+func made(v string) bool { return strong(v) || chancy(v) || tokenLike(v) }
+
+// strong reports whether v is a password as people make them where one is asked for:
+// letters, a digit, and capitals or a mark that names do not have.
+func strong(v string) bool {
+	if len(v) < 7 || len(v) > 64 || algorithm(v) || filePath(v) || strings.ContainsAny(v, " \t\n(){}[]<>|\"'`\\/") || strings.Contains(v, "::") || call(v) || number(v) {
+		return false
+	}
+	var seen charset
+	mark := false
+	for i := range len(v) {
+		seen |= class[v[i]]
+		mark = mark || strings.IndexByte("!@#$%^&*?~+", v[i]) >= 0
+	}
+	return seen&digit != 0 && seen&letter != 0 && (mark || seen&upper != 0 && seen&lower != 0)
 }
 
 // stopWords are what stands after the name of a secret in prose, code and schemas and
@@ -42,7 +106,7 @@ var stopWords = wordSet("to the a an is are was be and or not for from in on of 
 	"should will flag option argument arg parameter param value values field string str bytes byte number int integer bool boolean " +
 	"any object array list dict map text none null nil undefined true false yes no required optional missing invalid expired empty " +
 	"unset hidden enabled disabled default auto inherit ok error options flags arguments instead via using has have protected prompts void never unknown uint64 int64 uuid self type const let var char " +
-	"file path name stdin env prompt removed redacted masked")
+	"file path name stdin env prompt removed redacted masked include omit same-origin todo tbd")
 
 // algorithm reports whether v names a hash, cipher or encoding.
 func algorithm(v string) bool {
@@ -111,14 +175,29 @@ func placeholder(v string) bool {
 	case '$':
 		return variable(v)
 	case '<':
-		return v[len(v)-1] == '>' && !digits(v)
+		return v[len(v)-1] == '>' && (!digits(v) || strings.ContainsAny(v, " ("))
 	case '{':
 		return v[len(v)-1] == '}' && !strings.Contains(v, `"`)
 	case '%':
 		return len(v) <= 3 || v[len(v)-1] == '%' && identifierPath(v[1:len(v)-1]) || v[1] == '('
 	}
-	low := v[:min(len(v), 5)]
-	return equalFold(low[:min(len(low), 4)], "your") && len(v) > 4 && (v[4] == '-' || v[4] == '_' || v[4] == ' ')
+	return len(v) <= 40 && !digits(v) && standsIn(v) || strings.HasPrefix(strings.TrimLeft(v, `\`), "u003c")
+}
+
+// standsIn reports whether v, which has no digit, asks for a value to be put in its place:
+// your-api-key, changeme, sk-..., sk-ant-xxxxxxxx.
+func standsIn(v string) bool {
+	v = strings.Trim(v, "[]<>")
+	for _, name := range [...]string{"changeme", "change-me", "change_me", "changeit", "placeholder", "filtered", "hidden", "todo", "fixme", "tbd", "dummy", "same-origin", "include"} {
+		if equalFold(v, name) {
+			return true
+		}
+	}
+	if k := indexFold(v, "your"); k >= 0 && (k == 0 || class[v[k-1]]&letter == 0) && k+4 < len(v) && strings.IndexByte("-_ ", v[k+4]) >= 0 {
+		return true
+	}
+	rest := strings.TrimRight(v, "xX.…*")
+	return len(v)-len(rest) >= 3 && (rest == "" || len(rest) <= 12 && class[rest[len(rest)-1]]&(dash|under) != 0)
 }
 
 // wordy reports whether most of v is in runs of letters such as words have.
@@ -137,7 +216,7 @@ func wordy(v string) bool {
 	if length >= 3 {
 		letters += length
 	}
-	return 2*letters > len(v)
+	return 2*letters > len(v) && !gibberish(v)
 }
 
 // chancy reports whether v looks made by chance: a password or token that no person
@@ -181,7 +260,7 @@ func tokenLike(v string) bool {
 			length = 0
 		}
 	}
-	return seen&digit != 0 && seen&letter != 0 && !wordy(v) && (longest >= 16 || seen&upper != 0 && seen&lower != 0)
+	return (seen&digit != 0 && seen&letter != 0 || gibberish(v)) && !wordy(v) && (longest >= 16 || seen&upper != 0 && seen&lower != 0)
 }
 
 // passLike reports whether v may be a password where its name means other things too.
@@ -270,6 +349,9 @@ func variable(v string) bool {
 		return v[len(v)-1] == '}' || v[len(v)-1] == ')' || strings.IndexByte(v, '}') < 0 && v[1] == '('
 	}
 	rest := strings.TrimSuffix(v[1:], "}")
+	if k := strings.IndexByte(rest, '['); k > 0 && rest[len(rest)-1] == ']' {
+		rest = rest[:k] // $argv[1]
+	}
 	if strings.HasPrefix(rest, "env:") {
 		return true
 	}

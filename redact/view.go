@@ -16,16 +16,18 @@ const (
 	quotedPrintable                      // =3D
 	percent                              // %3D
 	entity                               // &quot; &#61;
+	structure                            // an object of JSON that tells by one member what the others are
 )
 
 // encodings announce themselves by literals, as rules do. What they hide is looked for
 // in a second text, the view, where it stands plainly.
 var encodings = []*rule{
 	{name: "terminal", open: true, hides: terminal, literals: strings.Split("\x1b[0 \x1b[1 \x1b[2 \x1b[3 \x1b[4 \x1b[5 \x1b[7 \x1b[8 \x1b[9 \x1b[m \x1b[K \x1b[; \x1b[? \x1b]8", " ")},
-	{name: "backslash", open: true, hides: backslash, literals: strings.Split(`\x1b \x1B \x3d \x3D \x3a \x3A \x22 \x27 \x20 \u00 \e[ \033`, " ")},
+	{name: "backslash", open: true, hides: backslash, literals: append(strings.Split(`\x1b \x1B \x3d \x3D \x3a \x3A \x22 \x27 \x20 \u00 \e[ \033 \075 \072`, " "), `:\ `)},
 	{name: "printable", open: true, hides: quotedPrintable, literals: []string{"=3D"}},
 	{name: "percent", open: true, hides: percent, literals: strings.Split("%3D %3d %22%3 %3A%2 %3a%2 %253 %252", " ")},
-	{name: "entity", open: true, hides: entity, literals: strings.Split("&quot &#34 &#39 &#61 &#58 &#x3 &#x2 &equals &amp;", " ")},
+	{name: "structure", open: true, hides: structure, literals: []string{`"kty`, `Secret"`, `Secret\`}},
+	{name: "entity", open: true, hides: entity, literals: strings.Split("&quot &lt; &#34 &#39 &#61 &#58 &#x3 &#x2 &equals &amp;", " ")},
 }
 
 // view is a text without what hid it.
@@ -233,6 +235,12 @@ func parameters(s string) int {
 	return i
 }
 
+// octals are the escapes in octal that hide something.
+var octals = [...]struct {
+	digits string
+	c      int
+}{{"033", 0x1b}, {"75", '='}, {"075", '='}, {"072", ':'}}
+
 // backslashed decodes an escape of a programming language, however many backslashes
 // escape it in turn.
 func backslashed(s string, i int) (c, n int) {
@@ -248,6 +256,10 @@ func backslashed(s string, i int) (c, n int) {
 	switch rest[0] {
 	case '"', '\'', '/':
 		return int(rest[0]), j - i + 1
+	case ' ':
+		if i > 0 && class[s[i-1]]&space == 0 { // Authorization:\ Bearer
+			return ' ', j - i + 1
+		}
 	case 'n', 'r':
 		return '\n', j - i + 1
 	case 't':
@@ -262,11 +274,11 @@ func backslashed(s string, i int) (c, n int) {
 		if len(rest) >= 5 && rest[1] == '0' && rest[2] == '0' {
 			value, size = hex2(rest[3:]), 5
 		}
-	case '0', '1', '7':
-		if len(rest) >= 3 && rest[:3] == "033" {
-			value, size = 0x1b, 3
-		} else if len(rest) >= 2 && rest[:2] == "75" {
-			value, size = '=', 2
+	case '0', '7':
+		for _, o := range octals {
+			if strings.HasPrefix(rest, o.digits) {
+				value, size = o.c, len(o.digits)
+			}
 		}
 	}
 	switch {
