@@ -1,11 +1,10 @@
-# The collector and the session tools, without anything else: no shell, no root.
+# The collector and the session commands, without a shell and without root.
 #
 #   docker build -t agenttrace .
 #   docker run --rm -v sessions:/var/lib/agenttrace agenttrace ls
 #
-# Without a configuration "collect" listens on loopback, which in a container is
-# the container's own: mount one and name it, as docker-compose.yml does, or run with
-# --network host.
+# By default "collect" listens on the loopback of the container. Mount a configuration
+# and pass it with --config, as docker-compose.yml does, or run with --network host.
 
 FROM golang:1.26 AS build
 WORKDIR /src

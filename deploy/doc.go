@@ -1,3 +1,3 @@
-// Package deploy holds the configurations of docker-compose.yml, and the tests
-// that keep them and the compose file true.
+// Package deploy has the configurations that docker-compose.yml uses, and tests of them
+// and of the compose file.
 package deploy

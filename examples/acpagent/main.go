@@ -1,6 +1,6 @@
-// Command acpagent is an agent that speaks the Agent Client Protocol by
-// github.com/coder/acp-go-sdk and sends its log to the client, beside what the SDK
-// sends. Start it from a client, or by hand:
+// Command acpagent is an agent that implements the Agent Client Protocol with
+// github.com/coder/acp-go-sdk and also sends its log to the client. Start it from a
+// client, or by hand:
 //
 //	cd examples/acpagent && go test -v .
 package main
@@ -18,7 +18,7 @@ import (
 
 func main() { serve(os.Stdin, os.Stdout) }
 
-// serve is an agent until its client is gone.
+// serve runs an agent until its client exits.
 func serve(in io.Reader, out io.Writer) {
 	wire := acplog.NewWire(in, out)
 	handler := acplog.New(acplog.Options{Notify: wire.Notify, SessionID: sessionOf})
@@ -35,7 +35,7 @@ func sessionOf(ctx context.Context) string {
 	return id
 }
 
-// agent repeats what it is told.
+// agent answers with the prompt that it got.
 type agent struct {
 	conn *acp.AgentSideConnection
 	log  *slog.Logger

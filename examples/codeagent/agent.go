@@ -10,7 +10,7 @@ import (
 	"github.com/agenttrace/agenttrace/agenttrace"
 )
 
-// agent is one conversation between a user and a model, about a workspace.
+// agent is a conversation between a user and a model about a workspace.
 type agent struct {
 	tracer  *agenttrace.Tracer
 	session *agenttrace.Session
@@ -23,16 +23,17 @@ type agent struct {
 	tools  []tool
 
 	messages []message
-	// turns say where in messages each turn begins, and its message's id.
+	// turns has the index in messages at which each turn begins, and the id of that
+	// message.
 	turns []turnStart
-	// summary stands for the messages that were compacted away.
+	// summary replaces the messages that were compacted.
 	summary string
-	// used is how many tokens the model's context held last; above limit it is
-	// compacted.
+	// used is the number of tokens that were last in the model's context. Above limit the
+	// context is compacted.
 	used, limit int64
 
-	mu       sync.Mutex // guards what follows
-	children []string   // sessions of sub-agents
+	mu       sync.Mutex // guards the fields below
+	children []string   // session ids of sub-agents
 }
 
 type turnStart struct {
@@ -40,10 +41,10 @@ type turnStart struct {
 	userMessageID string
 }
 
-// maxSteps is how many model calls a turn may take.
+// maxSteps is the maximum number of model calls of a turn.
 const maxSteps = 50
 
-// turn takes one user message through to a finished answer and returns it.
+// turn processes one user message and returns the finished answer.
 func (a *agent) turn(ctx context.Context, run *agenttrace.Run, text string) (answer string, err error) {
 	if err := a.compactIfFull(ctx, run); err != nil {
 		return "", err
@@ -51,7 +52,7 @@ func (a *agent) turn(ctx context.Context, run *agenttrace.Run, text string) (ans
 	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: text}, agenttrace.TurnOptions{
 		Model: a.model, SystemPrompt: a.prompt, Tools: a.catalog(),
 	})
-	defer turn.Done(&err) // an error fails it, a panic too
+	defer turn.Done(&err) // an error or a panic ends the turn as failed
 
 	a.say("\n> %s\n", text)
 	a.turns = append(a.turns, turnStart{len(a.messages), turn.UserMessageID()})
@@ -70,7 +71,7 @@ func (a *agent) turn(ctx context.Context, run *agenttrace.Run, text string) (ans
 	return "", fmt.Errorf("answer %q: no end after %d model calls", text, maxSteps)
 }
 
-// ask calls the model once and records its words as they come.
+// ask calls the model once and records its output while it arrives.
 func (a *agent) ask(ctx context.Context, turn *agenttrace.Turn) (message, error) {
 	ctx, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
 	var text, reasoning *agenttrace.TextStream
@@ -89,7 +90,7 @@ func (a *agent) ask(ctx context.Context, turn *agenttrace.Turn) (message, error)
 		})
 	call.End(done.result(), err)
 	if err != nil {
-		return message{}, err // a stream left open is recorded as cut
+		return message{}, err // an open stream is recorded as interrupted
 	}
 	text.Close()
 	reasoning.Close()
@@ -100,8 +101,7 @@ func (a *agent) ask(ctx context.Context, turn *agenttrace.Turn) (message, error)
 	return done.message, nil
 }
 
-// callTools makes the calls of one step at the same time and returns their
-// results in order.
+// callTools runs the calls of one step concurrently and returns their results in order.
 func (a *agent) callTools(ctx context.Context, turn *agenttrace.Turn, calls []toolCall) []message {
 	results := make([]message, len(calls))
 	var running sync.WaitGroup
@@ -121,10 +121,10 @@ func (a *agent) callTools(ctx context.Context, turn *agenttrace.Turn, calls []to
 	return results
 }
 
-// callTool makes one call, if it is permitted, and returns what the model gets
-// to read: an output or an error.
+// callTool runs one call, if it is permitted, and returns the text that the model gets:
+// an output or an error.
 func (a *agent) callTool(ctx context.Context, call *agenttrace.ToolCall, t tool, arguments string) string {
-	defer call.Abort() // of what panics in this goroutine
+	defer call.Abort() // ends the call if this goroutine panics
 	subject, run, err := t.bind(arguments)
 	if err != nil {
 		call.Fail(err)
@@ -151,8 +151,8 @@ func (a *agent) callTool(ctx context.Context, call *agenttrace.ToolCall, t tool,
 	return out.text
 }
 
-// tool finds a tool by name. For a name that the model made up it returns one
-// that says so.
+// tool returns the tool with a name. For a name that the model invented it returns a tool
+// that reports the mistake.
 func (a *agent) tool(name string) tool {
 	for _, t := range a.tools {
 		if t.name == name {
@@ -164,7 +164,7 @@ func (a *agent) tool(name string) tool {
 	}}
 }
 
-// catalog describes the tools that the model may call now.
+// catalog returns the tools that the model may call now.
 func (a *agent) catalog() []agenttrace.Tool {
 	tools := make([]agenttrace.Tool, len(a.tools))
 	for i, t := range a.tools {
@@ -173,7 +173,7 @@ func (a *agent) catalog() []agenttrace.Tool {
 	return tools
 }
 
-// request is what the model is sent: prompt, summary, the messages since, tools.
+// request returns the model's input: prompt, summary, the messages since, and tools.
 func (a *agent) request() chatRequest {
 	req := chatRequest{Model: a.model.ID, ReasoningEffort: a.model.Variant}
 	req.Messages = append(req.Messages, message{Role: "system", Content: a.prompt})
@@ -189,7 +189,7 @@ func (a *agent) request() chatRequest {
 	return req
 }
 
-// result is what a completion means to the trace. OpenAI counts inclusively.
+// result converts a completion for the trace. OpenAI counts inclusively.
 func (c completion) result() agenttrace.ModelResult {
 	r := agenttrace.ModelResult{StopReason: c.finishReason, ResponseID: c.id, ResponseModel: c.model, RawUsage: c.rawUsage}
 	if u := c.usage; u != nil {

@@ -1,10 +1,10 @@
-// Package codeagent is a small coding agent, instrumented with agenttrace. It is
-// meant to be read, and copied from: agent.go is an agent's loop and all that
-// it takes to record it, review.go starts a sub-agent, compact.go keeps the
-// context small, and codeagent.go says what is allowed.
+// Package codeagent is a small coding agent that is instrumented with agenttrace. It is
+// meant to be read and copied: agent.go has the loop of an agent and the calls that
+// record it, review.go starts a sub-agent, compact.go keeps the context small, and
+// codeagent.go has the permissions.
 //
-// Without a model to talk to it plays a conversation from a script: the model's
-// words are canned; HTTP, tools, tests and telemetry are real.
+// Without a real model it plays a conversation from a script: the model's answers are
+// scripted; HTTP, tools, tests and telemetry are real.
 package codeagent
 
 import (
@@ -25,52 +25,50 @@ import (
 	"github.com/agenttrace/agenttrace/agenttrace"
 )
 
-// Config says what the agent works on and with. The zero Config plays the demo.
+// Config configures the agent. The zero Config runs the demo.
 type Config struct {
-	// TracerProvider and LoggerProvider take the telemetry; the caller flushes
-	// them. Nil means the global ones.
+	// TracerProvider and LoggerProvider receive the telemetry; the caller flushes them.
+	// Nil means the global ones.
 	TracerProvider trace.TracerProvider
 	LoggerProvider log.LoggerProvider
 
-	// Workspace is the directory of a Go project; empty means a copy of a small
-	// one with a failing test, which is removed at the end unless Keep is set.
+	// Workspace is the directory of a Go project. Empty means a copy of a small project
+	// with a failing test, which is removed at the end unless Keep is set.
 	Workspace string
 	Keep      bool
 
-	// Prompts are what the user says, one turn each. Those that begin with a slash
-	// are commands: /plan and /build change the mode, "/model NAME [VARIANT]" the
-	// model. Nil means those of the demo.
+	// Prompts are the user messages, one per turn. A prompt that begins with a slash is a
+	// command: /plan and /build change the mode, "/model NAME [VARIANT]" the model. Nil
+	// means the prompts of the demo.
 	Prompts []string
 
-	// BaseURL and APIKey are those of a server that speaks the OpenAI Chat
-	// Completions API. With neither, the model is a script. With APIKey alone it
-	// is OpenAI's server.
+	// BaseURL and APIKey select a server with the OpenAI Chat Completions API. With
+	// APIKey only, it is OpenAI's own server. With neither, the model is a script.
 	BaseURL, APIKey string
-	// Model is gpt-5-mini when it is empty.
+	// Model is the name of the model. Empty means gpt-5-mini.
 	Model string
-	// ContextTokens is how full the model's context may be before it is compacted;
-	// 0 means 100000, and few enough for the script to be compacted.
+	// ContextTokens is the size of the model's context above which it is compacted. 0
+	// means 100000 for a real model, and less for the script, so the demo is compacted.
 	ContextTokens int64
 
-	// Approve is asked when a tool call is neither allowed nor denied by a rule.
-	// Nil means that nobody is there and the call is denied, but for the script's,
-	// which are approved.
+	// Approve is called for a tool call that no rule allows or denies. Nil means that
+	// such calls are denied, except those of the script, which are approved.
 	Approve agenttrace.Approver
 
-	// Progress gets the conversation as text; nil means nobody watches.
+	// Progress receives the conversation as text; it may be nil.
 	Progress io.Writer
 }
 
-// Result says what came of a run.
+// Result is the outcome of a run.
 type Result struct {
 	SessionID       string
 	ChildSessionIDs []string
-	// TraceIDs are those of the run, none when it was not recorded.
+	// TraceIDs are the trace ids of the run, none if it was not recorded.
 	TraceIDs []string
-	// TestsPass says that "go test ./..." passed in the workspace at the end.
+	// TestsPass reports that "go test ./..." passed in the workspace at the end.
 	TestsPass bool
-	// Workspace is where the agent worked. It is gone when it was a copy that was
-	// not to be kept.
+	// Workspace is the directory in which the agent worked. It no longer exists if it was
+	// a copy and Keep was not set.
 	Workspace string
 }
 
@@ -82,8 +80,8 @@ const (
 	scriptedPace   = 3 * time.Millisecond
 )
 
-// rules say what may be done without asking. What they do not mention must be
-// approved.
+// rules lists the calls that are allowed or denied without a question. All others need
+// approval.
 var rules = []agenttrace.Rule{
 	{Permission: "read", Pattern: "*", Action: agenttrace.ActionAllow, Source: agenttrace.SourceManifest},
 	{Permission: "search", Pattern: "*", Action: agenttrace.ActionAllow, Source: agenttrace.SourceManifest},
@@ -93,7 +91,7 @@ var rules = []agenttrace.Rule{
 	{Permission: "run", Pattern: "git push*", Action: agenttrace.ActionDeny, Source: agenttrace.SourceProject},
 }
 
-// watchdog narrows what the rules allow.
+// watchdog denies some calls that the rules allow.
 func watchdog(_ context.Context, call agenttrace.ToolRequest) agenttrace.Verdict {
 	if program, _, _ := strings.Cut(call.Subject, " "); call.ToolID == "run" && program == "rm" {
 		return agenttrace.Deny("files are deleted by people, not by the agent")
@@ -101,9 +99,9 @@ func watchdog(_ context.Context, call agenttrace.ToolRequest) agenttrace.Verdict
 	return agenttrace.Allow()
 }
 
-// Run works through the prompts and then runs the project's tests. The error
-// says why the agent could not go on; the result is filled as far as it came. A
-// tool that fails, or is denied, is the model's to deal with and no error.
+// Run processes the prompts and then runs the project's tests. The error is the reason
+// why the agent could not continue; the result has what it reached. A tool that fails or
+// is denied is not an error of Run, because the model handles it.
 func Run(ctx context.Context, c Config) (result Result, err error) {
 	scripted := c.BaseURL == "" && c.APIKey == ""
 	c.Model = cmp.Or(c.Model, defaultModel)
@@ -174,8 +172,8 @@ func Run(ctx context.Context, c Config) (result Result, err error) {
 	return result, ctx.Err()
 }
 
-// hear takes what the user says: a command to the agent or a prompt for the
-// model. The first prompt is the session's title.
+// hear processes a user message: a command to the agent or a prompt for the model. The
+// first prompt becomes the session's title.
 func (a *agent) hear(ctx context.Context, run *agenttrace.Run, text string) error {
 	words := strings.Fields(text)
 	switch {
@@ -198,8 +196,8 @@ func (a *agent) hear(ctx context.Context, run *agenttrace.Run, text string) erro
 	return nil
 }
 
-// equip sets the prompt and the tools of a mode. Those of plan mode change
-// nothing.
+// equip sets the prompt and the tools of a mode. The tools of plan mode do not change
+// files.
 func (a *agent) equip(mode string) {
 	a.prompt = "You are codeagent, a careful programmer. You work on a Go project with the tools that you have. " +
 		"Look before you change anything, call tools that do not depend on each other at once, and be brief."
@@ -211,7 +209,7 @@ func (a *agent) equip(mode string) {
 	a.tools = append(a.tools, editTool(a.ws), reviewTool(a))
 }
 
-// progress returns a Printf to w. It may be called by any number of goroutines.
+// progress returns a Printf to w. It is safe for concurrent use.
 func progress(w io.Writer) func(format string, args ...any) {
 	var mu sync.Mutex
 	return func(format string, args ...any) {

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// The OpenAI Chat Completions API, as far as an agent needs it.
+// The part of the OpenAI Chat Completions API that an agent needs.
 
 type message struct {
 	Role       string     `json:"role"`
@@ -54,8 +54,8 @@ type functionTool struct {
 	} `json:"function"`
 }
 
-// chatUsage counts inclusively: cached tokens are prompt tokens too, reasoning
-// tokens completion tokens.
+// chatUsage counts inclusively: prompt tokens include cached tokens, completion tokens
+// include reasoning tokens.
 type chatUsage struct {
 	PromptTokens        int64 `json:"prompt_tokens"`
 	CompletionTokens    int64 `json:"completion_tokens"`
@@ -73,7 +73,7 @@ type chatChunk struct {
 	ID      string       `json:"id"`
 	Model   string       `json:"model"`
 	Choices []chatChoice `json:"choices"`
-	// Usage is a [chatUsage], and whatever else the provider counts.
+	// Usage is a [chatUsage] and any other counts of the provider.
 	Usage json.RawMessage `json:"usage,omitempty"`
 	Error *apiError       `json:"error,omitempty"`
 }
@@ -85,7 +85,7 @@ type chatChoice struct {
 
 type chatDelta struct {
 	Content string `json:"content,omitempty"`
-	// Servers that show reasoning use one of these names.
+	// Servers use one of these names for reasoning.
 	ReasoningContent string          `json:"reasoning_content,omitempty"`
 	Reasoning        string          `json:"reasoning,omitempty"`
 	ToolCalls        []toolCallDelta `json:"tool_calls,omitempty"`
@@ -101,17 +101,17 @@ type apiError struct {
 	Type    string `json:"type,omitempty"`
 }
 
-// completion is a whole answer of the model.
+// completion is a complete answer of the model.
 type completion struct {
 	id, model, finishReason string
 	message                 message
-	// usage is nil when the server did not say; rawUsage is what it said.
+	// usage is nil if the server did not report any; rawUsage is its report.
 	usage    *chatUsage
 	rawUsage json.RawMessage
 }
 
-// contextTokens is how many tokens the context holds after the answer: 0 when
-// the server did not count.
+// contextTokens returns the number of tokens in the context after the answer, or 0 if the
+// server did not count.
 func (c completion) contextTokens() int64 {
 	if c.usage == nil {
 		return 0
@@ -119,7 +119,7 @@ func (c completion) contextTokens() int64 {
 	return c.usage.PromptTokens + c.usage.CompletionTokens
 }
 
-// statusError is an answer of the server other than 200.
+// statusError is a response of the server with a status other than 200.
 type statusError struct {
 	code       int
 	message    string
@@ -130,19 +130,19 @@ func (e *statusError) Error() string {
 	return fmt.Sprintf("model server answered %d %s: %s", e.code, http.StatusText(e.code), e.message)
 }
 
-// client calls a model. The zero values of its fields but baseURL will do.
+// client calls a model. Only the field baseURL is required.
 type client struct {
 	baseURL, apiKey string
 	http            http.Client
-	// retrying is told before a call is tried again.
+	// retrying is called before each retry.
 	retrying func(err error, wait time.Duration)
 }
 
 const maxAttempts = 4
 
-// complete calls the model and hands on text and reasoning as they arrive. It
-// tries again when the server is busy, broken or not there, but not once the
-// answer has begun. On an error the completion holds what had arrived.
+// complete calls the model and passes on text and reasoning while they arrive. It retries
+// if the server is busy, broken or unreachable, but not after the answer has begun. After
+// an error the completion has what had arrived.
 func (c *client) complete(ctx context.Context, req chatRequest, text, reasoning func(string)) (completion, error) {
 	req.Stream, req.StreamOptions.IncludeUsage = true, true
 	body, err := json.Marshal(req)
@@ -193,7 +193,7 @@ func (c *client) post(ctx context.Context, body []byte) (io.ReadCloser, error) {
 		return resp.Body, nil
 	}
 	defer resp.Body.Close()
-	text, _ := io.ReadAll(io.LimitReader(resp.Body, 4096)) // best effort: the status says enough
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, 4096)) // best effort: the status is sufficient
 	e := &statusError{code: resp.StatusCode, message: strings.TrimSpace(string(text))}
 	var answer struct{ Error apiError }
 	if json.Unmarshal(text, &answer) == nil {
@@ -207,7 +207,7 @@ func (c *client) post(ctx context.Context, body []byte) (io.ReadCloser, error) {
 	return nil, e
 }
 
-// readStream assembles an answer from server-sent events.
+// readStream builds an answer from server-sent events.
 func readStream(r io.Reader, text, reasoning func(string)) (completion, error) {
 	done := completion{message: message{Role: "assistant"}}
 	lines := bufio.NewScanner(r)
@@ -260,8 +260,8 @@ func readStream(r io.Reader, text, reasoning func(string)) (completion, error) {
 	return done, nil
 }
 
-// grow adds a fragment of a tool call: the first carries id and name, all of
-// them a piece of the arguments.
+// grow adds a fragment of a tool call: the first one has id and name, all of them a piece
+// of the arguments.
 func (m *message) grow(d toolCallDelta) error {
 	switch {
 	case d.Index == len(m.ToolCalls):

@@ -8,8 +8,8 @@ import (
 
 const reviewPrompt = "You review changes of code. Read what you need, then give your verdict in two sentences. You can change nothing."
 
-// reviewTool hands the changes made so far to a sub-agent: a session of its
-// own, whose parent is the turn that called the tool. ctx says so.
+// reviewTool passes the changes so far to a sub-agent. Its session is a child of the turn
+// that called the tool, because ctx contains that turn.
 func reviewTool(a *agent) tool {
 	type review struct{ Question string }
 	return define(tool{

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// demoPrompts are what the user of the demo says. Those that begin with a slash
-// are for the agent itself.
+// demoPrompts are the user messages of the demo. Those that begin with a slash are
+// commands for the agent.
 func demoPrompts(model string) []string {
 	prompts := []string{"/plan", askWhy, "/build", askFix, askCheck, askPush}
 	if model == defaultModel {
@@ -27,7 +27,7 @@ const (
 // rateLimited is the request that the scripted model refuses once.
 const rateLimited = "fix_0"
 
-// reply is what the model says: it thinks, it talks, it calls tools.
+// reply is the output of the model: reasoning, text and tool calls.
 type reply struct {
 	reasoning, text string
 	calls           []scriptedCall
@@ -42,14 +42,14 @@ func (c scriptedCall) arguments() string {
 	if c.args == nil {
 		return "{}"
 	}
-	b, _ := json.Marshal(c.args) // strings and numbers
+	b, _ := json.Marshal(c.args) // never fails for strings and numbers
 	return string(b)
 }
 
-// conversation is what a model can know: the messages of one request.
+// conversation is what a model gets: the messages of one request.
 type conversation struct {
 	scene    string
-	step     int // answers since the user spoke last
+	step     int // answers since the last user message
 	messages []message
 }
 
@@ -81,10 +81,10 @@ func newConversation(req chatRequest) *conversation {
 
 var scenes = map[string]string{askWhy: "why", askFix: "fix", askCheck: "check", askPush: "push"}
 
-// key names a request: the scene and the step in it.
+// key identifies a request: the scene and the step in it.
 func (c *conversation) key() string { return fmt.Sprintf("%s_%d", c.scene, c.step) }
 
-// result is what the i-th call of a step of this scene gave.
+// result returns the output of the i-th call of a step of this scene.
 func (c *conversation) result(step, i int) string {
 	id := fmt.Sprintf("call_%s_%d_%d", c.scene, step, i)
 	for _, m := range c.messages {
@@ -95,8 +95,7 @@ func (c *conversation) result(step, i int) string {
 	return ""
 }
 
-// find looks for a pattern in whatever the conversation holds and returns the
-// last match.
+// find searches the conversation for a pattern and returns the last match.
 func (c *conversation) find(re *regexp.Regexp) string {
 	for i := len(c.messages) - 1; i >= 0; i-- {
 		if s := re.FindString(c.messages[i].Content); s != "" {
@@ -107,14 +106,14 @@ func (c *conversation) find(re *regexp.Regexp) string {
 }
 
 var (
-	// culprit counts bytes where it should count characters.
+	// culprit counts bytes instead of characters.
 	culprit  = regexp.MustCompile(`\bn := len\(word\)`)
 	repaired = regexp.MustCompile(`\bn := len\(\[\]rune\(word\)\)`)
 	patched  = regexp.MustCompile(`(?m)^\+.*len\(\[\]rune\(word\)\)`)
 	failing  = regexp.MustCompile(`FAIL: TestLines/\w+`)
 )
 
-// reply is the script. It looks at what the tools said before it goes on.
+// reply is the script. It reads the output of the tools before it continues.
 func (c *conversation) reply() reply {
 	switch c.key() {
 	case "why_0":

@@ -11,16 +11,16 @@ import (
 	"time"
 )
 
-// scriptedModel is a server on loopback that speaks the Chat Completions API
-// and answers from [script]. It counts tokens as a provider does, from the real
-// size of what it gets and sends: four bytes are a token.
+// scriptedModel is a server on loopback with the Chat Completions API that answers from
+// [script]. It counts tokens as a provider does, from the real size of requests and
+// answers: four bytes are a token.
 type scriptedModel struct {
-	// pace is how long it takes to say a few words.
+	// pace is the delay per few words.
 	pace time.Duration
 
 	mu      sync.Mutex
-	limited bool // the one 429 has been sent
-	// prompts holds, by model, what was sent before: the provider's cache.
+	limited bool // the only 429 has been sent
+	// prompts has the previous prompt of each model, as the provider's cache.
 	prompts map[string][]string
 }
 
@@ -37,7 +37,7 @@ func (m *scriptedModel) serve() (baseURL string, stop func() error, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		server.Serve(l) // it ends when stop closes the server
+		server.Serve(l) // returns when stop closes the server
 	}()
 	return "http://" + l.Addr().String() + "/v1", func() error {
 		err := server.Close()
@@ -67,7 +67,7 @@ func (m *scriptedModel) complete(w http.ResponseWriter, r *http.Request) {
 	send := func(choices ...chatChoice) {
 		chunk.Choices = append([]chatChoice{}, choices...)
 		fmt.Fprint(w, "data: ")
-		events.Encode(chunk) // an error means that the client is gone; the next wait ends it
+		events.Encode(chunk) // after an error the client is gone, and the next wait returns
 		fmt.Fprintln(w)
 		http.NewResponseController(w).Flush()
 		select {
@@ -95,12 +95,12 @@ func (m *scriptedModel) complete(w http.ResponseWriter, r *http.Request) {
 		reason = "tool_calls"
 	}
 	send(chatChoice{FinishReason: reason})
-	chunk.Usage, _ = json.Marshal(usage) // numbers
+	chunk.Usage, _ = json.Marshal(usage) // never fails for numbers
 	send()
 	fmt.Fprint(w, "data: [DONE]\n\n")
 }
 
-// refuse says that this request is the one that meets a rate limit.
+// refuse reports whether this request gets the rate limit.
 func (m *scriptedModel) refuse(c *conversation) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -111,8 +111,8 @@ func (m *scriptedModel) refuse(c *conversation) bool {
 	return true
 }
 
-// count says what a provider would: the part of the prompt that it saw before
-// is cached, in blocks of 128 tokens.
+// count returns the usage that a provider would report. The part of the prompt that it
+// has seen before is cached, in blocks of 128 tokens.
 func (m *scriptedModel) count(req chatRequest, reply reply) chatUsage {
 	tools, _ := json.Marshal(req.Tools)
 	messages, _ := json.Marshal(req.Messages)

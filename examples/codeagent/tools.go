@@ -14,18 +14,19 @@ import (
 	"github.com/agenttrace/agenttrace/agenttrace"
 )
 
-// tool is something the model can ask for.
+// tool is a tool that the model can call.
 type tool struct {
 	name, description string
 	kind              agenttrace.ToolKind
 	// properties are the arguments, as the properties of a JSON Schema.
 	properties string
-	// bind reads the arguments. It returns what permission patterns are matched
-	// against, and the call itself, which is not made before it is permitted.
+	// bind decodes the arguments. It returns the subject that permission patterns are
+	// matched against, and a function that makes the call, which must not run before it
+	// is permitted.
 	bind func(arguments string) (subject string, call func(context.Context) (string, error), err error)
 }
 
-// define completes t by a function with typed arguments.
+// define completes t with a function with typed arguments.
 func define[T any](t tool, subject func(T) string, call func(context.Context, T) (string, error)) tool {
 	t.bind = func(arguments string) (string, func(context.Context) (string, error), error) {
 		var args T
@@ -39,12 +40,12 @@ func define[T any](t tool, subject func(T) string, call func(context.Context, T)
 	return t
 }
 
-// schema describes the arguments of t.
+// schema returns the JSON Schema of t's arguments.
 func (t tool) schema() json.RawMessage {
 	return json.RawMessage(`{"type":"object","properties":{` + t.properties + `}}`)
 }
 
-// readTools are those that change nothing.
+// readTools are the tools that change nothing.
 func readTools(w *workspace) []tool {
 	type file struct {
 		Path string
@@ -93,8 +94,8 @@ func runTool(w *workspace) tool {
 		})
 }
 
-// editTool changes files. What it did becomes an artifact of the answer, tied
-// to the code that made it: the call.
+// editTool changes files. A change becomes an artifact of the answer, with a reference to
+// the call that made it.
 func editTool(w *workspace) tool {
 	type change struct{ Path, Old, New string }
 	return define(tool{
@@ -172,8 +173,8 @@ func grep(w *workspace, pattern string) (string, error) {
 	return b.String(), err
 }
 
-// edit replaces old, which must occur once, by replacement and returns the
-// change as a patch.
+// edit replaces old, which must occur once, by replacement, and returns the change as a
+// patch.
 func edit(w *workspace, name, old, replacement string) (string, error) {
 	w.editing.Lock()
 	defer w.editing.Unlock()
@@ -207,8 +208,8 @@ func edit(w *workspace, name, old, replacement string) (string, error) {
 	return change, nil
 }
 
-// patch is the difference between two versions of a file that differ in one
-// place, as a unified diff without context.
+// patch returns a unified diff without context of two versions of a file that differ in
+// one place.
 func patch(name, before, after string) string {
 	a, b := lines(before), lines(after)
 	n := 0

@@ -18,36 +18,36 @@ import (
 	"unicode/utf8"
 )
 
-// scratch is a small Go project with a failing test. Its go.mod and Go files
-// end in .txt, or they would be part of this module.
+// scratch is a small Go project with a failing test. Its go.mod and Go files have the
+// extension .txt, because they would otherwise be part of this module.
 //
 //go:embed testdata/project
 var scratch embed.FS
 
-// outputLimit is how many bytes of a tool's output the model gets to read.
+// outputLimit is the maximum number of bytes of a tool's output that the model gets.
 const outputLimit = 2048
 
-// agentDir holds what the agent keeps for itself.
+// agentDir is the directory for the agent's own files.
 const agentDir = ".agent"
 
-// workspace is the directory that the tools work in. Its paths are slash
-// separated and relative; none leads out of it, not by "..", not by a link.
+// workspace is the directory in which the tools work. Its paths are relative and slash
+// separated. None leads out of it, neither by ".." nor by a link.
 type workspace struct {
 	dir  string
 	root *os.Root
-	// env is what commands find in their environment, beside the agent's own.
+	// env is added to the environment of commands.
 	env []string
-	// editing keeps edits of one step, which run at the same time, from undoing
-	// one another. It guards patches, what was changed so far.
+	// editing serializes the edits of one step, which run concurrently. It guards
+	// patches, the changes so far.
 	editing sync.Mutex
 	patches []string
 }
 
-// openWorkspace opens dir, or a new copy of the scratch project when dir is "".
+// openWorkspace opens dir, or a new copy of the scratch project if dir is "".
 func openWorkspace(dir string) (_ *workspace, err error) {
 	var env []string
 	if dir == "" {
-		// The scratch project needs no network, and is in nobody's go.work.
+		// The scratch project needs no network, and is in no go.work.
 		env = []string{"GOWORK=off", "GOFLAGS=-mod=mod", "GOPROXY=off"}
 		if dir, err = os.MkdirTemp("", "codeagent-"); err != nil {
 			return nil, fmt.Errorf("make workspace: %w", err)
@@ -80,7 +80,7 @@ func copyScratch(dir string) error {
 	return nil
 }
 
-// walk calls fn for every file but hidden ones, in lexical order.
+// walk calls fn for every file that is not hidden, in lexical order.
 func (w *workspace) walk(fn func(name string, d fs.DirEntry) error) error {
 	return fs.WalkDir(w.root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
@@ -98,8 +98,8 @@ func (w *workspace) walk(fn func(name string, d fs.DirEntry) error) error {
 	})
 }
 
-// save writes a file of the agent's own and returns its path. id may be
-// anything, a model thought of it.
+// save writes a file of the agent's own and returns its path. id may be any text, because
+// the model chose it.
 func (w *workspace) save(dir, id, ext, content string) (string, error) {
 	name := path.Join(agentDir, dir, url.PathEscape(id)+ext)
 	if err := w.root.MkdirAll(path.Dir(name), 0o755); err != nil {
@@ -108,8 +108,8 @@ func (w *workspace) save(dir, id, ext, content string) (string, error) {
 	return name, w.root.WriteFile(name, []byte(content), 0o644)
 }
 
-// run executes a command line in the workspace and returns what it printed.
-// There is no shell: a rule that allows "go test*" allows nothing else.
+// run executes a command line in the workspace and returns its output. There is no shell,
+// so a rule that allows "go test*" allows nothing else.
 func (w *workspace) run(ctx context.Context, command string) (string, error) {
 	args := strings.Fields(command)
 	if len(args) == 0 {
@@ -120,7 +120,7 @@ func (w *workspace) run(ctx context.Context, command string) (string, error) {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir = w.dir
 	cmd.WaitDelay = time.Second
-	// The agent's key is none of the command's business.
+	// Commands do not get the agent's API key.
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, "OPENAI_") {
 			cmd.Env = append(cmd.Env, v)
@@ -134,24 +134,23 @@ func (w *workspace) run(ctx context.Context, command string) (string, error) {
 	return string(out), err
 }
 
-// output is what became of a tool's output on its way to the model.
+// output is a tool's output as the model gets it.
 type output struct {
-	text      string // at most outputLimit bytes of it, and a line that says so
+	text      string // at most outputLimit bytes, and a line that reports the truncation
 	truncated bool
-	path      string // where all of it is, when truncated
+	path      string // of the whole output, if truncated
 	size      int64
 	sha256    string
 }
 
-// changes returns what was changed so far, as a patch.
+// changes returns the changes so far as a patch.
 func (w *workspace) changes() string {
 	w.editing.Lock()
 	defer w.editing.Unlock()
 	return strings.Join(w.patches, "")
 }
 
-// clip shortens a long output of a tool call, and keeps the whole of it in a
-// file.
+// clip truncates a long output of a tool call, and stores the whole output in a file.
 func (w *workspace) clip(callID, text string) (output, error) {
 	if len(text) <= outputLimit {
 		return output{text: text}, nil

@@ -1,5 +1,5 @@
-// Package e2e starts the real programs that the end-to-end tests run against.
-// The tests themselves have the build tag e2e.
+// Package e2e starts the programs that the end-to-end tests use. The tests themselves
+// have the build tag e2e.
 package e2e
 
 import (
@@ -15,12 +15,12 @@ import (
 	"time"
 )
 
-// JaegerVersion is the version that tools/jaeger builds; its binary is Jaeger v2.
+// JaegerVersion is the version that tools/jaeger builds. Its binary is Jaeger v2.
 const JaegerVersion = "v1.76.0"
 
-// JaegerBinary returns the path of a Jaeger binary: that of AGENTTRACE_JAEGER,
-// or one in the user's cache, which is built first if it is not there. root is
-// the repository's. Building takes minutes.
+// JaegerBinary returns the path of a Jaeger binary: that of AGENTTRACE_JAEGER, or one in
+// the user's cache, which it builds if it is missing. root is the root of the repository.
+// A build takes minutes.
 func JaegerBinary(ctx context.Context, root string) (string, error) {
 	if path := os.Getenv("AGENTTRACE_JAEGER"); path != "" {
 		return path, nil
@@ -36,7 +36,7 @@ func JaegerBinary(ctx context.Context, root string) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return "", err
 	}
-	// A build that is interrupted must not leave half a binary behind.
+	// An interrupted build must not leave a partial binary.
 	partial := fmt.Sprintf("%s.%d", path, os.Getpid())
 	build := exec.CommandContext(ctx, "go", "build", "-mod=readonly", "-trimpath", "-o", partial, "github.com/jaegertracing/jaeger/cmd/jaeger")
 	build.Dir = filepath.Join(root, "tools", "jaeger")
@@ -47,9 +47,9 @@ func JaegerBinary(ctx context.Context, root string) (string, error) {
 	return path, os.Rename(partial, path)
 }
 
-// Jaeger is a running Jaeger that keeps traces in memory.
+// Jaeger is a running Jaeger that stores traces in memory.
 type Jaeger struct {
-	// OTLP is where it takes spans over gRPC, Query the base URL of its API.
+	// OTLP is its address for spans over gRPC, Query the base URL of its API.
 	OTLP, Query string
 
 	cmd  *exec.Cmd
@@ -73,8 +73,8 @@ service:
   telemetry: {metrics: {level: none}}
 `
 
-// StartJaeger starts the binary on free ports of the loopback interface and
-// returns when it answers. dir takes its configuration and its log.
+// StartJaeger starts the binary on free ports of the loopback interface and returns when
+// it responds. dir gets its configuration and its log.
 func StartJaeger(ctx context.Context, binary, dir string) (*Jaeger, error) {
 	ports, err := FreeAddresses(3)
 	if err != nil {
@@ -115,7 +115,7 @@ func StartJaeger(ctx context.Context, binary, dir string) (*Jaeger, error) {
 	return j, nil
 }
 
-// Stop ends the process and waits for it.
+// Stop stops the process and waits for it.
 func (j *Jaeger) Stop() error {
 	select {
 	case <-j.done:
@@ -129,11 +129,10 @@ func (j *Jaeger) Stop() error {
 	return nil
 }
 
-// errGone ends a poll: what is waited for will not come.
+// errGone ends a poll whose condition can no longer become true.
 var errGone = errors.New("it ended")
 
-// Poll calls try until it succeeds, it reports that there is nothing left to
-// wait for, or ctx ends.
+// Poll calls try until it succeeds, it returns errGone, or ctx ends.
 func Poll(ctx context.Context, try func() error) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -171,8 +170,7 @@ func Get(ctx context.Context, url string) ([]byte, error) {
 	return body, nil
 }
 
-// FreeAddresses returns addresses of the loopback interface that nobody
-// listened on a moment ago.
+// FreeAddresses returns addresses of the loopback interface that were free a moment ago.
 func FreeAddresses(n int) ([]string, error) {
 	addresses := make([]string, n)
 	for i := range addresses {

@@ -1,5 +1,5 @@
-// Package acpsdk asks the SDK of the Agent Client Protocol whether exported
-// traces are what clients and agents of the protocol take.
+// Package acpsdk validates exported traces with the schemas of the Agent Client
+// Protocol's own SDK.
 //
 // The npm project beside this file pins the SDK. It needs node 20 or newer and
 // npm in PATH.
@@ -28,13 +28,13 @@ func Install(ctx context.Context, dir string) (*Checker, error) {
 	return &Checker{p}, nil
 }
 
-// Check reads a trace, a message per line, until EOF. Every message must be valid
-// by the version of the protocol that initialize names, every response answer a
-// request, and the SDK must keep all of it but _meta. Messages that fail are no
-// error; a line that is not JSON is one.
+// Check reads a trace, one message per line, until EOF. Every message must be valid for
+// the version of the protocol that initialize names, every response must answer a
+// request, and the SDK must keep all of a message except _meta. An invalid message is not
+// an error; a line that is not JSON is one.
 //
-// Not checked are notifications of the method log, which is a proposal, and
-// methods that begin with an underscore, which are free.
+// Not checked are notifications of the method log, which is a proposal, and methods that
+// begin with an underscore, which are extensions.
 func (c *Checker) Check(ctx context.Context, trace io.Reader) (*npm.Report, error) {
 	return c.project.Check(ctx, "check.mjs", trace)
 }

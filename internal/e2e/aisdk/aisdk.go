@@ -1,6 +1,6 @@
-// Package aisdk asks the AI SDK itself whether exported sessions consist of its
-// UI messages. [session.Check] knows the same rules in Go; this is what keeps it
-// honest.
+// Package aisdk validates exported sessions with the AI SDK's own validator of UI
+// messages. [session.Check] implements the same rules in Go, and these tests compare the
+// two.
 //
 // The npm project beside this file pins the SDK. It needs node 20 or newer and
 // npm in PATH.
@@ -30,12 +30,12 @@ func Install(ctx context.Context, dir string) (*Checker, error) {
 }
 
 // Check reads sessions as canonical JSONL until EOF and validates every message,
-// hidden ones too: the SDK must accept it, give back its parts as they are
-// stored, and be able to make model messages of it. Messages that fail are no
-// error; input that is no canonical JSONL is one.
+// including hidden ones: the SDK must accept it, return its parts as they are stored, and
+// be able to convert it to model messages. An invalid message is not an error; input that
+// is not canonical JSONL is one.
 //
-// Edge cases: an empty input passes with no messages. A user or system message
-// without parts fails, an assistant's does not: so the SDK has it.
+// Edge cases: an empty input passes without messages. A user or system message without
+// parts fails and an assistant message does not, as in the SDK.
 func (c *Checker) Check(ctx context.Context, jsonl io.Reader) (*npm.Report, error) {
 	return c.project.Check(ctx, "check.mjs", jsonl)
 }

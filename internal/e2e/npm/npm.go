@@ -1,5 +1,5 @@
-// Package npm installs and runs the npm projects that pin other people's software, to
-// try ours against it. It needs node 20 or newer and npm in PATH.
+// Package npm installs and runs npm projects that pin the software of others, to test
+// ours with it. It needs node 20 or newer and npm in PATH.
 package npm
 
 import (
@@ -15,16 +15,15 @@ import (
 	"strings"
 )
 
-// Project is a project that is installed. It is safe for concurrent use.
+// Project is an installed project. It is safe for concurrent use.
 type Project struct {
-	// Dir is where it is.
+	// Dir is its directory.
 	Dir string
 }
 
 // Install writes the files of a project into dir, which must exist, and installs the
-// packages that it pins: from npm's cache where they are there, else from the
-// registry that npm is configured for. No package's scripts are run. Everything
-// stays in dir, which the caller removes.
+// packages that it pins, from npm's cache or from the configured registry. It runs no
+// scripts of packages. Everything is in dir, which the caller removes.
 func Install(ctx context.Context, files fs.FS, dir string) (*Project, error) {
 	if err := os.CopyFS(dir, files); err != nil {
 		return nil, fmt.Errorf("write npm project: %w", err)
@@ -37,8 +36,7 @@ func Install(ctx context.Context, files fs.FS, dir string) (*Project, error) {
 	return &Project{dir}, nil
 }
 
-// Run runs a script of the project with node and returns what it prints, also with an
-// error.
+// Run runs a script of the project with node and returns its output, even after an error.
 func (p *Project) Run(ctx context.Context, script string, stdin io.Reader) (stdout []byte, err error) {
 	var out, said bytes.Buffer
 	cmd := exec.CommandContext(ctx, "node", script)
@@ -49,17 +47,17 @@ func (p *Project) Run(ctx context.Context, script string, stdin io.Reader) (stdo
 	return out.Bytes(), err
 }
 
-// Report is what a script that judges messages found.
+// Report is the result of a script that validates messages.
 type Report struct {
 	// Passed and Failed count messages.
 	Passed, Failed int
-	// Failures names each message that failed, and why.
+	// Failures has each message that failed, with the reason.
 	Failures []string
 }
 
-// Check runs a script that judges the messages on its standard input: it prints a line
-// for each that fails and, last, "N passed, N failed", and exits with 1 where one does.
-// Messages that fail are no error.
+// Check runs a script that validates the messages on its standard input. The script
+// prints a line for each invalid message and, last, "N passed, N failed", and exits with
+// 1 if one fails. An invalid message is not an error of Check.
 func (p *Project) Check(ctx context.Context, script string, messages io.Reader) (*Report, error) {
 	out, err := p.Run(ctx, script, messages)
 	var exit *exec.ExitError

@@ -1,6 +1,6 @@
-// Package replay asks the AI SDK itself what it would have sent: whether requests that
-// are made of a bundle say what the SDK's providers say of the same messages, and
-// whether what its streams tell is understood.
+// Package replay compares with the AI SDK: whether requests that are built from a bundle
+// equal those that the SDK's providers send for the same messages, and whether our client
+// reads the streams that the SDK writes.
 //
 // The npm project beside this file pins the SDK and its providers. It needs node 20
 // or newer and npm in PATH.
@@ -35,8 +35,8 @@ func Install(ctx context.Context, dir string) (*SDK, error) {
 	return &SDK{p}, nil
 }
 
-// Requests returns what the SDK sends for each bundle, the JSON of one, by the name of
-// the format. What the SDK refuses to send is an object with the key "error".
+// Requests returns the requests that the SDK sends for each bundle, by the name of the
+// format. For one that it refuses to send, the value is an object with the key "error".
 func (s *SDK) Requests(ctx context.Context, bundles ...[]byte) ([]map[string]json.RawMessage, error) {
 	var stdin bytes.Buffer
 	for _, b := range bundles {
@@ -59,8 +59,8 @@ func (s *SDK) Requests(ctx context.Context, bundles ...[]byte) ([]map[string]jso
 	return all, nil
 }
 
-// Serve starts the routes of route.mjs and returns their URL. They end when stop is
-// called, which waits for it.
+// Serve starts the routes of route.mjs and returns their URL. stop ends them and waits
+// for that.
 func (s *SDK) Serve(ctx context.Context) (url string, stop func() error, err error) {
 	cmd := exec.CommandContext(ctx, "node", "route.mjs")
 	cmd.Dir = s.project.Dir
@@ -79,7 +79,7 @@ func (s *SDK) Serve(ctx context.Context) (url string, stop func() error, err err
 	}
 	stop = func() error {
 		closeErr := stdin.Close()
-		_, _ = io.Copy(io.Discard, stdout) // what it prints besides is for nobody
+		_, _ = io.Copy(io.Discard, stdout) // discard the rest of its output
 		if err := cmd.Wait(); err != nil {
 			return fmt.Errorf("run route.mjs with node: %w: %s", err, bytes.TrimSpace(stderr.Bytes()))
 		}

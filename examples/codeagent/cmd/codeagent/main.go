@@ -3,8 +3,8 @@
 //
 //	codeagent [flags] [prompt ...]
 //
-// OPENAI_API_KEY or OPENAI_BASE_URL makes it talk to a model, OPENAI_MODEL says
-// which; otherwise the model is a script.
+// OPENAI_API_KEY or OPENAI_BASE_URL selects a real model, OPENAI_MODEL its name. Without
+// them the model is a script.
 package main
 
 import (
@@ -56,10 +56,10 @@ func run(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("connect to collector: %w", err)
 	}
-	// Often enough for "agenttrace tail" to show words as they come.
+	// Export often enough for "agenttrace tail" to show text while it is generated.
 	lp := sdklog.NewLoggerProvider(sdklog.WithProcessor(sdklog.NewBatchProcessor(otlpbatch.Logs(events), sdklog.WithExportInterval(100*time.Millisecond))), sdklog.WithResource(resource))
 	defer func() {
-		// The agent may have been interrupted: what it did is still sent.
+		// Send the remaining telemetry even if the agent was interrupted.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
 		if sendErr := errors.Join(tp.Shutdown(ctx), lp.Shutdown(ctx)); sendErr != nil {
