@@ -308,9 +308,12 @@ type ToolTrace struct {
 	ErrorType      string `json:"error_type,omitempty"`
 	// PartialOutput is the output of a failed call before its error.
 	PartialOutput string `json:"partial_output,omitempty"`
-	// Withheld reports that the call succeeded and no source reports its output.
-	Withheld bool     `json:"withheld,omitempty"`
-	Problems []string `json:"problems,omitempty"`
+	// Withheld reports that the call succeeded and no source reports its output, InputWithheld
+	// that none reports the input: a null is in their place. A null without a mark is what
+	// the tool was given or returned.
+	Withheld      bool     `json:"withheld,omitempty"`
+	InputWithheld bool     `json:"input_withheld,omitempty"`
+	Problems      []string `json:"problems,omitempty"`
 }
 
 // Usage is a count of tokens in five disjoint buckets.

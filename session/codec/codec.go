@@ -104,6 +104,6 @@ func Withheld(p *session.Part) (input, output bool) {
 	if json.Unmarshal([]byte(p.DataJSON), &data) != nil {
 		return false, false
 	}
-	input = len(data.Input) == 0 || string(data.Input) == "null"
+	input = len(data.Input) == 0 || data.Meta.Own.InputWithheld
 	return input, data.Meta.Own.Withheld && *p.ToolState == session.StateOutputAvailable
 }

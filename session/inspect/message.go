@@ -209,8 +209,10 @@ type ToolCall struct {
 	ErrorType string `json:"error_type,omitempty"`
 	// PartialOutput is what a failed call had put out.
 	PartialOutput json.RawMessage `json:"partial_output,omitempty"`
-	// Withheld says that the call succeeded, and its source does not tell with what.
-	Withheld bool `json:"withheld,omitempty"`
+	// Withheld says that the call succeeded, and its source does not report the output,
+	// InputWithheld that it does not report the input.
+	Withheld      bool `json:"withheld,omitempty"`
+	InputWithheld bool `json:"input_withheld,omitempty"`
 
 	DurationMS *int64 `json:"duration_ms,omitempty"`
 	// ACPKind is what the tool does, in the words of the Agent Client Protocol.
@@ -371,6 +373,9 @@ func (b *builder) tool(row *session.Part, d *partData) *ToolCall {
 	}
 	if c.Withheld = x.Withheld; c.Withheld {
 		c.Output = nil // the null that stands in its place
+	}
+	if c.InputWithheld = x.InputWithheld; c.InputWithheld {
+		c.Input = nil
 	}
 	c.envelope()
 	c.Decisions = append(c.Decisions, b.decisionsByPart[row.ID]...)

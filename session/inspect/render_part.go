@@ -285,6 +285,9 @@ func (p *printer) tool(tl *Timeline, part *Part, previousRules *string) {
 	if text := valueText(rest); text != "" && text != "{}" {
 		p.block(four, four, text, p.dim, p.Lines)
 	}
+	if c.InputWithheld {
+		p.line(four, span{"the input is not reported", p.dim})
+	}
 	bar := span{"  │ ", p.rule}
 	p.decisions(c, previousRules)
 	if c.Stub {

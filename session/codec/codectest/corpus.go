@@ -241,9 +241,9 @@ func Corpus() []Sample {
 	b.add(began, user, "{}", said("go"))
 	b.add(began+1, assistant, "{}",
 		`{"type":"tool-bash","toolCallId":"call_1","state":"output-available","input":{"command":"ls"},"output":null,"toolMetadata":{"agenttrace":{"withheld":true}}}`,
-		`{"type":"tool-bash","toolCallId":"call_2","state":"output-available","input":null,"output":null,"toolMetadata":{"agenttrace":{"withheld":true}}}`,
+		`{"type":"tool-bash","toolCallId":"call_2","state":"output-available","input":null,"output":null,"toolMetadata":{"agenttrace":{"withheld":true,"input_withheld":true}}}`,
 		`{"type":"tool-bash","toolCallId":"call_3","state":"output-available","input":{},"output":null}`,
-		`{"type":"tool-bash","toolCallId":"call_4","state":"output-error","input":null,"errorText":"denied"}`)
+		`{"type":"tool-bash","toolCallId":"call_4","state":"output-error","input":null,"errorText":"denied","toolMetadata":{"agenttrace":{"input_withheld":true}}}`)
 	add("withheld values", b)
 
 	b = build("ses_summarized", began)

@@ -224,6 +224,7 @@ func (w *writer) tellTool(x *tool, asked *fact.Part) {
 		}
 		p.Output, p.ErrorText = nil, &text
 	}
+	meta.InputWithheld = p.Input == nil
 	p.Input = soundJSON(p.Input, "null")
 	p.Output = soundJSON(p.Output, "")
 	var row *session.Part

@@ -354,7 +354,7 @@ func (w *writer) tool(c *inspect.ToolCall) Block {
 		}
 	}
 	switch input := pretty(c.Input); {
-	case (input == "" || input == "null") && session.StateRank(c.State) >= session.StateRank(session.StateOutputAvailable):
+	case (input == "" || c.InputWithheld) && session.StateRank(c.State) >= session.StateRank(session.StateOutputAvailable):
 		section("Input", codec.WithheldText)
 	default:
 		section("Input", input)
