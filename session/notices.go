@@ -19,6 +19,8 @@ var notices = []struct{ rule, doc, remedy string }{
 		"export the span of the tool call too, or the next request of the model; what arrives later adds the result"},
 	{"once", "No tool call and no response id is in two messages, and no text is twice in what one model call answered.",
 		"if two instrumentations report the turn (show --provenance), disable one of them"},
+	{"history", "The requests of a session repeat no messages that the session does not have.",
+		"import the telemetry or the transcript of the earlier part, if there is one"},
 	{"attributed", "Every span of a turn, a model call or a tool call belongs to a message.",
 		"export the spans above it too; what arrives later gives it its place"},
 }

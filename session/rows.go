@@ -261,6 +261,10 @@ type MessageTrace struct {
 	TurnID   string `json:"turn_id,omitempty"`
 	TraceID  string `json:"trace_id,omitempty"`
 
+	// History is what the first request of the turn repeats of the conversation before it,
+	// where the source reports whole requests.
+	History *History `json:"history,omitempty"`
+
 	// Sources are the instrumentations that report the message, and "<agent> transcript"
 	// for the program's own transcript, if both report it.
 	Sources []string `json:"sources,omitempty"`
@@ -272,6 +276,14 @@ type MessageTrace struct {
 	// Problems are problems of the telemetry, such as a value of the wrong type or
 	// truncated JSON.
 	Problems []string `json:"problems,omitempty"`
+}
+
+// History counts the messages that a request repeats, those of the system left out. Both
+// counts are 0 where only their being there is known.
+type History struct {
+	Messages int64 `json:"messages"`
+	// Turns counts what the user said among them, messages in a row once.
+	Turns int64 `json:"turns"`
 }
 
 // Step is one model call of an assistant message. Fields that the source does not report

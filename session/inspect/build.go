@@ -30,6 +30,7 @@ func Build(in Input) *Timeline {
 	}
 	b.closeTurns()
 	b.missing()
+	b.unrecorded()
 	b.children()
 	b.totals()
 	return b.tl
@@ -203,6 +204,35 @@ func (b *builder) missing() {
 			t.MissingBefore = &MissingTurns{Count: n, First: last + 1, Last: low - 1}
 		}
 		known, last, unsaid = true, high, 0
+	}
+}
+
+// unrecorded finds what requests repeat of a conversation that the session does not have.
+// After a compaction, and after a rewind, requests repeat other things than the session has.
+func (b *builder) unrecorded() {
+	var asked, known int64 // what the user has said so far, and what of it is known to be missing
+	for i := range b.tl.Turns {
+		t := &b.tl.Turns[i]
+		var history *session.History
+		for k := range t.Messages {
+			m := &t.Messages[k]
+			if m.Compaction != nil || m.HiddenAt != nil {
+				return
+			}
+			history = cmp.Or(history, m.history)
+		}
+		if history != nil {
+			switch more := history.Turns - asked - known; {
+			case asked == 0 && known == 0:
+				t.Unrecorded = &Unrecorded{Messages: history.Messages, Turns: history.Turns}
+			case more > 0:
+				t.Unrecorded = &Unrecorded{Turns: more}
+			}
+			known = max(known, history.Turns-asked)
+		}
+		if t.question() != nil {
+			asked++
+		}
 	}
 }
 

@@ -27,7 +27,7 @@ func (b *builder) read(row *session.MessageAndParts) Message {
 	m.EndReason, m.Error, m.ToolCatalogDigest = trace.EndReason, trace.Error, trace.ToolCatalogDigest
 	m.ModelErrors = trace.ModelErrors
 	m.Problems = append(m.Problems, trace.Problems...)
-	m.incomplete = trace.Incomplete
+	m.incomplete, m.history = trace.Incomplete, trace.History
 	if r.Role == session.RoleAssistant {
 		m.State = stateOfMessage(trace)
 	}

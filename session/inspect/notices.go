@@ -18,6 +18,7 @@ import (
 func (tl *Timeline) FindNotices(in Input) {
 	found := session.Notices(in.Transcript)
 	found = append(found, unattributed(in.Links)...)
+	found = append(found, tl.unrecorded()...)
 	turns, calls, last := make(map[string]int), make(map[string]*ToolCall), 0
 	for i := range tl.Turns {
 		t := &tl.Turns[i]
@@ -35,7 +36,7 @@ func (tl *Timeline) FindNotices(in Input) {
 	}
 	for i := range found {
 		n := &found[i]
-		if n.MessageID != "" {
+		if n.Turn == 0 {
 			n.Turn = turns[n.MessageID]
 		}
 		if l := reporter(in.Links, n); l != nil {
@@ -86,6 +87,28 @@ func unattributed(links []store.Link) []session.Notice {
 		l := &links[i]
 		if what := kinds[l.Kind]; what != "" && l.MessageID == "" && l.Dialect != store.DialectSDK && l.SpanID != "" {
 			found = append(found, session.NewNotice("attributed", fmt.Sprintf("the %s of span %s belongs to no message", what, l.SpanID)))
+		}
+	}
+	return found
+}
+
+// unrecorded finds the turns whose requests repeat more than the session has. What a
+// sub-agent was given of the conversation is in its parent's session.
+func (tl *Timeline) unrecorded() []session.Notice {
+	if o := tl.Session.Origin; o != nil && !o.Fork {
+		return nil
+	}
+	var found []session.Notice
+	for i := range tl.Turns {
+		if t := &tl.Turns[i]; t.Unrecorded != nil {
+			n := session.NewNotice("history", t.Unrecorded.text(t.Number))
+			n.Turn = t.Number
+			for k := range t.Messages {
+				if t.Messages[k].history != nil {
+					n.MessageID = t.Messages[k].ID
+				}
+			}
+			found = append(found, n)
 		}
 	}
 	return found

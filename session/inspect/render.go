@@ -24,6 +24,10 @@ func (tl *Timeline) Render(w io.Writer, o Options) error {
 			p.missing(t.MissingBefore)
 			p.blank()
 		}
+		if t.Unrecorded != nil {
+			p.block(span{"… ", p.warn}, span{"  ", p.plain}, t.Unrecorded.text(t.Number), p.warn, 0)
+			p.blank()
+		}
 		if t.Hidden && !p.Full {
 			end := i
 			for end+1 < len(tl.Turns) && tl.Turns[end+1].Hidden && tl.Turns[end+1].MissingBefore == nil {

@@ -409,6 +409,9 @@ func (r *TurnReplay) gaps(tl *Timeline, context []*Message) {
 		if (seen || begins) && t.MissingBefore != nil {
 			r.miss(Missing{What: MissingTurnsGone, Why: plural(int(t.MissingBefore.Count), "turn", "turns") + " before turn " + strconv.Itoa(t.Number) + " never arrived"})
 		}
+		if (seen || begins) && t.Unrecorded != nil {
+			r.miss(Missing{What: MissingTurnsGone, Why: t.Unrecorded.text(t.Number)})
+		}
 		given := false
 		for k := range t.Messages {
 			seen = seen || &t.Messages[k] == first
@@ -421,6 +424,21 @@ func (r *TurnReplay) gaps(tl *Timeline, context []*Message) {
 			r.miss(Missing{What: MissingUserMessage, Why: "the user message of turn " + strconv.Itoa(t.Number) + " has not arrived"})
 		}
 	}
+}
+
+// text says how much precedes the turn with the number.
+func (u *Unrecorded) text(number int) string {
+	what := plural(int(u.Turns), "turn", "turns")
+	switch {
+	case u.Messages == 0 && u.Turns == 0:
+		return "not recorded: the conversation before turn " + strconv.Itoa(number) + ", which it continues"
+	case u.Messages > 0:
+		what = plural(int(u.Messages), "message", "messages")
+		if u.Turns > 0 {
+			what += " of " + plural(int(u.Turns), "turn", "turns")
+		}
+	}
+	return "not recorded: " + what + " before turn " + strconv.Itoa(number) + ", which its first request repeats"
 }
 
 // carried says that the file's content is in the URL, or where anybody gets it. There

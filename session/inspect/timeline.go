@@ -135,6 +135,9 @@ type Turn struct {
 	// MissingBefore is set where the source counted turns between the turn before
 	// and this one that never arrived.
 	MissingBefore *MissingTurns `json:"missing_before,omitempty"`
+	// Unrecorded is set where the turn's first request repeats messages that the session
+	// does not have: the client resumed a conversation that was not recorded.
+	Unrecorded *Unrecorded `json:"unrecorded,omitempty"`
 
 	// Hidden says that a rewind hid every message of the turn.
 	Hidden bool `json:"hidden,omitempty"`
@@ -186,6 +189,15 @@ type MissingTurns struct {
 	// not say which they are.
 	First int64 `json:"first_turn_index"`
 	Last  int64 `json:"last_turn_index"`
+}
+
+// Unrecorded is what a request repeats and the session does not have.
+type Unrecorded struct {
+	// Messages counts all messages that the request repeats, where the session has
+	// nothing before the turn, and is 0 where it has some of them.
+	Messages int64 `json:"messages,omitempty"`
+	// Turns counts what the user said that the session does not have.
+	Turns int64 `json:"turns"`
 }
 
 // Tools says what a turn's model could call, and what it called.
@@ -270,6 +282,7 @@ type Message struct {
 	UpdatedAt int64 `json:"updated_at"`
 
 	incomplete bool
+	history    *session.History
 	// marker says that the message is a compaction's and no answer besides.
 	marker  bool
 	counted session.MessageTokens

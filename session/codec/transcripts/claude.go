@@ -64,6 +64,7 @@ func DecodeClaude(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Sess
 		d := claude{
 			report: report, sessions: make(map[string]*claudeSession), roots: make(map[string]string),
 			custom: make(map[string]string), guessed: make(map[string]string),
+			links: make(map[string]string),
 		}
 		if err := lines(r, report, d.record); err != nil {
 			yield(nil, err)
@@ -76,6 +77,7 @@ func DecodeClaude(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Sess
 		for _, s := range d.order {
 			s.answered(false)
 			if s.sub == "" {
+				s.tree.continues(d.links)
 				s.tree.hide()
 				id := s.b.s.Row.ID
 				s.b.title = cmp.Or(d.custom[id], d.title, d.guessed[id])
@@ -91,6 +93,9 @@ type claude struct {
 	report   func(codec.Problem)
 	sessions map[string]*claudeSession
 	order    []*claudeSession
+	// links are the records that report nothing of the conversation, with what each of
+	// them follows from: hooks run before the first message.
+	links map[string]string
 	// roots are the first records of the sub-agents' chains, by any of their records.
 	roots map[string]string
 	title string // of the file, which is said of no session
@@ -307,6 +312,9 @@ func (s *claudeSession) titled(anew bool) {
 // link notes a record that tells nothing of the conversation, which one that does may
 // follow from all the same.
 func (d *claude) link(o rows.Object) {
+	if id := o.Text("uuid"); id != "" {
+		d.links[id] = o.Text("parentUuid")
+	}
 	if s := d.sessions[o.Text("sessionId")]; s != nil && string(o.Get("isSidechain")) != "true" {
 		s.tree.add(o, s.b.at, false, nil)
 	}

@@ -1,6 +1,8 @@
 package transcripts
 
 import (
+	"slices"
+
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
@@ -53,6 +55,36 @@ func (t *branches) before(b *branch) *branch {
 		}
 	}
 	return nil
+}
+
+// continues notes in the first answer that the conversation follows from a record which the
+// file does not have: the client resumed what was not recorded here. links are the records
+// that are no part of the conversation.
+func (t *branches) continues(links map[string]string) {
+	first := slices.IndexFunc(t.order, (*branch).conversation)
+	if first < 0 {
+		return
+	}
+	above := t.order[first].parent
+	for range len(t.order) + len(links) { // the chain of a damaged file may be a circle
+		if b := t.byID[above]; b != nil {
+			above = b.parent
+		} else if parent, known := links[above]; known {
+			above = parent
+		} else {
+			break
+		}
+	}
+	_, known := links[above]
+	if above == "" || known || t.byID[above] != nil {
+		return
+	}
+	for _, b := range t.order {
+		if b.conversation() && b.row.Row.Role == session.RoleAssistant {
+			b.row.SetTrace("history", session.History{})
+			return
+		}
+	}
 }
 
 // hide hides the messages that the user left.

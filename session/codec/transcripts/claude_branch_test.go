@@ -118,3 +118,30 @@ func TestClaudeBranches(t *testing.T) {
 		}
 	}
 }
+
+// TestClaudeResumedConversation: what a file continues and does not have is noted, once.
+func TestClaudeResumedConversation(t *testing.T) {
+	for name, tt := range map[string]struct {
+		file string
+		want int
+	}{
+		"whole":             {branch("u1 - user one", "a1 u1 say 1", "u2 a1 user two", "a2 u2 say 2"), 0},
+		"resumed":           {branch("u3 a2 user three", "a3 u3 say 3", "u4 a3 user four", "a4 u4 say 4"), 1},
+		"after a hook":      {branch("h1 - attachment hook", "h2 h1 attachment hook", "u1 h2 user one", "a1 u1 say 1"), 0},
+		"resumed by a hook": {branch("h1 a9 attachment hook", "u1 h1 user one", "a1 u1 say 1"), 1},
+		"in a circle":       {branch("u1 a1 user one", "a1 u1 say 1"), 0},
+	} {
+		n := 0
+		for s, err := range transcripts.DecodeClaude(strings.NewReader(tt.file), nil) {
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			for _, m := range s.Messages {
+				n += strings.Count(m.Message.MetadataJSON, `"history":{"messages":0,"turns":0}`)
+			}
+		}
+		if n != tt.want {
+			t.Errorf("%s: %d messages continue what is not there, want %d", name, n, tt.want)
+		}
+	}
+}

@@ -207,6 +207,7 @@ func (n *node) gather() {
 	}
 	asked := *n.Fact
 	asked.Input, asked.History = sinceUser(all)
+	asked.CountBefore(all)
 	n.Fact = &asked
 	for _, k := range pieces {
 		piece := *k.Fact

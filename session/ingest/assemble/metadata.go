@@ -79,6 +79,8 @@ type measures struct {
 	Finished   bool   `json:"finished,omitempty"`
 	RootWent   bool   `json:"root_went,omitempty"`
 	Pending    bool   `json:"pending,omitempty"`
+	// Asked says that a request of the turn was seen: later ones repeat the turn itself.
+	Asked bool `json:"asked,omitempty"`
 }
 
 // pair is a key that no column has, and its value.
@@ -148,6 +150,7 @@ func (m *measures) addCalls(calls []*call) {
 		if m.Calls > 1 {
 			trace.ResponseID = "" // it would be one of several
 		}
+		m.addHistory(c.nodes)
 		m.Failed = c.failed()
 		m.CallFailed = cmp.Or(m.Failed, m.CallFailed)
 		m.Finished = m.Finished || c.finished()
@@ -157,6 +160,24 @@ func (m *measures) addCalls(calls []*call) {
 		}
 		// Some models say that they stopped when they ask for tools.
 		m.Asks = slices.ContainsFunc(c.output, func(p fact.Part) bool { return p.Kind == fact.PartCall })
+	}
+}
+
+// addHistory notes what the turn's first request repeats of the conversation before the
+// turn, by what most is said of it: what no message in the store has was never recorded.
+func (m *measures) addHistory(nodes []*node) {
+	if m.Asked {
+		return
+	}
+	var before session.History
+	for _, n := range nodes {
+		m.Asked = m.Asked || len(n.Input) > 0
+		if int64(n.Before) > before.Messages {
+			before = session.History{Messages: int64(n.Before), Turns: int64(n.BeforeTurns)}
+		}
+	}
+	if before.Messages > 0 {
+		m.Message.Trace.History = &before
 	}
 }
 
@@ -226,6 +247,7 @@ func (m *measures) addRoots(t *turn, until int64) {
 		if m.Root == nil || r.End > m.Root.End {
 			m.Root = &rootEnd{End: r.End, Finish: r.Finish, Failed: r.Failed, Error: r.Error, ErrorType: r.ErrorType}
 		}
+		m.addHistory([]*node{r})
 		m.RootCost = cmp.Or(m.RootCost, r.CostUSD)
 		if m.RootFailed = cmp.Or(m.RootFailed, r.Error, r.ErrorType); m.RootFailed == "" && r.Failed {
 			m.RootFailed = "error"

@@ -186,10 +186,11 @@ func textOf(messages []fact.Message, role string) string {
 }
 
 // ReadInput stores a conversation as what was asked: the recent messages in Input,
-// the count of those before in History, and the system's text in SystemPrompt
+// the counts of those before in History, Before and BeforeTurns, and the system's text in SystemPrompt
 // where nothing else has said it.
 func ReadInput(f *fact.Fact, messages []fact.Message) {
 	f.Input, f.History = Recent(messages)
+	f.CountBefore(messages)
 	if f.SystemPrompt == "" {
 		f.SystemPrompt = SystemText(messages)
 	}

@@ -217,6 +217,7 @@ func readOpenCodeStep(f *fact.Fact) {
 	}
 	f.Kind, f.Rooted = fact.Step, true
 	f.Model, f.Input, f.History, f.Output, f.SystemPrompt, f.Finish = nil, nil, 0, nil, "", ""
+	f.Before, f.BeforeTurns = 0, 0
 	f.Usage, f.Temperature, f.Extra, f.Problems = nil, nil, nil, nil
 }
 

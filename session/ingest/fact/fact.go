@@ -108,6 +108,11 @@ type Fact struct {
 	// those before were told before. History counts the ones left out.
 	Input   []Message `json:"input,omitempty"`
 	History int       `json:"history,omitempty"`
+	// Before counts the messages that come before the last ones of the user, those of
+	// the system left out, BeforeTurns what the user said among them, messages in a row
+	// once.
+	Before      int `json:"before,omitempty"`
+	BeforeTurns int `json:"before_turns,omitempty"`
 	// Unanswered are messages of the user that come before Input and that nothing
 	// answered: those of turns that failed.
 	Unanswered []Message `json:"unanswered,omitempty"`

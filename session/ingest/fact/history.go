@@ -43,3 +43,25 @@ func distinct(messages []Message) bool {
 	}
 	return true
 }
+
+// CountBefore sets Before and BeforeTurns to what all, of which Input is the end, has
+// before the last messages of the user.
+func (f *Fact) CountBefore(all []Message) {
+	f.Before, f.BeforeTurns = 0, 0
+	messages, turns, said := 0, 0, false // up to here, and whether the user spoke last
+	for i := range all {
+		switch all[i].Role {
+		case "system":
+			continue
+		case "user":
+			if !said {
+				f.Before, f.BeforeTurns = messages, turns
+				turns++
+			}
+			said = true
+		default:
+			said = false
+		}
+		messages++
+	}
+}

@@ -395,6 +395,9 @@ func (r *Reader) MayHaveNotices(ctx context.Context, ids []string) (map[string]b
 	query := `SELECT 1 WHERE EXISTS (SELECT 1 FROM chat_messages m WHERE m.session_id = ?1 AND m.role = 'assistant' AND m.hidden_at IS NULL
  AND (instr(m.metadata_json, '"problems"') OR instr(m.metadata_json, '"incomplete"')
  OR NOT EXISTS (SELECT 1 FROM chat_parts p WHERE p.message_id = m.id)))
+ OR EXISTS (SELECT 1 FROM chat_messages m WHERE m.session_id = ?1 AND instr(m.metadata_json, '"history"')
+ AND 1 + max(1, coalesce(json_extract(iif(json_valid(m.metadata_json), m.metadata_json, '{}'), '$.agenttrace.history.turns'), 1))
+ > (SELECT count(*) FROM chat_messages u WHERE u.session_id = ?1 AND u.role = 'user' AND u.created_at <= m.created_at))
  OR EXISTS (SELECT 1 FROM chat_messages WHERE session_id = ?1 AND instr(metadata_json, '"response_id"')
  GROUP BY json_extract(iif(json_valid(metadata_json), metadata_json, '{}'), '$.agenttrace.response_id') HAVING count(*) > 1)
  OR EXISTS (SELECT 1 FROM chat_parts WHERE session_id = ?1 AND tool_state = 'input-available')
