@@ -47,15 +47,14 @@ func inShell(t *testing.T, first string, args ...string) (stderr string, code in
 	return errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// large makes a store with a session that no format writes in few bytes, and lets the writers
-// find no log beside it.
-func large(t *testing.T, path string) {
+// large makes a store with a session of so many more parts, and no log beside it.
+func large(t *testing.T, path string, parts int) {
 	t.Helper()
 	if err := makeStore(path, fixture()); err != nil {
 		t.Fatal(err)
 	}
 	var sql strings.Builder
-	for i := range 1500 {
+	for i := range parts {
 		fmt.Fprintf(&sql, "INSERT INTO chat_parts(id, message_id, session_id, \"index\", type, data_json, created_at, updated_at)"+
 			" SELECT 'prt_large_%d', message_id, session_id, %d, 'text', json_object('type', 'text', 'text', hex(randomblob(400))), created_at, updated_at"+
 			" FROM chat_parts WHERE session_id = 'ses_1fa2bdc08000YO9dOSXjsMd9kP' ORDER BY rowid LIMIT 1;\n", i, 1000+i)
@@ -72,7 +71,7 @@ func large(t *testing.T, path string) {
 func TestWhatCannotBeWrittenLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
 	store := filepath.Join(dir, "s.db")
-	large(t, store)
+	large(t, store, 1500)
 	out := filepath.Join(dir, "out")
 	if err := os.Mkdir(out, 0o700); err != nil {
 		t.Fatal(err)
@@ -106,6 +105,42 @@ func TestWhatCannotBeWrittenLeavesNothing(t *testing.T) {
 				t.Errorf("%v: left behind: %v, %v", args, left, err)
 				_ = os.RemoveAll(filepath.Join(out, left[0].Name()))
 			}
+		}
+	}
+}
+
+// TestASkilletDirectoryHasBothOrNone: wherever the disk is full, a session is in the database and
+// has its log, or neither; one that is replaced keeps both.
+func TestASkilletDirectoryHasBothOrNone(t *testing.T) {
+	dir := t.TempDir()
+	store := filepath.Join(dir, "s.db")
+	large(t, store, 60)
+	for blocks := 66; blocks < 330; blocks += 6 {
+		out := filepath.Join(dir, fmt.Sprintf("out%d", blocks))
+		args := []string{"--store", store, "export", "--all", "--format", "skillet", "--output", out + "/"}
+		stderr, code := inShell(t, fmt.Sprintf("ulimit -f %d", blocks), args...)
+		logs := 0
+		for _, name := range entries(t, out) {
+			switch {
+			case strings.HasSuffix(name, ".jsonl"):
+				logs++
+			case filepath.Base(name) != ".agent_sessions.sqlite":
+				t.Errorf("%d blocks: %s is left behind", blocks, name)
+			}
+		}
+		if left := strings.Count(stderr, " is left out: "); (code == 0) != (left == 0) {
+			t.Errorf("%d blocks: exit code %d, %d logs, %s", blocks, code, logs, stderr)
+		}
+		// A log without its rows would be in the way of the next export.
+		stored := 0
+		if conn, err := zombie.OpenConn(filepath.Join(out, ".agent_sessions.sqlite"), zombie.OpenReadOnly); err == nil {
+			_ = sqlitex.ExecuteTransient(conn, "SELECT count(DISTINCT session_name) FROM session_items", &sqlitex.ExecOptions{
+				ResultFunc: func(stmt *zombie.Stmt) error { stored = stmt.ColumnInt(0); return nil },
+			})
+			_ = conn.Close()
+		}
+		if logs != stored {
+			t.Errorf("%d blocks: %d logs, %d sessions in the database: %s", blocks, logs, stored, stderr)
 		}
 	}
 }

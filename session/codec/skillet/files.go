@@ -243,7 +243,31 @@ func place(log, store string, s *codec.Session, key Key, replace bool) error {
 	if err := os.MkdirAll(filepath.Dir(store), 0o700); err != nil {
 		return err
 	}
-	return writeStore(store, conversation{key, itemsOf(s)}, replace, put)
+	placed := false
+	restore, forget := keepFile(log)
+	defer forget()
+	err := writeStore(store, conversation{key, itemsOf(s)}, replace, func() error {
+		err := put()
+		placed = err == nil
+		return err
+	})
+	if err != nil && placed { // the commit, which comes last, failed
+		restore()
+	}
+	return err
+}
+
+// keepFile returns a function that restores the file at path, or that it is not there, and one
+// that ends the possibility. Where the file system has no links a file is not restored.
+func keepFile(path string) (restore, forget func()) {
+	old := fmt.Sprintf("%s.%d.old", path, os.Getpid())
+	switch err := os.Link(path, old); {
+	case err == nil:
+		return func() { _ = os.Rename(old, path) }, func() { _ = os.Remove(old) }
+	case errors.Is(err, fs.ErrNotExist):
+		return func() { _ = os.Remove(path) }, func() {}
+	}
+	return func() {}, func() {}
 }
 
 // writeLog writes the log beside where it is to be.
