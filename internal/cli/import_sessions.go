@@ -80,9 +80,10 @@ func (im *importer) isStore(path string) bool {
 // spooled writes what is in r to a file in a directory of its own, for what can be
 // read of a file alone.
 func spooled(r io.Reader) (path string, err error) {
+	named := "a temporary file in " + os.TempDir()
 	dir, err := os.MkdirTemp("", "agenttrace-import-")
 	if err != nil {
-		return "", err
+		return "", inTemporary(unwritten(named, err))
 	}
 	defer func() {
 		if err != nil {
@@ -92,10 +93,21 @@ func spooled(r io.Reader) (path string, err error) {
 	path = filepath.Join(dir, "input")
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o600)
 	if err != nil {
-		return "", err
+		return "", inTemporary(unwritten(named, err))
 	}
-	_, err = io.Copy(f, r)
-	return path, errors.Join(err, f.Close())
+	err = into(f, named, func(w io.Writer) error {
+		_, err := io.Copy(w, r)
+		return err
+	})
+	return path, inTemporary(errors.Join(err, f.Close()))
+}
+
+// inTemporary names the remedy for a temporary file that cannot be written.
+func inTemporary(err error) error {
+	if failure, ok := errors.AsType[*writeError](err); ok {
+		failure.remedy = "make room there, or name another directory with TMPDIR"
+	}
+	return err
 }
 
 func (im *importer) importAll(ctx context.Context, f *formats.Format, sessions iter.Seq2[*codec.Session, error], t *tally) (failed error) {
