@@ -15,7 +15,7 @@ import (
 	"github.com/agenttrace/agenttrace/collector"
 )
 
-// compose is what the tests read of docker-compose.yml.
+// compose has the fields of docker-compose.yml that the tests use.
 type compose struct {
 	Services map[string]service
 	Volumes  map[string]any
@@ -92,7 +92,7 @@ func TestCompose(t *testing.T) {
 	}
 }
 
-// The files that commands name are mounted.
+// The files that commands refer to are mounted.
 func TestComposeCommands(t *testing.T) {
 	for name, s := range readCompose(t).Services {
 		for _, arg := range s.Command {
@@ -104,8 +104,8 @@ func TestComposeCommands(t *testing.T) {
 	}
 }
 
-// The collector's configuration is valid with the environment that the compose
-// file gives it, and everything it points to is there.
+// The collector's configuration is valid with the environment in the compose file, and
+// everything that it refers to exists.
 func TestCollectorInCompose(t *testing.T) {
 	c := readCompose(t)
 	s := c.Services["collector"]
@@ -140,7 +140,7 @@ func TestCollectorInCompose(t *testing.T) {
 	}
 }
 
-// listens returns the port on which a back end accepts OTLP over gRPC.
+// listens returns the port on which a back end receives OTLP over gRPC.
 func listens(t *testing.T, c compose, name string) string {
 	t.Helper()
 	switch name {
@@ -164,7 +164,7 @@ func listens(t *testing.T, c compose, name string) string {
 	return ""
 }
 
-// Tempo keeps what it has on its volume.
+// Tempo stores its data on its volume.
 func TestTempoVolume(t *testing.T) {
 	var config struct {
 		Server struct {
@@ -189,7 +189,7 @@ func TestTempoVolume(t *testing.T) {
 	}
 }
 
-// Data sources point at services and the ports those serve on.
+// Data sources point at services and their ports.
 func TestDataSources(t *testing.T) {
 	var config struct {
 		Datasources []struct{ Name, Type, URL string }
@@ -208,7 +208,7 @@ func TestDataSources(t *testing.T) {
 	}
 }
 
-// The image runs as nobody and keeps the store on a volume that it owns.
+// The image does not run as root and has the store on a volume that its user owns.
 func TestDockerfile(t *testing.T) {
 	b, err := os.ReadFile("../Dockerfile")
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// reference returns the sessions that the reference program of the guide wrote:
-// one with every part type that it stores, rewound; its fork; an archived one.
+// reference returns sessions that the guide's reference program wrote: one with every
+// part type that it stores and a rewind, its fork, and an archived one.
 func reference(tb testing.TB) []*session.Transcript {
 	tb.Helper()
 	data, err := os.ReadFile("testdata/reference.jsonl")
@@ -45,7 +45,7 @@ func TestCheckAcceptsReference(t *testing.T) {
 
 const digest = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
-// sound is a session that breaks no rule and has something for each to look at.
+// sound is a valid session to which every rule applies.
 //
 //	0 user       text, file
 //	1 assistant  one part of every kind and tool state; usage, outside the tail
@@ -129,7 +129,7 @@ func part(t *session.Transcript, partType, state string) *session.Part {
 	panic("no part " + partType + " " + state)
 }
 
-// data replaces text in data_json of the part, which must have it.
+// data replaces text in the part's data_json, which must contain it.
 func data(partType, state, from, to string) func(*session.Transcript) {
 	return func(t *session.Transcript) {
 		p := part(t, partType, state)
@@ -150,7 +150,7 @@ func metadata(message int, from, to string) func(*session.Transcript) {
 	}
 }
 
-// violations each break exactly the one rule, and once.
+// violations are changes that each break exactly one rule, once.
 var violations = []struct {
 	rule, where, detail string
 	change              func(*session.Transcript)
@@ -296,7 +296,7 @@ func TestCheckReportsExactlyTheBrokenRule(t *testing.T) {
 	}
 }
 
-// A negative bucket of the session is never the sum of what may be in messages.
+// A negative bucket of the session is never a valid sum over messages.
 func TestCheckNegativeBucket(t *testing.T) {
 	tr := sound()
 	tr.Session.SetUsage(session.Usage{Input: 11, Output: 2, Reasoning: 3, CacheRead: 4, CacheWrite: -5})
@@ -388,7 +388,7 @@ func TestCheckEmpty(t *testing.T) {
 	}
 }
 
-// FuzzCheck feeds transcripts that no codec would let through.
+// FuzzCheck checks transcripts that no codec would accept.
 func FuzzCheck(f *testing.F) {
 	for _, t := range append(reference(f), sound(), new(session.Transcript)) {
 		data, err := json.Marshal(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// fill sets every field of the row that p points to, so that a column added to
-// a row without its line in AppendJSON fails the tests here.
+// fill sets every field of the row that p points to, so the tests fail for a new column
+// that AppendJSON lacks.
 func fill(p any) {
 	v := reflect.ValueOf(p).Elem()
 	for i := range v.NumField() {
@@ -38,7 +38,7 @@ func TestAppendJSONKeepsEveryColumn(t *testing.T) {
 		var s, s2 Session
 		var m, m2 Message
 		var p, p2 Part
-		// The least that can be read back, and everything.
+		// The minimal row that can be read back, and one with every column.
 		s.ID, m.ID, m.SessionID, p.ID, p.MessageID, p.SessionID = "s", "m", "s", "p", "m", "s"
 		if full {
 			fill(&s)
@@ -61,8 +61,8 @@ func TestAppendJSONKeepsEveryColumn(t *testing.T) {
 			if diff := cmp.Diff(tt.want, tt.back); diff != "" {
 				t.Errorf("row changed (-want +got):\n%s", diff)
 			}
-			// encoding/json writes the same bytes, apart from what it escapes for
-			// the sake of HTML.
+			// encoding/json writes the same bytes, except that it escapes HTML
+			// characters.
 			var b strings.Builder
 			enc := json.NewEncoder(&b)
 			enc.SetEscapeHTML(false)
@@ -95,8 +95,8 @@ func TestAppendString(t *testing.T) {
 	}
 }
 
-// TestAppendStringAtEveryOffset puts every byte at every place of a word of
-// eight, where the search for escapes could miss it or see it twice.
+// TestAppendStringAtEveryOffset puts every byte at every offset of a word of eight bytes,
+// where the search for escapes could miss it or find it twice.
 func TestAppendStringAtEveryOffset(t *testing.T) {
 	for c := range 256 {
 		for at := range 24 {
@@ -184,7 +184,7 @@ func TestDecodeJSONDefaults(t *testing.T) {
 	if diff := cmp.Diff(Session{ID: "ses_1", Title: "New Chat", Agent: "a", PermissionsJSON: "[]", MetadataJSON: "{}"}, s); diff != "" {
 		t.Errorf("session (-want +got):\n%s", diff)
 	}
-	// A second row must not show anything of the first.
+	// Nothing of the first row may remain in a second one.
 	if err := s.DecodeJSON([]byte(`{"id":"ses_2"}`)); err != nil || s.Agent != "" {
 		t.Errorf("second row: agent %q, error %v", s.Agent, err)
 	}

@@ -7,7 +7,8 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 )
 
-// TestNotices: rows that are valid and doubtful are told, sound ones are not.
+// TestNotices checks that doubtful rows are reported and others are not, although all are
+// valid.
 func TestNotices(t *testing.T) {
 	call := func(id, state string) session.Part {
 		return session.Part{Type: "tool-ls", ToolCallID: &id, ToolState: &state, DataJSON: `{"type":"tool-ls","input":{"path":"."}}`}

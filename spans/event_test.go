@@ -16,8 +16,7 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// eventKinds makes an empty event of every kind, and with fields only what
-// events of the kind have.
+// eventKinds lists the kinds of events, and the fields that only events of this kind have.
 var eventKinds = []struct {
 	name   string
 	fields []string
@@ -39,7 +38,7 @@ func (g generator) event(name string, fields []string) *spans.Event {
 		if e.Session == nil {
 			e.Session = &spans.Run{SessionID: "ses_1"}
 		}
-		// An event is about what is there, not about how a run ended.
+		// An event has no outcome of a run.
 		r := e.Session
 		r.Operation = semconv.RunOperationUpdate
 		r.Outcome, r.Error, r.ErrorType, r.TargetMessageID, r.TargetAt = "", "", "", "", 0

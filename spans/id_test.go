@@ -15,7 +15,7 @@ func TestNewIDSortsInTheOrderOfMinting(t *testing.T) {
 	shape := regexp.MustCompile(`^msg_[0-9a-f]{12}[0-9A-Za-z]{14}$`)
 	var ids []string
 	for i := range 10000 {
-		// The clock may stand still or step back.
+		// The clock may stop or go back.
 		ids = append(ids, spans.NewID(spans.PrefixMessage, now.Add(-time.Duration(i%3)*time.Second)))
 	}
 	if !slices.IsSorted(ids) {

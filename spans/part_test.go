@@ -10,7 +10,7 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// TestCutPartKeepsWhatStandsBeforeTheCut cuts a part at every byte.
+// TestCutPartKeepsWhatStandsBeforeTheCut truncates a part at every byte.
 func TestCutPartKeepsWhatStandsBeforeTheCut(t *testing.T) {
 	whole := spans.Part{
 		ID: "prt_1", Index: 3, Type: "tool-bash", ToolCallID: "call_1", ToolState: "input-available", CreatedAt: 10, UpdatedAt: 20,
@@ -25,7 +25,7 @@ func TestCutPartKeepsWhatStandsBeforeTheCut(t *testing.T) {
 	for cut := range len(text) {
 		p, err := spans.ParsePart(text[:cut])
 		if err == nil {
-			// Cut between two closing braces, which only the data can tell.
+			// The cut is between two closing braces, which only the data reveals.
 			if json.Valid(p.Data) {
 				t.Fatalf("ParsePart(%q) reports nothing", text[:cut])
 			}

@@ -17,7 +17,7 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// kinds makes an empty record of every kind.
+// kinds returns an empty value of every type of span.
 var kinds = []func() spans.Record{
 	func() spans.Record { return new(spans.Run) },
 	func() spans.Record { return new(spans.Turn) },
@@ -27,8 +27,7 @@ var kinds = []func() spans.Record{
 	func() spans.Record { return new(spans.ModelCall) },
 }
 
-// generator fills records with random values, zero ones among them unless full
-// is set.
+// generator fills values with random fields. Some are zero unless full is set.
 type generator struct {
 	r    *rand.Rand
 	full bool
@@ -79,7 +78,7 @@ func (g generator) fill(v reflect.Value, name string) {
 		return
 	case spans.Message:
 		if !g.maybe() {
-			return // a message without an id is not sent
+			return // a message without an id is not encoded
 		}
 	}
 	switch v.Kind() {
@@ -128,7 +127,7 @@ func TestDecodingWhatWasEncodedGivesTheRecordBack(t *testing.T) {
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Fatalf("%s: decoded record differs (-encoded +decoded):\n%s", want.Kind(), diff)
 			}
-			// The order in which attributes arrive has no meaning.
+			// The order of attributes has no meaning.
 			g.r.Shuffle(len(attrs), func(i, j int) { attrs[i], attrs[j] = attrs[j], attrs[i] })
 			again := kind()
 			if err := spans.Decode(again, attrs); err != nil {
@@ -160,7 +159,7 @@ func TestAppendKeepsWhatIsThere(t *testing.T) {
 	}
 }
 
-// garbage is a value of every type, and of every way to be wrong.
+// garbage has a value of every type, and invalid values of every kind.
 func garbage() []spans.Value {
 	return []spans.Value{
 		{}, spans.StringValue(""), spans.StringValue("x"), spans.StringValue("\xff"), spans.StringValue("{"), spans.StringValue("[]"), spans.StringValue("{}"),
@@ -197,8 +196,8 @@ func TestWrongTypeIsReportedAndLeavesTheField(t *testing.T) {
 		semconv.Double: spans.StringValue("one"), semconv.Bool: spans.StringValue("true"), semconv.JSON: spans.BoolValue(true),
 	}
 	g := generator{r: rand.New(rand.NewPCG(3, 5)), full: true}
-	// Read only where nothing better says it, or always true: their type does not
-	// matter.
+	// These are read only if no better attribute is present, or are always true, so their
+	// type does not matter.
 	lenient := []attribute.Key{
 		semconv.GenAIOperationNameKey, semconv.GenAIConversationCompactedKey, semconv.TokensKey,
 		semconv.GenAIUsageInputTokensKey, semconv.GenAIUsageOutputTokensKey, semconv.GenAIUsageCacheReadKey,
@@ -233,7 +232,7 @@ func describe(t *testing.T, key attribute.Key) semconv.Attribute {
 	return semconv.Attribute{}
 }
 
-// spanName is how semconv.Attributes names the span of a record.
+// spanName returns the name that semconv.Attributes uses for the span.
 func spanName(r spans.Record) string {
 	if r.Kind() == spans.KindModelCall {
 		return "chat {model}"
@@ -241,8 +240,8 @@ func spanName(r spans.Record) string {
 	return r.Kind()
 }
 
-// TestEverySpanCarriesWhatSemconvLists compares the table with what records
-// append, both ways.
+// TestEverySpanCarriesWhatSemconvLists compares the table with the attributes that Append
+// writes, in both directions.
 func TestEverySpanCarriesWhatSemconvLists(t *testing.T) {
 	g := generator{r: rand.New(rand.NewPCG(2, 9)), full: true}
 	for _, kind := range kinds {
@@ -268,7 +267,7 @@ func TestEverySpanCarriesWhatSemconvLists(t *testing.T) {
 		}
 		for _, a := range semconv.Attributes() {
 			if a.Key == semconv.ReplayKey {
-				continue // beside the record, for stored sessions: session/ingest/replay
+				continue // added by session/ingest/replay for stored sessions
 			}
 			if slices.Contains(a.Spans, spanName(r)) && !appended[a.Key] {
 				t.Errorf("%s is listed for %s, which never appends it", a.Key, spanName(r))
@@ -341,7 +340,7 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// What was accepted encodes to a form that decodes to itself.
+		// An accepted value encodes to a form that decodes to itself.
 		if run, ok := r.(*spans.Turn); ok && (run.User.ID == "" || run.Assistant.ID == "") {
 			run.User.ID, run.Assistant.ID = "msg_1", "msg_2"
 		}

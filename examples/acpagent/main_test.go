@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The client gets the log beside the SDK's answers and updates.
+// The client gets the log as well as the SDK's responses and updates.
 func TestClientGetsTheLog(t *testing.T) {
 	in, toAgent := io.Pipe()
 	fromAgent, out := io.Pipe()

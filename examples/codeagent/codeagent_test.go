@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestDemo asserts that the demo shows all that a session must show.
+// TestDemo checks that the demo's session has every feature of a session.
 func TestDemo(t *testing.T) {
 	rec := agenttracetest.NewRecorder()
 	var progress strings.Builder
@@ -186,7 +186,7 @@ func TestDemo(t *testing.T) {
 				t.Errorf("summary %d lost the cause: %s", i, c.Summary)
 			}
 		}
-		// What the model was sent before the first one, and after it.
+		// The model's input before and after the first compaction.
 		inputs := map[string]int64{}
 		for _, call := range all.ModelCalls() {
 			inputs[call.ResponseID] = call.Usage.Tokens.Input + call.Usage.Tokens.CacheRead
@@ -253,8 +253,8 @@ func TestDemo(t *testing.T) {
 	})
 }
 
-// TestDemoRepeats runs the demo twice, once unobserved: telemetry must not
-// change what an agent does, and the conversation is the same each time.
+// TestDemoRepeats runs the demo with and without telemetry: the conversation is the same,
+// because telemetry must not change what an agent does.
 func TestDemoRepeats(t *testing.T) {
 	var first, second strings.Builder
 	for w, tp := range map[*strings.Builder]*agenttracetest.Recorder{&first: nil, &second: agenttracetest.NewRecorder()} {
@@ -266,13 +266,13 @@ func TestDemoRepeats(t *testing.T) {
 			t.Fatalf("result %+v, %v", result, err)
 		}
 	}
-	seconds := regexp.MustCompile(`\d+\.\d+s|\(cached\)`) // Go may have kept the result of a test
+	seconds := regexp.MustCompile(`\d+\.\d+s|\(cached\)`) // Go may have cached the result of a test
 	if diff := cmp.Diff(seconds.ReplaceAllString(first.String(), "s"), seconds.ReplaceAllString(second.String(), "s")); diff != "" {
 		t.Errorf("two conversations (-first +second):\n%s", diff)
 	}
 }
 
-// canceling cancels the run when it reads a word.
+// canceling cancels the run when it reads a text.
 type canceling struct {
 	word   string
 	cancel context.CancelFunc
@@ -308,8 +308,7 @@ func TestUnknownCommand(t *testing.T) {
 	}
 }
 
-// newAgent returns an agent in a workspace with one file, whose model answers
-// from a list.
+// newAgent returns an agent in a workspace with one file. Its model answers from a list.
 func newAgent(t *testing.T, rec *agenttracetest.Recorder, answers ...func() (*http.Response, error)) *agent {
 	t.Helper()
 	a := &agent{ws: newWorkspace(t, "one\n"), limit: contextTokens, say: func(string, ...any) {}, model: agenttrace.Model{ID: "m"}}
@@ -320,7 +319,7 @@ func newAgent(t *testing.T, rec *agenttracetest.Recorder, answers ...func() (*ht
 	return a
 }
 
-// stream is an answer that calls tools: pairs of name and arguments.
+// stream returns an answer that calls tools: pairs of name and arguments.
 func stream(calls ...string) func() (*http.Response, error) {
 	var chunk chatChunk
 	chunk.Choices = []chatChoice{{FinishReason: "tool_calls"}}
@@ -333,7 +332,7 @@ func stream(calls ...string) func() (*http.Response, error) {
 	return answer(200, "data: "+string(data)+"\n\ndata: [DONE]\n\n")
 }
 
-// TestModelMistakes shows that what a model gets wrong is told to the model.
+// TestModelMistakes checks that the model gets an error for its mistakes.
 func TestModelMistakes(t *testing.T) {
 	rec := agenttracetest.NewRecorder()
 	a := newAgent(t, rec, stream("dance", `{}`, "read", `{"file":"a.txt"}`, "read", `{"path":`, "run", `{"command":"go vet"}`), answer(200, hello))
@@ -386,8 +385,8 @@ func TestParallelTools(t *testing.T) {
 	}
 }
 
-// TestModelFails shows a turn that the model's server ends, in the middle of a
-// word: what came is kept, and the turn has failed.
+// TestModelFails checks a turn in which the server fails in the middle of a word: the
+// text so far is kept, and the turn has failed.
 func TestModelFails(t *testing.T) {
 	rec := agenttracetest.NewRecorder()
 	a := newAgent(t, rec, answer(200, hello[:strings.Index(hello, ": a comment")]))

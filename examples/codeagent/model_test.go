@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// roundTripper answers requests from a list, the last one for ever.
+// roundTripper answers requests from a list and repeats the last answer.
 type roundTripper struct {
 	answers []func() (*http.Response, error)
 	calls   int
@@ -53,7 +53,7 @@ func TestRetry(t *testing.T) {
 		name    string
 		answers []func() (*http.Response, error)
 		calls   int
-		least   time.Duration // that it takes
+		least   time.Duration // minimum duration
 		err     string
 	}{
 		{"at once", []func() (*http.Response, error){answer(200, hello)}, 1, 0, ""},

@@ -14,8 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// newWorkspace opens a workspace that holds one file, a.txt, and has a
-// neighbour that is none of its business, secret.txt.
+// newWorkspace opens a workspace with the file a.txt. The file secret.txt is next to it,
+// outside of the workspace.
 func newWorkspace(t *testing.T, content string) *workspace {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "work")

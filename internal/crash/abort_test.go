@@ -20,7 +20,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
-// pipeline is a collector, and providers that send to it.
+// pipeline is a collector with providers that send to it.
 type pipeline struct {
 	collector *collector.Running
 	tp        *sdktrace.TracerProvider
@@ -41,7 +41,7 @@ func newPipeline(t *testing.T) *pipeline {
 		sdklog.NewLoggerProvider(sdklog.WithProcessor(sdklog.NewBatchProcessor(out.logs)))}
 }
 
-// close delivers everything and opens what is stored.
+// close delivers everything and opens the store.
 func (p *pipeline) close(t *testing.T) *sqlite.Reader {
 	t.Helper()
 	ctx := context.Background()
@@ -56,8 +56,8 @@ func (p *pipeline) close(t *testing.T) *sqlite.Reader {
 	return r
 }
 
-// answered is the last answer of a session: how it ended, and its parts by call id
-// or type.
+// answered is the last answer of a session: how it ended, and its parts by call id or
+// type.
 func answered(t *testing.T, r *sqlite.Reader, id string) (session.MessageTrace, map[string]content, inspect.Activity) {
 	t.Helper()
 	tr := transcript(t, r, id)
@@ -78,9 +78,9 @@ func answered(t *testing.T, r *sqlite.Reader, id string) (session.MessageTrace, 
 	return traceOf(t, &last.Message), parts, st.State
 }
 
-// TestAbort stops a turn in the midst of everything: its text stays where it
-// stopped, calls in the state that they had reached, the sub-agent is aborted and
-// its call failed. A client that goes away stops nothing.
+// TestAbort stops a turn in the middle of its work: its text keeps what was generated,
+// calls keep their state, the sub-agent is aborted and its call failed. A client that
+// disconnects stops nothing.
 func TestAbort(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -90,11 +90,11 @@ func TestAbort(t *testing.T) {
 		{"Run.Abort", func(run *agenttrace.Run, _ context.CancelFunc) bool { run.Abort(); return false }, "abort"},
 		{"the context that the model streams in is cancelled", func(run *agenttrace.Run, cancel context.CancelFunc) bool {
 			cancel()
-			run.End(context.Canceled) // what the model's client returned
+			run.End(context.Canceled) // the error of the model's client
 			return false
 		}, "abort"},
 		{"the client detaches", func(_ *agenttrace.Run, cancel context.CancelFunc) bool {
-			cancel() // its request's context, in which the agent goes on working
+			cancel() // the context of the request, in which the agent continues
 			return true
 		}, "finish"},
 	} {
@@ -121,7 +121,7 @@ func TestAbort(t *testing.T) {
 			_, childCall := childTurn.StartTool(childCtx, agenttrace.ToolOptions{ID: "read", Name: "read", Input: 1})
 
 			whole := test.stop(run, cancel)
-			// What goes on regardless, as goroutines do that nobody waits for.
+			// Work that continues, as in goroutines that nothing waits for.
 			_, _ = text.WriteString(" it.")
 			_ = text.Close()
 			streaming.SetInput(map[string]string{"command": "ls"})
@@ -163,7 +163,7 @@ func TestAbort(t *testing.T) {
 	}
 }
 
-// canceller cancels when it is told a certain text.
+// canceller cancels when it gets a certain text.
 type canceller struct {
 	at     string
 	cancel context.CancelFunc
@@ -176,7 +176,7 @@ func (c canceller) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestInterruptedAgent presses Ctrl-C while the example's agent works.
+// TestInterruptedAgent sends an interrupt while the example agent works.
 func TestInterruptedAgent(t *testing.T) {
 	p := newPipeline(t)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -25,40 +25,40 @@ import (
 	"github.com/agenttrace/agenttrace/session/spool"
 )
 
-// job is what an agent is told to do, on its first line of input.
+// job is the task of an agent, on its first line of input.
 type job struct {
 	Endpoint string
 	Seed     uint64
-	// Name is part of every text and id that the agent makes.
+	// Name is part of every text and id that the agent creates.
 	Name  string
 	Turns int
-	// States are those of sessions to take up, the agent's own first and then those
-	// of its sub-agents; none begins a session.
+	// States are those of the sessions to resume, the agent's own first and then those of
+	// its sub-agents. None means a new session.
 	States []agenttrace.State
-	// Answer says that a turn that waits for a human is continued first.
+	// Answer means that a turn that waits for a person is continued first.
 	Answer bool
-	// Pause says that the agent waits for a line of input once it has taken up its
+	// Pause means that the agent waits for a line of input after it has resumed its
 	// sessions.
 	Pause bool
-	// Batch is how long spans wait for others.
+	// Batch is the delay of the batch processor.
 	Batch time.Duration
-	// Spool is where what cannot be sent goes, if anywhere.
+	// Spool is the directory of the spool, or empty.
 	Spool string
 }
 
-// agent works through turns that a script makes up.
+// agent runs the turns of a random script.
 type agent struct {
 	job
 	wire   *wire
 	tracer *agenttrace.Tracer
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	rand *rand.Rand
-	// sessions are what the host saves the states of.
+	// sessions are those whose states the host saves.
 	sessions []*agenttrace.Session
 }
 
-// runAgent does the job that stands on the first line of input.
+// runAgent runs the job on the first line of input.
 func runAgent() (err error) {
 	ctx := context.Background()
 	in := bufio.NewReader(os.Stdin)
@@ -105,7 +105,7 @@ func runAgent() (err error) {
 	return nil
 }
 
-// exporters lead to a collector, directly or with a spool between.
+// exporters returns exporters to a collector, directly or with a spool between.
 type exporters struct {
 	spans sdktrace.SpanExporter
 	logs  sdklog.Exporter
@@ -113,7 +113,7 @@ type exporters struct {
 }
 
 func connect(ctx context.Context, endpoint, dir string) (e exporters, err error) {
-	// A collector that is away is soon noticed, and soon found again.
+	// Short intervals, so that a collector that stops and returns is soon noticed.
 	impatient := grpc.WithConnectParams(grpc.ConnectParams{
 		Backoff: backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1, MaxDelay: 20 * time.Millisecond}, MinConnectTimeout: time.Second,
 	})
@@ -137,7 +137,7 @@ func connect(ctx context.Context, endpoint, dir string) (e exporters, err error)
 	return e, nil
 }
 
-// close returns when nothing is left in the spool.
+// close returns when the spool is empty.
 func (e exporters) close(ctx context.Context) error {
 	if e.spool == nil {
 		return nil
@@ -161,7 +161,7 @@ func (e exporters) close(ctx context.Context) error {
 	}
 }
 
-// takeUp resumes what other processes left, or begins a session.
+// takeUp resumes the sessions of other processes, or starts a session.
 func (a *agent) takeUp(ctx context.Context, tp *sdktrace.TracerProvider) error {
 	for _, state := range a.States {
 		s, err := a.tracer.ResumeSession(ctx, state)
@@ -198,7 +198,7 @@ func (a *agent) work(ctx context.Context) error {
 	return nil
 }
 
-// turn is one question, with all that may go on until it is answered.
+// turn runs one question, with everything that may happen until it is answered.
 func (a *agent) turn(ctx context.Context, run *agenttrace.Run, tag string) error {
 	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "question " + tag}, agenttrace.TurnOptions{SystemPrompt: "You are careful."})
 	if a.chance(2) {
@@ -216,7 +216,7 @@ func (a *agent) turn(ctx context.Context, run *agenttrace.Run, tag string) error
 	side.Wait()
 	call.End(usage, nil)
 	if a.chance(2) {
-		a.bash(ctx, turn, tag+".asked") // the approver is asked
+		a.bash(ctx, turn, tag+".asked") // needs approval
 	}
 	if a.chance(2) {
 		a.delegate(ctx, turn, tag+".task")
@@ -243,7 +243,7 @@ func (a *agent) turn(ctx context.Context, run *agenttrace.Run, tag string) error
 
 var usage = agenttrace.ModelResult{StopReason: "stop", Usage: agenttrace.InclusiveUsage{Input: 100, Output: 20}}
 
-// answer goes on with the turn that waits for a human.
+// answer continues the turn that waits for a person.
 func (a *agent) answer(ctx context.Context, run *agenttrace.Run, tag string) error {
 	ctx, turn, err := run.ContinueTurn(ctx, agenttrace.TurnOptions{})
 	if err != nil {
@@ -265,7 +265,7 @@ func (a *agent) answer(ctx context.Context, run *agenttrace.Run, tag string) err
 	return nil
 }
 
-// stream records words as a model says them.
+// stream records text as a model generates it.
 func (a *agent) stream(s *agenttrace.TextStream, tag string, words int) {
 	text := ""
 	for word := range strings.SplitAfterSeq(speech(tag, words), " ") {
@@ -276,8 +276,8 @@ func (a *agent) stream(s *agenttrace.TextStream, tag string, words int) {
 	_ = s.Close()
 }
 
-// speech is a text that begins with its tag and is long enough for any number of
-// words: that of fewer is its head.
+// speech returns a text that begins with its tag. It is long enough for any number of
+// words; a text of fewer words is its beginning.
 func speech(tag string, words int) string {
 	lexicon := strings.Fields("look at the file and see why it fails when nobody is there to run all of the tests in peace")
 	text := "[" + tag + "]"
@@ -287,7 +287,7 @@ func speech(tag string, words int) string {
 	return text
 }
 
-// bash calls a tool whose input streams, and which fails now and then.
+// bash calls a tool with streaming input that fails sometimes.
 func (a *agent) bash(ctx context.Context, turn *agenttrace.Turn, id string) {
 	ctx, c := turn.StartTool(ctx, agenttrace.ToolOptions{ID: id, Name: "bash", Kind: agenttrace.ToolExecute})
 	a.maybeSave()
@@ -312,8 +312,8 @@ func (a *agent) bash(ctx context.Context, turn *agenttrace.Turn, id string) {
 	a.maybeSave()
 }
 
-// approve is a human who takes a moment to answer. The host saves what it must
-// remember of the question.
+// approve is a person who takes a moment to answer. The host saves the state that
+// contains the question.
 func (a *agent) approve(ctx context.Context, _ agenttrace.Question) (agenttrace.Answer, error) {
 	a.save(agenttrace.SessionFromContext(ctx))
 	<-time.After(time.Duration(a.n(8)) * time.Millisecond)
@@ -321,7 +321,7 @@ func (a *agent) approve(ctx context.Context, _ agenttrace.Question) (agenttrace.
 	return agenttrace.Answer{Reply: []agenttrace.Reply{agenttrace.ReplyOnce, agenttrace.ReplyReject}[a.n(2)]}, nil
 }
 
-// delegate lets a sub-agent work.
+// delegate runs a sub-agent.
 func (a *agent) delegate(ctx context.Context, turn *agenttrace.Turn, id string) {
 	ctx, c := turn.StartTool(ctx, agenttrace.ToolOptions{ID: id, Name: "task", Input: map[string]string{"prompt": id}})
 	child := a.tracer.NewSession(ctx, agenttrace.SessionOptions{Agent: "reviewer"})
@@ -344,13 +344,13 @@ func (a *agent) delegate(ctx context.Context, turn *agenttrace.Turn, id string) 
 	a.maybeSave()
 }
 
-// save stores what a session must remember: whoever watches keeps it.
+// save prints the state of a session. The watching test stores it.
 func (a *agent) save(s *agenttrace.Session) {
 	state := s.State()
 	a.wire.send(line{Kind: lineState, State: &state})
 }
 
-// maybeSave saves one of the sessions, now and then.
+// maybeSave saves one of the sessions at random.
 func (a *agent) maybeSave() {
 	if !a.chance(3) {
 		return

@@ -10,7 +10,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
-// freeAddress is one that was free a moment ago.
+// freeAddress returns an address that was free a moment ago.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -21,9 +21,9 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// TestKilledCollector kills the collector while agents work that spool what they
-// cannot send, one of the agents as well, and starts it again: what was
-// acknowledged, by the collector or by the spool, is in the store in the end.
+// TestKilledCollector kills the collector, and one of the agents, while agents with a
+// spool work, and restarts it. Everything that the collector or the spool acknowledged is
+// in the store in the end.
 func TestKilledCollector(t *testing.T) {
 	dir := t.TempDir()
 	path, root := filepath.Join(dir, "sessions.db"), filepath.Join(dir, "spool")
@@ -44,7 +44,7 @@ func TestKilledCollector(t *testing.T) {
 	}
 	j := job{Endpoint: grpcAt, Seed: 1, Name: "first", Turns: 100, Batch: 30 * time.Millisecond, Spool: root}
 
-	// The collector dies, and the agent does while it is away.
+	// The collector dies, and then the agent.
 	up()
 	agent := startAgent(t, j)
 	k.begins()
@@ -55,10 +55,10 @@ func TestKilledCollector(t *testing.T) {
 	for l, ok := agent.line(t); ok; l, ok = agent.line(t) {
 		k.hear(l)
 	}
-	_ = agent.Wait() // it says that it was killed
+	_ = agent.Wait() // the error reports the kill
 
-	// The next agent takes its session up, and sends what it has left, too; the
-	// collector dies twice more.
+	// The next agent resumes its session and also sends its spool. The collector dies
+	// twice more.
 	up()
 	j.Name, j.Seed, j.Turns, j.States = "second", 2, 8, k.states[len(k.states)-1:]
 	agent = startAgent(t, j)
@@ -81,7 +81,7 @@ func TestKilledCollector(t *testing.T) {
 	if report, err := spool.Drain(t.Context(), root, spool.Sink{}); err != nil || report.KeptSpans+report.KeptRecords > 0 || len(report.Damages) > 0 {
 		t.Errorf("left in the spool: %+v, %v", report, err)
 	}
-	down() // it has stored what it acknowledged
+	down() // everything acknowledged is stored
 
 	r, err := sqlite.OpenReader(t.Context(), path)
 	if err != nil {

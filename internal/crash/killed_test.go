@@ -16,9 +16,9 @@ import (
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
-// TestKilledAgents kills agents at any moment, and has others take their sessions
-// up from the states that they saved, not always the last; those are killed too,
-// but for the last of each story.
+// TestKilledAgents kills agents at random moments. Other agents resume their sessions
+// from saved states, not always the last ones, and are killed too, except the last agent
+// of each story.
 func TestKilledAgents(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sessions.db")
 	c, err := collector.Start(t.Context(), collector.Options{Store: path})
@@ -44,13 +44,12 @@ func TestKilledAgents(t *testing.T) {
 	t.Logf("%+v", sum)
 }
 
-// tally counts what happened.
+// tally counts events of the test.
 type tally struct {
 	kills, interrupted, resumed, orphans, waits, turns int
 }
 
-// story is a session from its beginning to a proper end, through processes that
-// die.
+// story is a session from its beginning to a regular end, through processes that die.
 type story struct {
 	reader   store.Reader
 	endpoint string
@@ -81,7 +80,7 @@ func (s *story) play(t *testing.T) {
 	}
 }
 
-// live lets an agent work until it has done its job, or is killed.
+// live runs an agent until its job is done or it is killed.
 func (s *story) live(t *testing.T, j job, whole bool) {
 	t.Helper()
 	p := startAgent(t, j)
@@ -114,7 +113,7 @@ func (s *story) live(t *testing.T, j job, whole bool) {
 		}
 	}
 	if !whole {
-		<-time.After(time.Duration(s.rand.IntN(2000)) * time.Microsecond) // within an export, or between two
+		<-time.After(time.Duration(s.rand.IntN(2000)) * time.Microsecond) // during an export, or between two
 		p.kill(t)
 		for {
 			l, ok := p.line(t)
@@ -123,7 +122,7 @@ func (s *story) live(t *testing.T, j job, whole bool) {
 			}
 			s.known.hear(l)
 		}
-		_ = p.Wait() // it says that it was killed
+		_ = p.Wait() // the error reports the kill
 		return
 	}
 	if err := p.Wait(); err != nil || !done {
@@ -132,15 +131,15 @@ func (s *story) live(t *testing.T, j job, whole bool) {
 	s.tally.turns += j.Turns
 }
 
-// waits says whether the host has saved that a human is waited for.
+// waits reports whether the host has saved a state that waits for a person.
 func waits(l line) bool {
 	return l.State != nil && slices.ContainsFunc(l.State.Open, func(p agenttrace.PendingTurn) bool {
 		return slices.ContainsFunc(p.Tools, func(c agenttrace.PendingTool) bool { return c.State == session.StateApprovalRequested })
 	})
 }
 
-// saved are states of the session and of its sub-agents, as the host has them: the
-// last ones, or some that it saved long before.
+// saved returns states of the session and of its sub-agents that the host has: the last
+// ones, or some that it saved long before.
 func (s *story) saved() []agenttrace.State {
 	all := s.known.states
 	if len(all) == 0 {

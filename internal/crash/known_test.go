@@ -16,23 +16,23 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// restarted is what is written under a call that was orphaned.
+// restarted is the error of an orphaned call.
 const restarted = "aborted by host restart"
 
-// known is what is known of some sessions from what their agents printed: what the
-// store may hold, and must.
+// known is what the output of agents reveals about some sessions: what the store may
+// contain, and what it must.
 type known struct {
-	// versions are the things that were sent; exports has those of the process that
-	// is heard, by the number of the export that acknowledges them all at once.
+	// versions are the things that were sent. exports has those of the current process,
+	// by the number of the export that acknowledges them together.
 	exports  map[int64][]*version
 	versions []*version
-	// said is how much of the text of each tag was said.
+	// said is the length of the generated text by tag.
 	said map[string]int
 	// states are those that the host saved.
 	states []agenttrace.State
 }
 
-// version is something that was told, in the order of telling.
+// version is one report of something, in the order of reports.
 type version struct {
 	told
 	acknowledged bool
@@ -40,7 +40,7 @@ type version struct {
 
 func newKnown() *known { return &known{said: make(map[string]int)} }
 
-// begins says that another process is heard from now on.
+// begins starts the output of another process.
 func (k *known) begins() { k.exports = make(map[int64][]*version) }
 
 func (k *known) hear(l line) {
@@ -62,7 +62,8 @@ func (k *known) hear(l line) {
 	}
 }
 
-// by groups what was told by the key of each thing; "" belongs to none.
+// by groups the reports by the key of what they describe; those with the key "" are left
+// out.
 func (k *known) by(key func(*version) string) map[string][]*version {
 	groups := make(map[string][]*version)
 	for _, v := range k.versions {
@@ -75,15 +76,15 @@ func (k *known) by(key func(*version) string) map[string][]*version {
 
 func acknowledged(v *version) bool { return v.acknowledged }
 
-// sessions are the ids of those that were heard of.
+// sessions returns the ids of all reported sessions.
 func (k *known) sessions() []string {
 	return slices.Sorted(maps.Keys(k.by(func(v *version) string { return v.Session })))
 }
 
-// check compares the store with what is known. It may be used while what was sent
-// last is still on its way.
+// check compares the store with what is known. It may run while the last export is still
+// in progress.
 //
-// It returns how many sessions would count as interrupted.
+// It returns the number of sessions that would count as interrupted.
 func (k *known) check(t *testing.T, r store.Reader) (interrupted int) {
 	t.Helper()
 	stored := make(map[string]*session.Transcript)
@@ -101,7 +102,7 @@ func (k *known) check(t *testing.T, r store.Reader) (interrupted int) {
 	return interrupted
 }
 
-// transcript reads a session, nil when it is not there, and wants it sound.
+// transcript reads a session, or returns nil if there is none. The session must be valid.
 func transcript(t *testing.T, r store.Reader, id string) *session.Transcript {
 	t.Helper()
 	if _, err := r.Session(t.Context(), id); err != nil {
@@ -117,7 +118,7 @@ func transcript(t *testing.T, r store.Reader, id string) *session.Transcript {
 	return tr
 }
 
-// traceOf is what a message says of its turn.
+// traceOf returns the turn's metadata in a message.
 func traceOf(t *testing.T, m *session.Message) session.MessageTrace {
 	t.Helper()
 	var metadata session.MessageMetadata
@@ -127,8 +128,8 @@ func traceOf(t *testing.T, m *session.Message) session.MessageTrace {
 	return metadata.Trace
 }
 
-// checkSessions: a session is there when something of it was acknowledged, and does
-// what its agent said last.
+// checkSessions checks that a session with something acknowledged is in the store, with
+// the status that its agent reported last.
 func (k *known) checkSessions(t *testing.T, stored map[string]*session.Transcript) (interrupted int) {
 	t.Helper()
 	for id, versions := range k.by(func(v *version) string { return v.Session }) {
@@ -169,9 +170,9 @@ func (k *known) checkSessions(t *testing.T, stored map[string]*session.Transcrip
 	return interrupted
 }
 
-// checkSilence: a session that works is interrupted when it was silent for too
-// long, and not before; any other is what it was. An agent with a heartbeat may miss
-// three of them, and is heard of while a person is asked, too.
+// checkSilence checks that a busy session counts as interrupted after the idle timeout
+// and not before; any other keeps its status. An agent with a heartbeat may miss three,
+// and sends them while a person is asked, too.
 func checkSilence(t *testing.T, tr *session.Transcript) (interrupted bool) {
 	t.Helper()
 	const silence = time.Minute
@@ -193,8 +194,8 @@ func checkSilence(t *testing.T, tr *session.Transcript) (interrupted bool) {
 	return want == inspect.ActivityInterrupted
 }
 
-// checkMessages: the messages are those that were told, all that were acknowledged
-// among them, each question has at most one answer, and no end is invented.
+// checkMessages checks that only reported messages are in the store, and all acknowledged
+// ones, that each question has at most one answer, and that no end is invented.
 func (k *known) checkMessages(t *testing.T, stored map[string]*session.Transcript) {
 	t.Helper()
 	messages := k.by(func(v *version) string { return v.Message })
@@ -229,7 +230,7 @@ func (k *known) checkMessages(t *testing.T, stored map[string]*session.Transcrip
 			}
 			end := trace.EndReason
 			if end == semconv.EndAbort && trace.Error == semconv.AbortedByRestart && !must && k.wentOn(tr.Session.ID, m.Message.ID) {
-				may = append(may, end) // its process died, and another one began the next turn
+				may = append(may, end) // its process died, and another one started the next turn
 			}
 			if end != "" && !slices.Contains(may, end) || end == "" && must {
 				t.Errorf("message %s ended %q; its agent said %q", id, end, may)
@@ -246,7 +247,7 @@ func (k *known) checkMessages(t *testing.T, stored map[string]*session.Transcrip
 	}
 }
 
-// wentOn reports whether a later answer of the session than the message was told of.
+// wentOn reports whether a later answer of the session was reported.
 func (k *known) wentOn(id, message string) bool {
 	own := slices.IndexFunc(k.versions, func(v *version) bool { return v.Message == message })
 	return slices.ContainsFunc(k.versions[own+1:], func(v *version) bool {
@@ -254,8 +255,8 @@ func (k *known) wentOn(id, message string) bool {
 	})
 }
 
-// checkParts: each part is as it was told last, or later by what was still on its
-// way; no text was not said; nothing is there twice.
+// checkParts checks that each part is as it was last reported, or later if an export was
+// still in progress, that no text was invented, and that nothing is there twice.
 func (k *known) checkParts(t *testing.T, stored map[string]*session.Transcript) {
 	t.Helper()
 	parts := k.by(func(v *version) string { return v.Part })
@@ -308,7 +309,7 @@ func (k *known) checkParts(t *testing.T, stored map[string]*session.Transcript) 
 	}
 }
 
-// checkError: the part that shows why a turn failed says what the end of the turn said.
+// checkError checks that the part for a failed turn has the error that the turn reported.
 func (k *known) checkError(t *testing.T, where string, m *session.Message, data string) {
 	t.Helper()
 	var part struct {
@@ -324,8 +325,8 @@ func (k *known) checkError(t *testing.T, where string, m *session.Message, data 
 	}
 }
 
-// seenData is the data of a part as it was told. A call that was open when its turn was
-// given up by a later process has ended with it, and says what it was before.
+// seenData returns the data of a part as it was reported. A call that was open when a
+// later process ended its turn has ended as well, and has its state before that.
 func seenData(t *testing.T, where string, m *session.Message, data string) []byte {
 	t.Helper()
 	var part, metadata, ours map[string]json.RawMessage
@@ -353,16 +354,15 @@ func seenData(t *testing.T, where string, m *session.Message, data string) []byt
 	return raw
 }
 
-// tagOf reads the tag of a text that an agent said.
+// tagOf returns the tag of a text that an agent generated.
 func tagOf(text string) (tag string, ok bool) {
 	tag, _, ok = strings.Cut(strings.TrimPrefix(text, "["), "]")
 	return tag, ok && strings.HasPrefix(text, "[")
 }
 
-// order is how far a tool call has come. One that was given up for dead by a host
-// that did not see it end has come less far than one that was seen to end. Of ends
-// none is further than another: a host that takes up a state from before a call was
-// answered may have it answered again, and run.
+// order returns how far a tool call has come. An end that a later process assumed ranks
+// below an end that was observed. Observed ends rank equal: a host that resumes from a
+// state before a call was approved may have it approved again, and run.
 func order(c content) int {
 	n := 2 * min(session.StateRank(c.State), session.StateRank(session.StateOutputAvailable))
 	if c.State == session.StateOutputError && c.Error == restarted {
@@ -371,9 +371,9 @@ func order(c content) int {
 	return n
 }
 
-// checkResumed wants what was open in the states that were taken up to be over:
-// calls failed, but for those that wait or were seen to end; turns aborted, or
-// pending; and the sessions do nothing, or wait.
+// checkResumed checks that everything that was open in the resumed states has ended:
+// calls have failed, except those that wait or whose end was observed; turns are aborted
+// or pending; and the sessions are idle or wait.
 func (k *known) checkResumed(t *testing.T, r store.Reader, states []agenttrace.State, said map[string]string) (orphans, waits int) {
 	t.Helper()
 	for _, state := range states {
@@ -423,7 +423,7 @@ func (k *known) checkResumed(t *testing.T, r store.Reader, states []agenttrace.S
 		if !waiting && said[state.ID] != want || waiting && !inspect.Activity(want).Waiting() {
 			t.Errorf("session %s is %s, its agent says; calls wait: %v", state.ID, said[state.ID], waiting)
 		}
-		// A state from before the last turn does not know what waits there.
+		// A state from before the last turn does not have the call that waits there.
 		last := tr.Messages[len(tr.Messages)-1].Message.ID
 		fresh := slices.ContainsFunc(state.Open, func(p agenttrace.PendingTurn) bool { return p.AssistantMessageID == last })
 		if st := inspect.StatusOf(&tr.Session, tr, nil, time.Time{}, 0); fresh && string(st.State) != want {
@@ -436,14 +436,14 @@ func (k *known) checkResumed(t *testing.T, r store.Reader, states []agenttrace.S
 	return orphans, waits
 }
 
-// seenToEnd says whether anybody who saw a call end told of it.
+// seenToEnd reports whether a process that observed the end of a call reported it.
 func (k *known) seenToEnd(call string) bool {
 	return slices.ContainsFunc(k.versions, func(v *version) bool {
 		return v.Call == call && session.StateRank(v.State) >= session.StateRank(session.StateOutputAvailable) && v.Error != restarted
 	})
 }
 
-// givenUp says whether a host that restarted told that a call was orphaned.
+// givenUp reports whether a restarted host reported a call as orphaned.
 func (k *known) givenUp(call string) bool {
 	return slices.ContainsFunc(k.versions, func(v *version) bool { return v.Call == call && v.Error == restarted })
 }

@@ -18,7 +18,7 @@ import (
 
 var crashes = flag.Int("crashes", 40, "how many agents TestKilledAgents kills")
 
-// roleVariable makes the test binary play a part in another process.
+// roleVariable selects the role of the test binary in another process.
 const roleVariable = "AGENTTRACE_CRASH_TEST_ROLE"
 
 func TestMain(m *testing.M) {
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	for _, name := range []string{collector.EnvStore, collector.EnvGRPCEndpoint, collector.EnvHTTPEndpoint, collector.EnvOTLPEndpoint} {
 		os.Unsetenv(name)
 	}
-	// That an agent has hung up is no news here.
+	// An agent that disconnects is expected here.
 	os.Setenv("AGENTTRACE_LOG_LEVEL", "fatal")
 	goleak.VerifyTestMain(m)
 }
@@ -65,7 +65,7 @@ func start(t *testing.T, role string, args ...string) *process {
 	}
 	var out io.ReadCloser
 	if role == "collector" {
-		out, err = p.StderrPipe() // where it says that it is ready
+		out, err = p.StderrPipe() // it reports here that it is ready
 	} else {
 		p.Stderr = os.Stderr
 		out, err = p.StdoutPipe()
@@ -81,7 +81,7 @@ func start(t *testing.T, role string, args ...string) *process {
 	return p
 }
 
-// startAgent gives an agent its job.
+// startAgent starts an agent with a job.
 func startAgent(t *testing.T, j job) *process {
 	t.Helper()
 	p := start(t, "agent")
@@ -95,7 +95,7 @@ func startAgent(t *testing.T, j job) *process {
 	return p
 }
 
-// startCollector runs a collector and returns when it accepts telemetry.
+// startCollector starts a collector and returns when it accepts telemetry.
 func startCollector(t *testing.T, path, grpcAt, httpAt string) *process {
 	t.Helper()
 	p := start(t, "collector", "--store", path, "--grpc-endpoint", grpcAt, "--http-endpoint", httpAt)
@@ -105,8 +105,8 @@ func startCollector(t *testing.T, path, grpcAt, httpAt string) *process {
 	return p
 }
 
-// line returns what the agent says next; false when it has said all. What it was
-// saying when it was killed does not count.
+// line returns the next line of the agent's output; false at the end. A line that the
+// kill interrupted is ignored.
 func (p *process) line(t *testing.T) (l line, ok bool) {
 	t.Helper()
 	text, err := p.out.ReadBytes('\n')
@@ -125,7 +125,7 @@ func (p *process) line(t *testing.T) (l line, ok bool) {
 	return l, true
 }
 
-// kill ends the process as the kernel does when it needs memory.
+// kill kills the process, as the kernel does when it runs out of memory.
 func (p *process) kill(t *testing.T) {
 	t.Helper()
 	if err := p.Process.Kill(); err != nil {

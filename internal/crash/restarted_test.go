@@ -15,8 +15,8 @@ import (
 	"github.com/agenttrace/agenttrace/session/recorder"
 )
 
-// host is a store, and the hosts that work on one session in it one after the
-// other: a host that is followed by another was killed.
+// host is a store, and processes that work on one session in it one after the other. Each
+// process was killed before the next one starts.
 type host struct {
 	recorder *recorder.Recorder
 	tracer   *agenttrace.Tracer
@@ -43,7 +43,7 @@ func newHost(t *testing.T) *host {
 	return h
 }
 
-// boot makes another process of the host. Without spans its spans never arrive.
+// boot starts another process of the host. Without spans its spans never arrive.
 func (h *host) boot(t *testing.T, spans bool) {
 	t.Helper()
 	tp := sdktrace.NewTracerProvider()
@@ -59,7 +59,7 @@ func (h *host) start(t *testing.T) {
 	h.ctx, h.run = h.session.StartRun(t.Context(), agenttrace.RunOptions{})
 }
 
-// resume goes on from a state in another process.
+// resume continues from a state in another process.
 func (h *host) resume(t *testing.T, state agenttrace.State, spans bool) {
 	t.Helper()
 	h.boot(t, spans)
@@ -69,8 +69,8 @@ func (h *host) resume(t *testing.T, state agenttrace.State, spans bool) {
 	}
 }
 
-// stored returns what the last message says of its turn, its parts, of which there
-// is at least one, and what the session does.
+// stored returns the turn metadata of the last message, its parts, of which there is at
+// least one, and the status of the session.
 func (h *host) stored(t *testing.T) (session.MessageTrace, []content, inspect.Status) {
 	t.Helper()
 	tr := transcript(t, h.recorder.Reader(), h.session.ID())
@@ -85,8 +85,8 @@ func (h *host) stored(t *testing.T) (session.MessageTrace, []content, inspect.St
 	return traceOf(t, &last.Message), parts, inspect.StatusOf(&tr.Session, tr, nil, time.Time{}, 0)
 }
 
-// TestOutcomeStandsAboveRestart: what a call came to was told, and the host takes
-// up a state from before.
+// TestOutcomeStandsAboveRestart: the result of a call was reported, and the host resumes
+// from an earlier state.
 func TestOutcomeStandsAboveRestart(t *testing.T) {
 	h := newHost(t)
 	h.resume(t, h.session.State(), false)
@@ -102,8 +102,8 @@ func TestOutcomeStandsAboveRestart(t *testing.T) {
 	}
 }
 
-// TestAnswerStandsAboveWait: a turn ended to wait for its user's input, another
-// process took the answer and was killed.
+// TestAnswerStandsAboveWait: a turn ended to wait for its user, and another process got
+// the answer and was killed.
 func TestAnswerStandsAboveWait(t *testing.T) {
 	for _, test := range []struct {
 		name, state, output string
@@ -141,7 +141,7 @@ func TestAnswerStandsAboveWait(t *testing.T) {
 	}
 }
 
-// TestAbortedTurnWaitsForNobody: its user stops a turn while a call of it waits.
+// TestAbortedTurnWaitsForNobody: the user stops a turn while a call of it waits.
 func TestAbortedTurnWaitsForNobody(t *testing.T) {
 	h := newHost(t)
 	ctx, turn := h.run.StartTurn(h.ctx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
@@ -154,7 +154,7 @@ func TestAbortedTurnWaitsForNobody(t *testing.T) {
 	}
 }
 
-// TestOneAnswer: a state is saved when a turn begins, as a host should, and the
+// TestOneAnswer: a state is saved when a turn begins, as a host should do, and the
 // process is killed while the answer streams.
 func TestOneAnswer(t *testing.T) {
 	h := newHost(t)

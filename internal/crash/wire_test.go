@@ -18,24 +18,24 @@ import (
 
 // Kinds of lines.
 const (
-	// lineTold comes before things are sent, lineAcknowledged after the export of
-	// the same number returned nil.
+	// lineTold precedes an export, lineAcknowledged follows the export of the same number
+	// that returned nil.
 	lineTold         = "told"
 	lineAcknowledged = "acknowledged"
-	// lineSaid comes before the model's words are recorded: Size bytes of the text
-	// of that tag are said then.
+	// lineSaid precedes the recording of generated text: Size is the length of the text
+	// with that tag.
 	lineSaid = "said"
-	// lineState is a state that the host has saved.
+	// lineState has a state that the host saved.
 	lineState = "state"
-	// lineResumed says what a session does that was taken up, linePaused that the
-	// agent waits until it is told to go on, lineDone that all went well.
+	// lineResumed has the status of a resumed session, linePaused means that the agent
+	// waits for input, lineDone that it succeeded.
 	lineResumed = "resumed"
 	linePaused  = "paused"
 	lineDone    = "done"
 	lineTrouble = "trouble"
 )
 
-// line is what an agent tells whoever watches it.
+// line is a line of an agent's output.
 type line struct {
 	Kind    string            `json:"kind"`
 	N       int64             `json:"n,omitempty"`
@@ -47,9 +47,9 @@ type line struct {
 	Text    string            `json:"text,omitempty"`
 }
 
-// told is what telemetry says of one thing.
+// told is what telemetry reports about one thing.
 type told struct {
-	// Span is the name of the span, empty of a live event.
+	// Span is the name of the span, or empty for a live event.
 	Span    string `json:"span,omitempty"`
 	Session string `json:"session"`
 	Message string `json:"message,omitempty"`
@@ -57,12 +57,12 @@ type told struct {
 	Part    string `json:"part,omitempty"`
 	Type    string `json:"type,omitempty"`
 	content
-	// EndReason is that of a turn's span, Status what the session does.
+	// EndReason is that of a turn's span, Status the status of the session.
 	EndReason string `json:"end_reason,omitempty"`
 	Status    string `json:"status,omitempty"`
 }
 
-// content is what a part holds.
+// content is the content of a part.
 type content struct {
 	Call   string `json:"call,omitempty"`
 	State  string `json:"state,omitempty"`
@@ -71,7 +71,7 @@ type content struct {
 	Error  string `json:"error,omitempty"`
 }
 
-// contentOf reads an AI SDK part.
+// contentOf decodes an AI SDK part.
 func contentOf(data []byte) content {
 	var p struct {
 		ToolCallID string          `json:"toolCallId"`
@@ -90,13 +90,13 @@ func contentOf(data []byte) content {
 	return c
 }
 
-// wire is the pipe to whoever watches.
+// wire is the pipe to the watching test.
 type wire struct {
-	mu sync.Mutex // guards n and what is written
+	mu sync.Mutex // guards n and the output
 	n  int64
 }
 
-// send writes a line, which is whole or does not count.
+// send writes a whole line.
 func (w *wire) send(l line) {
 	text, err := json.Marshal(l)
 	if err != nil {
@@ -104,10 +104,10 @@ func (w *wire) send(l line) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	_, _ = os.Stdout.Write(append(text, '\n')) // nobody to tell when the watcher is gone
+	_, _ = os.Stdout.Write(append(text, '\n')) // no one to report to if the watching test is gone
 }
 
-// export tells what is sent, sends it, and tells of the acknowledgement.
+// export prints what is sent, sends it, and prints the acknowledgement.
 func (w *wire) export(things []told, send func() error) error {
 	w.mu.Lock()
 	w.n++
@@ -121,7 +121,7 @@ func (w *wire) export(things []told, send func() error) error {
 	return err
 }
 
-// watchedLogs and watchedSpans tell what passes through an exporter.
+// watchedLogs and watchedSpans print what goes through an exporter.
 type watchedLogs struct {
 	sdklog.Exporter
 	wire *wire
@@ -153,7 +153,7 @@ func toldOf(e *spans.Event) []told {
 	return append([]told{t}, parts(t, "", e.Parts)...)
 }
 
-// parts is what is told of the parts of a message that are there with their data.
+// parts returns what is reported of the parts with data.
 func parts(of told, span string, all []spans.Part) []told {
 	var out []told
 	for i := range all {

@@ -29,7 +29,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/sdkdata"
 )
 
-// refusing is a receiver that takes requests of at most so many bytes, as OTLP.
+// refusing is a receiver that accepts requests of at most a number of bytes.
 type refusing struct {
 	most  int
 	sizes []int
@@ -48,8 +48,8 @@ func (r *refusing) ExportSpans(_ context.Context, spans []sdktrace.ReadOnlySpan)
 
 func (r *refusing) Shutdown(context.Context) error { return nil }
 
-// TestRequestsStayBelowWhatReceiversTake: whatever the attributes are, the estimate
-// is no less than what goes over the wire.
+// TestRequestsStayBelowWhatReceiversTake checks that the estimated size is never less
+// than the encoded size, for any attributes.
 func TestRequestsStayBelowWhatReceiversTake(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	text := func() string { return strings.Repeat("é", r.IntN(1<<r.IntN(14))) }
@@ -103,7 +103,7 @@ func TestRequestsStayBelowWhatReceiversTake(t *testing.T) {
 	}
 }
 
-// errorsOf collects what goes to otel.Handle while f runs.
+// errorsOf returns the errors that otel.Handle gets while f runs.
 func errorsOf(f func()) (errs []error) {
 	var mu sync.Mutex
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { mu.Lock(); errs = append(errs, err); mu.Unlock() }))
@@ -112,7 +112,7 @@ func errorsOf(f func()) (errs []error) {
 	return errs
 }
 
-// TestASpanTooLargeForItsReceiverIsCutAndCostsNoOther: and its parts stay JSON.
+// TestASpanTooLargeForItsReceiverIsCutAndCostsNoOther also checks that parts stay JSON.
 func TestASpanTooLargeForItsReceiverIsCutAndCostsNoOther(t *testing.T) {
 	part := func(n int) string {
 		return `{"id":"prt_1","data":{"type":"text","text":"` + strings.Repeat("word ", n/5) + `"}}`
@@ -157,14 +157,14 @@ func TestASpanTooLargeForItsReceiverIsCutAndCostsNoOther(t *testing.T) {
 			}
 		}
 	}
-	// One that the receiver takes is not cut, however large.
+	// A span that the receiver accepts is not truncated, whatever its size.
 	to = &refusing{most: 64 << 20}
 	if err := otlpbatch.Spans(to).ExportSpans(t.Context(), stubs.Snapshots()); err != nil || len(to.spans[1].Events()[0].Attributes[0].Value.AsString()) != 1<<20 {
 		t.Errorf("error %v", err)
 	}
 }
 
-// down is a receiver that is away.
+// down is a receiver that cannot be reached.
 type down struct{ asked int }
 
 func (d *down) ExportSpans(context.Context, []sdktrace.ReadOnlySpan) error {
@@ -190,7 +190,7 @@ func TestAnExportEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// logSizes notes how large requests are and refuses what is larger than 4 MiB.
+// logSizes records the sizes of requests and refuses those of more than 4 MiB.
 type logSizes struct{ records []sdklog.Record }
 
 func (l *logSizes) Export(_ context.Context, records []sdklog.Record) error {
@@ -209,7 +209,7 @@ func (l *logSizes) Export(_ context.Context, records []sdklog.Record) error {
 func (*logSizes) Shutdown(context.Context) error   { return nil }
 func (*logSizes) ForceFlush(context.Context) error { return nil }
 
-// keepRecords is a processor that keeps what is emitted.
+// keepRecords is a processor that stores emitted records.
 type keepRecords struct{ records []sdklog.Record }
 
 func (k *keepRecords) OnEmit(_ context.Context, r *sdklog.Record) error {
@@ -240,7 +240,7 @@ func TestLogRecordsAreBoundedLikewise(t *testing.T) {
 	}
 }
 
-// receiver is an OTLP receiver with the limits of gRPC: 4 MiB.
+// receiver is an OTLP receiver with the limit of gRPC: 4 MiB.
 type receiver struct {
 	ptraceotlp.UnimplementedGRPCServer
 	mu    sync.Mutex
@@ -264,8 +264,8 @@ func (r *receiver) Export(_ context.Context, req ptraceotlp.ExportRequest) (ptra
 	return ptraceotlp.NewExportResponse(), nil
 }
 
-// TestATurnOfEightyLargeResultsArrives: with the exporter of the README, at a
-// receiver with the default limit.
+// TestATurnOfEightyLargeResultsArrives uses the README's exporter and a receiver with the
+// default limit.
 func TestATurnOfEightyLargeResultsArrives(t *testing.T) {
 	listener, err := net.Listen("tcp", "localhost:0")
 	if err != nil {

@@ -24,15 +24,15 @@ func read(t testing.TB, name string) *price.Table {
 	return table
 }
 
-const none = -1 // what there is no price for
+const none = -1 // no price
 
-// million is a million tokens of each bucket but one in the middle of the million, so that
-// a wrong price shows.
+// million has millions of tokens, with a different count in each bucket so that a wrong
+// price shows.
 var million = session.Usage{Input: 1e6, Output: 2e6, Reasoning: 3e6, CacheRead: 4e6, CacheWrite: 5e6}
 
 func TestMatch(t *testing.T) {
 	sonnet := 3.0 + 2*15 + 3*15 + 4*0.3 + 5*3.75
-	gpt5 := 1.25 + 2*10 + 3*10 + 4*0.125 + 5*1.25 // writing costs what input does
+	gpt5 := 1.25 + 2*10 + 3*10 + 4*0.125 + 5*1.25 // cache writes cost as much as input
 	for _, test := range []struct {
 		list, provider, model string
 		want                  float64
@@ -41,16 +41,16 @@ func TestMatch(t *testing.T) {
 		{"modelsdev", "Anthropic", "Claude-Sonnet-4-5", sonnet},
 		{"modelsdev", "anthropic.messages", "claude-sonnet-4-5", sonnet},
 		{"modelsdev", "anthropic", "anthropic/claude-sonnet-4-5", sonnet},
-		{"modelsdev", "anthropic", "claude-sonnet-4-5-20250929", sonnet}, // a date that the list leaves out
+		{"modelsdev", "anthropic", "claude-sonnet-4-5-20250929", sonnet}, // a date that the list omits
 		{"modelsdev", "anthropic", "claude-haiku-4-5", 1 + 10 + 15 + 0.4 + 6.25},
 		{"modelsdev", "anthropic", "claude-haiku-4-5-latest", 1 + 10 + 15 + 0.4 + 6.25},
 		{"modelsdev", "anthropic", "claude-haiku-4-5-20990101", none},       // another date is another model
-		{"modelsdev", "anthropic", "claude-3-5-sonnet", none},               // of two dates at two prices
-		{"modelsdev", "anthropic", "claude-sonnet-4", none},                 // not the head of a name
-		{"modelsdev", "anthropic", "claude-sonnet-4-5-thinking", none},      // nor more than the name
+		{"modelsdev", "anthropic", "claude-3-5-sonnet", none},               // two dates with different prices
+		{"modelsdev", "anthropic", "claude-sonnet-4", none},                 // not the beginning of a name
+		{"modelsdev", "anthropic", "claude-sonnet-4-5-thinking", none},      // nor a longer name
 		{"modelsdev", "aws.bedrock", "anthropic.claude-sonnet-4-5", sonnet}, // dated in the list
 		{"modelsdev", "amazon_bedrock", "eu.anthropic.claude-sonnet-4-5-20250929-v1:0", sonnet * 1.1},
-		{"modelsdev", "aws.bedrock", "us.anthropic.claude-sonnet-4-5-20250929-v1:0", none}, // regions have prices
+		{"modelsdev", "aws.bedrock", "us.anthropic.claude-sonnet-4-5-20250929-v1:0", none}, // regions have prices of their own
 		{"modelsdev", "gcp.vertex_ai", "claude-sonnet-4-5@20250929", sonnet},
 		{"modelsdev", "openrouter", "anthropic/claude-sonnet-4.5", sonnet},
 		{"modelsdev", "", "openrouter/anthropic/claude-sonnet-4.5", sonnet},
@@ -59,17 +59,17 @@ func TestMatch(t *testing.T) {
 		{"modelsdev", "openai", "gpt-5", gpt5},
 		{"modelsdev", "openai.responses", "gpt-5-2025-08-07", gpt5},
 		{"modelsdev", "", "openai/gpt-5", gpt5},
-		{"modelsdev", "", "gpt-5", gpt5},            // of a provider and a subscription
-		{"modelsdev", "", "gpt-5-mini", none},       // of two providers at two prices
-		{"modelsdev", "github_copilot", "gpt-5", 0}, // stated as 0
+		{"modelsdev", "", "gpt-5", gpt5},            // a provider and a subscription
+		{"modelsdev", "", "gpt-5-mini", none},       // two providers with different prices
+		{"modelsdev", "github_copilot", "gpt-5", 0}, // the list has 0
 		{"modelsdev", "openai", "gpt-4o-2024-05-13", 5 + 30 + 45 + 20 + 25},
 		{"modelsdev", "openai", "gpt-4o-2024-11-20", 2.5 + 20 + 30 + 5 + 12.5},
 		{"modelsdev", "openai", "gpt-image-1", none},
 		{"modelsdev", "openai", "claude-sonnet-4-5", none},
 		{"modelsdev", "azure", "gpt-5", none},
 		{"modelsdev", "gcp.gemini", "models/gemini-2.5-pro", 1.25 + 20 + 30 + 4*0.31 + 5*1.25},
-		{"modelsdev", "gcp.gen_ai", "gemini-2.5-pro", 1.25 + 20 + 30 + 4*0.31 + 5*1.25}, // of either, at one price
-		{"modelsdev", "perplexity", "sonar-deep-research", 2 + 16 + 9 + 8 + 10},         // reasoning has its own
+		{"modelsdev", "gcp.gen_ai", "gemini-2.5-pro", 1.25 + 20 + 30 + 4*0.31 + 5*1.25}, // two providers with the same price
+		{"modelsdev", "perplexity", "sonar-deep-research", 2 + 16 + 9 + 8 + 10},         // reasoning has its own price
 		{"modelsdev", "openai", "", none},
 		{"modelsdev", "", "", none},
 		{"modelsdev", "", "/", none},
@@ -90,7 +90,7 @@ func TestMatch(t *testing.T) {
 		{"litellm", "", "sample_spec", none},
 	} {
 		table := read(t, test.list)
-		// Of an unknown number of requests none is long.
+		// An unknown number of requests is assumed to have no long one.
 		got, ok := table.Estimate(session.Model{ProviderID: test.provider, ModelID: test.model, Variant: "high"}, million, 0)
 		if !ok {
 			got = none
@@ -121,9 +121,9 @@ func TestTiers(t *testing.T) {
 		{"modelsdev", "anthropic", "claude-sonnet-4-5", long, 0, base},
 		{"litellm", "anthropic", "claude-sonnet-4-5", short, 1, base},
 		{"litellm", "anthropic", "claude-sonnet-4-5", long, 1, above},
-		{"modelsdev", "openai", "gpt-5.5", long, 1, []float64{5, 30, 30, 0.5, 5}}, // the tier says more exactly where it begins
+		{"modelsdev", "openai", "gpt-5.5", long, 1, []float64{5, 30, 30, 0.5, 5}}, // the tier is more precise about where it begins
 		{"modelsdev", "openai", "gpt-5.5", session.Usage{Input: 272*k + 1, CacheWrite: k}, 1, []float64{10, 45, 45, 1, 10}},
-		{"litellm", "gemini", "gemini-3-pro-preview", long, 1, []float64{4, 18, 18, 0.4, 4}}, // reasoning is output in the tier too
+		{"litellm", "gemini", "gemini-3-pro-preview", long, 1, []float64{4, 18, 18, 0.4, 4}}, // the tier charges reasoning as output too
 		{"litellm", "dashscope", "qwen-plus", session.Usage{Input: 300 * k, Output: k, Reasoning: k}, 1, []float64{1.2, 3.6, 12, 1.2, 1.2}},
 	} {
 		m := session.Model{ProviderID: test.provider, ModelID: test.model}
@@ -155,7 +155,7 @@ func TestReadErrors(t *testing.T) {
 	}
 }
 
-// TestConcurrent: looking up changes what is remembered, and nothing else.
+// TestConcurrent checks that concurrent lookups change nothing but the cache.
 func TestConcurrent(t *testing.T) {
 	table := read(t, "modelsdev")
 	done := make(chan float64)
@@ -172,7 +172,7 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// FuzzRead: whatever a list says, a cost is a number from zero.
+// FuzzRead checks that a cost is a number from zero on, for any list.
 func FuzzRead(f *testing.F) {
 	for _, name := range []string{"modelsdev", "litellm"} {
 		b, err := os.ReadFile("testdata/" + name + ".json")

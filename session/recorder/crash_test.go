@@ -22,8 +22,8 @@ import (
 
 var crashes = flag.Int("crashes", 40, "how many processes TestCrash kills")
 
-// TestCrash kills agents that record, at any moment. Every span whose export
-// returned nil is in the store, once, and every session is sound.
+// TestCrash kills agents with a recorder at random moments. Every span whose export
+// returned nil is in the store once, and every session is valid.
 func TestCrash(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sessions.db")
 	r := rand.New(rand.NewPCG(1, 2))
@@ -76,7 +76,8 @@ func TestCrash(t *testing.T) {
 	t.Logf("%d agents killed, %d acknowledged spans found in %d sessions", *crashes, len(acknowledged), n)
 }
 
-// fillDisk records until its files may not grow, then lets them and flushes.
+// fillDisk records until its files must not grow any more, then raises the limit and
+// flushes.
 func fillDisk(path string) error {
 	ctx := context.Background()
 	signal.Ignore(syscall.SIGXFSZ)

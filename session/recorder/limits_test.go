@@ -11,8 +11,8 @@ import (
 	"github.com/agenttrace/agenttrace/session/recorder"
 )
 
-// TestALimitOnAttributesKeepsTheMessagesAndIsSeen: what the SDK's limit drops is
-// not the conversation, and the rows say that something was dropped.
+// TestALimitOnAttributesKeepsTheMessagesAndIsSeen checks that the SDK's limit on
+// attributes does not drop the conversation, and that the rows report the loss.
 func TestALimitOnAttributesKeepsTheMessagesAndIsSeen(t *testing.T) {
 	for _, env := range []string{"OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", ""} {
 		t.Run(env, func(t *testing.T) {

@@ -27,7 +27,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// roleVariable makes the test binary play a part in another process.
+// roleVariable selects the role of the test binary in another process.
 const roleVariable = "AGENTTRACE_RECORDER_TEST_ROLE"
 
 func TestMain(m *testing.M) {
@@ -41,11 +41,10 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// roles are what other processes do with the store at a path.
+// roles has the functions that other processes run on the store at a path.
 var roles = map[string]func(path string) error{"agent": runAgent, "fill": fillDisk}
 
-// runAgent is an agent that works until it is killed, and prints the spans that
-// were acknowledged.
+// runAgent runs an agent until it is killed. It prints the spans that were acknowledged.
 func runAgent(path string) error {
 	rec, err := recorder.Open(context.Background(), path, recorder.Options{})
 	if err != nil {
@@ -59,7 +58,7 @@ func runAgent(path string) error {
 	}
 }
 
-// printer prints each span that its exporter took.
+// printer prints each span that its exporter accepted.
 type printer struct{ sdktrace.SpanExporter }
 
 func (p *printer) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
@@ -75,7 +74,7 @@ func (p *printer) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan
 	return err
 }
 
-// agent does what agents do: a session with turns, calls, tools, decisions.
+// agent runs a session with turns, calls, tools and decisions.
 func agent(ctx context.Context, r *rand.Rand, tp trace.TracerProvider, lp log.LoggerProvider) {
 	tracer := agenttrace.New(agenttrace.Options{TracerProvider: tp, LoggerProvider: lp, Rules: []agenttrace.Rule{
 		{Permission: "bash", Pattern: "go test *", Action: agenttrace.ActionAllow}, {Permission: "bash", Pattern: "rm *", Action: agenttrace.ActionDeny}}})
@@ -140,8 +139,8 @@ func open(t *testing.T, o recorder.Options) *recorder.Recorder {
 	return rec
 }
 
-// check fails the test unless every session of a store is sound. It returns how
-// many there are.
+// check fails the test unless every session of a store is valid. It returns the number of
+// sessions.
 func check(t *testing.T, r store.Reader) int {
 	t.Helper()
 	n := 0
@@ -161,8 +160,8 @@ func check(t *testing.T, r store.Reader) int {
 	return n
 }
 
-// rows is every row of every table, sorted; ids that count what came first are
-// left out.
+// rows returns every row of every table, sorted, without ids that depend on the order of
+// arrival.
 func rows(t *testing.T, path string) []string {
 	t.Helper()
 	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)

@@ -25,8 +25,8 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// TestSameRows runs agents with an SDK that exports both to a collector and to a
-// recorder, in batches of different sizes. The rows are the same.
+// TestSameRows runs agents with an SDK that exports to a collector and to a recorder, in
+// batches of different sizes. The rows are the same.
 func TestSameRows(t *testing.T) {
 	viaCollector := filepath.Join(t.TempDir(), "sessions.db")
 	c, err := collector.Start(t.Context(), collector.Options{Store: viaCollector})
@@ -48,7 +48,7 @@ func TestSameRows(t *testing.T) {
 	for seed := range 40 {
 		agent(t.Context(), rand.New(rand.NewPCG(uint64(seed), 3)), tp, lp)
 	}
-	// Agents that nobody here wrote: their traces and log records, as they sent them.
+	// Traces and log records of other agents, as they were captured.
 	captures, err := filepath.Glob("../ingest/testdata/captures/*/*/*.json")
 	if err != nil || len(captures) == 0 {
 		t.Fatalf("no captures: %v", err)
@@ -93,7 +93,7 @@ func TestSameRows(t *testing.T) {
 	}
 }
 
-// TestLocked: the error names who has the store, and what to do.
+// TestLocked checks that the error names the process that has the store, and the remedy.
 func TestLocked(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sessions.db")
 	c, err := collector.Start(t.Context(), collector.Options{Store: path})
@@ -117,8 +117,8 @@ func TestLocked(t *testing.T) {
 	}
 }
 
-// TestPending: what the store cannot take now waits, is counted in the errors, and
-// is stored when it can be.
+// TestPending checks that spans that cannot be stored now wait, are counted in the
+// errors, and are stored later.
 func TestPending(t *testing.T) {
 	rec := open(t, recorder.Options{})
 	tp := sdktrace.NewTracerProvider()
@@ -135,7 +135,7 @@ func TestPending(t *testing.T) {
 		}
 	}
 	away := rec.Path() + ".away"
-	move(rec.Path(), away) // the store notices that its file is gone
+	move(rec.Path(), away) // the store detects that its file is gone
 	err := exp.ExportSpans(t.Context(), c.spans[:3])
 	var e *recorder.NotStoredError
 	if !errors.As(err, &e) || !errors.Is(err, store.ErrUnavailable) || e.PendingSpans != 3 || e.LostSpans != 0 {
@@ -157,7 +157,7 @@ func TestPending(t *testing.T) {
 	}
 	check(t, rec.Reader())
 
-	// A context that has ended is no loss either.
+	// A canceled context loses nothing either.
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := exp.ExportSpans(ctx, c.spans[:1]); err == nil {
@@ -174,7 +174,7 @@ func TestPending(t *testing.T) {
 		t.Errorf("export after shutdown: %v", err)
 	}
 
-	// What waits when it is closed is lost, and said.
+	// Spans that still wait at Close are lost and reported.
 	move(rec.Path(), away)
 	exp = rec.SpanExporter()
 	_ = exp.ExportSpans(t.Context(), c.spans[:2])
@@ -189,7 +189,8 @@ func TestPending(t *testing.T) {
 	}
 }
 
-// TestPendingBound: no more waits than may; the oldest are lost.
+// TestPendingBound checks that no more than the limit waits, and that the oldest are
+// lost.
 func TestPendingBound(t *testing.T) {
 	c := &capture{}
 	tp := sdktrace.NewTracerProvider(sdktrace.WithSyncer(c))
@@ -222,7 +223,7 @@ func TestPendingBound(t *testing.T) {
 	}
 }
 
-// capture keeps spans.
+// capture stores spans.
 type capture struct{ spans []sdktrace.ReadOnlySpan }
 
 func (c *capture) ExportSpans(_ context.Context, all []sdktrace.ReadOnlySpan) error {
@@ -231,7 +232,7 @@ func (c *capture) ExportSpans(_ context.Context, all []sdktrace.ReadOnlySpan) er
 }
 func (*capture) Shutdown(context.Context) error { return nil }
 
-// TestFull: what finds the disk full waits, and nothing is lost.
+// TestFull checks that nothing is lost while the disk is full.
 func TestFull(t *testing.T) {
 	cmd, lines := start(t, "fill", filepath.Join(t.TempDir(), "sessions.db"))
 	var all []string

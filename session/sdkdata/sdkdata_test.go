@@ -28,7 +28,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/sdkdata"
 )
 
-// receiver is what a collector's OTLP receiver decodes.
+// receiver stores what a collector's OTLP receiver decodes.
 type receiver struct {
 	ptraceotlp.UnimplementedGRPCServer
 	traces chan ptrace.Traces
@@ -54,7 +54,7 @@ func (r *logReceiver) Export(_ context.Context, q plogotlp.ExportRequest) (plogo
 	return plogotlp.NewExportResponse(), nil
 }
 
-// listen returns a receiver, and the SDK's exporters to it.
+// listen returns a receiver, and SDK exporters that send to it.
 func listen(t *testing.T) (*receiver, sdktrace.SpanExporter, sdklog.Exporter) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -91,7 +91,7 @@ func listen(t *testing.T) (*receiver, sdktrace.SpanExporter, sdklog.Exporter) {
 	return r, spans, logs
 }
 
-// capture keeps what a provider exports.
+// capture stores what a provider exports.
 type capture struct {
 	spans   []sdktrace.ReadOnlySpan
 	records []sdklog.Record
@@ -150,7 +150,7 @@ func attrs(r *rand.Rand, most int) []attribute.KeyValue {
 	return all
 }
 
-// record makes spans with everything that they can have.
+// record creates spans with everything that a span can have.
 func record(r *rand.Rand, tp trace.TracerProvider) {
 	state, _ := trace.ParseTraceState("vendor=1,other=x")
 	ctx := context.Background()
@@ -199,8 +199,8 @@ func logsJSON(t *testing.T, ld plog.Logs) string {
 	return string(b)
 }
 
-// TestTraces: what is converted is what an OTLP exporter sends, and so is what is
-// converted back and sent.
+// TestTraces checks that converted spans equal those that an OTLP exporter sends, also
+// after a conversion back.
 func TestTraces(t *testing.T) {
 	r, otlp, _ := listen(t)
 	for seed := range 200 {
@@ -269,7 +269,7 @@ func TestLogs(t *testing.T) {
 			t.Fatal(err)
 		}
 		again := <-r.logs
-		for _, ld := range []plog.Logs{sent, again} { // nobody else may say how many the SDK dropped
+		for _, ld := range []plog.Logs{sent, again} { // the SDK does not restore the dropped counts
 			for _, rl := range ld.ResourceLogs().All() {
 				for _, sl := range rl.ScopeLogs().All() {
 					for _, rec := range sl.LogRecords().All() {
