@@ -30,10 +30,9 @@ import (
 
 const root = "../.."
 
-// TestJaeger: one run of the demo agent through our collector, with the
-// configuration that docker-compose.yml uses, is a trace in Jaeger and sessions
-// in the store. Both hold the same turns and tool calls, by id, and the ids lead
-// from one to the other.
+// TestJaeger sends one run of the demo agent through our collector with the configuration
+// of docker-compose.yml. The run is a trace in Jaeger and sessions in the store. Both
+// have the same turns and tool calls, by id, and the ids lead from one to the other.
 func TestJaeger(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
@@ -79,7 +78,7 @@ func TestJaeger(t *testing.T) {
 	if turns < 4 || calls < 10 {
 		t.Errorf("compared %d turns and %d tool calls; the demo has more", turns, calls)
 	}
-	// From Jaeger to the session: a trace id is a name for it.
+	// From Jaeger to the session: a trace id identifies a session.
 	for _, trace := range result.TraceIDs {
 		if got, err := reader.Resolve(ctx, trace); err != nil || got != result.SessionID {
 			t.Errorf("Resolve(%s) = %q, %v; want %s", trace, got, err, result.SessionID)
@@ -87,8 +86,8 @@ func TestJaeger(t *testing.T) {
 	}
 }
 
-// runAgent runs the demo agent against our collector, which sends its traces on
-// to otlp, and returns the store when both have everything.
+// runAgent runs the demo agent with our collector, which forwards its traces to otlp, and
+// returns the store when both have everything.
 func runAgent(t *testing.T, ctx context.Context, otlp string) (string, codeagent.Result) {
 	t.Helper()
 	addresses, err := e2e.FreeAddresses(3)
@@ -119,7 +118,7 @@ func runAgent(t *testing.T, ctx context.Context, otlp string) (string, codeagent
 	if !result.TestsPass {
 		t.Error("the agent did not fix the failing test")
 	}
-	// Both shut down in order, so that everything is delivered.
+	// Both shut down in order, so everything is delivered.
 	if err := provider.Shutdown(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +128,7 @@ func runAgent(t *testing.T, ctx context.Context, otlp string) (string, codeagent
 	return path, result
 }
 
-// jaegerSpan is a span as Jaeger's query API gives it.
+// jaegerSpan is a span in the response of Jaeger's query API.
 type jaegerSpan struct {
 	TraceID       string `json:"traceID"`
 	SpanID        string `json:"spanID"`
@@ -168,7 +167,7 @@ func jaegerSpans(t *testing.T, ctx context.Context, j *e2e.Jaeger, traces []stri
 		seen := make(map[string]bool)
 		for _, d := range reply.Data {
 			for _, s := range d.Spans {
-				// Two pipelines lead to the one server of the test, so each span may be
+				// Two pipelines lead to the only server of the test, so a span may be
 				// there twice.
 				if !seen[s.SpanID] {
 					seen[s.SpanID] = true
@@ -180,8 +179,8 @@ func jaegerSpans(t *testing.T, ctx context.Context, j *e2e.Jaeger, traces []stri
 	return all
 }
 
-// compareTurns wants one session.turn span for every assistant message of the
-// session that has a turn, with its user message before it.
+// compareTurns requires one session.turn span for every assistant message with a turn,
+// and a user message before it.
 func compareTurns(t *testing.T, transcript *session.Transcript, spans []jaegerSpan) int {
 	t.Helper()
 	var inTrace, inStore []string
@@ -207,7 +206,7 @@ func compareTurns(t *testing.T, transcript *session.Transcript, spans []jaegerSp
 	return len(inStore)
 }
 
-// compareCalls wants one tool.call span for every tool part, with its input and
+// compareCalls requires one tool.call span for every tool part, with its input and
 // output.
 func compareCalls(t *testing.T, transcript *session.Transcript, spans []jaegerSpan) int {
 	t.Helper()
@@ -242,8 +241,8 @@ func compareCalls(t *testing.T, transcript *session.Transcript, spans []jaegerSp
 	return len(inStore)
 }
 
-// compareLinks wants every span that the session was made from in Jaeger, and
-// every span of ours there in the session.
+// compareLinks requires every span of the session to be in Jaeger, and every span of our
+// scope in Jaeger to be in the session.
 func compareLinks(t *testing.T, sessionID string, links []store.Link, spans []jaegerSpan) {
 	t.Helper()
 	var inTrace, inStore []string
@@ -265,8 +264,8 @@ func compareLinks(t *testing.T, sessionID string, links []store.Link, spans []ja
 // filesBeside is the directory for the JSONL files of the sessions in a store.
 func filesBeside(store string) string { return filepath.Join(filepath.Dir(store), "sessions") }
 
-// compareFile wants the session's JSONL file to be what the store holds. Its name
-// begins with the id.
+// compareFile requires the session's JSONL file to equal the store. Its name begins with
+// the id.
 func compareFile(t *testing.T, dir string, transcript *session.Transcript) {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(dir, transcript.Session.ID+"*.jsonl"))
@@ -282,7 +281,8 @@ func compareFile(t *testing.T, dir string, transcript *session.Transcript) {
 	if err := jsonl.Encode(&want, transcript); err != nil {
 		t.Fatal(err)
 	}
-	// The file also keeps what a restored session needs and no reader of it sees.
+	// The file also has the state that a restored session needs, which readers do not
+	// return.
 	var rows strings.Builder
 	for line := range strings.Lines(string(got)) {
 		for _, kind := range []string{"session", "message", "part"} {

@@ -42,7 +42,7 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// accepted fails the test if the SDK does not take the session's trace.
+// accepted fails the test if the SDK rejects the session's trace.
 func accepted(t *testing.T, s *codec.Session) {
 	t.Helper()
 	var trace bytes.Buffer
@@ -62,7 +62,7 @@ func accepted(t *testing.T, s *codec.Session) {
 	}
 }
 
-// TestReference: a session that the guide's reference implementation wrote, with
+// TestReference exports sessions that the guide's reference implementation wrote, with
 // forks, rewinds and compactions.
 func TestReference(t *testing.T) {
 	f, err := os.Open(filepath.FromSlash("../../../session/testdata/reference.jsonl"))
@@ -78,7 +78,7 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// TestTraces: traces that other programs of the protocol wrote go out as they are.
+// TestTraces exports traces of other programs unchanged.
 func TestTraces(t *testing.T) {
 	for _, name := range []string{"handmade_raw.ndjson", "handmade_zed.json", "handmade_inspector.jsonl", "handmade_conductor.jsons"} {
 		f, err := os.Open(filepath.Join(filepath.FromSlash("../../../session/codec/acp/testdata"), name))
@@ -95,7 +95,7 @@ func TestTraces(t *testing.T) {
 	}
 }
 
-// TestVersion2: the same of a trace of version 2, also when it is not what it was.
+// TestVersion2 does so for a trace of protocol version 2, also after a change.
 func TestVersion2(t *testing.T) {
 	trace := `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":2,"info":{"name":"editor","version":"1"},"capabilities":{}}}
 {"jsonrpc":"2.0","id":0,"result":{"protocolVersion":2,"info":{"name":"coder","version":"1"},"capabilities":{}}}
@@ -121,8 +121,8 @@ func TestVersion2(t *testing.T) {
 	}
 }
 
-// TestCaptures: sessions of agents that never spoke the protocol, as a store has
-// them of their telemetry.
+// TestCaptures exports sessions of agents that never used the protocol, as a store has
+// them after their telemetry.
 func TestCaptures(t *testing.T) {
 	ctx := t.Context()
 	st, err := sqlitestore.Open(ctx, filepath.Join(t.TempDir(), "sessions.db"), sqlitestore.Options{})
@@ -175,8 +175,8 @@ func TestCaptures(t *testing.T) {
 	}
 }
 
-// TestEveryPart: whatever part an answer has, and whatever else a part of that name
-// may hold, what is written of it is valid.
+// TestEveryPart checks that the output for every kind of part is valid, whatever other
+// content the part has.
 func TestEveryPart(t *testing.T) {
 	parts := []string{
 		`{"type":"text","text":"t"}`, `{"type":"reasoning","text":"r"}`, `{"type":"step-start"}`,
@@ -223,7 +223,7 @@ func TestEveryPart(t *testing.T) {
 	accepted(t, s)
 }
 
-// TestFlaws: what is no message of the protocol is found, and named by its line.
+// TestFlaws checks that an invalid message is found and reported with its line.
 func TestFlaws(t *testing.T) {
 	begin := `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1}}` + "\n"
 	tests := []struct{ line, want string }{

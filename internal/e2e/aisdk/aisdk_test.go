@@ -42,7 +42,7 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// transcripts stores the story and reads back what the store made of it.
+// transcripts stores the story and reads it back.
 func transcripts(t *testing.T) []*session.Transcript {
 	t.Helper()
 	ctx := t.Context()
@@ -77,8 +77,8 @@ func transcripts(t *testing.T) []*session.Transcript {
 	return all
 }
 
-// TestStoredMessages: the AI SDK accepts every message that the store holds,
-// whatever part it has and however badly it was told.
+// TestStoredMessages checks that the AI SDK accepts every message in the store, for all
+// kinds of parts and for incomplete telemetry.
 func TestStoredMessages(t *testing.T) {
 	var lines bytes.Buffer
 	messages := 0
@@ -119,8 +119,8 @@ func TestStoredMessages(t *testing.T) {
 	}
 }
 
-// TestReferenceMessages: the same for a session that the guide's reference
-// implementation wrote.
+// TestReferenceMessages does so for a session that the guide's reference implementation
+// wrote.
 func TestReferenceMessages(t *testing.T) {
 	f, err := os.Open(filepath.FromSlash("../../../session/testdata/reference.jsonl"))
 	if err != nil {
@@ -136,15 +136,15 @@ func TestReferenceMessages(t *testing.T) {
 	}
 }
 
-// TestFlawedMessages: a flaw is found, and named by message and part. What the
-// SDK rejects, session.Check reports.
+// TestFlawedMessages checks that a problem is found and reported with its message and
+// part, and that session.Check reports what the SDK rejects.
 func TestFlawedMessages(t *testing.T) {
 	ptr := func(s string) *string { return &s }
 	tests := []struct {
 		name, role, partType, data string
 		state                      *string
 		want                       string
-		sdkOnly                    bool // session.Check leaves it alone
+		sdkOnly                    bool // session.Check accepts it
 	}{
 		{name: "type", role: "assistant", partType: "picture", data: `{"type":"picture"}`, want: "part prt_1 (picture): "},
 		{name: "text", role: "user", partType: "text", data: `{"type":"text"}`, want: "part prt_1 (text): text: "},
@@ -188,7 +188,7 @@ func TestFlawedMessages(t *testing.T) {
 	}
 }
 
-// TestNotJSONL: what is no canonical JSONL is an error, not a pass.
+// TestNotJSONL checks that input that is not canonical JSONL is an error.
 func TestNotJSONL(t *testing.T) {
 	for _, input := range []string{`{"type":"session"`, `{"type":"line","data":{}}`, `{"type":"part","data":{"message_id":"msg_1"}}`} {
 		if got, err := checker.Check(t.Context(), strings.NewReader(input)); err == nil || !strings.Contains(err.Error(), "line 1") {

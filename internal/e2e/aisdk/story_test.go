@@ -15,10 +15,10 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// start is when the story begins, Unix milliseconds.
+// start is the beginning of the story, in Unix milliseconds.
 const start = 1_795_198_540_000
 
-// story collects the spans of one session as the SDK would emit them.
+// story collects the spans of a session as the SDK would emit them.
 type story struct {
 	traces ptrace.Traces
 	spans  ptrace.SpanSlice
@@ -35,7 +35,7 @@ func newStory() *story {
 	return &story{traces: traces, spans: ss.Spans(), id: spans.DeriveID(spans.PrefixSession, start, "aisdk"), at: start}
 }
 
-// add emits a record as a span that lasts until now.
+// add emits a span that lasts until now.
 func (s *story) add(r spans.Record) {
 	sp := s.spans.AppendEmpty()
 	sp.SetName(r.Kind())
@@ -74,7 +74,7 @@ func (s *story) partID() string {
 	return spans.DeriveID(spans.PrefixPart, s.at, fmt.Sprint(s.parts))
 }
 
-// message makes a message of AI SDK parts.
+// message returns a message of AI SDK parts.
 func (s *story) message(role string, data ...string) spans.Message {
 	s.at++
 	m := spans.Message{ID: spans.DeriveID(spans.PrefixMessage, s.at, role), CreatedAt: s.at}
@@ -92,7 +92,7 @@ func (s *story) message(role string, data ...string) spans.Message {
 	return m
 }
 
-// turn emits a turn that asks something and is answered with the parts.
+// turn emits a turn with a question and an answer of the parts.
 func (s *story) turn(end string, answer spans.Message) {
 	user := s.message("user", fmt.Sprintf(`{"type":"text","text":"question %d"}`, s.turns))
 	user.CreatedAt = answer.CreatedAt - 1
@@ -103,15 +103,15 @@ func (s *story) turn(end string, answer spans.Message) {
 		Usage: spans.Usage{Tokens: &spans.Tokens{Input: 10, Output: 5}}, EndReason: end, User: user, Assistant: answer})
 }
 
-// states are those of a tool call; the empty one is that of a source which does
-// not say.
+// states are those of a tool call; the empty one is that of a source that does not report
+// any.
 var states = []string{
 	"", session.StateInputStreaming, session.StateInputAvailable, session.StateApprovalRequested, session.StateApprovalResponded,
 	session.StateOutputAvailable, session.StateOutputError, session.StateOutputDenied,
 }
 
-// calls emits a turn with a call of a tool in every state, each by a span of its
-// own. fill says what the span knows besides.
+// calls emits a turn with a tool call in every state, each with a span of its own. fill
+// sets further attributes of the span.
 func (s *story) calls(dynamic bool, fill func(t *spans.ToolCall)) {
 	answer := s.message("assistant")
 	for i, state := range states {
@@ -138,8 +138,8 @@ func (s *story) lost() {
 	s.turn(semconv.EndFinish, answer)
 }
 
-// everyKind is a story with every kind of part, tools in every state told well
-// and badly, turns that were cut short, and compactions.
+// everyKind is a story with every kind of part, tools in every state with complete and
+// incomplete telemetry, interrupted turns, and compactions.
 func everyKind() ptrace.Traces {
 	s := newStory()
 	s.turn(semconv.EndFinish, s.message("assistant",
@@ -155,7 +155,7 @@ func everyKind() ptrace.Traces {
 		`{"type":"dynamic-tool","toolName":"gh_search","toolCallId":"i1","state":"output-error","input":{"p":1},"errorText":"no","providerExecuted":true,"callProviderMetadata":{"x":{"y":1}}}`,
 	))
 	for _, dynamic := range []bool{false, true} {
-		s.calls(dynamic, func(t *spans.ToolCall) { // as the SDK tells it
+		s.calls(dynamic, func(t *spans.ToolCall) { // as the SDK reports it
 			t.Input = `{"cmd":"ls"}`
 			switch t.State {
 			case session.StateOutputAvailable:
@@ -168,13 +168,13 @@ func everyKind() ptrace.Traces {
 				t.ApprovalID, t.Denied = "perm_1", true
 			}
 		})
-		s.calls(dynamic, func(*spans.ToolCall) {}) // nothing but the state
-		s.calls(dynamic, func(t *spans.ToolCall) { // everything, whatever the state
+		s.calls(dynamic, func(*spans.ToolCall) {}) // the state only
+		s.calls(dynamic, func(t *spans.ToolCall) { // all attributes, in every state
 			t.Input, t.Output, t.Error, t.ErrorType, t.ApprovalID = `{"a":1}`, `"out"`, "failed", "timeout", "perm_1"
 			t.ProviderExecuted, t.Denied, t.Truncated, t.OutputPath, t.OutputSize = true, true, true, "/out", 9
 			t.ChildSessionID, t.ACPKind = "ses_child", semconv.ToolKindExecute
 		})
-		s.calls(dynamic, func(t *spans.ToolCall) { // JSON cut short by a limit
+		s.calls(dynamic, func(t *spans.ToolCall) { // JSON that a limit truncated
 			t.Input, t.Output, t.ApprovalID = `{"cmd":"l`, `[1,`, "perm_1"
 		})
 	}
@@ -182,7 +182,7 @@ func everyKind() ptrace.Traces {
 	s.turn(semconv.EndAbort, s.message("assistant", `{"type":"text","text":"I was go"}`))
 	s.turn(semconv.EndError, s.message("assistant")) // refused before the first word
 	tail := ""
-	for range 2 { // one that keeps nothing, one that keeps a tail
+	for range 2 { // one without a tail, one with a tail
 		marker := s.message("compaction")
 		s.add(&spans.Compaction{SessionID: s.id, MessageID: marker.ID, MessageCreatedAt: s.at, PartID: s.partID(), Summary: "so far", SummaryTokens: 3, TailStartID: tail, Auto: tail != ""})
 		answer := s.message("assistant", `{"type":"text","text":"go on"}`)

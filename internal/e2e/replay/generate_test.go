@@ -11,7 +11,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/inspect"
 )
 
-// rows makes a session of messages, each a second after the one before. A message is
+// rows makes a session of messages, each a second after the previous one. A message is
 // its role and the data of its parts.
 func rows(messages ...[]string) inspect.Input {
 	t := &session.Transcript{Session: session.Session{ID: "ses_1", PermissionsJSON: "[]", MetadataJSON: "{}"}}
@@ -34,7 +34,7 @@ func rows(messages ...[]string) inspect.Input {
 	return inspect.Input{Transcript: t}
 }
 
-// located is a session whose answer calls the client's tool.
+// located is a session in which the model calls a tool of the client.
 func located() inspect.Input {
 	return rows(
 		[]string{session.RoleUser, `{"type":"text","text":"Where am I?"}`},
@@ -42,12 +42,12 @@ func located() inspect.Input {
 	)
 }
 
-// generate makes a session as a program that uses the SDK would store it: steps are
-// marked, calls have ended, and files are such as all providers take.
+// generate makes a session as a program with the SDK would store it: steps are marked,
+// calls have ended, and all providers accept its files.
 func generate(r *rand.Rand) inspect.Input {
 	pick := func(of ...string) string { return of[r.IntN(len(of))] }
 	quote := func(s string) string {
-		raw, _ := json.Marshal(s) // strings always encode
+		raw, _ := json.Marshal(s) // never fails for strings
 		return string(raw)
 	}
 	words := func() string {

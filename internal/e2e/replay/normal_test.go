@@ -8,15 +8,15 @@ import (
 	"strings"
 )
 
-// normals leave of a request what both sides must say alike. Each difference that is
-// passed over has its reason beside it.
+// normals has a function per format that reduces a request to what both sides must have
+// in common. Each ignored difference has its reason beside it.
 var normals = map[string]func(map[string]any) any{
 	"openai-chat":      normalChat,
 	"openai-responses": normalResponses,
 	"anthropic":        normalAnthropic,
 }
 
-// normal is what a request says in the terms of no format.
+// normal is a request in terms that all formats share.
 type normal struct {
 	Model    any
 	System   []string
@@ -37,8 +37,7 @@ func text(v any) string {
 	return s
 }
 
-// parsed is what JSON in a string means: the SDK and we space and order it each in
-// our own way.
+// parsed decodes JSON in a string, because the SDK and we space and order it differently.
 func parsed(v any) any {
 	var x any
 	if json.Unmarshal([]byte(text(v)), &x) != nil {
@@ -47,9 +46,9 @@ func parsed(v any) any {
 	return x
 }
 
-// arguments are those of a call. Of an input that is no object we make one; the SDK
-// leaves an empty one to Chat Completions, and what there is to Responses, which is
-// then no JSON.
+// arguments returns those of a call. We convert an input that is not an object to one.
+// The SDK sends an empty object to Chat Completions and the unchanged input to Responses,
+// where it is then not JSON.
 func arguments(v any) any {
 	in, ok := parsed(v).(object)
 	if !ok {
@@ -61,11 +60,10 @@ func arguments(v any) any {
 	return in
 }
 
-// settings picks settings by name; those that are absent stay away. Of the settings
-// that only one side has, none changes what the model is told: tool_choice is "auto",
-// which is the default; store and strict are given by us, because the default of the
-// Responses API is another than that of the SDK's own; a limit of tokens that nobody
-// asked for is the SDK's own guess by model, and ours another.
+// settings returns settings by name; absent ones stay absent. Settings that only one side
+// has do not change the model's input. tool_choice is "auto", which is the default. We
+// set store and strict, because the defaults of the Responses API differ from those of
+// the SDK. The SDK and we choose different token limits where none was requested.
 func settings(r object, names ...string) object {
 	s := object{}
 	for _, name := range names {
@@ -76,17 +74,16 @@ func settings(r object, names ...string) object {
 	return s
 }
 
-// told leaves out what the system says without a word, which the SDK sends too.
+// told drops empty system messages, which the SDK sends too.
 func told(system []string) []string {
 	return slices.DeleteFunc(system, func(s string) bool { return s == "" })
 }
 
-// isSystem: the SDK calls the role developer for models that it knows to reason. The
-// API takes system for the same.
+// isSystem also accepts the role developer, which the SDK uses for models that it knows
+// to reason. The API treats both alike.
 func isSystem(role any) bool { return role == "system" || role == "developer" }
 
-// tools are those of both spellings. A tool whose schema is not known takes any
-// object.
+// tools reads both forms. A tool without a known schema accepts any object.
 func tools(r object) (all []any) {
 	for _, v := range list(r["tools"]) {
 		t := v.(object)
@@ -117,10 +114,10 @@ func normalChat(r object) any {
 		case m["role"] == "tool":
 			n.Messages = append(n.Messages, object{"result": m["tool_call_id"], "content": parsed(m["content"])})
 		case m["role"] == "assistant" && text(m["content"]) == "" && calls == nil:
-			// The SDK sends an answer without a word as an empty text; we leave it out.
+			// The SDK sends an answer without text as an empty text; we omit it.
 		default:
 			if all, ok := m["content"].([]any); ok && len(all) == 0 {
-				m["content"] = "" // a question without a word is an empty list to the SDK
+				m["content"] = "" // the SDK sends a question without text as an empty list
 			}
 			n.Messages = append(n.Messages, object{"role": m["role"], "content": m["content"], "calls": calls})
 		}
@@ -131,8 +128,8 @@ func normalChat(r object) any {
 
 func normalResponses(r object) any {
 	n := normal{Model: r["model"], Tools: tools(r), Settings: settings(r, "top_p", "temperature", "store")}
-	// Our system prompt stands in instructions, that of the SDK first in the input. To
-	// the API both are the first message of the system.
+	// Our system prompt is in instructions, the SDK's is the first message of the input.
+	// The API treats both as the first system message.
 	if s := text(r["instructions"]); s != "" {
 		n.System = append(n.System, s)
 	}
@@ -146,21 +143,21 @@ func normalResponses(r object) any {
 			n.Messages = append(n.Messages, object{"result": item["call_id"], "content": parsed(item["output"])})
 			continue
 		}
-		// A message is one with or without its type.
+		// A message may have a type or not.
 		if isSystem(item["role"]) {
 			said := text(item["content"])
-			for _, c := range list(item["content"]) { // ours is in pieces
+			for _, c := range list(item["content"]) { // ours is in several pieces
 				said += text(c.(object)["text"])
 			}
 			n.System = append(n.System, said)
 			continue
 		}
 		content := list(item["content"])
-		if len(content) == 0 { // a question without a word, as the SDK has it
+		if len(content) == 0 { // a question without text, as the SDK sends it
 			content = []any{object{"type": "input_text", "text": ""}}
 		}
-		// The SDK makes a message of each text of an answer, we one of those that stand
-		// together.
+		// The SDK sends each text of an answer as a message, we send adjacent ones as
+		// one.
 		if last := len(n.Messages) - 1; last >= 0 && item["role"] == "assistant" {
 			if before := n.Messages[last].(object); before["role"] == "assistant" {
 				before["content"] = append(list(before["content"]), content...)
@@ -175,9 +172,9 @@ func normalResponses(r object) any {
 
 func normalAnthropic(r object) any {
 	n := normal{Model: r["model"], Tools: tools(r), Settings: settings(r, "top_k", "stop_sequences", "temperature")}
-	// We give the system prompt as one text, the SDK as blocks; and system messages in
-	// the midst of a conversation, which the SDK sends where they are as a beta of the
-	// API, are part of ours.
+	// We send the system prompt as one text, the SDK as blocks. System messages in the
+	// middle of a conversation are part of our prompt; the SDK sends them in place, which
+	// is a beta of the API.
 	if s := text(r["system"]); s != "" {
 		n.System = append(n.System, s)
 	}
@@ -197,15 +194,15 @@ func normalAnthropic(r object) any {
 			c := v.(object)
 			switch c["type"] {
 			case "text":
-				// The API refuses a text of blanks. It refuses a conversation that begins
-				// with the assistant too, which is why ours has a line before.
+				// The API refuses a text of white space only. It also refuses a
+				// conversation that begins with the assistant, so ours has a line before.
 				if strings.TrimSpace(text(c["text"])) == "" || text(c["text"]) == "[the conversation begins here]" {
 					continue
 				}
 			case "tool_result":
 				c["content"] = parsed(c["content"])
 			case "tool_use":
-				// The API wants an object, and the SDK sends what there is.
+				// The API requires an object; the SDK sends the input unchanged.
 				if in, ok := c["input"].(object); !ok {
 					c["input"] = object{"input": c["input"]}
 				} else {
@@ -214,7 +211,7 @@ func normalAnthropic(r object) any {
 			}
 			content = append(content, c)
 		}
-		// Where a system message or an empty text stood between, ours join.
+		// If a system message or an empty text was between them, ours join.
 		if last := len(n.Messages) - 1; last >= 0 && n.Messages[last].(object)["role"] == m["role"] {
 			before := n.Messages[last].(object)
 			before["content"] = append(before["content"].([]any), content...)

@@ -40,8 +40,8 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// refused are the requests that the SDK does not make, with what it says. All are of
-// sessions in which something is missing or that no SDK made.
+// refused has the requests that the SDK refuses, with its errors. They belong to sessions
+// that are incomplete or that the SDK cannot have made.
 var refused = map[string]string{
 	"no-step-marks openai-chat":      "MissingToolResults",
 	"no-step-marks openai-responses": "MissingToolResults",
@@ -51,8 +51,8 @@ var refused = map[string]string{
 	"files anthropic":                "Unsupported",
 }
 
-// TestRequests compares the requests that the stories of session/replay pin with
-// those that the SDK sends for the same bundles.
+// TestRequests compares the golden requests of session/replay with those that the SDK
+// sends for the same bundles.
 func TestRequests(t *testing.T) {
 	files, err := filepath.Glob(filepath.FromSlash("../../../session/replay/testdata/*.txtar"))
 	if err != nil || len(files) == 0 {
@@ -76,7 +76,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// TestGenerated does so for sessions that are made up as the SDK would store them.
+// TestGenerated does so for generated sessions, as the SDK would store them.
 func TestGenerated(t *testing.T) {
 	var names []string
 	var ours []map[string][]byte
@@ -108,8 +108,8 @@ func TestGenerated(t *testing.T) {
 	}
 }
 
-// compare compares the requests of bundles with those of the SDK, and returns how many
-// the SDK makes.
+// compare compares the requests of bundles with those of the SDK, and returns the number
+// of requests that the SDK sends.
 func compare(t *testing.T, names []string, ours []map[string][]byte) (compared int) {
 	t.Helper()
 	var bundles [][]byte
@@ -152,7 +152,7 @@ func decode(t *testing.T, raw []byte) map[string]any {
 	return v
 }
 
-// TestStreams runs our client against routes of the SDK.
+// TestStreams runs our client with routes of the SDK.
 func TestStreams(t *testing.T) {
 	url, stop, err := sdk.Serve(t.Context())
 	if err != nil {
