@@ -13,18 +13,80 @@ import (
 // MostModelErrors is how many of them a message keeps, the last ones: agents try again.
 const MostModelErrors = 8
 
+// manySteps is from how many steps on their sum is kept.
+const manySteps = 16
+
+// StepSum is what all steps of a message come to, in order of their starts.
+type StepSum struct {
+	// StartNano, TraceID and SpanID are those of the last of them.
+	StartNano int64  `json:"start_nano"`
+	TraceID   string `json:"trace_id"`
+	SpanID    string `json:"span_id"`
+	Facts     Facts  `json:"facts"`
+}
+
+// precede says whether the sum can be continued by facts: each is a step that begins
+// after those in the sum.
+func (s *StepSum) precede(facts []*Link) bool {
+	return s != nil && !slices.ContainsFunc(facts, func(l *Link) bool { return !l.Facts.Step || compareStarts(s.link(), l) >= 0 })
+}
+
+// link is the sum as if it were one span.
+func (s *StepSum) link() *Link {
+	return &Link{StartNano: s.StartNano, TraceID: s.TraceID, SpanID: s.SpanID, Facts: &s.Facts}
+}
+
+// sumSteps keeps the sum of a message's steps where there are many and nothing else, and
+// forgets it as soon as a span describes the message as a whole.
+func (w *sessionWork) sumSteps(messageID string, facts []*Link) {
+	steps := w.row.State.Steps
+	if steps[messageID] == nil && len(facts) < manySteps {
+		return
+	}
+	if slices.ContainsFunc(facts, func(l *Link) bool { return !l.Facts.Step }) {
+		w.forgetSteps(messageID)
+		return
+	}
+	sum, last := sumFacts(facts, false), slices.MaxFunc(facts, compareStarts)
+	if steps == nil {
+		steps = make(map[string]*StepSum)
+		w.row.State.Steps = steps
+	}
+	steps[messageID] = &StepSum{StartNano: last.StartNano, TraceID: last.TraceID, SpanID: last.SpanID, Facts: sum}
+	w.dirty = true
+}
+
+func (w *sessionWork) forgetSteps(messageID string) {
+	if w.row.State.Steps[messageID] != nil {
+		delete(w.row.State.Steps, messageID)
+		w.dirty = true
+	}
+}
+
+// compareStarts orders spans by their start.
+func compareStarts(x, y *Link) int {
+	return cmp.Or(cmp.Compare(x.StartNano, y.StartNano), strings.Compare(x.TraceID, y.TraceID), strings.Compare(x.SpanID, y.SpanID))
+}
+
 // foldFacts is the metadata of a message as its spans know it. Spans are taken
 // in order of start: counts are summed, anything else stands as said last. Of
 // steps the errors count even where a span describes the whole message. gap says
 // that parts of the message are missing.
 func foldFacts(links []*Link, gap bool) string {
+	sum := sumFacts(links, gap)
+	return sum.Metadata()
+}
+
+func sumFacts(links []*Link, gap bool) Facts {
 	links = slices.Clone(links)
-	slices.SortFunc(links, func(x, y *Link) int {
-		return cmp.Or(cmp.Compare(x.StartNano, y.StartNano), strings.Compare(x.TraceID, y.TraceID), strings.Compare(x.SpanID, y.SpanID))
-	})
+	slices.SortFunc(links, compareStarts)
 	var failed []string
 	for _, l := range links {
-		if l.Facts.Step && l.Facts.Trace.Error != "" {
+		switch {
+		case !l.Facts.Step:
+		case len(l.Facts.Trace.ModelErrors) > 0: // a sum of steps
+			failed = append(failed, l.Facts.Trace.ModelErrors...)
+		case l.Facts.Trace.Error != "":
 			failed = append(failed, l.Facts.Trace.Error)
 		}
 	}
@@ -41,7 +103,7 @@ func foldFacts(links []*Link, gap bool) string {
 	}
 	sum.Trace.Incomplete = gap || len(whole) == 0
 	sum.Trace.ModelErrors = failed[max(0, len(failed)-MostModelErrors):]
-	return sum.Metadata()
+	return sum
 }
 
 // Metadata is what a message says in its metadata_json of what was measured of it, and

@@ -87,13 +87,9 @@ func (a *applier) mergedMessage(w *sessionWork, mw *messageWork, old *session.Me
 		// A turn begins before the user's message, and so before the one it tells of.
 		bound(0, l.EndNano/1e6)
 	}
-	facts := mw.facts
-	if mw.reread || old != nil && (said || len(facts) > 0) {
-		stored, err := a.facts(w, m.ID)
-		if err != nil {
-			return nil, err
-		}
-		facts = stored
+	facts, err := a.factsOf(w, mw, old != nil && said, old != nil)
+	if err != nil {
+		return nil, err
 	}
 	switch {
 	case len(facts) > 0:
@@ -111,7 +107,6 @@ func (a *applier) mergedMessage(w *sessionWork, mw *messageWork, old *session.Me
 		// has shown or hidden stays so.
 		return &m, nil
 	}
-	var err error
 	m.HiddenAt, err = w.hidden(&m, old, a.tx)
 	return &m, err
 }
@@ -231,6 +226,27 @@ func object(text string) map[string]json.RawMessage {
 	return m
 }
 
+// factsOf are the facts of a message with those of the batch: the new ones alone where
+// no others are stored, and beside the sum of the steps where all of them are later ones.
+func (a *applier) factsOf(w *sessionWork, mw *messageWork, said, known bool) ([]*Link, error) {
+	facts, sum := mw.facts, w.row.State.Steps[mw.id]
+	switch {
+	case !mw.reread && (!known || !said && len(facts) == 0):
+	case !mw.reread && sum.precede(facts):
+		facts = append([]*Link{sum.link()}, facts...)
+	default:
+		w.forgetSteps(mw.id)
+		var err error
+		if facts, err = a.facts(w, mw.id); err != nil {
+			return nil, err
+		}
+	}
+	if len(facts) > 0 {
+		w.sumSteps(mw.id, facts)
+	}
+	return facts, nil
+}
+
 // facts reads back what the spans of a message measured.
 func (a *applier) facts(w *sessionWork, messageID string) ([]*Link, error) {
 	stored, err := a.tx.Facts(w.id, messageID)
@@ -247,8 +263,8 @@ func (a *applier) facts(w *sessionWork, messageID string) ([]*Link, error) {
 // markGaps marks a message as incomplete as long as a part before one that it has
 // is missing.
 func (a *applier) markGaps(w *sessionWork, m *session.Message) error {
-	if m.MetadataJSON == incompleteMetadata {
-		return nil
+	if m.MetadataJSON == incompleteMetadata || w.row.State.Steps[m.ID] != nil {
+		return nil // it is incomplete, with a gap or without
 	}
 	count, next, err := a.tx.Extent(m.ID)
 	if err != nil {

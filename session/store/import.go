@@ -243,6 +243,7 @@ func (i *importer) links(in *Imported) error {
 				return err
 			}
 		}
+		i.work.forgetSteps(l.MessageID)
 		changed, err := i.tx.InsertLink(l)
 		if err == nil && !changed {
 			var old *Link

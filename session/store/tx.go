@@ -235,6 +235,10 @@ type State struct {
 	// end nobody reports.
 	Open []OpenTurn `json:"open,omitempty"`
 
+	// Steps are the sums of the model calls of answers that no span describes as a whole
+	// yet and that have many, by message, so that the next one need not read them all.
+	Steps map[string]*StepSum `json:"steps,omitempty"`
+
 	// Rollup is the usage on the session's row as it was written last. Where the
 	// row has another, some other program wrote it and it is summed anew.
 	Rollup session.Usage `json:"rollup,omitzero"`
