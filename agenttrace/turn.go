@@ -1,6 +1,7 @@
 package agenttrace
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -413,6 +414,8 @@ func (t *Turn) Fail(err error) {
 	t.finish(endReason(err), err, "")
 }
 
+// finish ends the turn once: it ends what is open in it, reads its parts as they are then,
+// brings the session up to date, and writes the span.
 func (t *Turn) finish(reason string, err error, stopReason string) {
 	if t == nil || t.off {
 		return
@@ -425,9 +428,27 @@ func (t *Turn) finish(reason string, err error, stopReason string) {
 	}
 	t.ended = true
 	t.answer(now)
-	calls, parts, children := t.calls, t.parts, t.children
+	calls, children := t.calls, t.children
 	t.calls, t.children = nil, nil
 	t.mu.Unlock()
+
+	// Nothing is added to an ended turn, so the rest needs no lock.
+	t.endOpen(reason, err, calls, children)
+	parts, waiting, updated := t.freeze(now)
+	pending := len(waiting) > 0 && reason == semconv.EndFinish
+	title := t.leave(now, reason, err, pending, waiting, updated)
+	t.run.close(t, nil)
+	s := t.run.sess
+	s.flush()
+	if t.recording {
+		t.record(now, reason, err, cmp.Or(stopReason, t.stopReason), title, pending, parts)
+	}
+	s.tracer.finish(t.span, now)
+}
+
+// endOpen ends what is open when the turn ends: sub-agents of a turn that did not finish,
+// the tool calls of one that panicked, and model calls.
+func (t *Turn) endOpen(reason string, err error, calls []*ModelCall, children []*Run) {
 	if reason != semconv.EndFinish {
 		for _, r := range children {
 			r.End(ErrAborted)
@@ -436,11 +457,9 @@ func (t *Turn) finish(reason string, err error, stopReason string) {
 			}
 		}
 	}
-
-	// Nothing is added to an ended turn, so the rest needs no lock.
 	if p := panicOf(err); p != nil {
-		for i := range parts {
-			if c := parts[i].tool; c != nil {
+		for i := range t.parts {
+			if c := t.parts[i].tool; c != nil {
 				c.abandon("aborted by "+p.text, semconv.ErrorTypePanic)
 			}
 		}
@@ -448,17 +467,18 @@ func (t *Turn) finish(reason string, err error, stopReason string) {
 	for _, c := range calls {
 		c.finish(ModelResult{}, orAborted(err), true)
 	}
-	if stopReason == "" {
-		stopReason = t.stopReason
-	}
-	encoded := make([]spans.Part, len(parts))
-	var waiting []PendingTool
-	updated := t.assistant.CreatedAt
-	for i := range parts {
-		encoded[i] = parts[i].freeze(now)
+}
+
+// freeze returns the parts as they are when the turn ends, the calls that wait for a human,
+// and when the answer changed last.
+func (t *Turn) freeze(now time.Time) (encoded []spans.Part, waiting []PendingTool, updated int64) {
+	encoded = make([]spans.Part, len(t.parts))
+	updated = t.assistant.CreatedAt
+	for i := range t.parts {
+		encoded[i] = t.parts[i].freeze(now)
 		updated = max(updated, encoded[i].UpdatedAt)
-		if parts[i].tool != nil {
-			if w, waits := parts[i].tool.pending(); waits {
+		if t.parts[i].tool != nil {
+			if w, waits := t.parts[i].tool.pending(); waits {
 				waiting = append(waiting, w)
 			}
 		}
@@ -467,13 +487,16 @@ func (t *Turn) finish(reason string, err error, stopReason string) {
 	t.waiting = append(t.waiting, waiting...)
 	waiting = slices.Clone(t.waiting)
 	t.mu.Unlock()
-	pending := len(waiting) > 0 && reason == semconv.EndFinish
+	return encoded, waiting, updated
+}
 
+// leave brings the session's state and status up to date when the turn ends, and returns
+// the session's title.
+func (t *Turn) leave(now time.Time, reason string, err error, pending bool, waiting []PendingTool, updated int64) (title string) {
 	s := t.run.sess
-	f := &s.tracer.filter
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.st.Model = t.model
-	title := s.st.Title
 	s.turns = slices.DeleteFunc(s.turns, func(o *Turn) bool { return o == t })
 	s.waits = slices.DeleteFunc(s.waits, func(w waitingCall) bool { return w.call.turn == t })
 	s.st.LastStamp = max(s.st.LastStamp, updated)
@@ -493,34 +516,35 @@ func (t *Turn) finish(reason string, err error, stopReason string) {
 	default:
 		s.rest(t.events, now, Status{State: StatusIdle})
 	}
-	s.mu.Unlock()
-	t.run.close(t, nil)
-	s.flush()
+	return s.st.Title
+}
 
-	if t.recording {
-		record := spans.Turn{
-			SessionID: s.id, Agent: s.st.Agent, Title: f.text(redact.Other, "", title), ParentID: s.st.ParentID, ParentMessageID: s.st.ParentMessageID, Index: &t.index, Model: t.model.record(), Temperature: t.temperature,
-			Usage: t.usage, ModelCalls: t.callCount, StopReason: validUTF8(stopReason), EndReason: reason, PendingApproval: pending,
-			User: t.user, Assistant: t.assistant,
-		}
-		record.SystemPromptDigest, record.SystemPrompt = t.run.sent.prompt(&s.tracer.digests, f, t.prompt)
-		record.ToolCatalogDigest, record.ToolCatalog = t.run.sent.tools(t.catalog)
-		record.Assistant.Parts = encoded
-		record.Assistant.Metadata = f.raw(redact.Other, "", encodeObject(t.metadata))
-		duration := max(0, now.Sub(t.started).Milliseconds())
-		if !t.restored {
-			record.DurationMS = &duration
-		}
-		switch {
-		case reason == semconv.EndError:
-			record.Error, record.ErrorType = f.content(redact.Other, errorText(err)), errorType(err)
-			s.tracer.fail(t.span, now, err, record.Error)
-		case t.restored && reason == semconv.EndAbort:
-			record.Error, record.ErrorType = abortedByRestart, semconv.ErrorTypeAborted
-		}
-		t.span.SetAttributes(f.attributes(record.Append(make([]attribute.KeyValue, 0, 48)))...)
+// record writes what the turn's span tells of it.
+func (t *Turn) record(now time.Time, reason string, err error, stopReason, title string, pending bool, parts []spans.Part) {
+	s := t.run.sess
+	f := &s.tracer.filter
+	record := spans.Turn{
+		SessionID: s.id, Agent: s.st.Agent, Title: f.text(redact.Other, "", title), ParentID: s.st.ParentID,
+		ParentMessageID: s.st.ParentMessageID, Index: &t.index, Model: t.model.record(), Temperature: t.temperature,
+		Usage: t.usage, ModelCalls: t.callCount, StopReason: validUTF8(stopReason), EndReason: reason, PendingApproval: pending,
+		User: t.user, Assistant: t.assistant,
 	}
-	s.tracer.finish(t.span, now)
+	record.SystemPromptDigest, record.SystemPrompt = t.run.sent.prompt(&s.tracer.digests, f, t.prompt)
+	record.ToolCatalogDigest, record.ToolCatalog = t.run.sent.tools(t.catalog)
+	record.Assistant.Parts = parts
+	record.Assistant.Metadata = f.raw(redact.Other, "", encodeObject(t.metadata))
+	duration := max(0, now.Sub(t.started).Milliseconds())
+	if !t.restored {
+		record.DurationMS = &duration
+	}
+	switch {
+	case reason == semconv.EndError:
+		record.Error, record.ErrorType = f.content(redact.Other, errorText(err)), errorType(err)
+		s.tracer.fail(t.span, now, err, record.Error)
+	case t.restored && reason == semconv.EndAbort:
+		record.Error, record.ErrorType = abortedByRestart, semconv.ErrorTypeAborted
+	}
+	t.span.SetAttributes(f.attributes(record.Append(make([]attribute.KeyValue, 0, 48)))...)
 }
 
 // adopt remembers the run of a sub-agent that was started in the turn's context,

@@ -39,7 +39,37 @@ type own struct {
 	startNano, endNano int64
 }
 
+// placeAgenttrace reads a span of the SDK into a record, notes what is wrong with the span
+// itself, and places the rows that it carries or what the record describes.
 func placeAgenttrace(b *builder, s *span) bool {
+	record := readRecord(b, s)
+	o := b.own(s, carriesRows(s))
+	if done, placed := o.replayed(record); done {
+		return placed
+	}
+	if !o.identify(sessionOf(record)) {
+		return false
+	}
+	switch r := record.(type) {
+	case *spans.Run:
+		return o.run(r)
+	case *spans.Turn:
+		return o.turn(r)
+	case *spans.ToolCall:
+		return o.tool(r)
+	case *spans.Compaction:
+		return o.compaction(r)
+	case *spans.Permission:
+		return o.permission(r)
+	case *spans.ModelCall:
+		return o.modelCall(r)
+	}
+	return false
+}
+
+// readRecord reads the attributes of a span. What they are not is noted; a span that
+// repeats rows may lack what they say, as the times of a session that has none.
+func readRecord(b *builder, s *span) spans.Record {
 	record := spans.New(s.Name())
 	if record == nil {
 		record = new(spans.ModelCall)
@@ -56,15 +86,18 @@ func placeAgenttrace(b *builder, s *span) bool {
 			b.flaw(key + ": " + err.Error())
 		}
 	}
-	// A span that repeats rows may lack what they say, as the times of a session that
-	// has none.
-	carrier := carriesRows(s)
-	if err := record.Validate(); err != nil && !carrier {
+	if err := record.Validate(); err != nil && !carriesRows(s) {
 		b.flaw(strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	if n := s.DroppedAttributesCount(); n > 0 {
 		b.flaw(strconv.FormatUint(uint64(n), 10) + " attributes were dropped before export")
 	}
+	return record
+}
+
+// own makes a span of the SDK ready to be placed: its times and ids, and what is wrong
+// with them.
+func (b *builder) own(s *span, carrier bool) own {
 	o := own{builder: b, span: s, startNano: dialect.Nanos(s.StartTimestamp()), endNano: dialect.Nanos(s.EndTimestamp())}
 	if o.startNano == 0 {
 		o.startNano = o.endNano
@@ -84,24 +117,7 @@ func placeAgenttrace(b *builder, s *span) bool {
 	} else {
 		b.flaw("span id is empty")
 	}
-	if done, placed := o.replayed(record); done {
-		return placed
-	}
-	switch r := record.(type) {
-	case *spans.Run:
-		return o.identify(r.SessionID) && o.run(r)
-	case *spans.Turn:
-		return o.identify(r.SessionID) && o.turn(r)
-	case *spans.ToolCall:
-		return o.identify(r.SessionID) && o.tool(r)
-	case *spans.Compaction:
-		return o.identify(r.SessionID) && o.compaction(r)
-	case *spans.Permission:
-		return o.identify(r.SessionID) && o.permission(r)
-	case *spans.ModelCall:
-		return o.identify(r.SessionID) && o.modelCall(r)
-	}
-	return false
+	return o
 }
 
 // identify finds the session: the one that the span names, else one for its

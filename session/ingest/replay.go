@@ -43,22 +43,7 @@ func (o *own) replayed(record spans.Record) (done, placed bool) {
 	if !ok {
 		return false, false
 	}
-	sessionID, kind := "", record.Kind()
-	switch r := record.(type) {
-	case *spans.Run:
-		sessionID = r.SessionID
-	case *spans.Turn:
-		sessionID = r.SessionID
-	case *spans.ToolCall:
-		sessionID = r.SessionID
-	case *spans.Compaction:
-		sessionID = r.SessionID
-	case *spans.Permission:
-		sessionID = r.SessionID
-	case *spans.ModelCall:
-		sessionID = r.SessionID
-	}
-	if !o.identify(sessionID) {
+	if !o.identify(sessionOf(record)) {
 		return true, false
 	}
 	o.session(o.sessionID, o.startNano, o.endNano)
@@ -68,29 +53,10 @@ func (o *own) replayed(record spans.Record) (done, placed bool) {
 	for i := range rows.Messages {
 		o.replayMessage(&rows.Messages[i])
 	}
-	messageID, partID := "", ""
-	switch r := record.(type) {
-	case *spans.Turn:
-		messageID = r.Assistant.ID
-		o.blob(store.BlobSystemPrompt, o.digest("agenttrace.system_prompt.digest", r.SystemPromptDigest), r.SystemPrompt)
-		o.blob(store.BlobToolCatalog, o.digest("agenttrace.tool_catalog.digest", r.ToolCatalogDigest), r.ToolCatalog)
-		for _, m := range []struct {
-			role string
-			spans.Message
-		}{{session.RoleUser, r.User}, {session.RoleAssistant, r.Assistant}} {
-			if m.ID != "" {
-				o.parts(m.ID, m.role, slices.DeleteFunc(m.Parts, func(p spans.Part) bool { return len(p.Data) == 0 && p.Damaged == "" }))
-			}
-		}
-	case *spans.ToolCall:
-		messageID, partID = r.MessageID, r.PartID
-	case *spans.Compaction:
-		messageID, partID = r.MessageID, r.PartID
-	case *spans.Permission:
-		messageID, partID = r.MessageID, r.PartID
-	case *spans.ModelCall:
-		messageID = r.MessageID
+	if t, isTurn := record.(*spans.Turn); isTurn {
+		o.replayTurn(t)
 	}
+	messageID, partID := rowsOf(record)
 	for i := range parts {
 		parts[i].SessionID = o.sessionID
 	}
@@ -103,8 +69,59 @@ func (o *own) replayed(record spans.Record) (done, placed bool) {
 	if rows.Facts != nil && rows.FactsOf != "" {
 		messageID, facts = rows.FactsOf, o.judgeFacts(rows.Facts)
 	}
-	o.link(kind, messageID, partID, facts)
+	o.link(record.Kind(), messageID, partID, facts)
 	return true, true
+}
+
+// replayTurn places what a turn's span has beside the rows: texts that are kept once, and
+// parts that are whole.
+func (o *own) replayTurn(t *spans.Turn) {
+	o.blob(store.BlobSystemPrompt, o.digest("agenttrace.system_prompt.digest", t.SystemPromptDigest), t.SystemPrompt)
+	o.blob(store.BlobToolCatalog, o.digest("agenttrace.tool_catalog.digest", t.ToolCatalogDigest), t.ToolCatalog)
+	for _, m := range []struct {
+		role string
+		spans.Message
+	}{{session.RoleUser, t.User}, {session.RoleAssistant, t.Assistant}} {
+		if m.ID != "" {
+			o.parts(m.ID, m.role, slices.DeleteFunc(m.Parts, func(p spans.Part) bool { return len(p.Data) == 0 && p.Damaged == "" }))
+		}
+	}
+}
+
+// sessionOf is the session that a span's record names.
+func sessionOf(record spans.Record) string {
+	switch r := record.(type) {
+	case *spans.Run:
+		return r.SessionID
+	case *spans.Turn:
+		return r.SessionID
+	case *spans.ToolCall:
+		return r.SessionID
+	case *spans.Compaction:
+		return r.SessionID
+	case *spans.Permission:
+		return r.SessionID
+	case *spans.ModelCall:
+		return r.SessionID
+	}
+	return ""
+}
+
+// rowsOf are the message and the part that a span's record describes.
+func rowsOf(record spans.Record) (messageID, partID string) {
+	switch r := record.(type) {
+	case *spans.Turn:
+		return r.Assistant.ID, ""
+	case *spans.ToolCall:
+		return r.MessageID, r.PartID
+	case *spans.Compaction:
+		return r.MessageID, r.PartID
+	case *spans.Permission:
+		return r.MessageID, r.PartID
+	case *spans.ModelCall:
+		return r.MessageID, ""
+	}
+	return "", ""
 }
 
 // replayedParts are the parts that rows hold. ok is false when one has lost what was
