@@ -50,16 +50,21 @@ func (ExclusiveUsage) usage() {}
 // buckets makes the buckets disjoint. raw is what the provider gave: its total says
 // whether the output includes the reasoning.
 func (u InclusiveUsage) buckets(raw json.RawMessage) spans.Tokens {
+	t := spans.Tokens(u).Disjoint()
+	if u.Reasoning > 0 && t.Output == u.Output-u.Reasoning && u.besideReasoning(raw) {
+		t.Output = u.Output
+	}
+	return t
+}
+
+// besideReasoning says whether Gemini's total counts the reasoning beside the output.
+func (u InclusiveUsage) besideReasoning(raw json.RawMessage) bool {
 	var total struct {
 		Gemini      int64 `json:"totalTokenCount"`
 		GeminiTools int64 `json:"toolUsePromptTokenCount"`
 	}
-	t := spans.Tokens(u).Disjoint()
-	if u.Reasoning > 0 && t.Output == u.Output-u.Reasoning && json.Unmarshal(raw, &total) == nil && total.Gemini > 0 &&
-		(total.Gemini == u.Input+u.Output+u.Reasoning || total.Gemini == u.Input+total.GeminiTools+u.Output+u.Reasoning) {
-		t.Output = u.Output
-	}
-	return t
+	sum := u.Input + u.Output + u.Reasoning
+	return json.Unmarshal(raw, &total) == nil && total.Gemini > 0 && (total.Gemini == sum || total.Gemini == sum+total.GeminiTools)
 }
 
 func (u GeminiUsage) buckets() spans.Tokens {
@@ -175,7 +180,7 @@ func (t *Turn) StartModelCall(ctx context.Context, o ModelCallOptions) (context.
 	}
 	t.goesOn(now, true)
 	if c.step > 0 {
-		t.placeData("step-start", now, func(string) []byte { return []byte(`{"type":"step-start"}`) })
+		t.placeData("step-start", now, func(string) []byte { return stepStart })
 	}
 	name := semconv.OperationChat
 	if c.model.ID != "" {
@@ -322,6 +327,9 @@ func (c *ModelCall) finish(result ModelResult, err error, byTurn bool) {
 	t.run.sess.tracer.finish(c.span, now)
 }
 
+// stepStart is the part between two model calls; nobody changes it.
+var stepStart = []byte(`{"type":"step-start"}`)
+
 // usageOf makes the buckets disjoint.
 func usageOf(u Usage, raw json.RawMessage, cost *float64) spans.Usage {
 	out := spans.Usage{Raw: rawObject(raw)}
@@ -347,11 +355,11 @@ func usageOf(u Usage, raw json.RawMessage, cost *float64) spans.Usage {
 // stands on their own spans. The caller holds mu.
 func (t *Turn) addUsage(u spans.Usage) {
 	if u.Tokens != nil {
-		sum := *u.Tokens
-		if t.usage.Tokens != nil {
-			sum = sum.Add(*t.usage.Tokens)
+		if t.usage.Tokens == nil {
+			t.usage.Tokens = new(spans.Tokens) // u's are the call's own
 		}
-		t.usage.Tokens, t.usage.Basis = &sum, u.Basis
+		*t.usage.Tokens = t.usage.Tokens.Add(*u.Tokens)
+		t.usage.Basis = u.Basis
 	}
 	t.usage.Raw = nil
 	if t.callCount == 1 {

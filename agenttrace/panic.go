@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"time"
 
@@ -81,7 +82,7 @@ func unwinding(frames int) (how leaving, at string) {
 		for i, pc := range buf[:n] {
 			switch runtime.FuncForPC(pc - 1).Name() {
 			case "runtime.gopanic":
-				return panics, origin(buf[i+1:n], skip+i+1)
+				return panics, origin(slices.Clone(buf[i+1:n]), skip+i+1) // a clone, so that buf stays on the stack
 			case "runtime.Goexit":
 				return exits, ""
 			}

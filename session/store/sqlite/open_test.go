@@ -9,6 +9,7 @@ import (
 	"os"
 	osexec "os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -506,5 +507,19 @@ func TestOpenCanceled(t *testing.T) {
 	if s, err := Open(ctx, path, Options{}); err == nil {
 		s.Close()
 		t.Error("opened with a context that has ended, while another writes")
+	}
+}
+
+// TestViewKnowsTheSDKsSpans: schema.sql has the name of the SDK's dialect as a literal, for
+// a view takes no parameter. It is the contract's.
+func TestViewKnowsTheSDKsSpans(t *testing.T) {
+	named := regexp.MustCompile(`dialect = '([^']*)'`).FindAllStringSubmatch(schema, -1)
+	if len(named) == 0 {
+		t.Error("the schema names no dialect")
+	}
+	for _, m := range named {
+		if m[1] != store.DialectSDK {
+			t.Errorf("the schema has %s, the contract names the dialect %q", m[0], store.DialectSDK)
+		}
 	}
 }
