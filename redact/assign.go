@@ -49,8 +49,22 @@ func keySpan(s string, floor, at, n int) (lo, hi int) {
 	return trimKey(s, lo, hi, at, n)
 }
 
+// goesOn reports whether the word s[at:hi] goes on as another, or counts: "tokens": 12.
 func goesOn(s string, at, hi int) bool {
-	return continues(s, hi) && (s[hi]|0x20 != 's' || continues(s, hi+1))
+	return continues(s, hi) && (s[hi]|0x20 != 's' || continues(s, hi+1) || counted(s, hi+1))
+}
+
+// counted reports whether a number is assigned to the name that ends at i.
+func counted(s string, i int) bool {
+	for i < len(s) && (s[i] == '"' || s[i] == '\\') {
+		i++
+	}
+	if i == len(s) || s[i] != ':' && s[i] != '=' {
+		return false
+	}
+	for i++; i < len(s) && s[i] == ' '; i++ {
+	}
+	return i < len(s) && class[s[i]]&digit != 0
 }
 
 func trimKey(s string, lo, hi, at, n int) (int, int) {

@@ -146,16 +146,17 @@ func (t *table) at(s string, i int, h uint32) []entry {
 func (t *table) addCheaper(front, back string, before, after entry) {
 	behind := func(c byte) uint32 { return trigram(string(rune(c)) + front) }
 	ahead := func(c byte) uint32 { return trigram(back + string(rune(c))) }
-	cost := func(pair string, at func(byte) uint32) (sum int) {
+	cost := func(at func(byte) uint32, score func(byte) int) (sum int) {
 		for c := range byte(32) {
 			if h := at(c); t.bits[h>>6]&(1<<(h&63)) == 0 {
-				sum += frequency[c] * frequency[pair[0]&31] * frequency[pair[1]&31]
+				sum += score(c)
 			}
 		}
 		return sum
 	}
 	at, e := ahead, after
-	if cost(front, behind) < cost(back, ahead) {
+	if cost(behind, func(c byte) int { return frequency[c] * follows(c, front[0]) * follows(front[0], front[1]) }) <
+		cost(ahead, func(c byte) int { return frequency[back[0]&31] * follows(back[0], back[1]) * follows(back[1], c) }) {
 		at, e = behind, before
 	}
 	for c := range byte(32) {
@@ -259,10 +260,12 @@ func rarest(literal string, from, step int) int {
 	return at
 }
 
-// follows is roughly how often b follows a in agents' text, per thousand.
+// follows is roughly how often a byte of the five-bit class of b follows one of that of a
+// in agents' text, per thousand.
 func follows(a, b byte) int {
-	if class[a]&letter != 0 && class[b]&letter != 0 {
-		return [...]int{2, 4, 6, 10, 18, 31, 54, 94, 164, 286}[pairs[a|0x20-'a'][b|0x20-'a']-'0']
+	x, y := a&31-1, b&31-1
+	if x < 26 && y < 26 {
+		return [...]int{2, 4, 6, 10, 18, 31, 54, 94, 164, 286}[pairs[x][y]-'0']
 	}
 	return frequency[b&31]
 }
@@ -677,29 +680,27 @@ func (r *Redactor) suspect(raw string) bool {
 		pairs := v&five<<5 | v>>8&five
 		all := pairs<<5 | pairs>>21&five
 		h0, h1, h2 := all&0x7fff, all>>16&0x7fff, all>>32&0x7fff
-		if (x.bits[h0>>6]>>(h0&63)|x.bits[h1>>6]>>(h1&63)|x.bits[h2>>6]>>(h2&63))&1 == 0 {
+		b0, b1, b2 := x.bits[h0>>6]>>(h0&63)&1, x.bits[h1>>6]>>(h1&63)&1, x.bits[h2>>6]>>(h2&63)&1
+		if b0|b1|b2 == 0 {
 			continue
 		}
-		if r.suspectAt(raw, i, uint32(h0)) || r.suspectAt(raw, i+2, uint32(h1)) || r.suspectAt(raw, i+4, uint32(h2)) {
+		if b0 != 0 && r.suspectAt(raw, i, x.at(raw, i, uint32(h0))) ||
+			b1 != 0 && r.suspectAt(raw, i+2, x.at(raw, i+2, uint32(h1))) ||
+			b2 != 0 && r.suspectAt(raw, i+4, x.at(raw, i+4, uint32(h2))) {
 			return true
 		}
 	}
 	for ; i+3 <= len(raw); i += 2 {
-		if r.suspectAt(raw, i, trigram(raw[i:])) {
+		if h := trigram(raw[i:]); x.bits[h>>6]&(1<<(h&63)) != 0 && r.suspectAt(raw, i, x.at(raw, i, h)) {
 			return true
 		}
 	}
 	return false
 }
 
-// suspectAt is suspect for the literals that have three bytes of hash h at an even
+// suspectAt is suspect for the literals that may stand around the three bytes at an even
 // place.
-func (r *Redactor) suspectAt(raw string, at int, h uint32) bool {
-	x := &r.index.every2
-	if x.bits[h>>6]&(1<<(h&63)) == 0 {
-		return false
-	}
-	entries := x.at(raw, at, h)
+func (r *Redactor) suspectAt(raw string, at int, entries []entry) bool {
 	for j := range entries {
 		e := &entries[j]
 		begin := at - e.offset
