@@ -1,9 +1,13 @@
 package collector
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"runtime/debug"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -48,6 +52,7 @@ that reads more of a client builds its sessions from them:
 			if err := o.prepare(); err != nil {
 				return err
 			}
+			limitMemory()
 			c, err := otelcol.NewCollector(Settings(o.Version, uris))
 			if err != nil {
 				return fmt.Errorf("set up collector: %w", err)
@@ -96,6 +101,16 @@ that reads more of a client builds its sessions from them:
 		}
 	}
 	return collect
+}
+
+// limitMemory has the garbage collector work harder before the memory that the
+// memory limiter of the embedded configuration allows is exceeded, unless GOMEMLIMIT
+// sets another limit: it would let the heap grow to twice of what is in use.
+func limitMemory() {
+	mib, err := strconv.ParseInt(cmp.Or(os.Getenv(envMemory), defaultMemory), 10, 64)
+	if err == nil && mib > 0 && mib < 1<<40 && os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(mib << 20)
+	}
 }
 
 // Validate reports what would keep a collector with these options from being set

@@ -28,6 +28,9 @@ const (
 	EnvHTTPEndpoint = "AGENTTRACE_HTTP_ENDPOINT"
 	EnvOTLPEndpoint = "AGENTTRACE_OTLP_ENDPOINT"
 	EnvKeepOTLP     = "AGENTTRACE_KEEP_OTLP"
+
+	envMemory     = "AGENTTRACE_MEMORY_MIB"
+	defaultMemory = "512"
 )
 
 const (

@@ -16,14 +16,18 @@ func JSON(request []byte) []byte {
 }
 
 // JSONReader returns a reader of the same request with what is nested too deep cut
-// out. Read fails with [ErrTooLarge]. Of the request it holds nothing.
-func JSONReader(request io.ReadCloser) io.ReadCloser {
-	return &jsonReader{request: request}
+// out. Read fails with [ErrTooLarge], and with the error of grow, which is called with
+// about how much memory what was read takes beside its texts. Of the request the
+// reader holds nothing.
+func JSONReader(request io.ReadCloser, grow func(bytes int64) error) io.ReadCloser {
+	return &jsonReader{request: request, grow: grow}
 }
 
 type jsonReader struct {
 	request io.ReadCloser
+	grow    func(int64) error
 	cutter  jsonCutter
+	grown   int64 // objects that grow was called with
 }
 
 func (r *jsonReader) Read(p []byte) (int, error) {
@@ -32,6 +36,12 @@ func (r *jsonReader) Read(p []byte) (int, error) {
 		n = r.cutter.cut(p[:n])
 		if r.cutter.tooLarge() {
 			return 0, ErrTooLarge
+		}
+		if more := r.cutter.objects - r.grown; more > 0 {
+			if err := r.grow(more * objectCost); err != nil {
+				return 0, err
+			}
+			r.grown = r.cutter.objects
 		}
 		if n > 0 || err != nil || len(p) == 0 {
 			return n, err
@@ -48,7 +58,12 @@ type jsonCutter struct {
 	depth    int
 	inString bool
 	escaped  bool  // the last byte was a backslash in a string
-	objects  int64 // how many objects and arrays stay
+	objects  int64 // how many objects, arrays and elements stay
+	// array has a bit for each level that is kept: whether it is an array. element says
+	// that one begins: the decoder makes a span or value of each, also where a number or
+	// null stands.
+	array   [maxJSONDepth/64 + 1]uint64
+	element bool
 }
 
 // objectCost is what an object of a request takes in memory at most, about: a span.
@@ -72,12 +87,18 @@ func (c *jsonCutter) cut(b []byte) int {
 			i += c.skipString(b[i:]) - 1
 			continue
 		}
+		if c.element {
+			c.begin(b[i])
+		}
 		switch b[i] {
 		case '"':
 			c.inString = true
+		case ',':
+			c.element = c.inArray()
 		case '{', '[':
 			if c.depth++; c.depth <= maxJSONDepth {
 				c.objects++
+				c.enter(b[i] == '[')
 			} else if c.depth == maxJSONDepth+1 {
 				keep(i + 1)
 			}
@@ -96,6 +117,33 @@ func (c *jsonCutter) cut(b []byte) int {
 	}
 	keep(len(b))
 	return kept
+}
+
+// begin looks at the first byte of an element, and at spaces before it. Objects and
+// arrays count for themselves.
+func (c *jsonCutter) begin(first byte) {
+	switch first {
+	case ' ', '\n', '\t', '\r':
+		return
+	case '{', '[', ']', '}':
+	default:
+		c.objects++
+	}
+	c.element = false
+}
+
+// enter notes what the level is that begins.
+func (c *jsonCutter) enter(array bool) {
+	word, bit := c.depth/64, uint64(1)<<(c.depth%64)
+	c.array[word] &^= bit
+	if array {
+		c.array[word] |= bit
+	}
+	c.element = array
+}
+
+func (c *jsonCutter) inArray() bool {
+	return c.depth <= maxJSONDepth && c.array[c.depth/64]&(1<<(c.depth%64)) != 0
 }
 
 // skipString returns how many bytes at the beginning of b are of the string that c

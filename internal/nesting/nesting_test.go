@@ -89,7 +89,7 @@ func TestDeepValueOfJSONIsCutAndTheRestStays(t *testing.T) {
 	for name, nest := range map[string]func(int) string{"lists": jsonLists, "maps": jsonMaps} {
 		for _, n := range levels {
 			request := jsonRequest(nest(n))
-			streamed, err := io.ReadAll(JSONReader(io.NopCloser(iotest.HalfReader(bytes.NewReader(request)))))
+			streamed, err := io.ReadAll(JSONReader(io.NopCloser(iotest.HalfReader(bytes.NewReader(request))), unbounded))
 			if err != nil {
 				t.Fatalf("%s, %d: %v", name, n, err)
 			}
@@ -113,7 +113,7 @@ func TestDeepValueOfProtobufIsCutAndTheRestStays(t *testing.T) {
 	for _, maps := range []bool{false, true} {
 		for _, n := range levels {
 			request := protoRequest(maps, n)
-			cut, err := Proto(SignalTraces, slices.Clone(request), MaxDecoded)
+			cut, _, err := Proto(SignalTraces, slices.Clone(request), MaxDecoded)
 			if err != nil {
 				t.Fatalf("maps %v, %d: %v", maps, n, err)
 			}
@@ -199,7 +199,7 @@ func TestProtobufOfEveryPlaceIsBounded(t *testing.T) {
 			field(tag)
 		}
 		slices.Reverse(reversed)
-		cut, err := Proto(signal, reversed, 0)
+		cut, _, err := Proto(signal, reversed, 0)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -215,18 +215,18 @@ func TestRequestThatGrowsInMemoryIsRefused(t *testing.T) {
 	lenField := func(tag byte, b []byte) []byte {
 		return append(binary.AppendUvarint([]byte{tag}, uint64(len(b))), b...)
 	}
-	if _, err := Proto(SignalTraces, lenField(0x0a, lenField(0x12, spans)), MaxDecoded); !errors.Is(err, ErrTooLarge) {
+	if _, _, err := Proto(SignalTraces, lenField(0x0a, lenField(0x12, spans)), MaxDecoded); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("protobuf: %v, want ErrTooLarge", err)
 	}
 	request := jsonRequest(`{}` + strings.Repeat(`,{}`, 4<<20))
-	if _, err := io.Copy(io.Discard, JSONReader(io.NopCloser(bytes.NewReader(request)))); !errors.Is(err, ErrTooLarge) {
+	if _, err := io.Copy(io.Discard, JSONReader(io.NopCloser(bytes.NewReader(request)), unbounded)); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("JSON: %v, want ErrTooLarge", err)
 	}
 }
 
 func TestMalformedProtobufIsRefused(t *testing.T) {
 	for _, b := range [][]byte{{0x0a}, {0x0a, 5, 1}, {0x0b}, {0x0c}, {0x80}, bytes.Repeat([]byte{0x0b}, 1<<20), {0x0a, 2, 0x12, 9}} {
-		if _, err := Proto(SignalTraces, b, 0); !errors.Is(err, ErrMalformed) {
+		if _, _, err := Proto(SignalTraces, b, 0); !errors.Is(err, ErrMalformed) {
 			t.Errorf("%.8x: %v, want ErrMalformed", b, err)
 		}
 	}
@@ -269,7 +269,7 @@ func BenchmarkProto(b *testing.B) {
 	b.SetBytes(int64(len(request)))
 	b.Run("bound", func(b *testing.B) {
 		for b.Loop() {
-			if _, err := Proto(SignalTraces, request, MaxDecoded); err != nil {
+			if _, _, err := Proto(SignalTraces, request, MaxDecoded); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -295,4 +295,28 @@ func BenchmarkProto(b *testing.B) {
 			}
 		}
 	})
+}
+
+func unbounded(int64) error { return nil }
+
+// The decoder makes a span of each element, whatever stands there: 30 million numbers
+// took 4 GB.
+func TestElementsThatAreNoObjectsCount(t *testing.T) {
+	for _, element := range []string{"1", "null", `""`, " true ", "{}", "[]"} {
+		request := `{"resourceSpans":[` + strings.Repeat(element+",", 2_000_000) + "{}]}"
+		_, err := io.Copy(io.Discard, JSONReader(io.NopCloser(strings.NewReader(request)), unbounded))
+		if !errors.Is(err, ErrTooLarge) {
+			t.Errorf("2,000,000 times %q: %v", element, err)
+		}
+	}
+	// Members of objects and what stands in texts are none.
+	request := `{"a":"` + strings.Repeat("[1,", 2_000_000) + `",` + strings.Repeat(`"a":1,`, 2_000_000) + `"b":[{"c":1},{"c":2}]}`
+	grown := int64(0)
+	_, err := io.Copy(io.Discard, JSONReader(io.NopCloser(strings.NewReader(request)), func(n int64) error {
+		grown += n
+		return nil
+	}))
+	if err != nil || grown != 4*objectCost {
+		t.Errorf("%d bytes are counted: %v", grown, err)
+	}
 }

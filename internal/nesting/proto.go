@@ -59,20 +59,21 @@ var requests = func() map[Signal]*message {
 	return map[Signal]*message{SignalTraces: request(span), SignalLogs: request(record), SignalMetrics: request(metric)}
 }()
 
-// Proto returns a request in protobuf with what is nested too deep cut out: the
-// request itself where nothing is. It fails with [ErrMalformed], and with
+// Proto returns a request in protobuf with what is nested too deep cut out, the
+// request itself where nothing is, and about how much memory it takes beside its
+// texts. It fails with [ErrMalformed], and with
 // [ErrTooLarge] when the request takes more than maxDecoded bytes; 0 is no limit.
-func Proto(signal Signal, request []byte, maxDecoded int64) ([]byte, error) {
+func Proto(signal Signal, request []byte, maxDecoded int64) (bounded []byte, cost int64, err error) {
 	s := scanner{limit: maxDecoded}
 	if err := s.scan(requests[signal], request, 0); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if !s.deep {
-		return request, nil
+		return request, s.cost, nil
 	}
 	var p pruner
 	out := make([]byte, 0, p.measure(requests[signal], request, 0))
-	return p.append(out, requests[signal], request, 0), nil
+	return p.append(out, requests[signal], request, 0), s.cost, nil
 }
 
 type scanner struct {

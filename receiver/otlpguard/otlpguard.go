@@ -4,7 +4,7 @@
 //   - A value that is nested too deep for the decoder's recursion is cut before the
 //     request is decoded, and the rest of the request is taken. See package nesting.
 //   - A request whose spans and attributes would take far more memory than its bytes
-//     is refused.
+//     is refused, and those that together would take too much wait for each other.
 //   - A connection that sends half a request, or nothing, is closed: see the defaults
 //     in [NewFactory].
 //
@@ -21,6 +21,7 @@ import (
 	"net/http"
 	"os"
 	"reflect"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
@@ -193,12 +194,14 @@ func (m middleware) GetHTTPHandler(context.Context) (extensionmiddleware.WrapHTT
 		}
 		for pattern, signal := range m.paths {
 			mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-				body := &retryable{r.Body}
+				size := &request{budget: inFlight}
+				defer size.end()
+				body := measured{&retryable{r.Body}, size}
 				switch kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind {
 				case "application/json":
-					r.Body = nesting.JSONReader(body)
+					r.Body = nesting.JSONReader(body, size.grow)
 				case "application/x-protobuf":
-					r.Body = &protoBody{ReadCloser: body, signal: signal}
+					r.Body = &protoBody{ReadCloser: body, signal: signal, size: size}
 				}
 				next.ServeHTTP(w, r)
 			})
@@ -224,14 +227,19 @@ func (r *retryable) Read(p []byte) (int, error) {
 type protoBody struct {
 	io.ReadCloser
 	signal nesting.Signal
+	size   *request
 	whole  *bytes.Reader
 }
 
 func (b *protoBody) Read(p []byte) (int, error) {
 	if b.whole == nil {
 		request, err := io.ReadAll(b.ReadCloser)
+		if err != nil {
+			return 0, err
+		}
+		request, cost, err := nesting.Proto(b.signal, request, nesting.MaxDecoded)
 		if err == nil {
-			request, err = nesting.Proto(b.signal, request, nesting.MaxDecoded)
+			err = b.size.grow(cost)
 		}
 		if err != nil {
 			return 0, err
@@ -243,8 +251,11 @@ func (b *protoBody) Read(p []byte) (int, error) {
 
 // GetGRPCServerOptions implements [extensionmiddleware.GRPCServer].
 func (middleware) GetGRPCServerOptions(context.Context) ([]grpc.ServerOption, error) {
+	decoded := new(sync.Map)
 	return []grpc.ServerOption{
-		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2("proto")}),
+		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2("proto"), decoded}),
+		grpc.StatsHandler(calls{decoded}),
+		grpc.ChainUnaryInterceptor(refuse),
 		grpc.ConnectionTimeout(headerTimeout),
 		grpc.InTapHandle(func(ctx context.Context, _ *tap.Info) (context.Context, error) {
 			// The call's end cancels ctx, and with it the timeout. A client may take the
@@ -257,7 +268,10 @@ func (middleware) GetGRPCServerOptions(context.Context) ([]grpc.ServerOption, er
 }
 
 // codec bounds requests before the codec that pdata registers decodes them.
-type codec struct{ encoding.CodecV2 }
+type codec struct {
+	encoding.CodecV2
+	decoded *sync.Map // what calls has
+}
 
 // signals by the names of their requests, whose types are internal to pdata.
 var signals = map[string]nesting.Signal{
@@ -272,10 +286,32 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	if !known {
 		return c.CodecV2.Unmarshal(data, v)
 	}
+	size := &request{budget: inFlight}
+	err := c.bounded(signal, data, v, size)
+	switch {
+	case size.refused != nil:
+		c.decoded.Store(v, size) // the interceptor answers, with an empty message
+		return nil
+	case err != nil:
+		size.end()
+	case size.taken > 0:
+		c.decoded.Store(v, size)
+	}
+	return err
+}
+
+// bounded decodes a request whose memory is within the budget.
+func (c codec) bounded(signal nesting.Signal, data mem.BufferSlice, v any, size *request) error {
+	if err := size.grow(2 * int64(data.Len())); err != nil {
+		return err
+	}
 	whole := data.MaterializeToBuffer(mem.DefaultBufferPool())
 	defer whole.Free()
-	bounded, err := nesting.Proto(signal, whole.ReadOnlyData(), nesting.MaxDecoded)
+	bounded, cost, err := nesting.Proto(signal, whole.ReadOnlyData(), nesting.MaxDecoded)
 	if err != nil {
+		return err
+	}
+	if err := size.grow(cost); err != nil {
 		return err
 	}
 	if len(bounded) != whole.Len() {

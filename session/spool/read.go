@@ -93,11 +93,11 @@ func (f placedFrame) decode() (_ Record, err error) {
 	body := f.body
 	switch f.kind {
 	case kindTraces:
-		if body, err = nesting.Proto(nesting.SignalTraces, body, 0); err == nil {
+		if body, _, err = nesting.Proto(nesting.SignalTraces, body, 0); err == nil {
 			rec.Traces, err = (&ptrace.ProtoUnmarshaler{}).UnmarshalTraces(body)
 		}
 	case kindLogs:
-		if body, err = nesting.Proto(nesting.SignalLogs, body, 0); err == nil {
+		if body, _, err = nesting.Proto(nesting.SignalLogs, body, 0); err == nil {
 			rec.Logs, err = (&plog.ProtoUnmarshaler{}).UnmarshalLogs(body)
 		}
 	}

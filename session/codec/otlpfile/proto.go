@@ -130,7 +130,7 @@ func (d *decoder) decodeProto(body, resource []byte, at int64) {
 // boundAndDecode decodes a body of which what is nested too deep for the decoder was
 // cut.
 func boundAndDecode[T any](signal nesting.Signal, decode func([]byte) (T, error), body []byte) (v T, err error) {
-	if body, err = nesting.Proto(signal, body, 0); err != nil {
+	if body, _, err = nesting.Proto(signal, body, 0); err != nil {
 		return v, err
 	}
 	return tryDecode(decode, body)

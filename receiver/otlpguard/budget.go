@@ -1,0 +1,148 @@
+package otlpguard
+
+import (
+	"context"
+	"io"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
+)
+
+const (
+	// maxInFlight is how much memory, in bytes, all requests that are being received
+	// and handled may take together.
+	maxInFlight = 256 << 20
+	// unmeasured is how much of a request does not count: nearly all of them are
+	// smaller, and none of those waits for another.
+	unmeasured = 1 << 20
+	// maxWait is how long a request waits for the memory that others have.
+	maxWait = 5 * time.Second
+)
+
+// errBusy has a sender try again.
+var errBusy = status.Error(codes.Unavailable, "other large requests are being handled: send it again")
+
+// budget is the memory of all requests together. A request of 64 MiB is harmless; a
+// dozen at once would take gigabytes before the memory limiter sees the first.
+type budget struct {
+	mu    sync.Mutex
+	free  int64
+	freed chan struct{} // closed when free grows
+}
+
+func newBudget(size int64) *budget { return &budget{free: size, freed: make(chan struct{})} }
+
+// inFlight is the budget of this process: its memory is one, however many receivers
+// there are.
+var inFlight = newBudget(maxInFlight)
+
+// request is one request's part of a budget.
+type request struct {
+	*budget
+	size, taken int64
+	refused     error
+}
+
+// grow counts n more bytes of the request. It waits for other requests to end, and
+// fails with errBusy.
+func (r *request) grow(n int64) error {
+	r.size += n
+	// The largest request that is accepted fits, if it is alone.
+	want := min(r.size-unmeasured, maxInFlight) - r.taken
+	if want <= 0 || r.refused != nil {
+		return r.refused
+	}
+	timer := time.NewTimer(maxWait)
+	defer timer.Stop()
+	for {
+		r.mu.Lock()
+		if r.free >= want {
+			r.free -= want
+			r.taken += want
+			r.mu.Unlock()
+			return nil
+		}
+		freed := r.freed
+		r.mu.Unlock()
+		select {
+		case <-freed:
+		case <-timer.C:
+			r.refused = errBusy
+			return errBusy
+		}
+	}
+}
+
+// end gives back what the request has taken.
+func (r *request) end() {
+	if r.taken == 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.free += r.taken
+	r.taken = 0
+	close(r.freed)
+	r.freed = make(chan struct{})
+}
+
+// measured counts what is read of a request's body, twice: the body is held whole, and
+// its texts again when it is decoded.
+type measured struct {
+	io.ReadCloser
+	request *request
+}
+
+func (m measured) Read(p []byte) (int, error) {
+	n, err := m.ReadCloser.Read(p)
+	if busy := m.request.grow(2 * int64(n)); busy != nil {
+		return 0, busy
+	}
+	return n, err
+}
+
+// calls gives each gRPC call its request. A codec knows the message that it decodes
+// and not the call, so that the two meet when the message has been decoded.
+type calls struct{ decoded *sync.Map } // request by message
+
+type callKey struct{}
+
+// call is the context's; its request is set before anybody else sees the message.
+type call struct{ request *request }
+
+func (c calls) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context {
+	return context.WithValue(ctx, callKey{}, new(call))
+}
+
+func (c calls) HandleRPC(ctx context.Context, s stats.RPCStats) {
+	in, _ := ctx.Value(callKey{}).(*call)
+	if in == nil {
+		return
+	}
+	switch s := s.(type) {
+	case *stats.InPayload:
+		if r, ok := c.decoded.LoadAndDelete(s.Payload); ok {
+			in.request = r.(*request)
+		}
+	case *stats.End:
+		if in.request != nil {
+			in.request.end()
+		}
+	}
+}
+
+func (calls) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (calls) HandleConn(context.Context, stats.ConnStats)                       {}
+
+// refuse answers a call whose message was not decoded: the error of a codec would have
+// the sender drop it.
+func refuse(ctx context.Context, message any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	if in, _ := ctx.Value(callKey{}).(*call); in != nil && in.request != nil && in.request.refused != nil {
+		return nil, in.request.refused
+	}
+	return handler(ctx, message)
+}
