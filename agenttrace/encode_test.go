@@ -134,13 +134,42 @@ func TestAnOutputThatIsAnErrorIsAFailure(t *testing.T) {
 	}
 }
 
+// panicsWithItself panics when anything is done with it, also when what it panicked
+// with is printed.
+type panicsWithItself struct{}
+
+func (p panicsWithItself) MarshalJSON() ([]byte, error) { panic(p) }
+func (p panicsWithItself) String() string               { panic(p) }
+
 func TestValuesThatJSONCannotHoldDoNotStopTheAgent(t *testing.T) {
 	for name, v := range map[string]any{
 		"cycle": cyclic(), "NaN": math.NaN(), "function": func() {}, "channel": map[string]any{"c": make(chan int)}, "list in itself": func() any {
 			l := make([]any, 1)
 			l[0] = l
 			return l
-		}(),
+		}(), "list in itself with a function": func() any {
+			l := []any{func() {}, nil}
+			l[1] = l
+			return l
+		}(), "a million levels": func() (v any) {
+			for range 1_000_000 {
+				v = []any{v}
+			}
+			return v
+		}(), "pointers without end": func() (v any) {
+			for range 1_000_000 {
+				inside := v
+				v = &inside
+			}
+			return v
+		}(), "shared parts": func() any {
+			type pair struct{ A, B *pair }
+			var p *pair
+			for range 60 {
+				p = &pair{p, p}
+			}
+			return p
+		}(), "panics with itself": panicsWithItself{},
 	} {
 		h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
 		errs := errorsOf(func() {

@@ -4,7 +4,6 @@ import (
 	"encoding"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -20,8 +19,8 @@ import (
 //   - errors become their text, and so do values of which JSON shows nothing but
 //     which have a String method, such as a *bytes.Buffer, wherever they stand in v;
 //   - nil pointers of any type become null;
-//   - what cannot be encoded becomes a JSON string of its default format, and the
-//     error is reported.
+//   - what cannot be encoded becomes a JSON string of its default format, or of why
+//     where that has no end, and the error is reported.
 func encodeJSON(v any) (text string) {
 	switch v := v.(type) {
 	case nil:
@@ -38,10 +37,15 @@ func encodeJSON(v any) (text string) {
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			otel.Handle(fmt.Errorf("encode %T: panic: %v", v, p))
+			otel.Handle(fmt.Errorf("encode %T: panic: %s", v, printed(p)))
 			text = quote(fmt.Sprintf("%T", v))
 		}
 	}()
+	if !new(extent).fits(reflect.ValueOf(v), 0) {
+		err := fmt.Errorf("encode %T: it holds itself, or is nested too deep or too large", v)
+		otel.Handle(err)
+		return quote(err.Error())
+	}
 	// The value is looked at as the content of an interface, in which anything may
 	// take its place.
 	shown := plainer{nodes: maxNodes}.value(reflect.ValueOf(&v).Elem())
@@ -50,7 +54,7 @@ func encodeJSON(v any) (text string) {
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(shown.Interface()); err != nil {
 		otel.Handle(fmt.Errorf("encode %T: %w", v, err))
-		if unsupported := new(json.UnsupportedValueError); errors.As(err, &unsupported) && strings.Contains(unsupported.Str, "cycle") {
+		if !(&extent{hidden: true}).fits(reflect.ValueOf(v), 0) {
 			return quote(fmt.Sprintf("%T: %v", v, err)) // whose default format has no end
 		}
 		return quote(fmt.Sprintf("%v", v))

@@ -120,7 +120,7 @@ func (f *filter) applyJSON(kind redact.Content, key, s string) (out string, res 
 // fourth and so on.
 func (f *filter) failed(what string, p any) {
 	if n := f.panics.Add(1); bits.OnesCount64(uint64(n)) == 1 {
-		otel.Handle(fmt.Errorf("redact %s: panic: %v", what, p))
+		otel.Handle(fmt.Errorf("redact %s: panic: %s", what, printed(p)))
 	}
 }
 

@@ -121,7 +121,7 @@ func (l *live) begin(ctx context.Context, span trace.Span, name string) context.
 func (l *live) emit(ctx context.Context, e *spans.Event, at time.Time) {
 	defer func() {
 		if p := recover(); p != nil {
-			otel.Handle(fmt.Errorf("emit event %s of session %s: panic: %v", e.Name, e.SessionID, p))
+			otel.Handle(fmt.Errorf("emit event %s of session %s: panic: %s", e.Name, e.SessionID, printed(p)))
 		}
 	}()
 	var r log.Record

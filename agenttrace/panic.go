@@ -1,7 +1,6 @@
 package agenttrace
 
 import (
-	"fmt"
 	"reflect"
 	"runtime"
 	"runtime/debug"
@@ -38,7 +37,7 @@ func (e *panicError) ErrorType() string { return semconv.ErrorTypePanic }
 func causeOf(err error, recovered any, unwound bool) error {
 	if recovered != nil {
 		return &panicError{
-			text: "panic: " + fmt.Sprint(recovered), class: reflect.TypeOf(recovered).String(), stack: string(debug.Stack()),
+			text: "panic: " + printed(recovered), class: reflect.TypeOf(recovered).String(), stack: string(debug.Stack()),
 		}
 	}
 	if err != nil || unwound {

@@ -356,7 +356,7 @@ func (c *ToolCall) request(subject string, now time.Time) ToolRequest {
 func (t *Tracer) watch(ctx context.Context, req ToolRequest) (v Verdict) {
 	defer func() {
 		if p := recover(); p != nil {
-			otel.Handle(fmt.Errorf("watchdog of tool call %s: panic: %v", req.CallID, p))
+			otel.Handle(fmt.Errorf("watchdog of tool call %s: panic: %s", req.CallID, printed(p)))
 			v = Deny("the watchdog failed")
 		}
 	}()
@@ -372,7 +372,7 @@ func (t *Tracer) watch(ctx context.Context, req ToolRequest) (v Verdict) {
 func (t *Tracer) approve(ctx context.Context, q Question) (a Answer, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			a, err = Answer{}, fmt.Errorf("panic: %v", p)
+			a, err = Answer{}, fmt.Errorf("panic: %s", printed(p))
 			otel.Handle(fmt.Errorf("approver of tool call %s: %w", q.CallID, err))
 		}
 	}()

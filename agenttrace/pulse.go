@@ -64,7 +64,7 @@ func (s *Session) wakeLocked(d time.Duration) {
 func (s *Session) beat() {
 	defer func() {
 		if p := recover(); p != nil {
-			otel.Handle(fmt.Errorf("emit events of session %s: panic: %v", s.id, p))
+			otel.Handle(fmt.Errorf("emit events of session %s: panic: %s", s.id, printed(p)))
 		}
 	}()
 	s.pulse.mu.Lock()
