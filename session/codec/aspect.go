@@ -46,7 +46,7 @@ var Aspects = []Aspect{
 	{Name: "parent session", of: func(c *content) []string { return append(optional(c.row.ParentID), optional(c.row.ParentMessageID)...) }},
 	{Name: "session times", of: func(c *content) []string { return []string{fmt.Sprint(c.row.CreatedAt), fmt.Sprint(c.row.UpdatedAt)} }},
 	{Name: "archived_at", of: func(c *content) []string { return number(c.row.ArchivedAt) }},
-	{Name: "session cost", Claim: true, of: func(c *content) []string { return known(fmt.Sprint(c.row.CostUSD), "0") }},
+	{Name: "session cost", of: func(c *content) []string { return known(fmt.Sprint(c.row.CostUSD), "0") }},
 	{
 		Name: "outcome of the run", Claim: true, of: func(c *content) []string { return text(c.trace["outcome"]) },
 		implied: func(c *content) []string {
@@ -109,7 +109,7 @@ var Aspects = []Aspect{
 		of: func(c *content) []string {
 			return c.each(func(m *message) []string { return text(m.trace["end_reason"]) })
 		},
-		implied: func(c *content) []string { return c.each((*message).impliedEnd) },
+		implied: func(c *content) []string { return append(c.each((*message).impliedEnd), text(c.trace["outcome"])...) },
 	},
 	{Name: "errors of turns", of: func(c *content) []string {
 		return c.each(func(m *message) []string { return text(m.trace["error"]) })
@@ -235,14 +235,14 @@ var Aspects = []Aspect{
 		})
 	}},
 	{Name: "denied tool calls", Claim: true, of: func(c *content) []string {
-		return c.tools(func(p *part) []string { return when(p.denied(), p.toolName()) })
+		return c.denials()
 	}},
 	{Name: "states of tool calls without a result", of: func(c *content) []string {
 		return c.tools(func(p *part) []string {
 			return when(session.StateRank(p.state()) < session.StateRank(session.StateOutputAvailable), p.toolName()+" "+p.state())
 		})
 	}},
-	{Name: "questions to a human", Claim: true, of: func(c *content) []string { return c.questions() }},
+	{Name: "questions to a human", Claim: true, of: (*content).questions, implied: (*content).shownQuestions},
 	{Name: "details of permission decisions", of: func(c *content) []string {
 		return list(c.decisions, func(d *store.Decision) []string {
 			line, _ := json.Marshal(d) // strings and numbers always have JSON
@@ -444,13 +444,30 @@ func (c *content) tokens() []string {
 
 // questions are the tool calls that a human was asked about, with the answers.
 func (c *content) questions() (asked []string) {
+	names := make(map[string]string) // of the calls, by part and by call id
+	c.tools(func(p *part) []string {
+		names[p.row.ID] = p.toolName()
+		if p.row.ToolCallID != nil {
+			names[*p.row.ToolCallID] = p.toolName()
+		}
+		return nil
+	})
 	answers := map[string]string{"allowed": " allowed", "denied": " denied"}
 	about := make(map[string]bool)
 	for i := range c.decisions {
-		if d := &c.decisions[i]; d.Action == "ask" {
-			asked = append(asked, d.ToolID+answers[d.Outcome])
-			about[d.PartID], about[d.ToolCallID] = true, true
+		d := &c.decisions[i]
+		if d.Action != "ask" {
+			continue
 		}
+		about[d.PartID], about[d.ToolCallID] = true, true
+		name, known := names[d.PartID]
+		if !known {
+			name, known = names[d.ToolCallID]
+		}
+		if !known {
+			name = d.ToolID
+		}
+		asked = append(asked, name+answers[d.Outcome])
 	}
 	return append(asked, c.tools(func(p *part) []string {
 		approval := p.object("approval")
@@ -460,6 +477,48 @@ func (c *content) questions() (asked []string) {
 		answer := map[string]string{"true": "allowed", "false": "denied"}[string(approval["approved"])]
 		return []string{p.toolName() + answers[answer]}
 	})...)
+}
+
+// shownQuestions are questions that a part shows, which a format may have a word for
+// where it has none for decisions.
+func (c *content) shownQuestions() []string {
+	return c.parts(func(p *part) []string {
+		if approval := p.object("approval"); p.isTool() && approval != nil {
+			answers := map[string]string{"true": " allowed", "false": " denied"}
+			return []string{p.toolName() + answers[string(approval["approved"])]}
+		}
+		if p.row.Type != "data-permission" {
+			return nil
+		}
+		var data struct {
+			ToolCall struct{ ToolCallID string }
+		}
+		_ = json.Unmarshal(p.data["data"], &data) // of another shape: about no call
+		name := "other"
+		c.tools(func(call *part) []string {
+			if call.row.ToolCallID != nil && *call.row.ToolCallID == data.ToolCall.ToolCallID {
+				name = call.toolName()
+			}
+			return nil
+		})
+		return []string{name, name + " allowed", name + " denied"}
+	})
+}
+
+// denials are the calls that were not allowed: those that are output-denied, and failed
+// ones that say so, or that a human did not approve.
+func (c *content) denials() []string {
+	denied := make(map[string]bool)
+	for i := range c.decisions {
+		if d := &c.decisions[i]; d.Outcome == "denied" {
+			denied[d.PartID], denied[d.ToolCallID] = true, true
+		}
+	}
+	return c.tools(func(p *part) []string {
+		said := string(p.trace()["denied"]) == "true" || string(p.object("approval")["approved"]) == "false" || denied[p.row.ID] ||
+			p.row.ToolCallID != nil && denied[*p.row.ToolCallID]
+		return when(p.state() == session.StateOutputDenied || p.state() == session.StateOutputError && said, p.toolName())
+	})
 }
 
 func (m *message) text() string {
@@ -510,12 +569,6 @@ func (p *part) state() string {
 		return ""
 	}
 	return *p.row.ToolState
-}
-
-// denied says whether a call was not allowed: it is output-denied, or an error that a
-// denial was.
-func (p *part) denied() bool {
-	return p.state() == session.StateOutputDenied || p.state() == session.StateOutputError && string(p.trace()["denied"]) == "true"
 }
 
 func (p *part) compaction() session.CompactionData {

@@ -40,11 +40,8 @@
 // [Encode] writes ndjson. What differs from the trace that a session came from:
 // one chunk per part, one tool_call with at most one tool_call_update, JSON-RPC
 // ids, the place of connection-wide messages, no echoes of prompts, no wrappers
-// of proxies, no times. Where more than that would be lost, messages carry the
-// rows that they stand for in _meta.agenttrace, and notifications of the methods
-// _agenttrace/message and _agenttrace/part stand for rows that the protocol has
-// no message for. [Decode] gives these rows back as they were. [Explain] lists
-// what only they hold.
+// of proxies, no times. Of a session that never was a trace, what the protocol has no
+// message for is left out. [Explain] lists what is lost.
 package acp
 
 import (
@@ -69,8 +66,6 @@ const (
 	methodUpdate     = "session/update"
 	methodPermission = "session/request_permission"
 	methodLog        = "log"
-	methodMessage    = "_agenttrace/message"
-	methodPart       = "_agenttrace/part"
 )
 
 // Kinds of session/update that make text, files or tool calls.

@@ -42,39 +42,13 @@ func Decode(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, e
 	}
 }
 
-// decode builds the sessions of the messages.
-//
-// The rows that messages carry are taken first; where they do not make sound
-// sessions, as in a damaged file, the messages are read for what they say alone.
-func decode(t trace, report func(codec.Problem)) []*codec.Session {
-	var problems []codec.Problem
-	note := func(p codec.Problem) { problems = append(problems, p) }
-	all, carried := decodeMessages(t, true, note)
-	if carried {
-		for _, s := range all {
-			if err := rows.Sound(s); err != nil {
-				problems = problems[:0]
-				note(codec.Problem{Reason: fmt.Sprintf("the rows in _meta.%s are unsound (%v): read without them", rows.CarrierKey, err)})
-				all, _ = decodeMessages(t, false, note)
-				break
-			}
-		}
-	}
-	for _, p := range problems {
-		report(p)
-	}
-	return all
-}
-
-// decodeMessages builds the sessions. Where no message carries rows it can do so once:
-// messages are dropped as they become rows, for a trace may be large.
-func decodeMessages(t trace, carriers bool, report func(codec.Problem)) (all []*codec.Session, carried bool) {
-	d := &decoder{carriers: carriers, report: report, sessions: make(map[string]*conversation), conn: newConnection()}
+// decode builds the sessions. Messages are dropped as they become rows, for a trace may
+// be large.
+func decode(t trace, report func(codec.Problem)) (all []*codec.Session) {
+	d := &decoder{report: report, sessions: make(map[string]*conversation), conn: newConnection()}
 	for i := range t.messages {
 		d.message(&t.messages[i])
-		if !t.carries {
-			t.messages[i] = message{}
-		}
+		t.messages[i] = message{}
 	}
 	if len(d.early) > 0 {
 		d.line = d.early[0].line
@@ -83,7 +57,7 @@ func decodeMessages(t trace, carriers bool, report func(codec.Problem)) (all []*
 	for _, c := range d.order {
 		all = append(all, d.finish(c))
 	}
-	return all, d.carried
+	return all
 }
 
 // connection is what is said of no session in particular.
@@ -103,14 +77,13 @@ func newConnection() *connection {
 
 // exchange is a request or notification, and what came of it.
 type exchange struct {
-	method  string
-	data    rows.Object // {method, params, result or error}
-	at      int64
-	line    int
-	c       *conversation // whose it is, if any
-	part    *rows.Part    // that shows it, if any
-	ask     *question
-	ignored bool // it gives no rows
+	method string
+	data   rows.Object // {method, params, result or error}
+	at     int64
+	line   int
+	c      *conversation // whose it is, if any
+	part   *rows.Part    // that shows it, if any
+	ask    *question
 }
 
 // question is a request for permission.
@@ -131,10 +104,9 @@ type tool struct {
 
 // conversation is a session being read.
 type conversation struct {
-	b       *rows.Session
-	conn    *connection
-	carried bool
-	acp     rows.Object // metadata_json.acp
+	b    *rows.Session
+	conn *connection
+	acp  rows.Object // metadata_json.acp
 
 	turns       int64
 	user        *rows.Message // of the turn
@@ -167,10 +139,8 @@ type openText struct {
 }
 
 type decoder struct {
-	carriers bool
-	carried  bool
-	report   func(codec.Problem)
-	line     int
+	report func(codec.Problem)
+	line   int
 
 	conn     *connection
 	sessions map[string]*conversation
@@ -189,7 +159,6 @@ func (d *decoder) message(m *message) {
 		d.response(m)
 		return
 	}
-	carrier := takeCarrier(&m.params, d.carriers)
 	if m.odd != nil {
 		d.problem("params of %s is no object", m.method)
 	}
@@ -211,14 +180,6 @@ func (d *decoder) message(m *message) {
 	if id := m.params.Text("sessionId"); id != "" {
 		d.current = d.session(id, m.at)
 		x.c = d.current
-	}
-	if carrier != nil {
-		d.carried = true
-		x.ignored = true
-		if x.c != nil {
-			d.carry(x.c, carrier, m)
-		}
-		return
 	}
 	switch m.method {
 	case methodInitialize, methodNew:
@@ -248,24 +209,6 @@ func (d *decoder) message(m *message) {
 	}
 }
 
-// takeCarrier takes the carrier out of an object's _meta.
-func takeCarrier(o *rows.Object, use bool) *rows.Carrier {
-	meta := o.Object("_meta")
-	c := rows.ReadCarrier(meta.Get(rows.CarrierKey))
-	if c == nil {
-		return nil
-	}
-	if meta = meta.Without(rows.CarrierKey); len(meta) > 0 {
-		o.Set("_meta", meta)
-	} else {
-		*o = o.Without("_meta")
-	}
-	if !use {
-		return nil
-	}
-	return c
-}
-
 func (d *decoder) session(id string, at int64) *conversation {
 	c := d.sessions[id]
 	if c == nil {
@@ -280,59 +223,6 @@ func (d *decoder) session(id string, at int64) *conversation {
 		d.early = nil
 	}
 	return c
-}
-
-// carry takes the rows that a message carries.
-func (d *decoder) carry(c *conversation, carrier *rows.Carrier, m *message) {
-	if carrier.Session != nil {
-		d.carrySession(c, carrier)
-	}
-	if carrier.Message != nil {
-		row, err := c.b.CarryMessage(carrier.Message)
-		if err != nil {
-			d.problem("carried %v: left out", err)
-		} else if row.Row.Role == session.RoleUser {
-			c.turns, c.user, c.assistant = c.turns+1, row, nil
-		} else {
-			c.assistant = row
-		}
-	}
-	role := session.RoleAssistant
-	if m.method == methodPrompt || m.params.Object("update").Text("sessionUpdate") == userChunk {
-		role = session.RoleUser
-	}
-	for i, raw := range carrier.Parts {
-		c.b.Adopt(raw, role)
-		if _, err := c.b.CarryPart(raw, nativeData(m, i)); err != nil {
-			d.problem("carried %v: left out", err)
-		}
-	}
-}
-
-// nativeData is the data of the i-th part that a message stands for, nil when
-// only the part's own row can tell.
-func nativeData(m *message, i int) rows.Object {
-	switch m.method {
-	case methodPrompt:
-		if blocks := rows.Elements(m.params.Get("prompt")); i < len(blocks) {
-			return contentData("text", userChunk, blocks[i], nil)
-		}
-	case methodUpdate:
-		update := m.params.Object("update")
-		switch kind := update.Text("sessionUpdate"); kind {
-		case userChunk, agentChunk:
-			return contentData("text", kind, update.Get("content"), nil)
-		case thoughtChunk:
-			return contentData("reasoning", kind, update.Get("content"), nil)
-		default:
-			return dataPart("data-"+kind, update.Without("sessionUpdate"))
-		}
-	case methodLog:
-		return dataPart(typeLog, m.params.Without("sessionId"))
-	case methodPart:
-		return m.params.Object("part")
-	}
-	return nil
 }
 
 // answer finds the request that a response is to. Where nobody knows who sent
@@ -393,14 +283,10 @@ func (d *decoder) response(m *message) {
 	}
 	result, _ := rows.Parse(value) // nil when it is no object
 	if x.method == methodNew && m.err == nil {
-		carrier := takeCarrier(&result, d.carriers)
 		if id := result.Text("sessionId"); id != "" {
-			d.created(x, result, carrier, m.at)
+			d.created(x, result, m.at)
 			return
 		}
-	}
-	if x.ignored {
-		return
 	}
 	if result != nil {
 		value = result.JSON()
@@ -458,33 +344,20 @@ func (d *decoder) response(m *message) {
 }
 
 // created begins the session that session/new made.
-func (d *decoder) created(x *exchange, result rows.Object, carrier *rows.Carrier, at int64) {
+func (d *decoder) created(x *exchange, result rows.Object, at int64) {
 	c := d.session(result.Text("sessionId"), x.at)
 	d.current = c
-	if carrier != nil {
-		d.carried = true
-		d.carrySession(c, carrier)
-		return
-	}
 	c.b.See(at)
 	x.data.Set("result", result)
 	c.acp.Set("new", x.data.Without("method"))
 	d.opened(c, x.data.Object("params"), result)
 }
 
-func (d *decoder) carrySession(c *conversation, carrier *rows.Carrier) {
-	if err := c.b.CarrySession(carrier); err != nil {
-		d.problem("carried %v: left out", err)
-		return
-	}
-	c.carried = true
-}
-
 func (d *decoder) opened(c *conversation, params, result rows.Object) {
-	if cwd := params.Text("cwd"); cwd != "" && !c.carried {
+	if cwd := params.Text("cwd"); cwd != "" {
 		c.b.Row.WorkspaceRoot = &cwd
 	}
-	if mode := result.Object("modes").Text("currentModeId"); mode != "" && !c.carried {
+	if mode := result.Object("modes").Text("currentModeId"); mode != "" {
 		c.b.Row.Mode = &mode
 	}
 }
@@ -641,27 +514,24 @@ func (d *decoder) finish(c *conversation) *codec.Session {
 		t.part.Set(toolData(t.id, t.call, t.asked))
 		t.call = nil // told
 	}
-	if !c.carried {
-		result := c.conn.initialize.Object("result")
-		if name := result.Object("agentInfo").Text("name"); name != "" {
-			c.b.Row.Agent = name
-		} else if name := result.Object("info").Text("name"); name != "" {
-			c.b.Row.Agent = name // version 2 of the protocol
-		}
-		var o rows.Object
-		if c.conn.initialize != nil {
-			o.Set("initialize", c.conn.initialize)
-		}
-		if c.conn.others != nil {
-			var all []rows.Object
-			for _, x := range c.conn.others {
-				all = append(all, x.data)
-			}
-			o.Set("connection", all)
-		}
-		if o = append(o, c.acp...); len(o) > 0 {
-			c.b.SetMeta("acp", o)
-		}
+	result := c.conn.initialize.Object("result")
+	if name := result.Object("agentInfo").Text("name"); name != "" {
+		c.b.Row.Agent = name
+	} else if name := result.Object("info").Text("name"); name != "" {
+		c.b.Row.Agent = name // version 2 of the protocol
 	}
+	// A session has the key, whatever stands under it, when it came from a trace.
+	o := rows.Object{}
+	if c.conn.initialize != nil {
+		o.Set("initialize", c.conn.initialize)
+	}
+	if c.conn.others != nil {
+		var all []rows.Object
+		for _, x := range c.conn.others {
+			all = append(all, x.data)
+		}
+		o.Set("connection", all)
+	}
+	c.b.SetMeta("acp", append(o, c.acp...))
 	return c.b.Finish()
 }

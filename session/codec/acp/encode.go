@@ -1,7 +1,6 @@
 package acp
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -31,33 +30,15 @@ func Encode(w io.Writer, s *codec.Session) error {
 	return nil
 }
 
-// encode returns the trace: without carried rows where the messages alone give
-// the same session again, else with them.
+// encode returns the trace.
 func encode(s *codec.Session) []byte {
-	plain := encodeMessages(s, false)
-	if same(s, plain) {
-		return plain
-	}
-	return encodeMessages(s, true)
-}
-
-// same says whether a trace gives the session, and nothing else.
-func same(s *codec.Session, text []byte) bool {
-	quiet := func(codec.Problem) {}
-	t, err := readMessages(bytes.NewReader(text), quiet)
-	if err != nil {
-		return false
-	}
-	all, _ := decodeMessages(t, true, quiet)
-	return len(all) == 1 && rows.Equal(s, all[0])
-}
-
-func encodeMessages(s *codec.Session, carry bool) []byte {
 	t := s.Sorted()
-	e := &encoder{s: s, t: t, carry: carry}
-	e.acp = metaOfSession(s)
-	e.foreign = carry && e.acp == nil
+	e := &encoder{s: s, t: t, acp: metaOfSession(s), ids: make(map[string]string)}
+	e.foreign = e.acp == nil
 	e.version2 = string(e.acp.Object("initialize").Object("result").Get("protocolVersion")) == "2"
+	if e.foreign {
+		e.nameCalls()
+	}
 	e.session()
 	for i := range t.Messages {
 		e.message(&t.Messages[i])
@@ -68,39 +49,38 @@ func encodeMessages(s *codec.Session, carry bool) []byte {
 type encoder struct {
 	s        *codec.Session
 	t        *session.Transcript
-	carry    bool
 	acp      rows.Object // metadata_json.acp
 	version2 bool
 	foreign  bool // the session never was a trace
 	out      []byte
-	carrier  *rows.Carrier // of the next message
+	// ids are the ids of the calls whose own id another one has, by part.
+	ids map[string]string
 
 	clientID, agentID int
 	prompt            string // the id of the prompt that has no response yet
 }
 
+// nameCalls gives calls that have the id of another one ids of their own, by which the
+// protocol tells them apart.
+func (e *encoder) nameCalls() {
+	seen := make(map[string]int)
+	for i := range e.t.Messages {
+		for j := range e.t.Messages[i].Parts {
+			p := &e.t.Messages[i].Parts[j]
+			if p.ToolCallID == nil {
+				continue
+			}
+			if seen[*p.ToolCallID]++; seen[*p.ToolCallID] > 1 {
+				e.ids[p.ID] = fmt.Sprintf("%s#%d", *p.ToolCallID, seen[*p.ToolCallID])
+			}
+		}
+	}
+}
+
+// callID returns the id that a call has in the trace.
+func (e *encoder) callID(p *session.Part) string { return cmp.Or(e.ids[p.ID], *p.ToolCallID) }
+
 func (e *encoder) line(o rows.Object) { e.out = append(append(e.out, o.JSON()...), '\n') }
-
-// params adds the carrier to a message's params.
-func (e *encoder) params(o rows.Object) rows.Object {
-	c := e.carrier
-	e.carrier = nil
-	if !e.carry {
-		return o
-	}
-	if c == nil {
-		c = &rows.Carrier{Derived: true}
-	}
-	return carrying(o, c)
-}
-
-func carrying(o rows.Object, c *rows.Carrier) rows.Object {
-	o = o.Without()
-	meta := o.Object("_meta")
-	meta.Set(rows.CarrierKey, c)
-	o.Set("_meta", meta)
-	return o
-}
 
 func envelope() rows.Object {
 	return rows.Object{{Key: "jsonrpc", Value: json.RawMessage(`"2.0"`)}}
@@ -109,7 +89,7 @@ func envelope() rows.Object {
 func (e *encoder) notify(method string, params rows.Object) {
 	o := envelope()
 	o.Set("method", method)
-	o.Set("params", e.params(params))
+	o.Set("params", params)
 	e.line(o)
 }
 
@@ -127,9 +107,6 @@ func (e *encoder) request(from side, method string, params any) string {
 	o := envelope()
 	o.Set("id", json.RawMessage(id))
 	o.Set("method", method)
-	if p, ok := params.(rows.Object); ok {
-		params = e.params(p)
-	}
 	if raw, ok := params.(json.RawMessage); !ok || raw != nil {
 		o.Set("params", params)
 	}
@@ -151,7 +128,7 @@ func (e *encoder) exchange(from side, o rows.Object, request bool) {
 		return
 	}
 	params := o.Object("params")
-	if params == nil && !e.carry {
+	if params == nil {
 		n := envelope()
 		n.Set("method", o.Text("method"))
 		if raw := o.Get("params"); raw != nil {
@@ -165,7 +142,7 @@ func (e *encoder) exchange(from side, o rows.Object, request bool) {
 
 // begin writes the request of an exchange with the params that it had.
 func (e *encoder) begin(from side, method string, o rows.Object) string {
-	if params := o.Object("params"); params != nil || e.carry {
+	if params := o.Object("params"); params != nil {
 		return e.request(from, method, params)
 	}
 	return e.request(from, method, o.Get("params"))
@@ -183,7 +160,7 @@ func (e *encoder) answer(id string, o rows.Object) {
 func (e *encoder) session() {
 	row := &e.t.Session
 	start := e.acp.Object("initialize")
-	if start == nil && e.carry {
+	if e.foreign {
 		start = e.initialize()
 	}
 	if start != nil {
@@ -198,9 +175,8 @@ func (e *encoder) session() {
 			e.exchange(from, o, string(o.Get("notification")) != "true")
 		}
 	}
-	carrier := rows.SessionCarrier(e.s)
 	begin, load := e.acp.Object("new"), e.acp.Object("load")
-	if e.carry && begin == nil && load == nil {
+	if e.foreign {
 		cwd := "/"
 		if row.WorkspaceRoot != nil {
 			cwd = *row.WorkspaceRoot
@@ -214,16 +190,9 @@ func (e *encoder) session() {
 		id := e.begin(client, methodNew, begin)
 		result := begin.Object("result")
 		result.Set("sessionId", row.ID)
-		if e.carry {
-			result = carrying(result, carrier)
-			carrier = nil
-		}
 		e.respond(id, "result", result.JSON())
 	}
 	if load != nil {
-		if carrier != nil {
-			e.carrier = carrier
-		}
 		method := load.Text("method")
 		if method != methodResume {
 			method = methodLoad
@@ -232,7 +201,7 @@ func (e *encoder) session() {
 		params.Set("sessionId", row.ID)
 		e.answer(e.request(client, method, params), load)
 	}
-	if e.carry && row.Title != session.Untitled {
+	if e.foreign && row.Title != session.Untitled {
 		update := rows.Object{}
 		update.Set("sessionUpdate", "session_info_update")
 		update.Set("title", row.Title)
@@ -300,12 +269,9 @@ func (e *encoder) update(update, extra rows.Object) {
 func (e *encoder) message(m *session.MessageAndParts) {
 	meta, _ := rows.Parse([]byte(m.Message.MetadataJSON)) // not an object: nothing is known
 	own := meta.Object("acp")
-	if e.carry {
-		e.carrier = &rows.Carrier{Message: m.Message.AppendJSON(nil)}
-	}
 	parts := make([]rows.Object, len(m.Parts))
 	for j := range m.Parts {
-		parts[j], _ = rows.Parse([]byte(m.Parts[j].DataJSON)) // carried as it is
+		parts[j], _ = rows.Parse([]byte(m.Parts[j].DataJSON)) // of what is unreadable nothing is known
 	}
 	switch {
 	case m.Message.Role == session.RoleUser && string(own.Get("replayed")) == "true":
@@ -320,14 +286,6 @@ func (e *encoder) message(m *session.MessageAndParts) {
 		e.user(m, parts, own)
 	case m.Message.Role == session.RoleAssistant:
 		e.assistant(m, parts)
-	default:
-		for j := range m.Parts {
-			e.other(&m.Parts[j], parts[j])
-		}
-	}
-	if e.carrier != nil {
-		// No part took the message's row along.
-		e.notify(methodMessage, rows.Object{{Key: "sessionId", Value: quoted(e.t.Session.ID)}})
 	}
 	if m.Message.Role == session.RoleAssistant {
 		e.promptEnd(meta.Object("agenttrace"), own)
@@ -357,10 +315,6 @@ func (e *encoder) user(m *session.MessageAndParts, parts []rows.Object, own rows
 			continue
 		}
 		blocks = append(blocks, block)
-		if e.carry {
-			native := contentData("text", userChunk, block.JSON(), nil)
-			e.carrier.Parts = append(e.carrier.Parts, rows.PartRow(&m.Parts[j], native))
-		}
 	}
 	params := rows.Object{}
 	params.Set("sessionId", e.t.Session.ID)
@@ -403,10 +357,10 @@ func (e *encoder) promptEnd(trace, own rows.Object) {
 		// stopped for did not end it. A prompt that has no response says so.
 		return
 	}
-	if e.carry && own == nil && end == semconv.EndAbort {
+	if e.foreign && own == nil && end == semconv.EndAbort {
 		stop = "cancelled" // whatever the model had stopped for before
 	}
-	if e.carry && !slices.Contains(stopReasons, stop) {
+	if !slices.Contains(stopReasons, stop) {
 		if end == "error" {
 			o := rows.Object{}
 			o.Set("code", -32603)
@@ -500,17 +454,6 @@ func lastDuring(m *session.MessageAndParts, j int) int {
 	return len(m.Parts) - 1
 }
 
-// carryPart makes the next message carry the part's row.
-func (e *encoder) carryPart(p *session.Part, native rows.Object) {
-	if !e.carry {
-		return
-	}
-	if e.carrier == nil {
-		e.carrier = new(rows.Carrier)
-	}
-	e.carrier.Parts = append(e.carrier.Parts, rows.PartRow(p, native))
-}
-
 func (e *encoder) chunk(kind string, p *session.Part, data rows.Object) {
 	meta := metaOf(data)
 	extra := meta.Object("chunk")
@@ -521,11 +464,6 @@ func (e *encoder) chunk(kind string, p *session.Part, data rows.Object) {
 	for _, f := range extra.Without("sessionUpdate", "content", "params") {
 		update.Set(f.Key, f.Value)
 	}
-	typ := "text"
-	if kind == thoughtChunk {
-		typ = "reasoning"
-	}
-	e.carryPart(p, contentData(typ, kind, block.JSON(), nil))
 	e.update(update, extra.Object("params"))
 	// What later chunks had beside their content goes with empty ones.
 	for _, raw := range rows.Elements(meta.Get("chunks")) {
@@ -543,7 +481,7 @@ func (e *encoder) chunk(kind string, p *session.Part, data rows.Object) {
 	}
 }
 
-// other writes a part that is no text, file or call.
+// other writes a part that is no text, file or call, if the protocol has a message for it.
 func (e *encoder) other(p *session.Part, data rows.Object) {
 	inner := data.Object("data")
 	meta := metaOf(data)
@@ -552,60 +490,47 @@ func (e *encoder) other(p *session.Part, data rows.Object) {
 	case inner == nil:
 	case p.Type == typeLog && isLog(inner, e.foreign):
 		params := inner.Without()
-		if string(meta.Get("connection")) != "true" || e.carry {
+		if string(meta.Get("connection")) != "true" || e.foreign {
 			params = append(rows.Object{{Key: "sessionId", Value: quoted(e.t.Session.ID)}}, inner.Without("sessionId")...)
 		}
-		e.carryPart(p, dataPart(typeLog, params.Without("sessionId")))
 		e.notify(methodLog, params)
-		return
-	case p.Type == typeUpdate && inner.Text("sessionUpdate") != "" && !e.carry:
+	case p.Type == typeUpdate && inner.Text("sessionUpdate") != "" && !e.foreign:
 		e.update(inner, meta)
-		return
+	case p.Type == typeUpdate && inner.Has("update") && !e.foreign: // which was no object
+		params := rows.Object{{Key: "sessionId", Value: quoted(e.t.Session.ID)}, {Key: "update", Value: inner.Get("update")}}
+		e.notify(methodUpdate, append(params, meta.Without("sessionId", "update")...))
 	case p.Type == session.TypeCompaction:
-		if e.compaction(p, data) {
-			return
-		}
+		e.compaction(p, data)
 	case isUpdate:
 		update := rows.Object{}
 		update.Set("sessionUpdate", kind)
 		update = append(update, inner.Without("sessionUpdate")...)
-		e.carryPart(p, dataPart(p.Type, inner.Without("sessionUpdate")))
 		e.update(update, meta)
-		return
-	case !e.foreign && slices.Contains([]string{typeFS, typeTerminal, typeRequest, typeNotification}, p.Type) && inner.Text("method") != "" && inner.Object("params") != nil &&
-		(!e.carry || inner.Object("params").Text("sessionId") == e.t.Session.ID):
+	case !e.foreign && slices.Contains([]string{typeFS, typeTerminal, typeRequest, typeNotification}, p.Type) && inner.Text("method") != "" &&
+		inner.Object("params") != nil:
 		from := agent
 		if inner.Text("from") == "client" {
 			from = client
 		}
-		e.carryPart(p, nil)
 		e.exchange(from, inner, p.Type != typeNotification)
-		return
 	}
-	params := rows.Object{{Key: "sessionId", Value: quoted(e.t.Session.ID)}}
-	params.Set("part", data)
-	e.carryPart(p, data)
-	e.notify(methodPart, params)
 }
 
-func (e *encoder) compaction(p *session.Part, data rows.Object) bool {
+func (e *encoder) compaction(p *session.Part, data rows.Object) {
 	update := rows.Object{}
 	update.Set("sessionUpdate", "compaction_update")
 	if own := data.Object("data").Object("acp"); own.Text("status") == "completed" {
-		e.carryPart(p, nil)
 		e.update(append(update, own.Without("sessionUpdate")...), nil)
-		return true
+		return
 	}
 	c, err := session.ParseCompaction(p.DataJSON)
 	if err != nil {
-		return false
+		return
 	}
 	update.Set("compactionId", p.ID)
 	update.Set("status", "completed")
 	if c.Summary != "" {
 		update.Set("summary", []rows.Object{{{Key: "type", Value: quoted("text")}, {Key: "text", Value: quoted(c.Summary)}}})
 	}
-	e.carryPart(p, nil)
 	e.update(update, nil)
-	return true
 }

@@ -41,14 +41,13 @@ func callOf(p *session.Part, data rows.Object) rows.Object {
 	if input := data.Get("input"); input != nil && string(input) != "null" {
 		call.Set("rawInput", input)
 	}
-	if withheldInput, withheldOutput := codec.Withheld(p); meta == nil {
-		if withheldInput {
-			call.Set("rawInput", codec.WithheldText)
-		}
-		if withheldOutput {
-			call.Set("rawOutput", codec.WithheldText)
-			return merge(call, nil)
-		}
+	withheldInput, withheldOutput := codec.Withheld(p)
+	if withheldInput && meta == nil {
+		call.Set("rawInput", codec.WithheldText)
+	}
+	if withheldOutput {
+		call.Set("rawOutput", codec.WithheldText)
+		return merge(call, nil)
 	}
 	output := data.Get("output")
 	if data.Text("state") == session.StateOutputAvailable && string(output) != string(contentOutput(call)) {
@@ -77,7 +76,6 @@ func kindOf(name string) string {
 // known of it is to be said again.
 func (e *encoder) tool(p *session.Part, data rows.Object, asked bool) (end rows.Object) {
 	call := callOf(p, data)
-	e.carryPart(p, nil)
 	status := call.Text("status")
 	final := status != "" && status != "pending" && status != "in_progress"
 	begin := call.Without("params")
@@ -91,9 +89,9 @@ func (e *encoder) tool(p *session.Part, data rows.Object, asked bool) (end rows.
 	if e.version2 {
 		update.Set("sessionUpdate", "tool_call_update")
 	}
-	update.Set("toolCallId", *p.ToolCallID)
+	update.Set("toolCallId", e.callID(p))
 	if title := call.Get("title"); title == nil && !e.version2 {
-		if e.carry {
+		if e.foreign {
 			update.Set("title", toolName(call))
 		} else {
 			// Nobody said what the call is titled, so nothing but updates did come.
@@ -101,13 +99,13 @@ func (e *encoder) tool(p *session.Part, data rows.Object, asked bool) (end rows.
 		}
 	}
 	e.update(append(update, begin...), call.Object("params"))
-	if e.carry {
+	if e.foreign {
 		e.approval(p, data)
 	}
 	if !final && !asked {
 		return nil
 	}
-	end.Set("toolCallId", *p.ToolCallID)
+	end.Set("toolCallId", e.callID(p))
 	if asked {
 		return append(end, call...)
 	}
@@ -129,7 +127,7 @@ func (e *encoder) toolUpdate(end rows.Object) {
 // decisions were, and else the one that its approval was. What a rule allowed or denied
 // asked nobody, and is no message of the protocol.
 func (e *encoder) approval(p *session.Part, data rows.Object) {
-	if e.questioned(*p.ToolCallID) {
+	if e.questioned(e.callID(p)) {
 		return
 	}
 	asked := e.asked(p)
@@ -216,7 +214,6 @@ func (e *encoder) permission(p *session.Part, data rows.Object) {
 	inner := data.Object("data")
 	params := rows.Object{{Key: "sessionId", Value: quoted(e.t.Session.ID)}}
 	params = append(params, inner.Without("sessionId", "outcome", "response", "error")...)
-	e.carryPart(p, nil)
 	id := e.request(agent, methodPermission, params)
 	result := rows.Object{}
 	if outcome := inner.Get("outcome"); outcome != nil {

@@ -47,8 +47,6 @@ const maxTime = 253402300799999
 // trace is what was read.
 type trace struct {
 	messages []message
-	// carries says that messages may carry rows.
-	carries bool
 }
 
 // readMessages returns the messages in r.
@@ -77,7 +75,7 @@ func readMessages(r io.Reader, report func(codec.Problem)) (trace, error) {
 	case len(p.messages) == 0:
 		return trace{}, errors.New("read trace: no message of JSON-RPC in it")
 	}
-	return trace{p.clientsView(), p.carries}, nil
+	return trace{p.clientsView()}, nil
 }
 
 // begin passes over white space and returns the byte that follows.
@@ -130,7 +128,6 @@ type parser struct {
 	line     int
 	inArray  bool
 	messages []message
-	carries  bool   // a message may carry rows
 	hops     []bool // by message: was it a hop between proxies?
 	last     int64
 }
@@ -181,7 +178,6 @@ func (p *parser) array(data []byte) {
 
 // record reads one line or element in whichever framing it is.
 func (p *parser) record(data []byte) {
-	p.carries = p.carries || bytes.Contains(data, []byte(rows.CarrierKey))
 	o, err := rows.Parse(data)
 	if err != nil {
 		p.problem("not a JSON object: left out")

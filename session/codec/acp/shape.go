@@ -12,7 +12,7 @@ import (
 // Of a session that never was a trace, a part may have the name of an update and
 // mean something else by it. What is written as a message of the protocol must be
 // one to every reader, so such a part has to conform to the published schema of
-// version 1; what does not is carried by a message of ours.
+// version 1; what does not is left out.
 
 // updateKind returns the kind of session/update that stands for a data part;
 // false when there is none for it.

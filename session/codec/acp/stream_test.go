@@ -82,7 +82,7 @@ func TestRetains(t *testing.T) {
 		t.Fatal(err)
 	}
 	ended := false
-	all, _ := decodeMessages(messages, true, func(codec.Problem) { // that of the last message
+	all := decode(messages, func(codec.Problem) { // that of the last message
 		ended = true
 		if times := (held() - before) / float64(len(text)); times > 1.6 {
 			t.Errorf("%.2f times the size of the trace is held, want that of the rows", times)

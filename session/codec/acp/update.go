@@ -89,9 +89,6 @@ func (d *decoder) effect(c *conversation, kind string, update rows.Object) {
 		c.summaries[update.Text("compactionId")] += update.Object("content").Text("text")
 		return
 	}
-	if c.carried {
-		return
-	}
 	switch kind {
 	case "session_info_update":
 		if title := update.Text("title"); title != "" {
@@ -156,7 +153,7 @@ func (d *decoder) chunk(c *conversation, kind string, update, params rows.Object
 
 // echoed says whether a chunk repeats the prompt that the agent was just given.
 func (d *decoder) echoed(c *conversation, text string, isText bool) bool {
-	if c.prompt == "" || !isText || c.assistant != nil || c.carried {
+	if c.prompt == "" || !isText || c.assistant != nil {
 		return false
 	}
 	if text != "" && strings.HasPrefix(c.prompt, c.echo+text) {

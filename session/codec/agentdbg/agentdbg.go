@@ -32,9 +32,9 @@
 // # Writing
 //
 // Every other session is put in AgentDbg's terms: a step of an assistant message
-// is an LLM_CALL with what was said since the last as its prompt, and so on; see
-// [Explain]. What the terms cannot hold travels as rows in the events' meta,
-// under "agenttrace", and reading such a run gives the session back as it was.
+// is an LLM_CALL with what was said since the last as its prompt, and so on. [Explain]
+// lists what the terms do not hold. Errors of the types Interrupted, Unfinished and
+// PermissionDenied are what they say and no exceptions, and are read as that.
 // The ids are lower-case UUIDv4s derived from the session's, as AgentDbg insists,
 // and loop warnings are what AgentDbg's detector would have said.
 package agentdbg

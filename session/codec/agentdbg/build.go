@@ -1,6 +1,7 @@
 package agentdbg
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -72,6 +73,8 @@ type turn struct {
 	usages []json.RawMessage // as stated
 	counts bool              // usage holds something
 	digest string
+	// failed is the type of the error that the events end with, if they do.
+	failed string
 }
 
 func build(r *run, report func(codec.Problem)) *codec.Session {
@@ -107,6 +110,9 @@ func (b *builder) head() {
 }
 
 func (b *builder) event(i int, e *event) {
+	if b.open != nil && e != b.run.end() {
+		b.open.failed = ""
+	}
 	switch {
 	case e.typ == runStart && i == 0:
 		b.own.Set("start", b.shelf(nil).shorten(e, nil))
@@ -253,7 +259,7 @@ func (b *builder) account(t *turn, e *event) {
 	if provider := e.payload.Text("provider"); provider != "unknown" {
 		model.ProviderID = provider
 	}
-	if model != (session.Model{}) {
+	if model != (session.Model{}) && model != (session.Model{ModelID: "unknown"}) {
 		t.model = &model
 	}
 	if v := e.payload.Get("temperature"); v != nil && string(v) != "null" {
@@ -302,7 +308,7 @@ func (b *builder) usage(t *turn, e *event) {
 			}
 			continue
 		}
-		*c.bucket += n
+		*c.bucket = min(*c.bucket+n, maxSum)
 		t.counts = true
 	}
 }
@@ -311,11 +317,19 @@ func (b *builder) usage(t *turn, e *event) {
 // otherwise, for it takes "prompt_tokens" for a secret. So it is no damage.
 const redactedCount = `"__REDACTED__"`
 
+// maxTokens bounds a count, and maxSum a sum of them, so that none overflows.
+const (
+	maxTokens = 1 << 54
+	maxSum    = 1 << 60
+)
+
 // tokens reads a count, which may be written as a float.
 func tokens(v json.RawMessage) (int64, bool) {
-	const most = 1 << 40 // no call takes more, and sums stay far from overflowing
+	if n, err := strconv.ParseInt(string(v), 10, 64); err == nil {
+		return n, n >= 0 && n <= maxTokens
+	}
 	f, err := strconv.ParseFloat(string(v), 64)
-	return int64(f), err == nil && f >= 0 && f <= most
+	return int64(f), err == nil && f >= 0 && f <= maxTokens
 }
 
 func cut(s string) string {
@@ -338,15 +352,26 @@ func (b *builder) toolCall(e *event) {
 	}
 	kept := []string{"tool_name", "args"}
 	var data rows.Object
-	if e.payload.Text("status") == statusError {
+	failure := e.payload.Object("error")
+	switch kind := failure.Text("error_type"); {
+	case e.payload.Text("status") == statusError && kind == unfinished:
+		data = toolPart(toolType(name), name, id, session.StateInputAvailable)
+		data.Set("input", orNull(e.payload.Get("args")))
+	case e.payload.Text("status") == statusError:
 		data = toolPart(toolType(name), name, id, session.StateOutputError)
 		data.Set("input", orNull(e.payload.Get("args")))
 		text := errorText(e.payload.Get("error"))
 		if text == "" {
 			text = "the call failed"
 		}
+		if kind == plainError || kind == permissionDenied {
+			text = failure.Text("message")
+		}
 		data.Set("errorText", text)
-	} else {
+		if kind == permissionDenied {
+			data.Set("toolMetadata", json.RawMessage(`{"agenttrace":{"denied":true}}`))
+		}
+	default:
 		data = toolPart(toolType(name), name, id, session.StateOutputAvailable)
 		data.Set("input", orNull(e.payload.Get("args")))
 		data.Set("output", orNull(e.payload.Get("result")))
@@ -371,6 +396,10 @@ func (b *builder) data(e *event) {
 	t.events = append(t.events, b.shelf(t.m).shorten(e, places))
 	if e.typ == errorEvent {
 		t.trace.Error = errorText(e.payload.JSON())
+		t.failed = cmp.Or(e.payload.Text("error_type"), plainError)
+		if t.failed == plainError || t.failed == interrupted {
+			t.trace.Error = e.payload.Text("message")
+		}
 	}
 }
 
@@ -380,8 +409,15 @@ func (b *builder) finish() {
 	for i, t := range b.turns {
 		failed := t.trace.Error
 		t.trace.Error = ""
+		last := i == len(b.turns)-1
 		switch {
-		case i < len(b.turns)-1:
+		case t.failed == unfinished:
+			t.trace.Incomplete = true
+		case t.failed == interrupted && (!last || status == statusError):
+			t.trace.EndReason, t.trace.Error = semconv.EndAbort, failed
+		case !last && t.failed != "":
+			t.trace.EndReason, t.trace.Error = semconv.EndError, failed
+		case !last:
 			t.trace.EndReason = semconv.EndFinish
 		case status == statusRunning:
 			t.trace.Incomplete = true
@@ -392,9 +428,11 @@ func (b *builder) finish() {
 		}
 		b.finishTurn(t)
 	}
-	switch status {
-	case statusRunning:
-	case statusError:
+	switch {
+	case status == statusRunning:
+	case status == statusError && len(b.turns) > 0 && b.turns[len(b.turns)-1].failed == interrupted:
+		b.s.SetMeta("agenttrace", rows.Object{{Key: "outcome", Value: raw(semconv.EndAbort)}})
+	case status == statusError:
 		b.s.SetMeta("agenttrace", rows.Object{{Key: "outcome", Value: raw(semconv.EndError)}})
 	default:
 		b.s.SetMeta("agenttrace", rows.Object{{Key: "outcome", Value: raw(semconv.EndFinish)}})

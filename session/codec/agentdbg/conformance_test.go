@@ -18,7 +18,7 @@ var export = codectest.Codec{
 	Name:   "agentdbg",
 	Encode: func(w io.Writer, s *codec.Session) error { return agentdbg.Encode(w, s, agentdbg.Options{}) },
 	Decode: agentdbg.Decode, Explain: agentdbg.Explain,
-	Lossless: true, Exact: true, Damage: codectest.Whole, Words: words,
+	Foreign: true, Damage: codectest.Whole, Words: words,
 	Completes: true, // the run.json of a run of which there are only events
 	Native:    []string{"testdata/export.json", dataDir + "/runs/*/events.jsonl"},
 }
@@ -85,7 +85,7 @@ var events = codectest.Codec{
 		return err
 	},
 	Decode: agentdbg.Decode, Explain: agentdbg.Explain,
-	Lossless: true, Exact: true, Many: true, Damage: codectest.Tolerant, Slow: true, Rounds: 8,
+	Foreign: true, Many: true, Damage: codectest.Tolerant, Slow: true, Rounds: 8,
 }
 
 // directory is the codec with a directory of runs.
@@ -100,7 +100,7 @@ var directory = codectest.Codec{
 		return nil
 	},
 	DecodeFile: agentdbg.DecodeFile, Explain: agentdbg.Explain,
-	Lossless: true, Exact: true, Many: true, Slow: true, Rounds: 8,
+	Foreign: true, Many: true, Slow: true, Rounds: 8,
 	Native: []string{dataDir, dataDir + "/runs/*"},
 }
 

@@ -22,9 +22,13 @@ func draft(s *codec.Session, o Options) formatted {
 		counter: counter{name: raw(t.Session.Title), started: t.Session.CreatedAt, ended: t.Session.UpdatedAt},
 	}
 	d.start()
+	status := runStatus(t)
+	last := len(t.Messages) - 1
+	for ; last >= 0 && t.Messages[last].Message.Role != session.RoleAssistant; last-- {
+	}
 	for i := range t.Messages {
 		if m := &t.Messages[i]; m.Message.Role == session.RoleAssistant {
-			d.assistant(m)
+			d.assistant(m, i == last && status == statusRunning)
 		} else {
 			d.asked = append(d.asked, m)
 		}
@@ -32,7 +36,10 @@ func draft(s *codec.Session, o Options) formatted {
 	if len(d.asked) > 0 {
 		d.unanswered()
 	}
-	status := runStatus(t)
+	if outcome(t) == semconv.EndAbort && (d.m == nil || d.meta.Trace.EndReason != semconv.EndAbort) {
+		id := uuid(d.runID, errorEvent)
+		d.add(errorEvent, id, d.startID, d.latest, failure(interrupted, "the run was interrupted").Without("details"))
+	}
 	if status != statusRunning {
 		d.end(status)
 	}
@@ -44,8 +51,7 @@ func draft(s *codec.Session, o Options) formatted {
 // that go on, that were left by an exception, an interrupt included, and others: a run
 // that was interrupted is an error.
 func runStatus(t *session.Transcript) string {
-	own := metadata(t.Session.MetadataJSON).Object("agenttrace")
-	if outcome := own.Text("outcome"); outcome == semconv.EndError || outcome == semconv.EndAbort {
+	if end := outcome(t); end == semconv.EndError || end == semconv.EndAbort {
 		return statusError
 	}
 	for i := len(t.Messages) - 1; i >= 0; i-- {
@@ -54,7 +60,7 @@ func runStatus(t *session.Transcript) string {
 			continue
 		}
 		switch trace := messageMetadata(m).Trace; {
-		case trace.Incomplete:
+		case goesOn(trace):
 			return statusRunning
 		case trace.EndReason == semconv.EndError, trace.EndReason == semconv.EndAbort:
 			return statusError
@@ -64,10 +70,15 @@ func runStatus(t *session.Transcript) string {
 	return statusOK
 }
 
+// outcome is how the run ended, as the session has it.
+func outcome(t *session.Transcript) string {
+	return metadata(t.Session.MetadataJSON).Object("agenttrace").Text("outcome")
+}
+
 func messageMetadata(m *session.Message) session.MessageMetadata {
 	var meta session.MessageMetadata
 	if json.Unmarshal([]byte(m.MetadataJSON), &meta) != nil {
-		return session.MessageMetadata{} // unreadable, which the rows in meta still say
+		return session.MessageMetadata{} // unreadable: nothing is known
 	}
 	return meta
 }
@@ -78,7 +89,6 @@ type drafted struct {
 	at              int64
 	duration        json.RawMessage
 	payload         rows.Object
-	carrier         carrier
 }
 
 type drafter struct {
@@ -93,15 +103,12 @@ type drafter struct {
 	asked []*session.MessageAndParts // what was said since the last call
 
 	// Of the message being drafted:
-	m       *session.MessageAndParts
-	meta    session.MessageMetadata
-	carried bool     // an event brings its row
-	last    *drafted // its last LLM_CALL
-	calls   []*drafted
-	step    []content // what the model said since the last LLM_CALL
-	called  bool      // the step has its LLM_CALL
-	steps   int
-	loose   []json.RawMessage // rows of parts that no event shows
+	m      *session.MessageAndParts
+	meta   session.MessageMetadata
+	last   *drafted // its last LLM_CALL
+	calls  []*drafted
+	step   []content // what the model said since the last LLM_CALL
+	called bool      // the step has its LLM_CALL
 }
 
 // content is a part that a model said.
@@ -122,12 +129,6 @@ func (d *drafter) add(typ, id, parent string, at int64, payload rows.Object) *dr
 	}
 	d.latest = max(d.latest, at)
 	e := &drafted{typ: typ, id: id, parent: parent, at: at, payload: payload}
-	if d.m != nil {
-		if !d.carried {
-			e.carrier.Message, d.carried = d.m.Message.AppendJSON(nil), true
-		}
-		e.carrier.Parts, d.loose = d.loose, nil
-	}
 	d.events = append(d.events, e)
 	d.count(typ)
 	return e
@@ -139,9 +140,8 @@ func (d *drafter) watch(e *drafted) {
 	if warning == nil {
 		return
 	}
-	w := &drafted{typ: loopWarning, id: uuid(d.runID, loopWarning, warning.Text("pattern")), parent: e.id, at: e.at, payload: warning}
-	w.carrier.Derived = true
-	d.events = append(d.events, w)
+	id := uuid(d.runID, loopWarning, warning.Text("pattern"))
+	d.events = append(d.events, &drafted{typ: loopWarning, id: id, parent: e.id, at: e.at, payload: warning})
 	d.count(loopWarning)
 }
 
@@ -157,8 +157,7 @@ func (d *drafter) start() {
 	p.Set("cwd", cwd)
 	p.Set("argv", json.RawMessage("[]"))
 	d.startID = uuid(d.runID, runStart)
-	e := d.add(runStart, d.startID, "", d.started, p)
-	e.carrier.Carrier = *rows.SessionCarrier(d.s)
+	d.add(runStart, d.startID, "", d.started, p)
 }
 
 func (d *drafter) end(status string) {
@@ -166,16 +165,15 @@ func (d *drafter) end(status string) {
 	d.ended = max(d.ended, d.latest)
 	p.Set("status", status)
 	p.Set("summary", d.summary())
-	d.m = nil
-	e := d.add(runEnd, uuid(d.runID, runEnd), d.startID, d.ended, p)
-	e.carrier.Derived = true
+	d.add(runEnd, uuid(d.runID, runEnd), d.startID, d.ended, p)
 }
 
-func (d *drafter) assistant(m *session.MessageAndParts) {
+// assistant drafts an answer. last says that nothing was answered after it.
+func (d *drafter) assistant(m *session.MessageAndParts, last bool) {
 	d.m, d.meta = m, messageMetadata(&m.Message)
-	d.carried, d.last, d.called, d.steps, d.calls = false, nil, false, 0, nil
-	d.step, d.loose = nil, nil
+	d.last, d.called, d.calls, d.step = nil, false, nil, nil
 	failed := false // an event says why
+	before := len(d.events)
 	used := d.meta.Tokens(m.Message.Role, m.IsMarker() && len(m.Parts) > 0).Used
 	if used != nil && (d.meta.Compaction || m.IsMarker() && len(m.Parts) > 0) {
 		d.compacted()
@@ -196,34 +194,37 @@ func (d *drafter) assistant(m *session.MessageAndParts) {
 				d.call()
 			}
 			d.tool(p, data)
-		case p.Type == dataTypes[loopWarning]:
-			d.hold(p)
+		case p.Type == dataTypes[loopWarning]: // the detector warns of it again
 		default:
 			d.close()
 			failed = d.data(p, data) || failed
 		}
 	}
-	if d.close(); !d.carried {
+	if d.close(); len(d.events) == before {
 		d.call()
 	}
 	if d.last != nil {
 		d.account(used)
 	}
-	if len(d.loose) > 0 {
-		last := d.events[len(d.events)-1]
-		for i := len(d.events) - 1; last.carrier.Derived; i-- {
-			last = d.events[i]
-		}
-		last.carrier.Parts = append(last.carrier.Parts, d.loose...)
-		d.loose = nil
-	}
 	switch trace := d.meta.Trace; {
 	case trace.EndReason == semconv.EndError && !failed:
-		d.failure("Error", cmp.Or(trace.Error, "the turn failed"))
+		d.failure(plainError, cmp.Or(trace.Error, "the turn failed"))
 	case trace.EndReason == semconv.EndAbort:
-		d.failure("Interrupted", cmp.Or(trace.Error, "the turn was interrupted"))
+		d.failure(interrupted, cmp.Or(trace.Error, "the turn was interrupted"))
+	case goesOn(trace) && !last:
+		d.failure(unfinished, "the turn was not seen to end")
 	}
-	d.m = nil
+}
+
+// goesOn says whether a turn was not seen to end, or waits for a human.
+func goesOn(trace session.MessageTrace) bool {
+	return trace.Incomplete || trace.PendingApproval && trace.EndReason == ""
+}
+
+// isContent says whether parts of the type are what a model says, and so stand in
+// a call's response.
+func isContent(partType string) bool {
+	return partType == "text" || partType == "reasoning" || partType == "file" || strings.HasPrefix(partType, "source-")
 }
 
 // compacted adds the call that made the summary of a compaction: a call of a model like
@@ -233,11 +234,7 @@ func (d *drafter) compacted() {
 	d.asked = nil
 	d.call()
 	d.asked = asked
-	d.last.carrier.Derived = d.last.carrier.Message == nil
 }
-
-// hold keeps the row of a part for the next event.
-func (d *drafter) hold(p *session.Part) { d.loose = append(d.loose, rows.PartRow(p, nil)) }
 
 // close makes an LLM_CALL of what the model has said and that has none.
 func (d *drafter) close() {
@@ -267,9 +264,8 @@ func (d *drafter) call() {
 			said = append(said, c.data)
 		}
 	}
-	prompt, carried := d.prompt()
 	p.Set("model", model)
-	p.Set("prompt", prompt)
+	p.Set("prompt", d.prompt())
 	p.Set("response", response(said))
 	p.Set("usage", null)
 	p.Set("provider", provider)
@@ -281,16 +277,7 @@ func (d *drafter) call() {
 	p.Set("stop_reason", null)
 	p.Set("status", statusOK)
 	p.Set("error", null)
-	e := d.add(llmCall, uuid(d.runID, llmCall, d.m.Message.ID, strconv.Itoa(d.steps)), d.startID, at, p)
-	e.carrier.Prompt = carried
-	for _, c := range d.step {
-		native := through(c.data)
-		if c.part.Type == "step-start" {
-			native = nativePart(llmCall, p, c.part.Type, "", "")
-		}
-		e.carrier.Parts = append(e.carrier.Parts, rows.PartRow(c.part, native))
-	}
-	d.steps++
+	e := d.add(llmCall, uuid(d.runID, llmCall, d.m.Message.ID, strconv.Itoa(len(d.calls))), d.startID, at, p)
 	d.step, d.called, d.last = nil, true, e
 	d.calls = append(d.calls, e)
 	d.watch(e)
@@ -312,19 +299,16 @@ func isPlainText(data rows.Object) bool {
 }
 
 // prompt takes what was said since the last call.
-func (d *drafter) prompt() (prompt json.RawMessage, carried []rows.Carrier) {
+func (d *drafter) prompt() json.RawMessage {
 	if len(d.asked) == 0 {
-		return null, nil
+		return null
 	}
 	var messages []rows.Object
 	for _, m := range d.asked {
 		parts := make([]rows.Object, len(m.Parts))
-		c := rows.Carrier{Message: m.Message.AppendJSON(nil)}
 		for i := range m.Parts {
 			parts[i] = metadata(m.Parts[i].DataJSON)
-			c.Parts = append(c.Parts, rows.PartRow(&m.Parts[i], through(parts[i])))
 		}
-		carried = append(carried, c)
 		var o rows.Object
 		o.Set("role", m.Message.Role)
 		o.Set("content", parts)
@@ -332,38 +316,30 @@ func (d *drafter) prompt() (prompt json.RawMessage, carried []rows.Carrier) {
 	}
 	only := d.asked[0]
 	d.asked = nil
-	if len(carried) == 1 && only.Message.Role == session.RoleUser && len(only.Parts) == 1 {
+	if len(messages) == 1 && only.Message.Role == session.RoleUser && len(only.Parts) == 1 {
 		if data := metadata(only.Parts[0].DataJSON); isPlainText(data) {
-			return data.Get("text"), carried
+			return data.Get("text")
 		}
 	}
-	return raw(rows.Object{{Key: "messages", Value: raw(messages)}}), carried
+	return raw(rows.Object{{Key: "messages", Value: raw(messages)}})
 }
 
 // unanswered adds an event for what no call has answered.
 func (d *drafter) unanswered() {
 	last := d.asked[len(d.asked)-1].Message
-	prompt, carried := d.prompt()
 	var p rows.Object
-	p.Set("state", prompt)
+	p.Set("state", d.prompt())
 	p.Set("diff", null)
-	e := d.add(stateUpdate, uuid(d.runID, "unanswered", last.ID), d.startID, last.UpdatedAt, p)
-	e.carrier.Prompt = carried
-	d.watch(e)
+	d.watch(d.add(stateUpdate, uuid(d.runID, "unanswered", last.ID), d.startID, last.UpdatedAt, p))
+	id := uuid(d.runID, errorEvent, last.ID)
+	d.add(errorEvent, id, d.startID, last.UpdatedAt, failure(unfinished, "nothing was answered").Without("details"))
 }
 
 func (d *drafter) tool(p *session.Part, data rows.Object) {
 	var payload rows.Object
 	payload.Set("tool_name", toolName(data))
-	withheldInput, withheldOutput := codec.Withheld(p)
-	payload.Set("args", orNull(data.Get("input")))
-	if withheldInput {
-		payload.Set("args", codec.WithheldText)
-	}
-	payload.Set("result", orNull(data.Get("output")))
-	if withheldOutput {
-		payload.Set("result", codec.WithheldText)
-	}
+	payload.Set("args", orNull(rows.Input(p, data)))
+	payload.Set("result", orNull(rows.Output(data)))
 	state := ""
 	if p.ToolState != nil {
 		state = *p.ToolState
@@ -374,9 +350,10 @@ func (d *drafter) tool(p *session.Part, data rows.Object) {
 		payload.Set("error", null)
 	case session.StateOutputError:
 		payload.Set("status", statusError)
-		typ := "ToolError"
-		if string(data.Object("toolMetadata").Object("agenttrace").Get("denied")) == "true" {
-			typ = "PermissionDenied"
+		own := data.Object("toolMetadata").Object("agenttrace")
+		typ := cmp.Or(own.Text("error_type"), plainError)
+		if string(own.Get("denied")) == "true" {
+			typ = permissionDenied
 		}
 		payload.Set("error", failure(typ, data.Text("errorText")))
 	case session.StateOutputDenied:
@@ -385,20 +362,14 @@ func (d *drafter) tool(p *session.Part, data rows.Object) {
 			reason = "the call was denied"
 		}
 		payload.Set("status", statusError)
-		payload.Set("error", failure("PermissionDenied", reason))
+		payload.Set("error", failure(permissionDenied, reason))
 	default:
 		// AgentDbg records calls that have returned. One that has not is no success.
 		payload.Set("status", statusError)
-		payload.Set("error", failure("Unfinished", "the call has no result; its state is "+state))
+		payload.Set("error", failure(unfinished, "the call has no result; its state is "+state))
 	}
 	e := d.add(toolCall, uuid(d.runID, toolCall, p.ID), d.last.id, p.UpdatedAt, payload)
 	e.duration = raw(max(0, p.UpdatedAt-p.CreatedAt))
-	callID := ""
-	if p.ToolCallID != nil {
-		callID = *p.ToolCallID
-	}
-	native := nativePart(toolCall, through(payload), p.Type, callID, state)
-	e.carrier.Parts = append(e.carrier.Parts, rows.PartRow(p, native))
 	d.watch(e)
 }
 
@@ -406,25 +377,37 @@ func (d *drafter) tool(p *session.Part, data rows.Object) {
 // whether it is an error.
 func (d *drafter) data(p *session.Part, data rows.Object) (failed bool) {
 	inner := data.Object("data")
-	if p.Type == dataTypes[errorEvent] && inner.Text("error_type") != "" && inner.Get("message") != nil {
-		e := d.add(errorEvent, uuid(d.runID, errorEvent, p.ID), d.startID, p.UpdatedAt, inner)
-		e.carrier.Parts = append(e.carrier.Parts, rows.PartRow(p, nativePart(errorEvent, through(inner), p.Type, "", "")))
-		return true
+	if p.Type == dataTypes[errorEvent] {
+		if text := inner.Text("text"); text != "" && inner.Text("error_type") == "" {
+			inner = failure(plainError, text) // as this program says that nothing was answered
+		}
+		if inner.Text("error_type") != "" && inner.Get("message") != nil {
+			d.add(errorEvent, uuid(d.runID, errorEvent, p.ID), d.startID, p.UpdatedAt, inner)
+			return true
+		}
 	}
 	var payload rows.Object
 	payload.Set("state", data)
 	payload.Set("diff", null)
-	e := d.add(stateUpdate, uuid(d.runID, stateUpdate, p.ID), d.startID, p.UpdatedAt, payload)
-	e.carrier.Parts = append(e.carrier.Parts, rows.PartRow(p, through(data)))
-	d.watch(e)
+	d.watch(d.add(stateUpdate, uuid(d.runID, stateUpdate, p.ID), d.startID, p.UpdatedAt, payload))
 	return false
 }
 
 // failure adds what ended the message.
 func (d *drafter) failure(typ, text string) {
-	e := d.add(errorEvent, uuid(d.runID, errorEvent, d.m.Message.ID), d.startID, d.m.Message.UpdatedAt, failure(typ, text).Without("details"))
-	e.carrier.Derived = true
+	id := uuid(d.runID, errorEvent, d.m.Message.ID)
+	d.add(errorEvent, id, d.startID, d.m.Message.UpdatedAt, failure(typ, text).Without("details"))
 }
+
+// Types of errors that are no exceptions of the agent's: an error of which no more is
+// known, a turn that a human stopped, a turn or a call that was not seen to end, and a
+// call that was not allowed.
+const (
+	plainError       = "Error"
+	interrupted      = "Interrupted"
+	unfinished       = "Unfinished"
+	permissionDenied = "PermissionDenied"
+)
 
 // failure is an error object.
 func failure(typ, message string) rows.Object {
@@ -456,9 +439,6 @@ func (d *drafter) account(used *session.Usage) {
 	p := &d.last.payload
 	if steps == nil && used != nil {
 		setUsage(p, used)
-		if len(d.calls) > 1 {
-			d.last.carrier.UsageOf = "turn"
-		}
 	}
 	if s := d.meta.Trace.StopReason; s != "" {
 		p.Set("stop_reason", s)
@@ -473,8 +453,11 @@ func setUsage(p *rows.Object, u *session.Usage) {
 	if u == nil {
 		return
 	}
-	var usage rows.Object
 	prompt, completion := u.Input+u.CacheRead+u.CacheWrite, u.Output+u.Reasoning
+	if max(prompt, completion) > maxTokens {
+		return // no reader takes it for a count
+	}
+	var usage rows.Object
 	usage.Set("prompt_tokens", prompt)
 	usage.Set("completion_tokens", completion)
 	usage.Set("total_tokens", prompt+completion)
@@ -519,9 +502,6 @@ func (d *drafter) modelCalls(used *session.Usage) []session.Step {
 func (d *drafter) finish() []rows.Object {
 	all := make([]rows.Object, len(d.events))
 	for i, e := range d.events {
-		if e.carrier.Empty() && e.carrier.Prompt == nil {
-			e.carrier.Derived = true
-		}
 		o := &all[i]
 		o.Set("spec_version", specVersion)
 		o.Set("event_id", e.id)
@@ -536,7 +516,7 @@ func (d *drafter) finish() []rows.Object {
 		o.Set("duration_ms", orNull(e.duration))
 		o.Set("name", defaultName(e.typ, e.payload))
 		o.Set("payload", e.payload)
-		o.Set("meta", rows.Object{{Key: rows.CarrierKey, Value: raw(e.carrier)}})
+		o.Set("meta", rows.Object{})
 	}
 	return all
 }
@@ -549,4 +529,13 @@ func pythonFloat(f float64) json.RawMessage {
 		b = append(b, ".0"...)
 	}
 	return b
+}
+
+func objects(list json.RawMessage) []rows.Object {
+	elements := rows.Elements(list)
+	all := make([]rows.Object, len(elements))
+	for i, v := range elements {
+		all[i], _ = rows.Parse(v) // what is no object gives no data
+	}
+	return all
 }

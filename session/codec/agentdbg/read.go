@@ -384,19 +384,11 @@ func splitExport(text []byte, event func([]byte)) (rows.Object, error) {
 	return o, nil
 }
 
-// session makes a session of a run: of the rows that it carries when we wrote it,
-// and otherwise of its events.
+// session makes a session of a run.
 func (d *decoder) session(r *run) *codec.Session {
 	file := ""
 	if d.dir != "" {
 		file = eventsFile
-	}
-	if carries(r) {
-		s, err := carried(r)
-		if err == nil {
-			return s
-		}
-		d.problem(0, file, fmt.Sprintf("the rows in meta are damaged: the run was read as any other: %v", err))
 	}
 	if len(r.events) == 0 && r.meta.Text("status") != statusRunning {
 		d.problem(0, file, "the run has no events")

@@ -67,7 +67,7 @@ func TestEventsSortedByTimeStayInOrder(t *testing.T) {
 	}
 	want := []string{
 		"00.008Z RUN_START T", "00.010Z LLM_CALL unknown", "00.030Z TOOL_CALL fast", "00.090Z TOOL_CALL slow",
-		"00.090Z LLM_CALL unknown", "00.090Z STATE_UPDATE state", "00.090Z STATE_UPDATE state", "00.090Z RUN_END run_end",
+		"00.090Z LLM_CALL unknown", "00.090Z STATE_UPDATE state", "00.090Z STATE_UPDATE state", "00.090Z ERROR Unfinished", "00.090Z RUN_END run_end",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)

@@ -294,7 +294,7 @@ func wordsOf(s *codec.Session) (w Words) {
 		if m.Message.HiddenAt == nil {
 			w.Status = "ok"
 			switch end := meta.Trace.EndReason; {
-			case meta.Trace.Incomplete:
+			case meta.Trace.Incomplete, meta.Trace.PendingApproval && end == "":
 				w.Status = "running"
 			case end == semconv.EndError || end == semconv.EndAbort:
 				w.Status = "error"

@@ -10,6 +10,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
+	"github.com/agenttrace/agenttrace/session/codec/internal/transcript"
 	"github.com/agenttrace/agenttrace/session/inspect"
 )
 
@@ -19,6 +20,7 @@ func TestConformance(t *testing.T) {
 		Encode: func(w io.Writer, s *codec.Session) error {
 			return Encode(w, inspect.Build(inspect.Input{Transcript: s.Transcript, Decisions: s.Decisions, Blobs: s.Blobs}), Options{Full: true})
 		},
+		Explain: func(s *codec.Session) []codec.Loss { return transcript.Explain(s, true) }, Foreign: true,
 		Check: balanced,
 	})
 }

@@ -1,7 +1,6 @@
 package jutul
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -14,64 +13,28 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// decodeEvents builds the session of the events, with the rows that they carry if
-// carriers is set, and says whether they carry some.
-func decodeEvents(events []event, carriers bool, report func(codec.Problem)) (s *codec.Session, carried bool) {
-	var p parser
-	for _, e := range events {
-		p.add(e)
-	}
+// decode builds the session of the events that were added. Payloads are dropped as they
+// become parts, for a trace may be large.
+func (p *parser) decode(report func(codec.Problem)) *codec.Session {
 	for _, problem := range p.problems {
 		report(problem)
 	}
-	return p.build(carriers, report)
-}
-
-// decode builds the session of the events that were added.
-//
-// The rows that events carry are taken first; where they do not make a sound
-// session, as in a damaged file, the events are read for what they say alone.
-func (p *parser) decode(report func(codec.Problem)) *codec.Session {
-	problems := slices.Clip(p.problems)
-	note := func(problem codec.Problem) { problems = append(problems, problem) }
-	s, carried := p.build(true, note)
-	if carried {
-		if err := rows.Sound(s); err != nil {
-			problems = nil
-			note(codec.Problem{Reason: fmt.Sprintf("the rows in the payloads' %q fields are unsound (%v): read without them", rows.CarrierKey, err)})
-			problems = append(problems, p.problems...)
-			s, _ = p.build(false, note)
-		}
-	}
-	for _, p := range problems {
-		report(p)
-	}
-	return s
-}
-
-// build builds the session. Where no event carries rows it can do so once: payloads are
-// dropped as they become parts, for a trace may be large.
-func (p *parser) build(carriers bool, report func(codec.Problem)) (s *codec.Session, carried bool) {
-	d := &decoder{carriers: carriers, report: report, calls: make(map[string]*call), requests: make(map[string]*request)}
+	d := &decoder{report: report, calls: make(map[string]*call), requests: make(map[string]*request)}
 	d.b = rows.New(p.sessionID(), agentName)
 	for i := range p.parsed {
 		d.record = fmt.Sprintf("event %d", p.parsed[i].id)
 		d.event(&p.parsed[i])
-		if !p.carries {
-			p.parsed[i] = parsedEvent{}
-		}
+		p.parsed[i] = parsedEvent{}
 	}
 	d.finish()
-	return d.b.Finish(), d.carried
+	return d.b.Finish()
 }
 
 // decoder holds what an event may refer to.
 type decoder struct {
-	b        *rows.Session
-	report   func(codec.Problem)
-	record   string // what is being read
-	carriers bool
-	carried  bool // a carrier was used
+	b      *rows.Session
+	report func(codec.Problem)
+	record string // what is being read
 
 	turns     int64
 	assistant *rows.Message // the turn's, nil until something is said
@@ -91,7 +54,6 @@ type parsedEvent struct {
 	kind    string
 	payload rows.Object
 	value   json.RawMessage
-	carrier *rows.Carrier
 }
 
 type usage struct {
@@ -125,8 +87,6 @@ type parser struct {
 	parsed   []parsedEvent
 	first    event
 	problems []codec.Problem
-	// carries says that an event carries rows.
-	carries bool
 }
 
 // add takes the next event.
@@ -157,10 +117,6 @@ func (p *parser) add(e event) {
 			parsed.value, _ = rows.Marshal(text) // a string always has JSON
 		}
 	} else {
-		if parsed.carrier = rows.ReadCarrier(o.Get(rows.CarrierKey)); parsed.carrier != nil {
-			o = o.Without(rows.CarrierKey)
-			p.carries = true
-		}
 		parsed.payload = o
 	}
 	p.parsed = append(p.parsed, parsed)
@@ -184,10 +140,6 @@ func (p *parser) sessionID() string {
 }
 
 func (d *decoder) event(e *parsedEvent) {
-	if e.carrier != nil && d.carriers {
-		d.carry(e)
-		return
-	}
 	d.b.See(e.at)
 	if e.payload == nil {
 		d.verbatim(e, e.value)
@@ -216,50 +168,6 @@ func (d *decoder) event(e *parsedEvent) {
 		d.compaction(e)
 	default:
 		d.verbatim(e, e.payload.JSON())
-	}
-}
-
-// carry takes the rows that the event carries.
-func (d *decoder) carry(e *parsedEvent) {
-	c := e.carrier
-	d.carried = true
-	if err := d.b.CarrySession(c); err != nil {
-		d.problem("carried %v: left out", err)
-	}
-	if c.Message != nil {
-		m, err := d.b.CarryMessage(c.Message)
-		if err != nil {
-			d.problem("carried %v: left out", err)
-		} else if m.Row.Role == session.RoleAssistant {
-			d.assistant = m
-		} else if m.Row.Role == session.RoleUser {
-			d.turns, d.assistant = d.turns+1, nil
-		}
-	}
-	for _, raw := range c.Parts {
-		var native rows.Object
-		var meta rows.Object
-		switch e.kind {
-		case kindUser, kindAssistant, kindSystem:
-			native = textData("text", e.payload)
-		case kindReasoning:
-			native = textData("reasoning", e.payload)
-		case kindCall:
-			native, meta = callData(e.payload)
-		default:
-			native = kindData(e.kind, e.payload.JSON())
-		}
-		d.b.Adopt(raw, cmp.Or(map[string]string{kindUser: session.RoleUser, kindSystem: session.RoleSystem}[e.kind], session.RoleAssistant))
-		p, err := d.b.CarryPart(raw, native)
-		if err != nil {
-			d.problem("carried %v: left out", err)
-			continue
-		}
-		if e.kind == kindCall && !p.Fixed {
-			// Another writer may have gone on with the trace: the result is to come.
-			id := e.payload.Text("id")
-			d.calls[id] = &call{part: p, id: id, name: e.payload.Text("name"), args: e.payload.Get("args"), meta: meta}
-		}
 	}
 }
 
@@ -355,25 +263,35 @@ func (d *decoder) text(e *parsedEvent, typ string) {
 // maxTokens bounds a count, so that no sum of counts overflows.
 const maxTokens = 1 << 40
 
-func count(o rows.Object, key string) int64 {
-	var f float64
-	if json.Unmarshal(o.Get(key), &f) != nil || f < 0 || f > maxTokens {
-		return 0
+// count is a number of tokens, 0 where there is none. known says that it can be one.
+func count(o rows.Object, key string) (n int64, known bool) {
+	v := o.Get(key)
+	if v == nil || string(v) == "null" {
+		return 0, true
 	}
-	return int64(f)
+	var f float64
+	if json.Unmarshal(v, &f) != nil || f < 0 || f > maxTokens {
+		return 0, false
+	}
+	return int64(f), true
 }
 
 // modelUsage adds up what LangChain counts: input_tokens includes what was read
-// from and written to the cache, output_tokens includes reasoning.
+// from and written to the cache, output_tokens includes reasoning. Where one of the two
+// cannot be read, what the call used is unknown.
 func (d *decoder) modelUsage(e *parsedEvent) {
 	p := d.part(kindData(e.kind, e.payload.JSON()), e.at)
 	input, output := e.payload.Object("input_token_details"), e.payload.Object("output_token_details")
-	u := session.Usage{
-		Reasoning: count(output, "reasoning"),
-		CacheRead: count(input, "cache_read"), CacheWrite: count(input, "cache_creation"),
+	in, known := count(e.payload, "input_tokens")
+	out, knownOut := count(e.payload, "output_tokens")
+	if !known || !knownOut || !e.payload.Has("input_tokens") && !e.payload.Has("output_tokens") {
+		return
 	}
-	u.Input = max(0, count(e.payload, "input_tokens")-u.CacheRead-u.CacheWrite)
-	u.Output = max(0, count(e.payload, "output_tokens")-u.Reasoning)
+	var u session.Usage
+	u.Reasoning, _ = count(output, "reasoning")
+	u.CacheRead, _ = count(input, "cache_read")
+	u.CacheWrite, _ = count(input, "cache_creation")
+	u.Input, u.Output = max(0, in-u.CacheRead-u.CacheWrite), max(0, out-u.Reasoning)
 	if d.usage == nil {
 		d.usage = make(map[*rows.Message]*usage)
 	}
@@ -401,6 +319,8 @@ func callData(payload rows.Object) (data, meta rows.Object) {
 	input := payload.Get("args")
 	if input == nil {
 		input = json.RawMessage("null")
+	} else if o := payload.Object("args"); len(o) == 1 && o.Text("input") == codec.WithheldText {
+		input = o.Get("input")
 	}
 	data.Set("input", input)
 	if rest := payload.Without("id", "name", "args"); len(rest) > 0 {
@@ -542,11 +462,11 @@ func (d *decoder) response(e *parsedEvent) {
 }
 
 // compaction gives a compaction an assistant message of its own, as the agent
-// guide wants it; what follows in the turn stands in another. The trace does not
-// have the summary.
+// guide wants it; what follows in the turn stands in another. A trace of jutul's own
+// does not have the summary.
 func (d *decoder) compaction(e *parsedEvent) {
 	var inner rows.Object
-	inner.Set("summary", "")
+	inner.Set("summary", e.payload.Text("summary"))
 	inner.Set("tail_start_id", nil)
 	inner.Set("auto", string(e.payload.Get("manual")) != "true")
 	inner.Set("summary_tokens", 0)
@@ -565,15 +485,15 @@ func (d *decoder) finish() {
 		m.SetTrace("model_calls", u.calls)
 		m.SetTrace("usage_basis", "inclusive")
 	}
-	if d.lifecycle != nil {
-		o := d.b.Meta("jutul")
-		var all []json.RawMessage
-		if o.Get("session_events") != nil {
-			all = rows.Elements(o.Get("session_events"))
-		}
-		o.Set("session_events", slices.Concat(all, d.lifecycle))
-		d.b.SetMeta("jutul", o)
+	// A session has the key, whatever stands under it, when it came from a trace.
+	o := d.b.Meta("jutul")
+	if o == nil {
+		o = rows.Object{}
 	}
+	if d.lifecycle != nil {
+		o.Set("session_events", slices.Concat(rows.Elements(o.Get("session_events")), d.lifecycle))
+	}
+	d.b.SetMeta("jutul", o)
 	for _, r := range d.asked {
 		for i := range r.decisions {
 			d.link(&r.decisions[i], r, r.actions[i])

@@ -1,7 +1,6 @@
 package jutul
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -13,38 +12,46 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// encode returns the events of the session: without carried rows where the
-// events alone give the same session again, else with them.
+// encode returns the events of the session.
 func encode(s *codec.Session) []event {
-	plain := encodeEvents(s, false)
-	if again, _ := decodeEvents(plain, true, func(codec.Problem) {}); rows.Equal(s, again) {
-		return plain
-	}
-	return encodeEvents(s, true)
-}
-
-func encodeEvents(s *codec.Session, carry bool) []event {
 	t := s.Sorted()
-	e := &encoder{s: s, carry: carry, foreign: carry && metaOf(&t.Session).Object("jutul") == nil}
+	e := &encoder{s: s, foreign: metaOf(&t.Session).Object("jutul") == nil, calls: make(map[string]int)}
 	e.session(&t.Session)
 	for i := range t.Messages {
 		e.message(t, i)
 	}
 	e.flush(1<<63-1, true)
+	if !e.foreign && !names(e.events, t.Session.ID) {
+		named := &encoder{}
+		named.start(&t.Session)
+		for _, v := range e.events {
+			v.id = int64(len(named.events) + 1)
+			named.events = append(named.events, v)
+		}
+		return named.events
+	}
 	return e.events
+}
+
+// names says whether reading the events gives the session the id.
+func names(events []event, id string) bool {
+	var p parser
+	for _, v := range events {
+		p.add(v)
+	}
+	return p.sessionID() == id
 }
 
 // encoder writes events in the order of the rows. What has a time but no row of
 // its own waits until its time has come.
 type encoder struct {
 	s       *codec.Session
-	carry   bool
 	foreign bool // the session never was a trace
 	events  []event
-	carrier *rows.Carrier     // of the next event
-	steps   []json.RawMessage // rows of the message's step-starts that no event carries yet
 	last    int64
 	waiting []waiting // in order of at
+	// calls counts the calls by their ids, which must be different in a trace.
+	calls map[string]int
 }
 
 type waiting struct {
@@ -54,16 +61,8 @@ type waiting struct {
 }
 
 func (e *encoder) emit(at int64, kind string, payload rows.Object) {
-	if e.carry {
-		c := e.carrier
-		if c == nil {
-			c = &rows.Carrier{Derived: true}
-		}
-		payload = slices.Clone(payload)
-		payload.Set(rows.CarrierKey, c)
-		e.carrier = nil
-		// The rows have their own times, so the events' may be in order.
-		at = max(at, e.last)
+	if e.foreign {
+		at = max(at, e.last) // as a trace is written: readers take events in order
 	}
 	e.last = at
 	e.events = append(e.events, event{
@@ -92,8 +91,6 @@ func (e *encoder) later(at int64, kind string, payload rows.Object) {
 // flush emits what waited for a time up to at; the session's end only when
 // everything else of that time is there.
 func (e *encoder) flush(at int64, all bool) {
-	carrier := e.carrier
-	e.carrier = nil
 	n := 0
 	for n < len(e.waiting) {
 		w := &e.waiting[n]
@@ -104,7 +101,6 @@ func (e *encoder) flush(at int64, all bool) {
 		n++
 	}
 	e.waiting = slices.Delete(e.waiting, 0, n)
-	e.carrier = carrier
 }
 
 func metaOf(row *session.Session) rows.Object {
@@ -136,24 +132,13 @@ const maxTime = 253402300799999
 
 func (e *encoder) session(row *session.Session) {
 	all := sessionEvents(row)
-	if e.carry {
-		// The carrier stands on the first event, which begins the session.
-		e.carrier = rows.SessionCarrier(e.s)
-		payload := rows.Object{}
-		payload.Set("session_id", row.ID)
-		payload.Set("simulator", nil)
-		at := row.CreatedAt
-		if i := slices.IndexFunc(all, func(w waiting) bool { return w.kind == kindStart }); i >= 0 {
-			at, payload = all[i].at, all[i].payload
-			all = slices.Delete(all, i, i+1)
-			payload.Set("session_id", row.ID)
-		}
-		e.emit(at, kindStart, payload)
-		if row.Title != session.Untitled && !slices.ContainsFunc(all, func(w waiting) bool { return w.kind == kindTitle }) {
+	if e.foreign {
+		e.start(row)
+		if row.Title != session.Untitled {
 			title := rows.Object{}
 			title.Set("session_id", row.ID)
 			title.Set("title", row.Title)
-			e.emit(at, kindTitle, title)
+			e.emit(row.CreatedAt, kindTitle, title)
 		}
 		e.decisions()
 	}
@@ -162,16 +147,15 @@ func (e *encoder) session(row *session.Session) {
 	}
 }
 
-// decisions writes those that no hitl_request of the session stands for as
-// requests and responses.
+func (e *encoder) start(row *session.Session) {
+	payload := rows.Object{}
+	payload.Set("session_id", row.ID)
+	payload.Set("simulator", nil)
+	e.emit(row.CreatedAt, kindStart, payload)
+}
+
+// decisions writes those that a human made as requests and responses.
 func (e *encoder) decisions() {
-	for i := range e.s.Messages {
-		for j := range e.s.Messages[i].Parts {
-			if !e.foreign && e.s.Messages[i].Parts[j].Type == "data-"+kindRequest {
-				return
-			}
-		}
-	}
 	for i := range e.s.Decisions {
 		o := &e.s.Decisions[i]
 		if o.Action != "ask" {
@@ -182,8 +166,9 @@ func (e *encoder) decisions() {
 			asked -= *o.WaitedMS
 		}
 		action := rows.Object{}
-		action.Set("name", o.ToolID)
-		action.Set("args", e.input(o))
+		name, input := e.call(o)
+		action.Set("name", name)
+		action.Set("args", input)
 		request := rows.Object{}
 		request.Set("interrupt_id", o.ID)
 		request.Set("value", map[string]any{"action_requests": []rows.Object{action}})
@@ -204,42 +189,45 @@ func (e *encoder) decisions() {
 	}
 }
 
-// input returns the input of the call that the decision is about.
-func (e *encoder) input(o *store.Decision) json.RawMessage {
+// call returns the name and the input of the call that the decision is about.
+func (e *encoder) call(o *store.Decision) (name string, input json.RawMessage) {
 	for i := range e.s.Messages {
 		for j := range e.s.Messages[i].Parts {
 			p := &e.s.Messages[i].Parts[j]
-			if o.ToolCallID == "" || p.ToolCallID == nil || *p.ToolCallID != o.ToolCallID {
+			if o.PartID != p.ID && (o.ToolCallID == "" || p.ToolCallID == nil || *p.ToolCallID != o.ToolCallID) {
 				continue
 			}
 			data, err := rows.Parse([]byte(p.DataJSON))
 			if input := data.Get("input"); err == nil && input != nil {
-				return input
+				return toolName(data), input
 			}
 		}
 	}
-	return json.RawMessage("{}")
+	return o.ToolID, json.RawMessage("{}")
 }
 
+// toolName returns the name of the tool that a part calls.
+func toolName(data rows.Object) string {
+	if name, ok := strings.CutPrefix(data.Text("type"), "tool-"); ok {
+		return name
+	}
+	return data.Text("toolName")
+}
+
+// message writes what a message says. A trace has no word for what the system says.
 func (e *encoder) message(t *session.Transcript, i int) {
 	m := &t.Messages[i]
-	if e.carry {
-		e.carrier = &rows.Carrier{Message: m.Message.AppendJSON(nil)}
-		if len(m.Parts) == 0 {
-			e.row(m.Message.CreatedAt, kindMessage, rows.Object{})
-		}
+	if m.Message.Role == session.RoleSystem {
+		return
 	}
 	counted := false
 	for j := range m.Parts {
 		counted = counted || m.Parts[j].Type == "data-"+kindUsage
 		e.part(t, i, &m.Parts[j])
 	}
-	if len(e.steps) > 0 {
-		e.carryParts()
-		e.row(m.Parts[len(m.Parts)-1].CreatedAt, kindMessage, rows.Object{})
-	}
-	if u, _ := session.UsageOf(m.Message.MetadataJSON); e.carry && !counted && u != (session.Usage{}) {
-		e.row(m.Message.UpdatedAt, kindUsage, usagePayload(u))
+	meta := session.ParseMessageMetadata([]byte(m.Message.MetadataJSON))
+	if used := meta.Tokens(m.Message.Role, m.IsMarker() && len(m.Parts) > 0).Used; e.foreign && !counted && used != nil {
+		e.row(m.Message.UpdatedAt, kindUsage, usagePayload(*used))
 	}
 }
 
@@ -260,29 +248,19 @@ func usagePayload(u session.Usage) rows.Object {
 }
 
 func (e *encoder) part(t *session.Transcript, i int, p *session.Part) {
-	if e.carry && p.Type == "step-start" {
-		// It says nothing that jutul could show, so another event takes its row along.
-		e.steps = append(e.steps, rows.PartRow(p, nil))
-		return
+	if p.Type == "step-start" {
+		return // it says nothing that jutul could show
 	}
-	data, _ := rows.Parse([]byte(p.DataJSON)) // a part without readable data is carried
+	data, _ := rows.Parse([]byte(p.DataJSON)) // of a part without readable data nothing is known
 	kind, payload := partEvent(t, i, p, data)
 	if e.foreign {
 		kind, payload = readable(kind, p.Type, payload)
-	}
-	var native rows.Object
-	switch kind {
-	case kindCall:
-		native, _ = callData(payload)
-	case kindReasoning:
-		native = textData("reasoning", payload)
-	case kindUser, kindAssistant, kindSystem:
-		native = textData("text", payload)
-	default:
-		native = kindData(kind, payload.JSON())
-	}
-	if e.carry {
-		e.carryParts(rows.PartRow(p, native))
+		if kind == kindCall {
+			id := payload.Text("id")
+			if e.calls[id]++; e.calls[id] > 1 {
+				payload.Set("id", fmt.Sprintf("%s#%d", id, e.calls[id]))
+			}
+		}
 	}
 	e.row(p.CreatedAt, kind, payload)
 	if kind != kindCall {
@@ -299,15 +277,6 @@ func (e *encoder) part(t *session.Transcript, i int, p *session.Part) {
 	if result := resultPayload(payload, data, meta.Object("result")); result != nil {
 		e.later(p.UpdatedAt, kindResult, result)
 	}
-}
-
-// carryParts makes the next event carry the rows, and those that wait.
-func (e *encoder) carryParts(more ...json.RawMessage) {
-	if e.carrier == nil {
-		e.carrier = new(rows.Carrier)
-	}
-	e.carrier.Parts = append(e.steps, more...)
-	e.steps = nil
 }
 
 // readable changes the event of a part that came from elsewhere into one that
@@ -334,10 +303,10 @@ func readable(kind, partType string, payload rows.Object) (string, rows.Object) 
 		ok = isAttempt(payload)
 	case "upload":
 		ok = payload.Text("path") != ""
-	case kindUser, kindAssistant, kindReasoning, kindSystem, kindCompaction:
+	case kindUser, kindAssistant, kindReasoning, kindCompaction:
 		ok = partType == "text" || partType == "reasoning" || partType == session.TypeCompaction
 	case kindStart, kindResume, kindTitle, kindEnd, kindUsage, kindResult, kindRequest, kindResponse,
-		"ui", "ui_event", "eval_target", "eval_result", kindMessage:
+		"ui", "ui_event", "eval_target", "eval_result":
 		ok = false
 	}
 	if !ok {
@@ -367,38 +336,38 @@ func partEvent(t *session.Transcript, i int, p *session.Part, data rows.Object) 
 	role := t.Messages[i].Message.Role
 	switch {
 	case p.Type == "text" || p.Type == "reasoning":
-		kind = map[string]string{session.RoleUser: kindUser, session.RoleAssistant: kindAssistant, session.RoleSystem: kindSystem}[role]
+		kind = kindAssistant
 		if p.Type == "reasoning" {
 			kind = kindReasoning
+		} else if role == session.RoleUser {
+			kind = kindUser
 		}
 		payload.Set("content", data.Text("text"))
 		for _, f := range data.Object("providerMetadata").Object("jutul") {
-			if f.Key != "content" && f.Key != rows.CarrierKey {
+			if f.Key != "content" {
 				payload.Set(f.Key, f.Value)
 			}
 		}
-		return cmp.Or(kind, kindSystem), payload
+		return kind, payload
 	case p.ToolCallID != nil && (strings.HasPrefix(p.Type, "tool-") || p.Type == "dynamic-tool"):
-		name := strings.TrimPrefix(p.Type, "tool-")
-		if p.Type == "dynamic-tool" {
-			name = data.Text("toolName")
+		name := toolName(data)
+		if name == "" {
+			return p.Type, data.Without("type") // no reader takes it for a call
 		}
 		payload.Set("id", *p.ToolCallID)
 		payload.Set("name", name)
-		input := data.Get("input")
+		input := rows.Input(p, data)
 		if input == nil {
 			input = json.RawMessage("{}")
 		}
 		payload.Set("args", input)
 		for _, f := range data.Object("callProviderMetadata").Object("jutul").Object("call") {
-			if f.Key != rows.CarrierKey {
-				payload.Set(f.Key, f.Value)
-			}
+			payload.Set(f.Key, f.Value)
 		}
 		return kindCall, payload
 	case p.Type == session.TypeCompaction:
 		if payload = data.Object("data").Object("jutul"); payload != nil {
-			return kindCompaction, payload.Without(rows.CarrierKey)
+			return kindCompaction, payload
 		}
 		return kindCompaction, compactionPayload(t, i, p)
 	case strings.HasPrefix(p.Type, "data-"):
@@ -409,9 +378,9 @@ func partEvent(t *session.Transcript, i int, p *session.Part, data rows.Object) 
 				payload = rows.Object{}
 			}
 		}
-		return kind, payload.Without(rows.CarrierKey)
+		return kind, payload
 	}
-	return p.Type, data.Without("type", rows.CarrierKey)
+	return p.Type, data.Without("type")
 }
 
 // compactionPayload counts the messages that a compaction summed up and those
@@ -473,7 +442,7 @@ func resultPayload(call, data, rest rows.Object) rows.Object {
 	o.Set("content", content)
 	o.Set("status", status)
 	for _, f := range rest {
-		if f.Key == "status" || o.Get(f.Key) == nil && f.Key != rows.CarrierKey {
+		if f.Key == "status" || o.Get(f.Key) == nil {
 			o.Set(f.Key, f.Value)
 		}
 	}

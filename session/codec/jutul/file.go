@@ -6,15 +6,12 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
-	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/database"
-	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
 // FileName is what jutul-agent calls the trace in a session's directory.
@@ -120,92 +117,15 @@ func writeEvents(path string, events []event) (err error) {
 	return nil
 }
 
-// keptIn is where [EncodeFile] keeps what the events have no words for.
-const keptIn = `the field "agenttrace" of the payloads`
-
-// Explain lists what of the session jutul's own readers would not find in the
-// trace. Nothing is listed of a session that came from one.
-//
-// What is lost altogether is listed without a place where it is kept: the rows of
-// a session that breaks the rules of [session.Check], of which [DecodeFile] reads
-// the events alone.
+// Explain lists what of the session the trace does not hold: what reading it does not give
+// again.
 func Explain(s *codec.Session) []codec.Loss {
-	again, _ := decodeEvents(encodeEvents(s, false), true, func(codec.Problem) {})
-	if rows.Equal(s, again) {
-		return nil
+	if s.CheckTree() != nil {
+		return codec.Unheld(s) // nothing is written
 	}
-	kept := keptIn
-	var losses []codec.Loss
-	if v := session.Check(s.Transcript); len(v) > 0 {
-		kept = ""
-		losses = append(losses, codec.Loss{What: "rows as they are, for the session is unsound: " + v[0].Rule, Count: len(v)})
+	var p parser
+	for _, e := range encode(s) {
+		p.add(e)
 	}
-	add := func(n int, what string) {
-		if n > 0 {
-			losses = append(losses, codec.Loss{What: what, Count: n, Kept: kept})
-		}
-	}
-	add(1, "session columns and metadata, but the id and the title")
-	foreign := metaOf(&s.Session).Object("jutul") == nil
-	var ids, hidden, system, metadata, empty, other, arguments, structured, states, summaries, namesakes int
-	for i := range s.Messages {
-		m := &s.Messages[i]
-		ids += 1 + len(m.Parts)
-		if m.Message.HiddenAt != nil {
-			hidden++
-		}
-		if m.Message.Role == session.RoleSystem {
-			system++
-		}
-		if m.Message.MetadataJSON != "{}" {
-			metadata++
-		}
-		if len(m.Parts) == 0 {
-			empty++
-		}
-		for j := range m.Parts {
-			p := &m.Parts[j]
-			data, _ := rows.Parse([]byte(p.DataJSON)) // unreadable data counts as none
-			switch {
-			case p.Type == session.TypeCompaction:
-				if c, err := session.ParseCompaction(p.DataJSON); err == nil && (c.Summary != "" || c.TailStartID != nil) {
-					summaries++
-				}
-			case p.ToolState != nil:
-				if foreign && data.Has("input") && data.Object("input") == nil {
-					arguments++
-				}
-				switch *p.ToolState {
-				case session.StateInputAvailable, session.StateOutputError:
-				case session.StateOutputAvailable:
-					if _, text := rows.Text(rows.Output(data)); !text {
-						structured++
-					}
-				default:
-					states++
-				}
-			case strings.HasPrefix(p.Type, "data-"):
-				if kind, _ := readable(strings.TrimPrefix(p.Type, "data-"), p.Type, data.Object("data")); foreign && kind == p.Type {
-					namesakes++
-				}
-			case p.Type == "text" || p.Type == "reasoning":
-			default:
-				other++
-			}
-		}
-	}
-	add(ids, "ids and exact times of messages and parts")
-	add(metadata, "message metadata, but the sum of tokens")
-	add(hidden, "rewinds: hidden messages stand among the others")
-	add(system, "the role of system messages")
-	add(empty, "messages without parts")
-	add(other, "parts that are no text, reasoning, tool call or data")
-	add(namesakes, "parts that only have the name of a kind of jutul's, which are events of another")
-	add(arguments, "tool inputs that are no object, which stand in one")
-	add(structured, "structured tool outputs, which become JSON text")
-	add(states, "tool states other than input-available, output-available and output-error")
-	add(summaries, "summaries and tails of compactions")
-	add(len(s.Decisions), "permission decisions, but question and answer")
-	add(len(s.Blobs), "system prompts and tool catalogs")
-	return losses
+	return codec.Lost(s, p.decode(func(codec.Problem) {}))
 }

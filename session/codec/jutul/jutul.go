@@ -30,12 +30,10 @@
 // status, payloads that were not JSON objects are wrapped as {"data": …}, and an
 // event without a kind is a jutul_event.
 //
-// Of any other session each payload has a further field, "agenttrace", in which
-// the rows are carried that the event stands for. Jutul's own readers pass over
-// it; [DecodeFile] gives the rows back as they were. [Explain] lists what only
-// this field holds. A part that only has the name of one of jutul's kinds is an
-// event data-<kind>, arguments that are no object stand in one, under "input", and
-// where a step begins is no event.
+// Any other session is written as far as events have words for it; [Explain] lists what
+// they do not hold. A part that only has the name of one of jutul's kinds is an event
+// data-<kind>, arguments that are no object stand in one, under "input", and where a step
+// begins is no event.
 package jutul
 
 import (
@@ -65,13 +63,8 @@ const (
 	kindCompaction = "context_compaction"
 )
 
-// Kinds that only this package writes: a message without parts, a system
-// message's text, and an event that has no kind.
-const (
-	kindMessage = "agenttrace_message"
-	kindSystem  = "message_system"
-	kindNone    = "jutul_event"
-)
+// kindNone is the kind of an event that has none.
+const kindNone = "jutul_event"
 
 // agentName is what a session is said to be the work of.
 const agentName = "jutul-agent"

@@ -1,10 +1,10 @@
 // Package rows builds the canonical rows of a session from the records of a
-// foreign format, in the order in which they come, and carries rows in fields
-// that a format leaves to others.
+// foreign format, in the order in which they come.
 package rows
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -23,20 +23,14 @@ type Session struct {
 	Decisions []store.Decision
 	Blobs     []store.Blob
 
-	messages   []*Message
-	messageIDs map[string]*Message
-	partIDs    map[string]bool
-	carried    bool  // Row came as it is
-	seen       bool  // low and high hold something
-	low, high  int64 // of everything seen, in Unix milliseconds
+	messages  []*Message
+	seen      bool  // low and high hold something
+	low, high int64 // of everything seen, in Unix milliseconds
 }
 
 // Message is a message being built.
 type Message struct {
-	Row session.Message
-	// Carried says that the row came as it is.
-	Carried bool
-
+	Row     session.Message
 	s       *Session
 	ordinal int    // among the messages of the session, in the order of their making
 	place   uint64 // among those of the same time
@@ -46,8 +40,6 @@ type Message struct {
 // Part is a part being built.
 type Part struct {
 	Row session.Part
-	// Fixed says that the data came as it is, and is not to be derived.
-	Fixed bool
 
 	m *Message
 }
@@ -56,8 +48,7 @@ type Part struct {
 // records give the same rows.
 func New(id, agent string) *Session {
 	return &Session{
-		Row:        session.Session{ID: id, Title: session.Untitled, Agent: agent, PermissionsJSON: "[]", MetadataJSON: "{}"},
-		messageIDs: make(map[string]*Message), partIDs: make(map[string]bool),
+		Row: session.Session{ID: id, Title: session.Untitled, Agent: agent, PermissionsJSON: "[]", MetadataJSON: "{}"},
 	}
 }
 
@@ -94,13 +85,8 @@ func (s *Session) Message(role string, at int64) *Message {
 		ID:        stamped(spans.PrefixMessage, uint64(at)<<12+place, s.Row.ID, "message", strconv.Itoa(ordinal)),
 		SessionID: s.Row.ID, Role: role, MetadataJSON: "{}", CreatedAt: at, UpdatedAt: at,
 	}
-	s.add(m)
-	return m
-}
-
-func (s *Session) add(m *Message) {
 	s.messages = append(s.messages, m)
-	s.messageIDs[m.Row.ID] = m
+	return m
 }
 
 // stamped is [spans.DeriveID] with a stamp of its own, whose low 12 bits order
@@ -125,11 +111,7 @@ func (m *Message) SetTrace(key string, v any) {
 }
 
 // Touch says that the message changed at a time.
-func (m *Message) Touch(at int64) {
-	if !m.Carried {
-		m.Row.UpdatedAt = max(m.Row.UpdatedAt, at)
-	}
-}
+func (m *Message) Touch(at int64) { m.Row.UpdatedAt = max(m.Row.UpdatedAt, at) }
 
 // Parts returns the parts in order.
 func (m *Message) Parts() []*Part { return m.parts }
@@ -137,12 +119,8 @@ func (m *Message) Parts() []*Part { return m.parts }
 // Cut removes the parts from the one at place n on. The session's last message goes
 // with its parts when n is 0; others keep at least the row.
 func (m *Message) Cut(n int) {
-	for _, p := range m.parts[n:] {
-		delete(m.s.partIDs, p.Row.ID)
-	}
 	m.parts = m.parts[:n]
 	if last := len(m.s.messages) - 1; n == 0 && m.s.messages[last] == m {
-		delete(m.s.messageIDs, m.Row.ID)
 		m.s.messages = m.s.messages[:last]
 	}
 }
@@ -168,28 +146,42 @@ func (m *Message) Part(data Object, at int64) *Part {
 	}
 	p.Set(data)
 	m.parts = append(m.parts, p)
-	m.s.partIDs[p.Row.ID] = true
 	m.Touch(at)
 	return p
 }
 
-// Set gives the part its data, and the columns that repeat it. A part that is
-// fixed stays as it is.
+// Set gives the part its data, and the columns that repeat it. Of a tool call the text
+// that an export writes for a value that is withheld is not the value.
 func (p *Part) Set(data Object) {
-	if p.Fixed {
-		return
-	}
-	p.Row.DataJSON = string(data.JSON())
 	p.Row.Type = data.Text("type")
 	p.Row.ToolCallID, p.Row.ToolState = nil, nil
 	if strings.HasPrefix(p.Row.Type, "tool-") || p.Row.Type == "dynamic-tool" {
 		p.Row.ToolCallID, p.Row.ToolState = new(data.Text("toolCallId")), new(data.Text("state"))
+		data = withheld(data)
 	}
+	p.Row.DataJSON = string(data.JSON())
+}
+
+// withheld is the data of a tool call without the text that stands for withheld values.
+func withheld(data Object) Object {
+	data = slices.Clone(data)
+	if data.Text("input") == codec.WithheldText {
+		data.Set("input", nil)
+	}
+	if data.Text("output") == codec.WithheldText {
+		data.Set("output", nil)
+		meta := data.Object("toolMetadata")
+		own := meta.Object("agenttrace")
+		own.Set("withheld", true)
+		meta.Set("agenttrace", own)
+		data.Set("toolMetadata", meta)
+	}
+	return data
 }
 
 // Data returns the part's data.
 func (p *Part) Data() Object {
-	o, _ := Parse([]byte(p.Row.DataJSON)) // written by Set, or carried
+	o, _ := Parse([]byte(p.Row.DataJSON)) // written by Set
 	return o
 }
 
@@ -198,17 +190,32 @@ func (p *Part) Message() *Message { return p.m }
 
 // Touch says that the part changed at a time.
 func (p *Part) Touch(at int64) {
-	if !p.Fixed {
-		p.Row.UpdatedAt = max(p.Row.UpdatedAt, at)
-		p.m.Touch(at)
+	p.Row.UpdatedAt = max(p.Row.UpdatedAt, at)
+	p.m.Touch(at)
+}
+
+// Input and Output are what a tool call took and gave as the data of its part has them, or
+// a text that says so where the source withholds it.
+func Input(p *session.Part, data Object) json.RawMessage {
+	withheld, _ := codec.Withheld(p)
+	return orWithheld(withheld, data.Get("input"))
+}
+
+func Output(data Object) json.RawMessage {
+	withheld := string(data.Object("toolMetadata").Object("agenttrace").Get("withheld")) == "true"
+	return orWithheld(withheld && data.Text("state") == session.StateOutputAvailable, data.Get("output"))
+}
+
+func orWithheld(withheld bool, value json.RawMessage) json.RawMessage {
+	if withheld {
+		value, _ = Marshal(codec.WithheldText) // a string always has JSON
 	}
+	return value
 }
 
 // Finish returns the session. The builder is not to be used again.
 func (s *Session) Finish() *codec.Session {
-	if !s.carried {
-		s.Row.CreatedAt, s.Row.UpdatedAt = s.low, s.low
-	}
+	s.Row.CreatedAt, s.Row.UpdatedAt = s.low, s.low
 	if s.seen {
 		s.Row.UpdatedAt = max(s.Row.UpdatedAt, s.high)
 	}
