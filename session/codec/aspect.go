@@ -427,19 +427,13 @@ func (c *content) texts() (runs []string) {
 	return runs
 }
 
-// tokens are those of all messages of the assistant, where one of them states some.
+// tokens are those that the session used, where one of its messages states some.
 func (c *content) tokens() []string {
-	var sum session.Usage
-	stated := false
-	for i := range c.messages {
-		m := &c.messages[i]
-		meta := session.ParseMessageMetadata([]byte(m.row.MetadataJSON))
-		marker := len(m.parts) > 0 && !slices.ContainsFunc(m.parts, func(p part) bool { return p.row.Type != session.TypeCompaction })
-		if u := meta.Tokens(m.row.Role, marker).Used; u != nil {
-			sum, stated = sum.Add(*u), true
-		}
+	used := c.s.Tokens().Used
+	if used == nil {
+		return nil
 	}
-	return when(stated, fmt.Sprintf("%d in, %d out", sum.Input+sum.CacheRead+sum.CacheWrite, sum.Output+sum.Reasoning))
+	return []string{fmt.Sprintf("%d in, %d out", used.Input+used.CacheRead+used.CacheWrite, used.Output+used.Reasoning)}
 }
 
 // questions are the tool calls that a human was asked about, with the answers.

@@ -49,6 +49,7 @@ import (
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
@@ -234,6 +235,8 @@ func contentBlock(o rows.Object) rows.Object {
 			b.Set(f.Key, f.Value)
 		}
 		return b
+	case session.TypeWithheld:
+		return rows.Object{{Key: "type", Value: quoted("text")}, {Key: "text", Value: quoted(codec.WithheldText)}}
 	case typeContent:
 		return o.Object("data").Object("block")
 	case "file":

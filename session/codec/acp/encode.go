@@ -276,7 +276,7 @@ func (e *encoder) message(m *session.MessageAndParts) {
 	switch {
 	case m.Message.Role == session.RoleUser && string(own.Get("replayed")) == "true":
 		for j := range m.Parts {
-			if kind := m.Parts[j].Type; kind == "text" || kind == "file" || kind == typeContent {
+			if kind := m.Parts[j].Type; kind == "text" || kind == "file" || kind == typeContent || kind == session.TypeWithheld {
 				e.chunk(userChunk, &m.Parts[j], parts[j])
 			} else {
 				e.other(&m.Parts[j], parts[j])
@@ -412,7 +412,7 @@ func (e *encoder) assistant(m *session.MessageAndParts, parts []rows.Object) {
 	for j := range m.Parts {
 		p, data := &m.Parts[j], parts[j]
 		switch {
-		case p.Type == "text" || p.Type == "reasoning" || p.Type == "file" || p.Type == typeContent && e.block(p, data) != nil:
+		case p.Type == "text" || p.Type == "reasoning" || p.Type == "file" || p.Type == session.TypeWithheld || p.Type == typeContent && e.block(p, data) != nil:
 			kind := agentChunk
 			if p.Type == "reasoning" {
 				kind = thoughtChunk

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
@@ -146,7 +147,7 @@ func (d *decoder) chunk(c *conversation, kind string, update, params rows.Object
 		c.prompt = ""
 	}
 	p := m.Part(contentData(typ, kind, content, extra), at)
-	if isText {
+	if isText && text != codec.WithheldText {
 		c.open = &openText{part: p, kind: kind, id: id, block: rest, first: string(extra.JSON()), text: []byte(text)}
 	}
 }

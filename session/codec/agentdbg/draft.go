@@ -175,6 +175,9 @@ func (d *drafter) assistant(m *session.MessageAndParts, last bool) {
 	failed := false // an event says why
 	before := len(d.events)
 	used := d.meta.Tokens(m.Message.Role, m.IsMarker() && len(m.Parts) > 0).Used
+	if d.s.Session.Copied(m.Message.CreatedAt) {
+		used = nil // the run of the parent has it
+	}
 	if used != nil && (d.meta.Compaction || m.IsMarker() && len(m.Parts) > 0) {
 		d.compacted()
 	}
@@ -186,6 +189,9 @@ func (d *drafter) assistant(m *session.MessageAndParts, last bool) {
 			d.close()
 			d.called = false
 			d.step = append(d.step, content{p, data})
+		case p.Type == session.TypeWithheld:
+			d.called = false
+			d.step = append(d.step, content{p, textPart("text", codec.WithheldText)})
 		case isContent(p.Type):
 			d.called = false // it called what it called, and then was asked again
 			d.step = append(d.step, content{p, data})
@@ -200,7 +206,7 @@ func (d *drafter) assistant(m *session.MessageAndParts, last bool) {
 			failed = d.data(p, data) || failed
 		}
 	}
-	if d.close(); len(d.events) == before {
+	if d.close(); len(d.events) == before || used != nil && d.last == nil {
 		d.call()
 	}
 	if d.last != nil {
@@ -307,18 +313,19 @@ func (d *drafter) prompt() json.RawMessage {
 	for _, m := range d.asked {
 		parts := make([]rows.Object, len(m.Parts))
 		for i := range m.Parts {
-			parts[i] = metadata(m.Parts[i].DataJSON)
+			if parts[i] = metadata(m.Parts[i].DataJSON); m.Parts[i].Type == session.TypeWithheld {
+				parts[i] = textPart("text", codec.WithheldText)
+			}
 		}
 		var o rows.Object
 		o.Set("role", m.Message.Role)
 		o.Set("content", parts)
 		messages = append(messages, o)
 	}
-	only := d.asked[0]
 	d.asked = nil
-	if len(messages) == 1 && only.Message.Role == session.RoleUser && len(only.Parts) == 1 {
-		if data := metadata(only.Parts[0].DataJSON); isPlainText(data) {
-			return data.Get("text")
+	if only := objects(messages[0].Get("content")); len(messages) == 1 && messages[0].Text("role") == session.RoleUser && len(only) == 1 {
+		if isPlainText(only[0]) {
+			return only[0].Get("text")
 		}
 	}
 	return raw(rows.Object{{Key: "messages", Value: raw(messages)}})

@@ -278,6 +278,9 @@ func (x *exam) words(s *codec.Session) error {
 func wordsOf(s *codec.Session) (w Words) {
 	w.Status, w.Asked, w.Stops = "ok", []string{}, []string{}
 	t := s.Sorted()
+	if used := t.Tokens().Used; used != nil {
+		w.Used = used.Total()
+	}
 	prompted := false
 	for i := range t.Messages {
 		m := &t.Messages[i]
@@ -287,9 +290,6 @@ func wordsOf(s *codec.Session) (w Words) {
 		}
 		if m.Message.Role != session.RoleAssistant {
 			continue
-		}
-		if u := meta.Tokens(m.Message.Role, m.IsMarker() && len(m.Parts) > 0).Used; u != nil {
-			w.Used += u.Total()
 		}
 		if m.Message.HiddenAt == nil {
 			w.Status = "ok"

@@ -226,7 +226,7 @@ func (e *encoder) message(t *session.Transcript, i int) {
 		e.part(t, i, &m.Parts[j])
 	}
 	meta := session.ParseMessageMetadata([]byte(m.Message.MetadataJSON))
-	if used := meta.Tokens(m.Message.Role, m.IsMarker() && len(m.Parts) > 0).Used; e.foreign && !counted && used != nil {
+	if used := meta.Tokens(m.Message.Role, m.IsMarker() && len(m.Parts) > 0).Used; e.foreign && !counted && used != nil && !t.Session.Copied(m.Message.CreatedAt) {
 		e.row(m.Message.UpdatedAt, kindUsage, usagePayload(*used))
 	}
 }
@@ -304,7 +304,7 @@ func readable(kind, partType string, payload rows.Object) (string, rows.Object) 
 	case "upload":
 		ok = payload.Text("path") != ""
 	case kindUser, kindAssistant, kindReasoning, kindCompaction:
-		ok = partType == "text" || partType == "reasoning" || partType == session.TypeCompaction
+		ok = partType == "text" || partType == "reasoning" || partType == session.TypeCompaction || partType == session.TypeWithheld
 	case kindStart, kindResume, kindTitle, kindEnd, kindUsage, kindResult, kindRequest, kindResponse,
 		"ui", "ui_event", "eval_target", "eval_result":
 		ok = false
@@ -335,7 +335,11 @@ func isAttempt(o rows.Object) bool {
 func partEvent(t *session.Transcript, i int, p *session.Part, data rows.Object) (kind string, payload rows.Object) {
 	role := t.Messages[i].Message.Role
 	switch {
-	case p.Type == "text" || p.Type == "reasoning":
+	case p.Type == "text" || p.Type == "reasoning" || p.Type == session.TypeWithheld:
+		if p.Type == session.TypeWithheld {
+			data = rows.Object{}
+			data.Set("text", codec.WithheldText)
+		}
 		kind = kindAssistant
 		if p.Type == "reasoning" {
 			kind = kindReasoning

@@ -239,6 +239,8 @@ func (d *logDrafter) message(s *session.Session, m *session.MessageAndParts) {
 		switch {
 		case p.Type == "text":
 			d.say(p.UpdatedAt, data.Text("text"))
+		case p.Type == session.TypeWithheld:
+			d.say(p.UpdatedAt, codec.WithheldText)
 		case isTool(p.Type):
 			d.tool(p, data, agent)
 		case isStep(p.Type, data):

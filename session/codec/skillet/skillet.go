@@ -267,6 +267,9 @@ func content(parts []rows.Object) (list []rows.Object, lost int) {
 		case "text":
 			o.Set("type", "input_text")
 			o.Set("text", p.Text("text"))
+		case session.TypeWithheld:
+			o.Set("type", "input_text")
+			o.Set("text", codec.WithheldText)
 		case "file":
 			url := p.Text("url")
 			if audio, ok := strings.CutPrefix(url, "data:audio/"); ok {

@@ -150,9 +150,14 @@ func (m *Message) Part(data Object, at int64) *Part {
 	return p
 }
 
-// Set gives the part its data, and the columns that repeat it. Of a tool call the text
-// that an export writes for a value that is withheld is not the value.
+// Set gives the part its data, and the columns that repeat it. The text that an export
+// writes for a value that is withheld is not the value.
 func (p *Part) Set(data Object) {
+	if data.Text("type") == "text" && data.Text("text") == codec.WithheldText {
+		data = Object{}
+		data.Set("type", session.TypeWithheld)
+		data.Set("data", session.Absence{Text: "the text was not reported"})
+	}
 	p.Row.Type = data.Text("type")
 	p.Row.ToolCallID, p.Row.ToolState = nil, nil
 	if strings.HasPrefix(p.Row.Type, "tool-") || p.Row.Type == "dynamic-tool" {
