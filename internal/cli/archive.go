@@ -17,12 +17,12 @@ func newArchive() *cobra.Command {
 	var undo, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "archive ID...",
-		Short: "Put sessions out of the way",
-		Long: `Put sessions out of the way: ls and "last" no longer show them, every other command
-finds them by their id. --undo takes them back.
+		Short: "Hide sessions from ls and last",
+		Long: `Hide sessions from ls and "last". Every other command finds them by their id. --undo
+brings them back.
 
-What the agent says of it later counts again; what it said before does not, also
-when it is delivered again. The store must not be held by a collector.
+An archived flag that the agent reports later takes precedence; an earlier one does not,
+even if it is delivered again. The store must not be held by a collector.
 
 With --json it is an object: archived, and the ids of the sessions.`,
 		Example: `  agenttrace archive 1fa2bdc08

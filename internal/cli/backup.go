@@ -13,10 +13,10 @@ func newBackup() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "backup FILE",
-		Short: "Copy the store into a file",
-		Long: `Copy the store into a new file, also while a collector writes it. The copy is one
-state of the store, complete when it appears under its name, and readable by nobody
-else: it has all that was said. It is a store itself, which --store names.
+		Short: "Copy the store to a file",
+		Long: `Copy the store into a new file, also while a collector writes it. The copy is a
+consistent snapshot; it appears under its name when it is complete, and only its owner
+can read it. It is a store itself: use it with --store.
 
 With --json it is an object: store, the path of what was copied, copy, that of the
 copy, and its bytes.`,

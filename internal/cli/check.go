@@ -28,16 +28,19 @@ func newCheck() *cobra.Command {
 	var rules bool
 	cmd := &cobra.Command{
 		Use:   "check [FILE | ID]...",
-		Short: "Check that sessions are what a session must be",
-		Long: `Check that sessions are what a session must be.
+		Short: "Validate sessions against the store's invariants",
+		Long: `Validate sessions against the store's invariants.
 
 An argument is a store, a JSONL or JSON export ("-" is standard input), or a
-session of the store. Without one, every session of the store is checked.
-Violations go to standard output, one per line; the exit code is 1 if there
-are any. So do notices: what is valid and doubtful in a session that is known
-from an agent's telemetry, such as totals that disagree, or a turn whose end did
-not arrive, and lines of a JSONL export whose type is unknown, as a newer version
-may write them. They do not change the exit code.`,
+session of the store. Without arguments, every session of the store is checked.
+Violations are printed to standard output, one per line; the exit code is 1 if there
+are any.
+
+Notices are printed too, and do not change the exit code. A notice is about rows that
+are valid but may not be what happened, for example totals that disagree or a turn whose
+end did not arrive. It names the turn, the tool call or model call, the span and its
+trace, and what to do. Lines of unknown type in a JSONL export, which a newer version
+may write, are notices as well.`,
 		Example: `  agenttrace check
   agenttrace check last session.jsonl other.db
   agenttrace check --rules`,
@@ -60,7 +63,7 @@ may write them. They do not change the exit code.`,
 				}
 				return nil
 			}
-			silent, err := silence(cmd)
+			silent, err := idleTimeout(cmd)
 			if err != nil {
 				return err
 			}
@@ -88,7 +91,7 @@ may write them. They do not change the exit code.`,
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&rules, "rules", false, "list the rules instead")
+	cmd.Flags().BoolVar(&rules, "rules", false, "list the rules and exit")
 	return cmd
 }
 

@@ -150,7 +150,7 @@ const exitCodes = `Exit codes:
      damaged piece, export a session that it left out, export --explain a
      loss, diff a difference, or replay something missing
   2  the command line is wrong
-  3  no session answers to the name, or more than one
+  3  no session has the given id, or more than one has
   4  the store cannot be read or written
   5  anything else
   130  interrupted`
@@ -158,14 +158,14 @@ const exitCodes = `Exit codes:
 func newRoot(version string) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "agenttrace",
-		Short: "Record what agents do, and read it",
-		Long: `Record what agents do, and read it.
+		Short: "Record agent sessions and read them",
+		Long: `Record agent sessions and read them.
 
-Agents are instrumented once, with OpenTelemetry. "agenttrace collect" receives
-their spans and stores the sessions in them; the other commands read the store,
-also while a collector writes it.
+Agents are instrumented with OpenTelemetry. "agenttrace collect" receives their spans
+and stores them as sessions. The other commands read the store, even while a collector
+writes it.
 
-A session is named by its id, the beginning of it, the id of a trace, or "last".
+A session is given by its id, a prefix of the id, a trace id, or "last".
 
 ` + exitCodes,
 		Example: `  agenttrace demo
@@ -195,7 +195,7 @@ A session is named by its id, the beginning of it, the id of a trace, or "last".
 	})
 	root.AddCommand(newDemo(version), newCollect(version), newList(), newShow(), newStatus(), newTail(), newExport(), newImport(), newCheck(), newVersion(version))
 	root.AddCommand(newDiff(), newReplay(), newStats(), newSearch(), newFork(), newRewind(), newArchive(), newTitle(), newRemove(), newPrune(), newCollectGarbage(), newBackup())
-	root.AddCommand(&cobra.Command{Use: "exit-codes", Short: "What the exit code means", Long: exitCodes}, environmentTopic())
+	root.AddCommand(&cobra.Command{Use: "exit-codes", Short: "Exit codes", Long: exitCodes}, environmentTopic())
 	root.InitDefaultCompletionCmd("complete")
 	root.InitDefaultHelpCmd()
 	for _, cmd := range root.Commands() {
@@ -247,19 +247,19 @@ func flagError(cmd *cobra.Command, err error) error {
 func environmentTopic() *cobra.Command {
 	return &cobra.Command{
 		Use:   "environment",
-		Short: "The environment variables that agenttrace heeds",
-		Long: `The environment variables that agenttrace heeds. Flags take precedence.
+		Short: "Environment variables",
+		Long: `Environment variables that agenttrace reads. Flags take precedence.
 
   AGENTTRACE_STORE           path of the session store
-  AGENTTRACE_SILENCE         how long a session that works may be silent before
-                             it counts as interrupted, such as 10m
-  AGENTTRACE_PRICES          list of prices that costs are estimated by; see
+  AGENTTRACE_IDLE_TIMEOUT    a busy session is reported as interrupted after this
+                             duration without an update, such as 10m
+  AGENTTRACE_PRICES          price list for cost estimates; see
                              agenttrace help stats
   AGENTTRACE_GRPC_ENDPOINT   where "collect" accepts OTLP over gRPC
   AGENTTRACE_HTTP_ENDPOINT   where "collect" accepts OTLP over HTTP
-  AGENTTRACE_OTLP_ENDPOINT   where "collect" and "demo" send traces besides
+  AGENTTRACE_OTLP_ENDPOINT   where "collect" and "demo" also send traces
   XDG_STATE_HOME             the store is agenttrace/sessions.db below it
-  COLUMNS                    width of what is printed
+  COLUMNS                    width of the output
   NO_COLOR                   if set, no color
   CLICOLOR                   if 0, no color
   CLICOLOR_FORCE             if set and not 0, color into pipes too

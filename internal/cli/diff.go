@@ -101,9 +101,9 @@ something does.`,
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVar(&full, "full", false, "clip nothing")
-	f.BoolVarP(&unified, "unified", "u", false, "below each other, also on a wide terminal")
-	f.BoolVar(&o.IgnoreUsage, "ignore-usage", false, "leave tokens out")
+	f.BoolVar(&full, "full", false, "do not clip long texts")
+	f.BoolVarP(&unified, "unified", "u", false, "print one below the other, even on a wide terminal")
+	f.BoolVar(&o.IgnoreUsage, "ignore-usage", false, "do not compare tokens")
 	f.StringVar(&format, "format", formats[0], either(formats))
 	f.BoolVar(&asJSON, "json", false, "print a JSON object")
 	f.StringVarP(&out.path, "output", "o", "", "`file` to write to instead of standard output")

@@ -85,7 +85,7 @@ last turn that was copied, and how many messages were.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&at, "at", "", "copy up to and including this `message`")
-	f.IntVar(&turn, "turn", 0, "copy up to and including this turn, as show counts them")
+	f.IntVar(&turn, "turn", 0, "copy up to and including this turn, as numbered by show")
 	f.StringVar(&title, "title", "", "title of the new session")
 	f.BoolVar(&asJSON, "json", false, "print a JSON object")
 	return cmd
@@ -112,7 +112,7 @@ type conversation struct {
 // withIdle opens the store for writing and calls fn with the session that name means,
 // unless the session is at work.
 func withIdle(cmd *cobra.Command, name string, fn func(ctx context.Context, s *sqlite.Store, c *conversation) error) error {
-	silent, err := silence(cmd)
+	silent, err := idleTimeout(cmd)
 	if err != nil {
 		return err
 	}

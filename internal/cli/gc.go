@@ -18,9 +18,9 @@ func newCollectGarbage() *cobra.Command {
 	var dryRun, vacuum, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "gc",
-		Short: "Delete what no session needs",
-		Long: `Delete the system prompts and tool catalogs that no session names any more, and what
-is kept of the telemetry of sessions that are gone.
+		Short: "Delete data that no session uses",
+		Long: `Delete system prompts and tool catalogs that no session refers to, and the stored
+telemetry of deleted sessions.
 
 A prompt is sent once, and may come before the turn that names it; so none is
 deleted within an hour of the last activity. Traces whose session is not yet known
@@ -63,7 +63,7 @@ prompts_kept when prompts and catalogs were not looked at.`,
 	}
 	f := cmd.Flags()
 	f.BoolVar(&dryRun, "dry-run", false, "count what would be deleted")
-	f.BoolVar(&vacuum, "vacuum", false, "give the free space back to the file system")
+	f.BoolVar(&vacuum, "vacuum", false, "return free space to the file system")
 	f.BoolVar(&asJSON, "json", false, "print a JSON object")
 	return cmd
 }

@@ -50,7 +50,7 @@ hidden, the files are read that end in
 in the order of their names, and what is none of these formats is left out:
 
 ` + formatList() + `
-What a file is shows in its content. It may be compressed with gzip or zstd;
+The format is detected from the content. A file may be compressed with gzip or zstd;
 telemetry may be one body, JSON lines, or frames. Importing a file again changes
 nothing. Secrets are taken out of everything before it is stored, ids and names
 included, and of telemetry values of more than 1 MiB are cut, as a collector does
@@ -137,12 +137,12 @@ code is 5.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&format, "format", "", either(formatNames(imported))+", whatever the content looks like")
+	f.StringVar(&format, "format", "", either(formatNames(imported))+", instead of detecting the format")
 	f.BoolVar(&asJSON, "json", false, "print a JSON object")
 	f.BoolVarP(&quiet, "quiet", "q", false, "show no progress")
-	f.BoolVar(&secrets, "keep-secrets", false, "store secrets, and values of any length")
-	f.BoolVar(&unsound, "unsound", false, "import sessions too that break rules")
-	f.BoolVar(&discover, "discover", false, "list what agents keep of their sessions in the usual places")
+	f.BoolVar(&secrets, "keep-secrets", false, "do not remove secrets or truncate long values")
+	f.BoolVar(&unsound, "unsound", false, "import sessions that violate rules as well")
+	f.BoolVar(&discover, "discover", false, "list session files of known agents in their usual places")
 	f.BoolVar(&yes, "yes", false, "import what --discover lists")
 	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(formatNames(imported), cobra.ShellCompDirectiveNoFileComp))
 	return cmd

@@ -26,25 +26,33 @@ func newList() *cobra.Command {
 		Use:     "ls",
 		Aliases: []string{"list"},
 		Short:   "List sessions, newest first",
-		Long: `List sessions, newest first: the newest 50 that are neither archived nor of a
-sub-agent of another that is listed.
+		Long: `List sessions, newest first. By default at most 50 are listed, without archived
+sessions and sessions of sub-agents.
 
-TOKENS are what a session used in all, as show, stats and the exports count it; COST
-is of the same. CONTEXT counts the tokens now in the model's context. What a fork
-copied from its parent counts in the parent alone. The mark before the title tells
-what a session is doing, as far as its agent says: ► busy, ↻ retrying, ? waiting
-for a human, ◌ interrupted, which is busy and not heard of for $AGENTTRACE_SILENCE
-(default 10m); or of a last run that ended before it was done: ■ aborted, ✗ error.
-The same status is shown by status, show and tail. A ! stands beside it where the
-session has notices: it is valid, and may not be what happened; check ID and show list
-them. A title that begins with "(generic reading)" is of a client that no dialect knows.
+TOKENS and COST cover the whole session, counted as in show, stats and the exports.
+CONTEXT counts the tokens now in the model's context window. Messages that a fork
+copied from its parent count in the parent only.
 
-With --json it is an array of objects: id, title, agent, model, state, status, usage
-(input, output, reasoning, cache_read, cache_write) and total_tokens, its sum, which
-are TOKENS; context and context_tokens, which are CONTEXT; cost_usd, parent_id, workspace_root, and created_at, updated_at, archived_at in Unix
-milliseconds. state is how the last run ended; one that is "finished" may have
-ended to wait for a human; status is what it is doing: see status. What a session does not say is absent.
-reading is "generic" where no dialect knows the client; notices counts the notices.
+The mark before the title is the session's status, as in status, show and tail:
+► busy, ↻ retrying, ? waiting for a human, ◌ interrupted (busy, without an update for
+$AGENTTRACE_IDLE_TIMEOUT, default 10m), ■ aborted, ✗ error. A ! beside it marks a
+session with notices: the rows are valid, but may not be what happened. check ID and
+show list the notices. A title that begins with "(generic reading)" belongs to a client
+that no dialect recognizes.
+
+--json prints an array of objects with the keys
+  id, title, agent, model
+  state             how the last run ended; "finished" can mean that it waits for a human
+  status            what the session is doing: see "agenttrace status"
+  usage             input, output, reasoning, cache_read, cache_write
+  total_tokens      the sum of usage: TOKENS
+  context           like usage, for CONTEXT; context_tokens is its sum
+  cost_usd
+  notices           the number of notices
+  reading           "generic" if no dialect recognizes the client
+  parent_id, workspace_root
+  created_at, updated_at, archived_at    Unix milliseconds
+Values that are not known are absent.
 
 ` + pricesHelp + `
 In JSON they are estimated_cost_usd, beside cost_usd.`,
@@ -71,7 +79,7 @@ In JSON they are estimated_cost_usd, beside cost_usd.`,
 					q.Limit = -1
 				}
 			}
-			silent, err := silence(cmd)
+			silent, err := idleTimeout(cmd)
 			if err != nil {
 				return err
 			}
@@ -101,11 +109,11 @@ In JSON they are estimated_cost_usd, beside cost_usd.`,
 		},
 	}
 	f := cmd.Flags()
-	f.IntVarP(&q.Limit, "limit", "n", 50, "list this many at most")
-	f.StringVar(&q.Agent, "agent", "", "only sessions of this `agent`")
-	f.BoolVar(&q.Children, "children", false, "also sessions of sub-agents")
-	f.BoolVar(&q.Archived, "archived", false, "also archived sessions")
-	f.BoolVarP(&all, "all", "a", false, "all of them: --children, --archived and no limit")
+	f.IntVarP(&q.Limit, "limit", "n", 50, "maximum number of sessions")
+	f.StringVar(&q.Agent, "agent", "", "list only sessions of this `agent`")
+	f.BoolVar(&q.Children, "children", false, "include sessions of sub-agents")
+	f.BoolVar(&q.Archived, "archived", false, "include archived sessions")
+	f.BoolVarP(&all, "all", "a", false, "list every session: --children, --archived and no limit")
 	f.BoolVar(&asJSON, "json", false, "print a JSON array")
 	pricesFlag(cmd)
 	return cmd
@@ -122,8 +130,8 @@ func reportNone(cmd *cobra.Command, r *sqlite.Reader, q store.SessionQuery) erro
 		query store.SessionQuery
 		where string
 	}{
-		{store.SessionQuery{Agent: q.Agent, Children: true, Archived: true, Limit: 1}, "all of them are archived or of sub-agents; --all lists them"},
-		{store.SessionQuery{Children: true, Archived: true, Limit: 1}, "there are some of other agents; leave out --agent, or --all lists them"},
+		{store.SessionQuery{Agent: q.Agent, Children: true, Archived: true, Limit: 1}, "all of them are archived or of sub-agents; add --all"},
+		{store.SessionQuery{Children: true, Archived: true, Limit: 1}, "the store has sessions of other agents; leave out --agent"},
 	} {
 		for _, err := range r.Sessions(cmd.Context(), other.query) {
 			if err != nil {

@@ -14,13 +14,13 @@ import (
 const envPrices = "AGENTTRACE_PRICES"
 
 // pricesHelp is what the help of every command with --prices says of it.
-const pricesHelp = `With --prices, or $AGENTTRACE_PRICES, what the source did not state the cost of is
-estimated, by a list of prices that you keep: https://models.dev/api.json or
-LiteLLM's model_prices_and_context_window.json. Estimates are marked with ~, and
-are never stored. Models without a price are named on standard error.`
+const pricesHelp = `With --prices, or $AGENTTRACE_PRICES, costs that the source does not report are
+estimated with a price list that you provide: https://models.dev/api.json or
+LiteLLM's model_prices_and_context_window.json. Estimates are marked with ~
+and never stored. Models without a price are named on standard error.`
 
 func pricesFlag(cmd *cobra.Command) {
-	cmd.Flags().String("prices", "", "estimate costs by the prices in this `file` (default $"+envPrices+")")
+	cmd.Flags().String("prices", "", "price list to estimate costs with, a `file` (default $"+envPrices+")")
 	_ = cmd.MarkFlagFilename("prices", "json")
 }
 

@@ -14,10 +14,10 @@ func newPrune() *cobra.Command {
 	var archived, dryRun, yes, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "prune --older-than AGE",
-		Short: "Delete sessions that are old",
-		Long: `Delete sessions that were last heard of longer ago than AGE, as rm does it. AGE is a
-number of days or weeks, or a duration: 30d, 8w, 12h. A session, its forks and its
-sub-agents go together, when all of them are that old.
+		Short: "Delete old sessions",
+		Long: `Delete sessions whose last update is older than AGE, as rm does. AGE is a number of
+days or weeks, or a duration: 30d, 8w, 12h. A session is deleted together with its forks
+and sub-agents, once all of them are that old.
 
 --dry-run lists them, and deletes nothing; with --json as ls does. Otherwise prune
 asks first; where nobody can be asked, --yes is needed; with --json it is an object:
@@ -64,10 +64,10 @@ deleted, the ids of the sessions that were. gc --vacuum then gives the space bac
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&olderThan, "older-than", "", "the least `age` of what is deleted")
-	f.BoolVar(&archived, "archived", false, "only archived sessions, and theirs")
+	f.StringVar(&olderThan, "older-than", "", "minimum `age` of the sessions to delete")
+	f.BoolVar(&archived, "archived", false, "only archived sessions, with their forks and sub-agents")
 	f.BoolVar(&dryRun, "dry-run", false, "list what would be deleted")
-	f.BoolVarP(&yes, "yes", "y", false, "do not ask")
+	f.BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
 	f.BoolVar(&asJSON, "json", false, "print a JSON object; with --dry-run, an array")
 	return cmd
 }

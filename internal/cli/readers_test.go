@@ -27,7 +27,7 @@ func TestListShowAndStatusAgreeOnWhatASessionIsDoing(t *testing.T) {
 		for _, body := range bodies {
 			command(t, 0, "--store", path, "import", body)
 			for _, timeout := range []string{"10m", "1000000h"} {
-				t.Setenv("AGENTTRACE_SILENCE", timeout)
+				t.Setenv("AGENTTRACE_IDLE_TIMEOUT", timeout)
 				compareStatus(t, path, dir, states)
 			}
 		}

@@ -42,26 +42,26 @@ func newReplay() *cobra.Command {
 	var p replayer
 	cmd := &cobra.Command{
 		Use:   "replay ID",
-		Short: "Ask a model again what it was asked",
-		Long: `Ask a model again what it was asked.
+		Short: "Check whether turns can be rerun, and rerun them",
+		Long: `Check whether turns can be rerun, and rerun them.
 
-Without flags it says of each turn whether it can be replayed: whether the user's
-message, the model, the system prompt, the tools and the outputs of earlier calls
-are known, and what of them is missing. The exit code is 1 where something is.
+Without flags, replay reports for each turn whether its request can be rebuilt: whether
+the user's message, the model, the system prompt, the tools, the outputs of earlier
+calls and all earlier messages are in the store, and what is missing. The exit code is 1
+if anything is missing.
 
---format writes the request of one turn, --turn N or the last: the messages as the
-model saw them, with what compactions and rewinds had left of them, the system
-prompt, the tools, the model and its parameters. What the model thought is sent
-only where it is signed, to Anthropic. --output DIR/ writes all formats and the
-bundle that they are made from.
+--format writes the request of one turn, the last or --turn N: the messages that the
+model was given at that time, after compactions and rewinds, the system prompt, the
+tools, the model and its parameters. Reasoning is included only if it is signed, for
+Anthropic. --output DIR/ writes every format, and the bundle that they are built from.
 
 ` + replayFormats() + `
---run sends the request to an endpoint and stores the answer as a fork, to compare
-with "agenttrace diff". No tool is executed: a call that the recorded answer made
-too gets the recorded output, and at any other call the answer ends. --model and
---effort ask another model. The key of the API is taken from the environment.
-The store must not be held by a collector; replay in a copy that "agenttrace
-backup" makes where it is.`,
+--run sends the request to an endpoint and stores the answer as a fork; compare the two
+with "agenttrace diff". No tool is executed: a call that the recorded answer made too
+gets the recorded output, and any other call ends the answer. --model and --effort
+select another model. The API key is read from the environment. Replies 429 and 5xx are
+retried, after the time in Retry-After. A collector must not be writing the store;
+otherwise rerun in a copy made by "agenttrace backup".`,
 		Example: `  agenttrace replay last
   agenttrace replay 1fa2bdc08 --turn 2 --format openai-chat | jq .messages
   agenttrace replay 1fa2bdc08 --turn 2 --output turn-2/
@@ -88,20 +88,20 @@ backup" makes where it is.`,
 		},
 	}
 	f := cmd.Flags()
-	f.IntVar(&p.turn, "turn", 0, "the `number` of a turn, as show counts them")
+	f.IntVar(&p.turn, "turn", 0, "`number` of the turn, as in show")
 	f.StringVar(&p.format, "format", "", "write the request of a turn: "+either(replayNames()))
 	f.StringVarP(&p.out.path, "output", "o", "", "`file` to write to instead of standard output; a directory, ending in a slash, for all formats")
 	f.BoolVar(&p.run, "run", false, "send the request and store the answer as a fork")
-	f.StringVar(&p.endpoint, "endpoint", "", "base `URL` of the API to ask with --run")
-	f.StringVar(&p.model, "model", "", "ask this model instead")
-	f.StringVar(&p.effort, "effort", "", "how much the model is to reason: none, minimal, low, medium, high, xhigh or max")
-	f.StringVar(&p.keyEnv, "key-env", "", "`variable` of the environment that has the key of the API (default OPENAI_API_KEY or ANTHROPIC_API_KEY)")
-	f.StringArrayVar(&p.headers, "header", nil, "`name: value` to send besides, once or more")
-	f.IntVar(&p.maxCalls, "max-calls", replay.DefaultMaxCalls, "ask the model at most this often")
-	f.DurationVar(&p.timeout, "timeout", 10*time.Minute, "give up when all replies have not come after this `time`")
-	f.BoolVar(&p.out.force, "force", false, "replace files that exist; with --run, ask though something is missing")
-	f.BoolVar(&p.asJSON, "json", false, "print what is said as a JSON object")
-	f.BoolVar(&p.full, "full", false, "judge turns that were rewound too")
+	f.StringVar(&p.endpoint, "endpoint", "", "base `URL` of the API for --run")
+	f.StringVar(&p.model, "model", "", "use this model instead of the recorded one")
+	f.StringVar(&p.effort, "effort", "", "reasoning effort: none, minimal, low, medium, high, xhigh or max")
+	f.StringVar(&p.keyEnv, "key-env", "", "environment `variable` that holds the API key (default OPENAI_API_KEY or ANTHROPIC_API_KEY)")
+	f.StringArrayVar(&p.headers, "header", nil, "additional request header, as `name: value`; repeatable")
+	f.IntVar(&p.maxCalls, "max-calls", replay.DefaultMaxCalls, "maximum number of model calls")
+	f.DurationVar(&p.timeout, "timeout", 10*time.Minute, "give up if the replies are not complete after this `duration`")
+	f.BoolVar(&p.out.force, "force", false, "replace existing files; with --run, send the request even if parts are missing")
+	f.BoolVar(&p.asJSON, "json", false, "print the report as a JSON object")
+	f.BoolVar(&p.full, "full", false, "include rewound turns")
 	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(replayNames(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -111,7 +111,7 @@ func replayFormats() string {
 	for _, f := range replay.Formats() {
 		fmt.Fprintf(&b, "  %-16s  %s\n", f.Name, f.Title)
 	}
-	fmt.Fprintf(&b, "  %-16s  %s\n", bundleFormat, "all of it in the terms of no provider, with what is missing")
+	fmt.Fprintf(&b, "  %-16s  %s\n", bundleFormat, "the request in a provider-neutral form, with what is missing")
 	return b.String()
 }
 

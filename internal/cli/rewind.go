@@ -21,7 +21,7 @@ func newRewind() *cobra.Command {
 	var undo, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "rewind ID --turn N",
-		Short: "Hide what came after a question",
+		Short: "Hide the messages after a question",
 		Long: `Hide what came after a question: the question of turn N, or the user's message that
 --to names, is the last that is seen. Nothing is deleted, and show --full shows it.
 What tools did in the world is not undone.
@@ -57,8 +57,8 @@ that were hidden or brought back, and the turns that they are of.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&to, "to", "", "the user's `message` that is seen last")
-	f.IntVar(&turn, "turn", 0, "the turn whose question is seen last, as show counts them")
+	f.StringVar(&to, "to", "", "the last user `message` that stays visible")
+	f.IntVar(&turn, "turn", 0, "the turn whose question stays visible, as numbered by show")
 	f.BoolVar(&undo, "undo", false, "bring back what the last rewind hid")
 	f.BoolVar(&asJSON, "json", false, "print a JSON object")
 	return cmd

@@ -20,9 +20,9 @@ func newRemove() *cobra.Command {
 	var yes, children, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "rm ID...",
-		Short: "Delete sessions for good",
-		Long: `Delete sessions for good: messages, parts, decisions, and what is kept of their
-telemetry. It asks first; where nobody can be asked, --yes is needed.
+		Short: "Delete sessions permanently",
+		Long: `Delete sessions permanently: messages, parts, decisions and stored telemetry. rm asks
+for confirmation; without a terminal, --yes is required.
 
 Forks and sub-agents of a session stay, unless --children is given. System prompts
 and tool catalogs, which sessions share, go with "gc".
@@ -64,8 +64,8 @@ With --json it is an object: deleted, the ids of the sessions that were.`,
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVarP(&yes, "yes", "y", false, "do not ask")
-	f.BoolVar(&children, "children", false, "also their forks and sub-agents, and theirs")
+	f.BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
+	f.BoolVar(&children, "children", false, "include their forks and sub-agents, recursively")
 	f.BoolVar(&asJSON, "json", false, "print a JSON object")
 	return cmd
 }

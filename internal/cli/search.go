@@ -16,19 +16,18 @@ func newSearch() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "search TEXT",
-		Short: "Find a text in titles, prompts, in what was said and what tools did",
-		Long: `Find a text in the titles of sessions, in system prompts and tool catalogs, in what
-was said and thought, and in the inputs, outputs and errors of tool calls. Upper and
-lower case are alike; titles come first, then prompts and catalogs, once for each
-session at the first message that has them, and what was stored last. What a fork
-copied is found in its parent alone.
+		Short: "Find text in titles, prompts, messages and tool calls",
+		Long: `Find text in session titles, system prompts, tool catalogs, messages, reasoning, and
+the inputs, outputs and errors of tool calls. Case is ignored. Titles are listed first,
+then prompts and catalogs, once per session, then the newest messages. Messages that a
+fork copied are found in its parent only.
 
-There is no index: texts are read until enough is found, some three seconds for
-1 GB. The exit code is 0 also when nothing is found.
+There is no index: search reads the store until it has enough results, about three
+seconds per GB. The exit code is 0 even if nothing is found.
 
-With --json it is an array of objects: session_id, title, agent, turn, message_id,
-role, part_id, type, tool, tool_call_id, field, matches, context, marks (the ranges
-of bytes of the matches in context) and created_at in Unix milliseconds. A title has
+--json prints an array of objects: session_id, title, agent, turn, message_id,
+role, part_id, type, tool, tool_call_id, field, matches, context, marks (the byte
+ranges of the matches in context) and created_at in Unix milliseconds. A title has
 the type "session" and the field "title", and neither message nor part; a prompt or
 catalog the type "system-prompt" or "tool-catalog", its digest, and no part.`,
 		Example: `  agenttrace search 'permission denied'
@@ -92,9 +91,9 @@ catalog the type "system-prompt" or "tool-catalog", its digest, and no part.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&agent, "agent", "", "only sessions of this `agent`")
-	f.StringVar(&since, "since", "", "only what began then or later: a `time`, or a duration before now such as 12h or 7d")
-	f.IntVarP(&limit, "limit", "n", 20, "stop after this many")
+	f.StringVar(&agent, "agent", "", "search only sessions of this `agent`")
+	f.StringVar(&since, "since", "", "search only messages since this `time`, or a duration before now such as 12h or 7d")
+	f.IntVarP(&limit, "limit", "n", 20, "maximum number of results")
 	f.BoolVar(&asJSON, "json", false, "print a JSON array")
 	return cmd
 }

@@ -19,19 +19,19 @@ func newShow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show ID [TURN]",
 		Short: "Show a session turn by turn",
-		Long: `Show a session turn by turn: what was said, every tool call with its input and
-output, every permission decision, and what it took.
+		Long: `Show a session turn by turn: messages, tool calls with input and output, permission
+decisions, tokens, cost and durations.
 
-TURN is a number as the timeline shows it, from 1. Long texts are clipped unless
---full is given. The views may be combined; each prints its part instead of the
-timeline.
+TURN is the number of a turn, from 1. Long texts are clipped unless --full is given.
+--prompt, --tools, --permissions, --tokens and --provenance print one view each instead
+of the timeline, and can be combined.
 
-With --json the whole is one object: session, status, turns (with messages and their
-parts), queued, totals, notices (rule, turn, message_id, part_id, tool_call_id, tool,
-trace_id, span_id, span_kind, detail, remedy), children, system_prompts, tool_catalogs, decisions,
-spans and traces. Times are in Unix milliseconds; what the source did not say is
-absent. With --raw each line is a row of chat_sessions, chat_messages or
-chat_parts.
+--json prints one object: session, status, turns (with messages and their parts),
+queued, totals, notices (rule, turn, message_id, part_id, tool_call_id, tool, trace_id,
+span_id, span_kind, detail, remedy), children, system_prompts, tool_catalogs,
+decisions, spans and traces. Times are in Unix milliseconds. Values that are not known
+are absent. --raw prints the rows of chat_sessions, chat_messages and chat_parts, one
+per line.
 
 ` + pricesHelp + `
 In JSON they are estimated_cost_usd, beside cost_usd.`,
@@ -48,7 +48,7 @@ In JSON they are estimated_cost_usd, beside cost_usd.`,
 				}
 				return nil
 			}
-			return exactly(1, "one session and, if you like, the number of a turn")(cmd, args)
+			return exactly(1, "a session and, optionally, the number of a turn")(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if asJSON && raw {
@@ -71,7 +71,7 @@ In JSON they are estimated_cost_usd, beside cost_usd.`,
 					return err
 				}
 				in.Now = time.Now()
-				if in.Silence, err = silence(cmd); err != nil {
+				if in.Silence, err = idleTimeout(cmd); err != nil {
 					return err
 				}
 				tl := inspect.Build(in)
@@ -123,15 +123,15 @@ In JSON they are estimated_cost_usd, beside cost_usd.`,
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVar(&full, "full", false, "clip nothing, and show what rewinds hid")
+	f.BoolVar(&full, "full", false, "do not clip, and include messages that rewinds hid")
 	f.BoolVar(&asJSON, "json", false, "print the timeline as JSON")
-	f.BoolVar(&prompt, "prompt", false, "the system prompts, and the turns that had them")
-	f.BoolVar(&tools, "tools", false, "the tools that were available, and those called")
-	f.BoolVar(&permissions, "permissions", false, "the rules in force and the decision at each call")
-	f.BoolVar(&tokens, "tokens", false, "tokens and cost per turn")
-	f.BoolVar(&provenance, "provenance", false, "the spans that the rows were made from")
+	f.BoolVar(&prompt, "prompt", false, "print the system prompts and the turns that used them")
+	f.BoolVar(&tools, "tools", false, "print the available tools and the calls of each turn")
+	f.BoolVar(&permissions, "permissions", false, "print the permission rules and the decision on each call")
+	f.BoolVar(&tokens, "tokens", false, "print tokens and cost per turn")
+	f.BoolVar(&provenance, "provenance", false, "print the spans that the rows were derived from")
 	pricesFlag(cmd)
-	f.BoolVar(&raw, "raw", false, "the rows as they are stored, one JSON object per line")
+	f.BoolVar(&raw, "raw", false, "print the rows as stored, one JSON object per line")
 	return cmd
 }
 

@@ -21,19 +21,18 @@ func newStats() *cobra.Command {
 		Use:   "stats",
 		Short: "Count turns, tokens, calls and time over all sessions",
 		Long: `Count turns, tokens, cost, tool calls, errors and durations over all sessions,
-archived ones, forks and sub-agents included. What a fork copied from its parent
-counts once; what was rewound or compacted counts, for it took place.
+including archived sessions, forks and sub-agents. Messages that a fork copied from its
+parent count once. Rewound and compacted turns count, because they took place.
 
-TURNS are answers, ERRORS those that ended in one. CACHED is the share of the
-input that was read from a cache. MEDIAN and P95 are how long turns took, with
---by tool how long calls did. Where columns do not fit, the least important ones
-are left out.
+TURNS counts answers, ERRORS the answers that ended in an error. CACHED is the share of
+input tokens read from a cache. MEDIAN and P95 are durations of turns, or of calls with
+--by tool. On narrow screens the least important columns are omitted.
 
-With --json it is an object: total, and with --by groups; both have key, sessions,
+--json prints an object: total, and with --by groups; both have key, sessions,
 turns, errors, usage (input, output, reasoning, cache_read, cache_write),
 total_tokens, cost_usd, cache_hit_rate, tool_calls, failed_tool_calls,
-denied_tool_calls, median_ms and p95_ms, and estimated_cost_usd where something
-was estimated; unpriced_models stands beside total.
+denied_tool_calls, median_ms and p95_ms, and estimated_cost_usd if a cost was
+estimated; unpriced_models is next to total.
 
 ` + pricesHelp + `
 Compactions do not say their model and are not estimated.`,
@@ -83,8 +82,8 @@ Compactions do not say their model and are not estimated.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&by, "by", "", "a row per `what`: day, model, agent or tool")
-	f.StringVar(&since, "since", "", "count from then on: a `time`, or a duration before now such as 12h or 7d")
+	f.StringVar(&by, "by", "", "group by `key`: day, model, agent or tool")
+	f.StringVar(&since, "since", "", "count only turns since this `time`, or a duration before now such as 12h or 7d")
 	f.BoolVar(&asJSON, "json", false, "print a JSON object")
 	pricesFlag(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions(groups, cobra.ShellCompDirectiveNoFileComp))

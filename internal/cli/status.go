@@ -11,68 +11,74 @@ import (
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
-const envSilence = "AGENTTRACE_SILENCE"
+const envIdleTimeout = "AGENTTRACE_IDLE_TIMEOUT"
 
 // silence is how long a session that works may be silent before it counts as
-// interrupted: as --silence says, where the command has that flag, or the
+// interrupted: as --idle-timeout says, where the command has that flag, or the
 // environment, or by default.
-func silence(cmd *cobra.Command) (time.Duration, error) {
-	if f := cmd.Flags().Lookup("silence"); f != nil && f.Changed {
-		d, err := cmd.Flags().GetDuration("silence")
+func idleTimeout(cmd *cobra.Command) (time.Duration, error) {
+	if f := cmd.Flags().Lookup("idle-timeout"); f != nil && f.Changed {
+		d, err := cmd.Flags().GetDuration("idle-timeout")
 		if err == nil && d <= 0 {
-			return 0, usagef("--silence is %s; use a duration above 0, such as 10m", d)
+			return 0, usagef("--idle-timeout is %s; use a duration above 0, such as 10m", d)
 		}
 		return d, err
 	}
-	text := os.Getenv(envSilence)
+	text := os.Getenv(envIdleTimeout)
 	if text == "" {
 		return inspect.DefaultSilence, nil
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d <= 0 {
-		return 0, usagef("%s is %q; use a duration above 0, such as 10m", envSilence, text)
+		return 0, usagef("%s is %q; use a duration above 0, such as 10m", envIdleTimeout, text)
 	}
 	return d, nil
 }
 
-func silenceFlag(cmd *cobra.Command) {
-	cmd.Flags().Duration("silence", inspect.DefaultSilence, "take a session for interrupted that is busy and not heard of for this `long` (default $"+envSilence+", then 10m)")
-	cmd.Flags().Lookup("silence").DefValue = "0s" // the text says what it is
+func idleTimeoutFlag(cmd *cobra.Command) {
+	cmd.Flags().Duration("idle-timeout", inspect.DefaultSilence,
+		"report a busy session as interrupted after this `duration` without an update (default $"+envIdleTimeout+", then 10m)")
+	cmd.Flags().Lookup("idle-timeout").DefValue = "0s" // the text says what it is
 }
 
 func newStatus() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "status ID",
-		Short: "Tell what a session is doing",
-		Long: `Tell what a session is doing: idle, busy, retrying, waiting_on_approval,
-waiting_on_user_input or error, as its agent said last. A session that is busy or
-retrying and has not been heard of for --silence is interrupted: its agent died,
-or cannot be heard. An agent with a heartbeat, as the SDK's with a LoggerProvider,
-is interrupted when it misses three: after 45 seconds by default. Nothing is written
-for that; the calls that were open are listed in the state in which they were seen
-last.
+		Short: "Report what a session is doing",
+		Long: `Report what a session is doing: idle, busy, retrying, waiting_on_approval,
+waiting_on_user_input, error or interrupted.
 
-An agent that does not say what it does is known by its messages: a call that
-waits for an approval, one that is open in a turn that has not ended, an error at
-the end. Otherwise it counts as idle.
+The agent reports its own state. A session that is busy or retrying and has no update
+for --idle-timeout is reported as interrupted: its agent died or cannot reach the
+collector. The SDK with a LoggerProvider sends a heartbeat; such a session is
+interrupted after three missed heartbeats, 45 seconds by default. The state is computed
+when it is read, and nothing is stored. Open tool calls are listed in their last state.
 
-The exit code is 0 when the session is idle, busy, retrying or waiting, and 1 when
-its state is error or interrupted.
+If the agent reports no state, it is derived from the messages of the last turn: a tool
+call that waits for approval, an open tool call in an unfinished turn, an error at the
+end; otherwise the session is idle.
 
-With --json it is one object: session_id, title, agent, state, since, said (whether
-the agent said so), was (the state before an interruption), attempt, detail,
-tool_call_id, open_calls (call_id, tool, state, input, created_at, updated_at),
-last_message (id, role, text, incomplete, created_at, updated_at), updated_at,
-heartbeat (how often the agent repeats its state, in milliseconds).
-Times are in Unix milliseconds; what is not known is absent.`,
+The exit code is 1 if the state is error or interrupted, and 0 otherwise.
+
+--json prints one object with the keys
+  session_id, title, agent, state
+  since         when the state began
+  declared      whether the agent reported the state itself
+  was           the state before an interruption
+  attempt, detail, tool_call_id
+  open_calls    call_id, tool, state, input, created_at, updated_at
+  last_message  id, role, text, incomplete, created_at, updated_at
+  updated_at
+  heartbeat     interval of the agent's heartbeat, in milliseconds
+Times are in Unix milliseconds. Values that are not known are absent.`,
 		Example: `  agenttrace status last
-  agenttrace status last --silence 1m
+  agenttrace status last --idle-timeout 1m
   agenttrace status last --json | jq -r .state`,
 		ValidArgsFunction: completeSessions,
 		Args:              exactly(1, "one session"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			silent, err := silence(cmd)
+			silent, err := idleTimeout(cmd)
 			if err != nil {
 				return err
 			}
@@ -99,6 +105,6 @@ Times are in Unix milliseconds; what is not known is absent.`,
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
-	silenceFlag(cmd)
+	idleTimeoutFlag(cmd)
 	return cmd
 }

@@ -23,35 +23,34 @@ func newTail() *cobra.Command {
 	var interval time.Duration
 	cmd := &cobra.Command{
 		Use:   "tail [ID]",
-		Short: "Follow sessions as they go on",
-		Long: `Follow sessions as they go on: messages and parts as they begin, texts as they
-grow, tool calls as they change their state, permission decisions, and what the
-session is doing. The store may be written by another process, appear later, or be
-replaced by another file.
+		Short: "Follow running sessions",
+		Long: `Follow running sessions: new messages and parts, growing texts, state changes of tool
+calls, permission decisions and the status of the session. Another process can write
+the store, create it later, or replace its file.
 
-First the last turn of the session is told, or the last --turns; without ID, that
-of the sessions that were heard of in the last 10 minutes. --since tells instead
-what has happened since a time of the day, an instant or for a duration: 15:04,
-2026-11-20T15:04:05Z, 2h.
+tail first prints the last turn, or the last --turns, of the session ID, or without ID
+of every session that was updated in the last 10 minutes. With --since it starts at a
+time of day, an instant or a duration before now: 15:04, 2026-11-20T15:04:05Z, 2h.
 
-On a terminal texts appear word by word; elsewhere when they are whole. Stop it
-with Ctrl-C, which is its proper end: the exit code is 0.
+On a terminal, texts appear as they grow; otherwise when they are complete. Ctrl-C
+ends tail with exit code 0.
 
-With --json each line is an object with event, session_id and at (Unix
-milliseconds), and what belongs to the event:
+--json prints one object per line with event, session_id, at (Unix milliseconds) and
+the keys of the event:
   session        a session appeared or was renamed: title, agent, parent_id
-  status         what it does: status, as agenttrace status --json has it
+  status         its status changed: status, as in agenttrace status --json
   message        a message began: message_id, role
   text           a text or reasoning began or grew: part_id, kind, delta; with
-                 replaced, delta is the whole text anew; with done, it is whole
-  tool           a call began or changed its state: part_id, tool
+                 replaced, delta is the whole text; with done, it is complete
+  tool           a call began or changed state: part_id, tool
   part           another part: part_id, kind, data, file or source
   decision       a permission was evaluated: decision
-  message_end    an answer is over: state, usage, duration_ms, stop_reason, error
+  message_end    an answer ended: state, usage, duration_ms, stop_reason, error
   message_hidden, message_shown  a rewind hid a message, or was undone
-  store          another file has taken the place of the store: state is opened
-                 or gone; session_id is empty
-What is not known is absent. An event may be told again when the store is replaced.`,
+  store          the file of the store was replaced: state is opened or gone;
+                 session_id is empty
+Values that are not known are absent. After the store is replaced, events may be
+repeated.`,
 		Example: `  agenttrace tail
   agenttrace tail last --turns 3
   agenttrace tail --no-follow --since 1h
@@ -81,7 +80,7 @@ What is not known is absent. An event may be told again when the store is replac
 					return err
 				}
 			}
-			if o.silence, err = silence(cmd); err != nil {
+			if o.silence, err = idleTimeout(cmd); err != nil {
 				return err
 			}
 			o.now, o.notice = time.Now, cmd.ErrOrStderr()
@@ -101,11 +100,11 @@ What is not known is absent. An event may be told again when the store is replac
 	}
 	f := cmd.Flags()
 	f.BoolVar(&asJSON, "json", false, "print a JSON object per line")
-	f.StringVar(&since, "since", "", "tell what has happened since then: a `time`, or a duration before now")
-	f.IntVarP(&o.turns, "turns", "n", 1, "tell this many turns first")
-	f.BoolVar(&noFollow, "no-follow", false, "tell what is there, and end")
-	f.DurationVar(&interval, "interval", 200*time.Millisecond, "look this `often` whether the store has changed")
-	silenceFlag(cmd)
+	f.StringVar(&since, "since", "", "print what happened since this `time`, or a duration before now")
+	f.IntVarP(&o.turns, "turns", "n", 1, "number of turns to print first")
+	f.BoolVar(&noFollow, "no-follow", false, "print what is there, and exit")
+	f.DurationVar(&interval, "interval", 200*time.Millisecond, "`duration` between two looks at the store")
+	idleTimeoutFlag(cmd)
 	return cmd
 }
 

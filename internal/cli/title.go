@@ -16,11 +16,11 @@ func newTitle() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "title ID TEXT",
-		Short: "Name a session",
-		Long: `Name a session.
+		Short: "Set the title of a session",
+		Long: `Set the title of a session.
 
-A title that the agent says later takes its place; one that it said before does
-not, also when it is delivered again. The store must not be held by a collector.
+A title that the agent reports later takes precedence; an earlier one does not, even if
+it is delivered again. The store must not be held by a collector.
 
 With --json it is an object: session_id and title.`,
 		Example:           `  agenttrace title last 'The bug with é'`,

@@ -190,8 +190,8 @@ func TestSDKCrash(t *testing.T) {
 	}
 	heard := time.UnixMilli(transcript.Session.UpdatedAt)
 	st := inspect.StatusOf(&transcript.Session, transcript, nil, heard.Add(30*time.Second), inspect.DefaultSilence)
-	if st.State != inspect.ActivityBusy || !st.Said {
-		t.Errorf("state %q, said %v; want busy, as it says", st.State, st.Said)
+	if st.State != inspect.ActivityBusy || !st.Declared {
+		t.Errorf("state %q, said %v; want busy, as it says", st.State, st.Declared)
 	}
 	if len(st.OpenCalls) != 1 || st.OpenCalls[0].Tool != "deploy" || st.OpenCalls[0].State != session.StateApprovalResponded {
 		t.Errorf("open calls %+v; want deploy, approved", st.OpenCalls)

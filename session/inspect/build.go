@@ -131,7 +131,7 @@ func (b *builder) head() {
 func (b *builder) saidStatus() bool {
 	var st Status
 	st.said(&b.transcript.Session)
-	return st.Said
+	return st.Declared
 }
 
 func (b *builder) message(row *session.MessageAndParts) {

@@ -189,7 +189,7 @@ func changed(before, after *Status) (News, bool) {
 		after.Was == before.Was {
 		return News{}, false
 	}
-	if before.State == ActivityUnknown && after.State == ActivityIdle && !after.Said {
+	if before.State == ActivityUnknown && after.State == ActivityIdle && !after.Declared {
 		return News{}, false // of a session that never said what it does
 	}
 	st := *after

@@ -61,9 +61,9 @@ type Status struct {
 	// Since is when the state began, as far as is known; of an interrupted session
 	// when it was last heard of. 0 is unknown.
 	Since int64 `json:"since,omitempty"`
-	// Said tells that the agent itself said so, or had until it fell silent.
-	// Otherwise the state is read from the messages, or from how the last run ended.
-	Said bool `json:"said"`
+	// Declared says that the agent itself reported the state. Otherwise it is derived from
+	// the messages, or from how the last run ended.
+	Declared bool `json:"declared"`
 	// Was is the state of an interrupted session before.
 	Was Activity `json:"was,omitempty"`
 	// Attempt counts retries from 1. Detail says what is retried or waited for, or
@@ -132,7 +132,7 @@ func statusOf(s *session.Session, tl *Timeline, now time.Time, silence time.Dura
 		turn = st.read(tl)
 	}
 	switch {
-	case !st.Said:
+	case !st.Declared:
 		st.derive(s, turn)
 	case turn != nil && (st.State == ActivityIdle || st.State == ActivityError):
 		st.wait(turn, true)
@@ -180,7 +180,7 @@ func (st *Status) said(s *session.Session) {
 	}
 	switch v.State {
 	case ActivityIdle, ActivityBusy, ActivityRetrying, ActivityWaitingApproval, ActivityWaitingUserInput, ActivityError:
-		st.State, st.Since, st.Said = v.State, v.At, true
+		st.State, st.Since, st.Declared = v.State, v.At, true
 		st.Attempt, st.Detail, st.ToolCallID = v.Attempt, v.Detail, v.ToolCallID
 		if ms, ok := v.Heartbeat.(float64); ok {
 			st.Heartbeat = int64(min(max(0, ms), float64(DefaultSilence.Milliseconds())))
@@ -397,7 +397,7 @@ func (st *Status) Render(w io.Writer, o Options) error {
 	}
 	p.field("detail", oneLine(st.Detail))
 	p.field("waits for", oneLine(st.waitsFor()))
-	if !st.Said {
+	if !st.Declared {
 		p.field("source", "read from the messages; the agent did not say")
 	}
 	if len(st.OpenCalls) > 0 {
