@@ -12,6 +12,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/internal/e2e/agents"
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // absent is what the telemetry of a client does not report.
@@ -56,6 +57,98 @@ func TestClients(t *testing.T) {
 			}
 		})
 	}
+}
+
+// crews are the programs whose agent asks another one by a tool.
+var crews = []string{"adk", "langgraph", "mastra", "openai-agents", "strands", "voltagent"}
+
+// TestCrews: what the model server answered to a sub-agent is in a session of its own,
+// below the tool call that asked it; what it was asked is no turn of the parent's, and
+// what it used and did is not the parent's.
+func TestCrews(t *testing.T) {
+	programs := make(map[string]*agents.Program)
+	for _, name := range crews {
+		programs[name] = others.Variant(name + "-crew")
+	}
+	saw, reader := collect(t, programs)
+	for _, name := range crews {
+		t.Run(name, func(t *testing.T) {
+			var pilot, scout []agents.Turn
+			for _, turn := range saw[name] {
+				if turn.Run == "Scout" {
+					scout = append(scout, turn)
+				} else {
+					pilot = append(pilot, turn)
+				}
+			}
+			if len(pilot) != 3 || len(scout) != 3 {
+				t.Fatalf("the pilot had %d turns and the scout %d, want 3 each", len(pilot), len(scout))
+			}
+			lacks := clients[name]
+			transcript, err := reader.Transcript(t.Context(), pilot[0].Session)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(happened(pilot, lacks), recorded(t, transcript, lacks)); d != "" {
+				t.Errorf("session (-happened +stored):\n%s", d)
+			}
+			for _, child := range children(t, transcript) {
+				compareChild(t, reader, transcript.Session.ID, child, &scout, lacks)
+			}
+			if len(scout) > 0 {
+				t.Errorf("no session has what the scout did for %q", scout[0].User)
+			}
+		})
+	}
+}
+
+// asked is a tool call that started a session.
+type asked struct{ session, message, input string }
+
+// children returns the calls that started sessions.
+func children(t *testing.T, transcript *session.Transcript) (all []asked) {
+	t.Helper()
+	for _, m := range transcript.Messages {
+		for _, row := range m.Parts {
+			var part struct {
+				Input json.RawMessage
+				Meta  struct {
+					Trace session.ToolTrace `json:"agenttrace"`
+				} `json:"toolMetadata"`
+			}
+			if err := json.Unmarshal([]byte(row.DataJSON), &part); err != nil {
+				t.Fatal(err)
+			}
+			if id := part.Meta.Trace.ChildSessionID; id != "" {
+				all = append(all, asked{id, m.Message.ID, string(part.Input)})
+			}
+		}
+	}
+	return all
+}
+
+// compareChild compares a call's session with the turn of the scout's that answered it,
+// and takes that turn away.
+func compareChild(t *testing.T, reader store.Reader, parent string, call asked, scout *[]agents.Turn, lacks absent) {
+	t.Helper()
+	transcript, err := reader.Transcript(t.Context(), call.session)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := transcript.Session.ParentID; p == nil || *p != parent {
+		t.Errorf("the session that %s started has the parent %v", call.input, p)
+	}
+	if p := transcript.Session.ParentMessageID; p == nil || *p != call.message {
+		t.Errorf("the session that %s started is not below the message of the call", call.input)
+	}
+	got := recorded(t, transcript, lacks)
+	for i, turn := range *scout {
+		if strings.Contains(call.input, turn.User) && cmp.Equal(happened([]agents.Turn{turn}, lacks), got) {
+			*scout = append((*scout)[:i:i], (*scout)[i+1:]...)
+			return
+		}
+	}
+	t.Errorf("what %s started is no turn of the scout's: %q", call.input, got)
 }
 
 // happened is a line for everything that a person would want to find in the session.
@@ -143,6 +236,8 @@ func outcome(raw json.RawMessage, lacks absent) string {
 		return r
 	}, string(raw))
 	switch i := strings.Index(text, "reading:"); {
+	case strings.Contains(text, "Calm"):
+		return "answered" // by the scout, in the words of the client
 	case i >= 0:
 		digits := strings.IndexFunc(text[i+8:]+"x", func(r rune) bool { return r < '0' || r > '9' })
 		return text[i : i+8+digits]

@@ -1,11 +1,14 @@
 // A model server on loopback that plays a script in the formats of OpenAI's chat
-// completions and Responses and of Anthropic's messages, streamed or not. It keeps what
+// completions and Responses, of Anthropic's messages and of Gemini, streamed or not. It keeps what
 // it was asked and what it answered: that is what really happened, whatever a client
 // reports of it.
 
 import { createServer } from "node:http";
 
 export const system = "You are Ferris, a harbour pilot.";
+
+// The system prompt of the agent that Ferris asks in a crew.
+export const scoutSystem = "You are Scout, who looks at the sea.";
 
 // What the model answers to each thing that the user says, call by call.
 const script = {
@@ -20,7 +23,14 @@ const script = {
   ],
   "Is it safe?": [{ status: 500 }],
   "Thanks.": [{ text: "Any time." }],
+  "Where is the ferry?": [{ text: "Asking the scout.", ask: ["Scan Oslo"] }, { text: "The ferry is in Oslo." }],
+  "Scan both.": [{ ask: ["Scan Moss", "Scan Oslo"] }, { text: "Both are calm." }],
+  "Scan Oslo": [{ text: "Looking.", calls: [["get_tide", { port: "Oslo" }], ["get_tide", { port: "Oslo" }]] }, { text: "Calm." }],
+  "Scan Moss": [{ calls: [["get_tide", { port: "Moss" }]] }, { text: "Calm as well." }],
 };
+
+// What is said to Ferris in a crew. The scout is asked what Ferris says.
+export const crewPrompts = ["Where is the ferry?", "Scan both.", "Thanks."];
 
 // What the user says, in order. The same twice is two turns.
 export const prompts = [
@@ -53,11 +63,12 @@ export async function start() {
   const server = createServer(async (request, response) => {
     let body = "";
     for await (const chunk of request) body += chunk;
-    const format = formats[request.url.split("?")[0]];
+    const path = request.url.split("?")[0];
+    const format = formats[path.replace(/^.*:/, "")];
     if (!format) return response.writeHead(404).end();
     const asked = JSON.parse(body);
     const said = format.read(asked);
-    const step = log.step(said);
+    const step = log.step(said, body.includes(scoutSystem) ? "Scout" : "Ferris", format.tools(asked));
     if (step.status) {
       response.writeHead(step.status, { "content-type": "application/json", "x-should-retry": "false" });
       return response.end(JSON.stringify({ type: "error", error: { type: "api_error", message: "The model is on fire" } }));
@@ -84,22 +95,20 @@ class Log {
 
   // step returns what to answer. said is the conversation: {user} or {results} or
   // {assistant}, in order.
-  step(said) {
+  step(said, agent, offered) {
     const from = said.findLastIndex((m) => m.user !== undefined);
     const user = said[from].user;
     const done = said.slice(from).filter((m) => m.assistant).length;
-    const seen = said.filter((m) => m.user !== undefined).length;
-    let turn = this.turns.at(-1);
-    // A client may leave a failed turn out of the history, or keep it.
-    if (!turn || turn.user !== user || (done === 0 && turn.closed)) {
-      turn = { user, steps: [], calls: 0, failures: 0, seen, usage: { input: 0, output: 0, reasoning: 0, cache_read: 0, cache_write: 0 } };
-      this.turns.push(turn);
+    const results = said.flatMap((m) => m.results ?? []);
+    for (const r of results) {
+      const call = this.calls.get(r.id);
+      if (call) call.result = r.text;
     }
-    for (const m of said) {
-      for (const r of m.results ?? []) {
-        const call = this.calls.get(r.id);
-        if (call) call.result = r.text;
-      }
+    // Two sub-agents may be asked the same at the same time: the results tell them apart.
+    let turn = done && this.turns.findLast((t) => !t.closed && t.user === user && t.steps.at(-1)?.calls.every((c) => results.some((r) => r.id === c.id)));
+    if (!turn) {
+      turn = { agent, user, steps: [], calls: 0, failures: 0, usage: { input: 0, output: 0, reasoning: 0, cache_read: 0, cache_write: 0 } };
+      this.turns.push(turn);
     }
     const scripted = script[user][done];
     turn.calls++;
@@ -111,7 +120,7 @@ class Log {
     const n = ++this.count;
     const step = {
       id: `answer_${n}`, text: scripted.text ?? "",
-      calls: (scripted.calls ?? []).map(([name, input], i) => ({ id: `call_${n}_${i}`, name, input })),
+      calls: (scripted.calls ?? scripted.ask?.map((question) => asking(offered, question)) ?? []).map(([name, input], i) => ({ id: `call_${n}_${i}`, name, input })),
       usage: { input: 100 + n, cache_read: 20 + n, cache_write: 0, output: 10 + n, reasoning: 0 },
     };
     for (const call of step.calls) this.calls.set(call.id, call);
@@ -124,7 +133,7 @@ class Log {
   // seen is what there was of each turn.
   seen(session) {
     return this.turns.map((t) => ({
-      run: "script", session, user: t.user, calls: t.calls, failures: t.failures,
+      run: t.agent, session, user: t.user, calls: t.calls, failures: t.failures,
       usage: t.failures < t.calls ? t.usage : null,
       steps: t.steps.map((s) => ({ text: s.text, calls: s.calls.map((c) => ({ id: c.id, name: c.name, input: c.input, output: c.result })) })),
       finish: t.failures < t.calls ? "stop" : "", error: t.failures === t.calls ? "The model is on fire" : "",
@@ -132,11 +141,23 @@ class Log {
   }
 }
 
+// asking is the call of whichever tool an agent was given to ask the scout.
+function asking(offered, question) {
+  const { name, schema } = offered.find((t) => /scout|delegate/i.test(t.name));
+  const input = {};
+  for (const [key, property] of Object.entries(schema.properties)) {
+    if (schema.properties.prompt ? key !== "prompt" : !schema.required.includes(key)) continue;
+    input[key] = String(property.type).toLowerCase() === "array" ? ["Scout"] : question;
+  }
+  return [name, input];
+}
+
 const textOf = (content) =>
   typeof content === "string" ? content : (content ?? []).filter((c) => c.text !== undefined).map((c) => c.text).join("");
 
 const formats = {
   "/v1/chat/completions": {
+    tools: ({ tools }) => (tools ?? []).map((t) => ({ name: t.function.name, schema: t.function.parameters })),
     read: ({ messages }) =>
       messages.flatMap((m) => {
         if (m.role === "user") return [{ user: textOf(m.content) }];
@@ -164,6 +185,7 @@ const formats = {
     },
   },
   "/v1/responses": {
+    tools: ({ tools }) => (tools ?? []).map((t) => ({ name: t.name, schema: t.parameters })),
     read: ({ input }) =>
       (typeof input === "string" ? [{ role: "user", content: input }] : input).flatMap((m, i, all) => {
         if (m.role === "user") return [{ user: textOf(m.content) }];
@@ -193,6 +215,7 @@ const formats = {
     },
   },
   "/v1/messages": {
+    tools: ({ tools }) => (tools ?? []).map((t) => ({ name: t.name, schema: t.input_schema })),
     read: ({ messages }) =>
       messages.flatMap((m) => {
         if (m.role === "assistant") return [{ assistant: true }];
@@ -225,6 +248,28 @@ const formats = {
       yield event("message_stop", {});
     },
   },
+};
+
+formats.generateContent = {
+  tools: ({ tools }) => (tools ?? []).flatMap((t) => t.functionDeclarations ?? []).map((t) => ({ name: t.name, schema: t.parameters })),
+  read: ({ contents }) =>
+    contents.flatMap((m) => {
+      if (m.role === "model") return [{ assistant: true }];
+      const results = m.parts.filter((p) => p.functionResponse).map((p) => ({ id: p.functionResponse.id, text: JSON.stringify(p.functionResponse.response) }));
+      const text = textOf(m.parts);
+      return [...(results.length ? [{ results }] : []), ...(text ? [{ user: text }] : [])];
+    }),
+  answer: (step) => ({
+    responseId: step.id, modelVersion: "pilot-2026",
+    candidates: [{
+      index: 0, finishReason: "STOP",
+      content: { role: "model", parts: [...(step.text ? [{ text: step.text }] : []), ...step.calls.map((c) => ({ functionCall: { id: c.id, name: c.name, args: c.input } }))] },
+    }],
+    usageMetadata: {
+      promptTokenCount: step.usage.input + step.usage.cache_read, cachedContentTokenCount: step.usage.cache_read, candidatesTokenCount: step.usage.output,
+      totalTokenCount: step.usage.input + step.usage.cache_read + step.usage.output,
+    },
+  }),
 };
 
 const chatCall = (c) => ({ id: c.id, type: "function", function: { name: c.name, arguments: JSON.stringify(c.input) } });

@@ -2,6 +2,8 @@
 // OTLP/HTTP, and prints what happened: a line of JSON per turn.
 //
 //	node program.mjs CLIENT ENDPOINT
+//
+// With CLIENT-crew the agent has another one that it asks by a tool, which calls tools too.
 
 import { OTLPTraceExporter } from "@opentelemetry/exporter-trace-otlp-proto";
 import { resourceFromAttributes } from "@opentelemetry/resources";
@@ -28,11 +30,12 @@ export function provider(...processors) {
   return p;
 }
 
-const { default: setup } = await import(`./clients/${client}.mjs`);
+const crew = client.endsWith("-crew");
+const { default: setup } = await import(`./clients/${client.replace("-crew", "")}.mjs`);
 const server = await model.start();
 const session = `${client}-1`;
-const { ask, flush } = await setup({ url: server.url, session, endpoint, provider, exporter });
-for (const text of model.prompts) {
+const { ask, flush } = await setup({ url: server.url, session, endpoint, provider, exporter, crew });
+for (const text of crew ? model.crewPrompts : model.prompts) {
   try {
     await ask(text);
   } catch (e) {

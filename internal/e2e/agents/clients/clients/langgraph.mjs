@@ -8,18 +8,22 @@ import { context } from "@opentelemetry/api";
 import { createAgent, createMiddleware, tool } from "langchain";
 import { z } from "zod";
 
-import { system, tools } from "../model.mjs";
+import { scoutSystem, system, tools } from "../model.mjs";
 
-export default async function ({ url, session, provider }) {
+export default async function ({ url, session, provider, crew }) {
   const p = provider();
   new LangChainInstrumentation({ tracerProvider: p }).manuallyInstrument(callbacks);
+  const model = new ChatOpenAI({ model: "pilot", apiKey: "x", maxRetries: 0, configuration: { baseURL: `${url}/v1` } });
+  const catalog = Object.entries(tools).map(([name, t]) => tool(async (input) => t.run(input), {
+    name, description: t.description,
+    schema: z.object(Object.fromEntries(Object.entries(t.properties).map(([k, v]) => [k, v.type === "number" ? z.number() : z.string()]))),
+  }));
+  const scout = createAgent({ name: "Scout", systemPrompt: scoutSystem, model, tools: catalog });
+  const askScout = tool(async ({ question }) => (await scout.invoke({ messages: [{ role: "user", content: question }] })).messages.at(-1).content, {
+    name: "ask_scout", description: "Ask the scout", schema: z.object({ question: z.string() }),
+  });
   const agent = createAgent({
-    name: "Ferris", systemPrompt: system, checkpointer: new MemorySaver(),
-    model: new ChatOpenAI({ model: "pilot", apiKey: "x", maxRetries: 0, configuration: { baseURL: `${url}/v1` } }),
-    tools: Object.entries(tools).map(([name, t]) => tool(async (input) => t.run(input), {
-      name, description: t.description,
-      schema: z.object(Object.fromEntries(Object.entries(t.properties).map(([k, v]) => [k, v.type === "number" ? z.number() : z.string()]))),
-    })),
+    name: "Ferris", systemPrompt: system, checkpointer: new MemorySaver(), model, tools: crew ? [...catalog, askScout] : catalog,
     middleware: [createMiddleware({
       name: "errors",
       wrapToolCall: async (request, handler) => {

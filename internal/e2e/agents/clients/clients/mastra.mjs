@@ -6,17 +6,20 @@ import { Observability } from "@mastra/observability";
 import { OtelExporter } from "@mastra/otel-exporter";
 import { z } from "zod";
 
-import { system, tools } from "../model.mjs";
+import { scoutSystem, system, tools } from "../model.mjs";
 
-export default async function ({ url, session, endpoint }) {
+export default async function ({ url, session, endpoint, crew }) {
   const exporter = new OtelExporter({ provider: { custom: { endpoint, protocol: "http/protobuf" } } });
   const openai = createOpenAI({ baseURL: `${url}/v1`, apiKey: "x" });
+  const catalog = Object.fromEntries(Object.entries(tools).map(([id, t]) => [id, createTool({
+    id, description: t.description, execute: async (input) => t.run(input),
+    inputSchema: z.object(Object.fromEntries(Object.entries(t.properties).map(([k, v]) => [k, v.type === "number" ? z.number() : z.string()]))),
+  })]));
+  const scout = new Agent({
+    id: "scout", name: "Scout", description: "Looks at the sea", instructions: scoutSystem, model: openai.chat("pilot"), maxRetries: 0, tools: catalog,
+  });
   const agent = new Agent({
-    id: "ferris", name: "Ferris", instructions: system, model: openai.chat("pilot"), maxRetries: 0,
-    tools: Object.fromEntries(Object.entries(tools).map(([id, t]) => [id, createTool({
-      id, description: t.description, execute: async (input) => t.run(input),
-      inputSchema: z.object(Object.fromEntries(Object.entries(t.properties).map(([k, v]) => [k, v.type === "number" ? z.number() : z.string()]))),
-    })])),
+    id: "ferris", name: "Ferris", instructions: system, model: openai.chat("pilot"), maxRetries: 0, tools: catalog, agents: crew ? { scout } : {},
   });
   const mastra = new Mastra({
     agents: { agent }, logger: false,
