@@ -179,35 +179,7 @@ func (d *gemini) gemini(b *builder, m *geminiMessage) {
 	if m.answer {
 		return
 	}
-	var thoughts, said []rows.Object
-	var calls []rows.Object
-	for _, v := range rows.Elements(m.record.Get("thoughts")) {
-		thought, err := rows.Parse(v)
-		if err != nil {
-			continue
-		}
-		text := thought.Text("description")
-		if subject := thought.Text("subject"); subject != "" {
-			text = strings.TrimSpace("**" + subject + "**\n\n" + text)
-		}
-		if text != "" {
-			thoughts = append(thoughts, textPart("reasoning", text))
-		}
-	}
-	told := len(thoughts) > 0
-	for _, p := range contents(m.record.Get("content")) {
-		switch {
-		case string(p.Get("thought")) == "true":
-			if text := p.Text("text"); !told && text != "" {
-				thoughts = append(thoughts, textPart("reasoning", text))
-			}
-		case p.Object("functionCall") != nil:
-			calls = append(calls, p.Object("functionCall"))
-		case p.Has("text") && p.Text("text") == "":
-		default:
-			said = append(said, contentPart(p))
-		}
-	}
+	thoughts, said, calls := d.answered(m)
 	done := rows.Elements(m.record.Get("toolCalls"))
 	if len(thoughts)+len(said)+len(calls)+len(done) > 0 {
 		b.step(m.id)
@@ -230,17 +202,57 @@ func (d *gemini) gemini(b *builder, m *geminiMessage) {
 			d.begin(b, call)
 		}
 	}
-	if u := m.record.Object("tokens"); u != nil && b.turn != nil {
-		// The input includes what was cached but not what tools added to it, and the
-		// output excludes the thoughts. No more of the input was cached than there was.
-		cached := min(number(u, "input"), number(u, "cached"))
-		input := number(u, "input") - cached + number(u, "tool")
-		b.spend(m.id, session.Usage{Input: input, Output: number(u, "output"), Reasoning: number(u, "thoughts"), CacheRead: cached})
-		b.turn.SetTrace("usage_basis", "inclusive")
-	}
+	d.spend(b, m)
 	if model := m.record.Text("model"); model != "" {
 		b.model("gcp.gen_ai", model)
 	}
+}
+
+// answered returns the parts of an answer: the thoughts, as the program summarizes them or
+// else as the model wrote them, what it said, and the calls that it requested.
+func (d *gemini) answered(m *geminiMessage) (thoughts, said, calls []rows.Object) {
+	for _, v := range rows.Elements(m.record.Get("thoughts")) {
+		thought, err := rows.Parse(v)
+		if err != nil {
+			continue
+		}
+		text := thought.Text("description")
+		if subject := thought.Text("subject"); subject != "" {
+			text = strings.TrimSpace("**" + subject + "**\n\n" + text)
+		}
+		if text != "" {
+			thoughts = append(thoughts, textPart("reasoning", text))
+		}
+	}
+	summarized := len(thoughts) > 0
+	for _, p := range contents(m.record.Get("content")) {
+		switch {
+		case string(p.Get("thought")) == "true":
+			if text := p.Text("text"); !summarized && text != "" {
+				thoughts = append(thoughts, textPart("reasoning", text))
+			}
+		case p.Object("functionCall") != nil:
+			calls = append(calls, p.Object("functionCall"))
+		case p.Has("text") && p.Text("text") == "":
+		default:
+			said = append(said, contentPart(p))
+		}
+	}
+	return thoughts, said, calls
+}
+
+// spend adds what a message used. The input includes what was cached but not what tools
+// added to it, and the output excludes the thoughts. No more of the input was cached than
+// there was.
+func (d *gemini) spend(b *builder, m *geminiMessage) {
+	u := m.record.Object("tokens")
+	if u == nil || b.turn == nil {
+		return
+	}
+	cached := min(number(u, "input"), number(u, "cached"))
+	input := number(u, "input") - cached + number(u, "tool")
+	b.spend(m.id, session.Usage{Input: input, Output: number(u, "output"), Reasoning: number(u, "thoughts"), CacheRead: cached})
+	b.turn.SetTrace("usage_basis", "inclusive")
 }
 
 func (d *gemini) begin(b *builder, call rows.Object) *rows.Part {

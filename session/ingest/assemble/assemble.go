@@ -576,71 +576,87 @@ func (a *assembly) tellSessions() {
 			n.place(n.session, "", "")
 		}
 		if n.placed.SessionID != "" {
-			n.placed.About = a.about(n)
+			n.placed.About = a.sessionChange(n)
 		}
 	}
 }
 
-// about is what a node says of its session's row.
-func (a *assembly) about(n *node) *store.SessionChange {
+// sessionChange is what a node reports of its session's row, nil for nothing.
+func (a *assembly) sessionChange(n *node) *store.SessionChange {
 	c := store.SessionChange{ID: n.session}
-	first := func(text string, rank store.Rank) *store.Value {
-		if text == "" {
-			return nil
-		}
-		return &store.Value{Text: text, At: n.Start, Rank: rank}
-	}
-	last := func(text string) *store.Value {
-		if text == "" {
-			return nil
-		}
-		return &store.Value{Text: text, At: n.End, Rank: store.RankLive}
-	}
-	if n.side == "" && (n.Kind == fact.Turn || n.Kind == fact.ModelCall || n.Kind == fact.Session) {
-		if c.Agent = first(n.agent, store.RankLive); c.Agent == nil {
-			c.Agent = first(n.Service, store.RankStub) // better than none
-		}
-		if m := n.Model; m != nil && m.ModelID != "" {
-			raw, _ := json.Marshal(m)
-			c.Model = last(string(raw))
-		}
-	}
-	if n.side == "title" {
-		c.Title = last(headline(textOf(n.Output)))
-	}
-	if s := a.sessions[n.session]; s != nil && s.seat != nil {
-		c.ParentID = first(s.seat.parent, store.RankLive)
-		c.ParentMessageID = first(a.parentMessage(s.seat), store.RankLive)
-	}
-	if len(n.placed.Others) > 0 || n.Kind == fact.Prompt {
-		if t := n.turn; t != nil {
-			if c.Title == nil {
-				// The first thing that the user said stands for a title until there is one.
-				if v := first(t.title(), store.RankStub); v != nil {
-					turned := v.First()
-					c.Title = &turned
-				}
-			}
-		}
-	}
+	a.setSpeaker(&c, n)
+	a.setParent(&c, n)
+	a.setTitle(&c, n)
 	about := n.About
 	if about == nil {
 		about = new(fact.About)
 	}
 	if about.Title != "" {
-		c.Title = last(about.Title)
+		c.Title = n.last(about.Title)
 	}
-	c.Mode, c.WorkspaceID, c.WorkspaceRoot = last(about.Mode), last(about.WorkspaceID), last(about.WorkspaceRoot)
-	c.Permissions = last(string(soundRules(about.Rules)))
+	c.Mode, c.WorkspaceID, c.WorkspaceRoot = n.last(about.Mode), n.last(about.WorkspaceID), n.last(about.WorkspaceRoot)
+	c.Permissions = n.last(string(soundRules(about.Rules)))
 	if about.ParentSession != "" && about.ParentSession != n.session {
-		c.ParentID = first(about.ParentSession, store.RankLive)
+		c.ParentID = n.first(about.ParentSession, store.RankLive)
 	}
 	c.Metadata = a.aboutMetadata(n, about)
-	if c.Agent == nil && c.Model == nil && c.Title == nil && c.ParentID == nil && c.Mode == nil && c.WorkspaceID == nil && c.WorkspaceRoot == nil &&
-		c.Permissions == nil && c.Metadata == nil {
+	values := []*store.Value{c.Agent, c.Model, c.Title, c.ParentID, c.Mode, c.WorkspaceID, c.WorkspaceRoot, c.Permissions}
+	if c.Metadata == nil && !slices.ContainsFunc(values, func(v *store.Value) bool { return v != nil }) {
 		return nil
 	}
 	return &c
+}
+
+// first is a value of which the earliest report stands, last one of which the latest does.
+func (n *node) first(text string, rank store.Rank) *store.Value {
+	if text == "" {
+		return nil
+	}
+	return &store.Value{Text: text, At: n.Start, Rank: rank}
+}
+
+func (n *node) last(text string) *store.Value {
+	if text == "" {
+		return nil
+	}
+	return &store.Value{Text: text, At: n.End, Rank: store.RankLive}
+}
+
+// setSpeaker sets the agent and its model.
+func (a *assembly) setSpeaker(c *store.SessionChange, n *node) {
+	if n.side != "" || n.Kind != fact.Turn && n.Kind != fact.ModelCall && n.Kind != fact.Session {
+		return
+	}
+	if c.Agent = n.first(n.agent, store.RankLive); c.Agent == nil {
+		c.Agent = n.first(n.Service, store.RankStub) // better than none
+	}
+	if m := n.Model; m != nil && m.ModelID != "" {
+		raw, _ := json.Marshal(m)
+		c.Model = n.last(string(raw))
+	}
+}
+
+// setParent sets where the session of a sub-agent hangs.
+func (a *assembly) setParent(c *store.SessionChange, n *node) {
+	if s := a.sessions[n.session]; s != nil && s.seat != nil {
+		c.ParentID = n.first(s.seat.parent, store.RankLive)
+		c.ParentMessageID = n.first(a.parentMessage(s.seat), store.RankLive)
+	}
+}
+
+// setTitle sets the title: what a model was asked to call the session, or until then the
+// first thing that the user said.
+func (a *assembly) setTitle(c *store.SessionChange, n *node) {
+	if n.side == "title" {
+		c.Title = n.last(headline(textOf(n.Output)))
+	}
+	if n.turn == nil || c.Title != nil || len(n.placed.Others) == 0 && n.Kind != fact.Prompt {
+		return
+	}
+	if v := n.first(n.turn.title(), store.RankStub); v != nil {
+		turned := v.First()
+		c.Title = &turned
+	}
 }
 
 // aboutMetadata is what has no column: the client, the user, and by which key the

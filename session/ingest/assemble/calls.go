@@ -25,106 +25,136 @@ type call struct {
 	guessed bool
 }
 
+// callFinder gathers the model calls of a turn, in stages: the spans make calls, or join
+// one that another instrumentation reports; then what ids tie joins them; then what was
+// reported while a call went on, or near it; what is left are calls that only records report.
+type callFinder struct {
+	calls []*call
+	of    map[*node]*call
+	// requests and responses are the calls by their ids. A response id that two calls have
+	// is nil: some servers give every answer the same.
+	requests, responses map[string]*call
+	loose, strays       []*node
+}
+
 // findCalls gathers the turn's model calls, in order of time.
 func (t *turn) findCalls() []*call {
-	var calls []*call
-	of, requests, responses := make(map[*node]*call), make(map[string]*call), make(map[string]*call)
-	join := func(c *call, n *node) {
-		c.nodes = append(c.nodes, n)
-		c.named = c.named || n.RequestID != ""
-		if of[n] = c; n.RequestID != "" && requests[n.RequestID] == nil {
-			requests[n.RequestID] = c
-		}
-		if o, known := responses[n.ResponseID]; known && o != c {
-			responses[n.ResponseID] = nil // some servers give every answer the same id
-		} else if n.ResponseID != "" {
-			responses[n.ResponseID] = c
-		}
-		if !n.record || c.span == nil {
-			c.start, c.end = min(c.start, n.Start), max(c.end, n.End)
-		}
+	c := callFinder{of: make(map[*node]*call), requests: make(map[string]*call), responses: make(map[string]*call)}
+	c.addSpans(t.nodes)
+	t.joinStrays(c.calls, c.strays, c.join)
+	spans := newOngoing(c.calls)
+	c.joinEach(c.tied)
+	// What no id ties is of the call that was going on, before one is looked for nearby.
+	for _, most := range []int64{0, near} {
+		c.joinEach(func(n *node) *call { return spans.nearest(n, most) })
 	}
-	begin := func(n *node) *call {
-		c := &call{start: n.Start, end: n.End}
-		calls = append(calls, c)
-		return c
+	c.addRecords()
+	for _, found := range c.calls {
+		found.read()
 	}
-	var loose, strays []*node
-	for _, n := range t.nodes {
+	slices.SortStableFunc(c.calls, compareCalls)
+	return c.calls
+}
+
+func (c *callFinder) begin(n *node) *call {
+	began := &call{start: n.Start, end: n.End}
+	c.calls = append(c.calls, began)
+	return began
+}
+
+// join adds what a node reports to a call.
+func (c *callFinder) join(to *call, n *node) {
+	to.nodes = append(to.nodes, n)
+	to.named = to.named || n.RequestID != ""
+	if c.of[n] = to; n.RequestID != "" && c.requests[n.RequestID] == nil {
+		c.requests[n.RequestID] = to
+	}
+	if other, known := c.responses[n.ResponseID]; known && other != to {
+		c.responses[n.ResponseID] = nil
+	} else if n.ResponseID != "" {
+		c.responses[n.ResponseID] = to
+	}
+	if !n.record || to.span == nil {
+		to.start, to.end = min(to.start, n.Start), max(to.end, n.End)
+	}
+}
+
+// addSpans makes calls of the spans, and keeps the records for the stages that follow.
+func (c *callFinder) addSpans(nodes []*node) {
+	for _, n := range nodes {
 		switch {
 		case n.Kind != fact.ModelCall && n.Kind != fact.Answer:
 		case n.stray:
-			strays = append(strays, n)
+			c.strays = append(c.strays, n)
 		case n.record || n.Kind == fact.Answer:
-			loose = append(loose, n)
+			c.loose = append(c.loose, n)
 		case wraps(n):
 			// It is no call of its own.
 		default:
-			var c *call
-			if p := n.above(fact.ModelCall, fact.ToolCall); p != nil && p.Kind == fact.ModelCall {
-				c = of[p]
+			to := c.sameCall(n)
+			if to == nil {
+				to = c.begin(n)
+				to.span = n
 			}
-			if c == nil && n.RequestID != "" {
-				c = requests[n.RequestID]
-			}
-			if c == nil {
-				c = twinOf(calls, n)
-			}
-			if c == nil {
-				c = begin(n)
-				c.span = n
-			}
-			join(c, n)
+			c.join(to, n)
 		}
 	}
-	t.joinStrays(calls, strays, join)
-	spans := newOngoing(calls)
-	loose = slices.DeleteFunc(loose, func(n *node) bool {
-		var c *call
-		if n.RequestID != "" {
-			c = requests[n.RequestID]
+}
+
+// sameCall finds the call that a span reports once more: as one within it, by the id of the
+// request, or as another instrumentation.
+func (c *callFinder) sameCall(n *node) *call {
+	if p := n.above(fact.ModelCall, fact.ToolCall); p != nil && p.Kind == fact.ModelCall && c.of[p] != nil {
+		return c.of[p]
+	}
+	if same := c.requests[n.RequestID]; same != nil && n.RequestID != "" {
+		return same
+	}
+	return twinOf(c.calls, n)
+}
+
+// tied finds the call that a record names, or stands in.
+func (c *callFinder) tied(n *node) (to *call) {
+	if n.RequestID != "" {
+		to = c.requests[n.RequestID]
+	}
+	if to == nil && n.ResponseID != "" {
+		to = c.responses[n.ResponseID]
+	}
+	for p := n.parent; p != nil && to == nil; p = p.parent {
+		to = c.of[p]
+	}
+	return to
+}
+
+// joinEach joins the records to the calls that are found for them.
+func (c *callFinder) joinEach(find func(*node) *call) {
+	c.loose = slices.DeleteFunc(c.loose, func(n *node) bool {
+		to := find(n)
+		if to != nil {
+			c.join(to, n)
 		}
-		if c == nil && n.ResponseID != "" {
-			c = responses[n.ResponseID]
-		}
-		for p := n.parent; p != nil && c == nil; p = p.parent {
-			c = of[p]
-		}
-		if c != nil {
-			join(c, n)
-		}
-		return c != nil
+		return to != nil
 	})
-	// What no id ties is of the call that was going on, before one is sought nearby.
-	for _, most := range []int64{0, near} {
-		loose = slices.DeleteFunc(loose, func(n *node) bool {
-			c := spans.nearest(n, most)
-			if c != nil {
-				join(c, n)
-			}
-			return c != nil
-		})
-	}
-	var alone *call
-	for _, n := range loose {
-		c := requests[n.RequestID]
+}
+
+// addRecords makes calls of the records that are left. What the last call has not been
+// reported by yet is about it.
+func (c *callFinder) addRecords() {
+	var last *call
+	for _, n := range c.loose {
+		to := c.requests[n.RequestID]
 		if n.RequestID == "" {
-			// Records alone: what has not been said of the last call yet is said of it.
-			if c = alone; c != nil && c.heard(n) {
-				c = nil
+			if to = last; to != nil && to.heard(n) {
+				to = nil
 			}
 		}
-		if c == nil {
-			c = begin(n)
+		if to == nil {
+			to = c.begin(n)
 		}
-		join(c, n)
-		alone = c
+		c.join(to, n)
+		last = to
 	}
-	for _, c := range calls {
-		c.read()
-	}
-	slices.SortStableFunc(calls, compareCalls)
-	return calls
 }
 
 // joinStrays gives calls the spans of the provider's own library that have come from

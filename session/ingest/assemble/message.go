@@ -42,7 +42,7 @@ type writer struct {
 // tellTurn writes what the window has of the turn's messages. seats are those of
 // its tool calls. It reports whether the assistant's message has begun.
 func (a *assembly) tellTurn(t *turn, seats []*seat) (begun bool) {
-	user := a.tellUser(t)
+	user := a.reportUser(t)
 	calls, lost := t.restore(t.findCalls(), a.from, a.ahead)
 	tools := t.findTools(calls)
 	if t.open && t.resumed == nil && len(calls)+len(tools) == 0 {
@@ -65,7 +65,7 @@ func (a *assembly) tellTurn(t *turn, seats []*seat) (begun bool) {
 		w.tellCall(c, until)
 	}
 	for _, x := range tools {
-		w.tellTool(x, nil)
+		w.reportTool(x, nil)
 	}
 	w.measures.addCalls(calls)
 	w.measures.addFacts(t.nodes)
@@ -153,7 +153,7 @@ func (w *writer) tellEarlier(calls []*call) {
 	}
 	for _, x := range w.between(math.MinInt64, calls[0].start) {
 		if x.id == "" || !asked[x.id] {
-			w.tellTool(x, nil)
+			w.reportTool(x, nil)
 		}
 	}
 	if len(w.Parts) > 0 {
@@ -205,8 +205,8 @@ func (a *assembly) tellFurther(t *turn, prompts []*node) {
 	a.messages = append(a.messages, w.AssembledMessage)
 }
 
-// tellUser writes the user's message, or returns nil when no fact tells of one.
-func (a *assembly) tellUser(t *turn) *userMessage {
+// reportUser writes the user's message, or returns nil when no fact reports one.
+func (a *assembly) reportUser(t *turn) *userMessage {
 	var prompts []*node
 	for _, n := range t.nodes {
 		if n.Kind == fact.Prompt {
@@ -218,9 +218,41 @@ func (a *assembly) tellUser(t *turn) *userMessage {
 		return nil
 	}
 	prompts = once(prompts)
+	teller := t.setAsked(prompts)
+	if teller == nil {
+		return nil
+	}
+	at := t.start
+	if len(prompts) > 0 && len(t.roots) == 0 {
+		at = prompts[0].Start
+	}
+	var m store.AssembledMessage
+	m.ID = spans.DeriveIDNano(spans.PrefixMessage, at, t.session, t.key, "user")
+	m.SessionID, m.Role, m.CreatedAt, m.UpdatedAt = t.session, session.RoleUser, at/1e6, at/1e6
+	m.MetadataJSON, m.HiddenAt = t.userMetadata(teller), t.hidden(fact.Prompt)
+	w := writer{AssembledMessage: m, turn: t, seen: make(map[string]int)}
+	for i := range t.asked {
+		w.tellPart(&t.asked[i], "asked", at, at)
+	}
+	if len(w.Parts) == 0 {
+		// A message without parts is not one to the AI SDK.
+		w.absent(session.TypeWithheld, "the prompt was not reported", "asked", at)
+	}
+	a.tellUnanswered(t, at)
+	a.messages = append(a.messages, w.AssembledMessage)
+	for _, n := range prompts {
+		n.place(t.session, w.ID, "")
+	}
+	t.user = &userCarry{ID: w.ID, At: at, Parts: int64(len(w.Parts)), Metadata: w.MetadataJSON, HiddenAt: w.HiddenAt}
+	return &userMessage{id: w.ID, at: at, teller: teller}
+}
+
+// setAsked collects what the user said: by the turn's roots or calls, and by prompts. It
+// returns the fact that reports it, or else one that says that there was a prompt, or nil.
+func (t *turn) setAsked(prompts []*node) *node {
 	teller, begun := t.firstAsked()
 	if teller != nil && (len(prompts) == 0 || begun < prompts[0].Start && !sameWords(teller.Fact, prompts[0].Fact)) {
-		// A prompt that is told by itself while the work goes on is a further one.
+		// A prompt that is reported by itself while the work goes on is a further one.
 		t.asked = askedBy(teller.Fact)
 	}
 	for _, n := range prompts {
@@ -234,29 +266,18 @@ func (a *assembly) tellUser(t *turn) *userMessage {
 	if len(t.asked) == 0 && teller != nil {
 		t.asked = askedBy(teller.Fact)
 	}
-	if len(t.asked) == 0 {
-		if len(prompts) == 0 {
-			return nil
-		}
-		teller = prompts[0] // it was withheld
+	switch {
+	case len(t.asked) > 0:
+		return teller
+	case len(prompts) > 0:
+		return prompts[0] // it was withheld
 	}
-	at := t.start
-	if len(prompts) > 0 && len(t.roots) == 0 {
-		at = prompts[0].Start
-	}
-	var m store.AssembledMessage
-	m.ID = spans.DeriveIDNano(spans.PrefixMessage, at, t.session, t.key, "user")
-	m.SessionID, m.Role, m.CreatedAt, m.UpdatedAt = t.session, session.RoleUser, at/1e6, at/1e6
-	m.MetadataJSON = "{}"
-	m.HiddenAt = t.hidden(fact.Prompt)
-	w := writer{AssembledMessage: m, turn: t, seen: make(map[string]int)}
-	for i := range t.asked {
-		w.tellPart(&t.asked[i], "asked", at, at)
-	}
-	if len(w.Parts) == 0 {
-		// A message without parts is none to the AI SDK.
-		w.absent(session.TypeWithheld, "the prompt was not reported", "asked", at)
-	}
+	return nil
+}
+
+// userMetadata is that of the user's message: the model that was asked, and the id that the
+// source gives the message.
+func (t *turn) userMetadata(teller *node) string {
 	var about struct {
 		Model *session.Model `json:"model,omitempty"`
 		Trace struct {
@@ -274,16 +295,11 @@ func (a *assembly) tellUser(t *turn) *userMessage {
 			about.Trace.SourceID = cmp.Or(m.ID, about.Trace.SourceID)
 		}
 	}
-	if raw, err := marshal(about); err == nil {
-		w.MetadataJSON = string(raw)
+	raw, err := marshal(about)
+	if err != nil {
+		return "{}"
 	}
-	a.tellUnanswered(t, at)
-	a.messages = append(a.messages, w.AssembledMessage)
-	for _, n := range prompts {
-		n.place(t.session, w.ID, "")
-	}
-	t.user = &userCarry{ID: w.ID, At: at, Parts: int64(len(w.Parts)), Metadata: w.MetadataJSON, HiddenAt: w.HiddenAt}
-	return &userMessage{id: w.ID, at: at, teller: teller}
+	return string(raw)
 }
 
 // once leaves out the prompts that a second source reports too, and keeps the account
@@ -438,7 +454,7 @@ func (w *writer) tellCall(c *call, until int64) {
 			if x == nil {
 				x = &tool{start: c.start, end: c.end}
 			}
-			w.tellTool(x, p)
+			w.reportTool(x, p)
 		case fact.PartResult:
 			// It is told with its call.
 		default:
@@ -446,7 +462,7 @@ func (w *writer) tellCall(c *call, until int64) {
 		}
 	}
 	for _, x := range w.between(c.start, until) {
-		w.tellTool(x, nil)
+		w.reportTool(x, nil)
 	}
 	if len(w.Parts) == began {
 		w.Parts = w.Parts[:parts]
@@ -507,7 +523,7 @@ func (w *writer) tellRoots(calls []*call, from, until int64) (lost bool) {
 					continue
 				}
 				known[p.CallID] = true
-				w.tellTool(&tool{start: r.Start, end: r.End}, &p)
+				w.reportTool(&tool{start: r.Start, end: r.End}, &p)
 				continue
 			case fact.PartResult:
 				continue

@@ -275,11 +275,36 @@ func (m *measures) addRoots(t *turn, until int64) {
 
 // metadata is what the message says of the turn.
 func (m measures) metadata(t *turn) string {
-	message, trace := m.Message, &m.Message.Trace
-	raws := m.Raws
+	m.setUsage()
+	m.setEnd(t)
+	trace := &m.Message.Trace
+	if stated := cmp.Or(m.Cost, m.RootCost); stated != nil && !math.IsInf(*stated, 0) {
+		cost := *stated
+		if even := math.Round(cost*1e12) / 1e12; !math.IsInf(even, 0) {
+			cost = even // no source counts what the sum of binary fractions adds
+		}
+		trace.CostUSD = &cost
+	}
+	trace.Sources = m.sources()
+	trace.PendingApproval = m.Pending
+	// The span of the whole turn is known to exist and missing where nothing is above what
+	// always has a turn above it.
+	trace.Incomplete = m.Lost || m.Unfinished || m.RootUnfinished && !m.Finished || m.Rooted && !m.Topped
+	raw, err := marshal(m.Message)
+	if err != nil { // a raw value that is not JSON
+		trace.UsageRaw = nil
+		raw, _ = marshal(m.Message)
+	}
+	return string(withExtra(raw, m.Extra))
+}
+
+// setUsage settles what was used: the sum of the model calls, or what the roots count where
+// that knows more.
+func (m *measures) setUsage() {
+	message, trace, raws := &m.Message, &m.Message.Trace, m.Raws
 	if u := m.RootUsage; u != nil {
 		// Whether the calls report all that was used. After a failed call a turn goes well
-		// only by another one.
+		// only by another one: VoltAgent reports one call, and not that it was tried again.
 		whole, stepped := !m.Lost && !m.Partial && (m.Failed == "" || m.Root.Failed), message.Usage != nil
 		var steps session.Usage
 		if stepped {
@@ -302,14 +327,11 @@ func (m measures) metadata(t *turn) string {
 	case len(raws) > 1:
 		trace.UsageRaw, _ = json.Marshal(raws)
 	}
-	if stated := cmp.Or(m.Cost, m.RootCost); stated != nil && !math.IsInf(*stated, 0) {
-		cost := *stated
-		if even := math.Round(cost*1e12) / 1e12; !math.IsInf(even, 0) {
-			cost = even // no source counts what the sum of binary fractions adds
-		}
-		trace.CostUSD = &cost
-	}
-	finish, root := m.Finish, m.Root
+}
+
+// setEnd settles why the turn ended, and how long it took.
+func (m *measures) setEnd(t *turn) {
+	trace, finish, root := &m.Message.Trace, m.Finish, m.Root
 	duration := max(0, (m.End-t.start)/1e6)
 	if root != nil {
 		if finish == "" || fact.FinishReason(finish) == "tool-calls" && !root.cutOff() {
@@ -322,19 +344,7 @@ func (m measures) metadata(t *turn) string {
 	if trace.StopReason != finish {
 		trace.StopReasonRaw = finish
 	}
-	trace.Sources = m.sources()
 	trace.EndReason, trace.Error = m.ended(trace.StopReason)
-	trace.PendingApproval = m.Pending
-	// The span of the whole turn is known to exist and missing where nothing stands above
-	// what always has a turn above it.
-	trace.Incomplete = m.Lost || m.Unfinished || m.RootUnfinished && !m.Finished || m.Rooted && !m.Topped
-	message.Trace = *trace
-	raw, err := marshal(message)
-	if err != nil { // a raw value that is no JSON
-		message.Trace.UsageRaw = nil
-		raw, _ = marshal(message)
-	}
-	return string(withExtra(raw, m.Extra))
 }
 
 // mostSources bounds the names of sources that a message keeps.

@@ -147,7 +147,7 @@ func askedIDs(calls []*call) map[string]int64 {
 func (w *writer) rewriteOpen() {
 	for _, x := range w.tools {
 		if x.carried != nil {
-			w.tellTool(x, x.asked)
+			w.reportTool(x, x.asked)
 		}
 	}
 	// Executions are in order of time, which need not be that of the parts.

@@ -80,7 +80,7 @@ func (w *writer) tellPart(p *fact.Part, key string, from, to int64) {
 		if w.Role != session.RoleAssistant {
 			return
 		}
-		w.tellTool(&tool{start: from, end: to}, p)
+		w.reportTool(&tool{start: from, end: to}, p)
 	default:
 		name := "data-part"
 		var typed struct {
@@ -104,23 +104,52 @@ func plainName(s string) bool {
 	return strings.Trim(strings.ToLower(s), "abcdefghijklmnopqrstuvwxyz0123456789_-") == ""
 }
 
-// tellTool writes a tool call: as the model asked for it, where asked is set, and
-// as it was executed.
-func (w *writer) tellTool(x *tool, asked *fact.Part) {
+// reportTool writes the part of a tool call: as the model requested it, where asked is set,
+// and as it was executed.
+func (w *writer) reportTool(x *tool, asked *fact.Part) {
 	if x.used {
 		return
 	}
 	x.used = true
-	p := toolPart{ToolCallID: x.id}
+	p, id, name := w.requested(x, asked)
 	meta := &p.Metadata.Agenttrace
-	name := x.name
+	var o outcome
+	for _, n := range x.nodes {
+		o.addExecution(n, &p)
+	}
+	o.executed = slices.ContainsFunc(x.nodes, func(n *node) bool {
+		return n.Tool != nil && (n.Tool.Output != nil || n.Tool.Succeeded) && !n.Failed && !n.Tool.Denied
+	})
+	for _, n := range x.decisions {
+		o.addDecision(n)
+	}
+	if r := w.results.of(id, name); r != nil {
+		o.addResult(r, &p)
+	}
+	if i := slices.IndexFunc(x.nodes, func(n *node) bool { return !n.record }); meta.DurationMS == nil && i >= 0 {
+		d := max(0, x.nodes[i].End-x.nodes[i].Start) / 1e6
+		meta.DurationMS = &d
+	}
+	o.setState(&p)
+	meta.InputWithheld = p.Input == nil
+	p.Input = soundJSON(p.Input, "null")
+	p.Output = soundJSON(p.Output, "")
+	w.writeTool(x, &p)
+	x.asked, x.callID = asked, id
+	if id != "" && w.Role == session.RoleAssistant {
+		w.written = append(w.written, x)
+	}
+}
+
+// requested begins the part with what the model requested, or else with what the execution
+// was given. id is the call's own, "" where no source reports one.
+func (w *writer) requested(x *tool, asked *fact.Part) (p toolPart, id, name string) {
+	p.ToolCallID, name = x.id, x.name
 	if asked != nil {
-		p.ToolCallID = cmp.Or(asked.CallID, x.id)
-		name = cmp.Or(asked.Name, name)
+		p.ToolCallID, name = cmp.Or(asked.CallID, x.id), cmp.Or(asked.Name, name)
 		p.Input, p.ProviderExecuted = asked.Input, asked.Provider
 	}
-	id := p.ToolCallID
-	if id == "" {
+	if id = p.ToolCallID; id == "" {
 		p.ToolCallID = w.nameless(x, name)
 	}
 	if p.Type = "tool-" + name; name == "" {
@@ -129,88 +158,96 @@ func (w *writer) tellTool(x *tool, asked *fact.Part) {
 	if p.Input == nil {
 		p.Input = x.input()
 	}
-	var failed, aborted, succeeded, denied bool
-	var text string
-	for _, n := range x.nodes {
-		t := n.Tool
-		if t == nil {
-			t = new(fact.Tool)
-		}
-		if p.Output == nil {
-			p.Output = t.Output
-		}
-		if n.Failed || n.Error != "" {
-			failed, text = true, cmp.Or(text, n.Error)
-			meta.ErrorType = cmp.Or(meta.ErrorType, n.ErrorType)
-		}
-		if n.Aborted {
-			failed, aborted = true, true
-		}
-		denied = denied || t.Denied
-		succeeded = succeeded || t.Succeeded || t.Output != nil || !n.record && !n.Failed
-		meta.Truncated = meta.Truncated || t.Truncated
-		meta.OutputSize = max(meta.OutputSize, t.OutputSize)
-		meta.OutputSHA256 = cmp.Or(meta.OutputSHA256, t.OutputSHA256)
-		meta.DurationMS = cmp.Or(meta.DurationMS, t.DurationMS)
-		for _, problem := range n.Problems {
-			if len(meta.Problems) < mostProblems && !slices.Contains(meta.Problems, problem) {
-				meta.Problems = append(meta.Problems, problem)
-			}
+	return p, id, name
+}
+
+// outcome is what the sources of a tool call report of its end.
+type outcome struct {
+	failed, aborted, succeeded, denied bool
+	executed                           bool // a source reports that it ran, and did not fail
+	pending, answered                  bool // a person is asked, or has allowed it
+	text                               string
+}
+
+// addExecution adds what a span or a record of the execution reports.
+func (o *outcome) addExecution(n *node, p *toolPart) {
+	t, meta := n.Tool, &p.Metadata.Agenttrace
+	if t == nil {
+		t = new(fact.Tool)
+	}
+	if p.Output == nil {
+		p.Output = t.Output
+	}
+	if n.Failed || n.Error != "" {
+		o.failed, o.text = true, cmp.Or(o.text, n.Error)
+		meta.ErrorType = cmp.Or(meta.ErrorType, n.ErrorType)
+	}
+	if n.Aborted {
+		o.failed, o.aborted = true, true
+	}
+	o.denied = o.denied || t.Denied
+	o.succeeded = o.succeeded || t.Succeeded || t.Output != nil || !n.record && !n.Failed
+	meta.Truncated = meta.Truncated || t.Truncated
+	meta.OutputSize = max(meta.OutputSize, t.OutputSize)
+	meta.OutputSHA256 = cmp.Or(meta.OutputSHA256, t.OutputSHA256)
+	meta.DurationMS = cmp.Or(meta.DurationMS, t.DurationMS)
+	for _, problem := range n.Problems {
+		if len(meta.Problems) < mostProblems && !slices.Contains(meta.Problems, problem) {
+			meta.Problems = append(meta.Problems, problem)
 		}
 	}
-	executed := slices.ContainsFunc(x.nodes, func(n *node) bool {
-		return n.Tool != nil && (n.Tool.Output != nil || n.Tool.Succeeded) && !n.Failed && !n.Tool.Denied
-	})
-	pending, answered := false, false
-	for _, n := range x.decisions {
-		if d := n.Decision; d != nil {
-			if d.Outcome == "denied" && !executed {
-				denied, text = true, cmp.Or(text, d.Reason)
-			}
-			answered = d.Outcome == "allowed" && (answered || pending || d.Reply != "")
-			pending = d.Outcome == "pending"
-		}
+}
+
+// addDecision adds a decision. A call that ran was not denied, whatever was decided before:
+// a rule may have denied it and a person allowed it.
+func (o *outcome) addDecision(n *node) {
+	d := n.Decision
+	if d == nil {
+		return
 	}
-	if r := w.results.of(id, name); r != nil {
-		if p.Output == nil && r.Error == "" {
-			p.Output = r.Output
-		}
-		succeeded = succeeded || r.Output != nil && r.Error == ""
-		if r.Error != "" {
-			failed, text = true, cmp.Or(text, r.Error)
-		}
-		if failed && text == "" && len(r.Output) > 0 && r.Output[0] == '"' {
-			text = plainText(r.Output) // what the model was given instead of an output
-		}
-		denied = denied || r.Denied && !executed
+	if d.Outcome == "denied" && !o.executed {
+		o.denied, o.text = true, cmp.Or(o.text, d.Reason)
 	}
-	if meta.DurationMS == nil && len(x.nodes) > 0 {
-		for _, n := range x.nodes {
-			if !n.record {
-				d := max(0, n.End-n.Start) / 1e6
-				meta.DurationMS = &d
-				break
-			}
-		}
+	o.answered = d.Outcome == "allowed" && (o.answered || o.pending || d.Reply != "")
+	o.pending = d.Outcome == "pending"
+}
+
+// addResult adds what a later request gave the model as the call's result.
+func (o *outcome) addResult(r *fact.Part, p *toolPart) {
+	if p.Output == nil && r.Error == "" {
+		p.Output = r.Output
 	}
-	// An error is believed wherever it is told: often only one of several tells it.
+	o.succeeded = o.succeeded || r.Output != nil && r.Error == ""
+	if r.Error != "" {
+		o.failed, o.text = true, cmp.Or(o.text, r.Error)
+	}
+	if o.failed && o.text == "" && len(r.Output) > 0 && r.Output[0] == '"' {
+		o.text = plainText(r.Output) // what the model was given instead of an output
+	}
+	o.denied = o.denied || r.Denied && !o.executed
+}
+
+// setState sets the part's state, and its output or error. An error takes precedence
+// wherever it is reported: often only one of several sources reports it.
+func (o *outcome) setState(p *toolPart) {
+	meta, text := &p.Metadata.Agenttrace, o.text
 	switch {
-	case denied:
+	case o.denied:
 		p.State, meta.Denied = session.StateOutputError, true
 		text = cmp.Or(text, "denied")
-	case failed:
+	case o.failed:
 		p.State = session.StateOutputError
-		if text = cmp.Or(text, meta.ErrorType); text == "" && aborted {
+		if text = cmp.Or(text, meta.ErrorType); text == "" && o.aborted {
 			text = "aborted"
 		}
 		text = cmp.Or(text, "the tool failed")
-	case pending && !executed && p.Output == nil:
+	case o.pending && !o.executed && p.Output == nil:
 		p.State = session.StateApprovalRequested
 		p.Approval = &approval{ID: p.ToolCallID}
-	case answered && !executed && p.Output == nil && !succeeded:
+	case o.answered && !o.executed && p.Output == nil && !o.succeeded:
 		p.State = session.StateApprovalResponded
 		p.Approval = &approval{ID: p.ToolCallID, Approved: new(true)}
-	case p.Output != nil || succeeded:
+	case p.Output != nil || o.succeeded:
 		p.State = session.StateOutputAvailable
 		if meta.Withheld = p.Output == nil; meta.Withheld {
 			p.Output = json.RawMessage("null")
@@ -224,21 +261,20 @@ func (w *writer) tellTool(x *tool, asked *fact.Part) {
 		}
 		p.Output, p.ErrorText = nil, &text
 	}
-	meta.InputWithheld = p.Input == nil
-	p.Input = soundJSON(p.Input, "null")
-	p.Output = soundJSON(p.Output, "")
+}
+
+// writeTool adds the part of a call, or writes that of a window before again.
+func (w *writer) writeTool(x *tool, p *toolPart) {
 	var row *session.Part
 	if x.carried != nil {
-		row = w.rewrite(x, &p)
+		row = w.rewrite(x, p)
 	} else {
-		row = w.add(p.Type, "tool"+p.ToolCallID, x.start, x.end, p)
+		row = w.add(p.Type, "tool"+p.ToolCallID, x.start, x.end, *p)
 	}
 	if row.Type == p.Type {
 		row.ToolCallID, row.ToolState = &p.ToolCallID, &p.State
 	}
-	if x.asked, x.callID, x.row, x.state = asked, id, *row, p.State; id != "" && w.Role == session.RoleAssistant {
-		w.written = append(w.written, x)
-	}
+	x.row, x.state = *row, p.State
 	for _, n := range slices.Concat(x.nodes, x.decisions) {
 		n.place(w.SessionID, w.ID, row.ID)
 	}
@@ -266,9 +302,17 @@ func plainText(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// repeats says whether the output is the error's text, told again for the model.
+// repeats reports whether the output is the error's text, repeated for the model: as a text,
+// or as an object with the error's name and stack, as VoltAgent writes it.
 func repeats(output json.RawMessage, text string) bool {
 	var s string
+	var o struct {
+		Error   bool   `json:"error"`
+		Message string `json:"message"`
+	}
+	if json.Unmarshal(output, &o) == nil && o.Error && o.Message == text {
+		return true
+	}
 	return json.Unmarshal(output, &s) == nil && (strings.Contains(s, text) || strings.Contains(text, s))
 }
 

@@ -127,13 +127,8 @@ func (n *node) lend(agent, side string) {
 // work: a turn that was made for side calls only is one, unless it goes on after
 // until.
 func (n *node) mark(above string, until int64) (side *node, others bool) {
-	if n.context == nil && (n.Kind == fact.Turn || n.Kind == fact.ModelCall) {
-		n.side = cmp.Or(n.Side, purpose(n.Fact), n.side)
-	}
-	if n.context == nil && n.side == "" {
-		if n.side = above; n.Kind == fact.ModelCall && above == "" && n.within(fact.Compaction) {
-			n.side = "compaction"
-		}
+	if n.context == nil {
+		n.setPurpose(above)
 	}
 	for _, k := range n.kids {
 		call, more := k.mark(n.side, until)
@@ -150,10 +145,25 @@ func (n *node) mark(above string, until int64) (side *node, others bool) {
 		return n, others
 	case n.Kind == fact.ModelCall && !n.record, n.Kind == fact.ToolCall:
 		return nil, true
-	case n.Kind == fact.Turn && n.context == nil && n.End <= until && n.side == "" && side != nil && !others && sameWork(n.Fact, side.Fact):
+	case side == nil || others || n.side != "" || n.context != nil:
+	case n.Kind == fact.Turn && n.End <= until && sameWork(n.Fact, side.Fact):
 		n.devote(side.side)
 	}
 	return side, others
+}
+
+// setPurpose sets what the model was called for: as the fact or its prompt says, as what is
+// above has it, or a compaction within which the model was called.
+func (n *node) setPurpose(above string) {
+	if n.Kind == fact.Turn || n.Kind == fact.ModelCall {
+		n.side = cmp.Or(n.Side, purpose(n.Fact), n.side)
+	}
+	if n.side != "" {
+		return
+	}
+	if n.side = above; n.Kind == fact.ModelCall && above == "" && n.within(fact.Compaction) {
+		n.side = "compaction"
+	}
 }
 
 // sameWork says whether a turn was asked and answered nothing but the call.

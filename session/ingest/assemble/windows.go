@@ -291,40 +291,53 @@ func (c *cutter) separates(k *known, i int) bool {
 	asked, again := make(map[string]bool), make(map[string]bool)
 	for j := i; j < min(i+Lookahead, len(c.facts)); j++ {
 		f := &c.facts[j]
-		if f.RequestID != "" && k.requests[f.RequestID] {
+		if k.tiesModelCall(f, again) || k.tiesToolCall(f, asked) {
 			return true
-		}
-		if f.ResponseID != "" && !again[f.ResponseID] {
-			if sameAnswer(k.answered[f.ResponseID], f) {
-				return true
-			}
-			again[f.ResponseID] = true
-		}
-		if f.Kind == fact.ModelCall && !isRecord(f) && slices.ContainsFunc(k.called, func(o *fact.Fact) bool { return f.Start < o.End+tick && byTwo(o, f) }) {
-			return true
-		}
-		if f.Kind == fact.ToolCall || f.Kind == fact.Permission {
-			if _, known := k.calls[f.CallID]; known && !asked[f.CallID] {
-				return true
-			}
-			if name := toolName(f); f.CallID == "" && k.pending[name] > 0 && !asked["named "+name] {
-				return true
-			}
-		}
-		for p := range f.Output {
-			part := &f.Output[p]
-			if part.Kind != fact.PartCall {
-				continue
-			}
-			asked["named "+part.Name] = true
-			if requested, known := k.calls[part.CallID]; known && !requested {
-				return true // the tool ran before it is known who asked for it
-			}
-			asked[part.CallID] = part.CallID != ""
 		}
 		if p := c.parent(f); p != nil && k.spans[spanKey(p)] == p && (p.Kind != fact.ToolCall || partOf(f, p)) && k.inner[spanKey(p)] < 2 {
 			return true
 		}
+	}
+	return false
+}
+
+// tiesModelCall reports whether a later fact is about a model call of the window. again has
+// the response ids that another call of a server has too.
+func (k *known) tiesModelCall(f *fact.Fact, again map[string]bool) bool {
+	if f.RequestID != "" && k.requests[f.RequestID] {
+		return true
+	}
+	if f.ResponseID != "" && !again[f.ResponseID] {
+		if sameAnswer(k.answered[f.ResponseID], f) {
+			return true
+		}
+		again[f.ResponseID] = true
+	}
+	return f.Kind == fact.ModelCall && !isRecord(f) &&
+		slices.ContainsFunc(k.called, func(o *fact.Fact) bool { return f.Start < o.End+tick && byTwo(o, f) })
+}
+
+// tiesToolCall reports whether a later fact is about a tool call of the window, or requests
+// one that ran in it. asked has the ids and names that later facts have requested again.
+func (k *known) tiesToolCall(f *fact.Fact, asked map[string]bool) bool {
+	if f.Kind == fact.ToolCall || f.Kind == fact.Permission {
+		if _, known := k.calls[f.CallID]; known && !asked[f.CallID] {
+			return true
+		}
+		if name := toolName(f); f.CallID == "" && k.pending[name] > 0 && !asked["named "+name] {
+			return true
+		}
+	}
+	for p := range f.Output {
+		part := &f.Output[p]
+		if part.Kind != fact.PartCall {
+			continue
+		}
+		asked["named "+part.Name] = true
+		if requested, known := k.calls[part.CallID]; known && !requested {
+			return true // the tool ran before it is known who asked for it
+		}
+		asked[part.CallID] = part.CallID != ""
 	}
 	return false
 }
@@ -364,7 +377,34 @@ func partOf(f, call *fact.Fact) bool {
 
 // note adds a fact to the window.
 func (c *cutter) note(k *known, f *fact.Fact) {
+	k.addIDs(f)
+	k.addCalls(f)
+	k.addKind(f)
 	seat, wrapper := c.seat(f)
+	span := !isRecord(f)
+	if span && seat != nil && (f.Kind == fact.Turn || f.Kind == fact.ModelCall) {
+		k.seated[spanKey(seat)] = true
+	}
+	switch f.Kind {
+	case fact.Turn, fact.Step, fact.Session, fact.ToolCall:
+		return // they may reach across a cut
+	case fact.ModelCall:
+		if span {
+			if wrapper != nil {
+				c.addWrapped(k, f)
+			}
+			k.called = append(slices.DeleteFunc(k.called, func(o *fact.Fact) bool { return o.End+tick <= f.Start }), f)
+		}
+	}
+	k.open = append(k.open, f)
+	if isSpan(f) {
+		k.spans[spanKey(f)] = f
+	}
+}
+
+// addIDs notes the ids by which later facts may belong to this one, and which calls have a
+// result now.
+func (k *known) addIDs(f *fact.Fact) {
 	if f.RequestID != "" {
 		k.requests[f.RequestID] = true
 	}
@@ -378,6 +418,10 @@ func (c *cutter) note(k *known, f *fact.Fact) {
 			}
 		}
 	}
+}
+
+// addCalls notes the tool calls that the fact requests, and the one that it reports.
+func (k *known) addCalls(f *fact.Fact) {
 	for i := range f.Output {
 		if p := &f.Output[i]; p.Kind == fact.PartCall {
 			k.pending[p.Name]++
@@ -386,6 +430,19 @@ func (c *cutter) note(k *known, f *fact.Fact) {
 			}
 		}
 	}
+	if name := toolName(f); f.Kind == fact.ToolCall && k.pending[name] > 0 {
+		k.pending[name]--
+	}
+	if (f.Kind == fact.ToolCall || f.Kind == fact.Permission) && f.CallID != "" {
+		if _, known := k.calls[f.CallID]; !known {
+			k.calls[f.CallID] = false // the model did not ask for it
+		}
+		delete(k.waiting, f.CallID)
+	}
+}
+
+// addKind notes what happened last, as far as a step may begin after it.
+func (k *known) addKind(f *fact.Fact) {
 	switch f.Kind {
 	case fact.Turn, fact.Step, fact.Session, fact.Note:
 	case fact.ToolCall:
@@ -400,41 +457,18 @@ func (c *cutter) note(k *known, f *fact.Fact) {
 	default:
 		k.last = f.Kind
 	}
-	if f.Kind == fact.ToolCall {
-		if name := toolName(f); k.pending[name] > 0 {
-			k.pending[name]--
+}
+
+// addWrapped counts a model call for each one above it, up to the tool that started a
+// sub-agent. Attempts of one request count once.
+func (c *cutter) addWrapped(k *known, f *fact.Fact) {
+	for p, depth := c.parent(f), 0; p != nil && p.Kind != fact.ToolCall && depth < 1000; p, depth = c.parent(p), depth+1 {
+		if p.Kind != fact.ModelCall {
+			continue
 		}
-	}
-	if (f.Kind == fact.ToolCall || f.Kind == fact.Permission) && f.CallID != "" {
-		if _, known := k.calls[f.CallID]; !known {
-			k.calls[f.CallID] = false // the model did not ask for it
+		if key := spanKey(p); k.inner[key] == 0 || f.RequestID == "" || k.request[key] != f.RequestID {
+			k.inner[key]++
+			k.request[key] = f.RequestID
 		}
-		delete(k.waiting, f.CallID)
-	}
-	span := !isRecord(f)
-	if span && seat != nil && (f.Kind == fact.Turn || f.Kind == fact.ModelCall) {
-		k.seated[spanKey(seat)] = true
-	}
-	switch f.Kind {
-	case fact.Turn, fact.Step, fact.Session, fact.ToolCall:
-		return
-	}
-	if span && f.Kind == fact.ModelCall {
-		for p, depth := c.parent(f), 0; p != nil && p.Kind != fact.ToolCall && wrapper != nil && depth < 1000; p, depth = c.parent(p), depth+1 {
-			if p.Kind != fact.ModelCall {
-				continue
-			}
-			if key := spanKey(p); k.inner[key] == 0 || f.RequestID == "" || k.request[key] != f.RequestID {
-				k.inner[key]++
-				k.request[key] = f.RequestID
-			}
-		}
-	}
-	if span && f.Kind == fact.ModelCall {
-		k.called = append(slices.DeleteFunc(k.called, func(o *fact.Fact) bool { return o.End+tick <= f.Start }), f)
-	}
-	k.open = append(k.open, f)
-	if isSpan(f) {
-		k.spans[spanKey(f)] = f
 	}
 }

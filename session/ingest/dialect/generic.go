@@ -139,28 +139,36 @@ func holdsRoles(v pcommon.Value) bool {
 // conversation reports whether the evidence is of a model or an agent.
 func (e *evidence) conversation() bool {
 	var (
-		asked    = e.has(fieldInput, fieldPrompt, fieldMessages)
 		answered = e.has(fieldOutput, fieldAnswer)
+		asked    = e.has(fieldInput, fieldPrompt, fieldMessages)
 		content  = asked || answered || e.has(fieldSystem, fieldReasoning)
 		model    = e.has(fieldModel, fieldResponseModel)
-		tokens   = e.has(fieldInputTokens, fieldOutputTokens) || e.has(fieldUsage) && model
-		tool     = e.has(fieldToolName, fieldCallID)
 		agent    = e.kind != kindUnknown && e.kind != kindOther || e.has(fieldAgent)
-		own      = model || tokens || agent || e.has(fieldSession) // what ordinary programs have nothing of
 	)
 	switch {
-	case e.roles, tokens && (model || content), model && content:
+	case e.roles || e.modelCall(model, content):
 		return true
-	case e.has(fieldInputTokens) && e.has(fieldOutputTokens):
-		return true
-	case tool && (content || e.has(fieldToolInput, fieldToolOutput)) && (!e.ordinary || own || e.has(fieldCallID)):
+	case e.has(fieldToolName, fieldCallID) && (content || e.has(fieldToolInput, fieldToolOutput)) && (e.own(model, agent) || e.has(fieldCallID)):
 		return true
 	case e.has(fieldPrompt, fieldAnswer), asked && answered:
-		return !e.ordinary || own
+		return e.own(model, agent)
 	case agent && (content || model), e.has(fieldSession) && content:
 		return !e.ordinary
 	}
 	return false
+}
+
+// modelCall reports whether the evidence is of a call of a model: its tokens with the model
+// or content, the model with content, or tokens of both directions.
+func (e *evidence) modelCall(model, content bool) bool {
+	tokens := e.has(fieldInputTokens, fieldOutputTokens) || e.has(fieldUsage) && model
+	return tokens && (model || content) || model && content || e.has(fieldInputTokens) && e.has(fieldOutputTokens)
+}
+
+// own reports whether the span has what ordinary programs have nothing of, or nothing of an
+// ordinary program.
+func (e *evidence) own(model, agent bool) bool {
+	return !e.ordinary || model || agent || e.has(fieldInputTokens, fieldOutputTokens, fieldSession)
 }
 
 // conventionKinds are the keys by which conventions say what a span is.
@@ -401,13 +409,11 @@ func (g *genericReading) str(all ...field) string {
 	return ""
 }
 
-// kindOf tells what a span tells of: by the client's own word, else by what it has.
+// kindOf tells what a span reports: by the client's own word, else by what it has.
 func (g *genericReading) kindOf(s *Span, e *evidence) fact.Kind {
-	root := s.ParentSpanID().IsEmpty()
-	name := strings.ToLower(s.Name())
+	root, name := s.ParentSpanID().IsEmpty(), strings.ToLower(s.Name())
 	agent := e.has(fieldAgent) || namesAgent(name)
 	model := e.has(fieldModel, fieldResponseModel)
-	tokens := e.has(fieldInputTokens, fieldOutputTokens, fieldUsage)
 	switch e.kind {
 	case kindModel:
 		if root && agent && !model {
@@ -426,6 +432,12 @@ func (g *genericReading) kindOf(s *Span, e *evidence) fact.Kind {
 	case kindOther:
 		return fact.Step
 	}
+	return g.kindByContent(name, e, root, agent, model)
+}
+
+// kindByContent is kindOf where the client has no word for the kind of the span.
+func (g *genericReading) kindByContent(name string, e *evidence, root, agent, model bool) fact.Kind {
+	tokens := e.has(fieldInputTokens, fieldOutputTokens, fieldUsage)
 	switch {
 	case e.has(fieldCallID) || e.has(fieldToolName) && !tokens && (e.has(fieldToolInput, fieldToolOutput) || !root):
 		return fact.ToolCall

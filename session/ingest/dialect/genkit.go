@@ -243,17 +243,8 @@ func genkitUsage(provider string, raw json.RawMessage) *fact.Usage {
 	thoughts, cached, total := count(u.Thoughts), count(u.Cached), count(u.Total)
 
 	provider = strings.ToLower(provider)
-	google := strings.HasPrefix(provider, "google") || strings.HasPrefix(provider, "vertex")
-	thoughtsApart := thoughts > output
-	switch total {
-	case input + output + thoughts:
-		thoughtsApart = true
-	case input + output:
-	default:
-		thoughtsApart = thoughtsApart || google
-	}
+	thoughtsApart := genkitThoughtsApart(provider, input, output, thoughts, total)
 	cacheApart := cached > input || strings.Contains(provider, "anthropic")
-
 	usage := fact.Usage{Raw: raw, Tokens: session.Usage{Input: input, Output: output, Reasoning: thoughts, CacheRead: cached}}
 	if !thoughtsApart {
 		usage.Tokens.Output -= thoughts
@@ -270,6 +261,18 @@ func genkitUsage(provider string, raw json.RawMessage) *fact.Usage {
 		usage.Basis = fact.Inclusive
 	}
 	return &usage
+}
+
+// genkitThoughtsApart reports whether the output excludes the reasoning: the total proves it,
+// or, where there is none, it is Google's.
+func genkitThoughtsApart(provider string, input, output, thoughts, total int64) bool {
+	switch total {
+	case input + output + thoughts:
+		return true
+	case input + output:
+		return thoughts > output
+	}
+	return thoughts > output || strings.HasPrefix(provider, "google") || strings.HasPrefix(provider, "vertex")
 }
 
 // toolCall reads the call of a tool. Its id is not on the span. A tool that waits

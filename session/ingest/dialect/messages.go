@@ -332,16 +332,8 @@ func (r *reader) object(o object, raw json.RawMessage, depth int) ([]fact.Messag
 		return r.value(args[0], depth-1)
 	}
 	switch {
-	case o.has("kwargs") && o.has("lc"): // LangChain's serialized form: the class names the role
-		inner, ok := membersOf(o["kwargs"])
-		if !ok {
-			return nil, false
-		}
-		var class []string
-		if json.Unmarshal(o["id"], &class) == nil && len(class) > 0 && !inner.has("role") {
-			inner["role"], _ = json.Marshal(class[len(class)-1])
-		}
-		return r.message(inner), true
+	case o.has("kwargs") && o.has("lc"):
+		return r.serialized(o)
 	case o.isMessage():
 		if inner, ok := membersOf(o["data"]); ok && inner.has("content") && !o.has("content") { // LangChain's messages_to_dict
 			if !inner.has("role") {
@@ -351,32 +343,8 @@ func (r *reader) object(o object, raw json.RawMessage, depth int) ([]fact.Messag
 		}
 		return r.message(o), true
 	case o.isWrapper():
-		var messages []fact.Message
-		for _, key := range []string{"system", "systemInstruction", "system_instruction", "instructions"} {
-			told, _ := r.as("system", o[key], depth-1)
-			if s := textOf(told, ""); s != "" {
-				messages = append(messages, fact.Message{Role: "system", Parts: []fact.Part{{Kind: fact.PartText, Text: s}}})
-			}
-		}
-		for _, key := range wrappers {
-			if !o.has(key) {
-				continue
-			}
-			if s := text(o[key]); s != "" && (key == "prompt" || key == "input") {
-				// What was typed, whatever it looks like.
-				return append(messages, fact.Message{Role: r.role, Parts: appendText(nil, fact.PartText, s)}), true
-			}
-			role := r.role
-			if key == "output" || key == "choices" || key == "candidates" || key == "generations" {
-				role = "assistant"
-			}
-			if more, ok := r.as(role, o[key], depth-1); ok {
-				return append(messages, more...), true
-			}
-		}
-		return messages, messages != nil
-	}
-	if o.isCandidate() {
+		return r.wrapped(o, depth)
+	case o.isCandidate():
 		return r.message(o.inner("content")), true
 	}
 	parts := appendPart(nil, raw, "")
@@ -384,6 +352,49 @@ func (r *reader) object(o object, raw json.RawMessage, depth int) ([]fact.Messag
 		return nil, false
 	}
 	return []fact.Message{{Role: roleOf(parts, r.role), Parts: parts}}, true
+}
+
+// serialized reads a message in LangChain's serialized form: the class names the role.
+func (r *reader) serialized(o object) ([]fact.Message, bool) {
+	inner, ok := membersOf(o["kwargs"])
+	if !ok {
+		return nil, false
+	}
+	var class []string
+	if json.Unmarshal(o["id"], &class) == nil && len(class) > 0 && !inner.has("role") {
+		inner["role"], _ = json.Marshal(class[len(class)-1])
+	}
+	return r.message(inner), true
+}
+
+// wrapped reads a request or a response: its instructions, and the first member that holds
+// messages.
+func (r *reader) wrapped(o object, depth int) ([]fact.Message, bool) {
+	var messages []fact.Message
+	for _, key := range []string{"system", "systemInstruction", "system_instruction", "instructions"} {
+		instructions, _ := r.as("system", o[key], depth-1)
+		if s := textOf(instructions, ""); s != "" {
+			messages = append(messages, fact.Message{Role: "system", Parts: []fact.Part{{Kind: fact.PartText, Text: s}}})
+		}
+	}
+	for _, key := range wrappers {
+		if !o.has(key) {
+			continue
+		}
+		role := r.role
+		switch key {
+		case "prompt", "input":
+			if s := text(o[key]); s != "" { // what was typed, whatever it looks like
+				return append(messages, fact.Message{Role: r.role, Parts: appendText(nil, fact.PartText, s)}), true
+			}
+		case "output", "choices", "candidates", "generations":
+			role = "assistant"
+		}
+		if more, ok := r.as(role, o[key], depth-1); ok {
+			return append(messages, more...), true
+		}
+	}
+	return messages, messages != nil
 }
 
 // as reads a value whose messages have that role where they do not say.

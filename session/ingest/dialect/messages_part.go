@@ -108,6 +108,22 @@ func appendText(parts []fact.Part, kind, s string) []fact.Part {
 	return append(parts, fact.Part{Kind: kind, Text: s})
 }
 
+// invocation returns the part of the AI SDK that has a call with its result, and the tool's
+// name: a part of its own type, or one within a part. It returns nil for other parts.
+func invocation(o object, kind string) (in object, name string) {
+	own := strings.HasPrefix(kind, "tool-") && shapes[kind] == 0 && !strings.HasPrefix(kind, "tool-approval-")
+	switch {
+	case o.has("toolCallId") && own:
+		return o, strings.TrimPrefix(kind, "tool-")
+	case o.has("toolCallId") && kind == "dynamic-tool":
+		return o, o.str("toolName")
+	case kind == "tool-invocation":
+		in = o.inner("toolInvocation")
+		return in, in.str("toolName")
+	}
+	return nil, ""
+}
+
 // appendPart reads a part, which is several where a client keeps a call and its
 // result in one, and none where nothing is in it.
 func appendPart(parts []fact.Part, raw json.RawMessage, role string) []fact.Part {
@@ -123,17 +139,8 @@ func appendPart(parts []fact.Part, raw json.RawMessage, role string) []fact.Part
 		return append(parts, fact.Part{Kind: fact.PartOther, Data: bytes.Clone(raw)})
 	}
 	kind := o.str("type")
-	if o.has("toolCallId") && (strings.HasPrefix(kind, "tool-") && shapes[kind] == 0 && !strings.HasPrefix(kind, "tool-approval-") || kind == "dynamic-tool") {
-		name := strings.TrimPrefix(kind, "tool-")
-		if kind == "dynamic-tool" {
-			name = o.str("toolName")
-		}
-		return appendInvocation(parts, o, name)
-	}
-	if kind == "tool-invocation" {
-		if in := o.inner("toolInvocation"); in != nil {
-			return appendInvocation(parts, in, in.str("toolName"))
-		}
+	if in, name := invocation(o, kind); in != nil {
+		return appendInvocation(parts, in, name)
 	}
 	switch shapes[kind] {
 	case shapeText:
