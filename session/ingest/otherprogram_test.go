@@ -275,8 +275,8 @@ func text(m *session.MessageAndParts) string {
 	return all
 }
 
-// upTo are the messages of a session that its fork copies. A session that went away,
-// because its telemetry turned out to be another's, has none.
+// upTo are the messages of a session that its fork copies. A session that went away or is
+// empty, because its telemetry turned out to be another's, has none.
 func upTo(t *testing.T, s *sqlitestore.Store, id, fork string) (messages []string) {
 	t.Helper()
 	row := allSessions(t, s)[fork]
@@ -290,8 +290,8 @@ func upTo(t *testing.T, s *sqlitestore.Store, id, fork string) (messages []strin
 	for i := range last + 1 {
 		messages = append(messages, text(&tr.Messages[i]))
 	}
-	if last < 0 {
-		return nil
+	if last < 0 && len(tr.Messages) > 0 {
+		t.Errorf("fork %s left at message %s, which session %s does not have", fork, *row.ParentMessageID, id)
 	}
 	return messages
 }
