@@ -278,11 +278,11 @@ type MessageTrace struct {
 	Problems []string `json:"problems,omitempty"`
 }
 
-// History counts the messages that a request repeats, those of the system left out. Both
-// counts are 0 where only their being there is known.
+// History counts the messages that a request repeats, without system messages. Both
+// counts are 0 if it is only known that there are some.
 type History struct {
 	Messages int64 `json:"messages"`
-	// Turns counts what the user said among them, messages in a row once.
+	// Turns counts the user messages among them; consecutive ones count once.
 	Turns int64 `json:"turns"`
 }
 

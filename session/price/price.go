@@ -7,8 +7,6 @@
 // amount: it does not include discounts, subscriptions, batch or priority prices, or
 // charges for anything but tokens. If it is ambiguous which model is meant, there is no
 // estimate.
-// knows no discount, subscription, batch or priority price, and no charge for what is not
-// a token. Where it is not certain which model is meant there is none.
 package price
 
 import (
