@@ -1,7 +1,7 @@
 // Reads a trace of the Agent Client Protocol on stdin, a JSON-RPC message per line,
-// and asks the protocol's own SDK whether each message is what its peers take: by
-// the zod schemas with which the SDK parses what arrives, which must keep all of
-// the message, and by the published JSON schema, which is stricter.
+// and validates each message with the protocol's own SDK: with the zod schemas that
+// the SDK uses to parse input, which must keep the whole message, and with the
+// published JSON schema, which is stricter.
 //
 // Prints one line per failure and, last, "N passed, N failed". Exits with 0 if
 // nothing failed, 1 if something did, and 2 if a line is not JSON.
@@ -34,7 +34,7 @@ async function protocol(version) {
   return { zod, methods, validator };
 }
 
-// flaws lists what is wrong with a value of a type.
+// flaws lists the problems of a value of a type.
 function flaws({ zod, validator }, name, value) {
   const found = [];
   const parsed = zod[`z${name}`].safeParse(value);
@@ -48,11 +48,11 @@ function flaws({ zod, validator }, name, value) {
   return found;
 }
 
-// some is the beginning of a list: of a union, every alternative has its say.
+// some is the beginning of a list: for a union, it has an error of every alternative.
 const some = (reasons) => reasons.slice(0, 3).join("; ") + (reasons.length > 3 ? "; …" : "");
 
-// lost names what of a value is not in what was parsed of it. Nothing is said of
-// _meta, which is free.
+// lost lists the keys of a value that the parsed value lacks. It ignores _meta, which
+// is an extension point.
 function lost(value, parsed, path) {
   if (isDeepStrictEqual(value, parsed)) return [];
   if (Array.isArray(value) && Array.isArray(parsed) && value.length === parsed.length) {
@@ -68,13 +68,13 @@ function lost(value, parsed, path) {
 
 const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
 
-// Not merged into the protocol; a client asks for it with clientCapabilities.logging.
+// Not merged into the protocol; a client enables it with clientCapabilities.logging.
 const proposed = (method) => method === "log" || method.startsWith("_");
 
 let spoken; // the version, once initialize has named it
 const asked = new Map();
 
-// check returns the flaws of one message.
+// check returns the problems of one message.
 async function check(message) {
   if (message.jsonrpc !== "2.0") return ["it is not JSON-RPC 2.0"];
   if (message.method === undefined) {

@@ -1,5 +1,5 @@
-// Reads sessions as canonical JSONL on stdin and asks the AI SDK whether every
-// message is a UIMessage that it keeps as it is and can hand to a model.
+// Reads sessions as canonical JSONL on stdin and checks with the AI SDK that every
+// message is a valid UIMessage that it keeps unchanged and can convert for a model.
 //
 // Prints one line per failure and, last, "N passed, N failed". Exits with 0 if
 // nothing failed, 1 if something did, and 2 if the input is not canonical JSONL.
@@ -44,7 +44,7 @@ async function* messages(input) {
   if (message) yield message;
 }
 
-// uiMessage is what a program that shows the session makes of the rows.
+// uiMessage builds the UI message of a program that shows the session.
 function uiMessage({ row, parts }) {
   return {
     id: row.id,
@@ -54,7 +54,7 @@ function uiMessage({ row, parts }) {
   };
 }
 
-// flaws lists what is wrong with a message; it is empty for a sound one.
+// flaws lists the problems of a message; it is empty for a valid one.
 async function flaws(message) {
   let ui;
   try {
@@ -75,8 +75,8 @@ async function flaws(message) {
   return lost;
 }
 
-// rejections finds the parts that the SDK rejects, because its error for a whole
-// message names every kind of part that they are not.
+// rejections validates part by part, because the SDK's error for a whole message lists
+// every kind of part that the rejected one is not.
 async function rejections(message, ui, error) {
   const found = [];
   for (const [i, part] of ui.parts.entries()) {
@@ -86,9 +86,9 @@ async function rejections(message, ui, error) {
   return found.length > 0 ? found : [reason(error, 1)];
 }
 
-// reason words the issue of a Zod error; of a union, that of the alternative
-// which fits best: of the part's own type and state if there is one. The first
-// depth steps of a path lead to what the reader knows already.
+// reason returns the text of a Zod error. For a union it is that of the alternative
+// that fits best: the one with the part's type and state, if there is one. The first
+// depth steps of a path are omitted, because the reader knows them.
 function reason(error, depth) {
   const issues = error?.cause?.issues;
   if (!Array.isArray(issues) || issues.length === 0) return error?.message ?? String(error);

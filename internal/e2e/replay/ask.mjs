@@ -1,8 +1,7 @@
-// Reads bundles as JSON on stdin, one on a line, and prints for each a line with the
-// bodies of the requests that the providers of the AI SDK make of its messages, by
-// format.
+// Reads bundles as JSON on stdin, one per line. For each it prints a line with the bodies
+// of the requests that the AI SDK's providers build from its messages, by format.
 //
-// What the SDK refuses to convert is {"error": ...} in place of a body.
+// For a bundle that the SDK refuses to convert, {"error": ...} replaces the body.
 
 import { createInterface } from "node:readline";
 import { createAnthropic } from "@ai-sdk/anthropic";
@@ -13,7 +12,7 @@ globalThis.AI_SDK_LOG_WARNINGS = false;
 
 class Captured extends Error {}
 
-// body is what the SDK sends for a bundle with the model that make returns.
+// body returns what the SDK sends for a bundle with the model that make returns.
 async function body(bundle, make, providerOptions) {
   const tools = Object.fromEntries(
     (bundle.tools ?? []).map(({ name, description, input_schema }) => [

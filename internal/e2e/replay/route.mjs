@@ -1,5 +1,5 @@
-// Serves on a loopback port what the AI SDK answers to useChat, by path, and prints
-// the port. The model is scripted: see models. Ends when stdin does.
+// Serves the AI SDK's responses to useChat on a loopback port, by path, and prints the
+// port. The model is scripted: see models. Exits at the end of stdin.
 
 import { createServer } from "node:http";
 import { convertToModelMessages, simulateReadableStream, stepCountIs, streamText, tool, validateUIMessages } from "ai";
