@@ -126,29 +126,63 @@ func (x *redaction) ids(raw json.RawMessage) json.RawMessage {
 	if len(raw) == 0 || raw[0] != '"' && !x.rows && x.clean(raw) {
 		return raw
 	}
-	switch raw[0] {
-	case '"':
+	out, ok := x.eachString(raw, x.idString)
+	if !ok {
+		x.json(redact.Other, "", &out) // no JSON
+	}
+	return out
+}
+
+// idString redacts a string in JSON as an identifier.
+func (x *redaction) idString(raw json.RawMessage) json.RawMessage {
+	var s string
+	if json.Unmarshal(raw, &s) != nil {
+		x.json(redact.Other, "", &raw)
+		return raw
+	}
+	before := s
+	if x.partType(&s); s == before {
+		return raw
+	}
+	return spans.AppendJSONString(nil, s)
+}
+
+// words redacts every name and every string of one word in a value in JSON as an
+// identifier: what a program's own metadata holds of ids repeats those of the rows.
+func (x *redaction) words(raw json.RawMessage) json.RawMessage {
+	const long = 256
+	out, _ := x.eachString(raw, func(raw json.RawMessage) json.RawMessage {
 		var s string
-		if json.Unmarshal(raw, &s) != nil {
-			break
-		}
-		before := s
-		if x.partType(&s); s == before {
+		if len(raw) > long || json.Unmarshal(raw, &s) != nil || strings.ContainsAny(s, " \t\r\n") {
 			return raw
 		}
-		return spans.AppendJSONString(nil, s)
+		return x.idString(raw)
+	})
+	return out
+}
+
+// eachString writes a value in JSON again, each of its strings as f leaves it and each name
+// redacted as an identifier. It is not ok for what is neither a string nor holds any.
+func (x *redaction) eachString(raw json.RawMessage, f func(json.RawMessage) json.RawMessage) (out json.RawMessage, ok bool) {
+	if len(raw) == 0 {
+		return raw, false
+	}
+	below := func(raw json.RawMessage) json.RawMessage {
+		out, _ := x.eachString(raw, f)
+		return out
+	}
+	switch raw[0] {
+	case '"':
+		return f(raw), true
 	case '{':
 		return eachMember(raw, func(m *member) {
 			x.id(&m.name)
-			m.value = x.ids(m.value)
-		})
+			m.value = below(m.value)
+		}), true
 	case '[':
-		if out, ok := eachElement(raw, x.ids); ok {
-			return out
-		}
+		return eachElement(raw, below)
 	}
-	x.json(redact.Other, "", &raw) // no JSON
-	return raw
+	return raw, false
 }
 
 // identifiers redacts every string in a struct as an identifier. What was redacted as
@@ -246,30 +280,39 @@ func (x *redaction) batch(b *store.Batch) {
 			}
 		}
 	}
-	for i := range b.Sessions {
-		x.session(&b.Sessions[i])
-	}
+	each(b.Sessions, x.session)
 	for i := range b.Messages {
 		m := &b.Messages[i]
-		x.id(&m.ID)
-		x.id(&m.SessionID)
-		x.id(&m.Role)
-		m.Metadata = x.messageMetadata(m.Metadata)
+		m.Metadata = x.message(&m.ID, &m.SessionID, &m.Role, m.Metadata)
 	}
-	for i := range b.Parts {
-		x.part(&b.Parts[i])
+	each(b.Parts, x.part)
+	each(b.Decisions, x.decision)
+	each(b.Blobs, x.blob)
+	each(b.Links, x.link)
+	each(b.Observations, x.observation)
+}
+
+// each hands every row to f, to be redacted in place.
+func each[T any](rows []T, f func(*T)) {
+	for i := range rows {
+		f(&rows[i])
 	}
-	for i := range b.Decisions {
-		x.decision(&b.Decisions[i])
-	}
-	for i := range b.Blobs {
-		x.blob(&b.Blobs[i])
-	}
-	for i := range b.Links {
-		x.link(&b.Links[i])
-	}
-	for i := range b.Observations {
-		x.observation(&b.Observations[i])
+}
+
+// message redacts the row of a message, and returns its metadata.
+func (x *redaction) message(id, sessionID, role *string, metadata json.RawMessage) json.RawMessage {
+	x.id(id)
+	x.id(sessionID)
+	x.id(role)
+	return x.messageMetadata(metadata)
+}
+
+// history redacts where a session was rewound to and what it was forked from.
+func (x *redaction) history(rewinds []store.Rewind, fork *store.Fork) {
+	each(rewinds, func(r *store.Rewind) { x.id(&r.To) })
+	if fork != nil {
+		x.id(&fork.From)
+		x.id(&fork.Message)
 	}
 }
 
@@ -321,13 +364,7 @@ func (x *redaction) session(c *store.SessionChange) {
 	if c.Model != nil {
 		c.Model.Text = string(x.ids(json.RawMessage(c.Model.Text)))
 	}
-	for i := range c.Rewinds {
-		x.id(&c.Rewinds[i].To)
-	}
-	if c.Fork != nil {
-		x.id(&c.Fork.From)
-		x.id(&c.Fork.Message)
-	}
+	x.history(c.Rewinds, c.Fork)
 	for _, v := range [...]*store.Value{c.Title, c.WorkspaceRoot} {
 		if v != nil {
 			x.text(redact.Other, &v.Text)
@@ -465,32 +502,6 @@ func (x *redaction) keyed(kind redact.Content, m *member) {
 		m.value = x.words(m.value)
 	}
 	x.id(&m.name)
-}
-
-// words redacts every name and every string of one word in a value in JSON as an
-// identifier: what a program's own metadata holds of ids repeats those of the rows.
-func (x *redaction) words(raw json.RawMessage) json.RawMessage {
-	const long = 256
-	if len(raw) == 0 {
-		return raw
-	}
-	switch raw[0] {
-	case '"':
-		var s string
-		if len(raw) <= long && json.Unmarshal(raw, &s) == nil && !strings.ContainsAny(s, " \t\r\n") {
-			return x.ids(raw)
-		}
-	case '{':
-		return eachMember(raw, func(m *member) {
-			x.id(&m.name)
-			m.value = x.words(m.value)
-		})
-	case '[':
-		if out, ok := eachElement(raw, x.words); ok {
-			return out
-		}
-	}
-	return raw
 }
 
 // blob keeps the digest that its source gave it, which is what messages know it by.

@@ -26,24 +26,13 @@ func RedactRows(r *redact.Redactor, in *store.Imported) (redacted int) {
 	in.State = in.State.Portable()
 	x.sessionRow(&in.Session, in.State)
 	for i := range in.Messages {
-		m := &in.Messages[i]
-		x.id(&m.Message.ID)
-		x.id(&m.Message.SessionID)
-		x.id(&m.Message.Role)
-		m.Message.MetadataJSON = string(x.messageMetadata(json.RawMessage(m.Message.MetadataJSON)))
-		for j := range m.Parts {
-			x.partRow(&m.Parts[j])
-		}
+		m := &in.Messages[i].Message
+		m.MetadataJSON = string(x.message(&m.ID, &m.SessionID, &m.Role, json.RawMessage(m.MetadataJSON)))
+		each(in.Messages[i].Parts, x.partRow)
 	}
-	for i := range in.Decisions {
-		x.decision(&in.Decisions[i])
-	}
-	for i := range in.Links {
-		x.link(&in.Links[i])
-	}
-	for i := range in.Traces {
-		x.hexID(&in.Traces[i])
-	}
+	each(in.Decisions, x.decision)
+	each(in.Links, x.link)
+	each(in.Traces, x.hexID)
 	for i := range in.Claims {
 		x.id(&in.Claims[i].MessageID)
 		x.id(&in.Claims[i].PartID)
@@ -112,13 +101,7 @@ func (x *redaction) state(s *store.State) {
 	if s == nil {
 		return
 	}
-	for i := range s.Rewinds {
-		x.id(&s.Rewinds[i].To)
-	}
-	if s.Fork != nil {
-		x.id(&s.Fork.From)
-		x.id(&s.Fork.Message)
-	}
+	x.history(s.Rewinds, s.Fork)
 	stamps := make(map[string]store.Stamp, len(s.Stamps))
 	for column, stamp := range s.Stamps {
 		if key, ok := strings.CutPrefix(column, metadataColumn); ok {
