@@ -26,16 +26,19 @@ type tool struct {
 
 // tools is the table of commands.
 var tools = []*tool{
-	{names: "curl", near: " -| http| \"", flags: "uUE", apart: true, attached: true, user: ':', long: "--user --proxy-user --oauth2-bearer --pass --cookie", cookie: "b"},
+	{names: "curl", near: " -| http| \"", flags: "uUE", apart: true, attached: true, user: ':',
+		long: "--user --proxy-user --oauth2-bearer --pass --cookie", cookie: "b"},
 	{names: "mysql mariadb", near: " -", flags: "p", attached: true},
 	{names: "mysqldump mysqladmin mysqlimport mariadb-dump", flags: "p", attached: true},
 	{names: "mysqladmin", sub: "password", last: 2},
-	{names: "docker podman nerdctl buildah skopeo oc az fly flyctl", sub: "login", near: " login| auth login", flags: "p", apart: true, pipe: true, must: "--password-stdin"},
+	{names: "docker podman nerdctl buildah skopeo oc az fly flyctl", sub: "login", near: " login| auth login",
+		flags: "p", apart: true, pipe: true, must: "--password-stdin"},
 	{names: "helm", sub: "login", near: " registry login", flags: "p", apart: true, pipe: true, must: "--password-stdin"},
 	{names: "az", sub: "keyvault", near: " keyvault", long: "--value"},
 	{names: "az", sub: "sql|mysql|postgres|vm", near: " sql| mysql| postgres| vm", flags: "p", apart: true},
 	{names: "mongo", near: " -| \"", flags: "p", apart: true},
-	{names: "mongosh mongodump mongorestore mongoexport cqlsh twine useradd usermod rdesktop rabbitmqadmin psexec psexec64 bcp", flags: "pP", apart: true},
+	{names: "mongosh mongodump mongorestore mongoexport cqlsh twine useradd usermod rdesktop rabbitmqadmin psexec " +
+		"psexec64 bcp", flags: "pP", apart: true},
 	{names: "poetry", sub: "publish", flags: "p", apart: true},
 	{names: "poetry composer bundle", sub: "config", last: 4, must: "http-basic"},
 	{names: "bundle", sub: "config", last: 3, user: ':'},
@@ -273,7 +276,8 @@ func (c *scan) give(lo, hi int) {
 	if lo < c.floor || hi <= lo {
 		return
 	}
-	if v := c.s[lo:hi]; v[0] == '-' || placeholder(v) || marked(v) || len(v) < 2 || v[0] == '$' && len(v) > 1 && class[v[1]]&word != 0 && identifierPath(v[1:]) {
+	if v := c.s[lo:hi]; v[0] == '-' || placeholder(v) || marked(v) || len(v) < 2 || v[0] == '$' && len(v) > 1 &&
+		class[v[1]]&word != 0 && identifierPath(v[1:]) {
 		return
 	}
 	c.addLater(finding{lo, hi, commandMarker})
@@ -461,7 +465,8 @@ func (t *tool) password(s string, start, end int) (int, int) {
 	if end <= start {
 		return 0, 0
 	}
-	if v := s[start:end]; v == "" || v[0] == '-' || placeholder(v) || marked(v) || has(passwordWords, v) || strings.HasSuffix(v, "...]") {
+	if v := s[start:end]; v == "" || v[0] == '-' || placeholder(v) || marked(v) || has(passwordWords, v) ||
+		strings.HasSuffix(v, "...]") {
 		return 0, 0
 	}
 	return start, end

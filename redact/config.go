@@ -100,8 +100,11 @@ type Redactor struct {
 func DefaultKeys() []string {
 	return []string{
 		"api_key", "authorization", "cookie", "password", "secret", "token",
-		"access_key", "account_key", "app_key", "application_key", "credentials", "passphrase", "passwd", "private_key", "signing_key", "encryption_key",
-		"secret_key", "master_key", "client_key", "shared_key", "preshared_key", "pre_shared_key", "service_key", "auth_key", "subscription_key", "passcode", "access_code", "authtoken", "session_key", "bw_session", "totp_seed", "otp_seed", "pass", "pwd", "psk", "pat", "auth", "key",
+		"access_key", "account_key", "app_key", "application_key", "credentials", "passphrase", "passwd", "private_key",
+		"signing_key", "encryption_key",
+		"secret_key", "master_key", "client_key", "shared_key", "preshared_key", "pre_shared_key", "service_key",
+		"auth_key", "subscription_key", "passcode", "access_code", "authtoken", "session_key", "bw_session", "totp_seed",
+		"otp_seed", "pass", "pwd", "psk", "pat", "auth", "key",
 	}
 }
 
@@ -109,7 +112,8 @@ func DefaultKeys() []string {
 // three bytes or not ASCII, on an unknown rule and on a limit out of range.
 func New(cfg Config) (*Redactor, error) {
 	r := &Redactor{names: map[string]bool{}, fn: cfg.Func, maxBytes: cfg.MaxBytes, maxDepth: cfg.MaxDepth}
-	r.omit = [...]bool{Prompt: cfg.Omit.Prompts, Reasoning: cfg.Omit.Reasoning, ToolInput: cfg.Omit.ToolInputs, ToolOutput: cfg.Omit.ToolOutputs}
+	r.omit = [...]bool{Prompt: cfg.Omit.Prompts, Reasoning: cfg.Omit.Reasoning, ToolInput: cfg.Omit.ToolInputs,
+		ToolOutput: cfg.Omit.ToolOutputs}
 	if cfg.MaxBytes < 0 || cfg.MaxBytes > 0 && cfg.MaxBytes < MinLimit {
 		return nil, fmt.Errorf("check max_bytes %d: use 0 for no limit, or %d or more", cfg.MaxBytes, MinLimit)
 	}

@@ -27,7 +27,7 @@ func (a *assignment) value(i int) (start, end int) {
 		return a.element(i)
 	case a.form == cell:
 		return a.cellAt(i)
-	case a.class == credential && a.form != flag && a.form != told:
+	case a.class == credential && a.form != flag && a.form != setting:
 		return a.headerValue(i)
 	case a.form == colon && (s[i] == '|' || s[i] == '>'):
 		return a.block(i)
@@ -176,7 +176,7 @@ func (a *assignment) container(i int) (start, end int) {
 	window := s[:min(len(s), i+16<<10)]
 	end = skipJSON(window, i)
 	if end >= 0 && a.c.afford(end-i) {
-		if judge(a.class, s[i:end]) != goes {
+		if verdictOf(a.class, s[i:end]) != goes {
 			return 0, 0
 		}
 		a.marker = quotedMarker
@@ -250,7 +250,9 @@ func afterScheme(s string, start, end int) int {
 	if end-start < 4 || class[s[start]]&letter == 0 {
 		return start
 	}
-	for _, scheme := range [...]string{"Bearer", "Basic", "Token", "Digest", "Negotiate", "ApiKey", "Api-Key", "Api-Token", "PRIVATE-TOKEN", "Key", "GoogleLogin", "AWS4-HMAC-SHA256", "NTLM", "SSWS", "Hawk", "OAuth", "Splunk", "JWT", "GenieKey", "Bot"} {
+	for _, scheme := range [...]string{"Bearer", "Basic", "Token", "Digest", "Negotiate", "ApiKey", "Api-Key",
+		"Api-Token", "PRIVATE-TOKEN", "Key", "GoogleLogin", "AWS4-HMAC-SHA256", "NTLM", "SSWS", "Hawk", "OAuth", "Splunk",
+		"JWT", "GenieKey", "Bot"} {
 		if n := len(scheme); end-start > n+1 && s[start+n] == ' ' && strings.EqualFold(s[start:start+n], scheme) {
 			start += n
 			for start < end && s[start] == ' ' {
@@ -403,7 +405,8 @@ func (a *assignment) wordEnd(i int) int {
 	if end > i+1 && (s[end-1] == '.' || s[end-1] == '!' && a.form == prose) && class[s[end-2]]&lower != 0 {
 		end-- // ends a sentence
 	}
-	if v := s[i:end]; len(v) < maxJudged && (v[:min(1, len(v))] == "$" || strings.HasPrefix(v, "{{") || strings.HasPrefix(v, "<%")) {
+	if v := s[i:end]; len(v) < maxJudged && (v[:min(1, len(v))] == "$" || strings.HasPrefix(v, "{{") ||
+		strings.HasPrefix(v, "<%")) {
 		return a.template(i, end)
 	}
 	for end > i && strings.IndexByte(",;:)}]", s[end-1]) >= 0 && !bracketMarker(s[i:end]) {

@@ -101,7 +101,7 @@ func (w *walker) any(key string, class keyClass, level int) (end int, ok bool) {
 		if end < 0 {
 			return 0, false
 		}
-		switch judge(class, w.s[start:end]) {
+		switch verdictOf(class, w.s[start:end]) {
 		case goes:
 			w.replace(start, end, quotedMarker)
 			w.i = end
@@ -137,8 +137,8 @@ const (
 	schema
 )
 
-// judge says what becomes of a value under a key that names a secret.
-func judge(class keyClass, raw string) verdict {
+// verdictOf returns what becomes of a value under a key that names a secret.
+func verdictOf(class keyClass, raw string) verdict {
 	switch raw[0] {
 	case 'n', 't', 'f':
 		return stays
@@ -183,9 +183,12 @@ func withoutKeys(raw string) string {
 // schemaWords are the keywords of a JSON Schema for a parameter. A value under a key
 // that names a secret is one when it has only these and says a type.
 var schemaWords = map[string]bool{
-	"type": true, "description": true, "title": true, "default": true, "enum": true, "const": true, "examples": true, "example": true, "format": true,
-	"minLength": true, "maxLength": true, "pattern": true, "minimum": true, "maximum": true, "nullable": true, "items": true, "properties": true,
-	"required": true, "additionalProperties": true, "anyOf": true, "oneOf": true, "allOf": true, "$ref": true, "deprecated": true, "readOnly": true,
+	"type": true, "description": true, "title": true, "default": true, "enum": true, "const": true, "examples": true,
+	"example": true, "format": true,
+	"minLength": true, "maxLength": true, "pattern": true, "minimum": true, "maximum": true, "nullable": true,
+	"items": true, "properties": true,
+	"required": true, "additionalProperties": true, "anyOf": true, "oneOf": true, "allOf": true, "$ref": true,
+	"deprecated": true, "readOnly": true,
 	"writeOnly": true, "x-secret": true, "$comment": true, "minItems": true, "maxItems": true, "uniqueItems": true,
 }
 
@@ -330,7 +333,8 @@ func (p *namedValue) close(w *walker, start int) {
 		v = unescape(v)
 	}
 	a := assignment{class: p.class}
-	if spared(p.class, v) || placeholder(v) || has(stopWords, v) || a.refused(v) || p.class == countable && !looksRandom(v) || label(w.r, v) || loose && !made(v) {
+	if spared(p.class, v) || placeholder(v) || has(stopWords, v) || a.refused(v) || p.class == countable &&
+		!looksRandom(v) || label(w.r, v) || loose && !made(v) {
 		return
 	}
 	w.replace(p.value.lo, p.value.hi, quotedMarker)
@@ -412,7 +416,7 @@ func (w *walker) array(key string, class keyClass, level int) (int, bool) {
 
 // under redacts a string that is an element of the array under a key of class.
 func (w *walker) under(class keyClass, start, end int) bool {
-	if judge(class, w.s[start:end]) != goes {
+	if verdictOf(class, w.s[start:end]) != goes {
 		return false
 	}
 	w.replace(start, end, quotedMarker)

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// keyClass says what a key promises of its value.
+// keyClass is what a key promises of its value.
 type keyClass uint8
 
 const (
@@ -71,10 +71,14 @@ func newKeyName(name string) (keyName, error) {
 // vendorKeys are the names of services whose keys have no shape of their own: where what
 // is assigned to one looks like a token, it is one.
 var vendorKeys = func() (out []keyName) {
-	for name := range strings.FieldsSeq("adafruit adobe airtable algolia asana atlassian confluence jira beamer bitbucket bittrex cloudflare codecov cohere coinbase confluent contentful discord droneci " +
-		"dropbox etsy facebook fastly finicity finnhub flickr freshbooks gitter gocardless heroku hubspot intercom jfrog artifactory kraken kucoin launchdarkly linkedin looker mailchimp mailgun " +
-		"mapbox mattermost maxmind messagebird netlify newrelic nytimes okta openweather plaid rapidapi privateai sendbird sentry snyk sonar squarespace sumologic telegram travis trello twilio twitch twitter yandex zendesk " +
-		"deepgram pinata infura alchemy etherscan opsgenie pagerduty datadog dynatrace grafana sendgrid stripe openai anthropic groq mistral sourcegraph infracost alibaba meraki clickhouse") {
+	for name := range strings.FieldsSeq("adafruit adobe airtable algolia asana atlassian confluence jira beamer " +
+		"bitbucket bittrex cloudflare codecov cohere coinbase confluent contentful discord droneci " +
+		"dropbox etsy facebook fastly finicity finnhub flickr freshbooks gitter gocardless heroku hubspot intercom " +
+		"jfrog artifactory kraken kucoin launchdarkly linkedin looker mailchimp mailgun " +
+		"mapbox mattermost maxmind messagebird netlify newrelic nytimes okta openweather plaid rapidapi privateai " +
+		"sendbird sentry snyk sonar squarespace sumologic telegram travis trello twilio twitch twitter yandex zendesk " +
+		"deepgram pinata infura alchemy etherscan opsgenie pagerduty datadog dynatrace grafana sendgrid stripe openai " +
+		"anthropic groq mistral sourcegraph infracost alibaba meraki clickhouse") {
 		out = append(out, keyName{words: []string{name}, joined: name, class: keyed})
 	}
 	return out
@@ -185,22 +189,32 @@ func wordBefore(s string, lo, i int) (from, to int) {
 
 // describing are words that, after the name of a secret, say something of it that is
 // no secret: password_length, token_count, secret_name.
-var describing = wordSet("count counts limit limits usage budget type types length len size name names url uri endpoint expiry " +
-	"expires expiration ttl policy price cost costs rate per index position offset ratio probability probabilities logprob logprobs format " +
-	"required enabled disabled present exists version field header env file path arn manager rotation strength rules placeholder label " +
-	"by at on ref refs reference field input hint window stats details stdin fd changed updated created reset rotated estimate total sum lifetime expired valid invalid error errors provider providers store regex pattern")
+var describing = wordSet("count counts limit limits usage budget type types length len size name names url uri " +
+	"endpoint expiry " +
+	"expires expiration ttl policy price cost costs rate per index position offset ratio probability probabilities " +
+	"logprob logprobs format " +
+	"required enabled disabled present exists version field header env file path arn manager rotation strength rules " +
+	"placeholder label " +
+	"by at on ref refs reference field input hint window stats details stdin fd changed updated created reset " +
+	"rotated estimate total sum lifetime expired valid invalid error errors provider providers store regex pattern")
 
 // valued are words that, after "token", still speak of its value.
-var valued = wordSet("value secret string str text key raw plain encoded data hash b64 base64 hex cookie auth authorization parameter param local dev prod staging test old new current base default live login sandbox admin root main primary secondary data")
+var valued = wordSet("value secret string str text key raw plain encoded data hash b64 base64 hex cookie auth " +
+	"authorization parameter param local dev prod staging test old new current base default live login sandbox admin " +
+	"root main primary secondary data")
 
 // countingTokens are words that, before "token", make it a token of a model, a
 // parser or a page: eos_token, next_page_token.
-var countingTokens = wordSet("page next prev previous continuation eos bos pad unk mask cls sep special stop start end first last " +
-	"image audio input output prompt completion cached reasoning max min total num per cancel cancellation sync resume continue " +
-	"pagination cursor current cost single multi lookahead used remaining read write creation thinking cache context history thoughts candidates tool")
+var countingTokens = wordSet("page next prev previous continuation eos bos pad unk mask cls sep special stop " +
+	"start end first last " +
+	"image audio input output prompt completion cached reasoning max min total num per cancel cancellation sync " +
+	"resume continue " +
+	"pagination cursor current cost single multi lookahead used remaining read write creation thinking cache context " +
+	"history thoughts candidates tool")
 
 // tokenOwners are words that "token" is written together with: authtoken.
-var tokenOwners = wordSet("auth access refresh session bearer api id user bot csrf xsrf jwt oauth app my the x github gitlab npm device identity root deploy private")
+var tokenOwners = wordSet("auth access refresh session bearer api id user bot csrf xsrf jwt oauth app my the x " +
+	"github gitlab npm device identity root deploy private")
 
 func wordSet(list string) map[string]bool {
 	set := map[string]bool{}
@@ -223,21 +237,33 @@ func has(set map[string]bool, word string) bool {
 
 // passOwners are words that "pass", "pwd" and "pw" are written together with or behind:
 // what they are the password of.
-var passOwners = wordSet("db dbs database user usr username ftp sftp ssh smtp imap pop3 mail email root admin my sql mysql mssql pg psql postgres redis mongo rabbitmq bind ldap " +
-	"login app api key store keystore truststore http https proxy web wifi wlan vpn src dst source target new old confirm svc service sys system master become ansible " +
-	"sudo su client server host jdbc docker registry jenkins nexus git github gitlab jira kafka sasl tls ssl cert pem p12 pfx zip backup encryption dev prod staging nt cifs smb samba rpc x xmpp broker mqtt amqp elastic es neo4j cassandra oracle ora")
+var passOwners = wordSet("db dbs database user usr username ftp sftp ssh smtp imap pop3 mail email root admin my " +
+	"sql mysql mssql pg psql postgres redis mongo rabbitmq bind ldap " +
+	"login app api key store keystore truststore http https proxy web wifi wlan vpn src dst source target new old " +
+	"confirm svc service sys system master become ansible " +
+	"sudo su client server host jdbc docker registry jenkins nexus git github gitlab jira kafka sasl tls ssl cert " +
+	"pem p12 pfx zip backup encryption dev prod staging nt cifs smb samba rpc x xmpp broker mqtt amqp elastic es " +
+	"neo4j cassandra oracle ora")
 
 // otherKeys are words that, before "key", say that it is no secret.
-var otherKeys = wordSet("public pub primary foreign partition sort sorting cache idempotency object objects routing dict row rows i18n config lookup message messages map hash unique composite candidate natural " +
-	"surrogate index group order event events dedup dedupe query hot arrow function modifier ctrl alt shift enter tab escape delete space home end any no each per by bucket issue project " +
-	"translation locale lang label metric tag tags resource entity record field column parent child node react item items list data json yaml env header template file path url uri image " +
-	"asset blob document doc search filter kms kid known site publishable pagination page last first next prev start stop min max range join business natural sequence feature flag cluster " +
-	"topic state status error answer legend press which what this that same other wrong right left up down f set get has del use uses is of in on to as with for if and or the a an all some my your " +
-	"lock mutex rate limit throttle cell table db database s3 minio media upload download artifact build layer step job task run workflow pipeline correlation trace span log session user customer " +
-	"tenant org team member permission policy setting settings option param params parameter property attr attribute prop props slot dom element component view route nav menu tooltip text " +
-	"string int number long short sub super meta lemma pivot global local secondary clustering distribution shard hashed encoded decoded raw version v1 v2")
+var otherKeys = wordSet("public pub primary foreign partition sort sorting cache idempotency object objects " +
+	"routing dict row rows i18n config lookup message messages map hash unique composite candidate natural " +
+	"surrogate index group order event events dedup dedupe query hot arrow function modifier ctrl alt shift enter " +
+	"tab escape delete space home end any no each per by bucket issue project " +
+	"translation locale lang label metric tag tags resource entity record field column parent child node react item " +
+	"items list data json yaml env header template file path url uri image " +
+	"asset blob document doc search filter kms kid known site publishable pagination page last first next prev start " +
+	"stop min max range join business natural sequence feature flag cluster " +
+	"topic state status error answer legend press which what this that same other wrong right left up down f set get " +
+	"has del use uses is of in on to as with for if and or the a an all some my your " +
+	"lock mutex rate limit throttle cell table db database s3 minio media upload download artifact build layer step " +
+	"job task run workflow pipeline correlation trace span log session user customer " +
+	"tenant org team member permission policy setting settings option param params parameter property attr attribute " +
+	"prop props slot dom element component view route nav menu tooltip text " +
+	"string int number long short sub super meta lemma pivot global local secondary clustering distribution shard " +
+	"hashed encoded decoded raw version v1 v2")
 
-// classify says what key promises.
+// classify returns what key promises.
 func (r *Redactor) classify(key string) keyClass {
 	// The name of a rule in a marker is no word of the key.
 	for {
@@ -311,7 +337,7 @@ func (r *Redactor) allowed(key string) bool {
 // maxKey bounds what is looked at as a key; no name of a secret is longer.
 const maxKey = 128
 
-// promise says what the key s[lo:hi] promises by its part s[at:at+n], which spells k.
+// promise returns what the key s[lo:hi] promises by its part s[at:at+n], which spells k.
 func (k *keyName) promise(s string, lo, hi, at, n int) keyClass {
 	end, ok := k.ends(s, at+n, hi)
 	if !ok {
@@ -355,7 +381,8 @@ func (k *keyName) ends(s string, end, hi int) (int, bool) {
 		capital := class[s[end]]&upper != 0 && class[s[end-1]]&upper == 0
 		switch {
 		case capital:
-		case s[end]|0x20 == 's' && (k.class >= countable || k.class == weak && k.joined == "pwd") && !continues(s[:hi], end+1):
+		case s[end]|0x20 == 's' && (k.class >= countable || k.class == weak && k.joined == "pwd") &&
+			!continues(s[:hi], end+1):
 			end++
 		default:
 			return 0, false
@@ -396,7 +423,8 @@ func (k *keyName) after(owner, key string) keyClass {
 	switch {
 	case k.class == countable && has(countingTokens, owner):
 		return notSecret
-	case k.class == weak && (has(passOwners, owner) || owner != "" && strings.ToUpper(key) == key && !has(otherPasses, owner)):
+	case k.class == weak && (has(passOwners, owner) || owner != "" && strings.ToUpper(key) == key &&
+		!has(otherPasses, owner)):
 		return secret
 	case k.joined == "key" && (owner == "" || has(otherKeys, owner)):
 		return notSecret
@@ -407,7 +435,8 @@ func (k *keyName) after(owner, key string) keyClass {
 }
 
 // otherPasses are words that, before "pass" and "pwd", make it no password.
-var otherPasses = wordSet("first second third one two multi single render shadow post pre by no all num n total each per must should will would did does not never old cur current print get low high band boarding")
+var otherPasses = wordSet("first second third one two multi single render shadow post pre by no all num n total " +
+	"each per must should will would did does not never old cur current print get low high band boarding")
 
 func singular(name string) string {
 	if len(name) > 3 && !strings.HasSuffix(name, "ss") {

@@ -21,7 +21,7 @@ type rule struct {
 	alone    bool     // nor may the literal be glued to a word by an underscore
 	hides    encoding // the literal announces no secret but text that hides some
 	find     matcher
-	// maybe says whether the literal at this place of raw JSON could be a secret
+	// maybe reports whether the literal at this place of raw JSON could be a secret
 	// once escapes are gone; nil means yes.
 	maybe  func(raw string, at, n int) bool
 	marker string
@@ -81,7 +81,8 @@ func exactly(set charset, n int) matcher {
 // cutShort reports whether the text ends at i because it was cut there.
 func cutShort(s string, i int) bool {
 	rest := s[i:]
-	return rest == "" || strings.HasPrefix(rest, TruncatedMarker) || strings.HasPrefix(rest, "...") || strings.HasPrefix(rest, "…") ||
+	return rest == "" || strings.HasPrefix(rest, TruncatedMarker) || strings.HasPrefix(rest, "...") ||
+		strings.HasPrefix(rest, "…") ||
 		strings.HasPrefix(rest, "[truncated") || strings.HasPrefix(rest, "<truncated")
 }
 

@@ -38,7 +38,8 @@ func privateKey(c *scan, at, n int) (int, int) {
 	if end := strings.Index(window, "-----"); end >= 0 && strings.HasPrefix(window[end:], "-----END") {
 		body := window[:end]
 		end += len("-----END")
-		if k := strings.Index(window[end:min(len(window), end+60)], "-----"); k >= 0 && strings.Contains(window[end:end+k], "PRIVATE KEY") {
+		if k := strings.Index(window[end:min(len(window), end+60)], "-----"); k >= 0 &&
+			strings.Contains(window[end:end+k], "PRIVATE KEY") {
 			end += k + 5
 		}
 		if strings.Trim(body, " \t\r\n\\nr") == "" || end-len(body) < 120 && wordy(body) {

@@ -33,7 +33,7 @@ const (
 	base64 = alnum | plusSlash | equals
 )
 
-// class says of every byte which sets it is in.
+// class has the sets that each byte is in.
 var class = func() (t [256]charset) {
 	for c := range 256 {
 		switch b := byte(c); {
@@ -242,7 +242,8 @@ func trigram(s string) uint32 {
 
 // frequency is roughly how often a byte of each five-bit class is met in agents'
 // text, per thousand; class 0 is the space and class 13 the hyphen besides m.
-var frequency = [32]int{150, 82, 15, 28, 43, 127, 22, 20, 50, 70, 3, 8, 40, 40, 67, 75, 30, 6, 60, 63, 91, 28, 12, 20, 8, 20, 20, 15, 15, 15, 10, 15}
+var frequency = [32]int{150, 82, 15, 28, 43, 127, 22, 20, 50, 70, 3, 8, 40, 40, 67, 75, 30, 6, 60, 63, 91, 28, 12, 20,
+	8, 20, 20, 15, 15, 15, 10, 15}
 
 // rarest returns where the rarest three neighbouring bytes of literal begin, of those
 // at from and every step after it.
@@ -288,7 +289,8 @@ func (e *entry) at(s string, from, begin int) bool {
 		return e.rule.open || begin == 0 || len(e.literal) > 4 || s[begin-1] != '-'
 	}
 	// token_ghp_…, or glued to a word where the prefix is unlike any.
-	return !e.rule.alone && (s[begin-1] == '_' || len(e.literal) >= 4 && strings.IndexByte("_-.", e.literal[len(e.literal)-1]) >= 0)
+	return !e.rule.alone && (s[begin-1] == '_' || len(e.literal) >= 4 &&
+		strings.IndexByte("_-.", e.literal[len(e.literal)-1]) >= 0)
 }
 
 // bounded reports whether no word runs into position i. The letter of an escape, as
@@ -358,7 +360,8 @@ type span struct{ lo, hi int }
 var scans = sync.Pool{New: func() any { return new(scan) }}
 
 func (c *scan) begin(r *Redactor, s string) {
-	*c = scan{r: r, s: s, found: c.found[:0], later: c.later[:0], hits: c.hits[:0], words: c.words[:0], keep: c.keep[:0], columns: c.columns[:0], begins: c.begins[:0], levels: c.levels,
+	*c = scan{r: r, s: s, found: c.found[:0], later: c.later[:0], hits: c.hits[:0], words: c.words[:0], keep: c.keep[:0],
+		columns: c.columns[:0], begins: c.begins[:0], levels: c.levels,
 		lineFrom: 0, lineTo: -1, keyLo: -1, keyHi: -1, wordFrom: -1, urlFrom: -1}
 }
 
@@ -436,7 +439,7 @@ func (c *scan) verify(entries []entry, at int) int {
 	return 0
 }
 
-// ask asks the rule of the literal at begin, and notes the literal where it says no.
+// ask runs the rule of the literal at begin, and notes the literal where nothing is found.
 func (c *scan) ask(e *entry, begin int) finding {
 	switch {
 	case e.rule == keyRule:
@@ -667,7 +670,7 @@ func (c *scan) openQuotes(i int, q byte) int {
 }
 
 // suspect reports whether raw, a piece of JSON with its escapes, may hold a secret.
-// It errs on the side of yes: what it says no to needs no decoding.
+// It errs on the side of true: what it is false for needs no decoding.
 func (r *Redactor) suspect(raw string) bool {
 	x := &r.index.every2
 	b := unsafe.Slice(unsafe.StringData(raw), len(raw))

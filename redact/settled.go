@@ -43,7 +43,8 @@ func Settled(s string) int {
 		}
 	}
 	// The value of a name that comes after it, within an item.
-	if k := strings.LastIndex(s[from:end], "alue"); k >= 0 && from+k+4 < len(s) && strings.IndexByte(":=\"' ", s[from+k+4]) >= 0 {
+	if k := strings.LastIndex(s[from:end], "alue"); k >= 0 && from+k+4 < len(s) &&
+		strings.IndexByte(":=\"' ", s[from+k+4]) >= 0 {
 		hold(wordStart(s, from+k, max(0, from+k-20)))
 	}
 	for i := from; i < settled; {
@@ -69,7 +70,8 @@ var held = []struct {
 	word   string
 	always bool
 }{
-	{"echo ", true}, {"printf ", true}, {"phrase", true}, {"nemonic", true}, {"ass", false}, {"pwd", false}, {"pw", false}, {"ecret", false}, {"oken", false}, {"key", false},
+	{"echo ", true}, {"printf ", true}, {"phrase", true}, {"nemonic", true}, {"ass", false}, {"pwd", false},
+	{"pw", false}, {"ecret", false}, {"oken", false}, {"key", false},
 	{"redential", false}, {"uth", false}, {"ookie", false}, {"dentified", false},
 }
 
@@ -97,13 +99,15 @@ func wordStart(s string, i, floor int) int {
 // unlikely reports whether a word has what words lack: chance, or a digit in a name that
 // may be a password.
 func unlikely(word string) bool {
-	return chancy(word) || !wordy(word) && !number(word) && len(word) >= 10 || strings.IndexByte(word, ':') > 0 && !number(word)
+	return chancy(word) || !wordy(word) && !number(word) && len(word) >= 10 || strings.IndexByte(word, ':') > 0 &&
+		!number(word)
 }
 
 // inTable reports whether the line that begins at line is a row.
 func inTable(s string, line, end int) bool {
 	row := s[line:end]
-	if strings.ContainsAny(row, "|\t") || strings.Contains(row, "│") || strings.Contains(row, "║") || strings.Contains(row, "<t") {
+	if strings.ContainsAny(row, "|\t") || strings.Contains(row, "│") || strings.Contains(row, "║") ||
+		strings.Contains(row, "<t") {
 		return true
 	}
 	if line == 0 || !strings.ContainsAny(row, ",;") {

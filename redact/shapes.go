@@ -88,7 +88,8 @@ func restOfPassword(c *scan, at, n int) (int, int) {
 func urlCode(c *scan, at, n int) (int, int) {
 	end := run(c.s, at+n, slug)
 	v := c.s[at+n : end]
-	if len(v) < 20 || len(v) > 512 || wordy(v) || uuid(v) || countDigits(v) < 2 || !random(v, dense) || strings.ToLower(v) == v || end < len(c.s) && strings.IndexByte("./", c.s[end]) >= 0 && c.s[at+n-1] == '/' {
+	if len(v) < 20 || len(v) > 512 || wordy(v) || uuid(v) || countDigits(v) < 2 || !random(v, dense) ||
+		strings.ToLower(v) == v || end < len(c.s) && strings.IndexByte("./", c.s[end]) >= 0 && c.s[at+n-1] == '/' {
 		return 0, 0
 	}
 	return at + n, end
@@ -114,7 +115,8 @@ func sent(c *scan, at, n int) (int, int) {
 	}
 	v := c.s[lo:hi]
 	asked := c.s[max(c.floor, at-120):at]
-	if len(v) < 4 || v[0] == '$' || placeholder(v) || marked(v) || strings.ContainsAny(v, " \t") || !strong(v) && strings.LastIndex(asked, "assword") < 0 && strings.LastIndex(asked, "assphrase") < 0 {
+	if len(v) < 4 || v[0] == '$' || placeholder(v) || marked(v) || strings.ContainsAny(v, " \t") || !strong(v) &&
+		strings.LastIndex(asked, "assword") < 0 && strings.LastIndex(asked, "assphrase") < 0 {
 		return 0, 0
 	}
 	return lo, hi
@@ -122,7 +124,8 @@ func sent(c *scan, at, n int) (int, int) {
 
 // oldPassword matches a string in quotes after a new password.
 func oldPassword(c *scan, at, n int) (int, int) {
-	if from, _ := c.line(at); indexFold(c.s[max(c.floor, from, at-maxKey):at], "identified") < 0 && !strings.Contains(c.s[max(from, at-80):at], "[redacted:") {
+	if from, _ := c.line(at); indexFold(c.s[max(c.floor, from, at-maxKey):at], "identified") < 0 &&
+		!strings.Contains(c.s[max(from, at-80):at], "[redacted:") {
 		return 0, 0
 	}
 	return c.quotedAfter(at + n - 1)
@@ -206,9 +209,11 @@ func (c *scan) insertedRow(i int, columns []column) int {
 // labels name passwords and keys in other languages than that of programs, as they begin
 // a line, stand in it and are shouted.
 var labels = func() (out []string) {
-	for _, name := range append(strings.Fields("passwort kennwort wachtwoord contraseña contrasena senha hasło heslo lösenord adgangskode passord salasana jelszó parola "+
+	for _, name := range append(strings.Fields("passwort kennwort wachtwoord contraseña contrasena senha hasło heslo "+
+		"lösenord adgangskode passord salasana jelszó parola "+
 		"parolă şifre lozinka пароль 密码 密碼 口令 パスワード 비밀번호 암호 令牌 密钥 токен schlüssel clave llave"),
-		"mot de passe", "clé API", "clé d'API", "clave API", "chave API", "chiave API", "mật khẩu", "kata sandi", "كلمة المرور", "סיסמה", "รหัสผ่าน", "पासवर्ड", "this key", "my key") {
+		"mot de passe", "clé API", "clé d'API", "clave API", "chave API", "chiave API", "mật khẩu", "kata sandi",
+		"كلمة المرور", "סיסמה", "รหัสผ่าน", "पासवर्ड", "this key", "my key") {
 		first, size := utf8.DecodeRuneInString(name)
 		out = append(out, name)
 		if title := string(unicode.ToUpper(first)) + name[size:]; title != name {
@@ -219,7 +224,8 @@ var labels = func() (out []string) {
 }()
 
 // verbsOfLabels stand between the name of a password and the password.
-var verbsOfLabels = [...]string{"lautet", "ist", "est", "es", "é", "è", "is", "jest", "je", "är", "er", "on", "это", "是", "为", "は", "：", "＝", ":", "=", "->", "→", "*", "_", "`", "\"", "'", "«", "「", "“", "”", " ", "\t"}
+var verbsOfLabels = [...]string{"lautet", "ist", "est", "es", "é", "è", "is", "jest", "je", "är", "er", "on", "это",
+	"是", "为", "は", "：", "＝", ":", "=", "->", "→", "*", "_", "`", "\"", "'", "«", "「", "“", "”", " ", "\t"}
 
 // labelled matches the word after a label where it may be a password.
 func labelled(c *scan, at, n int) (int, int) {
@@ -232,11 +238,13 @@ func labelled(c *scan, at, n int) (int, int) {
 		return 0, 0
 	}
 	end := i
-	for end < len(s) && end-i < maxJudged && class[s[end]]&space == 0 && strings.IndexByte("\"'`<|,;\\)", s[end]) < 0 && s[end] < 0x80 {
+	for end < len(s) && end-i < maxJudged && class[s[end]]&space == 0 && strings.IndexByte("\"'`<|,;\\)", s[end]) < 0 &&
+		s[end] < 0x80 {
 		end++
 	}
 	v := strings.TrimRight(s[i:end], ".*")
-	if placeholder(v) || marked(v) || strings.Contains(v, "://") || !made(v) && !(joined && unlikely(v) && len(v) >= 6 && digits(v) && !algorithm(v) && !filePath(v)) {
+	if placeholder(v) || marked(v) || strings.Contains(v, "://") || !made(v) &&
+		!(joined && unlikely(v) && len(v) >= 6 && digits(v) && !algorithm(v) && !filePath(v)) {
 		return 0, 0
 	}
 	return i, i + len(v)
@@ -244,7 +252,8 @@ func labelled(c *scan, at, n int) (int, int) {
 
 // partOfWord reports whether letters go on before or after s[lo:hi].
 func partOfWord(s string, lo, hi int) bool {
-	return lo > 0 && class[s[lo-1]]&letter != 0 && s[lo] < 0x80 || hi < len(s) && class[s[hi]]&(letter|under) != 0 && s[hi-1] < 0x80
+	return lo > 0 && class[s[lo-1]]&letter != 0 && s[lo] < 0x80 || hi < len(s) && class[s[hi]]&(letter|under) != 0 &&
+		s[hi-1] < 0x80
 }
 
 // afterLabel skips what joins a label and its value, and reports whether that is more than

@@ -146,13 +146,17 @@ func (c *scan) row(at int, line, sign string, columns []column) {
 // nameWords are the labels that stand before the name in a pair, with what the label
 // of the value begins with.
 var nameWords = map[string]string{
-	"name": "", "label": "", "Name": "", "key": "", "Key": "", "variable": "", "field": "", "header": "", "param": "", "parameter": "", "setting": "", "id": "", "Variable": "", "env": "", "NAME": "", "KEY": "", "property": "", "option": "",
-	"ParameterKey": "Parameter", "OutputKey": "Output", "parameterKey": "parameter", "OptionName": "", "parameter_key": "parameter_",
+	"name": "", "label": "", "Name": "", "key": "", "Key": "", "variable": "", "field": "", "header": "", "param": "",
+	"parameter": "", "setting": "", "id": "", "Variable": "", "env": "", "NAME": "", "KEY": "", "property": "",
+	"option":       "",
+	"ParameterKey": "Parameter", "OutputKey": "Output", "parameterKey": "parameter", "OptionName": "",
+	"parameter_key": "parameter_",
 }
 
 // declared reports whether the key is the name of a variable in Terraform.
 func (a *assignment) declared() bool {
-	return a.lo-a.floor >= len(`output "`) && a.s[a.lo-1] == '"' && (strings.HasSuffix(a.s[:a.lo], `variable "`) || strings.HasSuffix(a.s[:a.lo], `output "`))
+	return a.lo-a.floor >= len(`output "`) && a.s[a.lo-1] == '"' &&
+		(strings.HasSuffix(a.s[:a.lo], `variable "`) || strings.HasSuffix(a.s[:a.lo], `output "`))
 }
 
 // byDefault returns the default of a variable in Terraform, or the value of an output.
@@ -254,7 +258,8 @@ func (c *scan) nextLabel(i int) int {
 
 // sameItem reports whether no other item begins between the two halves of a pair.
 func sameItem(between string) bool {
-	return !strings.ContainsAny(between, "{}<>") && !strings.Contains(between, "- ") && strings.Count(between, "\n") <= 4 && !strings.Contains(between, "name")
+	return !strings.ContainsAny(between, "{}<>") && !strings.Contains(between, "- ") &&
+		strings.Count(between, "\n") <= 4 && !strings.Contains(between, "name")
 }
 
 // valueAt returns the value after the label at i if it may be the key's.
@@ -272,7 +277,8 @@ func (a *assignment) valueAt(i int) (found finding) {
 		return found
 	}
 	v := s[start:end]
-	if placeholder(v) || marked(v) || has(stopWords, v) || a.class == countable && number(v) || b.refused(v[:min(len(v), maxJudged)]) || label(a.c.r, v) || !b.quoted && call(v) {
+	if placeholder(v) || marked(v) || has(stopWords, v) || a.class == countable && number(v) ||
+		b.refused(v[:min(len(v), maxJudged)]) || label(a.c.r, v) || !b.quoted && call(v) {
 		return found
 	}
 	if a.class == countable && !looksRandom(v) {

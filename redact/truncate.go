@@ -103,10 +103,12 @@ func originalSize(s string) (int, bool) {
 
 // omit replaces s by a marker with its size.
 func omit(s string, redacted bool) (string, Result) {
-	if body := strings.Trim(s, `"`); strings.HasPrefix(body, "[omitted: ") && strings.HasSuffix(body, " bytes]") && len(body) < 40 {
+	if body := strings.Trim(s, `"`); strings.HasPrefix(body, "[omitted: ") && strings.HasSuffix(body, " bytes]") &&
+		len(body) < 40 {
 		return s, Result{Size: len(s), Omitted: true, Redacted: redacted}
 	}
-	return "[omitted: " + strconv.Itoa(len(s)) + " bytes]", Result{Redacted: redacted, Omitted: true, Size: len(s), SHA256: digest(s)}
+	return "[omitted: " + strconv.Itoa(len(s)) + " bytes]",
+		Result{Redacted: redacted, Omitted: true, Size: len(s), SHA256: digest(s)}
 }
 
 // cutter writes JSON again with shorter strings and fewer elements. Its input is valid.
@@ -120,7 +122,7 @@ type cutter struct {
 	maxElements int
 }
 
-// tighten makes the next output smaller; false says that it cannot.
+// tighten makes the next output smaller; it is false when it cannot.
 func (c *cutter) tighten() bool {
 	switch {
 	case c.maxString > c.limit:

@@ -45,13 +45,15 @@ func urlPassword(c *scan, at, n int) (int, int) {
 	}
 	last := c.host(colon+1, limit)
 	if last < 0 {
-		if stop := authorityEnd(s, colon+1, limit); colon > begin && cutShort(s, stop) && stop-colon > 8 && !number(s[colon+1:stop]) {
+		if stop := authorityEnd(s, colon+1, limit); colon > begin && cutShort(s, stop) && stop-colon > 8 &&
+			!number(s[colon+1:stop]) {
 			return colon + 1, stop // cut before the host
 		}
 		return 0, 0
 	}
 	password := s[colon+1 : last]
-	if len(password) < 2 || placeholder(password) || strings.HasPrefix(password, "[redacted:") && strings.HasSuffix(password, "]") || has(passwordWords, password) {
+	if len(password) < 2 || placeholder(password) || strings.HasPrefix(password, "[redacted:") &&
+		strings.HasSuffix(password, "]") || has(passwordWords, password) {
 		return 0, 0
 	}
 	if user := s[begin:colon]; len(user) >= 20 && tokenLike(user) {
@@ -113,7 +115,8 @@ func maybeURL(raw string, at, n int) bool {
 // dsn matches the password before @tcp( and its like, and before an Oracle host.
 func dsn(c *scan, at, _ int) (int, int) {
 	start := at
-	for start > c.floor && at-start < 128 && class[c.s[start-1]]&space == 0 && strings.IndexByte("\"'`=(,;", c.s[start-1]) < 0 {
+	for start > c.floor && at-start < 128 && class[c.s[start-1]]&space == 0 &&
+		strings.IndexByte("\"'`=(,;", c.s[start-1]) < 0 {
 		start--
 	}
 	if !c.afford((at - start) / 4) {

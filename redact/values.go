@@ -33,7 +33,8 @@ func looksRandom(v string) bool {
 		other = other || c == 0
 	}
 	letters := seen&(lower|upper) != 0
-	return letters && seen&digit != 0 || letters && other || len(v) >= 20 && seen&lower != 0 && seen&upper != 0 || gibberish(v)
+	return letters && seen&digit != 0 || letters && other || len(v) >= 20 && seen&lower != 0 && seen&upper != 0 ||
+		gibberish(v)
 }
 
 // pairs are how likely, from 0 to 9, each letter follows another in English and in the
@@ -88,7 +89,8 @@ func made(v string) bool { return strong(v) || chancy(v) || tokenLike(v) }
 // strong reports whether v is a password as people make them where one is asked for:
 // letters, a digit, and capitals or a mark that names do not have.
 func strong(v string) bool {
-	if len(v) < 7 || len(v) > 64 || algorithm(v) || filePath(v) || strings.ContainsAny(v, " \t\n(){}[]<>|\"'`\\/") || strings.Contains(v, "::") || call(v) || number(v) {
+	if len(v) < 7 || len(v) > 64 || algorithm(v) || filePath(v) || strings.ContainsAny(v, " \t\n(){}[]<>|\"'`\\/") ||
+		strings.Contains(v, "::") || call(v) || number(v) {
 		return false
 	}
 	var seen charset
@@ -102,16 +104,21 @@ func strong(v string) bool {
 
 // stopWords are what stands after the name of a secret in prose, code and schemas and
 // is no secret.
-var stopWords = wordSet("to the a an is are was be and or not for from in on of with by as at if when then this that it its must may can " +
-	"should will flag option argument arg parameter param value values field string str bytes byte number int integer bool boolean " +
-	"any object array list dict map text none null nil undefined true false yes no required optional missing invalid expired empty " +
-	"unset hidden enabled disabled default auto inherit ok error options flags arguments instead via using has have protected prompts void never unknown uint64 int64 uuid self type const let var char " +
+var stopWords = wordSet("to the a an is are was be and or not for from in on of with by as at if when then this " +
+	"that it its must may can " +
+	"should will flag option argument arg parameter param value values field string str bytes byte number int " +
+	"integer bool boolean " +
+	"any object array list dict map text none null nil undefined true false yes no required optional missing invalid " +
+	"expired empty " +
+	"unset hidden enabled disabled default auto inherit ok error options flags arguments instead via using has have " +
+	"protected prompts void never unknown uint64 int64 uuid self type const let var char " +
 	"file path name stdin env prompt removed redacted masked include omit same-origin todo tbd")
 
 // algorithm reports whether v names a hash, cipher or encoding.
 func algorithm(v string) bool {
 	v = strings.ToLower(v)
-	for _, p := range [...]string{"sha", "md5", "base64", "base32", "bcrypt", "argon2", "pbkdf2", "utf", "rs256", "hs256", "es256", "aes", "ed25519", "rsa", "oauth2", "x509", "blake"} {
+	for _, p := range [...]string{"sha", "md5", "base64", "base32", "bcrypt", "argon2", "pbkdf2", "utf", "rs256",
+		"hs256", "es256", "aes", "ed25519", "rsa", "oauth2", "x509", "blake"} {
 		if strings.HasPrefix(v, p) {
 			return true
 		}
@@ -122,7 +129,8 @@ func algorithm(v string) bool {
 // call reports whether v calls or indexes something: getenv("X", f(x), a[0].
 func call(v string) bool {
 	end := run(v, 0, word|dot)
-	return end > 0 && end < len(v) && class[v[0]]&(lower|upper|under) != 0 && (v[end] == '(' || v[end] == '[' || v[end] == '<' && strings.IndexByte(v[:end], '.') > 0)
+	return end > 0 && end < len(v) && class[v[0]]&(lower|upper|under) != 0 &&
+		(v[end] == '(' || v[end] == '[' || v[end] == '<' && strings.IndexByte(v[:end], '.') > 0)
 }
 
 // constant reports whether v is a small number in hexadecimal, as headers of C have.
@@ -143,7 +151,8 @@ func number(v string) bool {
 		switch c := v[i]; {
 		case class[c]&digit != 0:
 			some = true
-		case c != '.' && c != ',' && c != '_' && c != '-' && c != '+' && c != '%' && (i != len(v)-1 || c|0x20 != 'k' && c|0x20 != 'm'):
+		case c != '.' && c != ',' && c != '_' && c != '-' && c != '+' && c != '%' &&
+			(i != len(v)-1 || c|0x20 != 'k' && c|0x20 != 'm'):
 			return false
 		}
 	}
@@ -188,12 +197,14 @@ func placeholder(v string) bool {
 // your-api-key, changeme, sk-..., sk-ant-xxxxxxxx.
 func standsIn(v string) bool {
 	v = strings.Trim(v, "[]<>")
-	for _, name := range [...]string{"changeme", "change-me", "change_me", "changeit", "placeholder", "filtered", "hidden", "todo", "fixme", "tbd", "dummy", "same-origin", "include"} {
+	for _, name := range [...]string{"changeme", "change-me", "change_me", "changeit", "placeholder", "filtered",
+		"hidden", "todo", "fixme", "tbd", "dummy", "same-origin", "include"} {
 		if equalFold(v, name) {
 			return true
 		}
 	}
-	if k := indexFold(v, "your"); k >= 0 && (k == 0 || class[v[k-1]]&letter == 0) && k+4 < len(v) && strings.IndexByte("-_ ", v[k+4]) >= 0 {
+	if k := indexFold(v, "your"); k >= 0 && (k == 0 || class[v[k-1]]&letter == 0) && k+4 < len(v) &&
+		strings.IndexByte("-_ ", v[k+4]) >= 0 {
 		return true
 	}
 	rest := strings.TrimRight(v, "xX.…*")
@@ -237,7 +248,8 @@ func chancy(v string) bool {
 			turns++
 		}
 	}
-	return seen&digit != 0 && seen&letter != 0 && turns >= 2 && marks*3 <= len(v) && (seen&lower != 0 && seen&upper != 0 || turns >= 4 || marks > 0 && seen&lower != 0)
+	return seen&digit != 0 && seen&letter != 0 && turns >= 2 && marks*3 <= len(v) &&
+		(seen&lower != 0 && seen&upper != 0 || turns >= 4 || marks > 0 && seen&lower != 0)
 }
 
 // tokenLike reports whether v has the length and mixture of a key that a machine made.
@@ -249,7 +261,8 @@ func tokenLike(v string) bool {
 	longest, length := 0, 0
 	for i := range len(v) {
 		c := class[v[i]]
-		if c&(base64|slug|dot|tilde) == 0 && v[i] != ':' && v[i] != '%' && (v[i] < '!' || v[i] > '~' || strings.IndexByte("()[]{}<>|\"'", v[i]) >= 0) {
+		if c&(base64|slug|dot|tilde) == 0 && v[i] != ':' && v[i] != '%' &&
+			(v[i] < '!' || v[i] > '~' || strings.IndexByte("()[]{}<>|\"'", v[i]) >= 0) {
 			return false
 		}
 		seen |= c
@@ -260,19 +273,23 @@ func tokenLike(v string) bool {
 			length = 0
 		}
 	}
-	return (seen&digit != 0 && seen&letter != 0 || gibberish(v)) && !wordy(v) && (longest >= 16 || seen&upper != 0 && seen&lower != 0)
+	return (seen&digit != 0 && seen&letter != 0 || gibberish(v)) && !wordy(v) &&
+		(longest >= 16 || seen&upper != 0 && seen&lower != 0)
 }
 
 // passLike reports whether v may be a password where its name means other things too.
 func passLike(v string) bool {
-	if len(v) < 4 || number(v) || filePath(v) || has(stopWords, v) || has(stateWords, v) || strings.ContainsAny(v, " \t\n(){}[]<>|") || strings.Contains(v, "://") || date(v) {
+	if len(v) < 4 || number(v) || filePath(v) || has(stopWords, v) || has(stateWords, v) ||
+		strings.ContainsAny(v, " \t\n(){}[]<>|") || strings.Contains(v, "://") || date(v) {
 		return false
 	}
 	return true
 }
 
 // stateWords are what tests, checks and passes of a compiler end with.
-var stateWords = wordSet("passed fail failed failure failing success succeeded warn warning skip skipped pending first second third final last initial both all nil some later early late post pre done complete partial unknown always")
+var stateWords = wordSet("passed fail failed failure failing success succeeded warn warning skip skipped pending " +
+	"first second third final last initial both all nil some later early late post pre done complete partial unknown " +
+	"always")
 
 // filePath reports whether v is the path of a file.
 func filePath(v string) bool {
@@ -280,7 +297,8 @@ func filePath(v string) bool {
 		return false
 	}
 	switch {
-	case v[0] == '/', v[0] == '~' && v[1] == '/', strings.HasPrefix(v, "./"), strings.HasPrefix(v, "../"), strings.HasPrefix(v, "file:"):
+	case v[0] == '/', v[0] == '~' && v[1] == '/', strings.HasPrefix(v, "./"), strings.HasPrefix(v, "../"),
+		strings.HasPrefix(v, "file:"):
 	case len(v) > 3 && v[1] == ':' && (v[2] == '\\' || v[2] == '/') && class[v[0]]&letter != 0:
 	default:
 		return false
