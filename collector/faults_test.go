@@ -2,6 +2,7 @@ package collector
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -268,12 +269,14 @@ func TestStoreMoved(t *testing.T) {
 // that has it send again, and the store takes what it sends when it is back.
 func TestSenderIsToldSoonThatTheStoreIsAway(t *testing.T) {
 	clean(t)
+	var other *zombie.Conn // of a program that was stopped while it wrote
 	for name, tt := range map[string]struct {
 		options  string
 		away     func(t *testing.T, path string)
 		back     func(t *testing.T, path string)
 		ballast  int
 		contains string
+		within   time.Duration // 0 means 10 s
 	}{
 		"moved": {
 			away:     func(t *testing.T, path string) { must(t, os.Rename(path, path+".away")) },
@@ -292,6 +295,16 @@ func TestSenderIsToldSoonThatTheStoreIsAway(t *testing.T) {
 			options: ", max_size_mib: 1", ballast: 2 << 20,
 			away: func(*testing.T, string) {}, back: func(*testing.T, string) {},
 			contains: "raise the limit or delete sessions",
+		},
+		"locked": {
+			away: func(t *testing.T, path string) {
+				var err error
+				other, err = zombie.OpenConn(path, zombie.OpenReadWrite|zombie.OpenWAL)
+				must(t, err)
+				must(t, sqlitex.ExecuteTransient(other, "BEGIN IMMEDIATE", nil))
+			},
+			back:     func(t *testing.T, _ string) { must(t, other.Close()) },
+			contains: "locked", within: 30 * time.Second,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -318,7 +331,7 @@ service:
 			if s, _ := status.FromError(err); s.Code() != codes.Unavailable || !strings.Contains(s.Message(), tt.contains) {
 				t.Errorf("refused with %v, want UNAVAILABLE and the cause", err)
 			}
-			if d := time.Since(begin); d > 10*time.Second {
+			if d := time.Since(begin); d > cmp.Or(tt.within, 10*time.Second) {
 				t.Errorf("answered after %v", d)
 			}
 			body, err := (&ptrace.ProtoMarshaler{}).MarshalTraces(large("ses_http", tt.ballast))

@@ -17,6 +17,10 @@ import (
 // spans and send them again.
 const patience = 1500 * time.Millisecond
 
+// lockedPatience is the same for a store that another program is writing to. It will be
+// done in a moment, unless it was stopped with its transaction open.
+const lockedPatience = 11 * time.Second
+
 // away is since when the store has been away. It is safe for concurrent use.
 type away struct {
 	mu    sync.Mutex
@@ -35,12 +39,13 @@ func (a *away) end() {
 // been away for longer, and the sender is waiting, it is one that ends them and has
 // the sender try again: the receiver answers with UNAVAILABLE, or 503.
 //
-// A store that another program is writing to is not away. Nor does a sender wait that
-// was answered when the request was queued: then the exporter alone can try again.
+// A sender does not wait that was answered when the request was queued: then the
+// exporter alone can try again.
 func (a *away) answer(c *Config, begin time.Time, err error) error {
+	limit := patience
 	switch sqlite.ErrCode(err).ToPrimary() {
 	case sqlite.ResultBusy, sqlite.ResultLocked:
-		return err
+		limit = lockedPatience
 	}
 	if q := c.QueueConfig.Get(); q != nil && !q.WaitForResult {
 		return err
@@ -50,7 +55,7 @@ func (a *away) answer(c *Config, begin time.Time, err error) error {
 	if a.since.IsZero() {
 		a.since = begin
 	}
-	if time.Since(a.since) < patience {
+	if time.Since(a.since) < limit {
 		return err
 	}
 	return consumererror.NewPermanent(status.Error(codes.Unavailable, fmt.Sprintf("%v; send it again later", err)))
