@@ -158,162 +158,226 @@ func shortIDs(items []Item) []string {
 // for whole ones besides all columns.
 func RenderSessions(w io.Writer, items []Item, o Options) error {
 	p := newPrinter(o)
-	ids := shortIDs(items)
-	withCost := false
-	var cost struct {
-		stated    float64
-		estimated *float64
+	l := sessionList{printer: p, items: items, drop: make(map[int]bool)}
+	l.fill()
+	l.wholeIDs()
+	l.fit()
+	l.print()
+	p.facts("", l.summary()...)
+	_, err := io.WriteString(w, p.b.String())
+	return err
+}
+
+// Columns of a list of sessions.
+const (
+	columnID = iota
+	columnMark
+	columnTitle
+	columnAgent
+	columnModel
+	columnTokens
+	columnContext
+	columnCost
+	columnAge
+)
+
+// sessionList is a list of sessions while it is laid out.
+type sessionList struct {
+	*printer
+	items []Item
+	rows  [][]listCell // the head first
+	// drop are the columns that are left out, widths those of the others.
+	drop   map[int]bool
+	widths []int
+}
+
+type listCell struct {
+	span
+	right bool
+}
+
+// fill makes the rows, with short ids.
+func (l *sessionList) fill() {
+	withCost := slices.ContainsFunc(l.items, func(s Item) bool { return s.CostUSD != 0 || s.EstimatedCostUSD != nil })
+	l.drop[columnCost] = !withCost
+	head := make([]listCell, 0, columnAge+1)
+	for i, name := range []string{"ID", "", "TITLE", "AGENT", "MODEL", "TOKENS", "CONTEXT", "COST", "AGE"} {
+		head = append(head, listCell{span{name, l.title}, i >= columnTokens})
 	}
-	for i := range items {
-		withCost = withCost || items[i].CostUSD != 0 || items[i].EstimatedCostUSD != nil
-		cost.stated += items[i].CostUSD
-		addNumber(&cost.estimated, items[i].EstimatedCostUSD)
+	l.rows = append(make([][]listCell, 0, len(l.items)+1), head)
+	ids := shortIDs(l.items)
+	for i := range l.items {
+		l.rows = append(l.rows, l.row(&l.items[i], ids[i]))
 	}
-	type cell struct {
-		span
-		right bool
-	}
-	const mark, title, agent, model, tokens, context, costColumn = 1, 2, 3, 4, 5, 6, 7
-	fit := truncate
-	if p.Whole {
+}
+
+func (l *sessionList) row(s *Item, id string) []listCell {
+	fit, number := truncate, count
+	if l.Whole {
 		fit = func(text string, _ int) string { return text }
 	}
-	noticed := 0
-	rows := make([][]cell, 0, len(items)+1)
-	head := []cell{{span: span{"ID", p.title}}, {span: span{"", p.title}}, {span: span{"TITLE", p.title}}, {span: span{"AGENT", p.title}},
-		{span: span{"MODEL", p.title}}, {span{"TOKENS", p.title}, true}, {span{"CONTEXT", p.title}, true}, {span{"COST", p.title}, true}, {span{"AGE", p.title}, true}}
-	rows = append(rows, head)
-	for i := range items {
-		s := &items[i]
-		var sign span
-		switch {
-		case s.Status != ActivityIdle && s.Status != ActivityUnknown:
-			sign = p.activity(s.Status)
-		case s.State.bad():
-			sign = p.state(s.State)
-		}
-		sign.text, _, _ = strings.Cut(sign.text, " ")
-		// Of an interrupted session the end is missing in any case: that is its notice.
-		if s.Notices > 1 || s.Notices > 0 && s.Status != ActivityInterrupted {
-			if sign.text == "" {
-				sign.paint = p.warn
-			}
-			sign.text += "!"
-			noticed++
-		}
-		name := oneLine(s.Title)
-		if s.ParentID != "" {
-			name = "↳ " + name
-		}
-		if s.ArchivedAt != nil {
-			name += " (archived)"
-		}
-		if s.Reading == ReadingGeneric {
-			name = "(generic reading) " + name
-		}
-		number := count
-		if p.Width < 100 {
-			number = brief
-		}
-		rows = append(rows, []cell{
-			{span: span{ids[i], p.accent}}, {span: sign}, {span: span{name, p.plain}}, {span: span{fit(oneLine(s.Agent), 14), p.dim}},
-			{span: span{fit(modelName(s.Model), 20), p.dim}}, {span{number(s.Total), p.plain}, true}, {span{number(s.ContextTotal), p.dim}, true}, {span{cmp.Or(summedCost(s.CostUSD, s.EstimatedCostUSD), absent), p.plain}, true},
-			{span{p.age(s.UpdatedAt), p.dim}, true},
-		})
+	if l.Width < 100 {
+		number = brief
 	}
-	if p.Whole && p.Width >= 100 {
-		for i := range items {
-			rows[1+i][0].text = Sanitize(items[i].ID)
+	cost := cmp.Or(summedCost(s.CostUSD, s.EstimatedCostUSD), absent)
+	return []listCell{
+		{span: span{id, l.accent}}, {span: l.sign(s)}, {span: span{s.name(), l.plain}},
+		{span: span{fit(oneLine(s.Agent), 14), l.dim}}, {span: span{fit(modelName(s.Model), 20), l.dim}},
+		{span{number(s.Total), l.plain}, true}, {span{number(s.ContextTotal), l.dim}, true}, {span{cost, l.plain}, true},
+		{span{l.age(s.UpdatedAt), l.dim}, true},
+	}
+}
+
+// sign is the mark of the session's status, and of its notices.
+func (l *sessionList) sign(s *Item) (sign span) {
+	switch {
+	case s.Status != ActivityIdle && s.Status != ActivityUnknown:
+		sign = l.activity(s.Status)
+	case s.State.bad():
+		sign = l.state(s.State)
+	}
+	sign.text, _, _ = strings.Cut(sign.text, " ")
+	if s.noticed() {
+		if sign.text == "" {
+			sign.paint = l.warn
 		}
-	} else if p.Width >= 120 {
-		room := p.Width
-		for i := range head {
-			if i == title || i == context || i == costColumn && !withCost {
-				continue
-			}
-			w := 0
-			for k, r := range rows {
-				if i == 0 && k > 0 {
-					w = max(w, width(Sanitize(items[k-1].ID)))
-				} else {
-					w = max(w, width(r[i].text))
-				}
-			}
-			room -= w + 2
-		}
-		if room >= 28 {
-			for i := range items {
-				rows[1+i][0].text = Sanitize(items[i].ID)
-			}
+		sign.text += "!"
+	}
+	return sign
+}
+
+// noticed says whether the list marks the session's notices. Of an interrupted session the
+// end is missing in any case: that is its notice.
+func (s *Item) noticed() bool {
+	return s.Notices > 1 || s.Notices > 0 && s.Status != ActivityInterrupted
+}
+
+// name is the title with what the list says of the session beside it.
+func (s *Item) name() string {
+	name := oneLine(s.Title)
+	if s.ParentID != "" {
+		name = "↳ " + name
+	}
+	if s.ArchivedAt != nil {
+		name += " (archived)"
+	}
+	if s.Reading == ReadingGeneric {
+		name = "(generic reading) " + name
+	}
+	return name
+}
+
+const (
+	wideTitle   = 28 // what a title should have
+	narrowTitle = 20 // what it has at least before columns go that are missed
+)
+
+// wholeIDs writes the ids as they are where there is room for them beside a title.
+func (l *sessionList) wholeIDs() {
+	if l.Width < 100 || !l.Whole && l.Width < 120 {
+		return
+	}
+	short := make([]string, len(l.items))
+	for i := range l.items {
+		short[i] = l.rows[1+i][columnID].text
+		l.rows[1+i][columnID].text = Sanitize(l.items[i].ID)
+	}
+	without := map[int]bool{columnContext: true, columnCost: l.drop[columnCost]}
+	if _, room := l.measure(without); !l.Whole && room < wideTitle {
+		for i := range short {
+			l.rows[1+i][columnID].text = short[i]
 		}
 	}
-	// What is least missed goes first where there is no room for a title.
-	drop := map[int]bool{costColumn: !withCost}
-	var widths []int
+}
+
+// measure returns the widths of the columns but for the title's, and what room they leave
+// to that.
+func (l *sessionList) measure(drop map[int]bool) (widths []int, room int) {
+	widths, room = make([]int, columnAge+1), l.Width
+	for i := range widths {
+		if drop[i] || i == columnTitle {
+			continue
+		}
+		for _, r := range l.rows {
+			widths[i] = max(widths[i], width(r[i].text))
+		}
+		room -= widths[i] + 2
+	}
+	return widths, room
+}
+
+// fit leaves out columns, the least missed first, until there is room for the title.
+func (l *sessionList) fit() {
 	room := 0
-	for _, next := range []int{-1, context, model, agent, costColumn, mark, tokens} {
+	for _, next := range []int{-1, columnContext, columnModel, columnAgent, columnCost, columnMark, columnTokens} {
 		if next >= 0 {
-			drop[next] = true
+			l.drop[next] = true
 		}
-		widths = make([]int, len(head))
-		room = p.Width
-		for i := range head {
-			if drop[i] || i == title {
-				continue
-			}
-			for _, r := range rows {
-				widths[i] = max(widths[i], width(r[i].text))
-			}
-			room -= widths[i] + 2
-		}
-		if p.Whole || room >= 28 || drop[context] && room >= 20 {
+		l.widths, room = l.measure(l.drop)
+		if l.Whole || room >= wideTitle || l.drop[columnContext] && room >= narrowTitle {
 			break
 		}
 	}
-	for _, r := range rows {
-		widths[title] = max(widths[title], width(r[title].text))
+	for _, r := range l.rows {
+		l.widths[columnTitle] = max(l.widths[columnTitle], width(r[columnTitle].text))
 	}
-	if p.Whole {
-		widths[title] = min(widths[title], 60) // longer ones move the rest of their row
-	} else {
-		widths[title] = min(widths[title], max(room, 8))
+	most := max(room, 8)
+	if l.Whole {
+		most = 60 // longer ones move the rest of their row
 	}
-	screen := p.Width
-	if p.Whole {
-		p.Width = math.MaxInt32
+	l.widths[columnTitle] = min(l.widths[columnTitle], most)
+}
+
+// print writes the rows.
+func (l *sessionList) print() {
+	screen := l.Width
+	if l.Whole {
+		l.Width = math.MaxInt32
 	}
-	for _, r := range rows {
+	for _, r := range l.rows {
 		var spans []span
 		for i, c := range r {
-			if drop[i] {
+			if l.drop[i] {
 				continue
 			}
 			if len(spans) > 0 {
-				spans = append(spans, span{"  ", p.plain})
+				spans = append(spans, span{"  ", l.plain})
 			}
-			if !p.Whole {
-				c.text = truncate(c.text, widths[i])
+			if !l.Whole {
+				c.text = truncate(c.text, l.widths[i])
 			}
 			if c.right {
-				c.text = padLeft(c.text, widths[i])
+				c.text = padLeft(c.text, l.widths[i])
 			} else {
-				c.text = pad(c.text, widths[i])
+				c.text = pad(c.text, l.widths[i])
 			}
 			spans = append(spans, c.span)
 		}
-		p.line(spans...)
+		l.line(spans...)
 	}
-	p.Width = screen
-	sum := []string{plural(len(items), "session", "sessions")}
-	if text := summedCost(cost.stated, cost.estimated); text != "" {
+	l.Width = screen
+}
+
+// summary is the line below the list.
+func (l *sessionList) summary() []string {
+	stated, noticed := 0.0, 0
+	var estimated *float64
+	for i := range l.items {
+		s := &l.items[i]
+		stated += s.CostUSD
+		addNumber(&estimated, s.EstimatedCostUSD)
+		if s.noticed() {
+			noticed++
+		}
+	}
+	sum := []string{plural(len(l.items), "session", "sessions")}
+	if text := summedCost(stated, estimated); text != "" {
 		sum = append(sum, text)
 	}
 	if noticed > 0 {
 		sum = append(sum, strconv.Itoa(noticed)+" with notices (!): see agenttrace check ID")
 	}
-	p.facts("", sum...)
-	_, err := io.WriteString(w, p.b.String())
-	return err
+	return sum
 }
 
 // age is how long ago something was, in one unit.
