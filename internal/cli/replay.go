@@ -131,29 +131,44 @@ func (p *replayer) check(cmd *cobra.Command) error {
 			return usagef("--%s is for --run; add --run, or leave --%s out", flag, flag)
 		}
 	}
-	writes := p.format != "" || p.out.path != ""
 	switch {
 	case p.format != "" && p.format != bundleFormat && replay.FormatOf(p.format) == nil:
 		return usagef("unknown format %q: use %s", p.format, either(replayNames()))
 	case changed("turn") && p.turn < 1:
 		return usagef("--turn %d is no turn; they are counted from 1", p.turn)
-	case !p.run && !writes && (p.model != "" || p.effort != ""):
-		return usagef("--model and --effort are for requests; add --format or --run")
-	case p.run && p.out.path != "":
+	case p.run:
+		return p.checkRun()
+	}
+	return p.checkRequest()
+}
+
+// checkRun checks what --run needs.
+func (p *replayer) checkRun() error {
+	switch {
+	case p.out.path != "":
 		return usagef("--run stores the answer; leave out --output")
-	case p.run && p.format == bundleFormat:
+	case p.format == bundleFormat:
 		return usagef("a bundle is no request; use --format %s with --run", either(replayNames()[:len(replayNames())-1]))
-	case p.run && p.endpoint == "":
+	case p.endpoint == "":
 		return usagef("--run needs an endpoint; name one with --endpoint, such as https://api.openai.com/v1")
 	case p.timeout <= 0:
 		return usagef("--timeout %s is no time to wait; give more than 0", p.timeout)
 	case p.maxCalls < 1:
 		return usagef("--max-calls %d asks nothing; give 1 or more", p.maxCalls)
-	case !p.run && p.out.path != "" && p.format == "" && !p.toDirectory():
+	}
+	return nil
+}
+
+// checkRequest checks the flags of a request that is written, or of a report.
+func (p *replayer) checkRequest() error {
+	switch writes := p.format != "" || p.out.path != ""; {
+	case !writes && (p.model != "" || p.effort != ""):
+		return usagef("--model and --effort are for requests; add --format or --run")
+	case p.out.path != "" && p.format == "" && !p.toDirectory():
 		return usagef("--output %s needs --format; name a directory, ending in a slash, for all formats", p.out.path)
-	case !p.run && p.format != "" && p.toDirectory():
+	case p.format != "" && p.toDirectory():
 		return usagef("--output %s is a directory, which gets all formats; leave out --format, or name a file", p.out.path)
-	case writes && p.asJSON && !p.run:
+	case writes && p.asJSON:
 		return usagef("--json is for what is said, and requests are JSON; leave it out")
 	}
 	return nil

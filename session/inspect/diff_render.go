@@ -181,36 +181,22 @@ func (p *diffPrinter) change(c *Change) {
 		return
 	}
 	p.line(span{"  " + label, p.accent})
-	rows := CompareTexts(a, b)
+	p.lines(CompareTexts(a, b))
+}
+
+// lines prints the lines of two texts: those that differ up to a number of them, and of
+// those that do not what stands beside one that does.
+func (p *diffPrinter) lines(rows []TextRow) {
 	shown, left := 0, 0
 	for i := 0; i < len(rows); {
+		end := i
+		for end < len(rows) && rows[end].Same == rows[i].Same {
+			end++
+		}
 		if rows[i].Same {
-			end := i
-			for end < len(rows) && rows[end].Same {
-				end++
-			}
-			from, to := i, end // what is left out
-			if i > 0 {
-				from += diffContext
-			}
-			if end < len(rows) {
-				to -= diffContext
-			}
-			for k := i; k < end; k++ {
-				if !p.Full && to-from > 1 && k >= from && k < to {
-					if k == from {
-						p.line(span{"    ⋯ " + plural(to-from, "line", "lines") + " alike", p.dim})
-					}
-					continue
-				}
-				p.rows(rows[k : k+1])
-			}
+			p.alike(rows, i, end)
 			i = end
 			continue
-		}
-		end := i
-		for end < len(rows) && !rows[end].Same {
-			end++
 		}
 		run := rows[i:end]
 		if room := max(diffLines-shown, 0); !p.Full && len(run) > room+1 {
@@ -223,6 +209,25 @@ func (p *diffPrinter) change(c *Change) {
 	}
 	if left > 0 {
 		p.line(span{"    … " + plural(left, "more line differs", "more lines differ") + " (--full)", p.dim})
+	}
+}
+
+// alike prints the lines from begin to end, which are the same in both texts.
+func (p *diffPrinter) alike(rows []TextRow, begin, end int) {
+	from, to := begin, end // what is left out
+	if begin > 0 {
+		from += diffContext
+	}
+	if end < len(rows) {
+		to -= diffContext
+	}
+	for k := begin; k < end; k++ {
+		switch {
+		case p.Full || to-from <= 1 || k < from || k >= to:
+			p.rows(rows[k : k+1])
+		case k == from:
+			p.line(span{"    ⋯ " + plural(to-from, "line", "lines") + " alike", p.dim})
+		}
 	}
 }
 

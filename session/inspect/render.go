@@ -62,6 +62,18 @@ func (p *printer) head(tl *Timeline) {
 	for _, l := range wrap(title, p.Width) {
 		p.line(span{l, p.title})
 	}
+	p.headline(tl)
+	if s.Error != "" {
+		p.block(span{"✗ ", p.bad}, span{"  ", p.plain}, s.Error, p.bad, p.Lines)
+	}
+	p.blank()
+	p.fields(tl)
+	p.notices(tl.Notices)
+}
+
+// headline prints how the session stands, and its sums.
+func (p *printer) headline(tl *Timeline) {
+	s := &tl.Session
 	state := p.state(s.State)
 	if a := tl.Status.State; a != ActivityIdle && (a != ActivityError || s.State == StateUnknown) && a != ActivityUnknown {
 		state = p.activity(a)
@@ -85,11 +97,11 @@ func (p *printer) head(tl *Timeline) {
 		p.line(state, span{text, p.dim})
 	}
 	p.facts("", summary...)
-	if s.Error != "" {
-		p.block(span{"✗ ", p.bad}, span{"  ", p.plain}, s.Error, p.bad, p.Lines)
-	}
-	p.blank()
+}
 
+// fields prints what is known of the session, a line each.
+func (p *printer) fields(tl *Timeline) {
+	s := &tl.Session
 	p.field("session", Sanitize(s.ID))
 	if a := tl.Status.State; a != ActivityIdle && a != ActivityError && a != ActivityUnknown {
 		p.field("status", p.statusLine(&tl.Status))
@@ -140,7 +152,6 @@ func (p *printer) head(tl *Timeline) {
 	for _, k := range keys {
 		p.field("metadata", oneLine(k)+": "+oneLine(valueText(s.Metadata[k])))
 	}
-	p.notices(tl.Notices)
 }
 
 // field prints a fact with its name. The value is sanitized; several of one name
