@@ -262,7 +262,7 @@ type MessageTrace struct {
 	TraceID  string `json:"trace_id,omitempty"`
 
 	// History is what the first request of the turn repeats of the conversation before it,
-	// where the source reports whole requests.
+	// if the source reports whole requests.
 	History *History `json:"history,omitempty"`
 
 	// Sources are the instrumentations that report the message, and "<agent> transcript"
@@ -320,9 +320,9 @@ type ToolTrace struct {
 	ErrorType      string `json:"error_type,omitempty"`
 	// PartialOutput is the output of a failed call before its error.
 	PartialOutput string `json:"partial_output,omitempty"`
-	// Withheld reports that the call succeeded and no source reports its output, InputWithheld
-	// that none reports the input: a null is in their place. A null without a mark is what
-	// the tool was given or returned.
+	// Withheld reports that the call succeeded and no source reports its output,
+	// InputWithheld that none reports its input; the value is then null. A null without
+	// these marks is the actual input or output.
 	Withheld      bool     `json:"withheld,omitempty"`
 	InputWithheld bool     `json:"input_withheld,omitempty"`
 	Problems      []string `json:"problems,omitempty"`
