@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/spans"
 )
 
@@ -194,30 +195,10 @@ func value(v slog.Value) (out json.RawMessage) {
 	switch {
 	case err != nil:
 		return text("!ERROR:" + err.Error())
-	case depthOf(raw) > maxDepth: // a method may write what it likes
+	case session.NestsDeeper(raw, maxDepth): // a method may write what it likes
 		return tooDeep
 	}
 	return raw
-}
-
-// depthOf is how deep arrays and objects nest in valid JSON.
-func depthOf(raw []byte) int {
-	depth, deepest, quoted := 0, 0, false
-	for i := 0; i < len(raw); i++ {
-		switch c := raw[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '{' || c == '[':
-			depth++
-			deepest = max(deepest, depth)
-		case c == '}' || c == ']':
-			depth--
-		}
-	}
-	return deepest
 }
 
 // panicText is what a panic says, unless that panics in turn.

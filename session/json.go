@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -374,4 +375,30 @@ func AppendString(dst []byte, s string) []byte {
 		dst = buf[:n]
 	}
 	return append(dst, '"')
+}
+
+// NestsDeeper reports whether arrays and objects in JSON nest deeper than so many levels.
+// It reads any text, and takes time and no memory for it: it is asked before recursive
+// code runs.
+func NestsDeeper(raw []byte, levels int) bool {
+	if bytes.Count(raw, []byte("["))+bytes.Count(raw, []byte("{")) <= levels {
+		return false
+	}
+	depth, quoted := 0, false
+	for i := 0; i < len(raw); i++ {
+		switch c := raw[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '[' || c == '{':
+			if depth++; depth > levels {
+				return true
+			}
+		case c == ']' || c == '}':
+			depth--
+		}
+	}
+	return false
 }

@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
 	"github.com/agenttrace/agenttrace/internal/nesting"
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
@@ -157,7 +158,7 @@ func boundMembers(f *fact.Fact) {
 		return
 	}
 	for key, raw := range members {
-		if tooDeep(raw, maxDepth-1) { // the object around it is a level
+		if session.NestsDeeper(raw, maxDepth-1) { // the object around it is a level
 			f.Problems = append(f.Problems, fmt.Sprintf("%s: JSON nested deeper than %d levels, kept as text", key,
 				maxDepth-1))
 			members[key] = quoted(raw)

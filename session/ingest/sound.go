@@ -19,30 +19,7 @@ import (
 const maxDepth = nesting.MaxDepth
 
 // TooDeep says that JSON is nested deeper than readers can follow.
-func TooDeep(raw []byte) bool { return tooDeep(raw, maxDepth) }
-
-func tooDeep(raw []byte, levels int) bool {
-	if bytes.Count(raw, []byte("["))+bytes.Count(raw, []byte("{")) <= levels {
-		return false
-	}
-	depth, quoted := 0, false
-	for i := 0; i < len(raw); i++ {
-		switch c := raw[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '[' || c == '{':
-			if depth++; depth > levels {
-				return true
-			}
-		case c == ']' || c == '}':
-			depth--
-		}
-	}
-	return false
-}
+func TooDeep(raw []byte) bool { return session.NestsDeeper(raw, maxDepth) }
 
 // firstViolation tells what is wrong with a message's metadata and its part, or
 // "" when nothing is. Either may be zero.

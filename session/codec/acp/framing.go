@@ -176,6 +176,62 @@ func (p *parser) array(data []byte) {
 	p.lines(data[end:])
 }
 
+// inspected reads a record of an inspector, which has the message as text.
+func (p *parser) inspected(m *message, o rows.Object) bool {
+	m.from = map[string]side{"fromClient": client, "fromAgent": agent}[o.Text("direction")]
+	p.time(m, o.Get("ts"), 1)
+	inner, err := rows.Parse([]byte(o.Text("json")))
+	if err != nil {
+		p.problem("json is not a JSON object: left out")
+		return false
+	}
+	return p.rpc(m, inner)
+}
+
+// zed reads an element of Zed's log.
+func zed(m *message, o rows.Object) {
+	m.from = map[string]side{"outgoing": client, "incoming": agent}[o.Text("_direction")]
+	payload := o.Get("params")
+	if o.Text("_type") != "response" {
+		m.set(o.Get("id"), o.Text("method"), payload)
+		return
+	}
+	m.set(o.Get("id"), "", nil)
+	// An error stands where the result would; only its shape tells.
+	if e, err := rows.Parse(payload); err == nil && e.Has("code") && e.Has("message") {
+		m.err = payload
+	} else {
+		m.result = orNull(payload)
+	}
+}
+
+// conducted reads a record of a conductor. hop says that proxies sent the message to
+// each other.
+func (p *parser) conducted(m *message, o rows.Object) (hop, ok bool) {
+	m.from = map[string]side{"client": client, "agent": agent}[strings.ToLower(o.Text("from"))]
+	to := map[string]side{"client": client, "agent": agent}[strings.ToLower(o.Text("to"))]
+	hop = m.from != client && to != client
+	if m.from == unknown && to != unknown {
+		m.from = client + agent - to
+	}
+	p.time(m, o.Get("ts"), 1000)
+	switch o.Text("type") {
+	case "request", "notification":
+		m.set(o.Get("id"), o.Text("method"), o.Get("params"))
+	case "response":
+		m.set(o.Get("id"), "", nil)
+		if string(o.Get("is_error")) == "true" {
+			m.err = orNull(o.Get("payload"))
+		} else {
+			m.result = orNull(o.Get("payload"))
+		}
+	default:
+		p.problem("record of type %q: left out", o.Text("type"))
+		return hop, false
+	}
+	return hop, true
+}
+
 // record reads one line or element in whichever framing it is.
 func (p *parser) record(data []byte) {
 	o, err := rows.Parse(data)
@@ -184,64 +240,22 @@ func (p *parser) record(data []byte) {
 		return
 	}
 	m := message{line: p.line, at: p.last}
-	hop := false
+	hop, ok := false, true
 	switch {
 	case o.Has("json") && o.Has("direction"):
-		m.from = map[string]side{"fromClient": client, "fromAgent": agent}[o.Text("direction")]
-		p.time(&m, o.Get("ts"), 1)
-		inner, err := rows.Parse([]byte(o.Text("json")))
-		if err != nil {
-			p.problem("json is not a JSON object: left out")
-			return
-		}
-		if !p.rpc(&m, inner) {
-			return
-		}
+		ok = p.inspected(&m, o)
 	case o.Has("_direction"):
-		m.from = map[string]side{"outgoing": client, "incoming": agent}[o.Text("_direction")]
-		payload := o.Get("params")
-		if o.Text("_type") != "response" {
-			m.set(o.Get("id"), o.Text("method"), payload)
-			break
-		}
-		m.set(o.Get("id"), "", nil)
-		// An error stands where the result would; only its shape tells.
-		if e, err := rows.Parse(payload); err == nil && e.Has("code") && e.Has("message") {
-			m.err = payload
-		} else {
-			m.result = orNull(payload)
-		}
+		zed(&m, o)
 	case o.Has("from") && o.Has("type"):
-		m.from = map[string]side{"client": client, "agent": agent}[strings.ToLower(o.Text("from"))]
-		to := map[string]side{"client": client, "agent": agent}[strings.ToLower(o.Text("to"))]
-		hop = m.from != client && to != client
-		if m.from == unknown && to != unknown {
-			m.from = client + agent - to
-		}
-		p.time(&m, o.Get("ts"), 1000)
-		switch o.Text("type") {
-		case "request", "notification":
-			m.set(o.Get("id"), o.Text("method"), o.Get("params"))
-		case "response":
-			m.set(o.Get("id"), "", nil)
-			if string(o.Get("is_error")) == "true" {
-				m.err = orNull(o.Get("payload"))
-			} else {
-				m.result = orNull(o.Get("payload"))
-			}
-		default:
-			p.problem("record of type %q: left out", o.Text("type"))
-			return
-		}
+		hop, ok = p.conducted(&m, o)
 	case o.Object("message") != nil && o.Has("direction"):
 		p.time(&m, o.Get("timestamp"), 1)
-		if !p.rpc(&m, o.Object("message")) {
-			return
-		}
+		ok = p.rpc(&m, o.Object("message"))
 	default:
-		if !p.rpc(&m, o) {
-			return
-		}
+		ok = p.rpc(&m, o)
+	}
+	if !ok {
+		return
 	}
 	if m.method == "" && m.result == nil && m.err == nil {
 		p.problem("neither a request nor a response: left out")

@@ -19,36 +19,8 @@ func (d *decoder) update(x *exchange, m *message) {
 	update := m.params.Object("update")
 	kind := update.Text("sessionUpdate")
 	extra := m.params.Without("sessionId", "update")
-	switch kind {
-	case userChunk, agentChunk, thoughtChunk:
-		if update.Has("content") {
-			d.chunk(c, kind, update, extra, m.at)
-			return
-		}
-	case "user_message", "agent_message", "agent_thought":
-		if d.whole(c, kind, update, m.at) {
-			return
-		}
-	case "tool_call", "tool_call_update":
-		if id := update.Text("toolCallId"); id != "" {
-			if len(extra) > 0 {
-				update.Set("params", extra)
-			}
-			d.tool(c, id, update, m.at)
-			return
-		}
-	case "tool_call_content_chunk":
-		if t := c.tools[update.Text("toolCallId")]; t != nil && update.Has("content") {
-			content := append(rows.Elements(t.call.Get("content")), update.Get("content"))
-			raw, _ := rows.Marshal(content) // came from JSON
-			d.tool(c, t.id, rows.Object{{Key: "content", Value: raw}}, m.at)
-			return
-		}
-	case "compaction_update":
-		if update.Text("status") == "completed" {
-			d.compaction(c, update, m.at)
-			return
-		}
+	if d.content(c, kind, update, extra, m.at) {
+		return
 	}
 	if _, known := dataUpdates[kind]; !known {
 		if update == nil {
@@ -57,14 +29,12 @@ func (d *decoder) update(x *exchange, m *message) {
 		x.part = c.part(withMeta(dataPart(typeUpdate, rawUpdate(m, update)), "", extra), m.at)
 		return
 	}
-	if kind == "state_update" || kind == "session_info_update" || kind == "current_mode_update" || kind == "usage_update" || kind == "compaction_summary_chunk" {
-		d.effect(c, kind, update)
-	}
+	d.effect(c, kind, update)
 	p := c.part(withMeta(dataPart("data-"+kind, update.Without("sessionUpdate")), "", extra), m.at)
-	if kind == "state_update" && update.Text("state") == "idle" && update.Text("stopReason") != "" {
+	if stop := update.Text("stopReason"); kind == "state_update" && update.Text("state") == "idle" && stop != "" {
 		c.prompting = false
-		endTurn(p.Message(), update.Text("stopReason"))
-		if stop := update.Text("stopReason"); stop == "error" {
+		endTurn(p.Message(), stop)
+		if stop == "error" {
 			failTurn(p.Message(), orNull(update.Get("error")))
 		}
 		if m.timed && c.promptTimed && m.at >= c.promptAt {
@@ -72,6 +42,45 @@ func (d *decoder) update(x *exchange, m *message) {
 		}
 		c.promptTimed = false
 	}
+}
+
+// content takes an update of what is said or called, or a compaction that is completed,
+// and says whether it is one.
+func (d *decoder) content(c *conversation, kind string, update, extra rows.Object, at int64) bool {
+	switch kind {
+	case userChunk, agentChunk, thoughtChunk:
+		if !update.Has("content") {
+			return false
+		}
+		d.chunk(c, kind, update, extra, at)
+	case "user_message", "agent_message", "agent_thought":
+		return d.whole(c, kind, update, at)
+	case "tool_call", "tool_call_update":
+		id := update.Text("toolCallId")
+		if id == "" {
+			return false
+		}
+		if len(extra) > 0 {
+			update.Set("params", extra)
+		}
+		d.tool(c, id, update, at)
+	case "tool_call_content_chunk":
+		t := c.tools[update.Text("toolCallId")]
+		if t == nil || !update.Has("content") {
+			return false
+		}
+		content := append(rows.Elements(t.call.Get("content")), update.Get("content"))
+		raw, _ := rows.Marshal(content) // came from JSON
+		d.tool(c, t.id, rows.Object{{Key: "content", Value: raw}}, at)
+	case "compaction_update":
+		if update.Text("status") != "completed" {
+			return false
+		}
+		d.compaction(c, update, at)
+	default:
+		return false
+	}
+	return true
 }
 
 func rawUpdate(m *message, update rows.Object) rows.Object {
@@ -88,9 +97,6 @@ func (d *decoder) effect(c *conversation, kind string, update rows.Object) {
 	switch kind {
 	case "compaction_summary_chunk":
 		c.summaries[update.Text("compactionId")] += update.Object("content").Text("text")
-		return
-	}
-	switch kind {
 	case "session_info_update":
 		if title := update.Text("title"); title != "" {
 			c.b.Row.Title = title

@@ -275,8 +275,8 @@ func (x *exam) words(s *codec.Session) error {
 }
 
 // wordsOf is what the rows say.
-func wordsOf(s *codec.Session) (w Words) {
-	w.Status, w.Asked, w.Stops = "ok", []string{}, []string{}
+func wordsOf(s *codec.Session) Words {
+	w := Words{Status: "ok", Asked: []string{}, Stops: []string{}}
 	t := s.Sorted()
 	if used := t.Tokens().Used; used != nil {
 		w.Used = used.Total()
@@ -284,69 +284,20 @@ func wordsOf(s *codec.Session) (w Words) {
 	prompted := false
 	for i := range t.Messages {
 		m := &t.Messages[i]
-		meta := session.ParseMessageMetadata([]byte(m.Message.MetadataJSON))
-		if m.Message.Role == session.RoleUser {
+		switch m.Message.Role {
+		case session.RoleUser:
 			w.Stops, prompted = append(w.Stops, ""), true
-		}
-		if m.Message.Role != session.RoleAssistant {
-			continue
-		}
-		if m.Message.HiddenAt == nil {
-			w.Status = "ok"
-			switch end := meta.Trace.EndReason; {
-			case meta.Trace.Incomplete, meta.Trace.PendingApproval && end == "":
-				w.Status = "running"
-			case end == semconv.EndError || end == semconv.EndAbort:
-				w.Status = "error"
+		case session.RoleAssistant:
+			trace := session.ParseMessageMetadata([]byte(m.Message.MetadataJSON)).Trace
+			if m.Message.HiddenAt == nil {
+				w.Status = statusOf(trace)
 			}
-		}
-		for j := range m.Parts {
-			p := &m.Parts[j]
-			if input, output := codec.Withheld(p); input || output {
-				w.Withheld++
+			for j := range m.Parts {
+				w.part(s, &m.Parts[j])
 			}
-			if p.Type == "data-permission" {
-				w.Asked = append(w.Asked, "") // a question word for word, which may be any
+			if stop := stopOf(trace); prompted && stop != "" {
+				w.Stops[len(w.Stops)-1], prompted = stop, false
 			}
-			if p.ToolCallID == nil {
-				continue
-			}
-			before := len(w.Asked)
-			for _, d := range s.Decisions {
-				if d.PartID == p.ID && d.Action == "ask" {
-					answer := map[string]string{"allowed": "allow", "denied": "reject"}[d.Outcome]
-					if d.Outcome == "allowed" && d.Reply == "always" {
-						answer = "allow_always"
-					}
-					w.Asked = append(w.Asked, strings.TrimSpace(*p.ToolCallID+" "+answer))
-				}
-			}
-			var data struct {
-				Approval *struct{ Approved *bool }
-			}
-			if json.Unmarshal([]byte(p.DataJSON), &data) == nil && data.Approval != nil && len(w.Asked) == before {
-				answer := ""
-				if data.Approval.Approved != nil {
-					answer = map[bool]string{true: " allow", false: " reject"}[*data.Approval.Approved]
-				}
-				w.Asked = append(w.Asked, *p.ToolCallID+answer)
-			}
-		}
-		if !prompted {
-			continue
-		}
-		stop := ""
-		switch end := meta.Trace.EndReason; {
-		case meta.Trace.PendingApproval, end == "":
-		case end == semconv.EndAbort:
-			stop = "cancelled"
-		case end == semconv.EndError:
-			stop = "error"
-		default:
-			stop = "end_turn"
-		}
-		if stop != "" {
-			w.Stops[len(w.Stops)-1], prompted = stop, false
 		}
 	}
 	var run struct {
@@ -354,10 +305,69 @@ func wordsOf(s *codec.Session) (w Words) {
 			Outcome string `json:"outcome"`
 		} `json:"agenttrace"`
 	}
-	if json.Unmarshal([]byte(t.Session.MetadataJSON), &run) == nil && (run.Trace.Outcome == semconv.EndAbort || run.Trace.Outcome == semconv.EndError) {
+	err := json.Unmarshal([]byte(t.Session.MetadataJSON), &run)
+	if end := run.Trace.Outcome; err == nil && (end == semconv.EndAbort || end == semconv.EndError) {
 		w.Status = "error"
 	}
 	return w
+}
+
+// statusOf is how a run stands whose last answer is this.
+func statusOf(trace session.MessageTrace) string {
+	switch end := trace.EndReason; {
+	case trace.Incomplete, trace.PendingApproval && end == "":
+		return "running"
+	case end == semconv.EndError || end == semconv.EndAbort:
+		return "error"
+	}
+	return "ok"
+}
+
+// stopOf is how an answer ended a turn, in the words of the Agent Client Protocol; empty
+// where it did not.
+func stopOf(trace session.MessageTrace) string {
+	switch end := trace.EndReason; {
+	case trace.PendingApproval, end == "":
+		return ""
+	case end == semconv.EndAbort:
+		return "cancelled"
+	case end == semconv.EndError:
+		return "error"
+	}
+	return "end_turn"
+}
+
+// part adds the values that a part withholds, and the questions about it.
+func (w *Words) part(s *codec.Session, p *session.Part) {
+	if input, output := codec.Withheld(p); input || output {
+		w.Withheld++
+	}
+	if p.Type == "data-permission" {
+		w.Asked = append(w.Asked, "") // a question word for word, which may be any
+	}
+	if p.ToolCallID == nil {
+		return
+	}
+	before := len(w.Asked)
+	for _, d := range s.Decisions {
+		if d.PartID == p.ID && d.Action == "ask" {
+			answer := map[string]string{"allowed": "allow", "denied": "reject"}[d.Outcome]
+			if d.Outcome == "allowed" && d.Reply == "always" {
+				answer = "allow_always"
+			}
+			w.Asked = append(w.Asked, strings.TrimSpace(*p.ToolCallID+" "+answer))
+		}
+	}
+	var data struct {
+		Approval *struct{ Approved *bool }
+	}
+	if json.Unmarshal([]byte(p.DataJSON), &data) == nil && data.Approval != nil && len(w.Asked) == before {
+		answer := ""
+		if data.Approval.Approved != nil {
+			answer = map[bool]string{true: " allow", false: " reject"}[*data.Approval.Approved]
+		}
+		w.Asked = append(w.Asked, *p.ToolCallID+answer)
+	}
 }
 
 // asked is a copy of the session with what the format is asked for.

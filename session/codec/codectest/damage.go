@@ -172,32 +172,20 @@ func (x *exam) survives(file []byte, want []*codec.Session, victim, at int, line
 	if err != nil {
 		return err
 	}
-	got := make(map[string]*codec.Session)
-	for _, s := range r.sessions {
-		got[s.Session.ID] = s
-	}
-	changed := len(r.sessions) != len(want)
-	for i, w := range want {
-		g := got[w.Session.ID]
-		same := g != nil && Diff(w, g) == ""
-		changed = changed || !same
-		if i == victim || same || x.Damage == Whole || x.Damage == Strict && (i > victim || x.Head != nil && x.Head(line)) {
-			continue
-		}
-		if g == nil {
-			return fmt.Errorf("session %s, which is not damaged, is not there; problems %v, error %s", w.Session.ID, r.problems, fmt.Sprint(r.err))
-		}
-		return fmt.Errorf("session %s, which is not damaged, is another %s", w.Session.ID, Diff(w, g))
+	changed, err := x.othersAreWhole(r, want, victim, line)
+	if err != nil {
+		return err
 	}
 	if changed && r.silent() && noticed && !x.Silent {
 		return errors.New("what was read changed, and nothing is said of it")
 	}
+	head := x.Head != nil && x.Head(line)
 	switch {
 	case !noticed || !changed:
 		return nil
 	case x.Damage == Strict && (r.err == nil || !strings.Contains(r.err.Error(), fmt.Sprintf("line %d", at))):
 		return fmt.Errorf("error %w does not name line %d", r.err, at)
-	case x.Damage != Tolerant || x.Head != nil && x.Head(line):
+	case x.Damage != Tolerant || head:
 		return nil
 	case r.err != nil:
 		return fmt.Errorf("it ends the reading: %w", r.err)
@@ -216,6 +204,36 @@ func (x *exam) survives(file []byte, want []*codec.Session, victim, at int, line
 		}
 	}
 	return nil
+}
+
+// byID are the sessions that were read, by their ids.
+func (r *reading) byID() map[string]*codec.Session {
+	all := make(map[string]*codec.Session)
+	for _, s := range r.sessions {
+		all[s.Session.ID] = s
+	}
+	return all
+}
+
+// othersAreWhole says whether what was read of a file is another than what was wanted, which
+// only that of the session with the damaged line may be, and what the damage may cost.
+func (x *exam) othersAreWhole(r reading, want []*codec.Session, victim int, line []byte) (changed bool, err error) {
+	got := r.byID()
+	changed = len(r.sessions) != len(want)
+	for i, w := range want {
+		g := got[w.Session.ID]
+		same := g != nil && Diff(w, g) == ""
+		changed = changed || !same
+		if i == victim || same || x.Damage == Whole || x.Damage == Strict && (i > victim || x.Head != nil && x.Head(line)) {
+			continue
+		}
+		if g == nil {
+			return changed, fmt.Errorf("session %s, which is not damaged, is not there; problems %v, error %s",
+				w.Session.ID, r.problems, fmt.Sprint(r.err))
+		}
+		return changed, fmt.Errorf("session %s, which is not damaged, is another %s", w.Session.ID, Diff(w, g))
+	}
+	return changed, nil
 }
 
 func named(problems []codec.Problem, line int) bool {
@@ -293,26 +311,8 @@ func (x *exam) cutOff() error {
 		if err != nil {
 			return fmt.Errorf("cut off at byte %d of %d: %w", cut, len(file), err)
 		}
-		got := make(map[string]*codec.Session)
-		for _, s := range r.sessions {
-			got[s.Session.ID] = s
-		}
-		for i, end := range ends {
-			want := whole.sessions[i]
-			if end > cut || x.Damage == Whole && len(ends) == 1 {
-				break
-			}
-			if got[want.Session.ID] == nil {
-				// A first line that is cut off does not tell the end of what is before.
-				inHead := x.Damage == Strict && !bytes.Contains(file[end:cut], []byte("\n"))
-				if x.Damage != Whole && !inHead {
-					return fmt.Errorf("cut off at byte %d of %d: session %d, which is whole, is not there", cut, len(file), i)
-				}
-				break
-			}
-			if d := Diff(want, got[want.Session.ID]); d != "" {
-				return fmt.Errorf("cut off at byte %d of %d: session %d, which is whole, is another %s", cut, len(file), i, d)
-			}
+		if err := x.beforeCut(file[:cut], ends, whole.sessions, r); err != nil {
+			return fmt.Errorf("cut off at byte %d of %d: %w", cut, len(file), err)
 		}
 		if inLine := file[cut-1] != '\n' && file[cut] != '\n'; inLine && r.silent() && !x.Silent {
 			return fmt.Errorf("cut off at byte %d of %d, in a line, and nothing is said of it", cut, len(file))
@@ -321,9 +321,31 @@ func (x *exam) cutOff() error {
 	return nil
 }
 
+// beforeCut wants the sessions that end before the end of a file that was cut off.
+func (x *exam) beforeCut(file []byte, ends []int, whole []*codec.Session, r reading) error {
+	got := r.byID()
+	for i, end := range ends {
+		want := whole[i]
+		if end > len(file) || x.Damage == Whole && len(ends) == 1 {
+			return nil
+		}
+		if got[want.Session.ID] == nil {
+			// A first line that is cut off does not tell the end of what is before.
+			inHead := x.Damage == Strict && !bytes.Contains(file[end:], []byte("\n"))
+			if x.Damage != Whole && !inHead {
+				return fmt.Errorf("session %d, which is whole, is not there", i)
+			}
+			return nil
+		}
+		if d := Diff(want, got[want.Session.ID]); d != "" {
+			return fmt.Errorf("session %d, which is whole, is another %s", i, d)
+		}
+	}
+	return nil
+}
+
 // damagedRows damages one cell after the other of what EncodeFile wrote.
 func (x *exam) damagedRows() error {
-	var want []*codec.Session
 	var all []*codec.Session
 	for place := range 3 {
 		if x.Many || place == 1 {
@@ -339,83 +361,98 @@ func (x *exam) damagedRows() error {
 	if err != nil || !r.silent() {
 		return fmt.Errorf("%w, %v, %s", err, r.problems, fmt.Sprint(r.err))
 	}
-	want = r.sessions
-	name, path, err := database(w.dir)
-	if err != nil {
+	d := spoiler{exam: x, want: r.sessions}
+	if d.name, d.path, err = database(w.dir); err != nil {
 		return err
 	}
-	whole, err := os.ReadFile(path)
-	if err != nil {
+	if d.whole, err = os.ReadFile(d.path); err != nil {
 		return err
-	}
-	examine := func(how string, spoil func(path string) (string, error)) error {
-		dir, err := x.dir()
-		if err != nil {
-			return err
-		}
-		defer x.drop(written{dir: dir})
-		copied := filepath.Join(dir, name)
-		if err := os.WriteFile(copied, whole, 0o600); err != nil {
-			return err
-		}
-		owner, err := spoil(copied)
-		if err != nil {
-			return nil // the table refuses the value, so nobody finds it there
-		}
-		r, err := x.steady(written{dir: dir})
-		if err != nil {
-			return fmt.Errorf("%s: %w", how, err)
-		}
-		got := make(map[string]*codec.Session)
-		for _, s := range r.sessions {
-			got[s.Session.ID] = s
-		}
-		for _, s := range want {
-			if g := got[s.Session.ID]; owner != "" && owner != s.Session.ID && (g == nil || Diff(s, g) != "") {
-				return fmt.Errorf("%s, which is of session %s: session %s is not there, or another; problems %v, error %s", how, owner, s.Session.ID, r.problems, fmt.Sprint(r.err))
-			}
-		}
-		if len(r.sessions) < len(want) && r.silent() && !x.Silent {
-			return fmt.Errorf("%s: a session is not there, and nothing is said of it", how)
-		}
-		return nil
 	}
 	for _, t := range x.Tables {
-		var ids, owners []string
-		if err := query(path, `SELECT rowid, * FROM "`+t.Name+`"`, func(stmt *sqlite.Stmt) {
-			owner := ""
-			for i := range stmt.ColumnCount() {
-				if n := stmt.ColumnName(i); n == "session_id" || n == "id" && t.Name == "chat_sessions" {
-					owner = stmt.ColumnText(i)
-				}
-			}
-			ids, owners = append(ids, stmt.ColumnText(0)), append(owners, owner)
-		}); err != nil {
+		if err := d.table(t); err != nil {
 			return err
-		}
-		if len(ids) == 0 {
-			return fmt.Errorf("table %s is empty", t.Name)
-		}
-		// Each cell, with one damage after the other.
-		values := []any{"rubbish {[\" <", `[]`, `{`, 7, []byte("\xff\xfe\x00"), nil, "", `{"type":7,"id":[]}`}
-		for row := range min(len(ids), 8) {
-			row = row * len(ids) / min(len(ids), 8)
-			for k, column := range t.Columns {
-				for n := range 2 {
-					value := values[(row+3*k+n*5)%len(values)]
-					how := fmt.Sprintf("%s of row %s of %s is %q", column, ids[row], t.Name, fmt.Sprint(value))
-					if err := examine(how, func(path string) (string, error) {
-						return owners[row], query(path, fmt.Sprintf(`UPDATE "%s" SET "%s" = ? WHERE rowid = ?`, t.Name, column), nil, value, ids[row])
-					}); err != nil {
-						return err
-					}
-				}
-			}
 		}
 	}
-	for _, n := range []int{len(whole) / 2, len(whole) - 512, 100} {
-		if err := examine(fmt.Sprintf("cut off at byte %d of %d", n, len(whole)), func(path string) (string, error) { return "", os.Truncate(path, int64(n)) }); err != nil {
+	for _, n := range []int{len(d.whole) / 2, len(d.whole) - 512, 100} {
+		how := fmt.Sprintf("cut off at byte %d of %d", n, len(d.whole))
+		if err := d.examine(how, "", func(path string) error { return os.Truncate(path, int64(n)) }); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// spoiler damages copies of a database.
+type spoiler struct {
+	*exam
+	name, path string
+	whole      []byte
+	want       []*codec.Session
+}
+
+// examine damages a copy, and reads it. owner is the session that the damage is of, empty
+// where it is of all.
+func (d *spoiler) examine(how, owner string, spoil func(path string) error) error {
+	dir, err := d.dir()
+	if err != nil {
+		return err
+	}
+	defer d.drop(written{dir: dir})
+	copied := filepath.Join(dir, d.name)
+	if err := os.WriteFile(copied, d.whole, 0o600); err != nil {
+		return err
+	}
+	if spoil(copied) != nil {
+		return nil // the table refuses the value, so nobody finds it there
+	}
+	r, err := d.steady(written{dir: dir})
+	if err != nil {
+		return fmt.Errorf("%s: %w", how, err)
+	}
+	got := r.byID()
+	for _, s := range d.want {
+		if g := got[s.Session.ID]; owner != "" && owner != s.Session.ID && (g == nil || Diff(s, g) != "") {
+			return fmt.Errorf("%s, which is of session %s: session %s is not there, or another; problems %v, error %s",
+				how, owner, s.Session.ID, r.problems, fmt.Sprint(r.err))
+		}
+	}
+	if len(r.sessions) < len(d.want) && r.silent() && !d.Silent {
+		return fmt.Errorf("%s: a session is not there, and nothing is said of it", how)
+	}
+	return nil
+}
+
+// table damages each cell of a table, with one damage after the other.
+func (d *spoiler) table(t Table) error {
+	var ids, owners []string
+	if err := query(d.path, `SELECT rowid, * FROM "`+t.Name+`"`, func(stmt *sqlite.Stmt) {
+		owner := ""
+		for i := range stmt.ColumnCount() {
+			if n := stmt.ColumnName(i); n == "session_id" || n == "id" && t.Name == "chat_sessions" {
+				owner = stmt.ColumnText(i)
+			}
+		}
+		ids, owners = append(ids, stmt.ColumnText(0)), append(owners, owner)
+	}); err != nil {
+		return err
+	}
+	if len(ids) == 0 {
+		return fmt.Errorf("table %s is empty", t.Name)
+	}
+	values := []any{"rubbish {[\" <", `[]`, `{`, 7, []byte("\xff\xfe\x00"), nil, "", `{"type":7,"id":[]}`}
+	for row := range min(len(ids), 8) {
+		row = row * len(ids) / min(len(ids), 8)
+		for k, column := range t.Columns {
+			for n := range 2 {
+				value := values[(row+3*k+n*5)%len(values)]
+				how := fmt.Sprintf("%s of row %s of %s is %q", column, ids[row], t.Name, fmt.Sprint(value))
+				statement := fmt.Sprintf(`UPDATE "%s" SET "%s" = ? WHERE rowid = ?`, t.Name, column)
+				if err := d.examine(how, owners[row], func(path string) error {
+					return query(path, statement, nil, value, ids[row])
+				}); err != nil {
+					return err
+				}
+			}
 		}
 	}
 	return nil

@@ -17,71 +17,101 @@ import (
 // [session.Check]; the rest is times, spelling and sums, that a store computes of what
 // it is told.
 func Explain(s *codec.Session) []codec.Loss {
-	var x losses
 	t := s.Sorted()
+	x := explainer{row: &t.Session, from: t.Session.CreatedAt, to: t.Session.UpdatedAt, named: make(map[blobKey]bool)}
 	x.add("rows that break a rule of sessions", "as data-damaged parts, or left out", len(session.Check(t)))
-	lo, hi := t.Session.CreatedAt, t.Session.UpdatedAt
-	bound := func(from, to int64) {
-		if from != 0 && (lo == 0 || from < lo) {
-			lo = from
-		}
-		hi = max(hi, from, to)
-	}
-	cost := 0.0
-	named := make(map[blobKey]bool)
 	for i := range t.Messages {
-		m := &t.Messages[i].Message
-		created, updated := extent(&t.Messages[i])
 		for j := range t.Messages[i].Parts {
-			p := &t.Messages[i].Parts[j]
-			if p.ContinuationRunID != nil {
-				x.add("continuation_run_id of parts", "", 1)
-			}
-			if isTool(p) && deref(p.ToolCallID) == "" {
-				x.add("tool calls with an empty id", "as data-damaged parts", 1)
-			} else if !isTool(p) && p.ToolCallID != nil {
-				x.add("tool_call_id of parts that are no tool calls", "", 1)
-			}
-			if ingest.TooDeep([]byte(p.DataJSON)) {
-				x.add("JSON nested more than 500 deep", "as text", 1)
-			}
+			x.part(&t.Messages[i].Parts[j])
 		}
-		if created != m.CreatedAt || updated != m.UpdatedAt {
-			x.add("times of messages that their parts exceed", "as wide as the parts", 1)
-		}
-		bound(created, updated)
-		if ingest.TooDeep([]byte(m.MetadataJSON)) {
-			x.add("JSON nested more than 500 deep", "as text", 1)
-		} else if ordered, ok := canonical(m.MetadataJSON); measured(m) == nil && ordered != m.MetadataJSON && ok {
-			x.add("the spelling of messages' metadata_json", "the same members, in order", 1)
-		}
-		if m.Role == session.RoleAssistant {
-			_, stated := session.UsageOf(m.MetadataJSON)
-			cost = store.AddCost(cost, stated)
-		}
-		var meta session.MessageMetadata
-		if json.Unmarshal([]byte(m.MetadataJSON), &meta) == nil && compaction(&t.Messages[i]) == nil {
-			named[blobKey{store.BlobSystemPrompt, meta.SystemPromptDigest}] = true
-			named[blobKey{store.BlobToolCatalog, meta.Trace.ToolCatalogDigest}] = true
-		}
+		x.message(&t.Messages[i])
 	}
 	for i := range s.Decisions {
-		bound(s.Decisions[i].DecidedAt, s.Decisions[i].DecidedAt)
+		x.bound(s.Decisions[i].DecidedAt, s.Decisions[i].DecidedAt)
 	}
 	for _, b := range s.Blobs {
-		if !named[blobKey{b.Kind, b.Digest}] || b.Body == "" {
+		if !x.named[blobKey{b.Kind, b.Digest}] || b.Body == "" {
 			x.add("system prompts and tool catalogs that no turn names, or that are empty", "", 1)
 		}
 	}
-	if archived := t.Session.ArchivedAt; archived != nil && *archived > lastMilli {
+	x.session()
+	x.rewinds(t)
+	x.metadata()
+	return x.losses
+}
+
+// explainer collects the losses of a session.
+type explainer struct {
+	losses   []codec.Loss
+	row      *session.Session
+	from, to int64            // the times that the rows reach
+	cost     float64          // of the messages
+	named    map[blobKey]bool // by messages
+}
+
+func (x *explainer) add(what, kept string, n int) { x.losses = codec.AddLoss(x.losses, what, kept, n) }
+
+func (x *explainer) bound(from, to int64) {
+	if from != 0 && (x.from == 0 || from < x.from) {
+		x.from = from
+	}
+	x.to = max(x.to, from, to)
+}
+
+func (x *explainer) part(p *session.Part) {
+	if p.ContinuationRunID != nil {
+		x.add("continuation_run_id of parts", "", 1)
+	}
+	if isTool(p) && deref(p.ToolCallID) == "" {
+		x.add("tool calls with an empty id", "as data-damaged parts", 1)
+	} else if !isTool(p) && p.ToolCallID != nil {
+		x.add("tool_call_id of parts that are no tool calls", "", 1)
+	}
+	if ingest.TooDeep([]byte(p.DataJSON)) {
+		x.deep()
+	}
+}
+
+func (x *explainer) deep() { x.add("JSON nested more than 500 deep", "as text", 1) }
+
+func (x *explainer) message(mp *session.MessageAndParts) {
+	m := &mp.Message
+	created, updated := extent(mp)
+	if created != m.CreatedAt || updated != m.UpdatedAt {
+		x.add("times of messages that their parts exceed", "as wide as the parts", 1)
+	}
+	x.bound(created, updated)
+	if ingest.TooDeep([]byte(m.MetadataJSON)) {
+		x.deep()
+	} else if ordered, ok := canonical(m.MetadataJSON); measured(m) == nil && ordered != m.MetadataJSON && ok {
+		x.add("the spelling of messages' metadata_json", "the same members, in order", 1)
+	}
+	if m.Role == session.RoleAssistant {
+		_, stated := session.UsageOf(m.MetadataJSON)
+		x.cost = store.AddCost(x.cost, stated)
+	}
+	var meta session.MessageMetadata
+	if json.Unmarshal([]byte(m.MetadataJSON), &meta) == nil && compaction(mp) == nil {
+		x.named[blobKey{store.BlobSystemPrompt, meta.SystemPromptDigest}] = true
+		x.named[blobKey{store.BlobToolCatalog, meta.Trace.ToolCatalogDigest}] = true
+	}
+}
+
+// session compares the session's row with what its messages, which have been added, give.
+func (x *explainer) session() {
+	if archived := x.row.ArchivedAt; archived != nil && *archived > lastMilli {
 		x.add("archived_at after the year 2262, which spans do not have", "the last time that they have", 1)
 	}
-	if lo != t.Session.CreatedAt || hi != t.Session.UpdatedAt {
+	if x.from != x.row.CreatedAt || x.to != x.row.UpdatedAt {
 		x.add("times of the session that its rows exceed, as the messages of a fork do", "as wide as the rows", 1)
 	}
-	if cost != t.Session.CostUSD {
+	if x.cost != x.row.CostUSD {
 		x.add("cost_usd of the session, which is not the sum of its messages", "the sum", 1)
 	}
+}
+
+// rewinds lists what a store that makes the session of its rewinds hides otherwise.
+func (x *explainer) rewinds(t *session.Transcript) {
 	stored := session.Transcript{Session: t.Session, Messages: asStored(t.Messages)}
 	x.add("hidden_at of messages that no rewind explains", "", unexplained(stored.Messages))
 	hide(stored.Messages)
@@ -90,17 +120,19 @@ func Explain(s *codec.Session) []codec.Loss {
 			x.add("tokens of the session, whose messages come in another order or are hidden otherwise", "the sum", 1)
 		}
 	}
-	if text := t.Session.MetadataJSON; ingest.TooDeep([]byte(text)) || ingest.TooDeep([]byte(t.Session.PermissionsJSON)) || ingest.TooDeep([]byte(deref(t.Session.ModelJSON))) {
-		x.add("JSON nested more than 500 deep", "as text", 1)
-	} else if ordered := ordered(object(text)); ordered != text {
-		x.add("the spelling of the session's metadata_json", "the same members, in order", 1)
-	}
-	return x
 }
 
-type losses []codec.Loss
-
-func (x *losses) add(what, kept string, n int) { *x = codec.AddLoss(*x, what, kept, n) }
+func (x *explainer) metadata() {
+	for _, column := range []string{x.row.MetadataJSON, x.row.PermissionsJSON, deref(x.row.ModelJSON)} {
+		if ingest.TooDeep([]byte(column)) {
+			x.deep()
+			return
+		}
+	}
+	if text := x.row.MetadataJSON; ordered(object(text)) != text {
+		x.add("the spelling of the session's metadata_json", "the same members, in order", 1)
+	}
+}
 
 // extent is the times that a store gives a message: as wide as its parts.
 func extent(m *session.MessageAndParts) (created, updated int64) {

@@ -84,13 +84,42 @@ func (d *decoder) nextLine(s *source, line *int) error {
 	}
 }
 
+// scanner finds where a JSON value ends.
+type scanner struct {
+	depth             int
+	inString, escaped bool
+}
+
+// take reads up to the end of the value or of the line, and says how many bytes that is.
+func (v *scanner) take(chunk []byte) (n int, end, newline bool) {
+	for n < len(chunk) && !end && !newline {
+		c := chunk[n]
+		n++
+		switch {
+		case c == '\n':
+			newline = true
+		case v.escaped:
+			v.escaped = false
+		case v.inString:
+			v.escaped, v.inString = c == '\\', c != '"'
+		case c == '"':
+			v.inString = true
+		case c == '{' || c == '[':
+			v.depth++
+		case c == '}' || c == ']':
+			v.depth--
+			end = v.depth == 0
+		}
+	}
+	return n, end, newline
+}
+
 // readObject reads one object and gives what it holds.
 func (d *decoder) readObject(s *source, line *int) error {
 	var (
-		begin, at         = *line, s.offset
-		depth             int
-		inString, escaped bool
-		size              int64
+		begin, at = *line, s.offset
+		scan      scanner
+		size      int64
 	)
 	d.buf = d.buf[:0]
 	for {
@@ -102,31 +131,7 @@ func (d *decoder) readObject(s *source, line *int) error {
 			d.damaged(begin, at, errors.New("the body is cut off; it is left out"))
 			return nil
 		}
-		n, end, newline := 0, false, false
-		for n < len(chunk) && !end && !newline {
-			c := chunk[n]
-			n++
-			switch {
-			case c == '\n':
-				newline = true
-			case escaped:
-				escaped = false
-			case inString:
-				switch c {
-				case '\\':
-					escaped = true
-				case '"':
-					inString = false
-				}
-			case c == '"':
-				inString = true
-			case c == '{' || c == '[':
-				depth++
-			case c == '}' || c == ']':
-				depth--
-				end = depth == 0
-			}
-		}
+		n, end, newline := scan.take(chunk)
 		size += int64(n)
 		if size <= int64(d.most) {
 			d.buf = append(d.buf, chunk[:n]...)
@@ -134,7 +139,7 @@ func (d *decoder) readObject(s *source, line *int) error {
 		_ = s.skip(int64(n))
 		if newline {
 			*line++
-			if inString || d.bodyFollows(s) {
+			if scan.inString || d.bodyFollows(s) {
 				d.damaged(begin, at, errors.New("the body is cut off; it is left out"))
 				if next, _ := s.Peek(1); len(next) == 0 || next[0] != '{' && !d.bodyFollows(s) {
 					if err := d.nextLine(s, line); err != nil {

@@ -338,16 +338,8 @@ func (u *unpacker) Read(b []byte) (int, error) {
 // of a delimited one may be a brace. What follows is none of text in either case. A
 // frame of less than 16 MiB begins with 00, which neither of the others does.
 func framing(head []byte, most int) string {
-	if len(head) > 1 && head[0] == tagResource {
-		if n, k := binary.Uvarint(head[1:]); k > 0 && n <= uint64(most) && beginsResource(head[1+k:], n) {
-			return "protobuf"
-		}
-	}
-	if n, k := binary.Uvarint(head); k > 0 && n > 1 && n <= uint64(most) && len(head) > k && head[k] == tagResource {
-		rest := head[k+1:]
-		if inner, j := binary.Uvarint(rest); j > 0 && n-1 >= uint64(j) && inner <= n-1-uint64(j) && beginsResource(rest[j:], inner) {
-			return "delimited"
-		}
+	if binaryFraming := protobufFraming(head, most); binaryFraming != "" {
+		return binaryFraming
 	}
 	text := bytes.TrimLeft(head, " \t\r\n")
 	switch {
@@ -359,6 +351,22 @@ func framing(head []byte, most int) string {
 		}
 	case len(head) > 4 && binary.BigEndian.Uint32(head) > 0 && !isText(head[:4], most) && (head[4] == '{' || head[4] == tagResource || compression(head[4:]) != ""):
 		return "frames"
+	}
+	return ""
+}
+
+// protobufFraming is that of bodies in protobuf that no frames hold.
+func protobufFraming(head []byte, most int) string {
+	if len(head) > 1 && head[0] == tagResource {
+		if n, k := binary.Uvarint(head[1:]); k > 0 && n <= uint64(most) && beginsResource(head[1+k:], n) {
+			return "protobuf"
+		}
+	}
+	if n, k := binary.Uvarint(head); k > 0 && n > 1 && n <= uint64(most) && len(head) > k && head[k] == tagResource {
+		rest := head[k+1:]
+		if inner, j := binary.Uvarint(rest); j > 0 && n-1 >= uint64(j) && inner <= n-1-uint64(j) && beginsResource(rest[j:], inner) {
+			return "delimited"
+		}
 	}
 	return ""
 }

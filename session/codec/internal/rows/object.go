@@ -9,12 +9,16 @@ import (
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/agenttrace/agenttrace/session"
 )
 
 // MaxDepth is the deepest nesting that [Parse] takes. It leaves room for what a
 // value is wrapped in on its way into a part, which encoding/json reads to a
 // depth of 10 000.
 const MaxDepth = 1000
+
+var errTooDeep = errors.New("nested too deep")
 
 // Field is a key of an [Object] with its value.
 type Field struct {
@@ -34,8 +38,8 @@ func Parse(text []byte) (Object, error) { return parse(text, false) }
 // parse is Parse that retains text if share is set: values that are spelled in it as
 // they are in the object are part of it.
 func parse(text []byte, share bool) (Object, error) {
-	if err := shallow(text); err != nil {
-		return nil, err
+	if session.NestsDeeper(text, MaxDepth) {
+		return nil, errTooDeep
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	if t, err := d.Token(); err != nil {
@@ -70,8 +74,8 @@ func parse(text []byte, share bool) (Object, error) {
 
 // Value reads text that is one JSON value and returns it without space.
 func Value(text []byte) (json.RawMessage, error) {
-	if err := shallow(text); err != nil {
-		return nil, err
+	if session.NestsDeeper(text, MaxDepth) {
+		return nil, errTooDeep
 	}
 	var v json.RawMessage
 	if err := json.Unmarshal(text, &v); err != nil {
@@ -169,26 +173,6 @@ func hexUnit(digits []byte) (unit rune) {
 		unit = unit<<4 | rune(strings.IndexByte("0123456789abcdef", c|0x20))
 	}
 	return unit
-}
-
-func shallow(text []byte) error {
-	depth, quoted := 0, false
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '{' || c == '[':
-			if depth++; depth > MaxDepth {
-				return errors.New("nested too deep")
-			}
-		case c == '}' || c == ']':
-			depth--
-		}
-	}
-	return nil
 }
 
 // Get returns the value of key; nil when it is absent.
