@@ -106,7 +106,7 @@ func (t *turn) findTools(calls []*call) []*tool {
 	// A span comes before the records that may speak of it.
 	slices.SortStableFunc(unnamed, func(x, y *node) int { return cmp.Compare(truth(x.record), truth(y.record)) })
 	for _, n := range unnamed {
-		x := all.like(n)
+		x := cmp.Or(all.like(n), all.twin(n))
 		if p := n.above(fact.ToolCall); x == nil && p != nil {
 			x = of[p]
 		}
@@ -199,6 +199,43 @@ func (e *executions) like(n *node) *tool {
 		}
 	}
 	return best
+}
+
+// twin finds the execution that another instrumentation reports by a span as well: of the
+// same tool with the same input, one within the other, and of several the one that took
+// the least longer.
+func (e *executions) twin(n *node) *tool {
+	if n.record || n.Kind != fact.ToolCall || n.Tool == nil || n.Tool.Name == "" {
+		return nil
+	}
+	input := canonical(n.Tool.Input)
+	var best *tool
+	var least int64
+	for _, x := range e.tools {
+		if x.name != n.Tool.Name || !sameInput(x.shape(), input) {
+			continue
+		}
+		if slack, same := x.reportedWith(n); same && (best == nil || slack < least) {
+			best, least = x, slack
+		}
+	}
+	return best
+}
+
+// reportedWith reports whether each span of the execution is another instrumentation's than
+// n, and of the same time, and by how much their times differ.
+func (x *tool) reportedWith(n *node) (slack int64, same bool) {
+	for _, o := range x.nodes {
+		if o.record || o.context != nil || o.Kind != fact.ToolCall {
+			continue
+		}
+		if !byTwo(o.Fact, n.Fact) || !within(o, n, tick) || o.Tool != nil && o.Tool.Output != nil && n.Tool.Output != nil &&
+			!bytes.Equal(canonical(o.Tool.Output), canonical(n.Tool.Output)) {
+			return 0, false
+		}
+		slack, same = max(o.Start-n.Start, n.Start-o.Start)+max(o.End-n.End, n.End-o.End), true
+	}
+	return slack, same
 }
 
 // hasHeard says whether a record like n already speaks of the execution.

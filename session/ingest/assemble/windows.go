@@ -29,7 +29,7 @@ import (
 //     within [near] of its end, unless one instrumentation tells of two calls by two
 //     spans; and those of two instrumentations whose clocks differ by a [tick];
 //   - a tool call from the model call that asked for it, from its decision, and from
-//     what reports its result, by its id;
+//     what reports its result, by its id; or two reports of its run without the id;
 //   - a sub-agent's first fact from the tool call that started it;
 //   - a prompt from what it began, or the reports of one compaction.
 //
@@ -224,6 +224,7 @@ type known struct {
 	requests  map[string]bool
 	answered  map[string][]*fact.Fact  // by response id
 	called    []*fact.Fact             // the spans of model calls that ended a tick ago or later
+	ran       []*fact.Fact             // those of tool calls
 	calls     map[string]bool          // tool calls, by id, with whether the model asked for them
 	inner     map[[2]string]int        // how many model calls a model call wraps
 	request   map[[2]string]string     // the request id of the first of them
@@ -322,6 +323,9 @@ func (k *known) tiesModelCall(f *fact.Fact, again map[string]bool) bool {
 func (k *known) tiesToolCall(f *fact.Fact, asked map[string]bool) bool {
 	if f.Kind == fact.ToolCall || f.Kind == fact.Permission {
 		if _, known := k.calls[f.CallID]; known && !asked[f.CallID] {
+			return true
+		}
+		if k.reportsAgain(f) {
 			return true
 		}
 		if name := toolName(f); f.CallID == "" && k.pending[name] > 0 && !asked["named "+name] {
@@ -430,8 +434,11 @@ func (k *known) addCalls(f *fact.Fact) {
 			}
 		}
 	}
-	if name := toolName(f); f.Kind == fact.ToolCall && k.pending[name] > 0 {
+	if name := toolName(f); f.Kind == fact.ToolCall && k.pending[name] > 0 && !k.reportsAgain(f) {
 		k.pending[name]--
+	}
+	if f.Kind == fact.ToolCall && !isRecord(f) {
+		k.ran = append(slices.DeleteFunc(k.ran, func(o *fact.Fact) bool { return o.End+tick <= f.Start }), f)
 	}
 	if (f.Kind == fact.ToolCall || f.Kind == fact.Permission) && f.CallID != "" {
 		if _, known := k.calls[f.CallID]; !known {
@@ -439,6 +446,14 @@ func (k *known) addCalls(f *fact.Fact) {
 		}
 		delete(k.waiting, f.CallID)
 	}
+}
+
+// reportsAgain reports whether a tool's span without the call's id may be of a run that
+// another instrumentation's span in the window is of.
+func (k *known) reportsAgain(f *fact.Fact) bool {
+	return f.Kind == fact.ToolCall && f.CallID == "" && !isRecord(f) && slices.ContainsFunc(k.ran, func(o *fact.Fact) bool {
+		return f.Start < o.End+tick && byTwo(o, f) && toolName(o) == toolName(f)
+	})
 }
 
 // addKind notes what happened last, as far as a step may begin after it.

@@ -40,7 +40,8 @@ func usageBasis(scope string, a Attrs) string {
 	case strings.HasPrefix(scope, "com.anthropic.sdk."), strings.HasPrefix(scope, "@opentelemetry/"), scope == "gen_ai", scope == "pydantic-ai",
 		strings.HasPrefix(scope, "opentelemetry.instrumentation.") && !strings.Contains(scope, "bedrock"):
 		return fact.Inclusive
-	case strings.HasPrefix(scope, "@traceloop/instrumentation-anthropic"), strings.HasPrefix(scope, "@traceloop/instrumentation-bedrock"):
+	case strings.HasPrefix(scope, "@traceloop/instrumentation-anthropic"), strings.HasPrefix(scope, "@traceloop/instrumentation-bedrock"),
+		strings.HasPrefix(scope, "@openlit/instrumentation-anthropic"), strings.HasPrefix(scope, "@openlit/instrumentation-bedrock"):
 		return fact.Mixed
 	case isStrands(a):
 		if countsCacheApart(a.First("gen_ai.request.model", "gen_ai.response.model")) {

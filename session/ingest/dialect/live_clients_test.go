@@ -94,6 +94,13 @@ func TestLiveClients(t *testing.T) {
 			}},
 			func(f *fact.Fact) any { return f.Problems }, []string(nil),
 		},
+		"OpenLIT passes on what Anthropic counts": {
+			"gen-ai", frameworkSpan{scope: "@openlit/instrumentation-anthropic", name: "chat claude", attrs: map[string]any{
+				"gen_ai.operation.name": "chat", "gen_ai.provider.name": "anthropic", "gen_ai.usage.input_tokens": 101,
+				"gen_ai.usage.cache_read.input_tokens": 21, "gen_ai.usage.output_tokens": 14,
+			}},
+			func(f *fact.Fact) any { return []any{f.Usage.Basis, f.Usage.Tokens.Input} }, []any{fact.Mixed, int64(101)},
+		},
 		"VoltAgent has the agent above as a sub-agent's entity": {
 			"voltagent", frameworkSpan{scope: "@voltagent/core", name: "subagent:Scout", attrs: map[string]any{
 				"entity.type": "agent", "entity.name": "Ferris", "subagent.name": "Scout", "input": "Scan Oslo", "output": "Calm.",
