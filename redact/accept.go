@@ -81,6 +81,9 @@ func (a *assignment) prose(v string, end int) bool {
 	if a.class == countable || a.class == keyed {
 		return len(v) >= 16 && tokenLike(v)
 	}
+	if equalFold(a.s[max(a.lo, a.hi-6):a.hi], "phrase") && strings.Count(v, "-") >= 3 {
+		return true
+	}
 	return len(v) >= 6 && (digits(v) || gibberish(v)) && (chancy(v) || a.ends(end) || strong(v)) && random(v, mixed) &&
 		!number(v) && !algorithm(v) && !strings.Contains(v, "://") && !call(v)
 }
@@ -190,7 +193,7 @@ func (a *assignment) nextLine(v string, end int) bool {
 	if from, _ := a.c.line(end - 1); from <= a.hi {
 		return false
 	}
-	return a.form != colon || !chancy(v) || end < len(a.s) && a.s[end] != '\n' && a.s[end] != '\r' ||
+	return a.form != colon || !made(v) || end < len(a.s) && a.s[end] != '\n' && a.s[end] != '\r' ||
 		a.class == countable && !tokenLike(v) || start < a.hi
 }
 

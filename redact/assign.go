@@ -184,7 +184,7 @@ func (a *assignment) usedAs() (found finding) {
 		start += k + 1 // admin:… are the credentials
 	}
 	v := s[start:end]
-	if a.class == countable && len(v) < 16 || !chancy(v) {
+	if a.class == countable && len(v) < 16 || !made(v) {
 		return found
 	}
 	return finding{start, end, Marker}

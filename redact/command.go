@@ -164,39 +164,64 @@ func (c *scan) commandWords(i int) (words []span, stop int) {
 	s := c.s
 	words = c.words[:0]
 	for i < len(s) {
-		switch b := s[i]; {
-		case b == ' ' || b == '\t':
+		switch s[i] {
+		case ' ', '\t':
 			i++
 			continue
-		case b == '\n' || b == ';' || b == '|' || b == '&' && i+1 < len(s) && s[i+1] == '&' || b == ')' || b == '`':
-			c.words = words
-			return words, i
-		case b == '\\':
-			k := i
-			for k < len(s) && s[k] == '\\' {
-				k++
-			}
-			if k < len(s) && s[k] == '\n' {
-				i = k + 1
+		case '\\':
+			if next := continuedLine(s, i); next > i {
+				i = next
 				continue
 			}
-			if k < len(s) && (s[k] == 'n' || s[k] == 'r') && k-i <= 2 {
-				c.words = words
-				return words, i
-			}
-			if k-i >= 3 && k < len(s) && s[k] == 'n' {
-				i = k + 1 // a line that goes on, in JSON
-				continue
-			}
+		}
+		if commandEnds(s, i) {
+			break
 		}
 		lo, hi, next := c.commandWord(i)
 		if len(words) < maxWords {
 			words = append(words, span{lo, hi})
 		}
 		i = max(next, i+1)
+		if next == hi && hi > lo && hi < len(s) && (s[hi] == '"' || s[hi] == '\'') {
+			break // the end of the string that the command is in
+		}
 	}
 	c.words = words
-	return words, len(s)
+	return words, min(i, len(s))
+}
+
+// commandEnds reports whether a command ends at i: with its line, which may be escaped, and
+// before another.
+func commandEnds(s string, i int) bool {
+	switch s[i] {
+	case '\n', ';', '|', ')', '`':
+		return true
+	case '&':
+		return i+1 < len(s) && s[i+1] == '&'
+	case '\\':
+		k := i + slashesAt(s, i)
+		return k < len(s) && (s[k] == 'n' || s[k] == 'r') && k-i <= 2
+	}
+	return false
+}
+
+// continuedLine returns where a command goes on after the backslash at i that ends its
+// line, in JSON too; i where it ends none.
+func continuedLine(s string, i int) int {
+	n := slashesAt(s, i)
+	if k := i + n; k < len(s) && (s[k] == '\n' || s[k] == 'n' && n >= 3) {
+		return k + 1
+	}
+	return i
+}
+
+// slashesAt returns how many backslashes are at i.
+func slashesAt(s string, i int) int {
+	n := 0
+	for i+n < len(s) && s[i+n] == '\\' {
+		n++
+	}
+	return n
 }
 
 // listWords returns the strings of the list that the one at i is in.

@@ -376,6 +376,9 @@ func (a *assignment) below(i int) (start, end int) {
 		a.list(i)
 		return 0, 0
 	}
+	if a.class == secret && s[a.hi-1]|0x20 == 's' && a.startsLine() { // secrets:␤  db: …
+		a.c.members(a.lo, made, Marker)
+	}
 	return i, a.wordEnd(i)
 }
 

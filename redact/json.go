@@ -459,6 +459,14 @@ func (l *argv) see(w *walker, start, end int) bool {
 
 // close redacts what the command is given, now that all its words are known.
 func (l *argv) close(w *walker) {
+	if l.seen == 2 && !l.command { // ["x-api-key", "…"]
+		name, value := l.first[0], l.first[1]
+		v := w.s[value.lo+1 : value.hi-1]
+		if w.r.classify(w.s[name.lo+1:name.hi-1]) > keyed && made(v) && !label(w.r, v) && !marked(v) {
+			w.replace(value.lo, value.hi, quotedMarker)
+		}
+		return
+	}
 	if !l.command || len(l.spans) < 2 {
 		return
 	}

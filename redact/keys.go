@@ -121,7 +121,7 @@ func (k *keyName) literals() (out []keyLiteral) {
 	case "pwd":
 		plain("pwd")
 		behind("pw")
-		with(2, false, "pw=", "pw:", `pw"`, "pw'", "pw ")
+		with(2, false, "pw=", "pw:", `pw"`, `pw\`, "pw'", "pw ")
 		return out
 	}
 	if len(k.words) == 1 {

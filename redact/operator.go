@@ -93,6 +93,10 @@ func (a *assignment) operator(i int, blank bool) (int, bool) {
 			return i + 1, true
 		}
 	case '<':
+		if blank && strings.HasPrefix(rest, "<- ") {
+			a.form = spaced
+			return i + 3, true
+		}
 		return a.nextElement(i)
 	case ',':
 		a.form = bare
@@ -140,6 +144,9 @@ func (a *assignment) attribute(i int, blank bool) (int, bool) {
 		return 0, false
 	}
 	end := strings.IndexByte(rest[:min(len(rest), 200)], '>')
+	if k := strings.Index(rest[:max(end, 0)], `value="`); k >= 0 {
+		return i + k + len("value="), true
+	}
 	return i + end + 1, end > 0 && strings.IndexByte(rest[:end], '<') < 0 && rest[end-1] != '/'
 }
 

@@ -45,6 +45,22 @@ func twitter(c *scan, at, n int) (int, int) {
 	return at, end
 }
 
+// secondArgument matches the string that is the second argument of a call.
+func secondArgument(c *scan, at, n int) (int, int) {
+	comma := strings.IndexByte(c.s[at+n:min(len(c.s), at+n+80)], ',')
+	if comma < 0 {
+		return 0, 0
+	}
+	lo, hi := c.quotedAfter(skipSpace(c.s, at+n+comma+1))
+	if hi-lo < 8 || !made(c.s[lo:hi]) || label(c.r, c.s[lo:hi]) {
+		return 0, 0
+	}
+	return lo, hi
+}
+
+// restOfString matches a string in quotes, the first of which ends the literal.
+func restOfString(c *scan, at, n int) (int, int) { return c.quotedAfter(at + n - 1) }
+
 // unsealKey matches what follows the number of a key and a colon.
 func unsealKey(c *scan, at, n int) (int, int) {
 	i := run(c.s, at+n, digit)
@@ -213,7 +229,8 @@ var labels = func() (out []string) {
 		"lösenord adgangskode passord salasana jelszó parola "+
 		"parolă şifre lozinka пароль 密码 密碼 口令 パスワード 비밀번호 암호 令牌 密钥 токен schlüssel clave llave"),
 		"mot de passe", "clé API", "clé d'API", "clave API", "chave API", "chiave API", "mật khẩu", "kata sandi",
-		"كلمة المرور", "סיסמה", "รหัสผ่าน", "पासवर्ड", "this key", "my key") {
+		"كلمة المرور", "סיסמה", "รหัสผ่าน", "पासवर्ड", "this key", "my key", "shown again", "recovery code", "backup code",
+		"mdp") {
 		first, size := utf8.DecodeRuneInString(name)
 		out = append(out, name)
 		if title := string(unicode.ToUpper(first)) + name[size:]; title != name {
@@ -287,13 +304,13 @@ func kubernetes(c *scan, at, n int) (int, int) {
 	case 'k': // kind: Secret, and then its data
 		_, data := c.document(eol)
 		if data > eol {
-			c.members(data)
+			c.members(data, anyValue, kubernetesMarker)
 		}
 	case 's':
-		c.members(at)
+		c.members(at, anyValue, kubernetesMarker)
 	default:
 		if kind, _ := c.document(eol); kind > eol {
-			c.members(at + 1)
+			c.members(at+1, anyValue, kubernetesMarker)
 		}
 	}
 	return 0, 0 // what was found comes later in the text
@@ -324,8 +341,13 @@ func (c *scan) document(i int) (kind, data int) {
 	return at("\nkind: Secret"), at("\ndata:")
 }
 
-// members notes the values of the lines below the one at i that are indented deeper.
-func (c *scan) members(i int) {
+const kubernetesMarker = "[redacted:kubernetes-secret]"
+
+func anyValue(v string) bool { return len(v) >= 4 }
+
+// members notes the values of the lines below the one at i that are indented deeper, where
+// secret holds.
+func (c *scan) members(i int, secret func(v string) bool, marker string) {
 	from, _ := c.line(i)
 	depth := i - from
 	for at := c.eol(i) + 1; at < len(c.s) && c.afford(16); {
@@ -339,8 +361,8 @@ func (c *scan) members(i int) {
 			if hi == 0 {
 				lo, hi = at+k+2, at+len(line)
 			}
-			if v := c.s[lo:hi]; len(v) >= 4 && !placeholder(v) && !marked(v) {
-				c.addLater(finding{lo, hi, "[redacted:kubernetes-secret]"})
+			if v := c.s[lo:hi]; secret(v) && !placeholder(v) && !marked(v) {
+				c.addLater(finding{lo, hi, marker})
 			}
 		}
 		at = eol + 1
