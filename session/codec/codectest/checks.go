@@ -28,7 +28,7 @@ type check struct {
 	// rule is the rule in prose, printed when it is broken.
 	rule    string
 	applies func(*Codec) bool
-	run     func(*exam, *codec.Session) error
+	run     func(*examination, *codec.Session) error
 	// few says that the rule is on reading and writing as such, which a few sessions
 	// tell.
 	few bool
@@ -36,34 +36,34 @@ type check struct {
 
 var checks = []check{
 	{"encode", "Encode gives the same for the same rows, in whatever order they stand, and does not change them.",
-		(*Codec).writes, (*exam).encode, false},
+		(*Codec).writes, (*examination).encode, false},
 	{"explain", "Explain says the same of the same rows, names each loss once with a count, and does not change the session.",
-		func(c *Codec) bool { return c.Explain != nil }, (*exam).explain, false},
-	{"round trip", "What is encoded is read without a problem and is sound; what Explain does not list comes back as it was, and what it lists does not.",
-		(*Codec).wholly, (*exam).roundTrip, false},
+		func(c *Codec) bool { return c.Explain != nil }, (*examination).explain, false},
+	{"round trip", "What is encoded is read without a problem and is valid; what Explain does not list comes back as it was, and what it lists does not.",
+		(*Codec).wholly, (*examination).roundTrip, false},
 	{"claims", "Reading states nothing that the session does not: no success of a call that failed, no tokens where they are unknown, no end of a turn that nobody saw.",
-		(*Codec).both, (*exam).claims, false},
+		(*Codec).both, (*examination).claims, false},
 	{"replay", "What a model was asked in each turn, and whether it can be asked again, is the same of what came back.",
-		func(c *Codec) bool { return c.wholly() && c.Complete }, (*exam).replay, false},
+		func(c *Codec) bool { return c.wholly() && c.Complete }, (*examination).replay, false},
 	{"own words", "How a run ended, what it used, who was asked and what is withheld: the format says of it in its own words what the rows say.",
-		func(c *Codec) bool { return c.Words != nil && c.Encode != nil }, (*exam).words, false},
+		func(c *Codec) bool { return c.Words != nil && c.Encode != nil }, (*examination).words, false},
 	{"fixed point", "What was read is encoded to what is read as the same again; of a session that loses nothing the encoding is the same, too.",
-		(*Codec).wholly, (*exam).fixedPoint, false},
+		(*Codec).wholly, (*examination).fixedPoint, false},
 	{"same rows", "The same input gives the same rows and problems, also in small reads, and to whoever stops early and begins again.",
-		(*Codec).wholly, (*exam).sameRows, true},
+		(*Codec).wholly, (*examination).sameRows, true},
 	{"writer fails", "The error of a writer is returned, wrapped.",
-		func(c *Codec) bool { return c.Encode != nil }, (*exam).writerFails, true},
+		func(c *Codec) bool { return c.Encode != nil }, (*examination).writerFails, true},
 	{"reader fails", "The error of a reader is yielded, wrapped, last and with no session.",
-		func(c *Codec) bool { return c.Encode != nil && c.Decode != nil }, (*exam).readerFails, true},
+		func(c *Codec) bool { return c.Encode != nil && c.Decode != nil }, (*examination).readerFails, true},
 }
 
 // try runs a check, and makes an error of a panic.
-func (x *exam) try(run func(*exam, *codec.Session) error, s *codec.Session) (err error) {
+func (x *examination) try(run func(*examination, *codec.Session) error, s *codec.Session) (err error) {
 	defer recovered(&err)
 	return run(x, s)
 }
 
-func (x *exam) tryWhole(run func(*exam) error) (err error) {
+func (x *examination) tryWhole(run func(*examination) error) (err error) {
 	defer recovered(&err)
 	return run(x)
 }
@@ -74,7 +74,7 @@ func recovered(err *error) {
 	}
 }
 
-func (x *exam) encode(s *codec.Session) error {
+func (x *examination) encode(s *codec.Session) error {
 	before := Text(s)
 	first, err := x.write(s)
 	if err != nil {
@@ -162,7 +162,7 @@ func files(dir string) (map[string]string, error) {
 	return all, err
 }
 
-func (x *exam) explain(s *codec.Session) error {
+func (x *examination) explain(s *codec.Session) error {
 	before := Text(s)
 	losses := x.Explain(s)
 	if after := Text(s); after != before {
@@ -185,7 +185,7 @@ func (x *exam) explain(s *codec.Session) error {
 }
 
 // loss returns the entry of Losses with the name, or nil.
-func (x *exam) loss(what string) *Loss {
+func (x *examination) loss(what string) *Loss {
 	for i := range x.Losses {
 		if strings.HasPrefix(what, x.Losses[i].What) {
 			return &x.Losses[i]
@@ -195,7 +195,7 @@ func (x *exam) loss(what string) *Loss {
 }
 
 // changes are those that Explain says the rows of s go through.
-func (x *exam) changes(s *codec.Session) (listed []*Loss) {
+func (x *examination) changes(s *codec.Session) (listed []*Loss) {
 	if x.Explain == nil {
 		return nil
 	}
@@ -208,7 +208,7 @@ func (x *exam) changes(s *codec.Session) (listed []*Loss) {
 }
 
 // firstRead encodes s and reads it, once for all checks.
-func (x *exam) firstRead(s *codec.Session) (w written, got *codec.Session, err error) {
+func (x *examination) firstRead(s *codec.Session) (w written, got *codec.Session, err error) {
 	if known, ok := x.firsts[s]; ok {
 		return known.w, known.got, known.err
 	}
@@ -225,19 +225,19 @@ type firstRead struct {
 	err error
 }
 
-func (x *exam) roundTrip(s *codec.Session) error {
+func (x *examination) roundTrip(s *codec.Session) error {
 	_, got, err := x.firstRead(s)
 	if err != nil {
 		return err
 	}
-	if v := session.Check(got.Transcript); len(v) > 0 && !x.AsIs {
-		return fmt.Errorf("what was read is unsound: %v", v[0])
+	if v := session.Check(got.Transcript); len(v) > 0 && !x.Unvalidated {
+		return fmt.Errorf("what was read is invalid: %v", v[0])
 	}
 	return x.honest(s, got)
 }
 
 // words compares what other programs read with what the rows say.
-func (x *exam) words(s *codec.Session) error {
+func (x *examination) words(s *codec.Session) error {
 	w, err := x.write(s)
 	if err != nil {
 		return err
@@ -371,7 +371,7 @@ func (w *Words) part(s *codec.Session, p *session.Part) {
 }
 
 // asked is a copy of the session with what the format is asked for.
-func (x *exam) asked(s *codec.Session) *codec.Session {
+func (x *examination) asked(s *codec.Session) *codec.Session {
 	c := Clone(s)
 	if !x.Complete {
 		c.Links, c.Traces, c.State, c.Claims = nil, nil, nil, nil
@@ -380,7 +380,7 @@ func (x *exam) asked(s *codec.Session) *codec.Session {
 }
 
 // replay compares what can be asked again, and with which requests.
-func (x *exam) replay(s *codec.Session) error {
+func (x *examination) replay(s *codec.Session) error {
 	_, got, err := x.firstRead(s)
 	if err != nil {
 		return err
@@ -416,7 +416,7 @@ func (x *exam) replay(s *codec.Session) error {
 }
 
 // honest compares what came back with what Explain says of it.
-func (x *exam) honest(want, got *codec.Session) error {
+func (x *examination) honest(want, got *codec.Session) error {
 	if x.Foreign {
 		return x.honestByAspect(want, got)
 	}
@@ -443,9 +443,9 @@ func (x *exam) honest(want, got *codec.Session) error {
 
 // honestByAspect compares aspects: those that Explain lists are not what they were, and the
 // others are.
-func (x *exam) honestByAspect(want, got *codec.Session) error {
-	if x.Left != nil {
-		if d := gocmp.Diff(x.Left(want), x.Left(got)); d != "" {
+func (x *examination) honestByAspect(want, got *codec.Session) error {
+	if x.Keeps != nil {
+		if d := gocmp.Diff(x.Keeps(want), x.Keeps(got)); d != "" {
 			return fmt.Errorf("of what the format keeps, other things came back (-want +got):\n%s", d)
 		}
 	}
@@ -464,7 +464,7 @@ func (x *exam) honestByAspect(want, got *codec.Session) error {
 	return nil
 }
 
-func (x *exam) fixedPoint(s *codec.Session) error {
+func (x *examination) fixedPoint(s *codec.Session) error {
 	first, one, err := x.firstRead(s)
 	if err != nil {
 		return err
@@ -498,7 +498,7 @@ func (x *exam) fixedPoint(s *codec.Session) error {
 	return nil
 }
 
-func (x *exam) sameRows(s *codec.Session) error {
+func (x *examination) sameRows(s *codec.Session) error {
 	w, _, err := x.firstRead(s)
 	if err != nil {
 		return err
@@ -517,7 +517,7 @@ func (x *exam) sameRows(s *codec.Session) error {
 	if d := gocmp.Diff(first.text(), second.text()); d != "" {
 		return fmt.Errorf("a second time something else was read (-first +second):\n%s", d)
 	}
-	if x.Again {
+	if x.Repeatable {
 		var third reading
 		again := x.sequence(w, third.report)
 		for range again {
@@ -567,7 +567,7 @@ func places(size int) []int {
 	return slices.Compact(all)
 }
 
-func (x *exam) writerFails(s *codec.Session) error {
+func (x *examination) writerFails(s *codec.Session) error {
 	w, err := x.write(s)
 	if err != nil {
 		return err
@@ -581,7 +581,7 @@ func (x *exam) writerFails(s *codec.Session) error {
 	return nil
 }
 
-func (x *exam) readerFails(s *codec.Session) error {
+func (x *examination) readerFails(s *codec.Session) error {
 	w, err := x.write(s)
 	if err != nil {
 		return err

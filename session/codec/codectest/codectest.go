@@ -48,10 +48,10 @@ type Codec struct {
 	// a place where it is kept, and that is not among them, comes back as it was.
 	Losses []Loss
 	// Foreign says that the format is another program's, in which rows get other ids: what
-	// comes back is compared by [codec.Aspects]. Left, if there is one, is what of a session
+	// comes back is compared by [codec.Aspects]. Keeps, if there is one, is what of a session
 	// the format keeps whatever Explain lists.
 	Foreign bool
-	Left    func(s *codec.Session) []string
+	Keeps   func(s *codec.Session) []string
 	// Basic asks no more of the format than what every format promises.
 	Basic bool
 	// ReadElsewhere says that another package reads what the format writes.
@@ -68,24 +68,20 @@ type Codec struct {
 	Exact bool
 	// Many says that what is written after another session is read as a second one.
 	Many bool
-	// Again says that a sequence may be ranged over more than once.
-	Again bool
-	// AsIs says that rows are read as they are: whether they make a sound session is
-	// not judged.
-	AsIs bool
+	// Repeatable says that a sequence may be ranged over more than once.
+	Repeatable bool
+	// Unvalidated says that rows are read as they are: they need not make a valid session.
+	Unvalidated bool
 	// Completes says that Encode writes what a native file may lack, so that a session
 	// which was read from one has more when it is read again, once.
 	Completes bool
-	// Silent says that reading may leave out or replace what is damaged and say
-	// nothing. No format should.
-	Silent bool
 	// Damage says what comes of a stream with a damaged line.
 	Damage Tolerance
 	// Head says of a line that others mean nothing without it. Nil says that there is
 	// none.
 	Head func(line []byte) bool
-	// Nothing are lines that are passed over, and rightly so, although they say nothing.
-	Nothing []string
+	// Ignored are lines that are passed over, and rightly so, although they say nothing.
+	Ignored []string
 	// Tables are those of the database that EncodeFile writes.
 	Tables []Table
 
@@ -160,7 +156,7 @@ type Table struct {
 
 // Run examines a format.
 func Run(t *testing.T, c Codec) {
-	x := newExam(t, c)
+	x := newExamination(t, c)
 	for _, k := range checks {
 		if !k.applies(&c) {
 			continue
@@ -212,8 +208,8 @@ func Generated(n int) []Sample {
 	return all
 }
 
-// exam is one run of the suite.
-type exam struct {
+// examination is one run of the suite.
+type examination struct {
 	Codec
 	root     string // an empty directory of the suite's
 	dirs     int
@@ -224,9 +220,9 @@ type exam struct {
 	firsts   map[*codec.Session]firstRead
 }
 
-func newExam(tb testing.TB, c Codec) *exam {
+func newExamination(tb testing.TB, c Codec) *examination {
 	tb.Helper()
-	x := &exam{Codec: c, root: tb.TempDir(), firsts: make(map[*codec.Session]firstRead)}
+	x := &examination{Codec: c, root: tb.TempDir(), firsts: make(map[*codec.Session]firstRead)}
 	if x.Rounds == 0 {
 		x.Rounds = 40
 	}
@@ -258,21 +254,21 @@ type written struct {
 }
 
 // dir makes an empty directory.
-func (x *exam) dir() (string, error) {
+func (x *examination) dir() (string, error) {
 	x.dirs++
 	dir := filepath.Join(x.root, fmt.Sprint(x.dirs))
 	return dir, os.Mkdir(dir, 0o700)
 }
 
 // drop removes what was written, which tests of many sessions need.
-func (x *exam) drop(w written) {
+func (x *examination) drop(w written) {
 	if w.dir != "" && strings.HasPrefix(w.dir, x.root) {
 		_ = os.RemoveAll(w.dir) // the test's own directory is removed in the end anyway
 	}
 }
 
 // write encodes sessions one after the other.
-func (x *exam) write(all ...*codec.Session) (w written, err error) {
+func (x *examination) write(all ...*codec.Session) (w written, err error) {
 	if x.Encode == nil {
 		if w.dir, err = x.dir(); err != nil {
 			return w, err
@@ -319,7 +315,7 @@ func (r *reading) text() string {
 }
 
 // sequence decodes w.
-func (x *exam) sequence(w written, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+func (x *examination) sequence(w written, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 	if x.Decode == nil {
 		return x.DecodeFile(w.dir, report)
 	}
@@ -327,7 +323,7 @@ func (x *exam) sequence(w written, report func(codec.Problem)) iter.Seq2[*codec.
 }
 
 // read decodes w. The error is of a decoder that breaks its contract.
-func (x *exam) read(w written) (r reading, err error) {
+func (x *examination) read(w written) (r reading, err error) {
 	return collect(x.sequence(w, r.report), &r)
 }
 
@@ -354,7 +350,7 @@ func collect(all iter.Seq2[*codec.Session, error], r *reading) (reading, error) 
 }
 
 // one reads w, in which there must be one session and no problem.
-func (x *exam) one(w written) (*codec.Session, error) {
+func (x *examination) one(w written) (*codec.Session, error) {
 	r, err := x.read(w)
 	switch {
 	case err != nil:

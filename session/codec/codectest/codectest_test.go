@@ -137,14 +137,14 @@ func lines() Codec {
 				}
 			}
 		},
-		Explain: ExplainRows, Losses: RowLosses, Lossless: true, Exact: true, Many: true, AsIs: true,
+		Explain: ExplainRows, Losses: RowLosses, Lossless: true, Exact: true, Many: true, Unvalidated: true,
 		Head: func(line []byte) bool { return !bytes.HasPrefix(line, []byte(`{"type":"part"`)) }, Rounds: 8,
 	}
 }
 
 // failures are the rules that the format breaks.
 func failures(t *testing.T, c Codec) (broken []string) {
-	x := newExam(t, c)
+	x := newExamination(t, c)
 	for _, k := range checks {
 		if k.applies(&c) && slices.ContainsFunc(x.sessions, func(s Sample) bool { return x.try(k.run, s.Session) != nil }) {
 			broken = append(broken, k.name)
@@ -253,7 +253,7 @@ func TestSuiteFinds(t *testing.T) {
 			last := ""
 			changed(c, func(s *codec.Session) { s.Session.Agent, last = s.Session.Agent+last, s.Session.ID })
 		}, "many"},
-		"reads what is unsound": {func(c *Codec) { c.AsIs, c.Native = false, []string{native} }, "native"},
+		"reads what is unsound": {func(c *Codec) { c.Unvalidated, c.Native = false, []string{native} }, "native"},
 	} {
 		c := lines()
 		tt.spoil(&c)

@@ -81,7 +81,7 @@ var contrasts = []contrast{
 
 // contrasts has what a format makes of two sessions that say different things be
 // different. Where it has no word for the difference, Explain lists that.
-func (x *exam) contrasts() error {
+func (x *examination) contrasts() error {
 	for _, c := range contrasts {
 		first, second := c.first.session(), c.second.session()
 		a, err := x.write(first)
@@ -116,7 +116,7 @@ func (x *exam) contrasts() error {
 	return nil
 }
 
-func (x *exam) explained(s *codec.Session) []codec.Loss {
+func (x *examination) explained(s *codec.Session) []codec.Loss {
 	if x.Explain == nil {
 		return nil
 	}
@@ -124,7 +124,7 @@ func (x *exam) explained(s *codec.Session) []codec.Loss {
 }
 
 // lists says whether Explain lists all of the differences.
-func (x *exam) lists(s *codec.Session, differences []codec.Loss) bool {
+func (x *examination) lists(s *codec.Session, differences []codec.Loss) bool {
 	if x.Explain == nil {
 		return x.Foreign // another part of the format's says what is lost
 	}
@@ -136,7 +136,7 @@ func (x *exam) lists(s *codec.Session, differences []codec.Loss) bool {
 }
 
 // claims compares what was read of the sessions that c writes with what they state.
-func (x *exam) claims(s *codec.Session) error {
+func (x *examination) claims(s *codec.Session) error {
 	w, got, err := x.firstRead(s)
 	if w.dir == "" && len(w.data) == 0 {
 		return nil // there is nothing of the session that the format has

@@ -23,27 +23,27 @@ var markPattern = regexp.MustCompile(`mark\d+x\d+y`)
 type wholeCheck struct {
 	name, rule string
 	applies    func(*Codec) bool
-	run        func(*exam) error
+	run        func(*examination) error
 }
 
 var wholeChecks = []wholeCheck{
 	{"contrasts", "What is withheld, denied, failed or unfinished is not written as what is known, succeeded or ended.",
-		(*Codec).writes, (*exam).contrasts},
+		(*Codec).writes, (*examination).contrasts},
 	{"many", "Sessions that are written one after the other are read as they are each by itself.",
-		func(c *Codec) bool { return c.Many && c.both() }, (*exam).many},
-	{"damaged lines", "A damaged line ends nothing but itself, or what the format says; nothing changes in silence, and what is read is sound.",
-		func(c *Codec) bool { return c.Encode != nil && c.wholly() }, (*exam).damagedLines},
+		func(c *Codec) bool { return c.Many && c.both() }, (*examination).many},
+	{"damaged lines", "A damaged line ends nothing but itself, or what the format says; nothing changes in silence, and what is read is valid.",
+		func(c *Codec) bool { return c.Encode != nil && c.wholly() }, (*examination).damagedLines},
 	{"cut off", "Of a stream that is cut off, what comes before is read, or an error tells of the end.",
-		func(c *Codec) bool { return c.Encode != nil && c.wholly() }, (*exam).cutOff},
-	{"damaged rows", "A damaged row of a database ends nothing but itself, and what is read is sound.",
-		func(c *Codec) bool { return len(c.Tables) > 0 }, (*exam).damagedRows},
-	{"native", "Files of the format's own program are read as sound sessions, which are written and read as they are.",
-		func(c *Codec) bool { return len(c.Native) > 0 && c.reads() }, (*exam).native},
-	{"damaged native", "A file of the format's own program with a damaged line gives sound sessions, and always the same.",
-		func(c *Codec) bool { return len(c.Native) > 0 && c.Decode != nil }, (*exam).damagedNative},
+		func(c *Codec) bool { return c.Encode != nil && c.wholly() }, (*examination).cutOff},
+	{"damaged rows", "A damaged row of a database ends nothing but itself, and what is read is valid.",
+		func(c *Codec) bool { return len(c.Tables) > 0 }, (*examination).damagedRows},
+	{"native", "Files of the format's own program are read as valid sessions, which are written and read as they are.",
+		func(c *Codec) bool { return len(c.Native) > 0 && c.reads() }, (*examination).native},
+	{"damaged native", "A file of the format's own program with a damaged line gives valid sessions, and always the same.",
+		func(c *Codec) bool { return len(c.Native) > 0 && c.Decode != nil }, (*examination).damagedNative},
 }
 
-func (x *exam) many() error {
+func (x *examination) many() error {
 	var all []*codec.Session
 	for i, s := range x.sessions {
 		if len(all) < 20 && (x.Fits == nil || x.Fits(s.Session)) && i%3 != 1 {
@@ -119,7 +119,7 @@ var damages = []struct {
 }
 
 // damagedLines damages each line of a session that stands between two others.
-func (x *exam) damagedLines() error {
+func (x *examination) damagedLines() error {
 	var parts [][]byte // of each session
 	var want []*codec.Session
 	for place := range 3 {
@@ -158,7 +158,7 @@ func (x *exam) damagedLines() error {
 			file = append(file, bytes.Join(lines[:i], nil)...)
 			file = append(append(file, damaged...), line[len(text):]...)
 			file = append(append(file, bytes.Join(lines[i+1:], nil)...), bytes.Join(parts[victim+1:], nil)...)
-			if err := x.survives(file, want, victim, at, text, d.noticed && !slices.Contains(x.Nothing, string(damaged))); err != nil {
+			if err := x.survives(file, want, victim, at, text, d.noticed && !slices.Contains(x.Ignored, string(damaged))); err != nil {
 				return fmt.Errorf("line %d %s: %w\n\nthe line was:\n%.1000s", at, d.name, err, text)
 			}
 		}
@@ -167,7 +167,7 @@ func (x *exam) damagedLines() error {
 }
 
 // survives reads a file whose session in the middle has a damaged line.
-func (x *exam) survives(file []byte, want []*codec.Session, victim, at int, line []byte, noticed bool) error {
+func (x *examination) survives(file []byte, want []*codec.Session, victim, at int, line []byte, noticed bool) error {
 	r, err := x.steady(written{data: file})
 	if err != nil {
 		return err
@@ -176,7 +176,7 @@ func (x *exam) survives(file []byte, want []*codec.Session, victim, at int, line
 	if err != nil {
 		return err
 	}
-	if changed && r.silent() && noticed && !x.Silent {
+	if changed && r.silent() && noticed {
 		return errors.New("what was read changed, and nothing is said of it")
 	}
 	head := x.Head != nil && x.Head(line)
@@ -189,7 +189,7 @@ func (x *exam) survives(file []byte, want []*codec.Session, victim, at int, line
 		return nil
 	case r.err != nil:
 		return fmt.Errorf("it ends the reading: %w", r.err)
-	case !x.Silent && !named(r.problems, at):
+	case !named(r.problems, at):
 		return fmt.Errorf("problems %v do not name line %d", r.problems, at)
 	}
 	// What stands on other lines is there.
@@ -217,7 +217,7 @@ func (r *reading) byID() map[string]*codec.Session {
 
 // othersAreWhole says whether what was read of a file is another than what was wanted, which
 // only that of the session with the damaged line may be, and what the damage may cost.
-func (x *exam) othersAreWhole(r reading, want []*codec.Session, victim int, line []byte) (changed bool, err error) {
+func (x *examination) othersAreWhole(r reading, want []*codec.Session, victim int, line []byte) (changed bool, err error) {
 	got := r.byID()
 	changed = len(r.sessions) != len(want)
 	for i, w := range want {
@@ -247,7 +247,7 @@ func named(problems []codec.Problem, line int) bool {
 
 // steady reads w twice and wants the same, sound unless the format takes rows as they
 // are, and text all of it.
-func (x *exam) steady(w written) (reading, error) {
+func (x *examination) steady(w written) (reading, error) {
 	r, err := x.read(w)
 	if err != nil {
 		return r, err
@@ -261,8 +261,8 @@ func (x *exam) steady(w written) (reading, error) {
 	}
 	for _, s := range r.sessions {
 		for _, v := range session.Check(s.Transcript) {
-			if !x.AsIs {
-				return r, fmt.Errorf("session %s is unsound: %v", s.Session.ID, v)
+			if !x.Unvalidated {
+				return r, fmt.Errorf("session %s is invalid: %v", s.Session.ID, v)
 			}
 		}
 		if err := s.CheckTree(); err != nil {
@@ -278,7 +278,7 @@ func (x *exam) steady(w written) (reading, error) {
 }
 
 // cutOff ends a file of sessions at many places.
-func (x *exam) cutOff() error {
+func (x *examination) cutOff() error {
 	var file []byte
 	var ends []int
 	for place := range 3 {
@@ -314,7 +314,7 @@ func (x *exam) cutOff() error {
 		if err := x.beforeCut(file[:cut], ends, whole.sessions, r); err != nil {
 			return fmt.Errorf("cut off at byte %d of %d: %w", cut, len(file), err)
 		}
-		if inLine := file[cut-1] != '\n' && file[cut] != '\n'; inLine && r.silent() && !x.Silent {
+		if inLine := file[cut-1] != '\n' && file[cut] != '\n'; inLine && r.silent() {
 			return fmt.Errorf("cut off at byte %d of %d, in a line, and nothing is said of it", cut, len(file))
 		}
 	}
@@ -322,7 +322,7 @@ func (x *exam) cutOff() error {
 }
 
 // beforeCut wants the sessions that end before the end of a file that was cut off.
-func (x *exam) beforeCut(file []byte, ends []int, whole []*codec.Session, r reading) error {
+func (x *examination) beforeCut(file []byte, ends []int, whole []*codec.Session, r reading) error {
 	got := r.byID()
 	for i, end := range ends {
 		want := whole[i]
@@ -345,7 +345,7 @@ func (x *exam) beforeCut(file []byte, ends []int, whole []*codec.Session, r read
 }
 
 // damagedRows damages one cell after the other of what EncodeFile wrote.
-func (x *exam) damagedRows() error {
+func (x *examination) damagedRows() error {
 	var all []*codec.Session
 	for place := range 3 {
 		if x.Many || place == 1 {
@@ -361,7 +361,7 @@ func (x *exam) damagedRows() error {
 	if err != nil || !r.silent() {
 		return fmt.Errorf("%w, %v, %s", err, r.problems, fmt.Sprint(r.err))
 	}
-	d := spoiler{exam: x, want: r.sessions}
+	d := spoiler{examination: x, want: r.sessions}
 	if d.name, d.path, err = database(w.dir); err != nil {
 		return err
 	}
@@ -384,7 +384,7 @@ func (x *exam) damagedRows() error {
 
 // spoiler damages copies of a database.
 type spoiler struct {
-	*exam
+	*examination
 	name, path string
 	whole      []byte
 	want       []*codec.Session
@@ -416,7 +416,7 @@ func (d *spoiler) examine(how, owner string, spoil func(path string) error) erro
 				how, owner, s.Session.ID, r.problems, fmt.Sprint(r.err))
 		}
 	}
-	if len(r.sessions) < len(d.want) && r.silent() && !d.Silent {
+	if len(r.sessions) < len(d.want) && r.silent() {
 		return fmt.Errorf("%s: a session is not there, and nothing is said of it", how)
 	}
 	return nil
@@ -474,7 +474,7 @@ func database(dir string) (name, path string, err error) {
 }
 
 // load is the native file at path as the decoder takes it.
-func (x *exam) load(path string) (written, error) {
+func (x *examination) load(path string) (written, error) {
 	if x.Decode == nil {
 		return written{dir: path}, nil
 	}
@@ -482,7 +482,7 @@ func (x *exam) load(path string) (written, error) {
 	return written{data: data}, err
 }
 
-func (x *exam) native() error {
+func (x *examination) native() error {
 	x.Check = nil // it is a rule on sessions that were none of the format's
 	for _, path := range x.natives {
 		w, err := x.load(path)
@@ -512,9 +512,9 @@ func (x *exam) native() error {
 					return fmt.Errorf("%s: %w", path, err)
 				}
 			}
-			for _, run := range []func(*exam, *codec.Session) error{(*exam).encode, (*exam).roundTrip, (*exam).fixedPoint} {
+			for _, run := range []func(*examination, *codec.Session) error{(*examination).encode, (*examination).roundTrip, (*examination).fixedPoint} {
 				if x.Explain != nil {
-					if err := x.try((*exam).explain, s); err != nil {
+					if err := x.try((*examination).explain, s); err != nil {
 						return fmt.Errorf("%s: session %s: %w", path, s.Session.ID, err)
 					}
 				}
@@ -527,7 +527,7 @@ func (x *exam) native() error {
 	return nil
 }
 
-func (x *exam) damagedNative() error {
+func (x *examination) damagedNative() error {
 	for _, path := range x.natives {
 		w, err := x.load(path)
 		if err != nil {
@@ -545,7 +545,7 @@ func (x *exam) damagedNative() error {
 				file := bytes.Join(lines[:i], nil)
 				file = append(append(file, damaged...), lines[i][len(text):]...)
 				file = append(file, bytes.Join(lines[i+1:], nil)...)
-				if err := x.try(func(x *exam, _ *codec.Session) error { _, err := x.steady(written{data: file}); return err }, nil); err != nil {
+				if err := x.try(func(x *examination, _ *codec.Session) error { _, err := x.steady(written{data: file}); return err }, nil); err != nil {
 					return fmt.Errorf("%s: line %d %s: %w", path, i+1, d.name, err)
 				}
 			}

@@ -18,7 +18,7 @@ func Fuzz(f *testing.F, c Codec, more ...string) {
 		f.Fatal("a format without Decode has nothing to feed")
 	}
 	c.Rounds = 12
-	x := newExam(f, c)
+	x := newExamination(f, c)
 	if c.Encode != nil {
 		for i, s := range x.sessions {
 			if i%3 != 0 {
@@ -45,14 +45,14 @@ func Fuzz(f *testing.F, c Codec, more ...string) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if err := x.tryWhole(func(x *exam) error { return x.fed(data) }); err != nil {
+		if err := x.tryWhole(func(x *examination) error { return x.fed(data) }); err != nil {
 			t.Fatal(err)
 		}
 	})
 }
 
 // fed reads what may be anything, and writes what comes of it.
-func (x *exam) fed(data []byte) error {
+func (x *examination) fed(data []byte) error {
 	r, err := x.steady(written{data: data})
 	if err != nil {
 		return err
@@ -71,14 +71,14 @@ func (x *exam) fed(data []byte) error {
 				return err
 			}
 		}
-		if x.AsIs && len(session.Check(s.Transcript)) > 0 {
+		if x.Unvalidated && len(session.Check(s.Transcript)) > 0 {
 			// It is only to be written as something that is written the same.
 			if err := x.rewritten(s); err != nil {
 				return err
 			}
 			continue
 		}
-		for _, run := range []func(*exam, *codec.Session) error{(*exam).roundTrip, (*exam).fixedPoint} {
+		for _, run := range []func(*examination, *codec.Session) error{(*examination).roundTrip, (*examination).fixedPoint} {
 			if err := run(x, s); err != nil {
 				return err
 			}
@@ -93,7 +93,7 @@ func (x *exam) fed(data []byte) error {
 	return nil
 }
 
-func (x *exam) rewritten(s *codec.Session) error {
+func (x *examination) rewritten(s *codec.Session) error {
 	first, err := x.write(s)
 	if err != nil {
 		return err

@@ -20,7 +20,7 @@ var format = codectest.Codec{
 			yield(jsonfile.Decode(r))
 		}
 	},
-	Complete: true, Lossless: true, Exact: true, AsIs: true, Damage: codectest.Whole,
+	Complete: true, Lossless: true, Exact: true, Unvalidated: true, Damage: codectest.Whole,
 }
 
 // salvaged is the codec with the reader that goes on after damage.

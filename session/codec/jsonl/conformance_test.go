@@ -29,14 +29,14 @@ var format = codectest.Codec{
 		}
 	},
 	Explain: codectest.ExplainRows, Losses: codectest.RowLosses,
-	Lossless: true, Exact: true, Many: true, AsIs: true, Damage: codectest.Strict,
+	Lossless: true, Exact: true, Many: true, Unvalidated: true, Damage: codectest.Strict,
 	Head: func(line []byte) bool { return !bytes.HasPrefix(line, []byte(`{"type":"part"`)) },
 }
 
 // salvaged is the codec with the reader that goes on after damage.
 func salvaged() codectest.Codec {
 	c := format
-	c.Name, c.Decode, c.AsIs, c.Damage = "jsonl salvaged", jsonl.Salvage, true, codectest.Tolerant
+	c.Name, c.Decode, c.Unvalidated, c.Damage = "jsonl salvaged", jsonl.Salvage, true, codectest.Tolerant
 	c.Encode = func(w io.Writer, s *codec.Session) error { return jsonl.NewEncoder(w).Encode(s) }
 	c.Explain, c.Losses, c.Complete = nil, nil, true
 	c.Head = func(line []byte) bool {

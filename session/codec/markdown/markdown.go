@@ -147,7 +147,7 @@ func (p *printer) message(m *transcript.Message) {
 		p.code(transcript.Text{Body: text})
 	}
 	for _, text := range m.Problems {
-		p.line("*Flaw of the telemetry: ", escape(oneLine(text)), "*\n")
+		p.line("*Problem in the telemetry: ", escape(oneLine(text)), "*\n")
 	}
 }
 

@@ -23,7 +23,7 @@ var replayLog = codectest.Codec{
 	Decode: func(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 		return skillet.Decode(r, skillet.Key{}, report)
 	},
-	Explain: skillet.Explain, Foreign: true, Left: func(s *codec.Session) []string { return spoken(what(s.Transcript, false)) },
+	Explain: skillet.Explain, Foreign: true, Keeps: func(s *codec.Session) []string { return spoken(what(s.Transcript, false)) },
 	Fits:   func(s *codec.Session) bool { return len(what(s.Transcript, false)) > 0 },
 	Damage: codectest.Tolerant, Native: []string{sampleLog},
 	Head: func(line []byte) bool { return bytes.HasPrefix(line, []byte(`{"kind":"user_message"`)) },
@@ -40,7 +40,7 @@ var itemStore = codectest.Codec{
 	DecodeFile: func(dir string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 		return skillet.DecodeFile(filepath.Join(dir, "s.sqlite"), skillet.Key{}, report)
 	},
-	Foreign: true, Left: func(s *codec.Session) []string { return what(s.Transcript, true) },
+	Foreign: true, Keeps: func(s *codec.Session) []string { return what(s.Transcript, true) },
 	Fits: func(s *codec.Session) bool {
 		return slices.ContainsFunc(s.Messages, func(m session.MessageAndParts) bool { return len(what(s.Transcript, true)) > 0 })
 	},

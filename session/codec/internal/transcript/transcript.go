@@ -397,7 +397,7 @@ func (w *writer) tool(c *inspect.ToolCall) Block {
 		b.Decisions = append(b.Decisions, line(strings.Join(present(word, c.Approval.Reason), ": ")))
 	}
 	for _, p := range c.Problems {
-		b.Facts = append(b.Facts, line("flaw: "+p))
+		b.Facts = append(b.Facts, line("problem: "+p))
 	}
 	return b
 }
