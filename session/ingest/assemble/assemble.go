@@ -30,9 +30,9 @@ func Assemble(home string, facts []fact.Fact) store.Assembly {
 // run assembles the facts of one window. It reports false when the window cannot
 // end where it was to: more facts must be added then.
 func (a *assembly) run(around, facts []fact.Fact) bool {
-	a.plant(around, facts)
-	a.settle()
-	a.mark()
+	a.buildTree(around, facts)
+	a.findSessions()
+	a.classify()
 	for _, id := range a.order {
 		a.sessions[id].findTurns(a.carried != nil)
 	}
@@ -46,14 +46,14 @@ func (a *assembly) run(around, facts []fact.Fact) bool {
 			}
 		}
 		for _, t := range s.turns {
-			if begun := a.tellTurn(t, seats[t]); !begun && t.open {
+			if begun := a.reportTurn(t, seats[t]); !begun && t.open {
 				return false
 			}
 		}
-		a.tellCompactions(s)
-		a.tellNotes(s)
+		a.reportCompactions(s)
+		a.reportNotes(s)
 	}
-	a.tellSessions()
+	a.reportSessions()
 	return true
 }
 
@@ -119,9 +119,9 @@ type node struct {
 	context *spine
 	// What is below n inherits: the session that is named above it and the one that
 	// counts in its stead, its sub-agent's seat, agent and purpose.
-	given, base         string
-	seat                *seat
-	lentAgent, lentSide string
+	given, base                   string
+	seat                          *seat
+	inheritedAgent, inheritedSide string
 }
 
 // seat is where a sub-agent's session hangs: on a tool call, or on a turn of
@@ -142,9 +142,9 @@ type stream struct {
 	now *turn
 }
 
-// plant makes nodes of the facts, and of those around them, and ties them to each
+// buildTree makes nodes of the facts, and of those around them, and ties them to each
 // other.
-func (a *assembly) plant(around, facts []fact.Fact) {
+func (a *assembly) buildTree(around, facts []fact.Fact) {
 	a.nodes = make([]*node, len(facts), len(facts)+len(around))
 	a.bySpan = make(map[[2]string]*node, len(facts))
 	for i := range facts {
@@ -246,7 +246,7 @@ func compareNodes(x, y *node) int {
 		strings.Compare(x.TraceID, y.TraceID), cmp.Compare(x.Seq, y.Seq), strings.Compare(x.Source, y.Source))
 }
 
-// below says whether n stands below o, or is it.
+// below reports whether n stands below o, or is it.
 func (n *node) below(o *node) bool {
 	for ; n != nil; n = n.parent {
 		if n == o {
@@ -266,10 +266,10 @@ func (n *node) above(kinds ...fact.Kind) *node {
 	return nil
 }
 
-// contains says whether o happened while n did.
+// contains reports whether o happened while n did.
 func (n *node) contains(o *node) bool { return n.Start <= o.Start && o.End <= n.End }
 
-// IsStray says whether the fact is of a span that says nothing but that a model was
+// IsStray reports whether the fact is of a span that says nothing but that a model was
 // called, in a trace of its own: the library's of a provider, on the way to which a
 // framework lost the context.
 func IsStray(f *fact.Fact) bool {
@@ -277,11 +277,11 @@ func IsStray(f *fact.Fact) bool {
 		f.Model != nil && f.Model.ModelID != ""
 }
 
-// isRecord says whether a log record told the fact.
+// isRecord reports whether a log record told the fact.
 func isRecord(f *fact.Fact) bool { return strings.HasPrefix(f.Source, fact.RecordPrefix) }
 
-// settle finds the session of each node, sub-agents' included.
-func (a *assembly) settle() {
+// findSessions finds the session of each node, sub-agents' included.
+func (a *assembly) findSessions() {
 	a.sessions, a.seatBy, a.subagents = make(map[string]*stream), make(map[seat]*seat), make(map[[2]string]*seat)
 	a.resumeSeats()
 	// own is the session that a node names by the trace's best key. A lesser key
@@ -297,7 +297,7 @@ func (a *assembly) settle() {
 	for _, named := range []bool{false, true} {
 		for _, n := range a.nodes {
 			if n.parent == nil && (n.Subagent != "") == named {
-				a.settleBelow(n, own, "", "", nil)
+				a.setSessions(n, own, "", "", nil)
 			}
 		}
 	}
@@ -357,13 +357,13 @@ func (n *node) firstBelow(own func(*node) string) string {
 	return ""
 }
 
-// settleBelow gives n and what is below it their sessions. given is the name that
+// setSessions gives n and what is below it their sessions. given is the name that
 // counts above n; instead of base, a sub-agent has the session of its seat.
-func (a *assembly) settleBelow(n *node, own func(*node) string, given, base string, at *seat) {
+func (a *assembly) setSessions(n *node, own func(*node) string, given, base string, at *seat) {
 	if n.context != nil {
 		given, base, at = n.given, n.base, n.seat
 		for _, k := range n.kids {
-			a.settleBelow(k, own, given, base, at)
+			a.setSessions(k, own, given, base, at)
 		}
 		return
 	}
@@ -392,7 +392,7 @@ func (a *assembly) settleBelow(n *node, own func(*node) string, given, base stri
 	}
 	n.session, n.given, n.base, n.seat = id, given, base, at
 	for _, k := range n.kids {
-		a.settleBelow(k, own, given, base, at)
+		a.setSessions(k, own, given, base, at)
 	}
 }
 
@@ -556,9 +556,9 @@ func (n *node) place(session, message, part string) {
 	}
 }
 
-// tellSessions says what the facts say of their sessions' rows. A fact that only
+// reportSessions says what the facts say of their sessions' rows. A fact that only
 // ties others says it where something else is told of the session.
-func (a *assembly) tellSessions() {
+func (a *assembly) reportSessions() {
 	told := make(map[string]bool)
 	for i := range a.messages {
 		told[a.messages[i].SessionID] = true

@@ -145,7 +145,7 @@ func (c *callFinder) addRecords() {
 	for _, n := range c.loose {
 		to := c.requests[n.RequestID]
 		if n.RequestID == "" {
-			if to = last; to != nil && to.heard(n) {
+			if to = last; to != nil && to.seen(n) {
 				to = nil
 			}
 		}
@@ -204,7 +204,7 @@ func twinOf(calls []*call, n *node) *call {
 // in nanoseconds: some count milliseconds.
 const tick = 2e6
 
-// twin says whether n reports the call, and how much longer one of the two took.
+// twin reports whether n reports the call, and how much longer one of the two took.
 func (c *call) twin(n *node) (slack int64, same bool) {
 	if c.span == nil {
 		return 0, false
@@ -235,12 +235,12 @@ func instrument(span string) string {
 	return name
 }
 
-// within says whether one of two happened while the other did, give or take.
+// within reports whether one of two happened while the other did, give or take.
 func within(x, y *node, give int64) bool {
 	return x.Start <= y.Start+give && y.End <= x.End+give || y.Start <= x.Start+give && x.End <= y.End+give
 }
 
-// agree says whether two accounts may be of one call: what both tell of its cost and
+// agree reports whether two accounts may be of one call: what both tell of its cost and
 // of its answer does not differ.
 func agree(x, y *fact.Fact) bool {
 	if x.Usage != nil && y.Usage != nil {
@@ -274,7 +274,7 @@ func (c *call) asked() int {
 	return most
 }
 
-// wraps says whether more than one call of a model was made within n, those of
+// wraps reports whether more than one call of a model was made within n, those of
 // tools and sub-agents left out.
 func wraps(n *node) bool {
 	if n.wraps == nil {
@@ -304,8 +304,8 @@ func wrapsBelow(n *node, first **node) bool {
 	return false
 }
 
-// heard says whether a record like n already speaks of the call.
-func (c *call) heard(n *node) bool {
+// seen reports whether a record like n already speaks of the call.
+func (c *call) seen(n *node) bool {
 	return slices.ContainsFunc(c.nodes, func(o *node) bool { return (o.record || o.Kind == fact.Answer) && o.Name == n.Name && o.Kind == n.Kind })
 }
 
@@ -333,7 +333,7 @@ func (o *ongoing) nearest(n *node, most int64) *call {
 	var best *call
 	away := func(c *call) int64 { return max(c.start-n.Start, n.Start-c.end, 0) }
 	consider := func(c *call) {
-		if away(c) <= most && !(c.named && n.RequestID != "") && (best == nil || away(c) < away(best)) && !c.heard(n) {
+		if away(c) <= most && !(c.named && n.RequestID != "") && (best == nil || away(c) < away(best)) && !c.seen(n) {
 			best = c
 		}
 	}
@@ -408,7 +408,7 @@ func (c *call) failed() string {
 	return kind
 }
 
-// finished says whether any source saw the call's end: its reason, what it cost, or
+// finished reports whether any source saw the call's end: its reason, what it cost, or
 // which response it was.
 func (c *call) finished() bool {
 	return slices.ContainsFunc(c.nodes, func(n *node) bool {
@@ -416,7 +416,7 @@ func (c *call) finished() bool {
 	})
 }
 
-// unfinished says whether the call was not seen to end by any source.
+// unfinished reports whether the call was not seen to end by any source.
 func (c *call) unfinished() bool {
 	return slices.ContainsFunc(c.nodes, func(n *node) bool { return n.Unfinished }) && !c.finished() && c.failed() == "" && len(c.output) == 0
 }

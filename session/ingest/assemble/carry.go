@@ -38,11 +38,11 @@ type spine struct {
 	Turn int  `json:"turn,omitempty"`
 	Root bool `json:"root,omitempty"`
 
-	Given     string `json:"given,omitempty"`
-	Base      string `json:"base,omitempty"`
-	Seat      int    `json:"seat,omitempty"` // index among the seats, plus one
-	LentAgent string `json:"lent_agent,omitempty"`
-	LentSide  string `json:"lent_side,omitempty"`
+	Given          string `json:"given,omitempty"`
+	Base           string `json:"base,omitempty"`
+	Seat           int    `json:"seat,omitempty"` // index among the seats, plus one
+	InheritedAgent string `json:"inherited_agent,omitempty"`
+	InheritedSide  string `json:"inherited_side,omitempty"`
 	// Seated says that a sub-agent hangs on it.
 	Seated bool `json:"seated,omitempty"`
 
@@ -307,13 +307,13 @@ func (a *assembly) carry() (*carry, []fact.Fact) {
 		s := &c.Spines[i]
 		*s = spine{
 			TraceID: n.TraceID, Source: n.Source, Session: n.session, Side: n.side, Agent: n.agent, Message: n.placed.MessageID, Part: n.placed.PartID,
-			Turn: turns[n.turn], Given: n.given, Base: n.base, Seat: seats[n.seat], LentAgent: n.lentAgent, LentSide: n.lentSide,
+			Turn: turns[n.turn], Given: n.given, Base: n.base, Seat: seats[n.seat], InheritedAgent: n.inheritedAgent, InheritedSide: n.inheritedSide,
 		}
 		if n.turn != nil && s.Turn > 0 {
 			s.Root = slices.Contains(n.turn.roots, n)
 		}
 		if n.context != nil {
-			s.LentAgent, s.LentSide, s.Seated = n.context.LentAgent, n.context.LentSide, n.context.Seated
+			s.InheritedAgent, s.InheritedSide, s.Seated = n.context.InheritedAgent, n.context.InheritedSide, n.context.Seated
 		}
 		s.Seated = s.Seated || slices.ContainsFunc(a.seats, func(st *seat) bool { return st.from == n })
 	}
@@ -340,7 +340,7 @@ func (t *turn) keep(w *writer, until int64) {
 	t.kept = &c
 }
 
-// ran says whether the message ends with a tool's part so far.
+// ran reports whether the message ends with a tool's part so far.
 func (w *writer) ran() bool {
 	if len(w.Parts) > 0 {
 		return w.Parts[len(w.Parts)-1].ToolCallID != nil
@@ -348,7 +348,7 @@ func (w *writer) ran() bool {
 	return w.resumed() != nil && w.resumed().Ran
 }
 
-// thought says whether the message has reasoning so far.
+// thought reports whether the message has reasoning so far.
 func (w *writer) thought() bool {
 	return w.resumed() != nil && w.resumed().Thought || slices.ContainsFunc(w.Parts, func(p session.Part) bool { return p.Type == fact.PartReasoning })
 }
@@ -442,8 +442,8 @@ func digestOf(text string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// mostMarks bounds the marks of answers that are carried.
-const mostMarks = 16
+// maxMarks bounds the marks of answers that are carried.
+const maxMarks = 16
 
 // unrepeated leaves out of what a request repeats what the windows before have
 // told: all to the last of their answers, and the results that follow that.

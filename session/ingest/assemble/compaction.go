@@ -10,8 +10,8 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// tellCompactions writes a message for every compaction.
-func (a *assembly) tellCompactions(s *stream) {
+// reportCompactions writes a message for every compaction.
+func (a *assembly) reportCompactions(s *stream) {
 	var summaries []*node
 	var made turn // holds the model calls that compactions made
 	for _, n := range s.nodes {
@@ -33,7 +33,7 @@ func (a *assembly) tellCompactions(s *stream) {
 		for own < len(summaries) && summaries[own].End <= end {
 			own++
 		}
-		calls = a.tellCompaction(s, group, summaries[:own], calls)
+		calls = a.reportCompaction(s, group, summaries[:own], calls)
 		summaries = summaries[own:]
 	}
 }
@@ -90,11 +90,11 @@ func (n *node) reporter() string {
 	return name
 }
 
-// tellCompaction writes the message of one compaction. summaries are what it asked a
+// reportCompaction writes the message of one compaction. summaries are what it asked a
 // model for, calls those of the calls of the session's compactions, in order of time, that no earlier
 // compaction made; it returns those that this one did not make either. A client that reports
 // a compaction when it is over has called the model before: what ended by then is its own.
-func (a *assembly) tellCompaction(s *stream, group, summaries []*node, calls []*call) []*call {
+func (a *assembly) reportCompaction(s *stream, group, summaries []*node, calls []*call) []*call {
 	first := group[0]
 	end := max(first.Start, first.End)
 	var c fact.Compacted

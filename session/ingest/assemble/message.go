@@ -39,9 +39,9 @@ type writer struct {
 	measures measures
 }
 
-// tellTurn writes what the window has of the turn's messages. seats are those of
+// reportTurn writes what the window has of the turn's messages. seats are those of
 // its tool calls. It reports whether the assistant's message has begun.
-func (a *assembly) tellTurn(t *turn, seats []*seat) (begun bool) {
+func (a *assembly) reportTurn(t *turn, seats []*seat) (begun bool) {
 	user := a.reportUser(t)
 	calls, lost := t.restore(t.findCalls(), a.from, a.ahead)
 	tools := t.findTools(calls)
@@ -51,18 +51,18 @@ func (a *assembly) tellTurn(t *turn, seats []*seat) (begun bool) {
 	w := a.writer(t, user, calls, tools)
 	if w == nil {
 		if user != nil { // nothing but what the user said
-			user.teller.place(t.session, user.id, "")
+			user.reporter.place(t.session, user.id, "")
 		}
 		return false
 	}
 	w.rewriteOpen()
-	w.tellEarlier(calls)
+	w.reportEarlier(calls)
 	for i, c := range calls {
 		until := int64(1<<63 - 1)
 		if i+1 < len(calls) {
 			until = calls[i+1].start
 		}
-		w.tellCall(c, until)
+		w.reportCall(c, until)
 	}
 	for _, x := range tools {
 		w.reportTool(x, nil)
@@ -70,14 +70,14 @@ func (a *assembly) tellTurn(t *turn, seats []*seat) (begun bool) {
 	w.measures.addCalls(calls)
 	w.measures.addFacts(t.nodes)
 	w.measures.Elsewhere = w.measures.Elsewhere.Add(a.usageElsewhere(t, seats))
-	lost = w.tellRoots(calls, a.from, a.until) || lost
+	lost = w.reportRoots(calls, a.from, a.until) || lost
 	w.measures.addRoots(t, a.until)
 	w.measures.Lost = w.measures.Lost || lost
 	w.measures.Pending = w.measures.Pending || slices.ContainsFunc(w.Parts, func(p session.Part) bool {
 		return p.ToolState != nil && *p.ToolState == session.StateApprovalRequested
 	})
 	if w.base == 0 && len(w.Parts) == 0 && !t.open {
-		w.tellAbsence()
+		w.reportAbsence()
 	}
 	w.HiddenAt = w.measures.HiddenAt
 	w.UpdatedAt = max(w.CreatedAt, w.measures.Latest/1e6)
@@ -90,7 +90,7 @@ func (a *assembly) tellTurn(t *turn, seats []*seat) (begun bool) {
 			continue
 		}
 		n.place(t.session, w.ID, "")
-		if user != nil && n == user.teller {
+		if user != nil && n == user.reporter {
 			n.place(t.session, user.id, "")
 		}
 	}
@@ -139,9 +139,9 @@ func (a *assembly) writer(t *turn, user *userMessage, calls []*call, tools []*to
 	return w
 }
 
-// tellEarlier writes the tools that ran before the first model call that is known
+// reportEarlier writes the tools that ran before the first model call that is known
 // of: that which asked for them was lost.
-func (w *writer) tellEarlier(calls []*call) {
+func (w *writer) reportEarlier(calls []*call) {
 	if len(calls) == 0 {
 		return
 	}
@@ -166,14 +166,14 @@ const instant = 250
 
 // userMessage is a message of the user that was written.
 type userMessage struct {
-	id     string
-	at     int64
-	teller *node // the fact that it was told from
+	id       string
+	at       int64
+	reporter *node // the fact that it was told from
 }
 
-// tellFurther adds what the user said while the work went on to the message that a
+// reportFurther adds what the user said while the work went on to the message that a
 // window before wrote.
-func (a *assembly) tellFurther(t *turn, prompts []*node) {
+func (a *assembly) reportFurther(t *turn, prompts []*node) {
 	var c userCarry
 	switch {
 	case t.resumed.User != nil:
@@ -192,7 +192,7 @@ func (a *assembly) tellFurther(t *turn, prompts []*node) {
 	for _, n := range once(prompts) {
 		asked := askedBy(n.Fact)
 		for i := range asked {
-			w.tellPart(&asked[i], "asked", c.At, c.At)
+			w.reportPart(&asked[i], "asked", c.At, c.At)
 		}
 	}
 	for _, n := range prompts {
@@ -214,12 +214,12 @@ func (a *assembly) reportUser(t *turn) *userMessage {
 		}
 	}
 	if t.resumed != nil {
-		a.tellFurther(t, prompts)
+		a.reportFurther(t, prompts)
 		return nil
 	}
 	prompts = once(prompts)
-	teller := t.setAsked(prompts)
-	if teller == nil {
+	reporter := t.setAsked(prompts)
+	if reporter == nil {
 		return nil
 	}
 	at := t.start
@@ -229,46 +229,46 @@ func (a *assembly) reportUser(t *turn) *userMessage {
 	var m store.AssembledMessage
 	m.ID = spans.DeriveIDNano(spans.PrefixMessage, at, t.session, t.key, "user")
 	m.SessionID, m.Role, m.CreatedAt, m.UpdatedAt = t.session, session.RoleUser, at/1e6, at/1e6
-	m.MetadataJSON, m.HiddenAt = t.userMetadata(teller), t.hidden(fact.Prompt)
+	m.MetadataJSON, m.HiddenAt = t.userMetadata(reporter), t.hidden(fact.Prompt)
 	w := writer{AssembledMessage: m, turn: t, seen: make(map[string]int)}
 	for i := range t.asked {
-		w.tellPart(&t.asked[i], "asked", at, at)
+		w.reportPart(&t.asked[i], "asked", at, at)
 	}
 	if len(w.Parts) == 0 {
 		// A message without parts is not one to the AI SDK.
 		w.absent(session.TypeWithheld, "the prompt was not reported", "asked", at)
 	}
-	a.tellUnanswered(t, at)
+	a.reportUnanswered(t, at)
 	a.messages = append(a.messages, w.AssembledMessage)
 	for _, n := range prompts {
 		n.place(t.session, w.ID, "")
 	}
 	t.user = &userCarry{ID: w.ID, At: at, Parts: int64(len(w.Parts)), Metadata: w.MetadataJSON, HiddenAt: w.HiddenAt}
-	return &userMessage{id: w.ID, at: at, teller: teller}
+	return &userMessage{id: w.ID, at: at, reporter: reporter}
 }
 
 // setAsked collects what the user said: by the turn's roots or calls, and by prompts. It
 // returns the fact that reports it, or else one that says that there was a prompt, or nil.
 func (t *turn) setAsked(prompts []*node) *node {
-	teller, begun := t.firstAsked()
-	if teller != nil && (len(prompts) == 0 || begun < prompts[0].Start && !sameWords(teller.Fact, prompts[0].Fact)) {
+	reporter, begun := t.firstAsked()
+	if reporter != nil && (len(prompts) == 0 || begun < prompts[0].Start && !sameWords(reporter.Fact, prompts[0].Fact)) {
 		// A prompt that is reported by itself while the work goes on is a further one.
-		t.asked = askedBy(teller.Fact)
+		t.asked = askedBy(reporter.Fact)
 	}
 	for _, n := range prompts {
 		if asked := askedBy(n.Fact); len(asked) > 0 {
 			if len(t.asked) == 0 {
-				teller = n
+				reporter = n
 			}
 			t.asked = append(t.asked, asked...)
 		}
 	}
-	if len(t.asked) == 0 && teller != nil {
-		t.asked = askedBy(teller.Fact)
+	if len(t.asked) == 0 && reporter != nil {
+		t.asked = askedBy(reporter.Fact)
 	}
 	switch {
 	case len(t.asked) > 0:
-		return teller
+		return reporter
 	case len(prompts) > 0:
 		return prompts[0] // it was withheld
 	}
@@ -277,7 +277,7 @@ func (t *turn) setAsked(prompts []*node) *node {
 
 // userMetadata is that of the user's message: the model that was asked, and the id that the
 // source gives the message.
-func (t *turn) userMetadata(teller *node) string {
+func (t *turn) userMetadata(reporter *node) string {
 	var about struct {
 		Model *session.Model `json:"model,omitempty"`
 		Trace struct {
@@ -290,8 +290,8 @@ func (t *turn) userMetadata(teller *node) string {
 			break
 		}
 	}
-	for i := range teller.Input {
-		if m := &teller.Input[i]; m.Role == "user" {
+	for i := range reporter.Input {
+		if m := &reporter.Input[i]; m.Role == "user" {
 			about.Trace.SourceID = cmp.Or(m.ID, about.Trace.SourceID)
 		}
 	}
@@ -337,8 +337,8 @@ func messageID(n *node) string {
 	return ""
 }
 
-// tellNotes writes the messages that are not part of a turn.
-func (a *assembly) tellNotes(s *stream) {
+// reportNotes writes the messages that are not part of a turn.
+func (a *assembly) reportNotes(s *stream) {
 	for _, n := range s.nodes {
 		if n.Kind != fact.Note {
 			continue
@@ -351,7 +351,7 @@ func (a *assembly) tellNotes(s *stream) {
 			m.HiddenAt = n.hiddenAt()
 			w := writer{AssembledMessage: m, seen: make(map[string]int)}
 			for k := range in.Parts {
-				w.tellPart(&in.Parts[k], "note", n.Start, n.Start)
+				w.reportPart(&in.Parts[k], "note", n.Start, n.Start)
 			}
 			if len(w.Parts) > 0 {
 				a.messages = append(a.messages, w.AssembledMessage)
@@ -379,9 +379,9 @@ func (t *turn) hidden(kinds ...fact.Kind) *int64 {
 	return nil
 }
 
-// tellUnanswered writes a message for each thing that the user had said before and nothing
+// reportUnanswered writes a message for each thing that the user had said before and nothing
 // answered, where only the turn's request tells of it.
-func (a *assembly) tellUnanswered(t *turn, at int64) {
+func (a *assembly) reportUnanswered(t *turn, at int64) {
 	i := slices.IndexFunc(t.nodes, func(n *node) bool { return len(n.Unanswered) > 0 })
 	if i < 0 {
 		return
@@ -394,7 +394,7 @@ func (a *assembly) tellUnanswered(t *turn, at int64) {
 		w.ID = spans.DeriveIDNano(spans.PrefixMessage, before, t.session, t.key, "unanswered")
 		w.SessionID, w.Role, w.CreatedAt, w.UpdatedAt, w.MetadataJSON = t.session, session.RoleUser, before/1e6, before/1e6, "{}"
 		for i := range m.Parts {
-			w.tellPart(&m.Parts[i], "asked", before, before)
+			w.reportPart(&m.Parts[i], "asked", before, before)
 		}
 		if len(w.Parts) > 0 {
 			a.messages = append(a.messages, w.AssembledMessage)
@@ -405,7 +405,7 @@ func (a *assembly) tellUnanswered(t *turn, at int64) {
 
 // firstAsked returns the first root, or else model call, that tells what the user
 // said, and when the turn's first model call began.
-func (t *turn) firstAsked() (teller *node, begun int64) {
+func (t *turn) firstAsked() (reporter *node, begun int64) {
 	begun = math.MaxInt64
 	for _, n := range t.nodes {
 		switch {
@@ -414,25 +414,25 @@ func (t *turn) firstAsked() (teller *node, begun int64) {
 		case n.Kind == fact.ModelCall:
 			begun = min(begun, n.Start)
 		}
-		if (teller == nil || teller.Kind == fact.ModelCall && n.Kind == fact.Turn) && len(askedBy(n.Fact)) > 0 {
-			teller = n
+		if (reporter == nil || reporter.Kind == fact.ModelCall && n.Kind == fact.Turn) && len(askedBy(n.Fact)) > 0 {
+			reporter = n
 		}
 	}
-	return teller, begun
+	return reporter, begun
 }
 
-// sameWords says whether one of two accounts of what the user said contains the
+// sameWords reports whether one of two accounts of what the user said contains the
 // other, or one of them does not tell.
 func sameWords(x, y *fact.Fact) bool {
 	a, b := strings.TrimSpace(textOf(askedBy(x))), strings.TrimSpace(textOf(askedBy(y)))
 	return strings.Contains(a, b) || strings.Contains(b, a)
 }
 
-// tellCall writes what a model call said, and the tools that ran before the next.
-func (w *writer) tellCall(c *call, until int64) {
+// reportCall writes what a model call said, and the tools that ran before the next.
+func (w *writer) reportCall(c *call, until int64) {
 	w.mute = w.mute || len(c.output) == 0
 	w.answers = append(w.answers[:len(w.answers):len(w.answers)], marks(c.output)...)
-	w.answers = w.answers[max(0, len(w.answers)-mostMarks):]
+	w.answers = w.answers[max(0, len(w.answers)-maxMarks):]
 	parts := len(w.Parts)
 	if w.steps > 0 && (len(c.output) > 0 || w.runs(c.start, until)) {
 		w.stepStart(c.start)
@@ -458,7 +458,7 @@ func (w *writer) tellCall(c *call, until int64) {
 		case fact.PartResult:
 			// It is told with its call.
 		default:
-			w.tellPart(p, key, c.start, max(c.start, c.end))
+			w.reportPart(p, key, c.start, max(c.start, c.end))
 		}
 	}
 	for _, x := range w.between(c.start, until) {
@@ -476,15 +476,15 @@ func (w *writer) tellCall(c *call, until int64) {
 	}
 }
 
-// runs says whether a tool that no call asked for ran in the time.
+// runs reports whether a tool that no call asked for ran in the time.
 func (w *writer) runs(from, until int64) bool {
 	return slices.ContainsFunc(w.between(from, until), func(x *tool) bool { return !x.used })
 }
 
-// tellRoots writes what only those of the turn's roots tell that end by a time: the
+// reportRoots writes what only those of the turn's roots tell that end by a time: the
 // answer, where that of the model call was lost or not told. It reports whether one
 // must have been lost.
-func (w *writer) tellRoots(calls []*call, from, until int64) (lost bool) {
+func (w *writer) reportRoots(calls []*call, from, until int64) (lost bool) {
 	told := w.texts()
 	known := make(map[string]bool)
 	for i := range w.Parts {
@@ -536,7 +536,7 @@ func (w *writer) tellRoots(calls []*call, from, until int64) (lost bool) {
 				again, lost = false, called && !w.mute
 				w.stepStart(r.End)
 			}
-			w.tellPart(&p, "root"+r.Source, r.End, r.End)
+			w.reportPart(&p, "root"+r.Source, r.End, r.End)
 		}
 	}
 	return lost
@@ -554,9 +554,9 @@ func (w *writer) repeated(parts []fact.Part) int {
 	return 0
 }
 
-// tellAbsence writes why the message has no content: the turn failed, the model's
+// reportAbsence writes why the message has no content: the turn failed, the model's
 // answer was withheld, or nothing tells how the turn ended.
-func (w *writer) tellAbsence() {
+func (w *writer) reportAbsence() {
 	m := &w.measures
 	at := max(w.CreatedAt*1e6, m.Latest)
 	switch failed := cmp.Or(m.CallFailed, m.RootFailed); {

@@ -13,12 +13,12 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// mostProblems bounds the flaws that a message keeps, mostRaws the model calls whose
-// usage it keeps as the source wrote it, mostRaw the bytes of what roots counted.
+// maxProblems bounds the flaws that a message keeps, maxRaws the model calls whose
+// usage it keeps as the source wrote it, maxRaw the bytes of what roots counted.
 const (
-	mostProblems = 8
-	mostRaws     = 64
-	mostRaw      = 16 << 10
+	maxProblems = 8
+	maxRaws     = 64
+	maxRaw      = 16 << 10
 )
 
 // measures is what the facts of a turn say of its message, as far as they have been
@@ -125,7 +125,7 @@ func (m *measures) addCalls(calls []*call) {
 			if u.Raw != nil && !m.ManyRaws {
 				m.Raws = append(m.Raws[:len(m.Raws):len(m.Raws)], u.Raw)
 			}
-			if len(m.Raws) > mostRaws || u.Raw != nil && !json.Valid(u.Raw) {
+			if len(m.Raws) > maxRaws || u.Raw != nil && !json.Valid(u.Raw) {
 				m.Raws, m.ManyRaws = nil, true
 			}
 		}
@@ -155,7 +155,7 @@ func (m *measures) addCalls(calls []*call) {
 		m.CallFailed = cmp.Or(m.Failed, m.CallFailed)
 		m.Finished = m.Finished || c.finished()
 		m.Unfinished = m.Unfinished || c.unfinished()
-		if m.Failed != "" && len(trace.ModelErrors) < mostProblems {
+		if m.Failed != "" && len(trace.ModelErrors) < maxProblems {
 			trace.ModelErrors = append(trace.ModelErrors[:len(trace.ModelErrors):len(trace.ModelErrors)], m.Failed)
 		}
 		// Some models say that they stopped when they ask for tools.
@@ -217,8 +217,8 @@ func (m *measures) addFacts(nodes []*node) {
 	}
 }
 
-// mostExtra bounds the keys that no column has.
-const mostExtra = 64
+// maxExtra bounds the keys that no column has.
+const maxExtra = 64
 
 // addExtra adds the keys that no column has.
 func (m *measures) addExtra(raw json.RawMessage) {
@@ -231,7 +231,7 @@ func (m *measures) addExtra(raw json.RawMessage) {
 		case "usage", "model", "agent", "agenttrace", "system_prompt_digest", "compaction":
 			continue
 		}
-		if len(m.Extra) < mostExtra && !slices.ContainsFunc(m.Extra, func(p pair) bool { return p.Key == key }) {
+		if len(m.Extra) < maxExtra && !slices.ContainsFunc(m.Extra, func(p pair) bool { return p.Key == key }) {
 			m.Extra = append(m.Extra[:len(m.Extra):len(m.Extra)], pair{key, extra[key]})
 		}
 	}
@@ -265,7 +265,7 @@ func (m *measures) addRoots(t *turn, until int64) {
 			sum = *m.RootUsage
 			sum.Tokens = sum.Tokens.Add(r.Usage.Tokens)
 			both, err := json.Marshal([]json.RawMessage{soundJSON(sum.Raw, "null"), soundJSON(r.Usage.Raw, "null")})
-			if err == nil && len(both) <= mostRaw {
+			if err == nil && len(both) <= maxRaw {
 				sum.Raw = both
 			}
 		}
@@ -347,8 +347,8 @@ func (m *measures) setEnd(t *turn) {
 	trace.EndReason, trace.Error = m.ended(trace.StopReason)
 }
 
-// mostSources bounds the names of sources that a message keeps.
-const mostSources = 16
+// maxSources bounds the names of sources that a message keeps.
+const maxSources = 16
 
 // addSource notes by which source the turn is reported.
 func (m *measures) addSource(n *node) {
@@ -357,7 +357,7 @@ func (m *measures) addSource(n *node) {
 		name += " transcript"
 		m.Transcript = true
 	}
-	if len(m.Sources) < mostSources && !slices.Contains(m.Sources, name) {
+	if len(m.Sources) < maxSources && !slices.Contains(m.Sources, name) {
 		m.Sources = append(m.Sources[:len(m.Sources):len(m.Sources)], name)
 	}
 }
@@ -381,16 +381,16 @@ func (n *node) named() string {
 // problem notes what is wrong with what the sources tell of the message.
 func (m *measures) problem(problem string) {
 	trace := &m.Message.Trace
-	if len(trace.Problems) < mostProblems && !slices.Contains(trace.Problems, problem) {
+	if len(trace.Problems) < maxProblems && !slices.Contains(trace.Problems, problem) {
 		trace.Problems = append(trace.Problems[:len(trace.Problems):len(trace.Problems)], problem)
 	}
 }
 
-// cutOff says whether a root ended with an answer of which it does not know why it
+// cutOff reports whether a root ended with an answer of which it does not know why it
 // ended.
 func (root *rootEnd) cutOff() bool { return root.Finish == "other" || root.Finish == "unknown" }
 
-// knowsMore says whether the root's count stands against the sum over the calls:
+// knowsMore reports whether the root's count stands against the sum over the calls:
 // where it tells more apart, or knows of calls that were lost or do not say what they
 // used. Where the calls tell of all, whole, a root that counts more counts something
 // else, such as all that its agent has ever done; and the calls of sub-agents are
@@ -406,7 +406,7 @@ func knowsMore(root *fact.Usage, calls, elsewhere session.Usage, whole bool) boo
 	return all > own
 }
 
-// accounted says whether the calls account for what the turn's root states: it is
+// accounted reports whether the calls account for what the turn's root states: it is
 // their sum, with or without that of sub-agents, or what the last of them used.
 func (m *measures) accounted(stated, steps session.Usage) bool {
 	all := stated.Total()

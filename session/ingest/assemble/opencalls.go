@@ -59,7 +59,7 @@ func callMark(id string) []byte {
 	return sum[:8]
 }
 
-// hasMark says whether a call's id is among the marks.
+// hasMark reports whether a call's id is among the marks.
 func hasMark(marks []byte, id string) bool {
 	for mark := range slices.Chunk(marks, 8) {
 		if bytes.Equal(mark, callMark(id)) {
@@ -223,7 +223,7 @@ func (w *writer) keepCalls(c *turnCarry, until int64) {
 // childOf is the session that the tool call of a part started, or "".
 func (w *writer) childOf(part string) string { return w.children[part] }
 
-// settled says whether the model asks for a call that a window before has written
+// settled reports whether the model asks for a call that a window before has written
 // without knowing who asked for it.
 func (w *writer) settled(p *fact.Part) bool {
 	r := w.resumed()

@@ -65,8 +65,8 @@ type (
 	}
 )
 
-// tellPart writes a part that is no tool's.
-func (w *writer) tellPart(p *fact.Part, key string, from, to int64) {
+// reportPart writes a part that is no tool's.
+func (w *writer) reportPart(p *fact.Part, key string, from, to int64) {
 	switch p.Kind {
 	case fact.PartText, fact.PartReasoning:
 		if p.Text != "" {
@@ -192,7 +192,7 @@ func (o *outcome) addExecution(n *node, p *toolPart) {
 	meta.OutputSHA256 = cmp.Or(meta.OutputSHA256, t.OutputSHA256)
 	meta.DurationMS = cmp.Or(meta.DurationMS, t.DurationMS)
 	for _, problem := range n.Problems {
-		if len(meta.Problems) < mostProblems && !slices.Contains(meta.Problems, problem) {
+		if len(meta.Problems) < maxProblems && !slices.Contains(meta.Problems, problem) {
 			meta.Problems = append(meta.Problems, problem)
 		}
 	}

@@ -83,7 +83,7 @@ func (c *call) saidAlone(m *fact.Message) bool {
 		c.said(&fact.Message{Parts: m.Parts[:1]})
 }
 
-// answers says whether one of the messages is an answer of the turn: of a call, or
+// answers reports whether one of the messages is an answer of the turn: of a call, or
 // one that asked for a tool that ran in it.
 func (t *turn) answers(calls []*call, said []fact.Message) bool {
 	if t.resumed != nil {
@@ -158,7 +158,7 @@ func has(parts []fact.Part, kind string) bool {
 	return slices.ContainsFunc(parts, func(p fact.Part) bool { return p.Kind == kind })
 }
 
-// said says whether the message is what the call answered. Of a call whose answer
+// said reports whether the message is what the call answered. Of a call whose answer
 // no source tells it is taken for granted.
 func (c *call) said(m *fact.Message) bool {
 	if len(c.output) == 0 {

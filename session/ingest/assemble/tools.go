@@ -194,7 +194,7 @@ func (e *executions) like(n *node) *tool {
 		if best != nil && n.away(x) >= n.away(best) {
 			continue
 		}
-		if mine := x.shape(); (input == nil || mine == nil || bytes.Equal(input, mine)) && !x.hasHeard(n) {
+		if mine := x.shape(); (input == nil || mine == nil || bytes.Equal(input, mine)) && !x.hasSeen(n) {
 			best = x
 		}
 	}
@@ -238,8 +238,8 @@ func (x *tool) reportedWith(n *node) (slack int64, same bool) {
 	return slack, same
 }
 
-// hasHeard says whether a record like n already speaks of the execution.
-func (x *tool) hasHeard(n *node) bool {
+// hasSeen reports whether a record like n already speaks of the execution.
+func (x *tool) hasSeen(n *node) bool {
 	like := func(o *node) bool { return o.record && o.Name == n.Name && o.Kind == n.Kind }
 	return slices.ContainsFunc(x.nodes, like) || slices.ContainsFunc(x.decisions, like)
 }
@@ -340,13 +340,13 @@ func (b *bench) take(p, result *fact.Part, from int64) *tool {
 	return nil
 }
 
-// sameInput says whether two accounts of a call's input, in canonical form, may be
+// sameInput reports whether two accounts of a call's input, in canonical form, may be
 // of one call. A tool with one argument may be given its value alone.
 func sameInput(x, y []byte) bool {
 	return x == nil || y == nil || bytes.Equal(x, y) || onlyValue(x, y) || onlyValue(y, x)
 }
 
-// onlyValue says whether value is that of the only member of an object.
+// onlyValue reports whether value is that of the only member of an object.
 func onlyValue(of, value []byte) bool {
 	var o map[string]json.RawMessage
 	if of[0] != '{' || value[0] == '{' || json.Unmarshal(of, &o) != nil || len(o) != 1 {

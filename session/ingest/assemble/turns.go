@@ -69,17 +69,17 @@ func (t *turn) absorb(o *turn) {
 	o.nodes, o.roots = nil, nil
 }
 
-// only says whether every fact of the turn is of the kind.
+// only reports whether every fact of the turn is of the kind.
 func (t *turn) only(kind fact.Kind) bool {
 	return !slices.ContainsFunc(t.nodes, func(n *node) bool { return n.Kind != kind })
 }
 
-// mark finds what the model was called for that is not the conversation.
-func (a *assembly) mark() {
+// classify finds what the model was called for that is not the conversation.
+func (a *assembly) classify() {
 	for _, n := range a.nodes {
 		if n.parent == nil {
-			n.lend("", "")
-			n.mark("", a.until)
+			n.inherit("", "")
+			n.classify("", a.until)
 		}
 	}
 	requests := make(map[string]string)
@@ -96,12 +96,12 @@ func (a *assembly) mark() {
 	}
 }
 
-// lend gives what is below a step the agent and the purpose that a record written
+// inherit gives what is below a step the agent and the purpose that a record written
 // in the step tells.
-func (n *node) lend(agent, side string) {
+func (n *node) inherit(agent, side string) {
 	if c := n.context; c != nil {
 		for _, k := range n.kids {
-			k.lend(c.LentAgent, c.LentSide)
+			k.inherit(c.InheritedAgent, c.InheritedSide)
 		}
 		return
 	}
@@ -116,22 +116,22 @@ func (n *node) lend(agent, side string) {
 	if n.Kind == fact.ToolCall {
 		agent, side = "", "" // whom a tool calls speaks for itself
 	}
-	n.lentAgent, n.lentSide = agent, side
+	n.inheritedAgent, n.inheritedSide = agent, side
 	for _, k := range n.kids {
-		k.lend(agent, side)
+		k.inherit(agent, side)
 	}
 }
 
-// mark gives n and what is below it the purpose that its own fact states, or else
+// classify gives n and what is below it the purpose that its own fact states, or else
 // what is above it has. It returns a side call below, and whether there is other
 // work: a turn that was made for side calls only is one, unless it goes on after
 // until.
-func (n *node) mark(above string, until int64) (side *node, others bool) {
+func (n *node) classify(above string, until int64) (side *node, others bool) {
 	if n.context == nil {
 		n.setPurpose(above)
 	}
 	for _, k := range n.kids {
-		call, more := k.mark(n.side, until)
+		call, more := k.classify(n.side, until)
 		if k.session != n.session {
 			continue // a sub-agent's work is its own
 		}
@@ -166,7 +166,7 @@ func (n *node) setPurpose(above string) {
 	}
 }
 
-// sameWork says whether a turn was asked and answered nothing but the call.
+// sameWork reports whether a turn was asked and answered nothing but the call.
 func sameWork(t, call *fact.Fact) bool {
 	asked, answered := textOf(askedBy(t)), textOf(t.Output)
 	return (asked == "" || asked == textOf(askedBy(call))) && (answered == "" || answered == textOf(call.Output))
@@ -184,7 +184,7 @@ func (n *node) devote(side string) {
 	}
 }
 
-// within says whether the nearest turn, model call or compaction above n is of the
+// within reports whether the nearest turn, model call or compaction above n is of the
 // kind.
 func (n *node) within(kind fact.Kind) bool {
 	p := n.above(fact.Turn, fact.ModelCall, fact.Compaction)
@@ -302,7 +302,7 @@ func (s *stream) findRoots() {
 	}
 }
 
-// goesOn says whether what was asked ends with answers of tools, so that the work
+// goesOn reports whether what was asked ends with answers of tools, so that the work
 // is a turn's that had begun before.
 func goesOn(f *fact.Fact) bool {
 	if len(f.Input) == 0 {
@@ -387,7 +387,7 @@ func (s *stream) attachByID() {
 	}
 }
 
-// wants says whether a fact belongs into a turn.
+// wants reports whether a fact belongs into a turn.
 func (n *node) wants() bool {
 	if n.context != nil {
 		return false
@@ -534,7 +534,7 @@ func (v *intervals) during(n *node) *turn {
 // nanoseconds.
 const near = 2e9
 
-// begins says whether the fact begins a turn, where now is the one before it.
+// begins reports whether the fact begins a turn, where now is the one before it.
 func begins(n *node, now *turn) bool {
 	if now == nil {
 		return true
@@ -573,7 +573,7 @@ func (n *node) failedApart(before *node) bool {
 		!before.Failed && len(before.Output) > 0 && !has(before.Output, fact.PartCall)
 }
 
-// repeats says whether a prompt that one source reports began the turn according to the
+// repeats reports whether a prompt that one source reports began the turn according to the
 // other: the program's transcript and its telemetry each report it once.
 func (n *node) repeats(now *turn) bool {
 	other := false
@@ -599,7 +599,7 @@ func (n *node) repeats(now *turn) bool {
 	return said == asked
 }
 
-// sameQuestion says whether two model calls were asked the same thing.
+// sameQuestion reports whether two model calls were asked the same thing.
 func sameQuestion(before, n *node) bool {
 	if before.context != nil {
 		return before.context.Asked == brief(textOf(askedBy(n.Fact)))
@@ -607,7 +607,7 @@ func sameQuestion(before, n *node) bool {
 	return textOf(askedBy(before.Fact)) == textOf(askedBy(n.Fact))
 }
 
-// sameAsked says whether a prompt that was told by itself is what the root was
+// sameAsked reports whether a prompt that was told by itself is what the root was
 // asked.
 func sameAsked(prompts *turn, root *node) bool {
 	if root.TurnID != "" && prompts.id != "" {
@@ -642,7 +642,7 @@ func askedBy(f *fact.Fact) []fact.Part {
 	return parts
 }
 
-// Opens says whether a fact begins a turn, whatever came before it. prompts says
+// Opens reports whether a fact begins a turn, whatever came before it. prompts says
 // that its dialect tells what the user said by facts of their own, so that a
 // model call need not begin one. It may say no where a turn begins, which costs
 // time but no truth.

@@ -179,7 +179,7 @@ func (c *cutter) begin(carried *carry, around []fact.Fact) {
 
 func spanKey(f *fact.Fact) [2]string { return [2]string{f.TraceID, f.SpanID} }
 
-// isSpan says whether the fact is what its span is known by.
+// isSpan reports whether the fact is what its span is known by.
 func isSpan(f *fact.Fact) bool { return f.Source == f.SpanID && f.SpanID != "" }
 
 // parent is the fact that a fact stands below, or nil.
@@ -253,7 +253,7 @@ func (c *cutter) next(from, after int) int {
 	return len(c.facts)
 }
 
-// begins says whether a step begins at a fact.
+// begins reports whether a step begins at a fact.
 func (c *cutter) begins(k *known, i int) bool {
 	at := c.facts[i].Start
 	for ; i < len(c.facts) && c.facts[i].Start == at; i++ {
@@ -277,7 +277,7 @@ func (c *cutter) begins(k *known, i int) bool {
 	return false
 }
 
-// separates says whether a cut before the fact separates what belongs together.
+// separates reports whether a cut before the fact separates what belongs together.
 func (c *cutter) separates(k *known, i int) bool {
 	at := c.facts[i].Start
 	k.open = slices.DeleteFunc(k.open, func(f *fact.Fact) bool { return f.End <= at })
@@ -346,7 +346,7 @@ func (k *known) tiesToolCall(f *fact.Fact, asked map[string]bool) bool {
 	return false
 }
 
-// sameAnswer says whether a fact reports the same call of a model as some before it
+// sameAnswer reports whether a fact reports the same call of a model as some before it
 // that have its response id. Some servers give every answer the same id: then it
 // reports another, if it is like one of them.
 func sameAnswer(before []*fact.Fact, f *fact.Fact) bool {
@@ -358,7 +358,7 @@ func sameAnswer(before []*fact.Fact, f *fact.Fact) bool {
 	})
 }
 
-// byTwo says whether two instrumentations may report one call by the two facts.
+// byTwo reports whether two instrumentations may report one call by the two facts.
 func byTwo(x, y *fact.Fact) bool {
 	return x.Dialect != y.Dialect || instrument(x.Name) != instrument(y.Name)
 }
@@ -374,7 +374,7 @@ func toolName(f *fact.Fact) string {
 	return ""
 }
 
-// partOf says whether what stands below a tool call is about that call.
+// partOf reports whether what stands below a tool call is about that call.
 func partOf(f, call *fact.Fact) bool {
 	return (f.Kind == fact.ToolCall || f.Kind == fact.Permission) && (f.CallID == "" || call.CallID == "" || f.CallID == call.CallID)
 }
