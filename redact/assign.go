@@ -74,6 +74,9 @@ func (a *assignment) assigned(i int) (found finding) {
 		if a.secret(s[start:end], end) {
 			return finding{start, end, a.marker}
 		}
+		if marked(s[start:end]) {
+			return found // no type of another value
+		}
 		if lo, hi := a.argument(start, end); hi > lo {
 			return finding{lo, hi, a.marker}
 		}
