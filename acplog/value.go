@@ -4,6 +4,7 @@ import (
 	"encoding"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"log/slog"
 	"reflect"
 	"time"
@@ -243,46 +244,44 @@ func (m *measure) fits(v reflect.Value, depth int) bool {
 			return true // what it holds is its own business
 		}
 	}
-	switch v.Kind() {
-	case reflect.Pointer, reflect.Interface:
-		// A pointer is no level of what is written, but a level of the stack.
-		return v.IsNil() || depth < 2*maxDepth && m.fits(v.Elem(), depth+1)
-	case reflect.Map:
-		if v.Len() > 0 && depth >= 2*maxDepth {
+	for child := range held(v) {
+		if depth >= 2*maxDepth || !m.fits(child, depth+1) {
 			return false
-		}
-		for i := v.MapRange(); i.Next(); {
-			if !m.fits(i.Value(), depth+1) {
-				return false
-			}
-		}
-	case reflect.Slice, reflect.Array:
-		if flat(v.Type().Elem()) {
-			return true
-		}
-		if v.Len() > 0 && depth >= 2*maxDepth {
-			return false
-		}
-		for i := range v.Len() {
-			if !m.fits(v.Index(i), depth+1) {
-				return false
-			}
-		}
-	case reflect.Struct:
-		if depth >= 2*maxDepth {
-			return false
-		}
-		for i := range v.NumField() {
-			f := v.Type().Field(i)
-			if flat(f.Type) || f.Tag.Get("json") == "-" || !f.IsExported() && !f.Anonymous {
-				continue
-			}
-			if !m.fits(v.Field(i), depth+1) {
-				return false
-			}
 		}
 	}
 	return true
+}
+
+// held yields the values that encoding/json would write of what v holds and that may
+// hold others. A pointer is no level of what is written, but a level of the stack.
+func held(v reflect.Value) iter.Seq[reflect.Value] {
+	return func(yield func(reflect.Value) bool) {
+		switch v.Kind() {
+		case reflect.Pointer, reflect.Interface:
+			if !v.IsNil() {
+				yield(v.Elem())
+			}
+		case reflect.Map:
+			for i := v.MapRange(); i.Next() && yield(i.Value()); {
+			}
+		case reflect.Slice, reflect.Array:
+			if flat(v.Type().Elem()) {
+				return
+			}
+			for i := 0; i < v.Len() && yield(v.Index(i)); i++ {
+			}
+		case reflect.Struct:
+			for i := range v.NumField() {
+				f := v.Type().Field(i)
+				if flat(f.Type) || f.Tag.Get("json") == "-" || !f.IsExported() && !f.Anonymous {
+					continue
+				}
+				if !yield(v.Field(i)) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // flat reports whether values of a type hold no others.

@@ -140,6 +140,17 @@ func (t *ToolCall) Set(key string, v Value) (known bool, err error) {
 		return true, setBool(&t.Denied, v)
 	case semconv.PermissionIDKey:
 		return true, setString(&t.ApprovalID, v)
+	case semconv.ToolChildSessionIDKey:
+		return true, setString(&t.ChildSessionID, v)
+	case semconv.DurationMSKey:
+		return true, setIntPtr(&t.DurationMS, v)
+	}
+	return t.setTruncated(key, v)
+}
+
+// setTruncated decodes an attribute that says how an output was truncated.
+func (t *ToolCall) setTruncated(key string, v Value) (known bool, err error) {
+	switch attribute.Key(key) {
 	case semconv.TruncatedKey:
 		return true, setBool(&t.Truncated, v)
 	case semconv.ToolOutputPathKey:
@@ -148,10 +159,6 @@ func (t *ToolCall) Set(key string, v Value) (known bool, err error) {
 		return true, setInt(&t.OutputSize, v)
 	case semconv.ToolOutputSHA256Key:
 		return true, setString(&t.OutputSHA256, v)
-	case semconv.ToolChildSessionIDKey:
-		return true, setString(&t.ChildSessionID, v)
-	case semconv.DurationMSKey:
-		return true, setIntPtr(&t.DurationMS, v)
 	}
 	return false, nil
 }

@@ -163,11 +163,7 @@ func (t *Turn) Set(key string, v Value) (known bool, err error) {
 	case semconv.StopReasonKey:
 		return true, setString(&t.StopReason, v)
 	case semconv.GenAIResponseFinishReasonsKey:
-		reasons, err := v.Strings()
-		if err == nil && len(reasons) > 0 && t.StopReason == "" {
-			t.StopReason = reasons[len(reasons)-1]
-		}
-		return true, err
+		return true, t.setFinishReasons(v)
 	case semconv.TurnEndReasonKey:
 		return true, setString(&t.EndReason, v)
 	case semconv.TurnPendingApprovalKey:
@@ -178,6 +174,27 @@ func (t *Turn) Set(key string, v Value) (known bool, err error) {
 		return true, setString(&t.ErrorType, v)
 	case semconv.DurationMSKey:
 		return true, setIntPtr(&t.DurationMS, v)
+	}
+	for _, set := range [...]func(string, Value) (bool, error){t.setMessage, t.Usage.set} {
+		if known, err := set(key, v); known {
+			return true, err
+		}
+	}
+	return t.Model.set(key, v)
+}
+
+// setFinishReasons takes the last finish reason for the stop reason where none is given.
+func (t *Turn) setFinishReasons(v Value) error {
+	reasons, err := v.Strings()
+	if err == nil && len(reasons) > 0 && t.StopReason == "" {
+		t.StopReason = reasons[len(reasons)-1]
+	}
+	return err
+}
+
+// setMessage decodes an attribute of one of the turn's two messages.
+func (t *Turn) setMessage(key string, v Value) (known bool, err error) {
+	switch attribute.Key(key) {
 	case semconv.UserMessageIDKey:
 		return true, setString(&t.User.ID, v)
 	case semconv.UserMessageCreatedAtKey:
@@ -195,10 +212,7 @@ func (t *Turn) Set(key string, v Value) (known bool, err error) {
 	case semconv.AssistantMessagePartsKey:
 		return true, t.Assistant.setParts(v)
 	}
-	if known, err := t.Usage.set(key, v); known {
-		return true, err
-	}
-	return t.Model.set(key, v)
+	return false, nil
 }
 
 func (m *Message) setParts(v Value) error {

@@ -132,6 +132,24 @@ func (e *exporter) check(cmd *cobra.Command, named int) error {
 	f := e.format
 	stdout := e.toStream()
 	several := e.all || named > 1
+	if err := e.checkKind(cmd); err != nil || e.explain || e.bundle != "" {
+		return err
+	}
+	if stdout {
+		return e.checkStream(cmd, several)
+	}
+	info, err := os.Stat(e.out.path)
+	isDir := err == nil && info.IsDir()
+	e.perSession = isDir || os.IsPathSeparator(e.out.path[len(e.out.path)-1]) || several && !f.Many
+	if e.perSession && err == nil && !isDir {
+		return usagef("--output must be a directory for --format %s of many sessions, and %s is a file; name another", f.Name, e.out.path)
+	}
+	return nil
+}
+
+// checkKind finds options that the format does not have or that exclude each other.
+func (e *exporter) checkKind(cmd *cobra.Command) error {
+	f := e.format
 	switch {
 	case e.full && !f.Text:
 		return usagef("--full is for transcripts, and %s is none; use it with --format %s", f.Name, either(formatNames(isText)))
@@ -141,24 +159,22 @@ func (e *exporter) check(cmd *cobra.Command, named int) error {
 		return usagef("--bundle and --output exclude each other; use one of them")
 	case e.explain && (e.bundle != "" || cmd.Flags().Changed("output")):
 		return usagef("--explain writes nothing; leave out --output and --bundle")
-	case e.explain || e.bundle != "":
-		return nil
-	case stdout && f.Stream == nil && several && !f.Many:
-		return usagef("%s cannot be written to standard output, and is a file per session; name a directory with --output", f.Name)
-	case stdout && f.Stream == nil:
-		return usagef("%s cannot be written to standard output; name a file with --output", f.Name)
-	case stdout && f.Binary && isTerminal(cmd.OutOrStdout()):
-		return usagef("%s is not text, and standard output is a terminal; name a file with --output", f.Name)
-	case stdout && several && !f.Many:
-		return usagef("export --format %s writes a file per session; name a directory with --output", f.Name)
-	case stdout:
-		return nil
 	}
-	info, err := os.Stat(e.out.path)
-	isDir := err == nil && info.IsDir()
-	e.perSession = isDir || os.IsPathSeparator(e.out.path[len(e.out.path)-1]) || several && !f.Many
-	if e.perSession && err == nil && !isDir {
-		return usagef("--output must be a directory for --format %s of many sessions, and %s is a file; name another", f.Name, e.out.path)
+	return nil
+}
+
+// checkStream finds what the format cannot write to a stream.
+func (e *exporter) checkStream(cmd *cobra.Command, several bool) error {
+	f := e.format
+	switch {
+	case f.Stream == nil && several && !f.Many:
+		return usagef("%s cannot be written to standard output, and is a file per session; name a directory with --output", f.Name)
+	case f.Stream == nil:
+		return usagef("%s cannot be written to standard output; name a file with --output", f.Name)
+	case f.Binary && isTerminal(cmd.OutOrStdout()):
+		return usagef("%s is not text, and standard output is a terminal; name a file with --output", f.Name)
+	case several && !f.Many:
+		return usagef("export --format %s writes a file per session; name a directory with --output", f.Name)
 	}
 	return nil
 }

@@ -591,45 +591,48 @@ func (x *redaction) part(c *store.PartChange) {
 			cuts = append(cuts, cut{prefix, res})
 		}
 	}
-	c.Data = x.members(c.Data, func(m *member) {
-		switch m.name {
-		case "type", "id", "toolCallId", "toolName", "state", "mediaType", "sourceId", "providerExecuted", "preliminary", "dynamic":
-			m.value = x.ids(m.value)
-		case "approval":
-			m.value = x.members(m.value, func(m *member) {
-				if m.name == "reason" {
-					x.json(redact.Other, "", &m.value)
-				} else {
-					x.id(&m.name)
-					m.value = x.ids(m.value)
-				}
-			})
-		case "input", "rawInput":
-			note("input_", x.json(redact.ToolInput, "", &m.value))
-		case "output", "errorText":
-			note("output_", x.json(redact.ToolOutput, "", &m.value))
-		case "toolMetadata", "providerMetadata", "callProviderMetadata":
-			m.value = x.members(m.value, func(m *member) {
-				if m.name == "agenttrace" {
-					m.value = x.members(m.value, x.trace)
-					return
-				}
-				x.keyed(redact.Other, m)
-			})
-		case "data":
-			x.data(c.Type, kind, &m.value)
-		case "text", "url", "filename", "title":
-			note("", x.json(kind, "", &m.value))
-		default:
-			x.keyed(kind, m)
-		}
-	})
+	c.Data = x.members(c.Data, func(m *member) { x.partMember(m, c.Type, kind, note) })
 	if len(cuts) > 0 && !strings.HasPrefix(c.Type, "data-") {
 		key := "providerMetadata"
 		if isTool(c.Type) {
 			key = "toolMetadata"
 		}
 		c.Data = noteCuts(c.Data, key, cuts)
+	}
+}
+
+// partMember redacts a member of a part's object. note keeps what was cut of it.
+func (x *redaction) partMember(m *member, partType string, kind redact.Content, note func(string, redact.Result)) {
+	switch m.name {
+	case "type", "id", "toolCallId", "toolName", "state", "mediaType", "sourceId", "providerExecuted", "preliminary", "dynamic":
+		m.value = x.ids(m.value)
+	case "approval":
+		m.value = x.members(m.value, func(m *member) {
+			if m.name == "reason" {
+				x.json(redact.Other, "", &m.value)
+			} else {
+				x.id(&m.name)
+				m.value = x.ids(m.value)
+			}
+		})
+	case "input", "rawInput":
+		note("input_", x.json(redact.ToolInput, "", &m.value))
+	case "output", "errorText":
+		note("output_", x.json(redact.ToolOutput, "", &m.value))
+	case "toolMetadata", "providerMetadata", "callProviderMetadata":
+		m.value = x.members(m.value, func(m *member) {
+			if m.name == "agenttrace" {
+				m.value = x.members(m.value, x.trace)
+				return
+			}
+			x.keyed(redact.Other, m)
+		})
+	case "data":
+		x.data(partType, kind, &m.value)
+	case "text", "url", "filename", "title":
+		note("", x.json(kind, "", &m.value))
+	default:
+		x.keyed(kind, m)
 	}
 }
 

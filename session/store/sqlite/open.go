@@ -50,6 +50,15 @@ type Options struct {
 
 const pageSize = 8192
 
+// checkPath refuses a URI, which SQLite's own tools accept and the operating system would
+// take for a path below the working directory.
+func checkPath(path string) error {
+	if scheme, _, ok := strings.Cut(path, ":"); ok && (scheme == "file" || strings.Contains(path, "://")) {
+		return fmt.Errorf("open store %s: %w: a store is named by its path, not by a URI", path, store.ErrNotStore)
+	}
+	return nil
+}
+
 // openWriter opens or creates the database at path, which the caller has locked.
 func openWriter(ctx context.Context, path string, o Options) (_ *sqlite.Conn, err error) {
 	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)

@@ -523,3 +523,19 @@ func TestViewKnowsTheSDKsSpans(t *testing.T) {
 		}
 	}
 }
+
+// TestAStoreIsNamedByItsPath: a URI is refused, and nothing is created.
+func TestAStoreIsNamedByItsPath(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, uri := range []string{"file:sessions.db", "file:///tmp/sessions.db?mode=ro", "postgres://host/db", "sqlite:///sessions.db"} {
+		if s, err := Open(t.Context(), uri, Options{}); !errors.Is(err, store.ErrNotStore) || !strings.Contains(err.Error(), uri) {
+			t.Errorf("Open(%q) is %v, %v", uri, s, err)
+		}
+		if r, err := OpenReader(t.Context(), uri); !errors.Is(err, store.ErrNotStore) {
+			t.Errorf("OpenReader(%q) is %v, %v", uri, r, err)
+		}
+	}
+	if left, err := os.ReadDir("."); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}

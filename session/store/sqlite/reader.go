@@ -46,6 +46,9 @@ var _ store.Reader = (*Reader)(nil)
 // the error for one that is not there wraps store.ErrNotFound. Other errors are
 // those of [Open].
 func OpenReader(ctx context.Context, path string) (*Reader, error) {
+	if err := checkPath(path); err != nil {
+		return nil, err
+	}
 	r := newReader(path)
 	if err := r.read(ctx, func(*sqlite.Conn) error { return nil }); err != nil {
 		r.Close()

@@ -74,6 +74,9 @@ const most = 64
 // store.ErrNotStore, store.ErrNewer, or store.ErrUnavailable for what may pass.
 // A file that is refused is not changed.
 func Open(ctx context.Context, path string, o Options) (*Store, error) {
+	if err := checkPath(path); err != nil {
+		return nil, err
+	}
 	l, err := lock(path)
 	if err != nil {
 		return nil, err
