@@ -1,119 +1,18 @@
 package redact
 
 import (
-	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
-	"unicode/utf8"
+
+	"github.com/agenttrace/agenttrace/redact/redacttest"
 )
 
 // entry is a text of the corpus with the secrets in it.
 type corpusEntry struct {
 	class, text string
 	secrets     []string
-}
-
-// alphabets of what the corpus leaves to chance. No scanner takes its files for leaks
-// then.
-var alphabets = map[byte]string{
-	'a': "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", 'l': "abcdefghijklmnopqrstuvwxyz0123456789",
-	'h': "0123456789abcdef", 'H': "0123456789ABCDEF", 'b': "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+/",
-	'u': "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", 'd': "0123456789", 's': "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_",
-	'r': "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789",
-	'x': "abcdefghijklmnopqrstuvwxyz", 'w': "abcdefghijkmnpqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789", 'p': "abcdefghijkmnpqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789!*-_.+",
-}
-
-// chance returns n bytes of an alphabet, with what tokens and passwords have: a digit
-// and letters of both cases near the start, and a letter or digit at both ends.
-func chance(kind byte, n int, rng *rand.Rand) string {
-	if kind == 'P' {
-		return human(n, rng)
-	}
-	set := alphabets[kind]
-	b := make([]byte, n)
-	for i := range b {
-		b[i] = set[rng.IntN(len(set))]
-	}
-	plain := "abcdefghijkmnpqrstuvwxyz"
-	switch kind {
-	case 'r':
-		return string(b)
-	case 'H', 'u':
-		plain = "ABCDEF"
-	case 'h':
-		plain = "abcdef"
-	}
-	if kind != 'd' && n > 0 {
-		b[0], b[n-1] = plain[rng.IntN(len(plain))], plain[rng.IntN(len(plain))]
-	}
-	if n >= 5 && kind != 'd' && kind != 'x' {
-		b[2] = "234567"[rng.IntN(6)]
-		if strings.Contains(set, "A") && strings.Contains(set, "a") {
-			b[1] = "ABCDEFGHJK"[rng.IntN(10)]
-		}
-	}
-	if kind == 'p' && n >= 6 {
-		b[4] = "!*-_.+"[rng.IntN(6)]
-	}
-	return string(b)
-}
-
-// words of which people make passwords.
-var words = strings.Fields("falcon winter dragon sunset orchid copper marble tundra pepper violet saddle harbor lantern " +
-	"meadow cobalt walnut summit glacier ember thistle pigeon velvet canyon anchor bramble cactus domino fennel gopher " +
-	"hazel indigo jasper kettle lagoon magnet nectar oyster parsley quartz raven")
-
-// human returns a password as people make them, in one of six styles.
-func human(style int, rng *rand.Rand) string {
-	word := func() string { return words[rng.IntN(len(words))] }
-	title := func() string { w := word(); return strings.ToUpper(w[:1]) + w[1:] }
-	digits := strconv.Itoa(1000 + rng.IntN(9000))
-	mark := "!#$%&*+-.?@^_~"[rng.IntN(14):][:1]
-	switch style {
-	case 1:
-		return title() + mark + digits
-	case 2:
-		return word() + "-" + title() + "-" + digits[:2]
-	case 3:
-		return strings.NewReplacer("a", "4", "e", "3", "o", "0").Replace(title()+title()) + "!" + digits[:1]
-	case 4:
-		return word() + "-" + word() + "-" + word() + "-" + word()
-	case 5:
-		return word() + word() + digits[:2]
-	}
-	return title() + title() + digits
-}
-
-// expand replaces what is left to chance, the same in every run.
-func expand(line string, seed uint64) (text string, secrets []string) {
-	rng := rand.New(rand.NewPCG(seed, 7))
-	line = strings.NewReplacer("␤", "\n", "␛", "\x1b", "␍", "\r", "⇥", "\t").Replace(line)
-	var out strings.Builder
-	for line != "" {
-		i := strings.IndexAny(line, "‹⟨")
-		if i < 0 {
-			out.WriteString(line)
-			break
-		}
-		_, size := utf8.DecodeRuneInString(line[i:])
-		closing := map[string]string{"‹": "›", "⟨": "⟩"}[line[i:i+size]]
-		end := strings.Index(line[i:], closing)
-		kind := line[i+size : i+end]
-		n, err := strconv.Atoi(kind[1:])
-		if err != nil {
-			panic(line)
-		}
-		value := chance(kind[0], n, rng)
-		out.WriteString(line[:i] + value)
-		if closing == "›" {
-			secrets = append(secrets, value)
-		}
-		line = line[i+end+len(closing):]
-	}
-	return out.String(), secrets
 }
 
 func readCorpus(t testing.TB, name string) []corpusEntry {
@@ -131,7 +30,7 @@ func readCorpus(t testing.TB, name string) []corpusEntry {
 		if line == "" || strings.HasPrefix(line, "# ") && i < 10 || strings.HasPrefix(line, "## ") {
 			continue
 		}
-		text, secrets := expand(line, uint64(i))
+		text, secrets := redacttest.Expand(line, uint64(i))
 		entries = append(entries, corpusEntry{class, text, secrets})
 	}
 	return entries

@@ -4,11 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/agenttrace/agenttrace/redact/redacttest"
 )
 
 // corpusSecrets reads the texts of the corpus that package redact is tested with. What the
@@ -23,68 +24,15 @@ func corpusSecrets(t *testing.T) (texts, secrets []string) {
 		if line == "" || strings.HasPrefix(line, "#") && (i < 10 || strings.HasPrefix(line, "## ")) {
 			continue
 		}
-		line = strings.NewReplacer("␤", "\n", "␛", "\x1b", "␍", "\r", "⇥", "\t").Replace(line)
-		rng := rand.New(rand.NewPCG(uint64(i), 7))
-		var out strings.Builder
-		for {
-			at := strings.IndexAny(line, "‹⟨")
-			if at < 0 {
-				break
+		text, hidden := redacttest.Expand(line, uint64(i))
+		texts = append(texts, text)
+		for _, secret := range hidden {
+			if len(secret) >= 12 {
+				secrets = append(secrets, secret)
 			}
-			closing, hidden := "›", strings.HasPrefix(line[at:], "‹")
-			if !hidden {
-				closing = "⟩"
-			}
-			kind := line[at+len("‹") : at+strings.Index(line[at:], closing)]
-			n := 0
-			if _, err := fmt.Sscan(kind[1:], &n); err != nil {
-				t.Fatalf("line %d: %v", i+1, err)
-			}
-			value := random(kind[0], n, rng)
-			if hidden && n >= 12 {
-				secrets = append(secrets, value)
-			}
-			out.WriteString(line[:at] + value)
-			line = line[at+strings.Index(line[at:], closing)+len(closing):]
 		}
-		texts = append(texts, out.String()+line)
 	}
 	return texts, secrets
-}
-
-// random makes the strings that the tests of package redact make of the corpus: of an
-// alphabet, with letters at both ends, a capital and a digit.
-func random(kind byte, n int, rng *rand.Rand) string {
-	const small, capital, digits = "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "0123456789"
-	const clear = "abcdefghijkmnpqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789"
-	set := map[byte]string{
-		'a': small + capital + digits, 'l': small + digits, 'h': digits + "abcdef", 'H': digits + "ABCDEF", 'b': small + capital + digits + "+/",
-		'u': capital + "234567", 'd': digits, 's': small + capital + digits + "-_", 'x': small, 'w': clear, 'p': clear + "!*-_.+",
-	}[kind]
-	b := make([]byte, n)
-	for i := range b {
-		b[i] = set[rng.IntN(len(set))]
-	}
-	ends := "abcdefghijkmnpqrstuvwxyz"
-	switch kind {
-	case 'H', 'u':
-		ends = "ABCDEF"
-	case 'h':
-		ends = "abcdef"
-	case 'd':
-		return string(b)
-	}
-	b[0], b[n-1] = ends[rng.IntN(len(ends))], ends[rng.IntN(len(ends))]
-	if n >= 5 && kind != 'x' {
-		b[2] = "234567"[rng.IntN(6)]
-		if strings.Contains(set, "A") && strings.Contains(set, "a") {
-			b[1] = "ABCDEFGHJK"[rng.IntN(10)]
-		}
-	}
-	if kind == 'p' && n >= 6 {
-		b[4] = "!*-_.+"[rng.IntN(6)]
-	}
-	return string(b)
 }
 
 func quoted(s string) string {

@@ -374,15 +374,23 @@ func (x *redaction) session(c *store.SessionChange) {
 		c.Permissions.Text = string(x.rules(json.RawMessage(c.Permissions.Text)))
 	}
 	for key, v := range c.Metadata {
-		raw := json.RawMessage(v.Text)
-		if res := x.json(redact.Other, key, &raw); res.Redacted || res.Truncated {
-			v.Text = string(raw)
-			c.Metadata[key] = v
-		}
-		if name := x.identifier(key); name != key {
+		m := member{name: key, value: json.RawMessage(v.Text)}
+		x.sessionMember(&m)
+		v.Text = string(m.value)
+		c.Metadata[key] = v
+		if m.name != key {
 			delete(c.Metadata, key)
-			setKey(c, name, v)
+			setKey(c, m.name, v)
 		}
+	}
+}
+
+// sessionMember redacts a member of a session's metadata.
+func (x *redaction) sessionMember(m *member) {
+	if m.name == "agenttrace" {
+		m.value = x.members(m.value, x.trace)
+	} else {
+		x.keyed(redact.Other, m)
 	}
 }
 
@@ -448,7 +456,7 @@ func (x *redaction) trace(m *member) {
 	switch m.name {
 	case "tool_catalog_digest", "output_sha256", "sha256", "child_session_id", "response_id", "response_model", "stub", "live", "seen", "state",
 		"end_reason", "stop_reason", "stop_reason_raw", "usage_basis", "kind", "error_type",
-		"source_id", "turn_id", "trace_id", "sources", "steps":
+		"source_id", "session_key", "turn_id", "trace_id", "sources", "steps":
 		m.value = x.ids(m.value)
 	case "partial_output":
 		x.json(redact.ToolOutput, "", &m.value)

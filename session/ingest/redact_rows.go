@@ -74,7 +74,7 @@ func (x *redaction) sessionRow(s *session.Session, state *store.State) {
 	}
 	s.MetadataJSON = string(x.members(json.RawMessage(s.MetadataJSON), func(m *member) {
 		key, before := m.name, string(m.value)
-		x.keyed(redact.Other, m)
+		x.sessionMember(m)
 		if string(m.value) != before {
 			stampAgain(state, metadataColumn+key, before, string(m.value))
 		}
