@@ -47,7 +47,7 @@ func (c *ToolCall) AwaitInput(question string) {
 		c.check()
 		c.asks, c.question = true, validUTF8(question)
 		if c.changed {
-			c.tell(now)
+			c.emitEvent(now)
 		}
 		c.wait(now, Status{State: StatusWaitingUserInput, Detail: c.question, CallID: c.callID})
 	})
@@ -61,7 +61,7 @@ func (c *ToolCall) await(id, subject string, m match, now time.Time) {
 		c.state, c.asks = stateApprovalRequested, false
 		c.approval = &approval{id: id, subject: subject, rule: m, asked: now}
 		if c.turn.events != nil && !c.resumed {
-			c.tell(now)
+			c.emitEvent(now)
 		}
 		c.resumed = false
 	})
@@ -88,7 +88,7 @@ func (c *ToolCall) answered(approved bool, reason string) {
 		c.updated = max(c.updated, now.UnixMilli())
 		c.unwait(now)
 		if c.turn.events != nil {
-			c.tell(now)
+			c.emitEvent(now)
 		}
 	}
 	c.mu.Unlock()

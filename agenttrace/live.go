@@ -146,7 +146,7 @@ type events struct {
 	queue    []queued
 	lost     int // how many had to go and have not been reported
 	emitting bool
-	told     time.Time // when the last one came, by the system's clock
+	emitted  time.Time // when the last one came, by the system's clock
 }
 
 type queued struct {
@@ -157,13 +157,13 @@ type queued struct {
 
 // tell puts an event into the queue. No two have the same time. It may be called
 // with any lock held; call flush when none is.
-func (q *events) tell(ctx context.Context, now time.Time, e spans.Event) {
+func (q *events) emitEvent(ctx context.Context, now time.Time, e spans.Event) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !now.After(q.last) {
 		now = q.last.Add(1)
 	}
-	q.last, q.told = now, time.Now()
+	q.last, q.emitted = now, time.Now()
 	if len(q.queue) >= maxQueued {
 		q.queue = append(q.queue[:0], q.queue[1:]...)
 		q.lost++
@@ -196,12 +196,12 @@ func (q *events) flush(l *live) (lost int) {
 
 // tell queues an event of the session. ctx is what live.begin returned; nil
 // tells nothing.
-func (s *Session) tell(ctx context.Context, now time.Time, e spans.Event) {
+func (s *Session) emitEvent(ctx context.Context, now time.Time, e spans.Event) {
 	if ctx == nil {
 		return
 	}
 	e.SessionID = s.id
-	s.events.tell(ctx, now, e)
+	s.events.emitEvent(ctx, now, e)
 }
 
 // flush emits what tell has queued. The caller holds no lock.
@@ -214,29 +214,29 @@ func (s *Session) flush() {
 	}
 }
 
-// tellSession queues what is known of the session. The caller holds mu.
-func (s *Session) tellSession(ctx context.Context, now time.Time, model Model) {
+// emitSession queues what is known of the session. The caller holds mu.
+func (s *Session) emitSession(ctx context.Context, now time.Time, model Model) {
 	if ctx == nil {
 		return
 	}
 	r := s.record()
 	r.Operation = semconv.RunOperationUpdate
 	r.Model = model.record()
-	s.tell(ctx, now, spans.Event{Name: semconv.EventSession, Session: &r})
+	s.emitEvent(ctx, now, spans.Event{Name: semconv.EventSession, Session: &r})
 }
 
-// tellUser queues the message that began the turn.
-func (t *Turn) tellUser(now time.Time) {
+// emitUser queues the message that began the turn.
+func (t *Turn) emitUser(now time.Time) {
 	if t.events != nil {
-		t.run.sess.tell(t.events, now, spans.Event{
+		t.run.sess.emitEvent(t.events, now, spans.Event{
 			Name: semconv.EventMessage, MessageID: t.user.ID, Role: roleUser, MessageCreatedAt: t.user.CreatedAt, MessageMetadata: t.user.Metadata, Parts: t.user.Parts,
 		})
 	}
 }
 
-// tellAnswer queues the assistant message, without parts, if it has begun. The
+// emitAnswer queues the assistant message, without parts, if it has begun. The
 // caller holds mu.
-func (t *Turn) tellAnswer(now time.Time) {
+func (t *Turn) emitAnswer(now time.Time) {
 	if t.events == nil || t.assistant.ID == "" {
 		return
 	}
@@ -256,17 +256,17 @@ func (t *Turn) tellAnswer(now time.Time) {
 		// another process went on: that process counts its own turns from there.
 		values["agenttrace"] = json.RawMessage(`{"turn_index":` + strconv.FormatInt(t.index, 10) + `}`)
 	}
-	t.run.sess.tell(t.events, now, spans.Event{
+	t.run.sess.emitEvent(t.events, now, spans.Event{
 		Name: semconv.EventMessage, MessageID: t.assistant.ID, Role: roleAssistant, MessageCreatedAt: t.assistant.CreatedAt,
 		MessageMetadata: t.run.sess.tracer.filter.raw(redact.Other, "", encodeObject(values)),
 	})
 }
 
-// tellPart queues a part of the answer as it is now. answer is the message it
+// emitPart queues a part of the answer as it is now. answer is the message it
 // is of: its id and time never change once it has begun.
-func (t *Turn) tellPart(answer *spans.Message, now time.Time, p spans.Part) {
+func (t *Turn) emitPart(answer *spans.Message, now time.Time, p spans.Part) {
 	if t.events != nil {
-		t.run.sess.tell(t.events, now, spans.Event{
+		t.run.sess.emitEvent(t.events, now, spans.Event{
 			Name: semconv.EventPart, MessageID: answer.ID, Role: roleAssistant, MessageCreatedAt: answer.CreatedAt, Parts: []spans.Part{p},
 		})
 	}

@@ -179,7 +179,7 @@ func TestLongTextsCostLittleMoreThanTheirLength(t *testing.T) {
 		size int
 		pace time.Duration
 		// most is how many bytes all events may hold, per byte of the text.
-		most float64
+		maximum float64
 	}{{4 << 10, 20 * time.Millisecond, 12}, {256 << 10, 20 * time.Millisecond, 24}, {256 << 10, 0, 24}} {
 		t.Run(fmt.Sprint(test.size, test.pace), func(t *testing.T) {
 			h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
@@ -202,8 +202,8 @@ func TestLongTextsCostLittleMoreThanTheirLength(t *testing.T) {
 				}
 				sum, count, last = sum+n, count+1, e
 			}
-			if got := float64(sum) / float64(test.size); got > test.most || count < 3 {
-				t.Errorf("%d events hold %.1f bytes per byte of the text, want at most %.0f", count, got, test.most)
+			if got := float64(sum) / float64(test.size); got > test.maximum || count < 3 {
+				t.Errorf("%d events hold %.1f bytes per byte of the text, want at most %.0f", count, got, test.maximum)
 			}
 		})
 	}

@@ -194,9 +194,9 @@ func cycle(block []string) string {
 }
 
 // fail notes that a limit is passed. The caller holds mu.
-func (g *guard) fail(limit string, most, have int) {
-	if most > 0 && have > most && g.err == nil {
-		g.err = &LimitError{limit, int64(most), int64(have)}
+func (g *guard) fail(limit string, maximum, have int) {
+	if maximum > 0 && have > maximum && g.err == nil {
+		g.err = &LimitError{limit, int64(maximum), int64(have)}
 	}
 }
 

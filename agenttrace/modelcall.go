@@ -176,7 +176,7 @@ func (t *Turn) StartModelCall(ctx context.Context, o ModelCallOptions) (context.
 	begun := t.assistant.ID != ""
 	c.messageID = t.answer(now)
 	if !named && begun && t.model != (Model{}) {
-		t.tellAnswer(now)
+		t.emitAnswer(now)
 	}
 	t.goesOn(now, true)
 	if c.step > 0 {
@@ -225,7 +225,7 @@ func (c *ModelCall) writes() {
 	if adopts {
 		c.side = false
 		t.model, t.temperature = c.model, c.temperature
-		t.tellAnswer(t.run.now())
+		t.emitAnswer(t.run.now())
 	}
 	t.mu.Unlock()
 	if adopts {

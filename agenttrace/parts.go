@@ -33,7 +33,7 @@ func (t *Turn) addPart(what string, p part, now time.Time) (part, bool) {
 	if s := p.text; s != nil {
 		s.id, s.index, s.created, s.answer = p.id, p.index, p.created, spans.Message{ID: t.assistant.ID, CreatedAt: t.assistant.CreatedAt}
 		if t.chunks() {
-			s.tell(now)
+			s.emitEvent(now)
 		}
 	}
 	t.mu.Unlock()
@@ -59,7 +59,7 @@ func (t *Turn) placeData(kind string, now time.Time, data func(partID string) []
 	p.data = data(p.id)
 	t.parts[len(t.parts)-1].data = p.data
 	if t.wholes() {
-		t.tellPart(&t.assistant, now, p.freeze(now))
+		t.emitPart(&t.assistant, now, p.freeze(now))
 	}
 	return p.id
 }
@@ -217,7 +217,7 @@ func (s *TextStream) WriteString(text string) (int, error) { return grow(s, text
 func grow[T []byte | string](s *TextStream, text T) (int, error) {
 	if s != nil {
 		now := s.turn.run.now()
-		told := false
+		emitted := false
 		var hold time.Duration
 		s.mu.Lock()
 		late := s.closed
@@ -226,8 +226,8 @@ func grow[T []byte | string](s *TextStream, text T) (int, error) {
 			s.updated = max(s.updated, now.UnixMilli())
 			if s.turn.chunks() {
 				live := s.turn.run.sess.tracer.live
-				if told = s.throttle.due(live, now, len(s.buf)); told {
-					s.tell(now)
+				if emitted = s.throttle.due(live, now, len(s.buf)); emitted {
+					s.emitEvent(now)
 				} else if !s.held && live.MaxDelay > 0 {
 					s.held, hold = true, live.delay(len(s.buf))
 				}
@@ -237,7 +237,7 @@ func grow[T []byte | string](s *TextStream, text T) (int, error) {
 		switch {
 		case late:
 			s.turn.drop(s.kind)
-		case told:
+		case emitted:
 			s.turn.run.sess.flush()
 		case hold > 0:
 			s.turn.run.sess.hold(s, hold)
@@ -264,13 +264,13 @@ func (s *TextStream) SetProviderMetadata(values map[string]any) {
 func (s *TextStream) Close() error {
 	if s != nil {
 		s.mu.Lock()
-		told := !s.closed && s.turn.wholes()
+		emitted := !s.closed && s.turn.wholes()
 		s.closed = true
-		if told {
-			s.tell(s.turn.run.now())
+		if emitted {
+			s.emitEvent(s.turn.run.now())
 		}
 		s.mu.Unlock()
-		if told {
+		if emitted {
 			s.turn.run.sess.flush()
 		}
 	}
@@ -301,14 +301,14 @@ func (s *TextStream) data(text string) []byte {
 
 // tell queues the part as it is now; of a text that grows, as much as cannot
 // change. The caller holds mu, or is the only one to know the stream.
-func (s *TextStream) tell(now time.Time) {
+func (s *TextStream) emitEvent(now time.Time) {
 	s.throttle = throttle{now, len(s.buf)}
 	text := string(s.buf)
 	if !s.closed {
 		text = s.turn.run.sess.tracer.filter.settled(text)
 	}
 	s.sent = len(text)
-	s.tellData(now, s.data(text))
+	s.emitData(now, s.data(text))
 }
 
 // sendHeld sends what no event has had, if it is settled.
@@ -317,12 +317,12 @@ func (s *TextStream) sendHeld(now time.Time) {
 	defer s.mu.Unlock()
 	s.held = false
 	if !s.closed && len(s.turn.run.sess.tracer.filter.settled(string(s.buf))) > s.sent {
-		s.tell(now)
+		s.emitEvent(now)
 	}
 }
 
-func (s *TextStream) tellData(now time.Time, data []byte) {
-	s.turn.tellPart(&s.answer, now, spans.Part{
+func (s *TextStream) emitData(now time.Time, data []byte) {
+	s.turn.emitPart(&s.answer, now, spans.Part{
 		ID: s.id, Index: s.index, Type: s.kind, CreatedAt: s.created, UpdatedAt: max(s.created, s.updated), Data: data,
 	})
 }
@@ -333,7 +333,7 @@ func (s *TextStream) freeze(now time.Time) (data []byte, updated int64) {
 	defer s.mu.Unlock()
 	data = s.data(string(s.buf))
 	if !s.closed && s.turn.wholes() {
-		s.tellData(now, data)
+		s.emitData(now, data)
 	}
 	s.closed = true
 	return data, s.updated

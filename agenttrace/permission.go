@@ -341,7 +341,7 @@ func (c *ToolCall) request(subject string, now time.Time) ToolRequest {
 	if !c.ended {
 		c.complete()
 		c.check()
-		c.tellState(now)
+		c.emitState(now)
 	}
 	req := ToolRequest{
 		SessionID: s.id, Agent: agent, Mode: mode, ToolID: c.name, CallID: c.callID, Kind: c.kind, Input: c.input, Subject: subject,

@@ -76,11 +76,11 @@ func (s *Session) beat() {
 		p.sendHeld(now)
 	}
 	s.mu.Lock()
-	if s.beats {
+	if s.heartbeats {
 		every := s.tracer.live.Heartbeat
 		quiet := s.events.quiet()
 		if quiet >= every {
-			s.tellStatus(s.beatEvents, now)
+			s.emitStatus(s.beatEvents, now)
 			quiet = 0
 		}
 		s.wake(every - quiet)
@@ -93,5 +93,5 @@ func (s *Session) beat() {
 func (q *events) quiet() time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return time.Since(q.told)
+	return time.Since(q.emitted)
 }

@@ -123,7 +123,7 @@ func TestAToolThatRunsForAnHourIsHeardOf(t *testing.T) {
 		_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{Name: "bash", Input: map[string]any{}})
 		began := time.Now()
 		time.Sleep(time.Hour + time.Second)
-		last, beats := began, 0
+		last, heartbeats := began, 0
 		for _, e := range rec.Events() {
 			if e.Name != semconv.EventStatus {
 				continue
@@ -135,15 +135,15 @@ func TestAToolThatRunsForAnHourIsHeardOf(t *testing.T) {
 				t.Errorf("nothing for %s", gap)
 			}
 			if e.Record.Since != 0 {
-				beats++
+				heartbeats++
 				if at := time.UnixMilli(e.Record.Since); at.Sub(began).Abs() > time.Second {
 					t.Errorf("busy since %s, want %s", at, began)
 				}
 			}
 			last = e.Time
 		}
-		if beats != 240 {
-			t.Errorf("%d heartbeats in an hour, want 240", beats)
+		if heartbeats != 240 {
+			t.Errorf("%d heartbeats in an hour, want 240", heartbeats)
 		}
 		tool.End("ok")
 		turn.End(agenttrace.TurnResult{})

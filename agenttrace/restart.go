@@ -55,7 +55,7 @@ func (s *Session) finishInterrupted(ctx context.Context) {
 	s.st.Open = nil
 	for i := range turns {
 		// What the process that is gone left it at.
-		s.status, s.beats = Status{State: StatusBusy}, s.tracer.live != nil && s.tracer.live.Heartbeat > 0
+		s.status, s.heartbeats = Status{State: StatusBusy}, s.tracer.live != nil && s.tracer.live.Heartbeat > 0
 		s.finishTurn(ctx, &turns[i])
 	}
 	if len(turns) == 0 && s.st.Pending != nil && len(s.st.Pending.Tools) > 0 {
@@ -79,7 +79,7 @@ func (s *Session) finishTurn(ctx context.Context, p *PendingTurn) {
 	t.mu.Lock()
 	ctx = t.begin(ctx, now)
 	if t.assistant.ID != "" {
-		t.tellAnswer(now)
+		t.emitAnswer(now)
 	}
 	t.mu.Unlock()
 	reason := semconv.EndAbort

@@ -75,7 +75,7 @@ func (s *Session) StartRun(ctx context.Context, o RunOptions) (context.Context, 
 	}
 	if r.events != nil {
 		s.runEvents, s.runModel = r.events, r.model
-		s.tellSession(r.events, now, r.model)
+		s.emitSession(r.events, now, r.model)
 	}
 	s.mu.Unlock()
 	if r.off {

@@ -74,7 +74,7 @@ type Session struct {
 	waits  []waitingCall
 	// since is when the status began. beats says that it is repeated, to beatEvents.
 	since      time.Time
-	beats      bool
+	heartbeats bool
 	beatEvents context.Context
 	// runEvents is where events of the session go while a run is open, nil when
 	// there are none; runModel is that run's.
@@ -187,7 +187,7 @@ func (s *Session) update(ctx context.Context, change func(*State)) {
 	s.mu.Lock()
 	change(&s.st)
 	open := s.runs > 0
-	s.tellSession(s.runEvents, now, s.runModel)
+	s.emitSession(s.runEvents, now, s.runModel)
 	s.mu.Unlock()
 	s.flush()
 	if !open {

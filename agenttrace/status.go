@@ -128,12 +128,12 @@ func (s *Session) rest(events context.Context, now time.Time, st Status) {
 }
 
 func (s *Session) enterAs(events context.Context, now time.Time, st Status, open bool) {
-	beats := open && events != nil && s.tracer.live.Heartbeat > 0 && st.State != StatusIdle && st.State != StatusError
+	heartbeats := open && events != nil && s.tracer.live.Heartbeat > 0 && st.State != StatusIdle && st.State != StatusError
 	same := st == s.current()
-	if same && beats == s.beats {
+	if same && heartbeats == s.heartbeats {
 		return
 	}
-	s.status, s.beats, s.beatEvents = st, beats, nil
+	s.status, s.heartbeats, s.beatEvents = st, heartbeats, nil
 	s.interrupted.Store(st.State == StatusRetrying || st.State == StatusWaitingUserInput && st.CallID == "")
 	if !same {
 		s.since = now
@@ -141,27 +141,27 @@ func (s *Session) enterAs(events context.Context, now time.Time, st Status, open
 	if events == nil {
 		return
 	}
-	s.tellStatus(events, now)
-	if beats {
+	s.emitStatus(events, now)
+	if heartbeats {
 		s.beatEvents = events
 		s.wake(s.tracer.live.Heartbeat)
 	}
 }
 
-// tellStatus queues the status. The caller holds mu.
-func (s *Session) tellStatus(events context.Context, now time.Time) {
+// emitStatus queues the status. The caller holds mu.
+func (s *Session) emitStatus(events context.Context, now time.Time) {
 	st := s.current()
 	e := spans.Event{
 		Name: semconv.EventStatus, Status: string(st.State), Attempt: int64(st.Attempt), CallID: st.CallID,
 		Detail: s.tracer.filter.text(redact.Other, "", st.Detail),
 	}
-	if s.beats {
+	if s.heartbeats {
 		e.Heartbeat = s.tracer.live.Heartbeat.Milliseconds()
 	}
 	if s.since.UnixMilli() != now.UnixMilli() {
 		e.Since = s.since.UnixMilli()
 	}
-	s.tell(events, now, e)
+	s.emitEvent(events, now, e)
 }
 
 // goesOn says that the turn is at work: a retry is over; so is, when a model

@@ -210,7 +210,7 @@ func (t *Turn) startTool(ctx context.Context, o ToolOptions, resumed *PendingToo
 		c.callID = "call_" + p.id[len(spans.PrefixPart):]
 	}
 	if !late && resumed == nil && (t.chunks() || t.wholes() && c.state != stateInputStreaming) {
-		c.tell(now)
+		c.emitEvent(now)
 	}
 	t.mu.Unlock()
 	if late {
@@ -229,9 +229,9 @@ func (t *Turn) startTool(ctx context.Context, o ToolOptions, resumed *PendingToo
 
 // tell queues the call's part as it is now. The caller holds mu, or is the only
 // one to know the call.
-func (c *ToolCall) tell(now time.Time) { c.tellInput(now, c.sentInput()) }
+func (c *ToolCall) emitEvent(now time.Time) { c.emitInput(now, c.sentInput()) }
 
-func (c *ToolCall) tellInput(now time.Time, input string) {
+func (c *ToolCall) emitInput(now time.Time, input string) {
 	if c.turn.events == nil {
 		return
 	}
@@ -242,16 +242,16 @@ func (c *ToolCall) tellInput(now time.Time, input string) {
 		// Who says so did not see the call end: what was seen stands above it.
 		data = append(data[:len(data)-1], `,"toolMetadata":{"agenttrace":{"error_type":"`+semconv.ErrorTypeAborted+`"}}}`...)
 	}
-	c.turn.tellPart(&spans.Message{ID: c.message, CreatedAt: c.answerAt}, now, spans.Part{
+	c.turn.emitPart(&spans.Message{ID: c.message, CreatedAt: c.answerAt}, now, spans.Part{
 		ID: c.partID, Index: c.index, Type: c.partType(), ToolCallID: c.filter().id(c.callID), ToolState: c.state,
 		CreatedAt: c.created, UpdatedAt: max(c.created, c.updated), Data: data,
 	})
 }
 
-// tellState queues the part if something of it is untold. The caller holds mu.
-func (c *ToolCall) tellState(now time.Time) {
+// emitState queues the part if something of it is untold. The caller holds mu.
+func (c *ToolCall) emitState(now time.Time) {
 	if c.changed && c.turn.wholes() {
-		c.tell(now)
+		c.emitEvent(now)
 	}
 }
 
@@ -345,7 +345,7 @@ func (c *ToolCall) InputDelta(text string) {
 		}
 		live := c.turn.run.sess.tracer.live
 		if c.throttle.due(live, now, len(c.partial)) {
-			c.tellPartial(now, c.settled())
+			c.emitPartial(now, c.settled())
 		} else if !c.held && live.MaxDelay > 0 {
 			c.held, hold = true, live.delay(len(c.partial))
 		}
@@ -359,11 +359,11 @@ func (c *ToolCall) InputDelta(text string) {
 // mu.
 func (c *ToolCall) settled() string { return c.filter().settled(string(c.partial)) }
 
-// tellPartial queues input that still streams. The caller holds mu.
-func (c *ToolCall) tellPartial(now time.Time, settled string) {
+// emitPartial queues input that still streams. The caller holds mu.
+func (c *ToolCall) emitPartial(now time.Time, settled string) {
 	c.sent = len(settled)
 	input, _ := c.filter().quoted(redact.ToolInput, settled)
-	c.tellInput(now, input)
+	c.emitInput(now, input)
 	c.changed = true // by what may not have been told
 }
 
@@ -376,7 +376,7 @@ func (c *ToolCall) sendHeld(now time.Time) {
 		return
 	}
 	if settled := c.settled(); len(settled) > c.sent {
-		c.tellPartial(now, settled)
+		c.emitPartial(now, settled)
 	}
 }
 
@@ -394,7 +394,7 @@ func (c *ToolCall) SetInput(input any) {
 	c.change("input", func(now time.Time) {
 		c.input, c.unchecked, c.cleaned, c.changed = encoded, false, false, true
 		c.complete()
-		c.tellState(now)
+		c.emitState(now)
 	})
 	c.noteOnce(now)
 }
@@ -610,7 +610,7 @@ func (c *ToolCall) end(state string, set func()) {
 	if recording {
 		c.emit(now)
 	}
-	c.tellState(now)
+	c.emitState(now)
 	f := c.frozen()
 	c.mu.Unlock()
 	if !c.turn.off {
@@ -704,7 +704,7 @@ func (c *ToolCall) freeze(now time.Time) frozen {
 		if c.span.IsRecording() {
 			c.emit(now)
 		}
-		c.tellState(now)
+		c.emitState(now)
 	}
 	f := c.frozen()
 	if open && c.turn.recording {

@@ -117,7 +117,7 @@ func (r *Run) StartTurn(ctx context.Context, m UserMessage, o TurnOptions) (cont
 	ctx = t.begin(ctx, now)
 	if t.recording {
 		t.user = userMessage(&s.tracer.filter, m, t.userID, at, now)
-		t.tellUser(now)
+		t.emitUser(now)
 	}
 	t.mu.Unlock()
 	s.flush()
@@ -273,7 +273,7 @@ func (t *Turn) answer(now time.Time) string {
 		}
 		t.assistant.CreatedAt = s.stamp(now)
 		s.know(KnownMessage{t.assistant.ID, roleAssistant, t.index, t.assistant.CreatedAt})
-		t.tellAnswer(now)
+		t.emitAnswer(now)
 	}
 	return t.assistant.ID
 }
@@ -292,7 +292,7 @@ func (t *Turn) SetModel(m Model) {
 	t.set("a model", func() {
 		if t.model != m {
 			t.model = m
-			t.tellAnswer(t.run.now())
+			t.emitAnswer(t.run.now())
 		}
 	})
 }
@@ -322,7 +322,7 @@ func (t *Turn) SetMetadata(values map[string]any) {
 		for k, v := range values {
 			t.metadata[validUTF8(k)] = json.RawMessage(encodeJSON(v))
 		}
-		t.tellAnswer(t.run.now())
+		t.emitAnswer(t.run.now())
 	})
 }
 

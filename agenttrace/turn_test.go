@@ -328,8 +328,8 @@ func TestContextReuseKeepsTheTree(t *testing.T) {
 	}
 	inner.End(nil)
 	outer.End(nil)
-	_, stray := turn.StartTool(context.Background(), agenttrace.ToolOptions{ID: "stray", Name: "bash", Input: 1})
-	stray.End(nil)
+	_, orphan := turn.StartTool(context.Background(), agenttrace.ToolOptions{ID: "stray", Name: "bash", Input: 1})
+	orphan.End(nil)
 	turn.End(agenttrace.TurnResult{})
 	h.run.End(nil)
 	h.check()

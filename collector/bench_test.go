@@ -167,7 +167,7 @@ func agentRequests(sessions int) (bodies [][]byte, spanCount int, payload int64)
 		td = ptrace.NewTraces()
 	}
 	var into ptrace.SpanSlice
-	add := func(record spans.Record, trace uint64, at, length int64) {
+	add := func(record spans.SpanData, trace uint64, at, length int64) {
 		if td.SpanCount() == 512 {
 			flush()
 		}
@@ -196,7 +196,7 @@ func agentRequests(sessions int) (bodies [][]byte, spanCount int, payload int64)
 	return bodies, spanCount, payload
 }
 
-func session(r *rand.Rand, n uint64, add func(spans.Record, uint64, int64, int64)) {
+func session(r *rand.Rand, n uint64, add func(spans.SpanData, uint64, int64, int64)) {
 	now := time.UnixMilli(1_795_198_540_000 + int64(n)*2000)
 	sessionID := spans.NewID(spans.PrefixSession, now)
 	model := spans.Model{ProviderID: "openai", ModelID: "gpt-5-mini"}

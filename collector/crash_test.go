@@ -123,7 +123,7 @@ func checkStored(t *testing.T, path string, ids map[string]bool) {
 		if _, err := reader.Session(t.Context(), id); err != nil {
 			t.Fatalf("session %s was acknowledged: %v", id, err)
 		}
-		links, err := reader.Links(t.Context(), id)
+		links, err := reader.SpanRefs(t.Context(), id)
 		if err != nil || len(links) != 1 {
 			t.Fatalf("session %s has %d spans, %v; want 1", id, len(links), err)
 		}

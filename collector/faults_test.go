@@ -463,7 +463,7 @@ func TestStoreFull(t *testing.T) {
 				other.SetInterrupt(t.Context().Done())
 				for i := range n / 2 {
 					id := fmt.Sprint("ses_", i)
-					for _, table := range []string{"span_links", "session_state"} {
+					for _, table := range []string{"span_refs", "session_state"} {
 						if err := sqlitex.Execute(other, "DELETE FROM "+table+" WHERE session_id = ?", &sqlitex.ExecOptions{Args: []any{id}}); err != nil {
 							t.Fatal(err)
 						}

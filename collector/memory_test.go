@@ -58,21 +58,21 @@ func TestLargeRequestsAtOnceDoNotTakeAllMemory(t *testing.T) {
 		defer close(done)
 		senders.Wait()
 	}()
-	var most uint64
+	var maximum uint64
 	for tick := time.Tick(20 * time.Millisecond); ; {
 		select {
 		case <-tick:
 			var m runtime.MemStats
 			runtime.ReadMemStats(&m)
-			most = max(most, m.HeapAlloc)
+			maximum = max(maximum, m.HeapAlloc)
 			continue
 		case <-done:
 		}
 		break
 	}
-	t.Logf("%d stored, %d told to come again, at most %d MiB", stored, refused, most>>20)
-	if most > 1<<30 {
-		t.Errorf("they took %d MiB", most>>20)
+	t.Logf("%d stored, %d told to come again, at most %d MiB", stored, refused, maximum>>20)
+	if maximum > 1<<30 {
+		t.Errorf("they took %d MiB", maximum>>20)
 	}
 	// What they took is free again, and a sender that was refused is welcome.
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Second) {

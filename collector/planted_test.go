@@ -109,7 +109,7 @@ func (c *corpus) span(library, name string, kvs []attribute.KeyValue) ptrace.Spa
 	return s
 }
 
-func (c *corpus) own(r spans.Record) ptrace.Span {
+func (c *corpus) own(r spans.SpanData) ptrace.Span {
 	return c.span(semconv.ScopeName, r.Kind(), r.Append(nil))
 }
 

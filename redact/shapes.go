@@ -319,8 +319,8 @@ func kubernetes(c *scan, at, n int) (int, int) {
 // document returns where the lines "kind: Secret" and "data:" are in the rest of the
 // document of YAML that goes on at i, or -1.
 func (c *scan) document(i int) (kind, data int) {
-	const most = 8 << 10
-	rest := c.s[i:min(len(c.s), i+most)]
+	const maximum = 8 << 10
+	rest := c.s[i:min(len(c.s), i+maximum)]
 	if k := strings.Index(rest, "\n---"); k >= 0 {
 		rest = rest[:k]
 	}

@@ -144,12 +144,12 @@ func sessionPermissions(c *checker) {
 
 // show returns a JSON value for a detail, truncated to a line.
 func show(raw json.RawMessage) string {
-	const most = 60
+	const maxNumber = 60
 	switch {
 	case raw == nil:
 		return "(none)"
-	case len(raw) > most:
-		n := most
+	case len(raw) > maxNumber:
+		n := maxNumber
 		for !utf8.RuneStart(raw[n]) {
 			n--
 		}

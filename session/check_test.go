@@ -52,7 +52,7 @@ const digest = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
 //	2 assistant  incomplete, with a gap; usage; the tail starts here
 //	3 assistant  hidden; usage
 //	4 assistant  compaction; usage
-func sound() *session.Transcript {
+func validTranscript() *session.Transcript {
 	t := &session.Transcript{Session: session.Session{
 		ID: "ses_1", Title: "Sound", Agent: "build",
 		ModelJSON: new(`{"provider_id":"p","model_id":"m"}`), ParentID: new("ses_0"), ParentMessageID: new("msg_0"),
@@ -111,7 +111,7 @@ func sound() *session.Transcript {
 }
 
 func TestCheckAcceptsSound(t *testing.T) {
-	for _, v := range session.Check(sound()) {
+	for _, v := range session.Check(validTranscript()) {
 		t.Errorf("%v", v)
 	}
 }
@@ -287,7 +287,7 @@ var violations = []struct {
 
 func TestCheckReportsExactlyTheBrokenRule(t *testing.T) {
 	for _, tt := range violations {
-		tr := sound()
+		tr := validTranscript()
 		tt.change(tr)
 		want := []session.Violation{{Rule: tt.rule, Where: tt.where, Detail: tt.detail}}
 		if diff := cmp.Diff(want, session.Check(tr)); diff != "" {
@@ -298,7 +298,7 @@ func TestCheckReportsExactlyTheBrokenRule(t *testing.T) {
 
 // A negative bucket of the session is never a valid sum over messages.
 func TestCheckNegativeBucket(t *testing.T) {
-	tr := sound()
+	tr := validTranscript()
 	tr.Session.SetUsage(session.Usage{Input: 11, Output: 2, Reasoning: 3, CacheRead: 4, CacheWrite: -5})
 	got := session.Check(tr)
 	want := session.Violation{Rule: "usage", Where: "session ses_1", Detail: "cache_write is -5"}
@@ -355,7 +355,7 @@ func TestCheckRollup(t *testing.T) {
 		}, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			tr := sound()
+			tr := validTranscript()
 			tt.change(tr)
 			u := session.Usage{Input: tt.input}
 			switch tt.input {
@@ -390,7 +390,7 @@ func TestCheckEmpty(t *testing.T) {
 
 // FuzzCheck checks transcripts that no codec would accept.
 func FuzzCheck(f *testing.F) {
-	for _, t := range append(reference(f), sound(), new(session.Transcript)) {
+	for _, t := range append(reference(f), validTranscript(), new(session.Transcript)) {
 		data, err := json.Marshal(t)
 		if err != nil {
 			f.Fatal(err)

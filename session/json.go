@@ -309,18 +309,18 @@ var pairs = func() (t [256]uint16) {
 // for the largest size that it can grow to.
 func AppendString(dst []byte, s string) []byte {
 	const (
-		low   = 0x0101010101010101
-		high  = 0x8080808080808080
-		chunk = 1 << 10
-		most  = len(`\u0000`) // of one byte
-		slack = 16            // a word and an escape after a chunk
+		low       = 0x0101010101010101
+		high      = 0x8080808080808080
+		chunk     = 1 << 10
+		maxNumber = len(`\u0000`) // of one byte
+		slack     = 16            // a word and an escape after a chunk
 	)
 	dst = append(dst, '"')
 	// look marks the bytes that are not ASCII, until s is known to be valid UTF-8.
 	look, checked := uint64(high), false
 	for i := 0; i < len(s); {
 		end := min(i+chunk, len(s))
-		dst = slices.Grow(dst, (end-i)*most+slack)
+		dst = slices.Grow(dst, (end-i)*maxNumber+slack)
 		n, buf := len(dst), dst[:cap(dst)]
 		for i < end {
 			if i+8 <= len(s) {

@@ -40,7 +40,7 @@ type Compaction struct {
 // Kind returns compaction.run.
 func (c *Compaction) Kind() string { return semconv.SpanCompactionRun }
 
-// Append implements [Record]. The most important attributes come first, as in a [Turn].
+// Append implements [SpanData]. The most important attributes come first, as in a [Turn].
 func (c *Compaction) Append(dst []attribute.KeyValue) []attribute.KeyValue {
 	dst = append(dst, semconv.SessionIDKey.String(c.SessionID))
 	dst = appendString(dst, semconv.MessageIDKey, c.MessageID)
@@ -61,7 +61,7 @@ func (c *Compaction) Append(dst []attribute.KeyValue) []attribute.KeyValue {
 		semconv.GenAIConversationCompactedKey.Bool(true))
 }
 
-// Set implements [Record].
+// Set implements [SpanData].
 func (c *Compaction) Set(key string, v Value) (known bool, err error) {
 	switch attribute.Key(key) {
 	case semconv.SessionIDKey:
@@ -98,7 +98,7 @@ func (c *Compaction) Set(key string, v Value) (known bool, err error) {
 	return false, nil
 }
 
-// Validate implements [Record].
+// Validate implements [SpanData].
 func (c *Compaction) Validate() error {
 	var errs []error
 	if c.SessionID == "" {

@@ -48,12 +48,12 @@ type Event struct {
 	Heartbeat, Since int64
 }
 
-var _ Record = (*Event)(nil)
+var _ SpanData = (*Event)(nil)
 
 // Kind returns the event's name.
 func (e *Event) Kind() string { return e.Name }
 
-// Append implements [Record].
+// Append implements [SpanData].
 func (e *Event) Append(dst []attribute.KeyValue) []attribute.KeyValue {
 	if e.Session != nil {
 		return e.Session.Append(dst)
@@ -97,7 +97,7 @@ func (p *Part) text() string {
 	return out.String()
 }
 
-// Set implements [Record].
+// Set implements [SpanData].
 func (e *Event) Set(key string, v Value) (known bool, err error) {
 	if e.Name == semconv.EventSession {
 		if e.Session == nil {
@@ -137,7 +137,7 @@ func (e *Event) Set(key string, v Value) (known bool, err error) {
 	return false, nil
 }
 
-// Validate implements [Record].
+// Validate implements [SpanData].
 func (e *Event) Validate() error {
 	var errs []error
 	if e.SessionID == "" {

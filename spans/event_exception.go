@@ -17,19 +17,19 @@ type Exception struct {
 	Message, Stack string
 }
 
-var _ Record = (*Exception)(nil)
+var _ SpanData = (*Exception)(nil)
 
 // Kind returns the event's name.
 func (e *Exception) Kind() string { return semconv.SpanEventException }
 
-// Append implements [Record].
+// Append implements [SpanData].
 func (e *Exception) Append(dst []attribute.KeyValue) []attribute.KeyValue {
 	dst = appendString(dst, semconv.ExceptionTypeKey, e.Type)
 	dst = appendString(dst, semconv.ExceptionMessageKey, e.Message)
 	return appendString(dst, semconv.ExceptionStacktraceKey, e.Stack)
 }
 
-// Set implements [Record].
+// Set implements [SpanData].
 func (e *Exception) Set(key string, v Value) (known bool, err error) {
 	switch attribute.Key(key) {
 	case semconv.ExceptionTypeKey:
@@ -42,7 +42,7 @@ func (e *Exception) Set(key string, v Value) (known bool, err error) {
 	return false, nil
 }
 
-// Validate implements [Record]. The conventions require a type or a message.
+// Validate implements [SpanData]. The conventions require a type or a message.
 func (e *Exception) Validate() error {
 	if e.Type == "" && e.Message == "" {
 		return errors.New("exception.type and exception.message are missing")

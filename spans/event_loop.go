@@ -22,7 +22,7 @@ type LoopWarning struct {
 	Evidence []string
 }
 
-var _ Record = (*LoopWarning)(nil)
+var _ SpanData = (*LoopWarning)(nil)
 
 // Kind returns the event's name.
 func (w *LoopWarning) Kind() string { return semconv.SpanEventLoopWarning }
@@ -46,7 +46,7 @@ func (w *LoopWarning) AppendJSON(dst []byte) []byte {
 	return append(dst, ']', '}')
 }
 
-// Append implements [Record].
+// Append implements [SpanData].
 func (w *LoopWarning) Append(dst []attribute.KeyValue) []attribute.KeyValue {
 	dst = append(dst, semconv.LoopPatternKey.String(w.Pattern))
 	dst = appendInt(dst, semconv.LoopRepetitionsKey, w.Repetitions)
@@ -57,7 +57,7 @@ func (w *LoopWarning) Append(dst []attribute.KeyValue) []attribute.KeyValue {
 	return dst
 }
 
-// Set implements [Record].
+// Set implements [SpanData].
 func (w *LoopWarning) Set(key string, v Value) (known bool, err error) {
 	switch attribute.Key(key) {
 	case semconv.LoopPatternKey:
@@ -76,7 +76,7 @@ func (w *LoopWarning) Set(key string, v Value) (known bool, err error) {
 	return false, nil
 }
 
-// Validate implements [Record].
+// Validate implements [SpanData].
 func (w *LoopWarning) Validate() error {
 	if w.Pattern == "" {
 		return errors.New("agenttrace.loop.pattern is missing")

@@ -85,10 +85,10 @@ func TestDecodingAnEventThatWasEncodedGivesItBack(t *testing.T) {
 
 func TestEveryEventCarriesWhatSemconvLists(t *testing.T) {
 	g := generator{r: rand.New(rand.NewPCG(2, 9)), full: true}
-	records := map[string]func() spans.Record{semconv.SpanEventLoopWarning: func() spans.Record { return new(spans.LoopWarning) }}
-	full := map[string]spans.Record{semconv.SpanEventLoopWarning: &spans.LoopWarning{Pattern: "a", Repetitions: 1, WindowSize: 2, Evidence: []string{"x"}}}
+	records := map[string]func() spans.SpanData{semconv.SpanEventLoopWarning: func() spans.SpanData { return new(spans.LoopWarning) }}
+	full := map[string]spans.SpanData{semconv.SpanEventLoopWarning: &spans.LoopWarning{Pattern: "a", Repetitions: 1, WindowSize: 2, Evidence: []string{"x"}}}
 	for _, kind := range eventKinds {
-		records[kind.name] = func() spans.Record { return &spans.Event{Name: kind.name} }
+		records[kind.name] = func() spans.SpanData { return &spans.Event{Name: kind.name} }
 		full[kind.name] = g.event(kind.name, kind.fields)
 	}
 	for name, r := range full {

@@ -31,7 +31,7 @@ type ModelCall struct {
 // Kind returns "chat".
 func (m *ModelCall) Kind() string { return KindModelCall }
 
-// Append implements [Record]. The most important attributes come first, as in a [Turn].
+// Append implements [SpanData]. The most important attributes come first, as in a [Turn].
 func (m *ModelCall) Append(dst []attribute.KeyValue) []attribute.KeyValue {
 	dst = append(dst,
 		semconv.SessionIDKey.String(m.SessionID),
@@ -56,7 +56,7 @@ func (m *ModelCall) Append(dst []attribute.KeyValue) []attribute.KeyValue {
 	return m.Usage.appendMirror(dst)
 }
 
-// Set implements [Record].
+// Set implements [SpanData].
 func (m *ModelCall) Set(key string, v Value) (known bool, err error) {
 	switch attribute.Key(key) {
 	case semconv.SessionIDKey:
@@ -92,7 +92,7 @@ func (m *ModelCall) Set(key string, v Value) (known bool, err error) {
 	return m.Model.set(key, v)
 }
 
-// Validate implements [Record].
+// Validate implements [SpanData].
 func (m *ModelCall) Validate() error {
 	var errs []error
 	if m.SessionID == "" {

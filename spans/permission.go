@@ -33,7 +33,7 @@ type Permission struct {
 // Kind returns permission.evaluate.
 func (p *Permission) Kind() string { return semconv.SpanPermissionEvaluate }
 
-// Append implements [Record]. The most important attributes come first, as in a [Turn].
+// Append implements [SpanData]. The most important attributes come first, as in a [Turn].
 func (p *Permission) Append(dst []attribute.KeyValue) []attribute.KeyValue {
 	dst = append(dst, semconv.SessionIDKey.String(p.SessionID))
 	dst = appendString(dst, semconv.PermissionIDKey, p.ID)
@@ -54,7 +54,7 @@ func (p *Permission) Append(dst []attribute.KeyValue) []attribute.KeyValue {
 	return appendString(dst, semconv.ErrorTypeKey, p.ErrorType)
 }
 
-// Set implements [Record].
+// Set implements [SpanData].
 func (p *Permission) Set(key string, v Value) (known bool, err error) {
 	switch attribute.Key(key) {
 	case semconv.SessionIDKey:
@@ -91,7 +91,7 @@ func (p *Permission) Set(key string, v Value) (known bool, err error) {
 	return false, nil
 }
 
-// Validate implements [Record].
+// Validate implements [SpanData].
 func (p *Permission) Validate() error {
 	var errs []error
 	if p.SessionID == "" {

@@ -10,8 +10,8 @@ import (
 	"github.com/agenttrace/agenttrace/semconv"
 )
 
-// Record is one decoded span.
-type Record interface {
+// SpanData is one decoded span.
+type SpanData interface {
 	// Kind is the span's name, or "chat" for a model call.
 	Kind() string
 	// Append appends the attributes to dst and returns it. Unset fields append nothing.
@@ -24,12 +24,12 @@ type Record interface {
 }
 
 var (
-	_ Record = (*Run)(nil)
-	_ Record = (*Turn)(nil)
-	_ Record = (*ToolCall)(nil)
-	_ Record = (*Compaction)(nil)
-	_ Record = (*Permission)(nil)
-	_ Record = (*ModelCall)(nil)
+	_ SpanData = (*Run)(nil)
+	_ SpanData = (*Turn)(nil)
+	_ SpanData = (*ToolCall)(nil)
+	_ SpanData = (*Compaction)(nil)
+	_ SpanData = (*Permission)(nil)
+	_ SpanData = (*ModelCall)(nil)
 )
 
 // KindModelCall is the Kind of a [ModelCall], whose span is named "chat {model}".
@@ -37,7 +37,7 @@ const KindModelCall = semconv.OperationChat
 
 // New returns an empty record for a span name, or nil if the name is none of the five. A
 // model call cannot be recognized by its name; use [ModelCall].
-func New(spanName string) Record {
+func New(spanName string) SpanData {
 	switch spanName {
 	case semconv.SpanSessionRun:
 		return new(Run)
@@ -55,7 +55,7 @@ func New(spanName string) Record {
 
 // Decode sets every attribute on r and returns the joined errors of those that do not
 // fit.
-func Decode(r Record, attrs []attribute.KeyValue) error {
+func Decode(r SpanData, attrs []attribute.KeyValue) error {
 	var errs []error
 	for _, kv := range attrs {
 		if _, err := r.Set(string(kv.Key), AttributeValue(kv.Value)); err != nil {

@@ -18,13 +18,13 @@ import (
 )
 
 // kinds returns an empty value of every type of span.
-var kinds = []func() spans.Record{
-	func() spans.Record { return new(spans.Run) },
-	func() spans.Record { return new(spans.Turn) },
-	func() spans.Record { return new(spans.ToolCall) },
-	func() spans.Record { return new(spans.Compaction) },
-	func() spans.Record { return new(spans.Permission) },
-	func() spans.Record { return new(spans.ModelCall) },
+var kinds = []func() spans.SpanData{
+	func() spans.SpanData { return new(spans.Run) },
+	func() spans.SpanData { return new(spans.Turn) },
+	func() spans.SpanData { return new(spans.ToolCall) },
+	func() spans.SpanData { return new(spans.Compaction) },
+	func() spans.SpanData { return new(spans.Permission) },
+	func() spans.SpanData { return new(spans.ModelCall) },
 }
 
 // generator fills values with random fields. Some are zero unless full is set.
@@ -35,7 +35,7 @@ type generator struct {
 
 var words = []string{"", "a", "ses_1", "é世界", "line\nbreak", `quo"te\`, "0", "null", "{", strings.Repeat("x", 300)}
 
-func (g generator) record(make func() spans.Record) spans.Record {
+func (g generator) record(make func() spans.SpanData) spans.SpanData {
 	r := make()
 	g.fill(reflect.ValueOf(r).Elem(), "")
 	return r
@@ -233,7 +233,7 @@ func describe(t *testing.T, key attribute.Key) semconv.Attribute {
 }
 
 // spanName returns the name that semconv.Attributes uses for the span.
-func spanName(r spans.Record) string {
+func spanName(r spans.SpanData) string {
 	if r.Kind() == spans.KindModelCall {
 		return "chat {model}"
 	}
@@ -246,7 +246,7 @@ func TestEverySpanCarriesWhatSemconvLists(t *testing.T) {
 	g := generator{r: rand.New(rand.NewPCG(2, 9)), full: true}
 	for _, kind := range kinds {
 		r := g.record(kind)
-		variants := []spans.Record{r}
+		variants := []spans.SpanData{r}
 		if run, ok := r.(*spans.Run); ok {
 			plain := *run
 			plain.Operation = ""

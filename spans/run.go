@@ -51,7 +51,7 @@ type Run struct {
 // Kind returns session.run.
 func (r *Run) Kind() string { return semconv.SpanSessionRun }
 
-// Append implements [Record]. The most important attributes come first, as in a [Turn].
+// Append implements [SpanData]. The most important attributes come first, as in a [Turn].
 func (r *Run) Append(dst []attribute.KeyValue) []attribute.KeyValue {
 	dst = append(dst, semconv.SessionIDKey.String(r.SessionID))
 	dst = appendString(dst, semconv.RunOperationKey, r.Operation)
@@ -83,7 +83,7 @@ func (r *Run) Append(dst []attribute.KeyValue) []attribute.KeyValue {
 	return dst
 }
 
-// Set implements [Record].
+// Set implements [SpanData].
 func (r *Run) Set(key string, v Value) (known bool, err error) {
 	switch attribute.Key(key) {
 	case semconv.SessionIDKey:
@@ -136,7 +136,7 @@ func (r *Run) Set(key string, v Value) (known bool, err error) {
 	return r.Model.set(key, v)
 }
 
-// Validate implements [Record].
+// Validate implements [SpanData].
 func (r *Run) Validate() error {
 	var errs []error
 	if r.SessionID == "" {

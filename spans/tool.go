@@ -56,7 +56,7 @@ type ToolCall struct {
 // Kind returns tool.call.
 func (t *ToolCall) Kind() string { return semconv.SpanToolCall }
 
-// Append implements [Record]. The most important attributes come first, as in a [Turn].
+// Append implements [SpanData]. The most important attributes come first, as in a [Turn].
 func (t *ToolCall) Append(dst []attribute.KeyValue) []attribute.KeyValue {
 	dst = append(dst,
 		semconv.SessionIDKey.String(t.SessionID),
@@ -93,7 +93,7 @@ func (t *ToolCall) Append(dst []attribute.KeyValue) []attribute.KeyValue {
 		semconv.GenAIToolCallIDKey.String(t.CallID))
 }
 
-// Set implements [Record].
+// Set implements [SpanData].
 func (t *ToolCall) Set(key string, v Value) (known bool, err error) {
 	switch attribute.Key(key) {
 	case semconv.SessionIDKey:
@@ -163,7 +163,7 @@ func (t *ToolCall) setTruncated(key string, v Value) (known bool, err error) {
 	return false, nil
 }
 
-// Validate implements [Record].
+// Validate implements [SpanData].
 func (t *ToolCall) Validate() error {
 	var errs []error
 	if t.SessionID == "" {

@@ -67,7 +67,7 @@ type Message struct {
 // Kind returns session.turn.
 func (t *Turn) Kind() string { return semconv.SpanSessionTurn }
 
-// Append implements [Record]. A limit on the number of attributes drops the last ones, so
+// Append implements [SpanData]. A limit on the number of attributes drops the last ones, so
 // the attributes come in order of importance: those that make up the messages, how the
 // turn ended, its tokens and model, its description, and the repetitions for the GenAI
 // conventions.
@@ -131,7 +131,7 @@ func (m *Message) append(dst []attribute.KeyValue, id, createdAt, parts attribut
 	return dst
 }
 
-// Set implements [Record].
+// Set implements [SpanData].
 func (t *Turn) Set(key string, v Value) (known bool, err error) {
 	switch attribute.Key(key) {
 	case semconv.SessionIDKey:
@@ -245,7 +245,7 @@ func setParts(dst *[]Part, v Value) (damaged int, _ error) {
 	return damaged, errors.Join(errs...)
 }
 
-// Validate implements [Record].
+// Validate implements [SpanData].
 func (t *Turn) Validate() error {
 	var errs []error
 	if t.SessionID == "" {

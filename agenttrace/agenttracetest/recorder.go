@@ -71,7 +71,7 @@ type Span struct {
 	Events []SpanEvent
 
 	// Record is the decoded span, nil when it is none of agenttrace's.
-	Record spans.Record
+	Record spans.SpanData
 	// Err says what is wrong with the span: attributes that do not decode, or
 	// what [spans.Record] Validate finds.
 	Err error
@@ -186,7 +186,7 @@ func (rec Recording) Named(name string) Recording {
 }
 
 // records returns the decoded records of one kind.
-func records[R spans.Record](rec Recording, keep func(R) bool) []R {
+func records[R spans.SpanData](rec Recording, keep func(R) bool) []R {
 	var out []R
 	for _, s := range rec {
 		if r, ok := s.Record.(R); ok && (keep == nil || keep(r)) {

@@ -13,7 +13,7 @@ import (
 
 // patience is how long requests wait for a store that is away, with a full disk or a
 // file that was moved. A sender that waits in vain gives up by itself, knows nothing,
-// and holds its connection and its memory until then; one that is told can keep its
+// and holds its connection and its memory until then; one that is built can keep its
 // spans and send them again.
 const patience = 1500 * time.Millisecond
 

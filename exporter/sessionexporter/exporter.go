@@ -71,7 +71,7 @@ func (e *sessionExporter) pushed(ctx context.Context, begin time.Time, r ingest.
 	case err == nil:
 		e.sink.away.end()
 		e.sink.scopes.seen(r.Unrecognized)
-		t.ExporterSessionItemsPlaced.Add(ctx, int64(r.Placed))
+		t.ExporterSessionItemsAccepted.Add(ctx, int64(r.Accepted))
 		t.ExporterSessionItemsIgnored.Add(ctx, int64(r.Ignored))
 		t.ExporterSessionItemsMalformed.Add(ctx, int64(r.Malformed))
 		t.ExporterSessionValuesOmitted.Add(ctx, int64(r.Omitted))

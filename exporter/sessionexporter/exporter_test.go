@@ -553,7 +553,7 @@ func TestTelemetry(t *testing.T) {
 	td := runs("a", "b")
 	scope := td.ResourceSpans().At(0).ScopeSpans().At(0)
 	scope.Spans().AppendEmpty().SetName("GET /")    // of no session
-	scope.Spans().At(1).SetSpanID(pcommon.SpanID{}) // a flaw
+	scope.Spans().At(1).SetSpanID(pcommon.SpanID{}) // a problem
 	scope.Spans().At(0).Attributes().PutStr(string(semconv.SessionTitleKey), "password=hunter2swordfish")
 	scope.Spans().At(1).Attributes().PutStr(string(semconv.SessionTitleKey), strings.Repeat("x", 2<<20))
 	if err := traces.ConsumeTraces(t.Context(), td); err != nil {
@@ -573,7 +573,7 @@ func TestTelemetry(t *testing.T) {
 	value := func(n int64) []metricdata.DataPoint[int64] { return []metricdata.DataPoint[int64]{{Value: n}} }
 	metadatatest.AssertEqualExporterSessionSpansReceived(t, tel, value(3), same...)
 	metadatatest.AssertEqualExporterSessionLogRecordsReceived(t, tel, value(1), same...)
-	metadatatest.AssertEqualExporterSessionItemsPlaced(t, tel, value(2), same...)
+	metadatatest.AssertEqualExporterSessionItemsAccepted(t, tel, value(2), same...)
 	metadatatest.AssertEqualExporterSessionItemsIgnored(t, tel, value(2), same...)
 	metadatatest.AssertEqualExporterSessionItemsMalformed(t, tel, value(1), same...)
 	metadatatest.AssertEqualExporterSessionRowsRefused(t, tel, value(0), same...)

@@ -196,8 +196,8 @@ func TestJSONLAfterCrash(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(whole.Links) == 0 || whole.State == nil {
-		t.Errorf("the store remembers %d spans and the state %v", len(whole.Links), whole.State)
+	if len(whole.SpanRefs) == 0 || whole.State == nil {
+		t.Errorf("the store remembers %d spans and the state %v", len(whole.SpanRefs), whole.State)
 	}
 	var want bytes.Buffer
 	if err := jsonl.NewEncoder(&want).Encode(whole); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest"
 )
 
-// maxScopes bounds how many scopes are told apart: a program may make up names.
+// maxScopes bounds how many scopes are built apart: a program may make up names.
 const maxScopes = 1000
 
 // scopes are the instrumentation scopes that no dialect knows, and what they sent. It

@@ -23,8 +23,8 @@ import (
 // file goes into it only when it is what the agent said that it is: its SHA-256 stands
 // with the path. A path that leads to somebody's keys leads nowhere then.
 
-// mostSideFile is the greatest side file that is bundled.
-const mostSideFile = 256 << 20
+// maxSideFile is the greatest side file that is bundled.
+const maxSideFile = 256 << 20
 
 // sideFile is a file that a session refers to.
 type sideFile struct {
@@ -138,7 +138,7 @@ func (f *sideFile) read(root *string) ([]byte, error) {
 		return nil, err
 	case !info.Mode().IsRegular():
 		return nil, errors.New("it is no file")
-	case info.Size() > mostSideFile:
+	case info.Size() > maxSideFile:
 		return nil, errors.New("it is larger than 256 MiB")
 	case f.size > 0 && info.Size() != f.size:
 		return nil, errors.New("it has another size than the session says")

@@ -63,11 +63,11 @@ may write, are notices as well.`,
 				}
 				return nil
 			}
-			silent, err := idleTimeout(cmd)
+			idleTimeout, err := idleTimeout(cmd)
 			if err != nil {
 				return err
 			}
-			c := checker{cmd: cmd, out: out, silence: silent}
+			c := checker{cmd: cmd, out: out, idleTimeout: idleTimeout}
 			if len(args) == 0 {
 				path, err := storePath(cmd)
 				if err != nil {
@@ -107,7 +107,7 @@ type checker struct {
 	out                  io.Writer
 	sessions, violations int
 	notices              int
-	silence              time.Duration
+	idleTimeout          time.Duration
 }
 
 // check checks what an argument names: a file if there is one of that name.
@@ -224,7 +224,7 @@ func (c *checker) checkExport(name string, file io.Reader) error {
 		if err != nil {
 			return c.damaged(name, err)
 		}
-		return c.report(s.Transcript, s.Links)
+		return c.report(s.Transcript, s.SpanRefs)
 	}
 	found := false
 	newer := func(p codec.Problem) {
@@ -254,7 +254,7 @@ func (c *checker) damaged(name string, err error) error {
 }
 
 // report checks the rows of a session. links are its spans, as far as they are known.
-func (c *checker) report(t *session.Transcript, links []store.Link) error {
+func (c *checker) report(t *session.Transcript, links []store.SpanRef) error {
 	c.sessions++
 	for _, v := range session.Check(t) {
 		c.violations++
@@ -263,7 +263,7 @@ func (c *checker) report(t *session.Transcript, links []store.Link) error {
 			return err
 		}
 	}
-	for _, n := range noticesOf(t, links, c.silence) {
+	for _, n := range noticesOf(t, links, c.idleTimeout) {
 		c.notices++
 		if _, err := fmt.Fprintln(c.out, noticeLine(t.Session.ID, &n)); err != nil {
 			return err
@@ -273,8 +273,8 @@ func (c *checker) report(t *session.Transcript, links []store.Link) error {
 }
 
 // noticesOf returns what is doubtful in a session.
-func noticesOf(t *session.Transcript, links []store.Link, silence time.Duration) []session.Notice {
-	in := inspect.Input{Transcript: t, Links: links, Now: time.Now(), Silence: silence}
+func noticesOf(t *session.Transcript, links []store.SpanRef, idleTimeout time.Duration) []session.Notice {
+	in := inspect.Input{Transcript: t, SpanRefs: links, Now: time.Now(), IdleTimeout: idleTimeout}
 	tl := inspect.Build(in)
 	tl.FindNotices(in)
 	return tl.Notices

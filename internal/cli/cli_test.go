@@ -189,7 +189,7 @@ func fixture() *store.Batch {
 		})
 		return &b.Sessions[len(b.Sessions)-1]
 	}
-	message := func(sessionID, id, role string, at int64, facts *store.Facts, parts ...string) {
+	message := func(sessionID, id, role string, at int64, facts *store.TurnStats, parts ...string) {
 		b.Messages = append(b.Messages, store.MessageChange{ID: id, SessionID: sessionID, Role: role, CreatedAt: epoch + at, UpdatedAt: epoch + at, Rank: store.RankFinal})
 		for i, data := range parts {
 			var head struct {
@@ -210,15 +210,15 @@ func fixture() *store.Batch {
 			b.Parts = append(b.Parts, p)
 		}
 		if facts != nil {
-			b.Links = append(b.Links, store.Link{
+			b.SpanRefs = append(b.SpanRefs, store.SpanRef{
 				TraceID: "4bf92f3577b34da6a3ce929d0e0e4736", SpanID: "00f067aa0ba902" + id[len(id)-2:], SessionID: sessionID, MessageID: id,
-				Kind: "session.turn", Dialect: "agenttrace", StartNano: (epoch + at) * 1e6, EndNano: (epoch + at + 20) * 1e6, Facts: facts,
+				Kind: "session.turn", Dialect: "agenttrace", StartNano: (epoch + at) * 1e6, EndNano: (epoch + at + 20) * 1e6, TurnStats: facts,
 			})
 		}
 	}
-	turn := func(index, input, output int64) *store.Facts {
+	turn := func(index, input, output int64) *store.TurnStats {
 		duration := int64(20)
-		return &store.Facts{
+		return &store.TurnStats{
 			Model: &session.Model{ProviderID: "openai", ModelID: "gpt-5-mini"}, Usage: &session.Usage{Input: input, Output: output},
 			SystemPromptDigest: digest,
 			Trace:              session.MessageTrace{TurnIndex: &index, EndReason: "finish", StopReason: "end_turn", DurationMS: &duration},

@@ -127,7 +127,7 @@ func (w *world) failedCalls() (rows []string) {
 			return
 		}
 		own, ofMessage := "", ""
-		for _, l := range s.Links {
+		for _, l := range s.SpanRefs {
 			if l.PartID == p.ID {
 				own = max(own, l.TraceID)
 			}
@@ -162,7 +162,7 @@ var answers = map[string]func(w *world) []string{
 	"SELECT dialect, kind, count(*) FROM observations": func(w *world) (rows []string) {
 		counts := map[string]int{}
 		for _, s := range w.all {
-			sources, err := w.reads.Links(w.t.Context(), s.Session.ID)
+			sources, err := w.reads.SpanRefs(w.t.Context(), s.Session.ID)
 			if err != nil {
 				w.t.Fatal(err)
 			}
@@ -175,11 +175,11 @@ var answers = map[string]func(w *world) []string{
 		for key, n := range counts {
 			rows = append(rows, row(key, n))
 		}
-		parked, err := w.reads.Parked(w.t.Context())
+		pending, err := w.reads.Pending(w.t.Context())
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		return append(rows, row("parked", parked))
+		return append(rows, row("parked", pending))
 	},
 	"SELECT m.role, p.type, p.tool_state, substr": func(w *world) (rows []string) {
 		for i := range w.one.Messages {
@@ -309,7 +309,7 @@ var answers = map[string]func(w *world) []string{
 		return rows
 	},
 	"SELECT kind, trace_id, span_id": func(w *world) (rows []string) {
-		for _, l := range w.one.Links {
+		for _, l := range w.one.SpanRefs {
 			if l.MessageID == w.reply {
 				failed := 0
 				if l.Error {
@@ -405,14 +405,14 @@ func TestDocumentedQueries(t *testing.T) {
 			continue
 		}
 		if strings.Contains(known, "FROM observations") { // those without a kind are of no session
-			parked := 0
+			pending := 0
 			got = slices.DeleteFunc(got, func(r string) bool {
 				_, n, ok := strings.Cut(r, "||")
 				count, _ := strconv.Atoi(n)
-				parked += count
+				pending += count
 				return ok
 			})
-			got = append(got, row("parked", parked))
+			got = append(got, row("parked", pending))
 		}
 		want := answers[known](w)
 		if !strings.Contains(query, "created_at, ") && !strings.Contains(query, "LIMIT") || strings.Contains(known, "p.created_at") {
@@ -436,7 +436,7 @@ func TestDocumentedQueries(t *testing.T) {
 	dialects := map[string]bool{}
 	for _, s := range w.all {
 		seen := map[string]bool{}
-		for _, l := range s.Links {
+		for _, l := range s.SpanRefs {
 			key := l.TraceID + l.SpanID
 			if seen[key] {
 				t.Errorf("session %s has span %s twice", s.Session.ID, l.SpanID)

@@ -123,7 +123,7 @@ type exporter struct {
 	written, left int
 	first         error
 	// mended says that what the command line says is in the way of each of them.
-	mended bool
+	repaired bool
 }
 
 // check finds what on the command line contradicts itself. named is how many sessions
@@ -242,7 +242,7 @@ func (e *exporter) run(cmd *cobra.Command, r *sqlite.Reader, ids []string) error
 		err = nil
 	}
 	if err == nil && e.left > 0 {
-		if e.written > 0 && e.mended {
+		if e.written > 0 && e.repaired {
 			return fmt.Errorf("%d of %s left out: %w", e.left, counted(e.left+e.written, "session"), e.first)
 		}
 		if e.written == 0 {
@@ -268,7 +268,7 @@ func (e *exporter) some(err error) error {
 // leave reports a session that is not exported.
 func (e *exporter) leave(cmd *cobra.Command, id string, err error) {
 	var usage usageError
-	e.mended = errors.As(err, &usage) && (e.left == 0 || e.mended)
+	e.repaired = errors.As(err, &usage) && (e.left == 0 || e.repaired)
 	e.left++
 	if e.first == nil {
 		e.first = fmt.Errorf("export session %s: %w", shortened(id), err)
@@ -279,11 +279,11 @@ func (e *exporter) leave(cmd *cobra.Command, id string, err error) {
 
 // shortened is an id as a message shows it: whole, unless it is longer than a line.
 func shortened(id string) string {
-	const most = 80
-	if len(id) <= most {
+	const maximum = 80
+	if len(id) <= maximum {
 		return id
 	}
-	return fmt.Sprintf("%s… (%d bytes)", inspect.Head(id, most), len(id))
+	return fmt.Sprintf("%s… (%d bytes)", inspect.Head(id, maximum), len(id))
 }
 
 // outputError is a failure of what all sessions are written to.
@@ -400,7 +400,7 @@ func (e *exporter) load(ctx context.Context, r *sqlite.Reader, id string) (s *fo
 	if s.Input, err = inspect.Collect(ctx, r, id); err != nil {
 		return nil, err
 	}
-	s.Session = &codec.Session{Transcript: s.Input.Transcript, Decisions: s.Input.Decisions, Blobs: s.Input.Blobs, Links: s.Input.Links}
+	s.Session = &codec.Session{Transcript: s.Input.Transcript, Decisions: s.Input.Decisions, Blobs: s.Input.Blobs, SpanRefs: s.Input.SpanRefs}
 	return s, nil
 }
 

@@ -112,7 +112,7 @@ type conversation struct {
 // withIdle opens the store for writing and calls fn with the session that name means,
 // unless the session is at work.
 func withIdle(cmd *cobra.Command, name string, fn func(ctx context.Context, s *sqlite.Store, c *conversation) error) error {
-	silent, err := idleTimeout(cmd)
+	idleTimeout, err := idleTimeout(cmd)
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func withIdle(cmd *cobra.Command, name string, fn func(ctx context.Context, s *s
 		if err != nil {
 			return err
 		}
-		in.Now, in.Silence = time.Now(), silent
+		in.Now, in.IdleTimeout = time.Now(), idleTimeout
 		c := &conversation{id: id, transcript: in.Transcript, timeline: inspect.Build(in), turns: make(map[string]int)}
 		if st := c.timeline.Status.State; st == inspect.ActivityBusy || st == inspect.ActivityRetrying {
 			return usagef("session %s is %s; wait until it is idle", id, st)

@@ -35,7 +35,7 @@ func imported(f *formats.Format) bool { return f.Imported != "" }
 
 func newImport() *cobra.Command {
 	var format string
-	var asJSON, quiet, secrets, unsound, discover, yes bool
+	var asJSON, quiet, secrets, invalid, discover, yes bool
 	cmd := &cobra.Command{
 		Use:   "import [FILE]...",
 		Short: "Read telemetry and sessions from files into the store",
@@ -79,7 +79,7 @@ code is 5.`,
 			if err != nil {
 				return err
 			}
-			im := importer{path: path, warn: cmd.ErrOrStderr(), keepSecrets: secrets, unsound: unsound, summary: importSummary{Store: path, Files: []*tally{}}}
+			im := importer{path: path, warn: cmd.ErrOrStderr(), keepSecrets: secrets, invalid: invalid, summary: importSummary{Store: path, Files: []*tally{}}}
 			if !secrets {
 				if im.sessionRedactor, err = redact.New(redact.Config{}); err != nil {
 					return err
@@ -141,7 +141,7 @@ code is 5.`,
 	f.BoolVar(&asJSON, "json", false, "print a JSON object")
 	f.BoolVarP(&quiet, "quiet", "q", false, "show no progress")
 	f.BoolVar(&secrets, "keep-secrets", false, "do not remove secrets or truncate long values")
-	f.BoolVar(&unsound, "unsound", false, "import sessions that violate rules as well")
+	f.BoolVar(&invalid, "unsound", false, "import sessions that violate rules as well")
 	f.BoolVar(&discover, "discover", false, "list session files of known agents in their usual places")
 	f.BoolVar(&yes, "yes", false, "import what --discover lists")
 	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(formatNames(imported), cobra.ShellCompDirectiveNoFileComp))
@@ -186,8 +186,8 @@ type input struct {
 // errOther is of a file in a directory that is of no format, as may well be.
 var errOther = errors.New("nothing that import knows")
 
-// mostOthers is how many of those are named.
-const mostOthers = 20
+// maxOthers is how many of those are named.
+const maxOthers = 20
 
 // importer reads inputs into a store, which is opened when there is something to
 // write.
@@ -204,9 +204,9 @@ type importer struct {
 	// is nil where secrets are kept.
 	sessionRedactor *redact.Redactor
 	// unsound says that sessions are imported too that break rules.
-	unsound bool
-	// parked is how many observations waited before.
-	parked  int64
+	invalid bool
+	// pending is how many observations waited before.
+	pending int64
 	summary importSummary
 }
 
@@ -243,7 +243,7 @@ func (im *importer) run(ctx context.Context, inputs []input) (failed, err error)
 		}
 		t.Error = err.Error()
 		if errors.Is(err, errOther) {
-			if others++; others <= mostOthers {
+			if others++; others <= maxOthers {
 				im.warnf("%s is left out: %v", in.name, err)
 			}
 			continue
@@ -255,14 +255,14 @@ func (im *importer) run(ctx context.Context, inputs []input) (failed, err error)
 			im.warnf("%v", failed)
 		}
 	}
-	if err := im.countParked(ctx); err != nil {
+	if err := im.countPending(ctx); err != nil {
 		return nil, err
 	}
 	if err := im.findNotices(ctx); err != nil {
 		return nil, err
 	}
-	if others > mostOthers {
-		im.warnf("%d more files are left out: %v", others-mostOthers, errOther)
+	if others > maxOthers {
+		im.warnf("%d more files are left out: %v", others-maxOthers, errOther)
 	}
 	switch {
 	case others == len(inputs):
@@ -348,10 +348,10 @@ func (im *importer) warnf(format string, args ...any) {
 
 // damaged reports a piece that was left out. Only the first of a file are shown.
 func (im *importer) damaged(t *tally, err error) {
-	const most = 20
+	const maximum = 20
 	t.Damaged++
 	switch {
-	case t.Damaged <= most:
+	case t.Damaged <= maximum:
 		// A reader of files may name the one that it was given itself.
 		what, own := strings.CutPrefix(err.Error(), t.File+":")
 		if own && what != "" && what[0] >= '0' && what[0] <= '9' {
@@ -359,22 +359,22 @@ func (im *importer) damaged(t *tally, err error) {
 		}
 		t.Damages = append(t.Damages, what)
 		im.warnf("%s: %s", t.File, what)
-	case t.Damaged == most+1:
+	case t.Damaged == maximum+1:
 		im.warnf("%s: more that is damaged is only counted", t.File)
 	}
 }
 
 // ingested counts what became of a delivery, and says of the first of a file's spans
-// and records that had a flaw which.
+// and records that had a problem which.
 func (im *importer) ingested(t *tally, r ingest.Report) {
-	const most = 20
+	const maximum = 20
 	before := t.Malformed
 	t.add(r)
-	for _, flaw := range r.Flaws[:min(len(r.Flaws), most-len(t.Flaws))] {
-		t.Flaws = append(t.Flaws, flaw)
-		im.warnf("%s: malformed %s", t.File, flaw)
+	for _, problem := range r.Problems[:min(len(r.Problems), maximum-len(t.Problems))] {
+		t.Problems = append(t.Problems, problem)
+		im.warnf("%s: malformed %s", t.File, problem)
 	}
-	if t.Malformed > most && before <= most {
+	if t.Malformed > maximum && before <= maximum {
 		im.warnf("%s: more that is malformed is only counted", t.File)
 	}
 }
@@ -401,7 +401,7 @@ func (im *importer) open(ctx context.Context) error {
 		return storeError{err}
 	}
 	im.store, im.ingester = s, ingest.New(s, o)
-	if im.parked, err = s.Parked(ctx); err != nil {
+	if im.pending, err = s.Pending(ctx); err != nil {
 		return storeError{err}
 	}
 	return nil
@@ -409,7 +409,7 @@ func (im *importer) open(ctx context.Context) error {
 
 // findNotices lists what is doubtful in the sessions of which telemetry was read.
 func (im *importer) findNotices(ctx context.Context) error {
-	if im.store == nil || im.summary.Total.Placed == 0 {
+	if im.store == nil || im.summary.Total.Accepted == 0 {
 		return nil
 	}
 	for _, id := range slices.Sorted(maps.Keys(im.summary.Total.Sessions)) {
@@ -423,22 +423,22 @@ func (im *importer) findNotices(ctx context.Context) error {
 		if err != nil {
 			return storeError{err}
 		}
-		for _, n := range noticesOf(t, links, inspect.DefaultSilence) {
+		for _, n := range noticesOf(t, links, inspect.DefaultIdleTimeout) {
 			im.summary.Notices = append(im.summary.Notices, noticeLine(id, &n))
 		}
 	}
 	return nil
 }
 
-// countParked says how many of what was read are told by no session in the end.
-func (im *importer) countParked(ctx context.Context) error {
+// countPending says how many of what was read are built by no session in the end.
+func (im *importer) countPending(ctx context.Context) error {
 	if im.store == nil {
 		return nil
 	}
-	n, err := im.store.Parked(ctx)
-	im.summary.Total.Parked = max(0, n-im.parked)
+	n, err := im.store.Pending(ctx)
+	im.summary.Total.Pending = max(0, n-im.pending)
 	if len(im.summary.Files) == 1 {
-		im.summary.Files[0].Parked = im.summary.Total.Parked
+		im.summary.Files[0].Pending = im.summary.Total.Pending
 	}
 	return err
 }

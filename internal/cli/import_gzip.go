@@ -21,12 +21,12 @@ var packings = []struct {
 	{"gzip", "\x1f\x8b", func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) }},
 	{"zstd", "\x28\xb5\x2f\xfd", func(r io.Reader) (io.Reader, error) {
 		// One goroutine's work is done in the reader's own, which nobody has to close.
-		return zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(mostWindow))
+		return zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxWindow))
 	}},
 }
 
-// mostWindow is how much memory a packed file may ask for to be unpacked.
-const mostWindow = 256 << 20
+// maxWindow is how much memory a packed file may ask for to be unpacked.
+const maxWindow = 256 << 20
 
 // unpacked returns what is compressed in r, where that is a format of sessions or a
 // database; nil where nothing is compressed, and for telemetry, whose reader does it

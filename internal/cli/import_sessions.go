@@ -187,7 +187,7 @@ func (im *importer) wants(ctx context.Context, f *formats.Format, s *store.Impor
 		return fateLeaveOut, nil
 	}
 	if broken := violations(s.Transcript); len(broken) > 0 {
-		if !im.unsound {
+		if !im.invalid {
 			im.damaged(t, fmt.Errorf("session %s is left out, for it breaks rules: %s; fix the file, or import it as it is with --unsound",
 				s.Session.ID, named(broken)))
 			return fateLeaveOut, nil
@@ -248,15 +248,15 @@ func violations(t *session.Transcript) []session.Violation {
 
 // named lists the first of the violations for a sentence.
 func named(all []session.Violation) string {
-	const most = 3
+	const maximum = 3
 	var b strings.Builder
-	for i, v := range all[:min(most, len(all))] {
+	for i, v := range all[:min(maximum, len(all))] {
 		if i > 0 {
 			b.WriteString("; ")
 		}
 		b.WriteString(v.String())
 	}
-	if more := len(all) - most; more > 0 {
+	if more := len(all) - maximum; more > 0 {
 		fmt.Fprintf(&b, "; and %d more", more)
 	}
 	return b.String()

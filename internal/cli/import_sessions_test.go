@@ -154,7 +154,7 @@ func copied(t *testing.T, path string) string {
 func contents(export []byte, but ...string) string {
 	var kept strings.Builder
 	for line := range bytes.Lines(export) {
-		if !slices.ContainsFunc(append(but, "session_state", "session_trace", "session_span", "part_claim"), func(kind string) bool {
+		if !slices.ContainsFunc(append(but, "session_state", "session_trace", "session_span", "requested_index"), func(kind string) bool {
 			return bytes.HasPrefix(line, []byte(`{"type":"`+kind+`"`))
 		}) {
 			kept.Write(line)
@@ -195,7 +195,7 @@ func wantRows(t *testing.T, store, golden string) {
 func decoded(t *testing.T, lines []byte) *codec.Session {
 	t.Helper()
 	var found *codec.Session
-	for s, err := range jsonl.Salvage(bytes.NewReader(lines), func(p codec.Problem) { t.Error(p) }) {
+	for s, err := range jsonl.Recover(bytes.NewReader(lines), func(p codec.Problem) { t.Error(p) }) {
 		if err != nil || found != nil {
 			t.Fatalf("a second session, or %v", err)
 		}

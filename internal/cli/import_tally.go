@@ -25,12 +25,12 @@ type importSummary struct {
 type tally struct {
 	File   string `json:"file,omitempty"`
 	Format string `json:"format,omitempty"`
-	// Spans and Records were read; Placed and Ignored add up to them. Parked are
-	// those of Placed of which no session tells after all was read.
+	// Spans and Records were read; Accepted and Ignored add up to them. Pending are
+	// those of Accepted of which no session tells after all was read.
 	Spans     int   `json:"spans"`
 	Records   int   `json:"records"`
-	Placed    int   `json:"placed"`
-	Parked    int64 `json:"parked"`
+	Accepted  int   `json:"accepted"`
+	Pending   int64 `json:"pending"`
 	Ignored   int   `json:"ignored"`
 	Malformed int   `json:"malformed"`
 	Rows      int64 `json:"rows"`
@@ -53,8 +53,8 @@ type tally struct {
 	Skipped int      `json:"skipped"`
 	Damaged int      `json:"damaged"`
 	Damages []string `json:"damages,omitempty"`
-	// Flaws say what was wrong with the first of those that were Malformed.
-	Flaws []string `json:"flaws,omitempty"`
+	// Problems say what was wrong with the first of those that were Malformed.
+	Problems []string `json:"problems,omitempty"`
 	// Dialects says which dialects recognized how many.
 	Dialects map[string]int `json:"dialects,omitempty"`
 	// Unrecognized counts what no dialect of a client knows, by the scope that made it.
@@ -96,7 +96,7 @@ func (s sessionSet) MarshalJSON() ([]byte, error) { return fmt.Append(nil, len(s
 func (t *tally) add(r ingest.Report) {
 	t.Spans += r.Spans
 	t.Records += r.Records
-	t.Placed += r.Placed
+	t.Accepted += r.Accepted
 	t.Ignored += r.Ignored
 	t.Malformed += r.Malformed
 	t.Rows += r.Rows
@@ -131,7 +131,7 @@ func (t *tally) addSession(id string) {
 func (t *tally) include(o *tally) {
 	t.Spans += o.Spans
 	t.Records += o.Records
-	t.Placed += o.Placed
+	t.Accepted += o.Accepted
 	t.Ignored += o.Ignored
 	t.Malformed += o.Malformed
 	t.Rows += o.Rows
@@ -164,11 +164,11 @@ func (s *importSummary) print(w io.Writer) error {
 	if len(s.Files) > 1 {
 		s.Total.print(&b, "total")
 	}
-	const most = 20
-	for _, line := range s.Notices[:min(most, len(s.Notices))] {
+	const maximum = 20
+	for _, line := range s.Notices[:min(maximum, len(s.Notices))] {
 		b.WriteString(line + "\n")
 	}
-	if more := len(s.Notices) - most; more > 0 {
+	if more := len(s.Notices) - maximum; more > 0 {
 		fmt.Fprintf(&b, "%s more; agenttrace check lists them\n", counted(more, "notice"))
 	}
 	_, err := io.WriteString(w, b.String())
@@ -195,7 +195,7 @@ func (t *tally) print(b *strings.Builder, name string) {
 		n    int64
 		what string
 	}{
-		{int64(t.Placed), "placed"}, {t.Parked, "parked"}, {int64(t.Ignored), "ignored"}, {int64(t.Malformed), "malformed"},
+		{int64(t.Accepted), "accepted"}, {t.Pending, "pending"}, {int64(t.Ignored), "ignored"}, {int64(t.Malformed), "malformed"},
 		{int64(t.Unchanged), "unchanged"}, {t.Refused, "refused"}, {int64(t.Joined), "merged with telemetry"}, {int64(t.Redacted), "redacted"},
 		{int64(t.Skipped), "skipped"}, {int64(t.Damaged), "damaged"},
 	} {

@@ -59,9 +59,9 @@ func TestImportContainers(t *testing.T) {
 	defer z.Close()
 
 	type result struct {
-		Spans, Records, Placed, Ignored int
-		Dialects                        map[string]int
-		Sessions                        int
+		Spans, Records, Accepted, Ignored int
+		Dialects                          map[string]int
+		Sessions                          int
 	}
 	var want *result
 	var stored string

@@ -79,7 +79,7 @@ In JSON they are estimated_cost_usd, beside cost_usd.`,
 					q.Limit = -1
 				}
 			}
-			silent, err := idleTimeout(cmd)
+			idleTimeout, err := idleTimeout(cmd)
 			if err != nil {
 				return err
 			}
@@ -91,7 +91,7 @@ In JSON they are estimated_cost_usd, beside cost_usd.`,
 				}
 				rows = append(rows, s)
 			}
-			items, err := listItems(cmd, r, rows, p, now, silent)
+			items, err := listItems(cmd, r, rows, p, now, idleTimeout)
 			if err != nil {
 				return err
 			}
@@ -147,7 +147,7 @@ func reportNone(cmd *cobra.Command, r *sqlite.Reader, q store.SessionQuery) erro
 
 // listItems makes a list of sessions with what each of them used, and names the models that p,
 // which may be nil, has no price for.
-func listItems(cmd *cobra.Command, r *sqlite.Reader, rows []session.Session, p *prices, now time.Time, silent time.Duration) ([]inspect.Item, error) {
+func listItems(cmd *cobra.Command, r *sqlite.Reader, rows []session.Session, p *prices, now time.Time, idleTimeout time.Duration) ([]inspect.Item, error) {
 	ids := make([]string, len(rows))
 	for i := range rows {
 		ids[i] = rows[i].ID
@@ -174,9 +174,9 @@ func listItems(cmd *cobra.Command, r *sqlite.Reader, rows []session.Session, p *
 		} else if err != nil {
 			return nil, err
 		}
-		items[i] = inspect.NewItem(&rows[i], t, &s, now, silent)
+		items[i] = inspect.NewItem(&rows[i], t, &s, now, idleTimeout)
 		if doubtful[rows[i].ID] {
-			if items[i].Notices, err = countNotices(cmd.Context(), r, rows[i].ID, silent); err != nil {
+			if items[i].Notices, err = countNotices(cmd.Context(), r, rows[i].ID, idleTimeout); err != nil {
 				return nil, err
 			}
 		}
@@ -193,7 +193,7 @@ func listItems(cmd *cobra.Command, r *sqlite.Reader, rows []session.Session, p *
 }
 
 // countNotices counts what is doubtful in a session of the store.
-func countNotices(ctx context.Context, r *sqlite.Reader, id string, silent time.Duration) (int, error) {
+func countNotices(ctx context.Context, r *sqlite.Reader, id string, idleTimeout time.Duration) (int, error) {
 	t, err := r.Transcript(ctx, id)
 	if errors.Is(err, store.ErrNotFound) {
 		return 0, nil
@@ -201,7 +201,7 @@ func countNotices(ctx context.Context, r *sqlite.Reader, id string, silent time.
 		return 0, err
 	}
 	links, err := r.Spans(ctx, id)
-	return len(noticesOf(t, links, silent)), err
+	return len(noticesOf(t, links, idleTimeout)), err
 }
 
 func writeJSON(cmd *cobra.Command, v any) error { return encodeJSON(jsonOutput(cmd), v) }

@@ -125,8 +125,8 @@ func openSpecial(ctx context.Context, path string) (f *os.File, err error) {
 // path opens its file another time: what is there would be replaced or overwritten, though
 // the shell has it open already.
 func descriptor(path string) (n int, ok bool) {
-	const mostLinks = 40 // as Linux has it
-	for range mostLinks {
+	const maxLinks = 40 // as Linux has it
+	for range maxLinks {
 		if path == "" {
 			return 0, false
 		}

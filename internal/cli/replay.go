@@ -188,11 +188,11 @@ func (p *replayer) report(cmd *cobra.Command, r *sqlite.Reader, id string) error
 		return err
 	}
 	tl := inspect.Build(in)
-	var verdict *inspect.Replay
+	var verdict *inspect.Eligibility
 	if p.turn == 0 {
-		verdict = tl.Replay()
-	} else if one := tl.TurnReplay(p.turn); one != nil {
-		verdict = &inspect.Replay{SessionID: id, Eligible: one.Eligible, Turns: []inspect.TurnReplay{*one}}
+		verdict = tl.Eligibility()
+	} else if one := tl.TurnEligibility(p.turn); one != nil {
+		verdict = &inspect.Eligibility{SessionID: id, Eligible: one.Eligible, Turns: []inspect.TurnEligibility{*one}}
 	} else {
 		return noTurn(tl, p.turn)
 	}
@@ -372,7 +372,7 @@ func (p *replayer) ask(cmd *cobra.Command, name string) error {
 		if _, err := s.Apply(ctx, changes); err != nil {
 			return err
 		}
-		if err := p.tell(cmd, b, a, fork); err != nil {
+		if err := p.printReport(cmd, b, a, fork); err != nil {
 			return err
 		}
 		return a.Err
@@ -412,7 +412,7 @@ func replayTitle(of string, b *replay.Bundle) string {
 }
 
 // told is what is said of a run, as JSON.
-type told struct {
+type report struct {
 	SessionID  string   `json:"session_id"`
 	Turn       int      `json:"turn"`
 	ForkID     string   `json:"fork_id"`
@@ -427,8 +427,8 @@ type told struct {
 	Error      string   `json:"error,omitempty"`
 }
 
-func (p *replayer) tell(cmd *cobra.Command, b *replay.Bundle, a *replay.Answer, fork string) error {
-	t := told{
+func (p *replayer) printReport(cmd *cobra.Command, b *replay.Bundle, a *replay.Answer, fork string) error {
+	t := report{
 		SessionID: b.SessionID, Turn: b.Turn, ForkID: fork, Model: a.Model.ModelID, ModelCalls: a.ModelCalls, StopReason: a.StopReason,
 		Reused: a.Reused, Open: a.Open, Limited: a.Limited, DurationMS: a.Duration().Milliseconds(),
 	}

@@ -183,7 +183,7 @@ func TestReplayAgent(t *testing.T) {
 		t.Errorf("the context was not compacted: it begins with %q", first)
 	}
 
-	var told struct {
+	var reported struct {
 		ForkID     string   `json:"fork_id"`
 		ModelCalls int      `json:"model_calls"`
 		Reused     int      `json:"recorded_outputs"`
@@ -191,23 +191,23 @@ func TestReplayAgent(t *testing.T) {
 	}
 	again := func(args ...string) {
 		t.Helper()
-		told.ForkID, told.ModelCalls, told.Reused, told.Open = "", 0, 0, nil
+		reported.ForkID, reported.ModelCalls, reported.Reused, reported.Open = "", 0, 0, nil
 		text := run(0, append([]string{"replay", result.SessionID, "--run", "--endpoint", server.URL + "/v1", "--json"}, args...)...)
-		if err := json.Unmarshal([]byte(text), &told); err != nil {
+		if err := json.Unmarshal([]byte(text), &reported); err != nil {
 			t.Fatal(err)
 		}
-		run(0, "check", told.ForkID)
+		run(0, "check", reported.ForkID)
 	}
 	again("--turn", "3")
-	if told.ModelCalls != 1 {
-		t.Errorf("turn 3: %+v", told)
+	if reported.ModelCalls != 1 {
+		t.Errorf("turn 3: %+v", reported)
 	}
-	run(0, "diff", result.SessionID, told.ForkID)
+	run(0, "diff", result.SessionID, reported.ForkID)
 
 	// Of the other turns the fork has no later ones.
 	again("--turn", "1")
-	if told.ModelCalls != 3 || told.Reused != 3 {
-		t.Errorf("turn 1: %+v", told)
+	if reported.ModelCalls != 3 || reported.Reused != 3 {
+		t.Errorf("turn 1: %+v", reported)
 	}
 	var d struct {
 		Turns []struct {
@@ -217,7 +217,7 @@ func TestReplayAgent(t *testing.T) {
 	}
 	differences := func() (turns []int) {
 		t.Helper()
-		if err := json.Unmarshal([]byte(run(1, "diff", result.SessionID, told.ForkID, "--json")), &d); err != nil {
+		if err := json.Unmarshal([]byte(run(1, "diff", result.SessionID, reported.ForkID, "--json")), &d); err != nil {
 			t.Fatal(err)
 		}
 		for _, turn := range d.Turns {
@@ -228,28 +228,28 @@ func TestReplayAgent(t *testing.T) {
 		return turns
 	}
 	if diff := cmp.Diff([]int{2, 3}, differences()); diff != "" {
-		t.Errorf("turns that differ (-want +got):\n%s\n%s", diff, run(1, "diff", result.SessionID, told.ForkID))
+		t.Errorf("turns that differ (-want +got):\n%s\n%s", diff, run(1, "diff", result.SessionID, reported.ForkID))
 	}
 	again("--turn", "2")
-	if told.ModelCalls != 2 || told.Reused != 1 {
-		t.Errorf("turn 2: %+v", told)
+	if reported.ModelCalls != 2 || reported.Reused != 1 {
+		t.Errorf("turn 2: %+v", reported)
 	}
 	// The summary that came after the answer stands in its turn.
-	if text := run(1, "diff", result.SessionID, told.ForkID, "--unified"); strings.Count(text, "\n    - ") != 2 || !strings.Contains(text, "compaction: A module was looked at.") {
+	if text := run(1, "diff", result.SessionID, reported.ForkID, "--unified"); strings.Count(text, "\n    - ") != 2 || !strings.Contains(text, "compaction: A module was looked at.") {
 		t.Errorf("more differs than the summary and the turn after it:\n%s", text)
 	}
 	if diff := cmp.Diff([]int{2, 3}, differences()); diff != "" {
-		t.Errorf("turns that differ (-want +got):\n%s\n%s", diff, run(1, "diff", result.SessionID, told.ForkID))
+		t.Errorf("turns that differ (-want +got):\n%s\n%s", diff, run(1, "diff", result.SessionID, reported.ForkID))
 	}
 
 	again("--turn", "2", "--model", "careless")
-	if diff := cmp.Diff([]string{"run"}, told.Open); diff != "" || told.Reused != 0 {
-		t.Errorf("another model: %+v\n%s", told, diff)
+	if diff := cmp.Diff([]string{"run"}, reported.Open); diff != "" || reported.Reused != 0 {
+		t.Errorf("another model: %+v\n%s", reported, diff)
 	}
 	if diff := cmp.Diff([]int{2, 3}, differences()); diff != "" {
 		t.Errorf("turns that differ (-want +got):\n%s", diff)
 	}
-	if text := run(0, "show", told.ForkID); !strings.Contains(text, "git push --force") || !strings.Contains(text, "careless") {
+	if text := run(0, "show", reported.ForkID); !strings.Contains(text, "git push --force") || !strings.Contains(text, "careless") {
 		t.Errorf("the fork does not show what the other model did:\n%s", text)
 	}
 }

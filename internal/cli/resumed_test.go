@@ -66,7 +66,7 @@ func TestReplayOfAResumedConversationSaysWhatWasNotRecorded(t *testing.T) {
 		if c.notices > 0 {
 			code = 1
 		}
-		got := decode[inspect.Replay](t, command(t, code, "--store", path, "replay", "last", "--json"))
+		got := decode[inspect.Eligibility](t, command(t, code, "--store", path, "replay", "last", "--json"))
 		if len(got.Turns) != len(c.want) || got.Eligible != (c.notices == 0) {
 			t.Errorf("%s: %d turns, eligible %t", c.name, len(got.Turns), got.Eligible)
 			continue

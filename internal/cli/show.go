@@ -71,7 +71,7 @@ In JSON they are estimated_cost_usd, beside cost_usd.`,
 					return err
 				}
 				in.Now = time.Now()
-				if in.Silence, err = idleTimeout(cmd); err != nil {
+				if in.IdleTimeout, err = idleTimeout(cmd); err != nil {
 					return err
 				}
 				tl := inspect.Build(in)

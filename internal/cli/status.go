@@ -26,7 +26,7 @@ func idleTimeout(cmd *cobra.Command) (time.Duration, error) {
 	}
 	text := os.Getenv(envIdleTimeout)
 	if text == "" {
-		return inspect.DefaultSilence, nil
+		return inspect.DefaultIdleTimeout, nil
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d <= 0 {
@@ -36,7 +36,7 @@ func idleTimeout(cmd *cobra.Command) (time.Duration, error) {
 }
 
 func idleTimeoutFlag(cmd *cobra.Command) {
-	cmd.Flags().Duration("idle-timeout", inspect.DefaultSilence,
+	cmd.Flags().Duration("idle-timeout", inspect.DefaultIdleTimeout,
 		"report a busy session as interrupted after this `duration` without an update (default $"+envIdleTimeout+", then 10m)")
 	cmd.Flags().Lookup("idle-timeout").DefValue = "0s" // the text says what it is
 }
@@ -78,7 +78,7 @@ Times are in Unix milliseconds. Values that are not known are absent.`,
 		ValidArgsFunction: completeSessions,
 		Args:              exactly(1, "one session"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			silent, err := idleTimeout(cmd)
+			idleTimeout, err := idleTimeout(cmd)
 			if err != nil {
 				return err
 			}
@@ -91,7 +91,7 @@ Times are in Unix milliseconds. Values that are not known are absent.`,
 				if err != nil {
 					return err
 				}
-				st := inspect.StatusOf(&t.Session, t, decisions, time.Now(), silent)
+				st := inspect.StatusOf(&t.Session, t, decisions, time.Now(), idleTimeout)
 				if asJSON {
 					err = writeJSON(cmd, st)
 				} else {

@@ -80,7 +80,7 @@ repeated.`,
 					return err
 				}
 			}
-			if o.silence, err = idleTimeout(cmd); err != nil {
+			if o.idleTimeout, err = idleTimeout(cmd); err != nil {
 				return err
 			}
 			o.now, o.notice = time.Now, cmd.ErrOrStderr()
@@ -137,12 +137,12 @@ func parseSince(text string, now time.Time, zone *time.Location) (time.Time, err
 type tailOptions struct {
 	path string
 	// name is what the user called the session, "" for all of them.
-	name    string
-	turns   int
-	since   time.Time // zero when not given
-	silence time.Duration
-	now     func() time.Time
-	sink    newsSink
+	name        string
+	turns       int
+	since       time.Time // zero when not given
+	idleTimeout time.Duration
+	now         func() time.Time
+	sink        newsSink
 	// notice is where it says what it waits for.
 	notice io.Writer
 }
@@ -160,13 +160,13 @@ type humanSink struct {
 }
 
 func (s *humanSink) news(news []inspect.News) error {
-	var told []inspect.News
+	var reported []inspect.News
 	for _, n := range news {
 		if n.Event != newsStore {
-			told = append(told, n)
+			reported = append(reported, n)
 		}
 	}
-	return s.write(s.p.Print(told))
+	return s.write(s.p.Print(reported))
 }
 
 func (s *humanSink) close() error { return s.write(s.p.Flush()) }
@@ -219,7 +219,7 @@ type tailer struct {
 	// id is the session that name means, once it is known.
 	id string
 	// heard is when anything was heard of last, Unix milliseconds.
-	heard int64
+	lastSeen int64
 	// old are sessions that were there at first, too old to be told of, and when
 	// they were heard of.
 	old map[string]int64
@@ -230,7 +230,7 @@ type tailer struct {
 
 func newTailer(o tailOptions) *tailer {
 	t := &tailer{tailOptions: o, store: sqlite.Follow(o.path), from: make(map[string]store.Position)}
-	t.follower.Silence = o.silence
+	t.follower.IdleTimeout = o.idleTimeout
 	return t
 }
 
@@ -288,16 +288,16 @@ func (t *tailer) look(ctx context.Context) error {
 	case sqlite.Opened:
 		if t.began {
 			// Its sessions are others, or the same with another past.
-			t.follower = inspect.Follower{Silence: t.silence}
+			t.follower = inspect.Follower{IdleTimeout: t.idleTimeout}
 			clear(t.from)
-			t.id, t.heard, t.old = "", 0, nil
+			t.id, t.lastSeen, t.old = "", 0, nil
 			if err := t.sink.news([]inspect.News{{Event: newsStore, At: t.now().UnixMilli(), State: "opened"}}); err != nil {
 				return err
 			}
 		}
 	case sqlite.Unchanged:
 		if r != nil {
-			return t.sink.news(t.follower.Silent(t.now()))
+			return t.sink.news(t.follower.Idle(t.now()))
 		}
 	}
 	if r == nil {
@@ -329,7 +329,7 @@ func (t *tailer) read(ctx context.Context, r *sqlite.Reader) error {
 			return err
 		}
 	}
-	return t.sink.news(t.follower.Silent(t.now())) // what is not looked at falls silent too
+	return t.sink.news(t.follower.Idle(t.now())) // what is not looked at falls silent too
 }
 
 // candidates are the sessions to look at, the one heard of last at the end.
@@ -348,16 +348,16 @@ func (t *tailer) candidates(ctx context.Context, r *sqlite.Reader) ([]string, er
 		return []string{t.id}, nil
 	}
 	now := t.now()
-	told := now.Add(-recent)
+	reported := now.Add(-recent)
 	if !t.since.IsZero() {
-		told = t.since
+		reported = t.since
 	}
 	after := now.Add(-lag)
-	if t.heard != 0 {
-		after = time.UnixMilli(min(t.heard, now.UnixMilli())).Add(-lag)
+	if t.lastSeen != 0 {
+		after = time.UnixMilli(min(t.lastSeen, now.UnixMilli())).Add(-lag)
 	}
-	if !t.began && told.Before(after) {
-		after = told
+	if !t.began && reported.Before(after) {
+		after = reported
 	}
 	sessions, err := r.SessionsSince(ctx, after.UnixMilli())
 	if err != nil {
@@ -369,9 +369,9 @@ func (t *tailer) candidates(ctx context.Context, r *sqlite.Reader) ([]string, er
 	for i := range sessions {
 		s := &sessions[i]
 		there[s.ID] = true
-		t.heard = max(t.heard, s.UpdatedAt)
+		t.lastSeen = max(t.lastSeen, s.UpdatedAt)
 		seen, isOld := t.old[s.ID]
-		if isOld && seen == s.UpdatedAt || !t.began && s.UpdatedAt < told.UnixMilli() {
+		if isOld && seen == s.UpdatedAt || !t.began && s.UpdatedAt < reported.UnixMilli() {
 			old[s.ID] = s.UpdatedAt
 			continue
 		}

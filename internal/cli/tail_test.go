@@ -112,10 +112,10 @@ func (a *agent) turn(n string, short bool) []func() {
 		},
 		func() {
 			duration := int64(9000)
-			a.apply(store.Batch{Links: []store.Link{{
+			a.apply(store.Batch{SpanRefs: []store.SpanRef{{
 				TraceID: "4bf92f3577b34da6a3ce929d0e0e4736", SpanID: "00f067aa0ba902" + n + n, SessionID: a.id, MessageID: answer, Kind: "session.turn", Dialect: "agenttrace",
 				StartNano: tailEpoch * 1e6, EndNano: (tailEpoch + a.at) * 1e6,
-				Facts: &store.Facts{Usage: &session.Usage{Input: 100, Output: 20}, Trace: session.MessageTrace{EndReason: "finish", DurationMS: &duration}},
+				TurnStats: &store.TurnStats{Usage: &session.Usage{Input: 100, Output: 20}, Trace: session.MessageTrace{EndReason: "finish", DurationMS: &duration}},
 			}}})
 		},
 		func() { a.says("idle", "") },
@@ -161,7 +161,7 @@ func startTailAt(t *testing.T, now int64, path, name string, width int, asJSON b
 	x.clock.Store(now)
 	printer := inspect.NewNewsPrinter(inspect.Options{Width: width, Now: time.UnixMilli(now)})
 	printer.Grow = true
-	o := tailOptions{path: path, name: name, turns: 1, silence: inspect.DefaultSilence, notice: &x.notice, sink: &humanSink{w: &x.out, p: printer}}
+	o := tailOptions{path: path, name: name, turns: 1, idleTimeout: inspect.DefaultIdleTimeout, notice: &x.notice, sink: &humanSink{w: &x.out, p: printer}}
 	o.now = func() time.Time { return time.UnixMilli(x.clock.Load()) }
 	if asJSON {
 		o.sink = &jsonSink{w: &x.out}

@@ -66,7 +66,7 @@ func TestJaeger(t *testing.T) {
 		for _, v := range session.Check(transcript) {
 			t.Errorf("session %s: %s", id, v)
 		}
-		links, err := reader.Links(ctx, id)
+		links, err := reader.SpanRefs(ctx, id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -243,7 +243,7 @@ func compareCalls(t *testing.T, transcript *session.Transcript, spans []jaegerSp
 
 // compareLinks requires every span of the session to be in Jaeger, and every span of our
 // scope in Jaeger to be in the session.
-func compareLinks(t *testing.T, sessionID string, links []store.Link, spans []jaegerSpan) {
+func compareLinks(t *testing.T, sessionID string, links []store.SpanRef, spans []jaegerSpan) {
 	t.Helper()
 	var inTrace, inStore []string
 	for _, s := range spans {

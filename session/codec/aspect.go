@@ -265,7 +265,7 @@ var Aspects = []Aspect{
 		return list(c.blobs, func(b *store.Blob) []string { return []string{string(b.Kind) + " " + b.Body} })
 	}},
 	{Name: "spans, and what later telemetry needs", of: func(c *content) []string {
-		n := len(c.s.Links) + len(c.s.Traces) + len(c.s.Claims)
+		n := len(c.s.SpanRefs) + len(c.s.Traces) + len(c.s.RequestedIndexes)
 		if c.s.State != nil {
 			n++
 		}

@@ -39,13 +39,13 @@ type own struct {
 	startNano, endNano int64
 }
 
-// placeAgenttrace reads a span of the SDK into a record, notes what is wrong with the span
+// attributeAgenttrace reads a span of the SDK into a record, notes what is wrong with the span
 // itself, and places the rows that it carries or what the record describes.
-func placeAgenttrace(b *builder, s *span) bool {
+func attributeAgenttrace(b *builder, s *span) bool {
 	record := readRecord(b, s)
 	o := b.own(s, carriesRows(s))
-	if done, placed := o.replayed(record); done {
-		return placed
+	if done, accepted := o.replayed(record); done {
+		return accepted
 	}
 	if !o.identify(sessionOf(record)) {
 		return false
@@ -69,7 +69,7 @@ func placeAgenttrace(b *builder, s *span) bool {
 
 // readRecord reads the attributes of a span. What they are not is noted; a span that
 // repeats rows may lack what they say, as the times of a session that has none.
-func readRecord(b *builder, s *span) spans.Record {
+func readRecord(b *builder, s *span) spans.SpanData {
 	record := spans.New(s.Name())
 	if record == nil {
 		record = new(spans.ModelCall)
@@ -80,34 +80,34 @@ func readRecord(b *builder, s *span) spans.Record {
 			continue
 		}
 		if !clean {
-			b.flaw(key + ": invalid text")
+			b.problem(key + ": invalid text")
 		}
 		if _, err := record.Set(key, val); err != nil {
-			b.flaw(key + ": " + err.Error())
+			b.problem(key + ": " + err.Error())
 		}
 	}
 	if err := record.Validate(); err != nil && !carriesRows(s) {
-		b.flaw(strings.ReplaceAll(err.Error(), "\n", "; "))
+		b.problem(strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	if n := s.DroppedAttributesCount(); n > 0 {
-		b.flaw(strconv.FormatUint(uint64(n), 10) + " attributes were dropped before export")
+		b.problem(strconv.FormatUint(uint64(n), 10) + " attributes were dropped before export")
 	}
 	return record
 }
 
 // own makes a span of the SDK ready to be placed: its times and ids, and what is wrong
 // with them.
-func (b *builder) own(s *span, carrier bool) own {
+func (b *builder) own(s *span, embedded bool) own {
 	o := own{builder: b, span: s, startNano: dialect.Nanos(s.StartTimestamp()), endNano: dialect.Nanos(s.EndTimestamp())}
 	if o.startNano == 0 {
 		o.startNano = o.endNano
-		if !carrier {
-			b.flaw("start time is missing or absurd")
+		if !embedded {
+			b.problem("start time is missing or absurd")
 		}
 	}
 	if o.endNano < o.startNano {
 		o.endNano = o.startNano
-		b.flaw("end time is missing or before the start")
+		b.problem("end time is missing or before the start")
 	}
 	if id := s.TraceID(); !id.IsEmpty() {
 		o.traceID = hex.EncodeToString(id[:])
@@ -115,7 +115,7 @@ func (b *builder) own(s *span, carrier bool) own {
 	if id := s.SpanID(); !id.IsEmpty() {
 		o.spanID = hex.EncodeToString(id[:])
 	} else {
-		b.flaw("span id is empty")
+		b.problem("span id is empty")
 	}
 	return o
 }
@@ -129,7 +129,7 @@ func (o *own) identify(sessionID string) bool {
 	case o.traceID != "":
 		o.sessionID = spans.TraceSession(o.traceID)
 	default:
-		o.flaw("neither a session nor a trace id")
+		o.problem("neither a session nor a trace id")
 		return false
 	}
 	if o.spanID == "" {
@@ -139,16 +139,16 @@ func (o *own) identify(sessionID string) bool {
 }
 
 // link ties the span to the rows that it describes.
-func (o *own) link(kind, messageID, partID string, facts *store.Facts) {
-	l := store.Link{
+func (o *own) link(kind, messageID, partID string, facts *store.TurnStats) {
+	l := store.SpanRef{
 		TraceID: o.traceID, SpanID: o.spanID, SessionID: o.sessionID, MessageID: messageID, PartID: partID,
 		Kind: kind, Dialect: dialectAgenttrace, StartNano: o.startNano, EndNano: o.endNano,
-		Error: o.span.Status().Code() == ptrace.StatusCodeError, Facts: facts,
+		Error: o.span.Status().Code() == ptrace.StatusCodeError, TurnStats: facts,
 	}
 	if id := o.span.ParentSpanID(); !id.IsEmpty() {
 		l.ParentSpanID = hex.EncodeToString(id[:])
 	}
-	o.batch.Links = append(o.batch.Links, l)
+	o.batch.SpanRefs = append(o.batch.SpanRefs, l)
 }
 
 // derive makes the id of a thing that the span should have named.
@@ -183,7 +183,7 @@ func (o *own) run(r *spans.Run) bool {
 	setLast(&c.Mode, late(r.Mode))
 	setLast(&c.WorkspaceID, late(r.WorkspaceID))
 	setLast(&c.WorkspaceRoot, late(r.WorkspaceRoot))
-	rules, others := o.judgeRules(r.Permissions)
+	rules, others := o.validateRules(r.Permissions)
 	setLast(&c.Permissions, late(string(rules)))
 	o.metadata(c, r, others)
 	o.endStatus(c, r)
@@ -212,7 +212,7 @@ func (o *own) parent(c *store.SessionChange, id, messageID string) {
 	switch id = o.redaction.identifier(id); id {
 	case "": // a message of no session says nothing
 	case o.sessionID:
-		o.flaw("agenttrace.session.parent_id: the session's own")
+		o.problem("agenttrace.session.parent_id: the session's own")
 	default:
 		setFirst(&c.ParentID, store.Value{Text: id, At: o.startNano, Rank: store.RankFinal})
 		setFirst(&c.ParentMessageID, store.Value{Text: messageID, At: o.startNano, Rank: store.RankFinal})
@@ -221,32 +221,32 @@ func (o *own) parent(c *store.SessionChange, id, messageID string) {
 
 // metadata merges the keys that a run gives, and how it ended.
 func (o *own) metadata(c *store.SessionChange, r *spans.Run, notRules json.RawMessage) {
-	said := make(map[string]json.RawMessage)
+	reported := make(map[string]json.RawMessage)
 	if len(r.Metadata) > 0 {
-		if err := json.Unmarshal(r.Metadata, &said); err != nil || TooDeep(r.Metadata) {
-			o.flaw("agenttrace.session.metadata: not an object, or nested too deep")
-			said = map[string]json.RawMessage{"given": quoted(r.Metadata)}
+		if err := json.Unmarshal(r.Metadata, &reported); err != nil || TooDeep(r.Metadata) {
+			o.problem("agenttrace.session.metadata: not an object, or nested too deep")
+			reported = map[string]json.RawMessage{"given": quoted(r.Metadata)}
 		}
 	}
 	if notRules != nil {
-		said["invalid_permissions"] = notRules
+		reported["invalid_permissions"] = notRules
 	}
 	if r.UserID != "" {
-		said["user_id"] = spans.AppendJSONString(nil, r.UserID)
+		reported["user_id"] = spans.AppendJSONString(nil, r.UserID)
 	}
-	makeRoom(said)
+	makeRoom(reported)
 	if problems := o.takeProblems(); r.Outcome != "" || len(problems) > 0 {
 		ended := struct {
 			Outcome  string   `json:"outcome,omitempty"`
 			Error    string   `json:"error,omitempty"`
 			Problems []string `json:"problems,omitempty"`
 		}{r.Outcome, r.Error, problems}
-		said["agenttrace"], _ = json.Marshal(ended)
+		reported["agenttrace"], _ = json.Marshal(ended)
 	}
-	if len(said) == 0 {
+	if len(reported) == 0 {
 		return
 	}
-	for key, raw := range said {
+	for key, raw := range reported {
 		setKey(c, key, store.Value{Text: string(raw), At: o.endNano, Rank: store.RankFinal})
 	}
 }
@@ -299,21 +299,21 @@ func (o *own) turn(t *spans.Turn) bool {
 	prompt := o.blob(store.BlobSystemPrompt, o.digest("agenttrace.system_prompt.digest", t.SystemPromptDigest), t.SystemPrompt)
 	catalog := o.blob(store.BlobToolCatalog, o.digest("agenttrace.tool_catalog.digest", t.ToolCatalogDigest), t.ToolCatalog)
 	if t.Index != nil && *t.Index < 0 {
-		o.flaw("turn_index is negative")
+		o.problem("turn_index is negative")
 	}
 	counted, cost := o.usage(t.Usage.Tokens), o.cost(t.Usage.CostUSD)
 	var extra map[string]json.RawMessage
 	if len(t.Assistant.Metadata) > 0 {
 		if err := json.Unmarshal(t.Assistant.Metadata, &extra); err != nil || TooDeep(t.Assistant.Metadata) {
-			o.flaw("agenttrace.assistant_message.metadata: not an object, or nested too deep")
+			o.problem("agenttrace.assistant_message.metadata: not an object, or nested too deep")
 			extra = map[string]json.RawMessage{"given": quoted(t.Assistant.Metadata)}
 		}
 	}
 	if TooDeep(t.Usage.Raw) {
-		o.flaw("agenttrace.usage.raw: nested too deep")
+		o.problem("agenttrace.usage.raw: nested too deep")
 		t.Usage.Raw = quoted(t.Usage.Raw)
 	}
-	facts := &store.Facts{
+	facts := &store.TurnStats{
 		GivenUp: t.EndReason == semconv.EndAbort && t.ErrorType == semconv.ErrorTypeAborted, Model: model, Usage: counted, SystemPromptDigest: prompt, Extra: extra,
 		Trace: session.MessageTrace{
 			TurnIndex: t.Index, EndReason: t.EndReason, StopReason: t.StopReason, PendingApproval: t.PendingApproval,
@@ -343,12 +343,12 @@ func (o *own) usage(t *spans.Tokens) *session.Usage {
 func (o *own) userMetadata(model *session.Model, given json.RawMessage) json.RawMessage {
 	m := make(map[string]json.RawMessage)
 	if len(given) > 0 {
-		given = o.judgeMetadata(session.RoleUser, given)
+		given = o.validateMetadata(session.RoleUser, given)
 		if json.Unmarshal(given, &m) != nil {
 			return nil
 		}
 	}
-	if _, said := m["model"]; !said && model != nil {
+	if _, reported := m["model"]; !reported && model != nil {
 		m["model"], _ = json.Marshal(model)
 	}
 	b, _ := json.Marshal(m)
@@ -360,7 +360,7 @@ func (o *own) parts(messageID, role string, parts []spans.Part) {
 		p := &parts[i]
 		c, whole := o.partOf(messageID, p, i, o.startNano, store.RankFinal)
 		if whole {
-			o.judgePart(&c, role)
+			o.validatePart(&c, role)
 		}
 		o.batch.Parts = append(o.batch.Parts, c)
 	}
@@ -374,9 +374,9 @@ func (o *own) partOf(messageID string, p *spans.Part, place int, atNano int64, r
 		ToolCallID: p.ToolCallID, ToolState: p.ToolState,
 		CreatedAt: milli(p.CreatedAt, atNano), UpdatedAt: milli(p.UpdatedAt, atNano), Rank: rank,
 	}
-	if p.Index < 0 || p.Index >= unplaced {
-		o.flaw("part " + p.ID + ": the index is not credible")
-		c.Index = unplaced + int64(place)
+	if p.Index < 0 || p.Index >= noIndex {
+		o.problem("part " + p.ID + ": the index is not credible")
+		c.Index = noIndex + int64(place)
 	}
 	switch {
 	case p.Damaged != "":
@@ -384,7 +384,7 @@ func (o *own) partOf(messageID string, p *spans.Part, place int, atNano int64, r
 	case len(p.Data) == 0:
 		stubPart(&c, p.ToolName)
 	case !validJSON(p.Data):
-		o.flaw("part " + p.ID + ": invalid JSON")
+		o.problem("part " + p.ID + ": invalid JSON")
 		damagedPart(&c, string(p.Data))
 	default:
 		hoist(&c)
@@ -399,7 +399,7 @@ func (o *own) closeRanks(parts []spans.Part) {
 	slices.SortStableFunc(parts, func(p, q spans.Part) int { return cmp.Compare(p.Index, q.Index) })
 	for i := range parts {
 		if parts[i].Index != int64(i) {
-			o.flaw("the parts of the user message are not numbered from 0")
+			o.problem("the parts of the user message are not numbered from 0")
 			parts[i].Index = int64(i)
 		}
 	}
@@ -417,18 +417,18 @@ func (o *own) blob(kind store.BlobKind, digest, body string) string {
 	return digest
 }
 
-// unplaced is the first index of parts whose source did not say where they stand:
+// noIndex is the first index of parts whose source did not say where they stand:
 // after all that were placed, in order of time. The message is marked incomplete
 // then, for what stands between is not known.
-const unplaced = 1 << 30
+const noIndex = 1 << 30
 
 // anywhere is a place for such a part. It is one that no other has, as far as
 // can be, because parts in one place are moved apart at a cost.
 func (o *own) anywhere(partID string) int64 {
 	if o.startNano > 0 {
-		return max(unplaced, o.startNano/1e3)
+		return max(noIndex, o.startNano/1e3)
 	}
-	return unplaced + int64(crc32.ChecksumIEEE([]byte(partID)))
+	return noIndex + int64(crc32.ChecksumIEEE([]byte(partID)))
 }
 
 func (o *own) tool(t *spans.ToolCall) bool {
@@ -445,10 +445,10 @@ func (o *own) tool(t *spans.ToolCall) bool {
 		ToolCallID: cmp.Or(t.CallID, o.spanID), CreatedAt: o.startNano / 1e6, UpdatedAt: o.endNano / 1e6, Rank: store.RankFinal,
 	}
 	if c.Index = o.anywhere(c.ID); t.PartIndex != nil && *t.PartIndex >= 0 {
-		if *t.PartIndex < unplaced {
+		if *t.PartIndex < noIndex {
 			c.Index = *t.PartIndex
 		} else {
-			o.flaw("agenttrace.part.index is not credible")
+			o.problem("agenttrace.part.index is not credible")
 		}
 	}
 	if t.State == "" && o.span.Status().Code() == ptrace.StatusCodeError {
@@ -469,7 +469,7 @@ func (o *own) compaction(r *spans.Compaction) bool {
 	o.session(o.sessionID, o.startNano, o.endNano)
 	if r.MessageID == "" && r.Error != "" {
 		// It failed, and left the session as it was: there is no message to tell.
-		o.link(semconv.SpanCompactionRun, "", "", &store.Facts{Step: true, Trace: session.MessageTrace{Error: r.Error, Problems: o.takeProblems()}})
+		o.link(semconv.SpanCompactionRun, "", "", &store.TurnStats{Step: true, Trace: session.MessageTrace{Error: r.Error, Problems: o.takeProblems()}})
 		return true
 	}
 	messageID := o.derive(spans.PrefixMessage, r.MessageID, "compaction")
@@ -516,11 +516,11 @@ func (o *own) permission(p *spans.Permission) bool {
 
 func (o *own) modelCall(m *spans.ModelCall) bool {
 	o.session(o.sessionID, o.startNano, o.endNano)
-	var facts *store.Facts
+	var facts *store.TurnStats
 	if m.MessageID != "" {
 		o.stub(o.sessionID, m.MessageID, o.startNano, o.endNano)
 		duration := (o.endNano - o.startNano) / 1e6
-		facts = &store.Facts{
+		facts = &store.TurnStats{
 			Step: true, Usage: o.usage(m.Usage.Tokens),
 			Model: &session.Model{ProviderID: m.Model.ProviderID, ModelID: m.Model.ModelID, Variant: m.Model.Variant},
 			Trace: session.MessageTrace{
@@ -534,7 +534,7 @@ func (o *own) modelCall(m *spans.ModelCall) bool {
 			facts.Trace.Error = cmp.Or(message, m.ErrorType)
 		}
 		if TooDeep(m.Usage.Raw) {
-			o.flaw("agenttrace.usage.raw: nested too deep")
+			o.problem("agenttrace.usage.raw: nested too deep")
 			facts.Trace.UsageRaw = quoted(m.Usage.Raw)
 		}
 		facts.Trace.Problems = o.takeProblems()

@@ -74,12 +74,12 @@ var badValues = []struct {
 	{"empty", "", func(pcommon.Value) {}},
 }
 
-// soundRecords is one of every kind of span, of a session of its own.
-func soundRecords(n int) []spans.Record {
+// validRecords is one of every kind of span, of a session of its own.
+func validRecords(n int) []spans.SpanData {
 	ses, user, asst, part := id(spans.PrefixSession, n, 0), id(spans.PrefixMessage, 2*n, 1), id(spans.PrefixMessage, 2*n+1, 2), id(spans.PrefixPart, 3*n, 3)
 	model := spans.Model{ProviderID: "openai", ModelID: "gpt-5-mini"}
 	usage := spans.Usage{Tokens: &spans.Tokens{Input: 10, Output: 5}, Basis: semconv.BasisInclusive, CostUSD: ptr(0.1), Raw: json.RawMessage(`{"a":1}`)}
-	return []spans.Record{
+	return []spans.SpanData{
 		&spans.Run{SessionID: ses, Agent: "coder", Title: "t", Model: model, Outcome: semconv.EndFinish, CreatedAt: start, Permissions: json.RawMessage(`[]`), Metadata: json.RawMessage(`{"a":1}`)},
 		&spans.Turn{SessionID: ses, Agent: "coder", Index: ptr(int64(0)), Model: model, Usage: usage, EndReason: semconv.EndFinish, StopReason: "stop",
 			User: spans.Message{ID: user, CreatedAt: start, Parts: []spans.Part{textPart(3*n+1, 0, 0, "text", "hi")}}, SystemPrompt: "p", SystemPromptDigest: digest("p"),
@@ -102,7 +102,7 @@ type spoiled struct {
 func spoiledSpans() []spoiled {
 	var all []spoiled
 	n := 1_000_000
-	for kind, sample := range soundRecords(0) {
+	for kind, sample := range validRecords(0) {
 		for _, a := range semconv.Attributes() {
 			if !slices.ContainsFunc(a.Spans, func(name string) bool { return strings.HasPrefix(name, sample.Kind()) }) {
 				continue
@@ -111,7 +111,7 @@ func spoiledSpans() []spoiled {
 				n++
 				s := newStory()
 				s.trace, s.next = uint64(n)+1000, uint64(n)*10
-				sp := s.add(soundRecords(n)[kind], 10, 20)
+				sp := s.add(validRecords(n)[kind], 10, 20)
 				v := sp.Attributes().PutEmpty(string(a.Key))
 				bad.set(v)
 				if strings.HasSuffix(string(a.Key), "id") || a.Type == semconv.Strings {
@@ -163,11 +163,11 @@ func oddSpans() []ptrace.Span {
 	var all []ptrace.Span
 	n := 9_000_000
 	add := func(spoil func(ptrace.Span)) {
-		for kind := range soundRecords(0) {
+		for kind := range validRecords(0) {
 			n++
 			s := newStory()
 			s.trace, s.next = uint64(n), uint64(n)*10
-			sp := s.add(soundRecords(n)[kind], 10, 20)
+			sp := s.add(validRecords(n)[kind], 10, 20)
 			spoil(sp)
 			all = append(all, sp)
 		}
@@ -240,7 +240,7 @@ func TestBadSpans(t *testing.T) {
 		}
 		s := openStore(t)
 		report := ingestAll(t, s, requests...)
-		if report.Spans != len(all) || report.Refused != 0 || report.Placed+report.Ignored != len(all) {
+		if report.Spans != len(all) || report.Refused != 0 || report.Accepted+report.Ignored != len(all) {
 			t.Errorf("seed %d: %+v of %d spans", seed, report, len(all))
 		}
 		if seed == 0 {
@@ -281,10 +281,10 @@ func TestMalformedCounted(t *testing.T) {
 			t.Errorf("%s: not counted", s.name)
 		}
 	}
-	for kind := range soundRecords(0) {
+	for kind := range validRecords(0) {
 		s := newStory()
-		s.add(soundRecords(1)[kind], 10, 20)
-		if report, err := in.Traces(t.Context(), traces(s.spans...)); err != nil || report.Malformed != 0 || report.Placed != 1 {
+		s.add(validRecords(1)[kind], 10, 20)
+		if report, err := in.Traces(t.Context(), traces(s.spans...)); err != nil || report.Malformed != 0 || report.Accepted != 1 {
 			t.Errorf("a sound %s: %+v, %v", s.spans[0].Name(), report, err)
 		}
 	}
@@ -296,7 +296,7 @@ func TestHugeAttributes(t *testing.T) {
 	text := strings.Repeat("0123456789abcdef", size/16)
 	n := 1
 	s := newStory()
-	for _, r := range soundRecords(n) {
+	for _, r := range validRecords(n) {
 		switch r := r.(type) {
 		case *spans.ToolCall:
 			r.Input, r.Output = `{"text":"`+text+`"}`, `"`+text+`"`

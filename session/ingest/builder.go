@@ -17,7 +17,7 @@ type builder struct {
 	// problems are those of the span at hand.
 	problems []string
 	// facts are those of the span or record at hand.
-	facts dialect.Facts
+	facts dialect.Emitter
 	keys  *dialect.Keys
 	// noted are sessions that were named by spans which say nothing else.
 	noted map[noted]bool
@@ -46,14 +46,14 @@ func (b *builder) beginRecords() {
 	clear(b.repeated)
 }
 
-// flaw notes what is wrong with the span at hand.
-func (b *builder) flaw(problem string) {
-	const most = 200 // an error may quote a value of any length
+// problem notes what is wrong with the span at hand.
+func (b *builder) problem(problem string) {
+	const limit = 200 // an error may quote a value of any length
 	if b.redaction.Redactor != nil {
 		problem = b.redaction.Text(problem) // before a cut makes a secret unlike one
 	}
-	if len(problem) > most {
-		n := most
+	if len(problem) > limit {
+		n := limit
 		for !utf8.RuneStart(problem[n]) {
 			n--
 		}
@@ -62,14 +62,14 @@ func (b *builder) flaw(problem string) {
 	b.problems = append(b.problems, problem)
 }
 
-// takeProblems returns the flaws for storing, a few at most: the count of a
-// broken emitter's flaws has no bound.
+// takeProblems returns the problems for storing, a few at most: the count of a
+// broken emitter's problems has no bound.
 func (b *builder) takeProblems() []string {
 	if len(b.problems) == 0 {
 		return nil
 	}
-	const most = 8
-	return append([]string(nil), b.problems[:min(len(b.problems), most)]...)
+	const limit = 8
+	return append([]string(nil), b.problems[:min(len(b.problems), limit)]...)
 }
 
 // session returns the change of a session, valid until the next call. from and
@@ -97,7 +97,7 @@ func setLast(dst **store.Value, v store.Value) {
 	if v.Text == "" {
 		return
 	}
-	if old := *dst; old == nil || v.Beats(*old) {
+	if old := *dst; old == nil || v.TakesPrecedence(*old) {
 		*dst = &v
 	}
 }
@@ -106,7 +106,7 @@ func setFirst(dst **store.Value, v store.Value) {
 	if v.Text == "" {
 		return
 	}
-	if old := *dst; old == nil || v.First().Beats(old.First()) {
+	if old := *dst; old == nil || v.First().TakesPrecedence(old.First()) {
 		*dst = &v
 	}
 }

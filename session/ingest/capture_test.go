@@ -163,7 +163,7 @@ func deliverTo(t testing.TB, in *ingest.Ingester, all []request) ingest.Report {
 		}
 		sum.Spans += report.Spans
 		sum.Records += report.Records
-		sum.Placed += report.Placed
+		sum.Accepted += report.Accepted
 		sum.Ignored += report.Ignored
 		sum.Malformed += report.Malformed
 		sum.Refused += report.Refused
@@ -198,7 +198,7 @@ func TestCaptures(t *testing.T) {
 			}
 			names, _ := json.Marshal(report.Dialects)
 			got := []txtar.File{
-				{Name: "report", Data: fmt.Appendf(nil, "spans %d, records %d, placed %d %s, ignored %d\n", report.Spans, report.Records, report.Placed, names, report.Ignored)},
+				{Name: "report", Data: fmt.Appendf(nil, "spans %d, records %d, placed %d %s, ignored %d\n", report.Spans, report.Records, report.Accepted, names, report.Ignored)},
 				{Name: "sessions", Data: []byte(narrate(t, s))},
 			}
 			file := dir + ".txtar"
@@ -307,7 +307,7 @@ func narrate(t testing.TB, s *sqlitestore.Store) string {
 			raw, _ := json.Marshal(d)
 			fmt.Fprintf(&b, "  decision %s\n", raw)
 		}
-		links, err := s.Links(t.Context(), id)
+		links, err := s.SpanRefs(t.Context(), id)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,7 +13,7 @@ import (
 )
 
 // damaged is a story of which spans are lost, attributes are lost or spoiled,
-// times are unset, and some spans are told in two versions. No id is spoiled,
+// times are unset, and some spans are built in two versions. No id is spoiled,
 // for things that lose theirs are other things.
 func damaged(r *rand.Rand, story []ptrace.Span) []ptrace.Span {
 	var keys []string

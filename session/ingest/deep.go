@@ -94,10 +94,10 @@ func boundScope(s pcommon.InstrumentationScope) pcommon.InstrumentationScope {
 	return c
 }
 
-// flawDeep notes the values of the span or record at hand that were cut.
-func (b *builder) flawDeep(cut []string) {
+// problemDeep notes the values of the span or record at hand that were cut.
+func (b *builder) problemDeep(cut []string) {
 	for _, key := range cut {
-		b.flaw(fmt.Sprintf("%s: nested deeper than %d levels, and cut there", key, nesting.MaxDepth))
+		b.problem(fmt.Sprintf("%s: nested deeper than %d levels, and cut there", key, nesting.MaxDepth))
 	}
 }
 
@@ -114,7 +114,7 @@ func boundFact(f *fact.Fact) {
 		}
 	}
 	eachJSON(f, bound)
-	if a := f.About; a != nil && TooDeep(a.Rules) {
+	if a := f.SessionAttrs; a != nil && TooDeep(a.Rules) {
 		f.Problems = append(f.Problems, "permission rules: nested too deep, and left out")
 		a.Rules = nil
 	}

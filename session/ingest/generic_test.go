@@ -309,8 +309,8 @@ func TestOrdinaryTelemetryMakesNoSessions(t *testing.T) {
 	}
 	s := openStore(t)
 	report := deliver(t, s, []request{{traces: td}, {logs: ld, isLogs: true}})
-	if rows := sessionsOf(t, s); len(rows) != 0 || report.Placed != 0 {
-		t.Errorf("%d spans and records were taken for an agent's: %v", report.Placed, rows)
+	if rows := sessionsOf(t, s); len(rows) != 0 || report.Accepted != 0 {
+		t.Errorf("%d spans and records were taken for an agent's: %v", report.Accepted, rows)
 	}
 }
 

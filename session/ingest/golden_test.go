@@ -35,7 +35,7 @@ var update = flag.Bool("update", false, "write what the golden stories come to")
 //	-- decisions --  permission decisions, one JSON object a line
 //	-- links --      kind, span and what it made, a line for each span
 //
-// Every story is told again in other orders, with redelivery, and must come to
+// Every story is built again in other orders, with redelivery, and must come to
 // the same.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
@@ -58,7 +58,7 @@ func TestGolden(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := append(archive.Files[:1:1], tell(t, requests)...)
+			got := append(archive.Files[:1:1], build(t, requests)...)
 			if *update {
 				archive.Files = got
 				if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
@@ -76,7 +76,7 @@ func TestGolden(t *testing.T) {
 				if seed%2 == 0 {
 					order = []ptrace.Traces{spantext.Join(order...)}
 				}
-				if d := cmp.Diff(want, sections(tell(t, order)[1:])); d != "" {
+				if d := cmp.Diff(want, sections(build(t, order)[1:])); d != "" {
 					t.Fatalf("in another order (-want +got):\n%s", d)
 				}
 			}
@@ -94,7 +94,7 @@ func sections(files []txtar.File) []string {
 }
 
 // tell delivers the requests to an empty store and says what came of it.
-func tell(t *testing.T, requests []ptrace.Traces) []txtar.File {
+func build(t *testing.T, requests []ptrace.Traces) []txtar.File {
 	t.Helper()
 	s, err := sqlitestore.Open(t.Context(), filepath.Join(t.TempDir(), "sessions.db"), sqlitestore.Options{})
 	if err != nil {
@@ -102,7 +102,7 @@ func tell(t *testing.T, requests []ptrace.Traces) []txtar.File {
 	}
 	defer s.Close()
 	r := ingestAll(t, s, requests...)
-	report := fmt.Sprintf("spans %d, placed %d, ignored %d, malformed %d, refused %d\n", r.Spans, r.Placed, r.Ignored, r.Malformed, r.Refused)
+	report := fmt.Sprintf("spans %d, placed %d, ignored %d, malformed %d, refused %d\n", r.Spans, r.Accepted, r.Ignored, r.Malformed, r.Refused)
 	check(t, s)
 	var rows, decisions, links bytes.Buffer
 	var all []session.Session
@@ -129,7 +129,7 @@ func tell(t *testing.T, requests []ptrace.Traces) []txtar.File {
 			b, _ := json.Marshal(d)
 			decisions.Write(append(b, '\n'))
 		}
-		ls, err := s.Links(t.Context(), row.ID)
+		ls, err := s.SpanRefs(t.Context(), row.ID)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -47,7 +47,7 @@ func storeAll[T any](
 	}
 	if err := errors.Join(firstErr, secondErr); err != nil {
 		sum.Refused++
-		sum.Flaws = append(sum.Flaws, "the store refuses it: "+err.Error())
+		sum.Problems = append(sum.Problems, "the store refuses it: "+err.Error())
 	}
 	return sum, nil
 }
@@ -62,10 +62,10 @@ func mayPass(err error) bool {
 func (r *Report) add(o Report) {
 	r.Spans += o.Spans
 	r.Records += o.Records
-	r.Placed += o.Placed
+	r.Accepted += o.Accepted
 	r.Ignored += o.Ignored
 	r.Malformed += o.Malformed
-	r.Flaws = append(r.Flaws, o.Flaws...)
+	r.Problems = append(r.Problems, o.Problems...)
 	if r.Dialects == nil {
 		r.Dialects = maps.Clone(o.Dialects)
 	} else {
@@ -79,7 +79,7 @@ func (r *Report) add(o Report) {
 		}
 		r.Unrecognized[scope] = r.Unrecognized[scope].Add(c)
 	}
-	r.Parked += o.Parked
+	r.Pending += o.Pending
 	r.Redacted += o.Redacted
 	r.Omitted += o.Omitted
 	r.Truncated += o.Truncated

@@ -40,7 +40,7 @@ func TestRefusedSpanIsLeftOutAlone(t *testing.T) {
 	for i := range n {
 		id := fmt.Sprintf("ses_%03d", i)
 		all = append(all, id)
-		run := soundRecords(i)[0]
+		run := validRecords(i)[0]
 		s.add(run, 10, 20).Attributes().PutStr("session.id", id)
 	}
 	refuse := func(bad ...string) func(string) error {
@@ -55,13 +55,13 @@ func TestRefusedSpanIsLeftOutAlone(t *testing.T) {
 		dislikes func(string) error
 		missing  []string
 		fails    bool
-		most     int // calls
+		limit    int // calls
 	}{
-		"none":       {dislikes: refuse(), most: 1},
-		"one":        {dislikes: refuse("ses_077"), missing: []string{"ses_077"}, most: 20},
-		"some":       {dislikes: refuse("ses_000", "ses_099", "ses_100", "ses_199"), missing: []string{"ses_000", "ses_099", "ses_100", "ses_199"}, most: 70},
-		"everything": {dislikes: func(string) error { return errors.New("file is damaged") }, missing: all, fails: true, most: 100},
-		"later":      {dislikes: func(string) error { return store.ErrUnavailable }, missing: all, fails: true, most: 1},
+		"none":       {dislikes: refuse(), limit: 1},
+		"one":        {dislikes: refuse("ses_077"), missing: []string{"ses_077"}, limit: 20},
+		"some":       {dislikes: refuse("ses_000", "ses_099", "ses_100", "ses_199"), missing: []string{"ses_000", "ses_099", "ses_100", "ses_199"}, limit: 70},
+		"everything": {dislikes: func(string) error { return errors.New("file is damaged") }, missing: all, fails: true, limit: 100},
+		"later":      {dislikes: func(string) error { return store.ErrUnavailable }, missing: all, fails: true, limit: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &picky{dislikes: tt.dislikes}
@@ -77,11 +77,11 @@ func TestRefusedSpanIsLeftOutAlone(t *testing.T) {
 			if !slices.Equal(p.took, want) {
 				t.Errorf("took %d sessions, want %d", len(p.took), len(want))
 			}
-			if p.calls > tt.most {
-				t.Errorf("%d calls, want at most %d", p.calls, tt.most)
+			if p.calls > tt.limit {
+				t.Errorf("%d calls, want at most %d", p.calls, tt.limit)
 			}
-			if err == nil && (int(r.Refused) != len(tt.missing) || r.Spans != n || len(tt.missing) > 0 && !strings.Contains(strings.Join(r.Flaws, " "), "constraint")) {
-				t.Errorf("refused %d, want %d; %d spans; %q", r.Refused, len(tt.missing), r.Spans, r.Flaws)
+			if err == nil && (int(r.Refused) != len(tt.missing) || r.Spans != n || len(tt.missing) > 0 && !strings.Contains(strings.Join(r.Problems, " "), "constraint")) {
+				t.Errorf("refused %d, want %d; %d spans; %q", r.Refused, len(tt.missing), r.Spans, r.Problems)
 			}
 		})
 	}

@@ -160,7 +160,7 @@ func hostileBatch(r *rand.Rand, from []request, n *int, count int) (_ []request,
 			for _, m := range []pcommon.Map{rec.Attributes(), rl.Resource().Attributes(), rl.ScopeLogs().At(0).Scope().Attributes()} {
 				spoilIdentity(m, *n)
 			}
-			// What names no session is told by none; this is that session.
+			// What names no session is built by none; this is that session.
 			if _, has := rec.Attributes().Get("session.id"); !has {
 				rec.Attributes().PutStr("session.id", fmt.Sprint("hostile-", *n))
 			}

@@ -196,7 +196,7 @@ func inAnyOrder(t *testing.T, o ingest.Options, all []request) []string {
 		rounds = 4
 	}
 	var want string
-	var told []string
+	var built []string
 	for seed := range rounds {
 		r := rand.New(rand.NewPCG(uint64(seed), 11))
 		order := slices.Clone(all)
@@ -229,12 +229,12 @@ func inAnyOrder(t *testing.T, o ingest.Options, all []request) []string {
 		got := dump(t, s.Path())
 		if seed == 0 {
 			check(t, s)
-			want, told = got, outline(t, s)
+			want, built = got, outline(t, s)
 		} else if got != want {
 			t.Fatalf("seed %d: tables differ (-want +got):\n%s", seed, cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
 		}
 	}
-	return told
+	return built
 }
 
 func requestsOf(all ...ptrace.Traces) []request {
@@ -247,18 +247,18 @@ func requestsOf(all ...ptrace.Traces) []request {
 
 const (
 	hour = time.Hour
-	// toldTurn is how a turn of turnMaker reads.
-	toldTurn = " | user question %d | assistant get_weather:available delete_file:error answer %[1]d"
+	// builtTurn is how a turn of turnMaker reads.
+	builtTurn = " | user question %d | assistant get_weather:available delete_file:error answer %[1]d"
 )
 
-func told(head string, turns ...int) string {
+func built(head string, turns ...int) string {
 	for _, n := range turns {
-		head += fmt.Sprintf(toldTurn, n)
+		head += fmt.Sprintf(builtTurn, n)
 	}
 	return head
 }
 
-// TestIdentity: which session a trace is told in.
+// TestIdentity: which session a trace is built in.
 func TestIdentity(t *testing.T) {
 	m := newTurnMaker(t)
 	const call, root = "ai.generateText.doGenerate", "ai.generateText"
@@ -280,24 +280,24 @@ func TestIdentity(t *testing.T) {
 		all  []request
 		want []string
 	}{
-		{"no key", nil, requestsOf(m.turn(1, 0), m.turn(2, hour)), []string{told("own", 1), told("own", 2)}},
-		{"on the root alone", nil, requestsOf(chat(m.turn(1, 0), "s1")), []string{told("s1 by ai.telemetry.metadata.sessionId", 1)}},
-		{"on the model calls alone", nil, requestsOf(onSpans(m.turn(1, 0), call, "session.id", "s1")), []string{told("s1 by session.id", 1)}},
-		{"on a tool call alone", nil, requestsOf(onSpans(m.turn(1, 0), "ai.toolCall", "conversation.id", "s1")), []string{told("s1 by conversation.id", 1)}},
-		{"on the resource", nil, requestsOf(onResource), []string{told("s1 by session.id", 1)}},
-		{"on the scope", nil, requestsOf(onScope), []string{told("s1 by session.id", 1)}},
-		{"on a server span above", nil, requestsOf(below(m.turn(1, 0), "session.id", "s1")), []string{told("s1", 1)}},
-		{"a server span above and a key of its own", nil, requestsOf(below(onSpans(m.turn(1, 0), root, "threadId", "s1"), "session.id", "browser")), []string{told("s1 by threadId", 1)}},
+		{"no key", nil, requestsOf(m.turn(1, 0), m.turn(2, hour)), []string{built("own", 1), built("own", 2)}},
+		{"on the root alone", nil, requestsOf(chat(m.turn(1, 0), "s1")), []string{built("s1 by ai.telemetry.metadata.sessionId", 1)}},
+		{"on the model calls alone", nil, requestsOf(onSpans(m.turn(1, 0), call, "session.id", "s1")), []string{built("s1 by session.id", 1)}},
+		{"on a tool call alone", nil, requestsOf(onSpans(m.turn(1, 0), "ai.toolCall", "conversation.id", "s1")), []string{built("s1 by conversation.id", 1)}},
+		{"on the resource", nil, requestsOf(onResource), []string{built("s1 by session.id", 1)}},
+		{"on the scope", nil, requestsOf(onScope), []string{built("s1 by session.id", 1)}},
+		{"on a server span above", nil, requestsOf(below(m.turn(1, 0), "session.id", "s1")), []string{built("s1", 1)}},
+		{"a server span above and a key of its own", nil, requestsOf(below(onSpans(m.turn(1, 0), root, "threadId", "s1"), "session.id", "browser")), []string{built("s1 by threadId", 1)}},
 		{"two keys", nil, requestsOf(onSpans(onSpans(m.turn(1, 0), call, "threadId", "t1"), root, "session.id", "s1"), onSpans(m.turn(2, hour), "", "threadId", "t1")),
-			[]string{told("s1 by session.id", 1), told("t1 by threadId", 2)}},
+			[]string{built("s1 by session.id", 1), built("t1 by threadId", 2)}},
 		{"keys of one's own", []string{"app.chat", "session.id"}, requestsOf(onSpans(onSpans(m.turn(1, 0), root, "session.id", "other"), call, "app.chat", "s1"), m.turn(2, hour)),
-			[]string{told("own", 2), told("s1 by app.chat", 1)}},
-		{"two sessions in one trace", nil, both, []string{told("s1 by ai.telemetry.metadata.sessionId", 1), told("s2 by ai.telemetry.metadata.sessionId", 2)}},
+			[]string{built("own", 2), built("s1 by app.chat", 1)}},
+		{"two sessions in one trace", nil, both, []string{built("s1 by ai.telemetry.metadata.sessionId", 1), built("s2 by ai.telemetry.metadata.sessionId", 2)}},
 		{"turns of two sessions in turn", nil, requestsOf(chat(m.turn(1, 0), "s1"), chat(m.turn(2, hour), "s2"), chat(m.turn(3, 2*hour), "s1"), chat(m.turn(4, 3*hour), "s2")),
-			[]string{told("s1 by ai.telemetry.metadata.sessionId", 1, 3), told("s2 by ai.telemetry.metadata.sessionId", 2, 4)}},
-		{"tool calls in traces of their own", nil, requestsOf(append(calls, detached)...), []string{told("s1 by ai.telemetry.metadata.sessionId", 1)}},
+			[]string{built("s1 by ai.telemetry.metadata.sessionId", 1, 3), built("s2 by ai.telemetry.metadata.sessionId", 2, 4)}},
+		{"tool calls in traces of their own", nil, requestsOf(append(calls, detached)...), []string{built("s1 by ai.telemetry.metadata.sessionId", 1)}},
 		{"tool calls in traces of their own, whose ids repeat", nil, requestsOf(append(calls, detached, chat(m.turn(2, 0), "s2"), chat(m.turn(3, 2*hour), "s3"))...),
-			[]string{told("s1 by ai.telemetry.metadata.sessionId", 1), told("s2 by ai.telemetry.metadata.sessionId", 2), told("s3 by ai.telemetry.metadata.sessionId", 3)}},
+			[]string{built("s1 by ai.telemetry.metadata.sessionId", 1), built("s2 by ai.telemetry.metadata.sessionId", 2), built("s3 by ai.telemetry.metadata.sessionId", 3)}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -319,7 +319,7 @@ func TestIdentityOfManyTurns(t *testing.T) {
 		numbers = append(numbers, n)
 	}
 	got := inAnyOrder(t, ingest.Options{}, all)
-	if d := cmp.Diff([]string{told("s1 by session.id", numbers...)}, got); d != "" {
+	if d := cmp.Diff([]string{built("s1 by session.id", numbers...)}, got); d != "" {
 		t.Errorf("sessions (-want +got):\n%s", d)
 	}
 }
@@ -331,11 +331,11 @@ func TestIdentityBesideSDK(t *testing.T) {
 	for _, c := range []struct {
 		name, id string
 		want     int
-		told     string
+		built    string
 	}{
 		{"no key", "", 1, ""},
 		{"the same session", "ses_1", 1, ""},
-		{"another session", "s2", 2, told("s2 by session.id", 1)},
+		{"another session", "s2", 2, built("s2 by session.id", 1)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newStory()
@@ -351,10 +351,10 @@ func TestIdentityBesideSDK(t *testing.T) {
 				onSpans(foreign, "", "session.id", c.id)
 			}
 			all := requestsOf(traces(s.spans...), foreign)
-			// A stray tool call of the foreign instrumentation is the SDK's as well.
+			// An orphan tool call of the foreign instrumentation is the SDK's as well.
 			turn, calls := detach(foreign)
 			got := inAnyOrder(t, ingest.Options{}, append(all[:1], requestsOf(append(calls, turn)...)...))
-			if len(got) != c.want || c.told != "" && got[0] != c.told && got[1] != c.told {
+			if len(got) != c.want || c.built != "" && got[0] != c.built && got[1] != c.built {
 				t.Errorf("sessions: %q", got)
 			}
 		})

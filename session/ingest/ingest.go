@@ -53,17 +53,17 @@ func New(w store.Writer, o Options) *Ingester {
 type Report struct {
 	// Spans and Records are how many spans and log records there were.
 	Spans, Records int
-	// Placed carried a fact of a session; Ignored carried none; Malformed had a
-	// flaw, and are counted as placed or ignored too.
-	Placed, Ignored, Malformed int
-	// Flaws say what was wrong with the first of those that had one.
-	Flaws []string
+	// Accepted carried a fact of a session; Ignored carried none; Malformed had a
+	// problem, and are counted as placed or ignored too.
+	Accepted, Ignored, Malformed int
+	// Problems say what was wrong with the first of those that had one.
+	Problems []string
 	// Dialects counts those that carried a fact by the dialect that they were read
 	// by.
 	Dialects map[string]int
-	// Parked carried a fact of which no session can tell yet; they are counted as
+	// Pending carried a fact of which no session can tell yet; they are counted as
 	// placed too.
-	Parked int64
+	Pending int64
 	// Redacted, Omitted and Truncated are how many values secrets were taken out of,
 	// how many were not wanted at all, and how many were cut.
 	Redacted, Omitted, Truncated int
@@ -120,8 +120,8 @@ func (i *Ingester) traces(ctx context.Context, td ptrace.Traces) (Report, error)
 				r.Spans++
 				b.problems = b.problems[:0]
 				s, cut := boundSpan(s)
-				b.flawDeep(cut)
-				name, ok := b.placeSpan(s, scope, resource)
+				b.problemDeep(cut)
+				name, ok := b.attributeSpan(s, scope, resource)
 				b.count(&r, name, ok)
 				if name == "" && b.foreign.Has(dialect.MarkOther) || name == dialect.Generic {
 					r.unrecognized(scope, ScopeCounts{Spans: 1}, ok)
@@ -152,8 +152,8 @@ func (i *Ingester) logs(ctx context.Context, ld plog.Logs) (Report, error) {
 				r.Records++
 				b.problems = b.problems[:0]
 				rec, cut := boundRecord(rec)
-				b.flawDeep(cut)
-				name, ok := b.placeRecord(rec, scope, resource)
+				b.problemDeep(cut)
+				name, ok := b.attributeRecord(rec, scope, resource)
 				b.count(&r, name, ok)
 				if name == dialect.Generic {
 					r.unrecognized(scope, ScopeCounts{Records: 1}, ok)
@@ -165,36 +165,36 @@ func (i *Ingester) logs(ctx context.Context, ld plog.Logs) (Report, error) {
 	return i.apply(ctx, b, r)
 }
 
-// placeSpan adds what a span tells to the batch, and returns the dialect that read it
+// attributeSpan adds what a span tells to the batch, and returns the dialect that read it
 // and whether it told anything.
-func (b *builder) placeSpan(s ptrace.Span, scope pcommon.InstrumentationScope, resource pcommon.Resource) (name string, placed bool) {
-	defer b.survive(&placed)
+func (b *builder) attributeSpan(s ptrace.Span, scope pcommon.InstrumentationScope, resource pcommon.Resource) (name string, accepted bool) {
+	defer b.survive(&accepted)
 	b.ours = span{Span: s, scope: scope, resource: resource}
 	if recognizeAgenttrace(&b.ours) {
-		return dialectAgenttrace, placeAgenttrace(b, &b.ours)
+		return dialectAgenttrace, attributeAgenttrace(b, &b.ours)
 	}
 	b.foreign = dialect.NewSpan(s, scope, resource)
 	return b.observeSpan(&b.foreign)
 }
 
-// placeRecord does the same with a log record.
-func (b *builder) placeRecord(rec plog.LogRecord, scope pcommon.InstrumentationScope, resource pcommon.Resource) (name string, placed bool) {
-	defer b.survive(&placed)
+// attributeRecord does the same with a log record.
+func (b *builder) attributeRecord(rec plog.LogRecord, scope pcommon.InstrumentationScope, resource pcommon.Resource) (name string, accepted bool) {
+	defer b.survive(&accepted)
 	foreign := dialect.NewRecord(rec, scope, resource)
 	if recognizeLive(&foreign) {
-		return dialectAgenttrace, placeLive(b, &foreign)
+		return dialectAgenttrace, attributeLive(b, &foreign)
 	}
 	return b.observeRecord(&foreign)
 }
 
 // survive keeps a mistake of ours in reading one span from ending the process, and the
 // rest of the request with it. It is deferred.
-func (b *builder) survive(placed *bool) {
+func (b *builder) survive(accepted *bool) {
 	if p := recover(); p != nil {
 		clear(b.facts.All)
 		b.facts.All = b.facts.All[:0]
-		b.flaw(fmt.Sprintf("it cannot be read, which is a defect of agenttrace: %v", p))
-		*placed = false
+		b.problem(fmt.Sprintf("it cannot be read, which is a defect of agenttrace: %v", p))
+		*accepted = false
 	}
 }
 
@@ -211,15 +211,15 @@ func (i *Ingester) release(b *builder) {
 }
 
 // count adds the span or record at hand to the report.
-func (b *builder) count(r *Report, dialect string, placed bool) {
+func (b *builder) count(r *Report, dialect string, accepted bool) {
 	if len(b.problems) > 0 {
 		r.Malformed++
 	}
-	if !placed {
+	if !accepted {
 		r.Ignored++
 		return
 	}
-	r.Placed++
+	r.Accepted++
 	if r.Dialects == nil {
 		r.Dialects = make(map[string]int)
 	}
@@ -228,8 +228,8 @@ func (b *builder) count(r *Report, dialect string, placed bool) {
 
 // explain says what is wrong with the span or record at hand, of the first few.
 func (b *builder) explain(r *Report, kind, name string, id pcommon.SpanID) {
-	const most, mostOfOne = 20, 3
-	if len(b.problems) == 0 || len(r.Flaws) >= most {
+	const limit, maxOfOne = 20, 3
+	if len(b.problems) == 0 || len(r.Problems) >= limit {
 		return
 	}
 	what := kind
@@ -239,11 +239,11 @@ func (b *builder) explain(r *Report, kind, name string, id pcommon.SpanID) {
 	if !id.IsEmpty() {
 		what += " " + id.String()
 	}
-	what += ": " + strings.Join(b.problems[:min(mostOfOne, len(b.problems))], "; ")
-	if more := len(b.problems) - mostOfOne; more > 0 {
+	what += ": " + strings.Join(b.problems[:min(maxOfOne, len(b.problems))], "; ")
+	if more := len(b.problems) - maxOfOne; more > 0 {
 		what += "; and " + strconv.Itoa(more) + " more"
 	}
-	r.Flaws = append(r.Flaws, what)
+	r.Problems = append(r.Problems, what)
 }
 
 func (i *Ingester) apply(ctx context.Context, b *builder, r Report) (Report, error) {
@@ -253,6 +253,6 @@ func (i *Ingester) apply(ctx context.Context, b *builder, r Report) (Report, err
 		r.Redacted, r.Omitted, r.Truncated = x.redacted, x.omitted, x.truncated
 	}
 	result, err := i.writer.Apply(ctx, &b.batch)
-	r.Rows, r.Refused, r.Parked, r.Sessions = result.Rows, result.Refused, result.Parked, result.Sessions
+	r.Rows, r.Refused, r.Pending, r.Sessions = result.Rows, result.Refused, result.Pending, result.Sessions
 	return r, err
 }

@@ -22,7 +22,7 @@ import (
 // the span does; and where the span never comes, the last event stands.
 //
 // An event bounds its session in time, for that is how an observer can tell that
-// an agent has fallen silent. Flaws of events are counted and not stored: the
+// an agent has fallen silent. Problems of events are counted and not stored: the
 // event is soon replaced by a better one.
 
 // statusKey is the key of a session's metadata under which its status stands.
@@ -46,7 +46,7 @@ type live struct {
 	atNano int64
 }
 
-func placeLive(b *builder, r *dialect.Record) bool {
+func attributeLive(b *builder, r *dialect.Record) bool {
 	e := spans.Event{Name: r.Event}
 	for key, v := range r.Attributes().All() {
 		val, ok, clean := value(v)
@@ -54,21 +54,21 @@ func placeLive(b *builder, r *dialect.Record) bool {
 			continue
 		}
 		if !clean {
-			b.flaw(key + ": invalid text")
+			b.problem(key + ": invalid text")
 		}
 		if _, err := e.Set(key, val); err != nil {
-			b.flaw(key + ": " + err.Error())
+			b.problem(key + ": " + err.Error())
 		}
 	}
 	if n := r.DroppedAttributesCount(); n > 0 {
-		b.flaw(strconv.FormatUint(uint64(n), 10) + " attributes were dropped before export")
+		b.problem(strconv.FormatUint(uint64(n), 10) + " attributes were dropped before export")
 	}
 	l := live{own: own{builder: b}, atNano: dialect.Nanos(r.Timestamp())}
 	if l.atNano == 0 {
 		l.atNano = dialect.Nanos(r.ObservedTimestamp())
 	}
 	if l.atNano == 0 {
-		b.flaw("time is missing or absurd")
+		b.problem("time is missing or absurd")
 	}
 	l.startNano, l.endNano = l.atNano, l.atNano
 	if l.sessionID = b.redaction.identifier(e.SessionID); l.sessionID == "" {
@@ -77,7 +77,7 @@ func placeLive(b *builder, r *dialect.Record) bool {
 		}
 	}
 	if err := e.Validate(); err != nil {
-		b.flaw(strings.ReplaceAll(err.Error(), "\n", "; "))
+		b.problem(strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	if l.sessionID == "" {
 		return false
@@ -107,26 +107,26 @@ func (l *live) run(r *spans.Run) {
 		start = r.CreatedAt * 1e6
 	}
 	c := l.session(l.sessionID, start, l.atNano)
-	said := func(text string) store.Value { return store.Value{Text: text, At: l.atNano, Rank: store.RankLive} }
-	setFirst(&c.Agent, said(r.Agent))
+	reported := func(text string) store.Value { return store.Value{Text: text, At: l.atNano, Rank: store.RankLive} }
+	setFirst(&c.Agent, reported(r.Agent))
 	switch parent := l.redaction.identifier(r.ParentID); parent {
 	case "": // a message of no session says nothing
 	case l.sessionID:
-		l.flaw("agenttrace.session.parent_id: the session's own")
+		l.problem("agenttrace.session.parent_id: the session's own")
 	default:
-		setFirst(&c.ParentID, said(parent))
-		setFirst(&c.ParentMessageID, said(r.ParentMessageID))
+		setFirst(&c.ParentID, reported(parent))
+		setFirst(&c.ParentMessageID, reported(r.ParentMessageID))
 	}
-	setLast(&c.Model, said(modelJSON(r.Model)))
-	setLast(&c.Title, said(r.Title))
-	setLast(&c.Mode, said(r.Mode))
-	setLast(&c.WorkspaceID, said(r.WorkspaceID))
-	setLast(&c.WorkspaceRoot, said(r.WorkspaceRoot))
-	rules, _ := l.judgeRules(r.Permissions)
-	setLast(&c.Permissions, said(string(rules)))
+	setLast(&c.Model, reported(modelJSON(r.Model)))
+	setLast(&c.Title, reported(r.Title))
+	setLast(&c.Mode, reported(r.Mode))
+	setLast(&c.WorkspaceID, reported(r.WorkspaceID))
+	setLast(&c.WorkspaceRoot, reported(r.WorkspaceRoot))
+	rules, _ := l.validateRules(r.Permissions)
+	setLast(&c.Permissions, reported(string(rules)))
 	metadata := make(map[string]json.RawMessage)
 	if len(r.Metadata) > 0 && (TooDeep(r.Metadata) || json.Unmarshal(r.Metadata, &metadata) != nil) {
-		l.flaw("agenttrace.session.metadata: not an object, or nested too deep")
+		l.problem("agenttrace.session.metadata: not an object, or nested too deep")
 		clear(metadata)
 	}
 	if r.UserID != "" {
@@ -134,7 +134,7 @@ func (l *live) run(r *spans.Run) {
 	}
 	makeRoom(metadata)
 	for key, raw := range metadata {
-		setKey(c, key, said(string(raw)))
+		setKey(c, key, reported(string(raw)))
 	}
 }
 
@@ -151,7 +151,7 @@ func setKey(c *store.SessionChange, key string, v store.Value) {
 	if c.Metadata == nil {
 		c.Metadata = make(map[string]store.Value)
 	}
-	if old, ok := c.Metadata[key]; !ok || v.Beats(old) {
+	if old, ok := c.Metadata[key]; !ok || v.TakesPrecedence(old) {
 		c.Metadata[key] = v
 	}
 }
@@ -169,12 +169,12 @@ func (l *live) message(e *spans.Event) {
 	case session.RoleAssistant, session.RoleSystem:
 	default:
 		if e.Role != "" {
-			l.flaw("agenttrace.message.role is not one: " + e.Role)
+			l.problem("agenttrace.message.role is not one: " + e.Role)
 		}
 		c.Role, c.Rank = "", store.RankStub
 	}
 	if len(e.MessageMetadata) > 0 && c.Rank == store.RankLive {
-		c.Metadata = l.stamped(l.judgeMetadata(e.Role, e.MessageMetadata))
+		c.Metadata = l.stamped(l.validateMetadata(e.Role, e.MessageMetadata))
 	}
 	l.batch.Messages = append(l.batch.Messages, c)
 	if e.Name == semconv.EventMessage && e.Role == session.RoleUser {
@@ -215,19 +215,19 @@ func objectOf(raw []byte) map[string]json.RawMessage {
 // arrived damaged, is worth as much as in a turn's list.
 func (l *live) part(e *spans.Event, p *spans.Part, place int) {
 	if p.ID == "" {
-		l.flaw("a part has no id")
+		l.problem("a part has no id")
 		return
 	}
 	if p.Type == session.TypeCompaction {
-		l.flaw("part " + p.ID + ": a compaction is told of by its span")
+		l.problem("part " + p.ID + ": a compaction is told of by its span")
 		return
 	}
 	c, whole := l.partOf(e.MessageID, p, place, l.atNano, store.RankLive)
 	if whole {
 		if c.Type == session.TypeCompaction { // whatever the part's own type said
-			setAside(&c, string(c.Data))
+			quarantine(&c, string(c.Data))
 		}
-		l.judgePart(&c, e.Role)
+		l.validatePart(&c, e.Role)
 		if c.Rank == store.RankLive {
 			l.mark(&c)
 		}
@@ -295,17 +295,17 @@ func (l *live) status(e *spans.Event) bool {
 	case "":
 		return false
 	default:
-		l.flaw("agenttrace.status is not one: " + e.Status)
+		l.problem("agenttrace.status is not one: " + e.Status)
 		return false
 	}
 	attempt := e.Attempt
 	if attempt < 0 {
-		l.flaw("agenttrace.status.attempt is negative")
+		l.problem("agenttrace.status.attempt is negative")
 		attempt = 0
 	}
 	s := status{State: e.Status, Attempt: attempt, Detail: e.Detail, ToolCallID: e.CallID, At: l.atNano / 1e6}
 	if e.Heartbeat < 0 {
-		l.flaw("agenttrace.status.heartbeat is negative")
+		l.problem("agenttrace.status.heartbeat is negative")
 	} else {
 		s.Heartbeat = e.Heartbeat
 	}

@@ -188,15 +188,15 @@ func TestSDKCrash(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	heard := time.UnixMilli(transcript.Session.UpdatedAt)
-	st := inspect.StatusOf(&transcript.Session, transcript, nil, heard.Add(30*time.Second), inspect.DefaultSilence)
+	lastSeen := time.UnixMilli(transcript.Session.UpdatedAt)
+	st := inspect.StatusOf(&transcript.Session, transcript, nil, lastSeen.Add(30*time.Second), inspect.DefaultIdleTimeout)
 	if st.State != inspect.ActivityBusy || !st.Declared {
 		t.Errorf("state %q, said %v; want busy, as it says", st.State, st.Declared)
 	}
 	if len(st.OpenCalls) != 1 || st.OpenCalls[0].Tool != "deploy" || st.OpenCalls[0].State != session.StateApprovalResponded {
 		t.Errorf("open calls %+v; want deploy, approved", st.OpenCalls)
 	}
-	if st = inspect.StatusOf(&transcript.Session, transcript, nil, heard.Add(time.Minute), inspect.DefaultSilence); st.State != inspect.ActivityInterrupted {
+	if st = inspect.StatusOf(&transcript.Session, transcript, nil, lastSeen.Add(time.Minute), inspect.DefaultIdleTimeout); st.State != inspect.ActivityInterrupted {
 		t.Errorf("a minute later the state is %q, want interrupted", st.State)
 	}
 }

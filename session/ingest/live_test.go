@@ -50,7 +50,7 @@ func deliverLive(t testing.TB, s *sqlitestore.Store, all []delivery) ingest.Repo
 		}
 		sum.Spans += r.Spans
 		sum.Records += r.Records
-		sum.Placed += r.Placed
+		sum.Accepted += r.Accepted
 		sum.Ignored += r.Ignored
 		sum.Malformed += r.Malformed
 		sum.Refused += r.Refused
@@ -81,7 +81,7 @@ func record(e *spans.Event, atNano int64) plog.LogRecord {
 }
 
 // decode reads a span's record back.
-func decode(s ptrace.Span) spans.Record {
+func decode(s ptrace.Span) spans.SpanData {
 	r := spans.New(s.Name())
 	if r == nil {
 		return nil
@@ -272,7 +272,7 @@ func TestLiveAlone(t *testing.T) {
 
 // TestLiveGolden tells the stories of testdata/live: the events, in the form in
 // which package spantext has spans (the name is that of the event, at= its time),
-// the spans that arrive besides, and what they come to. Each is told in other
+// the spans that arrive besides, and what they come to. Each is built in other
 // orders too.
 func TestLiveGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/live/*.txtar")
@@ -308,7 +308,7 @@ func TestLiveGolden(t *testing.T) {
 			if len(order) == 0 || len(bytes.TrimSpace(archive.Comment)) == 0 {
 				t.Fatal("the story is not told")
 			}
-			got := append(given[:len(given):len(given)], tellLive(t, order)...)
+			got := append(given[:len(given):len(given)], buildLive(t, order)...)
 			if *update {
 				archive.Files = got
 				if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
@@ -322,7 +322,7 @@ func TestLiveGolden(t *testing.T) {
 				again := slices.Clone(order)
 				r.Shuffle(len(again), func(i, j int) { again[i], again[j] = again[j], again[i] })
 				again = append(again, again[r.IntN(len(again))])
-				if d := cmp.Diff(sections(got[len(given)+1:]), sections(tellLive(t, again)[1:])); d != "" {
+				if d := cmp.Diff(sections(got[len(given)+1:]), sections(buildLive(t, again)[1:])); d != "" {
 					t.Fatalf("in another order (-want +got):\n%s", d)
 				}
 			}
@@ -350,7 +350,7 @@ func asEvents(td ptrace.Traces) plog.Logs {
 	return ld
 }
 
-func tellLive(t *testing.T, order []delivery) []txtar.File {
+func buildLive(t *testing.T, order []delivery) []txtar.File {
 	t.Helper()
 	s, err := sqlitestore.Open(t.Context(), filepath.Join(t.TempDir(), "sessions.db"), sqlitestore.Options{})
 	if err != nil {
@@ -374,7 +374,7 @@ func tellLive(t *testing.T, order []delivery) []txtar.File {
 	}
 	return []txtar.File{
 		{Name: "report", Data: fmt.Appendf(nil, "events %d, spans %d, placed %d, ignored %d, malformed %d, refused %d\n",
-			r.Records, r.Spans, r.Placed, r.Ignored, r.Malformed, r.Refused)},
+			r.Records, r.Spans, r.Accepted, r.Ignored, r.Malformed, r.Refused)},
 		{Name: "session", Data: rows.Bytes()},
 	}
 }
@@ -450,7 +450,7 @@ func FuzzEvents(f *testing.F) {
 			}
 			refused += deliverLive(t, s, all).Refused
 			check(t, s)
-			rows[i] = withoutMetClaims(dump(t, s.Path()))
+			rows[i] = withoutMetIndexes(dump(t, s.Path()))
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
@@ -463,10 +463,10 @@ func FuzzEvents(f *testing.F) {
 	})
 }
 
-// withoutMetClaims leaves out of a dump the claims of parts, which a part that
+// withoutMetIndexes leaves out of a dump the claims of parts, which a part that
 // got the place it claims in the end may have left behind or not.
-func withoutMetClaims(rows string) string {
+func withoutMetIndexes(rows string) string {
 	return strings.Join(slices.DeleteFunc(strings.Split(rows, "\n"), func(row string) bool {
-		return strings.HasPrefix(row, "message_id=") && strings.Contains(row, "| claim=")
+		return strings.HasPrefix(row, "message_id=") && strings.Contains(row, "| requested_index=")
 	}), "\n")
 }

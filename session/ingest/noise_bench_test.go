@@ -216,8 +216,8 @@ func TestNoiseDoesNotAllocate(t *testing.T) {
 	count := func(td ptrace.Traces) float64 {
 		return testing.AllocsPerRun(20, func() {
 			r, err := in.Traces(t.Context(), td)
-			if err != nil || r.Placed != 0 {
-				t.Fatalf("placed %d: %v", r.Placed, err)
+			if err != nil || r.Accepted != 0 {
+				t.Fatalf("placed %d: %v", r.Accepted, err)
 			}
 		})
 	}

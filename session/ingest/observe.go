@@ -30,7 +30,7 @@ func (b *builder) observeSpan(s *dialect.Span) (name string, ok bool) {
 	d.ReadSpan(s, &b.facts)
 	return d.Name, b.takeFacts(d, s.Resource, func(first *fact.Fact) string {
 		if first.SpanID == "" {
-			b.flaw("span id is empty")
+			b.problem("span id is empty")
 			return digest(first.Name, strconv.FormatInt(first.Start, 10), strconv.FormatInt(first.End, 10))[:16]
 		}
 		return first.SpanID
@@ -60,7 +60,7 @@ func (b *builder) observeRecord(r *dialect.Record) (name string, ok bool) {
 			clean = b.redaction.Text
 		}
 		id := recordDigest(r, clean)
-		if dialect.TellsMessage(r) && !r.SpanID().IsEmpty() {
+		if dialect.HasMessage(r) && !r.SpanID().IsEmpty() {
 			id = b.again(id)
 		}
 		return fact.RecordPrefix + id
@@ -169,7 +169,7 @@ func (b *builder) takeFacts(d *dialect.Dialect, resource pcommon.Resource, sourc
 			f.Source += "#" + strconv.Itoa(i)
 		}
 		for _, p := range f.Problems {
-			b.flaw(p)
+			b.problem(p)
 		}
 		f.SystemPromptDigest = b.keep(store.BlobSystemPrompt, f.SystemPrompt, f.SystemPromptDigest)
 		f.ToolCatalogDigest = b.keep(store.BlobToolCatalog, f.ToolCatalog, f.ToolCatalogDigest)
@@ -224,7 +224,7 @@ func observation(f *fact.Fact, d *dialect.Dialect) store.Observation {
 // context on the way to it.
 func callOfModel(f *fact.Fact, o *store.Observation) {
 	call := store.ModelCallPrefix + f.Model.ModelID
-	if assemble.IsStray(f) {
+	if assemble.IsOrphan(f) {
 		o.Call = call
 		return
 	}
@@ -277,7 +277,7 @@ func encode(f *fact.Fact) []byte {
 		if !json.Valid(f.Extra) {
 			f.Extra = nil
 		}
-		if a := f.About; a != nil && !json.Valid(a.Rules) {
+		if a := f.SessionAttrs; a != nil && !json.Valid(a.Rules) {
 			a.Rules = nil
 		}
 		raw, _ = json.Marshal(f)
@@ -321,7 +321,7 @@ func unreadable(o *store.Observation, err error) fact.Fact {
 // as many as is best.
 func assembler(size int) store.Assembler {
 	return func(w *store.Window) (store.Assembly, error) {
-		return assemble.Windows{Home: w.Home, Carried: w.Carry, Around: factsOf(w.Around), Facts: factsOf(w.Observations), Size: size}.Assemble()
+		return assemble.Windows{Owner: w.Owner, Carried: w.Carry, Around: factsOf(w.Around), Facts: factsOf(w.Observations), Size: size}.Assemble()
 	}
 }
 

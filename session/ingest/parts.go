@@ -77,7 +77,7 @@ func (o *own) toolPart(c *store.PartChange, t *spans.ToolCall) {
 		data = append(data, `,"input":`...)
 		var ok bool
 		if data, ok = appendJSON(data, t.Input); !ok {
-			o.flaw("gen_ai.tool.call.arguments: invalid JSON, kept as text")
+			o.problem("gen_ai.tool.call.arguments: invalid JSON, kept as text")
 		}
 	}
 	switch state {
@@ -85,7 +85,7 @@ func (o *own) toolPart(c *store.PartChange, t *spans.ToolCall) {
 		data = append(data, `,"output":`...)
 		var ok bool
 		if data, ok = appendJSON(data, t.Output); !ok {
-			o.flaw("gen_ai.tool.call.result: invalid JSON, kept as text")
+			o.problem("gen_ai.tool.call.result: invalid JSON, kept as text")
 		}
 	case session.StateOutputError:
 		data = append(data, `,"errorText":`...)
@@ -178,11 +178,11 @@ func damagedPart(c *store.PartChange, raw string) {
 			return
 		}
 	}
-	setAside(c, raw)
+	quarantine(c, raw)
 }
 
-// setAside keeps a part that no reader could take as text.
-func setAside(c *store.PartChange, text string) {
+// quarantine keeps a part that no reader could take as text.
+func quarantine(c *store.PartChange, text string) {
 	c.Data, c.Rank = placeholder(c.Type, text), store.RankStub
 	c.Type, c.ToolCallID, c.ToolState = store.TypeDamaged, "", ""
 }
@@ -213,7 +213,7 @@ func hoist(c *store.PartChange) {
 		State      string `json:"state"`
 	}
 	if json.Unmarshal(c.Data, &data) != nil || data.Type == "" {
-		setAside(c, string(c.Data))
+		quarantine(c, string(c.Data))
 		return
 	}
 	c.Type = data.Type

@@ -45,7 +45,7 @@ func ingestAll(t testing.TB, s *sqlitestore.Store, requests ...ptrace.Traces) in
 			t.Fatal(err)
 		}
 		sum.Spans += r.Spans
-		sum.Placed += r.Placed
+		sum.Accepted += r.Accepted
 		sum.Ignored += r.Ignored
 		sum.Malformed += r.Malformed
 		sum.Refused += r.Refused
@@ -128,7 +128,7 @@ func TestOrderAndRedelivery(t *testing.T) {
 	all := whole().spans
 	reference := openStore(t)
 	report := ingestAll(t, reference, traces(all...))
-	if report.Malformed != 0 || report.Refused != 0 || report.Placed != len(all) {
+	if report.Malformed != 0 || report.Refused != 0 || report.Accepted != len(all) {
 		t.Fatalf("the story itself is flawed: %+v", report)
 	}
 	check(t, reference)

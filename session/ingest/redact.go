@@ -288,7 +288,7 @@ func (x *redaction) batch(b *store.Batch) {
 	each(b.Parts, x.part)
 	each(b.Decisions, x.decision)
 	each(b.Blobs, x.blob)
-	each(b.Links, x.link)
+	each(b.SpanRefs, x.link)
 	each(b.Observations, x.observation)
 }
 
@@ -328,15 +328,15 @@ func (x *redaction) decision(d *store.Decision) {
 	x.text(redact.Other, &d.Reason)
 }
 
-func (x *redaction) link(l *store.Link) {
+func (x *redaction) link(l *store.SpanRef) {
 	x.hexID(&l.TraceID)
 	x.hexID(&l.SpanID)
 	x.hexID(&l.ParentSpanID)
 	for _, id := range [...]*string{&l.SessionID, &l.MessageID, &l.PartID, &l.Kind, &l.Dialect} {
 		x.id(id)
 	}
-	if l.Facts != nil {
-		x.messageFacts(l.Facts)
+	if l.TurnStats != nil {
+		x.messageFacts(l.TurnStats)
 	}
 }
 
@@ -531,7 +531,7 @@ func (x *redaction) blob(b *store.Blob) {
 	}
 }
 
-func (x *redaction) messageFacts(f *store.Facts) {
+func (x *redaction) messageFacts(f *store.TurnStats) {
 	x.model(f.Model)
 	x.id(&f.Agent)
 	x.hexID(&f.SystemPromptDigest)
@@ -798,7 +798,7 @@ func (x *redaction) fact(f *fact.Fact) {
 	x.hexID(&f.ToolCatalogDigest)
 	x.model(f.Model)
 	for _, id := range [...]*string{
-		(*string)(&f.Kind), &f.Dialect, &f.Source, &f.Session, &f.SessionKey, &f.TurnID, &f.RequestID, &f.CallID, &f.Side, &f.Subagent, &f.Agent, &f.Service,
+		(*string)(&f.Kind), &f.Dialect, &f.Source, &f.Session, &f.SessionKey, &f.TurnID, &f.RequestID, &f.CallID, &f.Purpose, &f.Subagent, &f.Agent, &f.Service,
 		&f.ResponseID, &f.ResponseModel, &f.Finish,
 	} {
 		x.id(id)
@@ -857,7 +857,7 @@ func (x *redaction) fact(f *fact.Fact) {
 		x.text(redact.Other, &c.Summary)
 		x.id(&c.Trigger)
 	}
-	if a := f.About; a != nil {
+	if a := f.SessionAttrs; a != nil {
 		x.text(redact.Other, &a.Title)
 		x.text(redact.Other, &a.WorkspaceRoot)
 		for _, id := range [...]*string{&a.WorkspaceID, &a.Mode, &a.UserID, &a.ParentSession, &a.Client} {

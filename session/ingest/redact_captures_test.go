@@ -29,7 +29,7 @@ func (w *watcher) Apply(_ context.Context, b *store.Batch) (store.Result, error)
 	leaks(reflect.ValueOf(*b), "batch", &found)
 	// Facts are compressed, and assembled into rows by what is kept of them.
 	if len(b.Observations) > 0 {
-		assembled, err := b.Assemble(&store.Window{Home: "ses", Observations: b.Observations})
+		assembled, err := b.Assemble(&store.Window{Owner: "ses", Observations: b.Observations})
 		if err != nil {
 			w.t.Errorf("%s: %v", w.file, err)
 		}
@@ -132,8 +132,8 @@ func TestNoCaptureIsStoredWithASecret(t *testing.T) {
 				}
 			}
 			stored += w.rows
-			if flaws := strings.Join(report.Flaws, "\n"); strings.Contains(flaws, "aZ3kQ9xW7mB2") {
-				t.Errorf("%s: reported: %s", file, flaws)
+			if problems := strings.Join(report.Problems, "\n"); strings.Contains(problems, "aZ3kQ9xW7mB2") {
+				t.Errorf("%s: reported: %s", file, problems)
 			}
 		}
 	}

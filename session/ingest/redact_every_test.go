@@ -29,7 +29,7 @@ func (p *planter) fill(v reflect.Value) {
 			p.secret(), p.secret(), p.secret(), p.secret(), p.secret(), p.secret()))
 		return
 	case v.Type() == reflect.TypeFor[[]byte](), // an encoded fact, which is planted itself
-		v.Type() == reflect.TypeFor[store.Placement](), v.Type() == reflect.TypeFor[store.BlobKind](): // the store's, of what is redacted
+		v.Type() == reflect.TypeFor[store.Attribution](), v.Type() == reflect.TypeFor[store.BlobKind](): // the store's, of what is redacted
 		return
 	}
 	switch v.Kind() {

@@ -98,7 +98,7 @@ func newRedaction(t *testing.T, c redact.Config) *redaction {
 // field that is added to what is stored belongs into type redaction.
 func TestEveryFieldIsRedacted(t *testing.T) {
 	b := store.Batch{}
-	for _, v := range []any{&b.Sessions, &b.Messages, &b.Parts, &b.Decisions, &b.Blobs, &b.Links} {
+	for _, v := range []any{&b.Sessions, &b.Messages, &b.Parts, &b.Decisions, &b.Blobs, &b.SpanRefs} {
 		fill(reflect.ValueOf(v).Elem())
 	}
 	x := newRedaction(t, redact.Config{})
@@ -186,15 +186,15 @@ func TestRedactPart(t *testing.T) {
 func TestRedactPrompt(t *testing.T) {
 	body := "use " + planted
 	b := store.Batch{
-		Blobs: []store.Blob{{Kind: store.BlobSystemPrompt, Digest: digestOf(body), Body: body, Exact: true}, {Kind: store.BlobToolCatalog, Digest: digestOf("[]"), Body: "[]", Exact: true}},
-		Links: []store.Link{{Facts: &store.Facts{SystemPromptDigest: digestOf(body)}}},
+		Blobs:    []store.Blob{{Kind: store.BlobSystemPrompt, Digest: digestOf(body), Body: body, Exact: true}, {Kind: store.BlobToolCatalog, Digest: digestOf("[]"), Body: "[]", Exact: true}},
+		SpanRefs: []store.SpanRef{{TurnStats: &store.TurnStats{SystemPromptDigest: digestOf(body)}}},
 	}
 	newRedaction(t, redact.Config{}).batch(&b)
 	want := []store.Blob{{Kind: store.BlobSystemPrompt, Digest: digestOf(body), Body: "use [redacted:github-token]"}, {Kind: store.BlobToolCatalog, Digest: digestOf("[]"), Body: "[]", Exact: true}}
 	if d := cmp.Diff(want, b.Blobs); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}
-	if got := b.Links[0].Facts.SystemPromptDigest; got != want[0].Digest {
+	if got := b.SpanRefs[0].TurnStats.SystemPromptDigest; got != want[0].Digest {
 		t.Errorf("the message has digest %s", got)
 	}
 }

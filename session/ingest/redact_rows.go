@@ -31,11 +31,11 @@ func RedactRows(r *redact.Redactor, in *store.Imported) (redacted int) {
 		each(in.Messages[i].Parts, x.partRow)
 	}
 	each(in.Decisions, x.decision)
-	each(in.Links, x.link)
+	each(in.SpanRefs, x.link)
 	each(in.Traces, x.hexID)
-	for i := range in.Claims {
-		x.id(&in.Claims[i].MessageID)
-		x.id(&in.Claims[i].PartID)
+	for i := range in.RequestedIndexes {
+		x.id(&in.RequestedIndexes[i].MessageID)
+		x.id(&in.RequestedIndexes[i].PartID)
 	}
 	x.state(in.State)
 	x.blobs(in)
@@ -169,8 +169,8 @@ func (x *redaction) blobs(in *store.Imported) {
 			}
 		}))
 	}
-	for i := range in.Links {
-		f := in.Links[i].Facts
+	for i := range in.SpanRefs {
+		f := in.SpanRefs[i].TurnStats
 		if f == nil {
 			continue
 		}

@@ -78,8 +78,8 @@ func TestAnImportedPromptWithASecretIsFoundByItsMessage(t *testing.T) {
 		Blobs: []store.Blob{
 			{Kind: store.BlobSystemPrompt, Digest: sum(prompt), Body: prompt, Exact: true}, {Kind: store.BlobToolCatalog, Digest: sum(catalog), Body: catalog, Exact: true},
 		},
-		Links: []store.Link{{TraceID: "ab", SpanID: "cd", Facts: &store.Facts{SystemPromptDigest: sum(prompt), Trace: session.MessageTrace{ToolCatalogDigest: sum(catalog)}}}},
-		State: &store.State{Stamps: map[string]store.Stamp{"title": {At: 1, Sum: crc32.ChecksumIEEE([]byte("password=hunter2swordfish"))}}},
+		SpanRefs: []store.SpanRef{{TraceID: "ab", SpanID: "cd", TurnStats: &store.TurnStats{SystemPromptDigest: sum(prompt), Trace: session.MessageTrace{ToolCatalogDigest: sum(catalog)}}}},
+		State:    &store.State{Stamps: map[string]store.Stamp{"title": {At: 1, Sum: crc32.ChecksumIEEE([]byte("password=hunter2swordfish"))}}},
 	}
 	RedactRows(r, in)
 	for _, b := range in.Blobs {
@@ -91,7 +91,7 @@ func TestAnImportedPromptWithASecretIsFoundByItsMessage(t *testing.T) {
 	if got := in.Messages[0].Message.MetadataJSON; got != want {
 		t.Errorf("metadata %s, want %s", got, want)
 	}
-	if f := in.Links[0].Facts; f.SystemPromptDigest != in.Blobs[0].Digest || f.Trace.ToolCatalogDigest != in.Blobs[1].Digest {
+	if f := in.SpanRefs[0].TurnStats; f.SystemPromptDigest != in.Blobs[0].Digest || f.Trace.ToolCatalogDigest != in.Blobs[1].Digest {
 		t.Errorf("facts %+v", f)
 	}
 	if got := in.State.Stamps["title"].Sum; got != crc32.ChecksumIEEE([]byte(in.Session.Title)) {

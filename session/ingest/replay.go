@@ -14,7 +14,7 @@ import (
 )
 
 // What a span carries as rows is judged as all content is: a row that breaks a rule
-// is set aside as text or left out. Where a row cannot be made at all the span is
+// is quarantined as text or left out. Where a row cannot be made at all the span is
 // read by its attributes, as if it came from an agent.
 
 // carriesRows says whether a span was written from a stored session.
@@ -25,7 +25,7 @@ func carriesRows(s *span) bool {
 
 // replayed places the rows of a span that was written from a stored session. It
 // reports false, and has placed nothing, when there are none that can be read.
-func (o *own) replayed(record spans.Record) (done, placed bool) {
+func (o *own) replayed(record spans.SpanData) (done, accepted bool) {
 	v, ok := o.span.Attributes().Get(replay.Key)
 	if !ok {
 		return false, false
@@ -36,7 +36,7 @@ func (o *own) replayed(record spans.Record) (done, placed bool) {
 		err = errors.New("a value holds NUL, which no column can")
 	}
 	if err != nil {
-		o.flaw(replay.Key + ": " + err.Error())
+		o.problem(replay.Key + ": " + err.Error())
 		return false, false
 	}
 	parts, ok := o.replayedParts(rows, record)
@@ -65,9 +65,9 @@ func (o *own) replayed(record spans.Record) (done, placed bool) {
 		d.SessionID = o.sessionID
 		o.batch.Decisions = append(o.batch.Decisions, *d)
 	}
-	var facts *store.Facts
-	if rows.Facts != nil && rows.FactsOf != "" {
-		messageID, facts = rows.FactsOf, o.judgeFacts(rows.Facts)
+	var facts *store.TurnStats
+	if rows.TurnStats != nil && rows.FactsOf != "" {
+		messageID, facts = rows.FactsOf, o.validateTurnStats(rows.TurnStats)
 	}
 	o.link(record.Kind(), messageID, partID, facts)
 	return true, true
@@ -89,7 +89,7 @@ func (o *own) replayTurn(t *spans.Turn) {
 }
 
 // sessionOf is the session that a span's record names.
-func sessionOf(record spans.Record) string {
+func sessionOf(record spans.SpanData) string {
 	switch r := record.(type) {
 	case *spans.Run:
 		return r.SessionID
@@ -108,7 +108,7 @@ func sessionOf(record spans.Record) string {
 }
 
 // rowsOf are the message and the part that a span's record describes.
-func rowsOf(record spans.Record) (messageID, partID string) {
+func rowsOf(record spans.SpanData) (messageID, partID string) {
 	switch r := record.(type) {
 	case *spans.Turn:
 		return r.Assistant.ID, ""
@@ -126,7 +126,7 @@ func rowsOf(record spans.Record) (messageID, partID string) {
 
 // replayedParts are the parts that rows hold. ok is false when one has lost what was
 // cut out of it: then the span's attributes say more.
-func (o *own) replayedParts(rows *replay.Rows, record spans.Record) (parts []store.PartChange, ok bool) {
+func (o *own) replayedParts(rows *replay.Rows, record spans.SpanData) (parts []store.PartChange, ok bool) {
 	var input, output string
 	if t, isTool := record.(*spans.ToolCall); isTool {
 		input, output = t.Input, t.Output
@@ -139,11 +139,11 @@ func (o *own) replayedParts(rows *replay.Rows, record spans.Record) (parts []sto
 		p := &rows.Parts[i]
 		data, err := p.Whole(input, output)
 		if err == nil && (p.InputAt != nil || p.OutputAt != nil) && !validJSON([]byte(data)) {
-			o.flaw(replay.Key + ": part " + p.ID + ": what was cut out of it is no JSON")
+			o.problem(replay.Key + ": part " + p.ID + ": what was cut out of it is no JSON")
 			return nil, false
 		}
 		if err != nil || p.ID == "" || p.MessageID == "" {
-			o.flaw(replay.Key + ": a part is not whole")
+			o.problem(replay.Key + ": a part is not whole")
 			return nil, false
 		}
 		c := store.PartChange{
@@ -151,15 +151,15 @@ func (o *own) replayedParts(rows *replay.Rows, record spans.Record) (parts []sto
 			ToolState: p.ToolState, CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt, Rank: store.PartRank(data),
 		}
 		if c.Index < 0 || c.Index >= store.MaxIndex {
-			o.flaw("part " + p.ID + ": the index is not credible")
-			c.Index = unplaced + int64(i)
+			o.problem("part " + p.ID + ": the index is not credible")
+			c.Index = noIndex + int64(i)
 		}
 		if validJSON(c.Data) {
 			hoist(&c)
-			o.judgePart(&c, cmp.Or(roles[p.MessageID], session.RoleAssistant))
+			o.validatePart(&c, cmp.Or(roles[p.MessageID], session.RoleAssistant))
 		} else {
-			o.flaw("part " + p.ID + ": invalid JSON")
-			setAside(&c, data)
+			o.problem("part " + p.ID + ": invalid JSON")
+			quarantine(&c, data)
 		}
 		parts = append(parts, c)
 	}
@@ -167,57 +167,57 @@ func (o *own) replayedParts(rows *replay.Rows, record spans.Record) (parts []sto
 }
 
 // replaySession says what the row says, but for what breaks a rule.
-func (o *own) replaySession(said *store.SessionChange) {
+func (o *own) replaySession(reported *store.SessionChange) {
 	row := session.Session{ID: o.sessionID, PermissionsJSON: "[]", MetadataJSON: "{}"}
-	if v := said.Permissions; v != nil {
+	if v := reported.Permissions; v != nil {
 		row.PermissionsJSON = v.Text
 	}
-	if v := said.Model; v != nil {
+	if v := reported.Model; v != nil {
 		row.ModelJSON = &v.Text
 	}
-	for key, v := range said.Metadata {
+	for key, v := range reported.Metadata {
 		if !validJSON([]byte(v.Text)) {
-			delete(said.Metadata, key)
-			o.flaw("session metadata: " + key + " is no JSON, or nested too deep")
+			delete(reported.Metadata, key)
+			o.problem("session metadata: " + key + " is no JSON, or nested too deep")
 		}
 	}
 	if len(session.Check(&session.Transcript{Session: row})) > 0 || TooDeep([]byte(row.PermissionsJSON)) ||
 		row.ModelJSON != nil && TooDeep([]byte(*row.ModelJSON)) {
-		said.Permissions, said.Model = nil, nil
-		o.flaw("session: its rules or its model are none")
+		reported.Permissions, reported.Model = nil, nil
+		o.problem("session: its rules or its model are none")
 	}
-	if v := said.ParentID; v == nil || v.Text == "" || v.Text == o.sessionID {
-		said.ParentID, said.ParentMessageID = nil, nil
+	if v := reported.ParentID; v == nil || v.Text == "" || v.Text == o.sessionID {
+		reported.ParentID, reported.ParentMessageID = nil, nil
 	}
 	c := o.session(o.sessionID, 0, 0)
-	if said.Start != 0 && (c.Start == 0 || said.Start < c.Start) {
-		c.Start = said.Start
+	if reported.Start != 0 && (c.Start == 0 || reported.Start < c.Start) {
+		c.Start = reported.Start
 	}
-	c.End = max(c.End, said.End)
+	c.End = max(c.End, reported.End)
 	last := func(dst **store.Value, v *store.Value) {
-		if v != nil && (*dst == nil || v.Beats(**dst)) {
+		if v != nil && (*dst == nil || v.TakesPrecedence(**dst)) {
 			*dst = v
 		}
 	}
 	first := func(dst **store.Value, v *store.Value) {
-		if v != nil && (*dst == nil || v.First().Beats((*dst).First())) {
+		if v != nil && (*dst == nil || v.First().TakesPrecedence((*dst).First())) {
 			*dst = v
 		}
 	}
-	last(&c.Title, said.Title)
-	last(&c.Mode, said.Mode)
-	last(&c.WorkspaceID, said.WorkspaceID)
-	last(&c.WorkspaceRoot, said.WorkspaceRoot)
-	last(&c.Model, said.Model)
-	last(&c.Permissions, said.Permissions)
-	last(&c.Archived, said.Archived)
-	first(&c.Agent, said.Agent)
-	first(&c.ParentID, said.ParentID)
-	first(&c.ParentMessageID, said.ParentMessageID)
-	for key, v := range said.Metadata {
+	last(&c.Title, reported.Title)
+	last(&c.Mode, reported.Mode)
+	last(&c.WorkspaceID, reported.WorkspaceID)
+	last(&c.WorkspaceRoot, reported.WorkspaceRoot)
+	last(&c.Model, reported.Model)
+	last(&c.Permissions, reported.Permissions)
+	last(&c.Archived, reported.Archived)
+	first(&c.Agent, reported.Agent)
+	first(&c.ParentID, reported.ParentID)
+	first(&c.ParentMessageID, reported.ParentMessageID)
+	for key, v := range reported.Metadata {
 		setKey(c, key, v)
 	}
-	for _, r := range said.Rewinds {
+	for _, r := range reported.Rewinds {
 		if r.To != "" {
 			c.Rewinds = append(c.Rewinds, r)
 		}
@@ -226,7 +226,7 @@ func (o *own) replaySession(said *store.SessionChange) {
 
 func (o *own) replayMessage(m *replay.Message) {
 	if m.ID == "" {
-		o.flaw(replay.Key + ": a message has no id")
+		o.problem(replay.Key + ": a message has no id")
 		return
 	}
 	c := store.MessageChange{
@@ -235,17 +235,17 @@ func (o *own) replayMessage(m *replay.Message) {
 	switch m.Role {
 	case session.RoleUser, session.RoleAssistant, session.RoleSystem:
 	default:
-		o.flaw("message " + m.ID + ": the role is not one: " + m.Role)
+		o.problem("message " + m.ID + ": the role is not one: " + m.Role)
 		c.Role, c.Rank = "", store.RankStub
 	}
 	if m.Metadata != "" {
-		c.Metadata = o.judgeMetadata(m.Role, json.RawMessage(m.Metadata))
+		c.Metadata = o.validateMetadata(m.Role, json.RawMessage(m.Metadata))
 	}
 	o.batch.Messages = append(o.batch.Messages, c)
 }
 
-// judgeFacts keeps of what was measured what is sound.
-func (o *own) judgeFacts(f *store.Facts) *store.Facts {
+// validateTurnStats keeps of what was measured what is sound.
+func (o *own) validateTurnStats(f *store.TurnStats) *store.TurnStats {
 	f.SystemPromptDigest = o.digest("agenttrace.system_prompt.digest", f.SystemPromptDigest)
 	f.Trace.ToolCatalogDigest = o.digest("agenttrace.tool_catalog.digest", f.Trace.ToolCatalogDigest)
 	if u := f.Usage; u != nil {

@@ -155,7 +155,7 @@ func TestRewindAndForkInOneMillisecond(t *testing.T) {
 }
 
 // TestErrorsAreInTheStore fails a model call that the turn gets over, and a
-// compaction. Either is told in words, also when the turn's span is lost.
+// compaction. Either is built in words, also when the turn's span is lost.
 func TestErrorsAreInTheStore(t *testing.T) {
 	now := time.UnixMilli(start)
 	rec := agenttracetest.NewRecorder()
@@ -200,18 +200,18 @@ func TestErrorsAreInTheStore(t *testing.T) {
 	}
 	defer s.Close()
 	ingestAll(t, s, traces(all...))
-	links, err := s.Links(t.Context(), sess.ID())
+	links, err := s.SpanRefs(t.Context(), sess.ID())
 	if err != nil {
 		t.Fatal(err)
 	}
-	var told []string
+	var built []string
 	for _, l := range links {
-		if l.Facts != nil && l.Facts.Step {
-			told = append(told, strings.Join([]string{l.Kind, l.Facts.Trace.Error, l.Facts.Trace.ResponseID, l.Facts.Trace.ResponseModel}, "|"))
+		if l.TurnStats != nil && l.TurnStats.Step {
+			built = append(built, strings.Join([]string{l.Kind, l.TurnStats.Trace.Error, l.TurnStats.Trace.ResponseID, l.TurnStats.Trace.ResponseModel}, "|"))
 		}
 	}
-	slices.Sort(told)
-	if d := cmp.Diff([]string{"chat|first||", "chat|overloaded||", "chat||resp_1|m-2", "compaction.run|the summary is empty||"}, told); d != "" {
+	slices.Sort(built)
+	if d := cmp.Diff([]string{"chat|first||", "chat|overloaded||", "chat||resp_1|m-2", "compaction.run|the summary is empty||"}, built); d != "" {
 		t.Errorf("facts of spans (-want +got):\n%s", d)
 	}
 }

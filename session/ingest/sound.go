@@ -43,9 +43,9 @@ func firstViolation(role, metadata string, part *session.Part) string {
 	return ""
 }
 
-// judgePart keeps a part whose data is not what its type demands, or that cannot
+// validatePart keeps a part whose data is not what its type demands, or that cannot
 // stand in a message of the role, as text.
-func (o *own) judgePart(c *store.PartChange, role string) {
+func (o *own) validatePart(c *store.PartChange, role string) {
 	if isPlain(c.Type, c.Data) {
 		return
 	}
@@ -57,8 +57,8 @@ func (o *own) judgePart(c *store.PartChange, role string) {
 		p.ToolState = &c.ToolState
 	}
 	if problem := firstViolation(role, "{}", &p); problem != "" {
-		o.flaw("part " + c.ID + ": " + problem)
-		setAside(c, string(c.Data))
+		o.problem("part " + c.ID + ": " + problem)
+		quarantine(c, string(c.Data))
 	}
 }
 
@@ -86,8 +86,8 @@ func isPlain(partType string, data []byte) bool {
 	return false
 }
 
-// judgeMetadata sets metadata that breaks a rule aside, as text under "given".
-func (o *own) judgeMetadata(role string, metadata json.RawMessage) json.RawMessage {
+// validateMetadata sets metadata that breaks a rule aside, as text under "given".
+func (o *own) validateMetadata(role string, metadata json.RawMessage) json.RawMessage {
 	problem := "nested too deep"
 	if !TooDeep(metadata) {
 		problem = firstViolation(role, string(metadata), nil)
@@ -95,7 +95,7 @@ func (o *own) judgeMetadata(role string, metadata json.RawMessage) json.RawMessa
 	if problem == "" {
 		return metadata
 	}
-	o.flaw("message metadata: " + problem)
+	o.problem("message metadata: " + problem)
 	b, err := json.Marshal(map[string]string{"given": string(metadata)})
 	if err != nil {
 		return nil
@@ -103,8 +103,8 @@ func (o *own) judgeMetadata(role string, metadata json.RawMessage) json.RawMessa
 	return b
 }
 
-// judgeRules returns the permission rules that are sound, and the others.
-func (o *own) judgeRules(given json.RawMessage) (sound, others json.RawMessage) {
+// validateRules returns the permission rules that are sound, and the others.
+func (o *own) validateRules(given json.RawMessage) (valid, others json.RawMessage) {
 	violates := func(rules []byte) bool {
 		t := session.Transcript{Session: session.Session{ID: "s", PermissionsJSON: string(rules), MetadataJSON: "{}"}}
 		return TooDeep(rules) || len(session.Check(&t)) > 0
@@ -112,7 +112,7 @@ func (o *own) judgeRules(given json.RawMessage) (sound, others json.RawMessage) 
 	if len(given) == 0 || !violates(given) {
 		return given, nil
 	}
-	o.flaw("agenttrace.session.permissions: a rule is not one")
+	o.problem("agenttrace.session.permissions: a rule is not one")
 	var rules, good []json.RawMessage
 	if json.Unmarshal(given, &rules) != nil {
 		return nil, quoted(given)
@@ -123,9 +123,9 @@ func (o *own) judgeRules(given json.RawMessage) (sound, others json.RawMessage) 
 		}
 	}
 	if len(good) > 0 {
-		sound, _ = json.Marshal(good)
+		valid, _ = json.Marshal(good)
 	}
-	return sound, quoted(given)
+	return valid, quoted(given)
 }
 
 // quoted is JSON as text.
@@ -138,24 +138,24 @@ func quoted(raw []byte) json.RawMessage {
 func (o *own) digest(key, given string) string {
 	d := strings.ToLower(given)
 	if d != "" && (len(d) != 64 || strings.Trim(d, "0123456789abcdef") != "") {
-		o.flaw(key + ": not a SHA-256 in hex")
+		o.problem(key + ": not a SHA-256 in hex")
 		return ""
 	}
 	return d
 }
 
-// MostTokens and MostDollars are the greatest count of tokens and the greatest cost
+// MaxTokens and MaxDollars are the greatest count of tokens and the greatest cost
 // that are taken from what a span measured: beyond them they are not credible, and
 // their sums would not be exact.
 const (
-	MostTokens  = 1 << 40
-	MostDollars = 100_000
+	MaxTokens  = 1 << 40
+	MaxDollars = 100_000
 )
 
 // count returns a count of tokens, or 0 when it is not credible.
 func (o *own) count(n int64) int64 {
-	if n < 0 || n > MostTokens {
-		o.flaw("a count of tokens is not credible")
+	if n < 0 || n > MaxTokens {
+		o.problem("a count of tokens is not credible")
 		return 0
 	}
 	return n
@@ -163,8 +163,8 @@ func (o *own) count(n int64) int64 {
 
 // cost returns a stated cost, or nil when it is not credible.
 func (o *own) cost(usd *float64) *float64 {
-	if usd != nil && (*usd < 0 || *usd > MostDollars) {
-		o.flaw("agenttrace.cost.usd: not credible")
+	if usd != nil && (*usd < 0 || *usd > MaxDollars) {
+		o.problem("agenttrace.cost.usd: not credible")
 		return nil
 	}
 	return usd

@@ -29,7 +29,7 @@ type story struct {
 func newStory() *story { return &story{trace: 1} }
 
 // add emits a record as a span between two times, in milliseconds after start.
-func (s *story) add(r spans.Record, from, to int64) ptrace.Span {
+func (s *story) add(r spans.SpanData, from, to int64) ptrace.Span {
 	td := ptrace.NewTraces()
 	sp := td.ResourceSpans().AppendEmpty().ScopeSpans().AppendEmpty().Spans().AppendEmpty()
 	name := r.Kind()

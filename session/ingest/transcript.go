@@ -31,7 +31,7 @@ func (i *Ingester) Transcript(ctx context.Context, in *store.Imported) (Report, 
 		b.batch.Observations = append(b.batch.Observations, transcriptObservation(&facts[k]))
 	}
 	b.batch.Blobs = append(b.batch.Blobs, in.Blobs...)
-	return i.apply(ctx, b, Report{Records: len(facts), Placed: len(facts)})
+	return i.apply(ctx, b, Report{Records: len(facts), Accepted: len(facts)})
 }
 
 // adoptTranscript implements [store.Batch]'s Adopt. The rows were redacted when they
@@ -121,9 +121,9 @@ func (x *transcriptReader) about(row *session.Session) {
 		}
 		return *s
 	}
-	f.About = &fact.About{WorkspaceRoot: text(row.WorkspaceRoot), WorkspaceID: text(row.WorkspaceID), Mode: text(row.Mode), ParentSession: text(row.ParentID)}
+	f.SessionAttrs = &fact.SessionAttrs{WorkspaceRoot: text(row.WorkspaceRoot), WorkspaceID: text(row.WorkspaceID), Mode: text(row.Mode), ParentSession: text(row.ParentID)}
 	if row.Title != session.Untitled {
-		f.About.Title = row.Title
+		f.SessionAttrs.Title = row.Title
 	}
 	f.Model = modelOf(row.ModelJSON)
 	var own map[string]json.RawMessage

@@ -44,6 +44,6 @@ func value(v pcommon.Value) (_ spans.Value, ok, clean bool) {
 
 // text mends what no column can hold: invalid UTF-8 and NUL become U+FFFD.
 func text(s string) (_ string, clean bool) {
-	mended := dialect.Text(s)
-	return mended, mended == s
+	repaired := dialect.Text(s)
+	return repaired, repaired == s
 }

@@ -44,7 +44,7 @@ type builder struct {
 
 	decisionsByCall, decisionsByPart map[string][]Decision
 	callsByMessage                   map[string][]ModelCall
-	spansByPart                      map[string]*store.Link
+	spansByPart                      map[string]*store.SpanRef
 	blobs                            map[string]*store.Blob
 	prompts, catalogs                map[string]int
 
@@ -68,9 +68,9 @@ func (b *builder) index() {
 		b.decisionsByCall[d.ToolCallID] = append(b.decisionsByCall[d.ToolCallID], d)
 	}
 	b.tl.Decisions = b.in.Decisions
-	b.callsByMessage, b.spansByPart = map[string][]ModelCall{}, map[string]*store.Link{}
-	for i := range b.in.Links {
-		l := &b.in.Links[i]
+	b.callsByMessage, b.spansByPart = map[string][]ModelCall{}, map[string]*store.SpanRef{}
+	for i := range b.in.SpanRefs {
+		l := &b.in.SpanRefs[i]
 		b.tl.Spans = append(b.tl.Spans, Span{
 			TraceID: l.TraceID, SpanID: l.SpanID, ParentSpanID: l.ParentSpanID, Kind: l.Kind, Dialect: l.Dialect,
 			MessageID: l.MessageID, PartID: l.PartID, StartNano: l.StartNano, EndNano: l.EndNano, Error: l.Error,
@@ -81,7 +81,7 @@ func (b *builder) index() {
 		if l.PartID != "" && b.spansByPart[l.PartID] == nil {
 			b.spansByPart[l.PartID] = l
 		}
-		if l.MessageID != "" && l.Facts != nil && l.Facts.Step {
+		if l.MessageID != "" && l.TurnStats != nil && l.TurnStats.Step {
 			b.callsByMessage[l.MessageID] = append(b.callsByMessage[l.MessageID], modelCall(l))
 		}
 	}
@@ -92,9 +92,9 @@ func (b *builder) index() {
 	}
 }
 
-func modelCall(l *store.Link) ModelCall {
+func modelCall(l *store.SpanRef) ModelCall {
 	return ModelCall{
-		Model: l.Facts.Model, Usage: l.Facts.Usage, StopReason: l.Facts.Trace.StopReason, Failed: l.Error,
+		Model: l.TurnStats.Model, Usage: l.TurnStats.Usage, StopReason: l.TurnStats.Trace.StopReason, Failed: l.Error,
 		DurationMS: (l.EndNano - l.StartNano) / 1e6, StartedAt: l.StartNano / 1e6, TraceID: l.TraceID, SpanID: l.SpanID,
 	}
 }
@@ -108,7 +108,7 @@ func (b *builder) head() {
 	_ = json.Unmarshal([]byte(s.PermissionsJSON), &h.Rules) // what is no list of rules lists none; Check tells of it
 	_ = json.Unmarshal([]byte(s.MetadataJSON), &h.Metadata)
 	delete(h.Metadata, "agenttrace")
-	if b.saidStatus() {
+	if b.declaresStatus() {
 		delete(h.Metadata, "status")
 	}
 	if len(h.Metadata) == 0 {
@@ -126,11 +126,11 @@ func (b *builder) head() {
 	b.tl.Session = h
 }
 
-// saidStatus says whether the session's metadata holds what its agent says that
+// declaresStatus says whether the session's metadata holds what its agent says that
 // it does, and not something else of that name.
-func (b *builder) saidStatus() bool {
+func (b *builder) declaresStatus() bool {
 	var st Status
-	st.said(&b.transcript.Session)
+	st.declare(&b.transcript.Session)
 	return st.Declared
 }
 
@@ -174,36 +174,36 @@ func TurnNumbers(t *session.Transcript) map[string]int {
 // missing finds the turns that the source counted and that never arrived. Copies
 // in a fork are passed over: what its parent rewound was not copied.
 func (b *builder) missing() {
-	known, last, unsaid := false, int64(0), int64(0)
+	known, last, unreported := false, int64(0), int64(0)
 	origin := b.tl.Session.Origin
 	for i := range b.tl.Turns {
 		t := &b.tl.Turns[i]
 		if origin != nil && origin.Fork && t.Messages[0].CreatedAt < b.tl.Session.CreatedAt {
 			continue
 		}
-		says := false
+		declares := false
 		var low, high int64
 		for k := range t.Messages {
 			n := t.Messages[k].TurnIndex
 			if n == nil {
 				continue
 			}
-			if !says {
-				low, high, says = *n, *n, true
+			if !declares {
+				low, high, declares = *n, *n, true
 			}
 			low, high = min(low, *n), max(high, *n)
 		}
-		if !says {
-			unsaid++
+		if !declares {
+			unreported++
 			continue
 		}
 		if !known && (origin == nil || !origin.Fork) {
 			last = -1 // sources count from 0
 		}
-		if n := low - last - 1 - unsaid; low > last && n > 0 && (known || last < 0) {
+		if n := low - last - 1 - unreported; low > last && n > 0 && (known || last < 0) {
 			t.MissingBefore = &MissingTurns{Count: n, First: last + 1, Last: low - 1}
 		}
-		known, last, unsaid = true, high, 0
+		known, last, unreported = true, high, 0
 	}
 }
 
@@ -408,7 +408,7 @@ func (b *builder) totals() {
 	tot.Usage, tot.CopiedUsage = tokens.Used, tokens.Copied
 	tot.CostUSD, b.tl.costOfWhole = tokens.Cost(s)
 	b.tl.Session.State, b.tl.Session.Error = b.tl.state(s)
-	b.tl.Status = statusOf(s, b.tl, b.in.Now, b.in.Silence)
+	b.tl.Status = statusOf(s, b.tl, b.in.Now, b.in.IdleTimeout)
 }
 
 // totalUsed is the sum of a usage, 0 when nobody states one.

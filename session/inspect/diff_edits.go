@@ -16,9 +16,9 @@ type edit struct {
 	same           bool
 }
 
-// mostEdits bounds the work of edits: what differs by more is shown as replaced.
+// maxEdits bounds the work of edits: what differs by more is shown as replaced.
 // Memory grows with its square.
-const mostEdits = 1500
+const maxEdits = 1500
 
 // edits finds the shortest script that makes b of a, after Myers, "An O(ND)
 // Difference Algorithm": as many elements as can be are kept. Runs in common and
@@ -57,7 +57,7 @@ func middle[T comparable](a, b []T) []edit {
 	if n == 0 || m == 0 {
 		return []edit{{0, n, 0, m, false}}
 	}
-	limit := min(n+m, mostEdits)
+	limit := min(n+m, maxEdits)
 	// far[k] is how far in a one comes on diagonal k = x-y with d edits; trail
 	// keeps what each d began with.
 	far := make([]int32, 2*limit+3)
@@ -260,15 +260,15 @@ func endsInSpace(line []span) bool {
 
 // lastWord takes from a line what follows its last space. It takes nothing where
 // that is wider than most, or the line has no word before it.
-func lastWord(line []span, most int) (kept, carried []span) {
+func lastWord(line []span, maximum int) (kept, carried []span) {
 	for i := len(line) - 1; i >= 0; i-- {
 		text := line[i].text
 		at := strings.LastIndexByte(text, ' ') + 1
 		if at == 0 {
-			most -= width(text)
+			maximum -= width(text)
 			continue
 		}
-		if width(text[at:]) > most || !wordsIn(line[:i], text[:at]) {
+		if width(text[at:]) > maximum || !wordsIn(line[:i], text[:at]) {
 			return line, nil
 		}
 		if at < len(text) {

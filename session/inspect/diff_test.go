@@ -62,7 +62,7 @@ func longest(a, b []byte) int {
 
 // TestEditsBounded: what has nothing in common is not searched forever.
 func TestEditsBounded(t *testing.T) {
-	a, b := make([]int, 5*mostEdits), make([]int, 5*mostEdits)
+	a, b := make([]int, 5*maxEdits), make([]int, 5*maxEdits)
 	for i := range a {
 		a[i], b[i] = i+1, -i-1
 	}

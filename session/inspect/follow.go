@@ -80,9 +80,9 @@ const (
 // Follower tells what is new in sessions that are read again and again. Its memory
 // is that of the messages that it was shown last. It is used by one goroutine.
 type Follower struct {
-	// Silence is when a session counts as interrupted: see [StatusOf].
-	Silence  time.Duration
-	sessions map[string]*followed
+	// IdleTimeout is when a session counts as interrupted: see [StatusOf].
+	IdleTimeout time.Duration
+	sessions    map[string]*followed
 }
 
 // followed is what was told of one session.
@@ -139,9 +139,9 @@ func (f *Follower) Read(t *session.Transcript, decisions []store.Decision, now t
 			news = slices.Insert(news, at, News{Event: NewsDecision, At: d.DecidedAt, MessageID: d.MessageID, PartID: d.PartID, Decision: &d})
 		}
 	}
-	next.status = StatusOf(s, t, decisions, now, f.Silence)
-	if tell, ok := changed(&old.status, &next.status); ok {
-		news = append(news, tell)
+	next.status = StatusOf(s, t, decisions, now, f.IdleTimeout)
+	if reported, ok := changed(&old.status, &next.status); ok {
+		news = append(news, reported)
 	}
 	for i := range news {
 		news[i].SessionID = s.ID
@@ -153,15 +153,15 @@ func (f *Follower) Read(t *session.Transcript, decisions []store.Decision, now t
 	return news
 }
 
-// Silent returns the news of sessions that have fallen silent, by their id.
-func (f *Follower) Silent(now time.Time) []News {
+// Idle returns the news of sessions that have fallen silent, by their id.
+func (f *Follower) Idle(now time.Time) []News {
 	var news []News
 	for id, s := range f.sessions {
 		before := s.status
-		s.status.interrupt(now, f.Silence)
-		if tell, ok := changed(&before, &s.status); ok {
-			tell.SessionID = id
-			news = append(news, tell)
+		s.status.interrupt(now, f.IdleTimeout)
+		if reported, ok := changed(&before, &s.status); ok {
+			reported.SessionID = id
+			news = append(news, reported)
 		}
 	}
 	slices.SortFunc(news, func(x, y News) int { return strings.Compare(x.SessionID, y.SessionID) })

@@ -53,7 +53,7 @@ type story struct {
 		Parts    []json.RawMessage `json:"parts"`
 	} `json:"messages"`
 	Decisions []store.Decision  `json:"decisions"`
-	Links     []store.Link      `json:"links"`
+	SpanRefs  []store.SpanRef   `json:"span_refs"`
 	Prompts   []string          `json:"prompts"`
 	Catalogs  []json.RawMessage `json:"catalogs"`
 	Children  []struct {
@@ -156,7 +156,7 @@ func readStory(t *testing.T, text string) inspect.Input {
 		in.Transcript.Messages = append(in.Transcript.Messages, x)
 	}
 	in.Decisions = s.Decisions
-	in.Links = s.Links
+	in.SpanRefs = s.SpanRefs
 	for _, c := range s.Children {
 		child := session.Session{
 			ID: c.ID, Title: c.Title, Agent: c.Agent, MetadataJSON: orObject(c.Metadata, "{}"),

@@ -31,7 +31,7 @@ func Collect(ctx context.Context, r store.Reader, id string) (in Input, err erro
 	if in.Inherited, err = inherited(ctx, r, in.Transcript); err != nil {
 		return in, err
 	}
-	if in.Links, err = r.Spans(ctx, id); err != nil {
+	if in.SpanRefs, err = r.Spans(ctx, id); err != nil {
 		return in, err
 	}
 	if in.Blobs, err = Blobs(ctx, r, in.Transcript); err != nil {

@@ -62,15 +62,15 @@ func TestInherited(t *testing.T) {
 		t.Errorf("inherited (-want +got):\n%s", diff)
 	}
 	tl := Build(Input{Transcript: transcript, Inherited: got})
-	var told []string
+	var reported []string
 	for i := range tl.Turns {
 		for _, c := range tl.Turns[i].ToolCalls() {
 			for _, d := range c.Decisions {
-				told = append(told, c.CallID+" "+d.ID)
+				reported = append(reported, c.CallID+" "+d.ID)
 			}
 		}
 	}
-	if diff := cmp.Diff([]string{"copied r1"}, told); diff != "" || tl.Decisions != nil {
+	if diff := cmp.Diff([]string{"copied r1"}, reported); diff != "" || tl.Decisions != nil {
 		t.Errorf("told at the calls (-want +got):\n%s; decisions of the fork %v", diff, tl.Decisions)
 	}
 

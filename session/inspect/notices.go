@@ -17,7 +17,7 @@ import (
 // session is still at work on.
 func (tl *Timeline) FindNotices(in Input) {
 	found := session.Notices(in.Transcript)
-	found = append(found, unattributed(in.Links)...)
+	found = append(found, unattributed(in.SpanRefs)...)
 	found = append(found, tl.unrecorded()...)
 	turns, calls, last := make(map[string]int), make(map[string]*ToolCall), 0
 	for i := range tl.Turns {
@@ -39,7 +39,7 @@ func (tl *Timeline) FindNotices(in Input) {
 		if n.Turn == 0 {
 			n.Turn = turns[n.MessageID]
 		}
-		if l := reporter(in.Links, n); l != nil {
+		if l := reporter(in.SpanRefs, n); l != nil {
 			n.TraceID, n.SpanID, n.SpanKind = l.TraceID, l.SpanID, l.Kind
 			if c := calls[l.PartID]; c != nil && n.PartID == "" {
 				n.PartID, n.ToolCallID, n.Tool = l.PartID, c.CallID, c.Name
@@ -53,8 +53,8 @@ func (tl *Timeline) FindNotices(in Input) {
 
 // reporter returns the span that a notice is about: the one that its detail names, that
 // of its part, the one above all others of its message; nil where there is none.
-func reporter(links []store.Link, n *session.Notice) *store.Link {
-	var best *store.Link
+func reporter(links []store.SpanRef, n *session.Notice) *store.SpanRef {
+	var best *store.SpanRef
 	rank := 0
 	for i := range links {
 		l := &links[i]
@@ -80,7 +80,7 @@ func reporter(links []store.Link, n *session.Notice) *store.Link {
 
 // unattributed finds the spans of turns, model calls and tool calls that other agents
 // reported and that no message came of.
-func unattributed(links []store.Link) []session.Notice {
+func unattributed(links []store.SpanRef) []session.Notice {
 	var found []session.Notice
 	kinds := map[string]string{"session.turn": "turn", "chat": "model call", "tool.call": "tool call"}
 	for i := range links {
@@ -119,12 +119,12 @@ func (p *printer) notices(notices []session.Notice) {
 	if len(notices) == 0 {
 		return
 	}
-	const most = 5
+	const maximum = 5
 	p.blank()
 	p.line(span{"! " + plural(len(notices), "notice", "notices"), p.warn}, span{": valid, and may not be what happened", p.dim})
 	shown := len(notices)
 	if !p.Full {
-		shown = min(shown, most)
+		shown = min(shown, maximum)
 	}
 	indent := span{"    ", p.plain}
 	for i := range notices[:shown] {

@@ -27,7 +27,7 @@ func TestNoticesNameTheirPlace(t *testing.T) {
 				}),
 			},
 		},
-		Links: []store.Link{
+		SpanRefs: []store.SpanRef{
 			{TraceID: "t1", SpanID: "00000000000000aa", Kind: "chat", Dialect: "adk", MessageID: "a2"},
 			{TraceID: "t1", SpanID: "00000000000000bb", Kind: "tool.call", Dialect: "adk", MessageID: "a2", PartID: "p"},
 			{TraceID: "t1", SpanID: "00000000000000cc", Kind: "session.turn", Dialect: "adk", MessageID: "a1"},

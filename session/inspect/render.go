@@ -96,7 +96,7 @@ func (p *printer) headline(tl *Timeline) {
 		}
 		p.line(state, span{text, p.dim})
 	}
-	p.facts("", summary...)
+	p.infoLines("", summary...)
 }
 
 // fields prints what is known of the session, a line each.
@@ -325,7 +325,7 @@ func (p *printer) queued(m *Message) {
 	}
 	p.message(m, span{mark, p.warn})
 	if m.CanceledAt != nil {
-		p.facts("  ", "taken back "+p.clock(*m.CanceledAt))
+		p.infoLines("  ", "taken back "+p.clock(*m.CanceledAt))
 	}
 }
 
@@ -473,7 +473,7 @@ func (p *printer) turnFacts(tl *Timeline, t *Turn) {
 	if text := toolsCalled(&t.Tools); text != "" {
 		facts = append(facts, text)
 	}
-	p.facts("   ", facts...)
+	p.infoLines("   ", facts...)
 }
 
 // unnamed stands for a tool whose name nobody sent.

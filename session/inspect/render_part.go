@@ -15,7 +15,7 @@ const textFactor = 5
 // message prints what a user or the host said.
 func (p *printer) message(m *Message, lead span) {
 	if t := m.Trigger; t != nil {
-		p.facts("  ", "triggered by "+oneLine(t.Source), oneLine(t.ScheduleID), oneLine(t.DeliveryID))
+		p.infoLines("  ", "triggered by "+oneLine(t.Source), oneLine(t.ScheduleID), oneLine(t.DeliveryID))
 	}
 	for i := range m.Parts {
 		part := &m.Parts[i]
@@ -35,7 +35,7 @@ func (p *printer) message(m *Message, lead span) {
 // assistant prints an answer and how it ended.
 func (p *printer) assistant(tl *Timeline, m *Message, previousRules *string) {
 	if m.Agent != "" && m.Agent != tl.Session.Agent {
-		p.facts("  ", "agent "+oneLine(m.Agent))
+		p.infoLines("  ", "agent "+oneLine(m.Agent))
 	}
 	for i := range m.Parts {
 		if i > 0 && !(m.Parts[i-1].Kind == KindStep && m.Parts[i-1].Step == 1) && p.apart(&m.Parts[i-1], &m.Parts[i]) {

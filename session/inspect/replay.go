@@ -10,18 +10,18 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 )
 
-// Replay says which turns of a session can be asked again: of which everything
+// Eligibility says which turns of a session can be asked again: of which everything
 // that the model was given is known. Its JSON is a stable format: keys are added,
 // never renamed.
-type Replay struct {
+type Eligibility struct {
 	SessionID string `json:"session_id"`
 	// Eligible says that every turn that is not hidden is.
-	Eligible bool         `json:"eligible"`
-	Turns    []TurnReplay `json:"turns"`
+	Eligible bool              `json:"eligible"`
+	Turns    []TurnEligibility `json:"turns"`
 }
 
-// TurnReplay says whether one turn can be asked again.
-type TurnReplay struct {
+// TurnEligibility says whether one turn can be asked again.
+type TurnEligibility struct {
 	// Turn is [Turn.Number].
 	Turn   int  `json:"turn"`
 	Hidden bool `json:"hidden,omitempty"`
@@ -65,16 +65,16 @@ type Missing struct {
 	Why        string `json:"why"`
 }
 
-// Replay judges every turn in which somebody asks or answers: system messages and
+// Eligibility judges every turn in which somebody asks or answers: system messages and
 // summaries that stand before the first question are no turn to ask again.
-func (tl *Timeline) Replay() *Replay {
-	r := &Replay{SessionID: tl.Session.ID, Eligible: true}
-	judged := make(map[*Message]*TurnReplay)
+func (tl *Timeline) Eligibility() *Eligibility {
+	r := &Eligibility{SessionID: tl.Session.ID, Eligible: true}
+	checked := make(map[*Message]*TurnEligibility)
 	for i := range tl.Turns {
 		if !tl.Turns[i].asked() {
 			continue
 		}
-		t := tl.turnReplay(tl.Turns[i].Number, judged)
+		t := tl.turnReplay(tl.Turns[i].Number, checked)
 		r.Turns = append(r.Turns, *t)
 		r.Eligible = r.Eligible && (t.Eligible || t.Hidden)
 	}
@@ -177,19 +177,19 @@ func (t *Turn) asked() bool {
 	})
 }
 
-// TurnReplay judges the turn with the number, and is nil where there is none.
-func (tl *Timeline) TurnReplay(number int) *TurnReplay {
-	return tl.turnReplay(number, make(map[*Message]*TurnReplay))
+// TurnEligibility judges the turn with the number, and is nil where there is none.
+func (tl *Timeline) TurnEligibility(number int) *TurnEligibility {
+	return tl.turnReplay(number, make(map[*Message]*TurnEligibility))
 }
 
 // turnReplay keeps what it says of each message in judged: every later turn was given
 // it too, and a session may be long.
-func (tl *Timeline) turnReplay(number int, judged map[*Message]*TurnReplay) *TurnReplay {
+func (tl *Timeline) turnReplay(number int, checked map[*Message]*TurnEligibility) *TurnEligibility {
 	t := tl.Turn(number)
 	if t == nil {
 		return nil
 	}
-	r := &TurnReplay{Turn: number, Hidden: t.Hidden, Model: t.Model, Temperature: t.Temperature}
+	r := &TurnEligibility{Turn: number, Hidden: t.Hidden, Model: t.Model, Temperature: t.Temperature}
 	context := tl.Context(number)
 	r.Context = len(context)
 	question := t.question()
@@ -207,11 +207,11 @@ func (tl *Timeline) turnReplay(number int, judged map[*Message]*TurnReplay) *Tur
 	r.prompt(tl, t)
 	r.tools(tl, t)
 	for _, m := range context {
-		of := judged[m]
+		of := checked[m]
 		if of == nil {
-			of = new(TurnReplay)
+			of = new(TurnEligibility)
 			of.message(m)
-			judged[m] = of
+			checked[m] = of
 		}
 		r.Missing = append(r.Missing, of.Missing...)
 		r.Compacted = r.Compacted || of.Compacted
@@ -224,15 +224,15 @@ func (tl *Timeline) turnReplay(number int, judged map[*Message]*TurnReplay) *Tur
 	return r
 }
 
-func (r *TurnReplay) miss(m Missing) { r.Missing = append(r.Missing, m) }
+func (r *TurnEligibility) miss(m Missing) { r.Missing = append(r.Missing, m) }
 
-func (r *TurnReplay) note(text string) {
+func (r *TurnEligibility) note(text string) {
 	if !slices.Contains(r.Notes, text) {
 		r.Notes = append(r.Notes, text)
 	}
 }
 
-func (r *TurnReplay) prompt(tl *Timeline, t *Turn) {
+func (r *TurnEligibility) prompt(tl *Timeline, t *Turn) {
 	if t.SystemPromptDigest == "" {
 		r.miss(Missing{What: MissingSystemPrompt, Why: "no source says what the system prompt was"})
 		return
@@ -250,7 +250,7 @@ func (r *TurnReplay) prompt(tl *Timeline, t *Turn) {
 	}
 }
 
-func (r *TurnReplay) tools(tl *Timeline, t *Turn) {
+func (r *TurnEligibility) tools(tl *Timeline, t *Turn) {
 	if t.Tools.CatalogDigest == "" {
 		r.miss(Missing{What: MissingToolCatalog, Why: "no source says which tools there were"})
 		return
@@ -281,7 +281,7 @@ func (r *TurnReplay) tools(tl *Timeline, t *Turn) {
 }
 
 // message judges one message of the context.
-func (r *TurnReplay) message(m *Message) {
+func (r *TurnEligibility) message(m *Message) {
 	if m.Compaction != nil {
 		r.Compacted = true
 		r.redacted(m.Compaction.Summary)
@@ -338,7 +338,7 @@ func (p *Part) unread() bool {
 	return p.Type == "" || p.Type == "text" || p.Type == "reasoning" || p.Type == "file" || p.Type == "dynamic-tool" || strings.HasPrefix(p.Type, "tool-")
 }
 
-func (r *TurnReplay) call(at Missing, c *ToolCall) {
+func (r *TurnEligibility) call(at Missing, c *ToolCall) {
 	at.What, at.ToolCallID = MissingToolOutput, c.CallID
 	switch name := oneLine(c.Name); {
 	case c.Stub:
@@ -386,7 +386,7 @@ func loss(value string) string {
 }
 
 // redacted notes that a text is not as the model saw it.
-func (r *TurnReplay) redacted(text string) {
+func (r *TurnEligibility) redacted(text string) {
 	if strings.Contains(text, "[redacted:") {
 		r.note("secrets were taken out of the context; the model saw them")
 	}
@@ -394,7 +394,7 @@ func (r *TurnReplay) redacted(text string) {
 
 // gaps finds what never arrived between the messages of the context: whole turns, and
 // what the user asked in one of which the answer is there.
-func (r *TurnReplay) gaps(tl *Timeline, context []*Message) {
+func (r *TurnEligibility) gaps(tl *Timeline, context []*Message) {
 	if len(context) == 0 {
 		return
 	}
@@ -462,12 +462,12 @@ func (f *File) label() string {
 
 // someOf names the first few.
 func someOf(names []string) string {
-	const most = 4
+	const maximum = 4
 	for i := range names {
 		names[i] = oneLine(names[i])
 	}
-	if len(names) <= most {
+	if len(names) <= maximum {
 		return strings.Join(names, ", ")
 	}
-	return strings.Join(names[:most], ", ") + " and " + strconv.Itoa(len(names)-most) + " more"
+	return strings.Join(names[:maximum], ", ") + " and " + strconv.Itoa(len(names)-maximum) + " more"
 }

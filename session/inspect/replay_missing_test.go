@@ -51,7 +51,7 @@ func TestTurnWithoutAllItWasGivenIsNotEligible(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			in := readStory(t, replayable)
 			c.damage(&in)
-			r := inspect.Build(in).TurnReplay(2)
+			r := inspect.Build(in).TurnEligibility(2)
 			var why []string
 			for _, m := range r.Missing {
 				why = append(why, m.Why)

@@ -8,7 +8,7 @@ import (
 )
 
 // Render prints which turns can be asked again, and what is missing of the others.
-func (r *Replay) Render(w io.Writer, o Options) error {
+func (r *Eligibility) Render(w io.Writer, o Options) error {
 	p := newPrinter(o)
 	shown, good := 0, 0
 	widest := len("MODEL")
@@ -57,9 +57,9 @@ func every(turns int) string {
 	return "all " + strconv.Itoa(turns) + " turns"
 }
 
-func (r *TurnReplay) model() string { return cmp.Or(fullModelName(r.Model), absent) }
+func (r *TurnEligibility) model() string { return cmp.Or(fullModelName(r.Model), absent) }
 
-func (p *printer) turnReplay(t *TurnReplay, widest int) {
+func (p *printer) turnReplay(t *TurnEligibility, widest int) {
 	given := plural(t.Context, "message", "messages")
 	if t.Compacted {
 		given = "summary + " + plural(t.Context-1, "message", "messages")

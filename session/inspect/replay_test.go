@@ -70,7 +70,7 @@ func renderReplay(t *testing.T, tl *inspect.Timeline, section string) string {
 		case "full":
 			o.Full = true
 		case "json":
-			b, err := json.MarshalIndent(tl.Replay(), "", "  ")
+			b, err := json.MarshalIndent(tl.Eligibility(), "", "  ")
 			if err != nil {
 				t.Fatalf("encode verdict: %v", err)
 			}
@@ -84,7 +84,7 @@ func renderReplay(t *testing.T, tl *inspect.Timeline, section string) string {
 		}
 	}
 	var b strings.Builder
-	if err := tl.Replay().Render(&b, o); err != nil {
+	if err := tl.Eligibility().Render(&b, o); err != nil {
 		t.Fatalf("render %q: %v", section, err)
 	}
 	checkLines(t, section, b.String(), o)
@@ -114,13 +114,13 @@ func given(tl *inspect.Timeline) string {
 // TestReplayNoTurn: of a turn that there is not, nothing is said.
 func TestReplayNoTurn(t *testing.T) {
 	tl := inspect.Build(inspect.Input{Transcript: &session.Transcript{Session: session.Session{ID: "ses_1"}}})
-	if got := tl.TurnReplay(1); got != nil {
+	if got := tl.TurnEligibility(1); got != nil {
 		t.Errorf("TurnReplay(1) = %+v, want nil", got)
 	}
 	if got := tl.Context(1); got != nil {
 		t.Errorf("Context(1) = %v, want nil", got)
 	}
-	if r := tl.Replay(); r.Eligible || len(r.Turns) != 0 {
+	if r := tl.Eligibility(); r.Eligible || len(r.Turns) != 0 {
 		t.Errorf("Replay() = %+v, want no turns, and not eligible", r)
 	}
 }
@@ -131,7 +131,7 @@ func TestReplayProperties(t *testing.T) {
 	for seed := range uint64(400) {
 		s := codectest.Generate(rand.New(rand.NewPCG(seed, 7)), int(seed%24))
 		tl := inspect.Build(inspect.Input{Transcript: s.Transcript, Decisions: s.Decisions, Blobs: s.Blobs})
-		r := tl.Replay()
+		r := tl.Eligibility()
 		eligible := len(r.Turns) > 0
 		for i := range r.Turns {
 			turn := &r.Turns[i]
@@ -161,7 +161,7 @@ func TestReplayProperties(t *testing.T) {
 
 // checkContext: a context has its question, at most one summary, which stands first,
 // no message twice and none that was hidden before.
-func checkContext(t *testing.T, what string, tl *inspect.Timeline, turn *inspect.TurnReplay, context []*inspect.Message) {
+func checkContext(t *testing.T, what string, tl *inspect.Timeline, turn *inspect.TurnEligibility, context []*inspect.Message) {
 	t.Helper()
 	seen := map[string]bool{}
 	asked := int64(0)
@@ -208,6 +208,6 @@ func BenchmarkReplay(b *testing.B) {
 	}
 	tl := inspect.Build(inspect.Input{Transcript: t})
 	for b.Loop() {
-		tl.Replay()
+		tl.Eligibility()
 	}
 }

@@ -74,7 +74,7 @@ func readingOf(s *session.Session) string {
 // NewItem makes an item of a session's row, of its last turn and of what it spent. now and
 // silence tell which sessions are interrupted: see [StatusOf]. The cost is estimated where
 // it is not stated of the session as a whole.
-func NewItem(s *session.Session, t *session.Transcript, spent *store.Spent, now time.Time, silence time.Duration) Item {
+func NewItem(s *session.Session, t *session.Transcript, spent *store.Spent, now time.Time, idleTimeout time.Duration) Item {
 	state, _ := stateOfSession(s)
 	var used session.Usage
 	if spent.Used != nil {
@@ -88,7 +88,7 @@ func NewItem(s *session.Session, t *session.Transcript, spent *store.Spent, now 
 		}
 	}
 	return Item{
-		ID: s.ID, Title: s.Title, Agent: s.Agent, Model: modelOf(s), State: state, Status: StatusOf(s, t, nil, now, silence).State,
+		ID: s.ID, Title: s.Title, Agent: s.Agent, Model: modelOf(s), State: state, Status: StatusOf(s, t, nil, now, idleTimeout).State,
 		Usage: used, Total: used.Total(), Context: s.Usage(), ContextTotal: s.Usage().Total(),
 		CostUSD: cost, EstimatedCostUSD: estimated, Reading: readingOf(s), ParentID: deref(s.ParentID), WorkspaceRoot: deref(s.WorkspaceRoot),
 		CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, ArchivedAt: s.ArchivedAt,
@@ -100,22 +100,22 @@ func NewItem(s *session.Session, t *session.Transcript, spent *store.Spent, now 
 // head names the session of an id and no other, also of those that are not in the list: an id
 // of which no head does is whole.
 func Abbreviate(items []Item, means func(short, id string) bool) {
-	const most = 40 // ids are 26 long; what is longer is not shortened
+	const maximum = 40 // ids are 26 long; what is longer is not shortened
 	bare := func(i int) string { return strings.TrimPrefix(items[i].ID, "ses_") }
 	length := 8
 	for i := range items {
 		id := bare(i)
 		n := length
-		for n < min(len(id), most) && !means(Head(id, n), items[i].ID) {
+		for n < min(len(id), maximum) && !means(Head(id, n), items[i].ID) {
 			n++
 		}
-		if n < len(id) && n < most {
+		if n < len(id) && n < maximum {
 			length = n
 		}
 	}
 	for i := range items {
 		id := bare(i)
-		if len(id) >= most || !means(Head(id, length), items[i].ID) {
+		if len(id) >= maximum || !means(Head(id, length), items[i].ID) {
 			items[i].Short = items[i].ID
 		} else {
 			items[i].Short = Head(id, length)
@@ -132,13 +132,13 @@ func shortIDs(items []Item) []string {
 		}
 		return bare
 	}
-	const least, most = 8, 40
+	const least, maximum = 8, 40
 	longest := 0
 	for i := range items {
 		bare[i] = Sanitize(strings.TrimPrefix(items[i].ID, "ses_"))
 		longest = max(longest, len(bare[i]))
 	}
-	for n := least; n < min(longest, most); n++ {
+	for n := least; n < min(longest, maximum); n++ {
 		seen := make(map[string]bool, len(bare))
 		for _, id := range bare {
 			seen[Head(id, n)] = true
@@ -163,7 +163,7 @@ func RenderSessions(w io.Writer, items []Item, o Options) error {
 	l.wholeIDs()
 	l.fit()
 	l.print()
-	p.facts("", l.summary()...)
+	p.infoLines("", l.summary()...)
 	_, err := io.WriteString(w, p.b.String())
 	return err
 }
@@ -321,11 +321,11 @@ func (l *sessionList) fit() {
 	for _, r := range l.rows {
 		l.widths[columnTitle] = max(l.widths[columnTitle], width(r[columnTitle].text))
 	}
-	most := max(room, 8)
+	maximum := max(room, 8)
 	if l.Whole {
-		most = 60 // longer ones move the rest of their row
+		maximum = 60 // longer ones move the rest of their row
 	}
-	l.widths[columnTitle] = min(l.widths[columnTitle], most)
+	l.widths[columnTitle] = min(l.widths[columnTitle], maximum)
 }
 
 // print writes the rows.

@@ -43,11 +43,11 @@ func (a Activity) Waiting() bool {
 // Trouble says that somebody should look.
 func (a Activity) Trouble() bool { return a == ActivityError || a == ActivityInterrupted }
 
-// DefaultSilence is how long a session that works may be silent before it counts
+// DefaultIdleTimeout is how long a session that works may be silent before it counts
 // as interrupted, where nobody says otherwise: longer than a model thinks. That is
 // for agents without a heartbeat; one that has one is interrupted when it misses
 // three.
-const DefaultSilence = 10 * time.Minute
+const DefaultIdleTimeout = 10 * time.Minute
 
 const missedHeartbeats = 3
 
@@ -117,16 +117,16 @@ type LastMessage struct {
 // messages tell. Decisions may be nil, too: they say what is waited for. A session that is at work and has been silent for longer than silence, or than
 // three heartbeats of its agent, is interrupted; with a zero now or silence none is.
 // Nothing is written.
-func StatusOf(s *session.Session, t *session.Transcript, decisions []store.Decision, now time.Time, silence time.Duration) Status {
+func StatusOf(s *session.Session, t *session.Transcript, decisions []store.Decision, now time.Time, idleTimeout time.Duration) Status {
 	if t == nil {
-		return statusOf(s, nil, now, silence)
+		return statusOf(s, nil, now, idleTimeout)
 	}
-	return statusOf(s, Build(Input{Transcript: t, Decisions: decisions}), now, silence)
+	return statusOf(s, Build(Input{Transcript: t, Decisions: decisions}), now, idleTimeout)
 }
 
-func statusOf(s *session.Session, tl *Timeline, now time.Time, silence time.Duration) Status {
+func statusOf(s *session.Session, tl *Timeline, now time.Time, idleTimeout time.Duration) Status {
 	st := Status{SessionID: s.ID, Title: s.Title, Agent: s.Agent, UpdatedAt: s.UpdatedAt}
-	st.said(s)
+	st.declare(s)
 	var turn *Turn
 	if tl != nil {
 		turn = st.read(tl)
@@ -138,7 +138,7 @@ func statusOf(s *session.Session, tl *Timeline, now time.Time, silence time.Dura
 		st.wait(turn, true)
 	}
 	st.explain(tl)
-	st.interrupt(now, silence)
+	st.interrupt(now, idleTimeout)
 	return st
 }
 
@@ -149,21 +149,21 @@ func (st *Status) atWork() bool {
 
 // interrupt makes a session that is at work and has been silent for too long an
 // interrupted one. Every reader judges by it.
-func (st *Status) interrupt(now time.Time, silence time.Duration) {
-	if !st.atWork() || now.IsZero() || silence <= 0 {
+func (st *Status) interrupt(now time.Time, idleTimeout time.Duration) {
+	if !st.atWork() || now.IsZero() || idleTimeout <= 0 {
 		return
 	}
 	if st.Heartbeat > 0 {
-		silence = min(silence, missedHeartbeats*time.Duration(st.Heartbeat)*time.Millisecond)
+		idleTimeout = min(idleTimeout, missedHeartbeats*time.Duration(st.Heartbeat)*time.Millisecond)
 	}
-	heard := max(st.UpdatedAt, st.Since)
-	if now.Sub(time.UnixMilli(heard)) > silence {
-		st.Was, st.State, st.Since = st.State, ActivityInterrupted, heard
+	lastSeen := max(st.UpdatedAt, st.Since)
+	if now.Sub(time.UnixMilli(lastSeen)) > idleTimeout {
+		st.Was, st.State, st.Since = st.State, ActivityInterrupted, lastSeen
 	}
 }
 
 // said reads what the agent said, if it is one of the words that agents have.
-func (st *Status) said(s *session.Session) {
+func (st *Status) declare(s *session.Session) {
 	var metadata struct {
 		Status json.RawMessage `json:"status"`
 	}
@@ -183,7 +183,7 @@ func (st *Status) said(s *session.Session) {
 		st.State, st.Since, st.Declared = v.State, v.At, true
 		st.Attempt, st.Detail, st.ToolCallID = v.Attempt, v.Detail, v.ToolCallID
 		if ms, ok := v.Heartbeat.(float64); ok {
-			st.Heartbeat = int64(min(max(0, ms), float64(DefaultSilence.Milliseconds())))
+			st.Heartbeat = int64(min(max(0, ms), float64(DefaultIdleTimeout.Milliseconds())))
 		}
 	}
 }
@@ -402,11 +402,11 @@ func (st *Status) Render(w io.Writer, o Options) error {
 	}
 	if len(st.OpenCalls) > 0 {
 		p.blank()
-		const most = 8
-		for i := range st.OpenCalls[:min(most, len(st.OpenCalls))] {
+		const maximum = 8
+		for i := range st.OpenCalls[:min(maximum, len(st.OpenCalls))] {
 			p.openCall(&st.OpenCalls[i])
 		}
-		if more := len(st.OpenCalls) - most; more > 0 {
+		if more := len(st.OpenCalls) - maximum; more > 0 {
 			p.line(span{"  … " + plural(more, "more open call", "more open calls") + " (--json)", p.dim})
 		}
 	}

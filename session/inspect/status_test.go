@@ -91,11 +91,11 @@ func TestStatusOf(t *testing.T) {
 		{name: "a lost call is not open", transcript: statusSession(`{}`, incomplete,
 			`{"type":"tool-bash","toolCallId":"c","state":"input-streaming","toolMetadata":{"agenttrace":{"stub":true,"state":"input-available"}}}`), now: soon, want: "idle", since: 600},
 	} {
-		st := inspect.StatusOf(&c.transcript.Session, c.transcript, nil, c.now, inspect.DefaultSilence)
+		st := inspect.StatusOf(&c.transcript.Session, c.transcript, nil, c.now, inspect.DefaultIdleTimeout)
 		if st.State != c.want || st.Was != c.was || st.Since != epoch+c.since || st.ToolCallID != c.call {
 			t.Errorf("%s: %q, was %q, since %d, call %q; want %q, %q, %d, %q", c.name, st.State, st.Was, st.Since-epoch, st.ToolCallID, c.want, c.was, c.since, c.call)
 		}
-		row := inspect.StatusOf(&c.transcript.Session, nil, nil, c.now, inspect.DefaultSilence)
+		row := inspect.StatusOf(&c.transcript.Session, nil, nil, c.now, inspect.DefaultIdleTimeout)
 		if row.State != c.rowOnly {
 			t.Errorf("%s: the row alone tells %q, want %q", c.name, row.State, c.rowOnly)
 		}
@@ -154,7 +154,7 @@ Fix the test
 ● All of them, for a change, because th…
 `},
 	} {
-		st := inspect.StatusOf(&c.transcript.Session, c.transcript, c.decisions, now, inspect.DefaultSilence)
+		st := inspect.StatusOf(&c.transcript.Session, c.transcript, c.decisions, now, inspect.DefaultIdleTimeout)
 		var b strings.Builder
 		if err := st.Render(&b, inspect.Options{Width: c.width, Now: now}); err != nil {
 			t.Fatal(err)
@@ -209,14 +209,14 @@ func TestFollower(t *testing.T) {
 			t.Errorf("news are %q, want %q", got, step.want)
 		}
 	}
-	if news := f.Silent(now.Add(time.Hour)); len(news) != 0 {
+	if news := f.Idle(now.Add(time.Hour)); len(news) != 0 {
 		t.Errorf("without a bound nobody is silent: %v", news)
 	}
-	f.Silence = time.Minute
-	if news := f.Silent(now.Add(time.Hour)); len(news) != 1 || news[0].Status.State != inspect.ActivityInterrupted {
+	f.IdleTimeout = time.Minute
+	if news := f.Idle(now.Add(time.Hour)); len(news) != 1 || news[0].Status.State != inspect.ActivityInterrupted {
 		t.Errorf("silent: %v", news)
 	}
-	if news := f.Silent(now.Add(time.Hour)); len(news) != 0 {
+	if news := f.Idle(now.Add(time.Hour)); len(news) != 0 {
 		t.Errorf("it is told twice: %v", news)
 	}
 	if gone := f.Prune(nil); len(gone) != 1 {
@@ -241,8 +241,8 @@ func TestReadersAgreeOnWhatIsInterrupted(t *testing.T) {
 		{"negative heartbeat", `{"status":{"state":"busy","at":1795198540700,"heartbeat":-1}}`, 10 * time.Minute},
 	} {
 		transcript := statusSession(c.metadata, incomplete, openCall)
-		heard := time.UnixMilli(transcript.Session.UpdatedAt)
-		follower := inspect.Follower{Silence: inspect.DefaultSilence}
+		lastSeen := time.UnixMilli(transcript.Session.UpdatedAt)
+		follower := inspect.Follower{IdleTimeout: inspect.DefaultIdleTimeout}
 		tail := func(news []inspect.News) (last inspect.Activity) {
 			for _, n := range news {
 				if n.Status != nil {
@@ -251,12 +251,12 @@ func TestReadersAgreeOnWhatIsInterrupted(t *testing.T) {
 			}
 			return last
 		}
-		shown := tail(follower.Read(transcript, nil, heard))
+		shown := tail(follower.Read(transcript, nil, lastSeen))
 		for _, age := range []time.Duration{0, 30 * time.Second, 44 * time.Second, 46 * time.Second, 5 * time.Minute, 11 * time.Minute, time.Hour} {
-			now := heard.Add(age)
-			full := inspect.StatusOf(&transcript.Session, transcript, nil, now, inspect.DefaultSilence)
-			row := inspect.NewItem(&transcript.Session, nil, new(store.Spent), now, inspect.DefaultSilence).Status
-			if state := tail(follower.Silent(now)); state != "" {
+			now := lastSeen.Add(age)
+			full := inspect.StatusOf(&transcript.Session, transcript, nil, now, inspect.DefaultIdleTimeout)
+			row := inspect.NewItem(&transcript.Session, nil, new(store.Spent), now, inspect.DefaultIdleTimeout).Status
+			if state := tail(follower.Idle(now)); state != "" {
 				shown = state
 			}
 			if want := age > c.lost; (full.State == inspect.ActivityInterrupted) != want || row != full.State || shown != full.State {
@@ -265,11 +265,11 @@ func TestReadersAgreeOnWhatIsInterrupted(t *testing.T) {
 		}
 		// It is heard of again: all say so.
 		transcript.Session.UpdatedAt += time.Hour.Milliseconds()
-		now := heard.Add(time.Hour + time.Second)
+		now := lastSeen.Add(time.Hour + time.Second)
 		if state := tail(follower.Read(transcript, nil, now)); state != "" {
 			shown = state
 		}
-		full := inspect.StatusOf(&transcript.Session, transcript, nil, now, inspect.DefaultSilence)
+		full := inspect.StatusOf(&transcript.Session, transcript, nil, now, inspect.DefaultIdleTimeout)
 		if full.State == inspect.ActivityInterrupted || shown != full.State {
 			t.Errorf("%s, heard of again: status %s, tail %s", c.name, full.State, shown)
 		}

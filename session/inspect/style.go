@@ -161,7 +161,7 @@ func (p *printer) block(lead, follow span, text string, in paint, limit int) {
 }
 
 // facts prints dim facts with dots between them, on as many lines as they need.
-func (p *printer) facts(indent string, facts ...string) {
+func (p *printer) infoLines(indent string, facts ...string) {
 	const dot = " · "
 	room := p.Width - width(indent)
 	line := ""

@@ -116,7 +116,7 @@ func (p *printer) usageTable(tl *Timeline) {
 		for i, c := range columns {
 			cells[i] = c.title + " " + cells[i]
 		}
-		p.facts("  ", cells...)
+		p.infoLines("  ", cells...)
 	}
 }
 

@@ -141,7 +141,7 @@ func hostile(text string) inspect.Input {
 			{ID: "d", ToolCallID: text, ToolID: text, Pattern: text, Action: text, Source: text, Outcome: text, Reply: text, Reason: text},
 			{ID: "e", ToolID: text, Action: text},
 		},
-		Links:    []store.Link{{TraceID: text, SpanID: text, Kind: text, Dialect: text, MessageID: "m"}},
+		SpanRefs: []store.SpanRef{{TraceID: text, SpanID: text, Kind: text, Dialect: text, MessageID: "m"}},
 		Blobs:    []store.Blob{{Kind: store.BlobSystemPrompt, Digest: text, Body: text}, {Kind: store.BlobToolCatalog, Digest: text, Body: `[{"name":` + q + `,"description":` + q + `}]`}},
 		Children: []session.Session{child}, Parent: &row,
 	}
@@ -152,7 +152,7 @@ func views(t *testing.T, in inspect.Input, o inspect.Options) {
 	t.Helper()
 	tl := inspect.Build(in)
 	list := func(w interface{ Write([]byte) (int, error) }) error {
-		return inspect.RenderSessions(w, []inspect.Item{inspect.NewItem(&in.Transcript.Session, nil, new(store.Spent), o.Now, inspect.DefaultSilence)}, o)
+		return inspect.RenderSessions(w, []inspect.Item{inspect.NewItem(&in.Transcript.Session, nil, new(store.Spent), o.Now, inspect.DefaultIdleTimeout)}, o)
 	}
 	var b strings.Builder
 	for _, print := range []func() error{

@@ -421,7 +421,7 @@ type Input struct {
 	// have them that it copied from. They are told at the calls, and are no part of
 	// the fork.
 	Inherited []store.Decision
-	Links     []store.Link
+	SpanRefs  []store.SpanRef
 	// Blobs are the system prompts and tool catalogs that could be found.
 	Blobs    []store.Blob
 	Children []session.Session
@@ -430,6 +430,6 @@ type Input struct {
 	// Parent is the session that Transcript's names as its parent.
 	Parent *session.Session
 	// Now and Silence tell which sessions are interrupted: see [StatusOf].
-	Now     time.Time
-	Silence time.Duration
+	Now         time.Time
+	IdleTimeout time.Duration
 }

@@ -204,7 +204,7 @@ func (tl *Timeline) RenderPermissions(w io.Writer, o Options) error {
 		}
 		p.line(span{"  " + line, p.plain})
 	}
-	told, previousRules := map[string]bool{}, ""
+	reported, previousRules := map[string]bool{}, ""
 	for i := range tl.Turns {
 		t := &tl.Turns[i]
 		printed := false
@@ -225,13 +225,13 @@ func (tl *Timeline) RenderPermissions(w io.Writer, o Options) error {
 				}
 				p.permission(c, &previousRules)
 				for _, d := range c.Decisions {
-					told[d.ID] = true
+					reported[d.ID] = true
 				}
 			}
 		}
 	}
 	p.deciding(tl)
-	rest := slices.DeleteFunc(slices.Clone(tl.Decisions), func(d Decision) bool { return told[d.ID] })
+	rest := slices.DeleteFunc(slices.Clone(tl.Decisions), func(d Decision) bool { return reported[d.ID] })
 	if len(rest) > 0 {
 		p.blank()
 		p.header("─", span{"About no call of the session", p.title}, span{})

@@ -31,15 +31,15 @@ import (
 
 // refusing is a receiver that accepts requests of at most a number of bytes.
 type refusing struct {
-	most  int
-	sizes []int
-	spans []sdktrace.ReadOnlySpan
+	maximum int
+	sizes   []int
+	spans   []sdktrace.ReadOnlySpan
 }
 
 func (r *refusing) ExportSpans(_ context.Context, spans []sdktrace.ReadOnlySpan) error {
 	size := (&ptrace.ProtoMarshaler{}).TracesSize(sdkdata.Traces(spans))
-	if size > r.most {
-		return fmt.Errorf("received message larger than max (%d vs. %d)", size, r.most)
+	if size > r.maximum {
+		return fmt.Errorf("received message larger than max (%d vs. %d)", size, r.maximum)
 	}
 	r.sizes = append(r.sizes, size)
 	r.spans = append(r.spans, spans...)
@@ -89,7 +89,7 @@ func TestRequestsStayBelowWhatReceiversTake(t *testing.T) {
 		}
 		stubs = append(stubs, s)
 	}
-	to := &refusing{most: 1 << 20}
+	to := &refusing{maximum: 1 << 20}
 	if err := otlpbatch.Spans(to, otlpbatch.WithMaxBytes(1<<20)).ExportSpans(t.Context(), stubs.Snapshots()); err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func TestASpanTooLargeForItsReceiverIsCutAndCostsNoOther(t *testing.T) {
 		}, Events: []sdktrace.Event{{Name: "exception", Attributes: []attribute.KeyValue{attribute.String("exception.stacktrace", strings.Repeat("s", 1<<20))}}}},
 		{Name: "after"},
 	}
-	to := &refusing{most: 4 << 20}
+	to := &refusing{maximum: 4 << 20}
 	errs := errorsOf(func() {
 		if err := otlpbatch.Spans(to).ExportSpans(t.Context(), stubs.Snapshots()); err != nil {
 			t.Error(err)
@@ -158,7 +158,7 @@ func TestASpanTooLargeForItsReceiverIsCutAndCostsNoOther(t *testing.T) {
 		}
 	}
 	// A span that the receiver accepts is not truncated, whatever its size.
-	to = &refusing{most: 64 << 20}
+	to = &refusing{maximum: 64 << 20}
 	if err := otlpbatch.Spans(to).ExportSpans(t.Context(), stubs.Snapshots()); err != nil || len(to.spans[1].Events()[0].Attributes[0].Value.AsString()) != 1<<20 {
 		t.Errorf("error %v", err)
 	}

@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// mostBytes is far more than either list has.
-const mostBytes = 64 << 20
+// maxBytes is far more than either list has.
+const maxBytes = 64 << 20
 
 // Formats names the formats that [Read] accepts.
 const Formats = "models.dev's api.json or LiteLLM's model_prices_and_context_window.json"
@@ -25,12 +25,12 @@ const Formats = "models.dev's api.json or LiteLLM's model_prices_and_context_win
 // different prices has no price. Read returns an error if the content has neither format,
 // has no price, or is larger than 64 MiB.
 func Read(r io.Reader) (*Table, error) {
-	b, err := io.ReadAll(io.LimitReader(r, mostBytes+1))
+	b, err := io.ReadAll(io.LimitReader(r, maxBytes+1))
 	if err != nil {
 		return nil, err
 	}
-	if len(b) > mostBytes {
-		return nil, fmt.Errorf("more than %d MiB; use %s", mostBytes>>20, Formats)
+	if len(b) > maxBytes {
+		return nil, fmt.Errorf("more than %d MiB; use %s", maxBytes>>20, Formats)
 	}
 	var list map[string]json.RawMessage
 	if err := json.Unmarshal(b, &list); err != nil {

@@ -60,7 +60,7 @@ func TestCrash(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		links, err := reader.Links(t.Context(), row.ID)
+		links, err := reader.SpanRefs(t.Context(), row.ID)
 		if err != nil {
 			t.Fatal(err)
 		}

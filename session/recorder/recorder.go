@@ -92,7 +92,7 @@ func (e *NotStoredError) Unwrap() error { return e.Err }
 type Recorder struct {
 	store    *sqlite.Store
 	ingester *ingest.Ingester
-	most     int
+	maximum  int
 
 	mu     sync.Mutex // guards the fields below, and is held while a delivery is stored
 	closed bool
@@ -101,7 +101,7 @@ type Recorder struct {
 	size    int
 	stats   Stats
 	// unsaid is what ForceFlush has not reported yet.
-	unsaid NotStoredError
+	unreported NotStoredError
 }
 
 // delivery is the content of one export: traces or logs.
@@ -147,7 +147,7 @@ func Open(ctx context.Context, path string, o Options) (*Recorder, error) {
 	if o.MaxPendingBytes == 0 {
 		o.MaxPendingBytes = DefaultMaxPendingBytes
 	}
-	return &Recorder{store: s, ingester: ingest.New(s, in), most: o.MaxPendingBytes}, nil
+	return &Recorder{store: s, ingester: ingest.New(s, in), maximum: o.MaxPendingBytes}, nil
 }
 
 // Path returns the path of the store.
@@ -205,14 +205,14 @@ func (r *Recorder) flush(ctx context.Context) error {
 
 // report returns the unreported losses and what waits, or nil.
 func (r *Recorder) report() error {
-	e := r.unsaid
-	r.unsaid = NotStoredError{}
+	e := r.unreported
+	r.unreported = NotStoredError{}
 	e.PendingSpans, e.PendingRecords = r.stats.PendingSpans, r.stats.PendingRecords
 	if e.LostSpans+e.LostRecords+e.RefusedRows+e.PendingSpans+e.PendingRecords == 0 {
 		return nil
 	}
 	if e.PendingSpans+e.PendingRecords > 0 {
-		r.unsaid.Err = e.Err // they still wait for the same reason
+		r.unreported.Err = e.Err // they still wait for the same reason
 	}
 	return &e
 }
@@ -237,15 +237,15 @@ func (r *Recorder) export(ctx context.Context, d delivery) error {
 		}
 		return nil
 	}
-	r.unsaid.Err = err
+	r.unreported.Err = err
 	e := &NotStoredError{Err: err}
 	d.size = d.bytes()
-	if !mayPass(err) || r.most < 0 || d.size > r.most {
+	if !mayPass(err) || r.maximum < 0 || d.size > r.maximum {
 		r.giveUp(d, err)
 		e.LostSpans, e.LostRecords = d.counts()
 		return e
 	}
-	for r.size+d.size > r.most {
+	for r.size+d.size > r.maximum {
 		r.giveUp(r.take(), err)
 	}
 	r.pending = append(r.pending, d)
@@ -265,7 +265,7 @@ func (r *Recorder) retry(ctx context.Context) {
 	for len(r.pending) > 0 {
 		err := r.deliver(ctx, r.pending[0])
 		if err != nil {
-			r.unsaid.Err = err
+			r.unreported.Err = err
 			if mayPass(err) {
 				return
 			}
@@ -290,9 +290,9 @@ func (r *Recorder) take() delivery {
 // giveUp counts d as lost.
 func (r *Recorder) giveUp(d delivery, err error) {
 	r.count(d, &r.stats.LostSpans, &r.stats.LostRecords, 1)
-	r.count(d, &r.unsaid.LostSpans, &r.unsaid.LostRecords, 1)
+	r.count(d, &r.unreported.LostSpans, &r.unreported.LostRecords, 1)
 	if err != nil {
-		r.unsaid.Err = err
+		r.unreported.Err = err
 	}
 }
 
@@ -312,7 +312,7 @@ func (r *Recorder) deliver(ctx context.Context, d delivery) error {
 	r.stats.Ignored += int64(report.Ignored)
 	r.stats.Malformed += int64(report.Malformed)
 	r.stats.Refused += report.Refused
-	r.unsaid.RefusedRows += report.Refused
+	r.unreported.RefusedRows += report.Refused
 	return nil
 }
 

@@ -197,10 +197,10 @@ func TestPendingBound(t *testing.T) {
 	agent(t.Context(), rand.New(rand.NewPCG(1, 1)), tp, noop.NewLoggerProvider())
 	size := (&ptrace.ProtoMarshaler{}).TracesSize(sdkdata.Traces(c.spans[:1]))
 	for _, tt := range []struct {
-		most          int
+		maximum       int
 		pending, lost int64
 	}{{-1, 0, 5}, {1, 0, 5}, {2*size + 1, 2, 3}} {
-		rec := open(t, recorder.Options{MaxPendingBytes: tt.most})
+		rec := open(t, recorder.Options{MaxPendingBytes: tt.maximum})
 		if err := os.Rename(rec.Path(), rec.Path()+".away"); err != nil {
 			t.Fatal(err)
 		}
@@ -210,11 +210,11 @@ func TestPendingBound(t *testing.T) {
 			}
 		}
 		if s := rec.Stats(); s.PendingSpans != tt.pending || s.LostSpans != tt.lost {
-			t.Errorf("%d bytes may wait: %+v", tt.most, s)
+			t.Errorf("%d bytes may wait: %+v", tt.maximum, s)
 		}
 		var e *recorder.NotStoredError
 		if err := rec.ForceFlush(t.Context()); !errors.As(err, &e) || e.LostSpans != tt.lost || e.PendingSpans != tt.pending {
-			t.Errorf("%d bytes may wait: %v", tt.most, err)
+			t.Errorf("%d bytes may wait: %v", tt.maximum, err)
 		}
 		err := rec.ForceFlush(t.Context())
 		if tt.pending == 0 && err != nil || tt.pending > 0 && (!errors.As(err, &e) || e.LostSpans != 0) {

@@ -212,11 +212,11 @@ func (s *aiStream) metadata(raw json.RawMessage) {
 	if json.Unmarshal(raw, &m) != nil {
 		return
 	}
-	for _, told := range []json.RawMessage{m.Total, m.Usage} {
+	for _, reported := range []json.RawMessage{m.Total, m.Usage} {
 		var c counts
-		if json.Unmarshal(told, &c) == nil && c.Input+c.Output > 0 {
+		if json.Unmarshal(reported, &c) == nil && c.Input+c.Output > 0 {
 			s.usage = disjoint(c.Input, max(c.Cached, c.InputOf.Read), c.InputOf.Write, c.Output, max(c.Reasoning, c.OutputOf.Reasoning))
-			s.usageRaw, s.basis = told, semconv.BasisInclusive
+			s.usageRaw, s.basis = reported, semconv.BasisInclusive
 			return
 		}
 	}

@@ -59,7 +59,7 @@ type UIMessage struct {
 // New makes the bundle of the turn with the number from the timeline of a session and
 // the transcript that it was built from. The error is of a turn that there is not.
 func New(tl *inspect.Timeline, t *session.Transcript, number int) (*Bundle, error) {
-	verdict := tl.TurnReplay(number)
+	verdict := tl.TurnEligibility(number)
 	if verdict == nil {
 		return nil, fmt.Errorf("session %s has no turn %d; its turns are 1 to %d", tl.Session.ID, number, len(tl.Turns))
 	}

@@ -87,15 +87,15 @@ func entries(m *inspect.Message, row *session.MessageAndParts, ids callIDs) []en
 		raw[row.Parts[i].ID] = row.Parts[i].DataJSON
 	}
 	var all []entry
-	said := entry{role: m.Role}
+	answered := entry{role: m.Role}
 	results := entry{role: roleTool}
 	flush := func() {
-		for _, e := range []entry{said, results} {
+		for _, e := range []entry{answered, results} {
 			if len(e.blocks) > 0 {
 				all = append(all, e)
 			}
 		}
-		said.blocks, results.blocks = nil, nil
+		answered.blocks, results.blocks = nil, nil
 	}
 	blank := false  // there is a text, and it is empty
 	marked := false // sources that mark no steps tell them by what follows a result
@@ -119,12 +119,12 @@ func entries(m *inspect.Message, row *session.MessageAndParts, ids callIDs) []en
 			if p.Kind == inspect.KindReasoning {
 				kind = reasoningBlock
 			}
-			said.blocks = append(said.blocks, block{kind: kind, text: p.Text, meta: metaOf(raw[p.ID])})
+			answered.blocks = append(answered.blocks, block{kind: kind, text: p.Text, meta: metaOf(raw[p.ID])})
 		case inspect.KindFile:
-			said.blocks = append(said.blocks, block{kind: fileBlock, file: fileOf(p.File, raw[p.ID])})
+			answered.blocks = append(answered.blocks, block{kind: fileBlock, file: fileOf(p.File, raw[p.ID])})
 		case inspect.KindTool:
 			call, result := callOf(p.Tool, ids.unique(p.Tool.CallID))
-			said.blocks = append(said.blocks, call)
+			answered.blocks = append(answered.blocks, call)
 			results.blocks = append(results.blocks, result)
 		}
 	}

@@ -34,11 +34,11 @@ func FuzzReply(f *testing.F) {
 				continue
 			}
 			a := &Answer{Model: b.Model, Started: time.UnixMilli(epoch), Ended: time.UnixMilli(epoch), results: map[string]*block{}, called: b.callIDs()}
-			said, results := entry{role: session.RoleAssistant, blocks: reply.blocks}, entry{role: roleTool}
+			answered, results := entry{role: session.RoleAssistant, blocks: reply.blocks}, entry{role: roleTool}
 			for _, call := range a.take(reply) {
 				results.blocks = append(results.blocks, block{kind: resultBlock, id: call.id, data: json.RawMessage(`"out"`)})
 			}
-			since := []entry{said, results}
+			since := []entry{answered, results}
 			if format != aiSDK {
 				checkChat(t, chatRequestOf(b, since).(chatRequest))
 				checkResponses(t, responsesRequestOf(b, since).(responsesRequest))

@@ -92,9 +92,9 @@ func (b *Bundle) Run(ctx context.Context, c *Client) (*Answer, error) {
 	if now == nil {
 		now = time.Now
 	}
-	most := c.MaxCalls
-	if most <= 0 {
-		most = DefaultMaxCalls
+	maximum := c.MaxCalls
+	if maximum <= 0 {
+		maximum = DefaultMaxCalls
 	}
 	asked := *b
 	asked.chat = b.SessionID + "-replay" // a route may keep chats by their ids
@@ -102,7 +102,7 @@ func (b *Bundle) Run(ctx context.Context, c *Client) (*Answer, error) {
 	a := &Answer{Model: b.Model, Started: now(), results: make(map[string]*block), called: b.callIDs()}
 	recorded := recordedCalls(b.answer)
 	var since []entry
-	for range most {
+	for range maximum {
 		r, err := c.send(ctx, b, since)
 		a.Ended = now()
 		if err != nil && r == nil && a.ModelCalls == 0 {
@@ -116,7 +116,7 @@ func (b *Bundle) Run(ctx context.Context, c *Client) (*Answer, error) {
 		if err != nil || len(calls) == 0 {
 			return a, nil
 		}
-		said, results := entry{role: session.RoleAssistant, id: r.id, blocks: r.blocks}, entry{role: roleTool}
+		answered, results := entry{role: session.RoleAssistant, id: r.id, blocks: r.blocks}, entry{role: roleTool}
 		for _, call := range calls {
 			input, _ := c.Redactor.ApplyJSON(redact.ToolInput, "", call.data)
 			result := recorded.take(call, input)
@@ -131,7 +131,7 @@ func (b *Bundle) Run(ctx context.Context, c *Client) (*Answer, error) {
 		if len(a.Open) > 0 {
 			return a, nil
 		}
-		since = append(since, said, results)
+		since = append(since, answered, results)
 	}
 	a.Limited = true
 	return a, nil
@@ -344,8 +344,8 @@ func (f endsWith) Read([]byte) (int, error) { return 0, cmp.Or(f.err, io.EOF) }
 // refused is the error of a response that has no answer.
 func (c *Client) refused(u *url.URL, resp *http.Response) error {
 	hidden := c.secrets()
-	said, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal)) // what cannot be read is not told
-	status := hidden.text(resp.Status) + refusal(hidden.body(said))
+	answered, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal)) // what cannot be read is not told
+	status := hidden.text(resp.Status) + refusal(hidden.body(answered))
 	if wait, ok := retryAfter(resp.Header, time.Now()); ok && wait > 0 && retryable(resp.StatusCode) {
 		status += fmt.Sprintf("; the server asks to wait %s", wait.Round(time.Second))
 	}
@@ -389,20 +389,20 @@ func refusal(text []byte) string {
 	var inner struct {
 		Message string `json:"message"`
 	}
-	said := strings.TrimSpace(string(text))
+	answered := strings.TrimSpace(string(text))
 	if json.Unmarshal(text, &body) == nil && len(body.Error) > 0 {
-		said = plainText(body.Error)
+		answered = plainText(body.Error)
 		if json.Unmarshal(body.Error, &inner) == nil && inner.Message != "" {
-			said = inner.Message
+			answered = inner.Message
 		}
 	}
-	if said == "" {
+	if answered == "" {
 		return ""
 	}
-	if r := []rune(said); len(r) > 500 {
-		said = string(r[:500]) + "…"
+	if r := []rune(answered); len(r) > 500 {
+		answered = string(r[:500]) + "…"
 	}
-	return ": " + strings.Join(strings.Fields(said), " ")
+	return ": " + strings.Join(strings.Fields(answered), " ")
 }
 
 // Provider is the provider, in the words of the GenAI conventions, whose the

@@ -142,9 +142,9 @@ func value(r *rand.Rand, depth int) attribute.Value {
 	return attribute.StringValue(text())
 }
 
-func attrs(r *rand.Rand, most int) []attribute.KeyValue {
+func attrs(r *rand.Rand, maximum int) []attribute.KeyValue {
 	var all []attribute.KeyValue
-	for i := range r.IntN(most + 1) {
+	for i := range r.IntN(maximum + 1) {
 		all = append(all, attribute.KeyValue{Key: attribute.Key(fmt.Sprintf("key.%d", i)), Value: value(r, 0)})
 	}
 	return all

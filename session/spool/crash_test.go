@@ -215,7 +215,7 @@ func TestCrash(t *testing.T) {
 		for _, v := range session.Check(transcript) {
 			t.Errorf("session %s: %s", row.ID, v)
 		}
-		links, err := s.Links(t.Context(), row.ID)
+		links, err := s.SpanRefs(t.Context(), row.ID)
 		if err != nil {
 			t.Fatal(err)
 		}

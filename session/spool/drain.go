@@ -195,7 +195,7 @@ func (d *drainer) drainFile(ctx context.Context, path string) error {
 		delete(d.done, id)
 		return nil
 	case damaged:
-		return d.setAside(path)
+		return d.quarantine(path)
 	}
 	if err := os.Remove(path); err != nil {
 		return fmt.Errorf("delete what was sent: %w", err)
@@ -245,7 +245,7 @@ func (d *drainer) sendFile(ctx context.Context, path string) (id fileID, sent ma
 var errNotSent = errors.New("not sent")
 
 // send hands a record to the sink.
-func (d *drainer) send(ctx context.Context, f placedFrame) error {
+func (d *drainer) send(ctx context.Context, f positionedFrame) error {
 	keep := func(err error) error {
 		if err != nil {
 			d.err = err
@@ -286,11 +286,11 @@ func (d *drainer) send(ctx context.Context, f placedFrame) error {
 	return nil
 }
 
-func (r *Report) sent(f placedFrame) { addTo(&r.Spans, &r.LogRecords, f, 1) }
+func (r *Report) sent(f positionedFrame) { addTo(&r.Spans, &r.LogRecords, f, 1) }
 
-func (r *Report) kept(f placedFrame, sign int64) { addTo(&r.KeptSpans, &r.KeptRecords, f, sign) }
+func (r *Report) kept(f positionedFrame, sign int64) { addTo(&r.KeptSpans, &r.KeptRecords, f, sign) }
 
-func addTo(spans, records *int64, f placedFrame, sign int64) {
+func addTo(spans, records *int64, f positionedFrame, sign int64) {
 	if f.kind == kindLogs {
 		*records += sign * int64(f.items)
 	} else {
@@ -348,8 +348,8 @@ func copyRest(to, from string, sent map[uint32]bool) error {
 	return errors.Join(err, out.Close())
 }
 
-// setAside keeps a file for people to look at.
-func (d *drainer) setAside(path string) error {
+// quarantine keeps a file for people to look at.
+func (d *drainer) quarantine(path string) error {
 	dir := filepath.Join(d.root, damagedName)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("keep damaged file: %w", err)

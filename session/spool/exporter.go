@@ -123,10 +123,10 @@ type Exporter struct {
 	mu     sync.Mutex // guards what follows
 	closed bool
 	stats  Stats
-	// unsaid is what no ForceFlush has reported; saidDrops what of the writer's it
+	// unsaid is what no ForceFlush has reported; reportedDrops what of the writer's it
 	// has.
-	unsaid    LostError
-	saidDrops tally
+	unreported    LostError
+	reportedDrops tally
 	// left says that something may be in the spool to be sent, from drainNext on.
 	left      bool
 	drainNext time.Time
@@ -256,9 +256,9 @@ func (e *Exporter) export(ctx context.Context, k kind, n int, send func(context.
 	}
 	err = errors.Join(sendErr, err)
 	e.count(k, int64(n-spooled), &e.stats.LostSpans, &e.stats.LostRecords)
-	e.count(k, int64(n-spooled), &e.unsaid.Spans, &e.unsaid.Records)
+	e.count(k, int64(n-spooled), &e.unreported.Spans, &e.unreported.Records)
 	e.mu.Lock()
-	e.unsaid.Err = err
+	e.unreported.Err = err
 	e.mu.Unlock()
 	lost := &LostError{Err: err}
 	if k == kindLogs {
@@ -418,9 +418,9 @@ func (e *Exporter) lost() error {
 	e.writer.mu.Unlock()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	l := e.unsaid
-	l.DroppedSpans, l.DroppedRecords = dropped.spans-e.saidDrops.spans, dropped.records-e.saidDrops.records
-	e.unsaid, e.saidDrops = LostError{}, dropped
+	l := e.unreported
+	l.DroppedSpans, l.DroppedRecords = dropped.spans-e.reportedDrops.spans, dropped.records-e.reportedDrops.records
+	e.unreported, e.reportedDrops = LostError{}, dropped
 	if l.Spans+l.Records+l.DroppedSpans+l.DroppedRecords == 0 {
 		return nil
 	}

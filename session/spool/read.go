@@ -80,15 +80,15 @@ func Read(r io.Reader) iter.Seq2[Record, error] {
 	}
 }
 
-// placedFrame is a record with its place. Its body is valid until the next.
-type placedFrame struct {
+// positionedFrame is a record with its place. Its body is valid until the next.
+type positionedFrame struct {
 	frame
 	offset int64
 }
 
 // decode returns what was spooled. Where the checksum is right it fails only if
 // another program wrote the body.
-func (f placedFrame) decode() (_ Record, err error) {
+func (f positionedFrame) decode() (_ Record, err error) {
 	rec := Record{Traces: ptrace.NewTraces(), Logs: plog.NewLogs(), Offset: f.offset}
 	body := f.body
 	switch f.kind {
@@ -108,8 +108,8 @@ func (f placedFrame) decode() (_ Record, err error) {
 }
 
 // frames yields the records of a file as they are, without the header.
-func frames(r io.Reader) iter.Seq2[placedFrame, error] {
-	return func(yield func(placedFrame, error) bool) { (&scanner{r: r}).run(yield) }
+func frames(r io.Reader) iter.Seq2[positionedFrame, error] {
+	return func(yield func(positionedFrame, error) bool) { (&scanner{r: r}).run(yield) }
 }
 
 // scanner finds records. Of what it has read, buf is what is not done with, which
@@ -166,7 +166,7 @@ func (s *scanner) at(p int) (f frame, ok bool) {
 	return f, ok && (!s.known || f.id == s.id && f.seq >= s.next)
 }
 
-func (s *scanner) run(yield func(placedFrame, error) bool) {
+func (s *scanner) run(yield func(positionedFrame, error) bool) {
 	for s.fill(1) {
 		f, ok := s.at(0)
 		var damage *DamagedError
@@ -185,7 +185,7 @@ func (s *scanner) run(yield func(placedFrame, error) bool) {
 			}
 			s.known, s.id, s.next = true, f.id, f.seq+1
 		}
-		if damage != nil && !yield(placedFrame{}, damage) {
+		if damage != nil && !yield(positionedFrame{}, damage) {
 			return
 		}
 		if !ok {
@@ -193,17 +193,17 @@ func (s *scanner) run(yield func(placedFrame, error) bool) {
 		}
 		switch {
 		case f.kind != kindHeader:
-			if !yield(placedFrame{f, s.offset}, nil) {
+			if !yield(positionedFrame{f, s.offset}, nil) {
 				return
 			}
 		case !bytes.Equal(f.body, headerBody):
-			yield(placedFrame{}, fmt.Errorf("%w: %q; use a newer agenttrace", ErrNewer, f.body))
+			yield(positionedFrame{}, fmt.Errorf("%w: %q; use a newer agenttrace", ErrNewer, f.body))
 			return
 		}
 		s.advance(f.size())
 	}
 	if s.err != nil {
-		yield(placedFrame{}, s.err)
+		yield(positionedFrame{}, s.err)
 	}
 }
 

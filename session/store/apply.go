@@ -79,7 +79,7 @@ type sessionWork struct {
 	changes  []*SessionChange
 	messages map[string]*messageWork
 	order    []*messageWork
-	links    []*Link
+	links    []*SpanRef
 	decided  []*Decision
 
 	// observed is what the batch's observations come to in the session.
@@ -126,9 +126,9 @@ type messageWork struct {
 	// links carry facts of the message. facts are those of them that are new;
 	// reread is set when one was known before in another version, so that facts
 	// must be read back.
-	links  []*Link
-	facts  []*Link
-	reread bool
+	links     []*SpanRef
+	turnStats []*SpanRef
+	reread    bool
 }
 
 func (a *applier) session(id string) *sessionWork {
@@ -167,11 +167,11 @@ func (a *applier) group(b *Batch) {
 		m := a.session(c.SessionID).message(c.MessageID)
 		m.parts = append(m.parts, c)
 	}
-	for i := range b.Links {
-		l := &b.Links[i]
+	for i := range b.SpanRefs {
+		l := &b.SpanRefs[i]
 		w := a.session(l.SessionID)
 		w.links = append(w.links, l)
-		if l.tells() {
+		if l.reports() {
 			m := w.message(l.MessageID)
 			m.links = append(m.links, l)
 		}
@@ -299,24 +299,24 @@ func (a *applier) settle(w *sessionWork, path []string) error {
 	return nil
 }
 
-func (a *applier) putLink(w *sessionWork, l *Link) error {
+func (a *applier) putLink(w *sessionWork, l *SpanRef) error {
 	inserted, err := a.tx.InsertLink(l)
-	if inserted && l.tells() {
+	if inserted && l.reports() {
 		m := w.message(l.MessageID)
-		m.facts = append(m.facts, l)
+		m.turnStats = append(m.turnStats, l)
 	}
 	if err != nil || inserted {
 		return a.wrote(inserted, err)
 	}
-	old, err := a.tx.Link(w.id, l.TraceID, l.SpanID)
+	old, err := a.tx.SpanRef(w.id, l.TraceID, l.SpanID)
 	if err != nil || old == nil {
 		return err
 	}
 	// The span was known. Every message that it speaks of must be told from what is
 	// stored, for the batch may hold two versions of it.
-	for _, told := range []*Link{old, l} {
-		if told.tells() {
-			w.message(told.MessageID).reread = true
+	for _, reported := range []*SpanRef{old, l} {
+		if reported.reports() {
+			w.message(reported.MessageID).reread = true
 		}
 	}
 	if compareLinks(l, old) <= 0 {
@@ -338,7 +338,7 @@ func (a *applier) putDecision(w *sessionWork, d *Decision) error {
 }
 
 // tells says whether the link carries facts of a message.
-func (l *Link) tells() bool { return l.Facts != nil && l.MessageID != "" }
+func (l *SpanRef) reports() bool { return l.TurnStats != nil && l.MessageID != "" }
 
 // remember keeps a message as it was before the batch, nil when it was not there.
 func (w *sessionWork) remember(id string, old *session.Message) {

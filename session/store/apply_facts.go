@@ -10,8 +10,8 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 )
 
-// MostModelErrors is how many of them a message keeps, the last ones: agents try again.
-const MostModelErrors = 8
+// MaxModelErrors is how many of them a message keeps, the last ones: agents try again.
+const MaxModelErrors = 8
 
 // manySteps is from how many steps on their sum is kept.
 const manySteps = 16
@@ -19,40 +19,40 @@ const manySteps = 16
 // StepSum is what all steps of a message come to, in order of their starts.
 type StepSum struct {
 	// StartNano, TraceID and SpanID are those of the last of them.
-	StartNano int64  `json:"start_nano"`
-	TraceID   string `json:"trace_id"`
-	SpanID    string `json:"span_id"`
-	Facts     Facts  `json:"facts"`
+	StartNano int64     `json:"start_nano"`
+	TraceID   string    `json:"trace_id"`
+	SpanID    string    `json:"span_id"`
+	TurnStats TurnStats `json:"facts"`
 }
 
 // precede says whether the sum can be continued by facts: each is a step that begins
 // after those in the sum.
-func (s *StepSum) precede(facts []*Link) bool {
-	return s != nil && !slices.ContainsFunc(facts, func(l *Link) bool { return !l.Facts.Step || compareStarts(s.link(), l) >= 0 })
+func (s *StepSum) precede(turnStats []*SpanRef) bool {
+	return s != nil && !slices.ContainsFunc(turnStats, func(l *SpanRef) bool { return !l.TurnStats.Step || compareStarts(s.link(), l) >= 0 })
 }
 
 // link is the sum as if it were one span.
-func (s *StepSum) link() *Link {
-	return &Link{StartNano: s.StartNano, TraceID: s.TraceID, SpanID: s.SpanID, Facts: &s.Facts}
+func (s *StepSum) link() *SpanRef {
+	return &SpanRef{StartNano: s.StartNano, TraceID: s.TraceID, SpanID: s.SpanID, TurnStats: &s.TurnStats}
 }
 
 // sumSteps keeps the sum of a message's steps where there are many and nothing else, and
 // forgets it as soon as a span describes the message as a whole.
-func (w *sessionWork) sumSteps(messageID string, facts []*Link) {
+func (w *sessionWork) sumSteps(messageID string, turnStats []*SpanRef) {
 	steps := w.row.State.Steps
-	if steps[messageID] == nil && len(facts) < manySteps {
+	if steps[messageID] == nil && len(turnStats) < manySteps {
 		return
 	}
-	if slices.ContainsFunc(facts, func(l *Link) bool { return !l.Facts.Step }) {
+	if slices.ContainsFunc(turnStats, func(l *SpanRef) bool { return !l.TurnStats.Step }) {
 		w.forgetSteps(messageID)
 		return
 	}
-	sum, last := sumFacts(facts, false), slices.MaxFunc(facts, compareStarts)
+	sum, last := sumFacts(turnStats, false), slices.MaxFunc(turnStats, compareStarts)
 	if steps == nil {
 		steps = make(map[string]*StepSum)
 		w.row.State.Steps = steps
 	}
-	steps[messageID] = &StepSum{StartNano: last.StartNano, TraceID: last.TraceID, SpanID: last.SpanID, Facts: sum}
+	steps[messageID] = &StepSum{StartNano: last.StartNano, TraceID: last.TraceID, SpanID: last.SpanID, TurnStats: sum}
 	w.dirty = true
 }
 
@@ -64,7 +64,7 @@ func (w *sessionWork) forgetSteps(messageID string) {
 }
 
 // compareStarts orders spans by their start.
-func compareStarts(x, y *Link) int {
+func compareStarts(x, y *SpanRef) int {
 	return cmp.Or(cmp.Compare(x.StartNano, y.StartNano), strings.Compare(x.TraceID, y.TraceID), strings.Compare(x.SpanID, y.SpanID))
 }
 
@@ -72,43 +72,43 @@ func compareStarts(x, y *Link) int {
 // in order of start: counts are summed, anything else stands as said last. Of
 // steps the errors count even where a span describes the whole message. gap says
 // that parts of the message are missing.
-func foldFacts(links []*Link, gap bool) string {
+func foldFacts(links []*SpanRef, gap bool) string {
 	sum := sumFacts(links, gap)
 	return sum.Metadata()
 }
 
-func sumFacts(links []*Link, gap bool) Facts {
+func sumFacts(links []*SpanRef, gap bool) TurnStats {
 	links = slices.Clone(links)
 	slices.SortFunc(links, compareStarts)
 	var failed []string
 	for _, l := range links {
 		switch {
-		case !l.Facts.Step:
-		case len(l.Facts.Trace.ModelErrors) > 0: // a sum of steps
-			failed = append(failed, l.Facts.Trace.ModelErrors...)
-		case l.Facts.Trace.Error != "":
-			failed = append(failed, l.Facts.Trace.Error)
+		case !l.TurnStats.Step:
+		case len(l.TurnStats.Trace.ModelErrors) > 0: // a sum of steps
+			failed = append(failed, l.TurnStats.Trace.ModelErrors...)
+		case l.TurnStats.Trace.Error != "":
+			failed = append(failed, l.TurnStats.Trace.Error)
 		}
 	}
-	whole := slices.DeleteFunc(slices.Clone(links), func(l *Link) bool { return l.Facts.Step })
-	if slices.ContainsFunc(whole, func(l *Link) bool { return !l.Facts.GivenUp && !l.Facts.Trace.PendingApproval }) {
-		whole = slices.DeleteFunc(whole, func(l *Link) bool { return l.Facts.GivenUp })
+	whole := slices.DeleteFunc(slices.Clone(links), func(l *SpanRef) bool { return l.TurnStats.Step })
+	if slices.ContainsFunc(whole, func(l *SpanRef) bool { return !l.TurnStats.GivenUp && !l.TurnStats.Trace.PendingApproval }) {
+		whole = slices.DeleteFunc(whole, func(l *SpanRef) bool { return l.TurnStats.GivenUp })
 	}
 	if len(whole) > 0 {
 		links = whole
 	}
-	sum := *links[0].Facts
+	sum := *links[0].TurnStats
 	for _, l := range links[1:] {
-		sum.add(l.Facts)
+		sum.add(l.TurnStats)
 	}
 	sum.Trace.Incomplete = gap || len(whole) == 0
-	sum.Trace.ModelErrors = failed[max(0, len(failed)-MostModelErrors):]
+	sum.Trace.ModelErrors = failed[max(0, len(failed)-MaxModelErrors):]
 	return sum
 }
 
 // Metadata is what a message says in its metadata_json of what was measured of it, and
 // what was annotated besides, as JSON.
-func (f *Facts) Metadata() string {
+func (f *TurnStats) Metadata() string {
 	b, err := json.Marshal(session.MessageMetadata{
 		Model: f.Model, Agent: f.Agent, Usage: f.Usage, SystemPromptDigest: f.SystemPromptDigest, Trace: f.Trace,
 	})
@@ -131,7 +131,7 @@ func (f *Facts) Metadata() string {
 }
 
 // add folds what a later span says into f.
-func (f *Facts) add(o *Facts) {
+func (f *TurnStats) add(o *TurnStats) {
 	f.Model = cmp.Or(o.Model, f.Model)
 	f.Agent = cmp.Or(o.Agent, f.Agent)
 	f.SystemPromptDigest = cmp.Or(o.SystemPromptDigest, f.SystemPromptDigest)

@@ -73,11 +73,11 @@ func (a *applier) mergedMessage(w *sessionWork, mw *messageWork, old *session.Me
 		m.CreatedAt = earlier(m.CreatedAt, created)
 		m.UpdatedAt = max(m.UpdatedAt, updated, created)
 	}
-	said := false
+	declared := false
 	for _, c := range mw.changes {
 		bound(c.CreatedAt, c.UpdatedAt)
 		if c.Rank != RankStub {
-			said, m.Role = true, max(m.Role, c.Role)
+			declared, m.Role = true, max(m.Role, c.Role)
 		}
 	}
 	for _, p := range mw.parts {
@@ -87,19 +87,19 @@ func (a *applier) mergedMessage(w *sessionWork, mw *messageWork, old *session.Me
 		// A turn begins before the user's message, and so before the one it tells of.
 		bound(0, l.EndNano/1e6)
 	}
-	facts, err := a.factsOf(w, mw, old != nil && said, old != nil)
+	turnStats, err := a.factsOf(w, mw, old != nil && declared, old != nil)
 	if err != nil {
 		return nil, err
 	}
 	switch {
-	case len(facts) > 0:
+	case len(turnStats) > 0:
 		// What the spans of a message measured stands above what was annotated.
-		m.MetadataJSON = foldFacts(facts, false)
+		m.MetadataJSON = foldFacts(turnStats, false)
 	case mw.reread && m.Role == session.RoleAssistant:
 		m.MetadataJSON = incompleteMetadata // its spans speak of another message now
 	default:
 		for _, c := range mw.changes {
-			m.MetadataJSON = betterMetadata(m.MetadataJSON, c.metadata(m.Role))
+			m.MetadataJSON = preferredMetadata(m.MetadataJSON, c.metadata(m.Role))
 		}
 	}
 	if old != nil && PositionOf(old) == PositionOf(&m) {
@@ -123,10 +123,10 @@ func (c *MessageChange) metadata(role string) string {
 	return canonicalMetadata(text, c.Rank == RankLive)
 }
 
-// betterMetadata chooses between what two sources annotated: a message that is
+// preferredMetadata chooses between what two sources annotated: a message that is
 // known whole before one that is not, then what was seen later, then the greater
 // text.
-func betterMetadata(a, b string) string {
+func preferredMetadata(a, b string) string {
 	rank := func(s string) int {
 		switch {
 		case s == "":
@@ -228,36 +228,36 @@ func object(text string) map[string]json.RawMessage {
 
 // factsOf are the facts of a message with those of the batch: the new ones alone where
 // no others are stored, and beside the sum of the steps where all of them are later ones.
-func (a *applier) factsOf(w *sessionWork, mw *messageWork, said, known bool) ([]*Link, error) {
-	facts, sum := mw.facts, w.row.State.Steps[mw.id]
+func (a *applier) factsOf(w *sessionWork, mw *messageWork, declared, known bool) ([]*SpanRef, error) {
+	turnStats, sum := mw.turnStats, w.row.State.Steps[mw.id]
 	switch {
-	case !mw.reread && (!known || !said && len(facts) == 0):
-	case !mw.reread && sum.precede(facts):
-		facts = append([]*Link{sum.link()}, facts...)
+	case !mw.reread && (!known || !declared && len(turnStats) == 0):
+	case !mw.reread && sum.precede(turnStats):
+		turnStats = append([]*SpanRef{sum.link()}, turnStats...)
 	default:
 		w.forgetSteps(mw.id)
 		var err error
-		if facts, err = a.facts(w, mw.id); err != nil {
+		if turnStats, err = a.turnStats(w, mw.id); err != nil {
 			return nil, err
 		}
 	}
-	if len(facts) > 0 {
-		w.sumSteps(mw.id, facts)
+	if len(turnStats) > 0 {
+		w.sumSteps(mw.id, turnStats)
 	}
-	return facts, nil
+	return turnStats, nil
 }
 
 // facts reads back what the spans of a message measured.
-func (a *applier) facts(w *sessionWork, messageID string) ([]*Link, error) {
-	stored, err := a.tx.Facts(w.id, messageID)
+func (a *applier) turnStats(w *sessionWork, messageID string) ([]*SpanRef, error) {
+	stored, err := a.tx.TurnStats(w.id, messageID)
 	if err != nil {
 		return nil, err
 	}
-	facts := make([]*Link, len(stored))
+	turnStats := make([]*SpanRef, len(stored))
 	for i := range stored {
-		facts[i] = &stored[i]
+		turnStats[i] = &stored[i]
 	}
-	return facts, nil
+	return turnStats, nil
 }
 
 // markGaps marks a message as incomplete as long as a part before one that it has
@@ -274,13 +274,13 @@ func (a *applier) markGaps(w *sessionWork, m *session.Message) error {
 	if gap == isIncomplete(m.MetadataJSON) {
 		return nil
 	}
-	facts, err := a.facts(w, m.ID)
+	turnStats, err := a.turnStats(w, m.ID)
 	if err != nil {
 		return err
 	}
 	old := *m
-	if len(facts) > 0 {
-		m.MetadataJSON = foldFacts(facts, gap)
+	if len(turnStats) > 0 {
+		m.MetadataJSON = foldFacts(turnStats, gap)
 	} else {
 		m.MetadataJSON = MarkGap(m.MetadataJSON, gap)
 	}
@@ -365,8 +365,8 @@ func mergeParts(parts []*PartChange) []*PartChange {
 // applyParts merges the parts of a message. Those whose place is taken, or who
 // claim another than they have, are placed in the end, all at once.
 func (a *applier) applyParts(w *sessionWork, mw *messageWork) error {
-	var homeless []*session.Part
-	claims := make(map[string]int64)
+	var collided []*session.Part
+	requestedIndexes := make(map[string]int64)
 	for _, c := range mergeParts(mw.parts) {
 		p := c.row()
 		inserted, err := a.tx.InsertPart(p)
@@ -377,11 +377,11 @@ func (a *applier) applyParts(w *sessionWork, mw *messageWork) error {
 			switch {
 			case err != nil:
 			case old == nil:
-				homeless, changed = append(homeless, p), true
+				collided, changed = append(collided, p), true
 			case old.MessageID != p.MessageID:
 				err = ErrRefused
 			default:
-				changed, err = a.mergePart(p, old, claims)
+				changed, err = a.mergePart(p, old, requestedIndexes)
 			}
 		}
 		if err := a.wrote(changed, err); err != nil {
@@ -394,10 +394,10 @@ func (a *applier) applyParts(w *sessionWork, mw *messageWork) error {
 			}
 		}
 	}
-	if len(homeless) == 0 && len(claims) == 0 {
+	if len(collided) == 0 && len(requestedIndexes) == 0 {
 		return nil
 	}
-	return a.placeParts(mw.id, homeless, claims)
+	return a.placeParts(mw.id, collided, requestedIndexes)
 }
 
 // row is the part as a row. It shares the memory of Data, which the batch owns
@@ -419,7 +419,7 @@ func (c *PartChange) row() *session.Part {
 
 // mergePart merges a part into the row that is stored, and notes in claims when
 // it claims a place before that one's.
-func (a *applier) mergePart(p, old *session.Part, claims map[string]int64) (changed bool, _ error) {
+func (a *applier) mergePart(p, old *session.Part, requestedIndexes map[string]int64) (changed bool, _ error) {
 	old = seenPart(old)
 	merged := *old
 	if compareParts(p, old) > 0 {
@@ -434,12 +434,12 @@ func (a *applier) mergePart(p, old *session.Part, claims map[string]int64) (chan
 		}
 	}
 	if p.Index < old.Index {
-		stored, err := a.tx.Claims(p.MessageID)
+		stored, err := a.tx.RequestedIndexes(p.MessageID)
 		if err != nil {
 			return false, err
 		}
-		if claim, displaced := stored[p.ID]; !displaced || p.Index < claim {
-			claims[p.ID], changed = p.Index, true
+		if requested, displaced := stored[p.ID]; !displaced || p.Index < requested {
+			requestedIndexes[p.ID], changed = p.Index, true
 		}
 	}
 	return changed, nil
@@ -447,43 +447,43 @@ func (a *applier) mergePart(p, old *session.Part, claims map[string]int64) (chan
 
 // placeParts gives every part of a message its index when two claim one place:
 // in order of (claim, id), each has the place it claims or the next free one.
-// homeless are parts that are not stored yet; claimed are new claims of parts
+// displaced are parts that are not stored yet; claimed are new claims of parts
 // that are.
-func (a *applier) placeParts(messageID string, homeless []*session.Part, claimed map[string]int64) error {
+func (a *applier) placeParts(messageID string, collided []*session.Part, requestedBefore map[string]int64) error {
 	stored, err := a.tx.Places(messageID)
 	if err != nil {
 		return err
 	}
-	claims, err := a.tx.Claims(messageID)
+	requestedIndexes, err := a.tx.RequestedIndexes(messageID)
 	if err != nil {
 		return err
 	}
 	type place struct {
-		id           string
-		claim, index int64
-		part         *session.Part // nil when it is stored
+		id               string
+		requested, index int64
+		part             *session.Part // nil when it is stored
 	}
-	places := make([]place, 0, len(stored)+len(homeless))
+	places := make([]place, 0, len(stored)+len(collided))
 	for _, s := range stored {
-		claim, displaced := claims[s.ID]
+		requested, displaced := requestedIndexes[s.ID]
 		if !displaced {
-			claim = s.Index
+			requested = s.Index
 		}
-		if lower, ok := claimed[s.ID]; ok {
-			claim = min(claim, lower)
+		if lower, ok := requestedBefore[s.ID]; ok {
+			requested = min(requested, lower)
 		}
-		places = append(places, place{id: s.ID, claim: claim, index: s.Index})
+		places = append(places, place{id: s.ID, requested: requested, index: s.Index})
 	}
-	for _, p := range homeless {
-		places = append(places, place{id: p.ID, claim: p.Index, index: -1, part: p})
+	for _, p := range collided {
+		places = append(places, place{id: p.ID, requested: p.Index, index: -1, part: p})
 	}
 	slices.SortFunc(places, func(x, y place) int {
-		return cmp.Or(cmp.Compare(x.claim, y.claim), strings.Compare(x.id, y.id))
+		return cmp.Or(cmp.Compare(x.requested, y.requested), strings.Compare(x.id, y.id))
 	})
 	moved := make(map[string]int64)
 	next := int64(0)
 	for _, pl := range places {
-		index := max(pl.claim, next)
+		index := max(pl.requested, next)
 		next = index + 1
 		switch {
 		case pl.part != nil:
@@ -491,9 +491,9 @@ func (a *applier) placeParts(messageID string, homeless []*session.Part, claimed
 		case index != pl.index:
 			moved[pl.id] = index
 		}
-		noted, has := claims[pl.id]
-		if (has || index != pl.claim) && (!has || noted != pl.claim) {
-			if err := a.tx.PutClaim(messageID, pl.id, pl.claim); err != nil {
+		noted, has := requestedIndexes[pl.id]
+		if (has || index != pl.requested) && (!has || noted != pl.requested) {
+			if err := a.tx.PutRequestedIndex(messageID, pl.id, pl.requested); err != nil {
 				return err
 			}
 		}
@@ -501,7 +501,7 @@ func (a *applier) placeParts(messageID string, homeless []*session.Part, claimed
 	if err := a.tx.Move(messageID, moved); err != nil {
 		return err
 	}
-	for _, p := range homeless {
+	for _, p := range collided {
 		inserted, err := a.tx.InsertPart(p)
 		if err == nil && !inserted {
 			err = ErrRefused
@@ -622,7 +622,7 @@ func equalParts(p, q *session.Part) bool {
 
 func equalStrings(a, b *string) bool { return a == b || a != nil && b != nil && *a == *b }
 
-func compareLinks(l, o *Link) int {
+func compareLinks(l, o *SpanRef) int {
 	return cmp.Or(
 		cmp.Compare(l.EndNano, o.EndNano),
 		cmp.Compare(l.StartNano, o.StartNano),
@@ -632,11 +632,11 @@ func compareLinks(l, o *Link) int {
 }
 
 // EncodeFacts returns the facts as JSON, or nil.
-func (l *Link) EncodeFacts() []byte {
-	if l.Facts == nil {
+func (l *SpanRef) EncodeFacts() []byte {
+	if l.TurnStats == nil {
 		return nil
 	}
-	b, err := json.Marshal(l.Facts)
+	b, err := json.Marshal(l.TurnStats)
 	if err != nil {
 		return nil
 	}

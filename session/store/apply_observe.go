@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// stretch is a part of a home's time, in Unix nanoseconds. A home is the session
+// window is a part of an owner's time, in Unix nanoseconds. An owner is the session
 // under which a trace's observations are kept together; those of sub-agents are
 // kept with their parent's.
-type stretch struct{ from, to int64 }
+type timeRange struct{ from, to int64 }
 
 // source identifies an observation.
 type source struct{ traceID, source string }
@@ -39,28 +39,28 @@ func askedBy(call string, n *Observation) asked {
 type observer struct {
 	*applier
 	assemble Assembler
-	// homes are the homes of the traces of the batch, best the keys by which their
+	// owners are the owners of the traces of the batch, best the keys by which their
 	// observations in the batch name sessions.
-	homes map[string]string
-	best  map[string]*Observation
+	owners map[string]string
+	best   map[string]*Observation
 	// told are the sessions of which the SDK's spans in the batch tell, by trace.
-	told map[string][]string
-	// unsettled are traces whose home may be another, asked the calls that the model
+	reported map[string][]string
+	// unsettled are traces whose owner may be another, asked the calls that the model
 	// asked for, or no longer did, where that is news.
 	unsettled map[string]bool
 	asked     []asked
 	// ranks are those of the best keys of traces.
 	ranks map[string]int
-	// fresh are observations that were not stored before the batch, parked those of
+	// fresh are observations that were not stored before the batch, pending those of
 	// the batch of which nothing tells.
-	fresh, parked map[source]bool
-	// changed are the stretches that changed, by trace; one of no trace has a home
+	fresh, pending map[source]bool
+	// changed are the windows that changed, by trace; one of no trace has an owner
 	// of its own.
-	changed map[string][]stretch
-	touched map[string][]stretch
-	// redone are homes where more has changed than that observations were added.
-	redone map[string]bool
-	// moved are observations that left a home: what was told of them there goes.
+	changed map[string][]timeRange
+	touched map[string][]timeRange
+	// rebuilt are owners where more has changed than that observations were added.
+	rebuilt map[string]bool
+	// moved are observations that left an owner: what was told of them there goes.
 	moved []Observation
 }
 
@@ -74,11 +74,11 @@ func (a *applier) observe(b *Batch) error {
 		return nil
 	}
 	o := observer{
-		applier: a, assemble: b.Assemble, homes: make(map[string]string), best: make(map[string]*Observation), told: make(map[string][]string),
-		unsettled: make(map[string]bool), fresh: make(map[source]bool), parked: make(map[source]bool), changed: make(map[string][]stretch),
-		touched: make(map[string][]stretch), redone: make(map[string]bool), ranks: make(map[string]int),
+		applier: a, assemble: b.Assemble, owners: make(map[string]string), best: make(map[string]*Observation), reported: make(map[string][]string),
+		unsettled: make(map[string]bool), fresh: make(map[source]bool), pending: make(map[source]bool), changed: make(map[string][]timeRange),
+		touched: make(map[string][]timeRange), rebuilt: make(map[string]bool), ranks: make(map[string]int),
 	}
-	if err := o.tellsOf(b.Links); err != nil {
+	if err := o.reportsOf(b.SpanRefs); err != nil {
 		return err
 	}
 	for i := range b.Observations {
@@ -92,13 +92,13 @@ func (a *applier) observe(b *Batch) error {
 			return err
 		}
 	}
-	if err := o.settleHomes(); err != nil {
+	if err := o.resolveOwners(); err != nil {
 		return err
 	}
-	for trace, stretches := range o.changed {
-		o.touch(o.homes[trace], stretches...)
+	for trace, ranges := range o.changed {
+		o.touch(o.owners[trace], ranges...)
 	}
-	return o.tell()
+	return o.rebuildAll()
 }
 
 // compareKeys orders observations by how well they name a session.
@@ -106,23 +106,23 @@ func compareKeys(x, y *Observation) int {
 	return cmp.Or(cmp.Compare(x.Rank, y.Rank), cmp.Compare(x.Start, y.Start), strings.Compare(x.Session, y.Session))
 }
 
-// tellsOf notes the traces that the SDK's spans are of.
-func (o *observer) tellsOf(links []Link) error {
+// reportsOf notes the traces that the SDK's spans are of.
+func (o *observer) reportsOf(links []SpanRef) error {
 	for i := range links {
 		l := &links[i]
-		if l.TraceID == "" || l.Dialect != DialectSDK || slices.Contains(o.told[l.TraceID], l.SessionID) {
+		if l.TraceID == "" || l.Dialect != DialectSDK || slices.Contains(o.reported[l.TraceID], l.SessionID) {
 			continue
 		}
-		if o.told[l.TraceID] == nil {
-			home, ok, err := o.tx.TraceHome(l.TraceID)
+		if o.reported[l.TraceID] == nil {
+			owner, ok, err := o.tx.TraceOwner(l.TraceID)
 			if err != nil {
 				return err
 			}
 			if ok {
-				o.homes[l.TraceID], o.unsettled[l.TraceID] = home, true
+				o.owners[l.TraceID], o.unsettled[l.TraceID] = owner, true
 			}
 		}
-		o.told[l.TraceID] = append(o.told[l.TraceID], l.SessionID)
+		o.reported[l.TraceID] = append(o.reported[l.TraceID], l.SessionID)
 	}
 	return nil
 }
@@ -134,57 +134,57 @@ func (o *observer) put(n *Observation) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	o.parked[id] = old == nil || old.Placed.SessionID == ""
-	if old != nil && !n.better(&old.Observation) {
+	o.pending[id] = old == nil || old.Attribution.SessionID == ""
+	if old != nil && !n.takesPrecedence(&old.Observation) {
 		return false, nil
 	}
 	row := ObservationRow{Observation: *n}
-	row.Placed = Placement{}
-	if row.Home, err = o.homeFor(n); err != nil {
+	row.Attribution = Attribution{}
+	if row.Owner, err = o.ownerFor(n); err != nil {
 		return false, err
 	}
 	var before *Observation
 	if old == nil {
 		o.fresh[id] = true
 	} else {
-		before, row.Placed = &old.Observation, old.Placed
+		before, row.Attribution = &old.Observation, old.Attribution
 		o.replaced(old, &row)
 	}
 	for _, call := range n.Calls {
 		o.asked = append(o.asked, askedBy(call, n))
 	}
 	if n.TraceID == "" {
-		o.touch(row.Home, stretch{n.Start, n.End})
+		o.touch(row.Owner, timeRange{n.Start, n.End})
 	} else {
-		o.changed[n.TraceID] = append(o.changed[n.TraceID], stretch{n.Start, n.End})
+		o.changed[n.TraceID] = append(o.changed[n.TraceID], timeRange{n.Start, n.End})
 	}
 	return true, o.tx.PutObservation(&row, before)
 }
 
-// homeFor is where an observation is kept before the homes of the batch's traces
+// ownerFor is where an observation is kept before the owners of the batch's traces
 // are settled. A record outside of any trace is where it says.
-func (o *observer) homeFor(n *Observation) (string, error) {
+func (o *observer) ownerFor(n *Observation) (string, error) {
 	if n.TraceID == "" {
 		return cmp.Or(n.Session, n.Own), nil
 	}
-	home, known := o.homes[n.TraceID]
+	owner, known := o.owners[n.TraceID]
 	if !known {
 		var err error
-		if home, known, err = o.tx.TraceHome(n.TraceID); err != nil {
+		if owner, known, err = o.tx.TraceOwner(n.TraceID); err != nil {
 			return "", err
 		}
 		if !known {
-			home, o.unsettled[n.TraceID] = n.Own, true
+			owner, o.unsettled[n.TraceID] = n.Own, true
 			if best := o.best[n.TraceID]; best != nil {
-				home = best.Session
+				owner = best.Session
 			}
 		}
-		o.homes[n.TraceID] = home
+		o.owners[n.TraceID] = owner
 	}
-	if n.Call != "" || n.Session != "" && n.Session != home {
+	if n.Call != "" || n.Session != "" && n.Session != owner {
 		o.unsettled[n.TraceID] = true
 	}
-	return home, nil
+	return owner, nil
 }
 
 // replaced notes that a stored observation gives way to a better version.
@@ -192,40 +192,40 @@ func (o *observer) replaced(old, row *ObservationRow) {
 	for _, call := range old.Calls {
 		o.asked = append(o.asked, askedBy(call, &old.Observation))
 	}
-	if s := old.Placed.SessionID; s != "" && (old.Start < row.Start || old.End > row.End) {
+	if s := old.Attribution.SessionID; s != "" && (old.Start < row.Start || old.End > row.End) {
 		w := o.session(s)
-		w.observed.lost = append(w.observed.lost, lostAbout{bounds: stretch{old.Start, old.End}})
+		w.observed.lost = append(w.observed.lost, lostAbout{bounds: timeRange{old.Start, old.End}})
 	}
-	o.redone[old.Home], o.redone[row.Home] = true, true
+	o.rebuilt[old.Owner], o.rebuilt[row.Owner] = true, true
 	switch {
 	case old.TraceID != "":
 		o.unsettled[old.TraceID] = true
-		o.changed[old.TraceID] = append(o.changed[old.TraceID], stretch{old.Start, old.End})
-	case old.Home != row.Home:
+		o.changed[old.TraceID] = append(o.changed[old.TraceID], timeRange{old.Start, old.End})
+	case old.Owner != row.Owner:
 		o.moved = append(o.moved, old.Observation)
 		fallthrough
 	default:
-		o.touch(old.Home, stretch{old.Start, old.End})
+		o.touch(old.Owner, timeRange{old.Start, old.End})
 	}
 }
 
-func (o *observer) touch(home string, stretches ...stretch) {
-	if home != "" {
-		o.touched[home] = append(o.touched[home], stretches...)
+func (o *observer) touch(owner string, ranges ...timeRange) {
+	if owner != "" {
+		o.touched[owner] = append(o.touched[owner], ranges...)
 	}
 }
 
-// settleHomes finds the homes of the traces that may have another. Traces of tool
+// resolveOwners finds the owners of the traces that may have another. Traces of tool
 // calls without a parent follow the one that asked for the call, and those that it
 // asked for follow it.
-func (o *observer) settleHomes() error {
+func (o *observer) resolveOwners() error {
 	settled := make(map[string]bool)
 	settle := func(trace string) error {
 		if settled[trace] {
 			return nil
 		}
 		settled[trace] = true
-		return o.settleHome(trace)
+		return o.resolveOwner(trace)
 	}
 	for _, trace := range slices.Sorted(maps.Keys(o.unsettled)) {
 		if err := settle(trace); err != nil {
@@ -238,11 +238,11 @@ func (o *observer) settleHomes() error {
 			continue
 		}
 		followed[o.asked[i]] = true
-		strays, err := o.tx.StrayTraces(o.asked[i].call, o.asked[i].at, o.asked[i].until)
+		orphans, err := o.tx.OrphanTraces(o.asked[i].call, o.asked[i].at, o.asked[i].until)
 		if err != nil {
 			return err
 		}
-		for _, trace := range strays {
+		for _, trace := range orphans {
 			if err := settle(trace); err != nil {
 				return err
 			}
@@ -251,70 +251,70 @@ func (o *observer) settleHomes() error {
 	return nil
 }
 
-// settleHome moves the observations of a trace to the session that it is told in,
+// resolveOwner moves the observations of a trace to the session that it is built in,
 // where that is another than before.
-func (o *observer) settleHome(trace string) error {
-	home, err := o.homeOf(trace)
+func (o *observer) resolveOwner(trace string) error {
+	owner, err := o.ownerOf(trace)
 	if err != nil {
 		return err
 	}
-	before, known := o.homes[trace]
+	before, known := o.owners[trace]
 	if !known {
-		if before, known, err = o.tx.TraceHome(trace); err != nil || !known {
+		if before, known, err = o.tx.TraceOwner(trace); err != nil || !known {
 			return err
 		}
 	}
-	if home == before {
+	if owner == before {
 		return nil
 	}
-	o.homes[trace] = home
+	o.owners[trace] = owner
 	rows, err := o.tx.TraceObservations(trace)
 	if err != nil {
 		return err
 	}
 	for i := range rows {
 		r := &rows[i]
-		o.touch(home, stretch{r.Start, r.End})
+		o.touch(owner, timeRange{r.Start, r.End})
 		if !o.fresh[source{r.TraceID, r.Source}] {
-			o.touch(before, stretch{r.Start, r.End})
+			o.touch(before, timeRange{r.Start, r.End})
 			o.moved = append(o.moved, r.Observation)
-			o.redone[before], o.redone[home] = true, true
+			o.rebuilt[before], o.rebuilt[owner] = true, true
 		}
 		for _, call := range r.Calls {
 			o.asked = append(o.asked, askedBy(call, &r.Observation))
 		}
 	}
-	return o.tx.SetHome(trace, home)
+	return o.tx.SetTraceOwner(trace, owner)
 }
 
-// homeOf is where all of a trace's observations are told: in the session that the
+// ownerOf is where all of a trace's observations are built: in the session that the
 // best key among them names; else where the model asked for a tool call of the
 // trace that has no parent; else in a session of its own. What the SDK tells is
-// not told again: a trace of its that names no other session has no home.
-func (o *observer) homeOf(trace string) (string, error) {
+// not told again: a trace of its that names no other session has no owner.
+func (o *observer) ownerOf(trace string) (string, error) {
 	for path := []string{trace}; ; path = append(path, trace) {
-		told, err := o.tx.TraceTold(trace)
+		reported, err := o.tx.TraceSessions(trace)
 		if err != nil {
 			return "", err
 		}
-		told = append(told, o.told[trace]...)
+		reported = append(reported, o.reported[trace]...)
 		named, _, err := o.tx.TraceKey(trace)
 		switch {
 		case err != nil:
 			return "", err
-		case named != "" && !slices.Contains(told, named):
+		case named != "" && !slices.Contains(reported, named):
 			return named, nil
-		case len(told) > 0:
+		case len(reported) > 0:
 			return "", nil
 		}
-		from, err := o.announcer(trace)
+		from, err := o.requester(trace)
 		switch {
 		case err != nil:
 			return "", err
 		case from == nil:
 			return o.tx.TraceOwn(trace)
 		case from.TraceID == "":
-			return from.Home, nil
+			return from.Owner, nil
 		}
 		trace = from.TraceID
 		if i := slices.Index(path, trace); i >= 0 {
@@ -324,17 +324,17 @@ func (o *observer) homeOf(trace string) (string, error) {
 	}
 }
 
-// announcer is who asked for the first call of a trace that has no parent and
+// requester is who asked for the first call of a trace that has no parent and
 // that anybody asked for.
-func (o *observer) announcer(trace string) (*Announcer, error) {
-	strays, err := o.tx.TraceStrays(trace)
-	for i := 0; i < len(strays) && err == nil; i++ {
-		var from *Announcer
-		by, until := strays[i].Start, int64(0)
-		if strings.HasPrefix(strays[i].Call, ModelCallPrefix) {
-			by, until = by+ClockTick, strays[i].End-ClockTick
+func (o *observer) requester(trace string) (*Requester, error) {
+	orphans, err := o.tx.OrphanCalls(trace)
+	for i := 0; i < len(orphans) && err == nil; i++ {
+		var from *Requester
+		by, until := orphans[i].Start, int64(0)
+		if strings.HasPrefix(orphans[i].Call, ModelCallPrefix) {
+			by, until = by+ClockTick, orphans[i].End-ClockTick
 		}
-		if from, err = o.tx.Announcer(strays[i].Call, trace, by, until); from != nil {
+		if from, err = o.tx.Requester(orphans[i].Call, trace, by, until); from != nil {
 			return from, err
 		}
 	}
@@ -342,7 +342,7 @@ func (o *observer) announcer(trace string) (*Announcer, error) {
 }
 
 // rankTraces tells each observation the rank of the best key of its trace, which
-// may stand in another stretch.
+// may stand in another window.
 func (o *observer) rankTraces(segment []Observation) error {
 	for i := range segment {
 		n := &segment[i]
@@ -366,30 +366,30 @@ func (o *observer) rankTraces(segment []Observation) error {
 	return nil
 }
 
-// tell tells every stretch that was touched anew.
-func (o *observer) tell() error {
+// tell tells every window that was touched anew.
+func (o *observer) rebuildAll() error {
 	var rows []Observation
 	var assembled Assembly
-	for _, home := range slices.Sorted(maps.Keys(o.touched)) {
-		windows, err := o.windows(home, o.touched[home])
+	for _, owner := range slices.Sorted(maps.Keys(o.touched)) {
+		windows, err := o.windows(owner, o.touched[owner])
 		if err != nil {
 			return err
 		}
 		for _, w := range windows {
-			segments, err := o.changedSegments(home, w)
+			segments, err := o.changedSegments(owner, w)
 			if err != nil {
 				return err
 			}
 			for i := range segments {
 				segment := &segments[i]
-				part, err := o.rebuild(home, segment)
+				part, err := o.rebuild(owner, segment)
 				if err != nil {
-					return fmt.Errorf("assemble session %s: %w", home, err)
+					return fmt.Errorf("assemble session %s: %w", owner, err)
 				}
 				rows = append(rows, segment.Observations...)
 				assembled.Messages = append(assembled.Messages, part.Messages...)
 				assembled.Decisions = append(assembled.Decisions, part.Decisions...)
-				assembled.Placed = append(assembled.Placed, part.Placed...)
+				assembled.Attribution = append(assembled.Attribution, part.Attribution...)
 			}
 		}
 	}
@@ -399,28 +399,28 @@ func (o *observer) tell() error {
 			among[source{rows[i].TraceID, rows[i].Source}] = true
 		}
 		for _, m := range o.moved {
-			// One whose new home was told is among the rows; one that has none is not.
+			// One whose new owner was told is among the rows; one that has none is not.
 			if id := (source{m.TraceID, m.Source}); !among[id] {
 				among[id] = true
-				rows, assembled.Placed = append(rows, m), append(assembled.Placed, Placement{})
+				rows, assembled.Attribution = append(rows, m), append(assembled.Attribution, Attribution{})
 			}
 		}
 	}
 	for i := range rows {
-		if id := (source{rows[i].TraceID, rows[i].Source}); o.parked[id] {
-			o.parked[id] = assembled.Placed[i].SessionID == ""
+		if id := (source{rows[i].TraceID, rows[i].Source}); o.pending[id] {
+			o.pending[id] = assembled.Attribution[i].SessionID == ""
 		}
 	}
-	for _, parked := range o.parked {
-		if parked {
-			o.result.Parked++
+	for _, pending := range o.pending {
+		if pending {
+			o.result.Pending++
 		}
 	}
 	return o.replace(rows, &assembled)
 }
 
 // rebuild assembles a segment and stores where it may be cut.
-func (o *observer) rebuild(home string, s *segment) (part Assembly, err error) {
+func (o *observer) rebuild(owner string, s *segment) (part Assembly, err error) {
 	if len(s.Observations) > 0 {
 		for _, some := range [][]Observation{s.Around, s.Observations} {
 			if err := o.rankTraces(some); err != nil {
@@ -430,11 +430,11 @@ func (o *observer) rebuild(home string, s *segment) (part Assembly, err error) {
 		if part, err = o.assemble(&s.Window); err != nil {
 			return part, err
 		}
-		if len(part.Placed) != len(s.Observations) {
-			return part, fmt.Errorf("%d placements for %d observations", len(part.Placed), len(s.Observations))
+		if len(part.Attribution) != len(s.Observations) {
+			return part, fmt.Errorf("%d placements for %d observations", len(part.Attribution), len(s.Observations))
 		}
 	}
-	old, err := o.tx.Cuts(home, s.from, s.to)
+	old, err := o.tx.Cuts(owner, s.from, s.to)
 	if err != nil {
 		return part, err
 	}
@@ -452,37 +452,37 @@ func (o *observer) rebuild(home string, s *segment) (part Assembly, err error) {
 		if before != nil && bytes.Equal(before.Carry, c.Carry) {
 			continue
 		}
-		if err := o.tx.PutCut(home, c); err != nil {
+		if err := o.tx.PutCut(owner, c); err != nil {
 			return part, err
 		}
 	}
 	for _, at := range slices.Sorted(maps.Keys(stored)) {
-		if err := o.tx.DeleteCut(home, at); err != nil {
+		if err := o.tx.DeleteCut(owner, at); err != nil {
 			return part, err
 		}
 	}
 	return part, nil
 }
 
-// window is a range of a home's time that must be rebuilt. It begins at a cut, where
+// window is a range of an owner's time that must be rebuilt. It begins at a cut, where
 // that is not nil.
 type window struct {
-	stretch
+	timeRange
 	cut *Cut
 }
 
-// windows are the windows of a home that must be rebuilt where the touched stretches
+// windows are the windows of an owner that must be rebuilt where the touched windows
 // changed, in order of time: from an opening or a cut to another opening, where
 // nothing reaches across.
-func (o *observer) windows(home string, touched []stretch) ([]window, error) {
-	slices.SortFunc(touched, func(x, y stretch) int { return cmp.Compare(x.from, y.from) })
+func (o *observer) windows(owner string, touched []timeRange) ([]window, error) {
+	slices.SortFunc(touched, func(x, y timeRange) int { return cmp.Compare(x.from, y.from) })
 	var all []window
 	for _, s := range touched {
 		n := len(all)
 		if n > 0 && s.to < all[n-1].to {
 			continue
 		}
-		w, err := o.window(home, s)
+		w, err := o.window(owner, s)
 		switch {
 		case err != nil:
 			return nil, err
@@ -497,14 +497,14 @@ func (o *observer) windows(home string, touched []stretch) ([]window, error) {
 
 // window is the range from the last opening or cut before s to the first opening
 // after it. A cut that what changed in s may have a say in is none.
-func (o *observer) window(home string, s stretch) (window, error) {
-	w := window{stretch: stretch{math.MinInt64, math.MaxInt64}}
-	cut, err := o.cutBefore(home, s.from)
+func (o *observer) window(owner string, s timeRange) (window, error) {
+	w := window{timeRange: timeRange{math.MinInt64, math.MaxInt64}}
+	cut, err := o.cutBefore(owner, s.from)
 	if err != nil {
 		return w, err
 	}
 	for before := s.from; ; {
-		at, ok, err := o.tx.OpenerBefore(home, before)
+		at, ok, err := o.tx.OpenerBefore(owner, before)
 		if err != nil {
 			return w, err
 		}
@@ -515,7 +515,7 @@ func (o *observer) window(home string, s stretch) (window, error) {
 		if !ok {
 			break
 		}
-		first, _, across, err := o.tx.Across(home, at)
+		first, _, across, err := o.tx.Across(owner, at)
 		if err != nil {
 			return w, err
 		}
@@ -526,14 +526,14 @@ func (o *observer) window(home string, s stretch) (window, error) {
 		before = min(at, first+1)
 	}
 	for from := s.to + 1; ; {
-		at, ok, err := o.tx.OpenerFrom(home, from)
+		at, ok, err := o.tx.OpenerFrom(owner, from)
 		if err != nil {
 			return w, err
 		}
 		if !ok {
 			break
 		}
-		_, last, across, err := o.tx.Across(home, at)
+		_, last, across, err := o.tx.Across(owner, at)
 		if err != nil {
 			return w, err
 		}
@@ -548,32 +548,32 @@ func (o *observer) window(home string, s stretch) (window, error) {
 
 // cutBefore returns the last cut in which nothing that begins at the time or later
 // has a say, or nil.
-func (o *observer) cutBefore(home string, at int64) (*Cut, error) {
-	settled, ok, err := o.tx.NthBefore(home, at, CutLookahead)
+func (o *observer) cutBefore(owner string, at int64) (*Cut, error) {
+	settled, ok, err := o.tx.NthBefore(owner, at, CutLookahead)
 	if err != nil || !ok {
 		return nil, err
 	}
-	return o.tx.CutBefore(home, settled)
+	return o.tx.CutBefore(owner, settled)
 }
 
 // segment is a part of a window that is assembled by itself, and the range of time
 // that it stands for.
 type segment struct {
-	stretch
+	timeRange
 	Window
 }
 
 // changedSegments cuts a window into segments and leaves out those that were the
 // same before the batch.
-func (o *observer) changedSegments(home string, w window) ([]segment, error) {
-	all, err := o.tx.Observations(home, w.from, w.to)
+func (o *observer) changedSegments(owner string, w window) ([]segment, error) {
+	all, err := o.tx.Observations(owner, w.from, w.to)
 	if err != nil {
 		return nil, err
 	}
-	first := Window{Home: home}
+	first := Window{Owner: owner}
 	if w.cut != nil {
 		first.Carry = w.cut.Carry
-		if first.Around, err = o.tx.Around(home, w.from); err != nil {
+		if first.Around, err = o.tx.Around(owner, w.from); err != nil {
 			return nil, err
 		}
 	}
@@ -584,18 +584,18 @@ func (o *observer) changedSegments(home string, w window) ([]segment, error) {
 	slices.SortFunc(all, func(x, y Observation) int { return compareObservations(&x, &y) })
 	cut := segments(all, reach)
 	if len(cut) == 0 {
-		return []segment{{w.stretch, first}}, nil // what was there has moved
+		return []segment{{w.timeRange, first}}, nil // what was there has moved
 	}
 	segmented := make([]segment, len(cut))
 	for i := range cut {
-		segmented[i] = segment{stretch{cut[i][0].Start, w.to}, Window{Home: home, Observations: cut[i]}}
+		segmented[i] = segment{timeRange{cut[i][0].Start, w.to}, Window{Owner: owner, Observations: cut[i]}}
 		if i > 0 {
 			segmented[i-1].to = cut[i][0].Start
 		}
 	}
 	segmented[0].from = w.from
 	segmented[0].Carry, segmented[0].Around = first.Carry, first.Around
-	if o.redone[home] || len(cut) == 1 {
+	if o.rebuilt[owner] || len(cut) == 1 {
 		return segmented, nil
 	}
 	isFresh := func(x Observation) bool { return o.fresh[source{x.TraceID, x.Source}] }

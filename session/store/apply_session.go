@@ -65,8 +65,8 @@ func (w *sessionWork) boundAll() {
 }
 
 func (w *sessionWork) bound(from, to int64) {
-	row, said := w.bounds()
-	w.setBounds(row.include(from, to), said.include(from, to))
+	row, declared := w.bounds()
+	w.setBounds(row.include(from, to), declared.include(from, to))
 }
 
 // earlier is the lesser of two times of which zero is unknown.
@@ -93,7 +93,7 @@ func (a *applier) mergeSession(w *sessionWork, c *SessionChange) error {
 		old := ""
 		if r.ArchivedAt != nil {
 			old = "1"
-		} else if _, said := r.State.Stamps["archived_at"]; said {
+		} else if _, declared := r.State.Stamps["archived_at"]; declared {
 			old = "0"
 		}
 		if w.last("archived_at", v, &old) {
@@ -125,12 +125,12 @@ func (w *sessionWork) last(column string, v *Value, dst *string) bool {
 	if v == nil {
 		return false
 	}
-	old, said := w.row.State.Stamps[column]
+	old, declared := w.row.State.Stamps[column]
 	stamp := v.stamp()
 	if !w.observed.folding && old.Rank != RankFinal {
-		w.setAside(column, v)
+		w.quarantine(column, v)
 	}
-	if said && stamp.compare(old) <= 0 {
+	if declared && stamp.compare(old) <= 0 {
 		return false
 	}
 	if column == "title" && !w.observed.folding && w.renamed(old) && (stamp.Sum == old.Sum || v.At/1e6 <= w.row.UpdatedAt) {
@@ -166,14 +166,14 @@ func (w *sessionWork) lastPtr(column string, v *Value, dst **string) {
 	}
 }
 
-func (w *sessionWork) mergeMetadata(said map[string]Value) {
-	if len(said) == 0 {
+func (w *sessionWork) mergeMetadata(declared map[string]Value) {
+	if len(declared) == 0 {
 		return
 	}
 	have := object(w.row.MetadataJSON)
 	changed := false
-	for _, key := range slices.Sorted(maps.Keys(said)) {
-		v, text := said[key], string(have[key])
+	for _, key := range slices.Sorted(maps.Keys(declared)) {
+		v, text := declared[key], string(have[key])
 		var ok bool
 		if v.Text, ok = compact(v.Text); !ok {
 			continue // what is no JSON cannot stand in an object

@@ -25,11 +25,11 @@ type observedWork struct {
 	kept      map[string]bool
 	// placed bounds the observations, in Unix nanoseconds, abouts is what they say of
 	// the session's row, traces are theirs.
-	placed []stretch
-	abouts []*SessionChange
-	traces map[string]bool
+	attributed []timeRange
+	abouts     []*SessionChange
+	traces     map[string]bool
 	// lost is what observations said of the row and say no more, left are traces some
-	// of which is told here no more.
+	// of which is built here no more.
 	lost []lostAbout
 	left map[string]bool
 	// folding is set while abouts are merged into the row.
@@ -38,13 +38,13 @@ type observedWork struct {
 
 // lostAbout is what an observation says no more.
 type lostAbout struct {
-	bounds stretch
+	bounds timeRange
 	// values are stamps by column.
 	values map[string]Stamp
 }
 
 func (o *observedWork) any() bool {
-	return len(o.messages) > 0 || len(o.stale) > 0 || len(o.decisions) > 0 || len(o.placed) > 0 || len(o.lost) > 0
+	return len(o.messages) > 0 || len(o.stale) > 0 || len(o.decisions) > 0 || len(o.attributed) > 0 || len(o.lost) > 0
 }
 
 // replace puts what was assembled in the place of what was told of the same
@@ -53,7 +53,7 @@ func (o *observer) replace(rows []Observation, assembled *Assembly) error {
 	type row struct{ sessionID, id string }
 	stale, void := make(map[row]bool), make(map[row]bool) // of messages and decisions
 	for i := range rows {
-		old, placed := &rows[i].Placed, &assembled.Placed[i]
+		old, attributed := &rows[i].Attribution, &assembled.Attribution[i]
 		for _, id := range append([]string{old.MessageID}, old.Others...) {
 			if id != "" {
 				stale[row{old.SessionID, id}] = true
@@ -62,29 +62,29 @@ func (o *observer) replace(rows []Observation, assembled *Assembly) error {
 		if old.DecisionID != "" {
 			void[row{old.SessionID, old.DecisionID}] = true
 		}
-		about, before := encodeAbout(placed.About), encodeAbout(old.About)
-		if old.SessionID != "" && (old.SessionID != placed.SessionID || before != "" && before != about) {
-			o.session(old.SessionID).lose(&rows[i], placed)
+		about, before := encodeAbout(attributed.SessionAttrs), encodeAbout(old.SessionAttrs)
+		if old.SessionID != "" && (old.SessionID != attributed.SessionID || before != "" && before != about) {
+			o.session(old.SessionID).lose(&rows[i], attributed)
 		}
-		if !samePlacement(old, placed) || before != about {
-			if err := o.tx.Place(&rows[i], placed); err != nil {
+		if !sameAttribution(old, attributed) || before != about {
+			if err := o.tx.Place(&rows[i], attributed); err != nil {
 				return err
 			}
 		}
-		if placed.SessionID == "" {
+		if attributed.SessionID == "" {
 			continue
 		}
-		w := &o.session(placed.SessionID).observed
-		w.inherit(old, placed)
-		w.placed = append(w.placed, stretch{rows[i].Start, rows[i].End})
+		w := &o.session(attributed.SessionID).observed
+		w.inherit(old, attributed)
+		w.attributed = append(w.attributed, timeRange{rows[i].Start, rows[i].End})
 		if rows[i].TraceID != "" {
 			if w.traces == nil {
 				w.traces = make(map[string]bool)
 			}
 			w.traces[rows[i].TraceID] = true
 		}
-		if placed.About != nil {
-			w.abouts = append(w.abouts, placed.About)
+		if attributed.SessionAttrs != nil {
+			w.abouts = append(w.abouts, attributed.SessionAttrs)
 		}
 	}
 	for i := range assembled.Messages {
@@ -116,19 +116,19 @@ func (o *observer) replace(rows []Observation, assembled *Assembly) error {
 }
 
 // messages are the ids of the messages that came of the observation.
-func (p *Placement) messages() []string { return append([]string{p.MessageID}, p.Others...) }
+func (p *Attribution) messages() []string { return append([]string{p.MessageID}, p.Others...) }
 
 // inherit notes which messages an observation is attributed to that was attributed to
 // others of the session before.
-func (o *observedWork) inherit(old, placed *Placement) {
-	if old.SessionID != placed.SessionID || old.MessageID == placed.MessageID && slices.Equal(old.Others, placed.Others) {
+func (o *observedWork) inherit(old, attributed *Attribution) {
+	if old.SessionID != attributed.SessionID || old.MessageID == attributed.MessageID && slices.Equal(old.Others, attributed.Others) {
 		return
 	}
 	if o.heirs == nil {
 		o.heirs = make(map[string][]string)
 	}
 	for _, id := range old.messages() {
-		o.heirs[id] = append(o.heirs[id], placed.messages()...)
+		o.heirs[id] = append(o.heirs[id], attributed.messages()...)
 	}
 }
 
@@ -227,11 +227,11 @@ func (a *applier) rename(w *sessionWork, old *session.Message, heir string) erro
 
 // lose notes what an observation said of the session's row and does not say where
 // it is placed now.
-func (w *sessionWork) lose(n *Observation, placed *Placement) {
-	old := &n.Placed
-	lost := lostAbout{values: stampsOf(old.About)}
-	if old.SessionID != placed.SessionID {
-		lost.bounds = stretch{n.Start, n.End}
+func (w *sessionWork) lose(n *Observation, attributed *Attribution) {
+	old := &n.Attribution
+	lost := lostAbout{values: stampsOf(old.SessionAttrs)}
+	if old.SessionID != attributed.SessionID {
+		lost.bounds = timeRange{n.Start, n.End}
 		if n.TraceID != "" {
 			if w.observed.left == nil {
 				w.observed.left = make(map[string]bool)
@@ -239,7 +239,7 @@ func (w *sessionWork) lose(n *Observation, placed *Placement) {
 			w.observed.left[n.TraceID] = true
 		}
 	} else {
-		for column, stamp := range stampsOf(placed.About) {
+		for column, stamp := range stampsOf(attributed.SessionAttrs) {
 			if lost.values[column] == stamp {
 				delete(lost.values, column)
 			}
@@ -248,7 +248,7 @@ func (w *sessionWork) lose(n *Observation, placed *Placement) {
 	w.observed.lost = append(w.observed.lost, lost)
 }
 
-func samePlacement(p, q *Placement) bool {
+func sameAttribution(p, q *Attribution) bool {
 	return p.SessionID == q.SessionID && p.MessageID == q.MessageID && p.PartID == q.PartID && p.DecisionID == q.DecisionID && p.Kind == q.Kind &&
 		slices.Equal(p.Others, q.Others)
 }
@@ -333,41 +333,41 @@ func (r *SessionRow) setColumn(column string, v *Value) bool {
 	return true
 }
 
-// setAside remembers the best of what is said of a column in no final form.
-func (w *sessionWork) setAside(column string, v *Value) {
+// quarantine remembers the best of what is said of a column in no final form.
+func (w *sessionWork) quarantine(column string, v *Value) {
 	s := &w.row.State
-	old, known := s.Aside[column]
+	old, known := s.Quarantined[column]
 	switch {
 	case column == "archived_at":
 	case v.Rank == RankFinal:
 		if known {
-			delete(s.Aside, column)
+			delete(s.Quarantined, column)
 			w.dirty = true
 		}
-	case !known || v.Beats(old):
-		if s.Aside == nil {
-			s.Aside = make(map[string]Value)
+	case !known || v.TakesPrecedence(old):
+		if s.Quarantined == nil {
+			s.Quarantined = make(map[string]Value)
 		}
-		s.Aside[column], w.dirty = *v, true
+		s.Quarantined[column], w.dirty = *v, true
 	}
 }
 
 // bounds are those of the row and those that it has without observations.
-func (w *sessionWork) bounds() (row, said Bounds) {
+func (w *sessionWork) bounds() (row, declared Bounds) {
 	row = Bounds{w.row.CreatedAt, w.row.UpdatedAt}
-	if w.row.State.Said != nil {
-		return row, *w.row.State.Said
+	if w.row.State.Declared != nil {
+		return row, *w.row.State.Declared
 	}
 	return row, row
 }
 
-func (w *sessionWork) setBounds(row, said Bounds) {
-	if oldRow, oldSaid := w.bounds(); oldRow == row && oldSaid == said {
+func (w *sessionWork) setBounds(row, declared Bounds) {
+	if oldRow, oldDeclared := w.bounds(); oldRow == row && oldDeclared == declared {
 		return
 	}
 	w.row.CreatedAt, w.row.UpdatedAt, w.dirty = row.From, row.To, true
-	if w.row.State.Said = nil; said != row {
-		w.row.State.Said = &said
+	if w.row.State.Declared = nil; declared != row {
+		w.row.State.Declared = &declared
 	}
 }
 
@@ -378,11 +378,11 @@ func (b Bounds) include(from, to int64) Bounds {
 // nothing says that the batch only takes back what observations had come to.
 func (w *sessionWork) nothing() bool {
 	o := &w.observed
-	return len(w.changes)+len(w.order)+len(w.links)+len(w.decided)+len(o.messages)+len(o.decisions)+len(o.placed) == 0
+	return len(w.changes)+len(w.order)+len(w.links)+len(w.decided)+len(o.messages)+len(o.decisions)+len(o.attributed) == 0
 }
 
 // clear takes back what observations came to and come to no more, in all sessions
-// before any is told anew: a row may stand in another place then.
+// before any is rebuilt: a row may stand in another place then.
 func (a *applier) clear(w *sessionWork) error {
 	o := &w.observed
 	if len(o.stale) == 0 && len(o.messages) == 0 {
@@ -475,20 +475,20 @@ func (a *applier) foldObserved(w *sessionWork) error {
 	}
 	o.folding = true
 	defer func() { o.folding = false }()
-	faded := w.faded()
-	if faded {
+	stale := w.stale()
+	if stale {
 		refolded, err := a.refoldLast(w)
 		if err != nil {
 			return err
 		}
-		faded = !refolded
+		stale = !refolded
 	}
-	if !faded {
-		row, said := w.bounds()
-		for _, s := range o.placed {
+	if !stale {
+		row, declared := w.bounds()
+		for _, s := range o.attributed {
 			row = row.include(s.from/1e6, s.to/1e6)
 		}
-		w.setBounds(row, said)
+		w.setBounds(row, declared)
 		for _, c := range o.abouts {
 			if err := a.mergeSession(w, c); err != nil {
 				return err
@@ -511,18 +511,18 @@ func (a *applier) foldObserved(w *sessionWork) error {
 			return a.tx.Touch(w.id)
 		}
 	}
-	w.unfold()
-	_, said := w.bounds()
-	row := said
+	w.rebuildRow()
+	_, declared := w.bounds()
+	row := declared
 	for i := range left {
 		row = row.include(left[i].Start/1e6, left[i].End/1e6)
 	}
-	w.setBounds(row, said)
+	w.setBounds(row, declared)
 	for i := range left {
-		if left[i].About == nil {
+		if left[i].SessionAttrs == nil {
 			continue
 		}
-		if err := a.mergeSession(w, left[i].About); err != nil {
+		if err := a.mergeSession(w, left[i].SessionAttrs); err != nil {
 			return err
 		}
 	}
@@ -533,7 +533,7 @@ func (a *applier) foldObserved(w *sessionWork) error {
 // and whether it bounds the session from below or above.
 func (w *sessionWork) standing() (columns []string, from, to bool) {
 	for _, l := range w.observed.lost {
-		if l.bounds != (stretch{}) || len(l.values) == 0 {
+		if l.bounds != (timeRange{}) || len(l.values) == 0 {
 			first, last := l.bounds.from/1e6, max(l.bounds.from, l.bounds.to)/1e6
 			from = from || first != 0 && first <= w.row.CreatedAt || w.row.CreatedAt == 0
 			to = to || last != 0 && last >= w.row.UpdatedAt
@@ -547,23 +547,23 @@ func (w *sessionWork) standing() (columns []string, from, to bool) {
 	return columns, from, to
 }
 
-// faded says whether anything that was taken back stands in the session's row.
-func (w *sessionWork) faded() bool {
+// stale says whether anything that was taken back stands in the session's row.
+func (w *sessionWork) stale() bool {
 	columns, from, to := w.standing()
 	return len(columns) > 0 || from || to
 }
 
-// lastSaid are the columns where the last observation that speaks of them stands.
-var lastSaid = map[string]bool{"mode": true, "workspace_id": true, "workspace_root": true, "model_json": true, "permissions_json": true}
+// lastReported are the columns where the last observation that speaks of them stands.
+var lastReported = map[string]bool{"mode": true, "workspace_id": true, "workspace_root": true, "model_json": true, "permissions_json": true}
 
 // refoldLast takes what was taken back out of the row where that is but the end of
 // the session and what was said last: then a few of the last observations that are
 // left tell what stands, however many there are. It reports whether they did. So it
 // is with a sub-agent whose spans come before the tool call that started it: they
-// are told in the session above until then.
+// are built in the session above until then.
 func (a *applier) refoldLast(w *sessionWork) (bool, error) {
 	columns, from, to := w.standing()
-	if from || slices.ContainsFunc(columns, func(c string) bool { return !lastSaid[c] }) {
+	if from || slices.ContainsFunc(columns, func(c string) bool { return !lastReported[c] }) {
 		return false, nil
 	}
 	const some = 64
@@ -571,9 +571,9 @@ func (a *applier) refoldLast(w *sessionWork) (bool, error) {
 	if err != nil || len(left) == 0 {
 		return false, err
 	}
-	row, said := w.bounds()
+	row, declared := w.bounds()
 	if to {
-		row.To = said.To
+		row.To = declared.To
 		row = row.include(left[0].Start/1e6, left[0].End/1e6)
 	}
 	settled := func(column string) bool {
@@ -583,14 +583,14 @@ func (a *applier) refoldLast(w *sessionWork) (bool, error) {
 	old := maps.Clone(w.row.State.Stamps)
 	before := w.row.Session
 	for _, column := range columns {
-		w.unfoldColumn(column)
+		w.rebuildColumn(column)
 	}
 	for whole := len(left) < some; len(left) > 0; left = left[1:] {
 		if !slices.ContainsFunc(columns, func(c string) bool { return !settled(c) }) {
 			break
 		}
-		if left[0].About != nil {
-			if err := a.mergeSession(w, left[0].About); err != nil {
+		if left[0].SessionAttrs != nil {
+			if err := a.mergeSession(w, left[0].SessionAttrs); err != nil {
 				return false, err
 			}
 		}
@@ -600,17 +600,17 @@ func (a *applier) refoldLast(w *sessionWork) (bool, error) {
 			return false, nil
 		}
 	}
-	w.setBounds(row, said)
+	w.setBounds(row, declared)
 	return true, nil
 }
 
-// unfoldColumn takes the value of an observation out of a column.
-func (w *sessionWork) unfoldColumn(column string) {
+// rebuildColumn takes the value of an observation out of a column.
+func (w *sessionWork) rebuildColumn(column string) {
 	s := &w.row.State
 	if stamp := s.Stamps[column]; stamp.Rank != RankFinal && w.row.setColumn(column, nil) {
 		delete(s.Stamps, column)
 	}
-	if v, ok := s.Aside[column]; ok && w.row.setColumn(column, &v) {
+	if v, ok := s.Quarantined[column]; ok && w.row.setColumn(column, &v) {
 		s.Stamps[column] = v.stamp()
 	}
 	w.dirty = true
@@ -619,9 +619,9 @@ func (w *sessionWork) unfoldColumn(column string) {
 // isUnknown says whether nothing but observations ever spoke of the session.
 func (a *applier) isUnknown(w *sessionWork) (bool, error) {
 	s := &w.row.State
-	_, said := w.bounds()
-	if said != (Bounds{}) || len(w.changes)+len(w.order)+len(w.links)+len(w.decided)+len(w.observed.messages) > 0 ||
-		s.Fork != nil || len(s.Forks) > 0 || len(s.Rewinds) > 0 || len(s.Aside) > 0 {
+	_, declared := w.bounds()
+	if declared != (Bounds{}) || len(w.changes)+len(w.order)+len(w.links)+len(w.decided)+len(w.observed.messages) > 0 ||
+		s.Fork != nil || len(s.Forks) > 0 || len(s.Rewinds) > 0 || len(s.Quarantined) > 0 {
 		return false, nil
 	}
 	for _, stamp := range s.Stamps {
@@ -637,14 +637,14 @@ func (a *applier) isUnknown(w *sessionWork) (bool, error) {
 }
 
 // unfold takes all values of observations out of the row.
-func (w *sessionWork) unfold() {
+func (w *sessionWork) rebuildRow() {
 	s := &w.row.State
 	for column, stamp := range s.Stamps {
 		if stamp.Rank != RankFinal && w.row.setColumn(column, nil) {
 			delete(s.Stamps, column)
 		}
 	}
-	for column, v := range s.Aside {
+	for column, v := range s.Quarantined {
 		if w.row.setColumn(column, &v) {
 			s.Stamps[column] = v.stamp()
 		}
@@ -689,27 +689,27 @@ func sortedKeys(m map[string]bool) []string {
 
 // replaceMessage stores a message with those of its parts that are not stored as
 // they are.
-func (a *applier) replaceMessage(w *sessionWork, told *AssembledMessage) error {
-	m := told.Message
+func (a *applier) replaceMessage(w *sessionWork, reported *AssembledMessage) error {
+	m := reported.Message
 	old, err := a.tx.Message(m.ID)
 	if err != nil {
 		return err
 	}
 	if old != nil && old.SessionID != w.id {
-		a.result.Refused += int64(1 + len(told.Parts))
+		a.result.Refused += int64(1 + len(reported.Parts))
 		return nil
 	}
 	if m.HiddenAt, err = w.hidden(&m, old, a.tx); err != nil {
 		return err
 	}
 	if m.HiddenAt == nil {
-		m.HiddenAt = told.HiddenAt
+		m.HiddenAt = reported.HiddenAt
 	}
 	if err := a.putMessage(w, &m, old); err != nil {
 		return err
 	}
-	for i := range told.Parts {
-		p := &told.Parts[i]
+	for i := range reported.Parts {
+		p := &reported.Parts[i]
 		if w.observed.kept[p.ID] {
 			continue
 		}

@@ -16,9 +16,9 @@ type Batch struct {
 	Parts     []PartChange
 	Decisions []Decision
 	Blobs     []Blob
-	Links     []Link
+	SpanRefs  []SpanRef
 
-	// Observations are told as messages by Assemble, which must be set when there
+	// Observations are built as messages by Assemble, which must be set when there
 	// are any, and when Links may be of a trace that has some.
 	Observations []Observation
 	Assemble     Assembler
@@ -30,7 +30,7 @@ type Batch struct {
 
 // Len is the number of changes.
 func (b *Batch) Len() int {
-	return len(b.Sessions) + len(b.Messages) + len(b.Parts) + len(b.Decisions) + len(b.Blobs) + len(b.Links) +
+	return len(b.Sessions) + len(b.Messages) + len(b.Parts) + len(b.Decisions) + len(b.Blobs) + len(b.SpanRefs) +
 		len(b.Observations)
 }
 
@@ -41,10 +41,10 @@ func (b *Batch) Reset() {
 	clear(b.Parts)
 	clear(b.Decisions)
 	clear(b.Blobs)
-	clear(b.Links)
+	clear(b.SpanRefs)
 	clear(b.Observations)
 	b.Sessions, b.Messages, b.Parts = b.Sessions[:0], b.Messages[:0], b.Parts[:0]
-	b.Decisions, b.Blobs, b.Links, b.Observations = b.Decisions[:0], b.Blobs[:0], b.Links[:0], b.Observations[:0]
+	b.Decisions, b.Blobs, b.SpanRefs, b.Observations = b.Decisions[:0], b.Blobs[:0], b.SpanRefs[:0], b.Observations[:0]
 }
 
 // Rank says how much a source knows of the thing it describes. A higher rank
@@ -70,8 +70,8 @@ type Value struct {
 	Rank Rank  `json:"rank,omitempty"`
 }
 
-// Beats says whether v stands against o, which was said of the same thing.
-func (v Value) Beats(o Value) bool { return v.stamp().compare(o.stamp()) > 0 }
+// TakesPrecedence says whether v stands against o, which was said of the same thing.
+func (v Value) TakesPrecedence(o Value) bool { return v.stamp().compare(o.stamp()) > 0 }
 
 // First turns the order of time around: of two such values the one said first
 // stands. It is its own inverse.
@@ -160,11 +160,11 @@ type MessageChange struct {
 	Metadata json.RawMessage
 }
 
-// Facts is what one span knows of an assistant message. A message may have
+// TurnStats is what one span knows of an assistant message. A message may have
 // several (a turn that was continued after an approval, a step per model call):
 // counts are summed over them, anything else stands as the last one said.
-// Facts travel on the [Link] of their span, so that they are counted once.
-type Facts struct {
+// TurnStats travel on the [SpanRef] of their span, so that they are counted once.
+type TurnStats struct {
 	// Step says that the span is one model call of the message. Steps count only
 	// as long as no span that describes the whole message is known.
 	Step bool `json:"step,omitempty"`
@@ -260,9 +260,9 @@ type Blob struct {
 // DialectSDK is the dialect of the spans that the SDK emits.
 const DialectSDK = "agenttrace"
 
-// Link ties a span to the rows it made: a row of span_links. It does not date its
+// SpanRef ties a span to the rows it made: a row of span_refs. It does not date its
 // message, for a span may begin long before; a [MessageChange] does.
-type Link struct {
+type SpanRef struct {
 	// TraceID and SpanID are lower-case hex.
 	TraceID, SpanID, ParentSpanID string
 	SessionID                     string
@@ -278,6 +278,6 @@ type Link struct {
 	StartNano, EndNano int64
 	// Error says that the span's status was an error.
 	Error bool
-	// Facts is what the span knows of the message, nil when nothing.
-	Facts *Facts
+	// TurnStats is what the span knows of the message, nil when nothing.
+	TurnStats *TurnStats
 }

@@ -19,18 +19,18 @@ type Imported struct {
 	Decisions []Decision
 	// Blobs are the system prompts and tool catalogs that the messages name.
 	Blobs []Blob
-	// Links are the spans of the SDK that the session was made from, Traces the ids of
+	// SpanRefs are the spans of the SDK that the session was made from, Traces the ids of
 	// its traces, those of other agents included. Both are empty for what comes from
 	// another format than a store.
-	Links  []Link
-	Traces []string
+	SpanRefs []SpanRef
+	Traces   []string
 	// State is what another store remembers of the session, nil when nothing: its
 	// rewinds, so that what arrives late of what they hide is hidden too and each can be
 	// undone; what it was forked from; and when each value was set, so that telemetry
 	// that is delivered again changes nothing.
 	State *State
-	// Claims are the indexes that displaced parts asked for.
-	Claims []Claim
+	// RequestedIndexes are the indexes that displaced parts asked for.
+	RequestedIndexes []RequestedIndex
 	// AsGiven says that the session is stored as it is, or not at all: a row that is
 	// refused is an error of type [*NotWholeError], and the row of a session that the
 	// store does not have keeps its tokens, which are summed anew when the session changes.
@@ -46,8 +46,8 @@ type ImportResult struct {
 	// Unchanged counts messages, parts and decisions that were not, because the store
 	// has the same or a later one.
 	Messages, Parts, Decisions, Blobs, Unchanged int
-	// Links counts spans that were added or replaced.
-	Links int
+	// SpanRefs counts spans that were added or replaced.
+	SpanRefs int
 	// Refused are the rows that could not be stored. The others were.
 	Refused []Refusal
 }
@@ -141,10 +141,10 @@ type importer struct {
 	work   *sessionWork
 	result ImportResult
 	// claims are the indexes that displaced parts of the import asked for, by part.
-	claims map[claimKey]int64
+	requestedIndexes map[indexKey]int64
 }
 
-type claimKey struct{ messageID, partID string }
+type indexKey struct{ messageID, partID string }
 
 func (i *importer) run(in *Imported) error {
 	for k := range in.Blobs {
@@ -184,9 +184,9 @@ func (i *importer) run(in *Imported) error {
 			return err
 		}
 	}
-	i.claims = make(map[claimKey]int64, len(in.Claims))
-	for _, c := range in.Claims {
-		i.claims[claimKey{c.MessageID, c.PartID}] = c.Claim
+	i.requestedIndexes = make(map[indexKey]int64, len(in.RequestedIndexes))
+	for _, c := range in.RequestedIndexes {
+		i.requestedIndexes[indexKey{c.MessageID, c.PartID}] = c.RequestedIndex
 	}
 	stored := w.row.CostUSD
 
@@ -216,9 +216,9 @@ func (i *importer) run(in *Imported) error {
 	if err := i.finish(wins); err != nil {
 		return err
 	}
-	if told := in.Session.Usage(); in.AsGiven && i.result.Added && w.row.Usage() != told {
+	if reported := in.Session.Usage(); in.AsGiven && i.result.Added && w.row.Usage() != reported {
 		// That the state has another rollup makes the next change sum it anew.
-		w.row.SetUsage(told)
+		w.row.SetUsage(reported)
 		return i.tx.PutSession(w.row, false)
 	}
 	return nil
@@ -231,8 +231,8 @@ func (i *importer) links(in *Imported) error {
 			return err
 		}
 	}
-	for k := range in.Links {
-		l := &in.Links[k]
+	for k := range in.SpanRefs {
+		l := &in.SpanRefs[k]
 		where := "span " + l.SpanID
 		if l.SessionID != i.work.id {
 			i.refuse(where, "it names session %q; it is left out", l.SessionID)
@@ -246,8 +246,8 @@ func (i *importer) links(in *Imported) error {
 		i.work.forgetSteps(l.MessageID)
 		changed, err := i.tx.InsertLink(l)
 		if err == nil && !changed {
-			var old *Link
-			if old, err = i.tx.Link(i.work.id, l.TraceID, l.SpanID); err == nil && old != nil && compareLinks(l, old) > 0 {
+			var old *SpanRef
+			if old, err = i.tx.SpanRef(i.work.id, l.TraceID, l.SpanID); err == nil && old != nil && compareLinks(l, old) > 0 {
 				changed, err = true, i.tx.PutLink(l)
 			}
 		}
@@ -257,7 +257,7 @@ func (i *importer) links(in *Imported) error {
 		case err != nil:
 			return err
 		case changed:
-			i.result.Links++
+			i.result.SpanRefs++
 		}
 	}
 	return nil
@@ -309,13 +309,13 @@ func (i *importer) mergeState(in *State, by int) error {
 // it stands: by is greater than 0 when it does, and 0 when the rows are the same.
 // told is the cost of the messages that the row came with, known of
 // those that are stored.
-func (i *importer) mergeRow(in *session.Session, told, known float64) (by int) {
+func (i *importer) mergeRow(in *session.Session, reported, known float64) (by int) {
 	w := i.work
 	old, archived := w.row.Session, w.archived(in.ArchivedAt)
 	by = compareImportedSessions(in, &old)
 	if by == 0 {
 		// The same row, before and after it learned of other messages, perhaps.
-		by = cmp.Compare(math.Round(AddCost(in.CostUSD, -told)*1e9), math.Round(AddCost(old.CostUSD, -known)*1e9))
+		by = cmp.Compare(math.Round(AddCost(in.CostUSD, -reported)*1e9), math.Round(AddCost(old.CostUSD, -known)*1e9))
 	}
 	if by > 0 {
 		w.row.Session = *in
@@ -333,10 +333,10 @@ func (i *importer) mergeRow(in *session.Session, told, known float64) (by int) {
 // time, or that it was not.
 func (w *sessionWork) archived(at *int64) *int64 {
 	have := w.row.ArchivedAt
-	switch stamp, said := w.row.State.Stamps["archived_at"]; {
+	switch stamp, declared := w.row.State.Stamps["archived_at"]; {
 	case at == nil || have != nil && *have >= *at:
 		return have
-	case have == nil && said && *at <= stamp.At/1e6:
+	case have == nil && declared && *at <= stamp.At/1e6:
 		return nil // taken back since
 	}
 	return at
@@ -521,11 +521,11 @@ func compareHidden(m, o *session.Message) int {
 
 // parts merges the parts of a message, and says whether any was added or moved.
 func (i *importer) parts(in *session.MessageAndParts) (moved bool, _ error) {
-	claims, err := i.tx.Claims(in.Message.ID)
+	requestedIndexes, err := i.tx.RequestedIndexes(in.Message.ID)
 	if err != nil {
 		return false, err
 	}
-	var homeless []*session.Part
+	var collided []*session.Part
 	asked := make(map[string]int64) // places that stored parts ask for now
 	for k := range in.Parts {
 		p := in.Parts[k]
@@ -544,33 +544,33 @@ func (i *importer) parts(in *session.MessageAndParts) (moved bool, _ error) {
 			inserted, insertErr := i.tx.InsertPart(&p)
 			if err = insertErr; err == nil {
 				changed, moved = true, true
-				claim, displaced := i.claims[claimKey{p.MessageID, p.ID}]
+				requested, displaced := i.requestedIndexes[indexKey{p.MessageID, p.ID}]
 				switch {
 				case !inserted: // its place is taken
-					homeless = append(homeless, &p)
+					collided = append(collided, &p)
 					if displaced {
-						p.Index = claim
+						p.Index = requested
 					}
 				case displaced:
-					if claims == nil {
-						claims = make(map[string]int64)
+					if requestedIndexes == nil {
+						requestedIndexes = make(map[string]int64)
 					}
-					claims[p.ID] = claim
-					err = i.tx.PutClaim(p.MessageID, p.ID, claim)
+					requestedIndexes[p.ID] = requested
+					err = i.tx.PutRequestedIndex(p.MessageID, p.ID, requested)
 				}
 			}
 		case old.MessageID != p.MessageID:
 			i.refuse(where, "its id belongs to message %s; it is left out", old.MessageID)
 			continue
 		default:
-			claim, displaced := claims[p.ID]
+			requested, displaced := requestedIndexes[p.ID]
 			if !displaced {
-				claim = old.Index
+				requested = old.Index
 			}
 			by := compareImportedParts(&p, old)
-			if by > 0 || by == 0 && p.Index < claim {
+			if by > 0 || by == 0 && p.Index < requested {
 				changed = true
-				if p.Index != claim {
+				if p.Index != requested {
 					asked[p.ID], moved = p.Index, true
 				}
 			}
@@ -585,16 +585,16 @@ func (i *importer) parts(in *session.MessageAndParts) (moved bool, _ error) {
 			return moved, err
 		}
 	}
-	if len(homeless) == 0 && len(asked) == 0 {
+	if len(collided) == 0 && len(asked) == 0 {
 		return moved, nil
 	}
-	return moved, i.place(in.Message.ID, claims, asked, homeless)
+	return moved, i.place(in.Message.ID, requestedIndexes, asked, collided)
 }
 
 // place gives the parts of a message their places as [applier.placeParts] does,
 // with the difference that a part of an import may ask for a later place than it
 // has.
-func (i *importer) place(messageID string, claims, asked map[string]int64, homeless []*session.Part) error {
+func (i *importer) place(messageID string, requestedIndexes, asked map[string]int64, collided []*session.Part) error {
 	places, err := i.tx.Places(messageID)
 	if err != nil {
 		return err
@@ -606,14 +606,14 @@ func (i *importer) place(messageID string, claims, asked map[string]int64, homel
 	}
 	wanted := slices.Clone(places)
 	for k := range wanted {
-		if claim, displaced := claims[wanted[k].ID]; displaced {
-			wanted[k].Index = claim
+		if requested, displaced := requestedIndexes[wanted[k].ID]; displaced {
+			wanted[k].Index = requested
 		}
-		if claim, ok := asked[wanted[k].ID]; ok {
-			wanted[k].Index = claim
+		if requested, ok := asked[wanted[k].ID]; ok {
+			wanted[k].Index = requested
 		}
 	}
-	for _, p := range homeless {
+	for _, p := range collided {
 		wanted = append(wanted, Place{p.ID, p.Index})
 	}
 	slices.SortFunc(wanted, func(x, y Place) int {
@@ -629,9 +629,9 @@ func (i *importer) place(messageID string, claims, asked map[string]int64, homel
 		} else if was != at {
 			moved[p.ID] = at
 		}
-		noted, has := claims[p.ID]
+		noted, has := requestedIndexes[p.ID]
 		if has && noted != p.Index || !has && at != p.Index {
-			if err := i.tx.PutClaim(messageID, p.ID, p.Index); err != nil {
+			if err := i.tx.PutRequestedIndex(messageID, p.ID, p.Index); err != nil {
 				return err
 			}
 		}
@@ -639,7 +639,7 @@ func (i *importer) place(messageID string, claims, asked map[string]int64, homel
 	if err := i.tx.Move(messageID, moved); err != nil {
 		return err
 	}
-	for _, p := range homeless {
+	for _, p := range collided {
 		p.Index = index[p.ID]
 		inserted, err := i.tx.InsertPart(p)
 		if err == nil && !inserted {

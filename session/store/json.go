@@ -14,36 +14,36 @@ import (
 // the table, NULL as null, and JSON columns as text. Columns that hold 0 or 1 are
 // false or true.
 
-// Claim is the index that a displaced part of a message asked for: a row of
-// part_claims.
-type Claim struct {
-	MessageID string
-	PartID    string
-	Claim     int64
+// RequestedIndex is the index that a displaced part of a message asked for: a row of
+// requested_indexes.
+type RequestedIndex struct {
+	MessageID      string
+	PartID         string
+	RequestedIndex int64
 }
 
-// AppendJSON appends the row of part_claims as a JSON object.
-func (c *Claim) AppendJSON(dst []byte) []byte {
+// AppendJSON appends the row of requested_indexes as a JSON object.
+func (c *RequestedIndex) AppendJSON(dst []byte) []byte {
 	dst = appendText(dst, `{"message_id":`, c.MessageID)
 	dst = appendText(dst, `,"part_id":`, c.PartID)
-	dst = appendInt(dst, `,"claim":`, c.Claim)
+	dst = appendInt(dst, `,"requested_index":`, c.RequestedIndex)
 	return append(dst, '}')
 }
 
 // DecodeJSON sets c to the row in data.
-func (c *Claim) DecodeJSON(data []byte) error {
+func (c *RequestedIndex) DecodeJSON(data []byte) error {
 	var row struct {
-		MessageID string `json:"message_id"`
-		PartID    string `json:"part_id"`
-		Claim     *int64 `json:"claim"`
+		MessageID      string `json:"message_id"`
+		PartID         string `json:"part_id"`
+		RequestedIndex *int64 `json:"requested_index"`
 	}
 	if err := json.Unmarshal(data, &row); err != nil {
 		return err
 	}
-	if row.MessageID == "" || row.PartID == "" || row.Claim == nil {
-		return errors.New("message_id, part_id or claim is missing")
+	if row.MessageID == "" || row.PartID == "" || row.RequestedIndex == nil {
+		return errors.New("message_id, part_id or requested_index is missing")
 	}
-	*c = Claim{row.MessageID, row.PartID, *row.Claim}
+	*c = RequestedIndex{row.MessageID, row.PartID, *row.RequestedIndex}
 	return nil
 }
 
@@ -119,7 +119,7 @@ func (b *Blob) DecodeJSON(data []byte) (ok bool, _ error) {
 }
 
 // AppendJSON appends the row as a JSON object.
-func (l *Link) AppendJSON(dst []byte) []byte {
+func (l *SpanRef) AppendJSON(dst []byte) []byte {
 	dst = appendText(dst, `{"session_id":`, l.SessionID)
 	dst = appendText(dst, `,"trace_id":`, l.TraceID)
 	dst = appendText(dst, `,"span_id":`, l.SpanID)
@@ -137,7 +137,7 @@ func (l *Link) AppendJSON(dst []byte) []byte {
 
 // DecodeJSON sets l to the row in data, which needs a session_id, a trace_id and a
 // span_id.
-func (l *Link) DecodeJSON(data []byte) error {
+func (l *SpanRef) DecodeJSON(data []byte) error {
 	var row struct {
 		SessionID    string `json:"session_id"`
 		TraceID      string `json:"trace_id"`
@@ -158,14 +158,14 @@ func (l *Link) DecodeJSON(data []byte) error {
 	if row.SessionID == "" || row.TraceID == "" || row.SpanID == "" {
 		return errors.New("session_id, trace_id or span_id is missing")
 	}
-	*l = Link{
+	*l = SpanRef{
 		TraceID: row.TraceID, SpanID: row.SpanID, ParentSpanID: row.ParentSpanID, SessionID: row.SessionID,
 		MessageID: row.MessageID, PartID: row.PartID, Kind: row.Kind, Dialect: row.Dialect,
 		StartNano: row.StartNano, EndNano: row.EndNano, Error: row.Error,
 	}
 	if row.FactsJSON != "" {
-		l.Facts = new(Facts)
-		if err := json.Unmarshal([]byte(row.FactsJSON), l.Facts); err != nil {
+		l.TurnStats = new(TurnStats)
+		if err := json.Unmarshal([]byte(row.FactsJSON), l.TurnStats); err != nil {
 			return fmt.Errorf("facts_json of span %s: %w", row.SpanID, err)
 		}
 	}

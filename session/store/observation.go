@@ -12,7 +12,7 @@ import (
 // Observation is what one span or log record of an agent that was not
 // instrumented with the SDK says. No such span describes a whole message: what
 // it means depends on others that may come before or after it. So observations
-// are stored, and the stretch of the session that a new one falls into is told
+// are stored, and the window of the session that a new one falls into is built
 // anew from all of them, by the batch's Assemble.
 type Observation struct {
 	// TraceID is lower-case hex, empty for a record that was emitted in no trace.
@@ -52,24 +52,24 @@ type Observation struct {
 	// [DataVersion].
 	Data []byte
 
-	// Placed is what the observation was last understood as.
-	Placed Placement
+	// Attribution is what the observation was last understood as.
+	Attribution Attribution
 }
 
 // NoRank is the TraceRank of observations of a trace that names no session.
 const NoRank = math.MaxInt
 
-// Placement is what became of an observation. It is zero when nothing did.
-type Placement struct {
+// Attribution is what became of an observation. It is zero when nothing did.
+type Attribution struct {
 	// MessageID and PartID are what the observation describes before all else.
 	SessionID, MessageID, PartID, DecisionID string
 	// Others are further messages that came of it, such as the user's of a turn.
 	Others []string
 	// Kind is what the observation was understood as, such as session.turn.
 	Kind string
-	// About is what the observation says of the session's row, nil when nothing.
+	// SessionAttrs is what the observation says of the session's row, nil when nothing.
 	// Its values rank below RankFinal, so that what the SDK says stands above it.
-	About *SessionChange
+	SessionAttrs *SessionChange
 }
 
 // Assembly is what some observations of one session, and of sessions below it,
@@ -77,8 +77,8 @@ type Placement struct {
 type Assembly struct {
 	Messages  []AssembledMessage
 	Decisions []Decision
-	// Placed is what became of each observation, in their order.
-	Placed []Placement
+	// Attribution is what became of each observation, in their order.
+	Attribution []Attribution
 	// Cuts are where the window may be cut, in order of time.
 	Cuts []Cut
 }
@@ -106,7 +106,7 @@ type AssembledMessage struct {
 // from where a turn opens, or from a cut within one, to where another turn opens,
 // with nothing reaching across either.
 type Window struct {
-	Home string
+	Owner string
 	// Carry is that of the cut where the window begins, nil where a turn opens. Around
 	// are the observations that begin before the cut and end after it.
 	Carry  []byte
@@ -143,7 +143,7 @@ func (o *Observation) version() byte {
 
 // better says whether o stands against p, which has the same identity: a span that
 // was delivered twice in different versions.
-func (o *Observation) better(p *Observation) bool {
+func (o *Observation) takesPrecedence(p *Observation) bool {
 	return cmp.Or(
 		cmp.Compare(o.version(), p.version()),
 		cmp.Compare(o.End, p.End), cmp.Compare(o.Start, p.Start), cmp.Compare(len(o.Data), len(p.Data)), bytes.Compare(o.Data, p.Data),

@@ -51,8 +51,8 @@ type Result struct {
 	// Refused is the number of changes that the engine could not hold, such as a
 	// row that violates a constraint. The rest of the batch is stored.
 	Refused int64
-	// Parked is the number of observations of the batch that no session tells of yet.
-	Parked int64
+	// Pending is the number of observations of the batch that no session tells of yet.
+	Pending int64
 	// Sessions are the ids of those that the batch spoke of, in no order.
 	Sessions []string
 }
@@ -84,10 +84,10 @@ type Reader interface {
 	// Spans returns the spans that a session was built from, each once, with the message
 	// and the part that it describes where they are known, in order of start. A store
 	// written by another program has none.
-	Spans(ctx context.Context, sessionID string) ([]Link, error)
-	// Links returns every source that a session was built from: the spans, each as often
+	Spans(ctx context.Context, sessionID string) ([]SpanRef, error)
+	// SpanRefs returns every source that a session was built from: the spans, each as often
 	// as it reported something, and the records of agents without the SDK.
-	Links(ctx context.Context, sessionID string) ([]Link, error)
+	SpanRefs(ctx context.Context, sessionID string) ([]SpanRef, error)
 
 	// Spent returns what each of the sessions used, by id, and asks price, which may be
 	// nil, for the cost of the messages that state usage and no cost. Unknown ids are not

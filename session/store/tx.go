@@ -43,23 +43,23 @@ type Tx interface {
 	// session where messageID is empty.
 	Compactions(sessionID, messageID string) ([]session.Part, error)
 
-	// Claims returns the places that displaced parts of a message asked for.
-	Claims(messageID string) (map[string]int64, error)
-	PutClaim(messageID, partID string, claim int64) error
+	// RequestedIndexes returns the places that displaced parts of a message asked for.
+	RequestedIndexes(messageID string) (map[string]int64, error)
+	PutRequestedIndex(messageID, partID string, requested int64) error
 	// Move sets the indexes of parts of one message, all of them at once.
 	Move(messageID string, index map[string]int64) error
 	DeletePart(id string) error
 
 	// InsertLink reports false when the span is known.
-	InsertLink(l *Link) (bool, error)
-	Link(sessionID, traceID, spanID string) (*Link, error)
-	PutLink(l *Link) error
+	InsertLink(l *SpanRef) (bool, error)
+	SpanRef(sessionID, traceID, spanID string) (*SpanRef, error)
+	PutLink(l *SpanRef) error
 	// PutTrace notes that a trace has spans of a session, PruneTrace that it may have
 	// none any more: neither spans of the SDK nor observations that were placed there.
 	PutTrace(traceID, sessionID string) error
 	PruneTrace(traceID, sessionID string) error
-	// Facts returns the links of a message that carry facts.
-	Facts(sessionID, messageID string) ([]Link, error)
+	// TurnStats returns the links of a message that carry facts.
+	TurnStats(sessionID, messageID string) ([]SpanRef, error)
 
 	InsertDecision(d *Decision) (bool, error)
 	Decision(id string) (*Decision, error)
@@ -71,11 +71,11 @@ type Tx interface {
 	// and those of old where that is not nil.
 	PutObservation(o *ObservationRow, old *Observation) error
 	// Place changes what became of a stored observation.
-	Place(o *Observation, placed *Placement) error
-	// TraceHome is the home of the observations of a trace. It is not ok when there
-	// are none. SetHome changes it.
-	TraceHome(traceID string) (home string, ok bool, err error)
-	SetHome(traceID, home string) error
+	Place(o *Observation, attributed *Attribution) error
+	// TraceOwner is the owner of the observations of a trace. It is not ok when there
+	// are none. SetTraceOwner changes it.
+	TraceOwner(traceID string) (owner string, ok bool, err error)
+	SetTraceOwner(traceID, owner string) error
 	// TraceObservations returns those of a trace, without their data.
 	TraceObservations(traceID string) ([]ObservationRow, error)
 	// TraceKey is the session that the observations of a trace name by the best key:
@@ -84,54 +84,54 @@ type Tx interface {
 	// TraceOwn is the trace's own session.
 	TraceKey(traceID string) (sessionID string, rank int, err error)
 	TraceOwn(traceID string) (sessionID string, err error)
-	// TraceStrays returns the tool calls, and the calls of models, of a trace that have
+	// OrphanCalls returns the tool calls, and the calls of models, of a trace that have
 	// no parent, by (start, source).
-	TraceStrays(traceID string) ([]Stray, error)
-	// TraceTold returns the sessions of which the trace has spans of the SDK, whose
+	OrphanCalls(traceID string) ([]OrphanCall, error)
+	// TraceSessions returns the sessions of which the trace has spans of the SDK, whose
 	// dialect is DialectSDK.
-	TraceTold(traceID string) ([]string, error)
-	// Observations returns those of a home that begin in [from, to), Unix
+	TraceSessions(traceID string) ([]string, error)
+	// Observations returns those of an owner that begin in [from, to), Unix
 	// nanoseconds.
-	Observations(home string, from, to int64) ([]Observation, error)
+	Observations(owner string, from, to int64) ([]Observation, error)
 	// OpenerBefore is the start of the last observation that opens a turn and begins
 	// before the time, OpenerFrom of the first that begins at it or later.
-	OpenerBefore(home string, before int64) (at int64, ok bool, err error)
-	OpenerFrom(home string, from int64) (at int64, ok bool, err error)
+	OpenerBefore(owner string, before int64) (at int64, ok bool, err error)
+	OpenerFrom(owner string, from int64) (at int64, ok bool, err error)
 	// Across bounds the observations that begin before the time and end after it: the
 	// least of their starts and the greatest of their ends. Its cost depends on how
 	// many there are, not on how many there are before or after.
-	Across(home string, at int64) (from, to int64, ok bool, err error)
+	Across(owner string, at int64) (from, to int64, ok bool, err error)
 	// Around returns the observations that begin before the time and end after it, by
 	// (start, trace, source). Its cost is that of Across.
-	Around(home string, at int64) ([]Observation, error)
+	Around(owner string, at int64) ([]Observation, error)
 	// NthBefore is the start of the nth observation before the time, counted from 1 and
 	// back. It is not ok when there are fewer.
-	NthBefore(home string, before int64, n int) (at int64, ok bool, err error)
-	// CutBefore returns the last cut of a home before a time, nil when there is none;
+	NthBefore(owner string, before int64, n int) (at int64, ok bool, err error)
+	// CutBefore returns the last cut of an owner before a time, nil when there is none;
 	// Cuts those in [from, to), by time. PutCut stores one in the place of what is
 	// there, DeleteCut deletes it.
-	CutBefore(home string, before int64) (*Cut, error)
-	Cuts(home string, from, to int64) ([]Cut, error)
-	PutCut(home string, c *Cut) error
-	DeleteCut(home string, at int64) error
-	// Announcer is the last observation that asked for the call by then, but no
-	// longer than CallLife before, of those that have a home and are not of the trace;
+	CutBefore(owner string, before int64) (*Cut, error)
+	Cuts(owner string, from, to int64) ([]Cut, error)
+	PutCut(owner string, c *Cut) error
+	DeleteCut(owner string, at int64) error
+	// Requester is the last observation that asked for the call by then, but no
+	// longer than CallLife before, of those that have an owner and are not of the trace;
 	// by (start descending, trace, source); of those that ended at until or later,
 	// unless it is 0, and then those first whose trace some key names a session for. It
 	// is nil when there is none.
-	Announcer(callID, notTrace string, by, until int64) (*Announcer, error)
-	// StrayTraces returns the traces with a tool call of that id that has no parent
-	// of which one that was announced at the time may be the announcer: those
+	Requester(callID, notTrace string, by, until int64) (*Requester, error)
+	// OrphanTraces returns the traces with a tool call of that id that has no parent
+	// of which one that was announced at the time may be the requester: those
 	// that begin from then on, until CallLife is over or observations of two other
 	// traces have asked for it since. If until is not 0 they are those that begin by
 	// then instead, whoever has asked since.
-	StrayTraces(callID string, at, until int64) ([]string, error)
+	OrphanTraces(callID string, at, until int64) ([]string, error)
 	// Abouts returns the observations that were placed in a session, without their
 	// data.
-	Abouts(sessionID string) ([]About, error)
+	Abouts(sessionID string) ([]SessionAttrs, error)
 	// LastAbouts returns at most so many of them, by the greater of their start and end
 	// descending.
-	LastAbouts(sessionID string, limit int) ([]About, error)
+	LastAbouts(sessionID string, limit int) ([]SessionAttrs, error)
 	// HasLinks says whether the session has spans of the SDK, whose dialect is DialectSDK.
 	HasLinks(sessionID string) (bool, error)
 	DeleteSession(id string) error
@@ -145,24 +145,24 @@ type Tx interface {
 }
 
 // ObservationRow is an observation with the session that it is kept under: that of
-// its trace, which may be another than the one it is told in.
+// its trace, which may be another than the one it is built in.
 type ObservationRow struct {
 	Observation
-	Home string
+	Owner string
 }
 
-// About is what a placed observation says of its session's row.
-type About struct {
-	Start, End int64
-	About      *SessionChange
+// SessionAttrs is what a placed observation says of its session's row.
+type SessionAttrs struct {
+	Start, End   int64
+	SessionAttrs *SessionChange
 }
 
 // CallLife is how long after the model asked for it a tool may run: a day, for a
 // person may have to approve it. Ids of calls are not unique for longer.
 const CallLife = 24 * 60 * 60 * 1_000_000_000
 
-// Stray is a tool call, or a call of a model, that has no parent.
-type Stray struct {
+// OrphanCall is a tool call, or a call of a model, that has no parent.
+type OrphanCall struct {
 	Call       string
 	Start, End int64
 }
@@ -170,15 +170,15 @@ type Stray struct {
 // ModelCallPrefix begins what stands for the id of a call in [Observation] where a
 // model is called and no tool: the rest is the model. A framework's span of the call
 // announces it, and the span of the provider's own library, in a trace of its own,
-// is the stray. The one happened while the other did.
+// is the orphan. The one happened while the other did.
 const ModelCallPrefix = "model:"
 
 // ClockTick is by how much the times of two instrumentations of one process may
 // differ, in nanoseconds.
 const ClockTick = 2_000_000
 
-// Announcer is an observation that asked for a tool call.
-type Announcer struct{ TraceID, Home string }
+// Requester is an observation that asked for a tool call.
+type Requester struct{ TraceID, Owner string }
 
 // Place is where a part stands in its message.
 type Place struct {
@@ -213,11 +213,11 @@ type State struct {
 	// Stamps tell when and by whom each column or metadata key was said.
 	Stamps map[string]Stamp `json:"stamps,omitempty"`
 
-	// Said bounds the session without its observations, nil when its row does so too.
-	Said *Bounds `json:"said,omitempty"`
-	// Aside holds what was said of columns in no final form by others than
+	// Declared bounds the session without its observations, nil when its row does so too.
+	Declared *Bounds `json:"said,omitempty"`
+	// Quarantined holds what was said of columns in no final form by others than
 	// observations, should what an observation says in its stead be taken back.
-	Aside map[string]Value `json:"aside,omitempty"`
+	Quarantined map[string]Value `json:"aside,omitempty"`
 
 	Rewinds []Rewind `json:"rewinds,omitempty"`
 

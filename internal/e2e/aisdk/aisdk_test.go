@@ -60,7 +60,7 @@ func transcripts(t *testing.T) []*session.Transcript {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if report.Placed != traces.SpanCount() || report.Refused != 0 {
+	if report.Accepted != traces.SpanCount() || report.Refused != 0 {
 		t.Fatalf("the story itself is flawed: %+v", report)
 	}
 	var all []*session.Transcript

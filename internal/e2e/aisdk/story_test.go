@@ -36,7 +36,7 @@ func newStory() *story {
 }
 
 // add emits a span that lasts until now.
-func (s *story) add(r spans.Record) {
+func (s *story) add(r spans.SpanData) {
 	sp := s.spans.AppendEmpty()
 	sp.SetName(r.Kind())
 	sp.SetTraceID(pcommon.TraceID{15: 1})

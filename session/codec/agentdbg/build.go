@@ -276,9 +276,9 @@ func (b *builder) account(t *turn, e *event) {
 		if text == "" {
 			text = "the model call failed"
 		}
-		const most = 5
+		const maximum = 5
 		t.trace.ModelErrors = append(t.trace.ModelErrors, text)
-		if over := len(t.trace.ModelErrors) - most; over > 0 {
+		if over := len(t.trace.ModelErrors) - maximum; over > 0 {
 			t.trace.ModelErrors = t.trace.ModelErrors[over:]
 		}
 	}
@@ -333,11 +333,11 @@ func tokens(v json.RawMessage) (int64, bool) {
 }
 
 func cut(s string) string {
-	const most = 40
-	if len(s) <= most {
+	const maximum = 40
+	if len(s) <= maximum {
 		return s
 	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
+	return strings.ToValidUTF8(s[:maximum], "") + "…"
 }
 
 func (b *builder) toolCall(e *event) {

@@ -479,18 +479,18 @@ func (d *drafter) modelCalls(used *session.Usage) []session.Step {
 	s, m, n := d.s, d.m, len(d.calls)
 	steps := d.meta.Trace.Steps
 	if len(steps) == 0 {
-		var links []*store.Link
-		for i := range s.Links {
-			if l := &s.Links[i]; l.MessageID == m.Message.ID && l.Facts != nil && l.Facts.Step {
+		var links []*store.SpanRef
+		for i := range s.SpanRefs {
+			if l := &s.SpanRefs[i]; l.MessageID == m.Message.ID && l.TurnStats != nil && l.TurnStats.Step {
 				links = append(links, l)
 			}
 		}
-		slices.SortStableFunc(links, func(a, b *store.Link) int { return cmp.Compare(a.StartNano, b.StartNano) })
+		slices.SortStableFunc(links, func(a, b *store.SpanRef) int { return cmp.Compare(a.StartNano, b.StartNano) })
 		for _, l := range links {
-			if l.Error && l.Facts.Usage == nil {
+			if l.Error && l.TurnStats.Usage == nil {
 				continue // it gave nothing
 			}
-			steps = append(steps, session.Step{Model: l.Facts.Model, Usage: l.Facts.Usage, StopReason: l.Facts.Trace.StopReason})
+			steps = append(steps, session.Step{Model: l.TurnStats.Model, Usage: l.TurnStats.Usage, StopReason: l.TurnStats.Trace.StopReason})
 		}
 	}
 	var sum session.Usage

@@ -261,9 +261,9 @@ func errorText(v json.RawMessage) string {
 // says or, as AgentDbg's integrations do, its meta.<framework>.
 func (e *event) duration() (int64, bool) {
 	read := func(v json.RawMessage) (int64, bool) {
-		const most = 1e12 // thirty years: anything above is no duration
+		const maximum = 1e12 // thirty years: anything above is no duration
 		var ms float64
-		if v == nil || string(v) == "null" || json.Unmarshal(v, &ms) != nil || !(ms >= 0 && ms < most) {
+		if v == nil || string(v) == "null" || json.Unmarshal(v, &ms) != nil || !(ms >= 0 && ms < maximum) {
 			return 0, false
 		}
 		return int64(ms), true

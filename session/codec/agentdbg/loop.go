@@ -111,13 +111,13 @@ func repeats(tail []seen, m int) bool {
 
 // loopName is the name of a warning's event.
 func loopName(pattern string) string {
-	const most = 80
-	if utf8.RuneCountInString(pattern) <= most {
+	const maximum = 80
+	if utf8.RuneCountInString(pattern) <= maximum {
 		return pattern
 	}
 	n := 0
 	for i := range pattern {
-		if n == most-1 {
+		if n == maximum-1 {
 			return pattern[:i] + "..."
 		}
 		n++

@@ -140,11 +140,11 @@ func responseParts(response json.RawMessage) []rows.Object {
 }
 
 func knownResponse(response json.RawMessage, depth int) []rows.Object {
-	const most = 4 // that choices, message and content nest
+	const maximum = 4 // that choices, message and content nest
 	if s, ok := rows.Text(response); ok {
 		return []rows.Object{textPart("text", s)}
 	}
-	if parts := contentParts(response); parts != nil || depth == most {
+	if parts := contentParts(response); parts != nil || depth == maximum {
 		return parts
 	}
 	o, err := rows.Parse(response)

@@ -374,7 +374,7 @@ func (w *Words) part(s *codec.Session, p *session.Part) {
 func (x *examination) asked(s *codec.Session) *codec.Session {
 	c := Clone(s)
 	if !x.Complete {
-		c.Links, c.Traces, c.State, c.Claims = nil, nil, nil, nil
+		c.SpanRefs, c.Traces, c.State, c.RequestedIndexes = nil, nil, nil, nil
 	}
 	return c
 }
@@ -386,9 +386,9 @@ func (x *examination) replay(s *codec.Session) error {
 		return err
 	}
 	requests := func(s *codec.Session) (string, error) {
-		tl := inspect.Build(inspect.Input{Transcript: s.Sorted(), Decisions: s.Decisions, Links: s.Links, Blobs: s.Blobs})
+		tl := inspect.Build(inspect.Input{Transcript: s.Sorted(), Decisions: s.Decisions, SpanRefs: s.SpanRefs, Blobs: s.Blobs})
 		var b bytes.Buffer
-		if err := tl.Replay().Render(&b, inspect.Options{}); err != nil {
+		if err := tl.Eligibility().Render(&b, inspect.Options{}); err != nil {
 			return "", err
 		}
 		for i := range tl.Turns {

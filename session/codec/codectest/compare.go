@@ -34,11 +34,11 @@ func Text(s *codec.Session) string {
 	for _, blob := range n.Blobs {
 		fmt.Fprintf(&b, "blob %s %s exact=%t %q\n", blob.Kind, blob.Digest, blob.Exact, blob.Body)
 	}
-	for i := range n.Links {
-		fmt.Fprintf(&b, "span %s\n", n.Links[i].AppendJSON(nil))
+	for i := range n.SpanRefs {
+		fmt.Fprintf(&b, "span %s\n", n.SpanRefs[i].AppendJSON(nil))
 	}
-	for i := range n.Claims {
-		fmt.Fprintf(&b, "claim %s\n", n.Claims[i].AppendJSON(nil))
+	for i := range n.RequestedIndexes {
+		fmt.Fprintf(&b, "requested_index %s\n", n.RequestedIndexes[i].AppendJSON(nil))
 	}
 	for _, trace := range n.Traces {
 		fmt.Fprintf(&b, "trace %s\n", trace)
@@ -86,15 +86,15 @@ func normal(s *codec.Session) *codec.Session {
 			return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Digest, b.Digest), cmp.Compare(a.Body, b.Body))
 		})
 	}
-	if len(s.Links) > 0 {
-		n.Links = slices.Clone(s.Links)
-		slices.SortFunc(n.Links, func(a, b store.Link) int {
+	if len(s.SpanRefs) > 0 {
+		n.SpanRefs = slices.Clone(s.SpanRefs)
+		slices.SortFunc(n.SpanRefs, func(a, b store.SpanRef) int {
 			return cmp.Or(cmp.Compare(a.TraceID, b.TraceID), cmp.Compare(a.SpanID, b.SpanID))
 		})
 	}
-	if len(s.Claims) > 0 {
-		n.Claims = slices.Clone(s.Claims)
-		slices.SortFunc(n.Claims, func(a, b store.Claim) int { return cmp.Compare(a.PartID, b.PartID) })
+	if len(s.RequestedIndexes) > 0 {
+		n.RequestedIndexes = slices.Clone(s.RequestedIndexes)
+		slices.SortFunc(n.RequestedIndexes, func(a, b store.RequestedIndex) int { return cmp.Compare(a.PartID, b.PartID) })
 	}
 	if len(s.Traces) > 0 {
 		n.Traces = slices.Sorted(slices.Values(s.Traces))
@@ -111,18 +111,18 @@ func Clone(s *codec.Session) *codec.Session {
 		t.Messages[i].Parts = slices.Clone(t.Messages[i].Parts)
 	}
 	return &codec.Session{
-		Transcript: &t, Decisions: slices.Clone(s.Decisions), Blobs: slices.Clone(s.Blobs), Links: slices.Clone(s.Links), Traces: s.Traces,
-		State: s.State, Claims: slices.Clone(s.Claims),
+		Transcript: &t, Decisions: slices.Clone(s.Decisions), Blobs: slices.Clone(s.Blobs), SpanRefs: slices.Clone(s.SpanRefs), Traces: s.Traces,
+		State: s.State, RequestedIndexes: slices.Clone(s.RequestedIndexes),
 	}
 }
 
 // Shrink takes rows away from a session of which fails says true, as long as it
 // still does, and returns what is left. What it gives to fails is sound when s is.
 func Shrink(s *codec.Session, fails func(*codec.Session) bool) *codec.Session {
-	const most = 400 // tries, for some formats are slow
+	const maximum = 400 // tries, for some formats are slow
 	tries := 0
 	try := func(change func(*codec.Session)) bool {
-		if tries++; tries > most {
+		if tries++; tries > maximum {
 			return false
 		}
 		c := Clone(s)
@@ -134,7 +134,7 @@ func Shrink(s *codec.Session, fails func(*codec.Session) bool) *codec.Session {
 		s = c
 		return true
 	}
-	for again := true; again && tries < most; {
+	for again := true; again && tries < maximum; {
 		again = false
 		for i := len(s.Messages) - 1; i >= 0; i-- {
 			again = try(func(c *codec.Session) { c.Messages = slices.Delete(c.Messages, i, i+1) }) || again
@@ -145,11 +145,11 @@ func Shrink(s *codec.Session, fails func(*codec.Session) bool) *codec.Session {
 		for i := len(s.Blobs) - 1; i >= 0; i-- {
 			again = try(func(c *codec.Session) { c.Blobs = slices.Delete(c.Blobs, i, i+1) }) || again
 		}
-		for i := len(s.Links) - 1; i >= 0; i-- {
-			again = try(func(c *codec.Session) { c.Links = slices.Delete(c.Links, i, i+1) }) || again
+		for i := len(s.SpanRefs) - 1; i >= 0; i-- {
+			again = try(func(c *codec.Session) { c.SpanRefs = slices.Delete(c.SpanRefs, i, i+1) }) || again
 		}
-		for i := len(s.Claims) - 1; i >= 0; i-- {
-			again = try(func(c *codec.Session) { c.Claims = slices.Delete(c.Claims, i, i+1) }) || again
+		for i := len(s.RequestedIndexes) - 1; i >= 0; i-- {
+			again = try(func(c *codec.Session) { c.RequestedIndexes = slices.Delete(c.RequestedIndexes, i, i+1) }) || again
 		}
 		for i := range s.Messages {
 			for j := len(s.Messages[i].Parts) - 1; j >= 0; j-- {

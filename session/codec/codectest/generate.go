@@ -92,9 +92,9 @@ func maybe[T any](g *generator, v T) *T {
 }
 
 // tick lets time pass, or not.
-func (g *generator) tick(most int64) int64 {
+func (g *generator) tick(maximum int64) int64 {
 	if g.clock != clockStill {
-		g.now += g.r.Int64N(most)
+		g.now += g.r.Int64N(maximum)
 	}
 	return g.now
 }
@@ -378,20 +378,20 @@ func (g *generator) origin() {
 	g.s.Traces = []string{trace}
 	for i := range g.s.Messages {
 		m := &g.s.Messages[i]
-		l := store.Link{
+		l := store.SpanRef{
 			SessionID: id, TraceID: trace, SpanID: fmt.Sprintf("%016x", 1+i), MessageID: m.Message.ID, Kind: pick(g, "session.turn", "chat", "side.é"),
 			Dialect: pick(g, "agenttrace", "vercel"), StartNano: m.Message.CreatedAt * 1e6, EndNano: m.Message.UpdatedAt*1e6 + 1, Error: g.chance(4),
 		}
 		if len(m.Parts) > 0 && g.chance(2) {
 			l.PartID, l.ParentSpanID = m.Parts[0].ID, fmt.Sprintf("%016x", 1<<40)
 			if g.chance(2) {
-				g.s.Claims = append(g.s.Claims, store.Claim{MessageID: m.Message.ID, PartID: m.Parts[0].ID, Claim: g.r.Int64N(3)})
+				g.s.RequestedIndexes = append(g.s.RequestedIndexes, store.RequestedIndex{MessageID: m.Message.ID, PartID: m.Parts[0].ID, RequestedIndex: g.r.Int64N(3)})
 			}
 		}
 		if m.Message.Role == session.RoleAssistant && g.chance(2) {
-			l.Facts = &store.Facts{Step: g.chance(2), Agent: g.words(), Usage: &session.Usage{Input: g.r.Int64N(99)}}
+			l.TurnStats = &store.TurnStats{Step: g.chance(2), Agent: g.words(), Usage: &session.Usage{Input: g.r.Int64N(99)}}
 		}
-		g.s.Links = append(g.s.Links, l)
+		g.s.SpanRefs = append(g.s.SpanRefs, l)
 	}
 }
 

@@ -49,12 +49,12 @@ var All = []Format{{
 			return func(s *Source) error { return e.Encode(s.Session) }
 		},
 	},
-	Reading: Reading{Extensions: []string{".jsonl"}, SniffKeys: looksJSONL, Decode: jsonl.Salvage},
+	Reading: Reading{Extensions: []string{".jsonl"}, SniffKeys: looksJSONL, Decode: jsonl.Recover},
 }, {
 	Name:     "json",
 	Exported: "the same, nested", Imported: "the same, nested: one session",
 	Writing: Writing{Ext: ".json", Complete: true, JSON: true, Explain: complete, Stream: each(jsonfile.Encode)},
-	Reading: Reading{Extensions: []string{".json"}, SniffKeys: looksJSON, Decode: jsonfile.Salvage},
+	Reading: Reading{Extensions: []string{".json"}, SniffKeys: looksJSON, Decode: jsonfile.Recover},
 }, {
 	Name: "csv", Exported: "a line per part, with tokens and cost, for spreadsheets; without content",
 	Writing: Writing{
@@ -88,13 +88,17 @@ var All = []Format{{
 	Name: "otlp-json", Exported: "spans, a line of OTLP JSON per session, for a collector, Jaeger or Tempo",
 	Writing: Writing{
 		Ext: ".json", Many: true, JSON: true, Explain: explained(otlp.Explain),
-		Stream: each(func(w io.Writer, s *codec.Session) error { return otlp.WriteJSON(w, s, otlp.Options{Links: s.Links}) }),
+		Stream: each(func(w io.Writer, s *codec.Session) error {
+			return otlp.WriteJSON(w, s, otlp.Options{SpanRefs: s.SpanRefs})
+		}),
 	},
 }, {
 	Name: "otlp-proto", Exported: "the same in protobuf",
 	Writing: Writing{
 		Ext: ".pb", Many: true, Binary: true, Explain: explained(otlp.Explain),
-		Stream: each(func(w io.Writer, s *codec.Session) error { return otlp.WriteProto(w, s, otlp.Options{Links: s.Links}) }),
+		Stream: each(func(w io.Writer, s *codec.Session) error {
+			return otlp.WriteProto(w, s, otlp.Options{SpanRefs: s.SpanRefs})
+		}),
 	},
 }, {
 	Name:     "agentdbg",

@@ -24,7 +24,7 @@ import (
 func suite(f *formats.Format) codectest.Codec {
 	source := func(s *codec.Session) *formats.Source {
 		return &formats.Source{Session: s, Full: true, Input: inspect.Input{
-			Transcript: s.Transcript, Decisions: s.Decisions, Links: s.Links, Blobs: s.Blobs,
+			Transcript: s.Transcript, Decisions: s.Decisions, SpanRefs: s.SpanRefs, Blobs: s.Blobs,
 		}}
 	}
 	c := codectest.Codec{Name: f.Name, Rounds: 6, Slow: true, Basic: true, Complete: f.Complete, Foreign: !f.Complete,

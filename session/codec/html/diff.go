@@ -21,7 +21,7 @@ import (
 // or differ in their tokens alone, are folded. On a narrow screen the sessions stand
 // below each other. The same input gives the same bytes.
 func EncodeDiff(w io.Writer, d *inspect.Diff, a, b *inspect.Timeline, o Options) error {
-	c := comparer{o: o, d: d, a: newSide(a, o), b: newSide(b, o), told: map[inspect.Change]string{}}
+	c := comparer{o: o, d: d, a: newSide(a, o), b: newSide(b, o), shown: map[inspect.Change]string{}}
 	if err := diffTemplate.Execute(w, c.page()); err != nil {
 		return fmt.Errorf("write diff of %s and %s: %w", d.A.SessionID, d.B.SessionID, err)
 	}
@@ -150,7 +150,7 @@ type comparer struct {
 	a, b *side
 	// told are prompts and catalogs that were compared, by the change without its
 	// texts, and where.
-	told  map[inspect.Change]string
+	shown map[inspect.Change]string
 	first string // the id of the first divergence
 	start []diffRun
 }
@@ -398,7 +398,7 @@ func (c *comparer) text(ch *inspect.Change, prose bool) *diffItem {
 // mostly the same two.
 func (c *comparer) prompt(ch *inspect.Change, t *diffTurn) *diffItem {
 	key := inspect.Change{Aspect: ch.Aspect, DigestA: ch.DigestA, DigestB: ch.DigestB}
-	if it := c.toldBefore(key, t); it != nil {
+	if it := c.shownBefore(key, t); it != nil {
 		return it
 	}
 	if ch.A == nil && ch.B == nil {
@@ -409,18 +409,18 @@ func (c *comparer) prompt(ch *inspect.Change, t *diffTurn) *diffItem {
 
 func digest(s string) string { return cmp.Or(inspect.Head(s, 12), "none") }
 
-func (c *comparer) toldBefore(key inspect.Change, t *diffTurn) *diffItem {
-	if id, told := c.told[key]; told {
+func (c *comparer) shownBefore(key inspect.Change, t *diffTurn) *diffItem {
+	if id, shown := c.shown[key]; shown {
 		return &diffItem{Note: "differ as in an earlier turn", Link: "#" + id}
 	}
-	c.told[key] = t.ID
+	c.shown[key] = t.ID
 	return nil
 }
 
 // catalog compares what could be called: the names, and behind a fold all that is said
 // of the tools.
 func (c *comparer) catalog(ch *inspect.Change, t *diffTurn, a, b *inspect.Turn) *diffItem {
-	if it := c.toldBefore(inspect.Change{Aspect: ch.Aspect, DigestA: a.Tools.CatalogDigest, DigestB: b.Tools.CatalogDigest}, t); it != nil {
+	if it := c.shownBefore(inspect.Change{Aspect: ch.Aspect, DigestA: a.Tools.CatalogDigest, DigestB: b.Tools.CatalogDigest}, t); it != nil {
 		return it
 	}
 	it := c.text(ch, false)

@@ -167,12 +167,12 @@ func TestDiffOfEqual(t *testing.T) {
 func TestDiffIsBounded(t *testing.T) {
 	a, b := twoStories("x", "y")
 	text := func(tl *inspect.Timeline) *string { return &tl.Turns[0].Messages[1].Parts[0].Text }
-	for i := range mostLines + 100 {
+	for i := range maxLines + 100 {
 		*text(a) += fmt.Sprintf("a%d\n", i)
 		*text(b) += fmt.Sprintf("b%d\n", i)
 	}
-	same := strings.Repeat("same\n", 2*mostFold)
-	*text(a) += same + strings.Repeat("long ", mostLine)
+	same := strings.Repeat("same\n", 2*maxFold)
+	*text(a) += same + strings.Repeat("long ", maxLine)
 	*text(b) += same
 	cut, full := writeDiff(t, a, b, Options{}), writeDiff(t, a, b, Options{Full: true})
 	for _, left := range []string{"100 lines more that differ are left out", "lines alike are left out"} {
@@ -180,7 +180,7 @@ func TestDiffIsBounded(t *testing.T) {
 			t.Errorf("%q: cut %v, full %v", left, strings.Contains(cut, left), strings.Contains(full, left))
 		}
 	}
-	if strings.Contains(cut, "b499") || !strings.Contains(full, "b499") || !strings.Contains(full, strings.Repeat("long ", mostLine)) {
+	if strings.Contains(cut, "b499") || !strings.Contains(full, "b499") || !strings.Contains(full, strings.Repeat("long ", maxLine)) {
 		t.Error("not all is there, or too much")
 	}
 }

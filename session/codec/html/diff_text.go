@@ -10,10 +10,10 @@ import (
 
 // What is longer is cut, unless all is wanted.
 const (
-	context   = 3   // lines alike beside one that differs
-	mostFold  = 400 // lines alike that are folded and not left out
-	mostLines = 400 // lines that differ, of one text
-	mostLine  = 4 << 10
+	context  = 3   // lines alike beside one that differs
+	maxFold  = 400 // lines alike that are folded and not left out
+	maxLines = 400 // lines that differ, of one text
+	maxLine  = 4 << 10
 )
 
 // diffRun is a run of rows. Fold is the label that they are folded under; Left says
@@ -31,8 +31,8 @@ func (r diffRun) Marked(line []inspect.TextPiece) bool { return len(line) > 1 }
 
 func (c *comparer) clipped(text string) *transcript.Text {
 	clipped := transcript.Text{Body: inspect.Sanitize(text)}
-	if !c.o.Full && len(clipped.Body) > mostLine {
-		clipped.Body = inspect.Head(clipped.Body, mostLine)
+	if !c.o.Full && len(clipped.Body) > maxLine {
+		clipped.Body = inspect.Head(clipped.Body, maxLine)
 		clipped.Cut = "the rest is the same too"
 	}
 	return &clipped
@@ -43,7 +43,7 @@ func (c *comparer) clipped(text string) *transcript.Text {
 func (c *comparer) runs(a, b string, prose bool) []diffRun {
 	rows := inspect.CompareTexts(inspect.Sanitize(a), inspect.Sanitize(b))
 	var runs []diffRun
-	room := mostLines
+	room := maxLines
 	for i := 0; i < len(rows); {
 		end := i + 1
 		for end < len(rows) && rows[end].Same == rows[i].Same {
@@ -76,7 +76,7 @@ func (c *comparer) runs(a, b string, prose bool) []diffRun {
 			switch {
 			case folded < 3:
 				add(run, "", "")
-			case folded > mostFold && !c.o.Full:
+			case folded > maxFold && !c.o.Full:
 				add(run[:before], "", "")
 				add(nil, "", lines(folded)+" alike are left out; --full has them")
 				add(run[len(run)-after:], "", "")
@@ -104,7 +104,7 @@ func (c *comparer) cut(rows []inspect.TextRow) []inspect.TextRow {
 		return rows
 	}
 	short := func(line []inspect.TextPiece) []inspect.TextPiece {
-		room := mostLine
+		room := maxLine
 		for i := range line {
 			if len(line[i].Text) > room {
 				cut := slices.Clone(line[:i+1])

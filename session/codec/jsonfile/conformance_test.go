@@ -24,14 +24,14 @@ var format = codectest.Codec{
 }
 
 // salvaged is the codec with the reader that goes on after damage.
-func salvaged() codectest.Codec {
+func recovered() codectest.Codec {
 	c := format
-	c.Name, c.Decode, c.Damage = "json salvaged", jsonfile.Salvage, codectest.Tolerant
+	c.Name, c.Decode, c.Damage = "json salvaged", jsonfile.Recover, codectest.Tolerant
 	c.Head = func(line []byte) bool { return !bytes.HasPrefix(line, []byte(`{"id":`)) }
 	return c
 }
 
 func TestConformance(t *testing.T) {
 	t.Run("decode", func(t *testing.T) { codectest.Run(t, format) })
-	t.Run("salvage", func(t *testing.T) { codectest.Run(t, salvaged()) })
+	t.Run("salvage", func(t *testing.T) { codectest.Run(t, recovered()) })
 }

@@ -20,8 +20,8 @@
 //	]},
 //	{"message":{<chat_messages row>},"parts":[]}
 //	],
-//	"part_claims":[
-//	{<part_claims row>}
+//	"requested_indexes":[
+//	{<requested_indexes row>}
 //	],
 //	"permission_decisions":[
 //	{<permission_decisions row>}
@@ -142,11 +142,11 @@ func (e *encoder) session(s *codec.Session) error {
 	}
 	e.buf = append(e.buf, ']')
 
-	claims := jsonl.SortedClaims(s.Claims)
-	e.rows("part_claims", len(claims), func(i int, dst []byte) []byte { return claims[i].AppendJSON(dst) })
+	indexes := jsonl.SortedIndexes(s.RequestedIndexes)
+	e.rows("requested_indexes", len(indexes), func(i int, dst []byte) []byte { return indexes[i].AppendJSON(dst) })
 	decisions := jsonl.SortedDecisions(s.Decisions)
 	e.rows("permission_decisions", len(decisions), func(i int, dst []byte) []byte { return decisions[i].AppendJSON(dst) })
-	links := jsonl.SortedLinks(s.Links)
+	links := jsonl.SortedLinks(s.SpanRefs)
 	e.rows("session_spans", len(links), func(i int, dst []byte) []byte { return links[i].AppendJSON(dst) })
 	e.buf = append(e.buf, "\n}\n"...)
 	if e.err == nil {
@@ -187,13 +187,13 @@ type file struct {
 		Parts   []json.RawMessage `json:"parts"`
 	} `json:"messages"`
 
-	State     json.RawMessage   `json:"session_state"`
-	Traces    []json.RawMessage `json:"session_traces"`
-	Prompts   []json.RawMessage `json:"system_prompts"`
-	Catalogs  []json.RawMessage `json:"tool_catalogs"`
-	Claims    []json.RawMessage `json:"part_claims"`
-	Decisions []json.RawMessage `json:"permission_decisions"`
-	Spans     []json.RawMessage `json:"session_spans"`
+	State            json.RawMessage   `json:"session_state"`
+	Traces           []json.RawMessage `json:"session_traces"`
+	Prompts          []json.RawMessage `json:"system_prompts"`
+	Catalogs         []json.RawMessage `json:"tool_catalogs"`
+	RequestedIndexes []json.RawMessage `json:"requested_indexes"`
+	Decisions        []json.RawMessage `json:"permission_decisions"`
+	Spans            []json.RawMessage `json:"session_spans"`
 }
 
 // decode returns the session and how many rows it has beside the transcript.
@@ -258,7 +258,7 @@ var tables = []struct {
 	{"session_traces", "session_trace", func(f *file) []json.RawMessage { return f.Traces }},
 	{"system_prompts", "system_prompt", func(f *file) []json.RawMessage { return f.Prompts }},
 	{"tool_catalogs", "tool_catalog", func(f *file) []json.RawMessage { return f.Catalogs }},
-	{"part_claims", "part_claim", func(f *file) []json.RawMessage { return f.Claims }},
+	{"requested_indexes", "requested_index", func(f *file) []json.RawMessage { return f.RequestedIndexes }},
 	{"permission_decisions", "permission_decision", func(f *file) []json.RawMessage { return f.Decisions }},
 	{"session_spans", "session_span", func(f *file) []json.RawMessage { return f.Spans }},
 }

@@ -15,17 +15,17 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 )
 
-// Salvage yields the session in r, or what is good of it, and reports the rest by its
+// Recover yields the session in r, or what is good of it, and reports the rest by its
 // lines; report may be nil. A session without damage is the same as Decode gives. A row
 // that cannot be read, or that does not belong where it stands, is left out as
-// [jsonl.Salvage] does it.
+// [jsonl.Recover] does it.
 //
 // In a file as [Encode] lays it out, a line that is no JSON ends nothing but itself. In
 // any other layout nothing tells where the next row begins: what follows is left out.
 //
 // An error is yielded once, with a nil session: when reading r fails, and when there is
 // no row of a session.
-func Salvage(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+func Recover(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 	if report == nil {
 		report = func(codec.Problem) {}
 	}
@@ -40,7 +40,7 @@ func Salvage(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, 
 			yield(whole, nil)
 			return
 		}
-		s, problems := salvage(bytes.TrimPrefix(data, []byte("\uFEFF")), err == nil)
+		s, problems := recoverSession(bytes.TrimPrefix(data, []byte("\uFEFF")), err == nil)
 		switch {
 		case err == nil && (s == nil || allRows(s) <= allRows(whole)):
 			yield(whole, nil) // lines like rows, and they are none
@@ -86,7 +86,7 @@ func rowsOf(t *session.Transcript) int {
 
 // allRows counts the rows of the transcript and those beside it.
 func allRows(s *codec.Session) int {
-	n := rowsOf(s.Transcript) + len(s.Traces) + len(s.Blobs) + len(s.Claims) + len(s.Decisions) + len(s.Links)
+	n := rowsOf(s.Transcript) + len(s.Traces) + len(s.Blobs) + len(s.RequestedIndexes) + len(s.Decisions) + len(s.SpanRefs)
 	if s.State != nil {
 		n++
 	}
@@ -95,7 +95,7 @@ func allRows(s *codec.Session) int {
 
 // salvage reads a file that is damaged; nil when nothing of a session is in it. byLine
 // says that it is laid out as Encode does it, which for a file that is no JSON shows.
-func salvage(data []byte, byLine bool) (s *codec.Session, problems []codec.Problem) {
+func recoverSession(data []byte, byLine bool) (s *codec.Session, problems []codec.Problem) {
 	var l lines
 	if byLine || !json.Valid(data) && (bytes.Contains(data, []byte("\n\"session\":{")) || rowsIn(data) > 0) {
 		l.laidOut(data)
@@ -108,7 +108,7 @@ func salvage(data []byte, byLine bool) (s *codec.Session, problems []codec.Probl
 		}
 		problems = append(problems, p)
 	}
-	for got, err := range jsonl.Salvage(&l.text, note) {
+	for got, err := range jsonl.Recover(&l.text, note) {
 		if err != nil {
 			break // of what came before it there is all that can be had
 		}
@@ -152,7 +152,7 @@ func kindOf(row []byte, below string) string {
 	case begins("digest") && below != "tool_catalog":
 		return "system_prompt"
 	case begins("message_id"):
-		return "part_claim"
+		return "requested_index"
 	case begins("session_id"):
 		return "session_span"
 	case begins("id") && below != "permission_decision":
@@ -251,7 +251,7 @@ func (l *lines) nested(data []byte) []codec.Problem {
 			return err
 		case lineType(key) != "":
 			into := &above
-			if kind := lineType(key); kind == "part_claim" || kind == "permission_decision" || kind == "session_span" {
+			if kind := lineType(key); kind == "requested_index" || kind == "permission_decision" || kind == "session_span" {
 				into = &under
 			}
 			return w.members('[', `"`+key+`"`, func() error {

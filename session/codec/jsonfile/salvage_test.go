@@ -29,9 +29,9 @@ func small() *session.Transcript {
 }
 
 // salvage reads text and returns the ids of what it gave, and the problems.
-func salvage(t *testing.T, text string) (ids string, problems []string, failed error) {
+func recoverSession(t *testing.T, text string) (ids string, problems []string, failed error) {
 	t.Helper()
-	for s, err := range jsonfile.Salvage(strings.NewReader(text), func(p codec.Problem) { problems = append(problems, p.String()) }) {
+	for s, err := range jsonfile.Recover(strings.NewReader(text), func(p codec.Problem) { problems = append(problems, p.String()) }) {
 		if failed = err; err != nil {
 			continue
 		}
@@ -89,7 +89,7 @@ func TestSalvage(t *testing.T) {
 		{"sorted, a row that is none", strings.Replace(sorted.String(), `"index": 1`, `"index": "one"`, 1), "s m0 p00 m1 p10 p11", "left out"},
 		{"a message that is none", strings.Replace(whole, "\"messages\":[\n", "\"messages\":[\n7,", 1), all, "line 4: a message is no object"},
 	} {
-		ids, problems, err := salvage(t, tt.text)
+		ids, problems, err := recoverSession(t, tt.text)
 		if err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 		}
@@ -101,7 +101,7 @@ func TestSalvage(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"", "null", "{}", "[]", flip(whole, `"session":{"id"`), whole[:30]} {
-		_, _, want := salvage(t, text)
+		_, _, want := recoverSession(t, text)
 		if want == nil {
 			t.Errorf("%.40q: no error", text)
 			continue
@@ -122,7 +122,7 @@ func TestSalvageEveryByte(t *testing.T) {
 			continue
 		}
 		for _, bit := range []byte{0x01, 0x08, 0x40, 0x80} {
-			ids, problems, err := salvage(t, whole[:i]+string([]byte{whole[i] ^ bit})+whole[i+1:])
+			ids, problems, err := recoverSession(t, whole[:i]+string([]byte{whole[i] ^ bit})+whole[i+1:])
 			if err == nil && len(problems) == 0 && strings.Count(ids, " ") < 6 {
 				t.Errorf("byte %d ^ %#x: have %q, and nothing is said of it", i, bit, ids)
 			}

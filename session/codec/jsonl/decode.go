@@ -29,7 +29,7 @@ const (
 	catalogPrefix  = `{"type":"tool_catalog","data":`
 	messagePrefix  = `{"type":"message","data":`
 	partPrefix     = `{"type":"part","data":`
-	claimPrefix    = `{"type":"part_claim","data":`
+	indexPrefix    = `{"type":"requested_index","data":`
 	decisionPrefix = `{"type":"permission_decision","data":`
 	spanPrefix     = `{"type":"session_span","data":`
 )
@@ -56,7 +56,7 @@ var lineTypes = []lineType{
 	{catalogPrefix, below(func(d *decoder, data []byte) error { return d.blob(store.BlobToolCatalog, data) })},
 	{statePrefix, below((*decoder).state)},
 	{tracePrefix, below((*decoder).trace)},
-	{claimPrefix, below((*decoder).claim)},
+	{indexPrefix, below((*decoder).requestedIndex)},
 }
 
 // below is what takes a line that ends no session.
@@ -79,7 +79,7 @@ func below(take func(*decoder, []byte) error) func(*decoder, []byte) (*codec.Ses
 //     the sequence. The session it is in is not yielded; those before it are.
 //     A file cut off between two lines cannot be told from a whole one.
 //
-// [Salvage] reads on instead, and yields all of a session.
+// [Recover] reads on instead, and yields all of a session.
 func Decode(r io.Reader) iter.Seq2[*session.Transcript, error] { return decode(r, nil) }
 
 // DecodeKnown is [Decode] that leaves out lines of an unknown type, which a newer writer may
@@ -90,7 +90,7 @@ func DecodeKnown(r io.Reader, report func(codec.Problem)) iter.Seq2[*session.Tra
 
 func decode(r io.Reader, unknown func(codec.Problem)) iter.Seq2[*session.Transcript, error] {
 	return func(yield func(*session.Transcript, error) bool) {
-		lines := lineReader{r: bufio.NewReaderSize(r, 64<<10), most: MaxLine}
+		lines := lineReader{r: bufio.NewReaderSize(r, 64<<10), maximum: MaxLine}
 		var d decoder
 		for {
 			line, err := lines.next()
@@ -121,10 +121,10 @@ func decode(r io.Reader, unknown func(codec.Problem)) iter.Seq2[*session.Transcr
 
 // lineReader reads lines of any length up to most.
 type lineReader struct {
-	r    *bufio.Reader
-	most int
-	long []byte // a line longer than r's buffer
-	n    int    // the number of the line last read, from 1
+	r       *bufio.Reader
+	maximum int
+	long    []byte // a line longer than r's buffer
+	n       int    // the number of the line last read, from 1
 	// refused says that the rest of that line is yet to be passed over.
 	refused bool
 }
@@ -149,9 +149,9 @@ func (l *lineReader) next() ([]byte, error) {
 	if errors.Is(err, bufio.ErrBufferFull) {
 		l.long = l.long[:0]
 		for errors.Is(err, bufio.ErrBufferFull) {
-			if l.long = append(l.long, line...); len(l.long) > l.most {
+			if l.long = append(l.long, line...); len(l.long) > l.maximum {
 				l.refused = true
-				return nil, tooLongError(l.most)
+				return nil, tooLongError(l.maximum)
 			}
 			line, err = l.r.ReadSlice('\n')
 		}
@@ -354,19 +354,19 @@ func (d *decoder) part(data []byte) error {
 	return nil
 }
 
-func (d *decoder) claim(data []byte) error {
-	var c store.Claim
+func (d *decoder) requestedIndex(data []byte) error {
+	var c store.RequestedIndex
 	if err := c.DecodeJSON(data); err != nil {
-		return fmt.Errorf("decode part_claim: %w", err)
+		return fmt.Errorf("decode requested_index: %w", err)
 	}
-	row := "the claim of part " + c.PartID
+	row := "the requested index of part " + c.PartID
 	if _, ok := d.messages[c.MessageID]; !ok {
 		return &orphanError{row: row, of: "message " + c.MessageID}
 	}
-	if err := d.once(claimPrefix, c.PartID, row); err != nil {
+	if err := d.once(indexPrefix, c.PartID, row); err != nil {
 		return err
 	}
-	d.s.Claims = append(d.s.Claims, c)
+	d.s.RequestedIndexes = append(d.s.RequestedIndexes, c)
 	return nil
 }
 
@@ -386,7 +386,7 @@ func (d *decoder) decision(data []byte) error {
 }
 
 func (d *decoder) span(data []byte) error {
-	var l store.Link
+	var l store.SpanRef
 	if err := l.DecodeJSON(data); err != nil {
 		return fmt.Errorf("decode session_span: %w", err)
 	}
@@ -396,7 +396,7 @@ func (d *decoder) span(data []byte) error {
 	if err := d.once(spanPrefix, l.TraceID+" "+l.SpanID, "span "+l.SpanID); err != nil {
 		return err
 	}
-	d.s.Links = append(d.s.Links, l)
+	d.s.SpanRefs = append(d.s.SpanRefs, l)
 	return nil
 }
 

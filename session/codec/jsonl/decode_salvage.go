@@ -14,7 +14,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// Salvage yields what is good of the sessions in r, all of each, and reports the rest
+// Recover yields what is good of the sessions in r, all of each, and reports the rest
 // by its lines; report may be nil. The transcript of a session without damage is the
 // same as Decode yields.
 //
@@ -26,14 +26,14 @@ import (
 //
 // An error is yielded once, with a nil session, and ends the sequence: when reading r
 // fails, after what was read of the last session, and when nothing in r is a session.
-func Salvage(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+func Recover(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 	if report == nil {
 		report = func(codec.Problem) {}
 	}
 	return func(yield func(*codec.Session, error) bool) {
-		s := salvager{
+		s := recoverer{
 			decoder: decoder{parts: make(map[string]bool), others: make(map[otherKey]bool)}, report: report,
-			lines: lineReader{r: bufio.NewReaderSize(r, 64<<10), most: MaxLine},
+			lines: lineReader{r: bufio.NewReaderSize(r, 64<<10), maximum: MaxLine},
 		}
 		for {
 			done, err := s.next()
@@ -54,8 +54,8 @@ func Salvage(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, 
 // kind.
 const hopeless = 100
 
-// salvager reads lines of which some are damaged.
-type salvager struct {
+// recoverer reads lines of which some are damaged.
+type recoverer struct {
 	decoder
 	lines  lineReader
 	report func(codec.Problem)
@@ -74,7 +74,7 @@ type salvager struct {
 
 // next reads a line and returns the session that it ended, if it did. The last one
 // comes with the error that ends the input, io.EOF where that is no failure.
-func (s *salvager) next() (*codec.Session, error) {
+func (s *recoverer) next() (*codec.Session, error) {
 	line, err := s.lines.next()
 	if _, long := errors.AsType[tooLongError](err); err != nil && !long {
 		return s.end(err)
@@ -93,11 +93,11 @@ func (s *salvager) next() (*codec.Session, error) {
 }
 
 // end returns what there is of the last session, and why there is no more.
-func (s *salvager) end(err error) (last *codec.Session, _ error) {
-	s.tellLost()
+func (s *recoverer) end(err error) (last *codec.Session, _ error) {
+	s.reportLost()
 	if s.s != nil {
 		last = s.finish()
-		s.mend(last.Transcript)
+		s.repair(last.Transcript)
 	}
 	switch {
 	case !errors.Is(err, io.EOF):
@@ -109,16 +109,16 @@ func (s *salvager) end(err error) (last *codec.Session, _ error) {
 }
 
 // take takes one line as [decoder.line] does.
-func (s *salvager) take(line []byte) (*codec.Session, error) {
+func (s *recoverer) take(line []byte) (*codec.Session, error) {
 	before := s.s
 	done, err := s.line(line)
 	if err != nil || s.s == before {
 		return done, err
 	}
 	// A session began.
-	s.tellLost()
+	s.reportLost()
 	if done != nil {
-		s.mend(done.Transcript)
+		s.repair(done.Transcript)
 	}
 	s.damaged, s.found = false, true
 	for _, p := range s.held {
@@ -130,25 +130,25 @@ func (s *salvager) take(line []byte) (*codec.Session, error) {
 
 // leaveOut notes that a line is left out. Rows that follow each other and lack the
 // same are one problem: it is the line of what they lack that is damaged.
-func (s *salvager) leaveOut(err error) {
+func (s *recoverer) leaveOut(err error) {
 	if _, unknown := errors.AsType[unknownTypeError](err); !unknown {
 		s.damaged = true // and not the work of a newer writer
 	}
 	orphan, ok := errors.AsType[*orphanError](err)
 	if !ok {
-		s.tellLost()
+		s.reportLost()
 		s.problem(s.lines.n, err.Error()+"; it is left out")
 		return
 	}
 	if of := cmp.Or(orphan.above, orphan.of); of != s.lost.of {
-		s.tellLost()
+		s.reportLost()
 		s.lost.of, s.lost.line, s.lost.first = of, s.lines.n, err
 	}
 	s.lost.count++
 }
 
-// tellLost reports the rows that lack what they belong to.
-func (s *salvager) tellLost() {
+// reportLost reports the rows that lack what they belong to.
+func (s *recoverer) reportLost() {
 	switch lost := s.lost; {
 	case lost.count == 1:
 		s.problem(lost.line, lost.first.Error()+"; it is left out")
@@ -158,7 +158,7 @@ func (s *salvager) tellLost() {
 	s.lost.of, s.lost.count = "", 0
 }
 
-func (s *salvager) problem(line int, reason string) {
+func (s *recoverer) problem(line int, reason string) {
 	p := codec.Problem{Line: line, Reason: reason}
 	if s.found {
 		s.report(p)
@@ -169,7 +169,7 @@ func (s *salvager) problem(line int, reason string) {
 
 // mend marks the messages of a damaged session as incomplete that lack a part between
 // others, as the store does.
-func (s *salvager) mend(t *session.Transcript) {
+func (s *recoverer) repair(t *session.Transcript) {
 	if !s.damaged {
 		return
 	}

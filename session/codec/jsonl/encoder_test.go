@@ -24,7 +24,7 @@ func prompted(id string, blobs ...store.Blob) *codec.Session {
 
 func whole(t *testing.T, text string) (all []*codec.Session, problems []string) {
 	t.Helper()
-	for s, err := range jsonl.Salvage(strings.NewReader(text), func(p codec.Problem) { problems = append(problems, p.String()) }) {
+	for s, err := range jsonl.Recover(strings.NewReader(text), func(p codec.Problem) { problems = append(problems, p.String()) }) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -130,7 +130,7 @@ func TestLinesOfANewerProgram(t *testing.T) {
 func TestRowsOfAnotherSessionAreRefused(t *testing.T) {
 	for _, s := range []*codec.Session{
 		{Transcript: prompted("s").Transcript, Decisions: []store.Decision{{ID: "p", SessionID: "o"}}},
-		{Transcript: prompted("s").Transcript, Links: []store.Link{{SessionID: "o", TraceID: "t", SpanID: "p"}}},
+		{Transcript: prompted("s").Transcript, SpanRefs: []store.SpanRef{{SessionID: "o", TraceID: "t", SpanID: "p"}}},
 		{Transcript: prompted("s").Transcript, Blobs: []store.Blob{{Kind: "poems", Digest: "d"}}},
 	} {
 		var b bytes.Buffer
@@ -139,16 +139,16 @@ func TestRowsOfAnotherSessionAreRefused(t *testing.T) {
 		}
 	}
 	for line, want := range map[string]string{
-		`{"type":"permission_decision","data":{"id":"p","session_id":"o"}}`:                  "decision p belongs to session o, which is not above it",
-		`{"type":"session_span","data":{"session_id":"o","trace_id":"t","span_id":"p"}}`:     "span p belongs to session o, which is not above it",
-		`{"type":"session_trace","data":{"session_id":"o","trace_id":"t"}}`:                  "trace t belongs to session o, which is not above it",
-		`{"type":"session_state","data":{"session_id":"o","state_json":"{}"}}`:               "a state belongs to session o, which is not above it",
-		`{"type":"part_claim","data":{"message_id":"o","part_id":"p","claim":1}}`:            "the claim of part p belongs to message o, which is not above it",
-		`{"type":"session_state","data":{"session_id":"s","state_json":"{"}}`:                "state_json of session s",
-		`{"type":"session_span","data":{"session_id":"s","trace_id":"t","span_id":""}}`:      "span_id is missing",
-		`{"type":"part_claim","data":{"message_id":"m","part_id":"p"}}`:                      "claim is missing",
-		`{"type":"system_prompt","data":{"body":"b"}}`:                                       "digest is missing",
-		`{"type":"permission_decision","data":{"id":"p","session_id":"s","waited_ms":"no"}}`: "decode permission_decision",
+		`{"type":"permission_decision","data":{"id":"p","session_id":"o"}}`:                      "decision p belongs to session o, which is not above it",
+		`{"type":"session_span","data":{"session_id":"o","trace_id":"t","span_id":"p"}}`:         "span p belongs to session o, which is not above it",
+		`{"type":"session_trace","data":{"session_id":"o","trace_id":"t"}}`:                      "trace t belongs to session o, which is not above it",
+		`{"type":"session_state","data":{"session_id":"o","state_json":"{}"}}`:                   "a state belongs to session o, which is not above it",
+		`{"type":"requested_index","data":{"message_id":"o","part_id":"p","requested_index":1}}`: "the requested index of part p belongs to message o, which is not above it",
+		`{"type":"session_state","data":{"session_id":"s","state_json":"{"}}`:                    "state_json of session s",
+		`{"type":"session_span","data":{"session_id":"s","trace_id":"t","span_id":""}}`:          "span_id is missing",
+		`{"type":"requested_index","data":{"message_id":"m","part_id":"p"}}`:                     "requested_index is missing",
+		`{"type":"system_prompt","data":{"body":"b"}}`:                                           "digest is missing",
+		`{"type":"permission_decision","data":{"id":"p","session_id":"s","waited_ms":"no"}}`:     "decode permission_decision",
 	} {
 		got, problems := whole(t, sessionLine+"\n"+line+"\n"+messageLine)
 		if len(got) != 1 || len(got[0].Messages) != 1 || len(problems) != 1 || !strings.Contains(problems[0], want) || !strings.HasPrefix(problems[0], "line 2: ") {

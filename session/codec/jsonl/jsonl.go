@@ -8,7 +8,7 @@
 //	{"type":"tool_catalog","data":{<tool_catalogs row>}}
 //	{"type":"message","data":{<chat_messages row>}}
 //	{"type":"part","data":{<chat_parts row>}}
-//	{"type":"part_claim","data":{<part_claims row>}}
+//	{"type":"requested_index","data":{<requested_indexes row>}}
 //	{"type":"permission_decision","data":{<permission_decisions row>}}
 //	{"type":"session_span","data":{<session_spans row>}}
 //
@@ -125,8 +125,8 @@ func CheckOthers(s *codec.Session) error {
 			return fmt.Errorf("decision %q belongs to session %q", d.ID, d.SessionID)
 		}
 	}
-	for i := range s.Links {
-		if l := &s.Links[i]; l.TraceID == "" || l.SpanID == "" || l.SessionID != id {
+	for i := range s.SpanRefs {
+		if l := &s.SpanRefs[i]; l.TraceID == "" || l.SpanID == "" || l.SessionID != id {
 			return fmt.Errorf("span %q of trace %q belongs to session %q", l.SpanID, l.TraceID, l.SessionID)
 		}
 	}
@@ -160,7 +160,7 @@ func (e *Encoder) session(s *codec.Session) error {
 			return err
 		}
 	}
-	if err := e.messages(t, SortedClaims(s.Claims)); err != nil {
+	if err := e.messages(t, SortedIndexes(s.RequestedIndexes)); err != nil {
 		return err
 	}
 	for _, d := range SortedDecisions(s.Decisions) {
@@ -171,7 +171,7 @@ func (e *Encoder) session(s *codec.Session) error {
 			return err
 		}
 	}
-	for _, l := range SortedLinks(s.Links) {
+	for _, l := range SortedLinks(s.SpanRefs) {
 		e.begin(spanPrefix)
 		e.buf = l.AppendJSON(e.buf)
 		e.end()
@@ -182,7 +182,7 @@ func (e *Encoder) session(s *codec.Session) error {
 	return e.flush(1)
 }
 
-func (e *Encoder) messages(t *session.Transcript, claims []store.Claim) error {
+func (e *Encoder) messages(t *session.Transcript, indexes []store.RequestedIndex) error {
 	for i := range t.Messages {
 		m := &t.Messages[i]
 		e.begin(messagePrefix)
@@ -199,10 +199,10 @@ func (e *Encoder) messages(t *session.Transcript, claims []store.Claim) error {
 				return err
 			}
 		}
-		from, _ := slices.BinarySearchFunc(claims, m.Message.ID, func(c store.Claim, id string) int { return strings.Compare(c.MessageID, id) })
-		for k := from; k < len(claims) && claims[k].MessageID == m.Message.ID; k++ {
-			e.begin(claimPrefix)
-			e.buf = claims[k].AppendJSON(e.buf)
+		from, _ := slices.BinarySearchFunc(indexes, m.Message.ID, func(c store.RequestedIndex, id string) int { return strings.Compare(c.MessageID, id) })
+		for k := from; k < len(indexes) && indexes[k].MessageID == m.Message.ID; k++ {
+			e.begin(indexPrefix)
+			e.buf = indexes[k].AppendJSON(e.buf)
 			e.end()
 		}
 	}
@@ -265,8 +265,8 @@ func SortedDecisions(all []store.Decision) []store.Decision {
 }
 
 // SortedLinks are the spans in the order in which canonical formats write them.
-func SortedLinks(all []store.Link) []store.Link {
-	byStart := func(a, b store.Link) int {
+func SortedLinks(all []store.SpanRef) []store.SpanRef {
+	byStart := func(a, b store.SpanRef) int {
 		return cmp.Or(cmp.Compare(a.StartNano, b.StartNano), strings.Compare(a.TraceID, b.TraceID), strings.Compare(a.SpanID, b.SpanID))
 	}
 	if slices.IsSortedFunc(all, byStart) {
@@ -275,9 +275,9 @@ func SortedLinks(all []store.Link) []store.Link {
 	return slices.SortedStableFunc(slices.Values(all), byStart)
 }
 
-// SortedClaims are the claims by message and part.
-func SortedClaims(all []store.Claim) []store.Claim {
-	return slices.SortedFunc(slices.Values(all), func(a, b store.Claim) int {
+// SortedIndexes are the claims by message and part.
+func SortedIndexes(all []store.RequestedIndex) []store.RequestedIndex {
+	return slices.SortedFunc(slices.Values(all), func(a, b store.RequestedIndex) int {
 		return cmp.Or(strings.Compare(a.MessageID, b.MessageID), strings.Compare(a.PartID, b.PartID))
 	})
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func salvage(r io.Reader) (all []*session.Transcript, problems []string, err error) {
-	for s, err := range jsonl.Salvage(r, func(p codec.Problem) { problems = append(problems, p.String()) }) {
+func recoverSessions(r io.Reader) (all []*session.Transcript, problems []string, err error) {
+	for s, err := range jsonl.Recover(r, func(p codec.Problem) { problems = append(problems, p.String()) }) {
 		if err != nil {
 			return all, problems, err
 		}
@@ -47,14 +47,14 @@ func TestSalvageWhole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, problems, err := salvage(bytes.NewReader(readReference(t)))
+	got, problems, err := recoverSessions(bytes.NewReader(readReference(t)))
 	if err != nil || len(problems) > 0 {
 		t.Fatalf("%v, %v", problems, err)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("rows (-decoded +salvaged):\n%s", diff)
 	}
-	if got, problems, err := salvage(strings.NewReader(" \r\n")); err != nil || len(got)+len(problems) > 0 {
+	if got, problems, err := recoverSessions(strings.NewReader(" \r\n")); err != nil || len(got)+len(problems) > 0 {
 		t.Errorf("of an empty file %v, %v, %v", got, problems, err)
 	}
 }
@@ -94,7 +94,7 @@ func TestSalvage(t *testing.T) {
 		{"a part that names another session", "s m p0", []string{"line 4: part p1 names session o and stands under message m of another; it is left out"},
 			[]string{sessionLine, messageLine, part("p0", 0), strings.Replace(part("p1", 1), `"s"`, `"o"`, 1)}},
 	} {
-		all, problems, err := salvage(strings.NewReader(strings.Join(tt.lines, "\n")))
+		all, problems, err := recoverSessions(strings.NewReader(strings.Join(tt.lines, "\n")))
 		if err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 			continue
@@ -125,7 +125,7 @@ func TestSalvage(t *testing.T) {
 // TestSalvageNothing: a file of another kind is an error, told once.
 func TestSalvageNothing(t *testing.T) {
 	for name, in := range map[string]string{"one line": "x", "a row of no session": messageLine, "many lines": strings.Repeat("x\n", 100_000)} {
-		all, problems, err := salvage(strings.NewReader(in))
+		all, problems, err := recoverSessions(strings.NewReader(in))
 		if err == nil || !strings.HasPrefix(err.Error(), "line 1: ") || len(all)+len(problems) > 0 {
 			t.Errorf("%s: %v, %d problems, %v", name, all, len(problems), err)
 		}
@@ -135,11 +135,11 @@ func TestSalvageNothing(t *testing.T) {
 // TestSalvageReadError: what was read before stands.
 func TestSalvageReadError(t *testing.T) {
 	broken := errors.New("broken pipe")
-	all, problems, err := salvage(io.MultiReader(strings.NewReader(sessionLine+"\n"+messageLine+"\n"), iotest.ErrReader(broken)))
+	all, problems, err := recoverSessions(io.MultiReader(strings.NewReader(sessionLine+"\n"+messageLine+"\n"), iotest.ErrReader(broken)))
 	if !errors.Is(err, broken) || shape(all) != "s m" || len(problems) > 0 {
 		t.Errorf("rows %s, problems %v, error %v", shape(all), problems, err)
 	}
-	for range jsonl.Salvage(bytes.NewReader(readReference(t)), nil) {
+	for range jsonl.Recover(bytes.NewReader(readReference(t)), nil) {
 		break // early
 	}
 }
@@ -170,7 +170,7 @@ func TestSalvageDamage(t *testing.T) {
 				sessions++
 			}
 		}
-		all, problems, err := salvage(bytes.NewReader(bytes.Join(lines, nil)))
+		all, problems, err := recoverSessions(bytes.NewReader(bytes.Join(lines, nil)))
 		if sessions == 0 {
 			if err == nil {
 				t.Errorf("seed %d: no error where there is no session", seed)
@@ -197,9 +197,9 @@ func FuzzSalvage(f *testing.F) {
 	f.Add([]byte(sessionLine + "\n" + messageLine[:30] + "\n" + partLine))
 	f.Add([]byte(sessionLine + "\n" + messageLine + "\n" + strings.Replace(partLine, `"index":0`, `"index":7`, 1) + "\n}"))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		all, _, _ := salvage(bytes.NewReader(in))
+		all, _, _ := recoverSessions(bytes.NewReader(in))
 		canonical := encodeAll(t, all)
-		again, problems, err := salvage(bytes.NewReader(canonical))
+		again, problems, err := recoverSessions(bytes.NewReader(canonical))
 		if err != nil || len(problems) > 0 {
 			t.Fatalf("cannot read what was written: %v, %v\n%s", problems, err, canonical)
 		}

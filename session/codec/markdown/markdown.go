@@ -238,16 +238,16 @@ func (p *printer) code(t transcript.Text) {
 func fenceFor(s string) string { return strings.Repeat("`", max(3, longestRun(s, '`')+1)) }
 
 func longestRun(s string, c byte) int {
-	most, run := 0, 0
+	maximum, run := 0, 0
 	for i := range len(s) {
 		if s[i] != c {
 			run = 0
 			continue
 		}
 		run++
-		most = max(most, run)
+		maximum = max(maximum, run)
 	}
-	return most
+	return maximum
 }
 
 func capital(role string) string {

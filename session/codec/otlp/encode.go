@@ -30,7 +30,7 @@ func Encode(s *codec.Session, o Options) (ptrace.Traces, error) {
 	rs.Resource().Attributes().PutStr("service.name", cmp.Or(s.Session.Agent, "agenttrace"))
 	ss := rs.ScopeSpans().AppendEmpty()
 	ss.Scope().SetName(semconv.ScopeName)
-	e := encoder{s: s, t: s.Sorted(), out: ss.Spans(), ids: newIDs(s, o.Links), blobs: make(map[blobKey]store.Blob, len(s.Blobs))}
+	e := encoder{s: s, t: s.Sorted(), out: ss.Spans(), ids: newIDs(s, o.SpanRefs), blobs: make(map[blobKey]store.Blob, len(s.Blobs))}
 	for _, b := range s.Blobs {
 		e.blobs[blobKey{b.Kind, b.Digest}] = b
 	}
@@ -55,7 +55,7 @@ type encoder struct {
 
 // span writes one span. between are its times where no link knows them, in Unix
 // nanoseconds; failed is the text of an error, or nil.
-func (e *encoder) span(at place, record spans.Record, rows *replay.Rows, failed *string) error {
+func (e *encoder) span(at place, record spans.SpanData, rows *replay.Rows, failed *string) error {
 	carried, err := rows.Encode()
 	if err != nil {
 		return fmt.Errorf("write session %s: %w", e.s.Session.ID, err)
@@ -233,9 +233,9 @@ func (e *encoder) message(user, m *session.MessageAndParts) (place, error) {
 	_ = json.Unmarshal([]byte(m.Message.MetadataJSON), &meta) // what cannot be read says nothing
 	row := messageRow(&m.Message, annotate(&m.Message))
 	if row.Metadata == "" {
-		rows.Facts, rows.FactsOf = measured(&m.Message), m.Message.ID
+		rows.TurnStats, rows.FactsOf = measured(&m.Message), m.Message.ID
 		if len(meta.Trace.ModelErrors) > 0 {
-			rows.Facts.Trace.ModelErrors = nil // told by the spans of the calls
+			rows.TurnStats.Trace.ModelErrors = nil // told by the spans of the calls
 		}
 	}
 	rows.Messages = append(rows.Messages, row)
@@ -245,7 +245,7 @@ func (e *encoder) message(user, m *session.MessageAndParts) (place, error) {
 		kind = semconv.SpanCompactionRun
 	}
 	at := e.ids.message(kind, m, start)
-	if rows.Facts != nil && rows.Facts.Step {
+	if rows.TurnStats != nil && rows.TurnStats.Step {
 		// A step among those that failed, and after them.
 		at.start = at.start/1e6*1e6 + int64(len(meta.Trace.ModelErrors))
 		at.end = max(at.start, at.end)
@@ -262,7 +262,7 @@ func (e *encoder) message(user, m *session.MessageAndParts) (place, error) {
 		return at, err
 	}
 	if row.Metadata == "" {
-		return at, e.modelErrors(at, m, &meta, rows.Facts)
+		return at, e.modelErrors(at, m, &meta, rows.TurnStats)
 	}
 	return at, nil
 }
@@ -350,9 +350,9 @@ func said(m *session.MessageAndParts, rows *replay.Rows) spans.Message {
 
 // isPlain says that ingest makes the very row of the part in a turn.
 func isPlain(p *session.Part) bool {
-	const unplaced = 1 << 30
+	const noIndex = 1 << 30
 	head, err := json.Marshal(p.Type)
-	return err == nil && p.ID != "" && p.ToolCallID == nil && p.ToolState == nil && p.Index >= 0 && p.Index < unplaced && session.Credible(p.CreatedAt) && session.Credible(p.UpdatedAt) &&
+	return err == nil && p.ID != "" && p.ToolCallID == nil && p.ToolState == nil && p.Index >= 0 && p.Index < noIndex && session.Credible(p.CreatedAt) && session.Credible(p.UpdatedAt) &&
 		strings.HasPrefix(p.DataJSON, `{"type":`+string(head)) && strings.HasSuffix(p.DataJSON, "}")
 }
 
@@ -398,7 +398,7 @@ func (e *encoder) compaction(m *session.MessageAndParts, marker *session.Part, m
 
 // modelErrors writes a span for each model call that failed. The last of them may be
 // in the facts of the message itself.
-func (e *encoder) modelErrors(turn place, m *session.MessageAndParts, meta *session.MessageMetadata, whole *store.Facts) error {
+func (e *encoder) modelErrors(turn place, m *session.MessageAndParts, meta *session.MessageMetadata, whole *store.TurnStats) error {
 	failed := meta.Trace.ModelErrors
 	if whole.Step && whole.Trace.Error != "" && len(failed) > 0 && failed[len(failed)-1] == whole.Trace.Error {
 		failed = failed[:len(failed)-1]
@@ -412,7 +412,7 @@ func (e *encoder) modelErrors(turn place, m *session.MessageAndParts, meta *sess
 			model = cmp.Or(meta.Model.ModelID, model)
 		}
 		record.Model.ModelID = model
-		rows := &replay.Rows{FactsOf: m.Message.ID, Facts: &store.Facts{Step: true, Trace: session.MessageTrace{Error: text}}}
+		rows := &replay.Rows{FactsOf: m.Message.ID, TurnStats: &store.TurnStats{Step: true, Trace: session.MessageTrace{Error: text}}}
 		if err := e.span(at, &record, rows, &text); err != nil {
 			return err
 		}

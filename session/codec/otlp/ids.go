@@ -25,7 +25,7 @@ type place struct {
 type ids struct {
 	session  string
 	run      place
-	links    map[linkKey]*store.Link
+	links    map[linkKey]*store.SpanRef
 	taken    map[[24]byte]bool
 	from, to int64 // of the session, Unix milliseconds
 }
@@ -34,8 +34,8 @@ type ids struct {
 // anything else.
 type linkKey struct{ kind, row string }
 
-func newIDs(s *codec.Session, links []store.Link) *ids {
-	i := &ids{session: s.Session.ID, links: make(map[linkKey]*store.Link), taken: make(map[[24]byte]bool), from: s.Session.CreatedAt, to: s.Session.UpdatedAt}
+func newIDs(s *codec.Session, links []store.SpanRef) *ids {
+	i := &ids{session: s.Session.ID, links: make(map[linkKey]*store.SpanRef), taken: make(map[[24]byte]bool), from: s.Session.CreatedAt, to: s.Session.UpdatedAt}
 	for n := range links {
 		l := &links[n]
 		key := linkKey{l.Kind, l.MessageID}

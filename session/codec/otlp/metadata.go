@@ -28,7 +28,7 @@ func annotate(m *session.Message) string {
 }
 
 // measured are the facts of which a store makes the very metadata, or nil.
-func measured(m *session.Message) *store.Facts {
+func measured(m *session.Message) *store.TurnStats {
 	var known session.MessageMetadata
 	extra := object(m.MetadataJSON)
 	if json.Unmarshal([]byte(m.MetadataJSON), &known) != nil || len(extra) == 0 {
@@ -37,7 +37,7 @@ func measured(m *session.Message) *store.Facts {
 	for _, key := range []string{"model", "agent", "usage", "system_prompt_digest", "agenttrace"} {
 		delete(extra, key)
 	}
-	f := &store.Facts{
+	f := &store.TurnStats{
 		Step: known.Trace.Incomplete, Model: known.Model, Agent: known.Agent, Usage: known.Usage, SystemPromptDigest: known.SystemPromptDigest,
 		Trace: known.Trace, Extra: extra,
 	}
@@ -53,7 +53,7 @@ func measured(m *session.Message) *store.Facts {
 		return nil // facts hold values, and no column the NUL in one
 	}
 	// Each error is told by a call, whose time has its place among the others.
-	if failed := known.Trace.ModelErrors; len(failed) > store.MostModelErrors || len(failed) > 0 && !session.Credible(m.CreatedAt) || slices.Contains(failed, "") {
+	if failed := known.Trace.ModelErrors; len(failed) > store.MaxModelErrors || len(failed) > 0 && !session.Credible(m.CreatedAt) || slices.Contains(failed, "") {
 		return nil
 	}
 	f.Trace.Incomplete = false
@@ -62,15 +62,15 @@ func measured(m *session.Message) *store.Facts {
 
 // credible says that what was measured is believed.
 func credible(m *session.MessageMetadata) bool {
-	if u := m.Usage; u != nil && max(u.Input, u.Output, u.Reasoning, u.CacheRead, u.CacheWrite) > ingest.MostTokens {
+	if u := m.Usage; u != nil && max(u.Input, u.Output, u.Reasoning, u.CacheRead, u.CacheWrite) > ingest.MaxTokens {
 		return false
 	}
-	return m.Trace.CostUSD == nil || *m.Trace.CostUSD <= ingest.MostDollars
+	return m.Trace.CostUSD == nil || *m.Trace.CostUSD <= ingest.MaxDollars
 }
 
 // folded is the metadata that a store makes of the facts of one span. Facts are kept
 // as JSON, which rewrites raw values.
-func folded(f *store.Facts) string {
+func folded(f *store.TurnStats) string {
 	kept := *f
 	kept.Extra = make(map[string]json.RawMessage, len(f.Extra))
 	for key, raw := range f.Extra {

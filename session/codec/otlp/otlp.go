@@ -21,7 +21,7 @@
 // # Ids
 //
 // Rows keep their ids. A span has the trace and span id, the parent and the times that
-// Options.Links know of it, where the rows that it stands for came from such a span;
+// Options.SpanRefs know of it, where the rows that it stands for came from such a span;
 // else ids derived from the session's, so that writing a session again gives the same
 // spans. All spans without a known trace are of the trace of session.run.
 //
@@ -41,8 +41,8 @@ import (
 
 // Options say what is known besides the rows. The zero value is ready for use.
 type Options struct {
-	// Links are the spans that the session was made from.
-	Links []store.Link
+	// SpanRefs are the spans that the session was made from.
+	SpanRefs []store.SpanRef
 }
 
 // WriteJSON writes the session's spans as one line of OTLP JSON, as the collector's

@@ -43,7 +43,7 @@ func emptyStore(tb testing.TB) *sqlite.Store {
 }
 
 // stored reads a session back, with the spans it came from.
-func stored(tb testing.TB, r store.Reader, id string) (*codec.Session, []store.Link) {
+func stored(tb testing.TB, r store.Reader, id string) (*codec.Session, []store.SpanRef) {
 	tb.Helper()
 	in, err := inspect.Collect(context.Background(), r, id)
 	if err != nil {
@@ -61,11 +61,11 @@ func stored(tb testing.TB, r store.Reader, id string) (*codec.Session, []store.L
 			}
 		}
 	}
-	return s, in.Links
+	return s, in.SpanRefs
 }
 
 // ingested is what an empty store makes of the session's spans.
-func ingested(tb testing.TB, s *codec.Session, o Options) (*codec.Session, []store.Link) {
+func ingested(tb testing.TB, s *codec.Session, o Options) (*codec.Session, []store.SpanRef) {
 	tb.Helper()
 	td, err := Encode(s, o)
 	if err != nil {
@@ -76,8 +76,8 @@ func ingested(tb testing.TB, s *codec.Session, o Options) (*codec.Session, []sto
 	if err != nil {
 		tb.Fatal(err)
 	}
-	if len(r.Flaws) > 0 && len(Explain(s)) == 0 {
-		tb.Errorf("session %s: %d of its spans are malformed: %s", s.Session.ID, r.Malformed, strings.Join(r.Flaws, "\n"))
+	if len(r.Problems) > 0 && len(Explain(s)) == 0 {
+		tb.Errorf("session %s: %d of its spans are malformed: %s", s.Session.ID, r.Malformed, strings.Join(r.Problems, "\n"))
 	}
 	return stored(tb, st, s.Session.ID)
 }
@@ -114,7 +114,7 @@ func comesBack(tb testing.TB, s *codec.Session) {
 		tb.Errorf("session %s: a replay is not what the next one gives: %+v", s.Session.ID, again)
 	}
 	// With the spans that are known.
-	twice, linksAgain := ingested(tb, got, Options{Links: links})
+	twice, linksAgain := ingested(tb, got, Options{SpanRefs: links})
 	if d := codectest.Diff(got, twice); d != "" {
 		tb.Errorf("session %s, again %s", s.Session.ID, d)
 	}
@@ -123,7 +123,7 @@ func comesBack(tb testing.TB, s *codec.Session) {
 	}
 }
 
-func places(links []store.Link) []string {
+func places(links []store.SpanRef) []string {
 	var all []string
 	for _, l := range links {
 		all = append(all, l.Kind+" "+l.TraceID+" "+l.SpanID+" "+l.ParentSpanID)

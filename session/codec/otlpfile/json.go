@@ -133,7 +133,7 @@ func (d *decoder) readObject(s *source, line *int) error {
 		}
 		n, end, newline := scan.take(chunk)
 		size += int64(n)
-		if size <= int64(d.most) {
+		if size <= int64(d.maximum) {
 			d.buf = append(d.buf, chunk[:n]...)
 		}
 		_ = s.skip(int64(n))
@@ -157,7 +157,7 @@ func (d *decoder) readObject(s *source, line *int) error {
 	if cap(d.buf) > 16<<20 {
 		d.buf = nil // what was large once need not stay
 	}
-	if size > int64(d.most) {
+	if size > int64(d.maximum) {
 		d.damaged(begin, at, fmt.Errorf("%w; it is left out", d.tooLarge(size)))
 		return nil
 	}
@@ -278,11 +278,11 @@ func jsonKind(raw []byte, keys []string) string {
 
 // jsonKeys returns the keys of the object that raw begins with, no more than most.
 // Raw may be cut off.
-func jsonKeys(raw []byte, most int) []string {
+func jsonKeys(raw []byte, maximum int) []string {
 	var keys []string
 	walkKeys(raw, func(key []byte, _ int) bool {
 		keys = append(keys, string(key))
-		return len(keys) < most
+		return len(keys) < maximum
 	})
 	return keys
 }

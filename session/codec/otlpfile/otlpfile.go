@@ -94,7 +94,7 @@ func Read(r io.Reader, o Options) iter.Seq2[Body, error] {
 		o.MaxBody = DefaultMaxBody
 	}
 	return func(yield func(Body, error) bool) {
-		d := decoder{most: o.MaxBody, yield: yield}
+		d := decoder{maximum: o.MaxBody, yield: yield}
 		if err := d.read(newSource(r, -1), 0); err != nil && !d.stopped {
 			yield(Body{}, err)
 		}
@@ -103,7 +103,7 @@ func Read(r io.Reader, o Options) iter.Seq2[Body, error] {
 
 // decoder gives bodies to yield until that has enough.
 type decoder struct {
-	most    int
+	maximum int
 	yield   func(Body, error) bool
 	stopped bool
 	// recognized says that there has been OTLP in the input.
@@ -140,9 +140,9 @@ type source struct {
 
 // newSource buffers r, of which size bytes are known to be there, or -1.
 func newSource(r io.Reader, size int) *source {
-	const most = 64 << 10
-	if size < 0 || size > most {
-		size = most
+	const maximum = 64 << 10
+	if size < 0 || size > maximum {
+		size = maximum
 	}
 	return &source{Reader: bufio.NewReaderSize(r, max(size, 64))}
 }
@@ -206,7 +206,7 @@ func (d *decoder) read(s *source, layer int) error {
 	if err != nil && !errors.Is(err, io.EOF) && len(head) == 0 {
 		return d.cut(s, 0, err)
 	}
-	switch kind := framing(head, d.most); kind {
+	switch kind := framing(head, d.maximum); kind {
 	case "json":
 		return d.readJSON(s)
 	case "protobuf":
@@ -337,8 +337,8 @@ func (u *unpacker) Read(b []byte) (int, error) {
 // The first byte of a body in protobuf, its tag, is a newline in text, and the first
 // of a delimited one may be a brace. What follows is none of text in either case. A
 // frame of less than 16 MiB begins with 00, which neither of the others does.
-func framing(head []byte, most int) string {
-	if binaryFraming := protobufFraming(head, most); binaryFraming != "" {
+func framing(head []byte, maximum int) string {
+	if binaryFraming := protobufFraming(head, maximum); binaryFraming != "" {
 		return binaryFraming
 	}
 	text := bytes.TrimLeft(head, " \t\r\n")
@@ -349,20 +349,20 @@ func framing(head []byte, most int) string {
 		if len(text) == 1 || bytes.IndexByte([]byte("{}[]\" \t\r\n"), text[1]) >= 0 {
 			return "json"
 		}
-	case len(head) > 4 && binary.BigEndian.Uint32(head) > 0 && !isText(head[:4], most) && (head[4] == '{' || head[4] == tagResource || compression(head[4:]) != ""):
+	case len(head) > 4 && binary.BigEndian.Uint32(head) > 0 && !isText(head[:4], maximum) && (head[4] == '{' || head[4] == tagResource || compression(head[4:]) != ""):
 		return "frames"
 	}
 	return ""
 }
 
 // protobufFraming is that of bodies in protobuf that no frames hold.
-func protobufFraming(head []byte, most int) string {
+func protobufFraming(head []byte, maximum int) string {
 	if len(head) > 1 && head[0] == tagResource {
-		if n, k := binary.Uvarint(head[1:]); k > 0 && n <= uint64(most) && beginsResource(head[1+k:], n) {
+		if n, k := binary.Uvarint(head[1:]); k > 0 && n <= uint64(maximum) && beginsResource(head[1+k:], n) {
 			return "protobuf"
 		}
 	}
-	if n, k := binary.Uvarint(head); k > 0 && n > 1 && n <= uint64(most) && len(head) > k && head[k] == tagResource {
+	if n, k := binary.Uvarint(head); k > 0 && n > 1 && n <= uint64(maximum) && len(head) > k && head[k] == tagResource {
 		rest := head[k+1:]
 		if inner, j := binary.Uvarint(rest); j > 0 && n-1 >= uint64(j) && inner <= n-1-uint64(j) && beginsResource(rest[j:], inner) {
 			return "delimited"
@@ -373,13 +373,13 @@ func protobufFraming(head []byte, most int) string {
 
 // isText says whether what may be the length of a frame is a word, such as the null
 // of JSON before a newline, which as a length is above 500 MB.
-func isText(head []byte, most int) bool {
+func isText(head []byte, maximum int) bool {
 	for _, c := range head {
 		if c < ' ' || c > '~' {
 			return false
 		}
 	}
-	return uint64(binary.BigEndian.Uint32(head)) > uint64(most)
+	return uint64(binary.BigEndian.Uint32(head)) > uint64(maximum)
 }
 
 // beginsResource says whether head may begin the spans, log records or metrics of a
@@ -429,7 +429,7 @@ func (d *decoder) readFrames(s *source, layer int, varint bool) error {
 		if err != nil {
 			return d.cut(s, 0, err)
 		}
-		if n > uint64(d.most) {
+		if n > uint64(d.maximum) {
 			d.damaged(0, at, d.tooLarge(int64(min(n, 1<<62))))
 			if err := s.skip(int64(min(n, 1<<62))); err != nil {
 				s.ended = s.ended || errors.Is(err, io.EOF) // its end was to come, too
@@ -475,9 +475,9 @@ func (c byteCounter) ReadByte() (byte, error) {
 
 func (d *decoder) tooLarge(n int64) error {
 	if n > 0 {
-		return fmt.Errorf("a body of %d bytes is larger than the limit of %d", n, d.most)
+		return fmt.Errorf("a body of %d bytes is larger than the limit of %d", n, d.maximum)
 	}
-	return fmt.Errorf("a body is larger than the limit of %d bytes", d.most)
+	return fmt.Errorf("a body is larger than the limit of %d bytes", d.maximum)
 }
 
 // SniffSize is how much of a file Sniff needs, for a block of zstd unpacks as a whole.

@@ -52,7 +52,7 @@ func (d *decoder) readProto(s *source) error {
 		if err != nil {
 			return d.cut(s, 0, err)
 		}
-		if n > uint64(d.most) {
+		if n > uint64(d.maximum) {
 			d.damaged(0, at, d.tooLarge(int64(min(n, 1<<62))))
 			if err := s.skip(int64(min(n, 1<<62))); err != nil {
 				s.ended = s.ended || errors.Is(err, io.EOF)

@@ -47,9 +47,9 @@ func benchStore(b *testing.B) string {
 					batch.Parts = append(batch.Parts, p)
 				}
 				if role == session.RoleAssistant {
-					batch.Links = append(batch.Links, store.Link{
+					batch.SpanRefs = append(batch.SpanRefs, store.SpanRef{
 						TraceID: fmt.Sprintf("%032x", n), SpanID: fmt.Sprintf("%016x", i), SessionID: id, MessageID: m, Kind: "session.turn", Dialect: "agenttrace",
-						StartNano: now * 1e6, EndNano: now * 1e6, Facts: &store.Facts{Usage: &session.Usage{Input: 1}, SystemPromptDigest: "p"},
+						StartNano: now * 1e6, EndNano: now * 1e6, TurnStats: &store.TurnStats{Usage: &session.Usage{Input: 1}, SystemPromptDigest: "p"},
 					})
 				}
 			}

@@ -27,8 +27,8 @@ import (
 const epoch = 1_795_000_000_000
 
 // carried are the tables of which an export has the rows of its sessions.
-var carried = []string{"chat_sessions", "chat_messages", "chat_parts", "permission_decisions", "system_prompts", "tool_catalogs", "span_links", "session_traces",
-	"session_state", "part_claims"}
+var carried = []string{"chat_sessions", "chat_messages", "chat_parts", "permission_decisions", "system_prompts", "tool_catalogs", "span_refs", "session_traces",
+	"session_state", "requested_indexes"}
 
 // dump is every row of these tables as SQL literals.
 func dump(t *testing.T, path string, tables ...string) string {
@@ -107,10 +107,10 @@ func story(r *rand.Rand) []store.Batch {
 				prompt, catalog := fmt.Sprintf("p%d", r.IntN(3)), fmt.Sprintf("c%d", r.IntN(2))
 				b := store.Batch{
 					Messages: []store.MessageChange{{ID: answer, SessionID: id, Role: session.RoleAssistant, CreatedAt: now, UpdatedAt: now, Rank: store.RankFinal}},
-					Links: []store.Link{{
+					SpanRefs: []store.SpanRef{{
 						TraceID: fmt.Sprintf("%032x", n*10+i), SpanID: fmt.Sprintf("%016x", n*1000+i*10+k), SessionID: id, MessageID: answer, Kind: "session.turn",
 						Dialect: "agenttrace", StartNano: now * 1e6, EndNano: now*1e6 + 5, Error: r.IntN(4) == 0,
-						Facts: &store.Facts{
+						TurnStats: &store.TurnStats{
 							Usage: &session.Usage{Input: r.Int64N(50), Output: r.Int64N(50)}, SystemPromptDigest: prompt, Agent: "a",
 							Trace: session.MessageTrace{CostUSD: &cost, EndReason: "finish", PendingApproval: k < spans-1, ToolCatalogDigest: catalog},
 						},
@@ -205,7 +205,7 @@ func into(t *testing.T, from, to string) (changed bool) {
 		if err != nil || len(r.Refused) > 0 {
 			t.Fatalf("%v, %v", r.Refused, err)
 		}
-		changed = changed || r.Changed || r.Messages+r.Parts+r.Decisions+r.Blobs+r.Links > 0
+		changed = changed || r.Changed || r.Messages+r.Parts+r.Decisions+r.Blobs+r.SpanRefs > 0
 	}
 	return changed
 }
@@ -392,7 +392,7 @@ func TestTraces(t *testing.T) {
 	path, _ := write(t)
 	const ours, foreign = "0123456789abcdef0123456789abcdef", "fedcba9876543210fedcba9876543210"
 	s := openStore(t, path)
-	apply(t, s, store.Batch{Links: []store.Link{{TraceID: ours, SpanID: "0123456789abcdef", SessionID: "ses_1", Kind: "session.run", Dialect: "agenttrace", StartNano: 1, EndNano: 2}}})
+	apply(t, s, store.Batch{SpanRefs: []store.SpanRef{{TraceID: ours, SpanID: "0123456789abcdef", SessionID: "ses_1", Kind: "session.run", Dialect: "agenttrace", StartNano: 1, EndNano: 2}}})
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -401,7 +401,7 @@ func TestTraces(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = sqlitex.ExecuteScript(conn, `INSERT INTO session_traces VALUES ('`+foreign+`', 'ses_3');
- INSERT INTO observations(trace_id, source, home, dialect, span_id, start_nano, end_nano, own, session_id, kind, reach, data)
+ INSERT INTO observations(trace_id, source, owner, dialect, span_id, start_nano, end_nano, default_session, session_id, kind, reach, data)
  VALUES ('`+foreign+`', 's', 'ses_3', 'x', '0123456789abcdef', 1, 2, 'o', 'ses_3', 'chat', 2, 'j{}')`, nil)
 	if err = errors.Join(err, conn.Close()); err != nil {
 		t.Fatal(err)

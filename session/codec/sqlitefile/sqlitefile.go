@@ -135,8 +135,8 @@ func Read(ctx context.Context, r Source, id string, report func(codec.Problem)) 
 		named(store.BlobSystemPrompt, m.SystemPromptDigest)
 		named(store.BlobToolCatalog, m.Trace.ToolCatalogDigest)
 	}
-	for i := range s.Links {
-		if f := s.Links[i].Facts; f != nil { // of a step, perhaps, or of a message that never came
+	for i := range s.SpanRefs {
+		if f := s.SpanRefs[i].TurnStats; f != nil { // of a step, perhaps, or of a message that never came
 			named(store.BlobSystemPrompt, f.SystemPromptDigest)
 			named(store.BlobToolCatalog, f.Trace.ToolCatalogDigest)
 		}

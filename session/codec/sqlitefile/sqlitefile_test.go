@@ -92,7 +92,7 @@ func TestReference(t *testing.T) {
 		t.Fatal(err)
 	}
 	names, err := sqlitefile.Tables(path)
-	if err != nil || !slices.Contains(names, "chat_sessions") || !slices.Contains(names, "span_links") {
+	if err != nil || !slices.Contains(names, "chat_sessions") || !slices.Contains(names, "span_refs") {
 		t.Fatalf("tables %q: %v", names, err)
 	}
 	if err := sqlitex.ExecuteTransient(conn, "PRAGMA foreign_keys = OFF", nil); err != nil {

@@ -48,8 +48,8 @@ func (b *branch) conversation() bool { return b.row != nil && b.row.Row.Role != 
 
 // before is the record of the conversation that b follows from, nil for none.
 func (t *branches) before(b *branch) *branch {
-	const most = 10_000 // the chain of a damaged file may be a circle
-	for range min(most, len(t.order)) {
+	const maximum = 10_000 // the chain of a damaged file may be a circle
+	for range min(maximum, len(t.order)) {
 		if b = t.byID[b.parent]; b == nil || b.conversation() {
 			return b
 		}

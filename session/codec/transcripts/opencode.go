@@ -339,13 +339,13 @@ func cost(o rows.Object) float64 {
 }
 
 func (d *opencode) retry(row *rows.Message, p rows.Object) {
-	const most = 5
+	const maximum = 5
 	failed := p.Object("error")
 	text := cmp.Or(failed.Object("data").Text("message"), failed.Text("message"), failed.Text("name"), "error")
 	var all []string
 	_ = json.Unmarshal(row.Meta("agenttrace").Get("model_errors"), &all) // written below
-	if all = append(all, text); len(all) > most {
-		all = all[len(all)-most:]
+	if all = append(all, text); len(all) > maximum {
+		all = all[len(all)-maximum:]
 	}
 	row.SetTrace("model_errors", all)
 }

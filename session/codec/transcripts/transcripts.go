@@ -486,9 +486,9 @@ func moment(o rows.Object, key string) int64 {
 	return bounded(o.Get(key), maxMoment)
 }
 
-func bounded(raw json.RawMessage, most int64) int64 {
+func bounded(raw json.RawMessage, maximum int64) int64 {
 	n, err := json.Number(raw).Int64()
-	if err != nil || n > most {
+	if err != nil || n > maximum {
 		return 0
 	}
 	return max(0, n)

@@ -20,10 +20,10 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// Assemble tells what the facts of a stretch of the session home come to. The
+// Assemble tells what the facts of a window of the session owner come to. The
 // order of the facts has no meaning; placements are in their order.
-func Assemble(home string, facts []fact.Fact) store.Assembly {
-	out, _ := Windows{Home: home, Facts: facts}.Assemble()
+func Assemble(owner string, facts []fact.Fact) store.Assembly {
+	out, _ := Windows{Owner: owner, Facts: facts}.Assemble()
 	return out
 }
 
@@ -39,14 +39,14 @@ func (a *assembly) run(around, facts []fact.Fact) bool {
 	a.keepOpen()
 	for _, id := range a.order {
 		s := a.sessions[id]
-		seats := make(map[*turn][]*seat)
-		for _, st := range a.seats {
+		parentRefs := make(map[*turn][]*parentRef)
+		for _, st := range a.parentRefs {
 			if st.from != nil && st.from.turn != nil && st.from.Kind == fact.ToolCall {
-				seats[st.from.turn] = append(seats[st.from.turn], st)
+				parentRefs[st.from.turn] = append(parentRefs[st.from.turn], st)
 			}
 		}
 		for _, t := range s.turns {
-			if begun := a.reportTurn(t, seats[t]); !begun && t.open {
+			if begun := a.reportTurn(t, parentRefs[t]); !begun && t.open {
 				return false
 			}
 		}
@@ -62,7 +62,7 @@ const unbounded = math.MaxInt64
 
 // assembly is one run of Assemble.
 type assembly struct {
-	home string
+	owner string
 	// from and until are where the window begins and ends, in Unix nanoseconds.
 	from, until int64
 	// carried is what the windows before leave to this one, nil where a turn opens.
@@ -74,12 +74,12 @@ type assembly struct {
 	nodes  []*node
 	bySpan map[[2]string]*node
 
-	sessions map[string]*stream
-	order    []string // of sessions, parents before children
-	seats    []*seat
-	seatBy   map[seat]*seat
-	// subagents are the seats of those that facts name, by the session and the name.
-	subagents map[[2]string]*seat
+	sessions    map[string]*stream
+	order       []string // of sessions, parents before children
+	parentRefs  []*parentRef
+	parentRefBy map[parentRef]*parentRef
+	// subagents are the parent references that facts name, by the session and the name.
+	subagents map[[2]string]*parentRef
 
 	messages  []store.AssembledMessage
 	decisions []store.Decision
@@ -98,10 +98,10 @@ type node struct {
 	begins int64
 	// under is what firstBelow found, wraps and starts what the functions wraps and
 	// startsAgent did.
-	under         *string
-	wraps, starts *bool
+	under             *string
+	isWrapper, starts *bool
 
-	// session is where the fact is told.
+	// session is where the fact is built.
 	session string
 	// turn is the turn that it is part of.
 	turn *turn
@@ -109,35 +109,35 @@ type node struct {
 	side string
 	// agent is who speaks: as the fact says, or as what was written in a span above
 	// says of all below it.
-	agent  string
-	placed store.Placement
+	agent       string
+	attribution store.Attribution
 
-	// stray is set on the call of a model that came here from a trace of its own because
-	// it may be one that is told here, refused where it is none.
-	stray, refused bool
+	// orphan is set on the call of a model that came here from a trace of its own because
+	// it may be one that is built here, refused where it is none.
+	orphan, refused bool
 	// context is set on what began in a window before and reaches into this one.
 	context *spine
 	// What is below n inherits: the session that is named above it and the one that
-	// counts in its stead, its sub-agent's seat, agent and purpose.
+	// counts in its stead, its sub-agent's parent reference, agent and purpose.
 	given, base                   string
-	seat                          *seat
+	parentRef                     *parentRef
 	inheritedAgent, inheritedSide string
 }
 
-// seat is where a sub-agent's session hangs: on a tool call, or on a turn of
+// parentRef is where a sub-agent's session hangs: on a tool call, or on a turn of
 // another agent.
-type seat struct {
+type parentRef struct {
 	session string // the child's
 	parent  string
 	from    *node // the tool call or turn above, nil where the sub-agent runs beside the conversation
 }
 
-// stream is a session's part of the stretch.
+// stream is a session's part of the window.
 type stream struct {
-	id    string
-	seat  *seat
-	nodes []*node
-	turns []*turn
+	id        string
+	parentRef *parentRef
+	nodes     []*node
+	turns     []*turn
 	// now is the turn that was going on last.
 	now *turn
 }
@@ -150,7 +150,7 @@ func (a *assembly) buildTree(around, facts []fact.Fact) {
 	for i := range facts {
 		f := &facts[i]
 		a.nodes[i] = &node{Fact: f, at: i, begins: f.Start, record: isRecord(f)}
-		a.nodes[i].stray = f.TraceRank == store.NoRank && IsStray(f) && a.home != spans.TraceSession(f.TraceID)
+		a.nodes[i].orphan = f.TraceRank == store.NoRank && IsOrphan(f) && a.owner != spans.TraceSession(f.TraceID)
 	}
 	for i := range around {
 		f := &around[i]
@@ -269,10 +269,10 @@ func (n *node) above(kinds ...fact.Kind) *node {
 // contains reports whether o happened while n did.
 func (n *node) contains(o *node) bool { return n.Start <= o.Start && o.End <= n.End }
 
-// IsStray reports whether the fact is of a span that says nothing but that a model was
+// IsOrphan reports whether the fact is of a span that says nothing but that a model was
 // called, in a trace of its own: the library's of a provider, on the way to which a
 // framework lost the context.
-func IsStray(f *fact.Fact) bool {
+func IsOrphan(f *fact.Fact) bool {
 	return f.Kind == fact.ModelCall && isSpan(f) && f.ParentID == "" && f.Session == "" && len(f.Input) == 0 && len(f.Output) == 0 &&
 		f.Model != nil && f.Model.ModelID != ""
 }
@@ -282,8 +282,8 @@ func isRecord(f *fact.Fact) bool { return strings.HasPrefix(f.Source, fact.Recor
 
 // findSessions finds the session of each node, sub-agents' included.
 func (a *assembly) findSessions() {
-	a.sessions, a.seatBy, a.subagents = make(map[string]*stream), make(map[seat]*seat), make(map[[2]string]*seat)
-	a.resumeSeats()
+	a.sessions, a.parentRefBy, a.subagents = make(map[string]*stream), make(map[parentRef]*parentRef), make(map[[2]string]*parentRef)
+	a.resumeParentRefs()
 	// own is the session that a node names by the trace's best key. A lesser key
 	// names something else: a thread, a chat.
 	own := func(n *node) string {
@@ -306,9 +306,9 @@ func (a *assembly) findSessions() {
 		s.nodes = append(s.nodes, n)
 	}
 	a.resumeTurns()
-	for _, st := range a.seats {
-		if s := a.sessions[st.session]; s != nil && (s.seat == nil || st.from != nil && (s.seat.from == nil || compareNodes(st.from, s.seat.from) < 0)) {
-			s.seat = st
+	for _, st := range a.parentRefs {
+		if s := a.sessions[st.session]; s != nil && (s.parentRef == nil || st.from != nil && (s.parentRef.from == nil || compareNodes(st.from, s.parentRef.from) < 0)) {
+			s.parentRef = st
 		}
 	}
 	slices.SortStableFunc(a.order, func(x, y string) int { return cmp.Compare(a.depth(x), a.depth(y)) })
@@ -326,8 +326,8 @@ func (a *assembly) stream(id string) *stream {
 
 func (a *assembly) depth(id string) int {
 	depth := 0
-	for s := a.sessions[id]; s != nil && s.seat != nil && depth < 100; depth++ {
-		s = a.sessions[s.seat.parent]
+	for s := a.sessions[id]; s != nil && s.parentRef != nil && depth < 100; depth++ {
+		s = a.sessions[s.parentRef.parent]
 	}
 	return depth
 }
@@ -340,13 +340,13 @@ func (n *node) firstBelow(own func(*node) string) string {
 	}
 	n.under = new(string)
 	for _, k := range n.kids {
-		if id := own(k); id != "" && seatOf(k) == nil {
+		if id := own(k); id != "" && parentRefOf(k) == nil {
 			*n.under = id
 			return id
 		}
 	}
 	for _, k := range n.kids {
-		if seatOf(k) != nil {
+		if parentRefOf(k) != nil {
 			continue
 		}
 		if id := k.firstBelow(own); id != "" {
@@ -358,30 +358,30 @@ func (n *node) firstBelow(own func(*node) string) string {
 }
 
 // setSessions gives n and what is below it their sessions. given is the name that
-// counts above n; instead of base, a sub-agent has the session of its seat.
-func (a *assembly) setSessions(n *node, own func(*node) string, given, base string, at *seat) {
+// counts above n; instead of base, a sub-agent has the session of its parent reference.
+func (a *assembly) setSessions(n *node, own func(*node) string, given, base string, at *parentRef) {
 	if n.context != nil {
-		given, base, at = n.given, n.base, n.seat
+		given, base, at = n.given, n.base, n.parentRef
 		for _, k := range n.kids {
 			a.setSessions(k, own, given, base, at)
 		}
 		return
 	}
-	from := seatOf(n)
+	from := parentRefOf(n)
 	if id := own(n); id != "" {
 		given = id
 	} else if from != nil {
 		// What a sub-agent does is nearer to it than what stands above.
 		given = cmp.Or(n.firstBelow(own), given)
 	}
-	name := cmp.Or(given, n.firstBelow(own), a.home)
+	name := cmp.Or(given, n.firstBelow(own), a.owner)
 	id := name
 	if at != nil && id == base {
 		id = at.session
 	}
 	switch {
 	case from != nil:
-		at = a.seat(n, from, id)
+		at = a.parentRef(n, from, id)
 		base, id = name, at.session
 	case n.Subagent != "" && at == nil:
 		at = a.beside(n, id)
@@ -390,16 +390,16 @@ func (a *assembly) setSessions(n *node, own func(*node) string, given, base stri
 	if n.Subagent != "" && at != nil && a.subagents[[2]string{name, n.Subagent}] == nil {
 		a.subagents[[2]string{name, n.Subagent}] = at
 	}
-	n.session, n.given, n.base, n.seat = id, given, base, at
+	n.session, n.given, n.base, n.parentRef = id, given, base, at
 	for _, k := range n.kids {
 		a.setSessions(k, own, given, base, at)
 	}
 }
 
-// seat returns the seat of a sub-agent that begins at n and hangs on from. All
+// parentRef returns the parent reference of a sub-agent that begins at n and hangs on from. All
 // that a tool call starts is one sub-agent's, unless it names sessions of its own.
-func (a *assembly) seat(n, from *node, id string) *seat {
-	s := seat{session: id, parent: from.session, from: from}
+func (a *assembly) parentRef(n, from *node, id string) *parentRef {
+	s := parentRef{session: id, parent: from.session, from: from}
 	if id == s.parent {
 		subject := n.Source
 		if from.Kind == fact.ToolCall {
@@ -407,35 +407,35 @@ func (a *assembly) seat(n, from *node, id string) *seat {
 		}
 		s.session = spans.DeriveIDNano(spans.PrefixSession, from.Start, s.parent, from.TraceID, from.Source, subject)
 	}
-	if known := a.seatBy[s]; known != nil {
+	if known := a.parentRefBy[s]; known != nil {
 		return known
 	}
-	a.seats = append(a.seats, &s)
-	a.seatBy[s] = &s
+	a.parentRefs = append(a.parentRefs, &s)
+	a.parentRefBy[s] = &s
 	return &s
 }
 
-// beside returns the seat of the sub-agent of a session that n names, where nothing
+// beside returns the parent reference of the sub-agent of a session that n names, where nothing
 // shows what started it.
-func (a *assembly) beside(n *node, id string) *seat {
+func (a *assembly) beside(n *node, id string) *parentRef {
 	if known := a.subagents[[2]string{id, n.Subagent}]; known != nil {
 		return known
 	}
-	s := seat{session: spans.DeriveIDNano(spans.PrefixSession, 0, id, "subagent", n.Subagent), parent: id}
-	if known := a.seatBy[s]; known != nil {
+	s := parentRef{session: spans.DeriveIDNano(spans.PrefixSession, 0, id, "subagent", n.Subagent), parent: id}
+	if known := a.parentRefBy[s]; known != nil {
 		return known
 	}
-	a.seats = append(a.seats, &s)
-	a.seatBy[s] = &s
+	a.parentRefs = append(a.parentRefs, &s)
+	a.parentRefBy[s] = &s
 	return &s
 }
 
-// parentMessage is the message of the parent's that a seat's sub-agent belongs to: that of
+// parentMessage is the message of the parent's that a parent reference's sub-agent belongs to: that of
 // the tool call or turn it hangs on, or else of the turn that was the last to begin
 // before it.
-func (a *assembly) parentMessage(st *seat) string {
+func (a *assembly) parentMessage(st *parentRef) string {
 	if st.from != nil {
-		return st.from.placed.MessageID
+		return st.from.attribution.MessageID
 	}
 	child, parent := a.sessions[st.session], a.sessions[st.parent]
 	if parent == nil || len(child.nodes) == 0 {
@@ -450,19 +450,19 @@ func (a *assembly) parentMessage(st *seat) string {
 			id = t.resumed.Message
 		}
 		for _, n := range t.nodes {
-			if n.placed.MessageID != "" && n.Kind != fact.Prompt {
-				id = n.placed.MessageID
+			if n.attribution.MessageID != "" && n.Kind != fact.Prompt {
+				id = n.attribution.MessageID
 			}
 		}
 	}
 	return id
 }
 
-// seatOf returns the tool call or turn that the sub-agent which n is of hangs on, or nil
+// parentRefOf returns the tool call or turn that the sub-agent which n is of hangs on, or nil
 // where n is not the outermost fact of a sub-agent: an agent, or a model, that is called
 // within a tool call; what such an agent does beside it; another agent that is called
 // within a turn, be it in the span of the model call that asked for the transfer.
-func seatOf(n *node) *node {
+func parentRefOf(n *node) *node {
 	if n.record {
 		return nil
 	}
@@ -511,7 +511,7 @@ func sameExecution(outer, inner *fact.Fact) bool {
 // startsAgent reports whether a model is called below n, other than by a further tool.
 func (n *node) startsAgent() bool {
 	if n.starts == nil {
-		found := n.context.seated() || slices.ContainsFunc(n.kids, func(k *node) bool {
+		found := n.context.attached() || slices.ContainsFunc(n.kids, func(k *node) bool {
 			switch {
 			case k.record || k.Kind == fact.ToolCall:
 				return false
@@ -536,7 +536,7 @@ var kindNames = map[fact.Kind]string{
 // place says what became of a node. The first message that a node is placed in is
 // the one that it describes.
 func (n *node) place(session, message, part string) {
-	p := &n.placed
+	p := &n.attribution
 	p.SessionID, p.Kind = session, kindNames[n.Kind]
 	if n.side != "" {
 		p.Kind = "side." + n.side
@@ -557,26 +557,26 @@ func (n *node) place(session, message, part string) {
 }
 
 // reportSessions says what the facts say of their sessions' rows. A fact that only
-// ties others says it where something else is told of the session.
+// ties others says it where something else is built of the session.
 func (a *assembly) reportSessions() {
-	told := make(map[string]bool)
+	written := make(map[string]bool)
 	for i := range a.messages {
-		told[a.messages[i].SessionID] = true
+		written[a.messages[i].SessionID] = true
 	}
 	for _, n := range a.nodes {
 		if n.Kind == fact.Session {
-			told[n.session] = true
+			written[n.session] = true
 		}
 	}
 	for _, n := range a.nodes {
 		if n.context != nil || n.refused {
 			continue
 		}
-		if n.placed.SessionID == "" && told[n.session] && (n.side != "" || n.Kind != fact.Step && n.Kind != fact.Permission && n.Kind != fact.Answer) {
+		if n.attribution.SessionID == "" && written[n.session] && (n.side != "" || n.Kind != fact.Step && n.Kind != fact.Permission && n.Kind != fact.Answer) {
 			n.place(n.session, "", "")
 		}
-		if n.placed.SessionID != "" {
-			n.placed.About = a.sessionChange(n)
+		if n.attribution.SessionID != "" {
+			n.attribution.SessionAttrs = a.sessionChange(n)
 		}
 	}
 }
@@ -587,15 +587,15 @@ func (a *assembly) sessionChange(n *node) *store.SessionChange {
 	a.setSpeaker(&c, n)
 	a.setParent(&c, n)
 	a.setTitle(&c, n)
-	about := n.About
+	about := n.SessionAttrs
 	if about == nil {
-		about = new(fact.About)
+		about = new(fact.SessionAttrs)
 	}
 	if about.Title != "" {
 		c.Title = n.last(about.Title)
 	}
 	c.Mode, c.WorkspaceID, c.WorkspaceRoot = n.last(about.Mode), n.last(about.WorkspaceID), n.last(about.WorkspaceRoot)
-	c.Permissions = n.last(string(soundRules(about.Rules)))
+	c.Permissions = n.last(string(validRules(about.Rules)))
 	if about.ParentSession != "" && about.ParentSession != n.session {
 		c.ParentID = n.first(about.ParentSession, store.RankLive)
 	}
@@ -638,9 +638,9 @@ func (a *assembly) setSpeaker(c *store.SessionChange, n *node) {
 
 // setParent sets where the session of a sub-agent hangs.
 func (a *assembly) setParent(c *store.SessionChange, n *node) {
-	if s := a.sessions[n.session]; s != nil && s.seat != nil {
-		c.ParentID = n.first(s.seat.parent, store.RankLive)
-		c.ParentMessageID = n.first(a.parentMessage(s.seat), store.RankLive)
+	if s := a.sessions[n.session]; s != nil && s.parentRef != nil {
+		c.ParentID = n.first(s.parentRef.parent, store.RankLive)
+		c.ParentMessageID = n.first(a.parentMessage(s.parentRef), store.RankLive)
 	}
 }
 
@@ -650,7 +650,7 @@ func (a *assembly) setTitle(c *store.SessionChange, n *node) {
 	if n.side == "title" {
 		c.Title = n.last(headline(textOf(n.Output)))
 	}
-	if n.turn == nil || c.Title != nil || len(n.placed.Others) == 0 && n.Kind != fact.Prompt {
+	if n.turn == nil || c.Title != nil || len(n.attribution.Others) == 0 && n.Kind != fact.Prompt {
 		return
 	}
 	if v := n.first(n.turn.title(), store.RankStub); v != nil {
@@ -661,7 +661,7 @@ func (a *assembly) setTitle(c *store.SessionChange, n *node) {
 
 // aboutMetadata is what has no column: the client, the user, and by which key the
 // session was found.
-func (a *assembly) aboutMetadata(n *node, about *fact.About) map[string]store.Value {
+func (a *assembly) aboutMetadata(n *node, about *fact.SessionAttrs) map[string]store.Value {
 	m := make(map[string]store.Value)
 	put := func(key, text string) {
 		if text != "" {
@@ -673,7 +673,7 @@ func (a *assembly) aboutMetadata(n *node, about *fact.About) map[string]store.Va
 	if n.Kind == fact.Session && n.Transcript {
 		a.ownKeys(n, m)
 	}
-	if n.placed.MessageID != "" || n.Kind == fact.Session {
+	if n.attribution.MessageID != "" || n.Kind == fact.Session {
 		found := struct {
 			Dialect    string `json:"dialect"`
 			SessionKey string `json:"session_key,omitempty"`
@@ -709,9 +709,9 @@ func headline(text string) string {
 	text = strings.TrimSpace(text)
 	text, _, _ = strings.Cut(text, "\n")
 	text = strings.TrimSpace(text)
-	const most = 80
-	if runes := []rune(text); len(runes) > most {
-		text = strings.TrimSpace(string(runes[:most-1])) + "…"
+	const maximum = 80
+	if runes := []rune(text); len(runes) > maximum {
+		text = strings.TrimSpace(string(runes[:maximum-1])) + "…"
 	}
 	return text
 }
@@ -730,8 +730,8 @@ func textOf(parts []fact.Part) string {
 	return b.String()
 }
 
-// soundRules returns those of the rules that are ones.
-func soundRules(raw json.RawMessage) json.RawMessage {
+// validRules returns those of the rules that are ones.
+func validRules(raw json.RawMessage) json.RawMessage {
 	type rule struct {
 		Permission string `json:"permission"`
 		Pattern    string `json:"pattern"`
@@ -747,6 +747,6 @@ func soundRules(raw json.RawMessage) json.RawMessage {
 	if len(rules) == 0 {
 		return nil
 	}
-	sound, _ := json.Marshal(rules)
-	return sound
+	valid, _ := json.Marshal(rules)
+	return valid
 }

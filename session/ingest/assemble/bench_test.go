@@ -30,10 +30,10 @@ func steps(trace string, n int, from int64) []fact.Fact {
 		}
 		if i == n-1 {
 			for j := range i {
-				told := fmt.Sprintf("call_%s_%d", trace, j)
+				written := fmt.Sprintf("call_%s_%d", trace, j)
 				asked = append(asked,
-					fact.Message{Role: "assistant", Parts: []fact.Part{{Kind: fact.PartCall, CallID: told, Name: "ls"}}},
-					fact.Message{Role: "tool", Parts: []fact.Part{{Kind: fact.PartResult, CallID: told, Name: "ls", Output: json.RawMessage(`"out"`)}}})
+					fact.Message{Role: "assistant", Parts: []fact.Part{{Kind: fact.PartCall, CallID: written, Name: "ls"}}},
+					fact.Message{Role: "tool", Parts: []fact.Part{{Kind: fact.PartResult, CallID: written, Name: "ls", Output: json.RawMessage(`"out"`)}}})
 			}
 			call.Input, call.Output, call.Finish = asked, text("Done."), "stop"
 		}
@@ -53,7 +53,7 @@ func steps(trace string, n int, from int64) []fact.Fact {
 }
 
 // turns returns the facts of n turns of three steps each. Without spans every turn
-// is told by records alone.
+// is built by records alone.
 func turns(n int, records bool) []fact.Fact {
 	var all []fact.Fact
 	for i := range n {

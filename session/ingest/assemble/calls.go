@@ -34,19 +34,19 @@ type callFinder struct {
 	// requests and responses are the calls by their ids. A response id that two calls have
 	// is nil: some servers give every answer the same.
 	requests, responses map[string]*call
-	loose, strays       []*node
+	loose, orphans      []*node
 }
 
 // findCalls gathers the turn's model calls, in order of time.
 func (t *turn) findCalls() []*call {
 	c := callFinder{of: make(map[*node]*call), requests: make(map[string]*call), responses: make(map[string]*call)}
 	c.addSpans(t.nodes)
-	t.joinStrays(c.calls, c.strays, c.join)
+	t.joinOrphans(c.calls, c.orphans, c.join)
 	spans := newOngoing(c.calls)
 	c.joinEach(c.tied)
 	// What no id ties is of the call that was going on, before one is looked for nearby.
-	for _, most := range []int64{0, near} {
-		c.joinEach(func(n *node) *call { return spans.nearest(n, most) })
+	for _, maximum := range []int64{0, near} {
+		c.joinEach(func(n *node) *call { return spans.nearest(n, maximum) })
 	}
 	c.addRecords()
 	for _, found := range c.calls {
@@ -84,11 +84,11 @@ func (c *callFinder) addSpans(nodes []*node) {
 	for _, n := range nodes {
 		switch {
 		case n.Kind != fact.ModelCall && n.Kind != fact.Answer:
-		case n.stray:
-			c.strays = append(c.strays, n)
+		case n.orphan:
+			c.orphans = append(c.orphans, n)
 		case n.record || n.Kind == fact.Answer:
 			c.loose = append(c.loose, n)
-		case wraps(n):
+		case isWrapper(n):
 			// It is no call of its own.
 		default:
 			to := c.sameCall(n)
@@ -157,17 +157,17 @@ func (c *callFinder) addRecords() {
 	}
 }
 
-// joinStrays gives calls the spans of the provider's own library that have come from
+// joinOrphans gives calls the spans of the provider's own library that have come from
 // traces of their own, the best fitting first. What fits none is none of the turn's:
 // another's call that was made at the same time, or a copy.
-func (t *turn) joinStrays(calls []*call, strays []*node, join func(*call, *node)) {
-	for len(strays) > 0 {
+func (t *turn) joinOrphans(calls []*call, orphans []*node, join func(*call, *node)) {
+	for len(orphans) > 0 {
 		var best *call
 		var least int64
 		at := -1
-		for i, n := range strays {
+		for i, n := range orphans {
 			for _, c := range calls {
-				if slack, same := c.twin(n); same && (best == nil || slack < least || slack == least && n.TraceID > strays[at].TraceID) {
+				if slack, same := c.twin(n); same && (best == nil || slack < least || slack == least && n.TraceID > orphans[at].TraceID) {
 					best, least, at = c, slack, i
 				}
 			}
@@ -175,11 +175,11 @@ func (t *turn) joinStrays(calls []*call, strays []*node, join func(*call, *node)
 		if best == nil {
 			break
 		}
-		join(best, strays[at])
-		strays = slices.Delete(strays, at, at+1)
+		join(best, orphans[at])
+		orphans = slices.Delete(orphans, at, at+1)
 	}
 	t.nodes = slices.DeleteFunc(t.nodes, func(n *node) bool {
-		n.refused = n.refused || slices.Contains(strays, n)
+		n.refused = n.refused || slices.Contains(orphans, n)
 		return n.refused
 	})
 }
@@ -267,33 +267,33 @@ func compareCalls(x, y *call) int {
 
 // asked is how many messages the model was given.
 func (c *call) asked() int {
-	most := 0
+	maximum := 0
 	for _, n := range c.nodes {
-		most = max(most, n.History+len(n.Input))
+		maximum = max(maximum, n.History+len(n.Input))
 	}
-	return most
+	return maximum
 }
 
 // wraps reports whether more than one call of a model was made within n, those of
 // tools and sub-agents left out.
-func wraps(n *node) bool {
-	if n.wraps == nil {
+func isWrapper(n *node) bool {
+	if n.isWrapper == nil {
 		var first *node
-		found := wrapsBelow(n, &first)
-		n.wraps = &found
+		found := wrapsCallBelow(n, &first)
+		n.isWrapper = &found
 	}
-	return *n.wraps
+	return *n.isWrapper
 }
 
-func wrapsBelow(n *node, first **node) bool {
+func wrapsCallBelow(n *node, first **node) bool {
 	for _, k := range n.kids {
 		switch {
 		case k.session != n.session || k.Kind == fact.ToolCall || k.record || k.side != "":
 		case k.Kind != fact.ModelCall:
-			if wrapsBelow(k, first) {
+			if wrapsCallBelow(k, first) {
 				return true
 			}
-		case wraps(k):
+		case isWrapper(k):
 			return true
 		case *first == nil:
 			*first = k
@@ -329,26 +329,26 @@ func newOngoing(calls []*call) ongoing {
 // nearest returns the call that was going on when a record was written, or ended
 // or began nearest to it and at most so far from it, of those of which no such
 // record speaks yet. One whose request has another id is none.
-func (o *ongoing) nearest(n *node, most int64) *call {
+func (o *ongoing) nearest(n *node, maximum int64) *call {
 	var best *call
 	away := func(c *call) int64 { return max(c.start-n.Start, n.Start-c.end, 0) }
 	consider := func(c *call) {
-		if away(c) <= most && !(c.named && n.RequestID != "") && (best == nil || away(c) < away(best)) && !c.seen(n) {
+		if away(c) <= maximum && !(c.named && n.RequestID != "") && (best == nil || away(c) < away(best)) && !c.seen(n) {
 			best = c
 		}
 	}
 	i, _ := slices.BinarySearchFunc(o.calls, n.Start+1, func(c *call, at int64) int { return cmp.Compare(c.start, at) })
-	for j := i - 1; j >= 0 && o.reach[j] >= n.Start-most; j-- {
+	for j := i - 1; j >= 0 && o.reach[j] >= n.Start-maximum; j-- {
 		consider(o.calls[j])
 	}
-	for ; i < len(o.calls) && o.calls[i].start <= n.Start+most; i++ {
+	for ; i < len(o.calls) && o.calls[i].start <= n.Start+maximum; i++ {
 		consider(o.calls[i])
 	}
 	return best
 }
 
 // read finds what the model said: as the outermost span has it, else another span,
-// else a record; text that is told apart comes first.
+// else a record; text that is built apart comes first.
 func (c *call) read() {
 	slices.SortStableFunc(c.nodes, func(x, y *node) int {
 		return cmp.Or(cmp.Compare(truth(x.record), truth(y.record)), compareNodes(x, y))
@@ -373,9 +373,9 @@ func (c *call) read() {
 			answers = append(answers, n.Output...)
 		}
 	}
-	if len(answers) > 0 && !saysText(c.output) {
-		said := slices.DeleteFunc(slices.Clone(answers), func(p fact.Part) bool { return p.Kind == fact.PartCall || p.Kind == fact.PartResult })
-		c.output = append(said, c.output...)
+	if len(answers) > 0 && !hasText(c.output) {
+		given := slices.DeleteFunc(slices.Clone(answers), func(p fact.Part) bool { return p.Kind == fact.PartCall || p.Kind == fact.PartResult })
+		c.output = append(given, c.output...)
 	}
 }
 
@@ -386,7 +386,7 @@ func truth(b bool) int {
 	return 0
 }
 
-func saysText(parts []fact.Part) bool {
+func hasText(parts []fact.Part) bool {
 	return slices.ContainsFunc(parts, func(p fact.Part) bool { return p.Kind == fact.PartText })
 }
 
@@ -421,9 +421,9 @@ func (c *call) unfinished() bool {
 	return slices.ContainsFunc(c.nodes, func(n *node) bool { return n.Unfinished }) && !c.finished() && c.failed() == "" && len(c.output) == 0
 }
 
-// settleBasis reads the counts of all calls of a turn alike, where no source tells
+// chooseBasis reads the counts of all calls of a turn alike, where no source tells
 // how they are counted: if one of them cannot include the cache, none does.
-func (m *measures) settleBasis(calls []*call) {
+func (m *measures) chooseBasis(calls []*call) {
 	each := func(do func(n *node)) {
 		for _, c := range calls {
 			for _, n := range c.nodes {

@@ -18,9 +18,9 @@ import (
 // reach across and the turns that go on. Its size does not depend on how long they
 // have been going on.
 type carry struct {
-	Spines []spine     `json:"spines,omitempty"`
-	Seats  []seatCarry `json:"seats,omitempty"`
-	Turns  []turnCarry `json:"turns,omitempty"`
+	Spines     []spine          `json:"spines,omitempty"`
+	ParentRefs []parentRefCarry `json:"seats,omitempty"`
+	Turns      []turnCarry      `json:"turns,omitempty"`
 }
 
 // spine is what became of a fact that reaches across a cut, and what it hands down
@@ -30,7 +30,7 @@ type spine struct {
 	Source  string `json:"source"`
 
 	Session string `json:"session"`
-	Side    string `json:"side,omitempty"`
+	Purpose string `json:"side,omitempty"`
 	Agent   string `json:"agent,omitempty"`
 	Message string `json:"message,omitempty"`
 	Part    string `json:"part,omitempty"`
@@ -40,20 +40,20 @@ type spine struct {
 
 	Given          string `json:"given,omitempty"`
 	Base           string `json:"base,omitempty"`
-	Seat           int    `json:"seat,omitempty"` // index among the seats, plus one
+	ParentRef      int    `json:"seat,omitempty"` // index among the parent references, plus one
 	InheritedAgent string `json:"inherited_agent,omitempty"`
 	InheritedSide  string `json:"inherited_side,omitempty"`
-	// Seated says that a sub-agent hangs on it.
-	Seated bool `json:"seated,omitempty"`
+	// Attached says that a sub-agent hangs on it.
+	Attached bool `json:"seated,omitempty"`
 
 	// Asked is what a turn's last model call was asked, as brief writes it.
 	Asked string `json:"-"`
 }
 
-func (s *spine) seated() bool { return s != nil && s.Seated }
+func (s *spine) attached() bool { return s != nil && s.Attached }
 
-// seatCarry is a seat; From is the index of its fact among the spines.
-type seatCarry struct {
+// parentRefCarry is a parent reference; From is the index of its fact among the spines.
+type parentRefCarry struct {
 	Session string `json:"session"`
 	Parent  string `json:"parent"`
 	From    int    `json:"from"`
@@ -88,9 +88,9 @@ type turnCarry struct {
 	// Text is the last text, unless it is long. Answers are marks of the last answers.
 	Text    string   `json:"text,omitempty"`
 	Answers []string `json:"answers,omitempty"`
-	// Told is how much of what the turn's root says its texts have told so far, -1 when
+	// Reported is how much of what the turn's root says its texts have told so far, -1 when
 	// they say something else.
-	Told int `json:"told,omitempty"`
+	Reported int `json:"told,omitempty"`
 
 	// Open are the calls of which more may be reported, Closed marks of the ids of
 	// others, Unasked of those that no model call is known to have asked for.
@@ -160,8 +160,8 @@ func brief(text string) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// resumeSeats gives what reaches into the window its session and its seat back.
-func (a *assembly) resumeSeats() {
+// resumeParentRefs gives what reaches into the window its session and its parent reference back.
+func (a *assembly) resumeParentRefs() {
 	if a.carried == nil {
 		return
 	}
@@ -169,25 +169,25 @@ func (a *assembly) resumeSeats() {
 	for _, n := range a.nodes {
 		if c := n.context; c != nil {
 			nodes[c] = n
-			n.session, n.side, n.agent, n.given, n.base = c.Session, c.Side, c.Agent, c.Given, c.Base
-			n.placed = store.Placement{SessionID: c.Session, MessageID: c.Message, PartID: c.Part}
-			n.wraps = new(true)
+			n.session, n.side, n.agent, n.given, n.base = c.Session, c.Purpose, c.Agent, c.Given, c.Base
+			n.attribution = store.Attribution{SessionID: c.Session, MessageID: c.Message, PartID: c.Part}
+			n.isWrapper = new(true)
 		}
 	}
-	seats := make([]*seat, len(a.carried.Seats))
-	for i, c := range a.carried.Seats {
+	parentRefs := make([]*parentRef, len(a.carried.ParentRefs))
+	for i, c := range a.carried.ParentRefs {
 		from := nodes[&a.carried.Spines[c.From]]
 		if from == nil {
 			continue
 		}
-		s := seat{session: c.Session, parent: c.Parent, from: from}
-		seats[i] = &s
-		a.seats = append(a.seats, &s)
-		a.seatBy[s] = &s
+		s := parentRef{session: c.Session, parent: c.Parent, from: from}
+		parentRefs[i] = &s
+		a.parentRefs = append(a.parentRefs, &s)
+		a.parentRefBy[s] = &s
 	}
 	for c, n := range nodes {
-		if c.Seat > 0 {
-			n.seat = seats[c.Seat-1]
+		if c.ParentRef > 0 {
+			n.parentRef = parentRefs[c.ParentRef-1]
 		}
 	}
 }
@@ -228,9 +228,9 @@ func (a *assembly) resumeTurns() {
 	}
 }
 
-// mostStreams bounds the sessions of sub-agents that no tool call holds whose turns
+// maxStreams bounds the sessions of sub-agents that no tool call holds whose turns
 // go on.
-const mostStreams = 8
+const maxStreams = 8
 
 // keepOpen finds the turns that go on after the window: the last one of each
 // session, and those whose root reaches beyond. What a sub-agent does ends with the
@@ -242,20 +242,20 @@ func (a *assembly) keepOpen() {
 	var loose []*stream
 	for _, id := range a.order {
 		s := a.sessions[id]
-		if s.seat != nil && s.seat.from != nil && s.seat.from.End <= a.until {
+		if s.parentRef != nil && s.parentRef.from != nil && s.parentRef.from.End <= a.until {
 			continue
 		}
 		for _, t := range s.turns {
 			t.open = t == s.now || slices.ContainsFunc(t.roots, func(r *node) bool { return r.End > a.until })
 		}
-		if (s.seat == nil || s.seat.from == nil) && s.now != nil {
+		if (s.parentRef == nil || s.parentRef.from == nil) && s.now != nil {
 			loose = append(loose, s)
 		}
 	}
 	slices.SortFunc(loose, func(x, y *stream) int {
 		return cmp.Or(cmp.Compare(y.now.latest(), x.now.latest()), strings.Compare(x.id, y.id))
 	})
-	for _, s := range loose[min(len(loose), mostStreams):] {
+	for _, s := range loose[min(len(loose), maxStreams):] {
 		for _, t := range s.turns {
 			t.open = false
 		}
@@ -295,27 +295,27 @@ func (a *assembly) carry() (*carry, []fact.Fact) {
 			around = append(around, *n.Fact)
 		}
 	}
-	seats := make(map[*seat]int)
-	for _, st := range a.seats {
+	parentRefs := make(map[*parentRef]int)
+	for _, st := range a.parentRefs {
 		if from, across := index[st.from]; across && st.from != nil {
-			c.Seats = append(c.Seats, seatCarry{Session: st.session, Parent: st.parent, From: from})
-			seats[st] = len(c.Seats)
+			c.ParentRefs = append(c.ParentRefs, parentRefCarry{Session: st.session, Parent: st.parent, From: from})
+			parentRefs[st] = len(c.ParentRefs)
 		}
 	}
 	c.Spines = make([]spine, len(around))
 	for n, i := range index {
 		s := &c.Spines[i]
 		*s = spine{
-			TraceID: n.TraceID, Source: n.Source, Session: n.session, Side: n.side, Agent: n.agent, Message: n.placed.MessageID, Part: n.placed.PartID,
-			Turn: turns[n.turn], Given: n.given, Base: n.base, Seat: seats[n.seat], InheritedAgent: n.inheritedAgent, InheritedSide: n.inheritedSide,
+			TraceID: n.TraceID, Source: n.Source, Session: n.session, Purpose: n.side, Agent: n.agent, Message: n.attribution.MessageID, Part: n.attribution.PartID,
+			Turn: turns[n.turn], Given: n.given, Base: n.base, ParentRef: parentRefs[n.parentRef], InheritedAgent: n.inheritedAgent, InheritedSide: n.inheritedSide,
 		}
 		if n.turn != nil && s.Turn > 0 {
 			s.Root = slices.Contains(n.turn.roots, n)
 		}
 		if n.context != nil {
-			s.InheritedAgent, s.InheritedSide, s.Seated = n.context.InheritedAgent, n.context.InheritedSide, n.context.Seated
+			s.InheritedAgent, s.InheritedSide, s.Attached = n.context.InheritedAgent, n.context.InheritedSide, n.context.Attached
 		}
-		s.Seated = s.Seated || slices.ContainsFunc(a.seats, func(st *seat) bool { return st.from == n })
+		s.Attached = s.Attached || slices.ContainsFunc(a.parentRefs, func(st *parentRef) bool { return st.from == n })
 	}
 	return c, around
 }
@@ -335,7 +335,7 @@ func (t *turn) keep(w *writer, until int64) {
 			c.Call.Asked = brief(textOf(askedBy(n.Fact)))
 		}
 	}
-	c.Told = w.toldOfRoot(until)
+	c.Reported = w.reportedOfRoot(until)
 	w.keepCalls(&c, until)
 	t.kept = &c
 }
@@ -355,14 +355,14 @@ func (w *writer) thought() bool {
 
 // lastText is the last text of the message, "" where it is long.
 func (w *writer) lastText() string {
-	const most = 16 << 10
+	const maximum = 16 << 10
 	text := ""
 	if texts := w.texts(); len(texts) > 0 {
 		text = texts[len(texts)-1]
 	} else if c := w.resumed(); c != nil {
 		text = c.Text
 	}
-	if len(text) > most {
+	if len(text) > maximum {
 		return ""
 	}
 	return text
@@ -386,36 +386,36 @@ func (t *turn) rootText(until int64) string {
 	return ""
 }
 
-// toldOfRoot counts the bytes of rootText with which the texts so far begin it, -1
+// reportedOfRoot counts the bytes of rootText with which the texts so far begin it, -1
 // when they say something else.
-func (w *writer) toldOfRoot(until int64) int {
-	told := 0
+func (w *writer) reportedOfRoot(until int64) int {
+	written := 0
 	if c := w.resumed(); c != nil {
-		told = c.Told
+		written = c.Reported
 	}
 	all := w.turn.rootText(until)
-	if told < 0 || told > len(all) {
+	if written < 0 || written > len(all) {
 		return -1
 	}
-	said := squeeze(strings.Join(w.texts(), ""))
-	if !strings.HasPrefix(all[told:], said) {
+	given := squeeze(strings.Join(w.texts(), ""))
+	if !strings.HasPrefix(all[written:], given) {
 		return -1
 	}
-	return told + len(said)
+	return written + len(given)
 }
 
 func squeeze(s string) string { return strings.Join(strings.Fields(s), "") }
 
 // afterSqueezed is what follows so many bytes of a text, blanks not counted.
-func afterSqueezed(text string, told int) string {
+func afterSqueezed(text string, written int) string {
 	for i, r := range text {
 		if strings.TrimSpace(string(r)) == "" {
 			continue
 		}
-		if told <= 0 {
+		if written <= 0 {
 			return strings.TrimSpace(text[i:])
 		}
-		told -= len(string(r))
+		written -= len(string(r))
 	}
 	return ""
 }

@@ -119,9 +119,9 @@ func randomFacts(r *rand.Rand, n int) []fact.Fact {
 	for i := range n {
 		f := fact.Fact{
 			Kind: kinds[r.IntN(len(kinds))], Dialect: "fuzz", TraceID: few("t", 2), Name: one("a", "b"), Start: epoch + r.Int64N(50)*unit,
-			Session: few("s", 2), SessionRank: r.IntN(3), TurnID: few("u", 2), RequestID: few("r", 3), CallID: few("c", 3), Rooted: yes(3),
+			Session: few("s", 2), SessionRank: r.IntN(3), TurnID: few("u", 2), RequestID: few("r", 3), CallID: few("c", 3), RequiresTurn: yes(3),
 			Agent: one("", "", "x", "y"), Service: one("", "svc"), Output: parts(), Finish: one("", "", "stop", "tool_use", "abort", "error"), Aborted: yes(10),
-			ResponseID: few("resp", 2), Side: one("", "", "", "", "title", "compaction"),
+			ResponseID: few("resp", 2), Purpose: one("", "", "", "", "title", "compaction"),
 		}
 		if f.End = f.Start + r.Int64N(20)*unit; yes(12) {
 			f.End = 0
@@ -166,7 +166,7 @@ func randomFacts(r *rand.Rand, n int) []fact.Fact {
 			f.Compacted = &fact.Compacted{Summary: text(), TokensBefore: r.Int64N(9), TokensAfter: r.Int64N(9)}
 		}
 		if yes(6) {
-			f.About = &fact.About{Title: text(), ParentSession: few("s", 2), Rules: raw(), Mode: text()}
+			f.SessionAttrs = &fact.SessionAttrs{Title: text(), ParentSession: few("s", 2), Rules: raw(), Mode: text()}
 		}
 		if yes(6) {
 			f.Extra, f.Problems = raw(), []string{text()}

@@ -39,9 +39,9 @@ type writer struct {
 	measures measures
 }
 
-// reportTurn writes what the window has of the turn's messages. seats are those of
+// reportTurn writes what the window has of the turn's messages. parent references are those of
 // its tool calls. It reports whether the assistant's message has begun.
-func (a *assembly) reportTurn(t *turn, seats []*seat) (begun bool) {
+func (a *assembly) reportTurn(t *turn, parentRefs []*parentRef) (begun bool) {
 	user := a.reportUser(t)
 	calls, lost := t.restore(t.findCalls(), a.from, a.ahead)
 	tools := t.findTools(calls)
@@ -69,7 +69,7 @@ func (a *assembly) reportTurn(t *turn, seats []*seat) (begun bool) {
 	}
 	w.measures.addCalls(calls)
 	w.measures.addFacts(t.nodes)
-	w.measures.Elsewhere = w.measures.Elsewhere.Add(a.usageElsewhere(t, seats))
+	w.measures.Elsewhere = w.measures.Elsewhere.Add(a.usageElsewhere(t, parentRefs))
 	lost = w.reportRoots(calls, a.from, a.until) || lost
 	w.measures.addRoots(t, a.until)
 	w.measures.Lost = w.measures.Lost || lost
@@ -94,7 +94,7 @@ func (a *assembly) reportTurn(t *turn, seats []*seat) (begun bool) {
 			n.place(t.session, user.id, "")
 		}
 	}
-	for _, st := range seats {
+	for _, st := range parentRefs {
 		w.mention(st)
 	}
 	written.Parts = slices.Concat(w.rewritten, w.Parts)
@@ -398,7 +398,7 @@ func (a *assembly) reportUnanswered(t *turn, at int64) {
 		}
 		if len(w.Parts) > 0 {
 			a.messages = append(a.messages, w.AssembledMessage)
-			n.placed.Others = append(n.placed.Others, w.ID)
+			n.attribution.Others = append(n.attribution.Others, w.ID)
 		}
 	}
 }
@@ -446,7 +446,7 @@ func (w *writer) reportCall(c *call, until int64) {
 		p := &c.output[i]
 		switch p.Kind {
 		case fact.PartCall:
-			if w.settled(p) {
+			if w.finished(p) {
 				w.asks[p.CallID]++
 				continue
 			}
@@ -456,7 +456,7 @@ func (w *writer) reportCall(c *call, until int64) {
 			}
 			w.reportTool(x, p)
 		case fact.PartResult:
-			// It is told with its call.
+			// It is built with its call.
 		default:
 			w.reportPart(p, key, c.start, max(c.start, c.end))
 		}
@@ -471,7 +471,7 @@ func (w *writer) reportCall(c *call, until int64) {
 	}
 	for _, n := range c.nodes {
 		if len(w.Parts) > began && n.Kind == fact.Answer {
-			n.placed.PartID = w.Parts[began].ID
+			n.attribution.PartID = w.Parts[began].ID
 		}
 	}
 }
@@ -485,7 +485,7 @@ func (w *writer) runs(from, until int64) bool {
 // answer, where that of the model call was lost or not told. It reports whether one
 // must have been lost.
 func (w *writer) reportRoots(calls []*call, from, until int64) (lost bool) {
-	told := w.texts()
+	written := w.texts()
 	known := make(map[string]bool)
 	for i := range w.Parts {
 		if p := &w.Parts[i]; p.ToolCallID != nil {
@@ -494,12 +494,12 @@ func (w *writer) reportRoots(calls []*call, from, until int64) (lost bool) {
 	}
 	thought := w.thought()
 	if c := w.resumed(); c != nil && c.Text != "" {
-		told = append([]string{c.Text}, told...)
+		written = append([]string{c.Text}, written...)
 	}
 	// What a call that asked for a tool is followed by, another call said.
 	again := w.ran()
 	called := len(calls) > 0 || w.measures.Calls > 0
-	rest := w.untold(from)
+	rest := w.notReported(from)
 	for _, r := range w.turn.roots {
 		if r.End > until && until != unbounded {
 			continue
@@ -509,10 +509,10 @@ func (w *writer) reportRoots(calls []*call, from, until int64) (lost bool) {
 			p := r.Output[i]
 			switch p.Kind {
 			case fact.PartText:
-				if p.Text = unsaid(rest(r, p.Text), told); p.Text == "" || i < repeated {
+				if p.Text = unreported(rest(r, p.Text), written); p.Text == "" || i < repeated {
 					continue
 				}
-				told = append(told, p.Text)
+				written = append(written, p.Text)
 			case fact.PartReasoning:
 				if thought {
 					continue
@@ -579,7 +579,7 @@ func (w *writer) absent(partType, why, key string, at int64) {
 
 // untold returns a function that leaves out of a root's texts what the windows
 // before this one and its own parts tell, one after another.
-func (w *writer) untold(from int64) func(r *node, text string) string {
+func (w *writer) notReported(from int64) func(r *node, text string) string {
 	c := w.resumed()
 	if c == nil {
 		return func(_ *node, text string) string { return text }
@@ -590,20 +590,20 @@ func (w *writer) untold(from int64) func(r *node, text string) string {
 			first = r
 		}
 	}
-	told := -1
-	if first != nil && c.Told >= 0 {
-		all, said := squeeze(textOf(first.Output)), squeeze(strings.Join(w.texts(), ""))
-		if c.Told <= len(all) && strings.HasPrefix(all[c.Told:], said) {
-			told = c.Told + len(said)
+	written := -1
+	if first != nil && c.Reported >= 0 {
+		all, given := squeeze(textOf(first.Output)), squeeze(strings.Join(w.texts(), ""))
+		if c.Reported <= len(all) && strings.HasPrefix(all[c.Reported:], given) {
+			written = c.Reported + len(given)
 		}
 	}
 	return func(r *node, text string) string {
-		if r != first || told < 0 {
+		if r != first || written < 0 {
 			return text
 		}
 		n := len(squeeze(text))
-		text = afterSqueezed(text, told)
-		told = max(0, told-n)
+		text = afterSqueezed(text, written)
+		written = max(0, written-n)
 		return text
 	}
 }
@@ -629,22 +629,22 @@ func (w *writer) texts() []string {
 
 // unsaid returns what a text adds to what was told: a root's may be the last
 // answer, or all of them, with other blanks between.
-func unsaid(text string, told []string) string {
+func unreported(text string, written []string) string {
 	rest := strings.TrimSpace(text)
-	if rest == "" || len(told) == 0 {
+	if rest == "" || len(written) == 0 {
 		return rest
 	}
-	for _, said := range told {
-		if said = strings.TrimSpace(said); strings.Contains(said, rest) {
+	for _, given := range written {
+		if given = strings.TrimSpace(given); strings.Contains(given, rest) {
 			return ""
 		}
 	}
-	if strings.Contains(strings.Join(told, "\n"), rest) {
+	if strings.Contains(strings.Join(written, "\n"), rest) {
 		return ""
 	}
 	all := true
-	for _, said := range told {
-		cut, begins := strings.CutPrefix(rest, strings.TrimSpace(said))
+	for _, given := range written {
+		cut, begins := strings.CutPrefix(rest, strings.TrimSpace(given))
 		if !begins {
 			all = false
 			break
@@ -654,7 +654,7 @@ func unsaid(text string, told []string) string {
 	if all {
 		return rest
 	}
-	if strings.Contains(squeeze(text), squeeze(strings.Join(told, ""))) {
+	if strings.Contains(squeeze(text), squeeze(strings.Join(written, ""))) {
 		return ""
 	}
 	return strings.TrimSpace(text)

@@ -13,7 +13,7 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// maxProblems bounds the flaws that a message keeps, maxRaws the model calls whose
+// maxProblems bounds the problems that a message keeps, maxRaws the model calls whose
 // usage it keeps as the source wrote it, maxRaw the bytes of what roots counted.
 const (
 	maxProblems = 8
@@ -50,10 +50,10 @@ type measures struct {
 	RootCost  *float64      `json:"root_cost,omitempty"`
 	Elsewhere session.Usage `json:"elsewhere,omitzero"`
 
-	// Rooted says that there is always a root above one of the facts, Topped that there
+	// RequiresTurn says that there is always a root above one of the facts, Topped that there
 	// is one above which there need not be another.
-	Rooted bool `json:"rooted,omitempty"`
-	Topped bool `json:"topped,omitempty"`
+	RequiresTurn bool `json:"rooted,omitempty"`
+	Topped       bool `json:"topped,omitempty"`
 	// Unfinished says that a call was not seen to end, RootUnfinished that a root was not.
 	Unfinished     bool `json:"unfinished,omitempty"`
 	RootUnfinished bool `json:"root_unfinished,omitempty"`
@@ -101,7 +101,7 @@ type rootEnd struct {
 // addCalls adds what model calls say.
 func (m *measures) addCalls(calls []*call) {
 	trace := &m.Message.Trace
-	m.settleBasis(calls)
+	m.chooseBasis(calls)
 	for _, c := range calls {
 		m.Calls++
 		if !c.guessed {
@@ -189,7 +189,7 @@ func (m *measures) addFacts(nodes []*node) {
 			m.Latest = max(m.Latest, n.End)
 		}
 		m.End = max(m.End, n.End)
-		m.Rooted = m.Rooted || n.Rooted
+		m.RequiresTurn = m.RequiresTurn || n.RequiresTurn
 		m.addSource(n)
 		for _, p := range n.Problems {
 			m.problem(p + n.named())
@@ -198,7 +198,7 @@ func (m *measures) addFacts(nodes []*node) {
 			if m.FirstRoot == nil {
 				m.FirstRoot = &n.Start
 			}
-			m.Topped = m.Topped || !n.Rooted || n.above(fact.Turn) != nil
+			m.Topped = m.Topped || !n.RequiresTurn || n.above(fact.Turn) != nil
 		}
 		if n.Kind == fact.ModelCall && m.HiddenAt == nil {
 			m.HiddenAt = n.hiddenAt()
@@ -264,7 +264,7 @@ func (m *measures) addRoots(t *turn, until int64) {
 		if m.RootUsage != nil {
 			sum = *m.RootUsage
 			sum.Tokens = sum.Tokens.Add(r.Usage.Tokens)
-			both, err := json.Marshal([]json.RawMessage{soundJSON(sum.Raw, "null"), soundJSON(r.Usage.Raw, "null")})
+			both, err := json.Marshal([]json.RawMessage{validJSON(sum.Raw, "null"), validJSON(r.Usage.Raw, "null")})
 			if err == nil && len(both) <= maxRaw {
 				sum.Raw = both
 			}
@@ -289,7 +289,7 @@ func (m measures) metadata(t *turn) string {
 	trace.PendingApproval = m.Pending
 	// The span of the whole turn is known to exist and missing where nothing is above what
 	// always has a turn above it.
-	trace.Incomplete = m.Lost || m.Unfinished || m.RootUnfinished && !m.Finished || m.Rooted && !m.Topped
+	trace.Incomplete = m.Lost || m.Unfinished || m.RootUnfinished && !m.Finished || m.RequiresTurn && !m.Topped
 	raw, err := marshal(m.Message)
 	if err != nil { // a raw value that is not JSON
 		trace.UsageRaw = nil
@@ -311,7 +311,7 @@ func (m *measures) setUsage() {
 			steps = *message.Usage
 		}
 		switch {
-		case !stepped && !(m.Calls > 0 && whole), stepped && knowsMore(u, steps, m.Elsewhere, whole):
+		case !stepped && !(m.Calls > 0 && whole), stepped && moreComplete(u, steps, m.Elsewhere, whole):
 			tokens := u.Tokens
 			message.Usage, trace.UsageBasis, raws = &tokens, u.Basis, nil
 			if u.Raw != nil {
@@ -390,12 +390,12 @@ func (m *measures) problem(problem string) {
 // ended.
 func (root *rootEnd) cutOff() bool { return root.Finish == "other" || root.Finish == "unknown" }
 
-// knowsMore reports whether the root's count stands against the sum over the calls:
+// moreComplete reports whether the root's count stands against the sum over the calls:
 // where it tells more apart, or knows of calls that were lost or do not say what they
 // used. Where the calls tell of all, whole, a root that counts more counts something
 // else, such as all that its agent has ever done; and the calls of sub-agents are
 // counted in their own sessions.
-func knowsMore(root *fact.Usage, calls, elsewhere session.Usage, whole bool) bool {
+func moreComplete(root *fact.Usage, calls, elsewhere session.Usage, whole bool) bool {
 	all, own := root.Tokens.Total(), calls.Total()
 	switch {
 	case all == own:
@@ -414,19 +414,19 @@ func (m *measures) accounted(stated, steps session.Usage) bool {
 }
 
 // usageElsewhere sums what the model calls of sub-agents below the turn used.
-func (a *assembly) usageElsewhere(t *turn, seats []*seat) session.Usage {
+func (a *assembly) usageElsewhere(t *turn, parentRefs []*parentRef) session.Usage {
 	var sum session.Usage
 	var below func(*node)
 	below = func(n *node) {
 		for _, k := range n.kids {
-			if k.Kind == fact.ModelCall && k.session != t.session && k.Usage != nil && !k.record && !wraps(k) {
+			if k.Kind == fact.ModelCall && k.session != t.session && k.Usage != nil && !k.record && !isWrapper(k) {
 				sum = sum.Add(k.Usage.Tokens)
 				continue
 			}
 			below(k)
 		}
 	}
-	for _, st := range seats {
+	for _, st := range parentRefs {
 		below(st.from)
 	}
 	return sum
@@ -442,7 +442,7 @@ func (m *measures) ended(stop string) (reason, text string) {
 	case stop == "error", root != nil && root.Failed && (m.Asks || m.Calls == 0 || m.Failed != ""):
 		reason = "error"
 	case m.Asks && root != nil && root.cutOff():
-		return "", "" // an answer was cut off of which nothing is told
+		return "", "" // an answer was cut off of which nothing is built
 	case stop != "" && (root != nil || stop != "tool-calls"):
 		return "finish", ""
 	case m.Failed != "":

@@ -271,11 +271,11 @@ func set(f *fact.Fact, key, word string) (err error) {
 		}
 		return f.Compacted
 	}
-	about := func() *fact.About {
-		if f.About == nil {
-			f.About = new(fact.About)
+	about := func() *fact.SessionAttrs {
+		if f.SessionAttrs == nil {
+			f.SessionAttrs = new(fact.SessionAttrs)
 		}
-		return f.About
+		return f.SessionAttrs
 	}
 	usage := func() *fact.Usage {
 		if f.Usage == nil {
@@ -303,9 +303,9 @@ func set(f *fact.Fact, key, word string) (err error) {
 	case "call":
 		f.CallID = text
 	case "rooted":
-		f.Rooted = true
+		f.RequiresTurn = true
 	case "side":
-		f.Side = text
+		f.Purpose = text
 	case "agent":
 		f.Agent = text
 	case "service":

@@ -225,7 +225,7 @@ func (w *writer) childOf(part string) string { return w.children[part] }
 
 // settled reports whether the model asks for a call that a window before has written
 // without knowing who asked for it.
-func (w *writer) settled(p *fact.Part) bool {
+func (w *writer) finished(p *fact.Part) bool {
 	r := w.resumed()
 	if r == nil || p.CallID == "" || w.asks[p.CallID] > 0 {
 		return false

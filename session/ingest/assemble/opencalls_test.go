@@ -85,8 +85,8 @@ func TestAToolCallIsOnePartHoweverLateItsResult(t *testing.T) {
 		Kind: fact.Permission, TraceID: "t", SpanID: "asked", Source: "asked", ParentID: "root", Start: at(late), End: at(late + 1), CallID: "bg",
 		Decision: &fact.Decision{ToolName: "build", Action: "ask", Outcome: "denied", Reason: "not now"},
 	}
-	told := requested("told", late)
-	told.Input = []fact.Message{
+	written := requested("told", late)
+	written.Input = []fact.Message{
 		{Role: "user", Parts: []fact.Part{{Kind: fact.PartText, Text: "Work on it t"}}},
 		{Role: "tool", Parts: []fact.Part{{Kind: fact.PartResult, CallID: "bg", Name: "build", Output: json.RawMessage(`"built"`)}}},
 	}
@@ -103,7 +103,7 @@ func TestAToolCallIsOnePartHoweverLateItsResult(t *testing.T) {
 			"the tool runs all the time", "output-available", "built",
 			[]fact.Fact{requested("ask", 5, "bg"), ran("bg", 7, late, ""), reported("bg", late, "built")},
 		},
-		{"a request repeats the result", "output-available", "built", []fact.Fact{requested("ask", 5, "bg"), told}},
+		{"a request repeats the result", "output-available", "built", []fact.Fact{requested("ask", 5, "bg"), written}},
 		{"it fails late", "output-error", "", []fact.Fact{requested("ask", 5, "bg"), failed}},
 		{"it is denied late", "output-error", "", []fact.Fact{requested("ask", 5, "bg"), decision}},
 		{"there is no result", "input-available", "", []fact.Fact{requested("ask", 5, "bg")}},
@@ -151,7 +151,7 @@ func TestHundredsOfToolCallsInOneStep(t *testing.T) {
 			}
 			facts := background(n, append(more, requested("ask", 5, ids...))...)
 			rankTraces(facts)
-			out, err := assemble.Windows{Home: "home", Facts: facts}.Assemble()
+			out, err := assemble.Windows{Owner: "home", Facts: facts}.Assemble()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -182,7 +182,7 @@ func shuffledWindows(t *testing.T, facts []fact.Fact) []store.AssembledMessage {
 	for i, j := range rand.New(rand.NewPCG(3, 4)).Perm(len(facts)) {
 		mixed[i] = facts[j]
 	}
-	out, err := assemble.Windows{Home: "home", Facts: mixed}.Assemble()
+	out, err := assemble.Windows{Owner: "home", Facts: mixed}.Assemble()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,21 +197,21 @@ func TestCallsWithoutResultsCarryNoMoreAndMore(t *testing.T) {
 		facts = append(facts, requested(fmt.Sprint("m", i), int64(i*10), fmt.Sprint("lost", i)))
 	}
 	rankTraces(facts)
-	out, err := assemble.Windows{Home: "home", Facts: facts}.Assemble()
+	out, err := assemble.Windows{Owner: "home", Facts: facts}.Assemble()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if n := len(callsOf(t, &out)); n != 1500 || len(out.Cuts) < 1500/assemble.DefaultSize*9/10 {
 		t.Fatalf("%d calls, %d cuts", n, len(out.Cuts))
 	}
-	most := len(out.Cuts[len(out.Cuts)/2].Carry)
+	maximum := len(out.Cuts[len(out.Cuts)/2].Carry)
 	for i, cut := range out.Cuts {
-		if len(cut.Carry) > most*11/10 {
-			t.Fatalf("cut %d carries %d bytes, %d half way", i, len(cut.Carry), most)
+		if len(cut.Carry) > maximum*11/10 {
+			t.Fatalf("cut %d carries %d bytes, %d half way", i, len(cut.Carry), maximum)
 		}
 	}
 	if strings.Count(string(out.Cuts[len(out.Cuts)-1].Carry), `"lost`) == 0 {
 		t.Error("no open call is carried")
 	}
-	t.Logf("%d cuts carry %d bytes each", len(out.Cuts), most)
+	t.Logf("%d cuts carry %d bytes each", len(out.Cuts), maximum)
 }

@@ -132,8 +132,8 @@ func (w *writer) reportTool(x *tool, asked *fact.Part) {
 	}
 	o.setState(&p)
 	meta.InputWithheld = p.Input == nil
-	p.Input = soundJSON(p.Input, "null")
-	p.Output = soundJSON(p.Output, "")
+	p.Input = validJSON(p.Input, "null")
+	p.Output = validJSON(p.Output, "")
 	w.writeTool(x, &p)
 	x.asked, x.callID = asked, id
 	if id != "" && w.Role == session.RoleAssistant {
@@ -325,8 +325,8 @@ func marshal(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
-// soundJSON returns the value, or as a JSON string what is none.
-func soundJSON(raw json.RawMessage, absent string) json.RawMessage {
+// validJSON returns the value, or as a JSON string what is none.
+func validJSON(raw json.RawMessage, absent string) json.RawMessage {
 	switch {
 	case len(raw) == 0 && absent == "":
 		return nil
@@ -350,13 +350,13 @@ func (w *writer) allParts() (all []*session.Part) {
 }
 
 // mention notes on a tool's part which session the call started.
-func (w *writer) mention(st *seat) {
+func (w *writer) mention(st *parentRef) {
 	if w.children == nil {
 		w.children = make(map[string]string)
 	}
-	w.children[st.from.placed.PartID] = st.session
+	w.children[st.from.attribution.PartID] = st.session
 	for _, p := range w.allParts() {
-		if p.ID != st.from.placed.PartID {
+		if p.ID != st.from.attribution.PartID {
 			continue
 		}
 		var data toolPart
@@ -392,14 +392,14 @@ func (a *assembly) decide(w *writer) {
 			}
 		}
 		row := store.Decision{
-			SessionID: w.SessionID, MessageID: w.ID, PartID: best.placed.PartID, ToolCallID: cmp.Or(x.id, w.callOf(best.placed.PartID)), ToolID: cmp.Or(d.ToolName, x.name),
+			SessionID: w.SessionID, MessageID: w.ID, PartID: best.attribution.PartID, ToolCallID: cmp.Or(x.id, w.callOf(best.attribution.PartID)), ToolID: cmp.Or(d.ToolName, x.name),
 			Pattern: d.Pattern, Action: d.Action, Source: d.Source, Outcome: d.Outcome, Reply: d.Reply, Reason: d.Reason, WaitedMS: d.WaitedMS,
 			DecidedAt: best.End / 1e6, TraceID: best.TraceID, SpanID: best.SpanID,
 		}
 		row.ID = spans.DeriveIDNano(spans.PrefixPermission, best.End, w.ID, row.PartID, row.ToolCallID)
 		a.decisions = append(a.decisions, row)
 		for _, n := range x.decisions {
-			n.placed.DecisionID = row.ID
+			n.attribution.DecisionID = row.ID
 		}
 	}
 }
@@ -413,12 +413,12 @@ func (a *assembly) refuse(w *writer, x *tool) {
 	}
 	n := x.nodes[i]
 	row := store.Decision{
-		SessionID: w.SessionID, MessageID: w.ID, PartID: n.placed.PartID, ToolCallID: cmp.Or(x.id, w.callOf(n.placed.PartID)), ToolID: x.name,
+		SessionID: w.SessionID, MessageID: w.ID, PartID: n.attribution.PartID, ToolCallID: cmp.Or(x.id, w.callOf(n.attribution.PartID)), ToolID: x.name,
 		Action: "deny", Outcome: "denied", Reason: n.Error, DecidedAt: n.End / 1e6, TraceID: n.TraceID, SpanID: n.SpanID,
 	}
 	row.ID = spans.DeriveIDNano(spans.PrefixPermission, n.End, w.ID, row.PartID, row.ToolCallID)
 	a.decisions = append(a.decisions, row)
-	n.placed.DecisionID = row.ID
+	n.attribution.DecisionID = row.ID
 }
 
 func (w *writer) callOf(partID string) string {

@@ -16,19 +16,19 @@ func (t *turn) restore(calls []*call, from int64, ahead []fact.Fact) (restored [
 	before := 0 // calls from it on are no part of what was asked
 	for i, c := range calls {
 		for _, n := range c.nodes {
-			if said := answersIn(n.Input); len(said) > 0 {
-				asked, before = said, i
+			if given := answersIn(n.Input); len(given) > 0 {
+				asked, before = given, i
 			}
 		}
 	}
 	for _, r := range t.roots {
-		if said := answersIn(r.Input); len(said) > 0 && len(asked) == 0 && len(calls) > 0 {
-			asked = said
+		if given := answersIn(r.Input); len(given) > 0 && len(asked) == 0 && len(calls) > 0 {
+			asked = given
 		}
 	}
 	for i := range ahead {
-		if said := answersIn(ahead[i].Input); len(said) > 0 && t.answers(calls, said) {
-			asked, before = said, len(calls)
+		if given := answersIn(ahead[i].Input); len(given) > 0 && t.answers(calls, given) {
+			asked, before = given, len(calls)
 		}
 	}
 	if rest, known := t.unrepeated(asked); known {
@@ -43,13 +43,13 @@ func (t *turn) restore(calls []*call, from int64, ahead []fact.Fact) (restored [
 			restored = append(restored, calls[next]) // failed, and said nothing
 			next++
 		}
-		if next < before && calls[next].said(m) {
+		if next < before && calls[next].given(m) {
 			calls[next].complete(m)
 			restored = append(restored, calls[next])
 			next++
 			continue
 		}
-		if slices.ContainsFunc(calls[:before], func(c *call) bool { return c.said(m) }) {
+		if slices.ContainsFunc(calls[:before], func(c *call) bool { return c.given(m) }) {
 			continue // reported in another order: nothing is lost
 		}
 		// Several messages in a row were joined. The supervisor of LangGraph appends one of its
@@ -80,14 +80,14 @@ func (t *turn) restore(calls []*call, from int64, ahead []fact.Fact) (restored [
 // with it.
 func (c *call) saidAlone(m *fact.Message) bool {
 	return len(m.Parts) > 1 && m.Parts[0].Kind == fact.PartText && len(c.output) > 0 && !has(c.output, fact.PartCall) &&
-		c.said(&fact.Message{Parts: m.Parts[:1]})
+		c.given(&fact.Message{Parts: m.Parts[:1]})
 }
 
 // answers reports whether one of the messages is an answer of the turn: of a call, or
 // one that asked for a tool that ran in it.
-func (t *turn) answers(calls []*call, said []fact.Message) bool {
+func (t *turn) answers(calls []*call, given []fact.Message) bool {
 	if t.resumed != nil {
-		if _, known := t.unrepeated(said); known {
+		if _, known := t.unrepeated(given); known {
 			return true
 		}
 	}
@@ -97,8 +97,8 @@ func (t *turn) answers(calls []*call, said []fact.Message) bool {
 			ran[n.CallID] = true
 		}
 	}
-	return slices.ContainsFunc(said, func(m fact.Message) bool {
-		return slices.ContainsFunc(calls, func(c *call) bool { return len(c.output) > 0 && c.said(&m) }) ||
+	return slices.ContainsFunc(given, func(m fact.Message) bool {
+		return slices.ContainsFunc(calls, func(c *call) bool { return len(c.output) > 0 && c.given(&m) }) ||
 			slices.ContainsFunc(m.Parts, func(p fact.Part) bool { return p.Kind == fact.PartCall && ran[p.CallID] })
 	})
 }
@@ -107,22 +107,22 @@ func (t *turn) answers(calls []*call, said []fact.Message) bool {
 // have a message for the text of an answer and for each of its calls: those that
 // nothing else stands between are one answer.
 func answersIn(input []fact.Message) []fact.Message {
-	var said []fact.Message
+	var given []fact.Message
 	open := false
 	for _, m := range input {
 		switch {
 		case m.Role == "user":
-			said, open = nil, false
+			given, open = nil, false
 		case m.Role == "assistant" && len(m.Parts) > 0 && open:
-			last := &said[len(said)-1]
+			last := &given[len(given)-1]
 			last.Parts = slices.Concat(last.Parts, m.Parts)
 		case m.Role == "assistant" && len(m.Parts) > 0:
-			said, open = append(said, m), true
+			given, open = append(given, m), true
 		default:
 			open = false
 		}
 	}
-	return said
+	return given
 }
 
 // blank says that the call came to nothing.
@@ -160,7 +160,7 @@ func has(parts []fact.Part, kind string) bool {
 
 // said reports whether the message is what the call answered. Of a call whose answer
 // no source tells it is taken for granted.
-func (c *call) said(m *fact.Message) bool {
+func (c *call) given(m *fact.Message) bool {
 	if len(c.output) == 0 {
 		return true
 	}

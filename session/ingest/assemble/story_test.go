@@ -31,7 +31,7 @@ var update = flag.Bool("update", false, "write what the stories come to")
 // fact. Times are milliseconds since the story's beginning. Made-up ids are
 // numbered in order of appearance.
 //
-// Every story is told again with its facts in other orders, and must come to the
+// Every story is built again with its facts in other orders, and must come to the
 // same.
 func TestStories(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
@@ -51,7 +51,7 @@ func TestStories(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := tell(t, facts)
+			got := build(t, facts)
 			if *update {
 				archive.Files = []txtar.File{{Name: "facts", Data: archive.Files[0].Data}, {Name: "sessions", Data: []byte(got)}}
 				if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
@@ -73,16 +73,16 @@ func section(a *txtar.Archive, name string) string {
 	return ""
 }
 
-// tell assembles the facts of a stretch in several orders, checks what comes of
+// tell assembles the facts of a window in several orders, checks what comes of
 // it and writes it down.
-func tell(t *testing.T, facts []fact.Fact) string {
+func build(t *testing.T, facts []fact.Fact) string {
 	t.Helper()
-	const home = "home"
+	const owner = "home"
 	rankTraces(facts)
-	out := assemble.Assemble(home, facts)
+	out := assemble.Assemble(owner, facts)
 	verify(t, facts, &out)
 	for seed := range 8 {
-		if d := gocmp.Diff(out, shuffled(home, facts, uint64(seed))); d != "" {
+		if d := gocmp.Diff(out, shuffled(owner, facts, uint64(seed))); d != "" {
 			t.Fatalf("in another order (-want +got):\n%s", d)
 		}
 	}
@@ -91,26 +91,26 @@ func tell(t *testing.T, facts []fact.Fact) string {
 
 // shuffled assembles the facts in another order, and returns the placements in the
 // order given.
-func shuffled(home string, facts []fact.Fact, seed uint64) store.Assembly {
+func shuffled(owner string, facts []fact.Fact, seed uint64) store.Assembly {
 	order := rand.New(rand.NewPCG(seed, 5)).Perm(len(facts))
 	mixed := make([]fact.Fact, len(facts))
 	for i, j := range order {
 		mixed[i] = facts[j]
 	}
-	out := assemble.Assemble(home, mixed)
-	placed := make([]store.Placement, len(facts))
+	out := assemble.Assemble(owner, mixed)
+	attribution := make([]store.Attribution, len(facts))
 	for i, j := range order {
-		placed[j] = out.Placed[i]
+		attribution[j] = out.Attribution[i]
 	}
-	out.Placed = placed
+	out.Attribution = attribution
 	return out
 }
 
 // verify checks what holds of every assembly.
 func verify(t testing.TB, facts []fact.Fact, out *store.Assembly) {
 	t.Helper()
-	if len(out.Placed) != len(facts) {
-		t.Fatalf("%d placements for %d facts", len(out.Placed), len(facts))
+	if len(out.Attribution) != len(facts) {
+		t.Fatalf("%d placements for %d facts", len(out.Attribution), len(facts))
 	}
 	owned := make(map[string]bool)
 	messages, parts, decisions := make(map[string]string), make(map[string]string), make(map[string]bool)
@@ -141,9 +141,9 @@ func verify(t testing.TB, facts []fact.Fact, out *store.Assembly) {
 			t.Errorf("decision %s hangs on message %s and part %s", d.ID, d.MessageID, d.PartID)
 		}
 	}
-	for i := range out.Placed {
-		p := &out.Placed[i]
-		if p.SessionID == "" && (p.MessageID != "" || p.DecisionID != "" || p.About != nil) {
+	for i := range out.Attribution {
+		p := &out.Attribution[i]
+		if p.SessionID == "" && (p.MessageID != "" || p.DecisionID != "" || p.SessionAttrs != nil) {
 			t.Errorf("%s is placed in no session: %+v", facts[i].Source, *p)
 		}
 		for _, id := range append([]string{p.MessageID}, p.Others...) {
@@ -183,8 +183,8 @@ func transcripts(out *store.Assembly) []*session.Transcript {
 		tr := open(out.Messages[i].SessionID)
 		tr.Messages = append(tr.Messages, session.MessageAndParts{Message: out.Messages[i].Message, Parts: out.Messages[i].Parts})
 	}
-	for i := range out.Placed {
-		if p := &out.Placed[i]; p.SessionID != "" {
+	for i := range out.Attribution {
+		if p := &out.Attribution[i]; p.SessionID != "" {
 			open(p.SessionID)
 		}
 	}
@@ -215,7 +215,7 @@ func fold(s *session.Session, out *store.Assembly) {
 		if v == nil {
 			return
 		}
-		if old, said := won[column]; !said || v.Beats(old) {
+		if old, given := won[column]; !given || v.TakesPrecedence(old) {
 			won[column] = *v
 			write(v.Text)
 		}
@@ -228,8 +228,8 @@ func fold(s *session.Session, out *store.Assembly) {
 		return &turned
 	}
 	metadata := make(map[string]json.RawMessage)
-	for i := range out.Placed {
-		c := out.Placed[i].About
+	for i := range out.Attribution {
+		c := out.Attribution[i].SessionAttrs
 		if c == nil || c.ID != s.ID {
 			continue
 		}
@@ -307,7 +307,7 @@ func narrate(facts []fact.Fact, out *store.Assembly) string {
 		}
 	}
 	for i := range facts {
-		p := &out.Placed[i]
+		p := &out.Attribution[i]
 		fmt.Fprintf(&b, "%s", strings.TrimPrefix(facts[i].Source, fact.RecordPrefix))
 		if p.SessionID == "" {
 			b.WriteString(" is told of nowhere\n")

@@ -417,23 +417,23 @@ func (t *turn) results(ahead []fact.Fact) *outcomes {
 		for i := range asked {
 			collect(asked[i].Parts, ids, names)
 		}
-		for id, told := range ids {
-			if len(told) >= len(o.byID[id]) {
-				o.byID[id] = told
+		for id, written := range ids {
+			if len(written) >= len(o.byID[id]) {
+				o.byID[id] = written
 			}
 		}
-		for name, told := range names {
-			if len(told) >= len(o.byName[name]) {
-				o.byName[name] = told
+		for name, written := range names {
+			if len(written) >= len(o.byName[name]) {
+				o.byName[name] = written
 			}
 		}
 	}
 	for _, n := range t.nodes {
 		ids := make(map[string][]*fact.Part)
 		collect(n.Output, ids, nil)
-		for id, told := range ids {
+		for id, written := range ids {
 			if o.byID[id] == nil {
-				o.byID[id] = told
+				o.byID[id] = written
 			}
 		}
 	}
@@ -475,12 +475,12 @@ func (o *outcomes) peek(id, name string) *fact.Part {
 	if o == nil {
 		return nil
 	}
-	told, key := o.byID[id], "id "+id
+	written, key := o.byID[id], "id "+id
 	if id == "" {
-		told, key = o.byName[name], "name "+name
+		written, key = o.byName[name], "name "+name
 	}
-	if i := o.asks[key]; i < len(told) {
-		return told[i]
+	if i := o.asks[key]; i < len(written) {
+		return written[i]
 	}
 	return nil
 }

@@ -108,7 +108,7 @@ func (n *node) inherit(agent, side string) {
 	if n.Kind == fact.Step && !n.record {
 		for _, k := range n.kids {
 			if k.record && k.Kind == fact.Step {
-				agent, side = cmp.Or(k.Agent, agent), cmp.Or(k.Side, side)
+				agent, side = cmp.Or(k.Agent, agent), cmp.Or(k.Purpose, side)
 			}
 		}
 	}
@@ -156,7 +156,7 @@ func (n *node) classify(above string, until int64) (side *node, others bool) {
 // above has it, or a compaction within which the model was called.
 func (n *node) setPurpose(above string) {
 	if n.Kind == fact.Turn || n.Kind == fact.ModelCall {
-		n.side = cmp.Or(n.Side, purpose(n.Fact), n.side)
+		n.side = cmp.Or(n.Purpose, purpose(n.Fact), n.side)
 	}
 	if n.side != "" {
 		return
@@ -280,7 +280,7 @@ func (s *stream) findRoots() {
 		if n.TurnID == "" {
 			t = nil
 		}
-		if t == nil && n.Rooted {
+		if t == nil && n.RequiresTurn {
 			t = orphans[n.TraceID]
 		}
 		if t == nil && last != nil && goesOn(n.Fact) && (n.TurnID == "" || last.id == "") {
@@ -295,7 +295,7 @@ func (s *stream) findRoots() {
 		if n.TurnID != "" {
 			byID[n.TurnID] = t
 		}
-		if n.Rooted {
+		if n.RequiresTurn {
 			orphans[n.TraceID] = t
 		}
 		last = t
@@ -345,15 +345,15 @@ func (s *stream) attachByID() {
 		if n.RequestID != "" && requests[n.RequestID] == nil {
 			requests[n.RequestID] = n.turn
 		}
-		announce := func(id string) {
+		request := func(id string) {
 			if id != "" && !slices.Contains(calls[id], n.turn) {
 				calls[id] = append(calls[id], n.turn)
 			}
 		}
-		announce(n.CallID)
+		request(n.CallID)
 		for i := range n.Output {
 			if n.Output[i].Kind == fact.PartCall {
-				announce(n.Output[i].CallID)
+				request(n.Output[i].CallID)
 			}
 		}
 	}
@@ -587,16 +587,16 @@ func (n *node) repeats(now *turn) bool {
 	if !other || n.TurnID != "" && now.id != "" {
 		return other && n.TurnID == now.id
 	}
-	said, asked := strings.TrimSpace(textOf(askedBy(n.Fact))), ""
+	given, asked := strings.TrimSpace(textOf(askedBy(n.Fact))), ""
 	for _, o := range now.nodes {
 		if asked = strings.TrimSpace(textOf(askedBy(o.Fact))); asked != "" {
 			break
 		}
 	}
-	if said == "" || asked == "" { // one of them withholds it
+	if given == "" || asked == "" { // one of them withholds it
 		return n.Start <= now.start+near && now.start <= n.Start+near
 	}
-	return said == asked
+	return given == asked
 }
 
 // sameQuestion reports whether two model calls were asked the same thing.
@@ -615,8 +615,8 @@ func sameAsked(prompts *turn, root *node) bool {
 	}
 	asked := strings.TrimSpace(textOf(askedBy(root.Fact)))
 	for _, n := range prompts.nodes {
-		said := strings.TrimSpace(textOf(askedBy(n.Fact)))
-		if asked == "" || said == "" || strings.Contains(asked, said) {
+		given := strings.TrimSpace(textOf(askedBy(n.Fact)))
+		if asked == "" || given == "" || strings.Contains(asked, given) {
 			return true
 		}
 	}
@@ -647,7 +647,7 @@ func askedBy(f *fact.Fact) []fact.Part {
 // model call need not begin one. It may say no where a turn begins, which costs
 // time but no truth.
 func Opens(f *fact.Fact, prompts bool) bool {
-	if f.Side != "" || purpose(f) != "" {
+	if f.Purpose != "" || purpose(f) != "" {
 		return false
 	}
 	switch f.Kind {
@@ -657,7 +657,7 @@ func Opens(f *fact.Fact, prompts bool) bool {
 		return !goesOn(f)
 	case fact.ModelCall:
 		// A record is part of a call: what it tells may not be the last that was asked.
-		return !prompts && !f.Rooted && f.ParentID == "" && !strings.HasPrefix(f.Source, fact.RecordPrefix) && len(f.Input) > 0 && !goesOn(f)
+		return !prompts && !f.RequiresTurn && f.ParentID == "" && !strings.HasPrefix(f.Source, fact.RecordPrefix) && len(f.Input) > 0 && !goesOn(f)
 	}
 	return false
 }

@@ -37,7 +37,7 @@ import (
 // may reach across: they are of the window in which they begin, and the later ones
 // know them as context. Ids are looked for among the next [Lookahead] facts.
 type Windows struct {
-	Home string
+	Owner string
 	// Carried is what was carried to the cut where the facts begin, nil where a turn
 	// opens. Around are the facts that begin before it and end after it.
 	Carried []byte
@@ -75,14 +75,14 @@ func (w Windows) Assemble() (store.Assembly, error) {
 		facts[i] = w.Facts[j]
 	}
 	c := newCutter(facts, w.Around, carried, cmp.Or(w.Size, DefaultSize))
-	out := store.Assembly{Placed: make([]store.Placement, len(facts))}
+	out := store.Assembly{Attribution: make([]store.Attribution, len(facts))}
 	messages := make(map[string]int)
 	around := w.Around
 	for from := 0; from < len(facts); {
 		a, to := w.window(c, carried, around, from)
 		for _, n := range a.nodes {
 			if n.context == nil {
-				out.Placed[order[from+n.at]] = n.placed
+				out.Attribution[order[from+n.at]] = n.attribution
 			}
 		}
 		for _, m := range a.messages {
@@ -132,7 +132,7 @@ func (w Windows) window(c *cutter, carried *carry, around []fact.Fact, from int)
 	}
 	for to := from; ; {
 		to = c.next(from, to)
-		a := &assembly{home: w.Home, carried: carried, from: begin, until: math.MaxInt64}
+		a := &assembly{owner: w.Owner, carried: carried, from: begin, until: math.MaxInt64}
 		if to < len(c.facts) {
 			a.until = c.facts[to].Start
 			for i := to; i < len(c.facts) && c.facts[i].Start == a.until; i++ {
@@ -151,8 +151,8 @@ type cutter struct {
 	size  int
 	// spans are the facts of spans, seated the tool calls that have started a sub-agent
 	// before the window.
-	spans  map[[2]string]*fact.Fact
-	seated map[[2]string]bool
+	spans    map[[2]string]*fact.Fact
+	attached map[[2]string]bool
 }
 
 func newCutter(facts, around []fact.Fact, carried *carry, size int) *cutter {
@@ -170,10 +170,10 @@ func newCutter(facts, around []fact.Fact, carried *carry, size int) *cutter {
 
 // begin notes what reaches into the next window.
 func (c *cutter) begin(carried *carry, around []fact.Fact) {
-	c.seated = make(map[[2]string]bool)
+	c.attached = make(map[[2]string]bool)
 	for i := range around {
 		f := &around[i]
-		c.seated[spanKey(f)] = carried.spineOf(f).seated()
+		c.attached[spanKey(f)] = carried.spineOf(f).attached()
 	}
 }
 
@@ -197,9 +197,9 @@ func (c *cutter) parent(f *fact.Fact) *fact.Fact {
 	return nil
 }
 
-// seat is the nearest tool call above a fact, and wrapper the nearest model call
+// parentRef is the nearest tool call above a fact, and wrapper the nearest model call
 // below that.
-func (c *cutter) seat(f *fact.Fact) (seat, wrapper *fact.Fact) {
+func (c *cutter) parentRef(f *fact.Fact) (parentRef, wrapper *fact.Fact) {
 	p := c.parent(f)
 	for depth := 0; p != nil && depth < 1000; depth++ {
 		switch {
@@ -231,7 +231,7 @@ type known struct {
 	waiting   map[string]bool          // calls that the model asked for and nothing else is reported of, by id
 	pending   map[string]int           // calls that the model asked for and no tool has run for, by name
 	spans     map[[2]string]*fact.Fact // those that what is below them is a part of
-	seated    map[[2]string]bool
+	attached  map[[2]string]bool
 }
 
 // next returns the index of the first fact of the next window: the first place
@@ -239,7 +239,7 @@ type known struct {
 func (c *cutter) next(from, after int) int {
 	k := known{
 		compacted: math.MinInt64 + near, requests: make(map[string]bool), answered: make(map[string][]*fact.Fact), calls: make(map[string]bool),
-		inner: make(map[[2]string]int), request: make(map[[2]string]string), spans: make(map[[2]string]*fact.Fact), seated: make(map[[2]string]bool),
+		inner: make(map[[2]string]int), request: make(map[[2]string]string), spans: make(map[[2]string]*fact.Fact), attached: make(map[[2]string]bool),
 		pending: make(map[string]int), waiting: make(map[string]bool),
 	}
 	for i := from; i < len(c.facts); i++ {
@@ -258,7 +258,7 @@ func (c *cutter) begins(k *known, i int) bool {
 	at := c.facts[i].Start
 	for ; i < len(c.facts) && c.facts[i].Start == at; i++ {
 		f := &c.facts[i]
-		if f.Side != "" || f.Failed || purpose(f) != "" {
+		if f.Purpose != "" || f.Failed || purpose(f) != "" {
 			continue
 		}
 		begins := false
@@ -270,7 +270,7 @@ func (c *cutter) begins(k *known, i int) bool {
 		case fact.ToolCall:
 			begins = k.last == fact.ToolCall && (f.CallID != "" || !isRecord(f))
 		}
-		if seat, _ := c.seat(f); begins && (seat == nil || seat.Start >= at || k.seated[spanKey(seat)] || c.seated[spanKey(seat)]) {
+		if parentRef, _ := c.parentRef(f); begins && (parentRef == nil || parentRef.Start >= at || k.attached[spanKey(parentRef)] || c.attached[spanKey(parentRef)]) {
 			return true
 		}
 	}
@@ -384,10 +384,10 @@ func (c *cutter) note(k *known, f *fact.Fact) {
 	k.addIDs(f)
 	k.addCalls(f)
 	k.addKind(f)
-	seat, wrapper := c.seat(f)
+	parentRef, wrapper := c.parentRef(f)
 	span := !isRecord(f)
-	if span && seat != nil && (f.Kind == fact.Turn || f.Kind == fact.ModelCall) {
-		k.seated[spanKey(seat)] = true
+	if span && parentRef != nil && (f.Kind == fact.Turn || f.Kind == fact.ModelCall) {
+		k.attached[spanKey(parentRef)] = true
 	}
 	switch f.Kind {
 	case fact.Turn, fact.Step, fact.Session, fact.ToolCall:

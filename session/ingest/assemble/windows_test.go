@@ -17,7 +17,7 @@ import (
 // small assembles facts in windows as small as they can be.
 func small(t testing.TB, w assemble.Windows) store.Assembly {
 	t.Helper()
-	w.Home, w.Size = "home", 1
+	w.Owner, w.Size = "home", 1
 	out, err := w.Assemble()
 	if err != nil {
 		t.Fatal(err)
@@ -42,11 +42,11 @@ func goesOn(t testing.TB, facts []fact.Fact) store.Assembly {
 	}
 	for i, cut := range all.Cuts {
 		w := assemble.Windows{Carried: cut.Carry}
-		var placed []store.Placement
+		var attribution []store.Attribution
 		for j := range facts {
 			switch f := facts[j]; {
 			case f.Start >= cut.At:
-				w.Facts, placed = append(w.Facts, f), append(placed, all.Placed[j])
+				w.Facts, attribution = append(w.Facts, f), append(attribution, all.Attribution[j])
 			case f.End > cut.At:
 				w.Around = append(w.Around, f)
 			}
@@ -55,7 +55,7 @@ func goesOn(t testing.TB, facts []fact.Fact) store.Assembly {
 		if d := gocmp.Diff(all.Cuts[i+1:], got.Cuts); d != "" && len(all.Cuts) > i+1 {
 			t.Fatalf("cuts after %d (-want +got):\n%s", i, d)
 		}
-		if d := gocmp.Diff(placed, got.Placed); d != "" {
+		if d := gocmp.Diff(attribution, got.Attribution); d != "" {
 			t.Fatalf("placements after cut %d (-want +got):\n%s", i, d)
 		}
 		for _, m := range got.Messages {
@@ -127,7 +127,7 @@ func TestWindowsOfALongTurn(t *testing.T) {
 		}
 		rankTraces(facts)
 		got := goesOn(t, facts)
-		want, err := assemble.Windows{Home: "home", Facts: facts, Size: len(facts)}.Assemble()
+		want, err := assemble.Windows{Owner: "home", Facts: facts, Size: len(facts)}.Assemble()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -20,7 +20,7 @@ var adk = Dialect{
 	Records:    func(r *Record) bool { return r.Scope.Name() == adkScope && isGenAIRecord(r) },
 	ReadSpan:   readADK,
 	ReadRecord: readADKRecord,
-	Says: Says{
+	Capabilities: Capabilities{
 		TopicSession:    "span",
 		TopicTurn:       "span",
 		TopicUser:       "span; opt-in: log",
@@ -82,7 +82,7 @@ func adkJSON(a Attrs, key string) json.RawMessage {
 	return raw
 }
 
-func readADK(s *Span, out *Facts) {
+func readADK(s *Span, out *Emitter) {
 	a := s.Attrs()
 	name := Text(s.Name())
 	operation := a.Str("gen_ai.operation.name")
@@ -114,17 +114,17 @@ func readADK(s *Span, out *Facts) {
 }
 
 // adkAdd adds a fact with what every span of ADK's may say.
-func adkAdd(s *Span, a Attrs, out *Facts, kind fact.Kind) *fact.Fact {
+func adkAdd(s *Span, a Attrs, out *Emitter, kind fact.Kind) *fact.Fact {
 	f := out.Add(kind)
 	f.TurnID = a.Str(adkPrefix + "invocation_id")
 	f.Agent = a.Str("gen_ai.agent.name")
 	// The first versions in Go had spans without parents.
-	f.Rooted = kind != fact.Turn && !s.ParentSpanID().IsEmpty() && s.Scope.Name() == adkScope
+	f.RequiresTurn = kind != fact.Turn && !s.ParentSpanID().IsEmpty() && s.Scope.Name() == adkScope
 	readFailure(f, s)
 	return f
 }
 
-func adkTurn(s *Span, a Attrs, out *Facts) {
+func adkTurn(s *Span, a Attrs, out *Emitter) {
 	f := adkAdd(s, a, out, fact.Turn)
 	if f.Agent == "" {
 		if name, ok := strings.CutPrefix(f.Name, "agent_run ["); ok {
@@ -133,20 +133,20 @@ func adkTurn(s *Span, a Attrs, out *Facts) {
 			f.Agent = name
 		}
 	}
-	about := fact.About{UserID: a.Str("user.id")}
+	about := fact.SessionAttrs{UserID: a.Str("user.id")}
 	if v := s.Scope.Version(); v != "" && s.Scope.Name() == adkScope {
 		about.Client = "google-adk " + Text(v)
 	}
 	if about.UserID != "" || about.Client != "" {
-		f.About = &about
+		f.SessionAttrs = &about
 	}
 }
 
-func adkCall(s *Span, a Attrs, out *Facts) {
+func adkCall(s *Span, a Attrs, out *Emitter) {
 	var c conversation
 	c.readAttrs(a)
 	for _, problem := range c.problems {
-		out.Flaw(problem)
+		out.Problem(problem)
 	}
 	asked := adkObject(a, out, "llm_request")
 	answer := adkObject(a, out, "llm_response")
@@ -186,12 +186,12 @@ func adkRequest(s *Span, a Attrs) string {
 
 // adkObject returns an attribute that holds an object, nil where it was withheld or
 // cut.
-func adkObject(a Attrs, out *Facts, key string) object {
+func adkObject(a Attrs, out *Emitter, key string) object {
 	raw := adkJSON(a, key)
 	if raw == nil {
 		return nil
 	}
-	if flawIfCut(out, key, raw) {
+	if problemIfCut(out, key, raw) {
 		raw = closeCut(json.RawMessage(text(raw)))
 	}
 	o, _ := objectOf(raw)

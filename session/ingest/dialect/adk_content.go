@@ -206,7 +206,7 @@ const (
 	adkRefuses = "call is rejected"
 )
 
-func adkTool(s *Span, a Attrs, out *Facts) {
+func adkTool(s *Span, a Attrs, out *Emitter) {
 	asked := adkJSON(a, "tool_call_args")
 	if asked == nil {
 		asked = a.JSON("gen_ai.tool.call.arguments")
@@ -215,8 +215,8 @@ func adkTool(s *Span, a Attrs, out *Facts) {
 	if answered == nil {
 		answered = a.JSON("gen_ai.tool.call.result")
 	}
-	flawIfCut(out, "the tool's input", asked)
-	cut := flawIfCut(out, "the tool's output", answered)
+	problemIfCut(out, "the tool's input", asked)
+	cut := problemIfCut(out, "the tool's output", answered)
 	tool := fact.Tool{Name: a.Str("gen_ai.tool.name"), Input: unwrapped(asked), Truncated: cut}
 	if tool.Name == "" {
 		name := strings.TrimPrefix(Text(s.Name()), "execute_tool ")
@@ -260,7 +260,7 @@ func adkTool(s *Span, a Attrs, out *Facts) {
 	}
 }
 
-func adkPermission(s *Span, a Attrs, out *Facts, id string, decision fact.Decision) {
+func adkPermission(s *Span, a Attrs, out *Emitter, id string, decision fact.Decision) {
 	f := adkAdd(s, a, out, fact.Permission)
 	f.Failed, f.Error, f.ErrorType = false, "", ""
 	f.CallID, f.Decision = id, &decision
@@ -268,7 +268,7 @@ func adkPermission(s *Span, a Attrs, out *Facts, id string, decision fact.Decisi
 
 // readADKRecord reads the records of the generic convention, and those of one
 // message, whose body has Gemini's content where the convention has none.
-func readADKRecord(r *Record, out *Facts) {
+func readADKRecord(r *Record, out *Emitter) {
 	if !messageEvent(r.Event) {
 		before := len(out.All)
 		readGenAIRecord(r, out)
@@ -299,7 +299,7 @@ func readADKRecord(r *Record, out *Facts) {
 			f.Output, f.Finish = parts, finish
 		}
 	default:
-		// What the model said is told by the choice of its own call.
+		// What the model said is built by the choice of its own call.
 		messages, _ := Messages(content)
 		if len(messages) > 0 && messages[0].Role != "assistant" && len(messages[0].Parts) > 0 {
 			f = out.Add(fact.ModelCall)
@@ -322,6 +322,6 @@ func adkRecordIDs(r *Record, f *fact.Fact) {
 		f.TurnID = id
 	}
 	if user := a.Str("user.id"); user != "" {
-		f.About = &fact.About{UserID: user}
+		f.SessionAttrs = &fact.SessionAttrs{UserID: user}
 	}
 }

@@ -21,14 +21,14 @@ func TestADK(t *testing.T) {
 	}{
 		"invocation, Python": {
 			frameworkSpan{scope: scope, version: "1.18.0", name: "invocation", root: true, resource: python},
-			[]fact.Fact{{Kind: fact.Turn, About: &fact.About{Client: "google-adk 1.18.0"}}},
+			[]fact.Fact{{Kind: fact.Turn, SessionAttrs: &fact.SessionAttrs{Client: "google-adk 1.18.0"}}},
 		},
 		"agent, Go": {
 			frameworkSpan{scope: scope, version: "2.2.0", name: "invoke_agent root_agent", root: true, attrs: map[string]any{
 				"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "root_agent", "gen_ai.agent.description": "", "gen_ai.conversation.id": "s1",
 				"gcp.vertex.agent.invocation_id": "e-1",
 			}},
-			[]fact.Fact{{Kind: fact.Turn, Session: "s1", SessionKey: "gen_ai.conversation.id", TurnID: "e-1", Agent: "root_agent", About: &fact.About{Client: "google-adk 2.2.0"}}},
+			[]fact.Fact{{Kind: fact.Turn, Session: "s1", SessionKey: "gen_ai.conversation.id", TurnID: "e-1", Agent: "root_agent", SessionAttrs: &fact.SessionAttrs{Client: "google-adk 2.2.0"}}},
 		},
 		"agent in an agent, Go": {
 			frameworkSpan{scope: scope, name: "invoke_agent helper", attrs: map[string]any{
@@ -51,7 +51,7 @@ func TestADK(t *testing.T) {
 				"gen_ai.usage.input_tokens":     100, "gen_ai.usage.output_tokens": 10, "gen_ai.response.finish_reasons": []any{"stop"},
 			}},
 			[]fact.Fact{{
-				Kind: fact.ModelCall, Session: "s1", SessionKey: "gcp.vertex.agent.session_id", TurnID: "e-1", RequestID: "call_llm:0909090909090909", Rooted: true, Agent: "root_agent",
+				Kind: fact.ModelCall, Session: "s1", SessionKey: "gcp.vertex.agent.session_id", TurnID: "e-1", RequestID: "call_llm:0909090909090909", RequiresTurn: true, Agent: "root_agent",
 				Model: &session.Model{ProviderID: "gcp.vertex.agent", ModelID: "gemini-2.5-flash"}, ResponseModel: "gemini-2.5-flash-001", Temperature: new(0.2),
 				SystemPrompt: "Be brief.", ToolCatalog: `[{"name":"get_weather","description":"tells"},{"name":"google_search","type":"google_search"}]`,
 				Input:  []fact.Message{userSays("weather in Oslo?")},
@@ -66,7 +66,7 @@ func TestADK(t *testing.T) {
 				"gen_ai.usage.reasoning.output_tokens": 30, "gen_ai.usage.cache_read.input_tokens": 40, "gen_ai.response.finish_reasons": []any{"stop"},
 			}},
 			[]fact.Fact{{
-				Kind: fact.ModelCall, Session: "s1", SessionKey: "gen_ai.conversation.id", TurnID: "e-1", RequestID: "call_llm:0102030405060708", Rooted: true, Agent: "root_agent",
+				Kind: fact.ModelCall, Session: "s1", SessionKey: "gen_ai.conversation.id", TurnID: "e-1", RequestID: "call_llm:0102030405060708", RequiresTurn: true, Agent: "root_agent",
 				Model: &session.Model{ProviderID: "gemini", ModelID: "gemini-2.5-flash"}, Finish: "stop",
 				Usage: &fact.Usage{Tokens: session.Usage{Input: 60, CacheRead: 40, Output: 10, Reasoning: 30}, Basis: fact.Inclusive},
 			}},
@@ -77,7 +77,7 @@ func TestADK(t *testing.T) {
 				"gen_ai.usage.input_tokens": 7, "gen_ai.usage.output_tokens": 3, "gen_ai.usage.experimental.reasoning_tokens": 2,
 			}},
 			[]fact.Fact{{
-				Kind: fact.ModelCall, RequestID: "call_llm:0909090909090909", Rooted: true, Model: &session.Model{ProviderID: "gcp.vertex.agent", ModelID: "gemini-2.5-flash"},
+				Kind: fact.ModelCall, RequestID: "call_llm:0909090909090909", RequiresTurn: true, Model: &session.Model{ProviderID: "gcp.vertex.agent", ModelID: "gemini-2.5-flash"},
 				Usage: &fact.Usage{Tokens: session.Usage{Input: 7, Output: 3, Reasoning: 2}, Basis: fact.Inclusive},
 			}},
 		},
@@ -87,7 +87,7 @@ func TestADK(t *testing.T) {
 				"gcp.vertex.agent.llm_request": `{"model": "gemini-2.5-flash", "contents": [{"role": "user", "parts": [{"text": "weather in Oslo?"}]}, {"role": "mod`,
 			}},
 			[]fact.Fact{{
-				Kind: fact.ModelCall, RequestID: "call_llm:0909090909090909", Rooted: true, Model: &session.Model{ModelID: "gemini-2.5-flash"},
+				Kind: fact.ModelCall, RequestID: "call_llm:0909090909090909", RequiresTurn: true, Model: &session.Model{ModelID: "gemini-2.5-flash"},
 				Input: []fact.Message{userSays("weather in Oslo?")}, Problems: []string{"llm_request is no JSON: it may have been cut before export"},
 			}},
 		},
@@ -95,13 +95,13 @@ func TestADK(t *testing.T) {
 			frameworkSpan{scope: scope, name: "call_llm", resource: python, attrs: map[string]any{
 				"gen_ai.request.model": "gemini-live", "gcp.vertex.agent.llm_response": `{"interrupted":true,"partial":true}`,
 			}},
-			[]fact.Fact{{Kind: fact.ModelCall, RequestID: "call_llm:0909090909090909", Rooted: true, Aborted: true, Model: &session.Model{ModelID: "gemini-live"}}},
+			[]fact.Fact{{Kind: fact.ModelCall, RequestID: "call_llm:0909090909090909", RequiresTurn: true, Aborted: true, Model: &session.Model{ModelID: "gemini-live"}}},
 		},
 		"call_llm that fails": {
 			frameworkSpan{scope: scope, name: "call_llm", resource: python, attrs: map[string]any{
 				"gen_ai.request.model": "m", "gcp.vertex.agent.llm_response": `{"error_code":"RESOURCE_EXHAUSTED","error_message":"quota"}`,
 			}},
-			[]fact.Fact{{Kind: fact.ModelCall, RequestID: "call_llm:0909090909090909", Rooted: true, Failed: true, ErrorType: "RESOURCE_EXHAUSTED", Error: "quota", Model: &session.Model{ModelID: "m"}}},
+			[]fact.Fact{{Kind: fact.ModelCall, RequestID: "call_llm:0909090909090909", RequiresTurn: true, Failed: true, ErrorType: "RESOURCE_EXHAUSTED", Error: "quota", Model: &session.Model{ModelID: "m"}}},
 		},
 		"call_llm, Go 0.1": {
 			frameworkSpan{scope: scope, name: "call_llm", root: true, attrs: map[string]any{
@@ -121,7 +121,7 @@ func TestADK(t *testing.T) {
 				"gen_ai.operation.name": "generate_content", "gen_ai.request.model": "mock", "gcp.vertex.agent.event_id": "ev", "gcp.vertex.agent.invocation_id": "e-1",
 				"gen_ai.response.finish_reasons": []any{""},
 			}},
-			[]fact.Fact{{Kind: fact.ModelCall, TurnID: "e-1", Rooted: true, Model: &session.Model{ModelID: "mock"}}},
+			[]fact.Fact{{Kind: fact.ModelCall, TurnID: "e-1", RequiresTurn: true, Model: &session.Model{ModelID: "mock"}}},
 		},
 		"tool": {
 			frameworkSpan{scope: scope, name: "execute_tool get_weather", resource: python, attrs: map[string]any{
@@ -130,7 +130,7 @@ func TestADK(t *testing.T) {
 				"gcp.vertex.agent.tool_response": `{"result":"rain"}`, "gcp.vertex.agent.event_id": "ev-2",
 			}},
 			[]fact.Fact{{
-				Kind: fact.ToolCall, CallID: "adk-1", Rooted: true, Agent: "root_agent",
+				Kind: fact.ToolCall, CallID: "adk-1", RequiresTurn: true, Agent: "root_agent",
 				Tool: &fact.Tool{Name: "get_weather", Input: weather, Output: json.RawMessage(`{"result":"rain"}`), Succeeded: true},
 			}},
 		},
@@ -139,19 +139,19 @@ func TestADK(t *testing.T) {
 				"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "get_weather", "gen_ai.tool.call.id": "<not specified>",
 				"gcp.vertex.agent.tool_call_args": map[string]any{}, "gcp.vertex.agent.tool_response": `{"result": "<not specified>"}`,
 			}},
-			[]fact.Fact{{Kind: fact.ToolCall, Rooted: true, Tool: &fact.Tool{Name: "get_weather"}}},
+			[]fact.Fact{{Kind: fact.ToolCall, RequiresTurn: true, Tool: &fact.Tool{Name: "get_weather"}}},
 		},
 		"tool that raises": {
 			frameworkSpan{scope: scope, name: "execute_tool get_weather", resource: python, failed: "ValueError: no such city", attrs: map[string]any{
 				"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "get_weather", "error.type": "ValueError", "gcp.vertex.agent.tool_call_args": `{"city":"Oslo"}`,
 			}},
-			[]fact.Fact{{Kind: fact.ToolCall, Rooted: true, Failed: true, Error: "ValueError: no such city", ErrorType: "ValueError", Tool: &fact.Tool{Name: "get_weather", Input: weather}}},
+			[]fact.Fact{{Kind: fact.ToolCall, RequiresTurn: true, Failed: true, Error: "ValueError: no such city", ErrorType: "ValueError", Tool: &fact.Tool{Name: "get_weather", Input: weather}}},
 		},
 		"tool that answers an error": {
 			frameworkSpan{scope: scope, name: "execute_tool get_weather", attrs: map[string]any{
 				"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "get_weather", "gcp.vertex.agent.tool_response": `{"error":"no such city"}`,
 			}},
-			[]fact.Fact{{Kind: fact.ToolCall, Rooted: true, Failed: true, Error: "no such city", Tool: &fact.Tool{Name: "get_weather"}}},
+			[]fact.Fact{{Kind: fact.ToolCall, RequiresTurn: true, Failed: true, Error: "no such city", Tool: &fact.Tool{Name: "get_weather"}}},
 		},
 		"tool that waits for a person": {
 			frameworkSpan{scope: scope, name: "execute_tool pay", failed: `error tool "pay" requires confirmation, please approve or reject`, attrs: map[string]any{
@@ -159,8 +159,8 @@ func TestADK(t *testing.T) {
 				"gcp.vertex.agent.tool_response": `{"error":"error tool \"pay\" requires confirmation, please approve or reject"}`,
 			}},
 			[]fact.Fact{
-				{Kind: fact.Permission, CallID: "adk-2", Rooted: true, Decision: &fact.Decision{ToolName: "pay", Action: "ask", Outcome: "pending"}},
-				{Kind: fact.ToolCall, CallID: "adk-2", Rooted: true, Tool: &fact.Tool{Name: "pay", Input: json.RawMessage(`{"eur":5}`)}},
+				{Kind: fact.Permission, CallID: "adk-2", RequiresTurn: true, Decision: &fact.Decision{ToolName: "pay", Action: "ask", Outcome: "pending"}},
+				{Kind: fact.ToolCall, CallID: "adk-2", RequiresTurn: true, Tool: &fact.Tool{Name: "pay", Input: json.RawMessage(`{"eur":5}`)}},
 			},
 		},
 		"tool that a person refused": {
@@ -168,17 +168,17 @@ func TestADK(t *testing.T) {
 				"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "pay", "gen_ai.tool.call.id": "adk-2", "gcp.vertex.agent.tool_response": `{"error": "This tool call is rejected."}`,
 			}},
 			[]fact.Fact{
-				{Kind: fact.Permission, CallID: "adk-2", Rooted: true, Decision: &fact.Decision{
+				{Kind: fact.Permission, CallID: "adk-2", RequiresTurn: true, Decision: &fact.Decision{
 					ToolName: "pay", Action: "deny", Outcome: "denied", Reply: "reject", Source: "user", Reason: "This tool call is rejected.",
 				}},
-				{Kind: fact.ToolCall, CallID: "adk-2", Rooted: true, Tool: &fact.Tool{Name: "pay", Denied: true}},
+				{Kind: fact.ToolCall, CallID: "adk-2", RequiresTurn: true, Tool: &fact.Tool{Name: "pay", Denied: true}},
 			},
 		},
 		"merged tools": {
 			frameworkSpan{scope: scope, name: "execute_tool (merged)", attrs: map[string]any{
 				"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "(merged tools)", "gcp.vertex.agent.tool_call_args": "N/A", "gcp.vertex.agent.tool_response": "{}",
 			}},
-			[]fact.Fact{{Kind: fact.Step, Rooted: true}},
+			[]fact.Fact{{Kind: fact.Step, RequiresTurn: true}},
 		},
 		"workflow": {
 			frameworkSpan{scope: scope, name: "invoke_workflow flow", root: true, failed: "boom", attrs: map[string]any{
@@ -188,17 +188,17 @@ func TestADK(t *testing.T) {
 		},
 		"workflow in a workflow": {
 			frameworkSpan{scope: scope, name: "invoke_workflow flow", attrs: map[string]any{"gen_ai.operation.name": "invoke_workflow", "gen_ai.workflow.nested": true}},
-			[]fact.Fact{{Kind: fact.Step, Rooted: true}},
+			[]fact.Fact{{Kind: fact.Step, RequiresTurn: true}},
 		},
 		"node": {
 			frameworkSpan{scope: scope, name: "invoke_node n", attrs: map[string]any{"gen_ai.operation.name": "invoke_node", "gen_ai.node.name": "n"}},
-			[]fact.Fact{{Kind: fact.Step, Rooted: true}},
+			[]fact.Fact{{Kind: fact.Step, RequiresTurn: true}},
 		},
 		"compaction": {
 			frameworkSpan{scope: scope, name: "compact_events", attrs: map[string]any{
 				"gen_ai.operation.name": "compact_events", "gen_ai.compaction.trigger": "token_threshold", "gen_ai.compaction.event_count": 12,
 			}},
-			[]fact.Fact{{Kind: fact.Compaction, Rooted: true, Compacted: &fact.Compacted{Auto: &compacts, Trigger: "token_threshold", SummarizedMessages: 12}}},
+			[]fact.Fact{{Kind: fact.Compaction, RequiresTurn: true, Compacted: &fact.Compacted{Auto: &compacts, Trigger: "token_threshold", SummarizedMessages: 12}}},
 		},
 		"another instrumentation in its place": {
 			frameworkSpan{scope: "opentelemetry.instrumentation.google_genai", name: "generate_content gemini", resource: python, attrs: map[string]any{
@@ -231,7 +231,7 @@ func TestADKRecord(t *testing.T) {
 		"system withheld": {"gen_ai.system.message", nil, map[string]any{"content": "<elided>"}, nil},
 		"user": {
 			"gen_ai.user.message", map[string]any{"user.id": "u1"}, content("user", map[string]any{"text": "hello"}),
-			[]fact.Fact{{Kind: fact.ModelCall, Model: system, Input: []fact.Message{userSays("hello")}, About: &fact.About{UserID: "u1"}}},
+			[]fact.Fact{{Kind: fact.ModelCall, Model: system, Input: []fact.Message{userSays("hello")}, SessionAttrs: &fact.SessionAttrs{UserID: "u1"}}},
 		},
 		"user withheld":          {"gen_ai.user.message", nil, map[string]any{"content": "<elided>"}, nil},
 		"what the model said":    {"gen_ai.user.message", nil, content("model", map[string]any{"functionCall": map[string]any{"name": "some_tool", "args": map[string]any{"arg1": "val1"}}}), nil},

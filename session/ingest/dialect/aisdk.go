@@ -25,7 +25,7 @@ var aiSDK = Dialect{
 	Title:    "Vercel AI SDK",
 	Spans:    isAISDK,
 	ReadSpan: readAISDK,
-	Says: Says{
+	Capabilities: Capabilities{
 		TopicSession:    "opt-in: span",
 		TopicTurn:       "span",
 		TopicUser:       "span",
@@ -81,7 +81,7 @@ func isAISDK(s *Span) bool {
 	return s.Has(MarkAI) && (s.Has(MarkGenAI) || aiOperation(s) != "")
 }
 
-func readAISDK(s *Span, out *Facts) {
+func readAISDK(s *Span, out *Emitter) {
 	if operation := aiOperation(s); operation != "" {
 		readAIOperation(s, operation, out)
 		return
@@ -91,7 +91,7 @@ func readAISDK(s *Span, out *Facts) {
 	for i := first; i < len(out.All); i++ {
 		f := &out.All[i]
 		// Version 7 starts the spans of steps, calls and tools below the root's.
-		f.Rooted = s.Scope.Name() == "gen_ai" && f.Kind != fact.Turn && f.Kind != fact.Compaction
+		f.RequiresTurn = s.Scope.Name() == "gen_ai" && f.Kind != fact.Turn && f.Kind != fact.Compaction
 		if f.Tool != nil && f.Tool.Output != nil && !f.Failed {
 			f.Tool.Succeeded = true // it sets no status but that of an error
 		}
@@ -101,7 +101,7 @@ func readAISDK(s *Span, out *Facts) {
 }
 
 // readAIOperation gives the fact of an ai.* span.
-func readAIOperation(s *Span, operation string, out *Facts) {
+func readAIOperation(s *Span, operation string, out *Emitter) {
 	kind, known := aiOperations[operation]
 	if !known {
 		return
@@ -113,7 +113,7 @@ func readAIOperation(s *Span, operation string, out *Facts) {
 	if kind == fact.ToolCall {
 		readAITool(f, s)
 	} else {
-		f.Rooted = kind == fact.ModelCall
+		f.RequiresTurn = kind == fact.ModelCall
 		readAICall(f, a, operation)
 	}
 	readFailure(f, s)
@@ -280,11 +280,11 @@ func readAISettings(f *fact.Fact, a Attrs) {
 }
 
 // aboutOf returns what a fact tells about its session, to be added to.
-func aboutOf(f *fact.Fact) *fact.About {
-	if f.About == nil {
-		f.About = new(fact.About)
+func aboutOf(f *fact.Fact) *fact.SessionAttrs {
+	if f.SessionAttrs == nil {
+		f.SessionAttrs = new(fact.SessionAttrs)
 	}
-	return f.About
+	return f.SessionAttrs
 }
 
 // addExtra adds attributes to a fact's Extra under their own keys. Empty ones and

@@ -15,7 +15,7 @@ import (
 // Claude Agent SDK, which runs it.
 //
 // What was said stands in the events, where its user opted in; the spans have the
-// times. A request id or a tool use id joins the two. A tool's failure is told by
+// times. A request id or a tool use id joins the two. A tool's failure is built by
 // its execution or its event, never by the tool's own span.
 var claudeCode = Dialect{
 	Name:       "claude-code",
@@ -25,7 +25,7 @@ var claudeCode = Dialect{
 	Records:    isClaudeRecord,
 	ReadSpan:   readClaudeSpan,
 	ReadRecord: readClaudeRecord,
-	Says: Says{
+	Capabilities: Capabilities{
 		TopicSession:    "span, log",
 		TopicTurn:       "span, log",
 		TopicUser:       "opt-in: span, log",
@@ -58,19 +58,19 @@ func isClaudeRecord(r *Record) bool {
 	return strings.HasPrefix(r.Scope.Name(), claudeScope) || strings.HasPrefix(r.Event, claudePrefix)
 }
 
-func readClaudeSpan(s *Span, facts *Facts) {
+func readClaudeSpan(s *Span, facts *Emitter) {
 	a := s.Attrs()
 	switch strings.TrimPrefix(s.Name(), claudePrefix) {
 	case "interaction":
 		f := facts.Add(fact.Turn)
 		f.TurnID = a.Str("prompt.id")
-		f.Input = saidByUser(claudeSaid(a, "user_prompt"), "")
-		f.About = claudeAbout(a, s.Resource)
+		f.Input = userMessages(claudeReported(a, "user_prompt"), "")
+		f.SessionAttrs = claudeAbout(a, s.Resource)
 	case "llm_request":
 		readClaudeCall(a, facts)
 	case "tool":
 		f := facts.Add(fact.ToolCall)
-		f.Rooted = true
+		f.RequiresTurn = true
 		readClaudeTool(f, a)
 		f.Tool.DurationMS = nil // it includes the wait for a permission
 		for _, e := range s.Events().All() {
@@ -107,14 +107,14 @@ func readClaudeSpan(s *Span, facts *Facts) {
 }
 
 // readClaudeCall reads llm_request, which is one request with all its attempts.
-func readClaudeCall(a Attrs, facts *Facts) {
+func readClaudeCall(a Attrs, facts *Emitter) {
 	f := facts.Add(fact.ModelCall)
 	// A standalone request was made outside of any turn, such as for a title.
 	alone := a.Str("llm_request.context") == "standalone"
-	f.Rooted = !alone
+	f.RequiresTurn = !alone
 	source := a.First("query_source", "query_source_safe")
-	if f.Agent, f.Side = claudeSpeaker(a, source); alone && source == "" && f.Agent == "" {
-		f.Side = "standalone"
+	if f.Agent, f.Purpose = claudeSpeaker(a, source); alone && source == "" && f.Agent == "" {
+		f.Purpose = "standalone"
 	}
 	f.TurnID = a.Str("prompt.id")
 	f.Model = claudeModel(a)
@@ -127,8 +127,8 @@ func readClaudeCall(a Attrs, facts *Facts) {
 			f.Finish = reasons[len(reasons)-1]
 		}
 	}
-	if said := claudeSaid(a, "response.model_output"); said != "" {
-		f.Output = []fact.Part{{Kind: fact.PartText, Text: said}}
+	if reported := claudeReported(a, "response.model_output"); reported != "" {
+		f.Output = []fact.Part{{Kind: fact.PartText, Text: reported}}
 	}
 	claudeOutcome(f, a)
 	f.Extra = claudeExtra(a, "attempt", "speed", "ttft_ms")
@@ -154,12 +154,12 @@ func readClaudeTool(f *fact.Fact, a Attrs) {
 	f.Extra = claudeExtra(a, "agent_id", "parent_agent_id", "result_tokens")
 }
 
-// claudeInput returns a tool's input: all of it where tool_input is told, and
-// otherwise what is told one by one, under the names that the tools have for it.
+// claudeInput returns a tool's input: all of it where tool_input is built, and
+// otherwise what is built one by one, under the names that the tools have for it.
 func claudeInput(a Attrs, parameters json.RawMessage) json.RawMessage {
 	p, _ := objectOf(parameters)
 	if raw := a.JSON("tool_input"); raw != nil {
-		// Values of tool_input are cut at 512 characters. The command is told twice.
+		// Values of tool_input are cut at 512 characters. The command is built twice.
 		in, ok := objectOf(raw)
 		if full := p.str("full_command"); ok && len(full) > len(in.str("command")) && len(in.str("command")) >= 500 {
 			in["command"] = p["full_command"]
@@ -179,7 +179,7 @@ func claudeInput(a Attrs, parameters json.RawMessage) json.RawMessage {
 		}
 	}
 	for _, k := range [...][2]string{{"full_command", "command"}, {"file_path", "file_path"}, {"skill_name", "skill"}, {"subagent_type", "subagent_type"}} {
-		if s := claudeSaid(a, k[0]); s != "" {
+		if s := claudeReported(a, k[0]); s != "" {
 			in[k[1]], _ = json.Marshal(s)
 		}
 	}
@@ -194,7 +194,7 @@ func claudeInput(a Attrs, parameters json.RawMessage) json.RawMessage {
 // the output.
 func readClaudeOutput(t *fact.Tool, a Attrs) {
 	for _, key := range [...]string{"output", "content", "diff"} {
-		if claudeSaid(a, key) == "" {
+		if claudeReported(a, key) == "" {
 			continue
 		}
 		if key == "content" && t.Name == "Write" { // what is written
@@ -222,19 +222,19 @@ func readClaudeOutput(t *fact.Tool, a Attrs) {
 	}
 }
 
-func readClaudeRecord(r *Record, facts *Facts) {
+func readClaudeRecord(r *Record, facts *Emitter) {
 	a := r.Attrs()
 	facts.stamp(a)
 	switch strings.TrimPrefix(r.Event, claudePrefix) {
 	case "user_prompt":
 		f := facts.Add(fact.Prompt)
 		f.TurnID = a.Str("prompt.id")
-		said := claudeSaid(a, "prompt")
-		if said == "" {
-			said = claudeSaid(a, "prompt_text")
+		reported := claudeReported(a, "prompt")
+		if reported == "" {
+			reported = claudeReported(a, "prompt_text")
 		}
-		f.Input = saidByUser(said, a.Str("message.uuid"))
-		f.About = claudeAbout(a, r.Resource)
+		f.Input = userMessages(reported, a.Str("message.uuid"))
+		f.SessionAttrs = claudeAbout(a, r.Resource)
 		f.Extra = claudeExtra(a, "command_name", "command_source")
 	case "assistant_response":
 		readClaudeAnswer(a, facts)
@@ -243,7 +243,7 @@ func readClaudeRecord(r *Record, facts *Facts) {
 		f.TurnID = a.Str("prompt.id")
 		f.RequestID = a.First("request_id", "client_request_id")
 		f.Model = claudeModel(a)
-		f.Agent, f.Side = claudeSpeaker(a, a.Str("query_source"))
+		f.Agent, f.Purpose = claudeSpeaker(a, a.Str("query_source"))
 		switch strings.TrimPrefix(r.Event, claudePrefix) {
 		case "api_request":
 			f.Usage = claudeUsage(a)
@@ -263,7 +263,7 @@ func readClaudeRecord(r *Record, facts *Facts) {
 		f := facts.Add(fact.ToolCall)
 		readClaudeTool(f, a)
 		for _, key := range [...]string{"tool_result", "tool_output", "output"} {
-			if f.Tool.Output == nil && claudeSaid(a, key) != "" {
+			if f.Tool.Output == nil && claudeReported(a, key) != "" {
 				f.Tool.Output = a.JSON(key)
 			}
 		}
@@ -286,44 +286,44 @@ func readClaudeRecord(r *Record, facts *Facts) {
 		claudeOutcome(f, a)
 	case "permission_mode_changed":
 		f := facts.Add(fact.Session)
-		f.About = claudeAbout(a, r.Resource)
-		f.About.Mode = a.Str("to_mode")
+		f.SessionAttrs = claudeAbout(a, r.Resource)
+		f.SessionAttrs.Mode = a.Str("to_mode")
 	}
 }
 
-func readClaudeAnswer(a Attrs, facts *Facts) {
-	said := claudeSaid(a, "response")
+func readClaudeAnswer(a Attrs, facts *Emitter) {
+	reported := claudeReported(a, "response")
 	agent, side := claudeSpeaker(a, a.Str("query_source"))
 	if strings.Contains(side, "title") {
-		if title := claudeTitle(said); title != "" {
+		if title := claudeTitle(reported); title != "" {
 			f := facts.Add(fact.Session)
-			f.About = &fact.About{Title: title}
+			f.SessionAttrs = &fact.SessionAttrs{Title: title}
 		}
 	}
 	f := facts.Add(fact.Answer)
 	f.TurnID = a.Str("prompt.id")
 	f.RequestID = a.Str("request_id")
-	f.Agent, f.Side = agent, side
+	f.Agent, f.Purpose = agent, side
 	f.Model = claudeModel(a)
-	if said != "" {
-		f.Output = []fact.Part{{Kind: fact.PartText, Text: said}}
+	if reported != "" {
+		f.Output = []fact.Part{{Kind: fact.PartText, Text: reported}}
 	}
 	f.Extra = claudeExtra(a, "message.uuid")
 }
 
 // claudeTitle reads the answer of a request for a title: JSON, fenced or not.
-func claudeTitle(said string) string {
-	from, to := strings.IndexByte(said, '{'), strings.LastIndexByte(said, '}')
+func claudeTitle(reported string) string {
+	from, to := strings.IndexByte(reported, '{'), strings.LastIndexByte(reported, '}')
 	if from < 0 || to < from {
 		return ""
 	}
-	o, _ := objectOf(json.RawMessage(said[from : to+1]))
+	o, _ := objectOf(json.RawMessage(reported[from : to+1]))
 	return o.str("title")
 }
 
-// readClaudeDecision reads tool_decision. A call that was refused is told nowhere
+// readClaudeDecision reads tool_decision. A call that was refused is built nowhere
 // else but in its span, so that the event also tells of the call.
-func readClaudeDecision(a Attrs, facts *Facts) {
+func readClaudeDecision(a Attrs, facts *Emitter) {
 	d := claudeDecision(a)
 	if d == nil {
 		return
@@ -341,7 +341,7 @@ func readClaudeDecision(a Attrs, facts *Facts) {
 	d.ToolName = name
 	f.Decision = d
 	if mode := a.Str("permission_mode"); mode != "" {
-		f.About = &fact.About{Mode: mode}
+		f.SessionAttrs = &fact.SessionAttrs{Mode: mode}
 	}
 }
 
@@ -401,7 +401,7 @@ func claudeModel(a Attrs) *session.Model {
 	}
 	provider := a.First("gen_ai.provider.name", "gen_ai.system")
 	if provider == "" {
-		// Where a model is served from is told of first parties only.
+		// Where a model is served from is built of first parties only.
 		if p := a.Str("anthropic.provider"); p == "firstParty" {
 			provider = "anthropic"
 		} else {
@@ -421,9 +421,9 @@ func claudeUsage(a Attrs) *fact.Usage {
 
 // claudeOutcome reads how something ended, in its own words before the span's.
 func claudeOutcome(f *fact.Fact, a Attrs) {
-	success, said := a.Bool("success")
+	success, reported := a.Bool("success")
 	text := a.First("error", "error.message")
-	if said && !success || text != "" {
+	if reported && !success || text != "" {
 		f.Failed = true
 	}
 	if !f.Failed {
@@ -451,16 +451,16 @@ func claudeAborted(f *fact.Fact) bool {
 	return strings.Contains(f.ErrorType, "Abort") || strings.Contains(f.Error, "AbortError") || strings.Contains(f.Error, "Request was aborted")
 }
 
-// claudeSaid returns text that was not withheld.
-func claudeSaid(a Attrs, key string) string {
+// claudeReported returns text that was not withheld.
+func claudeReported(a Attrs, key string) string {
 	if s := a.Str(key); s != "<REDACTED>" {
 		return s
 	}
 	return ""
 }
 
-func claudeAbout(a Attrs, resource pcommon.Resource) *fact.About {
-	about := &fact.About{UserID: a.Str("user.id"), Client: clientOf(resource, "claude-code", a.Str("app.version"))}
+func claudeAbout(a Attrs, resource pcommon.Resource) *fact.SessionAttrs {
+	about := &fact.SessionAttrs{UserID: a.Str("user.id"), Client: clientOf(resource, "claude-code", a.Str("app.version"))}
 	if paths := a.Strings("workspace.host_paths"); len(paths) > 0 {
 		about.WorkspaceRoot = paths[0]
 	}
@@ -500,8 +500,8 @@ func statedCounts(a Attrs, keys ...string) json.RawMessage {
 	return raw
 }
 
-// saidByUser is a message of the user, or nil when nothing is known of it.
-func saidByUser(text, id string) []fact.Message {
+// userMessages is a message of the user, or nil when nothing is known of it.
+func userMessages(text, id string) []fact.Message {
 	if text == "" && id == "" {
 		return nil
 	}
@@ -515,7 +515,7 @@ func saidByUser(text, id string) []fact.Message {
 // stamp takes a record's time from its attribute event.timestamp where it has one:
 // it is when the event was, while the record's own time may be unset, or when it
 // was handed to the exporter.
-func (f *Facts) stamp(a Attrs) {
+func (f *Emitter) stamp(a Attrs) {
 	t, err := time.Parse(time.RFC3339Nano, a.Str("event.timestamp"))
 	if err != nil || t.Year() < 2000 || t.Year() > 2100 {
 		return

@@ -212,7 +212,7 @@ func TestClaudeCodeTime(t *testing.T) {
 	if f.Start != 1_790_000_002_000_000_000 {
 		t.Errorf("start %d", f.Start)
 	}
-	// A compaction is told when it is over.
+	// A compaction is built when it is over.
 	f = one(t, recordOf(t, "", "claude_code.compaction", map[string]any{"duration_ms": 1000}))
 	if f.Start != 1_790_000_001_000_000_000 || f.End != 1_790_000_002_000_000_000 {
 		t.Errorf("from %d to %d", f.Start, f.End)

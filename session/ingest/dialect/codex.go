@@ -26,7 +26,7 @@ var codex = Dialect{
 	Records:    isCodexRecord,
 	ReadSpan:   readCodexSpan,
 	ReadRecord: readCodexRecord,
-	Says: Says{
+	Capabilities: Capabilities{
 		TopicSession:    "span, log",
 		TopicTurn:       "span",
 		TopicUser:       "opt-in: log",
@@ -57,10 +57,10 @@ func isCodexName(scope string) bool {
 	return strings.HasPrefix(scope, "codex") || strings.HasPrefix(scope, "Codex")
 }
 
-// readCodexSpan reads the spans that tell of a session. A model call is told by
+// readCodexSpan reads the spans that tell of a session. A model call is built by
 // two: receiving_stream is about its time, and the one of its children that saw the
 // response completed has the tokens. Spans between these and the turn only tie.
-func readCodexSpan(s *Span, facts *Facts) {
+func readCodexSpan(s *Span, facts *Emitter) {
 	switch s.Name() {
 	case "session_task.turn", "session_task.review":
 		readCodexTurn(s.Attrs(), s.Resource, facts)
@@ -74,11 +74,11 @@ func readCodexSpan(s *Span, facts *Facts) {
 		a := s.Attrs()
 		f.Model = codexModel(a)
 		if cwd := a.Str("cwd"); cwd != "" {
-			f.About = &fact.About{WorkspaceRoot: cwd}
+			f.SessionAttrs = &fact.SessionAttrs{WorkspaceRoot: cwd}
 		}
 	case "receiving_stream":
 		f := codexFact(s, facts, fact.ModelCall)
-		f.Rooted = true
+		f.RequiresTurn = true
 		f.RequestID = codexStream(f.SpanID)
 		f.End = f.Start // the span's own is after the tools that ran meanwhile
 	case "handle_responses", "completed": // versions that name the span after what was received call it completed
@@ -89,7 +89,7 @@ func readCodexSpan(s *Span, facts *Facts) {
 			return
 		}
 		f := codexFact(s, facts, fact.ModelCall)
-		f.Rooted = true
+		f.RequiresTurn = true
 		f.RequestID = codexStream(f.ParentID)
 		f.Usage = usage
 	default:
@@ -108,7 +108,7 @@ func codexStream(span string) string {
 }
 
 // codexFact adds a fact with the ids that the spans of a turn carry.
-func codexFact(s *Span, facts *Facts, kind fact.Kind) *fact.Fact {
+func codexFact(s *Span, facts *Emitter, kind fact.Kind) *fact.Fact {
 	a := s.Attrs()
 	f := facts.Add(kind)
 	f.TurnID = a.First("turn.id", "turn_id")
@@ -131,7 +131,7 @@ func codexThread(f *fact.Fact, a Attrs) {
 	}
 }
 
-func readCodexTurn(a Attrs, resource pcommon.Resource, facts *Facts) {
+func readCodexTurn(a Attrs, resource pcommon.Resource, facts *Emitter) {
 	f := facts.Add(fact.Turn)
 	f.TurnID = a.First("turn.id", "turn_id")
 	if f.Session == "" {
@@ -141,13 +141,13 @@ func readCodexTurn(a Attrs, resource pcommon.Resource, facts *Facts) {
 	const total = "codex.turn.token_usage."
 	f.Usage = codexUsage(a, total+"input_tokens", total+"output_tokens", total+"cached_input_tokens",
 		total+"cache_write_input_tokens", total+"reasoning_output_tokens", total+"total_tokens")
-	f.About = &fact.About{Client: clientOf(resource, "codex", a.Str("app.version"))}
+	f.SessionAttrs = &fact.SessionAttrs{Client: clientOf(resource, "codex", a.Str("app.version"))}
 }
 
 // codexCompaction reads the span of a compaction: the task that a person asked for,
 // or the function that runs when the context is full. Either may have a span
 // codex.compaction below or above it, which would be a second one.
-func codexCompaction(s *Span, facts *Facts, auto bool) {
+func codexCompaction(s *Span, facts *Emitter, auto bool) {
 	f := codexFact(s, facts, fact.Compaction)
 	f.Compacted = &fact.Compacted{Auto: &auto, Trigger: "manual"}
 	if auto {
@@ -158,7 +158,7 @@ func codexCompaction(s *Span, facts *Facts, auto bool) {
 
 // readCodexTool reads the span of a tool call, which has the tool's name. Nothing
 // but its attributes tells it.
-func readCodexTool(s *Span, facts *Facts) {
+func readCodexTool(s *Span, facts *Emitter) {
 	a := s.Attrs()
 	aborted, ok := a.Bool("aborted")
 	if !ok {
@@ -169,15 +169,15 @@ func readCodexTool(s *Span, facts *Facts) {
 		return
 	}
 	f := codexFact(s, facts, fact.ToolCall)
-	f.Rooted = true
+	f.RequiresTurn = true
 	f.CallID = id
 	f.Tool = &fact.Tool{Name: name}
 	f.Aborted = aborted
 }
 
 // readCodexEvents reads the events on a span: those of the records that hold no
-// content are told there too, which is all there is where records are off.
-func readCodexEvents(s *Span, facts *Facts) {
+// content are built there too, which is all there is where records are off.
+func readCodexEvents(s *Span, facts *Emitter) {
 	for _, e := range s.Events().All() {
 		a := attrsOf(e.Attributes())
 		switch a.Str("event.name") {
@@ -227,7 +227,7 @@ func codexTime(f *fact.Fact, t pcommon.Timestamp) {
 	}
 }
 
-func readCodexRecord(r *Record, facts *Facts) {
+func readCodexRecord(r *Record, facts *Emitter) {
 	a := r.Attrs()
 	switch r.Event {
 	case "codex.conversation_starts", "codex.user_prompt", "codex.sse_event", "codex.websocket_event",
@@ -247,13 +247,13 @@ func readCodexRecord(r *Record, facts *Facts) {
 		readCodexStart(add(fact.Session), a, r.Resource)
 	case "codex.user_prompt":
 		f := add(fact.Prompt)
-		said := a.Str("prompt")
-		if said == "[REDACTED]" {
-			said = ""
+		reported := a.Str("prompt")
+		if reported == "[REDACTED]" {
+			reported = ""
 		}
-		f.Input = saidByUser(said, "")
+		f.Input = userMessages(reported, "")
 		f.Model = codexModel(a)
-		f.About = &fact.About{Client: clientOf(r.Resource, "codex", a.Str("app.version"))}
+		f.SessionAttrs = &fact.SessionAttrs{Client: clientOf(r.Resource, "codex", a.Str("app.version"))}
 	case "codex.sse_event", "codex.websocket_event":
 		readCodexStream(a, add)
 	case "codex.api_request", "codex.websocket_request":
@@ -273,12 +273,12 @@ func readCodexRecord(r *Record, facts *Facts) {
 // that on the sandbox together are what others call a mode.
 func readCodexStart(f *fact.Fact, a Attrs, resource pcommon.Resource) {
 	f.Model = codexModel(a)
-	f.About = &fact.About{Client: clientOf(resource, "codex", a.Str("app.version"))}
+	f.SessionAttrs = &fact.SessionAttrs{Client: clientOf(resource, "codex", a.Str("app.version"))}
 	approval, sandbox := a.Str("approval_policy"), a.Str("sandbox_policy")
-	if f.About.Mode = approval; approval != "" && sandbox != "" {
-		f.About.Mode += ", "
+	if f.SessionAttrs.Mode = approval; approval != "" && sandbox != "" {
+		f.SessionAttrs.Mode += ", "
 	}
-	f.About.Mode += sandbox
+	f.SessionAttrs.Mode += sandbox
 }
 
 // readCodexStream reads an event of a response's stream: the one that has the
@@ -324,7 +324,7 @@ func readCodexFailure(f *fact.Fact, a Attrs) {
 		f.Error = "status " + f.ErrorType
 	}
 	if strings.Contains(a.Str("endpoint"), "compact") {
-		f.Side = "compaction"
+		f.Purpose = "compaction"
 	}
 	if n, ok := a.Int("attempt"); ok && n > 0 {
 		f.Extra, _ = json.Marshal(map[string]int64{"attempt": n})
@@ -377,8 +377,8 @@ func readCodexResult(f *fact.Fact, a Attrs) {
 		f.Tool.OutputSize = size
 	}
 	f.Tool.Truncated, _ = a.Bool("output_truncated")
-	success, said := a.Bool("success")
-	if f.Tool.Succeeded = success; said && !success {
+	success, reported := a.Bool("success")
+	if f.Tool.Succeeded = success; reported && !success {
 		f.Failed = true
 		f.Error = a.First("error.message", "output")
 	}

@@ -27,7 +27,7 @@ func readSpan(s ptrace.Span, scope pcommon.InstrumentationScope, resource pcommo
 	if d == nil {
 		return read{}
 	}
-	var facts Facts
+	var facts Emitter
 	facts.OpenSpan(d, &span, NewKeys(nil))
 	d.ReadSpan(&span, &facts)
 	return read{d.Name, facts.All}
@@ -39,7 +39,7 @@ func readRecord(r plog.LogRecord, scope pcommon.InstrumentationScope, resource p
 	if d == nil {
 		return read{}
 	}
-	var facts Facts
+	var facts Emitter
 	facts.OpenRecord(d, &record, NewKeys(nil))
 	d.ReadRecord(&record, &facts)
 	return read{d.Name, facts.All}

@@ -28,14 +28,14 @@ func TestCodexCapture(t *testing.T) {
 		kinds[f.Kind]++
 		switch f.Kind {
 		case fact.Turn:
-			if f.Session != conversation || f.SessionKey != "thread.id" || f.TurnID != turn || f.Model.ModelID != "fake-model" || f.About.Client != "codex_exec 0.169.0" {
+			if f.Session != conversation || f.SessionKey != "thread.id" || f.TurnID != turn || f.Model.ModelID != "fake-model" || f.SessionAttrs.Client != "codex_exec 0.169.0" {
 				t.Error("turn:", lines(t, spans[:1]))
 			}
 			if want := (session.Usage{Input: 807, Output: 48, Reasoning: 32, CacheRead: 1600}); f.Usage.Tokens != want || f.Usage.Basis != fact.Inclusive {
 				t.Errorf("turn's usage %+v", f.Usage)
 			}
 		case fact.ModelCall:
-			if !strings.HasPrefix(f.RequestID, "stream-") || !f.Rooted {
+			if !strings.HasPrefix(f.RequestID, "stream-") || !f.RequiresTurn {
 				t.Errorf("model call %+v", f)
 			}
 			total := calls[f.RequestID]
@@ -147,17 +147,17 @@ func TestCodexEvents(t *testing.T) {
 	_, got = spanWith(t, "codex_exec", "thread/start", nil, func(s ptrace.Span) {
 		event(s, map[string]any{"event.name": "codex.conversation_starts", "model": "m", "provider_name": "OpenAI", "approval_policy": "on-request", "sandbox_policy": "read-only", "conversation.id": "s"})
 	})
-	if f := one(t, got.facts); f.Kind != fact.Session || f.About.Mode != "on-request, read-only" || f.Model.ProviderID != "OpenAI" {
+	if f := one(t, got.facts); f.Kind != fact.Session || f.SessionAttrs.Mode != "on-request, read-only" || f.Model.ProviderID != "OpenAI" {
 		t.Error(lines(t, got.facts))
 	}
 
-	// A request that failed is told by a span and by a record, and is one.
+	// A request that failed is built by a span and by a record, and is one.
 	failed := map[string]any{"event.name": "codex.api_request", "event.timestamp": "2026-09-21T14:13:21.123Z", "http.response.status_code": 503, "error.message": "unavailable", "attempt": 2, "endpoint": "/responses", "model": "m"}
 	_, got = spanWith(t, "codex_exec", "endpoint_session.stream_encoded_json_with", nil, func(s ptrace.Span) { event(s, failed) })
-	told := one(t, got.facts)
+	reported := one(t, got.facts)
 	again := one(t, recordOf(t, "codex_otel.log_only", "codex.api_request", failed))
-	if told.RequestID == "" || told.RequestID != again.RequestID || told.Error != "unavailable" || told.ErrorType != "503" || string(told.Extra) != `{"attempt":2}` {
-		t.Errorf("span: %ssrecord: %s", lines(t, []fact.Fact{told}), lines(t, []fact.Fact{again}))
+	if reported.RequestID == "" || reported.RequestID != again.RequestID || reported.Error != "unavailable" || reported.ErrorType != "503" || string(reported.Extra) != `{"attempt":2}` {
+		t.Errorf("span: %ssrecord: %s", lines(t, []fact.Fact{reported}), lines(t, []fact.Fact{again}))
 	}
 }
 

@@ -30,18 +30,18 @@ type Dialect struct {
 
 	// ReadSpan and ReadRecord give the facts. Giving none says that the span or
 	// record has no fact of a session.
-	ReadSpan   func(*Span, *Facts)
-	ReadRecord func(*Record, *Facts)
+	ReadSpan   func(*Span, *Emitter)
+	ReadRecord func(*Record, *Emitter)
 
-	// Prompts says that what the user said is told by facts of its own.
+	// Prompts says that what the user said is built by facts of its own.
 	Prompts bool
 
 	// PromptFirst says that the fact of a prompt comes before the span of its turn,
 	// which therefore begins nothing.
 	PromptFirst bool
 
-	// Says is what the dialect can tell, for the documentation.
-	Says Says
+	// Capabilities is what the dialect can tell, for the documentation.
+	Capabilities Capabilities
 }
 
 // Table names every dialect. The first that recognizes a span or record reads it,
@@ -85,29 +85,29 @@ func OfRecord(r *Record) *Dialect {
 	return nil
 }
 
-// Marks say which families of attributes a span or record has: the prefix of a
+// AttrFamilies say which families of attributes a span or record has: the prefix of a
 // key up to its first dot or colon, where it is one that a dialect asks for.
-type Marks uint32
+type AttrFamilies uint32
 
 // Families of attributes.
 const (
-	MarkGenAI         Marks = 1 << iota // gen_ai.
-	MarkAI                              // ai.
-	MarkOpenInference                   // openinference.span.kind
-	MarkLLM                             // llm.
-	MarkTraceloop                       // traceloop.
-	MarkGenkit                          // genkit:
-	MarkMastra                          // mastra.
-	MarkADK                             // gcp.vertex.agent.
-	MarkMCP                             // mcp.
-	MarkLangSmith                       // langsmith.
-	MarkLangfuse                        // langfuse.
-	MarkVoltAgent                       // entity. and voltagent.
-	MarkOrdinary                        // of a program that is no agent
-	MarkOther                           // none of these
+	MarkGenAI         AttrFamilies = 1 << iota // gen_ai.
+	MarkAI                                     // ai.
+	MarkOpenInference                          // openinference.span.kind
+	MarkLLM                                    // llm.
+	MarkTraceloop                              // traceloop.
+	MarkGenkit                                 // genkit:
+	MarkMastra                                 // mastra.
+	MarkADK                                    // gcp.vertex.agent.
+	MarkMCP                                    // mcp.
+	MarkLangSmith                              // langsmith.
+	MarkLangfuse                               // langfuse.
+	MarkVoltAgent                              // entity. and voltagent.
+	MarkOrdinary                               // of a program that is no agent
+	MarkOther                                  // none of these
 )
 
-var families = map[string]Marks{
+var families = map[string]AttrFamilies{
 	"gen_ai": MarkGenAI, "ai": MarkAI, "openinference": MarkOpenInference, "llm": MarkLLM, "traceloop": MarkTraceloop,
 	"genkit": MarkGenkit, "mastra": MarkMastra, "gcp": MarkADK, "mcp": MarkMCP,
 	"langsmith": MarkLangSmith,
@@ -125,8 +125,8 @@ type Span struct {
 	ptrace.Span
 	Scope    pcommon.InstrumentationScope
 	Resource pcommon.Resource
-	// Marks are the families of the span's attributes.
-	Marks Marks
+	// AttrFamilies are the families of the span's attributes.
+	AttrFamilies AttrFamilies
 
 	attrs Attrs
 }
@@ -134,14 +134,14 @@ type Span struct {
 // NewSpan looks at the span's attributes once for all dialects.
 func NewSpan(s ptrace.Span, scope pcommon.InstrumentationScope, resource pcommon.Resource) Span {
 	a := s.Attributes()
-	return Span{Span: s, Scope: scope, Resource: resource, Marks: marksOf(a), attrs: attrsOf(a)}
+	return Span{Span: s, Scope: scope, Resource: resource, AttrFamilies: marksOf(a), attrs: attrsOf(a)}
 }
 
 // Attrs are the span's attributes.
 func (s *Span) Attrs() Attrs { return s.attrs }
 
 // Has says whether the span has attributes of any of the families.
-func (s *Span) Has(m Marks) bool { return s.Marks&m != 0 }
+func (s *Span) Has(m AttrFamilies) bool { return s.AttrFamilies&m != 0 }
 
 // Record is a log record where it stood. It is read, never changed.
 type Record struct {
@@ -167,8 +167,8 @@ func NewRecord(r plog.LogRecord, scope pcommon.InstrumentationScope, resource pc
 // Attrs are the record's attributes.
 func (r *Record) Attrs() Attrs { return r.attrs }
 
-func marksOf(m pcommon.Map) Marks {
-	var marks Marks
+func marksOf(m pcommon.Map) AttrFamilies {
+	var marks AttrFamilies
 	for key := range m.All() {
 		if known := families[family(key)]; known != 0 {
 			marks |= known
@@ -179,8 +179,8 @@ func marksOf(m pcommon.Map) Marks {
 	return marks
 }
 
-// Facts collects what a span or record says.
-type Facts struct {
+// Emitter collects what a span or record says.
+type Emitter struct {
 	All []fact.Fact
 	// base is what every fact of the span or record at hand shares.
 	base fact.Fact
@@ -188,15 +188,15 @@ type Facts struct {
 
 // Add returns a new fact, to be filled in. It has the identity, times, status and
 // session of the span or record at hand. It is valid until the next call.
-func (f *Facts) Add(kind fact.Kind) *fact.Fact {
+func (f *Emitter) Add(kind fact.Kind) *fact.Fact {
 	f.All = append(f.All, f.base)
 	added := &f.All[len(f.All)-1]
 	added.Kind = kind
 	return added
 }
 
-// Flaw notes what is wrong with the span or record at hand, on every fact that is
+// Problem notes what is wrong with the span or record at hand, on every fact that is
 // added after it.
-func (f *Facts) Flaw(problem string) {
+func (f *Emitter) Problem(problem string) {
 	f.base.Problems = append(f.base.Problems[:len(f.base.Problems):len(f.base.Problems)], problem)
 }

@@ -74,9 +74,9 @@ var saying = func() *regexp.Regexp {
 	return regexp.MustCompile(`^(opt-in: )?` + places + `(; opt-in: ` + places + `)?$`)
 }()
 
-// TestSays: dialects say what they can tell in the same words, and nothing of what
+// TestCapabilities: dialects say what they can tell in the same words, and nothing of what
 // they do not read.
-func TestSays(t *testing.T) {
+func TestCapabilities(t *testing.T) {
 	names := make(map[string]bool)
 	for _, d := range append(slices.Clone(Table), acmeCoder) {
 		if d.Name == "" || d.Title == "" || names[d.Name] {
@@ -86,7 +86,7 @@ func TestSays(t *testing.T) {
 		if (d.Spans == nil) != (d.ReadSpan == nil) || (d.Records == nil) != (d.ReadRecord == nil) {
 			t.Errorf("%s recognizes what it does not read, or the other way about", d.Name)
 		}
-		for topic, where := range d.Says {
+		for topic, where := range d.Capabilities {
 			if !slices.Contains(Topics, topic) {
 				t.Errorf("%s tells of %q, which is no topic", d.Name, topic)
 			}
@@ -99,7 +99,7 @@ func TestSays(t *testing.T) {
 			}
 		}
 		for _, topic := range []Topic{TopicSession, TopicTurn, TopicModel, TopicTokens} {
-			if d.Says[topic] == "" {
+			if d.Capabilities[topic] == "" {
 				t.Errorf("%s does not say where it tells the %s", d.Name, topic)
 			}
 		}
@@ -108,15 +108,15 @@ func TestSays(t *testing.T) {
 		if slices.Contains(Topics[:i], topic) {
 			t.Errorf("%s is listed twice", topic)
 		}
-		if !slices.ContainsFunc(Table, func(d Dialect) bool { return d.Says[topic] != "" }) {
+		if !slices.ContainsFunc(Table, func(d Dialect) bool { return d.Capabilities[topic] != "" }) {
 			t.Errorf("no dialect tells of the topic %s", topic)
 		}
 	}
 }
 
-// TestSaysWhatCapturesTell: what the captures of clients told of a topic, and
+// TestCapabilitiesAreWhatCapturesReport: what the captures of clients told of a topic, and
 // where, their dialect says.
-func TestSaysWhatCapturesTell(t *testing.T) {
+func TestCapabilitiesAreWhatCapturesReport(t *testing.T) {
 	bodies, err := filepath.Glob("../testdata/captures/*/*/*.json")
 	if err != nil || len(bodies) == 0 {
 		t.Fatal("no captures", err)
@@ -130,7 +130,7 @@ func TestSaysWhatCapturesTell(t *testing.T) {
 			for _, rs := range traces.ResourceSpans().All() {
 				for _, ss := range rs.ScopeSpans().All() {
 					for _, s := range ss.Spans().All() {
-						checkSays(t, "span", readSpan(s, ss.Scope(), rs.Resource()))
+						checkCapabilities(t, "span", readSpan(s, ss.Scope(), rs.Resource()))
 					}
 				}
 			}
@@ -139,7 +139,7 @@ func TestSaysWhatCapturesTell(t *testing.T) {
 			for _, rl := range logs.ResourceLogs().All() {
 				for _, sl := range rl.ScopeLogs().All() {
 					for _, r := range sl.LogRecords().All() {
-						checkSays(t, "log", readRecord(r, sl.Scope(), rl.Resource()))
+						checkCapabilities(t, "log", readRecord(r, sl.Scope(), rl.Resource()))
 					}
 				}
 			}
@@ -147,13 +147,13 @@ func TestSaysWhatCapturesTell(t *testing.T) {
 	}
 }
 
-func checkSays(t *testing.T, place string, got read) {
+func checkCapabilities(t *testing.T, place string, got read) {
 	t.Helper()
 	i := slices.IndexFunc(Table, func(d Dialect) bool { return d.Name == got.dialect })
 	for _, f := range got.facts {
-		for topic, told := range topicsOf(&f) {
-			if told && !strings.Contains(remark.ReplaceAllString(Table[i].Says[topic], ""), place) {
-				t.Errorf("%s tells the %s in a %s (%s), and says %q", got.dialect, topic, place, f.Name, Table[i].Says[topic])
+		for topic, reported := range topicsOf(&f) {
+			if reported && !strings.Contains(remark.ReplaceAllString(Table[i].Capabilities[topic], ""), place) {
+				t.Errorf("%s tells the %s in a %s (%s), and says %q", got.dialect, topic, place, f.Name, Table[i].Capabilities[topic])
 			}
 		}
 	}
@@ -164,23 +164,23 @@ func topicsOf(f *fact.Fact) map[Topic]bool {
 	has := func(parts []fact.Part, kind string) bool {
 		return slices.ContainsFunc(parts, func(p fact.Part) bool { return p.Kind == kind })
 	}
-	told := map[Topic]bool{
+	reported := map[Topic]bool{
 		TopicSession: f.Session != "", TopicTurn: f.Kind == fact.Turn || f.TurnID != "" && f.Kind != fact.Step,
 		TopicModel: f.Model != nil && f.Model.ModelID != "", TopicText: has(f.Output, fact.PartText), TopicReasoning: has(f.Output, fact.PartReasoning), TopicPermission: f.Decision != nil,
 		TopicCompaction: f.Kind == fact.Compaction, TopicPrompt: f.SystemPrompt != "", TopicCatalog: f.ToolCatalog != "",
-		TopicCost: f.CostUSD != nil, TopicFinish: f.Finish != "", TopicAbort: f.Aborted, TopicTitle: f.About != nil && f.About.Title != "",
+		TopicCost: f.CostUSD != nil, TopicFinish: f.Finish != "", TopicAbort: f.Aborted, TopicTitle: f.SessionAttrs != nil && f.SessionAttrs.Title != "",
 	}
 	for _, m := range f.Input {
-		told[TopicUser] = told[TopicUser] || m.Role == "user" && has(m.Parts, fact.PartText)
+		reported[TopicUser] = reported[TopicUser] || m.Role == "user" && has(m.Parts, fact.PartText)
 	}
 	if tool := f.Tool; tool != nil {
-		told[TopicToolInput], told[TopicToolOutput], told[TopicToolError] = tool.Input != nil, tool.Output != nil, f.Failed
+		reported[TopicToolInput], reported[TopicToolOutput], reported[TopicToolError] = tool.Input != nil, tool.Output != nil, f.Failed
 	}
 	if u := f.Usage; u != nil {
-		told[TopicTokens] = true
-		told[TopicCache], told[TopicThinking] = u.Tokens.CacheRead+u.Tokens.CacheWrite > 0, u.Tokens.Reasoning > 0
+		reported[TopicTokens] = true
+		reported[TopicCache], reported[TopicThinking] = u.Tokens.CacheRead+u.Tokens.CacheWrite > 0, u.Tokens.Reasoning > 0
 	}
-	return told
+	return reported
 }
 
 func dialectList() string {
@@ -215,7 +215,7 @@ func topicTable() string {
 		for _, topic := range Topics {
 			b.WriteString("| " + string(topic))
 			for _, d := range some {
-				b.WriteString(" | " + short(d.Says[topic]))
+				b.WriteString(" | " + short(d.Capabilities[topic]))
 			}
 			b.WriteString(" |\n")
 		}
@@ -251,7 +251,7 @@ func remarkList() string {
 	var b strings.Builder
 	for _, d := range Table {
 		for _, topic := range Topics {
-			for _, m := range remarked.FindAllStringSubmatch(d.Says[topic], -1) {
+			for _, m := range remarked.FindAllStringSubmatch(d.Capabilities[topic], -1) {
 				fmt.Fprintf(&b, "- `%s`, %s, in the %s: %s\n", d.Name, topic, m[1], m[2])
 			}
 		}

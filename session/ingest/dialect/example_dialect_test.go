@@ -31,7 +31,7 @@ var acmeCoder = Dialect{
 	Records:    func(r *Record) bool { return r.Scope.Name() == "acme-coder" },
 	ReadSpan:   readAcmeSpan,
 	ReadRecord: readAcmeRecord,
-	Says: Says{
+	Capabilities: Capabilities{
 		TopicSession:    "span, log",
 		TopicTurn:       "span, log",
 		TopicUser:       "opt-in: log",
@@ -46,7 +46,7 @@ var acmeCoder = Dialect{
 	},
 }
 
-func readAcmeSpan(s *Span, out *Facts) {
+func readAcmeSpan(s *Span, out *Emitter) {
 	a := s.Attrs()
 	switch s.Name() {
 	case "acme.task":
@@ -55,7 +55,7 @@ func readAcmeSpan(s *Span, out *Facts) {
 		f.Agent = a.Str("acme.agent")
 	case "acme.completion":
 		f := out.Add(fact.ModelCall)
-		f.Rooted = true // one always stands below a task
+		f.RequiresTurn = true // one always stands below a task
 		f.RequestID = a.Str("acme.request.id")
 		if id := a.Str("acme.model"); id != "" {
 			f.Model = &session.Model{ProviderID: a.Str("acme.provider"), ModelID: id}
@@ -65,19 +65,19 @@ func readAcmeSpan(s *Span, out *Facts) {
 		f.Usage = InclusiveUsage(a.IntPtr("acme.tokens.input"), a.IntPtr("acme.tokens.output"), a.IntPtr("acme.tokens.cached"), nil, nil, nil)
 	case "acme.tool":
 		f := out.Add(fact.ToolCall) // Failed and Error are those of the span's status
-		f.Rooted = true
+		f.RequiresTurn = true
 		f.CallID = a.Str("acme.call.id")
 		f.Tool = &fact.Tool{Name: a.Str("acme.tool"), Input: a.JSON("acme.tool.arguments"), Output: a.JSON("acme.tool.result"), Succeeded: !f.Failed}
 	}
 }
 
-func readAcmeRecord(r *Record, out *Facts) {
+func readAcmeRecord(r *Record, out *Emitter) {
 	a := r.Attrs()
 	switch r.Event {
 	case "acme.prompt":
 		f := out.Add(fact.Prompt)
 		f.TurnID = a.Str("acme.task.id")
-		f.Input = saidByUser(a.Str("text"), "")
+		f.Input = userMessages(a.Str("text"), "")
 	case "acme.answer":
 		f := out.Add(fact.Answer)
 		f.RequestID = a.Str("acme.request.id") // joins it to the model call
@@ -117,7 +117,7 @@ func TestExampleDialect(t *testing.T) {
 	if m.Trace.ModelCalls != 2 || m.Trace.Incomplete {
 		t.Errorf("trace %+v", m.Trace)
 	}
-	for i, p := range got.Placed {
+	for i, p := range got.Attribution {
 		if p.SessionID != "s1" {
 			t.Errorf("%s is of session %q", facts[i].Name, p.SessionID)
 		}
@@ -150,7 +150,7 @@ func acmeFacts(t *testing.T) []fact.Fact {
 	resource.Attributes().PutStr("session.id", "s1")
 	keys := NewKeys(nil)
 	var facts []fact.Fact
-	take := func(read *Facts, source string) {
+	take := func(read *Emitter, source string) {
 		t.Helper()
 		if len(read.All) != 1 {
 			t.Fatalf("%s gave %d facts", source, len(read.All))
@@ -182,7 +182,7 @@ func acmeFacts(t *testing.T) []fact.Fact {
 		if d := OfSpan(&in); d != nil && d.Name != generic.Name || !acmeCoder.Spans(&in) {
 			t.Fatalf("%s is recognized by %v", s.Name(), d)
 		}
-		var f Facts
+		var f Emitter
 		f.OpenSpan(&acmeCoder, &in, keys)
 		acmeCoder.ReadSpan(&in, &f)
 		take(&f, s.SpanID().String())
@@ -200,7 +200,7 @@ func acmeFacts(t *testing.T) []fact.Fact {
 		if d := OfRecord(&in); d != nil && d.Name != generic.Name || !acmeCoder.Records(&in) {
 			t.Fatalf("%s is recognized by %v", event, d)
 		}
-		var f Facts
+		var f Emitter
 		f.OpenRecord(&acmeCoder, &in, keys)
 		acmeCoder.ReadRecord(&in, &f)
 		take(&f, fmt.Sprintf("%s%s-%d", fact.RecordPrefix, event, at))
@@ -241,14 +241,14 @@ func acmeParts(t *testing.T, a store.Assembly) []string {
 			if err := json.Unmarshal([]byte(p.DataJSON), &data); err != nil {
 				t.Fatal(err)
 			}
-			said := m.Role + " " + p.Type
+			reported := m.Role + " " + p.Type
 			switch {
 			case p.ToolState != nil:
-				said += fmt.Sprintf(" %s %s: %s → %s%s", *p.ToolCallID, *p.ToolState, data.Input, data.Output, data.ErrorText)
+				reported += fmt.Sprintf(" %s %s: %s → %s%s", *p.ToolCallID, *p.ToolState, data.Input, data.Output, data.ErrorText)
 			case data.Text != "":
-				said += ": " + data.Text
+				reported += ": " + data.Text
 			}
-			parts = append(parts, said)
+			parts = append(parts, reported)
 		}
 	}
 	return parts

@@ -25,7 +25,7 @@ var geminiCLI = Dialect{
 	Records:    func(r *Record) bool { return r.Scope.Name() == geminiName || strings.HasPrefix(r.Event, geminiPrefix) },
 	ReadSpan:   readGeminiSpan,
 	ReadRecord: readGeminiRecord,
-	Says: Says{
+	Capabilities: Capabilities{
 		TopicSession:    "span, log",
 		TopicTurn:       "log; opt-in: span",
 		TopicUser:       "log; opt-in: span",
@@ -52,7 +52,7 @@ const (
 	geminiPrefix = "gemini_cli."
 )
 
-func readGeminiSpan(s *Span, facts *Facts) {
+func readGeminiSpan(s *Span, facts *Emitter) {
 	a := s.Attrs()
 	name := a.Str("gen_ai.operation.name")
 	if name == "" {
@@ -74,19 +74,19 @@ func readGeminiSpan(s *Span, facts *Facts) {
 	}
 }
 
-func readGeminiCall(a Attrs, facts *Facts) {
+func readGeminiCall(a Attrs, facts *Emitter) {
 	// Attributes are cut at some 10,000 characters, which leaves the old end of a
 	// conversation: what was asked now is not in it.
 	var input []fact.Message
 	whole := true
 	if raw := a.JSON("gen_ai.input.messages"); raw != nil {
 		if input, whole = Messages(raw); !whole {
-			facts.Flaw("gen_ai.input.messages was cut short before export")
+			facts.Problem("gen_ai.input.messages was cut short before export")
 		}
 	}
 	parts, cut := geminiOutput(a.Str("gen_ai.output.messages"))
 	if cut {
-		facts.Flaw("gen_ai.output.messages was cut short before export")
+		facts.Problem("gen_ai.output.messages was cut short before export")
 	}
 	f := facts.Add(fact.ModelCall)
 	geminiPrompt(f, a.Str("gen_ai.prompt.name"))
@@ -138,12 +138,12 @@ func geminiPrompt(f *fact.Fact, id string) {
 	case uuidLike.MatchString(id):
 	case f.Session != "" && strings.HasPrefix(id, f.Session), strings.Contains(id, "########"):
 		// A helper of the prompt, such as the check of a compression.
-		f.Side = strings.TrimLeft(id[strings.LastIndexAny(id, "-#")+1:], "0123456789")
-		if f.Side == "" {
-			f.Side = "utility"
+		f.Purpose = strings.TrimLeft(id[strings.LastIndexAny(id, "-#")+1:], "0123456789")
+		if f.Purpose == "" {
+			f.Purpose = "utility"
 		}
 	default:
-		f.Side = id
+		f.Purpose = id
 	}
 }
 
@@ -303,16 +303,16 @@ type geminiDone struct {
 	Outcome string `json:"outcome"`
 }
 
-func readGeminiTool(a Attrs, facts *Facts) {
+func readGeminiTool(a Attrs, facts *Emitter) {
 	in, _ := objectOf(geminiJSON(a.Str("gen_ai.input.messages")))
 	output := a.Str("gen_ai.output.messages")
 	cut := output != "" && !json.Valid([]byte(output))
 	if cut {
-		facts.Flaw("gen_ai.output.messages was cut short before export")
+		facts.Problem("gen_ai.output.messages was cut short before export")
 	}
 	f := facts.Add(fact.ToolCall)
 	geminiPrompt(f, in.str("prompt_id"))
-	f.Side = "" // a tool call is never a helper's of the client
+	f.Purpose = "" // a tool call is never a helper's of the client
 	f.CallID = a.First("gen_ai.tool.call_id", "gen_ai.tool.call.id")
 	if f.CallID == "" {
 		f.CallID = in.str("callId")
@@ -346,7 +346,7 @@ func geminiFinish(f *fact.Fact, output string) {
 	}
 	if f.TurnID == "" {
 		geminiPrompt(f, done.Request.PromptID)
-		f.Side = ""
+		f.Purpose = ""
 	}
 	var failure string
 	if result := geminiResult(done.Response.ResponseParts); result != nil {
@@ -421,7 +421,7 @@ func geminiResult(raw json.RawMessage) *fact.Part {
 
 // readGeminiBatch reads the calls of a batch that were not executed, because they
 // were refused, unknown or cancelled before: those have no span of their own.
-func readGeminiBatch(a Attrs, facts *Facts) {
+func readGeminiBatch(a Attrs, facts *Emitter) {
 	var calls []json.RawMessage
 	if json.Unmarshal(geminiJSON(a.Str("gen_ai.output.messages")), &calls) != nil {
 		return
@@ -438,16 +438,16 @@ func readGeminiBatch(a Attrs, facts *Facts) {
 	}
 }
 
-func readGeminiRecord(r *Record, facts *Facts) {
+func readGeminiRecord(r *Record, facts *Emitter) {
 	a := r.Attrs()
 	switch r.Event {
 	case "gemini_cli.user_prompt":
 		facts.stamp(a)
 		f := facts.Add(fact.Prompt)
 		geminiPrompt(f, a.Str("prompt_id"))
-		f.Agent, f.Side = "", ""
-		f.Input = saidByUser(a.Str("prompt"), "")
-		f.About = geminiAbout(a)
+		f.Agent, f.Purpose = "", ""
+		f.Input = userMessages(a.Str("prompt"), "")
+		f.SessionAttrs = geminiAbout(a)
 	case "gemini_cli.api_request":
 		facts.stamp(a)
 		f := geminiRequest(a, facts)
@@ -484,19 +484,19 @@ func readGeminiRecord(r *Record, facts *Facts) {
 		facts.stamp(a)
 		f := facts.Add(fact.Session)
 		f.Model = geminiModel(a.Str("model"), a.Str("auth_type"))
-		f.About = geminiAbout(a)
-		f.About.Mode = a.Str("approval_mode")
+		f.SessionAttrs = geminiAbout(a)
+		f.SessionAttrs.Mode = a.Str("approval_mode")
 	case "gemini_cli.plan.approval_mode_switch":
 		if mode := a.First("to_mode", "mode"); mode != "" {
 			facts.stamp(a)
-			facts.Add(fact.Session).About = &fact.About{Mode: mode}
+			facts.Add(fact.Session).SessionAttrs = &fact.SessionAttrs{Mode: mode}
 		}
 	}
 }
 
 // geminiAbout names the client. The resource's version is that of Node.js.
-func geminiAbout(a Attrs) *fact.About {
-	return &fact.About{Client: geminiName, UserID: a.First("user.email", "installation.id")}
+func geminiAbout(a Attrs) *fact.SessionAttrs {
+	return &fact.SessionAttrs{Client: geminiName, UserID: a.First("user.email", "installation.id")}
 }
 
 // geminiRoles are what a request was for, where it is none of the conversation's
@@ -507,21 +507,21 @@ var geminiRoles = map[string]string{
 }
 
 // geminiRequest begins the fact of an event of a model call.
-func geminiRequest(a Attrs, facts *Facts) *fact.Fact {
+func geminiRequest(a Attrs, facts *Emitter) *fact.Fact {
 	f := facts.Add(fact.ModelCall)
 	geminiPrompt(f, a.Str("prompt_id"))
 	f.Model = geminiModel(a.First("model", "model_name"), a.Str("auth_type"))
 	switch role := a.Str("role"); role {
 	case "":
 	case "main":
-		f.Agent, f.Side = "", ""
+		f.Agent, f.Purpose = "", ""
 	case "subagent":
-		if f.Side = ""; f.Agent == "" {
+		if f.Purpose = ""; f.Agent == "" {
 			f.Agent = role
 		}
 	default:
-		if f.Agent, f.Side = "", geminiRoles[role]; f.Side == "" {
-			f.Side = strings.TrimPrefix(role, "utility_")
+		if f.Agent, f.Purpose = "", geminiRoles[role]; f.Purpose == "" {
+			f.Purpose = strings.TrimPrefix(role, "utility_")
 		}
 	}
 	return f
@@ -599,20 +599,20 @@ func readGeminiResponse(f *fact.Fact, s string) {
 
 // readGeminiToolRecord reads the event of a tool call and of the decision on it.
 // Neither has the call's id: name and input tell which it is.
-func readGeminiToolRecord(a Attrs, facts *Facts) {
+func readGeminiToolRecord(a Attrs, facts *Emitter) {
 	tool := fact.Tool{Name: a.Str("function_name"), Input: a.JSON("function_args"), DurationMS: a.IntPtr("duration_ms")}
 	decision := geminiDecision(a.Str("decision"))
-	success, said := a.Bool("success")
+	success, reported := a.Bool("success")
 
 	f := facts.Add(fact.ToolCall)
 	geminiPrompt(f, a.Str("prompt_id"))
-	f.Side = ""
+	f.Purpose = ""
 	f.Tool = &tool
 	tool.Succeeded = success
 	if size, ok := a.Int("content_length"); ok {
 		tool.OutputSize = size
 	}
-	if said && !success {
+	if reported && !success {
 		if tool.Denied = decision != nil && decision.Outcome == "denied"; !tool.Denied {
 			f.Failed = true
 			f.Error = a.First("error", "error.message")

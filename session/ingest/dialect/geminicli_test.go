@@ -22,7 +22,7 @@ func TestGeminiCapture(t *testing.T) {
 	}
 	for i := range spans {
 		f := &spans[i]
-		if f.Session != "51780c9e-4086-485c-82cb-4c6742c9c02a" || f.TurnID != "" || f.Rooted || f.Side != "" || f.Agent != "" {
+		if f.Session != "51780c9e-4086-485c-82cb-4c6742c9c02a" || f.TurnID != "" || f.RequiresTurn || f.Purpose != "" || f.Agent != "" {
 			t.Errorf("%s: %+v", f.Name, f)
 		}
 		if f.Kind != fact.ModelCall {
@@ -42,12 +42,12 @@ func TestGeminiCapture(t *testing.T) {
 		}
 		f.Extra, f.SystemPrompt, f.ToolCatalog = nil, "", ""
 	}
-	const said = `"input":[{"role":"user","parts":[{"kind":"text","text":"List the files here"}]}]`
+	const reported = `"input":[{"role":"user","parts":[{"kind":"text","text":"List the files here"}]}]`
 	const call = `{"kind":"call","call":"run_shell_command__fc_7","name":"run_shell_command","input":{"command":"ls -la","description":"List files"}}`
 	listing := `"\u003cuntrusted_context\u003e\nOutput: total 20\ndrwxr-xr-x  3 root root 4096 Nov 20 18:19 .\ndrwxr-xr-x 14 root root 4096 Nov 20 18:19 ..\ndrwxr-xr-x  7 root root 4096 Nov 20 18:19 .git\n-rw-r--r--  1 root root    6 Nov 20 18:19 README.md\n-rw-r--r--  1 root root   13 Nov 20 18:19 main.go\nProcess Group PGID: 4741\n\u003c/untrusted_context\u003e"`
-	goesOn := strings.TrimSuffix(said, "]") + `,{"role":"assistant","parts":[` + call + `]},{"role":"tool","parts":[{"kind":"result","call":"run_shell_command__fc_7","name":"run_shell_command","output":` + listing + `}]}]`
+	goesOn := strings.TrimSuffix(reported, "]") + `,{"role":"assistant","parts":[` + call + `]},{"role":"tool","parts":[{"kind":"result","call":"run_shell_command__fc_7","name":"run_shell_command","output":` + listing + `}]}]`
 	want := []string{
-		`{"kind":"model_call","dialect":"","name":"llm_call","model":{"model_id":"gemini-2.5-flash"},` + said + `,"output":[` + call + `],"usage":{"tokens":{"input":707,"output":22,"reasoning":0,"cache_read":0,"cache_write":0},"basis":"inclusive","raw":{"gen_ai.usage.input_tokens":707,"gen_ai.usage.output_tokens":22}}}`,
+		`{"kind":"model_call","dialect":"","name":"llm_call","model":{"model_id":"gemini-2.5-flash"},` + reported + `,"output":[` + call + `],"usage":{"tokens":{"input":707,"output":22,"reasoning":0,"cache_read":0,"cache_write":0},"basis":"inclusive","raw":{"gen_ai.usage.input_tokens":707,"gen_ai.usage.output_tokens":22}}}`,
 		`{"kind":"step","dialect":"","name":"schedule_tool_calls"}`,
 		`{"kind":"tool_call","dialect":"","name":"tool_call","call":"run_shell_command__fc_7","tool":{"name":"run_shell_command","input":{"command":"ls -la","description":"List files"},"output":` + listing + `,"succeeded":true,"output_size":320,"duration_ms":146}}`,
 		`{"kind":"model_call","dialect":"","name":"llm_call","model":{"model_id":"gemini-2.5-flash"},` + goesOn + `,"output":[{"kind":"text","text":"All done: the listing has been read."}],"usage":{"tokens":{"input":708,"output":22,"reasoning":0,"cache_read":0,"cache_write":0},"basis":"inclusive","raw":{"gen_ai.usage.input_tokens":708,"gen_ai.usage.output_tokens":22}}}`,
@@ -66,8 +66,8 @@ func TestGeminiCapture(t *testing.T) {
 	const about = `"user_id":"fac1a790-9876-4a39-ba5b-af81449f6ee5","client":"gemini-cli"`
 	want = []string{
 		`{"kind":"session","dialect":"","name":"gemini_cli.config",` + model + `,"about":{"mode":"yolo",` + about + `}}`,
-		`{"kind":"prompt","dialect":"","name":"gemini_cli.user_prompt",` + said + `,"about":{` + about + `}}`,
-		`{"kind":"model_call","dialect":"","name":"gemini_cli.api_request",` + model + `,` + said + `}`,
+		`{"kind":"prompt","dialect":"","name":"gemini_cli.user_prompt",` + reported + `,"about":{` + about + `}}`,
+		`{"kind":"model_call","dialect":"","name":"gemini_cli.api_request",` + model + `,` + reported + `}`,
 		`{"kind":"model_call","dialect":"","name":"gemini_cli.api_response","output":[` + call + `],"usage":{"tokens":{"input":451,"output":22,"reasoning":8,"cache_read":256,"cache_write":0},"basis":"inclusive","raw":{"cached_content_token_count":256,"input_token_count":707,"output_token_count":22,"thoughts_token_count":8,"tool_token_count":0,"total_token_count":737}},"response_id":"r7","response_model":"gemini-fake-001","finish":"STOP"}`,
 		`{"kind":"tool_call","dialect":"","name":"gemini_cli.tool_call","tool":{"name":"run_shell_command","input":{"command":"ls -la","description":"List files"},"succeeded":true,"output_size":320,"duration_ms":146}}`,
 		`{"kind":"permission","dialect":"","name":"gemini_cli.tool_call","tool":{"name":"run_shell_command","input":{"command":"ls -la","description":"List files"}},"decision":{"tool":"run_shell_command","action":"allow","outcome":"allowed"}}`,
@@ -97,8 +97,8 @@ func TestGeminiPromptIDs(t *testing.T) {
 	} {
 		f := fact.Fact{Session: id}
 		geminiPrompt(&f, test.prompt)
-		if f.TurnID != test.turn || f.Agent != test.agent || f.Side != test.side {
-			t.Errorf("%s: turn %q, agent %q, side %q", test.prompt, f.TurnID, f.Agent, f.Side)
+		if f.TurnID != test.turn || f.Agent != test.agent || f.Purpose != test.side {
+			t.Errorf("%s: turn %q, agent %q, side %q", test.prompt, f.TurnID, f.Agent, f.Purpose)
 		}
 	}
 }

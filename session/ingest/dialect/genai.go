@@ -20,7 +20,7 @@ var genAI = Dialect{
 	Records:    isGenAIRecord,
 	ReadSpan:   readGenAI,
 	ReadRecord: readGenAIRecord,
-	Says: Says{
+	Capabilities: Capabilities{
 		TopicSession:    "span, log",
 		TopicTurn:       "span",
 		TopicUser:       "opt-in: span, log",
@@ -62,13 +62,13 @@ var operations = map[string]fact.Kind{
 	"create_agent": "", "create_thread": "",
 }
 
-// isGenAI says whether the span tells anything of an agent's work. A stray
+// isGenAI says whether the span tells anything of an agent's work. An orphan
 // attribute of the family on a span of something else does not.
 func isGenAI(s *Span) bool { return s.Has(MarkGenAI|MarkMCP) && genAIKind(s) != "" }
 
 // genAIKind returns what a span tells of, "" for nothing.
 //
-// A call of a tool by MCP is told by the client's span as well as by the span of
+// A call of a tool by MCP is built by the client's span as well as by the span of
 // the tool around it, where there is one: without the id of the call, which joins
 // the two, the client's only ties. The server's does always, for it tells of a
 // call that some client makes.
@@ -133,7 +133,7 @@ func genAIKindOf(s *Span, a Attrs) fact.Kind {
 
 // readGenAI gives the fact of a span, and one more of the compaction that a model
 // call reports.
-func readGenAI(s *Span, out *Facts) {
+func readGenAI(s *Span, out *Emitter) {
 	kind := genAIKind(s)
 	if kind == "" {
 		return
@@ -143,7 +143,7 @@ func readGenAI(s *Span, out *Facts) {
 		f := out.Add(kind)
 		f.Agent = a.First("gen_ai.agent.name", "gen_ai.agent.id")
 		// The AI SDK is the one that ends the work of every agent in steps.
-		f.Rooted = s.Scope.Name() == "gen_ai" && a.Str("gen_ai.operation.name") == "agent_step"
+		f.RequiresTurn = s.Scope.Name() == "gen_ai" && a.Str("gen_ai.operation.name") == "agent_step"
 		readFailure(f, s)
 		return
 	}
@@ -152,7 +152,7 @@ func readGenAI(s *Span, out *Facts) {
 		c.readAttrs(a)
 		c.readEvents(s.Events())
 		for _, problem := range c.problems {
-			out.Flaw(problem)
+			out.Problem(problem)
 		}
 	}
 	if compacted, _ := a.Bool("gen_ai.conversation.compacted"); compacted && kind == fact.ModelCall {
@@ -290,14 +290,14 @@ func isGenAIRecord(r *Record) bool {
 	return strings.HasPrefix(r.Event, "gen_ai.") && (messageEvent(r.Event) || r.Event == detailsEvent || r.Event == exceptionEvent)
 }
 
-// TellsMessage says whether a record is an event that tells one message of a
+// HasMessage says whether a record is an event that tells one message of a
 // conversation.
-func TellsMessage(r *Record) bool { return messageEvent(r.Event) }
+func HasMessage(r *Record) bool { return messageEvent(r.Event) }
 
 // readGenAIRecord gives what a record says as a part of a model call, or of a turn
 // where the record names one. The records of a conversation's messages are one
 // fact each, whose Input is one message or whose Output is the answer.
-func readGenAIRecord(r *Record, out *Facts) {
+func readGenAIRecord(r *Record, out *Emitter) {
 	a := r.Attrs()
 	var c conversation
 	switch {
@@ -320,7 +320,7 @@ func readGenAIRecord(r *Record, out *Facts) {
 		return
 	}
 	for _, problem := range c.problems {
-		out.Flaw(problem)
+		out.Problem(problem)
 	}
 	kind := fact.ModelCall
 	if k, known := operations[a.Str("gen_ai.operation.name")]; known && k == fact.Turn {

@@ -27,7 +27,7 @@ func capturedGenAI(t *testing.T, path string) []fact.Fact {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out Facts
+	var out Emitter
 	keys := NewKeys(nil)
 	for _, rs := range td.ResourceSpans().All() {
 		for _, ss := range rs.ScopeSpans().All() {
@@ -91,7 +91,7 @@ func TestGenAICapture(t *testing.T) {
 	if diff := cmp.Diff(want, []fact.Fact{facts[0], facts[1], facts[2], facts[6]}); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	step := fact.Fact{Kind: fact.Step, Dialect: "gen-ai", SpanID: "773b6652c1d2ce1d", ParentID: "e13c2a4e1882fc28", Name: "step 1", Rooted: true,
+	step := fact.Fact{Kind: fact.Step, Dialect: "gen-ai", SpanID: "773b6652c1d2ce1d", ParentID: "e13c2a4e1882fc28", Name: "step 1", RequiresTurn: true,
 		Session: "sess_42", SessionKey: "ai.settings.context.sessionId", SessionRank: 3}
 	if diff := cmp.Diff(step, facts[3]); diff != "" {
 		t.Errorf("step: -want +got:\n%s", diff)
@@ -143,7 +143,7 @@ func genAISpanFacts(t *testing.T, name string, kind ptrace.SpanKind, attrs map[s
 		}
 	}
 	s := NewSpan(span, pcommon.NewInstrumentationScope(), pcommon.NewResource())
-	var out Facts
+	var out Emitter
 	out.OpenSpan(&genAI, &s, NewKeys(nil))
 	readGenAI(&s, &out)
 	return out.All, isGenAI(&s)
@@ -292,7 +292,7 @@ func TestGenAIRecords(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := NewRecord(lr, pcommon.NewInstrumentationScope(), pcommon.NewResource())
-			var out Facts
+			var out Emitter
 			out.OpenRecord(&genAI, &r, NewKeys(nil))
 			readGenAIRecord(&r, &out)
 			for i := range tt.want {

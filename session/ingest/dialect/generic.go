@@ -32,7 +32,7 @@ var generic = Dialect{
 	Records:    isGenericRecord,
 	ReadSpan:   readGeneric,
 	ReadRecord: readGenericRecord,
-	Says: Says{
+	Capabilities: Capabilities{
 		TopicSession:    "span, log",
 		TopicTurn:       "span",
 		TopicUser:       "span, log",
@@ -219,7 +219,7 @@ func isGenericSession(s *Span, e *evidence) bool {
 		(e.kind == kindAgent || e.kind == kindModel || e.has(fieldModel, fieldAgent))
 }
 
-func readGeneric(s *Span, out *Facts) {
+func readGeneric(s *Span, out *Emitter) {
 	e := genericEvidence(s)
 	g := collect(s.Attrs())
 	g.events(s)
@@ -258,7 +258,7 @@ func exceptionOf(s *Span) (message string) {
 }
 
 // genericSession finds the session by the end of a key where no known key names it.
-func (f *Facts) genericSession(g *genericReading) {
+func (f *Emitter) genericSession(g *genericReading) {
 	if f.base.Session != "" {
 		return
 	}
@@ -276,8 +276,8 @@ type genericReading struct {
 	values map[field][]pcommon.Value
 	keys   map[field]string // of the first value
 	// said are messages that stand in events.
-	said []fact.Message
-	flat []fact.Message
+	reported []fact.Message
+	flat     []fact.Message
 }
 
 // collect sorts attributes by what they mean.
@@ -331,7 +331,7 @@ func (g *genericReading) events(s *Span) {
 		if event.Name() == "exception" || a.Len() == 0 {
 			continue
 		}
-		g.said = append(g.said, talkOf(a, pcommon.NewValueEmpty(), event.Name())...)
+		g.reported = append(g.reported, talkOf(a, pcommon.NewValueEmpty(), event.Name())...)
 	}
 }
 
@@ -513,7 +513,7 @@ func (g *genericReading) about(f *fact.Fact, s *Span) {
 
 // call reads a model call or a turn.
 func (g *genericReading) call(f *fact.Fact) {
-	asked := g.said
+	asked := g.reported
 	if f.Kind == fact.Turn {
 		if own := g.asked(fieldPrompt, fieldInput, fieldMessages); own != nil {
 			asked = own
@@ -526,7 +526,7 @@ func (g *genericReading) call(f *fact.Fact) {
 	}
 	parts, finish := g.answered()
 	if parts == nil {
-		asked, parts = splitAnswer(asked, g.said)
+		asked, parts = splitAnswer(asked, g.reported)
 	}
 	if system := g.str(fieldSystem); system != "" {
 		f.SystemPrompt = SystemInstructions(TextJSON(system))
@@ -594,8 +594,8 @@ func (g *genericReading) exchange(f *fact.Fact) {
 
 // splitAnswer takes the answer off the end of the messages of events, where those are
 // all that there is.
-func splitAnswer(asked, said []fact.Message) ([]fact.Message, []fact.Part) {
-	if len(said) == 0 || len(asked) != len(said) {
+func splitAnswer(asked, reported []fact.Message) ([]fact.Message, []fact.Part) {
+	if len(reported) == 0 || len(asked) != len(reported) {
 		return asked, nil
 	}
 	_, end := userRun(asked)

@@ -61,7 +61,7 @@ func recordMaps(r *Record) []pcommon.Map {
 // readGenericRecord reads a record as a part of a model call, of a turn or of a
 // tool's call. What the user said and what the model answered, each by itself, are
 // facts of their own.
-func readGenericRecord(r *Record, out *Facts) {
+func readGenericRecord(r *Record, out *Emitter) {
 	e := recordEvidence(r)
 	g := collect(r.Attrs())
 	if r.Body().Type() == pcommon.ValueTypeMap {
@@ -80,11 +80,11 @@ func readGenericRecord(r *Record, out *Facts) {
 		g.tool(f, "")
 		return
 	}
-	g.said = talkOf(r.Attrs(), r.Body(), r.Event)
+	g.reported = talkOf(r.Attrs(), r.Body(), r.Event)
 	measured := e.has(fieldModel, fieldResponseModel) || e.has(fieldInputTokens, fieldOutputTokens, fieldUsage)
 	kind := fact.ModelCall
 	if !measured {
-		asked, answered := sides(g.said)
+		asked, answered := sides(g.reported)
 		switch {
 		case asked && !answered:
 			kind = fact.Prompt
@@ -96,9 +96,9 @@ func readGenericRecord(r *Record, out *Facts) {
 	g.about(f, nil)
 	switch kind {
 	case fact.Prompt:
-		ReadInput(f, g.said)
+		ReadInput(f, g.reported)
 	case fact.Answer:
-		for _, m := range g.said {
+		for _, m := range g.reported {
 			f.Output = append(f.Output, m.Parts...)
 		}
 	default:

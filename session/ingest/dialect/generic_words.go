@@ -228,10 +228,10 @@ func (w *words) read(name string) {
 
 // fieldOf returns what a name means by the longest of its ends that means anything.
 func fieldOf(name string) field {
-	const mostWords = 4
+	const maxWords = 4
 	var w words
 	w.read(name)
-	for from := max(0, w.len-mostWords); from < w.len; from++ {
+	for from := max(0, w.len-maxWords); from < w.len; from++ {
 		if f, known := names[string(w.text[w.begins[from]:w.n])]; known {
 			return f
 		}

@@ -19,7 +19,7 @@ var genkit = Dialect{
 
 	ReadSpan: readGenkit,
 
-	Says: Says{
+	Capabilities: Capabilities{
 		TopicSession:    "span (of chats and agents)",
 		TopicTurn:       "span",
 		TopicUser:       "span",
@@ -42,7 +42,7 @@ var genkit = Dialect{
 // genkitSessionRank stands behind the keys that are looked up on every span.
 const genkitSessionRank = 1000
 
-func readGenkit(s *Span, facts *Facts) {
+func readGenkit(s *Span, facts *Emitter) {
 	g := genkitSpan{Attrs: s.Attrs(), facts: facts}
 	g.kind, g.subtype, g.name = g.Str("genkit:type"), g.Str("genkit:metadata:subtype"), g.Str("genkit:name")
 	if g.name == "" {
@@ -72,7 +72,7 @@ func readGenkit(s *Span, facts *Facts) {
 // genkitSpan is a span of Genkit while it is read.
 type genkitSpan struct {
 	Attrs
-	facts               *Facts
+	facts               *Emitter
 	kind, subtype, name string
 	inTurn              bool
 }
@@ -89,8 +89,8 @@ func (g *genkitSpan) add(kind fact.Kind) *fact.Fact {
 	if g.Str("genkit:state") == "error" {
 		f.Failed = true
 	}
-	if told := g.Str("genkit:error"); f.Failed && told != "" {
-		f.Error = told
+	if reported := g.Str("genkit:error"); f.Failed && reported != "" {
+		f.Error = reported
 	}
 	return f
 }
@@ -153,7 +153,7 @@ func (g *genkitSpan) object(key string, dst any) {
 		_ = json.Unmarshal(raw, dst)
 	case raw != nil && string(raw) != "null":
 		if text := genkitText(raw); strings.HasPrefix(text, "{") && !json.Valid([]byte(text)) {
-			g.facts.Flaw(key + " is no JSON: it may have been cut before export")
+			g.facts.Problem(key + " is no JSON: it may have been cut before export")
 		}
 	}
 }
@@ -180,7 +180,7 @@ func (g *genkitSpan) modelCall() {
 	answer, response := g.response()
 
 	f := g.add(fact.ModelCall)
-	f.Rooted = g.inTurn
+	f.RequiresTurn = g.inTurn
 	provider, model, found := strings.Cut(g.name, "/")
 	if !found {
 		provider, model = "", g.name
@@ -280,7 +280,7 @@ func genkitThoughtsApart(provider string, input, output, thoughts, total int64) 
 // are not told.
 func (g *genkitSpan) toolCall() {
 	f := g.add(fact.ToolCall)
-	f.Rooted = g.inTurn
+	f.RequiresTurn = g.inTurn
 	f.Tool = &fact.Tool{Name: g.name, Input: g.JSON("genkit:input")}
 	interrupt, interrupted := g.Value("genkit:metadata:interrupt")
 	if interrupted || strings.HasSuffix(f.ErrorType, "InterruptError") || strings.Contains(f.Error, "tool execution interrupted") {
@@ -291,7 +291,7 @@ func (g *genkitSpan) toolCall() {
 		}
 		p := g.add(fact.Permission)
 		p.Failed, p.Error, p.ErrorType = false, "", ""
-		p.Rooted = g.inTurn
+		p.RequiresTurn = g.inTurn
 		p.Decision = &fact.Decision{ToolName: g.name, Action: "ask", Outcome: "pending", Source: "interrupt", Reason: reason}
 		return
 	}
@@ -309,7 +309,7 @@ func (g *genkitSpan) toolCall() {
 	if json.Unmarshal(g.JSON("genkit:metadata:resumed"), &resumed) == nil && resumed.Approved != nil && *resumed.Approved {
 		p := g.add(fact.Permission)
 		p.Failed, p.Error, p.ErrorType = false, "", ""
-		p.Rooted = g.inTurn
+		p.RequiresTurn = g.inTurn
 		p.Decision = &fact.Decision{ToolName: g.name, Action: "ask", Outcome: "allowed", Reply: "once", Source: "resumed"}
 	}
 }
@@ -367,15 +367,15 @@ func (g *genkitSpan) turn() {
 	}
 	if messages, ok := Messages(asked.Messages); ok && len(asked.Messages) > 0 {
 		ReadInput(f, messages)
-	} else if text := genkitSaid(input); text != "" {
+	} else if text := genkitString(input); text != "" {
 		f.Input = []fact.Message{{Role: "user", Parts: []fact.Part{{Kind: fact.PartText, Text: text}}}}
-	} else if genkitTold(input) {
+	} else if genkitReported(input) {
 		extra["input"] = input
 	}
 	if f.Output = genkitParts(answer.Message); f.Output == nil {
-		if text := genkitSaid(output); text != "" {
+		if text := genkitString(output); text != "" {
 			f.Output = []fact.Part{{Kind: fact.PartText, Text: text}}
-		} else if genkitTold(output) {
+		} else if genkitReported(output) {
 			extra["output"] = output
 		}
 	}
@@ -385,9 +385,9 @@ func (g *genkitSpan) turn() {
 	}
 }
 
-// genkitSaid returns the text of a value that is one, or an object of which one
+// genkitString returns the text of a value that is one, or an object of which one
 // field is obviously what is said.
-func genkitSaid(raw json.RawMessage) string {
+func genkitString(raw json.RawMessage) string {
 	if text := genkitText(raw); text != "" {
 		if text[0] == '{' {
 			return "" // an object, whole or cut
@@ -406,10 +406,10 @@ func genkitSaid(raw json.RawMessage) string {
 	return ""
 }
 
-// genkitTold says whether a value is worth keeping where no field holds it.
-func genkitTold(raw json.RawMessage) bool {
-	const most = 16 << 10
-	return len(raw) > 0 && len(raw) <= most && string(raw) != "null" && string(raw) != "{}" && string(raw) != `""`
+// genkitReported says whether a value is worth keeping where no field holds it.
+func genkitReported(raw json.RawMessage) bool {
+	const maximum = 16 << 10
+	return len(raw) > 0 && len(raw) <= maximum && string(raw) != "null" && string(raw) != "{}" && string(raw) != `""`
 }
 
 func genkitText(raw json.RawMessage) string {

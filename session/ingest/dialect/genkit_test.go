@@ -17,7 +17,7 @@ import (
 // genkitFacts reads the spans of td in their order.
 func genkitFacts(t *testing.T, td ptrace.Traces) []fact.Fact {
 	t.Helper()
-	var facts Facts
+	var facts Emitter
 	for _, rs := range td.ResourceSpans().All() {
 		for _, ss := range rs.ScopeSpans().All() {
 			for _, s := range ss.Spans().All() {
@@ -50,12 +50,12 @@ func TestGenkitCapture(t *testing.T) {
 	call := []fact.Part{{Kind: fact.PartText, Text: "Let me check."}, {Kind: fact.PartCall, CallID: "call_1", Name: "get_weather", Input: json.RawMessage(`{"city":"Paris"}`)}}
 	result := []fact.Part{{Kind: fact.PartResult, CallID: "call_1", Name: "get_weather", Output: json.RawMessage(`{"city":"Paris","tempC":12}`)}}
 	want := []fact.Fact{
-		{Kind: fact.ModelCall, Rooted: true, Agent: "weatherFlow", Model: model, Input: []fact.Message{user}, Output: call, Finish: "stop",
+		{Kind: fact.ModelCall, RequiresTurn: true, Agent: "weatherFlow", Model: model, Input: []fact.Message{user}, Output: call, Finish: "stop",
 			SystemPrompt: "You are a weather agent.", Usage: &fact.Usage{Basis: fact.Inclusive, Tokens: session.Usage{Input: 56, Output: 20, CacheRead: 64}}},
-		{Kind: fact.ToolCall, Rooted: true, Agent: "weatherFlow", Tool: &fact.Tool{
+		{Kind: fact.ToolCall, RequiresTurn: true, Agent: "weatherFlow", Tool: &fact.Tool{
 			Name: "get_weather", Input: json.RawMessage(`{"city":"Paris"}`), Output: json.RawMessage(`{"city":"Paris","tempC":12}`), Succeeded: true,
 		}},
-		{Kind: fact.ModelCall, Rooted: true, Agent: "weatherFlow", Model: model, Output: answer, Finish: "stop", SystemPrompt: "You are a weather agent.",
+		{Kind: fact.ModelCall, RequiresTurn: true, Agent: "weatherFlow", Model: model, Output: answer, Finish: "stop", SystemPrompt: "You are a weather agent.",
 			Input: []fact.Message{user, {Role: "assistant", Parts: call}, {Role: "tool", Parts: result}},
 			Usage: &fact.Usage{Basis: fact.Inclusive, Tokens: session.Usage{Input: 180, Output: 21, Reasoning: 9}}},
 		{Kind: fact.Step},

@@ -17,7 +17,7 @@ var langfuse = Dialect{
 	Title:    "Langfuse SDK",
 	Spans:    isLangfuse,
 	ReadSpan: readLangfuse,
-	Says: Says{
+	Capabilities: Capabilities{
 		TopicSession:    "opt-in: span",
 		TopicTurn:       "span",
 		TopicUser:       "span",
@@ -40,7 +40,7 @@ func isLangfuse(s *Span) bool {
 		s.Attrs().Str("langfuse.observation.type") != ""
 }
 
-func readLangfuse(s *Span, out *Facts) {
+func readLangfuse(s *Span, out *Emitter) {
 	a := s.Attrs()
 	g := collect(a)
 	root := s.ParentSpanID().IsEmpty()

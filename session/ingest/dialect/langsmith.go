@@ -16,7 +16,7 @@ var langSmith = Dialect{
 	Title:    "LangSmith",
 	Spans:    func(s *Span) bool { return s.Has(MarkLangSmith) && s.Attrs().Str("langsmith.span.kind") != "" },
 	ReadSpan: readLangSmith,
-	Says: Says{
+	Capabilities: Capabilities{
 		TopicSession:    "opt-in: span",
 		TopicTurn:       "span",
 		TopicUser:       "span",
@@ -34,7 +34,7 @@ var langSmith = Dialect{
 	},
 }
 
-func readLangSmith(s *Span, out *Facts) {
+func readLangSmith(s *Span, out *Emitter) {
 	a := s.Attrs()
 	switch kind := a.Str("langsmith.span.kind"); {
 	case kind == "llm":
@@ -62,7 +62,7 @@ func langSmithRoot(s *Span, a Attrs) bool {
 	return s.ParentSpanID().IsEmpty()
 }
 
-func langSmithCall(s *Span, a Attrs, out *Facts) {
+func langSmithCall(s *Span, a Attrs, out *Emitter) {
 	f := out.Add(fact.ModelCall)
 	asked, answered := a.JSON("gen_ai.prompt"), a.JSON("gen_ai.completion")
 	if asked != nil {
@@ -108,7 +108,7 @@ func langSmithCall(s *Span, a Attrs, out *Facts) {
 	langSmithAbout(f, a)
 }
 
-func langSmithTool(s *Span, a Attrs, out *Facts) {
+func langSmithTool(s *Span, a Attrs, out *Emitter) {
 	f := out.Add(fact.ToolCall)
 	f.Tool = &fact.Tool{Name: a.Str("gen_ai.tool.name")}
 	if f.Tool.Name == "" {

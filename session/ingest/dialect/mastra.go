@@ -21,7 +21,7 @@ var mastra = Dialect{
 	Title:    "Mastra",
 	Spans:    isMastra,
 	ReadSpan: readMastra,
-	Says: Says{
+	Capabilities: Capabilities{
 		TopicSession:    "span",
 		TopicTurn:       "span",
 		TopicUser:       "span",
@@ -47,7 +47,7 @@ func isMastra(s *Span) bool {
 	return (s.Has(MarkMastra) || strings.HasPrefix(s.Scope.Name(), "@mastra/")) && !s.Has(MarkOpenInference)
 }
 
-func readMastra(s *Span, out *Facts) {
+func readMastra(s *Span, out *Emitter) {
 	a := s.Attrs()
 	m := mastraSpan{Attrs: a, span: s, out: out, kind: strings.ToLower(a.Str("mastra.span.type"))}
 	if m.kind == "" {
@@ -84,15 +84,15 @@ func readMastra(s *Span, out *Facts) {
 type mastraSpan struct {
 	Attrs
 	span *Span
-	out  *Facts
+	out  *Emitter
 	kind string
 }
 
 // said returns the span's input or output, under the first exporter's key where
 // there is no other.
-func (m *mastraSpan) said(what string) json.RawMessage {
+func (m *mastraSpan) reported(what string) json.RawMessage {
 	raw := m.FirstJSON("mastra."+m.kind+"."+what, what)
-	flawIfCut(m.out, "the "+what, raw)
+	problemIfCut(m.out, "the "+what, raw)
 	return raw
 }
 
@@ -108,9 +108,9 @@ func (m *mastraSpan) step() { m.add(fact.Step) }
 // turn gives the fact of an agent's run. One that goes on after it was suspended is
 // another span, in another trace, of the same run.
 func (m *mastraSpan) turn(side string) {
-	asked, answered := m.said("input"), m.said("output")
+	asked, answered := m.reported("input"), m.reported("output")
 	f := m.add(fact.Turn)
-	f.Side = side
+	f.Purpose = side
 	if f.Agent == "" && strings.HasPrefix(m.kind, "agent") {
 		f.Agent = mastraName(f.Name)
 	}
@@ -123,7 +123,7 @@ func (m *mastraSpan) turn(side string) {
 	}
 	f.Output, f.Finish = mastraOutput(answered)
 	f.ToolCatalog = Catalog(m.FirstJSON("gen_ai.tool.definitions", "agent.available_tools"))
-	f.About, f.Extra = m.about()
+	f.SessionAttrs, f.Extra = m.about()
 }
 
 // mastraName returns the name that stands in a span's name after what the span is.
@@ -141,14 +141,14 @@ func (m *mastraSpan) modelCall() {
 	answered := m.FirstJSON("gen_ai.output.messages", "gen_ai.completion", "output")
 	messages, ok := Messages(asked)
 	if asked != nil && !ok {
-		m.out.Flaw("the input messages could not be read whole")
+		m.out.Problem("the input messages could not be read whole")
 	}
-	flawIfCut(m.out, "the output", answered)
+	problemIfCut(m.out, "the output", answered)
 
 	f := m.out.Add(fact.ModelCall)
 	readGenAICall(f, m.span.Scope.Name(), m.Attrs)
 	f.Agent = m.First("gen_ai.agent.name", "gen_ai.agent.id")
-	f.Rooted = !m.span.ParentSpanID().IsEmpty()
+	f.RequiresTurn = !m.span.ParentSpanID().IsEmpty()
 	f.Model = mastraModel(f.Model)
 	mastraResults(messages)
 	ReadInput(f, messages)
@@ -245,8 +245,8 @@ func (m *mastraSpan) chunk() {
 func (m *mastraSpan) toolCall() {
 	asked := m.FirstJSON("gen_ai.tool.call.arguments", "gen_ai.tool.input", "mastra."+m.kind+".input", "input")
 	answered := m.FirstJSON("gen_ai.tool.call.result", "gen_ai.tool.output", "mastra."+m.kind+".output", "output")
-	flawIfCut(m.out, "the tool's input", asked)
-	cut := flawIfCut(m.out, "the tool's output", answered)
+	problemIfCut(m.out, "the tool's input", asked)
+	cut := problemIfCut(m.out, "the tool's output", answered)
 	id := m.First("gen_ai.tool.call.id", "mastra.metadata.toolCallId")
 	name := m.Str("gen_ai.tool.name")
 	if name == "" {
@@ -278,36 +278,36 @@ func (m *mastraSpan) toolCall() {
 			}
 		}
 	}
-	if ok, told := m.Bool("gen_ai.tool.success"); told && !ok {
+	if ok, reported := m.Bool("gen_ai.tool.success"); reported && !ok {
 		f.Failed = true
 	}
 	f.Tool.Succeeded = !f.Failed && !f.Tool.Denied && (m.span.Status().Code() == ptrace.StatusCodeOk || answered != nil)
 }
 
 // about returns whose session it is, and what else the application told Mastra.
-func (m *mastraSpan) about() (about *fact.About, extra json.RawMessage) {
-	known := fact.About{UserID: m.First("mastra.metadata.userId", "mastra.metadata.resourceId")}
+func (m *mastraSpan) about() (about *fact.SessionAttrs, extra json.RawMessage) {
+	known := fact.SessionAttrs{UserID: m.First("mastra.metadata.userId", "mastra.metadata.resourceId")}
 	if v := (Attrs{Map: m.span.Resource.Attributes()}).Str("service.version"); v != "" && m.span.Scope.Name() == "@mastra/otel-exporter" {
 		known.Client = "mastra " + v // the exporter writes the framework's version there
 	}
 	if known.UserID != "" || known.Client != "" {
 		about = &known
 	}
-	told := map[string]json.RawMessage{}
+	reported := map[string]json.RawMessage{}
 	for key := range m.All() {
 		name, ok := strings.CutPrefix(key, "mastra.metadata.")
 		if !ok || name == "runId" || name == "userId" || name == "resourceId" || sessionKey(key) {
 			continue
 		}
 		if raw := m.JSON(key); raw != nil && len(raw) <= 4096 {
-			told[name] = raw
+			reported[name] = raw
 		}
 	}
 	if tags := m.JSON("mastra.tags"); tags != nil {
-		told["tags"] = tags
+		reported["tags"] = tags
 	}
-	if len(told) > 0 {
-		extra, _ = json.Marshal(told)
+	if len(reported) > 0 {
+		extra, _ = json.Marshal(reported)
 	}
 	return about, extra
 }

@@ -32,7 +32,7 @@ func TestMastra(t *testing.T) {
 				Kind: fact.Turn, Session: "thread-1", SessionKey: "gen_ai.conversation.id", TurnID: "run-1", Agent: "Weather Agent",
 				SystemPrompt: "You know the weather.", ToolCatalog: `[{"name":"get_weather"},{"name":"book"}]`,
 				Input: []fact.Message{userSays("weather in Oslo?")}, Output: says("It rains."),
-				About: &fact.About{UserID: "user-1", Client: "mastra 1.71.0"},
+				SessionAttrs: &fact.SessionAttrs{UserID: "user-1", Client: "mastra 1.71.0"},
 			}},
 		},
 		"agent in a tool": {
@@ -63,7 +63,7 @@ func TestMastra(t *testing.T) {
 				"gen_ai.usage.cache_read.input_tokens": 60, "gen_ai.usage.cache_creation.input_tokens": 10, "mastra.completion_start_time": "2026-11-20T10:00:00.000Z",
 			}},
 			[]fact.Fact{{
-				Kind: fact.ModelCall, Rooted: true, Agent: "Weather Agent", Model: &session.Model{ProviderID: "openai", ModelID: "gpt-5"},
+				Kind: fact.ModelCall, RequiresTurn: true, Agent: "Weather Agent", Model: &session.Model{ProviderID: "openai", ModelID: "gpt-5"},
 				Input: []fact.Message{userSays("weather in Oslo?")}, Output: says("It rains."), Finish: "stop",
 				Usage: &fact.Usage{Tokens: session.Usage{Input: 30, CacheRead: 60, CacheWrite: 10, Output: 12, Reasoning: 8}, Basis: fact.Inclusive},
 			}},
@@ -75,7 +75,7 @@ func TestMastra(t *testing.T) {
 				"gen_ai.response.finish_reasons": `["tool-calls"]`,
 			}},
 			[]fact.Fact{{
-				Kind: fact.ModelCall, Rooted: true, Model: &session.Model{ModelID: "gpt-5"}, Finish: "tool-calls",
+				Kind: fact.ModelCall, RequiresTurn: true, Model: &session.Model{ModelID: "gpt-5"}, Finish: "tool-calls",
 				Output: []fact.Part{{Kind: fact.PartReasoning, Text: "Hm."}, {Kind: fact.PartCall, CallID: "call_1", Name: "get_weather", Input: weather}},
 			}},
 		},
@@ -85,7 +85,7 @@ func TestMastra(t *testing.T) {
 				"gen_ai.input.messages": `[{"role":"user","parts":[{"type":"text","content":"book it"}]},{"role":"assistant","parts":[{"type":"tool_call","id":"call_2","name":"book","arguments":"{}"}]},{"role":"tool","parts":[{"type":"tool_call_response","id":"call_2","name":"book","response":"\"Tool call was not approved by the user\""}]}]`,
 			}},
 			[]fact.Fact{{
-				Kind: fact.ModelCall, Rooted: true, Model: &session.Model{ModelID: "gpt-5"},
+				Kind: fact.ModelCall, RequiresTurn: true, Model: &session.Model{ModelID: "gpt-5"},
 				Input: []fact.Message{
 					userSays("book it"),
 					{Role: "assistant", Parts: []fact.Part{{Kind: fact.PartCall, CallID: "call_2", Name: "book", Input: json.RawMessage(`{}`)}}},
@@ -99,7 +99,7 @@ func TestMastra(t *testing.T) {
 				"gen_ai.usage.input_tokens": 50, "gen_ai.usage.output_tokens": 9, "gen_ai.usage.cached_input_tokens": 20, "gen_ai.usage.cache_write_tokens": 5,
 			}},
 			[]fact.Fact{{
-				Kind: fact.ModelCall, Rooted: true, Model: &session.Model{ProviderID: "openai", ModelID: "gpt-4o"},
+				Kind: fact.ModelCall, RequiresTurn: true, Model: &session.Model{ProviderID: "openai", ModelID: "gpt-4o"},
 				Usage: &fact.Usage{Tokens: session.Usage{Input: 25, CacheRead: 20, CacheWrite: 5, Output: 9}, Basis: fact.Inclusive},
 			}},
 		},
@@ -116,7 +116,7 @@ func TestMastra(t *testing.T) {
 				"gen_ai.response.finish_reasons": "stop", "threadId": "thread-1",
 			}},
 			[]fact.Fact{{
-				Kind: fact.ModelCall, Session: "thread-1", SessionKey: "threadId", Rooted: true, Model: &session.Model{ProviderID: "openai", ModelID: "gpt-4o"},
+				Kind: fact.ModelCall, Session: "thread-1", SessionKey: "threadId", RequiresTurn: true, Model: &session.Model{ProviderID: "openai", ModelID: "gpt-4o"},
 				Input: []fact.Message{userSays("hi")}, Output: says("Hello."), Finish: "stop",
 				Usage: &fact.Usage{Tokens: session.Usage{Input: 5, Output: 2}, Basis: fact.Inclusive},
 			}},
@@ -205,13 +205,13 @@ func TestMastra(t *testing.T) {
 		},
 		"scorer": {
 			frameworkSpan{scope: scope, name: "scorer_run toxicity", root: true, ok: true, attrs: map[string]any{"gen_ai.operation.name": "scorer_run", "mastra.span.type": "scorer_run"}},
-			[]fact.Fact{{Kind: fact.Turn, Side: "scoring"}},
+			[]fact.Fact{{Kind: fact.Turn, Purpose: "scoring"}},
 		},
 		"empty values": {
 			frameworkSpan{scope: scope, name: "chat", attrs: map[string]any{
 				"gen_ai.operation.name": "chat", "mastra.span.type": "model_inference", "gen_ai.input.messages": nil, "gen_ai.output.messages": "", "gen_ai.response.finish_reasons": "[]",
 			}},
-			[]fact.Fact{{Kind: fact.ModelCall, Rooted: true}},
+			[]fact.Fact{{Kind: fact.ModelCall, RequiresTurn: true}},
 		},
 	}
 	for name, tt := range tests {

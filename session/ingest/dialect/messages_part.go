@@ -172,7 +172,7 @@ func appendPart(parts []fact.Part, raw json.RawMessage, role string) []fact.Part
 	return append(parts, fact.Part{Kind: fact.PartOther, Name: kind, Data: bytes.Clone(raw)})
 }
 
-// appendUntyped reads the parts that are told by their members: those of Gemini,
+// appendUntyped reads the parts that are built by their members: those of Gemini,
 // Genkit and Bedrock.
 func appendUntyped(parts []fact.Part, o object) ([]fact.Part, bool) {
 	if in := o.inner("functionCall", "function_call", "toolRequest", "toolUse"); in != nil {
@@ -316,7 +316,7 @@ func appendInvocation(parts []fact.Part, o object, name string) []fact.Part {
 	case "output-available", "result":
 		setResult(&result, o.first("output", "result"), false)
 	case "output-error":
-		result.Error = orUnsaid(o.str("errorText"))
+		result.Error = orUnreported(o.str("errorText"))
 	case "output-denied":
 		result.Denied = true
 		result.Error = o.inner("approval").str("reason")
@@ -358,7 +358,7 @@ func holdsResults(raw json.RawMessage) bool {
 func setResult(p *fact.Part, raw json.RawMessage, failed bool) {
 	if isNull(raw) {
 		if failed {
-			p.Error = orUnsaid("")
+			p.Error = orUnreported("")
 		} else if len(raw) > 0 {
 			p.Output = json.RawMessage("null")
 		}
@@ -421,13 +421,13 @@ func errorText(raw json.RawMessage) string {
 		}
 	}
 	if isNull(raw) || len(raw) == 2 { // "", [] and {}
-		return orUnsaid("")
+		return orUnreported("")
 	}
 	return Text(string(raw))
 }
 
-// orUnsaid stands for an error of which the source says only that there was one.
-func orUnsaid(s string) string {
+// orUnreported stands for an error of which the source says only that there was one.
+func orUnreported(s string) string {
 	if s == "" {
 		return "error"
 	}

@@ -23,7 +23,7 @@ var openCode = Dialect{
 	Records:    isOpenCodeRecord,
 	ReadSpan:   readOpenCode,
 	ReadRecord: readOpenCodeRecord,
-	Says: Says{
+	Capabilities: Capabilities{
 		TopicSession:    "span, log",
 		TopicTurn:       "span",
 		TopicUser:       "opt-in: span",
@@ -89,7 +89,7 @@ func fromOpenCode(scope pcommon.InstrumentationScope, resource pcommon.Resource)
 	return scope.Name() == "opencode" || Attrs{Map: resource.Attributes()}.Str("service.name") == "opencode"
 }
 
-func readOpenCode(s *Span, out *Facts) {
+func readOpenCode(s *Span, out *Emitter) {
 	if strings.HasPrefix(s.Name(), "ai.") {
 		readOpenCodeAI(s, out)
 		return
@@ -106,12 +106,12 @@ func readOpenCode(s *Span, out *Facts) {
 	switch kind {
 	case fact.Turn:
 		if version := (Attrs{Map: s.Resource.Attributes()}).Str("service.version"); version != "" {
-			f.About = &fact.About{Client: "opencode " + version}
+			f.SessionAttrs = &fact.SessionAttrs{Client: "opencode " + version}
 		}
 	case fact.Compaction:
 		f.Compacted = new(fact.Compacted) // the summary is the answer of the model call below
 	case fact.ToolCall:
-		f.Rooted = true
+		f.RequiresTurn = true
 		f.CallID = a.Str("tool.call_id")
 		f.Tool = &fact.Tool{Name: a.Str("tool.name"), Denied: refused(f) != ""}
 		f.Tool.Succeeded = s.Status().Code() == ptrace.StatusCodeOk && !interrupted
@@ -121,9 +121,9 @@ func readOpenCode(s *Span, out *Facts) {
 	}
 	switch s.Name() {
 	case "SessionPrompt.ensureTitle":
-		f.Side = "title"
+		f.Purpose = "title"
 	case "SessionCompaction.makeProcessor":
-		f.Side = "compaction"
+		f.Purpose = "compaction"
 	}
 }
 
@@ -171,7 +171,7 @@ func readOpenCodeAsk(f *fact.Fact) {
 
 // readOpenCodeAI reads a span of the AI SDK. Objects are asked for outside of any
 // conversation, to describe a new agent.
-func readOpenCodeAI(s *Span, out *Facts) {
+func readOpenCodeAI(s *Span, out *Emitter) {
 	first := len(out.All)
 	readAISDK(s, out)
 	if len(out.All) == first {
@@ -179,8 +179,8 @@ func readOpenCodeAI(s *Span, out *Facts) {
 	}
 	f, operation := &out.All[first], aiOperation(s)
 	f.Agent = "" // the SDK's function is session.llm, whoever speaks
-	if f.About != nil && f.About.UserID == "unknown" {
-		f.About = nil // it had nothing else
+	if f.SessionAttrs != nil && f.SessionAttrs.UserID == "unknown" {
+		f.SessionAttrs = nil // it had nothing else
 	}
 	switch f.Kind {
 	case fact.ToolCall:
@@ -189,20 +189,20 @@ func readOpenCodeAI(s *Span, out *Facts) {
 			f.Tool.Truncated = o.inner("metadata").truth("truncated")
 		}
 	case fact.Turn:
-		if f.Side = openCodeSide(f); !strings.HasSuffix(operation, "Object") {
+		if f.Purpose = openCodeSide(f); !strings.HasSuffix(operation, "Object") {
 			readOpenCodeStep(f)
 		}
 	case fact.ModelCall:
-		if f.Side = openCodeSide(f); !strings.Contains(operation, "Object") {
+		if f.Purpose = openCodeSide(f); !strings.Contains(operation, "Object") {
 			f.RequestID = f.ParentID
 		}
 		title := ""
-		if f.Side == "title" && !f.Failed && f.Finish != "" {
+		if f.Purpose == "title" && !f.Failed && f.Finish != "" {
 			title = openCodeTitle(f.Output)
 		}
 		if title != "" {
 			f = out.Add(fact.Session)
-			f.About = &fact.About{Title: title}
+			f.SessionAttrs = &fact.SessionAttrs{Title: title}
 		}
 	}
 }
@@ -212,10 +212,10 @@ func readOpenCodeAI(s *Span, out *Facts) {
 // aborted; then the root, which has no end state, is all that is known of the call.
 func readOpenCodeStep(f *fact.Fact) {
 	if f.Finish == "" {
-		f.Kind, f.Rooted, f.RequestID = fact.ModelCall, true, f.SpanID
+		f.Kind, f.RequiresTurn, f.RequestID = fact.ModelCall, true, f.SpanID
 		return
 	}
-	f.Kind, f.Rooted = fact.Step, true
+	f.Kind, f.RequiresTurn = fact.Step, true
 	f.Model, f.Input, f.History, f.Output, f.SystemPrompt, f.Finish = nil, nil, 0, nil, "", ""
 	f.Before, f.BeforeTurns = 0, 0
 	f.Usage, f.Temperature, f.Extra, f.Problems = nil, nil, nil, nil

@@ -27,7 +27,7 @@ func isOpenCodeRecord(r *Record) bool {
 	return openCodeMessages[body.Slice().At(0).Str()] != nil && fromOpenCode(r.Scope, r.Resource)
 }
 
-func readOpenCodeRecord(r *Record, out *Facts) {
+func readOpenCodeRecord(r *Record, out *Emitter) {
 	message, detail := r.Body().Slice().At(0).Str(), r.Body().Slice().At(1)
 	if detail.Type() == pcommon.ValueTypeStr {
 		raw := inspected(detail.Str())
@@ -36,7 +36,7 @@ func readOpenCodeRecord(r *Record, out *Facts) {
 			if o, _ = objectOf(closeCut(raw)); o == nil {
 				return
 			}
-			out.Flaw("the record could not be read whole")
+			out.Problem("the record could not be read whole")
 		}
 		openCodeRecord(message, o, out)
 		return
@@ -48,7 +48,7 @@ func readOpenCodeRecord(r *Record, out *Facts) {
 
 // openCodeRecord gives the fact of a record whose members are those that the
 // message has; other parts of opencode log the same words.
-func openCodeRecord(message string, o object, out *Facts) {
+func openCodeRecord(message string, o object, out *Emitter) {
 	kind := fact.Step
 	switch message {
 	case "created":
@@ -84,14 +84,14 @@ var defaultTitle = regexp.MustCompile(`^(New|Child) session - \d{4}-\d\d-\d\dT[\
 
 func readOpenCodeCreated(f *fact.Fact, o object) {
 	setSession(f, o.str("id"))
-	f.About = &fact.About{WorkspaceRoot: o.str("directory"), WorkspaceID: o.str("workspaceID"), ParentSession: o.str("parentID"), Title: o.str("title")}
-	if defaultTitle.MatchString(f.About.Title) {
-		f.About.Title = ""
+	f.SessionAttrs = &fact.SessionAttrs{WorkspaceRoot: o.str("directory"), WorkspaceID: o.str("workspaceID"), ParentSession: o.str("parentID"), Title: o.str("title")}
+	if defaultTitle.MatchString(f.SessionAttrs.Title) {
+		f.SessionAttrs.Title = ""
 	}
 	if version := o.str("version"); version != "" {
-		f.About.Client = "opencode " + version
+		f.SessionAttrs.Client = "opencode " + version
 	}
-	f.About.Rules = openCodeRules(o["permission"])
+	f.SessionAttrs.Rules = openCodeRules(o["permission"])
 	f.Agent = o.str("agent")
 	f.Model = openCodeModel(o.inner("model"))
 	for _, key := range []string{"slug", "projectID", "metadata"} {
@@ -152,10 +152,10 @@ func readOpenCodeStream(f *fact.Fact, o object) {
 	f.Model = openCodeModel(o)
 	switch f.Agent {
 	case "title", "compaction", "summary":
-		f.Side = f.Agent
+		f.Purpose = f.Agent
 	default:
 		if o.str("small") == "true" || o.truth("small") {
-			f.Side = "title"
+			f.Purpose = "title"
 		}
 	}
 	if mode := o.str("mode"); mode != "" {

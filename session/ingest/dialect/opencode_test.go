@@ -285,9 +285,9 @@ func FuzzInspected(f *testing.F) {
 			t.Errorf("%q became %q", s, got)
 		}
 		if o, ok := objectOf(got); ok {
-			openCodeRecord("created", o, new(Facts))
-			openCodeRecord("evaluated", o, new(Facts))
-			openCodeRecord("stream", o, new(Facts))
+			openCodeRecord("created", o, new(Emitter))
+			openCodeRecord("evaluated", o, new(Emitter))
+			openCodeRecord("stream", o, new(Emitter))
 		}
 	})
 }

@@ -19,7 +19,7 @@ var openInference = Dialect{
 	Title:    "OpenInference",
 	Spans:    isOpenInference,
 	ReadSpan: readOpenInference,
-	Says: Says{
+	Capabilities: Capabilities{
 		TopicSession:    "opt-in: span",
 		TopicTurn:       "span",
 		TopicUser:       "span",
@@ -53,7 +53,7 @@ func isOpenInference(s *Span) bool {
 	return a.First("llm.model_name", "llm.input_messages.0.message.role", "llm.output_messages.0.message.role") != ""
 }
 
-func readOpenInference(s *Span, out *Facts) {
+func readOpenInference(s *Span, out *Emitter) {
 	first := len(out.All)
 	switch {
 	case aiOperation(s) != "" || s.Has(MarkAI) && s.Has(MarkGenAI):
@@ -129,12 +129,12 @@ func fillOpenInference(f *fact.Fact, s *Span) {
 		metadata, _ := objectOf(a.JSON("metadata"))
 		f.Agent = metadata.str("lc_agent_name") // LangChain
 	}
-	if user := a.Str("user.id"); user != "" && (f.About == nil || f.About.UserID == "") {
+	if user := a.Str("user.id"); user != "" && (f.SessionAttrs == nil || f.SessionAttrs.UserID == "") {
 		aboutOf(f).UserID = user
 	}
 	addExtra(f, a, "metadata", "tag.tags", "graph.node.id", "graph.node.name", "graph.node.parent_id")
 	readFailure(f, s)
-	f.Rooted = f.Rooted || openAIAgentsBelow(s)
+	f.RequiresTurn = f.RequiresTurn || openAIAgentsBelow(s)
 	if f.Agent == "" && f.Kind == fact.Turn {
 		f.Agent = openAIAgent(s)
 	}
@@ -383,7 +383,7 @@ func fillOpenInferenceTool(f *fact.Fact, s *Span) {
 		f.Tool.Name = f.Name
 	}
 	if f.CallID == "" {
-		f.CallID = said(a, "tool_call.id", "tool.id")
+		f.CallID = reported(a, "tool_call.id", "tool.id")
 	}
 	if f.Tool.Input == nil {
 		f.Tool.Input = unwrapped(a.FirstJSON("input.value", "tool_call.function.arguments", "tool.parameters"))
@@ -427,7 +427,7 @@ func fillToolOutput(f *fact.Fact, value json.RawMessage) {
 
 // said returns the first of the keys that has text. Exporters write "null" for
 // what they do not know.
-func said(a Attrs, keys ...string) string {
+func reported(a Attrs, keys ...string) string {
 	for _, key := range keys {
 		if s := a.Str(key); s != "" && s != "null" {
 			return s

@@ -48,8 +48,8 @@ func TestOpenInferenceCapture(t *testing.T) {
 	}, ofKind(t, facts, fact.ToolCall)); diff != "" {
 		t.Error("calls of tools (-want +got):", diff)
 	}
-	if f := facts[0]; f.ParentID != "" || f.TraceID == facts[1].TraceID || f.Rooted {
-		t.Errorf("the first tool is not alone: parent %q, rooted %v", f.ParentID, f.Rooted)
+	if f := facts[0]; f.ParentID != "" || f.TraceID == facts[1].TraceID || f.RequiresTurn {
+		t.Errorf("the first tool is not alone: parent %q, rooted %v", f.ParentID, f.RequiresTurn)
 	}
 	for _, f := range facts {
 		if f.Session != "sess_42" || f.Dialect != "openinference" {

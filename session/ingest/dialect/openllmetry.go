@@ -24,7 +24,7 @@ var openLLMetry = Dialect{
 	Records:    func(r *Record) bool { return openLLMetryScope(r.Scope.Name()) && isGenAIRecord(r) },
 	ReadSpan:   readOpenLLMetry,
 	ReadRecord: readGenAIRecord,
-	Says: Says{
+	Capabilities: Capabilities{
 		TopicSession:    "opt-in: span",
 		TopicTurn:       "span",
 		TopicUser:       "span; opt-in: log",
@@ -60,7 +60,7 @@ func openLLMetryScope(name string) bool {
 
 const associations = "traceloop.association.properties."
 
-func readOpenLLMetry(s *Span, out *Facts) {
+func readOpenLLMetry(s *Span, out *Emitter) {
 	a := s.Attrs()
 	switch kind := openLLMetryKind(s, a); kind {
 	case fact.Turn:
@@ -72,7 +72,7 @@ func readOpenLLMetry(s *Span, out *Facts) {
 	case fact.Step:
 		f := out.Add(fact.Step)
 		f.Agent = a.Str("gen_ai.agent.name")
-		f.Rooted = openLLMetryRooted(s, a)
+		f.RequiresTurn = openLLMetryRequiresTurn(s, a)
 		readFailure(f, s)
 	}
 }
@@ -113,13 +113,13 @@ func openLLMetryKind(s *Span, a Attrs) fact.Kind {
 	return fact.Step
 }
 
-// openLLMetryRooted says whether a workflow or agent stands above the span. In
+// openLLMetryRequiresTurn says whether a workflow or agent stands above the span. In
 // Python the name of a workflow outlives it, and then proves nothing.
-func openLLMetryRooted(s *Span, a Attrs) bool {
+func openLLMetryRequiresTurn(s *Span, a Attrs) bool {
 	return s.Scope.Name() == "@traceloop/node-server-sdk" && !s.ParentSpanID().IsEmpty() && a.Str("traceloop.workflow.name") != ""
 }
 
-func openLLMetryTurn(s *Span, a Attrs, out *Facts) {
+func openLLMetryTurn(s *Span, a Attrs, out *Emitter) {
 	entity, agent := a.Str("traceloop.entity.name"), a.Str("gen_ai.agent.name")
 	switch a.Str("traceloop.span.kind") {
 	case "agent":
@@ -133,8 +133,8 @@ func openLLMetryTurn(s *Span, a Attrs, out *Facts) {
 		}
 	}
 	asked, answered := a.JSON("traceloop.entity.input"), a.JSON("traceloop.entity.output")
-	flawIfCut(out, "traceloop.entity.input", asked)
-	flawIfCut(out, "traceloop.entity.output", answered)
+	problemIfCut(out, "traceloop.entity.input", asked)
+	problemIfCut(out, "traceloop.entity.output", answered)
 	var c conversation
 	c.readAttrs(a)
 
@@ -143,7 +143,7 @@ func openLLMetryTurn(s *Span, a Attrs, out *Facts) {
 	f.Agent = agent
 	f.Model = genAIModel(a)
 	if f.Model != nil && f.Model.ModelID == "" {
-		f.Model = nil // who made the framework is told as a provider
+		f.Model = nil // who made the framework is built as a provider
 	}
 	if len(f.Input) == 0 {
 		ReadInput(f, entityAsked(asked))
@@ -151,16 +151,16 @@ func openLLMetryTurn(s *Span, a Attrs, out *Facts) {
 	if f.Output == nil {
 		f.Output = entityAnswered(answered)
 	}
-	f.About, f.Extra = openLLMetryAbout(a)
+	f.SessionAttrs, f.Extra = openLLMetryAbout(a)
 	readFailure(f, s)
 }
 
-func openLLMetryCall(s *Span, a Attrs, out *Facts) {
+func openLLMetryCall(s *Span, a Attrs, out *Emitter) {
 	var c conversation
 	c.readAttrs(a)
 	c.readEvents(s.Events())
 	for _, problem := range c.problems {
-		out.Flaw(problem)
+		out.Problem(problem)
 	}
 	if items := responseItems(c.input, a.Str("gen_ai.response.id")); items != nil {
 		c.input = items
@@ -170,7 +170,7 @@ func openLLMetryCall(s *Span, a Attrs, out *Facts) {
 	finish := c.finish
 	readGenAICall(f, s.Scope.Name(), a)
 	f.Agent = a.Str("gen_ai.agent.name")
-	f.Rooted = openLLMetryRooted(s, a)
+	f.RequiresTurn = openLLMetryRequiresTurn(s, a)
 	f.Model = openLLMetryModel(a)
 	if f.ResponseModel == "unknown" {
 		f.ResponseModel = ""
@@ -293,15 +293,15 @@ func flatCatalog(a Attrs) string {
 	return string(raw)
 }
 
-func openLLMetryTool(s *Span, a Attrs, out *Facts) {
+func openLLMetryTool(s *Span, a Attrs, out *Emitter) {
 	asked := a.FirstJSON("gen_ai.tool.call.arguments", "traceloop.entity.input", "ai.toolCall.input", "ai.toolCall.args")
 	answered := a.FirstJSON("gen_ai.tool.call.result", "traceloop.entity.output", "ai.toolCall.output", "ai.toolCall.result")
-	flawIfCut(out, "the tool's input", asked)
-	cut := flawIfCut(out, "the tool's output", answered)
+	problemIfCut(out, "the tool's input", asked)
+	cut := problemIfCut(out, "the tool's output", answered)
 
 	f := out.Add(fact.ToolCall)
 	f.Agent = a.Str("gen_ai.agent.name")
-	f.Rooted = openLLMetryRooted(s, a)
+	f.RequiresTurn = openLLMetryRequiresTurn(s, a)
 	f.CallID = a.First("gen_ai.tool.call.id", "gen_ai.tool.call_id", "ai.toolCall.id")
 	f.Tool = &fact.Tool{Name: a.First("gen_ai.tool.name", "traceloop.entity.name", "ai.toolCall.name"), Truncated: cut}
 	if f.Tool.Name == "" {
@@ -489,8 +489,8 @@ func entityAnswered(raw json.RawMessage) []fact.Part {
 
 // openLLMetryAbout returns what an application says of the session and its user,
 // and what else it associates with it.
-func openLLMetryAbout(a Attrs) (*fact.About, json.RawMessage) {
-	var about *fact.About
+func openLLMetryAbout(a Attrs) (*fact.SessionAttrs, json.RawMessage) {
+	var about *fact.SessionAttrs
 	extra := map[string]json.RawMessage{}
 	for key := range a.All() {
 		name, ok := strings.CutPrefix(key, associations)
@@ -500,7 +500,7 @@ func openLLMetryAbout(a Attrs) (*fact.About, json.RawMessage) {
 		switch name {
 		case "user_id", "userId", "user":
 			if id := a.Str(key); id != "" && (about == nil || name == "user_id") {
-				about = &fact.About{UserID: id}
+				about = &fact.SessionAttrs{UserID: id}
 			}
 			continue
 		}
@@ -525,8 +525,8 @@ func sessionKey(key string) bool {
 	return false
 }
 
-// flawIfCut notes a value that begins as JSON and does not end as such.
-func flawIfCut(out *Facts, what string, raw json.RawMessage) bool {
+// problemIfCut notes a value that begins as JSON and does not end as such.
+func problemIfCut(out *Emitter, what string, raw json.RawMessage) bool {
 	s := text(raw)
 	if s == "" || s[0] != '{' && s[0] != '[' && s[0] != '"' || len(s) < 2 || json.Valid([]byte(s)) {
 		return false
@@ -534,6 +534,6 @@ func flawIfCut(out *Facts, what string, raw json.RawMessage) bool {
 	if last := s[len(s)-1]; s[0] == '{' && last == '}' || s[0] == '[' && last == ']' {
 		return false // a text in brackets
 	}
-	out.Flaw(what + " is no JSON: it may have been cut before export")
+	out.Problem(what + " is no JSON: it may have been cut before export")
 	return true
 }

@@ -67,7 +67,7 @@ func (fs frameworkSpan) facts(t *testing.T, dialect string) []fact.Fact {
 	if d == nil || d.Name != dialect {
 		t.Fatalf("the span is read by %v, want %s", d, dialect)
 	}
-	var out Facts
+	var out Emitter
 	out.OpenSpan(d, &span, NewKeys(nil))
 	d.ReadSpan(&span, &out)
 	return out.All
@@ -94,7 +94,7 @@ func frameworkRecord(t *testing.T, dialect, scope, event string, attrs map[strin
 	if d == nil || d.Name != dialect {
 		t.Fatalf("the record is read by %v, want %s", d, dialect)
 	}
-	var out Facts
+	var out Emitter
 	out.OpenRecord(d, &rec, NewKeys(nil))
 	d.ReadRecord(&rec, &out)
 	return out.All
@@ -139,7 +139,7 @@ func TestOpenLLMetry(t *testing.T) {
 			}},
 			[]fact.Fact{{
 				Kind: fact.Turn, Session: "s1", SessionKey: "traceloop.association.properties.session_id",
-				Input: []fact.Message{userSays("plan a trip")}, Output: says("Go north."), About: &fact.About{UserID: "u1"},
+				Input: []fact.Message{userSays("plan a trip")}, Output: says("Go north."), SessionAttrs: &fact.SessionAttrs{UserID: "u1"},
 			}},
 		},
 		"agent, a method": {
@@ -173,7 +173,7 @@ func TestOpenLLMetry(t *testing.T) {
 			frameworkSpan{scope: "@traceloop/node-server-sdk", name: "fetch.task", attrs: map[string]any{
 				"traceloop.span.kind": "task", "traceloop.entity.name": "fetch", "traceloop.workflow.name": "trip", "gen_ai.agent.name": "helper",
 			}},
-			[]fact.Fact{{Kind: fact.Step, Agent: "helper", Rooted: true}},
+			[]fact.Fact{{Kind: fact.Step, Agent: "helper", RequiresTurn: true}},
 		},
 		"handoff of OpenAI's agents": {
 			frameworkSpan{scope: "opentelemetry.instrumentation.openai_agents", name: "a → b.handoff", attrs: map[string]any{
@@ -355,7 +355,7 @@ func TestFrameworksOddValues(t *testing.T) {
 				}
 				span := NewSpan(s, pcommon.NewInstrumentationScope(), pcommon.NewResource())
 				for _, d := range []*Dialect{&openLLMetry, &mastra, &adk} {
-					var out Facts
+					var out Emitter
 					out.OpenSpan(d, &span, NewKeys(nil))
 					d.ReadSpan(&span, &out)
 					for _, f := range out.All {

@@ -22,7 +22,7 @@ var qwenCode = Dialect{
 	Records:     func(r *Record) bool { return r.Scope.Name() == qwenName || strings.HasPrefix(r.Event, qwenPrefix) },
 	ReadSpan:    readQwenSpan,
 	ReadRecord:  readQwenRecord,
-	Says: Says{
+	Capabilities: Capabilities{
 		TopicSession:    "span, log",
 		TopicTurn:       "span, log",
 		TopicUser:       "log; opt-in: span",
@@ -56,7 +56,7 @@ var qwenSubagent = regexp.MustCompile(`^[^#]+#([^#]+)#\d+$`)
 // qwenFailed is what the span of a tool says whatever went wrong.
 const qwenFailed = "Tool execution failed"
 
-func readQwenSpan(s *Span, out *Facts) {
+func readQwenSpan(s *Span, out *Emitter) {
 	a := s.Attrs()
 	switch s.Name() {
 	case "qwen-code.interaction":
@@ -71,7 +71,7 @@ func readQwenSpan(s *Span, out *Facts) {
 		}
 	case "qwen-code.llm_request":
 		f := qwenContent(s, a, out, fact.ModelCall)
-		f.Rooted = a.Str("llm_request.context") == "interaction"
+		f.RequiresTurn = a.Str("llm_request.context") == "interaction"
 		if thoughts := a.IntPtr("thoughts_token_count"); thoughts != nil {
 			raw := statedCounts(a, "gen_ai.usage.input_tokens", "gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.output_tokens", "thoughts_token_count")
 			f.Usage = InclusiveUsage(a.IntPtr("gen_ai.usage.input_tokens"), a.IntPtr("gen_ai.usage.output_tokens"),
@@ -88,7 +88,7 @@ func readQwenSpan(s *Span, out *Facts) {
 		f := out.Add(fact.ToolCall)
 		qwenAbout(f, a)
 		readGenAITool(f, s)
-		f.Agent, f.Rooted = "", true
+		f.Agent, f.RequiresTurn = "", true
 		if f.CallID == "" {
 			f.CallID = a.First("tool.call_id", "call_id")
 		}
@@ -112,11 +112,11 @@ func readQwenSpan(s *Span, out *Facts) {
 }
 
 // qwenContent reads a span that follows the conventions.
-func qwenContent(s *Span, a Attrs, out *Facts, kind fact.Kind) *fact.Fact {
+func qwenContent(s *Span, a Attrs, out *Emitter, kind fact.Kind) *fact.Fact {
 	var c conversation
 	c.readAttrs(a)
 	for _, problem := range c.problems {
-		out.Flaw(problem)
+		out.Problem(problem)
 	}
 	f := out.Add(kind)
 	qwenAbout(f, a)
@@ -152,13 +152,13 @@ func qwenAbout(f *fact.Fact, a Attrs) {
 	f.Agent = name
 }
 
-func readQwenRecord(r *Record, out *Facts) {
+func readQwenRecord(r *Record, out *Emitter) {
 	a := r.Attrs()
 	switch strings.TrimPrefix(r.Event, qwenPrefix) {
 	case "user_prompt":
 		f := out.Add(fact.Prompt)
 		qwenAbout(f, a)
-		f.Input = saidByUser(a.Str("prompt"), "")
+		f.Input = userMessages(a.Str("prompt"), "")
 	case "api_response":
 		f := out.Add(fact.ModelCall)
 		qwenAbout(f, a)
@@ -186,7 +186,7 @@ func readQwenRecord(r *Record, out *Facts) {
 
 // readQwenTool reads the event of a tool call that is over. It alone knows why the
 // call failed, and is all there is of a call that was never run.
-func readQwenTool(a Attrs, out *Facts) {
+func readQwenTool(a Attrs, out *Emitter) {
 	f := out.Add(fact.ToolCall)
 	qwenAbout(f, a)
 	f.CallID = a.Str("call_id")

@@ -33,8 +33,8 @@ var Topics = []Topic{
 	TopicCompaction, TopicPrompt, TopicCatalog, TopicModel, TopicTokens, TopicCache, TopicThinking, TopicCost, TopicFinish, TopicAbort, TopicTitle,
 }
 
-// Says maps what a dialect can tell to where it tells it: "span", "log", "span, log",
+// Capabilities maps what a dialect can tell to where it tells it: "span", "log", "span, log",
 // with a remark in brackets where that is not all, as in "span (of tools)". What a
 // user must ask the client for stands behind "opt-in: ", and last: "opt-in: span, log",
 // "log; opt-in: span". A topic that is not there is one that it cannot tell.
-type Says map[Topic]string
+type Capabilities map[Topic]string

@@ -104,7 +104,7 @@ func Service(resource pcommon.Resource) string {
 }
 
 // OpenSpan begins the facts of a span.
-func (f *Facts) OpenSpan(d *Dialect, s *Span, keys *Keys) {
+func (f *Emitter) OpenSpan(d *Dialect, s *Span, keys *Keys) {
 	base := fact.Fact{Dialect: d.Name, Name: Text(s.Name()), Start: Nanos(s.StartTimestamp()), End: Nanos(s.EndTimestamp())}
 	if id := s.TraceID(); !id.IsEmpty() {
 		base.TraceID = hex.EncodeToString(id[:])
@@ -134,12 +134,12 @@ func (f *Facts) OpenSpan(d *Dialect, s *Span, keys *Keys) {
 	}
 	f.open(base)
 	if n := s.DroppedAttributesCount(); n > 0 {
-		f.Flaw("attributes were dropped before export")
+		f.Problem("attributes were dropped before export")
 	}
 }
 
 // OpenRecord begins the facts of a log record.
-func (f *Facts) OpenRecord(d *Dialect, r *Record, keys *Keys) {
+func (f *Emitter) OpenRecord(d *Dialect, r *Record, keys *Keys) {
 	base := fact.Fact{Dialect: d.Name, Name: Text(r.Event)}
 	if base.Start = Nanos(r.Timestamp()); base.Start == 0 {
 		base.Start = Nanos(r.ObservedTimestamp())
@@ -154,7 +154,7 @@ func (f *Facts) OpenRecord(d *Dialect, r *Record, keys *Keys) {
 	base.Session, base.SessionKey, base.SessionRank = keys.Find(r.Attributes(), r.Scope.Attributes(), r.Resource.Attributes())
 	f.open(base)
 	if n := r.DroppedAttributesCount(); n > 0 {
-		f.Flaw("attributes were dropped before export")
+		f.Problem("attributes were dropped before export")
 	}
 }
 
@@ -176,7 +176,7 @@ func withoutStack(text string) string {
 	return message
 }
 
-func (f *Facts) open(base fact.Fact) {
+func (f *Emitter) open(base fact.Fact) {
 	if base.Start == 0 {
 		base.Start = base.End
 	}

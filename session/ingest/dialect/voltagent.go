@@ -22,7 +22,7 @@ var voltAgent = Dialect{
 	Title:    "VoltAgent",
 	Spans:    isVoltAgent,
 	ReadSpan: readVoltAgent,
-	Says: Says{
+	Capabilities: Capabilities{
 		TopicSession:    "span",
 		TopicTurn:       "span",
 		TopicUser:       "span",
@@ -49,7 +49,7 @@ func isVoltAgent(s *Span) bool {
 		a.Str("entity.type") == "agent" && a.Str("operation.id") != ""
 }
 
-func readVoltAgent(s *Span, out *Facts) {
+func readVoltAgent(s *Span, out *Emitter) {
 	a := s.Attrs()
 	switch kind := a.Str("span.type"); kind {
 	case "llm":
@@ -116,7 +116,7 @@ func voltAgentModel(a Attrs) *session.Model {
 	return &m
 }
 
-func readVoltAgentTurn(s *Span, a Attrs, out *Facts) {
+func readVoltAgentTurn(s *Span, a Attrs, out *Emitter) {
 	f := out.Add(fact.Turn)
 	voltAgentIdentity(f, a)
 	if s.Scope.Name() != "" {
@@ -162,7 +162,7 @@ func readVoltAgentTurn(s *Span, a Attrs, out *Facts) {
 
 // readVoltAgentMemory reads what the model said from the message that is stored. It is
 // told of the one call that covers the turn, by its id.
-func readVoltAgentMemory(a Attrs, out *Facts) {
+func readVoltAgentMemory(a Attrs, out *Emitter) {
 	input, ok := objectOf(a.JSON("input"))
 	message := input.inner("message")
 	if !ok || message.str("role") != "assistant" {

@@ -2,7 +2,7 @@
 // a [Fact] is what one span or one log record told. Package dialect makes facts,
 // package assemble makes sessions of them.
 //
-// A fact is stored as it is, because its session is told anew whenever more of
+// A fact is stored as it is, because its session is rebuilt whenever more of
 // it arrives. It must therefore depend on its span or record alone.
 package fact
 
@@ -28,9 +28,9 @@ const (
 	Permission Kind = "permission"
 	// Compaction replaced the head of a conversation by a summary.
 	Compaction Kind = "compaction"
-	// Prompt is what a user said, where it is told by itself.
+	// Prompt is what a user said, where it is built by itself.
 	Prompt Kind = "prompt"
-	// Answer is what the model said, where it is told by itself.
+	// Answer is what the model said, where it is built by itself.
 	Answer Kind = "answer"
 	// Session tells of the session as a whole.
 	Session Kind = "session"
@@ -70,7 +70,7 @@ type Fact struct {
 	SessionKey  string `json:"session_key,omitempty"`
 	SessionRank int    `json:"session_rank,omitempty"`
 	// TraceRank is the least SessionRank of the facts of its trace that name a session,
-	// whether or not they are told together.
+	// whether or not they are built together.
 	TraceRank int `json:"-"`
 
 	// Transcript says that the fact was read from what the program itself keeps of the
@@ -87,12 +87,12 @@ type Fact struct {
 	// CallID is the model's id of a tool call.
 	CallID string `json:"call,omitempty"`
 
-	// Rooted says that a span like this always stands below one of kind Turn, so
+	// RequiresTurn says that a span like this always stands below one of kind Turn, so
 	// that one is missing where there is none.
-	Rooted bool `json:"rooted,omitempty"`
-	// Side says what a turn or model call is for that is none of the conversation's
+	RequiresTurn bool `json:"rooted,omitempty"`
+	// Purpose says what a turn or model call is for that is none of the conversation's
 	// own: "title", "summary", "routing" and such.
-	Side string `json:"side,omitempty"`
+	Purpose string `json:"side,omitempty"`
 
 	// Subagent identifies the run of a sub-agent that the fact is of, within the
 	// session that the source names for it, where no span above tells: a client may
@@ -147,12 +147,12 @@ type Fact struct {
 	Error     string `json:"error,omitempty"`
 	ErrorType string `json:"error_type,omitempty"`
 
-	Tool      *Tool           `json:"tool,omitempty"`
-	Decision  *Decision       `json:"decision,omitempty"`
-	Compacted *Compacted      `json:"compacted,omitempty"`
-	About     *About          `json:"about,omitempty"`
-	Extra     json.RawMessage `json:"extra,omitempty"` // an object: what no field holds and a person may want
-	Problems  []string        `json:"problems,omitempty"`
+	Tool         *Tool           `json:"tool,omitempty"`
+	Decision     *Decision       `json:"decision,omitempty"`
+	Compacted    *Compacted      `json:"compacted,omitempty"`
+	SessionAttrs *SessionAttrs   `json:"about,omitempty"`
+	Extra        json.RawMessage `json:"extra,omitempty"` // an object: what no field holds and a person may want
+	Problems     []string        `json:"problems,omitempty"`
 }
 
 // Message is a message of a conversation as a source tells it.
@@ -263,8 +263,8 @@ type Compacted struct {
 	SummarizedMessages int64  `json:"summarized_messages,omitempty"`
 }
 
-// About is what is known of a session as a whole.
-type About struct {
+// SessionAttrs is what is known of a session as a whole.
+type SessionAttrs struct {
 	Title         string `json:"title,omitempty"`
 	WorkspaceRoot string `json:"workspace_root,omitempty"`
 	WorkspaceID   string `json:"workspace_id,omitempty"`

@@ -29,16 +29,16 @@ type Rows struct {
 	Session *store.SessionChange `json:"session,omitempty"`
 	// Messages are rows of messages without their parts.
 	Messages []Message `json:"messages,omitempty"`
-	// Facts are what the span measured of the message FactsOf.
-	Facts   *store.Facts `json:"facts,omitempty"`
-	FactsOf string       `json:"facts_of,omitempty"`
+	// TurnStats are what the span measured of the message FactsOf.
+	TurnStats *store.TurnStats `json:"facts,omitempty"`
+	FactsOf   string           `json:"facts_of,omitempty"`
 	// Parts are rows of parts.
 	Parts []Part `json:"parts,omitempty"`
 	// Decision is a row of permission_decisions.
 	Decision *store.Decision `json:"decision,omitempty"`
 }
 
-// Message is a row of chat_messages. Hidden messages are told by the rewinds of the
+// Message is a row of chat_messages. Hidden messages are built by the rewinds of the
 // session.
 type Message struct {
 	ID   string `json:"id"`

@@ -39,8 +39,8 @@ func (d dumped) Dump() (string, error) {
 	err = sqlitex.ExecuteTransient(conn, tables, &sqlitex.ExecOptions{ResultFunc: func(table *zombie.Stmt) error {
 		name := table.ColumnText(0)
 		query := "SELECT * FROM " + name
-		if name == "part_claims" { // a claim of the place that the part has says nothing
-			query += ` c WHERE claim <> (SELECT "index" FROM chat_parts WHERE id = c.part_id)`
+		if name == "requested_indexes" { // a claim of the place that the part has says nothing
+			query += ` c WHERE requested_index <> (SELECT "index" FROM chat_parts WHERE id = c.part_id)`
 		}
 		return sqlitex.ExecuteTransient(conn, query, &sqlitex.ExecOptions{ResultFunc: func(row *zombie.Stmt) error {
 			line := name

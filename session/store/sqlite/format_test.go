@@ -65,7 +65,7 @@ func TestFormatQueries(t *testing.T) {
 	s := open(t, path, Options{})
 	b := turnBatch("ses_1", "1")
 	b.Sessions[0].Model = &store.Value{Text: `{"provider_id":"openai","model_id":"m"}`}
-	b.Links[0].Facts.SystemPromptDigest = strings.Repeat("0", 64)
+	b.SpanRefs[0].TurnStats.SystemPromptDigest = strings.Repeat("0", 64)
 	b.Blobs = []store.Blob{{Kind: store.BlobSystemPrompt, Digest: strings.Repeat("0", 64), Body: "be careful"}}
 	b.Parts = append(b.Parts, store.PartChange{ID: "prt_t", MessageID: "assistant-1", SessionID: "ses_1", Index: 1, Type: "tool-bash",
 		Data:       []byte(`{"type":"tool-bash","toolCallId":"c","state":"output-error","errorText":"no","toolMetadata":{"agenttrace":{"duration_ms":8}}}`),

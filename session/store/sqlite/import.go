@@ -102,13 +102,13 @@ func (r *Reader) Origin(ctx context.Context, in *store.Imported) error {
 		if err != nil {
 			return err
 		}
-		stmt = conn.Prep(`SELECT c.message_id, c.part_id, c.claim FROM chat_messages m CROSS JOIN part_claims c ON c.message_id = m.id
+		stmt = conn.Prep(`SELECT c.message_id, c.part_id, c.requested_index FROM chat_messages m CROSS JOIN requested_indexes c ON c.message_id = m.id
  WHERE m.session_id = ? ORDER BY c.message_id, c.part_id`)
 		stmt.BindText(1, id)
-		in.Claims, err = all(stmt, func(stmt *sqlite.Stmt) store.Claim {
-			return store.Claim{MessageID: stmt.ColumnText(0), PartID: stmt.ColumnText(1), Claim: stmt.ColumnInt64(2)}
+		in.RequestedIndexes, err = all(stmt, func(stmt *sqlite.Stmt) store.RequestedIndex {
+			return store.RequestedIndex{MessageID: stmt.ColumnText(0), PartID: stmt.ColumnText(1), RequestedIndex: stmt.ColumnInt64(2)}
 		})
-		in.Links, in.Traces, in.State = links, traces, state.Portable()
+		in.SpanRefs, in.Traces, in.State = links, traces, state.Portable()
 		return err
 	})
 }

@@ -133,8 +133,8 @@ func realPath(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	const mostLinks = 40 // as Linux has it
-	for range mostLinks {
+	const maxLinks = 40 // as Linux has it
+	for range maxLinks {
 		real, err := filepath.EvalSymlinks(path)
 		if err == nil || !errors.Is(err, fs.ErrNotExist) {
 			return real, err

@@ -211,8 +211,8 @@ func turnBatch(sessionID, id string) store.Batch {
 		b.Parts = append(b.Parts, store.PartChange{ID: "part-" + message, MessageID: message, SessionID: sessionID, Type: "text",
 			Data: []byte(`{"type":"text","text":"` + strings.Repeat("word ", 100) + `"}`), CreatedAt: at, UpdatedAt: at, Rank: store.RankFinal})
 	}
-	b.Links = []store.Link{{TraceID: "trace", SpanID: id, SessionID: sessionID, MessageID: "assistant-" + id, Kind: "session.turn", Dialect: "test",
-		StartNano: at * 1e6, EndNano: at * 1e6, Facts: &store.Facts{Usage: &session.Usage{Input: 1}}}}
+	b.SpanRefs = []store.SpanRef{{TraceID: "trace", SpanID: id, SessionID: sessionID, MessageID: "assistant-" + id, Kind: "session.turn", Dialect: "test",
+		StartNano: at * 1e6, EndNano: at * 1e6, TurnStats: &store.TurnStats{Usage: &session.Usage{Input: 1}}}}
 	return b
 }
 

@@ -72,10 +72,10 @@ func (s *Store) Delete(ctx context.Context, id string) error {
 // calls that they announced.
 func (t *tx) deleteObservations(where string) error {
 	for _, query := range []string{
-		`DELETE FROM announced_calls WHERE (call_id, start_nano, trace_id, source) IN
+		`DELETE FROM tool_call_requests WHERE (call_id, start_nano, trace_id, source) IN
  (SELECT c.value, o.start_nano, o.trace_id, o.source FROM observations o, json_each(o.calls_json) c WHERE o.calls_json IS NOT NULL AND (` + where + `))`,
 		// What is carried from window to window would speak of them still.
-		`DELETE FROM observation_windows WHERE home IN (SELECT home FROM observations WHERE ` + where + `)`,
+		`DELETE FROM observation_windows WHERE owner IN (SELECT owner FROM observations WHERE ` + where + `)`,
 		`DELETE FROM observations WHERE ` + where,
 	} {
 		if err := exec(t.conn.Prep(query)); err != nil {
@@ -138,7 +138,7 @@ func (s *Store) Collect(ctx context.Context, recent time.Time, dryRun bool) (Gar
 			`INSERT OR IGNORE INTO temp.named SELECT value FROM chat_messages m, json_each(json_array(
  json_extract(m.metadata_json, '$.system_prompt_digest'), json_extract(m.metadata_json, '$.agenttrace.tool_catalog_digest')))
  WHERE m.role <> 'user' AND json_valid(m.metadata_json) AND value IS NOT NULL`,
-			`INSERT OR IGNORE INTO temp.named SELECT value FROM span_links l, json_each(json_array(
+			`INSERT OR IGNORE INTO temp.named SELECT value FROM span_refs l, json_each(json_array(
  json_extract(l.facts_json, '$.system_prompt_digest'), json_extract(l.facts_json, '$.agenttrace.tool_catalog_digest')))
  WHERE l.facts_json IS NOT NULL AND value IS NOT NULL`,
 		} {

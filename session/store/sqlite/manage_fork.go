@@ -52,9 +52,9 @@ type ForkOptions struct {
 // The error for a session that is not there, or a message that the session has not,
 // wraps store.ErrNotFound, that for a message that is hidden [ErrHidden].
 func (s *Store) Fork(ctx context.Context, o ForkOptions) (id string, err error) {
-	said := make(map[string]json.RawMessage, len(o.Metadata))
+	declared := make(map[string]json.RawMessage, len(o.Metadata))
 	for key, v := range o.Metadata {
-		if said[key], err = json.Marshal(v); err != nil {
+		if declared[key], err = json.Marshal(v); err != nil {
 			return "", fmt.Errorf("fork session %s: encode metadata %q: %w", o.From, key, err)
 		}
 	}
@@ -71,7 +71,7 @@ func (s *Store) Fork(ctx context.Context, o ForkOptions) (id string, err error) 
 			return err
 		}
 		id = spans.NewID(spans.PrefixSession, o.Now)
-		c := forkOf(row, id, message, max(o.Now.UnixMilli(), row.UpdatedAt), &o, said)
+		c := forkOf(row, id, message, max(o.Now.UnixMilli(), row.UpdatedAt), &o, declared)
 		return t.change(c)
 	})
 	if err != nil {
@@ -131,19 +131,19 @@ func (t *tx) forkPoint(o *ForkOptions) (string, error) {
 // forkOf says of a new session what is to be said of a fork made at a time (Unix
 // milliseconds).
 func forkOf(parent *store.SessionRow, id, message string, at int64, o *ForkOptions, metadata map[string]json.RawMessage) store.SessionChange {
-	say := func(text string) *store.Value {
+	value := func(text string) *store.Value {
 		return &store.Value{Text: text, At: at * 1e6, Rank: store.RankFinal}
 	}
-	sayPtr := func(text *string) *store.Value {
+	valuePtr := func(text *string) *store.Value {
 		if text == nil {
 			return nil
 		}
-		return say(*text)
+		return value(*text)
 	}
 	c := store.SessionChange{
-		ID: id, Start: at, End: at, Agent: say(parent.Agent),
-		Mode: sayPtr(parent.Mode), WorkspaceID: sayPtr(parent.WorkspaceID), WorkspaceRoot: sayPtr(parent.WorkspaceRoot), Model: sayPtr(parent.ModelJSON),
-		ParentID: say(parent.ID), ParentMessageID: say(message), Fork: &store.Fork{From: parent.ID, Message: message, At: at},
+		ID: id, Start: at, End: at, Agent: value(parent.Agent),
+		Mode: valuePtr(parent.Mode), WorkspaceID: valuePtr(parent.WorkspaceID), WorkspaceRoot: valuePtr(parent.WorkspaceRoot), Model: valuePtr(parent.ModelJSON),
+		ParentID: value(parent.ID), ParentMessageID: value(message), Fork: &store.Fork{From: parent.ID, Message: message, At: at},
 		Metadata: make(map[string]store.Value),
 	}
 	title := o.Title
@@ -151,7 +151,7 @@ func forkOf(parent *store.SessionRow, id, message string, at int64, o *ForkOptio
 		title = parent.Title + " (copy)"
 	}
 	if title != "" {
-		c.Title = say(strings.ToValidUTF8(title, "\uFFFD"))
+		c.Title = value(strings.ToValidUTF8(title, "\uFFFD"))
 	}
 	var inherited map[string]json.RawMessage
 	_ = json.Unmarshal([]byte(parent.MetadataJSON), &inherited) // what is no object has no keys to take over
@@ -160,7 +160,7 @@ func forkOf(parent *store.SessionRow, id, message string, at int64, o *ForkOptio
 	}
 	for _, all := range []map[string]json.RawMessage{inherited, metadata} {
 		for key, v := range all {
-			c.Metadata[key] = *say(string(v))
+			c.Metadata[key] = *value(string(v))
 		}
 	}
 	return c

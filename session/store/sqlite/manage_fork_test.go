@@ -24,9 +24,9 @@ func conversation(id string, n int) store.Batch {
 				Data: fmt.Appendf(nil, `{"type":"text","text":"%s"}`, message), CreatedAt: when, UpdatedAt: when, Rank: store.RankFinal})
 			if role == session.RoleAssistant {
 				cost := 0.5
-				b.Links = append(b.Links, store.Link{TraceID: "trace", SpanID: message, SessionID: id, MessageID: message, Kind: "session.turn", Dialect: "test",
+				b.SpanRefs = append(b.SpanRefs, store.SpanRef{TraceID: "trace", SpanID: message, SessionID: id, MessageID: message, Kind: "session.turn", Dialect: "test",
 					StartNano: when * 1e6, EndNano: when * 1e6,
-					Facts: &store.Facts{Usage: &session.Usage{Input: 10}, Trace: session.MessageTrace{CostUSD: &cost}}})
+					TurnStats: &store.TurnStats{Usage: &session.Usage{Input: 10}, Trace: session.MessageTrace{CostUSD: &cost}}})
 			}
 		}
 	}
@@ -46,10 +46,10 @@ func TestFork(t *testing.T) {
 	path := newPath(t)
 	s := open(t, path, Options{})
 	told := conversation("s", 3)
-	said := func(text string) *store.Value { return &store.Value{Text: text, At: at * 1e6, Rank: store.RankFinal} }
+	declared := func(text string) *store.Value { return &store.Value{Text: text, At: at * 1e6, Rank: store.RankFinal} }
 	c := &told.Sessions[0]
-	c.Title, c.Agent, c.Model, c.WorkspaceRoot, c.Permissions = said("Fix it"), said("coder"), said(`{"model_id":"m"}`), said("/w"), said(`[{"permission":"bash","pattern":"*","action":"allow","source":"session"}]`)
-	c.Metadata = map[string]store.Value{"team": *said(`"a"`), "kept": *said(`1`), "status": *said(`{"state":"idle"}`), "agenttrace": *said(`{"outcome":"finish"}`)}
+	c.Title, c.Agent, c.Model, c.WorkspaceRoot, c.Permissions = declared("Fix it"), declared("coder"), declared(`{"model_id":"m"}`), declared("/w"), declared(`[{"permission":"bash","pattern":"*","action":"allow","source":"session"}]`)
+	c.Metadata = map[string]store.Value{"team": *declared(`"a"`), "kept": *declared(`1`), "status": *declared(`{"state":"idle"}`), "agenttrace": *declared(`{"outcome":"finish"}`)}
 	apply(t, s, told)
 
 	id, err := s.Fork(t.Context(), ForkOptions{From: "s", Message: "u2", Metadata: map[string]any{"team": "b"}, Now: moment(at + 60_000)})

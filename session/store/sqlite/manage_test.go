@@ -22,10 +22,10 @@ func TestAmend(t *testing.T) {
 	path := newPath(t)
 	s := open(t, path, Options{})
 	told := turnBatch("s", "1")
-	said := func(text string, ms int64) *store.Value {
+	declared := func(text string, ms int64) *store.Value {
 		return &store.Value{Text: text, At: ms * 1e6, Rank: store.RankFinal}
 	}
-	told.Sessions[0].Title, told.Sessions[0].Archived = said("agent's", at), said("0", at)
+	told.Sessions[0].Title, told.Sessions[0].Archived = declared("agent's", at), declared("0", at)
 	apply(t, s, told)
 	if err := s.SetTitle(t.Context(), "s", "mine", moment(at+5)); err != nil {
 		t.Fatal(err)
@@ -44,7 +44,7 @@ func TestAmend(t *testing.T) {
 	if err := s.Archive(t.Context(), "s", false, moment(at+7)); err != nil {
 		t.Fatal(err)
 	}
-	told.Sessions[0].Title = said("later", at+10)
+	told.Sessions[0].Title = declared("later", at+10)
 	apply(t, s, told)
 	if row, err = s.Session(t.Context(), "s"); err != nil || row.ArchivedAt != nil || row.Title != "later" {
 		t.Errorf("then: %q, archived %v, %v", row.Title, row.ArchivedAt, err)
@@ -61,9 +61,9 @@ func TestAmend(t *testing.T) {
 
 // everything names each row of each table by its table.
 const everything = `SELECT 'session' FROM chat_sessions UNION ALL SELECT 'message' FROM chat_messages UNION ALL SELECT 'part' FROM chat_parts
- UNION ALL SELECT 'link' FROM span_links UNION ALL SELECT 'trace' FROM session_traces UNION ALL SELECT 'state' FROM session_state
- UNION ALL SELECT 'outbox' FROM export_outbox UNION ALL SELECT 'observation ' || source FROM observations UNION ALL SELECT 'call ' || call_id FROM announced_calls
- UNION ALL SELECT 'decision' FROM permission_decisions UNION ALL SELECT 'claim' FROM part_claims`
+ UNION ALL SELECT 'link' FROM span_refs UNION ALL SELECT 'trace' FROM session_traces UNION ALL SELECT 'state' FROM session_state
+ UNION ALL SELECT 'outbox' FROM export_outbox UNION ALL SELECT 'observation ' || source FROM observations UNION ALL SELECT 'call ' || call_id FROM tool_call_requests
+ UNION ALL SELECT 'decision' FROM permission_decisions UNION ALL SELECT 'claim' FROM requested_indexes`
 
 // TestDelete: of a session nothing is left but what is another's, and telemetry
 // that is delivered again makes it as it was.
@@ -76,10 +76,10 @@ func TestDelete(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const columns = `INSERT INTO observations(trace_id, source, home, dialect, start_nano, end_nano, own, calls_json, session_id, reach, data) VALUES `
+	const columns = `INSERT INTO observations(trace_id, source, owner, dialect, start_nano, end_nano, default_session, calls_json, session_id, reach, data) VALUES `
 	script(t, path, columns+`('t', 'placed', 's', 'd', 1, 2, 'o', '["c1"]', 's', 0, ''), ('t', 'parked', 's', 'd', 1, 2, 'o', NULL, NULL, 0, ''),
  ('t', 'child', 's', 'd', 1, 2, 'o', '["c2"]', 'k', 0, '');
- INSERT INTO announced_calls VALUES ('c1', 1, 't', 'placed'), ('c2', 1, 't', 'child')`)
+ INSERT INTO tool_call_requests VALUES ('c1', 1, 't', 'placed'), ('c2', 1, 't', 'child')`)
 	if err := s.Delete(t.Context(), "s"); err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestDelete(t *testing.T) {
 	if err != nil || g.Observations != 1 {
 		t.Errorf("collected %+v, %v", g, err)
 	}
-	if got := query(t, path, `SELECT source FROM observations UNION ALL SELECT call_id FROM announced_calls`); got != nil {
+	if got := query(t, path, `SELECT source FROM observations UNION ALL SELECT call_id FROM tool_call_requests`); got != nil {
 		t.Errorf("left %v", got)
 	}
 	sound(t, path)
@@ -110,8 +110,8 @@ func TestCollect(t *testing.T) {
 	path := newPath(t)
 	s := open(t, path, Options{})
 	told := turnBatch("s", "1")
-	told.Links[0].Facts.SystemPromptDigest = "named"
-	told.Links[0].Facts.Trace.ToolCatalogDigest = "offered"
+	told.SpanRefs[0].TurnStats.SystemPromptDigest = "named"
+	told.SpanRefs[0].TurnStats.Trace.ToolCatalogDigest = "offered"
 	for _, digest := range []string{"named", "unnamed"} {
 		told.Blobs = append(told.Blobs, store.Blob{Kind: store.BlobSystemPrompt, Digest: digest, Body: "x"})
 	}

@@ -10,18 +10,18 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-const placedColumns = `home, dialect, span_id, parent_span_id, start_nano, end_nano, error, opens, said_session, said_rank, own,
- stray_call, calls_json, session_id, message_id, others_json, part_id, decision_id, kind, about_json`
+const attributionColumns = `owner, dialect, span_id, parent_span_id, start_nano, end_nano, error, opens, declared_session, declared_rank, default_session,
+ orphan_call, calls_json, session_id, message_id, others_json, part_id, decision_id, kind, session_attrs_json`
 
-const observationColumns = placedColumns + `, data, trace_id, source`
+const observationColumns = attributionColumns + `, data, trace_id, source`
 
 func scanObservation(stmt *sqlite.Stmt) (store.ObservationRow, error) {
-	r := store.ObservationRow{Home: stmt.ColumnText(0), Observation: store.Observation{
+	r := store.ObservationRow{Owner: stmt.ColumnText(0), Observation: store.Observation{
 		Dialect: stmt.ColumnText(1), SpanID: stmt.ColumnText(2), ParentSpanID: stmt.ColumnText(3),
 		Start: stmt.ColumnInt64(4), End: stmt.ColumnInt64(5), Error: stmt.ColumnBool(6), Opens: stmt.ColumnBool(7),
 		Session: stmt.ColumnText(8), Rank: int(stmt.ColumnInt64(9)), Own: stmt.ColumnText(10), Call: stmt.ColumnText(11),
 		TraceID: stmt.ColumnText(21), Source: stmt.ColumnText(22),
-		Placed: store.Placement{
+		Attribution: store.Attribution{
 			SessionID: stmt.ColumnText(13), MessageID: stmt.ColumnText(14), PartID: stmt.ColumnText(16), DecisionID: stmt.ColumnText(17),
 			Kind: stmt.ColumnText(18),
 		},
@@ -31,7 +31,7 @@ func scanObservation(stmt *sqlite.Stmt) (store.ObservationRow, error) {
 	for _, column := range []struct {
 		index int
 		dst   any
-	}{{12, &r.Calls}, {15, &r.Placed.Others}, {19, &r.Placed.About}} {
+	}{{12, &r.Calls}, {15, &r.Attribution.Others}, {19, &r.Attribution.SessionAttrs}} {
 		if stmt.ColumnIsNull(column.index) {
 			continue
 		}
@@ -54,14 +54,14 @@ func bindJSON(stmt *sqlite.Stmt, param int, absent bool, v any) {
 	stmt.BindText(param, string(b))
 }
 
-func bindPlacement(stmt *sqlite.Stmt, param int, p *store.Placement) {
+func bindAttribution(stmt *sqlite.Stmt, param int, p *store.Attribution) {
 	bindText(stmt, param, p.SessionID)
 	bindText(stmt, param+1, p.MessageID)
 	bindJSON(stmt, param+2, len(p.Others) == 0, p.Others)
 	bindText(stmt, param+3, p.PartID)
 	bindText(stmt, param+4, p.DecisionID)
 	bindText(stmt, param+5, p.Kind)
-	bindJSON(stmt, param+6, p.About == nil, p.About)
+	bindJSON(stmt, param+6, p.SessionAttrs == nil, p.SessionAttrs)
 }
 
 func (t *tx) observations(stmt *sqlite.Stmt) ([]store.ObservationRow, error) {
@@ -98,11 +98,11 @@ func reach(o *store.Observation) int64 {
 func (t *tx) PutObservation(o *store.ObservationRow, old *store.Observation) error {
 	stmt := t.conn.Prep(`INSERT INTO observations(` + observationColumns + `, reach) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`)
 	if old != nil {
-		stmt = t.conn.Prep(`UPDATE observations SET home=?, dialect=?, span_id=?, parent_span_id=?, start_nano=?, end_nano=?, error=?, opens=?,
- said_session=?, said_rank=?, own=?, stray_call=?, calls_json=?, session_id=?, message_id=?, others_json=?, part_id=?, decision_id=?, kind=?,
- about_json=?, data=?21, reach=?24 WHERE trace_id=?22 AND source=?23`)
+		stmt = t.conn.Prep(`UPDATE observations SET owner=?, dialect=?, span_id=?, parent_span_id=?, start_nano=?, end_nano=?, error=?, opens=?,
+ declared_session=?, declared_rank=?, default_session=?, orphan_call=?, calls_json=?, session_id=?, message_id=?, others_json=?, part_id=?, decision_id=?, kind=?,
+ session_attrs_json=?, data=?21, reach=?24 WHERE trace_id=?22 AND source=?23`)
 	}
-	stmt.BindText(1, o.Home)
+	stmt.BindText(1, o.Owner)
 	stmt.BindText(2, o.Dialect)
 	bindText(stmt, 3, o.SpanID)
 	bindText(stmt, 4, o.ParentSpanID)
@@ -115,7 +115,7 @@ func (t *tx) PutObservation(o *store.ObservationRow, old *store.Observation) err
 	stmt.BindText(11, o.Own)
 	bindText(stmt, 12, o.Call)
 	bindJSON(stmt, 13, len(o.Calls) == 0, o.Calls)
-	bindPlacement(stmt, 14, &o.Placed)
+	bindAttribution(stmt, 14, &o.Attribution)
 	stmt.BindBytes(21, o.Data)
 	stmt.BindText(22, o.TraceID)
 	stmt.BindText(23, o.Source)
@@ -125,16 +125,16 @@ func (t *tx) PutObservation(o *store.ObservationRow, old *store.Observation) err
 	}
 	if old != nil {
 		for _, call := range old.Calls {
-			stmt := t.conn.Prep(`DELETE FROM announced_calls WHERE call_id = ? AND start_nano = ? AND trace_id = ? AND source = ?`)
-			bindAnnounced(stmt, call, old)
+			stmt := t.conn.Prep(`DELETE FROM tool_call_requests WHERE call_id = ? AND start_nano = ? AND trace_id = ? AND source = ?`)
+			bindRequestedCall(stmt, call, old)
 			if err := exec(stmt); err != nil {
 				return err
 			}
 		}
 	}
 	for _, call := range o.Calls {
-		stmt := t.conn.Prep(`INSERT INTO announced_calls(call_id, start_nano, trace_id, source) VALUES (?,?,?,?) ON CONFLICT DO NOTHING`)
-		bindAnnounced(stmt, call, &o.Observation)
+		stmt := t.conn.Prep(`INSERT INTO tool_call_requests(call_id, start_nano, trace_id, source) VALUES (?,?,?,?) ON CONFLICT DO NOTHING`)
+		bindRequestedCall(stmt, call, &o.Observation)
 		if err := exec(stmt); err != nil {
 			return err
 		}
@@ -142,37 +142,37 @@ func (t *tx) PutObservation(o *store.ObservationRow, old *store.Observation) err
 	return nil
 }
 
-func bindAnnounced(stmt *sqlite.Stmt, call string, o *store.Observation) {
+func bindRequestedCall(stmt *sqlite.Stmt, call string, o *store.Observation) {
 	stmt.BindText(1, call)
 	stmt.BindInt64(2, o.Start)
 	stmt.BindText(3, o.TraceID)
 	stmt.BindText(4, o.Source)
 }
 
-func (t *tx) SetHome(traceID, home string) error {
-	stmt := t.conn.Prep(`UPDATE observations SET home = ? WHERE trace_id = ?`)
-	stmt.BindText(1, home)
+func (t *tx) SetTraceOwner(traceID, owner string) error {
+	stmt := t.conn.Prep(`UPDATE observations SET owner = ? WHERE trace_id = ?`)
+	stmt.BindText(1, owner)
 	stmt.BindText(2, traceID)
 	return exec(stmt)
 }
 
-func (t *tx) Place(o *store.Observation, placed *store.Placement) error {
-	stmt := t.conn.Prep(`UPDATE observations SET session_id=?, message_id=?, others_json=?, part_id=?, decision_id=?, kind=?, about_json=?
+func (t *tx) Place(o *store.Observation, attribution *store.Attribution) error {
+	stmt := t.conn.Prep(`UPDATE observations SET session_id=?, message_id=?, others_json=?, part_id=?, decision_id=?, kind=?, session_attrs_json=?
  WHERE trace_id=? AND source=?`)
-	bindPlacement(stmt, 1, placed)
+	bindAttribution(stmt, 1, attribution)
 	stmt.BindText(8, o.TraceID)
 	stmt.BindText(9, o.Source)
 	return exec(stmt)
 }
 
 func (t *tx) TraceObservations(traceID string) ([]store.ObservationRow, error) {
-	stmt := t.conn.Prep(`SELECT ` + placedColumns + `, x'', trace_id, source FROM observations WHERE trace_id = ? ORDER BY source`)
+	stmt := t.conn.Prep(`SELECT ` + attributionColumns + `, x'', trace_id, source FROM observations WHERE trace_id = ? ORDER BY source`)
 	stmt.BindText(1, traceID)
 	return t.observations(stmt)
 }
 
-func (t *tx) TraceHome(traceID string) (string, bool, error) {
-	stmt := t.conn.Prep(`SELECT home FROM observations WHERE trace_id = ? LIMIT 1`)
+func (t *tx) TraceOwner(traceID string) (string, bool, error) {
+	stmt := t.conn.Prep(`SELECT owner FROM observations WHERE trace_id = ? LIMIT 1`)
 	stmt.BindText(1, traceID)
 	found, err := one(stmt, func(stmt *sqlite.Stmt) string { return stmt.ColumnText(0) })
 	if found == nil {
@@ -182,8 +182,8 @@ func (t *tx) TraceHome(traceID string) (string, bool, error) {
 }
 
 func (t *tx) TraceKey(traceID string) (string, int, error) {
-	stmt := t.conn.Prep(`SELECT said_session, said_rank FROM observations INDEXED BY idx_observations_said
- WHERE trace_id = ? AND said_session IS NOT NULL ORDER BY said_rank, start_nano, said_session LIMIT 1`)
+	stmt := t.conn.Prep(`SELECT declared_session, declared_rank FROM observations INDEXED BY idx_observations_declared
+ WHERE trace_id = ? AND declared_session IS NOT NULL ORDER BY declared_rank, start_nano, declared_session LIMIT 1`)
 	stmt.BindText(1, traceID)
 	id, rank := "", 0
 	err := each(stmt, func() error {
@@ -194,17 +194,17 @@ func (t *tx) TraceKey(traceID string) (string, int, error) {
 }
 
 func (t *tx) TraceOwn(traceID string) (string, error) {
-	stmt := t.conn.Prep(`SELECT own FROM observations WHERE trace_id = ? ORDER BY source LIMIT 1`)
+	stmt := t.conn.Prep(`SELECT default_session FROM observations WHERE trace_id = ? ORDER BY source LIMIT 1`)
 	stmt.BindText(1, traceID)
 	return text(stmt)
 }
 
-func (t *tx) TraceStrays(traceID string) ([]store.Stray, error) {
-	stmt := t.conn.Prep(`SELECT stray_call, start_nano, end_nano FROM observations INDEXED BY idx_observations_stray_trace
- WHERE trace_id = ? AND stray_call IS NOT NULL ORDER BY start_nano, source`)
+func (t *tx) OrphanCalls(traceID string) ([]store.OrphanCall, error) {
+	stmt := t.conn.Prep(`SELECT orphan_call, start_nano, end_nano FROM observations INDEXED BY idx_observations_orphan_trace
+ WHERE trace_id = ? AND orphan_call IS NOT NULL ORDER BY start_nano, source`)
 	stmt.BindText(1, traceID)
-	return all(stmt, func(stmt *sqlite.Stmt) store.Stray {
-		return store.Stray{Call: stmt.ColumnText(0), Start: stmt.ColumnInt64(1), End: stmt.ColumnInt64(2)}
+	return all(stmt, func(stmt *sqlite.Stmt) store.OrphanCall {
+		return store.OrphanCall{Call: stmt.ColumnText(0), Start: stmt.ColumnInt64(1), End: stmt.ColumnInt64(2)}
 	})
 }
 
@@ -221,17 +221,17 @@ func texts(stmt *sqlite.Stmt) ([]string, error) {
 	return all(stmt, func(stmt *sqlite.Stmt) string { return stmt.ColumnText(0) })
 }
 
-func (t *tx) TraceTold(traceID string) ([]string, error) {
+func (t *tx) TraceSessions(traceID string) ([]string, error) {
 	stmt := t.conn.Prep(`SELECT session_id FROM session_traces t WHERE trace_id = ?1 AND EXISTS (
- SELECT 1 FROM span_links l WHERE l.session_id = t.session_id AND l.trace_id = ?1 AND l.dialect = '` + store.DialectSDK + `') ORDER BY session_id`)
+ SELECT 1 FROM span_refs l WHERE l.session_id = t.session_id AND l.trace_id = ?1 AND l.dialect = '` + store.DialectSDK + `') ORDER BY session_id`)
 	stmt.BindText(1, traceID)
 	return texts(stmt)
 }
 
-func (t *tx) Observations(home string, from, to int64) ([]store.Observation, error) {
-	stmt := t.conn.Prep(`SELECT ` + observationColumns + ` FROM observations INDEXED BY idx_observations_home_start
- WHERE home = ? AND start_nano >= ? AND start_nano < ?`)
-	stmt.BindText(1, home)
+func (t *tx) Observations(owner string, from, to int64) ([]store.Observation, error) {
+	stmt := t.conn.Prep(`SELECT ` + observationColumns + ` FROM observations INDEXED BY idx_observations_owner_start
+ WHERE owner = ? AND start_nano >= ? AND start_nano < ?`)
+	stmt.BindText(1, owner)
 	stmt.BindInt64(2, from)
 	stmt.BindInt64(3, to)
 	var all []store.Observation
@@ -252,41 +252,41 @@ func nano(stmt *sqlite.Stmt) (int64, bool, error) {
 	return *found, true, err
 }
 
-func (t *tx) OpenerBefore(home string, before int64) (int64, bool, error) {
+func (t *tx) OpenerBefore(owner string, before int64) (int64, bool, error) {
 	stmt := t.conn.Prep(`SELECT start_nano FROM observations INDEXED BY idx_observations_opens
- WHERE home = ? AND start_nano < ? AND opens ORDER BY start_nano DESC LIMIT 1`)
-	stmt.BindText(1, home)
+ WHERE owner = ? AND start_nano < ? AND opens ORDER BY start_nano DESC LIMIT 1`)
+	stmt.BindText(1, owner)
 	stmt.BindInt64(2, before)
 	return nano(stmt)
 }
 
-func (t *tx) OpenerFrom(home string, from int64) (int64, bool, error) {
+func (t *tx) OpenerFrom(owner string, from int64) (int64, bool, error) {
 	stmt := t.conn.Prep(`SELECT start_nano FROM observations INDEXED BY idx_observations_opens
- WHERE home = ? AND start_nano >= ? AND opens ORDER BY start_nano LIMIT 1`)
-	stmt.BindText(1, home)
+ WHERE owner = ? AND start_nano >= ? AND opens ORDER BY start_nano LIMIT 1`)
+	stmt.BindText(1, owner)
 	stmt.BindInt64(2, from)
 	return nano(stmt)
 }
 
-// reaches are the reaches that observations of the home ?1 have, acrossAt joins
+// reaches are the reaches that observations of the owner ?1 have, acrossAt joins
 // them with those that are across the time ?2.
 const (
 	reaches = `reaches(n) AS (
-  SELECT min(reach) FROM observations INDEXED BY idx_observations_reach WHERE home = ?1 AND reach > 0
+  SELECT min(reach) FROM observations INDEXED BY idx_observations_reach WHERE owner = ?1 AND reach > 0
   UNION ALL
-  SELECT (SELECT min(reach) FROM observations INDEXED BY idx_observations_reach WHERE home = ?1 AND reach > n AND reach > 0) FROM reaches WHERE n IS NOT NULL
+  SELECT (SELECT min(reach) FROM observations INDEXED BY idx_observations_reach WHERE owner = ?1 AND reach > n AND reach > 0) FROM reaches WHERE n IS NOT NULL
  ) `
 	acrossAt = `FROM reaches CROSS JOIN observations o INDEXED BY idx_observations_reach
- WHERE n IS NOT NULL AND o.home = ?1 AND o.reach = n AND o.reach > 0 AND o.start_nano < ?2 AND o.start_nano > ?2 - (1 << n) AND o.end_nano > ?2`
+ WHERE n IS NOT NULL AND o.owner = ?1 AND o.reach = n AND o.reach > 0 AND o.start_nano < ?2 AND o.start_nano > ?2 - (1 << n) AND o.end_nano > ?2`
 )
 
 // Across looks among those of each reach by themselves: one that is shorter than
 // 2ⁿ nanoseconds and reaches across a time began no longer than that before it.
 // Of each reach those few are looked at that could, wherever in a long session the
 // time is.
-func (t *tx) Across(home string, at int64) (from, to int64, ok bool, err error) {
+func (t *tx) Across(owner string, at int64) (from, to int64, ok bool, err error) {
 	stmt := t.conn.Prep(`WITH RECURSIVE ` + reaches + `SELECT min(o.start_nano), max(o.end_nano) ` + acrossAt)
-	stmt.BindText(1, home)
+	stmt.BindText(1, owner)
 	stmt.BindInt64(2, at)
 	err = each(stmt, func() error {
 		ok = !stmt.ColumnIsNull(0)
@@ -296,9 +296,9 @@ func (t *tx) Across(home string, at int64) (from, to int64, ok bool, err error) 
 	return from, to, ok, err
 }
 
-func (t *tx) Around(home string, at int64) ([]store.Observation, error) {
+func (t *tx) Around(owner string, at int64) ([]store.Observation, error) {
 	stmt := t.conn.Prep(`WITH RECURSIVE ` + reaches + `SELECT ` + observationColumns + ` ` + acrossAt + ` ORDER BY start_nano, trace_id, source`)
-	stmt.BindText(1, home)
+	stmt.BindText(1, owner)
 	stmt.BindInt64(2, at)
 	rows, err := t.observations(stmt)
 	all := make([]store.Observation, len(rows))
@@ -308,10 +308,10 @@ func (t *tx) Around(home string, at int64) ([]store.Observation, error) {
 	return all, err
 }
 
-func (t *tx) NthBefore(home string, before int64, n int) (int64, bool, error) {
-	stmt := t.conn.Prep(`SELECT start_nano FROM observations INDEXED BY idx_observations_home_start
- WHERE home = ? AND start_nano < ? ORDER BY start_nano DESC LIMIT 1 OFFSET ?`)
-	stmt.BindText(1, home)
+func (t *tx) NthBefore(owner string, before int64, n int) (int64, bool, error) {
+	stmt := t.conn.Prep(`SELECT start_nano FROM observations INDEXED BY idx_observations_owner_start
+ WHERE owner = ? AND start_nano < ? ORDER BY start_nano DESC LIMIT 1 OFFSET ?`)
+	stmt.BindText(1, owner)
 	stmt.BindInt64(2, before)
 	stmt.BindInt64(3, int64(n-1))
 	return nano(stmt)
@@ -323,44 +323,44 @@ func scanCut(stmt *sqlite.Stmt) store.Cut {
 	return c
 }
 
-func (t *tx) CutBefore(home string, before int64) (*store.Cut, error) {
-	stmt := t.conn.Prep(`SELECT at_nano, carry FROM observation_windows WHERE home = ? AND at_nano < ? ORDER BY at_nano DESC LIMIT 1`)
-	stmt.BindText(1, home)
+func (t *tx) CutBefore(owner string, before int64) (*store.Cut, error) {
+	stmt := t.conn.Prep(`SELECT at_nano, carry FROM observation_windows WHERE owner = ? AND at_nano < ? ORDER BY at_nano DESC LIMIT 1`)
+	stmt.BindText(1, owner)
 	stmt.BindInt64(2, before)
 	return one(stmt, scanCut)
 }
 
-func (t *tx) Cuts(home string, from, to int64) ([]store.Cut, error) {
-	stmt := t.conn.Prep(`SELECT at_nano, carry FROM observation_windows WHERE home = ? AND at_nano >= ? AND at_nano < ? ORDER BY at_nano`)
-	stmt.BindText(1, home)
+func (t *tx) Cuts(owner string, from, to int64) ([]store.Cut, error) {
+	stmt := t.conn.Prep(`SELECT at_nano, carry FROM observation_windows WHERE owner = ? AND at_nano >= ? AND at_nano < ? ORDER BY at_nano`)
+	stmt.BindText(1, owner)
 	stmt.BindInt64(2, from)
 	stmt.BindInt64(3, to)
 	return all(stmt, scanCut)
 }
 
-func (t *tx) PutCut(home string, c *store.Cut) error {
-	stmt := t.conn.Prep(`INSERT INTO observation_windows(home, at_nano, carry) VALUES (?,?,?) ON CONFLICT DO UPDATE SET carry = excluded.carry`)
-	stmt.BindText(1, home)
+func (t *tx) PutCut(owner string, c *store.Cut) error {
+	stmt := t.conn.Prep(`INSERT INTO observation_windows(owner, at_nano, carry) VALUES (?,?,?) ON CONFLICT DO UPDATE SET carry = excluded.carry`)
+	stmt.BindText(1, owner)
 	stmt.BindInt64(2, c.At)
 	stmt.BindBytes(3, c.Carry)
 	return exec(stmt)
 }
 
-func (t *tx) DeleteCut(home string, at int64) error {
-	stmt := t.conn.Prep(`DELETE FROM observation_windows WHERE home = ? AND at_nano = ?`)
-	stmt.BindText(1, home)
+func (t *tx) DeleteCut(owner string, at int64) error {
+	stmt := t.conn.Prep(`DELETE FROM observation_windows WHERE owner = ? AND at_nano = ?`)
+	stmt.BindText(1, owner)
 	stmt.BindInt64(2, at)
 	return exec(stmt)
 }
 
-func (t *tx) Announcer(callID, notTrace string, by, until int64) (*store.Announcer, error) {
+func (t *tx) Requester(callID, notTrace string, by, until int64) (*store.Requester, error) {
 	// Calls of tools are found in the order of the index, however often an id was used.
 	order := `ORDER BY c.start_nano DESC, c.trace_id, c.source LIMIT 1`
 	if until != 0 {
-		order = `ORDER BY o.home = o.own, c.start_nano DESC, c.trace_id, c.source LIMIT 1`
+		order = `ORDER BY o.owner = o.default_session, c.start_nano DESC, c.trace_id, c.source LIMIT 1`
 	}
-	stmt := t.conn.Prep(`SELECT c.trace_id, o.home FROM announced_calls c CROSS JOIN observations o ON o.trace_id = c.trace_id AND o.source = c.source
- WHERE c.call_id = ?1 AND c.start_nano <= ?2 AND c.start_nano > ?2 - ?3 AND c.trace_id <> ?4 AND (c.trace_id <> '' OR o.home <> '')
+	stmt := t.conn.Prep(`SELECT c.trace_id, o.owner FROM tool_call_requests c CROSS JOIN observations o ON o.trace_id = c.trace_id AND o.source = c.source
+ WHERE c.call_id = ?1 AND c.start_nano <= ?2 AND c.start_nano > ?2 - ?3 AND c.trace_id <> ?4 AND (c.trace_id <> '' OR o.owner <> '')
  AND (?5 = 0 OR o.end_nano >= ?5)
  ` + order)
 	stmt.BindText(1, callID)
@@ -368,24 +368,24 @@ func (t *tx) Announcer(callID, notTrace string, by, until int64) (*store.Announc
 	stmt.BindInt64(3, store.CallLife)
 	stmt.BindText(4, notTrace)
 	stmt.BindInt64(5, until)
-	return one(stmt, func(stmt *sqlite.Stmt) store.Announcer {
-		return store.Announcer{TraceID: stmt.ColumnText(0), Home: stmt.ColumnText(1)}
+	return one(stmt, func(stmt *sqlite.Stmt) store.Requester {
+		return store.Requester{TraceID: stmt.ColumnText(0), Owner: stmt.ColumnText(1)}
 	})
 }
 
-// StrayTraces looks at a few of those who asked later: where they are all of one
-// trace, more strays than need be are found, and none too few.
-func (t *tx) StrayTraces(callID string, at, until int64) ([]string, error) {
+// OrphanTraces looks at a few of those who asked later: where they are all of one
+// trace, more orphans than need be are found, and none too few.
+func (t *tx) OrphanTraces(callID string, at, until int64) ([]string, error) {
 	if until != 0 {
-		return t.strayTraces(callID, at, until+1)
+		return t.orphanTraces(callID, at, until+1)
 	}
 	until = at + store.CallLife
-	stmt := t.conn.Prep(`SELECT start_nano, trace_id FROM announced_calls
+	stmt := t.conn.Prep(`SELECT start_nano, trace_id FROM tool_call_requests
  WHERE call_id = ? AND start_nano > ? AND start_nano < ? AND trace_id <> '' ORDER BY start_nano, trace_id LIMIT 64`)
 	stmt.BindText(1, callID)
 	stmt.BindInt64(2, at)
 	stmt.BindInt64(3, until)
-	first, second := "", false // one of them may be the stray's own trace, which does not count
+	first, second := "", false // one of them may be the orphan's own trace, which does not count
 	err := each(stmt, func() error {
 		switch trace := stmt.ColumnText(1); {
 		case first == "":
@@ -398,40 +398,40 @@ func (t *tx) StrayTraces(callID string, at, until int64) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return t.strayTraces(callID, at, until)
+	return t.orphanTraces(callID, at, until)
 }
 
-// strayTraces returns the traces with a stray of the call that begins in [at, until).
-func (t *tx) strayTraces(callID string, at, until int64) ([]string, error) {
-	stmt := t.conn.Prep(`SELECT DISTINCT trace_id FROM observations INDEXED BY idx_observations_stray
- WHERE stray_call = ? AND start_nano >= ? AND start_nano < ? AND trace_id <> '' ORDER BY trace_id`)
+// orphanTraces returns the traces with an orphan of the call that begins in [at, until).
+func (t *tx) orphanTraces(callID string, at, until int64) ([]string, error) {
+	stmt := t.conn.Prep(`SELECT DISTINCT trace_id FROM observations INDEXED BY idx_observations_orphan
+ WHERE orphan_call = ? AND start_nano >= ? AND start_nano < ? AND trace_id <> '' ORDER BY trace_id`)
 	stmt.BindText(1, callID)
 	stmt.BindInt64(2, at)
 	stmt.BindInt64(3, until)
 	return texts(stmt)
 }
 
-func (t *tx) Abouts(sessionID string) ([]store.About, error) {
-	stmt := t.conn.Prep(`SELECT start_nano, end_nano, about_json FROM observations INDEXED BY idx_observations_session
+func (t *tx) Abouts(sessionID string) ([]store.SessionAttrs, error) {
+	stmt := t.conn.Prep(`SELECT start_nano, end_nano, session_attrs_json FROM observations INDEXED BY idx_observations_session
  WHERE session_id = ? ORDER BY start_nano, trace_id, source`)
 	stmt.BindText(1, sessionID)
 	return abouts(stmt, sessionID)
 }
 
-func (t *tx) LastAbouts(sessionID string, limit int) ([]store.About, error) {
-	stmt := t.conn.Prep(`SELECT start_nano, end_nano, about_json FROM observations INDEXED BY idx_observations_session_end
+func (t *tx) LastAbouts(sessionID string, limit int) ([]store.SessionAttrs, error) {
+	stmt := t.conn.Prep(`SELECT start_nano, end_nano, session_attrs_json FROM observations INDEXED BY idx_observations_session_end
  WHERE session_id = ? ORDER BY max(start_nano, end_nano) DESC LIMIT ?`)
 	stmt.BindText(1, sessionID)
 	stmt.BindInt64(2, int64(limit))
 	return abouts(stmt, sessionID)
 }
 
-func abouts(stmt *sqlite.Stmt, sessionID string) ([]store.About, error) {
-	var all []store.About
+func abouts(stmt *sqlite.Stmt, sessionID string) ([]store.SessionAttrs, error) {
+	var all []store.SessionAttrs
 	err := each(stmt, func() error {
-		a := store.About{Start: stmt.ColumnInt64(0), End: stmt.ColumnInt64(1)}
+		a := store.SessionAttrs{Start: stmt.ColumnInt64(0), End: stmt.ColumnInt64(1)}
 		if !stmt.ColumnIsNull(2) {
-			if err := json.Unmarshal([]byte(stmt.ColumnText(2)), &a.About); err != nil {
+			if err := json.Unmarshal([]byte(stmt.ColumnText(2)), &a.SessionAttrs); err != nil {
 				return fmt.Errorf("read observations of session %s: %w", sessionID, err)
 			}
 		}
@@ -442,7 +442,7 @@ func abouts(stmt *sqlite.Stmt, sessionID string) ([]store.About, error) {
 }
 
 func (t *tx) HasLinks(sessionID string) (bool, error) {
-	stmt := t.conn.Prep(`SELECT 1 FROM span_links WHERE session_id = ? AND dialect = '` + store.DialectSDK + `' LIMIT 1`)
+	stmt := t.conn.Prep(`SELECT 1 FROM span_refs WHERE session_id = ? AND dialect = '` + store.DialectSDK + `' LIMIT 1`)
 	stmt.BindText(1, sessionID)
 	_, ok, err := nano(stmt)
 	return ok, err
@@ -450,7 +450,7 @@ func (t *tx) HasLinks(sessionID string) (bool, error) {
 
 func (t *tx) PruneTrace(traceID, sessionID string) error {
 	stmt := t.conn.Prep(`DELETE FROM session_traces WHERE trace_id = ?1 AND session_id = ?2
- AND NOT EXISTS (SELECT 1 FROM span_links WHERE session_id = ?2 AND trace_id = ?1)
+ AND NOT EXISTS (SELECT 1 FROM span_refs WHERE session_id = ?2 AND trace_id = ?1)
  AND NOT EXISTS (SELECT 1 FROM observations INDEXED BY idx_observations_session WHERE session_id = ?2 AND trace_id = ?1)`)
 	stmt.BindText(1, traceID)
 	stmt.BindText(2, sessionID)

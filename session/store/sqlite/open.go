@@ -22,7 +22,7 @@ const (
 	// reference program counts it.
 	CanonicalVersion = 3
 	// SchemaVersion is that of the tables that agenttrace adds.
-	SchemaVersion = 2
+	SchemaVersion = 3
 )
 
 //go:embed schema.sql
@@ -138,7 +138,8 @@ func checkHeader(path string, f *os.File) error {
 	return fmt.Errorf("open store %s: %w: it begins with %q; name another file", path, store.ErrNotStore, head[:n])
 }
 
-// migrate brings the schema up to date. It only ever adds.
+// migrate brings the schema up to date. It renames what earlier versions named differently,
+// and adds what they lack.
 func migrate(conn *sqlite.Conn) (err error) {
 	end, err := sqlitex.ImmediateTransaction(conn)
 	if err != nil {
@@ -151,6 +152,9 @@ func migrate(conn *sqlite.Conn) (err error) {
 		if err := upgradeCanonical(conn); err != nil {
 			return err
 		}
+	}
+	if err := upgradeOurs(conn); err != nil {
+		return fmt.Errorf("upgrade schema: %w", err)
 	}
 	if err := sqlitex.ExecuteScript(conn, schema, nil); err != nil {
 		return fmt.Errorf("create schema: %w", err)
@@ -177,6 +181,63 @@ func upgradeCanonical(conn *sqlite.Conn) error {
 		}
 	}
 	return sqlitex.ExecuteTransient(conn, fmt.Sprintf("PRAGMA user_version = %d", CanonicalVersion), nil)
+}
+
+// renamed are the tables and columns of ours that had another name in versions 1 and 2, a
+// table before its columns.
+var renamed = []struct{ table, column, to string }{
+	{"span_links", "", "span_refs"},
+	{"part_claims", "", "requested_indexes"},
+	{"requested_indexes", "claim", "requested_index"},
+	{"announced_calls", "", "tool_call_requests"},
+	{"observations", "home", "owner"},
+	{"observations", "said_session", "declared_session"},
+	{"observations", "said_rank", "declared_rank"},
+	{"observations", "own", "default_session"},
+	{"observations", "stray_call", "orphan_call"},
+	{"observations", "about_json", "session_attrs_json"},
+	{"observation_windows", "home", "owner"},
+}
+
+// upgradeOurs renames what is named otherwise in a file of an earlier version. Views, triggers
+// and indexes that have old names in them are dropped, and made again with the schema.
+func upgradeOurs(conn *sqlite.Conn) error {
+	old, err := isOlder(conn)
+	if err != nil || !old {
+		return err
+	}
+	statements := []string{"DROP VIEW IF EXISTS session_spans", "DROP TRIGGER IF EXISTS delete_observations"}
+	for _, index := range []string{"span_links_facts", "observations_home_start", "observations_said", "observations_stray", "observations_stray_trace"} {
+		statements = append(statements, "DROP INDEX IF EXISTS idx_"+index)
+	}
+	for _, statement := range statements {
+		if err := sqlitex.ExecuteTransient(conn, statement, nil); err != nil {
+			return err
+		}
+	}
+	for _, r := range renamed {
+		columns, err := columnsOf(conn, r.table)
+		if err != nil {
+			return err
+		}
+		statement := fmt.Sprintf("ALTER TABLE %s RENAME TO %s", r.table, r.to)
+		if r.column != "" {
+			statement = fmt.Sprintf("ALTER TABLE %s RENAME COLUMN %s TO %s", r.table, r.column, r.to)
+		}
+		if len(columns) == 0 || r.column != "" && !slices.Contains(columns, r.column) {
+			continue
+		}
+		if err := sqlitex.ExecuteTransient(conn, statement, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isOlder reports whether a file has tables of ours with the names of versions 1 and 2.
+func isOlder(conn *sqlite.Conn) (bool, error) {
+	old, err := names(conn, "SELECT name FROM sqlite_schema WHERE type = 'table' AND name IN ('span_links', 'part_claims')")
+	return len(old) > 0, err
 }
 
 // required are the columns without which a file is not a session store: those of
@@ -234,6 +295,11 @@ func checkOurs(conn *sqlite.Conn, path string, writer bool) error {
 		}
 		if ours > SchemaVersion {
 			return fmt.Errorf("open store %s: %w: schema version %d, this program knows %d; use a newer agenttrace", path, store.ErrNewer, ours, SchemaVersion)
+		}
+		if old, err := isOlder(conn); err != nil {
+			return openError(path, err)
+		} else if old && !writer {
+			return fmt.Errorf("it has schema version %d, this program reads %d; upgrade it with: agenttrace gc --store %s", ours, SchemaVersion, path)
 		}
 	}
 	return nil

@@ -20,6 +20,7 @@ import (
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
+	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -88,7 +89,7 @@ func TestPragmas(t *testing.T) {
 	}
 }
 
-// TestLocked: a second writer is told who the first is, and gets the store when
+// TestLocked: a second writer is built who the first is, and gets the store when
 // that dies, however it dies.
 func TestLocked(t *testing.T) {
 	path := newPath(t)
@@ -299,7 +300,7 @@ func TestReferenceFile(t *testing.T) {
 			t.Errorf("resolve %q: %q, %v", name, id, err)
 		}
 	}
-	if links, err := r.Links(t.Context(), "ses_ref"); len(links) != 0 || err != nil {
+	if links, err := r.SpanRefs(t.Context(), "ses_ref"); len(links) != 0 || err != nil {
 		t.Errorf("links: %v, %v", links, err)
 	}
 	if d, err := r.Decisions(t.Context(), "ses_ref"); len(d) != 0 || err != nil {
@@ -537,5 +538,58 @@ func TestAStoreIsNamedByItsPath(t *testing.T) {
 	}
 	if left, err := os.ReadDir("."); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// TestAStoreOfAnEarlierVersionIsUpgraded: a file whose tables have the names of version 2 has
+// all of its rows when it is opened for writing. Readers say what upgrades it.
+func TestAStoreOfAnEarlierVersionIsUpgraded(t *testing.T) {
+	path := newPath(t)
+	s := open(t, path, Options{})
+	in := ingest.New(s, ingest.Options{})
+	l := newLongTurn(t, stepShapes[0])
+	l.deliver(t, in, 0, 30)
+	ids := query(t, path, "SELECT id FROM chat_sessions")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	const rows = "SELECT source || owner || coalesce(declared_session, '') || default_session FROM observations ORDER BY source"
+	want := query(t, path, rows)
+	old := "DROP VIEW session_spans; DROP TRIGGER delete_observations;"
+	for _, r := range slices.Backward(renamed) {
+		if r.column == "" {
+			old += fmt.Sprintf("ALTER TABLE %s RENAME TO %s;", r.to, r.table)
+		} else {
+			old += fmt.Sprintf("ALTER TABLE %s RENAME COLUMN %s TO %s;", r.table, r.to, r.column)
+		}
+	}
+	script(t, path, old+"UPDATE agenttrace_schema SET version = 2;")
+
+	if _, err := OpenReader(t.Context(), path); err == nil || !strings.Contains(err.Error(), "agenttrace gc --store "+path) {
+		t.Errorf("a reader: %v", err)
+	}
+	s = open(t, path, Options{})
+	if got := query(t, path, rows); !slices.Equal(got, want) || len(want) == 0 {
+		t.Errorf("observations are %v, want %v", got, want)
+	}
+	l.deliver(t, ingest.New(s, ingest.Options{}), 30, 40)
+	whole := newPath(t)
+	other := open(t, whole, Options{})
+	l.deliver(t, ingest.New(other, ingest.Options{}), 0, 40)
+	for _, id := range ids {
+		got, err := s.Transcript(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := other.Transcript(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Error(d)
+		}
+	}
+	if err := s.Compact(t.Context()); err != nil {
+		t.Error(err)
 	}
 }

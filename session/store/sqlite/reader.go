@@ -343,11 +343,11 @@ func (r *Reader) Decisions(ctx context.Context, sessionID string) ([]store.Decis
 	return all, err
 }
 
-// Links implements [store.Reader].
-func (r *Reader) Links(ctx context.Context, sessionID string) ([]store.Link, error) {
-	var all []store.Link
+// SpanRefs implements [store.Reader].
+func (r *Reader) SpanRefs(ctx context.Context, sessionID string) ([]store.SpanRef, error) {
+	var all []store.SpanRef
 	err := r.readOurs(ctx, func(conn *sqlite.Conn) (err error) {
-		query := `SELECT ` + linkColumns + ` FROM span_links WHERE session_id = ?1`
+		query := `SELECT ` + linkColumns + ` FROM span_refs WHERE session_id = ?1`
 		if r.observes {
 			query += ` UNION ALL SELECT session_id, trace_id, coalesce(span_id, ''), parent_span_id, message_id, part_id, kind, dialect,
  start_nano, end_nano, error, NULL FROM observations WHERE session_id = ?1`
@@ -369,8 +369,8 @@ var spansQuery = func() string {
 }()
 
 // Spans implements [store.Reader].
-func (r *Reader) Spans(ctx context.Context, sessionID string) ([]store.Link, error) {
-	var spans []store.Link
+func (r *Reader) Spans(ctx context.Context, sessionID string) ([]store.SpanRef, error) {
+	var spans []store.SpanRef
 	err := r.readOurs(ctx, func(conn *sqlite.Conn) (err error) {
 		spans, err = r.spans(conn, sessionID)
 		return err
@@ -378,11 +378,11 @@ func (r *Reader) Spans(ctx context.Context, sessionID string) ([]store.Link, err
 	return spans, err
 }
 
-func (r *Reader) spans(conn *sqlite.Conn, sessionID string) ([]store.Link, error) {
-	query := `SELECT ` + linkColumns + ` FROM span_links WHERE session_id = ?1 ORDER BY start_nano, trace_id, span_id`
+func (r *Reader) spans(conn *sqlite.Conn, sessionID string) ([]store.SpanRef, error) {
+	query := `SELECT ` + linkColumns + ` FROM span_refs WHERE session_id = ?1 ORDER BY start_nano, trace_id, span_id`
 	if r.observes {
 		query = `SELECT s.session_id, s.trace_id, s.span_id, s.parent_span_id, s.message_id, s.part_id, s.kind, s.dialect, s.start_nano, s.end_nano,
- s.error, l.facts_json FROM (` + spansQuery + `) s LEFT JOIN span_links l USING (session_id, trace_id, span_id)
+ s.error, l.facts_json FROM (` + spansQuery + `) s LEFT JOIN span_refs l USING (session_id, trace_id, span_id)
  WHERE s.session_id = ?1 ORDER BY s.start_nano, s.trace_id, s.span_id`
 	}
 	stmt := conn.Prep(query)
@@ -445,9 +445,9 @@ func (r *Reader) Observed(ctx context.Context, sessionID string) (int, error) {
 	return n, err
 }
 
-// Parked counts the observations that no session tells of: they wait for what
+// Pending counts the observations that no session tells of: they wait for what
 // belongs to them, or are of a trace that tells no session.
-func (r *Reader) Parked(ctx context.Context) (int64, error) {
+func (r *Reader) Pending(ctx context.Context) (int64, error) {
 	var n int64
 	err := r.readOurs(ctx, func(conn *sqlite.Conn) (err error) {
 		if r.observes {

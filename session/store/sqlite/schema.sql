@@ -95,7 +95,7 @@ CREATE TABLE IF NOT EXISTS permission_decisions (
 );
 CREATE INDEX IF NOT EXISTS idx_permission_decisions_session ON permission_decisions(session_id, decided_at);
 
-CREATE TABLE IF NOT EXISTS span_links (
+CREATE TABLE IF NOT EXISTS span_refs (
   session_id     TEXT NOT NULL REFERENCES chat_sessions(id) ON DELETE CASCADE,
   trace_id       TEXT NOT NULL,
   span_id        TEXT NOT NULL,
@@ -110,7 +110,7 @@ CREATE TABLE IF NOT EXISTS span_links (
   facts_json     TEXT,
   PRIMARY KEY (session_id, trace_id, span_id)
 ) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS idx_span_links_facts ON span_links(message_id) WHERE facts_json IS NOT NULL;
+CREATE INDEX IF NOT EXISTS idx_span_refs_facts ON span_refs(message_id) WHERE facts_json IS NOT NULL;
 
 CREATE TABLE IF NOT EXISTS session_traces (
   trace_id   TEXT NOT NULL,
@@ -126,10 +126,10 @@ CREATE TABLE IF NOT EXISTS session_state (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS idx_session_state_forked_from ON session_state(forked_from) WHERE forked_from IS NOT NULL;
 
-CREATE TABLE IF NOT EXISTS part_claims (
-  message_id TEXT NOT NULL REFERENCES chat_messages(id) ON DELETE CASCADE,
-  part_id    TEXT NOT NULL,
-  claim      INTEGER NOT NULL,
+CREATE TABLE IF NOT EXISTS requested_indexes (
+  message_id      TEXT NOT NULL REFERENCES chat_messages(id) ON DELETE CASCADE,
+  part_id         TEXT NOT NULL,
+  requested_index INTEGER NOT NULL,
   PRIMARY KEY (message_id, part_id)
 ) WITHOUT ROWID;
 
@@ -143,50 +143,50 @@ CREATE TABLE IF NOT EXISTS agenttrace_schema (
 );
 
 CREATE TABLE IF NOT EXISTS observations (
-  id             INTEGER PRIMARY KEY,
-  trace_id       TEXT NOT NULL,
-  source         TEXT NOT NULL,
-  home           TEXT NOT NULL,
-  dialect        TEXT NOT NULL,
-  span_id        TEXT,
-  parent_span_id TEXT,
-  start_nano     INTEGER NOT NULL,
-  end_nano       INTEGER NOT NULL,
-  error          INTEGER NOT NULL DEFAULT 0,
-  opens          INTEGER NOT NULL DEFAULT 0,
-  said_session   TEXT,
-  said_rank      INTEGER NOT NULL DEFAULT 0,
-  own            TEXT NOT NULL,
-  stray_call     TEXT,
-  calls_json     TEXT,
-  session_id     TEXT,
-  message_id     TEXT,
-  others_json    TEXT,
-  part_id        TEXT,
-  decision_id    TEXT,
-  kind           TEXT,
-  about_json     TEXT,
-  reach          INTEGER NOT NULL,
-  data           BLOB NOT NULL
+  id                 INTEGER PRIMARY KEY,
+  trace_id           TEXT NOT NULL,
+  source             TEXT NOT NULL,
+  owner              TEXT NOT NULL,
+  dialect            TEXT NOT NULL,
+  span_id            TEXT,
+  parent_span_id     TEXT,
+  start_nano         INTEGER NOT NULL,
+  end_nano           INTEGER NOT NULL,
+  error              INTEGER NOT NULL DEFAULT 0,
+  opens              INTEGER NOT NULL DEFAULT 0,
+  declared_session   TEXT,
+  declared_rank      INTEGER NOT NULL DEFAULT 0,
+  default_session    TEXT NOT NULL,
+  orphan_call        TEXT,
+  calls_json         TEXT,
+  session_id         TEXT,
+  message_id         TEXT,
+  others_json        TEXT,
+  part_id            TEXT,
+  decision_id        TEXT,
+  kind               TEXT,
+  session_attrs_json TEXT,
+  reach              INTEGER NOT NULL,
+  data               BLOB NOT NULL
 );
 CREATE UNIQUE INDEX IF NOT EXISTS idx_observations_source ON observations(trace_id, source);
-CREATE INDEX IF NOT EXISTS idx_observations_home_start ON observations(home, start_nano, opens);
-CREATE INDEX IF NOT EXISTS idx_observations_opens ON observations(home, start_nano) WHERE opens;
-CREATE INDEX IF NOT EXISTS idx_observations_reach ON observations(home, reach, start_nano, end_nano) WHERE reach > 0;
+CREATE INDEX IF NOT EXISTS idx_observations_owner_start ON observations(owner, start_nano, opens);
+CREATE INDEX IF NOT EXISTS idx_observations_opens ON observations(owner, start_nano) WHERE opens;
+CREATE INDEX IF NOT EXISTS idx_observations_reach ON observations(owner, reach, start_nano, end_nano) WHERE reach > 0;
 CREATE INDEX IF NOT EXISTS idx_observations_session ON observations(session_id, trace_id) WHERE session_id IS NOT NULL;
 CREATE INDEX IF NOT EXISTS idx_observations_session_end ON observations(session_id, max(start_nano, end_nano)) WHERE session_id IS NOT NULL;
-CREATE INDEX IF NOT EXISTS idx_observations_said ON observations(trace_id, said_rank, start_nano, said_session) WHERE said_session IS NOT NULL;
-CREATE INDEX IF NOT EXISTS idx_observations_stray ON observations(stray_call, start_nano, trace_id) WHERE stray_call IS NOT NULL;
-CREATE INDEX IF NOT EXISTS idx_observations_stray_trace ON observations(trace_id, start_nano, source) WHERE stray_call IS NOT NULL;
+CREATE INDEX IF NOT EXISTS idx_observations_declared ON observations(trace_id, declared_rank, start_nano, declared_session) WHERE declared_session IS NOT NULL;
+CREATE INDEX IF NOT EXISTS idx_observations_orphan ON observations(orphan_call, start_nano, trace_id) WHERE orphan_call IS NOT NULL;
+CREATE INDEX IF NOT EXISTS idx_observations_orphan_trace ON observations(trace_id, start_nano, source) WHERE orphan_call IS NOT NULL;
 
 CREATE TABLE IF NOT EXISTS observation_windows (
-  home    TEXT NOT NULL,
+  owner   TEXT NOT NULL,
   at_nano INTEGER NOT NULL,
   carry   BLOB NOT NULL,
-  PRIMARY KEY (home, at_nano)
+  PRIMARY KEY (owner, at_nano)
 ) WITHOUT ROWID;
 
-CREATE TABLE IF NOT EXISTS announced_calls (
+CREATE TABLE IF NOT EXISTS tool_call_requests (
   call_id    TEXT NOT NULL,
   start_nano INTEGER NOT NULL,
   trace_id   TEXT NOT NULL,
@@ -198,17 +198,17 @@ CREATE TABLE IF NOT EXISTS announced_calls (
 -- state is one that the writer deletes itself, when its telemetry is another session's.
 CREATE TRIGGER IF NOT EXISTS delete_observations BEFORE DELETE ON chat_sessions
 WHEN EXISTS (SELECT 1 FROM session_state WHERE session_id = old.id) BEGIN
-  DELETE FROM announced_calls WHERE (call_id, start_nano, trace_id, source) IN (
+  DELETE FROM tool_call_requests WHERE (call_id, start_nano, trace_id, source) IN (
     SELECT c.value, o.start_nano, o.trace_id, o.source FROM observations o, json_each(o.calls_json) c
-    WHERE o.calls_json IS NOT NULL AND (o.session_id = old.id OR o.home = old.id AND o.session_id IS NULL));
-  DELETE FROM observation_windows WHERE home IN (
-    SELECT home FROM observations WHERE session_id = old.id OR home = old.id AND session_id IS NULL);
-  DELETE FROM observations WHERE session_id = old.id OR home = old.id AND session_id IS NULL;
+    WHERE o.calls_json IS NOT NULL AND (o.session_id = old.id OR o.owner = old.id AND o.session_id IS NULL));
+  DELETE FROM observation_windows WHERE owner IN (
+    SELECT owner FROM observations WHERE session_id = old.id OR owner = old.id AND session_id IS NULL);
+  DELETE FROM observations WHERE session_id = old.id OR owner = old.id AND session_id IS NULL;
 END;
 
 CREATE VIEW IF NOT EXISTS session_spans AS
 SELECT session_id, trace_id, span_id, parent_span_id, message_id, part_id, kind, dialect, start_nano, end_nano, error
-FROM span_links l
+FROM span_refs l
 WHERE dialect = 'agenttrace' OR NOT EXISTS (
   SELECT 1 FROM observations o WHERE o.session_id = l.session_id AND o.trace_id = l.trace_id AND o.span_id = l.span_id)
 UNION ALL
@@ -217,6 +217,6 @@ SELECT session_id, trace_id, span_id, parent_span_id, message_id, part_id, kind,
     min((source LIKE 'log-%') || (message_id IS NULL) || source)
   FROM observations o
   WHERE session_id IS NOT NULL AND span_id IS NOT NULL AND trace_id <> '' AND kind IS NOT NULL AND NOT EXISTS (
-    SELECT 1 FROM span_links l
+    SELECT 1 FROM span_refs l
     WHERE l.session_id = o.session_id AND l.trace_id = o.trace_id AND l.span_id = o.span_id AND l.dialect = 'agenttrace')
   GROUP BY session_id, trace_id, span_id);

@@ -400,7 +400,7 @@ func equalFold(a, b rune) bool {
 	return false
 }
 
-// around is how many bytes of a value are told before and after a match.
+// around is how many bytes of a value are built before and after a match.
 const around = 120
 
 // hit returns the first match in a value, with what stands around it.

@@ -126,7 +126,7 @@ type counter struct {
 	sessions map[string]*countedSession
 	groups   map[string]*countedGroup
 	total    *countedGroup
-	heard    int64
+	lastSeen int64
 	// models are those of messages, interned, where calls are grouped by them: to
 	// look each message up again takes as long as all the rest.
 	models map[string]string
@@ -171,7 +171,7 @@ func (c *counter) readSessions(conn *sqlite.Conn) error {
 		}
 		c.sessions[stmt.ColumnText(0)] = s
 		if stmt.ColumnInt64(3) >= c.since {
-			c.heard++
+			c.lastSeen++
 		}
 		return nil
 	})
@@ -408,7 +408,7 @@ func (c *counter) stats() store.Stats {
 	if len(c.unpriced) > 0 {
 		all.UnpricedModels = slices.Sorted(maps.Keys(c.unpriced))
 	}
-	c.total.Sessions = c.heard
+	c.total.Sessions = c.lastSeen
 	all.Total = c.total.finished()
 	slices.SortFunc(all.Groups, func(a, b store.StatsGroup) int {
 		if c.By == store.StatsByDay {

@@ -65,7 +65,7 @@ func (r *request) claim() (mine bool) {
 }
 
 // most is how many requests share a transaction.
-const most = 64
+const maximum = 64
 
 // Open opens the store at path for writing, creating the file (0600) and its
 // directory (0700) if need be, and brings its schema up to date.
@@ -101,7 +101,7 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 	}
 	s := &Store{
 		Reader: newReader(path), path: path, options: o, lock: l, file: info, conn: conn, touched: touched,
-		requests: make(chan *request, most), done: make(chan struct{}),
+		requests: make(chan *request, maximum), done: make(chan struct{}),
 	}
 	go s.write()
 	return s, nil
@@ -199,7 +199,7 @@ func (s *Store) write() {
 				group = append(group, r)
 			}
 			r = nil
-			if len(group) < most {
+			if len(group) < maximum {
 				select {
 				case r = <-s.requests:
 				default:

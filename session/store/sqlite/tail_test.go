@@ -15,7 +15,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// TestFollower: what happens to a store and its file is told at the next look, and
+// TestFollower: what happens to a store and its file is built at the next look, and
 // nothing else is.
 func TestFollower(t *testing.T) {
 	path := newPath(t)

@@ -346,26 +346,26 @@ func (t *tx) PutPart(p *session.Part) error {
 	return exec(stmt)
 }
 
-func (t *tx) Claims(messageID string) (map[string]int64, error) {
-	stmt := t.conn.Prep(`SELECT part_id, claim FROM part_claims WHERE message_id = ?`)
+func (t *tx) RequestedIndexes(messageID string) (map[string]int64, error) {
+	stmt := t.conn.Prep(`SELECT part_id, requested_index FROM requested_indexes WHERE message_id = ?`)
 	stmt.BindText(1, messageID)
-	var claims map[string]int64
+	var requestedIndexes map[string]int64
 	err := each(stmt, func() error {
-		if claims == nil {
-			claims = make(map[string]int64)
+		if requestedIndexes == nil {
+			requestedIndexes = make(map[string]int64)
 		}
-		claims[stmt.ColumnText(0)] = stmt.ColumnInt64(1)
+		requestedIndexes[stmt.ColumnText(0)] = stmt.ColumnInt64(1)
 		return nil
 	})
-	return claims, err
+	return requestedIndexes, err
 }
 
-func (t *tx) PutClaim(messageID, partID string, claim int64) error {
-	stmt := t.conn.Prep(`INSERT INTO part_claims(message_id, part_id, claim) VALUES (?,?,?)
- ON CONFLICT(message_id, part_id) DO UPDATE SET claim = excluded.claim`)
+func (t *tx) PutRequestedIndex(messageID, partID string, requested int64) error {
+	stmt := t.conn.Prep(`INSERT INTO requested_indexes(message_id, part_id, requested_index) VALUES (?,?,?)
+ ON CONFLICT(message_id, part_id) DO UPDATE SET requested_index = excluded.requested_index`)
 	stmt.BindText(1, messageID)
 	stmt.BindText(2, partID)
-	stmt.BindInt64(3, claim)
+	stmt.BindInt64(3, requested)
 	return exec(stmt)
 }
 
@@ -390,7 +390,7 @@ func (t *tx) Move(messageID string, index map[string]int64) error {
 
 const linkColumns = `session_id, trace_id, span_id, parent_span_id, message_id, part_id, kind, dialect, start_nano, end_nano, error, facts_json`
 
-func bindLink(stmt *sqlite.Stmt, l *store.Link) {
+func bindLink(stmt *sqlite.Stmt, l *store.SpanRef) {
 	stmt.BindText(1, l.SessionID)
 	stmt.BindText(2, l.TraceID)
 	stmt.BindText(3, l.SpanID)
@@ -409,23 +409,23 @@ func bindLink(stmt *sqlite.Stmt, l *store.Link) {
 	}
 }
 
-func scanLink(stmt *sqlite.Stmt) (store.Link, error) {
-	l := store.Link{
+func scanLink(stmt *sqlite.Stmt) (store.SpanRef, error) {
+	l := store.SpanRef{
 		SessionID: stmt.ColumnText(0), TraceID: stmt.ColumnText(1), SpanID: stmt.ColumnText(2), ParentSpanID: stmt.ColumnText(3),
 		MessageID: stmt.ColumnText(4), PartID: stmt.ColumnText(5), Kind: stmt.ColumnText(6), Dialect: stmt.ColumnText(7),
 		StartNano: stmt.ColumnInt64(8), EndNano: stmt.ColumnInt64(9), Error: stmt.ColumnBool(10),
 	}
 	if !stmt.ColumnIsNull(11) {
-		l.Facts = new(store.Facts)
-		if err := json.Unmarshal([]byte(stmt.ColumnText(11)), l.Facts); err != nil {
+		l.TurnStats = new(store.TurnStats)
+		if err := json.Unmarshal([]byte(stmt.ColumnText(11)), l.TurnStats); err != nil {
 			return l, fmt.Errorf("read facts of span %s: %w", l.SpanID, err)
 		}
 	}
 	return l, nil
 }
 
-func (t *tx) InsertLink(l *store.Link) (bool, error) {
-	stmt := t.conn.Prep(`INSERT INTO span_links(` + linkColumns + `) VALUES (?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING`)
+func (t *tx) InsertLink(l *store.SpanRef) (bool, error) {
+	stmt := t.conn.Prep(`INSERT INTO span_refs(` + linkColumns + `) VALUES (?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING`)
 	bindLink(stmt, l)
 	if err := exec(stmt); err != nil {
 		return false, err
@@ -433,8 +433,8 @@ func (t *tx) InsertLink(l *store.Link) (bool, error) {
 	return t.conn.Changes() > 0, nil
 }
 
-func (t *tx) links(stmt *sqlite.Stmt) ([]store.Link, error) {
-	var all []store.Link
+func (t *tx) links(stmt *sqlite.Stmt) ([]store.SpanRef, error) {
+	var all []store.SpanRef
 	err := each(stmt, func() error {
 		l, err := scanLink(stmt)
 		all = append(all, l)
@@ -443,8 +443,8 @@ func (t *tx) links(stmt *sqlite.Stmt) ([]store.Link, error) {
 	return all, err
 }
 
-func (t *tx) Link(sessionID, traceID, spanID string) (*store.Link, error) {
-	stmt := t.conn.Prep(`SELECT ` + linkColumns + ` FROM span_links WHERE session_id = ? AND trace_id = ? AND span_id = ?`)
+func (t *tx) SpanRef(sessionID, traceID, spanID string) (*store.SpanRef, error) {
+	stmt := t.conn.Prep(`SELECT ` + linkColumns + ` FROM span_refs WHERE session_id = ? AND trace_id = ? AND span_id = ?`)
 	stmt.BindText(1, sessionID)
 	stmt.BindText(2, traceID)
 	stmt.BindText(3, spanID)
@@ -455,8 +455,8 @@ func (t *tx) Link(sessionID, traceID, spanID string) (*store.Link, error) {
 	return &all[0], nil
 }
 
-func (t *tx) PutLink(l *store.Link) error {
-	stmt := t.conn.Prep(`INSERT INTO span_links(` + linkColumns + `) VALUES (?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT(session_id, trace_id, span_id) DO UPDATE SET
+func (t *tx) PutLink(l *store.SpanRef) error {
+	stmt := t.conn.Prep(`INSERT INTO span_refs(` + linkColumns + `) VALUES (?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT(session_id, trace_id, span_id) DO UPDATE SET
  parent_span_id=excluded.parent_span_id, message_id=excluded.message_id, part_id=excluded.part_id, kind=excluded.kind, dialect=excluded.dialect,
  start_nano=excluded.start_nano, end_nano=excluded.end_nano, error=excluded.error, facts_json=excluded.facts_json`)
 	bindLink(stmt, l)
@@ -470,8 +470,8 @@ func (t *tx) PutTrace(traceID, sessionID string) error {
 	return exec(stmt)
 }
 
-func (t *tx) Facts(sessionID, messageID string) ([]store.Link, error) {
-	stmt := t.conn.Prep(`SELECT ` + linkColumns + ` FROM span_links INDEXED BY idx_span_links_facts
+func (t *tx) TurnStats(sessionID, messageID string) ([]store.SpanRef, error) {
+	stmt := t.conn.Prep(`SELECT ` + linkColumns + ` FROM span_refs INDEXED BY idx_span_refs_facts
  WHERE message_id = ?2 AND facts_json IS NOT NULL AND session_id = ?1`)
 	stmt.BindText(1, sessionID)
 	stmt.BindText(2, messageID)

@@ -500,7 +500,7 @@ func TestCrash(t *testing.T) {
 		if got, want := row.TotalTokens, int64(len(transcript.Messages)/2); got != want {
 			t.Errorf("session %s has %d tokens in %d turns", row.ID, got, want)
 		}
-		all, err := reader.Links(t.Context(), row.ID)
+		all, err := reader.SpanRefs(t.Context(), row.ID)
 		if err != nil {
 			t.Fatal(err)
 		}

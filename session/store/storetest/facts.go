@@ -10,7 +10,7 @@ import (
 )
 
 // link makes a batch of one link, with what it needs around it.
-func link(l store.Link) store.Batch { return store.Batch{Links: []store.Link{l}} }
+func link(l store.SpanRef) store.Batch { return store.Batch{SpanRefs: []store.SpanRef{l}} }
 
 func metadata(h *harness, s Store, sessionID, messageID string) session.MessageMetadata {
 	h.Helper()
@@ -38,9 +38,9 @@ var factCases = []testCase{
 		run: func(h *harness) {
 			one, two := int64(100), int64(50)
 			h.story([]store.Batch{
-				link(turn("s1", "m1", "b", 50, store.Facts{Usage: &session.Usage{Input: 3, Output: 1}, Trace: session.MessageTrace{
+				link(turn("s1", "m1", "b", 50, store.TurnStats{Usage: &session.Usage{Input: 3, Output: 1}, Trace: session.MessageTrace{
 					EndReason: "finish", DurationMS: &two, ModelCalls: 1}, Model: &session.Model{ModelID: "second"}})),
-				link(turn("s1", "m1", "a", 1, store.Facts{Usage: &session.Usage{Input: 4, CacheRead: 2}, Agent: "coder", Trace: session.MessageTrace{
+				link(turn("s1", "m1", "a", 1, store.TurnStats{Usage: &session.Usage{Input: 4, CacheRead: 2}, Agent: "coder", Trace: session.MessageTrace{
 					EndReason: "finish", DurationMS: &one, ModelCalls: 2, PendingApproval: true}, Model: &session.Model{ModelID: "first"}})),
 			}, func(s Store) {
 				sum := int64(150)
@@ -57,13 +57,13 @@ var factCases = []testCase{
 		rule: "Model calls stand for the message only until a span that describes all of it is known; until then it is marked incomplete.",
 		run: func(h *harness) {
 			step := func(span string, at, input int64) store.Batch {
-				return link(turn("s1", "m1", span, at, store.Facts{Step: true, Usage: &session.Usage{Input: input}, Trace: session.MessageTrace{ModelCalls: 1}}))
+				return link(turn("s1", "m1", span, at, store.TurnStats{Step: true, Usage: &session.Usage{Input: input}, Trace: session.MessageTrace{ModelCalls: 1}}))
 			}
 			h.story([]store.Batch{step("a", 1, 5), step("b", 2, 6)}, func(s Store) {
 				m := metadata(h, s, "s1", "m1")
 				h.equal("steps", []any{m.Usage.Input, m.Trace.ModelCalls, m.Trace.Incomplete}, []any{int64(11), int64(2), true})
 			})
-			h.story([]store.Batch{step("a", 1, 5), step("b", 2, 6), link(turn("s1", "m1", "t", 1, store.Facts{Usage: &session.Usage{Input: 10}}))}, func(s Store) {
+			h.story([]store.Batch{step("a", 1, 5), step("b", 2, 6), link(turn("s1", "m1", "t", 1, store.TurnStats{Usage: &session.Usage{Input: 10}}))}, func(s Store) {
 				m := metadata(h, s, "s1", "m1")
 				h.equal("whole", []any{m.Usage.Input, m.Trace.Incomplete}, []any{int64(10), false})
 				h.equal("rollup", h.transcript(s, "s1").Session.TotalTokens, int64(10))
@@ -75,11 +75,11 @@ var factCases = []testCase{
 		rule: "Of two versions of one span the one that ended later stands alone, in one batch too; it is not added to the other.",
 		run: func(h *harness) {
 			version := func(start, end, input int64) store.Batch {
-				l := turn("s1", "m1", "a", start, store.Facts{Usage: &session.Usage{Input: input}})
+				l := turn("s1", "m1", "a", start, store.TurnStats{Usage: &session.Usage{Input: input}})
 				l.EndNano = nano(end)
 				return link(l)
 			}
-			h.story([]store.Batch{version(1, 10, 5), version(9, 20, 7), link(turn("s1", "m1", "b", 5, store.Facts{Usage: &session.Usage{Input: 100}}))}, func(s Store) {
+			h.story([]store.Batch{version(1, 10, 5), version(9, 20, 7), link(turn("s1", "m1", "b", 5, store.TurnStats{Usage: &session.Usage{Input: 100}}))}, func(s Store) {
 				h.equal("input", metadata(h, s, "s1", "m1").Usage.Input, int64(107))
 				h.equal("rollup", h.transcript(s, "s1").Session.TotalTokens, int64(107))
 			})
@@ -90,7 +90,7 @@ var factCases = []testCase{
 		rule: "When the version of a span that stands speaks of another message than one before it, the first message keeps nothing of what the span counted.",
 		run: func(h *harness) {
 			version := func(message string, end, input int64) store.Batch {
-				l := turn("s1", message, "a", 1, store.Facts{Usage: &session.Usage{Input: input}})
+				l := turn("s1", message, "a", 1, store.TurnStats{Usage: &session.Usage{Input: input}})
 				l.EndNano = nano(end)
 				b := link(l)
 				b.Messages = []store.MessageChange{{ID: message, SessionID: "s1", Role: "assistant", CreatedAt: epoch + 1, UpdatedAt: epoch + 1, Rank: store.RankFinal}}
@@ -111,7 +111,7 @@ var factCases = []testCase{
 				cost := 0.1 * float64(i%3+1)
 				id := fmt.Sprintf("m%d", i)
 				b := assistant("s1", id, int64(i), 1)
-				b.Links[0].Facts.Trace.CostUSD = &cost
+				b.SpanRefs[0].TurnStats.Trace.CostUSD = &cost
 				all = append(all, b)
 			}
 			all = append(all, user("s1", "m3u", 2), ofSession("s1", 1, func(c *store.SessionChange) {
@@ -127,7 +127,7 @@ var factCases = []testCase{
 		rule: "Annotations of an assistant message are merged, and never stand above what was measured.",
 		run: func(h *harness) {
 			extra := func(span string, at int64, key, value string) store.Batch {
-				return link(turn("s1", "m1", span, at, store.Facts{Usage: &session.Usage{Input: 1}, Extra: map[string]json.RawMessage{
+				return link(turn("s1", "m1", span, at, store.TurnStats{Usage: &session.Usage{Input: 1}, Extra: map[string]json.RawMessage{
 					key: json.RawMessage(value), "usage": json.RawMessage(`"mine"`)}}))
 			}
 			h.story([]store.Batch{extra("a", 1, "k", `"<1>"`), extra("b", 2, "k", `2`), extra("c", 3, "l", `{"x":1}`)}, func(s Store) {

@@ -11,7 +11,7 @@ import (
 
 const day = 24 * 60 * 60 * 1000 // in milliseconds
 
-var homeCases = []testCase{
+var ownerCases = []testCase{
 	{
 		name: "home/later",
 		rule: "A trace whose session becomes known later moves there with all its rows, and the session that it was in the meantime disappears; so does the way from the trace to it.",
@@ -74,10 +74,10 @@ var homeCases = []testCase{
 			h.story([]store.Batch{
 				observed("a", "t0", 0, 50, script{}, opens, asks("call_1"), of("s1", 0)),
 				observed("b", "t0", 100, 150, script{}, opens, asks("call_1"), of("s2", 0)),
-				observed("x1", "c", 60, 70, script{}, stray("call_1")),
-				observed("x2", "c", 100, 170, script{}, stray("call_1")),
-				observed("x3", "c", 160, 171, script{}, stray("call_1"), of("s3", 9)),
-				observed("x4", "c", 100+day, 110+day, script{}, stray("call_1")),
+				observed("x1", "c", 60, 70, script{}, orphan("call_1")),
+				observed("x2", "c", 100, 170, script{}, orphan("call_1")),
+				observed("x3", "c", 160, 171, script{}, orphan("call_1"), of("s3", 9)),
+				observed("x4", "c", 100+day, 110+day, script{}, orphan("call_1")),
 			}, func(s Store) {
 				h.equal("sessions", h.ids(s), []string{"own-x4", "s1", "s2", "s3"})
 				h.equal("first", h.said(s, "s1"), []string{"a/t0", "x1/c"})
@@ -90,7 +90,7 @@ var homeCases = []testCase{
 		rule: "What the model asked for only after the call had begun is another call.",
 		run: func(h *harness) {
 			h.story([]store.Batch{
-				observed("a", "t0", 10, 50, script{}, opens, asks("call_1"), of("s1", 0)), observed("x", "c", 9, 70, script{}, stray("call_1")),
+				observed("a", "t0", 10, 50, script{}, opens, asks("call_1"), of("s1", 0)), observed("x", "c", 9, 70, script{}, orphan("call_1")),
 			}, func(s Store) { h.equal("sessions", h.ids(s), []string{"own-x", "s1"}) })
 		},
 	},
@@ -100,7 +100,7 @@ var homeCases = []testCase{
 		run: func(h *harness) {
 			h.story([]store.Batch{
 				observed("a", "t0", 0, 50, script{}, opens, asks("call_1"), of("s1", 0)),
-				observed("x", "m", 55, 56, script{}, asks("call_1")), observed("x", "c", 60, 70, script{}, stray("call_1")),
+				observed("x", "m", 55, 56, script{}, asks("call_1")), observed("x", "c", 60, 70, script{}, orphan("call_1")),
 			}, func(s Store) { h.equal("sessions", h.ids(s), []string{"s1"}) })
 		},
 	},
@@ -110,7 +110,7 @@ var homeCases = []testCase{
 		run: func(h *harness) {
 			var all []store.Batch
 			for i := range 6 {
-				b := observed(fmt.Sprint("x", i), "c", int64(10*i), int64(10*i+100), script{}, stray(fmt.Sprint("call_", i)), asks(fmt.Sprint("call_", i+1)))
+				b := observed(fmt.Sprint("x", i), "c", int64(10*i), int64(10*i+100), script{}, orphan(fmt.Sprint("call_", i)), asks(fmt.Sprint("call_", i+1)))
 				all = append(all, b)
 			}
 			all = append(all, observed("a", "t0", 0, 5, script{}, opens, asks("call_0")), observed("a", "key", 7, 7, script{Silent: true}, of("s1", 0)))
@@ -125,9 +125,9 @@ var homeCases = []testCase{
 		rule: "Traces each of which asked for a call of the next are told in one session, that of the least of them.",
 		run: func(h *harness) {
 			h.story([]store.Batch{
-				observed("x1", "c", 10, 20, script{}, stray("call_1"), asks("call_2")), observed("x1", "m", 1, 2, script{}, asks("call_2")),
-				observed("x2", "c", 10, 20, script{}, stray("call_2")), observed("x2", "m", 1, 2, script{}, asks("call_1")),
-				observed("x3", "c", 30, 40, script{}, stray("call_2")),
+				observed("x1", "c", 10, 20, script{}, orphan("call_1"), asks("call_2")), observed("x1", "m", 1, 2, script{}, asks("call_2")),
+				observed("x2", "c", 10, 20, script{}, orphan("call_2")), observed("x2", "m", 1, 2, script{}, asks("call_1")),
+				observed("x3", "c", 30, 40, script{}, orphan("call_2")),
 			}, func(s Store) { h.equal("sessions", h.ids(s), []string{"own-x1"}) })
 		},
 	},
@@ -137,7 +137,7 @@ var homeCases = []testCase{
 		run: func(h *harness) {
 			h.story([]store.Batch{
 				observed("", "r1", 0, 0, script{}, opens, of("s1", 0)), observed("", "r2", 1, 1, script{}, asks("call_1"), of("s2", 0)),
-				observed("", "r3", 2, 2, script{}, asks("call_1")), observed("x", "c", 10, 20, script{}, stray("call_1")),
+				observed("", "r3", 2, 2, script{}, asks("call_1")), observed("x", "c", 10, 20, script{}, orphan("call_1")),
 			}, func(s Store) { h.equal("second", h.said(s, "s2"), []string{"/r2", "x/c"}) })
 		},
 	},
@@ -161,7 +161,7 @@ var homeCases = []testCase{
 			h.story([]store.Batch{
 				beside(assistant("s1", "m1", 100, 7)),
 				observed(trace, "t0", 0, 500, script{Title: "again", Input: 9}, opens, asks("call_1"), of("s1", 0)), observed(trace, "s0", 10, 20, script{}),
-				observed("x", "c", 30, 40, script{}, stray("call_1")),
+				observed("x", "c", 30, 40, script{}, orphan("call_1")),
 			}, func(s Store) {
 				h.equal("sessions", h.ids(s), []string{"s1"})
 				row := h.transcript(s, "s1").Session
@@ -173,8 +173,8 @@ var homeCases = []testCase{
 		name: "home/imported",
 		rule: "A span of another agent that was imported with its session reports nothing: the trace's observations are told.",
 		run: func(h *harness) {
-			l := turn("s1", "", "t0", 100, store.Facts{})
-			l.Facts, l.TraceID, l.Dialect = nil, "a", "storetest"
+			l := turn("s1", "", "t0", 100, store.TurnStats{})
+			l.TurnStats, l.TraceID, l.Dialect = nil, "a", "storetest"
 			h.story([]store.Batch{
 				beside(link(l)), observed("a", "t0", 100, 150, script{Title: "observed"}, opens, of("s1", 0)),
 			}, func(s Store) {
@@ -201,8 +201,8 @@ var homeCases = []testCase{
 		name: "home/sdk-row-only",
 		rule: "A session that the SDK speaks of in passing stays when all its observations leave.",
 		run: func(h *harness) {
-			l := turn("s1", "", "run", 10, store.Facts{})
-			l.Facts, l.TraceID, l.Kind = nil, "a", "session.run"
+			l := turn("s1", "", "run", 10, store.TurnStats{})
+			l.TurnStats, l.TraceID, l.Kind = nil, "a", "session.run"
 			h.story([]store.Batch{
 				observed("a", "t0", 0, 50, script{Title: "observed"}, opens, of("s1", 0)), beside(link(l)),
 				ofSession("s1", 12, func(c *store.SessionChange) { c.Agent = said(12, "coder") }),
@@ -240,8 +240,8 @@ func anything(r *rand.Rand, world string) []store.Batch {
 	var all []store.Batch
 	for range 4 + r.IntN(8) {
 		if r.IntN(8) == 0 {
-			l := turn(some(1, "s"), "", some(1, "span"), int64(r.IntN(40)), store.Facts{})
-			l.Facts, l.TraceID, l.Kind = nil, some(1, "t"), "session.run"
+			l := turn(some(1, "s"), "", some(1, "span"), int64(r.IntN(40)), store.TurnStats{})
+			l.TurnStats, l.TraceID, l.Kind = nil, some(1, "t"), "session.run"
 			all = append(all, beside(link(l)))
 			continue
 		}

@@ -279,14 +279,14 @@ var importCases = []testCase{{
 		in.Messages = slices.Insert(in.Messages, 0, session.MessageAndParts{Message: session.Message{
 			ID: "msg_1", SessionID: "ses_1", Role: session.RoleUser, MetadataJSON: "{}", CreatedAt: epoch + 10, UpdatedAt: epoch + 10,
 		}})
-		first := turn("ses_1", "msg_2", "span_1", 20, store.Facts{Usage: &session.Usage{Input: 5}, Trace: session.MessageTrace{PendingApproval: true}})
-		in.Links, in.Traces = []store.Link{first}, []string{"0123456789abcdef0123456789abcdef"}
-		later := link(turn("ses_1", "msg_2", "span_2", 30, store.Facts{Usage: &session.Usage{Input: 7}}))
+		first := turn("ses_1", "msg_2", "span_1", 20, store.TurnStats{Usage: &session.Usage{Input: 5}, Trace: session.MessageTrace{PendingApproval: true}})
+		in.SpanRefs, in.Traces = []store.SpanRef{first}, []string{"0123456789abcdef0123456789abcdef"}
+		later := link(turn("ses_1", "msg_2", "span_2", 30, store.TurnStats{Usage: &session.Usage{Input: 7}}))
 		h.with(func(s Store) {
-			h.equal("spans", h.importing(s, in).Links, 1)
+			h.equal("spans", h.importing(s, in).SpanRefs, 1)
 			before := h.dump(s)
 			r := h.importing(s, in)
-			h.equal("the second time", []any{r.Changed, r.Links, len(r.Refused)}, []any{false, 0, 0})
+			h.equal("the second time", []any{r.Changed, r.SpanRefs, len(r.Refused)}, []any{false, 0, 0})
 			h.equal("rows after the second time", h.dump(s), before)
 			h.apply(s, later)
 			h.apply(s, link(first))
@@ -298,7 +298,7 @@ var importCases = []testCase{{
 			h.equal("seen", visible(h.transcript(s, "ses_1")), []string{"msg_1"})
 			h.apply(s, assistant("ses_1", "msg_3", 40, 1))
 			h.equal("seen of what came late", visible(h.transcript(s, "ses_1")), []string{"msg_1"})
-			in.Links[0].SessionID = "ses_2"
+			in.SpanRefs[0].SessionID = "ses_2"
 			h.equal("refused", len(h.importing(s, in).Refused), 1)
 		})
 	},

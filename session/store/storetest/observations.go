@@ -16,7 +16,7 @@ import (
 // them.
 type script struct {
 	Text string `json:"text,omitempty"`
-	// In is the session that the observation is told in, where that is not its home.
+	// In is the session that the observation is built in, where that is not its owner.
 	In string `json:"in,omitempty"`
 	// Message is the id of the message that an opener begins, where the session has
 	// no part in it.
@@ -38,11 +38,11 @@ type script struct {
 }
 
 // assemble makes a message of every opener and what begins after it in the same
-// session, a text of each. Every message lists the whole stretch that it was
+// session, a text of each. Every message lists the whole window that it was
 // assembled from, so that one that was told from less than all of it differs.
 func assemble(w *store.Window) (store.Assembly, error) {
-	home, observations := w.Home, w.Observations
-	out := store.Assembly{Placed: make([]store.Placement, len(observations))}
+	owner, observations := w.Owner, w.Observations
+	out := store.Assembly{Attribution: make([]store.Attribution, len(observations))}
 	order := make([]int, len(observations))
 	for i := range order {
 		order[i] = i
@@ -52,9 +52,9 @@ func assemble(w *store.Window) (store.Assembly, error) {
 		x, y := &observations[i], &observations[j]
 		return cmp.Or(cmp.Compare(x.Start, y.Start), strings.Compare(name(i), name(j)))
 	})
-	var stretch []string
+	var timeRange []string
 	for _, i := range order {
-		stretch = append(stretch, name(i))
+		timeRange = append(timeRange, name(i))
 	}
 	messages := make(map[string]*store.AssembledMessage) // the last of each session
 	var all []*store.AssembledMessage
@@ -67,7 +67,7 @@ func assemble(w *store.Window) (store.Assembly, error) {
 		if s.Silent {
 			continue
 		}
-		sessionID := cmp.Or(s.In, home)
+		sessionID := cmp.Or(s.In, owner)
 		m := messages[sessionID]
 		if m == nil || n.Opens {
 			m = &store.AssembledMessage{Message: session.Message{
@@ -76,7 +76,7 @@ func assemble(w *store.Window) (store.Assembly, error) {
 			if s.User {
 				m.Role = session.RoleUser
 			}
-			metadata := map[string]any{"stretch": stretch}
+			metadata := map[string]any{"stretch": timeRange}
 			if s.Input > 0 {
 				metadata["usage"] = session.Usage{Input: s.Input}
 			}
@@ -98,12 +98,12 @@ func assemble(w *store.Window) (store.Assembly, error) {
 			p.DataJSON = string(object("type", p.Type, "data", map[string]any{"summary": "so far", "tail_start_id": *s.Tail, "auto": true, "summary_tokens": 1}))
 		}
 		m.Parts = append(m.Parts, p)
-		placed := &out.Placed[i]
-		*placed = store.Placement{SessionID: sessionID, MessageID: m.ID, PartID: p.ID, Kind: "step"}
+		attribution := &out.Attribution[i]
+		*attribution = store.Attribution{SessionID: sessionID, MessageID: m.ID, PartID: p.ID, Kind: "step"}
 		if s.Outcome != "" {
-			placed.DecisionID = "d-" + name(i)
+			attribution.DecisionID = "d-" + name(i)
 			out.Decisions = append(out.Decisions, store.Decision{
-				ID: placed.DecisionID, SessionID: sessionID, MessageID: m.ID, ToolID: "bash", Action: "ask", Outcome: s.Outcome, DecidedAt: n.End / 1e6,
+				ID: attribution.DecisionID, SessionID: sessionID, MessageID: m.ID, ToolID: "bash", Action: "ask", Outcome: s.Outcome, DecidedAt: n.End / 1e6,
 				Reason: fmt.Sprint("one of ", len(observations)),
 			})
 		}
@@ -123,7 +123,7 @@ func assemble(w *store.Window) (store.Assembly, error) {
 			about.Metadata = map[string]store.Value{"user_id": value(`"`+s.UserID+`"`, n.Start).First()}
 		}
 		if s.Title+s.Agent+s.Parent+s.Model+s.UserID != "" {
-			placed.About = &about
+			attribution.SessionAttrs = &about
 		}
 	}
 	for _, m := range all {
@@ -165,7 +165,7 @@ func asks(calls ...string) func(*store.Observation) {
 	return func(o *store.Observation) { o.Calls = calls }
 }
 
-func stray(call string) func(*store.Observation) {
+func orphan(call string) func(*store.Observation) {
 	return func(o *store.Observation) { o.Call = call }
 }
 
@@ -219,7 +219,7 @@ var observationCases = []testCase{
 			second := observed("a", "t0", 20, 70, script{Title: "second", Outcome: "pending", Input: 2}, opens, asks("c2"), of("s1", 0))
 			h.story([]store.Batch{
 				first, second, observed("a", "s0", 30, 40, script{}),
-				observed("b", "x1", 35, 36, script{Text: "stray 1"}, stray("c1")), observed("c", "x2", 37, 38, script{Text: "stray 2"}, stray("c2")),
+				observed("b", "x1", 35, 36, script{Text: "stray 1"}, orphan("c1")), observed("c", "x2", 37, 38, script{Text: "stray 2"}, orphan("c2")),
 			}, func(s Store) {
 				h.equal("sessions", h.ids(s), []string{"own-b", "s1"})
 				row := h.transcript(s, "s1").Session
@@ -233,10 +233,10 @@ var observationCases = []testCase{
 		run: func(h *harness) {
 			var all []store.Batch
 			r := rand.New(rand.NewPCG(3, 9))
-			for home := range 40 {
+			for owner := range 40 {
 				for i := range 10 {
 					from := int64(r.IntN(30))
-					b := observed("", fmt.Sprint(home, "-", i), from, from+int64(r.IntN(4)*r.IntN(6)), script{}, of(fmt.Sprint("s", home), 0))
+					b := observed("", fmt.Sprint(owner, "-", i), from, from+int64(r.IntN(4)*r.IntN(6)), script{}, of(fmt.Sprint("s", owner), 0))
 					b.Observations[0].Opens = r.IntN(2) == 0
 					all = append(all, b)
 				}
@@ -250,11 +250,11 @@ var observationCases = []testCase{
 		run: func(h *harness) {
 			var all []store.Batch
 			r := rand.New(rand.NewPCG(5, 9))
-			for home := range 20 {
+			for owner := range 20 {
 				for i := range 6 {
 					for version := range 2 {
 						from := int64(r.IntN(30))
-						b := observed("", fmt.Sprint(home, "-", i), from, from+int64(r.IntN(4)*r.IntN(6)), script{Text: fmt.Sprint("version ", version)}, of(fmt.Sprint("s", home), 0))
+						b := observed("", fmt.Sprint(owner, "-", i), from, from+int64(r.IntN(4)*r.IntN(6)), script{Text: fmt.Sprint("version ", version)}, of(fmt.Sprint("s", owner), 0))
 						b.Observations[0].Opens = r.IntN(2) == 0
 						all = append(all, b)
 					}
@@ -392,10 +392,10 @@ var observationCases = []testCase{
 		run: func(h *harness) {
 			h.with(func(s Store) {
 				silent, told := observed("a", "x", 0, 10, script{Silent: true}), observed("a", "t0", 0, 10, script{}, opens)
-				h.equal("of two", h.apply(s, join([]store.Batch{silent, told}, []int{0, 1})).Parked, int64(1))
-				h.equal("again", h.apply(s, join([]store.Batch{silent, told}, []int{1, 0})).Parked, int64(1))
+				h.equal("of two", h.apply(s, join([]store.Batch{silent, told}, []int{0, 1})).Pending, int64(1))
+				h.equal("again", h.apply(s, join([]store.Batch{silent, told}, []int{1, 0})).Pending, int64(1))
 				record := observed("", "r", 0, 10, script{})
-				h.equal("of nobody", h.apply(s, record).Parked, int64(1))
+				h.equal("of nobody", h.apply(s, record).Pending, int64(1))
 				h.equal("sessions", h.ids(s), []string{"own-a"})
 			})
 		},

@@ -95,7 +95,7 @@ var readCases = []testCase{
 			h.with(func(s Store) {
 				session := func(id, trace string, at int64, more func(*store.SessionChange)) {
 					b := ofSession(id, at, more)
-					b.Links = []store.Link{{TraceID: trace, SpanID: "1", SessionID: id, Kind: "session.run", Dialect: "storetest", StartNano: nano(at), EndNano: nano(at)}}
+					b.SpanRefs = []store.SpanRef{{TraceID: trace, SpanID: "1", SessionID: id, Kind: "session.run", Dialect: "storetest", StartNano: nano(at), EndNano: nano(at)}}
 					h.apply(s, b)
 				}
 				const trace1, trace2, trace3 = "abcdef0123456789abcdef0123456789", "abcdef0199999999abcdef0123456789", "12345678aaaaaaaaaaaaaaaaaaaaaaaa"
@@ -160,7 +160,7 @@ var readCases = []testCase{
 				if d, err := s.Decisions(ctx, "x"); err != nil || len(d) != 0 {
 					h.Errorf("Decisions: %v, %v", d, err)
 				}
-				if l, err := s.Links(ctx, "x"); err != nil || len(l) != 0 {
+				if l, err := s.SpanRefs(ctx, "x"); err != nil || len(l) != 0 {
 					h.Errorf("Links: %v, %v", l, err)
 				}
 			})
@@ -171,12 +171,12 @@ var readCases = []testCase{
 		rule: "The spans of a session come in order of their start, as they were told.",
 		run: func(h *harness) {
 			duration := int64(5)
-			a := store.Link{TraceID: "t2", SpanID: "2", ParentSpanID: "1", SessionID: "s1", MessageID: "m1", Kind: "session.turn", Dialect: "d",
-				StartNano: nano(5), EndNano: nano(9), Error: true, Facts: &store.Facts{Trace: session.MessageTrace{DurationMS: &duration}}}
-			b := store.Link{TraceID: "t1", SpanID: "1", SessionID: "s1", Kind: "session.run", Dialect: "d", StartNano: nano(1), EndNano: nano(9)}
+			a := store.SpanRef{TraceID: "t2", SpanID: "2", ParentSpanID: "1", SessionID: "s1", MessageID: "m1", Kind: "session.turn", Dialect: "d",
+				StartNano: nano(5), EndNano: nano(9), Error: true, TurnStats: &store.TurnStats{Trace: session.MessageTrace{DurationMS: &duration}}}
+			b := store.SpanRef{TraceID: "t1", SpanID: "1", SessionID: "s1", Kind: "session.run", Dialect: "d", StartNano: nano(1), EndNano: nano(9)}
 			h.story([]store.Batch{link(a), link(b)}, func(s Store) {
-				got, err := s.Links(context.Background(), "s1")
-				if d := cmp.Diff([]store.Link{b, a}, got); d != "" || err != nil {
+				got, err := s.SpanRefs(context.Background(), "s1")
+				if d := cmp.Diff([]store.SpanRef{b, a}, got); d != "" || err != nil {
 					h.Errorf("%v (-want +got):\n%s", err, d)
 				}
 			})

@@ -44,7 +44,7 @@ type Dumper interface {
 // Run examines an engine. open returns an empty store, which the suite closes;
 // it is called many times.
 func Run(t *testing.T, open func(t *testing.T) Store) {
-	for _, group := range [][]testCase{valueCases, messageCases, partCases, factCases, contextCases, rewindCases, forkCases, observationCases, homeCases, readCases} {
+	for _, group := range [][]testCase{valueCases, messageCases, partCases, factCases, contextCases, rewindCases, forkCases, observationCases, ownerCases, readCases} {
 		for _, c := range group {
 			t.Run(c.name, func(t *testing.T) {
 				h := &harness{T: t, open: open}
@@ -91,7 +91,7 @@ func (h *harness) apply(s Store, b store.Batch) store.Result {
 	return r
 }
 
-// story is told in many ways; then see looks at one of the stores, which are all
+// story is built in many ways; then see looks at one of the stores, which are all
 // the same.
 func (h *harness) story(changes []store.Batch, see func(s Store)) {
 	h.Helper()
@@ -117,9 +117,9 @@ func (h *harness) story(changes []store.Batch, see func(s Store)) {
 	}
 }
 
-// tellings are the ways in which a story is told.
+// tellings are the ways in which a story is built.
 func tellings(changes []store.Batch) func(yield func(string, []store.Batch) bool) {
-	all, rounds := 4, 6 // up to so many changes every order is told, else so many
+	all, rounds := 4, 6 // up to so many changes every order is built, else so many
 	if testing.Short() {
 		all, rounds = 3, 2
 	}
@@ -202,7 +202,7 @@ func permutations(in []int) func(yield func([]int) bool) {
 func clone(b store.Batch) store.Batch {
 	c := store.Batch{
 		Sessions: slices.Clone(b.Sessions), Messages: slices.Clone(b.Messages), Parts: slices.Clone(b.Parts),
-		Decisions: slices.Clone(b.Decisions), Blobs: slices.Clone(b.Blobs), Links: slices.Clone(b.Links),
+		Decisions: slices.Clone(b.Decisions), Blobs: slices.Clone(b.Blobs), SpanRefs: slices.Clone(b.SpanRefs),
 		Observations: slices.Clone(b.Observations), Assemble: b.Assemble,
 	}
 	for i := range c.Parts {
@@ -220,7 +220,7 @@ func join(changes []store.Batch, order []int) store.Batch {
 		all.Parts = append(all.Parts, b.Parts...)
 		all.Decisions = append(all.Decisions, b.Decisions...)
 		all.Blobs = append(all.Blobs, b.Blobs...)
-		all.Links = append(all.Links, b.Links...)
+		all.SpanRefs = append(all.SpanRefs, b.SpanRefs...)
 		all.Observations = append(all.Observations, b.Observations...)
 		if b.Assemble != nil {
 			all.Assemble = b.Assemble
@@ -261,7 +261,7 @@ func (h *harness) dump(s Store) string {
 		if err != nil {
 			h.Fatal(err)
 		}
-		links, err := s.Links(context.Background(), row.ID)
+		links, err := s.SpanRefs(context.Background(), row.ID)
 		if err != nil {
 			h.Fatal(err)
 		}
@@ -356,15 +356,15 @@ func assistant(sessionID, id string, at, input int64) store.Batch {
 	return store.Batch{
 		Messages: []store.MessageChange{{ID: id, SessionID: sessionID, Role: session.RoleAssistant, CreatedAt: epoch + at, UpdatedAt: epoch + at + 5, Rank: store.RankFinal}},
 		Parts:    []store.PartChange{textPart(sessionID, id, id+"-text", 0, at, "answer "+id)},
-		Links:    []store.Link{turn(sessionID, id, "span-"+id, at, store.Facts{Usage: &session.Usage{Input: input}})},
+		SpanRefs: []store.SpanRef{turn(sessionID, id, "span-"+id, at, store.TurnStats{Usage: &session.Usage{Input: input}})},
 	}
 }
 
 // turn is the link of a span that tells of a message.
-func turn(sessionID, messageID, spanID string, at int64, f store.Facts) store.Link {
-	return store.Link{
+func turn(sessionID, messageID, spanID string, at int64, f store.TurnStats) store.SpanRef {
+	return store.SpanRef{
 		TraceID: "trace-" + sessionID, SpanID: spanID, SessionID: sessionID, MessageID: messageID,
-		Kind: "session.turn", Dialect: "agenttrace", StartNano: nano(at), EndNano: nano(at + 5), Facts: &f,
+		Kind: "session.turn", Dialect: "agenttrace", StartNano: nano(at), EndNano: nano(at + 5), TurnStats: &f,
 	}
 }
 

@@ -26,9 +26,9 @@ type TelemetryBuilder struct {
 	meter                             metric.Meter
 	mu                                sync.Mutex
 	registrations                     []metric.Registration
+	ExporterSessionItemsAccepted      metric.Int64Counter
 	ExporterSessionItemsIgnored       metric.Int64Counter
 	ExporterSessionItemsMalformed     metric.Int64Counter
-	ExporterSessionItemsPlaced        metric.Int64Counter
 	ExporterSessionJsonlFailures      metric.Int64Counter
 	ExporterSessionJsonlFiles         metric.Int64Counter
 	ExporterSessionLogRecordsReceived metric.Int64Counter
@@ -70,6 +70,12 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	}
 	builder.meter = Meter(settings)
 	var err, errs error
+	builder.ExporterSessionItemsAccepted, err = builder.meter.Int64Counter(
+		"otelcol_exporter_session_items_accepted",
+		metric.WithDescription("Number of spans and log records that reported something about a session and were stored. [Alpha]"),
+		metric.WithUnit("{item}"),
+	)
+	errs = errors.Join(errs, err)
 	builder.ExporterSessionItemsIgnored, err = builder.meter.Int64Counter(
 		"otelcol_exporter_session_items_ignored",
 		metric.WithDescription("Number of spans and log records that reported nothing about a session. [Alpha]"),
@@ -79,12 +85,6 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	builder.ExporterSessionItemsMalformed, err = builder.meter.Int64Counter(
 		"otelcol_exporter_session_items_malformed",
 		metric.WithDescription("Number of spans and log records with a problem. They are stored, and the problem is listed in their rows. [Alpha]"),
-		metric.WithUnit("{item}"),
-	)
-	errs = errors.Join(errs, err)
-	builder.ExporterSessionItemsPlaced, err = builder.meter.Int64Counter(
-		"otelcol_exporter_session_items_placed",
-		metric.WithDescription("Number of spans and log records that reported something about a session and were stored. [Alpha]"),
 		metric.WithUnit("{item}"),
 	)
 	errs = errors.Join(errs, err)

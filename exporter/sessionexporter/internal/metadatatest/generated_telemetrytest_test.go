@@ -19,9 +19,9 @@ func TestSetupTelemetry(t *testing.T) {
 	tb, err := metadata.NewTelemetryBuilder(testTel.NewTelemetrySettings())
 	require.NoError(t, err)
 	defer tb.Shutdown()
+	tb.ExporterSessionItemsAccepted.Add(context.Background(), 1)
 	tb.ExporterSessionItemsIgnored.Add(context.Background(), 1)
 	tb.ExporterSessionItemsMalformed.Add(context.Background(), 1)
-	tb.ExporterSessionItemsPlaced.Add(context.Background(), 1)
 	tb.ExporterSessionJsonlFailures.Add(context.Background(), 1)
 	tb.ExporterSessionJsonlFiles.Add(context.Background(), 1)
 	tb.ExporterSessionLogRecordsReceived.Add(context.Background(), 1)
@@ -32,13 +32,13 @@ func TestSetupTelemetry(t *testing.T) {
 	tb.ExporterSessionValuesRedacted.Add(context.Background(), 1)
 	tb.ExporterSessionValuesTruncated.Add(context.Background(), 1)
 	tb.ExporterSessionWriteDuration.Record(context.Background(), 1)
+	AssertEqualExporterSessionItemsAccepted(t, testTel,
+		[]metricdata.DataPoint[int64]{{Value: 1}},
+		metricdatatest.IgnoreTimestamp())
 	AssertEqualExporterSessionItemsIgnored(t, testTel,
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualExporterSessionItemsMalformed(t, testTel,
-		[]metricdata.DataPoint[int64]{{Value: 1}},
-		metricdatatest.IgnoreTimestamp())
-	AssertEqualExporterSessionItemsPlaced(t, testTel,
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualExporterSessionJsonlFailures(t, testTel,

@@ -12,8 +12,8 @@ import (
 
 // What is longer is cut, unless all is wanted.
 const (
-	mostLines = 80
-	mostBytes = 8 << 10
+	maxLines = 80
+	maxBytes = 8 << 10
 )
 
 // clip cuts a text that is long.
@@ -21,13 +21,13 @@ func (w *writer) clip(s string) Text {
 	if w.o.Full {
 		return Text{Body: s}
 	}
-	head := inspect.Head(s, mostBytes)
+	head := inspect.Head(s, maxBytes)
 	lines := 0
 	for i := range len(head) {
 		if head[i] != '\n' {
 			continue
 		}
-		if lines++; lines == mostLines {
+		if lines++; lines == maxLines {
 			head = head[:i]
 			break
 		}
@@ -40,13 +40,13 @@ func (w *writer) clip(s string) Text {
 
 // short is what stands in a line of a text, all of which is told elsewhere.
 func short(s string) string {
-	const most = 120
+	const maximum = 120
 	first, rest, _ := strings.Cut(strings.TrimSpace(s), "\n")
 	first = line(first)
 	runes := []rune(first)
 	switch {
-	case len(runes) > most:
-		return string(runes[:most-1]) + "…"
+	case len(runes) > maximum:
+		return string(runes[:maximum-1]) + "…"
 	case strings.TrimSpace(rest) != "":
 		return first + " …"
 	}

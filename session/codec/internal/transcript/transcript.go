@@ -187,7 +187,7 @@ func New(tl *inspect.Timeline, o Options) *Document {
 		d.Catalogs = append(d.Catalogs, Section{fmt.Sprintf("Tools of %s (%d)", numbers(c.Turns), len(c.Tools)), w.resolved(pretty([]byte(c.Body)), c.Resolved)})
 	}
 	for i := range tl.Decisions {
-		if x := &tl.Decisions[i]; !w.told[x.ID] {
+		if x := &tl.Decisions[i]; !w.shown[x.ID] {
 			d.Decisions = append(d.Decisions, line(x.ToolID+": "+decision(x)))
 		}
 	}
@@ -204,7 +204,7 @@ type writer struct {
 	tl    *inspect.Timeline
 	files map[string]bool
 	list  []File
-	told  map[string]bool // decisions that stand with their call
+	shown map[string]bool // decisions that stand with their call
 }
 
 func (w *writer) turn(t *inspect.Turn) Turn {
@@ -383,10 +383,10 @@ func (w *writer) tool(c *inspect.ToolCall) Block {
 	}
 	for i := range c.Decisions {
 		d := &c.Decisions[i]
-		if w.told == nil {
-			w.told = make(map[string]bool)
+		if w.shown == nil {
+			w.shown = make(map[string]bool)
 		}
-		w.told[d.ID] = true
+		w.shown[d.ID] = true
 		b.Decisions = append(b.Decisions, line(decision(d)))
 	}
 	if c.Approval != nil && c.Approval.Approved != nil && len(c.Decisions) == 0 {

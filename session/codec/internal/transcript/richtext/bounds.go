@@ -5,16 +5,16 @@ import "strings"
 // What is beyond is no text that somebody wrote, and takes the parser more than time in
 // proportion to the text.
 const (
-	// mostDepth is how deep nodes stand in each other.
-	mostDepth = 100
-	// mostMarkers is how many quotations and items a line opens.
-	mostMarkers = 40
-	// mostCells bounds the cells of tables, of which a row of one cell gets as many as
+	// maxDepth is how deep nodes stand in each other.
+	maxDepth = 100
+	// maxMarkers is how many quotations and items a line opens.
+	maxMarkers = 40
+	// maxCells bounds the cells of tables, of which a row of one cell gets as many as
 	// the titles have.
-	mostCells = 1 << 18
-	// mostWork bounds the sum, over the stretches of a text, of their delimiters times
+	maxCells = 1 << 18
+	// maxWork bounds the sum, over the stretches of a text, of their delimiters times
 	// their bytes: for a delimiter the parser may look at all that follows or precedes.
-	mostWork = 400_000_000
+	maxWork = 400_000_000
 )
 
 // simple says whether the parser has little to do with a text. It looks at lines and
@@ -40,7 +40,7 @@ func simple(body string) bool {
 			}
 			believe = false
 		}
-		if n := markers(line); n > mostMarkers || n > 0 && indent(line) > 2*mostDepth {
+		if n := markers(line); n > maxMarkers || n > 0 && indent(line) > 2*maxDepth {
 			return false
 		}
 		if begins(line) {
@@ -57,7 +57,7 @@ func simple(body string) bool {
 				delimiters++
 			}
 		}
-		if work+bytes*delimiters > mostWork || cells+lines*columns > mostCells {
+		if work+bytes*delimiters > maxWork || cells+lines*columns > maxCells {
 			return false
 		}
 	}

@@ -155,7 +155,7 @@ func (r *reader) survey(doc ast.Node) bool {
 			depth--
 			return ast.WalkContinue, nil
 		}
-		if depth++; depth > mostDepth {
+		if depth++; depth > maxDepth {
 			fits = false
 			return ast.WalkStop, nil
 		}
@@ -309,16 +309,16 @@ func (r *reader) within(k Kind, n ast.Node) []*Node {
 	return []*Node{{Kind: k, Children: children}}
 }
 
-// mostAddress is as much as is shown of an address that is no link.
-const mostAddress = 120
+// maxAddress is as much as is shown of an address that is no link.
+const maxAddress = 120
 
 func (r *reader) link(n ast.Node, destination []byte) []*Node {
 	to := address(destination, true)
 	if to == "" || r.in[Link] {
 		all := r.inlines(n)
 		shown := []rune(r.words(destination))
-		if len(shown) > mostAddress {
-			shown = append(shown[:mostAddress], '…')
+		if len(shown) > maxAddress {
+			shown = append(shown[:maxAddress], '…')
 		}
 		if len(shown) == 0 || r.in[Link] || len(all) == 1 && all[0].Text == string(shown) {
 			return all
