@@ -17,10 +17,8 @@ type observedWork struct {
 	messages []*AssembledMessage
 	stale    []string
 	// heirs are the messages that observations are attributed to which were attributed to
-	// another before, by the id of that; together are messages that came of one
-	// observation, as the user's and the answer of a turn.
+	// another before, by the id of that.
 	heirs     map[string][]string
-	together  [][]string
 	decisions []*Decision
 	kept      map[string]bool
 	// placed bounds the observations, in Unix nanoseconds, abouts is what they say of

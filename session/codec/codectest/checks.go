@@ -459,7 +459,7 @@ func (x *examination) honestByAspect(want, got *codec.Session) error {
 		return nil // another part of the format's has it
 	}
 	if d := gocmp.Diff(names(codec.Lost(want, got)), names(x.Explain(want))); d != "" {
-		return fmt.Errorf("Explain does not list what is lost (-lost +listed):\n%s", d)
+		return fmt.Errorf("what is lost is not what Explain lists (-lost +listed):\n%s", d)
 	}
 	return nil
 }

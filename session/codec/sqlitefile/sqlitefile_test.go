@@ -74,11 +74,7 @@ func TestDecodeFile(t *testing.T) {
 	if err != nil || len(problems) > 0 {
 		t.Fatalf("%v, %v", problems, err)
 	}
-	var got []*store.Imported
-	for _, s := range sessions {
-		got = append(got, s)
-	}
-	if d := cmp.Diff(all, got); d != "" {
+	if d := cmp.Diff(all, sessions); d != "" {
 		t.Errorf("sessions (-want +got):\n%s", d)
 	}
 }

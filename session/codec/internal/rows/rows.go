@@ -199,13 +199,15 @@ func (p *Part) Touch(at int64) {
 	p.m.Touch(at)
 }
 
-// Input and Output are what a tool call took and gave as the data of its part has them, or
-// a text that says so where the source withholds it.
+// Input is the input of a tool call as the data of its part has it, or a text that says that
+// the source withheld it.
 func Input(p *session.Part, data Object) json.RawMessage {
 	withheld, _ := codec.Withheld(p)
 	return orWithheld(withheld, data.Get("input"))
 }
 
+// Output is the output of a tool call as the data of its part has it, or a text that says
+// that the source withheld it.
 func Output(data Object) json.RawMessage {
 	withheld := string(data.Object("toolMetadata").Object("agenttrace").Get("withheld")) == "true"
 	return orWithheld(withheld && data.Text("state") == session.StateOutputAvailable, data.Get("output"))
