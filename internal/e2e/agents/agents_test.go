@@ -179,9 +179,12 @@ func untold(variant, run string, s *told) {
 	for i := range s.Messages {
 		m := &s.Messages[i]
 		if version == "v5" {
-			// It has no attribute for reasoning, and but for streams none for the tokens of
-			// reasoning and of the cache, which the totals contain.
-			m.Parts = slices.DeleteFunc(m.Parts, func(p part) bool { return p.Type == "reasoning" })
+			// It has no attribute for reasoning, which only the request of a next step repeats,
+			// and except for streams none for the tokens of reasoning and of the cache, which
+			// the totals contain.
+			if !strings.HasSuffix(run, "steps") {
+				m.Parts = slices.DeleteFunc(m.Parts, func(p part) bool { return p.Type == "reasoning" })
+			}
 			if u := m.Usage; u != nil && !strings.HasPrefix(run, "stream") && !strings.HasPrefix(run, "abort") {
 				m.Usage = &session.Usage{Input: u.Input + u.CacheRead + u.CacheWrite, Output: u.Output + u.Reasoning}
 			}
