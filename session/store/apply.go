@@ -378,6 +378,9 @@ func (w *sessionWork) hidden(m, old *session.Message, tx Tx) (*int64, error) {
 		was = old
 	}
 	if was == nil {
+		if old != nil && old.HiddenAt != nil && !w.hides(*old.HiddenAt) {
+			return old.HiddenAt, nil // imported as hidden, by no rewind
+		}
 		return w.hiddenAt(m, tx, 0)
 	}
 	if old == nil {
