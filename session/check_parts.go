@@ -15,7 +15,13 @@ func named(partType, prefix string) bool {
 	return strings.HasPrefix(partType, prefix) && len(partType) > len(prefix)
 }
 
-// isTool reports whether the part is a tool call.
+// IsToolType reports whether parts of a type are tool calls: of a tool that the type names after
+// "tool-", or of one that the part names. [Check] reports a type that names none.
+func IsToolType(partType string) bool {
+	return strings.HasPrefix(partType, "tool-") || partType == "dynamic-tool"
+}
+
+// isTool reports whether the part is a tool call of a type that is valid.
 func (p *checkedPart) isTool() bool {
 	return named(p.Type, "tool-") || p.Type == "dynamic-tool"
 }

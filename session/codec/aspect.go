@@ -547,9 +547,7 @@ func (p *part) object(key string) object { return parse(p.data[key]) }
 
 func (p *part) trace() object { return parse(p.object("toolMetadata")["agenttrace"]) }
 
-func (p *part) isTool() bool {
-	return p.row.Type == "dynamic-tool" || strings.HasPrefix(p.row.Type, "tool-")
-}
+func (p *part) isTool() bool { return session.IsToolType(p.row.Type) }
 
 func (p *part) toolName() string {
 	if name, ok := strings.CutPrefix(p.row.Type, "tool-"); ok {

@@ -203,7 +203,7 @@ func unquoteHead(s string) string {
 // hoist makes the columns of a part agree with its data, which is what readers
 // go by.
 func hoist(c *store.PartChange) {
-	isTool := strings.HasPrefix(c.Type, "tool-") || c.Type == "dynamic-tool"
+	isTool := session.IsToolType(c.Type)
 	if !isTool && c.ToolCallID == "" && c.ToolState == "" && bytes.HasPrefix(c.Data, []byte(`{"type":"`+c.Type+`"`)) {
 		return
 	}
@@ -218,7 +218,7 @@ func hoist(c *store.PartChange) {
 	}
 	c.Type = data.Type
 	c.ToolCallID, c.ToolState = "", ""
-	if strings.HasPrefix(c.Type, "tool-") || c.Type == "dynamic-tool" {
+	if session.IsToolType(c.Type) {
 		c.ToolCallID, c.ToolState = data.ToolCallID, cmp.Or(data.State, session.StateInputStreaming)
 	}
 }

@@ -571,10 +571,6 @@ func (x *redaction) spoken(role, partType string) redact.Content {
 	return redact.Prompt
 }
 
-func isTool(partType string) bool {
-	return strings.HasPrefix(partType, "tool-") || partType == "dynamic-tool"
-}
-
 // part redacts the content of a part, and notes beside it what was cut. What the
 // columns repeat of it stays.
 func (x *redaction) part(c *store.PartChange) {
@@ -585,7 +581,7 @@ func (x *redaction) part(c *store.PartChange) {
 	x.partType(&c.Type)
 	kind := x.spoken(x.roles[c.MessageID], c.Type)
 	wanted := !x.Omits(kind)
-	if isTool(c.Type) || c.Type == store.TypeDamaged {
+	if session.IsToolType(c.Type) || c.Type == store.TypeDamaged {
 		wanted = !x.Omits(redact.ToolInput) && !x.Omits(redact.ToolOutput) && (c.Type != store.TypeDamaged || !x.Omits(kind) && !x.Omits(redact.Reasoning))
 	}
 	// More is found in an identifier than in a text, and the data repeats these.
@@ -602,7 +598,7 @@ func (x *redaction) part(c *store.PartChange) {
 	c.Data = x.members(c.Data, func(m *member) { x.partMember(m, c.Type, kind, note) })
 	if len(cuts) > 0 && !strings.HasPrefix(c.Type, "data-") {
 		key := "providerMetadata"
-		if isTool(c.Type) {
+		if session.IsToolType(c.Type) {
 			key = "toolMetadata"
 		}
 		c.Data = noteCuts(c.Data, key, cuts)
@@ -662,9 +658,9 @@ func (x *redaction) data(partType string, kind redact.Content, raw *json.RawMess
 		}
 		_ = json.Unmarshal(*raw, &of) // then it is of no type
 		switch {
-		case isTool(of.Type) && x.Omits(redact.ToolInput):
+		case session.IsToolType(of.Type) && x.Omits(redact.ToolInput):
 			kind = redact.ToolInput
-		case isTool(of.Type):
+		case session.IsToolType(of.Type):
 			kind = redact.ToolOutput
 		case of.Type == "reasoning":
 			kind = redact.Reasoning

@@ -298,7 +298,7 @@ func modelPart(row *session.Part) (*fact.Part, *storedPart) {
 		return &fact.Part{Kind: fact.PartFile, MediaType: p.MediaType, URL: p.URL, Name: p.Filename}, nil
 	case p.Type == "step-start", p.Type == session.TypeError:
 		return nil, nil
-	case p.Type == "dynamic-tool", strings.HasPrefix(p.Type, "tool-"):
+	case session.IsToolType(p.Type):
 		name := cmp.Or(p.ToolName, strings.TrimPrefix(p.Type, "tool-"))
 		return &fact.Part{Kind: fact.PartCall, CallID: p.ToolCallID, Name: name, Input: p.Input}, &p
 	}

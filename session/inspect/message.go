@@ -317,7 +317,7 @@ func (b *builder) part(row *session.Part) Part {
 		p.Kind = KindCompaction
 		c, _ := session.ParseCompaction(row.DataJSON) // an object that says nothing is an empty summary
 		p.compaction = &Compaction{Summary: c.Summary, TailStartID: deref(c.TailStartID), Auto: c.Auto, SummaryTokens: c.SummaryTokens}
-	case row.Type == "dynamic-tool", strings.HasPrefix(row.Type, "tool-"):
+	case session.IsToolType(row.Type):
 		p.Kind, p.Tool = KindTool, b.tool(row, &d)
 	default:
 		p.Kind, p.Data = KindData, d.Data

@@ -335,7 +335,7 @@ func (r *TurnEligibility) message(m *Message) {
 // unread says that the part is of a type that a model is given, and that its row
 // could not be read.
 func (p *Part) unread() bool {
-	return p.Type == "" || p.Type == "text" || p.Type == "reasoning" || p.Type == "file" || p.Type == "dynamic-tool" || strings.HasPrefix(p.Type, "tool-")
+	return p.Type == "" || p.Type == "text" || p.Type == "reasoning" || p.Type == "file" || session.IsToolType(p.Type)
 }
 
 func (r *TurnEligibility) call(at Missing, c *ToolCall) {

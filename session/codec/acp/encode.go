@@ -421,7 +421,7 @@ func (e *encoder) assistant(m *session.MessageAndParts, parts []rows.Object) {
 				kind = k
 			}
 			e.chunk(kind, p, data)
-		case p.ToolCallID != nil && (strings.HasPrefix(p.Type, "tool-") || p.Type == "dynamic-tool") && *p.ToolCallID != "":
+		case p.ToolCallID != nil && session.IsToolType(p.Type) && *p.ToolCallID != "":
 			if end := e.tool(p, data, lastAsked[*p.ToolCallID] > j); end != nil {
 				after := max(lastDuring(m, j), lastAsked[*p.ToolCallID])
 				ends[after] = append(ends[after], ending{p.UpdatedAt, end})

@@ -195,7 +195,7 @@ func (d *drafter) assistant(m *session.MessageAndParts, last bool) {
 		case isContent(p.Type):
 			d.called = false // it called what it called, and then was asked again
 			d.step = append(d.step, content{p, data})
-		case p.Type == "dynamic-tool" || strings.HasPrefix(p.Type, "tool-"):
+		case session.IsToolType(p.Type):
 			if !d.called {
 				d.call()
 			}

@@ -65,7 +65,7 @@ func (b *builder) add(at int64, role, metadata string, parts ...string) *session
 			panic(fmt.Sprintf("part %s: %v", data, err))
 		}
 		p := session.Part{ID: fmt.Sprintf("prt_%s_%03d_%02d", b.Session.Session.ID, b.n, i), MessageID: m.Message.ID, SessionID: m.Message.SessionID, Index: int64(i), Type: d.Type, DataJSON: data, CreatedAt: at, UpdatedAt: at}
-		if isTool(d.Type) {
+		if session.IsToolType(d.Type) {
 			p.ToolCallID, p.ToolState = &d.ToolCallID, &d.State
 		}
 		m.Parts = append(m.Parts, p)

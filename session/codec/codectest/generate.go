@@ -284,7 +284,7 @@ func (g *generator) part(m *session.Message, data string) session.Part {
 		p.CreatedAt = max(0, m.CreatedAt+g.r.Int64N(40)-20)
 		p.UpdatedAt = p.CreatedAt + g.r.Int64N(40)
 	}
-	if isTool(d.Type) {
+	if session.IsToolType(d.Type) {
 		p.ToolCallID, p.ToolState = &d.ToolCallID, &d.State
 	} else if !g.plain && g.chance(40) {
 		p.ToolCallID = new(g.id("call_"))
@@ -295,15 +295,11 @@ func (g *generator) part(m *session.Message, data string) session.Part {
 	return p
 }
 
-func isTool(partType string) bool {
-	return partType == "dynamic-tool" || strings.HasPrefix(partType, "tool-")
-}
-
 // decide adds decisions on the calls of a message, and now and then on none.
 func (g *generator) decide(m *session.MessageAndParts) {
 	for i := range m.Parts {
 		p := &m.Parts[i]
-		if !isTool(p.Type) || !g.chance(3) {
+		if !session.IsToolType(p.Type) || !g.chance(3) {
 			continue
 		}
 		d := g.decision(m.Message.ID)

@@ -270,10 +270,6 @@ func (r *row) ofPart(n int64) string {
 	return integer(n)
 }
 
-func (r *row) isTool() bool {
-	return r.p.Type == "dynamic-tool" || strings.HasPrefix(r.p.Type, "tool-")
-}
-
 func (r *row) toolName() string {
 	if r.p.Type == "dynamic-tool" && r.data != nil {
 		return optional(r.data.ToolName)
@@ -292,7 +288,7 @@ func (r *row) chars() string {
 	d := r.data
 	n := 0
 	switch {
-	case r.isTool():
+	case session.IsToolType(r.p.Type):
 		// The null that stands for a value which no source reports has no size.
 		withheldInput, withheldOutput := codec.Withheld(r.p)
 		if !withheldInput {

@@ -353,7 +353,7 @@ func partEvent(t *session.Transcript, i int, p *session.Part, data rows.Object) 
 			}
 		}
 		return kind, payload
-	case p.ToolCallID != nil && (strings.HasPrefix(p.Type, "tool-") || p.Type == "dynamic-tool"):
+	case p.ToolCallID != nil && session.IsToolType(p.Type):
 		name := toolName(data)
 		if name == "" {
 			return p.Type, data.Without("type") // no reader takes it for a call

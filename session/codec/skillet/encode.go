@@ -241,7 +241,7 @@ func (d *logDrafter) message(s *session.Session, m *session.MessageAndParts) {
 			d.say(p.UpdatedAt, data.Text("text"))
 		case p.Type == session.TypeWithheld:
 			d.say(p.UpdatedAt, codec.WithheldText)
-		case isTool(p.Type):
+		case session.IsToolType(p.Type):
 			d.tool(p, data, agent)
 		case isStep(p.Type, data):
 			d.step(p.UpdatedAt, data.Object("data"))
@@ -418,7 +418,7 @@ func draftItems(t *session.Transcript) (items []item) {
 				note.Set("type", reasoningItem)
 			case typ == "data-item" && data.Object("data").Text("type") != "":
 				note.Set("data", true)
-			case isTool(typ):
+			case session.IsToolType(typ):
 				note.Set("type", callItem)
 			default:
 				continue
@@ -426,7 +426,7 @@ func draftItems(t *session.Transcript) (items []item) {
 			if o, ok := itemOf(note, part); ok {
 				add(at, o)
 			}
-			if result, done := resultText(data); done && isTool(m.Parts[k].Type) {
+			if result, done := resultText(data); done && session.IsToolType(m.Parts[k].Type) {
 				add(at, rows.Object{{Key: "type", Value: raw(resultItem)}, {Key: "callId", Value: raw(data.Text("toolCallId"))}, {Key: "name", Value: raw(toolName(data))},
 					{Key: "status", Value: raw("completed")}, {Key: "output", Value: rows.Object{{Key: "type", Value: raw("text")}, {Key: "text", Value: raw(result)}}.JSON()}})
 			}

@@ -187,10 +187,6 @@ func toolPart(name, callID, state string) rows.Object {
 	return o
 }
 
-func isTool(partType string) bool {
-	return partType == "dynamic-tool" || strings.HasPrefix(partType, "tool-")
-}
-
 // toolName returns the name of the tool that a tool part calls.
 func toolName(data rows.Object) string {
 	if name, ok := strings.CutPrefix(data.Text("type"), "tool-"); ok {

@@ -9,7 +9,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
@@ -160,7 +159,7 @@ func (p *Part) Set(data Object) {
 	}
 	p.Row.Type = data.Text("type")
 	p.Row.ToolCallID, p.Row.ToolState = nil, nil
-	if strings.HasPrefix(p.Row.Type, "tool-") || p.Row.Type == "dynamic-tool" {
+	if session.IsToolType(p.Row.Type) {
 		p.Row.ToolCallID, p.Row.ToolState = new(data.Text("toolCallId")), new(data.Text("state"))
 		data = withheld(data)
 	}
