@@ -110,9 +110,6 @@ func (b *builder) head() {
 }
 
 func (b *builder) event(i int, e *event) {
-	if b.open != nil && e != b.run.end() {
-		b.open.failed = ""
-	}
 	switch {
 	case e.typ == runStart && i == 0:
 		b.own.Set("start", b.shelf(nil).shorten(e, nil))
@@ -140,6 +137,7 @@ func (b *builder) assistant(e *event) *turn {
 		b.open = &turn{m: b.s.Message(session.RoleAssistant, e.at), trace: session.MessageTrace{TurnIndex: &index}}
 		b.turns = append(b.turns, b.open)
 	}
+	b.open.failed = "" // it goes on
 	return b.open
 }
 
@@ -417,6 +415,7 @@ func (b *builder) finish() {
 			t.trace.EndReason, t.trace.Error = semconv.EndAbort, failed
 		case !last && t.failed != "":
 			t.trace.EndReason, t.trace.Error = semconv.EndError, failed
+		case !last && t.trace.ModelCalls == 0: // what came before a prompt: no model answered it
 		case !last:
 			t.trace.EndReason = semconv.EndFinish
 		case status == statusRunning:
@@ -428,9 +427,13 @@ func (b *builder) finish() {
 		}
 		b.finishTurn(t)
 	}
+	ended := ""
+	if len(b.turns) > 0 {
+		ended = b.turns[len(b.turns)-1].failed
+	}
 	switch {
-	case status == statusRunning:
-	case status == statusError && len(b.turns) > 0 && b.turns[len(b.turns)-1].failed == interrupted:
+	case status == statusRunning, ended == unfinished:
+	case status == statusError && ended == interrupted:
 		b.s.SetMeta("agenttrace", rows.Object{{Key: "outcome", Value: raw(semconv.EndAbort)}})
 	case status == statusError:
 		b.s.SetMeta("agenttrace", rows.Object{{Key: "outcome", Value: raw(semconv.EndError)}})
