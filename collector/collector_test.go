@@ -222,7 +222,22 @@ func send(t *testing.T, endpoint string, td ptrace.Traces) error {
 // received is an OTLP server that keeps what it gets.
 type received struct {
 	ptraceotlp.UnimplementedGRPCServer
-	traces chan ptrace.Traces
+	traces   chan ptrace.Traces
+	endpoint string
+}
+
+// receiveAt starts a second place until the test ends.
+func receiveAt(t *testing.T) *received {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, r := grpc.NewServer(), &received{traces: make(chan ptrace.Traces, 100), endpoint: l.Addr().String()}
+	ptraceotlp.RegisterGRPCServer(server, r)
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(server.Stop)
+	return r
 }
 
 func (r *received) Export(_ context.Context, req ptraceotlp.ExportRequest) (ptraceotlp.ExportResponse, error) {
@@ -235,17 +250,10 @@ func (r *received) Export(_ context.Context, req ptraceotlp.ExportRequest) (ptra
 // What is acknowledged is in the store at once, and reaches the second place.
 func TestStart(t *testing.T) {
 	clean(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, second := grpc.NewServer(), &received{traces: make(chan ptrace.Traces, 10)}
-	ptraceotlp.RegisterGRPCServer(server, second)
-	go func() { _ = server.Serve(l) }()
-	defer server.Stop()
+	second := receiveAt(t)
 
 	path := filepath.Join(t.TempDir(), "deep", "sessions.db")
-	r, err := Start(t.Context(), Options{Store: path, OTLPEndpoint: l.Addr().String()})
+	r, err := Start(t.Context(), Options{Store: path, OTLPEndpoint: second.endpoint})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -289,15 +297,8 @@ func TestStart(t *testing.T) {
 // of a span that is larger by itself the longest values are cut.
 func TestForwardedRequestsAreNoLargerThanReceiversTake(t *testing.T) {
 	clean(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, second := grpc.NewServer(), &received{traces: make(chan ptrace.Traces, 100)}
-	ptraceotlp.RegisterGRPCServer(server, second)
-	go func() { _ = server.Serve(l) }()
-	defer server.Stop()
-	r, err := Start(t.Context(), Options{Store: filepath.Join(t.TempDir(), "sessions.db"), OTLPEndpoint: l.Addr().String()})
+	second := receiveAt(t)
+	r, err := Start(t.Context(), Options{Store: filepath.Join(t.TempDir(), "sessions.db"), OTLPEndpoint: second.endpoint})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -180,14 +179,7 @@ func frames(t *testing.T, b []byte) (plain []byte) {
 // names, in kept telemetry, in what is sent on, or in the log.
 func TestNoFieldOfARequestLeavesASecretBehind(t *testing.T) {
 	clean(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, second := grpc.NewServer(), &received{traces: make(chan ptrace.Traces, 100)}
-	ptraceotlp.RegisterGRPCServer(server, second)
-	go func() { _ = server.Serve(l) }()
-	defer server.Stop()
+	second := receiveAt(t)
 	grpcAt, err := orFree("")
 	if err != nil {
 		t.Fatal(err)
@@ -199,7 +191,7 @@ func TestNoFieldOfARequestLeavesASecretBehind(t *testing.T) {
 
 	dir := t.TempDir()
 	path, kept := filepath.Join(dir, "sessions.db"), filepath.Join(dir, "kept")
-	forward, err := forwarding(l.Addr().String())
+	forward, err := forwarding(second.endpoint)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -585,14 +584,7 @@ func (r *reporting) ExportSpans(ctx context.Context, all []sdktrace.ReadOnlySpan
 // arrived.
 func TestForwardedCopyIsItsOwn(t *testing.T) {
 	clean(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, second := grpc.NewServer(), &received{traces: make(chan ptrace.Traces, 10)}
-	ptraceotlp.RegisterGRPCServer(server, second)
-	go func() { _ = server.Serve(l) }()
-	defer server.Stop()
+	second := receiveAt(t)
 	endpoint, path := freePort(t), filepath.Join(t.TempDir(), "sessions.db")
 	r, err := Start(t.Context(), Options{Config: []string{fmt.Sprintf(`yaml:
 receivers: {otlp: {protocols: {grpc: {endpoint: %q}}}}
@@ -605,7 +597,7 @@ service:
     traces: {receivers: [otlp], exporters: [session]}
     traces/forward: {receivers: [otlp], processors: [agent_redaction], exporters: [otlp_grpc]}
   telemetry: {logs: {level: error}, metrics: {level: none}}
-`, endpoint, path, l.Addr())}})
+`, endpoint, path, second.endpoint)}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,6 +38,18 @@ func (rawCodec) Unmarshal(mem.BufferSlice, any) error { return nil }
 
 var _ encoding.CodecV2 = rawCodec{}
 
+// sendRaw connects to an endpoint, until the test ends, for requests that are bytes already.
+func sendRaw(t *testing.T, endpoint string) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(1<<30), grpc.ForceCodecV2(rawCodec{})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
 // nestedJSON is a value of OTLP in JSON that nests as deep as levels.
 func nestedJSON(maps bool, levels int) string {
 	if maps {
@@ -84,12 +96,7 @@ func TestCollectorSurvivesDeepValues(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Shutdown(t.Context())
-	conn, err := grpc.NewClient(c.Endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(1<<30), grpc.ForceCodecV2(rawCodec{})))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := sendRaw(t, c.Endpoint())
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	post := func(t *testing.T, url, kind string, body []byte) {
 		t.Helper()

@@ -8,9 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 )
 
@@ -23,12 +21,7 @@ func TestLargeRequestsAtOnceDoNotTakeAllMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Shutdown(t.Context())
-	conn, err := grpc.NewClient(c.Endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(1<<30), grpc.ForceCodecV2(rawCodec{})))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := sendRaw(t, c.Endpoint())
 	wide := protoField(0x0a, protoField(0x12, protoField(0x12, bytes.Repeat([]byte{0x4a, 0}, 3_800_000)))) // attributes
 	send := func() error {
 		var answer []byte

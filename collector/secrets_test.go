@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -158,14 +157,7 @@ func placed(plants []plant, stay func(place string) bool) []plant {
 func TestSecretsThroughCollector(t *testing.T) {
 	clean(t)
 	c := newCorpus()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, second := grpc.NewServer(), &received{traces: make(chan ptrace.Traces, 10)}
-	ptraceotlp.RegisterGRPCServer(server, second)
-	go func() { _ = server.Serve(l) }()
-	defer server.Stop()
+	second := receiveAt(t)
 
 	dir := t.TempDir()
 	path := filepath.Join(dir, "sessions.db")
@@ -174,7 +166,7 @@ func TestSecretsThroughCollector(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("AGENTTRACE_LOG_LEVEL", "debug")
-	p := startProcess(t, "--store", path, "--grpc-endpoint", endpoint, "--otlp-endpoint", l.Addr().String())
+	p := startProcess(t, "--store", path, "--grpc-endpoint", endpoint, "--otlp-endpoint", second.endpoint)
 	conn, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)

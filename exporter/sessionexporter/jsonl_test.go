@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/config/configoptional"
+	"go.opentelemetry.io/collector/exporter"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
@@ -332,16 +333,22 @@ func TestEverySessionHasAFileOfItsOwn(t *testing.T) {
 	})
 }
 
+// startLogged starts an exporter that writes files of sessions, and keeps what it logs.
+func startLogged(t *testing.T) (exporter.Traces, *fakeStore, string, *observer.ObservedLogs) {
+	t.Helper()
+	c, dir := jsonlConfig(t)
+	core, logs := observer.New(zap.InfoLevel)
+	set := nop()
+	set.Logger = zap.New(core)
+	s := newFakeStore()
+	return start(t, s.open, c, set, componenttest.NewNopHost()), s, dir, logs
+}
+
 // TestAFailingSessionHidesNoOther: the files of the others are written, each failure is logged
 // once with its file and what to do, and once when it is over.
 func TestAFailingSessionHidesNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, dir := jsonlConfig(t)
-		core, logs := observer.New(zap.InfoLevel)
-		set := nop()
-		set.Logger = zap.New(core)
-		s := newFakeStore()
-		e := start(t, s.open, c, set, componenttest.NewNopHost())
+		e, s, dir, logs := startLogged(t)
 		consume := func(ids ...string) {
 			t.Helper()
 			if err := e.ConsumeTraces(t.Context(), runs(ids...)); err != nil {
@@ -405,12 +412,7 @@ func TestAFailingSessionHidesNoOther(t *testing.T) {
 // for each of them; a directory that was removed is made again.
 func TestADirectoryThatCannotBeWrittenIsLoggedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, dir := jsonlConfig(t)
-		core, logs := observer.New(zap.InfoLevel)
-		set := nop()
-		set.Logger = zap.New(core)
-		s := newFakeStore()
-		e := start(t, s.open, c, set, componenttest.NewNopHost())
+		e, _, dir, logs := startLogged(t)
 		synctest.Wait()
 		if err := os.Remove(dir); err != nil {
 			t.Fatal(err)

@@ -34,13 +34,7 @@ func TestWhatAProcessSawThatWasTakenForDeadStands(t *testing.T) {
 // the session knows nothing of it. What the first process saw after all stands.
 func TestATurnThatBeganAfterTheLastSavedStateEndsWhenAnotherGoesOn(t *testing.T) {
 	for _, alive := range []bool{false, true} {
-		now := time.UnixMilli(start)
-		clock := func() time.Time { now = now.Add(3 * time.Millisecond); return now }
-		first := agenttracetest.NewRecorder()
-		options := agenttrace.Options{
-			TracerProvider: first, LoggerProvider: first, Now: clock, Live: agenttrace.LiveOptions{MinInterval: -1, MinBytes: -1},
-		}
-		sess := agenttrace.New(options).NewSession(t.Context(), agenttrace.SessionOptions{Agent: "coder"})
+		first, options, sess := coderSession(t)
 		runCtx, run := sess.StartRun(t.Context(), agenttrace.RunOptions{})
 		_, turn := run.StartTurn(runCtx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
 		turn.Text("Gone.")
@@ -104,14 +98,20 @@ func TestATurnThatBeganAfterTheLastSavedStateEndsWhenAnotherGoesOn(t *testing.T)
 	}
 }
 
-func abandoned(t *testing.T, alive bool, wantStates map[string]string) {
+// coderSession starts a session whose spans and events are kept at once. Every look at the clock
+// is three milliseconds later.
+func coderSession(t *testing.T) (*agenttracetest.Recorder, agenttrace.Options, *agenttrace.Session) {
 	now := time.UnixMilli(start)
 	clock := func() time.Time { now = now.Add(3 * time.Millisecond); return now }
-	first := agenttracetest.NewRecorder()
+	r := agenttracetest.NewRecorder()
 	options := agenttrace.Options{
-		TracerProvider: first, LoggerProvider: first, Now: clock, Live: agenttrace.LiveOptions{MinInterval: -1, MinBytes: -1},
+		TracerProvider: r, LoggerProvider: r, Now: clock, Live: agenttrace.LiveOptions{MinInterval: -1, MinBytes: -1},
 	}
-	sess := agenttrace.New(options).NewSession(t.Context(), agenttrace.SessionOptions{Agent: "coder"})
+	return r, options, agenttrace.New(options).NewSession(t.Context(), agenttrace.SessionOptions{Agent: "coder"})
+}
+
+func abandoned(t *testing.T, alive bool, wantStates map[string]string) {
+	first, options, sess := coderSession(t)
 	ctx, run := sess.StartRun(t.Context(), agenttrace.RunOptions{})
 	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
 	_, known := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "known", Name: "bash", Input: map[string]any{"command": "make"}})
