@@ -39,6 +39,9 @@ func (tl *Timeline) FindNotices(in Input) {
 		if n.Turn == 0 {
 			n.Turn = turns[n.MessageID]
 		}
+		if n.SpanID != "" {
+			continue // there may be as many of them as spans
+		}
 		if l := reporter(in.SpanRefs, n); l != nil {
 			n.TraceID, n.SpanID, n.SpanKind = l.TraceID, l.SpanID, l.Kind
 			if c := calls[l.PartID]; c != nil && n.PartID == "" {
@@ -86,7 +89,9 @@ func unattributed(links []store.SpanRef) []session.Notice {
 	for i := range links {
 		l := &links[i]
 		if what := kinds[l.Kind]; what != "" && l.MessageID == "" && l.Dialect != store.DialectSDK && l.SpanID != "" {
-			found = append(found, session.NewNotice("attributed", fmt.Sprintf("the %s of span %s belongs to no message", what, l.SpanID)))
+			n := session.NewNotice("attributed", fmt.Sprintf("the %s of span %s belongs to no message", what, l.SpanID))
+			n.TraceID, n.SpanID, n.SpanKind = l.TraceID, l.SpanID, l.Kind
+			found = append(found, n)
 		}
 	}
 	return found
