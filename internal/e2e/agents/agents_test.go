@@ -182,9 +182,16 @@ func untold(variant, run string, s *told) {
 			// It has no attribute for reasoning, which only the request of a next step repeats,
 			// and except for streams none for the tokens of reasoning and of the cache, which
 			// the totals contain.
-			if !strings.HasSuffix(run, "steps") {
-				m.Parts = slices.DeleteFunc(m.Parts, func(p part) bool { return p.Type == "reasoning" })
+			repeated := 0
+			if strings.HasSuffix(run, "steps") {
+				for i, p := range m.Parts {
+					if p.Type == "step-start" {
+						repeated = i
+					}
+				}
 			}
+			m.Parts = append(m.Parts[:repeated:repeated],
+				slices.DeleteFunc(slices.Clone(m.Parts[repeated:]), func(p part) bool { return p.Type == "reasoning" })...)
 			if u := m.Usage; u != nil && !strings.HasPrefix(run, "stream") && !strings.HasPrefix(run, "abort") {
 				m.Usage = &session.Usage{Input: u.Input + u.CacheRead + u.CacheWrite, Output: u.Output + u.Reasoning}
 			}
