@@ -418,12 +418,15 @@ func (e *exporter) explainAll(cmd *cobra.Command, each func(func(*formats.Source
 			return err
 		}
 		for _, l := range losses {
-			kept := "lost"
-			if l.Kept != "" {
-				kept = "kept: " + l.Kept
+			how := "lost"
+			switch {
+			case l.Kept != "":
+				how = "kept: " + l.Kept
+			case l.Note != "":
+				how += ": " + l.Note
 			}
 			lost = lost || l.Kept == ""
-			if _, err := fmt.Fprintf(out, "  %6d  %s (%s)\n", l.Count, l.What, kept); err != nil {
+			if _, err := fmt.Fprintf(out, "  %6d  %s (%s)\n", l.Count, l.What, how); err != nil {
 				return err
 			}
 		}

@@ -307,6 +307,22 @@ func Invented(s, got *Session) (claims []string) {
 	return claims
 }
 
+// Of returns the losses that concern a session: those whose aspect it has.
+func (all Losses) Of(s *Session) (losses []Loss) {
+	c := contentOf(s)
+	for i := range Aspects {
+		listed := slices.IndexFunc(all, func(l Loss) bool { return l.What == Aspects[i].Name })
+		if listed < 0 {
+			continue
+		}
+		if l := all[listed]; len(Aspects[i].of(c)) > 0 {
+			l.Count = len(Aspects[i].of(c))
+			losses = append(losses, l)
+		}
+	}
+	return losses
+}
+
 // Unheld lists what a session has of the aspects that a format does not hold: of all but
 // those named.
 func Unheld(s *Session, held ...string) (losses []Loss) {

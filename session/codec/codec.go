@@ -59,15 +59,23 @@ func (p Problem) String() string {
 	return where + ": " + p.Reason
 }
 
-// Loss is something of a session that a format cannot hold.
+// Loss is something of sessions that a format does not hold, or not in every case.
 type Loss struct {
-	// What names it in the terms of the canonical rows, such as "reasoning parts".
+	// What names it: an [Aspect], or what only this format loses.
 	What string
-	// Count is how many of it the session has.
-	Count int
-	// Kept says where in the format it is kept all the same, empty when it is lost.
+	// Note describes which part of it is lost, or what is written instead. It is empty
+	// if all of it is lost.
+	Note string
+	// Kept is where in the format it is kept anyway, empty if it is lost.
 	Kept string
+	// Count is the number of its entries in a session. In a list of losses it is 0.
+	Count int
 }
+
+// Losses is the list of all aspects that a format does not hold. Each format of another
+// program has one, which the conformance suite checks: what is not listed survives a
+// round trip, and what is listed is lost in some session.
+type Losses []Loss
 
 // AddLoss counts n of what to the losses, beside those of the same name that are
 // there. Zero adds nothing.

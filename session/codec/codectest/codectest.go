@@ -47,6 +47,8 @@ type Codec struct {
 	// Losses are those that Explain may list and that change rows. What it lists with
 	// a place where it is kept, and that is not among them, comes back as it was.
 	Losses []Loss
+	// Listed is the list of losses from which Explain chooses. Each of them must occur.
+	Listed codec.Losses
 	// Foreign says that the format is another program's, in which rows get other ids: what
 	// comes back is compared by [codec.Aspects]. Keeps, if there is one, is what of a session
 	// the format keeps whatever Explain lists.

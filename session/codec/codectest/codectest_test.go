@@ -142,6 +142,16 @@ func lines() Codec {
 	}
 }
 
+// rowsOnly makes the format one of another program, with a list of losses.
+func rowsOnly(c *Codec) {
+	c.Foreign, c.Lossless, c.Exact, c.Losses = true, false, false, nil
+	c.Listed = codec.Losses{
+		{What: "details of permission decisions"}, {What: "questions to a human"}, {What: "denied tool calls"},
+		{What: "system prompts and tool catalogs"}, {What: "spans, and what later telemetry needs"},
+	}
+	c.Explain = c.Listed.Of
+}
+
 // failures are the rules that the format breaks.
 func failures(t *testing.T, c Codec) (broken []string) {
 	x := newExamination(t, c)
@@ -162,6 +172,10 @@ func failures(t *testing.T, c Codec) (broken []string) {
 func TestSuiteFinds(t *testing.T) {
 	if broken := failures(t, lines()); broken != nil {
 		t.Fatalf("a format that is sound breaks %q", broken)
+	}
+	foreign := lines()
+	if rowsOnly(&foreign); failures(t, foreign) != nil {
+		t.Fatalf("a format of another program that lists its losses breaks %q", failures(t, foreign))
 	}
 	native := filepath.Join(t.TempDir(), "native.jsonl")
 	if err := os.WriteFile(native, []byte(`{"type":"session","data":{"id":"s"}}`+"\n"+`{"type":"message","data":{"id":"m","session_id":"s","role":"robot"}}`+"\n"), 0o600); err != nil {
@@ -213,6 +227,14 @@ func TestSuiteFinds(t *testing.T) {
 		"lists what nobody knows": {func(c *Codec) {
 			c.Explain = func(s *codec.Session) []codec.Loss { return append(ExplainRows(s), codec.Loss{What: "more", Count: 1}) }
 		}, "explain"},
+		"of another program loses what its list does not have": {func(c *Codec) {
+			rowsOnly(c)
+			changed(c, func(s *codec.Session) { s.Session.Mode = nil })
+		}, "round trip"},
+		"of another program lists what it never loses": {func(c *Codec) {
+			rowsOnly(c)
+			c.Listed = append(slices.Clone(c.Listed), codec.Loss{What: "title"})
+		}, "losses"},
 		"lists a thing twice": {func(c *Codec) {
 			c.Explain = func(s *codec.Session) []codec.Loss { return append(ExplainRows(s), ExplainRows(s)...) }
 		}, "explain"},

@@ -123,15 +123,15 @@ func (x *examination) explained(s *codec.Session) []codec.Loss {
 	return x.Explain(s)
 }
 
-// lists says whether Explain lists all of the differences.
+// lists reports whether Explain lists all of the differences as lost entirely.
 func (x *examination) lists(s *codec.Session, differences []codec.Loss) bool {
 	if x.Explain == nil {
 		return x.Foreign // another part of the format's says what is lost
 	}
-	listed := x.Explain(s)
+	losses := x.Explain(s)
 	return !slices.ContainsFunc(differences, func(d codec.Loss) bool {
 		row := strings.HasPrefix(d.What, "ids of") || strings.HasPrefix(d.What, "times of") // of the part that one has
-		return !row && !slices.ContainsFunc(listed, func(l codec.Loss) bool { return l.What == d.What })
+		return !row && !slices.ContainsFunc(losses, func(l codec.Loss) bool { return l.What == d.What && l.Note == "" })
 	})
 }
 

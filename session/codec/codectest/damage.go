@@ -29,6 +29,8 @@ type wholeCheck struct {
 var wholeChecks = []wholeCheck{
 	{"contrasts", "What is withheld, denied, failed or unfinished is not written as what is known, succeeded or ended.",
 		(*Codec).writes, (*examination).contrasts},
+	{"losses", "Each loss that the format lists occurs in a session.",
+		func(c *Codec) bool { return len(c.Listed) > 0 }, (*examination).losses},
 	{"many", "Sessions that are written one after the other are read as they are each by itself.",
 		func(c *Codec) bool { return c.Many && c.both() }, (*examination).many},
 	{"damaged lines", "A damaged line ends nothing but itself, or what the format says; nothing changes in silence, and what is read is valid.",
