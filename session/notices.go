@@ -132,11 +132,8 @@ func toolName(p *Part) string {
 	if p.Type != "dynamic-tool" {
 		return strings.TrimPrefix(p.Type, "tool-")
 	}
-	var data struct {
-		Tool string `json:"toolName"`
-	}
-	_ = json.Unmarshal([]byte(p.DataJSON), &data) // without a name, use the id
-	return data.Tool
+	data, _ := ParseUIPart(p.DataJSON) // without a name, use the id
+	return data.ToolName
 }
 
 func (n *noticer) message(m *MessageAndParts) {

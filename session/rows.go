@@ -301,8 +301,8 @@ type Step struct {
 	StartedAt int64 `json:"started_at,omitempty"`
 }
 
-// ToolTrace is the object "toolMetadata.agenttrace" of a tool part. It has the values for
-// which the AI SDK's part has no field.
+// ToolTrace is the object "agenttrace" in a part's metadata: it has the values for which the
+// AI SDK's part has no field. Most of them are of tool calls.
 type ToolTrace struct {
 	DurationMS *int64 `json:"duration_ms,omitempty"`
 	// Kind is the kind of tool, with the values of the Agent Client Protocol.
@@ -326,6 +326,12 @@ type ToolTrace struct {
 	Withheld      bool     `json:"withheld,omitempty"`
 	InputWithheld bool     `json:"input_withheld,omitempty"`
 	Problems      []string `json:"problems,omitempty"`
+
+	// Stub reports that the span of the call has not arrived; State is then the last state
+	// that its turn reports. Live reports that a later report will replace the part.
+	Stub  bool   `json:"stub,omitempty"`
+	State string `json:"state,omitempty"`
+	Live  bool   `json:"live,omitempty"`
 }
 
 // Usage is a count of tokens in five disjoint buckets.

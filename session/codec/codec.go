@@ -13,7 +13,6 @@
 package codec
 
 import (
-	"encoding/json"
 	"fmt"
 
 	"github.com/agenttrace/agenttrace/session"
@@ -103,15 +102,11 @@ func Withheld(p *session.Part) (input, output bool) {
 		*p.ToolState != session.StateOutputAvailable && *p.ToolState != session.StateOutputError && *p.ToolState != session.StateOutputDenied {
 		return false, false
 	}
-	var data struct {
-		Input json.RawMessage `json:"input"`
-		Meta  struct {
-			Own session.ToolTrace `json:"agenttrace"`
-		} `json:"toolMetadata"`
-	}
-	if json.Unmarshal([]byte(p.DataJSON), &data) != nil {
+	data, err := session.ParseUIPart(p.DataJSON)
+	if err != nil {
 		return false, false
 	}
-	input = len(data.Input) == 0 || data.Meta.Own.InputWithheld
-	return input, data.Meta.Own.Withheld && *p.ToolState == session.StateOutputAvailable
+	trace := data.Trace()
+	input = len(data.Input) == 0 || trace.InputWithheld
+	return input, trace.Withheld && *p.ToolState == session.StateOutputAvailable
 }

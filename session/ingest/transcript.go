@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
@@ -115,13 +114,7 @@ func (x *transcriptReader) add(kind fact.Kind, id string, from, to int64) *fact.
 func (x *transcriptReader) about(row *session.Session) {
 	f := x.add(fact.Session, "session", row.CreatedAt, row.UpdatedAt)
 	f.End = f.Start // what is reported of a session reaches across nothing
-	text := func(s *string) string {
-		if s == nil {
-			return ""
-		}
-		return *s
-	}
-	f.SessionAttrs = &fact.SessionAttrs{WorkspaceRoot: text(row.WorkspaceRoot), WorkspaceID: text(row.WorkspaceID), Mode: text(row.Mode), ParentSession: text(row.ParentID)}
+	f.SessionAttrs = &fact.SessionAttrs{WorkspaceRoot: deref(row.WorkspaceRoot), WorkspaceID: deref(row.WorkspaceID), Mode: deref(row.Mode), ParentSession: deref(row.ParentID)}
 	if row.Title != session.Untitled {
 		f.SessionAttrs.Title = row.Title
 	}
@@ -230,10 +223,10 @@ func (x *transcriptReader) answer(m *session.MessageAndParts, about *session.Mes
 }
 
 // tool adds the execution of a tool call.
-func (x *transcriptReader) tool(row *session.Part, asked *fact.Part, data *storedPart, turn string) {
+func (x *transcriptReader) tool(row *session.Part, asked *fact.Part, data *session.UIPart, turn string) {
 	f := x.add(fact.ToolCall, row.ID+" call", row.CreatedAt, row.UpdatedAt)
 	f.TurnID, f.CallID = turn, data.ToolCallID
-	trace := &data.Metadata.Trace
+	trace := &data.ToolMetadata.Trace
 	f.Tool = &fact.Tool{Name: asked.Name, Input: data.Input, DurationMS: trace.DurationMS, Denied: trace.Denied}
 	f.ErrorType = trace.ErrorType
 	switch data.State {
@@ -241,9 +234,12 @@ func (x *transcriptReader) tool(row *session.Part, asked *fact.Part, data *store
 		f.Tool.Output, f.Tool.Succeeded = data.Output, true
 		f.Tool.Truncated, f.Tool.OutputSize, f.Tool.OutputSHA256 = trace.Truncated, trace.OutputSize, trace.OutputSHA256
 	case session.StateOutputError:
-		f.Failed, f.Error = true, data.ErrorText
+		f.Failed, f.Error = true, deref(data.ErrorText)
 	case session.StateOutputDenied:
-		f.Tool.Denied, f.Failed, f.Error = true, true, data.Approval.Reason
+		f.Tool.Denied, f.Failed = true, true
+		if data.Approval != nil {
+			f.Error = data.Approval.Reason
+		}
 	}
 }
 
@@ -260,47 +256,24 @@ func splitSteps(parts []session.Part) [][]session.Part {
 	return steps
 }
 
-// storedPart is a part as it is stored, in the AI SDK's form.
-type storedPart struct {
-	Type       string          `json:"type"`
-	Text       string          `json:"text"`
-	ToolName   string          `json:"toolName"`
-	ToolCallID string          `json:"toolCallId"`
-	State      string          `json:"state"`
-	Input      json.RawMessage `json:"input"`
-	Output     json.RawMessage `json:"output"`
-	ErrorText  string          `json:"errorText"`
-	MediaType  string          `json:"mediaType"`
-	URL        string          `json:"url"`
-	Filename   string          `json:"filename"`
-	Data       json.RawMessage `json:"data"`
-	Approval   struct {
-		Reason string `json:"reason"`
-	} `json:"approval"`
-	Metadata struct {
-		Trace session.ToolTrace `json:"agenttrace"`
-	} `json:"toolMetadata"`
-}
-
 // modelPart reads a part of an answer, and the tool call that it is. Both are nil for
 // what bounds steps, and for the error of a turn, which is a fact of its own.
-func modelPart(row *session.Part) (*fact.Part, *storedPart) {
-	var p storedPart
-	if json.Unmarshal([]byte(row.DataJSON), &p) != nil {
+func modelPart(row *session.Part) (*fact.Part, *session.UIPart) {
+	p, err := session.ParseUIPart(row.DataJSON)
+	if err != nil {
 		return nil, nil
 	}
 	switch {
 	case p.Type == "text":
-		return &fact.Part{Kind: fact.PartText, Text: p.Text}, nil
+		return &fact.Part{Kind: fact.PartText, Text: deref(p.Text)}, nil
 	case p.Type == "reasoning":
-		return &fact.Part{Kind: fact.PartReasoning, Text: p.Text}, nil
+		return &fact.Part{Kind: fact.PartReasoning, Text: deref(p.Text)}, nil
 	case p.Type == "file":
-		return &fact.Part{Kind: fact.PartFile, MediaType: p.MediaType, URL: p.URL, Name: p.Filename}, nil
+		return &fact.Part{Kind: fact.PartFile, MediaType: p.MediaType, URL: deref(p.URL), Name: p.Filename}, nil
 	case p.Type == "step-start", p.Type == session.TypeError:
 		return nil, nil
 	case session.IsToolType(p.Type):
-		name := cmp.Or(p.ToolName, strings.TrimPrefix(p.Type, "tool-"))
-		return &fact.Part{Kind: fact.PartCall, CallID: p.ToolCallID, Name: name, Input: p.Input}, &p
+		return &fact.Part{Kind: fact.PartCall, CallID: p.ToolCallID, Name: session.ToolName(p.Type, p.ToolName), Input: p.Input}, &p
 	}
 	return &fact.Part{Kind: fact.PartOther, Data: p.Data}, nil
 }
@@ -321,4 +294,11 @@ func hiddenAt(m *session.Message) int64 {
 		return 0
 	}
 	return *m.HiddenAt
+}
+
+func deref(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
 }

@@ -228,7 +228,7 @@ type ToolCall struct {
 	Dynamic          bool   `json:"dynamic,omitempty"`
 	ChildSessionID   string `json:"child_session_id,omitempty"`
 
-	Approval *Approval `json:"approval,omitempty"`
+	Approval *session.Approval `json:"approval,omitempty"`
 	// Decisions are the permission decisions about this call, in order.
 	Decisions []Decision `json:"decisions,omitempty"`
 	// ActiveRules are the session's rules that were in force when the call was
@@ -239,13 +239,6 @@ type ToolCall struct {
 	Problems []string `json:"problems,omitempty"`
 }
 
-// Approval is a human's answer to a call that needed one.
-type Approval struct {
-	ID       string `json:"id"`
-	Approved *bool  `json:"approved,omitempty"`
-	Reason   string `json:"reason,omitempty"`
-}
-
 // Failed says that the call ended in an error that was not a refusal.
 func (c *ToolCall) Failed() bool { return c.State == session.StateOutputError && !c.Denied }
 
@@ -254,50 +247,11 @@ func (c *ToolCall) Open() bool {
 	return c.State == "" || session.StateRank(c.State) < session.StateRank(session.StateOutputAvailable) && !c.Denied
 }
 
-// partData is an AI SDK part with every field that any kind has.
-type partData struct {
-	Type      string          `json:"type"`
-	Text      string          `json:"text"`
-	State     string          `json:"state"`
-	Data      json.RawMessage `json:"data"`
-	URL       string          `json:"url"`
-	MediaType string          `json:"mediaType"`
-	Filename  string          `json:"filename"`
-	Title     string          `json:"title"`
-	SourceID  string          `json:"sourceId"`
-
-	ToolCallID       string          `json:"toolCallId"`
-	ToolName         string          `json:"toolName"`
-	Input            json.RawMessage `json:"input"`
-	RawInput         json.RawMessage `json:"rawInput"`
-	Output           json.RawMessage `json:"output"`
-	ErrorText        string          `json:"errorText"`
-	ErrorTextGuide   string          `json:"error_text"`
-	ProviderExecuted bool            `json:"providerExecuted"`
-	Approval         *Approval       `json:"approval"`
-	ToolMetadata     struct {
-		Trace toolTrace `json:"agenttrace"`
-	} `json:"toolMetadata"`
-	ProviderMetadata struct {
-		Trace struct {
-			Truncated bool `json:"truncated"`
-		} `json:"agenttrace"`
-	} `json:"providerMetadata"`
-}
-
-// toolTrace is toolMetadata.agenttrace.
-type toolTrace struct {
-	session.ToolTrace
-	// Stub and State are of a part of which only the turn's list arrived.
-	Stub  bool   `json:"stub"`
-	State string `json:"state"`
-}
-
 // part makes a part of its row.
 func (b *builder) part(row *session.Part) Part {
 	p := Part{ID: row.ID, Index: row.Index, Type: row.Type, CreatedAt: row.CreatedAt, UpdatedAt: row.UpdatedAt}
-	var d partData
-	if err := json.Unmarshal([]byte(row.DataJSON), &d); err != nil {
+	d, err := session.ParseUIPart(row.DataJSON)
+	if err != nil {
 		// A field of the wrong kind leaves the others set; what is no object has none.
 		if _, kind := errors.AsType[*json.UnmarshalTypeError](err); !kind || !strings.HasPrefix(strings.TrimSpace(row.DataJSON), "{") {
 			p.Kind, p.Data = KindData, quoted(row.DataJSON)
@@ -306,13 +260,13 @@ func (b *builder) part(row *session.Part) Part {
 	}
 	switch {
 	case row.Type == "text", row.Type == "reasoning":
-		p.Kind, p.Text, p.Streaming, p.Truncated = Kind(row.Type), d.Text, d.State == "streaming", d.ProviderMetadata.Trace.Truncated
+		p.Kind, p.Text, p.Streaming, p.Truncated = Kind(row.Type), deref(d.Text), d.State == "streaming", d.Trace().Truncated
 	case row.Type == "step-start":
 		p.Kind = KindStep
 	case row.Type == "file":
 		p.Kind, p.File = KindFile, file(&d)
 	case row.Type == "source-url", row.Type == "source-document":
-		p.Kind, p.Source = KindSource, &Source{ID: d.SourceID, Title: d.Title, URL: d.URL, Name: d.Filename}
+		p.Kind, p.Source = KindSource, &Source{ID: deref(d.SourceID), Title: d.Title, URL: deref(d.URL), Name: d.Filename}
 	case row.Type == session.TypeCompaction:
 		p.Kind = KindCompaction
 		c, _ := session.ParseCompaction(row.DataJSON) // an object that says nothing is an empty summary
@@ -335,9 +289,9 @@ func quoted(s string) json.RawMessage {
 }
 
 // file keeps the name of a file and what is known of its content.
-func file(d *partData) *File {
-	f := &File{Name: d.Filename, MediaType: d.MediaType, URL: d.URL}
-	head, body, ok := strings.Cut(d.URL, ",")
+func file(d *session.UIPart) *File {
+	f := &File{Name: d.Filename, MediaType: d.MediaType, URL: deref(d.URL)}
+	head, body, ok := strings.Cut(f.URL, ",")
 	if !ok || !strings.HasPrefix(head, "data:") {
 		return f
 	}
@@ -349,18 +303,15 @@ func file(d *partData) *File {
 	return f
 }
 
-func (b *builder) tool(row *session.Part, d *partData) *ToolCall {
+func (b *builder) tool(row *session.Part, d *session.UIPart) *ToolCall {
 	x := &d.ToolMetadata.Trace
 	c := &ToolCall{
-		Name: d.ToolName, CallID: cmp.Or(d.ToolCallID, deref(row.ToolCallID)), State: cmp.Or(d.State, deref(row.ToolState)),
-		Stub: x.Stub, Input: present(d.Input), Output: present(d.Output), Error: cmp.Or(d.ErrorText, d.ErrorTextGuide),
+		Name: session.ToolName(row.Type, d.ToolName), CallID: cmp.Or(d.ToolCallID, deref(row.ToolCallID)), State: cmp.Or(d.State, deref(row.ToolState)),
+		Stub: x.Stub, Input: present(d.Input), Output: present(d.Output), Error: deref(d.ErrorText),
 		ErrorType: x.ErrorType, DurationMS: x.DurationMS, ACPKind: x.Kind, Truncated: x.Truncated, OutputPath: x.OutputPath,
 		OutputSize: x.OutputSize, OutputSHA256: x.OutputSHA256, Denied: x.Denied || d.State == session.StateOutputDenied,
 		ProviderExecuted: d.ProviderExecuted, Dynamic: row.Type == "dynamic-tool", ChildSessionID: x.ChildSessionID,
 		Approval: d.Approval, Problems: x.Problems,
-	}
-	if name, ok := strings.CutPrefix(row.Type, "tool-"); ok {
-		c.Name = name
 	}
 	if c.Input == nil {
 		c.Input = present(d.RawInput)

@@ -104,42 +104,25 @@ func (a *Answer) Changes(b *Bundle, c *Client, sessionID string) (*store.Batch, 
 	return batch, nil
 }
 
-// aiPart is a part of the AI SDK, its fields in the order in which it writes them.
-type aiPart struct {
-	Type       string                     `json:"type"`
-	Text       *string                    `json:"text,omitempty"`
-	ToolCallID string                     `json:"toolCallId,omitempty"`
-	State      string                     `json:"state,omitempty"`
-	Input      json.RawMessage            `json:"input,omitempty"`
-	Output     json.RawMessage            `json:"output,omitempty"`
-	ErrorText  string                     `json:"errorText,omitempty"`
-	Meta       map[string]json.RawMessage `json:"providerMetadata,omitempty"`
-	ToolMeta   *toolMetadata              `json:"toolMetadata,omitempty"`
-}
-
 // partOf is a block as a part; of a call, with its result, if it has one.
-func partOf(b, result *block) aiPart {
+func partOf(b, result *block) session.UIPart {
 	switch b.kind {
 	case stepBlock:
-		return aiPart{Type: "step-start"}
+		return session.UIPart{Type: "step-start"}
 	case textBlock:
-		return aiPart{Type: "text", Text: &b.text, Meta: b.meta}
+		return session.UIPart{Type: "text", Text: &b.text, ProviderMetadata: b.meta}
 	case reasoningBlock:
-		return aiPart{Type: "reasoning", Text: &b.text, Meta: b.meta}
+		return session.UIPart{Type: "reasoning", Text: &b.text, ProviderMetadata: b.meta}
 	}
-	p := aiPart{Type: "tool-" + b.name, ToolCallID: b.id, State: session.StateInputAvailable, Input: b.data}
+	p := session.UIPart{Type: "tool-" + b.name, ToolCallID: b.id, State: session.StateInputAvailable, Input: b.data}
 	switch {
 	case result == nil:
 	case result.failed:
-		p.State, p.ErrorText = session.StateOutputError, cmp.Or(result.text, callFailed)
+		p.State, p.ErrorText = session.StateOutputError, new(cmp.Or(result.text, callFailed))
 	default:
 		p.State, p.Output = session.StateOutputAvailable, result.data
 	}
 	return p
-}
-
-type toolMetadata struct {
-	Trace *session.ToolTrace `json:"agenttrace"`
 }
 
 func (a *Answer) part(b *block, r *redact.Redactor) store.PartChange {
@@ -162,11 +145,12 @@ func (a *Answer) part(b *block, r *redact.Redactor) store.PartChange {
 	if p.Output != nil {
 		p.Output, _ = r.ApplyJSON(redact.ToolOutput, "", p.Output)
 	}
-	if p.ErrorText != "" {
-		p.ErrorText, _ = r.Apply(redact.ToolOutput, "", p.ErrorText)
+	if p.ErrorText != nil {
+		text, _ := r.Apply(redact.ToolOutput, "", *p.ErrorText)
+		p.ErrorText = &text
 	}
 	if result != nil && result.trace != nil {
-		p.ToolMeta = &toolMetadata{result.trace}
+		p.ToolMetadata.Trace = *result.trace
 	}
 	data, _ := json.Marshal(p) // what came in as JSON goes out as JSON
 	return store.PartChange{Type: p.Type, Data: data, ToolCallID: p.ToolCallID, ToolState: p.State}

@@ -190,8 +190,8 @@ func TestRun(t *testing.T) {
 			want := []string{
 				`{"type":"text","text":"Look."}`,
 				`{"type":"tool-bash","toolCallId":"x1","state":"output-available","input":{"n":1,"cmd":"ls"},"output":{"files":["a.txt"]},"toolMetadata":{"agenttrace":{"kind":"execute"}}}`,
-				`{"type":"tool-bash","toolCallId":"x2","state":"output-error","input":{"cmd":"cat"},"errorText":"no such file","toolMetadata":{"agenttrace":{}}}`,
-				`{"type":"tool-bash","toolCallId":"x3","state":"output-available","input":{"n":1,"cmd":"ls"},"output":"second","toolMetadata":{"agenttrace":{}}}`,
+				`{"type":"tool-bash","toolCallId":"x2","state":"output-error","input":{"cmd":"cat"},"errorText":"no such file"}`,
+				`{"type":"tool-bash","toolCallId":"x3","state":"output-available","input":{"n":1,"cmd":"ls"},"output":"second"}`,
 				`{"type":"text","text":"Two files."}`,
 			}
 			if diff := cmp.Diff(want, parts(a)); diff != "" {

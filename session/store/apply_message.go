@@ -523,24 +523,14 @@ func PartRank(dataJSON string) Rank {
 	if !strings.Contains(dataJSON, `"stub":true`) && !strings.Contains(dataJSON, `"live":true`) && !strings.Contains(dataJSON, abortedMark) {
 		return RankFinal
 	}
-	type flags struct {
-		Agenttrace struct {
-			Stub      bool   `json:"stub"`
-			Live      bool   `json:"live"`
-			ErrorType string `json:"error_type"`
-		} `json:"agenttrace"`
-	}
-	var part struct {
-		ToolMetadata     flags `json:"toolMetadata"`
-		ProviderMetadata flags `json:"providerMetadata"`
-	}
-	if json.Unmarshal([]byte(dataJSON), &part) != nil {
+	part, err := session.ParseUIPart(dataJSON)
+	if err != nil {
 		return RankFinal
 	}
-	switch tool, text := part.ToolMetadata.Agenttrace, part.ProviderMetadata.Agenttrace; {
-	case tool.Stub || text.Stub:
+	switch trace := part.Trace(); {
+	case trace.Stub:
 		return RankStub
-	case tool.Live || text.Live || tool.ErrorType == semconv.ErrorTypeAborted:
+	case trace.Live || trace.ErrorType == semconv.ErrorTypeAborted:
 		return RankLive
 	}
 	return RankFinal

@@ -185,7 +185,7 @@ type row struct {
 	copied  bool
 	spent   session.MessageTokens // zero for a copy
 	meta    metadata
-	data    *partData // nil without a part, or when data_json is no object
+	data    *session.UIPart // nil without a part, or when data_json is no object
 }
 
 // metadata is what the table shows of metadata_json. Each field is read on its
@@ -211,18 +211,12 @@ func readMetadata(text string) metadata {
 	return m
 }
 
-// partData is what the table shows of data_json.
-type partData struct {
-	Text, URL, ToolName, ErrorText *string
-	Input, Output, Data            json.RawMessage
-}
-
-func readData(text string) *partData {
-	var d *partData
-	if json.Unmarshal([]byte(text), &d) != nil {
+func readData(text string) *session.UIPart {
+	d, err := session.ParseUIPart(text)
+	if err != nil {
 		return nil
 	}
-	return d
+	return &d
 }
 
 // tokens is the cell of a bucket, on the message's first row. It is empty where the source
@@ -271,14 +265,10 @@ func (r *row) ofPart(n int64) string {
 }
 
 func (r *row) toolName() string {
-	if r.p.Type == "dynamic-tool" && r.data != nil {
-		return optional(r.data.ToolName)
+	if r.data == nil {
+		return session.ToolName(r.p.Type, "")
 	}
-	name, _ := strings.CutPrefix(r.p.Type, "tool-")
-	if name == r.p.Type {
-		return ""
-	}
-	return name
+	return session.ToolName(r.p.Type, r.data.ToolName)
 }
 
 func (r *row) chars() string {

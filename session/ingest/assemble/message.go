@@ -2,7 +2,6 @@ package assemble
 
 import (
 	"cmp"
-	"encoding/json"
 	"math"
 	"slices"
 	"strconv"
@@ -609,9 +608,7 @@ func (w *writer) notReported(from int64) func(r *node, text string) string {
 }
 
 func (w *writer) stepStart(at int64) {
-	w.add("step-start", "step", at, at, struct {
-		Type string `json:"type"`
-	}{"step-start"})
+	w.add("step-start", "step", at, at, session.UIPart{Type: "step-start"})
 }
 
 // texts returns the text parts that were written so far.
@@ -619,9 +616,9 @@ func (w *writer) texts() []string {
 	var all []string
 	for i := range w.Parts {
 		if w.Parts[i].Type == fact.PartText {
-			var p textPart
-			_ = json.Unmarshal([]byte(w.Parts[i].DataJSON), &p)
-			all = append(all, p.Text)
+			if p, err := session.ParseUIPart(w.Parts[i].DataJSON); err == nil && p.Text != nil {
+				all = append(all, *p.Text)
+			}
 		}
 	}
 	return all
@@ -675,7 +672,7 @@ func (w *writer) id(key string, at int64) string {
 func (w *writer) add(partType, key string, from, to int64, data any) *session.Part {
 	raw, err := marshal(data)
 	if err != nil {
-		raw, _ = marshal(damaged{Type: store.TypeDamaged, Data: damagedData{partType, err.Error()}})
+		raw, _ = marshal(dataPart{store.TypeDamaged, damagedData{partType, err.Error()}})
 		partType = store.TypeDamaged
 	}
 	w.Parts = append(w.Parts, session.Part{

@@ -155,14 +155,14 @@ func (w *writer) rewriteOpen() {
 }
 
 // rewrite writes the part of a call in the place where a window before wrote it.
-func (w *writer) rewrite(x *tool, p *toolPart) *session.Part {
+func (w *writer) rewrite(x *tool, p *session.UIPart) *session.Part {
 	c := x.carried
-	p.Metadata.Agenttrace.ChildSessionID = c.Child
+	p.ToolMetadata.Trace.ChildSessionID = c.Child
 	partType := p.Type
 	raw, err := marshal(p)
 	if err != nil {
 		partType = store.TypeDamaged
-		raw, _ = marshal(damaged{Type: partType, Data: damagedData{p.Type, err.Error()}})
+		raw, _ = marshal(dataPart{partType, damagedData{p.Type, err.Error()}})
 	}
 	w.rewritten = append(w.rewritten, session.Part{
 		ID: c.Part, MessageID: w.ID, SessionID: w.SessionID, Index: c.Index, Type: partType, DataJSON: string(raw),

@@ -14,54 +14,15 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// The parts as the AI SDK has them.
+// Data parts as the AI SDK has them. [session.UIPart] has the others.
 type (
-	textPart struct {
-		Type string `json:"type"`
-		Text string `json:"text"`
-	}
-	filePart struct {
-		Type      string `json:"type"`
-		MediaType string `json:"mediaType"`
-		URL       string `json:"url"`
-		Filename  string `json:"filename,omitempty"`
-	}
-	sourcePart struct {
-		Type     string `json:"type"`
-		SourceID string `json:"sourceId"`
-		URL      string `json:"url"`
-		Title    string `json:"title,omitempty"`
-	}
 	dataPart struct {
 		Type string `json:"type"`
 		Data any    `json:"data"`
 	}
-	damaged struct {
-		Type string      `json:"type"`
-		Data damagedData `json:"data"`
-	}
 	damagedData struct {
 		Type string `json:"type"`
 		Text string `json:"text"`
-	}
-	toolPart struct {
-		Type             string          `json:"type"`
-		ToolName         string          `json:"toolName,omitempty"`
-		ToolCallID       string          `json:"toolCallId"`
-		State            string          `json:"state"`
-		Input            json.RawMessage `json:"input,omitempty"`
-		Output           json.RawMessage `json:"output,omitempty"`
-		ErrorText        *string         `json:"errorText,omitempty"`
-		Approval         *approval       `json:"approval,omitempty"`
-		ProviderExecuted bool            `json:"providerExecuted,omitempty"`
-		Metadata         toolMetadata    `json:"toolMetadata,omitzero"`
-	}
-	approval struct {
-		ID       string `json:"id"`
-		Approved *bool  `json:"approved,omitempty"`
-	}
-	toolMetadata struct {
-		Agenttrace session.ToolTrace `json:"agenttrace"`
 	}
 )
 
@@ -70,12 +31,14 @@ func (w *writer) reportPart(p *fact.Part, key string, from, to int64) {
 	switch p.Kind {
 	case fact.PartText, fact.PartReasoning:
 		if p.Text != "" {
-			w.add(p.Kind, key, from, to, textPart{p.Kind, p.Text})
+			w.add(p.Kind, key, from, to, session.UIPart{Type: p.Kind, Text: &p.Text})
 		}
 	case fact.PartFile:
-		w.add("file", key, from, to, filePart{"file", cmp.Or(p.MediaType, "application/octet-stream"), p.URL, p.Name})
+		w.add("file", key, from, to, session.UIPart{
+			Type: "file", MediaType: cmp.Or(p.MediaType, "application/octet-stream"), URL: &p.URL, Filename: p.Name,
+		})
 	case fact.PartSource:
-		w.add("source-url", key, from, to, sourcePart{"source-url", cmp.Or(p.CallID, p.URL), p.URL, p.Name})
+		w.add("source-url", key, from, to, session.UIPart{Type: "source-url", SourceID: new(cmp.Or(p.CallID, p.URL)), URL: &p.URL, Title: p.Name})
 	case fact.PartCall, fact.PartResult:
 		if w.Role != session.RoleAssistant {
 			return
@@ -112,7 +75,7 @@ func (w *writer) reportTool(x *tool, asked *fact.Part) {
 	}
 	x.used = true
 	p, id, name := w.requested(x, asked)
-	meta := &p.Metadata.Agenttrace
+	meta := &p.ToolMetadata.Trace
 	var o outcome
 	for _, n := range x.nodes {
 		o.addExecution(n, &p)
@@ -143,7 +106,7 @@ func (w *writer) reportTool(x *tool, asked *fact.Part) {
 
 // requested begins the part with what the model requested, or else with what the execution
 // was given. id is the call's own, "" where no source reports one.
-func (w *writer) requested(x *tool, asked *fact.Part) (p toolPart, id, name string) {
+func (w *writer) requested(x *tool, asked *fact.Part) (p session.UIPart, id, name string) {
 	p.ToolCallID, name = x.id, x.name
 	if asked != nil {
 		p.ToolCallID, name = cmp.Or(asked.CallID, x.id), cmp.Or(asked.Name, name)
@@ -170,8 +133,8 @@ type outcome struct {
 }
 
 // addExecution adds what a span or a record of the execution reports.
-func (o *outcome) addExecution(n *node, p *toolPart) {
-	t, meta := n.Tool, &p.Metadata.Agenttrace
+func (o *outcome) addExecution(n *node, p *session.UIPart) {
+	t, meta := n.Tool, &p.ToolMetadata.Trace
 	if t == nil {
 		t = new(fact.Tool)
 	}
@@ -213,7 +176,7 @@ func (o *outcome) addDecision(n *node) {
 }
 
 // addResult adds what a later request gave the model as the call's result.
-func (o *outcome) addResult(r *fact.Part, p *toolPart) {
+func (o *outcome) addResult(r *fact.Part, p *session.UIPart) {
 	if p.Output == nil && r.Error == "" {
 		p.Output = r.Output
 	}
@@ -229,8 +192,8 @@ func (o *outcome) addResult(r *fact.Part, p *toolPart) {
 
 // setState sets the part's state, and its output or error. An error takes precedence
 // wherever it is reported: often only one of several sources reports it.
-func (o *outcome) setState(p *toolPart) {
-	meta, text := &p.Metadata.Agenttrace, o.text
+func (o *outcome) setState(p *session.UIPart) {
+	meta, text := &p.ToolMetadata.Trace, o.text
 	switch {
 	case o.denied:
 		p.State, meta.Denied = session.StateOutputError, true
@@ -243,10 +206,10 @@ func (o *outcome) setState(p *toolPart) {
 		text = cmp.Or(text, "the tool failed")
 	case o.pending && !o.executed && p.Output == nil:
 		p.State = session.StateApprovalRequested
-		p.Approval = &approval{ID: p.ToolCallID}
+		p.Approval = &session.Approval{ID: p.ToolCallID}
 	case o.answered && !o.executed && p.Output == nil && !o.succeeded:
 		p.State = session.StateApprovalResponded
-		p.Approval = &approval{ID: p.ToolCallID, Approved: new(true)}
+		p.Approval = &session.Approval{ID: p.ToolCallID, Approved: new(true)}
 	case p.Output != nil || o.succeeded:
 		p.State = session.StateOutputAvailable
 		if meta.Withheld = p.Output == nil; meta.Withheld {
@@ -264,7 +227,7 @@ func (o *outcome) setState(p *toolPart) {
 }
 
 // writeTool adds the part of a call, or writes that of a window before again.
-func (w *writer) writeTool(x *tool, p *toolPart) {
+func (w *writer) writeTool(x *tool, p *session.UIPart) {
 	var row *session.Part
 	if x.carried != nil {
 		row = w.rewrite(x, p)
@@ -359,11 +322,11 @@ func (w *writer) mention(st *parentRef) {
 		if p.ID != st.from.attribution.PartID {
 			continue
 		}
-		var data toolPart
+		var data session.UIPart
 		if json.Unmarshal([]byte(p.DataJSON), &data) != nil {
 			return
 		}
-		data.Metadata.Agenttrace.ChildSessionID = st.session
+		data.ToolMetadata.Trace.ChildSessionID = st.session
 		if raw, err := marshal(data); err == nil {
 			p.DataJSON = string(raw)
 		}

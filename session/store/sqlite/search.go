@@ -180,48 +180,37 @@ func (s *searcher) session(conn *sqlite.Conn, id string, ours bool) (*searchedSe
 	return found, err
 }
 
-// searchedPart are the fields of a part that are looked through.
-type searchedPart struct {
-	Text       json.RawMessage `json:"text"`
-	Input      json.RawMessage `json:"input"`
-	RawInput   json.RawMessage `json:"rawInput"`
-	Output     json.RawMessage `json:"output"`
-	ErrorText  json.RawMessage `json:"errorText"`
-	Data       json.RawMessage `json:"data"`
-	ToolName   string          `json:"toolName"`
-	ToolCallID string          `json:"toolCallId"`
-}
-
-// input is that of a call, as it was sent where it is no proper one.
-func (p *searchedPart) input() json.RawMessage {
-	if p.Input == nil {
-		return p.RawInput
-	}
-	return p.Input
-}
-
 // part returns the hits in the part that stmt stands at, the JSON of which is raw.
 func (s *searcher) part(conn *sqlite.Conn, stmt *sqlite.Stmt, raw []byte, ours bool) ([]store.Hit, error) {
-	var p searchedPart
-	_ = json.Unmarshal(raw, &p) // what can be read of it is looked through
+	p, _ := session.ParseUIPart(string(raw)) // what can be read of it is looked through
 	var hits []store.Hit
-	for _, field := range []struct {
-		name string
-		raw  json.RawMessage
-	}{{"text", p.Text}, {"input", p.input()}, {"output", p.Output}, {"error", p.ErrorText}, {"data", p.Data}} {
-		var v any
-		d := json.NewDecoder(bytes.NewReader(field.raw))
-		d.UseNumber()
-		if len(field.raw) == 0 || d.Decode(&v) != nil {
-			continue
+	look := func(path, value string) {
+		if hit, ok := s.needle.hit(value); ok {
+			hit.Field = path
+			hits = append(hits, hit)
 		}
-		leaves(field.name, v, func(path, value string) {
-			if hit, ok := s.needle.hit(value); ok {
-				hit.Field = path
-				hits = append(hits, hit)
-			}
-		})
 	}
+	lookText := func(name string, text *string) {
+		if text != nil {
+			look(name, *text)
+		}
+	}
+	lookJSON := func(name string, raw json.RawMessage) {
+		var v any
+		d := json.NewDecoder(bytes.NewReader(raw))
+		d.UseNumber()
+		if len(raw) > 0 && d.Decode(&v) == nil {
+			leaves(name, v, look)
+		}
+	}
+	lookText("text", p.Text)
+	if p.Input == nil {
+		p.Input = p.RawInput // as it was sent where it is no proper one
+	}
+	lookJSON("input", p.Input)
+	lookJSON("output", p.Output)
+	lookText("error", p.ErrorText)
+	lookJSON("data", p.Data)
 	if len(hits) == 0 {
 		return nil, nil
 	}
@@ -234,15 +223,11 @@ func (s *searcher) part(conn *sqlite.Conn, stmt *sqlite.Stmt, raw []byte, ours b
 	if err != nil || message == nil {
 		return nil, err
 	}
-	tool := p.ToolName
-	if name, static := strings.CutPrefix(stmt.ColumnText(5), "tool-"); static {
-		tool = name
-	}
 	for i := range hits {
 		h := &hits[i]
 		h.SessionID, h.Title, h.Agent, h.CreatedAt = id, in.title, in.agent, at
 		h.MessageID, h.Role, h.Hidden = message.ID, cmp.Or(message.Role, session.RoleAssistant), message.HiddenAt != nil
-		h.PartID, h.Type, h.Tool, h.CallID = stmt.ColumnText(4), stmt.ColumnText(5), tool, p.ToolCallID
+		h.PartID, h.Type, h.Tool, h.CallID = stmt.ColumnText(4), stmt.ColumnText(5), session.ToolName(stmt.ColumnText(5), p.ToolName), p.ToolCallID
 	}
 	return hits, nil
 }

@@ -372,10 +372,7 @@ func (c *counter) readCalls(conn *sqlite.Conn) error {
 		case store.StatsByModel:
 			model = c.models[stmt.ColumnText(7)]
 		case store.StatsByTool:
-			tool = stmt.ColumnText(5)
-			if name, static := strings.CutPrefix(stmt.ColumnText(2), "tool-"); static {
-				tool = name
-			}
+			tool = session.ToolName(stmt.ColumnText(2), stmt.ColumnText(5))
 		}
 		g := c.group(s, at, model, tool)
 		g.ToolCalls++
