@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -113,22 +114,24 @@ func hostile() map[string]any {
 func TestAgentSurvivesWhateverIsLogged(t *testing.T) {
 	for name, v := range hostile() {
 		t.Run(name, func(t *testing.T) {
-			c := new(client)
-			l, _ := newLogger(t, c, acplog.Options{}, withLogging)
-			l.With("before", 1, "with", v, "logger", v).Error("it broke", "logger", v)
-			if data := c.sent[0]["params"].(map[string]any)["data"].(map[string]any); data["before"] != 1.0 {
-				t.Errorf("what stood beside is lost: %v", data)
-			}
-			c.sent = nil
-			l.WithGroup("g").Error("it broke", "after", 1, "value", v)
-			if len(c.sent) != 1 {
-				t.Fatalf("sent %v", c.sent)
-			}
-			data, _ := c.sent[0]["params"].(map[string]any)["data"].(map[string]any)
-			g, _ := data["g"].(map[string]any)
-			if g["after"] != 1.0 {
-				t.Errorf("what stood beside is lost: %v", data)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				c := new(client)
+				l, _ := newLogger(t, c, acplog.Options{}, withLogging)
+				l.With("before", 1, "with", v, "logger", v).Error("it broke", "logger", v)
+				if data := c.sent[0]["params"].(map[string]any)["data"].(map[string]any); data["before"] != 1.0 {
+					t.Errorf("what stood beside is lost: %v", data)
+				}
+				c.sent = nil
+				l.WithGroup("g").Error("it broke", "after", 1, "value", v)
+				if len(c.sent) != 1 {
+					t.Fatalf("sent %v", c.sent)
+				}
+				data, _ := c.sent[0]["params"].(map[string]any)["data"].(map[string]any)
+				g, _ := data["g"].(map[string]any)
+				if g["after"] != 1.0 {
+					t.Errorf("what stood beside is lost: %v", data)
+				}
+			})
 		})
 	}
 	c := new(client)
@@ -142,20 +145,22 @@ func TestAgentSurvivesWhateverIsLogged(t *testing.T) {
 
 // A value is not too deep for what encoding/json would not look at.
 func TestValuesThatHideTheirInside(t *testing.T) {
-	ring := &node{}
-	ring.Next = ring
-	type request struct {
-		At     time.Time
-		Ring   *node `json:"-"`
-		hidden *node
-	}
-	c := new(client)
-	l, _ := newLogger(t, c, acplog.Options{}, withLogging)
-	l.Info("m", "r", request{At: time.Unix(0, 0).UTC(), Ring: ring, hidden: ring})
-	got := c.sent[0]["params"].(map[string]any)["data"].(map[string]any)["r"]
-	if fmt.Sprint(got) != "map[At:1970-01-01T00:00:00Z]" {
-		t.Errorf("got %v", got)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		ring := &node{}
+		ring.Next = ring
+		type request struct {
+			At     time.Time
+			Ring   *node `json:"-"`
+			hidden *node
+		}
+		c := new(client)
+		l, _ := newLogger(t, c, acplog.Options{}, withLogging)
+		l.Info("m", "r", request{At: time.Unix(0, 0).UTC(), Ring: ring, hidden: ring})
+		got := c.sent[0]["params"].(map[string]any)["data"].(map[string]any)["r"]
+		if fmt.Sprint(got) != "map[At:1970-01-01T00:00:00Z]" {
+			t.Errorf("got %v", got)
+		}
+	})
 }
 
 // raw keeps what is sent as it is on the wire.
@@ -173,17 +178,19 @@ func (r *raw) notify(_ context.Context, method string, params any) error {
 }
 
 func TestIntegersAreExact(t *testing.T) {
-	r := new(raw)
-	h := acplog.New(acplog.Options{Notify: r.notify})
-	if err := h.Initialize([]byte(withLogging)); err != nil {
-		t.Fatal(err)
-	}
-	slog.New(h).Info("m", "min", int64(math.MinInt64), "max", uint64(math.MaxUint64), "any", []any{uint64(math.MaxUint64 - 1)}, "number", json.Number("12345678901234567890123"), "f", 0.1)
-	for _, want := range []string{`"min":-9223372036854775808`, `"max":18446744073709551615`, `"any":[18446744073709551614]`, `"number":12345678901234567890123`, `"f":0.1`} {
-		if !strings.Contains(r.sent[0], want) {
-			t.Errorf("%s lacks %s", r.sent[0], want)
+	synctest.Test(t, func(t *testing.T) {
+		r := new(raw)
+		h := acplog.New(acplog.Options{Notify: r.notify})
+		if err := h.Initialize([]byte(withLogging)); err != nil {
+			t.Fatal(err)
 		}
-	}
+		slog.New(h).Info("m", "min", int64(math.MinInt64), "max", uint64(math.MaxUint64), "any", []any{uint64(math.MaxUint64 - 1)}, "number", json.Number("12345678901234567890123"), "f", 0.1)
+		for _, want := range []string{`"min":-9223372036854775808`, `"max":18446744073709551615`, `"any":[18446744073709551614]`, `"number":12345678901234567890123`, `"f":0.1`} {
+			if !strings.Contains(r.sent[0], want) {
+				t.Errorf("%s lacks %s", r.sent[0], want)
+			}
+		}
+	})
 }
 
 // No text of a record leaves with a secret in it.
@@ -203,15 +210,17 @@ func TestNoFieldLeavesWithASecret(t *testing.T) {
 			"cut in the midst": func(l *slog.Logger) { l.Info(strings.Repeat("x", 16<<10-50) + " " + secret) },
 		} {
 			t.Run(name, func(t *testing.T) {
-				r := new(raw)
-				h := acplog.New(acplog.Options{Notify: r.notify, SessionID: func(context.Context) string { return "s" }})
-				if err := h.Initialize([]byte(initialize)); err != nil {
-					t.Fatal(err)
-				}
-				log(slog.New(h))
-				if all := strings.Join(r.sent, "\n"); strings.Contains(all, core[:12]) || all == "" {
-					t.Errorf("sent %q", all)
-				}
+				synctest.Test(t, func(t *testing.T) {
+					r := new(raw)
+					h := acplog.New(acplog.Options{Notify: r.notify, SessionID: func(context.Context) string { return "s" }})
+					if err := h.Initialize([]byte(initialize)); err != nil {
+						t.Fatal(err)
+					}
+					log(slog.New(h))
+					if all := strings.Join(r.sent, "\n"); strings.Contains(all, core[:12]) || all == "" {
+						t.Errorf("sent %q", all)
+					}
+				})
 			})
 		}
 		r := new(raw)
@@ -255,130 +264,138 @@ func traced(t *testing.T) (ctx context.Context, end func() []string) {
 // The rate is the client's: the session has every record, and the client the error
 // that came when the rate was used up, and what was dropped before it.
 func TestFloodReachesTheSessionAndItsErrorTheClient(t *testing.T) {
-	ctx, end := traced(t)
-	c := new(client)
-	now := time.Unix(1e9, 0)
-	l, _ := newLogger(t, c, acplog.Options{Level: slog.LevelDebug, Now: func() time.Time { return now }}, withLogging)
-	for i := range 250 {
-		l.DebugContext(ctx, "noise", "i", i)
-		l.InfoContext(ctx, "again", "i", i)
-	}
-	l.WarnContext(ctx, "careful")
-	l.ErrorContext(ctx, "it broke")
-	for range 1000 {
-		l.ErrorContext(ctx, "and again")
-	}
-	l.Log(ctx, acplog.LevelEmergency, "on fire")
-	levels := make(map[string]int)
-	var last map[string]any
-	for _, s := range c.sent {
-		last = s["params"].(map[string]any)
-		levels[last["level"].(string)]++
-	}
-	if levels["debug"] > 50 || levels["info"] < 50 || levels["warning"] != 1 || levels["error"] < 100 || levels["error"] > 250 || levels["emergency"] != 1 {
-		t.Errorf("the client got %v", levels)
-	}
-	if last["data"].(map[string]any)["agenttrace.dropped"].(float64) < 700 || last["data"].(map[string]any)["agenttrace.dropped_by_level"].(map[string]any)["error"].(float64) < 700 {
-		t.Errorf("the last record: %v", last)
-	}
-	if parts := end(); len(parts) != 2*250+2+1000+1 {
-		t.Errorf("the session has %d records", len(parts))
-	}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, end := traced(t)
+		c := new(client)
+		now := time.Unix(1e9, 0)
+		l, _ := newLogger(t, c, acplog.Options{Level: slog.LevelDebug, Now: func() time.Time { return now }}, withLogging)
+		for i := range 250 {
+			l.DebugContext(ctx, "noise", "i", i)
+			l.InfoContext(ctx, "again", "i", i)
+		}
+		l.WarnContext(ctx, "careful")
+		l.ErrorContext(ctx, "it broke")
+		for range 1000 {
+			l.ErrorContext(ctx, "and again")
+		}
+		l.Log(ctx, acplog.LevelEmergency, "on fire")
+		levels := make(map[string]int)
+		var last map[string]any
+		for _, s := range c.sent {
+			last = s["params"].(map[string]any)
+			levels[last["level"].(string)]++
+		}
+		if levels["debug"] > 50 || levels["info"] < 50 || levels["warning"] != 1 || levels["error"] < 100 || levels["error"] > 250 || levels["emergency"] != 1 {
+			t.Errorf("the client got %v", levels)
+		}
+		if last["data"].(map[string]any)["agenttrace.dropped"].(float64) < 700 || last["data"].(map[string]any)["agenttrace.dropped_by_level"].(map[string]any)["error"].(float64) < 700 {
+			t.Errorf("the last record: %v", last)
+		}
+		if parts := end(); len(parts) != 2*250+2+1000+1 {
+			t.Errorf("the session has %d records", len(parts))
+		}
+	})
 }
 
 // What was dropped last is told although no other record follows.
 func TestSummaryOfWhatWasDropped(t *testing.T) {
-	c := new(client)
-	now := time.Unix(1e9, 0)
-	l, h := newLogger(t, c, acplog.Options{Burst: 3, Now: func() time.Time { return now }}, withLogging)
-	for range 10 {
-		l.Info("again")
-	}
-	if err := h.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	last := c.sent[len(c.sent)-1]["params"].(map[string]any)
-	if len(c.sent) != 4 || last["message"] != "7 log records were dropped, as there were too many for the client" || last["data"].(map[string]any)["agenttrace.dropped"] != 7.0 {
-		t.Errorf("sent %v", c.sent)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		c := new(client)
+		now := time.Unix(1e9, 0)
+		l, h := newLogger(t, c, acplog.Options{Burst: 3, Now: func() time.Time { return now }}, withLogging)
+		for range 10 {
+			l.Info("again")
+		}
+		if err := h.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		last := c.sent[len(c.sent)-1]["params"].(map[string]any)
+		if len(c.sent) != 4 || last["message"] != "7 log records were dropped, as there were too many for the client" || last["data"].(map[string]any)["agenttrace.dropped"] != 7.0 {
+			t.Errorf("sent %v", c.sent)
+		}
+	})
 }
 
 // A client that does not read costs the agent next to nothing, and gets the worst of
 // what it missed when it reads again.
 func TestClientThatDoesNotRead(t *testing.T) {
-	ctx, end := traced(t)
-	c, reads := new(client), make(chan struct{})
-	h := acplog.New(acplog.Options{Burst: 100_000, Notify: func(ctx context.Context, method string, params any) error {
-		<-reads
-		return c.notify(ctx, method, params)
-	}})
-	if err := h.Initialize([]byte(withLogging)); err != nil {
-		t.Fatal(err)
-	}
-	l, logged := slog.New(h), make(chan struct{})
-	go func() {
-		defer close(logged)
-		for i := range 1000 {
-			l.InfoContext(ctx, "again", "i", i)
-			if i%100 == 0 {
-				l.ErrorContext(ctx, "it broke", "i", i)
+	synctest.Test(t, func(t *testing.T) {
+		ctx, end := traced(t)
+		c, reads := new(client), make(chan struct{})
+		h := acplog.New(acplog.Options{Burst: 100_000, Notify: func(ctx context.Context, method string, params any) error {
+			<-reads
+			return c.notify(ctx, method, params)
+		}})
+		if err := h.Initialize([]byte(withLogging)); err != nil {
+			t.Fatal(err)
+		}
+		l, logged := slog.New(h), make(chan struct{})
+		go func() {
+			defer close(logged)
+			for i := range 1000 {
+				l.InfoContext(ctx, "again", "i", i)
+				if i%100 == 0 {
+					l.ErrorContext(ctx, "it broke", "i", i)
+				}
+			}
+		}()
+		select {
+		case <-logged:
+		case <-time.After(30 * time.Second):
+			t.Fatal("the agent is blocked")
+		}
+		short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if err := h.Flush(short); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("flush: %v", err)
+		}
+		close(reads)
+		if err := h.Flush(t.Context()); err != nil {
+			t.Error(err)
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		broke := 0
+		for _, s := range c.sent {
+			if s["params"].(map[string]any)["message"] == "it broke" {
+				broke++
 			}
 		}
-	}()
-	select {
-	case <-logged:
-	case <-time.After(30 * time.Second):
-		t.Fatal("the agent is blocked")
-	}
-	short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-	defer cancel()
-	if err := h.Flush(short); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("flush: %v", err)
-	}
-	close(reads)
-	if err := h.Flush(t.Context()); err != nil {
-		t.Error(err)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	broke := 0
-	for _, s := range c.sent {
-		if s["params"].(map[string]any)["message"] == "it broke" {
-			broke++
+		if broke != 10 || len(c.sent) > 300 {
+			t.Errorf("the client got %d records, %d of 10 errors", len(c.sent), broke)
 		}
-	}
-	if broke != 10 || len(c.sent) > 300 {
-		t.Errorf("the client got %d records, %d of 10 errors", len(c.sent), broke)
-	}
-	if parts := end(); len(parts) != 1010 {
-		t.Errorf("the session has %d records", len(parts))
-	}
+		if parts := end(); len(parts) != 1010 {
+			t.Errorf("the session has %d records", len(parts))
+		}
+	})
 }
 
 // A record that is logged after its context was canceled says why it was.
 func TestRecordUnderACanceledContext(t *testing.T) {
-	ctx, end := traced(t)
-	ctx, cancel := context.WithCancel(ctx)
-	cancel()
-	c := new(client)
-	h := acplog.New(acplog.Options{Notify: func(ctx context.Context, method string, params any) error {
-		if err := ctx.Err(); err != nil {
-			return err
+	synctest.Test(t, func(t *testing.T) {
+		ctx, end := traced(t)
+		ctx, cancel := context.WithCancel(ctx)
+		cancel()
+		c := new(client)
+		h := acplog.New(acplog.Options{Notify: func(ctx context.Context, method string, params any) error {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			return c.notify(ctx, method, params)
+		}})
+		if err := h.Initialize([]byte(withLogging)); err != nil {
+			t.Fatal(err)
 		}
-		return c.notify(ctx, method, params)
-	}})
-	if err := h.Initialize([]byte(withLogging)); err != nil {
-		t.Fatal(err)
-	}
-	slog.New(h).ErrorContext(ctx, "canceled")
-	if len(c.sent) != 1 || h.Failed() != 0 {
-		t.Errorf("sent %v", c.sent)
-	}
-	if parts := end(); len(parts) != 1 {
-		t.Errorf("the session has %q", parts)
-	}
+		slog.New(h).ErrorContext(ctx, "canceled")
+		if len(c.sent) != 1 || h.Failed() != 0 {
+			t.Errorf("sent %v", c.sent)
+		}
+		if parts := end(); len(parts) != 1 {
+			t.Errorf("the session has %q", parts)
+		}
+	})
 }
 
 func TestNotifyThatPanics(t *testing.T) {
@@ -433,51 +450,57 @@ func TestClientThatReadsSlowly(t *testing.T) {
 }
 
 func TestEmptyMessage(t *testing.T) {
-	c := new(client)
-	l, _ := newLogger(t, c, acplog.Options{SessionID: func(context.Context) string { return "s" }}, withNotices)
-	l.Error("", "cause", "429")
-	if err := c.sent[0]["params"].(map[string]any)["update"].(map[string]any); err["title"] != "(no message)" || err["_meta"].(map[string]any)["agenttrace.data"].(map[string]any)["cause"] != "429" {
-		t.Errorf("sent %v", c.sent)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		c := new(client)
+		l, _ := newLogger(t, c, acplog.Options{SessionID: func(context.Context) string { return "s" }}, withNotices)
+		l.Error("", "cause", "429")
+		if err := c.sent[0]["params"].(map[string]any)["update"].(map[string]any); err["title"] != "(no message)" || err["_meta"].(map[string]any)["agenttrace.data"].(map[string]any)["cause"] != "429" {
+			t.Errorf("sent %v", c.sent)
+		}
+	})
 }
 
 // What is too long for a client is cut, with a mark; the session has it as it is.
 func TestRecordOf8MB(t *testing.T) {
-	ctx, end := traced(t)
-	c := new(client)
-	l, _ := newLogger(t, c, acplog.Options{}, withLogging)
-	long := strings.Repeat("spam and ham ", 8<<20/13)
-	l.ErrorContext(ctx, long, "output", long, "exit", 1, "list", strings.Split(long, " "))
-	l.ErrorContext(ctx, "m", long, 1)
-	for _, s := range c.sent {
-		p := s["params"].(map[string]any)
-		b, err := json.Marshal(p)
-		if err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		ctx, end := traced(t)
+		c := new(client)
+		l, _ := newLogger(t, c, acplog.Options{}, withLogging)
+		long := strings.Repeat("spam and ham ", 8<<20/13)
+		l.ErrorContext(ctx, long, "output", long, "exit", 1, "list", strings.Split(long, " "))
+		l.ErrorContext(ctx, "m", long, 1)
+		for _, s := range c.sent {
+			p := s["params"].(map[string]any)
+			b, err := json.Marshal(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(b) > 40<<10 || !bytes.Contains(b, []byte("__TRUNCATED__[")) {
+				t.Errorf("%d bytes are sent: %.100s", len(b), b)
+			}
 		}
-		if len(b) > 40<<10 || !bytes.Contains(b, []byte("__TRUNCATED__[")) {
-			t.Errorf("%d bytes are sent: %.100s", len(b), b)
+		if data := c.sent[0]["params"].(map[string]any)["data"].(map[string]any); data["exit"] != 1.0 {
+			t.Errorf("what is short is lost: %.200v", data)
 		}
-	}
-	if data := c.sent[0]["params"].(map[string]any)["data"].(map[string]any); data["exit"] != 1.0 {
-		t.Errorf("what is short is lost: %.200v", data)
-	}
-	if parts := end(); len(parts) != 2 || !strings.Contains(parts[0], "data-log") {
-		t.Errorf("the session has %d parts", len(parts))
-	}
+		if parts := end(); len(parts) != 2 || !strings.Contains(parts[0], "data-log") {
+			t.Errorf("the session has %d parts", len(parts))
+		}
+	})
 }
 
 func TestClosedHandlerIsSilent(t *testing.T) {
-	c := new(client)
-	l, h := newLogger(t, c, acplog.Options{}, withLogging)
-	l.Info("before")
-	if err := h.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
-	l.Info("after")
-	if len(c.sent) != 1 {
-		t.Errorf("sent %v", c.sent)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		c := new(client)
+		l, h := newLogger(t, c, acplog.Options{}, withLogging)
+		l.Info("before")
+		if err := h.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		l.Info("after")
+		if len(c.sent) != 1 {
+			t.Errorf("sent %v", c.sent)
+		}
+	})
 }
 
 const envAgent = "ACPLOG_TEST_AGENT"
