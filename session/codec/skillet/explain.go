@@ -15,13 +15,13 @@ func Explain(s *codec.Session) []codec.Loss {
 		return codec.Unheld(s) // nothing is written
 	}
 	key := keyOf(&s.Session, Key{})
-	text := logText(logOf(s))
+	text := logOf(s.Transcript)
 	alone, err := (&logDecoder{}).decode(text)
 	if err != nil {
 		return codec.Unheld(s) // the log is empty
 	}
 	losses := codec.Lost(s, alone)
-	both, err := (&logDecoder{key: key, store: newGuide(itemsOf(s))}).decode(text)
+	both, err := (&logDecoder{key: key, store: newGuide(itemsOf(s.Transcript))}).decode(text)
 	if err != nil {
 		return losses
 	}

@@ -36,7 +36,7 @@ func DecodeFile(path string, filter Key, report func(codec.Problem)) iter.Seq2[*
 				return
 			}
 		}
-		told := make(map[Key]bool)
+		seen := make(map[Key]bool)
 		for _, l := range logs {
 			if !filter.matches(l.key) {
 				continue
@@ -48,13 +48,13 @@ func DecodeFile(path string, filter Key, report func(codec.Problem)) iter.Seq2[*
 				}
 				continue
 			}
-			told[l.key] = true
+			seen[l.key] = true
 			if !yield(s, nil) {
 				return
 			}
 		}
 		for _, c := range conversations {
-			if told[c.key.sanitized()] {
+			if seen[c.key.sanitized()] {
 				continue
 			}
 			if !yield(decodeItems(c.key, c.items, filepath.Base(store), report), nil) {
@@ -100,7 +100,7 @@ func readLog(l logFile, filter Key, conversations []conversation, report func(co
 	case 1:
 		d.key, d.store = same[0].key, newGuide(same[0].items)
 	default:
-		d.problem(0, fmt.Sprintf("%d conversations of the store have this log: none of them was read with it", len(same)))
+		d.problem(0, "%d conversations of the store have this log: none of them was read with it", len(same))
 	}
 	return d.decode(text)
 }
@@ -246,7 +246,7 @@ func place(log, store string, s *codec.Session, key Key, replace bool) error {
 	placed := false
 	restore, forget := keepFile(log)
 	defer forget()
-	err := writeStore(store, conversation{key, itemsOf(s)}, replace, func() error {
+	err := writeStore(store, conversation{key, itemsOf(s.Transcript)}, replace, func() error {
 		err := put()
 		placed = err == nil
 		return err

@@ -1,6 +1,7 @@
 package skillet
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -41,21 +42,19 @@ func parseItem(i item) (o rows.Object, typ string, err error) {
 }
 
 type itemDecoder struct {
-	key    Key
 	file   string
 	report func(codec.Problem)
 
 	s     *rows.Session
 	m     *rows.Message // the assistant's message that is open
-	notes map[*rows.Message][]rows.Object
 	calls map[string]*rows.Part
 	count int // of items
 }
 
 // decodeItems makes a session of the rows of a conversation.
 func decodeItems(key Key, items []item, file string, report func(codec.Problem)) *codec.Session {
-	d := itemDecoder{key: key, file: file, report: report, s: rows.New(key.sessionID(), agentName),
-		notes: make(map[*rows.Message][]rows.Object), calls: make(map[string]*rows.Part)}
+	s := rows.New(key.sessionID(), agentName)
+	d := itemDecoder{file: file, report: report, s: s, calls: make(map[string]*rows.Part)}
 	for _, i := range items {
 		if !utf8.ValidString(i.text) {
 			i.text = strings.ToValidUTF8(i.text, "\uFFFD")
@@ -63,7 +62,7 @@ func decodeItems(key Key, items []item, file string, report func(codec.Problem))
 		}
 		o, typ, err := parseItem(i)
 		if err != nil {
-			d.problem(i, "is not an item: left out: "+err.Error())
+			d.problem(i, "is not an item: left out: %v", err)
 			continue
 		}
 		d.s.See(i.at)
@@ -76,125 +75,90 @@ func decodeItems(key Key, items []item, file string, report func(codec.Problem))
 		case session.RoleUser:
 			turns++
 		case session.RoleAssistant:
-			index := max(turns-1, 0)
-			m.SetMeta("agenttrace", session.MessageTrace{TurnIndex: &index})
+			m.SetMeta("agenttrace", session.MessageTrace{TurnIndex: new(max(turns-1, 0))})
 		}
-		m.SetMeta(metaKey, rows.Object{{Key: "items", Value: raw(d.notes[m])}})
 	}
 	finishSession(d.s, key)
 	return d.s.Finish()
 }
 
-func (d *itemDecoder) problem(i item, reason string) {
+func (d *itemDecoder) problem(i item, format string, args ...any) {
 	if d.report != nil {
-		d.report(codec.Problem{File: d.file, Record: fmt.Sprintf("session_items row %d", i.row), Reason: reason})
+		record := fmt.Sprintf("session_items row %d", i.row)
+		d.report(codec.Problem{File: d.file, Record: record, Reason: fmt.Sprintf(format, args...)})
 	}
-}
-
-func (d *itemDecoder) assistant(at int64) *rows.Message {
-	if d.m == nil {
-		d.m = d.s.Message(session.RoleAssistant, at)
-	}
-	d.m.Touch(at)
-	return d.m
 }
 
 func (d *itemDecoder) item(i item, o rows.Object, typ string) {
-	note := rows.Object{{Key: "at", Value: raw(i.at)}, {Key: "type", Value: raw(typ)}}
-	if v := o.Get("id"); v != nil {
-		note.Set("id", v)
-	}
-	if v := o.Get("status"); v != nil {
-		note.Set("status", v)
-	}
-	var m *rows.Message
-	part := func(data rows.Object) *rows.Part {
-		p := m.Part(data, i.at)
-		if note.Get("part") == nil {
-			note.Set("part", p.Row.Index)
-		}
-		return p
-	}
-	switch role := o.Text("role"); {
-	case typ == messageItem && (role == session.RoleUser || role == session.RoleSystem):
+	role := o.Text("role")
+	if typ == messageItem && (role == session.RoleUser || role == session.RoleSystem) {
 		d.m = nil
-		m = d.s.Message(role, i.at)
+		m := d.s.Message(role, i.at)
 		for _, data := range contentParts(o.Get("content")) {
 			m.Part(data, i.at)
 		}
-		note.Set("role", role)
+		return
+	}
+	call := d.calls[o.Text("callId")]
+	if typ == resultItem && call != nil {
+		call.Set(withResult(call.Data(), itemOutput(o.Get("output"))))
+		call.Touch(i.at)
+		return
+	}
+	if d.m == nil {
+		d.m = d.s.Message(session.RoleAssistant, i.at)
+	}
+	d.m.Touch(i.at)
+	switch {
 	case typ == messageItem && role == session.RoleAssistant:
-		m = d.assistant(i.at)
 		for _, data := range spoken(o.Get("content")) {
-			part(data)
+			d.m.Part(data, i.at)
 		}
-		note.Set("role", role)
 	case typ == reasoningItem:
-		m = d.assistant(i.at)
-		text, _ := reasoningText(o)
-		part(textPart("reasoning", text))
+		d.m.Part(rows.TextPart("reasoning", reasoningText(o)), i.at)
 	case typ == callItem:
-		m = d.assistant(i.at)
-		d.call(i, o, part)
-	case typ == resultItem && d.calls[o.Text("callId")] != nil:
-		p := d.calls[o.Text("callId")]
-		m = p.Message()
-		p.Set(withResult(p.Data(), itemOutput(o.Get("output"))))
-		p.Touch(i.at)
-		note.Set("part", p.Row.Index)
+		d.call(i, o)
 	case typ == compactionItem:
-		m = d.assistant(i.at)
-		part(dataPart(session.TypeCompaction, json.RawMessage(`{"summary":"","tail_start_id":null,"auto":true,"summary_tokens":0}`)))
+		empty := json.RawMessage(`{"summary":"","tail_start_id":null,"auto":true,"summary_tokens":0}`)
+		d.m.Part(rows.DataPart(session.TypeCompaction, empty), i.at)
 	default:
 		if typ == resultItem {
-			d.problem(i, fmt.Sprintf("result of call %q, which is not above it: kept as data-item", o.Text("callId")))
+			d.problem(i, "result of call %q, which is not above it: kept as data-item", o.Text("callId"))
 		}
-		m = d.assistant(i.at)
-		part(dataPart("data-item", o.JSON()))
-		note.Set("data", true)
+		d.m.Part(rows.DataPart("data-item", o), i.at)
 	}
-	again, ok := itemOf(note, func(index int64) rows.Object { return partAt(m, index) })
-	if !ok || string(again.JSON()) != i.text {
-		note.Set("item", i.text)
-	}
-	d.notes[m] = append(d.notes[m], note)
 }
 
-func (d *itemDecoder) call(i item, o rows.Object, part func(rows.Object) *rows.Part) {
+func (d *itemDecoder) call(i item, o rows.Object) {
 	id := o.Text("callId")
 	if id == "" || d.calls[id] != nil {
-		d.problem(i, fmt.Sprintf("call with the callId %q, which names no call or another one: its result cannot be told", id))
+		d.problem(i, "call with the callId %q, which names no call or another one: its result cannot be told", id)
 		id = spans.DeriveID("call_", i.at, d.s.Row.ID, strconv.Itoa(d.count))
 	}
-	arguments := o.Text("arguments")
-	data := toolPart(o.Text("name"), id, session.StateInputAvailable)
-	data.Set("input", parseArguments(arguments))
-	if string(data.Get("input")) != arguments {
-		data.Set("callProviderMetadata", rows.Object{{Key: metaKey, Value: rows.Object{{Key: "arguments", Value: raw(arguments)}}.JSON()}})
-	}
-	d.calls[id] = part(data)
+	data := rows.ToolPart(o.Text("name"), id, session.StateInputAvailable)
+	data.Set("input", parseArguments(o.Text("arguments")))
+	d.calls[id] = d.m.Part(data, i.at)
 }
 
 // spoken returns the parts of what an assistant's message says.
 func spoken(content json.RawMessage) (parts []rows.Object) {
 	if s, ok := rows.Text(content); ok {
-		return []rows.Object{textPart("text", s)}
+		return []rows.Object{rows.TextPart("text", s)}
 	}
 	for _, v := range rows.Elements(content) {
 		c, err := rows.Parse(v)
 		switch {
 		case err == nil && c.Text("type") == "output_text":
-			parts = append(parts, textPart("text", c.Text("text")))
+			parts = append(parts, rows.TextPart("text", c.Text("text")))
 		default:
-			parts = append(parts, dataPart("data-content", v))
+			parts = append(parts, rows.DataPart(contentPart, v))
 		}
 	}
 	return parts
 }
 
-// reasoningText returns what a reasoning item says, and whether it is in its raw
-// content only.
-func reasoningText(o rows.Object) (text string, fromRaw bool) {
+// reasoningText returns what a reasoning item says: its content, or else its raw content.
+func reasoningText(o rows.Object) string {
 	read := func(list json.RawMessage) string {
 		var texts []string
 		for _, v := range rows.Elements(list) {
@@ -204,104 +168,34 @@ func reasoningText(o rows.Object) (text string, fromRaw bool) {
 		}
 		return strings.Join(texts, "\n\n")
 	}
-	if text = read(o.Get("content")); text != "" {
-		return text, false
-	}
-	return read(o.Get("rawContent")), true
+	return cmp.Or(read(o.Get("content")), read(o.Get("rawContent")))
 }
 
 // itemOutput is the output of a call: a text as it is, anything else as JSON.
 func itemOutput(output json.RawMessage) json.RawMessage {
-	if output == nil {
-		return json.RawMessage("null")
-	}
 	if o, err := rows.Parse(output); err == nil && len(o) == 2 && o.Text("type") == "text" && o[1].Key == "text" {
 		return o.Get("text")
 	}
-	return output
+	return orNull(output)
 }
 
-// itemOf makes the item again that a note was taken of.
-func itemOf(note rows.Object, part func(int64) rows.Object) (rows.Object, bool) {
-	if text, ok := rows.Text(note.Get("item")); ok {
-		return object(text), true
-	}
-	var o rows.Object
-	set := func(key string) {
-		if v := note.Get(key); v != nil {
-			o.Set(key, v)
-		}
-	}
-	if role := note.Text("role"); role == session.RoleUser || role == session.RoleSystem {
-		o.Set("role", role)
-		var parts []rows.Object
-		for i := int64(0); part(i) != nil; i++ {
-			parts = append(parts, part(i))
-		}
-		o.Set("content", input(parts))
-		return o, true
-	}
-	data := part(number(note.Get("part")))
-	if data == nil {
-		return nil, false
-	}
-	if note.Get("data") != nil {
-		return data.Object("data"), true
-	}
-	switch typ := note.Text("type"); typ {
-	case messageItem:
-		o.Set("type", typ)
-		set("id")
-		o.Set("role", session.RoleAssistant)
-		set("status")
-		o.Set("content", []rows.Object{{{Key: "type", Value: raw("output_text")}, {Key: "text", Value: raw(data.Text("text"))}}})
-	case reasoningItem:
-		o.Set("type", typ)
-		set("id")
-		o.Set("content", []rows.Object{{{Key: "type", Value: raw("input_text")}, {Key: "text", Value: raw(data.Text("text"))}}})
-	case callItem:
-		o.Set("type", typ)
-		set("id")
-		o.Set("callId", data.Text("toolCallId"))
-		o.Set("name", toolName(data))
-		arguments := data.Object("callProviderMetadata").Object(metaKey).Get("arguments")
-		if arguments == nil {
-			arguments = raw(string(data.Get("input")))
-		}
-		o.Set("arguments", arguments)
-		set("status")
-	case resultItem:
-		o.Set("type", typ)
-		set("id")
-		o.Set("callId", data.Text("toolCallId"))
-		o.Set("name", toolName(data))
-		set("status")
-		output := data.Get("output")
-		if output == nil {
-			return nil, false
-		}
-		if output[0] == '"' {
-			output = rows.Object{{Key: "type", Value: raw("text")}, {Key: "text", Value: output}}.JSON()
-		}
-		o.Set("output", output)
-	default:
-		return nil, false
-	}
-	return o, true
-}
-
-// guide tells from the store what the log leaves out. A nil guide knows nothing.
+// guide knows from the store what the log leaves out.
 type guide struct {
-	items []rows.Object
-	types []string
-	at    int // what is before it was told
+	items []known
+	at    int // those before it are used
 }
 
-func newGuide(items []item) *guide {
-	g := new(guide)
+type known struct {
+	rows.Object
+	typ string
+}
+
+func (k known) isUser() bool { return k.typ == messageItem && k.Text("role") == session.RoleUser }
+
+func newGuide(items []item) (g guide) {
 	for _, i := range items {
 		if o, typ, err := parseItem(i); err == nil {
-			g.items, g.types = append(g.items, o), append(g.types, typ)
+			g.items = append(g.items, known{o, typ})
 		}
 	}
 	return g
@@ -311,71 +205,61 @@ func newGuide(items []item) *guide {
 // still has it.
 func (g *guide) user(parts []rows.Object) bool {
 	want := string(input(parts))
-	for i := g.at; i < len(g.items); i++ {
-		if g.types[i] == messageItem && g.items[i].Text("role") == session.RoleUser && string(input(contentParts(g.items[i].Get("content")))) == want {
-			g.at = i + 1
-			return true
-		}
-	}
-	return false
+	return g.skip(func(k known) bool {
+		return k.isUser() && string(input(contentParts(k.Get("content")))) == want
+	}, func(known) bool { return false }) != nil
 }
 
-// call returns the id of a call, and the reasoning right before it.
-func (g *guide) call(name, arguments string) (id string, thoughts []string) {
-	if g == nil {
-		return "", nil
-	}
-	for i := g.at; i < len(g.items) && !g.isUser(i); i++ {
-		if g.types[i] == callItem && g.items[i].Text("name") == name && g.items[i].Text("arguments") == arguments {
-			thoughts = g.thoughts(i)
+// skip moves on to what follows the next item that is wanted, if it comes before an end.
+func (g *guide) skip(wanted, end func(known) bool) *known {
+	for i := g.at; i < len(g.items) && !end(g.items[i]); i++ {
+		if wanted(g.items[i]) {
 			g.at = i + 1
-			return g.items[i].Text("callId"), thoughts
-		}
-	}
-	return "", nil
-}
-
-// text returns the reasoning right before the next text.
-func (g *guide) text() []string {
-	if g == nil {
-		return nil
-	}
-	for i := g.at; i < len(g.items) && g.types[i] != callItem && !g.isUser(i); i++ {
-		if g.types[i] == messageItem {
-			thoughts := g.thoughts(i)
-			g.at = i + 1
-			return thoughts
+			return &g.items[i]
 		}
 	}
 	return nil
 }
 
-// rest returns the reasoning with which a turn ends.
-func (g *guide) rest() []string {
-	if g == nil {
+// call returns the id of a call, and the reasoning right before it.
+func (g *guide) call(name, arguments string) (id string, thoughts []string) {
+	before := g.at
+	k := g.skip(func(k known) bool {
+		return k.typ == callItem && k.Text("name") == name && k.Text("arguments") == arguments
+	}, known.isUser)
+	if k == nil {
+		return "", nil
+	}
+	return k.Text("callId"), g.thoughts(before)
+}
+
+// text returns the reasoning right before the next text.
+func (g *guide) text() []string {
+	before := g.at
+	message := func(k known) bool { return k.typ == messageItem }
+	if g.skip(message, func(k known) bool { return k.typ == callItem || k.isUser() }) == nil {
 		return nil
 	}
-	i := g.at
-	for i < len(g.items) && g.types[i] != messageItem {
-		if g.types[i] == callItem {
+	return g.thoughts(before)
+}
+
+// rest returns the reasoning with which a turn ends.
+func (g *guide) rest() []string {
+	before, end := g.at, g.at
+	for ; end < len(g.items) && g.items[end].typ != messageItem; end++ {
+		if g.items[end].typ == callItem {
 			return nil // what the log knows nothing of stands between
 		}
-		i++
 	}
-	thoughts := g.thoughts(i)
-	g.at = i
-	return thoughts
+	g.at = end
+	return g.thoughts(before)
 }
 
-func (g *guide) isUser(i int) bool {
-	return g.types[i] == messageItem && g.items[i].Text("role") == session.RoleUser
-}
-
-// thoughts returns the reasoning that was not told yet and stands before i.
-func (g *guide) thoughts(i int) (texts []string) {
-	for k := g.at; k < i; k++ {
-		if g.types[k] == reasoningItem {
-			if text, _ := reasoningText(g.items[k]); text != "" {
+// thoughts returns the reasoning from before up to the current place.
+func (g *guide) thoughts(before int) (texts []string) {
+	for _, k := range g.items[before:g.at] {
+		if k.typ == reasoningItem {
+			if text := reasoningText(k.Object); text != "" {
 				texts = append(texts, text)
 			}
 		}

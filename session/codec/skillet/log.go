@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -50,16 +51,21 @@ const (
 	textStep   = "text"
 )
 
+// Parts that stand for steps.
+const (
+	agentPart   = "data-agent"
+	handoffPart = "data-handoff"
+)
+
 type logDecoder struct {
 	key    Key
 	file   string
 	report func(codec.Problem)
-	store  *guide // nil without a store
+	store  guide
 
 	s     *rows.Session
-	asked bool
 	turn  *turn
-	turns int64
+	turns int64 // user messages so far
 	at    int64 // of the entry before
 	agent bool  // the session's agent is known
 }
@@ -67,30 +73,27 @@ type logDecoder struct {
 // turn is an assistant message being built.
 type turn struct {
 	m       *rows.Message
-	entries []rows.Object // what remains of the entries beside the parts
-	pending []*rows.Part  // calls that have not come back
+	index   int64
+	pending []*rows.Part // calls that have not come back
 	calls   int
 	text    *rows.Part      // that a text step continues
 	words   strings.Builder // its text so far
 	agent   string
 	model   *session.Model
 	done    bool
-	index   int64
 }
 
-func (d *logDecoder) problem(line int, reason string) {
+func (d *logDecoder) problem(line int, format string, args ...any) {
 	if d.report != nil {
-		d.report(codec.Problem{File: d.file, Line: line, Reason: reason})
+		d.report(codec.Problem{File: d.file, Line: line, Reason: fmt.Sprintf(format, args...)})
 	}
 }
 
 func (d *logDecoder) decode(text []byte) (*codec.Session, error) {
 	d.s = rows.New(d.key.sessionID(), agentName)
-	entries := 0
-	text = bytes.TrimPrefix(text, []byte("\uFEFF"))
-	for n := 1; len(text) > 0; n++ {
-		line, rest, _ := bytes.Cut(text, []byte("\n"))
-		text = rest
+	entries, n := 0, 0
+	for line := range bytes.Lines(bytes.TrimPrefix(text, []byte("\uFEFF"))) {
+		n++
 		if line = bytes.TrimSpace(line); len(line) == 0 {
 			continue
 		}
@@ -100,7 +103,7 @@ func (d *logDecoder) decode(text []byte) (*codec.Session, error) {
 		}
 		e, err := rows.Parse(line)
 		if err != nil {
-			d.problem(n, "is not an entry: left out: "+err.Error())
+			d.problem(n, "is not an entry: left out: %v", err)
 			continue
 		}
 		if d.entry(e, n) {
@@ -108,7 +111,8 @@ func (d *logDecoder) decode(text []byte) (*codec.Session, error) {
 		}
 	}
 	if entries == 0 {
-		return nil, fmt.Errorf("read log: no entry in it: want lines of kind %s, %s and %s", userMessage, stepEntry, finalResult)
+		return nil, fmt.Errorf("read log: no entry in it: want lines of kind %s, %s and %s",
+			userMessage, stepEntry, finalResult)
 	}
 	d.close()
 	finishSession(d.s, d.key)
@@ -143,16 +147,15 @@ func (d *logDecoder) entry(e rows.Object, line int) bool {
 	} else {
 		d.problem(line, "timestamp is not a time: took that of the entry before it")
 	}
-	if kind == userMessage {
-		d.user(e)
+	switch {
+	case kind == userMessage:
+		d.user(e.Get("userInput"))
 		return true
-	}
-	if !d.asked {
-		d.problem(line, kind+" stands in no turn: left out, as skillet does")
+	case d.turns == 0:
+		d.problem(line, "%s stands in no turn: left out, as skillet does", kind)
 		return true
-	}
-	if d.turn != nil && d.turn.done {
-		d.problem(line, kind+" stands after the final result of its turn: left out, as skillet does")
+	case d.turn != nil && d.turn.done:
+		d.problem(line, "%s stands after the final result of its turn: left out, as skillet does", kind)
 		return true
 	}
 	d.s.See(d.at)
@@ -160,7 +163,7 @@ func (d *logDecoder) entry(e rows.Object, line int) bool {
 		d.turn = &turn{m: d.s.Message(session.RoleAssistant, d.at), index: d.turns - 1}
 	}
 	if kind == stepEntry {
-		d.step(e, line)
+		d.step(e.Get("stepResult"), e.Object("stepResult"), line)
 	} else {
 		d.final(e)
 	}
@@ -168,29 +171,23 @@ func (d *logDecoder) entry(e rows.Object, line int) bool {
 	return true
 }
 
-func (d *logDecoder) user(e rows.Object) {
+func (d *logDecoder) user(userInput json.RawMessage) {
 	d.close()
 	d.s.See(d.at)
+	d.turns++
 	m := d.s.Message(session.RoleUser, d.at)
-	var parts []rows.Object
 	var messages [][]rows.Object
-	switch userInput := e.Get("userInput"); {
-	case len(userInput) > 0 && userInput[0] == '"':
-		parts = contentParts(userInput)
-	default:
-		for _, v := range rows.Elements(userInput) {
-			message := contentParts(object(string(v)).Get("content"))
-			messages = append(messages, message)
-			parts = append(parts, message...)
-		}
+	if len(userInput) > 0 && userInput[0] == '"' {
+		messages = append(messages, contentParts(userInput))
 	}
+	for _, v := range rows.Elements(userInput) {
+		messages = append(messages, contentParts(rows.Read(string(v)).Get("content")))
+	}
+	parts := slices.Concat(messages...)
 	for _, p := range parts {
 		m.Part(p, m.Row.CreatedAt)
 	}
-	keep(m, userEntry(parts, m.Row.CreatedAt), e)
-	d.asked = true
-	d.turns++
-	if d.store != nil && !d.store.user(parts) {
+	if !d.store.user(parts) {
 		// Messages that came at once are one entry, and an item each.
 		for _, message := range messages {
 			d.store.user(message)
@@ -198,62 +195,28 @@ func (d *logDecoder) user(e rows.Object) {
 	}
 }
 
-// keep notes the entry of a user message where it would not be written so.
-func keep(m *rows.Message, again, e rows.Object) {
-	var own rows.Object
-	own.Set("log", true)
-	if string(again.JSON()) != string(e.JSON()) {
-		own.Set("entry", e)
-	}
-	m.SetMeta(metaKey, own)
-}
-
-// userEntry is the entry of a user message.
-func userEntry(parts []rows.Object, at int64) rows.Object {
-	in := input(parts)
-	if in[0] != '"' {
-		var message rows.Object
-		message.Set("type", "message")
-		message.Set("role", session.RoleUser)
-		message.Set("content", in)
-		in = raw([]rows.Object{message})
-	}
-	var e rows.Object
-	e.Set("kind", userMessage)
-	e.Set("userInput", in)
-	e.Set("timestamp", formatTime(at))
-	return e
-}
-
-func (d *logDecoder) step(e rows.Object, line int) {
+func (d *logDecoder) step(data json.RawMessage, step rows.Object, line int) {
 	t := d.turn
-	step := e.Object("stepResult")
-	var note rows.Object
-	note.Set("at", d.at)
 	typ := step.Text("type")
 	if typ != textStep {
 		t.flush()
 	}
 	switch typ {
 	case textStep:
-		text := step.Text("text")
 		if t.text == nil {
-			d.reasoning(t, d.store.text(), d.at)
-			t.text = t.m.Part(textPart("text", ""), d.at)
+			d.reasoning(d.store.text())
+			t.text = t.m.Part(rows.TextPart("text", ""), d.at)
 		}
-		note.Set("part", t.text.Row.Index)
-		note.Set("from", t.words.Len())
-		note.Set("text", len(text))
-		t.words.WriteString(text)
+		t.words.WriteString(step.Text("text"))
 		t.text.Touch(d.at)
 	case toolStart:
-		d.toolStart(step, &note)
+		d.toolStart(step)
 	case toolEnd:
-		d.toolEnd(step, &note, line)
+		d.toolEnd(step, line)
 	case agentStart, agentEnd, handoff:
-		partType := "data-agent"
+		partType := agentPart
 		if typ == handoff {
-			partType = "data-handoff"
+			partType = handoffPart
 		}
 		if name := step.Text("agentName"); typ == agentStart && t.agent == "" {
 			t.agent = name
@@ -261,88 +224,47 @@ func (d *logDecoder) step(e rows.Object, line int) {
 				d.s.Row.Agent, d.agent = name, true
 			}
 		}
-		note.Set("part", t.m.Part(dataPart(partType, step.JSON()), d.at).Row.Index)
+		t.m.Part(rows.DataPart(partType, step), d.at)
 	default:
-		d.problem(line, fmt.Sprintf("step of type %q, which skillet does not know and cannot replay: kept as data-step", typ))
-		data := e.Get("stepResult")
-		if data == nil {
-			data = json.RawMessage("null")
-		}
-		note.Set("part", t.m.Part(dataPart("data-step", data), d.at).Row.Index)
+		d.problem(line, "step of type %q, which skillet does not know and cannot replay: kept as data-step", typ)
+		t.m.Part(rows.DataPart("data-step", orNull(data)), d.at)
 	}
-	d.note(e, typ, note)
-}
-
-// note notes of a step what its part does not say.
-func (d *logDecoder) note(e rows.Object, typ string, note rows.Object) {
-	t := d.turn
-	noted := append(rows.Object{{Key: "type", Value: raw(typ)}}, note...)
-	part := func(index int64) rows.Object { return partAt(t.m, index) }
-	check := noted
-	if typ == textStep {
-		// The part has its text when the last step has said its own; this one speaks
-		// for itself.
-		said := textPart("text", e.Object("stepResult").Text("text"))
-		part = func(int64) rows.Object { return said }
-		check = noted.Without("from")
-		check.Set("from", 0)
-	}
-	again, ok := stepOf(check, part)
-	if !ok || string(again.JSON()) != string(e.JSON()) {
-		noted.Set("entry", e)
-	}
-	t.entries = append(t.entries, noted)
 }
 
 // flush ends the text that steps have made so far.
 func (t *turn) flush() {
 	if t.text != nil {
-		t.text.Set(textPart("text", t.words.String()))
+		t.text.Set(rows.TextPart("text", t.words.String()))
 		t.text = nil
 		t.words.Reset()
 	}
 }
 
-func partAt(m *rows.Message, index int64) rows.Object {
-	if parts := m.Parts(); index >= 0 && index < int64(len(parts)) {
-		return parts[index].Data()
-	}
-	return nil
-}
-
-func number(v json.RawMessage) int64 {
-	n, err := strconv.ParseInt(string(v), 10, 64)
-	if err != nil {
-		return -1
-	}
-	return n
-}
-
-func (d *logDecoder) reasoning(t *turn, texts []string, at int64) {
+func (d *logDecoder) reasoning(texts []string) {
 	for _, text := range texts {
-		t.m.Part(textPart("reasoning", text), at)
+		d.turn.m.Part(rows.TextPart("reasoning", text), d.at)
 	}
 }
 
-func (d *logDecoder) toolStart(step rows.Object, note *rows.Object) {
+func (d *logDecoder) toolStart(step rows.Object) {
 	t := d.turn
 	name, arguments := step.Text("toolName"), step.Text("toolArgumentsStr")
 	id, thoughts := d.store.call(name, arguments)
-	d.reasoning(t, thoughts, d.at)
+	d.reasoning(thoughts)
+	t.pending = append(t.pending, d.call(id, step, parseArguments(arguments)))
+}
+
+// call adds the part of a call of a step. A call without an id gets one.
+func (d *logDecoder) call(id string, step rows.Object, input json.RawMessage) *rows.Part {
+	t := d.turn
 	if id == "" {
 		id = spans.DeriveID("call_", d.at, d.s.Row.ID, strconv.FormatInt(t.index, 10), strconv.Itoa(t.calls))
 	}
 	t.calls++
-	data := toolPart(name, id, session.StateInputAvailable)
-	data.Set("input", parseArguments(arguments))
-	own := rows.Object{{Key: "agentName", Value: raw(step.Text("agentName"))}}
-	if string(data.Get("input")) != arguments {
-		own.Set("arguments", arguments)
-	}
-	data.Set("callProviderMetadata", rows.Object{{Key: metaKey, Value: own.JSON()}})
-	p := t.m.Part(data, d.at)
-	t.pending = append(t.pending, p)
-	note.Set("part", p.Row.Index)
+	data := rows.ToolPart(step.Text("toolName"), id, session.StateInputAvailable)
+	data.Set("input", input)
+	data.Set("callProviderMetadata", rows.Of(metaKey, rows.Of("agentName", step.Text("agentName"))))
+	return t.m.Part(data, d.at)
 }
 
 // parseArguments reads the arguments of a call, which are JSON, or a text when
@@ -351,36 +273,23 @@ func parseArguments(arguments string) json.RawMessage {
 	if v, err := rows.Value([]byte(arguments)); err == nil {
 		return v
 	}
-	return raw(arguments)
+	return rows.Raw(arguments)
 }
 
-func (d *logDecoder) toolEnd(step rows.Object, note *rows.Object, line int) {
+func (d *logDecoder) toolEnd(step rows.Object, line int) {
 	t := d.turn
 	name, agent := step.Text("toolName"), step.Text("agentName")
+	i := slices.IndexFunc(t.pending, func(p *rows.Part) bool { return callOf(p.Data(), "") == call{agent, name} })
 	var p *rows.Part
-	for i, pending := range t.pending {
-		data := pending.Data()
-		if toolName(data) == name && data.Object("callProviderMetadata").Object(metaKey).Text("agentName") == agent {
-			p = pending
-			t.pending = append(t.pending[:i:i], t.pending[i+1:]...)
-			break
-		}
+	if i >= 0 {
+		p = t.pending[i]
+		t.pending = slices.Delete(t.pending, i, i+1)
+	} else {
+		d.problem(line, "tool %q ended and was not started: its input is unknown", name)
+		p = d.call("", step, orNull(nil))
 	}
-	if p == nil {
-		d.problem(line, fmt.Sprintf("tool %q ended and was not started: its input is unknown", name))
-		data := toolPart(name, spans.DeriveID("call_", d.at, d.s.Row.ID, strconv.FormatInt(t.index, 10), strconv.Itoa(t.calls)), session.StateInputAvailable)
-		t.calls++
-		data.Set("input", json.RawMessage("null"))
-		data.Set("callProviderMetadata", rows.Object{{Key: metaKey, Value: rows.Object{{Key: "agentName", Value: raw(agent)}}.JSON()}})
-		p = t.m.Part(data, d.at)
-	}
-	output := step.Get("result")
-	if output == nil {
-		output = json.RawMessage("null")
-	}
-	p.Set(withResult(p.Data(), output))
+	p.Set(withResult(p.Data(), orNull(step.Get("result"))))
 	p.Touch(d.at)
-	note.Set("part", p.Row.Index)
 }
 
 // The texts in which the Agents SDK, which skillet is built on, gives the model an error and
@@ -393,11 +302,11 @@ const (
 // withResult gives a call its result, before what is not the call's.
 func withResult(data rows.Object, output json.RawMessage) rows.Object {
 	own := data.Get("callProviderMetadata")
-	data = data.Without("callProviderMetadata")
 	text, _ := rows.Text(output)
 	if text == noResult {
-		return append(data, rows.Object{{Key: "callProviderMetadata", Value: own}}...)
+		return data
 	}
+	data = data.Without("callProviderMetadata")
 	if details, failed := strings.CutPrefix(text, failedText); failed {
 		data.Set("state", session.StateOutputError)
 		data.Set("errorText", details)
@@ -415,28 +324,20 @@ func withResult(data rows.Object, output json.RawMessage) rows.Object {
 	return data
 }
 
+// final ends the turn with a result, which is a text of its own unless it repeats what was said.
 func (d *logDecoder) final(e rows.Object) {
 	t := d.turn
 	t.flush()
 	t.done = true
-	var note rows.Object
-	note.Set("at", d.at)
 	text := e.Object("finalResult").Text("text")
-	if text != saidLast(t.m) && text != saidAll(t.m) && text != noResponse {
-		d.reasoning(t, d.store.text(), d.at)
-		note.Set("part", t.m.Part(textPart("text", text), d.at).Row.Index)
-	} else if text != saidLast(t.m) {
-		note.Set("text", text)
-	}
-	if v := e.Object("finalResult").Get("jobIds"); v != nil {
-		note.Set("jobIds", v)
+	if last, all := said(t.m); text != last && text != all && text != noResponse {
+		d.reasoning(d.store.text())
+		t.m.Part(rows.TextPart("text", text), d.at)
 	}
 	if spec := e.Text("model"); spec != "" {
-		note.Set("model", spec)
 		t.model = new(parseModel(spec))
-		d.s.Row.ModelJSON = new(string(raw(t.model)))
+		d.s.Row.ModelJSON = new(string(rows.Raw(t.model)))
 	}
-	d.note(e, finalResult, note)
 }
 
 const noResponse = "[no response]"
@@ -449,43 +350,30 @@ func parseModel(spec string) session.Model {
 	return session.Model{ModelID: spec}
 }
 
-func modelSpec(m session.Model) string {
-	if m.ProviderID == "" {
-		return m.ModelID
-	}
-	return m.ProviderID + "/" + m.ModelID
-}
-
-// saidLast and saidAll are what a final result may repeat.
-func saidLast(m *rows.Message) string {
-	text := ""
-	for _, p := range m.Parts() {
-		if p.Row.Type == "text" {
-			text = p.Data().Text("text")
-		}
-	}
-	return strings.TrimSpace(text)
-}
-
-func saidAll(m *rows.Message) string {
+// said returns the last text of a message, and all of them together: a final result may repeat
+// either.
+func said(m *rows.Message) (last, all string) {
 	var b strings.Builder
 	for _, p := range m.Parts() {
 		if p.Row.Type == "text" {
-			b.WriteString(p.Data().Text("text"))
+			last = p.Data().Text("text")
+			b.WriteString(last)
 		}
 	}
-	return strings.TrimSpace(b.String())
+	return strings.TrimSpace(last), strings.TrimSpace(b.String())
 }
 
 // close ends the turn.
 func (d *logDecoder) close() {
 	t := d.turn
-	d.turn = nil
 	if t == nil {
 		return
 	}
 	t.flush()
-	d.reasoning(t, d.store.rest(), t.m.Row.UpdatedAt)
+	d.turn = nil
+	for _, text := range d.store.rest() {
+		t.m.Part(rows.TextPart("reasoning", text), t.m.Row.UpdatedAt)
+	}
 	if t.model != nil {
 		t.m.SetMeta("model", t.model)
 	}
@@ -497,95 +385,4 @@ func (d *logDecoder) close() {
 		trace.EndReason = semconv.EndFinish
 	}
 	t.m.SetMeta("agenttrace", trace)
-	t.m.SetMeta(metaKey, rows.Object{{Key: "log", Value: raw(t.entries)}})
-}
-
-// stepOf makes the entry again that a note was taken of.
-func stepOf(noted rows.Object, part func(int64) rows.Object) (rows.Object, bool) {
-	if e := noted.Object("entry"); e != nil {
-		return e, true
-	}
-	typ := noted.Text("type")
-	data := rows.Object{}
-	if at := noted.Get("part"); at != nil {
-		if data = part(number(at)); data == nil {
-			return nil, false
-		}
-	}
-	var e rows.Object
-	timestamp := raw(formatTime(number(noted.Get("at"))))
-	if typ == finalResult {
-		var result rows.Object
-		switch {
-		case noted.Has("text"):
-			result.Set("text", noted.Text("text"))
-		case noted.Get("part") != nil:
-			result.Set("text", data.Text("text"))
-		default:
-			result.Set("text", lastText(part))
-		}
-		if v := noted.Get("jobIds"); v != nil {
-			result.Set("jobIds", v)
-		}
-		e.Set("kind", finalResult)
-		e.Set("finalResult", result)
-		e.Set("timestamp", timestamp)
-		if v := noted.Get("model"); v != nil {
-			e.Set("model", v)
-		}
-		return e, true
-	}
-	step, ok := stepResult(typ, data, noted)
-	e.Set("kind", stepEntry)
-	e.Set("stepResult", step)
-	e.Set("timestamp", timestamp)
-	return e, ok
-}
-
-func lastText(part func(int64) rows.Object) string {
-	text := ""
-	for i := int64(0); ; i++ {
-		data := part(i)
-		if data == nil {
-			return strings.TrimSpace(text)
-		}
-		if data.Text("type") == "text" {
-			text = data.Text("text")
-		}
-	}
-}
-
-func stepResult(typ string, data, noted rows.Object) (step rows.Object, ok bool) {
-	own := data.Object("callProviderMetadata").Object(metaKey)
-	switch typ {
-	case textStep:
-		text := data.Text("text")
-		from, n := number(noted.Get("from")), number(noted.Get("text"))
-		if size := int64(len(text)); from < 0 || n < 0 || from > size || n > size-from {
-			return nil, false
-		}
-		step.Set("type", typ)
-		step.Set("text", text[from:from+n])
-	case toolStart:
-		arguments := own.Get("arguments")
-		if arguments == nil {
-			arguments = raw(string(data.Get("input")))
-		}
-		step.Set("type", typ)
-		step.Set("agentName", own.Text("agentName"))
-		step.Set("toolName", toolName(data))
-		step.Set("toolArgumentsStr", arguments)
-	case toolEnd:
-		output := data.Get("output")
-		if output == nil {
-			return nil, false
-		}
-		step.Set("type", typ)
-		step.Set("agentName", own.Text("agentName"))
-		step.Set("toolName", toolName(data))
-		step.Set("result", output)
-	default:
-		step = data.Object("data")
-	}
-	return step, step != nil
 }

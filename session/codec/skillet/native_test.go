@@ -310,8 +310,10 @@ func TestDecodeItems(t *testing.T) {
 	if err := skillet.EncodeFile(out, s, skillet.Key{}); err != nil {
 		t.Fatal(err)
 	}
-	if diff := gocmp.Diff(items(t, path)[:12], items(t, out)); diff != "" {
-		t.Errorf("written again (-want +got):\n%s", diff)
+	// No item says that there was a compaction but the one of the provider, which is encrypted.
+	want = slices.DeleteFunc(want, func(line string) bool { return strings.HasPrefix(line, "  data-compaction") })
+	if diff := gocmp.Diff(want, story(only(t, skillet.DecodeFile(out, skillet.Key{}, nil)).Transcript)); diff != "" {
+		t.Errorf("written and read (-want +got):\n%s", diff)
 	}
 }
 

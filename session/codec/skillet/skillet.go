@@ -24,11 +24,11 @@
 //
 // # Writing
 //
-// The log knows no step for reasoning, files of the assistant, data parts or
-// compactions, and the store none for data parts; neither has a place for what
-// belongs to others. They are left out, and [Explain] lists them. A session that
-// came from a log or from the store, and that nothing has changed since, is
-// written there as it was.
+// Both are written from the rows alone. The log has no step for reasoning, files of
+// the assistant, data parts or compactions, and the store no item for data parts;
+// neither has a place for what belongs to others. They are left out, and [Explain]
+// lists them. What no row has is not written again: how a stream was cut into
+// steps, the ids of jobs, and the ids that a provider gave its items.
 package skillet
 
 import (
@@ -48,12 +48,14 @@ import (
 )
 
 const (
-	// metaKey is the key of metadata_json under which stands what rows do not say.
+	// metaKey is the key of metadata_json with the names of the conversation.
 	metaKey   = "skillet"
 	agentName = "skillet"
 
 	logsDir      = ".agent_session_logs"
 	databaseFile = ".agent_sessions.sqlite"
+
+	contentPart = "data-content" // content of a message that has no part of its own
 )
 
 // Key names a conversation. A user's id is an e-mail address.
@@ -102,7 +104,7 @@ func (k Key) sessionID() string {
 
 // keyOf returns the names that a session is written under.
 func keyOf(s *session.Session, given Key) Key {
-	meta := object(s.MetadataJSON)
+	meta := rows.Read(s.MetadataJSON)
 	k := Key{meta.Text("user_id"), meta.Object(metaKey).Text("session_name")}
 	if k.UserID == "" {
 		k.UserID = meta.Object(metaKey).Text("user")
@@ -143,63 +145,18 @@ func parseTime(s string) (int64, bool) {
 	return t.UnixMilli(), err == nil
 }
 
-// object reads text that is a JSON object; the empty object when it is none.
-func object(text string) rows.Object {
-	o, err := rows.Parse([]byte(text))
-	if err != nil {
-		return rows.Object{}
+func orNull(v json.RawMessage) json.RawMessage {
+	if v == nil {
+		return json.RawMessage("null")
 	}
-	return o
-}
-
-func raw(v any) json.RawMessage {
-	b, _ := rows.Marshal(v) // strings, numbers and what came from JSON always have JSON
-	return b
-}
-
-// textPart is a text or reasoning part.
-func textPart(partType, text string) rows.Object {
-	var o rows.Object
-	o.Set("type", partType)
-	o.Set("text", text)
-	return o
-}
-
-// dataPart is a data part.
-func dataPart(partType string, data json.RawMessage) rows.Object {
-	var o rows.Object
-	o.Set("type", partType)
-	o.Set("data", data)
-	return o
-}
-
-// toolPart begins the data of a tool part.
-func toolPart(name, callID, state string) rows.Object {
-	var o rows.Object
-	if name == "" {
-		o.Set("type", "dynamic-tool")
-		o.Set("toolName", name)
-	} else {
-		o.Set("type", "tool-"+name)
-	}
-	o.Set("toolCallId", callID)
-	o.Set("state", state)
-	return o
-}
-
-// toolName returns the name of the tool that a tool part calls.
-func toolName(data rows.Object) string {
-	if name, ok := strings.CutPrefix(data.Text("type"), "tool-"); ok {
-		return name
-	}
-	return data.Text("toolName")
+	return v
 }
 
 // contentParts returns the parts of a user's content: a text, or input_text,
 // input_image, input_file and audio.
 func contentParts(content json.RawMessage) (parts []rows.Object) {
 	if s, ok := rows.Text(content); ok {
-		return []rows.Object{textPart("text", s)}
+		return []rows.Object{rows.TextPart("text", s)}
 	}
 	for _, v := range rows.Elements(content) {
 		c, err := rows.Parse(v)
@@ -209,7 +166,7 @@ func contentParts(content json.RawMessage) (parts []rows.Object) {
 		part := rows.Object(nil)
 		switch c.Text("type") {
 		case "input_text", "output_text", "text":
-			part = textPart("text", c.Text("text"))
+			part = rows.TextPart("text", c.Text("text"))
 		case "input_image":
 			if url := c.Text("image"); url != "" {
 				part = filePart(url, "image/*", "")
@@ -228,7 +185,7 @@ func contentParts(content json.RawMessage) (parts []rows.Object) {
 			}
 		}
 		if part == nil {
-			part = dataPart("data-content", v)
+			part = rows.DataPart(contentPart, v)
 		}
 		parts = append(parts, part)
 	}
@@ -243,75 +200,59 @@ func filePart(url, mediaType, filename string) rows.Object {
 			mediaType = t
 		}
 	}
-	var o rows.Object
-	o.Set("type", "file")
-	o.Set("mediaType", mediaType)
-	if filename != "" {
-		o.Set("filename", filename)
-	}
-	o.Set("url", url)
-	return o
+	return rows.FilePart(mediaType, filename, url)
 }
 
-// content is what a user's parts are in skillet's words, and how many of them
-// have none.
-func content(parts []rows.Object) (list []rows.Object, lost int) {
-	list = make([]rows.Object, 0, len(parts))
+// content is what a user's parts are in skillet's words. What it has no word for is left out.
+func content(parts []rows.Object) []rows.Object {
+	list := make([]rows.Object, 0, len(parts))
 	for _, p := range parts {
-		var o rows.Object
 		switch p.Text("type") {
 		case "text":
-			o.Set("type", "input_text")
-			o.Set("text", p.Text("text"))
+			list = append(list, rows.Of("type", "input_text", "text", p.Text("text")))
 		case session.TypeWithheld:
-			o.Set("type", "input_text")
-			o.Set("text", codec.WithheldText)
+			list = append(list, rows.Of("type", "input_text", "text", codec.WithheldText))
 		case "file":
-			url := p.Text("url")
-			if audio, ok := strings.CutPrefix(url, "data:audio/"); ok {
-				if format, base64, ok := strings.Cut(audio, ";base64,"); ok {
-					o.Set("type", "audio")
-					o.Set("audio", base64)
-					o.Set("format", format)
-					break
-				}
+			list = append(list, fileContent(p))
+		case contentPart:
+			if o := p.Object("data"); o != nil {
+				list = append(list, o)
 			}
-			if strings.HasPrefix(p.Text("mediaType"), "image/") {
-				o.Set("type", "input_image")
-				o.Set("image", url)
-				break
-			}
-			o.Set("type", "input_file")
-			o.Set("file", url)
-			if name := p.Text("filename"); name != "" {
-				o.Set("filename", name)
-			}
-		case "data-content":
-			o = p.Object("data")
 		}
-		if o == nil {
-			lost++
-			continue
-		}
-		list = append(list, o)
 	}
-	return list, lost
+	return list
+}
+
+func fileContent(p rows.Object) rows.Object {
+	url := p.Text("url")
+	if audio, ok := strings.CutPrefix(url, "data:audio/"); ok {
+		if format, base64, ok := strings.Cut(audio, ";base64,"); ok {
+			return rows.Of("type", "audio", "audio", base64, "format", format)
+		}
+	}
+	if strings.HasPrefix(p.Text("mediaType"), "image/") {
+		return rows.Of("type", "input_image", "image", url)
+	}
+	o := rows.Of("type", "input_file", "file", url)
+	if name := p.Text("filename"); name != "" {
+		o.Set("filename", name)
+	}
+	return o
 }
 
 // input is the userInput, or the content of an item, that parts are: the text
 // itself when it is all.
 func input(parts []rows.Object) json.RawMessage {
 	if len(parts) == 1 && parts[0].Text("type") == "text" {
-		return raw(parts[0].Text("text"))
+		return rows.Raw(parts[0].Text("text"))
 	}
-	list, _ := content(parts)
-	return raw(list)
+	return rows.Raw(content(parts))
 }
 
 func partsOf(m *session.MessageAndParts) []rows.Object {
 	all := make([]rows.Object, len(m.Parts))
 	for i := range m.Parts {
-		all[i] = object(m.Parts[i].DataJSON)
+		all[i] = rows.Read(m.Parts[i].DataJSON)
 	}
 	return all
 }

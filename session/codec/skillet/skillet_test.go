@@ -9,6 +9,7 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -135,12 +136,22 @@ func TestDecodeSamples(t *testing.T) {
 	}
 }
 
+// expressed is a log or an item without what no row of a session expresses: ids of jobs, and
+// the ids that a provider gives its items.
+func expressed(text string) string {
+	return regexp.MustCompile(`,"jobIds":\["\w+"\]|"id":"(rs|fc)_\d",`).ReplaceAllString(text, "")
+}
+
 func TestSamplesComeOutAsTheyWere(t *testing.T) {
-	wantLog, wantItems := readFile(t, sampleLog), items(t, sampleDB)
+	log, wantItems := readFile(t, sampleLog), items(t, sampleDB)
+	wantLog := expressed(log)
+	for i := range wantItems {
+		wantItems[i] = expressed(wantItems[i])
+	}
 	for name, s := range map[string]*codec.Session{
 		"log":    only(t, skillet.DecodeFile(sampleLog, skillet.Key{}, nil)),
 		"both":   only(t, skillet.DecodeFile(stateDir, skillet.Key{}, nil)),
-		"stream": only(t, skillet.Decode(strings.NewReader(wantLog), skillet.Key{}, nil)),
+		"stream": only(t, skillet.Decode(strings.NewReader(log), skillet.Key{}, nil)),
 	} {
 		if diff := cmp.Diff(wantLog, encode(t, s)); diff != "" {
 			t.Errorf("%s: log (-want +got):\n%s", name, diff)
@@ -161,7 +172,7 @@ func TestSamplesComeOutAsTheyWere(t *testing.T) {
 	}
 }
 
-// A conversation that was read from both goes back to both. The log is the same.
+// A conversation that was read from both goes back to both. The log says the same.
 // The store is what the model would be sent of the whole history, which is more
 // than the sample's store has: it holds the first turn only.
 func TestBothGoBackToBoth(t *testing.T) {
@@ -171,7 +182,7 @@ func TestBothGoBackToBoth(t *testing.T) {
 		t.Fatal(err)
 	}
 	log := filepath.Join(dir, strings.TrimPrefix(sampleLog, stateDir))
-	if diff := cmp.Diff(readFile(t, sampleLog), readFile(t, log)); diff != "" {
+	if diff := cmp.Diff(expressed(readFile(t, sampleLog)), readFile(t, log)); diff != "" {
 		t.Errorf("log (-want +got):\n%s", diff)
 	}
 	const at = "john@example.com session_2026-05-27T20:11:02.482Z_ab12 "
@@ -307,8 +318,9 @@ func TestDecodeStories(t *testing.T) {
 				t.Errorf("problems (-want +got):\n%s", diff)
 			}
 			if tt.problems == nil {
-				if diff := cmp.Diff(tt.in, encode(t, s)); diff != "" {
-					t.Errorf("written (-want +got):\n%s", diff)
+				again := only(t, skillet.Decode(strings.NewReader(encode(t, s)), skillet.Key{}, p.report))
+				if diff := cmp.Diff(tt.want, story(again.Transcript)); diff != "" || p != nil {
+					t.Errorf("written and read (-want +got):\n%s%s", diff, p)
 				}
 			}
 		})

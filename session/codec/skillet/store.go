@@ -101,14 +101,15 @@ func writeStore(path string, c conversation, replace bool, last func() error) (e
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	defer end(&err)
+	key := []any{c.key.UserID, c.key.SessionName}
 	if replace {
-		if err := sqlitex.Execute(conn, deleteItems, &sqlitex.ExecOptions{Args: []any{c.key.UserID, c.key.SessionName}}); err != nil {
+		if err := sqlitex.Execute(conn, deleteItems, &sqlitex.ExecOptions{Args: key}); err != nil {
 			return fmt.Errorf("write session_items of %s: %w", path, err)
 		}
 	}
 	there := int64(0)
 	err = sqlitex.Execute(conn, countItems, &sqlitex.ExecOptions{
-		Args:       []any{c.key.UserID, c.key.SessionName},
+		Args:       key,
 		ResultFunc: func(stmt *sqlite.Stmt) error { there = stmt.ColumnInt64(0); return nil },
 	})
 	switch {
@@ -118,7 +119,7 @@ func writeStore(path string, c conversation, replace bool, last func() error) (e
 		return fmt.Errorf("write %s: session %q of user %q: %w", path, c.key.SessionName, c.key.UserID, fs.ErrExist)
 	}
 	for _, i := range c.items {
-		err := sqlitex.Execute(conn, insertItem, &sqlitex.ExecOptions{Args: []any{c.key.UserID, c.key.SessionName, i.at, i.text}})
+		err := sqlitex.Execute(conn, insertItem, &sqlitex.ExecOptions{Args: append(key[:2:2], i.at, i.text)})
 		if err != nil {
 			return fmt.Errorf("write session_items of %s: %w", path, err)
 		}

@@ -31,6 +31,25 @@ type Field struct {
 // value is the empty object.
 type Object []Field
 
+// Of returns the object of the keys and values, which alternate. Values are marshaled as by
+// [Object.Set].
+func Of(pairs ...any) Object {
+	o := make(Object, 0, len(pairs)/2)
+	for i := 0; i < len(pairs); i += 2 {
+		o.Set(pairs[i].(string), pairs[i+1])
+	}
+	return o
+}
+
+// Read is [Parse] for the columns of rows: what is not an object is the empty one.
+func Read(text string) Object {
+	o, err := Parse([]byte(text))
+	if err != nil {
+		return Object{}
+	}
+	return o
+}
+
 // Parse reads text that is one JSON object. Of a key that is there twice the
 // last value stands, in the place of the first. It does not retain text.
 func Parse(text []byte) (Object, error) { return parse(text, false) }
@@ -270,6 +289,12 @@ func (o Object) MarshalJSON() ([]byte, error) {
 func (o Object) JSON() json.RawMessage {
 	b, _ := o.MarshalJSON() // keys are strings, which always have JSON
 	return b
+}
+
+// Raw is [Marshal] for strings, numbers and what came from JSON, which always have JSON.
+func Raw(v any) json.RawMessage {
+	raw, _ := Marshal(v)
+	return raw
 }
 
 // Marshal is json.Marshal that leaves <, > and & as they are.
