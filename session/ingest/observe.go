@@ -218,12 +218,13 @@ func observation(f *fact.Fact, d *dialect.Dialect) store.Observation {
 	return o
 }
 
-// callOfModel says by which model a span of a call may be found beside another
-// instrumentation's of the same call. A span that says nothing but that there was a
-// call, in a trace of its own, is the library's of the provider: a framework lost the
-// context on the way to it.
+// callOfModel notes by which program and model a span of a call may be found beside
+// another instrumentation's of the same call. A span that reports nothing but that there
+// was a call, in a trace of its own, is the library's of the provider: a framework lost
+// the context on the way to it. Both run in one program: agents that call the same model
+// at the same time do not share their calls.
 func callOfModel(f *fact.Fact, o *store.Observation) {
-	call := store.ModelCallPrefix + f.Model.ModelID
+	call := store.ModelCallPrefix + f.Service + "/" + f.Model.ModelID
 	if assemble.IsOrphan(f) {
 		o.Call = call
 		return

@@ -168,9 +168,9 @@ type OrphanCall struct {
 }
 
 // ModelCallPrefix begins what stands for the id of a call in [Observation] where a
-// model is called and no tool: the rest is the model. A framework's span of the call
-// announces it, and the span of the provider's own library, in a trace of its own,
-// is the orphan. The one happened while the other did.
+// model is called and no tool: the rest is the program and the model. A framework's span
+// of the call requests it, and the span of the provider's own library, in a trace of its
+// own, is the orphan. The one happened while the other did.
 const ModelCallPrefix = "model:"
 
 // ClockTick is by how much the times of two instrumentations of one process may
