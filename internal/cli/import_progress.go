@@ -9,6 +9,7 @@ import (
 
 	"github.com/charmbracelet/x/term"
 
+	"github.com/agenttrace/agenttrace/session/importer"
 	"github.com/agenttrace/agenttrace/session/inspect"
 )
 
@@ -26,7 +27,7 @@ type progress struct {
 	shown       bool
 }
 
-func newProgress(w io.Writer, inputs []input) *progress {
+func newProgress(w io.Writer, inputs []importer.Input) *progress {
 	p := &progress{w: w, width: 80}
 	if f, ok := w.(*os.File); ok {
 		if width, _, err := term.GetSize(f.Fd()); err == nil && width > 0 {
@@ -34,27 +35,27 @@ func newProgress(w io.Writer, inputs []input) *progress {
 		}
 	}
 	for _, in := range inputs {
-		if in.size == 0 && in.err == nil {
+		if in.Size == 0 && in.Err == nil {
 			p.total = 0 // nobody knows when standard input ends
 			return p
 		}
-		p.total += in.size
+		p.total += in.Size
 	}
 	return p
 }
 
-func (p *progress) begin(in input) {
+func (p *progress) Begin(in importer.Input) {
 	if p != nil {
-		p.name = in.name
+		p.name = in.Name
 		// Of what is read by its path nothing was counted.
 		p.read = max(p.read, p.begun)
-		p.begun += in.size
+		p.begun += in.Size
 		p.uncounted = true
 	}
 }
 
-// reader counts what is read of r.
-func (p *progress) reader(r io.Reader) io.Reader {
+// Reader counts what is read of r.
+func (p *progress) Reader(r io.Reader) io.Reader {
 	if p == nil {
 		return r
 	}
@@ -74,8 +75,8 @@ func (r progressReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// stored says that a session was stored.
-func (p *progress) stored() {
+// Stored says that a session was stored.
+func (p *progress) Stored() {
 	if p != nil {
 		p.sessions++
 		p.redraw()
@@ -95,8 +96,8 @@ func (p *progress) draw() {
 	fmt.Fprintf(p.w, "\r\x1b[K%s", p.line())
 }
 
-// unread says that the rest is read in a way that nobody counts.
-func (p *progress) unread() {
+// Uncounted says that the rest is read in a way that nobody counts.
+func (p *progress) Uncounted() {
 	if p != nil {
 		p.uncounted = true
 	}

@@ -6,14 +6,16 @@ import (
 	"io"
 	"strings"
 	"testing"
+
+	"github.com/agenttrace/agenttrace/session/importer"
 )
 
 // TestProgress has a line that fits the terminal, and makes room for messages.
 func TestProgress(t *testing.T) {
 	var out bytes.Buffer
-	p := newProgress(&out, []input{{name: "a", size: 3_000_000}, {name: "gone", err: errors.New("gone")}, {name: "b", size: 1_000_000}})
-	p.begin(input{name: "a\x1b[31m.json"})
-	_ = p.reader(strings.NewReader(""))
+	p := newProgress(&out, []importer.Input{{Name: "a", Size: 3_000_000}, {Name: "gone", Err: errors.New("gone")}, {Name: "b", Size: 1_000_000}})
+	p.Begin(importer.Input{Name: "a\x1b[31m.json"})
+	_ = p.Reader(strings.NewReader(""))
 	p.read = 1_000_000
 	if got, want := p.line(), "[=====               ]  25% of 4.0 MB  a"; !strings.HasPrefix(got, want) || strings.ContainsRune(got, '\x1b') {
 		t.Errorf("line %q, want %q", got, want)
@@ -23,7 +25,7 @@ func TestProgress(t *testing.T) {
 		t.Errorf("line %q is %d wide", got, len(got))
 	}
 	p.width = 80
-	if _, err := io.Copy(io.Discard, p.reader(strings.NewReader("text"))); err != nil || p.read != 1_000_004 {
+	if _, err := io.Copy(io.Discard, p.Reader(strings.NewReader("text"))); err != nil || p.read != 1_000_004 {
 		t.Errorf("read %d: %v", p.read, err)
 	}
 	if out.Len() == 0 {
@@ -37,9 +39,9 @@ func TestProgress(t *testing.T) {
 	}
 
 	// What has no known size has no share.
-	p = newProgress(&out, []input{{name: "standard input"}, {name: "b", size: 10}})
-	p.begin(input{name: "standard input"})
-	_ = p.reader(strings.NewReader(""))
+	p = newProgress(&out, []importer.Input{{Name: "standard input"}, {Name: "b", Size: 10}})
+	p.Begin(importer.Input{Name: "standard input"})
+	_ = p.Reader(strings.NewReader(""))
 	p.read = 2_500_000
 	if got, want := p.line(), "2.5 MB  standard input"; got != want {
 		t.Errorf("line %q, want %q", got, want)
@@ -47,17 +49,17 @@ func TestProgress(t *testing.T) {
 
 	// Of what is read by its path, only the sessions are counted.
 	p.sessions = 2
-	p.unread()
+	p.Uncounted()
 	if got, want := p.line(), "reading  2 sessions  standard input"; got != want {
 		t.Errorf("line %q, want %q", got, want)
 	}
 
 	var none *progress
-	none.unread()
-	none.stored()
-	none.begin(input{})
+	none.Uncounted()
+	none.Stored()
+	none.Begin(importer.Input{})
 	none.clear()
-	if r := strings.NewReader(""); none.reader(r) != r {
+	if r := strings.NewReader(""); none.Reader(r) != r {
 		t.Error("no progress wraps the reader")
 	}
 }

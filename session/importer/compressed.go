@@ -1,4 +1,4 @@
-package cli
+package importer
 
 import (
 	"bufio"
@@ -28,13 +28,13 @@ var packings = []struct {
 // maxWindow is how much memory a packed file may ask for to be unpacked.
 const maxWindow = 256 << 20
 
-// unpacked returns what is compressed in r, where that is a format of sessions or a
+// decompressed returns what is compressed in r, where that is a format of sessions or a
 // database; nil where nothing is compressed, and for telemetry, whose reader does it
 // itself. What is damaged ends there, and is counted as damage.
-func (im *importer) unpacked(r *bufio.Reader, t *tally) (*bufio.Reader, error) {
+func (im *Importer) decompressed(r *bufio.Reader, t *Tally) (*bufio.Reader, error) {
 	head, _ := r.Peek(otlpfile.SniffSize) // an error shows at the next read
 	for _, p := range packings {
-		if !bytes.HasPrefix(head, []byte(p.magic)) || im.format == nil && !holdsSessions(head, p.open) {
+		if !bytes.HasPrefix(head, []byte(p.magic)) || im.options.Format == nil && !holdsSessions(head, p.open) {
 			continue
 		}
 		z, err := p.open(r)

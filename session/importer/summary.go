@@ -1,28 +1,25 @@
-package cli
+package importer
 
 import (
 	"cmp"
 	"fmt"
-	"io"
-	"maps"
 	"slices"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session/ingest"
-	"github.com/agenttrace/agenttrace/session/inspect"
 )
 
-// importSummary is what import prints.
-type importSummary struct {
+// Summary is what import prints.
+type Summary struct {
 	Store string   `json:"store"`
-	Files []*tally `json:"files"`
-	Total tally    `json:"total"`
+	Files []*Tally `json:"files"`
+	Total Tally    `json:"total"`
 	// Notices are what is doubtful in sessions that telemetry was read of.
 	Notices []string `json:"notices,omitempty"`
 }
 
-// tally counts what became of a file.
-type tally struct {
+// Tally counts what became of a file.
+type Tally struct {
 	File   string `json:"file,omitempty"`
 	Format string `json:"format,omitempty"`
 	// Spans and Records were read; Accepted and Ignored add up to them. Pending are
@@ -58,15 +55,15 @@ type tally struct {
 	// Dialects says which dialects recognized how many.
 	Dialects map[string]int `json:"dialects,omitempty"`
 	// Unrecognized counts what no dialect of a client knows, by the scope that made it.
-	Unrecognized []scopeTally `json:"unrecognized,omitempty"`
+	Unrecognized []ScopeTally `json:"unrecognized,omitempty"`
 	// Sessions are those that were touched.
-	Sessions sessionSet `json:"sessions,omitempty"`
+	Sessions SessionSet `json:"sessions,omitempty"`
 	Error    string     `json:"error,omitempty"`
 }
 
-// scopeTally counts the spans and records of an instrumentation scope that no dialect
+// ScopeTally counts the spans and records of an instrumentation scope that no dialect
 // knows. Read are those that the generic reading found something of a session in.
-type scopeTally struct {
+type ScopeTally struct {
 	Scope   string `json:"scope"`
 	Version string `json:"version,omitempty"`
 	Spans   int    `json:"spans"`
@@ -75,8 +72,8 @@ type scopeTally struct {
 }
 
 // addScope adds the counts of a scope, in order of name and version.
-func (t *tally) addScope(o scopeTally) {
-	i, known := slices.BinarySearchFunc(t.Unrecognized, o, func(a, b scopeTally) int {
+func (t *Tally) addScope(o ScopeTally) {
+	i, known := slices.BinarySearchFunc(t.Unrecognized, o, func(a, b ScopeTally) int {
 		return cmp.Or(strings.Compare(a.Scope, b.Scope), strings.Compare(a.Version, b.Version))
 	})
 	if !known {
@@ -87,13 +84,13 @@ func (t *tally) addScope(o scopeTally) {
 	s.Spans, s.Records, s.Read = s.Spans+o.Spans, s.Records+o.Records, s.Read+o.Read
 }
 
-// sessionSet is a set of session ids. Its JSON is how many there are.
-type sessionSet map[string]struct{}
+// SessionSet is a set of session ids. Its JSON is how many there are.
+type SessionSet map[string]struct{}
 
-func (s sessionSet) MarshalJSON() ([]byte, error) { return fmt.Append(nil, len(s)), nil }
+func (s SessionSet) MarshalJSON() ([]byte, error) { return fmt.Append(nil, len(s)), nil }
 
 // add counts what ingestion reports.
-func (t *tally) add(r ingest.Report) {
+func (t *Tally) add(r ingest.Report) {
 	t.Spans += r.Spans
 	t.Records += r.Records
 	t.Accepted += r.Accepted
@@ -104,14 +101,14 @@ func (t *tally) add(r ingest.Report) {
 	t.Redacted += r.Redacted
 	t.addDialects(r.Dialects)
 	for scope, c := range r.Unrecognized {
-		t.addScope(scopeTally{scope.Name, scope.Version, c.Spans, c.Records, c.Read})
+		t.addScope(ScopeTally{scope.Name, scope.Version, c.Spans, c.Records, c.Read})
 	}
 	for _, id := range r.Sessions {
 		t.addSession(id)
 	}
 }
 
-func (t *tally) addDialects(counts map[string]int) {
+func (t *Tally) addDialects(counts map[string]int) {
 	for name, n := range counts {
 		if t.Dialects == nil {
 			t.Dialects = map[string]int{}
@@ -120,15 +117,15 @@ func (t *tally) addDialects(counts map[string]int) {
 	}
 }
 
-func (t *tally) addSession(id string) {
+func (t *Tally) addSession(id string) {
 	if t.Sessions == nil {
-		t.Sessions = sessionSet{}
+		t.Sessions = SessionSet{}
 	}
 	t.Sessions[id] = struct{}{}
 }
 
 // include adds the counts of a file to those of all.
-func (t *tally) include(o *tally) {
+func (t *Tally) include(o *Tally) {
 	t.Spans += o.Spans
 	t.Records += o.Records
 	t.Accepted += o.Accepted
@@ -154,74 +151,15 @@ func (t *tally) include(o *tally) {
 	}
 }
 
-func (s *importSummary) print(w io.Writer) error {
-	var b strings.Builder
-	for _, t := range s.Files {
-		if t.Error == "" || t.Spans+t.Records+t.Damaged+t.Joined+len(t.Sessions) > 0 {
-			t.print(&b, t.File)
-		}
-	}
-	if len(s.Files) > 1 {
-		s.Total.print(&b, "total")
-	}
-	const maximum = 20
-	for _, line := range s.Notices[:min(maximum, len(s.Notices))] {
-		b.WriteString(line + "\n")
-	}
-	if more := len(s.Notices) - maximum; more > 0 {
-		fmt.Fprintf(&b, "%s more; agenttrace check lists them\n", counted(more, "notice"))
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
-// print writes what is not 0, for most counts are.
-func (t *tally) print(b *strings.Builder, name string) {
-	fmt.Fprintf(b, "%s: ", inspect.Sanitize(name))
-	telemetry := t.Spans+t.Records > 0 || t.Format == "otlp" || t.Format == "spool"
-	if telemetry {
-		fmt.Fprintf(b, "%s, %s", counted(t.Spans, "span"), counted(t.Records, "log record"))
-		if t.Whole {
-			b.WriteString(", ")
-		}
-	}
+// empty says why an input without an error gave nothing, or "" if it gave something.
+func (t *Tally) empty() string {
 	switch {
-	case !t.Whole && !telemetry:
-		b.WriteString("nothing")
+	case t.Spans+t.Records+t.Damaged+t.Joined+len(t.Sessions) > 0:
+		return ""
 	case t.Whole:
-		fmt.Fprintf(b, "%s, %s, %s", counted(len(t.Sessions), "session"), counted(t.Messages, "message"), counted(t.Parts, "part"))
+		return "there is no session in it"
+	case t.Format == "":
+		return "there is nothing in it"
 	}
-	for _, c := range []struct {
-		n    int64
-		what string
-	}{
-		{int64(t.Accepted), "accepted"}, {t.Pending, "pending"}, {int64(t.Ignored), "ignored"}, {int64(t.Malformed), "malformed"},
-		{int64(t.Unchanged), "unchanged"}, {t.Refused, "refused"}, {int64(t.Joined), "merged with telemetry"}, {int64(t.Redacted), "redacted"},
-		{int64(t.Skipped), "skipped"}, {int64(t.Damaged), "damaged"},
-	} {
-		if c.n > 0 {
-			fmt.Fprintf(b, ", %d %s", c.n, c.what)
-		}
-	}
-	if len(t.Sessions) > 0 && !t.Whole {
-		fmt.Fprintf(b, "; %s", counted(len(t.Sessions), "session"))
-	}
-	b.WriteByte('\n')
-	for i, name := range slices.Sorted(maps.Keys(t.Dialects)) {
-		fmt.Fprintf(b, "%s%s %d", []string{"  ", ", "}[min(i, 1)], name, t.Dialects[name])
-	}
-	if len(t.Dialects) > 0 {
-		b.WriteByte('\n')
-	}
-	for _, s := range t.Unrecognized {
-		if s.Read == 0 {
-			continue // most of these are no agents
-		}
-		name := strings.TrimSpace(inspect.Sanitize(s.Scope + " " + s.Version))
-		if name == "" {
-			name = "without a name"
-		}
-		fmt.Fprintf(b, "  no dialect knows scope %s: %s, %s, %d read by their attributes' names (generic reading)\n",
-			name, counted(s.Spans, "span"), counted(s.Records, "log record"), s.Read)
-	}
+	return "there are no spans or log records in it"
 }

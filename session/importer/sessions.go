@@ -1,4 +1,4 @@
-package cli
+package importer
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"iter"
 	"os"
 	"path/filepath"
@@ -22,7 +21,7 @@ import (
 
 // sessions reads what the format finds in the input, from its path where it has
 // one and the format wants it. r is the input from its beginning on.
-func (im *importer) sessions(ctx context.Context, f *formats.Format, in input, r io.Reader, t *tally) error {
+func (im *Importer) sessions(ctx context.Context, f *formats.Format, in Input, r io.Reader, t *Tally) error {
 	t.Whole = true
 	report := func(p codec.Problem) { im.damaged(t, errors.New(p.String())) }
 	if f.DecodeFile == nil || in.path == "" && f.Decode != nil {
@@ -31,12 +30,12 @@ func (im *importer) sessions(ctx context.Context, f *formats.Format, in input, r
 	path := in.path
 	if path == "" {
 		var err error
-		if path, err = spooled(r); err != nil {
+		if path, err = copied(r); err != nil {
 			return err
 		}
 		defer os.RemoveAll(filepath.Dir(path))
 	}
-	im.progress.unread()
+	im.options.Progress.Uncounted()
 	if im.isStore(path) {
 		return errors.New("it is the store that is imported into; name another with --store, or another file")
 	}
@@ -44,9 +43,9 @@ func (im *importer) sessions(ctx context.Context, f *formats.Format, in input, r
 }
 
 // database reads an SQLite database as what its tables show it to be.
-func (im *importer) database(ctx context.Context, in input, r io.Reader, t *tally) error {
+func (im *Importer) database(ctx context.Context, in Input, r io.Reader, t *Tally) error {
 	if in.path == "" {
-		path, err := spooled(r)
+		path, err := copied(r)
 		if err != nil {
 			return err
 		}
@@ -54,10 +53,10 @@ func (im *importer) database(ctx context.Context, in input, r io.Reader, t *tall
 		in.path = path
 	}
 	f, err := formats.OfDatabase(in.path)
-	if err == nil && in.found && im.isStore(in.path) {
+	if err == nil && in.Found && im.isStore(in.path) {
 		err = errors.New("it is the store that is imported into")
 	}
-	if err != nil && in.found {
+	if err != nil && in.Found {
 		return fmt.Errorf("%w: %w", errOther, err)
 	}
 	if err != nil {
@@ -68,7 +67,7 @@ func (im *importer) database(ctx context.Context, in input, r io.Reader, t *tall
 }
 
 // isStore says whether the path is that of the store.
-func (im *importer) isStore(path string) bool {
+func (im *Importer) isStore(path string) bool {
 	a, err := os.Stat(path)
 	if err != nil {
 		return false
@@ -77,40 +76,33 @@ func (im *importer) isStore(path string) bool {
 	return err == nil && os.SameFile(a, b)
 }
 
-// spooled writes what is in r to a file in a directory of its own, for what can be
-// read of a file alone.
-func spooled(r io.Reader) (path string, err error) {
-	named := "a temporary file in " + os.TempDir()
+// copied writes r to a file in a temporary directory, for formats that read files only.
+func copied(r io.Reader) (path string, err error) {
 	dir, err := os.MkdirTemp("", "agenttrace-import-")
 	if err != nil {
-		return "", inTemporary(unwritten(named, err))
+		return "", inTemporary(err)
 	}
-	defer func() {
-		if err != nil {
-			_ = os.RemoveAll(dir)
-		}
-	}()
 	path = filepath.Join(dir, "input")
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o600)
+	if err == nil {
+		_, err = io.Copy(f, r)
+		err = errors.Join(err, f.Close())
+	}
 	if err != nil {
-		return "", inTemporary(unwritten(named, err))
+		_ = os.RemoveAll(dir)
 	}
-	err = into(f, named, func(w io.Writer) error {
-		_, err := io.Copy(w, r)
-		return err
-	})
-	return path, inTemporary(errors.Join(err, f.Close()))
+	return path, inTemporary(err)
 }
 
-// inTemporary names the remedy for a temporary file that cannot be written.
+// inTemporary adds the remedy for a temporary file that cannot be written.
 func inTemporary(err error) error {
-	if failure, ok := errors.AsType[*writeError](err); ok {
-		failure.remedy = "make room there, or name another directory with TMPDIR"
+	if err == nil {
+		return nil
 	}
-	return err
+	return fmt.Errorf("write a temporary file: %w; make room in %s, or name another directory with TMPDIR", err, os.TempDir())
 }
 
-func (im *importer) importAll(ctx context.Context, f *formats.Format, sessions iter.Seq2[*codec.Session, error], t *tally) (failed error) {
+func (im *Importer) importAll(ctx context.Context, f *formats.Format, sessions iter.Seq2[*codec.Session, error], t *Tally) (failed error) {
 	next, stop := iter.Pull2(sessions)
 	defer stop()
 	// joined are transcripts of sessions that the store has from telemetry. They are
@@ -161,7 +153,7 @@ func (im *importer) importAll(ctx context.Context, f *formats.Format, sessions i
 		if err != nil {
 			return storeError{err}
 		}
-		im.progress.stored()
+		im.options.Progress.Stored()
 		t.addSession(in.Session.ID)
 		t.Joined++
 		t.Rows += r.Rows
@@ -180,14 +172,14 @@ const (
 
 // wants says what becomes of a session: one that breaks rules is left out, with what
 // is wrong with it.
-func (im *importer) wants(ctx context.Context, f *formats.Format, s *store.Imported, t *tally) (fate, error) {
+func (im *Importer) wants(ctx context.Context, f *formats.Format, s *store.Imported, t *Tally) (fate, error) {
 	s.Transcript = s.Sorted()
 	if err := s.CheckTree(); err != nil {
 		im.damaged(t, fmt.Errorf("session %s is left out: %w", s.Session.ID, err))
 		return fateLeaveOut, nil
 	}
 	if broken := violations(s.Transcript); len(broken) > 0 {
-		if !im.invalid {
+		if !im.options.Invalid {
 			im.damaged(t, fmt.Errorf("session %s is left out, for it breaks rules: %s; fix the file, or import it as it is with --unsound",
 				s.Session.ID, named(broken)))
 			return fateLeaveOut, nil
@@ -211,8 +203,8 @@ func (im *importer) wants(ctx context.Context, f *formats.Format, s *store.Impor
 }
 
 // imported counts what became of a session.
-func (im *importer) imported(in *store.Imported, r *store.ImportResult, t *tally) {
-	im.progress.stored()
+func (im *Importer) imported(in *store.Imported, r *store.ImportResult, t *Tally) {
+	im.options.Progress.Stored()
 	t.addSession(in.Session.ID)
 	if r.Added {
 		t.Added++
@@ -230,8 +222,8 @@ func (im *importer) imported(in *store.Imported, r *store.ImportResult, t *tally
 	}
 }
 
-// fromTelemetry says whether the telemetry of another program's agent reported the
-// session.
+// fromTelemetry reports whether the session was built from the telemetry of another
+// program's agent.
 func fromTelemetry(row *session.Session) bool {
 	var about struct {
 		Agenttrace struct {
@@ -260,11 +252,4 @@ func named(all []session.Violation) string {
 		fmt.Fprintf(&b, "; and %d more", more)
 	}
 	return b.String()
-}
-
-// wholeDirectory is a directory that a program laid out, as one input.
-func wholeDirectory(path string, f *formats.Format) input {
-	return input{name: path, path: path, format: f, open: func() (io.ReadCloser, error) {
-		return nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("it is a directory")}
-	}}
 }

@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session/importer"
+	"github.com/agenttrace/agenttrace/session/inspect"
+)
+
+// printImport prints what an import did.
+func printImport(w io.Writer, s *importer.Summary) error {
+	var b strings.Builder
+	for _, t := range s.Files {
+		if t.Error == "" || t.Spans+t.Records+t.Damaged+t.Joined+len(t.Sessions) > 0 {
+			printTally(&b, t, t.File)
+		}
+	}
+	if len(s.Files) > 1 {
+		printTally(&b, &s.Total, "total")
+	}
+	const maximum = 20
+	for _, line := range s.Notices[:min(maximum, len(s.Notices))] {
+		b.WriteString(line + "\n")
+	}
+	if more := len(s.Notices) - maximum; more > 0 {
+		fmt.Fprintf(&b, "%s more; agenttrace check lists them\n", counted(more, "notice"))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// printTally writes what is not 0, for most counts are.
+func printTally(b *strings.Builder, t *importer.Tally, name string) {
+	fmt.Fprintf(b, "%s: ", inspect.Sanitize(name))
+	telemetry := t.Spans+t.Records > 0 || t.Format == "otlp" || t.Format == "spool"
+	if telemetry {
+		fmt.Fprintf(b, "%s, %s", counted(t.Spans, "span"), counted(t.Records, "log record"))
+		if t.Whole {
+			b.WriteString(", ")
+		}
+	}
+	switch {
+	case !t.Whole && !telemetry:
+		b.WriteString("nothing")
+	case t.Whole:
+		fmt.Fprintf(b, "%s, %s, %s", counted(len(t.Sessions), "session"), counted(t.Messages, "message"), counted(t.Parts, "part"))
+	}
+	for _, c := range []struct {
+		n    int64
+		what string
+	}{
+		{int64(t.Accepted), "accepted"}, {t.Pending, "pending"}, {int64(t.Ignored), "ignored"}, {int64(t.Malformed), "malformed"},
+		{int64(t.Unchanged), "unchanged"}, {t.Refused, "refused"}, {int64(t.Joined), "merged with telemetry"}, {int64(t.Redacted), "redacted"},
+		{int64(t.Skipped), "skipped"}, {int64(t.Damaged), "damaged"},
+	} {
+		if c.n > 0 {
+			fmt.Fprintf(b, ", %d %s", c.n, c.what)
+		}
+	}
+	if len(t.Sessions) > 0 && !t.Whole {
+		fmt.Fprintf(b, "; %s", counted(len(t.Sessions), "session"))
+	}
+	b.WriteByte('\n')
+	for i, name := range slices.Sorted(maps.Keys(t.Dialects)) {
+		fmt.Fprintf(b, "%s%s %d", []string{"  ", ", "}[min(i, 1)], name, t.Dialects[name])
+	}
+	if len(t.Dialects) > 0 {
+		b.WriteByte('\n')
+	}
+	for _, s := range t.Unrecognized {
+		if s.Read == 0 {
+			continue // most of these are no agents
+		}
+		name := strings.TrimSpace(inspect.Sanitize(s.Scope + " " + s.Version))
+		if name == "" {
+			name = "without a name"
+		}
+		fmt.Fprintf(b, "  no dialect knows scope %s: %s, %s, %d read by their attributes' names (generic reading)\n",
+			name, counted(s.Spans, "span"), counted(s.Records, "log record"), s.Read)
+	}
+}

@@ -1,0 +1,295 @@
+// Package importer reads telemetry and sessions from files of any format into a store.
+//
+// [Inputs] finds the files that arguments name, [Discover] those that known agents keep in
+// their usual places. An [Importer] reads them, one after the other: it detects the format
+// of each, redacts secrets, and stores what it finds. [Summary] counts the result.
+package importer
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	zombiezen "zombiezen.com/go/sqlite"
+
+	"github.com/agenttrace/agenttrace/redact"
+	"github.com/agenttrace/agenttrace/session/codec/formats"
+	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
+	"github.com/agenttrace/agenttrace/session/ingest"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+// Options configure an [Importer]. The zero value is valid.
+type Options struct {
+	// Format is that of all inputs. Nil detects the format of each from its content.
+	Format *formats.Format
+	// KeepSecrets stores everything as it is. Otherwise secrets are redacted, and long values
+	// of telemetry truncated.
+	KeepSecrets bool
+	// Invalid imports sessions that violate rules of [session.Check] as well.
+	Invalid bool
+	// Warn is called with a problem of an input while it is read. Nil ignores them.
+	Warn func(text string)
+	// Progress is told how far the importer is; nil if nobody wants to know.
+	Progress Progress
+}
+
+// Progress observes an [Importer]. It is called by the goroutine that imports.
+type Progress interface {
+	// Begin is called before an input is read.
+	Begin(Input)
+	// Reader returns r, or a reader in its place that counts what is read.
+	Reader(r io.Reader) io.Reader
+	// Uncounted is called when the rest of an input is read by its path.
+	Uncounted()
+	// Stored is called for each session that was stored.
+	Stored()
+}
+
+// Importer reads inputs into a store. It opens the store when it has something to write, so
+// that an import of nothing makes none. An Importer is used by one goroutine.
+type Importer struct {
+	// Summary counts what was read so far.
+	Summary Summary
+
+	path     string
+	options  Options
+	store    *sqlite.Store
+	ingester *ingest.Ingester
+	// sessionRedactor redacts whole sessions, and truncates nothing. It is nil if secrets
+	// are kept.
+	sessionRedactor *redact.Redactor
+	// pending is the number of observations that were pending before.
+	pending int64
+}
+
+// New returns an Importer into the store at path.
+func New(path string, o Options) (*Importer, error) {
+	im := &Importer{path: path, options: o, Summary: Summary{Store: path, Files: []*Tally{}}}
+	if o.Warn == nil {
+		im.options.Warn = func(string) {}
+	}
+	if o.Progress == nil {
+		im.options.Progress = ignored{}
+	}
+	if o.KeepSecrets {
+		return im, nil
+	}
+	var err error
+	im.sessionRedactor, err = redact.New(redact.Config{})
+	return im, err
+}
+
+// ignored is the progress that nobody wants to know.
+type ignored struct{}
+
+func (ignored) Begin(Input)                  {}
+func (ignored) Reader(r io.Reader) io.Reader { return r }
+func (ignored) Uncounted()                   {}
+func (ignored) Stored()                      {}
+
+// errOther is the error of a file in a directory that is of no format. This is not a failure.
+var errOther = errors.New("nothing that import knows")
+
+// maxOthers is the number of such files that are named.
+const maxOthers = 20
+
+// Run reads the inputs. Its first error reports that some inputs could not be read, or not to
+// their end. The second one ended the import: it is an error of the store or of ctx.
+func (im *Importer) Run(ctx context.Context, inputs []Input) (failed, err error) {
+	failures, others := 0, 0
+	for _, in := range inputs {
+		t := &Tally{File: in.Name}
+		im.Summary.Files = append(im.Summary.Files, t)
+		err := im.read(ctx, in, t)
+		im.Summary.Total.include(t)
+		var stored storeError
+		if errors.As(err, &stored) {
+			return nil, stored.error
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if err == nil {
+			if what := t.empty(); what != "" {
+				im.warnf("%s: %s", in.Name, what)
+			}
+			continue
+		}
+		if zombiezen.ErrCode(err).ToPrimary() == zombiezen.ResultCorrupt {
+			err = fmt.Errorf("the database is damaged: %w; save what can be read with sqlite3 %s .recover", err, in.Name)
+		}
+		t.Error = err.Error()
+		if errors.Is(err, errOther) {
+			if others++; others <= maxOthers {
+				im.warnf("%s is left out: %v", in.Name, err)
+			}
+			continue
+		}
+		failures++
+		// The text alone: an error of the file must not be taken for one of the store.
+		failed = fmt.Errorf("import %s: %s", in.Name, err.Error())
+		if len(inputs) > 1 {
+			im.warnf("%v", failed)
+		}
+	}
+	if err := im.countPending(ctx); err != nil {
+		return nil, err
+	}
+	if others > maxOthers {
+		im.warnf("%d more files are left out: %v", others-maxOthers, errOther)
+	}
+	switch {
+	case others == len(inputs):
+		failed = fmt.Errorf("import: %w is in the directory; name the files, or their --format", errOther)
+	case len(inputs) > 1 && failures > 0:
+		failed = fmt.Errorf("%d of %d files could not be imported, or not to their end", failures, len(inputs))
+	}
+	return failed, nil
+}
+
+// Close closes the store.
+func (im *Importer) Close() error {
+	if im.store == nil {
+		return nil
+	}
+	return im.store.Close()
+}
+
+// Store returns the store, or nil if nothing was stored.
+func (im *Importer) Store() *sqlite.Store { return im.store }
+
+func (im *Importer) read(ctx context.Context, in Input, t *Tally) error {
+	if in.Err != nil {
+		return in.Err
+	}
+	im.options.Progress.Begin(in)
+	if in.format != nil {
+		t.Format = in.format.Name
+		return im.sessions(ctx, in.format, in, nil, t)
+	}
+	f, err := in.open()
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	r := bufio.NewReaderSize(im.options.Progress.Reader(f), otlpfile.SniffSize)
+	format := im.options.Format
+	if format == nil || !format.Telemetry {
+		z, err := im.decompressed(r, t)
+		if err != nil {
+			return err
+		}
+		if z != nil {
+			r, in.path = z, "" // the file has other content
+		}
+	}
+	if format == nil {
+		text, _ := r.Peek(otlpfile.SniffSize) // the next read reports an error
+		if formats.IsDatabase(text) {
+			return im.database(ctx, in, r, t)
+		}
+		if len(text) < otlpfile.SniffSize && len(bytes.TrimSpace(text)) == 0 {
+			return nil
+		}
+		if format = formats.OfText(text); format == nil && in.Found {
+			return errOther
+		}
+		if format == nil {
+			t.Format = "otlp" // its reader reports what is wrong with the file
+			return unknown(im.telemetry(ctx, otlpfile.Read(r, otlpfile.Options{}), t), text)
+		}
+	}
+	t.Format = format.Name
+	if format.Telemetry {
+		return im.telemetry(ctx, telemetryReaders[format.Name](r), t)
+	}
+	return im.sessions(ctx, format, in, r, t)
+}
+
+// unknown returns the error of a file of no format, with what it is and what to do. The
+// reader of telemetry, which reports err, explains it in terms of telemetry.
+func unknown(err error, head []byte) error {
+	if !errors.Is(err, otlpfile.ErrFormat) {
+		return err
+	}
+	what, remedy, _ := strings.Cut(strings.TrimPrefix(err.Error(), otlpfile.ErrFormat.Error()+": "), "; ")
+	switch {
+	case len(head) > 262 && string(head[257:262]) == "ustar":
+		what, remedy = "it is a tar archive", "unpack it first"
+	case strings.Contains(what, "resourceSpans"):
+		what = "it is JSON of another kind"
+	}
+	if remedy == "" || strings.Contains(remedy, "OTLP exporter") && !strings.Contains(what, "Zipkin") {
+		remedy = "see agenttrace help import for the formats that it knows, and --format to name one"
+	}
+	return fmt.Errorf("%s: %s; %s", errOther.Error(), what, remedy)
+}
+
+func (im *Importer) warnf(format string, args ...any) { im.options.Warn(fmt.Sprintf(format, args...)) }
+
+// maxNamed is the number of problems of one kind that are named for each file. More are
+// counted.
+const maxNamed = 20
+
+// damaged reports a piece that was left out.
+func (im *Importer) damaged(t *Tally, err error) {
+	t.Damaged++
+	switch {
+	case t.Damaged <= maxNamed:
+		// A reader may begin with the name of the file that it was given.
+		what, own := strings.CutPrefix(err.Error(), t.File+":")
+		if own && what != "" && what[0] >= '0' && what[0] <= '9' {
+			what = "line " + what
+		}
+		t.Damages = append(t.Damages, what)
+		im.warnf("%s: %s", t.File, what)
+	case t.Damaged == maxNamed+1:
+		im.warnf("%s: more that is damaged is only counted", t.File)
+	}
+}
+
+// storeError is an error of the store, which ends the import.
+type storeError struct{ error }
+
+func (e storeError) Unwrap() error { return e.error }
+
+// open opens the store unless it is open.
+func (im *Importer) open(ctx context.Context) error {
+	if im.store != nil {
+		return nil
+	}
+	var o ingest.Options
+	if !im.options.KeepSecrets {
+		var err error
+		if o.Redactor, err = redact.New(redact.Config{MaxBytes: ingest.DefaultMaxBytes}); err != nil {
+			return err
+		}
+	}
+	s, err := sqlite.Open(ctx, im.path, sqlite.Options{})
+	if err != nil {
+		return storeError{err}
+	}
+	im.store, im.ingester = s, ingest.New(s, o)
+	if im.pending, err = s.Pending(ctx); err != nil {
+		return storeError{err}
+	}
+	return nil
+}
+
+// countPending counts the observations of this import that are part of no session at its end.
+func (im *Importer) countPending(ctx context.Context) error {
+	if im.store == nil {
+		return nil
+	}
+	n, err := im.store.Pending(ctx)
+	im.Summary.Total.Pending = max(0, n-im.pending)
+	if len(im.Summary.Files) == 1 {
+		im.Summary.Files[0].Pending = im.Summary.Total.Pending
+	}
+	return err
+}

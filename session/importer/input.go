@@ -1,0 +1,186 @@
+package importer
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session/codec/formats"
+	"github.com/agenttrace/agenttrace/session/spool"
+)
+
+// Input is a file to import, standard input, or a directory that a program keeps.
+type Input struct {
+	Name string
+	// Size is in bytes, and 0 if it is unknown.
+	Size int64
+	// Err is the reason why the input cannot be opened.
+	Err error
+	// Found reports that nobody named the file: it was in a directory.
+	Found bool
+
+	open func() (io.ReadCloser, error)
+	// path is where the input can be read again; empty for standard input and pipes. format
+	// is set for a directory.
+	path   string
+	format *formats.Format
+}
+
+// Inputs returns the inputs that arguments of a command line name: files, directories, or
+// "-" for stdin. An argument that names nothing is an input with an error. format is that of
+// all inputs, or nil.
+func Inputs(args []string, stdin io.Reader, format *formats.Format) []Input {
+	var all []Input
+	for _, arg := range args {
+		if arg == "-" {
+			all = append(all, Input{Name: "standard input", open: func() (io.ReadCloser, error) { return io.NopCloser(stdin), nil }})
+			continue
+		}
+		info, err := os.Stat(arg)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			all = append(all, Input{Name: arg, Err: errors.New("no such file")})
+		case err != nil:
+			all = append(all, Input{Name: arg, Err: err})
+		case !info.IsDir():
+			all = append(all, fileInput(arg, info))
+		case format != nil && format.DecodeFile != nil && format.Layout != nil:
+			all = append(all, wholeDirectory(arg, format))
+		default:
+			files, err := directory(arg, format == nil)
+			if err == nil && len(files) == 0 {
+				err = fmt.Errorf("no file in the directory, or below it, ends in %s; name the files", Extensions())
+			}
+			if err != nil {
+				all = append(all, Input{Name: arg, Err: err})
+			}
+			all = append(all, files...)
+		}
+	}
+	return all
+}
+
+// Extensions lists the extensions of all formats for a sentence.
+func Extensions() string {
+	var all []string
+	for _, f := range formats.All {
+		for _, e := range f.Extensions {
+			if !slices.Contains(all, e) {
+				all = append(all, e)
+			}
+		}
+	}
+	return strings.Join(all[:len(all)-1], ", ") + " or " + all[len(all)-1]
+}
+
+// wholeDirectory returns a directory that a program keeps as one input.
+func wholeDirectory(path string, f *formats.Format) Input {
+	return Input{Name: path, path: path, format: f, open: func() (io.ReadCloser, error) {
+		return nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("it is a directory")}
+	}}
+}
+
+func fileInput(path string, info fs.FileInfo) Input {
+	in := Input{Name: path, open: func() (io.ReadCloser, error) { return os.Open(path) }}
+	if info.Mode().IsRegular() {
+		in.path, in.Size = path, info.Size()
+	}
+	return in
+}
+
+// directory lists what is in a directory and below it, in the order of the names:
+// directories that a program laid out, where sniff is set, each as a whole, and else
+// the files that have the extension of a format, and those of a spool. Hidden
+// directories, and links to directories, are passed over.
+func directory(root string, sniff bool) ([]Input, error) {
+	var all []Input
+	inSpool := make(map[string]bool)
+	root = strings.TrimRight(root, string(filepath.Separator)) + string(filepath.Separator) // so that a link is followed
+	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+		if err != nil && path == root {
+			return err
+		}
+		if err != nil {
+			all = append(all, Input{Name: path, Err: err})
+			return nil
+		}
+		if !e.IsDir() {
+			ext := strings.ToLower(filepath.Ext(e.Name()))
+			known := slices.ContainsFunc(formats.All, func(f formats.Format) bool { return slices.Contains(f.Extensions, ext) })
+			if info, err := os.Stat(path); known && err == nil && info.Mode().IsRegular() && !inSpool[path] {
+				in := fileInput(path, info)
+				in.Found = true
+				all = append(all, in)
+			}
+			return nil
+		}
+		if path != root && strings.HasPrefix(e.Name(), ".") {
+			return fs.SkipDir
+		}
+		if sniff {
+			if format := formats.OfDirectory(path); format != nil && !mixed(path, format) {
+				all = append(all, wholeDirectory(filepath.Clean(path), format))
+				return fs.SkipDir
+			}
+		}
+		spooled, err := spoolFiles(path)
+		if err != nil && path == root {
+			return err
+		}
+		for _, in := range spooled {
+			if !inSpool[in.Name] {
+				all, inSpool[in.Name] = append(all, in), true
+			}
+		}
+		return nil
+	})
+	return all, err
+}
+
+// mixed says whether a directory that looks like one of the format has, beside what
+// the format reads of it, files of others, which would be lost with it as a whole.
+func mixed(path string, f *formats.Format) bool {
+	other := func(dir string) bool {
+		entries, _ := os.ReadDir(dir) // what cannot be read shows when it is
+		return slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
+			if !e.Type().IsRegular() || strings.HasPrefix(e.Name(), ".") {
+				return false
+			}
+			of := formats.OfFile(filepath.Join(dir, e.Name()))
+			return of != nil && of != f
+		})
+	}
+	entries, _ := os.ReadDir(path)
+	return other(path) || slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
+		if !e.IsDir() || strings.HasPrefix(e.Name(), ".") {
+			return false
+		}
+		below := filepath.Join(path, e.Name())
+		of := formats.OfDirectory(below)
+		return of != nil && of != f || of == nil && other(below)
+	})
+}
+
+// spoolFiles lists the files of a directory that is a spool.
+func spoolFiles(path string) ([]Input, error) {
+	paths, err := spool.Files(path)
+	if err != nil {
+		return nil, err
+	}
+	var files []Input
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if err != nil {
+			continue // it was sent in the meantime
+		}
+		in := fileInput(path, info)
+		in.Found = true
+		files = append(files, in)
+	}
+	return files, nil
+}

@@ -1,0 +1,132 @@
+package importer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"iter"
+
+	"go.opentelemetry.io/collector/pdata/plog"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+
+	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
+	"github.com/agenttrace/agenttrace/session/ingest"
+	"github.com/agenttrace/agenttrace/session/spool"
+)
+
+// telemetryReaders read the formats of telemetry. An error that is no damage is the last
+// value.
+var telemetryReaders = map[string]func(io.Reader) iter.Seq2[otlpfile.Body, error]{
+	"otlp":  func(r io.Reader) iter.Seq2[otlpfile.Body, error] { return otlpfile.Read(r, otlpfile.Options{}) },
+	"spool": readSpool,
+}
+
+func readSpool(r io.Reader) iter.Seq2[otlpfile.Body, error] {
+	return func(yield func(otlpfile.Body, error) bool) {
+		for record, err := range spool.Read(r) {
+			if !yield(otlpfile.Body{Traces: record.Traces, Logs: record.Logs, Offset: record.Offset}, err) {
+				return
+			}
+		}
+	}
+}
+
+// telemetry stores the bodies of a file.
+func (im *Importer) telemetry(ctx context.Context, bodies iter.Seq2[otlpfile.Body, error], t *Tally) error {
+	b := batch{im: im, t: t, traces: ptrace.NewTraces(), logs: plog.NewLogs()}
+	var failed error
+	for body, err := range bodies {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if damaged, ok := errors.AsType[*otlpfile.DamagedError](err); ok {
+			im.damaged(t, damaged)
+			continue
+		}
+		if piece, ok := errors.AsType[*spool.DamagedError](err); ok {
+			if piece.Tail {
+				// It was being written when its process died, and was not acknowledged.
+				im.warnf("%s: %v", t.File, piece)
+			} else {
+				im.damaged(t, piece)
+			}
+			continue
+		}
+		if err != nil {
+			failed = err
+			break
+		}
+		if body.Skipped != "" {
+			t.Skipped++
+		}
+		if err := b.add(ctx, body); err != nil {
+			return err
+		}
+	}
+	return cmp.Or(b.deliver(ctx), failed)
+}
+
+// batch collects small bodies, because each delivery is a transaction.
+type batch struct {
+	im     *Importer
+	t      *Tally
+	traces ptrace.Traces
+	logs   plog.Logs
+	from   int64
+}
+
+const (
+	batchItems = 2000
+	batchBytes = 8 << 20
+)
+
+// add takes the content of the body, and delivers the batch if it is large enough.
+func (b *batch) add(ctx context.Context, body otlpfile.Body) error {
+	body.Traces.ResourceSpans().MoveAndAppendTo(b.traces.ResourceSpans())
+	body.Logs.ResourceLogs().MoveAndAppendTo(b.logs.ResourceLogs())
+	if b.traces.SpanCount()+b.logs.LogRecordCount() < batchItems && body.Offset-b.from < batchBytes {
+		return nil
+	}
+	b.from = body.Offset
+	return b.deliver(ctx)
+}
+
+func (b *batch) deliver(ctx context.Context) error {
+	if b.traces.SpanCount()+b.logs.LogRecordCount() == 0 {
+		return nil
+	}
+	if err := b.im.open(ctx); err != nil {
+		return err
+	}
+	if b.traces.SpanCount() > 0 {
+		r, err := b.im.ingester.Traces(ctx, b.traces)
+		if err != nil {
+			return storeError{err}
+		}
+		b.im.ingested(b.t, r)
+	}
+	if b.logs.LogRecordCount() > 0 {
+		r, err := b.im.ingester.Logs(ctx, b.logs)
+		if err != nil {
+			return storeError{err}
+		}
+		b.im.ingested(b.t, r)
+	}
+	b.traces, b.logs = ptrace.NewTraces(), plog.NewLogs()
+	return nil
+}
+
+// ingested counts the result of a delivery, and names the first spans and records of a file
+// that are malformed.
+func (im *Importer) ingested(t *Tally, r ingest.Report) {
+	before := t.Malformed
+	t.add(r)
+	for _, problem := range r.Problems[:min(len(r.Problems), maxNamed-len(t.Problems))] {
+		t.Problems = append(t.Problems, problem)
+		im.warnf("%s: malformed %s", t.File, problem)
+	}
+	if t.Malformed > maxNamed && before <= maxNamed {
+		im.warnf("%s: more that is malformed is only counted", t.File)
+	}
+}
