@@ -12,7 +12,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/collector"
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
@@ -68,8 +68,8 @@ func TestAPanicInTheReadmesAgentIsStoredAsTheError(t *testing.T) {
 		}()
 		_ = AnswerQuestion(t.Context(), &broken{}, "/w", "Do the tests pass?", "You are careful.", nil, nil)
 	})
-	st := inspect.StatusOf(&got.Session, got, nil, time.Time{}, 0)
-	if st.State != inspect.ActivityError || st.Detail != "panic: nil map" {
+	st := document.StatusOf(&got.Session, got, nil, time.Time{}, 0)
+	if st.State != document.ActivityError || st.Detail != "panic: nil map" {
 		t.Errorf("status = %+v", st)
 	}
 	for _, m := range got.Messages {

@@ -16,7 +16,8 @@ import (
 
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/formats"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/printable"
 )
 
 // A path in a session is what some telemetry said, and a bundle is made to be sent. So a
@@ -41,7 +42,7 @@ func (e *exporter) writeBundle(cmd *cobra.Command, each func(func(*formats.Sourc
 		packed := make(map[string]string) // by SHA-256, the name in the zip
 		err := each(func(s *formats.Source) error {
 			s.Files = make(map[string]string)
-			for _, f := range sideFiles(inspect.Build(s.Input)) {
+			for _, f := range sideFiles(document.Build(s.Input)) {
 				name, ok := packed[f.sha256]
 				if !ok {
 					content, err := f.read(s.Transcript.Session.WorkspaceRoot)
@@ -64,7 +65,7 @@ func (e *exporter) writeBundle(cmd *cobra.Command, each func(func(*formats.Sourc
 			return pack(z, codec.FileName(s.Transcript.Session.ID)+e.format.Ext, page.Bytes())
 		})
 		if err = e.some(err); err == nil && len(missing) > 0 {
-			err = pack(z, "missing.txt", []byte(inspect.Sanitize(strings.Join(missing, "\n"))+"\n"))
+			err = pack(z, "missing.txt", []byte(printable.Sanitize(strings.Join(missing, "\n"))+"\n"))
 		}
 		return errors.Join(err, z.Close())
 	})
@@ -72,7 +73,7 @@ func (e *exporter) writeBundle(cmd *cobra.Command, each func(func(*formats.Sourc
 		return err
 	}
 	for _, m := range missing {
-		fmt.Fprintf(cmd.ErrOrStderr(), "agenttrace: left out: %s\n", strings.Join(strings.Fields(inspect.Sanitize(m)), " "))
+		fmt.Fprintf(cmd.ErrOrStderr(), "agenttrace: left out: %s\n", strings.Join(strings.Fields(printable.Sanitize(m)), " "))
 	}
 	return nil
 }
@@ -100,7 +101,7 @@ func fileExt(path string) string {
 }
 
 // sideFiles are those that the calls of a session put their outputs in, each once.
-func sideFiles(tl *inspect.Timeline) []sideFile {
+func sideFiles(tl *document.Document) []sideFile {
 	var all []sideFile
 	seen := make(map[string]bool)
 	for i := range tl.Turns {

@@ -19,7 +19,8 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/jsonfile"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
@@ -189,18 +190,18 @@ func (c *checker) checkStored(r *sqlite.Reader, id string) error {
 	if err := c.report(t, links); err != nil {
 		return err
 	}
-	blobs, err := inspect.Blobs(c.cmd.Context(), r, t)
+	blobs, err := document.Blobs(c.cmd.Context(), r, t)
 	if err != nil {
 		return err
 	}
 	for i := range blobs {
 		b := &blobs[i]
-		if !b.Exact || inspect.Names(b) {
+		if !b.Exact || document.Names(b) {
 			continue // one that arrived damaged, or was redacted, says so itself
 		}
 		c.violations++
 		line := fmt.Sprintf("%s: row %s of %s: the text has another digest: it was altered [%s]", id, b.Digest, b.Kind, digestRule.Rule)
-		if _, err := fmt.Fprintln(c.out, inspect.Sanitize(line)); err != nil {
+		if _, err := fmt.Fprintln(c.out, printable.Sanitize(line)); err != nil {
 			return err
 		}
 	}
@@ -229,7 +230,7 @@ func (c *checker) checkExport(name string, file io.Reader) error {
 	found := false
 	newer := func(p codec.Problem) {
 		c.notices++
-		fmt.Fprintln(c.out, "notice: "+strings.ReplaceAll(inspect.Sanitize(name+": "+p.String()), "\n", " "))
+		fmt.Fprintln(c.out, "notice: "+strings.ReplaceAll(printable.Sanitize(name+": "+p.String()), "\n", " "))
 	}
 	for t, err := range jsonl.DecodeKnown(r, newer) {
 		found = true
@@ -249,7 +250,7 @@ func (c *checker) checkExport(name string, file io.Reader) error {
 // damaged reports a file that cannot be read to its end, which is a finding.
 func (c *checker) damaged(name string, err error) error {
 	c.violations++
-	_, writeErr := fmt.Fprintln(c.out, strings.ReplaceAll(inspect.Sanitize(name+": "+err.Error()), "\n", " "))
+	_, writeErr := fmt.Fprintln(c.out, strings.ReplaceAll(printable.Sanitize(name+": "+err.Error()), "\n", " "))
 	return writeErr
 }
 
@@ -259,7 +260,7 @@ func (c *checker) report(t *session.Transcript, links []store.SpanRef) error {
 	for _, v := range session.Check(t) {
 		c.violations++
 		line := t.Session.ID + ": " + v.String() // ids are whatever somebody sent
-		if _, err := fmt.Fprintln(c.out, strings.ReplaceAll(inspect.Sanitize(line), "\n", " ")); err != nil {
+		if _, err := fmt.Fprintln(c.out, strings.ReplaceAll(printable.Sanitize(line), "\n", " ")); err != nil {
 			return err
 		}
 	}
@@ -274,13 +275,13 @@ func (c *checker) report(t *session.Transcript, links []store.SpanRef) error {
 
 // noticesOf returns what is doubtful in a session.
 func noticesOf(t *session.Transcript, links []store.SpanRef, idleTimeout time.Duration) []session.Notice {
-	in := inspect.Input{Transcript: t, SpanRefs: links, Now: time.Now(), IdleTimeout: idleTimeout}
-	tl := inspect.Build(in)
+	in := document.Input{Transcript: t, SpanRefs: links, Now: time.Now(), IdleTimeout: idleTimeout}
+	tl := document.Build(in)
 	tl.FindNotices(in)
 	return tl.Notices
 }
 
 // noticeLine is what check and import print of a notice.
 func noticeLine(sessionID string, n *session.Notice) string {
-	return "notice: " + strings.ReplaceAll(inspect.Sanitize(sessionID+": "+n.String()), "\n", " ")
+	return "notice: " + strings.ReplaceAll(printable.Sanitize(sessionID+": "+n.String()), "\n", " ")
 }

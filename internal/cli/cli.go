@@ -2,7 +2,7 @@
 //
 // Rules of the interface. Data goes to standard output, everything else to
 // standard error. What comes from a session is never written to a terminal as it
-// is: see [inspect.Sanitize]. Messages are one line, lower case, without a period; an error
+// is: see [printable.Sanitize]. Messages are one line, lower case, without a period; an error
 // may have a second line that begins with "hint:" and says what to do. Tables
 // fit the terminal; --json is for machines. Nothing but collect, demo, import,
 // fork, rewind, archive, title, rm, prune and gc writes to a store.
@@ -24,7 +24,7 @@ import (
 	zombiezen "zombiezen.com/go/sqlite"
 
 	"github.com/agenttrace/agenttrace/collector"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -78,9 +78,9 @@ func Main(version string, args []string, stdin io.Reader, stdout, stderr io.Writ
 	if code == exitUsage && hint == "" {
 		hint = "see agenttrace help"
 	}
-	fmt.Fprintf(stderr, "agenttrace: %s\n", inspect.Sanitize(what))
+	fmt.Fprintf(stderr, "agenttrace: %s\n", printable.Sanitize(what))
 	if hint != "" {
-		fmt.Fprintf(stderr, "hint: %s\n", inspect.Sanitize(hint))
+		fmt.Fprintf(stderr, "hint: %s\n", printable.Sanitize(hint))
 	}
 	return code
 }

@@ -21,7 +21,8 @@ import (
 
 	"github.com/agenttrace/agenttrace/collector"
 	"github.com/agenttrace/agenttrace/examples/codeagent"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/render"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
@@ -120,13 +121,13 @@ func showDemo(cmd *cobra.Command, path string, result codeagent.Result, otlp str
 		return err
 	}
 	defer r.Close()
-	tl, err := inspect.Load(cmd.Context(), r, result.SessionID)
+	tl, err := document.Load(cmd.Context(), r, result.SessionID)
 	if err != nil {
 		return err
 	}
 	out := cmd.OutOrStdout()
 	fmt.Fprintln(out)
-	if err := tl.Render(out, terminal(cmd)); err != nil {
+	if err := render.Document(out, tl, terminal(cmd)); err != nil {
 		return err
 	}
 	var b strings.Builder

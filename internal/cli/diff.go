@@ -8,7 +8,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenttrace/agenttrace/session/codec/html"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/document/diff"
+	"github.com/agenttrace/agenttrace/session/render"
 )
 
 func newDiff() *cobra.Command {
@@ -16,7 +18,7 @@ func newDiff() *cobra.Command {
 	var format string
 	var out output
 	formats := []string{"text", "html", "json"}
-	var o inspect.DiffOptions
+	var o diff.Options
 	cmd := &cobra.Command{
 		Use:   "diff A B",
 		Short: "Show where two sessions part ways",
@@ -68,20 +70,20 @@ something does.`,
 			}
 			defer r.Close()
 			out.source = r.Path()
-			var timelines [2]*inspect.Timeline
+			var timelines [2]*document.Document
 			for i, name := range args {
 				id, err := r.Resolve(cmd.Context(), name)
 				if err != nil {
 					return err
 				}
-				in, err := inspect.Collect(cmd.Context(), r, id)
+				in, err := document.Collect(cmd.Context(), r, id)
 				if err != nil {
 					return err
 				}
 				in.Now = time.Now()
-				timelines[i] = inspect.Build(in)
+				timelines[i] = document.Build(in)
 			}
-			d := inspect.Compare(timelines[0], timelines[1], o)
+			d := diff.Compare(timelines[0], timelines[1], o)
 			err = out.write(cmd, out.path, format == "json", func(w io.Writer) error {
 				switch format {
 				case "json":
@@ -92,7 +94,7 @@ something does.`,
 				t := terminal(cmd)
 				t.Full = full
 				t.Color = t.Color && (out.path == "" || out.path == "-")
-				return d.Render(w, t, unified)
+				return render.Diff(w, d, t, unified)
 			})
 			if err == nil && !d.Equal {
 				err = errFinding

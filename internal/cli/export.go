@@ -18,7 +18,8 @@ import (
 
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/formats"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
@@ -274,7 +275,7 @@ func (e *exporter) leave(cmd *cobra.Command, id string, err error) {
 		e.first = fmt.Errorf("export session %s: %w", shortened(id), err)
 	}
 	what := strings.Join(strings.Fields(err.Error()), " ")
-	fmt.Fprintf(cmd.ErrOrStderr(), "agenttrace: session %s is left out: %s\n", inspect.Sanitize(shortened(id)), inspect.Sanitize(what))
+	fmt.Fprintf(cmd.ErrOrStderr(), "agenttrace: session %s is left out: %s\n", printable.Sanitize(shortened(id)), printable.Sanitize(what))
 }
 
 // shortened is an id as a message shows it: whole, unless it is longer than a line.
@@ -283,7 +284,7 @@ func shortened(id string) string {
 	if len(id) <= maximum {
 		return id
 	}
-	return fmt.Sprintf("%s… (%d bytes)", inspect.Head(id, maximum), len(id))
+	return fmt.Sprintf("%s… (%d bytes)", printable.Head(id, maximum), len(id))
 }
 
 // outputError is a failure of what all sessions are written to.
@@ -397,7 +398,7 @@ func (e *exporter) load(ctx context.Context, r *sqlite.Reader, id string) (s *fo
 		s.Transcript, err = r.Transcript(ctx, id)
 		return s, err
 	}
-	if s.Input, err = inspect.Collect(ctx, r, id); err != nil {
+	if s.Input, err = document.Collect(ctx, r, id); err != nil {
 		return nil, err
 	}
 	s.Session = &codec.Session{Transcript: s.Input.Transcript, Decisions: s.Input.Decisions, Blobs: s.Input.Blobs, SpanRefs: s.Input.SpanRefs}
@@ -411,10 +412,10 @@ func (e *exporter) explainAll(cmd *cobra.Command, each func(func(*formats.Source
 	err := each(func(s *formats.Source) error {
 		losses := e.format.Explain(s)
 		if len(losses) == 0 {
-			_, err := fmt.Fprintf(out, "%s: %s holds all of it\n", inspect.Sanitize(s.Transcript.Session.ID), e.format.Name)
+			_, err := fmt.Fprintf(out, "%s: %s holds all of it\n", printable.Sanitize(s.Transcript.Session.ID), e.format.Name)
 			return err
 		}
-		if _, err := fmt.Fprintf(out, "%s: %s does not hold\n", inspect.Sanitize(s.Transcript.Session.ID), e.format.Name); err != nil {
+		if _, err := fmt.Fprintf(out, "%s: %s does not hold\n", printable.Sanitize(s.Transcript.Session.ID), e.format.Name); err != nil {
 			return err
 		}
 		for _, l := range losses {

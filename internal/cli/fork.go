@@ -9,7 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
@@ -77,7 +78,7 @@ last turn that was copied, and how many messages were.`,
 					}{id, child.Session.Title, c.id, point.ID, c.turns[point.ID], len(child.Messages)})
 				}
 				fmt.Fprintf(cmd.ErrOrStderr(), "%s up to turn %d of %s copied\n", plural(len(child.Messages), "message"), c.turns[point.ID],
-					inspect.Sanitize(c.id))
+					printable.Sanitize(c.id))
 				_, err = fmt.Fprintln(cmd.OutOrStdout(), id)
 				return err
 			})
@@ -103,7 +104,7 @@ func onePlace(cmd *cobra.Command, message string) error {
 type conversation struct {
 	id         string
 	transcript *session.Transcript
-	timeline   *inspect.Timeline
+	timeline   *document.Document
 	// turns are the numbers of the turns by the ids of their messages; a message that
 	// waits in the queue is of none.
 	turns map[string]int
@@ -121,13 +122,13 @@ func withIdle(cmd *cobra.Command, name string, fn func(ctx context.Context, s *s
 		if err != nil {
 			return err
 		}
-		in, err := inspect.Collect(ctx, s, id)
+		in, err := document.Collect(ctx, s, id)
 		if err != nil {
 			return err
 		}
 		in.Now, in.IdleTimeout = time.Now(), idleTimeout
-		c := &conversation{id: id, transcript: in.Transcript, timeline: inspect.Build(in), turns: make(map[string]int)}
-		if st := c.timeline.Status.State; st == inspect.ActivityBusy || st == inspect.ActivityRetrying {
+		c := &conversation{id: id, transcript: in.Transcript, timeline: document.Build(in), turns: make(map[string]int)}
+		if st := c.timeline.Status.State; st == document.ActivityBusy || st == document.ActivityRetrying {
 			return usagef("session %s is %s; wait until it is idle", id, st)
 		}
 		for i := range c.timeline.Turns {

@@ -13,8 +13,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenttrace/agenttrace/session/codec/formats"
+	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/importer"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -83,7 +84,7 @@ code is 5.`,
 				warn, o.Progress = line, line
 			}
 			o.Warn = func(text string) {
-				fmt.Fprintf(warn, "agenttrace: %s\n", strings.Join(strings.Fields(inspect.Sanitize(text)), " "))
+				fmt.Fprintf(warn, "agenttrace: %s\n", strings.Join(strings.Fields(printable.Sanitize(text)), " "))
 			}
 			im, err := importer.New(path, o)
 			if err != nil {
@@ -183,7 +184,7 @@ func findNotices(ctx context.Context, im *importer.Importer) error {
 		if err != nil {
 			return err
 		}
-		for _, n := range noticesOf(t, links, inspect.DefaultIdleTimeout) {
+		for _, n := range noticesOf(t, links, document.DefaultIdleTimeout) {
 			im.Summary.Notices = append(im.Summary.Notices, noticeLine(id, &n))
 		}
 	}

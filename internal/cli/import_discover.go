@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session/importer"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/printable"
 )
 
 // contentOf says what is in a place.
@@ -46,12 +46,12 @@ func printPlaces(w io.Writer, all []importer.Place) error {
 	for i := range all {
 		p := &all[i]
 		if files += len(p.Files); len(p.Files) > 0 {
-			fmt.Fprintf(&b, "%s: %s in %s\n", p.Program, contentOf(p), inspect.Sanitize(p.Path))
+			fmt.Fprintf(&b, "%s: %s in %s\n", p.Program, contentOf(p), printable.Sanitize(p.Path))
 		}
 		if p.Err != nil {
-			fmt.Fprintf(&b, "%s: not all of it can be read: %s\n", p.Program, inspect.Sanitize(p.Err.Error()))
+			fmt.Fprintf(&b, "%s: not all of it can be read: %s\n", p.Program, printable.Sanitize(p.Err.Error()))
 		}
-		fmt.Fprintf(&looked, "  %-11s  %s\n", p.Program, inspect.Sanitize(p.Path))
+		fmt.Fprintf(&looked, "  %-11s  %s\n", p.Program, printable.Sanitize(p.Path))
 	}
 	switch {
 	case files > 0:

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session/importer"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/printable"
 )
 
 // printImport prints what an import did.
@@ -35,7 +35,7 @@ func printImport(w io.Writer, s *importer.Summary) error {
 
 // printTally writes what is not 0, for most counts are.
 func printTally(b *strings.Builder, t *importer.Tally, name string) {
-	fmt.Fprintf(b, "%s: ", inspect.Sanitize(name))
+	fmt.Fprintf(b, "%s: ", printable.Sanitize(name))
 	telemetry := t.Spans+t.Records > 0 || t.Format == "otlp" || t.Format == "spool"
 	if telemetry {
 		fmt.Fprintf(b, "%s, %s", counted(t.Spans, "span"), counted(t.Records, "log record"))
@@ -75,7 +75,7 @@ func printTally(b *strings.Builder, t *importer.Tally, name string) {
 		if s.Read == 0 {
 			continue // most of these are no agents
 		}
-		name := strings.TrimSpace(inspect.Sanitize(s.Scope + " " + s.Version))
+		name := strings.TrimSpace(printable.Sanitize(s.Scope + " " + s.Version))
 		if name == "" {
 			name = "without a name"
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/charmbracelet/x/term"
 
 	"github.com/agenttrace/agenttrace/session/importer"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/printable"
 )
 
 // progress is a line on a terminal that says how far reading has come. What else
@@ -120,7 +120,7 @@ func (p *progress) line() string {
 	if p.sessions > 0 {
 		text += "  " + counted(p.sessions, "session")
 	}
-	text += "  " + strings.ReplaceAll(inspect.Sanitize(p.name), "\n", " ")
+	text += "  " + strings.ReplaceAll(printable.Sanitize(p.name), "\n", " ")
 	if runes := []rune(text); len(runes) >= p.width {
 		text = string(runes[:max(p.width-1, 0)])
 	}

@@ -14,7 +14,9 @@ import (
 
 	"github.com/agenttrace/agenttrace/collector"
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/printable"
+	"github.com/agenttrace/agenttrace/session/render"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
@@ -101,11 +103,11 @@ In JSON they are estimated_cost_usd, beside cost_usd.`,
 			if len(items) == 0 {
 				return reportNone(cmd, r, q)
 			}
-			inspect.Abbreviate(items, func(short, id string) bool {
+			document.Abbreviate(items, func(short, id string) bool {
 				found, err := r.Resolve(cmd.Context(), short)
 				return err == nil && found == id
 			})
-			return inspect.RenderSessions(cmd.OutOrStdout(), items, terminal(cmd))
+			return render.Sessions(cmd.OutOrStdout(), items, terminal(cmd))
 		},
 	}
 	f := cmd.Flags()
@@ -123,7 +125,7 @@ In JSON they are estimated_cost_usd, beside cost_usd.`,
 func reportNone(cmd *cobra.Command, r *sqlite.Reader, q store.SessionQuery) error {
 	of := ""
 	if q.Agent != "" {
-		of = fmt.Sprintf(" of agent %s", inspect.Sanitize(fmt.Sprintf("%q", q.Agent)))
+		of = fmt.Sprintf(" of agent %s", printable.Sanitize(fmt.Sprintf("%q", q.Agent)))
 	}
 	w := cmd.ErrOrStderr()
 	for _, other := range []struct {
@@ -147,7 +149,7 @@ func reportNone(cmd *cobra.Command, r *sqlite.Reader, q store.SessionQuery) erro
 
 // listItems makes a list of sessions with what each of them used, and names the models that p,
 // which may be nil, has no price for.
-func listItems(cmd *cobra.Command, r *sqlite.Reader, rows []session.Session, p *prices, now time.Time, idleTimeout time.Duration) ([]inspect.Item, error) {
+func listItems(cmd *cobra.Command, r *sqlite.Reader, rows []session.Session, p *prices, now time.Time, idleTimeout time.Duration) ([]document.Item, error) {
 	ids := make([]string, len(rows))
 	for i := range rows {
 		ids[i] = rows[i].ID
@@ -164,7 +166,7 @@ func listItems(cmd *cobra.Command, r *sqlite.Reader, rows []session.Session, p *
 	if err != nil {
 		return nil, err
 	}
-	items := make([]inspect.Item, len(rows))
+	items := make([]document.Item, len(rows))
 	unpriced := map[string]bool{}
 	for i := range rows {
 		s := spent[rows[i].ID]
@@ -174,7 +176,7 @@ func listItems(cmd *cobra.Command, r *sqlite.Reader, rows []session.Session, p *
 		} else if err != nil {
 			return nil, err
 		}
-		items[i] = inspect.NewItem(&rows[i], t, &s, now, idleTimeout)
+		items[i] = document.NewItem(&rows[i], t, &s, now, idleTimeout)
 		if doubtful[rows[i].ID] {
 			if items[i].Notices, err = countNotices(cmd.Context(), r, rows[i].ID, idleTimeout); err != nil {
 				return nil, err

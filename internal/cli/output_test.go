@@ -13,9 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/agenttrace/agenttrace/session/codec/sqlitefile"
 	zombie "zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
+
+	"github.com/agenttrace/agenttrace/session/codec/sqlitefile"
 )
 
 // writers are the commands that write a file, each to the path that is appended.

@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenttrace/agenttrace/session/inspect"
 	"github.com/agenttrace/agenttrace/session/price"
+	"github.com/agenttrace/agenttrace/session/printable"
 )
 
 const envPrices = "AGENTTRACE_PRICES"
@@ -61,10 +61,10 @@ func (p *prices) lacking(cmd *cobra.Command, models []string) error {
 	}
 	names := make([]string, len(models))
 	for i, name := range models {
-		if names[i] = strings.Join(strings.Fields(inspect.Sanitize(name)), " "); name == "" {
+		if names[i] = strings.Join(strings.Fields(printable.Sanitize(name)), " "); name == "" {
 			names[i] = "a model that is not named"
 		}
 	}
-	_, err := fmt.Fprintf(cmd.ErrOrStderr(), "no price in %s, so nothing is estimated of: %s\n", inspect.Sanitize(p.path), strings.Join(names, ", "))
+	_, err := fmt.Fprintf(cmd.ErrOrStderr(), "no price in %s, so nothing is estimated of: %s\n", printable.Sanitize(p.path), strings.Join(names, ", "))
 	return err
 }

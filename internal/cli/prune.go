@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/render"
 )
 
 func newPrune() *cobra.Command {
@@ -60,7 +60,7 @@ deleted, the ids of the sessions that were. gc --vacuum then gives the space bac
 			if asJSON {
 				return writeJSON(cmd, items)
 			}
-			return inspect.RenderSessions(cmd.OutOrStdout(), items, terminal(cmd))
+			return render.Sessions(cmd.OutOrStdout(), items, terminal(cmd))
 		},
 	}
 	f := cmd.Flags()

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/document"
 )
 
 // TestListShowAndStatusAgreeOnWhatASessionIsDoing: of every session of every capture, and
@@ -17,7 +17,7 @@ func TestListShowAndStatusAgreeOnWhatASessionIsDoing(t *testing.T) {
 	if err != nil || len(dirs) == 0 {
 		t.Fatalf("no captures: %v", err)
 	}
-	states := map[inspect.Activity]int{}
+	states := map[document.Activity]int{}
 	for _, dir := range dirs {
 		bodies, err := filepath.Glob(dir + "/*.json")
 		if err != nil || len(bodies) == 0 {
@@ -32,22 +32,22 @@ func TestListShowAndStatusAgreeOnWhatASessionIsDoing(t *testing.T) {
 			}
 		}
 	}
-	if states[inspect.ActivityIdle] == 0 || states[inspect.ActivityError] == 0 {
+	if states[document.ActivityIdle] == 0 || states[document.ActivityError] == 0 {
 		t.Errorf("the captures lack a status: %v", states)
 	}
 }
 
-func compareStatus(t *testing.T, path, dir string, states map[inspect.Activity]int) {
+func compareStatus(t *testing.T, path, dir string, states map[document.Activity]int) {
 	t.Helper()
-	for _, item := range decode[[]inspect.Item](t, command(t, 0, "--store", path, "ls", "--all", "--json")) {
+	for _, item := range decode[[]document.Item](t, command(t, 0, "--store", path, "ls", "--all", "--json")) {
 		states[item.Status]++
-		shown := decode[inspect.Timeline](t, command(t, 0, "--store", path, "show", item.ID, "--json"))
+		shown := decode[document.Document](t, command(t, 0, "--store", path, "show", item.ID, "--json"))
 		code := 0
 		if item.Status.Trouble() {
 			code = 1
 		}
-		status := decode[inspect.Status](t, command(t, code, "--store", path, "status", item.ID, "--json"))
-		if item.Status == inspect.ActivityUnknown && len(shown.Turns) > 0 || shown.Status.State != item.Status || status.State != item.Status {
+		status := decode[document.Status](t, command(t, code, "--store", path, "status", item.ID, "--json"))
+		if item.Status == document.ActivityUnknown && len(shown.Turns) > 0 || shown.Status.State != item.Status || status.State != item.Status {
 			t.Errorf("%s, session %s: ls %q, show %q, status %q", dir, item.ID, item.Status, shown.Status.State, status.State)
 		}
 		if item.Notices != len(shown.Notices) {

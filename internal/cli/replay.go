@@ -16,8 +16,10 @@ import (
 
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/ingest"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/printable"
+	"github.com/agenttrace/agenttrace/session/render"
 	"github.com/agenttrace/agenttrace/session/replay"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
@@ -183,16 +185,16 @@ func (p *replayer) toDirectory() bool {
 }
 
 func (p *replayer) report(cmd *cobra.Command, r *sqlite.Reader, id string) error {
-	in, err := inspect.Collect(cmd.Context(), r, id)
+	in, err := document.Collect(cmd.Context(), r, id)
 	if err != nil {
 		return err
 	}
-	tl := inspect.Build(in)
-	var verdict *inspect.Eligibility
+	tl := document.Build(in)
+	var verdict *document.Eligibility
 	if p.turn == 0 {
 		verdict = tl.Eligibility()
 	} else if one := tl.TurnEligibility(p.turn); one != nil {
-		verdict = &inspect.Eligibility{SessionID: id, Eligible: one.Eligible, Turns: []inspect.TurnEligibility{*one}}
+		verdict = &document.Eligibility{SessionID: id, Eligible: one.Eligible, Turns: []document.TurnEligibility{*one}}
 	} else {
 		return noTurn(tl, p.turn)
 	}
@@ -201,7 +203,7 @@ func (p *replayer) report(cmd *cobra.Command, r *sqlite.Reader, id string) error
 	} else {
 		o := terminal(cmd)
 		o.Full = p.full || p.turn > 0
-		err = verdict.Render(cmd.OutOrStdout(), o)
+		err = render.Eligibility(cmd.OutOrStdout(), verdict, o)
 	}
 	if err == nil && !verdict.Eligible {
 		err = errFinding
@@ -209,7 +211,7 @@ func (p *replayer) report(cmd *cobra.Command, r *sqlite.Reader, id string) error
 	return err
 }
 
-func noTurn(tl *inspect.Timeline, number int) error {
+func noTurn(tl *document.Document, number int) error {
 	if len(tl.Turns) == 0 {
 		return usagef("session %s has no turns", tl.Session.ID)
 	}
@@ -218,7 +220,7 @@ func noTurn(tl *inspect.Timeline, number int) error {
 
 // bundle is what the model was given at the turn that is named, or at the last that is
 // not hidden.
-func (p *replayer) bundle(tl *inspect.Timeline, t *session.Transcript) (*replay.Bundle, error) {
+func (p *replayer) bundle(tl *document.Document, t *session.Transcript) (*replay.Bundle, error) {
 	turn := p.turn
 	for i := range tl.Turns {
 		if p.turn == 0 && !tl.Turns[i].Hidden {
@@ -242,11 +244,11 @@ func (p *replayer) bundle(tl *inspect.Timeline, t *session.Transcript) (*replay.
 }
 
 func (p *replayer) write(cmd *cobra.Command, r *sqlite.Reader, id string) error {
-	in, err := inspect.Collect(cmd.Context(), r, id)
+	in, err := document.Collect(cmd.Context(), r, id)
 	if err != nil {
 		return err
 	}
-	b, err := p.bundle(inspect.Build(in), in.Transcript)
+	b, err := p.bundle(document.Build(in), in.Transcript)
 	if err != nil {
 		return err
 	}
@@ -262,7 +264,7 @@ func (p *replayer) write(cmd *cobra.Command, r *sqlite.Reader, id string) error 
 			if err := p.out.file(cmd.Context(), path, true, encode); err != nil {
 				return err
 			}
-			fmt.Fprintln(cmd.OutOrStdout(), inspect.Sanitize(path))
+			fmt.Fprintln(cmd.OutOrStdout(), printable.Sanitize(path))
 		}
 		return nil
 	}
@@ -273,7 +275,7 @@ func (p *replayer) write(cmd *cobra.Command, r *sqlite.Reader, id string) error 
 func (p *replayer) warn(cmd *cobra.Command, b *replay.Bundle) {
 	w := cmd.ErrOrStderr()
 	for _, m := range b.Missing {
-		fmt.Fprintf(w, "missing: %s: %s\n", strings.ReplaceAll(m.What, "_", " "), inspect.Sanitize(m.Why))
+		fmt.Fprintf(w, "missing: %s: %s\n", strings.ReplaceAll(m.What, "_", " "), printable.Sanitize(m.Why))
 	}
 	for _, n := range b.Notes {
 		fmt.Fprintf(w, "note: %s\n", n)
@@ -442,25 +444,25 @@ func (p *replayer) printReport(cmd *cobra.Command, b *replay.Bundle, a *replay.A
 		return writeJSON(cmd, t)
 	}
 	var s strings.Builder
-	facts := []string{inspect.Sanitize(t.Model), counted(t.ModelCalls, "model call"), a.Duration().Round(time.Millisecond).String()}
+	facts := []string{printable.Sanitize(t.Model), counted(t.ModelCalls, "model call"), a.Duration().Round(time.Millisecond).String()}
 	if a.Usage != nil {
 		facts = append(facts, counted(int(a.Usage.Total()), "token"))
 	}
 	if t.StopReason != "" {
-		facts = append(facts, inspect.Sanitize(t.StopReason))
+		facts = append(facts, printable.Sanitize(t.StopReason))
 	}
-	fmt.Fprintf(&s, "%s answers turn %d of %s again\n", fork, b.Turn, inspect.Sanitize(b.SessionID))
+	fmt.Fprintf(&s, "%s answers turn %d of %s again\n", fork, b.Turn, printable.Sanitize(b.SessionID))
 	fmt.Fprintf(&s, "  %s\n", strings.Join(facts, " · "))
 	if t.Reused > 0 {
 		fmt.Fprintf(&s, "  %s of tools taken from the record\n", counted(t.Reused, "output"))
 	}
 	for _, name := range t.Open {
-		fmt.Fprintf(&s, "  it ends at a call of %s that the recorded answer did not make\n", inspect.Sanitize(name))
+		fmt.Fprintf(&s, "  it ends at a call of %s that the recorded answer did not make\n", printable.Sanitize(name))
 	}
 	if t.Limited {
 		fmt.Fprintf(&s, "  it ends after %s (--max-calls)\n", counted(t.ModelCalls, "model call"))
 	}
-	fmt.Fprintf(&s, "Compare them with: agenttrace diff %s %s\n", inspect.Sanitize(b.SessionID), fork)
+	fmt.Fprintf(&s, "Compare them with: agenttrace diff %s %s\n", printable.Sanitize(b.SessionID), fork)
 	_, err := io.WriteString(cmd.OutOrStdout(), s.String())
 	return err
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/document"
 )
 
 // TestReplayOfAResumedConversationSaysWhatWasNotRecorded: a client that resumed a
@@ -66,7 +66,7 @@ func TestReplayOfAResumedConversationSaysWhatWasNotRecorded(t *testing.T) {
 		if c.notices > 0 {
 			code = 1
 		}
-		got := decode[inspect.Eligibility](t, command(t, code, "--store", path, "replay", "last", "--json"))
+		got := decode[document.Eligibility](t, command(t, code, "--store", path, "replay", "last", "--json"))
 		if len(got.Turns) != len(c.want) || got.Eligible != (c.notices == 0) {
 			t.Errorf("%s: %d turns, eligible %t", c.name, len(got.Turns), got.Eligible)
 			continue
@@ -86,7 +86,7 @@ func TestReplayOfAResumedConversationSaysWhatWasNotRecorded(t *testing.T) {
 		if n := strings.Count(command(t, 0, "--store", path, "show", "last"), "… not recorded: "); n != c.notices {
 			t.Errorf("%s: show says it %d times, want %d", c.name, n, c.notices)
 		}
-		if n := decode[[]inspect.Item](t, command(t, 0, "--store", path, "ls", "--json"))[0].Notices; n != c.notices {
+		if n := decode[[]document.Item](t, command(t, 0, "--store", path, "ls", "--json"))[0].Notices; n != c.notices {
 			t.Errorf("%s: ls counts %d notices, want %d", c.name, n, c.notices)
 		}
 	}

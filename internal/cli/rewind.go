@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
@@ -109,7 +109,7 @@ func reportRewind(cmd *cobra.Command, c *conversation, done sqlite.Rewound, undo
 		}{c.id, undone, done.To, c.turns[done.To], append([]string{}, done.Messages...), turns})
 	}
 	out := cmd.ErrOrStderr()
-	id := inspect.Sanitize(c.id)
+	id := printable.Sanitize(c.id)
 	var err error
 	switch where := turnRange(turns); {
 	case len(done.Messages) == 0 && undone:

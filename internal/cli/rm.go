@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
@@ -144,8 +144,8 @@ func deleteSessions(cmd *cobra.Command, sessions []session.Session, yes, asJSON 
 }
 
 func deletionLine(s *session.Session) string {
-	title, _, _ := strings.Cut(strings.TrimSpace(inspect.Sanitize(s.Title)), "\n")
-	return fmt.Sprintf("%s  %s", inspect.Sanitize(s.ID), title)
+	title, _, _ := strings.Cut(strings.TrimSpace(printable.Sanitize(s.Title)), "\n")
+	return fmt.Sprintf("%s  %s", printable.Sanitize(s.ID), title)
 }
 
 func plural(n int, what string) string {

@@ -6,7 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/printable"
+	"github.com/agenttrace/agenttrace/session/render"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -63,7 +65,7 @@ catalog the type "system-prompt" or "tool-catalog", its digest, and no part.`,
 				}
 				hits = append(hits, h)
 			}
-			if err := inspect.NumberTurns(cmd.Context(), r, hits); err != nil {
+			if err := document.NumberTurns(cmd.Context(), r, hits); err != nil {
 				return err
 			}
 			if asJSON {
@@ -78,10 +80,10 @@ catalog the type "system-prompt" or "tool-catalog", its digest, and no part.`,
 					within += " since " + since
 				}
 				_, err := fmt.Fprintf(cmd.ErrOrStderr(), "%s is not in the titles, messages, tool calls, system prompts and tool catalogs of the sessions%s in %s\n",
-					inspect.Sanitize(strconv.Quote(args[0])), inspect.Sanitize(within), r.Path())
+					printable.Sanitize(strconv.Quote(args[0])), printable.Sanitize(within), r.Path())
 				return err
 			}
-			if err := inspect.RenderHits(cmd.OutOrStdout(), hits, terminal(cmd)); err != nil {
+			if err := render.Hits(cmd.OutOrStdout(), hits, terminal(cmd)); err != nil {
 				return err
 			}
 			if more {

@@ -10,7 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/render"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
@@ -66,7 +67,7 @@ In JSON they are estimated_cost_usd, beside cost_usd.`,
 					}
 					return writeRows(jsonOutput(cmd), t)
 				}
-				in, err := inspect.Collect(ctx, r, id)
+				in, err := document.Collect(ctx, r, id)
 				if err != nil {
 					return err
 				}
@@ -74,7 +75,7 @@ In JSON they are estimated_cost_usd, beside cost_usd.`,
 				if in.IdleTimeout, err = idleTimeout(cmd); err != nil {
 					return err
 				}
-				tl := inspect.Build(in)
+				tl := document.Build(in)
 				tl.FindNotices(in)
 				if p != nil {
 					tl.Estimate(p.Estimate)
@@ -96,11 +97,11 @@ In JSON they are estimated_cost_usd, beside cost_usd.`,
 				o := terminal(cmd)
 				o.Full = full
 				views := []struct {
-					on     bool
-					render func(io.Writer, inspect.Options) error
+					on    bool
+					print func(io.Writer, *document.Document, render.Options) error
 				}{
-					{prompt, tl.RenderPrompts}, {tools, tl.RenderTools}, {permissions, tl.RenderPermissions},
-					{tokens, tl.RenderTokens}, {provenance, tl.RenderProvenance},
+					{prompt, render.Prompts}, {tools, render.Tools}, {permissions, render.Permissions},
+					{tokens, render.Tokens}, {provenance, render.Provenance},
 				}
 				printed := false
 				for _, v := range views {
@@ -111,14 +112,14 @@ In JSON they are estimated_cost_usd, beside cost_usd.`,
 						fmt.Fprintln(cmd.OutOrStdout())
 					}
 					printed = true
-					if err := v.render(cmd.OutOrStdout(), o); err != nil {
+					if err := v.print(cmd.OutOrStdout(), tl, o); err != nil {
 						return err
 					}
 				}
 				if printed {
 					return nil
 				}
-				return tl.Render(cmd.OutOrStdout(), o)
+				return render.Document(cmd.OutOrStdout(), tl, o)
 			})
 		},
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/render"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -78,7 +78,7 @@ Compactions do not say their model and are not estimated.`,
 				_, err := fmt.Fprintf(cmd.ErrOrStderr(), "nothing to count in %s\n", r.Path())
 				return err
 			}
-			return inspect.RenderStats(cmd.OutOrStdout(), &s, q.By, terminal(cmd))
+			return render.Stats(cmd.OutOrStdout(), &s, q.By, terminal(cmd))
 		},
 	}
 	f := cmd.Flags()

@@ -7,7 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/render"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
@@ -26,7 +27,7 @@ func idleTimeout(cmd *cobra.Command) (time.Duration, error) {
 	}
 	text := os.Getenv(envIdleTimeout)
 	if text == "" {
-		return inspect.DefaultIdleTimeout, nil
+		return document.DefaultIdleTimeout, nil
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d <= 0 {
@@ -36,7 +37,7 @@ func idleTimeout(cmd *cobra.Command) (time.Duration, error) {
 }
 
 func idleTimeoutFlag(cmd *cobra.Command) {
-	cmd.Flags().Duration("idle-timeout", inspect.DefaultIdleTimeout,
+	cmd.Flags().Duration("idle-timeout", document.DefaultIdleTimeout,
 		"report a busy session as interrupted after this `duration` without an update (default $"+envIdleTimeout+", then 10m)")
 	cmd.Flags().Lookup("idle-timeout").DefValue = "0s" // the text says what it is
 }
@@ -91,11 +92,11 @@ Times are in Unix milliseconds. Values that are not known are absent.`,
 				if err != nil {
 					return err
 				}
-				st := inspect.StatusOf(&t.Session, t, decisions, time.Now(), idleTimeout)
+				st := document.StatusOf(&t.Session, t, decisions, time.Now(), idleTimeout)
 				if asJSON {
 					err = writeJSON(cmd, st)
 				} else {
-					err = st.Render(cmd.OutOrStdout(), terminal(cmd))
+					err = render.Status(cmd.OutOrStdout(), &st, terminal(cmd))
 				}
 				if err == nil && st.State.Trouble() {
 					err = errFinding

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenttrace/agenttrace/collector"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
@@ -92,8 +92,8 @@ func completeSessions(cmd *cobra.Command, args []string, toComplete string) ([]s
 			name = bare
 		}
 		if strings.HasPrefix(name, toComplete) {
-			title := strings.ReplaceAll(inspect.Sanitize(s.Title), "\n", " ")
-			names = append(names, cobra.CompletionWithDesc(inspect.Sanitize(name), title))
+			title := strings.ReplaceAll(printable.Sanitize(s.Title), "\n", " ")
+			names = append(names, cobra.CompletionWithDesc(printable.Sanitize(name), title))
 		}
 	}
 	if cmd.Name() == "check" { // it takes files too

@@ -11,7 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/printable"
+	"github.com/agenttrace/agenttrace/session/render"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
@@ -84,7 +86,7 @@ repeated.`,
 				return err
 			}
 			o.now, o.notice = time.Now, cmd.ErrOrStderr()
-			printer := inspect.NewNewsPrinter(terminal(cmd))
+			printer := render.NewNewsPrinter(terminal(cmd))
 			printer.Grow = isTerminal(cmd.OutOrStdout())
 			o.sink = &humanSink{w: cmd.OutOrStdout(), p: printer}
 			if asJSON {
@@ -149,18 +151,18 @@ type tailOptions struct {
 
 // newsSink is where news goes.
 type newsSink interface {
-	news([]inspect.News) error
+	news([]document.News) error
 	// close ends what is open.
 	close() error
 }
 
 type humanSink struct {
 	w io.Writer
-	p *inspect.NewsPrinter
+	p *render.NewsPrinter
 }
 
-func (s *humanSink) news(news []inspect.News) error {
-	var reported []inspect.News
+func (s *humanSink) news(news []document.News) error {
+	var reported []document.News
 	for _, n := range news {
 		if n.Event != newsStore {
 			reported = append(reported, n)
@@ -182,7 +184,7 @@ func (s *humanSink) write(text string) error {
 // jsonSink writes a line per event.
 type jsonSink struct{ w io.Writer }
 
-func (s *jsonSink) news(news []inspect.News) error {
+func (s *jsonSink) news(news []document.News) error {
 	e := json.NewEncoder(s.w)
 	e.SetEscapeHTML(false)
 	for i := range news {
@@ -213,7 +215,7 @@ const (
 type tailer struct {
 	tailOptions
 	store    *sqlite.Follower
-	follower inspect.Follower
+	follower document.Follower
 	// from is where the part of each session begins that is looked at.
 	from map[string]store.Position
 	// id is the session that name means, once it is known.
@@ -282,16 +284,16 @@ func (t *tailer) look(ctx context.Context) error {
 	}
 	switch change {
 	case sqlite.Gone:
-		if err := t.sink.news([]inspect.News{{Event: newsStore, At: t.now().UnixMilli(), State: "gone"}}); err != nil {
+		if err := t.sink.news([]document.News{{Event: newsStore, At: t.now().UnixMilli(), State: "gone"}}); err != nil {
 			return err
 		}
 	case sqlite.Opened:
 		if t.began {
 			// Its sessions are others, or the same with another past.
-			t.follower = inspect.Follower{IdleTimeout: t.idleTimeout}
+			t.follower = document.Follower{IdleTimeout: t.idleTimeout}
 			clear(t.from)
 			t.id, t.lastSeen, t.old = "", 0, nil
-			if err := t.sink.news([]inspect.News{{Event: newsStore, At: t.now().UnixMilli(), State: "opened"}}); err != nil {
+			if err := t.sink.news([]document.News{{Event: newsStore, At: t.now().UnixMilli(), State: "opened"}}); err != nil {
 				return err
 			}
 		}
@@ -303,7 +305,7 @@ func (t *tailer) look(ctx context.Context) error {
 	if r == nil {
 		if !t.waiting {
 			t.waiting = true
-			fmt.Fprintf(t.notice, "waiting for a session store at %s\n", inspect.Sanitize(t.path))
+			fmt.Fprintf(t.notice, "waiting for a session store at %s\n", printable.Sanitize(t.path))
 		}
 		return nil
 	}

@@ -17,7 +17,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/render"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
@@ -159,9 +160,9 @@ func startTailAt(t *testing.T, now int64, path, name string, width int, asJSON b
 	t.Helper()
 	x := &tailing{t: t, ticks: make(chan time.Time), done: make(chan error, 1)}
 	x.clock.Store(now)
-	printer := inspect.NewNewsPrinter(inspect.Options{Width: width, Now: time.UnixMilli(now)})
+	printer := render.NewNewsPrinter(render.Options{Width: width, Now: time.UnixMilli(now)})
 	printer.Grow = true
-	o := tailOptions{path: path, name: name, turns: 1, idleTimeout: inspect.DefaultIdleTimeout, notice: &x.notice, sink: &humanSink{w: &x.out, p: printer}}
+	o := tailOptions{path: path, name: name, turns: 1, idleTimeout: document.DefaultIdleTimeout, notice: &x.notice, sink: &humanSink{w: &x.out, p: printer}}
 	o.now = func() time.Time { return time.UnixMilli(x.clock.Load()) }
 	if asJSON {
 		o.sink = &jsonSink{w: &x.out}
@@ -273,7 +274,7 @@ func TestTailJSON(t *testing.T) {
 	var got []string
 	text := map[string]string{}
 	for line := range strings.Lines(x.end()) {
-		var n inspect.News
+		var n document.News
 		d := json.NewDecoder(strings.NewReader(line))
 		d.DisallowUnknownFields()
 		if err := d.Decode(&n); err != nil {
@@ -288,7 +289,7 @@ func TestTailJSON(t *testing.T) {
 			what += " " + string(n.Status.State)
 		case n.Tool != nil:
 			what += " " + n.Tool.State
-		case n.Event == inspect.NewsMessage:
+		case n.Event == document.NewsMessage:
 			what += " " + n.Role
 		case n.State != "":
 			what += " " + string(n.State)

@@ -11,15 +11,15 @@ import (
 	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
 
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/render"
 )
 
 // terminal says how to print for whoever reads standard output: as wide as the
 // terminal, or as COLUMNS says, else 100; in color on a terminal unless
 // NO_COLOR is set, CLICOLOR is 0 or TERM is dumb, elsewhere only with
 // CLICOLOR_FORCE.
-func terminal(cmd *cobra.Command) inspect.Options {
-	o := inspect.Options{Whole: !isTerminal(cmd.OutOrStdout()), Width: 100, Location: time.Local, Color: colored(cmd.OutOrStdout()), Now: time.Now()}
+func terminal(cmd *cobra.Command) render.Options {
+	o := render.Options{Whole: !isTerminal(cmd.OutOrStdout()), Width: 100, Location: time.Local, Color: colored(cmd.OutOrStdout()), Now: time.Now()}
 	if f, ok := cmd.OutOrStdout().(*os.File); ok && term.IsTerminal(f.Fd()) {
 		if w, _, err := term.GetSize(f.Fd()); err == nil && w > 0 {
 			o.Width = w

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/printable"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
@@ -41,7 +41,7 @@ With --json it is an object: session_id and title.`,
 					return err
 				}
 				if !asJSON {
-					_, err := fmt.Fprintf(cmd.ErrOrStderr(), "%s is called “%s”\n", id, inspect.Sanitize(title))
+					_, err := fmt.Fprintf(cmd.ErrOrStderr(), "%s is called “%s”\n", id, printable.Sanitize(title))
 					return err
 				}
 				return writeJSON(cmd, struct {

@@ -16,7 +16,7 @@ import (
 	"github.com/agenttrace/agenttrace/collector"
 	"github.com/agenttrace/agenttrace/examples/codeagent"
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
@@ -58,7 +58,7 @@ func (p *pipeline) close(t *testing.T) *sqlite.Reader {
 
 // answered is the last answer of a session: how it ended, and its parts by call id or
 // type.
-func answered(t *testing.T, r *sqlite.Reader, id string) (session.MessageTrace, map[string]content, inspect.Activity) {
+func answered(t *testing.T, r *sqlite.Reader, id string) (session.MessageTrace, map[string]content, document.Activity) {
 	t.Helper()
 	tr := transcript(t, r, id)
 	if tr == nil || len(tr.Messages) < 2 {
@@ -74,7 +74,7 @@ func answered(t *testing.T, r *sqlite.Reader, id string) (session.MessageTrace, 
 			parts[p.Type] = c
 		}
 	}
-	st := inspect.StatusOf(&tr.Session, tr, nil, time.Time{}, 0)
+	st := document.StatusOf(&tr.Session, tr, nil, time.Time{}, 0)
 	return traceOf(t, &last.Message), parts, st.State
 }
 
@@ -152,11 +152,11 @@ func TestAbort(t *testing.T) {
 				want["text"] = content{Text: "I will look at it."}
 				want["streaming"], want["running"], want["task"], childWant = late("streaming"), late("running"), late("task"), late("read")
 			}
-			if diff := cmp.Diff(want, parts); diff != "" || trace.EndReason != test.want || status != inspect.ActivityIdle {
+			if diff := cmp.Diff(want, parts); diff != "" || trace.EndReason != test.want || status != document.ActivityIdle {
 				t.Errorf("ended %q, %s; want %q, idle; parts (-want +got):\n%s", trace.EndReason, status, test.want, diff)
 			}
 			trace, parts, status = answered(t, r, child.ID())
-			if trace.EndReason != test.want || parts["read"] != childWant || status != inspect.ActivityIdle {
+			if trace.EndReason != test.want || parts["read"] != childWant || status != document.ActivityIdle {
 				t.Errorf("the sub-agent ended %q, %s, with %+v; want %q, idle, %+v", trace.EndReason, status, parts["read"], test.want, childWant)
 			}
 		})
@@ -186,7 +186,7 @@ func TestInterruptedAgent(t *testing.T) {
 		t.Fatalf("the agent ended with %v, want %v", err, context.Canceled)
 	}
 	trace, _, status := answered(t, p.close(t), result.SessionID)
-	if trace.EndReason != "abort" || status != inspect.ActivityIdle {
+	if trace.EndReason != "abort" || status != document.ActivityIdle {
 		t.Errorf("ended %q, %s; want abort, idle", trace.EndReason, status)
 	}
 }

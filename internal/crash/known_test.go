@@ -12,7 +12,7 @@ import (
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -176,22 +176,22 @@ func (k *known) checkSessions(t *testing.T, stored map[string]*session.Transcrip
 func checkSilence(t *testing.T, tr *session.Transcript) (interrupted bool) {
 	t.Helper()
 	const silence = time.Minute
-	ever := inspect.StatusOf(&tr.Session, tr, nil, time.Time{}, 0)
+	ever := document.StatusOf(&tr.Session, tr, nil, time.Time{}, 0)
 	limit := silence
 	if ever.Heartbeat > 0 {
 		limit = min(limit, 3*time.Duration(ever.Heartbeat)*time.Millisecond)
 	}
 	heard := time.UnixMilli(max(tr.Session.UpdatedAt, ever.Since))
-	soon := inspect.StatusOf(&tr.Session, tr, nil, heard.Add(limit), silence)
-	late := inspect.StatusOf(&tr.Session, tr, nil, heard.Add(limit+time.Second), silence)
+	soon := document.StatusOf(&tr.Session, tr, nil, heard.Add(limit), silence)
+	late := document.StatusOf(&tr.Session, tr, nil, heard.Add(limit+time.Second), silence)
 	want := ever.State
-	if want == inspect.ActivityBusy || want == inspect.ActivityRetrying || want.Waiting() && ever.Heartbeat > 0 {
-		want = inspect.ActivityInterrupted
+	if want == document.ActivityBusy || want == document.ActivityRetrying || want.Waiting() && ever.Heartbeat > 0 {
+		want = document.ActivityInterrupted
 	}
-	if soon.State != ever.State || late.State != want || want == inspect.ActivityInterrupted && late.Was != ever.State {
+	if soon.State != ever.State || late.State != want || want == document.ActivityInterrupted && late.Was != ever.State {
 		t.Errorf("session %s is %s and, when silent for longer, %s (was %q); want %s", tr.Session.ID, soon.State, late.State, late.Was, want)
 	}
-	return want == inspect.ActivityInterrupted
+	return want == document.ActivityInterrupted
 }
 
 // checkMessages checks that only reported messages are in the store, and all acknowledged
@@ -416,17 +416,17 @@ func (k *known) checkResumed(t *testing.T, r store.Reader, states []agenttrace.S
 				}
 			}
 		}
-		want := string(inspect.ActivityIdle)
+		want := string(document.ActivityIdle)
 		if waiting {
 			want = said[state.ID]
 		}
-		if !waiting && said[state.ID] != want || waiting && !inspect.Activity(want).Waiting() {
+		if !waiting && said[state.ID] != want || waiting && !document.Activity(want).Waiting() {
 			t.Errorf("session %s is %s, its agent says; calls wait: %v", state.ID, said[state.ID], waiting)
 		}
 		// A state from before the last turn does not have the call that waits there.
 		last := tr.Messages[len(tr.Messages)-1].Message.ID
 		fresh := slices.ContainsFunc(state.Open, func(p agenttrace.PendingTurn) bool { return p.AssistantMessageID == last })
-		if st := inspect.StatusOf(&tr.Session, tr, nil, time.Time{}, 0); fresh && string(st.State) != want {
+		if st := document.StatusOf(&tr.Session, tr, nil, time.Time{}, 0); fresh && string(st.State) != want {
 			t.Errorf("session %s is %s; its agent says %s", state.ID, st.State, want)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/recorder"
 )
 
@@ -71,7 +71,7 @@ func (h *host) resume(t *testing.T, state agenttrace.State, spans bool) {
 
 // stored returns the turn metadata of the last message, its parts, of which there is at
 // least one, and the status of the session.
-func (h *host) stored(t *testing.T) (session.MessageTrace, []content, inspect.Status) {
+func (h *host) stored(t *testing.T) (session.MessageTrace, []content, document.Status) {
 	t.Helper()
 	tr := transcript(t, h.recorder.Reader(), h.session.ID())
 	last := tr.Messages[len(tr.Messages)-1]
@@ -82,7 +82,7 @@ func (h *host) stored(t *testing.T) (session.MessageTrace, []content, inspect.St
 	if len(parts) == 0 {
 		t.Fatalf("the last message has no parts: %+v", last)
 	}
-	return traceOf(t, &last.Message), parts, inspect.StatusOf(&tr.Session, tr, nil, time.Time{}, 0)
+	return traceOf(t, &last.Message), parts, document.StatusOf(&tr.Session, tr, nil, time.Time{}, 0)
 }
 
 // TestOutcomeStandsAboveRestart: the result of a call was reported, and the host resumes
@@ -97,7 +97,7 @@ func TestOutcomeStandsAboveRestart(t *testing.T) {
 	call.EndText("done")
 	h.resume(t, state, true)
 	trace, parts, status := h.stored(t)
-	if trace.EndReason != "abort" || parts[0].State != session.StateOutputAvailable || parts[0].Output != `"done"` || status.State != inspect.ActivityIdle {
+	if trace.EndReason != "abort" || parts[0].State != session.StateOutputAvailable || parts[0].Output != `"done"` || status.State != document.ActivityIdle {
 		t.Errorf("%+v, %+v, %s; want an aborted turn with the output", trace, parts, status.State)
 	}
 }
@@ -118,7 +118,7 @@ func TestAnswerStandsAboveWait(t *testing.T) {
 			_, call := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c", Name: "ask", Input: 1})
 			call.AwaitInput("Which?")
 			turn.End(agenttrace.TurnResult{})
-			if trace, parts, status := h.stored(t); !trace.PendingApproval || parts[0].State != session.StateInputAvailable || status.State != inspect.ActivityWaitingUserInput {
+			if trace, parts, status := h.stored(t); !trace.PendingApproval || parts[0].State != session.StateInputAvailable || status.State != document.ActivityWaitingUserInput {
 				t.Fatalf("%+v, %+v, %s; want a turn that waits", trace, parts, status.State)
 			}
 			h.resume(t, h.session.State(), false)
@@ -134,7 +134,7 @@ func TestAnswerStandsAboveWait(t *testing.T) {
 			test.end(call)
 			h.resume(t, h.session.State(), true)
 			trace, parts, status := h.stored(t)
-			if trace.EndReason != "abort" || trace.PendingApproval || parts[0].State != test.state || parts[0].Output != test.output || status.State != inspect.ActivityIdle {
+			if trace.EndReason != "abort" || trace.PendingApproval || parts[0].State != test.state || parts[0].Output != test.output || status.State != document.ActivityIdle {
 				t.Errorf("%+v, %+v, %s; want an aborted turn and a call at %s", trace, parts, status.State, test.state)
 			}
 		})
@@ -149,7 +149,7 @@ func TestAbortedTurnWaitsForNobody(t *testing.T) {
 	call.AwaitApproval("")
 	turn.Abort()
 	trace, parts, status := h.stored(t)
-	if trace.EndReason != "abort" || parts[0].State != session.StateApprovalRequested || status.State != inspect.ActivityIdle || h.session.Status().State != agenttrace.StatusIdle {
+	if trace.EndReason != "abort" || parts[0].State != session.StateApprovalRequested || status.State != document.ActivityIdle || h.session.Status().State != agenttrace.StatusIdle {
 		t.Errorf("%+v, %+v, %s; want an aborted turn, a call left as it was, an idle session", trace, parts, status.State)
 	}
 }
@@ -164,7 +164,7 @@ func TestOneAnswer(t *testing.T) {
 	h.resume(t, state, true)
 	tr := transcript(t, h.recorder.Reader(), h.session.ID())
 	trace, parts, status := h.stored(t)
-	if len(tr.Messages) != 2 || trace.EndReason != "abort" || parts[0].Text == "" || status.State != inspect.ActivityIdle {
+	if len(tr.Messages) != 2 || trace.EndReason != "abort" || parts[0].Text == "" || status.State != document.ActivityIdle {
 		t.Errorf("%d messages, %+v, %+v, %s; want one answer, aborted where it stopped", len(tr.Messages), trace, parts, status.State)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -189,14 +189,14 @@ func TestSDKCrash(t *testing.T) {
 		t.Fatal(err)
 	}
 	lastSeen := time.UnixMilli(transcript.Session.UpdatedAt)
-	st := inspect.StatusOf(&transcript.Session, transcript, nil, lastSeen.Add(30*time.Second), inspect.DefaultIdleTimeout)
-	if st.State != inspect.ActivityBusy || !st.Declared {
+	st := document.StatusOf(&transcript.Session, transcript, nil, lastSeen.Add(30*time.Second), document.DefaultIdleTimeout)
+	if st.State != document.ActivityBusy || !st.Declared {
 		t.Errorf("state %q, said %v; want busy, as it says", st.State, st.Declared)
 	}
 	if len(st.OpenCalls) != 1 || st.OpenCalls[0].Tool != "deploy" || st.OpenCalls[0].State != session.StateApprovalResponded {
 		t.Errorf("open calls %+v; want deploy, approved", st.OpenCalls)
 	}
-	if st = inspect.StatusOf(&transcript.Session, transcript, nil, lastSeen.Add(time.Minute), inspect.DefaultIdleTimeout); st.State != inspect.ActivityInterrupted {
+	if st = document.StatusOf(&transcript.Session, transcript, nil, lastSeen.Add(time.Minute), document.DefaultIdleTimeout); st.State != document.ActivityInterrupted {
 		t.Errorf("a minute later the state is %q, want interrupted", st.State)
 	}
 }

@@ -12,12 +12,12 @@ import (
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
 // stored puts the story into a store and reads back what it has.
-func stored(t *testing.T, text string) (*sqlite.Store, inspect.Input) {
+func stored(t *testing.T, text string) (*sqlite.Store, document.Input) {
 	t.Helper()
 	ctx := t.Context()
 	s, err := sqlite.Open(ctx, filepath.Join(t.TempDir(), "sessions.db"), sqlite.Options{})
@@ -34,7 +34,7 @@ func stored(t *testing.T, text string) (*sqlite.Store, inspect.Input) {
 	if _, err := s.Import(ctx, &imported); err != nil {
 		t.Fatal(err)
 	}
-	in, err = inspect.Collect(ctx, s.Reader, "ses_1")
+	in, err = document.Collect(ctx, s.Reader, "ses_1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func TestChanges(t *testing.T) {
 	for _, w := range wires {
 		t.Run(w.format, func(t *testing.T) {
 			db, in := stored(t, asked)
-			b, err := New(inspect.Build(in), in.Transcript, 2)
+			b, err := New(document.Build(in), in.Transcript, 2)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -110,7 +110,7 @@ func TestChanges(t *testing.T) {
 			if got.Session.TotalTokens != w.usage.Total()*2 {
 				t.Errorf("the fork counts %d tokens, want %d", got.Session.TotalTokens, w.usage.Total()*2)
 			}
-			tl := inspect.Build(inspect.Input{Transcript: got})
+			tl := document.Build(document.Input{Transcript: got})
 			if len(tl.Turns) != 2 {
 				t.Errorf("the fork has %d turns, want 2", len(tl.Turns))
 			}
@@ -156,7 +156,7 @@ func checkMetadata(t *testing.T, w wire, c *Client, text, url string) {
 // word is a message too.
 func TestChangesOfErrors(t *testing.T) {
 	db, in := stored(t, asked)
-	b, err := New(inspect.Build(in), in.Transcript, 2)
+	b, err := New(document.Build(in), in.Transcript, 2)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -196,7 +196,7 @@ func anthropicFile(f *file) anthropicContent {
 }
 
 func anthropicReply(r io.Reader) (*reply, error) {
-	return document(r, joinAnthropic, anthropicDocument)
+	return readDocument(r, joinAnthropic, anthropicDocument)
 }
 
 func anthropicDocument(text json.RawMessage) (*reply, error) {

@@ -6,7 +6,7 @@ import (
 	"io"
 
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/document"
 )
 
 // Bundle is what a model was given to answer one turn. Its JSON is a stable
@@ -20,9 +20,9 @@ type Bundle struct {
 
 	// Eligible says that nothing is missing. What is missing is left out of the
 	// requests, and the output of a call says so in its place.
-	Eligible bool              `json:"eligible"`
-	Missing  []inspect.Missing `json:"missing,omitempty"`
-	Notes    []string          `json:"notes,omitempty"`
+	Eligible bool               `json:"eligible"`
+	Missing  []document.Missing `json:"missing,omitempty"`
+	Notes    []string           `json:"notes,omitempty"`
 
 	Model        session.Model `json:"model"`
 	Parameters   Parameters    `json:"parameters"`
@@ -34,7 +34,7 @@ type Bundle struct {
 	// Answer is what it answered.
 	Answer []UIMessage `json:"answer,omitempty"`
 
-	turn *inspect.Turn
+	turn *document.Turn
 	// chat is the id that a route is told in the place of the session's.
 	chat            string
 	context, answer []entry
@@ -58,7 +58,7 @@ type UIMessage struct {
 
 // New makes the bundle of the turn with the number from the timeline of a session and
 // the transcript that it was built from. The error is of a turn that there is not.
-func New(tl *inspect.Timeline, t *session.Transcript, number int) (*Bundle, error) {
+func New(tl *document.Document, t *session.Transcript, number int) (*Bundle, error) {
 	verdict := tl.TurnEligibility(number)
 	if verdict == nil {
 		return nil, fmt.Errorf("session %s has no turn %d; its turns are 1 to %d", tl.Session.ID, number, len(tl.Turns))
@@ -102,8 +102,8 @@ func New(tl *inspect.Timeline, t *session.Transcript, number int) (*Bundle, erro
 
 // answers are the messages that answer a turn: of those that a rewind hid only where
 // there is no other.
-func answers(t *inspect.Turn) []*inspect.Message {
-	var all, visible []*inspect.Message
+func answers(t *document.Turn) []*document.Message {
+	var all, visible []*document.Message
 	for i := range t.Messages {
 		m := &t.Messages[i]
 		if m.Role != session.RoleAssistant || m.Compaction != nil {
@@ -122,7 +122,7 @@ func answers(t *inspect.Turn) []*inspect.Message {
 
 // uiMessage is a message as it is stored, but for the marker of a compaction: that is
 // what it says to the model.
-func uiMessage(m *inspect.Message, row *session.MessageAndParts) UIMessage {
+func uiMessage(m *document.Message, row *session.MessageAndParts) UIMessage {
 	ui := UIMessage{ID: m.ID, Role: m.Role, Parts: []json.RawMessage{}}
 	if m.Compaction != nil {
 		ui.Role = session.RoleUser
@@ -162,7 +162,7 @@ type Parameters struct {
 
 // parametersOf reads the parameters of the request in a message's metadata. What has
 // no key of the project's stands there under the source's own.
-func parametersOf(m *inspect.Message, metadata string) Parameters {
+func parametersOf(m *document.Message, metadata string) Parameters {
 	var keys map[string]json.RawMessage
 	_ = json.Unmarshal([]byte(metadata), &keys) // what is no object tells nothing
 	number := func(names ...string) *float64 {

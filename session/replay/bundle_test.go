@@ -10,7 +10,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/document"
 )
 
 // TestAnswer: what is hidden of an answer counts only where all of it is.
@@ -120,7 +120,7 @@ func TestDamagedRows(t *testing.T) {
 	in.Transcript.Messages[0].Parts[0].DataJSON = `{"type":"te`
 	in.Transcript.Messages[1].Parts[0].DataJSON = ``
 	in.Transcript.Messages[1].Message.MetadataJSON = `{`
-	b, err := New(inspect.Build(in), in.Transcript, turn)
+	b, err := New(document.Build(in), in.Transcript, turn)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/document"
 )
 
 // entry is what one side said, in the terms of no provider: what the user, a system
@@ -78,7 +78,7 @@ type file struct{ name, mediaType, url, content string }
 
 // entries are what a message says to a model: one entry of a user, and for an
 // answer, of each of its steps, what the model said and what the tools put out.
-func entries(m *inspect.Message, row *session.MessageAndParts, ids callIDs) []entry {
+func entries(m *document.Message, row *session.MessageAndParts, ids callIDs) []entry {
 	if m.Compaction != nil {
 		return []entry{{role: session.RoleUser, blocks: []block{{kind: textBlock, text: m.Compaction.Summary}}}}
 	}
@@ -100,29 +100,29 @@ func entries(m *inspect.Message, row *session.MessageAndParts, ids callIDs) []en
 	blank := false  // there is a text, and it is empty
 	marked := false // sources that mark no steps tell them by what follows a result
 	for i := range m.Parts {
-		marked = marked || m.Parts[i].Kind == inspect.KindStep
+		marked = marked || m.Parts[i].Kind == document.KindStep
 	}
 	for i := range m.Parts {
 		p := &m.Parts[i]
 		switch p.Kind {
-		case inspect.KindStep:
+		case document.KindStep:
 			flush()
-		case inspect.KindText, inspect.KindReasoning:
+		case document.KindText, document.KindReasoning:
 			if !marked && len(results.blocks) > 0 {
 				flush()
 			}
-			if p.Kind == inspect.KindText && p.Text == "" { // some providers refuse it
+			if p.Kind == document.KindText && p.Text == "" { // some providers refuse it
 				blank = true
 				continue
 			}
 			kind := textBlock
-			if p.Kind == inspect.KindReasoning {
+			if p.Kind == document.KindReasoning {
 				kind = reasoningBlock
 			}
 			answered.blocks = append(answered.blocks, block{kind: kind, text: p.Text, meta: metaOf(raw[p.ID])})
-		case inspect.KindFile:
+		case document.KindFile:
 			answered.blocks = append(answered.blocks, block{kind: fileBlock, file: fileOf(p.File, raw[p.ID])})
-		case inspect.KindTool:
+		case document.KindTool:
 			call, result := callOf(p.Tool, ids.unique(p.Tool.CallID))
 			answered.blocks = append(answered.blocks, call)
 			results.blocks = append(results.blocks, result)
@@ -166,7 +166,7 @@ const (
 	callDenied = "the call was denied"
 )
 
-func callOf(c *inspect.ToolCall, id string) (call, result block) {
+func callOf(c *document.ToolCall, id string) (call, result block) {
 	call = block{kind: callBlock, id: id, name: c.Name, data: c.Input}
 	if len(call.data) == 0 {
 		call.data = json.RawMessage("{}")
@@ -229,7 +229,7 @@ func metaOf(raw string) map[string]json.RawMessage {
 
 // fileOf is a file with the whole of its URL, which a timeline does not carry along.
 // The content of a data: URL becomes base 64, as providers want it.
-func fileOf(f *inspect.File, raw string) file {
+func fileOf(f *document.File, raw string) file {
 	var d struct {
 		URL string `json:"url"`
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/document"
 )
 
 var update = flag.Bool("update", false, "write what is made into testdata")
@@ -65,7 +65,7 @@ func TestFormats(t *testing.T) {
 func TestNewNoTurn(t *testing.T) {
 	in, _ := readStory(t, `{"messages":[{"role":"user","parts":[{"type":"text","text":"Hi"}]}]}`)
 	for _, turn := range []int{0, 2} {
-		if _, err := New(inspect.Build(in), in.Transcript, turn); err == nil || !strings.Contains(err.Error(), "turns are 1 to 1") {
+		if _, err := New(document.Build(in), in.Transcript, turn); err == nil || !strings.Contains(err.Error(), "turns are 1 to 1") {
 			t.Errorf("New(%d) fails with %v, want the turns that there are", turn, err)
 		}
 	}

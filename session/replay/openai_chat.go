@@ -172,7 +172,7 @@ func chatContentOf(b *block) *chatContent {
 	return &chatContent{Type: "text", Text: new(f.placeholder())}
 }
 
-func chatReply(r io.Reader) (*reply, error) { return document(r, joinChat, chatDocument) }
+func chatReply(r io.Reader) (*reply, error) { return readDocument(r, joinChat, chatDocument) }
 
 func chatDocument(text json.RawMessage) (*reply, error) {
 	var body struct {

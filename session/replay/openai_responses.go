@@ -127,7 +127,7 @@ func responsesFile(f *file) responsesContent {
 }
 
 func responsesReply(r io.Reader) (*reply, error) {
-	return document(r, joinResponses, responsesDocument)
+	return readDocument(r, joinResponses, responsesDocument)
 }
 
 func responsesDocument(text json.RawMessage) (*reply, error) {

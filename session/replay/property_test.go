@@ -9,7 +9,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/document"
 )
 
 // TestRequestProperties: whatever a session holds, the requests of its turns are such
@@ -18,9 +18,9 @@ func TestRequestProperties(t *testing.T) {
 	turns := 0
 	for seed := range uint64(300) {
 		s := codectest.Generate(rand.New(rand.NewPCG(seed, 3)), int(seed%16))
-		in := inspect.Input{Transcript: s.Transcript, Decisions: s.Decisions, Blobs: s.Blobs}
-		for n := range len(inspect.Build(in).Turns) {
-			b, err := New(inspect.Build(in), in.Transcript, n+1)
+		in := document.Input{Transcript: s.Transcript, Decisions: s.Decisions, Blobs: s.Blobs}
+		for n := range len(document.Build(in).Turns) {
+			b, err := New(document.Build(in), in.Transcript, n+1)
 			if err != nil {
 				t.Fatalf("seed %d: %v", seed, err)
 			}

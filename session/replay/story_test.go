@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -49,7 +49,7 @@ func compacted(t *testing.T, raw json.RawMessage) string {
 }
 
 // readStory makes what a store would have of the story.
-func readStory(t *testing.T, text string) (in inspect.Input, turn int) {
+func readStory(t *testing.T, text string) (in document.Input, turn int) {
 	t.Helper()
 	var s story
 	d := json.NewDecoder(strings.NewReader(text))
@@ -105,7 +105,7 @@ func readStory(t *testing.T, text string) (in inspect.Input, turn int) {
 func bundleOf(t *testing.T, text string) *Bundle {
 	t.Helper()
 	in, turn := readStory(t, text)
-	b, err := New(inspect.Build(in), in.Transcript, turn)
+	b, err := New(document.Build(in), in.Transcript, turn)
 	if err != nil {
 		t.Fatal(err)
 	}

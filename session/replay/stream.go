@@ -17,10 +17,10 @@ import (
 // errCutStream is of a stream of which the end is missing.
 var errCutStream = errors.New("the stream ended before the answer did")
 
-// document reads a reply that is one JSON document, or a stream of server-sent events
+// readDocument reads a reply that is one JSON document, or a stream of server-sent events
 // that join puts together to one. join returns with an error what there was before it.
 // decode reads the document.
-func document(r io.Reader, join func([]json.RawMessage) (json.RawMessage, error), decode func(json.RawMessage) (*reply, error)) (*reply, error) {
+func readDocument(r io.Reader, join func([]json.RawMessage) (json.RawMessage, error), decode func(json.RawMessage) (*reply, error)) (*reply, error) {
 	text, readErr := io.ReadAll(r)
 	text = bytes.TrimSpace(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")))
 	if !isStream(text) {

@@ -8,12 +8,12 @@ import (
 	"math/rand/v2"
 
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/document"
 )
 
 // rows makes a session of messages, each a second after the previous one. A message is
 // its role and the data of its parts.
-func rows(messages ...[]string) inspect.Input {
+func rows(messages ...[]string) document.Input {
 	t := &session.Transcript{Session: session.Session{ID: "ses_1", PermissionsJSON: "[]", MetadataJSON: "{}"}}
 	for i, m := range messages {
 		at := int64(1000 * i)
@@ -31,11 +31,11 @@ func rows(messages ...[]string) inspect.Input {
 		}
 		t.Messages = append(t.Messages, x)
 	}
-	return inspect.Input{Transcript: t}
+	return document.Input{Transcript: t}
 }
 
 // located is a session in which the model calls a tool of the client.
-func located() inspect.Input {
+func located() document.Input {
 	return rows(
 		[]string{session.RoleUser, `{"type":"text","text":"Where am I?"}`},
 		[]string{session.RoleAssistant, `{"type":"tool-locate","toolCallId":"r1","state":"output-available","input":{"exact":true},"output":{"city":"Paris"}}`, `{"type":"text","text":"Paris."}`},
@@ -44,7 +44,7 @@ func located() inspect.Input {
 
 // generate makes a session as a program with the SDK would store it: steps are marked,
 // calls have ended, and all providers accept its files.
-func generate(r *rand.Rand) inspect.Input {
+func generate(r *rand.Rand) document.Input {
 	pick := func(of ...string) string { return of[r.IntN(len(of))] }
 	quote := func(s string) string {
 		raw, _ := json.Marshal(s) // never fails for strings

@@ -18,7 +18,7 @@ import (
 
 	e2e "github.com/agenttrace/agenttrace/internal/e2e/replay"
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/replay"
 )
 
@@ -82,8 +82,8 @@ func TestGenerated(t *testing.T) {
 	var ours []map[string][]byte
 	for seed := range uint64(150) {
 		in := generate(rand.New(rand.NewPCG(seed, 11)))
-		turns := inspect.Build(in).Turns
-		b, err := replay.New(inspect.Build(in), in.Transcript, len(turns))
+		turns := document.Build(in).Turns
+		b, err := replay.New(document.Build(in), in.Transcript, len(turns))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -189,7 +189,7 @@ func TestStreams(t *testing.T) {
 		{path: "nowhere", err: "Cannot read properties"},
 	} {
 		t.Run(test.path, func(t *testing.T) {
-			b, err := replay.New(inspect.Build(located()), located().Transcript, 1)
+			b, err := replay.New(document.Build(located()), located().Transcript, 1)
 			if err != nil {
 				t.Fatal(err)
 			}

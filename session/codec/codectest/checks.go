@@ -21,7 +21,8 @@ import (
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/render"
 )
 
 // check is a rule on what a format makes of one session.
@@ -388,9 +389,9 @@ func (x *examination) replay(s *codec.Session) error {
 		return err
 	}
 	requests := func(s *codec.Session) (string, error) {
-		tl := inspect.Build(inspect.Input{Transcript: s.Sorted(), Decisions: s.Decisions, SpanRefs: s.SpanRefs, Blobs: s.Blobs})
+		tl := document.Build(document.Input{Transcript: s.Sorted(), Decisions: s.Decisions, SpanRefs: s.SpanRefs, Blobs: s.Blobs})
 		var b bytes.Buffer
-		if err := tl.Eligibility().Render(&b, inspect.Options{}); err != nil {
+		if err := render.Eligibility(&b, tl.Eligibility(), render.Options{}); err != nil {
 			return "", err
 		}
 		for i := range tl.Turns {
@@ -400,7 +401,7 @@ func (x *examination) replay(s *codec.Session) error {
 			}
 			fmt.Fprintf(&b, "turn %d: %s\n", tl.Turns[i].Number, context)
 		}
-		err := errors.Join(tl.RenderPrompts(&b, inspect.Options{}), tl.RenderTools(&b, inspect.Options{}))
+		err := errors.Join(render.Prompts(&b, tl, render.Options{}), render.Tools(&b, tl, render.Options{}))
 		return b.String(), err
 	}
 	want, err := requests(s)

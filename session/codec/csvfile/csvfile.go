@@ -21,7 +21,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/document"
 )
 
 // Column is a column of the table.
@@ -128,7 +128,7 @@ func (e *Encoder) encode(t *session.Transcript) error {
 			return err
 		}
 	}
-	numbers := inspect.TurnNumbers(t)
+	numbers := document.TurnNumbers(t)
 	for i := range t.Messages {
 		m := &t.Messages[i]
 		r := row{t: t, m: &m.Message, p: new(session.Part), first: true, meta: readMetadata(m.Message.MetadataJSON)}

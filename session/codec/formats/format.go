@@ -6,7 +6,7 @@ import (
 	"iter"
 
 	"github.com/agenttrace/agenttrace/session/codec"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/document"
 )
 
 // Format is a format of sessions: how its files are recognized, what reads and writes
@@ -90,7 +90,7 @@ func (f *Format) Written() bool { return f.Exported != "" }
 type Source struct {
 	*codec.Session
 	// Input is what a transcript for people is built from.
-	Input inspect.Input
+	Input document.Input
 	// Full cuts nothing of a transcript. Files are the paths of the files that come with
 	// it, by the paths that the session has for them.
 	Full  bool

@@ -24,7 +24,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/skillet"
 	"github.com/agenttrace/agenttrace/session/codec/sqlitefile"
 	"github.com/agenttrace/agenttrace/session/codec/transcripts"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/spool"
 )
 
@@ -70,7 +70,7 @@ var All = []Format{{
 		Ext: ".md", Many: true, Text: true, Explain: explainTranscript,
 		Stream: func(w io.Writer) func(*Source) error {
 			return func(s *Source) error {
-				return markdown.Encode(w, inspect.Build(s.Input), markdown.Options{Full: s.Full, Files: s.Files})
+				return markdown.Encode(w, document.Build(s.Input), markdown.Options{Full: s.Full, Files: s.Files})
 			}
 		},
 	},
@@ -80,7 +80,7 @@ var All = []Format{{
 		Ext: ".html", Text: true, Explain: explainTranscript,
 		Stream: func(w io.Writer) func(*Source) error {
 			return func(s *Source) error {
-				return html.Encode(w, inspect.Build(s.Input), html.Options{Full: s.Full, Files: s.Files})
+				return html.Encode(w, document.Build(s.Input), html.Options{Full: s.Full, Files: s.Files})
 			}
 		},
 	},

@@ -16,14 +16,14 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/codec/formats"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/document"
 )
 
 // suite is a format as the conformance suite takes it, with what every format promises.
 // What one promises besides is in its own package.
 func suite(f *formats.Format) codectest.Codec {
 	source := func(s *codec.Session) *formats.Source {
-		return &formats.Source{Session: s, Full: true, Input: inspect.Input{
+		return &formats.Source{Session: s, Full: true, Input: document.Input{
 			Transcript: s.Transcript, Decisions: s.Decisions, SpanRefs: s.SpanRefs, Blobs: s.Blobs,
 		}}
 	}

@@ -11,14 +11,14 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/codec/internal/transcript"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/document"
 )
 
 func TestConformance(t *testing.T) {
 	codectest.Run(t, codectest.Codec{
 		Name: "html",
 		Encode: func(w io.Writer, s *codec.Session) error {
-			return Encode(w, inspect.Build(inspect.Input{Transcript: s.Transcript, Decisions: s.Decisions, Blobs: s.Blobs}), Options{Full: true})
+			return Encode(w, document.Build(document.Input{Transcript: s.Transcript, Decisions: s.Decisions, Blobs: s.Blobs}), Options{Full: true})
 		},
 		Explain: func(s *codec.Session) []codec.Loss { return transcript.Explain(s, true) }, Foreign: true,
 		Check: balanced,

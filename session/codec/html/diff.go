@@ -13,15 +13,17 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/internal/transcript"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/document/diff"
+	"github.com/agenttrace/agenttrace/session/printable"
 )
 
-// EncodeDiff writes what tells two sessions apart: d is [inspect.Compare] of a and b.
+// EncodeDiff writes what tells two sessions apart: d is [diff.Compare] of a and b.
 // The first divergence stands at the top and leads to its place; turns that are equal,
 // or differ in their tokens alone, are folded. On a narrow screen the sessions stand
 // below each other. The same input gives the same bytes.
-func EncodeDiff(w io.Writer, d *inspect.Diff, a, b *inspect.Timeline, o Options) error {
-	c := comparer{o: o, d: d, a: newSide(a, o), b: newSide(b, o), shown: map[inspect.Change]string{}}
+func EncodeDiff(w io.Writer, d *diff.Diff, a, b *document.Document, o Options) error {
+	c := comparer{o: o, d: d, a: newSide(a, o), b: newSide(b, o), shown: map[diff.Change]string{}}
 	if err := diffTemplate.Execute(w, c.page()); err != nil {
 		return fmt.Errorf("write diff of %s and %s: %w", d.A.SessionID, d.B.SessionID, err)
 	}
@@ -104,12 +106,12 @@ type diffCall struct {
 
 // side is one of the two sessions.
 type side struct {
-	tl    *inspect.Timeline
+	tl    *document.Document
 	doc   *transcript.Document
 	turns map[int]*transcript.Turn
 }
 
-func newSide(tl *inspect.Timeline, o Options) *side {
+func newSide(tl *document.Document, o Options) *side {
 	s := &side{tl: tl, doc: transcript.New(tl, transcript.Options(o)), turns: map[int]*transcript.Turn{}}
 	for i := range s.doc.Turns {
 		s.turns[s.doc.Turns[i].Number] = &s.doc.Turns[i]
@@ -117,7 +119,7 @@ func newSide(tl *inspect.Timeline, o Options) *side {
 	return s
 }
 
-// blocks are those of the calls of a turn, in the order of [inspect.Turn.ToolCalls].
+// blocks are those of the calls of a turn, in the order of [document.Turn.ToolCalls].
 func (s *side) blocks(number int) []*transcript.Block {
 	var all []*transcript.Block
 	t := s.turns[number]
@@ -134,7 +136,7 @@ func (s *side) blocks(number int) []*transcript.Block {
 }
 
 // usage is the row of a turn in the table of tokens, nil when it has none.
-func (s *side) usage(t *inspect.Turn) []string {
+func (s *side) usage(t *document.Turn) []string {
 	for _, row := range s.doc.Usage {
 		if name, _, _ := strings.Cut(row[0], " "); name == strconv.Itoa(t.Number) {
 			return row
@@ -146,11 +148,11 @@ func (s *side) usage(t *inspect.Turn) []string {
 // comparer puts a diff into words.
 type comparer struct {
 	o    Options
-	d    *inspect.Diff
+	d    *diff.Diff
 	a, b *side
 	// told are prompts and catalogs that were compared, by the change without its
 	// texts, and where.
-	shown map[inspect.Change]string
+	shown map[diff.Change]string
 	first string // the id of the first divergence
 	start []diffRun
 }
@@ -163,7 +165,7 @@ func (c *comparer) page() *diffPage {
 		if len(run[0].Changes) == 0 {
 			p.Runs = append(p.Runs, c.alike(run))
 			for i := range run {
-				p.Marks = append(p.Marks, turnMark{"#" + turnID(&run[i]), turnLabel(&run[i]), "alike", inspect.RunLabel(run[i : i+1])})
+				p.Marks = append(p.Marks, turnMark{"#" + turnID(&run[i]), turnLabel(&run[i]), "alike", diff.RunLabel(run[i : i+1])})
 			}
 			continue
 		}
@@ -183,14 +185,14 @@ func (c *comparer) page() *diffPage {
 	return p
 }
 
-func turnID(t *inspect.TurnDiff) string {
+func turnID(t *diff.Turn) string {
 	if t.A == 0 {
 		return "turn-b" + strconv.Itoa(t.B)
 	}
 	return "turn-" + strconv.Itoa(t.A)
 }
 
-func turnLabel(t *inspect.TurnDiff) string {
+func turnLabel(t *diff.Turn) string {
 	switch {
 	case t.A == 0:
 		return "B" + strconv.Itoa(t.B)
@@ -203,7 +205,7 @@ func turnLabel(t *inspect.TurnDiff) string {
 }
 
 // line is a text that must not break its line.
-func line(s string) string { return strings.Join(strings.Fields(inspect.Sanitize(s)), " ") }
+func line(s string) string { return strings.Join(strings.Fields(printable.Sanitize(s)), " ") }
 
 func capital(s string) string {
 	if s == "" {
@@ -221,7 +223,7 @@ func (c *comparer) columns() (a, b columnName) {
 		}
 		return line(strings.Trim(m.ProviderID+"/"+m.ModelID, "/"))
 	}
-	name := func(s *inspect.Compared) [3]string {
+	name := func(s *diff.Compared) [3]string {
 		return [3]string{line(s.Title), model(s.Model), line(s.SessionID)}
 	}
 	inA, inB := name(&c.d.A), name(&c.d.B)
@@ -263,16 +265,16 @@ func (c *comparer) facts() []pairFact {
 	return facts
 }
 
-func (c *comparer) alike(run []inspect.TurnDiff) turnRun {
-	r := turnRun{Label: capital(inspect.RunLabel(run))}
+func (c *comparer) alike(run []diff.Turn) turnRun {
+	r := turnRun{Label: capital(diff.RunLabel(run))}
 	for i := range run {
 		r.Alike = append(r.Alike, alikeTurn{turnID(&run[i]), *c.a.turns[run[i].A]})
 	}
 	return r
 }
 
-func (c *comparer) turn(td *inspect.TurnDiff) *diffTurn {
-	t := &diffTurn{ID: turnID(td), Label: capital(inspect.TurnPair(td.A, td.B)), Count: "1 difference"}
+func (c *comparer) turn(td *diff.Turn) *diffTurn {
+	t := &diffTurn{ID: turnID(td), Label: capital(diff.TurnPair(td.A, td.B)), Count: "1 difference"}
 	if n := len(td.Changes); n != 1 {
 		t.Count = strconv.Itoa(n) + " differences"
 	}
@@ -286,14 +288,14 @@ func (c *comparer) turn(td *inspect.TurnDiff) *diffTurn {
 	}
 	t.Fold = true
 	for i := range td.Changes {
-		t.Fold = t.Fold && td.Changes[i].Aspect == inspect.AspectUsage
+		t.Fold = t.Fold && td.Changes[i].Aspect == diff.AspectUsage
 	}
 	if t.Fold {
 		t.Count = "only tokens differ"
 	}
 	a, b := c.a.tl.Turn(td.A), c.b.tl.Turn(td.B)
 	// Changes come in the order of the aspects, and what is equal goes between them.
-	find := func(aspect string) *inspect.Change {
+	find := func(aspect string) *diff.Change {
 		for i := range td.Changes {
 			if td.Changes[i].Aspect == aspect {
 				return &td.Changes[i]
@@ -316,11 +318,11 @@ func (c *comparer) turn(td *inspect.TurnDiff) *diffTurn {
 		last := &t.Items[len(t.Items)-1]
 		last.Apart = append(last.Apart, *it)
 	}
-	aspect := func(name string, differing func(*inspect.Change) *diffItem, same string) {
+	aspect := func(name string, differing func(*diff.Change) *diffItem, same string) {
 		ch := find(name)
 		if ch == nil {
 			if text := strings.TrimSpace(same); text != "" {
-				add(&diffItem{Class: name, Label: labels[name], Same: c.clipped(text), Open: name == inspect.AspectUser})
+				add(&diffItem{Class: name, Label: labels[name], Same: c.clipped(text), Open: name == diff.AspectUser})
 			}
 			return
 		}
@@ -329,13 +331,13 @@ func (c *comparer) turn(td *inspect.TurnDiff) *diffTurn {
 		add(it)
 		c.seen(td, ch, it)
 	}
-	prose := func(ch *inspect.Change) *diffItem { return c.text(ch, true) }
-	aspect(inspect.AspectUser, prose, a.UserText())
-	aspect(inspect.AspectRewound, c.values, "")
-	aspect(inspect.AspectSystemPrompt, func(ch *inspect.Change) *diffItem { return c.prompt(ch, t) }, "")
-	aspect(inspect.AspectModel, c.values, "")
-	aspect(inspect.AspectTools, func(ch *inspect.Change) *diffItem { return c.catalog(ch, t, a, b) }, "")
-	aspect(inspect.AspectReasoning, prose, a.ReasoningText())
+	prose := func(ch *diff.Change) *diffItem { return c.text(ch, true) }
+	aspect(diff.AspectUser, prose, a.UserText())
+	aspect(diff.AspectRewound, c.values, "")
+	aspect(diff.AspectSystemPrompt, func(ch *diff.Change) *diffItem { return c.prompt(ch, t) }, "")
+	aspect(diff.AspectModel, c.values, "")
+	aspect(diff.AspectTools, func(ch *diff.Change) *diffItem { return c.catalog(ch, t, a, b) }, "")
+	aspect(diff.AspectReasoning, prose, a.ReasoningText())
 	for _, it := range c.calls(td, a, b) {
 		add(&it)
 		if it.ID != "" {
@@ -346,21 +348,21 @@ func (c *comparer) turn(td *inspect.TurnDiff) *diffTurn {
 			}
 		}
 	}
-	aspect(inspect.AspectAssistant, prose, a.AnswerText())
-	aspect(inspect.AspectCompaction, prose, a.SummaryText())
-	aspect(inspect.AspectEnd, c.values, "")
-	aspect(inspect.AspectUsage, func(*inspect.Change) *diffItem { return c.usage(a, b) }, "")
+	aspect(diff.AspectAssistant, prose, a.AnswerText())
+	aspect(diff.AspectCompaction, prose, a.SummaryText())
+	aspect(diff.AspectEnd, c.values, "")
+	aspect(diff.AspectUsage, func(*diff.Change) *diffItem { return c.usage(a, b) }, "")
 	return t
 }
 
 var labels = map[string]string{
-	inspect.AspectUser: "User", inspect.AspectRewound: "Rewound", inspect.AspectSystemPrompt: "System prompt", inspect.AspectModel: "Model",
-	inspect.AspectTools: "Tools available", inspect.AspectReasoning: "Reasoning", inspect.AspectInput: "Input", inspect.AspectOutcome: "Outcome",
-	inspect.AspectOutput: "Output", inspect.AspectAssistant: "Assistant", inspect.AspectCompaction: "Compaction", inspect.AspectEnd: "End", inspect.AspectUsage: "Tokens",
+	diff.AspectUser: "User", diff.AspectRewound: "Rewound", diff.AspectSystemPrompt: "System prompt", diff.AspectModel: "Model",
+	diff.AspectTools: "Tools available", diff.AspectReasoning: "Reasoning", diff.AspectInput: "Input", diff.AspectOutcome: "Outcome",
+	diff.AspectOutput: "Output", diff.AspectAssistant: "Assistant", diff.AspectCompaction: "Compaction", diff.AspectEnd: "End", diff.AspectUsage: "Tokens",
 }
 
 // seen keeps where the first divergence stands, and what it begins with.
-func (c *comparer) seen(td *inspect.TurnDiff, ch *inspect.Change, it *diffItem) {
+func (c *comparer) seen(td *diff.Turn, ch *diff.Change, it *diffItem) {
 	if f := c.d.First; f == nil || c.first != "" || f.A != td.A || f.B != td.B || f.Change != *ch {
 		return
 	}
@@ -375,7 +377,7 @@ func (c *comparer) seen(td *inspect.TurnDiff, ch *inspect.Change, it *diffItem) 
 }
 
 // values are two short texts.
-func (c *comparer) values(ch *inspect.Change) *diffItem {
+func (c *comparer) values(ch *diff.Change) *diffItem {
 	return &diffItem{Values: &[2]string{cmp.Or(line(value(ch.A)), "–"), cmp.Or(line(value(ch.B)), "–")}}
 }
 
@@ -386,7 +388,7 @@ func value(s *string) string {
 	return *s
 }
 
-func (c *comparer) text(ch *inspect.Change, prose bool) *diffItem {
+func (c *comparer) text(ch *diff.Change, prose bool) *diffItem {
 	it := &diffItem{Text: c.runs(value(ch.A), value(ch.B), prose)}
 	if !slices.ContainsFunc(it.Text, func(r diffRun) bool { return !r.Same }) {
 		it.Text, it.Note = nil, "the same but for characters that are not printed"
@@ -396,8 +398,8 @@ func (c *comparer) text(ch *inspect.Change, prose bool) *diffItem {
 
 // prompt compares two system prompts where they are first met: turns after it have
 // mostly the same two.
-func (c *comparer) prompt(ch *inspect.Change, t *diffTurn) *diffItem {
-	key := inspect.Change{Aspect: ch.Aspect, DigestA: ch.DigestA, DigestB: ch.DigestB}
+func (c *comparer) prompt(ch *diff.Change, t *diffTurn) *diffItem {
+	key := diff.Change{Aspect: ch.Aspect, DigestA: ch.DigestA, DigestB: ch.DigestB}
 	if it := c.shownBefore(key, t); it != nil {
 		return it
 	}
@@ -407,9 +409,9 @@ func (c *comparer) prompt(ch *inspect.Change, t *diffTurn) *diffItem {
 	return c.text(ch, false)
 }
 
-func digest(s string) string { return cmp.Or(inspect.Head(s, 12), "none") }
+func digest(s string) string { return cmp.Or(printable.Head(s, 12), "none") }
 
-func (c *comparer) shownBefore(key inspect.Change, t *diffTurn) *diffItem {
+func (c *comparer) shownBefore(key diff.Change, t *diffTurn) *diffItem {
 	if id, shown := c.shown[key]; shown {
 		return &diffItem{Note: "differ as in an earlier turn", Link: "#" + id}
 	}
@@ -419,8 +421,8 @@ func (c *comparer) shownBefore(key inspect.Change, t *diffTurn) *diffItem {
 
 // catalog compares what could be called: the names, and behind a fold all that is said
 // of the tools.
-func (c *comparer) catalog(ch *inspect.Change, t *diffTurn, a, b *inspect.Turn) *diffItem {
-	if it := c.shownBefore(inspect.Change{Aspect: ch.Aspect, DigestA: a.Tools.CatalogDigest, DigestB: b.Tools.CatalogDigest}, t); it != nil {
+func (c *comparer) catalog(ch *diff.Change, t *diffTurn, a, b *document.Turn) *diffItem {
+	if it := c.shownBefore(diff.Change{Aspect: ch.Aspect, DigestA: a.Tools.CatalogDigest, DigestB: b.Tools.CatalogDigest}, t); it != nil {
 		return it
 	}
 	it := c.text(ch, false)
@@ -432,7 +434,7 @@ func (c *comparer) catalog(ch *inspect.Change, t *diffTurn, a, b *inspect.Turn) 
 	return it
 }
 
-func catalogBody(tl *inspect.Timeline, digest string) (string, bool) {
+func catalogBody(tl *document.Document, digest string) (string, bool) {
 	for i := range tl.ToolCatalogs {
 		if t := &tl.ToolCatalogs[i]; t.Digest == digest && t.Resolved {
 			var b bytes.Buffer
@@ -446,7 +448,7 @@ func catalogBody(tl *inspect.Timeline, digest string) (string, bool) {
 }
 
 // usage is a table with a row per bucket that either has something in.
-func (c *comparer) usage(a, b *inspect.Turn) *diffItem {
+func (c *comparer) usage(a, b *document.Turn) *diffItem {
 	rowA, rowB := c.a.usage(a), c.b.usage(b)
 	title := c.a.doc.Usage
 	if rowA == nil {
@@ -506,7 +508,7 @@ func change(a, b int64) string {
 }
 
 // is says whether a change is of the call.
-func (dc *diffCall) is(ch *inspect.Change) bool {
+func (dc *diffCall) is(ch *diff.Change) bool {
 	return (ch.CallA != 0 || ch.CallB != 0) && dc.Place == callPlace(ch.CallA, ch.CallB)
 }
 
@@ -522,11 +524,11 @@ func callPlace(a, b int) string {
 	return "call " + strconv.Itoa(a) + " of A, " + strconv.Itoa(b) + " of B"
 }
 
-func (c *comparer) calls(td *inspect.TurnDiff, a, b *inspect.Turn) []diffItem {
+func (c *comparer) calls(td *diff.Turn, a, b *document.Turn) []diffItem {
 	callsA, callsB := a.ToolCalls(), b.ToolCalls()
 	blocksA, blocksB := c.a.blocks(td.A), c.b.blocks(td.B)
 	var items []diffItem
-	for _, pair := range inspect.AlignCalls(callsA, callsB) {
+	for _, pair := range diff.AlignCalls(callsA, callsB) {
 		call := &diffCall{Place: callPlace(pair[0]+1, pair[1]+1)}
 		it := diffItem{Class: "call", Call: call}
 		one := callsA
@@ -540,17 +542,17 @@ func (c *comparer) calls(td *inspect.TurnDiff, a, b *inspect.Turn) []diffItem {
 			call.B = blocksB[pair[1]]
 		}
 		call.Title = cmp.Or(line(one[at].Name), "unnamed tool")
-		call.Subject = inspect.Head(line(one[at].Subject()), 200)
+		call.Subject = printable.Head(line(one[at].Subject()), 200)
 		if call.A == nil || call.B == nil {
 			it.ID = "yes"
 			items = append(items, it)
 			continue
 		}
-		for _, name := range []string{inspect.AspectInput, inspect.AspectOutcome, inspect.AspectOutput} {
-			at := slices.IndexFunc(td.Changes, func(ch inspect.Change) bool { return ch.Aspect == name && call.is(&ch) })
+		for _, name := range []string{diff.AspectInput, diff.AspectOutcome, diff.AspectOutput} {
+			at := slices.IndexFunc(td.Changes, func(ch diff.Change) bool { return ch.Aspect == name && call.is(&ch) })
 			if at >= 0 {
 				part := c.values(&td.Changes[at])
-				if name != inspect.AspectOutcome {
+				if name != diff.AspectOutcome {
 					part = c.text(&td.Changes[at], false)
 				}
 				part.ID, part.Label = "yes", labels[name]
@@ -559,7 +561,7 @@ func (c *comparer) calls(td *inspect.TurnDiff, a, b *inspect.Turn) []diffItem {
 			}
 			for i := range call.A.Sections {
 				s := &call.A.Sections[i]
-				if (s.Title == "Input") == (name == inspect.AspectInput) && name != inspect.AspectOutcome {
+				if (s.Title == "Input") == (name == diff.AspectInput) && name != diff.AspectOutcome {
 					call.Items = append(call.Items, diffItem{Label: s.Title, Same: &s.Text})
 				}
 			}

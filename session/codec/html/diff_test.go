@@ -13,14 +13,16 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/internal/transcript/transcripttest"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/document/diff"
+	"github.com/agenttrace/agenttrace/session/printable"
 )
 
 // twoStories are the story, and one in which something of every kind differs: the words
 // of inB are B's alone.
-func twoStories(said, inB string) (a, b *inspect.Timeline) {
+func twoStories(said, inB string) (a, b *document.Document) {
 	a, b = transcripttest.Story(said), transcripttest.Story(said)
-	for i, tl := range []*inspect.Timeline{a, b} {
+	for i, tl := range []*document.Document{a, b} {
 		t := conversation(100+i, "First of all: "+said, "The same answer "+said)
 		last := conversation(200+i, "And the end.", "Only tokens differ.")
 		last.Usage = &session.Usage{Input: int64(1000 + i)}
@@ -28,35 +30,35 @@ func twoStories(said, inB string) (a, b *inspect.Timeline) {
 		for k := range tl.Turns {
 			tl.Turns[k].Number += 1
 		}
-		tl.Turns = append(append([]inspect.Turn{t}, tl.Turns...), last)
+		tl.Turns = append(append([]document.Turn{t}, tl.Turns...), last)
 	}
 	b.Session.ID = "ses_2"
 	t := &b.Turns[1]
 	t.Model = &session.Model{ProviderID: "anthropic", ModelID: "other" + inB}
 	t.SystemPromptDigest = strings.Repeat("cd", 32)
-	b.SystemPrompts = append(b.SystemPrompts, inspect.SystemPrompt{Digest: t.SystemPromptDigest, Resolved: true, Body: "You are a coder. " + said + " And " + inB})
+	b.SystemPrompts = append(b.SystemPrompts, document.SystemPrompt{Digest: t.SystemPromptDigest, Resolved: true, Body: "You are a coder. " + said + " And " + inB})
 	answer := &t.Messages[1]
 	for i := range answer.Parts {
 		p := &answer.Parts[i]
 		switch {
-		case p.Kind == inspect.KindReasoning:
+		case p.Kind == document.KindReasoning:
 			p.Text += " " + inB
-		case p.Kind == inspect.KindText:
+		case p.Kind == document.KindText:
 			p.Text = strings.Replace(p.Text, "I look", "I wait "+inB, 1)
-		case p.Kind == inspect.KindTool && p.Tool.CallID == "call_1":
+		case p.Kind == document.KindTool && p.Tool.CallID == "call_1":
 			call := *p.Tool
 			call.Input, _ = json.Marshal(map[string]string{"command": "go test " + said + " ./... " + inB})
 			text := numbered(said, 10) + inB + "\n" + numbered(said, 30)
 			call.Output, _ = json.Marshal(text)
 			p.Tool = &call
-		case p.Kind == inspect.KindTool:
+		case p.Kind == document.KindTool:
 			call := *p.Tool
 			call.Name = "edit" + inB
 			p.Tool = &call
 		}
 	}
 	a.Turns[1].Messages[1].Parts[2].Tool.Output, _ = json.Marshal(numbered(said, 10) + "other\n" + numbered(said, 30))
-	t.State, t.Error = inspect.StateError, inB
+	t.State, t.Error = document.StateError, inB
 	more := conversation(300, "One more: "+inB, "Well: "+inB)
 	more.Number = 6
 	b.Turns = append(b.Turns, more)
@@ -71,17 +73,17 @@ func numbered(said string, n int) string {
 	return b.String()
 }
 
-func conversation(at int, question, answer string) inspect.Turn {
-	return inspect.Turn{Messages: []inspect.Message{
-		{ID: "q", Role: session.RoleUser, CreatedAt: int64(at), Parts: []inspect.Part{{Kind: inspect.KindText, Text: question}}},
-		{ID: "a", Role: session.RoleAssistant, CreatedAt: int64(at), Parts: []inspect.Part{{Kind: inspect.KindText, Text: answer}}},
+func conversation(at int, question, answer string) document.Turn {
+	return document.Turn{Messages: []document.Message{
+		{ID: "q", Role: session.RoleUser, CreatedAt: int64(at), Parts: []document.Part{{Kind: document.KindText, Text: question}}},
+		{ID: "a", Role: session.RoleAssistant, CreatedAt: int64(at), Parts: []document.Part{{Kind: document.KindText, Text: answer}}},
 	}}
 }
 
-func writeDiff(t testing.TB, a, b *inspect.Timeline, o Options) string {
+func writeDiff(t testing.TB, a, b *document.Document, o Options) string {
 	t.Helper()
 	var out bytes.Buffer
-	if err := EncodeDiff(&out, inspect.Compare(a, b, inspect.DiffOptions{}), a, b, o); err != nil {
+	if err := EncodeDiff(&out, diff.Compare(a, b, diff.Options{}), a, b, o); err != nil {
 		t.Fatal(err)
 	}
 	return out.String()
@@ -113,7 +115,7 @@ func TestDiffIsNoMarkup(t *testing.T) {
 	want := outline(t, writeDiff(t, a, b, Options{Full: true}))
 	for _, said := range hostile {
 		var page string
-		if len(said) < 100 && !strings.ContainsAny(inspect.Sanitize(said), "\n`~") { // or it has elements of its own
+		if len(said) < 100 && !strings.ContainsAny(printable.Sanitize(said), "\n`~") { // or it has elements of its own
 			a, b := twoStories(said, "y")
 			page = writeDiff(t, a, b, Options{Full: true})
 			if d := cmp.Diff(want, outline(t, page)); d != "" {
@@ -158,7 +160,7 @@ func TestDiffOfEqual(t *testing.T) {
 	if page := writeDiff(t, a, a, Options{}); !strings.Contains(page, "no difference") || strings.Contains(page, "<mark>") || !strings.Contains(page, "Turns 1–5: equal, copied") {
 		t.Error("a session and itself differ")
 	}
-	if c := inspect.Compare(a, b, inspect.DiffOptions{}); len(c.Turns) != 6 {
+	if c := diff.Compare(a, b, diff.Options{}); len(c.Turns) != 6 {
 		t.Errorf("%d turns", len(c.Turns))
 	}
 }
@@ -166,7 +168,7 @@ func TestDiffOfEqual(t *testing.T) {
 // TestDiffIsBounded: what differs without end is cut, unless all is wanted.
 func TestDiffIsBounded(t *testing.T) {
 	a, b := twoStories("x", "y")
-	text := func(tl *inspect.Timeline) *string { return &tl.Turns[0].Messages[1].Parts[0].Text }
+	text := func(tl *document.Document) *string { return &tl.Turns[0].Messages[1].Parts[0].Text }
 	for i := range maxLines + 100 {
 		*text(a) += fmt.Sprintf("a%d\n", i)
 		*text(b) += fmt.Sprintf("b%d\n", i)

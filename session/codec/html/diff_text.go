@@ -5,7 +5,8 @@ import (
 	"strconv"
 
 	"github.com/agenttrace/agenttrace/session/codec/internal/transcript"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/document/diff"
+	"github.com/agenttrace/agenttrace/session/printable"
 )
 
 // What is longer is cut, unless all is wanted.
@@ -22,17 +23,17 @@ type diffRun struct {
 	Same       bool
 	Prose      bool
 	Fold, Left string
-	Rows       []inspect.TextRow
+	Rows       []diff.Row
 }
 
 // Marked says whether the words of a row are worth a mark: a line that differs as a
 // whole needs none.
-func (r diffRun) Marked(line []inspect.TextPiece) bool { return len(line) > 1 }
+func (r diffRun) Marked(line []diff.Piece) bool { return len(line) > 1 }
 
 func (c *comparer) clipped(text string) *transcript.Text {
-	clipped := transcript.Text{Body: inspect.Sanitize(text)}
+	clipped := transcript.Text{Body: printable.Sanitize(text)}
 	if !c.o.Full && len(clipped.Body) > maxLine {
-		clipped.Body = inspect.Head(clipped.Body, maxLine)
+		clipped.Body = printable.Head(clipped.Body, maxLine)
 		clipped.Cut = "the rest is the same too"
 	}
 	return &clipped
@@ -41,7 +42,7 @@ func (c *comparer) clipped(text string) *transcript.Text {
 // runs compares two texts and cuts the rows into runs that differ and that are alike;
 // of the latter, what is not beside a difference is folded.
 func (c *comparer) runs(a, b string, prose bool) []diffRun {
-	rows := inspect.CompareTexts(inspect.Sanitize(a), inspect.Sanitize(b))
+	rows := diff.Texts(printable.Sanitize(a), printable.Sanitize(b))
 	var runs []diffRun
 	room := maxLines
 	for i := 0; i < len(rows); {
@@ -50,7 +51,7 @@ func (c *comparer) runs(a, b string, prose bool) []diffRun {
 			end++
 		}
 		run := rows[i:end]
-		add := func(rows []inspect.TextRow, fold, left string) {
+		add := func(rows []diff.Row, fold, left string) {
 			if len(rows) > 0 || left != "" {
 				runs = append(runs, diffRun{Same: run[0].Same, Prose: prose, Fold: fold, Left: left, Rows: c.cut(rows)})
 			}
@@ -99,25 +100,25 @@ func lines(n int) string {
 }
 
 // cut shortens lines that are very long.
-func (c *comparer) cut(rows []inspect.TextRow) []inspect.TextRow {
+func (c *comparer) cut(rows []diff.Row) []diff.Row {
 	if c.o.Full {
 		return rows
 	}
-	short := func(line []inspect.TextPiece) []inspect.TextPiece {
+	short := func(line []diff.Piece) []diff.Piece {
 		room := maxLine
 		for i := range line {
 			if len(line[i].Text) > room {
 				cut := slices.Clone(line[:i+1])
-				cut[i].Text = inspect.Head(cut[i].Text, room) + " …"
+				cut[i].Text = printable.Head(cut[i].Text, room) + " …"
 				return cut
 			}
 			room -= len(line[i].Text)
 		}
 		return line
 	}
-	out := make([]inspect.TextRow, len(rows))
+	out := make([]diff.Row, len(rows))
 	for i, r := range rows {
-		out[i] = inspect.TextRow{A: short(r.A), B: short(r.B), Same: r.Same}
+		out[i] = diff.Row{A: short(r.A), B: short(r.B), Same: r.Same}
 	}
 	return out
 }

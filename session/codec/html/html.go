@@ -24,7 +24,7 @@ import (
 	"time"
 
 	"github.com/agenttrace/agenttrace/session/codec/internal/transcript"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/document"
 )
 
 // Options say how much is written. The zero value is ready for use.
@@ -57,7 +57,7 @@ var (
 )
 
 // Encode writes the transcript. The same timeline gives the same bytes.
-func Encode(w io.Writer, tl *inspect.Timeline, o Options) error {
+func Encode(w io.Writer, tl *document.Document, o Options) error {
 	if err := pageTemplate.Execute(w, transcript.New(tl, transcript.Options(o))); err != nil {
 		return fmt.Errorf("write session %s: %w", tl.Session.ID, err)
 	}

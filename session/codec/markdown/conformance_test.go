@@ -9,7 +9,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/codec/internal/transcript"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/document"
 )
 
 func TestConformance(t *testing.T) {
@@ -18,7 +18,7 @@ func TestConformance(t *testing.T) {
 			codectest.Run(t, codectest.Codec{
 				Name: "markdown",
 				Encode: func(w io.Writer, s *codec.Session) error {
-					return Encode(w, inspect.Build(inspect.Input{Transcript: s.Transcript, Decisions: s.Decisions, Blobs: s.Blobs}), o)
+					return Encode(w, document.Build(document.Input{Transcript: s.Transcript, Decisions: s.Decisions, Blobs: s.Blobs}), o)
 				},
 				Explain: func(s *codec.Session) []codec.Loss { return transcript.Explain(s, o.Full) }, Foreign: true,
 				Check: func(data []byte) error {

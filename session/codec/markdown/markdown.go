@@ -21,7 +21,7 @@ import (
 	"time"
 
 	"github.com/agenttrace/agenttrace/session/codec/internal/transcript"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/document"
 )
 
 // Options say how much is written. The zero value is ready for use.
@@ -37,7 +37,7 @@ type Options struct {
 
 // Encode writes the transcript. The same timeline gives the same bytes. Transcripts may
 // follow one another.
-func Encode(w io.Writer, tl *inspect.Timeline, o Options) error {
+func Encode(w io.Writer, tl *document.Document, o Options) error {
 	p := printer{w: bufio.NewWriter(w)}
 	p.document(transcript.New(tl, transcript.Options(o)))
 	if err := p.w.Flush(); err != nil {

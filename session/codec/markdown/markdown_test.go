@@ -19,7 +19,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/session/codec/internal/transcript/richtext"
 	"github.com/agenttrace/agenttrace/session/codec/internal/transcript/transcripttest"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/document"
 )
 
 var update = flag.Bool("update", false, "write the golden file")
@@ -226,10 +226,10 @@ func TestCall(t *testing.T) {
 		`{"command":"` + strings.Repeat("é", 200) + `"}`: "**bash** " + strings.Repeat("é", 119) + "… · ok",
 		`{}`: "**bash** · ok",
 	} {
-		tl := &inspect.Timeline{Turns: []inspect.Turn{{Number: 1, Messages: []inspect.Message{{Role: "assistant", Parts: []inspect.Part{
-			{Kind: inspect.KindStep, Step: 1},
-			{Kind: inspect.KindTool, Tool: &inspect.ToolCall{Name: "bash", State: "output-available", Input: []byte(input)}},
-			{Kind: inspect.KindStep, Step: 2},
+		tl := &document.Document{Turns: []document.Turn{{Number: 1, Messages: []document.Message{{Role: "assistant", Parts: []document.Part{
+			{Kind: document.KindStep, Step: 1},
+			{Kind: document.KindTool, Tool: &document.ToolCall{Name: "bash", State: "output-available", Input: []byte(input)}},
+			{Kind: document.KindStep, Step: 2},
 		}}}}}}
 		var b bytes.Buffer
 		if err := Encode(&b, tl, Options{}); err != nil {
@@ -247,8 +247,8 @@ func TestCall(t *testing.T) {
 // TestCutOfLittle leaves out no end that is shorter than what would be said of it.
 func TestCutOfLittle(t *testing.T) {
 	for lines, cut := range map[int]bool{80: false, 85: false, 200: true} {
-		tl := &inspect.Timeline{Turns: []inspect.Turn{{Number: 1, Messages: []inspect.Message{{Role: "assistant", Parts: []inspect.Part{
-			{Kind: inspect.KindTool, Tool: &inspect.ToolCall{Name: "bash", State: "output-error", Error: strings.Repeat("line\n", lines)}},
+		tl := &document.Document{Turns: []document.Turn{{Number: 1, Messages: []document.Message{{Role: "assistant", Parts: []document.Part{
+			{Kind: document.KindTool, Tool: &document.ToolCall{Name: "bash", State: "output-error", Error: strings.Repeat("line\n", lines)}},
 		}}}}}}
 		var b bytes.Buffer
 		if err := Encode(&b, tl, Options{}); err != nil {

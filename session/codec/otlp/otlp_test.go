@@ -20,9 +20,9 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
+	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/ingest/replay"
-	"github.com/agenttrace/agenttrace/session/inspect"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
@@ -45,7 +45,7 @@ func emptyStore(tb testing.TB) *sqlite.Store {
 // stored reads a session back, with the spans it came from.
 func stored(tb testing.TB, r store.Reader, id string) (*codec.Session, []store.SpanRef) {
 	tb.Helper()
-	in, err := inspect.Collect(context.Background(), r, id)
+	in, err := document.Collect(context.Background(), r, id)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -7,7 +7,8 @@ import (
 	"time"
 
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/printable"
 )
 
 // What is longer is cut, unless all is wanted.
@@ -21,7 +22,7 @@ func (w *writer) clip(s string) Text {
 	if w.o.Full {
 		return Text{Body: s}
 	}
-	head := inspect.Head(s, maxBytes)
+	head := printable.Head(s, maxBytes)
 	lines := 0
 	for i := range len(head) {
 		if head[i] != '\n' {
@@ -57,11 +58,11 @@ func (w *writer) resolved(body string, known bool) Text {
 	if !known {
 		return Text{Cut: "the text never arrived"}
 	}
-	return w.clip(inspect.Sanitize(body))
+	return w.clip(printable.Sanitize(body))
 }
 
 // line is a text that must not break its line.
-func line(s string) string { return strings.Join(strings.Fields(inspect.Sanitize(s)), " ") }
+func line(s string) string { return strings.Join(strings.Fields(printable.Sanitize(s)), " ") }
 
 // present are the texts that say something.
 func present(all ...string) []string {
@@ -135,7 +136,7 @@ func tokens(u *session.Usage) string {
 	return grouped(u.Total()) + " tokens"
 }
 
-func turns(t *inspect.Totals) string {
+func turns(t *document.Totals) string {
 	s := strconv.Itoa(t.Turns)
 	if t.Hidden > 0 {
 		s += fmt.Sprintf(", %d of them rewound", t.Hidden)
@@ -154,7 +155,7 @@ func counted(n int, thing string) string {
 	return strconv.Itoa(n) + " " + thing + "s"
 }
 
-func calls(t *inspect.Totals) string {
+func calls(t *document.Totals) string {
 	s := strconv.Itoa(t.ToolCalls)
 	if t.Failed > 0 {
 		s += fmt.Sprintf(", %d failed", t.Failed)
@@ -186,7 +187,7 @@ func numbers(turns []int) string {
 }
 
 // usageTable has a row per turn that was counted, and their sums.
-func usageTable(tl *inspect.Timeline) [][]string {
+func usageTable(tl *document.Document) [][]string {
 	if tl.Totals.Usage == nil && tl.Totals.CopiedUsage == nil && tl.Totals.CostUSD == nil {
 		return nil
 	}

@@ -18,7 +18,8 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/printable"
 )
 
 // Options say how much is told. The zero value cuts what is long and tells times in
@@ -134,7 +135,7 @@ type Text struct {
 }
 
 // New says in words what the timeline holds. It does not change tl.
-func New(tl *inspect.Timeline, o Options) *Document {
+func New(tl *document.Document, o Options) *Document {
 	w := writer{o: o, tl: tl, files: make(map[string]bool)}
 	s := &tl.Session
 	d := &Document{Title: line(cmp.Or(s.Title, "Untitled"))}
@@ -201,13 +202,13 @@ func New(tl *inspect.Timeline, o Options) *Document {
 
 type writer struct {
 	o     Options
-	tl    *inspect.Timeline
+	tl    *document.Document
 	files map[string]bool
 	list  []File
 	shown map[string]bool // decisions that stand with their call
 }
 
-func (w *writer) turn(t *inspect.Turn) Turn {
+func (w *writer) turn(t *document.Turn) Turn {
 	out := Turn{Number: t.Number, Hidden: t.Hidden}
 	if m := t.MissingBefore; m != nil {
 		out.Missing = append(out.Missing, counted(int(m.Count), "turn")+" before this one never arrived")
@@ -231,12 +232,12 @@ func (w *writer) turn(t *inspect.Turn) Turn {
 	return out
 }
 
-func (w *writer) message(m *inspect.Message) Message {
+func (w *writer) message(m *document.Message) Message {
 	out := Message{ID: line(m.ID), Role: line(m.Role), Time: w.time(m.CreatedAt), Hidden: m.HiddenAt != nil}
 	switch m.State {
-	case inspect.StateUnknown, inspect.StateFinished:
+	case document.StateUnknown, document.StateFinished:
 	default:
-		out.State, out.Bad = string(m.State), m.State == inspect.StateError || m.State == inspect.StateAborted
+		out.State, out.Bad = string(m.State), m.State == document.StateError || m.State == document.StateAborted
 	}
 	if m.Trigger != nil {
 		out.Facts = append(out.Facts, line("triggered by "+m.Trigger.Source))
@@ -251,24 +252,24 @@ func (w *writer) message(m *inspect.Message) Message {
 		out.Compaction = w.compaction(c)
 	}
 	for i := range m.Parts {
-		if i == 0 && m.Parts[i].Kind == inspect.KindStep {
+		if i == 0 && m.Parts[i].Kind == document.KindStep {
 			continue // that a message begins needs no saying
 		}
 		out.Blocks = append(out.Blocks, w.block(&m.Parts[i]))
 	}
 	for _, text := range m.ModelErrors {
-		out.Errors = append(out.Errors, "model call: "+inspect.Sanitize(text))
+		out.Errors = append(out.Errors, "model call: "+printable.Sanitize(text))
 	}
 	if m.Error != "" {
-		out.Errors = append(out.Errors, inspect.Sanitize(m.Error))
+		out.Errors = append(out.Errors, printable.Sanitize(m.Error))
 	}
 	for _, p := range m.Problems {
-		out.Problems = append(out.Problems, inspect.Sanitize(p))
+		out.Problems = append(out.Problems, printable.Sanitize(p))
 	}
 	return out
 }
 
-func (w *writer) compaction(c *inspect.Compaction) *Compaction {
+func (w *writer) compaction(c *document.Compaction) *Compaction {
 	how := "compacted by its user"
 	if c.Auto {
 		how = "compacted by the agent"
@@ -283,14 +284,14 @@ func (w *writer) compaction(c *inspect.Compaction) *Compaction {
 	if c.TailStartID != "" {
 		facts = append(facts, line("kept from "+c.TailStartID))
 	}
-	return &Compaction{Facts: append(facts, present(duration(c.DurationMS))...), Summary: Text{Body: inspect.Sanitize(c.Summary)}}
+	return &Compaction{Facts: append(facts, present(duration(c.DurationMS))...), Summary: Text{Body: printable.Sanitize(c.Summary)}}
 }
 
-func (w *writer) block(p *inspect.Part) Block {
+func (w *writer) block(p *document.Part) Block {
 	switch p.Kind {
-	case inspect.KindText, inspect.KindReasoning:
-		b := Block{Kind: Prose, Text: inspect.Sanitize(p.Text)}
-		if p.Kind == inspect.KindReasoning {
+	case document.KindText, document.KindReasoning:
+		b := Block{Kind: Prose, Text: printable.Sanitize(p.Text)}
+		if p.Kind == document.KindReasoning {
 			b.Kind, b.Title = Reasoning, "Reasoning"
 		}
 		if p.Truncated {
@@ -300,11 +301,11 @@ func (w *writer) block(p *inspect.Part) Block {
 			b.Facts = append(b.Facts, "more was to come")
 		}
 		return b
-	case inspect.KindTool:
+	case document.KindTool:
 		return w.tool(p.Tool)
-	case inspect.KindStep:
+	case document.KindStep:
 		return Block{Kind: Step, Title: fmt.Sprintf("Step %d", p.Step)}
-	case inspect.KindFile:
+	case document.KindFile:
 		f := p.File
 		b := Block{Kind: Reference, Title: line(cmp.Or(f.Name, "File")), Facts: present(line(f.MediaType))}
 		if f.Size != nil {
@@ -315,7 +316,7 @@ func (w *writer) block(p *inspect.Part) Block {
 			b.Facts = append(b.Facts, present(line(f.URL))...)
 		}
 		return b
-	case inspect.KindSource:
+	case document.KindSource:
 		s := p.Source
 		b := Block{Kind: Reference, Title: line(cmp.Or(s.Title, s.Name, s.URL, "Source")), Link: webLink(s.URL)}
 		if b.Link == "" {
@@ -333,10 +334,10 @@ func (w *writer) block(p *inspect.Part) Block {
 	return Block{Kind: Data, Title: line(p.Type), Sections: []Section{{"Data", w.clip(pretty(p.Data))}}}
 }
 
-func (w *writer) tool(c *inspect.ToolCall) Block {
+func (w *writer) tool(c *document.ToolCall) Block {
 	b := Block{Kind: Tool, Title: line(cmp.Or(c.Name, "unnamed tool")), Subject: short(c.Subject()), Outcome: c.Outcome()}
 	b.Facts = present(duration(c.DurationMS), line(c.ACPKind))
-	if c.Outcome() == inspect.OutcomeOpen || c.Stub {
+	if c.Outcome() == document.OutcomeOpen || c.Stub {
 		b.Facts = append(b.Facts, present(line(c.State))...)
 	}
 	if c.ProviderExecuted {
@@ -364,7 +365,7 @@ func (w *writer) tool(c *inspect.ToolCall) Block {
 	} else {
 		section("Output", output(c.Output))
 	}
-	section("Error", inspect.Sanitize(strings.Join(present(c.Error), "")))
+	section("Error", printable.Sanitize(strings.Join(present(c.Error), "")))
 	section("Output before the error", output(c.PartialOutput))
 	if c.Truncated || c.OutputPath != "" {
 		note := "the model saw a part of the output"
@@ -403,7 +404,7 @@ func (w *writer) tool(c *inspect.ToolCall) Block {
 }
 
 // decision tells what a rule said, what a human said to it, and what came of it.
-func decision(d *inspect.Decision) string {
+func decision(d *document.Decision) string {
 	text := strings.Join(present(d.Action, d.Pattern), " ")
 	if d.Source != "" {
 		text += " (" + d.Source + ")"
@@ -425,13 +426,13 @@ func pretty(raw []byte) string {
 	}
 	var text string
 	if raw[0] == '"' && json.Unmarshal(raw, &text) == nil {
-		return inspect.Sanitize(text)
+		return printable.Sanitize(text)
 	}
 	v := jsontext.Value(bytes.Clone(raw))
 	if v.Format(jsontext.WithIndent("  "), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) != nil {
-		return inspect.Sanitize(string(raw))
+		return printable.Sanitize(string(raw))
 	}
-	return inspect.Sanitize(string(v))
+	return printable.Sanitize(string(v))
 }
 
 // output is the output of a tool: an empty one is told.

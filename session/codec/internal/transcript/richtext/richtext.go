@@ -24,7 +24,7 @@ import (
 	"github.com/yuin/goldmark/text"
 	"github.com/yuin/goldmark/util"
 
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/printable"
 )
 
 // Kind is what a Node is.
@@ -277,7 +277,7 @@ func (r *reader) inline(n ast.Node) []*Node {
 	case *extast.TaskCheckBox:
 		return []*Node{{Kind: Box, Checked: n.IsChecked}}
 	case *ast.AutoLink:
-		label := inspect.Sanitize(string(n.Label(r.source)))
+		label := printable.Sanitize(string(n.Label(r.source)))
 		to := string(n.URL(r.source))
 		if n.AutoLinkType == ast.AutoLinkEmail && !strings.HasPrefix(strings.ToLower(to), "mailto:") {
 			to = "mailto:" + to
@@ -358,7 +358,7 @@ func (r *reader) words(segment []byte) string {
 	w := util.BufWriter(&plainWriter{&b})
 	render.DefaultWriter.Write(w, segment)
 	// What the writer wrote is escaped for HTML in full.
-	return oneLine(inspect.Sanitize(html.UnescapeString(b.String())))
+	return oneLine(printable.Sanitize(html.UnescapeString(b.String())))
 }
 
 func (r *reader) code(n ast.Node) string {

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agenttrace/agenttrace/session/codec/internal/transcript/transcripttest"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/printable"
 )
 
 var names = map[Kind]string{
@@ -97,7 +97,7 @@ func check(all []*Node, in map[Kind]bool, blocks bool) error {
 			return fmt.Errorf("%v %s stands where it may not", n.Kind, name)
 		}
 		for _, s := range []string{n.Text, n.Lang, n.To} {
-			if inspect.Sanitize(s) != s || strings.Contains(s, "\n") && n.Kind != Code {
+			if printable.Sanitize(s) != s || strings.Contains(s, "\n") && n.Kind != Code {
 				return fmt.Errorf("%q is not clean", s)
 			}
 		}
@@ -143,11 +143,11 @@ func FuzzParse(f *testing.F) {
 		f.Add(body)
 	}
 	f.Fuzz(func(t *testing.T, body string) {
-		all, ok := parse(inspect.Sanitize(body))
+		all, ok := parse(printable.Sanitize(body))
 		if err := check(all, map[Kind]bool{}, true); err != nil {
 			t.Errorf("%q: %v", body, err)
 		}
-		if ok && len(all) == 0 && strings.Trim(inspect.Sanitize(body), " \n") != "" {
+		if ok && len(all) == 0 && strings.Trim(printable.Sanitize(body), " \n") != "" {
 			t.Errorf("%q is lost", body)
 		}
 	})

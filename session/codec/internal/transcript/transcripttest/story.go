@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/inspect"
+	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -15,7 +15,7 @@ const begin = 1_795_198_540_000
 
 // Story is the timeline of a session in which every text that telemetry may choose
 // contains said.
-func Story(said string) *inspect.Timeline {
+func Story(said string) *document.Document {
 	digest := strings.Repeat("ab", 32)
 	s := session.Session{
 		ID: "ses_1", Title: "Fix " + said, Agent: "coder" + said, PermissionsJSON: `[{"permission":"bash","pattern":"ls *","action":"allow"}]`,
@@ -67,7 +67,7 @@ func Story(said string) *inspect.Timeline {
 	add("msg_7", "assistant", map[string]any{"agenttrace": map[string]any{"incomplete": true}}, false,
 		map[string]any{"type": "dynamic-tool", "toolName": "mcp" + said, "toolCallId": "call_3", "state": "input-streaming", "toolMetadata": map[string]any{"agenttrace": map[string]any{"stub": true}}})
 	waited := int64(4000)
-	return inspect.Build(inspect.Input{
+	return document.Build(document.Input{
 		Transcript: t,
 		Decisions: []store.Decision{
 			{ID: "per_1", SessionID: s.ID, MessageID: "msg_2", PartID: "msg_2_d", ToolCallID: "call_2", ToolID: "bash", Pattern: "rm *", Action: "ask", Source: "manifest", Outcome: "denied", Reply: "reject", Reason: said, WaitedMS: &waited},

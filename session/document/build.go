@@ -1,0 +1,469 @@
+package document
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// Build makes the timeline of a session. It does not change its input, and the
+// result shares the input's strings. It takes time in proportion to the input.
+//
+// Edge cases: columns that hold no JSON, or JSON of another kind, leave unset
+// what they would say and add a line to the message's Problems; a part that
+// cannot be read is a part of kind [KindData] with its text as data.
+func Build(in Input) *Document {
+	t := in.Transcript.Sorted()
+	b := builder{in: in, transcript: t, tl: new(Document), prompts: map[string]int{}, catalogs: map[string]int{}}
+	b.index()
+	b.head()
+	for i := range t.Messages {
+		b.message(&t.Messages[i])
+	}
+	if len(b.leading) > 0 {
+		b.tl.Turns = append(b.tl.Turns, Turn{Number: 1, Messages: b.leading})
+	}
+	b.closeTurns()
+	b.missing()
+	b.unrecorded()
+	b.children()
+	b.totals()
+	return b.tl
+}
+
+// builder holds what is needed while a timeline is made.
+type builder struct {
+	in         Input
+	transcript *session.Transcript
+	tl         *Document
+
+	decisionsByCall, decisionsByPart map[string][]Decision
+	callsByMessage                   map[string][]ModelCall
+	spansByPart                      map[string]*store.SpanRef
+	blobs                            map[string]*store.Blob
+	prompts, catalogs                map[string]int
+
+	turns session.Turns
+	// leading are the messages before the first turn.
+	leading []Message
+}
+
+// index looks up by row what is listed by session.
+func (b *builder) index() {
+	b.decisionsByCall, b.decisionsByPart = map[string][]Decision{}, map[string][]Decision{}
+	for _, d := range b.in.Decisions {
+		switch {
+		case d.PartID != "":
+			b.decisionsByPart[d.PartID] = append(b.decisionsByPart[d.PartID], d)
+		case d.ToolCallID != "":
+			b.decisionsByCall[d.ToolCallID] = append(b.decisionsByCall[d.ToolCallID], d)
+		}
+	}
+	for _, d := range b.in.Inherited {
+		b.decisionsByCall[d.ToolCallID] = append(b.decisionsByCall[d.ToolCallID], d)
+	}
+	b.tl.Decisions = b.in.Decisions
+	b.callsByMessage, b.spansByPart = map[string][]ModelCall{}, map[string]*store.SpanRef{}
+	for i := range b.in.SpanRefs {
+		l := &b.in.SpanRefs[i]
+		b.tl.Spans = append(b.tl.Spans, Span{
+			TraceID: l.TraceID, SpanID: l.SpanID, ParentSpanID: l.ParentSpanID, Kind: l.Kind, Dialect: l.Dialect,
+			MessageID: l.MessageID, PartID: l.PartID, StartNano: l.StartNano, EndNano: l.EndNano, Error: l.Error,
+		})
+		if l.TraceID != "" && !slices.Contains(b.tl.Traces, l.TraceID) {
+			b.tl.Traces = append(b.tl.Traces, l.TraceID)
+		}
+		if l.PartID != "" && b.spansByPart[l.PartID] == nil {
+			b.spansByPart[l.PartID] = l
+		}
+		if l.MessageID != "" && l.TurnStats != nil && l.TurnStats.Step {
+			b.callsByMessage[l.MessageID] = append(b.callsByMessage[l.MessageID], modelCall(l))
+		}
+	}
+	b.blobs = make(map[string]*store.Blob, len(b.in.Blobs))
+	for i := range b.in.Blobs {
+		blob := &b.in.Blobs[i]
+		b.blobs[string(blob.Kind)+" "+blob.Digest] = blob
+	}
+}
+
+func modelCall(l *store.SpanRef) ModelCall {
+	return ModelCall{
+		Model: l.TurnStats.Model, Usage: l.TurnStats.Usage, StopReason: l.TurnStats.Trace.StopReason, Failed: l.Error,
+		DurationMS: (l.EndNano - l.StartNano) / 1e6, StartedAt: l.StartNano / 1e6, TraceID: l.TraceID, SpanID: l.SpanID,
+	}
+}
+
+func (b *builder) head() {
+	s := &b.transcript.Session
+	h := Session{
+		ID: s.ID, Title: s.Title, Agent: s.Agent, Model: modelOf(s), Mode: deref(s.Mode), WorkspaceID: deref(s.WorkspaceID),
+		WorkspaceRoot: deref(s.WorkspaceRoot), Reading: readingOf(s), CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, ArchivedAt: s.ArchivedAt,
+	}
+	_ = json.Unmarshal([]byte(s.PermissionsJSON), &h.Rules) // what is no list of rules lists none; Check tells of it
+	_ = json.Unmarshal([]byte(s.MetadataJSON), &h.Metadata)
+	delete(h.Metadata, "agenttrace")
+	if b.declaresStatus() {
+		delete(h.Metadata, "status")
+	}
+	if len(h.Metadata) == 0 {
+		h.Metadata = nil
+	}
+	if id := deref(s.ParentID); id != "" {
+		h.Origin = &Origin{SessionID: id, MessageID: deref(s.ParentMessageID)}
+		if b.in.Parent != nil {
+			h.Origin.Title = b.in.Parent.Title
+		}
+		if len(b.transcript.Messages) > 0 {
+			h.Origin.Fork = b.transcript.Messages[0].Message.CreatedAt < s.CreatedAt
+		}
+	}
+	b.tl.Session = h
+}
+
+// declaresStatus says whether the session's metadata holds what its agent says that
+// it does, and not something else of that name.
+func (b *builder) declaresStatus() bool {
+	var st Status
+	st.declare(&b.transcript.Session)
+	return st.Declared
+}
+
+func (b *builder) message(row *session.MessageAndParts) {
+	m := b.read(row)
+	if m.Role == session.RoleUser && m.QueuedAt != nil && len(b.callsByMessage[m.ID]) == 0 {
+		b.tl.Queued = append(b.tl.Queued, m)
+		return
+	}
+	begins, lost := b.turns.Next(session.TurnMessage{
+		Role: m.Role, Compaction: m.Compaction != nil, Hidden: m.HiddenAt != nil,
+		Trace: &session.MessageTrace{
+			TurnIndex: m.TurnIndex, Incomplete: m.State == StateIncomplete, PendingApproval: m.State == StateWaiting, EndReason: m.EndReason,
+		},
+	})
+	if begins {
+		b.tl.Turns = append(b.tl.Turns, Turn{Number: len(b.tl.Turns) + 1, QuestionMissing: lost, Messages: b.leading})
+		b.leading = nil
+	}
+	if len(b.tl.Turns) == 0 {
+		b.leading = append(b.leading, m) // what a program says before the first turn is shown with it
+		return
+	}
+	turn := &b.tl.Turns[len(b.tl.Turns)-1]
+	turn.Messages = append(turn.Messages, m)
+}
+
+// TurnNumbers returns for the id of each message the number of its turn in the timeline;
+// messages that wait in the queue have none.
+func TurnNumbers(t *session.Transcript) map[string]int {
+	tl := Build(Input{Transcript: t})
+	numbers := make(map[string]int, len(t.Messages))
+	for i := range tl.Turns {
+		for k := range tl.Turns[i].Messages {
+			numbers[tl.Turns[i].Messages[k].ID] = tl.Turns[i].Number
+		}
+	}
+	return numbers
+}
+
+// missing finds the turns that the source counted and that never arrived. Copies
+// in a fork are passed over: what its parent rewound was not copied.
+func (b *builder) missing() {
+	known, last, unreported := false, int64(0), int64(0)
+	origin := b.tl.Session.Origin
+	for i := range b.tl.Turns {
+		t := &b.tl.Turns[i]
+		if origin != nil && origin.Fork && t.Messages[0].CreatedAt < b.tl.Session.CreatedAt {
+			continue
+		}
+		declares := false
+		var low, high int64
+		for k := range t.Messages {
+			n := t.Messages[k].TurnIndex
+			if n == nil {
+				continue
+			}
+			if !declares {
+				low, high, declares = *n, *n, true
+			}
+			low, high = min(low, *n), max(high, *n)
+		}
+		if !declares {
+			unreported++
+			continue
+		}
+		if !known && (origin == nil || !origin.Fork) {
+			last = -1 // sources count from 0
+		}
+		if n := low - last - 1 - unreported; low > last && n > 0 && (known || last < 0) {
+			t.MissingBefore = &MissingTurns{Count: n, First: last + 1, Last: low - 1}
+		}
+		known, last, unreported = true, high, 0
+	}
+}
+
+// unrecorded finds what requests repeat of a conversation that the session does not have.
+// After a compaction, and after a rewind, requests repeat other things than the session has.
+func (b *builder) unrecorded() {
+	var asked, known int64 // what the user has said so far, and what of it is known to be missing
+	for i := range b.tl.Turns {
+		t := &b.tl.Turns[i]
+		var history *session.History
+		for k := range t.Messages {
+			m := &t.Messages[k]
+			if m.Compaction != nil || m.HiddenAt != nil {
+				return
+			}
+			history = cmp.Or(history, m.history)
+		}
+		if history != nil {
+			switch more := history.Turns - asked - known; {
+			case asked == 0 && known == 0:
+				t.Unrecorded = &Unrecorded{Messages: history.Messages, Turns: history.Turns}
+			case more > 0:
+				t.Unrecorded = &Unrecorded{Turns: more}
+			}
+			known = max(known, history.Turns-asked)
+		}
+		if t.question() != nil {
+			asked++
+		}
+	}
+}
+
+// closeTurns fills in what turns say of their messages as a whole.
+func (b *builder) closeTurns() {
+	previous := ""
+	for i := range b.tl.Turns {
+		t := &b.tl.Turns[i]
+		t.Hidden = !slices.ContainsFunc(t.Messages, func(m Message) bool { return m.HiddenAt == nil })
+		var spokesman *Message
+		called := map[string]int{}
+		for k := range t.Messages {
+			m := &t.Messages[k]
+			if m.Role != session.RoleAssistant {
+				continue
+			}
+			if !m.Marker {
+				add(&t.Usage, m.Usage)
+				addNumber(&t.CostUSD, m.CostUSD)
+			}
+			if m.Compaction != nil {
+				continue
+			}
+			if spokesman == nil || m.HiddenAt == nil || t.Hidden {
+				spokesman = m
+			}
+			for p := range m.Parts {
+				call := m.Parts[p].Tool
+				if call == nil {
+					continue
+				}
+				at, known := called[call.Name]
+				if !known {
+					at = len(t.Tools.Called)
+					called[call.Name] = at
+					t.Tools.Called = append(t.Tools.Called, Called{Name: call.Name})
+				}
+				t.Tools.Called[at].Calls++
+				if call.Failed() {
+					t.Tools.Called[at].Failed++
+				}
+			}
+		}
+		if spokesman == nil {
+			continue
+		}
+		m := spokesman
+		t.State, t.Model, t.Temperature, t.DurationMS, t.ModelCalls = m.State, m.Model, m.Temperature, m.DurationMS, m.ModelCalls
+		t.StopReason, t.EndReason, t.Error = m.StopReason, m.EndReason, m.Error
+		t.SystemPromptDigest = m.SystemPromptDigest
+		t.PromptChanged = previous != "" && m.SystemPromptDigest != "" && m.SystemPromptDigest != previous
+		previous = cmp.Or(m.SystemPromptDigest, previous)
+		t.Index = m.TurnIndex
+		b.prompt(t, m.SystemPromptDigest)
+		b.catalog(t, m.ToolCatalogDigest)
+	}
+}
+
+// Names reports whether the digest of a blob is that of its body. Of one that is not
+// exact it need not be.
+func Names(b *store.Blob) bool {
+	sum := sha256.Sum256([]byte(b.Body))
+	return hex.EncodeToString(sum[:]) == b.Digest
+}
+
+func (b *builder) prompt(t *Turn, digest string) {
+	if digest == "" {
+		return
+	}
+	at, known := b.prompts[digest]
+	if !known {
+		p := SystemPrompt{Digest: digest}
+		if blob := b.blobs[string(store.BlobSystemPrompt)+" "+digest]; blob != nil {
+			p.Resolved, p.Damaged, p.Body = true, !blob.Exact || !Names(blob), blob.Body
+		}
+		at = len(b.tl.SystemPrompts)
+		b.prompts[digest] = at
+		b.tl.SystemPrompts = append(b.tl.SystemPrompts, p)
+	}
+	p := &b.tl.SystemPrompts[at]
+	p.Turns = append(p.Turns, t.Number)
+}
+
+func (b *builder) catalog(t *Turn, digest string) {
+	t.Tools.CatalogDigest = digest
+	if digest == "" {
+		return
+	}
+	at, known := b.catalogs[digest]
+	if !known {
+		c := ToolCatalog{Digest: digest}
+		if blob := b.blobs[string(store.BlobToolCatalog)+" "+digest]; blob != nil {
+			c.Resolved, c.Damaged, c.Body, c.Tools = true, !blob.Exact || !Names(blob), blob.Body, parseCatalog(blob.Body)
+		}
+		at = len(b.tl.ToolCatalogs)
+		b.catalogs[digest] = at
+		b.tl.ToolCatalogs = append(b.tl.ToolCatalogs, c)
+	}
+	c := &b.tl.ToolCatalogs[at]
+	c.Turns = append(c.Turns, t.Number)
+	if !c.Resolved {
+		return
+	}
+	t.Tools.Available = make([]string, len(c.Tools))
+	for i := range c.Tools {
+		t.Tools.Available[i] = c.Tools[i].Name
+	}
+	for i := range t.Tools.Called {
+		called := &t.Tools.Called[i]
+		called.Unlisted = !c.Damaged && len(c.Tools) > 0 && !slices.Contains(t.Tools.Available, called.Name)
+	}
+}
+
+func (b *builder) children() {
+	callOf := map[string]string{}
+	for i := range b.tl.Turns {
+		for k := range b.tl.Turns[i].Messages {
+			for _, p := range b.tl.Turns[i].Messages[k].Parts {
+				if p.Tool != nil && p.Tool.ChildSessionID != "" {
+					callOf[p.Tool.ChildSessionID] = p.Tool.CallID
+				}
+			}
+		}
+	}
+	for i := range b.in.Children {
+		s := &b.in.Children[i]
+		state, _ := stateOfSession(s)
+		b.tl.Children = append(b.tl.Children, Child{
+			SessionID: s.ID, MessageID: deref(s.ParentMessageID), Title: s.Title, Agent: s.Agent, State: state, ToolCallID: callOf[s.ID],
+			TotalTokens: totalUsed(b.in.ChildTokens[s.ID].Used), CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, Archived: s.ArchivedAt != nil,
+		})
+	}
+	slices.SortFunc(b.tl.Children, func(x, y Child) int {
+		return cmp.Or(cmp.Compare(x.CreatedAt, y.CreatedAt), cmp.Compare(x.SessionID, y.SessionID))
+	})
+}
+
+func (b *builder) totals() {
+	tot := &b.tl.Totals
+	s := &b.transcript.Session
+	tot.Context = s.Usage()
+	var tokens session.Tokens
+	for i := range b.tl.Turns {
+		t := &b.tl.Turns[i]
+		if len(b.leading) == 0 {
+			tot.Turns++ // else there is nothing but what precedes a turn
+		}
+		if t.Hidden {
+			tot.Hidden++
+		}
+		addNumber(&tot.DurationMS, t.DurationMS)
+		for k := range t.Messages {
+			m := &t.Messages[k]
+			tokens.Add(s, m.CreatedAt, m.counted)
+			if m.Compaction != nil {
+				tot.Compactions++
+			}
+			for p := range m.Parts {
+				call := m.Parts[p].Tool
+				if call == nil {
+					continue
+				}
+				tot.ToolCalls++
+				switch {
+				case call.Denied:
+					tot.Denied++
+				case call.Failed():
+					tot.Failed++
+				}
+			}
+		}
+	}
+	tot.Usage, tot.CopiedUsage = tokens.Used, tokens.Copied
+	tot.CostUSD, b.tl.costOfWhole = tokens.Cost(s)
+	b.tl.Session.State, b.tl.Session.Error = b.tl.state(s)
+	b.tl.Status = statusOf(s, b.tl, b.in.Now, b.in.IdleTimeout)
+}
+
+// totalUsed is the sum of a usage, 0 when nobody states one.
+func totalUsed(u *session.Usage) int64 {
+	if u == nil {
+		return 0
+	}
+	return u.Total()
+}
+
+func add(sum **session.Usage, u *session.Usage) {
+	if u == nil {
+		return
+	}
+	total := *u
+	if *sum != nil {
+		total = total.Add(**sum)
+	}
+	*sum = &total
+}
+
+func addNumber[T int64 | float64](sum **T, v *T) {
+	if v == nil {
+		return
+	}
+	total := *v
+	if *sum != nil {
+		total += **sum
+	}
+	*sum = &total
+}
+
+func derefInt(n *int64) int64 {
+	if n == nil {
+		return 0
+	}
+	return *n
+}
+
+func deref(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+// modelOf reads a session's model; the reference program also writes a tier,
+// which is its choice of model and says nothing of the one that ran.
+func modelOf(s *session.Session) *session.Model {
+	if s.ModelJSON == nil {
+		return nil
+	}
+	var m session.Model
+	if json.Unmarshal([]byte(*s.ModelJSON), &m) != nil || m == (session.Model{}) {
+		return nil
+	}
+	return &m
+}

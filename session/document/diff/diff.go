@@ -1,0 +1,412 @@
+// Package diff compares two sessions turn by turn, and two texts line by line.
+package diff
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/printable"
+)
+
+// Diff is what tells two sessions apart. Its JSON is a stable format: keys are
+// added, never renamed.
+//
+// Compared is what was said and done: texts, tool calls, outcomes, system prompts,
+// models and tokens. Ids, times, durations and costs are not.
+type Diff struct {
+	A Compared `json:"a"`
+	B Compared `json:"b"`
+	// Equal says that Turns have no changes.
+	Equal bool `json:"equal"`
+	// First is the first change of what was said or done; where only tokens
+	// differ, the first of those. Nil when Equal.
+	First *Divergence `json:"first_divergence,omitempty"`
+	// Turns are the turns of both, aligned, in order.
+	Turns []Turn `json:"turns"`
+}
+
+// Compared names one of the two sessions.
+type Compared struct {
+	SessionID string         `json:"session_id"`
+	Title     string         `json:"title"`
+	Agent     string         `json:"agent"`
+	Model     *session.Model `json:"model,omitempty"`
+	Turns     int            `json:"turns"`
+	CreatedAt int64          `json:"created_at"`
+	// ToolCalls, Usage, CostUSD and DurationMS are the session's [Totals]. They are
+	// not compared.
+	ToolCalls  int            `json:"tool_calls"`
+	Usage      *session.Usage `json:"usage,omitempty"`
+	CostUSD    *float64       `json:"cost_usd,omitempty"`
+	DurationMS *int64         `json:"duration_ms,omitempty"`
+	// ForkOf says that the session is a fork of the other.
+	ForkOf bool `json:"fork_of_other,omitempty"`
+}
+
+// Divergence names a change and where it is.
+type Divergence struct {
+	// A and B are the numbers of the turns; 0 where only the other session has it.
+	A int `json:"a_turn,omitempty"`
+	B int `json:"b_turn,omitempty"`
+	Change
+}
+
+// TurnDiff is a turn of each session, or one of one of them.
+type Turn struct {
+	A int `json:"a_turn,omitempty"`
+	B int `json:"b_turn,omitempty"`
+	// Copied says that the turns are one: a fork has it from its parent.
+	Copied  bool     `json:"copied,omitempty"`
+	Changes []Change `json:"changes,omitempty"`
+}
+
+// Aspects of a turn that may differ, in the order in which they are compared.
+const (
+	AspectTurn         = "turn" // only one session has the turn
+	AspectUser         = "user"
+	AspectRewound      = "rewound"
+	AspectSystemPrompt = "system_prompt"
+	AspectModel        = "model"
+	AspectTools        = "tools" // what could be called
+	AspectReasoning    = "reasoning"
+	AspectCall         = "tool_call" // only one session made the call
+	AspectInput        = "tool_input"
+	AspectOutcome      = "tool_outcome"
+	AspectOutput       = "tool_output"
+	AspectAssistant    = "assistant"
+	AspectCompaction   = "compaction"
+	AspectEnd          = "end"
+	AspectUsage        = "usage"
+)
+
+// Change is one thing that differs.
+type Change struct {
+	Aspect string `json:"aspect"`
+	// Tool is the name of the call's tool, CallA and CallB are the places of the
+	// call among those of the turn, from 1.
+	Tool  string `json:"tool,omitempty"`
+	CallA int    `json:"a_call,omitempty"`
+	CallB int    `json:"b_call,omitempty"`
+	// A and B are what the two have; nil is nothing. Values that are JSON are laid
+	// out as text.
+	A *string `json:"a,omitempty"`
+	B *string `json:"b,omitempty"`
+	// DigestA and DigestB are those of system prompts. Where the text of one is
+	// not stored, A and B are nil.
+	DigestA string `json:"a_digest,omitempty"`
+	DigestB string `json:"b_digest,omitempty"`
+}
+
+// DiffOptions say what to leave out of a comparison.
+type Options struct {
+	// IgnoreUsage leaves tokens out.
+	IgnoreUsage bool
+}
+
+// Compare tells two sessions apart, turn by turn.
+//
+// Turns are aligned by what the user said: first those that one session copied
+// from the other, then as many equal ones as can be, in order; what is between
+// two such is paired by its place.
+func Compare(a, b *document.Document, o Options) *Diff {
+	d := &Diff{A: compared(a, b), B: compared(b, a), Equal: true, Turns: []Turn{}}
+	var second *Divergence
+	for _, pair := range alignTurns(a.Turns, b.Turns) {
+		td := Turn{}
+		var turnA, turnB *document.Turn
+		if pair[0] >= 0 {
+			turnA = &a.Turns[pair[0]]
+			td.A = turnA.Number
+		}
+		if pair[1] >= 0 {
+			turnB = &b.Turns[pair[1]]
+			td.B = turnB.Number
+		}
+		td.Copied = turnA != nil && turnB != nil && copied(turnA) == copied(turnB)
+		td.Changes = compareTurns(a, b, turnA, turnB, o)
+		for _, c := range td.Changes {
+			d.Equal = false
+			found := &Divergence{A: td.A, B: td.B, Change: c}
+			switch {
+			case c.Aspect != AspectUsage && d.First == nil:
+				d.First = found
+			case c.Aspect == AspectUsage && second == nil:
+				second = found
+			}
+		}
+		d.Turns = append(d.Turns, td)
+	}
+	d.First = cmp.Or(d.First, second)
+	return d
+}
+
+func compared(tl, other *document.Document) Compared {
+	s := &tl.Session
+	return Compared{
+		SessionID: s.ID, Title: s.Title, Agent: s.Agent, Model: s.Model, Turns: len(tl.Turns), CreatedAt: s.CreatedAt,
+		ToolCalls: tl.Totals.ToolCalls, Usage: tl.Totals.Usage, CostUSD: tl.Totals.CostUSD, DurationMS: tl.Totals.DurationMS,
+		ForkOf: s.Origin != nil && s.Origin.Fork && s.Origin.SessionID == other.Session.ID,
+	}
+}
+
+// copied is what a turn and its copy have in common and other turns have not.
+func copied(t *document.Turn) string {
+	at := int64(0)
+	if len(t.Messages) > 0 {
+		at = t.Messages[0].CreatedAt
+	}
+	return strconv.FormatInt(at, 10) + "\x00" + t.UserText()
+}
+
+// alignTurns pairs the indexes of turns; -1 stands for none.
+func alignTurns(a, b []document.Turn) [][2]int {
+	var pairs [][2]int
+	between := func(a0, a1, b0, b1 int) {
+		for i := range max(a1-a0, b1-b0) {
+			pair := [2]int{-1, -1}
+			if a0+i < a1 {
+				pair[0] = a0 + i
+			}
+			if b0+i < b1 {
+				pair[1] = b0 + i
+			}
+			pairs = append(pairs, pair)
+		}
+	}
+	keys := func(turns []document.Turn, key func(*document.Turn) string) []string {
+		all := make([]string, len(turns))
+		for i := range turns {
+			all[i] = key(&turns[i])
+		}
+		return all
+	}
+	for _, e := range edits(keys(a, copied), keys(b, copied)) {
+		if e.same {
+			between(e.a0, e.a1, e.b0, e.b1)
+			continue
+		}
+		for _, f := range edits(keys(a[e.a0:e.a1], (*document.Turn).UserText), keys(b[e.b0:e.b1], (*document.Turn).UserText)) {
+			between(e.a0+f.a0, e.a0+f.a1, e.b0+f.b0, e.b0+f.b1)
+		}
+	}
+	return pairs
+}
+
+// compareTurns lists what differs, in the order of the aspects.
+func compareTurns(tlA, tlB *document.Document, a, b *document.Turn, o Options) []Change {
+	if a == nil || b == nil {
+		c := Change{Aspect: AspectTurn}
+		if a != nil {
+			c.A = pointer(turnSummary(a))
+		} else {
+			c.B = pointer(turnSummary(b))
+		}
+		return []Change{c}
+	}
+	var changes []Change
+	text := func(aspect, inA, inB string) {
+		if inA != inB {
+			changes = append(changes, Change{Aspect: aspect, A: optional(inA), B: optional(inB)})
+		}
+	}
+	text(AspectUser, a.UserText(), b.UserText())
+	if a.Hidden != b.Hidden {
+		text(AspectRewound, strconv.FormatBool(a.Hidden), strconv.FormatBool(b.Hidden))
+	}
+	if a.SystemPromptDigest != b.SystemPromptDigest {
+		c := Change{Aspect: AspectSystemPrompt, DigestA: a.SystemPromptDigest, DigestB: b.SystemPromptDigest}
+		bodyA, okA := promptBody(tlA, a.SystemPromptDigest)
+		bodyB, okB := promptBody(tlB, b.SystemPromptDigest)
+		if okA && okB {
+			c.A, c.B = optional(bodyA), optional(bodyB)
+		}
+		changes = append(changes, c)
+	}
+	text(AspectModel, printable.FullModelName(a.Model), printable.FullModelName(b.Model))
+	if a.Tools.CatalogDigest != b.Tools.CatalogDigest {
+		namesA, namesB := slices.Sorted(slices.Values(a.Tools.Available)), slices.Sorted(slices.Values(b.Tools.Available))
+		text(AspectTools, catalogText(a, namesA), catalogText(b, namesB))
+	}
+	text(AspectReasoning, a.ReasoningText(), b.ReasoningText())
+	changes = append(changes, compareCalls(a.ToolCalls(), b.ToolCalls())...)
+	text(AspectAssistant, a.AnswerText(), b.AnswerText())
+	text(AspectCompaction, a.SummaryText(), b.SummaryText())
+	text(AspectEnd, endText(a), endText(b))
+	if !o.IgnoreUsage {
+		text(AspectUsage, usageText(a.Usage), usageText(b.Usage))
+	}
+	return changes
+}
+
+func pointer(s string) *string { return &s }
+
+func optional(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+func promptBody(tl *document.Document, digest string) (string, bool) {
+	for i := range tl.SystemPrompts {
+		if p := &tl.SystemPrompts[i]; p.Digest == digest {
+			return p.Body, p.Resolved
+		}
+	}
+	return "", digest == ""
+}
+
+// catalogText is a line for each tool, with the digest, as the tools of two
+// catalogs may have the same names.
+func catalogText(t *document.Turn, names []string) string {
+	if t.Tools.CatalogDigest == "" {
+		return ""
+	}
+	return strings.Join(append([]string{"catalog " + printable.Short(t.Tools.CatalogDigest)}, names...), "\n")
+}
+
+func turnSummary(t *document.Turn) string {
+	var lines []string
+	if text := t.UserText(); text != "" {
+		lines = append(lines, text)
+	}
+	for _, c := range t.ToolCalls() {
+		what, _ := document.Subject(c.Input)
+		lines = append(lines, strings.TrimSpace("▸ "+cmp.Or(c.Name, printable.Unnamed)+"  "+what)+" · "+c.Outcome())
+	}
+	if text := t.AnswerText(); text != "" {
+		lines = append(lines, text)
+	}
+	return strings.Join(lines, "\n\n")
+}
+
+func endText(t *document.Turn) string { return joinedRaw(string(t.State), t.StopReason, t.Error) }
+
+func joinedRaw(facts ...string) string {
+	return strings.Join(slices.DeleteFunc(facts, func(s string) bool { return s == "" }), ", ")
+}
+
+func usageText(u *session.Usage) string {
+	if u == nil {
+		return ""
+	}
+	return fmt.Sprintf("input %s, output %s, reasoning %s, cache read %s, cache write %s", printable.Count(u.Input), printable.Count(u.Output), printable.Count(u.Reasoning),
+		printable.Count(u.CacheRead), printable.Count(u.CacheWrite))
+}
+
+// AlignCalls pairs the places of the calls of two turns, from 0, in an order that
+// keeps that of both: those with equal inputs first, and between them those of one
+// tool by their order. -1 stands for none.
+func AlignCalls(a, b []*document.ToolCall) [][2]int {
+	keys := func(calls []*document.ToolCall, withInput bool) []string {
+		all := make([]string, len(calls))
+		for i, c := range calls {
+			if all[i] = c.Name; withInput {
+				all[i] += "\x00" + canonical(c.Input)
+			}
+		}
+		return all
+	}
+	var pairs [][2]int
+	align := func(e edit, a0, b0 int) {
+		if e.same {
+			for i := range e.a1 - e.a0 {
+				pairs = append(pairs, [2]int{a0 + e.a0 + i, b0 + e.b0 + i})
+			}
+			return
+		}
+		for i := e.a0; i < e.a1; i++ {
+			pairs = append(pairs, [2]int{a0 + i, -1})
+		}
+		for i := e.b0; i < e.b1; i++ {
+			pairs = append(pairs, [2]int{-1, b0 + i})
+		}
+	}
+	for _, e := range edits(keys(a, true), keys(b, true)) {
+		if e.same {
+			align(e, 0, 0)
+			continue
+		}
+		for _, f := range edits(keys(a[e.a0:e.a1], false), keys(b[e.b0:e.b1], false)) {
+			align(f, e.a0, e.b0)
+		}
+	}
+	return pairs
+}
+
+func compareCalls(a, b []*document.ToolCall) []Change {
+	var changes []Change
+	for _, pair := range AlignCalls(a, b) {
+		switch at, to := pair[0], pair[1]; {
+		case to < 0:
+			changes = append(changes, Change{Aspect: AspectCall, Tool: a[at].Name, CallA: at + 1, A: pointer(callText(a[at]))})
+		case at < 0:
+			changes = append(changes, Change{Aspect: AspectCall, Tool: b[to].Name, CallB: to + 1, B: pointer(callText(b[to]))})
+		default:
+			changes = append(changes, compareCall(a[at], b[to], at+1, to+1)...)
+		}
+	}
+	return changes
+}
+
+func compareCall(a, b *document.ToolCall, placeA, placeB int) []Change {
+	var changes []Change
+	for _, v := range []struct {
+		aspect string
+		a, b   string
+		equal  bool
+	}{
+		{AspectInput, printable.Value(a.Input), printable.Value(b.Input), canonical(a.Input) == canonical(b.Input)},
+		{AspectOutcome, a.Outcome(), b.Outcome(), a.Outcome() == b.Outcome()},
+		{AspectOutput, cmp.Or(a.Error, printable.Value(a.Output)), cmp.Or(b.Error, printable.Value(b.Output)), a.Error == b.Error && canonical(a.Output) == canonical(b.Output)},
+	} {
+		if !v.equal {
+			changes = append(changes, Change{Aspect: v.aspect, Tool: a.Name, CallA: placeA, CallB: placeB, A: optional(v.a), B: optional(v.b)})
+		}
+	}
+	return changes
+}
+
+func callText(c *document.ToolCall) string {
+	return strings.TrimSpace(printable.Value(c.Input) + "\n→ " + c.Outcome())
+}
+
+// canonical is JSON with its keys sorted and without spaces, so that two sources
+// that write one value differently agree.
+func canonical(raw json.RawMessage) string {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	var v any
+	if len(raw) == 0 || d.Decode(&v) != nil {
+		return string(raw)
+	}
+	b, err := json.Marshal(v)
+	if err != nil {
+		return string(raw)
+	}
+	return string(b)
+}
+
+// Runs cuts the turns into runs of equal ones, copied or not, and single ones that
+// differ. It shares the turns.
+func (d *Diff) Runs() [][]Turn {
+	var runs [][]Turn
+	for i := 0; i < len(d.Turns); {
+		end := i + 1
+		if len(d.Turns[i].Changes) == 0 {
+			for end < len(d.Turns) && len(d.Turns[end].Changes) == 0 && d.Turns[end].Copied == d.Turns[i].Copied {
+				end++
+			}
+		}
+		runs = append(runs, d.Turns[i:end:end])
+		i = end
+	}
+	return runs
+}

@@ -1,0 +1,162 @@
+package diff
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/document"
+)
+
+// TestEdits holds random scripts to what they promise, against the length of a
+// longest common subsequence found the slow way.
+func TestEdits(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 2000 {
+		a, b := randomText(rng), randomText(rng)
+		var rebuilt []byte
+		kept, atA, atB := 0, 0, 0
+		for i, e := range edits(a, b) {
+			if e.a0 != atA || e.b0 != atB || e.same && string(a[e.a0:e.a1]) != string(b[e.b0:e.b1]) || e.a0 == e.a1 && e.b0 == e.b1 {
+				t.Fatalf("edits(%s, %s): edit %d is %+v", a, b, i, e)
+			}
+			atA, atB = e.a1, e.b1
+			rebuilt = append(rebuilt, b[e.b0:e.b1]...)
+			if e.same {
+				kept += e.a1 - e.a0
+			}
+		}
+		if atA != len(a) || string(rebuilt) != string(b) {
+			t.Fatalf("edits(%s, %s) do not cover both", a, b)
+		}
+		if want := longest(a, b); kept != want {
+			t.Fatalf("edits(%s, %s) keep %d, want %d", a, b, kept, want)
+		}
+	}
+}
+
+func randomText(rng *rand.Rand) []byte {
+	text := make([]byte, rng.IntN(12))
+	for i := range text {
+		text[i] = "abc"[rng.IntN(3)]
+	}
+	return text
+}
+
+func longest(a, b []byte) int {
+	lengths := make([]int, len(b)+1)
+	for i := range a {
+		diagonal := 0
+		for k := range b {
+			above := lengths[k+1]
+			if lengths[k+1] = max(above, lengths[k]); a[i] == b[k] {
+				lengths[k+1] = diagonal + 1
+			}
+			diagonal = above
+		}
+	}
+	return lengths[len(b)]
+}
+
+// TestEditsBounded: what has nothing in common is not searched forever.
+func TestEditsBounded(t *testing.T) {
+	a, b := make([]int, 5*maxEdits), make([]int, 5*maxEdits)
+	for i := range a {
+		a[i], b[i] = i+1, -i-1
+	}
+	got := edits(a, b)
+	want := []edit{{0, len(a), 0, len(b), false}}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(edit{})); diff != "" {
+		t.Errorf("edits (-want +got):\n%s", diff)
+	}
+}
+
+func TestWords(t *testing.T) {
+	for _, text := range []string{"", "Go on, then.", "a_b  c\n\xff\xfe d", "naïve – 日本語"} {
+		if got := strings.Join(words(text), ""); got != text {
+			t.Errorf("words(%q) are %q", text, got)
+		}
+	}
+}
+
+// conversation is a timeline with a turn for each pair of a question and an
+// answer, asked one second after the other.
+func conversation(id string, at int64, said ...string) *document.Document {
+	tl := &document.Document{Session: document.Session{ID: id, Agent: "a"}}
+	for i := 0; i < len(said); i += 2 {
+		at += 1000
+		tl.Turns = append(tl.Turns, document.Turn{Number: i/2 + 1, Messages: []document.Message{
+			{Role: session.RoleUser, CreatedAt: at, Parts: []document.Part{{Kind: document.KindText, Text: said[i]}}},
+			{Role: session.RoleAssistant, CreatedAt: at, Parts: []document.Part{{Kind: document.KindText, Text: said[i+1]}}},
+		}})
+	}
+	return tl
+}
+
+func pairsOf(d *Diff) (pairs [][2]int) {
+	for _, t := range d.Turns {
+		pairs = append(pairs, [2]int{t.A, t.B})
+	}
+	return pairs
+}
+
+// TestAlign: a turn that one session has more does not shift those after it, what
+// stands between equal turns is paired, and the copied turns of a fork are found
+// though the same was said again.
+func TestAlign(t *testing.T) {
+	a := conversation("a", 0, "one", "1", "two", "2", "four", "4")
+	for _, test := range []struct {
+		name string
+		b    *document.Document
+		want [][2]int
+	}{
+		{"one more", conversation("b", 1e6, "one", "1", "more", "x", "two", "2", "four", "4"), [][2]int{{1, 1}, {0, 2}, {2, 3}, {3, 4}}},
+		{"replaced", conversation("b", 1e6, "one", "1", "other", "2", "four", "4"), [][2]int{{1, 1}, {2, 2}, {3, 3}}},
+		{"nothing", conversation("b", 1e6), [][2]int{{1, 0}, {2, 0}, {3, 0}}},
+	} {
+		d := Compare(a, test.b, Options{})
+		if diff := cmp.Diff(test.want, pairsOf(d)); diff != "" || d.Equal || d.First == nil {
+			t.Errorf("%s: pairs (-want +got):\n%s, equal %v, first %v", test.name, diff, d.Equal, d.First)
+		}
+	}
+	parent := conversation("p", 0, "go on", "1", "go on", "2", "go on", "3")
+	fork := conversation("f", 1000, "go on", "2", "go on", "new") // its first is the parent's second
+	d := Compare(parent, fork, Options{})
+	if diff := cmp.Diff([][2]int{{1, 0}, {2, 1}, {3, 2}}, pairsOf(d)); diff != "" {
+		t.Errorf("fork: pairs (-want +got):\n%s", diff)
+	}
+	if !d.Turns[1].Copied {
+		t.Error("the copied turn does not count as copied")
+	}
+}
+
+// TestFirstDivergence: what was said goes before tokens of earlier turns, and the
+// keys of inputs have no order.
+func TestFirstDivergence(t *testing.T) {
+	a, b := conversation("a", 0, "one", "1", "two", "2"), conversation("b", 5, "one", "1", "two", "3")
+	a.Turns[0].Usage, b.Turns[0].Usage = &session.Usage{Input: 10}, &session.Usage{Input: 11}
+	call := func(input string) document.Part {
+		return document.Part{Kind: document.KindTool, Tool: &document.ToolCall{Name: "bash", Input: []byte(input), State: session.StateOutputAvailable}}
+	}
+	answer := func(tl *document.Document) *document.Message { return &tl.Turns[0].Messages[1] }
+	answer(a).Parts = append(answer(a).Parts, call(`{"a":1,"b":2}`))
+	answer(b).Parts = append(answer(b).Parts, call(`{ "b": 2, "a": 1 }`))
+	d := Compare(a, b, Options{})
+	if f := d.First; f == nil || f.Aspect != AspectAssistant || f.A != 2 {
+		t.Errorf("first divergence %+v", f)
+	}
+	b.Turns[1] = a.Turns[1]
+	if f := Compare(a, b, Options{}).First; f == nil || f.Aspect != AspectUsage || f.A != 1 {
+		t.Errorf("first divergence %+v, want the tokens", f)
+	}
+	if d := Compare(a, b, Options{IgnoreUsage: true}); !d.Equal || d.First != nil {
+		t.Errorf("they differ in %+v", d.First)
+	}
+	answer(b).Parts[1] = call(`{"a":1,"b":3}`)
+	if f := Compare(a, b, Options{}).First; f == nil || f.Aspect != AspectInput || f.CallA != 1 {
+		t.Errorf("first divergence %+v, want the input", f)
+	}
+}

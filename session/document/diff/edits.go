@@ -1,0 +1,214 @@
+package diff
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// edit is a run of elements that two sequences have in common, or that stand in
+// one of them only.
+type edit struct {
+	// a0 and a1, b0 and b1 are the ranges of the two sequences. Of a run in common
+	// they are of one length; of another one at least is not empty.
+	a0, a1, b0, b1 int
+	same           bool
+}
+
+// maxEdits bounds the work of edits: what differs by more is shown as replaced.
+// Memory grows with its square.
+const maxEdits = 1500
+
+// edits finds the shortest script that makes b of a, after Myers, "An O(ND)
+// Difference Algorithm": as many elements as can be are kept. Runs in common and
+// others take turns. What a and b begin and end with alike is always kept.
+func edits[T comparable](a, b []T) []edit {
+	head := 0
+	for head < len(a) && head < len(b) && a[head] == b[head] {
+		head++
+	}
+	tail := 0
+	for tail < len(a)-head && tail < len(b)-head && a[len(a)-1-tail] == b[len(b)-1-tail] {
+		tail++
+	}
+	var script []edit
+	add := func(e edit) {
+		if e.a0 == e.a1 && e.b0 == e.b1 {
+			return
+		}
+		if n := len(script); n > 0 && script[n-1].same == e.same {
+			script[n-1].a1, script[n-1].b1 = e.a1, e.b1
+			return
+		}
+		script = append(script, e)
+	}
+	add(edit{0, head, 0, head, true})
+	for _, e := range middle(a[head:len(a)-tail], b[head:len(b)-tail]) {
+		add(edit{head + e.a0, head + e.a1, head + e.b0, head + e.b1, e.same})
+	}
+	add(edit{len(a) - tail, len(a), len(b) - tail, len(b), true})
+	return script
+}
+
+// middle is edits without common ends.
+func middle[T comparable](a, b []T) []edit {
+	n, m := len(a), len(b)
+	if n == 0 || m == 0 {
+		return []edit{{0, n, 0, m, false}}
+	}
+	limit := min(n+m, maxEdits)
+	// far[k] is how far in a one comes on diagonal k = x-y with d edits; trail
+	// keeps what each d began with.
+	far := make([]int32, 2*limit+3)
+	at := func(k int) *int32 { return &far[k+limit+1] }
+	var trail [][]int32
+	for d := 0; d <= limit; d++ {
+		trail = append(trail, append([]int32(nil), far[limit+1-d:limit+2+d]...))
+		for k := -d; k <= d; k += 2 {
+			x := int(*at(k - 1)) + 1
+			if k == -d || k != d && *at(k - 1) < *at(k + 1) {
+				x = int(*at(k + 1))
+			}
+			y := x - k
+			for x < n && y < m && a[x] == b[y] {
+				x, y = x+1, y+1
+			}
+			*at(k) = int32(x)
+			if x >= n && y >= m {
+				return walkBack(trail, n, m)
+			}
+		}
+	}
+	return []edit{{0, n, 0, m, false}}
+}
+
+// walkBack follows the trail of middle from the ends of both sequences.
+func walkBack(trail [][]int32, x, y int) []edit {
+	var back []edit
+	for d := len(trail) - 1; d > 0; d-- {
+		before := func(k int) int { return int(trail[d][k+d]) }
+		k := x - y
+		from := k - 1
+		if k == -d || k != d && before(k-1) < before(k+1) {
+			from = k + 1
+		}
+		px := before(from)
+		py := px - from
+		// The edit first, then the run in common that follows it.
+		mx, my := px+1, py
+		if from == k+1 {
+			mx, my = px, py+1
+		}
+		back = append(back, edit{mx, x, my, y, true}, edit{px, mx, py, my, false})
+		x, y = px, py
+	}
+	back = append(back, edit{0, x, 0, y, true})
+	script := make([]edit, 0, len(back))
+	for i := len(back) - 1; i >= 0; i-- {
+		if e := back[i]; e.a0 < e.a1 || e.b0 < e.b1 {
+			script = append(script, e)
+		}
+	}
+	return script
+}
+
+// words cuts text into words, runs of spaces, and single other characters. Their
+// concatenation is the text.
+func words(text string) []string {
+	class := func(r rune) int {
+		switch {
+		case unicode.IsLetter(r), unicode.IsDigit(r), unicode.IsMark(r), r == '_':
+			return 1
+		case unicode.IsSpace(r):
+			return 2
+		}
+		return 0
+	}
+	var all []string
+	for text != "" {
+		r, end := utf8.DecodeRuneInString(text)
+		for kind := class(r); kind != 0 && end < len(text); {
+			next, size := utf8.DecodeRuneInString(text[end:])
+			if class(next) != kind {
+				break
+			}
+			end += size
+		}
+		all = append(all, text[:end])
+		text = text[end:]
+	}
+	return all
+}
+
+// TextRow is a row of two texts side by side.
+type Row struct {
+	// A and B are the line in pieces, which make it up; nil where only the other
+	// text has the line.
+	A, B []Piece
+	// Same says that the two are one.
+	Same bool
+}
+
+// TextPiece is a stretch of a line.
+type Piece struct {
+	Text string
+	// Differs says that the other text has something else in its place.
+	Differs bool
+}
+
+// CompareTexts lays two texts beside each other, line by line. As many lines as can
+// be are kept; in lines that replace each other the words that differ are told, or
+// the whole line where next to nothing is alike. Rows of one kind that follow each
+// other are a run: of those that differ, the lines that have a partner come first.
+//
+// It sanitizes nothing. Two texts that differ in the newline at their end alone have
+// no row that differs.
+func Texts(a, b string) []Row {
+	linesA, linesB := splitLines(a), splitLines(b)
+	var rows []Row
+	for _, e := range edits(linesA, linesB) {
+		for i := range max(e.a1-e.a0, e.b1-e.b0) {
+			row := Row{Same: e.same}
+			inA, inB := e.a0+i < e.a1, e.b0+i < e.b1
+			switch {
+			case inA && inB && !e.same:
+				row.A, row.B = comparePieces(linesA[e.a0+i], linesB[e.b0+i])
+			case inA && inB:
+				row.A, row.B = []Piece{{Text: linesA[e.a0+i]}}, []Piece{{Text: linesB[e.b0+i]}}
+			case inA:
+				row.A = []Piece{{linesA[e.a0+i], true}}
+			default:
+				row.B = []Piece{{linesB[e.b0+i], true}}
+			}
+			rows = append(rows, row)
+		}
+	}
+	return rows
+}
+
+func splitLines(text string) []string {
+	if text == "" {
+		return nil
+	}
+	return strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+}
+
+// comparePieces tells what differs in two lines, unless next to nothing is alike.
+func comparePieces(a, b string) (inA, inB []Piece) {
+	wordsA, wordsB := words(a), words(b)
+	script := edits(wordsA, wordsB)
+	alike := 0
+	for _, e := range script {
+		if e.same {
+			alike += len(strings.TrimSpace(strings.Join(wordsA[e.a0:e.a1], "")))
+		}
+	}
+	if alike*4 < min(len(a), len(b)) {
+		return []Piece{{a, true}}, []Piece{{b, true}}
+	}
+	piece := func(words []string, differs bool) Piece { return Piece{strings.Join(words, ""), differs} }
+	for _, e := range script {
+		inA, inB = append(inA, piece(wordsA[e.a0:e.a1], !e.same)), append(inB, piece(wordsB[e.b0:e.b1], !e.same))
+	}
+	return inA, inB
+}

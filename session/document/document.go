@@ -1,0 +1,506 @@
+// Package document is a session as its readers see it: turns, their messages, the parts
+// and tool calls of these, what they used, what a rewind hid and what is missing.
+//
+// [Build] makes a [Document] of the rows of a session, and [Load] reads those rows from a
+// store. Everything that shows a session reads the same document: package render for a
+// terminal, the formats markdown and html, and "agenttrace show --json", which prints it
+// as it is. Package diff compares two of them.
+//
+// Nothing is assumed of the rows except that they are rows: sessions of the reference
+// program, sessions that are still running and sessions of which half was lost are read
+// as what they are. What a source did not report is nil or empty, never zero.
+package document
+
+import (
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// Document is one session, turn by turn. Its JSON is a stable format: keys are
+// added, never renamed.
+type Document struct {
+	Session Session `json:"session"`
+
+	// Status is what the session is doing: see [StatusOf].
+	Status Status `json:"status"`
+
+	// Turns are in order of time. A turn begins with a user message. Without one
+	// are what comes before the first, and a turn of which the question was lost:
+	// see Turn.QuestionMissing.
+	Turns []Turn `json:"turns"`
+
+	// Queued are user messages that no turn has begun with yet.
+	Queued []Message `json:"queued,omitempty"`
+
+	Totals Totals `json:"totals"`
+
+	// UnpricedModels are those that [Document.Estimate] found no price for, as
+	// provider/model, in order; "" is one that is not named.
+	UnpricedModels []string `json:"unpriced_models,omitempty"`
+
+	// Children are sessions that were forked from this one or started by it.
+	Children []Child `json:"children,omitempty"`
+
+	// SystemPrompts and ToolCatalogs are what the turns refer to by digest, in
+	// order of first use.
+	SystemPrompts []SystemPrompt `json:"system_prompts,omitempty"`
+	ToolCatalogs  []ToolCatalog  `json:"tool_catalogs,omitempty"`
+
+	// Spans tell where the rows come from, in order of start.
+	Spans []Span `json:"spans,omitempty"`
+
+	// Traces are the trace ids of Spans, in order of first use.
+	Traces []string `json:"traces,omitempty"`
+
+	// Decisions are all permission decisions, those that belong to no call in
+	// the timeline included.
+	Decisions []Decision `json:"decisions,omitempty"`
+
+	// Notices are what is doubtful in the session; nil until [Document.FindNotices].
+	Notices []session.Notice `json:"notices,omitempty"`
+
+	// costOfWhole says that the cost in Totals is stated of the session as a whole.
+	costOfWhole bool
+}
+
+// Session is the head of a timeline.
+type Session struct {
+	ID            string         `json:"id"`
+	Title         string         `json:"title"`
+	Agent         string         `json:"agent"`
+	Model         *session.Model `json:"model,omitempty"`
+	Mode          string         `json:"mode,omitempty"`
+	WorkspaceID   string         `json:"workspace_id,omitempty"`
+	WorkspaceRoot string         `json:"workspace_root,omitempty"`
+
+	// State is what is known of how the session stands; see [State].
+	State State `json:"state"`
+	// Error is what ended the last run when State is [StateError].
+	Error string `json:"error,omitempty"`
+
+	// Origin is the session that this one left, if any.
+	Origin *Origin `json:"origin,omitempty"`
+
+	// Rules are the permission rules of session scope as they stand at the end.
+	Rules []session.Rule `json:"rules,omitempty"`
+
+	// Metadata is the row's metadata_json without what other fields say.
+	Metadata map[string]json.RawMessage `json:"metadata,omitempty"`
+
+	// Reading is ReadingGeneric of a session whose client no dialect knows.
+	Reading string `json:"reading,omitempty"`
+
+	// Times are in Unix milliseconds.
+	CreatedAt  int64  `json:"created_at"`
+	UpdatedAt  int64  `json:"updated_at"`
+	ArchivedAt *int64 `json:"archived_at,omitempty"`
+}
+
+// Origin says where a session left its parent.
+type Origin struct {
+	SessionID string `json:"session_id"`
+	MessageID string `json:"message_id,omitempty"`
+	// Title is the parent's, when the parent is in the store.
+	Title string `json:"title,omitempty"`
+	// Fork says that the session begins with copies of its parent's messages:
+	// they are older than the session. A sub-agent's session has none.
+	Fork bool `json:"fork,omitempty"`
+}
+
+// Child is a session that has this one as its parent.
+type Child struct {
+	SessionID string `json:"session_id"`
+	MessageID string `json:"message_id,omitempty"`
+	Title     string `json:"title"`
+	Agent     string `json:"agent"`
+	// State is how the child's last run ended: see [Item].
+	State State `json:"state"`
+	// ToolCallID is the call that started the child, when one says so.
+	ToolCallID string `json:"tool_call_id,omitempty"`
+	// TotalTokens is what the child used in all: see [session.Tokens].
+	TotalTokens int64 `json:"total_tokens"`
+	CreatedAt   int64 `json:"created_at"`
+	UpdatedAt   int64 `json:"updated_at"`
+	Archived    bool  `json:"archived,omitempty"`
+}
+
+// Turn is one user message through to a finished answer.
+type Turn struct {
+	// Number counts the turns of the timeline from 1, rewound ones included, so
+	// that it stays what it is when a turn is folded away. It is what commands
+	// take.
+	Number int `json:"number"`
+	// Index is the source's own count, from 0.
+	Index *int64 `json:"turn_index,omitempty"`
+
+	// Messages are the user message, what answers it, and compaction markers, in
+	// order.
+	Messages []Message `json:"messages"`
+
+	// QuestionMissing says that the answer belongs to another turn than the one
+	// before it and that no user message came with it: its span was lost.
+	QuestionMissing bool `json:"question_missing,omitempty"`
+	// MissingBefore is set where the source counted turns between the turn before
+	// and this one that never arrived.
+	MissingBefore *MissingTurns `json:"missing_before,omitempty"`
+	// Unrecorded is set where the turn's first request repeats messages that the session
+	// does not have: the client resumed a conversation that was not recorded.
+	Unrecorded *Unrecorded `json:"unrecorded,omitempty"`
+
+	// Hidden says that a rewind hid every message of the turn.
+	Hidden bool `json:"hidden,omitempty"`
+
+	// The rest is that of the last assistant message that is not hidden (of a
+	// hidden turn, of the last one), but for Usage and the costs, which are sums
+	// over those messages, hidden ones included.
+	State       State          `json:"state,omitempty"`
+	Model       *session.Model `json:"model,omitempty"`
+	Temperature *float64       `json:"temperature,omitempty"`
+	Usage       *session.Usage `json:"usage,omitempty"`
+	CostUSD     *float64       `json:"cost_usd,omitempty"`
+	// EstimatedCostUSD is of what states no cost, and no part of CostUSD: see
+	// [Document.Estimate].
+	EstimatedCostUSD *float64 `json:"estimated_cost_usd,omitempty"`
+	DurationMS       *int64   `json:"duration_ms,omitempty"`
+	ModelCalls       int64    `json:"model_calls,omitempty"`
+	StopReason       string   `json:"stop_reason,omitempty"`
+	EndReason        string   `json:"end_reason,omitempty"`
+	Error            string   `json:"error,omitempty"`
+
+	// SystemPromptDigest names one of Document.SystemPrompts. PromptChanged says
+	// that the turn before had another one.
+	SystemPromptDigest string `json:"system_prompt_digest,omitempty"`
+	PromptChanged      bool   `json:"system_prompt_changed,omitempty"`
+
+	Tools Tools `json:"tools"`
+}
+
+// Copied says that the session is a fork and has the usage of the turn from its parent,
+// where it counts.
+func (t *Turn) Copied() bool {
+	if t.Usage == nil {
+		return false
+	}
+	for i := range t.Messages {
+		if m := &t.Messages[i]; !m.Copied && !m.Marker && m.Usage != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// MissingTurns are turns that the source counted and that never arrived.
+type MissingTurns struct {
+	Count int64 `json:"count"`
+	// First and Last are the turn_index of the first and the last that can be
+	// missing. There are more than Count between them where turns arrived that do
+	// not say which they are.
+	First int64 `json:"first_turn_index"`
+	Last  int64 `json:"last_turn_index"`
+}
+
+// Unrecorded is what a request repeats and the session does not have.
+type Unrecorded struct {
+	// Messages counts all messages that the request repeats, where the session has
+	// nothing before the turn, and is 0 where it has some of them.
+	Messages int64 `json:"messages,omitempty"`
+	// Turns counts what the user said that the session does not have.
+	Turns int64 `json:"turns"`
+}
+
+// Tools says what a turn's model could call, and what it called.
+type Tools struct {
+	// CatalogDigest names one of Document.ToolCatalogs; empty when the source
+	// did not say what was available.
+	CatalogDigest string `json:"catalog_digest,omitempty"`
+	// Available is nil when the catalog is not known.
+	Available []string `json:"available,omitempty"`
+	// Called are the tools called, in order of first call.
+	Called []Called `json:"called,omitempty"`
+}
+
+// Called counts the calls of one tool.
+type Called struct {
+	Name   string `json:"name"`
+	Calls  int    `json:"calls"`
+	Failed int    `json:"failed,omitempty"`
+	// Unlisted says that the catalog is known and does not have the tool.
+	Unlisted bool `json:"unlisted,omitempty"`
+}
+
+// Message is one message with its parts.
+type Message struct {
+	ID   string `json:"id"`
+	Role string `json:"role"`
+
+	// HiddenAt is when a rewind hid the message, in Unix milliseconds.
+	HiddenAt *int64 `json:"hidden_at,omitempty"`
+	// QueuedAt and CanceledAt belong to a user message that waits, or waited,
+	// for its turn.
+	QueuedAt   *int64 `json:"queued_at,omitempty"`
+	CanceledAt *int64 `json:"queue_canceled_at,omitempty"`
+	// Trigger is what began the turn in place of a human at a keyboard.
+	Trigger *Trigger `json:"trigger,omitempty"`
+
+	// TurnIndex is the source's count of turns, from 0.
+	TurnIndex *int64 `json:"turn_index,omitempty"`
+
+	State       State          `json:"state,omitempty"`
+	Model       *session.Model `json:"model,omitempty"`
+	Agent       string         `json:"agent,omitempty"`
+	Temperature *float64       `json:"temperature,omitempty"`
+	// Usage is what the calls of models behind the message used, for the message of a
+	// compaction the call that made the summary; nil when the message states none. See
+	// [session.MessageTokens].
+	Usage      *session.Usage `json:"usage,omitempty"`
+	UsageBasis string         `json:"usage_basis,omitempty"`
+	CostUSD    *float64       `json:"cost_usd,omitempty"`
+	// EstimatedCostUSD is of what states no cost, and no part of CostUSD: see
+	// [Document.Estimate].
+	EstimatedCostUSD *float64 `json:"estimated_cost_usd,omitempty"`
+	DurationMS       *int64   `json:"duration_ms,omitempty"`
+	ModelCalls       int64    `json:"model_calls,omitempty"`
+	StopReason       string   `json:"stop_reason,omitempty"`
+	EndReason        string   `json:"end_reason,omitempty"`
+	Error            string   `json:"error,omitempty"`
+	// ModelErrors are those of the model calls, in their order, the last few: the
+	// message may have got over them.
+	ModelErrors []string `json:"model_errors,omitempty"`
+
+	SystemPromptDigest string `json:"system_prompt_digest,omitempty"`
+	ToolCatalogDigest  string `json:"tool_catalog_digest,omitempty"`
+
+	// Compaction is set on the message that marks one.
+	Compaction *Compaction `json:"compaction,omitempty"`
+
+	// Copied says that the session is a fork and has the message from its parent, where
+	// its tokens and its cost count.
+	Copied bool `json:"copied,omitempty"`
+
+	Parts []Part `json:"parts"`
+
+	// Calls are the model calls that made the message, when spans of them are
+	// known.
+	Calls []ModelCall `json:"calls,omitempty"`
+
+	// Problems are flaws of the telemetry, and of the rows themselves.
+	Problems []string `json:"problems,omitempty"`
+
+	CreatedAt int64 `json:"created_at"`
+	UpdatedAt int64 `json:"updated_at"`
+
+	incomplete bool
+	history    *session.History
+	// marker says that the message is a compaction's and no answer besides.
+	Marker  bool `json:"-"`
+	counted session.MessageTokens
+}
+
+// CompactionUsage is what making the summary used, of the message of a compaction whose
+// source states it, and nil for other messages.
+func (m *Message) CompactionUsage() *session.Usage {
+	if !m.Marker {
+		return nil
+	}
+	return m.Usage
+}
+
+// Trigger is the envelope of a message that no human typed.
+type Trigger struct {
+	Source     string `json:"source"`
+	ScheduleID string `json:"schedule_id,omitempty"`
+	DeliveryID string `json:"delivery_id,omitempty"`
+}
+
+// Compaction is a summary that stands for everything before it.
+type Compaction struct {
+	Summary string `json:"summary"`
+	// TailStartID is the first message still in context word for word.
+	TailStartID string `json:"tail_start_id,omitempty"`
+	Auto        bool   `json:"auto"`
+	// SummaryTokens is what the summary takes of the model's context.
+	SummaryTokens int64 `json:"summary_tokens"`
+	// InputTokens and OutputTokens are what making it used, nil when the source does not
+	// count just these; the message's Usage has them in any case.
+	InputTokens  *int64 `json:"input_tokens,omitempty"`
+	OutputTokens *int64 `json:"output_tokens,omitempty"`
+	// ContextBefore and ContextAfter are the sizes, in tokens, of the model's context
+	// before and after; 0 when the source does not state them. They are no usage.
+	ContextBefore      int64  `json:"context_tokens_before,omitempty"`
+	ContextAfter       int64  `json:"context_tokens_after,omitempty"`
+	SummarizedMessages int64  `json:"summarized_message_count,omitempty"`
+	DurationMS         *int64 `json:"duration_ms,omitempty"`
+}
+
+// ModelCall is one request to a model.
+type ModelCall struct {
+	Model      *session.Model `json:"model,omitempty"`
+	Usage      *session.Usage `json:"usage,omitempty"`
+	StopReason string         `json:"stop_reason,omitempty"`
+	Failed     bool           `json:"failed,omitempty"`
+	DurationMS int64          `json:"duration_ms"`
+	StartedAt  int64          `json:"started_at"`
+	TraceID    string         `json:"trace_id"`
+	SpanID     string         `json:"span_id"`
+}
+
+// Decision is one evaluation of a permission.
+type Decision = store.Decision
+
+// SystemPrompt is an assembled system prompt.
+type SystemPrompt struct {
+	Digest string `json:"digest"`
+	// Resolved says that the body is known.
+	Resolved bool `json:"resolved"`
+	// Damaged says that the body arrived cut or altered: its digest is another.
+	Damaged bool   `json:"damaged,omitempty"`
+	Body    string `json:"body,omitempty"`
+	// Turns are the numbers of the turns that had it.
+	Turns []int `json:"turns"`
+}
+
+// ToolCatalog is the set of tools offered to a model.
+type ToolCatalog struct {
+	Digest   string `json:"digest"`
+	Resolved bool   `json:"resolved"`
+	Damaged  bool   `json:"damaged,omitempty"`
+	// Tools is what could be read of the body.
+	Tools []Tool `json:"tools,omitempty"`
+	// Body is the catalog as it was sent.
+	Body  string `json:"body,omitempty"`
+	Turns []int  `json:"turns"`
+}
+
+// Tool is an entry of a catalog.
+type Tool struct {
+	Name        string `json:"name"`
+	Description string `json:"description,omitempty"`
+	// InputSchema is the JSON Schema of the input, nil where the catalog has none.
+	// The JSON of a timeline has it in the catalog's body.
+	InputSchema json.RawMessage `json:"-"`
+}
+
+// Span ties a span to the rows that it made.
+type Span struct {
+	TraceID      string `json:"trace_id"`
+	SpanID       string `json:"span_id"`
+	ParentSpanID string `json:"parent_span_id,omitempty"`
+	Kind         string `json:"kind"`
+	Dialect      string `json:"dialect"`
+	MessageID    string `json:"message_id,omitempty"`
+	PartID       string `json:"part_id,omitempty"`
+	StartNano    int64  `json:"start_nano"`
+	EndNano      int64  `json:"end_nano"`
+	Error        bool   `json:"error,omitempty"`
+}
+
+// Totals are sums over the timeline.
+type Totals struct {
+	Turns     int `json:"turns"`
+	Hidden    int `json:"hidden_turns,omitempty"`
+	ToolCalls int `json:"tool_calls"`
+	// Failed and Denied are among ToolCalls, and exclude each other.
+	Failed      int `json:"failed_tool_calls,omitempty"`
+	Denied      int `json:"denied_tool_calls,omitempty"`
+	Compactions int `json:"compactions,omitempty"`
+
+	// Usage is what the session used in all: see [session.Tokens].
+	Usage *session.Usage `json:"usage,omitempty"`
+	// CopiedUsage is what its parent used for the messages that a fork copied, and no
+	// part of Usage.
+	CopiedUsage *session.Usage `json:"copied_usage,omitempty"`
+	// Context is the session's rollup: what takes room in the model's context now.
+	Context session.Usage `json:"context"`
+	// CostUSD is what the session's source states that it cost: see
+	// [session.Tokens.Cost].
+	CostUSD *float64 `json:"cost_usd,omitempty"`
+	// EstimatedCostUSD is of what states no cost, and no part of CostUSD: see
+	// [Document.Estimate].
+	EstimatedCostUSD *float64 `json:"estimated_cost_usd,omitempty"`
+	// DurationMS sums the turns that state a duration.
+	DurationMS *int64 `json:"duration_ms,omitempty"`
+}
+
+// Input is what a timeline is built from. All but Transcript may be empty.
+type Input struct {
+	Transcript *session.Transcript
+	Decisions  []store.Decision
+	// Inherited are the decisions about calls that a fork copied, as the sessions
+	// have them that it copied from. They are told at the calls, and are no part of
+	// the fork.
+	Inherited []store.Decision
+	SpanRefs  []store.SpanRef
+	// Blobs are the system prompts and tool catalogs that could be found.
+	Blobs    []store.Blob
+	Children []session.Session
+	// ChildTokens are the tokens of Children by id.
+	ChildTokens map[string]session.Tokens
+	// Parent is the session that Transcript's names as its parent.
+	Parent *session.Session
+	// Now and Silence tell which sessions are interrupted: see [StatusOf].
+	Now         time.Time
+	IdleTimeout time.Duration
+}
+
+// Turn returns the turn with the number, or nil.
+func (tl *Document) Turn(number int) *Turn {
+	for i := range tl.Turns {
+		if tl.Turns[i].Number == number {
+			return &tl.Turns[i]
+		}
+	}
+	return nil
+}
+
+// Only returns a timeline with the one turn, and what it refers to; nil if there
+// is no such turn. The head of the session and its totals stay what they are.
+// The two timelines share their rows.
+func (tl *Document) Only(number int) *Document {
+	t := tl.Turn(number)
+	if t == nil {
+		return nil
+	}
+	one := *tl
+	one.Turns = []Turn{*t}
+	one.Queued, one.SystemPrompts, one.ToolCatalogs, one.Decisions, one.Spans, one.Children = nil, nil, nil, nil, nil, nil
+	for _, p := range tl.SystemPrompts {
+		if p.Digest == t.SystemPromptDigest {
+			one.SystemPrompts = append(one.SystemPrompts, p)
+		}
+	}
+	for _, c := range tl.ToolCatalogs {
+		if c.Digest == t.Tools.CatalogDigest {
+			one.ToolCatalogs = append(one.ToolCatalogs, c)
+		}
+	}
+	one.Notices = slices.DeleteFunc(slices.Clone(tl.Notices), func(n session.Notice) bool { return n.Turn != number })
+	messages, calls, children := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for i := range t.Messages {
+		messages[t.Messages[i].ID] = true
+		for _, p := range t.Messages[i].Parts {
+			if p.Tool != nil {
+				calls[p.Tool.CallID], children[p.Tool.ChildSessionID] = true, true
+			}
+		}
+	}
+	for _, d := range tl.Decisions {
+		if messages[d.MessageID] || d.MessageID == "" && d.ToolCallID != "" && calls[d.ToolCallID] {
+			one.Decisions = append(one.Decisions, d)
+		}
+	}
+	for _, s := range tl.Spans {
+		if messages[s.MessageID] {
+			one.Spans = append(one.Spans, s)
+		}
+	}
+	for _, c := range tl.Children {
+		if messages[c.MessageID] || children[c.SessionID] {
+			one.Children = append(one.Children, c)
+		}
+	}
+	return &one
+}

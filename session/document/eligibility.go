@@ -1,0 +1,474 @@
+package document
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/redact"
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/printable"
+)
+
+// Eligibility says which turns of a session can be asked again: of which everything
+// that the model was given is known. Its JSON is a stable format: keys are added,
+// never renamed.
+type Eligibility struct {
+	SessionID string `json:"session_id"`
+	// Eligible says that every turn that is not hidden is.
+	Eligible bool              `json:"eligible"`
+	Turns    []TurnEligibility `json:"turns"`
+}
+
+// TurnEligibility says whether one turn can be asked again.
+type TurnEligibility struct {
+	// Turn is [Turn.Number].
+	Turn   int  `json:"turn"`
+	Hidden bool `json:"hidden,omitempty"`
+	// MessageID is the user message that the turn begins with, empty where it is
+	// lost.
+	MessageID string `json:"message_id,omitempty"`
+	// Model is the one that answered, or that was to.
+	Model       *session.Model `json:"model,omitempty"`
+	Temperature *float64       `json:"temperature,omitempty"`
+	// Context counts the messages that the model was given, the user's included.
+	Context int `json:"context_messages"`
+	// Compacted says that the context begins with a summary.
+	Compacted bool `json:"compacted,omitempty"`
+	// Eligible says that nothing is missing.
+	Eligible bool      `json:"eligible"`
+	Missing  []Missing `json:"missing,omitempty"`
+	// Notes are what a request made from the rows may say otherwise than the one
+	// that was sent.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// What of a request can be missing.
+const (
+	MissingUserMessage  = "user_message"
+	MissingModel        = "model"
+	MissingSystemPrompt = "system_prompt"
+	MissingToolCatalog  = "tool_catalog"
+	MissingToolOutput   = "tool_output"
+	MissingFile         = "file"
+	MissingContent      = "content" // of a message before
+	MissingTurnsGone    = "turns"   // that were counted and never arrived
+)
+
+// Missing is something that the model was given and that is not known.
+type Missing struct {
+	What string `json:"what"`
+	// MessageID, PartID and ToolCallID say where, as far as there is a row.
+	MessageID  string `json:"message_id,omitempty"`
+	PartID     string `json:"part_id,omitempty"`
+	ToolCallID string `json:"tool_call_id,omitempty"`
+	Why        string `json:"why"`
+}
+
+// Eligibility judges every turn in which somebody asks or answers: system messages and
+// summaries that stand before the first question are no turn to ask again.
+func (tl *Document) Eligibility() *Eligibility {
+	r := &Eligibility{SessionID: tl.Session.ID, Eligible: true}
+	checked := make(map[*Message]*TurnEligibility)
+	for i := range tl.Turns {
+		if !tl.Turns[i].asked() {
+			continue
+		}
+		t := tl.turnReplay(tl.Turns[i].Number, checked)
+		r.Turns = append(r.Turns, *t)
+		r.Eligible = r.Eligible && (t.Eligible || t.Hidden)
+	}
+	r.Eligible = r.Eligible && len(r.Turns) > 0
+	return r
+}
+
+// Context returns what the model was given to answer the turn with the number: a
+// summary, if a compaction had taken place, then the messages as they stood then,
+// the turn's user message last. What a rewind hid later was there; what it had
+// hidden before was not. It is nil where there is no such turn. The messages
+// are the timeline's own.
+func (tl *Document) Context(number int) []*Message {
+	t := tl.Turn(number)
+	if t == nil {
+		return nil
+	}
+	question := t.question()
+	// Markers between the question and its answer cut the context too.
+	until := len(t.Messages)
+	for i := range t.Messages {
+		if m := &t.Messages[i]; m.Role == session.RoleAssistant && m.Compaction == nil {
+			until = i
+			break
+		}
+	}
+	at := t.Messages[0].CreatedAt
+	if question != nil {
+		at = question.CreatedAt
+	}
+	var before []*Message
+	see := func(m *Message) {
+		if m.HiddenAt == nil || *m.HiddenAt > at {
+			before = append(before, m)
+		}
+	}
+	for i := range tl.Turns {
+		turn := &tl.Turns[i]
+		if turn.Number == number {
+			break
+		}
+		for k := range turn.Messages {
+			see(&turn.Messages[k])
+		}
+	}
+	for i := range t.Messages[:until] {
+		see(&t.Messages[i])
+	}
+	return compacted(before, question)
+}
+
+// compacted is what the latest compaction leaves of the messages.
+func compacted(messages []*Message, question *Message) []*Message {
+	marker := -1
+	for i, m := range messages {
+		if m.Compaction != nil {
+			marker = i
+		}
+	}
+	var context []*Message
+	tail := marker + 1
+	if marker >= 0 {
+		context = append(context, messages[marker])
+		if id := messages[marker].Compaction.TailStartID; id != "" {
+			for i, m := range messages[:marker] {
+				if m.ID == id {
+					tail = i
+					break
+				}
+			}
+		}
+	}
+	asked := false
+	for _, m := range messages[tail:] {
+		if m.Compaction == nil {
+			context = append(context, m)
+			asked = asked || m == question
+		}
+	}
+	if question != nil && !asked {
+		context = append(context, question) // summarized while it was being asked
+	}
+	return context
+}
+
+// question is the user message that the turn begins with, nil where it is lost.
+func (t *Turn) question() *Message {
+	for i := range t.Messages {
+		if m := &t.Messages[i]; m.Role == session.RoleUser {
+			return m
+		}
+	}
+	return nil
+}
+
+// asked says that the turn has a question or an answer.
+func (t *Turn) asked() bool {
+	return slices.ContainsFunc(t.Messages, func(m Message) bool {
+		return m.Role == session.RoleUser || m.Role == session.RoleAssistant && m.Compaction == nil
+	})
+}
+
+// TurnEligibility judges the turn with the number, and is nil where there is none.
+func (tl *Document) TurnEligibility(number int) *TurnEligibility {
+	return tl.turnReplay(number, make(map[*Message]*TurnEligibility))
+}
+
+// turnReplay keeps what it says of each message in judged: every later turn was given
+// it too, and a session may be long.
+func (tl *Document) turnReplay(number int, checked map[*Message]*TurnEligibility) *TurnEligibility {
+	t := tl.Turn(number)
+	if t == nil {
+		return nil
+	}
+	r := &TurnEligibility{Turn: number, Hidden: t.Hidden, Model: t.Model, Temperature: t.Temperature}
+	context := tl.Context(number)
+	r.Context = len(context)
+	question := t.question()
+	if question == nil {
+		r.miss(Missing{What: MissingUserMessage, Why: "the turn's user message has not arrived"})
+	} else {
+		r.MessageID = question.ID
+		if r.Model == nil {
+			r.Model = question.Model
+		}
+	}
+	if r.Model == nil || r.Model.ModelID == "" {
+		r.miss(Missing{What: MissingModel, Why: "no source says which model was asked"})
+	}
+	r.prompt(tl, t)
+	r.tools(tl, t)
+	for _, m := range context {
+		of := checked[m]
+		if of == nil {
+			of = new(TurnEligibility)
+			of.message(m)
+			checked[m] = of
+		}
+		r.Missing = append(r.Missing, of.Missing...)
+		r.Compacted = r.Compacted || of.Compacted
+		for _, note := range of.Notes {
+			r.note(note)
+		}
+	}
+	r.gaps(tl, context)
+	r.Eligible = len(r.Missing) == 0
+	return r
+}
+
+func (r *TurnEligibility) miss(m Missing) { r.Missing = append(r.Missing, m) }
+
+func (r *TurnEligibility) note(text string) {
+	if !slices.Contains(r.Notes, text) {
+		r.Notes = append(r.Notes, text)
+	}
+}
+
+func (r *TurnEligibility) prompt(tl *Document, t *Turn) {
+	if t.SystemPromptDigest == "" {
+		r.miss(Missing{What: MissingSystemPrompt, Why: "no source says what the system prompt was"})
+		return
+	}
+	for i := range tl.SystemPrompts {
+		switch p := &tl.SystemPrompts[i]; {
+		case p.Digest != t.SystemPromptDigest:
+		case !p.Resolved:
+			r.miss(Missing{What: MissingSystemPrompt, Why: "the text of the system prompt " + printable.Short(p.Digest) + " has not arrived"})
+		case p.Damaged:
+			r.miss(Missing{What: MissingSystemPrompt, Why: "the system prompt " + printable.Short(p.Digest) + " arrived damaged"})
+		default:
+			r.redacted(p.Body)
+		}
+	}
+}
+
+func (r *TurnEligibility) tools(tl *Document, t *Turn) {
+	if t.Tools.CatalogDigest == "" {
+		r.miss(Missing{What: MissingToolCatalog, Why: "no source says which tools there were"})
+		return
+	}
+	for i := range tl.ToolCatalogs {
+		c := &tl.ToolCatalogs[i]
+		if c.Digest != t.Tools.CatalogDigest {
+			continue
+		}
+		switch {
+		case !c.Resolved:
+			r.miss(Missing{What: MissingToolCatalog, Why: "the tool catalog " + printable.Short(c.Digest) + " has not arrived"})
+		case c.Damaged:
+			r.miss(Missing{What: MissingToolCatalog, Why: "the tool catalog " + printable.Short(c.Digest) + " arrived damaged"})
+		case len(c.Tools) == 0 && c.Body != "[]" && c.Body != "{}":
+			r.miss(Missing{What: MissingToolCatalog, Why: "the tool catalog " + printable.Short(c.Digest) + " cannot be read"})
+		}
+		var bare []string
+		for k := range c.Tools {
+			if len(c.Tools[k].InputSchema) == 0 {
+				bare = append(bare, c.Tools[k].Name)
+			}
+		}
+		if len(bare) > 0 {
+			r.miss(Missing{What: MissingToolCatalog, Why: "the catalog has no input schema of " + someOf(bare)})
+		}
+	}
+}
+
+// message judges one message of the context.
+func (r *TurnEligibility) message(m *Message) {
+	if m.Compaction != nil {
+		r.Compacted = true
+		r.redacted(m.Compaction.Summary)
+		if lost := loss(m.Compaction.Summary); lost != "" {
+			r.miss(Missing{What: MissingContent, MessageID: m.ID, Why: "of the summary, " + lost})
+		}
+		r.note("the context begins with the summary of a compaction; how the agent worded it to the model is not known")
+		return
+	}
+	what := MissingContent
+	if m.Role == session.RoleUser {
+		what = MissingUserMessage
+	}
+	if m.incomplete {
+		r.miss(Missing{What: what, MessageID: m.ID, Why: "the message has not arrived as a whole"})
+	}
+	if m.Role == session.RoleUser && len(m.Parts) == 0 {
+		r.miss(Missing{What: what, MessageID: m.ID, Why: "the message has no parts: what it said has not arrived"})
+	}
+	next := int64(0)
+	for i := range m.Parts {
+		p := &m.Parts[i]
+		if n := p.Index - next; n > 0 {
+			r.miss(Missing{What: what, MessageID: m.ID, Why: printable.Plural(int(n), "part", "parts") + " before part " + strconv.FormatInt(p.Index, 10) + " never arrived"})
+		}
+		next = max(next, p.Index+1)
+		at := Missing{What: what, MessageID: m.ID, PartID: p.ID}
+		switch {
+		case p.Truncated:
+			at.Why = "the end of the text was lost on the way"
+			r.miss(at)
+		case p.Kind == KindData && (p.Type == "data-damaged" || p.unread()):
+			at.Why = "the part arrived damaged"
+			r.miss(at)
+		case p.Type == session.TypeWithheld:
+			at.Why = "the content was withheld"
+			r.miss(at)
+		case p.File != nil && m.Role == session.RoleUser && !p.File.carried():
+			at.What, at.Why = MissingFile, fmt.Sprintf("the content of the file %s is not in the store", printable.OneLine(p.File.label()))
+			r.miss(at)
+		case p.Tool != nil:
+			r.call(at, p.Tool)
+		case loss(p.Text) != "":
+			at.Why = "of the text, " + loss(p.Text)
+			r.miss(at)
+		}
+		r.redacted(p.Text)
+	}
+}
+
+// unread says that the part is of a type that a model is given, and that its row
+// could not be read.
+func (p *Part) unread() bool {
+	return p.Type == "" || p.Type == "text" || p.Type == "reasoning" || p.Type == "file" || session.IsToolType(p.Type)
+}
+
+func (r *TurnEligibility) call(at Missing, c *ToolCall) {
+	at.What, at.ToolCallID = MissingToolOutput, c.CallID
+	switch name := printable.OneLine(c.Name); {
+	case c.Stub:
+		at.Why = fmt.Sprintf("the span of the call of %s has not arrived", name)
+	case c.Withheld:
+		at.Why = fmt.Sprintf("the source does not tell what %s put out", name)
+	case c.Open():
+		at.Why = fmt.Sprintf("the call of %s has no result", name)
+	default:
+		r.redacted(string(c.Input))
+		r.redacted(string(c.Output))
+		r.redacted(c.Error)
+		out := string(c.Output)
+		if c.State == session.StateOutputError {
+			out = c.Error
+		}
+		if out == "" && c.State != session.StateOutputDenied {
+			at.Why = fmt.Sprintf("what %s put out is not in the store", name)
+			r.miss(at)
+		}
+		if lost := loss(string(c.Input)); lost != "" {
+			at.What, at.Why = MissingContent, fmt.Sprintf("of the input of %s, %s", name, lost)
+			r.miss(at)
+		}
+		if lost := loss(out); lost != "" {
+			at.What, at.Why = MissingToolOutput, fmt.Sprintf("of what %s put out, %s", name, lost)
+			r.miss(at)
+		}
+		return
+	}
+	r.miss(at)
+}
+
+// loss says what was done to a value, a text or JSON, when it was stored, if it is
+// not all there.
+func loss(value string) string {
+	body := strings.Trim(value, `"`)
+	switch {
+	case strings.HasPrefix(body, "[omitted: ") && strings.HasSuffix(body, " bytes]") && len(body) < 40:
+		return "only the size was stored"
+	case strings.Contains(value, redact.TruncatedMarker+"["):
+		return "a part was cut off when it was stored"
+	}
+	return ""
+}
+
+// redacted notes that a text is not as the model saw it.
+func (r *TurnEligibility) redacted(text string) {
+	if strings.Contains(text, "[redacted:") {
+		r.note("secrets were taken out of the context; the model saw them")
+	}
+}
+
+// gaps finds what never arrived between the messages of the context: whole turns, and
+// what the user asked in one of which the answer is there.
+func (r *TurnEligibility) gaps(tl *Document, context []*Message) {
+	if len(context) == 0 {
+		return
+	}
+	first := context[0]
+	if first.Compaction != nil && len(context) > 1 {
+		first = context[1]
+	}
+	seen := false
+	for i := range tl.Turns {
+		t := &tl.Turns[i]
+		begins := context[0].Compaction == nil && slices.ContainsFunc(t.Messages, func(m Message) bool { return m.ID == first.ID })
+		if (seen || begins) && t.MissingBefore != nil {
+			r.miss(Missing{What: MissingTurnsGone, Why: printable.Plural(int(t.MissingBefore.Count), "turn", "turns") + " before turn " + strconv.Itoa(t.Number) + " never arrived"})
+		}
+		if (seen || begins) && t.Unrecorded != nil {
+			r.miss(Missing{What: MissingTurnsGone, Why: t.Unrecorded.Text(t.Number)})
+		}
+		given := false
+		for k := range t.Messages {
+			seen = seen || &t.Messages[k] == first
+			given = given || t.QuestionMissing && slices.Contains(context, &t.Messages[k])
+		}
+		if t.Number == r.Turn {
+			return
+		}
+		if seen && given {
+			r.miss(Missing{What: MissingUserMessage, Why: "the user message of turn " + strconv.Itoa(t.Number) + " has not arrived"})
+		}
+	}
+}
+
+// text says how much precedes the turn with the number.
+func (u *Unrecorded) Text(number int) string {
+	what := printable.Plural(int(u.Turns), "turn", "turns")
+	switch {
+	case u.Messages == 0 && u.Turns == 0:
+		return "not recorded: the conversation before turn " + strconv.Itoa(number) + ", which it continues"
+	case u.Messages > 0:
+		what = printable.Plural(int(u.Messages), "message", "messages")
+		if u.Turns > 0 {
+			what += " of " + printable.Plural(int(u.Turns), "turn", "turns")
+		}
+	}
+	return "not recorded: " + what + " before turn " + strconv.Itoa(number) + ", which its first request repeats"
+}
+
+// carried says that the file's content is in the URL, or where anybody gets it. There
+// are no empty files: of those, the content was left out.
+func (f *File) carried() bool {
+	if f.Size != nil && *f.Size == 0 {
+		return false
+	}
+	return strings.HasPrefix(f.URL, "data:") || strings.HasPrefix(f.URL, "http://") || strings.HasPrefix(f.URL, "https://")
+}
+
+func (f *File) label() string {
+	switch {
+	case f.Name != "":
+		return f.Name
+	case f.URL != "":
+		return printable.Head(f.URL, 80)
+	}
+	return "without a name"
+}
+
+// someOf names the first few.
+func someOf(names []string) string {
+	const maximum = 4
+	for i := range names {
+		names[i] = printable.OneLine(names[i])
+	}
+	if len(names) <= maximum {
+		return strings.Join(names, ", ")
+	}
+	return strings.Join(names[:maximum], ", ") + " and " + strconv.Itoa(len(names)-maximum) + " more"
+}

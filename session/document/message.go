@@ -1,0 +1,458 @@
+package document
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/printable"
+)
+
+// read makes a message of its row.
+func (b *builder) read(row *session.MessageAndParts) Message {
+	r := &row.Message
+	m := Message{ID: r.ID, Role: r.Role, HiddenAt: r.HiddenAt, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, Calls: b.callsByMessage[r.ID]}
+	meta, problems := readMetadata(r.MetadataJSON)
+	m.Problems = problems
+	trace := &meta.trace
+	m.Model, m.Agent, m.SystemPromptDigest, m.Trigger = meta.model, meta.agent, meta.promptDigest, meta.trigger
+	m.Copied = b.transcript.Session.Copied(r.CreatedAt)
+	m.HiddenAt = cmp.Or(m.HiddenAt, meta.hiddenAt)
+	m.QueuedAt, m.CanceledAt = meta.queuedAt, meta.canceledAt
+	m.TurnIndex, m.Temperature, m.UsageBasis = trace.TurnIndex, trace.Temperature, trace.UsageBasis
+	m.DurationMS, m.ModelCalls, m.StopReason = trace.DurationMS, trace.ModelCalls, trace.StopReason
+	m.EndReason, m.Error, m.ToolCatalogDigest = trace.EndReason, trace.Error, trace.ToolCatalogDigest
+	m.ModelErrors = trace.ModelErrors
+	m.Problems = append(m.Problems, trace.Problems...)
+	m.incomplete, m.history = trace.Incomplete, trace.History
+	if r.Role == session.RoleAssistant {
+		m.State = stateOfMessage(trace)
+	}
+
+	m.Parts = make([]Part, 0, len(row.Parts))
+	step := 0
+	for i := range row.Parts {
+		p := b.part(&row.Parts[i])
+		switch {
+		case p.Kind == KindStep:
+			// Some sources mark the beginning of every step, some only what is between
+			// two.
+			if step == 0 && len(m.Parts) > 0 {
+				step = 1
+			}
+			step++
+			p.Step = step
+		case p.Kind == KindCompaction && m.Compaction == nil:
+			m.Compaction = p.compaction
+			continue // the message is the marker
+		}
+		m.Parts = append(m.Parts, p)
+	}
+	if meta.compaction && m.Compaction == nil {
+		m.Compaction = new(Compaction)
+		m.Problems = append(m.Problems, "the summary is missing")
+	}
+	marker := row.IsMarker()
+	stated := session.MessageMetadata{Usage: meta.usage, Compaction: meta.compaction, Trace: *trace}
+	tokens := stated.Tokens(r.Role, marker)
+	m.Usage, m.CostUSD, m.counted = tokens.Used, tokens.CostUSD, tokens
+	if c := m.Compaction; c != nil {
+		m.Marker = marker || meta.compaction
+		c.InputTokens, c.OutputTokens, c.SummarizedMessages = trace.InputTokens, trace.OutputTokens, meta.counts.SummarizedMessages
+		c.ContextBefore, c.ContextAfter, c.DurationMS = meta.counts.ContextBefore, meta.counts.ContextAfter, trace.DurationMS
+		if c.SummaryTokens == 0 && m.Marker {
+			c.SummaryTokens = tokens.Context.Input
+		}
+	}
+	return m
+}
+
+// metadata is a message's metadata_json as far as it is understood.
+type metadata struct {
+	model                *session.Model
+	agent                string
+	usage                *session.Usage
+	promptDigest         string
+	trigger              *Trigger
+	hiddenAt             *int64
+	queuedAt, canceledAt *int64
+	compaction           bool
+	trace                session.MessageTrace
+	counts               struct {
+		SummarizedMessages int64 `json:"summarized_message_count"`
+		ContextBefore      int64 `json:"context_tokens_before"`
+		ContextAfter       int64 `json:"context_tokens_after"`
+	}
+}
+
+// readMetadata reads each key for itself, so that one of the wrong kind spoils
+// no other.
+func readMetadata(text string) (m metadata, problems []string) {
+	var keys map[string]json.RawMessage
+	if text != "" {
+		if err := json.Unmarshal([]byte(text), &keys); err != nil {
+			return m, []string{"metadata_json is no JSON object"}
+		}
+	}
+	read := func(key string, dst any) {
+		raw, ok := keys[key]
+		if !ok || string(raw) == "null" {
+			return
+		}
+		if err := json.Unmarshal(raw, dst); err != nil {
+			problems = append(problems, "metadata_json."+key+" has the wrong kind")
+		}
+	}
+	read("model", &m.model)
+	if m.model != nil && *m.model == (session.Model{}) {
+		m.model = nil
+	}
+	read("agent", &m.agent)
+	read("usage", &m.usage)
+	read("system_prompt_digest", &m.promptDigest)
+	read("trigger", &m.trigger)
+	read("hidden_at", &m.hiddenAt)
+	read("queued_at", &m.queuedAt)
+	read("queue_canceled_at", &m.canceledAt)
+	read("compaction", &m.compaction)
+	read("agenttrace", &m.trace)
+	if raw, ok := keys["agenttrace"]; ok {
+		_ = json.Unmarshal(raw, &m.counts) // the line above told of it
+	}
+	return m, problems
+}
+
+// Kind is what a part is to its reader.
+type Kind string
+
+// Kinds of parts.
+const (
+	KindText      Kind = "text"
+	KindReasoning Kind = "reasoning"
+	KindTool      Kind = "tool"
+	KindFile      Kind = "file"
+	KindSource    Kind = "source"
+	// KindStep is the boundary before a further call of the model.
+	KindStep       Kind = "step"
+	KindCompaction Kind = "compaction"
+	// KindData is a data part of the host, or anything else.
+	KindData Kind = "data"
+)
+
+// Part is one part of a message. Which fields are set follows from Kind.
+type Part struct {
+	ID    string `json:"id"`
+	Index int64  `json:"index"`
+	// Type is the AI SDK type as stored.
+	Type string `json:"type"`
+	Kind Kind   `json:"kind"`
+
+	// Text is that of text and reasoning.
+	Text string `json:"text,omitempty"`
+	// Streaming says that more text was to come when the part was last seen.
+	Streaming bool `json:"streaming,omitempty"`
+	// Truncated says that the end of the text was lost on the way.
+	Truncated bool `json:"truncated,omitempty"`
+
+	Tool   *ToolCall `json:"tool,omitempty"`
+	File   *File     `json:"file,omitempty"`
+	Source *Source   `json:"source,omitempty"`
+
+	// Step counts the steps of a message from 1.
+	Step int `json:"step,omitempty"`
+
+	// Data is the content of a data part, or a part that could not be read.
+	Data json.RawMessage `json:"data,omitempty"`
+
+	CreatedAt int64 `json:"created_at"`
+	UpdatedAt int64 `json:"updated_at"`
+
+	compaction *Compaction
+}
+
+// File is a file part. A data: URL is not carried along, it may be megabytes;
+// Size is the length of what it holds.
+type File struct {
+	Name      string `json:"name,omitempty"`
+	MediaType string `json:"media_type"`
+	URL       string `json:"url,omitempty"`
+	Size      *int   `json:"size,omitempty"`
+}
+
+// Source is a page or document that the model cites.
+type Source struct {
+	ID    string `json:"id,omitempty"`
+	Title string `json:"title,omitempty"`
+	URL   string `json:"url,omitempty"`
+	Name  string `json:"name,omitempty"`
+}
+
+// ToolCall is a call of a tool.
+type ToolCall struct {
+	Name   string `json:"name"`
+	CallID string `json:"call_id,omitempty"`
+	// State is the AI SDK's state; of a stub, the last one that the turn saw.
+	State string `json:"state"`
+
+	// Stub says that the span of the call never came: there is no input and no
+	// output because they never arrived.
+	Stub bool `json:"stub,omitempty"`
+
+	// Input and Output are JSON, absent when the part has none.
+	Input  json.RawMessage `json:"input,omitempty"`
+	Output json.RawMessage `json:"output,omitempty"`
+	// Error is what the model was told when the call failed.
+	Error     string `json:"error,omitempty"`
+	ErrorType string `json:"error_type,omitempty"`
+	// PartialOutput is what a failed call had put out.
+	PartialOutput json.RawMessage `json:"partial_output,omitempty"`
+	// Withheld says that the call succeeded, and its source does not report the output,
+	// InputWithheld that it does not report the input.
+	Withheld      bool `json:"withheld,omitempty"`
+	InputWithheld bool `json:"input_withheld,omitempty"`
+
+	DurationMS *int64 `json:"duration_ms,omitempty"`
+	// ACPKind is what the tool does, in the words of the Agent Client Protocol.
+	ACPKind string `json:"acp_kind,omitempty"`
+	// Truncated says that the model saw only a part of the output; OutputPath is
+	// where the whole is.
+	Truncated        bool   `json:"truncated,omitempty"`
+	OutputPath       string `json:"output_path,omitempty"`
+	OutputSize       int64  `json:"output_size,omitempty"`
+	OutputSHA256     string `json:"output_sha256,omitempty"`
+	Denied           bool   `json:"denied,omitempty"`
+	ProviderExecuted bool   `json:"provider_executed,omitempty"`
+	Dynamic          bool   `json:"dynamic,omitempty"`
+	ChildSessionID   string `json:"child_session_id,omitempty"`
+
+	Approval *session.Approval `json:"approval,omitempty"`
+	// Decisions are the permission decisions about this call, in order.
+	Decisions []Decision `json:"decisions,omitempty"`
+	// ActiveRules are the session's rules that were in force when the call was
+	// made, as far as the session still has them: a rule that was taken back
+	// later is not in the session's row.
+	ActiveRules []session.Rule `json:"active_rules,omitempty"`
+
+	Problems []string `json:"problems,omitempty"`
+}
+
+// Failed says that the call ended in an error that was not a refusal.
+func (c *ToolCall) Failed() bool { return c.State == session.StateOutputError && !c.Denied }
+
+// Open says that the call had not ended when it was last seen.
+func (c *ToolCall) Open() bool {
+	return c.State == "" || session.StateRank(c.State) < session.StateRank(session.StateOutputAvailable) && !c.Denied
+}
+
+// part makes a part of its row.
+func (b *builder) part(row *session.Part) Part {
+	p := Part{ID: row.ID, Index: row.Index, Type: row.Type, CreatedAt: row.CreatedAt, UpdatedAt: row.UpdatedAt}
+	d, err := session.ParseUIPart(row.DataJSON)
+	if err != nil {
+		// A field of the wrong kind leaves the others set; what is no object has none.
+		if _, kind := errors.AsType[*json.UnmarshalTypeError](err); !kind || !strings.HasPrefix(strings.TrimSpace(row.DataJSON), "{") {
+			p.Kind, p.Data = KindData, quoted(row.DataJSON)
+			return p
+		}
+	}
+	switch {
+	case row.Type == "text", row.Type == "reasoning":
+		p.Kind, p.Text, p.Streaming, p.Truncated = Kind(row.Type), deref(d.Text), d.State == "streaming", d.Trace().Truncated
+	case row.Type == "step-start":
+		p.Kind = KindStep
+	case row.Type == "file":
+		p.Kind, p.File = KindFile, file(&d)
+	case row.Type == "source-url", row.Type == "source-document":
+		p.Kind, p.Source = KindSource, &Source{ID: deref(d.SourceID), Title: d.Title, URL: deref(d.URL), Name: d.Filename}
+	case row.Type == session.TypeCompaction:
+		p.Kind = KindCompaction
+		c, _ := session.ParseCompaction(row.DataJSON) // an object that says nothing is an empty summary
+		p.compaction = &Compaction{Summary: c.Summary, TailStartID: deref(c.TailStartID), Auto: c.Auto, SummaryTokens: c.SummaryTokens}
+	case session.IsToolType(row.Type):
+		p.Kind, p.Tool = KindTool, b.tool(row, &d)
+	default:
+		p.Kind, p.Data = KindData, d.Data
+		if p.Data == nil {
+			p.Data = json.RawMessage(row.DataJSON)
+		}
+	}
+	return p
+}
+
+// file keeps the name of a file and what is known of its content.
+func file(d *session.UIPart) *File {
+	f := &File{Name: d.Filename, MediaType: d.MediaType, URL: deref(d.URL)}
+	head, body, ok := strings.Cut(f.URL, ",")
+	if !ok || !strings.HasPrefix(head, "data:") {
+		return f
+	}
+	size := len(body)
+	if strings.HasSuffix(head, ";base64") {
+		size = len(strings.TrimRight(body, "=")) * 3 / 4
+	}
+	f.URL, f.Size = head+",…", &size
+	return f
+}
+
+func (b *builder) tool(row *session.Part, d *session.UIPart) *ToolCall {
+	x := &d.ToolMetadata.Trace
+	c := &ToolCall{
+		Name: session.ToolName(row.Type, d.ToolName), CallID: cmp.Or(d.ToolCallID, deref(row.ToolCallID)), State: cmp.Or(d.State, deref(row.ToolState)),
+		Stub: x.Stub, Input: present(d.Input), Output: present(d.Output), Error: deref(d.ErrorText),
+		ErrorType: x.ErrorType, DurationMS: x.DurationMS, ACPKind: x.Kind, Truncated: x.Truncated, OutputPath: x.OutputPath,
+		OutputSize: x.OutputSize, OutputSHA256: x.OutputSHA256, Denied: x.Denied || d.State == session.StateOutputDenied,
+		ProviderExecuted: d.ProviderExecuted, Dynamic: row.Type == "dynamic-tool", ChildSessionID: x.ChildSessionID,
+		Approval: d.Approval, Problems: x.Problems,
+	}
+	if c.Input == nil {
+		c.Input = present(d.RawInput)
+	}
+	if x.Stub {
+		c.State = cmp.Or(x.State, c.State)
+	}
+	if x.PartialOutput != "" {
+		c.PartialOutput = jsonOrText(x.PartialOutput)
+	}
+	if c.Withheld = x.Withheld; c.Withheld {
+		c.Output = nil // the null that stands in its place
+	}
+	if c.InputWithheld = x.InputWithheld; c.InputWithheld {
+		c.Input = nil
+	}
+	c.envelope()
+	c.Decisions = append(c.Decisions, b.decisionsByPart[row.ID]...)
+	if c.CallID != "" {
+		c.Decisions = append(c.Decisions, b.decisionsByCall[c.CallID]...)
+	}
+	at := row.CreatedAt
+	if l := b.spansByPart[row.ID]; l != nil {
+		at = max(at, l.StartNano/1e6)
+	}
+	for _, rule := range b.tl.Session.Rules {
+		if rule.AddedAt <= at {
+			c.ActiveRules = append(c.ActiveRules, rule)
+		}
+	}
+	return c
+}
+
+// envelope reads what the guide's result envelope says of a call, where the
+// output is one: {type:"output", data, metadata:{duration_ms, truncated, output_path}}.
+func (c *ToolCall) envelope() {
+	if len(c.Output) == 0 || c.Output[0] != '{' {
+		return
+	}
+	var e struct {
+		Type     string `json:"type"`
+		Metadata struct {
+			DurationMS *int64 `json:"duration_ms"`
+			Truncated  bool   `json:"truncated"`
+			OutputPath string `json:"output_path"`
+		} `json:"metadata"`
+	}
+	if json.Unmarshal(c.Output, &e) != nil || e.Type != "output" && e.Type != "error" {
+		return
+	}
+	c.DurationMS = cmp.Or(c.DurationMS, e.Metadata.DurationMS)
+	c.Truncated = c.Truncated || e.Metadata.Truncated
+	c.OutputPath = cmp.Or(c.OutputPath, e.Metadata.OutputPath)
+}
+
+// present is nil for a value that is absent. null is a value: a tool may return
+// it.
+func present(raw json.RawMessage) json.RawMessage {
+	if len(raw) == 0 {
+		return nil
+	}
+	return raw
+}
+
+func jsonOrText(s string) json.RawMessage {
+	if json.Valid([]byte(s)) {
+		return json.RawMessage(s)
+	}
+	return quoted(s)
+}
+
+// catalogEntry is a tool in any of the shapes in which catalogs are sent.
+type catalogEntry struct {
+	Name        string `json:"name"`
+	Description string `json:"description"`
+
+	Parameters           json.RawMessage `json:"parameters"`
+	InputSchema          json.RawMessage `json:"inputSchema"`
+	InputSchemaSnake     json.RawMessage `json:"input_schema"`
+	ParametersJSONSchema json.RawMessage `json:"parametersJsonSchema"`
+
+	Type     string         `json:"type"`
+	ID       string         `json:"id"`
+	Function *catalogEntry  `json:"function"`
+	Several  []catalogEntry `json:"functionDeclarations"`
+}
+
+func (e *catalogEntry) tool(name string) Tool {
+	t := Tool{Name: name, Description: e.Description}
+	for _, raw := range []json.RawMessage{e.InputSchema, e.InputSchemaSnake, e.ParametersJSONSchema, e.Parameters} {
+		if len(raw) > 0 && raw[0] == '{' {
+			t.InputSchema = raw
+			break
+		}
+	}
+	var wrapped struct {
+		JSONSchema json.RawMessage `json:"jsonSchema"` // as the AI SDK's jsonSchema() prints
+	}
+	if json.Unmarshal(t.InputSchema, &wrapped) == nil && len(wrapped.JSONSchema) > 0 && wrapped.JSONSchema[0] == '{' {
+		t.InputSchema = wrapped.JSONSchema
+	}
+	return t
+}
+
+// parseCatalog reads a tool catalog, in the shapes in which they are sent: a list
+// of {name} or {function:{name}} or {functionDeclarations:[…]} or names, or an
+// object by name.
+func parseCatalog(body string) []Tool {
+	var tools []Tool
+	add := func(e *catalogEntry, name string) {
+		if name != "" {
+			tools = append(tools, e.tool(name))
+		}
+	}
+	var list []json.RawMessage
+	if json.Unmarshal([]byte(body), &list) == nil {
+		for _, raw := range list {
+			var name string
+			var e catalogEntry
+			if json.Unmarshal(raw, &name) == nil {
+				add(&e, name)
+				continue
+			}
+			if json.Unmarshal(raw, &e) != nil {
+				continue
+			}
+			for i := range e.Several {
+				add(&e.Several[i], e.Several[i].Name)
+			}
+			switch {
+			case len(e.Several) > 0:
+			case e.Name == "" && e.Function != nil && e.Function.Name != "":
+				e.Function.Description = cmp.Or(e.Function.Description, e.Description)
+				add(e.Function, e.Function.Name)
+			default:
+				add(&e, cmp.Or(e.Name, e.ID, e.Type))
+			}
+		}
+		return tools
+	}
+	keys, values, ok := printable.Object([]byte(body))
+	if !ok {
+		return nil
+	}
+	for i, name := range keys {
+		var e catalogEntry
+		_ = json.Unmarshal(values[i], &e)
+		add(&e, name)
+	}
+	return tools
+}

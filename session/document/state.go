@@ -1,0 +1,91 @@
+package document
+
+import (
+	"encoding/json"
+
+	"github.com/agenttrace/agenttrace/session"
+)
+
+// State is how a turn or a session stands.
+type State string
+
+// States. A source that does not say how something ended leaves it
+// [StateUnknown].
+const (
+	StateUnknown  State = ""
+	StateFinished State = "finished"
+	// StateAborted: stopped by its user. What is there is where it stopped.
+	StateAborted State = "aborted"
+	// StateError: ended by an error.
+	StateError State = "error"
+	// StateWaiting: ended to wait for a human, and will be continued.
+	StateWaiting State = "waiting"
+	// StateIncomplete: the span of the whole turn has not arrived. The turn is
+	// still running, or its agent or collector died.
+	StateIncomplete State = "incomplete"
+)
+
+// bad says that a run ended before it was done. A session's row tells no more of
+// a run that did not: it may have ended to wait for a human.
+func (s State) Bad() bool { return s == StateAborted || s == StateError }
+
+// stateOf maps an end reason. Words that are not the project's are no state.
+func stateOf(reason string) State {
+	switch reason {
+	case "finish":
+		return StateFinished
+	case "abort":
+		return StateAborted
+	case "error":
+		return StateError
+	}
+	return StateUnknown
+}
+
+func stateOfMessage(m *session.MessageTrace) State {
+	switch {
+	case m.Incomplete:
+		return StateIncomplete
+	case m.PendingApproval:
+		return StateWaiting
+	}
+	return stateOf(m.EndReason)
+}
+
+// stateOfSession is what the session's own row says: how its last run ended.
+func stateOfSession(s *session.Session) (State, string) {
+	var meta struct {
+		Trace struct {
+			Outcome string `json:"outcome"`
+			Error   string `json:"error"`
+		} `json:"agenttrace"`
+	}
+	if json.Unmarshal([]byte(s.MetadataJSON), &meta) != nil {
+		return StateUnknown, ""
+	}
+	return stateOf(meta.Trace.Outcome), meta.Trace.Error
+}
+
+// state is that of the last turn where it is open, else how the last run ended,
+// else how the last turn did.
+func (tl *Document) state(s *session.Session) (State, string) {
+	var last *Turn
+	for i := range tl.Turns {
+		if t := &tl.Turns[i]; !t.Hidden && t.State != StateUnknown {
+			last = t
+		}
+	}
+	if last != nil && (last.State == StateIncomplete || last.State == StateWaiting) {
+		return last.State, last.Error
+	}
+	if state, problem := stateOfSession(s); state != StateUnknown {
+		if problem == "" && last != nil && state == StateError {
+			problem = last.Error
+		}
+		return state, problem
+	}
+	if last != nil {
+		return last.State, last.Error
+	}
+	return StateUnknown, ""
+}

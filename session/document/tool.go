@@ -1,0 +1,106 @@
+package document
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/printable"
+)
+
+// quoted is a text as a JSON string.
+func quoted(s string) json.RawMessage {
+	raw, _ := json.Marshal(s) // a string always encodes
+	return raw
+}
+
+// subjects are the keys of an input that say what a call is about, in the order
+// in which they are preferred.
+var subjects = []string{
+	"command", "cmd", "path", "file_path", "filePath", "filename", "pattern", "query", "url", "description", "prompt", "name", "title", "q",
+}
+
+// subject finds what a call is about and what is left of the input besides.
+func Subject(input json.RawMessage) (string, json.RawMessage) {
+	if len(input) == 0 || string(input) == "null" {
+		return "", nil
+	}
+	keys, values, ok := printable.Object(input)
+	if !ok {
+		text := printable.Value(input)
+		if strings.Contains(strings.TrimSpace(text), "\n") {
+			return text, input
+		}
+		return text, nil
+	}
+	for _, want := range subjects {
+		at := slices.Index(keys, want)
+		if at < 0 {
+			continue
+		}
+		var text string
+		if json.Unmarshal(values[at], &text) != nil || strings.TrimSpace(text) == "" {
+			continue
+		}
+		if strings.Contains(strings.TrimSpace(text), "\n") {
+			return text, input
+		}
+		return text, without(keys, values, at)
+	}
+	if len(keys) == 1 {
+		if text := printable.Value(values[0]); !strings.Contains(text, "\n") {
+			return keys[0] + ": " + text, nil
+		}
+	}
+	return "", input
+}
+
+// without rebuilds an object less one key.
+func without(keys []string, values []json.RawMessage, at int) json.RawMessage {
+	if len(keys) == 1 {
+		return nil
+	}
+	b := []byte{'{'}
+	for i := range keys {
+		if i == at {
+			continue
+		}
+		if len(b) > 1 {
+			b = append(b, ',')
+		}
+		b = append(append(append(b, quoted(keys[i])...), ':'), values[i]...)
+	}
+	return append(b, '}')
+}
+
+// Outcome names for a viewer: what one word says of a call.
+const (
+	OutcomeOK     = "ok"
+	OutcomeFailed = "failed"
+	OutcomeDenied = "denied"
+	OutcomeLost   = "lost"
+	OutcomeOpen   = "open"
+)
+
+// Outcome is what became of the call, in one word.
+func (c *ToolCall) Outcome() string {
+	switch {
+	case c.Stub:
+		return OutcomeLost
+	case c.Denied:
+		return OutcomeDenied
+	case c.State == session.StateOutputAvailable:
+		return OutcomeOK
+	case c.State == session.StateOutputError:
+		return OutcomeFailed
+	}
+	return OutcomeOpen
+}
+
+// Subject is what the call is about, such as its command or path, as far as its
+// input tells: "" where it does not.
+func (c *ToolCall) Subject() string {
+	what, _ := Subject(c.Input)
+	return what
+}

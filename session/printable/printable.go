@@ -1,0 +1,236 @@
+// Package printable makes values fit to be shown: text from outside without characters
+// that a terminal or a browser obeys, numbers with units, JSON as a person reads it.
+package printable
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/agenttrace/agenttrace/session"
+)
+
+// short is the head of a digest or id, long enough to tell it from others by
+// eye.
+func Short(digest string) string { return Head(digest, 12) }
+
+// Head returns at most n bytes of s, whole characters.
+func Head(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
+
+func Plural(n int, one, many string) string {
+	if n == 1 {
+		return strconv.Itoa(n) + " " + one
+	}
+	return strconv.Itoa(n) + " " + many
+}
+
+// turnList writes numbers with runs joined: turns 1–3, 5.
+func Turns(turns []int) string {
+	var b strings.Builder
+	for i := 0; i < len(turns); i++ {
+		start := i
+		for i+1 < len(turns) && turns[i+1] == turns[i]+1 {
+			i++
+		}
+		if b.Len() > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(strconv.Itoa(turns[start]))
+		if i > start {
+			b.WriteString("–" + strconv.Itoa(turns[i]))
+		}
+	}
+	if len(turns) == 1 {
+		return "turn " + b.String()
+	}
+	return "turns " + b.String()
+}
+
+// unnamed stands for a tool whose name nobody sent.
+const Unnamed = "(no name)"
+
+// modelName is short: the provider is in the head of the page.
+func ModelName(m *session.Model) string {
+	if m == nil {
+		return ""
+	}
+	name := m.ModelID
+	if name == "" {
+		name = m.ProviderID
+	}
+	if m.Variant != "" {
+		name += " " + m.Variant
+	}
+	return Sanitize(name)
+}
+
+// fullModelName is provider/model (variant).
+func FullModelName(m *session.Model) string {
+	if m == nil {
+		return ""
+	}
+	name := m.ModelID
+	if m.ProviderID != "" && name != "" {
+		name = m.ProviderID + "/" + name
+	} else if name == "" {
+		name = m.ProviderID
+	}
+	if m.Variant != "" {
+		name += " (" + m.Variant + ")"
+	}
+	return Sanitize(name)
+}
+
+// tabWidth is how many cells a tab becomes. Content is indented, so real tab
+// stops would not be where its author saw them.
+const tabWidth = 4
+
+// Sanitize makes text from outside fit for a terminal: no byte of the result
+// can move the cursor, change a color or a title, or reorder what stands beside
+// it.
+//
+// Control characters become their visible picture (ESC is ␛), bidirectional
+// controls and characters that cannot be seen, which hide instructions from a
+// reader, become their code point (<U+202E>), a byte that is not UTF-8 becomes
+// U+FFFD. Newlines stay, CR LF is a newline, a tab becomes spaces.
+func Sanitize(s string) string {
+	if isPlain(s) {
+		return s
+	}
+	var b strings.Builder
+	b.Grow(len(s) + 16)
+	for i := 0; i < len(s); {
+		r, size := utf8.DecodeRuneInString(s[i:])
+		switch {
+		case r == '\n':
+			b.WriteByte('\n')
+		case r == '\r' && i+1 < len(s) && s[i+1] == '\n':
+		case r == '\t':
+			b.WriteString("    "[:tabWidth])
+		case r < ' ':
+			b.WriteRune(0x2400 + r)
+		case r == 0x7f:
+			b.WriteRune('␡')
+		case r >= 0x80 && r < 0xa0:
+			fmt.Fprintf(&b, "<U+%04X>", r)
+		case r == 0x2028 || r == 0x2029:
+			b.WriteByte('\n')
+		case invisible(r):
+			fmt.Fprintf(&b, "<U+%04X>", r)
+		case r == utf8.RuneError && size == 1:
+			b.WriteRune(utf8.RuneError)
+		default:
+			b.WriteString(s[i : i+size])
+		}
+		i += size
+	}
+	return b.String()
+}
+
+func isPlain(s string) bool {
+	for i := 0; i < len(s); i++ {
+		if c := s[i]; c < ' ' && c != '\n' || c >= 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+// invisible is true of characters that reorder text or that no reader sees. The
+// joiners that emoji and scripts need are not among them.
+func invisible(r rune) bool {
+	switch {
+	case r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069, r == 0x200e, r == 0x200f, r == 0x061c: // bidirectional
+		return true
+	case r == 0x200b, r == 0x2060, r == 0xfeff, r >= 0x2061 && r <= 0x2064, r == 0x180e, r == 0x115f, r == 0x1160, r == 0x3164:
+		return true
+	case r >= 0xe0000 && r <= 0xe0fff: // tags, which spell text that nobody sees
+		return true
+	}
+	return false
+}
+
+// oneLine sanitizes s and takes its first line that is not blank, for places
+// that have room for one.
+func OneLine(s string) string {
+	line := strings.TrimSpace(s)
+	line, rest, more := strings.Cut(line, "\n")
+	if more && strings.TrimSpace(rest) != "" {
+		line = strings.TrimRight(line, " \r") + " …"
+	}
+	return strings.ReplaceAll(Sanitize(line), "\n", " ")
+}
+
+// count writes n with commas.
+func Count(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	digits := strings.TrimPrefix(s, "-")
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	if n < 0 {
+		return "-" + digits
+	}
+	return digits
+}
+
+// brief writes n in at most five characters: 999, 1.2k, 34k, 5.6M.
+func Brief(n int64) string {
+	for _, unit := range []struct {
+		size int64
+		name string
+	}{{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}} {
+		if n < unit.size {
+			continue
+		}
+		if v := float64(n) / float64(unit.size); v < 9.95 {
+			return strconv.FormatFloat(v, 'f', 1, 64) + unit.name
+		}
+		return strconv.FormatInt((n+unit.size/2)/unit.size, 10) + unit.name
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// byteSize writes a number of bytes.
+func Bytes(n int64) string {
+	switch {
+	case n < 1000:
+		return strconv.FormatInt(n, 10) + " B"
+	case n < 1e6:
+		return strconv.FormatFloat(float64(n)/1e3, 'f', 1, 64) + " kB"
+	}
+	return strconv.FormatFloat(float64(n)/1e6, 'f', 1, 64) + " MB"
+}
+
+// duration writes milliseconds in two units at most.
+func Duration(ms int64) string {
+	s := ms / 1000
+	switch {
+	case ms < 1000:
+		return strconv.FormatInt(ms, 10) + "ms"
+	case ms < 60_000:
+		return strconv.FormatFloat(float64(ms/100)/10, 'f', 1, 64) + "s"
+	case s < 3600:
+		return fmt.Sprintf("%dm %02ds", s/60, s%60)
+	case s < 86400:
+		return fmt.Sprintf("%dh %02dm", s/3600, s%3600/60)
+	}
+	return fmt.Sprintf("%dd %02dh", s/86400, s%86400/3600)
+}
+
+// dollars writes a cost with as many digits as it needs to be told from zero.
+func Dollars(usd float64) string {
+	if usd != 0 && usd < 0.1 && usd > -0.1 {
+		return "$" + strconv.FormatFloat(usd, 'f', 4, 64)
+	}
+	return "$" + strconv.FormatFloat(usd, 'f', 2, 64)
+}

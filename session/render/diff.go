@@ -1,0 +1,256 @@
+package render
+
+import (
+	"cmp"
+	"io"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session/document/diff"
+	"github.com/agenttrace/agenttrace/session/printable"
+)
+
+// SideBySide is the least width at which [Diff] puts two sessions beside
+// each other.
+const SideBySide = 100
+
+const (
+	// diffContext is how many equal lines stand before and after what differs.
+	diffContext = 2
+	// diffLines is how many lines of one change are shown, unless all shall be.
+	diffLines = 40
+)
+
+// Render prints the diff for a person: side by side where there is room, unless
+// unified is wanted. Turns that are equal are told in one line.
+func Diff(w io.Writer, d *diff.Diff, o Options, unified bool) error {
+	p := newPrinter(o)
+	dp := &diffPrinter{printer: p, unified: unified || p.Width < SideBySide}
+	dp.compared("A", &d.A, p.bad)
+	dp.compared("B", &d.B, p.good)
+	p.blank()
+	if d.First == nil {
+		p.line(span{"= no differences", p.good})
+	} else {
+		dp.first(d.First)
+	}
+	for _, run := range d.Runs() {
+		p.blank()
+		if len(run[0].Changes) == 0 {
+			label := diff.RunLabel(run)
+			if d.A.SessionID == d.B.SessionID {
+				label = strings.TrimSuffix(label, ", copied")
+			}
+			p.line(span{"= " + label, p.dim})
+		} else {
+			dp.turn(&run[0])
+		}
+	}
+	_, err := io.WriteString(w, p.b.String())
+	return err
+}
+
+type diffPrinter struct {
+	*printer
+	unified bool
+}
+
+func (p *diffPrinter) compared(label string, c *diff.Compared, in paint) {
+	facts := []string{printable.Sanitize(c.SessionID), printable.OneLine(c.Title), printable.OneLine(c.Agent), printable.ModelName(c.Model), printable.Plural(c.Turns, "turn", "turns")}
+	if c.ToolCalls > 0 {
+		facts = append(facts, printable.Plural(c.ToolCalls, "tool call", "tool calls"))
+	}
+	facts = append(facts, spent(c.Usage, c.CostUSD, nil))
+	if c.DurationMS != nil {
+		facts = append(facts, printable.Duration(*c.DurationMS))
+	}
+	if c.ForkOf {
+		facts = append(facts, "fork of the other")
+	}
+	p.block(span{label + "  ", in}, span{"   ", p.plain}, joined(facts), p.plain, 2)
+}
+
+func (p *diffPrinter) first(f *diff.Divergence) {
+	p.block(span{"≠ ", p.warn}, span{"  ", p.plain}, f.String(), p.title, 0)
+}
+
+func (p *diffPrinter) turn(t *diff.Turn) {
+	name := diff.TurnPair(t.A, t.B)
+	p.header("─", span{"T" + name[1:], p.title}, span{}, printable.Plural(len(t.Changes), "difference", "differences"))
+	for i := range t.Changes {
+		p.change(&t.Changes[i])
+	}
+}
+
+func (p *diffPrinter) change(c *diff.Change) {
+	label := c.Label()
+	a, b := printable.Sanitize(value(c.A)), printable.Sanitize(value(c.B))
+	switch {
+	case c.Aspect == diff.AspectSystemPrompt:
+		label += " " + cmp.Or(printable.Sanitize(printable.Short(c.DigestA)), absent) + " → " + cmp.Or(printable.Sanitize(printable.Short(c.DigestB)), absent)
+		if c.A == nil && c.B == nil {
+			p.block(span{"  ", p.plain}, span{"    ", p.plain}, label+" (their texts are not both stored)", p.accent, 0)
+			return
+		}
+	case c.Aspect == diff.AspectTurn || c.Aspect == diff.AspectCall:
+	case c.Aspect == diff.AspectUsage && p.usage(label, a, b):
+		return
+	case a == b:
+		p.block(span{"  ", p.plain}, span{"    ", p.plain}, label+": the same but for characters that are not printed", p.accent, 0)
+		return
+	case !strings.Contains(a+b, "\n") && width(label)+width(a)+width(b)+10 <= p.Width:
+		p.line(span{"  " + label + ": ", p.accent}, span{cmp.Or(a, absent), p.bad}, span{" → ", p.dim}, span{cmp.Or(b, absent), p.good})
+		return
+	}
+	p.line(span{"  " + label, p.accent})
+	p.lines(diff.Texts(a, b))
+}
+
+// lines prints the lines of two texts: those that differ up to a number of them, and of
+// those that do not what stands beside one that does.
+func (p *diffPrinter) lines(rows []diff.Row) {
+	shown, left := 0, 0
+	for i := 0; i < len(rows); {
+		end := i
+		for end < len(rows) && rows[end].Same == rows[i].Same {
+			end++
+		}
+		if rows[i].Same {
+			p.alike(rows, i, end)
+			i = end
+			continue
+		}
+		run := rows[i:end]
+		if room := max(diffLines-shown, 0); !p.Full && len(run) > room+1 {
+			left += len(run) - room
+			run = run[:room]
+		}
+		shown += len(run)
+		p.rows(run)
+		i = end
+	}
+	if left > 0 {
+		p.line(span{"    … " + printable.Plural(left, "more line differs", "more lines differ") + " (--full)", p.dim})
+	}
+}
+
+// alike prints the lines from begin to end, which are the same in both texts.
+func (p *diffPrinter) alike(rows []diff.Row, begin, end int) {
+	from, to := begin, end // what is left out
+	if begin > 0 {
+		from += diffContext
+	}
+	if end < len(rows) {
+		to -= diffContext
+	}
+	for k := begin; k < end; k++ {
+		switch {
+		case p.Full || to-from <= 1 || k < from || k >= to:
+			p.rows(rows[k : k+1])
+		case k == from:
+			p.line(span{"    ⋯ " + printable.Plural(to-from, "line", "lines") + " alike", p.dim})
+		}
+	}
+}
+
+// usage prints those counts of tokens that differ, as many to a line as there is
+// room for. It prints nothing and returns false where only one session has any.
+func (p *diffPrinter) usage(label, a, b string) bool {
+	inA, inB := strings.Split(a, ", "), strings.Split(b, ", ")
+	if a == "" || len(inA) != len(inB) {
+		return false
+	}
+	lead := span{"  " + label + ": ", p.accent}
+	line, used := []span{lead}, width(lead.text)
+	for i := range inA {
+		at := strings.LastIndexByte(inA[i], ' ') + 1
+		if inA[i] == inB[i] || !strings.HasPrefix(inB[i], inA[i][:at]) {
+			continue
+		}
+		fact := []span{{inA[i][:at], p.plain}, {inA[i][at:], p.bad}, {" → ", p.dim}, {inB[i][at:], p.good}}
+		room := width(inA[i]) + len(" → ") - 2 + width(inB[i][at:])
+		switch {
+		case used == width(lead.text):
+		case used+len(" · ")-1+room > p.Width:
+			p.line(line...)
+			line, used = []span{{strings.Repeat(" ", width(lead.text)), p.plain}}, width(lead.text)
+		default:
+			line, used = append(line, span{" · ", p.dim}), used+len(" · ")-1
+		}
+		line, used = append(line, fact...), used+room
+	}
+	p.line(line...)
+	return true
+}
+
+// painted is a line of one of two texts; nil where only the other has it.
+func painted(line []diff.Piece, in paint) []span {
+	if line == nil {
+		return nil
+	}
+	spans := make([]span, len(line))
+	for i, piece := range line {
+		if spans[i].text = piece.Text; piece.Differs {
+			spans[i].paint = in
+		}
+	}
+	return spans
+}
+
+// rows prints a run of rows that are all equal or all not.
+func (p *diffPrinter) rows(run []diff.Row) {
+	if p.unified {
+		for i := range run {
+			if run[i].Same {
+				p.prefixed(span{"      ", p.plain}, painted(run[i].A, p.bad))
+			} else if run[i].A != nil {
+				p.prefixed(span{"    - ", p.bad}, painted(run[i].A, p.bad))
+			}
+		}
+		for i := range run {
+			if !run[i].Same && run[i].B != nil {
+				p.prefixed(span{"    + ", p.good}, painted(run[i].B, p.good))
+			}
+		}
+		return
+	}
+	const indent = "    "
+	half := (p.Width - len(indent) - 3) / 2
+	for i := range run {
+		r := &run[i]
+		mark := span{" │ ", p.rule}
+		switch {
+		case r.Same:
+		case r.B == nil:
+			mark = span{" < ", p.bad}
+		case r.A == nil:
+			mark = span{" > ", p.good}
+		default:
+			mark = span{" ≠ ", p.warn}
+		}
+		left, right := fold(painted(r.A, p.bad), half), fold(painted(r.B, p.good), half)
+		for k := range max(len(left), len(right)) {
+			line := []span{{indent, p.plain}}
+			used := 0
+			if k < len(left) {
+				for _, s := range left[k] {
+					used += width(s.text)
+				}
+				line = append(line, left[k]...)
+			}
+			line = append(line, span{strings.Repeat(" ", max(half-used, 0)), p.plain}, mark)
+			if k < len(right) {
+				line = append(line, right[k]...)
+			}
+			p.line(line...)
+		}
+	}
+}
+
+func (p *diffPrinter) prefixed(lead span, line []span) {
+	for i, l := range fold(line, p.Width-width(lead.text)) {
+		if i > 0 {
+			lead.text = strings.Repeat(" ", width(lead.text))
+		}
+		p.line(append([]span{lead}, l...)...)
+	}
+}

@@ -1,0 +1,91 @@
+package render
+
+import (
+	"cmp"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/printable"
+)
+
+// Render prints which turns can be asked again, and what is missing of the others.
+func Eligibility(w io.Writer, r *document.Eligibility, o Options) error {
+	p := newPrinter(o)
+	shown, good := 0, 0
+	widest := len("MODEL")
+	for i := range r.Turns {
+		if t := &r.Turns[i]; !t.Hidden || p.Full {
+			shown++
+			widest = max(widest, width(turnModel(t)))
+			if t.Eligible {
+				good++
+			}
+		}
+	}
+	widest = min(widest, p.Width/3)
+	switch {
+	case shown == 0:
+		p.line(span{"✗ ", p.bad}, span{"there is no turn to ask again", p.title})
+	case good == shown:
+		p.line(span{"✓ ", p.good}, span{"replay-eligible", p.title}, span{": of " + every(shown) + " everything that the model was given is known", p.plain})
+	default:
+		of := strconv.Itoa(shown-good) + " of " + strconv.Itoa(shown) + " turns"
+		if good == 0 {
+			of = every(shown)
+		}
+		p.line(span{"✗ ", p.bad}, span{"not replay-eligible", p.title}, span{": of " + of + " something is missing", p.plain})
+	}
+	if shown > 0 {
+		p.blank()
+		p.line(span{"TURN  " + pad("MODEL", widest) + "  GIVEN", p.title})
+	}
+	for i := range r.Turns {
+		if t := &r.Turns[i]; !t.Hidden || p.Full {
+			p.turnReplay(t, widest)
+		}
+	}
+	if hidden := len(r.Turns) - shown; hidden > 0 {
+		p.line(span{"      " + printable.Plural(hidden, "rewound turn", "rewound turns") + " left out (--full)", p.dim})
+	}
+	_, err := io.WriteString(w, p.b.String())
+	return err
+}
+
+func every(turns int) string {
+	if turns == 1 {
+		return "the turn"
+	}
+	return "all " + strconv.Itoa(turns) + " turns"
+}
+
+func turnModel(r *document.TurnEligibility) string {
+	return cmp.Or(printable.FullModelName(r.Model), absent)
+}
+
+func (p *printer) turnReplay(t *document.TurnEligibility, widest int) {
+	given := printable.Plural(t.Context, "message", "messages")
+	if t.Compacted {
+		given = "summary + " + printable.Plural(t.Context-1, "message", "messages")
+	}
+	if t.Hidden {
+		given += " (rewound)"
+	}
+	state := span{"✓", p.good}
+	if !t.Eligible {
+		state = span{"✗", p.bad}
+	}
+	p.line(span{padLeft(strconv.Itoa(t.Turn), 4) + "  " + pad(truncate(turnModel(t), widest), widest) + "  ", p.plain}, state, span{" " + given, p.plain})
+	for _, m := range t.Missing {
+		why := printable.Sanitize(m.Why)
+		if m.ToolCallID != "" {
+			why += " (" + printable.Sanitize(m.ToolCallID) + ")"
+		}
+		lead := pad(strings.ReplaceAll(m.What, "_", " "), 13)
+		p.block(span{"      " + lead + "  ", p.warn}, span{strings.Repeat(" ", 21), p.plain}, why, p.plain, 0)
+	}
+	for _, n := range t.Notes {
+		p.block(span{"      note           ", p.dim}, span{strings.Repeat(" ", 21), p.plain}, n, p.dim, 0)
+	}
+}

@@ -1,0 +1,214 @@
+package render_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec/codectest"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/render"
+)
+
+// TestReplayStories judges the session of each story and prints it in the ways that
+// its file has sections for. A file may tell several stories, each in a file that
+// ends in .json; the sections of one begin with its name.
+func TestReplayStories(t *testing.T) {
+	files, err := filepath.Glob("testdata/replay/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no stories: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			a, err := txtar.ParseFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			stories := map[string]*document.Document{}
+			for i := range a.Files {
+				f := &a.Files[i]
+				if name, ok := strings.CutSuffix(f.Name, ".json"); ok {
+					stories[name] = document.Build(readStory(t, string(f.Data)))
+					continue
+				}
+				name, section, _ := strings.Cut(f.Name, " ")
+				tl := stories[name]
+				if tl == nil {
+					t.Fatalf("section %q: there is no story %q", f.Name, name)
+				}
+				got := renderReplay(t, tl, section)
+				if *update {
+					f.Data = []byte(got)
+				} else if diff := cmp.Diff(string(f.Data), got); diff != "" {
+					t.Errorf("%s (-want +got):\n%s", f.Name, diff)
+				}
+			}
+			if *update {
+				if err := os.WriteFile(file, txtar.Format(a), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// renderReplay prints a verdict as the section says: a width and options, as JSON, or
+// of each turn the ids of what the model was given.
+func renderReplay(t *testing.T, tl *document.Document, section string) string {
+	t.Helper()
+	var o render.Options
+	for word := range strings.FieldsSeq(section) {
+		switch word {
+		case "full":
+			o.Full = true
+		case "json":
+			b, err := json.MarshalIndent(tl.Eligibility(), "", "  ")
+			if err != nil {
+				t.Fatalf("encode verdict: %v", err)
+			}
+			return string(b) + "\n"
+		case "given":
+			return given(tl)
+		default:
+			if _, err := fmt.Sscan(word, &o.Width); err != nil {
+				t.Fatalf("section %q: %q is neither an option nor a width", section, word)
+			}
+		}
+	}
+	var b strings.Builder
+	if err := render.Eligibility(&b, tl.Eligibility(), o); err != nil {
+		t.Fatalf("render %q: %v", section, err)
+	}
+	checkLines(t, section, b.String(), o)
+	return b.String()
+}
+
+func given(tl *document.Document) string {
+	var b strings.Builder
+	for i := range tl.Turns {
+		number := tl.Turns[i].Number
+		fmt.Fprintf(&b, "%d", number)
+		if tl.Turns[i].Hidden {
+			b.WriteString(" (rewound)")
+		}
+		b.WriteString(":")
+		for _, m := range tl.Context(number) {
+			if m.Compaction != nil {
+				b.WriteString(" summary")
+			}
+			b.WriteString(" " + m.ID)
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// TestReplayNoTurn: of a turn that there is not, nothing is said.
+func TestReplayNoTurn(t *testing.T) {
+	tl := document.Build(document.Input{Transcript: &session.Transcript{Session: session.Session{ID: "ses_1"}}})
+	if got := tl.TurnEligibility(1); got != nil {
+		t.Errorf("TurnReplay(1) = %+v, want nil", got)
+	}
+	if got := tl.Context(1); got != nil {
+		t.Errorf("Context(1) = %v, want nil", got)
+	}
+	if r := tl.Eligibility(); r.Eligible || len(r.Turns) != 0 {
+		t.Errorf("Replay() = %+v, want no turns, and not eligible", r)
+	}
+}
+
+// TestReplayProperties holds the verdict on sound sessions of any content to what it
+// promises.
+func TestReplayProperties(t *testing.T) {
+	for seed := range uint64(400) {
+		s := codectest.Generate(rand.New(rand.NewPCG(seed, 7)), int(seed%24))
+		tl := document.Build(document.Input{Transcript: s.Transcript, Decisions: s.Decisions, Blobs: s.Blobs})
+		r := tl.Eligibility()
+		eligible := len(r.Turns) > 0
+		for i := range r.Turns {
+			turn := &r.Turns[i]
+			eligible = eligible && (turn.Eligible || turn.Hidden)
+			if turn.Eligible != (len(turn.Missing) == 0) {
+				t.Errorf("seed %d, turn %d: eligible is %v, and %d things are missing", seed, turn.Turn, turn.Eligible, len(turn.Missing))
+			}
+			context := tl.Context(turn.Turn)
+			if len(context) != turn.Context {
+				t.Errorf("seed %d, turn %d: %d messages were given, and it says %d", seed, turn.Turn, len(context), turn.Context)
+			}
+			checkContext(t, fmt.Sprintf("seed %d, turn %d", seed, turn.Turn), tl, turn, context)
+		}
+		if r.Eligible != eligible {
+			t.Errorf("seed %d: the session is eligible: %v, of its turns it is %v", seed, r.Eligible, eligible)
+		}
+		for _, width := range []int{40, 80, 120} {
+			var b strings.Builder
+			o := render.Options{Width: width, Full: true}
+			if err := render.Eligibility(&b, r, o); err != nil {
+				t.Fatal(err)
+			}
+			checkLines(t, fmt.Sprintf("seed %d at %d columns", seed, width), b.String(), o)
+		}
+	}
+}
+
+// checkContext: a context has its question, at most one summary, which stands first,
+// no message twice and none that was hidden before.
+func checkContext(t *testing.T, what string, tl *document.Document, turn *document.TurnEligibility, context []*document.Message) {
+	t.Helper()
+	seen := map[string]bool{}
+	asked := int64(0)
+	for i, m := range context {
+		if seen[m.ID] {
+			t.Errorf("%s: %s was given twice", what, m.ID)
+		}
+		seen[m.ID] = true
+		if (m.Compaction != nil) != (turn.Compacted && i == 0) {
+			t.Errorf("%s: message %d of %d is a summary: %v", what, i+1, len(context), m.Compaction != nil)
+		}
+		if m.ID == turn.MessageID {
+			asked = m.CreatedAt
+		}
+	}
+	if turn.MessageID != "" && !seen[turn.MessageID] {
+		t.Errorf("%s: the question was not given", what)
+	}
+	for _, m := range context {
+		if m.HiddenAt != nil && *m.HiddenAt <= asked && m.ID != turn.MessageID {
+			t.Errorf("%s: %s was given, which had been hidden", what, m.ID)
+		}
+	}
+	answered := slices.ContainsFunc(tl.Turn(turn.Turn).Messages, func(m document.Message) bool {
+		return m.Role == session.RoleAssistant && m.Compaction == nil && seen[m.ID]
+	})
+	if answered {
+		t.Errorf("%s: the answer itself was given", what)
+	}
+}
+
+// BenchmarkReplay judges every turn of a long session, each of which was given all
+// before it.
+func BenchmarkReplay(b *testing.B) {
+	t := &session.Transcript{Session: session.Session{ID: "ses_1", PermissionsJSON: "[]", MetadataJSON: "{}"}}
+	text := `{"type":"text","text":"` + strings.Repeat("word ", 2000) + `"}`
+	for i := range 1000 {
+		m := session.MessageAndParts{Message: session.Message{ID: fmt.Sprintf("msg_%04d", i), SessionID: "ses_1", Role: session.RoleUser, MetadataJSON: "{}", CreatedAt: int64(i)}}
+		if i%2 == 1 {
+			m.Message.Role = session.RoleAssistant
+		}
+		m.Parts = []session.Part{{ID: fmt.Sprintf("prt_%04d", i), MessageID: m.Message.ID, SessionID: "ses_1", Type: "text", DataJSON: text}}
+		t.Messages = append(t.Messages, m)
+	}
+	tl := document.Build(document.Input{Transcript: t})
+	for b.Loop() {
+		tl.Eligibility()
+	}
+}

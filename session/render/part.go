@@ -1,0 +1,424 @@
+package render
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/printable"
+)
+
+// textFactor is how much longer than an output a text may be.
+const textFactor = 5
+
+// message prints what a user or the host said.
+func (p *printer) message(m *document.Message, lead span) {
+	if t := m.Trigger; t != nil {
+		p.infoLines("  ", "triggered by "+printable.OneLine(t.Source), printable.OneLine(t.ScheduleID), printable.OneLine(t.DeliveryID))
+	}
+	for i := range m.Parts {
+		part := &m.Parts[i]
+		if part.Kind == document.KindText {
+			p.block(lead, span{"  ", p.plain}, part.Text, p.plain, textFactor*p.Lines)
+			lead = span{"  ", p.plain}
+			continue
+		}
+		p.part(nil, m, part, nil)
+	}
+	if len(m.Parts) == 0 {
+		p.line(lead, span{"(empty)", p.dim})
+	}
+	p.problems(m.Problems)
+}
+
+// assistant prints an answer and how it ended.
+func (p *printer) assistant(tl *document.Document, m *document.Message, previousRules *string) {
+	if m.Agent != "" && m.Agent != tl.Session.Agent {
+		p.infoLines("  ", "agent "+printable.OneLine(m.Agent))
+	}
+	for i := range m.Parts {
+		if i > 0 && !(m.Parts[i-1].Kind == document.KindStep && m.Parts[i-1].Step == 1) && p.apart(&m.Parts[i-1], &m.Parts[i]) {
+			p.blank()
+		}
+		p.part(tl, m, &m.Parts[i], previousRules)
+	}
+	if len(m.Parts) == 0 && m.State != document.StateIncomplete {
+		p.line(span{"  (empty)", p.dim})
+	}
+	p.ending(m)
+	p.problems(m.Problems)
+}
+
+// apart says whether a blank line helps between two parts. Tool calls without
+// anything below them stand together.
+func (p *printer) apart(before, after *document.Part) bool {
+	if after.Kind == document.KindStep && after.Step == 1 {
+		return false
+	}
+	return !(slices.Contains([]document.Kind{document.KindFile, document.KindSource}, before.Kind) && before.Kind == after.Kind)
+}
+
+// ending says how a message ended, where that is not simply well.
+func (p *printer) ending(m *document.Message) {
+	var mark, text string
+	paint := p.warn
+	switch m.State {
+	case document.StateAborted:
+		mark, text = "■ ", "aborted: this is where it stopped"
+	case document.StateError:
+		mark, text, paint = "✗ ", cmp.Or(m.Error, "ended by an error"), p.bad
+	case document.StateWaiting:
+		mark, text = "? ", "waiting for a human"
+	case document.StateIncomplete:
+		mark, text = "◌ ", "incomplete: the span of the whole turn has not arrived; it is still running, or its end was lost"
+	default:
+		return
+	}
+	p.blank()
+	p.block(span{mark, paint}, span{"  ", p.plain}, text, paint, p.Lines)
+}
+
+func (p *printer) problems(problems []string) {
+	for _, problem := range problems {
+		p.block(span{"! ", p.warn}, span{"  ", p.plain}, problem, p.warn, p.Lines)
+	}
+}
+
+// part prints one part. tl and previousRules are nil where no calls are
+// expected.
+func (p *printer) part(tl *document.Document, m *document.Message, part *document.Part, previousRules *string) {
+	indent := span{"  ", p.plain}
+	switch part.Kind {
+	case document.KindText:
+		p.block(span{"● ", p.plain}, indent, cmp.Or(part.Text, "(empty)"), p.plain, textFactor*p.Lines)
+	case document.KindReasoning:
+		p.block(span{"∴ ", p.reasoning}, indent, cmp.Or(part.Text, "(reasoning is not shown by the provider)"), p.reasoning, p.Lines)
+	case document.KindTool:
+		p.tool(tl, part, previousRules)
+	case document.KindStep:
+		p.step(m, part.Step)
+	case document.KindFile:
+		f := part.File
+		facts := []string{printable.OneLine(cmp.Or(f.Name, f.URL, "unnamed")), printable.OneLine(f.MediaType)}
+		if f.Size != nil {
+			facts = append(facts, printable.Bytes(int64(*f.Size)))
+		}
+		p.line(span{"▤ ", p.accent}, span{joined(facts), p.plain})
+	case document.KindSource:
+		s := part.Source
+		p.line(span{"↗ ", p.accent}, span{joined([]string{printable.OneLine(s.Title), printable.OneLine(cmp.Or(s.URL, s.Name)), printable.OneLine(s.ID)}), p.plain})
+	default:
+		name := cmp.Or(strings.TrimPrefix(part.Type, "data-"), "unreadable part")
+		text := printable.Value(part.Data)
+		between := " "
+		if strings.Contains(text, "\n") {
+			between = "\n"
+		}
+		p.block(span{"◦ ", p.accent}, indent, name+":"+between+text, p.plain, p.Lines)
+	}
+	switch {
+	case part.Truncated:
+		p.line(span{"  … the rest was lost on the way", p.warn})
+	case part.Streaming && m.State == document.StateIncomplete:
+		p.line(span{"  … more was to come", p.dim})
+	}
+}
+
+func joined(facts []string) string {
+	return strings.Join(slices.DeleteFunc(slices.Clone(facts), func(s string) bool { return s == "" }), " · ")
+}
+
+// stepCalls are the model calls of a step, in order, or none if those that are
+// known cannot be told apart: either every call began a step, or those that
+// failed were tried again within theirs.
+func stepCalls(m *document.Message, n int) []document.ModelCall {
+	steps := 0
+	for i := range m.Parts {
+		steps = max(steps, m.Parts[i].Step)
+	}
+	if steps == len(m.Calls) {
+		return m.Calls[n-1 : n]
+	}
+	var ends []int // after each call that did not fail
+	for i := range m.Calls {
+		if !m.Calls[i].Failed {
+			ends = append(ends, i+1)
+		}
+	}
+	switch {
+	case steps != len(ends):
+		return nil
+	case n == 1:
+		return m.Calls[:ends[0]]
+	}
+	return m.Calls[ends[n-2]:ends[n-1]]
+}
+
+// step prints the boundary of a step, and what its model calls took.
+func (p *printer) step(m *document.Message, n int) {
+	calls := stepCalls(m, n)
+	failed := slices.ContainsFunc(calls, func(c document.ModelCall) bool { return c.Failed })
+	if n == 1 && !p.Full && !failed {
+		return
+	}
+	facts, paint := []string{"step " + printable.Count(int64(n))}, p.dim
+	for i := range calls {
+		c := &calls[i]
+		if c.Failed {
+			facts, paint = append(facts, "model call failed after "+printable.Duration(c.DurationMS)), p.warn
+		} else {
+			facts = append(facts, printable.Duration(c.DurationMS))
+		}
+		if c.Usage != nil {
+			facts = append(facts, printable.Brief(c.Usage.Total())+" tokens")
+		}
+	}
+	p.block(span{"╌╌ ", paint}, span{"   ", p.plain}, joined(facts), paint, 0)
+	for i := range calls {
+		if text := modelError(m, &calls[i]); text != "" {
+			p.block(span{"✗  ", p.bad}, span{"   ", p.plain}, text, p.bad, p.Lines)
+		}
+	}
+}
+
+// modelError is the error of one of the message's calls, if it is known which of
+// the errors that is.
+func modelError(m *document.Message, c *document.ModelCall) string {
+	at, failed := -1, 0
+	for i := range m.Calls {
+		if !m.Calls[i].Failed {
+			continue
+		}
+		if m.Calls[i].SpanID == c.SpanID && m.Calls[i].TraceID == c.TraceID {
+			at = failed
+		}
+		failed++
+	}
+	if at < 0 || failed != len(m.ModelErrors) {
+		return ""
+	}
+	return m.ModelErrors[at]
+}
+
+func (p *printer) compaction(m *document.Message) {
+	c := m.Compaction
+	kind := "on request"
+	if c.Auto {
+		kind = "automatic"
+	}
+	facts := []string{kind}
+	if c.SummarizedMessages > 0 {
+		facts = append(facts, printable.Plural(int(c.SummarizedMessages), "message", "messages")+" → "+printable.Count(c.SummaryTokens)+" tokens in context")
+	} else if c.SummaryTokens > 0 && c.ContextBefore > 0 {
+		facts = append(facts, "context "+printable.Count(c.ContextBefore)+" → "+printable.Count(c.SummaryTokens)+" tokens")
+	} else if c.SummaryTokens > 0 {
+		facts = append(facts, printable.Count(c.SummaryTokens)+" tokens in context")
+	}
+	if c.DurationMS != nil {
+		facts = append(facts, printable.Duration(*c.DurationMS))
+	}
+	label := "Compacted"
+	if m.HiddenAt != nil {
+		label += " (rewound)"
+	}
+	p.header("┄", span{label, p.accent}, span{}, facts...)
+	if c.Summary != "" {
+		p.block(span{"  ", p.plain}, span{"  ", p.plain}, c.Summary, p.dim, p.Lines)
+	}
+	for i := range m.Parts {
+		p.part(nil, m, &m.Parts[i], nil)
+	}
+	p.problems(m.Problems)
+}
+
+// outcome is the mark and the word for how a call stands.
+func (p *printer) outcome(c *document.ToolCall) span {
+	text, paint := "", p.warn
+	switch {
+	case c.Stub:
+		text = "◌ lost"
+	case c.Denied:
+		text = "⊘ denied"
+	case c.State == session.StateOutputAvailable:
+		text, paint = "✓", p.good
+	case c.State == session.StateOutputError:
+		text, paint = "✗ failed", p.bad
+	case c.State == session.StateApprovalRequested:
+		text = "? waits for approval"
+	case c.State == session.StateApprovalResponded:
+		text = "◌ approved, no result"
+	case c.State == session.StateInputStreaming:
+		text = "◌ input unfinished"
+	default:
+		text = "◌ no result"
+	}
+	if c.DurationMS != nil {
+		text += " " + printable.Duration(*c.DurationMS)
+	}
+	return span{text, paint}
+}
+
+func (p *printer) tool(tl *document.Document, part *document.Part, previousRules *string) {
+	c := part.Tool
+	name := printable.OneLine(cmp.Or(c.Name, printable.Unnamed))
+	status := p.outcome(c)
+	subject, rest := document.Subject(c.Input)
+	subject = printable.OneLine(subject)
+	room := p.Width - 2 - width(name) - 2 - width(status.text) - 2
+	if width(subject) > room {
+		_, rest = "", c.Input
+		subject = truncate(subject, max(room, 0))
+	}
+	left := 2 + width(name)
+	if subject != "" {
+		left += 2 + width(subject)
+	}
+	gap := max(p.Width-left-width(status.text), 2)
+	spans := []span{{"▸ ", p.call}, {name, p.call}}
+	if subject != "" {
+		spans = append(spans, span{"  ", p.plain}, span{subject, p.plain})
+	}
+	p.line(append(spans, span{strings.Repeat(" ", gap), p.plain}, status)...)
+
+	four := span{"    ", p.plain}
+	if text := printable.Value(rest); text != "" && text != "{}" {
+		p.block(four, four, text, p.dim, p.Lines)
+	}
+	if c.InputWithheld {
+		p.line(four, span{"the input is not reported", p.dim})
+	}
+	bar := span{"  │ ", p.rule}
+	p.decisions(c, previousRules)
+	if c.Stub {
+		p.line(bar, span{"input and output never arrived", p.warn})
+		if c.State != "" {
+			p.line(bar, span{"the turn saw it as " + printable.OneLine(c.State), p.dim})
+		}
+	}
+	if c.PartialOutput != nil {
+		p.block(bar, bar, printable.Value(c.PartialOutput), p.plain, p.Lines)
+	}
+	if c.Withheld {
+		p.line(bar, span{"what it answered is not told", p.dim})
+	}
+	if c.Output != nil {
+		p.block(bar, bar, cmp.Or(strings.TrimRight(outputText(c.Output), "\n "), "(empty)"), p.plain, p.Lines)
+	}
+	if c.Error != "" {
+		p.block(bar, bar, c.Error, p.bad, p.Lines)
+	} else if c.State == session.StateOutputError {
+		p.line(bar, span{cmp.Or(printable.OneLine(c.ErrorType), "(no message)"), p.bad})
+	}
+	if c.Truncated {
+		text := "cut for the model"
+		if c.OutputSize > 0 {
+			text += ", " + printable.Bytes(c.OutputSize) + " in all"
+		}
+		if c.OutputPath != "" {
+			text += ": " + printable.OneLine(c.OutputPath)
+		}
+		p.block(span{"  ✂ ", p.warn}, four, text, p.warn, 0)
+	}
+	if c.ChildSessionID != "" {
+		text := printable.Sanitize(c.ChildSessionID)
+		if tl != nil {
+			if i := slices.IndexFunc(tl.Children, func(x document.Child) bool { return x.SessionID == c.ChildSessionID }); i >= 0 {
+				text = childLine(&tl.Children[i])
+			}
+		}
+		p.block(span{"  ↳ ", p.accent}, four, text, p.plain, 0)
+	}
+	p.problems(c.Problems)
+}
+
+// decisions prints who let the call pass, or did not, and the session's rules
+// where they are not those of the call before.
+func (p *printer) decisions(c *document.ToolCall, previousRules *string) {
+	four := span{"    ", p.plain}
+	if previousRules != nil {
+		lines := make([]string, len(c.ActiveRules))
+		for i := range c.ActiveRules {
+			lines[i] = ruleLine(&c.ActiveRules[i])
+		}
+		rules := strings.Join(lines, ", ")
+		if rules != *previousRules {
+			*previousRules = rules
+			p.block(span{"  ◇ ", p.dim}, four, "session rules: "+cmp.Or(rules, "none"), p.dim, p.Lines)
+		}
+	}
+	for i := range c.Decisions {
+		text, good := decisionLine(&c.Decisions[i])
+		paint := p.dim
+		if !good {
+			paint = p.warn
+		}
+		p.block(span{"  ◇ ", paint}, four, text, paint, p.Lines)
+	}
+	if a := c.Approval; a != nil && len(c.Decisions) == 0 {
+		text := "approval asked for"
+		if a.Approved != nil {
+			text = "approved"
+			if !*a.Approved {
+				text = "rejected"
+			}
+		}
+		if a.Reason != "" {
+			text += ": " + a.Reason
+		}
+		p.block(span{"  ◇ ", p.dim}, four, text, p.dim, p.Lines)
+	}
+}
+
+// decisionLine tells a decision: what the rule said, what a human said to it,
+// and what came of it.
+func decisionLine(d *document.Decision) (text string, allowed bool) {
+	rule := d.Action
+	if d.Pattern != "" {
+		rule += " " + d.Pattern
+	}
+	if d.Source != "" {
+		rule += " (" + d.Source + ")"
+	}
+	if d.Reply != "" {
+		rule += " → human said " + d.Reply
+		if d.WaitedMS != nil {
+			rule += " after " + printable.Duration(*d.WaitedMS)
+		}
+	}
+	// What follows from the rule or the reply need not be said.
+	follows := map[string]string{"allow": "allowed", "deny": "denied", "once": "allowed", "always": "allowed", "reject": "denied"}
+	if d.Outcome != "" && follows[cmp.Or(d.Reply, d.Action)] != d.Outcome {
+		rule += " → " + d.Outcome
+	}
+	if d.Reason != "" {
+		rule += ": " + d.Reason
+	}
+	return rule, d.Outcome == "allowed" || d.Outcome == "" && d.Action == "allow"
+}
+
+// outputText is [valueText] of what a tool returned. Of an object that has its text
+// under the key "output" that comes first: what else it says is about the text.
+func outputText(raw json.RawMessage) string {
+	keys, values, ok := printable.Object(raw)
+	at := slices.Index(keys, "output")
+	if !ok || at < 0 {
+		return printable.Value(raw)
+	}
+	text := ""
+	if json.Unmarshal(values[at], &text) != nil || strings.TrimSpace(text) == "" {
+		return printable.Value(raw)
+	}
+	lines := []string{strings.TrimRight(text, "\n")}
+	for i, key := range keys {
+		if i == at {
+			continue
+		}
+		if rest, err := json.Marshal(map[string]json.RawMessage{key: values[i]}); err == nil {
+			lines = append(lines, printable.Value(rest))
+		}
+	}
+	return strings.Join(lines, "\n")
+}

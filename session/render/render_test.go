@@ -1,0 +1,198 @@
+package render
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/document/diff"
+)
+
+// conversation is a timeline with a turn for each pair of a question and an
+// answer, asked one second after the other.
+func talk(id string, at int64, said ...string) *document.Document {
+	tl := &document.Document{Session: document.Session{ID: id, Agent: "a"}}
+	for i := 0; i < len(said); i += 2 {
+		at += 1000
+		tl.Turns = append(tl.Turns, document.Turn{Number: i/2 + 1, Messages: []document.Message{
+			{Role: session.RoleUser, CreatedAt: at, Parts: []document.Part{{Kind: document.KindText, Text: said[i]}}},
+			{Role: session.RoleAssistant, CreatedAt: at, Parts: []document.Part{{Kind: document.KindText, Text: said[i+1]}}},
+		}})
+	}
+	return tl
+}
+
+// TestDiffWidth: no line is wider than asked for, and nothing that a terminal
+// obeys is printed, whatever the texts are.
+func TestDiffWidth(t *testing.T) {
+	long := strings.Repeat("word 日本語 \x1b[31m\t", 60)
+	a, b := talk("a", 0, long, long+"\nx", "q", "y"), talk("b", 5, long+"!", "x\n"+long, "q", "z")
+	for _, w := range []int{40, 80, 100, 120, 133} {
+		for _, unified := range []bool{false, true} {
+			var out strings.Builder
+			if err := Diff(&out, diff.Compare(a, b, diff.Options{}), Options{Width: w}, unified); err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(out.String(), "\x1b") {
+				t.Errorf("at %d columns an escape gets through", w)
+			}
+			for line := range strings.Lines(out.String()) {
+				if n := width(strings.TrimSuffix(line, "\n")); n > w {
+					t.Errorf("at %d columns a line has %d: %q", w, n, line)
+				}
+			}
+		}
+	}
+}
+
+// TestFold: lines break between words where that leaves them half full at least,
+// and nothing but spaces at which they break is lost.
+func TestFold(t *testing.T) {
+	text := func(line []span) string {
+		var b strings.Builder
+		for _, s := range line {
+			b.WriteString(s.text)
+		}
+		return b.String()
+	}
+	for _, test := range []struct {
+		line []string // spans
+		n    int
+		want []string
+	}{
+		{[]string{"short"}, 10, []string{"short"}},
+		{nil, 10, []string{""}},
+		{[]string{"one two three"}, 10, []string{"one two ", "three"}},
+		{[]string{"one two three"}, 7, []string{"one two", "three"}},
+		{[]string{"one t", "w", "o three"}, 6, []string{"one ", "two ", "three"}},
+		{[]string{"abcdefghijklmno pq"}, 10, []string{"abcdefghij", "klmno pq"}},
+		{[]string{"    abcdefghij"}, 10, []string{"    abcdef", "ghij"}},
+		{[]string{"a bcdefghijklm"}, 10, []string{"a bcdefghi", "jklm"}},
+		{[]string{"日本語"}, 1, []string{"日", "本", "語"}},
+	} {
+		var line []span
+		for _, s := range test.line {
+			line = append(line, span{text: s})
+		}
+		var got []string
+		for _, l := range fold(line, test.n) {
+			got = append(got, text(l))
+		}
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("fold(%q, %d) (-want +got):\n%s", test.line, test.n, diff)
+		}
+	}
+	rng := rand.New(rand.NewPCG(3, 4))
+	for range 2000 {
+		var line []span
+		for range rng.IntN(5) {
+			b := make([]byte, rng.IntN(9))
+			for i := range b {
+				b[i] = "ab  "[rng.IntN(4)]
+			}
+			line = append(line, span{text: string(b)})
+		}
+		n := 1 + rng.IntN(12)
+		var all strings.Builder
+		for _, l := range fold(line, n) {
+			if width(text(l)) > n {
+				t.Fatalf("fold(%q, %d) has the line %q", text(line), n, text(l))
+			}
+			all.WriteString(text(l))
+		}
+		if squeezed := func(s string) string { return strings.ReplaceAll(s, " ", "") }; squeezed(all.String()) != squeezed(text(line)) {
+			t.Fatalf("fold(%q, %d) is %q", text(line), n, all.String())
+		}
+	}
+}
+
+// TestDiffUsage: of tokens those counts are told that differ.
+func TestDiffUsage(t *testing.T) {
+	a, b := talk("a", 0, "one", "1"), talk("b", 5, "one", "1")
+	a.Turns[0].Usage = &session.Usage{Input: 1061, Output: 104, CacheRead: 768}
+	b.Turns[0].Usage = &session.Usage{Input: 60, Output: 104, CacheRead: 40}
+	var out strings.Builder
+	if err := Diff(&out, diff.Compare(a, b, diff.Options{}), Options{Width: 80}, false); err != nil {
+		t.Fatal(err)
+	}
+	if want := "\n  tokens: input 1,061 → 60 · cache read 768 → 40\n"; !strings.Contains(out.String(), want) {
+		t.Errorf("%q is not in\n%s", want, out.String())
+	}
+	out.Reset()
+	if err := Diff(&out, diff.Compare(a, b, diff.Options{}), Options{Width: 40}, false); err != nil {
+		t.Fatal(err)
+	}
+	if want := "\n  tokens: input 1,061 → 60\n          cache read 768 → 40\n"; !strings.Contains(out.String(), want) {
+		t.Errorf("%q is not in\n%s", want, out.String())
+	}
+}
+
+// TestEstimate: a stated cost stands, and what has a mark is an estimate.
+func TestEstimate(t *testing.T) {
+	tl := talk("a", 0, "one", "1", "two", "2", "three", "3", "four", "4")
+	usage := &session.Usage{Input: 100}
+	for i, model := range []string{"known", "known", "other", "known"} {
+		m := &tl.Turns[i].Messages[1]
+		m.Usage, m.Model, m.ModelCalls = usage, &session.Model{ProviderID: "p", ModelID: model, Variant: "high"}, 2
+		tl.Turns[i].Usage = usage
+	}
+	stated := 0.5
+	tl.Turns[1].Messages[1].CostUSD, tl.Turns[1].CostUSD, tl.Totals.CostUSD = &stated, &stated, &stated
+	tl.Turns[3].Messages[1].Compaction, tl.Turns[3].Messages[1].Marker = &document.Compaction{}, true
+	tl.Estimate(func(m session.Model, u session.Usage, requests int64) (float64, bool) {
+		return float64(u.Input*requests) / 1000, m.ModelID == "known"
+	})
+	want := 0.2
+	if d := cmp.Diff([]*float64{&want, nil, nil, nil}, []*float64{tl.Turns[0].EstimatedCostUSD, tl.Turns[1].EstimatedCostUSD, tl.Turns[2].EstimatedCostUSD, tl.Turns[3].EstimatedCostUSD}); d != "" {
+		t.Errorf("turns (-want +got):\n%s", d)
+	}
+	if got := tl.Totals.EstimatedCostUSD; got == nil || *got != want || *tl.Totals.CostUSD != stated {
+		t.Errorf("total estimated %v, stated %v", got, *tl.Totals.CostUSD)
+	}
+	if d := cmp.Diff([]string{"p/other"}, tl.UnpricedModels); d != "" {
+		t.Errorf("without a price (-want +got):\n%s", d)
+	}
+	var out strings.Builder
+	if err := Tokens(&out, tl, Options{Width: 100}); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{" ~$0.20\n", " $0.50\n", " ~$0.70\n", " –\n"} {
+		if !strings.Contains(out.String(), line) {
+			t.Errorf("no %q in\n%s", line, out.String())
+		}
+	}
+}
+
+// TestOutputText: the text of an output comes before what is said about it.
+func TestOutputText(t *testing.T) {
+	for raw, want := range map[string]string{
+		`{"title":"ls","metadata":{"exit":0},"output":"a\nb\n"}`: "a\nb\ntitle: ls\nmetadata:\n  exit: 0",
+		`{"output":{"rows":2},"title":"q"}`:                      "output:\n  rows: 2\ntitle: q",
+		`{"output":" ","exit":1}`:                                "output:  \nexit: 1",
+		`"output"`:                                               "output",
+		`[1]`:                                                    "[1]",
+	} {
+		if diff := cmp.Diff(want, outputText([]byte(raw))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", raw, diff)
+		}
+	}
+}
+
+// TestParameters: what a tool takes is read from its schema as far as that goes.
+func TestParameters(t *testing.T) {
+	for schema, want := range map[string]string{
+		`{"type":"object","properties":{"path":{"type":"string"},"from":{"type":["integer","null"]},"any":{}},"required":["path"]}`: "path string, from? integer|null, any?",
+		`{"properties":[]}`:                           "",
+		`{"properties":{"a":1,"b":{"type":{"x":1}}}}`: "a?, b?",
+		`true`: "",
+		``:     "",
+	} {
+		if got := parameters([]byte(schema)); got != want {
+			t.Errorf("parameters(%s) is %q, want %q", schema, got, want)
+		}
+	}
+}

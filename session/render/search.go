@@ -1,0 +1,100 @@
+package render
+
+import (
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session/printable"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// RenderHits prints where a text was found: a heading for each session, and for
+// each hit the turn, the place in it and what stands around the matches, which are
+// marked by color, or else by »guillemets«.
+func Hits(w io.Writer, hits []store.Hit, o Options) error {
+	p := newPrinter(o)
+	previous := ""
+	for i := range hits {
+		h := &hits[i]
+		if h.SessionID != previous {
+			if previous != "" {
+				p.blank()
+			}
+			previous = h.SessionID
+			p.line(span{printable.Sanitize(h.SessionID), p.accent}, span{"  " + joined([]string{printable.OneLine(h.Title), printable.OneLine(h.Agent)}), p.title})
+		}
+		where := []string{h.Role}
+		if h.Turn > 0 {
+			where = []string{"turn " + strconv.Itoa(h.Turn), h.Role}
+		}
+		if h.Hidden {
+			where[len(where)-1] += " (rewound)"
+		}
+		if h.Tool != "" {
+			where = append(where, printable.OneLine(h.Tool))
+		}
+		if h.Field != "text" {
+			where = append(where, printable.OneLine(h.Field))
+		}
+		if h.Type == "reasoning" {
+			where = append(where, "reasoning")
+		}
+		if h.Matches > 1 {
+			where = append(where, strconv.Itoa(h.Matches)+" matches")
+		}
+		p.line(span{"  " + joined(where), p.dim})
+		for _, l := range fold(p.marked(h), p.Width-4) {
+			p.line(append([]span{{"    ", p.plain}}, l...)...)
+		}
+	}
+	_, err := io.WriteString(w, p.b.String())
+	return err
+}
+
+// marked is the context of a hit in one line.
+func (p *printer) marked(h *store.Hit) []span {
+	flat := func(s string) string {
+		if s == "" {
+			return ""
+		}
+		var b strings.Builder
+		for i, word := range strings.FieldsFunc(printable.Sanitize(s), func(r rune) bool { return r == ' ' || r == '\n' }) {
+			if i > 0 || s[0] == ' ' || s[0] == '\n' || s[0] == '\t' || s[0] == '\r' {
+				b.WriteByte(' ')
+			}
+			b.WriteString(word)
+		}
+		if strings.HasSuffix(s, " ") || strings.HasSuffix(s, "\n") || strings.HasSuffix(s, "\t") {
+			b.WriteByte(' ')
+		}
+		return b.String()
+	}
+	var spans []span
+	add := func(text string, in paint) {
+		if text != "" {
+			spans = append(spans, span{text, in})
+		}
+	}
+	if h.CutBefore {
+		add("…", p.dim)
+	}
+	at := 0
+	for _, m := range h.Marks {
+		if m[0] < at || m[1] > len(h.Context) {
+			continue
+		}
+		add(flat(h.Context[at:m[0]]), p.plain)
+		if p.Color {
+			add(flat(h.Context[m[0]:m[1]]), p.warn)
+		} else {
+			add("»"+flat(h.Context[m[0]:m[1]])+"«", p.warn)
+		}
+		at = m[1]
+	}
+	add(flat(h.Context[at:]), p.plain)
+	if h.CutAfter {
+		add("…", p.dim)
+	}
+	return spans
+}

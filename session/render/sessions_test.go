@@ -1,0 +1,161 @@
+package render_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec/jsonl"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/render"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+func items() []document.Item {
+	model := `{"provider_id":"openai","model_id":"gpt-5-mini","variant":"high"}`
+	parent := "ses_1fa2bdc08000YO9dOSXjsMd9kP"
+	archived := int64(epoch)
+	rows := []session.Session{
+		{ID: "ses_1fa2bdc08000YO9dOSXjsMd9kP", Title: "Find out why the tests of this project fail and fix them", Agent: "codeagent", ModelJSON: &model,
+			MetadataJSON: `{"agenttrace":{"outcome":"finish"}}`, PromptTokens: 8037, CostUSD: 0.0123, UpdatedAt: epoch},
+		{ID: "ses_1fa2bdc57000q3WDAeVveBG0kP", Title: "Review", Agent: "reviewer", ParentID: &parent,
+			MetadataJSON: `{"agenttrace":{"outcome":"error"}}`, PromptTokens: 700, CostUSD: 0.5, UpdatedAt: epoch - 86_400_000},
+		{ID: "ses_1fa2bdc5a00133WEcCxYmStWLC", Title: "New Chat\nsecond line", Agent: "grida", MetadataJSON: `{}`, UpdatedAt: epoch - 400*86_400_000, ArchivedAt: &archived},
+	}
+	spent := []store.Spent{{Tokens: session.Tokens{Used: &session.Usage{Input: 14834}}}, {Tokens: session.Tokens{Used: &session.Usage{Input: 763}}}, {}}
+	var list []document.Item
+	for i := range rows {
+		list = append(list, document.NewItem(&rows[i], nil, &spent[i], time.Time{}, 0))
+	}
+	return list
+}
+
+func TestRenderSessions(t *testing.T) {
+	for _, c := range []struct {
+		width int
+		want  string
+	}{
+		{140, `
+ID                                 TITLE                                           AGENT      MODEL            TOKENS  CONTEXT     COST  AGE
+ses_1fa2bdc08000YO9dOSXjsMd9kP     Find out why the tests of this project fail a…  codeagent  gpt-5-mini high  14,834    8,037  $0.0123   1h
+ses_1fa2bdc57000q3WDAeVveBG0kP  ✗  ↳ Review                                        reviewer                       763      700    $0.50  25h
+ses_1fa2bdc5a00133WEcCxYmStWLC     New Chat … (archived)                           grida                            0        0        –   1y
+3 sessions · $0.51
+`},
+		{120, `
+ID                                 TITLE                                AGENT      MODEL            TOKENS     COST  AGE
+ses_1fa2bdc08000YO9dOSXjsMd9kP     Find out why the tests of this pro…  codeagent  gpt-5-mini high  14,834  $0.0123   1h
+ses_1fa2bdc57000q3WDAeVveBG0kP  ✗  ↳ Review                             reviewer                       763    $0.50  25h
+ses_1fa2bdc5a00133WEcCxYmStWLC     New Chat … (archived)                grida                            0        –   1y
+3 sessions · $0.51
+`},
+		{80, `
+ID            TITLE                              AGENT      TOKENS     COST  AGE
+1fa2bdc08     Find out why the tests of this p…  codeagent     15k  $0.0123   1h
+1fa2bdc57  ✗  ↳ Review                           reviewer      763    $0.50  25h
+1fa2bdc5a     New Chat … (archived)              grida           0        –   1y
+3 sessions · $0.51
+`},
+		{40, `
+ID         TITLE                     AGE
+1fa2bdc08  Find out why the tests…    1h
+1fa2bdc57  ↳ Review                  25h
+1fa2bdc5a  New Chat … (archived)      1y
+3 sessions · $0.51
+`},
+	} {
+		var b strings.Builder
+		o := render.Options{Width: c.width, Now: time.UnixMilli(epoch + 3_600_000)}
+		if err := render.Sessions(&b, items(), o); err != nil {
+			t.Fatal(err)
+		}
+		checkLines(t, "list", b.String(), o)
+		if diff := cmp.Diff(strings.TrimPrefix(c.want, "\n"), b.String()); diff != "" {
+			t.Errorf("at %d columns (-want +got):\n%s", c.width, diff)
+		}
+	}
+}
+
+// TestReferenceStore reads sessions that the reference program wrote.
+func TestReferenceStore(t *testing.T) {
+	f, err := os.Open("../testdata/reference.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for s, err := range jsonl.Decode(f) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, width := range []int{40, 80, 120} {
+			views(t, document.Input{Transcript: s}, render.Options{Width: width, Full: true, Now: time.UnixMilli(epoch)})
+		}
+		tl := document.Build(document.Input{Transcript: s})
+		if s.Session.Title != "golden" {
+			continue
+		}
+		// The user rewound to the first message: what followed is hidden, a
+		// compaction among it, and one message waits.
+		got := []any{len(tl.Turns), tl.Totals.Hidden, tl.Totals.ToolCalls, tl.Totals.Failed, tl.Totals.Compactions, len(tl.Queued), len(tl.Session.Rules)}
+		if diff := cmp.Diff([]any{2, 1, 3, 1, 1, 1, 1}, got); diff != "" {
+			t.Errorf("turns, hidden, calls, failed, compactions, queued, rules (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff(&session.Usage{Input: 107, Output: 21, Reasoning: 5, CacheRead: 40, CacheWrite: 10}, tl.Totals.Usage); diff != "" {
+			t.Errorf("usage of all turns (-want +got):\n%s", diff)
+		}
+		if tl.Session.State != document.StateUnknown {
+			t.Errorf("state is %q, and the reference program does not say", tl.Session.State)
+		}
+	}
+}
+
+// TestOnly takes one turn out of a timeline.
+func TestOnly(t *testing.T) {
+	f, err := os.Open("../testdata/reference.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for s, err := range jsonl.Decode(f) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		tl := document.Build(document.Input{Transcript: s})
+		one := tl.Only(2)
+		if len(tl.Turns) < 2 {
+			if one != nil {
+				t.Errorf("%s has no second turn, Only returns one", s.Session.ID)
+			}
+			continue
+		}
+		if len(one.Turns) != 1 || one.Turns[0].Number != 2 || one.Turn(2) == nil || one.Turn(1) != nil {
+			t.Errorf("Only(2) has turns %v", one.Turns)
+		}
+		if one.Totals != tl.Totals {
+			t.Errorf("Only(2) changes the totals")
+		}
+	}
+}
+
+// TestWholeIDs: a wide list has whole ids only where no column goes for them.
+func TestWholeIDs(t *testing.T) {
+	long := items()
+	long[0].ID = "01a1fa2f-1e4a-7b31-a55d-4564d5182253-01a1fa2f"
+	for _, test := range []struct {
+		items []document.Item
+		width int
+		want  bool
+	}{{items(), 119, false}, {items(), 120, true}, {long, 120, false}, {long, 140, true}} {
+		var b strings.Builder
+		if err := render.Sessions(&b, test.items, render.Options{Width: test.width, Now: time.UnixMilli(epoch)}); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(b.String(), test.items[0].ID); got != test.want || !strings.Contains(b.String(), "MODEL") {
+			t.Errorf("at %d columns whole ids %v, want %v, and a MODEL:\n%s", test.width, got, test.want, b.String())
+		}
+	}
+}

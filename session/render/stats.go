@@ -1,0 +1,166 @@
+package render
+
+import (
+	"cmp"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session/printable"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// statsColumn is a column of the table of figures.
+type statsColumn struct {
+	title string
+	// calls says that the figure is one of calls too: by tool, there are no others.
+	calls bool
+	// shed orders what goes where there is no room: the greatest first, 0 never.
+	shed int
+	cell func(g *store.StatsGroup, number func(int64) string) string
+}
+
+var statsColumns = []statsColumn{
+	{"SESSIONS", true, 0, func(g *store.StatsGroup, n func(int64) string) string { return n(g.Sessions) }},
+	{"TURNS", false, 0, func(g *store.StatsGroup, n func(int64) string) string { return n(g.Turns) }},
+	{"ERRORS", false, 1, func(g *store.StatsGroup, n func(int64) string) string { return n(g.Errors) }},
+	{"TOKENS", false, 0, func(g *store.StatsGroup, n func(int64) string) string { return n(g.TotalTokens) }},
+	{"INPUT", false, 7, func(g *store.StatsGroup, n func(int64) string) string { return n(g.Usage.Input) }},
+	{"OUTPUT", false, 6, func(g *store.StatsGroup, n func(int64) string) string { return n(g.Usage.Output) }},
+	{"REASON", false, 10, func(g *store.StatsGroup, n func(int64) string) string { return n(g.Usage.Reasoning) }},
+	{"C.READ", false, 8, func(g *store.StatsGroup, n func(int64) string) string { return n(g.Usage.CacheRead) }},
+	{"C.WRITE", false, 9, func(g *store.StatsGroup, n func(int64) string) string { return n(g.Usage.CacheWrite) }},
+	{"CACHED", false, 5, func(g *store.StatsGroup, _ func(int64) string) string { return percent(g.CacheHitRate) }},
+	{"COST", false, 2, func(g *store.StatsGroup, _ func(int64) string) string {
+		return cmp.Or(summedCost(g.CostUSD, g.EstimatedCostUSD), absent)
+	}},
+	{"CALLS", true, 0, func(g *store.StatsGroup, n func(int64) string) string { return n(g.ToolCalls) }},
+	{"FAILED", true, 3, func(g *store.StatsGroup, n func(int64) string) string { return n(g.FailedCalls) }},
+	{"DENIED", true, 11, func(g *store.StatsGroup, n func(int64) string) string { return n(g.DeniedCalls) }},
+	{"MEDIAN", true, 4, func(g *store.StatsGroup, _ func(int64) string) string { return durationOf(g.MedianMS) }},
+	{"P95", true, 4, func(g *store.StatsGroup, _ func(int64) string) string { return durationOf(g.P95MS) }},
+}
+
+func percent(rate *float64) string {
+	if rate == nil {
+		return absent
+	}
+	return strconv.FormatFloat(*rate*100, 'f', 0, 64) + "%"
+}
+
+func durationOf(ms *int64) string {
+	if ms == nil {
+		return absent
+	}
+	return printable.Duration(*ms)
+}
+
+// RenderStats prints figures for a person: a table of the groups and their total,
+// or, when nothing is grouped, a list.
+func Stats(w io.Writer, s *store.Stats, by store.StatsBy, o Options) error {
+	p := newPrinter(o)
+	if by == store.StatsByAll {
+		p.statsList(&s.Total)
+	} else {
+		p.statsTable(s, by)
+	}
+	_, err := io.WriteString(w, p.b.String())
+	return err
+}
+
+func (p *printer) statsList(g *store.StatsGroup) {
+	p.fieldAt(16, "sessions", printable.Count(g.Sessions))
+	turns := printable.Count(g.Turns)
+	if g.Errors > 0 {
+		turns += " (" + printable.Count(g.Errors) + " ended in an error)"
+	}
+	p.fieldAt(16, "turns", turns)
+	if g.MedianMS != nil {
+		p.fieldAt(16, "duration", "median "+durationOf(g.MedianMS)+", 95% within "+durationOf(g.P95MS))
+	}
+	calls := printable.Count(g.ToolCalls)
+	if g.FailedCalls+g.DeniedCalls > 0 {
+		calls += " (" + printable.Count(g.FailedCalls) + " failed, " + printable.Count(g.DeniedCalls) + " denied)"
+	}
+	p.fieldAt(16, "tool calls", calls)
+	p.fieldAt(16, "tokens", printable.Count(g.TotalTokens))
+	u := &g.Usage
+	for _, bucket := range []struct {
+		name string
+		n    int64
+	}{{"input", u.Input}, {"output", u.Output}, {"reasoning", u.Reasoning}, {"cache read", u.CacheRead}, {"cache write", u.CacheWrite}} {
+		p.line(span{"    " + pad(bucket.name, 12), p.dim}, span{padLeft(printable.Count(bucket.n), len(printable.Count(g.TotalTokens))), p.plain})
+	}
+	if g.CacheHitRate != nil {
+		p.fieldAt(16, "cached", percent(g.CacheHitRate)+" of the input was read from a cache")
+	}
+	if cost := summedCost(g.CostUSD, g.EstimatedCostUSD); cost != "" {
+		if g.CostUSD != 0 && g.EstimatedCostUSD != nil {
+			cost += " (" + printable.Dollars(g.CostUSD) + " stated, the rest estimated)"
+		} else if g.EstimatedCostUSD != nil {
+			cost += " (estimated)"
+		}
+		p.fieldAt(16, "cost", cost)
+	}
+}
+
+func (p *printer) statsTable(s *store.Stats, by store.StatsBy) {
+	number := printable.Count
+	if p.Width < 140 {
+		number = printable.Brief
+	}
+	rows := [][]string{{strings.ToUpper(string(by))}}
+	shed := []int{0}
+	columns := []statsColumn{}
+	for _, c := range statsColumns {
+		if c.calls || by != store.StatsByTool {
+			columns = append(columns, c)
+			rows[0], shed = append(rows[0], c.title), append(shed, c.shed)
+		}
+	}
+	add := func(label string, g *store.StatsGroup) {
+		row := []string{label}
+		for _, c := range columns {
+			row = append(row, c.cell(g, number))
+		}
+		rows = append(rows, row)
+	}
+	for i := range s.Groups {
+		add(cmp.Or(printable.OneLine(s.Groups[i].Key), "(not said)"), &s.Groups[i])
+	}
+	add("total", &s.Total)
+	widths := make([]int, len(rows[0]))
+	for _, r := range rows {
+		for i, cell := range r {
+			widths[i] = max(widths[i], width(cell))
+		}
+	}
+	gone := 100
+	total := func() int {
+		n := min(widths[0], 24)
+		for i, w := range widths[1:] {
+			if shed[1+i] < gone {
+				n += w + 2
+			}
+		}
+		return n
+	}
+	for gone > 1 && total() > p.Width {
+		gone--
+	}
+	widths[0] = max(min(widths[0], p.Width-(total()-min(widths[0], 24))), 8)
+	for k, r := range rows {
+		in := p.plain
+		if k == 0 || k == len(rows)-1 {
+			in = p.title
+		}
+		var b strings.Builder
+		b.WriteString(pad(truncate(r[0], widths[0]), widths[0]))
+		for i, cell := range r[1:] {
+			if shed[1+i] < gone {
+				b.WriteString("  " + padLeft(cell, widths[1+i]))
+			}
+		}
+		p.line(span{b.String(), in})
+	}
+}

@@ -1,0 +1,54 @@
+package render
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// TestRenderStats: the table fits, what matters least goes first, and the sessions,
+// turns and tokens never do.
+func TestRenderStats(t *testing.T) {
+	rate, ms := 0.876, int64(123456)
+	group := func(key string) store.StatsGroup {
+		return store.StatsGroup{Key: key, Sessions: 123456, Turns: 1234567, Errors: 12, Usage: session.Usage{Input: 1e9, CacheRead: 7e9}, TotalTokens: 8e9,
+			CostUSD: 12345.67, CacheHitRate: &rate, ToolCalls: 7654321, FailedCalls: 4, DeniedCalls: 5, MedianMS: &ms, P95MS: &ms}
+	}
+	s := store.Stats{Total: group(""), Groups: []store.StatsGroup{group("p/a model with a long name\x1b[31m"), group("")}}
+	for _, test := range []struct {
+		width         int
+		with, without []string
+	}{
+		{200, []string{"1,234,567", "DENIED", "C.WRITE", "88%", "2m 03s"}, nil},
+		{120, []string{"1.2M", "CACHED", "P95", "(not said)"}, []string{"DENIED"}},
+		{80, []string{"SESSIONS", "TURNS", "TOKENS", "CALLS", "$12345.67"}, []string{"INPUT"}},
+		{40, []string{"SESSIONS", "TURNS", "TOKENS"}, []string{"COST", "MEDIAN"}},
+	} {
+		var out strings.Builder
+		if err := Stats(&out, &s, store.StatsByModel, Options{Width: test.width}); err != nil {
+			t.Fatal(err)
+		}
+		text := out.String()
+		for _, want := range test.with {
+			if !strings.Contains(text, want) {
+				t.Errorf("at %d columns %q is missing:\n%s", test.width, want, text)
+			}
+		}
+		for _, not := range append(test.without, "\x1b") {
+			if strings.Contains(text, not) {
+				t.Errorf("at %d columns there is %q:\n%s", test.width, not, text)
+			}
+		}
+		for line := range strings.Lines(text) {
+			if n := width(strings.TrimSuffix(line, "\n")); n > test.width {
+				t.Errorf("at %d columns a line has %d: %q", test.width, n, line)
+			}
+		}
+	}
+	var out strings.Builder
+	if err := Stats(&out, &s, store.StatsByAll, Options{}); err != nil || !strings.Contains(out.String(), "1,234,567 (12 ended in an error)") {
+		t.Errorf("list: %v\n%s", err, out.String())
+	}
+}

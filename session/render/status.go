@@ -1,0 +1,153 @@
+package render
+
+import (
+	"cmp"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/printable"
+)
+
+// activity is what a session does, in its color. A session that does nothing has
+// no mark.
+func (p *printer) activity(a document.Activity) span {
+	switch a {
+	case document.ActivityBusy:
+		return span{"► busy", p.good}
+	case document.ActivityRetrying:
+		return span{"↻ retrying", p.warn}
+	case document.ActivityWaitingApproval:
+		return span{"? waiting for approval", p.warn}
+	case document.ActivityWaitingUserInput:
+		return span{"? waiting for an answer", p.warn}
+	case document.ActivityError:
+		return span{"✗ error", p.bad}
+	case document.ActivityInterrupted:
+		return span{"◌ interrupted", p.warn}
+	case document.ActivityIdle:
+		return span{"· idle", p.dim}
+	}
+	return span{}
+}
+
+// statusLine is a status in one line, without its mark: since when, and what the
+// matter is.
+func (p *printer) statusLine(st *document.Status) string {
+	var facts []string
+	if st.State == document.ActivityInterrupted {
+		facts = append(facts, "was "+strings.ReplaceAll(string(st.Was), "_", " "), "last heard of "+p.ago(st.Since))
+	} else if st.Since != 0 {
+		facts = append(facts, "since "+p.ago(st.Since))
+	}
+	if st.Attempt > 0 {
+		facts = append(facts, "attempt "+strconv.FormatInt(st.Attempt, 10))
+	}
+	for _, c := range st.OpenCalls {
+		if c.CallID == st.ToolCallID && st.State.Waiting() {
+			what, _ := document.Subject(c.Input)
+			facts = append(facts, strings.TrimSpace(cmp.Or(printable.OneLine(c.Tool), printable.Unnamed)+"  "+printable.OneLine(what)))
+		}
+	}
+	if st.Detail != "" {
+		facts = append(facts, printable.OneLine(st.Detail))
+	}
+	return joined(facts)
+}
+
+// ago is a moment and its age.
+func (p *printer) ago(ms int64) string {
+	text := p.moment(ms)
+	if !p.Now.IsZero() {
+		switch age := p.age(ms); age {
+		case "now":
+			text += ", now"
+		default:
+			text += ", " + age + " ago"
+		}
+	}
+	return text
+}
+
+// Render prints the status on one screen.
+func Status(w io.Writer, st *document.Status, o Options) error {
+	p := newPrinter(o)
+	for _, l := range wrap(cmp.Or(printable.OneLine(st.Title), "(no title)"), p.Width) {
+		p.line(span{l, p.title})
+	}
+	p.line(p.activity(st.State), span{" · " + printable.OneLine(st.Agent), p.dim})
+	p.blank()
+	p.field("session", printable.Sanitize(st.SessionID))
+	if st.State == document.ActivityInterrupted {
+		p.field("was", strings.ReplaceAll(string(st.Was), "_", " "))
+	} else if st.Since != 0 {
+		p.field("since", p.ago(st.Since))
+	}
+	p.field("heard of", p.ago(st.UpdatedAt))
+	if st.Attempt > 0 {
+		p.field("attempt", strconv.FormatInt(st.Attempt, 10))
+	}
+	p.field("detail", printable.OneLine(st.Detail))
+	p.field("waits for", printable.OneLine(waitsFor(st)))
+	if !st.Declared {
+		p.field("source", "read from the messages; the agent did not say")
+	}
+	if len(st.OpenCalls) > 0 {
+		p.blank()
+		const maximum = 8
+		for i := range st.OpenCalls[:min(maximum, len(st.OpenCalls))] {
+			p.openCall(&st.OpenCalls[i])
+		}
+		if more := len(st.OpenCalls) - maximum; more > 0 {
+			p.line(span{"  … " + printable.Plural(more, "more open call", "more open calls") + " (--json)", p.dim})
+		}
+	}
+	if m := st.LastMessage; m != nil {
+		lead := span{"● ", p.plain}
+		if m.Role == session.RoleUser {
+			lead = span{"❯ ", p.user}
+		}
+		text := m.Text
+		if m.Incomplete && m.Role == session.RoleAssistant {
+			text = strings.TrimRight(text, "\n ") + " …"
+		}
+		if strings.TrimSpace(text) != "" {
+			p.blank()
+			p.line(lead, span{lastLine(text), p.plain})
+		}
+	}
+	_, err := io.WriteString(w, p.b.String())
+	return err
+}
+
+// waitsFor names the call that a human is asked about.
+func waitsFor(st *document.Status) string {
+	if !st.State.Waiting() || st.ToolCallID == "" {
+		return ""
+	}
+	for _, c := range st.OpenCalls {
+		if c.CallID == st.ToolCallID {
+			what, _ := document.Subject(c.Input)
+			return strings.TrimSpace(cmp.Or(c.Tool, printable.Unnamed) + "  " + what)
+		}
+	}
+	return st.ToolCallID
+}
+
+func (p *printer) openCall(c *document.OpenCall) {
+	state := span{cmp.Or(printable.OneLine(c.State), "state not known") + " " + p.clock(c.UpdatedAt), p.warn}
+	name := printable.OneLine(cmp.Or(c.Tool, printable.Unnamed))
+	what, _ := document.Subject(c.Input)
+	room := p.Width - 2 - width(name) - 2 - width(state.text) - 2
+	what = truncate(printable.OneLine(what), max(room, 0))
+	gap := max(p.Width-2-width(name)-2-width(what)-width(state.text), 2)
+	p.line(span{"▸ ", p.call}, span{name + "  ", p.call}, span{what + strings.Repeat(" ", gap), p.plain}, state)
+}
+
+// lastLine is the last line of a text that is not blank.
+func lastLine(text string) string {
+	text = strings.TrimRight(printable.Sanitize(text), "\n ")
+	return strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])
+}

@@ -1,0 +1,252 @@
+package render
+
+import (
+	"io"
+	"strings"
+	"time"
+
+	"github.com/charmbracelet/lipgloss"
+	"github.com/muesli/termenv"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/printable"
+)
+
+func value[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}
+
+// Options say how things are printed. The zero value prints without color at 80
+// columns, with what is long cut short.
+type Options struct {
+	// Width is the number of columns to fill; 0 means 80, and less than 40 means
+	// 40. No line is wider.
+	Width int
+	// Color adds escape sequences of the 16 colors that users set for themselves.
+	Color bool
+	// Whole cuts and leaves out nothing of a table to fit the width: a program reads it.
+	Whole bool
+	// Full shows what is otherwise cut short or folded away.
+	Full bool
+	// Lines is how many lines of a tool's output are shown; 0 means 8. Reasoning
+	// has as many, texts have five times as many.
+	Lines int
+	// Location is the time zone of times shown; nil means UTC.
+	Location *time.Location
+	// Now is what ages are counted from.
+	Now time.Time
+}
+
+func (o Options) normalized() Options {
+	if o.Width == 0 {
+		o.Width = 80
+	}
+	o.Width = max(o.Width, 40)
+	if o.Lines == 0 {
+		o.Lines = 8
+	}
+	if o.Location == nil {
+		o.Location = time.UTC
+	}
+	return o
+}
+
+// paint puts text between two escape sequences, or leaves it.
+type paint struct{ open, close string }
+
+func (p paint) of(s string) string {
+	if p.open == "" || s == "" {
+		return s
+	}
+	return p.open + s + p.close
+}
+
+// palette is what is printed in which way.
+type palette struct {
+	plain, title, dim, reasoning, user, call, good, bad, warn, accent, rule paint
+}
+
+func newPalette(color bool) palette {
+	if !color {
+		return palette{}
+	}
+	r := lipgloss.NewRenderer(io.Discard)
+	r.SetColorProfile(termenv.ANSI)
+	sequences := func(s lipgloss.Style) paint {
+		open, end, _ := strings.Cut(s.Render("x"), "x")
+		return paint{open, end}
+	}
+	hue := func(n string) lipgloss.Style { return r.NewStyle().Foreground(lipgloss.Color(n)) }
+	return palette{
+		title: sequences(r.NewStyle().Bold(true)), dim: sequences(r.NewStyle().Faint(true)), reasoning: sequences(r.NewStyle().Faint(true).Italic(true)),
+		user: sequences(hue("6").Bold(true)), call: sequences(hue("4").Bold(true)), good: sequences(hue("2")), bad: sequences(hue("1")), warn: sequences(hue("3")),
+		accent: sequences(hue("6")), rule: sequences(hue("8")),
+	}
+}
+
+// span is text printed in one way. Its text is sanitized.
+type span struct {
+	text string
+	paint
+}
+
+// printer writes lines.
+type printer struct {
+	Options
+	palette
+	b strings.Builder
+	// noHint says that there is no --full to point to.
+	noHint bool
+}
+
+func newPrinter(o Options) *printer {
+	o = o.normalized()
+	return &printer{Options: o, palette: newPalette(o.Color)}
+}
+
+// line prints spans as one line, cut at the printer's width, without spaces at
+// its end. Everything that is printed passes here, and what was not sanitized
+// before is now.
+func (p *printer) line(spans ...span) {
+	for i := range spans {
+		spans[i].text = strings.ReplaceAll(printable.Sanitize(spans[i].text), "\n", " ")
+	}
+	room := p.Width
+	for i := range spans {
+		s := &spans[i]
+		if w := width(s.text); w > room {
+			s.text = truncate(s.text, room)
+			room = 0
+		} else {
+			room -= w
+		}
+		if room == 0 {
+			spans = spans[:i+1]
+			break
+		}
+	}
+	for n := len(spans); n > 0; n-- {
+		last := &spans[n-1]
+		if last.text = strings.TrimRight(last.text, " "); last.text != "" {
+			break
+		}
+	}
+	for _, s := range spans {
+		p.b.WriteString(s.of(s.text))
+	}
+	p.b.WriteByte('\n')
+}
+
+func (p *printer) blank() { p.b.WriteByte('\n') }
+
+// block prints text, which is not sanitized, wrapped below each other. The first
+// line has the lead, the others what follows it; both take the same cells. A
+// limit of 0 is none.
+func (p *printer) block(lead, follow span, text string, in paint, limit int) {
+	room := p.Width - width(lead.text)
+	lines := wrap(printable.Sanitize(text), room)
+	hidden := 0
+	if limit > 0 && !p.Full && len(lines) > limit+1 { // a line is not replaced by a line that says so
+		hidden = len(lines) - limit
+		lines = lines[:limit]
+	}
+	for _, l := range lines {
+		p.line(lead, span{l, in})
+		lead = follow
+	}
+	if hidden > 0 {
+		more := "… " + printable.Plural(hidden, "more line", "more lines")
+		if !p.noHint {
+			more += " (--full)"
+		}
+		p.line(follow, span{more, p.dim})
+	}
+}
+
+// facts prints dim facts with dots between them, on as many lines as they need.
+func (p *printer) infoLines(indent string, facts ...string) {
+	const dot = " · "
+	room := p.Width - width(indent)
+	line := ""
+	flush := func() {
+		for _, l := range wrap(line, room) {
+			p.line(span{indent + l, p.dim})
+		}
+	}
+	for _, f := range facts {
+		switch {
+		case f == "":
+		case line == "":
+			line = f
+		case width(line)+width(dot)+width(f) <= room:
+			line += dot + f
+		default:
+			flush()
+			line = f
+		}
+	}
+	if line != "" {
+		flush()
+	}
+}
+
+// header prints a rule across the page with a label and, at its end, the state,
+// or at least its mark, and as many of the facts as there is room for besides.
+func (p *printer) header(stroke string, label span, state span, facts ...string) {
+	left := 3 + width(label.text) + 1
+	room := p.Width - left - 2
+	if width(state.text)+3 > room {
+		state.text, _, _ = strings.Cut(state.text, " ")
+	}
+	forFacts := room
+	if state.text != "" {
+		forFacts -= width(state.text) + 3
+	}
+	right := ""
+	for _, f := range facts {
+		if f == "" {
+			continue
+		}
+		next := f
+		if right != "" {
+			next = right + " · " + f
+		}
+		if width(next)+3 > forFacts {
+			break
+		}
+		right = next
+	}
+	stateText := ""
+	if state.text != "" && width(state.text)+3 <= room {
+		stateText = state.text
+		if right != "" {
+			right += " · "
+		}
+	}
+	fill := p.Width - left
+	fill = max(fill-width(right)-width(stateText), 0)
+	spans := []span{{stroke + stroke + " ", p.rule}, label, {" " + strings.Repeat(stroke, fill), p.rule}}
+	if right != "" || stateText != "" {
+		spans[2].text = " " + strings.Repeat(stroke, max(fill-1, 0)) + " "
+		spans = append(spans, span{right, p.dim}, span{stateText, state.paint})
+	}
+	p.line(spans...)
+}
+
+// time of Unix milliseconds.
+func (p *printer) moment(ms int64) string {
+	if !session.Credible(ms) {
+		return "not known"
+	}
+	return time.UnixMilli(ms).In(p.Location).Format("2006-01-02 15:04:05 MST")
+}
+
+func (p *printer) clock(ms int64) string {
+	if !session.Credible(ms) {
+		return ""
+	}
+	return time.UnixMilli(ms).In(p.Location).Format("15:04:05")
+}

@@ -1,0 +1,194 @@
+package render_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/rivo/uniseg"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/printable"
+	"github.com/agenttrace/agenttrace/session/render"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// checkLines reports lines that are wider than the page or end in a space, and
+// anything in them that a terminal would obey.
+func checkLines(t *testing.T, what, text string, o render.Options) {
+	t.Helper()
+	if o.Width == 0 {
+		o.Width = 80
+	}
+	plain := text
+	if o.Color {
+		plain = stripColors(text)
+	}
+	for i, line := range strings.Split(plain, "\n") {
+		if w := uniseg.StringWidth(line); w > max(o.Width, 40) {
+			t.Errorf("%s: line %d has %d columns: %q", what, i+1, w, line)
+		}
+		if strings.HasSuffix(line, " ") {
+			t.Errorf("%s: line %d ends in a space: %q", what, i+1, line)
+		}
+	}
+	if bad := dangerous(plain); bad != "" {
+		t.Errorf("%s: %q reaches the terminal", what, bad)
+	}
+}
+
+// stripColors removes the sequences that set colors and nothing else.
+func stripColors(s string) string {
+	var b strings.Builder
+	for {
+		before, after, found := strings.Cut(s, "\x1b[")
+		b.WriteString(before)
+		if !found {
+			return b.String()
+		}
+		end := strings.TrimLeft(after, "0123456789;")
+		if !strings.HasPrefix(end, "m") {
+			b.WriteString("\x1b[")
+			s = after
+			continue
+		}
+		s = end[1:]
+	}
+}
+
+// dangerous returns the first character that a terminal would obey, or that
+// changes the order of what is shown.
+func dangerous(s string) string {
+	for i, r := range s {
+		switch {
+		case r == '\n':
+		case r < ' ', r >= 0x7f && r < 0xa0, r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069, r >= 0xe0000 && r <= 0xe007f:
+			return s[i:min(len(s), i+8)]
+		}
+	}
+	if !utf8.ValidString(s) {
+		return "invalid UTF-8"
+	}
+	return ""
+}
+
+func TestSanitize(t *testing.T) {
+	for _, c := range []struct{ name, in, want string }{
+		{"plain text is left", "a – ü 界 👩‍💻\n", "a – ü 界 👩‍💻\n"},
+		{"colors", "\x1b[31mred\x1b[0m", "␛[31mred␛[0m"},
+		{"a window title", "\x1b]0;owned\x07", "␛]0;owned␇"},
+		{"an eight bit sequence", "\u009b2J", "<U+009B>2J"},
+		{"a raw eight bit sequence", "\x9b2J", "\ufffd2J"},
+		{"line ends of Windows", "a\r\nb", "a\nb"},
+		{"a line that overwrites itself", "safe\rrm -rf", "safe␍rm -rf"},
+		{"backspaces", "ab\b\bcd\x7f", "ab␈␈cd␡"},
+		{"tabs", "\ta", "    a"},
+		{"text in reverse", "\u202egnp.exe", "<U+202E>gnp.exe"},
+		{"text in tags that nobody sees", "hi\U000e0048\U000e0049", "hi<U+E0048><U+E0049>"},
+		{"a space of no width", "pass\u200bword", "pass<U+200B>word"},
+		{"line separators", "a\u2028b", "a\nb"},
+		{"a cut character", "caf\xc3", "caf\ufffd"},
+	} {
+		if got := printable.Sanitize(c.in); got != c.want {
+			t.Errorf("%s: Sanitize(%q) = %q, want %q", c.name, c.in, got, c.want)
+		}
+	}
+}
+
+// hostile puts a text wherever a session has one.
+func hostile(text string) document.Input {
+	quote := func(s string) string {
+		m := session.Message{ID: s}
+		b := m.AppendJSON(nil)
+		_, after, _ := strings.Cut(string(b), `{"id":`)
+		id, _, _ := strings.Cut(after, `,"session_id":""`)
+		return id
+	}
+	q := quote(text)
+	model := `{"provider_id":` + q + `,"model_id":` + q + `,"variant":` + q + `}`
+	meta := `{"model":` + model + `,"agent":` + q + `,"system_prompt_digest":` + q + `,"trigger":{"source":` + q + `},"agenttrace":{"end_reason":"error","stop_reason":` +
+		q + `,"error":` + q + `,"problems":[` + q + `],"tool_catalog_digest":` + q + `}}`
+	state := session.StateOutputError
+	parts := []session.Part{}
+	for i, data := range []string{
+		`{"type":"text","text":` + q + `}`,
+		`{"type":"reasoning","text":` + q + `}`,
+		`{"type":"dynamic-tool","toolName":` + q + `,"toolCallId":` + q + `,"state":"output-error","input":{` + q + `:` + q + `,"path":` + q + `},"errorText":` + q +
+			`,"toolMetadata":{"agenttrace":{"truncated":true,"output_path":` + q + `,"child_session_id":` + q + `,"error_type":` + q + `,"partial_output":` + q + `,"problems":[` + q + `]}}}`,
+		`{"type":"file","filename":` + q + `,"mediaType":` + q + `,"url":` + q + `}`,
+		`{"type":"source-url","sourceId":` + q + `,"url":` + q + `,"title":` + q + `}`,
+		`{"type":"data-x","data":{` + q + `:[` + q + `]}}`,
+		text,
+	} {
+		kind := "data-" + text
+		if rest, ok := strings.CutPrefix(data, `{"type":"`); ok {
+			kind, _, _ = strings.Cut(rest, `"`)
+		}
+		parts = append(parts, session.Part{ID: text + string(rune('a'+i)), MessageID: "m", SessionID: "s", Index: int64(i), Type: kind, DataJSON: data, ToolState: &state})
+	}
+	parent := text
+	row := session.Session{
+		ID: text, Title: text, Agent: text, Mode: &text, WorkspaceRoot: &text, ModelJSON: &model, ParentID: &parent, ParentMessageID: &parent,
+		PermissionsJSON: `[{"permission":` + q + `,"pattern":` + q + `,"action":` + q + `,"source":` + q + `}]`, MetadataJSON: `{` + q + `:` + q + `,"agenttrace":{"outcome":"error","error":` + q + `}}`,
+	}
+	child := row
+	return document.Input{
+		Transcript: &session.Transcript{Session: row, Messages: []session.MessageAndParts{
+			{Message: session.Message{ID: "m", SessionID: "s", Role: session.RoleAssistant, MetadataJSON: meta}, Parts: parts},
+			{Message: session.Message{ID: "n", SessionID: "s", Role: text, MetadataJSON: text}},
+		}},
+		Decisions: []store.Decision{
+			{ID: "d", ToolCallID: text, ToolID: text, Pattern: text, Action: text, Source: text, Outcome: text, Reply: text, Reason: text},
+			{ID: "e", ToolID: text, Action: text},
+		},
+		SpanRefs: []store.SpanRef{{TraceID: text, SpanID: text, Kind: text, Dialect: text, MessageID: "m"}},
+		Blobs:    []store.Blob{{Kind: store.BlobSystemPrompt, Digest: text, Body: text}, {Kind: store.BlobToolCatalog, Digest: text, Body: `[{"name":` + q + `,"description":` + q + `}]`}},
+		Children: []session.Session{child}, Parent: &row,
+	}
+}
+
+// views prints every view of a timeline, and a list that has its session.
+func views(t *testing.T, in document.Input, o render.Options) {
+	t.Helper()
+	tl := document.Build(in)
+	list := func(w interface{ Write([]byte) (int, error) }) error {
+		return render.Sessions(w, []document.Item{document.NewItem(&in.Transcript.Session, nil, new(store.Spent), o.Now, document.DefaultIdleTimeout)}, o)
+	}
+	var b strings.Builder
+	for _, print := range []func() error{
+		func() error { return render.Document(&b, tl, o) }, func() error { return render.Prompts(&b, tl, o) }, func() error { return render.Tools(&b, tl, o) },
+		func() error { return render.Permissions(&b, tl, o) }, func() error { return render.Provenance(&b, tl, o) }, func() error { return list(&b) },
+	} {
+		if err := print(); err != nil {
+			t.Fatalf("print: %v", err)
+		}
+	}
+	checkLines(t, "views", b.String(), o)
+}
+
+// TestNothingReachesTheTerminal puts an attack into every text of a session and
+// prints every view.
+func TestNothingReachesTheTerminal(t *testing.T) {
+	attack := "\x1b]52;c;ZXZpbA==\x07\x1b[2J\u009b1;1H\r\b\x7f\u202e\U000e0041\nx\tz"
+	for _, o := range []render.Options{{Width: 40}, {Width: 80}, {Width: 120, Full: true}, {Width: 80, Color: true, Full: true}} {
+		o.Now = time.UnixMilli(0)
+		views(t, hostile(attack), o)
+	}
+}
+
+// FuzzViews prints sessions made of anything at any width.
+func FuzzViews(f *testing.F) {
+	for _, s := range []string{"", "plain", "\x1b[31m", "{}", "界界界界 👩‍💻", `{"a":[1,{"b":"c\nd"}]}`, strings.Repeat("word ", 50), strings.Repeat("x", 300), "\u0301\u0301"} {
+		f.Add(s, 80, true)
+		f.Add(s, 41, false)
+	}
+	f.Fuzz(func(t *testing.T, text string, width int, full bool) {
+		o := render.Options{Width: width%200 + 1, Full: full, Color: full}
+		if width < 0 {
+			o.Width = 1
+		}
+		views(t, hostile(text), o)
+	})
+}

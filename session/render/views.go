@@ -1,0 +1,306 @@
+package render
+
+import (
+	"cmp"
+	"encoding/json"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/printable"
+)
+
+// RenderPrompts prints every system prompt in full, with the turns that had it.
+func Prompts(w io.Writer, tl *document.Document, o Options) error {
+	p := newPrinter(o)
+	for i := range tl.SystemPrompts {
+		s := &tl.SystemPrompts[i]
+		if i > 0 {
+			p.blank()
+		}
+		p.header("─", span{"Prompt " + printable.Sanitize(printable.Short(s.Digest)), p.title}, span{}, printable.Turns(s.Turns), printable.Bytes(int64(len(s.Body))))
+		p.line(span{"sha256 " + printable.Sanitize(s.Digest), p.dim})
+		p.blank()
+		switch {
+		case !s.Resolved:
+			p.block(span{"◌ ", p.warn}, span{"  ", p.plain}, "unresolved: no span that had its text has arrived", p.warn, 0)
+			continue
+		case s.Damaged:
+			p.block(span{"! ", p.warn}, span{"  ", p.plain}, "damaged on the way: the text has another digest", p.warn, 0)
+		}
+		p.block(span{}, span{}, s.Body, p.plain, 0)
+	}
+	if len(tl.SystemPrompts) == 0 {
+		p.line(span{"no turn says what its system prompt was", p.dim})
+	}
+	_, err := io.WriteString(w, p.b.String())
+	return err
+}
+
+// RenderTools prints which tools were available and which were called, turn by
+// turn.
+func Tools(w io.Writer, tl *document.Document, o Options) error {
+	p := newPrinter(o)
+	for i := range tl.ToolCatalogs {
+		c := &tl.ToolCatalogs[i]
+		p.header("─", span{"Catalog " + printable.Sanitize(printable.Short(c.Digest)), p.title}, span{}, printable.Turns(c.Turns), printable.Plural(len(c.Tools), "tool", "tools"))
+		if !c.Resolved {
+			p.block(span{"◌ ", p.warn}, span{"  ", p.plain}, "unresolved: no span that had it has arrived", p.warn, 0)
+		}
+		if c.Damaged {
+			p.block(span{"! ", p.warn}, span{"  ", p.plain}, "damaged on the way: the catalog has another digest", p.warn, 0)
+		}
+		widest := 0
+		for _, t := range c.Tools {
+			widest = max(widest, width(printable.OneLine(t.Name)))
+		}
+		widest = min(widest, p.Width/3)
+		for _, t := range c.Tools {
+			p.block(span{"  " + pad(truncate(printable.OneLine(t.Name), widest), widest) + "  ", p.call}, span{strings.Repeat(" ", widest+4), p.plain},
+				cmp.Or(t.Description, absent), p.plain, p.Lines)
+			if takes := parameters(t.InputSchema); takes != "" {
+				indent := span{strings.Repeat(" ", widest+4), p.plain}
+				p.block(indent, indent, takes, p.dim, p.Lines)
+			}
+		}
+		p.blank()
+	}
+	p.header("─", span{"Calls", p.title}, span{})
+	indent := 12
+	for i := range tl.Turns {
+		label := "turn " + strconv.Itoa(tl.Turns[i].Number)
+		if tl.Turns[i].Hidden {
+			label += " (rewound)"
+		}
+		indent = max(indent, 2+width(label)+2)
+	}
+	for i := range tl.Turns {
+		t := &tl.Turns[i]
+		line := cmp.Or(toolsCalled(&t.Tools), "none called")
+		if t.Tools.CatalogDigest == "" {
+			line += " (what was available is not known)"
+		}
+		for _, c := range t.Tools.Called {
+			if c.Failed > 0 {
+				line += ", " + cmp.Or(printable.OneLine(c.Name), printable.Unnamed) + " failed " + strconv.Itoa(c.Failed) + "×"
+			}
+		}
+		label := "turn " + strconv.Itoa(t.Number)
+		if t.Hidden {
+			label += " (rewound)"
+		}
+		p.fieldAt(indent, label, line)
+	}
+	_, err := io.WriteString(w, p.b.String())
+	return err
+}
+
+// parameters lists what a JSON Schema of an object has, in its order: each name with
+// its type, and a question mark where it may be left out.
+func parameters(schema json.RawMessage) string {
+	var s struct {
+		Properties json.RawMessage `json:"properties"`
+		Required   []string        `json:"required"`
+	}
+	if len(schema) == 0 || json.Unmarshal(schema, &s) != nil {
+		return ""
+	}
+	names, values, _ := printable.Object(s.Properties)
+	for i, name := range names {
+		var p struct {
+			Type any `json:"type"`
+		}
+		_ = json.Unmarshal(values[i], &p) // what cannot be read says no type
+		if !slices.Contains(s.Required, name) {
+			names[i] += "?"
+		}
+		switch t := p.Type.(type) {
+		case string:
+			names[i] += " " + t
+		case []any:
+			alternatives := make([]string, 0, len(t))
+			for _, one := range t {
+				if s, ok := one.(string); ok {
+					alternatives = append(alternatives, s)
+				}
+			}
+			names[i] += " " + strings.Join(alternatives, "|")
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// RenderPermissions prints for each tool call the decisions about it, the
+// session's rules that were in force where they are not those of the call
+// before, and the decisions about no call that is
+// known.
+func Permissions(w io.Writer, tl *document.Document, o Options) error {
+	p := newPrinter(o)
+	p.header("─", span{"Rules of the session", p.title}, span{}, printable.Plural(len(tl.Session.Rules), "rule", "rules"))
+	for _, r := range tl.Session.Rules {
+		line := ruleLine(&r)
+		if r.AddedAt > 0 {
+			line += ", since " + p.moment(r.AddedAt)
+		}
+		p.line(span{"  " + line, p.plain})
+	}
+	reported, previousRules := map[string]bool{}, ""
+	for i := range tl.Turns {
+		t := &tl.Turns[i]
+		printed := false
+		for k := range t.Messages {
+			for _, part := range t.Messages[k].Parts {
+				c := part.Tool
+				if c == nil {
+					continue
+				}
+				if !printed {
+					p.blank()
+					label := "Turn " + strconv.Itoa(t.Number)
+					if t.Hidden {
+						label += " (rewound)"
+					}
+					p.header("─", span{label, p.title}, span{})
+					printed = true
+				}
+				p.permission(c, &previousRules)
+				for _, d := range c.Decisions {
+					reported[d.ID] = true
+				}
+			}
+		}
+	}
+	p.deciding(tl)
+	rest := slices.DeleteFunc(slices.Clone(tl.Decisions), func(d document.Decision) bool { return reported[d.ID] })
+	if len(rest) > 0 {
+		p.blank()
+		p.header("─", span{"About no call of the session", p.title}, span{})
+		for i := range rest {
+			text, _ := decisionLine(&rest[i])
+			p.block(span{"  ", p.plain}, span{"    ", p.plain}, rest[i].ToolID+": "+text, p.plain, 0)
+		}
+	}
+	_, err := io.WriteString(w, p.b.String())
+	return err
+}
+
+// deciding prints how many calls each rule decided about: those of the session, and
+// those that the program brought, of which nothing else tells.
+func (p *printer) deciding(tl *document.Document) {
+	var rules []string
+	calls := map[string]int{}
+	for i := range tl.Turns {
+		for _, c := range tl.Turns[i].ToolCalls() {
+			for k := range c.Decisions {
+				d := c.Decisions[k]
+				rule := printable.OneLine(strings.TrimSpace(d.Action + " " + d.Pattern))
+				if d.Source != "" {
+					rule += " (" + printable.OneLine(d.Source) + ")"
+				} else if d.Pattern == "" {
+					rule += " (no rule is named)"
+				}
+				if calls[rule] == 0 {
+					rules = append(rules, rule)
+				}
+				calls[rule]++
+			}
+		}
+	}
+	if len(rules) == 0 {
+		return
+	}
+	slices.SortStableFunc(rules, func(a, b string) int { return cmp.Compare(calls[b], calls[a]) })
+	p.blank()
+	p.header("─", span{"Rules that decided", p.title}, span{})
+	for _, rule := range rules {
+		p.line(span{padLeft(printable.Count(int64(calls[rule])), 5) + "×  ", p.dim}, span{rule, p.plain})
+	}
+}
+
+func (p *printer) permission(c *document.ToolCall, previousRules *string) {
+	what, _ := document.Subject(c.Input)
+	p.block(span{"▸ ", p.call}, span{"  ", p.plain}, strings.TrimSpace(cmp.Or(printable.OneLine(c.Name), printable.Unnamed)+"  "+printable.OneLine(what)), p.plain, 2)
+	four := span{"    ", p.plain}
+	for i := range c.Decisions {
+		text, good := decisionLine(&c.Decisions[i])
+		paint := p.good
+		if !good {
+			paint = p.warn
+		}
+		p.block(span{"  ◇ ", paint}, four, text, paint, 0)
+	}
+	if len(c.Decisions) == 0 {
+		text := "no decision is recorded"
+		if c.Approval != nil && c.Approval.Approved != nil {
+			text = "rejected by a human"
+			if *c.Approval.Approved {
+				text = "approved by a human"
+			}
+		}
+		p.line(span{"  ◇ " + text, p.dim})
+	}
+	rules := make([]string, len(c.ActiveRules))
+	for i := range c.ActiveRules {
+		rules[i] = ruleLine(&c.ActiveRules[i])
+	}
+	if text := cmp.Or(strings.Join(rules, ", "), "none"); text != *previousRules {
+		*previousRules = text
+		p.block(span{"    ", p.plain}, four, "session rules from here: "+text, p.dim, 0)
+	}
+}
+
+// RenderProvenance prints the spans that the session was made from.
+func Provenance(w io.Writer, tl *document.Document, o Options) error {
+	p := newPrinter(o)
+	if len(tl.Spans) == 0 {
+		p.block(span{}, span{}, "no spans are recorded: the session was not made from telemetry, or another program wrote the store", p.dim, 0)
+	}
+	where := map[string]string{}
+	for i := range tl.Turns {
+		for k := range tl.Turns[i].Messages {
+			m := &tl.Turns[i].Messages[k]
+			where[m.ID] = "turn " + strconv.Itoa(tl.Turns[i].Number)
+			for _, part := range m.Parts {
+				if part.Tool != nil {
+					where[part.ID] = where[m.ID] + ", " + printable.OneLine(part.Tool.Name)
+				}
+			}
+		}
+	}
+	start := int64(0)
+	if len(tl.Spans) > 0 {
+		start = tl.Spans[0].StartNano
+	}
+	kinds := 0
+	for _, s := range tl.Spans {
+		kinds = max(kinds, len(printable.OneLine(s.Kind)))
+	}
+	for _, trace := range tl.Traces {
+		p.header("─", span{"Trace " + printable.Sanitize(trace), p.title}, span{})
+		for _, s := range tl.Spans {
+			if s.TraceID != trace {
+				continue
+			}
+			mark := span{"  ", p.plain}
+			if s.Error {
+				mark = span{"✗ ", p.bad}
+			}
+			p.line(mark, span{printable.Sanitize(s.SpanID) + "  ", p.accent}, span{padLeft("+"+printable.Duration((s.StartNano-start)/1e6), 8) + "  ", p.dim},
+				span{padLeft(printable.Duration((s.EndNano-s.StartNano)/1e6), 7) + "  ", p.plain},
+				span{pad(printable.OneLine(s.Kind), kinds) + "  ", p.plain},
+				span{joined([]string{cmp.Or(where[s.PartID], where[s.MessageID]), printable.OneLine(s.Dialect)}), p.dim})
+		}
+	}
+	_, err := io.WriteString(w, p.b.String())
+	return err
+}
+
+// RenderTokens prints the table of tokens alone.
+func Tokens(w io.Writer, tl *document.Document, o Options) error {
+	p := newPrinter(o)
+	p.usageTable(tl)
+	_, err := io.WriteString(w, p.b.String())
+	return err
+}
