@@ -29,24 +29,28 @@
 //	other updates                part data-<kind>, the update word for word
 //	log                          part data-log, never text
 //	fs/…, terminal/…             part data-acp-fs, data-acp-terminal with its result
-//	anything else                part data-acp-request, data-acp-notification
+//	other messages of a session  part data-acp-request, data-acp-notification
 //
-// Fields that are not mapped stand in the providerMetadata or
-// callProviderMetadata of their part, in the metadata of their message, under
-// "acp".
+// Fields of a tool call that are not mapped are in the callProviderMetadata of its
+// part, under "acp". metadata_json.acp has the version of the protocol. What no row
+// expresses leaves none: the capabilities of the two sides, messages of the
+// connection itself, _meta, annotations, and how a stream was cut into chunks.
 //
 // # To a trace
 //
-// [Encode] writes ndjson. What differs from the trace that a session came from:
-// one chunk per part, one tool_call with at most one tool_call_update, JSON-RPC
-// ids, the place of connection-wide messages, no echoes of prompts, no wrappers
-// of proxies, no times. Of a session that never was a trace, what the protocol has no
-// message for is left out. [Explain] lists what is lost.
+// [Encode] writes ndjson from the rows alone, so it has one chunk per part, one
+// tool_call with at most one tool_call_update, ids of its own, no echoes of prompts,
+// no wrappers of proxies and no times. What the protocol has no message for is left
+// out. [Explain] lists what is lost.
 package acp
 
 import (
+	"cmp"
+	"encoding/base64"
+	"encoding/json"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
@@ -123,159 +127,81 @@ func methodType(method string, request bool) string {
 	return typeNotification
 }
 
-// dataPart returns the data of a part data-….
-func dataPart(typ string, data rows.Object) rows.Object {
-	var o rows.Object
-	o.Set("type", typ)
-	o.Set("data", data)
-	return o
-}
-
-// contentData returns the part for a content block. typ is text or reasoning;
-// extra holds what the chunk has beside its content.
-func contentData(typ, kind string, raw []byte, extra rows.Object) rows.Object {
+// contentData returns the part for a content block. typ is text or reasoning.
+func contentData(typ string, raw []byte) rows.Object {
 	block, err := rows.Parse(raw)
-	var o, meta rows.Object
+	if err != nil {
+		return rows.DataPart(typeContent, rows.Of("block", orNull(raw)))
+	}
+	resource := block.Object("resource")
 	mime := block.Text("mimeType")
-	switch text, isText := rows.Text(block.Get("text")); {
-	case err != nil:
-	case block.Text("type") == "text" && isText:
-		o.Set("type", typ)
-		o.Set("text", text)
-		if rest := block.Without("type", "text"); len(rest) > 0 {
-			meta.Set("block", rest)
-		}
-	case (block.Text("type") == "image" || block.Text("type") == "audio") && mime != "":
-		if data, ok := rows.Text(block.Get("data")); ok {
-			o = fileData(mime, "data:"+mime+";base64,"+data)
-			meta.Set("block", block.Without("data"))
-		}
-	case block.Text("type") == "resource_link" && block.Text("uri") != "":
-		if mime == "" {
-			mime = "application/octet-stream"
-		}
-		o = fileData(mime, block.Text("uri"))
-		if name := block.Text("name"); name != "" {
-			o.Set("filename", name)
-		}
-		meta.Set("block", block)
-	case block.Text("type") == "resource" && block.Object("resource").Text("uri") != "":
-		resource := block.Object("resource")
-		if mime = resource.Text("mimeType"); mime == "" {
-			mime = "application/octet-stream"
-			if resource.Has("text") {
-				mime = "text/plain"
-			}
-		}
-		o = fileData(mime, resource.Text("uri"))
-		meta.Set("block", block)
+	switch kind := block.Text("type"); {
+	case isText(block):
+		return rows.TextPart(typ, block.Text("text"))
+	case (kind == "image" || kind == "audio") && mime != "" && isString(block, "data"):
+		return rows.FilePart(mime, "", "data:"+mime+";base64,"+block.Text("data"))
+	case kind == "resource_link" && block.Text("uri") != "":
+		return rows.FilePart(cmp.Or(mime, "application/octet-stream"), block.Text("name"), block.Text("uri"))
+	case kind == "resource" && resource.Text("uri") != "" && isString(resource, "text"):
+		data := base64.StdEncoding.EncodeToString([]byte(resource.Text("text")))
+		mime = cmp.Or(resource.Text("mimeType"), "text/plain")
+		return rows.FilePart(mime, resource.Text("uri"), "data:"+mime+";base64,"+data)
+	case kind == "resource" && resource.Text("uri") != "" && isString(resource, "blob"):
+		mime = cmp.Or(resource.Text("mimeType"), "application/octet-stream")
+		return rows.FilePart(mime, resource.Text("uri"), "data:"+mime+";base64,"+resource.Text("blob"))
 	}
-	if o == nil {
-		// Not a block that the protocol has: kept word for word.
-		value, err := rows.Value(raw)
-		if err != nil {
-			value = []byte("null")
-		}
-		var data rows.Object
-		data.Set("block", value)
-		o = dataPart(typeContent, data)
-	}
-	if typ == "reasoning" && o.Text("type") != "reasoning" {
-		meta.Set("kind", kind)
-	}
-	if len(extra) > 0 {
-		meta.Set("chunk", extra)
-	}
-	return withMeta(o, "providerMetadata", meta)
-}
-
-func fileData(mime, url string) rows.Object {
-	var o rows.Object
-	o.Set("type", "file")
-	o.Set("mediaType", mime)
-	o.Set("url", url)
-	return o
-}
-
-// withMeta sets what of the protocol has no place in the part's own fields. Data
-// parts have no field for it, so it stands beside their data.
-func withMeta(o rows.Object, key string, meta rows.Object) rows.Object {
-	if len(meta) == 0 {
-		return o
-	}
-	if strings.HasPrefix(o.Text("type"), "data-") {
-		o.Set("acp", meta)
-	} else {
-		o.Set(key, rows.Object{{Key: "acp", Value: meta.JSON()}})
-	}
-	return o
-}
-
-// metaOf is the inverse of withMeta.
-func metaOf(o rows.Object) rows.Object {
-	for _, key := range [...]string{"providerMetadata", "callProviderMetadata"} {
-		if meta := o.Object(key).Object("acp"); meta != nil {
-			return meta
-		}
-	}
-	return o.Object("acp")
+	return rows.DataPart(typeContent, rows.Of("block", block)) // the protocol has no such block
 }
 
 // contentBlock returns the block of a part, nil when the protocol has none for
 // it. It is the inverse of contentData.
 func contentBlock(o rows.Object) rows.Object {
-	meta := metaOf(o)
-	block := meta.Object("block")
 	switch o.Text("type") {
 	case "text", "reasoning":
-		b := rows.Object{}
-		b.Set("type", "text")
-		b.Set("text", o.Text("text"))
-		for _, f := range block.Without("type", "text") {
-			b.Set(f.Key, f.Value)
-		}
-		return b
+		return rows.TextPart("text", o.Text("text"))
 	case session.TypeWithheld:
-		return rows.Object{{Key: "type", Value: quoted("text")}, {Key: "text", Value: quoted(codec.WithheldText)}}
+		return rows.TextPart("text", codec.WithheldText)
 	case typeContent:
 		return o.Object("data").Object("block")
 	case "file":
-		url := o.Text("url")
-		mime, data, inline := strings.Cut(strings.TrimPrefix(url, "data:"), ";base64,")
-		inline = inline && strings.HasPrefix(url, "data:")
-		media, _, _ := strings.Cut(mime, "/")
-		switch typ := block.Text("type"); {
-		case inline && (typ == "image" || typ == "audio"):
-			// The data stands second, as the schema has it.
-			b := rows.Object{}
-			b.Set("type", typ)
-			b.Set("data", data)
-			for _, f := range block.Without("type") {
-				b.Set(f.Key, f.Value)
-			}
-			return b
-		case block != nil && typ != "image" && typ != "audio":
-			return block
-		case inline && (media == "image" || media == "audio"):
-			b := rows.Object{}
-			b.Set("type", media)
-			b.Set("data", data)
-			b.Set("mimeType", mime)
-			return b
-		}
-		b := rows.Object{}
-		b.Set("type", "resource_link")
-		b.Set("uri", url)
-		name := o.Text("filename")
-		if name == "" {
-			name = "file"
-		}
-		b.Set("name", name)
-		b.Set("mimeType", o.Text("mediaType"))
-		return b
+	default:
+		return nil
 	}
-	return nil
+	url, name := o.Text("url"), cmp.Or(o.Text("filename"), "file")
+	mime, data, inline := strings.Cut(strings.TrimPrefix(url, "data:"), ";base64,")
+	if !inline || !strings.HasPrefix(url, "data:") {
+		return rows.Of("type", "resource_link", "uri", url, "name", name, "mimeType", o.Text("mediaType"))
+	}
+	if kind, _, _ := strings.Cut(mime, "/"); kind == "image" || kind == "audio" {
+		return rows.Of("type", kind, "data", data, "mimeType", mime)
+	}
+	key := "blob"
+	if text, err := base64.StdEncoding.DecodeString(data); err == nil && utf8.Valid(text) {
+		key, data = "text", string(text)
+	}
+	return rows.Of("type", "resource", "resource", rows.Of("uri", name, "mimeType", mime, key, data))
 }
+
+// isText reports whether a content block is a text.
+func isText(block rows.Object) bool { return block.Text("type") == "text" && isString(block, "text") }
+
+// isString reports whether the fields are strings.
+func isString(o rows.Object, keys ...string) bool {
+	return !slices.ContainsFunc(keys, func(key string) bool {
+		_, ok := rows.Text(o.Get(key))
+		return !ok
+	})
+}
+
+func orNull(raw json.RawMessage) json.RawMessage {
+	if raw == nil {
+		return json.RawMessage("null")
+	}
+	return raw
+}
+
+// metaOf are the fields of a tool call that its part has no place for.
+func metaOf(o rows.Object) rows.Object { return o.Object("callProviderMetadata").Object("acp") }
 
 // toolFields are the fields of a tool call in the order in which they are kept.
 // Others follow in the order in which they came.
@@ -312,15 +238,11 @@ type approval struct {
 
 // toolData returns the part of a tool call as its merged fields tell.
 func toolData(id string, call rows.Object, asked *approval) rows.Object {
-	var o rows.Object
 	meta := call.Without("rawInput")
+	o := rows.Of("type", "dynamic-tool", "toolName", toolName(call), "toolCallId", id)
 	if name := call.Text("name"); name != "" {
-		o.Set("type", "tool-"+name)
-	} else {
-		o.Set("type", "dynamic-tool")
-		o.Set("toolName", toolName(call))
+		o = rows.Of("type", "tool-"+name, "toolCallId", id)
 	}
-	o.Set("toolCallId", id)
 	input := call.Get("rawInput")
 	state := session.StateInputAvailable
 	switch call.Text("status") {
@@ -334,20 +256,15 @@ func toolData(id string, call rows.Object, asked *approval) rows.Object {
 			state = session.StateInputStreaming
 		}
 	}
-	var approved any
+	var approved rows.Object
 	if asked != nil && !asked.canceled {
 		final := session.StateRank(state) >= session.StateRank(session.StateOutputAvailable)
 		switch {
 		case !asked.answered && !final:
 			state = session.StateApprovalRequested
-			approved = struct {
-				ID string `json:"id"`
-			}{asked.id}
+			approved = rows.Of("id", asked.id)
 		case asked.answered && (!final || asked.approved || state == session.StateOutputError):
-			approved = struct {
-				ID       string `json:"id"`
-				Approved bool   `json:"approved"`
-			}{asked.id, asked.approved}
+			approved = rows.Of("id", asked.id, "approved", asked.approved)
 			switch {
 			case !final:
 				state = session.StateApprovalResponded
@@ -357,8 +274,8 @@ func toolData(id string, call rows.Object, asked *approval) rows.Object {
 		}
 	}
 	o.Set("state", state)
-	if input == nil && state != session.StateInputStreaming {
-		input = []byte("null")
+	if state != session.StateInputStreaming {
+		input = orNull(input)
 	}
 	if input != nil {
 		o.Set("input", input)
@@ -377,48 +294,36 @@ func toolData(id string, call rows.Object, asked *approval) rows.Object {
 	if approved != nil {
 		o.Set("approval", approved)
 	}
-	return withMeta(o, "callProviderMetadata", meta)
+	if len(meta) > 0 {
+		o.Set("callProviderMetadata", rows.Of("acp", meta))
+	}
+	return o
 }
 
 // toolName is the best that a call without a name has: its kind.
 func toolName(call rows.Object) string {
-	for _, key := range [...]string{"name", "kind"} {
-		if s := call.Text(key); s != "" {
-			return s
-		}
-	}
-	return "other"
+	return cmp.Or(call.Text("name"), call.Text("kind"), "other")
 }
 
 // contentOutput makes an output of a call's content: its text when there is
 // nothing else in it.
-func contentOutput(call rows.Object) []byte {
-	content := call.Get("content")
+func contentOutput(call rows.Object) json.RawMessage {
 	if text, ok := contentText(call); ok {
-		raw, _ := rows.Marshal(text) // a string always has JSON
-		return raw
+		return rows.Raw(text)
 	}
-	if content == nil {
-		return []byte("null")
-	}
-	return content
+	return orNull(call.Get("content"))
 }
 
 func contentText(call rows.Object) (string, bool) {
-	items := rows.Elements(call.Get("content"))
-	var b strings.Builder
-	for i, raw := range items {
-		item, err := rows.Parse(raw)
-		text, isText := rows.Text(item.Object("content").Get("text"))
-		if err != nil || item.Text("type") != "content" || !isText {
+	var texts []string
+	for _, raw := range rows.Elements(call.Get("content")) {
+		item := rows.Read(string(raw))
+		if item.Text("type") != "content" || !isString(item.Object("content"), "text") {
 			return "", false
 		}
-		if i > 0 {
-			b.WriteByte('\n')
-		}
-		b.WriteString(text)
+		texts = append(texts, item.Object("content").Text("text"))
 	}
-	return b.String(), len(items) > 0
+	return strings.Join(texts, "\n"), len(texts) > 0
 }
 
 func errorText(call rows.Object) string {

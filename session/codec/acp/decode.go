@@ -1,6 +1,7 @@
 package acp
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -44,11 +45,11 @@ func Decode(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, e
 
 // decode builds the sessions. Messages are dropped as they become rows, for a trace may
 // be large.
-func decode(t trace, report func(codec.Problem)) (all []*codec.Session) {
+func decode(messages []message, report func(codec.Problem)) (all []*codec.Session) {
 	d := &decoder{report: report, sessions: make(map[string]*conversation), conn: newConnection()}
-	for i := range t.messages {
-		d.message(&t.messages[i])
-		t.messages[i] = message{}
+	for i := range messages {
+		d.message(&messages[i])
+		messages[i] = message{}
 	}
 	if len(d.early) > 0 {
 		d.line = d.early[0].line
@@ -60,25 +61,25 @@ func decode(t trace, report func(codec.Problem)) (all []*codec.Session) {
 	return all
 }
 
-// connection is what is said of no session in particular.
+// connection is what the two sides know before there is a session.
 type connection struct {
-	initialize rows.Object
-	others     []*exchange
-	pending    [3]map[string]*exchange // requests by sender and id
+	version int                     // of the protocol
+	agent   string                  // its name
+	pending [3]map[string]*exchange // requests by sender and id
 }
 
 func newConnection() *connection {
-	c := new(connection)
+	c := &connection{version: 1}
 	for i := range c.pending {
 		c.pending[i] = make(map[string]*exchange)
 	}
 	return c
 }
 
-// exchange is a request or notification, and what came of it.
+// exchange is a request that waits for its response.
 type exchange struct {
 	method string
-	data   rows.Object // {method, params, result or error}
+	params rows.Object
 	at     int64
 	line   int
 	c      *conversation // whose it is, if any
@@ -106,7 +107,6 @@ type tool struct {
 type conversation struct {
 	b    *rows.Session
 	conn *connection
-	acp  rows.Object // metadata_json.acp
 
 	turns       int64
 	user        *rows.Message // of the turn
@@ -120,6 +120,9 @@ type conversation struct {
 	replayed    int
 
 	open      *openText
+	arrived   map[string]bool // ids of messages
+	history   *rows.Message   // the last user message that was replayed
+	historyID string          // its messageId
 	tools     map[string]*tool
 	order     []*tool
 	asked     []*question
@@ -131,10 +134,7 @@ type openText struct {
 	part    *rows.Part
 	kind    string
 	id      string // messageId
-	block   string
-	first   string // what the first chunk had beside its content
 	text    []byte
-	chunks  []json.RawMessage
 	changed bool
 }
 
@@ -162,15 +162,7 @@ func (d *decoder) message(m *message) {
 	if m.odd != nil {
 		d.problem("params of %s is no object", m.method)
 	}
-	x := &exchange{method: m.method, at: m.at, line: m.line}
-	x.data.Set("method", m.method)
-	switch {
-	case m.method == methodUpdate && m.params.Text("sessionId") != "": // it is a part, and nothing asks for more
-	case m.params != nil:
-		x.data.Set("params", m.params)
-	case m.odd != nil:
-		x.data.Set("params", m.odd)
-	}
+	x := &exchange{method: m.method, params: m.params, at: m.at, line: m.line}
 	if m.method == methodInitialize {
 		d.conn = newConnection()
 	}
@@ -180,27 +172,22 @@ func (d *decoder) message(m *message) {
 	if id := m.params.Text("sessionId"); id != "" {
 		d.current = d.session(id, m.at)
 		x.c = d.current
+		x.c.b.See(m.at)
 	}
 	switch m.method {
 	case methodInitialize, methodNew:
 	case methodLoad, methodResume:
-		if x.c == nil {
-			d.other(x, m)
-			return
+		if x.c != nil {
+			x.c.replaying = m.method == methodLoad && x.c.turns > 0
 		}
-		x.c.replaying = m.method == methodLoad && x.c.turns > 0
 	case methodPrompt, methodUpdate, methodPermission:
-		if x.c == nil {
+		switch {
+		case x.c == nil:
 			d.problem("%s names no session", m.method)
-			d.other(x, m)
-			return
-		}
-		x.c.b.See(m.at)
-		switch m.method {
-		case methodPrompt:
+		case m.method == methodPrompt:
 			d.userPrompt(x.c, m)
-		case methodUpdate:
-			d.update(x, m)
+		case m.method == methodUpdate:
+			d.update(x.c, m)
 		default:
 			d.permission(x, m)
 		}
@@ -212,13 +199,16 @@ func (d *decoder) message(m *message) {
 func (d *decoder) session(id string, at int64) *conversation {
 	c := d.sessions[id]
 	if c == nil {
-		c = &conversation{b: rows.New(id, agentName), conn: d.conn, tools: make(map[string]*tool), summaries: make(map[string]string)}
+		c = &conversation{
+			b: rows.New(id, agentName), conn: d.conn, arrived: make(map[string]bool),
+			tools: make(map[string]*tool), summaries: make(map[string]string),
+		}
 		c.b.See(at)
 		d.sessions[id] = c
 		d.order = append(d.order, c)
 		for i := range d.early {
 			c.b.See(d.early[i].at)
-			c.part(logData(&d.early[i], true), d.early[i].at)
+			c.part(rows.DataPart(typeLog, d.early[i].params), d.early[i].at)
 		}
 		d.early = nil
 	}
@@ -258,17 +248,16 @@ func fits(method string, result json.RawMessage) bool {
 	if err != nil {
 		return false
 	}
-	switch method {
-	case methodPermission:
-		return o.Has("outcome")
-	case "fs/read_text_file":
-		return o.Has("content")
-	case "terminal/create":
-		return o.Has("terminalId")
-	case "terminal/output":
-		return o.Has("output")
+	if field := resultFields[method]; field != "" {
+		return o.Has(field)
 	}
 	return !o.Has("stopReason") && !o.Has("sessionId") && !o.Has("protocolVersion")
+}
+
+// resultFields are fields of the results of an agent's requests.
+var resultFields = map[string]string{
+	methodPermission: "outcome", "fs/read_text_file": "content",
+	"terminal/create": "terminalId", "terminal/output": "output",
 }
 
 func (d *decoder) response(m *message) {
@@ -281,79 +270,54 @@ func (d *decoder) response(m *message) {
 	if m.err != nil {
 		key, value = "error", m.err
 	}
-	result, _ := rows.Parse(value) // nil when it is no object
-	if x.method == methodNew && m.err == nil {
-		if id := result.Text("sessionId"); id != "" {
-			d.created(x, result, m.at)
-			return
-		}
+	result := rows.Read(string(value))
+	if id := result.Text("sessionId"); x.c == nil && x.method == methodNew && id != "" {
+		x.c = d.session(id, x.at)
 	}
-	if result != nil {
-		value = result.JSON()
+	if x.method == methodInitialize && m.err == nil {
+		d.conn.opened(result)
 	}
-	x.data.Set(key, value)
-	if x.c != nil {
-		d.current = x.c
-		x.c.b.See(m.at)
+	if x.c == nil {
+		return
 	}
+	d.current = x.c
+	x.c.b.See(m.at)
 	switch x.method {
-	case methodInitialize:
-		if m.err == nil {
-			d.conn.initialize = x.data.Without("method")
-		} else {
-			d.conn.others = append(d.conn.others, x)
-		}
 	case methodNew:
-		d.conn.others = append(d.conn.others, x)
+		x.c.opened(x.params, result)
 	case methodLoad, methodResume:
-		if x.c == nil {
-			break
-		}
 		if x.c.replayed > 0 {
 			d.problem("session/load replayed %d updates of what is already there: left out", x.c.replayed)
 		}
 		x.c.replaying, x.c.replayed = false, 0
-		x.c.acp.Set("load", x.data)
-		d.opened(x.c, x.data.Object("params"), result)
+		x.c.opened(x.params, result)
 	case methodPrompt:
-		if x.c != nil {
-			d.promptEnd(x, m, result)
-		}
+		d.promptEnd(x, m, result)
 	case methodPermission:
-		if x.ask != nil {
-			d.outcome(x, m, result)
+		d.outcome(x, m, result)
+		if outcome := result.Get("outcome"); outcome != nil && m.err == nil {
+			key, value = "outcome", outcome
 		}
 	}
 	if x.part != nil {
 		data := x.part.Data()
 		inner := data.Object("data")
-		if x.method == methodPermission && key == "result" {
-			if outcome := result.Get("outcome"); outcome != nil {
-				inner.Set("outcome", outcome)
-			}
-			if rest := result.Without("outcome"); len(rest) > 0 {
-				inner.Set("response", rest)
-			}
-		} else {
-			inner.Set(key, value)
-		}
+		inner.Set(key, value)
 		data.Set("data", inner)
 		x.part.Set(data)
 		x.part.Touch(m.at)
 	}
 }
 
-// created begins the session that session/new made.
-func (d *decoder) created(x *exchange, result rows.Object, at int64) {
-	c := d.session(result.Text("sessionId"), x.at)
-	d.current = c
-	c.b.See(at)
-	x.data.Set("result", result)
-	c.acp.Set("new", x.data.Without("method"))
-	d.opened(c, x.data.Object("params"), result)
+func (c *connection) opened(result rows.Object) {
+	// Version 2 of the protocol has the name under info.
+	c.agent = cmp.Or(result.Object("agentInfo").Text("name"), result.Object("info").Text("name"))
+	if string(result.Get("protocolVersion")) == "2" {
+		c.version = 2
+	}
 }
 
-func (d *decoder) opened(c *conversation, params, result rows.Object) {
+func (c *conversation) opened(params, result rows.Object) {
 	if cwd := params.Text("cwd"); cwd != "" {
 		c.b.Row.WorkspaceRoot = &cwd
 	}
@@ -386,14 +350,11 @@ func (d *decoder) userPrompt(c *conversation, m *message) {
 	c.prompt, c.echo = "", ""
 	c.promptAt, c.promptTimed = m.at, m.timed
 	for _, raw := range rows.Elements(m.params.Get("prompt")) {
-		data := contentData("text", userChunk, raw, nil)
+		data := contentData("text", raw)
 		c.user.Part(data, m.at)
 		if data.Text("type") == "text" {
 			c.prompt += data.Text("text")
 		}
-	}
-	if rest := m.params.Without("sessionId", "prompt"); len(rest) > 0 {
-		c.user.SetMeta("acp", rows.Object{{Key: "params", Value: rest.JSON()}})
 	}
 }
 
@@ -404,11 +365,6 @@ func (d *decoder) promptEnd(x *exchange, m *message, result rows.Object) {
 	c.close()
 	stop := result.Text("stopReason")
 	if m.err == nil && stop == "" {
-		if c.user != nil && result != nil {
-			o := c.user.Meta("acp")
-			o.Set("result", result)
-			c.user.SetMeta("acp", o)
-		}
 		return
 	}
 	c.prompting = false
@@ -419,16 +375,12 @@ func (d *decoder) promptEnd(x *exchange, m *message, result rows.Object) {
 	}
 	if m.err != nil {
 		failTurn(reply, m.err)
-		reply.SetMeta("acp", rows.Object{{Key: "error", Value: m.err}})
 		return
 	}
 	endTurn(reply, stop)
 	if usage := result.Get("usage"); usage != nil && result.Has("usage") {
 		// Whether it counts the turn or the session the protocol does not say.
 		reply.SetTrace("usage_raw", usage)
-	}
-	if rest := result.Without("stopReason"); len(rest) > 0 {
-		reply.SetMeta("acp", rows.Object{{Key: "result", Value: rest.JSON()}})
 	}
 }
 
@@ -445,60 +397,42 @@ func endTurn(m *rows.Message, stop string) {
 // is.
 func failTurn(m *rows.Message, raw json.RawMessage) {
 	m.SetTrace("end_reason", "error")
-	e, _ := rows.Parse(raw)
-	text := e.Text("message")
-	switch {
-	case text != "":
-	case string(raw) == "null":
+	text := string(raw)
+	if text == "null" {
 		text = "the agent gave up and did not say why"
-	default:
-		text = string(raw)
 	}
-	m.SetTrace("error", text)
+	m.SetTrace("error", cmp.Or(rows.Read(string(raw)).Text("message"), text))
 }
 
-// other keeps a message that has no meaning of its own here.
+// other keeps a message of a session that has no meaning of its own here. Logs may come without
+// a session: they are of the current one, or else of the first that begins.
 func (d *decoder) other(x *exchange, m *message) {
+	isLog := m.method == methodLog && m.odd == nil
 	c := x.c
-	if c == nil && m.method == methodLog || c == nil && m.method[0] == '$' {
+	if c == nil && (isLog || m.method[0] == '$') {
 		c = d.current
 	}
 	switch {
-	case c == nil && m.method == methodLog && m.odd == nil:
-		// It goes to the first session that begins.
+	case c == nil && isLog:
 		d.early = append(d.early, *m)
-		return
 	case c == nil:
-		if m.from == agent {
-			x.data.Set("from", "agent")
+	case isLog:
+		c.b.See(m.at)
+		x.part = c.part(rows.DataPart(typeLog, m.params.Without("sessionId")), m.at)
+	default:
+		c.b.See(m.at)
+		data := rows.Of("method", m.method)
+		typ := methodType(m.method, m.id != "")
+		if typ == typeRequest || typ == typeNotification {
+			data = rows.Of("from", m.from.String(), "method", m.method)
 		}
-		if m.id == "" {
-			x.data.Set("notification", true)
+		if m.params != nil {
+			data.Set("params", m.params)
+		} else if m.odd != nil {
+			data.Set("params", m.odd)
 		}
-		d.conn.others = append(d.conn.others, x)
-		return
+		x.c, x.part = c, c.part(rows.DataPart(typ, data), m.at)
 	}
-	c.b.See(m.at)
-	if m.method == methodLog && m.odd == nil {
-		x.part = c.part(logData(m, x.c == nil), m.at)
-		return
-	}
-	typ := methodType(m.method, m.id != "")
-	data := x.data
-	if typ == typeRequest || typ == typeNotification {
-		data = append(rows.Object{{Key: "from", Value: json.RawMessage(`"` + m.from.String() + `"`)}}, data...)
-	}
-	x.part = c.part(dataPart(typ, data), m.at)
-}
-
-// logData is the part of a log notification. One of no session stands with the
-// session that was going on.
-func logData(m *message, connection bool) rows.Object {
-	data := dataPart(typeLog, m.params.Without("sessionId"))
-	if connection {
-		data.Set("acp", rows.Object{{Key: "connection", Value: json.RawMessage("true")}})
-	}
-	return data
 }
 
 func (d *decoder) finish(c *conversation) *codec.Session {
@@ -512,26 +446,9 @@ func (d *decoder) finish(c *conversation) *codec.Session {
 	}
 	for _, t := range c.order {
 		t.part.Set(toolData(t.id, t.call, t.asked))
-		t.call = nil // told
+		t.call = nil
 	}
-	result := c.conn.initialize.Object("result")
-	if name := result.Object("agentInfo").Text("name"); name != "" {
-		c.b.Row.Agent = name
-	} else if name := result.Object("info").Text("name"); name != "" {
-		c.b.Row.Agent = name // version 2 of the protocol
-	}
-	// A session has the key, whatever stands under it, when it came from a trace.
-	o := rows.Object{}
-	if c.conn.initialize != nil {
-		o.Set("initialize", c.conn.initialize)
-	}
-	if c.conn.others != nil {
-		var all []rows.Object
-		for _, x := range c.conn.others {
-			all = append(all, x.data)
-		}
-		o.Set("connection", all)
-	}
-	c.b.SetMeta("acp", append(o, c.acp...))
+	c.b.Row.Agent = cmp.Or(c.conn.agent, agentName)
+	c.b.SetMeta("acp", rows.Of("protocolVersion", c.conn.version))
 	return c.b.Finish()
 }

@@ -32,16 +32,17 @@ func Encode(w io.Writer, s *codec.Session) error {
 
 // encode returns the trace.
 func encode(s *codec.Session) []byte {
-	t := s.Sorted()
-	e := &encoder{s: s, t: t, acp: metaOfSession(s), ids: make(map[string]string)}
-	e.foreign = e.acp == nil
-	e.version2 = string(e.acp.Object("initialize").Object("result").Get("protocolVersion")) == "2"
-	if e.foreign {
-		e.nameCalls()
+	e := &encoder{
+		s: s, t: s.Sorted(),
+		ids: make(map[string]string), questioned: make(map[string]bool), has: make(map[string]bool),
 	}
+	own := rows.Read(s.Session.MetadataJSON).Object("acp")
+	e.version2 = string(own.Get("protocolVersion")) == "2"
+	e.foreign = len(own) != 1 || !e.version2 && string(own.Get("protocolVersion")) != "1"
+	e.survey()
 	e.session()
-	for i := range t.Messages {
-		e.message(&t.Messages[i])
+	for i := range e.t.Messages {
+		e.message(&e.t.Messages[i])
 	}
 	return e.out
 }
@@ -49,24 +50,30 @@ func encode(s *codec.Session) []byte {
 type encoder struct {
 	s        *codec.Session
 	t        *session.Transcript
-	acp      rows.Object // metadata_json.acp
 	version2 bool
 	foreign  bool // the session never was a trace
 	out      []byte
-	// ids are the ids of the calls whose own id another one has, by part.
-	ids map[string]string
+
+	ids        map[string]string // of the calls whose own id another one has, by part
+	questioned map[string]bool   // calls that a part asks about, by the calls' ids
+	has        map[string]bool   // types of parts
 
 	clientID, agentID int
 	prompt            string // the id of the prompt that has no response yet
+	text              string // the kind of the text chunk that was written last
 }
 
-// nameCalls gives calls that have the id of another one ids of their own, by which the
-// protocol tells them apart.
-func (e *encoder) nameCalls() {
+// survey looks at all parts before the first message is written. It gives calls that have the id
+// of another one ids of their own, by which the protocol distinguishes them.
+func (e *encoder) survey() {
 	seen := make(map[string]int)
 	for i := range e.t.Messages {
 		for j := range e.t.Messages[i].Parts {
 			p := &e.t.Messages[i].Parts[j]
+			e.has[p.Type] = true
+			if p.Type == typePermission {
+				e.questioned[askedAbout(rows.Read(p.DataJSON).Object("data"))] = true
+			}
 			if p.ToolCallID == nil {
 				continue
 			}
@@ -80,225 +87,127 @@ func (e *encoder) nameCalls() {
 // callID returns the id that a call has in the trace.
 func (e *encoder) callID(p *session.Part) string { return cmp.Or(e.ids[p.ID], *p.ToolCallID) }
 
-func (e *encoder) line(o rows.Object) { e.out = append(append(e.out, o.JSON()...), '\n') }
-
-func envelope() rows.Object {
-	return rows.Object{{Key: "jsonrpc", Value: json.RawMessage(`"2.0"`)}}
+// send writes a message of the fields, which are keys and values in turn. A nil value is left
+// out.
+func (e *encoder) send(fields ...any) {
+	o := rows.Of("jsonrpc", "2.0")
+	for i := 0; i < len(fields); i += 2 {
+		if raw, ok := fields[i+1].(json.RawMessage); !ok || raw != nil {
+			o.Set(fields[i].(string), fields[i+1])
+		}
+	}
+	e.out = append(append(e.out, o.JSON()...), '\n')
+	e.text = ""
 }
 
+// notify writes a notification, about this session unless params has another sessionId.
 func (e *encoder) notify(method string, params rows.Object) {
-	o := envelope()
-	o.Set("method", method)
-	o.Set("params", params)
-	e.line(o)
+	e.send("method", method, "params", e.ofSession(params))
+}
+
+func (e *encoder) ofSession(params rows.Object) rows.Object {
+	return append(rows.Of("sessionId", e.t.Session.ID), params.Without("sessionId")...)
 }
 
 // request writes a request and returns its id. The ids of the two sides differ,
-// so that a response can be told to whom it goes.
-func (e *encoder) request(from side, method string, params any) string {
-	var id string
+// so that a response shows to whom it goes.
+func (e *encoder) request(from side, method string, params json.RawMessage) (id json.RawMessage) {
 	if from == agent {
-		id = strconv.Quote("a" + strconv.Itoa(e.agentID))
+		id = rows.Raw("a" + strconv.Itoa(e.agentID))
 		e.agentID++
 	} else {
-		id = strconv.Itoa(e.clientID)
+		id = rows.Raw(e.clientID)
 		e.clientID++
 	}
-	o := envelope()
-	o.Set("id", json.RawMessage(id))
-	o.Set("method", method)
-	if raw, ok := params.(json.RawMessage); !ok || raw != nil {
-		o.Set("params", params)
-	}
-	e.line(o)
+	e.send("id", id, "method", method, "params", params)
 	return id
 }
 
-func (e *encoder) respond(id, key string, value json.RawMessage) {
-	o := envelope()
-	o.Set("id", json.RawMessage(id))
-	o.Set(key, value)
-	e.line(o)
-}
+// respond writes the response to a request. A JSON-RPC response has a result or an error.
+func (e *encoder) respond(id json.RawMessage, key string, value any) { e.send("id", id, key, value) }
 
-// exchange writes {method, params, result or error} as it was kept.
-func (e *encoder) exchange(from side, o rows.Object, request bool) {
-	if request {
-		e.answer(e.begin(from, o.Text("method"), o), o)
-		return
-	}
-	params := o.Object("params")
-	if params == nil {
-		n := envelope()
-		n.Set("method", o.Text("method"))
-		if raw := o.Get("params"); raw != nil {
-			n.Set("params", raw)
-		}
-		e.line(n)
-		return
-	}
-	e.notify(o.Text("method"), params)
-}
-
-// begin writes the request of an exchange with the params that it had.
-func (e *encoder) begin(from side, method string, o rows.Object) string {
-	if params := o.Object("params"); params != nil {
-		return e.request(from, method, params)
-	}
-	return e.request(from, method, o.Get("params"))
-}
-
-func (e *encoder) answer(id string, o rows.Object) {
-	for _, key := range [...]string{"result", "error"} {
-		if value := o.Get(key); value != nil {
-			e.respond(id, key, value)
-			return
-		}
-	}
-}
-
+// session writes how a session begins. One that came from a trace has a session/new only if
+// the trace reported something of it.
 func (e *encoder) session() {
 	row := &e.t.Session
-	start := e.acp.Object("initialize")
-	if e.foreign {
-		start = e.initialize()
+	e.initialize()
+	if !e.foreign && row.WorkspaceRoot == nil && row.Mode == nil {
+		return
 	}
-	if start != nil {
-		e.answer(e.begin(client, methodInitialize, start), start)
+	params, result := rows.Of("cwd", ""), rows.Of("sessionId", row.ID)
+	switch {
+	case row.WorkspaceRoot != nil:
+		params.Set("cwd", *row.WorkspaceRoot)
+	case e.foreign:
+		params.Set("cwd", "/")
 	}
-	for _, raw := range rows.Elements(e.acp.Get("connection")) {
-		if o, err := rows.Parse(raw); err == nil && o.Text("method") != "" {
-			from := client
-			if o.Text("from") == "agent" {
-				from = agent
-			}
-			e.exchange(from, o, string(o.Get("notification")) != "true")
-		}
+	params.Set("mcpServers", []string{})
+	if row.Mode != nil && !e.version2 {
+		mode := rows.Of("id", *row.Mode, "name", *row.Mode)
+		result.Set("modes", rows.Of("currentModeId", *row.Mode, "availableModes", []rows.Object{mode}))
 	}
-	begin, load := e.acp.Object("new"), e.acp.Object("load")
-	if e.foreign {
-		cwd := "/"
-		if row.WorkspaceRoot != nil {
-			cwd = *row.WorkspaceRoot
-		}
-		params := rows.Object{}
-		params.Set("cwd", cwd)
-		params.Set("mcpServers", json.RawMessage("[]"))
-		begin.Set("params", params)
-	}
-	if begin != nil {
-		id := e.begin(client, methodNew, begin)
-		result := begin.Object("result")
-		result.Set("sessionId", row.ID)
-		e.respond(id, "result", result.JSON())
-	}
-	if load != nil {
-		method := load.Text("method")
-		if method != methodResume {
-			method = methodLoad
-		}
-		params := load.Object("params")
-		params.Set("sessionId", row.ID)
-		e.answer(e.request(client, method, params), load)
-	}
+	e.respond(e.request(client, methodNew, params.JSON()), "result", result)
 	if e.foreign && row.Title != session.Untitled {
-		update := rows.Object{}
-		update.Set("sessionUpdate", "session_info_update")
-		update.Set("title", row.Title)
-		e.update(update, nil)
+		e.update("session_info_update", rows.Of("title", row.Title))
 	}
 }
 
-// initialize makes up the beginning of a trace for a session that had none. The
-// client can do what the trace goes on to send it.
-func (e *encoder) initialize() rows.Object {
-	logs, notices, compactions := false, false, false
-	for i := range e.t.Messages {
-		for j := range e.t.Messages[i].Parts {
-			switch e.t.Messages[i].Parts[j].Type {
-			case typeLog:
-				logs = true
-			case "data-notice":
-				notices = true
-			case session.TypeCompaction:
-				compactions = true
-			}
-		}
+// initialize begins the trace. The client can do what the trace goes on to send it.
+func (e *encoder) initialize() {
+	none := rows.Object{}
+	info := rows.Of("name", e.t.Session.Agent, "version", "0")
+	if e.version2 {
+		params := rows.Of("protocolVersion", 2, "info", rows.Of("name", "agenttrace", "version", "0"), "capabilities", none)
+		result := rows.Of("protocolVersion", 2, "info", info, "capabilities", none)
+		e.respond(e.request(client, methodInitialize, params.JSON()), "result", result)
+		return
 	}
-	var can, inSession rows.Object
-	can = rows.Object{}
-	none := json.RawMessage("{}")
-	if notices {
+	can, inSession := rows.Object{}, rows.Object{}
+	if e.has[typeFS] && !e.foreign {
+		can.Set("fs", rows.Of("readTextFile", true, "writeTextFile", true))
+	}
+	if e.has[typeTerminal] && !e.foreign {
+		can.Set("terminal", true)
+	}
+	if e.has["data-notice"] {
 		inSession.Set("notices", none)
 	}
-	if compactions {
+	if e.has[session.TypeCompaction] {
 		inSession.Set("compaction", none)
 	}
-	if inSession != nil {
+	if len(inSession) > 0 {
 		can.Set("session", inSession)
 	}
-	if logs {
+	if e.has[typeLog] {
 		can.Set("logging", none)
 	}
-	var params, info, result, o rows.Object
-	params.Set("protocolVersion", 1)
-	params.Set("clientCapabilities", can)
-	info.Set("name", e.t.Session.Agent)
-	info.Set("version", "0")
-	result.Set("protocolVersion", 1)
-	result.Set("agentCapabilities", none)
-	result.Set("authMethods", json.RawMessage("[]"))
-	result.Set("agentInfo", info)
-	o.Set("params", params)
-	o.Set("result", result)
-	return o
+	params := rows.Of("protocolVersion", 1, "clientCapabilities", can)
+	result := rows.Of("protocolVersion", 1, "agentCapabilities", none, "authMethods", []string{}, "agentInfo", info)
+	e.respond(e.request(client, methodInitialize, params.JSON()), "result", result)
 }
 
-func (e *encoder) update(update, extra rows.Object) {
-	params := rows.Object{}
-	params.Set("sessionId", e.t.Session.ID)
-	params.Set("update", update)
-	for _, f := range extra {
-		if f.Key != "sessionId" && f.Key != "update" {
-			params.Set(f.Key, f.Value)
-		}
-	}
-	e.notify(methodUpdate, params)
+// update writes a session/update.
+func (e *encoder) update(kind string, fields rows.Object) {
+	update := append(rows.Of("sessionUpdate", kind), fields.Without("sessionUpdate")...)
+	e.notify(methodUpdate, rows.Of("update", update))
 }
 
 func (e *encoder) message(m *session.MessageAndParts) {
-	meta, _ := rows.Parse([]byte(m.Message.MetadataJSON)) // not an object: nothing is known
-	own := meta.Object("acp")
 	parts := make([]rows.Object, len(m.Parts))
 	for j := range m.Parts {
-		parts[j], _ = rows.Parse([]byte(m.Parts[j].DataJSON)) // of what is unreadable nothing is known
+		parts[j] = rows.Read(m.Parts[j].DataJSON)
 	}
-	switch {
-	case m.Message.Role == session.RoleUser && string(own.Get("replayed")) == "true":
-		for j := range m.Parts {
-			if kind := m.Parts[j].Type; kind == "text" || kind == "file" || kind == typeContent || kind == session.TypeWithheld {
-				e.chunk(userChunk, &m.Parts[j], parts[j])
-			} else {
-				e.other(&m.Parts[j], parts[j])
-			}
-		}
-	case m.Message.Role == session.RoleUser:
-		e.user(m, parts, own)
-	case m.Message.Role == session.RoleAssistant:
+	switch m.Message.Role {
+	case session.RoleUser:
+		e.user(m, parts)
+	case session.RoleAssistant:
 		e.assistant(m, parts)
+		e.promptEnd(rows.Read(m.Message.MetadataJSON).Object("agenttrace"))
 	}
-	if m.Message.Role == session.RoleAssistant {
-		e.promptEnd(meta.Object("agenttrace"), own)
-	}
-}
-
-func quoted(s string) json.RawMessage {
-	raw, _ := rows.Marshal(s) // a string always has JSON
-	return raw
 }
 
 // block returns the content block of a part, nil when the protocol has none for it.
-// What a session that was no trace calls content is not known to be one.
+// The content part of a session that was no trace is not known to hold one.
 func (e *encoder) block(p *session.Part, data rows.Object) rows.Object {
 	if e.foreign && p.Type == typeContent {
 		return nil
@@ -306,89 +215,63 @@ func (e *encoder) block(p *session.Part, data rows.Object) rows.Object {
 	return contentBlock(data)
 }
 
-// user writes a prompt. What of the message has no content block follows it.
-func (e *encoder) user(m *session.MessageAndParts, parts []rows.Object, own rows.Object) {
+// user writes a prompt. Parts of the message without a content block follow it.
+func (e *encoder) user(m *session.MessageAndParts, parts []rows.Object) {
 	blocks := []rows.Object{}
+	var others []int
 	for j := range m.Parts {
-		block := e.block(&m.Parts[j], parts[j])
-		if block == nil || m.Parts[j].Type == "reasoning" {
-			continue
+		if block := e.block(&m.Parts[j], parts[j]); block != nil && m.Parts[j].Type != "reasoning" {
+			blocks = append(blocks, block)
+		} else {
+			others = append(others, j)
 		}
-		blocks = append(blocks, block)
 	}
-	params := rows.Object{}
-	params.Set("sessionId", e.t.Session.ID)
-	params.Set("prompt", blocks)
-	for _, f := range own.Object("params").Without("sessionId", "prompt") {
-		params.Set(f.Key, f.Value)
-	}
-	e.prompt = e.request(client, methodPrompt, params)
-	if result := own.Get("result"); result != nil {
-		// Version 2 of the protocol: the prompt was accepted.
-		e.respond(e.prompt, "result", result)
+	id := e.request(client, methodPrompt, e.ofSession(rows.Of("prompt", blocks)).JSON())
+	e.prompt = string(id)
+	if e.version2 { // in which the response accepts the prompt
+		e.respond(id, "result", rows.Of("messageId", m.Message.ID))
 		e.prompt = ""
 	}
-	for j := range m.Parts {
-		if m.Parts[j].Type == "reasoning" || e.block(&m.Parts[j], parts[j]) == nil {
-			e.other(&m.Parts[j], parts[j])
-		}
+	for _, j := range others {
+		e.other(&m.Parts[j], parts[j])
 	}
 }
 
-// stopReasons are those of the protocol.
-var stopReasons = []string{"end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"}
-
-func (e *encoder) promptEnd(trace, own rows.Object) {
-	if e.prompt == "" {
-		return
-	}
-	if raw := own.Get("error"); raw != nil {
-		e.respond(e.prompt, "error", raw)
-		e.prompt = ""
-		return
-	}
-	stop := trace.Text("stop_reason")
-	end := trace.Text("end_reason")
-	if stop == "" && end == "" {
-		return
-	}
-	if own == nil && (string(trace.Get("pending_approval")) == "true" || end == "") {
+// promptEnd writes the response to the prompt, if the turn is known to have ended.
+func (e *encoder) promptEnd(trace rows.Object) {
+	stop, end := trace.Text("stop_reason"), trace.Text("end_reason")
+	if e.prompt == "" || end == "" || string(trace.Get("pending_approval")) == "true" {
 		// The turn waits for a human, or was not seen to end: what its last call of a model
-		// stopped for did not end it. A prompt that has no response says so.
+		// stopped for did not end it. A prompt that has no response expresses that.
 		return
 	}
-	if e.foreign && own == nil && end == semconv.EndAbort {
+	id := json.RawMessage(e.prompt)
+	e.prompt = ""
+	if end == semconv.EndAbort {
 		stop = "cancelled" // whatever the model had stopped for before
 	}
-	if !slices.Contains(stopReasons, stop) {
-		if end == "error" {
-			o := rows.Object{}
-			o.Set("code", -32603)
-			o.Set("message", trace.Text("error"))
-			e.respond(e.prompt, "error", o.JSON())
-			e.prompt = ""
-			return
-		}
-		stop = stopReason(stop, end)
+	known := slices.Contains([]string{"end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"}, stop)
+	if end == semconv.EndError && !known {
+		e.respond(id, "error", rows.Of("code", -32603, "message", trace.Text("error")))
+		return
 	}
-	o := rows.Object{}
-	o.Set("stopReason", stop)
-	for _, f := range own.Object("result").Without("stopReason") {
-		o.Set(f.Key, f.Value)
+	if !known {
+		stop = stopReason(stop)
 	}
-	e.respond(e.prompt, "result", o.JSON())
-	e.prompt = ""
+	result := rows.Of("stopReason", stop)
+	if usage := trace.Get("usage_raw"); usage != nil && !e.foreign {
+		result.Set("usage", usage)
+	}
+	e.respond(id, "result", result)
 }
 
 // stopReason translates the words of models and providers.
-func stopReason(stop, end string) string {
-	if end == semconv.EndAbort {
-		return "cancelled"
-	}
+func stopReason(stop string) string {
 	switch strings.ReplaceAll(strings.ToLower(stop), "-", "_") {
 	case "length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded":
 		return "max_tokens"
-	case "content_filter", "refusal", "safety", "prohibited_content", "blocklist", "recitation", "guardrail_intervened", "sensitive":
+	case "content_filter", "refusal", "safety", "prohibited_content", "blocklist", "recitation",
+		"guardrail_intervened", "sensitive":
 		return "refusal"
 	case "max_steps", "max_turns", "max_turn_requests", "limit":
 		return "max_turn_requests"
@@ -411,29 +294,22 @@ func (e *encoder) assistant(m *session.MessageAndParts, parts []rows.Object) {
 	ends := make(map[int][]ending)
 	for j := range m.Parts {
 		p, data := &m.Parts[j], parts[j]
-		switch {
-		case p.Type == "text" || p.Type == "reasoning" || p.Type == "file" || p.Type == session.TypeWithheld || p.Type == typeContent && e.block(p, data) != nil:
-			kind := agentChunk
-			if p.Type == "reasoning" {
-				kind = thoughtChunk
-			}
-			if k := metaOf(data).Text("kind"); k != "" {
-				kind = k
-			}
-			e.chunk(kind, p, data)
+		switch block := e.block(p, data); {
+		case block != nil:
+			e.chunk(p, block)
 		case p.ToolCallID != nil && session.IsToolType(p.Type) && *p.ToolCallID != "":
 			if end := e.tool(p, data, lastAsked[*p.ToolCallID] > j); end != nil {
 				after := max(lastDuring(m, j), lastAsked[*p.ToolCallID])
 				ends[after] = append(ends[after], ending{p.UpdatedAt, end})
 			}
 		case p.Type == typePermission && isQuestion(data.Object("data"), e.foreign):
-			e.permission(p, data)
+			e.permission(data.Object("data"))
 		default:
 			e.other(p, data)
 		}
 		slices.SortStableFunc(ends[j], func(a, b ending) int { return cmp.Compare(a.at, b.at) })
 		for _, end := range ends[j] {
-			e.toolUpdate(end.update)
+			e.update("tool_call_update", end.update)
 		}
 	}
 }
@@ -446,91 +322,74 @@ func lastDuring(m *session.MessageAndParts, j int) int {
 	end := m.Parts[j].UpdatedAt
 	for k := j + 1; k < len(m.Parts); k++ {
 		p := &m.Parts[k]
-		isCall := p.ToolCallID != nil
-		if p.CreatedAt > end || p.CreatedAt == end && p.Type != typeFS && p.Type != typeTerminal || !isCall && !strings.HasPrefix(p.Type, "data-") {
+		spoken := p.ToolCallID == nil && !strings.HasPrefix(p.Type, "data-")
+		if spoken || p.CreatedAt > end || p.CreatedAt == end && p.Type != typeFS && p.Type != typeTerminal {
 			return k - 1
 		}
 	}
 	return len(m.Parts) - 1
 }
 
-func (e *encoder) chunk(kind string, p *session.Part, data rows.Object) {
-	meta := metaOf(data)
-	extra := meta.Object("chunk")
-	block := contentBlock(data)
-	update := rows.Object{}
-	update.Set("sessionUpdate", kind)
-	update.Set("content", block)
-	for _, f := range extra.Without("sessionUpdate", "content", "params") {
-		update.Set(f.Key, f.Value)
+// chunk writes a block of an answer. Texts that follow one another would be read as one, if they
+// were not of different messages.
+func (e *encoder) chunk(p *session.Part, block rows.Object) {
+	kind := agentChunk
+	if p.Type == "reasoning" {
+		kind = thoughtChunk
 	}
-	e.update(update, extra.Object("params"))
-	// What later chunks had beside their content goes with empty ones.
-	for _, raw := range rows.Elements(meta.Get("chunks")) {
-		extra, err := rows.Parse(raw)
-		if err != nil || p.Type != "text" && p.Type != "reasoning" {
-			continue
-		}
-		update := rows.Object{}
-		update.Set("sessionUpdate", kind)
-		update.Set("content", json.RawMessage(`{"type":"text","text":""}`))
-		for _, f := range extra.Without("sessionUpdate", "content", "params") {
-			update.Set(f.Key, f.Value)
-		}
-		e.update(update, extra.Object("params"))
+	chunk := rows.Of("content", block)
+	if isText(block) && e.text == kind || e.version2 {
+		chunk.Set("messageId", p.ID)
+	}
+	e.update(kind, chunk)
+	if isText(block) {
+		e.text = kind
 	}
 }
 
 // other writes a part that is no text, file or call, if the protocol has a message for it.
 func (e *encoder) other(p *session.Part, data rows.Object) {
 	inner := data.Object("data")
-	meta := metaOf(data)
-	kind, isUpdate := updateKind(p, data, e.foreign)
+	kind, isUpdate := updateKind(p, inner, e.foreign)
 	switch {
 	case inner == nil:
 	case p.Type == typeLog && isLog(inner, e.foreign):
-		params := inner.Without()
-		if string(meta.Get("connection")) != "true" || e.foreign {
-			params = append(rows.Object{{Key: "sessionId", Value: quoted(e.t.Session.ID)}}, inner.Without("sessionId")...)
-		}
-		e.notify(methodLog, params)
-	case p.Type == typeUpdate && inner.Text("sessionUpdate") != "" && !e.foreign:
-		e.update(inner, meta)
-	case p.Type == typeUpdate && inner.Has("update") && !e.foreign: // which was no object
-		params := rows.Object{{Key: "sessionId", Value: quoted(e.t.Session.ID)}, {Key: "update", Value: inner.Get("update")}}
-		e.notify(methodUpdate, append(params, meta.Without("sessionId", "update")...))
+		e.notify(methodLog, inner)
+	case p.Type == typeUpdate && !e.foreign:
+		e.notify(methodUpdate, rows.Of("update", inner))
 	case p.Type == session.TypeCompaction:
-		e.compaction(p, data)
+		e.compaction(p)
 	case isUpdate:
-		update := rows.Object{}
-		update.Set("sessionUpdate", kind)
-		update = append(update, inner.Without("sessionUpdate")...)
-		e.update(update, meta)
-	case !e.foreign && slices.Contains([]string{typeFS, typeTerminal, typeRequest, typeNotification}, p.Type) && inner.Text("method") != "" &&
-		inner.Object("params") != nil:
-		from := agent
-		if inner.Text("from") == "client" {
-			from = client
-		}
-		e.exchange(from, inner, p.Type != typeNotification)
+		e.update(kind, inner)
+	case !e.foreign && slices.Contains([]string{typeFS, typeTerminal, typeRequest, typeNotification}, p.Type):
+		e.exchange(p.Type, inner)
 	}
 }
 
-func (e *encoder) compaction(p *session.Part, data rows.Object) {
-	update := rows.Object{}
-	update.Set("sessionUpdate", "compaction_update")
-	if own := data.Object("data").Object("acp"); own.Text("status") == "completed" {
-		e.update(append(update, own.Without("sessionUpdate")...), nil)
+// exchange writes {from, method, params, result or error}.
+func (e *encoder) exchange(partType string, o rows.Object) {
+	from := cmp.Or(sides[o.Text("from")], agent)
+	if partType == typeNotification {
+		e.send("method", o.Text("method"), "params", o.Get("params"))
 		return
 	}
+	id := e.request(from, o.Text("method"), o.Get("params"))
+	for _, key := range [...]string{"result", "error"} {
+		if value := o.Get(key); value != nil {
+			e.respond(id, key, value)
+			return
+		}
+	}
+}
+
+func (e *encoder) compaction(p *session.Part) {
 	c, err := session.ParseCompaction(p.DataJSON)
 	if err != nil {
 		return
 	}
-	update.Set("compactionId", p.ID)
-	update.Set("status", "completed")
+	update := rows.Of("compactionId", p.ID, "status", "completed")
 	if c.Summary != "" {
-		update.Set("summary", []rows.Object{{{Key: "type", Value: quoted("text")}, {Key: "text", Value: quoted(c.Summary)}}})
+		update.Set("summary", []rows.Object{rows.TextPart("text", c.Summary)})
 	}
-	e.update(update, nil)
+	e.update("compaction_update", update)
 }

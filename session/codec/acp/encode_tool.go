@@ -12,45 +12,39 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// callOf returns the protocol's fields of a call.
-func callOf(p *session.Part, data rows.Object) rows.Object {
-	meta := metaOf(data)
-	call := rows.Object{}
-	name, named := strings.CutPrefix(p.Type, "tool-")
-	if !named {
-		name = data.Text("toolName")
-	}
-	if meta == nil {
-		call.Set("title", name)
-		call.Set("name", name)
-		call.Set("kind", kindOf(name))
-		if text := data.Text("errorText"); text != "" {
-			call.Set("rawOutput", text)
-		} else if reason := data.Object("approval").Text("reason"); data.Text("state") == session.StateOutputDenied && reason != "" {
+// statuses are the statuses of calls by the states of their parts. A call in another state is
+// pending.
+var statuses = map[string]string{
+	session.StateOutputAvailable: "completed", session.StateOutputError: "failed", session.StateOutputDenied: "failed",
+	session.StateInputAvailable: "in_progress", session.StateApprovalResponded: "in_progress",
+}
+
+// fieldsOf returns the protocol's fields of a call.
+func fieldsOf(p *session.Part, data rows.Object) rows.Object {
+	call := metaOf(data)
+	withheldInput, withheldOutput := codec.Withheld(p)
+	if call == nil {
+		name, state := rows.ToolName(data), data.Text("state")
+		call = rows.Of("title", name, "name", name, "kind", kindOf(name), "status", cmp.Or(statuses[state], "pending"))
+		reason := data.Text("errorText")
+		if reason == "" && state == session.StateOutputDenied {
+			reason = data.Object("approval").Text("reason")
+		}
+		if reason != "" {
 			call.Set("rawOutput", reason)
 		}
-		call.Set("status", map[string]string{
-			session.StateOutputAvailable: "completed", session.StateOutputError: "failed", session.StateOutputDenied: "failed",
-			session.StateInputAvailable: "in_progress", session.StateApprovalResponded: "in_progress",
-		}[data.Text("state")])
-		if call.Text("status") == "" {
-			call.Set("status", "pending")
+		if withheldInput {
+			call.Set("rawInput", codec.WithheldText)
 		}
 	}
-	call = merge(call, meta)
 	if input := data.Get("input"); input != nil && string(input) != "null" {
 		call.Set("rawInput", input)
 	}
-	withheldInput, withheldOutput := codec.Withheld(p)
-	if withheldInput && meta == nil {
-		call.Set("rawInput", codec.WithheldText)
-	}
-	if withheldOutput {
-		call.Set("rawOutput", codec.WithheldText)
-		return merge(call, nil)
-	}
 	output := data.Get("output")
-	if data.Text("state") == session.StateOutputAvailable && string(output) != string(contentOutput(call)) {
+	switch {
+	case withheldOutput:
+		call.Set("rawOutput", codec.WithheldText)
+	case data.Text("state") == session.StateOutputAvailable && string(output) != string(contentOutput(call)):
 		call.Set("rawOutput", output)
 	}
 	return merge(call, nil)
@@ -72,42 +66,32 @@ func kindOf(name string) string {
 }
 
 // tool writes a call and returns the update that ends it, nil when there is none.
-// asked says that a question about it follows, after which everything that is
-// known of it is to be said again.
+// asked reports that a question about it follows, which may have changed every field.
 func (e *encoder) tool(p *session.Part, data rows.Object, asked bool) (end rows.Object) {
-	call := callOf(p, data)
+	call := fieldsOf(p, data)
+	begin := call
 	status := call.Text("status")
 	final := status != "" && status != "pending" && status != "in_progress"
-	begin := call.Without("params")
 	if final {
-		begin = call.Without("params", "status", "content", "rawOutput")
+		begin = call.Without("content", "rawOutput")
 		begin.Set("status", "pending")
-		begin = merge(begin, nil)
 	}
-	var update rows.Object
-	update.Set("sessionUpdate", "tool_call")
-	if e.version2 {
-		update.Set("sessionUpdate", "tool_call_update")
+	id := rows.Of("toolCallId", e.callID(p))
+	kind := "tool_call"
+	switch {
+	case e.version2, !e.foreign && !call.Has("title"): // the trace had only updates of it
+		kind = "tool_call_update"
+	case !call.Has("title"):
+		id.Set("title", toolName(call))
 	}
-	update.Set("toolCallId", e.callID(p))
-	if title := call.Get("title"); title == nil && !e.version2 {
-		if e.foreign {
-			update.Set("title", toolName(call))
-		} else {
-			// Nobody said what the call is titled, so nothing but updates did come.
-			update.Set("sessionUpdate", "tool_call_update")
-		}
-	}
-	e.update(append(update, begin...), call.Object("params"))
-	if e.foreign {
-		e.approval(p, data)
-	}
-	if !final && !asked {
-		return nil
-	}
-	end.Set("toolCallId", e.callID(p))
-	if asked {
+	e.update(kind, append(id, begin...))
+	e.approval(p, data)
+	end = rows.Of("toolCallId", e.callID(p))
+	switch {
+	case asked:
 		return append(end, call...)
+	case !final:
+		return nil
 	}
 	for _, key := range [...]string{"status", "content", "rawOutput"} {
 		if v := call.Get(key); v != nil {
@@ -117,17 +101,11 @@ func (e *encoder) tool(p *session.Part, data rows.Object, asked bool) (end rows.
 	return end
 }
 
-func (e *encoder) toolUpdate(end rows.Object) {
-	update := rows.Object{}
-	update.Set("sessionUpdate", "tool_call_update")
-	e.update(append(update, end.Without("params")...), end.Object("params"))
-}
-
 // approval writes the questions about a call that no part tells of: those that its
 // decisions were, and else the one that its approval was. What a rule allowed or denied
 // asked nobody, and is no message of the protocol.
 func (e *encoder) approval(p *session.Part, data rows.Object) {
-	if e.questioned(e.callID(p)) {
+	if e.questioned[e.callID(p)] {
 		return
 	}
 	asked := e.asked(p)
@@ -151,27 +129,13 @@ func (e *encoder) approval(p *session.Part, data rows.Object) {
 	}
 }
 
-// questioned says whether a part is a question about the call.
-func (e *encoder) questioned(callID string) bool {
-	for i := range e.t.Messages {
-		for j := range e.t.Messages[i].Parts {
-			q := &e.t.Messages[i].Parts[j]
-			if q.Type != typePermission {
-				continue
-			}
-			o, _ := rows.Parse([]byte(q.DataJSON)) // unreadable: asks nothing
-			if askedAbout(o.Object("data")) == callID {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // asked are the decisions about a call for which a human was asked, in their order.
 func (e *encoder) asked(p *session.Part) (found []store.Decision) {
 	for _, d := range e.s.Decisions {
-		about := d.PartID == p.ID || d.PartID == "" && d.ToolCallID == *p.ToolCallID && (d.MessageID == "" || d.MessageID == p.MessageID)
+		about := d.PartID == p.ID
+		if d.PartID == "" && d.ToolCallID == *p.ToolCallID {
+			about = d.MessageID == "" || d.MessageID == p.MessageID
+		}
 		if about && d.Action == "ask" {
 			found = append(found, d)
 		}
@@ -182,46 +146,41 @@ func (e *encoder) asked(p *session.Part) (found []store.Decision) {
 	return found
 }
 
+// options are those of the questions that no part has.
+const options = `[{"optionId":"allow","name":"Allow","kind":"allow_once"},` +
+	`{"optionId":"allow_always","name":"Always allow","kind":"allow_always"},` +
+	`{"optionId":"reject","name":"Reject","kind":"reject_once"}]`
+
 // ask writes a question about the call and the answer, if there was one.
 func (e *encoder) ask(p *session.Part, option string, canceled bool) {
-	params := rows.Object{}
-	params.Set("sessionId", e.t.Session.ID)
-	params.Set("toolCall", rows.Object{{Key: "toolCallId", Value: quoted(*p.ToolCallID)}})
-	params.Set("options", json.RawMessage(`[{"optionId":"allow","name":"Allow","kind":"allow_once"},`+
-		`{"optionId":"allow_always","name":"Always allow","kind":"allow_always"},{"optionId":"reject","name":"Reject","kind":"reject_once"}]`))
-	id := e.request(agent, methodPermission, params)
-	switch {
-	case canceled:
-		e.respond(id, "result", json.RawMessage(`{"outcome":{"outcome":"cancelled"}}`))
-	case option != "":
-		e.respond(id, "result", json.RawMessage(`{"outcome":{"outcome":"selected","optionId":"`+option+`"}}`))
+	question := rows.Of("toolCall", rows.Of("toolCallId", *p.ToolCallID), "options", json.RawMessage(options))
+	var outcome rows.Object
+	if canceled {
+		outcome = rows.Of("outcome", "cancelled")
+	} else if option != "" {
+		outcome = rows.Of("outcome", "selected", "optionId", option)
+	}
+	e.question(question, outcome, nil)
+}
+
+// question writes a request for permission, and the response to it.
+func (e *encoder) question(params, outcome rows.Object, failure json.RawMessage) {
+	id := e.request(agent, methodPermission, e.ofSession(params).JSON())
+	if outcome != nil {
+		e.respond(id, "result", rows.Of("outcome", outcome))
+	} else if failure != nil {
+		e.respond(id, "error", failure)
 	}
 }
 
-// askedAbout returns the id of the call that a question is about.
+func (e *encoder) permission(inner rows.Object) {
+	e.question(inner.Without("outcome", "response", "error"), inner.Object("outcome"), inner.Get("error"))
+}
+
+// askedAbout returns the id of the call that a question is about. In version 2 of the protocol a
+// question has a subject.
 func askedAbout(params rows.Object) string {
-	if id := params.Object("toolCall").Text("toolCallId"); id != "" {
-		return id
-	}
 	subject := params.Object("subject")
-	if id := subject.Object("toolCall").Text("toolCallId"); id != "" {
-		return id
-	}
-	return subject.Text("toolCallId")
-}
-
-func (e *encoder) permission(p *session.Part, data rows.Object) {
-	inner := data.Object("data")
-	params := rows.Object{{Key: "sessionId", Value: quoted(e.t.Session.ID)}}
-	params = append(params, inner.Without("sessionId", "outcome", "response", "error")...)
-	id := e.request(agent, methodPermission, params)
-	result := rows.Object{}
-	if outcome := inner.Get("outcome"); outcome != nil {
-		result.Set("outcome", outcome)
-	}
-	if result = append(result, inner.Object("response").Without("outcome")...); len(result) > 0 {
-		e.respond(id, "result", result.JSON())
-	} else if raw := inner.Get("error"); raw != nil {
-		e.respond(id, "error", raw)
-	}
+	return cmp.Or(params.Object("toolCall").Text("toolCallId"),
+		subject.Object("toolCall").Text("toolCallId"), subject.Text("toolCallId"))
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 
 	"github.com/agenttrace/agenttrace/session/codec"
-	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
 // Explain lists what of the session the trace does not hold: what reading it does not give
@@ -24,15 +23,4 @@ func Explain(s *codec.Session) []codec.Loss {
 		}
 	}
 	return codec.Unheld(s)
-}
-
-// metaOfSession returns what a session says of the trace that it was; nil when it
-// was none.
-func metaOfSession(s *codec.Session) rows.Object {
-	meta, _ := rows.Parse([]byte(s.Session.MetadataJSON)) // not an object: nothing is known
-	own := meta.Object("acp")
-	if len(own.Without("initialize", "connection", "new", "load")) > 0 {
-		return nil // it is of somebody else
-	}
-	return own
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,13 +45,8 @@ func (m *message) response() bool { return m.method == "" }
 // maxTime bounds times: the end of the year 9999.
 const maxTime = 253402300799999
 
-// trace is what was read.
-type trace struct {
-	messages []message
-}
-
 // readMessages returns the messages in r.
-func readMessages(r io.Reader, report func(codec.Problem)) (trace, error) {
+func readMessages(r io.Reader, report func(codec.Problem)) ([]message, error) {
 	p := &parser{report: report}
 	in := bufio.NewReaderSize(r, 64<<10)
 	if mark, _ := in.Peek(3); string(mark) == "\uFEFF" {
@@ -69,13 +65,13 @@ func readMessages(r io.Reader, report func(codec.Problem)) (trace, error) {
 	}
 	switch {
 	case errors.Is(err, io.EOF):
-		return trace{}, nil
+		return nil, nil
 	case err != nil:
-		return trace{}, fmt.Errorf("read trace: %w", err)
+		return nil, fmt.Errorf("read trace: %w", err)
 	case len(p.messages) == 0:
-		return trace{}, errors.New("read trace: no message of JSON-RPC in it")
+		return nil, errors.New("read trace: no message of JSON-RPC in it")
 	}
-	return trace{p.clientsView()}, nil
+	return p.clientsView(), nil
 }
 
 // begin passes over white space and returns the byte that follows.
@@ -176,60 +172,43 @@ func (p *parser) array(data []byte) {
 	p.lines(data[end:])
 }
 
-// inspected reads a record of an inspector, which has the message as text.
-func (p *parser) inspected(m *message, o rows.Object) bool {
-	m.from = map[string]side{"fromClient": client, "fromAgent": agent}[o.Text("direction")]
-	p.time(m, o.Get("ts"), 1)
-	inner, err := rows.Parse([]byte(o.Text("json")))
-	if err != nil {
-		p.problem("json is not a JSON object: left out")
-		return false
-	}
-	return p.rpc(m, inner)
+// sides are the words of the framings for who sent a message.
+var sides = map[string]side{
+	"fromClient": client, "outgoing": client, "client": client,
+	"fromAgent": agent, "incoming": agent, "agent": agent,
 }
 
-// zed reads an element of Zed's log.
-func zed(m *message, o rows.Object) {
-	m.from = map[string]side{"outgoing": client, "incoming": agent}[o.Text("_direction")]
-	payload := o.Get("params")
-	if o.Text("_type") != "response" {
-		m.set(o.Get("id"), o.Text("method"), payload)
-		return
-	}
-	m.set(o.Get("id"), "", nil)
-	// An error stands where the result would; only its shape tells.
-	if e, err := rows.Parse(payload); err == nil && e.Has("code") && e.Has("message") {
-		m.err = payload
-	} else {
-		m.result = orNull(payload)
-	}
-}
-
-// conducted reads a record of a conductor. hop says that proxies sent the message to
+// conducted reads a record of a conductor. hop reports that proxies sent the message to
 // each other.
-func (p *parser) conducted(m *message, o rows.Object) (hop, ok bool) {
-	m.from = map[string]side{"client": client, "agent": agent}[strings.ToLower(o.Text("from"))]
-	to := map[string]side{"client": client, "agent": agent}[strings.ToLower(o.Text("to"))]
+func (p *parser) conducted(m *message, o rows.Object) (rpc rows.Object, hop bool) {
+	m.from = sides[strings.ToLower(o.Text("from"))]
+	to := sides[strings.ToLower(o.Text("to"))]
 	hop = m.from != client && to != client
 	if m.from == unknown && to != unknown {
 		m.from = client + agent - to
 	}
 	p.time(m, o.Get("ts"), 1000)
-	switch o.Text("type") {
-	case "request", "notification":
-		m.set(o.Get("id"), o.Text("method"), o.Get("params"))
-	case "response":
-		m.set(o.Get("id"), "", nil)
-		if string(o.Get("is_error")) == "true" {
-			m.err = orNull(o.Get("payload"))
-		} else {
-			m.result = orNull(o.Get("payload"))
-		}
-	default:
-		p.problem("record of type %q: left out", o.Text("type"))
-		return hop, false
+	if o.Text("type") != "response" {
+		return o, hop
 	}
-	return hop, true
+	key := "result"
+	if string(o.Get("is_error")) == "true" {
+		key = "error"
+	}
+	return rows.Of("id", o.Get("id"), key, orNull(o.Get("payload"))), hop
+}
+
+// zed reads an element of Zed's log.
+func zed(o rows.Object) (rpc rows.Object) {
+	if o.Text("_type") != "response" {
+		return o
+	}
+	// An error has the place of the result; only its shape distinguishes it.
+	key, payload := "result", orNull(o.Get("params"))
+	if e := rows.Read(string(payload)); e.Has("code") && e.Has("message") {
+		key = "error"
+	}
+	return rows.Of("id", o.Get("id"), key, payload)
 }
 
 // record reads one line or element in whichever framing it is.
@@ -240,26 +219,31 @@ func (p *parser) record(data []byte) {
 		return
 	}
 	m := message{line: p.line, at: p.last}
-	hop, ok := false, true
+	rpc, hop := o, false
 	switch {
-	case o.Has("json") && o.Has("direction"):
-		ok = p.inspected(&m, o)
+	case o.Has("json") && o.Has("direction"): // an inspector, which has the message as text
+		m.from = sides[o.Text("direction")]
+		p.time(&m, o.Get("ts"), 1)
+		if rpc, err = rows.Parse([]byte(o.Text("json"))); err != nil {
+			p.problem("json is not a JSON object: left out")
+			return
+		}
 	case o.Has("_direction"):
-		zed(&m, o)
+		m.from = sides[o.Text("_direction")]
+		rpc = zed(o)
 	case o.Has("from") && o.Has("type"):
-		hop, ok = p.conducted(&m, o)
+		rpc, hop = p.conducted(&m, o)
 	case o.Object("message") != nil && o.Has("direction"):
 		p.time(&m, o.Get("timestamp"), 1)
-		ok = p.rpc(&m, o.Object("message"))
-	default:
-		ok = p.rpc(&m, o)
+		rpc = o.Object("message")
 	}
-	if !ok {
-		return
-	}
-	if m.method == "" && m.result == nil && m.err == nil {
-		p.problem("neither a request nor a response: left out")
-		return
+	m.set(rpc.Get("id"), rpc.Text("method"), rpc.Get("params"))
+	if m.method == "" {
+		m.result, m.err = rpc.Get("result"), rpc.Get("error")
+		if m.result == nil && m.err == nil {
+			p.problem("not a message of JSON-RPC: left out")
+			return
+		}
 	}
 	m.unwrap()
 	if m.from == unknown {
@@ -267,26 +251,6 @@ func (p *parser) record(data []byte) {
 	}
 	p.last = m.at
 	p.messages, p.hops = append(p.messages, m), append(p.hops, hop)
-}
-
-func orNull(raw json.RawMessage) json.RawMessage {
-	if raw == nil {
-		return json.RawMessage("null")
-	}
-	return raw
-}
-
-// rpc takes a JSON-RPC message as it is.
-func (p *parser) rpc(m *message, o rows.Object) bool {
-	m.set(o.Get("id"), o.Text("method"), o.Get("params"))
-	if m.method == "" {
-		m.result, m.err = o.Get("result"), o.Get("error")
-		if m.result == nil && m.err == nil {
-			p.problem("not a message of JSON-RPC: left out")
-			return false
-		}
-	}
-	return true
 }
 
 func (m *message) set(id json.RawMessage, method string, params json.RawMessage) {
@@ -309,13 +273,8 @@ func (m *message) unwrap() {
 	case "proxy/initialize":
 		m.method = methodInitialize
 	case "proxy/successor":
-		inner := m.params
-		if inner.Text("method") == "" {
-			return
-		}
-		m.set(json.RawMessage(m.id), inner.Text("method"), inner.Get("params"))
-		if meta := inner.Object("meta"); meta != nil && m.odd == nil && !m.params.Has("_meta") {
-			m.params.Set("_meta", meta)
+		if inner := m.params; inner.Text("method") != "" {
+			m.set(json.RawMessage(m.id), inner.Text("method"), inner.Get("params"))
 		}
 	}
 }
@@ -363,12 +322,12 @@ func (p *parser) clientsView() []message {
 	if hops == 0 || hops == len(p.messages) {
 		return p.messages
 	}
-	seen := p.messages[:0]
-	for i, m := range p.messages {
-		if !p.hops[i] {
-			seen = append(seen, m)
-		}
-	}
-	p.report(codec.Problem{Reason: fmt.Sprintf("%d messages between proxies and the agent are left out: those that the client saw say the same", hops)})
+	seen := slices.DeleteFunc(p.messages, func(message) bool {
+		hop := p.hops[0]
+		p.hops = p.hops[1:]
+		return hop
+	})
+	const reason = "%d messages between proxies and the agent are left out: those that the client saw say the same"
+	p.report(codec.Problem{Reason: fmt.Sprintf(reason, hops)})
 	return seen
 }

@@ -11,19 +11,15 @@ import (
 // permission takes a question to the user.
 func (d *decoder) permission(x *exchange, m *message) {
 	c := x.c
+	id := askedAbout(m.params)
 	call := m.params.Object("toolCall")
 	if call == nil {
-		if subject := m.params.Object("subject"); subject.Object("toolCall") != nil {
-			call = subject.Object("toolCall")
-		} else if subject.Text("toolCallId") != "" {
-			call = rows.Object{{Key: "toolCallId", Value: subject.Get("toolCallId")}}
-		}
+		call = m.params.Object("subject").Object("toolCall") // version 2 of the protocol
 	}
-	id := call.Text("toolCallId")
 	if id != "" {
 		d.tool(c, id, call, m.at)
 	}
-	x.part = c.part(dataPart(typePermission, m.params.Without("sessionId")), m.at)
+	x.part = c.part(rows.DataPart(typePermission, m.params.Without("sessionId")), m.at)
 	q := &question{toolID: id}
 	q.decision = store.Decision{
 		ID:        spans.DeriveID(spans.PrefixPermission, m.at, x.part.Row.ID),
@@ -32,47 +28,45 @@ func (d *decoder) permission(x *exchange, m *message) {
 	}
 	q.approval.id = q.decision.ID
 	for _, raw := range rows.Elements(m.params.Get("options")) {
-		if o, err := rows.Parse(raw); err == nil {
-			q.options = append(q.options, o)
-		}
+		q.options = append(q.options, rows.Read(string(raw)))
 	}
 	c.asked = append(c.asked, q)
 	x.ask = q
 }
 
+// answers are what the kinds of options mean.
+var answers = map[string]struct{ outcome, reply, reason string }{
+	"allow_once": {"allowed", "once", ""}, "allow_always": {"allowed", "always", ""},
+	"reject_once": {"denied", "reject", ""}, "reject_always": {"denied", "reject", "reject_always"},
+}
+
 func (d *decoder) outcome(x *exchange, m *message, result rows.Object) {
 	q, o := x.ask, &x.ask.decision
 	outcome := result.Object("outcome")
-	switch {
+	switch kind := outcome.Text("outcome"); {
 	case m.err != nil:
 		d.problem("the question was answered with an error: its outcome is unknown")
 		q.approval.canceled = true
 		return
-	case outcome.Text("outcome") == "cancelled":
+	case kind == "cancelled":
 		q.approval.canceled = true
-		o.Outcome, o.Reason = "denied", "cancelled"
-	case outcome.Text("outcome") == "selected":
-		i := slices.IndexFunc(q.options, func(option rows.Object) bool { return option.Text("optionId") == outcome.Text("optionId") })
+		o.Outcome, o.Reason = "denied", kind
+	case kind == "selected":
+		id := outcome.Text("optionId")
+		i := slices.IndexFunc(q.options, func(option rows.Object) bool { return option.Text("optionId") == id })
 		if i < 0 {
-			d.problem("option %q was not offered: the outcome is unknown", outcome.Text("optionId"))
+			d.problem("option %q was not offered: the outcome is unknown", id)
 			return
 		}
-		switch kind := q.options[i].Text("kind"); kind {
-		case "allow_once", "allow_always":
-			o.Outcome, o.Reply = "allowed", map[string]string{"allow_once": "once", "allow_always": "always"}[kind]
-			q.approval.answered, q.approval.approved = true, true
-		case "reject_once", "reject_always":
-			o.Outcome, o.Reply = "denied", "reject"
-			if kind == "reject_always" {
-				o.Reason = kind
-			}
-			q.approval.answered = true
-		default:
-			d.problem("option of kind %q: the outcome is unknown", kind)
+		a, known := answers[q.options[i].Text("kind")]
+		if !known {
+			d.problem("option of kind %q: the outcome is unknown", q.options[i].Text("kind"))
 			return
 		}
+		o.Outcome, o.Reply, o.Reason = a.outcome, a.reply, a.reason
+		q.approval.answered, q.approval.approved = true, a.outcome == "allowed"
 	default:
-		d.problem("outcome %q is unknown", outcome.Text("outcome"))
+		d.problem("outcome %q is unknown", kind)
 		return
 	}
 	o.DecidedAt = m.at

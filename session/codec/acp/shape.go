@@ -14,93 +14,61 @@ import (
 // one to every reader, so such a part has to conform to the published schema of
 // version 1; what does not is left out.
 
-// updateKind returns the kind of session/update that stands for a data part;
-// false when there is none for it.
-func updateKind(p *session.Part, data rows.Object, foreign bool) (string, bool) {
+// updateKind returns the kind of session/update that a data part is; false when it is none.
+func updateKind(p *session.Part, inner rows.Object, foreign bool) (string, bool) {
 	kind, isData := strings.CutPrefix(p.Type, "data-")
-	field, known := dataUpdates[kind]
-	inner := data.Object("data")
-	ok := isData && known && inner != nil && (field == "" || inner.Has(field)) && plausible(kind, inner) && (!foreign || conforms(kind, inner))
-	return kind, ok
+	_, known := dataUpdates[kind]
+	return kind, isData && known && inner != nil && (!foreign || conforms(kind, inner))
 }
 
-// plausible says that an update has the shape that its kind wants, so that a
-// part of the same name that came from elsewhere is not taken for one.
-func plausible(kind string, o rows.Object) bool {
-	switch kind {
-	case "plan":
-		return each(o, "entries", "content", "priority", "status")
-	case "available_commands_update":
-		return each(o, "availableCommands", "name", "description")
-	case "config_option_update":
-		return rows.Elements(o.Get("configOptions")) != nil
-	case "usage_update":
-		return o.Has("size")
-	case "notice":
-		return o.Text("title") != ""
-	}
-	return true
-}
-
-func each(o rows.Object, list string, keys ...string) bool {
+// each reports whether a list has elements that are valid.
+func each(o rows.Object, list string, valid func(rows.Object) bool) bool {
 	items := rows.Elements(o.Get(list))
-	for _, raw := range items {
+	return items != nil && !slices.ContainsFunc(items, func(raw json.RawMessage) bool {
 		item, err := rows.Parse(raw)
-		if err != nil || slices.ContainsFunc(keys, func(key string) bool { return item.Text(key) == "" }) {
-			return false
-		}
-	}
-	return items != nil
+		return err != nil || !valid(item)
+	})
 }
 
-// conforms says that an update is valid by the schema of version 1. Kinds that
+// oneOf reports whether a field is one of the words.
+func oneOf(o rows.Object, key string, words ...string) bool {
+	return slices.Contains(words, o.Text(key))
+}
+
+// conforms reports whether an update is valid by the schema of version 1. Kinds that
 // only drafts and version 2 have are not, nor are those that a session which was
 // no trace has no reason to hold.
 func conforms(kind string, o rows.Object) bool {
+	optional := func(key string) bool { return !o.Has(key) || isString(o, key) }
 	switch kind {
 	case "plan":
-		for _, raw := range rows.Elements(o.Get("entries")) {
-			entry, _ := rows.Parse(raw) // plausible by now
-			if !slices.Contains([]string{"high", "medium", "low"}, entry.Text("priority")) ||
-				!slices.Contains([]string{"pending", "in_progress", "completed"}, entry.Text("status")) {
-				return false
-			}
-		}
-		return true
+		return each(o, "entries", func(entry rows.Object) bool {
+			return entry.Text("content") != "" && oneOf(entry, "priority", "high", "medium", "low") &&
+				oneOf(entry, "status", "pending", "in_progress", "completed")
+		})
 	case "available_commands_update":
-		for _, raw := range rows.Elements(o.Get("availableCommands")) {
-			command, _ := rows.Parse(raw) // plausible by now
-			if _, hint := rows.Text(command.Object("input").Get("hint")); command.Has("input") && !hint {
-				return false
-			}
-		}
-		return true
+		return each(o, "availableCommands", func(c rows.Object) bool {
+			return c.Text("name") != "" && c.Text("description") != "" &&
+				(!c.Has("input") || isString(c.Object("input"), "hint"))
+		})
 	case "current_mode_update":
-		return texts(o, "currentModeId")
+		return isString(o, "currentModeId")
 	case "session_info_update":
-		return (!o.Has("title") || texts(o, "title")) && (!o.Has("updatedAt") || texts(o, "updatedAt"))
+		return optional("title") && optional("updatedAt")
 	case "usage_update":
 		cost := o.Object("cost")
 		var amount float64
 		return counts(o, "used", "size") &&
-			(!o.Has("cost") || texts(cost, "currency") && json.Unmarshal(cost.Get("amount"), &amount) == nil)
+			(!o.Has("cost") || isString(cost, "currency") && json.Unmarshal(cost.Get("amount"), &amount) == nil)
 	case "notice":
-		return texts(o, "severity", "title") && (!o.Has("description") || texts(o, "description"))
+		return isString(o, "severity", "title") && o.Text("title") != "" && optional("description")
 	case "compaction_update":
-		return texts(o, "compactionId", "status") && !o.Has("summary") && !o.Has("error")
+		return isString(o, "compactionId", "status") && !o.Has("summary") && !o.Has("error")
 	}
 	return false
 }
 
-// texts says that the fields are strings.
-func texts(o rows.Object, keys ...string) bool {
-	return !slices.ContainsFunc(keys, func(key string) bool {
-		_, ok := rows.Text(o.Get(key))
-		return !ok
-	})
-}
-
-// counts says that the fields are whole numbers, none below zero.
+// counts reports whether the fields are whole numbers, none below zero.
 func counts(o rows.Object, keys ...string) bool {
 	return !slices.ContainsFunc(keys, func(key string) bool {
 		var n uint64
@@ -111,12 +79,13 @@ func counts(o rows.Object, keys ...string) bool {
 // logLevels are those of RFC 5424.
 var logLevels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
 
-// isLog says that the data of a data-log part is what the notification needs.
+// isLog reports whether the data of a data-log part is a notification.
 func isLog(o rows.Object, foreign bool) bool {
-	return o.Has("level") && o.Has("message") && (!foreign || texts(o, "message") && slices.Contains(logLevels, o.Text("level")))
+	return o.Has("level") && o.Has("message") &&
+		(!foreign || isString(o, "message") && slices.Contains(logLevels, o.Text("level")))
 }
 
-// isQuestion says that the data of a data-permission part is what a request needs.
+// isQuestion reports whether the data of a data-permission part is a request for permission.
 func isQuestion(o rows.Object, foreign bool) bool {
 	if askedAbout(o) == "" || rows.Elements(o.Get("options")) == nil {
 		return false
@@ -124,21 +93,20 @@ func isQuestion(o rows.Object, foreign bool) bool {
 	if !foreign {
 		return true
 	}
-	for _, raw := range rows.Elements(o.Get("options")) {
-		option, err := rows.Parse(raw)
-		if err != nil || !texts(option, "optionId", "name") ||
-			!slices.Contains([]string{"allow_once", "allow_always", "reject_once", "reject_always"}, option.Text("kind")) {
-			return false
-		}
+	if !each(o, "options", func(option rows.Object) bool {
+		return isString(option, "optionId", "name") && answers[option.Text("kind")].outcome != ""
+	}) {
+		return false
 	}
-	// Of the call only what every reader takes; its own part says the rest.
+	// Of the call only what every reader takes; its own part has the rest.
 	call := o.Object("toolCall")
-	if len(call.Without("toolCallId", "title")) > 0 || call.Text("toolCallId") == "" || call.Has("title") && !texts(call, "title") {
+	if len(call.Without("toolCallId", "title")) > 0 || call.Text("toolCallId") == "" ||
+		call.Has("title") && !isString(call, "title") {
 		return false
 	}
 	switch outcome := o.Object("outcome"); outcome.Text("outcome") {
 	case "selected":
-		return texts(outcome, "optionId")
+		return isString(outcome, "optionId")
 	case "cancelled":
 		return true
 	}

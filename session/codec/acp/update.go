@@ -10,27 +10,26 @@ import (
 )
 
 // update takes a session/update.
-func (d *decoder) update(x *exchange, m *message) {
-	c := x.c
+func (d *decoder) update(c *conversation, m *message) {
 	if c.replaying {
 		c.replayed++
 		return
 	}
 	update := m.params.Object("update")
 	kind := update.Text("sessionUpdate")
-	extra := m.params.Without("sessionId", "update")
-	if d.content(c, kind, update, extra, m.at) {
+	_, known := dataUpdates[kind]
+	switch {
+	case update == nil:
+		d.problem("update is not an object: left out")
 		return
-	}
-	if _, known := dataUpdates[kind]; !known {
-		if update == nil {
-			d.problem("update is not an object")
-		}
-		x.part = c.part(withMeta(dataPart(typeUpdate, rawUpdate(m, update)), "", extra), m.at)
+	case d.content(c, kind, update, m.at):
+		return
+	case !known:
+		c.part(rows.DataPart(typeUpdate, update), m.at)
 		return
 	}
 	d.effect(c, kind, update)
-	p := c.part(withMeta(dataPart("data-"+kind, update.Without("sessionUpdate")), "", extra), m.at)
+	p := c.part(rows.DataPart("data-"+kind, update.Without("sessionUpdate")), m.at)
 	if stop := update.Text("stopReason"); kind == "state_update" && update.Text("state") == "idle" && stop != "" {
 		c.prompting = false
 		endTurn(p.Message(), stop)
@@ -45,23 +44,20 @@ func (d *decoder) update(x *exchange, m *message) {
 }
 
 // content takes an update of what is said or called, or a compaction that is completed,
-// and says whether it is one.
-func (d *decoder) content(c *conversation, kind string, update, extra rows.Object, at int64) bool {
+// and reports whether it is one.
+func (d *decoder) content(c *conversation, kind string, update rows.Object, at int64) bool {
 	switch kind {
 	case userChunk, agentChunk, thoughtChunk:
 		if !update.Has("content") {
 			return false
 		}
-		d.chunk(c, kind, update, extra, at)
+		d.chunk(c, kind, update.Text("messageId"), update.Get("content"), at)
 	case "user_message", "agent_message", "agent_thought":
-		return d.whole(c, kind, update, at)
+		return d.message2(c, kind, update, at)
 	case "tool_call", "tool_call_update":
 		id := update.Text("toolCallId")
 		if id == "" {
 			return false
-		}
-		if len(extra) > 0 {
-			update.Set("params", extra)
 		}
 		d.tool(c, id, update, at)
 	case "tool_call_content_chunk":
@@ -70,8 +66,7 @@ func (d *decoder) content(c *conversation, kind string, update, extra rows.Objec
 			return false
 		}
 		content := append(rows.Elements(t.call.Get("content")), update.Get("content"))
-		raw, _ := rows.Marshal(content) // came from JSON
-		d.tool(c, t.id, rows.Object{{Key: "content", Value: raw}}, at)
+		d.tool(c, t.id, rows.Of("content", content), at)
 	case "compaction_update":
 		if update.Text("status") != "completed" {
 			return false
@@ -83,16 +78,7 @@ func (d *decoder) content(c *conversation, kind string, update, extra rows.Objec
 	return true
 }
 
-func rawUpdate(m *message, update rows.Object) rows.Object {
-	if update != nil {
-		return update
-	}
-	var o rows.Object
-	o.Set("update", orNull(m.params.Get("update")))
-	return o
-}
-
-// effect is what an update says of the session itself.
+// effect is what an update reports of the session itself.
 func (d *decoder) effect(c *conversation, kind string, update rows.Object) {
 	switch kind {
 	case "compaction_summary_chunk":
@@ -115,118 +101,80 @@ func (d *decoder) effect(c *conversation, kind string, update rows.Object) {
 }
 
 // chunk adds a chunk to the part that it continues, or begins one.
-func (d *decoder) chunk(c *conversation, kind string, update, params rows.Object, at int64) {
-	extra := update.Without("sessionUpdate", "content")
-	if len(params) > 0 {
-		extra.Set("params", params)
-	}
-	content := update.Get("content")
-	block, _ := rows.Parse(content) // nil when it is no object
-	text, isText := rows.Text(block.Get("text"))
-	isText = isText && block.Text("type") == "text"
-	if kind == userChunk && d.echoed(c, text, isText) {
+func (d *decoder) chunk(c *conversation, kind, id string, content json.RawMessage, at int64) {
+	block := rows.Read(string(content))
+	text := block.Text("text")
+	if kind == userChunk && isText(block) && c.echoes(text) {
 		return
 	}
-	id, rest := update.Text("messageId"), string(block.Without("type", "text").JSON())
-	if o := c.open; o != nil && isText && o.kind == kind && o.id == id && (rest == "{}" || rest == o.block) {
+	c.arrived[id] = true
+	if o := c.open; o != nil && isText(block) && o.kind == kind && o.id == id {
 		o.text = append(o.text, text...)
-		if e := string(extra.JSON()); e != o.first && len(extra.Without("messageId")) > 0 {
-			o.chunks = append(o.chunks, extra.JSON())
-		}
 		o.changed = true
 		o.part.Touch(at)
 		return
 	}
 	c.close()
-	typ := "text"
 	var m *rows.Message
+	typ := "text"
 	switch kind {
 	case userChunk:
 		m = c.replayedMessage(id, at)
 	case thoughtChunk:
 		typ = "reasoning"
-		m = c.reply(at)
+		fallthrough
 	default:
 		m = c.reply(at)
-	}
-	if kind != userChunk {
 		c.prompt = ""
 	}
-	p := m.Part(contentData(typ, kind, content, extra), at)
-	if isText && text != codec.WithheldText {
-		c.open = &openText{part: p, kind: kind, id: id, block: rest, first: string(extra.JSON()), text: []byte(text)}
+	p := m.Part(contentData(typ, content), at)
+	if isText(block) && text != codec.WithheldText {
+		c.open = &openText{part: p, kind: kind, id: id, text: []byte(text)}
 	}
 }
 
-// echoed says whether a chunk repeats the prompt that the agent was just given.
-func (d *decoder) echoed(c *conversation, text string, isText bool) bool {
-	if c.prompt == "" || !isText || c.assistant != nil {
+// echoes reports whether a text repeats the prompt that the agent was just given.
+func (c *conversation) echoes(text string) bool {
+	if text == "" || c.prompt == "" || c.assistant != nil || !strings.HasPrefix(c.prompt, c.echo+text) {
 		return false
 	}
-	if text != "" && strings.HasPrefix(c.prompt, c.echo+text) {
-		c.echo += text
-		return true
-	}
-	return false
+	c.echo += text
+	return true
 }
 
 // replayedMessage returns the user message that a replayed chunk belongs to.
 func (c *conversation) replayedMessage(id string, at int64) *rows.Message {
-	if m := c.user; m != nil && c.assistant == nil {
-		if o := m.Meta("acp"); string(o.Get("replayed")) == "true" && o.Text("messageId") == id {
-			return m
-		}
+	if c.user == nil || c.assistant != nil || c.history != c.user || c.historyID != id {
+		c.turns++
+		c.user, c.assistant, c.prompt = c.b.Message(session.RoleUser, at), nil, ""
+		c.history, c.historyID = c.user, id
 	}
-	c.turns++
-	c.user, c.assistant, c.prompt = c.b.Message(session.RoleUser, at), nil, ""
-	o := rows.Object{}
-	o.Set("replayed", true)
-	if id != "" {
-		o.Set("messageId", id)
-	}
-	c.user.SetMeta("acp", o)
 	return c.user
 }
 
 // close ends the part that chunks were added to.
 func (c *conversation) close() {
-	o := c.open
-	if c.open = nil; o == nil || !o.changed {
-		return
+	if o := c.open; o != nil && o.changed {
+		data := o.part.Data()
+		data.Set("text", string(o.text))
+		o.part.Set(data)
 	}
-	data := o.part.Data()
-	data.Set("text", string(o.text))
-	if o.chunks != nil {
-		meta := metaOf(data)
-		meta.Set("chunks", o.chunks)
-		data = withMeta(data.Without("providerMetadata"), "providerMetadata", meta)
-	}
-	o.part.Set(data)
+	c.open = nil
 }
 
-// whole takes a message of version 2 of the protocol that comes in one piece. It
+// message2 takes a message of version 2 of the protocol that comes in one piece. It
 // is the chunks that it consists of, unless chunks of it are already there.
-func (d *decoder) whole(c *conversation, kind string, update rows.Object, at int64) bool {
+func (d *decoder) message2(c *conversation, kind string, update rows.Object, at int64) bool {
 	id := update.Text("messageId")
 	blocks := rows.Elements(update.Get("content"))
 	if id == "" || blocks == nil {
 		return false
 	}
-	for _, m := range []*rows.Message{c.user, c.assistant} {
-		if m == nil {
-			continue
-		}
-		for _, p := range m.Parts() {
-			if metaOf(p.Data()).Object("chunk").Text("messageId") == id {
-				return false
-			}
-		}
+	if c.arrived[id] {
+		return true
 	}
-	rest := update.Without("content", "sessionUpdate")
 	for _, raw := range blocks {
-		chunk := rest.Without()
-		chunk.Set("content", raw)
-		d.chunk(c, kind+"_chunk", chunk, nil, at)
+		d.chunk(c, kind+"_chunk", id, raw, at)
 	}
 	return true
 }
@@ -247,23 +195,17 @@ func (d *decoder) tool(c *conversation, id string, update rows.Object, at int64)
 }
 
 // compaction gives a compaction an assistant message of its own, as the agent
-// guide wants it; what follows in the turn stands in another.
+// guide requires; the rest of the turn is in another.
 func (d *decoder) compaction(c *conversation, update rows.Object, at int64) {
 	c.close()
 	var summary strings.Builder
 	for _, raw := range rows.Elements(update.Get("summary")) {
-		block, _ := rows.Parse(raw) // no text in what is no object
-		summary.WriteString(block.Text("text"))
+		summary.WriteString(rows.Read(string(raw)).Text("text"))
 	}
 	if summary.Len() == 0 {
 		summary.WriteString(c.summaries[update.Text("compactionId")])
 	}
-	inner := rows.Object{}
-	inner.Set("summary", summary.String())
-	inner.Set("tail_start_id", nil)
-	inner.Set("auto", true)
-	inner.Set("summary_tokens", 0)
-	inner.Set("acp", update.Without("sessionUpdate"))
-	c.b.Message(session.RoleAssistant, at).Part(dataPart(session.TypeCompaction, inner), at)
+	inner := rows.Of("summary", summary.String(), "tail_start_id", nil, "auto", true, "summary_tokens", 0)
+	c.b.Message(session.RoleAssistant, at).Part(rows.DataPart(session.TypeCompaction, inner), at)
 	c.assistant = nil
 }
