@@ -73,7 +73,7 @@ func (e *exporter) writeBundle(cmd *cobra.Command, each func(func(*formats.Sourc
 		return err
 	}
 	for _, m := range missing {
-		fmt.Fprintf(cmd.ErrOrStderr(), "agenttrace: left out: %s\n", strings.Join(strings.Fields(printable.Sanitize(m)), " "))
+		fmt.Fprintf(cmd.ErrOrStderr(), "agenttrace: left out: %s\n", printable.Line(m))
 	}
 	return nil
 }

@@ -84,7 +84,7 @@ code is 5.`,
 				warn, o.Progress = line, line
 			}
 			o.Warn = func(text string) {
-				fmt.Fprintf(warn, "agenttrace: %s\n", strings.Join(strings.Fields(printable.Sanitize(text)), " "))
+				fmt.Fprintf(warn, "agenttrace: %s\n", printable.Line(text))
 			}
 			im, err := importer.New(path, o)
 			if err != nil {

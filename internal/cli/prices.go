@@ -61,7 +61,7 @@ func (p *prices) lacking(cmd *cobra.Command, models []string) error {
 	}
 	names := make([]string, len(models))
 	for i, name := range models {
-		if names[i] = strings.Join(strings.Fields(printable.Sanitize(name)), " "); name == "" {
+		if names[i] = printable.Line(name); name == "" {
 			names[i] = "a model that is not named"
 		}
 	}

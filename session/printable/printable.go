@@ -4,6 +4,7 @@ package printable
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -11,7 +12,32 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 )
 
-// short is the head of a digest or id, long enough to tell it from others by
+// Line sanitizes s and makes one line of it, with single spaces.
+func Line(s string) string { return strings.Join(strings.Fields(Sanitize(s)), " ") }
+
+// Join joins the facts that are not empty, with dots between them.
+func Join(facts ...string) string { return strings.Join(Present(facts...), " · ") }
+
+// Present returns the texts that are not empty.
+func Present(all ...string) []string {
+	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return s == "" })
+}
+
+// Cost writes what something cost: as stated, or with a mark where any of it is an
+// estimate; "" where nobody knows.
+func Cost(stated, estimated *float64) string {
+	switch {
+	case estimated != nil && stated != nil:
+		return "~" + Dollars(*stated+*estimated)
+	case estimated != nil:
+		return "~" + Dollars(*estimated)
+	case stated != nil:
+		return Dollars(*stated)
+	}
+	return ""
+}
+
+// Short is the head of a digest or id, long enough to tell it from others by
 // eye.
 func Short(digest string) string { return Head(digest, 12) }
 
@@ -33,7 +59,7 @@ func Plural(n int, one, many string) string {
 	return strconv.Itoa(n) + " " + many
 }
 
-// turnList writes numbers with runs joined: turns 1–3, 5.
+// Turns writes numbers with runs joined: turns 1–3, 5.
 func Turns(turns []int) string {
 	var b strings.Builder
 	for i := 0; i < len(turns); i++ {
@@ -55,10 +81,10 @@ func Turns(turns []int) string {
 	return "turns " + b.String()
 }
 
-// unnamed stands for a tool whose name nobody sent.
+// Unnamed stands for a tool whose name nobody sent.
 const Unnamed = "(no name)"
 
-// modelName is short: the provider is in the head of the page.
+// ModelName is short: the provider is in the head of the page.
 func ModelName(m *session.Model) string {
 	if m == nil {
 		return ""
@@ -73,7 +99,7 @@ func ModelName(m *session.Model) string {
 	return Sanitize(name)
 }
 
-// fullModelName is provider/model (variant).
+// FullModelName is provider/model (variant).
 func FullModelName(m *session.Model) string {
 	if m == nil {
 		return ""
@@ -159,7 +185,7 @@ func invisible(r rune) bool {
 	return false
 }
 
-// oneLine sanitizes s and takes its first line that is not blank, for places
+// OneLine sanitizes s and takes its first line that is not blank, for places
 // that have room for one.
 func OneLine(s string) string {
 	line := strings.TrimSpace(s)
@@ -170,20 +196,16 @@ func OneLine(s string) string {
 	return strings.ReplaceAll(Sanitize(line), "\n", " ")
 }
 
-// count writes n with commas.
+// Count writes n with commas.
 func Count(n int64) string {
 	s := strconv.FormatInt(n, 10)
-	digits := strings.TrimPrefix(s, "-")
-	for i := len(digits) - 3; i > 0; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "," + s[i:]
 	}
-	if n < 0 {
-		return "-" + digits
-	}
-	return digits
+	return s
 }
 
-// brief writes n in at most five characters: 999, 1.2k, 34k, 5.6M.
+// Brief writes n in at most five characters: 999, 1.2k, 34k, 5.6M.
 func Brief(n int64) string {
 	for _, unit := range []struct {
 		size int64
@@ -200,7 +222,7 @@ func Brief(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// byteSize writes a number of bytes.
+// Bytes writes a number of bytes.
 func Bytes(n int64) string {
 	switch {
 	case n < 1000:
@@ -211,7 +233,7 @@ func Bytes(n int64) string {
 	return strconv.FormatFloat(float64(n)/1e6, 'f', 1, 64) + " MB"
 }
 
-// duration writes milliseconds in two units at most.
+// Duration writes milliseconds in two units at most.
 func Duration(ms int64) string {
 	s := ms / 1000
 	switch {
@@ -227,7 +249,7 @@ func Duration(ms int64) string {
 	return fmt.Sprintf("%dd %02dh", s/86400, s%86400/3600)
 }
 
-// dollars writes a cost with as many digits as it needs to be told from zero.
+// Dollars writes a cost with as many digits as it needs to be told from zero.
 func Dollars(usd float64) string {
 	if usd != 0 && usd < 0.1 && usd > -0.1 {
 		return "$" + strconv.FormatFloat(usd, 'f', 4, 64)

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// object splits a JSON object into its keys and values, in the order in which
+// Object splits a JSON object into its keys and values, in the order in which
 // they stand.
 func Object(raw []byte) (keys []string, values []json.RawMessage, ok bool) {
 	d := json.NewDecoder(bytes.NewReader(raw))
@@ -28,7 +28,7 @@ func Object(raw []byte) (keys []string, values []json.RawMessage, ok bool) {
 	return keys, values, true
 }
 
-// text of a JSON value for a reader: a string is its text, an object a line per
+// Value is the text of a JSON value for a reader: a string is its text, an object a line per
 // key with longer texts indented below it, anything else compact JSON.
 func Value(raw json.RawMessage) string { return valueAt(raw, 0) }
 

@@ -66,7 +66,7 @@ func (p *diffPrinter) compared(label string, c *diff.Compared, in paint) {
 	if c.ForkOf {
 		facts = append(facts, "fork of the other")
 	}
-	p.block(span{label + "  ", in}, span{"   ", p.plain}, joined(facts), p.plain, 2)
+	p.block(span{label + "  ", in}, span{"   ", p.plain}, printable.Join(facts...), p.plain, 2)
 }
 
 func (p *diffPrinter) first(f *diff.Divergence) {

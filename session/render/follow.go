@@ -63,7 +63,7 @@ func (n *NewsPrinter) one(x *document.News) {
 	}
 	if x.Event == document.NewsSession {
 		n.titles[x.SessionID] = x.Title
-		n.heading(x, joined([]string{printable.OneLine(x.Agent), p.clock(x.At)}))
+		n.heading(x, printable.Join(printable.OneLine(x.Agent), p.clock(x.At)))
 		return
 	}
 	if x.SessionID != n.session {
@@ -95,12 +95,12 @@ func (n *NewsPrinter) one(x *document.News) {
 	case document.NewsPart:
 		p.part(nil, &document.Message{ID: x.MessageID, Role: x.Role}, x.Part, nil)
 	case document.NewsDecision:
-		text, good := decisionLine(x.Decision)
+		text, good := document.DecisionText(x.Decision)
 		paint := p.good
 		if !good {
 			paint = p.warn
 		}
-		p.block(span{"◇ ", paint}, span{"  ", p.plain}, joined([]string{x.Decision.ToolID, text}), paint, p.Lines)
+		p.block(span{"◇ ", paint}, span{"  ", p.plain}, printable.Join(x.Decision.ToolID, text), paint, p.Lines)
 	case document.NewsHidden:
 		p.line(span{"⟲ rewound " + p.clock(x.At), p.warn})
 	case document.NewsShown:
@@ -171,7 +171,7 @@ func (n *NewsPrinter) messageEnd(x *document.News) {
 		facts = append(facts, printable.Count(x.Usage.Total())+" tokens")
 	}
 	facts = append(facts, printable.OneLine(x.StopReason))
-	p.line(p.state(x.State), span{prefixed(" · ", joined(facts)), p.dim})
+	p.line(p.state(x.State), span{prefixed(" · ", printable.Join(facts...)), p.dim})
 	if x.Error != "" {
 		p.block(span{"  ", p.plain}, span{"  ", p.plain}, x.Error, p.bad, p.Lines)
 	}

@@ -106,10 +106,10 @@ func (p *printer) part(tl *document.Document, m *document.Message, part *documen
 		if f.Size != nil {
 			facts = append(facts, printable.Bytes(int64(*f.Size)))
 		}
-		p.line(span{"▤ ", p.accent}, span{joined(facts), p.plain})
+		p.line(span{"▤ ", p.accent}, span{printable.Join(facts...), p.plain})
 	case document.KindSource:
 		s := part.Source
-		p.line(span{"↗ ", p.accent}, span{joined([]string{printable.OneLine(s.Title), printable.OneLine(cmp.Or(s.URL, s.Name)), printable.OneLine(s.ID)}), p.plain})
+		p.line(span{"↗ ", p.accent}, span{printable.Join(printable.OneLine(s.Title), printable.OneLine(cmp.Or(s.URL, s.Name)), printable.OneLine(s.ID)), p.plain})
 	default:
 		name := cmp.Or(strings.TrimPrefix(part.Type, "data-"), "unreadable part")
 		text := printable.Value(part.Data)
@@ -125,10 +125,6 @@ func (p *printer) part(tl *document.Document, m *document.Message, part *documen
 	case part.Streaming && m.State == document.StateIncomplete:
 		p.line(span{"  … more was to come", p.dim})
 	}
-}
-
-func joined(facts []string) string {
-	return strings.Join(slices.DeleteFunc(slices.Clone(facts), func(s string) bool { return s == "" }), " · ")
 }
 
 // stepCalls are the model calls of a step, in order, or none if those that are
@@ -176,7 +172,7 @@ func (p *printer) step(m *document.Message, n int) {
 			facts = append(facts, printable.Brief(c.Usage.Total())+" tokens")
 		}
 	}
-	p.block(span{"╌╌ ", paint}, span{"   ", p.plain}, joined(facts), paint, 0)
+	p.block(span{"╌╌ ", paint}, span{"   ", p.plain}, printable.Join(facts...), paint, 0)
 	for i := range calls {
 		if text := modelError(m, &calls[i]); text != "" {
 			p.block(span{"✗  ", p.bad}, span{"   ", p.plain}, text, p.bad, p.Lines)
@@ -350,7 +346,7 @@ func (p *printer) decisions(c *document.ToolCall, previousRules *string) {
 		}
 	}
 	for i := range c.Decisions {
-		text, good := decisionLine(&c.Decisions[i])
+		text, good := document.DecisionText(&c.Decisions[i])
 		paint := p.dim
 		if !good {
 			paint = p.warn
@@ -370,33 +366,6 @@ func (p *printer) decisions(c *document.ToolCall, previousRules *string) {
 		}
 		p.block(span{"  ◇ ", p.dim}, four, text, p.dim, p.Lines)
 	}
-}
-
-// decisionLine tells a decision: what the rule said, what a human said to it,
-// and what came of it.
-func decisionLine(d *document.Decision) (text string, allowed bool) {
-	rule := d.Action
-	if d.Pattern != "" {
-		rule += " " + d.Pattern
-	}
-	if d.Source != "" {
-		rule += " (" + d.Source + ")"
-	}
-	if d.Reply != "" {
-		rule += " → human said " + d.Reply
-		if d.WaitedMS != nil {
-			rule += " after " + printable.Duration(*d.WaitedMS)
-		}
-	}
-	// What follows from the rule or the reply need not be said.
-	follows := map[string]string{"allow": "allowed", "deny": "denied", "once": "allowed", "always": "allowed", "reject": "denied"}
-	if d.Outcome != "" && follows[cmp.Or(d.Reply, d.Action)] != d.Outcome {
-		rule += " → " + d.Outcome
-	}
-	if d.Reason != "" {
-		rule += ": " + d.Reason
-	}
-	return rule, d.Outcome == "allowed" || d.Outcome == "" && d.Action == "allow"
 }
 
 // outputText is [valueText] of what a tool returned. Of an object that has its text

@@ -26,7 +26,7 @@ func Document(w io.Writer, tl *document.Document, o Options) error {
 		t := &tl.Turns[i]
 		p.blank()
 		if t.MissingBefore != nil {
-			p.missing(t.MissingBefore)
+			p.block(span{"… ", p.warn}, span{"  ", p.plain}, t.MissingBefore.Text(), p.warn, 0)
 			p.blank()
 		}
 		if t.Unrecorded != nil {
@@ -85,7 +85,7 @@ func (p *printer) headline(tl *document.Document) {
 	}
 	summary := []string{printable.OneLine(s.Agent), printable.Plural(tl.Totals.Turns, "turn", "turns")}
 	if n := tl.Totals.ToolCalls; n > 0 {
-		summary = append(summary, printable.Plural(n, "tool call", "tool calls")+failures(&tl.Totals))
+		summary = append(summary, printable.Plural(n, "tool call", "tool calls")+tl.Totals.Failures())
 	}
 	if ms := tl.Totals.DurationMS; ms != nil {
 		summary = append(summary, printable.Duration(*ms))
@@ -178,20 +178,6 @@ func (p *printer) fieldAt(indent int, name, value string) {
 	}
 }
 
-func failures(t *document.Totals) string {
-	var what []string
-	if t.Failed > 0 {
-		what = append(what, strconv.Itoa(t.Failed)+" failed")
-	}
-	if t.Denied > 0 {
-		what = append(what, strconv.Itoa(t.Denied)+" denied")
-	}
-	if len(what) == 0 {
-		return ""
-	}
-	return " (" + strings.Join(what, ", ") + ")"
-}
-
 func quotedTitle(title string) string {
 	if title == "" {
 		return ""
@@ -210,7 +196,7 @@ func childLine(c *document.Child) string {
 	if c.TotalTokens > 0 {
 		facts = append(facts, printable.Count(c.TotalTokens)+" tokens")
 	}
-	return joined(facts)
+	return printable.Join(facts...)
 }
 
 func promptLine(s *document.SystemPrompt) string {
@@ -312,22 +298,6 @@ func (p *printer) queued(m *document.Message) {
 	}
 }
 
-// missing tells of turns that never arrived.
-func (p *printer) missing(m *document.MissingTurns) {
-	what := "turn_index " + strconv.FormatInt(m.First, 10)
-	if m.Last > m.First {
-		what += "–" + strconv.FormatInt(m.Last, 10)
-	}
-	if m.Count <= m.Last-m.First {
-		what = "among " + what
-	}
-	text := strconv.FormatInt(m.Count, 10) + " turns never arrived"
-	if m.Count == 1 {
-		text = "1 turn never arrived"
-	}
-	p.block(span{"… ", p.warn}, span{"  ", p.plain}, text+" ("+what+")", p.warn, 0)
-}
-
 func (p *printer) turn(tl *document.Document, t *document.Turn, previousRules *string) {
 	label := "Turn " + strconv.Itoa(t.Number)
 	if t.Hidden {
@@ -340,7 +310,7 @@ func (p *printer) turn(tl *document.Document, t *document.Turn, previousRules *s
 	if t.Usage != nil {
 		facts = append(facts, printable.Count(t.Usage.Total())+" tokens")
 	}
-	if cost := costText(t.CostUSD, t.EstimatedCostUSD); cost != "" {
+	if cost := printable.Cost(t.CostUSD, t.EstimatedCostUSD); cost != "" {
 		facts = append(facts, cost)
 	}
 	if t.StopReason != "" {

@@ -22,7 +22,7 @@ func Hits(w io.Writer, hits []store.Hit, o Options) error {
 				p.blank()
 			}
 			previous = h.SessionID
-			p.line(span{printable.Sanitize(h.SessionID), p.accent}, span{"  " + joined([]string{printable.OneLine(h.Title), printable.OneLine(h.Agent)}), p.title})
+			p.line(span{printable.Sanitize(h.SessionID), p.accent}, span{"  " + printable.Join(printable.OneLine(h.Title), printable.OneLine(h.Agent)), p.title})
 		}
 		where := []string{h.Role}
 		if h.Turn > 0 {
@@ -43,7 +43,7 @@ func Hits(w io.Writer, hits []store.Hit, o Options) error {
 		if h.Matches > 1 {
 			where = append(where, strconv.Itoa(h.Matches)+" matches")
 		}
-		p.line(span{"  " + joined(where), p.dim})
+		p.line(span{"  " + printable.Join(where...), p.dim})
 		for _, l := range fold(p.marked(h), p.Width-4) {
 			p.line(append([]span{{"    ", p.plain}}, l...)...)
 		}

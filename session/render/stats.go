@@ -3,6 +3,7 @@ package render
 import (
 	"cmp"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -109,58 +110,31 @@ func (p *printer) statsTable(s *store.Stats, by store.StatsBy) {
 	if p.Width < 140 {
 		number = printable.Brief
 	}
-	rows := [][]string{{strings.ToUpper(string(by))}}
-	shed := []int{0}
-	columns := []statsColumn{}
-	for _, c := range statsColumns {
-		if c.calls || by != store.StatsByTool {
-			columns = append(columns, c)
-			rows[0], shed = append(rows[0], c.title), append(shed, c.shed)
-		}
-	}
-	add := func(label string, g *store.StatsGroup) {
-		row := []string{label}
+	columns := slices.DeleteFunc(slices.Clone(statsColumns), func(c statsColumn) bool { return !c.calls && by == store.StatsByTool })
+	// Leave out columns, those with the greatest shed first, until the rest fits.
+	for shed := 100; ; shed-- {
+		columns = slices.DeleteFunc(columns, func(c statsColumn) bool { return c.shed >= shed })
+		g := grid{gap: 2}
+		titles := []string{strings.ToUpper(string(by))}
 		for _, c := range columns {
-			row = append(row, c.cell(g, number))
+			titles = append(titles, c.title)
 		}
-		rows = append(rows, row)
-	}
-	for i := range s.Groups {
-		add(cmp.Or(printable.OneLine(s.Groups[i].Key), "(not said)"), &s.Groups[i])
-	}
-	add("total", &s.Total)
-	widths := make([]int, len(rows[0]))
-	for _, r := range rows {
-		for i, cell := range r {
-			widths[i] = max(widths[i], width(cell))
-		}
-	}
-	gone := 100
-	total := func() int {
-		n := min(widths[0], 24)
-		for i, w := range widths[1:] {
-			if shed[1+i] < gone {
-				n += w + 2
+		g.add(p.title, titles...)
+		add := func(label string, group *store.StatsGroup, in paint) {
+			row := []string{label}
+			for _, c := range columns {
+				row = append(row, c.cell(group, number))
 			}
+			g.add(in, row...)
 		}
-		return n
-	}
-	for gone > 1 && total() > p.Width {
-		gone--
-	}
-	widths[0] = max(min(widths[0], p.Width-(total()-min(widths[0], 24))), 8)
-	for k, r := range rows {
-		in := p.plain
-		if k == 0 || k == len(rows)-1 {
-			in = p.title
+		for i := range s.Groups {
+			add(cmp.Or(printable.OneLine(s.Groups[i].Key), "(not said)"), &s.Groups[i], p.plain)
 		}
-		var b strings.Builder
-		b.WriteString(pad(truncate(r[0], widths[0]), widths[0]))
-		for i, cell := range r[1:] {
-			if shed[1+i] < gone {
-				b.WriteString("  " + padLeft(cell, widths[1+i]))
-			}
+		add("total", &s.Total, p.title)
+		if g.fit(0, p.Width, 24) || shed == 1 {
+			g.fit(0, p.Width, 8)
+			p.grid(&g)
+			return
 		}
-		p.line(span{b.String(), in})
 	}
 }

@@ -54,7 +54,7 @@ func (p *printer) statusLine(st *document.Status) string {
 	if st.Detail != "" {
 		facts = append(facts, printable.OneLine(st.Detail))
 	}
-	return joined(facts)
+	return printable.Join(facts...)
 }
 
 // ago is a moment and its age.

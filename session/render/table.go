@@ -2,9 +2,9 @@ package render
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 
-	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/printable"
 )
@@ -18,46 +18,19 @@ var usageColumns = []column{
 
 const absent = "–"
 
-// usageRow is a row of the table of tokens.
-type usageRow struct {
-	label string
-	usage *session.Usage
-	cost  string // "" where nobody knows
-	paint
-}
-
-func (r *usageRow) cells(number func(int64) string, withCost bool) []string {
-	cells := make([]string, 0, len(usageColumns))
-	if u := r.usage; u != nil {
-		for _, n := range []int64{u.Input, u.Output, u.Reasoning, u.CacheRead, u.CacheWrite, u.Total()} {
-			cells = append(cells, number(n))
-		}
-	} else {
-		cells = append(cells, absent, absent, absent, absent, absent, absent)
-	}
-	if !withCost {
-		return cells
-	}
-	return append(cells, cmp.Or(r.cost, absent))
-}
-
 // usageTable prints the tokens of each turn and their sums. Where full numbers
 // do not fit, short ones stand; where those do not either, each row is a list.
-func (p *printer) usageTable(tl *document.Document) {
-	rows, sums := p.usageRows(tl)
-	withCost, known := false, false
-	for _, r := range append(rows, sums...) {
-		withCost, known = withCost || r.cost != "", known || r.usage != nil || r.cost != ""
-	}
-	if !known {
+func (p *printer) usageTable(d *document.Document) {
+	rows, sums := d.UsageRows()
+	all := append(slices.Clone(rows), sums...)
+	if !slices.ContainsFunc(all, func(r document.UsageRow) bool { return r.Usage != nil || p.cost(&r) != absent }) {
 		p.line(span{"Tokens", p.title}, span{"  the source says nothing of them", p.dim})
 		return
 	}
 	columns := usageColumns
-	if !withCost {
+	if !slices.ContainsFunc(all, func(r document.UsageRow) bool { return p.cost(&r) != absent }) {
 		columns = columns[:len(columns)-1]
 	}
-	label := "Tokens"
 	for _, brevity := range []struct {
 		title  func(column) string
 		number func(int64) string
@@ -68,98 +41,117 @@ func (p *printer) usageTable(tl *document.Document) {
 		{func(c column) string { return c.short }, printable.Count, 2, 18},
 		{func(c column) string { return c.short }, printable.Brief, 1, 11},
 	} {
-		widths := make([]int, 1+len(columns))
-		widths[0] = width(label)
-		for i, c := range columns {
-			widths[1+i] = width(brevity.title(c))
+		g := grid{gap: brevity.gap}
+		titles := []string{"Tokens"}
+		for _, c := range columns {
+			titles = append(titles, brevity.title(c))
 		}
-		for _, r := range append(rows, sums...) {
-			widths[0] = max(widths[0], width(r.label))
-			for i, cell := range r.cells(brevity.number, withCost) {
-				widths[1+i] = max(widths[1+i], width(cell))
+		g.add(p.title, titles...)
+		for i := range all {
+			if i == len(rows) {
+				g.rule()
 			}
-		}
-		total := brevity.gap * len(columns)
-		for _, w := range widths[1:] {
-			total += w
-		}
-		if p.Width-total < min(widths[0], brevity.label) {
-			continue
-		}
-		widths[0] = min(widths[0], p.Width-total)
-		total += widths[0]
-		row := func(label string, cells []string) string {
-			var b strings.Builder
-			b.WriteString(pad(truncate(label, widths[0]), widths[0]))
-			for i, cell := range cells {
-				b.WriteString(strings.Repeat(" ", brevity.gap))
-				b.WriteString(padLeft(cell, widths[1+i]))
+			in := p.plain
+			switch r := &all[i]; {
+			case i == len(rows):
+				in = p.title
+			case r.Aside:
+				in = p.dim
 			}
-			return b.String()
+			g.add(in, append([]string{usageLabel(&all[i], len(rows) > i)}, p.usageCells(&all[i], brevity.number)[:len(columns)]...)...)
 		}
-		titles := make([]string, len(columns))
-		for i, c := range columns {
-			titles[i] = brevity.title(c)
+		if g.fit(0, p.Width, brevity.label) {
+			p.grid(&g)
+			return
 		}
-		p.line(span{row(label, titles), p.title})
-		for _, r := range rows {
-			p.line(span{row(r.label, r.cells(brevity.number, withCost)), r.paint})
-		}
-		p.line(span{strings.Repeat("─", total), p.rule})
-		for _, r := range sums {
-			p.line(span{row(r.label, r.cells(brevity.number, withCost)), r.paint})
-		}
-		return
 	}
-	p.line(span{label, p.title})
-	for _, r := range append(rows, sums...) {
-		p.line(span{r.label, r.paint})
-		cells := r.cells(printable.Count, withCost)
-		for i, c := range columns {
-			cells[i] = c.title + " " + cells[i]
+	p.line(span{"Tokens", p.title})
+	for i := range all {
+		p.line(span{usageLabel(&all[i], len(rows) > i), p.plain})
+		cells := p.usageCells(&all[i], printable.Count)[:len(columns)]
+		for k, c := range columns {
+			cells[k] = c.title + " " + cells[k]
 		}
 		p.infoLines("  ", cells...)
 	}
 }
 
-func (p *printer) usageRows(tl *document.Document) (rows, sums []usageRow) {
-	for i := range tl.Turns {
-		t := &tl.Turns[i]
-		label := padLeft(printable.Count(int64(t.Number)), 3) + "  " + printable.ModelName(t.Model)
-		paint := p.plain
-		spoke := false
-		for k := range t.Messages {
-			m := &t.Messages[k]
-			spoke = spoke || m.Role == session.RoleAssistant && m.Compaction == nil
-		}
-		switch {
-		case t.Hidden && t.Copied():
-			label, paint = padLeft(printable.Count(int64(t.Number)), 3)+"  (rewound, copied)", p.dim
-		case t.Hidden:
-			label, paint = padLeft(printable.Count(int64(t.Number)), 3)+"  (rewound)", p.dim
-		case t.Copied():
-			label, paint = padLeft(printable.Count(int64(t.Number)), 3)+"  (copied)", p.dim
-		}
-		if spoke || t.Usage != nil {
-			rows = append(rows, usageRow{strings.TrimRight(label, " "), t.Usage, costText(t.CostUSD, t.EstimatedCostUSD), paint})
-		}
-		for k := range t.Messages {
-			if m := &t.Messages[k]; m.Marker {
-				rows = append(rows, usageRow{"     compaction", m.Usage, costText(m.CostUSD, m.EstimatedCostUSD), p.dim})
-			}
+func (p *printer) cost(r *document.UsageRow) string {
+	return cmp.Or(printable.Cost(r.CostUSD, r.EstimatedCostUSD), absent)
+}
+
+func usageLabel(r *document.UsageRow, ofTurn bool) string {
+	switch {
+	case !ofTurn:
+		return r.Label
+	case r.Number == 0:
+		return "     " + r.Label
+	}
+	return strings.TrimRight(padLeft(printable.Count(int64(r.Number)), 3)+"  "+r.Label, " ")
+}
+
+func (p *printer) usageCells(r *document.UsageRow, number func(int64) string) []string {
+	cells := slices.Repeat([]string{absent}, len(usageColumns)-1)
+	if u := r.Usage; u != nil {
+		for i, n := range []int64{u.Input, u.Output, u.Reasoning, u.CacheRead, u.CacheWrite, u.Total()} {
+			cells[i] = number(n)
 		}
 	}
-	tot := &tl.Totals
-	label := "total"
-	if len(tl.Turns) < tot.Turns {
-		label = "session" // the rows are one turn's
+	return append(cells, p.cost(r))
+}
+
+// grid is a table without lines between its cells: the first column is to the left, the
+// others to the right.
+type grid struct {
+	gap    int
+	rows   [][]string // nil is a rule
+	paints []paint
+	widths []int
+}
+
+func (g *grid) add(in paint, cells ...string) {
+	g.rows, g.paints = append(g.rows, cells), append(g.paints, in)
+	for i, cell := range cells {
+		if i == len(g.widths) {
+			g.widths = append(g.widths, 0)
+		}
+		g.widths[i] = max(g.widths[i], width(cell))
 	}
-	sums = []usageRow{{label, tot.Usage, costText(tot.CostUSD, tot.EstimatedCostUSD), p.title}}
-	if tot.CopiedUsage != nil {
-		sums = append(sums, usageRow{"copied", tot.CopiedUsage, "", p.dim})
+}
+
+func (g *grid) rule() { g.rows, g.paints = append(g.rows, nil), append(g.paints, paint{}) }
+
+// width is that of all columns and of the gaps between them.
+func (g *grid) width() int {
+	total := g.gap * (len(g.widths) - 1)
+	for _, w := range g.widths {
+		total += w
 	}
-	if tot.Usage == nil && tot.Context != (session.Usage{}) || tot.Usage != nil && *tot.Usage != tot.Context {
-		sums = append(sums, usageRow{"in context now", &tot.Context, "", p.dim})
+	return total
+}
+
+// fit narrows a column until the grid has no more than n cells, but not below the least
+// width, and reports whether that is enough.
+func (g *grid) fit(column, n, least int) bool {
+	over := max(g.width()-n, 0)
+	if g.widths[column]-over < min(g.widths[column], least) {
+		return false
 	}
-	return rows, sums
+	g.widths[column] -= over
+	return true
+}
+
+// grid prints a grid.
+func (p *printer) grid(g *grid) {
+	for k, row := range g.rows {
+		if row == nil {
+			p.line(span{strings.Repeat("─", g.width()), p.rule})
+			continue
+		}
+		text := pad(truncate(row[0], g.widths[0]), g.widths[0])
+		for i, cell := range row[1:] {
+			text += strings.Repeat(" ", g.gap) + padLeft(cell, g.widths[1+i])
+		}
+		p.line(span{text, g.paints[k]})
+	}
 }

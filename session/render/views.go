@@ -178,7 +178,7 @@ func Permissions(w io.Writer, tl *document.Document, o Options) error {
 		p.blank()
 		p.header("─", span{"About no call of the session", p.title}, span{})
 		for i := range rest {
-			text, _ := decisionLine(&rest[i])
+			text, _ := document.DecisionText(&rest[i])
 			p.block(span{"  ", p.plain}, span{"    ", p.plain}, rest[i].ToolID+": "+text, p.plain, 0)
 		}
 	}
@@ -224,7 +224,7 @@ func (p *printer) permission(c *document.ToolCall, previousRules *string) {
 	p.block(span{"▸ ", p.call}, span{"  ", p.plain}, strings.TrimSpace(cmp.Or(printable.OneLine(c.Name), printable.Unnamed)+"  "+printable.OneLine(what)), p.plain, 2)
 	four := span{"    ", p.plain}
 	for i := range c.Decisions {
-		text, good := decisionLine(&c.Decisions[i])
+		text, good := document.DecisionText(&c.Decisions[i])
 		paint := p.good
 		if !good {
 			paint = p.warn
@@ -290,7 +290,7 @@ func Provenance(w io.Writer, tl *document.Document, o Options) error {
 			p.line(mark, span{printable.Sanitize(s.SpanID) + "  ", p.accent}, span{padLeft("+"+printable.Duration((s.StartNano-start)/1e6), 8) + "  ", p.dim},
 				span{padLeft(printable.Duration((s.EndNano-s.StartNano)/1e6), 7) + "  ", p.plain},
 				span{pad(printable.OneLine(s.Kind), kinds) + "  ", p.plain},
-				span{joined([]string{cmp.Or(where[s.PartID], where[s.MessageID]), printable.OneLine(s.Dialect)}), p.dim})
+				span{printable.Join(cmp.Or(where[s.PartID], where[s.MessageID]), printable.OneLine(s.Dialect)), p.dim})
 		}
 	}
 	_, err := io.WriteString(w, p.b.String())

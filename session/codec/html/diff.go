@@ -23,8 +23,8 @@ import (
 // or differ in their tokens alone, are folded. On a narrow screen the sessions stand
 // below each other. The same input gives the same bytes.
 func EncodeDiff(w io.Writer, d *diff.Diff, a, b *document.Document, o Options) error {
-	c := comparer{o: o, d: d, a: newSide(a, o), b: newSide(b, o), shown: map[diff.Change]string{}}
-	if err := diffTemplate.Execute(w, c.page()); err != nil {
+	c := comparer{o: o, d: d, a: a, b: b, shown: map[diff.Change]string{}}
+	if err := execute(w, diffTemplate, o, c.page()); err != nil {
 		return fmt.Errorf("write diff of %s and %s: %w", d.A.SessionID, d.B.SessionID, err)
 	}
 	return nil
@@ -65,7 +65,7 @@ type turnRun struct {
 
 type alikeTurn struct {
 	ID string
-	transcript.Turn
+	*document.Turn
 }
 
 type diffTurn struct {
@@ -73,7 +73,7 @@ type diffTurn struct {
 	// Fold says that only tokens differ.
 	Fold bool
 	// A or B is the turn that only one session has.
-	A, B  *transcript.Turn
+	A, B  *document.Turn
 	Items []diffItem
 }
 
@@ -104,52 +104,11 @@ type diffCall struct {
 	Items                 []diffItem
 }
 
-// side is one of the two sessions.
-type side struct {
-	tl    *document.Document
-	doc   *transcript.Document
-	turns map[int]*transcript.Turn
-}
-
-func newSide(tl *document.Document, o Options) *side {
-	s := &side{tl: tl, doc: transcript.New(tl, transcript.Options(o)), turns: map[int]*transcript.Turn{}}
-	for i := range s.doc.Turns {
-		s.turns[s.doc.Turns[i].Number] = &s.doc.Turns[i]
-	}
-	return s
-}
-
-// blocks are those of the calls of a turn, in the order of [document.Turn.ToolCalls].
-func (s *side) blocks(number int) []*transcript.Block {
-	var all []*transcript.Block
-	t := s.turns[number]
-	for i := range t.Messages {
-		if m := &t.Messages[i]; !m.Hidden || t.Hidden {
-			for k := range m.Blocks {
-				if m.Blocks[k].Kind == transcript.Tool {
-					all = append(all, &m.Blocks[k])
-				}
-			}
-		}
-	}
-	return all
-}
-
-// usage is the row of a turn in the table of tokens, nil when it has none.
-func (s *side) usage(t *document.Turn) []string {
-	for _, row := range s.doc.Usage {
-		if name, _, _ := strings.Cut(row[0], " "); name == strconv.Itoa(t.Number) {
-			return row
-		}
-	}
-	return nil
-}
-
 // comparer puts a diff into words.
 type comparer struct {
 	o    Options
 	d    *diff.Diff
-	a, b *side
+	a, b *document.Document
 	// told are prompts and catalogs that were compared, by the change without its
 	// texts, and where.
 	shown map[diff.Change]string
@@ -204,9 +163,6 @@ func turnLabel(t *diff.Turn) string {
 	return strconv.Itoa(t.A) + "/" + strconv.Itoa(t.B)
 }
 
-// line is a text that must not break its line.
-func line(s string) string { return strings.Join(strings.Fields(printable.Sanitize(s)), " ") }
-
 func capital(s string) string {
 	if s == "" {
 		return s
@@ -221,10 +177,10 @@ func (c *comparer) columns() (a, b columnName) {
 		if m == nil {
 			return ""
 		}
-		return line(strings.Trim(m.ProviderID+"/"+m.ModelID, "/"))
+		return printable.Line(strings.Trim(m.ProviderID+"/"+m.ModelID, "/"))
 	}
 	name := func(s *diff.Compared) [3]string {
-		return [3]string{line(s.Title), model(s.Model), line(s.SessionID)}
+		return [3]string{printable.Line(s.Title), model(s.Model), printable.Line(s.SessionID)}
 	}
 	inA, inB := name(&c.d.A), name(&c.d.B)
 	for i := range inA {
@@ -242,16 +198,13 @@ func (c *comparer) columns() (a, b columnName) {
 // facts are the heads of the two beside each other.
 func (c *comparer) facts() []pairFact {
 	var names []string
-	head := func(s *side) map[string]string {
-		all := map[string]string{"Title": s.doc.Title}
-		for _, f := range s.doc.Head {
+	head := func(d *document.Document) map[string]string {
+		all := map[string]string{"Title": printable.Line(d.Session.Title)}
+		for _, f := range c.o.Head(d) {
 			all[f.Name] = f.Value
 			if !slices.Contains(names, f.Name) {
 				names = append(names, f.Name)
 			}
-		}
-		if n := len(s.doc.Usage); n > 0 {
-			all["Tokens"] = s.doc.Usage[n-1][6]
 		}
 		return all
 	}
@@ -268,7 +221,7 @@ func (c *comparer) facts() []pairFact {
 func (c *comparer) alike(run []diff.Turn) turnRun {
 	r := turnRun{Label: capital(diff.RunLabel(run))}
 	for i := range run {
-		r.Alike = append(r.Alike, alikeTurn{turnID(&run[i]), *c.a.turns[run[i].A]})
+		r.Alike = append(r.Alike, alikeTurn{turnID(&run[i]), c.a.Turn(run[i].A)})
 	}
 	return r
 }
@@ -279,7 +232,7 @@ func (c *comparer) turn(td *diff.Turn) *diffTurn {
 		t.Count = strconv.Itoa(n) + " differences"
 	}
 	if td.A == 0 || td.B == 0 {
-		t.A, t.B, t.Count = c.a.turns[td.A], c.b.turns[td.B], "only in A"
+		t.A, t.B, t.Count = c.a.Turn(td.A), c.b.Turn(td.B), "only in A"
 		if td.A == 0 {
 			t.Count = "only in B"
 		}
@@ -293,7 +246,7 @@ func (c *comparer) turn(td *diff.Turn) *diffTurn {
 	if t.Fold {
 		t.Count = "only tokens differ"
 	}
-	a, b := c.a.tl.Turn(td.A), c.b.tl.Turn(td.B)
+	a, b := c.a.Turn(td.A), c.b.Turn(td.B)
 	// Changes come in the order of the aspects, and what is equal goes between them.
 	find := func(aspect string) *diff.Change {
 		for i := range td.Changes {
@@ -378,7 +331,7 @@ func (c *comparer) seen(td *diff.Turn, ch *diff.Change, it *diffItem) {
 
 // values are two short texts.
 func (c *comparer) values(ch *diff.Change) *diffItem {
-	return &diffItem{Values: &[2]string{cmp.Or(line(value(ch.A)), "–"), cmp.Or(line(value(ch.B)), "–")}}
+	return &diffItem{Values: &[2]string{cmp.Or(printable.Line(value(ch.A)), "–"), cmp.Or(printable.Line(value(ch.B)), "–")}}
 }
 
 func value(s *string) string {
@@ -404,7 +357,7 @@ func (c *comparer) prompt(ch *diff.Change, t *diffTurn) *diffItem {
 		return it
 	}
 	if ch.A == nil && ch.B == nil {
-		return &diffItem{Note: "their texts are not both stored; their digests are " + line(digest(ch.DigestA)+" and "+digest(ch.DigestB))}
+		return &diffItem{Note: "their texts are not both stored; their digests are " + printable.Line(digest(ch.DigestA)+" and "+digest(ch.DigestB))}
 	}
 	return c.text(ch, false)
 }
@@ -426,8 +379,8 @@ func (c *comparer) catalog(ch *diff.Change, t *diffTurn, a, b *document.Turn) *d
 		return it
 	}
 	it := c.text(ch, false)
-	bodyA, okA := catalogBody(c.a.tl, a.Tools.CatalogDigest)
-	bodyB, okB := catalogBody(c.b.tl, b.Tools.CatalogDigest)
+	bodyA, okA := catalogBody(c.a, a.Tools.CatalogDigest)
+	bodyB, okB := catalogBody(c.b, b.Tools.CatalogDigest)
 	if okA && okB {
 		it.MoreLabel, it.More = "All that the models were told of the tools", c.runs(bodyA, bodyB, false)
 	}
@@ -449,11 +402,6 @@ func catalogBody(tl *document.Document, digest string) (string, bool) {
 
 // usage is a table with a row per bucket that either has something in.
 func (c *comparer) usage(a, b *document.Turn) *diffItem {
-	rowA, rowB := c.a.usage(a), c.b.usage(b)
-	title := c.a.doc.Usage
-	if rowA == nil {
-		title = c.b.doc.Usage
-	}
 	numbers := func(u *session.Usage) []int64 {
 		if u == nil {
 			u = new(session.Usage)
@@ -461,12 +409,7 @@ func (c *comparer) usage(a, b *document.Turn) *diffItem {
 		return []int64{u.Input, u.Output, u.Reasoning, u.CacheRead, u.CacheWrite, u.Total()}
 	}
 	inA, inB := numbers(a.Usage), numbers(b.Usage)
-	cell := func(row []string, i int) string {
-		if row == nil {
-			return "–"
-		}
-		return cmp.Or(row[i], "–")
-	}
+	cellsA, cellsB := transcript.Buckets(a.Usage), transcript.Buckets(b.Usage)
 	it := &diffItem{}
 	for i := range inA {
 		if inA[i] != 0 || inB[i] != 0 || i == len(inA)-1 {
@@ -474,7 +417,7 @@ func (c *comparer) usage(a, b *document.Turn) *diffItem {
 			if a.Usage != nil && b.Usage != nil {
 				how = change(inA[i], inB[i])
 			}
-			it.Usage = append(it.Usage, []string{title[0][i+1], cell(rowA, i+1), cell(rowB, i+1), how})
+			it.Usage = append(it.Usage, []string{transcript.UsageTitles[i], cmp.Or(cellsA[i], "–"), cmp.Or(cellsB[i], "–"), how})
 		}
 	}
 	last := it.Usage[len(it.Usage)-1]
@@ -526,7 +469,10 @@ func callPlace(a, b int) string {
 
 func (c *comparer) calls(td *diff.Turn, a, b *document.Turn) []diffItem {
 	callsA, callsB := a.ToolCalls(), b.ToolCalls()
-	blocksA, blocksB := c.a.blocks(td.A), c.b.blocks(td.B)
+	block := func(c2 *document.ToolCall) *transcript.Block {
+		b := c.o.Call(c2)
+		return &b
+	}
 	var items []diffItem
 	for _, pair := range diff.AlignCalls(callsA, callsB) {
 		call := &diffCall{Place: callPlace(pair[0]+1, pair[1]+1)}
@@ -534,15 +480,15 @@ func (c *comparer) calls(td *diff.Turn, a, b *document.Turn) []diffItem {
 		one := callsA
 		at := pair[0]
 		if pair[0] >= 0 {
-			call.A = blocksA[pair[0]]
+			call.A = block(callsA[pair[0]])
 		} else {
 			one, at = callsB, pair[1]
 		}
 		if pair[1] >= 0 {
-			call.B = blocksB[pair[1]]
+			call.B = block(callsB[pair[1]])
 		}
-		call.Title = cmp.Or(line(one[at].Name), "unnamed tool")
-		call.Subject = printable.Head(line(one[at].Subject()), 200)
+		call.Title = cmp.Or(printable.Line(one[at].Name), "unnamed tool")
+		call.Subject = printable.Head(printable.Line(one[at].Subject()), 200)
 		if call.A == nil || call.B == nil {
 			it.ID = "yes"
 			items = append(items, it)

@@ -20,23 +20,14 @@ import (
 	"fmt"
 	"html/template"
 	"io"
-	"strings"
-	"time"
 
 	"github.com/agenttrace/agenttrace/session/codec/internal/transcript"
 	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/printable"
 )
 
 // Options say how much is written. The zero value is ready for use.
-type Options struct {
-	// Full cuts nothing, however long it is.
-	Full bool
-	// Zone is that of the times; nil is UTC.
-	Zone *time.Location
-	// Files are the side files that come with the transcript, by the path that the
-	// session has for them: the path, relative to the transcript, to link to.
-	Files map[string]string
-}
+type Options = transcript.Words
 
 //go:embed blocks.html transcript.html diff.html style.css text.css diff.css
 var files embed.FS
@@ -47,19 +38,28 @@ var (
 			b, err := files.ReadFile(name)
 			return template.CSS(b), err
 		},
-		"join":     func(all []string) string { return strings.Join(all, " · ") },
+		"join":     func(all []string) string { return printable.Join(all...) },
 		"rich":     rich,
 		"segments": segments,
 	}
 	// Either page says on its own how it shows the texts of messages.
-	pageTemplate = template.Must(template.New("transcript.html").Funcs(functions).ParseFS(files, "blocks.html", "transcript.html"))
-	diffTemplate = template.Must(template.New("diff.html").Funcs(functions).ParseFS(files, "blocks.html", "diff.html"))
+	pageTemplate = template.Must(template.New("transcript.html").Funcs(Options{}.Functions()).Funcs(functions).ParseFS(files, "blocks.html", "transcript.html"))
+	diffTemplate = template.Must(template.New("diff.html").Funcs(Options{}.Functions()).Funcs(functions).ParseFS(files, "blocks.html", "diff.html"))
 )
 
-// Encode writes the transcript. The same timeline gives the same bytes.
-func Encode(w io.Writer, tl *document.Document, o Options) error {
-	if err := pageTemplate.Execute(w, transcript.New(tl, transcript.Options(o))); err != nil {
-		return fmt.Errorf("write session %s: %w", tl.Session.ID, err)
+// Encode writes the transcript. The same document gives the same bytes.
+func Encode(w io.Writer, d *document.Document, o Options) error {
+	if err := execute(w, pageTemplate, o, d); err != nil {
+		return fmt.Errorf("write session %s: %w", d.Session.ID, err)
 	}
 	return nil
+}
+
+// execute fills in a page, with the words as the options say.
+func execute(w io.Writer, page *template.Template, o Options, data any) error {
+	t, err := page.Clone()
+	if err != nil {
+		return err
+	}
+	return t.Funcs(o.Functions()).Funcs(functions).Execute(w, data)
 }

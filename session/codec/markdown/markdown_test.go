@@ -1,7 +1,6 @@
 package markdown
 
 import (
-	"bufio"
 	"bytes"
 	"flag"
 	"os"
@@ -171,11 +170,7 @@ func TestQuote(t *testing.T) {
 		"```":                                  "> ```\n>\n> ```",
 		strings.Repeat("> ", 200) + "*a*":      "> " + strings.Repeat("\\> ", 200) + "\\*a\\*",
 	} {
-		var b bytes.Buffer
-		p := printer{w: bufio.NewWriter(&b)}
-		p.quote(said)
-		p.w.Flush()
-		got := strings.TrimSuffix(b.String(), "\n\n")
+		got := strings.TrimSuffix(quote(said), "\n\n")
 		if got != want {
 			t.Errorf("%q (-want +got):\n%s", said, cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
 		}

@@ -10,9 +10,9 @@ import (
 // quote writes a text that somebody wrote as a quotation, with its Markdown. The Markdown
 // is not that of the text: it is written anew, in forms that every parser reads alike, so
 // that what is closed here is closed in every viewer, and what was text stays text.
-func (p *printer) quote(text string) {
+func quote(text string) string {
 	if strings.TrimSpace(text) == "" {
-		return
+		return ""
 	}
 	var body string
 	if blocks, ok := richtext.Parse(text); ok {
@@ -20,7 +20,7 @@ func (p *printer) quote(text string) {
 	} else {
 		body = prose(strings.Trim(text, "\n"))
 	}
-	p.line(indented(body, "> ", "> "), "\n")
+	return indented(body, "> ", "> ") + "\n\n"
 }
 
 // indented is a text with first before its first line and rest before the others.

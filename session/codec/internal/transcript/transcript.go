@@ -1,6 +1,6 @@
-// Package transcript says in words what a person reads of a session, for the formats
-// that are read by people: what stands where, what is folded, what is cut. The formats
-// put it into their markup.
+// Package transcript has the words for a document in the formats that people read,
+// Markdown and HTML: what is named how, what is folded, what is cut. Each format puts
+// them into its markup.
 //
 // Every string is fit to be shown: control characters, and those that reorder or hide
 // text, are made visible. None is escaped for a markup.
@@ -11,9 +11,12 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/charmbracelet/x/ansi"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agenttrace/agenttrace/session"
@@ -22,9 +25,9 @@ import (
 	"github.com/agenttrace/agenttrace/session/printable"
 )
 
-// Options say how much is told. The zero value cuts what is long and tells times in
+// Words put a document into words. The zero value cuts what is long and writes times in
 // UTC.
-type Options struct {
+type Words struct {
 	// Full cuts nothing.
 	Full bool
 	// Zone is that of the times; nil is UTC.
@@ -34,28 +37,16 @@ type Options struct {
 	Files map[string]string
 }
 
-// Document is a session.
-type Document struct {
-	Title string
-	// Head are the facts of the session, Rules its permission rules.
-	Head  []Field
-	Rules []string
-	Turns []Turn
-	// Queued are messages that no turn has begun with.
-	Queued []Message
-	// Usage is a table: its titles, its rows and the sums, which are the last row.
-	// Only the first column is text. It is empty where nothing was counted.
-	Usage [][]string
-	// Prompts and Catalogs are what turns name by their digest.
-	Prompts, Catalogs []Section
-	// Decisions are those that belong to no call.
-	Decisions []string
-	Children  []Field
-	// Files are the side files that the session refers to.
-	Files []File
+// Functions are the words for a template of a format.
+func (w Words) Functions() map[string]any {
+	return map[string]any{
+		"line": printable.Line, "plain": printable.Sanitize, "head": w.Head, "rules": rules, "missing": missing, "summary": summary,
+		"time": w.time, "state": state, "bad": bad, "facts": w.facts, "blocks": w.blocks, "errors": modelErrors, "usage": Usage,
+		"texts": w.texts, "title": title, "compaction": compaction, "decisions": decisions, "children": children, "files": w.files, "join": printable.Join,
+	}
 }
 
-// Field is a name and what it says.
+// Field is a name and its value.
 type Field struct{ Name, Value string }
 
 // Section is a text under a title.
@@ -67,39 +58,6 @@ type Section struct {
 // File is a side file. Link is empty where it does not come with the transcript.
 type File struct{ Path, Link string }
 
-// Turn is a user message and what answers it.
-type Turn struct {
-	Number  int
-	Summary []string
-	// Missing says what is missing before the turn, or of it.
-	Missing  []string
-	Hidden   bool
-	Messages []Message
-}
-
-// Message is one message.
-type Message struct {
-	ID   string
-	Role string
-	Time string
-	// State is one word where the message did not just finish; Bad says that it is a
-	// failure.
-	State      string
-	Bad        bool
-	Hidden     bool
-	Facts      []string
-	Compaction *Compaction
-	Blocks     []Block
-	Errors     []string
-	Problems   []string
-}
-
-// Compaction is a summary that stands for what was before it.
-type Compaction struct {
-	Facts   []string
-	Summary Text
-}
-
 // Kinds of a Block.
 const (
 	Prose     = "prose"
@@ -110,7 +68,7 @@ const (
 	Data      = "data"
 )
 
-// Block is a part of a message.
+// Block is a part of a message in words.
 type Block struct {
 	Kind  string
 	Title string
@@ -134,160 +92,223 @@ type Text struct {
 	Cut string
 }
 
-// New says in words what the timeline holds. It does not change tl.
-func New(tl *document.Document, o Options) *Document {
-	w := writer{o: o, tl: tl, files: make(map[string]bool)}
-	s := &tl.Session
-	d := &Document{Title: line(cmp.Or(s.Title, "Untitled"))}
+// What is longer is cut, unless all is wanted.
+const (
+	maxLines   = 80
+	maxBytes   = 8 << 10
+	maxSubject = 120
+)
+
+// Head are the facts of the session.
+func (w Words) Head(d *document.Document) []Field {
+	var head []Field
 	add := func(name, value string) {
-		if value != "" {
-			d.Head = append(d.Head, Field{name, line(value)})
+		if value = printable.Line(value); value != "" {
+			head = append(head, Field{name, value})
 		}
 	}
+	s, tot := &d.Session, &d.Totals
 	add("Session", s.ID)
 	add("Agent", s.Agent)
-	add("Model", modelName(s.Model))
+	add("Model", printable.FullModelName(s.Model))
 	add("Mode", s.Mode)
 	add("Workspace", s.WorkspaceRoot)
-	if s.Origin != nil {
-		what := "Sub-agent of"
-		if s.Origin.Fork {
-			what = "Fork of"
-		}
-		add(what, s.Origin.SessionID)
+	if o := s.Origin; o != nil && o.Fork {
+		add("Fork of", o.SessionID)
+	} else if o != nil {
+		add("Sub-agent of", o.SessionID)
 	}
 	add("State", string(s.State))
 	add("Error", s.Error)
 	add("Began", w.time(s.CreatedAt))
 	add("Last change", w.time(s.UpdatedAt))
-	add("Turns", turns(&tl.Totals))
-	add("Tool calls", calls(&tl.Totals))
-	if u := tl.Totals.Usage; u != nil {
-		add("Tokens", grouped(u.Total()))
+	turns := []string{strconv.Itoa(tot.Turns)}
+	if tot.Hidden > 0 {
+		turns = append(turns, fmt.Sprintf("%d of them rewound", tot.Hidden))
 	}
-	if tl.Totals.CostUSD != nil {
-		add("Cost", dollars(*tl.Totals.CostUSD))
+	if tot.Compactions > 0 {
+		turns = append(turns, printable.Plural(tot.Compactions, "compaction", "compactions"))
 	}
-	for i := range s.Rules {
-		r := &s.Rules[i]
-		d.Rules = append(d.Rules, line(strings.TrimSpace(fmt.Sprintf("%s %s %s", r.Action, r.Permission, r.Pattern))))
+	add("Turns", strings.Join(turns, ", "))
+	add("Tool calls", strconv.Itoa(tot.ToolCalls)+tot.Failures())
+	if tot.Usage != nil {
+		add("Tokens", printable.Count(tot.Usage.Total()))
 	}
-	for i := range tl.Turns {
-		d.Turns = append(d.Turns, w.turn(&tl.Turns[i]))
-	}
-	for i := range tl.Queued {
-		d.Queued = append(d.Queued, w.message(&tl.Queued[i]))
-	}
-	d.Usage = usageTable(tl)
-	for i := range tl.SystemPrompts {
-		p := &tl.SystemPrompts[i]
-		d.Prompts = append(d.Prompts, Section{"System prompt of " + numbers(p.Turns), w.resolved(p.Body, p.Resolved)})
-	}
-	for i := range tl.ToolCatalogs {
-		c := &tl.ToolCatalogs[i]
-		d.Catalogs = append(d.Catalogs, Section{fmt.Sprintf("Tools of %s (%d)", numbers(c.Turns), len(c.Tools)), w.resolved(pretty([]byte(c.Body)), c.Resolved)})
-	}
-	for i := range tl.Decisions {
-		if x := &tl.Decisions[i]; !w.shown[x.ID] {
-			d.Decisions = append(d.Decisions, line(x.ToolID+": "+decision(x)))
-		}
-	}
-	for i := range tl.Children {
-		c := &tl.Children[i]
-		d.Children = append(d.Children, Field{line(c.SessionID), line(strings.Join(present(c.Title, c.Agent, string(c.State)), " · "))})
-	}
-	d.Files = w.list
-	return d
+	add("Cost", printable.Cost(tot.CostUSD, nil))
+	return head
 }
 
-type writer struct {
-	o     Options
-	tl    *document.Document
-	files map[string]bool
-	list  []File
-	shown map[string]bool // decisions that stand with their call
-}
+func title(d *document.Document) string { return printable.Line(cmp.Or(d.Session.Title, "Untitled")) }
 
-func (w *writer) turn(t *document.Turn) Turn {
-	out := Turn{Number: t.Number, Hidden: t.Hidden}
-	if m := t.MissingBefore; m != nil {
-		out.Missing = append(out.Missing, counted(int(m.Count), "turn")+" before this one never arrived")
-	}
-	if t.QuestionMissing {
-		out.Missing = append(out.Missing, "the question of this turn never arrived")
-	}
-	out.Summary = present(modelName(t.Model), tokens(t.Usage), duration(t.DurationMS))
-	if t.CostUSD != nil {
-		out.Summary = append(out.Summary, dollars(*t.CostUSD))
-	}
-	if t.Hidden {
-		out.Summary = append(out.Summary, "rewound")
-	}
-	for i := range out.Summary {
-		out.Summary[i] = line(out.Summary[i])
-	}
-	for i := range t.Messages {
-		out.Messages = append(out.Messages, w.message(&t.Messages[i]))
-	}
-	return out
-}
-
-func (w *writer) message(m *document.Message) Message {
-	out := Message{ID: line(m.ID), Role: line(m.Role), Time: w.time(m.CreatedAt), Hidden: m.HiddenAt != nil}
-	switch m.State {
-	case document.StateUnknown, document.StateFinished:
-	default:
-		out.State, out.Bad = string(m.State), m.State == document.StateError || m.State == document.StateAborted
-	}
-	if m.Trigger != nil {
-		out.Facts = append(out.Facts, line("triggered by "+m.Trigger.Source))
-	}
-	if m.CanceledAt != nil {
-		out.Facts = append(out.Facts, "canceled before its turn")
-	}
-	if m.HiddenAt != nil {
-		out.Facts = append(out.Facts, "hidden by a rewind at "+w.time(*m.HiddenAt))
-	}
-	if c := m.Compaction; c != nil {
-		out.Compaction = w.compaction(c)
-	}
-	for i := range m.Parts {
-		if i == 0 && m.Parts[i].Kind == document.KindStep {
-			continue // that a message begins needs no saying
-		}
-		out.Blocks = append(out.Blocks, w.block(&m.Parts[i]))
-	}
-	for _, text := range m.ModelErrors {
-		out.Errors = append(out.Errors, "model call: "+printable.Sanitize(text))
-	}
-	if m.Error != "" {
-		out.Errors = append(out.Errors, printable.Sanitize(m.Error))
-	}
-	for _, p := range m.Problems {
-		out.Problems = append(out.Problems, printable.Sanitize(p))
-	}
-	return out
-}
-
-func (w *writer) compaction(c *document.Compaction) *Compaction {
-	how := "compacted by its user"
+// compaction says how a compaction came about and what it made of the context.
+func compaction(c *document.Compaction) []string {
+	all := []string{"compacted by its user", "", "", "", duration(c.DurationMS)}
 	if c.Auto {
-		how = "compacted by the agent"
+		all[0] = "compacted by the agent"
 	}
-	facts := []string{how}
 	if c.SummarizedMessages > 0 {
-		facts = append(facts, counted(int(c.SummarizedMessages), "message"))
+		all[1] = printable.Plural(int(c.SummarizedMessages), "message", "messages")
 	}
 	if c.SummaryTokens > 0 {
-		facts = append(facts, grouped(c.SummaryTokens)+" tokens of summary")
+		all[2] = printable.Count(c.SummaryTokens) + " tokens of summary"
 	}
 	if c.TailStartID != "" {
-		facts = append(facts, line("kept from "+c.TailStartID))
+		all[3] = printable.Line("kept from " + c.TailStartID)
 	}
-	return &Compaction{Facts: append(facts, present(duration(c.DurationMS))...), Summary: Text{Body: printable.Sanitize(c.Summary)}}
+	return printable.Present(all...)
 }
 
-func (w *writer) block(p *document.Part) Block {
+func rules(d *document.Document) (all []string) {
+	for _, r := range d.Session.Rules {
+		all = append(all, printable.Line(r.Action+" "+r.Permission+" "+r.Pattern))
+	}
+	return all
+}
+
+// missing says what is missing before a turn, or of it.
+func missing(t *document.Turn) (all []string) {
+	if t.MissingBefore != nil {
+		all = append(all, t.MissingBefore.Text())
+	}
+	if t.Unrecorded != nil {
+		all = append(all, t.Unrecorded.Text(t.Number))
+	}
+	if t.QuestionMissing {
+		all = append(all, "the question of this turn never arrived")
+	}
+	return all
+}
+
+func summary(t *document.Turn) []string {
+	all := []string{printable.Line(printable.FullModelName(t.Model)), "", duration(t.DurationMS), printable.Cost(t.CostUSD, nil), ""}
+	if t.Usage != nil {
+		all[1] = printable.Count(t.Usage.Total()) + " tokens"
+	}
+	if t.Hidden {
+		all[4] = "rewound"
+	}
+	return printable.Present(all...)
+}
+
+// state is one word where a message did not just finish.
+func state(m *document.Message) string {
+	if m.State == document.StateFinished {
+		return ""
+	}
+	return string(m.State)
+}
+
+func bad(m *document.Message) bool { return m.State.Bad() }
+
+func (w Words) facts(m *document.Message) (all []string) {
+	if m.Trigger != nil {
+		all = append(all, printable.Line("triggered by "+m.Trigger.Source))
+	}
+	if m.CanceledAt != nil {
+		all = append(all, "canceled before its turn")
+	}
+	if m.HiddenAt != nil {
+		all = append(all, "hidden by a rewind at "+w.time(*m.HiddenAt))
+	}
+	return all
+}
+
+func (w Words) blocks(m *document.Message) (all []Block) {
+	for i := range m.Parts {
+		if p := &m.Parts[i]; i > 0 || p.Kind != document.KindStep { // that a message begins needs no saying
+			all = append(all, w.block(p))
+		}
+	}
+	return all
+}
+
+func modelErrors(m *document.Message) (all []string) {
+	for _, text := range m.ModelErrors {
+		all = append(all, "model call: "+printable.Sanitize(text))
+	}
+	return append(all, printable.Present(printable.Sanitize(m.Error))...)
+}
+
+// Usage is a table: its titles, its rows and their sum, which is the last row. Only the
+// first column is text. It is empty where nothing was counted.
+func Usage(d *document.Document) [][]string {
+	if tot := &d.Totals; tot.Usage == nil && tot.CopiedUsage == nil && tot.CostUSD == nil {
+		return nil
+	}
+	table := [][]string{append(append([]string{"Turn"}, UsageTitles...), "Cost")}
+	rows, sums := d.UsageRows()
+	slices.Reverse(sums)
+	for i, r := range append(rows, sums...) {
+		if r.Number > 0 {
+			r.Label = strconv.Itoa(r.Number) + " " + r.Label
+		}
+		if r.Usage != nil || r.CostUSD != nil || i == len(rows)+len(sums)-1 {
+			table = append(table, append(append([]string{printable.Line(r.Label)}, Buckets(r.Usage)...), printable.Cost(r.CostUSD, nil)))
+		}
+	}
+	return table
+}
+
+// UsageTitles are the titles of Buckets.
+var UsageTitles = []string{"Input", "Output", "Reasoning", "Cache read", "Cache write", "Total"}
+
+// Buckets are the cells of the kinds of tokens and of their sum.
+func Buckets(u *session.Usage) []string {
+	cells := make([]string, 6)
+	if u != nil {
+		for i, n := range []int64{u.Input, u.Output, u.Reasoning, u.CacheRead, u.CacheWrite, u.Total()} {
+			cells[i] = printable.Count(n)
+		}
+	}
+	return cells
+}
+
+// texts are what turns name by their digest.
+func (w Words) texts(d *document.Document) (all []Section) {
+	add := func(title, body string, known bool) {
+		text := Text{Cut: "the text never arrived"}
+		if known {
+			text = w.clip(printable.Sanitize(body))
+		}
+		all = append(all, Section{title, text})
+	}
+	for _, p := range d.SystemPrompts {
+		add("System prompt of "+printable.Turns(p.Turns), p.Body, p.Resolved)
+	}
+	for _, c := range d.ToolCatalogs {
+		add(fmt.Sprintf("Tools of %s (%d)", printable.Turns(c.Turns), len(c.Tools)), pretty([]byte(c.Body)), c.Resolved)
+	}
+	return all
+}
+
+// decisions are those that belong to no call.
+func decisions(d *document.Document) (all []string) {
+	for _, x := range d.OtherDecisions() {
+		text, _ := document.DecisionText(&x)
+		all = append(all, printable.Line(x.ToolID+": "+text))
+	}
+	return all
+}
+
+func children(d *document.Document) (all []Field) {
+	for _, c := range d.Children {
+		all = append(all, Field{printable.Line(c.SessionID), printable.Line(printable.Join(c.Title, c.Agent, string(c.State)))})
+	}
+	return all
+}
+
+// files are the side files that the session refers to.
+func (w Words) files(d *document.Document) (all []File) {
+	for c := range d.ToolCalls() {
+		f := File{printable.Line(c.OutputPath), w.Files[c.OutputPath]}
+		if c.OutputPath != "" && !slices.Contains(all, f) {
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+func (w Words) block(p *document.Part) Block {
 	switch p.Kind {
 	case document.KindText, document.KindReasoning:
 		b := Block{Kind: Prose, Text: printable.Sanitize(p.Text)}
@@ -302,120 +323,132 @@ func (w *writer) block(p *document.Part) Block {
 		}
 		return b
 	case document.KindTool:
-		return w.tool(p.Tool)
+		return w.Call(p.Tool)
 	case document.KindStep:
 		return Block{Kind: Step, Title: fmt.Sprintf("Step %d", p.Step)}
 	case document.KindFile:
 		f := p.File
-		b := Block{Kind: Reference, Title: line(cmp.Or(f.Name, "File")), Facts: present(line(f.MediaType))}
+		b := reference(cmp.Or(f.Name, "File"), f.URL, f.MediaType)
 		if f.Size != nil {
-			b.Facts = append(b.Facts, bytesOf(int64(*f.Size)))
-		}
-		b.Link = webLink(f.URL)
-		if b.Link == "" {
-			b.Facts = append(b.Facts, present(line(f.URL))...)
+			b.Facts = slices.Insert(b.Facts, min(1, len(b.Facts)), printable.Bytes(int64(*f.Size)))
 		}
 		return b
 	case document.KindSource:
-		s := p.Source
-		b := Block{Kind: Reference, Title: line(cmp.Or(s.Title, s.Name, s.URL, "Source")), Link: webLink(s.URL)}
-		if b.Link == "" {
-			b.Facts = present(line(s.URL))
-		}
-		return b
+		return reference(cmp.Or(p.Source.Title, p.Source.Name, p.Source.URL, "Source"), p.Source.URL)
 	}
 	switch p.Type {
 	case session.TypeError, session.TypeWithheld, session.TypeUnfinished:
 		var why session.Absence
 		if json.Unmarshal(p.Data, &why) == nil && why.Text != "" {
-			return Block{Kind: Prose, Facts: []string{line(why.Text)}}
+			return Block{Kind: Prose, Facts: []string{printable.Line(why.Text)}}
 		}
 	}
-	return Block{Kind: Data, Title: line(p.Type), Sections: []Section{{"Data", w.clip(pretty(p.Data))}}}
+	return Block{Kind: Data, Title: printable.Line(p.Type), Sections: []Section{{"Data", w.clip(pretty(p.Data))}}}
 }
 
-func (w *writer) tool(c *document.ToolCall) Block {
-	b := Block{Kind: Tool, Title: line(cmp.Or(c.Name, "unnamed tool")), Subject: short(c.Subject()), Outcome: c.Outcome()}
-	b.Facts = present(duration(c.DurationMS), line(c.ACPKind))
-	if c.Outcome() == document.OutcomeOpen || c.Stub {
-		b.Facts = append(b.Facts, present(line(c.State))...)
+// reference is a link where a browser may be sent to the address, and else has it as a fact.
+func reference(title, url string, facts ...string) Block {
+	b := Block{Kind: Reference, Title: printable.Line(title), Link: url}
+	lower := strings.ToLower(url)
+	if !strings.HasPrefix(lower, "http://") && !strings.HasPrefix(lower, "https://") || printable.Line(url) != url {
+		b.Link, facts = "", append(facts, url)
 	}
-	if c.ProviderExecuted {
-		b.Facts = append(b.Facts, "run by the provider")
+	for _, f := range facts {
+		b.Facts = append(b.Facts, printable.Present(printable.Line(f))...)
 	}
-	if c.ChildSessionID != "" {
-		b.Facts = append(b.Facts, line("started "+c.ChildSessionID))
+	return b
+}
+
+// Call is a tool call in words.
+func (w Words) Call(c *document.ToolCall) Block {
+	b := Block{Kind: Tool, Title: printable.Line(cmp.Or(c.Name, "unnamed tool")), Subject: Subject(c), Outcome: c.Outcome()}
+	fact := func(on bool, text string) {
+		if text = printable.Line(text); on && text != "" {
+			b.Facts = append(b.Facts, text)
+		}
 	}
-	if c.Stub {
-		b.Facts = append(b.Facts, "its input and output never arrived")
-	}
+	fact(true, duration(c.DurationMS))
+	fact(true, c.ACPKind)
+	fact(c.Outcome() == document.OutcomeOpen || c.Stub, c.State)
+	fact(c.ProviderExecuted, "run by the provider")
+	fact(c.ChildSessionID != "", "started "+c.ChildSessionID)
+	fact(c.Stub, "its input and output never arrived")
 	section := func(title, body string) {
 		if body != "" {
 			b.Sections = append(b.Sections, Section{title, w.clip(body)})
 		}
 	}
-	switch input := pretty(c.Input); {
-	case (input == "" || c.InputWithheld) && session.StateRank(c.State) >= session.StateRank(session.StateOutputAvailable):
-		section("Input", codec.WithheldText)
-	default:
-		section("Input", input)
+	input, out := pretty(c.Input), output(c.Output)
+	if (input == "" || c.InputWithheld) && session.StateRank(c.State) >= session.StateRank(session.StateOutputAvailable) {
+		input = codec.WithheldText
 	}
 	if c.Withheld {
-		section("Output", codec.WithheldText)
-	} else {
-		section("Output", output(c.Output))
+		out = codec.WithheldText
 	}
-	section("Error", printable.Sanitize(strings.Join(present(c.Error), "")))
+	section("Input", input)
+	section("Output", out)
+	section("Error", printable.Sanitize(c.Error))
 	section("Output before the error", output(c.PartialOutput))
-	if c.Truncated || c.OutputPath != "" {
-		note := "the model saw a part of the output"
-		if c.OutputSize > 0 {
-			note += ", the whole is " + bytesOf(c.OutputSize)
-		}
-		b.Facts = append(b.Facts, note)
+	part := "the model saw a part of the output"
+	if c.OutputSize > 0 {
+		part += ", the whole is " + printable.Bytes(c.OutputSize)
 	}
-	if c.OutputPath != "" {
-		b.Facts = append(b.Facts, line("whole output in "+c.OutputPath))
-		b.Link = w.o.Files[c.OutputPath]
-		if !w.files[c.OutputPath] {
-			w.files[c.OutputPath] = true
-			w.list = append(w.list, File{line(c.OutputPath), b.Link})
-		}
-	}
+	fact(c.Truncated || c.OutputPath != "", part)
+	fact(c.OutputPath != "", "whole output in "+c.OutputPath)
+	b.Link = w.Files[c.OutputPath]
 	for i := range c.Decisions {
-		d := &c.Decisions[i]
-		if w.shown == nil {
-			w.shown = make(map[string]bool)
-		}
-		w.shown[d.ID] = true
-		b.Decisions = append(b.Decisions, line(decision(d)))
+		text, _ := document.DecisionText(&c.Decisions[i])
+		b.Decisions = append(b.Decisions, printable.Line(text))
 	}
-	if c.Approval != nil && c.Approval.Approved != nil && len(c.Decisions) == 0 {
-		word := "denied"
-		if *c.Approval.Approved {
-			word = "approved"
-		}
-		b.Decisions = append(b.Decisions, line(strings.Join(present(word, c.Approval.Reason), ": ")))
+	if text := document.ApprovalText(c.Approval); text != "" && len(c.Decisions) == 0 {
+		b.Decisions = append(b.Decisions, printable.Line(text))
 	}
 	for _, p := range c.Problems {
-		b.Facts = append(b.Facts, line("problem: "+p))
+		fact(true, "problem: "+p)
 	}
 	return b
 }
 
-// decision tells what a rule said, what a human said to it, and what came of it.
-func decision(d *document.Decision) string {
-	text := strings.Join(present(d.Action, d.Pattern), " ")
-	if d.Source != "" {
-		text += " (" + d.Source + ")"
+// Subject is what a call is about, in a line that is not long.
+func Subject(c *document.ToolCall) string {
+	return ansi.Truncate(printable.OneLine(c.Subject()), maxSubject, "…")
+}
+
+// clip cuts a text that is long.
+func (w Words) clip(s string) Text {
+	if w.Full {
+		return Text{Body: s}
 	}
-	if d.Reply != "" {
-		text += ", human said " + d.Reply
-		if d.WaitedMS != nil {
-			text += " after " + duration(d.WaitedMS)
+	head := printable.Head(s, maxBytes)
+	lines := 0
+	for i := range len(head) {
+		if head[i] != '\n' {
+			continue
+		}
+		if lines++; lines == maxLines {
+			head = head[:i]
+			break
 		}
 	}
-	return strings.Join(present(strings.Join(present(text, d.Outcome), " → "), d.Reason), ": ")
+	if len(s)-len(head) <= len(s)/8 {
+		return Text{Body: s} // the end is no longer than what is said of it
+	}
+	return Text{Body: head, Cut: fmt.Sprintf("%s of %s are left out; a full export has them",
+		printable.Bytes(int64(len(s)-len(head))), printable.Bytes(int64(len(s))))}
+}
+
+func (w Words) time(milli int64) string {
+	if milli == 0 {
+		return ""
+	}
+	return time.UnixMilli(milli).In(cmp.Or(w.Zone, time.UTC)).Format("2006-01-02 15:04:05 MST")
+}
+
+func duration(ms *int64) string {
+	if ms == nil {
+		return ""
+	}
+	return printable.Duration(*ms)
 }
 
 // pretty is JSON as a person reads it: indented, a string as it is. What is no JSON
@@ -435,17 +468,10 @@ func pretty(raw []byte) string {
 	return printable.Sanitize(string(v))
 }
 
-// output is the output of a tool: an empty one is told.
+// output is the output of a tool: of an empty one that is said.
 func output(raw []byte) string {
 	if text := pretty(raw); text != "" || len(raw) == 0 {
 		return text
 	}
 	return "(empty)"
-}
-
-func modelName(m *session.Model) string {
-	if m == nil {
-		return ""
-	}
-	return strings.Join(present(m.ProviderID, m.ModelID, m.Variant), "/")
 }

@@ -1,0 +1,180 @@
+package document
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/printable"
+)
+
+// Messages yields the messages of all turns, each with its turn, in order.
+func (d *Document) Messages() iter.Seq2[*Turn, *Message] {
+	return func(yield func(*Turn, *Message) bool) {
+		for i := range d.Turns {
+			for k := range d.Turns[i].Messages {
+				if !yield(&d.Turns[i], &d.Turns[i].Messages[k]) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// ToolCalls yields the tool calls of the message, each with its part.
+func (m *Message) ToolCalls() iter.Seq2[*Part, *ToolCall] {
+	return func(yield func(*Part, *ToolCall) bool) {
+		for i := range m.Parts {
+			if c := m.Parts[i].Tool; c != nil && !yield(&m.Parts[i], c) {
+				return
+			}
+		}
+	}
+}
+
+// ToolCalls yields the tool calls of all turns.
+func (d *Document) ToolCalls() iter.Seq[*ToolCall] {
+	return func(yield func(*ToolCall) bool) {
+		for _, m := range d.Messages() {
+			for _, c := range m.ToolCalls() {
+				if !yield(c) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// OtherDecisions are the decisions that are about no call of the document.
+func (d *Document) OtherDecisions() []Decision {
+	reported := map[string]bool{}
+	for c := range d.ToolCalls() {
+		for i := range c.Decisions {
+			reported[c.Decisions[i].ID] = true
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(d.Decisions), func(x Decision) bool { return reported[x.ID] })
+}
+
+// Failures says how many of the calls failed or were denied, or is empty.
+func (t *Totals) Failures() string {
+	var what []string
+	if t.Failed > 0 {
+		what = append(what, strconv.Itoa(t.Failed)+" failed")
+	}
+	if t.Denied > 0 {
+		what = append(what, strconv.Itoa(t.Denied)+" denied")
+	}
+	if len(what) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(what, ", ") + ")"
+}
+
+// Text says how many turns never arrived.
+func (m *MissingTurns) Text() string {
+	what := "turn_index " + strconv.FormatInt(m.First, 10)
+	if m.Last > m.First {
+		what += "–" + strconv.FormatInt(m.Last, 10)
+	}
+	if m.Count <= m.Last-m.First {
+		what = "among " + what
+	}
+	return printable.Plural(int(m.Count), "turn", "turns") + " never arrived (" + what + ")"
+}
+
+// DecisionText says what a rule decided, what a human replied, and what came of it.
+func DecisionText(d *Decision) (text string, allowed bool) {
+	text = d.Action
+	if d.Pattern != "" {
+		text += " " + d.Pattern
+	}
+	if d.Source != "" {
+		text += " (" + d.Source + ")"
+	}
+	if d.Reply != "" {
+		text += " → human said " + d.Reply
+		if d.WaitedMS != nil {
+			text += " after " + printable.Duration(*d.WaitedMS)
+		}
+	}
+	// What follows from the rule or the reply need not be said.
+	follows := map[string]string{"allow": "allowed", "deny": "denied", "once": "allowed", "always": "allowed", "reject": "denied"}
+	if d.Outcome != "" && follows[cmp.Or(d.Reply, d.Action)] != d.Outcome {
+		text += " → " + d.Outcome
+	}
+	if d.Reason != "" {
+		text += ": " + d.Reason
+	}
+	return text, d.Outcome == "allowed" || d.Outcome == "" && d.Action == "allow"
+}
+
+// ApprovalText is what a human said to a call, or empty where nobody said anything yet.
+func ApprovalText(a *session.Approval) string {
+	if a == nil || a.Approved == nil {
+		return ""
+	}
+	text := "rejected"
+	if *a.Approved {
+		text = "approved"
+	}
+	if a.Reason != "" {
+		text += ": " + a.Reason
+	}
+	return text
+}
+
+// UsageRow is a row of the table of tokens. Its Label is not sanitized.
+type UsageRow struct {
+	Label string
+	// Number is that of the row's turn, 0 of other rows.
+	Number                    int
+	Usage                     *session.Usage
+	CostUSD, EstimatedCostUSD *float64
+	// Aside marks what is no part of the total, or was rewound.
+	Aside bool
+}
+
+// UsageRows are what the turns and compactions used, and the sums of that, of which the
+// first is the total.
+func (d *Document) UsageRows() (rows, sums []UsageRow) {
+	for i := range d.Turns {
+		t := &d.Turns[i]
+		var marks []string
+		if t.Hidden {
+			marks = append(marks, "rewound")
+		}
+		if t.Copied() {
+			marks = append(marks, "copied")
+		}
+		label := printable.ModelName(t.Model)
+		if len(marks) > 0 {
+			label = "(" + strings.Join(marks, ", ") + ")"
+		}
+		spoke := slices.ContainsFunc(t.Messages, func(m Message) bool { return m.Role == session.RoleAssistant && m.Compaction == nil })
+		if spoke || t.Usage != nil {
+			rows = append(rows, UsageRow{label, t.Number, t.Usage, t.CostUSD, t.EstimatedCostUSD, len(marks) > 0})
+		}
+		for k := range t.Messages {
+			if m := &t.Messages[k]; m.Marker {
+				rows = append(rows, UsageRow{"compaction", 0, m.Usage, m.CostUSD, m.EstimatedCostUSD, true})
+			}
+		}
+	}
+	tot := &d.Totals
+	label := "total"
+	if len(d.Turns) < tot.Turns {
+		label = "session" // the rows are one turn's
+	}
+	sums = []UsageRow{{label, 0, tot.Usage, tot.CostUSD, tot.EstimatedCostUSD, false}}
+	if tot.CopiedUsage != nil {
+		sums = append(sums, UsageRow{Label: "copied", Usage: tot.CopiedUsage, Aside: true})
+	}
+	if tot.Usage == nil && tot.Context != (session.Usage{}) || tot.Usage != nil && *tot.Usage != tot.Context {
+		sums = append(sums, UsageRow{Label: "in context now", Usage: &tot.Context, Aside: true})
+	}
+	return rows, sums
+}
