@@ -197,9 +197,9 @@ func (n *NewsPrinter) text(x *document.News) {
 	}
 	if x.PartID != n.part {
 		n.part, n.column = x.PartID, 2
-		p.b.WriteString(lead.of(lead.text))
+		p.b.WriteString(lead.Render(lead.text))
 		if already := !x.Replaced && x.Part != nil && len(x.Part.Text) > len(x.Delta); already {
-			p.b.WriteString(p.dim.of("… "))
+			p.b.WriteString(p.dim.Render("… "))
 			n.column += 2
 			n.held = strings.TrimLeft(x.Delta, " \n")
 		} else {
@@ -263,7 +263,7 @@ func (n *NewsPrinter) write(text string) {
 					_, size := utf8.DecodeRuneInString(word)
 					part, rest = word[:size], word[size:]
 				}
-				p.b.WriteString(n.paint.of(part))
+				p.b.WriteString(n.paint.Render(part))
 				n.column += width(part)
 				word = rest
 			}

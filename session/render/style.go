@@ -1,12 +1,10 @@
 package render
 
 import (
-	"io"
 	"strings"
 	"time"
 
-	"github.com/charmbracelet/lipgloss"
-	"github.com/muesli/termenv"
+	"charm.land/lipgloss/v2"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/printable"
@@ -54,17 +52,10 @@ func (o Options) normalized() Options {
 	return o
 }
 
-// paint puts text between two escape sequences, or leaves it.
-type paint struct{ open, close string }
+// paint is how text is printed.
+type paint = lipgloss.Style
 
-func (p paint) of(s string) string {
-	if p.open == "" || s == "" {
-		return s
-	}
-	return p.open + s + p.close
-}
-
-// palette is what is printed in which way.
+// palette is what is printed in which way. The zero palette has no colors.
 type palette struct {
 	plain, title, dim, reasoning, user, call, good, bad, warn, accent, rule paint
 }
@@ -73,17 +64,11 @@ func newPalette(color bool) palette {
 	if !color {
 		return palette{}
 	}
-	r := lipgloss.NewRenderer(io.Discard)
-	r.SetColorProfile(termenv.ANSI)
-	sequences := func(s lipgloss.Style) paint {
-		open, end, _ := strings.Cut(s.Render("x"), "x")
-		return paint{open, end}
-	}
-	hue := func(n string) lipgloss.Style { return r.NewStyle().Foreground(lipgloss.Color(n)) }
+	s := lipgloss.NewStyle()
 	return palette{
-		title: sequences(r.NewStyle().Bold(true)), dim: sequences(r.NewStyle().Faint(true)), reasoning: sequences(r.NewStyle().Faint(true).Italic(true)),
-		user: sequences(hue("6").Bold(true)), call: sequences(hue("4").Bold(true)), good: sequences(hue("2")), bad: sequences(hue("1")), warn: sequences(hue("3")),
-		accent: sequences(hue("6")), rule: sequences(hue("8")),
+		title: s.Bold(true), dim: s.Faint(true), reasoning: s.Faint(true).Italic(true), rule: s.Foreground(lipgloss.BrightBlack),
+		user: s.Foreground(lipgloss.Cyan).Bold(true), call: s.Foreground(lipgloss.Blue).Bold(true), accent: s.Foreground(lipgloss.Cyan),
+		good: s.Foreground(lipgloss.Green), bad: s.Foreground(lipgloss.Red), warn: s.Foreground(lipgloss.Yellow),
 	}
 }
 
@@ -135,7 +120,7 @@ func (p *printer) line(spans ...span) {
 		}
 	}
 	for _, s := range spans {
-		p.b.WriteString(s.of(s.text))
+		p.b.WriteString(s.Render(s.text))
 	}
 	p.b.WriteByte('\n')
 }

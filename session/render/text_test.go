@@ -6,7 +6,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/rivo/uniseg"
+	"github.com/charmbracelet/x/ansi"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
@@ -27,7 +27,7 @@ func checkLines(t *testing.T, what, text string, o render.Options) {
 		plain = stripColors(text)
 	}
 	for i, line := range strings.Split(plain, "\n") {
-		if w := uniseg.StringWidth(line); w > max(o.Width, 40) {
+		if w := ansi.StringWidth(line); w > max(o.Width, 40) {
 			t.Errorf("%s: line %d has %d columns: %q", what, i+1, w, line)
 		}
 		if strings.HasSuffix(line, " ") {
