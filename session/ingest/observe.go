@@ -235,7 +235,7 @@ func callOfModel(f *fact.Fact, o *store.Observation) {
 // reading numbers how the dialects read, from 0 to 30. Raise it when one of them reads
 // more of what it read before: where the telemetry is read again, what is stored gives
 // way to the later reading.
-const reading = 1
+const reading = 2
 
 // An encoded fact begins with a byte that says how it was read and how it is written:
 // store.DataVersion, the number of the reading and whether a client's own dialect read
@@ -322,7 +322,7 @@ func unreadable(o *store.Observation, err error) fact.Fact {
 // as many as is best.
 func assembler(size int) store.Assembler {
 	return func(w *store.Window) (store.Assembly, error) {
-		return assemble.Windows{Owner: w.Owner, Carried: w.Carry, Around: factsOf(w.Around), Facts: factsOf(w.Observations), Size: size}.Assemble()
+		return assemble.Windows{Owner: w.Owner, Proofs: w.Proofs, Carried: w.Carry, Around: factsOf(w.Around), Facts: factsOf(w.Observations), Size: size}.Assemble()
 	}
 }
 

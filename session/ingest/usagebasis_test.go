@@ -84,7 +84,11 @@ func countedInAnyOrder(t *testing.T, all []counted, want []string) {
 		single = append(single, c.request(t))
 	}
 	var tables [2]string // of windows of the usual size, and of a step each
-	for seed := range 24 {
+	rounds := 12
+	if testing.Short() {
+		rounds = 5
+	}
+	for seed := range rounds {
 		r := rand.New(rand.NewPCG(uint64(seed), 11))
 		order := slices.Clone(single)
 		switch seed {
@@ -158,4 +162,145 @@ func TestCallsOfProgramsThatUseOneModelAtOnce(t *testing.T) {
 		[]counted{libraryCall("ferry", "pilot", 3, 100, 400, counts(120, 10, 20))},
 	)
 	countedInAnyOrder(t, all, []string{"ferry-1: 100+20+0 in, 10+0 out, inclusive, 1 calls", "tug-1: 120+0+0 in, 10+0 out, inclusive, 1 calls"})
+}
+
+// usageOf are counts of a model call, 0 of what is not stated.
+func usageOf(input, output, read, reasoning, total int) map[string]any {
+	all := map[string]any{"input_tokens": input, "output_tokens": output}
+	for key, n := range map[string]int{"cache_read.input_tokens": read, "reasoning_tokens": reasoning, "total_tokens": total} {
+		if n != 0 {
+			all[key] = n
+		}
+	}
+	return all
+}
+
+// turns are turns of one call each, of an unknown framework, one after another.
+func turns(session string, usages ...map[string]any) (all []counted) {
+	for i, usage := range usages {
+		all = append(all, agentCall("ferry", session, "pilot", byte(i+1), i*1000, i*1000+500, usage)...)
+	}
+	return all
+}
+
+// TestUsageBasisOfASession: where nothing tells how a source counts, all of a session is
+// read alike, by what any of its counts proves, in whatever turn and order it arrives.
+func TestUsageBasisOfASession(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		spans []counted
+		want  []string
+	}{
+		{"nothing is proven", turns("s", usageOf(100, 30, 20, 7, 0), usageOf(100, 30, 0, 0, 0), usageOf(60, 30, 50, 0, 90)), []string{
+			"s: 10+50+0 in, 30+0 out, inclusive, 1 calls", "s: 100+0+0 in, 30+0 out, inclusive, 1 calls", "s: 80+20+0 in, 23+7 out, inclusive, 1 calls",
+		}},
+		{"more cache than input", turns("s", usageOf(100, 30, 20, 7, 0), usageOf(100, 31, 0, 0, 0), usageOf(60, 32, 70, 0, 0)), []string{
+			"s: 100+0+0 in, 31+0 out, mixed, 1 calls", "s: 100+20+0 in, 23+7 out, mixed, 1 calls", "s: 60+70+0 in, 32+0 out, mixed, 1 calls",
+		}},
+		{"a total with the cache", turns("s", usageOf(100, 30, 20, 0, 0), usageOf(100, 31, 40, 0, 171), usageOf(60, 32, 50, 0, 0)), []string{
+			"s: 100+20+0 in, 30+0 out, mixed, 1 calls", "s: 100+40+0 in, 31+0 out, mixed, 1 calls", "s: 60+50+0 in, 32+0 out, mixed, 1 calls",
+		}},
+		{"a total with cache and reasoning", turns("s", usageOf(100, 30, 20, 7, 157), usageOf(100, 31, 40, 7, 0)), []string{
+			"s: 100+20+0 in, 30+7 out, exclusive, 1 calls", "s: 100+40+0 in, 31+7 out, exclusive, 1 calls",
+		}},
+		{"cache by one call, reasoning by another", turns("s", usageOf(10, 30, 20, 7, 0), usageOf(100, 31, 40, 7, 0), usageOf(100, 5, 0, 7, 0)), []string{
+			"s: 10+20+0 in, 30+7 out, exclusive, 1 calls", "s: 100+0+0 in, 5+7 out, exclusive, 1 calls", "s: 100+40+0 in, 31+7 out, exclusive, 1 calls",
+		}},
+		{"a library reports one of the calls", slices.Concat(turns("s", usageOf(100, 30, 20, 0, 130), usageOf(101, 31, 21, 0, 132), usageOf(102, 32, 22, 0, 134)),
+			[]counted{libraryCall("ferry", "pilot", 9, 1100, 1400, usageOf(122, 31, 21, 0, 0))}), []string{
+			"s: 100+20+0 in, 30+0 out, mixed, 1 calls", "s: 101+21+0 in, 31+0 out, mixed, 1 calls", "s: 102+22+0 in, 32+0 out, mixed, 1 calls",
+		}},
+		{"another session proves it", slices.Concat(turns("s", usageOf(100, 30, 20, 0, 0)),
+			agentCall("ferry", "other", "pilot", 8, 3000, 3500, usageOf(10, 30, 20, 0, 0))), []string{
+			"other: 10+20+0 in, 30+0 out, mixed, 1 calls", "s: 80+20+0 in, 30+0 out, inclusive, 1 calls",
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) { countedInAnyOrder(t, test.spans, test.want) })
+	}
+}
+
+// TestUsageBasisOfALongTurn: a call in the middle of a turn of many windows proves how those
+// before and after it were counted, also where the turn's own span states their sum.
+func TestUsageBasisOfALongTurn(t *testing.T) {
+	const steps = 24
+	var all []counted
+	var input, output, read int
+	for i := range steps {
+		usage := usageOf(100+i, 10, 20, 0, 0)
+		if i == steps/2 {
+			usage = usageOf(15, 10, 20, 0, 0)
+		}
+		input, output, read = input+usage["input_tokens"].(int), output+10, read+20
+		call := agentCall("ferry", "s", "pilot", 1, i*100, i*100+50, usage)[1]
+		call.span = byte(2*i + 2)
+		call.attrs["gen_ai.output.messages"] = fmt.Sprintf(`[{"role":"assistant","parts":[{"type":"tool_call","id":"c%d","name":"scan","arguments":{}}]}]`, i)
+		ran := counted{"ferry", "framework", "execute_tool scan", 1, byte(2*i + 3), 1, i*100 + 60, i*100 + 90, map[string]any{
+			"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "scan", "gen_ai.tool.call.id": fmt.Sprint("c", i), "gen_ai.tool.call.result": "calm",
+		}}
+		all = append(all, call, ran)
+	}
+	root := agentCall("ferry", "s", "pilot", 1, 0, steps*100, nil)[0]
+	for key, n := range usageOf(input, output, read, 0, 0) {
+		root.attrs["gen_ai.usage."+key] = n
+	}
+	countedInAnyOrder(t, append(all, root), []string{fmt.Sprintf("s: %d+%d+0 in, %d+0 out, mixed, %d calls", input, read, output, steps)})
+}
+
+// TestUsageBasisOfAnUnknownClient: the same for a client that no dialect knows.
+func TestUsageBasisOfAnUnknownClient(t *testing.T) {
+	call := func(trace byte, from int, usage map[string]any) []counted {
+		attrs := map[string]any{"acme.session.id": "s", "llm.prompt": fmt.Sprint("Question ", trace), "llm.response": fmt.Sprint("Answer ", trace), "llm.model": "pilot"}
+		for key, n := range usage {
+			attrs["acme.usage."+key] = n
+		}
+		return []counted{
+			{"acme", "acme", "acme.turn", trace, 1, 0, from, from + 500, map[string]any{"session.id": "s"}},
+			{"acme", "acme", "acme.llm.call", trace, 2, 1, from + 10, from + 490, attrs},
+		}
+	}
+	countedInAnyOrder(t, slices.Concat(
+		call(1, 0, map[string]any{"prompt_tokens": 100, "completion_tokens": 30, "cached_tokens": 20}),
+		call(2, 1000, map[string]any{"prompt_tokens": 100, "completion_tokens": 31, "cached_tokens": 40, "total_tokens": 171}),
+		call(3, 2000, map[string]any{"prompt_tokens": 100, "completion_tokens": 32}),
+	), []string{
+		"s: 100+0+0 in, 32+0 out, mixed, 1 calls", "s: 100+20+0 in, 30+0 out, mixed, 1 calls", "s: 100+40+0 in, 31+0 out, mixed, 1 calls",
+	})
+}
+
+// TestUsageBasisOfASubagent: what a sub-agent's call proves counts for the agent above.
+func TestUsageBasisOfASubagent(t *testing.T) {
+	all := turns("s", usageOf(100, 30, 20, 0, 0))
+	all = append(all, counted{"ferry", "framework", "execute_tool ask", 1, 3, 1, 200, 400, map[string]any{
+		"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "ask", "gen_ai.tool.call.id": "c", "gen_ai.tool.call.result": "calm",
+	}})
+	for _, below := range agentCall("ferry", "", "pilot", 1, 210, 390, usageOf(10, 31, 40, 0, 0)) {
+		delete(below.attrs, "gen_ai.conversation.id")
+		below.span += 3
+		below.parent += 3
+		all = append(all, below)
+	}
+	got := []string{"s: 100+20+0 in, 30+0 out, mixed, 1 calls"}
+	s := openStore(t)
+	var requests []request
+	for _, c := range all {
+		requests = append(requests, c.request(t))
+	}
+	deliver(t, s, requests)
+	lines := usages(t, s)
+	if len(lines) != 2 || !slices.Contains(lines, got[0]) || !strings.Contains(lines[0]+lines[1], ": 10+40+0 in, 31+0 out, mixed") {
+		t.Fatalf("usage: %q", lines)
+	}
+	countedInAnyOrder(t, all, lines)
+}
+
+// TestUsageBasisOfTracesThatMove: a trace proves something for the session that it belongs
+// to, and not for the one where it was before a better key named another.
+func TestUsageBasisOfTracesThatMove(t *testing.T) {
+	all := turns("s", usageOf(100, 30, 20, 0, 0), usageOf(10, 31, 40, 0, 0), usageOf(100, 32, 50, 0, 0))
+	all = append(all, counted{"ferry", "framework", "execute_tool scan", 2, 9, 1, 1200, 1300, map[string]any{
+		"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "scan", "session.id": "other",
+	}})
+	countedInAnyOrder(t, all, []string{
+		"other: 10+40+0 in, 31+0 out, mixed, 1 calls", "s: 50+50+0 in, 32+0 out, inclusive, 1 calls", "s: 80+20+0 in, 30+0 out, inclusive, 1 calls",
+	})
 }

@@ -60,6 +60,8 @@ type observer struct {
 	touched map[string][]timeRange
 	// rebuilt are owners where more has changed than that observations were added.
 	rebuilt map[string]bool
+	// proofs are what the observations of owners proved before the batch.
+	proofs map[string][]UsageProof
 	// moved are observations that left an owner: what was told of them there goes.
 	moved []Observation
 }
@@ -77,6 +79,7 @@ func (a *applier) observe(b *Batch) error {
 		applier: a, assemble: b.Assemble, owners: make(map[string]string), best: make(map[string]*Observation), reported: make(map[string][]string),
 		unsettled: make(map[string]bool), fresh: make(map[source]bool), pending: make(map[source]bool), changed: make(map[string][]timeRange),
 		touched: make(map[string][]timeRange), rebuilt: make(map[string]bool), ranks: make(map[string]int),
+		proofs: make(map[string][]UsageProof),
 	}
 	if err := o.reportsOf(b.SpanRefs); err != nil {
 		return err
@@ -143,10 +146,16 @@ func (o *observer) put(n *Observation) (bool, error) {
 	if row.Owner, err = o.ownerFor(n); err != nil {
 		return false, err
 	}
+	if err := o.noteProofs(row.Owner); err != nil {
+		return false, err
+	}
 	var before *Observation
 	if old == nil {
 		o.fresh[id] = true
 	} else {
+		if err := o.noteProofs(old.Owner); err != nil {
+			return false, err
+		}
 		before, row.Attribution = &old.Observation, old.Attribution
 		o.replaced(old, &row)
 	}
@@ -159,6 +168,16 @@ func (o *observer) put(n *Observation) (bool, error) {
 		o.changed[n.TraceID] = append(o.changed[n.TraceID], timeRange{n.Start, n.End})
 	}
 	return true, o.tx.PutObservation(&row, before)
+}
+
+// noteProofs keeps what the observations of an owner prove before any of them changes.
+func (o *observer) noteProofs(owner string) error {
+	if _, known := o.proofs[owner]; known || owner == "" {
+		return nil
+	}
+	var err error
+	o.proofs[owner], err = o.tx.UsageProofs(owner)
+	return err
 }
 
 // ownerFor is where an observation is kept before the owners of the batch's traces
@@ -268,6 +287,11 @@ func (o *observer) resolveOwner(trace string) error {
 		return nil
 	}
 	o.owners[trace] = owner
+	for _, of := range []string{before, owner} {
+		if err := o.noteProofs(of); err != nil {
+			return err
+		}
+	}
 	rows, err := o.tx.TraceObservations(trace)
 	if err != nil {
 		return err
@@ -371,27 +395,12 @@ func (o *observer) rebuildAll() error {
 	var rows []Observation
 	var assembled Assembly
 	for _, owner := range slices.Sorted(maps.Keys(o.touched)) {
-		windows, err := o.windows(owner, o.touched[owner])
+		some, part, err := o.rebuildOwner(owner)
 		if err != nil {
 			return err
 		}
-		for _, w := range windows {
-			segments, err := o.changedSegments(owner, w)
-			if err != nil {
-				return err
-			}
-			for i := range segments {
-				segment := &segments[i]
-				part, err := o.rebuild(owner, segment)
-				if err != nil {
-					return fmt.Errorf("assemble session %s: %w", owner, err)
-				}
-				rows = append(rows, segment.Observations...)
-				assembled.Messages = append(assembled.Messages, part.Messages...)
-				assembled.Decisions = append(assembled.Decisions, part.Decisions...)
-				assembled.Attribution = append(assembled.Attribution, part.Attribution...)
-			}
-		}
+		rows = append(rows, some...)
+		assembled.add(&part)
 	}
 	if len(o.moved) > 0 {
 		among := make(map[source]bool, len(rows))
@@ -403,6 +412,9 @@ func (o *observer) rebuildAll() error {
 			if id := (source{m.TraceID, m.Source}); !among[id] {
 				among[id] = true
 				rows, assembled.Attribution = append(rows, m), append(assembled.Attribution, Attribution{})
+				if err := o.tx.PutUsageProof(&m, UsageProof{}); err != nil {
+					return err
+				}
 			}
 		}
 	}
@@ -419,7 +431,64 @@ func (o *observer) rebuildAll() error {
 	return o.replace(rows, &assembled)
 }
 
-// rebuild assembles a segment and stores where it may be cut.
+// rebuildOwner rebuilds what was touched of an owner. Where that shows that tokens were
+// counted otherwise than was assumed, all that was counted is rebuilt, once: the proof is
+// the same however the tokens are read.
+func (o *observer) rebuildOwner(owner string) ([]Observation, Assembly, error) {
+	if err := o.noteProofs(owner); err != nil {
+		return nil, Assembly{}, err
+	}
+	rows, assembled, err := o.rebuildTouched(owner)
+	if err != nil {
+		return nil, Assembly{}, err
+	}
+	proofs, err := o.tx.UsageProofs(owner)
+	if err != nil || slices.Equal(proofs, o.proofs[owner]) {
+		return rows, assembled, err
+	}
+	from, to, ok, err := o.tx.Counted(owner)
+	if err != nil {
+		return nil, Assembly{}, err
+	}
+	if ok {
+		o.touch(owner, timeRange{from, to})
+	}
+	o.proofs[owner], o.rebuilt[owner] = proofs, true
+	return o.rebuildTouched(owner)
+}
+
+// rebuildTouched assembles the windows of an owner that were touched.
+func (o *observer) rebuildTouched(owner string) (rows []Observation, assembled Assembly, err error) {
+	windows, err := o.windows(owner, o.touched[owner])
+	if err != nil {
+		return nil, assembled, err
+	}
+	for _, w := range windows {
+		segments, err := o.changedSegments(owner, w)
+		if err != nil {
+			return nil, assembled, err
+		}
+		for i := range segments {
+			segment := &segments[i]
+			part, err := o.rebuild(owner, segment)
+			if err != nil {
+				return nil, assembled, fmt.Errorf("assemble session %s: %w", owner, err)
+			}
+			rows = append(rows, segment.Observations...)
+			assembled.add(&part)
+		}
+	}
+	return rows, assembled, nil
+}
+
+// add appends what further observations come to. Their cuts are stored by then.
+func (a *Assembly) add(part *Assembly) {
+	a.Messages = append(a.Messages, part.Messages...)
+	a.Decisions = append(a.Decisions, part.Decisions...)
+	a.Attribution = append(a.Attribution, part.Attribution...)
+}
+
+// rebuild assembles a segment and stores where it may be cut, and what it proves.
 func (o *observer) rebuild(owner string, s *segment) (part Assembly, err error) {
 	if len(s.Observations) > 0 {
 		for _, some := range [][]Observation{s.Around, s.Observations} {
@@ -427,11 +496,20 @@ func (o *observer) rebuild(owner string, s *segment) (part Assembly, err error) 
 				return part, err
 			}
 		}
+		s.Proofs = o.proofs[owner]
 		if part, err = o.assemble(&s.Window); err != nil {
 			return part, err
 		}
 		if len(part.Attribution) != len(s.Observations) {
 			return part, fmt.Errorf("%d placements for %d observations", len(part.Attribution), len(s.Observations))
+		}
+		for i := range s.Observations {
+			n := &s.Observations[i]
+			if proof := part.Attribution[i].UsageProof; proof != n.Attribution.UsageProof {
+				if err := o.tx.PutUsageProof(n, proof); err != nil {
+					return part, err
+				}
+			}
 		}
 	}
 	old, err := o.tx.Cuts(owner, s.from, s.to)

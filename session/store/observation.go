@@ -67,9 +67,20 @@ type Attribution struct {
 	Others []string
 	// Kind is what the observation was understood as, such as session.turn.
 	Kind string
+	// UsageProof is what the observation proves of how tokens were counted.
+	UsageProof UsageProof
 	// SessionAttrs is what the observation says of the session's row, nil when nothing.
 	// Its values rank below RankFinal, so that what the SDK says stands above it.
 	SessionAttrs *SessionChange
+}
+
+// UsageProof is what is proven of how Counter counts tokens: of a source whose counts
+// nobody knows to read otherwise. Counter is "" where that is known. The bits of Proof have
+// a meaning for the Assembler alone; what is proven of a Counter is the union of the Proofs
+// of all observations of the owner, and 0 is nothing.
+type UsageProof struct {
+	Counter string
+	Proof   int64
 }
 
 // Assembly is what some observations of one session, and of sessions below it,
@@ -111,12 +122,15 @@ type Window struct {
 	// are the observations that begin before the cut and end after it.
 	Carry  []byte
 	Around []Observation
+	// Proofs are what all observations of the owner prove, by Counter.
+	Proofs []UsageProof
 	// Observations are those that begin in the window.
 	Observations []Observation
 }
 
 // Assembler returns what the observations of a window come to. It depends on
-// nothing but the window, and not on the order in it.
+// nothing but the window, and not on the order in it. The UsageProof of an attribution must
+// not depend on the window's Proofs.
 //
 // It may return cuts. One at a time must depend on what begins before it and on the
 // [CutLookahead] observations that follow, and on nothing else; and the window that

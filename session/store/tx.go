@@ -72,6 +72,13 @@ type Tx interface {
 	PutObservation(o *ObservationRow, old *Observation) error
 	// Place changes what became of a stored observation.
 	Place(o *Observation, attributed *Attribution) error
+	// UsageProofs returns what the observations of an owner prove, by Counter, those of
+	// which nothing is proven left out. Its cost does not depend on how many observations
+	// prove the same. PutUsageProof changes the one of a stored observation.
+	UsageProofs(owner string) ([]UsageProof, error)
+	PutUsageProof(o *Observation, p UsageProof) error
+	// Counted bounds the observations of an owner that have a UsageProof with a Counter.
+	Counted(owner string) (from, to int64, ok bool, err error)
 	// TraceOwner is the owner of the observations of a trace. It is not ok when there
 	// are none. SetTraceOwner changes it.
 	TraceOwner(traceID string) (owner string, ok bool, err error)

@@ -63,6 +63,8 @@ const unbounded = math.MaxInt64
 // assembly is one run of Assemble.
 type assembly struct {
 	owner string
+	// apart is what is proven of those who count tokens, by [counterOf].
+	apart map[string]fact.Apart
 	// from and until are where the window begins and ends, in Unix nanoseconds.
 	from, until int64
 	// carried is what the windows before leave to this one, nil where a turn opens.
@@ -111,6 +113,8 @@ type node struct {
 	// says of all below it.
 	agent       string
 	attribution store.Attribution
+	// proof is what another report of the call proves of how its tokens were counted.
+	proof fact.Apart
 
 	// orphan is set on the call of a model that came here from a trace of its own because
 	// it may be one that is built here, refused where it is none.
@@ -149,13 +153,13 @@ func (a *assembly) buildTree(around, facts []fact.Fact) {
 	a.bySpan = make(map[[2]string]*node, len(facts))
 	for i := range facts {
 		f := &facts[i]
-		a.nodes[i] = &node{Fact: f, at: i, begins: f.Start, record: isRecord(f)}
+		a.nodes[i] = &node{Fact: a.recount(f), at: i, begins: f.Start, record: isRecord(f)}
 		a.nodes[i].orphan = f.TraceRank == store.NoRank && IsOrphan(f) && a.owner != spans.TraceSession(f.TraceID)
 	}
 	for i := range around {
 		f := &around[i]
 		if sp := a.carried.spineOf(f); sp != nil {
-			a.nodes = append(a.nodes, &node{Fact: f, begins: f.Start, context: sp})
+			a.nodes = append(a.nodes, &node{Fact: a.recount(f), begins: f.Start, context: sp})
 		}
 	}
 	slices.SortFunc(a.nodes, compareNodes) // which of two that name each other stands above must not depend on the order given

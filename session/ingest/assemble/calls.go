@@ -2,12 +2,10 @@ package assemble
 
 import (
 	"cmp"
-	"maps"
 	"math"
 	"slices"
 	"strings"
 
-	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
@@ -51,6 +49,7 @@ func (t *turn) findCalls() []*call {
 	c.addRecords()
 	for _, found := range c.calls {
 		found.read()
+		found.prove()
 	}
 	slices.SortStableFunc(c.calls, compareCalls)
 	return c.calls
@@ -243,11 +242,8 @@ func within(x, y *node, give int64) bool {
 // agree reports whether two accounts may be of one call: what both tell of its cost and
 // of its answer does not differ.
 func agree(x, y *fact.Fact) bool {
-	if x.Usage != nil && y.Usage != nil {
-		a, b := x.Usage.Tokens, y.Usage.Tokens
-		if a.Output+a.Reasoning != b.Output+b.Reasoning {
-			return false
-		}
+	if x.Usage != nil && y.Usage != nil && !agreeOnOutput(x.Usage, y.Usage) {
+		return false
 	}
 	if x.Failed != y.Failed && (x.Failed && len(y.Output) > 0 || y.Failed && len(x.Output) > 0) {
 		return false
@@ -419,63 +415,6 @@ func (c *call) finished() bool {
 // unfinished reports whether the call was not seen to end by any source.
 func (c *call) unfinished() bool {
 	return slices.ContainsFunc(c.nodes, func(n *node) bool { return n.Unfinished }) && !c.finished() && c.failed() == "" && len(c.output) == 0
-}
-
-// chooseBasis reads the counts of all calls of a turn alike, where no source tells
-// how they are counted: if one of them cannot include the cache, none does.
-func (m *measures) chooseBasis(calls []*call) {
-	each := func(do func(n *node)) {
-		for _, c := range calls {
-			for _, n := range c.nodes {
-				if n.Usage != nil && n.Usage.StatedInput != nil {
-					do(n)
-				}
-			}
-		}
-	}
-	each(func(n *node) {
-		if n.Usage.Basis != fact.Mixed || m.Apart[n.Dialect] {
-			return
-		}
-		m.Apart = maps.Clone(m.Apart)
-		if m.Apart == nil {
-			m.Apart = make(map[string]bool)
-		}
-		m.Apart[n.Dialect] = true
-		// Those of the windows before were counted the other way.
-		if more := m.Undecided[n.Dialect]; more != 0 && m.Message.Usage != nil {
-			sum := m.Message.Usage.Add(session.Usage{Input: more})
-			m.Message.Usage = &sum
-		}
-	})
-	each(func(n *node) {
-		if !m.Apart[n.Dialect] || n.Usage.Basis == fact.Mixed {
-			return
-		}
-		u := *n.Usage
-		u.Basis, u.Tokens.Input = fact.Mixed, *u.StatedInput
-		f := *n.Fact
-		f.Usage = &u
-		n.Fact = &f
-	})
-}
-
-// undecided notes by how much what a call used is more if it does not include the
-// cache.
-func (m *measures) undecided(c *call, u *fact.Usage) {
-	if u.StatedInput == nil || u.Basis == fact.Mixed {
-		return
-	}
-	for _, n := range c.nodes {
-		if n.Usage == u && !m.Apart[n.Dialect] {
-			m.Undecided = maps.Clone(m.Undecided)
-			if m.Undecided == nil {
-				m.Undecided = make(map[string]int64)
-			}
-			m.Undecided[n.Dialect] += *u.StatedInput - u.Tokens.Input
-			return
-		}
-	}
 }
 
 // usage is what the call cost, as the one of its facts that knows most says.

@@ -62,10 +62,6 @@ type measures struct {
 	Lost     bool   `json:"lost,omitempty"`
 	Partial  bool   `json:"partial,omitempty"`
 	LastUsed *int64 `json:"last_used,omitempty"`
-	// Apart are the dialects that do not count the cache as input, Undecided is by how
-	// much the sum grows if it turns out that a dialect does not.
-	Apart     map[string]bool  `json:"apart,omitempty"`
-	Undecided map[string]int64 `json:"undecided,omitempty"`
 
 	// Sources are the names of the sources, Transcript says that one is a transcript.
 	Sources    []string `json:"sources,omitempty"`
@@ -101,7 +97,6 @@ type rootEnd struct {
 // addCalls adds what model calls say.
 func (m *measures) addCalls(calls []*call) {
 	trace := &m.Message.Trace
-	m.chooseBasis(calls)
 	for _, c := range calls {
 		m.Calls++
 		if !c.guessed {
@@ -115,7 +110,6 @@ func (m *measures) addCalls(calls []*call) {
 			}
 			total := u.Tokens.Total()
 			m.LastUsed = &total
-			m.undecided(c, u)
 			sum := u.Tokens
 			if m.Message.Usage != nil {
 				sum = m.Message.Usage.Add(sum)

@@ -42,6 +42,8 @@ type Windows struct {
 	// opens. Around are the facts that begin before it and end after it.
 	Carried []byte
 	Around  []fact.Fact
+	// Proofs are what all facts of the session prove of how tokens were counted.
+	Proofs []store.UsageProof
 	// Facts may be in any order.
 	Facts []fact.Fact
 	// Size is the least number of facts of a window, [DefaultSize] where it is 0.
@@ -82,6 +84,7 @@ func (w Windows) Assemble() (store.Assembly, error) {
 		a, to := w.window(c, carried, around, from)
 		for _, n := range a.nodes {
 			if n.context == nil {
+				n.attribution.UsageProof = n.usageProof()
 				out.Attribution[order[from+n.at]] = n.attribution
 			}
 		}
@@ -126,13 +129,13 @@ func joinParts(parts, more []session.Part, from int64) []session.Part {
 // window assembles the window that begins with a fact, and returns the index of
 // the one after it.
 func (w Windows) window(c *cutter, carried *carry, around []fact.Fact, from int) (*assembly, int) {
-	begin := int64(math.MinInt64)
+	begin, apart := int64(math.MinInt64), apartOf(w.Proofs)
 	if carried != nil {
 		begin = c.facts[from].Start
 	}
 	for to := from; ; {
 		to = c.next(from, to)
-		a := &assembly{owner: w.Owner, carried: carried, from: begin, until: math.MaxInt64}
+		a := &assembly{owner: w.Owner, apart: apart, carried: carried, from: begin, until: math.MaxInt64}
 		if to < len(c.facts) {
 			a.until = c.facts[to].Start
 			for i := to; i < len(c.facts) && c.facts[i].Start == a.until; i++ {

@@ -154,7 +154,7 @@ func adkCall(s *Span, a Attrs, out *Emitter) {
 	f := adkAdd(s, a, out, fact.ModelCall)
 	c.fill(f)
 	finish, agent := c.finish, f.Agent
-	readGenAICall(f, s.Scope.Name(), a)
+	readGenAICall(f, s.Scope, a)
 	f.Agent = agent
 	f.RequestID = adkRequest(s, a)
 	if f.Finish == "" {

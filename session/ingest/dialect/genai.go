@@ -165,16 +165,16 @@ func readGenAI(s *Span, out *Emitter) {
 		readGenAITool(f, s)
 	} else {
 		c.fill(f)
-		readGenAICall(f, s.Scope.Name(), a)
+		readGenAICall(f, s.Scope, a)
 	}
 	readFailure(f, s)
 }
 
 // readGenAICall reads the attributes of a model call or a turn that are no content.
-func readGenAICall(f *fact.Fact, scope string, a Attrs) {
+func readGenAICall(f *fact.Fact, scope pcommon.InstrumentationScope, a Attrs) {
 	f.Agent = a.First("gen_ai.agent.name", "gen_ai.agent.id", "gen_ai.workflow.name")
 	f.Model = genAIModel(a)
-	if f.Usage = genAIUsage(a, usageBasis(scope, a)); f.Usage != nil {
+	if f.Usage = genAIUsage(a, usageBasis(scope.Name(), a), counterOf(scope)); f.Usage != nil {
 		f.Usage.Lifetime = f.Kind == fact.Turn && isStrands(a)
 	}
 	f.CostUSD = genAICost(a)
@@ -303,7 +303,7 @@ func readGenAIRecord(r *Record, out *Emitter) {
 	switch {
 	case r.Event == exceptionEvent:
 		f := out.Add(fact.ModelCall)
-		readGenAICall(f, r.Scope.Name(), a)
+		readGenAICall(f, r.Scope, a)
 		f.Failed = true
 		f.Error = a.First("exception.message", "error.message")
 		f.ErrorType = a.First("error.type", "exception.type")
@@ -328,7 +328,7 @@ func readGenAIRecord(r *Record, out *Emitter) {
 	}
 	f := out.Add(kind)
 	c.fill(f)
-	readGenAICall(f, r.Scope.Name(), a)
+	readGenAICall(f, r.Scope, a)
 	if f.Finish == "" {
 		f.Finish = c.finish
 	}

@@ -205,7 +205,8 @@ func TestGenAISpans(t *testing.T) {
 			Usage: &fact.Usage{Basis: fact.Inclusive, Tokens: session.Usage{Input: 10, Output: 2}, Raw: json.RawMessage(`{"gen_ai.usage.completion_tokens":2,"gen_ai.usage.prompt_tokens":10}`)}})}},
 		{name: "no content, no operation", span: "llm", attrs: attrs{"gen_ai.request.model": "m", "gen_ai.usage.input_tokens": "0", "gen_ai.usage.reasoning_tokens": 3, "gen_ai.usage.output_tokens": 5, "gen_ai.response.finish_reasons": `["stop"]`},
 			want: []fact.Fact{{Kind: fact.ModelCall, Dialect: "gen-ai", Name: "llm", Model: &session.Model{ModelID: "m"}, Finish: "stop",
-				Usage: &fact.Usage{Basis: fact.Inclusive, Tokens: session.Usage{Output: 2, Reasoning: 3}, Raw: json.RawMessage(`{"gen_ai.usage.input_tokens":0,"gen_ai.usage.output_tokens":5,"gen_ai.usage.reasoning_tokens":3}`)}}}},
+				Usage: &fact.Usage{Basis: fact.Inclusive, Tokens: session.Usage{Output: 2, Reasoning: 3}, Raw: json.RawMessage(`{"gen_ai.usage.input_tokens":0,"gen_ai.usage.output_tokens":5,"gen_ai.usage.reasoning_tokens":3}`),
+					Counter: "@", Stated: &fact.Stated{Input: new(int64), Output: new(int64(5)), Reasoning: 3}}}}},
 		{name: "Pydantic AI's agent", span: "agent run", attrs: attrs{"gen_ai.agent.name": "a", "pydantic_ai.all_messages": `[{"role":"system","parts":[{"type":"text","content":"Be brief."}]},{"role":"user","parts":[{"type":"text","content":"Hi"}]},{"role":"assistant","parts":[{"type":"text","content":"Hello"}]}]`},
 			want: []fact.Fact{func() fact.Fact {
 				f := talk(fact.Fact{Name: "agent run", Agent: "a", SystemPrompt: "Be brief."})
@@ -267,7 +268,8 @@ func TestGenAIRecords(t *testing.T) {
 		{"details", "gen_ai.client.inference.operation.details", attrs{"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.response.id": "r", "gen_ai.usage.output_tokens": 3,
 			"gen_ai.input.messages": []any{attrs{"role": "user", "parts": []any{attrs{"type": "text", "content": "Hi"}}}}, "gen_ai.output.messages": `[{"role":"assistant","parts":[{"type":"text","content":"Hello"}],"finish_reason":"stop"}]`}, "done",
 			[]fact.Fact{{Kind: fact.ModelCall, Model: &session.Model{ModelID: "m"}, ResponseID: "r", Finish: "stop", Input: []fact.Message{message("user", textPart("Hi"))}, Output: []fact.Part{textPart("Hello")},
-				Usage: &fact.Usage{Basis: fact.Inclusive, Tokens: session.Usage{Output: 3}, Raw: json.RawMessage(`{"gen_ai.usage.output_tokens":3}`)}}}},
+				Usage: &fact.Usage{Basis: fact.Inclusive, Tokens: session.Usage{Output: 3}, Raw: json.RawMessage(`{"gen_ai.usage.output_tokens":3}`),
+					Counter: "@", Stated: &fact.Stated{Output: new(int64(3))}}}}},
 		{"details in the body", "gen_ai.client.inference.operation.details", attrs{"gen_ai.request.model": "m"},
 			attrs{"gen_ai.input.messages": []any{attrs{"role": "user", "parts": []any{attrs{"type": "text", "content": "Hi"}}}}},
 			[]fact.Fact{{Kind: fact.ModelCall, Model: &session.Model{ModelID: "m"}, Input: []fact.Message{message("user", textPart("Hi"))}}}},

@@ -47,7 +47,7 @@ func usageBasis(scope string, a Attrs) string {
 		if countsCacheApart(a.First("gen_ai.request.model", "gen_ai.response.model")) {
 			return fact.Mixed
 		}
-		return fact.Inclusive
+		return "" // the name of a model does not always have its maker's
 	}
 	switch strings.ToLower(a.First("gen_ai.provider.name", "gen_ai.system")) {
 	case "openai", "azure.ai.openai", "azure_openai", "openai.chat", "openai.responses", "gcp.gemini", "gcp.gen_ai", "gemini":
@@ -77,8 +77,8 @@ func countsCacheApart(model string) bool {
 }
 
 // genAIUsage reads the counts of a model call or turn, nil where there are none.
-// basis is how they are counted, "" where that is not known.
-func genAIUsage(a Attrs, basis string) *fact.Usage {
+// basis is how they are counted, "" where that is not known, and counter who does.
+func genAIUsage(a Attrs, basis, counter string) *fact.Usage {
 	count := func(keys []string) *int64 {
 		if n, ok := a.FirstInt(keys...); ok {
 			return &n
@@ -97,17 +97,19 @@ func genAIUsage(a Attrs, basis string) *fact.Usage {
 		}
 		return nil
 	}
-	usageOf := AssumedUsage
-	switch basis {
-	case fact.Inclusive:
-		usageOf = InclusiveUsage
-	case fact.Mixed:
-		usageOf = MixedUsage
-	}
 	const inputs, outputs = "gen_ai.usage.input_token_details", "gen_ai.usage.output_token_details"
 	input, output, reasoning := count(inputTokens), count(outputTokens), detail(reasoningTokens, outputs, "reasoning")
-	output = withThoughts(input, output, reasoning, count(totalTokens))
-	u := usageOf(input, output, detail(cacheReadTokens, inputs, "cache_read"), detail(cacheWriteTokens, inputs, "cache_creation"), reasoning, nil)
+	read, write := detail(cacheReadTokens, inputs, "cache_read"), detail(cacheWriteTokens, inputs, "cache_creation")
+	total := count(totalTokens)
+	var u *fact.Usage
+	switch basis {
+	case fact.Inclusive:
+		u = TotaledUsage(input, output, read, write, reasoning, total, nil)
+	case fact.Mixed:
+		u = MixedUsage(input, withThoughts(input, output, reasoning, total), read, write, reasoning, nil)
+	default:
+		u = AssumedUsage(counter, input, output, read, write, reasoning, total, nil)
+	}
 	if u != nil {
 		u.Raw = rawNumbers(a, "gen_ai.usage.", "llm.usage.", "ai.usage.")
 	}

@@ -221,7 +221,7 @@ func isGenericSession(s *Span, e *evidence) bool {
 
 func readGeneric(s *Span, out *Emitter) {
 	e := genericEvidence(s)
-	g := collect(s.Attrs())
+	g := collect(s.Attrs(), s.Scope)
 	g.events(s)
 	out.genericSession(g)
 	if !e.conversation() {
@@ -275,14 +275,16 @@ const genericSessionRank = 1 << 20
 type genericReading struct {
 	values map[field][]pcommon.Value
 	keys   map[field]string // of the first value
+	// counter is who counts the tokens.
+	counter string
 	// said are messages that stand in events.
 	reported []fact.Message
 	flat     []fact.Message
 }
 
 // collect sorts attributes by what they mean.
-func collect(a Attrs) *genericReading {
-	g := &genericReading{values: make(map[field][]pcommon.Value), keys: make(map[field]string)}
+func collect(a Attrs, scope pcommon.InstrumentationScope) *genericReading {
+	g := &genericReading{values: make(map[field][]pcommon.Value), keys: make(map[field]string), counter: counterOf(scope)}
 	for key, v := range a.All() {
 		if isOrdinary(key) || v.Type() == pcommon.ValueTypeEmpty {
 			continue
@@ -587,7 +589,7 @@ func (g *genericReading) exchange(f *fact.Fact) {
 		t.object(usage, 2)
 		if t.get(fieldInputTokens) != nil || t.get(fieldOutputTokens) != nil {
 			raw, _ := json.Marshal(usage)
-			f.Usage = t.usage(raw)
+			f.Usage = t.usage(g.counter+" response", raw)
 		}
 	}
 }

@@ -63,9 +63,9 @@ func recordMaps(r *Record) []pcommon.Map {
 // facts of their own.
 func readGenericRecord(r *Record, out *Emitter) {
 	e := recordEvidence(r)
-	g := collect(r.Attrs())
+	g := collect(r.Attrs(), r.Scope)
 	if r.Body().Type() == pcommon.ValueTypeMap {
-		in := collect(attrsOf(r.Body().Map()))
+		in := collect(attrsOf(r.Body().Map()), r.Scope)
 		for f, values := range in.values {
 			if len(g.values[f]) == 0 {
 				g.keys[f] = in.keys[f]

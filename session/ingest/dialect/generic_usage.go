@@ -74,23 +74,12 @@ func (g *genericReading) usage() *fact.Usage {
 		return nil
 	}
 	encoded, _ := json.Marshal(raw)
-	return t.usage(encoded)
+	return t.usage(g.counter, encoded)
 }
 
-// usage tells from the total, where one is stated, what the counts include: a total
-// that is the sum of all buckets leaves no room for one inside another.
-func (t tally) usage(raw json.RawMessage) *fact.Usage {
-	in, out := t.get(fieldInputTokens), t.get(fieldOutputTokens)
-	read, write, reasoning := t.get(fieldCacheRead), t.get(fieldCacheWrite), t.get(fieldReasoningTokens)
-	if total := t.get(fieldTotalTokens); total != nil {
-		base, cache, thoughts := *counted(in)+*counted(out), *counted(read)+*counted(write), *counted(reasoning)
-		switch *total {
-		case base:
-		case base + cache + thoughts:
-			return ExclusiveUsage(in, out, read, write, reasoning, raw)
-		case base + cache:
-			return MixedUsage(in, out, read, write, reasoning, raw)
-		}
-	}
-	return TotaledUsage(in, out, read, write, reasoning, t.get(fieldTotalTokens), raw)
+// usage reads counts of which nothing tells what they include. A total that is stated may
+// prove it.
+func (t tally) usage(counter string, raw json.RawMessage) *fact.Usage {
+	return AssumedUsage(counter, t.get(fieldInputTokens), t.get(fieldOutputTokens), t.get(fieldCacheRead), t.get(fieldCacheWrite),
+		t.get(fieldReasoningTokens), t.get(fieldTotalTokens), raw)
 }

@@ -84,8 +84,8 @@ func langSmithCall(s *Span, a Attrs, out *Emitter) {
 			f.Problems = append(f.Problems, "the output messages could not be read whole")
 		}
 	}
-	readGenAICall(f, s.Scope.Name(), a)
-	f.Usage = genAIUsage(a, fact.Inclusive) // LangChain's usage includes all of its details
+	readGenAICall(f, s.Scope, a)
+	f.Usage = genAIUsage(a, fact.Inclusive, "") // LangChain's usage includes all of its details
 	if f.Finish == "" {
 		f.Finish = finish
 	}

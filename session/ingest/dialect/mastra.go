@@ -146,7 +146,7 @@ func (m *mastraSpan) modelCall() {
 	problemIfCut(m.out, "the output", answered)
 
 	f := m.out.Add(fact.ModelCall)
-	readGenAICall(f, m.span.Scope.Name(), m.Attrs)
+	readGenAICall(f, m.span.Scope, m.Attrs)
 	f.Agent = m.First("gen_ai.agent.name", "gen_ai.agent.id")
 	f.RequiresTurn = !m.span.ParentSpanID().IsEmpty()
 	f.Model = mastraModel(f.Model)

@@ -3,53 +3,40 @@ package dialect
 import (
 	"encoding/json"
 
-	"github.com/agenttrace/agenttrace/session"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
 // InclusiveUsage makes a usage of counts as the GenAI conventions have them: input
 // includes what was read from and written to the cache, output includes the
 // reasoning. How a source counts is known from its dialect, its version and the
-// provider, and is never told from one count: of a part that is said to be more
+// provider, and is never concluded from one count: of a part that is stated to be more
 // than the whole, as much is counted as there is. A count that the source did not
 // state is nil; the usage is nil when all are. Raw is kept as it is.
 func InclusiveUsage(input, output, cacheRead, cacheWrite, reasoning *int64, raw json.RawMessage) *fact.Usage {
-	u := ExclusiveUsage(input, output, cacheRead, cacheWrite, reasoning, raw)
+	return usageOf(0, input, output, cacheRead, cacheWrite, reasoning, raw)
+}
+
+// AssumedUsage is for sources of which nothing tells how they count. They are taken for
+// inclusive unless another count of the session proves that they are not: counter is who
+// counted, so that all counts of one are read alike. What they state is kept for that.
+func AssumedUsage(counter string, input, output, cacheRead, cacheWrite, reasoning, total *int64, raw json.RawMessage) *fact.Usage {
+	u := InclusiveUsage(input, output, cacheRead, cacheWrite, reasoning, raw)
 	if u == nil {
 		return nil
 	}
-	u.Basis = fact.Inclusive
-	n := &u.Tokens
-	if input != nil {
-		u.Capped = n.CacheRead+n.CacheWrite > n.Input
-		n.CacheRead = min(n.CacheRead, n.Input)
-		n.CacheWrite = min(n.CacheWrite, n.Input-n.CacheRead)
-		n.Input -= n.CacheRead + n.CacheWrite
+	u.Stated, u.Counter = statedOf(input, output, cacheRead, cacheWrite, reasoning), counter
+	if total != nil {
+		total = counted(total)
 	}
-	if output != nil {
-		u.Capped = u.Capped || n.Reasoning > n.Output
-		n.Reasoning = min(n.Reasoning, n.Output)
-		n.Output -= n.Reasoning
-	}
+	u.Proof = u.Stated.Proof(total)
 	return u
 }
 
-// AssumedUsage is for sources of which nothing tells how they count: it takes the
-// counts for inclusive, unless the input is less than the cache that it should
-// include. What was stated is kept, so that all calls of a turn can be read alike.
-func AssumedUsage(input, output, cacheRead, cacheWrite, reasoning *int64, raw json.RawMessage) *fact.Usage {
-	cached := *counted(cacheRead) + *counted(cacheWrite)
-	if input == nil || cached == 0 {
-		return InclusiveUsage(input, output, cacheRead, cacheWrite, reasoning, raw)
-	}
-	var u *fact.Usage
-	if *counted(input) < cached {
-		u = MixedUsage(input, output, cacheRead, cacheWrite, reasoning, raw)
-	} else {
-		u = InclusiveUsage(input, output, cacheRead, cacheWrite, reasoning, raw)
-	}
-	u.StatedInput = counted(input)
-	return u
+// counterOf is who counts the tokens in the spans of a scope.
+func counterOf(scope pcommon.InstrumentationScope) string {
+	return Text(scope.Name()) + "@" + Text(scope.Version())
 }
 
 // TotaledUsage is InclusiveUsage where the source may state a total too. That tells
@@ -72,29 +59,32 @@ func withThoughts(input, output, reasoning, total *int64) *int64 {
 // MixedUsage is InclusiveUsage for counts whose input excludes the cache, such as
 // Anthropic's.
 func MixedUsage(input, output, cacheRead, cacheWrite, reasoning *int64, raw json.RawMessage) *fact.Usage {
-	u := ExclusiveUsage(input, output, cacheRead, cacheWrite, reasoning, raw)
-	if u == nil {
-		return nil
-	}
-	u.Basis = fact.Mixed
-	if u.Tokens.Output >= u.Tokens.Reasoning {
-		u.Tokens.Output -= u.Tokens.Reasoning
-	}
-	return u
+	return usageOf(fact.CacheApart, input, output, cacheRead, cacheWrite, reasoning, raw)
 }
 
 // ExclusiveUsage is InclusiveUsage for counts that each stand for themselves.
 func ExclusiveUsage(input, output, cacheRead, cacheWrite, reasoning *int64, raw json.RawMessage) *fact.Usage {
+	return usageOf(fact.CacheApart|fact.ReasoningApart, input, output, cacheRead, cacheWrite, reasoning, raw)
+}
+
+func usageOf(apart fact.Apart, input, output, cacheRead, cacheWrite, reasoning *int64, raw json.RawMessage) *fact.Usage {
 	if input == nil && output == nil && cacheRead == nil && cacheWrite == nil && reasoning == nil {
 		return nil
 	}
-	return &fact.Usage{
-		Tokens: session.Usage{
-			Input: *counted(input), Output: *counted(output), Reasoning: *counted(reasoning), CacheRead: *counted(cacheRead), CacheWrite: *counted(cacheWrite),
-		},
-		Basis: fact.Exclusive,
-		Raw:   raw,
+	u := statedOf(input, output, cacheRead, cacheWrite, reasoning).Usage(apart)
+	u.Raw = raw
+	return &u
+}
+
+func statedOf(input, output, cacheRead, cacheWrite, reasoning *int64) *fact.Stated {
+	s := fact.Stated{CacheRead: *counted(cacheRead), CacheWrite: *counted(cacheWrite), Reasoning: *counted(reasoning)}
+	if input != nil {
+		s.Input = counted(input)
 	}
+	if output != nil {
+		s.Output = counted(output)
+	}
+	return &s
 }
 
 // counted returns a count that may be absent, and is never negative nor so large

@@ -154,7 +154,8 @@ func TestOpenInferenceSpans(t *testing.T) {
 		{
 			"GenAI attributes, which say more",
 			map[string]any{"openinference.span.kind": "LLM", "gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.usage.input_tokens": 5, "llm.token_count.prompt": 500, "llm.model_name": "n", "llm.output_messages.0.message.content": "Hi"}, nil,
-			`{"kind":"model_call","dialect":"","name":"span","model":{"model_id":"m"},"output":[{"kind":"text","text":"Hi"}],"usage":{"tokens":{"input":5,"output":0,"reasoning":0,"cache_read":0,"cache_write":0},"basis":"inclusive","raw":{"gen_ai.usage.input_tokens":5}}}`,
+			`{"kind":"model_call","dialect":"","name":"span","model":{"model_id":"m"},"output":[{"kind":"text","text":"Hi"}],"usage":{"tokens":{"input":5,"output":0,"reasoning":0,"cache_read":0,"cache_write":0},"basis":"inclusive","raw":{"gen_ai.usage.input_tokens":5},` +
+				`"stated":{"input":5},"counter":"openinference.instrumentation.x@"}}`,
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

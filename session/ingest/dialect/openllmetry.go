@@ -168,7 +168,7 @@ func openLLMetryCall(s *Span, a Attrs, out *Emitter) {
 	f := out.Add(fact.ModelCall)
 	c.fill(f)
 	finish := c.finish
-	readGenAICall(f, s.Scope.Name(), a)
+	readGenAICall(f, s.Scope, a)
 	f.Agent = a.Str("gen_ai.agent.name")
 	f.RequiresTurn = openLLMetryRequiresTurn(s, a)
 	f.Model = openLLMetryModel(a)

@@ -122,7 +122,7 @@ func qwenContent(s *Span, a Attrs, out *Emitter, kind fact.Kind) *fact.Fact {
 	qwenAbout(f, a)
 	c.fill(f)
 	agent, finish := f.Agent, c.finish
-	readGenAICall(f, s.Scope.Name(), a)
+	readGenAICall(f, s.Scope, a)
 	f.Agent = agent
 	if f.Finish == "" {
 		f.Finish = finish

@@ -197,14 +197,7 @@ type Part struct {
 	Data      json.RawMessage `json:"data,omitempty"`
 }
 
-// Bases of a count of tokens.
-const (
-	Inclusive = "inclusive" // input includes the cache, output the reasoning
-	Exclusive = "exclusive" // every bucket stands for itself
-	Mixed     = "mixed"     // input excludes the cache, output includes the reasoning
-)
-
-// Usage is a count of tokens. Tokens is disjoint, whatever the Basis was.
+// Usage is a count of tokens. Tokens is disjoint, whatever the Basis was. See [Stated].
 type Usage struct {
 	Tokens session.Usage `json:"tokens"`
 	Basis  string        `json:"basis,omitempty"`
@@ -213,9 +206,13 @@ type Usage struct {
 	// Capped says that a part was stated to be more than the whole that the Basis
 	// says it is of.
 	Capped bool `json:"capped,omitempty"`
-	// StatedInput is the input as the source said it, where the Basis is assumed and
-	// not known.
-	StatedInput *int64 `json:"stated_input,omitempty"`
+	// Stated is set where nothing is known of how the source counts: Tokens and Basis
+	// are those of a source that counts nothing apart. Counter is who counts: all counts
+	// of a session with one Counter have one basis, and Proof is what these ones prove of
+	// it. See [Usage.Recount].
+	Stated  *Stated `json:"stated,omitempty"`
+	Counter string  `json:"counter,omitempty"`
+	Proof   Apart   `json:"proof,omitempty"`
 	// Lifetime says that the count is of all that an agent has done since it was
 	// made, and not of the turn.
 	Lifetime bool `json:"lifetime,omitempty"`

@@ -41,6 +41,8 @@ type stepShape struct {
 	root string
 	// long has its cost measured after 5,000 steps too.
 	long bool
+	// uncounted has calls that prove, each again, that nobody knew how they are counted.
+	uncounted bool
 }
 
 var stepShapes = []stepShape{
@@ -50,6 +52,7 @@ var stepShapes = []stepShape{
 	{name: "OpenInference LangChain", capture: "openinference-langchain-4.1.1/openai-chat", from: 90, to: 509},
 	{name: "OpenInference Vercel, root first", capture: "openinference-vercel-2.8.1-on-ai-v6/multistep", from: 25, to: 175, root: "first", long: true},
 	{name: "Strands", capture: "strands-js-1.19.0/chat", from: 6, to: 131},
+	{name: "Strands, a model without its maker's name", capture: "strands-js-1.19.0/chat", from: 6, to: 131, uncounted: true},
 	{name: "opencode", capture: "opencode-1.18.33/serve-bash", from: 8436.9, to: 10187.9},
 	{name: "Claude Code", capture: "claude-code-2.1.329/print-bash", from: 359, to: 775.9},
 	{name: "Claude Code, logs", capture: "claude-code-2.1.329/print-bash", from: 359, to: 775.9, only: "logs", long: true},
@@ -137,6 +140,19 @@ func newLongTurn(t testing.TB, shape stepShape) *longTurn {
 	}
 	if shape.only == "spans" {
 		ld = plog.NewLogs()
+	}
+	if shape.uncounted {
+		eachSpan(td, func(s ptrace.Span) {
+			a := s.Attributes()
+			for _, key := range []string{"gen_ai.request.model", "gen_ai.response.model"} {
+				if v, ok := a.Get(key); ok {
+					v.SetStr("pilot")
+				}
+			}
+			if v, ok := a.Get("gen_ai.usage.input_tokens"); ok {
+				a.PutInt("gen_ai.usage.cache_read.input_tokens", v.Int()+1)
+			}
+		})
 	}
 	l := &longTurn{length: time.Duration((shape.to - shape.from) * 1e6)}
 	// Times are counted as in what an ingester reads of the capture.

@@ -11,7 +11,7 @@ import (
 )
 
 const attributionColumns = `owner, dialect, span_id, parent_span_id, start_nano, end_nano, error, opens, declared_session, declared_rank, default_session,
- orphan_call, calls_json, session_id, message_id, others_json, part_id, decision_id, kind, session_attrs_json`
+ orphan_call, calls_json, session_id, message_id, others_json, part_id, decision_id, kind, session_attrs_json, usage_counter, usage_proof`
 
 const observationColumns = attributionColumns + `, data, trace_id, source`
 
@@ -20,14 +20,14 @@ func scanObservation(stmt *sqlite.Stmt) (store.ObservationRow, error) {
 		Dialect: stmt.ColumnText(1), SpanID: stmt.ColumnText(2), ParentSpanID: stmt.ColumnText(3),
 		Start: stmt.ColumnInt64(4), End: stmt.ColumnInt64(5), Error: stmt.ColumnBool(6), Opens: stmt.ColumnBool(7),
 		Session: stmt.ColumnText(8), Rank: int(stmt.ColumnInt64(9)), Own: stmt.ColumnText(10), Call: stmt.ColumnText(11),
-		TraceID: stmt.ColumnText(21), Source: stmt.ColumnText(22),
+		TraceID: stmt.ColumnText(23), Source: stmt.ColumnText(24),
 		Attribution: store.Attribution{
 			SessionID: stmt.ColumnText(13), MessageID: stmt.ColumnText(14), PartID: stmt.ColumnText(16), DecisionID: stmt.ColumnText(17),
-			Kind: stmt.ColumnText(18),
+			Kind: stmt.ColumnText(18), UsageProof: store.UsageProof{Counter: stmt.ColumnText(20), Proof: stmt.ColumnInt64(21)},
 		},
 	}}
-	r.Data = make([]byte, stmt.ColumnLen(20))
-	stmt.ColumnBytes(20, r.Data)
+	r.Data = make([]byte, stmt.ColumnLen(22))
+	stmt.ColumnBytes(22, r.Data)
 	for _, column := range []struct {
 		index int
 		dst   any
@@ -96,11 +96,11 @@ func reach(o *store.Observation) int64 {
 }
 
 func (t *tx) PutObservation(o *store.ObservationRow, old *store.Observation) error {
-	stmt := t.conn.Prep(`INSERT INTO observations(` + observationColumns + `, reach) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`)
+	stmt := t.conn.Prep(`INSERT INTO observations(` + observationColumns + `, reach) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`)
 	if old != nil {
 		stmt = t.conn.Prep(`UPDATE observations SET owner=?, dialect=?, span_id=?, parent_span_id=?, start_nano=?, end_nano=?, error=?, opens=?,
  declared_session=?, declared_rank=?, default_session=?, orphan_call=?, calls_json=?, session_id=?, message_id=?, others_json=?, part_id=?, decision_id=?, kind=?,
- session_attrs_json=?, data=?21, reach=?24 WHERE trace_id=?22 AND source=?23`)
+ session_attrs_json=?, usage_counter=?, usage_proof=?, data=?23, reach=?26 WHERE trace_id=?24 AND source=?25`)
 	}
 	stmt.BindText(1, o.Owner)
 	stmt.BindText(2, o.Dialect)
@@ -116,10 +116,11 @@ func (t *tx) PutObservation(o *store.ObservationRow, old *store.Observation) err
 	bindText(stmt, 12, o.Call)
 	bindJSON(stmt, 13, len(o.Calls) == 0, o.Calls)
 	bindAttribution(stmt, 14, &o.Attribution)
-	stmt.BindBytes(21, o.Data)
-	stmt.BindText(22, o.TraceID)
-	stmt.BindText(23, o.Source)
-	stmt.BindInt64(24, reach(&o.Observation))
+	bindUsageProof(stmt, 21, o.Attribution.UsageProof)
+	stmt.BindBytes(23, o.Data)
+	stmt.BindText(24, o.TraceID)
+	stmt.BindText(25, o.Source)
+	stmt.BindInt64(26, reach(&o.Observation))
 	if err := exec(stmt); err != nil {
 		return err
 	}
@@ -163,6 +164,68 @@ func (t *tx) Place(o *store.Observation, attribution *store.Attribution) error {
 	stmt.BindText(8, o.TraceID)
 	stmt.BindText(9, o.Source)
 	return exec(stmt)
+}
+
+func bindUsageProof(stmt *sqlite.Stmt, param int, p store.UsageProof) {
+	bindText(stmt, param, p.Counter)
+	stmt.BindInt64(param+1, p.Proof)
+	if p.Counter == "" {
+		stmt.BindNull(param + 1)
+	}
+}
+
+func (t *tx) PutUsageProof(o *store.Observation, p store.UsageProof) error {
+	stmt := t.conn.Prep(`UPDATE observations SET usage_counter=?, usage_proof=? WHERE trace_id=? AND source=?`)
+	bindUsageProof(stmt, 1, p)
+	stmt.BindText(3, o.TraceID)
+	stmt.BindText(4, o.Source)
+	return exec(stmt)
+}
+
+// UsageProofs goes from each counter to the next one in the index, and of each from one
+// proof to the next.
+func (t *tx) UsageProofs(owner string) (proofs []store.UsageProof, err error) {
+	const proven = ` FROM observations INDEXED BY idx_observations_usage_proof WHERE owner = ? AND usage_counter `
+	for last := ""; ; {
+		stmt := t.conn.Prep(`SELECT usage_counter` + proven + `> ? ORDER BY usage_counter LIMIT 1`)
+		stmt.BindText(1, owner)
+		stmt.BindText(2, last)
+		counter, err := one(stmt, func(stmt *sqlite.Stmt) string { return stmt.ColumnText(0) })
+		if err != nil || counter == nil {
+			return proofs, err
+		}
+		p := store.UsageProof{Counter: *counter}
+		for from := int64(0); ; {
+			stmt := t.conn.Prep(`SELECT usage_proof` + proven + `= ? AND usage_proof > ? ORDER BY usage_proof LIMIT 1`)
+			stmt.BindText(1, owner)
+			stmt.BindText(2, p.Counter)
+			stmt.BindInt64(3, from)
+			proof, ok, err := nano(stmt)
+			if err != nil {
+				return proofs, err
+			}
+			if !ok {
+				break
+			}
+			p.Proof |= proof
+			from = proof
+		}
+		if last = p.Counter; p.Proof != 0 {
+			proofs = append(proofs, p)
+		}
+	}
+}
+
+func (t *tx) Counted(owner string) (from, to int64, ok bool, err error) {
+	stmt := t.conn.Prep(`SELECT min(start_nano), max(end_nano) FROM observations INDEXED BY idx_observations_usage_proof
+ WHERE owner = ? AND usage_counter IS NOT NULL`)
+	stmt.BindText(1, owner)
+	err = each(stmt, func() error {
+		ok = !stmt.ColumnIsNull(0)
+		from, to = stmt.ColumnInt64(0), stmt.ColumnInt64(1)
+		return nil
+	})
+	return from, to, ok, err
 }
 
 func (t *tx) TraceObservations(traceID string) ([]store.ObservationRow, error) {

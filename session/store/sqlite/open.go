@@ -153,7 +153,11 @@ func migrate(conn *sqlite.Conn) (err error) {
 			return err
 		}
 	}
-	if err := upgradeOurs(conn); err != nil {
+	err = upgradeOurs(conn)
+	if err == nil {
+		err = addColumns(conn, addedOurs)
+	}
+	if err != nil {
 		return fmt.Errorf("upgrade schema: %w", err)
 	}
 	if err := sqlitex.ExecuteScript(conn, schema, nil); err != nil {
@@ -168,7 +172,15 @@ func migrate(conn *sqlite.Conn) (err error) {
 // upgradeCanonical adds the columns that earlier versions of the reference
 // program's file lack, and stamps the file.
 func upgradeCanonical(conn *sqlite.Conn) error {
-	for _, c := range added {
+	if err := addColumns(conn, added); err != nil {
+		return err
+	}
+	return sqlitex.ExecuteTransient(conn, fmt.Sprintf("PRAGMA user_version = %d", CanonicalVersion), nil)
+}
+
+// addColumns adds the columns that tables lack.
+func addColumns(conn *sqlite.Conn, all []addedColumn) error {
+	for _, c := range all {
 		columns, err := columnsOf(conn, c.table)
 		if err != nil {
 			return err
@@ -176,11 +188,12 @@ func upgradeCanonical(conn *sqlite.Conn) error {
 		if len(columns) == 0 || slices.Contains(columns, c.column) {
 			continue
 		}
-		if err := sqlitex.ExecuteTransient(conn, fmt.Sprintf("ALTER TABLE %s ADD COLUMN %s TEXT", c.table, c.column), nil); err != nil {
+		statement := fmt.Sprintf("ALTER TABLE %s ADD COLUMN %s %s", c.table, c.column, c.kind)
+		if err := sqlitex.ExecuteTransient(conn, statement, nil); err != nil {
 			return err
 		}
 	}
-	return sqlitex.ExecuteTransient(conn, fmt.Sprintf("PRAGMA user_version = %d", CanonicalVersion), nil)
+	return nil
 }
 
 // renamed are the tables and columns of ours that had another name in versions 1 and 2, a
@@ -250,8 +263,15 @@ var required = map[string][]string{
 	"chat_parts":    {"id", "message_id", "session_id", "index", "type", "data_json", "tool_call_id", "tool_state", "created_at", "updated_at"},
 }
 
-// added are the columns that later versions of the reference program's file have.
-var added = []struct{ table, column string }{{"chat_sessions", "mode"}, {"chat_parts", "continuation_run_id"}}
+// addedColumn is a column that a later version added at the end of a table.
+type addedColumn struct{ table, column, kind string }
+
+// added are the columns that later versions of the reference program's file have,
+// addedOurs those that later versions of our tables have.
+var (
+	added     = []addedColumn{{"chat_sessions", "mode", "TEXT"}, {"chat_parts", "continuation_run_id", "TEXT"}}
+	addedOurs = []addedColumn{{"observations", "usage_counter", "TEXT"}, {"observations", "usage_proof", "INTEGER"}}
+)
 
 // checkOurs refuses a file that is no session store, or one of a newer version.
 // An empty database is one in the making; so is one that has some of a store's tables and no

@@ -555,7 +555,10 @@ func TestAStoreOfAnEarlierVersionIsUpgraded(t *testing.T) {
 	}
 	const rows = "SELECT source || owner || coalesce(declared_session, '') || default_session FROM observations ORDER BY source"
 	want := query(t, path, rows)
-	old := "DROP VIEW session_spans; DROP TRIGGER delete_observations;"
+	old := "DROP VIEW session_spans; DROP TRIGGER delete_observations; DROP INDEX idx_observations_usage_proof;"
+	for _, c := range addedOurs {
+		old += fmt.Sprintf("ALTER TABLE %s DROP COLUMN %s;", c.table, c.column)
+	}
 	for _, r := range slices.Backward(renamed) {
 		if r.column == "" {
 			old += fmt.Sprintf("ALTER TABLE %s RENAME TO %s;", r.to, r.table)

@@ -167,7 +167,9 @@ CREATE TABLE IF NOT EXISTS observations (
   kind               TEXT,
   session_attrs_json TEXT,
   reach              INTEGER NOT NULL,
-  data               BLOB NOT NULL
+  data               BLOB NOT NULL,
+  usage_counter      TEXT,
+  usage_proof        INTEGER
 );
 CREATE UNIQUE INDEX IF NOT EXISTS idx_observations_source ON observations(trace_id, source);
 CREATE INDEX IF NOT EXISTS idx_observations_owner_start ON observations(owner, start_nano, opens);
@@ -176,6 +178,7 @@ CREATE INDEX IF NOT EXISTS idx_observations_reach ON observations(owner, reach, 
 CREATE INDEX IF NOT EXISTS idx_observations_session ON observations(session_id, trace_id) WHERE session_id IS NOT NULL;
 CREATE INDEX IF NOT EXISTS idx_observations_session_end ON observations(session_id, max(start_nano, end_nano)) WHERE session_id IS NOT NULL;
 CREATE INDEX IF NOT EXISTS idx_observations_declared ON observations(trace_id, declared_rank, start_nano, declared_session) WHERE declared_session IS NOT NULL;
+CREATE INDEX IF NOT EXISTS idx_observations_usage_proof ON observations(owner, usage_counter, usage_proof) WHERE usage_counter IS NOT NULL;
 CREATE INDEX IF NOT EXISTS idx_observations_orphan ON observations(orphan_call, start_nano, trace_id) WHERE orphan_call IS NOT NULL;
 CREATE INDEX IF NOT EXISTS idx_observations_orphan_trace ON observations(trace_id, start_nano, source) WHERE orphan_call IS NOT NULL;
 
