@@ -821,6 +821,7 @@ func (x *redaction) fact(f *fact.Fact) {
 	}
 	if f.Usage != nil {
 		x.id(&f.Usage.Basis)
+		x.id(&f.Usage.Counter)
 		x.json(redact.Other, "", &f.Usage.Raw)
 	}
 	failure := redact.Other

@@ -84,7 +84,7 @@ func countedInAnyOrder(t *testing.T, all []counted, want []string) {
 		single = append(single, c.request(t))
 	}
 	var tables [2]string // of windows of the usual size, and of a step each
-	rounds := 12
+	rounds := 8
 	if testing.Short() {
 		rounds = 5
 	}
