@@ -213,66 +213,43 @@ func genkitParts(message json.RawMessage) []fact.Part {
 	return parts
 }
 
-// genkitUsage reads a count of tokens. Genkit passes on what each provider says:
-// all count the cache in the input but Anthropic, and all count the reasoning in the
-// output but Google. A total tells where there is one. Counts of 0 are left out.
+// genkitUsage reads a count of tokens. Genkit passes on what each provider states: OpenAI
+// counts the cache in the input and the reasoning in the output, Anthropic's input excludes
+// the cache, Google's output the reasoning. How others count is not known.
 func genkitUsage(provider string, raw json.RawMessage) *fact.Usage {
 	var u struct {
 		Input    *float64 `json:"inputTokens"`
 		Output   *float64 `json:"outputTokens"`
-		Total    float64  `json:"totalTokens"`
-		Thoughts float64  `json:"thoughtsTokens"`
-		Cached   float64  `json:"cachedContentTokens"`
+		Total    *float64 `json:"totalTokens"`
+		Thoughts *float64 `json:"thoughtsTokens"`
+		Cached   *float64 `json:"cachedContentTokens"`
 	}
-	if len(raw) == 0 || json.Unmarshal(raw, &u) != nil || u.Input == nil && u.Output == nil && u.Cached == 0 && u.Thoughts == 0 {
+	if len(raw) == 0 || json.Unmarshal(raw, &u) != nil {
 		return nil
 	}
-	count := func(f float64) int64 {
-		if f > 0 && f < 1e15 {
-			return int64(f)
+	count := func(f *float64) *int64 {
+		switch {
+		case f == nil:
+			return nil
+		case *f > 0 && *f < 1e15:
+			return new(int64(*f))
 		}
-		return 0
+		return new(int64)
 	}
-	var input, output int64
-	if u.Input != nil {
-		input = count(*u.Input)
+	input, output, cached, thoughts, total := count(u.Input), count(u.Output), count(u.Cached), count(u.Thoughts), count(u.Total)
+	switch provider = strings.ToLower(provider); {
+	case strings.Contains(provider, "anthropic"):
+		return MixedUsage(input, output, cached, nil, thoughts, raw)
+	case strings.HasPrefix(provider, "google") || strings.HasPrefix(provider, "vertex"):
+		// A total may show that it does not exclude it.
+		if output != nil && thoughts != nil && (total == nil || *total != *counted(input)+*output || *thoughts > *output) {
+			output = new(*output + *thoughts)
+		}
+		return InclusiveUsage(input, output, cached, nil, thoughts, raw)
+	case provider == "openai":
+		return TotaledUsage(input, output, cached, nil, thoughts, total, raw)
 	}
-	if u.Output != nil {
-		output = count(*u.Output)
-	}
-	thoughts, cached, total := count(u.Thoughts), count(u.Cached), count(u.Total)
-
-	provider = strings.ToLower(provider)
-	thoughtsApart := genkitThoughtsApart(provider, input, output, thoughts, total)
-	cacheApart := cached > input || strings.Contains(provider, "anthropic")
-	usage := fact.Usage{Raw: raw, Tokens: session.Usage{Input: input, Output: output, Reasoning: thoughts, CacheRead: cached}}
-	if !thoughtsApart {
-		usage.Tokens.Output -= thoughts
-	}
-	if !cacheApart {
-		usage.Tokens.Input -= cached
-	}
-	switch {
-	case thoughts > 0 && thoughtsApart && (cacheApart || cached == 0):
-		usage.Basis = fact.Exclusive
-	case cacheApart && cached > 0:
-		usage.Basis = fact.Mixed
-	case thoughts == 0 || !thoughtsApart:
-		usage.Basis = fact.Inclusive
-	}
-	return &usage
-}
-
-// genkitThoughtsApart reports whether the output excludes the reasoning: the total proves it,
-// or, where there is none, it is Google's.
-func genkitThoughtsApart(provider string, input, output, thoughts, total int64) bool {
-	switch total {
-	case input + output + thoughts:
-		return true
-	case input + output:
-		return thoughts > output
-	}
-	return thoughts > output || strings.HasPrefix(provider, "google") || strings.HasPrefix(provider, "vertex")
+	return AssumedUsage(provider, input, output, cached, nil, thoughts, total, raw)
 }
 
 // toolCall reads the call of a tool. Its id is not on the span. A tool that waits
