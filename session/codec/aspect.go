@@ -566,10 +566,7 @@ func (p *part) trace() object { return parse(p.object("toolMetadata")["agenttrac
 func (p *part) isTool() bool { return session.IsToolType(p.row.Type) }
 
 func (p *part) toolName() string {
-	if name, ok := strings.CutPrefix(p.row.Type, "tool-"); ok {
-		return name
-	}
-	return strings.Join(text(p.data["toolName"]), "")
+	return session.ToolName(p.row.Type, strings.Join(text(p.data["toolName"]), ""))
 }
 
 func (p *part) state() string {

@@ -336,7 +336,8 @@ func said(m *session.MessageAndParts, rows *replay.Rows) spans.Message {
 		}
 		switch {
 		case isTool(p):
-			part.ToolName = toolName(p)
+			data, _ := session.ParseUIPart(p.DataJSON) // without a name it has none
+			part.ToolName = session.ToolName(p.Type, data.ToolName)
 		case isPlain(p):
 			part.Data = json.RawMessage(p.DataJSON)
 		default:
@@ -422,18 +423,7 @@ func (e *encoder) modelErrors(turn place, m *session.MessageAndParts, meta *sess
 
 // tool writes a tool call.
 func (e *encoder) tool(turn place, p *session.Part) error {
-	var data struct {
-		ToolName         string `json:"toolName"`
-		Error            string `json:"errorText"`
-		ProviderExecuted bool   `json:"providerExecuted"`
-		Approval         struct {
-			ID string `json:"id"`
-		} `json:"approval"`
-		Metadata struct {
-			Ours session.ToolTrace `json:"agenttrace"`
-		} `json:"toolMetadata"`
-	}
-	_ = json.Unmarshal([]byte(p.DataJSON), &data) // what cannot be read was not said
+	data, _ := session.ParseUIPart(p.DataJSON) // what cannot be read was not said
 	row := partRow(p)
 	values := members(p.DataJSON)
 	input, output := values["input"], values["output"]
@@ -449,17 +439,24 @@ func (e *encoder) tool(turn place, p *session.Part) error {
 		cutOutput, output.text = "", string(said)
 	}
 	row.Cut(cutInput, input.at, cutOutput, output.at)
-	ours, index := &data.Metadata.Ours, p.Index
+	ours, failure, approval := data.Trace(), "", session.Approval{}
+	if data.ErrorText != nil {
+		failure = *data.ErrorText
+	}
+	if data.Approval != nil {
+		approval = *data.Approval
+	}
 	record := spans.ToolCall{
-		SessionID: e.s.Session.ID, ToolID: toolName(p), CallID: deref(p.ToolCallID), MessageID: p.MessageID, PartID: p.ID, PartIndex: &index,
-		State: deref(p.ToolState), Input: input.text, Output: output.text, Error: data.Error, ErrorType: ours.ErrorType, ACPKind: ours.Kind,
-		Dynamic: p.Type == "dynamic-tool", ProviderExecuted: data.ProviderExecuted, Denied: ours.Denied, Truncated: ours.Truncated,
-		OutputPath: ours.OutputPath, OutputSize: ours.OutputSize, OutputSHA256: ours.OutputSHA256, ApprovalID: data.Approval.ID,
-		ChildSessionID: ours.ChildSessionID, DurationMS: ours.DurationMS,
+		SessionID: e.s.Session.ID, ToolID: session.ToolName(p.Type, data.ToolName), CallID: deref(p.ToolCallID),
+		MessageID: p.MessageID, PartID: p.ID, PartIndex: new(p.Index), State: deref(p.ToolState),
+		Input: input.text, Output: output.text, Error: failure, ErrorType: ours.ErrorType, ACPKind: ours.Kind,
+		Dynamic: p.Type == "dynamic-tool", ProviderExecuted: data.ProviderExecuted, Denied: ours.Denied,
+		Truncated: ours.Truncated, OutputPath: ours.OutputPath, OutputSize: ours.OutputSize, OutputSHA256: ours.OutputSHA256,
+		ApprovalID: approval.ID, ChildSessionID: ours.ChildSessionID, DurationMS: ours.DurationMS,
 	}
 	var failed *string
 	if record.State == session.StateOutputError {
-		failed = &data.Error
+		failed = &failure
 	}
 	return e.span(e.ids.part(turn, p), &record, &replay.Rows{Parts: []replay.Part{row}}, failed)
 }
@@ -477,17 +474,6 @@ func isTool(p *session.Part) bool {
 }
 
 func isToolOf(p session.Part) bool { return isTool(&p) }
-
-func toolName(p *session.Part) string {
-	if name, ok := strings.CutPrefix(p.Type, "tool-"); ok {
-		return name
-	}
-	var data struct {
-		ToolName string `json:"toolName"`
-	}
-	_ = json.Unmarshal([]byte(p.DataJSON), &data) // without a name it has none
-	return data.ToolName
-}
 
 func deref(s *string) string {
 	if s == nil {

@@ -48,28 +48,24 @@ type Options struct {
 // WriteJSON writes the session's spans as one line of OTLP JSON, as the collector's
 // file exporter does. Sessions may follow one another.
 func WriteJSON(w io.Writer, s *codec.Session, o Options) error {
-	td, err := Encode(s, o)
-	if err != nil {
-		return err
-	}
-	b, err := (&ptrace.JSONMarshaler{}).MarshalTraces(td)
-	if err == nil {
-		_, err = w.Write(append(b, '\n'))
-	}
-	if err != nil {
-		return fmt.Errorf("write session %s: %w", s.Session.ID, err)
-	}
-	return nil
+	return write(w, s, o, func(td ptrace.Traces) ([]byte, error) {
+		b, err := (&ptrace.JSONMarshaler{}).MarshalTraces(td)
+		return append(b, '\n'), err
+	})
 }
 
 // WriteProto writes the session's spans as an ExportTraceServiceRequest in protobuf.
 // What follows another is one request too, that of all their sessions.
 func WriteProto(w io.Writer, s *codec.Session, o Options) error {
+	return write(w, s, o, (&ptrace.ProtoMarshaler{}).MarshalTraces)
+}
+
+func write(w io.Writer, s *codec.Session, o Options, marshal func(ptrace.Traces) ([]byte, error)) error {
 	td, err := Encode(s, o)
 	if err != nil {
 		return err
 	}
-	b, err := (&ptrace.ProtoMarshaler{}).MarshalTraces(td)
+	b, err := marshal(td)
 	if err == nil {
 		_, err = w.Write(b)
 	}

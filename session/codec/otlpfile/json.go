@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
@@ -253,98 +255,50 @@ func tryDecode[T any](decode func([]byte) (T, error), raw []byte) (v T, err erro
 
 // jsonKind says what a JSON file is that is no OTLP, and what to do.
 func jsonKind(raw []byte, keys []string) string {
-	has := func(want ...string) bool {
-		for _, w := range want {
-			found := false
-			for _, key := range keys {
-				found = found || key == w
-			}
-			if !found {
-				return false
-			}
-		}
-		return true
-	}
+	has := func(want string) bool { return slices.Contains(keys, want) }
 	switch {
-	case has("data") && bytes.Contains(raw[:min(len(raw), 64<<10)], []byte(`"traceID"`)), has("traceID", "spans"):
+	case has("data") && bytes.Contains(raw[:min(len(raw), 64<<10)], []byte(`"traceID"`)), has("traceID") && has("spans"):
 		return "it is JSON of the Jaeger UI; fetch the trace from Jaeger's /api/v3/traces/TRACE_ID, which is OTLP"
-	case has("traceId", "id"):
+	case has("traceId") && has("id"):
 		return "it is JSON of Zipkin; write the spans with an OTLP exporter or the collector's file exporter"
 	case has("batches"):
 		return "it is JSON of Tempo's first API; fetch the trace as protobuf, with the header Accept: application/protobuf"
 	}
-	return "it is JSON without resourceSpans and resourceLogs; name a file that an OTLP exporter or the collector's file exporter wrote"
+	return "it is JSON without resourceSpans and resourceLogs" + nameAFile
 }
 
-// jsonKeys returns the keys of the object that raw begins with, no more than most.
+// jsonKeys returns the keys of the object that raw begins with, no more than maximum.
 // Raw may be cut off.
-func jsonKeys(raw []byte, maximum int) []string {
-	var keys []string
-	walkKeys(raw, func(key []byte, _ int) bool {
-		keys = append(keys, string(key))
-		return len(keys) < maximum
+func jsonKeys(raw []byte, maximum int) (keys []string) {
+	members(raw, func(key string, d *jsontext.Decoder) bool {
+		keys = append(keys, key)
+		return len(keys) < maximum && d.SkipValue() == nil
 	})
 	return keys
 }
 
-// jsonValue returns the value of a key, from its first byte to the end of raw or
-// the end of the object that it is.
-func jsonValue(raw []byte, want string) []byte {
-	var value []byte
-	walkKeys(raw, func(key []byte, after int) bool {
-		if string(key) == want {
-			value = bytes.TrimLeft(raw[after:], " \t\r\n:")
+// jsonValue returns the value of a key, nil where it is cut off.
+func jsonValue(raw []byte, want string) (value jsontext.Value) {
+	members(raw, func(key string, d *jsontext.Decoder) bool {
+		if key == want {
+			value, _ = d.ReadValue() // nil with an error
+			return false
 		}
-		return value == nil
+		return d.SkipValue() == nil
 	})
-	depth, inString := 0, false
-	for i := 0; i < len(value); i++ {
-		switch c := value[i]; {
-		case inString && c == '\\':
-			i++
-		case c == '"':
-			inString = !inString
-		case inString:
-		case c == '{' || c == '[':
-			depth++
-		case c == '}' || c == ']':
-			if depth--; depth <= 0 {
-				return value[:i+1]
-			}
-		}
-	}
 	return value
 }
 
-// walkKeys calls fn with every key of an object and the place after it, until it
-// returns false.
-func walkKeys(raw []byte, fn func(key []byte, after int) bool) {
-	depth, isKey := 0, false
-	for i := 0; i < len(raw); i++ {
-		switch raw[i] {
-		case '{', '[':
-			depth++
-			isKey = depth == 1
-		case '}', ']':
-			if depth--; depth <= 0 {
-				return
-			}
-		case ',':
-			isKey = depth == 1
-		case '"':
-			from := i + 1
-			for i++; i < len(raw) && raw[i] != '"'; i++ {
-				if raw[i] == '\\' {
-					i++
-				}
-			}
-			if i >= len(raw) {
-				return
-			}
-			if isKey && !fn(raw[from:i], i+1) {
-				return
-			}
-			isKey = false
+// members calls fn with the keys of an object, until it returns false. It reads the value.
+func members(raw []byte, fn func(key string, d *jsontext.Decoder) bool) {
+	d := jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	if d.PeekKind() != '{' {
+		return
+	}
+	_, _ = d.ReadToken() // the brace
+	for d.PeekKind() == '"' {
+		if key, err := d.ReadToken(); err != nil || !fn(key.String(), d) {
+			return
 		}
 	}
 }

@@ -430,9 +430,7 @@ func (d *decoder) readFrames(s *source, layer int, varint bool) error {
 			return d.cut(s, 0, err)
 		}
 		if n > uint64(d.maximum) {
-			d.damaged(0, at, d.tooLarge(int64(min(n, 1<<62))))
-			if err := s.skip(int64(min(n, 1<<62))); err != nil {
-				s.ended = s.ended || errors.Is(err, io.EOF) // its end was to come, too
+			if err := d.passOver(s, at, n); err != nil {
 				return d.cut(s, 0, err)
 			}
 			continue
@@ -451,6 +449,15 @@ func (d *decoder) readFrames(s *source, layer int, varint bool) error {
 		}
 	}
 	return nil
+}
+
+// passOver skips a body of n bytes, which is larger than the limit.
+func (d *decoder) passOver(s *source, at int64, n uint64) error {
+	size := int64(min(n, 1<<62))
+	d.damaged(0, at, d.tooLarge(size))
+	err := s.skip(size)
+	s.ended = s.ended || errors.Is(err, io.EOF) // its end was to come, too
+	return err
 }
 
 // uvarint reads a varint, or io.EOF where there is nothing.

@@ -8,20 +8,13 @@ import (
 
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/agenttrace/agenttrace/internal/nesting"
 )
 
 // tagResource is the tag of the first field of every OTLP body: its resources.
 const tagResource = 0x0a
-
-// Wire types of protobuf.
-const (
-	wireVarint = 0
-	wire64     = 1
-	wireBytes  = 2
-	wire32     = 5
-)
 
 // readProto reads bodies in protobuf. A body is a list of resources and nothing
 // else, so that bodies one after the other are one body, and a body of any size can
@@ -53,9 +46,7 @@ func (d *decoder) readProto(s *source) error {
 			return d.cut(s, 0, err)
 		}
 		if n > uint64(d.maximum) {
-			d.damaged(0, at, d.tooLarge(int64(min(n, 1<<62))))
-			if err := s.skip(int64(min(n, 1<<62))); err != nil {
-				s.ended = s.ended || errors.Is(err, io.EOF)
+			if err := d.passOver(s, at, n); err != nil {
 				return d.cut(s, 0, err)
 			}
 			continue
@@ -83,21 +74,21 @@ func (d *decoder) skipField(s *source, tag uint64) error {
 		return errWire
 	}
 	n := uint64(0)
-	switch tag & 7 {
-	case wireVarint:
-		_, err := d.uvarint(s)
-		return err
-	case wire64:
+	var err error
+	switch protowire.Type(tag & 7) {
+	case protowire.VarintType:
+		_, err = d.uvarint(s)
+	case protowire.Fixed64Type:
 		n = 8
-	case wire32:
+	case protowire.Fixed32Type:
 		n = 4
-	case wireBytes:
-		var err error
-		if n, err = d.uvarint(s); err != nil {
-			return err
-		}
+	case protowire.BytesType:
+		n, err = d.uvarint(s)
 	default:
 		return errWire
+	}
+	if err != nil {
+		return err
 	}
 	if n > 1<<40 {
 		return errWire
@@ -147,52 +138,53 @@ func boundAndDecode[T any](signal nesting.Signal, decode func([]byte) (T, error)
 // record on which the votes agree decides.
 func signalOfResource(resource []byte) string {
 	records, found := 0, ""
-	fields(resource, func(number, wire int, scope []byte, _ uint64) bool {
-		if number != 2 || wire != wireBytes {
-			return true
-		}
-		fields(scope, func(number, wire int, record []byte, _ uint64) bool {
-			if number != 2 || wire != wireBytes {
-				return true
+	whole := true
+	each := func(message []byte, fn func([]byte)) {
+		whole = fields(message, func(number protowire.Number, wire protowire.Type, value []byte) bool {
+			if number == 2 && wire == protowire.BytesType {
+				fn(value)
 			}
+			return found == "" && records < 100
+		}) && whole
+	}
+	each(resource, func(scope []byte) {
+		each(scope, func(record []byte) {
 			records++
 			found = signalOfRecord(record)
-			return found == "" && records < 100
 		})
-		return found == "" && records < 100
 	})
-	if found == "" && records == 0 && valid(resource) {
+	if whole && records == 0 {
 		return "empty"
 	}
 	return found
 }
 
+// field is a field of a record with its wire type.
+type field struct {
+	number protowire.Number
+	wire   protowire.Type
+}
+
+// votes are fields that only one signal has with that type, and what each counts.
+var votes = map[field]struct{ spans, logs, metrics int }{
+	{7, protowire.Fixed64Type}: {spans: 2}, {8, protowire.Fixed64Type}: {spans: 2}, // start, end
+	{6, protowire.VarintType}: {spans: 1}, {15, protowire.BytesType}: {spans: 1}, // kind, status
+	{13, protowire.BytesType}: {spans: 1}, {16, protowire.Fixed32Type}: {spans: 1}, // links, flags
+	{1, protowire.Fixed64Type}: {logs: 2}, {11, protowire.Fixed64Type}: {logs: 2}, // times
+	{2, protowire.VarintType}: {logs: 1}, {6, protowire.BytesType}: {logs: 1}, // severity, attributes
+	{8, protowire.Fixed32Type}: {logs: 1}, {7, protowire.BytesType}: {metrics: 2}, // flags; sum
+}
+
 func signalOfRecord(record []byte) string {
 	var spans, logs, metrics int
-	text := ""
-	whole := fields(record, func(number, wire int, value []byte, _ uint64) bool {
-		switch [2]int{number, wire} {
-		case [2]int{1, wireBytes}: // trace id; name of a metric
-			if len(value) == 16 {
-				spans++
-			} else {
-				text = "metrics"
-			}
-		case [2]int{7, wire64}, [2]int{8, wire64}: // start, end
-			spans += 2
-		case [2]int{6, wireVarint}, [2]int{15, wireBytes}, [2]int{13, wireBytes}, [2]int{16, wire32}: // kind, status, links, flags
-			spans++
-		case [2]int{4, wireBytes}: // parent
-			if len(value) == 8 {
-				spans++
-			}
-		case [2]int{1, wire64}, [2]int{11, wire64}: // times
-			logs += 2
-		case [2]int{2, wireVarint}, [2]int{6, wireBytes}, [2]int{8, wire32}: // severity, attributes, flags
-			logs++
-		case [2]int{7, wireBytes}: // sum
-			metrics += 2
-		case [2]int{5, wireBytes}: // name of a span; body of a record; gauge
+	named := false // as a metric is
+	whole := fields(record, func(number protowire.Number, wire protowire.Type, value []byte) bool {
+		vote := votes[field{number, wire}]
+		spans, logs, metrics = spans+vote.spans, logs+vote.logs, metrics+vote.metrics
+		if wire == protowire.BytesType && (number == 1 && len(value) == 16 || number == 4 && len(value) == 8) {
+			spans++ // the trace, the parent
+		} else if wire == protowire.BytesType && number == 1 {
+			named = true
 		}
 		return true
 	})
@@ -203,64 +195,39 @@ func signalOfRecord(record []byte) string {
 		return "traces"
 	case logs > spans && logs > metrics:
 		return "logs"
-	case text != "", metrics > 0:
+	case named, metrics > 0:
 		return "metrics"
 	}
-	if _, err := boundAndDecode(nesting.SignalLogs, (&plog.ProtoUnmarshaler{}).UnmarshalLogs, wrap(wrap(wrap(record, 2), 2), 1)); err == nil && len(record) > 0 {
+	body := wrap(wrap(wrap(record, 2), 2), 1)
+	_, err := boundAndDecode(nesting.SignalLogs, (&plog.ProtoUnmarshaler{}).UnmarshalLogs, body)
+	if err == nil && len(record) > 0 {
 		return "logs" // a body alone
 	}
 	return ""
 }
 
 // wrap makes a message a field of another.
-func wrap(message []byte, number int) []byte {
-	b := []byte{byte(number<<3 | wireBytes)}
-	return append(binary.AppendUvarint(b, uint64(len(message))), message...)
+func wrap(message []byte, number protowire.Number) []byte {
+	return protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), message)
 }
 
-// fields calls fn with the fields of a message, until it returns false. It returns
-// false for what is no message.
-func fields(message []byte, fn func(number, wire int, value []byte, n uint64) bool) bool {
+// fields calls fn with the fields of a message, until it returns false. Those that are not
+// bytes have no value. It returns false for what is no message.
+func fields(message []byte, fn func(protowire.Number, protowire.Type, []byte) bool) bool {
 	for len(message) > 0 {
-		tag, k := binary.Uvarint(message)
-		if k <= 0 || tag>>3 == 0 || tag>>3 > 1<<29 {
+		number, wire, n := protowire.ConsumeField(message)
+		if n < 0 || wire == protowire.StartGroupType {
 			return false
 		}
-		message = message[k:]
-		size := 0
 		var value []byte
-		var n uint64
-		switch tag & 7 {
-		case wireVarint:
-			if n, size = binary.Uvarint(message); size <= 0 {
-				return false
-			}
-		case wire64:
-			size = 8
-		case wire32:
-			size = 4
-		case wireBytes:
-			length, k := binary.Uvarint(message)
-			if k <= 0 || length > uint64(len(message)-k) {
-				return false
-			}
-			message = message[k:]
-			size = int(length)
-			value = message[:size]
-		default:
-			return false
+		if wire == protowire.BytesType {
+			_, _, tag := protowire.ConsumeTag(message)
+			value, _ = protowire.ConsumeBytes(message[tag:n])
 		}
-		if size > len(message) {
-			return false
-		}
-		if !fn(int(tag>>3), int(tag&7), value, n) {
+		if !fn(number, wire, value) {
 			return true
 		}
-		message = message[size:]
+		message = message[n:]
 	}
 	return true
-}
-
-func valid(message []byte) bool {
-	return fields(message, func(int, int, []byte, uint64) bool { return true })
 }

@@ -5,6 +5,8 @@ import (
 	"strings"
 )
 
+const nameAFile = "; name a file that an OTLP exporter or the collector's file exporter wrote"
+
 // kindOf says what a file is that is no OTLP, and what to do.
 func kindOf(head []byte) string {
 	for _, k := range []struct{ magic, what string }{
@@ -25,13 +27,13 @@ func kindOf(head []byte) string {
 	text := bytes.TrimLeft(head, " \t\r\n")
 	for _, word := range []string{"null", "true", "false", `"`} {
 		if bytes.HasPrefix(text, []byte(word)) {
-			return "it is JSON that holds " + strings.Replace(word, `"`, "a string", 1) + " and no object; name a file that an OTLP exporter or the collector's file exporter wrote"
+			return "it is JSON that holds " + strings.Replace(word, `"`, "a string", 1) + " and no object" + nameAFile
 		}
 	}
 	for _, c := range head {
 		if c < ' ' && c != '\n' && c != '\r' && c != '\t' {
-			return "it is neither JSON nor protobuf; name a file that an OTLP exporter or the collector's file exporter wrote"
+			return "it is neither JSON nor protobuf" + nameAFile
 		}
 	}
-	return "it is text that does not begin as JSON does; name a file that an OTLP exporter or the collector's file exporter wrote"
+	return "it is text that does not begin as JSON does" + nameAFile
 }

@@ -1,6 +1,6 @@
 package rows
 
-import "strings"
+import "github.com/agenttrace/agenttrace/session"
 
 // TextPart is the data of a text or reasoning part.
 func TextPart(partType, text string) Object { return Of("type", partType, "text", text) }
@@ -28,8 +28,5 @@ func ToolPart(name, callID, state string) Object {
 
 // ToolName returns the name of the tool that a tool part calls.
 func ToolName(data Object) string {
-	if name, ok := strings.CutPrefix(data.Text("type"), "tool-"); ok {
-		return name
-	}
-	return data.Text("toolName")
+	return session.ToolName(data.Text("type"), data.Text("toolName"))
 }
