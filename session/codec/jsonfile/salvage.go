@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"slices"
+	"strings"
 
+	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agenttrace/agenttrace/session"
@@ -93,7 +96,7 @@ func allRows(s *codec.Session) int {
 	return n
 }
 
-// salvage reads a file that is damaged; nil when nothing of a session is in it. byLine
+// recoverSession reads a file that is damaged; nil when nothing of a session is in it. byLine
 // says that it is laid out as Encode does it, which for a file that is no JSON shows.
 func recoverSession(data []byte, byLine bool) (s *codec.Session, problems []codec.Problem) {
 	var l lines
@@ -117,6 +120,9 @@ func recoverSession(data []byte, byLine bool) (s *codec.Session, problems []code
 	return s, problems
 }
 
+// lenient takes all that encoding/json takes.
+var lenient = jsonv2.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+
 // lines are the rows of a file as JSON lines. origin is where each stands in the file.
 type lines struct {
 	text   bytes.Buffer
@@ -137,7 +143,7 @@ func (l *lines) add(line int, before string, row []byte, after string) {
 func (l *lines) row(line int, kind string, row jsontext.Value) {
 	if bytes.IndexByte(row, '\n') >= 0 {
 		row = bytes.Clone(row)
-		_ = row.Compact(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) // it was read as JSON
+		_ = row.Compact(lenient) // it was read as JSON
 	}
 	l.add(line, `{"type":"`+kind+`","data":`, row, "}")
 }
@@ -188,7 +194,7 @@ func (l *lines) laidOut(data []byte) {
 		}
 		if row, ok := bytes.CutPrefix(line, []byte(`{"message":`)); ok {
 			below = "part"
-			if v, err := jsontext.NewDecoder(bytes.NewBuffer(row), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)).ReadValue(); err == nil {
+			if v, err := jsontext.NewDecoder(bytes.NewBuffer(row), lenient).ReadValue(); err == nil {
 				l.row(n, "message", v)
 				if rest := string(row[len(v):]); rest != `,"parts":[` && rest != `,"parts":[]}` {
 					l.add(n, "", []byte(rest), "") // to be told of
@@ -207,79 +213,45 @@ func (l *lines) laidOut(data []byte) {
 // nested takes the rows of a file by their place in it, as far as it is JSON.
 func (l *lines) nested(data []byte) []codec.Problem {
 	w := walker{
-		Decoder: jsontext.NewDecoder(bytes.NewBuffer(data), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)), data: data,
+		Decoder: jsontext.NewDecoder(bytes.NewBuffer(data), lenient), data: data,
 	}
-	var header *nestedRow
-	var messages []nestedMessage
-	var above, under []nestedOther // rows beside the transcript, and those that name its messages
-	message := func() error {
-		var m nestedMessage
-		defer func() { messages = append(messages, m) }() // what there is of it, where it breaks off
-		return w.members('{', "a message", func() (err error) {
-			switch key, err := w.key(); {
-			case err != nil:
-				return err
-			case key == "message":
-				m.row, err = w.row()
-				return err
-			case key == "parts":
-				return w.members('[', `"parts"`, func() error {
-					part, err := w.row()
-					if err == nil {
-						m.parts = append(m.parts, part)
-					}
-					return err
-				})
+	var all []nestedRow
+	take := func(kind string) func() error {
+		return func() error {
+			row, err := w.row(kind)
+			if err == nil && (kind != "session_state" || row.value.Kind() != 'n') {
+				all = append(all, row)
 			}
-			return w.SkipValue()
-		})
+			return err
+		}
 	}
-	err := w.members('{', "the file", func() error {
-		switch key, err := w.key(); {
-		case err != nil:
-			return err
-		case key == "session":
-			header, err = w.row()
-			return err
+	message := func(key string) error {
+		switch key {
+		case "message":
+			return take(key)()
+		case "parts":
+			return w.members('[', `"parts"`, take("part"))
+		}
+		return w.SkipValue()
+	}
+	err := w.object("the file", func(key string) error {
+		switch kind := lineType(key); {
+		case key == "session" || key == "session_state":
+			return take(key)()
 		case key == "messages":
-			return w.members('[', `"messages"`, message)
-		case key == "session_state":
-			row, err := w.row()
-			if err == nil && row.value.Kind() != 'n' {
-				above = append(above, nestedOther{"session_state", row})
-			}
-			return err
-		case lineType(key) != "":
-			into := &above
-			if kind := lineType(key); kind == "requested_index" || kind == "permission_decision" || kind == "session_span" {
-				into = &under
-			}
-			return w.members('[', `"`+key+`"`, func() error {
-				row, err := w.row()
-				if err == nil {
-					*into = append(*into, nestedOther{lineType(key), row})
-				}
-				return err
-			})
+			return w.members('[', `"messages"`, func() error { return w.object("a message", message) })
+		case kind != "":
+			return w.members('[', `"`+key+`"`, take(kind))
 		}
 		return w.SkipValue()
 	})
-	if header != nil {
-		l.row(header.line, "session", header.value)
+	// Whatever the order of the keys was, a row stands below what it belongs to.
+	order := func(row nestedRow) int {
+		return slices.IndexFunc(nestedOrder, func(kinds string) bool { return strings.Contains(kinds, row.kind) })
 	}
-	for _, o := range above {
-		l.row(o.row.line, o.kind, o.row.value)
-	}
-	for _, m := range messages {
-		if m.row != nil {
-			l.row(m.row.line, "message", m.row.value)
-		}
-		for _, p := range m.parts {
-			l.row(p.line, "part", p.value)
-		}
-	}
-	for _, o := range under {
-		l.row(o.row.line, o.kind, o.row.value)
+	slices.SortStableFunc(all, func(a, b nestedRow) int { return order(a) - order(b) })
+	for _, row := range all {
+		l.row(row.line, row.kind, row.value)
 	}
 	if err == nil {
 		if _, more := w.ReadToken(); !errors.Is(more, io.EOF) {
@@ -292,21 +264,17 @@ func (l *lines) nested(data []byte) []codec.Problem {
 	return w.problems
 }
 
-// nestedRow is a row and the line that it begins in.
+// nestedOrder is the order of the types of lines.
+var nestedOrder = []string{
+	"session", "session_state session_trace system_prompt tool_catalog", "message", "part",
+	"requested_index permission_decision session_span",
+}
+
+// nestedRow is a row, the type of its line, and the line that it begins in.
 type nestedRow struct {
+	kind  string
 	line  int
 	value jsontext.Value
-}
-
-// nestedOther is a row beside the transcript, with the type of its line.
-type nestedOther struct {
-	kind string
-	row  *nestedRow
-}
-
-type nestedMessage struct {
-	row   *nestedRow
-	parts []*nestedRow
 }
 
 // walker reads JSON by its structure.
@@ -351,18 +319,21 @@ func (w *walker) members(begins jsontext.Kind, what string, fn func() error) err
 	return err
 }
 
-func (w *walker) key() (string, error) {
-	t, err := w.ReadToken()
-	if err != nil {
-		return "", err
-	}
-	return t.String(), nil
+// object calls fn with the keys of the object that begins here.
+func (w *walker) object(what string, fn func(key string) error) error {
+	return w.members('{', what, func() error {
+		key, err := w.ReadToken()
+		if err != nil {
+			return err
+		}
+		return fn(key.String())
+	})
 }
 
-func (w *walker) row() (*nestedRow, error) {
+func (w *walker) row(kind string) (nestedRow, error) {
 	v, err := w.ReadValue()
 	if err != nil {
-		return nil, err
+		return nestedRow{}, err
 	}
-	return &nestedRow{w.lineOf(w.InputOffset() - int64(len(v))), bytes.Clone(v)}, nil
+	return nestedRow{kind, w.lineOf(w.InputOffset() - int64(len(v))), bytes.Clone(v)}, nil
 }

@@ -37,7 +37,8 @@ const (
 // lineType is a type of line and what becomes of its row.
 type lineType struct {
 	prefix string
-	take   func(*decoder, []byte) (*codec.Session, error)
+	// take decodes the row and returns the session that it ended, if it did.
+	take func(d *decoder, name string, data []byte) (*codec.Session, error)
 }
 
 // name is the type as the line has it.
@@ -47,21 +48,33 @@ func (t *lineType) name() string {
 
 // lineTypes are all of them, the frequent ones first.
 var lineTypes = []lineType{
-	{partPrefix, below((*decoder).part)},
-	{messagePrefix, below((*decoder).message)},
-	{spanPrefix, below((*decoder).span)},
+	{partPrefix, row((*session.Part).DecodeJSON, (*decoder).part)},
+	{messagePrefix, row((*session.Message).DecodeJSON, (*decoder).message)},
+	{spanPrefix, row((*store.SpanRef).DecodeJSON, func(d *decoder, l *store.SpanRef) error {
+		return add(d, func(s *codec.Session) *[]store.SpanRef { return &s.SpanRefs }, *l, spanPrefix, "span "+l.SpanID, l.TraceID+" "+l.SpanID, l.SessionID)
+	})},
 	{sessionPrefix, (*decoder).session},
-	{decisionPrefix, below((*decoder).decision)},
-	{promptPrefix, below(func(d *decoder, data []byte) error { return d.blob(store.BlobSystemPrompt, data) })},
-	{catalogPrefix, below(func(d *decoder, data []byte) error { return d.blob(store.BlobToolCatalog, data) })},
-	{statePrefix, below((*decoder).state)},
-	{tracePrefix, below((*decoder).trace)},
-	{indexPrefix, below((*decoder).requestedIndex)},
+	{decisionPrefix, row((*store.Decision).DecodeJSON, func(d *decoder, o *store.Decision) error {
+		return add(d, func(s *codec.Session) *[]store.Decision { return &s.Decisions }, *o, decisionPrefix, "decision "+o.ID, o.ID, o.SessionID)
+	})},
+	{promptPrefix, row(decodeBlob(store.BlobSystemPrompt), (*decoder).blob)},
+	{catalogPrefix, row(decodeBlob(store.BlobToolCatalog), (*decoder).blob)},
+	{statePrefix, row((*stateRow).DecodeJSON, (*decoder).state)},
+	{tracePrefix, row((*traceRow).DecodeJSON, func(d *decoder, t *traceRow) error {
+		return add(d, func(s *codec.Session) *[]string { return &s.Traces }, t.TraceID, tracePrefix, "trace "+t.TraceID, t.TraceID, t.SessionID)
+	})},
+	{indexPrefix, row((*store.RequestedIndex).DecodeJSON, (*decoder).requestedIndex)},
 }
 
-// below is what takes a line that ends no session.
-func below(take func(*decoder, []byte) error) func(*decoder, []byte) (*codec.Session, error) {
-	return func(d *decoder, data []byte) (*codec.Session, error) { return nil, take(d, data) }
+// row returns how a line that ends no session is taken.
+func row[T any](decode func(*T, []byte) error, take func(*decoder, *T) error) func(*decoder, string, []byte) (*codec.Session, error) {
+	return func(d *decoder, name string, data []byte) (*codec.Session, error) {
+		v := new(T)
+		if err := decode(v, data); err != nil {
+			return nil, fmt.Errorf("decode %s: %w", name, err)
+		}
+		return nil, take(d, v)
+	}
 }
 
 // Decode yields the transcripts of the sessions in r, each when its last line has been
@@ -227,7 +240,7 @@ func (d *decoder) line(line []byte) (*codec.Session, error) {
 			continue
 		}
 		if data, ok = bytes.CutSuffix(data, []byte("}")); ok {
-			done, err := lineTypes[i].take(d, data)
+			done, err := lineTypes[i].take(d, lineTypes[i].name(), data)
 			if _, bad := errors.AsType[*json.SyntaxError](err); bad {
 				break
 			}
@@ -262,7 +275,7 @@ func (d *decoder) anyLine(line []byte) (*codec.Session, error) {
 	}
 	for i := range lineTypes {
 		if lineTypes[i].name() == *envelope.Type {
-			return lineTypes[i].take(d, envelope.Data)
+			return lineTypes[i].take(d, *envelope.Type, envelope.Data)
 		}
 	}
 	return nil, unknownTypeError(*envelope.Type)
@@ -297,7 +310,7 @@ func (d *decoder) once(prefix, id, row string) error {
 	return nil
 }
 
-func (d *decoder) session(data []byte) (*codec.Session, error) {
+func (d *decoder) session(_ string, data []byte) (*codec.Session, error) {
 	t := new(session.Transcript)
 	if err := t.Session.DecodeJSON(data); err != nil {
 		return nil, fmt.Errorf("decode session: %w", err)
@@ -312,11 +325,7 @@ func (d *decoder) session(data []byte) (*codec.Session, error) {
 	return done, nil
 }
 
-func (d *decoder) message(data []byte) error {
-	var m session.Message
-	if err := m.DecodeJSON(data); err != nil {
-		return fmt.Errorf("decode message: %w", err)
-	}
+func (d *decoder) message(m *session.Message) error {
 	if err := d.ofSession("message "+m.ID, m.SessionID); err != nil {
 		return err
 	}
@@ -324,15 +333,11 @@ func (d *decoder) message(data []byte) error {
 		return fmt.Errorf("message %s is there twice", m.ID)
 	}
 	d.messages[m.ID] = len(d.s.Messages)
-	d.s.Messages = append(d.s.Messages, session.MessageAndParts{Message: m})
+	d.s.Messages = append(d.s.Messages, session.MessageAndParts{Message: *m})
 	return nil
 }
 
-func (d *decoder) part(data []byte) error {
-	var p session.Part
-	if err := p.DecodeJSON(data); err != nil {
-		return fmt.Errorf("decode part: %w", err)
-	}
+func (d *decoder) part(p *session.Part) error {
 	i, ok := d.messages[p.MessageID]
 	if !ok {
 		orphan := &orphanError{row: "part " + p.ID, of: "message " + p.MessageID}
@@ -350,118 +355,94 @@ func (d *decoder) part(data []byte) error {
 		}
 		d.parts[p.ID] = true
 	}
-	d.s.Messages[i].Parts = append(d.s.Messages[i].Parts, p)
+	d.s.Messages[i].Parts = append(d.s.Messages[i].Parts, *p)
 	return nil
 }
 
-func (d *decoder) requestedIndex(data []byte) error {
-	var c store.RequestedIndex
-	if err := c.DecodeJSON(data); err != nil {
-		return fmt.Errorf("decode requested_index: %w", err)
+// add adds a row that is in no transcript, of a session and with an id among the rows of its type.
+func add[T any](d *decoder, all func(*codec.Session) *[]T, row T, prefix, what, id, sessionID string) error {
+	if err := d.ofSession(what, sessionID); err != nil {
+		return err
 	}
-	row := "the requested index of part " + c.PartID
+	if err := d.once(prefix, id, what); err != nil {
+		return err
+	}
+	*all(d.s) = append(*all(d.s), row)
+	return nil
+}
+
+func (d *decoder) requestedIndex(c *store.RequestedIndex) error {
+	what := "the requested index of part " + c.PartID
 	if _, ok := d.messages[c.MessageID]; !ok {
-		return &orphanError{row: row, of: "message " + c.MessageID}
+		return &orphanError{row: what, of: "message " + c.MessageID}
 	}
-	if err := d.once(indexPrefix, c.PartID, row); err != nil {
+	return add(d, func(s *codec.Session) *[]store.RequestedIndex { return &s.RequestedIndexes }, *c, indexPrefix, what, c.PartID, d.s.Session.ID)
+}
+
+// stateRow is a row of session_state.
+type stateRow struct {
+	store.State
+	id string
+}
+
+func (r *stateRow) DecodeJSON(data []byte) (err error) {
+	r.id, err = r.State.DecodeJSON(data)
+	return err
+}
+
+func (d *decoder) state(r *stateRow) error {
+	var all []store.State
+	if err := add(d, func(*codec.Session) *[]store.State { return &all }, r.State, statePrefix, "a state", r.id, r.id); err != nil {
 		return err
 	}
-	d.s.RequestedIndexes = append(d.s.RequestedIndexes, c)
+	d.s.State = &r.State
 	return nil
 }
 
-func (d *decoder) decision(data []byte) error {
-	var row store.Decision
-	if err := row.DecodeJSON(data); err != nil {
-		return fmt.Errorf("decode permission_decision: %w", err)
-	}
-	if err := d.ofSession("decision "+row.ID, row.SessionID); err != nil {
-		return err
-	}
-	if err := d.once(decisionPrefix, row.ID, "decision "+row.ID); err != nil {
-		return err
-	}
-	d.s.Decisions = append(d.s.Decisions, row)
-	return nil
+// traceRow is a row of session_traces.
+type traceRow struct {
+	TraceID   string `json:"trace_id"`
+	SessionID string `json:"session_id"`
 }
 
-func (d *decoder) span(data []byte) error {
-	var l store.SpanRef
-	if err := l.DecodeJSON(data); err != nil {
-		return fmt.Errorf("decode session_span: %w", err)
+func (r *traceRow) DecodeJSON(data []byte) error {
+	err := json.Unmarshal(data, r)
+	if err == nil && r.TraceID == "" {
+		err = errors.New("trace_id is missing")
 	}
-	if err := d.ofSession("span "+l.SpanID, l.SessionID); err != nil {
-		return err
-	}
-	if err := d.once(spanPrefix, l.TraceID+" "+l.SpanID, "span "+l.SpanID); err != nil {
-		return err
-	}
-	d.s.SpanRefs = append(d.s.SpanRefs, l)
-	return nil
+	return err
 }
 
-func (d *decoder) state(data []byte) error {
-	var state store.State
-	id, err := state.DecodeJSON(data)
-	if err != nil {
-		return fmt.Errorf("decode session_state: %w", err)
-	}
-	if err := d.ofSession("a state", id); err != nil {
-		return err
-	}
-	if err := d.once(statePrefix, id, "the state of session "+id); err != nil {
-		return err
-	}
-	d.s.State = &state
-	return nil
+// blobRow is a row of system_prompts or tool_catalogs. One that is not whole has the digest of
+// one above it.
+type blobRow struct {
+	store.Blob
+	whole bool
 }
 
-func (d *decoder) trace(data []byte) error {
-	var row struct {
-		TraceID   string `json:"trace_id"`
-		SessionID string `json:"session_id"`
-	}
-	if err := json.Unmarshal(data, &row); err != nil {
-		return fmt.Errorf("decode session_trace: %w", err)
-	}
-	if row.TraceID == "" {
-		return errors.New("decode session_trace: trace_id is missing")
-	}
-	if err := d.ofSession("trace "+row.TraceID, row.SessionID); err != nil {
+func decodeBlob(kind store.BlobKind) func(*blobRow, []byte) error {
+	return func(b *blobRow, data []byte) (err error) {
+		b.Kind = kind
+		b.whole, err = b.DecodeJSON(data)
 		return err
 	}
-	if err := d.once(tracePrefix, row.TraceID, "trace "+row.TraceID); err != nil {
-		return err
-	}
-	d.s.Traces = append(d.s.Traces, row.TraceID)
-	return nil
 }
 
-// blob takes a prompt or a catalog, or the digest of one that stands above.
-func (d *decoder) blob(kind store.BlobKind, data []byte) error {
-	b := store.Blob{Kind: kind}
-	whole, err := b.DecodeJSON(data)
-	name := strings.TrimSuffix(string(kind), "s")
-	if err != nil {
-		return fmt.Errorf("decode %s: %w", name, err)
-	}
-	if whole {
-		d.blobs.add(b)
+func (d *decoder) blob(b *blobRow) error {
+	what := strings.TrimSuffix(string(b.Kind), "s") + " " + b.Digest
+	if b.whole {
+		d.blobs.add(b.Blob)
 	} else {
-		held, ok := d.blobs.held[blobKey{kind: kind, digest: b.Digest}]
+		held, ok := d.blobs.held[blobKey{kind: b.Kind, digest: b.Digest}]
 		if !ok {
-			return fmt.Errorf("%s %s has no body, and none stands above it", name, b.Digest)
+			return fmt.Errorf("%s has no body, and none stands above it", what)
 		}
-		b = held.Blob
+		b.Blob = held.Blob
 	}
 	if d.s == nil {
-		return &orphanError{row: name + " " + b.Digest, of: "a session"}
+		return &orphanError{row: what, of: "a session"}
 	}
-	if err := d.once(string(kind), b.Digest, name+" "+b.Digest); err != nil {
-		return err
-	}
-	d.s.Blobs = append(d.s.Blobs, b)
-	return nil
+	return add(d, func(s *codec.Session) *[]store.Blob { return &s.Blobs }, b.Blob, string(b.Kind), what, b.Digest, d.s.Session.ID)
 }
 
 // finish returns the session that was read, in canonical order.
@@ -488,7 +469,7 @@ func NewAdder(s *codec.Session) *Adder {
 func (a *Adder) Row(kind string, data []byte) error {
 	for i := range lineTypes {
 		if lineTypes[i].name() == kind {
-			_, err := lineTypes[i].take(&a.d, data)
+			_, err := lineTypes[i].take(&a.d, kind, data)
 			return err
 		}
 	}

@@ -76,6 +76,7 @@ const blobWindow = 64 << 20
 type Encoder struct {
 	w   io.Writer
 	buf []byte
+	err error // of w, while a session is written
 	// written are the prompts and catalogs in the file, with how much text of them was
 	// written when they were; text is how much it is now.
 	written map[blobKey]int64
@@ -109,7 +110,7 @@ func (e *Encoder) Encode(s *codec.Session) error {
 		*pooled = e.buf
 		buffers.Put(pooled)
 	}
-	e.buf = nil
+	e.buf, e.err = nil, nil
 	if err != nil {
 		return fmt.Errorf("write session %s: %w", s.Session.ID, err)
 	}
@@ -140,73 +141,38 @@ func CheckOthers(s *codec.Session) error {
 
 func (e *Encoder) session(s *codec.Session) error {
 	t := s.Sorted()
-	e.begin(sessionPrefix)
-	e.buf = t.Session.AppendJSON(e.buf)
-	e.end()
+	e.row(sessionPrefix, t.Session.AppendJSON)
 	if s.State != nil {
-		e.begin(statePrefix)
-		e.buf = s.State.AppendJSON(e.buf, t.Session.ID)
-		e.end()
+		e.row(statePrefix, func(dst []byte) []byte { return s.State.AppendJSON(dst, t.Session.ID) })
 	}
-	traces := slices.Sorted(slices.Values(s.Traces))
-	for _, trace := range traces {
-		e.begin(tracePrefix)
-		e.buf = AppendTrace(e.buf, trace, t.Session.ID)
-		e.end()
+	for _, trace := range slices.Sorted(slices.Values(s.Traces)) {
+		e.row(tracePrefix, func(dst []byte) []byte { return AppendTrace(dst, trace, t.Session.ID) })
 	}
 	for _, b := range SortedBlobs(s.Blobs) {
 		e.blob(&b)
-		if err := e.flush(flushSize); err != nil {
-			return err
-		}
 	}
-	if err := e.messages(t, SortedIndexes(s.RequestedIndexes)); err != nil {
-		return err
-	}
-	for _, d := range SortedDecisions(s.Decisions) {
-		e.begin(decisionPrefix)
-		e.buf = d.AppendJSON(e.buf)
-		e.end()
-		if err := e.flush(flushSize); err != nil {
-			return err
-		}
-	}
-	for _, l := range SortedLinks(s.SpanRefs) {
-		e.begin(spanPrefix)
-		e.buf = l.AppendJSON(e.buf)
-		e.end()
-		if err := e.flush(flushSize); err != nil {
-			return err
-		}
-	}
-	return e.flush(1)
-}
-
-func (e *Encoder) messages(t *session.Transcript, indexes []store.RequestedIndex) error {
+	indexes := SortedIndexes(s.RequestedIndexes)
 	for i := range t.Messages {
 		m := &t.Messages[i]
-		e.begin(messagePrefix)
-		e.buf = m.Message.AppendJSON(e.buf)
-		e.end()
-		if err := e.flush(flushSize); err != nil {
-			return err
-		}
+		e.row(messagePrefix, m.Message.AppendJSON)
 		for j := range m.Parts {
-			e.begin(partPrefix)
-			e.buf = m.Parts[j].AppendJSON(e.buf)
-			e.end()
-			if err := e.flush(flushSize); err != nil {
-				return err
-			}
+			e.row(partPrefix, m.Parts[j].AppendJSON)
 		}
-		from, _ := slices.BinarySearchFunc(indexes, m.Message.ID, func(c store.RequestedIndex, id string) int { return strings.Compare(c.MessageID, id) })
+		from, _ := slices.BinarySearchFunc(indexes, m.Message.ID, func(c store.RequestedIndex, id string) int {
+			return strings.Compare(c.MessageID, id)
+		})
 		for k := from; k < len(indexes) && indexes[k].MessageID == m.Message.ID; k++ {
-			e.begin(indexPrefix)
-			e.buf = indexes[k].AppendJSON(e.buf)
-			e.end()
+			e.row(indexPrefix, indexes[k].AppendJSON)
 		}
 	}
-	return nil
+	for _, d := range SortedDecisions(s.Decisions) {
+		e.row(decisionPrefix, d.AppendJSON)
+	}
+	for _, l := range SortedLinks(s.SpanRefs) {
+		e.row(spanPrefix, l.AppendJSON)
+	}
+	e.flush(1)
+	return e.err
 }
 
 // blob writes a prompt or a catalog, or where the file has it its digest alone.
@@ -215,14 +181,14 @@ func (e *Encoder) blob(b *store.Blob) {
 	if b.Kind == store.BlobToolCatalog {
 		prefix = catalogPrefix
 	}
-	e.begin(prefix)
-	defer e.end()
 	key := blobKey{b.Kind, b.Digest, b.Exact, len(b.Body)}
 	if at, ok := e.written[key]; ok && e.text-at <= blobWindow {
-		e.buf = append(session.AppendString(append(e.buf, `{"digest":`...), b.Digest), '}')
+		e.row(prefix, func(dst []byte) []byte {
+			return append(session.AppendString(append(dst, `{"digest":`...), b.Digest), '}')
+		})
 		return
 	}
-	e.buf = b.AppendJSON(e.buf)
+	e.row(prefix, b.AppendJSON)
 	e.text += int64(len(b.Body))
 	e.written[key] = e.text
 	if len(e.written) > 1<<16 { // of which none in reach need be forgotten, for it is written again then
@@ -248,49 +214,55 @@ func SortedBlobs(all []store.Blob) []store.Blob {
 				exact = -1
 			}
 		}
-		return cmp.Or(strings.Compare(string(a.Kind), string(b.Kind)), strings.Compare(a.Digest, b.Digest), exact, strings.Compare(a.Body, b.Body))
+		return cmp.Or(strings.Compare(string(a.Kind), string(b.Kind)), strings.Compare(a.Digest, b.Digest),
+			exact, strings.Compare(a.Body, b.Body))
 	})
 	return slices.CompactFunc(all, func(a, b store.Blob) bool { return a.Kind == b.Kind && a.Digest == b.Digest })
 }
 
 // SortedDecisions are the decisions in the order in which canonical formats write them.
 func SortedDecisions(all []store.Decision) []store.Decision {
-	byTime := func(a, b store.Decision) int {
+	return sorted(all, func(a, b store.Decision) int {
 		return cmp.Or(cmp.Compare(a.DecidedAt, b.DecidedAt), strings.Compare(a.ID, b.ID))
-	}
-	if slices.IsSortedFunc(all, byTime) {
-		return all
-	}
-	return slices.SortedStableFunc(slices.Values(all), byTime)
+	})
 }
 
 // SortedLinks are the spans in the order in which canonical formats write them.
 func SortedLinks(all []store.SpanRef) []store.SpanRef {
-	byStart := func(a, b store.SpanRef) int {
-		return cmp.Or(cmp.Compare(a.StartNano, b.StartNano), strings.Compare(a.TraceID, b.TraceID), strings.Compare(a.SpanID, b.SpanID))
-	}
-	if slices.IsSortedFunc(all, byStart) {
-		return all
-	}
-	return slices.SortedStableFunc(slices.Values(all), byStart)
+	return sorted(all, func(a, b store.SpanRef) int {
+		return cmp.Or(cmp.Compare(a.StartNano, b.StartNano),
+			strings.Compare(a.TraceID, b.TraceID), strings.Compare(a.SpanID, b.SpanID))
+	})
 }
 
 // SortedIndexes are the claims by message and part.
 func SortedIndexes(all []store.RequestedIndex) []store.RequestedIndex {
-	return slices.SortedFunc(slices.Values(all), func(a, b store.RequestedIndex) int {
+	return sorted(all, func(a, b store.RequestedIndex) int {
 		return cmp.Or(strings.Compare(a.MessageID, b.MessageID), strings.Compare(a.PartID, b.PartID))
 	})
 }
 
-func (e *Encoder) begin(prefix string) { e.buf = append(e.buf, prefix...) }
-func (e *Encoder) end()                { e.buf = append(e.buf, "}\n"...) }
+// sorted returns all in order: itself, or a copy.
+func sorted[T any](all []T, compare func(a, b T) int) []T {
+	if slices.IsSortedFunc(all, compare) {
+		return all
+	}
+	return slices.SortedStableFunc(slices.Values(all), compare)
+}
+
+// row writes a line. After an error of the writer it writes nothing.
+func (e *Encoder) row(prefix string, appendJSON func([]byte) []byte) {
+	e.buf = append(appendJSON(append(e.buf, prefix...)), "}\n"...)
+	e.flush(flushSize)
+}
 
 // flush writes the buffer if it holds at least atLeast bytes.
-func (e *Encoder) flush(atLeast int) error {
+func (e *Encoder) flush(atLeast int) {
 	if len(e.buf) < atLeast {
-		return nil
+		return
 	}
-	_, err := e.w.Write(e.buf)
+	if e.err == nil {
+		_, e.err = e.w.Write(e.buf)
+	}
 	e.buf = e.buf[:0]
-	return err
 }
