@@ -40,7 +40,7 @@ var Aspects = []Aspect{
 	{Name: "agent", of: func(c *content) []string { return known(c.row.Agent) }},
 	{Name: "session model", of: func(c *content) []string { return optional(c.row.ModelJSON) }},
 	{Name: "mode", of: func(c *content) []string { return optional(c.row.Mode) }},
-	{Name: "workspace root", of: func(c *content) []string { return optional(c.row.WorkspaceRoot) }},
+	{Name: "workspace root", of: func(c *content) []string { return known(strings.Join(optional(c.row.WorkspaceRoot), "")) }},
 	{Name: "workspace id", of: func(c *content) []string { return optional(c.row.WorkspaceID) }},
 	{Name: "permission rules", of: func(c *content) []string { return known(c.row.PermissionsJSON, "[]") }},
 	{Name: "parent session", of: func(c *content) []string { return append(optional(c.row.ParentID), optional(c.row.ParentMessageID)...) }},
@@ -543,16 +543,17 @@ func (m *message) usage() []string {
 	return value(m.meta["usage"])
 }
 
-// impliedEnd is how the message ended as far as it says: one that is no answer, or still
-// goes on, has no end.
+// impliedEnd is how the message ended, as far as it says. One that is no answer, or goes on,
+// has no end.
 func (m *message) impliedEnd() []string {
-	if m.row.Role != session.RoleAssistant || string(m.trace["incomplete"]) == "true" || string(m.trace["pending_approval"]) == "true" {
+	if m.row.Role != session.RoleAssistant || string(m.trace["incomplete"]) == "true" {
 		return nil
 	}
-	if end := text(m.trace["end_reason"]); end != nil {
-		return end
+	end := text(m.trace["end_reason"])
+	if end == nil && string(m.trace["pending_approval"]) != "true" {
+		return []string{semconv.EndFinish}
 	}
-	return []string{semconv.EndFinish}
+	return end
 }
 
 func (p *part) text() string { return strings.Join(text(p.data["text"]), "") }

@@ -6,7 +6,6 @@ import "github.com/agenttrace/agenttrace/session/codec"
 var Losses = codec.Losses{
 	{What: "session model"},
 	{What: "mode", Note: "a later update of the mode takes precedence"},
-	{What: "workspace root", Note: "an empty one is written as /"},
 	{What: "workspace id"},
 	{What: "permission rules"},
 	{What: "parent session"},

@@ -7,43 +7,43 @@
 //
 // # Reading
 //
-// A run says what a model was asked, what it and the tools answered, and knows
-// nothing of users or turns:
+// A run has prompts, responses and tool calls, but neither users nor turns:
 //
 //   - the session's id is the run's. Title, workspace_root and the outcome come
-//     from run.json and RUN_START; the rest of them stands in metadata_json
-//     under "agentdbg";
-//   - a prompt gives a user message when it says something that the prompts before
-//     it did not, for most repeat the whole history. It ends the assistant's message,
-//     and so does nothing else. What a prompt says as the system is the system
-//     prompt of the message that answers it;
+//     from run.json, RUN_START and RUN_END;
+//   - a prompt gives a user message if it has one that the prompts before it did
+//     not have, because most prompts repeat the whole history. Only a user message
+//     ends the assistant's message. System messages are the system prompt of the
+//     message that answers them;
 //   - LLM_CALL is a step-start part and the response's text and reasoning; TOOL_CALL
 //     a finished tool part with the event's id as its call id; STATE_UPDATE, ERROR
 //     and LOOP_WARNING are data-state, data-error and data-loop-warning, and any
-//     event of a type that 0.1 does not know is data-event-<type>;
-//   - a count of tokens that is a string is unknown, and the message says so.
-//     AgentDbg's own redaction makes it one, for it takes "prompt_tokens" for a
-//     secret, which is no damage;
+//     event of a type that 0.1 does not have is data-event-<type>. A state that is
+//     itself a data part is that part;
+//   - a count of tokens that is a string is unknown, and the message lists it as a
+//     problem. AgentDbg's own redaction replaces counts by strings, because it takes
+//     "prompt_tokens" for a secret, so this is no damage;
 //   - a run that never ended is a session whose last message is incomplete.
 //
-// What an event says beyond its part stands in the message's metadata_json, under
-// "agentdbg". So a run that nothing has changed since is written as it was.
+// Of an event only what rows have columns for is kept.
 //
 // # Writing
 //
-// Every other session is put in AgentDbg's terms: a step of an assistant message
-// is an LLM_CALL with what was said since the last as its prompt, and so on. [Explain]
-// lists what the terms do not hold. Errors of the types Interrupted, Unfinished and
-// PermissionDenied are what they say and no exceptions, and are read as that.
-// The ids are lower-case UUIDv4s derived from the session's, as AgentDbg insists,
-// and loop warnings are what AgentDbg's detector would have said.
+// A step of an assistant message is an LLM_CALL whose prompt is what was said since the
+// last one, and so on. [Losses] lists what is lost. Errors of the types Interrupted,
+// Unfinished and PermissionDenied are no exceptions of the agent: they are read as the
+// end of a turn or the result of a call. The ids are lower-case UUIDv4s derived from the
+// session's, as AgentDbg requires, and loop warnings are those that AgentDbg's detector
+// would give.
 package agentdbg
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"regexp"
 	"time"
 
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
@@ -51,10 +51,7 @@ import (
 
 const (
 	specVersion = "0.1"
-	// metaKey is the key of metadata_json under which stands what a run says and
-	// rows do not.
-	metaKey   = "agentdbg"
-	agentName = "agentdbg"
+	agentName   = "agentdbg"
 
 	runFile    = "run.json"
 	eventsFile = "events.jsonl"
@@ -77,15 +74,6 @@ const (
 	statusOK      = "ok"
 	statusError   = "error"
 )
-
-// payloadKeys are the keys of a payload in the order in which AgentDbg writes
-// them, with the value that it writes when it has nothing to say. A key without
-// one always says something.
-var payloadKeys = map[string][]struct{ key, nothing string }{
-	llmCall: {{"model", ""}, {"prompt", "null"}, {"response", "null"}, {"usage", "null"}, {"provider", `"unknown"`},
-		{"temperature", "null"}, {"stop_reason", "null"}, {"status", `"ok"`}, {"error", "null"}},
-	toolCall: {{"tool_name", ""}, {"args", "null"}, {"result", "null"}, {"status", `"ok"`}, {"error", "null"}},
-}
 
 // dataTypes are the parts that hold the whole payload of an event.
 var dataTypes = map[string]string{stateUpdate: "data-state", errorEvent: "data-error", loopWarning: "data-loop-warning"}
@@ -113,23 +101,10 @@ func uuid(parts ...string) string {
 	return s[:8] + "-" + s[8:12] + "-" + s[12:16] + "-" + s[16:20] + "-" + s[20:]
 }
 
-// isUUID4 says whether s is a UUIDv4 in the one spelling that AgentDbg accepts.
-func isUUID4(s string) bool {
-	if len(s) != 36 || s[14] != '4' || s[19] != '8' && s[19] != '9' && s[19] != 'a' && s[19] != 'b' {
-		return false
-	}
-	for i := range len(s) {
-		switch c := s[i]; {
-		case i == 8 || i == 13 || i == 18 || i == 23:
-			if c != '-' {
-				return false
-			}
-		case (c < '0' || c > '9') && (c < 'a' || c > 'f'):
-			return false
-		}
-	}
-	return true
-}
+var uuid4 = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
+
+// isUUID4 reports whether s is a UUIDv4 in the one spelling that AgentDbg accepts.
+func isUUID4(s string) bool { return uuid4.MatchString(s) }
 
 // runID returns the id of the run that a session is written as.
 func runID(sessionID string) string {
@@ -142,22 +117,15 @@ func runID(sessionID string) string {
 // defaultName is the name that AgentDbg gives an event.
 func defaultName(typ string, payload rows.Object) string {
 	switch typ {
-	case runStart:
-		return payload.Text("run_name")
 	case runEnd:
 		return "run_end"
-	case llmCall:
-		return payload.Text("model")
-	case toolCall:
-		return payload.Text("tool_name")
 	case stateUpdate:
 		return "state"
-	case errorEvent:
-		return payload.Text("error_type")
 	case loopWarning:
 		return loopName(payload.Text("pattern"))
 	}
-	return ""
+	keys := map[string]string{runStart: "run_name", llmCall: "model", toolCall: "tool_name", errorEvent: "error_type"}
+	return payload.Text(keys[typ])
 }
 
 func raw(v any) json.RawMessage {
@@ -166,6 +134,36 @@ func raw(v any) json.RawMessage {
 }
 
 var null = json.RawMessage("null")
+
+// Types of errors that are no exceptions of the agent's: an error of which no more is
+// known, a turn that a person stopped, a turn or a call whose end is not known, and a
+// call that was not allowed.
+const (
+	plainError       = "Error"
+	interrupted      = "Interrupted"
+	unfinished       = "Unfinished"
+	permissionDenied = "PermissionDenied"
+)
+
+// errorText returns an error object as text: its type and its message, of one of the
+// types above only the message.
+func errorText(v json.RawMessage) string {
+	if s, ok := rows.Text(v); ok {
+		return s
+	}
+	o, err := rows.Parse(v)
+	if err != nil {
+		return ""
+	}
+	typ, message := cmp.Or(o.Text("error_type"), o.Text("type")), o.Text("message")
+	switch {
+	case typ == plainError, typ == interrupted, typ == unfinished, typ == permissionDenied, typ == "":
+		return message
+	case message == "":
+		return typ
+	}
+	return typ + ": " + message
+}
 
 // orNull is v, or null where there is none.
 func orNull(v json.RawMessage) json.RawMessage {

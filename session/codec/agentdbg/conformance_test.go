@@ -18,7 +18,7 @@ var export = codectest.Codec{
 	Name:   "agentdbg",
 	Encode: func(w io.Writer, s *codec.Session) error { return agentdbg.Encode(w, s, agentdbg.Options{}) },
 	Decode: agentdbg.Decode, Explain: agentdbg.Explain,
-	Foreign: true, Damage: codectest.Whole, Words: words,
+	Foreign: true, Listed: agentdbg.Losses, Damage: codectest.Whole, Words: words,
 	Completes: true, // the run.json of a run of which there are only events
 	Native:    []string{"testdata/export.json", dataDir + "/runs/*/events.jsonl"},
 }

@@ -14,21 +14,24 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// draft puts a session that is not AgentDbg's in its terms.
+// draft makes the run of a session.
 func draft(s *codec.Session, o Options) formatted {
 	t := s.Sorted()
 	d := &drafter{
-		s: s, runID: runID(t.Session.ID), loops: newLoopDetector(o),
-		counter: counter{name: raw(t.Session.Title), started: t.Session.CreatedAt, ended: t.Session.UpdatedAt},
+		s: s, own: t.Session.Agent == agentName, runID: runID(t.Session.ID), loops: newLoopDetector(o),
+		used: make(map[string]bool),
 	}
-	d.start()
-	status := runStatus(t)
-	last := len(t.Messages) - 1
-	for ; last >= 0 && t.Messages[last].Message.Role != session.RoleAssistant; last-- {
+	d.status, d.lastVisible, d.last = runStatus(t)
+	cwd := ""
+	if t.Session.WorkspaceRoot != nil {
+		cwd = *t.Session.WorkspaceRoot
 	}
+	d.startID = uuid(d.runID, runStart)
+	d.add(runStart, d.startID, "", t.Session.CreatedAt, rows.Make(
+		"run_name", t.Session.Title, "python_version", "", "platform", "", "cwd", cwd, "argv", []string{}))
 	for i := range t.Messages {
 		if m := &t.Messages[i]; m.Message.Role == session.RoleAssistant {
-			d.assistant(m, i == last && status == statusRunning)
+			d.assistant(m, i)
 		} else {
 			d.asked = append(d.asked, m)
 		}
@@ -36,79 +39,82 @@ func draft(s *codec.Session, o Options) formatted {
 	if len(d.asked) > 0 {
 		d.unanswered()
 	}
-	if outcome(t) == semconv.EndAbort && (d.m == nil || d.meta.Trace.EndReason != semconv.EndAbort) {
-		id := uuid(d.runID, errorEvent)
-		d.add(errorEvent, id, d.startID, d.latest, failure(interrupted, "the run was interrupted").Without("details"))
+	switch end := outcome(t); {
+	case end == semconv.EndAbort && d.ended != interrupted:
+		d.failure(d.latest, interrupted, "the run was interrupted")
+	case end == semconv.EndError && d.ended == "" && d.m != nil:
+		d.failure(d.latest, plainError, "the run failed")
 	}
-	if status != statusRunning {
-		d.end(status)
-	}
-	return formatted{meta: d.counter.meta(d.runID, status), events: d.finish()}
+	return d.finish()
 }
 
-// runStatus says how a session stands: how its run ended, where that was in no good
-// way, and else how its last visible message of the assistant did. AgentDbg knows runs
-// that go on, that were left by an exception, an interrupt included, and others: a run
-// that was interrupted is an error.
-func runStatus(t *session.Transcript) string {
-	if end := outcome(t); end == semconv.EndError || end == semconv.EndAbort {
-		return statusError
-	}
-	for i := len(t.Messages) - 1; i >= 0; i-- {
+// runStatus returns how a session stands: how its run ended, if it failed, and otherwise
+// how the last visible message of the assistant did. AgentDbg has runs that go on, that an
+// exception ended, including an interrupt, and others. lastVisible and last are the places
+// of the last visible message of the assistant and of its last, -1 if there is none.
+func runStatus(t *session.Transcript) (status string, lastVisible, last int) {
+	status, lastVisible, last = statusOK, -1, -1
+	for i := range t.Messages {
 		m := &t.Messages[i].Message
-		if m.Role != session.RoleAssistant || m.HiddenAt != nil {
+		if m.Role != session.RoleAssistant {
 			continue
 		}
-		switch trace := messageMetadata(m).Trace; {
-		case goesOn(trace):
-			return statusRunning
-		case trace.EndReason == semconv.EndError, trace.EndReason == semconv.EndAbort:
-			return statusError
+		if last = i; m.HiddenAt != nil {
+			continue
 		}
-		return statusOK
+		status, lastVisible = statusOK, i
+		switch trace := session.ParseMessageMetadata([]byte(m.MetadataJSON)).Trace; {
+		case goesOn(trace):
+			status = statusRunning
+		case failed(trace.EndReason):
+			status = statusError
+		}
 	}
-	return statusOK
+	if failed(outcome(t)) {
+		status = statusError
+	}
+	return status, lastVisible, last
 }
+
+func failed(end string) bool { return end == semconv.EndError || end == semconv.EndAbort }
 
 // outcome is how the run ended, as the session has it.
 func outcome(t *session.Transcript) string {
-	return metadata(t.Session.MetadataJSON).Object("agenttrace").Text("outcome")
+	return object(t.Session.MetadataJSON).Object("agenttrace").Text("outcome")
 }
 
-func messageMetadata(m *session.Message) session.MessageMetadata {
-	var meta session.MessageMetadata
-	if json.Unmarshal([]byte(m.MetadataJSON), &meta) != nil {
-		return session.MessageMetadata{} // unreadable: nothing is known
-	}
-	return meta
+// goesOn reports whether the end of a turn is unknown, or it waits for a person.
+func goesOn(trace session.MessageTrace) bool {
+	return trace.Incomplete || trace.PendingApproval && trace.EndReason == ""
 }
 
-// drafted is an event being put together.
-type drafted struct {
-	typ, id, parent string
-	at              int64
-	duration        json.RawMessage
-	payload         rows.Object
+// object reads a column of JSON; it is empty if that is no object.
+func object(column string) rows.Object {
+	o, _ := rows.Parse([]byte(column)) // of anything else nothing is known
+	return o
 }
 
 type drafter struct {
-	s     *codec.Session
-	runID string
-	loops *loopDetector
-	counter
-	events  []*drafted
-	startID string
-	latest  int64 // the time of the last event
+	s                 *codec.Session
+	runID, startID    string
+	status            string
+	own               bool // it is a run of AgentDbg, which has all its warnings
+	lastVisible, last int  // places of messages
+	loops             *loopDetector
+	events            []eventJSON
+	counts            counts
+	latest            int64           // the time of the last event
+	used              map[string]bool // ids of calls that are ids of events
 
 	asked []*session.MessageAndParts // what was said since the last call
 
 	// Of the message being drafted:
 	m      *session.MessageAndParts
 	meta   session.MessageMetadata
-	last   *drafted // its last LLM_CALL
-	calls  []*drafted
-	step   []content // what the model said since the last LLM_CALL
+	calls  []int     // places of its LLM_CALLs in events
+	step   []content // what the model said since the last one
 	called bool      // the step has its LLM_CALL
+	ended  string    // the type of the error with which the turn ended
 }
 
 // content is a part that a model said.
@@ -117,124 +123,133 @@ type content struct {
 	data rows.Object
 }
 
-// add adds an event. What analyses runs puts events in the order of their times, so
-// none is earlier than what it follows from: a tool's call than the model's call
-// that asked for it, any other than all before it. Calls that a model asks for at
-// once come back in any order, and keep their times.
-func (d *drafter) add(typ, id, parent string, at int64, payload rows.Object) *drafted {
-	if typ == toolCall {
-		at = max(at, d.last.at)
-	} else {
-		at = max(at, d.latest)
+// add adds an event. What analyses runs sorts events by time, so none is earlier than
+// what it follows from: the call of a tool not before the model call that requested it,
+// any other not before the events above. Calls that a model requests at once come back
+// in any order, and keep their times.
+func (d *drafter) add(typ, id, parent string, at int64, payload rows.Object) {
+	after := d.latest
+	if n := len(d.calls); typ == toolCall && n > 0 {
+		after = d.events[d.calls[n-1]].at
+	} else if typ == toolCall {
+		after = d.events[0].at
 	}
+	at = max(at, after)
 	d.latest = max(d.latest, at)
-	e := &drafted{typ: typ, id: id, parent: parent, at: at, payload: payload}
+	e := eventJSON{
+		SpecVersion: specVersion, EventID: id, RunID: d.runID, EventType: typ, at: at, TS: formatTime(at),
+		Name: defaultName(typ, payload), Payload: payload,
+	}
+	if parent != "" {
+		e.ParentID = &parent
+	}
 	d.events = append(d.events, e)
-	d.count(typ)
-	return e
-}
-
-// watch lets the detector see an event that is complete.
-func (d *drafter) watch(e *drafted) {
-	warning := d.loops.see(e.typ, e.id, e.payload)
-	if warning == nil {
-		return
+	d.counts.add(typ)
+	if warning := d.loops.see(typ, id, payload); warning != nil && !d.own {
+		d.add(loopWarning, uuid(d.runID, loopWarning, warning.Text("pattern")), id, at, warning)
 	}
-	id := uuid(d.runID, loopWarning, warning.Text("pattern"))
-	d.events = append(d.events, &drafted{typ: loopWarning, id: id, parent: e.id, at: e.at, payload: warning})
-	d.count(loopWarning)
 }
 
-func (d *drafter) start() {
-	var p rows.Object
-	p.Set("run_name", d.s.Session.Title)
-	p.Set("python_version", "")
-	p.Set("platform", "")
-	cwd := ""
-	if d.s.Session.WorkspaceRoot != nil {
-		cwd = *d.s.Session.WorkspaceRoot
+func (d *drafter) finish() formatted {
+	meta := runJSON{
+		SpecVersion: specVersion, RunID: d.runID, RunName: d.s.Session.Title, Status: d.status,
+		StartedAt: formatTime(d.s.Session.CreatedAt),
 	}
-	p.Set("cwd", cwd)
-	p.Set("argv", json.RawMessage("[]"))
-	d.startID = uuid(d.runID, runStart)
-	d.add(runStart, d.startID, "", d.started, p)
+	if d.status != statusRunning { // AgentDbg counts when the run ends
+		ended := max(d.s.Session.UpdatedAt, d.latest)
+		took := max(0, ended-d.s.Session.CreatedAt)
+		meta.Counts, meta.EndedAt, meta.DurationMS = d.counts, new(formatTime(ended)), &took
+		meta.LastEventAt = meta.EndedAt
+		d.add(runEnd, uuid(d.runID, runEnd), d.startID, ended, rows.Make("status", d.status, "summary", rows.Make(
+			"llm_calls", d.counts.LLMCalls, "tool_calls", d.counts.ToolCalls, "errors", d.counts.Errors, "duration_ms", took)))
+	}
+	return formatted{meta, d.events}
 }
 
-func (d *drafter) end(status string) {
-	var p rows.Object
-	d.ended = max(d.ended, d.latest)
-	p.Set("status", status)
-	p.Set("summary", d.summary())
-	d.add(runEnd, uuid(d.runID, runEnd), d.startID, d.ended, p)
-}
-
-// assistant drafts an answer. last says that nothing was answered after it.
-func (d *drafter) assistant(m *session.MessageAndParts, last bool) {
-	d.m, d.meta = m, messageMetadata(&m.Message)
-	d.last, d.called, d.calls, d.step = nil, false, nil, nil
-	failed := false // an event says why
+// assistant drafts the answer at a place of the session.
+func (d *drafter) assistant(m *session.MessageAndParts, place int) {
+	d.m, d.meta = m, session.ParseMessageMetadata([]byte(m.Message.MetadataJSON))
+	d.called, d.calls, d.step = false, nil, nil
 	before := len(d.events)
-	used := d.meta.Tokens(m.Message.Role, m.IsMarker() && len(m.Parts) > 0).Used
+	used := d.meta.Tokens(m.Message.Role, m.IsMarker()).Used
 	if d.s.Session.Copied(m.Message.CreatedAt) {
 		used = nil // the run of the parent has it
 	}
-	if used != nil && (d.meta.Compaction || m.IsMarker() && len(m.Parts) > 0) {
+	if used != nil && (d.meta.Compaction || m.IsMarker()) {
 		d.compacted()
 	}
+	end, text := d.end(place)
+	d.ended = end
+	lastPart := len(m.Parts) - 1
+	for lastPart >= 0 && m.Parts[lastPart].Type == dataTypes[loopWarning] && !d.own {
+		lastPart--
+	}
+	explained := false // an event has the error
 	for i := range m.Parts {
 		p := &m.Parts[i]
-		data := metadata(p.DataJSON)
+		data := object(p.DataJSON)
 		switch {
 		case p.Type == "step-start":
 			d.close()
-			d.called = false
 			d.step = append(d.step, content{p, data})
 		case p.Type == session.TypeWithheld:
-			d.called = false
 			d.step = append(d.step, content{p, textPart("text", codec.WithheldText)})
-		case isContent(p.Type):
-			d.called = false // it called what it called, and then was asked again
+		case isContent(p.Type), p.Type == dataResponse && knownResponse(data.Get("data"), 0) == nil:
 			d.step = append(d.step, content{p, data})
 		case session.IsToolType(p.Type):
-			if !d.called {
+			if len(d.step) > 0 || !d.called && d.isAnswer(used) {
 				d.call()
 			}
 			d.tool(p, data)
-		case p.Type == dataTypes[loopWarning]: // the detector warns of it again
+			continue
+		case p.Type == dataTypes[loopWarning] && !d.own: // the detector gives it again
 		default:
-			d.close()
-			failed = d.data(p, data) || failed
+			if d.close(); len(d.asked) > 0 {
+				d.call()
+			}
+			explained = d.data(p, data, end != "" || i < lastPart) || explained
 		}
+		d.called = d.called && len(d.step) == 0 // it was asked again after its calls
 	}
-	if d.close(); len(d.events) == before || used != nil && d.last == nil {
+	if d.close(); len(d.events) == before || used != nil && len(d.calls) == 0 {
 		d.call()
 	}
-	if d.last != nil {
-		d.account(used)
+	d.account(used)
+	if end != "" && (end != plainError || !explained) {
+		d.failure(m.Message.UpdatedAt, end, text)
 	}
+}
+
+// isAnswer reports whether a model was asked for the calls of the message: a run of
+// AgentDbg may have calls that no model requested.
+func (d *drafter) isAnswer(used *session.Usage) bool {
+	return len(d.asked) > 0 || used != nil || d.meta.Model != nil || d.meta.Trace.ModelCalls > 0 || !d.own
+}
+
+// end returns the type and the text of the error with which the turn at a place ended,
+// or "" for another end. The last turn also stands for the end of the run. So one that a
+// rewind hid has no end if it did not end as the run did.
+func (d *drafter) end(place int) (typ, text string) {
 	switch trace := d.meta.Trace; {
-	case trace.EndReason == semconv.EndError && !failed:
-		d.failure(plainError, cmp.Or(trace.Error, "the turn failed"))
-	case trace.EndReason == semconv.EndAbort:
-		d.failure(interrupted, cmp.Or(trace.Error, "the turn was interrupted"))
-	case goesOn(trace) && !last:
-		d.failure(unfinished, "the turn was not seen to end")
+	case place > d.lastVisible && (d.status == statusError || failed(trace.EndReason)),
+		goesOn(trace) && (place < d.last || d.status != statusRunning):
+		return unfinished, "the end of the turn is not known"
+	case trace.EndReason == semconv.EndError && !goesOn(trace):
+		return plainError, cmp.Or(trace.Error, "the turn failed")
+	case trace.EndReason == semconv.EndAbort && !goesOn(trace):
+		return interrupted, cmp.Or(trace.Error, "the turn was interrupted")
 	}
+	return "", ""
 }
 
-// goesOn says whether a turn was not seen to end, or waits for a human.
-func goesOn(trace session.MessageTrace) bool {
-	return trace.Incomplete || trace.PendingApproval && trace.EndReason == ""
-}
-
-// isContent says whether parts of the type are what a model says, and so stand in
-// a call's response.
+// isContent reports whether parts of the type are what a model says, and so are in the
+// response of a call.
 func isContent(partType string) bool {
 	return partType == "text" || partType == "reasoning" || partType == "file" || strings.HasPrefix(partType, "source-")
 }
 
-// compacted adds the call that made the summary of a compaction: a call of a model like
-// any other. It answers no prompt, and what it said is in the event of the compaction.
+// compacted adds the call that made the summary of a compaction: a model call like any
+// other. It answers no prompt, and what it said is in the event of the compaction.
 func (d *drafter) compacted() {
 	asked := d.asked
 	d.asked = nil
@@ -242,51 +257,41 @@ func (d *drafter) compacted() {
 	d.asked = asked
 }
 
-// close makes an LLM_CALL of what the model has said and that has none.
+// close makes an LLM_CALL of what the model has said without one.
 func (d *drafter) close() {
 	if len(d.step) > 0 {
 		d.call()
 	}
 }
 
-// call adds an LLM_CALL for what the model said: nothing, when it only called
-// tools.
+// call adds an LLM_CALL for what the model said: nothing, if it only called tools.
 func (d *drafter) call() {
-	var p rows.Object
-	model, provider := "unknown", "unknown"
-	if m := d.meta.Model; m != nil {
-		if m.ModelID != "" {
-			model = m.ModelID
-		}
-		if m.ProviderID != "" {
-			provider = m.ProviderID
-		}
-	}
-	at := d.m.Message.CreatedAt
+	model := cmp.Or(d.meta.Model, &session.Model{})
+	from, at := d.m.Message.CreatedAt, d.m.Message.CreatedAt
 	var said []rows.Object
-	for _, c := range d.step {
-		at = max(at, c.part.UpdatedAt)
+	for i, c := range d.step {
+		if at = max(at, c.part.UpdatedAt); i == 0 {
+			from = c.part.CreatedAt
+		}
 		if c.part.Type != "step-start" {
 			said = append(said, c.data)
 		}
 	}
-	p.Set("model", model)
-	p.Set("prompt", d.prompt())
-	p.Set("response", response(said))
-	p.Set("usage", null)
-	p.Set("provider", provider)
 	temperature := null
 	if t := d.meta.Trace.Temperature; t != nil {
 		temperature = pythonFloat(*t)
 	}
-	p.Set("temperature", temperature)
-	p.Set("stop_reason", null)
-	p.Set("status", statusOK)
-	p.Set("error", null)
-	e := d.add(llmCall, uuid(d.runID, llmCall, d.m.Message.ID, strconv.Itoa(len(d.calls))), d.startID, at, p)
-	d.step, d.called, d.last = nil, true, e
-	d.calls = append(d.calls, e)
-	d.watch(e)
+	id := uuid(d.runID, llmCall, d.m.Message.ID, strconv.Itoa(len(d.calls)))
+	place := len(d.events)
+	d.add(llmCall, id, d.startID, at, rows.Make(
+		"model", cmp.Or(model.ModelID, unknown), "prompt", d.prompt(), "response", response(said), "usage", nil,
+		"provider", cmp.Or(model.ProviderID, unknown), "temperature", temperature, "stop_reason", nil,
+		"status", statusOK, "error", nil))
+	if took := at - from; took > 0 {
+		d.events[place].DurationMS = &took
+	}
+	d.step, d.called = nil, true
+	d.calls = append(d.calls, place)
 }
 
 // response is what a model said: a text as it is, anything else as the parts.
@@ -296,68 +301,73 @@ func response(said []rows.Object) json.RawMessage {
 		return null
 	case len(said) == 1 && isPlainText(said[0]):
 		return said[0].Get("text")
+	case len(said) == 1 && said[0].Text("type") == dataResponse:
+		return orNull(said[0].Get("data"))
 	}
-	return raw(rows.Object{{Key: "content", Value: raw(said)}})
+	return raw(rows.Make("content", said))
 }
 
 func isPlainText(data rows.Object) bool {
-	return len(data) == 2 && data[0].Key == "type" && data.Text("type") == "text" && data[1].Key == "text"
+	return data.Text("type") == "text" && data.Get("text") != nil && len(data) == 2
 }
 
-// prompt takes what was said since the last call.
+// prompt takes what was said since the last call, and for a message's first call its system prompt.
 func (d *drafter) prompt() json.RawMessage {
-	if len(d.asked) == 0 {
-		return null
-	}
 	var messages []rows.Object
+	if body := d.systemPrompt(); body != "" {
+		messages = append(messages, rows.Make("role", session.RoleSystem, "content", body))
+	}
+	var only rows.Object
 	for _, m := range d.asked {
 		parts := make([]rows.Object, len(m.Parts))
 		for i := range m.Parts {
-			if parts[i] = metadata(m.Parts[i].DataJSON); m.Parts[i].Type == session.TypeWithheld {
+			if parts[i] = object(m.Parts[i].DataJSON); m.Parts[i].Type == session.TypeWithheld {
 				parts[i] = textPart("text", codec.WithheldText)
 			}
 		}
-		var o rows.Object
-		o.Set("role", m.Message.Role)
-		o.Set("content", parts)
-		messages = append(messages, o)
-	}
-	d.asked = nil
-	if only := objects(messages[0].Get("content")); len(messages) == 1 && messages[0].Text("role") == session.RoleUser && len(only) == 1 {
-		if isPlainText(only[0]) {
-			return only[0].Get("text")
+		messages = append(messages, rows.Make("role", m.Message.Role, "content", parts))
+		if len(messages) == 1 && len(d.asked) == 1 && len(parts) == 1 && m.Message.Role == session.RoleUser {
+			only = parts[0]
 		}
 	}
-	return raw(rows.Object{{Key: "messages", Value: raw(messages)}})
+	d.asked = nil
+	switch {
+	case messages == nil:
+		return null
+	case isPlainText(only):
+		return only.Get("text")
+	}
+	return raw(rows.Make("messages", messages))
+}
+
+// systemPrompt returns the message's system prompt, for its first call.
+func (d *drafter) systemPrompt() string {
+	i := slices.IndexFunc(d.s.Blobs, func(b store.Blob) bool {
+		return b.Kind == store.BlobSystemPrompt && b.Digest == d.meta.SystemPromptDigest
+	})
+	if i < 0 || len(d.calls) > 0 {
+		return ""
+	}
+	return d.s.Blobs[i].Body
 }
 
 // unanswered adds an event for what no call has answered.
 func (d *drafter) unanswered() {
 	last := d.asked[len(d.asked)-1].Message
-	var p rows.Object
-	p.Set("state", d.prompt())
-	p.Set("diff", null)
-	d.watch(d.add(stateUpdate, uuid(d.runID, "unanswered", last.ID), d.startID, last.UpdatedAt, p))
-	id := uuid(d.runID, errorEvent, last.ID)
-	d.add(errorEvent, id, d.startID, last.UpdatedAt, failure(unfinished, "nothing was answered").Without("details"))
+	d.add(stateUpdate, uuid(d.runID, "unanswered", last.ID), d.startID, last.UpdatedAt, state(d.prompt()))
+	d.failure(last.UpdatedAt, unfinished, "nothing was answered")
 }
 
+func state(v any) rows.Object { return rows.Make("state", v, "diff", nil) }
+
 func (d *drafter) tool(p *session.Part, data rows.Object) {
-	var payload rows.Object
-	payload.Set("tool_name", toolName(data))
-	payload.Set("args", orNull(rows.Input(p, data)))
-	payload.Set("result", orNull(rows.Output(data)))
-	state := ""
-	if p.ToolState != nil {
-		state = *p.ToolState
-	}
-	switch state {
+	payload := rows.Make("tool_name", toolName(data), "args", orNull(rows.Input(p, data)),
+		"result", orNull(rows.Output(data)), "status", statusError)
+	switch own := data.Object("toolMetadata").Object("agenttrace"); data.Text("state") {
 	case session.StateOutputAvailable:
 		payload.Set("status", statusOK)
-		payload.Set("error", null)
+		payload.Set("error", nil)
 	case session.StateOutputError:
-		payload.Set("status", statusError)
-		own := data.Object("toolMetadata").Object("agenttrace")
 		typ := cmp.Or(own.Text("error_type"), plainError)
 		if string(own.Get("denied")) == "true" {
 			typ = permissionDenied
@@ -365,94 +375,100 @@ func (d *drafter) tool(p *session.Part, data rows.Object) {
 		payload.Set("error", failure(typ, data.Text("errorText")))
 	case session.StateOutputDenied:
 		reason := data.Object("approval").Text("reason")
-		if reason == "" {
-			reason = "the call was denied"
-		}
-		payload.Set("status", statusError)
-		payload.Set("error", failure(permissionDenied, reason))
-	default:
-		// AgentDbg records calls that have returned. One that has not is no success.
-		payload.Set("status", statusError)
-		payload.Set("error", failure(unfinished, "the call has no result; its state is "+state))
+		payload.Set("error", failure(permissionDenied, cmp.Or(reason, "the call was denied")))
+	default: // AgentDbg records calls that have returned, and one that has not is no success
+		payload.Set("error", failure(unfinished, "the call has no result; its state is "+data.Text("state")))
 	}
-	e := d.add(toolCall, uuid(d.runID, toolCall, p.ID), d.last.id, p.UpdatedAt, payload)
-	e.duration = raw(max(0, p.UpdatedAt-p.CreatedAt))
-	d.watch(e)
+	id, parent := uuid(d.runID, toolCall, p.ID), d.startID
+	if call := data.Text("toolCallId"); isUUID4(call) && !d.used[call] {
+		id = call // of an event
+		d.used[call] = true
+	}
+	if n := len(d.calls); n > 0 {
+		parent = d.events[d.calls[n-1]].EventID
+	}
+	place := len(d.events)
+	d.add(toolCall, id, parent, p.UpdatedAt, payload)
+	d.events[place].DurationMS = new(max(0, p.UpdatedAt-p.CreatedAt))
 }
 
-// data adds an event for a part that is neither said nor called, and reports
-// whether it is an error.
-func (d *drafter) data(p *session.Part, data rows.Object) (failed bool) {
+// data adds an event for a part that is neither said nor called, and reports whether it
+// is an error: one ends the turn unless something follows.
+func (d *drafter) data(p *session.Part, data rows.Object, follows bool) (failed bool) {
 	inner := data.Object("data")
-	if p.Type == dataTypes[errorEvent] {
-		if text := inner.Text("text"); text != "" && inner.Text("error_type") == "" {
-			inner = failure(plainError, text) // as this program says that nothing was answered
-		}
-		if inner.Text("error_type") != "" && inner.Get("message") != nil {
-			d.add(errorEvent, uuid(d.runID, errorEvent, p.ID), d.startID, p.UpdatedAt, inner)
-			return true
-		}
+	if text := inner.Text("text"); p.Type == session.TypeError && text != "" && inner.Text("error_type") == "" {
+		inner = failure(plainError, text)
 	}
-	var payload rows.Object
-	payload.Set("state", data)
-	payload.Set("diff", null)
-	d.watch(d.add(stateUpdate, uuid(d.runID, stateUpdate, p.ID), d.startID, p.UpdatedAt, payload))
+	if p.Type == session.TypeError && follows && inner.Text("error_type") != "" && inner.Get("message") != nil {
+		d.add(errorEvent, uuid(d.runID, errorEvent, p.ID), d.startID, p.UpdatedAt, inner)
+		return true
+	}
+	if p.Type == dataTypes[loopWarning] && inner.Text("pattern") != "" {
+		d.add(loopWarning, uuid(d.runID, loopWarning, p.ID), d.startID, p.UpdatedAt, inner)
+		return false
+	}
+	payload := state(data)
+	if p.Type == dataTypes[stateUpdate] && len(inner) == 2 && inner.Get("state") != nil && inner.Get("diff") != nil &&
+		statePart(inner) == nil {
+		payload = inner
+	}
+	d.add(stateUpdate, uuid(d.runID, stateUpdate, p.ID), d.startID, p.UpdatedAt, payload)
 	return false
 }
 
-// failure adds what ended the message.
-func (d *drafter) failure(typ, text string) {
-	id := uuid(d.runID, errorEvent, d.m.Message.ID)
-	d.add(errorEvent, id, d.startID, d.m.Message.UpdatedAt, failure(typ, text).Without("details"))
+// failure adds an error that is the end of a turn or of the run.
+func (d *drafter) failure(at int64, typ, text string) {
+	id := uuid(d.runID, errorEvent, strconv.Itoa(len(d.events)))
+	d.add(errorEvent, id, d.startID, at, failure(typ, text).Without("details"))
 }
-
-// Types of errors that are no exceptions of the agent's: an error of which no more is
-// known, a turn that a human stopped, a turn or a call that was not seen to end, and a
-// call that was not allowed.
-const (
-	plainError       = "Error"
-	interrupted      = "Interrupted"
-	unfinished       = "Unfinished"
-	permissionDenied = "PermissionDenied"
-)
 
 // failure is an error object.
 func failure(typ, message string) rows.Object {
-	var o rows.Object
-	o.Set("error_type", typ)
-	o.Set("message", message)
-	o.Set("details", null)
-	o.Set("stack", null)
-	return o
+	return rows.Make("error_type", typ, "message", message, "details", nil, "stack", nil)
 }
 
-// account puts on a message's calls what is known of each, and on the last what is known
-// of the whole message alone.
+// account sets on a message's calls what is known of each, and on the last what is known
+// only of the whole message.
 func (d *drafter) account(used *session.Usage) {
+	if len(d.calls) == 0 {
+		return
+	}
 	steps := d.modelCalls(used)
+	reason := d.meta.Trace.StopReason
 	for i, step := range steps {
-		p := &d.calls[i].payload
-		setUsage(p, step.Usage)
+		e := &d.events[d.calls[i]]
+		p := &e.Payload
+		if used != nil {
+			setUsage(p, step.Usage)
+		}
 		if step.StopReason != "" {
 			p.Set("stop_reason", step.StopReason)
+			reason = "" // each call has its own
 		}
 		if step.Model != nil && step.Model.ModelID != "" {
 			p.Set("model", step.Model.ModelID)
-			if step.Model.ProviderID != "" {
-				p.Set("provider", step.Model.ProviderID)
-			}
+			p.Set("provider", cmp.Or(step.Model.ProviderID, unknown))
+			e.Name = step.Model.ModelID
 		}
 	}
-	p := &d.last.payload
+	p := &d.events[d.calls[len(d.calls)-1]].Payload
 	if steps == nil && used != nil {
 		setUsage(p, used)
 	}
-	if s := d.meta.Trace.StopReason; s != "" {
-		p.Set("stop_reason", s)
+	if reason != "" {
+		p.Set("stop_reason", reason)
 	}
-	if n := len(d.meta.Trace.ModelErrors); n > 0 && d.meta.Trace.EndReason == semconv.EndError {
-		p.Set("status", statusError)
-		p.Set("error", failure("ModelError", d.meta.Trace.ModelErrors[n-1]))
+	at := len(d.calls) - 1
+	if trace := d.meta.Trace; !failed(trace.EndReason) && !goesOn(trace) {
+		at-- // it recovered
+	}
+	for _, text := range slices.Backward(d.meta.Trace.ModelErrors) {
+		if at >= 0 {
+			p := &d.events[d.calls[at]].Payload
+			p.Set("status", statusError)
+			p.Set("error", failure(plainError, text))
+		}
+		at--
 	}
 }
 
@@ -464,85 +480,45 @@ func setUsage(p *rows.Object, u *session.Usage) {
 	if max(prompt, completion) > maxTokens {
 		return // no reader takes it for a count
 	}
-	var usage rows.Object
-	usage.Set("prompt_tokens", prompt)
-	usage.Set("completion_tokens", completion)
-	usage.Set("total_tokens", prompt+completion)
-	p.Set("usage", usage)
+	p.Set("usage", rows.Make("prompt_tokens", prompt, "completion_tokens", completion, "total_tokens", prompt+completion))
 }
 
-// modelCalls are what is known of each of the message's calls, in their order: what the
-// source lists, or else the spans of the calls. It is nil where these are not the calls
-// that were drafted, or do not add up to what the message used, for then nobody knows
-// which used what.
+// modelCalls returns what is known of each of the message's calls, in their order: what
+// the source lists, or else the spans of the calls. It is nil if these are not the calls
+// that were drafted, or do not add up to what the message used, because then it is not
+// known which call used what.
 func (d *drafter) modelCalls(used *session.Usage) []session.Step {
-	s, m, n := d.s, d.m, len(d.calls)
 	steps := d.meta.Trace.Steps
 	if len(steps) == 0 {
-		var links []*store.SpanRef
-		for i := range s.SpanRefs {
-			if l := &s.SpanRefs[i]; l.MessageID == m.Message.ID && l.TurnStats != nil && l.TurnStats.Step {
-				links = append(links, l)
+		var refs []*store.SpanRef
+		for i := range d.s.SpanRefs {
+			r := &d.s.SpanRefs[i]
+			if stats := r.TurnStats; r.MessageID == d.m.Message.ID && stats != nil && stats.Step && (!r.Error || stats.Usage != nil) {
+				refs = append(refs, r)
 			}
 		}
-		slices.SortStableFunc(links, func(a, b *store.SpanRef) int { return cmp.Compare(a.StartNano, b.StartNano) })
-		for _, l := range links {
-			if l.Error && l.TurnStats.Usage == nil {
-				continue // it gave nothing
-			}
-			steps = append(steps, session.Step{Model: l.TurnStats.Model, Usage: l.TurnStats.Usage, StopReason: l.TurnStats.Trace.StopReason})
+		slices.SortStableFunc(refs, func(a, b *store.SpanRef) int { return cmp.Compare(a.StartNano, b.StartNano) })
+		for _, r := range refs {
+			steps = append(steps, session.Step{Model: r.TurnStats.Model, Usage: r.TurnStats.Usage, StopReason: r.TurnStats.Trace.StopReason})
 		}
 	}
 	var sum session.Usage
 	for i := range steps {
-		if steps[i].Usage == nil {
-			return nil
+		if steps[i].Usage != nil {
+			sum = sum.Add(*steps[i].Usage)
 		}
-		sum = sum.Add(*steps[i].Usage)
 	}
-	if len(steps) != n || used == nil || sum != *used {
+	if len(steps) != len(d.calls) || sum != *cmp.Or(used, &session.Usage{}) {
 		return nil
 	}
 	return steps
 }
 
-func (d *drafter) finish() []rows.Object {
-	all := make([]rows.Object, len(d.events))
-	for i, e := range d.events {
-		o := &all[i]
-		o.Set("spec_version", specVersion)
-		o.Set("event_id", e.id)
-		o.Set("run_id", d.runID)
-		parent := null
-		if e.parent != "" {
-			parent = raw(e.parent)
-		}
-		o.Set("parent_id", parent)
-		o.Set("event_type", e.typ)
-		o.Set("ts", formatTime(e.at))
-		o.Set("duration_ms", orNull(e.duration))
-		o.Set("name", defaultName(e.typ, e.payload))
-		o.Set("payload", e.payload)
-		o.Set("meta", rows.Object{})
-	}
-	return all
-}
-
-// pythonFloat writes a number as Python does, which keeps the point of one that
-// is whole.
+// pythonFloat writes a number as Python does, which keeps the point of one that is whole.
 func pythonFloat(f float64) json.RawMessage {
 	b := raw(f)
 	if f == float64(int64(f)) && !strings.ContainsAny(string(b), ".e") {
 		b = append(b, ".0"...)
 	}
 	return b
-}
-
-func objects(list json.RawMessage) []rows.Object {
-	elements := rows.Elements(list)
-	all := make([]rows.Object, len(elements))
-	for i, v := range elements {
-		all[i], _ = rows.Parse(v) // what is no object gives no data
-	}
-	return all
 }

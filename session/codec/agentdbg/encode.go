@@ -1,8 +1,6 @@
 package agentdbg
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,10 +8,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
-	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 )
 
 // Options configure what is written. The zero value is AgentDbg's default.
@@ -34,21 +30,14 @@ type Options struct {
 
 // Encode writes the session to w as "agentdbg export" does: run.json and the
 // events in one JSON object, without a newline at its end. It does not change s.
-//
-// A session that came from AgentDbg, and that nothing has changed since, is
-// written as the run that it was, with the warnings that it had; the options do
-// not concern it. Rows that make no tree are refused, see
-// [session.Transcript.CheckTree].
+// Rows that make no tree are refused, see [session.Transcript.CheckTree].
 func Encode(w io.Writer, s *codec.Session, o Options) error {
 	f, err := format(s, o)
 	if err != nil {
 		return err
 	}
-	var all rows.Object
-	all.Set("spec_version", specVersion)
-	all.Set("run", f.meta)
-	all.Set("events", f.events)
-	if _, err := w.Write(appendIndented(nil, all.JSON())); err != nil {
+	all := rows.Make("spec_version", specVersion, "run", f.meta, "events", f.events)
+	if _, err := w.Write(indented.Append(nil, all.JSON())); err != nil {
 		return fmt.Errorf("write session %s: %w", s.Session.ID, err)
 	}
 	return nil
@@ -64,10 +53,7 @@ func EncodeFile(dir string, s *codec.Session, o Options) (path string, err error
 	if err != nil {
 		return "", err
 	}
-	id := f.meta.Text("run_id")
-	if !isUUID4(id) {
-		return "", fmt.Errorf("write session %s: run_id %q is not a lower-case UUIDv4, as AgentDbg insists", s.Session.ID, id)
-	}
+	id := f.meta.RunID
 	runs := filepath.Join(dir, "runs")
 	if err := os.MkdirAll(runs, 0o700); err != nil {
 		return "", fmt.Errorf("write session %s: %w", s.Session.ID, err)
@@ -94,12 +80,12 @@ func (f *formatted) place(room, path string) error {
 	made, old := filepath.Join(room, "new"), filepath.Join(room, "old")
 	var lines []byte
 	for _, e := range f.events {
-		lines = append(appendLine(lines, e.JSON()), '\n')
+		lines = append(rows.Python{}.Append(lines, raw(e)), '\n')
 	}
 	err := errors.Join(
 		os.Mkdir(made, 0o700),
 		os.WriteFile(filepath.Join(made, eventsFile), lines, 0o600),
-		os.WriteFile(filepath.Join(made, runFile), appendIndented(nil, f.meta.JSON()), 0o600))
+		os.WriteFile(filepath.Join(made, runFile), indented.Append(nil, raw(f.meta)), 0o600))
 	if err != nil {
 		return err
 	}
@@ -132,190 +118,67 @@ func (f *formatted) place(room, path string) error {
 	return errors.Join(err, os.Rename(old, path))
 }
 
+var indented = rows.Python{Indent: true}
+
 // formatted is a run in the order of its files.
 type formatted struct {
-	meta   rows.Object // run.json
-	events []rows.Object
+	meta   runJSON
+	events []eventJSON
 }
 
 func format(s *codec.Session, o Options) (formatted, error) {
 	if err := s.CheckTree(); err != nil {
 		return formatted{}, fmt.Errorf("write session %s: %w", s.Session.ID, err)
 	}
-	if f, ok := replay(s); ok {
-		return f, nil
-	}
 	return draft(s, o), nil
 }
 
-// replay returns the run that the session was made of, when it is the same still:
-// when reading that run gives this very session.
-func replay(s *codec.Session) (formatted, bool) {
-	own := metadata(s.Session.MetadataJSON).Object(metaKey)
-	if own == nil || len(s.Decisions) > 0 {
-		return formatted{}, false
-	}
-	r := &run{id: s.Session.ID, meta: own.Object("run")}
-	var all []rows.Object
-	take := func(short rows.Object, m *session.MessageAndParts) bool {
-		if short == nil {
-			return true
-		}
-		e, ok := rowShelf(s, r.id, m).expand(short)
-		all = append(all, e)
-		return ok
-	}
-	ok := take(own.Object("start"), nil)
-	t := s.Sorted()
-	for i := range t.Messages {
-		m := &t.Messages[i]
-		for _, short := range objects(metadata(m.Message.MetadataJSON).Object(metaKey).Get("events")) {
-			ok = ok && short != nil && take(short, m)
-		}
-	}
-	if ok = ok && take(own.Object("end"), nil); !ok {
-		return formatted{}, false
-	}
-	before := int64(0)
-	for _, o := range all {
-		e, _, err := newEvent(o, 0, before)
-		if err != nil {
-			return formatted{}, false
-		}
-		before = e.at
-		r.events = append(r.events, e)
-	}
-	again := build(r, func(codec.Problem) {})
-	if !equal(again, s) {
-		return formatted{}, false
-	}
-	f := formatted{meta: r.meta, events: all}
-	if f.meta == nil {
-		f.meta = runMeta(r)
-	}
-	return f, true
+// runJSON is run.json.
+type runJSON struct {
+	SpecVersion string  `json:"spec_version"`
+	RunID       string  `json:"run_id"`
+	RunName     string  `json:"run_name"`
+	StartedAt   string  `json:"started_at"`
+	EndedAt     *string `json:"ended_at"`
+	DurationMS  *int64  `json:"duration_ms"`
+	Status      string  `json:"status"`
+	Counts      counts  `json:"counts"`
+	LastEventAt *string `json:"last_event_ts"`
 }
 
-// equal says whether s has the rows of t, and no blob that t lacks.
-func equal(t, s *codec.Session) bool {
-	for _, b := range s.Blobs {
-		found := false
-		for _, have := range t.Blobs {
-			found = found || have == b
-		}
-		if !found {
-			return false
-		}
-	}
-	var have, want bytes.Buffer
-	return jsonl.Encode(&have, t.Transcript) == nil && jsonl.Encode(&want, s.Transcript) == nil && bytes.Equal(have.Bytes(), want.Bytes())
+// counts are those of the events of a run.
+type counts struct {
+	LLMCalls     int64 `json:"llm_calls"`
+	ToolCalls    int64 `json:"tool_calls"`
+	Errors       int64 `json:"errors"`
+	LoopWarnings int64 `json:"loop_warnings"`
 }
 
-// rowShelf finds what events left to the rows of a session.
-func rowShelf(s *codec.Session, id string, m *session.MessageAndParts) shelf {
-	return shelf{
-		runID: id,
-		part: func(index int64) rows.Object {
-			if m == nil {
-				return nil
-			}
-			for i := range m.Parts {
-				if m.Parts[i].Index == index {
-					return metadata(m.Parts[i].DataJSON)
-				}
-			}
-			return nil
-		},
-		prompt: func(id string) json.RawMessage {
-			for i := range s.Messages {
-				if m := &s.Messages[i]; m.Message.ID == id && len(m.Parts) > 0 {
-					return promptOf(metadata(m.Parts[0].DataJSON))
-				}
-			}
-			return nil
-		},
-	}
-}
-
-// metadata reads a column that is a JSON object; the empty object when it is none.
-func metadata(column string) rows.Object {
-	o, err := rows.Parse([]byte(column))
-	if err != nil {
-		return rows.Object{}
-	}
-	return o
-}
-
-// runMeta makes the run.json of a run that has lost it.
-func runMeta(r *run) rows.Object {
-	c := counter{name: null}
-	for i := range r.events {
-		e := &r.events[i]
-		c.count(e.typ)
-		if i == 0 {
-			c.started, c.ended = e.at, e.at
-			if e.typ == runStart {
-				c.name = orNull(e.payload.Get("run_name"))
-			}
-		}
-		c.ended = max(c.ended, e.at)
-	}
-	return c.meta(r.id, r.status())
-}
-
-// counter counts what run.json says of the events.
-type counter struct {
-	name                     json.RawMessage
-	started, ended           int64
-	llm, tool, errors, loops int64
-}
-
-func (c *counter) count(typ string) {
+func (c *counts) add(typ string) {
 	switch typ {
 	case llmCall:
-		c.llm++
+		c.LLMCalls++
 	case toolCall:
-		c.tool++
+		c.ToolCalls++
 	case errorEvent:
-		c.errors++
+		c.Errors++
 	case loopWarning:
-		c.loops++
+		c.LoopWarnings++
 	}
 }
 
-// meta returns run.json. That of a run that has not ended counts nothing, for
-// AgentDbg writes it at the start and then at the end.
-func (c *counter) meta(id, status string) rows.Object {
-	var o, counts rows.Object
-	o.Set("spec_version", specVersion)
-	o.Set("run_id", id)
-	o.Set("run_name", orNull(c.name))
-	o.Set("started_at", formatTime(c.started))
-	if status == statusRunning {
-		o.Set("ended_at", null)
-		o.Set("duration_ms", null)
-		*c = counter{}
-	} else {
-		o.Set("ended_at", formatTime(c.ended))
-		o.Set("duration_ms", max(0, c.ended-c.started))
-	}
-	o.Set("status", status)
-	counts.Set("llm_calls", c.llm)
-	counts.Set("tool_calls", c.tool)
-	counts.Set("errors", c.errors)
-	counts.Set("loop_warnings", c.loops)
-	o.Set("counts", counts)
-	last := o.Get("ended_at")
-	o.Set("last_event_ts", last)
-	return o
-}
+// eventJSON is a line of events.jsonl.
+type eventJSON struct {
+	SpecVersion string      `json:"spec_version"`
+	EventID     string      `json:"event_id"`
+	RunID       string      `json:"run_id"`
+	ParentID    *string     `json:"parent_id"`
+	EventType   string      `json:"event_type"`
+	TS          string      `json:"ts"`
+	DurationMS  *int64      `json:"duration_ms"`
+	Name        string      `json:"name"`
+	Payload     rows.Object `json:"payload"`
+	Meta        struct{}    `json:"meta"`
 
-// summary returns the summary of RUN_END.
-func (c *counter) summary() rows.Object {
-	var o rows.Object
-	o.Set("llm_calls", c.llm)
-	o.Set("tool_calls", c.tool)
-	o.Set("errors", c.errors)
-	o.Set("duration_ms", max(0, c.ended-c.started))
-	return o
+	at int64 // TS
 }

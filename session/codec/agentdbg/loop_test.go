@@ -116,27 +116,7 @@ func TestLoopName(t *testing.T) {
 	}
 }
 
-func TestPython(t *testing.T) {
-	for _, tt := range []struct{ in, line, indented string }{
-		{`{}`, `{}`, `{}`},
-		{`{"a":[],"b":{},"c":[1,-0.5,1e-05,true,null],"d":{"e":"x, y: [z]"}}`,
-			`{"a": [], "b": {}, "c": [1, -0.5, 1e-05, true, null], "d": {"e": "x, y: [z]"}}`,
-			"{\n  \"a\": [],\n  \"b\": {},\n  \"c\": [\n    1,\n    -0.5,\n    1e-05,\n    true,\n    null\n  ],\n  \"d\": {\n    \"e\": \"x, y: [z]\"\n  }\n}"},
-		{`"\u00e9\u2028\/\u0001\u001f\u007f\b\f\n\r\t\"\\"`, "\"é\u2028/\\u0001\\u001f\x7f\\b\\f\\n\\r\\t\\\"\\\\\"", ""},
-		{`"\ud83d\ude00"`, `"😀"`, ""},
-		{`"\ud83d"`, `"\ud83d"`, ""}, // half a pair
-		{`"\u003c"`, `"<"`, ""},
-	} {
-		if got := string(appendLine(nil, []byte(tt.in))); got != tt.line {
-			t.Errorf("line of %s = %s, want %s", tt.in, got, tt.line)
-		}
-		if tt.indented == "" {
-			tt.indented = tt.line
-		}
-		if got := string(appendIndented(nil, []byte(tt.in))); got != tt.indented {
-			t.Errorf("indented %s = %s, want %s", tt.in, got, tt.indented)
-		}
-	}
+func TestPythonFloat(t *testing.T) {
 	for f, want := range map[float64]string{1: "1.0", 0.2: "0.2", -3: "-3.0", 1e-7: "1e-7", 1e22: "1e+22"} {
 		if got := string(pythonFloat(f)); got != want {
 			t.Errorf("pythonFloat(%v) = %s, want %s", f, got, want)

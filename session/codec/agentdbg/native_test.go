@@ -98,8 +98,13 @@ func TestEditedRunIsWrittenAsItIsNow(t *testing.T) {
 			t.Errorf("%d %s did not come back", l.Count, l.What)
 		}
 	}
-	if d := cmp.Diff(lost, agentdbg.Explain(s)); d != "" || lost == nil {
-		t.Errorf("Explain (-lost +listed):\n%s", d)
+	for _, l := range lost {
+		if !slices.ContainsFunc(agentdbg.Explain(s), func(listed codec.Loss) bool { return listed.What == l.What }) {
+			t.Errorf("%d %s are lost, and Explain does not list them", l.Count, l.What)
+		}
+	}
+	if lost == nil {
+		t.Error("nothing of an edited run is lost")
 	}
 }
 

@@ -1,6 +1,7 @@
 package agentdbg
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -9,30 +10,36 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
-// said is one thing that a prompt says.
+// said is a message of a prompt.
 type said struct {
-	role string
-	text string
-	// opaque is what is said when it is no text.
-	opaque json.RawMessage
+	role  string
+	parts []rows.Object
 }
 
-func (s said) part() rows.Object {
-	if s.opaque != nil {
-		return dataPart("data-prompt", s.opaque)
+// text joins the texts of the message.
+func (s said) text() string {
+	var texts []string
+	for _, p := range s.parts {
+		if p.Text("type") == "text" {
+			texts = append(texts, p.Text("text"))
+		}
 	}
-	return textPart("text", s.text)
+	return strings.Join(texts, "\n")
 }
 
-// readPrompt takes a prompt apart: a text, a list of messages in the manner of
-// OpenAI or LangChain, bare or as the "messages" of an object, or a list of
-// texts. whole says that the prompt is the one thing said.
-func readPrompt(prompt json.RawMessage) (all []said, whole bool) {
+func (s said) equal(other said) bool {
+	return slices.EqualFunc(s.parts, other.parts, func(a, b rows.Object) bool { return string(a.JSON()) == string(b.JSON()) })
+}
+
+// readPrompt returns the messages of a prompt: a text, a list of messages in the manner of
+// OpenAI or LangChain, bare or as the "messages" of an object, or a list of texts.
+// Anything else is one message with the prompt as data.
+func readPrompt(prompt json.RawMessage) (all []said) {
 	if prompt == nil || string(prompt) == "null" {
-		return nil, false
+		return nil
 	}
 	if s, ok := rows.Text(prompt); ok {
-		return []said{{session.RoleUser, s, nil}}, true
+		return []said{{session.RoleUser, []rows.Object{textPart("text", s)}}}
 	}
 	list := prompt
 	if o, err := rows.Parse(prompt); err == nil {
@@ -40,95 +47,68 @@ func readPrompt(prompt json.RawMessage) (all []said, whole bool) {
 	}
 	for _, v := range rows.Elements(list) {
 		if s, ok := rows.Text(v); ok {
-			all = append(all, said{session.RoleUser, s, nil})
+			all = append(all, said{session.RoleUser, []rows.Object{textPart("text", s)}})
 			continue
 		}
-		o, err := rows.Parse(v)
-		if err != nil {
-			continue
+		o, _ := rows.Parse(v) // what is no object has no role
+		role := roles[cmp.Or(o.Text("role"), o.Text("type"))]
+		parts := contentParts(o.Get("content"))
+		if s, ok := rows.Text(o.Get("content")); ok {
+			parts = []rows.Object{textPart("text", s)}
 		}
-		role := o.Text("role")
-		if role == "" {
-			role = o.Text("type")
+		if parts == nil && role == session.RoleUser {
+			parts = []rows.Object{dataPart(dataPrompt, o.Get("content"))}
 		}
-		if role = canonicalRole(role); role != "" {
-			if text, ok := contentText(o.Get("content")); ok {
-				all = append(all, said{role, text, nil})
-			} else if role == session.RoleUser {
-				all = append(all, said{role, "", orNull(o.Get("content"))})
-			}
+		if role != "" && parts != nil {
+			all = append(all, said{role, parts})
 		}
 	}
 	if all == nil {
-		return []said{{session.RoleUser, "", prompt}}, true
+		return []said{{session.RoleUser, []rows.Object{dataPart(dataPrompt, prompt)}}}
 	}
-	return all, false
+	return all
 }
 
-// canonicalRole translates the roles of OpenAI and the types of LangChain. What a
-// tool said is on record as its result.
-func canonicalRole(role string) string {
-	switch role {
-	case "user", "human":
-		return session.RoleUser
-	case "system", "developer":
-		return session.RoleSystem
-	case "assistant", "ai", "model":
-		return session.RoleAssistant
-	}
-	return ""
+// roles are those of OpenAI and the types of LangChain. The message of a tool is left out,
+// because its result is an event of its own.
+var roles = map[string]string{
+	"user": session.RoleUser, "human": session.RoleUser,
+	"system": session.RoleSystem, "developer": session.RoleSystem,
+	"assistant": session.RoleAssistant, "ai": session.RoleAssistant, "model": session.RoleAssistant,
 }
 
-// contentText returns the text of a message's content, a string or blocks of
-// which some are texts.
-func contentText(content json.RawMessage) (string, bool) {
-	if s, ok := rows.Text(content); ok {
-		return s, true
-	}
-	var texts []string
-	for _, p := range contentParts(content) {
-		if p.Text("type") == "text" {
-			texts = append(texts, p.Text("text"))
-		}
-	}
-	return strings.Join(texts, "\n"), texts != nil
-}
+// Types of the parts for a message of a prompt, and for a response, in no known form.
+const (
+	dataPrompt   = "data-prompt"
+	dataResponse = "data-response"
+)
 
-// contentParts returns the text and reasoning parts that content blocks are.
+// contentParts returns the text, reasoning and file parts of content blocks.
 func contentParts(content json.RawMessage) (parts []rows.Object) {
 	for _, v := range rows.Elements(content) {
 		if s, ok := rows.Text(v); ok {
 			parts = append(parts, textPart("text", s))
 			continue
 		}
-		block, err := rows.Parse(v)
-		if err != nil {
-			continue
-		}
+		block, _ := rows.Parse(v) // what is no object has no type
 		switch block.Text("type") {
+		case dataPrompt:
+			parts = append(parts, dataPart(dataPrompt, block.Get("data")))
 		case "text", "output_text", "input_text":
 			parts = append(parts, textPart("text", block.Text("text")))
 		case "reasoning", "thinking":
-			text := block.Text("text")
-			if text == "" {
-				text = block.Text("thinking")
-			}
-			parts = append(parts, textPart("reasoning", text))
+			parts = append(parts, textPart("reasoning", cmp.Or(block.Text("text"), block.Text("thinking"))))
 		case "file":
-			if url, mediaType := block.Text("url"), block.Text("mediaType"); url != "" {
-				var file rows.Object
-				file.Set("type", "file")
-				file.Set("mediaType", mediaType)
-				file.Set("url", url)
-				parts = append(parts, file)
+			if url := block.Text("url"); url != "" {
+				parts = append(parts, rows.Make("type", "file", "mediaType", block.Text("mediaType"), "url", url))
 			}
 		}
 	}
 	return parts
 }
 
-// responseParts returns the parts that a response is. Of a response that is in
-// no known form, the whole is a data part.
+// responseParts returns the parts of a response. A response in no known form is a data
+// part.
 func responseParts(response json.RawMessage) []rows.Object {
 	if response == nil || string(response) == "null" {
 		return nil
@@ -136,7 +116,7 @@ func responseParts(response json.RawMessage) []rows.Object {
 	if parts := knownResponse(response, 0); parts != nil {
 		return parts
 	}
-	return []rows.Object{dataPart("data-response", response)}
+	return []rows.Object{dataPart(dataResponse, response)}
 }
 
 func knownResponse(response json.RawMessage, depth int) []rows.Object {
@@ -152,11 +132,8 @@ func knownResponse(response json.RawMessage, depth int) []rows.Object {
 		return nil
 	}
 	var parts []rows.Object
-	for _, key := range []string{"reasoning_content", "reasoning", "thinking"} {
-		if s := o.Text(key); s != "" {
-			parts = append(parts, textPart("reasoning", s))
-			break
-		}
+	if s := cmp.Or(o.Text("reasoning_content"), o.Text("reasoning"), o.Text("thinking")); s != "" {
+		parts = append(parts, textPart("reasoning", s))
 	}
 	for _, key := range []string{"content", "text"} {
 		if inner := knownResponse(o.Get(key), depth+1); inner != nil {
@@ -173,13 +150,12 @@ func knownResponse(response json.RawMessage, depth int) []rows.Object {
 	return parts
 }
 
-// overlap returns how many of what a prompt says as the user was said before: the
-// longest beginning of asked that is an end of known. So neither a prompt that
-// repeats the whole history nor one that lost its start says anything twice.
+// overlap returns how many of a prompt's user messages are known: the longest beginning of
+// asked that is an end of known. So neither a prompt that repeats the whole history nor
+// one that lost its start repeats a message.
 func overlap(known, asked []said) int {
-	equal := func(a, b said) bool { return a.text == b.text && string(a.opaque) == string(b.opaque) }
 	for n := min(len(known), len(asked)); n > 0; n-- {
-		if slices.EqualFunc(known[len(known)-n:], asked[:n], equal) {
+		if slices.EqualFunc(known[len(known)-n:], asked[:n], said.equal) {
 			return n
 		}
 	}

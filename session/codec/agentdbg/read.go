@@ -160,7 +160,7 @@ func (d *decoder) directory(dir string) (*run, error) {
 	case err != nil:
 		return nil, err
 	default:
-		o, notes, err := parsePython(text)
+		o, notes, err := parse(text)
 		if err != nil {
 			d.problem(0, runFile, "is damaged: the run is read from its events: "+err.Error())
 			break
@@ -192,7 +192,7 @@ func (r *run) identity(otherwise string) string {
 		return id
 	}
 	for i := range r.events {
-		if id := r.events[i].all.Text("run_id"); id != "" {
+		if id := r.events[i].runID; id != "" {
 			return id
 		}
 	}
@@ -212,7 +212,7 @@ func (d *decoder) lines(text []byte, file string) []event {
 		if line = bytes.TrimSpace(line); len(line) == 0 {
 			continue
 		}
-		all, notes, err := parsePython(line)
+		all, notes, err := parse(line)
 		if err != nil {
 			d.problem(n, file, "is not an event: left out: "+err.Error())
 			continue
@@ -241,12 +241,12 @@ func (d *decoder) add(events []event, all rows.Object, line int, file string, be
 // stream reads what is in one file.
 func (d *decoder) stream(data []byte) ([]*run, error) {
 	first, _, _ := bytes.Cut(bytes.TrimSpace(bytes.TrimPrefix(data, []byte("\uFEFF"))), []byte("\n"))
-	if o, _, err := parsePython(first); err == nil && o.Get("events") == nil && o.Get("counts") == nil {
+	if o, _, err := parse(first); err == nil && o.Get("events") == nil && o.Get("counts") == nil {
 		return d.byRun(d.lines(data, ""))
 	}
 	data = bytes.TrimPrefix(data, []byte("\uFEFF"))
-	if fixed, ok := withoutNaN(data); ok && !json.Valid(data) {
-		d.problem(0, "", "NaN and Infinity are not JSON and were read as null")
+	if fixed, ok := rows.ReplaceNaN(data, asNull); ok && !json.Valid(data) {
+		d.problem(0, "", noteNaN)
 		data = fixed
 	}
 	var runs []*run
@@ -279,6 +279,29 @@ func asPython(data []byte) *jsontext.Decoder {
 	return jsontext.NewDecoder(bytes.NewBuffer(data), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 }
 
+const (
+	noteNaN  = "NaN and Infinity are not JSON and were read as null"
+	noteUTF8 = "bytes that are not UTF-8 were replaced by U+FFFD"
+)
+
+func asNull(string) string { return "null" }
+
+// parse reads an object that Python wrote. notes names what had to be replaced.
+func parse(text []byte) (o rows.Object, notes []string, err error) {
+	if !utf8.Valid(text) {
+		text, notes = bytes.ToValidUTF8(text, []byte("\uFFFD")), []string{noteUTF8}
+	}
+	if o, err = rows.Parse(text); err == nil {
+		return o, notes, nil
+	}
+	if fixed, found := rows.ReplaceNaN(text, asNull); found {
+		if o, err := rows.Parse(fixed); err == nil {
+			return o, append(notes, noteNaN), nil
+		}
+	}
+	return nil, nil, err
+}
+
 var errNoRun = errors.New("read run: no event and no run in it: want events.jsonl, or what agentdbg export writes")
 
 // byRun sorts events by the run that they name.
@@ -286,14 +309,13 @@ func (d *decoder) byRun(events []event) ([]*run, error) {
 	var runs []*run
 	places := map[string]*run{}
 	for _, e := range events {
-		id := e.all.Text("run_id")
-		r := places[id]
+		r := places[e.runID]
 		if r == nil {
-			r = &run{id: id}
-			if id == "" {
-				r.id = uuid("run", string(e.all.JSON()))
+			r = &run{id: e.runID}
+			if r.id == "" {
+				r.id = uuid("run", e.id, e.typ, formatTime(e.at), string(e.payload.JSON()))
 			}
-			places[id] = r
+			places[e.runID] = r
 			runs = append(runs, r)
 		}
 		r.events = append(r.events, e)
@@ -305,83 +327,35 @@ func (d *decoder) byRun(events []event) ([]*run, error) {
 }
 
 // export reads what agentdbg export writes, or a run.json alone.
-func (d *decoder) export(text json.RawMessage) *run {
-	if !utf8.Valid(text) {
-		text = bytes.ToValidUTF8(text, []byte("\uFFFD"))
-		d.problem(0, "", "bytes that are not UTF-8 were replaced by U+FFFD")
-	}
-	r := &run{}
-	before := int64(0)
-	n := 0
-	o, err := splitExport(text, func(v []byte) {
-		all, err := rows.Parse(v)
-		if err != nil {
-			d.problem(0, "", fmt.Sprintf("events[%d] is not an event: left out: %v", n, err))
-		} else {
-			r.events = d.add(r.events, all, 0, "", &before, nil)
-		}
-		n++
-	})
+func (d *decoder) export(text []byte) *run {
+	o, notes, err := parse(text)
 	if err != nil {
 		d.problem(0, "", "is not a run: left out: "+err.Error())
 		return nil
 	}
-	switch {
-	case o.Get("events") != nil:
-		r.meta = o.Object("run")
-	case o.Get("counts") != nil:
+	for _, note := range notes {
+		d.problem(0, "", note)
+	}
+	r := &run{meta: o.Object("run")}
+	if o.Get("events") == nil && o.Get("counts") != nil {
 		r.meta = o
 		d.problem(0, "", "is a run.json alone: the run has no events")
+	}
+	before := int64(0)
+	for i, v := range rows.Elements(o.Get("events")) {
+		all, err := rows.Parse(v)
+		if err != nil {
+			d.problem(0, "", fmt.Sprintf("events[%d] is not an event: left out: %v", i, err))
+			continue
+		}
+		r.events = d.add(r.events, all, 0, "", &before, nil)
 	}
 	if r.meta == nil && len(r.events) == 0 {
 		d.problem(0, "", "is not a run: left out")
 		return nil
 	}
-	if r.id = r.identity(""); r.id == "" {
-		r.id = uuid("run", string(text))
-	}
+	r.id = r.identity(uuid("run", string(text)))
 	return r
-}
-
-// splitExport reads a JSON object, and hands each element of its "events" to event
-// rather than keep it: of the array the object has no more than that it was there.
-func splitExport(text []byte, event func([]byte)) (rows.Object, error) {
-	dec := asPython(text)
-	if dec.PeekKind() != '{' {
-		return nil, errors.New("not an object")
-	}
-	_, _ = dec.ReadToken() // which it is
-	o := rows.Object{}
-	for dec.PeekKind() != '}' {
-		t, err := dec.ReadToken()
-		if err != nil {
-			return nil, err
-		}
-		key := t.String()
-		if key == "events" && dec.PeekKind() == '[' {
-			_, _ = dec.ReadToken()
-			for dec.PeekKind() != ']' {
-				v, err := dec.ReadValue()
-				if err != nil {
-					return nil, err
-				}
-				event(v)
-			}
-			_, _ = dec.ReadToken()
-			o.Set(key, json.RawMessage("[]"))
-			continue
-		}
-		v, err := dec.ReadValue()
-		if err != nil {
-			return nil, err
-		}
-		value, err := rows.Value(v)
-		if err != nil {
-			return nil, err
-		}
-		o.Set(key, value)
-	}
-	return o, nil
 }
 
 // session makes a session of a run.

@@ -37,7 +37,7 @@ var events = codectest.Codec{
 			}), nil)
 		}
 	},
-	Explain: Explain, Foreign: true, Damage: codectest.Tolerant,
+	Explain: Explain, Foreign: true, Listed: Losses, Damage: codectest.Tolerant,
 	Sessions: []codectest.Sample{{Name: "handmade", Session: handmade()}},
 	Check: func(data []byte) error {
 		for _, e := range parseEvents(string(data)) {

@@ -116,16 +116,3 @@ func writeEvents(path string, events []event) (err error) {
 	}
 	return nil
 }
-
-// Explain lists what of the session the trace does not hold: what reading it does not give
-// again.
-func Explain(s *codec.Session) []codec.Loss {
-	if s.CheckTree() != nil {
-		return codec.Unheld(s) // nothing is written
-	}
-	var p parser
-	for _, e := range encode(s) {
-		p.add(e)
-	}
-	return codec.Lost(s, p.decode(func(codec.Problem) {}))
-}
