@@ -127,7 +127,7 @@ func (b *builder) llmCall(e *event) {
 	b.prompt(all)
 	t := b.assistant(e)
 	t.system = cmp.Or(systemPrompt(all), t.system)
-	parts := slices.Concat([]rows.Object{rows.Make("type", "step-start")}, responseParts(e.payload.Get("response")))
+	parts := slices.Concat([]rows.Object{rows.Of("type", "step-start")}, responseParts(e.payload.Get("response")))
 	for _, data := range parts {
 		t.m.Part(data, e.at).Row.CreatedAt = e.at - e.tookMS
 	}
@@ -260,7 +260,8 @@ func (b *builder) toolCall(e *event) {
 	if id == "" {
 		id = uuid(b.run.id, "call", strconv.Itoa(len(b.turns)), strconv.Itoa(len(t.m.Parts())))
 	}
-	data := toolPart(cmp.Or(e.payload.Text("tool_name"), e.name), id, e.payload.Get("args"))
+	data := rows.ToolPart(cmp.Or(e.payload.Text("tool_name"), e.name), id, session.StateInputAvailable)
+	data.Set("input", orNull(e.payload.Get("args")))
 	kind := e.payload.Object("error").Text("error_type")
 	switch failed := e.payload.Text("status") == statusError; {
 	case !failed:
@@ -289,7 +290,7 @@ func (b *builder) data(e *event) {
 			return
 		}
 	}
-	data := dataPart(dataType(e.typ), e.payload.JSON())
+	data := rows.DataPart(dataType(e.typ), e.payload.JSON())
 	if part := statePart(e.payload); part != nil && e.typ == stateUpdate {
 		data = part
 	}
@@ -337,7 +338,7 @@ func (b *builder) finish() {
 		}
 	}
 	if outcome != "" {
-		b.s.SetMeta("agenttrace", rows.Make("outcome", outcome))
+		b.s.SetMeta("agenttrace", rows.Of("outcome", outcome))
 	}
 }
 

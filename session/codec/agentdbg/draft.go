@@ -27,7 +27,7 @@ func draft(s *codec.Session, o Options) formatted {
 		cwd = *t.Session.WorkspaceRoot
 	}
 	d.startID = uuid(d.runID, runStart)
-	d.add(runStart, d.startID, "", t.Session.CreatedAt, rows.Make(
+	d.add(runStart, d.startID, "", t.Session.CreatedAt, rows.Of(
 		"run_name", t.Session.Title, "python_version", "", "platform", "", "cwd", cwd, "argv", []string{}))
 	for i := range t.Messages {
 		if m := &t.Messages[i]; m.Message.Role == session.RoleAssistant {
@@ -80,18 +80,12 @@ func failed(end string) bool { return end == semconv.EndError || end == semconv.
 
 // outcome is how the run ended, as the session has it.
 func outcome(t *session.Transcript) string {
-	return object(t.Session.MetadataJSON).Object("agenttrace").Text("outcome")
+	return rows.Read(t.Session.MetadataJSON).Object("agenttrace").Text("outcome")
 }
 
 // goesOn reports whether the end of a turn is unknown, or it waits for a person.
 func goesOn(trace session.MessageTrace) bool {
 	return trace.Incomplete || trace.PendingApproval && trace.EndReason == ""
-}
-
-// object reads a column of JSON; it is empty if that is no object.
-func object(column string) rows.Object {
-	o, _ := rows.Parse([]byte(column)) // of anything else nothing is known
-	return o
 }
 
 type drafter struct {
@@ -160,7 +154,7 @@ func (d *drafter) finish() formatted {
 		took := max(0, ended-d.s.Session.CreatedAt)
 		meta.Counts, meta.EndedAt, meta.DurationMS = d.counts, new(formatTime(ended)), &took
 		meta.LastEventAt = meta.EndedAt
-		d.add(runEnd, uuid(d.runID, runEnd), d.startID, ended, rows.Make("status", d.status, "summary", rows.Make(
+		d.add(runEnd, uuid(d.runID, runEnd), d.startID, ended, rows.Of("status", d.status, "summary", rows.Of(
 			"llm_calls", d.counts.LLMCalls, "tool_calls", d.counts.ToolCalls, "errors", d.counts.Errors, "duration_ms", took)))
 	}
 	return formatted{meta, d.events}
@@ -187,13 +181,13 @@ func (d *drafter) assistant(m *session.MessageAndParts, place int) {
 	explained := false // an event has the error
 	for i := range m.Parts {
 		p := &m.Parts[i]
-		data := object(p.DataJSON)
+		data := rows.Read(p.DataJSON)
 		switch {
 		case p.Type == "step-start":
 			d.close()
 			d.step = append(d.step, content{p, data})
 		case p.Type == session.TypeWithheld:
-			d.step = append(d.step, content{p, textPart("text", codec.WithheldText)})
+			d.step = append(d.step, content{p, rows.TextPart("text", codec.WithheldText)})
 		case isContent(p.Type), p.Type == dataResponse && knownResponse(data.Get("data"), 0) == nil:
 			d.step = append(d.step, content{p, data})
 		case session.IsToolType(p.Type):
@@ -283,7 +277,7 @@ func (d *drafter) call() {
 	}
 	id := uuid(d.runID, llmCall, d.m.Message.ID, strconv.Itoa(len(d.calls)))
 	place := len(d.events)
-	d.add(llmCall, id, d.startID, at, rows.Make(
+	d.add(llmCall, id, d.startID, at, rows.Of(
 		"model", cmp.Or(model.ModelID, unknown), "prompt", d.prompt(), "response", response(said), "usage", nil,
 		"provider", cmp.Or(model.ProviderID, unknown), "temperature", temperature, "stop_reason", nil,
 		"status", statusOK, "error", nil))
@@ -304,7 +298,7 @@ func response(said []rows.Object) json.RawMessage {
 	case len(said) == 1 && said[0].Text("type") == dataResponse:
 		return orNull(said[0].Get("data"))
 	}
-	return raw(rows.Make("content", said))
+	return raw(rows.Of("content", said))
 }
 
 func isPlainText(data rows.Object) bool {
@@ -315,17 +309,17 @@ func isPlainText(data rows.Object) bool {
 func (d *drafter) prompt() json.RawMessage {
 	var messages []rows.Object
 	if body := d.systemPrompt(); body != "" {
-		messages = append(messages, rows.Make("role", session.RoleSystem, "content", body))
+		messages = append(messages, rows.Of("role", session.RoleSystem, "content", body))
 	}
 	var only rows.Object
 	for _, m := range d.asked {
 		parts := make([]rows.Object, len(m.Parts))
 		for i := range m.Parts {
-			if parts[i] = object(m.Parts[i].DataJSON); m.Parts[i].Type == session.TypeWithheld {
-				parts[i] = textPart("text", codec.WithheldText)
+			if parts[i] = rows.Read(m.Parts[i].DataJSON); m.Parts[i].Type == session.TypeWithheld {
+				parts[i] = rows.TextPart("text", codec.WithheldText)
 			}
 		}
-		messages = append(messages, rows.Make("role", m.Message.Role, "content", parts))
+		messages = append(messages, rows.Of("role", m.Message.Role, "content", parts))
 		if len(messages) == 1 && len(d.asked) == 1 && len(parts) == 1 && m.Message.Role == session.RoleUser {
 			only = parts[0]
 		}
@@ -337,7 +331,7 @@ func (d *drafter) prompt() json.RawMessage {
 	case isPlainText(only):
 		return only.Get("text")
 	}
-	return raw(rows.Make("messages", messages))
+	return raw(rows.Of("messages", messages))
 }
 
 // systemPrompt returns the message's system prompt, for its first call.
@@ -358,10 +352,10 @@ func (d *drafter) unanswered() {
 	d.failure(last.UpdatedAt, unfinished, "nothing was answered")
 }
 
-func state(v any) rows.Object { return rows.Make("state", v, "diff", nil) }
+func state(v any) rows.Object { return rows.Of("state", v, "diff", nil) }
 
 func (d *drafter) tool(p *session.Part, data rows.Object) {
-	payload := rows.Make("tool_name", toolName(data), "args", orNull(rows.Input(p, data)),
+	payload := rows.Of("tool_name", rows.ToolName(data), "args", orNull(rows.Input(p, data)),
 		"result", orNull(rows.Output(data)), "status", statusError)
 	switch own := data.Object("toolMetadata").Object("agenttrace"); data.Text("state") {
 	case session.StateOutputAvailable:
@@ -424,7 +418,7 @@ func (d *drafter) failure(at int64, typ, text string) {
 
 // failure is an error object.
 func failure(typ, message string) rows.Object {
-	return rows.Make("error_type", typ, "message", message, "details", nil, "stack", nil)
+	return rows.Of("error_type", typ, "message", message, "details", nil, "stack", nil)
 }
 
 // account sets on a message's calls what is known of each, and on the last what is known
@@ -480,7 +474,7 @@ func setUsage(p *rows.Object, u *session.Usage) {
 	if max(prompt, completion) > maxTokens {
 		return // no reader takes it for a count
 	}
-	p.Set("usage", rows.Make("prompt_tokens", prompt, "completion_tokens", completion, "total_tokens", prompt+completion))
+	p.Set("usage", rows.Of("prompt_tokens", prompt, "completion_tokens", completion, "total_tokens", prompt+completion))
 }
 
 // modelCalls returns what is known of each of the message's calls, in their order: what

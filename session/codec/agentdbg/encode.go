@@ -36,7 +36,7 @@ func Encode(w io.Writer, s *codec.Session, o Options) error {
 	if err != nil {
 		return err
 	}
-	all := rows.Make("spec_version", specVersion, "run", f.meta, "events", f.events)
+	all := rows.Of("spec_version", specVersion, "run", f.meta, "events", f.events)
 	if _, err := w.Write(indented.Append(nil, all.JSON())); err != nil {
 		return fmt.Errorf("write session %s: %w", s.Session.ID, err)
 	}

@@ -60,31 +60,6 @@ func took(all rows.Object) int64 {
 	return 0
 }
 
-// toolName returns the name of the tool that a tool part calls.
-func toolName(data rows.Object) string {
-	if name, ok := strings.CutPrefix(data.Text("type"), "tool-"); ok {
-		return name
-	}
-	return data.Text("toolName")
-}
-
-// toolPart begins the data of a tool part.
-func toolPart(name, callID string, input json.RawMessage) rows.Object {
-	data := rows.Make("type", "tool-"+name)
-	if name == "" {
-		data = rows.Make("type", "dynamic-tool", "toolName", "")
-	}
-	return append(data, rows.Make("toolCallId", callID, "state", session.StateInputAvailable, "input", orNull(input))...)
-}
-
-// dataPart is a data part.
-func dataPart(partType string, data json.RawMessage) rows.Object {
-	return rows.Make("type", partType, "data", orNull(data))
-}
-
-// textPart is a text or reasoning part.
-func textPart(partType, text string) rows.Object { return rows.Make("type", partType, "text", text) }
-
 // dataType is the type of the data part for events of a type: LOOP_WARNING is
 // data-loop-warning. A type that 0.1 does not have gets a name of its own, so that it is
 // never taken for a part with another meaning.

@@ -39,7 +39,7 @@ func readPrompt(prompt json.RawMessage) (all []said) {
 		return nil
 	}
 	if s, ok := rows.Text(prompt); ok {
-		return []said{{session.RoleUser, []rows.Object{textPart("text", s)}}}
+		return []said{{session.RoleUser, []rows.Object{rows.TextPart("text", s)}}}
 	}
 	list := prompt
 	if o, err := rows.Parse(prompt); err == nil {
@@ -47,24 +47,24 @@ func readPrompt(prompt json.RawMessage) (all []said) {
 	}
 	for _, v := range rows.Elements(list) {
 		if s, ok := rows.Text(v); ok {
-			all = append(all, said{session.RoleUser, []rows.Object{textPart("text", s)}})
+			all = append(all, said{session.RoleUser, []rows.Object{rows.TextPart("text", s)}})
 			continue
 		}
 		o, _ := rows.Parse(v) // what is no object has no role
 		role := roles[cmp.Or(o.Text("role"), o.Text("type"))]
 		parts := contentParts(o.Get("content"))
 		if s, ok := rows.Text(o.Get("content")); ok {
-			parts = []rows.Object{textPart("text", s)}
+			parts = []rows.Object{rows.TextPart("text", s)}
 		}
 		if parts == nil && role == session.RoleUser {
-			parts = []rows.Object{dataPart(dataPrompt, o.Get("content"))}
+			parts = []rows.Object{rows.DataPart(dataPrompt, orNull(o.Get("content")))}
 		}
 		if role != "" && parts != nil {
 			all = append(all, said{role, parts})
 		}
 	}
 	if all == nil {
-		return []said{{session.RoleUser, []rows.Object{dataPart(dataPrompt, prompt)}}}
+		return []said{{session.RoleUser, []rows.Object{rows.DataPart(dataPrompt, prompt)}}}
 	}
 	return all
 }
@@ -87,20 +87,20 @@ const (
 func contentParts(content json.RawMessage) (parts []rows.Object) {
 	for _, v := range rows.Elements(content) {
 		if s, ok := rows.Text(v); ok {
-			parts = append(parts, textPart("text", s))
+			parts = append(parts, rows.TextPart("text", s))
 			continue
 		}
 		block, _ := rows.Parse(v) // what is no object has no type
 		switch block.Text("type") {
 		case dataPrompt:
-			parts = append(parts, dataPart(dataPrompt, block.Get("data")))
+			parts = append(parts, rows.DataPart(dataPrompt, orNull(block.Get("data"))))
 		case "text", "output_text", "input_text":
-			parts = append(parts, textPart("text", block.Text("text")))
+			parts = append(parts, rows.TextPart("text", block.Text("text")))
 		case "reasoning", "thinking":
-			parts = append(parts, textPart("reasoning", cmp.Or(block.Text("text"), block.Text("thinking"))))
+			parts = append(parts, rows.TextPart("reasoning", cmp.Or(block.Text("text"), block.Text("thinking"))))
 		case "file":
 			if url := block.Text("url"); url != "" {
-				parts = append(parts, rows.Make("type", "file", "mediaType", block.Text("mediaType"), "url", url))
+				parts = append(parts, rows.Of("type", "file", "mediaType", block.Text("mediaType"), "url", url))
 			}
 		}
 	}
@@ -116,13 +116,13 @@ func responseParts(response json.RawMessage) []rows.Object {
 	if parts := knownResponse(response, 0); parts != nil {
 		return parts
 	}
-	return []rows.Object{dataPart(dataResponse, response)}
+	return []rows.Object{rows.DataPart(dataResponse, response)}
 }
 
 func knownResponse(response json.RawMessage, depth int) []rows.Object {
 	const maximum = 4 // that choices, message and content nest
 	if s, ok := rows.Text(response); ok {
-		return []rows.Object{textPart("text", s)}
+		return []rows.Object{rows.TextPart("text", s)}
 	}
 	if parts := contentParts(response); parts != nil || depth == maximum {
 		return parts
@@ -133,7 +133,7 @@ func knownResponse(response json.RawMessage, depth int) []rows.Object {
 	}
 	var parts []rows.Object
 	if s := cmp.Or(o.Text("reasoning_content"), o.Text("reasoning"), o.Text("thinking")); s != "" {
-		parts = append(parts, textPart("reasoning", s))
+		parts = append(parts, rows.TextPart("reasoning", s))
 	}
 	for _, key := range []string{"content", "text"} {
 		if inner := knownResponse(o.Get(key), depth+1); inner != nil {

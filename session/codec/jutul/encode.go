@@ -15,7 +15,7 @@ import (
 // encode returns the events of the session.
 func encode(s *codec.Session) []event {
 	t := s.Sorted()
-	e := &encoder{s: s, foreign: metaOf(&t.Session).Object("jutul") == nil, calls: make(map[string]int)}
+	e := &encoder{s: s, foreign: rows.Read(t.Session.MetadataJSON).Object("jutul") == nil, calls: make(map[string]int)}
 	e.session(&t.Session)
 	for i := range t.Messages {
 		e.message(t, i)
@@ -67,7 +67,7 @@ func (e *encoder) emit(at int64, kind string, payload rows.Object) {
 	e.last = at
 	e.events = append(e.events, event{
 		id: int64(len(e.events) + 1), timestamp: formatTime(at), kind: kind,
-		payload: string(appendPython(nil, payload.JSON())),
+		payload: string(rows.Python{ASCII: true}.Append(nil, payload.JSON())),
 	})
 }
 
@@ -103,15 +103,10 @@ func (e *encoder) flush(at int64, all bool) {
 	e.waiting = slices.Delete(e.waiting, 0, n)
 }
 
-func metaOf(row *session.Session) rows.Object {
-	meta, _ := rows.Parse([]byte(row.MetadataJSON)) // not an object: nothing is known
-	return meta
-}
-
 // sessionEvents returns the events of the session's life that its metadata has.
 func sessionEvents(row *session.Session) []waiting {
 	var all []waiting
-	for _, raw := range rows.Elements(metaOf(row).Object("jutul").Get("session_events")) {
+	for _, raw := range rows.Elements(rows.Read(row.MetadataJSON).Object("jutul").Get("session_events")) {
 		o, err := rows.Parse(raw)
 		if err != nil {
 			continue
@@ -131,30 +126,23 @@ func sessionEvents(row *session.Session) []waiting {
 const maxTime = 253402300799999
 
 func (e *encoder) session(row *session.Session) {
-	all := sessionEvents(row)
 	if e.foreign {
 		e.start(row)
 		if row.Title != session.Untitled {
-			title := rows.Object{}
-			title.Set("session_id", row.ID)
-			title.Set("title", row.Title)
-			e.emit(row.CreatedAt, kindTitle, title)
+			e.emit(row.CreatedAt, kindTitle, rows.Of("session_id", row.ID, "title", row.Title))
 		}
 		e.decisions()
 	}
-	for _, w := range all {
+	for _, w := range sessionEvents(row) {
 		e.later(w.at, w.kind, w.payload)
 	}
 }
 
 func (e *encoder) start(row *session.Session) {
-	payload := rows.Object{}
-	payload.Set("session_id", row.ID)
-	payload.Set("simulator", nil)
-	e.emit(row.CreatedAt, kindStart, payload)
+	e.emit(row.CreatedAt, kindStart, rows.Of("session_id", row.ID, "simulator", nil))
 }
 
-// decisions writes those that a human made as requests and responses.
+// decisions writes those of a person as requests and responses.
 func (e *encoder) decisions() {
 	for i := range e.s.Decisions {
 		o := &e.s.Decisions[i]
@@ -165,27 +153,19 @@ func (e *encoder) decisions() {
 		if o.WaitedMS != nil {
 			asked -= *o.WaitedMS
 		}
-		action := rows.Object{}
 		name, input := e.call(o)
-		action.Set("name", name)
-		action.Set("args", input)
-		request := rows.Object{}
-		request.Set("interrupt_id", o.ID)
-		request.Set("value", map[string]any{"action_requests": []rows.Object{action}})
-		e.later(asked, kindRequest, request)
+		requests := []rows.Object{rows.Of("name", name, "args", input)}
+		e.later(asked, kindRequest, rows.Of("interrupt_id", o.ID, "value", rows.Of("action_requests", requests)))
 		typ := map[string]string{"allowed": "approve", "denied": "reject"}[o.Outcome]
 		if typ == "" {
 			continue
 		}
-		decision := rows.Object{}
-		decision.Set("type", typ)
+		decision := rows.Of("type", typ)
 		if o.Reason != "" {
 			decision.Set("message", o.Reason)
 		}
-		response := rows.Object{}
-		response.Set("interrupt_id", o.ID)
-		response.Set("payload", map[string]any{"decisions": []rows.Object{decision}})
-		e.later(o.DecidedAt, kindResponse, response)
+		answer := rows.Of("decisions", []rows.Object{decision})
+		e.later(o.DecidedAt, kindResponse, rows.Of("interrupt_id", o.ID, "payload", answer))
 	}
 }
 
@@ -199,19 +179,11 @@ func (e *encoder) call(o *store.Decision) (name string, input json.RawMessage) {
 			}
 			data, err := rows.Parse([]byte(p.DataJSON))
 			if input := data.Get("input"); err == nil && input != nil {
-				return toolName(data), input
+				return rows.ToolName(data), input
 			}
 		}
 	}
 	return o.ToolID, json.RawMessage("{}")
-}
-
-// toolName returns the name of the tool that a part calls.
-func toolName(data rows.Object) string {
-	if name, ok := strings.CutPrefix(data.Text("type"), "tool-"); ok {
-		return name
-	}
-	return data.Text("toolName")
 }
 
 // message writes what a message says. A trace has no word for what the system says.
@@ -233,25 +205,18 @@ func (e *encoder) message(t *session.Transcript, i int) {
 
 // usagePayload counts as LangChain does.
 func usagePayload(u session.Usage) rows.Object {
-	o := rows.Object{}
 	input, output := u.Input+u.CacheRead+u.CacheWrite, u.Output+u.Reasoning
-	o.Set("input_tokens", input)
-	o.Set("output_tokens", output)
-	o.Set("total_tokens", input+output)
-	var in, out rows.Object
-	in.Set("cache_read", u.CacheRead)
-	in.Set("cache_creation", u.CacheWrite)
-	out.Set("reasoning", u.Reasoning)
-	o.Set("input_token_details", in)
-	o.Set("output_token_details", out)
-	return o
+	return rows.Of(
+		"input_tokens", input, "output_tokens", output, "total_tokens", input+output,
+		"input_token_details", rows.Of("cache_read", u.CacheRead, "cache_creation", u.CacheWrite),
+		"output_token_details", rows.Of("reasoning", u.Reasoning))
 }
 
 func (e *encoder) part(t *session.Transcript, i int, p *session.Part) {
 	if p.Type == "step-start" {
 		return // it says nothing that jutul could show
 	}
-	data, _ := rows.Parse([]byte(p.DataJSON)) // of a part without readable data nothing is known
+	data := rows.Read(p.DataJSON)
 	kind, payload := partEvent(t, i, p, data)
 	if e.foreign {
 		kind, payload = readable(kind, p.Type, payload)
@@ -287,12 +252,10 @@ func readable(kind, partType string, payload rows.Object) (string, rows.Object) 
 	switch kind {
 	case kindCall:
 		if partType != "data-"+kindCall {
-			if args := payload.Get("args"); payload.Object("args") == nil {
-				wrapped := rows.Object{}
-				if string(args) != "null" {
-					wrapped.Set("input", args)
-				}
-				payload.Set("args", wrapped)
+			if payload.Object("args") == nil && payload.Has("args") {
+				payload.Set("args", rows.Of("input", payload.Get("args")))
+			} else if payload.Object("args") == nil {
+				payload.Set("args", rows.Object{})
 			}
 			return kind, payload
 		}
@@ -337,8 +300,7 @@ func partEvent(t *session.Transcript, i int, p *session.Part, data rows.Object) 
 	switch {
 	case p.Type == "text" || p.Type == "reasoning" || p.Type == session.TypeWithheld:
 		if p.Type == session.TypeWithheld {
-			data = rows.Object{}
-			data.Set("text", codec.WithheldText)
+			data = rows.Of("text", codec.WithheldText)
 		}
 		kind = kindAssistant
 		if p.Type == "reasoning" {
@@ -346,7 +308,7 @@ func partEvent(t *session.Transcript, i int, p *session.Part, data rows.Object) 
 		} else if role == session.RoleUser {
 			kind = kindUser
 		}
-		payload.Set("content", data.Text("text"))
+		payload = rows.Of("content", data.Text("text"))
 		for _, f := range data.Object("providerMetadata").Object("jutul") {
 			if f.Key != "content" {
 				payload.Set(f.Key, f.Value)
@@ -354,17 +316,15 @@ func partEvent(t *session.Transcript, i int, p *session.Part, data rows.Object) 
 		}
 		return kind, payload
 	case p.ToolCallID != nil && session.IsToolType(p.Type):
-		name := toolName(data)
+		name := rows.ToolName(data)
 		if name == "" {
 			return p.Type, data.Without("type") // no reader takes it for a call
 		}
-		payload.Set("id", *p.ToolCallID)
-		payload.Set("name", name)
 		input := rows.Input(p, data)
 		if input == nil {
 			input = json.RawMessage("{}")
 		}
-		payload.Set("args", input)
+		payload = rows.Of("id", *p.ToolCallID, "name", name, "args", input)
 		for _, f := range data.Object("callProviderMetadata").Object("jutul").Object("call") {
 			payload.Set(f.Key, f.Value)
 		}
@@ -376,11 +336,11 @@ func partEvent(t *session.Transcript, i int, p *session.Part, data rows.Object) 
 		return kindCompaction, compactionPayload(t, i, p)
 	case strings.HasPrefix(p.Type, "data-"):
 		kind = strings.TrimPrefix(p.Type, "data-")
-		if payload = data.Object("data"); payload == nil {
-			payload.Set("data", data.Get("data"))
-			if data.Get("data") == nil {
-				payload = rows.Object{}
-			}
+		switch payload = data.Object("data"); {
+		case payload == nil && data.Get("data") != nil:
+			payload = rows.Of("data", data.Get("data"))
+		case payload == nil:
+			payload = rows.Object{}
 		}
 		return kind, payload
 	}
@@ -402,13 +362,8 @@ func compactionPayload(t *session.Transcript, i int, p *session.Part) rows.Objec
 			kept++
 		}
 	}
-	o := rows.Object{}
-	o.Set("summarized", before-kept)
-	o.Set("kept", kept)
-	o.Set("offloaded", false)
-	o.Set("manual", !c.Auto)
-	o.Set("messages_before", before)
-	o.Set("messages_after", kept+1)
+	o := rows.Of("summarized", before-kept, "kept", kept, "offloaded", false, "manual", !c.Auto,
+		"messages_before", before, "messages_after", kept+1)
 	if c.Summary != "" {
 		o.Set("summary", c.Summary)
 	}
@@ -436,15 +391,11 @@ func resultPayload(call, data, rest rows.Object) rows.Object {
 	default:
 		return nil
 	}
-	o := rows.Object{}
-	o.Set("tool_call_id", call.Text("id"))
 	name := call.Get("name")
 	if rest.Get("name") != nil {
 		name = rest.Get("name")
 	}
-	o.Set("name", name)
-	o.Set("content", content)
-	o.Set("status", status)
+	o := rows.Of("tool_call_id", call.Text("id"), "name", name, "content", content, "status", status)
 	for _, f := range rest {
 		if f.Key == "status" || o.Get(f.Key) == nil {
 			o.Set(f.Key, f.Value)

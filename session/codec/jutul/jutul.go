@@ -37,9 +37,8 @@
 package jutul
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -100,138 +99,17 @@ func parseTime(s string) (int64, error) {
 	return t.UnixMilli(), nil
 }
 
-// parsePayload reads a payload. Python writes numbers that JSON does not have;
-// they become strings, which Python's float reads as the same numbers. odd says
-// that there were some.
+// parsePayload reads a payload. Python writes numbers that JSON does not have; they
+// become strings, which Python's float reads as the same numbers. odd reports whether
+// there were some.
 func parsePayload(text string) (o rows.Object, odd bool, err error) {
 	if o, err = rows.Parse([]byte(text)); err == nil {
 		return o, false, nil
 	}
-	quoted := quoteNumbers(text)
-	if quoted == text {
+	quoted, odd := rows.ReplaceNaN([]byte(text), strconv.Quote)
+	if !odd {
 		return nil, false, err
 	}
-	if o, err = rows.Parse([]byte(quoted)); err != nil {
-		return nil, false, err
-	}
-	return o, true, nil
-}
-
-// quoteNumbers puts NaN, Infinity and -Infinity in quotes where they stand
-// outside of strings.
-func quoteNumbers(text string) string {
-	var b strings.Builder
-	last, inString := 0, false
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case inString && c == '\\':
-			i++
-		case c == '"':
-			inString = !inString
-		case inString:
-		case c == 'N' || c == 'I' || c == '-':
-			for _, word := range [...]string{"NaN", "Infinity", "-Infinity"} {
-				if strings.HasPrefix(text[i:], word) {
-					b.WriteString(text[last:i])
-					b.WriteString(`"` + word + `"`)
-					i += len(word) - 1
-					last = i + 1
-					break
-				}
-			}
-		}
-	}
-	b.WriteString(text[last:])
-	return b.String()
-}
-
-// appendPython appends a JSON value as Python's json.dumps writes it: a space
-// after commas and colons, and nothing but ASCII.
-func appendPython(dst []byte, value json.RawMessage) []byte {
-	for i := 0; i < len(value); i++ {
-		switch c := value[i]; c {
-		case ',', ':':
-			dst = append(dst, c, ' ')
-		case ' ', '\t', '\r', '\n':
-		case '"':
-			end := i + 1
-			for end < len(value) && value[end] != '"' {
-				if value[end] == '\\' {
-					end++
-				}
-				end++
-			}
-			if end >= len(value) {
-				return append(dst, value[i:]...)
-			}
-			dst = appendPythonString(dst, value[i:end+1])
-			i = end
-		default:
-			dst = append(dst, c)
-		}
-	}
-	return dst
-}
-
-// appendPythonString takes a JSON string with its quotes. Halves of surrogate
-// pairs, which have no place in a Go string, stay escaped as they are.
-func appendPythonString(dst []byte, quoted []byte) []byte {
-	dst = append(dst, '"')
-	inner := quoted[1 : len(quoted)-1]
-	for len(inner) > 0 {
-		if inner[0] != '\\' {
-			n := bytes.IndexByte(inner, '\\')
-			if n < 0 {
-				n = len(inner)
-			}
-			for _, r := range string(inner[:n]) {
-				dst = appendPythonRune(dst, r)
-			}
-			inner = inner[n:]
-			continue
-		}
-		if inner[1] != 'u' {
-			dst = appendPythonRune(dst, unescape[inner[1]])
-			inner = inner[2:]
-			continue
-		}
-		var unit rune
-		for _, c := range inner[2:6] {
-			unit = unit<<4 | rune(strings.IndexByte("0123456789abcdef", c|0x20))
-		}
-		if unit >= 0xD800 && unit < 0xE000 {
-			dst = fmt.Appendf(dst, `\u%04x`, unit)
-		} else {
-			dst = appendPythonRune(dst, unit)
-		}
-		inner = inner[6:]
-	}
-	return append(dst, '"')
-}
-
-var unescape = map[byte]rune{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
-
-func appendPythonRune(dst []byte, r rune) []byte {
-	switch r {
-	case '"', '\\':
-		return append(dst, '\\', byte(r))
-	case '\n':
-		return append(dst, `\n`...)
-	case '\r':
-		return append(dst, `\r`...)
-	case '\t':
-		return append(dst, `\t`...)
-	case '\f':
-		return append(dst, `\f`...)
-	case '\b':
-		return append(dst, `\b`...)
-	}
-	switch {
-	case r >= ' ' && r <= '~':
-		return append(dst, byte(r))
-	case r < 0x10000:
-		return fmt.Appendf(dst, `\u%04x`, r)
-	}
-	r -= 0x10000
-	return fmt.Appendf(dst, `\u%04x\u%04x`, 0xD800+r>>10, 0xDC00+r&0x3FF)
+	o, err = rows.Parse(quoted)
+	return o, err == nil, err
 }

@@ -1,7 +1,6 @@
 package jutul
 
 import (
-	"encoding/json"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -473,19 +472,6 @@ func TestDecodeFileErrors(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: %v, %v; want %q", filepath.Base(path), s, err, want)
 			}
-		}
-	}
-}
-
-func TestAppendPython(t *testing.T) {
-	for in, want := range map[string]string{
-		`{"a":[1,2.50,-1e-05,true,null],"b":{}}`:           `{"a": [1, 2.50, -1e-05, true, null], "b": {}}`,
-		`"é😀\u00e9\ud83d\ude00\/\b\u007f` + "\u007f" + `"`: `"\u00e9\ud83d\ude00\u00e9\ud83d\ude00/\b\u007f\u007f"`,
-		`"\ud800 lone \"q\" \\ \u0041"`:                    `"\ud800 lone \"q\" \\ A"`,
-		`"a, b: c"`:                                        `"a, b: c"`,
-	} {
-		if got := string(appendPython(nil, json.RawMessage(in))); got != want {
-			t.Errorf("%s\n got %s\nwant %s", in, got, want)
 		}
 	}
 }

@@ -194,15 +194,6 @@ func hexUnit(digits []byte) (unit rune) {
 	return unit
 }
 
-// Make returns an object of keys that alternate with their values.
-func Make(pairs ...any) Object {
-	o := make(Object, 0, len(pairs)/2)
-	for i := 0; i < len(pairs); i += 2 {
-		o.Set(pairs[i].(string), pairs[i+1])
-	}
-	return o
-}
-
 // Get returns the value of key; nil when it is absent.
 func (o Object) Get(key string) json.RawMessage {
 	for i := range o {
