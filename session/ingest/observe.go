@@ -333,7 +333,7 @@ func factsOf(observations []store.Observation) []fact.Fact {
 		if err := decode(observations[i].Data, &facts[i]); err != nil {
 			facts[i] = unreadable(&observations[i], err)
 		}
-		facts[i].TraceRank = observations[i].TraceRank
+		facts[i].TraceRank, facts[i].Until = observations[i].TraceRank, observations[i].Until
 	}
 	return facts
 }

@@ -167,7 +167,46 @@ func (o *observer) put(n *Observation) (bool, error) {
 	} else {
 		o.changed[n.TraceID] = append(o.changed[n.TraceID], timeRange{n.Start, n.End})
 	}
-	return true, o.tx.PutObservation(&row, before)
+	if err := o.tx.PutObservation(&row, before); err != nil {
+		return false, err
+	}
+	return true, o.tie(n, before)
+}
+
+// tie makes a span last until the last of what stands below it begins: the span of an
+// observation, the one above it, and the one that was above it before. Where a program
+// stores the last message of a turn in a span that begins after the turn's own has ended,
+// the next turn may have begun: no boundary separates the two spans then.
+func (o *observer) tie(n, old *Observation) error {
+	spans := make([]string, 0, 3)
+	if n.isSpan() {
+		spans = append(spans, n.SpanID)
+	}
+	spans = append(spans, n.parent())
+	if old != nil && old.parent() != n.parent() {
+		spans = append(spans, old.parent())
+	}
+	for _, span := range spans {
+		if n.TraceID == "" || span == "" {
+			continue
+		}
+		at, err := o.tx.SpanTime(n.TraceID, span)
+		if err != nil {
+			return err
+		}
+		if at == nil {
+			continue
+		}
+		before := at.Until
+		if at.Until = max(at.End, min(at.LastBelow, math.MaxInt64-1)+1); at.Until == before {
+			continue
+		}
+		o.changed[n.TraceID] = append(o.changed[n.TraceID], timeRange{min(before, at.Until), max(before, at.Until)})
+		if err := o.tx.SetUntil(n.TraceID, span, at); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // noteProofs keeps what the observations of an owner prove before any of them changes.
@@ -219,12 +258,12 @@ func (o *observer) replaced(old, row *ObservationRow) {
 	switch {
 	case old.TraceID != "":
 		o.unsettled[old.TraceID] = true
-		o.changed[old.TraceID] = append(o.changed[old.TraceID], timeRange{old.Start, old.End})
+		o.changed[old.TraceID] = append(o.changed[old.TraceID], timeRange{old.Start, old.Until})
 	case old.Owner != row.Owner:
 		o.moved = append(o.moved, old.Observation)
 		fallthrough
 	default:
-		o.touch(old.Owner, timeRange{old.Start, old.End})
+		o.touch(old.Owner, timeRange{old.Start, old.Until})
 	}
 }
 
@@ -298,9 +337,9 @@ func (o *observer) resolveOwner(trace string) error {
 	}
 	for i := range rows {
 		r := &rows[i]
-		o.touch(owner, timeRange{r.Start, r.End})
+		o.touch(owner, timeRange{r.Start, r.Until})
 		if !o.fresh[source{r.TraceID, r.Source}] {
-			o.touch(before, timeRange{r.Start, r.End})
+			o.touch(before, timeRange{r.Start, r.Until})
 			o.moved = append(o.moved, r.Observation)
 			o.rebuilt[before], o.rebuilt[owner] = true, true
 		}
@@ -657,7 +696,7 @@ func (o *observer) changedSegments(owner string, w window) ([]segment, error) {
 	}
 	reach := int64(math.MinInt64)
 	for i := range first.Around {
-		reach = max(reach, first.Around[i].End)
+		reach = max(reach, first.Around[i].Until)
 	}
 	slices.SortFunc(all, func(x, y Observation) int { return compareObservations(&x, &y) })
 	cut := segments(all, reach)
@@ -698,7 +737,7 @@ func segments(all []Observation, reach int64) [][]Observation {
 			cut = append(cut, all[from:i:i])
 			from = i
 		}
-		reach = max(reach, all[i].End)
+		reach = max(reach, all[i].Until)
 	}
 	if from < len(all) {
 		cut = append(cut, all[from:])

@@ -25,6 +25,9 @@ type Observation struct {
 	SpanID, ParentSpanID string
 	// Start and End are Unix nanoseconds.
 	Start, End int64
+	// Until is when the observation ends, or when the last of those that stand below it
+	// begins, whichever is later; what opens a turn does not count. The store sets it.
+	Until int64
 	// Error says that the source reported one.
 	Error bool
 
@@ -55,6 +58,18 @@ type Observation struct {
 	// Attribution is what the observation was last understood as.
 	Attribution Attribution
 }
+
+// parent is the span that the observation stands below: a span's parent, and for a log
+// record, or a further observation of a span, the span itself.
+func (o *Observation) parent() string {
+	if o.isSpan() {
+		return o.ParentSpanID
+	}
+	return o.SpanID
+}
+
+// isSpan reports whether the observation is the one by which others find its span.
+func (o *Observation) isSpan() bool { return o.Source == o.SpanID }
 
 // NoRank is the TraceRank of observations of a trace that names no session.
 const NoRank = math.MaxInt
@@ -115,11 +130,12 @@ type AssembledMessage struct {
 
 // Window is a range of a session's time whose observations are assembled together:
 // from where a turn opens, or from a cut within one, to where another turn opens,
-// with nothing reaching across either.
+// with nothing reaching across either: no observation, and none from which another to
+// what stands below it.
 type Window struct {
 	Owner string
 	// Carry is that of the cut where the window begins, nil where a turn opens. Around
-	// are the observations that begin before the cut and end after it.
+	// are the observations that begin before the cut and last until after it.
 	Carry  []byte
 	Around []Observation
 	// Proofs are what all observations of the owner prove, by Counter.

@@ -68,8 +68,12 @@ type Tx interface {
 
 	Observation(traceID, source string) (*ObservationRow, error)
 	// PutObservation stores it and the calls that it announces, in the place of old
-	// and those of old where that is not nil.
+	// and those of old where that is not nil. It lasts until its end.
 	PutObservation(o *ObservationRow, old *Observation) error
+	// SpanTime returns the times of the observation of a trace whose source is the span,
+	// nil when there is none. SetUntil stores their Until.
+	SpanTime(traceID, spanID string) (*SpanTime, error)
+	SetUntil(traceID, spanID string, t *SpanTime) error
 	// Place changes what became of a stored observation.
 	Place(o *Observation, attributed *Attribution) error
 	// UsageProofs returns what the observations of an owner prove, by Counter, those of
@@ -104,11 +108,11 @@ type Tx interface {
 	// before the time, OpenerFrom of the first that begins at it or later.
 	OpenerBefore(owner string, before int64) (at int64, ok bool, err error)
 	OpenerFrom(owner string, from int64) (at int64, ok bool, err error)
-	// Across bounds the observations that begin before the time and end after it: the
-	// least of their starts and the greatest of their ends. Its cost depends on how
+	// Across bounds the observations that begin before the time and last until after it:
+	// the least of their starts and the greatest of the times until which they last. Its cost depends on how
 	// many there are, not on how many there are before or after.
 	Across(owner string, at int64) (from, to int64, ok bool, err error)
-	// Around returns the observations that begin before the time and end after it, by
+	// Around returns the observations that begin before the time and last until after it, by
 	// (start, trace, source). Its cost is that of Across.
 	Around(owner string, at int64) ([]Observation, error)
 	// NthBefore is the start of the nth observation before the time, counted from 1 and
@@ -157,6 +161,10 @@ type ObservationRow struct {
 	Observation
 	Owner string
 }
+
+// SpanTime has the times of an observation. LastBelow is when the last of those that
+// stand below it and do not open a turn begins, 0 where there is none.
+type SpanTime struct{ Start, End, Until, LastBelow int64 }
 
 // SessionAttrs is what a placed observation says of its session's row.
 type SessionAttrs struct {

@@ -273,6 +273,15 @@ func (n *node) above(kinds ...fact.Kind) *node {
 // contains reports whether o happened while n did.
 func (n *node) contains(o *node) bool { return n.Start <= o.Start && o.End <= n.End }
 
+// reaches reports whether n, or what stands below it, goes on after a time.
+func (n *node) reaches(at int64) bool { return max(n.End, n.Until) > at }
+
+// due reports whether what only the end of n tells is to be written between two times:
+// windows before this one have written what ended in them.
+func (n *node) due(from, until int64) bool {
+	return n.End <= until && (n.context == nil || n.End > from)
+}
+
 // IsOrphan reports whether the fact is of a span that says nothing but that a model was
 // called, in a trace of its own: the library's of a provider, on the way to which a
 // framework lost the context.

@@ -52,7 +52,8 @@ type spine struct {
 
 func (s *spine) attached() bool { return s != nil && s.Attached }
 
-// parentRefCarry is a parent reference; From is the index of its fact among the spines.
+// parentRefCarry is a parent reference; From is the index of its fact among the spines, -1
+// of one that has ended, of whose sub-agent something is yet to begin.
 type parentRefCarry struct {
 	Session string `json:"session"`
 	Parent  string `json:"parent"`
@@ -176,9 +177,11 @@ func (a *assembly) resumeParentRefs() {
 	}
 	parentRefs := make([]*parentRef, len(a.carried.ParentRefs))
 	for i, c := range a.carried.ParentRefs {
-		from := nodes[&a.carried.Spines[c.From]]
-		if from == nil {
-			continue
+		var from *node
+		if c.From >= 0 {
+			if from = nodes[&a.carried.Spines[c.From]]; from == nil {
+				continue
+			}
 		}
 		s := parentRef{session: c.Session, parent: c.Parent, from: from}
 		parentRefs[i] = &s
@@ -233,11 +236,16 @@ func (a *assembly) resumeTurns() {
 const maxStreams = 8
 
 // keepOpen finds the turns that go on after the window: the last one of each
-// session, and those whose root reaches beyond. What a sub-agent does ends with the
-// call that started it.
+// session, and those of which something reaches beyond. The last one of a sub-agent ends
+// with the call that started it.
 func (a *assembly) keepOpen() {
 	if a.until == unbounded {
 		return
+	}
+	for _, n := range a.nodes {
+		if n.turn != nil && n.reaches(a.until) {
+			n.turn.open = true
+		}
 	}
 	var loose []*stream
 	for _, id := range a.order {
@@ -245,8 +253,8 @@ func (a *assembly) keepOpen() {
 		if s.parentRef != nil && s.parentRef.from != nil && s.parentRef.from.End <= a.until {
 			continue
 		}
-		for _, t := range s.turns {
-			t.open = t == s.now || slices.ContainsFunc(t.roots, func(r *node) bool { return r.End > a.until })
+		if s.now != nil {
+			s.now.open = true
 		}
 		if (s.parentRef == nil || s.parentRef.from == nil) && s.now != nil {
 			loose = append(loose, s)
@@ -289,15 +297,20 @@ func (a *assembly) carry() (*carry, []fact.Fact) {
 			}
 		}
 	}
+	more := make(map[*parentRef]bool) // of which something reaches beyond the window
 	for _, n := range a.nodes {
-		if n.Start < a.until && n.End > a.until {
-			index[n] = len(around)
+		if n.Start < a.until && n.reaches(a.until) {
+			index[n], more[n.parentRef] = len(around), true
 			around = append(around, *n.Fact)
 		}
 	}
 	parentRefs := make(map[*parentRef]int)
 	for _, st := range a.parentRefs {
-		if from, across := index[st.from]; across && st.from != nil {
+		from, across := index[st.from]
+		if !across {
+			from = -1
+		}
+		if across || more[st] {
 			c.ParentRefs = append(c.ParentRefs, parentRefCarry{Session: st.session, Parent: st.parent, From: from})
 			parentRefs[st] = len(c.ParentRefs)
 		}

@@ -70,7 +70,7 @@ func (a *assembly) reportTurn(t *turn, parentRefs []*parentRef) (begun bool) {
 	w.measures.addFacts(t.nodes)
 	w.measures.Elsewhere = w.measures.Elsewhere.Add(a.usageElsewhere(t, parentRefs))
 	lost = w.reportRoots(calls, a.from, a.until) || lost
-	w.measures.addRoots(t, a.until)
+	w.measures.addRoots(t, a.from, a.until)
 	w.measures.Lost = w.measures.Lost || lost
 	w.measures.Pending = w.measures.Pending || slices.ContainsFunc(w.Parts, func(p session.Part) bool {
 		return p.ToolState != nil && *p.ToolState == session.StateApprovalRequested
@@ -500,7 +500,7 @@ func (w *writer) reportRoots(calls []*call, from, until int64) (lost bool) {
 	called := len(calls) > 0 || w.measures.Calls > 0
 	rest := w.notReported(from)
 	for _, r := range w.turn.roots {
-		if r.End > until && until != unbounded {
+		if !r.due(from, until) {
 			continue
 		}
 		repeated := w.repeated(r.Output)

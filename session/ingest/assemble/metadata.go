@@ -231,11 +231,11 @@ func (m *measures) addExtra(raw json.RawMessage) {
 	}
 }
 
-// addRoots adds what the roots say that end by a time. One that stands below
+// addRoots adds what the roots say that end between two times. One that stands below
 // another that counts is part of that one's.
-func (m *measures) addRoots(t *turn, until int64) {
+func (m *measures) addRoots(t *turn, from, until int64) {
 	for _, r := range t.roots {
-		if r.End > until {
+		if !r.due(from, until) {
 			continue
 		}
 		if m.Root == nil || r.End > m.Root.End {

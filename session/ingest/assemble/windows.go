@@ -34,12 +34,13 @@ import (
 //   - a prompt from what it began, or the reports of one compaction.
 //
 // Spans of kind Turn, Step, Session and ToolCall, and model calls that wrap others,
-// may reach across: they are of the window in which they begin, and the later ones
-// know them as context. Ids are looked for among the next [Lookahead] facts.
+// may reach across, and so may all below which something begins after their end: they
+// are of the window in which they begin, and the later ones know them as context. Ids
+// are looked for among the next [Lookahead] facts.
 type Windows struct {
 	Owner string
 	// Carried is what was carried to the cut where the facts begin, nil where a turn
-	// opens. Around are the facts that begin before it and end after it.
+	// opens. Around are the facts that begin before it and last until after it.
 	Carried []byte
 	Around  []fact.Fact
 	// Proofs are what all facts of the session prove of how tokens were counted.

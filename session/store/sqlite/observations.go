@@ -13,14 +13,14 @@ import (
 const attributionColumns = `owner, dialect, span_id, parent_span_id, start_nano, end_nano, error, opens, declared_session, declared_rank, default_session,
  orphan_call, calls_json, session_id, message_id, others_json, part_id, decision_id, kind, session_attrs_json, usage_counter, usage_proof`
 
-const observationColumns = attributionColumns + `, data, trace_id, source`
+const observationColumns = attributionColumns + `, data, trace_id, source, until_nano`
 
 func scanObservation(stmt *sqlite.Stmt) (store.ObservationRow, error) {
 	r := store.ObservationRow{Owner: stmt.ColumnText(0), Observation: store.Observation{
 		Dialect: stmt.ColumnText(1), SpanID: stmt.ColumnText(2), ParentSpanID: stmt.ColumnText(3),
 		Start: stmt.ColumnInt64(4), End: stmt.ColumnInt64(5), Error: stmt.ColumnBool(6), Opens: stmt.ColumnBool(7),
 		Session: stmt.ColumnText(8), Rank: int(stmt.ColumnInt64(9)), Own: stmt.ColumnText(10), Call: stmt.ColumnText(11),
-		TraceID: stmt.ColumnText(23), Source: stmt.ColumnText(24),
+		TraceID: stmt.ColumnText(23), Source: stmt.ColumnText(24), Until: stmt.ColumnInt64(25),
 		Attribution: store.Attribution{
 			SessionID: stmt.ColumnText(13), MessageID: stmt.ColumnText(14), PartID: stmt.ColumnText(16), DecisionID: stmt.ColumnText(17),
 			Kind: stmt.ColumnText(18), UsageProof: store.UsageProof{Counter: stmt.ColumnText(20), Proof: stmt.ColumnInt64(21)},
@@ -85,22 +85,22 @@ func (t *tx) Observation(traceID, source string) (*store.ObservationRow, error) 
 	return &all[0], nil
 }
 
-// reach is the least even n for which an observation is shorter than 2ⁿ
-// nanoseconds, 62 at most; 0 when it is but an instant. See [tx.Across].
-func reach(o *store.Observation) int64 {
-	if o.End <= o.Start {
+// reach is the least even n for which a time is shorter than 2ⁿ nanoseconds, 62 at
+// most; 0 when it is but an instant. See [tx.Across].
+func reach(from, until int64) int64 {
+	if until <= from {
 		return 0
 	}
-	n := bits.Len64(uint64(o.End - o.Start))
+	n := bits.Len64(uint64(until - from))
 	return int64(min(n+n%2, 62))
 }
 
 func (t *tx) PutObservation(o *store.ObservationRow, old *store.Observation) error {
-	stmt := t.conn.Prep(`INSERT INTO observations(` + observationColumns + `, reach) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`)
+	stmt := t.conn.Prep(`INSERT INTO observations(` + observationColumns + `, reach) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`)
 	if old != nil {
 		stmt = t.conn.Prep(`UPDATE observations SET owner=?, dialect=?, span_id=?, parent_span_id=?, start_nano=?, end_nano=?, error=?, opens=?,
  declared_session=?, declared_rank=?, default_session=?, orphan_call=?, calls_json=?, session_id=?, message_id=?, others_json=?, part_id=?, decision_id=?, kind=?,
- session_attrs_json=?, usage_counter=?, usage_proof=?, data=?23, reach=?26 WHERE trace_id=?24 AND source=?25`)
+ session_attrs_json=?, usage_counter=?, usage_proof=?, data=?23, until_nano=?26, reach=?27 WHERE trace_id=?24 AND source=?25`)
 	}
 	stmt.BindText(1, o.Owner)
 	stmt.BindText(2, o.Dialect)
@@ -120,7 +120,8 @@ func (t *tx) PutObservation(o *store.ObservationRow, old *store.Observation) err
 	stmt.BindBytes(23, o.Data)
 	stmt.BindText(24, o.TraceID)
 	stmt.BindText(25, o.Source)
-	stmt.BindInt64(26, reach(&o.Observation))
+	stmt.BindInt64(26, o.End)
+	stmt.BindInt64(27, reach(o.Start, o.End))
 	if err := exec(stmt); err != nil {
 		return err
 	}
@@ -148,6 +149,27 @@ func bindRequestedCall(stmt *sqlite.Stmt, call string, o *store.Observation) {
 	stmt.BindInt64(2, o.Start)
 	stmt.BindText(3, o.TraceID)
 	stmt.BindText(4, o.Source)
+}
+
+func (t *tx) SpanTime(traceID, spanID string) (*store.SpanTime, error) {
+	stmt := t.conn.Prep(`SELECT start_nano, end_nano, until_nano, (
+  SELECT max(start_nano) FROM observations INDEXED BY idx_observations_below
+  WHERE trace_id = ?1 AND iif(source = span_id, parent_span_id, span_id) = ?2 AND NOT opens
+ ) FROM observations WHERE trace_id = ?1 AND source = ?2`)
+	stmt.BindText(1, traceID)
+	stmt.BindText(2, spanID)
+	return one(stmt, func(stmt *sqlite.Stmt) store.SpanTime {
+		return store.SpanTime{Start: stmt.ColumnInt64(0), End: stmt.ColumnInt64(1), Until: stmt.ColumnInt64(2), LastBelow: stmt.ColumnInt64(3)}
+	})
+}
+
+func (t *tx) SetUntil(traceID, spanID string, at *store.SpanTime) error {
+	stmt := t.conn.Prep(`UPDATE observations SET until_nano = ?, reach = ? WHERE trace_id = ? AND source = ?`)
+	stmt.BindInt64(1, at.Until)
+	stmt.BindInt64(2, reach(at.Start, at.Until))
+	stmt.BindText(3, traceID)
+	stmt.BindText(4, spanID)
+	return exec(stmt)
 }
 
 func (t *tx) SetTraceOwner(traceID, owner string) error {
@@ -229,7 +251,7 @@ func (t *tx) Counted(owner string) (from, to int64, ok bool, err error) {
 }
 
 func (t *tx) TraceObservations(traceID string) ([]store.ObservationRow, error) {
-	stmt := t.conn.Prep(`SELECT ` + attributionColumns + `, x'', trace_id, source FROM observations WHERE trace_id = ? ORDER BY source`)
+	stmt := t.conn.Prep(`SELECT ` + attributionColumns + `, x'', trace_id, source, until_nano FROM observations WHERE trace_id = ? ORDER BY source`)
 	stmt.BindText(1, traceID)
 	return t.observations(stmt)
 }
@@ -335,12 +357,12 @@ func (t *tx) OpenerFrom(owner string, from int64) (int64, bool, error) {
 // them with those that are across the time ?2.
 const (
 	reaches = `reaches(n) AS (
-  SELECT min(reach) FROM observations INDEXED BY idx_observations_reach WHERE owner = ?1 AND reach > 0
+  SELECT min(reach) FROM observations INDEXED BY idx_observations_across WHERE owner = ?1 AND reach > 0
   UNION ALL
-  SELECT (SELECT min(reach) FROM observations INDEXED BY idx_observations_reach WHERE owner = ?1 AND reach > n AND reach > 0) FROM reaches WHERE n IS NOT NULL
+  SELECT (SELECT min(reach) FROM observations INDEXED BY idx_observations_across WHERE owner = ?1 AND reach > n AND reach > 0) FROM reaches WHERE n IS NOT NULL
  ) `
-	acrossAt = `FROM reaches CROSS JOIN observations o INDEXED BY idx_observations_reach
- WHERE n IS NOT NULL AND o.owner = ?1 AND o.reach = n AND o.reach > 0 AND o.start_nano < ?2 AND o.start_nano > ?2 - (1 << n) AND o.end_nano > ?2`
+	acrossAt = `FROM reaches CROSS JOIN observations o INDEXED BY idx_observations_across
+ WHERE n IS NOT NULL AND o.owner = ?1 AND o.reach = n AND o.reach > 0 AND o.start_nano < ?2 AND o.start_nano > ?2 - (1 << n) AND o.until_nano > ?2`
 )
 
 // Across looks among those of each reach by themselves: one that is shorter than
@@ -348,7 +370,7 @@ const (
 // Of each reach those few are looked at that could, wherever in a long session the
 // time is.
 func (t *tx) Across(owner string, at int64) (from, to int64, ok bool, err error) {
-	stmt := t.conn.Prep(`WITH RECURSIVE ` + reaches + `SELECT min(o.start_nano), max(o.end_nano) ` + acrossAt)
+	stmt := t.conn.Prep(`WITH RECURSIVE ` + reaches + `SELECT min(o.start_nano), max(o.until_nano) ` + acrossAt)
 	stmt.BindText(1, owner)
 	stmt.BindInt64(2, at)
 	err = each(stmt, func() error {

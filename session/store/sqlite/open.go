@@ -22,7 +22,7 @@ const (
 	// reference program counts it.
 	CanonicalVersion = 3
 	// SchemaVersion is that of the tables that agenttrace adds.
-	SchemaVersion = 3
+	SchemaVersion = 4
 )
 
 //go:embed schema.sql
@@ -212,13 +212,35 @@ var renamed = []struct{ table, column, to string }{
 	{"observation_windows", "home", "owner"},
 }
 
-// upgradeOurs renames what is named otherwise in a file of an earlier version. Views, triggers
-// and indexes that have old names in them are dropped, and made again with the schema.
+// upgradeOurs brings the tables of ours in a file of an earlier version up to date.
 func upgradeOurs(conn *sqlite.Conn) error {
 	old, err := isOlder(conn)
-	if err != nil || !old {
+	if err != nil {
 		return err
 	}
+	if old {
+		if err := renameOurs(conn); err != nil {
+			return err
+		}
+	}
+	columns, err := columnsOf(conn, "observations")
+	if err != nil || len(columns) == 0 || slices.Contains(columns, "until_nano") {
+		return err
+	}
+	for _, statement := range []string{ // version 3
+		"DROP INDEX IF EXISTS idx_observations_reach", "ALTER TABLE observations ADD COLUMN until_nano INTEGER NOT NULL DEFAULT 0",
+		"UPDATE observations SET until_nano = end_nano",
+	} {
+		if err := sqlitex.ExecuteTransient(conn, statement, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// renameOurs renames what is named otherwise in a file of versions 1 and 2. Views, triggers
+// and indexes that have old names in them are dropped, and made again with the schema.
+func renameOurs(conn *sqlite.Conn) error {
 	statements := []string{"DROP VIEW IF EXISTS session_spans", "DROP TRIGGER IF EXISTS delete_observations"}
 	for _, index := range []string{"span_links_facts", "observations_home_start", "observations_said", "observations_stray", "observations_stray_trace"} {
 		statements = append(statements, "DROP INDEX IF EXISTS idx_"+index)

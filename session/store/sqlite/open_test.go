@@ -541,8 +541,8 @@ func TestAStoreIsNamedByItsPath(t *testing.T) {
 	}
 }
 
-// TestAStoreOfAnEarlierVersionIsUpgraded: a file whose tables have the names of version 2 has
-// all of its rows when it is opened for writing. Readers say what upgrades it.
+// TestAStoreOfAnEarlierVersionIsUpgraded: a file whose tables have the names and columns of
+// version 2 has all of its rows when it is opened for writing. Readers say what upgrades it.
 func TestAStoreOfAnEarlierVersionIsUpgraded(t *testing.T) {
 	path := newPath(t)
 	s := open(t, path, Options{})
@@ -555,7 +555,8 @@ func TestAStoreOfAnEarlierVersionIsUpgraded(t *testing.T) {
 	}
 	const rows = "SELECT source || owner || coalesce(declared_session, '') || default_session FROM observations ORDER BY source"
 	want := query(t, path, rows)
-	old := "DROP VIEW session_spans; DROP TRIGGER delete_observations; DROP INDEX idx_observations_usage_proof;"
+	old := "DROP VIEW session_spans; DROP TRIGGER delete_observations; DROP INDEX idx_observations_usage_proof;" +
+		"DROP INDEX idx_observations_across; ALTER TABLE observations DROP COLUMN until_nano;"
 	for _, c := range addedOurs {
 		old += fmt.Sprintf("ALTER TABLE %s DROP COLUMN %s;", c.table, c.column)
 	}

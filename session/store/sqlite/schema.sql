@@ -166,6 +166,7 @@ CREATE TABLE IF NOT EXISTS observations (
   decision_id        TEXT,
   kind               TEXT,
   session_attrs_json TEXT,
+  until_nano         INTEGER NOT NULL,
   reach              INTEGER NOT NULL,
   data               BLOB NOT NULL,
   usage_counter      TEXT,
@@ -174,7 +175,8 @@ CREATE TABLE IF NOT EXISTS observations (
 CREATE UNIQUE INDEX IF NOT EXISTS idx_observations_source ON observations(trace_id, source);
 CREATE INDEX IF NOT EXISTS idx_observations_owner_start ON observations(owner, start_nano, opens);
 CREATE INDEX IF NOT EXISTS idx_observations_opens ON observations(owner, start_nano) WHERE opens;
-CREATE INDEX IF NOT EXISTS idx_observations_reach ON observations(owner, reach, start_nano, end_nano) WHERE reach > 0;
+CREATE INDEX IF NOT EXISTS idx_observations_across ON observations(owner, reach, start_nano, until_nano) WHERE reach > 0;
+CREATE INDEX IF NOT EXISTS idx_observations_below ON observations(trace_id, iif(source = span_id, parent_span_id, span_id), start_nano) WHERE NOT opens;
 CREATE INDEX IF NOT EXISTS idx_observations_session ON observations(session_id, trace_id) WHERE session_id IS NOT NULL;
 CREATE INDEX IF NOT EXISTS idx_observations_session_end ON observations(session_id, max(start_nano, end_nano)) WHERE session_id IS NOT NULL;
 CREATE INDEX IF NOT EXISTS idx_observations_declared ON observations(trace_id, declared_rank, start_nano, declared_session) WHERE declared_session IS NOT NULL;

@@ -161,6 +161,26 @@ func of(sessionID string, rank int) func(*store.Observation) {
 	return func(o *store.Observation) { o.Session, o.Rank = sessionID, rank }
 }
 
+// below says which span an observation stands below.
+func below(span string) func(*store.Observation) {
+	return func(o *store.Observation) { o.ParentSpanID = span }
+}
+
+// windows lists what each window of a session was assembled from, in order of time.
+func (h *harness) windows(s Store, id string) (all []string) {
+	h.Helper()
+	for _, m := range h.transcript(s, id).Messages {
+		var about struct{ Stretch []string }
+		if err := json.Unmarshal([]byte(m.Message.MetadataJSON), &about); err != nil {
+			h.Fatal(err)
+		}
+		if w := fmt.Sprint(about.Stretch); !slices.Contains(all, w) {
+			all = append(all, w)
+		}
+	}
+	return all
+}
+
 func asks(calls ...string) func(*store.Observation) {
 	return func(o *store.Observation) { o.Calls = calls }
 }
@@ -261,6 +281,32 @@ var observationCases = []testCase{
 				}
 			}
 			h.story(all, func(s Store) { h.equal("sessions", len(h.ids(s)), 20) })
+		},
+	},
+	{
+		name: "observation/below",
+		rule: "What begins after the span that it stands below has ended is assembled with it, whatever opens a turn in between; what opens a turn itself is not.",
+		run: func(h *harness) {
+			h.story([]store.Batch{
+				observed("a", "t0", 0, 10, script{}, opens, of("s1", 0)), observed("b", "t1", 20, 30, script{}, opens, of("s1", 0)),
+				observed("a", "late", 20, 20, script{}, below("t0")), observed("b", "t2", 40, 50, script{}, opens, below("t1")),
+			}, func(s Store) {
+				h.equal("windows", h.windows(s, "s1"), []string{"[a/t0 a/late b/t1]", "[b/t2]"})
+			})
+			var all []store.Batch
+			r := rand.New(rand.NewPCG(7, 9))
+			for trace := range 30 {
+				for i := range 8 {
+					for version := range 1 + r.IntN(2) {
+						from := int64(r.IntN(30))
+						b := observed(fmt.Sprint(trace), fmt.Sprint(i), from, from+int64(r.IntN(3)*r.IntN(6)), script{Text: fmt.Sprint("version ", version)},
+							of(fmt.Sprint("s", trace), 0), below(fmt.Sprint(r.IntN(9))))
+						b.Observations[0].Opens = r.IntN(2) == 0
+						all = append(all, b)
+					}
+				}
+			}
+			h.story(all, func(s Store) { h.equal("sessions", len(h.ids(s)), 30) })
 		},
 	},
 	{
