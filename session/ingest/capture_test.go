@@ -228,48 +228,57 @@ func TestCaptureOrder(t *testing.T) { testCaptureOrder(t, deliver) }
 // TestCaptureOrderOfSteps: so they do where every step is a window.
 func TestCaptureOrderOfSteps(t *testing.T) { testCaptureOrder(t, deliverSmall) }
 
-func testCaptureOrder(t *testing.T, deliver func(testing.TB, *sqlitestore.Store, []request) ingest.Report) {
+func testCaptureOrder(t *testing.T, deliver deliverFunc) {
 	for _, dir := range captures(t) {
 		t.Run(filepath.Base(filepath.Dir(dir))+"/"+filepath.Base(dir), func(t *testing.T) {
 			t.Parallel()
-			all := readCapture(t, dir)
-			reference := openStore(t)
-			deliver(t, reference, join(all))
-			want := dump(t, reference.Path())
-			single := split(all)
 			rounds := 12
 			if testing.Short() {
 				rounds = 4
 			}
-			for seed := range rounds {
-				r := rand.New(rand.NewPCG(uint64(seed), 7))
-				order := slices.Clone(single)
-				switch seed {
-				case 0: // as sent, one by one
-				case 1:
-					slices.Reverse(order)
-				default:
-					r.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
-				}
-				var requests []request
-				for len(order) > 0 {
-					n := min(len(order), 1+r.IntN(1+r.IntN(1+len(single)/4)))
-					if seed < 2 && len(single) < 100 {
-						n = 1
-					}
-					requests = append(requests, join(order[:n])...)
-					order = order[n:]
-					if r.IntN(3) == 0 {
-						requests = append(requests, requests[r.IntN(len(requests))]) // a client that did not see the answer
-					}
-				}
-				s := openStore(t)
-				deliver(t, s, requests)
-				if got := dump(t, s.Path()); got != want {
-					t.Fatalf("seed %d: tables differ (-want +got):\n%s", seed, cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
-				}
-			}
+			testOrder(t, readCapture(t, dir), rounds, deliver)
 		})
+	}
+}
+
+// deliverFunc is deliver or deliverSmall.
+type deliverFunc func(testing.TB, *sqlitestore.Store, []request) ingest.Report
+
+// testOrder delivers spans and records in as many orders, batches and repetitions as there
+// are rounds, and fails unless every table has the same bytes.
+func testOrder(t *testing.T, all []request, rounds int, deliver deliverFunc) {
+	t.Helper()
+	reference := openStore(t)
+	deliver(t, reference, join(all))
+	want := dump(t, reference.Path())
+	single := split(all)
+	for seed := range rounds {
+		r := rand.New(rand.NewPCG(uint64(seed), 7))
+		order := slices.Clone(single)
+		switch seed {
+		case 0: // as sent, one by one
+		case 1:
+			slices.Reverse(order)
+		default:
+			r.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+		}
+		var requests []request
+		for len(order) > 0 {
+			n := min(len(order), 1+r.IntN(1+r.IntN(1+len(single)/4)))
+			if seed < 2 && len(single) < 100 {
+				n = 1
+			}
+			requests = append(requests, join(order[:n])...)
+			order = order[n:]
+			if r.IntN(3) == 0 {
+				requests = append(requests, requests[r.IntN(len(requests))]) // a client that did not see the answer
+			}
+		}
+		s := openStore(t)
+		deliver(t, s, requests)
+		if got := dump(t, s.Path()); got != want {
+			t.Fatalf("seed %d: tables differ (-want +got):\n%s", seed, cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
+		}
 	}
 }
 

@@ -2,12 +2,10 @@ package ingest_test
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"go.opentelemetry.io/collector/pdata/ptrace"
 
 	"github.com/agenttrace/agenttrace/session/ingest/internal/spantext"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -103,39 +101,21 @@ func TestASpanThatBeginsAfterItsTurnIsOfThatTurn(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for name, deliver := range map[string]func(testing.TB, *sqlitestore.Store, []request){
-				"":                     func(t testing.TB, s *sqlitestore.Store, all []request) { deliver(t, s, all) },
-				", a window each step": func(t testing.TB, s *sqlitestore.Store, all []request) { deliverSmall(t, s, all) },
-			} {
-				reference := openStore(t)
-				deliver(t, reference, join(eachByItself(parsed)))
-				check(t, reference)
-				if d := cmp.Diff(c.want, spoken(t, reference, "s")); d != "" {
-					t.Errorf("session%s (-want +got):\n%s", name, d)
+			var all []request
+			for _, td := range parsed {
+				all = append(all, request{traces: td})
+			}
+			for _, deliver := range []deliverFunc{deliver, deliverSmall} {
+				s := openStore(t)
+				deliver(t, s, join(all))
+				check(t, s)
+				if d := cmp.Diff(c.want, spoken(t, s, "s")); d != "" {
+					t.Errorf("session (-want +got):\n%s", d)
 				}
-				want := dump(t, reference.Path())
-				for seed := range uint64(24) {
-					r := rand.New(rand.NewPCG(seed, 11))
-					order := eachByItself(parsed)
-					if seed > 0 {
-						r.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
-					}
-					s := openStore(t)
-					deliver(t, s, append(order, order[r.IntN(len(order))]))
-					if got := dump(t, s.Path()); got != want {
-						t.Fatalf("seed %d%s: tables differ (-want +got):\n%s", seed, name, cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
-					}
-				}
+				testOrder(t, all, 8, deliver)
 			}
 		})
 	}
-}
-
-func eachByItself(parsed []ptrace.Traces) (all []request) {
-	for _, td := range parsed {
-		all = append(all, request{traces: td})
-	}
-	return all
 }
 
 // spoken is a line for each message of a session and of those below it: its texts and

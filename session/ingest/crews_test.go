@@ -1,0 +1,141 @@
+package ingest_test
+
+import (
+	"cmp"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+
+	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
+	"github.com/agenttrace/agenttrace/session/store"
+	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+// crews reads what a collector kept of the programs of internal/e2e/agents whose agent
+// asks another one by a tool, by program. The scripts that they played are in model.mjs
+// there.
+func crews(t testing.TB) map[string][]request {
+	t.Helper()
+	file, err := os.Open("testdata/crews/otlp-frames.zst")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	all := make(map[string][]request)
+	for body, err := range otlpfile.Read(file, otlpfile.Options{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, rs := range body.Traces.ResourceSpans().All() {
+			program, _ := rs.Resource().Attributes().Get("service.name")
+			td := ptrace.NewTraces()
+			rs.CopyTo(td.ResourceSpans().AppendEmpty())
+			all[program.Str()] = append(all[program.Str()], request{traces: td})
+		}
+	}
+	if len(all) != 6 {
+		t.Fatalf("telemetry of %v, want that of six programs", slices.Sorted(maps.Keys(all)))
+	}
+	return all
+}
+
+// TestCrews holds the sessions of the crews, those of the sub-agents included, to what
+// the model server answered and the tools returned. The files are written as those of
+// TestCaptureFacts.
+func TestCrews(t *testing.T) {
+	for program, all := range crews(t) {
+		t.Run(program, func(t *testing.T) {
+			s := openStore(t)
+			deliver(t, s, all)
+			check(t, s)
+			want, err := os.ReadFile(filepath.Join("testdata/crews", program+".facts"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := gocmp.Diff(string(want), recount(t, s)); d != "" {
+				t.Errorf("the sessions are not what happened (-happened +sessions):\n%s", d)
+			}
+		})
+	}
+}
+
+// TestCrewsInAnyOrder: the spans of a crew give the same bytes in every table in any order,
+// in any requests and delivered again.
+func TestCrewsInAnyOrder(t *testing.T) {
+	for program, all := range crews(t) {
+		t.Run(program, func(t *testing.T) {
+			t.Parallel()
+			testOrder(t, all, 8, deliver)
+			testOrder(t, all, 8, deliverSmall)
+		})
+	}
+}
+
+// TestCrewsWithoutAPause: the sessions of a crew are the same where each turn begins when
+// the span of the one before it ends, while that is still storing what it came to.
+func TestCrewsWithoutAPause(t *testing.T) {
+	for program, all := range crews(t) {
+		t.Run(program, func(t *testing.T) {
+			reference := openStore(t)
+			deliver(t, reference, all)
+			want := told(t, reference)
+			s := openStore(t)
+			deliver(t, s, withoutPauses(all))
+			check(t, s)
+			if d := gocmp.Diff(want, told(t, s)); d != "" {
+				t.Errorf("sessions (-with pauses +without):\n%s", d)
+			}
+		})
+	}
+}
+
+// told is what [spoken] is of every session that no other started.
+func told(t testing.TB, s *sqlitestore.Store) (all string) {
+	t.Helper()
+	for row, err := range s.Sessions(t.Context(), store.SessionQuery{Limit: -1}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all += spoken(t, s, row.ID)
+	}
+	return all
+}
+
+// withoutPauses moves each turn to where the root of the one before it ends. The traces of
+// a turn begin within the first of them: an instrumentation may have its own.
+func withoutPauses(all []request) []request {
+	all = join(all)
+	type times struct{ from, until, earlier pcommon.Timestamp } // of a trace and its root, and by how much it is moved
+	traces := make(map[pcommon.TraceID]*times)
+	eachSpan(all[0].traces, func(s ptrace.Span, _ pcommon.InstrumentationScope, _ pcommon.Resource) {
+		at := traces[s.TraceID()]
+		if at == nil {
+			at = &times{from: s.StartTimestamp()}
+			traces[s.TraceID()] = at
+		}
+		at.from = min(at.from, s.StartTimestamp())
+		if s.ParentSpanID().IsEmpty() {
+			at.until = max(at.until, s.EndTimestamp())
+		}
+	})
+	inOrder := slices.SortedFunc(maps.Values(traces), func(x, y *times) int { return cmp.Compare(x.from, y.from) })
+	turn := inOrder[0]
+	for _, trace := range inOrder[1:] {
+		if trace.earlier = turn.earlier; trace.from >= turn.until {
+			trace.earlier += trace.from - turn.until
+			turn = trace
+		}
+	}
+	eachSpan(all[0].traces, func(s ptrace.Span, _ pcommon.InstrumentationScope, _ pcommon.Resource) {
+		by := traces[s.TraceID()].earlier
+		s.SetStartTimestamp(s.StartTimestamp() - by)
+		s.SetEndTimestamp(s.EndTimestamp() - by)
+	})
+	return all
+}
