@@ -5,7 +5,6 @@ package agents_test
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -22,30 +21,11 @@ type absent struct {
 	prompt, failure bool
 	// calls is how often the model was called: one span covers all calls of a turn.
 	calls bool
-	// order is that of calls that begin in one millisecond.
-	order bool
-}
-
-// inOrder sorts the calls beside each other where the client does not report their order.
-func (a absent) inOrder(lines []string) []string {
-	if !a.order {
-		return lines
-	}
-	isCall := func(line string) bool { return strings.HasPrefix(line, "call ") }
-	for from := 0; from < len(lines); from++ {
-		to := from
-		for to < len(lines) && isCall(lines[to]) {
-			to++
-		}
-		slices.Sort(lines[from:to])
-		from = to
-	}
-	return lines
 }
 
 // clients are the programs of the project clients.
 var clients = map[string]absent{
-	"langfuse": {}, "langgraph": {}, "mastra": {order: true}, "openai-agents": {prompt: true, failure: true}, "openinference-anthropic": {}, "strands": {},
+	"langfuse": {}, "langgraph": {}, "mastra": {}, "openai-agents": {prompt: true, failure: true}, "openinference-anthropic": {}, "strands": {},
 	"voltagent": {calls: true},
 }
 
@@ -195,7 +175,7 @@ func happened(turns []agents.Turn, lacks absent) []string {
 		}
 		lines = append(lines, fmt.Sprintf("%d calls, usage %+v", turn.Calls, *turn.Usage))
 	}
-	return lacks.inOrder(lines)
+	return lines
 }
 
 // recorded is the same of what is stored.
@@ -238,7 +218,7 @@ func recorded(t *testing.T, transcript *session.Transcript, lacks absent) []stri
 			lines = append(lines, fmt.Sprintf("%d calls, usage %+v", meta.Trace.ModelCalls, *meta.Usage))
 		}
 	}
-	return lacks.inOrder(lines)
+	return lines
 }
 
 // plain is JSON with the keys in order.

@@ -369,6 +369,11 @@ func (c *call) read() {
 			answers = append(answers, n.Output...)
 		}
 	}
+	for _, n := range c.nodes {
+		if n.Kind == fact.ModelCall && !n.record && len(c.output) > 0 {
+			c.complete(&fact.Message{Parts: n.Output}) // another span may report the calls or the reasoning alone
+		}
+	}
 	if len(answers) > 0 && !hasText(c.output) {
 		given := slices.DeleteFunc(slices.Clone(answers), func(p fact.Part) bool { return p.Kind == fact.PartCall || p.Kind == fact.PartResult })
 		c.output = append(given, c.output...)

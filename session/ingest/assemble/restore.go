@@ -128,9 +128,9 @@ func answersIn(input []fact.Message) []fact.Message {
 // blank says that the call came to nothing.
 func (c *call) blank() bool { return len(c.output) == 0 && c.failed() != "" }
 
-// complete adds what a later request repeats of the answer and no source of the call
-// itself reports: the tool calls of an answer that has text, or its reasoning, which
-// Strands leaves out of the span of the call.
+// complete adds what another account has of the answer, such as a later request that
+// repeats it: the tool calls of an answer that has text, or its reasoning, which Strands
+// leaves out of the span of the call.
 func (c *call) complete(m *fact.Message) {
 	if len(c.output) == 0 {
 		if has(m.Parts, fact.PartCall) {

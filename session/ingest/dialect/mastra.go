@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"go.opentelemetry.io/collector/pdata/ptrace"
@@ -70,6 +71,8 @@ func readMastra(s *Span, out *Emitter) {
 		} else {
 			m.step()
 		}
+	case "model_step":
+		m.modelStep()
 	case "model_chunk", "llm_chunk":
 		m.chunk()
 	case "tool_call", "mcp_tool_call", "provider_tool_call", "client_tool_call", "execute_tool":
@@ -104,6 +107,22 @@ func (m *mastraSpan) add(kind fact.Kind) *fact.Fact {
 }
 
 func (m *mastraSpan) step() { m.add(fact.Step) }
+
+// modelStep gives the fact of a step and, where the span of the inference within it is the
+// model call, what the model requested: that span has the text of the answer alone, and
+// tools that begin in one millisecond do not report their order.
+func (m *mastraSpan) modelStep() {
+	m.step()
+	if m.Str("gen_ai.operation.name") != "agent_step" {
+		return
+	}
+	parts, _ := mastraOutput(m.FirstJSON("mastra.model_step.output"))
+	if !slices.ContainsFunc(parts, func(p fact.Part) bool { return p.Kind == fact.PartCall }) {
+		return
+	}
+	f := m.out.Add(fact.ModelCall)
+	f.Agent, f.RequiresTurn, f.Output = m.First("gen_ai.agent.name", "gen_ai.agent.id"), true, parts
+}
 
 // turn gives the fact of an agent's run. One that goes on after it was suspended is
 // another span, in another trace, of the same run.

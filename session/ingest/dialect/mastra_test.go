@@ -53,6 +53,24 @@ func TestMastra(t *testing.T) {
 			}},
 			[]fact.Fact{{Kind: fact.Step}},
 		},
+		"step that calls": {
+			frameworkSpan{scope: scope, name: "agent_step Weather Agent", ok: true, attrs: map[string]any{
+				"gen_ai.operation.name": "agent_step", "mastra.span.type": "model_step",
+				"mastra.model_step.output": `{"text":"Let me look.","toolCalls":[{"toolCallId":"call_1","toolName":"get_weather","args":{"city":"Oslo"}},` +
+					`{"toolCallId":"call_2","toolName":"get_weather","args":{"city":"Oslo"}}]}`,
+			}},
+			[]fact.Fact{{Kind: fact.Step}, {Kind: fact.ModelCall, RequiresTurn: true, Output: []fact.Part{
+				{Kind: fact.PartText, Text: "Let me look."}, {Kind: fact.PartCall, CallID: "call_1", Name: "get_weather", Input: weather},
+				{Kind: fact.PartCall, CallID: "call_2", Name: "get_weather", Input: weather},
+			}}},
+		},
+		"step that calls, 1.0": {
+			frameworkSpan{scope: scope, name: "step 0", ok: true, attrs: map[string]any{
+				"gen_ai.operation.name": "model_step", "mastra.span.type": "model_step",
+				"mastra.model_step.output": `{"text":"","toolCalls":[{"toolCallId":"call_1","toolName":"get_weather","args":{"city":"Oslo"}}]}`,
+			}},
+			[]fact.Fact{{Kind: fact.Step}},
+		},
 		"inference": {
 			frameworkSpan{scope: scope, name: "chat gpt-5", ok: true, attrs: map[string]any{
 				"gen_ai.operation.name": "chat", "mastra.span.type": "model_inference", "gen_ai.request.model": "gpt-5", "gen_ai.provider.name": "openai.responses",
