@@ -80,27 +80,11 @@ const (
 	thoughtChunk = "agent_thought_chunk"
 )
 
-// dataUpdates are the kinds of session/update that become a part data-<kind> and
-// the field that such an update must have.
-var dataUpdates = map[string]string{
-	"plan":                      "entries",
-	"available_commands_update": "availableCommands",
-	"current_mode_update":       "currentModeId",
-	"config_option_update":      "configOptions",
-	"session_info_update":       "",
-	"usage_update":              "used",
-	"notice":                    "severity",
-	"compaction_update":         "compactionId",
-	"compaction_summary_chunk":  "compactionId",
-	"state_update":              "state",
-	"plan_update":               "",
-	"plan_removed":              "",
-	"terminal_update":           "terminalId",
-	"terminal_output_chunk":     "terminalId",
-	"subagent_update":           "",
-	"session_message":           "",
-	"session_message_chunk":     "",
-}
+// dataUpdates are the kinds of session/update that become a part data-<kind>.
+var dataUpdates = strings.Fields(`
+	plan plan_update plan_removed available_commands_update current_mode_update config_option_update
+	session_info_update usage_update notice state_update terminal_update terminal_output_chunk
+	compaction_update compaction_summary_chunk subagent_update session_message session_message_chunk`)
 
 // Types of parts that stand for messages.
 const (
@@ -227,17 +211,9 @@ func place(field string) int {
 	return len(toolFields)
 }
 
-// approval is what came of the question whether a call may run.
-type approval struct {
-	id       string
-	answered bool
-	approved bool
-	// canceled says that the question was withdrawn.
-	canceled bool
-}
-
-// toolData returns the part of a tool call as its merged fields tell.
-func toolData(id string, call rows.Object, asked *approval) rows.Object {
+// toolData returns the part of a tool call with the merged fields. asked is the last question
+// whether the call may run.
+func toolData(id string, call rows.Object, asked *question) rows.Object {
 	meta := call.Without("rawInput")
 	o := rows.Of("type", "dynamic-tool", "toolName", toolName(call), "toolCallId", id)
 	if name := call.Text("name"); name != "" {
@@ -262,9 +238,9 @@ func toolData(id string, call rows.Object, asked *approval) rows.Object {
 		switch {
 		case !asked.answered && !final:
 			state = session.StateApprovalRequested
-			approved = rows.Of("id", asked.id)
+			approved = rows.Of("id", asked.decision.ID)
 		case asked.answered && (!final || asked.approved || state == session.StateOutputError):
-			approved = rows.Of("id", asked.id, "approved", asked.approved)
+			approved = rows.Of("id", asked.decision.ID, "approved", asked.approved)
 			switch {
 			case !final:
 				state = session.StateApprovalResponded

@@ -87,12 +87,12 @@ type exchange struct {
 	ask    *question
 }
 
-// question is a request for permission.
+// question is a request for permission. One that was canceled has no answer.
 type question struct {
-	decision store.Decision
-	toolID   string // the call's id in the protocol
-	approval approval
-	options  []rows.Object
+	decision                     store.Decision
+	toolID                       string // the call's id in the protocol
+	options                      []rows.Object
+	answered, approved, canceled bool
 }
 
 // tool is a tool call.
@@ -100,7 +100,7 @@ type tool struct {
 	id    string
 	part  *rows.Part
 	call  rows.Object
-	asked *approval
+	asked *question
 }
 
 // conversation is a session being read.
@@ -111,7 +111,6 @@ type conversation struct {
 	turns       int64
 	user        *rows.Message // of the turn
 	assistant   *rows.Message // of the turn, nil until something is said
-	prompting   bool          // the prompt has no response yet
 	promptAt    int64         // its time, if promptTimed
 	prompt      string        // its text, until the agent says something else
 	echo        string        // what of it came back
@@ -119,7 +118,10 @@ type conversation struct {
 	replaying   bool // history comes that is already there
 	replayed    int
 
-	open      *openText
+	open      *rows.Part // the text that the next chunk may belong to
+	openKind  string
+	openID    string // its messageId
+	text      []byte
 	arrived   map[string]bool // ids of messages
 	history   *rows.Message   // the last user message that was replayed
 	historyID string          // its messageId
@@ -127,15 +129,6 @@ type conversation struct {
 	order     []*tool
 	asked     []*question
 	summaries map[string]string // of compactions, by id
-}
-
-// openText is the part that the next chunk may belong to.
-type openText struct {
-	part    *rows.Part
-	kind    string
-	id      string // messageId
-	text    []byte
-	changed bool
 }
 
 type decoder struct {
@@ -346,7 +339,7 @@ func (c *conversation) part(data rows.Object, at int64) *rows.Part {
 func (d *decoder) userPrompt(c *conversation, m *message) {
 	c.close()
 	c.turns++
-	c.user, c.assistant, c.prompting = c.b.Message(session.RoleUser, m.at), nil, true
+	c.user, c.assistant = c.b.Message(session.RoleUser, m.at), nil
 	c.prompt, c.echo = "", ""
 	c.promptAt, c.promptTimed = m.at, m.timed
 	for _, raw := range rows.Elements(m.params.Get("prompt")) {
@@ -367,7 +360,6 @@ func (d *decoder) promptEnd(x *exchange, m *message, result rows.Object) {
 	if m.err == nil && stop == "" {
 		return
 	}
-	c.prompting = false
 	reply := c.reply(m.at)
 	reply.Touch(m.at)
 	if m.timed && m.at >= x.at {
@@ -440,7 +432,7 @@ func (d *decoder) finish(c *conversation) *codec.Session {
 	for _, q := range c.asked {
 		if t := c.tools[q.toolID]; t != nil {
 			q.decision.PartID, q.decision.ToolID = t.part.Row.ID, toolName(t.call)
-			t.asked = &q.approval
+			t.asked = q
 		}
 		c.b.Decisions = append(c.b.Decisions, q.decision)
 	}

@@ -93,28 +93,14 @@ func (p *parser) begin(in *bufio.Reader) (byte, error) {
 
 // stream reads lines as they come, for a trace may be large.
 func (p *parser) stream(in *bufio.Reader) error {
-	var long []byte // a line longer than the buffer
 	for {
-		line, err := in.ReadSlice('\n')
-		if errors.Is(err, bufio.ErrBufferFull) {
-			long = append(long, line...)
-			continue
-		}
+		line, err := in.ReadBytes('\n')
 		if err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}
-		if len(long) > 0 {
-			long = append(long, line...)
-			line = long
-		}
-		if len(line) > 0 {
-			p.lines(bytes.ToValidUTF8(line, []byte("\uFFFD")))
-		}
+		p.lines(bytes.ToValidUTF8(line, []byte("\uFFFD")))
 		if err != nil {
 			return nil
-		}
-		if long = long[:0]; cap(long) > 16<<20 {
-			long = nil // what was large once need not stay
 		}
 	}
 }

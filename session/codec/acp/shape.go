@@ -17,8 +17,7 @@ import (
 // updateKind returns the kind of session/update that a data part is; false when it is none.
 func updateKind(p *session.Part, inner rows.Object, foreign bool) (string, bool) {
 	kind, isData := strings.CutPrefix(p.Type, "data-")
-	_, known := dataUpdates[kind]
-	return kind, isData && known && inner != nil && (!foreign || conforms(kind, inner))
+	return kind, isData && slices.Contains(dataUpdates, kind) && inner != nil && (!foreign || conforms(kind, inner))
 }
 
 // each reports whether a list has elements that are valid.

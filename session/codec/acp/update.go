@@ -2,11 +2,14 @@ package acp
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/spans"
 )
 
 // update takes a session/update.
@@ -17,21 +20,19 @@ func (d *decoder) update(c *conversation, m *message) {
 	}
 	update := m.params.Object("update")
 	kind := update.Text("sessionUpdate")
-	_, known := dataUpdates[kind]
 	switch {
 	case update == nil:
 		d.problem("update is not an object: left out")
 		return
 	case d.content(c, kind, update, m.at):
 		return
-	case !known:
+	case !slices.Contains(dataUpdates, kind):
 		c.part(rows.DataPart(typeUpdate, update), m.at)
 		return
 	}
 	d.effect(c, kind, update)
 	p := c.part(rows.DataPart("data-"+kind, update.Without("sessionUpdate")), m.at)
 	if stop := update.Text("stopReason"); kind == "state_update" && update.Text("state") == "idle" && stop != "" {
-		c.prompting = false
 		endTurn(p.Message(), stop)
 		if stop == "error" {
 			failTurn(p.Message(), orNull(update.Get("error")))
@@ -108,10 +109,9 @@ func (d *decoder) chunk(c *conversation, kind, id string, content json.RawMessag
 		return
 	}
 	c.arrived[id] = true
-	if o := c.open; o != nil && isText(block) && o.kind == kind && o.id == id {
-		o.text = append(o.text, text...)
-		o.changed = true
-		o.part.Touch(at)
+	if c.open != nil && isText(block) && c.openKind == kind && c.openID == id {
+		c.text = append(c.text, text...)
+		c.open.Touch(at)
 		return
 	}
 	c.close()
@@ -129,7 +129,7 @@ func (d *decoder) chunk(c *conversation, kind, id string, content json.RawMessag
 	}
 	p := m.Part(contentData(typ, content), at)
 	if isText(block) && text != codec.WithheldText {
-		c.open = &openText{part: p, kind: kind, id: id, text: []byte(text)}
+		c.open, c.openKind, c.openID, c.text = p, kind, id, []byte(text)
 	}
 }
 
@@ -154,10 +154,8 @@ func (c *conversation) replayedMessage(id string, at int64) *rows.Message {
 
 // close ends the part that chunks were added to.
 func (c *conversation) close() {
-	if o := c.open; o != nil && o.changed {
-		data := o.part.Data()
-		data.Set("text", string(o.text))
-		o.part.Set(data)
+	if c.open != nil {
+		c.open.Set(rows.TextPart(c.open.Row.Type, string(c.text)))
 	}
 	c.open = nil
 }
@@ -208,4 +206,70 @@ func (d *decoder) compaction(c *conversation, update rows.Object, at int64) {
 	inner := rows.Of("summary", summary.String(), "tail_start_id", nil, "auto", true, "summary_tokens", 0)
 	c.b.Message(session.RoleAssistant, at).Part(rows.DataPart(session.TypeCompaction, inner), at)
 	c.assistant = nil
+}
+
+// permission takes a question to the user.
+func (d *decoder) permission(x *exchange, m *message) {
+	c := x.c
+	id := askedAbout(m.params)
+	call := m.params.Object("toolCall")
+	if call == nil {
+		call = m.params.Object("subject").Object("toolCall") // version 2 of the protocol
+	}
+	if id != "" {
+		d.tool(c, id, call, m.at)
+	}
+	x.part = c.part(rows.DataPart(typePermission, m.params.Without("sessionId")), m.at)
+	q := &question{toolID: id}
+	q.decision = store.Decision{
+		ID:        spans.DeriveID(spans.PrefixPermission, m.at, x.part.Row.ID),
+		SessionID: c.b.Row.ID, MessageID: x.part.Row.MessageID, ToolCallID: id,
+		ToolID: toolName(call), Action: "ask", Outcome: "pending", DecidedAt: m.at,
+	}
+	for _, raw := range rows.Elements(m.params.Get("options")) {
+		q.options = append(q.options, rows.Read(string(raw)))
+	}
+	c.asked = append(c.asked, q)
+	x.ask = q
+}
+
+// answers are what the kinds of options mean.
+var answers = map[string]struct{ outcome, reply, reason string }{
+	"allow_once": {"allowed", "once", ""}, "allow_always": {"allowed", "always", ""},
+	"reject_once": {"denied", "reject", ""}, "reject_always": {"denied", "reject", "reject_always"},
+}
+
+func (d *decoder) outcome(x *exchange, m *message, result rows.Object) {
+	q, o := x.ask, &x.ask.decision
+	outcome := result.Object("outcome")
+	switch kind := outcome.Text("outcome"); {
+	case m.err != nil:
+		d.problem("the question was answered with an error: its outcome is unknown")
+		q.canceled = true
+		return
+	case kind == "cancelled":
+		q.canceled = true
+		o.Outcome, o.Reason = "denied", kind
+	case kind == "selected":
+		id := outcome.Text("optionId")
+		i := slices.IndexFunc(q.options, func(option rows.Object) bool { return option.Text("optionId") == id })
+		if i < 0 {
+			d.problem("option %q was not offered: the outcome is unknown", id)
+			return
+		}
+		a, known := answers[q.options[i].Text("kind")]
+		if !known {
+			d.problem("option of kind %q: the outcome is unknown", q.options[i].Text("kind"))
+			return
+		}
+		o.Outcome, o.Reply, o.Reason = a.outcome, a.reply, a.reason
+		q.answered, q.approved = true, a.outcome == "allowed"
+	default:
+		d.problem("outcome %q is unknown", kind)
+		return
+	}
+	o.DecidedAt = m.at
+	if m.timed && m.at >= x.at {
+		o.WaitedMS = new(m.at - x.at)
+	}
 }
