@@ -115,7 +115,7 @@ func methodType(method string, request bool) string {
 func contentData(typ string, raw []byte) rows.Object {
 	block, err := rows.Parse(raw)
 	if err != nil {
-		return rows.DataPart(typeContent, rows.Of("block", orNull(raw)))
+		return rows.DataPart(typeContent, rows.Of("block", rows.OrNull(raw)))
 	}
 	resource := block.Object("resource")
 	mime := block.Text("mimeType")
@@ -175,13 +175,6 @@ func isString(o rows.Object, keys ...string) bool {
 		_, ok := rows.Text(o.Get(key))
 		return !ok
 	})
-}
-
-func orNull(raw json.RawMessage) json.RawMessage {
-	if raw == nil {
-		return json.RawMessage("null")
-	}
-	return raw
 }
 
 // metaOf are the fields of a tool call that its part has no place for.
@@ -251,7 +244,7 @@ func toolData(id string, call rows.Object, asked *question) rows.Object {
 	}
 	o.Set("state", state)
 	if state != session.StateInputStreaming {
-		input = orNull(input)
+		input = rows.OrNull(input)
 	}
 	if input != nil {
 		o.Set("input", input)
@@ -287,7 +280,7 @@ func contentOutput(call rows.Object) json.RawMessage {
 	if text, ok := contentText(call); ok {
 		return rows.Raw(text)
 	}
-	return orNull(call.Get("content"))
+	return rows.OrNull(call.Get("content"))
 }
 
 func contentText(call rows.Object) (string, bool) {

@@ -181,7 +181,7 @@ func (p *parser) conducted(m *message, o rows.Object) (rpc rows.Object, hop bool
 	if string(o.Get("is_error")) == "true" {
 		key = "error"
 	}
-	return rows.Of("id", o.Get("id"), key, orNull(o.Get("payload"))), hop
+	return rows.Of("id", o.Get("id"), key, rows.OrNull(o.Get("payload"))), hop
 }
 
 // zed reads an element of Zed's log.
@@ -190,7 +190,7 @@ func zed(o rows.Object) (rpc rows.Object) {
 		return o
 	}
 	// An error has the place of the result; only its shape distinguishes it.
-	key, payload := "result", orNull(o.Get("params"))
+	key, payload := "result", rows.OrNull(o.Get("params"))
 	if e := rows.Read(string(payload)); e.Has("code") && e.Has("message") {
 		key = "error"
 	}

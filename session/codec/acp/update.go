@@ -35,7 +35,7 @@ func (d *decoder) update(c *conversation, m *message) {
 	if stop := update.Text("stopReason"); kind == "state_update" && update.Text("state") == "idle" && stop != "" {
 		endTurn(p.Message(), stop)
 		if stop == "error" {
-			failTurn(p.Message(), orNull(update.Get("error")))
+			failTurn(p.Message(), rows.OrNull(update.Get("error")))
 		}
 		if m.timed && c.promptTimed && m.at >= c.promptAt {
 			p.Message().SetTrace("duration_ms", m.at-c.promptAt)

@@ -213,8 +213,7 @@ func pairs(all []session.MessageAndParts, i int) bool {
 	if annotate(&all[i].Message) == "" || (all[i].Message.HiddenAt == nil) != (all[i+1].Message.HiddenAt == nil) {
 		return false
 	}
-	var meta session.MessageMetadata
-	_ = json.Unmarshal([]byte(all[i].Message.MetadataJSON), &meta) // what cannot be read names nothing
+	meta := session.ParseMessageMetadata([]byte(all[i].Message.MetadataJSON))
 	if meta.SystemPromptDigest != "" || meta.Trace.ToolCatalogDigest != "" {
 		return false // the turn says those of the answer
 	}
@@ -229,8 +228,7 @@ func (e *encoder) message(user, m *session.MessageAndParts) (place, error) {
 		start = min(start, user.Message.CreatedAt)
 		rows.Messages = append(rows.Messages, messageRow(&user.Message, annotate(&user.Message)))
 	}
-	var meta session.MessageMetadata
-	_ = json.Unmarshal([]byte(m.Message.MetadataJSON), &meta) // what cannot be read says nothing
+	meta := session.ParseMessageMetadata([]byte(m.Message.MetadataJSON))
 	row := messageRow(&m.Message, annotate(&m.Message))
 	if row.Metadata == "" {
 		rows.TurnStats, rows.FactsOf = measured(&m.Message), m.Message.ID

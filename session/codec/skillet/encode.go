@@ -95,7 +95,7 @@ type call struct{ agent, tool string }
 const noResult = "[no result]"
 
 func (d *logDrafter) entry(kind, key string, value any, at int64, more ...any) {
-	e := rows.Of(append([]any{"kind", kind, key, value, "timestamp", formatTime(at)}, more...)...)
+	e := rows.Of(append([]any{"kind", kind, key, value, "timestamp", rows.FormatTime(at)}, more...)...)
 	d.log = append(append(d.log, e.JSON()...), '\n')
 }
 
@@ -113,7 +113,7 @@ func (d *logDrafter) turn(turn turnRows) {
 	}
 	d.said, d.open = "", make(map[call]bool)
 	last := turn.assistants[len(turn.assistants)-1]
-	meta := metadataOf(last)
+	meta := session.ParseMessageMetadata([]byte(last.Message.MetadataJSON))
 	d.finished = !meta.Trace.Incomplete && !meta.Trace.PendingApproval &&
 		(meta.Trace.EndReason == "" || meta.Trace.EndReason == semconv.EndFinish)
 	for _, m := range turn.assistants {
@@ -150,13 +150,6 @@ func userInput(users []*session.MessageAndParts) json.RawMessage {
 	return rows.Raw(messages)
 }
 
-func metadataOf(m *session.MessageAndParts) (meta session.MessageMetadata) {
-	if json.Unmarshal([]byte(m.Message.MetadataJSON), &meta) != nil {
-		return session.MessageMetadata{}
-	}
-	return meta
-}
-
 func modelSpec(m session.Model) string {
 	if m.ProviderID == "" {
 		return m.ModelID
@@ -165,7 +158,7 @@ func modelSpec(m session.Model) string {
 }
 
 func (d *logDrafter) message(m *session.MessageAndParts) {
-	agent := metadataOf(m).Agent
+	agent := session.ParseMessageMetadata([]byte(m.Message.MetadataJSON)).Agent
 	if agent == "" {
 		agent = d.s.Agent
 	}

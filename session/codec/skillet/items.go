@@ -176,7 +176,7 @@ func itemOutput(output json.RawMessage) json.RawMessage {
 	if o, err := rows.Parse(output); err == nil && len(o) == 2 && o.Text("type") == "text" && o[1].Key == "text" {
 		return o.Get("text")
 	}
-	return orNull(output)
+	return rows.OrNull(output)
 }
 
 // guide knows from the store what the log leaves out.

@@ -142,7 +142,7 @@ func (d *logDecoder) entry(e rows.Object, line int) bool {
 		d.problem(line, "has a kind that a log does not know: left out")
 		return false
 	}
-	if at, ok := parseTime(e.Text("timestamp")); ok {
+	if at, ok := rows.ParseTime(e.Text("timestamp")); ok {
 		d.at = at
 	} else {
 		d.problem(line, "timestamp is not a time: took that of the entry before it")
@@ -227,7 +227,7 @@ func (d *logDecoder) step(data json.RawMessage, step rows.Object, line int) {
 		t.m.Part(rows.DataPart(partType, step), d.at)
 	default:
 		d.problem(line, "step of type %q, which skillet does not know and cannot replay: kept as data-step", typ)
-		t.m.Part(rows.DataPart("data-step", orNull(data)), d.at)
+		t.m.Part(rows.DataPart("data-step", rows.OrNull(data)), d.at)
 	}
 }
 
@@ -286,9 +286,9 @@ func (d *logDecoder) toolEnd(step rows.Object, line int) {
 		t.pending = slices.Delete(t.pending, i, i+1)
 	} else {
 		d.problem(line, "tool %q ended and was not started: its input is unknown", name)
-		p = d.call("", step, orNull(nil))
+		p = d.call("", step, rows.OrNull(nil))
 	}
-	p.Set(withResult(p.Data(), orNull(step.Get("result"))))
+	p.Set(withResult(p.Data(), rows.OrNull(step.Get("result"))))
 	p.Touch(d.at)
 }
 

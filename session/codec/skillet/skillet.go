@@ -39,7 +39,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"time"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
@@ -134,22 +133,6 @@ func nameOf(id string) string {
 	name = sanitize(name)
 	sum := sha256.Sum256([]byte(id))
 	return strings.Trim(name[:min(len(name), 100)]+"_"+hex.EncodeToString(sum[:16]), "_")
-}
-
-const timeLayout = "2006-01-02T15:04:05.000Z"
-
-func formatTime(milli int64) string { return time.UnixMilli(milli).UTC().Format(timeLayout) }
-
-func parseTime(s string) (int64, bool) {
-	t, err := time.Parse(time.RFC3339Nano, s)
-	return t.UnixMilli(), err == nil
-}
-
-func orNull(v json.RawMessage) json.RawMessage {
-	if v == nil {
-		return json.RawMessage("null")
-	}
-	return v
 }
 
 // contentParts returns the parts of a user's content: a text, or input_text,

@@ -5,10 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agenttrace/agenttrace/session"
 )
@@ -60,35 +63,43 @@ func parse(text []byte, share bool) (Object, error) {
 	if session.NestsDeeper(text, MaxDepth) {
 		return nil, errTooDeep
 	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	if t, err := d.Token(); err != nil {
-		return nil, err
-	} else if t != json.Delim('{') {
+	d := jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	if t, err := d.ReadToken(); err != nil {
+		return nil, invalid(text)
+	} else if t.Kind() != '{' {
 		return nil, errors.New("not an object")
 	}
 	o := Object{}
-	for d.More() {
-		key, err := d.Token()
+	for d.PeekKind() != '}' {
+		key, err := d.ReadToken()
 		if err != nil {
-			return nil, err
+			return nil, invalid(text)
 		}
-		var value json.RawMessage
-		if err := d.Decode(&value); err != nil {
-			return nil, err
+		name := key.String()
+		value, err := d.ReadValue()
+		if err != nil {
+			return nil, invalid(text)
 		}
-		c := compact(value)
-		if end := int(d.InputOffset()); share && end >= len(c) && bytes.Equal(text[end-len(c):end], c) {
+		c := compact(json.RawMessage(value))
+		if end := int(d.InputOffset()); share && bytes.Equal(value, c) {
 			c = text[end-len(c) : end : end]
 		}
-		o.put(key.(string), c)
+		o.put(name, c)
 	}
-	if _, err := d.Token(); err != nil {
-		return nil, err
-	}
-	if rest := bytes.Trim(text[d.InputOffset():], " \t\r\n"); len(rest) > 0 {
+	_, _ = d.ReadToken() // the brace
+	if _, err := d.ReadToken(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("something follows the object")
 	}
 	return o, nil
+}
+
+// invalid returns what is wrong with text that is not JSON, in the words of encoding/json.
+func invalid(text []byte) error {
+	var v json.RawMessage
+	if err := json.NewDecoder(bytes.NewReader(text)).Decode(&v); err != nil {
+		return err
+	}
+	return errors.New("not JSON")
 }
 
 // Value reads text that is one JSON value and returns it without space.
@@ -304,6 +315,9 @@ func Marshal(v any) (json.RawMessage, error) {
 		return v, nil
 	case Object:
 		return v.JSON(), nil
+	case string:
+		quoted, _ := jsontext.AppendQuote(nil, v) // of invalid UTF-8 it is an error, and U+FFFD
+		return json.RawMessage(quoted), nil
 	}
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

@@ -1,6 +1,30 @@
 package rows
 
-import "github.com/agenttrace/agenttrace/session"
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/agenttrace/agenttrace/session"
+)
+
+// FormatTime writes a time in Unix milliseconds as JavaScript's toISOString does.
+func FormatTime(milli int64) string {
+	return time.UnixMilli(milli).UTC().Format("2006-01-02T15:04:05.000Z")
+}
+
+// ParseTime reads a time with a zone, in Unix milliseconds.
+func ParseTime(s string) (milli int64, ok bool) {
+	t, err := time.Parse(time.RFC3339Nano, s)
+	return t.UnixMilli(), err == nil
+}
+
+// OrNull returns the value, or null where there is none.
+func OrNull(v json.RawMessage) json.RawMessage {
+	if v == nil {
+		return json.RawMessage("null")
+	}
+	return v
+}
 
 // TextPart is the data of a text or reasoning part.
 func TextPart(partType, text string) Object { return Of("type", partType, "text", text) }

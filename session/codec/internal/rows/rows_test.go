@@ -31,6 +31,18 @@ func TestParse(t *testing.T) {
 	}
 }
 
+func TestRawText(t *testing.T) {
+	for in, want := range map[string]string{
+		"\x00\b\t\n\f\r\x1b\"\\/\x7f": `"\u0000\b\t\n\f\r\u001b\"\\/` + "\x7f\"",
+		"<&>\u2028é😀":                 "\"<&>\u2028é😀\"",
+		"a\xffb\xed\xa0\x80":          "\"a\uFFFDb\uFFFD\uFFFD\uFFFD\"",
+	} {
+		if got := string(Raw(in)); got != want {
+			t.Errorf("%q: %s, want %s", in, got, want)
+		}
+	}
+}
+
 // What is read and written again is the same value in its one spelling.
 func FuzzParse(f *testing.F) {
 	f.Add(`{"a":[1,"\ud83d\ude00\ud800\/",{"b":null}],"c":-1e5}`)
