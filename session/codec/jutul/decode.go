@@ -1,6 +1,7 @@
 package jutul
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -139,36 +140,28 @@ func (p *parser) sessionID() string {
 	return spans.DeriveID(spans.PrefixSession, p.parsed[0].at, agentName, p.first.timestamp, p.first.kind, p.first.payload)
 }
 
+// readers are the functions that read the events of a kind. Events of other kinds, and
+// those whose payload is no object, are kept as they are.
+var readers = map[string]func(*decoder, *parsedEvent){
+	kindStart: (*decoder).session, kindResume: (*decoder).session, kindTitle: (*decoder).session, kindEnd: (*decoder).session,
+	kindUser:       (*decoder).user,
+	kindAssistant:  func(d *decoder, e *parsedEvent) { d.text(e, "text") },
+	kindReasoning:  func(d *decoder, e *parsedEvent) { d.text(e, "reasoning") },
+	kindUsage:      (*decoder).modelUsage,
+	kindCall:       (*decoder).call,
+	kindResult:     (*decoder).result,
+	kindRequest:    (*decoder).request,
+	kindResponse:   (*decoder).response,
+	kindCompaction: (*decoder).compaction,
+}
+
 func (d *decoder) event(e *parsedEvent) {
 	d.b.See(e.at)
-	if e.payload == nil {
-		d.verbatim(e, e.value)
+	if read := readers[e.kind]; read != nil && e.payload != nil {
+		read(d, e)
 		return
 	}
-	switch e.kind {
-	case kindStart, kindResume, kindTitle, kindEnd:
-		d.session(e)
-	case kindUser:
-		d.user(e)
-	case kindAssistant:
-		d.text(e, "text")
-	case kindReasoning:
-		d.text(e, "reasoning")
-	case kindUsage:
-		d.modelUsage(e)
-	case kindCall:
-		d.call(e)
-	case kindResult:
-		d.result(e)
-	case kindRequest:
-		d.request(e)
-	case kindResponse:
-		d.response(e)
-	case kindCompaction:
-		d.compaction(e)
-	default:
-		d.verbatim(e, e.payload.JSON())
-	}
+	d.verbatim(e)
 }
 
 // current returns the turn's assistant message.
@@ -193,18 +186,14 @@ func (d *decoder) message(role string, at int64) *rows.Message {
 func (d *decoder) part(data rows.Object, at int64) *rows.Part { return d.current(at).Part(data, at) }
 
 // verbatim keeps an event as a part of its kind.
-func (d *decoder) verbatim(e *parsedEvent, payload json.RawMessage) {
-	d.part(kindData(e.kind, payload), e.at)
-}
+func (d *decoder) verbatim(e *parsedEvent) *rows.Part { return d.part(e.data(), e.at) }
 
-func kindData(kind string, payload json.RawMessage) rows.Object {
-	var data rows.Object
-	if kind == "" {
-		kind = kindNone
+// data is the part of the event's kind.
+func (e *parsedEvent) data() rows.Object {
+	if e.payload != nil {
+		e.value = e.payload.JSON()
 	}
-	data.Set("type", "data-"+kind)
-	data.Set("data", payload)
-	return data
+	return rows.DataPart("data-"+cmp.Or(e.kind, kindNone), e.value)
 }
 
 func (d *decoder) session(e *parsedEvent) {
@@ -218,47 +207,29 @@ func (d *decoder) session(e *parsedEvent) {
 		o.Set("simulator", simulator)
 		d.b.SetMeta("jutul", o)
 	}
-	var o rows.Object
-	o.Set("kind", e.kind)
-	o.Set("at", e.at)
-	o.Set("payload", e.payload)
-	d.lifecycle = append(d.lifecycle, o.JSON())
+	d.lifecycle = append(d.lifecycle, rows.Of("kind", e.kind, "at", e.at, "payload", e.payload).JSON())
 }
 
-// textData is the part of a message event, nil when its content is no string.
-func textData(typ string, payload rows.Object) rows.Object {
-	content, ok := rows.Text(payload.Get("content"))
+// textData is the part of a message event.
+func (d *decoder) textData(e *parsedEvent, typ string) rows.Object {
+	content, ok := rows.Text(e.payload.Get("content"))
 	if !ok {
-		return nil
+		d.problem("content is not text: kept as data")
+		return e.data()
 	}
-	var data rows.Object
-	data.Set("type", typ)
-	data.Set("text", content)
-	if rest := payload.Without("content"); len(rest) > 0 {
-		data.Set("providerMetadata", rows.Object{{Key: "jutul", Value: rest.JSON()}})
+	data := rows.TextPart(typ, content)
+	if rest := e.payload.Without("content"); len(rest) > 0 {
+		data.Set("providerMetadata", rows.Of("jutul", rest))
 	}
 	return data
 }
 
 func (d *decoder) user(e *parsedEvent) {
-	data := textData("text", e.payload)
-	if data == nil {
-		d.problem("content is not text: kept as data")
-		data = kindData(e.kind, e.payload.JSON())
-	}
 	d.turns, d.assistant = d.turns+1, nil
-	d.message(session.RoleUser, e.at).Part(data, e.at)
+	d.message(session.RoleUser, e.at).Part(d.textData(e, "text"), e.at)
 }
 
-func (d *decoder) text(e *parsedEvent, typ string) {
-	data := textData(typ, e.payload)
-	if data == nil {
-		d.problem("content is not text: kept as data")
-		d.verbatim(e, e.payload.JSON())
-		return
-	}
-	d.part(data, e.at)
-}
+func (d *decoder) text(e *parsedEvent, typ string) { d.part(d.textData(e, typ), e.at) }
 
 // maxTokens bounds a count, so that no sum of counts overflows.
 const maxTokens = 1 << 40
@@ -280,7 +251,7 @@ func count(o rows.Object, key string) (n int64, known bool) {
 // from and written to the cache, output_tokens includes reasoning. Where one of the two
 // cannot be read, what the call used is unknown.
 func (d *decoder) modelUsage(e *parsedEvent) {
-	p := d.part(kindData(e.kind, e.payload.JSON()), e.at)
+	p := d.verbatim(e)
 	input, output := e.payload.Object("input_token_details"), e.payload.Object("output_token_details")
 	in, known := count(e.payload, "input_tokens")
 	out, knownOut := count(e.payload, "output_tokens")
@@ -304,75 +275,51 @@ func (d *decoder) modelUsage(e *parsedEvent) {
 	sum.calls++
 }
 
-// callData is the part of a tool call before its result, and what of the event
-// has no place in it.
-func callData(payload rows.Object) (data, meta rows.Object) {
-	name := payload.Text("name")
-	if name == "" {
-		data.Set("type", "dynamic-tool")
-		data.Set("toolName", "")
-	} else {
-		data.Set("type", "tool-"+name)
-	}
-	data.Set("toolCallId", payload.Text("id"))
-	data.Set("state", session.StateInputAvailable)
-	input := payload.Get("args")
-	if input == nil {
-		input = json.RawMessage("null")
-	} else if o := payload.Object("args"); len(o) == 1 && o.Text("input") == codec.WithheldText {
-		input = o.Get("input")
-	}
-	data.Set("input", input)
-	if rest := payload.Without("id", "name", "args"); len(rest) > 0 {
-		meta.Set("call", rest)
-	}
-	return withMeta(data, meta), meta
-}
-
 func withMeta(data, meta rows.Object) rows.Object {
 	data = data.Without("callProviderMetadata")
 	if len(meta) > 0 {
-		data.Set("callProviderMetadata", rows.Object{{Key: "jutul", Value: meta.JSON()}})
+		data.Set("callProviderMetadata", rows.Of("jutul", meta))
 	}
 	return data
 }
 
 func (d *decoder) call(e *parsedEvent) {
-	id, name := e.payload.Text("id"), e.payload.Text("name")
-	if open := d.calls[id]; open != nil {
+	id, isText := rows.Text(e.payload.Get("id"))
+	c := &call{id: id, name: e.payload.Text("name"), args: e.payload.Get("args")}
+	if rest := e.payload.Without("id", "name", "args"); len(rest) > 0 {
+		c.meta.Set("call", rest)
+	}
+	switch open := d.calls[id]; {
+	case open != nil && open.repeats(c):
 		// A call that waited for approval is written again when it goes on.
-		if same(open, e.payload) {
-			var again []int64
-			_ = json.Unmarshal(open.meta.Get("repeated_at"), &again) // written below
-			open.meta.Set("repeated_at", append(again, e.at))
-			open.part.Set(withMeta(open.part.Data(), open.meta))
-			open.part.Touch(e.at)
-			return
-		}
+		var again []int64
+		_ = json.Unmarshal(open.meta.Get("repeated_at"), &again) // written below
+		open.meta.Set("repeated_at", append(again, e.at))
+		open.part.Set(withMeta(open.part.Data(), open.meta))
+		open.part.Touch(e.at)
+	case open != nil:
 		d.problem("call %q is open and differs: kept as data", id)
-		d.verbatim(e, e.payload.JSON())
-		return
-	}
-	data, meta := callData(e.payload)
-	if !plainCall(e.payload) {
+		d.verbatim(e)
+	case !isText || c.name == "" || c.args == nil:
 		d.problem("call lacks an id, a name or arguments: kept as data")
-		d.verbatim(e, e.payload.JSON())
-		return
+		d.verbatim(e)
+	default:
+		input := c.args
+		if o := e.payload.Object("args"); len(o) == 1 && o.Text("input") == codec.WithheldText {
+			input = o.Get("input")
+		}
+		data := rows.ToolPart(c.name, id, session.StateInputAvailable)
+		data.Set("input", input)
+		c.part = d.part(withMeta(data, c.meta), e.at)
+		d.calls[id] = c
+		d.placed = append(d.placed, c)
 	}
-	c := &call{part: d.part(data, e.at), id: id, name: name, args: e.payload.Get("args"), meta: meta}
-	d.calls[id] = c
-	d.placed = append(d.placed, c)
 }
 
-// plainCall says that the payload has what makes a call.
-func plainCall(o rows.Object) bool {
-	_, id := rows.Text(o.Get("id"))
-	return id && o.Text("name") != "" && o.Get("args") != nil
-}
-
-func same(c *call, payload rows.Object) bool {
-	return c.name == payload.Text("name") && string(c.args) == string(payload.Get("args")) &&
-		string(c.meta.Object("call").JSON()) == string(payload.Without("id", "name", "args").JSON())
+// repeats reports whether another event is that of the same call.
+func (c *call) repeats(again *call) bool {
+	return c.name == again.name && string(c.args) == string(again.args) &&
+		string(c.meta.Object("call").JSON()) == string(again.meta.Object("call").JSON())
 }
 
 func (d *decoder) result(e *parsedEvent) {
@@ -381,7 +328,7 @@ func (d *decoder) result(e *parsedEvent) {
 	content, isText := rows.Text(e.payload.Get("content"))
 	if c == nil || !hasID || !isText {
 		d.problem("result of no open call, or not text: kept as data")
-		d.verbatim(e, e.payload.JSON())
+		d.verbatim(e)
 		return
 	}
 	delete(d.calls, id)
@@ -409,7 +356,7 @@ func (d *decoder) result(e *parsedEvent) {
 }
 
 func (d *decoder) request(e *parsedEvent) {
-	p := d.part(kindData(e.kind, e.payload.JSON()), e.at)
+	p := d.verbatim(e)
 	r := &request{at: e.at, message: p.Message()}
 	for i, raw := range rows.Elements(e.payload.Object("value").Get("action_requests")) {
 		action, err := rows.Parse(raw)
@@ -429,7 +376,7 @@ func (d *decoder) request(e *parsedEvent) {
 }
 
 func (d *decoder) response(e *parsedEvent) {
-	d.part(kindData(e.kind, e.payload.JSON()), e.at)
+	d.verbatim(e)
 	r := d.requests[e.payload.Text("interrupt_id")]
 	if r == nil {
 		d.problem("answers no request that is there")
@@ -465,16 +412,9 @@ func (d *decoder) response(e *parsedEvent) {
 // guide wants it; what follows in the turn stands in another. A trace of jutul's own
 // does not have the summary.
 func (d *decoder) compaction(e *parsedEvent) {
-	var inner rows.Object
-	inner.Set("summary", e.payload.Text("summary"))
-	inner.Set("tail_start_id", nil)
-	inner.Set("auto", string(e.payload.Get("manual")) != "true")
-	inner.Set("summary_tokens", 0)
-	inner.Set("jutul", e.payload)
-	d.message(session.RoleAssistant, e.at).Part(rows.Object{
-		{Key: "type", Value: json.RawMessage(`"` + session.TypeCompaction + `"`)},
-		{Key: "data", Value: inner.JSON()},
-	}, e.at)
+	d.message(session.RoleAssistant, e.at).Part(rows.DataPart(session.TypeCompaction, rows.Of(
+		"summary", e.payload.Text("summary"), "tail_start_id", nil, "auto", string(e.payload.Get("manual")) != "true",
+		"summary_tokens", 0, "jutul", e.payload)), e.at)
 	d.assistant = nil
 }
 
