@@ -103,11 +103,7 @@ In JSON they are estimated_cost_usd, beside cost_usd.`,
 			if len(items) == 0 {
 				return reportNone(cmd, r, q)
 			}
-			document.Abbreviate(items, func(short, id string) bool {
-				found, err := r.Resolve(cmd.Context(), short)
-				return err == nil && found == id
-			})
-			return render.Sessions(cmd.OutOrStdout(), items, terminal(cmd))
+			return printList(cmd, r, items)
 		},
 	}
 	f := cmd.Flags()
@@ -119,6 +115,15 @@ In JSON they are estimated_cost_usd, beside cost_usd.`,
 	f.BoolVar(&asJSON, "json", false, "print a JSON array")
 	pricesFlag(cmd)
 	return cmd
+}
+
+// printList prints a list of sessions, with ids that are as short as the store allows.
+func printList(cmd *cobra.Command, r *sqlite.Reader, items []document.Item) error {
+	document.Abbreviate(items, func(short, id string) bool {
+		found, err := r.Resolve(cmd.Context(), short)
+		return err == nil && found == id
+	})
+	return render.Sessions(cmd.OutOrStdout(), items, terminal(cmd))
 }
 
 // reportNone says of which sessions there are none, and whether the store has others.

@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-
-	"github.com/agenttrace/agenttrace/session/render"
 )
 
 func newPrune() *cobra.Command {
@@ -60,7 +58,7 @@ deleted, the ids of the sessions that were. gc --vacuum then gives the space bac
 			if asJSON {
 				return writeJSON(cmd, items)
 			}
-			return render.Sessions(cmd.OutOrStdout(), items, terminal(cmd))
+			return printList(cmd, r, items)
 		},
 	}
 	f := cmd.Flags()

@@ -45,8 +45,7 @@ func Diff(w io.Writer, d *diff.Diff, o Options, unified bool) error {
 			dp.turn(&run[0])
 		}
 	}
-	_, err := io.WriteString(w, p.b.String())
-	return err
+	return p.writeTo(w)
 }
 
 type diffPrinter struct {

@@ -49,8 +49,7 @@ func Eligibility(w io.Writer, r *document.Eligibility, o Options) error {
 	if hidden := len(r.Turns) - shown; hidden > 0 {
 		p.line(span{"      " + printable.Plural(hidden, "rewound turn", "rewound turns") + " left out (--full)", p.dim})
 	}
-	_, err := io.WriteString(w, p.b.String())
-	return err
+	return p.writeTo(w)
 }
 
 func every(turns int) string {

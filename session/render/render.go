@@ -53,8 +53,7 @@ func Document(w io.Writer, tl *document.Document, o Options) error {
 	}
 	p.blank()
 	p.usageTable(tl)
-	_, err := io.WriteString(w, p.b.String())
-	return err
+	return p.writeTo(w)
 }
 
 // head prints what is true of the session as a whole.

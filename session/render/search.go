@@ -48,8 +48,7 @@ func Hits(w io.Writer, hits []store.Hit, o Options) error {
 			p.line(append([]span{{"    ", p.plain}}, l...)...)
 		}
 	}
-	_, err := io.WriteString(w, p.b.String())
-	return err
+	return p.writeTo(w)
 }
 
 // marked is the context of a hit in one line.

@@ -2,6 +2,7 @@ package render_test
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -31,6 +32,9 @@ func items() []document.Item {
 	for i := range rows {
 		list = append(list, document.NewItem(&rows[i], nil, &spent[i], time.Time{}, 0))
 	}
+	document.Abbreviate(list, func(short, id string) bool {
+		return !slices.ContainsFunc(rows, func(s session.Session) bool { return s.ID != id && strings.HasPrefix(s.ID, "ses_"+short) })
+	})
 	return list
 }
 

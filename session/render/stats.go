@@ -65,8 +65,7 @@ func Stats(w io.Writer, s *store.Stats, by store.StatsBy, o Options) error {
 	} else {
 		p.statsTable(s, by)
 	}
-	_, err := io.WriteString(w, p.b.String())
-	return err
+	return p.writeTo(w)
 }
 
 func (p *printer) statsList(g *store.StatsGroup) {
@@ -111,30 +110,29 @@ func (p *printer) statsTable(s *store.Stats, by store.StatsBy) {
 		number = printable.Brief
 	}
 	columns := slices.DeleteFunc(slices.Clone(statsColumns), func(c statsColumn) bool { return !c.calls && by == store.StatsByTool })
-	// Leave out columns, those with the greatest shed first, until the rest fits.
-	for shed := 100; ; shed-- {
-		columns = slices.DeleteFunc(columns, func(c statsColumn) bool { return c.shed >= shed })
-		g := grid{gap: 2}
-		titles := []string{strings.ToUpper(string(by))}
+	g := grid{gap: 2, left: 1, drop: map[int]bool{}}
+	titles := []string{strings.ToUpper(string(by))}
+	for _, c := range columns {
+		titles = append(titles, c.title)
+	}
+	g.add(p.title, titles...)
+	add := func(label string, group *store.StatsGroup, in paint) {
+		row := []string{label}
 		for _, c := range columns {
-			titles = append(titles, c.title)
+			row = append(row, c.cell(group, number))
 		}
-		g.add(p.title, titles...)
-		add := func(label string, group *store.StatsGroup, in paint) {
-			row := []string{label}
-			for _, c := range columns {
-				row = append(row, c.cell(group, number))
-			}
-			g.add(in, row...)
-		}
-		for i := range s.Groups {
-			add(cmp.Or(printable.OneLine(s.Groups[i].Key), "(not said)"), &s.Groups[i], p.plain)
-		}
-		add("total", &s.Total, p.title)
-		if g.fit(0, p.Width, 24) || shed == 1 {
-			g.fit(0, p.Width, 8)
-			p.grid(&g)
-			return
+		g.add(in, row...)
+	}
+	for i := range s.Groups {
+		add(cmp.Or(printable.OneLine(s.Groups[i].Key), "(not said)"), &s.Groups[i], p.plain)
+	}
+	add("total", &s.Total, p.title)
+	// Columns are left out, those with the greatest shed first, until the rest fits.
+	for shed := 11; shed > 0 && !g.fit(0, p.Width, 24); shed-- {
+		for i, c := range columns {
+			g.drop[1+i] = c.shed >= shed
 		}
 	}
+	g.fit(0, p.Width, 8)
+	p.grid(&g)
 }

@@ -118,8 +118,7 @@ func Status(w io.Writer, st *document.Status, o Options) error {
 			p.line(lead, span{lastLine(text), p.plain})
 		}
 	}
-	_, err := io.WriteString(w, p.b.String())
-	return err
+	return p.writeTo(w)
 }
 
 // waitsFor names the call that a human is asked about.

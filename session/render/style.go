@@ -1,6 +1,7 @@
 package render
 
 import (
+	"io"
 	"strings"
 	"time"
 
@@ -90,6 +91,11 @@ type printer struct {
 func newPrinter(o Options) *printer {
 	o = o.normalized()
 	return &printer{Options: o, palette: newPalette(o.Color)}
+}
+
+func (p *printer) writeTo(w io.Writer) error {
+	_, err := io.WriteString(w, p.b.String())
+	return err
 }
 
 // line prints spans as one line, cut at the printer's width, without spaces at

@@ -41,7 +41,7 @@ func (p *printer) usageTable(d *document.Document) {
 		{func(c column) string { return c.short }, printable.Count, 2, 18},
 		{func(c column) string { return c.short }, printable.Brief, 1, 11},
 	} {
-		g := grid{gap: brevity.gap}
+		g := grid{gap: brevity.gap, left: 1}
 		titles := []string{"Tokens"}
 		for _, c := range columns {
 			titles = append(titles, brevity.title(c))
@@ -100,32 +100,43 @@ func (p *printer) usageCells(r *document.UsageRow, number func(int64) string) []
 	return append(cells, p.cost(r))
 }
 
-// grid is a table without lines between its cells: the first column is to the left, the
+// grid is a table without lines between its cells. The first columns are to the left, the
 // others to the right.
 type grid struct {
-	gap    int
-	rows   [][]string // nil is a rule
-	paints []paint
-	widths []int
+	gap, left int
+	whole     bool // cuts nothing: a wider cell moves the rest of its row
+	drop      map[int]bool // columns that are left out
+	rows      [][]span     // nil is a rule
+	widths    []int
 }
 
 func (g *grid) add(in paint, cells ...string) {
-	g.rows, g.paints = append(g.rows, cells), append(g.paints, in)
+	row := make([]span, len(cells))
 	for i, cell := range cells {
+		row[i] = span{cell, in}
+	}
+	g.addSpans(row...)
+}
+
+func (g *grid) addSpans(row ...span) {
+	g.rows = append(g.rows, row)
+	for i, cell := range row {
 		if i == len(g.widths) {
 			g.widths = append(g.widths, 0)
 		}
-		g.widths[i] = max(g.widths[i], width(cell))
+		g.widths[i] = max(g.widths[i], width(cell.text))
 	}
 }
 
-func (g *grid) rule() { g.rows, g.paints = append(g.rows, nil), append(g.paints, paint{}) }
+func (g *grid) rule() { g.rows = append(g.rows, nil) }
 
 // width is that of all columns and of the gaps between them.
 func (g *grid) width() int {
-	total := g.gap * (len(g.widths) - 1)
-	for _, w := range g.widths {
-		total += w
+	total := -g.gap
+	for i, w := range g.widths {
+		if !g.drop[i] {
+			total += w + g.gap
+		}
 	}
 	return total
 }
@@ -143,15 +154,28 @@ func (g *grid) fit(column, n, least int) bool {
 
 // grid prints a grid.
 func (p *printer) grid(g *grid) {
-	for k, row := range g.rows {
+	for _, row := range g.rows {
 		if row == nil {
 			p.line(span{strings.Repeat("─", g.width()), p.rule})
 			continue
 		}
-		text := pad(truncate(row[0], g.widths[0]), g.widths[0])
-		for i, cell := range row[1:] {
-			text += strings.Repeat(" ", g.gap) + padLeft(cell, g.widths[1+i])
+		var spans []span
+		for i, c := range row {
+			if g.drop[i] {
+				continue
+			}
+			if spans != nil {
+				spans = append(spans, span{strings.Repeat(" ", g.gap), p.plain})
+			}
+			if !g.whole {
+				c.text = truncate(c.text, g.widths[i])
+			}
+			align := pad
+			if i >= g.left {
+				align = padLeft
+			}
+			spans = append(spans, span{align(c.text, g.widths[i]), c.paint})
 		}
-		p.line(span{text, g.paints[k]})
+		p.line(spans...)
 	}
 }

@@ -35,8 +35,7 @@ func Prompts(w io.Writer, tl *document.Document, o Options) error {
 	if len(tl.SystemPrompts) == 0 {
 		p.line(span{"no turn says what its system prompt was", p.dim})
 	}
-	_, err := io.WriteString(w, p.b.String())
-	return err
+	return p.writeTo(w)
 }
 
 // RenderTools prints which tools were available and which were called, turn by
@@ -93,8 +92,7 @@ func Tools(w io.Writer, tl *document.Document, o Options) error {
 		}
 		p.fieldAt(indent, label, line)
 	}
-	_, err := io.WriteString(w, p.b.String())
-	return err
+	return p.writeTo(w)
 }
 
 // parameters lists what a JSON Schema of an object has, in its order: each name with
@@ -182,8 +180,7 @@ func Permissions(w io.Writer, tl *document.Document, o Options) error {
 			p.block(span{"  ", p.plain}, span{"    ", p.plain}, rest[i].ToolID+": "+text, p.plain, 0)
 		}
 	}
-	_, err := io.WriteString(w, p.b.String())
-	return err
+	return p.writeTo(w)
 }
 
 // deciding prints how many calls each rule decided about: those of the session, and
@@ -293,14 +290,12 @@ func Provenance(w io.Writer, tl *document.Document, o Options) error {
 				span{printable.Join(cmp.Or(where[s.PartID], where[s.MessageID]), printable.OneLine(s.Dialect)), p.dim})
 		}
 	}
-	_, err := io.WriteString(w, p.b.String())
-	return err
+	return p.writeTo(w)
 }
 
 // RenderTokens prints the table of tokens alone.
 func Tokens(w io.Writer, tl *document.Document, o Options) error {
 	p := newPrinter(o)
 	p.usageTable(tl)
-	_, err := io.WriteString(w, p.b.String())
-	return err
+	return p.writeTo(w)
 }
