@@ -161,12 +161,9 @@ func (b *builder) message(row *session.MessageAndParts) {
 // TurnNumbers returns for the id of each message the number of its turn in the timeline;
 // messages that wait in the queue have none.
 func TurnNumbers(t *session.Transcript) map[string]int {
-	tl := Build(Input{Transcript: t})
 	numbers := make(map[string]int, len(t.Messages))
-	for i := range tl.Turns {
-		for k := range tl.Turns[i].Messages {
-			numbers[tl.Turns[i].Messages[k].ID] = tl.Turns[i].Number
-		}
+	for turn, m := range Build(Input{Transcript: t}).Messages() {
+		numbers[m.ID] = turn.Number
 	}
 	return numbers
 }
@@ -259,11 +256,7 @@ func (b *builder) closeTurns() {
 			if spokesman == nil || m.HiddenAt == nil || t.Hidden {
 				spokesman = m
 			}
-			for p := range m.Parts {
-				call := m.Parts[p].Tool
-				if call == nil {
-					continue
-				}
+			for _, call := range m.ToolCalls() {
 				at, known := called[call.Name]
 				if !known {
 					at = len(t.Tools.Called)
@@ -348,14 +341,8 @@ func (b *builder) catalog(t *Turn, digest string) {
 
 func (b *builder) children() {
 	callOf := map[string]string{}
-	for i := range b.tl.Turns {
-		for k := range b.tl.Turns[i].Messages {
-			for _, p := range b.tl.Turns[i].Messages[k].Parts {
-				if p.Tool != nil && p.Tool.ChildSessionID != "" {
-					callOf[p.Tool.ChildSessionID] = p.Tool.CallID
-				}
-			}
-		}
+	for c := range b.tl.ToolCalls() {
+		callOf[c.ChildSessionID] = c.CallID
 	}
 	for i := range b.in.Children {
 		s := &b.in.Children[i]
@@ -384,25 +371,20 @@ func (b *builder) totals() {
 			tot.Hidden++
 		}
 		addNumber(&tot.DurationMS, t.DurationMS)
-		for k := range t.Messages {
-			m := &t.Messages[k]
-			tokens.Add(s, m.CreatedAt, m.counted)
-			if m.Compaction != nil {
-				tot.Compactions++
-			}
-			for p := range m.Parts {
-				call := m.Parts[p].Tool
-				if call == nil {
-					continue
-				}
-				tot.ToolCalls++
-				switch {
-				case call.Denied:
-					tot.Denied++
-				case call.Failed():
-					tot.Failed++
-				}
-			}
+	}
+	for _, m := range b.tl.Messages() {
+		tokens.Add(s, m.CreatedAt, m.counted)
+		if m.Compaction != nil {
+			tot.Compactions++
+		}
+	}
+	for c := range b.tl.ToolCalls() {
+		tot.ToolCalls++
+		switch {
+		case c.Denied:
+			tot.Denied++
+		case c.Failed():
+			tot.Failed++
 		}
 	}
 	tot.Usage, tot.CopiedUsage = tokens.Used, tokens.Copied
@@ -420,39 +402,24 @@ func totalUsed(u *session.Usage) int64 {
 }
 
 func add(sum **session.Usage, u *session.Usage) {
-	if u == nil {
-		return
+	if u != nil {
+		total := u.Add(deref(*sum))
+		*sum = &total
 	}
-	total := *u
-	if *sum != nil {
-		total = total.Add(**sum)
-	}
-	*sum = &total
 }
 
 func addNumber[T int64 | float64](sum **T, v *T) {
-	if v == nil {
-		return
+	if v != nil {
+		total := *v + deref(*sum)
+		*sum = &total
 	}
-	total := *v
-	if *sum != nil {
-		total += **sum
-	}
-	*sum = &total
 }
 
-func derefInt(n *int64) int64 {
-	if n == nil {
-		return 0
+func deref[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
 	}
-	return *n
-}
-
-func deref(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
+	return v
 }
 
 // modelOf reads a session's model; the reference program also writes a tier,

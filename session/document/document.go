@@ -456,7 +456,12 @@ func (tl *Document) Turn(number int) *Turn {
 	return nil
 }
 
-// Only returns a timeline with the one turn, and what it refers to; nil if there
+// only returns the elements that are wanted.
+func only[T any](all []T, wanted func(T) bool) []T {
+	return slices.DeleteFunc(slices.Clone(all), func(v T) bool { return !wanted(v) })
+}
+
+// Only returns a document with the one turn, and what it refers to; nil if there
 // is no such turn. The head of the session and its totals stay what they are.
 // The two timelines share their rows.
 func (tl *Document) Only(number int) *Document {
@@ -466,41 +471,21 @@ func (tl *Document) Only(number int) *Document {
 	}
 	one := *tl
 	one.Turns = []Turn{*t}
-	one.Queued, one.SystemPrompts, one.ToolCatalogs, one.Decisions, one.Spans, one.Children = nil, nil, nil, nil, nil, nil
-	for _, p := range tl.SystemPrompts {
-		if p.Digest == t.SystemPromptDigest {
-			one.SystemPrompts = append(one.SystemPrompts, p)
-		}
-	}
-	for _, c := range tl.ToolCatalogs {
-		if c.Digest == t.Tools.CatalogDigest {
-			one.ToolCatalogs = append(one.ToolCatalogs, c)
-		}
-	}
-	one.Notices = slices.DeleteFunc(slices.Clone(tl.Notices), func(n session.Notice) bool { return n.Turn != number })
+	one.Queued = nil
+	one.SystemPrompts = only(tl.SystemPrompts, func(p SystemPrompt) bool { return p.Digest == t.SystemPromptDigest })
+	one.ToolCatalogs = only(tl.ToolCatalogs, func(c ToolCatalog) bool { return c.Digest == t.Tools.CatalogDigest })
+	one.Notices = only(tl.Notices, func(n session.Notice) bool { return n.Turn == number })
 	messages, calls, children := map[string]bool{}, map[string]bool{}, map[string]bool{}
-	for i := range t.Messages {
-		messages[t.Messages[i].ID] = true
-		for _, p := range t.Messages[i].Parts {
-			if p.Tool != nil {
-				calls[p.Tool.CallID], children[p.Tool.ChildSessionID] = true, true
-			}
+	for _, m := range one.Messages() {
+		messages[m.ID] = true
+		for _, c := range m.ToolCalls() {
+			calls[c.CallID], children[c.ChildSessionID] = true, true
 		}
 	}
-	for _, d := range tl.Decisions {
-		if messages[d.MessageID] || d.MessageID == "" && d.ToolCallID != "" && calls[d.ToolCallID] {
-			one.Decisions = append(one.Decisions, d)
-		}
-	}
-	for _, s := range tl.Spans {
-		if messages[s.MessageID] {
-			one.Spans = append(one.Spans, s)
-		}
-	}
-	for _, c := range tl.Children {
-		if messages[c.MessageID] || children[c.SessionID] {
-			one.Children = append(one.Children, c)
-		}
-	}
+	one.Decisions = only(tl.Decisions, func(d Decision) bool {
+		return messages[d.MessageID] || d.MessageID == "" && d.ToolCallID != "" && calls[d.ToolCallID]
+	})
+	one.Spans = only(tl.Spans, func(s Span) bool { return messages[s.MessageID] })
+	one.Children = only(tl.Children, func(c Child) bool { return messages[c.MessageID] || children[c.SessionID] })
 	return &one
 }

@@ -16,8 +16,8 @@ func (b *builder) read(row *session.MessageAndParts) Message {
 	m := Message{ID: r.ID, Role: r.Role, HiddenAt: r.HiddenAt, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, Calls: b.callsByMessage[r.ID]}
 	meta, problems := readMetadata(r.MetadataJSON)
 	m.Problems = problems
-	trace := &meta.trace
-	m.Model, m.Agent, m.SystemPromptDigest, m.Trigger = meta.model, meta.agent, meta.promptDigest, meta.trigger
+	trace := &meta.Trace
+	m.Model, m.Agent, m.SystemPromptDigest, m.Trigger = meta.Model, meta.Agent, meta.SystemPromptDigest, meta.trigger
 	m.Copied = b.transcript.Session.Copied(r.CreatedAt)
 	m.HiddenAt = cmp.Or(m.HiddenAt, meta.hiddenAt)
 	m.QueuedAt, m.CanceledAt = meta.queuedAt, meta.canceledAt
@@ -50,16 +50,15 @@ func (b *builder) read(row *session.MessageAndParts) Message {
 		}
 		m.Parts = append(m.Parts, p)
 	}
-	if meta.compaction && m.Compaction == nil {
+	if meta.Compaction && m.Compaction == nil {
 		m.Compaction = new(Compaction)
 		m.Problems = append(m.Problems, "the summary is missing")
 	}
 	marker := row.IsMarker()
-	stated := session.MessageMetadata{Usage: meta.usage, Compaction: meta.compaction, Trace: *trace}
-	tokens := stated.Tokens(r.Role, marker)
+	tokens := meta.Tokens(r.Role, marker)
 	m.Usage, m.CostUSD, m.counted = tokens.Used, tokens.CostUSD, tokens
 	if c := m.Compaction; c != nil {
-		m.Marker = marker || meta.compaction
+		m.Marker = marker || meta.Compaction
 		c.InputTokens, c.OutputTokens, c.SummarizedMessages = trace.InputTokens, trace.OutputTokens, meta.counts.SummarizedMessages
 		c.ContextBefore, c.ContextAfter, c.DurationMS = meta.counts.ContextBefore, meta.counts.ContextAfter, trace.DurationMS
 		if c.SummaryTokens == 0 && m.Marker {
@@ -71,16 +70,10 @@ func (b *builder) read(row *session.MessageAndParts) Message {
 
 // metadata is a message's metadata_json as far as it is understood.
 type metadata struct {
-	model                *session.Model
-	agent                string
-	usage                *session.Usage
-	promptDigest         string
-	trigger              *Trigger
-	hiddenAt             *int64
-	queuedAt, canceledAt *int64
-	compaction           bool
-	trace                session.MessageTrace
-	counts               struct {
+	session.MessageMetadata
+	trigger                        *Trigger
+	hiddenAt, queuedAt, canceledAt *int64
+	counts                         struct {
 		SummarizedMessages int64 `json:"summarized_message_count"`
 		ContextBefore      int64 `json:"context_tokens_before"`
 		ContextAfter       int64 `json:"context_tokens_after"`
@@ -105,19 +98,19 @@ func readMetadata(text string) (m metadata, problems []string) {
 			problems = append(problems, "metadata_json."+key+" has the wrong kind")
 		}
 	}
-	read("model", &m.model)
-	if m.model != nil && *m.model == (session.Model{}) {
-		m.model = nil
+	read("model", &m.Model)
+	if deref(m.Model) == (session.Model{}) {
+		m.Model = nil
 	}
-	read("agent", &m.agent)
-	read("usage", &m.usage)
-	read("system_prompt_digest", &m.promptDigest)
+	read("agent", &m.Agent)
+	read("usage", &m.Usage)
+	read("system_prompt_digest", &m.SystemPromptDigest)
 	read("trigger", &m.trigger)
 	read("hidden_at", &m.hiddenAt)
 	read("queued_at", &m.queuedAt)
 	read("queue_canceled_at", &m.canceledAt)
-	read("compaction", &m.compaction)
-	read("agenttrace", &m.trace)
+	read("compaction", &m.Compaction)
+	read("agenttrace", &m.Trace)
 	if raw, ok := keys["agenttrace"]; ok {
 		_ = json.Unmarshal(raw, &m.counts) // the line above told of it
 	}

@@ -18,18 +18,13 @@ func (tl *Document) FindNotices(in Input) {
 	found = append(found, unattributed(in.SpanRefs)...)
 	found = append(found, tl.unrecorded()...)
 	turns, calls, last := make(map[string]int), make(map[string]*ToolCall), 0
-	for i := range tl.Turns {
-		t := &tl.Turns[i]
+	for t, m := range tl.Messages() {
+		turns[m.ID] = t.Number
 		if !t.Hidden {
 			last = t.Number
 		}
-		for k := range t.Messages {
-			turns[t.Messages[k].ID] = t.Number
-			for j := range t.Messages[k].Parts {
-				if p := &t.Messages[k].Parts[j]; p.Tool != nil {
-					calls[p.ID] = p.Tool
-				}
-			}
+		for p, c := range m.ToolCalls() {
+			calls[p.ID] = c
 		}
 	}
 	for i := range found {

@@ -21,12 +21,7 @@ func NumberTurns(ctx context.Context, r store.Reader, hits []store.Hit) error {
 			}
 			turns = map[string]int{}
 			if t != nil {
-				tl := Build(Input{Transcript: t})
-				for k := range tl.Turns {
-					for m := range tl.Turns[k].Messages {
-						turns[tl.Turns[k].Messages[m].ID] = tl.Turns[k].Number
-					}
-				}
+				turns = TurnNumbers(t)
 			}
 			sessions[h.SessionID] = turns
 		}

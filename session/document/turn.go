@@ -58,10 +58,8 @@ func (t *Turn) ToolCalls() []*ToolCall {
 	var calls []*ToolCall
 	for i := range t.Messages {
 		if m := &t.Messages[i]; m.HiddenAt == nil || t.Hidden {
-			for k := range m.Parts {
-				if c := m.Parts[k].Tool; c != nil {
-					calls = append(calls, c)
-				}
+			for _, c := range m.ToolCalls() {
+				calls = append(calls, c)
 			}
 		}
 	}

@@ -1,7 +1,6 @@
 package render
 
 import (
-	"cmp"
 	"strings"
 	"unicode/utf8"
 
@@ -140,8 +139,6 @@ func (n *NewsPrinter) heading(x *document.News, fact string) {
 
 // openLine is a call that has not ended, in one line.
 func (p *printer) openLine(c *document.ToolCall) {
-	name := printable.OneLine(cmp.Or(c.Name, printable.Unnamed))
-	what, _ := document.Subject(c.Input)
 	text := "…"
 	switch c.State {
 	case session.StateApprovalRequested:
@@ -151,14 +148,8 @@ func (p *printer) openLine(c *document.ToolCall) {
 	case session.StateInputStreaming:
 		text = "input …"
 	}
-	room := p.Width - 2 - width(name) - 2 - width(text) - 2
-	what = truncate(printable.OneLine(what), max(room, 0))
-	left := 2 + width(name)
-	if what != "" {
-		left += 2 + width(what)
-		what = "  " + what
-	}
-	p.line(span{"▸ ", p.call}, span{name, p.call}, span{what + strings.Repeat(" ", max(p.Width-left-width(text), 2)), p.plain}, span{text, p.warn})
+	what, _ := document.Subject(c.Input)
+	p.callLine(c.Name, what, span{text, p.warn})
 }
 
 func (n *NewsPrinter) messageEnd(x *document.News) {

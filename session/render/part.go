@@ -257,28 +257,26 @@ func (p *printer) outcome(c *document.ToolCall) span {
 	return span{text, paint}
 }
 
+// callLine prints a call with what it is about, and its state at the end of the line. It
+// reports whether there was room for all of that.
+func (p *printer) callLine(name, subject string, state span) (whole bool) {
+	name, subject = printable.OneLine(cmp.Or(name, printable.Unnamed)), printable.OneLine(subject)
+	room := max(p.Width-2-width(name)-2-width(state.text)-2, 0)
+	whole = width(subject) <= room
+	if subject = truncate(subject, room); subject != "" {
+		subject = "  " + subject
+	}
+	gap := max(p.Width-2-width(name)-width(subject)-width(state.text), 2)
+	p.line(span{"▸ ", p.call}, span{name, p.call}, span{subject + strings.Repeat(" ", gap), p.plain}, state)
+	return whole
+}
+
 func (p *printer) tool(tl *document.Document, part *document.Part, previousRules *string) {
 	c := part.Tool
-	name := printable.OneLine(cmp.Or(c.Name, printable.Unnamed))
-	status := p.outcome(c)
 	subject, rest := document.Subject(c.Input)
-	subject = printable.OneLine(subject)
-	room := p.Width - 2 - width(name) - 2 - width(status.text) - 2
-	if width(subject) > room {
-		_, rest = "", c.Input
-		subject = truncate(subject, max(room, 0))
+	if !p.callLine(c.Name, subject, p.outcome(c)) {
+		rest = c.Input
 	}
-	left := 2 + width(name)
-	if subject != "" {
-		left += 2 + width(subject)
-	}
-	gap := max(p.Width-left-width(status.text), 2)
-	spans := []span{{"▸ ", p.call}, {name, p.call}}
-	if subject != "" {
-		spans = append(spans, span{"  ", p.plain}, span{subject, p.plain})
-	}
-	p.line(append(spans, span{strings.Repeat(" ", gap), p.plain}, status)...)
-
 	four := span{"    ", p.plain}
 	if text := printable.Value(rest); text != "" && text != "{}" {
 		p.block(four, four, text, p.dim, p.Lines)
@@ -353,17 +351,8 @@ func (p *printer) decisions(c *document.ToolCall, previousRules *string) {
 		}
 		p.block(span{"  ◇ ", paint}, four, text, paint, p.Lines)
 	}
-	if a := c.Approval; a != nil && len(c.Decisions) == 0 {
-		text := "approval asked for"
-		if a.Approved != nil {
-			text = "approved"
-			if !*a.Approved {
-				text = "rejected"
-			}
-		}
-		if a.Reason != "" {
-			text += ": " + a.Reason
-		}
+	if c.Approval != nil && len(c.Decisions) == 0 {
+		text := cmp.Or(document.ApprovalText(c.Approval), "approval asked for")
 		p.block(span{"  ◇ ", p.dim}, four, text, p.dim, p.Lines)
 	}
 }

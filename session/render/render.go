@@ -298,10 +298,6 @@ func (p *printer) queued(m *document.Message) {
 }
 
 func (p *printer) turn(tl *document.Document, t *document.Turn, previousRules *string) {
-	label := "Turn " + strconv.Itoa(t.Number)
-	if t.Hidden {
-		label += " (rewound)"
-	}
 	var facts []string
 	if t.DurationMS != nil {
 		facts = append(facts, printable.Duration(*t.DurationMS))
@@ -315,7 +311,7 @@ func (p *printer) turn(tl *document.Document, t *document.Turn, previousRules *s
 	if t.StopReason != "" {
 		facts = append(facts, printable.OneLine(t.StopReason))
 	}
-	p.header("─", span{label, p.title}, p.state(t.State), facts...)
+	p.header("─", span{turnLabel("Turn ", t), p.title}, p.state(t.State), facts...)
 	p.turnFacts(tl, t)
 	if t.QuestionMissing {
 		p.blank()

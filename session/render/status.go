@@ -136,13 +136,8 @@ func waitsFor(st *document.Status) string {
 }
 
 func (p *printer) openCall(c *document.OpenCall) {
-	state := span{cmp.Or(printable.OneLine(c.State), "state not known") + " " + p.clock(c.UpdatedAt), p.warn}
-	name := printable.OneLine(cmp.Or(c.Tool, printable.Unnamed))
 	what, _ := document.Subject(c.Input)
-	room := p.Width - 2 - width(name) - 2 - width(state.text) - 2
-	what = truncate(printable.OneLine(what), max(room, 0))
-	gap := max(p.Width-2-width(name)-2-width(what)-width(state.text), 2)
-	p.line(span{"▸ ", p.call}, span{name + "  ", p.call}, span{what + strings.Repeat(" ", gap), p.plain}, state)
+	p.callLine(c.Tool, what, span{cmp.Or(printable.OneLine(c.State), "state not known") + " " + p.clock(c.UpdatedAt), p.warn})
 }
 
 // lastLine is the last line of a text that is not blank.

@@ -104,7 +104,7 @@ func (p *printer) usageCells(r *document.UsageRow, number func(int64) string) []
 // others to the right.
 type grid struct {
 	gap, left int
-	whole     bool // cuts nothing: a wider cell moves the rest of its row
+	whole     bool         // cuts nothing: a wider cell moves the rest of its row
 	drop      map[int]bool // columns that are left out
 	rows      [][]span     // nil is a rule
 	widths    []int

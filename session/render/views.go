@@ -69,11 +69,7 @@ func Tools(w io.Writer, tl *document.Document, o Options) error {
 	p.header("─", span{"Calls", p.title}, span{})
 	indent := 12
 	for i := range tl.Turns {
-		label := "turn " + strconv.Itoa(tl.Turns[i].Number)
-		if tl.Turns[i].Hidden {
-			label += " (rewound)"
-		}
-		indent = max(indent, 2+width(label)+2)
+		indent = max(indent, 2+width(turnLabel("turn ", &tl.Turns[i]))+2)
 	}
 	for i := range tl.Turns {
 		t := &tl.Turns[i]
@@ -86,13 +82,17 @@ func Tools(w io.Writer, tl *document.Document, o Options) error {
 				line += ", " + cmp.Or(printable.OneLine(c.Name), printable.Unnamed) + " failed " + strconv.Itoa(c.Failed) + "×"
 			}
 		}
-		label := "turn " + strconv.Itoa(t.Number)
-		if t.Hidden {
-			label += " (rewound)"
-		}
-		p.fieldAt(indent, label, line)
+		p.fieldAt(indent, turnLabel("turn ", t), line)
 	}
 	return p.writeTo(w)
+}
+
+// turnLabel names a turn and says if it was rewound.
+func turnLabel(name string, t *document.Turn) string {
+	if name += strconv.Itoa(t.Number); t.Hidden {
+		name += " (rewound)"
+	}
+	return name
 }
 
 // parameters lists what a JSON Schema of an object has, in its order: each name with
@@ -144,34 +144,19 @@ func Permissions(w io.Writer, tl *document.Document, o Options) error {
 		}
 		p.line(span{"  " + line, p.plain})
 	}
-	reported, previousRules := map[string]bool{}, ""
-	for i := range tl.Turns {
-		t := &tl.Turns[i]
-		printed := false
-		for k := range t.Messages {
-			for _, part := range t.Messages[k].Parts {
-				c := part.Tool
-				if c == nil {
-					continue
-				}
-				if !printed {
-					p.blank()
-					label := "Turn " + strconv.Itoa(t.Number)
-					if t.Hidden {
-						label += " (rewound)"
-					}
-					p.header("─", span{label, p.title}, span{})
-					printed = true
-				}
-				p.permission(c, &previousRules)
-				for _, d := range c.Decisions {
-					reported[d.ID] = true
-				}
+	previousRules, printed := "", 0
+	for t, m := range tl.Messages() {
+		for _, c := range m.ToolCalls() {
+			if t.Number != printed {
+				p.blank()
+				p.header("─", span{turnLabel("Turn ", t), p.title}, span{})
+				printed = t.Number
 			}
+			p.permission(c, &previousRules)
 		}
 	}
 	p.deciding(tl)
-	rest := slices.DeleteFunc(slices.Clone(tl.Decisions), func(d document.Decision) bool { return reported[d.ID] })
+	rest := tl.OtherDecisions()
 	if len(rest) > 0 {
 		p.blank()
 		p.header("─", span{"About no call of the session", p.title}, span{})
@@ -255,15 +240,10 @@ func Provenance(w io.Writer, tl *document.Document, o Options) error {
 		p.block(span{}, span{}, "no spans are recorded: the session was not made from telemetry, or another program wrote the store", p.dim, 0)
 	}
 	where := map[string]string{}
-	for i := range tl.Turns {
-		for k := range tl.Turns[i].Messages {
-			m := &tl.Turns[i].Messages[k]
-			where[m.ID] = "turn " + strconv.Itoa(tl.Turns[i].Number)
-			for _, part := range m.Parts {
-				if part.Tool != nil {
-					where[part.ID] = where[m.ID] + ", " + printable.OneLine(part.Tool.Name)
-				}
-			}
+	for t, m := range tl.Messages() {
+		where[m.ID] = "turn " + strconv.Itoa(t.Number)
+		for part, c := range m.ToolCalls() {
+			where[part.ID] = where[m.ID] + ", " + printable.OneLine(c.Name)
 		}
 	}
 	start := int64(0)

@@ -1,6 +1,7 @@
 package diff
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -22,7 +23,7 @@ const maxEdits = 1500
 // edits finds the shortest script that makes b of a, after Myers, "An O(ND)
 // Difference Algorithm": as many elements as can be are kept. Runs in common and
 // others take turns. What a and b begin and end with alike is always kept.
-func edits[T comparable](a, b []T) []edit {
+func edits[T comparable](a, b []T) (script []edit) {
 	head := 0
 	for head < len(a) && head < len(b) && a[head] == b[head] {
 		head++
@@ -31,85 +32,68 @@ func edits[T comparable](a, b []T) []edit {
 	for tail < len(a)-head && tail < len(b)-head && a[len(a)-1-tail] == b[len(b)-1-tail] {
 		tail++
 	}
-	var script []edit
-	add := func(e edit) {
-		if e.a0 == e.a1 && e.b0 == e.b1 {
-			return
+	atA, atB := 0, 0
+	add := func(toA, toB int, same bool) {
+		switch n := len(script); {
+		case toA == atA && toB == atB:
+		case n > 0 && script[n-1].same == same:
+			script[n-1].a1, script[n-1].b1 = toA, toB
+		default:
+			script = append(script, edit{atA, toA, atB, toB, same})
 		}
-		if n := len(script); n > 0 && script[n-1].same == e.same {
-			script[n-1].a1, script[n-1].b1 = e.a1, e.b1
-			return
-		}
-		script = append(script, e)
+		atA, atB = toA, toB
 	}
-	add(edit{0, head, 0, head, true})
-	for _, e := range middle(a[head:len(a)-tail], b[head:len(b)-tail]) {
-		add(edit{head + e.a0, head + e.a1, head + e.b0, head + e.b1, e.same})
+	add(head, head, true)
+	for _, snake := range snakes(a[head:len(a)-tail], b[head:len(b)-tail]) {
+		add(head+snake[0], head+snake[1], false)
+		add(head+snake[2], head+snake[3], true)
 	}
-	add(edit{len(a) - tail, len(a), len(b) - tail, len(b), true})
+	add(len(a)-tail, len(b)-tail, false)
+	add(len(a), len(b), true)
 	return script
 }
 
-// middle is edits without common ends.
-func middle[T comparable](a, b []T) []edit {
-	n, m := len(a), len(b)
-	if n == 0 || m == 0 {
-		return []edit{{0, n, 0, m, false}}
-	}
-	limit := min(n+m, maxEdits)
-	// far[k] is how far in a one comes on diagonal k = x-y with d edits; trail
+// snakes are the runs that a and b have in common, in order, each as where it begins and
+// ends in a and b; some are empty.
+func snakes[T comparable](a, b []T) [][4]int {
+	limit := min(len(a)+len(b), maxEdits)
+	// far[limit+1+k] is how far in a one comes on diagonal k = x-y with d edits; trail
 	// keeps what each d began with.
 	far := make([]int32, 2*limit+3)
-	at := func(k int) *int32 { return &far[k+limit+1] }
 	var trail [][]int32
+	from := func(far []int32, d, k int) (diagonal, x int) { // where a step to diagonal k begins, and ends
+		if k == -d || k != d && far[k-1+d+1] < far[k+1+d+1] {
+			return k + 1, int(far[k+1+d+1])
+		}
+		return k - 1, int(far[k-1+d+1]) + 1
+	}
 	for d := 0; d <= limit; d++ {
-		trail = append(trail, append([]int32(nil), far[limit+1-d:limit+2+d]...))
+		before := slices.Clone(far[limit-d : limit+3+d])
+		trail = append(trail, before)
 		for k := -d; k <= d; k += 2 {
-			x := int(*at(k - 1)) + 1
-			if k == -d || k != d && *at(k - 1) < *at(k + 1) {
-				x = int(*at(k + 1))
+			_, x := from(before, d, k)
+			for x < len(a) && x-k < len(b) && a[x] == b[x-k] {
+				x++
 			}
-			y := x - k
-			for x < n && y < m && a[x] == b[y] {
-				x, y = x+1, y+1
-			}
-			*at(k) = int32(x)
-			if x >= n && y >= m {
-				return walkBack(trail, n, m)
+			far[limit+1+k] = int32(x)
+			if x >= len(a) && x-k >= len(b) {
+				return walkBack(trail, from, x, x-k)
 			}
 		}
 	}
-	return []edit{{0, n, 0, m, false}}
+	return nil
 }
 
-// walkBack follows the trail of middle from the ends of both sequences.
-func walkBack(trail [][]int32, x, y int) []edit {
-	var back []edit
+// walkBack follows the trail of snakes from the ends of both sequences.
+func walkBack(trail [][]int32, from func([]int32, int, int) (int, int), x, y int) (snakes [][4]int) {
 	for d := len(trail) - 1; d > 0; d-- {
-		before := func(k int) int { return int(trail[d][k+d]) }
-		k := x - y
-		from := k - 1
-		if k == -d || k != d && before(k-1) < before(k+1) {
-			from = k + 1
-		}
-		px := before(from)
-		py := px - from
-		// The edit first, then the run in common that follows it.
-		mx, my := px+1, py
-		if from == k+1 {
-			mx, my = px, py+1
-		}
-		back = append(back, edit{mx, x, my, y, true}, edit{px, mx, py, my, false})
-		x, y = px, py
+		diagonal, begin := from(trail[d], d, x-y)
+		snakes = append(snakes, [4]int{begin, begin - (x - y), x, y})
+		x = int(trail[d][diagonal+d+1])
+		y = x - diagonal
 	}
-	back = append(back, edit{0, x, 0, y, true})
-	script := make([]edit, 0, len(back))
-	for i := len(back) - 1; i >= 0; i-- {
-		if e := back[i]; e.a0 < e.a1 || e.b0 < e.b1 {
-			script = append(script, e)
-		}
-	}
-	return script
+	slices.Reverse(snakes)
+	return append([][4]int{{0, 0, x, y}}, snakes...)
 }
 
 // words cuts text into words, runs of spaces, and single other characters. Their
