@@ -267,6 +267,34 @@ func TestUsageBasisOfAnUnknownClient(t *testing.T) {
 	})
 }
 
+// TestUsageBasisOfAProviderOfTheAISDK: the AI SDK reports what a provider answers, whose name
+// may say nothing. A call whose input has no cached tokens in it, though some were read,
+// proves how the others of the provider are counted, and no other provider's.
+func TestUsageBasisOfAProviderOfTheAISDK(t *testing.T) {
+	call := func(trace byte, provider string, usage map[string]any) counted {
+		attrs := map[string]any{
+			"operation.name": "ai.generateText.doGenerate", "ai.operationId": "ai.generateText.doGenerate", "ai.model.provider": provider,
+			"ai.model.id": "pilot", "ai.telemetry.metadata.sessionId": "s", "ai.response.text": fmt.Sprint("Answer ", trace), "ai.response.finishReason": "stop",
+			"ai.prompt.messages": fmt.Sprintf(`[{"role":"user","content":[{"type":"text","text":"Question %d"}]}]`, trace),
+		}
+		for key, n := range usage {
+			attrs["ai.usage."+key] = n
+		}
+		return counted{"web", "ai", "ai.generateText.doGenerate", trace, 1, 0, int(trace) * 1000, int(trace)*1000 + 500, attrs}
+	}
+	countedInAnyOrder(t, []counted{
+		call(1, "harbour", map[string]any{"inputTokens": 100, "outputTokens": 30}),
+		call(2, "harbour", map[string]any{
+			"inputTokens": 100, "outputTokens": 31, "inputTokenDetails.noCacheTokens": 100, "inputTokenDetails.cacheReadTokens": 20,
+		}),
+		call(3, "harbour", map[string]any{"inputTokens": 100, "outputTokens": 32, "cachedInputTokens": 50}),
+		call(4, "lighthouse", map[string]any{"inputTokens": 100, "outputTokens": 33, "cachedInputTokens": 50}),
+	}, []string{
+		"s: 100+0+0 in, 30+0 out, mixed, 1 calls", "s: 100+20+0 in, 31+0 out, mixed, 1 calls", "s: 100+50+0 in, 32+0 out, mixed, 1 calls",
+		"s: 50+50+0 in, 33+0 out, inclusive, 1 calls",
+	})
+}
+
 // TestUsageBasisOfASubagent: what a sub-agent's call proves counts for the agent above.
 func TestUsageBasisOfASubagent(t *testing.T) {
 	all := turns("s", usageOf(100, 30, 20, 0, 0))

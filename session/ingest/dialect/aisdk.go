@@ -240,18 +240,30 @@ func aiUsage(a Attrs, operation string) *fact.Usage {
 	write := count("ai.usage.inputTokenDetails.cacheWriteTokens", "gen_ai.usage.cache_write.input_tokens", "gen_ai.usage.cache_creation.input_tokens")
 	reasoning := count("ai.usage.outputTokenDetails.reasoningTokens", "ai.usage.reasoningTokens")
 	raw := rawNumbers(a, "ai.usage.", "gen_ai.usage.")
-	fresh := count("ai.usage.inputTokenDetails.noCacheTokens")
-	if fresh != nil && input != nil && *fresh == *input && *counted(read)+*counted(write) > 0 {
-		return MixedUsage(input, output, read, write, reasoning, raw) // providers whose input excludes the cache
-	}
-	// Up to version 5 the SDK passes on what the provider answers, and tells no details.
+	total := count("ai.usage.totalTokens", "gen_ai.usage.total_tokens")
 	provider := strings.ToLower(a.First("ai.model.provider", "gen_ai.system"))
-	if apart := strings.HasPrefix(provider, "anthropic") || strings.HasPrefix(provider, "amazon-bedrock"); apart && fresh == nil &&
-		a.IntPtr("ai.usage.inputTokens") != nil && a.IntPtr("ai.usage.inputTokenDetails.cacheReadTokens") == nil &&
-		a.IntPtr("ai.usage.outputTokenDetails.reasoningTokens") == nil {
-		return MixedUsage(input, output, read, write, reasoning, raw)
+	fresh := count("ai.usage.inputTokenDetails.noCacheTokens")
+	// Up to version 5 the SDK passes on what the provider answers, and tells no details.
+	if fresh == nil {
+		apart := hasPrefix(provider, "anthropic", "amazon-bedrock") && a.IntPtr("ai.usage.inputTokens") != nil &&
+			a.IntPtr("ai.usage.inputTokenDetails.cacheReadTokens") == nil && a.IntPtr("ai.usage.outputTokenDetails.reasoningTokens") == nil
+		switch {
+		case apart:
+			return MixedUsage(input, output, read, write, reasoning, raw)
+		case hasPrefix(provider, "anthropic", "amazon-bedrock", "openai", "azure", "google", "vertex", "xai", "mistral", "groq", "deepseek"):
+			return TotaledUsage(input, output, read, write, reasoning, total, raw)
+		}
 	}
-	return TotaledUsage(input, output, read, write, reasoning, count("ai.usage.totalTokens", "gen_ai.usage.total_tokens"), raw)
+	u := AssumedUsage(provider, input, output, read, write, reasoning, total, raw)
+	if fresh != nil && input != nil && *fresh == *input && *counted(read)+*counted(write) > 0 {
+		u.Proof |= fact.CacheApart
+	}
+	return u
+}
+
+// hasPrefix reports whether a text begins with any of some others.
+func hasPrefix(text string, prefixes ...string) bool {
+	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(text, prefix) })
 }
 
 // readAISettings reads what an application says of itself: the metadata of

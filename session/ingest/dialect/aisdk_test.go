@@ -75,7 +75,7 @@ func withoutRaw(u *fact.Usage) *fact.Usage {
 	if u == nil {
 		return nil
 	}
-	return &fact.Usage{Tokens: u.Tokens, Basis: u.Basis}
+	return &fact.Usage{Tokens: u.Tokens, Basis: u.Basis, Proof: u.Proof}
 }
 
 const (
@@ -227,7 +227,7 @@ func TestAISDKSpans(t *testing.T) {
 		{
 			"a provider whose input excludes the cache", "ai", "ai.generateText.doGenerate",
 			map[string]any{"ai.operationId": "ai.generateText.doGenerate", "ai.usage.inputTokens": 50, "ai.usage.outputTokens": 9, "ai.usage.inputTokenDetails.noCacheTokens": 50, "ai.usage.inputTokenDetails.cacheReadTokens": 40}, nil,
-			`{"kind":"model_call","dialect":"","name":"ai.generateText.doGenerate","rooted":true,"usage":{"tokens":{"input":50,"output":9,"reasoning":0,"cache_read":40,"cache_write":0},"basis":"mixed"}}`,
+			`{"kind":"model_call","dialect":"","name":"ai.generateText.doGenerate","rooted":true,"usage":{"tokens":{"input":10,"output":9,"reasoning":0,"cache_read":40,"cache_write":0},"basis":"inclusive","proof":1}}`,
 		},
 		{
 			"counts that are none", "ai", "ai.generateText.doGenerate",
