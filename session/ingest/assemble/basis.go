@@ -7,9 +7,9 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// Some sources state counts of tokens, and nothing tells whether their input includes the
-// cache. All that one of them counts in a session is read alike: as if nothing was counted
-// apart, until any count of the session proves otherwise. Two things prove it:
+// Of some sources it is not known whether the input that they state includes the cache. All
+// that one of them counts in a session is read alike: as if nothing was counted apart, until
+// any count of the session proves otherwise. Two things prove it:
 //
 //   - the count itself: a cache that is more than the input cannot be a part of it. See
 //     [fact.Stated.Proof];
@@ -31,12 +31,12 @@ func counterOf(f *fact.Fact) string {
 
 // recount returns the fact with its usage as it is known now that it was counted.
 func (a *assembly) recount(f *fact.Fact) *fact.Fact {
-	counter := counterOf(f)
-	if counter == "" {
+	apart := a.apart[counterOf(f)]
+	if apart == 0 {
 		return f
 	}
 	again := *f
-	again.Usage = f.Usage.Recount(a.apart[counter])
+	again.Usage = f.Usage.Recount(apart)
 	return &again
 }
 

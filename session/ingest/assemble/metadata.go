@@ -252,6 +252,7 @@ func (m *measures) addRoots(t *turn, from, until int64) {
 			continue
 		}
 		sum := *r.Usage
+		sum.Stated, sum.Counter, sum.Proof = nil, "", 0
 		if !json.Valid(sum.Raw) {
 			sum.Raw = nil
 		}

@@ -243,7 +243,7 @@ func aiUsage(a Attrs, operation string) *fact.Usage {
 	total := count("ai.usage.totalTokens", "gen_ai.usage.total_tokens")
 	provider := strings.ToLower(a.First("ai.model.provider", "gen_ai.system"))
 	fresh := count("ai.usage.inputTokenDetails.noCacheTokens")
-	// Up to version 5 the SDK passes on what the provider answers, and tells no details.
+	// Up to version 5 the SDK passes on what the provider answers, and reports no details.
 	if fresh == nil {
 		apart := hasPrefix(provider, "anthropic", "amazon-bedrock") && a.IntPtr("ai.usage.inputTokens") != nil &&
 			a.IntPtr("ai.usage.inputTokenDetails.cacheReadTokens") == nil && a.IntPtr("ai.usage.outputTokenDetails.reasoningTokens") == nil

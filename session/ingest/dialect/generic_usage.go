@@ -77,8 +77,8 @@ func (g *genericReading) usage() *fact.Usage {
 	return t.usage(g.counter, encoded)
 }
 
-// usage reads counts of which nothing tells what they include. A total that is stated may
-// prove it.
+// usage reads counts of which it is not known what they include. A stated total may prove
+// it.
 func (t tally) usage(counter string, raw json.RawMessage) *fact.Usage {
 	return AssumedUsage(counter, t.get(fieldInputTokens), t.get(fieldOutputTokens), t.get(fieldCacheRead), t.get(fieldCacheWrite),
 		t.get(fieldReasoningTokens), t.get(fieldTotalTokens), raw)

@@ -18,9 +18,9 @@ func InclusiveUsage(input, output, cacheRead, cacheWrite, reasoning *int64, raw 
 	return usageOf(0, input, output, cacheRead, cacheWrite, reasoning, raw)
 }
 
-// AssumedUsage is for sources of which nothing tells how they count. They are taken for
-// inclusive unless another count of the session proves that they are not: counter is who
-// counted, so that all counts of one are read alike. What they state is kept for that.
+// AssumedUsage is for sources of which it is not known how they count. They are assumed to
+// be inclusive unless a count of the session proves that they are not. All counts of one
+// counter are read alike; what they state is kept for that. See [fact.Usage].
 func AssumedUsage(counter string, input, output, cacheRead, cacheWrite, reasoning, total *int64, raw json.RawMessage) *fact.Usage {
 	u := InclusiveUsage(input, output, cacheRead, cacheWrite, reasoning, raw)
 	if u == nil {
