@@ -48,16 +48,7 @@ func partOwner(c *checker, p *checkedPart) {
 	}
 }
 
-func partUTF8(c *checker, p *checkedPart) {
-	c.utf8(p.where(), "id", &p.ID)
-	c.utf8(p.where(), "message_id", &p.MessageID)
-	c.utf8(p.where(), "session_id", &p.SessionID)
-	c.utf8(p.where(), "type", &p.Type)
-	c.utf8(p.where(), "data_json", &p.DataJSON)
-	c.utf8(p.where(), "tool_call_id", p.ToolCallID)
-	c.utf8(p.where(), "tool_state", p.ToolState)
-	c.utf8(p.where(), "continuation_run_id", p.ContinuationRunID)
-}
+func partUTF8(c *checker, p *checkedPart) { c.utf8(p.where(), PartColumns.InvalidUTF8(p.Part)) }
 
 func partTimes(c *checker, p *checkedPart) { c.times(p.where(), p.CreatedAt, p.UpdatedAt) }
 

@@ -44,31 +44,14 @@ func sessionParent(c *checker) {
 	}
 }
 
-func sessionUTF8(c *checker) {
-	s := &c.t.Session
-	c.utf8(c.where(), "id", &s.ID)
-	c.utf8(c.where(), "title", &s.Title)
-	c.utf8(c.where(), "agent", &s.Agent)
-	c.utf8(c.where(), "workspace_id", s.WorkspaceID)
-	c.utf8(c.where(), "workspace_root", s.WorkspaceRoot)
-	c.utf8(c.where(), "model_json", s.ModelJSON)
-	c.utf8(c.where(), "mode", s.Mode)
-	c.utf8(c.where(), "parent_id", s.ParentID)
-	c.utf8(c.where(), "parent_message_id", s.ParentMessageID)
-	c.utf8(c.where(), "permissions_json", &s.PermissionsJSON)
-	c.utf8(c.where(), "metadata_json", &s.MetadataJSON)
-}
+func sessionUTF8(c *checker) { c.utf8(c.where(), SessionColumns.InvalidUTF8(&c.t.Session)) }
 
 func messageUTF8(c *checker, m *checkedMessage) {
-	row := &m.row.Message
-	c.utf8(m.where(), "id", &row.ID)
-	c.utf8(m.where(), "session_id", &row.SessionID)
-	c.utf8(m.where(), "role", &row.Role)
-	c.utf8(m.where(), "metadata_json", &row.MetadataJSON)
+	c.utf8(m.where(), MessageColumns.InvalidUTF8(&m.row.Message))
 }
 
-func (c *checker) utf8(where, column string, text *string) {
-	if text != nil && !utf8.ValidString(*text) {
+func (c *checker) utf8(where string, columns []string) {
+	for _, column := range columns {
 		c.report(where, "%s is not valid UTF-8", column)
 	}
 }

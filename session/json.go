@@ -2,6 +2,7 @@ package session
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -14,67 +15,14 @@ import (
 	"unicode/utf8"
 )
 
-// AppendJSON appends the row as a JSON object and returns the extended slice. It
-// allocates only to grow dst.
-//
-// Keys have the order of the table's columns, none is omitted, and NULL is null. JSON
-// columns stay text, so a reader gets what the store has. Strings are escaped as in
-// JSON.stringify: a quote, a backslash and control characters, nothing else. The output
-// is valid UTF-8 for any row: each invalid byte becomes U+FFFD. A cost that JSON cannot
-// express (NaN or an infinity) becomes 0.
-func (s *Session) AppendJSON(dst []byte) []byte {
-	dst = appendText(dst, `{"id":`, s.ID)
-	dst = appendText(dst, `,"title":`, s.Title)
-	dst = appendText(dst, `,"agent":`, s.Agent)
-	dst = appendOptText(dst, `,"workspace_id":`, s.WorkspaceID)
-	dst = appendOptText(dst, `,"workspace_root":`, s.WorkspaceRoot)
-	dst = appendOptText(dst, `,"model_json":`, s.ModelJSON)
-	dst = appendOptText(dst, `,"mode":`, s.Mode)
-	dst = appendOptText(dst, `,"parent_id":`, s.ParentID)
-	dst = appendOptText(dst, `,"parent_message_id":`, s.ParentMessageID)
-	dst = appendText(dst, `,"permissions_json":`, s.PermissionsJSON)
-	dst = appendText(dst, `,"metadata_json":`, s.MetadataJSON)
-	dst = appendInt(dst, `,"prompt_tokens":`, s.PromptTokens)
-	dst = appendInt(dst, `,"completion_tokens":`, s.CompletionTokens)
-	dst = appendInt(dst, `,"reasoning_tokens":`, s.ReasoningTokens)
-	dst = appendInt(dst, `,"cache_read":`, s.CacheRead)
-	dst = appendInt(dst, `,"cache_write":`, s.CacheWrite)
-	dst = appendInt(dst, `,"total_tokens":`, s.TotalTokens)
-	dst = append(dst, `,"cost_usd":`...)
-	dst = appendFloat(dst, s.CostUSD)
-	dst = appendInt(dst, `,"created_at":`, s.CreatedAt)
-	dst = appendInt(dst, `,"updated_at":`, s.UpdatedAt)
-	dst = appendOptInt(dst, `,"archived_at":`, s.ArchivedAt)
-	return append(dst, '}')
-}
+// AppendJSON appends the row as a JSON object: see [Columns.AppendJSON].
+func (s *Session) AppendJSON(dst []byte) []byte { return SessionColumns.AppendJSON(dst, s) }
 
-// AppendJSON appends the row as a JSON object, like [Session.AppendJSON].
-func (m *Message) AppendJSON(dst []byte) []byte {
-	dst = appendText(dst, `{"id":`, m.ID)
-	dst = appendText(dst, `,"session_id":`, m.SessionID)
-	dst = appendText(dst, `,"role":`, m.Role)
-	dst = appendText(dst, `,"metadata_json":`, m.MetadataJSON)
-	dst = appendOptInt(dst, `,"hidden_at":`, m.HiddenAt)
-	dst = appendInt(dst, `,"created_at":`, m.CreatedAt)
-	dst = appendInt(dst, `,"updated_at":`, m.UpdatedAt)
-	return append(dst, '}')
-}
+// AppendJSON appends the row as a JSON object: see [Columns.AppendJSON].
+func (m *Message) AppendJSON(dst []byte) []byte { return MessageColumns.AppendJSON(dst, m) }
 
-// AppendJSON appends the row as a JSON object, like [Session.AppendJSON].
-func (p *Part) AppendJSON(dst []byte) []byte {
-	dst = appendText(dst, `{"id":`, p.ID)
-	dst = appendText(dst, `,"message_id":`, p.MessageID)
-	dst = appendText(dst, `,"session_id":`, p.SessionID)
-	dst = appendInt(dst, `,"index":`, p.Index)
-	dst = appendText(dst, `,"type":`, p.Type)
-	dst = appendText(dst, `,"data_json":`, p.DataJSON)
-	dst = appendOptText(dst, `,"tool_call_id":`, p.ToolCallID)
-	dst = appendOptText(dst, `,"tool_state":`, p.ToolState)
-	dst = appendOptText(dst, `,"continuation_run_id":`, p.ContinuationRunID)
-	dst = appendInt(dst, `,"created_at":`, p.CreatedAt)
-	dst = appendInt(dst, `,"updated_at":`, p.UpdatedAt)
-	return append(dst, '}')
-}
+// AppendJSON appends the row as a JSON object: see [Columns.AppendJSON].
+func (p *Part) AppendJSON(dst []byte) []byte { return PartColumns.AppendJSON(dst, p) }
 
 // DecodeJSON sets s to a row in canonical JSON, from AppendJSON or another writer. It
 // does not retain data.
@@ -135,13 +83,13 @@ func decodeRow(data []byte, row any) error {
 		if e.Field == "" {
 			return fmt.Errorf("row is %s, want an object", article(e.Value))
 		}
-		return fmt.Errorf("%s is %s, want %s", e.Field, article(e.Value), columnKind(e))
+		return fmt.Errorf("%s is %s, want %s", e.Field, article(e.Value), kindOf(e))
 	}
 	return err
 }
 
-// columnKind returns the name of the column's type for an error.
-func columnKind(e *json.UnmarshalTypeError) string {
+// kindOf returns the name of the column's type for an error.
+func kindOf(e *json.UnmarshalTypeError) string {
 	switch e.Type.Kind() {
 	case reflect.String:
 		return "a string"
@@ -228,44 +176,7 @@ func (t *Transcript) CheckTree() error {
 }
 
 func comparePart(a, b Part) int {
-	switch {
-	case a.Index < b.Index:
-		return -1
-	case a.Index > b.Index:
-		return 1
-	case a.ID < b.ID:
-		return -1
-	case a.ID > b.ID:
-		return 1
-	}
-	return 0
-}
-
-// The append functions take the key with its punctuation, so the code for a row is a list
-// of constants and values.
-
-func appendText(dst []byte, key, v string) []byte {
-	return AppendString(append(dst, key...), v)
-}
-
-func appendOptText(dst []byte, key string, v *string) []byte {
-	dst = append(dst, key...)
-	if v == nil {
-		return append(dst, "null"...)
-	}
-	return AppendString(dst, *v)
-}
-
-func appendInt(dst []byte, key string, v int64) []byte {
-	return strconv.AppendInt(append(dst, key...), v, 10)
-}
-
-func appendOptInt(dst []byte, key string, v *int64) []byte {
-	dst = append(dst, key...)
-	if v == nil {
-		return append(dst, "null"...)
-	}
-	return strconv.AppendInt(dst, *v, 10)
+	return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.ID, b.ID))
 }
 
 // appendFloat writes f as ECMAScript's Number.toString and encoding/json do: with the
@@ -298,7 +209,7 @@ var pairs = func() (t [256]uint16) {
 	return t
 }()
 
-// AppendString appends s as a JSON string, escaped as in [Session.AppendJSON].
+// AppendString appends s as a JSON string, escaped as in [Columns.AppendJSON].
 //
 // Rows are mostly long texts that contain JSON, so escapes are frequent and all other
 // bytes come in runs. The loop copies eight bytes at a time and examines them afterwards:

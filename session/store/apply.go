@@ -98,6 +98,8 @@ type sessionWork struct {
 	// resum says that the rollup must be summed anew: what is hidden or counts
 	// changed, or another program wrote it.
 	resum bool
+	// kept are parts that are stored as they were rebuilt.
+	kept map[string]bool
 	// touched are the messages that changed, for the forks to follow.
 	touched map[string]bool
 	// before are the messages that changed as they were before the batch, nil those that
@@ -241,7 +243,7 @@ func (a *applier) applySession(w *sessionWork) error {
 		}
 	}
 	for _, d := range w.decided {
-		if err := a.putDecision(w, d); err != nil {
+		if err := a.wrote(a.mergeDecision(d, changes)); err != nil {
 			return err
 		}
 	}
@@ -300,41 +302,22 @@ func (a *applier) settle(w *sessionWork, path []string) error {
 }
 
 func (a *applier) putLink(w *sessionWork, l *SpanRef) error {
-	inserted, err := a.tx.InsertLink(l)
-	if inserted && l.reports() {
-		m := w.message(l.MessageID)
-		m.turnStats = append(m.turnStats, l)
-	}
-	if err != nil || inserted {
-		return a.wrote(inserted, err)
-	}
-	old, err := a.tx.SpanRef(w.id, l.TraceID, l.SpanID)
+	changed, old, err := a.mergeSpan(l)
 	if err != nil || old == nil {
-		return err
+		if changed && l.reports() {
+			m := w.message(l.MessageID)
+			m.turnStats = append(m.turnStats, l)
+		}
+		return a.wrote(changed, err)
 	}
-	// The span was known. Every message that it speaks of must be told from what is
-	// stored, for the batch may hold two versions of it.
+	// The span was known. Every message that it describes must be built from what is
+	// stored, for the batch may have two versions of it.
 	for _, reported := range []*SpanRef{old, l} {
 		if reported.reports() {
 			w.message(reported.MessageID).reread = true
 		}
 	}
-	if compareLinks(l, old) <= 0 {
-		return nil
-	}
-	return a.wrote(true, a.tx.PutLink(l))
-}
-
-func (a *applier) putDecision(w *sessionWork, d *Decision) error {
-	inserted, err := a.tx.InsertDecision(d)
-	if err != nil || inserted {
-		return a.wrote(inserted, err)
-	}
-	old, err := a.tx.Decision(d.ID)
-	if err != nil || old == nil || compareDecisions(d, old) <= 0 {
-		return a.wrote(false, err)
-	}
-	return a.wrote(true, a.tx.PutDecision(d))
+	return a.wrote(changed, nil)
 }
 
 // tells says whether the link carries facts of a message.

@@ -34,13 +34,8 @@ func givenUp(metadata string) bool {
 	if !strings.Contains(metadata, semconv.AbortedByRestart) {
 		return false
 	}
-	var m struct {
-		Agenttrace struct {
-			EndReason string `json:"end_reason"`
-			Error     string `json:"error"`
-		} `json:"agenttrace"`
-	}
-	return json.Unmarshal([]byte(metadata), &m) == nil && m.Agenttrace.EndReason == semconv.EndAbort && m.Agenttrace.Error == semconv.AbortedByRestart
+	m := marksOf(metadata)
+	return m.EndReason == semconv.EndAbort && m.Error == semconv.AbortedByRestart
 }
 
 // endAbandoned makes the calls of a message end with its turn, or takes that back.
@@ -49,7 +44,7 @@ func (a *applier) endAbandoned(w *sessionWork, m, old *session.Message) error {
 	if !ended && (old == nil || !givenUp(old.MetadataJSON)) {
 		return nil
 	}
-	parts, err := a.tx.Parts(m.ID)
+	parts, err := a.tx.Parts(m.ID, 0)
 	if err != nil {
 		return err
 	}
@@ -61,7 +56,7 @@ func (a *applier) endAbandoned(w *sessionWork, m, old *session.Message) error {
 		if equalParts(want, &parts[i]) {
 			continue
 		}
-		if err := a.wrote(true, a.tx.PutPart(want)); err != nil {
+		if err := a.wrote(a.tx.PutPart(want, false)); err != nil {
 			return err
 		}
 		w.touched[m.ID] = true
@@ -75,17 +70,10 @@ func turnIndex(m *session.Message) (index int64, seen, ok bool) {
 	if m.Role != session.RoleAssistant || !strings.Contains(m.MetadataJSON, `"turn_index":`) {
 		return 0, false, false
 	}
-	var metadata struct {
-		Agenttrace struct {
-			TurnIndex  *int64 `json:"turn_index"`
-			Incomplete bool   `json:"incomplete"`
-			Seen       string `json:"seen"`
-		} `json:"agenttrace"`
-	}
-	if json.Unmarshal([]byte(m.MetadataJSON), &metadata) != nil || metadata.Agenttrace.TurnIndex == nil {
+	trace := marksOf(m.MetadataJSON)
+	if trace.TurnIndex == nil {
 		return 0, false, false
 	}
-	trace := &metadata.Agenttrace
 	return *trace.TurnIndex, trace.Incomplete && trace.Seen != "", true
 }
 

@@ -172,8 +172,8 @@ func (a *applier) syncFork(w, child *sessionWork, all bool, touched map[string]b
 	return nil
 }
 
-// syncMessage makes the fork's copy of one message what it should be: it works out the
-// copy, compares it with the one that is stored, and puts it in its place.
+// syncMessage makes the fork's copy of one message what it should be: as a message that is
+// rebuilt, it replaces the one that is stored.
 func (a *applier) syncMessage(w, child *sessionWork, f *Fork, point *session.Message, original string) error {
 	id := forkID(child.id, original)
 	old, err := a.tx.Message(id)
@@ -181,23 +181,16 @@ func (a *applier) syncMessage(w, child *sessionWork, f *Fork, point *session.Mes
 		return err
 	}
 	copied, err := a.copyFor(w, child, f, point, original, old)
-	if err != nil || copied == nil && old == nil {
+	switch {
+	case err != nil || copied == nil && old == nil:
+		return err
+	case copied == nil:
+		return a.dropMessage(child, id)
+	}
+	if err := a.clearParts(child, copied); err != nil {
 		return err
 	}
-	if old != nil {
-		stored, err := a.tx.Parts(id)
-		if err != nil {
-			return err
-		}
-		if copied != nil && equalMessages(&copied.Message, old) && slices.EqualFunc(copied.Parts, stored, sameParts) {
-			return nil
-		}
-	}
-	return a.replaceCopy(child, id, old, copied)
-}
-
-func sameParts(p, q session.Part) bool {
-	return p.ID == q.ID && p.Index == q.Index && equalParts(&p, &q)
+	return a.replaceMessage(child, copied)
 }
 
 // copyFor is the copy that a fork should have of a message of w, nil when it should have
@@ -205,7 +198,7 @@ func sameParts(p, q session.Part) bool {
 // the fork was made. old is the copy that the fork has.
 func (a *applier) copyFor(
 	w, child *sessionWork, f *Fork, point *session.Message, original string, old *session.Message,
-) (*session.MessageAndParts, error) {
+) (*AssembledMessage, error) {
 	m, err := a.tx.Message(original)
 	if err != nil || m == nil || m.SessionID != w.id || point == nil || PositionOf(point).Before(PositionOf(m)) {
 		return nil, err
@@ -215,19 +208,15 @@ func (a *applier) copyFor(
 			return nil, err
 		}
 	} // what another program has shown again by the time of the fork is copied
-	copied := &session.MessageAndParts{Message: *m}
-	copied.Message.ID, copied.Message.SessionID = forkID(child.id, original), child.id
-	copied.Message.HiddenAt = nil
-	if copied.Message.HiddenAt, err = child.hidden(&copied.Message, old, a.tx); err != nil {
-		return nil, err
-	}
-	source, err := a.tx.Parts(m.ID)
+	copied := &AssembledMessage{Message: *m}
+	copied.ID, copied.SessionID, copied.HiddenAt = forkID(child.id, original), child.id, nil
+	source, err := a.tx.Parts(m.ID, 0)
 	if err != nil {
 		return nil, err
 	}
 	for _, p := range source {
 		if p.CreatedAt <= f.At {
-			copied.Parts = append(copied.Parts, forkPart(child.id, copied.Message.ID, p))
+			copied.Parts = append(copied.Parts, forkPart(child.id, copied.ID, p))
 		}
 	}
 	return copied, nil
@@ -241,35 +230,6 @@ func (a *applier) hiddenFrom(w *sessionWork, f *Fork, m *session.Message) (bool,
 	}
 	hidden, err := w.hiddenAt(m, a.tx, f.At)
 	return hidden != nil, err
-}
-
-// replaceCopy puts a copy in the place of the one that a fork has. Either may be nil.
-func (a *applier) replaceCopy(child *sessionWork, id string, old *session.Message, copied *session.MessageAndParts) error {
-	child.remember(id, old)
-	if old != nil {
-		if err := a.tx.DeleteMessage(id); err != nil {
-			return err
-		}
-		child.account(old, -1)
-		a.result.Rows++
-	}
-	child.recut, child.redraw = true, child.redraw || child.awaitsRewind(id)
-	child.touched[id] = true
-	if copied == nil {
-		return nil
-	}
-	if err := a.tx.PutMessage(&copied.Message, true); err != nil {
-		return a.wrote(false, err)
-	}
-	child.account(&copied.Message, +1)
-	a.result.Rows++
-	for i := range copied.Parts {
-		inserted, err := a.tx.InsertPart(&copied.Parts[i])
-		if err := a.wrote(inserted, err); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // forkPart is the copy of a part: verbatim, but for the ids, also the one that a

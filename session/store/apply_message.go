@@ -1,14 +1,10 @@
 package store
 
 import (
-	"bytes"
-	"cmp"
 	"encoding/json"
-	"slices"
 	"strings"
 	"unsafe"
 
-	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 )
 
@@ -62,30 +58,28 @@ func (mw *messageWork) contiguous() bool {
 	return true
 }
 
-// mergedMessage is the row that results from what is stored and what is said.
+// mergedMessage is the row that results from what is stored and what is reported.
 func (a *applier) mergedMessage(w *sessionWork, mw *messageWork, old *session.Message) (*session.Message, error) {
 	m := session.Message{ID: mw.id, SessionID: w.id, Role: session.RoleAssistant, MetadataJSON: incompleteMetadata}
 	if old != nil {
 		m = *old
 		m.MetadataJSON = MarkGap(seenMetadata(m.MetadataJSON), false)
 	}
-	bound := func(created, updated int64) {
-		m.CreatedAt = earlier(m.CreatedAt, created)
-		m.UpdatedAt = max(m.UpdatedAt, updated, created)
-	}
-	declared := false
+	role, declared := m.Role, false
 	for _, c := range mw.changes {
-		bound(c.CreatedAt, c.UpdatedAt)
 		if c.Rank != RankStub {
-			declared, m.Role = true, max(m.Role, c.Role)
+			declared, role = true, max(role, c.Role)
 		}
 	}
+	for _, c := range mw.changes {
+		m = mergeMessage(&m, c.row(role), changes)
+	}
 	for _, p := range mw.parts {
-		bound(p.CreatedAt, p.UpdatedAt)
+		m = mergeMessage(&m, &session.Message{CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt}, changes)
 	}
 	for _, l := range mw.links {
-		// A turn begins before the user's message, and so before the one it tells of.
-		bound(0, l.EndNano/1e6)
+		// A turn begins before the user's message, and so before the message that it describes.
+		m.UpdatedAt = max(m.UpdatedAt, l.EndNano/1e6)
 	}
 	turnStats, err := a.factsOf(w, mw, old != nil && declared, old != nil)
 	if err != nil {
@@ -93,17 +87,13 @@ func (a *applier) mergedMessage(w *sessionWork, mw *messageWork, old *session.Me
 	}
 	switch {
 	case len(turnStats) > 0:
-		// What the spans of a message measured stands above what was annotated.
+		// What the spans of a message measured takes precedence over what was annotated.
 		m.MetadataJSON = foldFacts(turnStats, false)
 	case mw.reread && m.Role == session.RoleAssistant:
-		m.MetadataJSON = incompleteMetadata // its spans speak of another message now
-	default:
-		for _, c := range mw.changes {
-			m.MetadataJSON = preferredMetadata(m.MetadataJSON, c.metadata(m.Role))
-		}
+		m.MetadataJSON = incompleteMetadata // its spans describe another message now
 	}
 	if old != nil && PositionOf(old) == PositionOf(&m) {
-		// No rewind says more of it than before, or all is redrawn. What another program
+		// No rewind covers it that did not before, or all is redrawn. What another program
 		// has shown or hidden stays so.
 		return &m, nil
 	}
@@ -111,70 +101,19 @@ func (a *applier) mergedMessage(w *sessionWork, mw *messageWork, old *session.Me
 	return &m, err
 }
 
-// metadata is what the change says of a message's metadata, or "".
-func (c *MessageChange) metadata(role string) string {
-	text := string(c.Metadata)
+// row is the change as a row, without metadata where it reports none. role is that of the
+// message.
+func (c *MessageChange) row(role string) *session.Message {
+	m := &session.Message{Role: role, MetadataJSON: string(c.Metadata), CreatedAt: c.CreatedAt, UpdatedAt: c.UpdatedAt}
 	switch {
-	case c.Rank == RankStub || text == "" && role == session.RoleAssistant:
-		return ""
-	case text == "":
-		text = "{}"
+	case c.Rank == RankStub || m.MetadataJSON == "" && role == session.RoleAssistant:
+		m.MetadataJSON = ""
+		return m
+	case m.MetadataJSON == "":
+		m.MetadataJSON = "{}"
 	}
-	return canonicalMetadata(text, c.Rank == RankLive)
-}
-
-// preferredMetadata chooses between what two sources annotated: a message that is
-// known whole before one that is not, then what was seen later, then the greater
-// text.
-func preferredMetadata(a, b string) string {
-	rank := func(s string) int {
-		switch {
-		case s == "":
-			return 0
-		case s == incompleteMetadata:
-			return 1
-		case isIncomplete(s):
-			return 2
-		}
-		return 3
-	}
-	if cmp.Or(cmp.Compare(rank(a), rank(b)), strings.Compare(seenAt(a), seenAt(b)), strings.Compare(a, b)) >= 0 {
-		return a
-	}
-	return b
-}
-
-// seenAt is when metadata that was only seen live was so, in a form of which the
-// later is the greater, or "".
-func seenAt(metadata string) string {
-	if !strings.Contains(metadata, `"seen":`) {
-		return ""
-	}
-	var m struct {
-		Agenttrace struct {
-			Seen string `json:"seen"`
-		} `json:"agenttrace"`
-	}
-	if json.Unmarshal([]byte(metadata), &m) != nil {
-		return ""
-	}
-	return m.Agenttrace.Seen
-}
-
-// isIncomplete says whether metadata marks its message as incomplete.
-func isIncomplete(metadata string) bool {
-	if metadata == incompleteMetadata {
-		return true
-	}
-	if !strings.Contains(metadata, `"incomplete"`) {
-		return false
-	}
-	var m struct {
-		Agenttrace struct {
-			Incomplete bool `json:"incomplete"`
-		} `json:"agenttrace"`
-	}
-	return json.Unmarshal([]byte(metadata), &m) == nil && m.Agenttrace.Incomplete
+	m.MetadataJSON = canonicalMetadata(m.MetadataJSON, c.Rank == RankLive)
+	return m
 }
 
 // canonicalMetadata is the one spelling of metadata: its keys in order, and
@@ -335,69 +274,26 @@ func equalMessages(a, b *session.Message) bool {
 		a.CreatedAt == b.CreatedAt && a.UpdatedAt == b.UpdatedAt
 }
 
-// mergeParts makes one change of those that speak of the same part, as a turn's
-// stub and the tool call itself do. It keeps their order.
-func mergeParts(parts []*PartChange) []*PartChange {
-	if len(parts) < 2 {
-		return parts
-	}
-	place := make(map[string]int, len(parts))
-	merged := parts[:0]
-	for _, p := range parts {
-		i, known := place[p.ID]
-		if !known {
-			place[p.ID] = len(merged)
-			merged = append(merged, p)
+// applyParts merges the parts of a message: first those that describe one part, as a turn's
+// stub and the tool call itself do, then those with what is stored.
+func (a *applier) applyParts(w *sessionWork, mw *messageWork) error {
+	parts := make([]*session.Part, 0, len(mw.parts))
+	known := make(map[string]*session.Part, len(mw.parts))
+	for _, c := range mw.parts {
+		p := c.row()
+		if first := known[p.ID]; first != nil {
+			index := min(first.Index, p.Index)
+			*first, _ = mergePart(first, p, changes)
+			first.Index = index
 			continue
 		}
-		winner, loser := *p, merged[i]
-		if comparePartChanges(p, loser) < 0 {
-			winner, loser = *loser, p
-		}
-		winner.UpdatedAt = max(winner.CreatedAt, winner.UpdatedAt)
-		winner.CreatedAt = earlier(winner.CreatedAt, loser.CreatedAt)
-		winner.Index = min(winner.Index, loser.Index)
-		merged[i] = &winner
+		known[p.ID] = p
+		parts = append(parts, p)
 	}
-	return merged
-}
-
-// applyParts merges the parts of a message. Those whose place is taken, or who
-// claim another than they have, are placed in the end, all at once.
-func (a *applier) applyParts(w *sessionWork, mw *messageWork) error {
-	var collided []*session.Part
-	requestedIndexes := make(map[string]int64)
-	for _, c := range mergeParts(mw.parts) {
-		p := c.row()
-		inserted, err := a.tx.InsertPart(p)
-		changed := inserted
-		if err == nil && !inserted {
-			var old *session.Part
-			old, err = a.tx.Part(p.ID)
-			switch {
-			case err != nil:
-			case old == nil:
-				collided, changed = append(collided, p), true
-			case old.MessageID != p.MessageID:
-				err = ErrRefused
-			default:
-				changed, err = a.mergePart(p, old, requestedIndexes)
-			}
-		}
-		if err := a.wrote(changed, err); err != nil {
-			return err
-		}
-		if changed {
-			w.touched[mw.id] = true
-			if p.Type == session.TypeCompaction {
-				w.compacted = append(w.compacted, mw.id)
-			}
-		}
-	}
-	if len(collided) == 0 && len(requestedIndexes) == 0 {
-		return nil
-	}
-	return a.placeParts(mw.id, collided, requestedIndexes)
+	_, err := a.mergeParts(w, mw.id, parts, nil, changes, func(_ *session.Part, changed bool, err error) error {
+		return a.wrote(changed, err)
+	})
+	return err
 }
 
 // row is the part as a row. It shares the memory of Data, which the batch owns
@@ -405,7 +301,8 @@ func (a *applier) applyParts(w *sessionWork, mw *messageWork) error {
 // cost of a span.
 func (c *PartChange) row() *session.Part {
 	p := &session.Part{
-		ID: c.ID, MessageID: c.MessageID, SessionID: c.SessionID, Index: min(max(0, c.Index), MaxIndex), Type: c.Type, DataJSON: unsafe.String(unsafe.SliceData(c.Data), len(c.Data)),
+		ID: c.ID, MessageID: c.MessageID, SessionID: c.SessionID, Index: min(max(0, c.Index), MaxIndex), Type: c.Type,
+		DataJSON:  unsafe.String(unsafe.SliceData(c.Data), len(c.Data)),
 		CreatedAt: c.CreatedAt, UpdatedAt: max(c.CreatedAt, c.UpdatedAt),
 	}
 	if c.ToolCallID != "" {
@@ -415,234 +312,4 @@ func (c *PartChange) row() *session.Part {
 		p.ToolState = &c.ToolState
 	}
 	return p
-}
-
-// mergePart merges a part into the row that is stored, and notes in claims when
-// it claims a place before that one's.
-func (a *applier) mergePart(p, old *session.Part, requestedIndexes map[string]int64) (changed bool, _ error) {
-	old = seenPart(old)
-	merged := *old
-	if compareParts(p, old) > 0 {
-		merged = *p
-		merged.Index = old.Index
-	}
-	merged.CreatedAt = earlier(p.CreatedAt, old.CreatedAt)
-	if !equalParts(&merged, old) {
-		changed = true
-		if err := a.tx.PutPart(&merged); err != nil {
-			return false, err
-		}
-	}
-	if p.Index < old.Index {
-		stored, err := a.tx.RequestedIndexes(p.MessageID)
-		if err != nil {
-			return false, err
-		}
-		if requested, displaced := stored[p.ID]; !displaced || p.Index < requested {
-			requestedIndexes[p.ID], changed = p.Index, true
-		}
-	}
-	return changed, nil
-}
-
-// placeParts gives every part of a message its index when two claim one place:
-// in order of (claim, id), each has the place it claims or the next free one.
-// displaced are parts that are not stored yet; claimed are new claims of parts
-// that are.
-func (a *applier) placeParts(messageID string, collided []*session.Part, requestedBefore map[string]int64) error {
-	stored, err := a.tx.Places(messageID)
-	if err != nil {
-		return err
-	}
-	requestedIndexes, err := a.tx.RequestedIndexes(messageID)
-	if err != nil {
-		return err
-	}
-	type place struct {
-		id               string
-		requested, index int64
-		part             *session.Part // nil when it is stored
-	}
-	places := make([]place, 0, len(stored)+len(collided))
-	for _, s := range stored {
-		requested, displaced := requestedIndexes[s.ID]
-		if !displaced {
-			requested = s.Index
-		}
-		if lower, ok := requestedBefore[s.ID]; ok {
-			requested = min(requested, lower)
-		}
-		places = append(places, place{id: s.ID, requested: requested, index: s.Index})
-	}
-	for _, p := range collided {
-		places = append(places, place{id: p.ID, requested: p.Index, index: -1, part: p})
-	}
-	slices.SortFunc(places, func(x, y place) int {
-		return cmp.Or(cmp.Compare(x.requested, y.requested), strings.Compare(x.id, y.id))
-	})
-	moved := make(map[string]int64)
-	next := int64(0)
-	for _, pl := range places {
-		index := max(pl.requested, next)
-		next = index + 1
-		switch {
-		case pl.part != nil:
-			pl.part.Index = index
-		case index != pl.index:
-			moved[pl.id] = index
-		}
-		noted, has := requestedIndexes[pl.id]
-		if (has || index != pl.requested) && (!has || noted != pl.requested) {
-			if err := a.tx.PutRequestedIndex(messageID, pl.id, pl.requested); err != nil {
-				return err
-			}
-		}
-	}
-	if err := a.tx.Move(messageID, moved); err != nil {
-		return err
-	}
-	for _, p := range collided {
-		inserted, err := a.tx.InsertPart(p)
-		if err == nil && !inserted {
-			err = ErrRefused
-		}
-		if err := a.wrote(false, err); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// PartRank tells from a part's data how much its source knew: a tool part says so
-// under toolMetadata.agenttrace, a text under providerMetadata.agenttrace, by
-// "stub":true or "live":true; one of TypeDamaged is a stub.
-func PartRank(dataJSON string) Rank {
-	if strings.HasPrefix(dataJSON, `{"type":"`+TypeDamaged+`"`) {
-		return RankStub
-	}
-	if !strings.Contains(dataJSON, `"stub":true`) && !strings.Contains(dataJSON, `"live":true`) && !strings.Contains(dataJSON, abortedMark) {
-		return RankFinal
-	}
-	part, err := session.ParseUIPart(dataJSON)
-	if err != nil {
-		return RankFinal
-	}
-	switch trace := part.Trace(); {
-	case trace.Stub:
-		return RankStub
-	case trace.Live || trace.ErrorType == semconv.ErrorTypeAborted:
-		return RankLive
-	}
-	return RankFinal
-}
-
-// abortedMark stands in the data of a call that was ended because its agent had
-// died. Who said so did not see it end, so what anybody did see stands above it.
-const abortedMark = `"error_type":"` + semconv.ErrorTypeAborted + `"`
-
-// settledRank is the rank by which a part is first compared. A span that ended
-// before its call did, as when a turn ends to wait for a human, does not have the
-// last word on it: the call may go on, and what is said of it then counts.
-func settledRank(r Rank, state string) Rank {
-	switch state {
-	case session.StateInputStreaming, session.StateInputAvailable, session.StateApprovalRequested, session.StateApprovalResponded:
-		return min(r, RankLive)
-	}
-	return r
-}
-
-// compareParts orders two descriptions of one part: by rank, then by the state
-// of the call, then the later, then by their text.
-func compareParts(p, q *session.Part) int {
-	pRank, qRank := PartRank(p.DataJSON), PartRank(q.DataJSON)
-	return cmp.Or(
-		cmp.Compare(settledRank(pRank, text(p.ToolState)), settledRank(qRank, text(q.ToolState))),
-		cmp.Compare(stateRank(p), stateRank(q)),
-		cmp.Compare(pRank, qRank),
-		cmp.Compare(p.UpdatedAt, q.UpdatedAt),
-		strings.Compare(p.DataJSON, q.DataJSON),
-		strings.Compare(p.Type, q.Type),
-		strings.Compare(text(p.ToolCallID)+"\x00"+text(p.ToolState), text(q.ToolCallID)+"\x00"+text(q.ToolState)))
-}
-
-// comparePartChanges is compareParts before there are rows. What costs most is
-// compared last.
-func comparePartChanges(p, q *PartChange) int {
-	if c := cmp.Or(
-		cmp.Compare(settledRank(p.Rank, p.ToolState), settledRank(q.Rank, q.ToolState)), // Data says the rank too, at the cost of parsing it
-		cmp.Compare(rankState(p.ToolState, p.Data), rankState(q.ToolState, q.Data)),
-		cmp.Compare(p.Rank, q.Rank),
-		cmp.Compare(max(p.CreatedAt, p.UpdatedAt), max(q.CreatedAt, q.UpdatedAt)),
-	); c != 0 {
-		return c
-	}
-	return cmp.Or(
-		bytes.Compare(p.Data, q.Data),
-		strings.Compare(p.Type, q.Type),
-		strings.Compare(p.ToolCallID+"\x00"+p.ToolState, q.ToolCallID+"\x00"+q.ToolState))
-}
-
-func text(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
-}
-
-func stateRank(p *session.Part) int {
-	if p.ToolState == nil {
-		return 0
-	}
-	return rankState(*p.ToolState, p.DataJSON)
-}
-
-// rankState orders states as session.StateRank does, with a call that was given up
-// for dead before those that had an outcome.
-func rankState[T string | json.RawMessage](state string, data T) int {
-	if state == session.StateOutputError && strings.Contains(string(data), abortedMark) {
-		return 2*session.StateRank(session.StateOutputAvailable) - 1
-	}
-	return 2 * session.StateRank(state)
-}
-
-func equalParts(p, q *session.Part) bool {
-	return p.DataJSON == q.DataJSON && p.Type == q.Type && p.CreatedAt == q.CreatedAt && p.UpdatedAt == q.UpdatedAt &&
-		equalStrings(p.ToolCallID, q.ToolCallID) && equalStrings(p.ToolState, q.ToolState)
-}
-
-func equalStrings(a, b *string) bool { return a == b || a != nil && b != nil && *a == *b }
-
-func compareLinks(l, o *SpanRef) int {
-	return cmp.Or(
-		cmp.Compare(l.EndNano, o.EndNano),
-		cmp.Compare(l.StartNano, o.StartNano),
-		bytes.Compare(l.EncodeFacts(), o.EncodeFacts()),
-		strings.Compare(l.SessionID+"\x00"+l.MessageID+"\x00"+l.PartID, o.SessionID+"\x00"+o.MessageID+"\x00"+o.PartID),
-		strings.Compare(l.Kind+"\x00"+l.Dialect+"\x00"+l.ParentSpanID, o.Kind+"\x00"+o.Dialect+"\x00"+o.ParentSpanID))
-}
-
-// EncodeFacts returns the facts as JSON, or nil.
-func (l *SpanRef) EncodeFacts() []byte {
-	if l.TurnStats == nil {
-		return nil
-	}
-	b, err := json.Marshal(l.TurnStats)
-	if err != nil {
-		return nil
-	}
-	return b
-}
-
-func compareDecisions(d, o *Decision) int {
-	settled := func(d *Decision) int {
-		if d.Outcome == "allowed" || d.Outcome == "denied" {
-			return 1
-		}
-		return 0
-	}
-	encode := func(d *Decision) []byte { b, _ := json.Marshal(d); return b }
-	return cmp.Or(
-		cmp.Compare(settled(d), settled(o)),
-		cmp.Compare(d.DecidedAt, o.DecidedAt),
-		bytes.Compare(encode(d), encode(o)))
 }

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"maps"
@@ -117,7 +116,7 @@ func (o *observer) reportsOf(links []SpanRef) error {
 			continue
 		}
 		if o.reported[l.TraceID] == nil {
-			owner, ok, err := o.tx.TraceOwner(l.TraceID)
+			owner, _, ok, err := o.tx.TraceOwner(l.TraceID)
 			if err != nil {
 				return err
 			}
@@ -228,7 +227,7 @@ func (o *observer) ownerFor(n *Observation) (string, error) {
 	owner, known := o.owners[n.TraceID]
 	if !known {
 		var err error
-		if owner, known, err = o.tx.TraceOwner(n.TraceID); err != nil {
+		if owner, _, known, err = o.tx.TraceOwner(n.TraceID); err != nil {
 			return "", err
 		}
 		if !known {
@@ -318,7 +317,7 @@ func (o *observer) resolveOwner(trace string) error {
 	}
 	before, known := o.owners[trace]
 	if !known {
-		if before, known, err = o.tx.TraceOwner(trace); err != nil || !known {
+		if before, _, known, err = o.tx.TraceOwner(trace); err != nil || !known {
 			return err
 		}
 	}
@@ -375,14 +374,16 @@ func (o *observer) ownerOf(trace string) (string, error) {
 		case err != nil:
 			return "", err
 		case from == nil:
-			return o.tx.TraceOwn(trace)
+			_, own, _, err := o.tx.TraceOwner(trace)
+			return own, err
 		case from.TraceID == "":
 			return from.Owner, nil
 		}
 		trace = from.TraceID
 		if i := slices.Index(path, trace); i >= 0 {
 			// Each asked for a call of the next: no source says that, but any may send it.
-			return o.tx.TraceOwn(slices.Min(path[i:]))
+			_, own, _, err := o.tx.TraceOwner(slices.Min(path[i:]))
+			return own, err
 		}
 	}
 }
@@ -551,34 +552,11 @@ func (o *observer) rebuild(owner string, s *segment) (part Assembly, err error) 
 			}
 		}
 	}
-	old, err := o.tx.Cuts(owner, s.from, s.to)
-	if err != nil {
-		return part, err
+	from := s.from
+	if s.Carry != nil {
+		from++ // the cut where it begins stays
 	}
-	if s.Carry != nil && len(old) > 0 && old[0].At == s.from {
-		old = old[1:] // where it begins
-	}
-	stored := make(map[int64]*Cut, len(old))
-	for i := range old {
-		stored[old[i].At] = &old[i]
-	}
-	for i := range part.Cuts {
-		c := &part.Cuts[i]
-		before := stored[c.At]
-		delete(stored, c.At)
-		if before != nil && bytes.Equal(before.Carry, c.Carry) {
-			continue
-		}
-		if err := o.tx.PutCut(owner, c); err != nil {
-			return part, err
-		}
-	}
-	for _, at := range slices.Sorted(maps.Keys(stored)) {
-		if err := o.tx.DeleteCut(owner, at); err != nil {
-			return part, err
-		}
-	}
-	return part, nil
+	return part, o.tx.ReplaceCuts(owner, from, s.to, part.Cuts)
 }
 
 // window is a range of an owner's time that must be rebuilt. It begins at a cut, where
@@ -621,7 +599,7 @@ func (o *observer) window(owner string, s timeRange) (window, error) {
 		return w, err
 	}
 	for before := s.from; ; {
-		at, ok, err := o.tx.OpenerBefore(owner, before)
+		at, ok, err := o.tx.Start(owner, before, -1, true)
 		if err != nil {
 			return w, err
 		}
@@ -643,7 +621,7 @@ func (o *observer) window(owner string, s timeRange) (window, error) {
 		before = min(at, first+1)
 	}
 	for from := s.to + 1; ; {
-		at, ok, err := o.tx.OpenerFrom(owner, from)
+		at, ok, err := o.tx.Start(owner, from, 1, true)
 		if err != nil {
 			return w, err
 		}
@@ -666,7 +644,7 @@ func (o *observer) window(owner string, s timeRange) (window, error) {
 // cutBefore returns the last cut in which nothing that begins at the time or later
 // has a say, or nil.
 func (o *observer) cutBefore(owner string, at int64) (*Cut, error) {
-	settled, ok, err := o.tx.NthBefore(owner, at, CutLookahead)
+	settled, ok, err := o.tx.Start(owner, at, -CutLookahead, false)
 	if err != nil || !ok {
 		return nil, err
 	}

@@ -77,18 +77,107 @@ func earlier(a, b int64) int64 {
 	return a
 }
 
-// mergeSession merges what one source says into the session's row.
+// reportedColumn is a column of the session's row that sources report.
+type reportedColumn struct {
+	name string
+	// row and change are its places in the columns of rows and of changes.
+	row, change int
+	// first is set if the first report of a value takes precedence, and not the last.
+	first bool
+}
+
+var (
+	changeColumns   = session.ColumnsOf[SessionChange]()
+	reportedColumns = reported()
+	reportedFirst   = []string{"agent", "parent_id", "parent_message_id"}
+)
+
+// reported finds the columns of the row for which a change has a value.
+func reported() (columns []reportedColumn) {
+	names := session.SessionColumns.Names()
+	for i, name := range changeColumns.Names() {
+		_, isValue := changeColumns.Field(new(SessionChange), i).(**Value)
+		if row := slices.Index(names, name); isValue && row >= 0 {
+			columns = append(columns, reportedColumn{name, row, i, slices.Contains(reportedFirst, name)})
+		}
+	}
+	return columns
+}
+
+// values yields the values that a change has of columns. The time of those of which the
+// first report takes precedence is reversed, so that the greatest value takes it.
+func (c *SessionChange) values(yield func(*reportedColumn, Value) bool) {
+	for i := range reportedColumns {
+		column := &reportedColumns[i]
+		v := *changeColumns.Field(c, column.change).(**Value)
+		if v == nil {
+			continue
+		}
+		out := *v
+		if column.first {
+			out = v.First()
+		}
+		if !yield(column, out) {
+			return
+		}
+	}
+}
+
+// ChangeOf returns a change that reports every column of a row, at a time in Unix
+// milliseconds.
+func ChangeOf(row *session.Session, at int64) SessionChange {
+	c := SessionChange{ID: row.ID, Start: at, End: at, Metadata: make(map[string]Value)}
+	for i := range reportedColumns {
+		column := &reportedColumns[i]
+		if text, ok := column.get(row); ok {
+			*changeColumns.Field(&c, column.change).(**Value) = &Value{Text: text, At: at * 1e6, Rank: RankFinal}
+		}
+	}
+	for key, value := range object(row.MetadataJSON) {
+		c.Metadata[key] = Value{Text: string(value), At: at * 1e6, Rank: RankFinal}
+	}
+	return c
+}
+
+// get returns the text of the column in a row. It is not ok for NULL.
+func (column *reportedColumn) get(row *session.Session) (string, bool) {
+	switch field := session.SessionColumns.Field(row, column.row).(type) {
+	case *string:
+		return *field, true
+	case **string:
+		if *field != nil {
+			return **field, true
+		}
+	}
+	return "", false
+}
+
+// set sets the column to a value, or to what it is without any.
+func (column *reportedColumn) set(row *session.Session, v *Value) {
+	switch field := session.SessionColumns.Field(row, column.row).(type) {
+	case *string:
+		if v != nil {
+			*field = v.Text
+			return
+		}
+		blank := blankSession(row.ID)
+		*field, _ = column.get(&blank)
+	case **string:
+		*field = nil
+		if v != nil {
+			*field = &v.Text
+		}
+	}
+}
+
+// mergeSession merges what one source reports into the session's row.
 func (a *applier) mergeSession(w *sessionWork, c *SessionChange) error {
 	r := w.row
-	w.last("title", c.Title, &r.Title)
-	w.lastPtr("mode", c.Mode, &r.Mode)
-	w.lastPtr("workspace_id", c.WorkspaceID, &r.WorkspaceID)
-	w.lastPtr("workspace_root", c.WorkspaceRoot, &r.WorkspaceRoot)
-	w.lastPtr("model_json", c.Model, &r.ModelJSON)
-	w.last("permissions_json", c.Permissions, &r.PermissionsJSON)
-	w.last("agent", first(c.Agent), &r.Agent)
-	w.lastPtr("parent_id", first(c.ParentID), &r.ParentID)
-	w.lastPtr("parent_message_id", first(c.ParentMessageID), &r.ParentMessageID)
+	for column, v := range c.values {
+		if old, _ := column.get(&r.Session); w.accept(column.name, &v, old) {
+			column.set(&r.Session, &v)
+		}
+	}
 	if v := c.Archived; v != nil {
 		old := ""
 		if r.ArchivedAt != nil {
@@ -96,7 +185,7 @@ func (a *applier) mergeSession(w *sessionWork, c *SessionChange) error {
 		} else if _, declared := r.State.Stamps["archived_at"]; declared {
 			old = "0"
 		}
-		if w.last("archived_at", v, &old) {
+		if w.accept("archived_at", v, old) {
 			r.ArchivedAt = nil
 			if v.Text == "1" {
 				at := v.At / 1e6
@@ -111,59 +200,36 @@ func (a *applier) mergeSession(w *sessionWork, c *SessionChange) error {
 	return a.mergeFork(w, c.Fork)
 }
 
-// first turns a value that stands as first said into one that stands as last
-// said: the order of its time is reversed.
-func first(v *Value) *Value {
-	if v == nil {
-		return nil
-	}
-	return &Value{Text: v.Text, At: -v.At, Rank: v.Rank}
-}
-
-// last stores v in dst if it beats what is there.
-func (w *sessionWork) last(column string, v *Value, dst *string) bool {
-	if v == nil {
-		return false
-	}
-	old, declared := w.row.State.Stamps[column]
+// accept reports whether a value takes precedence over those of the column before it, the
+// last of which is old, and keeps its stamp.
+func (w *sessionWork) accept(column string, v *Value, old string) bool {
+	before, declared := w.row.State.Stamps[column]
 	stamp := v.stamp()
-	if !w.observed.folding && old.Rank != RankFinal {
+	if !w.observed.folding && before.Rank != RankFinal {
 		w.quarantine(column, v)
 	}
-	if declared && stamp.compare(old) <= 0 {
+	if declared && stamp.compare(before) <= 0 {
 		return false
 	}
-	if column == "title" && !w.observed.folding && w.renamed(old) && (stamp.Sum == old.Sum || v.At/1e6 <= w.row.UpdatedAt) {
+	if column == "title" && !w.observed.folding && w.renamed(before) && (stamp.Sum == before.Sum || v.At/1e6 <= w.row.UpdatedAt) {
 		return false // another program has named it since
 	}
 	w.row.State.Stamps[column] = stamp
-	w.news = w.news || *dst != v.Text
-	*dst, w.dirty = v.Text, true
+	w.news = w.news || old != v.Text
+	w.dirty = true
 	return true
 }
 
-// renamed says that another program has given the session the title that it has. stamp is
-// that of the title that was reported last. A source that repeats that one, or that speaks
-// of an earlier time than the session was heard of last, does not know of the new one.
+// renamed reports whether another program has given the session the title that it has.
+// stamp is that of the title that was reported last. A source that repeats that one, or
+// reports one of an earlier time than the last update of the session, does not know of the
+// new one.
 func (w *sessionWork) renamed(stamp Stamp) bool {
 	title := w.row.Title
 	if _, reported := w.row.State.Stamps["title"]; !reported {
 		return false // an import, or telemetry that had no time
 	}
 	return crc32.ChecksumIEEE([]byte(title)) != stamp.Sum
-}
-
-func (w *sessionWork) lastPtr(column string, v *Value, dst **string) {
-	if v == nil {
-		return
-	}
-	var text string
-	if *dst != nil {
-		text = **dst
-	}
-	if w.last(column, v, &text) {
-		*dst = &text
-	}
 }
 
 func (w *sessionWork) mergeMetadata(declared map[string]Value) {
@@ -173,13 +239,13 @@ func (w *sessionWork) mergeMetadata(declared map[string]Value) {
 	have := object(w.row.MetadataJSON)
 	changed := false
 	for _, key := range slices.Sorted(maps.Keys(declared)) {
-		v, text := declared[key], string(have[key])
+		v := declared[key]
 		var ok bool
 		if v.Text, ok = compact(v.Text); !ok {
-			continue // what is no JSON cannot stand in an object
+			continue // what is no JSON cannot be in an object
 		}
-		if w.last("metadata."+key, &v, &text) {
-			have[key], changed = json.RawMessage(text), true
+		if w.accept("metadata."+key, &v, string(have[key])) {
+			have[key], changed = json.RawMessage(v.Text), true
 		}
 	}
 	if changed {

@@ -12,15 +12,13 @@ import (
 // observedWork is what observations come to in one session.
 type observedWork struct {
 	// messages are those that were assembled, stale those that were and are no more;
-	// decisions are those that were assembled. kept are parts that are stored as they
-	// were assembled.
+	// decisions are those that were assembled.
 	messages []*AssembledMessage
 	stale    []string
 	// heirs are the messages that observations are attributed to which were attributed to
 	// another before, by the id of that.
 	heirs     map[string][]string
 	decisions []*Decision
-	kept      map[string]bool
 	// placed bounds the observations, in Unix nanoseconds, abouts is what they say of
 	// the session's row, traces are theirs.
 	attributed []timeRange
@@ -65,7 +63,7 @@ func (o *observer) replace(rows []Observation, assembled *Assembly) error {
 			o.session(old.SessionID).lose(&rows[i], attributed)
 		}
 		if !sameAttribution(old, attributed) || before != about {
-			if err := o.tx.Place(&rows[i], attributed); err != nil {
+			if err := o.tx.Attribute(&rows[i], attributed); err != nil {
 				return err
 			}
 		}
@@ -102,7 +100,7 @@ func (o *observer) replace(rows []Observation, assembled *Assembly) error {
 		w.stale = append(w.stale, r.id)
 	}
 	for r := range void {
-		if err := o.wrote(true, o.tx.DeleteDecision(r.id)); err != nil {
+		if err := o.wrote(true, o.tx.Delete(TableDecisions, r.id)); err != nil {
 			return err
 		}
 	}
@@ -262,19 +260,14 @@ func encodeAbout(c *SessionChange) string {
 	return string(b)
 }
 
-// stampsOf are the stamps of what a change says, by column.
+// stampsOf are the stamps of what a change reports, by column.
 func stampsOf(c *SessionChange) map[string]Stamp {
 	if c == nil {
 		return nil
 	}
 	stamps := make(map[string]Stamp)
-	for column, v := range map[string]*Value{
-		"title": c.Title, "mode": c.Mode, "workspace_id": c.WorkspaceID, "workspace_root": c.WorkspaceRoot, "model_json": c.Model,
-		"permissions_json": c.Permissions, "agent": first(c.Agent), "parent_id": first(c.ParentID), "parent_message_id": first(c.ParentMessageID),
-	} {
-		if v != nil {
-			stamps[column] = v.stamp()
-		}
+	for column, v := range c.values {
+		stamps[column.name] = v.stamp()
 	}
 	for key, v := range c.Metadata {
 		if text, ok := compact(v.Text); ok {
@@ -285,50 +278,22 @@ func stampsOf(c *SessionChange) map[string]Stamp {
 	return stamps
 }
 
-// setColumn sets a column that observations may speak of, or what it is where
-// nothing is said of it, and reports whether it is one.
+// setColumn sets a column that observations may report, or a key of the metadata, or what
+// it is without a report, and reports whether it is one.
 func (r *SessionRow) setColumn(column string, v *Value) bool {
-	text, ptr, blank := "", (*string)(nil), blankSession(r.ID)
-	if v != nil {
-		text, ptr = v.Text, &v.Text
-	}
-	or := func(absent string) string {
-		if v == nil {
-			return absent
-		}
-		return text
-	}
-	switch column {
-	case "title":
-		r.Title = or(blank.Title)
-	case "agent":
-		r.Agent = or(blank.Agent)
-	case "permissions_json":
-		r.PermissionsJSON = or(blank.PermissionsJSON)
-	case "mode":
-		r.Mode = ptr
-	case "workspace_id":
-		r.WorkspaceID = ptr
-	case "workspace_root":
-		r.WorkspaceRoot = ptr
-	case "model_json":
-		r.ModelJSON = ptr
-	case "parent_id":
-		r.ParentID = ptr
-	case "parent_message_id":
-		r.ParentMessageID = ptr
-	default:
-		key, ok := strings.CutPrefix(column, "metadata.")
-		if !ok {
-			return false
-		}
+	if key, ok := strings.CutPrefix(column, "metadata."); ok {
 		have := object(r.MetadataJSON)
 		if delete(have, key); v != nil {
-			have[key] = json.RawMessage(text)
+			have[key] = json.RawMessage(v.Text)
 		}
 		r.MetadataJSON = encodeObject(have)
+		return true
 	}
-	return true
+	i := slices.IndexFunc(reportedColumns, func(c reportedColumn) bool { return c.name == column })
+	if i >= 0 {
+		reportedColumns[i].set(&r.Session, v)
+	}
+	return i >= 0
 }
 
 // quarantine remembers the best of what is said of a column in no final form.
@@ -394,44 +359,55 @@ func (a *applier) clear(w *sessionWork) error {
 			return err
 		}
 	}
-	o.kept = make(map[string]bool)
 	for _, m := range o.messages {
-		old, err := a.tx.Message(m.ID)
-		if err != nil {
+		if err := a.clearParts(w, m); err != nil {
 			return err
 		}
-		if old == nil || old.SessionID != w.id {
+	}
+	return nil
+}
+
+// clearParts deletes the stored parts that a message does not have any more, or has
+// otherwise, and notes those that are stored as they are.
+func (a *applier) clearParts(w *sessionWork, m *AssembledMessage) error {
+	parts := make(map[string]*session.Part, len(m.Parts))
+	for i := range m.Parts {
+		parts[m.Parts[i].ID] = &m.Parts[i]
+		delete(w.kept, m.Parts[i].ID)
+	}
+	old, err := a.tx.Message(m.ID)
+	if err != nil || old == nil || old.SessionID != w.id {
+		return err
+	}
+	stored, err := a.tx.Parts(m.ID, m.From)
+	if err != nil {
+		return err
+	}
+	for i := range m.Parts {
+		if m.Parts[i].Index >= m.From {
 			continue
 		}
-		stored, err := a.tx.PartsFrom(m.ID, m.From)
+		before, err := a.tx.Part(m.Parts[i].ID)
 		if err != nil {
 			return err
 		}
-		parts := make(map[string]*session.Part, len(m.Parts))
-		for i := range m.Parts {
-			p := &m.Parts[i]
-			if parts[p.ID] = p; p.Index >= m.From {
-				continue
-			}
-			before, err := a.tx.Part(p.ID)
-			if err != nil {
-				return err
-			}
-			if before != nil && before.MessageID == m.ID && before.Index < m.From {
-				stored = append(stored, *before)
-			}
+		if before != nil && before.MessageID == m.ID && before.Index < m.From {
+			stored = append(stored, *before)
 		}
-		for i := range stored {
-			p := &stored[i]
-			if n := parts[p.ID]; n != nil && n.Index == p.Index && equalParts(n, p) {
-				o.kept[p.ID] = true
-				continue
+	}
+	for i := range stored {
+		p := &stored[i]
+		if n := parts[p.ID]; n != nil && n.Index == p.Index && equalParts(n, p) {
+			if w.kept == nil {
+				w.kept = make(map[string]bool)
 			}
-			if err := a.wrote(true, a.tx.DeletePart(p.ID)); err != nil {
-				return err
-			}
-			w.changedPart(p)
+			w.kept[p.ID] = true
+			continue
 		}
+		if err := a.wrote(true, a.tx.Delete(TableParts, p.ID)); err != nil {
+			return err
+		}
+		w.changedPart(p)
 	}
 	return nil
 }
@@ -452,7 +428,7 @@ func (a *applier) dropMessage(w *sessionWork, id string) error {
 			return err
 		}
 	}
-	if err := a.wrote(true, a.tx.DeleteMessage(id)); err != nil {
+	if err := a.wrote(true, a.tx.Delete(TableMessages, id)); err != nil {
 		return err
 	}
 	w.remember(id, old)
@@ -494,7 +470,7 @@ func (a *applier) foldObserved(w *sessionWork) error {
 		}
 		return nil
 	}
-	left, err := a.tx.Abouts(w.id)
+	left, err := a.tx.SessionAttrs(w.id, -1)
 	if err != nil {
 		return err
 	}
@@ -503,7 +479,7 @@ func (a *applier) foldObserved(w *sessionWork) error {
 			return err
 		}
 		if w.gone {
-			if err := a.wrote(true, a.tx.DeleteSession(w.id)); err != nil {
+			if err := a.wrote(true, a.tx.Delete(TableSessions, w.id)); err != nil {
 				return err
 			}
 			return a.tx.Touch(w.id)
@@ -551,8 +527,11 @@ func (w *sessionWork) stale() bool {
 	return len(columns) > 0 || from || to
 }
 
-// lastReported are the columns where the last observation that speaks of them stands.
-var lastReported = map[string]bool{"mode": true, "workspace_id": true, "workspace_root": true, "model_json": true, "permissions_json": true}
+// lastReported says whether the last observation that reports a column takes precedence,
+// however often another program changes it.
+func lastReported(column string) bool {
+	return column != "title" && !slices.Contains(reportedFirst, column) && !strings.HasPrefix(column, "metadata.")
+}
 
 // refoldLast takes what was taken back out of the row where that is but the end of
 // the session and what was said last: then a few of the last observations that are
@@ -561,11 +540,11 @@ var lastReported = map[string]bool{"mode": true, "workspace_id": true, "workspac
 // are built in the session above until then.
 func (a *applier) refoldLast(w *sessionWork) (bool, error) {
 	columns, from, to := w.standing()
-	if from || slices.ContainsFunc(columns, func(c string) bool { return !lastReported[c] }) {
+	if from || slices.ContainsFunc(columns, func(c string) bool { return !lastReported(c) }) {
 		return false, nil
 	}
 	const some = 64
-	left, err := a.tx.LastAbouts(w.id, some)
+	left, err := a.tx.SessionAttrs(w.id, some)
 	if err != nil || len(left) == 0 {
 		return false, err
 	}
@@ -627,7 +606,7 @@ func (a *applier) isUnknown(w *sessionWork) (bool, error) {
 			return false, nil
 		}
 	}
-	if spans, err := a.tx.HasLinks(w.id); err != nil || spans {
+	if spans, err := a.tx.HasSpans(w.id); err != nil || spans {
 		return false, err
 	}
 	messages, err := a.tx.MessagesFrom(w.id, Position{})
@@ -669,7 +648,7 @@ func (a *applier) applyObserved(w *sessionWork) error {
 		}
 	}
 	for _, d := range o.decisions {
-		if err := a.replaceDecision(d); err != nil {
+		if err := a.wrote(a.mergeDecision(d, rebuilt)); err != nil {
 			return err
 		}
 	}
@@ -708,10 +687,10 @@ func (a *applier) replaceMessage(w *sessionWork, reported *AssembledMessage) err
 	}
 	for i := range reported.Parts {
 		p := &reported.Parts[i]
-		if w.observed.kept[p.ID] {
+		if w.kept[p.ID] {
 			continue
 		}
-		inserted, err := a.tx.InsertPart(p)
+		inserted, err := a.tx.PutPart(p, true)
 		if err == nil && !inserted {
 			err = ErrRefused
 		}
@@ -728,17 +707,4 @@ func (w *sessionWork) changedPart(p *session.Part) {
 	if p.Type == session.TypeCompaction {
 		w.recut = true
 	}
-}
-
-// replaceDecision stores a decision that was assembled, whatever was there.
-func (a *applier) replaceDecision(d *Decision) error {
-	inserted, err := a.tx.InsertDecision(d)
-	if err != nil || inserted {
-		return a.wrote(inserted, err)
-	}
-	old, err := a.tx.Decision(d.ID)
-	if err != nil || old == nil || compareDecisions(d, old) == 0 {
-		return a.wrote(false, err)
-	}
-	return a.wrote(true, a.tx.PutDecision(d))
 }

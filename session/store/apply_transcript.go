@@ -57,14 +57,14 @@ func (a *applier) adoptTranscript(b *Batch, row *SessionRow) error {
 		return err
 	}
 	for i := range messages {
-		parts, err := a.tx.Parts(messages[i].ID)
+		parts, err := a.tx.Parts(messages[i].ID, 0)
 		if err != nil {
 			return err
 		}
 		t.Messages = append(t.Messages, session.MessageAndParts{Message: messages[i], Parts: parts})
 	}
 	b.Observations = append(b.Observations, b.Adopt(&Imported{Transcript: &t})...)
-	if err := a.wrote(true, a.tx.DeleteSession(row.ID)); err != nil {
+	if err := a.wrote(true, a.tx.Delete(TableSessions, row.ID)); err != nil {
 		return err
 	}
 	kept := SessionRow{Session: blankSession(row.ID), State: State{Rewinds: row.State.Rewinds, Fork: row.State.Fork, Forks: row.State.Forks}}

@@ -97,16 +97,16 @@ type SessionChange struct {
 	Start int64 `json:"start,omitempty"`
 	End   int64 `json:"end,omitempty"`
 
-	// Title, Mode, WorkspaceID, WorkspaceRoot, Model (JSON) and Permissions
-	// (JSON) stand as last said.
+	// Of Title, Mode, WorkspaceID, WorkspaceRoot, Model (JSON) and Permissions
+	// (JSON) the last report takes precedence.
 	Title         *Value `json:"title,omitempty"`
 	Mode          *Value `json:"mode,omitempty"`
 	WorkspaceID   *Value `json:"workspace_id,omitempty"`
 	WorkspaceRoot *Value `json:"workspace_root,omitempty"`
-	Model         *Value `json:"model,omitempty"`
-	Permissions   *Value `json:"permissions,omitempty"`
+	Model         *Value `json:"model,omitempty" column:"model_json"`
+	Permissions   *Value `json:"permissions,omitempty" column:"permissions_json"`
 
-	// Agent, ParentID and ParentMessageID stand as first said.
+	// Of Agent, ParentID and ParentMessageID the first report takes precedence.
 	Agent           *Value `json:"agent,omitempty"`
 	ParentID        *Value `json:"parent_id,omitempty"`
 	ParentMessageID *Value `json:"parent_message_id,omitempty"`
@@ -250,11 +250,11 @@ const (
 // Blob is a text that many messages refer to by its SHA-256 in lower-case hex.
 type Blob struct {
 	Kind   BlobKind
-	Digest string
-	Body   string
+	Digest string `column:"digest"`
+	Body   string `column:"body"`
 	// Exact is false when the body arrived damaged, so that its own digest is
 	// another. An exact body replaces one that is not.
-	Exact bool
+	Exact bool `column:"exact"`
 }
 
 // DialectSDK is the dialect of the spans that the SDK emits.
@@ -263,21 +263,25 @@ const DialectSDK = "agenttrace"
 // SpanRef ties a span to the rows it made: a row of span_refs. It does not date its
 // message, for a span may begin long before; a [MessageChange] does.
 type SpanRef struct {
+	SessionID string `column:"session_id"`
 	// TraceID and SpanID are lower-case hex.
-	TraceID, SpanID, ParentSpanID string
-	SessionID                     string
+	TraceID      string `column:"trace_id"`
+	SpanID       string `column:"span_id"`
+	ParentSpanID string `column:"parent_span_id,omitempty"`
 	// MessageID and PartID name the rows that the span describes, if any.
-	MessageID, PartID string
+	MessageID string `column:"message_id,omitempty"`
+	PartID    string `column:"part_id,omitempty"`
 	// Kind is what the span was understood as, such as session.turn.
-	Kind string
+	Kind string `column:"kind"`
 	// Dialect names the convention by which it was understood: DialectSDK, or that of
 	// another agent, with whose session the span was imported. Only a span of the SDK
 	// reports what it describes; what another's reports is in observations.
-	Dialect string
+	Dialect string `column:"dialect"`
 	// StartNano and EndNano are Unix nanoseconds.
-	StartNano, EndNano int64
+	StartNano int64 `column:"start_nano"`
+	EndNano   int64 `column:"end_nano"`
 	// Error says that the span's status was an error.
-	Error bool
+	Error bool `column:"error"`
 	// TurnStats is what the span knows of the message, nil when nothing.
-	TurnStats *TurnStats
+	TurnStats *TurnStats `column:"facts_json"`
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
@@ -140,17 +139,16 @@ type importer struct {
 	*applier
 	work   *sessionWork
 	result ImportResult
-	// claims are the indexes that displaced parts of the import asked for, by part.
-	requestedIndexes map[indexKey]int64
+	// displaced are the indexes that displaced parts of the import requested, by message
+	// and part.
+	displaced map[string]map[string]int64
 }
-
-type indexKey struct{ messageID, partID string }
 
 func (i *importer) run(in *Imported) error {
 	for k := range in.Blobs {
 		b := &in.Blobs[k]
 		changed, err := i.tx.PutBlob(b)
-		if err := i.stored(&i.result.Blobs, changed, err, "%s %s", b.Kind, b.Digest); err != nil {
+		if err := i.stored(&i.result.Blobs, changed, err, string(b.Kind)+" "+b.Digest); err != nil {
 			return err
 		}
 	}
@@ -184,9 +182,12 @@ func (i *importer) run(in *Imported) error {
 			return err
 		}
 	}
-	i.requestedIndexes = make(map[indexKey]int64, len(in.RequestedIndexes))
+	i.displaced = make(map[string]map[string]int64)
 	for _, c := range in.RequestedIndexes {
-		i.requestedIndexes[indexKey{c.MessageID, c.PartID}] = c.RequestedIndex
+		if i.displaced[c.MessageID] == nil {
+			i.displaced[c.MessageID] = make(map[string]int64)
+		}
+		i.displaced[c.MessageID][c.PartID] = c.RequestedIndex
 	}
 	stored := w.row.CostUSD
 
@@ -233,9 +234,8 @@ func (i *importer) links(in *Imported) error {
 	}
 	for k := range in.SpanRefs {
 		l := &in.SpanRefs[k]
-		where := "span " + l.SpanID
 		if l.SessionID != i.work.id {
-			i.refuse(where, "it names session %q; it is left out", l.SessionID)
+			i.refuse("span "+l.SpanID, refuse("it names session %q; it is left out", l.SessionID))
 			continue
 		}
 		if l.TraceID != "" {
@@ -244,20 +244,9 @@ func (i *importer) links(in *Imported) error {
 			}
 		}
 		i.work.forgetSteps(l.MessageID)
-		changed, err := i.tx.InsertLink(l)
-		if err == nil && !changed {
-			var old *SpanRef
-			if old, err = i.tx.SpanRef(i.work.id, l.TraceID, l.SpanID); err == nil && old != nil && compareLinks(l, old) > 0 {
-				changed, err = true, i.tx.PutLink(l)
-			}
-		}
-		switch {
-		case errors.Is(err, ErrRefused):
-			i.refuse(where, "%v", err)
-		case err != nil:
+		changed, _, err := i.mergeSpan(l)
+		if err := i.stored(&i.result.SpanRefs, changed, err, "span "+l.SpanID); err != nil {
 			return err
-		case changed:
-			i.result.SpanRefs++
 		}
 	}
 	return nil
@@ -358,11 +347,6 @@ func compareImportedSessions(s, o *session.Session) int {
 		bytes.Compare(ownColumns(*s), ownColumns(*o)))
 }
 
-// compareGrown orders texts of which one may have grown out of the other.
-func compareGrown(a, b string) int {
-	return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b))
-}
-
 // ownColumns is the row without what follows from its messages or is merged by
 // itself.
 func ownColumns(s session.Session) []byte {
@@ -401,23 +385,23 @@ func messageCost(m *session.Message) float64 {
 }
 
 // stored counts a row that was stored, and notes one that was refused.
-func (i *importer) stored(counter *int, changed bool, err error, where string, args ...any) error {
+func (i *importer) stored(counter *int, changed bool, err error, where string) error {
 	switch {
 	case errors.Is(err, ErrRefused):
-		i.refuse(fmt.Sprintf(where, args...), "%v", err)
+		i.refuse(where, err)
 		return nil
 	case err != nil:
 		return err
 	case changed:
 		*counter++
-	default:
+	case counter != &i.result.SpanRefs:
 		i.result.Unchanged++
 	}
 	return nil
 }
 
-func (i *importer) refuse(where, reason string, args ...any) {
-	i.result.Refused = append(i.result.Refused, Refusal{where, fmt.Sprintf(reason, args...)})
+func (i *importer) refuse(where string, reason error) {
+	i.result.Refused = append(i.result.Refused, Refusal{where, reason.Error()})
 }
 
 func (i *importer) message(in *session.MessageAndParts) error {
@@ -429,7 +413,7 @@ func (i *importer) message(in *session.MessageAndParts) error {
 	}
 	where := "message " + m.ID
 	if old != nil && old.SessionID != w.id {
-		i.refuse(where, "its id belongs to session %s; it is left out with its parts", old.SessionID)
+		i.refuse(where, refuse("its id belongs to session %s; it is left out with its parts", old.SessionID))
 		return nil
 	}
 	// A gap shows again in the end, if there still is one, in the words in which it
@@ -446,16 +430,12 @@ func (i *importer) message(in *session.MessageAndParts) error {
 	if old != nil {
 		was := *old
 		was.MetadataJSON = MarkGap(was.MetadataJSON, false)
-		hidden := was.HiddenAt
-		if compareHidden(&m, &was) > 0 {
-			hidden = m.HiddenAt
+		if cmp.Or(compareMessages(&m, &was), strings.Compare(marked, old.MetadataJSON)) <= 0 {
+			marked = old.MetadataJSON
 		}
-		if cmp.Or(compareImported(&m, &was), strings.Compare(marked, old.MetadataJSON)) <= 0 {
-			m, marked = was, old.MetadataJSON
-		}
-		m.HiddenAt = hidden
+		m = mergeMessage(&was, &m, imports)
 	} else if err := i.putMessage(w, &m, nil); err != nil {
-		return i.stored(nil, false, err, "%s", where)
+		return i.stored(nil, false, err, where)
 	}
 	moved, err := i.parts(in)
 	if err != nil {
@@ -480,220 +460,30 @@ func (i *importer) message(in *session.MessageAndParts) error {
 		}
 	}
 	changed := old == nil || !equalMessages(&m, old)
-	return i.stored(&i.result.Messages, changed, i.putMessage(w, &m, was), "%s", where)
-}
-
-// compareImported orders two versions of a message, hidden or not: the later, the one
-// that is known whole, the greater.
-func compareImported(m, o *session.Message) int {
-	whole := func(m *session.Message) int {
-		if isIncomplete(m.MetadataJSON) {
-			return 0
-		}
-		return 1
-	}
-	encode := func(m session.Message) []byte {
-		m.HiddenAt = nil
-		return m.AppendJSON(nil)
-	}
-	if c := cmp.Compare(m.UpdatedAt, o.UpdatedAt); c != 0 {
-		return c
-	}
-	return cmp.Or(
-		cmp.Compare(whole(m), whole(o)),
-		compareGrown(m.MetadataJSON, o.MetadataJSON),
-		bytes.Compare(encode(*m), encode(*o)))
-}
-
-// compareHidden orders two versions of a message by what they say of its being
-// hidden: the later, the hidden one, the one that was hidden later.
-func compareHidden(m, o *session.Message) int {
-	at := func(m *session.Message) int64 {
-		if m.HiddenAt == nil {
-			return math.MinInt64
-		}
-		return *m.HiddenAt
-	}
-	return cmp.Or(
-		cmp.Compare(max(m.UpdatedAt, at(m)), max(o.UpdatedAt, at(o))),
-		cmp.Compare(at(m), at(o)))
+	return i.stored(&i.result.Messages, changed, i.putMessage(w, &m, was), where)
 }
 
 // parts merges the parts of a message, and says whether any was added or moved.
 func (i *importer) parts(in *session.MessageAndParts) (moved bool, _ error) {
-	requestedIndexes, err := i.tx.RequestedIndexes(in.Message.ID)
-	if err != nil {
-		return false, err
-	}
-	var collided []*session.Part
-	asked := make(map[string]int64) // places that stored parts ask for now
-	for k := range in.Parts {
-		p := in.Parts[k]
-		where := "part " + p.ID
+	parts := make([]*session.Part, 0, len(in.Parts))
+	for _, p := range in.Parts {
 		if p.Index < 0 || p.Index > MaxIndex {
-			i.refuse(where, "its index %d is not from 0 to %d; it is left out", p.Index, int64(MaxIndex))
+			i.refuse("part "+p.ID, refuse("its index %d is not from 0 to %d; it is left out", p.Index, int64(MaxIndex)))
 			continue
 		}
-		old, err := i.tx.Part(p.ID)
-		if err != nil {
-			return false, err
-		}
-		changed := false
-		switch {
-		case old == nil:
-			inserted, insertErr := i.tx.InsertPart(&p)
-			if err = insertErr; err == nil {
-				changed, moved = true, true
-				requested, displaced := i.requestedIndexes[indexKey{p.MessageID, p.ID}]
-				switch {
-				case !inserted: // its place is taken
-					collided = append(collided, &p)
-					if displaced {
-						p.Index = requested
-					}
-				case displaced:
-					if requestedIndexes == nil {
-						requestedIndexes = make(map[string]int64)
-					}
-					requestedIndexes[p.ID] = requested
-					err = i.tx.PutRequestedIndex(p.MessageID, p.ID, requested)
-				}
-			}
-		case old.MessageID != p.MessageID:
-			i.refuse(where, "its id belongs to message %s; it is left out", old.MessageID)
-			continue
-		default:
-			requested, displaced := requestedIndexes[p.ID]
-			if !displaced {
-				requested = old.Index
-			}
-			by := compareImportedParts(&p, old)
-			if by > 0 || by == 0 && p.Index < requested {
-				changed = true
-				if p.Index != requested {
-					asked[p.ID], moved = p.Index, true
-				}
-			}
-			if by > 0 {
-				err = i.tx.PutPart(&p)
-			}
-		}
-		if changed && err == nil {
-			i.work.touched[p.MessageID] = true
-		}
-		if err := i.stored(&i.result.Parts, changed, err, "%s", where); err != nil {
-			return moved, err
-		}
+		parts = append(parts, &p)
 	}
-	if len(collided) == 0 && len(asked) == 0 {
-		return moved, nil
-	}
-	return moved, i.place(in.Message.ID, requestedIndexes, asked, collided)
-}
-
-// place gives the parts of a message their places as [applier.placeParts] does,
-// with the difference that a part of an import may ask for a later place than it
-// has.
-func (i *importer) place(messageID string, requestedIndexes, asked map[string]int64, collided []*session.Part) error {
-	places, err := i.tx.Places(messageID)
-	if err != nil {
-		return err
-	}
-	known := make(map[string]int64, len(places))
-	var away int64
-	for _, p := range places {
-		known[p.ID], away = p.Index, max(away, p.Index+1)
-	}
-	wanted := slices.Clone(places)
-	for k := range wanted {
-		if requested, displaced := requestedIndexes[wanted[k].ID]; displaced {
-			wanted[k].Index = requested
-		}
-		if requested, ok := asked[wanted[k].ID]; ok {
-			wanted[k].Index = requested
-		}
-	}
-	for _, p := range collided {
-		wanted = append(wanted, Place{p.ID, p.Index})
-	}
-	slices.SortFunc(wanted, func(x, y Place) int {
-		return cmp.Or(cmp.Compare(x.Index, y.Index), strings.Compare(x.ID, y.ID))
-	})
-	index, moved := make(map[string]int64, len(wanted)), make(map[string]int64)
-	next := int64(0)
-	for _, p := range wanted {
-		at := max(p.Index, next)
-		next = at + 1
-		if was, stored := known[p.ID]; !stored {
-			index[p.ID] = at
-		} else if was != at {
-			moved[p.ID] = at
-		}
-		noted, has := requestedIndexes[p.ID]
-		if has && noted != p.Index || !has && at != p.Index {
-			if err := i.tx.PutRequestedIndex(messageID, p.ID, p.Index); err != nil {
-				return err
-			}
-		}
-	}
-	if err := i.tx.Move(messageID, moved); err != nil {
-		return err
-	}
-	for _, p := range collided {
-		p.Index = index[p.ID]
-		inserted, err := i.tx.InsertPart(p)
-		if err == nil && !inserted {
-			err = fmt.Errorf("place part %s: its place is taken", p.ID)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// compareImportedParts orders two versions of a part: the later, the one that
-// knows more, the greater. Their places do not count, for a part may have been
-// displaced; of versions that are the same otherwise the least place does.
-func compareImportedParts(p, q *session.Part) int {
-	if c := cmp.Compare(p.UpdatedAt, q.UpdatedAt); c != 0 {
-		return c
-	}
-	pRank, qRank := PartRank(p.DataJSON), PartRank(q.DataJSON)
-	if c := cmp.Or(
-		cmp.Compare(settledRank(pRank, text(p.ToolState)), settledRank(qRank, text(q.ToolState))),
-		cmp.Compare(stateRank(p), stateRank(q)),
-		cmp.Compare(pRank, qRank),
-		compareGrown(p.DataJSON, q.DataJSON),
-	); c != 0 {
-		return c
-	}
-	encode := func(p session.Part) []byte {
-		p.Index = 0
-		return p.AppendJSON(nil)
-	}
-	return bytes.Compare(encode(*p), encode(*q))
+	return i.mergeParts(i.work, in.Message.ID, parts, i.displaced[in.Message.ID], imports,
+		func(p *session.Part, changed bool, err error) error {
+			return i.stored(&i.result.Parts, changed, err, "part "+p.ID)
+		})
 }
 
 func (i *importer) decision(d *Decision) error {
-	where := "decision " + d.ID
-	if d.SessionID != i.work.id {
-		i.refuse(where, "it names session %q; it is left out", d.SessionID)
-		return nil
-	}
-	old, err := i.tx.Decision(d.ID)
-	if err != nil {
-		return err
-	}
+	err := refuse("it names session %q; it is left out", d.SessionID)
 	changed := false
-	switch {
-	case old == nil:
-		changed, err = i.tx.InsertDecision(d)
-	case old.SessionID != d.SessionID:
-		i.refuse(where, "its id belongs to session %s; it is left out", old.SessionID)
-		return nil
-	case compareDecisions(d, old) > 0:
-		changed, err = true, i.tx.PutDecision(d)
+	if d.SessionID == i.work.id {
+		changed, err = i.mergeDecision(d, imports)
 	}
-	return i.stored(&i.result.Decisions, changed, err, "%s", where)
+	return i.stored(&i.result.Decisions, changed, err, "decision "+d.ID)
 }

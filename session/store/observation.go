@@ -17,43 +17,46 @@ import (
 type Observation struct {
 	// TraceID is lower-case hex, empty for a record that was emitted in no trace.
 	// Source tells the observations of one trace apart.
-	TraceID, Source string
+	TraceID string `column:"trace_id"`
+	Source  string `column:"source"`
 	// Dialect names the convention by which it was understood.
-	Dialect string
+	Dialect string `column:"dialect"`
 	// SpanID and ParentSpanID are lower-case hex. A record has the span that it was
 	// emitted in, if any.
-	SpanID, ParentSpanID string
+	SpanID       string `column:"span_id,omitempty"`
+	ParentSpanID string `column:"parent_span_id,omitempty"`
 	// Start and End are Unix nanoseconds.
-	Start, End int64
+	Start int64 `column:"start_nano"`
+	End   int64 `column:"end_nano"`
 	// Until is when the observation ends, or when the last of those that stand below it
 	// begins, whichever is later; what opens a turn does not count. The store sets it.
-	Until int64
+	Until int64 `column:"until_nano"`
 	// Error says that the source reported one.
-	Error bool
+	Error bool `column:"error"`
 
 	// Session is the session that the source names; Rank orders the keys that
 	// sources name one by, the least counting. Without one, the whole trace is of
 	// the session that another observation of it names; and without any, the trace
 	// is a session of its own.
-	Session string
-	Rank    int
+	Session string `column:"declared_session,omitempty"`
+	Rank    int    `column:"declared_rank"`
 	// TraceRank is the least Rank of those of its trace that name a session, NoRank
 	// where none does. The store sets it for Assemble.
 	TraceRank int
 	// Own is the session of the trace when nothing names one.
-	Own string
+	Own string `column:"default_session"`
 	// Opens says that a turn begins here, whatever came before.
-	Opens bool
+	Opens bool `column:"opens"`
 	// Calls are ids of tool calls that the model asked for here. Call is set on a
 	// tool call that has no parent: its trace may be of the session where the model
 	// asked for it. What begins with ModelCallPrefix is a call of a model, which may
 	// have a span in another trace likewise.
-	Calls []string
-	Call  string
+	Calls []string `column:"calls_json"`
+	Call  string   `column:"orphan_call,omitempty"`
 
 	// Data is what Assemble reads. The store looks at its first byte only: see
 	// [DataVersion].
-	Data []byte
+	Data []byte `column:"data"`
 
 	// Attribution is what the observation was last understood as.
 	Attribution Attribution
@@ -76,17 +79,20 @@ const NoRank = math.MaxInt
 
 // Attribution is what became of an observation. It is zero when nothing did.
 type Attribution struct {
+	SessionID string `column:"session_id,omitempty"`
 	// MessageID and PartID are what the observation describes before all else.
-	SessionID, MessageID, PartID, DecisionID string
+	MessageID  string `column:"message_id,omitempty"`
+	PartID     string `column:"part_id,omitempty"`
+	DecisionID string `column:"decision_id,omitempty"`
 	// Others are further messages that came of it, such as the user's of a turn.
-	Others []string
+	Others []string `column:"others_json"`
 	// Kind is what the observation was understood as, such as session.turn.
-	Kind string
+	Kind string `column:"kind,omitempty"`
 	// UsageProof is what the observation proves of how tokens were counted.
 	UsageProof UsageProof
 	// SessionAttrs is what the observation says of the session's row, nil when nothing.
 	// Its values rank below RankFinal, so that what the SDK says stands above it.
-	SessionAttrs *SessionChange
+	SessionAttrs *SessionChange `column:"session_attrs_json"`
 }
 
 // UsageProof is what is proven of how Counter counts tokens: of a source whose counts
@@ -94,8 +100,8 @@ type Attribution struct {
 // a meaning for the Assembler alone; what is proven of a Counter is the union of the Proofs
 // of all observations of the owner, and 0 is nothing.
 type UsageProof struct {
-	Counter string
-	Proof   int64
+	Counter string `column:"usage_counter,omitempty"`
+	Proof   int64  `column:"usage_proof"`
 }
 
 // Assembly is what some observations of one session, and of sessions below it,

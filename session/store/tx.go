@@ -6,76 +6,125 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 )
 
-// Tx is what an engine gives to [Apply]: single rows, in one transaction that
+// Tx is what an engine gives to [Apply] and [Import]: rows, in one transaction that
 // sees its own writes. A Tx is used by one goroutine.
 //
 // Methods that fetch return nil and no error when there is no such row. An
 // error of [ErrRefused] concerns the one row; any other ends the transaction.
+//
+// Methods that put insert a row, or else update the one with the same key. Those that
+// report whether that changed anything do not where a row with the key, or of a part in
+// its place, is there already.
 type Tx interface {
+	// Delete deletes the row of a table with an id, and all that refers to it: with a
+	// message its parts.
+	Delete(t Table, id string) error
+
 	Session(id string) (*SessionRow, error)
 	PutSession(row *SessionRow, insert bool) error
-
 	// Forks returns the sessions whose State.Fork.From is parentID, by id, and the
 	// message where each left.
 	Forks(parentID string) ([]ForkRef, error)
+	// Touch notes that a session changed, for exports that follow the store.
+	Touch(sessionID string) error
 
 	Message(id string) (*session.Message, error)
 	PutMessage(m *session.Message, insert bool) error
-	// DeleteMessage deletes a message with its parts: a copy in a fork, to be made
-	// anew, or one that observations no longer come to.
-	DeleteMessage(id string) error
 	// MessagesFrom returns the session's messages at and after the position, in
 	// order. The zero position is before every message.
 	MessagesFrom(sessionID string, from Position) ([]session.Message, error)
 
-	// InsertPart reports false when the id exists or its place is taken.
-	InsertPart(p *session.Part) (bool, error)
 	Part(id string) (*session.Part, error)
-	PutPart(p *session.Part) error
-	// Parts returns the parts of a message by index, PartsFrom those from an index on.
-	Parts(messageID string) ([]session.Part, error)
-	PartsFrom(messageID string, index int64) ([]session.Part, error)
-	// Places returns the ids and indexes of the parts of a message.
-	Places(messageID string) ([]Place, error)
+	// PutPart does not change the message of a part that is there, nor its index.
+	PutPart(p *session.Part, insert bool) (bool, error)
+	// Parts returns the parts of a message from an index on, by index.
+	Parts(messageID string, from int64) ([]session.Part, error)
 	// Extent returns how many parts a message has and the index after the last.
 	Extent(messageID string) (count, next int64, err error)
 	// Compactions returns the data-compaction parts of a message, or of the whole
 	// session where messageID is empty.
 	Compactions(sessionID, messageID string) ([]session.Part, error)
-
-	// RequestedIndexes returns the places that displaced parts of a message asked for.
+	// MoveParts sets the indexes of parts of one message, all of them at once, and the
+	// indexes that displaced parts requested, both by the id of the part.
+	MoveParts(messageID string, index, requested map[string]int64) error
+	// RequestedIndexes returns the indexes that displaced parts of a message requested.
 	RequestedIndexes(messageID string) (map[string]int64, error)
-	PutRequestedIndex(messageID, partID string, requested int64) error
-	// Move sets the indexes of parts of one message, all of them at once.
-	Move(messageID string, index map[string]int64) error
-	DeletePart(id string) error
 
-	// InsertLink reports false when the span is known.
-	InsertLink(l *SpanRef) (bool, error)
 	SpanRef(sessionID, traceID, spanID string) (*SpanRef, error)
-	PutLink(l *SpanRef) error
+	PutSpanRef(l *SpanRef, insert bool) (bool, error)
+	// TurnStats returns the spans of a message that have some.
+	TurnStats(sessionID, messageID string) ([]SpanRef, error)
+	// HasSpans says whether the session has spans of the SDK, whose dialect is DialectSDK.
+	HasSpans(sessionID string) (bool, error)
 	// PutTrace notes that a trace has spans of a session, PruneTrace that it may have
-	// none any more: neither spans of the SDK nor observations that were placed there.
+	// none any more: neither spans of the SDK nor observations that were attributed to it.
 	PutTrace(traceID, sessionID string) error
 	PruneTrace(traceID, sessionID string) error
-	// TurnStats returns the links of a message that carry facts.
-	TurnStats(sessionID, messageID string) ([]SpanRef, error)
 
-	InsertDecision(d *Decision) (bool, error)
 	Decision(id string) (*Decision, error)
-	PutDecision(d *Decision) error
-	DeleteDecision(id string) error
+	PutDecision(d *Decision, insert bool) (bool, error)
+
+	// PutBlob stores the body unless the one that is there is as good, and
+	// reports whether it did.
+	PutBlob(b *Blob) (bool, error)
 
 	Observation(traceID, source string) (*ObservationRow, error)
-	// PutObservation stores it and the calls that it announces, in the place of old
+	// PutObservation stores it and the calls that it requests, in the place of old
 	// and those of old where that is not nil. It lasts until its end.
 	PutObservation(o *ObservationRow, old *Observation) error
 	// SpanTime returns the times of the observation of a trace whose source is the span,
 	// nil when there is none. SetUntil stores their Until.
 	SpanTime(traceID, spanID string) (*SpanTime, error)
 	SetUntil(traceID, spanID string, t *SpanTime) error
-	// Place changes what became of a stored observation.
-	Place(o *Observation, attributed *Attribution) error
+	// Attribute changes what became of a stored observation.
+	Attribute(o *Observation, attributed *Attribution) error
+	// TraceOwner returns the owner of the observations of a trace, and the trace's own
+	// session. It is not ok when there are none. SetTraceOwner changes the owner.
+	TraceOwner(traceID string) (owner, own string, ok bool, err error)
+	SetTraceOwner(traceID, owner string) error
+	// TraceObservations returns those of a trace, without their data.
+	TraceObservations(traceID string) ([]ObservationRow, error)
+	// TraceKey is the session that the observations of a trace name by the best key:
+	// of the least rank, then the earliest, then the least; "" when none names one. It
+	// returns the rank too.
+	TraceKey(traceID string) (sessionID string, rank int, err error)
+	// TraceSessions returns the sessions of which the trace has spans of the SDK, whose
+	// dialect is DialectSDK.
+	TraceSessions(traceID string) ([]string, error)
+	// OrphanCalls returns the tool calls, and the calls of models, of a trace that have
+	// no parent, by (start, source).
+	OrphanCalls(traceID string) ([]OrphanCall, error)
+	// Requester is the last observation that requested the call by then, but no
+	// longer than CallLife before, of those that have an owner and are not of the trace;
+	// by (start descending, trace, source); of those that ended at until or later,
+	// unless it is 0, and then those first whose trace some key names a session for. It
+	// is nil when there is none.
+	Requester(callID, notTrace string, by, until int64) (*Requester, error)
+	// OrphanTraces returns the traces with a tool call of that id that has no parent
+	// of which one that was requested at the time may be the requester: those
+	// that begin from then on, until CallLife is over or observations of two other
+	// traces have requested it since. If until is not 0 they are those that begin by
+	// then instead, whoever has requested it since.
+	OrphanTraces(callID string, at, until int64) ([]string, error)
+
+	// Observations returns those of an owner that begin in [from, to), Unix
+	// nanoseconds.
+	Observations(owner string, from, to int64) ([]Observation, error)
+	// Start returns the start of an observation of an owner, only of one that opens a
+	// turn if opens is set: of the nth that begins at the time or later, or where n is
+	// negative of the nth before it. It is not ok when there are fewer.
+	Start(owner string, at int64, n int, opens bool) (start int64, ok bool, err error)
+	// Across bounds the observations that begin before the time and last until after it:
+	// the least of their starts and the greatest of the times until which they last. Its
+	// cost depends on how many there are, not on how many there are before or after.
+	Across(owner string, at int64) (from, to int64, ok bool, err error)
+	// Around returns the observations that begin before the time and last until after it, by
+	// (start, trace, source). Its cost is that of Across.
+	Around(owner string, at int64) ([]Observation, error)
+	// CutBefore returns the last cut of an owner before a time, nil when there is none.
+	CutBefore(owner string, before int64) (*Cut, error)
+	// ReplaceCuts makes cuts the only ones of an owner in [from, to).
+	ReplaceCuts(owner string, from, to int64, cuts []Cut) error
 	// UsageProofs returns what the observations of an owner prove, by Counter, those of
 	// which nothing is proven left out. Its cost does not depend on how many observations
 	// prove the same. PutUsageProof changes the one of a stored observation.
@@ -83,83 +132,28 @@ type Tx interface {
 	PutUsageProof(o *Observation, p UsageProof) error
 	// Counted bounds the observations of an owner that have a UsageProof with a Counter.
 	Counted(owner string) (from, to int64, ok bool, err error)
-	// TraceOwner is the owner of the observations of a trace. It is not ok when there
-	// are none. SetTraceOwner changes it.
-	TraceOwner(traceID string) (owner string, ok bool, err error)
-	SetTraceOwner(traceID, owner string) error
-	// TraceObservations returns those of a trace, without their data.
-	TraceObservations(traceID string) ([]ObservationRow, error)
-	// TraceKey is the session that the observations of a trace name by the best key:
-	// of the least rank, then the earliest, then the least; "" when none names one. It
-	// returns the rank too.
-	// TraceOwn is the trace's own session.
-	TraceKey(traceID string) (sessionID string, rank int, err error)
-	TraceOwn(traceID string) (sessionID string, err error)
-	// OrphanCalls returns the tool calls, and the calls of models, of a trace that have
-	// no parent, by (start, source).
-	OrphanCalls(traceID string) ([]OrphanCall, error)
-	// TraceSessions returns the sessions of which the trace has spans of the SDK, whose
-	// dialect is DialectSDK.
-	TraceSessions(traceID string) ([]string, error)
-	// Observations returns those of an owner that begin in [from, to), Unix
-	// nanoseconds.
-	Observations(owner string, from, to int64) ([]Observation, error)
-	// OpenerBefore is the start of the last observation that opens a turn and begins
-	// before the time, OpenerFrom of the first that begins at it or later.
-	OpenerBefore(owner string, before int64) (at int64, ok bool, err error)
-	OpenerFrom(owner string, from int64) (at int64, ok bool, err error)
-	// Across bounds the observations that begin before the time and last until after it:
-	// the least of their starts and the greatest of the times until which they last. Its cost depends on how
-	// many there are, not on how many there are before or after.
-	Across(owner string, at int64) (from, to int64, ok bool, err error)
-	// Around returns the observations that begin before the time and last until after it, by
-	// (start, trace, source). Its cost is that of Across.
-	Around(owner string, at int64) ([]Observation, error)
-	// NthBefore is the start of the nth observation before the time, counted from 1 and
-	// back. It is not ok when there are fewer.
-	NthBefore(owner string, before int64, n int) (at int64, ok bool, err error)
-	// CutBefore returns the last cut of an owner before a time, nil when there is none;
-	// Cuts those in [from, to), by time. PutCut stores one in the place of what is
-	// there, DeleteCut deletes it.
-	CutBefore(owner string, before int64) (*Cut, error)
-	Cuts(owner string, from, to int64) ([]Cut, error)
-	PutCut(owner string, c *Cut) error
-	DeleteCut(owner string, at int64) error
-	// Requester is the last observation that asked for the call by then, but no
-	// longer than CallLife before, of those that have an owner and are not of the trace;
-	// by (start descending, trace, source); of those that ended at until or later,
-	// unless it is 0, and then those first whose trace some key names a session for. It
-	// is nil when there is none.
-	Requester(callID, notTrace string, by, until int64) (*Requester, error)
-	// OrphanTraces returns the traces with a tool call of that id that has no parent
-	// of which one that was announced at the time may be the requester: those
-	// that begin from then on, until CallLife is over or observations of two other
-	// traces have asked for it since. If until is not 0 they are those that begin by
-	// then instead, whoever has asked since.
-	OrphanTraces(callID string, at, until int64) ([]string, error)
-	// Abouts returns the observations that were placed in a session, without their
-	// data.
-	Abouts(sessionID string) ([]SessionAttrs, error)
-	// LastAbouts returns at most so many of them, by the greater of their start and end
-	// descending.
-	LastAbouts(sessionID string, limit int) ([]SessionAttrs, error)
-	// HasLinks says whether the session has spans of the SDK, whose dialect is DialectSDK.
-	HasLinks(sessionID string) (bool, error)
-	DeleteSession(id string) error
-
-	// PutBlob stores the body unless the one that is there is as good, and
-	// reports whether it did.
-	PutBlob(b *Blob) (bool, error)
-
-	// Touch notes that a session changed, for exports that follow the store.
-	Touch(sessionID string) error
+	// SessionAttrs returns what the observations that are attributed to a session report
+	// of it, those that end last first; all of them, or as many as limit says if it is
+	// not negative.
+	SessionAttrs(sessionID string, limit int) ([]SessionAttrs, error)
 }
+
+// Table is a table of which [Tx.Delete] deletes rows.
+type Table string
+
+// The tables.
+const (
+	TableSessions  Table = "chat_sessions"
+	TableMessages  Table = "chat_messages"
+	TableParts     Table = "chat_parts"
+	TableDecisions Table = "permission_decisions"
+)
 
 // ObservationRow is an observation with the session that it is kept under: that of
 // its trace, which may be another than the one it is built in.
 type ObservationRow struct {
 	Observation
-	Owner string
+	Owner string `column:"owner"`
 }
 
 // SpanTime has the times of an observation. LastBelow is when the last of those that
@@ -183,9 +177,9 @@ type OrphanCall struct {
 }
 
 // ModelCallPrefix begins what stands for the id of a call in [Observation] where a
-// model is called and no tool: the rest is the program and the model. A framework's span
-// of the call requests it, and the span of the provider's own library, in a trace of its
-// own, is the orphan. The one happened while the other did.
+// model is called and no tool: the rest is the model. A framework's span of the call
+// announces it, and the span of the provider's own library, in a trace of its own,
+// is the orphan. The one happened while the other did.
 const ModelCallPrefix = "model:"
 
 // ClockTick is by how much the times of two instrumentations of one process may
@@ -194,12 +188,6 @@ const ClockTick = 2_000_000
 
 // Requester is an observation that asked for a tool call.
 type Requester struct{ TraceID, Owner string }
-
-// Place is where a part stands in its message.
-type Place struct {
-	ID    string
-	Index int64
-}
 
 // Position is a place in the order of a session's messages.
 type Position struct {

@@ -2,8 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"iter"
 
 	"zombiezen.com/go/sqlite"
@@ -83,31 +81,21 @@ func (r *Reader) Origin(ctx context.Context, in *store.Imported) error {
 		if err != nil {
 			return err
 		}
-		stmt := conn.Prep(`SELECT trace_id FROM session_traces WHERE session_id = ? ORDER BY trace_id`)
-		stmt.BindText(1, id)
-		traces, err := all(stmt, func(stmt *sqlite.Stmt) string { return stmt.ColumnText(0) })
+		traces, err := texts(prep(conn, `SELECT trace_id FROM session_traces WHERE session_id = ? ORDER BY trace_id`, id))
 		if err != nil {
 			return err
 		}
-		stmt = conn.Prep(`SELECT state_json FROM session_state WHERE session_id = ?`)
-		stmt.BindText(1, id)
+		stmt := prep(conn, `SELECT state_json FROM session_state WHERE session_id = ?`, id)
 		var state *store.State
 		err = each(stmt, func() error {
 			state = new(store.State)
-			if err := json.Unmarshal([]byte(stmt.ColumnText(0)), state); err != nil {
-				return fmt.Errorf("read state of session %s: %w", id, err)
-			}
-			return nil
+			return readState(id, stmt.ColumnText(0), state)
 		})
 		if err != nil {
 			return err
 		}
-		stmt = conn.Prep(`SELECT c.message_id, c.part_id, c.requested_index FROM chat_messages m CROSS JOIN requested_indexes c ON c.message_id = m.id
- WHERE m.session_id = ? ORDER BY c.message_id, c.part_id`)
-		stmt.BindText(1, id)
-		in.RequestedIndexes, err = all(stmt, func(stmt *sqlite.Stmt) store.RequestedIndex {
-			return store.RequestedIndex{MessageID: stmt.ColumnText(0), PartID: stmt.ColumnText(1), RequestedIndex: stmt.ColumnInt64(2)}
-		})
+		in.RequestedIndexes, err = indexTable.all(prep(conn, `SELECT `+indexTable.prefixed("c.")+` FROM chat_messages m
+ CROSS JOIN requested_indexes c ON c.message_id = m.id WHERE m.session_id = ? ORDER BY c.message_id, c.part_id`, id))
 		in.SpanRefs, in.Traces, in.State = links, traces, state.Portable()
 		return err
 	})

@@ -51,8 +51,7 @@ func (s *Store) amend(ctx context.Context, c store.SessionChange) error {
 // comes late, makes the session anew of what it reports.
 func (s *Store) Delete(ctx context.Context, id string) error {
 	return s.run(ctx, func(t *tx) error {
-		stmt := t.conn.Prep(`DELETE FROM export_outbox WHERE session_id = ?`)
-		stmt.BindText(1, id)
+		stmt := prep(t.conn, `DELETE FROM export_outbox WHERE session_id = ?`, id)
 		if err := exec(stmt); err != nil {
 			return err
 		}
@@ -124,9 +123,8 @@ func (s *Store) Collect(ctx context.Context, recent time.Time, dryRun bool) (Gar
 				return err
 			}
 		}
-		busy := t.conn.Prep(`SELECT EXISTS (SELECT 1 FROM chat_sessions WHERE updated_at >= ?1)
- OR EXISTS (SELECT 1 FROM observations WHERE session_id IS NULL AND end_nano >= ?1 * 1000000)`)
-		busy.BindInt64(1, recent.UnixMilli())
+		busy := prep(t.conn, `SELECT EXISTS (SELECT 1 FROM chat_sessions WHERE updated_at >= ?1)
+ OR EXISTS (SELECT 1 FROM observations WHERE session_id IS NULL AND end_nano >= ?1 * 1000000)`, recent.UnixMilli())
 		young, err := sqlitex.ResultInt64(busy)
 		if err != nil {
 			return err

@@ -134,34 +134,23 @@ func forkOf(parent *store.SessionRow, id, message string, at int64, o *ForkOptio
 	value := func(text string) *store.Value {
 		return &store.Value{Text: text, At: at * 1e6, Rank: store.RankFinal}
 	}
-	valuePtr := func(text *string) *store.Value {
-		if text == nil {
-			return nil
-		}
-		return value(*text)
+	c := store.ChangeOf(&parent.Session, at)
+	c.ID, c.Permissions = id, nil
+	c.ParentID, c.ParentMessageID = value(parent.ID), value(message)
+	c.Fork = &store.Fork{From: parent.ID, Message: message, At: at}
+	switch {
+	case o.Title != "":
+		c.Title = value(strings.ToValidUTF8(o.Title, "\uFFFD"))
+	case parent.Title != "" && parent.Title != session.Untitled:
+		c.Title = value(strings.ToValidUTF8(parent.Title+" (copy)", "\uFFFD"))
+	default:
+		c.Title = nil
 	}
-	c := store.SessionChange{
-		ID: id, Start: at, End: at, Agent: value(parent.Agent),
-		Mode: valuePtr(parent.Mode), WorkspaceID: valuePtr(parent.WorkspaceID), WorkspaceRoot: valuePtr(parent.WorkspaceRoot), Model: valuePtr(parent.ModelJSON),
-		ParentID: value(parent.ID), ParentMessageID: value(message), Fork: &store.Fork{From: parent.ID, Message: message, At: at},
-		Metadata: make(map[string]store.Value),
-	}
-	title := o.Title
-	if title == "" && parent.Title != "" && parent.Title != session.Untitled {
-		title = parent.Title + " (copy)"
-	}
-	if title != "" {
-		c.Title = value(strings.ToValidUTF8(title, "\uFFFD"))
-	}
-	var inherited map[string]json.RawMessage
-	_ = json.Unmarshal([]byte(parent.MetadataJSON), &inherited) // what is no object has no keys to take over
 	for _, key := range []string{"agenttrace", "status", "invalid_permissions"} {
-		delete(inherited, key) // the parent's own
+		delete(c.Metadata, key) // the parent's own
 	}
-	for _, all := range []map[string]json.RawMessage{inherited, metadata} {
-		for key, v := range all {
-			c.Metadata[key] = *value(string(v))
-		}
+	for key, v := range metadata {
+		c.Metadata[key] = *value(string(v))
 	}
 	return c
 }

@@ -22,7 +22,7 @@ func (r *Reader) Stale(ctx context.Context, before time.Time, archived bool) ([]
 		archived bool
 	}
 	var stale []session.Session
-	err := r.read(ctx, func(conn *sqlite.Conn) error {
+	err := r.read(ctx, func(conn *sqlite.Conn) (err error) {
 		parents := map[string]string{}
 		stmt := conn.Prep(`SELECT id, coalesce(parent_id, '') FROM chat_sessions`)
 		if err := each(stmt, func() error {
@@ -63,15 +63,12 @@ func (r *Reader) Stale(ctx context.Context, before time.Time, archived bool) ([]
 		}); err != nil {
 			return err
 		}
-		stmt = conn.Prep(`SELECT ` + r.sessionColumns + ` FROM chat_sessions s WHERE s.updated_at < ?`)
-		stmt.BindInt64(1, before.UnixMilli())
-		return each(stmt, func() error {
-			s := scanSession(stmt)
-			if f := families[head(s.ID)]; f.updated < before.UnixMilli() && (f.archived || !archived) {
-				stale = append(stale, s)
-			}
-			return nil
+		stale, err = sessionTable.all(prep(conn, `SELECT `+r.sessionColumns+` FROM chat_sessions s WHERE s.updated_at < ?`, before.UnixMilli()))
+		stale = slices.DeleteFunc(stale, func(s session.Session) bool {
+			f := families[head(s.ID)]
+			return f.updated >= before.UnixMilli() || archived && !f.archived
 		})
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list sessions of %s: %w", r.path, err)

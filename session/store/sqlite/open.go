@@ -14,6 +14,7 @@ import (
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -276,13 +277,17 @@ func isOlder(conn *sqlite.Conn) (bool, error) {
 }
 
 // required are the columns without which a file is not a session store: those of
-// the reference program's first version.
+// the reference program's first version, which lacks the columns that were added.
 var required = map[string][]string{
-	"chat_sessions": {"id", "title", "agent", "workspace_id", "workspace_root", "model_json", "parent_id", "parent_message_id", "permissions_json",
-		"metadata_json", "prompt_tokens", "completion_tokens", "reasoning_tokens", "cache_read", "cache_write", "total_tokens", "cost_usd",
-		"created_at", "updated_at", "archived_at"},
-	"chat_messages": {"id", "session_id", "role", "metadata_json", "hidden_at", "created_at", "updated_at"},
-	"chat_parts":    {"id", "message_id", "session_id", "index", "type", "data_json", "tool_call_id", "tool_state", "created_at", "updated_at"},
+	"chat_sessions": without(session.SessionColumns.Names()),
+	"chat_messages": without(session.MessageColumns.Names()),
+	"chat_parts":    without(session.PartColumns.Names()),
+}
+
+func without(columns []string) []string {
+	return slices.DeleteFunc(columns, func(name string) bool {
+		return slices.ContainsFunc(added, func(c addedColumn) bool { return c.column == name })
+	})
 }
 
 // addedColumn is a column that a later version added at the end of a table.

@@ -185,17 +185,17 @@ func (r *Reader) openPool(uri string, flags sqlite.OpenFlags) error {
 
 // chooseColumns finds out which columns the file has.
 func (r *Reader) chooseColumns(conn *sqlite.Conn) error {
-	r.sessionColumns, r.partColumns = sessionColumns, qualifiedPartColumns
+	var absent []string
 	for _, c := range added {
 		columns, err := columnsOf(conn, c.table)
 		if err != nil {
 			return err
 		}
 		if !slices.Contains(columns, c.column) {
-			r.sessionColumns = strings.Replace(r.sessionColumns, "s."+c.column+",", "NULL,", 1)
-			r.partColumns = strings.Replace(r.partColumns, "p."+c.column+",", "NULL,", 1)
+			absent = append(absent, c.column)
 		}
 	}
+	r.sessionColumns, r.partColumns = sessionTable.prefixed("s.", absent...), partTable.prefixed("p.", absent...)
 	return nil
 }
 
@@ -239,13 +239,16 @@ func (r *Reader) Sessions(ctx context.Context, q store.SessionQuery) iter.Seq2[s
 			for i, a := range args {
 				stmt.BindText(1+i, a)
 			}
-			err = each(stmt, func() error {
-				if !yield(scanSession(stmt), nil) {
+			return each(stmt, func() error {
+				var row session.Session
+				if err := sessionTable.scan(stmt, &row); err != nil {
+					return err
+				}
+				if !yield(row, nil) {
 					return errStop
 				}
 				return nil
 			})
-			return err
 		})
 		if err != nil && !errors.Is(err, errStop) {
 			yield(session.Session{}, fmt.Errorf("list sessions of %s: %w", r.path, err))
@@ -279,17 +282,14 @@ func (r *Reader) Session(ctx context.Context, id string) (session.Session, error
 }
 
 func (r *Reader) session(conn *sqlite.Conn, id string) (session.Session, error) {
-	stmt := conn.Prep(`SELECT ` + r.sessionColumns + ` FROM chat_sessions s WHERE s.id = ?`)
-	stmt.BindText(1, id)
-	var s session.Session
-	err := each(stmt, func() error {
-		s = scanSession(stmt)
-		return nil
-	})
-	if err == nil && s.ID == "" {
-		err = fmt.Errorf("session %s: %w", id, store.ErrNotFound)
+	s, err := sessionTable.one(prep(conn, `SELECT `+r.sessionColumns+` FROM chat_sessions s WHERE s.id = ?`, id))
+	if err != nil {
+		return session.Session{}, err
 	}
-	return s, err
+	if s == nil {
+		return session.Session{}, fmt.Errorf("session %s: %w", id, store.ErrNotFound)
+	}
+	return *s, nil
 }
 
 // Transcript implements [store.Reader]. It reads in one transaction, so it is
@@ -311,14 +311,14 @@ func (r *Reader) Transcript(ctx context.Context, id string) (*session.Transcript
 			t.Messages[i].Message = m
 			place[m.ID] = i
 		}
-		stmt := conn.Prep(`SELECT ` + r.partColumns + ` FROM chat_messages m JOIN chat_parts p ON p.message_id = m.id
- WHERE m.session_id = ? ORDER BY m.created_at, m.id, p."index"`)
-		stmt.BindText(1, id)
+		stmt := prep(conn, `SELECT `+r.partColumns+` FROM chat_messages m JOIN chat_parts p ON p.message_id = m.id
+ WHERE m.session_id = ? ORDER BY m.created_at, m.id, p."index"`, id)
 		return each(stmt, func() error {
-			p := scanPart(stmt)
+			var p session.Part
+			err := partTable.scan(stmt, &p)
 			m := &t.Messages[place[p.MessageID]]
 			m.Parts = append(m.Parts, p)
-			return nil
+			return err
 		})
 	})
 	if err != nil {
@@ -327,18 +327,13 @@ func (r *Reader) Transcript(ctx context.Context, id string) (*session.Transcript
 	return t, nil
 }
 
-const qualifiedPartColumns = `p.id, p.message_id, p.session_id, p."index", p.type, p.data_json, p.tool_call_id, p.tool_state, p.continuation_run_id, p.created_at, p.updated_at`
-
 // Decisions implements [store.Reader].
 func (r *Reader) Decisions(ctx context.Context, sessionID string) ([]store.Decision, error) {
 	var all []store.Decision
-	err := r.readOurs(ctx, func(conn *sqlite.Conn) error {
-		stmt := conn.Prep(`SELECT ` + decisionColumns + ` FROM permission_decisions WHERE session_id = ? ORDER BY decided_at, id`)
-		stmt.BindText(1, sessionID)
-		return each(stmt, func() error {
-			all = append(all, scanDecision(stmt))
-			return nil
-		})
+	err := r.readOurs(ctx, func(conn *sqlite.Conn) (err error) {
+		all, err = decisionTable.all(prep(conn, `SELECT `+decisionTable.list+` FROM permission_decisions
+ WHERE session_id = ? ORDER BY decided_at, id`, sessionID))
+		return err
 	})
 	return all, err
 }
@@ -347,14 +342,11 @@ func (r *Reader) Decisions(ctx context.Context, sessionID string) ([]store.Decis
 func (r *Reader) SpanRefs(ctx context.Context, sessionID string) ([]store.SpanRef, error) {
 	var all []store.SpanRef
 	err := r.readOurs(ctx, func(conn *sqlite.Conn) (err error) {
-		query := `SELECT ` + linkColumns + ` FROM span_refs WHERE session_id = ?1`
+		query := `SELECT ` + spanTable.list + ` FROM span_refs WHERE session_id = ?1`
 		if r.observes {
-			query += ` UNION ALL SELECT session_id, trace_id, coalesce(span_id, ''), parent_span_id, message_id, part_id, kind, dialect,
- start_nano, end_nano, error, NULL FROM observations WHERE session_id = ?1`
+			query += ` UNION ALL SELECT ` + spanTable.prefixed("", "facts_json") + ` FROM observations WHERE session_id = ?1`
 		}
-		stmt := conn.Prep(query + ` ORDER BY start_nano, trace_id, span_id, kind, message_id, part_id`)
-		stmt.BindText(1, sessionID)
-		all, err = (&tx{conn: conn}).links(stmt)
+		all, err = spanTable.all(prep(conn, query+` ORDER BY start_nano, trace_id, span_id, kind, message_id, part_id`, sessionID))
 		return err
 	})
 	return all, err
@@ -379,15 +371,12 @@ func (r *Reader) Spans(ctx context.Context, sessionID string) ([]store.SpanRef, 
 }
 
 func (r *Reader) spans(conn *sqlite.Conn, sessionID string) ([]store.SpanRef, error) {
-	query := `SELECT ` + linkColumns + ` FROM span_refs WHERE session_id = ?1 ORDER BY start_nano, trace_id, span_id`
+	query := `SELECT ` + spanTable.list + ` FROM span_refs WHERE session_id = ?1 ORDER BY start_nano, trace_id, span_id`
 	if r.observes {
-		query = `SELECT s.session_id, s.trace_id, s.span_id, s.parent_span_id, s.message_id, s.part_id, s.kind, s.dialect, s.start_nano, s.end_nano,
- s.error, l.facts_json FROM (` + spansQuery + `) s LEFT JOIN span_refs l USING (session_id, trace_id, span_id)
- WHERE s.session_id = ?1 ORDER BY s.start_nano, s.trace_id, s.span_id`
+		query = `SELECT ` + strings.Replace(spanTable.prefixed("s."), "s.facts_json", "l.facts_json", 1) + ` FROM (` + spansQuery + `) s
+ LEFT JOIN span_refs l USING (session_id, trace_id, span_id) WHERE s.session_id = ?1 ORDER BY s.start_nano, s.trace_id, s.span_id`
 	}
-	stmt := conn.Prep(query)
-	stmt.BindText(1, sessionID)
-	return (&tx{conn: conn}).links(stmt)
+	return spanTable.all(prep(conn, query, sessionID))
 }
 
 // MayHaveNotices returns those of the sessions of which [session.Notices] may find
@@ -435,8 +424,7 @@ func (r *Reader) Observed(ctx context.Context, sessionID string) (int, error) {
 		if !r.observes {
 			return nil
 		}
-		stmt := conn.Prep(`SELECT count(*) FROM observations WHERE session_id = ?`)
-		stmt.BindText(1, sessionID)
+		stmt := prep(conn, `SELECT count(*) FROM observations WHERE session_id = ?`, sessionID)
 		return each(stmt, func() error {
 			n = stmt.ColumnInt(0)
 			return nil
@@ -460,23 +448,20 @@ func (r *Reader) Pending(ctx context.Context) (int64, error) {
 
 // Blob implements [store.Reader].
 func (r *Reader) Blob(ctx context.Context, kind store.BlobKind, digest string) (store.Blob, error) {
-	b := store.Blob{Kind: kind}
-	err := r.readOurs(ctx, func(conn *sqlite.Conn) error {
-		query := `SELECT digest, body, exact FROM system_prompts WHERE digest = ?`
-		if kind == store.BlobToolCatalog {
-			query = `SELECT digest, body, exact FROM tool_catalogs WHERE digest = ?`
-		}
-		stmt := conn.Prep(query)
-		stmt.BindText(1, digest)
-		return each(stmt, func() error {
-			b.Digest, b.Body, b.Exact = stmt.ColumnText(0), stmt.ColumnText(1), stmt.ColumnBool(2)
-			return nil
-		})
+	var found *store.Blob
+	err := r.readOurs(ctx, func(conn *sqlite.Conn) (err error) {
+		table := blobTables[kind]
+		found, err = table.one(prep(conn, `SELECT `+table.list+` FROM `+string(kind)+` WHERE digest = ?`, digest))
+		return err
 	})
-	if err == nil && b.Digest == "" {
+	if err == nil && found == nil {
 		err = fmt.Errorf("%s %s: %w", kind, digest, store.ErrNotFound)
 	}
-	return b, err
+	if err != nil {
+		return store.Blob{Kind: kind}, err
+	}
+	found.Kind = kind
+	return *found, nil
 }
 
 // readOurs reads tables that only agenttrace's own files have; from another file
@@ -528,9 +513,9 @@ func (r *Reader) Resolve(ctx context.Context, name string) (string, error) {
 		}
 		// A trace may hold several sessions, those of sub-agents: the one that is
 		// nobody's child stands for it. Several traces may be of one session.
-		stmt := conn.Prep(`SELECT t.trace_id, t.session_id FROM session_traces t JOIN chat_sessions s ON s.id = t.session_id
- WHERE t.trace_id >= ?1 AND t.trace_id < ?1 || 'g' ORDER BY t.trace_id, s.parent_id IS NOT NULL, s.created_at, s.id LIMIT 1000`)
-		stmt.BindText(1, strings.ToLower(name))
+		stmt := prep(conn, `SELECT t.trace_id, t.session_id FROM session_traces t JOIN chat_sessions s ON s.id = t.session_id
+ WHERE t.trace_id >= ?1 AND t.trace_id < ?1 || 'g' ORDER BY t.trace_id, s.parent_id IS NOT NULL, s.created_at, s.id LIMIT 1000`,
+			strings.ToLower(name))
 		trace := ""
 		return each(stmt, func() error {
 			if t := stmt.ColumnText(0); t != trace {

@@ -171,8 +171,7 @@ func (s *searcher) session(conn *sqlite.Conn, id string, ours bool) (*searchedSe
 		query = `SELECT s.title, s.agent, iif(o.id IS NULL, 0, s.created_at) FROM chat_sessions s
  LEFT JOIN session_state st ON st.session_id = s.id LEFT JOIN chat_sessions o ON o.id = st.forked_from WHERE s.id = ?`
 	}
-	stmt := conn.Prep(query)
-	stmt.BindText(1, id)
+	stmt := prep(conn, query, id)
 	found, err := one(stmt, func(stmt *sqlite.Stmt) searchedSession {
 		return searchedSession{stmt.ColumnText(0), stmt.ColumnText(1), stmt.ColumnInt64(2)}
 	})

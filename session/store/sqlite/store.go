@@ -315,9 +315,7 @@ func (s *Store) Outbox(ctx context.Context, fn func(sessionID string, touchedAt 
 // touchedAt.
 func (s *Store) Exported(ctx context.Context, sessionID string, touchedAt int64) error {
 	return s.run(ctx, func(t *tx) error {
-		stmt := t.conn.Prep(`DELETE FROM export_outbox WHERE session_id = ? AND touched_at <= ?`)
-		stmt.BindText(1, sessionID)
-		stmt.BindInt64(2, touchedAt)
+		stmt := prep(t.conn, `DELETE FROM export_outbox WHERE session_id = ? AND touched_at <= ?`, sessionID, touchedAt)
 		return exec(stmt)
 	})
 }

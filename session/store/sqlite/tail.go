@@ -18,13 +18,10 @@ import (
 // among them.
 func (r *Reader) SessionsSince(ctx context.Context, at int64) ([]session.Session, error) {
 	var all []session.Session
-	err := r.read(ctx, func(conn *sqlite.Conn) error {
-		stmt := conn.Prep(`SELECT ` + r.sessionColumns + ` FROM chat_sessions s WHERE s.updated_at >= ? ORDER BY s.updated_at, s.id`)
-		stmt.BindInt64(1, at)
-		return each(stmt, func() error {
-			all = append(all, scanSession(stmt))
-			return nil
-		})
+	err := r.read(ctx, func(conn *sqlite.Conn) (err error) {
+		all, err = sessionTable.all(prep(conn, `SELECT `+r.sessionColumns+` FROM chat_sessions s
+ WHERE s.updated_at >= ? ORDER BY s.updated_at, s.id`, at))
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list sessions of %s: %w", r.path, err)
@@ -49,13 +46,9 @@ func (r *Reader) Tail(ctx context.Context, id string, from store.Position) (*ses
 		if !r.ours {
 			return nil
 		}
-		stmt := conn.Prep(`SELECT ` + decisionColumns + ` FROM permission_decisions WHERE session_id = ? AND decided_at >= ? ORDER BY decided_at, id`)
-		stmt.BindText(1, id)
-		stmt.BindInt64(2, from.At)
-		return each(stmt, func() error {
-			decisions = append(decisions, scanDecision(stmt))
-			return nil
-		})
+		decisions, err = decisionTable.all(prep(conn, `SELECT `+decisionTable.list+` FROM permission_decisions
+ WHERE session_id = ? AND decided_at >= ? ORDER BY decided_at, id`, id, from.At))
+		return err
 	})
 	if err != nil {
 		return nil, nil, err
@@ -75,11 +68,9 @@ func (r *Reader) TurnStart(ctx context.Context, id string, n int) (p store.Posit
 }
 
 func turnStart(conn *sqlite.Conn, id string, n int) (p store.Position, err error) {
-	stmt := conn.Prep(`SELECT created_at, id FROM chat_messages WHERE session_id = ? AND role = 'user' AND hidden_at IS NULL
+	stmt := prep(conn, `SELECT created_at, id FROM chat_messages WHERE session_id = ? AND role = 'user' AND hidden_at IS NULL
  AND NOT instr(metadata_json, '"hidden_at"') AND NOT instr(metadata_json, '"queued_at"')
- ORDER BY created_at DESC, id DESC LIMIT 1 OFFSET ?`)
-	stmt.BindText(1, id)
-	stmt.BindInt64(2, int64(max(n, 1)-1))
+ ORDER BY created_at DESC, id DESC LIMIT 1 OFFSET ?`, id, int64(max(n, 1)-1))
 	err = each(stmt, func() error {
 		p = store.Position{At: stmt.ColumnInt64(0), ID: stmt.ColumnText(1)}
 		return nil
@@ -119,14 +110,10 @@ func (r *Reader) messagesFrom(conn *sqlite.Conn, t *session.Transcript, from sto
 		return err
 	}
 	t.Messages = make([]session.MessageAndParts, len(messages))
-	stmt := conn.Prep(`SELECT ` + r.partColumns + ` FROM chat_parts p WHERE p.message_id = ? ` + condition + ` ORDER BY p."index"`)
+	query := `SELECT ` + r.partColumns + ` FROM chat_parts p WHERE p.message_id = ? ` + condition + ` ORDER BY p."index"`
 	for i, m := range messages {
 		t.Messages[i].Message = m
-		stmt.BindText(1, m.ID)
-		if err := each(stmt, func() error {
-			t.Messages[i].Parts = append(t.Messages[i].Parts, scanPart(stmt))
-			return nil
-		}); err != nil {
+		if t.Messages[i].Parts, err = partTable.all(prep(conn, query, m.ID)); err != nil {
 			return err
 		}
 	}

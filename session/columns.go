@@ -1,0 +1,255 @@
+package session
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+	"unsafe"
+)
+
+// Columns are the columns of a table whose rows are values of type Row, in order. The
+// fields of Row define them, so that SQL, canonical JSON and checks need no list of their
+// own. See [ColumnsOf].
+type Columns[Row any] []Column
+
+// Column is a column of a table, and a field of its rows.
+type Column struct {
+	Name string
+	// Optional reports that the table has NULL for the zero value of the field: a string
+	// that is empty, or a pointer, slice or map that is nil.
+	Optional bool
+
+	offset uintptr
+	field  reflect.Type
+	kind   columnKind
+	key    string // in a JSON object: `{"id":` of the first column, `,"title":` of another
+}
+
+type columnKind uint8
+
+const (
+	kindJSON columnKind = iota // of any other type: the column has its JSON as text
+	kindText
+	kindOptText
+	kindInt
+	kindInt64
+	kindOptInt64
+	kindFloat
+	kindBool
+	kindBytes
+)
+
+var columnKinds = map[reflect.Type]columnKind{
+	reflect.TypeFor[string](): kindText, reflect.TypeFor[*string](): kindOptText,
+	reflect.TypeFor[int](): kindInt, reflect.TypeFor[int64](): kindInt64, reflect.TypeFor[*int64](): kindOptInt64,
+	reflect.TypeFor[float64](): kindFloat, reflect.TypeFor[bool](): kindBool, reflect.TypeFor[[]byte](): kindBytes,
+}
+
+// The columns of the canonical tables.
+var (
+	SessionColumns = ColumnsOf[Session]()
+	MessageColumns = ColumnsOf[Message]()
+	PartColumns    = ColumnsOf[Part]()
+)
+
+// ColumnsOf returns the columns that the fields of Row define. The name of a column is in
+// the field's tag "column", or else in "json". With ",omitempty" an empty string is NULL. A
+// struct without a tag stands for its fields; a field whose name is "-" is no column.
+func ColumnsOf[Row any]() Columns[Row] {
+	return appendColumns(nil, reflect.TypeFor[Row](), 0)
+}
+
+func appendColumns(columns []Column, row reflect.Type, offset uintptr) []Column {
+	for f := range row.Fields() {
+		tag, ok := f.Tag.Lookup("column")
+		if !ok {
+			tag, ok = f.Tag.Lookup("json")
+		}
+		name, options, _ := strings.Cut(tag, ",")
+		switch {
+		case !ok && f.Type.Kind() == reflect.Struct:
+			columns = appendColumns(columns, f.Type, offset+f.Offset)
+			continue
+		case !ok || name == "-":
+			continue
+		}
+		c := Column{Name: name, offset: offset + f.Offset, field: f.Type, kind: columnKinds[f.Type], key: `,"` + name + `":`}
+		if len(columns) == 0 {
+			c.key = `{"` + name + `":`
+		}
+		switch f.Type.Kind() {
+		case reflect.Pointer, reflect.Map, reflect.Slice:
+			c.Optional = c.kind != kindBytes
+		case reflect.String:
+			c.Optional = options == "omitempty"
+		}
+		columns = append(columns, c)
+	}
+	return columns
+}
+
+// Names are the names of the columns.
+func (columns Columns[Row]) Names() []string {
+	names := make([]string, len(columns))
+	for i := range columns {
+		names[i] = columns[i].Name
+	}
+	return names
+}
+
+// Field returns a pointer to the field of the row that column i is: a *string, **string,
+// *int, *int64, **int64, *float64, *bool or *[]byte, or a pointer to what the column has as JSON.
+func (columns Columns[Row]) Field(row *Row, i int) any {
+	c := &columns[i]
+	at := unsafe.Add(unsafe.Pointer(row), c.offset)
+	switch c.kind {
+	case kindText:
+		return (*string)(at)
+	case kindOptText:
+		return (**string)(at)
+	case kindInt:
+		return (*int)(at)
+	case kindInt64:
+		return (*int64)(at)
+	case kindOptInt64:
+		return (**int64)(at)
+	case kindFloat:
+		return (*float64)(at)
+	case kindBool:
+		return (*bool)(at)
+	case kindBytes:
+		return (*[]byte)(at)
+	}
+	return reflect.NewAt(c.field, at).Interface()
+}
+
+// JSON returns the text that the table has for column i of the row, which is of a type
+// that it has as JSON; "" for NULL.
+func (columns Columns[Row]) JSON(row *Row, i int) string {
+	v := reflect.ValueOf(columns.Field(row, i)).Elem()
+	switch v.Kind() {
+	case reflect.Slice, reflect.Map:
+		if v.Len() == 0 {
+			return ""
+		}
+	case reflect.Pointer:
+		if v.IsNil() {
+			return ""
+		}
+	}
+	b, err := json.Marshal(v.Interface())
+	if err != nil {
+		return ""
+	}
+	return string(b)
+}
+
+// AppendJSON appends the row as a JSON object and returns the extended slice. It
+// allocates only to grow dst, and for columns that are encoded as JSON.
+//
+// Keys have the order of the columns, none is omitted, and NULL is null. JSON columns
+// stay text, so a reader gets what the store has. Strings are escaped as in
+// JSON.stringify: a quote, a backslash and control characters, nothing else. The output
+// is valid UTF-8 for any row: each invalid byte becomes U+FFFD. A number that JSON cannot
+// express (NaN or an infinity) becomes 0.
+func (columns Columns[Row]) AppendJSON(dst []byte, row *Row) []byte {
+	for i := range columns {
+		c := &columns[i]
+		dst = append(dst, c.key...)
+		at := unsafe.Add(unsafe.Pointer(row), c.offset)
+		switch c.kind {
+		case kindText:
+			dst = appendText(dst, (*string)(at), c.Optional)
+		case kindOptText:
+			if v := *(**string)(at); v == nil {
+				dst = append(dst, "null"...)
+			} else {
+				dst = AppendString(dst, *v)
+			}
+		case kindInt:
+			dst = strconv.AppendInt(dst, int64(*(*int)(at)), 10)
+		case kindInt64:
+			dst = strconv.AppendInt(dst, *(*int64)(at), 10)
+		case kindOptInt64:
+			if v := *(**int64)(at); v == nil {
+				dst = append(dst, "null"...)
+			} else {
+				dst = strconv.AppendInt(dst, *v, 10)
+			}
+		case kindFloat:
+			dst = appendFloat(dst, *(*float64)(at))
+		case kindBool:
+			dst = strconv.AppendBool(dst, *(*bool)(at))
+		default:
+			text := columns.JSON(row, i)
+			dst = appendText(dst, &text, c.Optional)
+		}
+	}
+	return append(dst, '}')
+}
+
+func appendText(dst []byte, v *string, optional bool) []byte {
+	if optional && *v == "" {
+		return append(dst, "null"...)
+	}
+	return AppendString(dst, *v)
+}
+
+// DecodeJSON sets the row's fields to the columns in data, a JSON object as AppendJSON
+// writes it. Columns that are absent or null keep their value, unknown keys are ignored. A
+// column that must be there has to be named as required, and not be empty.
+func (columns Columns[Row]) DecodeJSON(data []byte, row *Row, required ...string) error {
+	var values map[string]json.RawMessage
+	if err := json.Unmarshal(data, &values); err != nil {
+		return err
+	}
+	for _, name := range required {
+		if v := string(values[name]); v == "" || v == "null" || v == `""` {
+			return fmt.Errorf("%s is missing", name)
+		}
+	}
+	for i := range columns {
+		c := &columns[i]
+		value := values[c.Name]
+		if string(value) == "null" || len(value) == 0 {
+			continue
+		}
+		if c.kind == kindJSON {
+			var text string
+			if err := json.Unmarshal(value, &text); err != nil {
+				return fmt.Errorf("%s: %w", c.Name, err)
+			}
+			if value = []byte(text); text == "" {
+				continue
+			}
+		}
+		if err := json.Unmarshal(value, columns.Field(row, i)); err != nil {
+			return fmt.Errorf("%s: %w", c.Name, err)
+		}
+	}
+	return nil
+}
+
+// InvalidUTF8 returns the names of the columns of a row whose text is not valid UTF-8.
+func (columns Columns[Row]) InvalidUTF8(row *Row) []string {
+	var names []string
+	for i := range columns {
+		var text string
+		switch v := columns.Field(row, i).(type) {
+		case *string:
+			text = *v
+		case **string:
+			if *v != nil {
+				text = **v
+			}
+		}
+		if !utf8.ValidString(text) {
+			names = append(names, columns[i].Name)
+		}
+	}
+	return slices.Clip(names)
+}

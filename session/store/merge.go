@@ -1,0 +1,466 @@
+package store
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/session"
+)
+
+// How a stored row and an incoming one with the same id become one row. There is one
+// function for each kind of row, whatever the source of the incoming row. What depends on
+// the source is in these functions, too, so that docs/decisions/0002-merge-rules.md can be
+// compared with them.
+
+// origin is where an incoming row comes from.
+type origin uint8
+
+const (
+	// changes are what spans and live events of the SDK report: the best report of a value
+	// takes precedence, whenever it arrives.
+	changes origin = iota
+	// rebuilt rows replace those that were built from the same observations.
+	rebuilt
+	// imports are rows of another store or program: of two the later takes precedence.
+	imports
+)
+
+// refusal is an [ErrRefused] with a reason.
+type refusal string
+
+func refuse(format string, args ...any) error { return refusal(fmt.Sprintf(format, args...)) }
+
+func (r refusal) Error() string { return string(r) }
+
+// Is reports whether the target is ErrRefused.
+func (refusal) Is(target error) bool { return target == ErrRefused }
+
+// mergeMessage merges a message into the stored one. What depends on more than the two
+// rows is not merged here: the metadata that the spans of a message measured (see
+// [foldFacts]), and what rewinds hide.
+func mergeMessage(stored, m *session.Message, from origin) session.Message {
+	out := *stored
+	switch from {
+	case imports:
+		if compareMessages(m, stored) > 0 {
+			out = *m
+		}
+		if out.HiddenAt = stored.HiddenAt; compareHidden(m, stored) > 0 {
+			out.HiddenAt = m.HiddenAt
+		}
+	case changes:
+		out.CreatedAt = earlier(stored.CreatedAt, m.CreatedAt)
+		out.UpdatedAt = max(stored.UpdatedAt, m.UpdatedAt, m.CreatedAt)
+		out.Role = max(stored.Role, m.Role)
+		if compareMetadata(m.MetadataJSON, stored.MetadataJSON) > 0 {
+			out.MetadataJSON = m.MetadataJSON
+		}
+	}
+	return out
+}
+
+// compareMessages orders two imported versions of a message, hidden or not, by time, then
+// by their metadata.
+func compareMessages(m, o *session.Message) int {
+	if c := cmp.Compare(m.UpdatedAt, o.UpdatedAt); c != 0 {
+		return c
+	}
+	encode := func(m session.Message) []byte {
+		m.HiddenAt = nil
+		return m.AppendJSON(nil)
+	}
+	return cmp.Or(compareMetadata(m.MetadataJSON, o.MetadataJSON), bytes.Compare(encode(*m), encode(*o)))
+}
+
+// compareMetadata orders what two sources know of a message: that of a message that is
+// known whole after that of one that is not, then the one that was seen live later, then
+// the longer, then the greater.
+func compareMetadata(a, b string) int {
+	if a == b {
+		return 0
+	}
+	rank := func(s string) (whole int, seen string) {
+		switch {
+		case s == "":
+			return 0, ""
+		case s == incompleteMetadata:
+			return 1, ""
+		case isIncomplete(s):
+			return 2, marksOf(s).Seen
+		}
+		return 3, ""
+	}
+	aWhole, aSeen := rank(a)
+	bWhole, bSeen := rank(b)
+	return cmp.Or(cmp.Compare(aWhole, bWhole), strings.Compare(aSeen, bSeen), compareGrown(a, b))
+}
+
+// compareHidden orders two versions of a message by what they report of its being
+// hidden: the later, the hidden one, the one that was hidden later.
+func compareHidden(m, o *session.Message) int {
+	at := func(m *session.Message) int64 {
+		if m.HiddenAt == nil {
+			return math.MinInt64
+		}
+		return *m.HiddenAt
+	}
+	return cmp.Or(
+		cmp.Compare(max(m.UpdatedAt, at(m)), max(o.UpdatedAt, at(o))),
+		cmp.Compare(at(m), at(o)))
+}
+
+// marks are what the merge has to know of a message's metadata.
+type marks struct {
+	Incomplete bool `json:"incomplete"`
+	// Seen is when a message was that was only seen live, in a form of which the later is
+	// the greater.
+	Seen      string `json:"seen"`
+	TurnIndex *int64 `json:"turn_index"`
+	EndReason string `json:"end_reason"`
+	Error     string `json:"error"`
+}
+
+// marksOf reads the marks in metadata. What cannot be read is not set.
+func marksOf(metadata string) marks {
+	var m struct {
+		Agenttrace marks `json:"agenttrace"`
+	}
+	_ = json.Unmarshal([]byte(metadata), &m)
+	return m.Agenttrace
+}
+
+// isIncomplete reports whether metadata marks its message as incomplete.
+func isIncomplete(metadata string) bool {
+	return metadata == incompleteMetadata || strings.Contains(metadata, `"incomplete"`) && marksOf(metadata).Incomplete
+}
+
+// mergePart merges a part into the stored one. The incoming one takes precedence if by is
+// greater than 0. They are the same if it is 0.
+func mergePart(stored, p *session.Part, from origin) (merged session.Part, by int) {
+	if from == imports {
+		if by = compareParts(p, stored, from); by > 0 {
+			return *p, by
+		}
+		return *stored, by
+	}
+	old := seenPart(stored)
+	merged = *old
+	if by = compareParts(p, old, from); by > 0 {
+		merged = *p
+		merged.Index = old.Index
+	}
+	merged.CreatedAt = earlier(p.CreatedAt, old.CreatedAt)
+	return merged, by
+}
+
+// compareParts orders two descriptions of one part by rank, state of the call, time and
+// text; imported ones by time before all else. Their indexes do not count, because a part
+// may have been displaced.
+func compareParts(p, q *session.Part, from origin) int {
+	if c := cmp.Compare(p.UpdatedAt, q.UpdatedAt); c != 0 && from == imports {
+		return c
+	}
+	pRank, qRank := PartRank(p.DataJSON), PartRank(q.DataJSON)
+	if c := cmp.Or(
+		cmp.Compare(settledRank(pRank, text(p.ToolState)), settledRank(qRank, text(q.ToolState))),
+		cmp.Compare(stateRank(p), stateRank(q)),
+		cmp.Compare(pRank, qRank),
+		cmp.Compare(p.UpdatedAt, q.UpdatedAt),
+		compareGrown(p.DataJSON, q.DataJSON),
+		strings.Compare(p.Type, q.Type),
+		strings.Compare(text(p.ToolCallID)+"\x00"+text(p.ToolState), text(q.ToolCallID)+"\x00"+text(q.ToolState)),
+	); c != 0 || from != imports {
+		return c
+	}
+	encode := func(p session.Part) []byte {
+		p.Index = 0
+		return p.AppendJSON(nil)
+	}
+	return bytes.Compare(encode(*p), encode(*q))
+}
+
+// compareGrown orders texts of which one may have grown out of the other.
+func compareGrown(a, b string) int {
+	return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b))
+}
+
+// requests reports whether a part requests its index in the place of the one that the
+// stored part requested: a lesser one, because parts before it were not known; and of an
+// imported part that takes precedence (by) any other.
+func requests(p *session.Part, requested int64, by int, from origin) bool {
+	if from == imports && by != 0 {
+		return by > 0 && p.Index != requested
+	}
+	return p.Index < requested
+}
+
+// mergeParts merges parts of a message, each of another id, into those that are stored.
+// displaced are the indexes that some of them requested in the store they come from. done
+// is called for each part. It reports whether parts were added or moved.
+func (a *applier) mergeParts(
+	w *sessionWork, messageID string, incoming []*session.Part, displaced map[string]int64, from origin,
+	done func(p *session.Part, changed bool, err error) error,
+) (moved bool, _ error) {
+	var collided []*session.Part
+	var requested map[string]int64 // what the stored parts requested, read when it is needed
+	asked := make(map[string]int64)
+	for _, p := range incoming {
+		changed, err := a.tx.PutPart(p, true)
+		var old *session.Part
+		if err == nil && !changed {
+			old, err = a.tx.Part(p.ID)
+		}
+		switch index, was := displaced[p.ID]; {
+		case err != nil:
+		case changed:
+			if moved = true; was {
+				err = a.tx.MoveParts(messageID, nil, map[string]int64{p.ID: index})
+			}
+		case old == nil: // its place is taken
+			if moved, changed = true, true; was {
+				p.Index = index
+			}
+			collided = append(collided, p)
+		case old.MessageID != messageID:
+			err = refuse("its id belongs to message %s; it is left out", old.MessageID)
+		default:
+			merged, by := mergePart(old, p, from)
+			if changed = by > 0 || merged.CreatedAt != old.CreatedAt; changed {
+				_, err = a.tx.PutPart(&merged, false)
+			}
+			if err != nil || p.Index >= old.Index && from == changes {
+				break
+			}
+			if requested == nil {
+				if requested, err = a.tx.RequestedIndexes(messageID); err != nil {
+					break
+				}
+			}
+			at, ok := requested[p.ID]
+			if !ok {
+				at = old.Index
+			}
+			if requests(p, at, by, from) {
+				asked[p.ID], moved, changed = p.Index, true, true
+			}
+		}
+		if changed && err == nil {
+			w.touched[messageID] = true
+			if p.Type == session.TypeCompaction {
+				w.compacted = append(w.compacted, messageID)
+			}
+		}
+		if err := done(p, changed, err); err != nil {
+			return moved, err
+		}
+	}
+	if len(collided) == 0 && len(asked) == 0 {
+		return moved, nil
+	}
+	return moved, a.placeParts(messageID, collided, asked, done)
+}
+
+// placeParts gives every part of a message its index when two request the same: in order
+// of (request, id), each has the index that it requests or the next free one. collided are
+// parts that are not stored yet; asked are new requests of parts that are.
+func (a *applier) placeParts(
+	messageID string, collided []*session.Part, asked map[string]int64, done func(p *session.Part, changed bool, err error) error,
+) error {
+	stored, err := a.tx.Parts(messageID, 0)
+	if err != nil {
+		return err
+	}
+	noted, err := a.tx.RequestedIndexes(messageID)
+	if err != nil {
+		return err
+	}
+	type place struct {
+		*session.Part
+		requested int64
+	}
+	var places []place
+	for i := range stored {
+		p := &stored[i]
+		requested := p.Index
+		for _, requests := range []map[string]int64{noted, asked} {
+			if index, ok := requests[p.ID]; ok {
+				requested = index
+			}
+		}
+		places = append(places, place{p, requested})
+	}
+	for _, p := range collided {
+		places = append(places, place{p, p.Index})
+	}
+	slices.SortFunc(places, func(x, y place) int {
+		return cmp.Or(cmp.Compare(x.requested, y.requested), strings.Compare(x.ID, y.ID))
+	})
+	index, requested := make(map[string]int64), make(map[string]int64)
+	next := int64(0)
+	for _, p := range places {
+		at := max(p.requested, next)
+		next = at + 1
+		if at != p.Index && !slices.Contains(collided, p.Part) {
+			index[p.ID] = at
+		}
+		p.Index = at
+		if old, has := noted[p.ID]; has && old != p.requested || !has && at != p.requested {
+			requested[p.ID] = p.requested
+		}
+	}
+	if err := a.tx.MoveParts(messageID, index, requested); err != nil {
+		return err
+	}
+	for _, p := range collided {
+		inserted, err := a.tx.PutPart(p, true)
+		if err == nil && !inserted {
+			err = refuse("its place is taken")
+		}
+		if errors.Is(err, ErrRefused) {
+			err = done(p, false, err)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// PartRank tells from a part's data how much its source knew: a tool part says so
+// under toolMetadata.agenttrace, a text under providerMetadata.agenttrace, by
+// "stub":true or "live":true; one of TypeDamaged is a stub.
+func PartRank(dataJSON string) Rank {
+	if strings.HasPrefix(dataJSON, `{"type":"`+TypeDamaged+`"`) {
+		return RankStub
+	}
+	if !strings.Contains(dataJSON, `"stub":true`) && !strings.Contains(dataJSON, `"live":true`) &&
+		!strings.Contains(dataJSON, abortedMark) {
+		return RankFinal
+	}
+	part, err := session.ParseUIPart(dataJSON)
+	if err != nil {
+		return RankFinal
+	}
+	switch trace := part.Trace(); {
+	case trace.Stub:
+		return RankStub
+	case trace.Live || trace.ErrorType == semconv.ErrorTypeAborted:
+		return RankLive
+	}
+	return RankFinal
+}
+
+// abortedMark is in the data of a call that was ended because its agent had died. The
+// process that reported it did not see it end, so any other report of its end takes
+// precedence.
+const abortedMark = `"error_type":"` + semconv.ErrorTypeAborted + `"`
+
+// settledRank is the rank by which a part is first compared. A span that ended
+// before its call did, as when a turn ends to wait for a human, does not have the
+// last word on it: the call may go on, and what is reported of it then counts.
+func settledRank(r Rank, state string) Rank {
+	switch state {
+	case session.StateInputStreaming, session.StateInputAvailable, session.StateApprovalRequested, session.StateApprovalResponded:
+		return min(r, RankLive)
+	}
+	return r
+}
+
+// stateRank orders states as session.StateRank does, with a call that was given up
+// for dead before those that had an outcome.
+func stateRank(p *session.Part) int {
+	state := text(p.ToolState)
+	if state == session.StateOutputError && strings.Contains(p.DataJSON, abortedMark) {
+		return 2*session.StateRank(session.StateOutputAvailable) - 1
+	}
+	return 2 * session.StateRank(state)
+}
+
+func text(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+func equalParts(p, q *session.Part) bool {
+	return p.DataJSON == q.DataJSON && p.Type == q.Type && p.CreatedAt == q.CreatedAt && p.UpdatedAt == q.UpdatedAt &&
+		equalStrings(p.ToolCallID, q.ToolCallID) && equalStrings(p.ToolState, q.ToolState)
+}
+
+func equalStrings(a, b *string) bool { return a == b || a != nil && b != nil && *a == *b }
+
+// mergeDecision stores a decision, and reports whether that changed anything: one with an
+// outcome takes precedence, then the later. One that was rebuilt replaces any other.
+func (a *applier) mergeDecision(d *Decision, from origin) (changed bool, _ error) {
+	if inserted, err := a.tx.PutDecision(d, true); err != nil || inserted {
+		return inserted, err
+	}
+	old, err := a.tx.Decision(d.ID)
+	if err != nil || old == nil {
+		return false, err
+	}
+	if from == imports && old.SessionID != d.SessionID {
+		return false, refuse("its id belongs to session %s; it is left out", old.SessionID)
+	}
+	if c := compareDecisions(d, old); c > 0 || c < 0 && from == rebuilt {
+		return a.tx.PutDecision(d, false)
+	}
+	return false, nil
+}
+
+func compareDecisions(d, o *Decision) int {
+	settled := func(d *Decision) int {
+		if d.Outcome == "allowed" || d.Outcome == "denied" {
+			return 1
+		}
+		return 0
+	}
+	encode := func(d *Decision) []byte { b, _ := json.Marshal(d); return b }
+	return cmp.Or(
+		cmp.Compare(settled(d), settled(o)),
+		cmp.Compare(d.DecidedAt, o.DecidedAt),
+		bytes.Compare(encode(d), encode(o)))
+}
+
+// mergeSpan stores a span: of two with one id the one that ended later, then the one that
+// began later. old is the one that was stored, nil if there was none.
+func (a *applier) mergeSpan(l *SpanRef) (changed bool, old *SpanRef, _ error) {
+	inserted, err := a.tx.PutSpanRef(l, true)
+	if err != nil || inserted {
+		return inserted, nil, err
+	}
+	old, err = a.tx.SpanRef(l.SessionID, l.TraceID, l.SpanID)
+	if err != nil || old == nil || compareSpans(l, old) <= 0 {
+		return false, old, err
+	}
+	changed, err = a.tx.PutSpanRef(l, false)
+	return changed, old, err
+}
+
+func compareSpans(l, o *SpanRef) int {
+	return cmp.Or(
+		cmp.Compare(l.EndNano, o.EndNano),
+		cmp.Compare(l.StartNano, o.StartNano),
+		bytes.Compare(l.encodeFacts(), o.encodeFacts()),
+		strings.Compare(l.SessionID+"\x00"+l.MessageID+"\x00"+l.PartID, o.SessionID+"\x00"+o.MessageID+"\x00"+o.PartID),
+		strings.Compare(l.Kind+"\x00"+l.Dialect+"\x00"+l.ParentSpanID, o.Kind+"\x00"+o.Dialect+"\x00"+o.ParentSpanID))
+}
+
+func (l *SpanRef) encodeFacts() []byte {
+	if l.TurnStats == nil {
+		return nil
+	}
+	b, err := json.Marshal(l.TurnStats)
+	if err != nil {
+		return nil
+	}
+	return b
+}
