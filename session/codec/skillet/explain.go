@@ -1,35 +1,73 @@
 package skillet
 
-import (
-	"path/filepath"
-	"slices"
+import "github.com/agenttrace/agenttrace/session/codec"
 
-	"github.com/agenttrace/agenttrace/session/codec"
-)
+// kept is where a state directory has what the log alone does not hold.
+const kept = "session_items, where both are written"
 
-// Explain lists what of the session the replay log loses: what reading it does not give
-// again. What the session store or the path of the log has of it, when [EncodeFile] writes
-// both into a directory, is listed as kept there.
-func Explain(s *codec.Session) []codec.Loss {
-	if s.CheckTree() != nil {
-		return codec.Unheld(s) // nothing is written
-	}
-	key := keyOf(&s.Session, Key{})
-	text := logOf(s.Transcript)
-	alone, err := (&logDecoder{}).decode(text)
-	if err != nil {
-		return codec.Unheld(s) // the log is empty
-	}
-	losses := codec.Lost(s, alone)
-	both, err := (&logDecoder{key: key, store: newGuide(itemsOf(s.Transcript))}).decode(text)
-	if err != nil {
-		return losses
-	}
-	lost := codec.Lost(s, both)
-	for i := range losses {
-		if !slices.ContainsFunc(lost, func(l codec.Loss) bool { return l.What == losses[i].What }) {
-			losses[i].Kept = "session_items, or the path of the log, " + filepath.ToSlash(key.logPath())
-		}
-	}
-	return losses
+// Losses are what a replay log does not hold of a session. The conformance suite checks the list.
+var Losses = codec.Losses{
+	{What: "session id", Note: "one that is the name of the conversation is kept by the path of the log"},
+	{What: "title"},
+	{What: "agent", Note: "it is that of the first step of an agent"},
+	{What: "session model", Note: "it is that of the last final result"},
+	{What: "mode"},
+	{What: "workspace root"},
+	{What: "workspace id"},
+	{What: "permission rules"},
+	{What: "parent session"},
+	{What: "session times"},
+	{What: "archived_at"},
+	{What: "session cost"},
+	{What: "outcome of the run"},
+	{What: "session metadata"},
+	{What: "ids of messages and parts"},
+	{What: "times of messages and parts"},
+	{What: "messages of their own", Note: "the messages of a turn are a question and an answer"},
+	{What: "messages without parts", Note: "a question has at least an empty text"},
+	{What: "gaps in the order of parts"},
+	{What: "messages that a rewind hid"},
+	{What: "system messages", Note: "they are in session_items alone"},
+	{What: "models of messages", Note: "those of turns without a final result"},
+	{What: "agents of messages", Note: "those of later messages of a turn"},
+	{What: "tokens"},
+	{What: "tokens of each message, by kind"},
+	{What: "costs of messages"},
+	{What: "ends of turns", Note: "a turn that ended otherwise has no final result"},
+	{What: "errors of turns"},
+	{What: "stop reasons"},
+	{What: "unfinished messages", Note: "a turn has one end"},
+	{What: "turns that wait for approval", Note: "they have no final result"},
+	{What: "other metadata of messages"},
+	{What: "texts", Note: "those of hidden and system messages, and withheld ones"},
+	{What: "borders between text parts", Note: "texts that follow one another are one"},
+	{What: "reasoning", Note: "that before an answer's texts and calls is in session_items, where both are written"},
+	{What: "files", Note: "those of answers"},
+	{What: "names and media types of files", Note: "names of images and sounds, and media types that no URL shows"},
+	{What: "sources"},
+	{What: "steps"},
+	{What: "metadata of texts and files"},
+	{What: "compactions"},
+	{What: "summaries of compactions"},
+	{What: "tails and sizes of compactions"},
+	{What: "data parts", Note: "all but steps of agents and handoffs"},
+	{What: "tool calls", Note: "those of users and the system"},
+	{What: "tool call ids", Kept: kept},
+	{What: "tool inputs", Note: "those of calls that are lost, and missing ones"},
+	{What: "tool outputs", Note: "they are texts"},
+	{What: "tool outputs that are null", Note: "they are texts"},
+	{What: "values that the source withholds", Note: "they are texts"},
+	{What: "results of tool calls", Note: "those of calls that are lost"},
+	{What: "errors of tool calls", Note: "those of calls that are lost, and empty ones"},
+	{What: "denied tool calls", Note: "those of calls that are lost, and that only a decision shows as denied"},
+	{What: "states of tool calls without a result", Note: "one state stands for all"},
+	{What: "questions to a human"},
+	{What: "details of permission decisions"},
+	{What: "metadata of tool calls", Note: "all but the agent"},
+	{What: "columns of parts"},
+	{What: "system prompts and tool catalogs"},
+	{What: "spans, and what later telemetry needs"},
 }
+
+// Explain lists what of the session its replay log does not hold.
+func Explain(s *codec.Session) []codec.Loss { return Losses.Of(s) }

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -67,7 +68,7 @@ func isStep(data json.RawMessage) bool {
 	return json.Unmarshal(data, &step) == nil && slices.Contains([]string{"agent_start", "agent_end", "handoff"}, step.Type)
 }
 
-// what is left of a session when what Explain lists is taken away. With store
+// what is left of a session when what Losses lists is taken away. With store
 // set, it is what the store keeps, and otherwise what the log does.
 func what(t *session.Transcript, inStore bool) (all []string) {
 	role, text := "", false
@@ -178,7 +179,7 @@ func what(t *session.Transcript, inStore bool) (all []string) {
 	return slices.DeleteFunc(all, func(s string) bool { return s == "text " && inStore })
 }
 
-func TestExplain(t *testing.T) {
+func TestLosses(t *testing.T) {
 	s := codectest.Corpus()[0].Session
 	m := func(role string, hidden *int64, data ...string) session.MessageAndParts {
 		n := len(s.Messages)
@@ -209,7 +210,7 @@ func TestExplain(t *testing.T) {
 	}
 	s.Decisions = make([]store.Decision, 2)
 	var got []string
-	for _, l := range skillet.Explain(s) {
+	for _, l := range lost(t, s) {
 		got = append(got, strings.TrimSpace(fmt.Sprintf("%d %s %s", l.Count, l.What, l.Kept)))
 	}
 	want := []string{
@@ -231,7 +232,7 @@ func TestExplain(t *testing.T) {
 		"1 compactions",
 		"1 summaries of compactions",
 		"2 data parts",
-		"5 tool call ids session_items, or the path of the log, skillet/ses_empty.jsonl",
+		"5 tool call ids state directory",
 		"5 states of tool calls without a result",
 		"1 questions to a human",
 		"2 details of permission decisions",
@@ -240,6 +241,32 @@ func TestExplain(t *testing.T) {
 	if diff := gocmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+}
+
+// lost is what of the session does not come back from a log; what comes back from a state
+// directory is marked as kept there.
+func lost(t *testing.T, s *codec.Session) []codec.Loss {
+	t.Helper()
+	from := func(sessions iter.Seq2[*codec.Session, error]) []codec.Loss {
+		for got, err := range sessions {
+			if err == nil {
+				return codec.Lost(s, got)
+			}
+		}
+		return codec.Unheld(s)
+	}
+	dir := t.TempDir()
+	if err := skillet.EncodeFile(dir, s, skillet.Key{}); err != nil {
+		t.Fatal(err)
+	}
+	losses := from(skillet.Decode(strings.NewReader(encode(t, s)), skillet.Key{}, nil))
+	both := from(skillet.DecodeFile(dir, skillet.Key{}, nil))
+	for i := range losses {
+		if !slices.ContainsFunc(both, func(l codec.Loss) bool { return l.What == losses[i].What }) {
+			losses[i].Kept = "state directory"
+		}
+	}
+	return losses
 }
 
 // newStore makes a store of the items.

@@ -101,14 +101,14 @@ func TestNoTurnNoLog(t *testing.T) {
 		t.Errorf("read %v, %v, want nothing", s, err)
 	}
 	all := []codec.Loss{{What: "session id", Count: 1}, {What: "title", Count: 1}, {What: "agent", Count: 1}, {What: "session times", Count: 2}}
-	if d := cmp.Diff(all, skillet.Explain(chat())); d != "" {
-		t.Errorf("Explain (-want +got):\n%s", d)
+	if d := cmp.Diff(all, lost(t, chat())); d != "" {
+		t.Errorf("lost (-want +got):\n%s", d)
 	}
 }
 
-// Explain says of the id what becomes of it: some are names as they stand, of the
+// Some ids are names as they stand, of the
 // others one is made.
-func TestExplainID(t *testing.T) {
+func TestLossOfTheID(t *testing.T) {
 	for id, kept := range map[string]bool{
 		"ses_000000000000SNU9EEyOhNrFYg": true, "13f357b3-8f64-4fde-aa60-c29d12969d7b": false, "ses_1": false, "a/b": false,
 	} {
@@ -120,9 +120,9 @@ func TestExplainID(t *testing.T) {
 				s.Messages[i].Parts[j].SessionID = id
 			}
 		}
-		losses := skillet.Explain(s)
+		losses := lost(t, s)
 		if losses[0].What != "session id" || (losses[0].Kept != "") != kept {
-			t.Errorf("session %s: Explain = %v, want its id kept: %v", id, losses, kept)
+			t.Errorf("session %s: lost %v, want its id kept: %v", id, losses, kept)
 		}
 		for _, place := range []string{"", "s.sqlite"} {
 			path := filepath.Join(t.TempDir(), place)
@@ -130,7 +130,7 @@ func TestExplainID(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := only(t, skillet.DecodeFile(path, skillet.Key{}, nil)).Session.ID; (got == id) != kept {
-				t.Errorf("session %s comes back as %s from %q, and Explain says that it is kept: %v", id, got, place, kept)
+				t.Errorf("session %s comes back as %s from %q, want it kept: %v", id, got, place, kept)
 			}
 		}
 	}
@@ -199,8 +199,8 @@ func TestReplaceFile(t *testing.T) {
 	}
 }
 
-// Explain names everything of a part that does not come back.
-func TestExplainNamesWhatPartsLose(t *testing.T) {
+// What of parts does not come back.
+func TestLossesOfParts(t *testing.T) {
 	tests := []struct{ role, data, want string }{
 		{"assistant", `{"type":"text","text":"t","state":"done"}`, "metadata of texts and files"},
 		{"user", `{"type":"text","text":"t","providerMetadata":{"x":{}}}`, "metadata of texts and files"},
@@ -214,7 +214,7 @@ func TestExplainNamesWhatPartsLose(t *testing.T) {
 	}
 	for _, tt := range tests {
 		found := false
-		for _, l := range skillet.Explain(chat([]string{tt.role, tt.data})) {
+		for _, l := range lost(t, chat([]string{tt.role, tt.data})) {
 			found = found || l.What == tt.want && l.Count == 1 && l.Kept == ""
 		}
 		if !found {
@@ -225,7 +225,7 @@ func TestExplainNamesWhatPartsLose(t *testing.T) {
 		`{"type":"text","text":"t"}`, `{"type":"file","mediaType":"image/png","url":"data:image/png;base64,AA=="}`,
 		`{"type":"file","mediaType":"application/octet-stream","filename":"f","url":"https://x/y"}`,
 	} {
-		for _, l := range skillet.Explain(chat([]string{"user", data}, []string{"assistant", `{"type":"text","text":"t"}`})) {
+		for _, l := range lost(t, chat([]string{"user", data}, []string{"assistant", `{"type":"text","text":"t"}`})) {
 			if strings.Contains(l.What, "metadata of texts") || strings.Contains(l.What, "names and media") {
 				t.Errorf("%s: %s is listed", data, l.What)
 			}
@@ -233,9 +233,9 @@ func TestExplainNamesWhatPartsLose(t *testing.T) {
 	}
 }
 
-// TestExplainSilentAnswer: an answer that was never finished, and of which the log has
+// TestLossOfASilentAnswer: an answer that was never finished, and of which the log has
 // no word, is not in it.
-func TestExplainSilentAnswer(t *testing.T) {
+func TestLossOfASilentAnswer(t *testing.T) {
 	s := &codec.Session{Transcript: &session.Transcript{
 		Session: session.Session{ID: "ses_1", Title: "t", PermissionsJSON: "[]", MetadataJSON: "{}", CreatedAt: 1, UpdatedAt: 2},
 		Messages: []session.MessageAndParts{
@@ -248,7 +248,7 @@ func TestExplainSilentAnswer(t *testing.T) {
 	}}
 	const silent = "messages of their own"
 	listed := func() bool {
-		return slices.ContainsFunc(skillet.Explain(s), func(l codec.Loss) bool { return l.What == silent && l.Count == 1 })
+		return slices.ContainsFunc(lost(t, s), func(l codec.Loss) bool { return l.What == silent && l.Count == 1 })
 	}
 	if !listed() {
 		t.Errorf("%q is not listed", silent)
