@@ -101,14 +101,14 @@ const (
 // methodType returns the type of part for a message of another method.
 func methodType(method string, request bool) string {
 	switch {
-	case strings.HasPrefix(method, "fs/") && request:
+	case !request:
+		return typeNotification
+	case strings.HasPrefix(method, "fs/"):
 		return typeFS
-	case strings.HasPrefix(method, "terminal/") && request:
+	case strings.HasPrefix(method, "terminal/"):
 		return typeTerminal
-	case request:
-		return typeRequest
 	}
-	return typeNotification
+	return typeRequest
 }
 
 // contentData returns the part for a content block. typ is text or reasoning.
@@ -296,14 +296,12 @@ func contentText(call rows.Object) (string, bool) {
 }
 
 func errorText(call rows.Object) string {
-	if s, ok := rows.Text(call.Get("rawOutput")); ok {
+	raw := call.Get("rawOutput")
+	if s, ok := rows.Text(raw); ok {
 		return s
 	}
 	if s, ok := contentText(call); ok {
 		return s
 	}
-	if raw := call.Get("rawOutput"); raw != nil {
-		return string(raw)
-	}
-	return call.Text("status")
+	return cmp.Or(string(raw), call.Text("status"))
 }

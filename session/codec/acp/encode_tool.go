@@ -153,7 +153,7 @@ const options = `[{"optionId":"allow","name":"Allow","kind":"allow_once"},` +
 
 // ask writes a question about the call and the answer, if there was one.
 func (e *encoder) ask(p *session.Part, option string, canceled bool) {
-	question := rows.Of("toolCall", rows.Of("toolCallId", *p.ToolCallID), "options", json.RawMessage(options))
+	question := rows.Of("toolCall", rows.Of("toolCallId", e.callID(p)), "options", json.RawMessage(options))
 	var outcome rows.Object
 	if canceled {
 		outcome = rows.Of("outcome", "cancelled")

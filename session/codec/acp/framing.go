@@ -81,12 +81,11 @@ func (p *parser) begin(in *bufio.Reader) (byte, error) {
 		if err != nil {
 			return 0, err
 		}
-		switch c {
-		case '\n':
-			p.line++
-		case ' ', '\t', '\r', '\v', '\f':
-		default:
+		if strings.IndexByte(" \t\r\n\v\f", c) < 0 {
 			return c, in.UnreadByte()
+		}
+		if c == '\n' {
+			p.line++
 		}
 	}
 }

@@ -191,6 +191,21 @@ func TestCallsEndAfterTheirWork(t *testing.T) {
 	}
 }
 
+// A question is about the call that it was asked for, also if another call has the same id.
+func TestQuestionAboutACallWithTheIDOfAnother(t *testing.T) {
+	got := decodeOne(t, encodeOne(t, answered(tool("c1", "output-available", `"input":{},"output":1`, 3, 4),
+		tool("c1", "output-available", `"input":{},"output":2,"approval":{"id":"a","approved":true}`, 5, 6))))
+	var asked []bool
+	for _, p := range got.Messages[len(got.Messages)-1].Parts {
+		if p.ToolCallID != nil {
+			asked = append(asked, strings.Contains(p.DataJSON, `"approved":true`))
+		}
+	}
+	if diff := cmp.Diff([]bool{false, true}, asked); diff != "" {
+		t.Errorf("calls that were asked about (-want +got):\n%s", diff)
+	}
+}
+
 // What version 2 of the protocol says elsewhere: who the agent is, how a turn
 // failed, and how long it took.
 func TestVersion2Turns(t *testing.T) {
