@@ -1,7 +1,6 @@
 package skillet
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -71,12 +70,7 @@ type logFile struct {
 }
 
 func readLog(l logFile, filter Key, conversations []conversation, report func(codec.Problem)) (*codec.Session, error) {
-	f, err := os.Open(l.path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(f)
+	text, err := os.ReadFile(l.path)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +99,7 @@ func readLog(l logFile, filter Key, conversations []conversation, report func(co
 	return d.decode(text)
 }
 
-var sqliteHeader = []byte("SQLite format 3\x00")
+const sqliteHeader = "SQLite format 3\x00"
 
 // places finds the logs and the store in path.
 func places(path string) (logs []logFile, store string, err error) {
@@ -114,13 +108,13 @@ func places(path string) (logs []logFile, store string, err error) {
 		return nil, "", fmt.Errorf("read conversations: %w", err)
 	}
 	if !info.IsDir() {
-		head := make([]byte, len(sqliteHeader))
 		f, err := os.Open(path)
 		if err != nil {
 			return nil, "", fmt.Errorf("read conversations: %w", err)
 		}
 		defer f.Close()
-		if n, err := io.ReadFull(f, head); err == nil && bytes.Equal(head[:n], sqliteHeader) {
+		head := make([]byte, len(sqliteHeader))
+		if _, err := io.ReadFull(f, head); err == nil && string(head) == sqliteHeader {
 			return nil, path, nil
 		}
 		return []logFile{logIn(filepath.Dir(filepath.Dir(path)), path)}, "", nil
@@ -230,12 +224,11 @@ func place(log, store string, s *codec.Session, key Key, replace bool) error {
 			return err
 		}
 		defer os.Remove(beside) // gone where it has become the log
-		put = func() error {
-			if replace {
-				return os.Rename(beside, log)
-			}
-			return rename(beside, log)
+		move := rename
+		if replace {
+			move = os.Rename
 		}
+		put = func() error { return move(beside, log) }
 	}
 	if store == "" {
 		return put()

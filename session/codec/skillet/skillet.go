@@ -32,6 +32,7 @@
 package skillet
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -104,15 +105,10 @@ func (k Key) sessionID() string {
 // keyOf returns the names that a session is written under.
 func keyOf(s *session.Session, given Key) Key {
 	meta := rows.Read(s.MetadataJSON)
-	k := Key{meta.Text("user_id"), meta.Object(metaKey).Text("session_name")}
-	if k.UserID == "" {
-		k.UserID = meta.Object(metaKey).Text("user")
-	}
-	if given.UserID != "" {
-		k.UserID = given.UserID
-	}
-	if given.SessionName != "" {
-		k.SessionName = given.SessionName
+	own := meta.Object(metaKey)
+	k := Key{
+		UserID:      cmp.Or(given.UserID, meta.Text("user_id"), own.Text("user")),
+		SessionName: cmp.Or(given.SessionName, own.Text("session_name")),
 	}
 	if sanitize(k.UserID) == "" {
 		k.UserID = agentName
