@@ -2,6 +2,7 @@ package rows
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -93,13 +94,19 @@ func parse(text []byte, share bool) (Object, error) {
 	return o, nil
 }
 
-// invalid returns what is wrong with text that is not JSON, in the words of encoding/json.
+// invalid returns what is wrong with an object that is not JSON, in the words of encoding/json.
 func invalid(text []byte) error {
-	var v json.RawMessage
-	if err := json.NewDecoder(bytes.NewReader(text)).Decode(&v); err != nil {
-		return err
+	d := json.NewDecoder(bytes.NewReader(text))
+	_, err := d.Token()
+	for err == nil && d.More() {
+		if _, err = d.Token(); err == nil {
+			err = d.Decode(new(json.RawMessage))
+		}
 	}
-	return errors.New("not JSON")
+	if err == nil {
+		_, err = d.Token()
+	}
+	return cmp.Or(err, errors.New("not JSON"))
 }
 
 // Value reads text that is one JSON value and returns it without space.
