@@ -46,6 +46,7 @@ import (
 	"regexp"
 	"time"
 
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
@@ -76,7 +77,9 @@ const (
 )
 
 // dataTypes are the parts that hold the whole payload of an event.
-var dataTypes = map[string]string{stateUpdate: "data-state", errorEvent: "data-error", loopWarning: "data-loop-warning"}
+var dataTypes = map[string]string{
+	stateUpdate: "data-state", errorEvent: session.TypeError, loopWarning: "data-loop-warning",
+}
 
 const timeLayout = "2006-01-02T15:04:05.000Z"
 

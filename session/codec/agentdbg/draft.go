@@ -174,37 +174,7 @@ func (d *drafter) assistant(m *session.MessageAndParts, place int) {
 	}
 	end, text := d.end(place)
 	d.ended = end
-	lastPart := len(m.Parts) - 1
-	for lastPart >= 0 && m.Parts[lastPart].Type == dataTypes[loopWarning] && !d.own {
-		lastPart--
-	}
-	explained := false // an event has the error
-	for i := range m.Parts {
-		p := &m.Parts[i]
-		data := rows.Read(p.DataJSON)
-		switch {
-		case p.Type == "step-start":
-			d.close()
-			d.step = append(d.step, content{p, data})
-		case p.Type == session.TypeWithheld:
-			d.step = append(d.step, content{p, rows.TextPart("text", codec.WithheldText)})
-		case isContent(p.Type), p.Type == dataResponse && knownResponse(data.Get("data"), 0) == nil:
-			d.step = append(d.step, content{p, data})
-		case session.IsToolType(p.Type):
-			if len(d.step) > 0 || !d.called && d.isAnswer(used) {
-				d.call()
-			}
-			d.tool(p, data)
-			continue
-		case p.Type == dataTypes[loopWarning] && !d.own: // the detector gives it again
-		default:
-			if d.close(); len(d.asked) > 0 {
-				d.call()
-			}
-			explained = d.data(p, data, end != "" || i < lastPart) || explained
-		}
-		d.called = d.called && len(d.step) == 0 // it was asked again after its calls
-	}
+	explained := d.parts(used, end != "")
 	if d.close(); len(d.events) == before || used != nil && len(d.calls) == 0 {
 		d.call()
 	}
@@ -212,6 +182,48 @@ func (d *drafter) assistant(m *session.MessageAndParts, place int) {
 	if end != "" && (end != plainError || !explained) {
 		d.failure(m.Message.UpdatedAt, end, text)
 	}
+}
+
+// parts adds the events of the message's parts, and reports whether one of them is the
+// error with which the turn ended. ends reports that it did end with one.
+func (d *drafter) parts(used *session.Usage, ends bool) (explained bool) {
+	warning := func(p session.Part) bool { return p.Type == dataTypes[loopWarning] && !d.own }
+	parts := slices.DeleteFunc(slices.Clone(d.m.Parts), warning) // the detector gives it again
+	for i := range parts {
+		p := &parts[i]
+		data := rows.Read(p.DataJSON)
+		switch {
+		case d.said(p, data):
+			d.called = false // it was asked again after its calls
+		case session.IsToolType(p.Type):
+			if len(d.step) > 0 || !d.called && d.isAnswer(used) {
+				d.call()
+			}
+			d.tool(p, data)
+		default:
+			if d.close(); len(d.asked) > 0 {
+				d.call()
+			}
+			explained = d.data(p, data, ends || i < len(parts)-1) || explained
+		}
+	}
+	return explained
+}
+
+// said adds a part to the step if a model said it.
+func (d *drafter) said(p *session.Part, data rows.Object) bool {
+	switch {
+	case p.Type == "step-start":
+		d.close()
+	case p.Type == session.TypeWithheld:
+		data = rows.TextPart("text", codec.WithheldText)
+	case p.Type == "text", p.Type == "reasoning", p.Type == "file", strings.HasPrefix(p.Type, "source-"):
+	case p.Type == dataResponse && knownResponse(data.Get("data"), 0) == nil:
+	default:
+		return false
+	}
+	d.step = append(d.step, content{p, data})
+	return true
 }
 
 // isAnswer reports whether a model was asked for the calls of the message: a run of
@@ -234,12 +246,6 @@ func (d *drafter) end(place int) (typ, text string) {
 		return interrupted, cmp.Or(trace.Error, "the turn was interrupted")
 	}
 	return "", ""
-}
-
-// isContent reports whether parts of the type are what a model says, and so are in the
-// response of a call.
-func isContent(partType string) bool {
-	return partType == "text" || partType == "reasoning" || partType == "file" || strings.HasPrefix(partType, "source-")
 }
 
 // compacted adds the call that made the summary of a compaction: a model call like any
@@ -487,13 +493,17 @@ func (d *drafter) modelCalls(used *session.Usage) []session.Step {
 		var refs []*store.SpanRef
 		for i := range d.s.SpanRefs {
 			r := &d.s.SpanRefs[i]
-			if stats := r.TurnStats; r.MessageID == d.m.Message.ID && stats != nil && stats.Step && (!r.Error || stats.Usage != nil) {
+			if r.MessageID != d.m.Message.ID || r.TurnStats == nil || !r.TurnStats.Step {
+				continue
+			}
+			if !r.Error || r.TurnStats.Usage != nil { // otherwise it gave nothing
 				refs = append(refs, r)
 			}
 		}
 		slices.SortStableFunc(refs, func(a, b *store.SpanRef) int { return cmp.Compare(a.StartNano, b.StartNano) })
 		for _, r := range refs {
-			steps = append(steps, session.Step{Model: r.TurnStats.Model, Usage: r.TurnStats.Usage, StopReason: r.TurnStats.Trace.StopReason})
+			stats := r.TurnStats
+			steps = append(steps, session.Step{Model: stats.Model, Usage: stats.Usage, StopReason: stats.Trace.StopReason})
 		}
 	}
 	var sum session.Usage

@@ -60,7 +60,8 @@ func EncodeFile(dir string, s *codec.Session, o Options) (path string, err error
 	}
 	path = filepath.Join(runs, id)
 	if _, err := os.Lstat(path); err == nil && !o.Replace {
-		return "", fmt.Errorf("write session %s: %w", s.Session.ID, &fs.PathError{Op: "create", Path: path, Err: fs.ErrExist})
+		err := &fs.PathError{Op: "create", Path: path, Err: fs.ErrExist}
+		return "", fmt.Errorf("write session %s: %w", s.Session.ID, err)
 	}
 	// AgentDbg lists what stands in runs, so it is written beside that.
 	room, err := os.MkdirTemp(dir, "."+id+".*")

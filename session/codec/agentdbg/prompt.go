@@ -28,7 +28,8 @@ func (s said) text() string {
 }
 
 func (s said) equal(other said) bool {
-	return slices.EqualFunc(s.parts, other.parts, func(a, b rows.Object) bool { return string(a.JSON()) == string(b.JSON()) })
+	same := func(a, b rows.Object) bool { return string(a.JSON()) == string(b.JSON()) }
+	return slices.EqualFunc(s.parts, other.parts, same)
 }
 
 // readPrompt returns the messages of a prompt: a text, a list of messages in the manner of

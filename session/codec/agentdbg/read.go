@@ -101,7 +101,8 @@ func DecodeFile(path string, report func(codec.Problem)) iter.Seq2[*codec.Sessio
 			}
 		}
 		if !found {
-			yield(nil, fmt.Errorf("%s: no run in it: want a directory with %s and %s, or one of such directories", path, runFile, eventsFile))
+			const text = "%s: no run in it: want a directory with %s and %s, or one of such directories"
+			yield(nil, fmt.Errorf(text, path, runFile, eventsFile))
 		}
 	}
 }
@@ -151,34 +152,32 @@ func (d *decoder) problem(line int, file, reason string) {
 	d.report(codec.Problem{File: file, Line: line, Reason: reason})
 }
 
+func (d *decoder) notes(line int, file string, notes []string) {
+	for _, note := range notes {
+		d.problem(line, file, note)
+	}
+}
+
 func (d *decoder) directory(dir string) (*run, error) {
 	r := &run{}
 	text, err := os.ReadFile(filepath.Join(dir, runFile))
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	if errors.Is(err, fs.ErrNotExist) {
 		d.problem(0, runFile, "is missing: the run is read from its events")
-	case err != nil:
+	} else if err != nil {
 		return nil, err
-	default:
-		o, notes, err := parse(text)
-		if err != nil {
-			d.problem(0, runFile, "is damaged: the run is read from its events: "+err.Error())
-			break
-		}
+	} else if o, notes, err := parse(text); err != nil {
+		d.problem(0, runFile, "is damaged: the run is read from its events: "+err.Error())
+	} else {
 		r.meta = o
-		for _, note := range notes {
-			d.problem(0, runFile, note)
-		}
+		d.notes(0, runFile, notes)
 	}
 	text, err = os.ReadFile(filepath.Join(dir, eventsFile))
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	if errors.Is(err, fs.ErrNotExist) {
 		d.problem(0, eventsFile, "is missing: the run has no events")
-	case err != nil:
+	} else if err != nil {
 		return nil, err
-	default:
-		r.events = d.lines(text, eventsFile)
 	}
+	r.events = d.lines(text, eventsFile)
 	if r.meta == nil && len(r.events) == 0 {
 		return nil, fmt.Errorf("neither %s nor %s can be read", runFile, eventsFile)
 	}
@@ -231,9 +230,7 @@ func (d *decoder) add(events []event, all rows.Object, line int, file string, be
 	if note != "" {
 		notes = append(notes, note)
 	}
-	for _, note := range notes {
-		d.problem(line, file, note)
-	}
+	d.notes(line, file, notes)
 	*before = e.at
 	return append(events, e)
 }
@@ -250,7 +247,8 @@ func (d *decoder) stream(data []byte) ([]*run, error) {
 		data = fixed
 	}
 	var runs []*run
-	for dec := asPython(data); ; {
+	lax := []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)} // as Python is
+	for dec := jsontext.NewDecoder(bytes.NewBuffer(data), lax...); ; {
 		v, err := dec.ReadValue()
 		if errors.Is(err, io.EOF) {
 			break
@@ -260,10 +258,11 @@ func (d *decoder) stream(data []byte) ([]*run, error) {
 				// The first line may be the damaged one of an events.jsonl.
 				return d.byRun(d.lines(data, ""))
 			}
-			d.problem(1+bytes.Count(data[:dec.InputOffset()], []byte("\n")), "", "is not JSON: the rest was left out: "+err.Error())
+			line := 1 + bytes.Count(data[:dec.InputOffset()], []byte("\n"))
+			d.problem(line, "", "is not JSON: the rest was left out: "+err.Error())
 			break
 		}
-		if r := d.export(json.RawMessage(v)); r != nil {
+		if r := d.export(v); r != nil {
 			runs = append(runs, r)
 		}
 	}
@@ -271,12 +270,6 @@ func (d *decoder) stream(data []byte) ([]*run, error) {
 		return nil, errNoRun
 	}
 	return runs, nil
-}
-
-// asPython reads JSON in data, and takes what Python does. What it returns of it is data
-// itself, of which there may be a lot.
-func asPython(data []byte) *jsontext.Decoder {
-	return jsontext.NewDecoder(bytes.NewBuffer(data), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 }
 
 const (
@@ -333,9 +326,7 @@ func (d *decoder) export(text []byte) *run {
 		d.problem(0, "", "is not a run: left out: "+err.Error())
 		return nil
 	}
-	for _, note := range notes {
-		d.problem(0, "", note)
-	}
+	d.notes(0, "", notes)
 	r := &run{meta: o.Object("run")}
 	if o.Get("events") == nil && o.Get("counts") != nil {
 		r.meta = o

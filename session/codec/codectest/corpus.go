@@ -237,6 +237,19 @@ func Corpus() []Sample {
 	}
 	add("turns that end in every way", b)
 
+	for n, ends := range [][2]string{
+		{`"end_reason":"finish"`, `"end_reason":"error","error":"no"`}, {`"end_reason":"finish"`, `"incomplete":true`},
+		{`"end_reason":"error","error":"no"`, `"end_reason":"abort"`}, {`"end_reason":"abort","pending_approval":true`, `"end_reason":"finish"`},
+	} {
+		b = build(fmt.Sprint("ses_rewound", n), began)
+		for i, end := range ends {
+			b.add(began+int64(2*i), user, "{}", said(fmt.Sprint("go ", i)))
+			b.add(began+int64(2*i+1), assistant, `{"agenttrace":{`+end+`}}`, said("so far"))
+		}
+		b.Messages[2].Message.HiddenAt, b.Messages[3].Message.HiddenAt = new(int64(began+4)), new(int64(began+4))
+		add("a turn that ended with "+ends[0]+", and a later one with "+ends[1]+" that a rewind hid", b)
+	}
+
 	b = build("ses_withheld", began)
 	b.add(began, user, "{}", said("go"))
 	b.add(began+1, assistant, "{}",
