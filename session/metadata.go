@@ -20,19 +20,35 @@ func UsageOf(metadataJSON string) (Usage, float64) {
 	return m.Usage.counted(), m.Trace.CostUSD
 }
 
+// TranscriptTrace is the object "agenttrace" in the metadata of a session that was
+// imported from the transcript of its program.
+type TranscriptTrace struct {
+	// Transcript is the program.
+	Transcript string `json:"transcript"`
+	// SubagentID is the program's id of the sub-agent whose session it is, unique in
+	// SubagentOf, the session that the user talks to. ParentSubagentID is that of the
+	// sub-agent that started it, if one did, and CallID the tool call that started it.
+	SubagentOf       string `json:"subagent_of,omitempty"`
+	SubagentID       string `json:"subagent_id,omitempty"`
+	ParentSubagentID string `json:"parent_subagent_id,omitempty"`
+	CallID           string `json:"started_by,omitempty"`
+}
+
+// TranscriptTraceOf returns what the metadata_json of a session reports of the transcript
+// from which it was imported, the zero value for any other session.
+func TranscriptTraceOf(metadataJSON string) TranscriptTrace {
+	var m struct {
+		Trace TranscriptTrace `json:"agenttrace"`
+	}
+	if json.Unmarshal([]byte(metadataJSON), &m) != nil || m.Trace.Transcript == "" {
+		return TranscriptTrace{}
+	}
+	return m.Trace
+}
+
 // TranscriptOf returns the agent from whose transcript a session was imported, from the
 // session's metadata_json, or "" for any other session.
-func TranscriptOf(metadataJSON string) string {
-	var m struct {
-		Trace struct {
-			Transcript string `json:"transcript"`
-		} `json:"agenttrace"`
-	}
-	if json.Unmarshal([]byte(metadataJSON), &m) != nil {
-		return ""
-	}
-	return m.Trace.Transcript
-}
+func TranscriptOf(metadataJSON string) string { return TranscriptTraceOf(metadataJSON).Transcript }
 
 // CompactionData is the data of a data-compaction part.
 type CompactionData struct {

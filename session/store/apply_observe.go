@@ -61,6 +61,10 @@ type observer struct {
 	rebuilt map[string]bool
 	// proofs are what the observations of owners proved before the batch.
 	proofs map[string][]UsageProof
+	// threads are the sessions that observations of the batch's Threads name, or traces that
+	// moved, by the dialect.
+	threads  map[thread]bool
+	isThread func(dialect string) bool
 	// moved are observations that left an owner: what was told of them there goes.
 	moved []Observation
 }
@@ -78,7 +82,8 @@ func (a *applier) observe(b *Batch) error {
 		applier: a, assemble: b.Assemble, owners: make(map[string]string), best: make(map[string]*Observation), reported: make(map[string][]string),
 		unsettled: make(map[string]bool), fresh: make(map[source]bool), pending: make(map[source]bool), changed: make(map[string][]timeRange),
 		touched: make(map[string][]timeRange), rebuilt: make(map[string]bool), ranks: make(map[string]int),
-		proofs: make(map[string][]UsageProof),
+		proofs:  make(map[string][]UsageProof),
+		threads: make(map[thread]bool), isThread: b.Threads,
 	}
 	if err := o.reportsOf(b.SpanRefs); err != nil {
 		return err
@@ -95,6 +100,9 @@ func (a *applier) observe(b *Batch) error {
 		}
 	}
 	if err := o.resolveOwners(); err != nil {
+		return err
+	}
+	if err := o.resolveThreads(); err != nil {
 		return err
 	}
 	for trace, ranges := range o.changed {
@@ -140,6 +148,7 @@ func (o *observer) put(n *Observation) (bool, error) {
 	if old != nil && !n.takesPrecedence(&old.Observation) {
 		return false, nil
 	}
+	o.nameThread(n)
 	row := ObservationRow{Observation: *n}
 	row.Attribution = Attribution{}
 	if row.Owner, err = o.ownerFor(n); err != nil {
@@ -222,6 +231,11 @@ func (o *observer) noteProofs(owner string) error {
 // are settled. A record outside of any trace is where it says.
 func (o *observer) ownerFor(n *Observation) (string, error) {
 	if n.TraceID == "" {
+		if n.Session != "" && o.isThread != nil && o.isThread(n.Dialect) {
+			if owner, ok, err := o.tx.ThreadOwner(n.Session, n.Dialect); ok || err != nil {
+				return owner, err
+			}
+		}
 		return cmp.Or(n.Session, n.Own), nil
 	}
 	owner, known := o.owners[n.TraceID]
@@ -337,6 +351,7 @@ func (o *observer) resolveOwner(trace string) error {
 	for i := range rows {
 		r := &rows[i]
 		o.touch(owner, timeRange{r.Start, r.Until})
+		o.nameThread(&r.Observation)
 		if !o.fresh[source{r.TraceID, r.Source}] {
 			o.touch(before, timeRange{r.Start, r.Until})
 			o.moved = append(o.moved, r.Observation)
@@ -347,6 +362,62 @@ func (o *observer) resolveOwner(trace string) error {
 		}
 	}
 	return o.tx.SetTraceOwner(trace, owner)
+}
+
+// thread is a session that a dialect names.
+type thread struct{ session, dialect string }
+
+// nameThread notes the session that an observation names, where it may be that of a
+// sub-agent which its client names in the trace of another.
+func (o *observer) nameThread(n *Observation) {
+	if n.Session != "" && o.isThread != nil && o.isThread(n.Dialect) {
+		o.threads[thread{n.Session, n.Dialect}] = true
+	}
+}
+
+// resolveThreads moves what sessions report outside of any trace to the owner of the trace
+// that their other observations are of. The spans of a sub-agent may be in the trace of
+// the session that started it, while some of its records, and its transcript, are in none.
+func (o *observer) resolveThreads() error {
+	all := slices.SortedFunc(maps.Keys(o.threads), func(x, y thread) int {
+		return cmp.Or(strings.Compare(x.session, y.session), strings.Compare(x.dialect, y.dialect))
+	})
+	for _, t := range all {
+		owner, ok, err := o.tx.ThreadOwner(t.session, t.dialect)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			owner = t.session
+		}
+		records, err := o.tx.ThreadRecords(t.session, t.dialect, owner)
+		if err != nil {
+			return err
+		}
+		for i := range records {
+			if err := o.moveRecord(&records[i], owner); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// moveRecord gives an observation outside of any trace another owner.
+func (o *observer) moveRecord(r *ObservationRow, owner string) error {
+	for _, of := range []string{r.Owner, owner} {
+		if err := o.noteProofs(of); err != nil {
+			return err
+		}
+	}
+	at := timeRange{r.Start, r.Until}
+	o.touch(r.Owner, at)
+	o.touch(owner, at)
+	if !o.fresh[source{r.TraceID, r.Source}] {
+		o.moved = append(o.moved, r.Observation)
+		o.rebuilt[r.Owner], o.rebuilt[owner] = true, true
+	}
+	return o.tx.SetRecordOwner(r.Source, owner)
 }
 
 // ownerOf is where all of a trace's observations are built: in the session that the

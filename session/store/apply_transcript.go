@@ -22,29 +22,43 @@ func fromTranscript(row *session.Session) bool {
 }
 
 // adoptTranscripts adds the observations of the transcripts that were imported of the
-// sessions which the batch's observations name. What is the store's own stays: when
-// the session was archived, what was rewound, and its forks.
+// sessions which the batch's observations name, and of their sub-agents. What is the
+// store's own stays: when the session was archived, what was rewound, and its forks.
 func (a *applier) adoptTranscripts(b *Batch) error {
 	if b.Adopt == nil {
 		return nil
 	}
 	var ids []string
-	for i := range b.Observations {
-		if o := &b.Observations[i]; o.Session != "" && !slices.Contains(ids, o.Session) {
-			ids = append(ids, o.Session)
+	known := make(map[string]bool)
+	name := func(id string) {
+		if id != "" && !known[id] {
+			known[id] = true
+			ids = append(ids, id)
 		}
 	}
+	for i := range b.Observations {
+		name(b.Observations[i].Session)
+		name(b.Observations[i].Subagent)
+	}
 	slices.Sort(ids)
-	for _, id := range ids {
-		row, err := a.tx.Session(id)
+	declared := len(ids)
+	for i := 0; i < len(ids); i++ { // sub-agents are appended
+		children, err := a.tx.TranscriptChildren(ids[i])
 		if err != nil {
 			return err
 		}
-		if row == nil || !fromTranscript(&row.Session) {
+		for _, id := range children {
+			name(id)
+		}
+		row, err := a.tx.Session(ids[i])
+		if err != nil {
+			return err
+		}
+		if row == nil || i >= declared && row.State.Fork != nil || !fromTranscript(&row.Session) {
 			continue
 		}
 		if err := a.adoptTranscript(b, row); err != nil {
-			return fmt.Errorf("merge the transcript of session %s with its telemetry: %w", id, err)
+			return fmt.Errorf("merge the transcript of session %s with its telemetry: %w", ids[i], err)
 		}
 	}
 	return nil

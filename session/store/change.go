@@ -26,6 +26,10 @@ type Batch struct {
 	// transcript, when an observation of the batch names it. Nil leaves such a session's
 	// rows as they are.
 	Adopt func(*Imported) []Observation
+	// Threads reports whether the sub-agents of a dialect have sessions of their own names.
+	// What such a session reports outside of any trace is kept with the trace that its other
+	// observations are of, though that has another owner. Nil is no dialect.
+	Threads func(dialect string) bool
 }
 
 // Len is the number of changes.

@@ -40,6 +40,9 @@ type Observation struct {
 	// is a session of its own.
 	Session string `column:"declared_session,omitempty"`
 	Rank    int    `column:"declared_rank"`
+	// Subagent is the session of the sub-agent of Session that the observation is of, as
+	// its source names it, "" where it is of Session itself. It is not stored.
+	Subagent string
 	// TraceRank is the least Rank of those of its trace that name a session, NoRank
 	// where none does. The store sets it for Assemble.
 	TraceRank int

@@ -22,6 +22,9 @@ type Tx interface {
 
 	Session(id string) (*SessionRow, error)
 	PutSession(row *SessionRow, insert bool) error
+	// TranscriptChildren returns the ids of the sessions whose ParentID is parentID and
+	// whose metadata has the key "transcript" anywhere, in order.
+	TranscriptChildren(parentID string) ([]string, error)
 	// Forks returns the sessions whose State.Fork.From is parentID, by id, and the
 	// message where each left.
 	Forks(parentID string) ([]ForkRef, error)
@@ -82,6 +85,14 @@ type Tx interface {
 	// session. It is not ok when there are none. SetTraceOwner changes the owner.
 	TraceOwner(traceID string) (owner, own string, ok bool, err error)
 	SetTraceOwner(traceID, owner string) error
+	// ThreadOwner returns the owner of the first observation of the dialect, by (start,
+	// trace, source), that names the session in a trace of another owner.
+	ThreadOwner(sessionID, dialect string) (owner string, ok bool, err error)
+	// ThreadRecords returns the observations of the dialect that name the session outside of
+	// any trace and whose owner is not owner, by source, without their data.
+	// SetRecordOwner changes the owner of one.
+	ThreadRecords(sessionID, dialect, owner string) ([]ObservationRow, error)
+	SetRecordOwner(source, owner string) error
 	// TraceObservations returns those of a trace, without their data.
 	TraceObservations(traceID string) ([]ObservationRow, error)
 	// TraceKey is the session that the observations of a trace name by the best key:

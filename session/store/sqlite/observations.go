@@ -125,6 +125,30 @@ func (t *tx) SetTraceOwner(traceID, owner string) error {
 	return exec(t.prep(`UPDATE observations SET owner = ? WHERE trace_id = ?`, owner, traceID))
 }
 
+func (t *tx) ThreadOwner(sessionID, dialect string) (owner string, ok bool, err error) {
+	stmt := t.prep(`SELECT owner FROM observations INDEXED BY idx_observations_guest
+ WHERE declared_session = ? AND declared_session <> owner AND dialect = ? AND trace_id <> '' AND owner <> ''
+ ORDER BY start_nano, trace_id, source LIMIT 1`, sessionID, dialect)
+	err = each(stmt, func() error {
+		owner, ok = stmt.ColumnText(0), true
+		return nil
+	})
+	return owner, ok, err
+}
+
+func (t *tx) ThreadRecords(sessionID, dialect, owner string) ([]store.ObservationRow, error) {
+	columns := observationTable.prefixed("", "data")
+	return observationTable.all(t.prep(`SELECT `+columns+` FROM observations INDEXED BY idx_observations_guest
+ WHERE declared_session = ?1 AND declared_session <> owner AND trace_id = '' AND dialect = ?2 AND owner <> ?3 UNION ALL
+ SELECT `+columns+` FROM observations INDEXED BY idx_observations_owner_start
+ WHERE ?3 <> ?1 AND owner = ?1 AND declared_session = ?1 AND trace_id = '' AND dialect = ?2 ORDER BY source`,
+		sessionID, dialect, owner))
+}
+
+func (t *tx) SetRecordOwner(source, owner string) error {
+	return exec(t.prep(`UPDATE observations SET owner = ? WHERE trace_id = '' AND source = ?`, owner, source))
+}
+
 func (t *tx) TraceObservations(traceID string) ([]store.ObservationRow, error) {
 	return observationTable.all(t.prep(`SELECT `+observationTable.prefixed("", "data")+` FROM observations WHERE trace_id = ? ORDER BY source`,
 		traceID))

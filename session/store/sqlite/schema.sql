@@ -181,6 +181,8 @@ CREATE INDEX IF NOT EXISTS idx_observations_session ON observations(session_id, 
 CREATE INDEX IF NOT EXISTS idx_observations_session_end ON observations(session_id, max(start_nano, end_nano)) WHERE session_id IS NOT NULL;
 CREATE INDEX IF NOT EXISTS idx_observations_declared ON observations(trace_id, declared_rank, start_nano, declared_session) WHERE declared_session IS NOT NULL;
 CREATE INDEX IF NOT EXISTS idx_observations_usage_proof ON observations(owner, usage_counter, usage_proof) WHERE usage_counter IS NOT NULL;
+CREATE INDEX IF NOT EXISTS idx_observations_guest ON observations(declared_session, start_nano, trace_id, source)
+  WHERE declared_session <> owner;
 CREATE INDEX IF NOT EXISTS idx_observations_orphan ON observations(orphan_call, start_nano, trace_id) WHERE orphan_call IS NOT NULL;
 CREATE INDEX IF NOT EXISTS idx_observations_orphan_trace ON observations(trace_id, start_nano, source) WHERE orphan_call IS NOT NULL;
 

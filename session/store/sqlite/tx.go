@@ -77,6 +77,11 @@ func (t *tx) PutSession(r *store.SessionRow, insert bool) error {
 		r.ID, string(r.State.Encode()), forkedFrom))
 }
 
+func (t *tx) TranscriptChildren(parentID string) ([]string, error) {
+	return texts(t.prep(`SELECT id FROM chat_sessions
+ WHERE parent_id = ? AND instr(metadata_json, '"transcript"') > 0 ORDER BY id`, parentID))
+}
+
 func (t *tx) Forks(parentID string) ([]store.ForkRef, error) {
 	stmt := t.prep(`SELECT session_id, state_json FROM session_state WHERE forked_from = ? ORDER BY session_id`, parentID)
 	var refs []store.ForkRef
