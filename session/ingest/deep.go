@@ -114,6 +114,10 @@ func boundFact(f *fact.Fact) {
 		}
 	}
 	eachJSON(f, bound)
+	if f.CostUSD != nil && *f.CostUSD < 0 {
+		f.Problems = append(f.Problems, "cost: negative, and left out")
+		f.CostUSD = nil
+	}
 	if a := f.SessionAttrs; a != nil && TooDeep(a.Rules) {
 		f.Problems = append(f.Problems, "permission rules: nested too deep, and left out")
 		a.Rules = nil

@@ -247,7 +247,7 @@ func (b *builder) explain(r *Report, kind, name string, id pcommon.SpanID) {
 }
 
 func (i *Ingester) apply(ctx context.Context, b *builder, r Report) (Report, error) {
-	b.batch.Assemble, b.batch.Adopt = assembler(i.windowSize), adoptTranscript
+	b.batch.Assemble, b.batch.Adopt, b.batch.Threads = assembler(i.windowSize), adoptTranscript, dialect.HasThreads
 	if x := &b.redaction; x.Redactor != nil {
 		x.batch(&b.batch)
 		r.Redacted, r.Omitted, r.Truncated = x.redacted, x.omitted, x.truncated

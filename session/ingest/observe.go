@@ -198,6 +198,9 @@ func observation(f *fact.Fact, d *dialect.Dialect) store.Observation {
 		Start: f.Start, End: f.End, Error: f.Failed, Session: f.Session, Rank: f.SessionRank,
 		Opens: assemble.Opens(f, d != nil && d.Prompts) && !(d != nil && d.PromptFirst && f.Kind == fact.Turn), Data: encode(f),
 	}
+	if f.SubagentID != "" {
+		o.Subagent = f.Work()
+	}
 	switch {
 	case f.TraceID != "":
 		o.Own = spans.TraceSession(f.TraceID)

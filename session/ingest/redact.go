@@ -346,7 +346,7 @@ func (x *redaction) observation(o *store.Observation) {
 	x.hexID(&o.TraceID)
 	x.hexID(&o.SpanID)
 	x.hexID(&o.ParentSpanID)
-	for _, id := range [...]*string{&o.Source, &o.Dialect, &o.Session, &o.Own, &o.Call} {
+	for _, id := range [...]*string{&o.Source, &o.Dialect, &o.Session, &o.Subagent, &o.Own, &o.Call} {
 		x.id(id)
 	}
 	for i := range o.Calls {
@@ -455,6 +455,7 @@ func (x *redaction) messageMetadata(raw json.RawMessage) json.RawMessage {
 func (x *redaction) trace(m *member) {
 	switch m.name {
 	case "tool_catalog_digest", "output_sha256", "sha256", "child_session_id", "response_id", "response_model", "stub", "live", "seen", "state",
+		"subagent_of", "subagent_id", "parent_subagent_id", "started_by",
 		"end_reason", "stop_reason", "stop_reason_raw", "usage_basis", "kind", "error_type",
 		"source_id", "session_key", "turn_id", "trace_id", "sources", "steps":
 		m.value = x.ids(m.value)
@@ -794,7 +795,8 @@ func (x *redaction) fact(f *fact.Fact) {
 	x.hexID(&f.ToolCatalogDigest)
 	x.model(f.Model)
 	for _, id := range [...]*string{
-		(*string)(&f.Kind), &f.Dialect, &f.Source, &f.Session, &f.SessionKey, &f.TurnID, &f.RequestID, &f.CallID, &f.Purpose, &f.Subagent, &f.Agent, &f.Service,
+		(*string)(&f.Kind), &f.Dialect, &f.Source, &f.Session, &f.SessionKey, &f.TurnID, &f.RequestID, &f.CallID, &f.Purpose,
+		&f.Subagent, &f.SubagentID, &f.ParentSubagentID, &f.ChildSession, &f.StartedBy, &f.Agent, &f.Service,
 		&f.ResponseID, &f.ResponseModel, &f.Finish,
 	} {
 		x.id(id)

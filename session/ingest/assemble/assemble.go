@@ -82,6 +82,9 @@ type assembly struct {
 	parentRefBy map[parentRef]*parentRef
 	// subagents are the parent references that facts name, by the session and the name.
 	subagents map[[2]string]*parentRef
+	// children are the sessions that tool calls started as a source reports it, by the
+	// session that the source names and the id of the call.
+	children map[[2]string]string
 
 	messages  []store.AssembledMessage
 	decisions []store.Decision
@@ -134,6 +137,9 @@ type parentRef struct {
 	session string // the child's
 	parent  string
 	from    *node // the tool call or turn above, nil where the sub-agent runs beside the conversation
+	// named is set where a source names the sub-agent or its session: facts are of it wherever
+	// they stand, also after the call that started it has returned.
+	named bool
 }
 
 // stream is a session's part of the window.
@@ -296,6 +302,15 @@ func isRecord(f *fact.Fact) bool { return strings.HasPrefix(f.Source, fact.Recor
 // findSessions finds the session of each node, sub-agents' included.
 func (a *assembly) findSessions() {
 	a.sessions, a.parentRefBy, a.subagents = make(map[string]*stream), make(map[parentRef]*parentRef), make(map[[2]string]*parentRef)
+	a.children = make(map[[2]string]string)
+	for _, n := range a.nodes {
+		switch {
+		case n.ChildSession != "" && n.CallID != "":
+			a.children[[2]string{n.Session, n.CallID}] = n.ChildSession
+		case n.StartedBy != "":
+			a.children[[2]string{n.Session, n.StartedBy}] = n.Work()
+		}
+	}
 	a.resumeParentRefs()
 	// own is the session that a node names by the trace's best key. A lesser key
 	// names something else: a thread, a chat.
@@ -314,6 +329,7 @@ func (a *assembly) findSessions() {
 			}
 		}
 	}
+	a.reportedChildren()
 	for _, n := range a.nodes {
 		s := a.stream(n.session)
 		s.nodes = append(s.nodes, n)
@@ -393,6 +409,9 @@ func (a *assembly) setSessions(n *node, own func(*node) string, given, base stri
 		id = at.session
 	}
 	switch {
+	case n.SubagentID != "":
+		at = a.named(n, name, at)
+		base, id = name, at.session
 	case from != nil:
 		at = a.parentRef(n, from, id)
 		base, id = name, at.session
@@ -412,14 +431,58 @@ func (a *assembly) setSessions(n *node, own func(*node) string, given, base stri
 // parentRef returns the parent reference of a sub-agent that begins at n and hangs on from. All
 // that a tool call starts is one sub-agent's, unless it names sessions of its own.
 func (a *assembly) parentRef(n, from *node, id string) *parentRef {
-	s := parentRef{session: id, parent: from.session, from: from}
+	s := parentRef{session: id, parent: from.session, from: from, named: id != from.session}
 	if id == s.parent {
 		subject := n.Source
 		if from.Kind == fact.ToolCall {
 			subject = ""
 		}
 		s.session = spans.DeriveIDNano(spans.PrefixSession, from.Start, s.parent, from.TraceID, from.Source, subject)
+		if child := a.children[[2]string{cmp.Or(from.Session, from.given), from.CallID}]; child != "" && from.CallID != "" {
+			s.session, s.named = child, true
+		}
 	}
+	return a.known(s)
+}
+
+// named returns the parent reference of the sub-agent to which its program gives an id. at
+// is that of what stands above n. The sub-agent hangs on the nearest tool call above, and
+// without one, it is below the session or sub-agent that started it.
+func (a *assembly) named(n *node, name string, at *parentRef) *parentRef {
+	s := parentRef{session: fact.SubagentSession(name, n.SubagentID), parent: name, named: true}
+	if at != nil && at.session == s.session {
+		return at
+	}
+	if n.ParentSubagentID != "" {
+		s.parent = fact.SubagentSession(name, n.ParentSubagentID)
+	}
+	if p := n.above(fact.ToolCall); p != nil && p.session != s.session {
+		s.parent, s.from = p.session, p
+	}
+	return a.known(s)
+}
+
+// reportedChildren attaches the sessions of sub-agents to the tool calls that started them
+// as a source reports it, where no span does.
+func (a *assembly) reportedChildren() {
+	attached := make(map[string]bool)
+	for _, st := range a.parentRefs {
+		attached[st.session] = attached[st.session] || st.from != nil
+	}
+	for _, n := range a.nodes {
+		if n.Kind != fact.ToolCall || n.CallID == "" || n.context != nil {
+			continue
+		}
+		child := a.children[[2]string{cmp.Or(n.Session, n.given), n.CallID}]
+		if child != "" && child != n.session && !attached[child] {
+			attached[child] = true
+			a.known(parentRef{session: child, parent: n.session, from: n, named: true})
+		}
+	}
+}
+
+// known returns the parent reference that is like s.
+func (a *assembly) known(s parentRef) *parentRef {
 	if known := a.parentRefBy[s]; known != nil {
 		return known
 	}
@@ -434,13 +497,7 @@ func (a *assembly) beside(n *node, id string) *parentRef {
 	if known := a.subagents[[2]string{id, n.Subagent}]; known != nil {
 		return known
 	}
-	s := parentRef{session: spans.DeriveIDNano(spans.PrefixSession, 0, id, "subagent", n.Subagent), parent: id}
-	if known := a.parentRefBy[s]; known != nil {
-		return known
-	}
-	a.parentRefs = append(a.parentRefs, &s)
-	a.parentRefBy[s] = &s
-	return &s
+	return a.known(parentRef{session: spans.DeriveIDNano(spans.PrefixSession, 0, id, "subagent", n.Subagent), parent: id})
 }
 
 // parentMessage is the message of the parent's that a parent reference's sub-agent belongs to: that of

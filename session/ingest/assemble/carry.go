@@ -58,6 +58,7 @@ type parentRefCarry struct {
 	Session string `json:"session"`
 	Parent  string `json:"parent"`
 	From    int    `json:"from"`
+	Named   bool   `json:"named,omitempty"`
 }
 
 // turnCarry is what was told of a turn that goes on.
@@ -183,7 +184,7 @@ func (a *assembly) resumeParentRefs() {
 				continue
 			}
 		}
-		s := parentRef{session: c.Session, parent: c.Parent, from: from}
+		s := parentRef{session: c.Session, parent: c.Parent, from: from, named: c.Named}
 		parentRefs[i] = &s
 		a.parentRefs = append(a.parentRefs, &s)
 		a.parentRefBy[s] = &s
@@ -237,7 +238,8 @@ const maxStreams = 8
 
 // keepOpen finds the turns that go on after the window: the last one of each
 // session, and those of which something reaches beyond. The last one of a sub-agent ends
-// with the call that started it.
+// with the call that started it, unless a source names the sub-agent: then it may run in
+// the background.
 func (a *assembly) keepOpen() {
 	if a.until == unbounded {
 		return
@@ -250,18 +252,20 @@ func (a *assembly) keepOpen() {
 	var loose []*stream
 	for _, id := range a.order {
 		s := a.sessions[id]
-		if s.parentRef != nil && s.parentRef.from != nil && s.parentRef.from.End <= a.until {
+		held := s.parentRef != nil && s.parentRef.from != nil && !s.parentRef.named
+		if held && s.parentRef.from.End <= a.until {
 			continue
 		}
 		if s.now != nil {
 			s.now.open = true
 		}
-		if (s.parentRef == nil || s.parentRef.from == nil) && s.now != nil {
+		if !held && s.now != nil {
 			loose = append(loose, s)
 		}
 	}
 	slices.SortFunc(loose, func(x, y *stream) int {
-		return cmp.Or(cmp.Compare(y.now.latest(), x.now.latest()), strings.Compare(x.id, y.id))
+		return cmp.Or(cmp.Compare(truth(x.parentRef != nil), truth(y.parentRef != nil)),
+			cmp.Compare(y.now.latest(), x.now.latest()), strings.Compare(x.id, y.id))
 	})
 	for _, s := range loose[min(len(loose), maxStreams):] {
 		for _, t := range s.turns {
@@ -311,7 +315,9 @@ func (a *assembly) carry() (*carry, []fact.Fact) {
 			from = -1
 		}
 		if across || more[st] {
-			c.ParentRefs = append(c.ParentRefs, parentRefCarry{Session: st.session, Parent: st.parent, From: from})
+			c.ParentRefs = append(c.ParentRefs, parentRefCarry{
+				Session: st.session, Parent: st.parent, From: from, Named: st.named,
+			})
 			parentRefs[st] = len(c.ParentRefs)
 		}
 	}

@@ -336,14 +336,27 @@ func messageID(n *node) string {
 	return ""
 }
 
-// reportNotes writes the messages that are not part of a turn.
+// reportNotes writes the messages that are not part of a turn. One that telemetry and the
+// transcript report is written as the transcript has it, which leaves nothing out.
 func (a *assembly) reportNotes(s *stream) {
+	complete := make(map[string]bool)
+	for _, n := range s.nodes {
+		if n.Kind == fact.Note && n.Transcript {
+			for i := range n.Input {
+				complete[n.Input[i].ID] = true
+			}
+		}
+	}
 	for _, n := range s.nodes {
 		if n.Kind != fact.Note {
 			continue
 		}
 		for i := range n.Input {
 			in := &n.Input[i]
+			if in.ID != "" && complete[in.ID] && !n.Transcript {
+				n.place(s.id, "", "")
+				continue
+			}
 			var m store.AssembledMessage
 			m.ID = spans.DeriveIDNano(spans.PrefixMessage, n.Start, s.id, n.Source, strconv.Itoa(i))
 			m.SessionID, m.Role, m.CreatedAt, m.UpdatedAt, m.MetadataJSON = s.id, in.Role, n.Start/1e6, n.Start/1e6, "{}"

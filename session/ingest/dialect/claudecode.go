@@ -60,11 +60,14 @@ func isClaudeRecord(r *Record) bool {
 
 func readClaudeSpan(s *Span, facts *Emitter) {
 	a := s.Attrs()
+	defer claudeSubagent(a, facts)
 	switch strings.TrimPrefix(s.Name(), claudePrefix) {
 	case "interaction":
 		f := facts.Add(fact.Turn)
 		f.TurnID = a.Str("prompt.id")
-		f.Input = userMessages(claudeReported(a, "user_prompt"), "")
+		if asked := claudeReported(a, "user_prompt"); !claudeNotification(asked) {
+			f.Input = userMessages(asked, "")
+		}
 		f.SessionAttrs = claudeAbout(a, s.Resource)
 	case "llm_request":
 		readClaudeCall(a, facts)
@@ -222,20 +225,27 @@ func readClaudeOutput(t *fact.Tool, a Attrs) {
 	}
 }
 
+// claudeSubagent sets the sub-agent whose work the facts are. The prompt that they name is
+// the one that the user had given last, which need not be that on which the sub-agent works.
+func claudeSubagent(a Attrs, facts *Emitter) {
+	id := a.Str("agent_id")
+	if id == "" {
+		return
+	}
+	for i := range facts.All {
+		f := &facts.All[i]
+		f.SubagentID, f.ParentSubagentID, f.TurnID = id, a.Str("parent_agent_id"), ""
+		f.RequiresTurn = false // only what the user asks has a span
+	}
+}
+
 func readClaudeRecord(r *Record, facts *Emitter) {
 	a := r.Attrs()
 	facts.stamp(a)
+	defer claudeSubagent(a, facts)
 	switch strings.TrimPrefix(r.Event, claudePrefix) {
 	case "user_prompt":
-		f := facts.Add(fact.Prompt)
-		f.TurnID = a.Str("prompt.id")
-		reported := claudeReported(a, "prompt")
-		if reported == "" {
-			reported = claudeReported(a, "prompt_text")
-		}
-		f.Input = userMessages(reported, a.Str("message.uuid"))
-		f.SessionAttrs = claudeAbout(a, r.Resource)
-		f.Extra = claudeExtra(a, "command_name", "command_source")
+		readClaudePrompt(a, r.Resource, facts)
 	case "assistant_response":
 		readClaudeAnswer(a, facts)
 	case "api_request", "api_error", "api_refusal":
@@ -280,15 +290,50 @@ func readClaudeRecord(r *Record, facts *Emitter) {
 		}
 		f.Compacted.TokensBefore, _ = a.Int("pre_tokens")
 		f.Compacted.TokensAfter, _ = a.Int("post_tokens")
-		if ms, ok := a.Int("duration_ms"); ok && f.Start > 0 && ms > 0 && ms < 1e9 { // told when it is over
-			f.Start -= ms * int64(time.Millisecond)
-		}
+		claudeBegan(f, a)
 		claudeOutcome(f, a)
+	case "subagent_completed":
+		f := facts.Add(fact.Session)
+		f.Agent = a.Str("agent_type")
+		// It reaches over all that the sub-agent did: a prompt that the user gave meanwhile does
+		// not divide it.
+		claudeBegan(f, a)
 	case "permission_mode_changed":
 		f := facts.Add(fact.Session)
 		f.SessionAttrs = claudeAbout(a, r.Resource)
 		f.SessionAttrs.Mode = a.Str("to_mode")
 	}
+}
+
+func readClaudePrompt(a Attrs, resource pcommon.Resource, facts *Emitter) {
+	reported := claudeReported(a, "prompt")
+	if reported == "" {
+		reported = claudeReported(a, "prompt_text")
+	}
+	if claudeNotification(reported) {
+		f := facts.Add(fact.Note)
+		f.Input = userMessages(reported, a.Str("message.uuid"))
+		f.Input[0].Role = session.RoleSystem
+		return
+	}
+	f := facts.Add(fact.Prompt)
+	f.TurnID = a.Str("prompt.id")
+	f.Input = userMessages(reported, a.Str("message.uuid"))
+	f.SessionAttrs = claudeAbout(a, resource)
+	f.Extra = claudeExtra(a, "command_name", "command_source")
+}
+
+// claudeBegan sets the start of what is reported when it is over, with how long it took.
+func claudeBegan(f *fact.Fact, a Attrs) {
+	if ms, ok := a.Int("duration_ms"); ok && f.Start > 0 && ms > 0 && ms < 1e9 {
+		f.Start -= ms * int64(time.Millisecond)
+	}
+}
+
+// claudeNotification says whether the program wrote the text in the user's name, to wake
+// the model when a sub-agent in the background is done.
+func claudeNotification(text string) bool {
+	return strings.HasPrefix(strings.TrimSpace(text), "<task-notification>")
 }
 
 func readClaudeAnswer(a Attrs, facts *Emitter) {

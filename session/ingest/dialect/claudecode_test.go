@@ -107,7 +107,7 @@ func TestClaudeCodeSpans(t *testing.T) {
 			`{"kind":"model_call","dialect":"","name":"claude_code.llm_request","rooted":true,"side":"generate_session_title","finish":"end_turn"}`},
 		{"a sub-agent's request", "llm_request",
 			map[string]any{"query_source_safe": "agent.builtin.general-purpose", "agent_id": "a1"},
-			`{"kind":"model_call","dialect":"","name":"claude_code.llm_request","rooted":true,"agent":"general-purpose"}`},
+			`{"kind":"model_call","dialect":"","name":"claude_code.llm_request","subagent_id":"a1","agent":"general-purpose"}`},
 		{"a stopped request", "llm_request",
 			map[string]any{"success": false, "error": "Request was aborted.", "error_class": "APIUserAbortError"},
 			`{"kind":"model_call","dialect":"","name":"claude_code.llm_request","rooted":true,"aborted":true,"failed":true,"error":"Request was aborted.","error_type":"APIUserAbortError"}`},

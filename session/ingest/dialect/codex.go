@@ -21,6 +21,7 @@ import (
 var codex = Dialect{
 	Name:       "codex",
 	Prompts:    true,
+	Threads:    true,
 	Title:      "Codex CLI",
 	Spans:      isCodexSpan,
 	Records:    isCodexRecord,
@@ -96,7 +97,17 @@ func readCodexSpan(s *Span, facts *Emitter) {
 		if readCodexTool(s, facts); s.Events().Len() > 0 {
 			readCodexEvents(s, facts)
 		}
+		if len(facts.All) == 0 && startsCodexTurn(s.Name()) {
+			codexFact(s, facts, fact.Step)
+		}
 	}
+}
+
+// startsCodexTurn says whether a span stands between a tool call and the turn of the
+// sub-agent that the call starts.
+func startsCodexTurn(name string) bool {
+	return name == "dispatch_tool_call_with_state" || name == "codex.turn_input" ||
+		name == "op.dispatch.turn_input" || name == "op.dispatch.inter_agent_communication"
 }
 
 // codexStream is the id that the two spans of a model call share.
@@ -383,6 +394,11 @@ func readCodexResult(f *fact.Fact, a Attrs) {
 		f.Error = a.First("error.message", "output")
 	}
 	f.Extra = claudeExtra(a, "mcp_server", "mcp_server_origin")
+	if f.Tool.Name == "spawn_agent" {
+		if started, ok := objectOf(f.Tool.Output); ok {
+			f.ChildSession = started.str("agent_id")
+		}
+	}
 }
 
 func codexModel(a Attrs) *session.Model {

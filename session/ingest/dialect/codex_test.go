@@ -14,8 +14,8 @@ import (
 
 func TestCodexCapture(t *testing.T) {
 	spans, records, spanCount, recordCount := captured(t, "codex", "codex-cli-0.169.0/exec-shell")
-	if spanCount != 574 || len(spans) != 14 {
-		t.Errorf("%d facts of %d spans, want 14 of 574", len(spans), spanCount)
+	if spanCount != 574 || len(spans) != 16 {
+		t.Errorf("%d facts of %d spans, want 16 of 574", len(spans), spanCount)
 	}
 	if recordCount != 31 || len(records) != 6 {
 		t.Errorf("%d facts of %d records, want 6 of 31", len(records), recordCount)
@@ -49,7 +49,7 @@ func TestCodexCapture(t *testing.T) {
 			}
 		}
 	}
-	if diff := cmp.Diff(map[fact.Kind]int{fact.Turn: 1, fact.Step: 7, fact.ModelCall: 4, fact.ToolCall: 2}, kinds); diff != "" {
+	if diff := cmp.Diff(map[fact.Kind]int{fact.Turn: 1, fact.Step: 9, fact.ModelCall: 4, fact.ToolCall: 2}, kinds); diff != "" {
 		t.Error("kinds (-want +got):", diff)
 	}
 	want := map[string]session.Usage{

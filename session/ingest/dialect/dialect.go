@@ -8,6 +8,8 @@
 package dialect
 
 import (
+	"slices"
+
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
@@ -40,6 +42,10 @@ type Dialect struct {
 	// which therefore begins nothing.
 	PromptFirst bool
 
+	// Threads says that a sub-agent has a session of its own name in the trace of the
+	// session that started it. Its records outside of any trace are built there too.
+	Threads bool
+
 	// Capabilities is what the dialect can tell, for the documentation.
 	Capabilities Capabilities
 }
@@ -63,6 +69,12 @@ var Table = []Dialect{
 	genAI,
 	langfuse,
 	generic,
+}
+
+// HasThreads reports whether the sub-agents of the dialect have sessions of their own names.
+func HasThreads(name string) bool {
+	i := slices.IndexFunc(Table, func(d Dialect) bool { return d.Name == name })
+	return i >= 0 && Table[i].Threads
 }
 
 // OfSpan returns the dialect of a span, or nil.

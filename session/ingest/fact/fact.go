@@ -101,6 +101,17 @@ type Fact struct {
 	// session that the source names for it, where no span above tells: a client may
 	// run one beside the conversation, in traces of its own.
 	Subagent string `json:"subagent,omitempty"`
+	// SubagentID is the id that the program itself gives the run of a sub-agent, unique
+	// in Session, which is the session that the user talks to. The program's telemetry
+	// and its transcript both report it. ParentSubagentID is that of the sub-agent that
+	// started this one, "" where the session itself did.
+	SubagentID       string `json:"subagent_id,omitempty"`
+	ParentSubagentID string `json:"parent_subagent_id,omitempty"`
+	// ChildSession is the session of the sub-agent that the tool call CallID started, as
+	// the program reports it, and StartedBy the id of the tool call that started the
+	// sub-agent whose session the fact is of.
+	ChildSession string `json:"child_session,omitempty"`
+	StartedBy    string `json:"started_by,omitempty"`
 
 	// Agent names the agent that speaks, Service the program that emits.
 	Agent   string         `json:"agent,omitempty"`
@@ -276,6 +287,19 @@ type SessionAttrs struct {
 	Rules json.RawMessage `json:"rules,omitempty"`
 	// Client is the program that emits, such as "claude-code 2.1.329".
 	Client string `json:"client,omitempty"`
+}
+
+// SubagentSession is the id of the session of a sub-agent to which its program gives an id
+// of its own. Whichever source reports the sub-agent first, its session is the same.
+func SubagentSession(session, subagentID string) string { return session + "-" + subagentID }
+
+// Work returns the session that the fact is of, as its source names it, "" where it does
+// not.
+func (f *Fact) Work() string {
+	if f.Session == "" || f.SubagentID == "" {
+		return f.Session
+	}
+	return SubagentSession(f.Session, f.SubagentID)
 }
 
 // RecordPrefix begins the Source of every fact of a log record.
