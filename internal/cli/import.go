@@ -49,8 +49,9 @@ merged: of each message and part the later version stands, and what
 only one of them has stays. A session that breaks a rule of "agenttrace check"
 is left out; --unsound says which rules, and imports it. A transcript that a
 program keeps is merged with what the program's telemetry reports of the session,
-whichever comes first. With --discover no FILE is named: what agents keep in the
-usual places is listed, and with --yes imported.
+whichever comes first; so are those of its sub-agents, in any order. With
+--discover no FILE is named: what agents keep in the usual places is listed, and
+with --yes imported.
 
 A piece that cannot be read is reported and left out, and the exit code is 1; a
 file that cannot be read does not keep the others from being read, and the exit

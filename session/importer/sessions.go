@@ -190,13 +190,19 @@ func (im *Importer) wants(ctx context.Context, f *formats.Format, s *store.Impor
 		return fateLeaveOut, err
 	}
 	if f.Transcript {
-		row, err := im.store.Session(ctx, s.Session.ID)
-		switch {
-		case errors.Is(err, store.ErrNotFound):
-		case err != nil:
-			return fateLeaveOut, storeError{err}
-		case fromTelemetry(&row):
-			return fateJoin, nil
+		ids := []string{s.Session.ID}
+		if s.Session.ParentID != nil {
+			ids = append(ids, *s.Session.ParentID) // telemetry of a session is of its sub-agents too
+		}
+		for _, id := range ids {
+			row, err := im.store.Session(ctx, id)
+			switch {
+			case errors.Is(err, store.ErrNotFound):
+			case err != nil:
+				return fateLeaveOut, storeError{err}
+			case fromTelemetry(&row):
+				return fateJoin, nil
+			}
 		}
 	}
 	return fateStore, nil

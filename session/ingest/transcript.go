@@ -60,7 +60,11 @@ func transcriptObservation(f *fact.Fact) store.Observation {
 // transcriptFacts are what the rows of a transcript report. Times of rows are in
 // milliseconds.
 func transcriptFacts(t *session.Transcript) []fact.Fact {
-	x := transcriptReader{session: t.Session.ID, agent: cmp.Or(session.TranscriptOf(t.Session.MetadataJSON), t.Session.Agent)}
+	about := session.TranscriptTraceOf(t.Session.MetadataJSON)
+	x := transcriptReader{row: t.Session.ID, session: t.Session.ID, agent: cmp.Or(about.Transcript, t.Session.Agent)}
+	if about.SubagentOf != "" && fact.SubagentSession(about.SubagentOf, about.SubagentID) == x.row {
+		x.session, x.subagent = about.SubagentOf, about
+	}
 	x.about(&t.Session)
 	for i := range t.Messages {
 		m := &t.Messages[i]
@@ -70,7 +74,7 @@ func transcriptFacts(t *session.Transcript) []fact.Fact {
 		case m.Message.Role == session.RoleUser:
 			x.prompt(m, &metadata, answeredAt(t.Messages[i+1:]))
 		case m.Message.Role != session.RoleAssistant:
-			x.note(m)
+			x.note(m, &metadata)
 		case len(m.Parts) == 1 && m.Parts[0].Type == session.TypeCompaction:
 			x.compaction(m, &metadata)
 		default:
@@ -95,7 +99,11 @@ func answeredAt(after []session.MessageAndParts) int64 {
 }
 
 type transcriptReader struct {
+	row string // the id of the session's row
+	// session is the session that the user talks to, subagent what is known of its sub-agent
+	// whose session the row is.
 	session, agent string
+	subagent       session.TranscriptTrace
 	facts          []fact.Fact
 }
 
@@ -103,7 +111,8 @@ type transcriptReader struct {
 func (x *transcriptReader) add(kind fact.Kind, id string, from, to int64) *fact.Fact {
 	x.facts = append(x.facts, fact.Fact{
 		Kind: kind, Dialect: x.agent, Transcript: true, Name: "transcript." + string(kind), Service: x.agent,
-		Source: fact.RecordPrefix + "transcript-" + digest(x.session, id)[:32], Session: x.session, SessionKey: "transcript",
+		Source: fact.RecordPrefix + "transcript-" + digest(x.row, id)[:32], Session: x.session, SessionKey: "transcript",
+		SubagentID: x.subagent.SubagentID, ParentSubagentID: x.subagent.ParentSubagentID,
 		Start: from * 1e6, End: max(from, to) * 1e6,
 	})
 	return &x.facts[len(x.facts)-1]
@@ -113,8 +122,18 @@ func (x *transcriptReader) add(kind fact.Kind, id string, from, to int64) *fact.
 // program's own become the session's.
 func (x *transcriptReader) about(row *session.Session) {
 	f := x.add(fact.Session, "session", row.CreatedAt, row.UpdatedAt)
-	f.End = f.Start // what is reported of a session reaches across nothing
-	f.SessionAttrs = &fact.SessionAttrs{WorkspaceRoot: deref(row.WorkspaceRoot), WorkspaceID: deref(row.WorkspaceID), Mode: deref(row.Mode), ParentSession: deref(row.ParentID)}
+	if x.subagent.SubagentID == "" {
+		f.End = f.Start // only what is reported of a sub-agent reaches across the turns above it
+	}
+	f.SessionAttrs = &fact.SessionAttrs{
+		WorkspaceRoot: deref(row.WorkspaceRoot), WorkspaceID: deref(row.WorkspaceID), Mode: deref(row.Mode),
+	}
+	if f.StartedBy = x.subagent.CallID; x.subagent.SubagentID == "" { // else its id tells
+		f.SessionAttrs.ParentSession = deref(row.ParentID)
+	}
+	if row.Agent != x.agent {
+		f.Agent = row.Agent
+	}
 	if row.Title != session.Untitled {
 		f.SessionAttrs.Title = row.Title
 	}
@@ -144,10 +163,10 @@ func (x *transcriptReader) prompt(m *session.MessageAndParts, about *session.Mes
 	f.Input = []fact.Message{{Role: session.RoleUser, ID: about.Trace.SourceID, Parts: spokenParts(m.Parts)}}
 }
 
-func (x *transcriptReader) note(m *session.MessageAndParts) {
+func (x *transcriptReader) note(m *session.MessageAndParts, about *session.MessageMetadata) {
 	f := x.add(fact.Note, m.Message.ID, m.Message.CreatedAt, 0)
 	f.HiddenAt = hiddenAt(&m.Message)
-	f.Input = []fact.Message{{Role: m.Message.Role, Parts: spokenParts(m.Parts)}}
+	f.Input = []fact.Message{{Role: m.Message.Role, ID: about.Trace.SourceID, Parts: spokenParts(m.Parts)}}
 }
 
 func (x *transcriptReader) compaction(m *session.MessageAndParts, about *session.MessageMetadata) {
@@ -225,10 +244,14 @@ func (x *transcriptReader) answer(m *session.MessageAndParts, about *session.Mes
 // tool adds the execution of a tool call.
 func (x *transcriptReader) tool(row *session.Part, asked *fact.Part, data *session.UIPart, turn string) {
 	f := x.add(fact.ToolCall, row.ID+" call", row.CreatedAt, row.UpdatedAt)
+	// A tool runs after the model asked for it, which telemetry may time within the same
+	// millisecond.
+	f.Start += 1e6 - 1
+	f.End = max(f.Start, f.End)
 	f.TurnID, f.CallID = turn, data.ToolCallID
 	trace := &data.ToolMetadata.Trace
 	f.Tool = &fact.Tool{Name: asked.Name, Input: data.Input, DurationMS: trace.DurationMS, Denied: trace.Denied}
-	f.ErrorType = trace.ErrorType
+	f.ErrorType, f.ChildSession = trace.ErrorType, trace.ChildSessionID
 	switch data.State {
 	case session.StateOutputAvailable:
 		f.Tool.Output, f.Tool.Succeeded = data.Output, true

@@ -166,7 +166,8 @@ var All = []Format{{
 }, {
 	Name: "claude-code", Imported: "transcripts of Claude Code",
 	Reading: Reading{
-		Extensions: []string{".jsonl"}, SniffKeys: transcripts.LooksClaude, Decode: transcripts.DecodeClaude, Transcript: true,
+		Extensions: []string{".jsonl"}, SniffKeys: transcripts.LooksClaude, Transcript: true,
+		Decode: transcripts.DecodeClaude, DecodeFile: file(transcripts.DecodeClaudeFile),
 	},
 }, {
 	Name: "codex", Imported: "rollouts of Codex",

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -57,6 +59,25 @@ func LooksClaude(keys map[string]string) bool {
 // Lines that cannot be read are reported and left out; report may be nil. An error
 // is yielded when reading fails or nothing in the stream is of Claude Code.
 func DecodeClaude(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+	return decodeClaude(r, "", report)
+}
+
+// DecodeClaudeFile reads the transcript at path, as [DecodeClaude] does. Beside that of a
+// sub-agent, agent-<id>.jsonl, the program keeps agent-<id>.meta.json, which names the
+// tool call and the sub-agent that started it.
+func DecodeClaudeFile(path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+	return func(yield func(*codec.Session, error) bool) {
+		f, err := os.Open(path)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		defer f.Close()
+		decodeClaude(f, path, report)(yield)
+	}
+}
+
+func decodeClaude(r io.Reader, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 	if report == nil {
 		report = func(codec.Problem) {}
 	}
@@ -74,6 +95,7 @@ func DecodeClaude(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Sess
 			yield(nil, errors.New("read transcript: no message of Claude Code in it"))
 			return
 		}
+		d.readSidecar(path)
 		for _, s := range d.order {
 			s.answered(false)
 			if s.sub == "" {
@@ -86,6 +108,45 @@ func DecodeClaude(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Sess
 				return
 			}
 		}
+	}
+}
+
+// readSidecar reads what the program keeps beside the transcript of a sub-agent, where
+// there is such a file and it is of the program.
+func (d *claude) readSidecar(path string) {
+	name, found := strings.CutSuffix(path, ".jsonl")
+	id, named := strings.CutPrefix(filepath.Base(name), "agent-")
+	if !found || !named || len(d.order) != 1 || d.order[0].sub != id {
+		return
+	}
+	f, err := os.Open(name + ".meta.json")
+	if err != nil {
+		return // older versions write none
+	}
+	defer f.Close()
+	const maximum = 1 << 20
+	text, err := io.ReadAll(io.LimitReader(f, maximum))
+	if err != nil {
+		return
+	}
+	o, err := rows.Parse(text)
+	if err != nil {
+		d.report(codec.Problem{Reason: filepath.Base(f.Name()) + " is not a JSON object: left out"})
+		return
+	}
+	s := d.order[0]
+	s.b.about.CallID = o.Text("toolUseId")
+	s.setAgent(o.Text("agentType"))
+	if parent := o.Text("parentAgentId"); parent != "" && parent != s.sub {
+		s.b.about.ParentSubagentID = parent
+		s.b.s.Row.ParentID = new(s.b.about.SubagentOf + "-" + parent)
+	}
+}
+
+// setAgent sets the kind of the sub-agent.
+func (s *claudeSession) setAgent(kind string) {
+	if s.sub != "" && kind != "" {
+		s.b.s.Row.Agent = kind
 	}
 }
 
@@ -346,6 +407,7 @@ func (d *claude) session(o rows.Object) *claudeSession {
 	row := &s.b.s.Row
 	if sub != "" {
 		row.ParentID = new(id)
+		s.b.about.SubagentOf, s.b.about.SubagentID = id, sub
 	}
 	if cwd := o.Text("cwd"); cwd != "" {
 		row.WorkspaceRoot = new(cwd)
@@ -415,8 +477,8 @@ func (d *claude) result(s *claudeSession, o, block rows.Object, line int) {
 	if ms := max(number(about, "durationMs"), number(about, "totalDurationMs")); ms > 0 {
 		s.b.measure(id, "duration_ms", ms)
 	}
-	if agent := about.Text("agentId"); agent != "" && s.sub == "" {
-		s.b.measure(id, "child_session_id", s.b.s.Row.ID+"-"+agent)
+	if agent := about.Text("agentId"); agent != "" {
+		s.b.measure(id, "child_session_id", o.Text("sessionId")+"-"+agent)
 	}
 	text, _ := rows.Text(output)
 	if failed && slices.ContainsFunc(refusals, func(r string) bool { return strings.HasPrefix(text, r) }) {
@@ -450,11 +512,15 @@ func (d *claude) said(s *claudeSession, o rows.Object, parts []rows.Object) bool
 		s.command = &claudeCommand{record: o, at: s.b.at, typed: typedCommand(text), parts: parts}
 		return false
 	case meta || fromProgram(text) || !fromPerson(o):
-		// The text that a command expands to is for the model, which answers it.
+		// The text that a command expands to is for the model, which answers it, and so is
+		// the notification that a sub-agent in the background is done.
 		s.answered(meta && !fromProgram(text))
 		s.compact()
-		s.b.message(session.RoleSystem, parts)
-		s.step = ""
+		m := s.b.message(session.RoleSystem, parts)
+		if s.step = ""; isNotification(text) {
+			s.turn = o.Text("promptId")
+			named(m, o.Text("uuid"), s.turn, "")
+		}
 		return false
 	}
 	s.answered(false)
@@ -479,6 +545,8 @@ var programTags = []string{
 func fromProgram(text string) bool {
 	return slices.ContainsFunc(programTags, func(tag string) bool { return strings.HasPrefix(text, tag) })
 }
+
+func isNotification(text string) bool { return strings.HasPrefix(text, "<task-notification>") }
 
 // fromPerson says whether a record does not name another origin than a person.
 func fromPerson(o rows.Object) bool {
@@ -609,6 +677,7 @@ func (d *claude) assistant(s *claudeSession, o, message rows.Object, line int) {
 	if s.b.turn == nil {
 		return
 	}
+	s.setAgent(o.Text("attributionAgent"))
 	synthetic := message.Text("model") == "<synthetic>"
 	if string(o.Get("isApiErrorMessage")) == "true" {
 		text, _ := rows.Text(resultOf(message.Get("content")))

@@ -119,6 +119,9 @@ type codex struct {
 	context int64
 	// compaction is the last one while its resulting size is not known.
 	compaction *rows.Message
+	// inherited says that what is being read is a copy of what the session above had said when
+	// it started this sub-agent.
+	inherited bool
 }
 
 func (d *codex) record(o rows.Object, line int) {
@@ -141,6 +144,9 @@ func (d *codex) record(o rows.Object, line int) {
 			d.report(codec.Problem{Line: line, Reason: "precedes the record that names the session: left out"})
 			return
 		}
+	}
+	if d.inherits(kind, payload); d.inherited {
+		return
 	}
 	d.b.see(o.Text("timestamp"))
 	switch kind {
@@ -171,6 +177,24 @@ func (d *codex) mark() {
 		m.SetMeta("system_prompt_digest", d.prompt)
 	}
 }
+
+// inherits notes where the copy of another session begins and ends, which a sub-agent is
+// given when it is to know what was said before. A turn is the sub-agent's own if its id was
+// made later than the session's: both begin with the time.
+func (d *codex) inherits(kind string, payload rows.Object) {
+	id := d.b.s.Row.ID
+	begins := kind == "event_msg" && (payload.Text("type") == "task_started" || payload.Text("type") == "turn_started")
+	switch {
+	case kind == "session_meta" && d.b.s.Row.ParentID != nil && payload.Text("id") != "" && payload.Text("id") != id:
+		d.inherited = true
+	case d.inherited && begins:
+		turn := payload.Text("turn_id")
+		d.inherited = isTimed(turn) && isTimed(id) && turn < id
+	}
+}
+
+// isTimed reports whether an id is a UUID of version 7.
+func isTimed(id string) bool { return len(id) == 36 && id[14] == '7' }
 
 func (d *codex) begin(meta rows.Object) {
 	d.b = newBuilder(meta.Text("id"), "codex")
@@ -248,6 +272,8 @@ func (d *codex) item(item rows.Object, line int) {
 	switch {
 	case kind == "message":
 		d.message(item)
+	case kind == "agent_message":
+		d.agentMessage(item)
 	case kind == "reasoning":
 		var words []string
 		for _, key := range []string{"summary", "content"} {
@@ -310,10 +336,35 @@ func (d *codex) message(item rows.Object) {
 	}
 }
 
+// agentMessage adds what another agent wrote: the one that started this one gives it its
+// task, and gets a message when it is done. What is encrypted is left out.
+func (d *codex) agentMessage(item rows.Object) {
+	var words []string
+	for _, v := range rows.Elements(item.Get("content")) {
+		if block, err := rows.Parse(v); err == nil && block.Text("text") != "" {
+			words = append(words, block.Text("text"))
+		}
+	}
+	text := strings.TrimSpace(strings.Join(words, "\n"))
+	if text == "" {
+		return
+	}
+	header, payload, _ := strings.Cut(text, "\nPayload:")
+	if payload = strings.TrimSpace(payload); payload == "" && d.b.question == "" {
+		d.b.title = cmp.Or(d.b.title, between(header, "Task name: ", "\n"))
+	}
+	if d.open = false; d.b.s.Row.ParentID != nil && strings.HasPrefix(header, "Message Type: NEW_TASK") {
+		d.b.message(session.RoleUser, []rows.Object{textPart("text", cmp.Or(payload, text))})
+		return
+	}
+	d.b.message(session.RoleSystem, []rows.Object{textPart("text", text)})
+}
+
 // injected says whether a text in the user's name is one that the program writes.
 func injected(text string) bool {
 	text = strings.TrimSpace(text)
-	for _, start := range []string{"<environment_context>", "<user_instructions>", "<permissions instructions>", "<turn_aborted>", "<skill>", "# AGENTS.md instructions"} {
+	for _, start := range []string{"<environment_context>", "<user_instructions>", "<permissions instructions>", "<turn_aborted>", "<skill>", "# AGENTS.md instructions",
+		"<subagent_notification>"} {
 		if strings.HasPrefix(text, start) {
 			return true
 		}
@@ -391,6 +442,8 @@ func (d *codex) event(e rows.Object) {
 		d.b.title = cmp.Or(e.Text("thread_name"), d.b.title)
 	case "item_completed":
 		d.completed(e.Object("item"))
+	case "collab_agent_spawn_end":
+		d.started(e.Text("call_id"), e.Text("new_thread_id"))
 	case "exec_command_end", "mcp_tool_call_end", "patch_apply_end", "web_search_end", "dynamic_tool_call_response":
 		if ms, ok := durationMS(e.Get("duration")); ok {
 			d.b.measure(e.Text("call_id"), "duration_ms", ms)
@@ -492,8 +545,28 @@ func (d *codex) compacted(payload rows.Object) {
 
 // completed reads an item that no other record has.
 func (d *codex) completed(item rows.Object) {
-	if item.Text("type") == "Plan" && item.Text("text") != "" {
-		d.part(textPart("text", item.Text("text")))
+	switch item.Text("type") {
+	case "Plan":
+		if item.Text("text") != "" {
+			d.part(textPart("text", item.Text("text")))
+		}
+	case "CollabAgentToolCall":
+		threads := rows.Elements(item.Get("receiver_thread_ids"))
+		if item.Text("tool") == "spawn_agent" && len(threads) == 1 {
+			thread, _ := rows.Text(threads[0])
+			d.started(item.Text("id"), thread)
+		}
+	case "SubAgentActivity":
+		if item.Text("kind") == "started" {
+			d.started(item.Text("id"), item.Text("agent_thread_id"))
+		}
+	}
+}
+
+// started notes the thread of the sub-agent that a call started.
+func (d *codex) started(call, thread string) {
+	if thread != "" {
+		d.b.measure(call, "child_session_id", thread)
 	}
 }
 

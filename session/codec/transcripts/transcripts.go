@@ -65,8 +65,9 @@ func lines(r io.Reader, report func(codec.Problem), record func(o rows.Object, l
 
 // builder makes a session of records in the order in which they come.
 type builder struct {
-	s       *rows.Session
-	program string // whose transcript it is
+	s *rows.Session
+	// about is the program whose transcript it is, and which of its sub-agents.
+	about session.TranscriptTrace
 	// turn is the assistant message of the turn, nil before the agent answers.
 	turn    *rows.Message
 	at      int64 // of the record before
@@ -97,7 +98,10 @@ type answer struct {
 type ending struct{ reason, text string }
 
 func newBuilder(id, agent string) *builder {
-	return &builder{s: rows.New(id, agent), program: agent, calls: make(map[string]*rows.Part), answers: make(map[*rows.Message]*answer)}
+	return &builder{
+		s: rows.New(id, agent), about: session.TranscriptTrace{Transcript: agent},
+		calls: make(map[string]*rows.Part), answers: make(map[*rows.Message]*answer),
+	}
 }
 
 // see takes the time of a record; one without a time has that of the one before.
@@ -403,7 +407,7 @@ func (b *builder) setModel(m session.Model) {
 
 // finish writes what takes more than one record to know.
 func (b *builder) finish() *codec.Session {
-	b.s.SetMeta("agenttrace", map[string]string{"transcript": b.program})
+	b.s.SetMeta("agenttrace", b.about)
 	if b.sessionModel != (session.Model{}) {
 		if text, err := rows.Marshal(b.sessionModel); err == nil {
 			b.s.Row.ModelJSON = new(string(text))
