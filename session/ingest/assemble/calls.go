@@ -21,6 +21,8 @@ type call struct {
 	// guessed says that no fact tells of the call itself: it was lost, and what it
 	// said is known from what the next one was asked.
 	guessed bool
+	// appended says that no model was asked for it either: the program said it.
+	appended bool
 }
 
 // callFinder gathers the model calls of a turn, in stages: the spans make calls, or join

@@ -82,11 +82,13 @@ type turnCarry struct {
 	LatestID  int64      `json:"latest_id"` // the last time that a part's id was made from
 	User      *userCarry `json:"user,omitempty"`
 	// Stepped says that a step left parts, Thought that one has reasoning, Ran that the
-	// last one is a tool's, Mute that a call told nothing of its answer.
-	Stepped bool `json:"stepped,omitempty"`
-	Thought bool `json:"thought,omitempty"`
-	Ran     bool `json:"ran,omitempty"`
-	Mute    bool `json:"mute,omitempty"`
+	// last one is a tool's, Executes that a tool ran, Mute that a call told nothing of its
+	// answer.
+	Stepped  bool `json:"stepped,omitempty"`
+	Thought  bool `json:"thought,omitempty"`
+	Ran      bool `json:"ran,omitempty"`
+	Executes bool `json:"executes,omitempty"`
+	Mute     bool `json:"mute,omitempty"`
 	// Text is the last text, unless it is long. Answers are marks of the last answers.
 	Text    string   `json:"text,omitempty"`
 	Answers []string `json:"answers,omitempty"`
@@ -344,7 +346,8 @@ func (t *turn) keep(w *writer, until int64) {
 	c := turnCarry{
 		Session: t.session, ID: t.id, Key: t.key, Start: t.start, Title: t.title(), Spans: t.spans, Message: w.ID, CreatedAt: w.CreatedAt,
 		LatestID: w.latestID, Parts: w.base + int64(len(w.Parts)), User: t.user, Stepped: w.steps > 0 || w.base+int64(len(w.Parts)) > 0, Measures: w.measures, Mute: w.mute, Thought: w.thought(), Ran: w.ran(),
-		Text: w.lastText(), Answers: w.answers, Now: t.now,
+		Executes: t.executes(),
+		Text:     w.lastText(), Answers: w.answers, Now: t.now,
 	}
 	if n := t.last; n != nil {
 		c.Call = &callCarry{Start: n.Start, End: n.End, Failed: n.Failed, Record: n.record, Name: n.Name}

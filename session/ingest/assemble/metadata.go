@@ -98,6 +98,9 @@ type rootEnd struct {
 func (m *measures) addCalls(calls []*call) {
 	trace := &m.Message.Trace
 	for _, c := range calls {
+		if c.appended {
+			continue
+		}
 		m.Calls++
 		if !c.guessed {
 			trace.ModelCalls++

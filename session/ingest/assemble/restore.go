@@ -52,28 +52,55 @@ func (t *turn) restore(calls []*call, from int64, ahead []fact.Fact) (restored [
 		if slices.ContainsFunc(calls[:before], func(c *call) bool { return c.given(m) }) {
 			continue // reported in another order: nothing is lost
 		}
-		// Several messages in a row were joined. The supervisor of LangGraph appends one of its
-		// own, with which no model was asked, to the answer of the agent that it called.
+		// Several messages in a row were joined: the supervisor of LangGraph appends one of its
+		// own to the answer of the agent that it called.
 		rest := *m
 		for next < before && calls[next].saidAlone(&rest) {
 			restored, rest.Parts = append(restored, calls[next]), rest.Parts[1:]
 			next++
 		}
-		if m = &rest; len(m.Parts) == 0 {
+		if len(rest.Parts) == 0 {
 			continue
 		}
-		// It was made after the one before it, and before what it asked for ran.
-		at := max(t.start, from)
-		if len(restored) > 0 {
-			at = max(at, restored[len(restored)-1].end)
+		c := guess(rest.Parts, max(t.start, from), restored, calls[next:])
+		if c.appended = len(rest.Parts) < len(m.Parts) && t.ranNone(rest.Parts); !c.appended {
+			lost = true
 		}
-		if next < len(calls) {
-			at = min(at, calls[next].start)
-		}
-		restored = append(restored, &call{start: at, end: at, output: m.Parts, guessed: true})
-		lost = true
+		restored = append(restored, c)
 	}
 	return append(restored, calls[next:]...), lost
+}
+
+// guess is a call that was made after those before it, and before what it asked for ran.
+func guess(output []fact.Part, at int64, before, after []*call) *call {
+	if len(before) > 0 {
+		at = max(at, before[len(before)-1].end)
+	}
+	if len(after) > 0 {
+		at = min(at, after[0].start)
+	}
+	return &call{start: at, end: at, output: output, guessed: true}
+}
+
+// ranNone reports whether the parts ask for tools and none of those ran, where the turn
+// reports which did: then no model asked for them. The supervisor of LangGraph appends the
+// call of a tool that hands back, with its result, and executes nothing.
+func (t *turn) ranNone(parts []fact.Part) bool {
+	ran := func(p fact.Part) bool {
+		if p.Kind != fact.PartCall {
+			return false
+		}
+		c := t.resumed
+		return c != nil && (hasMark(c.Closed, p.CallID) || slices.ContainsFunc(c.Open, func(o openCall) bool { return o.ID == p.CallID })) ||
+			slices.ContainsFunc(t.nodes, func(n *node) bool { return n.Kind == fact.ToolCall && n.CallID == p.CallID })
+	}
+	return t.executes() && has(parts, fact.PartCall) && !slices.ContainsFunc(parts, ran)
+}
+
+// executes reports whether a tool of the turn is known to have run by its call's id.
+func (t *turn) executes() bool {
+	return t.resumed != nil && t.resumed.Executes ||
+		slices.ContainsFunc(t.nodes, func(n *node) bool { return n.Kind == fact.ToolCall && n.CallID != "" })
 }
 
 // saidAlone reports whether the call answered with a text alone, and the message begins
