@@ -73,38 +73,17 @@ func (e *NotWholeError) Error() string {
 // Import merges a session into the rows behind tx, all of it or, with an error,
 // nothing if the caller rolls back. It does not change or retain in.
 //
-// A row that the store does not have is stored as it is, byte for byte. Of two
-// rows of one id the later stands, by updated_at. Of two of the same time the one
-// that knows more does:
+// A row that the store does not have is stored as it is, byte for byte. Of two rows of
+// one id the later takes precedence, by updated_at, and of two of the same time the one
+// that knows more: docs/decisions/0002-merge-rules.md has the order for each kind of row.
+// What the store has and the import has not stays. So importing again changes nothing,
+// and sessions can be imported in any order.
 //
-//   - a session that has a title, a message that is not marked incomplete, a part of
-//     the greater rank (see [PartRank]), a tool call in the further state (see
-//     [session.StateRank]);
-//   - then the one with the longer metadata or data, for what grows grows longer, as
-//     a log without times does that is imported again;
-//   - then the greater text.
-//
-// What the store has and the import has not, stays. So importing again changes
-// nothing, and sessions can be imported in any order. Where that makes it necessary,
-// and nowhere else, columns differ from the rows given:
-//
-//   - hidden_at is that of the row that is later by max(updated_at, hidden_at), and of
-//     two as late the greater: hiding a message does not date it;
-//   - archived_at is the later of both, and one that is set stands above none, for
-//     archiving does not date a session either: neither does what went on elsewhere
-//     take it back. A session that the store was told to take out of the archive
-//     stays out of it, unless it was archived after that;
-//   - the tokens of the session are summed anew, but see AsGiven; its cost differs
-//     from what the row that stands says by the cost of messages that this row did
-//     not know;
-//   - created_at and updated_at of a session are the least and the greatest of both;
-//   - of parts that claim one place the lesser id has it, and the others move up;
-//   - a message is marked incomplete as long as an earlier part is missing;
-//   - messages are hidden that a rewind of either hides;
-//   - of State, rewinds are merged, a fork is one where either says so, and the stamps
-//     are those of the row that stands. What follows from the rows is computed from
-//     them, and what was kept beside observations is not taken, for those do not come
-//     along.
+// Whether a message is hidden and a session archived is merged by itself, because neither
+// dates its row. The tokens of the session are summed anew, but see AsGiven. Its cost
+// differs from that of the row that takes precedence by the cost of messages which that
+// row did not know. Of State, rewinds are merged, a fork is one if either says so, and
+// the stamps are those of the row that takes precedence.
 //
 // What telemetry says of the session afterwards is merged by [Apply] as ever:
 // it has the last word on the columns of the session's row that it speaks of and

@@ -329,27 +329,21 @@ func (r *Reader) Transcript(ctx context.Context, id string) (*session.Transcript
 
 // Decisions implements [store.Reader].
 func (r *Reader) Decisions(ctx context.Context, sessionID string) ([]store.Decision, error) {
-	var all []store.Decision
-	err := r.readOurs(ctx, func(conn *sqlite.Conn) (err error) {
-		all, err = decisionTable.all(prep(conn, `SELECT `+decisionTable.list+` FROM permission_decisions
+	return ours(ctx, r, func(conn *sqlite.Conn) ([]store.Decision, error) {
+		return decisionTable.all(prep(conn, `SELECT `+decisionTable.list+` FROM permission_decisions
  WHERE session_id = ? ORDER BY decided_at, id`, sessionID))
-		return err
 	})
-	return all, err
 }
 
 // SpanRefs implements [store.Reader].
 func (r *Reader) SpanRefs(ctx context.Context, sessionID string) ([]store.SpanRef, error) {
-	var all []store.SpanRef
-	err := r.readOurs(ctx, func(conn *sqlite.Conn) (err error) {
+	return ours(ctx, r, func(conn *sqlite.Conn) ([]store.SpanRef, error) {
 		query := `SELECT ` + spanTable.list + ` FROM span_refs WHERE session_id = ?1`
 		if r.observes {
 			query += ` UNION ALL SELECT ` + spanTable.prefixed("", "facts_json") + ` FROM observations WHERE session_id = ?1`
 		}
-		all, err = spanTable.all(prep(conn, query+` ORDER BY start_nano, trace_id, span_id, kind, message_id, part_id`, sessionID))
-		return err
+		return spanTable.all(prep(conn, query+` ORDER BY start_nano, trace_id, span_id, kind, message_id, part_id`, sessionID))
 	})
-	return all, err
 }
 
 // spansQuery is what the view session_spans selects, for files that were written
@@ -362,12 +356,7 @@ var spansQuery = func() string {
 
 // Spans implements [store.Reader].
 func (r *Reader) Spans(ctx context.Context, sessionID string) ([]store.SpanRef, error) {
-	var spans []store.SpanRef
-	err := r.readOurs(ctx, func(conn *sqlite.Conn) (err error) {
-		spans, err = r.spans(conn, sessionID)
-		return err
-	})
-	return spans, err
+	return ours(ctx, r, func(conn *sqlite.Conn) ([]store.SpanRef, error) { return r.spans(conn, sessionID) })
 }
 
 func (r *Reader) spans(conn *sqlite.Conn, sessionID string) ([]store.SpanRef, error) {
@@ -419,40 +408,31 @@ func (r *Reader) MayHaveNotices(ctx context.Context, ids []string) (map[string]b
 
 // Observed counts the observations that a session was built from.
 func (r *Reader) Observed(ctx context.Context, sessionID string) (int, error) {
-	n := 0
-	err := r.readOurs(ctx, func(conn *sqlite.Conn) error {
+	return ours(ctx, r, func(conn *sqlite.Conn) (int, error) {
 		if !r.observes {
-			return nil
+			return 0, nil
 		}
-		stmt := prep(conn, `SELECT count(*) FROM observations WHERE session_id = ?`, sessionID)
-		return each(stmt, func() error {
-			n = stmt.ColumnInt(0)
-			return nil
-		})
+		n, _, err := nano(prep(conn, `SELECT count(*) FROM observations WHERE session_id = ?`, sessionID))
+		return int(n), err
 	})
-	return n, err
 }
 
 // Pending counts the observations that no session tells of: they wait for what
 // belongs to them, or are of a trace that tells no session.
 func (r *Reader) Pending(ctx context.Context) (int64, error) {
-	var n int64
-	err := r.readOurs(ctx, func(conn *sqlite.Conn) (err error) {
-		if r.observes {
-			n, err = sqlitex.ResultInt64(conn.Prep(`SELECT count(*) FROM observations WHERE session_id IS NULL`))
+	return ours(ctx, r, func(conn *sqlite.Conn) (int64, error) {
+		if !r.observes {
+			return 0, nil
 		}
-		return err
+		return sqlitex.ResultInt64(conn.Prep(`SELECT count(*) FROM observations WHERE session_id IS NULL`))
 	})
-	return n, err
 }
 
 // Blob implements [store.Reader].
 func (r *Reader) Blob(ctx context.Context, kind store.BlobKind, digest string) (store.Blob, error) {
-	var found *store.Blob
-	err := r.readOurs(ctx, func(conn *sqlite.Conn) (err error) {
+	found, err := ours(ctx, r, func(conn *sqlite.Conn) (*store.Blob, error) {
 		table := blobTables[kind]
-		found, err = table.one(prep(conn, `SELECT `+table.list+` FROM `+string(kind)+` WHERE digest = ?`, digest))
-		return err
+		return table.one(prep(conn, `SELECT `+table.list+` FROM `+string(kind)+` WHERE digest = ?`, digest))
 	})
 	if err == nil && found == nil {
 		err = fmt.Errorf("%s %s: %w", kind, digest, store.ErrNotFound)
@@ -473,6 +453,15 @@ func (r *Reader) readOurs(ctx context.Context, fn func(*sqlite.Conn) error) erro
 		}
 		return fn(conn)
 	})
+}
+
+// ours returns what fn reads as [Reader.readOurs] does.
+func ours[T any](ctx context.Context, r *Reader, fn func(*sqlite.Conn) (T, error)) (v T, err error) {
+	err = r.readOurs(ctx, func(conn *sqlite.Conn) (err error) {
+		v, err = fn(conn)
+		return err
+	})
+	return v, err
 }
 
 // Resolve implements [store.Reader].

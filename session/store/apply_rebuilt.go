@@ -139,8 +139,11 @@ func (o *observedWork) heirOf(old *session.Message) string {
 			heir = m
 		}
 	}
-	if heir == nil || heir.Role == old.Role {
-		return heir.id()
+	if heir == nil {
+		return ""
+	}
+	if heir.Role == old.Role {
+		return heir.ID
 	}
 	for _, m := range o.messages {
 		if PositionOf(&m.Message).Before(PositionOf(&heir.Message)) && (before == nil || !precedes(m, before, "")) {
@@ -159,13 +162,6 @@ func precedes(x, y *AssembledMessage, role string) bool {
 		return x.Role == role
 	}
 	return PositionOf(&x.Message).Before(PositionOf(&y.Message))
-}
-
-func (m *AssembledMessage) id() string {
-	if m == nil {
-		return ""
-	}
-	return m.ID
 }
 
 // rename has what refers to a message refer to the one in its place: rewinds that go back
@@ -485,7 +481,8 @@ func (a *applier) foldObserved(w *sessionWork) error {
 			return a.tx.Touch(w.id)
 		}
 	}
-	w.rebuildRow()
+	w.rebuildColumns(slices.Collect(maps.Keys(w.row.State.Stamps))...)
+	w.rebuildColumns(slices.Collect(maps.Keys(w.row.State.Quarantined))...)
 	_, declared := w.bounds()
 	row := declared
 	for i := range left {
@@ -559,9 +556,7 @@ func (a *applier) refoldLast(w *sessionWork) (bool, error) {
 	}
 	old := maps.Clone(w.row.State.Stamps)
 	before := w.row.Session
-	for _, column := range columns {
-		w.rebuildColumn(column)
-	}
+	w.rebuildColumns(columns...)
 	for whole := len(left) < some; len(left) > 0; left = left[1:] {
 		if !slices.ContainsFunc(columns, func(c string) bool { return !settled(c) }) {
 			break
@@ -581,14 +576,16 @@ func (a *applier) refoldLast(w *sessionWork) (bool, error) {
 	return true, nil
 }
 
-// rebuildColumn takes the value of an observation out of a column.
-func (w *sessionWork) rebuildColumn(column string) {
+// rebuildColumns takes the values of observations out of columns.
+func (w *sessionWork) rebuildColumns(columns ...string) {
 	s := &w.row.State
-	if stamp := s.Stamps[column]; stamp.Rank != RankFinal && w.row.setColumn(column, nil) {
-		delete(s.Stamps, column)
-	}
-	if v, ok := s.Quarantined[column]; ok && w.row.setColumn(column, &v) {
-		s.Stamps[column] = v.stamp()
+	for _, column := range columns {
+		if s.Stamps[column].Rank != RankFinal && w.row.setColumn(column, nil) {
+			delete(s.Stamps, column)
+		}
+		if v, ok := s.Quarantined[column]; ok && w.row.setColumn(column, &v) {
+			s.Stamps[column] = v.stamp()
+		}
 	}
 	w.dirty = true
 }
@@ -613,31 +610,15 @@ func (a *applier) isUnknown(w *sessionWork) (bool, error) {
 	return len(messages) == 0, err
 }
 
-// unfold takes all values of observations out of the row.
-func (w *sessionWork) rebuildRow() {
-	s := &w.row.State
-	for column, stamp := range s.Stamps {
-		if stamp.Rank != RankFinal && w.row.setColumn(column, nil) {
-			delete(s.Stamps, column)
-		}
-	}
-	for column, v := range s.Quarantined {
-		if w.row.setColumn(column, &v) {
-			s.Stamps[column] = v.stamp()
-		}
-	}
-	w.dirty = true
-}
-
 // applyObserved writes what was assembled.
 func (a *applier) applyObserved(w *sessionWork) error {
 	o := &w.observed
-	for _, trace := range sortedKeys(o.traces) {
+	for _, trace := range slices.Sorted(maps.Keys(o.traces)) {
 		if err := a.tx.PutTrace(trace, w.id); err != nil {
 			return err
 		}
 	}
-	for _, trace := range sortedKeys(o.left) {
+	for _, trace := range slices.Sorted(maps.Keys(o.left)) {
 		if err := a.tx.PruneTrace(trace, w.id); err != nil {
 			return err
 		}
@@ -653,15 +634,6 @@ func (a *applier) applyObserved(w *sessionWork) error {
 		}
 	}
 	return nil
-}
-
-func sortedKeys(m map[string]bool) []string {
-	keys := make([]string, 0, len(m))
-	for key := range m {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // replaceMessage stores a message with those of its parts that are not stored as
