@@ -36,7 +36,7 @@ func printImport(w io.Writer, s *importer.Summary) error {
 // printTally writes what is not 0, for most counts are.
 func printTally(b *strings.Builder, t *importer.Tally, name string) {
 	fmt.Fprintf(b, "%s: ", printable.Sanitize(name))
-	telemetry := t.Spans+t.Records > 0 || t.Format == "otlp" || t.Format == "spool"
+	telemetry := t.Spans+t.Records > 0 || t.Format == "otlp"
 	if telemetry {
 		fmt.Fprintf(b, "%s, %s", counted(t.Spans, "span"), counted(t.Records, "log record"))
 		if t.Whole {

@@ -201,12 +201,12 @@ func (im *Importer) read(ctx context.Context, in Input, t *Tally) error {
 		}
 		if format == nil {
 			t.Format = "otlp" // its reader reports what is wrong with the file
-			return unknown(im.telemetry(ctx, otlpfile.Read(r, otlpfile.Options{}), t), text)
+			return unknown(im.telemetry(ctx, r, t), text)
 		}
 	}
 	t.Format = format.Name
 	if format.Telemetry {
-		return im.telemetry(ctx, telemetryReaders[format.Name](r), t)
+		return im.telemetry(ctx, r, t)
 	}
 	return im.sessions(ctx, format, in, r, t)
 }

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session/codec/formats"
-	"github.com/agenttrace/agenttrace/session/spool"
 )
 
 // Input is a file to import, standard input, or a directory that a program keeps.
@@ -95,11 +94,10 @@ func fileInput(path string, info fs.FileInfo) Input {
 
 // directory lists what is in a directory and below it, in the order of the names:
 // directories that a program laid out, where sniff is set, each as a whole, and else
-// the files that have the extension of a format, and those of a spool. Hidden
-// directories, and links to directories, are passed over.
+// the files that have the extension of a format. Hidden directories, and links to
+// directories, are passed over.
 func directory(root string, sniff bool) ([]Input, error) {
 	var all []Input
-	inSpool := make(map[string]bool)
 	root = strings.TrimRight(root, string(filepath.Separator)) + string(filepath.Separator) // so that a link is followed
 	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
 		if err != nil && path == root {
@@ -112,7 +110,7 @@ func directory(root string, sniff bool) ([]Input, error) {
 		if !e.IsDir() {
 			ext := strings.ToLower(filepath.Ext(e.Name()))
 			known := slices.ContainsFunc(formats.All, func(f formats.Format) bool { return slices.Contains(f.Extensions, ext) })
-			if info, err := os.Stat(path); known && err == nil && info.Mode().IsRegular() && !inSpool[path] {
+			if info, err := os.Stat(path); known && err == nil && info.Mode().IsRegular() {
 				in := fileInput(path, info)
 				in.Found = true
 				all = append(all, in)
@@ -126,15 +124,6 @@ func directory(root string, sniff bool) ([]Input, error) {
 			if format := formats.OfDirectory(path); format != nil && !mixed(path, format) {
 				all = append(all, wholeDirectory(filepath.Clean(path), format))
 				return fs.SkipDir
-			}
-		}
-		spooled, err := spoolFiles(path)
-		if err != nil && path == root {
-			return err
-		}
-		for _, in := range spooled {
-			if !inSpool[in.Name] {
-				all, inSpool[in.Name] = append(all, in), true
 			}
 		}
 		return nil
@@ -164,23 +153,4 @@ func mixed(path string, f *formats.Format) bool {
 		of := formats.OfDirectory(below)
 		return of != nil && of != f || of == nil && other(below)
 	})
-}
-
-// spoolFiles lists the files of a directory that is a spool.
-func spoolFiles(path string) ([]Input, error) {
-	paths, err := spool.Files(path)
-	if err != nil {
-		return nil, err
-	}
-	var files []Input
-	for _, path := range paths {
-		info, err := os.Stat(path)
-		if err != nil {
-			continue // it was sent in the meantime
-		}
-		in := fileInput(path, info)
-		in.Found = true
-		files = append(files, in)
-	}
-	return files, nil
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"iter"
 
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
@@ -15,42 +14,21 @@ import (
 	"github.com/agenttrace/agenttrace/session/spool"
 )
 
-// telemetryReaders read the formats of telemetry. An error that is no damage is the last
-// value.
-var telemetryReaders = map[string]func(io.Reader) iter.Seq2[otlpfile.Body, error]{
-	"otlp":  func(r io.Reader) iter.Seq2[otlpfile.Body, error] { return otlpfile.Read(r, otlpfile.Options{}) },
-	"spool": readSpool,
-}
-
-func readSpool(r io.Reader) iter.Seq2[otlpfile.Body, error] {
-	return func(yield func(otlpfile.Body, error) bool) {
-		for record, err := range spool.Read(r) {
-			if !yield(otlpfile.Body{Traces: record.Traces, Logs: record.Logs, Offset: record.Offset}, err) {
-				return
-			}
-		}
-	}
-}
-
-// telemetry stores the bodies of a file.
-func (im *Importer) telemetry(ctx context.Context, bodies iter.Seq2[otlpfile.Body, error], t *Tally) error {
+// telemetry stores the bodies of a file of OTLP.
+func (im *Importer) telemetry(ctx context.Context, r io.Reader, t *Tally) error {
 	b := batch{im: im, t: t, traces: ptrace.NewTraces(), logs: plog.NewLogs()}
 	var failed error
-	for body, err := range bodies {
+	for body, err := range otlpfile.Read(r, otlpfile.Options{}) {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if damaged, ok := errors.AsType[*otlpfile.DamagedError](err); ok {
-			im.damaged(t, damaged)
+		if errors.Is(err, otlpfile.ErrCut) && spool.Contains(t.File) {
+			// It was being written when its process died, and was not acknowledged.
+			im.warnf("%s: %v: its writer or the machine died", t.File, err)
 			continue
 		}
-		if piece, ok := errors.AsType[*spool.DamagedError](err); ok {
-			if piece.Tail {
-				// It was being written when its process died, and was not acknowledged.
-				im.warnf("%s: %v", t.File, piece)
-			} else {
-				im.damaged(t, piece)
-			}
+		if damaged, ok := errors.AsType[*otlpfile.DamagedError](err); ok {
+			im.damaged(t, damaged)
 			continue
 		}
 		if err != nil {

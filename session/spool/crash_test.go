@@ -23,6 +23,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
@@ -188,8 +189,7 @@ func TestCrash(t *testing.T) {
 			}
 			delivered += report.Spans
 			for _, err := range report.Damages {
-				var e *DamagedError
-				if !errors.As(err, &e) || !e.Tail {
+				if !errors.Is(err, otlpfile.ErrCut) {
 					t.Errorf("no tail: %v", err)
 				}
 				tails++
@@ -249,7 +249,7 @@ func TestLiving(t *testing.T) {
 	}
 	_ = cmd.Wait()
 	report, err = Drain(t.Context(), root, n.sink())
-	if err != nil || report.Living != 0 || sorted(n.names) != "a b record" || report.Spans != 2 || report.LogRecords != 1 || report.Files != 1 {
+	if err != nil || report.Living != 0 || sorted(n.names) != "a b record" || report.Spans != 2 || report.Records != 1 || report.Files != 1 {
 		t.Fatalf("%+v, %v, %q", report, err, n.names)
 	}
 	if left, err := os.ReadDir(root); err != nil || len(left) != 0 {

@@ -1,5 +1,5 @@
-// Package spool keeps on disk what an agent could not send, through kill -9, and
-// sends it when the collector is there again.
+// Package spool keeps on disk what an agent could not send, through kill -9, and sends it when the collector is
+// there again.
 //
 // An [Exporter] wraps the OTLP exporters that an agent would use anyway:
 //
@@ -14,33 +14,29 @@
 //	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exp.SpanExporter()))
 //	defer func() { err = errors.Join(err, provider.Shutdown(ctx), exp.Close(ctx)) }()
 //
-// Every batch is sent at once, in requests that are bounded by bytes as package
-// otlpbatch has it. If that fails, it goes to a file; and after the
-// next batch that gets through, so does what is in the files, also in those of
-// earlier processes that were killed. Without a wrapped exporter all goes to the
-// files, and [Drain] or "agenttrace import" takes it from there:
+// Every batch is sent at once, in requests that package otlpbatch limits by bytes. A request that fails is appended to
+// a file. After the next one that succeeds, the files are sent too, and those of earlier processes that were killed.
+// Without a wrapped exporter everything goes to the files. "agenttrace import" reads them, and [Drain] does in a
+// program:
 //
 //	report, err := spool.Drain(ctx, dir, spool.Sink{Traces: func(ctx context.Context, td ptrace.Traces) error {
 //		_, err := ingester.Traces(ctx, td)
 //		return err
 //	}})
 //
-// # Promises
+// # Guarantees
 //
-// An export that returns nil is sent, or in a file where the death of the process
-// cannot take it from; [Sync] says what a power failure can. What is neither is
-// counted, and said by the export, by ForceFlush and by Close. A file is deleted
-// when all in it was taken; after a crash, a part is sent twice, which a session
-// store does not mind. What was cut off or changed on the disk is noticed by a
-// checksum, reported and passed over, and everything else is still read.
+// An export that returns nil was sent, or is in a file that survives the death of the process; [Sync] states what
+// survives a power failure. What is neither is counted in the error of the export, of ForceFlush and of Close. A file
+// is deleted when everything in it was accepted. After a crash a part of it is sent twice, which is harmless for a
+// session store. Requests that were truncated or changed on the disk are reported and skipped; all others are read.
 //
-// Several processes may spool in one directory: each has a directory of its own
-// in it, with a lock that ends with the process. Spans hold prompts: directories
-// are 0700 and files 0600. Do not put a spool on a network file system: its locks
-// may not hold.
+// Several processes may use one spool: each has a directory in it, with a lock that ends with the process. Spans
+// contain prompts: directories have mode 0700 and files 0600. Do not put a spool on a network file system, where
+// locks may not work.
 //
-// What still waits in the SDK's batch processor is in memory, and dies with the
-// process; sdktrace.WithSyncer spools every span as it ends instead.
+// Spans that wait in the SDK's batch processor are in memory and are lost with the process. sdktrace.WithSyncer
+// exports every span as it ends instead.
 //
 // FORMAT.md describes the files.
 package spool

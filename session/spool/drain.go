@@ -1,9 +1,11 @@
 package spool
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -11,117 +13,85 @@ import (
 
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
+
+	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 )
 
-// Sink takes what is drained: a client of a collector, or a store behind
-// ingest.Ingester. Nil from either function means that the thing is stored or
-// sent, and it is then deleted here. What is sent more than once must do no harm,
-// as in a session store.
-//
-// What a nil function would take stays in the spool.
+// Sink accepts what is drained: a client of a collector, or a store behind ingest.Ingester. If a function returns nil,
+// its argument is stored or sent, and is deleted here. It must be harmless to send something more than once, as in a
+// session store. What is meant for a nil function stays in the spool.
 type Sink struct {
 	Traces func(context.Context, ptrace.Traces) error
 	Logs   func(context.Context, plog.Logs) error
 }
 
-// Report says what [Drain] did.
+// Report is the result of [Drain].
 type Report struct {
-	// Spans and LogRecords were taken by the sink.
-	Spans, LogRecords int64
-	// KeptSpans and KeptRecords were not and stay, as far as the files were read.
-	KeptSpans, KeptRecords int64
-	// Files were sent whole and are deleted.
-	Files int
-	// Living is how many directories belong to processes that live, which were
-	// left alone.
+	Count       // accepted by the sink
+	Kept  Count // not accepted, as far as the files were read
+	Files int   // sent completely and deleted
+	// Living is the number of directories of living processes, which are skipped.
 	Living int
-	// Damages are the pieces that could not be read, wrapped with the name of their
-	// file. The files that have any but at their tail are kept in "damaged".
+	// Damages wrap the name of a file and an [*otlpfile.DamagedError]. The files are kept in the directory "damaged",
+	// but not if only the last request is incomplete ([otlpfile.ErrCut]): its writer, or the machine, died.
 	Damages []error
 }
 
-// patience is how many records in a row may fail before the sink is taken to be
-// away. One that is refused does not keep those behind it from being sent.
+// patience is how many requests in a row may fail, each of which may be refused, before the sink counts as unavailable.
 const patience = 3
 
-// Drain sends what processes that are dead have left in the spool at root, oldest
-// first, to a sink, and deletes what the sink took. Any number of processes may
-// drain at once; a directory is drained by one of them.
+// Drain sends what dead processes have left in the spool at root to a sink, oldest first, and deletes what the sink
+// accepts. Any number of processes may drain at the same time; each directory is drained by one of them.
 //
-// It returns an error when something stays that the sink did not take; draining
-// again goes on there. When it is killed, some of what was taken is sent again by
-// the next one. Pieces that cannot be read are reported, and passed over.
-//
-// Edge cases: a root that does not exist is an empty spool; canceling ctx ends it
-// after the record at hand, with an error if something is left.
+// It returns an error if something stays that the sink did not accept, also when ctx was canceled; the next call
+// continues there. If it is killed, the next one sends a part again. Damaged requests are reported and skipped. A root
+// that does not exist is an empty spool.
 func Drain(ctx context.Context, root string, to Sink) (Report, error) {
-	d := drainer{sink: to, root: root, budget: -1, last: true, done: make(map[fileID]map[uint32]bool)}
-	err := d.drainDead(ctx)
+	d := drainer{sink: to, root: root, budget: -1}
+	err := d.run(ctx)
 	return d.report, err
 }
 
 // drainer sends files to a sink.
 type drainer struct {
-	sink   Sink
-	root   string
-	report Report
-	// budget is how many bytes may be sent yet; negative is any number.
-	budget int
-	// done are the records that were sent of files that are not deleted yet, by the
-	// file's id and their number. last says that nobody goes on from there: what is
-	// left of a file is then written anew, instead of at its end only.
-	done map[fileID]map[uint32]bool
-	last bool
-	// failures counts records in a row that the sink did not take; err is why the
-	// last was not.
-	failures int
-	err      error
+	sink     Sink
+	root     string
+	own      *writer // has the files of this process, which are sent last, or is nil
+	budget   int     // how many bytes may still be sent; a negative one is not limited
+	failures int     // requests in a row that the sink did not accept
+	err      error   // the last reason
 	stopped  bool
+	report   Report
 }
 
-// errBudget says that there is more than was to be sent.
-var errBudget = errors.New("more is left to send")
-
-// result is the error for what stays.
-func (d *drainer) result() error {
+func (d *drainer) run(ctx context.Context) error {
+	dirs, err := dirsOf(d.root)
+	if err != nil {
+		return err
+	}
+	for _, dir := range dirs {
+		d.err = cmp.Or(d.drainDir(ctx, dir), d.err)
+	}
+	if d.own != nil && !d.stopped {
+		files, err := d.own.sealed()
+		d.err = cmp.Or(err, d.err)
+		for _, path := range files {
+			d.own.hold(path)
+			d.err = cmp.Or(d.drainFile(ctx, path), d.err)
+		}
+		d.own.hold("")
+	}
 	switch {
-	case d.report.KeptSpans+d.report.KeptRecords > 0 && d.err != nil:
-		return fmt.Errorf("drain spool %s: %d spans and %d log records stay, if not more: %w", d.root, d.report.KeptSpans, d.report.KeptRecords, d.err)
+	case d.err != nil && d.report.Kept != Count{}:
+		return fmt.Errorf("drain spool %s: %v stay, if not more: %w", d.root, d.report.Kept, d.err)
 	case d.err != nil:
 		return fmt.Errorf("drain spool %s: %w", d.root, d.err)
 	}
 	return nil
 }
 
-// drainDead sends what dead processes left.
-func (d *drainer) drainDead(ctx context.Context) error {
-	dirs, err := dirsOf(d.root)
-	if err != nil {
-		return err
-	}
-	for _, dir := range dirs {
-		if d.stopped {
-			break
-		}
-		if err := d.drainDir(ctx, dir); err != nil {
-			d.err = err
-		}
-	}
-	return d.result()
-}
-
-// fresh is how long a directory with nothing in it is taken for one whose process is
-// about to lock it. One that has a lock is of a process that lives, or is dead: a
-// process whose directory goes before it holds the lock makes another.
-const fresh = time.Minute
-
-// drainDir sends what is in the directory of another process unless that lives.
+// drainDir sends the files of another process unless it lives.
 func (d *drainer) drainDir(ctx context.Context, dir string) error {
-	if info, err := os.Stat(dir); err != nil {
-		return nil // somebody else was faster
-	} else if entries, err := os.ReadDir(dir); err == nil && len(entries) == 0 && time.Since(info.ModTime()) < fresh {
-		return nil
-	}
 	l, held, err := lockDir(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -132,230 +102,140 @@ func (d *drainer) drainDir(ctx context.Context, dir string) error {
 		d.report.Living++
 		return nil
 	}
-	sweep(dir)
 	files, err := filesOf(dir)
-	if err == nil {
-		d.drainFiles(ctx, files, nil)
-		files, err = filesOf(dir)
-	}
-	if err == nil && len(files) == 0 {
-		removeDir(dir, l)
-		return nil
-	}
-	return errors.Join(err, l.Unlock())
-}
-
-// temporarySuffix is that of a file that is being rewritten.
-const temporarySuffix = ".new"
-
-// sweep removes what a drain that was killed has left half written.
-func sweep(dir string) {
-	left, _ := filepath.Glob(filepath.Join(dir, "*"+suffix+temporarySuffix))
-	for _, path := range left {
-		_ = os.Remove(path)
-	}
-}
-
-// drainFiles sends files, telling begins, if not nil, of each.
-func (d *drainer) drainFiles(ctx context.Context, files []string, begins func(string)) {
 	for _, path := range files {
-		if d.stopped {
-			return
-		}
-		if begins != nil {
-			begins(path)
-		}
-		if err := d.drainFile(ctx, path); err != nil {
-			d.err = err
-		}
+		d.err = cmp.Or(d.drainFile(ctx, path), d.err)
 	}
-	if begins != nil {
-		begins("")
-	}
+	return errors.Join(err, release(dir, l))
 }
 
-// drainFile sends a file and deletes it, or what of it was sent.
+// drainFile sends the requests of a file. If the sink accepts all, it deletes the file, and otherwise leaves the rest
+// in it.
 func (d *drainer) drainFile(ctx context.Context, path string) error {
-	id, sent, left, damaged, err := d.sendFile(ctx, path)
-	if !left && err == nil {
-		defer delete(d.done, id)
-	}
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	if d.stopped {
 		return nil
-	case err != nil:
-		return fmt.Errorf("read spool: %w", err)
-	case left && (len(sent) == 0 || damaged || d.stopped && !d.last):
-		// A damaged file must stay as it is, and is sent again as a whole.
-		return nil
-	case left:
-		if err := rewrite(path, sent); err != nil {
-			return err
-		}
-		delete(d.done, id)
-		return nil
-	case damaged:
-		return d.quarantine(path)
 	}
-	if err := os.Remove(path); err != nil {
-		return fmt.Errorf("delete what was sent: %w", err)
-	}
-	d.report.Files++
-	return nil
-}
-
-// sendFile sends the records of a file. It returns the numbers of those that were
-// sent, now or before, and whether there are others, and damage but for the tail.
-func (d *drainer) sendFile(ctx context.Context, path string) (id fileID, sent map[uint32]bool, left, damaged bool, err error) {
 	f, err := os.Open(path)
-	if err != nil {
-		return id, nil, false, false, err
-	}
-	defer f.Close()
-	for fr, err := range frames(f) {
-		if err == nil {
-			if id = fr.id; d.done[id] == nil {
-				d.done[id] = make(map[uint32]bool)
-			}
-			sent = d.done[id]
-			if sent[fr.seq] {
-				continue
-			}
-			err = d.send(ctx, fr)
-		}
-		damage, isDamage := errors.AsType[*DamagedError](err)
-		switch {
-		case err == nil:
-			sent[fr.seq] = true
-		case errors.Is(err, errNotSent):
-			left = true
-			if d.stopped {
-				return id, sent, left, damaged, nil
-			}
-		case isDamage:
-			d.report.Damages = append(d.report.Damages, fmt.Errorf("%s: %w", path, damage))
-			damaged = damaged || !damage.Tail
-		default:
-			return id, nil, false, false, fmt.Errorf("%s: %w", path, err)
-		}
-	}
-	return id, sent, left, damaged, nil
-}
-
-var errNotSent = errors.New("not sent")
-
-// send hands a record to the sink.
-func (d *drainer) send(ctx context.Context, f positionedFrame) error {
-	keep := func(err error) error {
-		if err != nil {
-			d.err = err
-		}
-		d.report.kept(f, 1)
-		return errNotSent
-	}
-	if err := ctx.Err(); err != nil {
-		d.stopped = true
-		return keep(err)
-	}
-	if d.budget == 0 {
-		d.stopped = true
-		return keep(errBudget)
-	}
-	rec, err := f.decode()
-	if err != nil {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
 		return err
 	}
+	left, err := d.sendFile(ctx, f)
+	rest := filepath.Join(filepath.Dir(path), restName)
+	rewrite := err == nil && left.sent && left.unsent
+	if rewrite {
+		err = left.write(rest, f)
+	}
+	_ = f.Close()
 	switch {
-	case f.kind == kindTraces && d.sink.Traces != nil:
-		err = d.sink.Traces(ctx, rec.Traces)
-	case f.kind == kindLogs && d.sink.Logs != nil:
-		err = d.sink.Logs(ctx, rec.Logs)
+	case err != nil:
+	case rewrite:
+		err = os.Rename(rest, path)
+	case left.unsent:
+	case left.damaged:
+		dir := filepath.Join(d.root, damagedName)
+		kept := filepath.Join(dir, filepath.Base(filepath.Dir(path))+"-"+filepath.Base(path))
+		err = errors.Join(os.MkdirAll(dir, 0o700), os.Rename(path, kept))
 	default:
-		return keep(nil)
-	}
-	if d.budget > 0 {
-		d.budget = max(0, d.budget-f.size())
-	}
-	if err != nil {
-		d.failures++
-		d.stopped = d.failures == patience || ctx.Err() != nil
-		return keep(err)
-	}
-	d.failures = 0
-	d.report.sent(f)
-	return nil
-}
-
-func (r *Report) sent(f positionedFrame) { addTo(&r.Spans, &r.LogRecords, f, 1) }
-
-func (r *Report) kept(f positionedFrame, sign int64) { addTo(&r.KeptSpans, &r.KeptRecords, f, sign) }
-
-func addTo(spans, records *int64, f positionedFrame, sign int64) {
-	if f.kind == kindLogs {
-		*records += sign * int64(f.items)
-	} else {
-		*spans += sign * int64(f.items)
-	}
-}
-
-// rewrite leaves in a file what was not sent. If that cannot be done the file
-// stays, and all of it is sent again.
-func rewrite(path string, sent map[uint32]bool) (err error) {
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("write what was not sent: %w", err)
+		if err = os.Remove(path); err == nil {
+			d.report.Files++
 		}
-	}()
-	temporary := path + temporarySuffix
-	if err := copyRest(temporary, path, sent); err != nil {
-		_ = os.Remove(temporary)
-		return err
 	}
-	return os.Rename(temporary, path)
+	return err
 }
 
-// copyRest writes to a new file what was not sent of another. It passes over a
-// tail; files with other damage are not rewritten.
-func copyRest(to, from string, sent map[uint32]bool) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	id, seq := newID(), uint32(0)
-	buf := appendFrame(nil, frame{kind: kindHeader, id: id, body: headerBody})
-	for fr, readErr := range frames(in) {
-		if errors.As(readErr, new(*DamagedError)) || readErr == nil && sent[fr.seq] {
-			continue
+// remains is what has to stay of a file.
+type remains struct {
+	pieces []piece // of the whole file
+	// sent states that a request was sent, unsent that one was not, and damaged that there is damage, apart from an
+	// incomplete last request.
+	sent, unsent, damaged bool
+}
+
+// piece is a range of bytes, up to the next piece. A request that was not sent is kept, and so is what is damaged.
+type piece struct {
+	from int64
+	keep bool
+}
+
+// sendFile sends the requests of a file.
+func (d *drainer) sendFile(ctx context.Context, f *os.File) (left remains, _ error) {
+	for body, err := range otlpfile.Read(f, otlpfile.Options{Packed: true}) {
+		p := piece{from: body.Offset}
+		if damage, ok := errors.AsType[*otlpfile.DamagedError](err); ok {
+			d.report.Damages = append(d.report.Damages, fmt.Errorf("%s: %w", f.Name(), damage))
+			p = piece{damage.Offset, !errors.Is(damage, otlpfile.ErrCut)}
+			left.damaged = left.damaged || p.keep
+		} else if err != nil {
+			return left, err
+		} else {
+			p.keep = !d.send(ctx, body)
+			left.sent, left.unsent = left.sent || !p.keep, left.unsent || p.keep
 		}
-		if err = readErr; err != nil {
+		if n := len(left.pieces); n > 0 && left.pieces[n-1].from == p.from { // another part of a request
+			left.pieces[n-1].keep = left.pieces[n-1].keep || p.keep
+		} else {
+			left.pieces = append(left.pieces, p)
+		}
+		if d.stopped {
 			break
 		}
-		seq++
-		buf = appendFrame(buf, frame{kind: fr.kind, id: id, seq: seq, items: fr.items, body: fr.body})
-		if _, err = out.Write(buf); err != nil {
-			break
+	}
+	return left, nil
+}
+
+// write makes a file of what has to stay of another.
+func (r *remains) write(path string, of *os.File) error {
+	info, err := of.Stat()
+	if err != nil {
+		return err
+	}
+	out, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	r.pieces = append(r.pieces, piece{from: info.Size()})
+	for i, p := range r.pieces {
+		if p.keep && err == nil {
+			_, err = io.Copy(out, io.NewSectionReader(of, p.from, r.pieces[i+1].from-p.from))
 		}
-		buf = buf[:0]
 	}
 	if err == nil {
 		err = out.Sync()
 	}
-	return errors.Join(err, out.Close())
+	// The oldest files are dropped first, so it must not look new.
+	return errors.Join(err, out.Close(), os.Chtimes(path, time.Time{}, info.ModTime()))
 }
 
-// quarantine keeps a file for people to look at.
-func (d *drainer) quarantine(path string) error {
-	dir := filepath.Join(d.root, damagedName)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("keep damaged file: %w", err)
+// send passes a request to the sink, and reports whether that accepted it.
+func (d *drainer) send(ctx context.Context, b otlpfile.Body) bool {
+	n := count(b)
+	var deliver func() error
+	switch {
+	case n == Count{}:
+		return true
+	case n.Spans > 0 && d.sink.Traces != nil:
+		deliver = func() error { return d.sink.Traces(ctx, b.Traces) }
+	case n.Records > 0 && d.sink.Logs != nil:
+		deliver = func() error { return d.sink.Logs(ctx, b.Logs) }
 	}
-	if err := os.Rename(path, filepath.Join(dir, filepath.Base(filepath.Dir(path))+"-"+filepath.Base(path))); err != nil {
-		return fmt.Errorf("keep damaged file: %w", err)
+	err := ctx.Err()
+	d.stopped = err != nil || d.budget == 0
+	if !d.stopped && deliver != nil {
+		if d.budget > 0 {
+			size := (&ptrace.ProtoMarshaler{}).TracesSize(b.Traces) + (&plog.ProtoMarshaler{}).LogsSize(b.Logs)
+			d.budget = max(0, d.budget-size)
+		}
+		if err = deliver(); err == nil {
+			d.failures = 0
+			d.report.Count = d.report.plus(n)
+			return true
+		}
+		d.failures++
+		d.stopped = d.failures == patience || ctx.Err() != nil
 	}
-	return nil
+	d.err = cmp.Or(err, d.err)
+	d.report.Kept = d.report.Kept.plus(n)
+	return false
 }

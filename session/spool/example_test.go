@@ -42,7 +42,7 @@ func ExampleOpen() {
 	span.End()
 	err = errors.Join(provider.Shutdown(ctx), exp.Close(ctx))
 	s := exp.Stats()
-	fmt.Println(s.SpooledSpans, "spooled,", s.LostSpans, "lost,", err)
+	fmt.Println(s.Spooled.Spans, "spooled,", s.Lost.Spans, "lost,", err)
 	// Output: 1 spooled, 0 lost, <nil>
 }
 

@@ -1,6 +1,7 @@
 package spool
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,78 +14,71 @@ import (
 	sdklog "go.opentelemetry.io/otel/sdk/log"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
+	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	"github.com/agenttrace/agenttrace/session/otlpbatch"
 	"github.com/agenttrace/agenttrace/session/sdkdata"
 )
 
-// Options configure an [Exporter]. The zero value spools everything, within 512
-// MiB, and syncs every second.
+// Options configure an [Exporter]. The zero value spools everything, within 512 MiB, and syncs every second.
 type Options struct {
-	// Spans and Logs send to a collector, as the OTLP exporters of OpenTelemetry
-	// do. What they fail to send is spooled. Without one, all of its kind is
-	// spooled, for others to drain or to import. Requests are bounded by bytes as
-	// package otlpbatch has it, also those of what was spooled.
-	//
-	// The exporter owns them: Close shuts them down.
+	// Spans and Logs send to a collector, as the OTLP exporters of OpenTelemetry do. What they fail to send is
+	// spooled. If one is nil, everything of its kind is spooled, for others to drain or to import. All requests are
+	// limited by bytes, as package otlpbatch does it. The exporter owns them: Close shuts them down.
 	Spans sdktrace.SpanExporter
 	Logs  sdklog.Exporter
 
-	// Sync is when files are synced, SyncInterval how often, which is a second when
-	// 0.
+	// Sync is when files are synced, SyncInterval how often. 0 means a second.
 	Sync         Sync
 	SyncInterval time.Duration
 
-	// MaxFileBytes is where a file ends and the next begins: 8 MiB when 0.
-	// MaxTotalBytes bounds the whole spool, those of all processes: 512 MiB when 0.
-	// It must be at least four times the former, which is less when 0 to fit. What
-	// exceeds it is dropped, the oldest first, and counted; what living processes
-	// have spooled only they can drop, so that several of them can exceed it by
-	// what they spool.
+	// MaxFileBytes is the size at which the next file begins; 0 means 8 MiB. MaxTotalBytes limits the whole spool,
+	// with the files of all processes; 0 means 512 MiB. It must be at least four times MaxFileBytes, whose default is
+	// less if necessary. Beyond it the oldest files are dropped and counted. Only a process itself drops what it
+	// spooled while it lives, so several of them can exceed the limit.
 	MaxFileBytes, MaxTotalBytes int64
 }
 
 func (o *Options) complete() error {
-	if o.SyncInterval <= 0 {
-		o.SyncInterval = time.Second
-	}
-	if o.MaxTotalBytes == 0 {
-		o.MaxTotalBytes = max(512<<20, 4*o.MaxFileBytes)
-	}
-	if o.MaxFileBytes == 0 {
-		o.MaxFileBytes = min(8<<20, o.MaxTotalBytes/4)
-	}
+	o.SyncInterval = cmp.Or(o.SyncInterval, time.Second)
+	o.MaxTotalBytes = cmp.Or(o.MaxTotalBytes, max(512<<20, 4*o.MaxFileBytes))
+	o.MaxFileBytes = cmp.Or(o.MaxFileBytes, min(8<<20, o.MaxTotalBytes/4))
 	if o.MaxFileBytes < 1 || o.MaxTotalBytes < 4*o.MaxFileBytes {
-		return fmt.Errorf("spool may have %d bytes in files of %d: raise MaxTotalBytes to four files or more", o.MaxTotalBytes, o.MaxFileBytes)
+		return fmt.Errorf("spool may have %d bytes in files of %d: raise MaxTotalBytes to four files or more",
+			o.MaxTotalBytes, o.MaxFileBytes)
 	}
 	return nil
 }
 
-// Stats counts spans and log records since [Open].
+// Count is a number of spans and of log records.
+type Count struct{ Spans, Records int64 }
+
+func (c Count) String() string { return fmt.Sprintf("%d spans and %d log records", c.Spans, c.Records) }
+
+func (c Count) plus(n Count) Count  { return Count{c.Spans + n.Spans, c.Records + n.Records} }
+func (c Count) minus(n Count) Count { return Count{c.Spans - n.Spans, c.Records - n.Records} }
+
+func count(b otlpfile.Body) Count {
+	return Count{int64(b.Traces.SpanCount()), int64(b.Logs.LogRecordCount())}
+}
+
+// Stats counts since [Open].
 type Stats struct {
-	// Sent went to the collector at once, Spooled to the disk. Drained were sent
-	// from there, this process's and those that earlier ones left.
-	SentSpans, SentRecords       int64
-	SpooledSpans, SpooledRecords int64
-	DrainedSpans, DrainedRecords int64
-	// Dropped made room for later ones, and Lost could be neither sent nor spooled.
-	DroppedSpans, DroppedRecords int64
-	LostSpans, LostRecords       int64
+	// Sent went to the collector at once, Spooled to the disk. Drained were sent from there, those of this process and
+	// of earlier ones. Dropped made room for later ones. Lost could be neither sent nor spooled.
+	Sent, Spooled, Drained, Dropped, Lost Count
 }
 
 // LostError counts what is neither delivered nor spooled.
 type LostError struct {
-	// Spans and Records were neither sent nor spooled, DroppedSpans and
-	// DroppedRecords were spooled and then dropped for the limit.
-	Spans, Records               int64
-	DroppedSpans, DroppedRecords int64
-	// Err is the last reason: why it was not sent, and why not spooled.
-	Err error
+	Count         // neither sent nor spooled
+	Dropped Count // spooled, and then dropped because of the limit
+	Err     error // the most recent reason: why it was not sent, and why not spooled
 }
 
 func (e *LostError) Error() string {
-	text := fmt.Sprintf("export: %d spans and %d log records are neither delivered nor spooled", e.Spans, e.Records)
-	if e.DroppedSpans+e.DroppedRecords > 0 {
-		text += fmt.Sprintf(", %d spans and %d log records were dropped from the spool, which is full", e.DroppedSpans, e.DroppedRecords)
+	text := fmt.Sprintf("export: %v are neither delivered nor spooled", e.Count)
+	if e.Dropped != (Count{}) {
+		text += fmt.Sprintf(", %v were dropped from the spool, which is full", e.Dropped)
 	}
 	if e.Err != nil {
 		text += ": " + e.Err.Error()
@@ -95,49 +89,35 @@ func (e *LostError) Error() string {
 func (e *LostError) Unwrap() error { return e.Err }
 
 const (
-	// drainAtOnce is how many bytes an export sends of what was spooled, when it
-	// went through itself: the SDK's queue fills meanwhile.
-	drainAtOnce = 4 << 20
-	// While the collector does not answer, exports go to the disk at once, and one
-	// tries it after a time that doubles from firstWait to longestWait.
+	drainAtOnce = 4 << 20 // bytes of spooled requests that an export sends, since the SDK's queue fills meanwhile
+	// After a failure, exports go to the disk at once for a time that doubles from firstWait to longestWait.
 	firstWait   = time.Second
 	longestWait = 30 * time.Second
-	// targetRecord is the size above which a batch becomes several records: an
-	// OTLP receiver takes 4 MiB unless told otherwise.
-	targetRecord = 3 << 20
 )
 
-// Exporter sends to a collector what the SDK exports, keeps on disk what cannot
-// be sent, and sends it later. It is safe for concurrent use.
-//
-// It starts no goroutine; a timer syncs files with SyncInterval, until Close.
+// Exporter sends what the SDK exports to a collector, keeps on disk what cannot be sent, and sends it later. It is
+// safe for concurrent use. It starts no goroutine; a timer syncs files with SyncInterval, until Close.
 type Exporter struct {
-	o      Options
-	writer *writer
+	o        Options
+	sink     Sink // sends with the exporters of o
+	shutdown []func(context.Context) error
+	closing  sync.Once
+	writer   *writer
+	draining sync.Mutex // held while spooled requests are sent
 
-	// draining is held by whoever drains, and guards done: what was sent of files
-	// that are still there.
-	draining sync.Mutex
-	done     map[fileID]map[uint32]bool
-
-	mu     sync.Mutex // guards what follows
-	closed bool
-	stats  Stats
-	// unsaid is what no ForceFlush has reported; reportedDrops what of the writer's it
-	// has.
-	unreported    LostError
-	reportedDrops tally
-	// left says that something may be in the spool to be sent, from drainNext on.
-	left      bool
-	drainNext time.Time
-	// wait and next are of the pause after a failure.
-	wait time.Duration
-	next time.Time
+	mu sync.Mutex // guards the fields below
+	// ForceFlush has reported what reported has of stats. lostErr is the last error since then.
+	stats, reported Stats
+	lostErr         error
+	// wait is the length of the pause after a failure, and next its end. left states that the spool may have requests
+	// to send, which exports do after drainNext.
+	wait            time.Duration
+	next, drainNext time.Time
+	left            bool
 }
 
-// Open makes an exporter that spools in a directory of its own in root, which is
-// made (0700) if need be. Any number of processes may spool in one root. What
-// dead ones left there is sent after the first export that goes through.
+// Open returns an exporter that spools in a directory of its own in root, which it creates if necessary. Any number of
+// processes may spool in one root. The files of dead ones are sent after the first export that succeeds.
 func Open(root string, o Options) (*Exporter, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
@@ -146,304 +126,193 @@ func Open(root string, o Options) (*Exporter, error) {
 	if err != nil {
 		return nil, err
 	}
+	e := &Exporter{o: o, writer: w, left: true}
+	w.dropped = func(n Count) { e.count(&e.stats.Dropped, n) }
 	if o.Spans != nil {
-		o.Spans = otlpbatch.Spans(o.Spans)
+		e.o.Spans, e.shutdown = otlpbatch.Spans(o.Spans), append(e.shutdown, o.Spans.Shutdown)
+		e.sink.Traces = func(ctx context.Context, td ptrace.Traces) error {
+			return e.o.Spans.ExportSpans(ctx, sdkdata.Spans(td))
+		}
 	}
 	if o.Logs != nil {
-		o.Logs = otlpbatch.Logs(o.Logs)
+		e.o.Logs, e.shutdown = otlpbatch.Logs(o.Logs), append(e.shutdown, o.Logs.Shutdown)
+		e.sink.Logs = func(ctx context.Context, ld plog.Logs) error { return e.o.Logs.Export(ctx, sdkdata.Records(ld)) }
 	}
-	return &Exporter{o: o, writer: w, left: true, done: make(map[fileID]map[uint32]bool)}, nil
+	return e, nil
 }
 
 // Dir returns the directory of this process in the root.
 func (e *Exporter) Dir() string { return e.writer.dir }
 
-// Stats returns what happened so far.
+// Stats returns the counts so far.
 func (e *Exporter) Stats() Stats {
-	e.writer.mu.Lock()
-	dropped := e.writer.dropped
-	e.writer.mu.Unlock()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	s := e.stats
-	s.DroppedSpans, s.DroppedRecords = dropped.spans, dropped.records
-	return s
+	return e.stats
 }
 
-// SpanExporter returns an exporter for a tracer provider. ExportSpans returns nil
-// when every span was sent or is spooled, and else a [*LostError]. It spools also
-// when its context has ended. Shutdown syncs and reports as ForceFlush does, sends
-// nothing, and leaves the Exporter open.
+// SpanExporter returns an exporter for a tracer provider. ExportSpans returns nil if every span was sent or is
+// spooled, and otherwise a [*LostError]. It spools also after its context has ended. Shutdown syncs and reports as
+// ForceFlush does, sends nothing, and leaves the Exporter open.
 func (e *Exporter) SpanExporter() sdktrace.SpanExporter { return spanExporter{e} }
 
-// LogExporter returns an exporter for a logger provider, with the promises of
-// that for spans.
+// LogExporter returns an exporter for a logger provider, with the same guarantees as that for spans.
 func (e *Exporter) LogExporter() sdklog.Exporter { return logExporter{e} }
 
-type spanExporter struct{ e *Exporter }
+type spanExporter struct{ *Exporter }
 
-func (s spanExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
+func (e spanExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	var errs []error
 	for piece := range otlpbatch.SplitSpans(spans, otlpbatch.DefaultMaxBytes) {
-		errs = append(errs, s.exportSome(ctx, piece))
+		errs = append(errs, e.export(ctx, e.o.Spans != nil, Count{Spans: int64(len(piece))},
+			func() error { return e.o.Spans.ExportSpans(ctx, piece) },
+			func() ([]byte, error) { return (&ptrace.ProtoMarshaler{}).MarshalTraces(sdkdata.Traces(piece)) }))
 	}
 	return errors.Join(errs...)
 }
 
-func (s spanExporter) exportSome(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
-	send := func(ctx context.Context) error { return s.e.o.Spans.ExportSpans(ctx, spans) }
-	if s.e.o.Spans == nil {
-		send = nil
-	}
-	return s.e.export(ctx, kindTraces, len(spans), send, func(from, to int) ([]byte, int, error) {
-		td := sdkdata.Traces(spans[from:to])
-		body, err := (&ptrace.ProtoMarshaler{}).MarshalTraces(td)
-		return body, td.SpanCount(), err
-	})
-}
+func (e spanExporter) Shutdown(context.Context) error { return e.settle() }
 
-func (s spanExporter) Shutdown(context.Context) error { return s.e.settle() }
+type logExporter struct{ *Exporter }
 
-type logExporter struct{ e *Exporter }
-
-func (l logExporter) Export(ctx context.Context, records []sdklog.Record) error {
+func (e logExporter) Export(ctx context.Context, records []sdklog.Record) error {
 	var errs []error
 	for piece := range otlpbatch.SplitRecords(records, otlpbatch.DefaultMaxBytes) {
-		errs = append(errs, l.exportSome(ctx, piece))
+		errs = append(errs, e.export(ctx, e.o.Logs != nil, Count{Records: int64(len(piece))},
+			func() error { return e.o.Logs.Export(ctx, piece) },
+			func() ([]byte, error) { return (&plog.ProtoMarshaler{}).MarshalLogs(sdkdata.Logs(piece)) }))
 	}
 	return errors.Join(errs...)
 }
 
-func (l logExporter) exportSome(ctx context.Context, records []sdklog.Record) error {
-	send := func(ctx context.Context) error { return l.e.o.Logs.Export(ctx, records) }
-	if l.e.o.Logs == nil {
-		send = nil
-	}
-	return l.e.export(ctx, kindLogs, len(records), send, func(from, to int) ([]byte, int, error) {
-		body, err := (&plog.ProtoMarshaler{}).MarshalLogs(sdkdata.Logs(records[from:to]))
-		return body, to - from, err
-	})
-}
+func (e logExporter) Shutdown(context.Context) error { return e.settle() }
 
-func (l logExporter) ForceFlush(ctx context.Context) error { return l.e.ForceFlush(ctx) }
-func (l logExporter) Shutdown(context.Context) error       { return l.e.settle() }
-
-// export sends n items, or spools what encode makes of them.
-func (e *Exporter) export(ctx context.Context, k kind, n int, send func(context.Context) error, encode func(from, to int) ([]byte, int, error)) error {
-	if n == 0 {
-		return nil
-	}
+// export tries to send a request of n items if there is an exporter for it, and otherwise spools it.
+func (e *Exporter) export(
+	ctx context.Context, try bool, n Count, send func() error, encode func() ([]byte, error),
+) error {
 	e.mu.Lock()
-	closed, try := e.closed, send != nil && !time.Now().Before(e.next)
+	try = try && !time.Now().Before(e.next)
 	e.mu.Unlock()
-	if closed {
-		return ErrClosed
-	}
 	var sendErr error
-	if try {
-		if sendErr = send(ctx); sendErr == nil {
+	if e.writer.closed.Load() {
+		return ErrClosed
+	} else if try {
+		if sendErr = send(); sendErr == nil {
 			e.answered()
-			e.count(k, int64(n), &e.stats.SentSpans, &e.stats.SentRecords)
-			e.drainSome(ctx)
+			e.count(&e.stats.Sent, n)
+			e.drain(ctx, drainAtOnce)
 			return nil
 		}
 		e.failed()
 	}
-	spooled, err := e.spool(k, 0, n, encode)
-	e.count(k, int64(spooled), &e.stats.SpooledSpans, &e.stats.SpooledRecords)
+	body, err := encode()
 	if err == nil {
+		err = e.writer.append(n, body)
+	}
+	if err == nil {
+		e.count(&e.stats.Spooled, n)
 		return nil
 	}
-	err = errors.Join(sendErr, err)
-	e.count(k, int64(n-spooled), &e.stats.LostSpans, &e.stats.LostRecords)
-	e.count(k, int64(n-spooled), &e.unreported.Spans, &e.unreported.Records)
-	e.mu.Lock()
-	e.unreported.Err = err
-	e.mu.Unlock()
-	lost := &LostError{Err: err}
-	if k == kindLogs {
-		lost.Records = int64(n - spooled)
-	} else {
-		lost.Spans = int64(n - spooled)
-	}
-	return lost
-}
-
-// spool writes items as one record, or as several where one would be too large.
-// It returns how many it wrote.
-func (e *Exporter) spool(k kind, from, to int, encode func(from, to int) ([]byte, int, error)) (int, error) {
-	body, items, err := encode(from, to)
-	if err != nil {
-		return 0, fmt.Errorf("encode: %w", err)
-	}
-	if len(body) > targetRecord && to-from > 1 {
-		middle := (from + to) / 2
-		first, err := e.spool(k, from, middle, encode)
-		second, otherErr := e.spool(k, middle, to, encode)
-		return first + second, errors.Join(err, otherErr)
-	}
-	if items > 0 {
-		if err := e.writer.append(k, items, body); err != nil {
-			return 0, err
-		}
-	}
-	return to - from, nil
-}
-
-func (e *Exporter) count(k kind, n int64, spans, records *int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if k == kindLogs {
-		*records += n
-	} else {
-		*spans += n
-	}
+	e.stats.Lost = e.stats.Lost.plus(n)
+	e.lostErr = errors.Join(sendErr, err)
+	return &LostError{Count: n, Err: e.lostErr}
 }
 
-// answered says that the collector took something.
+func (e *Exporter) count(sum *Count, n Count) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	*sum = sum.plus(n)
+}
+
+// answered ends the pause that failed begins.
 func (e *Exporter) answered() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.wait, e.next = 0, time.Time{}
 }
 
-// failed says that it did not.
 func (e *Exporter) failed() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.pause()
-	e.left = true
-}
-
-// pause lets exports go to the disk for a while. The caller holds mu.
-func (e *Exporter) pause() {
 	e.wait = min(max(firstWait, 2*e.wait), longestWait)
-	e.next = time.Now().Add(e.wait)
+	e.next, e.left = time.Now().Add(e.wait), true
 }
 
-// drainSome sends a part of what is spooled, if something is.
-func (e *Exporter) drainSome(ctx context.Context) {
-	e.mu.Lock()
-	left := e.left && !time.Now().Before(e.drainNext)
-	e.mu.Unlock()
-	if left {
-		_ = e.drain(ctx, drainAtOnce) // what stays is tried again
-	}
-}
-
-// drain sends what this process and dead ones have spooled.
-func (e *Exporter) drain(ctx context.Context, budget int) error {
-	if e.o.Spans == nil && e.o.Logs == nil || !e.draining.TryLock() {
-		return nil
+// drain sends what this process and dead ones have spooled: everything, or if budget is positive so many bytes, unless
+// there is nothing or it is too early. What remains is tried again later.
+func (e *Exporter) drain(ctx context.Context, budget int) {
+	if len(e.shutdown) == 0 || e.writer.closed.Load() || !e.draining.TryLock() {
+		return
 	}
 	defer e.draining.Unlock()
-	d := drainer{root: e.writer.root, budget: budget, last: budget < 0, done: e.done}
-	if e.o.Spans != nil {
-		d.sink.Traces = func(ctx context.Context, td ptrace.Traces) error {
-			return e.o.Spans.ExportSpans(ctx, sdkdata.Spans(td))
-		}
-	}
-	if e.o.Logs != nil {
-		d.sink.Logs = func(ctx context.Context, ld plog.Logs) error { return e.o.Logs.Export(ctx, sdkdata.Records(ld)) }
-	}
+	d := drainer{root: e.writer.root, own: e.writer, sink: e.sink, budget: budget}
+	now := time.Now()
 	e.mu.Lock()
-	e.left = false // unless something fails from here on
-	if time.Now().Before(e.next) {
-		d.failures = patience - 1 // one try tells whether it answers again
+	if now.Before(e.next) {
+		d.failures = patience - 1 // one try shows whether it answers again
 	}
+	due := budget < 0 || e.left && !now.Before(e.drainNext)
+	e.left = e.left && !due // unless something fails from here on
 	e.mu.Unlock()
-	err := d.drainDead(ctx)
-	if !d.stopped {
-		var files []string
-		if files, err = e.writer.sealed(); err == nil {
-			d.drainFiles(ctx, files, e.writer.begins)
-			err = d.result()
-		}
+	if !due {
+		return
 	}
+	err := d.run(ctx)
 	for _, damage := range d.report.Damages {
-		if piece, ok := errors.AsType[*DamagedError](damage); ok && !piece.Tail {
+		if !errors.Is(damage, otlpfile.ErrCut) {
 			otel.Handle(fmt.Errorf("drain spool: %w", damage))
 		}
 	}
+	e.count(&e.stats.Drained, d.report.Count)
+	if d.failures == patience {
+		e.failed()
+	} else if d.report.Count != (Count{}) {
+		e.answered()
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.stats.DrainedSpans += d.report.Spans
-	e.stats.DrainedRecords += d.report.LogRecords
-	if err != nil || d.stopped {
-		e.left = true
+	e.left = e.left || err != nil || d.stopped
+	if e.drainNext = (time.Time{}); err != nil && d.budget != 0 {
+		e.drainNext = time.Now().Add(longestWait) // a request that is always refused is not tried with every export
 	}
-	if e.drainNext = (time.Time{}); err != nil && !errors.Is(err, errBudget) {
-		e.drainNext = time.Now().Add(longestWait) // what is never taken is not tried with every export
-	}
-	switch {
-	case d.failures == patience:
-		e.pause()
-	case d.report.Spans+d.report.LogRecords > 0:
-		e.wait, e.next = 0, time.Time{}
-	}
-	return err
 }
 
-// ForceFlush sends what is spooled, as far as the collector takes it, and syncs
-// what stays. It returns nil when all that was exported is delivered or on the
-// disk, and else an error: a [*LostError] that counts what is neither since it
-// was last called, or that of a sync that failed. What a provider has not
-// exported yet it does not see: flush the provider before.
+// ForceFlush sends what is spooled, as far as the collector accepts it, and syncs the rest. It returns nil if
+// everything that was exported is delivered or on the disk. Otherwise the error is a [*LostError] that counts what is
+// neither since the last call, or that of a sync. It does not see what a provider has not exported yet: flush the
+// provider first.
 func (e *Exporter) ForceFlush(ctx context.Context) error {
-	e.mu.Lock()
-	closed := e.closed
-	e.mu.Unlock()
-	if closed {
-		return nil
-	}
-	_ = e.drain(ctx, -1) // what is not sent is on the disk
+	e.drain(ctx, -1)
 	return e.settle()
 }
 
 // settle syncs, and returns what was lost and not reported yet.
 func (e *Exporter) settle() error {
-	e.mu.Lock()
-	closed := e.closed
-	e.mu.Unlock()
-	if closed {
+	if e.writer.closed.Load() {
 		return nil
 	}
-	return errors.Join(e.lost(), e.writer.sync())
-}
-
-// lost returns what was not reported yet, or nil.
-func (e *Exporter) lost() error {
-	e.writer.mu.Lock()
-	dropped := e.writer.dropped
-	e.writer.mu.Unlock()
+	syncErr := e.writer.sync()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	l := e.unreported
-	l.DroppedSpans, l.DroppedRecords = dropped.spans-e.reportedDrops.spans, dropped.records-e.reportedDrops.records
-	e.unreported, e.reportedDrops = LostError{}, dropped
-	if l.Spans+l.Records+l.DroppedSpans+l.DroppedRecords == 0 {
-		return nil
+	lost := &LostError{e.stats.Lost.minus(e.reported.Lost), e.stats.Dropped.minus(e.reported.Dropped), e.lostErr}
+	e.reported, e.lostErr = e.stats, nil
+	if lost.Count == (Count{}) && lost.Dropped == (Count{}) {
+		return syncErr
 	}
-	return &l
+	return errors.Join(lost, syncErr)
 }
 
-// Close flushes as ForceFlush does, shuts the exporters of its options down, and
-// ends the spool of this process; what is in it is sent by the next. Shut the
-// providers down before. Calls after the first do nothing.
-func (e *Exporter) Close(ctx context.Context) error {
-	err := e.ForceFlush(ctx)
-	e.mu.Lock()
-	if e.closed {
-		e.mu.Unlock()
-		return nil
-	}
-	e.closed = true
-	e.mu.Unlock()
-	if e.o.Spans != nil {
-		err = errors.Join(err, e.o.Spans.Shutdown(ctx))
-	}
-	if e.o.Logs != nil {
-		err = errors.Join(err, e.o.Logs.Shutdown(ctx))
-	}
-	return errors.Join(err, e.writer.close())
+// Close flushes as ForceFlush does, shuts the exporters of its options down, and ends the spool of this process; the
+// next one sends what is in it. Shut the providers down first. Later calls do nothing.
+func (e *Exporter) Close(ctx context.Context) (err error) {
+	e.closing.Do(func() {
+		err = errors.Join(e.ForceFlush(ctx), e.writer.close())
+		for _, shutdown := range e.shutdown {
+			err = errors.Join(err, shutdown(ctx))
+		}
+	})
+	return err
 }

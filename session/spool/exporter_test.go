@@ -1,6 +1,7 @@
 package spool
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -14,6 +15,8 @@ import (
 
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
+
+	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 )
 
 // TestNetworkComesBack: what a network does not take is spooled, exports do not
@@ -51,7 +54,7 @@ func TestNetworkComesBack(t *testing.T) {
 		if got := strings.Join(n.names, " "); got != "a f b c d log e" {
 			t.Errorf("arrived %s", got)
 		}
-		if s := e.Stats(); s.SentSpans != 2 || s.SpooledSpans != 4 || s.SpooledRecords != 1 || s.DrainedSpans != 4 || s.DrainedRecords != 1 || s.LostSpans != 0 {
+		if s := e.Stats(); s.Sent.Spans != 2 || s.Spooled.Spans != 4 || s.Spooled.Records != 1 || s.Drained.Spans != 4 || s.Drained.Records != 1 || s.Lost.Spans != 0 {
 			t.Errorf("stats %+v", s)
 		}
 		if left, _ := spooled(t, root); len(left) != 0 {
@@ -122,7 +125,7 @@ func TestRefused(t *testing.T) {
 	}
 	want += " newer"
 	report, err := Drain(t.Context(), root, n.sink())
-	if !errors.Is(err, poison) || report.KeptSpans != 1 || report.Spans != 0 {
+	if !errors.Is(err, poison) || report.Kept.Spans != 1 || report.Spans != 0 {
 		t.Errorf("%+v, %v", report, err)
 	}
 	if got := strings.Join(n.names, " "); got != want {
@@ -177,20 +180,19 @@ func TestLargeBatch(t *testing.T) {
 	records := 0
 	files, _ := Files(root)
 	for _, path := range files {
-		f, err := os.Open(path)
+		b, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for rec, err := range Read(f) {
+		for body, err := range otlpfile.Read(bytes.NewReader(b), otlpfile.Options{}) {
 			if err != nil {
 				t.Fatal(err)
 			}
 			records++
-			if n := (&ptrace.ProtoMarshaler{}).TracesSize(rec.Traces); n > 4<<20 {
+			if n := (&ptrace.ProtoMarshaler{}).TracesSize(body.Traces); n > 4<<20 {
 				t.Errorf("a record has %d bytes", n)
 			}
 		}
-		f.Close()
 	}
 	if got, _ := spooled(t, root); !slices.Equal(got, names) || records < 6 {
 		t.Errorf("%d spans in %d records", len(got), records)
@@ -200,7 +202,7 @@ func TestLargeBatch(t *testing.T) {
 	if !errors.As(err, &l) || l.Spans != 1 || !strings.Contains(err.Error(), "a record may have") {
 		t.Errorf("a span of 128 MiB: %.200v", err)
 	}
-	if s := e.Stats(); s.SpooledSpans != 22 || s.LostSpans != 1 {
+	if s := e.Stats(); s.Spooled.Spans != 22 || s.Lost.Spans != 1 {
 		t.Errorf("stats %+v", s)
 	}
 }
@@ -302,12 +304,12 @@ func TestDamaged(t *testing.T) {
 	b := fileBytes(t, "a", "b", "c")
 	starts := offsets(t, b)
 	flipped := slices.Clone(b)
-	flipped[starts[2]+20] ^= 4
+	flipped[starts[1]+20] ^= 4
 	root, path := write(t, flipped)
 	if err := os.WriteFile(filepath.Join(filepath.Dir(path), "00000002.pb"), b[:len(b)-5], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(filepath.Dir(path), "00000002.pb.new"), b[:5], 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(filepath.Dir(path), restName), b[:5], 0o600); err != nil {
 		t.Fatal(err)
 	}
 	heard()
@@ -317,9 +319,9 @@ func TestDamaged(t *testing.T) {
 	if got := strings.Join(n.names, " "); got != "new a c a b" {
 		t.Errorf("arrived %s", got)
 	}
-	var d *DamagedError
+	var d *otlpfile.DamagedError
 	said := heard()
-	if len(said) != 1 || !errors.As(said[0], &d) || d.Missing != 1 || d.Offset != int64(starts[2]) || !strings.Contains(said[0].Error(), path) {
+	if len(said) != 1 || !errors.As(said[0], &d) || d.Offset != int64(starts[1]) || !strings.Contains(said[0].Error(), path) {
 		t.Errorf("said %v", said)
 	}
 	files, err := Files(root)
@@ -355,25 +357,25 @@ func TestDrain(t *testing.T) {
 		cancel()
 		return n.take(namesOf(td, plog.NewLogs()))
 	}})
-	if !errors.Is(err, context.Canceled) || report.Spans != 2 || report.KeptRecords == 0 || sorted(n.names) != "a b" {
+	if !errors.Is(err, context.Canceled) || report.Spans != 2 || report.Kept.Records == 0 || sorted(n.names) != "a b" {
 		t.Errorf("%+v, %v, %q", report, err, n.names)
 	}
 	if left, _ := spooled(t, root); sorted(left) != "c x y" {
 		t.Errorf("left %q", left)
 	}
 	report, err = Drain(t.Context(), root, Sink{Traces: n.sink().Traces})
-	if err != nil || report.Spans != 1 || report.KeptRecords != 2 {
+	if err != nil || report.Spans != 1 || report.Kept.Records != 2 {
 		t.Errorf("%+v, %v", report, err)
 	}
 	if left, _ := spooled(t, root); sorted(left) != "x y" {
 		t.Errorf("left %q", left)
 	}
 	n.fail, n.calls = unreachable, 0
-	if report, err = Drain(t.Context(), root, n.sink()); !errors.Is(err, errNetwork) || report.KeptRecords != 2 || !strings.Contains(err.Error(), "2 log records stay") {
+	if report, err = Drain(t.Context(), root, n.sink()); !errors.Is(err, errNetwork) || report.Kept.Records != 2 || !strings.Contains(err.Error(), "2 log records stay") {
 		t.Errorf("%+v, %v", report, err)
 	}
 	n.fail = nil
-	if report, err = Drain(t.Context(), root, n.sink()); err != nil || report.LogRecords != 2 || report.Files != 1 {
+	if report, err = Drain(t.Context(), root, n.sink()); err != nil || report.Records != 2 || report.Files != 1 {
 		t.Errorf("%+v, %v", report, err)
 	}
 	if left, err := os.ReadDir(root); err != nil || len(left) != 0 {

@@ -26,7 +26,7 @@ func died(t *testing.T, root string, spans int) (dir string) {
 	}
 	e.writer.mu.Lock()
 	defer e.writer.mu.Unlock()
-	e.writer.closed = true
+	e.writer.closed.Store(true)
 	e.writer.abandon()
 	if err := e.writer.lock.Unlock(); err != nil {
 		t.Fatal(err)
@@ -44,7 +44,7 @@ func TestADrainedSpoolLeavesNoDirectoriesBehind(t *testing.T) {
 	died(t, root, 0)
 	left := died(t, root, 2)
 	// What a drain that was killed had half written.
-	if err := os.WriteFile(filepath.Join(left, "00000001.pb.new"), []byte("half"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(left, restName), []byte("half"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	lives, err := Open(root, Options{})

@@ -25,6 +25,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/goleak"
+
+	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 )
 
 // roleVariable makes the test binary play a part in another process.
@@ -201,13 +203,10 @@ func die(t testing.TB, e *Exporter) {
 		e.writer.timer.Stop()
 	}
 	e.writer.abandon()
-	e.writer.closed = true
+	e.writer.closed.Store(true)
 	if err := e.writer.lock.Unlock(); err != nil {
 		t.Fatal(err)
 	}
-	e.mu.Lock()
-	e.closed = true
-	e.mu.Unlock()
 }
 
 func export(t testing.TB, e *Exporter, names ...string) {
@@ -236,12 +235,12 @@ func spooled(t testing.TB, root string) (names []string, damages []error) {
 }
 
 func read(r io.Reader) (names []string, damages []error) {
-	for rec, err := range Read(r) {
+	for body, err := range otlpfile.Read(r, otlpfile.Options{Packed: true}) {
 		if err != nil {
 			damages = append(damages, err)
 			continue
 		}
-		names = append(names, namesOf(rec.Traces, rec.Logs)...)
+		names = append(names, namesOf(body.Traces, body.Logs)...)
 	}
 	return names, damages
 }

@@ -1,9 +1,11 @@
 package spool
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -11,21 +13,22 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gofrs/flock"
 	"go.opentelemetry.io/otel"
+
+	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 )
 
-// Sync is when what was written is forced to the disk. The death of the process
-// takes nothing, whatever it is.
+// Sync is when files are synced to the disk. The death of the process loses nothing with any of them.
 type Sync int
 
 const (
-	// SyncInterval syncs at most Options.SyncInterval after something was written:
-	// a power failure takes what was written in that time.
+	// SyncInterval syncs within Options.SyncInterval after a write: a power failure loses what was written since then.
 	SyncInterval Sync = iota
-	// SyncEvery syncs before an export returns: a power failure takes nothing.
+	// SyncEvery syncs before an export returns: a power failure loses nothing.
 	SyncEvery
 	// SyncNever leaves it to the operating system, which may take half a minute.
 	SyncNever
@@ -34,12 +37,11 @@ const (
 // ErrClosed is returned by exports after Close.
 var ErrClosed = errors.New("spool is closed")
 
-// file is what a writer needs of a file. Tests put faulty ones in its place.
+// file is what a writer needs of a file. Tests replace it by one that fails.
 type file interface {
-	Write([]byte) (int, error)
+	io.WriteCloser
 	Sync() error
 	Truncate(int64) error
-	Close() error
 }
 
 func create(name string) (file, error) {
@@ -47,115 +49,303 @@ func create(name string) (file, error) {
 }
 
 const (
-	// suffix is one that import takes for telemetry.
-	suffix   = ".pb"
-	lockName = "lock"
-	// prefix is that of the directory of a process.
-	prefix = "p-"
-	// damagedName is the directory of files that were sent but for what is damaged
-	// in them.
+	MaxRecord = 64 << 20 // the maximum size of a request in a file, in bytes
+
+	prefix      = "p-"   // of directories of processes
+	suffix      = ".pb"  // of files, which import reads as OTLP
+	restName    = "rest" // of what is left of a file, before it replaces the file
+	lockName    = "lock"
 	damagedName = "damaged"
 )
 
-// writer appends records to the files of this process.
+// writer appends requests to the files of this process.
 type writer struct {
 	root, dir string
 	o         Options
 	lock      *flock.Flock
 	create    func(name string) (file, error)
+	closed    atomic.Bool // is set with mu
 
-	mu     sync.Mutex // guards what follows
-	closed bool
-	f      file // nil when the next record begins a file
-	name   string
-	number int
-	id     fileID
-	seq    uint32
-	size   int64
-	buf    []byte
-	// dirty says that something was written since the last sync, and timer, when
-	// not nil, that a sync is due.
-	dirty   bool
-	timer   *time.Timer
-	syncErr error
-	// sending is the file that is being sent, and is not dropped meanwhile.
-	sending string
-	dropped tally
-	// say is what the user is to be told once mu is free.
-	say error
+	mu      sync.Mutex // guards the fields below
+	f       file       // nil if the next request begins a file
+	name    string
+	number  int
+	size    int64
+	buf     []byte
+	timer   *time.Timer      // set if a sync is due
+	syncErr error            // the last one of a sync, if sync has not returned it
+	counts  map[string]Count // of the files that this process wrote and did not begin to send
+	sending string           // the file that is being sent, which must not be dropped
+	dropped func(Count)      // is called with the content of files that were dropped
+	full    error            // reports that they were; the error handler gets it without mu
 }
 
-// tally counts spans and log records.
-type tally struct{ spans, records int64 }
-
-func (t *tally) add(k kind, n int64) {
-	if k == kindLogs {
-		t.records += n
-	} else {
-		t.spans += n
-	}
-}
-
-// openWriter makes a directory for this process in root and locks it.
 func openWriter(root string, o Options) (*writer, error) {
-	if err := os.MkdirAll(root, 0o700); err != nil {
+	w := &writer{root: root, o: o, create: create, counts: make(map[string]Count)}
+	err := os.MkdirAll(root, 0o700)
+	if err == nil {
+		w.dir, w.lock, err = makeDir(root)
+	}
+	if err == nil && o.Sync != SyncNever {
+		if err = errors.Join(syncDir(root), syncDir(w.dir)); err != nil {
+			err = errors.Join(err, release(w.dir, w.lock))
+		}
+	}
+	if err != nil {
 		return nil, fmt.Errorf("create spool %s: %w", root, err)
-	}
-	w := &writer{root: root, o: o, create: create}
-	// Somebody who drains may take a directory that is not locked yet for one of a
-	// dead process, and remove it.
-	for try := 0; ; try++ {
-		var random [4]byte
-		_, _ = rand.Read(random[:]) // it never fails
-		w.dir = filepath.Join(root, fmt.Sprintf("%s%s-%d-%x", prefix, time.Now().UTC().Format("20060102T150405.000"), os.Getpid(), random))
-		if err := os.Mkdir(w.dir, 0o700); err != nil {
-			return nil, fmt.Errorf("create spool %s: %w", root, err)
-		}
-		l, held, err := lockDir(w.dir)
-		if err == nil && held {
-			w.lock = l
-			break
-		}
-		if try == 10 {
-			return nil, fmt.Errorf("lock spool %s: %w", w.dir, errors.Join(err, errors.New("others keep removing it")))
-		}
-	}
-	if o.Sync != SyncNever {
-		if err := errors.Join(syncDir(root), syncDir(w.dir)); err != nil {
-			_ = w.lock.Unlock()
-			return nil, fmt.Errorf("create spool %s: %w", root, err)
-		}
 	}
 	return w, nil
 }
 
-func newID() (id fileID) {
-	_, _ = rand.Read(id[:]) // it never fails
-	return id
+// append writes a request of n items. If it returns nil, the request survives the process; if it returns an error, the
+// request is not in a file.
+func (w *writer) append(n Count, body []byte) error {
+	w.mu.Lock()
+	err := w.appendLocked(n, body)
+	full := w.full
+	w.full = nil
+	w.mu.Unlock()
+	if full != nil {
+		otel.Handle(full)
+	}
+	return err
 }
 
-// lockDir takes the lock of a directory unless a living process has it. What is
-// locked is sure to be the file that stands there.
+func (w *writer) appendLocked(n Count, body []byte) (err error) {
+	if w.closed.Load() {
+		return ErrClosed
+	} else if len(body) > MaxRecord {
+		return fmt.Errorf("spool %d bytes: a record may have %d", len(body), MaxRecord)
+	}
+	w.buf = otlpfile.AppendFrame(w.buf[:0], body)
+	if w.f != nil && w.size+int64(len(w.buf)) > w.o.MaxFileBytes {
+		w.seal()
+	}
+	if w.f == nil {
+		w.bound()
+		w.number++
+		w.name, w.size = filepath.Join(w.dir, fmt.Sprintf("%08d%s", w.number, suffix)), 0
+		f, err := w.create(w.name)
+		if err != nil {
+			return fmt.Errorf("create spool file: %w", err)
+		}
+		w.f = f
+	}
+	if _, err = w.f.Write(w.buf); err == nil && w.o.Sync == SyncEvery {
+		if err = w.f.Sync(); err == nil && w.size == 0 {
+			err = syncDir(w.dir)
+		}
+	}
+	if err != nil {
+		// Readers skip what cannot be removed. After a sync that failed the content of the file is unknown.
+		_ = w.f.Truncate(w.size)
+		w.seal()
+		if w.size == 0 {
+			_ = os.Remove(w.name)
+		}
+		return fmt.Errorf("spool to %s: %w", w.name, err)
+	}
+	w.size += int64(len(w.buf))
+	w.counts[w.name] = w.counts[w.name].plus(n)
+	if cap(w.buf) > 4<<20 {
+		w.buf = nil
+	}
+	if w.o.Sync == SyncInterval && w.timer == nil {
+		w.timer = time.AfterFunc(w.o.SyncInterval, func() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.syncFile()
+		})
+	}
+	return nil
+}
+
+// seal syncs the file and closes it, so the next request begins another.
+func (w *writer) seal() {
+	w.syncFile()
+	w.abandon()
+}
+
+func (w *writer) abandon() {
+	if w.f != nil {
+		_ = w.f.Close()
+		w.f = nil
+	}
+}
+
+// syncFile syncs the file if that is due.
+func (w *writer) syncFile() {
+	if w.timer == nil {
+		return
+	}
+	w.timer.Stop()
+	if w.timer = nil; w.f == nil {
+		return
+	}
+	if err := w.f.Sync(); err != nil {
+		w.syncErr = fmt.Errorf("sync spool file %s: %w", w.name, err)
+		w.abandon()
+	} else if err := syncDir(w.dir); err != nil {
+		w.syncErr = fmt.Errorf("sync spool %s: %w", w.dir, err)
+	}
+}
+
+// sync syncs the file, and returns what went wrong in syncing since the last call.
+func (w *writer) sync() (err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.syncFile()
+	err, w.syncErr = w.syncErr, nil
+	return err
+}
+
+func (w *writer) close() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed.Swap(true) {
+		return nil
+	}
+	w.seal()
+	return errors.Join(w.syncErr, release(w.dir, w.lock))
+}
+
+// sealed closes the file that is being written, and lists those of this process, oldest first.
+func (w *writer) sealed() ([]string, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.seal()
+	return filesOf(w.dir)
+}
+
+// hold protects the file that is being sent from being dropped. "" stands for none.
+func (w *writer) hold(path string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sending = path
+	delete(w.counts, path)
+}
+
+// bound drops the oldest files until there is room for another: those of dead processes, and those that this one has
+// finished.
+func (w *writer) bound() {
+	type candidate struct {
+		path string
+		fs.FileInfo
+	}
+	var total int64
+	var all []candidate
+	paths, _ := Files(w.root) // files that cannot be listed cannot be dropped either
+	for _, path := range paths {
+		if info, err := os.Stat(path); err == nil {
+			total += info.Size()
+			all = append(all, candidate{path, info})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b candidate) int { return a.ModTime().Compare(b.ModTime()) })
+	room := w.o.MaxTotalBytes - w.o.MaxFileBytes
+	files, dropped := 0, Count{}
+	for _, c := range all {
+		if total <= room {
+			break
+		}
+		if n, ok := w.drop(c.path); ok {
+			total -= c.Size()
+			files++
+			dropped = dropped.plus(n)
+		}
+	}
+	if files > 0 {
+		w.dropped(dropped)
+		w.full = fmt.Errorf("spool %s is full at %d bytes: dropped the oldest %d files with %v",
+			w.root, w.o.MaxTotalBytes, files, dropped)
+	}
+}
+
+// drop removes a file unless it is in use, and counts its content. That of a damaged file was sent, as far as it can
+// be read.
+func (w *writer) drop(path string) (n Count, ok bool) {
+	dir := filepath.Dir(path)
+	if path == w.sending {
+		return n, false
+	}
+	if dir != w.dir && filepath.Base(dir) != damagedName {
+		l, held, err := lockDir(dir)
+		if err != nil || !held {
+			return n, false
+		}
+		defer func() { _ = release(dir, l) }()
+	}
+	n, known := w.counts[path]
+	if delete(w.counts, path); !known && filepath.Base(dir) != damagedName {
+		n = contents(path)
+	}
+	return n, os.Remove(path) == nil
+}
+
+func contents(path string) Count {
+	d := drainer{budget: -1} // without a sink everything is kept, and counted
+	if f, err := os.Open(path); err == nil {
+		defer f.Close()
+		_, _ = d.sendFile(context.Background(), f)
+	}
+	return d.report.Kept
+}
+
+// makeDir makes a directory for this process in root and locks it.
+func makeDir(root string) (dir string, l *flock.Flock, err error) {
+	for {
+		var random [4]byte
+		_, _ = rand.Read(random[:]) // never fails
+		started := time.Now().UTC().Format("20060102T150405.000")
+		dir = filepath.Join(root, fmt.Sprintf("%s%s-%d-%x", prefix, started, os.Getpid(), random))
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			return "", nil, err
+		}
+		// Until it is locked, another process may take the directory for that of a dead one, and lock or remove it.
+		l, held, err := lockDir(dir)
+		if held || err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return dir, l, err
+		}
+	}
+}
+
+// lockDir locks the directory of a process unless a living process holds its lock. The lock that it returns is on the
+// file that is in the directory now.
 func lockDir(dir string) (l *flock.Flock, held bool, err error) {
 	l = flock.New(filepath.Join(dir, lockName), flock.SetPermissions(0o600))
 	if held, err = l.TryLock(); err != nil || !held {
 		return nil, false, err
 	}
-	mine, err := l.Stat()
-	if err == nil {
-		var there fs.FileInfo
-		if there, err = os.Stat(l.Path()); err == nil && os.SameFile(mine, there) {
-			return l, true, nil
-		}
+	locked, err := l.Stat()
+	there, thereErr := os.Stat(l.Path())
+	if err = errors.Join(err, thereErr); err == nil && os.SameFile(locked, there) {
+		return l, true, nil
 	}
-	_ = l.Unlock()
-	return nil, false, err
+	return nil, false, errors.Join(err, l.Unlock())
+}
+
+// release unlocks the directory of a process, and removes it if it has no files.
+func release(dir string, l *flock.Flock) error {
+	files, err := filesOf(dir)
+	if err != nil || len(files) > 0 {
+		return errors.Join(err, l.Unlock())
+	}
+	_ = os.Remove(filepath.Join(dir, restName)) // of a process that was killed
+	// Where an open file can be removed it must be removed before it is unlocked, so that the next process makes
+	// another. A directory that remains is empty.
+	_ = os.Remove(l.Path())
+	err = l.Unlock()
+	if runtime.GOOS == "windows" {
+		_ = os.Remove(l.Path())
+	}
+	_ = os.Remove(dir)
+	return err
 }
 
 // syncDir makes names in a directory survive a power failure.
 func syncDir(dir string) error {
 	if runtime.GOOS == "windows" {
-		return nil // which has no such thing
+		return nil // it cannot sync directories
 	}
 	f, err := os.Open(dir)
 	if err != nil {
@@ -164,263 +354,45 @@ func syncDir(dir string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// append writes a record. When it returns nil, the record is there whatever
-// happens to the process; when it returns an error, it is not.
-func (w *writer) append(k kind, items int, body []byte) error {
-	w.mu.Lock()
-	err := w.appendHeld(k, items, body)
-	say := w.say
-	w.say = nil
-	w.mu.Unlock()
-	if say != nil {
-		otel.Handle(say) // which may be anyone's code
+// Files lists the files of the spool at root, those of living processes too, oldest first. A directory that is not a
+// spool has none.
+func Files(root string) (all []string, err error) {
+	dirs, err := dirsOf(root)
+	for _, dir := range append(dirs, filepath.Join(root, damagedName)) {
+		files, listErr := filesOf(dir)
+		all, err = append(all, files...), errors.Join(err, listErr)
 	}
-	return err
+	return all, err
 }
 
-// appendHeld is append for a caller that holds mu.
-func (w *writer) appendHeld(k kind, items int, body []byte) error {
-	if w.closed {
-		return ErrClosed
-	}
-	f := frame{kind: k, items: uint32(items), body: body}
-	if f.size() > MaxRecord {
-		return fmt.Errorf("spool %d bytes: a record may have %d", len(body), MaxRecord)
-	}
-	if w.f != nil && w.size+int64(f.size()) > w.o.MaxFileBytes && w.seq > 1 {
-		w.seal()
-	}
-	if w.f == nil {
-		if err := w.begin(); err != nil {
-			return err
-		}
-	}
-	if err := w.write(f); err != nil {
-		return fmt.Errorf("spool to %s: %w", w.name, err)
-	}
-	return nil
-}
-
-// begin begins a file. The caller holds mu.
-func (w *writer) begin() error {
-	w.bound()
-	w.number++
-	name := filepath.Join(w.dir, fmt.Sprintf("%08d%s", w.number, suffix))
-	f, err := w.create(name)
-	if err != nil {
-		return fmt.Errorf("create spool file: %w", err)
-	}
-	w.f, w.name, w.seq, w.size, w.id = f, name, 0, 0, newID()
-	if err = w.write(frame{kind: kindHeader, body: headerBody}); err == nil && w.o.Sync == SyncEvery {
-		err = syncDir(w.dir)
-	}
-	if err != nil {
-		w.abandon()
-		_ = os.Remove(name) // nothing is in it
-		return fmt.Errorf("begin spool file %s: %w", name, err)
-	}
-	return nil
-}
-
-// write appends a record to the file. Of one that cannot be written, or synced
-// where it must be, nothing stays: if it cannot be taken back, the file ends with
-// it, and a reader passes over it.
-func (w *writer) write(f frame) error {
-	f.id, f.seq = w.id, w.seq
-	w.buf = appendFrame(w.buf[:0], f)
-	_, err := w.f.Write(w.buf)
-	if err == nil && w.o.Sync == SyncEvery && f.kind != kindHeader {
-		if err = w.f.Sync(); err != nil {
-			// What a file holds after a sync that failed, nobody knows.
-			_ = w.f.Truncate(w.size)
-			w.abandon()
-			return err
-		}
-	}
-	if err != nil {
-		if w.f.Truncate(w.size) != nil {
-			w.abandon()
-		}
-		return err
-	}
-	w.seq++
-	w.size += int64(len(w.buf))
-	if cap(w.buf) > 4<<20 {
-		w.buf = nil
-	}
-	if w.o.Sync == SyncInterval {
-		w.dirty = true
-		if w.timer == nil {
-			w.timer = time.AfterFunc(w.o.SyncInterval, w.syncDue)
-		}
-	}
-	return nil
-}
-
-// abandon lets the next record begin a file.
-func (w *writer) abandon() {
-	if w.f != nil {
-		_ = w.f.Close()
-		w.f = nil
-	}
-}
-
-// seal ends the file, so that the next record begins another. The caller holds mu.
-func (w *writer) seal() {
-	if w.f == nil {
-		return
-	}
-	w.noteSync(w.syncFile())
-	w.abandon()
-}
-
-// noteSync keeps the last error of a sync for whoever asks.
-func (w *writer) noteSync(err error) {
-	if err != nil {
-		w.syncErr = err
-	}
-}
-
-// syncFile syncs what was written. The caller holds mu.
-func (w *writer) syncFile() error {
-	if w.f == nil || !w.dirty {
-		return nil
-	}
-	w.dirty = false
-	if err := w.f.Sync(); err != nil {
-		w.abandon() // as in write; what is in it is likely to be there
-		return fmt.Errorf("sync spool file %s: %w", w.name, err)
-	}
-	if err := syncDir(w.dir); err != nil {
-		return fmt.Errorf("sync spool %s: %w", w.dir, err)
-	}
-	return nil
-}
-
-// syncDue is what the timer calls.
-func (w *writer) syncDue() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.closed {
-		return
-	}
-	w.timer = nil
-	w.noteSync(w.syncFile())
-}
-
-// sync syncs now, and returns what went wrong in syncing since it was last called.
-func (w *writer) sync() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.noteSync(w.syncFile())
-	err := w.syncErr
-	w.syncErr = nil
-	return err
-}
-
-// close ends the writing. The directory goes when nothing is in it.
-func (w *writer) close() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.closed {
-		return nil
-	}
-	w.closed = true
-	if w.timer != nil {
-		w.timer.Stop()
-	}
-	w.seal()
-	err := w.syncErr
-	if files, listErr := filesOf(w.dir); listErr == nil && len(files) == 0 {
-		removeDir(w.dir, w.lock)
-		return err
-	}
-	return errors.Join(err, w.lock.Unlock())
-}
-
-// sealed ends the file that is being written, and lists all that this process
-// has written, oldest first.
-func (w *writer) sealed() ([]string, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.seal()
-	return filesOf(w.dir)
-}
-
-// begins says that a file of this process is being sent, or "" that none is.
-func (w *writer) begins(name string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.sending = name
-}
-
-// filesOf lists the files of a process's directory, oldest first. One that is not
-// there has none.
-func filesOf(dir string) ([]string, error) {
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("list spool: %w", err)
-	}
-	var all []string
-	for _, e := range entries {
-		if e.Type().IsRegular() && strings.HasSuffix(e.Name(), suffix) {
-			all = append(all, filepath.Join(dir, e.Name()))
-		}
-	}
-	slices.Sort(all)
-	return all, nil
+// Contains reports whether path is, by its name, a file of a process's directory in a spool. The last request in such
+// a file may be incomplete, if the process was killed while it wrote it: no export succeeded for it.
+func Contains(path string) bool {
+	path, err := filepath.Abs(path)
+	return err == nil && strings.HasPrefix(filepath.Base(filepath.Dir(path)), prefix) && strings.HasSuffix(path, suffix)
 }
 
 // dirsOf lists the directories of processes in a spool, oldest first.
 func dirsOf(root string) ([]string, error) {
-	entries, err := os.ReadDir(root)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
+	return list(root, func(e fs.DirEntry) bool { return e.IsDir() && strings.HasPrefix(e.Name(), prefix) })
+}
+
+// filesOf lists the files in the directory of a process, oldest first.
+func filesOf(dir string) ([]string, error) {
+	return list(dir, func(e fs.DirEntry) bool { return e.Type().IsRegular() && strings.HasSuffix(e.Name(), suffix) })
+}
+
+// list returns the paths of entries of a directory in the order of their names. If it does not exist, there are none.
+func list(dir string, is func(fs.DirEntry) bool) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("list spool: %w", err)
 	}
 	var all []string
 	for _, e := range entries {
-		if e.IsDir() && strings.HasPrefix(e.Name(), prefix) {
-			all = append(all, filepath.Join(root, e.Name()))
+		if is(e) {
+			all = append(all, filepath.Join(dir, e.Name()))
 		}
 	}
-	slices.Sort(all)
 	return all, nil
-}
-
-// Files lists the files of the spool at root, of living processes too, oldest
-// first: to be read with [Read] while nobody drains it. A directory that is no
-// spool has none.
-func Files(root string) ([]string, error) {
-	dirs, err := dirsOf(root)
-	if err != nil {
-		return nil, err
-	}
-	var all []string
-	for _, dir := range append(dirs, filepath.Join(root, damagedName)) {
-		files, err := filesOf(dir)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, files...)
-	}
-	return all, nil
-}
-
-// removeDir removes the directory of a process, of which the caller has the lock,
-// which goes with it.
-func removeDir(dir string, l *flock.Flock) {
-	// Where an open file can be removed it must go before its lock does: whoever
-	// comes next then makes another. A directory that stays behind is empty.
-	_ = os.Remove(l.Path())
-	_ = l.Unlock()
-	if runtime.GOOS == "windows" {
-		_ = os.Remove(l.Path())
-	}
-	_ = os.Remove(dir)
 }

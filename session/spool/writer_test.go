@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 )
 
 // disk is where a writer's files are, with faults.
@@ -72,7 +74,7 @@ func TestDiskFails(t *testing.T) {
 	starts := offsets(t, b)
 	for _, full := range []error{syscall.ENOSPC, syscall.EIO} {
 		for _, trunc := range []error{nil, syscall.EIO} {
-			for n := starts[3]; n < starts[4]; n += 7 {
+			for n := starts[2]; n < starts[3]; n += 7 {
 				root := t.TempDir()
 				e := open(t, root, Options{Sync: SyncNever})
 				d := &disk{room: int64(n), full: full, trunc: trunc}
@@ -97,12 +99,11 @@ func TestDiskFails(t *testing.T) {
 				if sorted(names) != "a b d" {
 					t.Fatalf("%v, truncate %v, %d bytes: %q, %v", full, trunc, n, names, damages)
 				}
-				if want := map[bool]int{true: 0, false: 1}[trunc == nil || n == starts[3]]; len(damages) != want {
+				if want := map[bool]int{true: 0, false: 1}[trunc == nil || n == starts[2]]; len(damages) != want {
 					t.Fatalf("%v, truncate %v, %d bytes: %v", full, trunc, n, damages)
 				}
 				for _, err := range damages {
-					var e *DamagedError
-					if !errors.As(err, &e) || !e.Tail {
+					if !errors.Is(err, otlpfile.ErrCut) {
 						t.Errorf("no tail: %v", err)
 					}
 				}
@@ -130,7 +131,7 @@ func TestCannotBegin(t *testing.T) {
 	if names, damages := spooled(t, root); sorted(names) != "b" || len(damages) != 0 {
 		t.Errorf("spooled %q, %v", names, damages)
 	}
-	if s := e.Stats(); s.LostSpans != 2 || s.SpooledSpans != 1 {
+	if s := e.Stats(); s.Lost.Spans != 2 || s.Spooled.Spans != 1 {
 		t.Errorf("stats %+v", s)
 	}
 }
@@ -297,15 +298,15 @@ func TestBound(t *testing.T) {
 		t.Errorf("the newest are not kept: %q", names)
 	}
 	s := e.Stats()
-	if s.DroppedSpans != 68-kept || s.SpooledSpans != 60 {
+	if s.Dropped.Spans != 68-kept || s.Spooled.Spans != 60 {
 		t.Errorf("%d of 68 are kept: %+v", kept, s)
 	}
 	if said := heard(); len(said) == 0 || !strings.Contains(said[0].Error(), "is full at 8000 bytes: dropped the oldest") {
 		t.Errorf("said %v", said)
 	}
 	var l *LostError
-	if err := e.ForceFlush(t.Context()); !errors.As(err, &l) || l.DroppedSpans != s.DroppedSpans || l.Spans != 0 ||
-		!strings.Contains(err.Error(), fmt.Sprintf("%d spans and 0 log records were dropped", s.DroppedSpans)) {
+	if err := e.ForceFlush(t.Context()); !errors.As(err, &l) || l.Dropped.Spans != s.Dropped.Spans || l.Spans != 0 ||
+		!strings.Contains(err.Error(), fmt.Sprintf("%d spans and 0 log records were dropped", s.Dropped.Spans)) {
 		t.Errorf("flush: %v", err)
 	}
 	if err := e.ForceFlush(t.Context()); err != nil {

@@ -25,20 +25,15 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/sqlitefile"
 	"github.com/agenttrace/agenttrace/session/codec/transcripts"
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/spool"
 )
 
 // All are the formats. Exports are listed in this order, the default first. The first
 // that recognizes a file reads it; of a database it is the last.
 var All = []Format{{
-	Name: "otlp", Imported: "OTLP in JSON or protobuf, as exporters and the collector's file exporter write it",
+	Name: "otlp", Imported: "OTLP in JSON or protobuf, as exporters, the collector's file exporter and spools write it",
 	Reading: Reading{
-		Extensions: []string{".json", ".jsonl", ".pb", ".gz", ".zst"}, Telemetry: true,
-		SniffText: func(text []byte) bool { return otlpfile.Sniff(text) && !spool.Sniff(text) },
+		Extensions: []string{".json", ".jsonl", ".pb", ".gz", ".zst"}, SniffText: otlpfile.Sniff, Telemetry: true,
 	},
-}, {
-	Name: "spool", Imported: "what an agent could not send, as package spool keeps it; a whole one by its directory",
-	Reading: Reading{Extensions: []string{".pb"}, SniffText: spool.Sniff, Telemetry: true},
 }, {
 	Name:     "jsonl",
 	Exported: "a line per row, the canonical format", Imported: "sessions as export writes them, a line per row",

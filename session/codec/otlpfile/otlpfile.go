@@ -40,6 +40,9 @@ type Options struct {
 	// MaxBody limits a body, in bytes after decompression: a larger one is passed
 	// over. 0 means DefaultMaxBody. Memory is bounded by a small multiple of it.
 	MaxBody int
+	// Packed states that the input is frames of Zstandard, as [AppendFrame] writes them, even if its beginning is
+	// damaged.
+	Packed bool
 }
 
 // Body is one OTLP body, or one resource of it where protobuf makes them one
@@ -78,6 +81,9 @@ func (e *DamagedError) Unwrap() error { return e.Err }
 // ErrFormat is wrapped by the error that Read yields for what is no OTLP.
 var ErrFormat = errors.New("not OTLP")
 
+// ErrCut is wrapped by the [*DamagedError] for an input that ends within a body, as when its writer was killed.
+var ErrCut = errors.New("the input is cut off")
+
 // Read yields the bodies in r in their order, one at a time. The sequence can be
 // ranged over once, and is read to no further than the body last yielded, save for
 // a buffer.
@@ -95,7 +101,11 @@ func Read(r io.Reader, o Options) iter.Seq2[Body, error] {
 	}
 	return func(yield func(Body, error) bool) {
 		d := decoder{maximum: o.MaxBody, yield: yield}
-		if err := d.read(newSource(r, -1), 0); err != nil && !d.stopped {
+		read := d.read
+		if o.Packed {
+			read = d.readPacked
+		}
+		if err := read(newSource(r, -1), 0); err != nil && !d.stopped {
 			yield(Body{}, err)
 		}
 	}
@@ -113,6 +123,8 @@ type decoder struct {
 	frame   int64
 	inFrame bool
 	buf     []byte
+	zstd    *zstd.Decoder // of frames
+	again   int           // how many bytes of damaged frames were read again
 }
 
 func (d *decoder) give(b Body) {
@@ -133,6 +145,7 @@ func (d *decoder) damaged(line int, offset int64, err error) {
 // source is a buffered reader that knows where it is.
 type source struct {
 	*bufio.Reader
+	raw    io.Reader // what the buffer is filled from
 	offset int64
 	// ended says that it is told already why nothing more can be read.
 	ended bool
@@ -144,7 +157,8 @@ func newSource(r io.Reader, size int) *source {
 	if size < 0 || size > maximum {
 		size = maximum
 	}
-	return &source{Reader: bufio.NewReaderSize(r, max(size, 64))}
+	raw := struct{ io.Reader }{r} // so that the buffer is never that of the caller
+	return &source{Reader: bufio.NewReaderSize(raw, max(size, 64)), raw: raw}
 }
 
 // skip discards n bytes, or as many as there are.
@@ -215,6 +229,9 @@ func (d *decoder) read(s *source, layer int) error {
 		if d.inFrame {
 			return d.refuse(s, head)
 		}
+		if kind == "frames" && isMark(head) {
+			return d.readPacked(s, layer)
+		}
 		return d.readFrames(s, layer, kind == "delimited")
 	case "":
 		return d.refuse(s, head)
@@ -243,7 +260,11 @@ func (d *decoder) cut(s *source, line int, err error) error {
 	case errors.As(err, &unpacking):
 		d.damaged(line, s.offset, err)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		d.damaged(line, s.offset, errors.New("the input is cut off"))
+		err := ErrCut
+		if d.inFrame {
+			err = errors.New("the body in the frame is cut off")
+		}
+		d.damaged(line, s.offset, err)
 	default:
 		return err
 	}
@@ -436,17 +457,11 @@ func (d *decoder) readFrames(s *source, layer int, varint bool) error {
 			continue
 		}
 		frame, err := s.fill(nil, int(n))
-		d.frame, d.inFrame = at, true
 		if err != nil {
-			err := d.cut(s, 0, err)
-			d.inFrame = false
-			return err
+			s.offset = at
+			return d.cut(s, 0, err)
 		}
-		err = d.read(newSource(bytes.NewReader(frame), len(frame)), layer+1)
-		d.inFrame = false
-		if err != nil {
-			d.damaged(0, at, err)
-		}
+		d.readFrame(frame, layer, at)
 	}
 	return nil
 }

@@ -1,9 +1,11 @@
 package otlpfile
 
 import (
+	"bufio"
 	"bytes"
 	"compress/gzip"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -427,6 +429,66 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
+// TestAppendFrame: what it writes is a frame of the file exporter with Zstandard, whatever the size of the body.
+func TestAppendFrame(t *testing.T) {
+	decoder, err := zstd.NewReader(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer decoder.Close()
+	for _, n := range []int{0, 1, 255, 256, 128<<10 - 1, 128 << 10, 128<<10 + 1, 256 << 10, 1 << 20} {
+		body := bytes.Repeat([]byte("0123456789"), n/10+1)[:n]
+		got := AppendFrame([]byte("before"), body)[len("before"):]
+		if length := binary.BigEndian.Uint32(got); int(length) != len(got)-4 {
+			t.Errorf("%d bytes: length %d of %d", n, length, len(got)-4)
+		}
+		if content, err := decoder.DecodeAll(got[4:], nil); err != nil || !bytes.Equal(content, body) {
+			t.Errorf("%d bytes: unpacked to %d, %v", n, len(content), err)
+		}
+	}
+	const want = "00000013" + "28b52ffd" + "a4" + "03000000" + "190000" + "616263" + "990977ad"
+	if got := hex.EncodeToString(AppendFrame(nil, []byte("abc"))); got != want {
+		t.Errorf("bytes %s, want %s", got, want)
+	}
+}
+
+// TestDamagedFrames: a frame of Zstandard that changed on the disk gives one damage and nothing of its content, and
+// the others are read, also if the length or the magic number changed.
+func TestDamagedFrames(t *testing.T) {
+	var td ptrace.Traces
+	var err error
+	var file []byte
+	var starts []int
+	for _, name := range []string{"a", "b", "c"} {
+		if td, err = (&ptrace.JSONUnmarshaler{}).UnmarshalTraces([]byte(span(name))); err != nil {
+			t.Fatal(err)
+		}
+		raw, _ := (&ptrace.ProtoMarshaler{}).MarshalTraces(td)
+		starts = append(starts, len(file))
+		file = append(file, framed(zstded(raw))...)
+	}
+	for i := starts[1]; i < starts[2]; i++ {
+		changed := bytes.Clone(file)
+		changed[i] ^= 1
+		got := readAll(bufio.NewReaderSize(bytes.NewReader(changed), SniffSize), Options{})
+		if len(got.Spans) == 3 && len(got.Damaged) == 0 {
+			continue // another layout of the same content
+		}
+		if len(got.Spans) != 2 || len(got.Damaged) != 1 || got.Err != "" ||
+			!strings.HasPrefix(got.Damaged[0], fmt.Sprintf("byte %d: ", starts[1])) || !strings.Contains(got.Damaged[0], "left out") {
+			t.Errorf("byte %d changed: %d spans, %q, %q", i, len(got.Spans), got.Damaged, got.Err)
+		}
+	}
+	torn := readAll(bytes.NewReader(append(file[:starts[2]+20:starts[2]+20], make([]byte, 10)...)), Options{})
+	if len(torn.Spans) != 2 || len(torn.Damaged) != 1 || !strings.Contains(torn.Damaged[0], "the input is cut off") {
+		t.Errorf("cut off: %d spans, %q", len(torn.Spans), torn.Damaged)
+	}
+	large := readAll(bytes.NewReader(append(framed(zstded(bytes.Repeat([]byte("x"), 1000))), file...)), Options{MaxBody: 500})
+	if len(large.Spans) != 3 || len(large.Damaged) != 1 || !strings.Contains(large.Damaged[0], "larger than the limit") {
+		t.Errorf("too large: %d spans, %q", len(large.Spans), large.Damaged)
+	}
+}
+
 // TestReadError ends with the error of the reader, which is no damage.
 func TestReadError(t *testing.T) {
 	broken := errors.New("the disk is gone")
@@ -504,13 +566,14 @@ func FuzzRead(f *testing.F) {
 		f.Add(framed(raw))
 		f.Add(delimited(raw))
 		f.Add(framed(zstded(raw)))
+		f.Add(AppendFrame(framed(zstded(raw))[:30], raw))
 		f.Add(gzipped(framed(raw)))
 		f.Add(zstded(raw))
 	}
 	f.Fuzz(func(t *testing.T, file []byte) {
 		Sniff(file)
 		n, fatal := 0, false
-		for b, err := range Read(bytes.NewReader(file), Options{MaxBody: 64 << 10}) {
+		for b, err := range Read(bytes.NewReader(file), Options{MaxBody: 64 << 10, Packed: len(file)%2 == 1}) {
 			if fatal {
 				t.Fatal("something after the error that ends the sequence")
 			}
