@@ -108,46 +108,22 @@ func (p *diffPrinter) change(c *diff.Change) {
 // those that do not what stands beside one that does.
 func (p *diffPrinter) lines(rows []diff.Row) {
 	shown, left := 0, 0
-	for i := 0; i < len(rows); {
-		end := i
-		for end < len(rows) && rows[end].Same == rows[i].Same {
-			end++
-		}
-		if rows[i].Same {
-			p.alike(rows, i, end)
-			i = end
+	for _, h := range diff.Hunks(rows, diffContext, 2) {
+		switch room := max(diffLines-shown, 0); {
+		case h.Apart && !p.Full:
+			p.line(span{"    ⋯ " + printable.Plural(len(h.Rows), "line", "lines") + " alike", p.dim})
 			continue
+		case !h.Same && !p.Full && len(h.Rows) > room+1:
+			left += len(h.Rows) - room
+			h.Rows = h.Rows[:room]
 		}
-		run := rows[i:end]
-		if room := max(diffLines-shown, 0); !p.Full && len(run) > room+1 {
-			left += len(run) - room
-			run = run[:room]
+		if !h.Same {
+			shown += len(h.Rows)
 		}
-		shown += len(run)
-		p.rows(run)
-		i = end
+		p.rows(h.Rows)
 	}
 	if left > 0 {
 		p.line(span{"    … " + printable.Plural(left, "more line differs", "more lines differ") + " (--full)", p.dim})
-	}
-}
-
-// alike prints the lines from begin to end, which are the same in both texts.
-func (p *diffPrinter) alike(rows []diff.Row, begin, end int) {
-	from, to := begin, end // what is left out
-	if begin > 0 {
-		from += diffContext
-	}
-	if end < len(rows) {
-		to -= diffContext
-	}
-	for k := begin; k < end; k++ {
-		switch {
-		case p.Full || to-from <= 1 || k < from || k >= to:
-			p.rows(rows[k : k+1])
-		case k == from:
-			p.line(span{"    ⋯ " + printable.Plural(to-from, "line", "lines") + " alike", p.dim})
-		}
 	}
 }
 

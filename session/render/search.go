@@ -54,20 +54,14 @@ func Hits(w io.Writer, hits []store.Hit, o Options) error {
 // marked is the context of a hit in one line.
 func (p *printer) marked(h *store.Hit) []span {
 	flat := func(s string) string {
-		if s == "" {
-			return ""
+		line := " " + printable.Line(s) + " "
+		if s == "" || !strings.ContainsRune(" \t\r\n", rune(s[0])) {
+			line = line[1:]
 		}
-		var b strings.Builder
-		for i, word := range strings.FieldsFunc(printable.Sanitize(s), func(r rune) bool { return r == ' ' || r == '\n' }) {
-			if i > 0 || s[0] == ' ' || s[0] == '\n' || s[0] == '\t' || s[0] == '\r' {
-				b.WriteByte(' ')
-			}
-			b.WriteString(word)
+		if !strings.HasSuffix(s, " ") && !strings.HasSuffix(s, "\n") && !strings.HasSuffix(s, "\t") {
+			line = strings.TrimSuffix(line, " ")
 		}
-		if strings.HasSuffix(s, " ") || strings.HasSuffix(s, "\n") || strings.HasSuffix(s, "\t") {
-			b.WriteByte(' ')
-		}
-		return b.String()
+		return line
 	}
 	var spans []span
 	add := func(text string, in paint) {

@@ -192,39 +192,28 @@ func (p *printer) header(stroke string, label span, state span, facts ...string)
 	if width(state.text)+3 > room {
 		state.text, _, _ = strings.Cut(state.text, " ")
 	}
-	forFacts := room
 	if state.text != "" {
-		forFacts -= width(state.text) + 3
+		room -= width(state.text) + 3
 	}
 	right := ""
-	for _, f := range facts {
-		if f == "" {
-			continue
-		}
-		next := f
-		if right != "" {
-			next = right + " · " + f
-		}
-		if width(next)+3 > forFacts {
+	for _, f := range printable.Present(facts...) {
+		next := printable.Join(right, f)
+		if width(next)+3 > room {
 			break
 		}
 		right = next
 	}
-	stateText := ""
-	if state.text != "" && width(state.text)+3 <= room {
-		stateText = state.text
-		if right != "" {
-			right += " · "
-		}
+	if room < 0 {
+		state.text = ""
 	}
-	fill := p.Width - left
-	fill = max(fill-width(right)-width(stateText), 0)
-	spans := []span{{stroke + stroke + " ", p.rule}, label, {" " + strings.Repeat(stroke, fill), p.rule}}
-	if right != "" || stateText != "" {
-		spans[2].text = " " + strings.Repeat(stroke, max(fill-1, 0)) + " "
-		spans = append(spans, span{right, p.dim}, span{stateText, state.paint})
+	if right != "" && state.text != "" {
+		right += " · "
 	}
-	p.line(spans...)
+	fill := strings.Repeat(stroke, max(p.Width-left-width(right)-width(state.text), 0))
+	if right != "" || state.text != "" {
+		fill = strings.TrimSuffix(fill, stroke) + " "
+	}
+	p.line(span{stroke + stroke + " ", p.rule}, label, span{" " + fill, p.rule}, span{right, p.dim}, state)
 }
 
 // time of Unix milliseconds.

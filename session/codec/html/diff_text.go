@@ -2,7 +2,6 @@ package html
 
 import (
 	"slices"
-	"strconv"
 
 	"github.com/agenttrace/agenttrace/session/codec/internal/transcript"
 	"github.com/agenttrace/agenttrace/session/document/diff"
@@ -45,58 +44,26 @@ func (c *comparer) runs(a, b string, prose bool) []diffRun {
 	rows := diff.Texts(printable.Sanitize(a), printable.Sanitize(b))
 	var runs []diffRun
 	room := maxLines
-	for i := 0; i < len(rows); {
-		end := i + 1
-		for end < len(rows) && rows[end].Same == rows[i].Same {
-			end++
-		}
-		run := rows[i:end]
-		add := func(rows []diff.Row, fold, left string) {
-			if len(rows) > 0 || left != "" {
-				runs = append(runs, diffRun{Same: run[0].Same, Prose: prose, Fold: fold, Left: left, Rows: c.cut(rows)})
-			}
-		}
+	for _, h := range diff.Hunks(rows, context, 3) {
+		n := len(h.Rows)
+		run := diffRun{Same: h.Same, Prose: prose, Rows: c.cut(h.Rows)}
 		switch {
-		case !run[0].Same:
-			if c.o.Full || len(run) <= room {
-				add(run, "", "")
-			} else {
-				add(run[:room], "", "")
-				add(nil, "", lines(len(run)-room)+" more that differ are left out; --full has them")
+		case h.Apart && n > maxFold && !c.o.Full:
+			run.Left, run.Rows = printable.Plural(n, "line", "lines")+" alike are left out; --full has them", nil
+		case h.Apart:
+			run.Fold = printable.Plural(n, "line", "lines") + " alike"
+		case !h.Same && n > room && !c.o.Full:
+			if run.Rows = run.Rows[:room]; room > 0 {
+				runs = append(runs, run)
 			}
-			room = max(room-len(run), 0)
-		default:
-			before, after := context, context
-			if i == 0 {
-				before = 0
-			}
-			if end == len(rows) {
-				after = 0
-			}
-			folded := len(run) - before - after
-			switch {
-			case folded < 3:
-				add(run, "", "")
-			case folded > maxFold && !c.o.Full:
-				add(run[:before], "", "")
-				add(nil, "", lines(folded)+" alike are left out; --full has them")
-				add(run[len(run)-after:], "", "")
-			default:
-				add(run[:before], "", "")
-				add(run[before:len(run)-after], lines(folded)+" alike", "")
-				add(run[len(run)-after:], "", "")
-			}
+			run.Left, run.Rows = printable.Plural(n-room, "line", "lines")+" more that differ are left out; --full has them", nil
 		}
-		i = end
+		if !h.Same {
+			room = max(room-n, 0)
+		}
+		runs = append(runs, run)
 	}
 	return runs
-}
-
-func lines(n int) string {
-	if n == 1 {
-		return "1 line"
-	}
-	return strconv.Itoa(n) + " lines"
 }
 
 // cut shortens lines that are very long.

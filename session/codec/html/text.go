@@ -9,7 +9,7 @@ import (
 )
 
 // rich is a text with its Markdown, in an element of its own that holds nothing but the
-// elements below, each of them closed. A text that is empty has none.
+// tags below, each of them closed. A text that is empty has none.
 func rich(text string) template.HTML {
 	if strings.TrimSpace(text) == "" {
 		return ""
@@ -42,26 +42,25 @@ func (w *textWriter) element(name, attributes string, children []*richtext.Node)
 // headings are those below that of a message.
 var headings = [...]string{1: "h4", 2: "h5", 3: "h6"}
 
+// tags are the elements that nodes of a kind are, without attributes.
+var tags = map[richtext.Kind]string{
+	richtext.Paragraph: "p", richtext.Quote: "blockquote", richtext.Emphasis: "em", richtext.Strong: "strong", richtext.Strike: "del",
+}
+
 func (w *textWriter) node(n *richtext.Node) {
 	switch n.Kind {
-	case richtext.Paragraph:
-		w.element("p", "", n.Children)
 	case richtext.Line:
 		for _, c := range n.Children {
 			w.node(c)
 		}
 	case richtext.Heading:
 		w.element(headings[n.Level], "", n.Children)
-	case richtext.Quote:
-		w.element("blockquote", "", n.Children)
 	case richtext.List:
 		w.list(n)
 	case richtext.Item:
 		w.item(n)
 	case richtext.Code:
-		w.WriteString("<pre><code>")
-		w.text(n.Text)
-		w.WriteString("</code></pre>")
+		w.WriteString("<pre><code>" + template.HTMLEscapeString(n.Text) + "</code></pre>")
 	case richtext.Rule:
 		w.WriteString("<hr>")
 	case richtext.Table:
@@ -69,25 +68,15 @@ func (w *textWriter) node(n *richtext.Node) {
 	case richtext.Text:
 		w.text(n.Text)
 	case richtext.CodeSpan:
-		w.WriteString("<code>")
-		w.text(n.Text)
-		w.WriteString("</code>")
-	case richtext.Emphasis:
-		w.element("em", "", n.Children)
-	case richtext.Strong:
-		w.element("strong", "", n.Children)
-	case richtext.Strike:
-		w.element("del", "", n.Children)
+		w.WriteString("<code>" + template.HTMLEscapeString(n.Text) + "</code>")
 	case richtext.Link:
 		w.element("a", ` href="`+template.HTMLEscapeString(n.To)+`" rel="noopener noreferrer nofollow"`, n.Children)
 	case richtext.Break:
 		w.WriteString("<br>\n")
 	case richtext.Box:
-		if n.Checked {
-			w.WriteString(`<input type="checkbox" checked disabled> `)
-		} else {
-			w.WriteString(`<input type="checkbox" disabled> `)
-		}
+		w.WriteString(map[bool]string{true: `<input type="checkbox" checked disabled> `, false: `<input type="checkbox" disabled> `}[n.Checked])
+	default:
+		w.element(tags[n.Kind], "", n.Children)
 	}
 }
 

@@ -170,6 +170,46 @@ func Texts(a, b string) []Row {
 	return rows
 }
 
+// Hunk is a run of rows that all differ, or are all the same.
+type Hunk struct {
+	Rows []Row
+	Same bool
+	// Apart marks rows that are the same and not beside a difference.
+	Apart bool
+}
+
+// Hunks cuts rows into hunks. Of rows that are the same, as many as context says are kept
+// beside a difference; the others are a hunk apart, if they are at least so many.
+func Hunks(rows []Row, context, least int) (hunks []Hunk) {
+	add := func(rows []Row, apart bool) {
+		if len(rows) > 0 {
+			hunks = append(hunks, Hunk{rows, rows[0].Same, apart})
+		}
+	}
+	for i := 0; i < len(rows); {
+		end := i + 1
+		for end < len(rows) && rows[end].Same == rows[i].Same {
+			end++
+		}
+		run, before, after := rows[i:end], context, context
+		if i == 0 {
+			before = 0
+		}
+		if end == len(rows) {
+			after = 0
+		}
+		if !run[0].Same || len(run)-before-after < least {
+			add(run, false)
+		} else {
+			add(run[:before], false)
+			add(run[before:len(run)-after], true)
+			add(run[len(run)-after:], false)
+		}
+		i = end
+	}
+	return hunks
+}
+
 func splitLines(text string) []string {
 	if text == "" {
 		return nil
