@@ -448,9 +448,23 @@ type Input struct {
 
 // Turn returns the turn with the number, or nil.
 func (tl *Document) Turn(number int) *Turn {
-	for i := range tl.Turns {
-		if tl.Turns[i].Number == number {
-			return &tl.Turns[i]
+	return find(tl.Turns, func(t *Turn) bool { return t.Number == number })
+}
+
+// Prompt returns the system prompt with the digest, or nil.
+func (tl *Document) Prompt(digest string) *SystemPrompt {
+	return find(tl.SystemPrompts, func(p *SystemPrompt) bool { return p.Digest == digest })
+}
+
+// Catalog returns the tool catalog with the digest, or nil.
+func (tl *Document) Catalog(digest string) *ToolCatalog {
+	return find(tl.ToolCatalogs, func(c *ToolCatalog) bool { return c.Digest == digest })
+}
+
+func find[T any](all []T, wanted func(*T) bool) *T {
+	for i := range all {
+		if wanted(&all[i]) {
+			return &all[i]
 		}
 	}
 	return nil

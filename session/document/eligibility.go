@@ -238,16 +238,14 @@ func (r *TurnEligibility) prompt(tl *Document, t *Turn) {
 		r.miss(Missing{What: MissingSystemPrompt, Why: "no source says what the system prompt was"})
 		return
 	}
-	for i := range tl.SystemPrompts {
-		switch p := &tl.SystemPrompts[i]; {
-		case p.Digest != t.SystemPromptDigest:
-		case !p.Resolved:
-			r.miss(Missing{What: MissingSystemPrompt, Why: "the text of the system prompt " + printable.Short(p.Digest) + " has not arrived"})
-		case p.Damaged:
-			r.miss(Missing{What: MissingSystemPrompt, Why: "the system prompt " + printable.Short(p.Digest) + " arrived damaged"})
-		default:
-			r.redacted(p.Body)
-		}
+	switch p := tl.Prompt(t.SystemPromptDigest); {
+	case p == nil:
+	case !p.Resolved:
+		r.miss(Missing{What: MissingSystemPrompt, Why: "the text of the system prompt " + printable.Short(p.Digest) + " has not arrived"})
+	case p.Damaged:
+		r.miss(Missing{What: MissingSystemPrompt, Why: "the system prompt " + printable.Short(p.Digest) + " arrived damaged"})
+	default:
+		r.redacted(p.Body)
 	}
 }
 
@@ -256,28 +254,30 @@ func (r *TurnEligibility) tools(tl *Document, t *Turn) {
 		r.miss(Missing{What: MissingToolCatalog, Why: "no source says which tools there were"})
 		return
 	}
-	for i := range tl.ToolCatalogs {
-		c := &tl.ToolCatalogs[i]
-		if c.Digest != t.Tools.CatalogDigest {
-			continue
+	c := tl.Catalog(t.Tools.CatalogDigest)
+	if c == nil {
+		return
+	}
+	why := ""
+	switch {
+	case !c.Resolved:
+		why = " has not arrived"
+	case c.Damaged:
+		why = " arrived damaged"
+	case len(c.Tools) == 0 && c.Body != "[]" && c.Body != "{}":
+		why = " cannot be read"
+	}
+	if why != "" {
+		r.miss(Missing{What: MissingToolCatalog, Why: "the tool catalog " + printable.Short(c.Digest) + why})
+	}
+	var bare []string
+	for _, tool := range c.Tools {
+		if len(tool.InputSchema) == 0 {
+			bare = append(bare, tool.Name)
 		}
-		switch {
-		case !c.Resolved:
-			r.miss(Missing{What: MissingToolCatalog, Why: "the tool catalog " + printable.Short(c.Digest) + " has not arrived"})
-		case c.Damaged:
-			r.miss(Missing{What: MissingToolCatalog, Why: "the tool catalog " + printable.Short(c.Digest) + " arrived damaged"})
-		case len(c.Tools) == 0 && c.Body != "[]" && c.Body != "{}":
-			r.miss(Missing{What: MissingToolCatalog, Why: "the tool catalog " + printable.Short(c.Digest) + " cannot be read"})
-		}
-		var bare []string
-		for k := range c.Tools {
-			if len(c.Tools[k].InputSchema) == 0 {
-				bare = append(bare, c.Tools[k].Name)
-			}
-		}
-		if len(bare) > 0 {
-			r.miss(Missing{What: MissingToolCatalog, Why: "the catalog has no input schema of " + someOf(bare)})
-		}
+	}
+	if len(bare) > 0 {
+		r.miss(Missing{What: MissingToolCatalog, Why: "the catalog has no input schema of " + someOf(bare)})
 	}
 }
 

@@ -82,7 +82,7 @@ func (p *diffPrinter) turn(t *diff.Turn) {
 
 func (p *diffPrinter) change(c *diff.Change) {
 	label := c.Label()
-	a, b := printable.Sanitize(value(c.A)), printable.Sanitize(value(c.B))
+	a, b := printable.Sanitize(diff.Value(c.A)), printable.Sanitize(diff.Value(c.B))
 	switch {
 	case c.Aspect == diff.AspectSystemPrompt:
 		label += " " + cmp.Or(printable.Sanitize(printable.Short(c.DigestA)), absent) + " → " + cmp.Or(printable.Sanitize(printable.Short(c.DigestB)), absent)

@@ -411,10 +411,8 @@ func (p *printer) turnFacts(tl *document.Document, t *document.Turn) {
 		if t.PromptChanged {
 			text += " (changed)"
 		}
-		for i := range tl.SystemPrompts {
-			if tl.SystemPrompts[i].Digest == d && !tl.SystemPrompts[i].Resolved {
-				text += " (unresolved)"
-			}
+		if prompt := tl.Prompt(d); prompt != nil && !prompt.Resolved {
+			text += " (unresolved)"
 		}
 		facts = append(facts, text)
 	}

@@ -173,14 +173,8 @@ func capital(s string) string {
 // columns name the two by what tells them apart: their titles, else their models, else
 // their ids.
 func (c *comparer) columns() (a, b columnName) {
-	model := func(m *session.Model) string {
-		if m == nil {
-			return ""
-		}
-		return printable.Line(strings.Trim(m.ProviderID+"/"+m.ModelID, "/"))
-	}
 	name := func(s *diff.Compared) [3]string {
-		return [3]string{printable.Line(s.Title), model(s.Model), printable.Line(s.SessionID)}
+		return [3]string{printable.Line(s.Title), printable.FullModelName(s.Model), printable.Line(s.SessionID)}
 	}
 	inA, inB := name(&c.d.A), name(&c.d.B)
 	for i := range inA {
@@ -210,7 +204,7 @@ func (c *comparer) facts() []pairFact {
 	}
 	a, b := head(c.a), head(c.b)
 	var facts []pairFact
-	for _, name := range append(append([]string{"Title"}, names...), "Tokens") {
+	for _, name := range append([]string{"Title"}, names...) {
 		if a[name] != "" || b[name] != "" {
 			facts = append(facts, pairFact{name, cmp.Or(a[name], "–"), cmp.Or(b[name], "–"), a[name] == b[name]})
 		}
@@ -248,14 +242,6 @@ func (c *comparer) turn(td *diff.Turn) *diffTurn {
 	}
 	a, b := c.a.Turn(td.A), c.b.Turn(td.B)
 	// Changes come in the order of the aspects, and what is equal goes between them.
-	find := func(aspect string) *diff.Change {
-		for i := range td.Changes {
-			if td.Changes[i].Aspect == aspect {
-				return &td.Changes[i]
-			}
-		}
-		return nil
-	}
 	count := 0
 	add := func(it *diffItem) {
 		if count++; it.ID != "" {
@@ -272,15 +258,16 @@ func (c *comparer) turn(td *diff.Turn) *diffTurn {
 		last.Apart = append(last.Apart, *it)
 	}
 	aspect := func(name string, differing func(*diff.Change) *diffItem, same string) {
-		ch := find(name)
-		if ch == nil {
+		at := slices.IndexFunc(td.Changes, func(ch diff.Change) bool { return ch.Aspect == name })
+		if at < 0 {
 			if text := strings.TrimSpace(same); text != "" {
-				add(&diffItem{Class: name, Label: labels[name], Same: c.clipped(text), Open: name == diff.AspectUser})
+				add(&diffItem{Class: name, Label: capital(diff.AspectLabel(name)), Same: c.clipped(text), Open: name == diff.AspectUser})
 			}
 			return
 		}
+		ch := &td.Changes[at]
 		it := differing(ch)
-		it.ID, it.Class, it.Label = "yes", name, labels[name]
+		it.ID, it.Class, it.Label = "yes", name, capital(diff.AspectLabel(name))
 		add(it)
 		c.seen(td, ch, it)
 	}
@@ -308,19 +295,13 @@ func (c *comparer) turn(td *diff.Turn) *diffTurn {
 	return t
 }
 
-var labels = map[string]string{
-	diff.AspectUser: "User", diff.AspectRewound: "Rewound", diff.AspectSystemPrompt: "System prompt", diff.AspectModel: "Model",
-	diff.AspectTools: "Tools available", diff.AspectReasoning: "Reasoning", diff.AspectInput: "Input", diff.AspectOutcome: "Outcome",
-	diff.AspectOutput: "Output", diff.AspectAssistant: "Assistant", diff.AspectCompaction: "Compaction", diff.AspectEnd: "End", diff.AspectUsage: "Tokens",
-}
-
 // seen keeps where the first divergence stands, and what it begins with.
 func (c *comparer) seen(td *diff.Turn, ch *diff.Change, it *diffItem) {
 	if f := c.d.First; f == nil || c.first != "" || f.A != td.A || f.B != td.B || f.Change != *ch {
 		return
 	}
 	c.first = it.ID
-	for _, run := range c.runs(value(ch.A), value(ch.B), false) {
+	for _, run := range c.runs(diff.Value(ch.A), diff.Value(ch.B), false) {
 		if !run.Same && len(run.Rows) > 0 {
 			run.Rows = run.Rows[:min(len(run.Rows), 2)]
 			c.start = []diffRun{run}
@@ -331,18 +312,11 @@ func (c *comparer) seen(td *diff.Turn, ch *diff.Change, it *diffItem) {
 
 // values are two short texts.
 func (c *comparer) values(ch *diff.Change) *diffItem {
-	return &diffItem{Values: &[2]string{cmp.Or(printable.Line(value(ch.A)), "–"), cmp.Or(printable.Line(value(ch.B)), "–")}}
-}
-
-func value(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
+	return &diffItem{Values: &[2]string{cmp.Or(printable.Line(diff.Value(ch.A)), "–"), cmp.Or(printable.Line(diff.Value(ch.B)), "–")}}
 }
 
 func (c *comparer) text(ch *diff.Change, prose bool) *diffItem {
-	it := &diffItem{Text: c.runs(value(ch.A), value(ch.B), prose)}
+	it := &diffItem{Text: c.runs(diff.Value(ch.A), diff.Value(ch.B), prose)}
 	if !slices.ContainsFunc(it.Text, func(r diffRun) bool { return !r.Same }) {
 		it.Text, it.Note = nil, "the same but for characters that are not printed"
 	}
@@ -387,17 +361,16 @@ func (c *comparer) catalog(ch *diff.Change, t *diffTurn, a, b *document.Turn) *d
 	return it
 }
 
-func catalogBody(tl *document.Document, digest string) (string, bool) {
-	for i := range tl.ToolCatalogs {
-		if t := &tl.ToolCatalogs[i]; t.Digest == digest && t.Resolved {
-			var b bytes.Buffer
-			if json.Indent(&b, []byte(t.Body), "", "  ") != nil {
-				return t.Body, true
-			}
-			return b.String(), true
-		}
+func catalogBody(d *document.Document, digest string) (string, bool) {
+	c := d.Catalog(digest)
+	if c == nil || !c.Resolved {
+		return "", false
 	}
-	return "", false
+	var b bytes.Buffer
+	if json.Indent(&b, []byte(c.Body), "", "  ") != nil {
+		return c.Body, true
+	}
+	return b.String(), true
 }
 
 // usage is a table with a row per bucket that either has something in.
@@ -501,7 +474,7 @@ func (c *comparer) calls(td *diff.Turn, a, b *document.Turn) []diffItem {
 				if name != diff.AspectOutcome {
 					part = c.text(&td.Changes[at], false)
 				}
-				part.ID, part.Label = "yes", labels[name]
+				part.ID, part.Label = "yes", capital(diff.AspectLabel(name))
 				it.ID, call.Items = "yes", append(call.Items, *part)
 				continue
 			}

@@ -135,6 +135,17 @@ func TestDiffIsNoMarkup(t *testing.T) {
 	}
 }
 
+// TestDiffNamesFactsOnce: the table of what both sessions are has a row for each fact.
+func TestDiffNamesFactsOnce(t *testing.T) {
+	page := writeDiff(t, transcripttest.Story("x"), transcripttest.Story("y"), Options{})
+	facts, _, _ := strings.Cut(page, "</header>")
+	for _, name := range []string{"Title", "Session", "Tokens", "Cost"} {
+		if n := strings.Count(facts, `<th scope="row">`+name+"</th>"); n != 1 {
+			t.Errorf("%s is named %d times, want once", name, n)
+		}
+	}
+}
+
 // TestDiffLinks: every link leads to the one element that has its name, and the first
 // divergence to where it stands.
 func TestDiffLinks(t *testing.T) {

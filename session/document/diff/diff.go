@@ -254,11 +254,18 @@ func optional(s string) *string {
 	return &s
 }
 
-func promptBody(tl *document.Document, digest string) (string, bool) {
-	for i := range tl.SystemPrompts {
-		if p := &tl.SystemPrompts[i]; p.Digest == digest {
-			return p.Body, p.Resolved
-		}
+// Value is the text of one side of a [Change].
+func Value(side *string) string {
+	if side == nil {
+		return ""
+	}
+	return *side
+}
+
+// promptBody is the text of a system prompt, if it is known. That of none is empty.
+func promptBody(d *document.Document, digest string) (string, bool) {
+	if p := d.Prompt(digest); p != nil {
+		return p.Body, p.Resolved
 	}
 	return "", digest == ""
 }

@@ -52,6 +52,9 @@ var aspectLabels = map[string]string{
 	AspectOutput: "output", AspectAssistant: "assistant", AspectCompaction: "compaction", AspectEnd: "end", AspectUsage: "tokens",
 }
 
+// AspectLabel names an aspect.
+func AspectLabel(aspect string) string { return aspectLabels[aspect] }
+
 // Label says in one line what differs.
 func (c *Change) Label() string {
 	label := aspectLabels[c.Aspect]
