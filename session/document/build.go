@@ -105,7 +105,7 @@ func (b *builder) head() {
 		ID: s.ID, Title: s.Title, Agent: s.Agent, Model: modelOf(s), Mode: deref(s.Mode), WorkspaceID: deref(s.WorkspaceID),
 		WorkspaceRoot: deref(s.WorkspaceRoot), Reading: readingOf(s), CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, ArchivedAt: s.ArchivedAt,
 	}
-	_ = json.Unmarshal([]byte(s.PermissionsJSON), &h.Rules) // what is no list of rules lists none; Check tells of it
+	_ = json.Unmarshal([]byte(s.PermissionsJSON), &h.Rules) // what is no list of rules lists none; Check reports it
 	_ = json.Unmarshal([]byte(s.MetadataJSON), &h.Metadata)
 	delete(h.Metadata, "agenttrace")
 	if b.declaresStatus() {
@@ -126,7 +126,7 @@ func (b *builder) head() {
 	b.tl.Session = h
 }
 
-// declaresStatus says whether the session's metadata holds what its agent says that
+// declaresStatus reports whether the session's metadata holds what its agent says that
 // it does, and not something else of that name.
 func (b *builder) declaresStatus() bool {
 	var st Status

@@ -50,7 +50,7 @@ type Document struct {
 	SystemPrompts []SystemPrompt `json:"system_prompts,omitempty"`
 	ToolCatalogs  []ToolCatalog  `json:"tool_catalogs,omitempty"`
 
-	// Spans tell where the rows come from, in order of start.
+	// Spans are where the rows come from, in order of start.
 	Spans []Span `json:"spans,omitempty"`
 
 	// Traces are the trace ids of Spans, in order of first use.
@@ -63,7 +63,7 @@ type Document struct {
 	// Notices are what is doubtful in the session; nil until [Document.FindNotices].
 	Notices []session.Notice `json:"notices,omitempty"`
 
-	// costOfWhole says that the cost in Totals is stated of the session as a whole.
+	// costOfWhole reports that the cost in Totals is stated of the session as a whole.
 	costOfWhole bool
 }
 
@@ -100,13 +100,13 @@ type Session struct {
 	ArchivedAt *int64 `json:"archived_at,omitempty"`
 }
 
-// Origin says where a session left its parent.
+// Origin reports where a session left its parent.
 type Origin struct {
 	SessionID string `json:"session_id"`
 	MessageID string `json:"message_id,omitempty"`
 	// Title is the parent's, when the parent is in the store.
 	Title string `json:"title,omitempty"`
-	// Fork says that the session begins with copies of its parent's messages:
+	// Fork reports that the session begins with copies of its parent's messages:
 	// they are older than the session. A sub-agent's session has none.
 	Fork bool `json:"fork,omitempty"`
 }
@@ -119,7 +119,7 @@ type Child struct {
 	Agent     string `json:"agent"`
 	// State is how the child's last run ended: see [Item].
 	State State `json:"state"`
-	// ToolCallID is the call that started the child, when one says so.
+	// ToolCallID is the call that started the child, when one reports it.
 	ToolCallID string `json:"tool_call_id,omitempty"`
 	// TotalTokens is what the child used in all: see [session.Tokens].
 	TotalTokens int64 `json:"total_tokens"`
@@ -141,7 +141,7 @@ type Turn struct {
 	// order.
 	Messages []Message `json:"messages"`
 
-	// QuestionMissing says that the answer belongs to another turn than the one
+	// QuestionMissing reports that the answer belongs to another turn than the one
 	// before it and that no user message came with it: its span was lost.
 	QuestionMissing bool `json:"question_missing,omitempty"`
 	// MissingBefore is set where the source counted turns between the turn before
@@ -151,7 +151,7 @@ type Turn struct {
 	// does not have: the client resumed a conversation that was not recorded.
 	Unrecorded *Unrecorded `json:"unrecorded,omitempty"`
 
-	// Hidden says that a rewind hid every message of the turn.
+	// Hidden reports that a rewind hid every message of the turn.
 	Hidden bool `json:"hidden,omitempty"`
 
 	// The rest is that of the last assistant message that is not hidden (of a
@@ -179,7 +179,7 @@ type Turn struct {
 	Tools Tools `json:"tools"`
 }
 
-// Copied says that the session is a fork and has the usage of the turn from its parent,
+// Copied reports that the session is a fork and has the usage of the turn from its parent,
 // where it counts.
 func (t *Turn) Copied() bool {
 	if t.Usage == nil {
@@ -212,7 +212,7 @@ type Unrecorded struct {
 	Turns int64 `json:"turns"`
 }
 
-// Tools says what a turn's model could call, and what it called.
+// Tools reports what a turn's model could call, and what it called.
 type Tools struct {
 	// CatalogDigest names one of Document.ToolCatalogs; empty when the source
 	// did not say what was available.
@@ -228,7 +228,7 @@ type Called struct {
 	Name   string `json:"name"`
 	Calls  int    `json:"calls"`
 	Failed int    `json:"failed,omitempty"`
-	// Unlisted says that the catalog is known and does not have the tool.
+	// Unlisted reports that the catalog is known and does not have the tool.
 	Unlisted bool `json:"unlisted,omitempty"`
 }
 
@@ -277,7 +277,7 @@ type Message struct {
 	// Compaction is set on the message that marks one.
 	Compaction *Compaction `json:"compaction,omitempty"`
 
-	// Copied says that the session is a fork and has the message from its parent, where
+	// Copied reports that the session is a fork and has the message from its parent, where
 	// its tokens and its cost count.
 	Copied bool `json:"copied,omitempty"`
 
@@ -287,7 +287,7 @@ type Message struct {
 	// known.
 	Calls []ModelCall `json:"calls,omitempty"`
 
-	// Problems are flaws of the telemetry, and of the rows themselves.
+	// Problems are those of the telemetry, and of the rows themselves.
 	Problems []string `json:"problems,omitempty"`
 
 	CreatedAt int64 `json:"created_at"`
@@ -295,7 +295,7 @@ type Message struct {
 
 	incomplete bool
 	history    *session.History
-	// marker says that the message is a compaction's and no answer besides.
+	// Marker reports that the message is a compaction's and no answer besides.
 	Marker  bool `json:"-"`
 	counted session.MessageTokens
 }
@@ -354,9 +354,9 @@ type Decision = store.Decision
 // SystemPrompt is an assembled system prompt.
 type SystemPrompt struct {
 	Digest string `json:"digest"`
-	// Resolved says that the body is known.
+	// Resolved reports that the body is known.
 	Resolved bool `json:"resolved"`
-	// Damaged says that the body arrived cut or altered: its digest is another.
+	// Damaged reports that the body arrived cut or altered: its digest is another.
 	Damaged bool   `json:"damaged,omitempty"`
 	Body    string `json:"body,omitempty"`
 	// Turns are the numbers of the turns that had it.
@@ -430,7 +430,7 @@ type Input struct {
 	Transcript *session.Transcript
 	Decisions  []store.Decision
 	// Inherited are the decisions about calls that a fork copied, as the sessions
-	// have them that it copied from. They are told at the calls, and are no part of
+	// have them that it copied from. They are shown at the calls, and are no part of
 	// the fork.
 	Inherited []store.Decision
 	SpanRefs  []store.SpanRef
@@ -441,7 +441,7 @@ type Input struct {
 	ChildTokens map[string]session.Tokens
 	// Parent is the session that Transcript's names as its parent.
 	Parent *session.Session
-	// Now and Silence tell which sessions are interrupted: see [StatusOf].
+	// Now and IdleTimeout decide which sessions are interrupted: see [StatusOf].
 	Now         time.Time
 	IdleTimeout time.Duration
 }

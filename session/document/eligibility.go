@@ -11,17 +11,17 @@ import (
 	"github.com/agenttrace/agenttrace/session/printable"
 )
 
-// Eligibility says which turns of a session can be asked again: of which everything
+// Eligibility reports which turns of a session can be asked again: of which everything
 // that the model was given is known. Its JSON is a stable format: keys are added,
 // never renamed.
 type Eligibility struct {
 	SessionID string `json:"session_id"`
-	// Eligible says that every turn that is not hidden is.
+	// Eligible reports that every turn that is not hidden is.
 	Eligible bool              `json:"eligible"`
 	Turns    []TurnEligibility `json:"turns"`
 }
 
-// TurnEligibility says whether one turn can be asked again.
+// TurnEligibility reports whether one turn can be asked again.
 type TurnEligibility struct {
 	// Turn is [Turn.Number].
 	Turn   int  `json:"turn"`
@@ -34,9 +34,9 @@ type TurnEligibility struct {
 	Temperature *float64       `json:"temperature,omitempty"`
 	// Context counts the messages that the model was given, the user's included.
 	Context int `json:"context_messages"`
-	// Compacted says that the context begins with a summary.
+	// Compacted reports that the context begins with a summary.
 	Compacted bool `json:"compacted,omitempty"`
-	// Eligible says that nothing is missing.
+	// Eligible reports that nothing is missing.
 	Eligible bool      `json:"eligible"`
 	Missing  []Missing `json:"missing,omitempty"`
 	// Notes are what a request made from the rows may say otherwise than the one
@@ -66,7 +66,7 @@ type Missing struct {
 	Why        string `json:"why"`
 }
 
-// Eligibility judges every turn in which somebody asks or answers: system messages and
+// Eligibility checks every turn in which somebody asks or answers: system messages and
 // summaries that stand before the first question are no turn to ask again.
 func (tl *Document) Eligibility() *Eligibility {
 	r := &Eligibility{SessionID: tl.Session.ID, Eligible: true}
@@ -171,19 +171,19 @@ func (t *Turn) question() *Message {
 	return nil
 }
 
-// asked says that the turn has a question or an answer.
+// asked reports that the turn has a question or an answer.
 func (t *Turn) asked() bool {
 	return slices.ContainsFunc(t.Messages, func(m Message) bool {
 		return m.Role == session.RoleUser || m.Role == session.RoleAssistant && m.Compaction == nil
 	})
 }
 
-// TurnEligibility judges the turn with the number, and is nil where there is none.
+// TurnEligibility checks the turn with the number, and is nil where there is none.
 func (tl *Document) TurnEligibility(number int) *TurnEligibility {
 	return tl.turnReplay(number, make(map[*Message]*TurnEligibility))
 }
 
-// turnReplay keeps what it says of each message in judged: every later turn was given
+// turnReplay keeps its result for each message in checked: every later turn was given
 // it too, and a session may be long.
 func (tl *Document) turnReplay(number int, checked map[*Message]*TurnEligibility) *TurnEligibility {
 	t := tl.Turn(number)
@@ -281,7 +281,7 @@ func (r *TurnEligibility) tools(tl *Document, t *Turn) {
 	}
 }
 
-// message judges one message of the context.
+// message checks one message of the context.
 func (r *TurnEligibility) message(m *Message) {
 	if m.Compaction != nil {
 		r.Compacted = true
@@ -333,7 +333,7 @@ func (r *TurnEligibility) message(m *Message) {
 	}
 }
 
-// unread says that the part is of a type that a model is given, and that its row
+// unread reports that the part is of a type that a model is given, and that its row
 // could not be read.
 func (p *Part) unread() bool {
 	return p.Type == "" || p.Type == "text" || p.Type == "reasoning" || p.Type == "file" || session.IsToolType(p.Type)
@@ -373,7 +373,7 @@ func (r *TurnEligibility) call(at Missing, c *ToolCall) {
 	r.miss(at)
 }
 
-// loss says what was done to a value, a text or JSON, when it was stored, if it is
+// loss reports what was done to a value, a text or JSON, when it was stored, if it is
 // not all there.
 func loss(value string) string {
 	body := strings.Trim(value, `"`)
@@ -427,7 +427,7 @@ func (r *TurnEligibility) gaps(tl *Document, context []*Message) {
 	}
 }
 
-// text says how much precedes the turn with the number.
+// Text reports how much precedes the turn with the number.
 func (u *Unrecorded) Text(number int) string {
 	what := printable.Plural(int(u.Turns), "turn", "turns")
 	switch {
@@ -442,7 +442,7 @@ func (u *Unrecorded) Text(number int) string {
 	return "not recorded: " + what + " before turn " + strconv.Itoa(number) + ", which its first request repeats"
 }
 
-// carried says that the file's content is in the URL, or where anybody gets it. There
+// carried reports that the file's content is in the URL, or where anybody gets it. There
 // are no empty files: of those, the content was left out.
 func (f *File) carried() bool {
 	if f.Size != nil && *f.Size == 0 {

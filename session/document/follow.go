@@ -33,7 +33,7 @@ type News struct {
 	Kind Kind `json:"kind,omitempty"`
 
 	// Delta is what a text has grown by. Where Replaced is set, it is the whole
-	// text, and takes the place of what was told of it before. Done says that it
+	// text, and takes the place of what was told of it before. Done reports that it
 	// will not grow any more, as far as is known.
 	Delta    string `json:"delta,omitempty"`
 	Replaced bool   `json:"replaced,omitempty"`
@@ -77,7 +77,7 @@ const (
 	NewsShown  = "message_shown"
 )
 
-// Follower tells what is new in sessions that are read again and again. Its memory
+// Follower reports what is new in sessions that are read again and again. Its memory
 // is that of the messages that it was shown last. It is used by one goroutine.
 type Follower struct {
 	// IdleTimeout is when a session counts as interrupted: see [StatusOf].
@@ -85,7 +85,7 @@ type Follower struct {
 	sessions    map[string]*followed
 }
 
-// followed is what was told of one session.
+// followed is what was reported of one session.
 type followed struct {
 	head      session.Session
 	status    Status
@@ -131,7 +131,7 @@ func (f *Follower) Read(t *session.Transcript, decisions []store.Decision, now t
 	for _, d := range decisions {
 		next.decisions[d.ID] = d
 		if before, known := old.decisions[d.ID]; !known || before.Outcome != d.Outcome || before.Reply != d.Reply {
-			// It is told before what the call came to.
+			// It is reported before what the call came to.
 			at := slices.IndexFunc(news, func(n News) bool { return n.Tool != nil && n.Tool.CallID == d.ToolCallID && !n.Tool.Open() })
 			if at < 0 {
 				at = len(news)
@@ -153,7 +153,7 @@ func (f *Follower) Read(t *session.Transcript, decisions []store.Decision, now t
 	return news
 }
 
-// Idle returns the news of sessions that have fallen silent, by their id.
+// Idle returns the news of sessions that have become interrupted, by their id.
 func (f *Follower) Idle(now time.Time) []News {
 	var news []News
 	for id, s := range f.sessions {
@@ -190,7 +190,7 @@ func changed(before, after *Status) (News, bool) {
 		return News{}, false
 	}
 	if before.State == ActivityUnknown && after.State == ActivityIdle && !after.Declared {
-		return News{}, false // of a session that never said what it does
+		return News{}, false // of a session that never declared a status
 	}
 	st := *after
 	st.LastMessage = nil

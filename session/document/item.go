@@ -21,7 +21,7 @@ type Item struct {
 	// Model is the one that was active last.
 	Model *session.Model `json:"model,omitempty"`
 	// State is how the last run ended, if one has and said so. It is what the
-	// session's row says: a run that finished may have ended to wait for a human,
+	// session's row has: a run that finished may have ended to wait for a human,
 	// and another may be under way. [Load] tells these apart.
 	State State `json:"state,omitempty"`
 	// Status is what the session is doing: see [StatusOf].
@@ -67,7 +67,7 @@ func readingOf(s *session.Session) string {
 }
 
 // NewItem makes an item of a session's row, of its last turn and of what it spent. now and
-// silence tell which sessions are interrupted: see [StatusOf]. The cost is estimated where
+// idleTimeout decide which sessions are interrupted: see [StatusOf]. The cost is estimated where
 // it is not stated of the session as a whole.
 func NewItem(s *session.Session, t *session.Transcript, spent *store.Spent, now time.Time, idleTimeout time.Duration) Item {
 	state, _ := stateOfSession(s)
@@ -91,7 +91,7 @@ func NewItem(s *session.Session, t *session.Transcript, spent *store.Spent, now 
 }
 
 // Abbreviate sets the Short of items to heads of their ids that tell the sessions of the list
-// apart, all of one length, without the prefix that every session has. means says whether a
+// apart, all of one length, without the prefix that every session has. means reports whether a
 // head names the session of an id and no other, also of those that are not in the list: an id
 // of which no head does is whole.
 func Abbreviate(items []Item, means func(short, id string) bool) {

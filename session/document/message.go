@@ -112,7 +112,7 @@ func readMetadata(text string) (m metadata, problems []string) {
 	read("compaction", &m.Compaction)
 	read("agenttrace", &m.Trace)
 	if raw, ok := keys["agenttrace"]; ok {
-		_ = json.Unmarshal(raw, &m.counts) // the line above told of it
+		_ = json.Unmarshal(raw, &m.counts) // the line above reports it
 	}
 	return m, problems
 }
@@ -144,9 +144,9 @@ type Part struct {
 
 	// Text is that of text and reasoning.
 	Text string `json:"text,omitempty"`
-	// Streaming says that more text was to come when the part was last seen.
+	// Streaming reports that more text was to come when the part was last seen.
 	Streaming bool `json:"streaming,omitempty"`
-	// Truncated says that the end of the text was lost on the way.
+	// Truncated reports that the end of the text was lost on the way.
 	Truncated bool `json:"truncated,omitempty"`
 
 	Tool   *ToolCall `json:"tool,omitempty"`
@@ -189,19 +189,19 @@ type ToolCall struct {
 	// State is the AI SDK's state; of a stub, the last one that the turn saw.
 	State string `json:"state"`
 
-	// Stub says that the span of the call never came: there is no input and no
+	// Stub reports that the span of the call never came: there is no input and no
 	// output because they never arrived.
 	Stub bool `json:"stub,omitempty"`
 
 	// Input and Output are JSON, absent when the part has none.
 	Input  json.RawMessage `json:"input,omitempty"`
 	Output json.RawMessage `json:"output,omitempty"`
-	// Error is what the model was told when the call failed.
+	// Error is what the model got when the call failed.
 	Error     string `json:"error,omitempty"`
 	ErrorType string `json:"error_type,omitempty"`
 	// PartialOutput is what a failed call had put out.
 	PartialOutput json.RawMessage `json:"partial_output,omitempty"`
-	// Withheld says that the call succeeded, and its source does not report the output,
+	// Withheld reports that the call succeeded, and its source does not report the output,
 	// InputWithheld that it does not report the input.
 	Withheld      bool `json:"withheld,omitempty"`
 	InputWithheld bool `json:"input_withheld,omitempty"`
@@ -209,7 +209,7 @@ type ToolCall struct {
 	DurationMS *int64 `json:"duration_ms,omitempty"`
 	// ACPKind is what the tool does, in the words of the Agent Client Protocol.
 	ACPKind string `json:"acp_kind,omitempty"`
-	// Truncated says that the model saw only a part of the output; OutputPath is
+	// Truncated reports that the model saw only a part of the output; OutputPath is
 	// where the whole is.
 	Truncated        bool   `json:"truncated,omitempty"`
 	OutputPath       string `json:"output_path,omitempty"`
@@ -231,10 +231,10 @@ type ToolCall struct {
 	Problems []string `json:"problems,omitempty"`
 }
 
-// Failed says that the call ended in an error that was not a refusal.
+// Failed reports that the call ended in an error that was not a refusal.
 func (c *ToolCall) Failed() bool { return c.State == session.StateOutputError && !c.Denied }
 
-// Open says that the call had not ended when it was last seen.
+// Open reports that the call had not ended when it was last seen.
 func (c *ToolCall) Open() bool {
 	return c.State == "" || session.StateRank(c.State) < session.StateRank(session.StateOutputAvailable) && !c.Denied
 }

@@ -25,7 +25,7 @@ const (
 	StateIncomplete State = "incomplete"
 )
 
-// bad says that a run ended before it was done. A session's row tells no more of
+// Bad reports that a run ended before it was done. A session's row tells no more of
 // a run that did not: it may have ended to wait for a human.
 func (s State) Bad() bool { return s == StateAborted || s == StateError }
 
@@ -52,7 +52,7 @@ func stateOfMessage(m *session.MessageTrace) State {
 	return stateOf(m.EndReason)
 }
 
-// stateOfSession is what the session's own row says: how its last run ended.
+// stateOfSession is what the session's own row reports: how its last run ended.
 func stateOfSession(s *session.Session) (State, string) {
 	var meta struct {
 		Trace struct {

@@ -25,23 +25,23 @@ const (
 	ActivityWaitingUserInput Activity = "waiting_on_user_input"
 	// ActivityError: what went on last has failed.
 	ActivityError Activity = "error"
-	// ActivityInterrupted: the session was busy or retrying when it was heard of
-	// last, and that is too long ago. Its agent died or cannot be heard. It is a
-	// reader's judgement: nobody stores it. Where the agent repeats what it does, a
+	// ActivityInterrupted: the session was busy or retrying when it last
+	// updated, and that is too long ago. Its agent died or cannot be reached. A reader
+	// derives it: nobody stores it. Where the agent repeats what it does, a
 	// session that waits for a human can be interrupted too.
 	ActivityInterrupted Activity = "interrupted"
 )
 
-// Waiting says that a human is waited for.
+// Waiting reports that a human is waited for.
 func (a Activity) Waiting() bool {
 	return a == ActivityWaitingApproval || a == ActivityWaitingUserInput
 }
 
-// Trouble says that somebody should look.
+// Trouble reports that somebody should look.
 func (a Activity) Trouble() bool { return a == ActivityError || a == ActivityInterrupted }
 
-// DefaultIdleTimeout is how long a session that works may be silent before it counts
-// as interrupted, where nobody says otherwise: longer than a model thinks. That is
+// DefaultIdleTimeout is how long a session that works may go without an update before
+// it counts as interrupted, by default: longer than a model thinks. That is
 // for agents without a heartbeat; one that has one is interrupted when it misses
 // three.
 const DefaultIdleTimeout = 10 * time.Minute
@@ -56,14 +56,14 @@ type Status struct {
 	Agent     string   `json:"agent"`
 	State     Activity `json:"state"`
 	// Since is when the state began, as far as is known; of an interrupted session
-	// when it was last heard of. 0 is unknown.
+	// when it was last updated. 0 is unknown.
 	Since int64 `json:"since,omitempty"`
-	// Declared says that the agent itself reported the state. Otherwise it is derived from
+	// Declared reports that the agent itself reported the state. Otherwise it is derived from
 	// the messages, or from how the last run ended.
 	Declared bool `json:"declared"`
 	// Was is the state of an interrupted session before.
 	Was Activity `json:"was,omitempty"`
-	// Attempt counts retries from 1. Detail says what is retried or waited for, or
+	// Attempt counts retries from 1. Detail reports what is retried or waited for, or
 	// what went wrong; ToolCallID is the call that waits.
 	Attempt    int64  `json:"attempt,omitempty"`
 	Detail     string `json:"detail,omitempty"`
@@ -72,7 +72,7 @@ type Status struct {
 	OpenCalls []OpenCall `json:"open_calls,omitempty"`
 	// LastMessage is the last that is not hidden.
 	LastMessage *LastMessage `json:"last_message,omitempty"`
-	// UpdatedAt is when the session was last heard of.
+	// UpdatedAt is when the session was last updated.
 	UpdatedAt int64 `json:"updated_at"`
 	// Heartbeat is how often the agent repeats its state while it lasts, in
 	// milliseconds; 0 of one that does not.
@@ -96,23 +96,24 @@ type LastMessage struct {
 	Role string `json:"role"`
 	// Text is that of its last part that has one.
 	Text string `json:"text"`
-	// Incomplete says that more was to come.
+	// Incomplete reports that more was to come.
 	Incomplete bool  `json:"incomplete,omitempty"`
 	CreatedAt  int64 `json:"created_at"`
 	UpdatedAt  int64 `json:"updated_at"`
 }
 
-// StatusOf tells what a session is doing.
+// StatusOf returns what a session is doing.
 //
-// What the agent said last stands, with one exception: a run that is over leaves
+// The last status that the agent declared counts, with one exception: a run that is over leaves
 // a session idle also when a call of it waits for a human; then the session
-// waits. Where the agent says nothing of itself the messages are read: a call
+// waits. Where the agent declares nothing the messages are read: a call
 // that waits for an approval, one that is open or a text that streams in a turn
 // that has not ended, an error at the end.
 //
 // Of the messages t needs the last visible turn. It may be nil, which leaves out what only
-// messages tell. Decisions may be nil, too: they say what is waited for. A session that is at work and has been silent for longer than silence, or than
-// three heartbeats of its agent, is interrupted; with a zero now or silence none is.
+// messages tell. Decisions may be nil, too: they have what is waited for. A session
+// that is at work and was not updated for longer than idleTimeout, or than three heartbeats
+// of its agent, is interrupted; with a zero now or idleTimeout none is.
 // Nothing is written.
 func StatusOf(s *session.Session, t *session.Transcript, decisions []store.Decision, now time.Time, idleTimeout time.Duration) Status {
 	if t == nil {
@@ -139,13 +140,13 @@ func statusOf(s *session.Session, tl *Document, now time.Time, idleTimeout time.
 	return st
 }
 
-// atWork says that the session's process must be alive for what it does.
+// atWork reports that the session's process must be alive for what it does.
 func (st *Status) atWork() bool {
 	return st.State == ActivityBusy || st.State == ActivityRetrying || st.State.Waiting() && st.Heartbeat > 0
 }
 
-// interrupt makes a session that is at work and has been silent for too long an
-// interrupted one. Every reader judges by it.
+// interrupt makes a session that is at work and was not updated for too long an
+// interrupted one. Every reader uses it.
 func (st *Status) interrupt(now time.Time, idleTimeout time.Duration) {
 	if !st.atWork() || now.IsZero() || idleTimeout <= 0 {
 		return
@@ -159,7 +160,7 @@ func (st *Status) interrupt(now time.Time, idleTimeout time.Duration) {
 	}
 }
 
-// said reads what the agent said, if it is one of the words that agents have.
+// declare reads the status that the agent declared, if it is one of the states that agents have.
 func (st *Status) declare(s *session.Session) {
 	var metadata struct {
 		Status json.RawMessage `json:"status"`
@@ -279,7 +280,7 @@ func (st *Status) derive(s *session.Session, turn *Turn) {
 	}
 }
 
-// underWay says that something in the turn had begun and not ended when it was
+// underWay reports that something in the turn had begun and not ended when it was
 // seen last.
 func (t *Turn) underWay() bool {
 	for i := range t.Messages {

@@ -59,7 +59,7 @@ func (d *Document) OtherDecisions() []Decision {
 	return slices.DeleteFunc(slices.Clone(d.Decisions), func(x Decision) bool { return reported[x.ID] })
 }
 
-// Failures says how many of the calls failed or were denied, or is empty.
+// Failures reports how many of the calls failed or were denied, or is empty.
 func (t *Totals) Failures() string {
 	var what []string
 	if t.Failed > 0 {
@@ -74,7 +74,7 @@ func (t *Totals) Failures() string {
 	return " (" + strings.Join(what, ", ") + ")"
 }
 
-// Text says how many turns never arrived.
+// Text reports how many turns never arrived.
 func (m *MissingTurns) Text() string {
 	what := "turn_index " + strconv.FormatInt(m.First, 10)
 	if m.Last > m.First {
@@ -86,7 +86,7 @@ func (m *MissingTurns) Text() string {
 	return printable.Plural(int(m.Count), "turn", "turns") + " never arrived (" + what + ")"
 }
 
-// DecisionText says what a rule decided, what a human replied, and what came of it.
+// DecisionText reports what a rule decided, what a human replied, and what came of it.
 func DecisionText(d *Decision) (text string, allowed bool) {
 	text = d.Action
 	if d.Pattern != "" {

@@ -37,7 +37,7 @@ func Cost(stated, estimated *float64) string {
 	return ""
 }
 
-// Short is the head of a digest or id, long enough to tell it from others by
+// Short is the head of a digest or id, long enough to distinguish it from others by
 // eye.
 func Short(digest string) string { return Head(digest, 12) }
 
@@ -249,7 +249,7 @@ func Duration(ms int64) string {
 	return fmt.Sprintf("%dd %02dh", s/86400, s%86400/3600)
 }
 
-// Dollars writes a cost with as many digits as it needs to be told from zero.
+// Dollars writes a cost with as many digits as it needs to differ from zero.
 func Dollars(usd float64) string {
 	if usd != 0 && usd < 0.1 && usd > -0.1 {
 		return "$" + strconv.FormatFloat(usd, 'f', 4, 64)

@@ -5,7 +5,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/printable"
 )
 
-// spent says what a session used and cost, as far as it is known: "" where it is
+// spent reports what a session used and cost, as far as it is known: "" where it is
 // not.
 func spent(u *session.Usage, stated, estimated *float64) string {
 	tokens, cost := "", printable.Cost(stated, estimated)

@@ -21,7 +21,7 @@ const (
 )
 
 // Render prints the diff for a person: side by side where there is room, unless
-// unified is wanted. Turns that are equal are told in one line.
+// unified is wanted. Turns that are equal are one line.
 func Diff(w io.Writer, d *diff.Diff, o Options, unified bool) error {
 	p := newPrinter(o)
 	dp := &diffPrinter{printer: p, unified: unified || p.Width < SideBySide}

@@ -20,7 +20,7 @@ type NewsPrinter struct {
 	// session and title are those under whose heading the last line stands.
 	session string
 	titles  map[string]string
-	// fresh says that nothing stands under the heading yet.
+	// fresh reports that nothing stands under the heading yet.
 	fresh bool
 	// part is the text that the last line belongs to, column where it ends, held
 	// what of it is not printed yet.
@@ -58,7 +58,7 @@ func (n *NewsPrinter) Flush() string {
 func (n *NewsPrinter) one(x *document.News) {
 	p := n.p
 	if x.Event == document.NewsText && x.Delta == "" && !x.Replaced && x.PartID != n.part {
-		return // it has only begun, or is over and was told of
+		return // it has only begun, or is over and was printed
 	}
 	if x.Event == document.NewsSession {
 		n.titles[x.SessionID] = x.Title
@@ -84,7 +84,7 @@ func (n *NewsPrinter) one(x *document.News) {
 	case document.NewsTool:
 		part := *x.Part
 		tool := *part.Tool
-		tool.Decisions = nil // they are told by themselves
+		tool.Decisions = nil // they are printed by themselves
 		part.Tool = &tool
 		if tool.Open() && !tool.Stub {
 			p.openLine(&tool)

@@ -52,7 +52,7 @@ func (p *printer) assistant(tl *document.Document, m *document.Message, previous
 	p.problems(m.Problems)
 }
 
-// apart says whether a blank line helps between two parts. Tool calls without
+// apart reports whether a blank line helps between two parts. Tool calls without
 // anything below them stand together.
 func (p *printer) apart(before, after *document.Part) bool {
 	if after.Kind == document.KindStep && after.Step == 1 {
@@ -61,7 +61,7 @@ func (p *printer) apart(before, after *document.Part) bool {
 	return !(slices.Contains([]document.Kind{document.KindFile, document.KindSource}, before.Kind) && before.Kind == after.Kind)
 }
 
-// ending says how a message ended, where that is not simply well.
+// ending reports how a message ended, where that is not simply well.
 func (p *printer) ending(m *document.Message) {
 	var mark, text string
 	paint := p.warn

@@ -422,7 +422,7 @@ func (p *printer) turnFacts(tl *document.Document, t *document.Turn) {
 	p.infoLines("   ", facts...)
 }
 
-// toolsCalled says which tools were called, of how many.
+// toolsCalled reports which tools were called, of how many.
 func toolsCalled(t *document.Tools) string {
 	names := make([]string, len(t.Called))
 	for i := range t.Called {

@@ -107,13 +107,13 @@ func (p *printer) sign(s *document.Item) (sign span) {
 	return sign
 }
 
-// noticed says whether the list marks the session's notices. Of an interrupted session the
+// isNoticed reports whether the list marks the session's notices. Of an interrupted session the
 // end is missing in any case: that is its notice.
 func isNoticed(s *document.Item) bool {
 	return s.Notices > 1 || s.Notices > 0 && s.Status != document.ActivityInterrupted
 }
 
-// name is the title with what the list says of the session beside it.
+// itemName is the title with what the list has of the session beside it.
 func itemName(s *document.Item) string {
 	name := printable.OneLine(s.Title)
 	if s.ParentID != "" {

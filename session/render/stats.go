@@ -14,7 +14,7 @@ import (
 // statsColumn is a column of the table of figures.
 type statsColumn struct {
 	title string
-	// calls says that the figure is one of calls too: by tool, there are no others.
+	// calls reports that the figure is one of calls too: by tool, there are no others.
 	calls bool
 	// shed orders what goes where there is no room: the greatest first, 0 never.
 	shed int

@@ -84,7 +84,7 @@ type printer struct {
 	Options
 	palette
 	b strings.Builder
-	// noHint says that there is no --full to point to.
+	// noHint reports that there is no --full to point to.
 	noHint bool
 }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/printable"
 )
 
-// EncodeDiff writes what tells two sessions apart: d is [diff.Compare] of a and b.
+// EncodeDiff writes what two sessions differ in: d is [diff.Compare] of a and b.
 // The first divergence stands at the top and leads to its place; turns that are equal,
 // or differ in their tokens alone, are folded. On a narrow screen the sessions stand
 // below each other. The same input gives the same bytes.
@@ -46,7 +46,7 @@ type diffPage struct {
 
 type columnName struct{ Name, Detail string }
 
-// pairFact is a fact of both sessions; Same says that B is A.
+// pairFact is a fact of both sessions; Same reports that B is A.
 type pairFact struct {
 	Name, A, B string
 	Same       bool
@@ -70,7 +70,7 @@ type alikeTurn struct {
 
 type diffTurn struct {
 	ID, Label, Count string
-	// Fold says that only tokens differ.
+	// Fold reports that only tokens differ.
 	Fold bool
 	// A or B is the turn that only one session has.
 	A, B  *document.Turn
@@ -109,7 +109,7 @@ type comparer struct {
 	o    Options
 	d    *diff.Diff
 	a, b *document.Document
-	// told are prompts and catalogs that were compared, by the change without its
+	// shown are prompts and catalogs that were compared, by the change without its
 	// texts, and where.
 	shown map[diff.Change]string
 	first string // the id of the first divergence
@@ -423,7 +423,7 @@ func change(a, b int64) string {
 	}
 }
 
-// is says whether a change is of the call.
+// is reports whether a change is of the call.
 func (dc *diffCall) is(ch *diff.Change) bool {
 	return (ch.CallA != 0 || ch.CallB != 0) && dc.Place == callPlace(ch.CallA, ch.CallB)
 }

@@ -25,7 +25,7 @@ type diffRun struct {
 	Rows       []diff.Row
 }
 
-// Marked says whether the words of a row are worth a mark: a line that differs as a
+// Marked reports whether the words of a row are worth a mark: a line that differs as a
 // whole needs none.
 func (r diffRun) Marked(line []diff.Piece) bool { return len(line) > 1 }
 

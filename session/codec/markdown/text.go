@@ -8,7 +8,7 @@ import (
 )
 
 // quote writes a text that somebody wrote as a quotation, with its Markdown. The Markdown
-// is not that of the text: it is written anew, in forms that every parser reads alike, so
+// is not that of the text: it is written again, in forms that every parser reads alike, so
 // that what is closed here is closed in every viewer, and what was text stays text.
 func quote(text string) string {
 	if strings.TrimSpace(text) == "" {

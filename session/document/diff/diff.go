@@ -15,7 +15,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/printable"
 )
 
-// Diff is what tells two sessions apart. Its JSON is a stable format: keys are
+// Diff is what two sessions differ in. Its JSON is a stable format: keys are
 // added, never renamed.
 //
 // Compared is what was said and done: texts, tool calls, outcomes, system prompts,
@@ -23,7 +23,7 @@ import (
 type Diff struct {
 	A Compared `json:"a"`
 	B Compared `json:"b"`
-	// Equal says that Turns have no changes.
+	// Equal reports that Turns have no changes.
 	Equal bool `json:"equal"`
 	// First is the first change of what was said or done; where only tokens
 	// differ, the first of those. Nil when Equal.
@@ -46,7 +46,7 @@ type Compared struct {
 	Usage      *session.Usage `json:"usage,omitempty"`
 	CostUSD    *float64       `json:"cost_usd,omitempty"`
 	DurationMS *int64         `json:"duration_ms,omitempty"`
-	// ForkOf says that the session is a fork of the other.
+	// ForkOf reports that the session is a fork of the other.
 	ForkOf bool `json:"fork_of_other,omitempty"`
 }
 
@@ -62,7 +62,7 @@ type Divergence struct {
 type Turn struct {
 	A int `json:"a_turn,omitempty"`
 	B int `json:"b_turn,omitempty"`
-	// Copied says that the turns are one: a fork has it from its parent.
+	// Copied reports that the turns are one: a fork has it from its parent.
 	Copied  bool     `json:"copied,omitempty"`
 	Changes []Change `json:"changes,omitempty"`
 }
@@ -110,7 +110,7 @@ type Options struct {
 	IgnoreUsage bool
 }
 
-// Compare tells two sessions apart, turn by turn.
+// Compare compares two sessions, turn by turn.
 //
 // Turns are aligned by what the user said: first those that one session copied
 // from the other, then as many equal ones as can be, in order; what is between

@@ -129,19 +129,19 @@ type Row struct {
 	// A and B are the line in pieces, which make it up; nil where only the other
 	// text has the line.
 	A, B []Piece
-	// Same says that the two are one.
+	// Same reports that the two are one.
 	Same bool
 }
 
 // TextPiece is a stretch of a line.
 type Piece struct {
 	Text string
-	// Differs says that the other text has something else in its place.
+	// Differs reports that the other text has something else in its place.
 	Differs bool
 }
 
 // CompareTexts lays two texts beside each other, line by line. As many lines as can
-// be are kept; in lines that replace each other the words that differ are told, or
+// be are kept; in lines that replace each other the words that differ are marked, or
 // the whole line where next to nothing is alike. Rows of one kind that follow each
 // other are a run: of those that differ, the lines that have a partner come first.
 //
@@ -217,7 +217,7 @@ func splitLines(text string) []string {
 	return strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 }
 
-// comparePieces tells what differs in two lines, unless next to nothing is alike.
+// comparePieces marks what differs in two lines, unless next to nothing is alike.
 func comparePieces(a, b string) (inA, inB []Piece) {
 	wordsA, wordsB := words(a), words(b)
 	script := edits(wordsA, wordsB)

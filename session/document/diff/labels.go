@@ -7,7 +7,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/printable"
 )
 
-// String says where the sessions part ways.
+// String reports where the sessions part ways.
 func (f *Divergence) String() string {
 	if f.Aspect == AspectUsage {
 		return "only tokens differ, first in " + TurnPair(f.A, f.B)
@@ -55,7 +55,7 @@ var aspectLabels = map[string]string{
 // AspectLabel names an aspect.
 func AspectLabel(aspect string) string { return aspectLabels[aspect] }
 
-// Label says in one line what differs.
+// Label names in one line what differs.
 func (c *Change) Label() string {
 	label := aspectLabels[c.Aspect]
 	if c.Aspect == AspectTurn || c.Aspect == AspectCall {

@@ -72,7 +72,7 @@ const (
 type Block struct {
 	Kind  string
 	Title string
-	// Subject is what a tool call is about, in a line; empty where nothing says so.
+	// Subject is what a tool call is about, in a line; empty where nothing names it.
 	Subject string
 	// Outcome is what became of a tool call, in one word.
 	Outcome string
@@ -88,7 +88,7 @@ type Block struct {
 // Text is a text that may have been cut.
 type Text struct {
 	Body string
-	// Cut says what was left out; empty when nothing was.
+	// Cut reports what was left out; empty when nothing was.
 	Cut string
 }
 
@@ -140,7 +140,7 @@ func (w Words) Head(d *document.Document) []Field {
 
 func title(d *document.Document) string { return printable.Line(cmp.Or(d.Session.Title, "Untitled")) }
 
-// compaction says how a compaction came about and what it made of the context.
+// compaction reports how a compaction came about and what it made of the context.
 func compaction(c *document.Compaction) []string {
 	all := []string{"compacted by its user", "", "", "", duration(c.DurationMS)}
 	if c.Auto {
@@ -165,7 +165,7 @@ func rules(d *document.Document) (all []string) {
 	return all
 }
 
-// missing says what is missing before a turn, or of it.
+// missing reports what is missing before a turn, or of it.
 func missing(t *document.Turn) (all []string) {
 	if t.MissingBefore != nil {
 		all = append(all, t.MissingBefore.Text())
@@ -431,7 +431,7 @@ func (w Words) clip(s string) Text {
 		}
 	}
 	if len(s)-len(head) <= len(s)/8 {
-		return Text{Body: s} // the end is no longer than what is said of it
+		return Text{Body: s} // the end is no longer than what would replace it
 	}
 	return Text{Body: head, Cut: fmt.Sprintf("%s of %s are left out; a full export has them",
 		printable.Bytes(int64(len(s)-len(head))), printable.Bytes(int64(len(s))))}
@@ -468,7 +468,7 @@ func pretty(raw []byte) string {
 	return printable.Sanitize(string(v))
 }
 
-// output is the output of a tool: of an empty one that is said.
+// output is the output of a tool: an empty one is "(empty)".
 func output(raw []byte) string {
 	if text := pretty(raw); text != "" || len(raw) == 0 {
 		return text

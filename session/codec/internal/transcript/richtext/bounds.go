@@ -17,7 +17,7 @@ const (
 	maxWork = 400_000_000
 )
 
-// simple says whether the parser has little to do with a text. It looks at lines and
+// simple reports whether the parser has little to do with a text. It looks at lines and
 // errs on the side of more work.
 func simple(body string) bool {
 	var work, cells int

@@ -1,5 +1,5 @@
 // Package richtext reads the Markdown of a text that a person or a model wrote, for the
-// transcripts that show it. It says what a text is made of, and decides once for all
+// transcripts that show it. It reports what a text is made of, and decides once for all
 // formats what of it may be more than words:
 //
 //   - HTML is text. So are definitions of links, which would hold for other texts too.
@@ -112,7 +112,7 @@ func without(all []util.PrioritizedValue, one any) []util.PrioritizedValue {
 	return slices.DeleteFunc(all, func(v util.PrioritizedValue) bool { return v.Value == one })
 }
 
-// Parse says what blocks a text is made of. It is false where a text is built so that it
+// Parse reports what blocks a text is made of. It is false where a text is built so that it
 // would take long to read, or nests deeper than a writer does: it is to be shown as it is.
 // It takes time in proportion to the text.
 func Parse(body string) (blocks []*Node, ok bool) {
