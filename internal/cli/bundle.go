@@ -104,16 +104,10 @@ func fileExt(path string) string {
 func sideFiles(tl *document.Document) []sideFile {
 	var all []sideFile
 	seen := make(map[string]bool)
-	for i := range tl.Turns {
-		for j := range tl.Turns[i].Messages {
-			for k := range tl.Turns[i].Messages[j].Parts {
-				c := tl.Turns[i].Messages[j].Parts[k].Tool
-				if c == nil || c.OutputPath == "" || seen[c.OutputPath] {
-					continue
-				}
-				seen[c.OutputPath] = true
-				all = append(all, sideFile{tl.Session.ID, c.OutputPath, c.OutputSize, strings.ToLower(c.OutputSHA256)})
-			}
+	for c := range tl.ToolCalls() {
+		if c.OutputPath != "" && !seen[c.OutputPath] {
+			seen[c.OutputPath] = true
+			all = append(all, sideFile{tl.Session.ID, c.OutputPath, c.OutputSize, strings.ToLower(c.OutputSHA256)})
 		}
 	}
 	return all

@@ -131,10 +131,8 @@ func withIdle(cmd *cobra.Command, name string, fn func(ctx context.Context, s *s
 		if st := c.timeline.Status.State; st == document.ActivityBusy || st == document.ActivityRetrying {
 			return usagef("session %s is %s; wait until it is idle", id, st)
 		}
-		for i := range c.timeline.Turns {
-			for k := range c.timeline.Turns[i].Messages {
-				c.turns[c.timeline.Turns[i].Messages[k].ID] = c.timeline.Turns[i].Number
-			}
+		for turn, m := range c.timeline.Messages() {
+			c.turns[m.ID] = turn.Number
 		}
 		return fn(ctx, s, c)
 	})

@@ -261,21 +261,14 @@ func (p *printer) state(s document.State) span {
 func (p *printer) folded(turns []document.Turn) {
 	messages, calls := 0, 0
 	var at int64
+	var numbers []int
 	for i := range turns {
 		messages += len(turns[i].Messages)
 		for k := range turns[i].Messages {
-			m := &turns[i].Messages[k]
-			at = max(at, value(m.HiddenAt))
-			for _, part := range m.Parts {
-				if part.Tool != nil {
-					calls++
-				}
-			}
+			at = max(at, value(turns[i].Messages[k].HiddenAt))
 		}
-	}
-	numbers := make([]int, len(turns))
-	for i := range turns {
-		numbers[i] = turns[i].Number
+		calls += len(turns[i].ToolCalls())
+		numbers = append(numbers, turns[i].Number)
 	}
 	name := printable.Turns(numbers)
 	facts := []string{printable.Plural(messages, "message", "messages")}
@@ -324,10 +317,8 @@ func (p *printer) turn(tl *document.Document, t *document.Turn, previousRules *s
 			p.blank()
 			calls := 0
 			for _, m := range hiddenRun {
-				for _, part := range m.Parts {
-					if part.Tool != nil {
-						calls++
-					}
+				for range m.ToolCalls() {
+					calls++
 				}
 			}
 			text := "⟲ answer rewound " + p.clock(value(hiddenRun[0].HiddenAt))

@@ -70,16 +70,12 @@ func New(tl *document.Document, t *session.Transcript, number int) (*Bundle, err
 	if verdict.Model != nil {
 		b.Model = *verdict.Model
 	}
-	for i := range tl.SystemPrompts {
-		if p := &tl.SystemPrompts[i]; p.Digest == b.turn.SystemPromptDigest {
-			b.SystemPrompt = p.Body
-		}
+	if p := tl.Prompt(b.turn.SystemPromptDigest); p != nil {
+		b.SystemPrompt = p.Body
 	}
-	for i := range tl.ToolCatalogs {
-		if c := &tl.ToolCatalogs[i]; c.Digest == b.turn.Tools.CatalogDigest {
-			for _, tool := range c.Tools {
-				b.Tools = append(b.Tools, Tool{tool.Name, tool.Description, tool.InputSchema})
-			}
+	if c := tl.Catalog(b.turn.Tools.CatalogDigest); c != nil {
+		for _, tool := range c.Tools {
+			b.Tools = append(b.Tools, Tool{tool.Name, tool.Description, tool.InputSchema})
 		}
 	}
 	rows := make(map[string]*session.MessageAndParts, len(t.Messages))
