@@ -21,7 +21,7 @@ var subjects = []string{
 	"command", "cmd", "path", "file_path", "filePath", "filename", "pattern", "query", "url", "description", "prompt", "name", "title", "q",
 }
 
-// subject finds what a call is about and what is left of the input besides.
+// Subject finds what a call is about and what is left of the input besides.
 func Subject(input json.RawMessage) (string, json.RawMessage) {
 	if len(input) == 0 || string(input) == "null" {
 		return "", nil

@@ -20,7 +20,7 @@ const (
 	diffLines = 40
 )
 
-// Render prints the diff for a person: side by side where there is room, unless
+// Diff prints the diff for a person: side by side where there is room, unless
 // unified is wanted. Turns that are equal are one line.
 func Diff(w io.Writer, d *diff.Diff, o Options, unified bool) error {
 	p := newPrinter(o)

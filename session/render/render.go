@@ -16,7 +16,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/printable"
 )
 
-// Render prints the timeline for a person. All that comes from the session is
+// Document prints the document for a person. All that comes from the session is
 // sanitized: see [printable.Sanitize].
 func Document(w io.Writer, tl *document.Document, o Options) error {
 	p := newPrinter(o)

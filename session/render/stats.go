@@ -56,7 +56,7 @@ func durationOf(ms *int64) string {
 	return printable.Duration(*ms)
 }
 
-// RenderStats prints figures for a person: a table of the groups and their total,
+// Stats prints figures for a person: a table of the groups and their total,
 // or, when nothing is grouped, a list.
 func Stats(w io.Writer, s *store.Stats, by store.StatsBy, o Options) error {
 	p := newPrinter(o)

@@ -3,6 +3,7 @@ package render
 import (
 	"cmp"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -45,16 +46,10 @@ func (p *printer) statusLine(st *document.Status) string {
 	if st.Attempt > 0 {
 		facts = append(facts, "attempt "+strconv.FormatInt(st.Attempt, 10))
 	}
-	for _, c := range st.OpenCalls {
-		if c.CallID == st.ToolCallID && st.State.Waiting() {
-			what, _ := document.Subject(c.Input)
-			facts = append(facts, strings.TrimSpace(cmp.Or(printable.OneLine(c.Tool), printable.Unnamed)+"  "+printable.OneLine(what)))
-		}
+	if slices.ContainsFunc(st.OpenCalls, func(c document.OpenCall) bool { return c.CallID == st.ToolCallID }) {
+		facts = append(facts, printable.OneLine(waitsFor(st)))
 	}
-	if st.Detail != "" {
-		facts = append(facts, printable.OneLine(st.Detail))
-	}
-	return printable.Join(facts...)
+	return printable.Join(append(facts, printable.OneLine(st.Detail))...)
 }
 
 // ago is a moment and its age.
@@ -71,7 +66,7 @@ func (p *printer) ago(ms int64) string {
 	return text
 }
 
-// Render prints the status on one screen.
+// Status prints the status on one screen.
 func Status(w io.Writer, st *document.Status, o Options) error {
 	p := newPrinter(o)
 	for _, l := range wrap(cmp.Or(printable.OneLine(st.Title), "(no title)"), p.Width) {

@@ -157,7 +157,7 @@ func (p *printer) block(lead, follow span, text string, in paint, limit int) {
 	}
 }
 
-// facts prints dim facts with dots between them, on as many lines as they need.
+// infoLines prints dim facts with dots between them, on as many lines as they need.
 func (p *printer) infoLines(indent string, facts ...string) {
 	const dot = " · "
 	room := p.Width - width(indent)
@@ -216,7 +216,7 @@ func (p *printer) header(stroke string, label span, state span, facts ...string)
 	p.line(span{stroke + stroke + " ", p.rule}, label, span{" " + fill, p.rule}, span{right, p.dim}, state)
 }
 
-// time of Unix milliseconds.
+// moment is a time of Unix milliseconds.
 func (p *printer) moment(ms int64) string {
 	if !session.Credible(ms) {
 		return "not known"

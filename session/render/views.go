@@ -12,7 +12,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/printable"
 )
 
-// RenderPrompts prints every system prompt in full, with the turns that had it.
+// Prompts prints every system prompt in full, with the turns that had it.
 func Prompts(w io.Writer, tl *document.Document, o Options) error {
 	p := newPrinter(o)
 	for i := range tl.SystemPrompts {
@@ -38,7 +38,7 @@ func Prompts(w io.Writer, tl *document.Document, o Options) error {
 	return p.writeTo(w)
 }
 
-// RenderTools prints which tools were available and which were called, turn by
+// Tools prints which tools were available and which were called, turn by
 // turn.
 func Tools(w io.Writer, tl *document.Document, o Options) error {
 	p := newPrinter(o)
@@ -130,7 +130,7 @@ func parameters(schema json.RawMessage) string {
 	return strings.Join(names, ", ")
 }
 
-// RenderPermissions prints for each tool call the decisions about it, the
+// Permissions prints for each tool call the decisions about it, the
 // session's rules that were in force where they are not those of the call
 // before, and the decisions about no call that is
 // known.
@@ -233,7 +233,7 @@ func (p *printer) permission(c *document.ToolCall, previousRules *string) {
 	}
 }
 
-// RenderProvenance prints the spans that the session was made from.
+// Provenance prints the spans that the session was made from.
 func Provenance(w io.Writer, tl *document.Document, o Options) error {
 	p := newPrinter(o)
 	if len(tl.Spans) == 0 {
@@ -273,7 +273,7 @@ func Provenance(w io.Writer, tl *document.Document, o Options) error {
 	return p.writeTo(w)
 }
 
-// RenderTokens prints the table of tokens alone.
+// Tokens prints the table of tokens alone.
 func Tokens(w io.Writer, tl *document.Document, o Options) error {
 	p := newPrinter(o)
 	p.usageTable(tl)

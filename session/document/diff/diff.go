@@ -58,7 +58,7 @@ type Divergence struct {
 	Change
 }
 
-// TurnDiff is a turn of each session, or one of one of them.
+// Turn is a turn of each session, or one of one of them.
 type Turn struct {
 	A int `json:"a_turn,omitempty"`
 	B int `json:"b_turn,omitempty"`
@@ -104,7 +104,7 @@ type Change struct {
 	DigestB string `json:"b_digest,omitempty"`
 }
 
-// DiffOptions say what to leave out of a comparison.
+// Options say what to leave out of a comparison.
 type Options struct {
 	// IgnoreUsage leaves tokens out.
 	IgnoreUsage bool

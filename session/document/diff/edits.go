@@ -124,7 +124,7 @@ func words(text string) []string {
 	return all
 }
 
-// TextRow is a row of two texts side by side.
+// Row is a row of two texts side by side.
 type Row struct {
 	// A and B are the line in pieces, which make it up; nil where only the other
 	// text has the line.
@@ -133,14 +133,14 @@ type Row struct {
 	Same bool
 }
 
-// TextPiece is a stretch of a line.
+// Piece is a stretch of a line.
 type Piece struct {
 	Text string
 	// Differs reports that the other text has something else in its place.
 	Differs bool
 }
 
-// CompareTexts lays two texts beside each other, line by line. As many lines as can
+// Texts lays two texts beside each other, line by line. As many lines as can
 // be are kept; in lines that replace each other the words that differ are marked, or
 // the whole line where next to nothing is alike. Rows of one kind that follow each
 // other are a run: of those that differ, the lines that have a partner come first.
