@@ -1,10 +1,9 @@
 package diff
 
 import (
+	"regexp"
 	"slices"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 )
 
 // edit is a run of elements that two sequences have in common, or that stand in
@@ -96,33 +95,11 @@ func walkBack(trail [][]int32, from func([]int32, int, int) (int, int), x, y int
 	return append([][4]int{{0, 0, x, y}}, snakes...)
 }
 
-// words cuts text into words, runs of spaces, and single other characters. Their
-// concatenation is the text.
-func words(text string) []string {
-	class := func(r rune) int {
-		switch {
-		case unicode.IsLetter(r), unicode.IsDigit(r), unicode.IsMark(r), r == '_':
-			return 1
-		case unicode.IsSpace(r):
-			return 2
-		}
-		return 0
-	}
-	var all []string
-	for text != "" {
-		r, end := utf8.DecodeRuneInString(text)
-		for kind := class(r); kind != 0 && end < len(text); {
-			next, size := utf8.DecodeRuneInString(text[end:])
-			if class(next) != kind {
-				break
-			}
-			end += size
-		}
-		all = append(all, text[:end])
-		text = text[end:]
-	}
-	return all
-}
+// word matches a word, a run of spaces, or a single other character.
+var word = regexp.MustCompile(`(?s)[\pL\p{Nd}\pM_]+|[\s\pZ\x{85}]+|.`)
+
+// words cuts text into what word matches. Their concatenation is the text.
+func words(text string) []string { return word.FindAllString(text, -1) }
 
 // Row is a row of two texts side by side.
 type Row struct {
