@@ -424,7 +424,7 @@ func (e *exporter) explainAll(cmd *cobra.Command, each func(func(*formats.Source
 			case l.Kept != "":
 				how = "kept: " + l.Kept
 			case l.Note != "":
-				how += ": " + l.Note
+				how = "partly lost: " + l.Note
 			}
 			lost = lost || l.Kept == ""
 			if _, err := fmt.Fprintf(out, "  %6d  %s (%s)\n", l.Count, l.What, how); err != nil {

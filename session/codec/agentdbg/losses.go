@@ -5,7 +5,7 @@ import "github.com/agenttrace/agenttrace/session/codec"
 // Losses are what a run does not hold of a session. The conformance suite checks the list.
 var Losses = codec.Losses{
 	{What: "session id", Note: "a run has a UUIDv4; another id is replaced by one derived from it"},
-	{What: "agent"},
+	{What: "agent", Note: "it is read as agentdbg"},
 	{What: "session model", Note: "it is that of the last call"},
 	{What: "mode"},
 	{What: "workspace id"},
@@ -17,7 +17,7 @@ var Losses = codec.Losses{
 	{What: "outcome of the run", Note: "it is unknown if the last turn has no known end"},
 	{What: "session metadata"},
 	{What: "ids of messages and parts", Note: "they are derived from the events"},
-	{What: "times of messages and parts", Note: "those of calls are kept"},
+	{What: "times of messages and parts", Note: "all but those of calls"},
 	{What: "messages of their own", Note: "a user's message ends the answer, nothing else does"},
 	{What: "messages without parts", Note: "they are a call that said nothing, or an empty prompt"},
 	{What: "gaps in the order of parts"},

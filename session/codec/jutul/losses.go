@@ -5,7 +5,7 @@ import "github.com/agenttrace/agenttrace/session/codec"
 // Losses are what a trace does not hold of a session. The conformance suite checks the list.
 var Losses = codec.Losses{
 	{What: "title", Note: "an empty one"},
-	{What: "agent"},
+	{What: "agent", Note: "it is read as jutul-agent"},
 	{What: "session model"},
 	{What: "mode"},
 	{What: "workspace root"},
