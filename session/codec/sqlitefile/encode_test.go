@@ -401,8 +401,9 @@ func TestTraces(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = sqlitex.ExecuteScript(conn, `INSERT INTO session_traces VALUES ('`+foreign+`', 'ses_3');
- INSERT INTO observations(trace_id, source, owner, dialect, span_id, start_nano, end_nano, default_session, session_id, kind, reach, data)
- VALUES ('`+foreign+`', 's', 'ses_3', 'x', '0123456789abcdef', 1, 2, 'o', 'ses_3', 'chat', 2, 'j{}')`, nil)
+ INSERT INTO observations(trace_id, source, owner, dialect, span_id, start_nano, end_nano, until_nano, default_session,
+  session_id, kind, reach, data)
+ VALUES ('`+foreign+`', 's', 'ses_3', 'x', '0123456789abcdef', 1, 2, 2, 'o', 'ses_3', 'chat', 2, 'j{}')`, nil)
 	if err = errors.Join(err, conn.Close()); err != nil {
 		t.Fatal(err)
 	}
