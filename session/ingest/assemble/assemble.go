@@ -312,6 +312,11 @@ func (a *assembly) findSessions() {
 		}
 	}
 	a.resumeParentRefs()
+	for _, st := range a.parentRefs {
+		if st.named && st.from != nil && st.from.CallID != "" {
+			a.children[[2]string{cmp.Or(st.from.Session, st.from.given), st.from.CallID}] = st.session
+		}
+	}
 	// own is the session that a node names by the trace's best key. A lesser key
 	// names something else: a thread, a chat.
 	own := func(n *node) string {
@@ -469,14 +474,16 @@ func (a *assembly) reportedChildren() {
 	for _, st := range a.parentRefs {
 		attached[st.session] = attached[st.session] || st.from != nil
 	}
-	for _, n := range a.nodes {
-		if n.Kind != fact.ToolCall || n.CallID == "" || n.context != nil {
-			continue
-		}
-		child := a.children[[2]string{cmp.Or(n.Session, n.given), n.CallID}]
-		if child != "" && child != n.session && !attached[child] {
-			attached[child] = true
-			a.known(parentRef{session: child, parent: n.session, from: n, named: true})
+	for _, record := range []bool{false, true} { // a span may reach into the next window
+		for _, n := range a.nodes {
+			if n.Kind != fact.ToolCall || n.CallID == "" || n.context != nil || n.record != record {
+				continue
+			}
+			child := a.children[[2]string{cmp.Or(n.Session, n.given), n.CallID}]
+			if child != "" && child != n.session && !attached[child] {
+				attached[child] = true
+				a.known(parentRef{session: child, parent: n.session, from: n, named: true})
+			}
 		}
 	}
 }
@@ -534,7 +541,7 @@ func (a *assembly) parentMessage(st *parentRef) string {
 // within a turn, be it in the span of the model call that asked for the transfer.
 func parentRefOf(n *node) *node {
 	if n.record {
-		return nil
+		return parentRefOfRecord(n)
 	}
 	switch n.Kind {
 	case fact.Turn:
@@ -551,6 +558,28 @@ func parentRefOf(n *node) *node {
 		}
 	}
 	return nil
+}
+
+// parentRefOfRecord returns the tool call in whose span a sub-agent wrote a record: of a call
+// of a model, or of another tool, where a model is called below that span.
+func parentRefOfRecord(n *node) *node {
+	p := n.parent
+	if p == nil || p.Kind != fact.ToolCall {
+		return nil
+	}
+	switch n.Kind {
+	case fact.ModelCall, fact.Answer:
+	case fact.ToolCall, fact.Permission:
+		if n.CallID == "" || p.CallID == "" || n.CallID == p.CallID {
+			return nil
+		}
+	default:
+		return nil
+	}
+	if !p.startsAgent() {
+		return nil
+	}
+	return p
 }
 
 func seatOfTurn(n *node) *node {

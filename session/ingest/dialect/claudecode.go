@@ -119,6 +119,9 @@ func readClaudeCall(a Attrs, facts *Emitter) {
 	if f.Agent, f.Purpose = claudeSpeaker(a, source); alone && source == "" && f.Agent == "" {
 		f.Purpose = "standalone"
 	}
+	if f.Agent != "" {
+		f.RequiresTurn = false // only what the user asks has a span
+	}
 	f.TurnID = a.Str("prompt.id")
 	f.Model = claudeModel(a)
 	f.RequestID = a.First("request_id", "client_request_id")
@@ -235,7 +238,7 @@ func claudeSubagent(a Attrs, facts *Emitter) {
 	for i := range facts.All {
 		f := &facts.All[i]
 		f.SubagentID, f.ParentSubagentID, f.TurnID = id, a.Str("parent_agent_id"), ""
-		f.RequiresTurn = false // only what the user asks has a span
+		f.RequiresTurn = false
 	}
 }
 
@@ -293,6 +296,9 @@ func readClaudeRecord(r *Record, facts *Emitter) {
 		claudeBegan(f, a)
 		claudeOutcome(f, a)
 	case "subagent_completed":
+		if a.Str("agent_id") == "" {
+			return
+		}
 		f := facts.Add(fact.Session)
 		f.Agent = a.Str("agent_type")
 		// It reaches over all that the sub-agent did: a prompt that the user gave meanwhile does
