@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/agenttrace/agenttrace/session"
@@ -14,6 +15,15 @@ import (
 
 // Line sanitizes s and makes one line of it, with single spaces.
 func Line(s string) string { return strings.Join(strings.Fields(Sanitize(s)), " ") }
+
+// Capital begins s with a capital.
+func Capital(s string) string {
+	first, size := utf8.DecodeRuneInString(s)
+	if size == 0 {
+		return s
+	}
+	return string(unicode.ToUpper(first)) + s[size:]
+}
 
 // Join joins the facts that are not empty, with dots between them.
 func Join(facts ...string) string { return strings.Join(Present(facts...), " · ") }

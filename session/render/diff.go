@@ -73,8 +73,7 @@ func (p *diffPrinter) first(f *diff.Divergence) {
 }
 
 func (p *diffPrinter) turn(t *diff.Turn) {
-	name := diff.TurnPair(t.A, t.B)
-	p.header("─", span{"T" + name[1:], p.title}, span{}, printable.Plural(len(t.Changes), "difference", "differences"))
+	p.header("─", span{printable.Capital(diff.TurnPair(t.A, t.B)), p.title}, span{}, printable.Plural(len(t.Changes), "difference", "differences"))
 	for i := range t.Changes {
 		p.change(&t.Changes[i])
 	}

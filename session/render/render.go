@@ -276,7 +276,7 @@ func (p *printer) folded(turns []document.Turn) {
 		facts = append(facts, printable.Plural(calls, "tool call", "tool calls"))
 	}
 	facts = append(facts, p.clock(at), "--full")
-	p.header("┄", span{"⟲ " + strings.ToUpper(name[:1]) + name[1:] + " rewound", p.warn}, span{}, facts...)
+	p.header("┄", span{"⟲ " + printable.Capital(name) + " rewound", p.warn}, span{}, facts...)
 }
 
 func (p *printer) queued(m *document.Message) {

@@ -138,7 +138,7 @@ func (c *comparer) page() *diffPage {
 	}
 	p.Verdict = "Nothing that was said or done differs."
 	if f := c.d.First; f != nil {
-		p.Verdict = capital(f.String())
+		p.Verdict = printable.Capital(f.String())
 		p.Link, p.Excerpt = "#"+c.first, c.start
 	}
 	return p
@@ -161,13 +161,6 @@ func turnLabel(t *diff.Turn) string {
 		return strconv.Itoa(t.A)
 	}
 	return strconv.Itoa(t.A) + "/" + strconv.Itoa(t.B)
-}
-
-func capital(s string) string {
-	if s == "" {
-		return s
-	}
-	return strings.ToUpper(s[:1]) + s[1:]
 }
 
 // columns name the two by what tells them apart: their titles, else their models, else
@@ -213,7 +206,7 @@ func (c *comparer) facts() []pairFact {
 }
 
 func (c *comparer) alike(run []diff.Turn) turnRun {
-	r := turnRun{Label: capital(diff.RunLabel(run))}
+	r := turnRun{Label: printable.Capital(diff.RunLabel(run))}
 	for i := range run {
 		r.Alike = append(r.Alike, alikeTurn{turnID(&run[i]), c.a.Turn(run[i].A)})
 	}
@@ -221,7 +214,7 @@ func (c *comparer) alike(run []diff.Turn) turnRun {
 }
 
 func (c *comparer) turn(td *diff.Turn) *diffTurn {
-	t := &diffTurn{ID: turnID(td), Label: capital(diff.TurnPair(td.A, td.B)), Count: "1 difference"}
+	t := &diffTurn{ID: turnID(td), Label: printable.Capital(diff.TurnPair(td.A, td.B)), Count: "1 difference"}
 	if n := len(td.Changes); n != 1 {
 		t.Count = strconv.Itoa(n) + " differences"
 	}
@@ -261,13 +254,13 @@ func (c *comparer) turn(td *diff.Turn) *diffTurn {
 		at := slices.IndexFunc(td.Changes, func(ch diff.Change) bool { return ch.Aspect == name })
 		if at < 0 {
 			if text := strings.TrimSpace(same); text != "" {
-				add(&diffItem{Class: name, Label: capital(diff.AspectLabel(name)), Same: c.clipped(text), Open: name == diff.AspectUser})
+				add(&diffItem{Class: name, Label: printable.Capital(diff.AspectLabel(name)), Same: c.clipped(text), Open: name == diff.AspectUser})
 			}
 			return
 		}
 		ch := &td.Changes[at]
 		it := differing(ch)
-		it.ID, it.Class, it.Label = "yes", name, capital(diff.AspectLabel(name))
+		it.ID, it.Class, it.Label = "yes", name, printable.Capital(diff.AspectLabel(name))
 		add(it)
 		c.seen(td, ch, it)
 	}
@@ -331,12 +324,10 @@ func (c *comparer) prompt(ch *diff.Change, t *diffTurn) *diffItem {
 		return it
 	}
 	if ch.A == nil && ch.B == nil {
-		return &diffItem{Note: "their texts are not both stored; their digests are " + printable.Line(digest(ch.DigestA)+" and "+digest(ch.DigestB))}
+		return &diffItem{Note: "their texts are not both stored; their digests are " + printable.Line(cmp.Or(printable.Short(ch.DigestA), "none")+" and "+cmp.Or(printable.Short(ch.DigestB), "none"))}
 	}
 	return c.text(ch, false)
 }
-
-func digest(s string) string { return cmp.Or(printable.Head(s, 12), "none") }
 
 func (c *comparer) shownBefore(key diff.Change, t *diffTurn) *diffItem {
 	if id, shown := c.shown[key]; shown {
@@ -474,7 +465,7 @@ func (c *comparer) calls(td *diff.Turn, a, b *document.Turn) []diffItem {
 				if name != diff.AspectOutcome {
 					part = c.text(&td.Changes[at], false)
 				}
-				part.ID, part.Label = "yes", capital(diff.AspectLabel(name))
+				part.ID, part.Label = "yes", printable.Capital(diff.AspectLabel(name))
 				it.ID, call.Items = "yes", append(call.Items, *part)
 				continue
 			}

@@ -1,6 +1,10 @@
 package html
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session/codec/internal/transcript/richtext"
+)
 
 // segment is a stretch of a text: prose, or code that was fenced in it.
 type segment struct {
@@ -48,11 +52,9 @@ func segments(text string) []segment {
 // fenceOf is the run of backticks or tildes that a line opens or closes code with, or "".
 func fenceOf(line string) string {
 	s := strings.TrimSpace(line)
-	for _, c := range []string{"`", "~"} {
-		run := s[:len(s)-len(strings.TrimLeft(s, c))]
-		if len(run) >= 3 && !(c == "`" && strings.Contains(s[len(run):], "`")) {
-			return run
-		}
+	run := richtext.FenceOf(s)
+	if strings.HasPrefix(run, "`") && strings.Contains(s[len(run):], "`") {
+		return ""
 	}
-	return ""
+	return run
 }

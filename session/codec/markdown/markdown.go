@@ -14,6 +14,7 @@ package markdown
 
 import (
 	"bufio"
+	"cmp"
 	_ "embed"
 	"fmt"
 	"html"
@@ -61,13 +62,10 @@ func Encode(w io.Writer, d *document.Document, o Options) error {
 }
 
 func role(m *document.Message) string {
-	switch {
-	case m.Compaction != nil:
+	if m.Compaction != nil {
 		return "Compaction"
-	case m.Role == "":
-		return "Message"
 	}
-	return strings.ToUpper(m.Role[:1]) + printable.Line(m.Role[1:])
+	return printable.Capital(cmp.Or(printable.Line(m.Role), "message"))
 }
 
 // emphasized are facts in a paragraph of their own.

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/yuin/goldmark"
@@ -235,6 +236,20 @@ func TestCall(t *testing.T) {
 		}
 		if n := strings.Count(b.String(), "\n---\n"); n != 1 {
 			t.Errorf("%s: %d rules between steps, want 1", input, n)
+		}
+	}
+}
+
+// TestRoleOfAnyScript: a role that a program made up is text like any other.
+func TestRoleOfAnyScript(t *testing.T) {
+	for role, want := range map[string]string{"user": "### User", "ärztin": "### Ärztin", "\x1b[2J": "### ␛\\[2J", "": "### Message"} {
+		d := &document.Document{Turns: []document.Turn{{Number: 1, Messages: []document.Message{{Role: role}}}}}
+		var b bytes.Buffer
+		if err := Encode(&b, d, Options{}); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.String(); !strings.Contains(got, "\n"+want+"\n") || !utf8.ValidString(got) {
+			t.Errorf("%q: no %q in %q", role, want, got)
 		}
 	}
 }

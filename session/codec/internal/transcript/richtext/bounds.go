@@ -28,13 +28,13 @@ func simple(body string) bool {
 	fence, believe := "", true
 	for line := range strings.SplitSeq(body, "\n") {
 		if fence != "" {
-			if run := fenceOf(strings.TrimLeft(line, " ")); len(run) >= len(fence) && run[0] == fence[0] && indent(line) < 4 && strings.TrimSpace(line) == run {
+			if run := FenceOf(strings.TrimLeft(line, " ")); len(run) >= len(fence) && run[0] == fence[0] && indent(line) < 4 && strings.TrimSpace(line) == run {
 				fence = ""
 			}
 			continue
 		}
 		if believe && (strings.Contains(line, "```") || strings.Contains(line, "~~~")) {
-			if run := fenceOf(line); run != "" && (run[0] == '~' || !strings.Contains(line[len(run):], "`")) {
+			if run := FenceOf(line); run != "" && (run[0] == '~' || !strings.Contains(line[len(run):], "`")) {
 				fence = run
 				continue
 			}
@@ -76,8 +76,8 @@ func begins(line string) bool {
 
 func indent(line string) int { return len(line) - len(strings.TrimLeft(line, " ")) }
 
-// fenceOf is the run of three or more backticks or tildes that s begins with, or "".
-func fenceOf(s string) string {
+// FenceOf is the run of three or more backticks or tildes that s begins with, or "".
+func FenceOf(s string) string {
 	if s == "" || s[0] != '`' && s[0] != '~' {
 		return ""
 	}
