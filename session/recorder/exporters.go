@@ -16,55 +16,47 @@ import (
 // ExportSpans returns nil when the rows of all spans are committed, and otherwise a
 // [*NotStoredError] that reports whether the spans wait or are lost. If its context is
 // canceled, it stops waiting for the store and the spans wait.
-func (r *Recorder) SpanExporter() sdktrace.SpanExporter { return &spanExporter{recorder: r} }
+func (r *Recorder) SpanExporter() sdktrace.SpanExporter { return &spanExporter{exporter{recorder: r}} }
 
 // LogExporter returns an exporter for a logger provider, with the same guarantees as that
 // for spans.
-func (r *Recorder) LogExporter() sdklog.Exporter { return &logExporter{recorder: r} }
+func (r *Recorder) LogExporter() sdklog.Exporter { return &logExporter{exporter{recorder: r}} }
 
-type spanExporter struct {
+// exporter is what both exporters have in common.
+type exporter struct {
 	recorder *Recorder
 	stopped  atomic.Bool
 }
+
+func (e *exporter) ForceFlush(ctx context.Context) error {
+	if e.stopped.Load() {
+		return nil
+	}
+	return e.recorder.ForceFlush(ctx)
+}
+
+func (e *exporter) Shutdown(ctx context.Context) error {
+	if e.stopped.Swap(true) {
+		return nil
+	}
+	return e.recorder.ForceFlush(ctx)
+}
+
+type spanExporter struct{ exporter }
 
 func (e *spanExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	if e.stopped.Load() {
 		return ErrClosed
 	}
 	td := sdkdata.Traces(spans)
-	return e.recorder.export(ctx, delivery{traces: td, items: int64(td.SpanCount())})
+	return e.recorder.export(ctx, delivery{traces: td, spans: int64(td.SpanCount())})
 }
 
-func (e *spanExporter) Shutdown(ctx context.Context) error {
-	if e.stopped.Swap(true) {
-		return nil
-	}
-	return e.recorder.ForceFlush(ctx)
-}
-
-type logExporter struct {
-	recorder *Recorder
-	stopped  atomic.Bool
-}
+type logExporter struct{ exporter }
 
 func (e *logExporter) Export(ctx context.Context, records []sdklog.Record) error {
 	if e.stopped.Load() {
 		return sdklog.ErrExporterShutdown
 	}
-	ld := sdkdata.Logs(records)
-	return e.recorder.export(ctx, delivery{logs: ld, isLogs: true, items: int64(len(records))})
-}
-
-func (e *logExporter) ForceFlush(ctx context.Context) error {
-	if e.stopped.Load() {
-		return nil
-	}
-	return e.recorder.ForceFlush(ctx)
-}
-
-func (e *logExporter) Shutdown(ctx context.Context) error {
-	if e.stopped.Swap(true) {
-		return nil
-	}
-	return e.recorder.ForceFlush(ctx)
+	return e.recorder.export(ctx, delivery{logs: sdkdata.Logs(records), records: int64(len(records))})
 }

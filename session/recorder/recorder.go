@@ -100,22 +100,20 @@ type Recorder struct {
 	pending []delivery
 	size    int
 	stats   Stats
-	// unsaid is what ForceFlush has not reported yet.
+	// unreported is what ForceFlush has not reported yet.
 	unreported NotStoredError
 }
 
 // delivery is the content of one export: traces or logs.
 type delivery struct {
-	traces ptrace.Traces
-	logs   plog.Logs
-	isLogs bool
-	items  int64
-	// size is set while the delivery waits.
-	size int
+	traces         ptrace.Traces
+	logs           plog.Logs
+	spans, records int64
+	size           int // in OTLP, set while the delivery waits
 }
 
-func (d delivery) bytes() int {
-	if d.isLogs {
+func (d *delivery) bytes() int {
+	if d.records > 0 {
 		return (&plog.ProtoMarshaler{}).LogsSize(d.logs)
 	}
 	return (&ptrace.ProtoMarshaler{}).TracesSize(d.traces)
@@ -173,7 +171,8 @@ func (r *Recorder) ForceFlush(ctx context.Context) error {
 	if r.closed {
 		return nil
 	}
-	return r.flush(ctx)
+	r.retry(ctx)
+	return r.report()
 }
 
 // Close stores the waiting deliveries, closes the store and releases its lock. What still
@@ -197,12 +196,6 @@ func (r *Recorder) Close(ctx context.Context) error {
 	return err
 }
 
-// flush stores the waiting deliveries and reports. The caller holds mu.
-func (r *Recorder) flush(ctx context.Context) error {
-	r.retry(ctx)
-	return r.report()
-}
-
 // report returns the unreported losses and what waits, or nil.
 func (r *Recorder) report() error {
 	e := r.unreported
@@ -219,7 +212,7 @@ func (r *Recorder) report() error {
 
 // export stores d after the waiting deliveries. The error is about d only.
 func (r *Recorder) export(ctx context.Context, d delivery) error {
-	if d.items == 0 {
+	if d.spans+d.records == 0 {
 		return nil
 	}
 	r.mu.Lock()
@@ -227,14 +220,12 @@ func (r *Recorder) export(ctx context.Context, d delivery) error {
 	if r.closed {
 		return ErrClosed
 	}
-	refused := r.stats.Refused
 	r.retry(ctx)
-	refusedBefore := r.stats.Refused - refused
+	refusedBefore := r.stats.Refused
 	err := r.deliver(ctx, d)
-	if err == nil {
-		if refused = r.stats.Refused - refused - refusedBefore; refused > 0 {
-			return &NotStoredError{RefusedRows: refused}
-		}
+	if refused := r.stats.Refused - refusedBefore; err == nil && refused > 0 {
+		return &NotStoredError{RefusedRows: refused}
+	} else if err == nil {
 		return nil
 	}
 	r.unreported.Err = err
@@ -242,7 +233,7 @@ func (r *Recorder) export(ctx context.Context, d delivery) error {
 	d.size = d.bytes()
 	if !mayPass(err) || r.maximum < 0 || d.size > r.maximum {
 		r.giveUp(d, err)
-		e.LostSpans, e.LostRecords = d.counts()
+		e.LostSpans, e.LostRecords = d.spans, d.records
 		return e
 	}
 	for r.size+d.size > r.maximum {
@@ -250,8 +241,8 @@ func (r *Recorder) export(ctx context.Context, d delivery) error {
 	}
 	r.pending = append(r.pending, d)
 	r.size += d.size
-	r.count(d, &r.stats.PendingSpans, &r.stats.PendingRecords, 1)
-	e.PendingSpans, e.PendingRecords = d.counts()
+	d.count(&r.stats.PendingSpans, &r.stats.PendingRecords, 1)
+	e.PendingSpans, e.PendingRecords = d.spans, d.records
 	return e
 }
 
@@ -283,14 +274,14 @@ func (r *Recorder) take() delivery {
 	r.pending[0] = delivery{}
 	r.pending = r.pending[1:]
 	r.size -= d.size
-	r.count(d, &r.stats.PendingSpans, &r.stats.PendingRecords, -1)
+	d.count(&r.stats.PendingSpans, &r.stats.PendingRecords, -1)
 	return d
 }
 
 // giveUp counts d as lost.
 func (r *Recorder) giveUp(d delivery, err error) {
-	r.count(d, &r.stats.LostSpans, &r.stats.LostRecords, 1)
-	r.count(d, &r.unreported.LostSpans, &r.unreported.LostRecords, 1)
+	d.count(&r.stats.LostSpans, &r.stats.LostRecords, 1)
+	d.count(&r.unreported.LostSpans, &r.unreported.LostRecords, 1)
 	if err != nil {
 		r.unreported.Err = err
 	}
@@ -299,7 +290,7 @@ func (r *Recorder) giveUp(d delivery, err error) {
 func (r *Recorder) deliver(ctx context.Context, d delivery) error {
 	var report ingest.Report
 	var err error
-	if d.isLogs {
+	if d.records > 0 {
 		report, err = r.ingester.Logs(ctx, d.logs)
 	} else {
 		report, err = r.ingester.Traces(ctx, d.traces)
@@ -316,15 +307,8 @@ func (r *Recorder) deliver(ctx context.Context, d delivery) error {
 	return nil
 }
 
-func (r *Recorder) count(d delivery, spans, records *int64, sign int64) {
-	s, l := d.counts()
-	*spans += sign * s
-	*records += sign * l
-}
-
-func (d delivery) counts() (spans, records int64) {
-	if d.isLogs {
-		return 0, d.items
-	}
-	return d.items, 0
+// count adds the items of d to a pair of counts, or subtracts them.
+func (d *delivery) count(spans, records *int64, sign int64) {
+	*spans += sign * d.spans
+	*records += sign * d.records
 }

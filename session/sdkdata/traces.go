@@ -55,19 +55,11 @@ func putSpan(dst ptrace.Span, s sdktrace.ReadOnlySpan) {
 	dst.TraceState().FromRaw(sc.TraceState().String())
 	dst.SetFlags(flags(sc, s.Parent()))
 	dst.SetName(s.Name())
-	dst.SetKind(ptrace.SpanKind(spanKinds[s.SpanKind()]))
+	dst.SetKind(spanKinds[s.SpanKind()])
 	dst.SetStartTimestamp(timestamp(s.StartTime()))
 	dst.SetEndTimestamp(timestamp(s.EndTime()))
-	switch status := s.Status(); status.Code {
-	case codes.Ok:
-		dst.Status().SetCode(ptrace.StatusCodeOk)
-		dst.Status().SetMessage(status.Description)
-	case codes.Error:
-		dst.Status().SetCode(ptrace.StatusCodeError)
-		dst.Status().SetMessage(status.Description)
-	default:
-		dst.Status().SetMessage(status.Description)
-	}
+	dst.Status().SetMessage(s.Status().Description)
+	dst.Status().SetCode(statusCodes[s.Status().Code])
 	putAttributes(dst.Attributes(), s.Attributes())
 	dst.SetDroppedAttributesCount(count(s.DroppedAttributes()))
 	for _, e := range s.Events() {
@@ -98,6 +90,8 @@ func flags(sc, parent trace.SpanContext) uint32 {
 	}
 	return f
 }
+
+var statusCodes = map[codes.Code]ptrace.StatusCode{codes.Ok: ptrace.StatusCodeOk, codes.Error: ptrace.StatusCodeError}
 
 var spanKinds = map[trace.SpanKind]ptrace.SpanKind{
 	trace.SpanKindInternal: ptrace.SpanKindInternal,
@@ -150,11 +144,10 @@ func stubOf(s ptrace.Span) tracetest.SpanStub {
 			stub.SpanKind = kind
 		}
 	}
-	switch s.Status().Code() {
-	case ptrace.StatusCodeOk:
-		stub.Status.Code = codes.Ok
-	case ptrace.StatusCodeError:
-		stub.Status.Code = codes.Error
+	for code, c := range statusCodes {
+		if c == s.Status().Code() {
+			stub.Status.Code = code
+		}
 	}
 	for _, e := range s.Events().All() {
 		stub.Events = append(stub.Events, sdktrace.Event{Name: e.Name(), Time: instant(e.Timestamp()), Attributes: attributes(e.Attributes()),
