@@ -109,8 +109,7 @@ func (d *drainer) drainDir(ctx context.Context, dir string) error {
 	return errors.Join(err, release(dir, l))
 }
 
-// drainFile sends the requests of a file. If the sink accepts all, it deletes the file, and otherwise leaves the rest
-// in it.
+// drainFile sends the requests of a file, and deletes the file or leaves in it what the sink did not accept.
 func (d *drainer) drainFile(ctx context.Context, path string) error {
 	if d.stopped {
 		return nil

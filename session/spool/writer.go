@@ -71,10 +71,11 @@ type writer struct {
 	name    string
 	number  int
 	size    int64
+	count   Count
 	buf     []byte
 	timer   *time.Timer      // set if a sync is due
 	syncErr error            // the last one of a sync, if sync has not returned it
-	counts  map[string]Count // of the files that this process wrote and did not begin to send
+	counts  map[string]Count // of finished files that this process did not begin to send
 	sending string           // the file that is being sent, which must not be dropped
 	dropped func(Count)      // is called with the content of files that were dropped
 	full    error            // reports that they were; the error handler gets it without mu
@@ -129,7 +130,7 @@ func (w *writer) appendLocked(n Count, body []byte) (err error) {
 		if err != nil {
 			return fmt.Errorf("create spool file: %w", err)
 		}
-		w.f = f
+		w.f, w.count = f, Count{}
 	}
 	if _, err = w.f.Write(w.buf); err == nil && w.o.Sync == SyncEvery {
 		if err = w.f.Sync(); err == nil && w.size == 0 {
@@ -146,7 +147,7 @@ func (w *writer) appendLocked(n Count, body []byte) (err error) {
 		return fmt.Errorf("spool to %s: %w", w.name, err)
 	}
 	w.size += int64(len(w.buf))
-	w.counts[w.name] = w.counts[w.name].plus(n)
+	w.count = w.count.plus(n)
 	if cap(w.buf) > 4<<20 {
 		w.buf = nil
 	}
@@ -167,9 +168,12 @@ func (w *writer) seal() {
 }
 
 func (w *writer) abandon() {
-	if w.f != nil {
-		_ = w.f.Close()
-		w.f = nil
+	if w.f == nil {
+		return
+	}
+	_ = w.f.Close()
+	if w.f = nil; w.size > 0 {
+		w.counts[w.name] = w.count
 	}
 }
 
@@ -225,8 +229,7 @@ func (w *writer) hold(path string) {
 	delete(w.counts, path)
 }
 
-// bound drops the oldest files until there is room for another: those of dead processes, and those that this one has
-// finished.
+// bound drops the oldest files of dead processes and of this one until there is room for another.
 func (w *writer) bound() {
 	type candidate struct {
 		path string
@@ -261,8 +264,7 @@ func (w *writer) bound() {
 	}
 }
 
-// drop removes a file unless it is in use, and counts its content. That of a damaged file was sent, as far as it can
-// be read.
+// drop removes a file unless it is in use, and counts its content, except that of a damaged file, which was sent.
 func (w *writer) drop(path string) (n Count, ok bool) {
 	dir := filepath.Dir(path)
 	if path == w.sending {
@@ -354,8 +356,7 @@ func syncDir(dir string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// Files lists the files of the spool at root, those of living processes too, oldest first. A directory that is not a
-// spool has none.
+// Files lists the files of the spool at root, those of living processes too, oldest first.
 func Files(root string) (all []string, err error) {
 	dirs, err := dirsOf(root)
 	for _, dir := range append(dirs, filepath.Join(root, damagedName)) {
