@@ -72,7 +72,7 @@ func (a *applier) mergedMessage(w *sessionWork, mw *messageWork, old *session.Me
 		}
 	}
 	for _, c := range mw.changes {
-		m = mergeMessage(&m, c.row(role), changes)
+		m = mergeMessage(&m, &session.Message{Role: role, CreatedAt: c.CreatedAt, UpdatedAt: c.UpdatedAt}, changes)
 	}
 	for _, p := range mw.parts {
 		m = mergeMessage(&m, &session.Message{CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt}, changes)
@@ -91,6 +91,10 @@ func (a *applier) mergedMessage(w *sessionWork, mw *messageWork, old *session.Me
 		m.MetadataJSON = foldFacts(turnStats, false)
 	case mw.reread && m.Role == session.RoleAssistant:
 		m.MetadataJSON = incompleteMetadata // its spans describe another message now
+	default:
+		for _, c := range mw.changes {
+			m = mergeMessage(&m, &session.Message{MetadataJSON: c.metadata(m.Role)}, changes)
+		}
 	}
 	if old != nil && PositionOf(old) == PositionOf(&m) {
 		// No rewind covers it that did not before, or all is redrawn. What another program
@@ -101,19 +105,16 @@ func (a *applier) mergedMessage(w *sessionWork, mw *messageWork, old *session.Me
 	return &m, err
 }
 
-// row is the change as a row, without metadata where it reports none. role is that of the
-// message.
-func (c *MessageChange) row(role string) *session.Message {
-	m := &session.Message{Role: role, MetadataJSON: string(c.Metadata), CreatedAt: c.CreatedAt, UpdatedAt: c.UpdatedAt}
+// metadata is what the change reports of a message's metadata, or "".
+func (c *MessageChange) metadata(role string) string {
+	text := string(c.Metadata)
 	switch {
-	case c.Rank == RankStub || m.MetadataJSON == "" && role == session.RoleAssistant:
-		m.MetadataJSON = ""
-		return m
-	case m.MetadataJSON == "":
-		m.MetadataJSON = "{}"
+	case c.Rank == RankStub || text == "" && role == session.RoleAssistant:
+		return ""
+	case text == "":
+		text = "{}"
 	}
-	m.MetadataJSON = canonicalMetadata(m.MetadataJSON, c.Rank == RankLive)
-	return m
+	return canonicalMetadata(text, c.Rank == RankLive)
 }
 
 // canonicalMetadata is the one spelling of metadata: its keys in order, and
@@ -278,17 +279,20 @@ func equalMessages(a, b *session.Message) bool {
 // stub and the tool call itself do, then those with what is stored.
 func (a *applier) applyParts(w *sessionWork, mw *messageWork) error {
 	parts := make([]*session.Part, 0, len(mw.parts))
-	known := make(map[string]*session.Part, len(mw.parts))
+	known := make(map[string]rankedPart, len(mw.parts))
 	for _, c := range mw.parts {
-		p := c.row()
-		if first := known[p.ID]; first != nil {
-			index := min(first.Index, p.Index)
-			*first, _ = mergePart(first, p, changes)
-			first.Index = index
-			continue
+		p := rankedPart{c.row(), &c.Rank}
+		if first, ok := known[p.ID]; ok {
+			merged, by := mergePart(first, p, changes)
+			merged.Index = min(first.Index, p.Index)
+			if *first.Part = merged; by <= 0 {
+				p.rank = first.rank
+			}
+			p.Part = first.Part
+		} else {
+			parts = append(parts, p.Part)
 		}
 		known[p.ID] = p
-		parts = append(parts, p)
 	}
 	_, err := a.mergeParts(w, mw.id, parts, nil, changes, func(_ *session.Part, changed bool, err error) error {
 		return a.wrote(changed, err)

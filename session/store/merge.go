@@ -59,7 +59,7 @@ func mergeMessage(stored, m *session.Message, from origin) session.Message {
 		out.CreatedAt = earlier(stored.CreatedAt, m.CreatedAt)
 		out.UpdatedAt = max(stored.UpdatedAt, m.UpdatedAt, m.CreatedAt)
 		out.Role = max(stored.Role, m.Role)
-		if compareMetadata(m.MetadataJSON, stored.MetadataJSON) > 0 {
+		if m.MetadataJSON != "" && compareMetadata(m.MetadataJSON, stored.MetadataJSON) > 0 {
 			out.MetadataJSON = m.MetadataJSON
 		}
 	}
@@ -141,49 +141,61 @@ func isIncomplete(metadata string) bool {
 	return metadata == incompleteMetadata || strings.Contains(metadata, `"incomplete"`) && marksOf(metadata).Incomplete
 }
 
+// rankedPart is a part and how much its source knew of it: nil until it is read from the
+// data, because that costs more than all else of a merge.
+type rankedPart struct {
+	*session.Part
+	rank *Rank
+}
+
+func (p *rankedPart) known() Rank {
+	if p.rank == nil {
+		rank := PartRank(p.DataJSON)
+		p.rank = &rank
+	}
+	return *p.rank
+}
+
 // mergePart merges a part into the stored one. The incoming one takes precedence if by is
 // greater than 0. They are the same if it is 0.
-func mergePart(stored, p *session.Part, from origin) (merged session.Part, by int) {
-	if from == imports {
-		if by = compareParts(p, stored, from); by > 0 {
-			return *p, by
-		}
-		return *stored, by
+func mergePart(stored, p rankedPart, from origin) (merged session.Part, by int) {
+	merged = *stored.Part
+	if by = compareParts(&p, &stored, from); by > 0 {
+		merged = *p.Part
 	}
-	old := seenPart(stored)
-	merged = *old
-	if by = compareParts(p, old, from); by > 0 {
-		merged = *p
-		merged.Index = old.Index
+	if from != imports {
+		merged.Index, merged.CreatedAt = stored.Index, earlier(p.CreatedAt, stored.CreatedAt)
 	}
-	merged.CreatedAt = earlier(p.CreatedAt, old.CreatedAt)
 	return merged, by
 }
 
 // compareParts orders two descriptions of one part by rank, state of the call, time and
 // text; imported ones by time before all else. Their indexes do not count, because a part
 // may have been displaced.
-func compareParts(p, q *session.Part, from origin) int {
+func compareParts(p, q *rankedPart, from origin) int {
 	if c := cmp.Compare(p.UpdatedAt, q.UpdatedAt); c != 0 && from == imports {
 		return c
 	}
-	pRank, qRank := PartRank(p.DataJSON), PartRank(q.DataJSON)
+	pRank, qRank := p.known(), q.known()
 	if c := cmp.Or(
 		cmp.Compare(settledRank(pRank, text(p.ToolState)), settledRank(qRank, text(q.ToolState))),
-		cmp.Compare(stateRank(p), stateRank(q)),
+		cmp.Compare(stateRank(p.Part), stateRank(q.Part)),
 		cmp.Compare(pRank, qRank),
 		cmp.Compare(p.UpdatedAt, q.UpdatedAt),
 		compareGrown(p.DataJSON, q.DataJSON),
 		strings.Compare(p.Type, q.Type),
-		strings.Compare(text(p.ToolCallID)+"\x00"+text(p.ToolState), text(q.ToolCallID)+"\x00"+text(q.ToolState)),
-	); c != 0 || from != imports {
+	); c != 0 {
+		return c
+	}
+	c := strings.Compare(text(p.ToolCallID)+"\x00"+text(p.ToolState), text(q.ToolCallID)+"\x00"+text(q.ToolState))
+	if c != 0 || from != imports {
 		return c
 	}
 	encode := func(p session.Part) []byte {
 		p.Index = 0
 		return p.AppendJSON(nil)
 	}
-	return bytes.Compare(encode(*p), encode(*q))
+	return bytes.Compare(encode(*p.Part), encode(*q.Part))
 }
 
 // compareGrown orders texts of which one may have grown out of the other.
@@ -210,7 +222,7 @@ func (a *applier) mergeParts(
 ) (moved bool, _ error) {
 	var collided []*session.Part
 	var requested map[string]int64 // what the stored parts requested, read when it is needed
-	asked := make(map[string]int64)
+	var asked map[string]int64
 	for _, p := range incoming {
 		changed, err := a.tx.PutPart(p, true)
 		var old *session.Part
@@ -231,7 +243,10 @@ func (a *applier) mergeParts(
 		case old.MessageID != messageID:
 			err = refuse("its id belongs to message %s; it is left out", old.MessageID)
 		default:
-			merged, by := mergePart(old, p, from)
+			if from != imports {
+				old = seenPart(old)
+			}
+			merged, by := mergePart(rankedPart{Part: old}, rankedPart{Part: p}, from)
 			if changed = by > 0 || merged.CreatedAt != old.CreatedAt; changed {
 				_, err = a.tx.PutPart(&merged, false)
 			}
@@ -248,6 +263,9 @@ func (a *applier) mergeParts(
 				at = old.Index
 			}
 			if requests(p, at, by, from) {
+				if asked == nil {
+					asked = make(map[string]int64)
+				}
 				asked[p.ID], moved, changed = p.Index, true, true
 			}
 		}

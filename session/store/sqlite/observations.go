@@ -13,8 +13,7 @@ import (
 )
 
 func (t *tx) Observation(traceID, source string) (*store.ObservationRow, error) {
-	return observationTable.one(t.prep(`SELECT `+observationTable.list+` FROM observations WHERE trace_id = ? AND source = ?`,
-		traceID, source))
+	return observationTable.get(t.conn, traceID, source)
 }
 
 // reach is the least even n for which a time is shorter than 2ⁿ nanoseconds, 62 at

@@ -431,8 +431,7 @@ func (r *Reader) Pending(ctx context.Context) (int64, error) {
 // Blob implements [store.Reader].
 func (r *Reader) Blob(ctx context.Context, kind store.BlobKind, digest string) (store.Blob, error) {
 	found, err := ours(ctx, r, func(conn *sqlite.Conn) (*store.Blob, error) {
-		table := blobTables[kind]
-		return table.one(prep(conn, `SELECT `+table.list+` FROM `+string(kind)+` WHERE digest = ?`, digest))
+		return blobTables[kind].get(conn, digest)
 	})
 	if err == nil && found == nil {
 		err = fmt.Errorf("%s %s: %w", kind, digest, store.ErrNotFound)

@@ -16,8 +16,8 @@ import (
 // which field of a row, follow from the fields of the row's type: see [session.Columns].
 type table[Row any] struct {
 	columns session.Columns[Row]
-	// list has the columns for a SELECT.
-	list string
+	// list has the columns for a SELECT, byKey selects the row with a key.
+	list, byKey string
 	// insert, insertNew and update write a row that bind has bound. insertNew does nothing
 	// if there is such a row. update changes the columns that may change, of the row with
 	// the same key.
@@ -84,6 +84,7 @@ func newTable[Row any](name, key string, fixed ...string) *table[Row] {
 	values := strings.Repeat("?,", len(t.columns)-1) + "?"
 	t.insert = "INSERT INTO " + name + "(" + t.list + ") VALUES (" + values + ")"
 	t.insertNew = t.insert + " ON CONFLICT DO NOTHING"
+	t.byKey = "SELECT " + t.list + " FROM " + name + " WHERE " + strings.ReplaceAll(key, ",", " = ? AND ") + " = ?"
 	t.update = "UPDATE " + name + " SET " + strings.Join(set, ", ") + " WHERE " + strings.Join(where, " AND ")
 	return t
 }
@@ -202,6 +203,11 @@ func (t *table[Row]) one(stmt *sqlite.Stmt) (*Row, error) {
 	return found, err
 }
 
+// get returns the row with a key, nil if there is none.
+func (t *table[Row]) get(conn *sqlite.Conn, key ...any) (*Row, error) {
+	return t.one(prep(conn, t.byKey, key...))
+}
+
 // put inserts or updates a row. It reports whether that changed anything: nothing is
 // inserted where the row, or another in its place, is there.
 func (t *table[Row]) put(conn *sqlite.Conn, row *Row, insert bool) (bool, error) {
@@ -236,7 +242,7 @@ func prep(conn *sqlite.Conn, query string, args ...any) *sqlite.Stmt {
 		case nil:
 			stmt.BindNull(1 + i)
 		default:
-			panic(fmt.Sprintf("sqlite: cannot bind a %T", arg))
+			panic("sqlite: cannot bind a value of this type") // naming it would allocate every argument
 		}
 	}
 	return stmt

@@ -40,9 +40,18 @@ func refused(changed bool, err error) error {
 	return err
 }
 
+// Queries of every batch.
+var (
+	sessionQuery = `SELECT ` + sessionColumns + `, st.state_json
+ FROM chat_sessions s LEFT JOIN session_state st ON st.session_id = s.id WHERE s.id = ?`
+	messagesQuery = `SELECT ` + messageTable.list + ` FROM chat_messages
+ WHERE session_id = ?1 AND created_at >= ?2 AND (created_at > ?2 OR id >= ?3) ORDER BY created_at, id`
+	turnStatsQuery = `SELECT ` + spanTable.list + ` FROM span_refs INDEXED BY idx_span_refs_facts
+ WHERE message_id = ?2 AND facts_json IS NOT NULL AND session_id = ?1`
+)
+
 func (t *tx) Session(id string) (*store.SessionRow, error) {
-	stmt := t.prep(`SELECT `+sessionColumns+`, st.state_json
- FROM chat_sessions s LEFT JOIN session_state st ON st.session_id = s.id WHERE s.id = ?`, id)
+	stmt := t.prep(sessionQuery, id)
 	var row *store.SessionRow
 	err := each(stmt, func() error {
 		row = new(store.SessionRow)
@@ -109,7 +118,7 @@ func (t *tx) Touch(sessionID string) error {
 }
 
 func (t *tx) Message(id string) (*session.Message, error) {
-	return messageTable.one(t.prep(`SELECT `+messageTable.list+` FROM chat_messages WHERE id = ?`, id))
+	return messageTable.get(t.conn, id)
 }
 
 func (t *tx) PutMessage(m *session.Message, insert bool) error {
@@ -117,12 +126,11 @@ func (t *tx) PutMessage(m *session.Message, insert bool) error {
 }
 
 func (t *tx) MessagesFrom(sessionID string, from store.Position) ([]session.Message, error) {
-	return messageTable.all(t.prep(`SELECT `+messageTable.list+` FROM chat_messages
- WHERE session_id = ?1 AND created_at >= ?2 AND (created_at > ?2 OR id >= ?3) ORDER BY created_at, id`, sessionID, from.At, from.ID))
+	return messageTable.all(t.prep(messagesQuery, sessionID, from.At, from.ID))
 }
 
 func (t *tx) Part(id string) (*session.Part, error) {
-	return partTable.one(t.prep(`SELECT `+partTable.list+` FROM chat_parts WHERE id = ?`, id))
+	return partTable.get(t.conn, id)
 }
 
 func (t *tx) PutPart(p *session.Part, insert bool) (bool, error) {
@@ -184,8 +192,7 @@ func (t *tx) MoveParts(messageID string, index, requested map[string]int64) erro
 }
 
 func (t *tx) SpanRef(sessionID, traceID, spanID string) (*store.SpanRef, error) {
-	return spanTable.one(t.prep(`SELECT `+spanTable.list+` FROM span_refs WHERE session_id = ? AND trace_id = ? AND span_id = ?`,
-		sessionID, traceID, spanID))
+	return spanTable.get(t.conn, sessionID, traceID, spanID)
 }
 
 func (t *tx) PutSpanRef(l *store.SpanRef, insert bool) (bool, error) {
@@ -193,8 +200,7 @@ func (t *tx) PutSpanRef(l *store.SpanRef, insert bool) (bool, error) {
 }
 
 func (t *tx) TurnStats(sessionID, messageID string) ([]store.SpanRef, error) {
-	return spanTable.all(t.prep(`SELECT `+spanTable.list+` FROM span_refs INDEXED BY idx_span_refs_facts
- WHERE message_id = ?2 AND facts_json IS NOT NULL AND session_id = ?1`, sessionID, messageID))
+	return spanTable.all(t.prep(turnStatsQuery, sessionID, messageID))
 }
 
 func (t *tx) HasSpans(sessionID string) (bool, error) {
@@ -214,7 +220,7 @@ func (t *tx) PruneTrace(traceID, sessionID string) error {
 }
 
 func (t *tx) Decision(id string) (*store.Decision, error) {
-	return decisionTable.one(t.prep(`SELECT `+decisionTable.list+` FROM permission_decisions WHERE id = ?`, id))
+	return decisionTable.get(t.conn, id)
 }
 
 func (t *tx) PutDecision(d *store.Decision, insert bool) (bool, error) {
