@@ -35,6 +35,13 @@ func counted(s string, i int) bool {
 	for i < len(s) && (s[i] == '"' || s[i] == '\\') {
 		i++
 	}
+	if i < len(s) && s[i] == '>' { // an element: <tokens>12</tokens>
+		end := i + 1
+		for end < len(s) && class[s[end]]&digit != 0 {
+			end++
+		}
+		return end > i+1 && end < len(s) && s[end] == '<'
+	}
 	if i == len(s) || s[i] != ':' && s[i] != '=' {
 		return false
 	}
