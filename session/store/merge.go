@@ -176,6 +176,9 @@ func compareParts(p, q *rankedPart, from origin) int {
 	if c := cmp.Compare(p.UpdatedAt, q.UpdatedAt); c != 0 && from == imports {
 		return c
 	}
+	if equalParts(p.Part, q.Part) && equalStrings(p.ContinuationRunID, q.ContinuationRunID) && p.SessionID == q.SessionID {
+		return 0
+	}
 	pRank, qRank := p.known(), q.known()
 	if c := cmp.Or(
 		cmp.Compare(settledRank(pRank, text(p.ToolState)), settledRank(qRank, text(q.ToolState))),
@@ -224,11 +227,7 @@ func (a *applier) mergeParts(
 	var requested map[string]int64 // what the stored parts requested, read when it is needed
 	var asked map[string]int64
 	for _, p := range incoming {
-		changed, err := a.tx.PutPart(p, true)
-		var old *session.Part
-		if err == nil && !changed {
-			old, err = a.tx.Part(p.ID)
-		}
+		old, changed, err := a.insertPart(p, from)
 		switch index, was := displaced[p.ID]; {
 		case err != nil:
 		case changed:
@@ -250,8 +249,8 @@ func (a *applier) mergeParts(
 			if changed = by > 0 || merged.CreatedAt != old.CreatedAt; changed {
 				_, err = a.tx.PutPart(&merged, false)
 			}
-			if err != nil || p.Index >= old.Index && from == changes {
-				break
+			if err != nil || p.Index >= old.Index && (from == changes || by <= 0) || by < 0 && from == imports {
+				break // it cannot request another index
 			}
 			if requested == nil {
 				if requested, err = a.tx.RequestedIndexes(messageID); err != nil {
@@ -283,6 +282,21 @@ func (a *applier) mergeParts(
 		return moved, nil
 	}
 	return moved, a.placeParts(messageID, collided, asked, done)
+}
+
+// insertPart inserts a part, or returns the stored one with its id. Most parts of changes
+// are new, most of an import are not.
+func (a *applier) insertPart(p *session.Part, from origin) (old *session.Part, inserted bool, err error) {
+	if from == imports {
+		if old, err = a.tx.Part(p.ID); err != nil || old != nil {
+			return old, false, err
+		}
+	}
+	if inserted, err = a.tx.PutPart(p, true); err != nil || inserted || from == imports {
+		return nil, inserted, err
+	}
+	old, err = a.tx.Part(p.ID)
+	return old, false, err
 }
 
 // placeParts gives every part of a message its index when two request the same: in order
