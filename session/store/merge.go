@@ -59,7 +59,7 @@ func mergeMessage(stored, m *session.Message, from origin) session.Message {
 		out.CreatedAt = earlier(stored.CreatedAt, m.CreatedAt)
 		out.UpdatedAt = max(stored.UpdatedAt, m.UpdatedAt, m.CreatedAt)
 		out.Role = max(stored.Role, m.Role)
-		if m.MetadataJSON != "" && compareMetadata(m.MetadataJSON, stored.MetadataJSON) > 0 {
+		if m.MetadataJSON != "" && compareMetadata(m.MetadataJSON, stored.MetadataJSON, from) > 0 {
 			out.MetadataJSON = m.MetadataJSON
 		}
 	}
@@ -76,13 +76,13 @@ func compareMessages(m, o *session.Message) int {
 		m.HiddenAt = nil
 		return m.AppendJSON(nil)
 	}
-	return cmp.Or(compareMetadata(m.MetadataJSON, o.MetadataJSON), bytes.Compare(encode(*m), encode(*o)))
+	return cmp.Or(compareMetadata(m.MetadataJSON, o.MetadataJSON, imports), bytes.Compare(encode(*m), encode(*o)))
 }
 
 // compareMetadata orders what two sources know of a message: that of a message that is
 // known whole after that of one that is not, then the one that was seen live later, then
-// the longer, then the greater.
-func compareMetadata(a, b string) int {
+// by [compareTexts].
+func compareMetadata(a, b string, from origin) int {
 	if a == b {
 		return 0
 	}
@@ -99,7 +99,7 @@ func compareMetadata(a, b string) int {
 	}
 	aWhole, aSeen := rank(a)
 	bWhole, bSeen := rank(b)
-	return cmp.Or(cmp.Compare(aWhole, bWhole), strings.Compare(aSeen, bSeen), compareGrown(a, b))
+	return cmp.Or(cmp.Compare(aWhole, bWhole), strings.Compare(aSeen, bSeen), compareTexts(a, b, from))
 }
 
 // compareHidden orders two versions of a message by what they report of its being
@@ -185,7 +185,7 @@ func compareParts(p, q *rankedPart, from origin) int {
 		cmp.Compare(stateRank(p.Part), stateRank(q.Part)),
 		cmp.Compare(pRank, qRank),
 		cmp.Compare(p.UpdatedAt, q.UpdatedAt),
-		compareGrown(p.DataJSON, q.DataJSON),
+		compareTexts(p.DataJSON, q.DataJSON, from),
 		strings.Compare(p.Type, q.Type),
 	); c != 0 {
 		return c
@@ -201,7 +201,18 @@ func compareParts(p, q *rankedPart, from origin) int {
 	return bytes.Compare(encode(*p.Part), encode(*q.Part))
 }
 
-// compareGrown orders texts of which one may have grown out of the other.
+// compareTexts orders the JSON of two versions that are equal otherwise. That of a live event
+// begins with the time at which it was seen, so the later one is the greater; its length
+// proves nothing, because the last event of a part has no state.
+func compareTexts(a, b string, from origin) int {
+	if from == imports {
+		return compareGrown(a, b)
+	}
+	return strings.Compare(a, b)
+}
+
+// compareGrown orders texts of which one may have grown out of the other, such as those of a
+// log without times.
 func compareGrown(a, b string) int {
 	return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b))
 }

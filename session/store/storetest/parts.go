@@ -39,6 +39,25 @@ var partCases = []testCase{
 		},
 	},
 	{
+		name: "part/live",
+		rule: "Of two descriptions of a live part in one millisecond the one that was seen later stands, also where it is shorter: the last has no state.",
+		run: func(h *harness) {
+			seen := func(at, text string, state ...any) store.Batch {
+				c := textPart("s1", "m1", "p1", 0, 10, text)
+				live := map[string]any{"agenttrace": map[string]any{"seen": "2026-11-22T14:13:55.1" + at + "Z", "live": true}}
+				c.Rank, c.Data = store.RankLive, object(append(append([]any{"type", "text", "providerMetadata", live}, state...), "text", text)...)
+				return parts(c)
+			}
+			h.story([]store.Batch{
+				seen("11100001", "The sea", "state", "streaming"), seen("11100002", "The sea is ", "state", "streaming"), seen("11100003", "The sea is calm"),
+			}, func(s Store) {
+				if p := h.transcript(s, "s1").Messages[0].Parts[0]; !strings.Contains(p.DataJSON, "calm") {
+					h.Errorf("the part is %s", p.DataJSON)
+				}
+			})
+		},
+	},
+	{
 		name: "part/states",
 		rule: "Of two descriptions of one rank the one with the later state of the call stands; a failure outranks a result.",
 		run: func(h *harness) {
