@@ -101,13 +101,13 @@ func fileExt(path string) string {
 }
 
 // sideFiles are those that the calls of a session put their outputs in, each once.
-func sideFiles(tl *document.Document) []sideFile {
+func sideFiles(doc *document.Document) []sideFile {
 	var all []sideFile
 	seen := make(map[string]bool)
-	for c := range tl.ToolCalls() {
+	for c := range doc.ToolCalls() {
 		if c.OutputPath != "" && !seen[c.OutputPath] {
 			seen[c.OutputPath] = true
-			all = append(all, sideFile{tl.Session.ID, c.OutputPath, c.OutputSize, strings.ToLower(c.OutputSHA256)})
+			all = append(all, sideFile{doc.Session.ID, c.OutputPath, c.OutputSize, strings.ToLower(c.OutputSHA256)})
 		}
 	}
 	return all

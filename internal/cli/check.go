@@ -276,9 +276,9 @@ func (c *checker) report(t *session.Transcript, links []store.SpanRef) error {
 // noticesOf returns what is doubtful in a session.
 func noticesOf(t *session.Transcript, links []store.SpanRef, idleTimeout time.Duration) []session.Notice {
 	in := document.Input{Transcript: t, SpanRefs: links, Now: time.Now(), IdleTimeout: idleTimeout}
-	tl := document.Build(in)
-	tl.FindNotices(in)
-	return tl.Notices
+	doc := document.Build(in)
+	doc.FindNotices(in)
+	return doc.Notices
 }
 
 // noticeLine is what check and import print of a notice.

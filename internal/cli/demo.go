@@ -121,13 +121,13 @@ func showDemo(cmd *cobra.Command, path string, result codeagent.Result, otlp str
 		return err
 	}
 	defer r.Close()
-	tl, err := document.Load(cmd.Context(), r, result.SessionID)
+	doc, err := document.Load(cmd.Context(), r, result.SessionID)
 	if err != nil {
 		return err
 	}
 	out := cmd.OutOrStdout()
 	fmt.Fprintln(out)
-	if err := render.Document(out, tl, terminal(cmd)); err != nil {
+	if err := render.Document(out, doc, terminal(cmd)); err != nil {
 		return err
 	}
 	var b strings.Builder

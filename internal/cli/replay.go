@@ -189,14 +189,14 @@ func (p *replayer) report(cmd *cobra.Command, r *sqlite.Reader, id string) error
 	if err != nil {
 		return err
 	}
-	tl := document.Build(in)
+	doc := document.Build(in)
 	var verdict *document.Eligibility
 	if p.turn == 0 {
-		verdict = tl.Eligibility()
-	} else if one := tl.TurnEligibility(p.turn); one != nil {
+		verdict = doc.Eligibility()
+	} else if one := doc.TurnEligibility(p.turn); one != nil {
 		verdict = &document.Eligibility{SessionID: id, Eligible: one.Eligible, Turns: []document.TurnEligibility{*one}}
 	} else {
-		return noTurn(tl, p.turn)
+		return noTurn(doc, p.turn)
 	}
 	if p.asJSON {
 		err = writeJSON(cmd, verdict)
@@ -211,26 +211,26 @@ func (p *replayer) report(cmd *cobra.Command, r *sqlite.Reader, id string) error
 	return err
 }
 
-func noTurn(tl *document.Document, number int) error {
-	if len(tl.Turns) == 0 {
-		return usagef("session %s has no turns", tl.Session.ID)
+func noTurn(doc *document.Document, number int) error {
+	if len(doc.Turns) == 0 {
+		return usagef("session %s has no turns", doc.Session.ID)
 	}
-	return usagef("session %s has no turn %d; its turns are 1 to %d", tl.Session.ID, number, len(tl.Turns))
+	return usagef("session %s has no turn %d; its turns are 1 to %d", doc.Session.ID, number, len(doc.Turns))
 }
 
 // bundle is what the model was given at the turn that is named, or at the last that is
 // not hidden.
-func (p *replayer) bundle(tl *document.Document, t *session.Transcript) (*replay.Bundle, error) {
+func (p *replayer) bundle(doc *document.Document, t *session.Transcript) (*replay.Bundle, error) {
 	turn := p.turn
-	for i := range tl.Turns {
-		if p.turn == 0 && !tl.Turns[i].Hidden {
-			turn = tl.Turns[i].Number
+	for i := range doc.Turns {
+		if p.turn == 0 && !doc.Turns[i].Hidden {
+			turn = doc.Turns[i].Number
 		}
 	}
-	if tl.Turn(turn) == nil {
-		return nil, noTurn(tl, turn)
+	if doc.Turn(turn) == nil {
+		return nil, noTurn(doc, turn)
 	}
-	b, err := replay.New(tl, t, turn)
+	b, err := replay.New(doc, t, turn)
 	if err != nil {
 		return nil, err
 	}

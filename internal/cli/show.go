@@ -75,24 +75,24 @@ In JSON they are estimated_cost_usd, beside cost_usd.`,
 				if in.IdleTimeout, err = idleTimeout(cmd); err != nil {
 					return err
 				}
-				tl := document.Build(in)
-				tl.FindNotices(in)
+				doc := document.Build(in)
+				doc.FindNotices(in)
 				if p != nil {
-					tl.Estimate(p.Estimate)
-					if err := p.lacking(cmd, tl.UnpricedModels); err != nil {
+					doc.Estimate(p.Estimate)
+					if err := p.lacking(cmd, doc.UnpricedModels); err != nil {
 						return err
 					}
 				}
 				if len(args) == 2 {
 					number, _ := strconv.Atoi(args[1])
-					one := tl.Only(number)
+					one := doc.Only(number)
 					if one == nil {
-						return usagef("session %s has no turn %d; its turns are 1 to %d", id, number, len(tl.Turns))
+						return usagef("session %s has no turn %d; its turns are 1 to %d", id, number, len(doc.Turns))
 					}
-					tl = one
+					doc = one
 				}
 				if asJSON {
-					return writeJSON(cmd, tl)
+					return writeJSON(cmd, doc)
 				}
 				o := terminal(cmd)
 				o.Full = full
@@ -112,14 +112,14 @@ In JSON they are estimated_cost_usd, beside cost_usd.`,
 						fmt.Fprintln(cmd.OutOrStdout())
 					}
 					printed = true
-					if err := v.print(cmd.OutOrStdout(), tl, o); err != nil {
+					if err := v.print(cmd.OutOrStdout(), doc, o); err != nil {
 						return err
 					}
 				}
 				if printed {
 					return nil
 				}
-				return render.Document(cmd.OutOrStdout(), tl, o)
+				return render.Document(cmd.OutOrStdout(), doc, o)
 			})
 		},
 	}

@@ -19,28 +19,28 @@ import (
 // cannot be read is a part of kind [KindData] with its text as data.
 func Build(in Input) *Document {
 	t := in.Transcript.Sorted()
-	b := builder{in: in, transcript: t, tl: new(Document), prompts: map[string]int{}, catalogs: map[string]int{}}
+	b := builder{in: in, transcript: t, doc: new(Document), prompts: map[string]int{}, catalogs: map[string]int{}}
 	b.index()
 	b.head()
 	for i := range t.Messages {
 		b.message(&t.Messages[i])
 	}
 	if len(b.leading) > 0 {
-		b.tl.Turns = append(b.tl.Turns, Turn{Number: 1, Messages: b.leading})
+		b.doc.Turns = append(b.doc.Turns, Turn{Number: 1, Messages: b.leading})
 	}
 	b.closeTurns()
 	b.missing()
 	b.unrecorded()
 	b.children()
 	b.totals()
-	return b.tl
+	return b.doc
 }
 
 // builder holds what is needed while a timeline is made.
 type builder struct {
 	in         Input
 	transcript *session.Transcript
-	tl         *Document
+	doc        *Document
 
 	decisionsByCall, decisionsByPart map[string][]Decision
 	callsByMessage                   map[string][]ModelCall
@@ -67,16 +67,16 @@ func (b *builder) index() {
 	for _, d := range b.in.Inherited {
 		b.decisionsByCall[d.ToolCallID] = append(b.decisionsByCall[d.ToolCallID], d)
 	}
-	b.tl.Decisions = b.in.Decisions
+	b.doc.Decisions = b.in.Decisions
 	b.callsByMessage, b.spansByPart = map[string][]ModelCall{}, map[string]*store.SpanRef{}
 	for i := range b.in.SpanRefs {
 		l := &b.in.SpanRefs[i]
-		b.tl.Spans = append(b.tl.Spans, Span{
+		b.doc.Spans = append(b.doc.Spans, Span{
 			TraceID: l.TraceID, SpanID: l.SpanID, ParentSpanID: l.ParentSpanID, Kind: l.Kind, Dialect: l.Dialect,
 			MessageID: l.MessageID, PartID: l.PartID, StartNano: l.StartNano, EndNano: l.EndNano, Error: l.Error,
 		})
-		if l.TraceID != "" && !slices.Contains(b.tl.Traces, l.TraceID) {
-			b.tl.Traces = append(b.tl.Traces, l.TraceID)
+		if l.TraceID != "" && !slices.Contains(b.doc.Traces, l.TraceID) {
+			b.doc.Traces = append(b.doc.Traces, l.TraceID)
 		}
 		if l.PartID != "" && b.spansByPart[l.PartID] == nil {
 			b.spansByPart[l.PartID] = l
@@ -123,7 +123,7 @@ func (b *builder) head() {
 			h.Origin.Fork = b.transcript.Messages[0].Message.CreatedAt < s.CreatedAt
 		}
 	}
-	b.tl.Session = h
+	b.doc.Session = h
 }
 
 // declaresStatus reports whether the session's metadata holds what its agent says that
@@ -137,7 +137,7 @@ func (b *builder) declaresStatus() bool {
 func (b *builder) message(row *session.MessageAndParts) {
 	m := b.read(row)
 	if m.Role == session.RoleUser && m.QueuedAt != nil && len(b.callsByMessage[m.ID]) == 0 {
-		b.tl.Queued = append(b.tl.Queued, m)
+		b.doc.Queued = append(b.doc.Queued, m)
 		return
 	}
 	begins, lost := b.turns.Next(session.TurnMessage{
@@ -147,14 +147,14 @@ func (b *builder) message(row *session.MessageAndParts) {
 		},
 	})
 	if begins {
-		b.tl.Turns = append(b.tl.Turns, Turn{Number: len(b.tl.Turns) + 1, QuestionMissing: lost, Messages: b.leading})
+		b.doc.Turns = append(b.doc.Turns, Turn{Number: len(b.doc.Turns) + 1, QuestionMissing: lost, Messages: b.leading})
 		b.leading = nil
 	}
-	if len(b.tl.Turns) == 0 {
+	if len(b.doc.Turns) == 0 {
 		b.leading = append(b.leading, m) // what a program says before the first turn is shown with it
 		return
 	}
-	turn := &b.tl.Turns[len(b.tl.Turns)-1]
+	turn := &b.doc.Turns[len(b.doc.Turns)-1]
 	turn.Messages = append(turn.Messages, m)
 }
 
@@ -172,10 +172,10 @@ func TurnNumbers(t *session.Transcript) map[string]int {
 // in a fork are passed over: what its parent rewound was not copied.
 func (b *builder) missing() {
 	known, last, unreported := false, int64(0), int64(0)
-	origin := b.tl.Session.Origin
-	for i := range b.tl.Turns {
-		t := &b.tl.Turns[i]
-		if origin != nil && origin.Fork && t.Messages[0].CreatedAt < b.tl.Session.CreatedAt {
+	origin := b.doc.Session.Origin
+	for i := range b.doc.Turns {
+		t := &b.doc.Turns[i]
+		if origin != nil && origin.Fork && t.Messages[0].CreatedAt < b.doc.Session.CreatedAt {
 			continue
 		}
 		declares := false
@@ -208,8 +208,8 @@ func (b *builder) missing() {
 // After a compaction, and after a rewind, requests repeat other things than the session has.
 func (b *builder) unrecorded() {
 	var asked, known int64 // what the user has said so far, and what of it is known to be missing
-	for i := range b.tl.Turns {
-		t := &b.tl.Turns[i]
+	for i := range b.doc.Turns {
+		t := &b.doc.Turns[i]
 		var history *session.History
 		for k := range t.Messages {
 			m := &t.Messages[k]
@@ -236,8 +236,8 @@ func (b *builder) unrecorded() {
 // closeTurns fills in what turns say of their messages as a whole.
 func (b *builder) closeTurns() {
 	previous := ""
-	for i := range b.tl.Turns {
-		t := &b.tl.Turns[i]
+	for i := range b.doc.Turns {
+		t := &b.doc.Turns[i]
 		t.Hidden = !slices.ContainsFunc(t.Messages, func(m Message) bool { return m.HiddenAt == nil })
 		var spokesman *Message
 		called := map[string]int{}
@@ -301,11 +301,11 @@ func (b *builder) prompt(t *Turn, digest string) {
 		if blob := b.blobs[string(store.BlobSystemPrompt)+" "+digest]; blob != nil {
 			p.Resolved, p.Damaged, p.Body = true, !blob.Exact || !Names(blob), blob.Body
 		}
-		at = len(b.tl.SystemPrompts)
+		at = len(b.doc.SystemPrompts)
 		b.prompts[digest] = at
-		b.tl.SystemPrompts = append(b.tl.SystemPrompts, p)
+		b.doc.SystemPrompts = append(b.doc.SystemPrompts, p)
 	}
-	p := &b.tl.SystemPrompts[at]
+	p := &b.doc.SystemPrompts[at]
 	p.Turns = append(p.Turns, t.Number)
 }
 
@@ -320,11 +320,11 @@ func (b *builder) catalog(t *Turn, digest string) {
 		if blob := b.blobs[string(store.BlobToolCatalog)+" "+digest]; blob != nil {
 			c.Resolved, c.Damaged, c.Body, c.Tools = true, !blob.Exact || !Names(blob), blob.Body, parseCatalog(blob.Body)
 		}
-		at = len(b.tl.ToolCatalogs)
+		at = len(b.doc.ToolCatalogs)
 		b.catalogs[digest] = at
-		b.tl.ToolCatalogs = append(b.tl.ToolCatalogs, c)
+		b.doc.ToolCatalogs = append(b.doc.ToolCatalogs, c)
 	}
-	c := &b.tl.ToolCatalogs[at]
+	c := &b.doc.ToolCatalogs[at]
 	c.Turns = append(c.Turns, t.Number)
 	if !c.Resolved {
 		return
@@ -341,29 +341,29 @@ func (b *builder) catalog(t *Turn, digest string) {
 
 func (b *builder) children() {
 	callOf := map[string]string{}
-	for c := range b.tl.ToolCalls() {
+	for c := range b.doc.ToolCalls() {
 		callOf[c.ChildSessionID] = c.CallID
 	}
 	for i := range b.in.Children {
 		s := &b.in.Children[i]
 		state, _ := stateOfSession(s)
-		b.tl.Children = append(b.tl.Children, Child{
+		b.doc.Children = append(b.doc.Children, Child{
 			SessionID: s.ID, MessageID: deref(s.ParentMessageID), Title: s.Title, Agent: s.Agent, State: state, ToolCallID: callOf[s.ID],
 			TotalTokens: totalUsed(b.in.ChildTokens[s.ID].Used), CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, Archived: s.ArchivedAt != nil,
 		})
 	}
-	slices.SortFunc(b.tl.Children, func(x, y Child) int {
+	slices.SortFunc(b.doc.Children, func(x, y Child) int {
 		return cmp.Or(cmp.Compare(x.CreatedAt, y.CreatedAt), cmp.Compare(x.SessionID, y.SessionID))
 	})
 }
 
 func (b *builder) totals() {
-	tot := &b.tl.Totals
+	tot := &b.doc.Totals
 	s := &b.transcript.Session
 	tot.Context = s.Usage()
 	var tokens session.Tokens
-	for i := range b.tl.Turns {
-		t := &b.tl.Turns[i]
+	for i := range b.doc.Turns {
+		t := &b.doc.Turns[i]
 		if len(b.leading) == 0 {
 			tot.Turns++ // else there is nothing but what precedes a turn
 		}
@@ -372,13 +372,13 @@ func (b *builder) totals() {
 		}
 		addNumber(&tot.DurationMS, t.DurationMS)
 	}
-	for _, m := range b.tl.Messages() {
+	for _, m := range b.doc.Messages() {
 		tokens.Add(s, m.CreatedAt, m.counted)
 		if m.Compaction != nil {
 			tot.Compactions++
 		}
 	}
-	for c := range b.tl.ToolCalls() {
+	for c := range b.doc.ToolCalls() {
 		tot.ToolCalls++
 		switch {
 		case c.Denied:
@@ -388,9 +388,9 @@ func (b *builder) totals() {
 		}
 	}
 	tot.Usage, tot.CopiedUsage = tokens.Used, tokens.Copied
-	tot.CostUSD, b.tl.costOfWhole = tokens.Cost(s)
-	b.tl.Session.State, b.tl.Session.Error = b.tl.state(s)
-	b.tl.Status = statusOf(s, b.tl, b.in.Now, b.in.IdleTimeout)
+	tot.CostUSD, b.doc.costOfWhole = tokens.Cost(s)
+	b.doc.Session.State, b.doc.Session.Error = b.doc.state(s)
+	b.doc.Status = statusOf(s, b.doc, b.in.Now, b.in.IdleTimeout)
 }
 
 // totalUsed is the sum of a usage, 0 when nobody states one.

@@ -10,12 +10,12 @@ import (
 // nothing is estimated besides.
 func TestCostOfTheWhole(t *testing.T) {
 	model := `{"model":{"provider_id":"p","model_id":"m"},"usage":{"input":1,"output":2,"reasoning":0,"cache_read":0,"cache_write":0}}`
-	tl := Build(Input{Transcript: &session.Transcript{
+	doc := Build(Input{Transcript: &session.Transcript{
 		Session:  session.Session{ID: "s", CostUSD: 0.01},
 		Messages: []session.MessageAndParts{{Message: session.Message{ID: "m", Role: "assistant", MetadataJSON: model}}},
 	}})
-	tl.Estimate(func(session.Model, session.Usage, int64) (float64, bool) { return 1, true })
-	if got := tl.Totals; got.CostUSD == nil || *got.CostUSD != 0.01 || got.EstimatedCostUSD != nil {
+	doc.Estimate(func(session.Model, session.Usage, int64) (float64, bool) { return 1, true })
+	if got := doc.Totals; got.CostUSD == nil || *got.CostUSD != 0.01 || got.EstimatedCostUSD != nil {
 		t.Errorf("stated %v, estimated %v", got.CostUSD, got.EstimatedCostUSD)
 	}
 }

@@ -447,18 +447,18 @@ type Input struct {
 }
 
 // Turn returns the turn with the number, or nil.
-func (tl *Document) Turn(number int) *Turn {
-	return find(tl.Turns, func(t *Turn) bool { return t.Number == number })
+func (doc *Document) Turn(number int) *Turn {
+	return find(doc.Turns, func(t *Turn) bool { return t.Number == number })
 }
 
 // Prompt returns the system prompt with the digest, or nil.
-func (tl *Document) Prompt(digest string) *SystemPrompt {
-	return find(tl.SystemPrompts, func(p *SystemPrompt) bool { return p.Digest == digest })
+func (doc *Document) Prompt(digest string) *SystemPrompt {
+	return find(doc.SystemPrompts, func(p *SystemPrompt) bool { return p.Digest == digest })
 }
 
 // Catalog returns the tool catalog with the digest, or nil.
-func (tl *Document) Catalog(digest string) *ToolCatalog {
-	return find(tl.ToolCatalogs, func(c *ToolCatalog) bool { return c.Digest == digest })
+func (doc *Document) Catalog(digest string) *ToolCatalog {
+	return find(doc.ToolCatalogs, func(c *ToolCatalog) bool { return c.Digest == digest })
 }
 
 func find[T any](all []T, wanted func(*T) bool) *T {
@@ -478,17 +478,17 @@ func only[T any](all []T, wanted func(T) bool) []T {
 // Only returns a document with the one turn, and what it refers to; nil if there
 // is no such turn. The head of the session and its totals stay what they are.
 // The two timelines share their rows.
-func (tl *Document) Only(number int) *Document {
-	t := tl.Turn(number)
+func (doc *Document) Only(number int) *Document {
+	t := doc.Turn(number)
 	if t == nil {
 		return nil
 	}
-	one := *tl
+	one := *doc
 	one.Turns = []Turn{*t}
 	one.Queued = nil
-	one.SystemPrompts = only(tl.SystemPrompts, func(p SystemPrompt) bool { return p.Digest == t.SystemPromptDigest })
-	one.ToolCatalogs = only(tl.ToolCatalogs, func(c ToolCatalog) bool { return c.Digest == t.Tools.CatalogDigest })
-	one.Notices = only(tl.Notices, func(n session.Notice) bool { return n.Turn == number })
+	one.SystemPrompts = only(doc.SystemPrompts, func(p SystemPrompt) bool { return p.Digest == t.SystemPromptDigest })
+	one.ToolCatalogs = only(doc.ToolCatalogs, func(c ToolCatalog) bool { return c.Digest == t.Tools.CatalogDigest })
+	one.Notices = only(doc.Notices, func(n session.Notice) bool { return n.Turn == number })
 	messages, calls, children := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, m := range one.Messages() {
 		messages[m.ID] = true
@@ -496,10 +496,10 @@ func (tl *Document) Only(number int) *Document {
 			calls[c.CallID], children[c.ChildSessionID] = true, true
 		}
 	}
-	one.Decisions = only(tl.Decisions, func(d Decision) bool {
+	one.Decisions = only(doc.Decisions, func(d Decision) bool {
 		return messages[d.MessageID] || d.MessageID == "" && d.ToolCallID != "" && calls[d.ToolCallID]
 	})
-	one.Spans = only(tl.Spans, func(s Span) bool { return messages[s.MessageID] })
-	one.Children = only(tl.Children, func(c Child) bool { return messages[c.MessageID] || children[c.SessionID] })
+	one.Spans = only(doc.Spans, func(s Span) bool { return messages[s.MessageID] })
+	one.Children = only(doc.Children, func(c Child) bool { return messages[c.MessageID] || children[c.SessionID] })
 	return &one
 }

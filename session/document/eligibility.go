@@ -68,14 +68,14 @@ type Missing struct {
 
 // Eligibility checks every turn in which somebody asks or answers: system messages and
 // summaries that stand before the first question are no turn to ask again.
-func (tl *Document) Eligibility() *Eligibility {
-	r := &Eligibility{SessionID: tl.Session.ID, Eligible: true}
+func (doc *Document) Eligibility() *Eligibility {
+	r := &Eligibility{SessionID: doc.Session.ID, Eligible: true}
 	checked := make(map[*Message]*TurnEligibility)
-	for i := range tl.Turns {
-		if !tl.Turns[i].asked() {
+	for i := range doc.Turns {
+		if !doc.Turns[i].asked() {
 			continue
 		}
-		t := tl.turnReplay(tl.Turns[i].Number, checked)
+		t := doc.turnReplay(doc.Turns[i].Number, checked)
 		r.Turns = append(r.Turns, *t)
 		r.Eligible = r.Eligible && (t.Eligible || t.Hidden)
 	}
@@ -88,8 +88,8 @@ func (tl *Document) Eligibility() *Eligibility {
 // the turn's user message last. What a rewind hid later was there; what it had
 // hidden before was not. It is nil where there is no such turn. The messages
 // are the timeline's own.
-func (tl *Document) Context(number int) []*Message {
-	t := tl.Turn(number)
+func (doc *Document) Context(number int) []*Message {
+	t := doc.Turn(number)
 	if t == nil {
 		return nil
 	}
@@ -112,8 +112,8 @@ func (tl *Document) Context(number int) []*Message {
 			before = append(before, m)
 		}
 	}
-	for i := range tl.Turns {
-		turn := &tl.Turns[i]
+	for i := range doc.Turns {
+		turn := &doc.Turns[i]
 		if turn.Number == number {
 			break
 		}
@@ -179,19 +179,19 @@ func (t *Turn) asked() bool {
 }
 
 // TurnEligibility checks the turn with the number, and is nil where there is none.
-func (tl *Document) TurnEligibility(number int) *TurnEligibility {
-	return tl.turnReplay(number, make(map[*Message]*TurnEligibility))
+func (doc *Document) TurnEligibility(number int) *TurnEligibility {
+	return doc.turnReplay(number, make(map[*Message]*TurnEligibility))
 }
 
 // turnReplay keeps its result for each message in checked: every later turn was given
 // it too, and a session may be long.
-func (tl *Document) turnReplay(number int, checked map[*Message]*TurnEligibility) *TurnEligibility {
-	t := tl.Turn(number)
+func (doc *Document) turnReplay(number int, checked map[*Message]*TurnEligibility) *TurnEligibility {
+	t := doc.Turn(number)
 	if t == nil {
 		return nil
 	}
 	r := &TurnEligibility{Turn: number, Hidden: t.Hidden, Model: t.Model, Temperature: t.Temperature}
-	context := tl.Context(number)
+	context := doc.Context(number)
 	r.Context = len(context)
 	question := t.question()
 	if question == nil {
@@ -205,8 +205,8 @@ func (tl *Document) turnReplay(number int, checked map[*Message]*TurnEligibility
 	if r.Model == nil || r.Model.ModelID == "" {
 		r.miss(Missing{What: MissingModel, Why: "no source says which model was asked"})
 	}
-	r.prompt(tl, t)
-	r.tools(tl, t)
+	r.prompt(doc, t)
+	r.tools(doc, t)
 	for _, m := range context {
 		of := checked[m]
 		if of == nil {
@@ -220,7 +220,7 @@ func (tl *Document) turnReplay(number int, checked map[*Message]*TurnEligibility
 			r.note(note)
 		}
 	}
-	r.gaps(tl, context)
+	r.gaps(doc, context)
 	r.Eligible = len(r.Missing) == 0
 	return r
 }
@@ -233,12 +233,12 @@ func (r *TurnEligibility) note(text string) {
 	}
 }
 
-func (r *TurnEligibility) prompt(tl *Document, t *Turn) {
+func (r *TurnEligibility) prompt(doc *Document, t *Turn) {
 	if t.SystemPromptDigest == "" {
 		r.miss(Missing{What: MissingSystemPrompt, Why: "no source says what the system prompt was"})
 		return
 	}
-	switch p := tl.Prompt(t.SystemPromptDigest); {
+	switch p := doc.Prompt(t.SystemPromptDigest); {
 	case p == nil:
 	case !p.Resolved:
 		r.miss(Missing{What: MissingSystemPrompt, Why: "the text of the system prompt " + printable.Short(p.Digest) + " has not arrived"})
@@ -249,12 +249,12 @@ func (r *TurnEligibility) prompt(tl *Document, t *Turn) {
 	}
 }
 
-func (r *TurnEligibility) tools(tl *Document, t *Turn) {
+func (r *TurnEligibility) tools(doc *Document, t *Turn) {
 	if t.Tools.CatalogDigest == "" {
 		r.miss(Missing{What: MissingToolCatalog, Why: "no source says which tools there were"})
 		return
 	}
-	c := tl.Catalog(t.Tools.CatalogDigest)
+	c := doc.Catalog(t.Tools.CatalogDigest)
 	if c == nil {
 		return
 	}
@@ -395,7 +395,7 @@ func (r *TurnEligibility) redacted(text string) {
 
 // gaps finds what never arrived between the messages of the context: whole turns, and
 // what the user asked in one of which the answer is there.
-func (r *TurnEligibility) gaps(tl *Document, context []*Message) {
+func (r *TurnEligibility) gaps(doc *Document, context []*Message) {
 	if len(context) == 0 {
 		return
 	}
@@ -404,8 +404,8 @@ func (r *TurnEligibility) gaps(tl *Document, context []*Message) {
 		first = context[1]
 	}
 	seen := false
-	for i := range tl.Turns {
-		t := &tl.Turns[i]
+	for i := range doc.Turns {
+		t := &doc.Turns[i]
 		begins := context[0].Compaction == nil && slices.ContainsFunc(t.Messages, func(m Message) bool { return m.ID == first.ID })
 		if (seen || begins) && t.MissingBefore != nil {
 			r.miss(Missing{What: MissingTurnsGone, Why: printable.Plural(int(t.MissingBefore.Count), "turn", "turns") + " before turn " + strconv.Itoa(t.Number) + " never arrived"})

@@ -15,13 +15,13 @@ import (
 // estimated. Compactions do not say their model and are not estimated.
 //
 // It is for a document as [Build] returns it, once.
-func (tl *Document) Estimate(price store.Price) {
-	if tl.costOfWhole {
+func (doc *Document) Estimate(price store.Price) {
+	if doc.costOfWhole {
 		return
 	}
 	unpriced := map[string]bool{}
-	for i := range tl.Turns {
-		t := &tl.Turns[i]
+	for i := range doc.Turns {
+		t := &doc.Turns[i]
 		for k := range t.Messages {
 			m := &t.Messages[k]
 			if m.Role == session.RoleUser || m.Marker || m.CostUSD != nil || m.Usage == nil || m.Usage.Total() == 0 {
@@ -40,11 +40,11 @@ func (tl *Document) Estimate(price store.Price) {
 			m.EstimatedCostUSD = &usd
 			addNumber(&t.EstimatedCostUSD, &usd)
 			if !m.Copied {
-				addNumber(&tl.Totals.EstimatedCostUSD, &usd)
+				addNumber(&doc.Totals.EstimatedCostUSD, &usd)
 			}
 		}
 	}
 	if len(unpriced) > 0 {
-		tl.UnpricedModels = slices.Sorted(maps.Keys(unpriced))
+		doc.UnpricedModels = slices.Sorted(maps.Keys(unpriced))
 	}
 }

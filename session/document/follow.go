@@ -119,7 +119,7 @@ func (f *Follower) Read(t *session.Transcript, decisions []store.Decision, now t
 			old = new(followed)
 		}
 	}
-	b := builder{in: Input{Transcript: t, Decisions: decisions}, transcript: t, tl: new(Document), prompts: map[string]int{}, catalogs: map[string]int{}}
+	b := builder{in: Input{Transcript: t, Decisions: decisions}, transcript: t, doc: new(Document), prompts: map[string]int{}, catalogs: map[string]int{}}
 	b.index()
 	b.head()
 	for i := range t.Messages {

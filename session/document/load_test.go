@@ -61,17 +61,17 @@ func TestInherited(t *testing.T) {
 	if diff := cmp.Diff([]store.Decision{r.decisions["root"][0]}, got); diff != "" {
 		t.Errorf("inherited (-want +got):\n%s", diff)
 	}
-	tl := Build(Input{Transcript: transcript, Inherited: got})
+	doc := Build(Input{Transcript: transcript, Inherited: got})
 	var reported []string
-	for i := range tl.Turns {
-		for _, c := range tl.Turns[i].ToolCalls() {
+	for i := range doc.Turns {
+		for _, c := range doc.Turns[i].ToolCalls() {
 			for _, d := range c.Decisions {
 				reported = append(reported, c.CallID+" "+d.ID)
 			}
 		}
 	}
-	if diff := cmp.Diff([]string{"copied r1"}, reported); diff != "" || tl.Decisions != nil {
-		t.Errorf("told at the calls (-want +got):\n%s; decisions of the fork %v", diff, tl.Decisions)
+	if diff := cmp.Diff([]string{"copied r1"}, reported); diff != "" || doc.Decisions != nil {
+		t.Errorf("told at the calls (-want +got):\n%s; decisions of the fork %v", diff, doc.Decisions)
 	}
 
 	transcript.Session.ParentID = new("gone")

@@ -323,7 +323,7 @@ func (b *builder) tool(row *session.Part, d *session.UIPart) *ToolCall {
 	if l := b.spansByPart[row.ID]; l != nil {
 		at = max(at, l.StartNano/1e6)
 	}
-	for _, rule := range b.tl.Session.Rules {
+	for _, rule := range b.doc.Session.Rules {
 		if rule.AddedAt <= at {
 			c.ActiveRules = append(c.ActiveRules, rule)
 		}

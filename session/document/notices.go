@@ -13,12 +13,12 @@ import (
 // built from: what [session.Notices] finds in its rows, with the turn and the span, and the
 // spans that no message came of. It is not doubtful that a turn has not ended which the
 // session is still at work on.
-func (tl *Document) FindNotices(in Input) {
+func (doc *Document) FindNotices(in Input) {
 	found := session.Notices(in.Transcript)
 	found = append(found, unattributed(in.SpanRefs)...)
-	found = append(found, tl.unrecorded()...)
+	found = append(found, doc.unrecorded()...)
 	turns, calls, last := make(map[string]int), make(map[string]*ToolCall), 0
-	for t, m := range tl.Messages() {
+	for t, m := range doc.Messages() {
 		turns[m.ID] = t.Number
 		if !t.Hidden {
 			last = t.Number
@@ -42,8 +42,8 @@ func (tl *Document) FindNotices(in Input) {
 			}
 		}
 	}
-	tl.Notices = slices.DeleteFunc(found, func(n session.Notice) bool {
-		return n.Rule == "whole" && n.Turn == last && tl.Status.atWork()
+	doc.Notices = slices.DeleteFunc(found, func(n session.Notice) bool {
+		return n.Rule == "whole" && n.Turn == last && doc.Status.atWork()
 	})
 }
 
@@ -92,13 +92,13 @@ func unattributed(links []store.SpanRef) []session.Notice {
 
 // unrecorded finds the turns whose requests repeat more than the session has. What a
 // sub-agent was given of the conversation is in its parent's session.
-func (tl *Document) unrecorded() []session.Notice {
-	if o := tl.Session.Origin; o != nil && !o.Fork {
+func (doc *Document) unrecorded() []session.Notice {
+	if o := doc.Session.Origin; o != nil && !o.Fork {
 		return nil
 	}
 	var found []session.Notice
-	for i := range tl.Turns {
-		if t := &tl.Turns[i]; t.Unrecorded != nil {
+	for i := range doc.Turns {
+		if t := &doc.Turns[i]; t.Unrecorded != nil {
 			n := session.NewNotice("history", t.Unrecorded.Text(t.Number))
 			n.Turn = t.Number
 			for k := range t.Messages {

@@ -38,23 +38,23 @@ func TestNoticesNameTheirPlace(t *testing.T) {
 			{TraceID: "t2", SpanID: "00000000000000ff", Kind: "session.run", Dialect: store.DialectSDK},
 		},
 	}
-	tl := document.Build(in)
-	tl.FindNotices(in)
+	doc := document.Build(in)
+	doc.FindNotices(in)
 	want := []string{
 		"turn 1, message a1, span 00000000000000cc of trace t1: the message ended by \"finish\" and has no part; ",
 		"turn 2, message a2, model call 00000000000000aa of trace t1: the input could not be read whole",
 		"turn 2, tool call call_1 (bash), message a2, span 00000000000000bb of trace t1: the tool call has no result; export the span",
 		"model call 00000000000000ee of trace t2: the model call of span 00000000000000ee belongs to no message; ",
 	}
-	if len(tl.Notices) != len(want) {
-		t.Fatalf("%d notices, want %d: %v", len(tl.Notices), len(want), tl.Notices)
+	if len(doc.Notices) != len(want) {
+		t.Fatalf("%d notices, want %d: %v", len(doc.Notices), len(want), doc.Notices)
 	}
-	for i, n := range tl.Notices {
+	for i, n := range doc.Notices {
 		if !strings.HasPrefix(n.String(), want[i]) || n.Remedy == "" {
 			t.Errorf("notice %d\n%s\nwant\n%s", i, n.String(), want[i])
 		}
 	}
-	if one := tl.Only(2); len(one.Notices) != 2 {
+	if one := doc.Only(2); len(one.Notices) != 2 {
 		t.Errorf("turn 2 has %d notices, want 2", len(one.Notices))
 	}
 }
@@ -66,10 +66,10 @@ func TestNoticesOfASessionAtWork(t *testing.T) {
 		want         int
 	}{{"busy", `{"status":{"state":"busy","at":1795198540700}}`, 0}, {"idle", `{"status":{"state":"idle","at":1795198540700}}`, 1}} {
 		in := document.Input{Transcript: statusSession(c.status, incomplete)}
-		tl := document.Build(in)
-		tl.FindNotices(in)
-		if len(tl.Notices) != c.want {
-			t.Errorf("%s: %v, want %d", c.name, tl.Notices, c.want)
+		doc := document.Build(in)
+		doc.FindNotices(in)
+		if len(doc.Notices) != c.want {
+			t.Errorf("%s: %v, want %d", c.name, doc.Notices, c.want)
 		}
 	}
 }

@@ -68,10 +68,10 @@ func stateOfSession(s *session.Session) (State, string) {
 
 // state is that of the last turn where it is open, else how the last run ended,
 // else how the last turn did.
-func (tl *Document) state(s *session.Session) (State, string) {
+func (doc *Document) state(s *session.Session) (State, string) {
 	var last *Turn
-	for i := range tl.Turns {
-		if t := &tl.Turns[i]; !t.Hidden && t.State != StateUnknown {
+	for i := range doc.Turns {
+		if t := &doc.Turns[i]; !t.Hidden && t.State != StateUnknown {
 			last = t
 		}
 	}

@@ -122,12 +122,12 @@ func StatusOf(s *session.Session, t *session.Transcript, decisions []store.Decis
 	return statusOf(s, Build(Input{Transcript: t, Decisions: decisions}), now, idleTimeout)
 }
 
-func statusOf(s *session.Session, tl *Document, now time.Time, idleTimeout time.Duration) Status {
+func statusOf(s *session.Session, doc *Document, now time.Time, idleTimeout time.Duration) Status {
 	st := Status{SessionID: s.ID, Title: s.Title, Agent: s.Agent, UpdatedAt: s.UpdatedAt}
 	st.declare(s)
 	var turn *Turn
-	if tl != nil {
-		turn = st.read(tl)
+	if doc != nil {
+		turn = st.read(doc)
 	}
 	switch {
 	case !st.Declared:
@@ -135,7 +135,7 @@ func statusOf(s *session.Session, tl *Document, now time.Time, idleTimeout time.
 	case turn != nil && (st.State == ActivityIdle || st.State == ActivityError):
 		st.wait(turn, true)
 	}
-	st.explain(tl)
+	st.explain(doc)
 	st.interrupt(now, idleTimeout)
 	return st
 }
@@ -188,11 +188,11 @@ func (st *Status) declare(s *session.Session) {
 
 // read notes what is open in the last turn and how the conversation ends. It
 // returns that turn.
-func (st *Status) read(tl *Document) *Turn {
+func (st *Status) read(doc *Document) *Turn {
 	var turn *Turn
-	for i := range tl.Turns {
-		if !tl.Turns[i].Hidden {
-			turn = &tl.Turns[i]
+	for i := range doc.Turns {
+		if !doc.Turns[i].Hidden {
+			turn = &doc.Turns[i]
 		}
 	}
 	if turn == nil {
@@ -301,14 +301,14 @@ func (t *Turn) underWay() bool {
 }
 
 // explain fills in what is waited for where that was not said.
-func (st *Status) explain(tl *Document) {
-	if tl == nil || !st.State.Waiting() || st.Detail != "" {
+func (st *Status) explain(doc *Document) {
+	if doc == nil || !st.State.Waiting() || st.Detail != "" {
 		return
 	}
 	if st.ToolCallID == "" && len(st.OpenCalls) == 1 {
 		st.ToolCallID = st.OpenCalls[0].CallID
 	}
-	for _, d := range tl.Decisions {
+	for _, d := range doc.Decisions {
 		if d.ToolCallID == st.ToolCallID && d.ToolCallID != "" && d.Outcome == "pending" {
 			st.Detail = d.Reason
 		}

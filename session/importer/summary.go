@@ -87,6 +87,7 @@ func (t *Tally) addScope(o ScopeTally) {
 // SessionSet is a set of session ids. Its JSON is how many there are.
 type SessionSet map[string]struct{}
 
+// MarshalJSON writes the number of sessions.
 func (s SessionSet) MarshalJSON() ([]byte, error) { return fmt.Append(nil, len(s)), nil }
 
 // add counts what ingestion reports.

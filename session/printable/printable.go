@@ -62,6 +62,7 @@ func Head(s string, n int) string {
 	return s[:n]
 }
 
+// Plural returns n with the word for one or for many.
 func Plural(n int, one, many string) string {
 	if n == 1 {
 		return strconv.Itoa(n) + " " + one

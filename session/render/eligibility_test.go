@@ -41,11 +41,11 @@ func TestReplayStories(t *testing.T) {
 					continue
 				}
 				name, section, _ := strings.Cut(f.Name, " ")
-				tl := stories[name]
-				if tl == nil {
+				doc := stories[name]
+				if doc == nil {
 					t.Fatalf("section %q: there is no story %q", f.Name, name)
 				}
-				got := renderReplay(t, tl, section)
+				got := renderReplay(t, doc, section)
 				if *update {
 					f.Data = []byte(got)
 				} else if diff := cmp.Diff(string(f.Data), got); diff != "" {
@@ -63,7 +63,7 @@ func TestReplayStories(t *testing.T) {
 
 // renderReplay prints a verdict as the section says: a width and options, as JSON, or
 // of each turn the ids of what the model was given.
-func renderReplay(t *testing.T, tl *document.Document, section string) string {
+func renderReplay(t *testing.T, doc *document.Document, section string) string {
 	t.Helper()
 	var o render.Options
 	for word := range strings.FieldsSeq(section) {
@@ -71,13 +71,13 @@ func renderReplay(t *testing.T, tl *document.Document, section string) string {
 		case "full":
 			o.Full = true
 		case "json":
-			b, err := json.MarshalIndent(tl.Eligibility(), "", "  ")
+			b, err := json.MarshalIndent(doc.Eligibility(), "", "  ")
 			if err != nil {
 				t.Fatalf("encode verdict: %v", err)
 			}
 			return string(b) + "\n"
 		case "given":
-			return given(tl)
+			return given(doc)
 		default:
 			if _, err := fmt.Sscan(word, &o.Width); err != nil {
 				t.Fatalf("section %q: %q is neither an option nor a width", section, word)
@@ -85,23 +85,23 @@ func renderReplay(t *testing.T, tl *document.Document, section string) string {
 		}
 	}
 	var b strings.Builder
-	if err := render.Eligibility(&b, tl.Eligibility(), o); err != nil {
+	if err := render.Eligibility(&b, doc.Eligibility(), o); err != nil {
 		t.Fatalf("render %q: %v", section, err)
 	}
 	checkLines(t, section, b.String(), o)
 	return b.String()
 }
 
-func given(tl *document.Document) string {
+func given(doc *document.Document) string {
 	var b strings.Builder
-	for i := range tl.Turns {
-		number := tl.Turns[i].Number
+	for i := range doc.Turns {
+		number := doc.Turns[i].Number
 		fmt.Fprintf(&b, "%d", number)
-		if tl.Turns[i].Hidden {
+		if doc.Turns[i].Hidden {
 			b.WriteString(" (rewound)")
 		}
 		b.WriteString(":")
-		for _, m := range tl.Context(number) {
+		for _, m := range doc.Context(number) {
 			if m.Compaction != nil {
 				b.WriteString(" summary")
 			}
@@ -114,14 +114,14 @@ func given(tl *document.Document) string {
 
 // TestReplayNoTurn: of a turn that there is not, nothing is said.
 func TestReplayNoTurn(t *testing.T) {
-	tl := document.Build(document.Input{Transcript: &session.Transcript{Session: session.Session{ID: "ses_1"}}})
-	if got := tl.TurnEligibility(1); got != nil {
+	doc := document.Build(document.Input{Transcript: &session.Transcript{Session: session.Session{ID: "ses_1"}}})
+	if got := doc.TurnEligibility(1); got != nil {
 		t.Errorf("TurnReplay(1) = %+v, want nil", got)
 	}
-	if got := tl.Context(1); got != nil {
+	if got := doc.Context(1); got != nil {
 		t.Errorf("Context(1) = %v, want nil", got)
 	}
-	if r := tl.Eligibility(); r.Eligible || len(r.Turns) != 0 {
+	if r := doc.Eligibility(); r.Eligible || len(r.Turns) != 0 {
 		t.Errorf("Replay() = %+v, want no turns, and not eligible", r)
 	}
 }
@@ -131,8 +131,8 @@ func TestReplayNoTurn(t *testing.T) {
 func TestReplayProperties(t *testing.T) {
 	for seed := range uint64(400) {
 		s := codectest.Generate(rand.New(rand.NewPCG(seed, 7)), int(seed%24))
-		tl := document.Build(document.Input{Transcript: s.Transcript, Decisions: s.Decisions, Blobs: s.Blobs})
-		r := tl.Eligibility()
+		doc := document.Build(document.Input{Transcript: s.Transcript, Decisions: s.Decisions, Blobs: s.Blobs})
+		r := doc.Eligibility()
 		eligible := len(r.Turns) > 0
 		for i := range r.Turns {
 			turn := &r.Turns[i]
@@ -140,11 +140,11 @@ func TestReplayProperties(t *testing.T) {
 			if turn.Eligible != (len(turn.Missing) == 0) {
 				t.Errorf("seed %d, turn %d: eligible is %v, and %d things are missing", seed, turn.Turn, turn.Eligible, len(turn.Missing))
 			}
-			context := tl.Context(turn.Turn)
+			context := doc.Context(turn.Turn)
 			if len(context) != turn.Context {
 				t.Errorf("seed %d, turn %d: %d messages were given, and it says %d", seed, turn.Turn, len(context), turn.Context)
 			}
-			checkContext(t, fmt.Sprintf("seed %d, turn %d", seed, turn.Turn), tl, turn, context)
+			checkContext(t, fmt.Sprintf("seed %d, turn %d", seed, turn.Turn), doc, turn, context)
 		}
 		if r.Eligible != eligible {
 			t.Errorf("seed %d: the session is eligible: %v, of its turns it is %v", seed, r.Eligible, eligible)
@@ -162,7 +162,7 @@ func TestReplayProperties(t *testing.T) {
 
 // checkContext: a context has its question, at most one summary, which stands first,
 // no message twice and none that was hidden before.
-func checkContext(t *testing.T, what string, tl *document.Document, turn *document.TurnEligibility, context []*document.Message) {
+func checkContext(t *testing.T, what string, doc *document.Document, turn *document.TurnEligibility, context []*document.Message) {
 	t.Helper()
 	seen := map[string]bool{}
 	asked := int64(0)
@@ -186,7 +186,7 @@ func checkContext(t *testing.T, what string, tl *document.Document, turn *docume
 			t.Errorf("%s: %s was given, which had been hidden", what, m.ID)
 		}
 	}
-	answered := slices.ContainsFunc(tl.Turn(turn.Turn).Messages, func(m document.Message) bool {
+	answered := slices.ContainsFunc(doc.Turn(turn.Turn).Messages, func(m document.Message) bool {
 		return m.Role == session.RoleAssistant && m.Compaction == nil && seen[m.ID]
 	})
 	if answered {
@@ -207,8 +207,8 @@ func BenchmarkReplay(b *testing.B) {
 		m.Parts = []session.Part{{ID: fmt.Sprintf("prt_%04d", i), MessageID: m.Message.ID, SessionID: "ses_1", Type: "text", DataJSON: text}}
 		t.Messages = append(t.Messages, m)
 	}
-	tl := document.Build(document.Input{Transcript: t})
+	doc := document.Build(document.Input{Transcript: t})
 	for b.Loop() {
-		tl.Eligibility()
+		doc.Eligibility()
 	}
 }

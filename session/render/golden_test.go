@@ -177,7 +177,7 @@ func readStory(t *testing.T, text string) document.Input {
 
 // render prints a timeline as the name of a section says: a width, and words
 // that are options or name another view.
-func printView(t *testing.T, tl *document.Document, section string) string {
+func printView(t *testing.T, doc *document.Document, section string) string {
 	t.Helper()
 	o := render.Options{Now: time.UnixMilli(epoch + 3_600_000)}
 	print := render.Document
@@ -198,7 +198,7 @@ func printView(t *testing.T, tl *document.Document, section string) string {
 		case "tokens":
 			print = render.Tokens
 		case "json":
-			b, err := json.MarshalIndent(tl, "", "  ")
+			b, err := json.MarshalIndent(doc, "", "  ")
 			if err != nil {
 				t.Fatalf("encode timeline: %v", err)
 			}
@@ -210,7 +210,7 @@ func printView(t *testing.T, tl *document.Document, section string) string {
 		}
 	}
 	var b strings.Builder
-	if err := print(&b, tl, o); err != nil {
+	if err := print(&b, doc, o); err != nil {
 		t.Fatalf("render %q: %v", section, err)
 	}
 	checkLines(t, section, b.String(), o)
@@ -230,14 +230,14 @@ func TestStories(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var tl *document.Document
+			var doc *document.Document
 			for i := range a.Files {
 				f := &a.Files[i]
 				if f.Name == "story.json" {
-					tl = document.Build(readStory(t, string(f.Data)))
+					doc = document.Build(readStory(t, string(f.Data)))
 					continue
 				}
-				got := printView(t, tl, f.Name)
+				got := printView(t, doc, f.Name)
 				if *update {
 					f.Data = []byte(got)
 				} else if diff := cmp.Diff(string(f.Data), got); diff != "" {

@@ -35,15 +35,15 @@ func (p *printer) message(m *document.Message, lead span) {
 }
 
 // assistant prints an answer and how it ended.
-func (p *printer) assistant(tl *document.Document, m *document.Message, previousRules *string) {
-	if m.Agent != "" && m.Agent != tl.Session.Agent {
+func (p *printer) assistant(doc *document.Document, m *document.Message, previousRules *string) {
+	if m.Agent != "" && m.Agent != doc.Session.Agent {
 		p.infoLines("  ", "agent "+printable.OneLine(m.Agent))
 	}
 	for i := range m.Parts {
 		if i > 0 && !(m.Parts[i-1].Kind == document.KindStep && m.Parts[i-1].Step == 1) && p.apart(&m.Parts[i-1], &m.Parts[i]) {
 			p.blank()
 		}
-		p.part(tl, m, &m.Parts[i], previousRules)
+		p.part(doc, m, &m.Parts[i], previousRules)
 	}
 	if len(m.Parts) == 0 && m.State != document.StateIncomplete {
 		p.line(span{"  (empty)", p.dim})
@@ -87,9 +87,9 @@ func (p *printer) problems(problems []string) {
 	}
 }
 
-// part prints one part. tl and previousRules are nil where no calls are
+// part prints one part. doc and previousRules are nil where no calls are
 // expected.
-func (p *printer) part(tl *document.Document, m *document.Message, part *document.Part, previousRules *string) {
+func (p *printer) part(doc *document.Document, m *document.Message, part *document.Part, previousRules *string) {
 	indent := span{"  ", p.plain}
 	switch part.Kind {
 	case document.KindText:
@@ -97,7 +97,7 @@ func (p *printer) part(tl *document.Document, m *document.Message, part *documen
 	case document.KindReasoning:
 		p.block(span{"∴ ", p.reasoning}, indent, cmp.Or(part.Text, "(reasoning is not shown by the provider)"), p.reasoning, p.Lines)
 	case document.KindTool:
-		p.tool(tl, part, previousRules)
+		p.tool(doc, part, previousRules)
 	case document.KindStep:
 		p.step(m, part.Step)
 	case document.KindFile:
@@ -271,7 +271,7 @@ func (p *printer) callLine(name, subject string, state span) (whole bool) {
 	return whole
 }
 
-func (p *printer) tool(tl *document.Document, part *document.Part, previousRules *string) {
+func (p *printer) tool(doc *document.Document, part *document.Part, previousRules *string) {
 	c := part.Tool
 	subject, rest := document.Subject(c.Input)
 	if !p.callLine(c.Name, subject, p.outcome(c)) {
@@ -318,9 +318,9 @@ func (p *printer) tool(tl *document.Document, part *document.Part, previousRules
 	}
 	if c.ChildSessionID != "" {
 		text := printable.Sanitize(c.ChildSessionID)
-		if tl != nil {
-			if i := slices.IndexFunc(tl.Children, func(x document.Child) bool { return x.SessionID == c.ChildSessionID }); i >= 0 {
-				text = childLine(&tl.Children[i])
+		if doc != nil {
+			if i := slices.IndexFunc(doc.Children, func(x document.Child) bool { return x.SessionID == c.ChildSessionID }); i >= 0 {
+				text = childLine(&doc.Children[i])
 			}
 		}
 		p.block(span{"  ↳ ", p.accent}, four, text, p.plain, 0)

@@ -18,12 +18,12 @@ import (
 
 // Document prints the document for a person. All that comes from the session is
 // sanitized: see [printable.Sanitize].
-func Document(w io.Writer, tl *document.Document, o Options) error {
+func Document(w io.Writer, doc *document.Document, o Options) error {
 	p := newPrinter(o)
-	p.head(tl)
+	p.head(doc)
 	previousRules := ""
-	for i := 0; i < len(tl.Turns); i++ {
-		t := &tl.Turns[i]
+	for i := 0; i < len(doc.Turns); i++ {
+		t := &doc.Turns[i]
 		p.blank()
 		if t.MissingBefore != nil {
 			p.block(span{"… ", p.warn}, span{"  ", p.plain}, t.MissingBefore.Text(), p.warn, 0)
@@ -35,30 +35,30 @@ func Document(w io.Writer, tl *document.Document, o Options) error {
 		}
 		if t.Hidden && !p.Full {
 			end := i
-			for end+1 < len(tl.Turns) && tl.Turns[end+1].Hidden && tl.Turns[end+1].MissingBefore == nil {
+			for end+1 < len(doc.Turns) && doc.Turns[end+1].Hidden && doc.Turns[end+1].MissingBefore == nil {
 				end++
 			}
-			p.folded(tl.Turns[i : end+1])
+			p.folded(doc.Turns[i : end+1])
 			i = end
 			continue
 		}
-		p.turn(tl, t, &previousRules)
+		p.turn(doc, t, &previousRules)
 	}
-	if len(tl.Queued) > 0 {
+	if len(doc.Queued) > 0 {
 		p.blank()
 		p.header("─", span{"Queued", p.title}, span{})
-		for i := range tl.Queued {
-			p.queued(&tl.Queued[i])
+		for i := range doc.Queued {
+			p.queued(&doc.Queued[i])
 		}
 	}
 	p.blank()
-	p.usageTable(tl)
+	p.usageTable(doc)
 	return p.writeTo(w)
 }
 
 // head prints what is true of the session as a whole.
-func (p *printer) head(tl *document.Document) {
-	s := &tl.Session
+func (p *printer) head(doc *document.Document) {
+	s := &doc.Session
 	title := printable.OneLine(s.Title)
 	if title == "" {
 		title = "(no title)"
@@ -66,30 +66,30 @@ func (p *printer) head(tl *document.Document) {
 	for _, l := range wrap(title, p.Width) {
 		p.line(span{l, p.title})
 	}
-	p.headline(tl)
+	p.headline(doc)
 	if s.Error != "" {
 		p.block(span{"✗ ", p.bad}, span{"  ", p.plain}, s.Error, p.bad, p.Lines)
 	}
 	p.blank()
-	p.fields(tl)
-	p.notices(tl.Notices)
+	p.fields(doc)
+	p.notices(doc.Notices)
 }
 
 // headline prints how the session stands, and its sums.
-func (p *printer) headline(tl *document.Document) {
-	s := &tl.Session
+func (p *printer) headline(doc *document.Document) {
+	s := &doc.Session
 	state := p.state(s.State)
-	if a := tl.Status.State; a != document.ActivityIdle && (a != document.ActivityError || s.State == document.StateUnknown) && a != document.ActivityUnknown {
+	if a := doc.Status.State; a != document.ActivityIdle && (a != document.ActivityError || s.State == document.StateUnknown) && a != document.ActivityUnknown {
 		state = p.activity(a)
 	}
-	summary := []string{printable.OneLine(s.Agent), printable.Plural(tl.Totals.Turns, "turn", "turns")}
-	if n := tl.Totals.ToolCalls; n > 0 {
-		summary = append(summary, printable.Plural(n, "tool call", "tool calls")+tl.Totals.Failures())
+	summary := []string{printable.OneLine(s.Agent), printable.Plural(doc.Totals.Turns, "turn", "turns")}
+	if n := doc.Totals.ToolCalls; n > 0 {
+		summary = append(summary, printable.Plural(n, "tool call", "tool calls")+doc.Totals.Failures())
 	}
-	if ms := tl.Totals.DurationMS; ms != nil {
+	if ms := doc.Totals.DurationMS; ms != nil {
 		summary = append(summary, printable.Duration(*ms))
 	}
-	summary = append(summary, spent(tl.Totals.Usage, tl.Totals.CostUSD, tl.Totals.EstimatedCostUSD))
+	summary = append(summary, spent(doc.Totals.Usage, doc.Totals.CostUSD, doc.Totals.EstimatedCostUSD))
 	if state.text != "" {
 		text, room := "", p.Width-width(state.text)
 		for len(summary) > 0 && width(text)+width(" · "+summary[0]) <= room {
@@ -104,11 +104,11 @@ func (p *printer) headline(tl *document.Document) {
 }
 
 // fields prints what is known of the session, a line each.
-func (p *printer) fields(tl *document.Document) {
-	s := &tl.Session
+func (p *printer) fields(doc *document.Document) {
+	s := &doc.Session
 	p.field("session", printable.Sanitize(s.ID))
-	if a := tl.Status.State; a != document.ActivityIdle && a != document.ActivityError && a != document.ActivityUnknown {
-		p.field("status", p.statusLine(&tl.Status))
+	if a := doc.Status.State; a != document.ActivityIdle && a != document.ActivityError && a != document.ActivityUnknown {
+		p.field("status", p.statusLine(&doc.Status))
 	}
 	if m := s.Model; m != nil {
 		p.field("model", printable.FullModelName(m))
@@ -129,21 +129,21 @@ func (p *printer) fields(tl *document.Document) {
 		}
 		p.field("origin", what+printable.Sanitize(o.SessionID)+quotedTitle(o.Title))
 	}
-	for _, c := range tl.Children {
+	for _, c := range doc.Children {
 		p.field("child", childLine(&c))
 	}
-	for _, prompt := range tl.SystemPrompts {
+	for _, prompt := range doc.SystemPrompts {
 		p.field("prompt", promptLine(&prompt))
 	}
-	for _, c := range tl.ToolCatalogs {
+	for _, c := range doc.ToolCatalogs {
 		p.field("tools", catalogLine(&c))
 	}
 	for _, r := range s.Rules {
 		p.field("rule", ruleLine(&r))
 	}
-	for i, trace := range tl.Traces {
+	for i, trace := range doc.Traces {
 		if i == 3 && !p.Full {
-			p.field("trace", printable.Plural(len(tl.Traces)-i, "more", "more")+" (--full)")
+			p.field("trace", printable.Plural(len(doc.Traces)-i, "more", "more")+" (--full)")
 			break
 		}
 		p.field("trace", printable.Sanitize(trace))
@@ -290,7 +290,7 @@ func (p *printer) queued(m *document.Message) {
 	}
 }
 
-func (p *printer) turn(tl *document.Document, t *document.Turn, previousRules *string) {
+func (p *printer) turn(doc *document.Document, t *document.Turn, previousRules *string) {
 	var facts []string
 	if t.DurationMS != nil {
 		facts = append(facts, printable.Duration(*t.DurationMS))
@@ -305,7 +305,7 @@ func (p *printer) turn(tl *document.Document, t *document.Turn, previousRules *s
 		facts = append(facts, printable.OneLine(t.StopReason))
 	}
 	p.header("─", span{turnLabel("Turn ", t), p.title}, p.state(t.State), facts...)
-	p.turnFacts(tl, t)
+	p.turnFacts(doc, t)
 	if t.QuestionMissing {
 		p.blank()
 		p.line(span{"◌ its question never arrived", p.warn})
@@ -347,7 +347,7 @@ func (p *printer) turn(tl *document.Document, t *document.Turn, previousRules *s
 			if m.HiddenAt != nil && !t.Hidden {
 				p.line(span{"⟲ rewound " + p.clock(*m.HiddenAt), p.warn})
 			}
-			p.assistant(tl, m, previousRules)
+			p.assistant(doc, m, previousRules)
 		default:
 			p.line(span{printable.OneLine(m.Role), p.dim})
 			p.message(m, span{"# ", p.dim})
@@ -361,7 +361,7 @@ func (p *printer) turn(tl *document.Document, t *document.Turn, previousRules *s
 }
 
 // turnFacts prints what the turn was made with.
-func (p *printer) turnFacts(tl *document.Document, t *document.Turn) {
+func (p *printer) turnFacts(doc *document.Document, t *document.Turn) {
 	var facts []string
 	facts = append(facts, printable.FullModelName(t.Model))
 	if t.Temperature != nil {
@@ -402,7 +402,7 @@ func (p *printer) turnFacts(tl *document.Document, t *document.Turn) {
 		if t.PromptChanged {
 			text += " (changed)"
 		}
-		if prompt := tl.Prompt(d); prompt != nil && !prompt.Resolved {
+		if prompt := doc.Prompt(d); prompt != nil && !prompt.Resolved {
 			text += " (unresolved)"
 		}
 		facts = append(facts, text)

@@ -15,15 +15,15 @@ import (
 // conversation is a timeline with a turn for each pair of a question and an
 // answer, asked one second after the other.
 func talk(id string, at int64, said ...string) *document.Document {
-	tl := &document.Document{Session: document.Session{ID: id, Agent: "a"}}
+	doc := &document.Document{Session: document.Session{ID: id, Agent: "a"}}
 	for i := 0; i < len(said); i += 2 {
 		at += 1000
-		tl.Turns = append(tl.Turns, document.Turn{Number: i/2 + 1, Messages: []document.Message{
+		doc.Turns = append(doc.Turns, document.Turn{Number: i/2 + 1, Messages: []document.Message{
 			{Role: session.RoleUser, CreatedAt: at, Parts: []document.Part{{Kind: document.KindText, Text: said[i]}}},
 			{Role: session.RoleAssistant, CreatedAt: at, Parts: []document.Part{{Kind: document.KindText, Text: said[i+1]}}},
 		}})
 	}
-	return tl
+	return doc
 }
 
 // TestDiffWidth: no line is wider than asked for, and nothing that a terminal
@@ -133,31 +133,31 @@ func TestDiffUsage(t *testing.T) {
 
 // TestEstimate: a stated cost stands, and what has a mark is an estimate.
 func TestEstimate(t *testing.T) {
-	tl := talk("a", 0, "one", "1", "two", "2", "three", "3", "four", "4")
+	doc := talk("a", 0, "one", "1", "two", "2", "three", "3", "four", "4")
 	usage := &session.Usage{Input: 100}
 	for i, model := range []string{"known", "known", "other", "known"} {
-		m := &tl.Turns[i].Messages[1]
+		m := &doc.Turns[i].Messages[1]
 		m.Usage, m.Model, m.ModelCalls = usage, &session.Model{ProviderID: "p", ModelID: model, Variant: "high"}, 2
-		tl.Turns[i].Usage = usage
+		doc.Turns[i].Usage = usage
 	}
 	stated := 0.5
-	tl.Turns[1].Messages[1].CostUSD, tl.Turns[1].CostUSD, tl.Totals.CostUSD = &stated, &stated, &stated
-	tl.Turns[3].Messages[1].Compaction, tl.Turns[3].Messages[1].Marker = &document.Compaction{}, true
-	tl.Estimate(func(m session.Model, u session.Usage, requests int64) (float64, bool) {
+	doc.Turns[1].Messages[1].CostUSD, doc.Turns[1].CostUSD, doc.Totals.CostUSD = &stated, &stated, &stated
+	doc.Turns[3].Messages[1].Compaction, doc.Turns[3].Messages[1].Marker = &document.Compaction{}, true
+	doc.Estimate(func(m session.Model, u session.Usage, requests int64) (float64, bool) {
 		return float64(u.Input*requests) / 1000, m.ModelID == "known"
 	})
 	want := 0.2
-	if d := cmp.Diff([]*float64{&want, nil, nil, nil}, []*float64{tl.Turns[0].EstimatedCostUSD, tl.Turns[1].EstimatedCostUSD, tl.Turns[2].EstimatedCostUSD, tl.Turns[3].EstimatedCostUSD}); d != "" {
+	if d := cmp.Diff([]*float64{&want, nil, nil, nil}, []*float64{doc.Turns[0].EstimatedCostUSD, doc.Turns[1].EstimatedCostUSD, doc.Turns[2].EstimatedCostUSD, doc.Turns[3].EstimatedCostUSD}); d != "" {
 		t.Errorf("turns (-want +got):\n%s", d)
 	}
-	if got := tl.Totals.EstimatedCostUSD; got == nil || *got != want || *tl.Totals.CostUSD != stated {
-		t.Errorf("total estimated %v, stated %v", got, *tl.Totals.CostUSD)
+	if got := doc.Totals.EstimatedCostUSD; got == nil || *got != want || *doc.Totals.CostUSD != stated {
+		t.Errorf("total estimated %v, stated %v", got, *doc.Totals.CostUSD)
 	}
-	if d := cmp.Diff([]string{"p/other"}, tl.UnpricedModels); d != "" {
+	if d := cmp.Diff([]string{"p/other"}, doc.UnpricedModels); d != "" {
 		t.Errorf("without a price (-want +got):\n%s", d)
 	}
 	var out strings.Builder
-	if err := Tokens(&out, tl, Options{Width: 100}); err != nil {
+	if err := Tokens(&out, doc, Options{Width: 100}); err != nil {
 		t.Fatal(err)
 	}
 	for _, line := range []string{" ~$0.20\n", " $0.50\n", " ~$0.70\n", " –\n"} {

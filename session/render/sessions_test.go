@@ -98,21 +98,21 @@ func TestReferenceStore(t *testing.T) {
 		for _, width := range []int{40, 80, 120} {
 			views(t, document.Input{Transcript: s}, render.Options{Width: width, Full: true, Now: time.UnixMilli(epoch)})
 		}
-		tl := document.Build(document.Input{Transcript: s})
+		doc := document.Build(document.Input{Transcript: s})
 		if s.Session.Title != "golden" {
 			continue
 		}
 		// The user rewound to the first message: what followed is hidden, a
 		// compaction among it, and one message waits.
-		got := []any{len(tl.Turns), tl.Totals.Hidden, tl.Totals.ToolCalls, tl.Totals.Failed, tl.Totals.Compactions, len(tl.Queued), len(tl.Session.Rules)}
+		got := []any{len(doc.Turns), doc.Totals.Hidden, doc.Totals.ToolCalls, doc.Totals.Failed, doc.Totals.Compactions, len(doc.Queued), len(doc.Session.Rules)}
 		if diff := cmp.Diff([]any{2, 1, 3, 1, 1, 1, 1}, got); diff != "" {
 			t.Errorf("turns, hidden, calls, failed, compactions, queued, rules (-want +got):\n%s", diff)
 		}
-		if diff := cmp.Diff(&session.Usage{Input: 107, Output: 21, Reasoning: 5, CacheRead: 40, CacheWrite: 10}, tl.Totals.Usage); diff != "" {
+		if diff := cmp.Diff(&session.Usage{Input: 107, Output: 21, Reasoning: 5, CacheRead: 40, CacheWrite: 10}, doc.Totals.Usage); diff != "" {
 			t.Errorf("usage of all turns (-want +got):\n%s", diff)
 		}
-		if tl.Session.State != document.StateUnknown {
-			t.Errorf("state is %q, and the reference program does not say", tl.Session.State)
+		if doc.Session.State != document.StateUnknown {
+			t.Errorf("state is %q, and the reference program does not say", doc.Session.State)
 		}
 	}
 }
@@ -128,9 +128,9 @@ func TestOnly(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tl := document.Build(document.Input{Transcript: s})
-		one := tl.Only(2)
-		if len(tl.Turns) < 2 {
+		doc := document.Build(document.Input{Transcript: s})
+		one := doc.Only(2)
+		if len(doc.Turns) < 2 {
 			if one != nil {
 				t.Errorf("%s has no second turn, Only returns one", s.Session.ID)
 			}
@@ -139,7 +139,7 @@ func TestOnly(t *testing.T) {
 		if len(one.Turns) != 1 || one.Turns[0].Number != 2 || one.Turn(2) == nil || one.Turn(1) != nil {
 			t.Errorf("Only(2) has turns %v", one.Turns)
 		}
-		if one.Totals != tl.Totals {
+		if one.Totals != doc.Totals {
 			t.Errorf("Only(2) changes the totals")
 		}
 	}

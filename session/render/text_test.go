@@ -152,14 +152,14 @@ func hostile(text string) document.Input {
 // views prints every view of a timeline, and a list that has its session.
 func views(t *testing.T, in document.Input, o render.Options) {
 	t.Helper()
-	tl := document.Build(in)
+	doc := document.Build(in)
 	list := func(w interface{ Write([]byte) (int, error) }) error {
 		return render.Sessions(w, []document.Item{document.NewItem(&in.Transcript.Session, nil, new(store.Spent), o.Now, document.DefaultIdleTimeout)}, o)
 	}
 	var b strings.Builder
 	for _, print := range []func() error{
-		func() error { return render.Document(&b, tl, o) }, func() error { return render.Prompts(&b, tl, o) }, func() error { return render.Tools(&b, tl, o) },
-		func() error { return render.Permissions(&b, tl, o) }, func() error { return render.Provenance(&b, tl, o) }, func() error { return list(&b) },
+		func() error { return render.Document(&b, doc, o) }, func() error { return render.Prompts(&b, doc, o) }, func() error { return render.Tools(&b, doc, o) },
+		func() error { return render.Permissions(&b, doc, o) }, func() error { return render.Provenance(&b, doc, o) }, func() error { return list(&b) },
 	} {
 		if err := print(); err != nil {
 			t.Fatalf("print: %v", err)

@@ -13,10 +13,10 @@ import (
 )
 
 // Prompts prints every system prompt in full, with the turns that had it.
-func Prompts(w io.Writer, tl *document.Document, o Options) error {
+func Prompts(w io.Writer, doc *document.Document, o Options) error {
 	p := newPrinter(o)
-	for i := range tl.SystemPrompts {
-		s := &tl.SystemPrompts[i]
+	for i := range doc.SystemPrompts {
+		s := &doc.SystemPrompts[i]
 		if i > 0 {
 			p.blank()
 		}
@@ -32,7 +32,7 @@ func Prompts(w io.Writer, tl *document.Document, o Options) error {
 		}
 		p.block(span{}, span{}, s.Body, p.plain, 0)
 	}
-	if len(tl.SystemPrompts) == 0 {
+	if len(doc.SystemPrompts) == 0 {
 		p.line(span{"no turn says what its system prompt was", p.dim})
 	}
 	return p.writeTo(w)
@@ -40,10 +40,10 @@ func Prompts(w io.Writer, tl *document.Document, o Options) error {
 
 // Tools prints which tools were available and which were called, turn by
 // turn.
-func Tools(w io.Writer, tl *document.Document, o Options) error {
+func Tools(w io.Writer, doc *document.Document, o Options) error {
 	p := newPrinter(o)
-	for i := range tl.ToolCatalogs {
-		c := &tl.ToolCatalogs[i]
+	for i := range doc.ToolCatalogs {
+		c := &doc.ToolCatalogs[i]
 		p.header("─", span{"Catalog " + printable.Sanitize(printable.Short(c.Digest)), p.title}, span{}, printable.Turns(c.Turns), printable.Plural(len(c.Tools), "tool", "tools"))
 		if !c.Resolved {
 			p.block(span{"◌ ", p.warn}, span{"  ", p.plain}, "unresolved: no span that had it has arrived", p.warn, 0)
@@ -68,11 +68,11 @@ func Tools(w io.Writer, tl *document.Document, o Options) error {
 	}
 	p.header("─", span{"Calls", p.title}, span{})
 	indent := 12
-	for i := range tl.Turns {
-		indent = max(indent, 2+width(turnLabel("turn ", &tl.Turns[i]))+2)
+	for i := range doc.Turns {
+		indent = max(indent, 2+width(turnLabel("turn ", &doc.Turns[i]))+2)
 	}
-	for i := range tl.Turns {
-		t := &tl.Turns[i]
+	for i := range doc.Turns {
+		t := &doc.Turns[i]
 		line := cmp.Or(toolsCalled(&t.Tools), "none called")
 		if t.Tools.CatalogDigest == "" {
 			line += " (what was available is not known)"
@@ -134,10 +134,10 @@ func parameters(schema json.RawMessage) string {
 // session's rules that were in force where they are not those of the call
 // before, and the decisions about no call that is
 // known.
-func Permissions(w io.Writer, tl *document.Document, o Options) error {
+func Permissions(w io.Writer, doc *document.Document, o Options) error {
 	p := newPrinter(o)
-	p.header("─", span{"Rules of the session", p.title}, span{}, printable.Plural(len(tl.Session.Rules), "rule", "rules"))
-	for _, r := range tl.Session.Rules {
+	p.header("─", span{"Rules of the session", p.title}, span{}, printable.Plural(len(doc.Session.Rules), "rule", "rules"))
+	for _, r := range doc.Session.Rules {
 		line := ruleLine(&r)
 		if r.AddedAt > 0 {
 			line += ", since " + p.moment(r.AddedAt)
@@ -145,7 +145,7 @@ func Permissions(w io.Writer, tl *document.Document, o Options) error {
 		p.line(span{"  " + line, p.plain})
 	}
 	previousRules, printed := "", 0
-	for t, m := range tl.Messages() {
+	for t, m := range doc.Messages() {
 		for _, c := range m.ToolCalls() {
 			if t.Number != printed {
 				p.blank()
@@ -155,8 +155,8 @@ func Permissions(w io.Writer, tl *document.Document, o Options) error {
 			p.permission(c, &previousRules)
 		}
 	}
-	p.deciding(tl)
-	rest := tl.OtherDecisions()
+	p.deciding(doc)
+	rest := doc.OtherDecisions()
 	if len(rest) > 0 {
 		p.blank()
 		p.header("─", span{"About no call of the session", p.title}, span{})
@@ -170,11 +170,11 @@ func Permissions(w io.Writer, tl *document.Document, o Options) error {
 
 // deciding prints how many calls each rule decided about: those of the session, and
 // those that the program brought, of which nothing else tells.
-func (p *printer) deciding(tl *document.Document) {
+func (p *printer) deciding(doc *document.Document) {
 	var rules []string
 	calls := map[string]int{}
-	for i := range tl.Turns {
-		for _, c := range tl.Turns[i].ToolCalls() {
+	for i := range doc.Turns {
+		for _, c := range doc.Turns[i].ToolCalls() {
 			for k := range c.Decisions {
 				d := c.Decisions[k]
 				rule := printable.OneLine(strings.TrimSpace(d.Action + " " + d.Pattern))
@@ -234,29 +234,29 @@ func (p *printer) permission(c *document.ToolCall, previousRules *string) {
 }
 
 // Provenance prints the spans that the session was made from.
-func Provenance(w io.Writer, tl *document.Document, o Options) error {
+func Provenance(w io.Writer, doc *document.Document, o Options) error {
 	p := newPrinter(o)
-	if len(tl.Spans) == 0 {
+	if len(doc.Spans) == 0 {
 		p.block(span{}, span{}, "no spans are recorded: the session was not made from telemetry, or another program wrote the store", p.dim, 0)
 	}
 	where := map[string]string{}
-	for t, m := range tl.Messages() {
+	for t, m := range doc.Messages() {
 		where[m.ID] = "turn " + strconv.Itoa(t.Number)
 		for part, c := range m.ToolCalls() {
 			where[part.ID] = where[m.ID] + ", " + printable.OneLine(c.Name)
 		}
 	}
 	start := int64(0)
-	if len(tl.Spans) > 0 {
-		start = tl.Spans[0].StartNano
+	if len(doc.Spans) > 0 {
+		start = doc.Spans[0].StartNano
 	}
 	kinds := 0
-	for _, s := range tl.Spans {
+	for _, s := range doc.Spans {
 		kinds = max(kinds, len(printable.OneLine(s.Kind)))
 	}
-	for _, trace := range tl.Traces {
+	for _, trace := range doc.Traces {
 		p.header("─", span{"Trace " + printable.Sanitize(trace), p.title}, span{})
-		for _, s := range tl.Spans {
+		for _, s := range doc.Spans {
 			if s.TraceID != trace {
 				continue
 			}
@@ -274,8 +274,8 @@ func Provenance(w io.Writer, tl *document.Document, o Options) error {
 }
 
 // Tokens prints the table of tokens alone.
-func Tokens(w io.Writer, tl *document.Document, o Options) error {
+func Tokens(w io.Writer, doc *document.Document, o Options) error {
 	p := newPrinter(o)
-	p.usageTable(tl)
+	p.usageTable(doc)
 	return p.writeTo(w)
 }

@@ -110,9 +110,9 @@ func TestChanges(t *testing.T) {
 			if got.Session.TotalTokens != w.usage.Total()*2 {
 				t.Errorf("the fork counts %d tokens, want %d", got.Session.TotalTokens, w.usage.Total()*2)
 			}
-			tl := document.Build(document.Input{Transcript: got})
-			if len(tl.Turns) != 2 {
-				t.Errorf("the fork has %d turns, want 2", len(tl.Turns))
+			doc := document.Build(document.Input{Transcript: got})
+			if len(doc.Turns) != 2 {
+				t.Errorf("the fork has %d turns, want 2", len(doc.Turns))
 			}
 		})
 	}

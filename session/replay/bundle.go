@@ -58,22 +58,22 @@ type UIMessage struct {
 
 // New makes the bundle of the turn with the number from the timeline of a session and
 // the transcript that it was built from. The error is of a turn that there is not.
-func New(tl *document.Document, t *session.Transcript, number int) (*Bundle, error) {
-	verdict := tl.TurnEligibility(number)
+func New(doc *document.Document, t *session.Transcript, number int) (*Bundle, error) {
+	verdict := doc.TurnEligibility(number)
 	if verdict == nil {
-		return nil, fmt.Errorf("session %s has no turn %d; its turns are 1 to %d", tl.Session.ID, number, len(tl.Turns))
+		return nil, fmt.Errorf("session %s has no turn %d; its turns are 1 to %d", doc.Session.ID, number, len(doc.Turns))
 	}
 	b := &Bundle{
-		SessionID: tl.Session.ID, Turn: number, MessageID: verdict.MessageID,
-		Eligible: verdict.Eligible, Missing: verdict.Missing, Notes: verdict.Notes, turn: tl.Turn(number),
+		SessionID: doc.Session.ID, Turn: number, MessageID: verdict.MessageID,
+		Eligible: verdict.Eligible, Missing: verdict.Missing, Notes: verdict.Notes, turn: doc.Turn(number),
 	}
 	if verdict.Model != nil {
 		b.Model = *verdict.Model
 	}
-	if p := tl.Prompt(b.turn.SystemPromptDigest); p != nil {
+	if p := doc.Prompt(b.turn.SystemPromptDigest); p != nil {
 		b.SystemPrompt = p.Body
 	}
-	if c := tl.Catalog(b.turn.Tools.CatalogDigest); c != nil {
+	if c := doc.Catalog(b.turn.Tools.CatalogDigest); c != nil {
 		for _, tool := range c.Tools {
 			b.Tools = append(b.Tools, Tool{tool.Name, tool.Description, tool.InputSchema})
 		}
@@ -84,7 +84,7 @@ func New(tl *document.Document, t *session.Transcript, number int) (*Bundle, err
 		rows[m.Message.ID] = m
 	}
 	ids := make(callIDs)
-	for _, m := range tl.Context(number) {
+	for _, m := range doc.Context(number) {
 		b.Messages = append(b.Messages, uiMessage(m, rows[m.ID]))
 		b.context = append(b.context, entries(m, rows[m.ID], ids)...)
 	}

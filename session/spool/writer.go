@@ -49,7 +49,8 @@ func create(name string) (file, error) {
 }
 
 const (
-	MaxRecord = 64 << 20 // the maximum size of a request in a file, in bytes
+	// MaxRecord is the maximum size of a request in a file, in bytes.
+	MaxRecord = 64 << 20
 
 	prefix      = "p-"   // of directories of processes
 	suffix      = ".pb"  // of files, which import reads as OTLP

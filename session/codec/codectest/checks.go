@@ -389,19 +389,19 @@ func (x *examination) replay(s *codec.Session) error {
 		return err
 	}
 	requests := func(s *codec.Session) (string, error) {
-		tl := document.Build(document.Input{Transcript: s.Sorted(), Decisions: s.Decisions, SpanRefs: s.SpanRefs, Blobs: s.Blobs})
+		doc := document.Build(document.Input{Transcript: s.Sorted(), Decisions: s.Decisions, SpanRefs: s.SpanRefs, Blobs: s.Blobs})
 		var b bytes.Buffer
-		if err := render.Eligibility(&b, tl.Eligibility(), render.Options{}); err != nil {
+		if err := render.Eligibility(&b, doc.Eligibility(), render.Options{}); err != nil {
 			return "", err
 		}
-		for i := range tl.Turns {
-			context, err := json.MarshalIndent(tl.Context(tl.Turns[i].Number), "", " ")
+		for i := range doc.Turns {
+			context, err := json.MarshalIndent(doc.Context(doc.Turns[i].Number), "", " ")
 			if err != nil {
 				return "", err
 			}
-			fmt.Fprintf(&b, "turn %d: %s\n", tl.Turns[i].Number, context)
+			fmt.Fprintf(&b, "turn %d: %s\n", doc.Turns[i].Number, context)
 		}
-		err := errors.Join(render.Prompts(&b, tl, render.Options{}), render.Tools(&b, tl, render.Options{}))
+		err := errors.Join(render.Prompts(&b, doc, render.Options{}), render.Tools(&b, doc, render.Options{}))
 		return b.String(), err
 	}
 	want, err := requests(s)

@@ -22,15 +22,15 @@ import (
 // of inB are B's alone.
 func twoStories(said, inB string) (a, b *document.Document) {
 	a, b = transcripttest.Story(said), transcripttest.Story(said)
-	for i, tl := range []*document.Document{a, b} {
+	for i, doc := range []*document.Document{a, b} {
 		t := conversation(100+i, "First of all: "+said, "The same answer "+said)
 		last := conversation(200+i, "And the end.", "Only tokens differ.")
 		last.Usage = &session.Usage{Input: int64(1000 + i)}
 		last.Number, t.Number = 5, 1
-		for k := range tl.Turns {
-			tl.Turns[k].Number += 1
+		for k := range doc.Turns {
+			doc.Turns[k].Number += 1
 		}
-		tl.Turns = append(append([]document.Turn{t}, tl.Turns...), last)
+		doc.Turns = append(append([]document.Turn{t}, doc.Turns...), last)
 	}
 	b.Session.ID = "ses_2"
 	t := &b.Turns[1]
@@ -179,7 +179,7 @@ func TestDiffOfEqual(t *testing.T) {
 // TestDiffIsBounded: what differs without end is cut, unless all is wanted.
 func TestDiffIsBounded(t *testing.T) {
 	a, b := twoStories("x", "y")
-	text := func(tl *document.Document) *string { return &tl.Turns[0].Messages[1].Parts[0].Text }
+	text := func(doc *document.Document) *string { return &doc.Turns[0].Messages[1].Parts[0].Text }
 	for i := range maxLines + 100 {
 		*text(a) += fmt.Sprintf("a%d\n", i)
 		*text(b) += fmt.Sprintf("b%d\n", i)

@@ -40,14 +40,6 @@ func wordly(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_'
 }
 
-func escaped(all []string) []string {
-	out := make([]string, len(all))
-	for i, s := range all {
-		out[i] = escape(s)
-	}
-	return out
-}
-
 // prose is text of many lines, each of which stays one.
 func prose(s string) string {
 	lines := strings.Split(s, "\n")

@@ -222,13 +222,13 @@ func TestCall(t *testing.T) {
 		`{"command":"` + strings.Repeat("é", 200) + `"}`: "**bash** " + strings.Repeat("é", 119) + "… · ok",
 		`{}`: "**bash** · ok",
 	} {
-		tl := &document.Document{Turns: []document.Turn{{Number: 1, Messages: []document.Message{{Role: "assistant", Parts: []document.Part{
+		doc := &document.Document{Turns: []document.Turn{{Number: 1, Messages: []document.Message{{Role: "assistant", Parts: []document.Part{
 			{Kind: document.KindStep, Step: 1},
 			{Kind: document.KindTool, Tool: &document.ToolCall{Name: "bash", State: "output-available", Input: []byte(input)}},
 			{Kind: document.KindStep, Step: 2},
 		}}}}}}
 		var b bytes.Buffer
-		if err := Encode(&b, tl, Options{}); err != nil {
+		if err := Encode(&b, doc, Options{}); err != nil {
 			t.Fatal(err)
 		}
 		if got := b.String(); !strings.Contains(got, "\n"+want+"\n") {
@@ -257,11 +257,11 @@ func TestRoleOfAnyScript(t *testing.T) {
 // TestCutOfLittle leaves out no end that is shorter than what would be said of it.
 func TestCutOfLittle(t *testing.T) {
 	for lines, cut := range map[int]bool{80: false, 85: false, 200: true} {
-		tl := &document.Document{Turns: []document.Turn{{Number: 1, Messages: []document.Message{{Role: "assistant", Parts: []document.Part{
+		doc := &document.Document{Turns: []document.Turn{{Number: 1, Messages: []document.Message{{Role: "assistant", Parts: []document.Part{
 			{Kind: document.KindTool, Tool: &document.ToolCall{Name: "bash", State: "output-error", Error: strings.Repeat("line\n", lines)}},
 		}}}}}}
 		var b bytes.Buffer
-		if err := Encode(&b, tl, Options{}); err != nil {
+		if err := Encode(&b, doc, Options{}); err != nil {
 			t.Fatal(err)
 		}
 		if got := strings.Contains(b.String(), "left out"); got != cut {

@@ -76,7 +76,7 @@ func (d *decoder) readPacked(s *source, layer int) error {
 			continue
 		}
 		frame, cut := s.fill(nil, int(n))
-		if cut != nil && cut != io.EOF && cut != io.ErrUnexpectedEOF {
+		if cut != nil && !errors.Is(cut, io.EOF) && !errors.Is(cut, io.ErrUnexpectedEOF) {
 			return d.cut(s, 0, cut)
 		}
 		body, err := d.unpackFrame(frame)

@@ -147,11 +147,11 @@ func Compare(a, b *document.Document, o Options) *Diff {
 	return d
 }
 
-func compared(tl, other *document.Document) Compared {
-	s := &tl.Session
+func compared(doc, other *document.Document) Compared {
+	s := &doc.Session
 	return Compared{
-		SessionID: s.ID, Title: s.Title, Agent: s.Agent, Model: s.Model, Turns: len(tl.Turns), CreatedAt: s.CreatedAt,
-		ToolCalls: tl.Totals.ToolCalls, Usage: tl.Totals.Usage, CostUSD: tl.Totals.CostUSD, DurationMS: tl.Totals.DurationMS,
+		SessionID: s.ID, Title: s.Title, Agent: s.Agent, Model: s.Model, Turns: len(doc.Turns), CreatedAt: s.CreatedAt,
+		ToolCalls: doc.Totals.ToolCalls, Usage: doc.Totals.Usage, CostUSD: doc.Totals.CostUSD, DurationMS: doc.Totals.DurationMS,
 		ForkOf: s.Origin != nil && s.Origin.Fork && s.Origin.SessionID == other.Session.ID,
 	}
 }

@@ -85,15 +85,15 @@ func TestWords(t *testing.T) {
 // conversation is a timeline with a turn for each pair of a question and an
 // answer, asked one second after the other.
 func conversation(id string, at int64, said ...string) *document.Document {
-	tl := &document.Document{Session: document.Session{ID: id, Agent: "a"}}
+	doc := &document.Document{Session: document.Session{ID: id, Agent: "a"}}
 	for i := 0; i < len(said); i += 2 {
 		at += 1000
-		tl.Turns = append(tl.Turns, document.Turn{Number: i/2 + 1, Messages: []document.Message{
+		doc.Turns = append(doc.Turns, document.Turn{Number: i/2 + 1, Messages: []document.Message{
 			{Role: session.RoleUser, CreatedAt: at, Parts: []document.Part{{Kind: document.KindText, Text: said[i]}}},
 			{Role: session.RoleAssistant, CreatedAt: at, Parts: []document.Part{{Kind: document.KindText, Text: said[i+1]}}},
 		}})
 	}
-	return tl
+	return doc
 }
 
 func pairsOf(d *Diff) (pairs [][2]int) {
@@ -141,7 +141,7 @@ func TestFirstDivergence(t *testing.T) {
 	call := func(input string) document.Part {
 		return document.Part{Kind: document.KindTool, Tool: &document.ToolCall{Name: "bash", Input: []byte(input), State: session.StateOutputAvailable}}
 	}
-	answer := func(tl *document.Document) *document.Message { return &tl.Turns[0].Messages[1] }
+	answer := func(doc *document.Document) *document.Message { return &doc.Turns[0].Messages[1] }
 	answer(a).Parts = append(answer(a).Parts, call(`{"a":1,"b":2}`))
 	answer(b).Parts = append(answer(b).Parts, call(`{ "b": 2, "a": 1 }`))
 	d := Compare(a, b, Options{})

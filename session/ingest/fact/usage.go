@@ -9,12 +9,14 @@ const (
 	Mixed     = "mixed"     // input excludes the cache, output includes the reasoning
 )
 
-// Apart says which tokens a source counts beside those that include them elsewhere.
+// Apart is a set of tokens that a source counts separately, where others include them.
 type Apart uint8
 
 const (
-	CacheApart     Apart = 1 << iota // the input excludes the cache
-	ReasoningApart                   // the output excludes the reasoning
+	// CacheApart means that the input excludes the cache.
+	CacheApart Apart = 1 << iota
+	// ReasoningApart means that the output excludes the reasoning.
+	ReasoningApart
 )
 
 // Stated are counts of tokens as a source states them. Input and Output are nil where it

@@ -42,11 +42,8 @@ var (
 	proofTable       = newTable[proofRow]("observations", "trace_id,source")
 )
 
-// The columns of tables that are named s and p in a query.
-var (
-	sessionColumns = sessionTable.prefixed("s.")
-	partColumns    = partTable.prefixed("p.")
-)
+// sessionColumns are those of a table that is named s in a query.
+var sessionColumns = sessionTable.prefixed("s.")
 
 type reachingRow struct {
 	store.ObservationRow
