@@ -12,7 +12,7 @@
 // which needs a session. Any other client gets nothing, and nobody gets anything
 // before Initialize.
 //
-// The same records stand in the session as data-log parts of the turn that the
+// The same records are in the session as data-log parts of the turn that the
 // context carries: they are diagnostics, and never text of the conversation. The
 // session gets every record; only what the client gets is limited.
 //
@@ -190,8 +190,8 @@ var defaultRedactor = sync.OnceValue(func() *redact.Redactor {
 
 // Initialize reads the parameters of a client's initialize request: what it
 // declares decides whether and how it hears of records. A client that connects
-// anew initializes anew. Parameters that cannot be read declare nothing; the error
-// says why.
+// again initializes again. Parameters that cannot be read declare nothing; the error
+// states why.
 func (h *Handler) Initialize(params json.RawMessage) error {
 	var p struct {
 		ClientCapabilities struct {
@@ -222,7 +222,7 @@ func (h *Handler) Initialize(params json.RawMessage) error {
 // passed on to child processes. Nobody reads the channel.
 var surviveSIGPIPE = sync.OnceFunc(func() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) })
 
-// declared says whether a capability is there: an object, or true.
+// declared reports whether a capability is there: an object, or true.
 func declared(raw json.RawMessage) bool {
 	s := string(raw)
 	return s != "" && s != "null" && s != "false"

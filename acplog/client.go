@@ -23,11 +23,11 @@ const (
 	// sendTimeout is how long the context of a notification lasts.
 	sendTimeout = 5 * time.Second
 	// summaryAfter is how long after a record was dropped the client hears of it, if no
-	// other record says so before.
+	// other record reports so before.
 	summaryAfter = time.Second
 )
 
-// Keys in the data of a record that say how many were dropped before it.
+// Keys in the data of a record that state how many were dropped before it.
 const (
 	droppedKey        = "agenttrace.dropped"
 	droppedByLevelKey = "agenttrace.dropped_by_level"
@@ -46,7 +46,7 @@ type client struct {
 	tokens   float64
 	reserved [classes]float64
 	filled   time.Time
-	dropped  map[string]int64 // by level, since the last record that said so
+	dropped  map[string]int64 // by level, since the last record that reported so
 	summary  bool             // a timer for the summary runs
 
 	queue   []*outgoing
@@ -168,7 +168,7 @@ func (c *client) drop(level slog.Level) {
 	}
 }
 
-// summarize puts a record into the queue that says what was dropped. c.mu is held.
+// summarize puts a record into the queue that states what was dropped. c.mu is held.
 func (c *client) summarize() {
 	if len(c.dropped) == 0 || c.channel != byLog {
 		return // a notice needs a session, and what was dropped may be of any

@@ -31,7 +31,7 @@ const (
 )
 
 // object is a JSON object under construction, its members in order. Of two members of
-// a name the later stands, but for two groups, which are one.
+// a name the later one takes precedence, except for two groups, which are one.
 type object struct {
 	members []member
 	index   map[string]int // of members, once there are many

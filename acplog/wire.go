@@ -14,7 +14,7 @@ import (
 // notification log, is given the wire in the place of the streams, and [Wire.Notify]
 // sends beside it. Lines of the two never mix.
 //
-// Its methods may be called concurrently, but for Read.
+// Its methods may be called concurrently, except for Read.
 type Wire struct {
 	r io.Reader
 	w io.Writer

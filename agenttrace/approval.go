@@ -13,7 +13,7 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// AwaitApproval says that the call waits for a human for longer than the
+// AwaitApproval reports that the call waits for a human for longer than the
 // process may live: end the turn next, store [Session.State], and answer with
 // [Turn.ResumeTool] in a turn that [Run.ContinueTurn] took up. id names the
 // question; empty mints one. It returns the id.
@@ -30,7 +30,7 @@ func (c *ToolCall) AwaitApproval(id string) string {
 	return id
 }
 
-// AwaitInput says that the tool has asked its user something and waits for the
+// AwaitInput reports that the tool has asked its user something and waits for the
 // answer, perhaps for longer than the process may live. End the call with the
 // answer, or end the turn: it is then pending like one that waits for an
 // approval, and the turn that [Run.ContinueTurn] takes up gets the call back from
@@ -68,7 +68,7 @@ func (c *ToolCall) await(id, subject string, m match, now time.Time) {
 	c.noteOnce(now)
 }
 
-// waitApproval says that the session waits for the answer.
+// waitApproval reports that the session waits for the answer.
 func (c *ToolCall) waitApproval(now time.Time) {
 	c.mu.Lock()
 	if c.state == stateApprovalRequested && !c.ended {
@@ -156,7 +156,7 @@ func (t *Turn) PendingTools() []PendingTool {
 
 // ResumeTool takes up a tool call that waited, with a human's answer. The call
 // goes on under its old id, in its old place. When the decision denies it, it
-// has ended. The error says that no call of that id waits.
+// has ended. The error reports that no call of that id waits.
 //
 // The decision is recorded as one and the same as when the question was asked. A
 // call that waits for its user's input has no decision to make: the answer given

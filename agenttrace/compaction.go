@@ -14,7 +14,7 @@ import (
 
 // CompactionOptions describes a compaction.
 type CompactionOptions struct {
-	// Auto says that the agent compacts of itself, nobody asked it to.
+	// Auto reports that the agent compacts of itself, nobody asked it to.
 	Auto bool
 	// TailStartID is the first message that stays in context word for word; empty
 	// means none.
@@ -50,7 +50,7 @@ type Compaction struct {
 }
 
 // StartCompaction begins a compaction and mints the message that will hold the
-// summary: it stands where the compaction began. The returned context carries
+// summary: it is where the compaction began. The returned context carries
 // the span, for the summarizing call.
 func (r *Run) StartCompaction(ctx context.Context, o CompactionOptions) (context.Context, *Compaction) {
 	if r == nil || r.off {

@@ -13,7 +13,7 @@ import (
 )
 
 // maxRemembered bounds what is remembered of prompts and catalogs. Past it the
-// memory starts anew: a digest is computed again, a body sent again.
+// memory starts again: a digest is computed again, a body sent again.
 const maxRemembered = 64
 
 // digests remembers prompts as they are sent, by prompt.

@@ -61,7 +61,7 @@
 // good what is too large. Package session/otlpbatch, of this module, splits batches by
 // bytes; without it, a turn with many large tool outputs can be lost as a whole.
 //
-// The batcher's queue holds 2048 spans unless told otherwise and silently drops
+// The batcher's queue holds 2048 spans by default and silently drops
 // what comes while it is full, as in a burst of tool calls or with a collector
 // that is away; sessions then lack messages. A longer queue costs memory, up to
 // the size of the messages and tool outputs in it. With
@@ -74,19 +74,19 @@
 // -9, what the collector did not take, to send it later.
 //
 // A limit on the attributes of a span (OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT) drops those
-// last that matter least; the store says that something was dropped.
+// last that matter least; the store reports that something was dropped.
 //
 // # Live events
 //
 // Spans exist when they end; a turn that is cut off by kill -9 has none. With a
-// LoggerProvider the same ids are told of as log records while things go on: the
+// LoggerProvider the same ids are reported as log records while things go on: the
 // session, the user's message before the model answers, each part of the answer
 // when it begins, grows and changes, and what the session is doing (see
 // [Session.Status]). An event holds all that is known of a thing and never a
 // difference, so that it may be lost, repeated or late. No two events of a session
 // have the same time; the later one holds, and the span of the finished thing
-// above all. [LiveOptions] says how often a text that grows is sent: within a
-// second, but for its last word, which may be the beginning of a secret and waits
+// above all. [LiveOptions] states how often a text that grows is sent: within a
+// second, except for its last word, which may be the beginning of a secret and waits
 // for the next one or for the part to be closed.
 //
 // While a turn or a compaction is open, the status is repeated every 15 seconds
@@ -107,9 +107,9 @@
 //
 // Secrets are taken out of everything that is sent, by package redact unless
 // [Options].Redact says otherwise; a watchdog, an approver and [Session.State] see
-// things as they are. Of a text that grows the last word is held back, for it may
+// things as they are. Of a text that grows the last word is held back, because it may
 // be the beginning of a secret. [Options].MaxPartBytes cuts what is long, a
-// MiB or more unless told otherwise.
+// MiB or more by default.
 //
 // # Loops and limits
 //
@@ -153,6 +153,6 @@
 //
 // A process that was killed ends nothing. Save [Session.State] as the turn goes
 // on; [Tracer.ResumeSession] then ends what was open: tool calls fail with "aborted
-// by host restart" under the ids that they had, but for those that wait for a
+// by host restart" under the ids that they had, except those that wait for a
 // human, and the turn is aborted, or pending if one does.
 package agenttrace

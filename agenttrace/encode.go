@@ -94,7 +94,7 @@ func runeLen(s string) int {
 	return n
 }
 
-// endReason says how what ended with err ended. An err whose methods panic, as
+// endReason states how what ended with err ended. An err whose methods panic, as
 // those of nil pointers do, is an error like others.
 func endReason(err error) (reason string) {
 	if err == nil {

@@ -18,7 +18,7 @@ const (
 // is, or too large.
 type extent struct {
 	values int
-	// hidden says that fields which are not exported count: package fmt prints them, and
+	// hidden reports that fields which are not exported count: package fmt prints them, and
 	// encoding/json does not.
 	hidden bool
 }

@@ -17,7 +17,7 @@ import (
 //     when it is not; an object or an array in a []byte stays too, and other bytes
 //     become text, or Base64 where they are binary;
 //   - errors become their text, and so do values of which JSON shows nothing but
-//     which have a String method, such as a *bytes.Buffer, wherever they stand in v;
+//     which have a String method, such as a *bytes.Buffer, wherever they are in v;
 //   - nil pointers of any type become null;
 //   - what cannot be encoded becomes a JSON string of its default format, or of why
 //     where that has no end, and the error is reported.
@@ -269,7 +269,7 @@ func textOf(v reflect.Value) (text string, ok bool) {
 	return "", false
 }
 
-// fields says what encoding/json sees of a struct.
+// fields states what encoding/json sees of a struct.
 type fields int
 
 const (

@@ -18,7 +18,7 @@ import (
 // [*redact.Redactor] is one.
 //
 // Both methods are told what kind of content they see and the key that it
-// stands under, "" where there is none. They must be safe for concurrent use and
+// is under, "" where there is none. They must be safe for concurrent use and
 // must not call back. A Redactor that panics takes the whole value out.
 type Redactor interface {
 	// Apply returns the text as it may be sent, in valid UTF-8.

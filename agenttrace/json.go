@@ -46,7 +46,7 @@ func scanValue(s string, i, depth int) (int, bool) {
 	return i, false
 }
 
-// scanMembers scans what stands between the brackets of an object or an array.
+// scanMembers scans what is between the brackets of an object or an array.
 func scanMembers(s string, i, depth int, end byte) (int, bool) {
 	i = scanSpace(s, i)
 	if i < len(s) && s[i] == end {
@@ -83,7 +83,7 @@ func scanMembers(s string, i, depth int, end byte) (int, bool) {
 	}
 }
 
-// scanString scans a string whose opening quote stands before i, eight bytes at
+// scanString scans a string whose opening quote is before i, eight bytes at
 // a time.
 func scanString(s string, i int) (int, bool) {
 	for {
@@ -129,7 +129,7 @@ func special(w uint64) uint64 {
 	return ((quote-ones)&^quote | (slash-ones)&^slash | (w-ones*0x20)&^w) & highs
 }
 
-// escapes are what may follow a backslash, but for u.
+// escapes are what may follow a backslash, except for u.
 var escapes = [256]bool{'"': true, '\\': true, '/': true, 'b': true, 'f': true, 'n': true, 'r': true, 't': true}
 
 func isHex(c byte) bool { return isDigit(c) || 'a' <= c|0x20 && c|0x20 <= 'f' }

@@ -18,28 +18,28 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// SavePolicy says at which moments the parts of an answer are told of while the
+// SavePolicy says at which moments the parts of an answer are reported while the
 // turn goes on. The agent guide calls it save_on.
 type SavePolicy string
 
 // Policies, from the one that loses least in a crash to the one that costs
 // least. With each of them the session, the user's message, statuses, and a tool
-// call that begins or ceases to wait for a human are told of at once.
+// call that begins or ceases to wait for a human are reported at once.
 const (
-	// SaveChunk tells of a part when it begins, grows, changes and is whole.
+	// SaveChunk reports a part when it begins, grows, changes and is whole.
 	SaveChunk SavePolicy = "chunk"
-	// SaveStep tells of a text when it is whole, and of a tool call when its input
+	// SaveStep reports a text when it is whole, and of a tool call when its input
 	// is and from then on.
 	SaveStep SavePolicy = "step"
 	// SaveTurn leaves the answer to the turn's span.
 	SaveTurn SavePolicy = "turn"
 )
 
-// LiveOptions says how much is told of what goes on. The zero value tells most.
+// LiveOptions states how much is told of what goes on. The zero value tells most.
 type LiveOptions struct {
 	// Policy is SaveChunk when it is empty or unknown.
 	Policy SavePolicy
-	// MinInterval and MinBytes hold text back that grows: it is told of again when
+	// MinInterval and MinBytes hold text back that grows: it is reported again when
 	// at least so much time has passed and at least so much has come since it last
 	// was, and when it is whole. Zero means 250 ms and 256 bytes, less than zero no
 	// bound. Long texts have to grow by a sixteenth, so that the events of a text
@@ -195,7 +195,7 @@ func (q *events) flush(l *live) (lost int) {
 }
 
 // tell queues an event of the session. ctx is what live.begin returned; nil
-// tells nothing.
+// reports nothing.
 func (s *Session) emitEvent(ctx context.Context, now time.Time, e spans.Event) {
 	if ctx == nil {
 		return
@@ -272,18 +272,18 @@ func (t *Turn) emitPart(answer *spans.Message, now time.Time, p spans.Part) {
 	}
 }
 
-// chunks reports whether parts are told of while they grow, wholes whether they
+// chunks reports whether parts are reported while they grow, wholes whether they
 // are once they are whole.
 func (t *Turn) chunks() bool { return t.events != nil && t.run.sess.tracer.live.Policy == SaveChunk }
 func (t *Turn) wholes() bool { return t.events != nil && t.run.sess.tracer.live.Policy != SaveTurn }
 
-// throttle decides when what grows is told of again.
+// throttle decides when what grows is reported again.
 type throttle struct {
 	at   time.Time
 	size int
 }
 
-// due reports whether a part that has size bytes now is told of again, and notes
+// due reports whether a part that has size bytes now is reported again, and notes
 // that it is.
 func (h *throttle) due(l *live, now time.Time, size int) bool {
 	if size-h.size < max(l.MinBytes, h.size/growth, 1) || now.Sub(h.at) < l.MinInterval {

@@ -45,7 +45,7 @@ type Limits struct {
 	MaxDuration time.Duration
 }
 
-// LoopError says that the agent goes in circles.
+// LoopError reports that the agent goes in circles.
 type LoopError struct {
 	// Pattern is what repeats: calls, oldest first, joined by " -> ".
 	Pattern string
@@ -64,7 +64,7 @@ func (e *LoopError) Error() string {
 // ErrorType names the class of the error for telemetry.
 func (e *LoopError) ErrorType() string { return "loop_detected" }
 
-// LimitError says that a run has passed one of its [Limits].
+// LimitError reports that a run has passed one of its [Limits].
 type LimitError struct {
 	// Limit is the name of the field of Limits.
 	Limit string
@@ -129,7 +129,7 @@ const (
 	guardData      = ""
 )
 
-// note tells of a call. The signature is what makes two calls the same, "" for
+// note reports a call. The signature is what makes two calls the same, "" for
 // what no loop is made of; id is evidence. A loop that is found is returned.
 func (g *guard) note(kind, signature, id string, now time.Time) *spans.LoopWarning {
 	g.mu.Lock()

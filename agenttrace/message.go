@@ -17,7 +17,7 @@ type UserMessage struct {
 	// Text is the first part, when it is not empty; Parts follow it.
 	Text  string
 	Parts []Part
-	// Trigger says what sent the message when no human did.
+	// Trigger states what sent the message when no human did.
 	Trigger *Trigger
 	// Metadata is stored with the message as JSON.
 	Metadata map[string]any
@@ -32,7 +32,7 @@ type Trigger struct {
 	FiredAt    time.Time
 	ScheduleID string
 	DeliveryID string
-	// Headers are stored, but for what is redacted: see [Options].Redact.
+	// Headers are stored, except for what is redacted: see [Options].Redact.
 	Headers     map[string]string
 	AuthSubject string
 }

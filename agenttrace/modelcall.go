@@ -57,7 +57,7 @@ func (u InclusiveUsage) buckets(raw json.RawMessage) spans.Tokens {
 	return t
 }
 
-// besideReasoning says whether Gemini's total counts the reasoning beside the output.
+// besideReasoning reports whether Gemini's total counts the reasoning beside the output.
 func (u InclusiveUsage) besideReasoning(raw json.RawMessage) bool {
 	var total struct {
 		Gemini      int64 `json:"totalTokenCount"`
@@ -119,7 +119,7 @@ type ModelCall struct {
 	messageID   string
 	scope       scope
 
-	// side says that nothing of the turn's but its usage comes from the call; inTool
+	// side reports that nothing of the turn's but its usage comes from the call; inTool
 	// that this stays so. The turn's mu guards side.
 	side, inTool bool
 
@@ -217,7 +217,7 @@ func (c *ModelCall) Text(text string) {
 	}
 }
 
-// writes says that the answer has something of the call: then it is no side call.
+// writes reports that the answer has something of the call: then it is no side call.
 func (c *ModelCall) writes() {
 	t := c.turn
 	t.mu.Lock()
@@ -281,7 +281,7 @@ func (c *ModelCall) hasEnded() bool {
 	return c.ended
 }
 
-// finish ends the call. byTurn says that its turn ended first: then nothing is
+// finish ends the call. byTurn reports that its turn ended first: then nothing is
 // added to it.
 func (c *ModelCall) finish(result ModelResult, err error, byTurn bool) {
 	c.mu.Lock()
@@ -350,9 +350,9 @@ func usageOf(u Usage, raw json.RawMessage, cost *float64) spans.Usage {
 	return out
 }
 
-// addUsage adds a model call's usage to the turn's. What the provider said word
+// addUsage adds a model call's usage to the turn's. What the provider reported word
 // for word stays with the turn while there is one such call; with several it
-// stands on their own spans. The caller holds mu.
+// is on their own spans. The caller holds mu.
 func (t *Turn) addUsage(u spans.Usage) {
 	if u.Tokens != nil {
 		if t.usage.Tokens == nil {

@@ -32,8 +32,8 @@ func (e *panicError) ErrorType() string { return semconv.ErrorTypePanic }
 //
 // recover returns the value of a panic only to the function that was deferred
 // itself. Where a function around it was, as in "defer func() { turn.Fail(err) }()",
-// the value cannot be had, but the stack tells that there is a panic, and where.
-// unwound says that this was so when the thing began: then it means nothing.
+// the value cannot be had, but the stack reports that there is a panic, and where.
+// unwound reports that this was so when the thing began: then it means nothing.
 func causeOf(err error, recovered any, unwound bool) error {
 	if recovered != nil {
 		return &panicError{

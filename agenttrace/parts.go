@@ -95,7 +95,7 @@ func (t *Turn) brief(text string) string {
 }
 
 // Text adds a part of text to the answer. Model output belongs to
-// [ModelCall.Text]; this is for what the agent says of itself.
+// [ModelCall.Text]; this is for what the agent reports of itself.
 func (t *Turn) Text(text string) {
 	if t != nil && t.recording {
 		text = t.content(redact.Other, text)
@@ -246,7 +246,7 @@ func grow[T []byte | string](s *TextStream, text T) (int, error) {
 	return len(text), nil
 }
 
-// SetProviderMetadata stores what the provider says of the part, such as the
+// SetProviderMetadata stores what the provider reports of the part, such as the
 // signature of a thought, by provider name.
 func (s *TextStream) SetProviderMetadata(values map[string]any) {
 	if s == nil {
@@ -260,7 +260,7 @@ func (s *TextStream) SetProviderMetadata(values map[string]any) {
 	}
 }
 
-// Close says that the part is whole. It always returns nil.
+// Close reports that the part is whole. It always returns nil.
 func (s *TextStream) Close() error {
 	if s != nil {
 		s.mu.Lock()

@@ -15,7 +15,7 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// Action is what a rule or a watchdog says of a tool call.
+// Action is what a rule or a watchdog reports of a tool call.
 type Action string
 
 // Actions, from the widest to the narrowest.
@@ -36,7 +36,7 @@ func (a Action) narrowness() int {
 	return 2
 }
 
-// Source says where a rule comes from.
+// Source states where a rule comes from.
 type Source string
 
 // Sources of rules, from the lowest precedence to the highest.
@@ -46,7 +46,7 @@ const (
 	SourceSession  Source = semconv.SourceSession
 )
 
-// Rule says what may be done without asking.
+// Rule states what may be done without asking.
 //
 // Of the rules that match a call the most specific one decides: one that names
 // the tool before one that names its kind before "*"; then a pattern without
@@ -118,7 +118,7 @@ const (
 	ReplyAlways Reply = semconv.ReplyAlways
 	// ReplyReject denies the call.
 	ReplyReject Reply = semconv.ReplyReject
-	// ReplyLater says that the answer will outlast the process: the call waits,
+	// ReplyLater reports that the answer will outlast the process: the call waits,
 	// see [ToolCall.AwaitApproval].
 	ReplyLater Reply = "later"
 )
@@ -181,10 +181,10 @@ func (d Decision) Err() error {
 	return &DeniedError{Tool: d.tool, Reason: d.Reason, Pending: d.Pending()}
 }
 
-// DeniedError says that a tool call may not run. Its text is fit for the model.
+// DeniedError reports that a tool call may not run. Its text is fit for the model.
 type DeniedError struct {
 	Tool, Reason string
-	// Pending says that a human has yet to answer.
+	// Pending reports that a human has yet to answer.
 	Pending bool
 }
 
@@ -278,7 +278,7 @@ func (c *ToolCall) ask(ctx context.Context, d *Decision, q Question, m match, no
 }
 
 // always adds the rule that an "always" asks for. Without a subject nothing
-// says what to allow, so only an explicit pattern adds a rule: an empty one would
+// states what to allow, so only an explicit pattern adds a rule: an empty one would
 // allow the tool everything.
 func (s *Session) always(ctx context.Context, tool, subject, pattern string) {
 	if pattern == "" {

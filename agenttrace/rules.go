@@ -9,7 +9,7 @@ type match struct {
 }
 
 // action is what the match says: ask when no rule matched, deny when the rule
-// says nothing that is an action.
+// reports nothing that is an action.
 func (m match) action() Action {
 	switch {
 	case !m.found:

@@ -26,7 +26,7 @@ type Run struct {
 	sess  *Session
 	span  trace.Span
 	model Model
-	// off says that nothing is recorded and nothing decides: every turn of the
+	// off reports that nothing is recorded and nothing decides: every turn of the
 	// run is offTurn.
 	off     bool
 	offTurn Turn

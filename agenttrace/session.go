@@ -55,7 +55,7 @@ type Session struct {
 	id     string
 	events events
 	pulse  pulse
-	// interrupted says that the status is one that work going on puts an end to.
+	// interrupted reports that the status is one that work going on puts an end to.
 	interrupted atomic.Bool
 
 	mu sync.Mutex // guards what follows
@@ -72,7 +72,7 @@ type Session struct {
 	// for a human, the last one last.
 	status Status
 	waits  []waitingCall
-	// since is when the status began. beats says that it is repeated, to beatEvents.
+	// since is when the status began. beats reports that it is repeated, to beatEvents.
 	since      time.Time
 	heartbeats bool
 	beatEvents context.Context
@@ -80,7 +80,7 @@ type Session struct {
 	// there are none; runModel is that run's.
 	runEvents context.Context
 	runModel  Model
-	// unrecorded says that a run was off: the session then has messages without
+	// unrecorded reports that a run was off: the session then has messages without
 	// an id.
 	unrecorded bool
 }
@@ -177,7 +177,7 @@ func (s *Session) AddRule(ctx context.Context, r Rule) {
 	s.update(ctx, func(st *State) { st.Rules = append(st.Rules, r.sessionScope(s.tracer.now())) })
 }
 
-// update changes the session and, when no run is open to tell of it, emits an
+// update changes the session and, when no run is open to report it, emits an
 // update.
 func (s *Session) update(ctx context.Context, change func(*State)) {
 	if s == nil {

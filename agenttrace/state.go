@@ -39,7 +39,7 @@ type State struct {
 	// Model is that of the last turn.
 	Model Model `json:"model,omitzero"`
 
-	// Messages are the newest messages, at most 1024. Incomplete says that there
+	// Messages are the newest messages, at most 1024. Incomplete reports that there
 	// are others: then an unknown message is taken on trust.
 	Messages   []KnownMessage `json:"messages,omitempty"`
 	Incomplete bool           `json:"incomplete,omitempty"`
@@ -111,7 +111,7 @@ type PendingTool struct {
 	// CreatedAt and AskedAt are in Unix milliseconds.
 	CreatedAt int64 `json:"created_at"`
 	AskedAt   int64 `json:"asked_at,omitempty"`
-	// AsksUser says that the call waits for its user's input, not for an approval;
+	// AsksUser reports that the call waits for its user's input, not for an approval;
 	// Question is what it asks.
 	AsksUser bool   `json:"asks_user,omitempty"`
 	Question string `json:"question,omitempty"`
@@ -138,9 +138,9 @@ const (
 )
 
 // State returns what the session must remember, a copy. It may be taken at any
-// time. Of an open turn it says which tool calls are open, not what was said:
+// time. Of an open turn it states which tool calls are open, not what was said:
 // take it again when a turn begins and when a tool call begins, waits or ends, so
-// that another process can tell what this one left behind.
+// that another process can report what this one left behind.
 func (s *Session) State() State {
 	if s == nil {
 		return State{}
@@ -157,7 +157,7 @@ func (s *Session) State() State {
 }
 
 // ResumeSession takes a session up where state left it. The next run links to
-// the last one. The error says what state lacks.
+// the last one. The error states what state lacks.
 //
 // Turns that state says are open were interrupted: their process is gone. They
 // end here, as aborted, and so do their tool calls, as failed with "aborted by
@@ -220,7 +220,7 @@ func (s *Session) know(m KnownMessage) {
 }
 
 // known finds a message. found is false when the session must take it on trust;
-// the error says that it cannot be one of the session's. The caller holds mu.
+// the error reports that it cannot be one of the session's. The caller holds mu.
 func (s *Session) known(id string) (m KnownMessage, found bool, err error) {
 	if i := slices.IndexFunc(s.st.Messages, func(m KnownMessage) bool { return m.ID == id }); i >= 0 {
 		return s.st.Messages[i], true, nil

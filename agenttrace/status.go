@@ -10,7 +10,7 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// StatusState says what a session is doing.
+// StatusState states what a session is doing.
 type StatusState string
 
 // States of a session.
@@ -31,7 +31,7 @@ type Status struct {
 	State StatusState
 	// Attempt counts retries from 1.
 	Attempt int
-	// Detail says what is retried or waited for, or what went wrong.
+	// Detail states what is retried or waited for, or what went wrong.
 	Detail string
 	// CallID is the tool call that waits.
 	CallID string
@@ -39,7 +39,7 @@ type Status struct {
 
 // Status returns what the session is doing: busy in a turn or a compaction,
 // waiting where a tool call does, error when what went on last failed, and
-// otherwise idle; retrying, and waiting for input, where the agent says so. Of
+// otherwise idle; retrying, and waiting for input, where the agent reports so. Of
 // runs of which nothing is recorded and in which nothing decides it knows
 // nothing.
 func (s *Session) Status() Status {
@@ -60,7 +60,7 @@ func (s *Session) current() Status {
 	return st
 }
 
-// SetStatus says what the session is doing where the SDK cannot know. It holds
+// SetStatus states what the session is doing where the SDK cannot know. It holds
 // until a turn, a model call or a tool call that begins, ends or waits says
 // otherwise.
 func (s *Session) SetStatus(ctx context.Context, st Status) {
@@ -82,7 +82,7 @@ func (s *Session) SetStatus(ctx context.Context, st Status) {
 	s.flush()
 }
 
-// Retrying says that a model call failed with err and is tried again, for the
+// Retrying reports that a model call failed with err and is tried again, for the
 // attempt-th time. It holds until the next model call or part.
 func (t *Turn) Retrying(attempt int, err error) {
 	st := Status{State: StatusRetrying, Attempt: max(1, attempt)}
@@ -92,7 +92,7 @@ func (t *Turn) Retrying(attempt int, err error) {
 	t.enter(st)
 }
 
-// AwaitInput says that the turn goes on when its user has answered a question.
+// AwaitInput reports that the turn goes on when its user has answered a question.
 // It holds until the next model call. A tool that asks is better told by
 // [ToolCall.AwaitInput], which outlives the process.
 func (t *Turn) AwaitInput(question string) {
@@ -115,7 +115,7 @@ func (t *Turn) enter(st Status) {
 	s.flush()
 }
 
-// enter changes the status, and tells of it if it is another. While something is
+// enter changes the status, and reports it if it is another. While something is
 // open it is repeated. The caller holds mu.
 func (s *Session) enter(events context.Context, now time.Time, st Status) {
 	s.enterAs(events, now, st, s.working > 0)
@@ -164,7 +164,7 @@ func (s *Session) emitStatus(events context.Context, now time.Time) {
 	s.emitEvent(events, now, e)
 }
 
-// goesOn says that the turn is at work: a retry is over; so is, when a model
+// goesOn reports that the turn is at work: a retry is over; so is, when a model
 // call says it, a question to the user.
 func (t *Turn) goesOn(now time.Time, modelCall bool) {
 	s := t.run.sess
@@ -193,7 +193,7 @@ type waitingCall struct {
 	call *ToolCall
 }
 
-// wait says that the call waits for a human. The caller holds the call's mu and
+// wait reports that the call waits for a human. The caller holds the call's mu and
 // no other lock.
 func (c *ToolCall) wait(now time.Time, st Status) {
 	if c.turn.off {
@@ -207,7 +207,7 @@ func (c *ToolCall) wait(now time.Time, st Status) {
 	s.enter(c.turn.events, now, st)
 }
 
-// unwait says that the call waits no longer, if it did. The caller holds the
+// unwait reports that the call waits no longer, if it did. The caller holds the
 // call's mu and no other lock.
 func (c *ToolCall) unwait(now time.Time) {
 	if !c.waits {

@@ -14,7 +14,7 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// ToolKind says what a tool does, in the words of the Agent Client Protocol.
+// ToolKind states what a tool does, in the words of the Agent Client Protocol.
 // Permission rules may name it as a capability.
 type ToolKind string
 
@@ -48,10 +48,10 @@ type ToolOptions struct {
 	// copied.
 	RawInput json.RawMessage
 	Kind     ToolKind
-	// Dynamic says that the tool was not known when the agent was built, as with
+	// Dynamic reports that the tool was not known when the agent was built, as with
 	// MCP.
 	Dynamic bool
-	// ProviderExecuted says that the provider ran the tool, not the agent.
+	// ProviderExecuted reports that the provider ran the tool, not the agent.
 	ProviderExecuted bool
 }
 
@@ -114,25 +114,25 @@ type ToolCall struct {
 	child    string
 	approval *approval // nil when nobody was asked
 	updated  int64
-	// unchecked says that the input, rawOutput that the output, may be no JSON.
+	// unchecked reports that the input, rawOutput that the output, may be no JSON.
 	unchecked, rawOutput bool
 	// clean is the input as it may be sent, once cleaned is set.
 	clean   string
 	cleaned bool
-	// question is what the call asks its user, if asks is set. waits says that the
+	// question is what the call asks its user, if asks is set. waits reports that the
 	// session knows that the call waits.
 	question    string
 	asks, waits bool
-	// noted says that the run's guard knows of the call.
+	// noted reports that the run's guard knows of the call.
 	noted bool
-	// changed says that there is something to tell that no event has told.
+	// changed reports that there is something to tell that no event has told.
 	changed  bool
 	throttle throttle
 	sent     int  // how much of partial an event has had
 	held     bool // the session will send what no event has had
-	// resumed says that an earlier turn told of the call in the state that it has.
+	// resumed reports that an earlier turn told of the call in the state that it has.
 	resumed bool
-	// duration is here because a pointer to it is taken. restored says that it is
+	// duration is here because a pointer to it is taken. restored reports that it is
 	// not known.
 	duration int64
 	restored bool
@@ -144,7 +144,7 @@ type approval struct {
 	subject string
 	rule    match
 	asked   time.Time
-	// answered says that a human did; approved is the answer.
+	// answered reports that a human did; approved is the answer.
 	answered, approved bool
 	reason             string
 }
@@ -239,7 +239,7 @@ func (c *ToolCall) emitInput(now time.Time, input string) {
 	c.throttle = throttle{now, len(c.partial)}
 	data := c.data(input)
 	if c.errType == semconv.ErrorTypeAborted {
-		// Who says so did not see the call end: what was seen stands above it.
+		// Who reports so did not see the call end: what was seen takes precedence over it.
 		data = append(data[:len(data)-1], `,"toolMetadata":{"agenttrace":{"error_type":"`+semconv.ErrorTypeAborted+`"}}}`...)
 	}
 	c.turn.emitPart(&spans.Message{ID: c.message, CreatedAt: c.answerAt}, now, spans.Part{
@@ -676,7 +676,7 @@ func (c *ToolCall) wholeInput() string {
 	return c.input
 }
 
-// setChild says which session a sub-agent started by the call has.
+// setChild states which session a sub-agent started by the call has.
 func (c *ToolCall) setChild(id string) {
 	if c != nil {
 		c.change("a child session", func(time.Time) { c.child = id })
@@ -693,7 +693,7 @@ type frozen struct {
 	data []byte
 }
 
-// freeze ends a call that is still open in its present state, and says how its
+// freeze ends a call that is still open in its present state, and states how its
 // turn lists it.
 func (c *ToolCall) freeze(now time.Time) frozen {
 	c.mu.Lock()
@@ -717,7 +717,7 @@ func (c *ToolCall) freeze(now time.Time) frozen {
 	return f
 }
 
-// frozen says how a turn lists the call if it ends now. The caller holds mu.
+// frozen states how a turn lists the call if it ends now. The caller holds mu.
 func (c *ToolCall) frozen() frozen {
 	f := frozen{kind: c.partType(), callID: c.filter().id(c.callID), state: c.state, updated: c.updated}
 	if c.dynamic {

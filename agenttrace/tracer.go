@@ -25,7 +25,7 @@ type Options struct {
 	// LoggerProvider takes events about work in progress; nil means that there are
 	// none. Of a run that is not recorded there are none either.
 	LoggerProvider log.LoggerProvider
-	// Live says how much the events tell.
+	// Live states how much the events tell.
 	Live LiveOptions
 
 	// Redact takes secrets out of every text, input, output, error and title
@@ -36,7 +36,7 @@ type Options struct {
 	DisableRedaction bool
 	// MaxPartBytes bounds texts, tool inputs and tool outputs as they are sent: the
 	// head is kept, a marker with the size of the whole ends it, JSON stays JSON. A
-	// tool call whose output is cut says so as [ToolCall.EndTruncated] does. 0 means
+	// tool call whose output is cut reports so as [ToolCall.EndTruncated] does. 0 means
 	// 1 MiB, the least is 100, a negative number no bound.
 	MaxPartBytes int
 
@@ -72,9 +72,9 @@ type Tracer struct {
 	watchdog Watchdog
 	approver Approver
 	now      func() time.Time
-	// ownClock says that spans get their times from now.
+	// ownClock reports that spans get their times from now.
 	ownClock bool
-	// shifted says that some session's time was moved ahead of the clock.
+	// shifted reports that some session's time was moved ahead of the clock.
 	shifted atomic.Bool
 	digests digests
 	dropped atomic.Int64

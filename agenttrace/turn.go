@@ -25,7 +25,7 @@ type Tool struct {
 	Parameters json.RawMessage
 }
 
-// TurnOptions says what the turn's model calls are made with. Each can be
+// TurnOptions states what the turn's model calls are made with. Each can be
 // changed while the turn goes on.
 type TurnOptions struct {
 	// Model is the run's when it is zero.
@@ -38,7 +38,7 @@ type TurnOptions struct {
 	Tools []Tool
 }
 
-// TurnResult says how a turn finished.
+// TurnResult states how a turn finished.
 type TurnResult struct {
 	// StopReason is the provider's word; empty means that of the last model call.
 	StopReason string
@@ -53,10 +53,10 @@ type TurnResult struct {
 // A Turn is safe for concurrent use.
 type Turn struct {
 	run *Run
-	// off says that nothing is recorded and nothing decides; such a turn is
+	// off reports that nothing is recorded and nothing decides; such a turn is
 	// shared by all turns of its run and has no other field set but span.
 	off bool
-	// recording says that the span takes attributes.
+	// recording reports that the span takes attributes.
 	recording bool
 	span      trace.Span
 	scope     scope
@@ -66,9 +66,9 @@ type Turn struct {
 	userID    string
 	// events is where events of the turn go, nil when there are none.
 	events context.Context
-	// restored says that the turn ended with its process, and when is not known.
+	// restored reports that the turn ended with its process, and when is not known.
 	restored bool
-	// unwound says that it began in a deferred function, while a panic went on.
+	// unwound reports that it began in a deferred function, while a panic went on.
 	unwound bool
 
 	mu          sync.Mutex // guards what follows
@@ -519,7 +519,7 @@ func (t *Turn) leave(now time.Time, reason string, err error, pending bool, wait
 	return s.st.Title
 }
 
-// record writes what the turn's span tells of it.
+// record writes what the turn's span reports.
 func (t *Turn) record(now time.Time, reason string, err error, stopReason, title string, pending bool, parts []spans.Part) {
 	s := t.run.sess
 	f := &s.tracer.filter

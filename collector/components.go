@@ -99,7 +99,7 @@ func assemble[F component.Factory](parts ...part[F]) (map[component.Type]F, map[
 }
 
 // withVersion adds the version with which a module was built in, if the binary
-// says so.
+// reports so.
 func withVersion(module string) string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

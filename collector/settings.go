@@ -93,7 +93,7 @@ type Options struct {
 	// Tempo, or "https://host:port" for TLS. Empty means EnvOTLPEndpoint.
 	OTLPEndpoint string
 	// KeepOTLP, if set, is a directory in which all telemetry is kept as it arrived,
-	// without the secrets in it: "agenttrace import" builds its sessions anew, after
+	// without the secrets in it: "agenttrace import" builds its sessions again, after
 	// an upgrade that reads more of it. Empty means EnvKeepOTLP.
 	KeepOTLP string
 }

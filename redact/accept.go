@@ -187,7 +187,7 @@ func (a *assignment) operand(end int) bool {
 	return a.class == weak && !a.sureName() && a.form == spaced && end < len(a.s) && a.s[end] != '\n' && a.s[end] != ' '
 }
 
-// nextLine reports whether v stands in the line after its key and may be anything.
+// nextLine reports whether v is in the line after its key and may be anything.
 func (a *assignment) nextLine(v string, end int) bool {
 	start := end - len(v)
 	if from, _ := a.c.line(end - 1); from <= a.hi {
@@ -258,7 +258,7 @@ func pairsHold(v string) bool {
 	return false
 }
 
-// qualified reports whether more words stand before the one that makes the key a
+// qualified reports whether more words are before the one that makes the key a
 // token: access_token rather than token.
 func (a *assignment) qualified() bool {
 	key := a.s[a.lo:a.hi]

@@ -34,7 +34,7 @@ const (
 // the square of its length.
 const (
 	maxHeader = 8 << 10 // of a header's value
-	maxJudged = 256     // of a value, to tell what it is
+	maxJudged = 256     // of a value, to report what it is
 )
 
 // assign finds the value that a text gives to the key that e found at begin, where it
@@ -158,10 +158,10 @@ type assignment struct {
 	path      bool // the key ends a path
 	tag       bool // the key is an element of XML
 	marker    string
-	scheme    bool // Bearer or its like stands before the value
+	scheme    bool // Bearer or its like is before the value
 }
 
-// usedAs returns what stands before the key and is to be used as it: "use … as the
+// usedAs returns what is before the key and is to be used as it: "use … as the
 // token", "… is the password".
 func (a *assignment) usedAs() (found finding) {
 	if a.class < weak || !a.called() {

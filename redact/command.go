@@ -7,7 +7,7 @@ import (
 )
 
 // tool is a row of the table of commands: how one is given passwords other than by flags
-// that say so.
+// that report so.
 type tool struct {
 	names    string // of the commands
 	near     string // what follows a name that is a word of prose too, alternatives separated by |; a space by default

@@ -19,7 +19,7 @@ const (
 // leaves no room for content.
 const MinLimit = 100
 
-// Config says what is redacted, omitted and cut. The zero value redacts by the
+// Config states what is redacted, omitted and cut. The zero value redacts by the
 // default keys and by every pattern, omits nothing and cuts nothing. The field tags
 // serve configuration files; New checks what they cannot.
 type Config struct {
@@ -52,7 +52,7 @@ type Config struct {
 	// replaced by a marker; 0 is no limit. The outermost value is at depth 0.
 	MaxDepth int `mapstructure:"max_depth" yaml:"max_depth" json:"max_depth,omitempty"`
 	// Func, when set, sees every string after the built-in rules, with the nearest
-	// key it stands under ("" where there is none), and may replace it by returning
+	// key it is under ("" where there is none), and may replace it by returning
 	// true. Strings that a key redacted whole it does not see. It must be safe for
 	// concurrent use and return valid UTF-8.
 	Func func(key, value string) (string, bool) `mapstructure:"-" yaml:"-" json:"-"`
@@ -159,9 +159,9 @@ func New(cfg Config) (*Redactor, error) {
 
 // Rule describes one built-in pattern.
 type Rule struct {
-	// Name stands in the marker: "[redacted:" + Name + "]".
+	// Name is in the marker: "[redacted:" + Name + "]".
 	Name string
-	// Description says what is found.
+	// Description states what is found.
 	Description string
 }
 

@@ -17,7 +17,7 @@
 //     follows, JSON stays JSON.
 //
 // Markers: [Marker] stands for what a key named; "[redacted:github-token]" for what
-// rule github-token found inside a text. Their length says nothing about the
+// rule github-token found inside a text. Their length reports nothing about the
 // secret. Redacting again what is redacted changes nothing.
 //
 // What is redacted is decided so that a doubtful value under a name that promises

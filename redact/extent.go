@@ -56,7 +56,7 @@ func (a *assignment) bracketed(i int) (start, end int) {
 	return 0, 0
 }
 
-// skipMarkup skips what says of which kind the value at i is: a tag of YAML, elements of
+// skipMarkup skips what states of which kind the value at i is: a tag of YAML, elements of
 // HTML around a word of prose.
 func (a *assignment) skipMarkup(i int) int {
 	s := a.s
@@ -265,7 +265,7 @@ func afterScheme(s string, start, end int) int {
 }
 
 // headerValue returns the value of a header: the rest of its line, or of the string
-// the header stands in. What its first word rules out is not looked at further.
+// the header is in. What its first word rules out is not looked at further.
 func (a *assignment) headerValue(i int) (start, end int) {
 	s := a.s
 	start = afterScheme(s, i, min(len(s), i+40))

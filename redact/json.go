@@ -33,7 +33,7 @@ func (r *Redactor) document(s string, nested int) (string, bool) {
 	return unsafe.String(unsafe.SliceData(out), len(out)), true // it is not written to again
 }
 
-// whole redacts a value in JSON that stands under a key of class.
+// whole redacts a value in JSON that is under a key of class.
 func (r *Redactor) whole(class keyClass, raw []byte) []byte {
 	s := string(raw)
 	w := walker{r: r, s: s}
@@ -89,7 +89,7 @@ func (w *walker) written() []byte {
 	return append(out, w.s[done:]...)
 }
 
-// any reads a value that stands under key, which is of class.
+// any reads a value that is under key, which is of class.
 func (w *walker) any(key string, class keyClass, level int) (end int, ok bool) {
 	w.i = skipSpace(w.s, w.i)
 	if w.i == len(w.s) || level > maxLevels {
@@ -360,7 +360,7 @@ func (w *walker) members(i int, of func(key string) bool) {
 	}
 }
 
-// key returns a key without its escapes, and redacts a secret that stands in it.
+// key returns a key without its escapes, and redacts a secret that is in it.
 func (w *walker) key(start, end int) (string, keyClass) {
 	body := w.s[start+1 : end-1]
 	key := body
@@ -432,7 +432,7 @@ type argv struct {
 	secret  bool   // the flag before names a secret
 }
 
-// see notes the string at start, and redacts it where the flag before it says so.
+// see notes the string at start, and redacts it where the flag before it reports so.
 func (l *argv) see(w *walker, start, end int) bool {
 	body := w.s[start+1 : end-1]
 	switch {

@@ -13,7 +13,7 @@ type keyClass uint8
 const (
 	notSecret keyClass = iota
 	// keyed is a key of something, or "auth": a secret where its value looks like
-	// a token and no words before it say what else it is.
+	// a token and no words before it state what else it is.
 	keyed
 	// weak is a short name that means other things too, such as pass and pwd: a
 	// secret unless its value is a number, a path or a state.
@@ -187,7 +187,7 @@ func wordBefore(s string, lo, i int) (from, to int) {
 	return i, to
 }
 
-// describing are words that, after the name of a secret, say something of it that is
+// describing are words that, after the name of a secret, report something of it that is
 // no secret: password_length, token_count, secret_name.
 var describing = wordSet("count counts limit limits usage budget type types length len size name names url uri " +
 	"endpoint expiry " +
@@ -245,7 +245,7 @@ var passOwners = wordSet("db dbs database user usr username ftp sftp ssh smtp im
 	"pem p12 pfx zip backup encryption dev prod staging nt cifs smb samba rpc x xmpp broker mqtt amqp elastic es " +
 	"neo4j cassandra oracle ora")
 
-// otherKeys are words that, before "key", say that it is no secret.
+// otherKeys are words that, before "key", report that it is no secret.
 var otherKeys = wordSet("public pub primary foreign partition sort sorting cache idempotency object objects " +
 	"routing dict row rows i18n config lookup message messages map hash unique composite candidate natural " +
 	"surrogate index group order event events dedup dedupe query hot arrow function modifier ctrl alt shift enter " +

@@ -413,7 +413,7 @@ var linking = map[string]bool{"for": true, "of": true, "has": true, "set": true,
 	"on": true, "in": true, "now": true, "generated": true, "created": true, "environment": true, "variable": true,
 	"env": true}
 
-// states are what a sentence says of a secret before it names it: "is set to".
+// states are what a sentence reports of a secret before it names it: "is set to".
 var states = map[string]bool{"set": true, "reset": true, "changed": true, "generated": true, "created": true,
 	"now": true, "updated": true}
 
@@ -446,7 +446,7 @@ func (a *assignment) wordBefore(i int) (string, int) {
 	return s[i:end], i
 }
 
-// verbs are the words after which a name and its value stand in commands and
+// verbs are the words after which a name and its value are in commands and
 // directives.
 var verbs = map[string]bool{
 	"ENV": true, "setenv": true, "SetEnv": true, "setx": true, "fastcgi_param": true, "uwsgi_param": true,

@@ -57,7 +57,7 @@ func privateKey(c *scan, at, n int) (int, int) {
 }
 
 // unterminated returns the end of the Base64 that follows i, over line ends, quotes
-// and what else stands between lines of code. Runs too short for a line end it,
+// and what else is between lines of code. Runs too short for a line end it,
 // unless the text does.
 func unterminated(s string, i int) int {
 	end := i

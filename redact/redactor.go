@@ -8,7 +8,7 @@ import (
 // JSON, valid UTF-8 stays valid.
 func (r *Redactor) Text(s string) string { return r.value("", s, 0) }
 
-// Value is Text for a string that stands under key: redacted whole when key names a
+// Value is Text for a string that is under key: redacted whole when key names a
 // secret, and left alone when it is empty, or a number under a key of tokens.
 func (r *Redactor) Value(key, s string) string {
 	if r == nil {
@@ -20,7 +20,7 @@ func (r *Redactor) Value(key, s string) string {
 	return r.value(key, s, 0)
 }
 
-// spared reports whether a string under a key of class says nothing secret.
+// spared reports whether a string under a key of class reports nothing secret.
 func spared(class keyClass, s string) bool {
 	switch class {
 	case weak:
@@ -114,11 +114,11 @@ func (r *Redactor) JSON(raw []byte) []byte {
 	return []byte(out)
 }
 
-// Result says what was done to a value.
+// Result states what was done to a value.
 type Result struct {
-	// Redacted says that a secret was taken out.
+	// Redacted reports that a secret was taken out.
 	Redacted bool
-	// Omitted says that the value was not wanted at all, Truncated that it was cut.
+	// Omitted reports that the value was not wanted at all, Truncated that it was cut.
 	Omitted, Truncated bool
 	// Size is the number of bytes before the value was omitted or cut, after it was
 	// redacted: that of the value when neither happened.

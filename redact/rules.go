@@ -731,7 +731,7 @@ func (c *scan) bareWord(i int) int {
 // identifiedBy matches the password of a user in SQL.
 func identifiedBy(c *scan, at, n int) (int, int) {
 	i := skipSpace(c.s, at+n)
-	if equalFold(c.s[at+n-4:at+n], "with") { // a plugin stands between
+	if equalFold(c.s[at+n-4:at+n], "with") { // a plugin is between
 		i = skipSpace(c.s, run(c.s, i, word))
 		if rest := c.s[i:min(len(c.s), i+3)]; !strings.EqualFold(rest, "by ") && !strings.EqualFold(rest, "as ") {
 			return 0, 0

@@ -546,7 +546,7 @@ func (c *scan) fromLater(at int) int {
 // reader's peace of mind.
 func (r *Redactor) text(s string) string { return r.textFrom(s, r.candidate(s, 0)) }
 
-// textFrom is text where the first literal stands at from, if at all.
+// textFrom is text where the first literal is at from, if at all.
 func (r *Redactor) textFrom(s string, from int) string {
 	if from < 0 {
 		return s
@@ -656,7 +656,7 @@ func (c *scan) eol(i int) int {
 // quoteCount is how many quotes of a kind a line has before pos.
 type quoteCount struct{ line, pos, n int }
 
-// openQuotes returns how many quotes of kind q stand before i in its line.
+// openQuotes returns how many quotes of kind q are before i in its line.
 func (c *scan) openQuotes(i int, q byte) int {
 	from, _ := c.line(i)
 	m := &c.quotes[q&3%3] // " is 34, ' is 39, ` is 96
@@ -701,7 +701,7 @@ func (r *Redactor) suspect(raw string) bool {
 	return false
 }
 
-// suspectAt is suspect for the literals that may stand around the three bytes at an even
+// suspectAt is suspect for the literals that may be around the three bytes at an even
 // place.
 func (r *Redactor) suspectAt(raw string, at int, entries []entry) bool {
 	for j := range entries {

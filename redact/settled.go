@@ -19,7 +19,7 @@ const (
 // speaks of secrets, the row of a table, lines of Base64. All of it counts as settled
 // when enough has come after it, or when the text is whole.
 //
-// Of a secret that stands in s, redacting s[:Settled(s)] leaves nothing, wherever s is
+// Of a secret that is in s, redacting s[:Settled(s)] leaves nothing, wherever s is
 // cut.
 func Settled(s string) int {
 	end := lastWord(s)
@@ -31,7 +31,7 @@ func Settled(s string) int {
 			settled = i
 		}
 	}
-	// A line of a table says what it holds when it is whole.
+	// A line of a table states what it holds when it is whole.
 	if inTable(s, line, end) {
 		hold(max(line, from))
 	}

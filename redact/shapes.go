@@ -7,7 +7,7 @@ import (
 )
 
 // This file has matchers of rules whose secrets have no prefix of their own: what stands
-// around tells that they are secrets.
+// around reports that they are secrets.
 
 // thenUUID matches a UUID after the literal.
 func thenUUID(c *scan, at, n int) (int, int) {
@@ -223,7 +223,7 @@ func (c *scan) insertedRow(i int, columns []column) int {
 }
 
 // labels name passwords and keys in other languages than that of programs, as they begin
-// a line, stand in it and are shouted.
+// a line, are in it and are shouted.
 var labels = func() (out []string) {
 	for _, name := range append(strings.Fields("passwort kennwort wachtwoord contraseña contrasena senha hasło heslo "+
 		"lösenord adgangskode passord salasana jelszó parola "+
@@ -240,7 +240,7 @@ var labels = func() (out []string) {
 	return out
 }()
 
-// verbsOfLabels stand between the name of a password and the password.
+// verbsOfLabels are between the name of a password and the password.
 var verbsOfLabels = [...]string{"lautet", "ist", "est", "es", "é", "è", "is", "jest", "je", "är", "er", "on", "это",
 	"是", "为", "は", "：", "＝", ":", "=", "->", "→", "*", "_", "`", "\"", "'", "«", "「", "“", "”", " ", "\t"}
 

@@ -2,7 +2,7 @@ package redact
 
 import "strings"
 
-// This file finds values that stand below or beside their key's name: in the columns
+// This file finds values that are below or beside their key's name: in the columns
 // of tables, in pairs of name and value.
 
 // rules between the columns of a table.
@@ -143,7 +143,7 @@ func (c *scan) row(at int, line, sign string, columns []column) {
 	}
 }
 
-// nameWords are the labels that stand before the name in a pair, with what the label
+// nameWords are the labels that are before the name in a pair, with what the label
 // of the value begins with.
 var nameWords = map[string]string{
 	"name": "", "label": "", "Name": "", "key": "", "Key": "", "variable": "", "field": "", "header": "", "param": "",

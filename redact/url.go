@@ -69,7 +69,7 @@ func authorityEnd(s string, i, limit int) int {
 	return i
 }
 
-// host returns where the @ stands between the password from i on and the host, or -1.
+// host returns where the @ is between the password from i on and the host, or -1.
 // A password may hold slashes, question marks and hashes that should have been escaped;
 // what is a port and a path holds an @ too.
 func (c *scan) host(i, limit int) int {

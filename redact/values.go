@@ -102,7 +102,7 @@ func strong(v string) bool {
 	return seen&digit != 0 && seen&letter != 0 && (mark || seen&upper != 0 && seen&lower != 0)
 }
 
-// stopWords are what stands after the name of a secret in prose, code and schemas and
+// stopWords are what is after the name of a secret in prose, code and schemas and
 // is no secret.
 var stopWords = wordSet("to the a an is are was be and or not for from in on of with by as at if when then this " +
 	"that it its must may can " +

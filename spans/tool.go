@@ -148,7 +148,7 @@ func (t *ToolCall) Set(key string, v Value) (known bool, err error) {
 	return t.setTruncated(key, v)
 }
 
-// setTruncated decodes an attribute that says how an output was truncated.
+// setTruncated decodes an attribute that states how an output was truncated.
 func (t *ToolCall) setTruncated(key string, v Value) (known bool, err error) {
 	switch attribute.Key(key) {
 	case semconv.TruncatedKey:

@@ -29,7 +29,7 @@ type Event struct {
 
 	// Record is the decoded event.
 	Record *spans.Event
-	// Err says what is wrong with the event: attributes that do not decode, that
+	// Err states what is wrong with the event: attributes that do not decode, that
 	// are not known or come twice, or what [spans.Event] Validate finds.
 	Err error
 }
@@ -47,7 +47,7 @@ func (r *Recorder) Events() Events {
 }
 
 // DropEvents makes the recorder refuse events, or take them again: its loggers
-// say that they are not enabled.
+// report that they are not enabled.
 func (r *Recorder) DropEvents(drop bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

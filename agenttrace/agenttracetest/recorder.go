@@ -72,7 +72,7 @@ type Span struct {
 
 	// Record is the decoded span, nil when it is none of agenttrace's.
 	Record spans.SpanData
-	// Err says what is wrong with the span: attributes that do not decode, or
+	// Err states what is wrong with the span: attributes that do not decode, or
 	// what [spans.Record] Validate finds.
 	Err error
 }

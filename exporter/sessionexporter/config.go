@@ -67,7 +67,7 @@ type JSONLConfig struct {
 	_ struct{} // no unkeyed literals
 }
 
-// RedactionConfig says what is taken out before anything is stored. The fields below
+// RedactionConfig states what is taken out before anything is stored. The fields below
 // Enabled are those of [redact.Config].
 type RedactionConfig struct {
 	// Enabled is true by default. Without it nothing below has an effect.

@@ -25,7 +25,7 @@ type sessionExporter struct {
 
 	host    component.Host
 	started atomic.Bool
-	// failing says that the last status reported was an error.
+	// failing reports that the last status reported was an error.
 	failing atomic.Bool
 }
 

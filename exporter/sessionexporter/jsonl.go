@@ -86,7 +86,7 @@ func (f *files) start() {
 	f.done.Go(func() { f.follow(ctx) })
 }
 
-// wake says that rows were written. It never blocks.
+// wake reports that rows were written. It never blocks.
 func (f *files) wake() {
 	select {
 	case f.kick <- struct{}{}:

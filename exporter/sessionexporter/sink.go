@@ -44,7 +44,7 @@ func (s *sink) start(ctx context.Context) error {
 	}
 	redactor, err := s.config.redactor()
 	if err != nil {
-		return err // Validate has said so before
+		return err // Validate has reported so before
 	}
 	o := sqlite.Options{Synchronous: s.config.Synchronous, Outbox: s.config.JSONL.HasValue(), MaxBytes: s.config.MaxSizeMiB << 20}
 	st, err := s.open(ctx, s.config.Path, o)
@@ -88,7 +88,7 @@ func (s *sink) stop(ctx context.Context) error {
 	return nil
 }
 
-// changed says that rows were written.
+// changed reports that rows were written.
 func (s *sink) changed() {
 	if s.files != nil {
 		s.files.wake()

@@ -20,8 +20,8 @@ import (
 	"github.com/agenttrace/agenttrace/session/printable"
 )
 
-// A path in a session is what some telemetry said, and a bundle is made to be sent. So a
-// file goes into it only when it is what the agent said that it is: its SHA-256 stands
+// A path in a session is what some telemetry reported, and a bundle is made to be sent. So a
+// file goes into it only when it is what the agent reported that it is: its SHA-256 stands
 // with the path. A path that leads to somebody's keys leads nowhere then.
 
 // maxSideFile is the greatest side file that is bundled.

@@ -197,7 +197,7 @@ func (c *checker) checkStored(r *sqlite.Reader, id string) error {
 	for i := range blobs {
 		b := &blobs[i]
 		if !b.Exact || document.Names(b) {
-			continue // one that arrived damaged, or was redacted, says so itself
+			continue // one that arrived damaged, or was redacted, reports so itself
 		}
 		c.violations++
 		line := fmt.Sprintf("%s: row %s of %s: the text has another digest: it was altered [%s]", id, b.Digest, b.Kind, digestRule.Rule)

@@ -3,7 +3,7 @@
 // Rules of the interface. Data goes to standard output, everything else to
 // standard error. What comes from a session is never written to a terminal as it
 // is: see [printable.Sanitize]. Messages are one line, lower case, without a period; an error
-// may have a second line that begins with "hint:" and says what to do. Tables
+// may have a second line that begins with "hint:" and states what to do. Tables
 // fit the terminal; --json is for machines. Nothing but collect, demo, import,
 // fork, rewind, archive, title, rm, prune and gc writes to a store.
 package cli
@@ -115,7 +115,7 @@ func readError(path string, err error) error {
 	if zombiezen.ErrCode(err).ToPrimary() != zombiezen.ResultCorrupt || errors.As(err, &damaged) {
 		return err
 	}
-	// The chain may say that it is no store, as the file of a damaged one may look.
+	// The chain may report that it is no store, as the file of a damaged one may look.
 	return damagedError{path, fmt.Errorf("read store %s: the database is damaged: %w", path, zombiezen.ResultCorrupt.ToError())}
 }
 

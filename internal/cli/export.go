@@ -117,13 +117,13 @@ type exporter struct {
 	format             *formats.Format
 	bundle             string
 	all, explain, full bool
-	// perSession says that the output is a directory.
+	// perSession reports that the output is a directory.
 	perSession bool
 	// written counts the sessions that were exported, left those that were not. first is
 	// the error of the first of them.
 	written, left int
 	first         error
-	// mended says that what the command line says is in the way of each of them.
+	// mended reports that what the command line says is in the way of each of them.
 	repaired bool
 }
 
@@ -180,7 +180,7 @@ func (e *exporter) checkStream(cmd *cobra.Command, several bool) error {
 	return nil
 }
 
-// toStream says that the output is standard output or a descriptor that is open.
+// toStream reports that the output is standard output or a descriptor that is open.
 func (e *exporter) toStream() bool {
 	_, open := descriptor(e.out.path)
 	return e.out.path == "" || e.out.path == "-" || open
@@ -292,7 +292,7 @@ type outputError struct{ error }
 
 func (e outputError) Unwrap() error { return e.error }
 
-// endsExport says whether the next session would fail as this one did.
+// endsExport reports whether the next session would fail as this one did.
 func endsExport(ctx context.Context, err error) bool {
 	var out outputError
 	var writing *writeError

@@ -9,7 +9,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/printable"
 )
 
-// contentOf says what is in a place.
+// contentOf states what is in a place.
 func contentOf(p *importer.Place) string {
 	if len(p.Files) == 1 && p.Files[0] == p.Path {
 		return p.Whole

@@ -13,7 +13,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/printable"
 )
 
-// progress is a line on a terminal that says how far reading has come. What else
+// progress is a line on a terminal that states how far reading has come. What else
 // is written there goes through it. A nil progress does nothing.
 type progress struct {
 	w           io.Writer
@@ -75,7 +75,7 @@ func (r progressReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Stored says that a session was stored.
+// Stored reports that a session was stored.
 func (p *progress) Stored() {
 	if p != nil {
 		p.sessions++
@@ -96,7 +96,7 @@ func (p *progress) draw() {
 	fmt.Fprintf(p.w, "\r\x1b[K%s", p.line())
 }
 
-// Uncounted says that the rest is read in a way that nobody counts.
+// Uncounted reports that the rest is read in a way that nobody counts.
 func (p *progress) Uncounted() {
 	if p != nil {
 		p.uncounted = true

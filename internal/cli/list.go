@@ -126,7 +126,7 @@ func printList(cmd *cobra.Command, r *sqlite.Reader, items []document.Item) erro
 	return render.Sessions(cmd.OutOrStdout(), items, terminal(cmd))
 }
 
-// reportNone says of which sessions there are none, and whether the store has others.
+// reportNone states of which sessions there are none, and whether the store has others.
 func reportNone(cmd *cobra.Command, r *sqlite.Reader, q store.SessionQuery) error {
 	of := ""
 	if q.Agent != "" {

@@ -26,7 +26,7 @@ type output struct {
 	force bool
 	// source is the path of the store that is read, which is never replaced.
 	source string
-	// isDatabase says that the file is a database, which another program may have open.
+	// isDatabase reports that the file is a database, which another program may have open.
 	isDatabase bool
 }
 
@@ -37,7 +37,7 @@ func (o output) database() output {
 }
 
 // write calls fn with standard output, where the path is none or "-", or with the
-// file. json says that what is written is JSON.
+// file. json reports that what is written is JSON.
 func (o output) write(cmd *cobra.Command, path string, json bool, fn func(io.Writer) error) error {
 	n, isStream := descriptor(path)
 	var w io.Writer
@@ -301,7 +301,7 @@ type renamedError struct {
 func (e renamedError) Error() string { return e.text }
 func (e renamedError) Unwrap() error { return e.error }
 
-// hasLog says whether the database at path has a log that another program needs.
+// hasLog reports whether the database at path has a log that another program needs.
 func hasLog(path string) bool {
 	log := path + "-wal"
 	if _, err := os.Lstat(log); err != nil {
@@ -314,7 +314,7 @@ func hasLog(path string) bool {
 	return err == nil
 }
 
-// sameFile says whether two paths name one file.
+// sameFile reports whether two paths name one file.
 func sameFile(a, b string) bool {
 	x, err := os.Stat(a)
 	if err != nil {

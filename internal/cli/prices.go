@@ -13,7 +13,7 @@ import (
 
 const envPrices = "AGENTTRACE_PRICES"
 
-// pricesHelp is what the help of every command with --prices says of it.
+// pricesHelp is what the help of every command with --prices reports of it.
 const pricesHelp = `With --prices, or $AGENTTRACE_PRICES, costs that the source does not report are
 estimated with a price list that you provide: https://models.dev/api.json or
 LiteLLM's model_prices_and_context_window.json. Estimates are marked with ~

@@ -385,7 +385,7 @@ func (p *replayer) ask(cmd *cobra.Command, name string) error {
 	return err
 }
 
-// refused says what to do about an error of the endpoint.
+// refused states what to do about an error of the endpoint.
 func (p *replayer) refused(err error, c *replay.Client) error {
 	status, isStatus := errors.AsType[*replay.StatusError](err)
 	switch {
@@ -413,7 +413,7 @@ func replayTitle(of string, b *replay.Bundle) string {
 	return of + " (" + what + ")"
 }
 
-// told is what is said of a run, as JSON.
+// told is what is reported of a run, as JSON.
 type report struct {
 	SessionID  string   `json:"session_id"`
 	Turn       int      `json:"turn"`

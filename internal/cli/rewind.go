@@ -89,7 +89,7 @@ func rewind(ctx context.Context, s *sqlite.Store, c *conversation, to string, tu
 	return done, err
 }
 
-// reportRewind says what was hidden, or brought back.
+// reportRewind states what was hidden, or brought back.
 func reportRewind(cmd *cobra.Command, c *conversation, done sqlite.Rewound, undone, asJSON bool) error {
 	turns := []int{}
 	for _, id := range done.Messages {

@@ -145,7 +145,7 @@ type tailOptions struct {
 	idleTimeout time.Duration
 	now         func() time.Time
 	sink        newsSink
-	// notice is where it says what it waits for.
+	// notice is where it states what it waits for.
 	notice io.Writer
 }
 
@@ -197,13 +197,13 @@ func (s *jsonSink) news(news []document.News) error {
 
 func (*jsonSink) close() error { return nil }
 
-// newsStore is the event that tells of the store itself.
+// newsStore is the event that reports the store itself.
 const newsStore = "store"
 
 const (
-	// recent is what tail tells of without being told how much.
+	// recent is what tail reports without being told how much.
 	recent = 10 * time.Minute
-	// lag is how far the clocks of agents may be apart: a session that was heard of
+	// lag is how far the clocks of agents may be apart: a session that was seen
 	// so long before the last one may have changed all the same.
 	lag = 15 * time.Minute
 	// keep is how many turns of a session are looked at again, besides those that
@@ -220,12 +220,12 @@ type tailer struct {
 	from map[string]store.Position
 	// id is the session that name means, once it is known.
 	id string
-	// heard is when anything was heard of last, Unix milliseconds.
+	// heard is when anything was last seen, Unix milliseconds.
 	lastSeen int64
 	// old are sessions that were there at first, too old to be told of, and when
-	// they were heard of.
+	// they were seen.
 	old map[string]int64
-	// began says that what was there first has been told, waiting that the user
+	// began reports that what was there first has been told, waiting that the user
 	// knows that there is no store.
 	began, waiting bool
 }
@@ -236,7 +236,7 @@ func newTailer(o tailOptions) *tailer {
 	return t
 }
 
-// once tells what is there.
+// once reports what is there.
 func (t *tailer) once(ctx context.Context) error {
 	defer t.store.Close()
 	r, _, err := t.store.Poll(ctx)
@@ -252,7 +252,7 @@ func (t *tailer) once(ctx context.Context) error {
 	return t.sink.close()
 }
 
-// follow tells what is there and what comes, looking at each tick, until ctx ends.
+// follow reports what is there and what comes, looking at each tick, until ctx ends.
 func (t *tailer) follow(ctx context.Context, ticks <-chan time.Time) error {
 	defer t.store.Close()
 	for {
@@ -273,7 +273,7 @@ func (t *tailer) follow(ctx context.Context, ticks <-chan time.Time) error {
 	return t.sink.close() // whoever stops it has seen what he wanted
 }
 
-// look tells what is new.
+// look reports what is new.
 func (t *tailer) look(ctx context.Context) error {
 	r, change, err := t.store.Poll(ctx)
 	if err != nil {
@@ -319,7 +319,7 @@ func (t *tailer) look(ctx context.Context) error {
 	return nil
 }
 
-// read tells what is new in the sessions that may have changed.
+// read reports what is new in the sessions that may have changed.
 func (t *tailer) read(ctx context.Context, r *sqlite.Reader) error {
 	ids, err := t.candidates(ctx, r)
 	if err != nil {
@@ -334,7 +334,7 @@ func (t *tailer) read(ctx context.Context, r *sqlite.Reader) error {
 	return t.sink.news(t.follower.Idle(t.now())) // what is not looked at falls silent too
 }
 
-// candidates are the sessions to look at, the one heard of last at the end.
+// candidates are the sessions to look at, the one last seen at the end.
 func (t *tailer) candidates(ctx context.Context, r *sqlite.Reader) ([]string, error) {
 	if t.name != "" {
 		if t.id == "" {
@@ -386,7 +386,7 @@ func (t *tailer) candidates(ctx context.Context, r *sqlite.Reader) ([]string, er
 	return ids, nil
 }
 
-// session tells what is new in one session.
+// session reports what is new in one session.
 func (t *tailer) session(ctx context.Context, r *sqlite.Reader, id string) error {
 	from, known := t.from[id]
 	if !known {

@@ -14,7 +14,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/render"
 )
 
-// terminal says how to print for whoever reads standard output: as wide as the
+// terminal states how to print for whoever reads standard output: as wide as the
 // terminal, or as COLUMNS says, else 100; in color on a terminal unless
 // NO_COLOR is set, CLICOLOR is 0 or TERM is dumb, elsewhere only with
 // CLICOLOR_FORCE.
@@ -41,7 +41,7 @@ func colored(w io.Writer) bool {
 	return isTerminal(w) && os.Getenv("CLICOLOR") != "0" && os.Getenv("TERM") != "dumb"
 }
 
-// isTerminal says whether a person sees what is written to w.
+// isTerminal reports whether a person sees what is written to w.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(f.Fd())

@@ -147,7 +147,7 @@ func (c *jsonCutter) inArray() bool {
 }
 
 // skipString returns how many bytes at the beginning of b are of the string that c
-// stands in.
+// is in.
 func (c *jsonCutter) skipString(b []byte) int {
 	i, quote := 0, -1
 	if c.escaped {
@@ -155,7 +155,7 @@ func (c *jsonCutter) skipString(b []byte) int {
 		i = 1
 	}
 	for i < len(b) {
-		if quote < i { // looked for once, however many escapes stand before it
+		if quote < i { // looked for once, however many escapes are before it
 			if quote = bytes.IndexByte(b[i:], '"'); quote < 0 {
 				quote = len(b)
 			} else {

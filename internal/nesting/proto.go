@@ -14,7 +14,7 @@ const (
 	SignalMetrics Signal = "metrics"
 )
 
-// message is a message of OTLP as far as values stand below it.
+// message is a message of OTLP as far as values are below it.
 type message struct {
 	fields map[protowire.Number]*message
 	// cost is about what the message takes in memory, without its texts.
@@ -125,7 +125,7 @@ func (s *scanner) scan(m *message, b []byte, depth int) error {
 }
 
 // pruner encodes a request, which a scanner has found well formed, without the values
-// that are too deep: they become empty. Lengths stand before what they count, so one
+// that are too deep: they become empty. Lengths are before what they count, so one
 // pass finds them and another writes: what is deep is not copied at every level.
 type pruner struct {
 	sizes []int // of the messages below the request, in the order of their beginnings

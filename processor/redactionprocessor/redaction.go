@@ -211,7 +211,7 @@ func identifies(key string) bool {
 	return false
 }
 
-// text redacts s, which stands under key, and calls set if that changed it.
+// text redacts s, which is under key, and calls set if that changed it.
 func (c *cleaner) text(key, s string, set func(string)) {
 	if identifies(key) && !c.secret(key) {
 		c.identifier(s, func(clean string) { s = clean; set(s) })
@@ -228,7 +228,7 @@ func (c *cleaner) text(key, s string, set func(string)) {
 	}
 }
 
-// value redacts a value that stands under key. What is in a list stands under the
+// value redacts a value that is under key. What is in a list is under the
 // key of the list.
 func (c *cleaner) value(key string, v pcommon.Value) {
 	switch v.Type() {

@@ -223,7 +223,7 @@ func (r *retryable) Read(p []byte) (int, error) {
 }
 
 // protoBody is a request in protobuf, which is bounded when it has arrived whole: the
-// lengths in it stand before what they count.
+// lengths in it are before what they count.
 type protoBody struct {
 	io.ReadCloser
 	signal nesting.Signal

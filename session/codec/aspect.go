@@ -20,12 +20,12 @@ import (
 type Aspect struct {
 	// Name is what a list of losses calls it.
 	Name string
-	// Claim says that an entry states what happened: that a call succeeded, that so many
+	// Claim reports that an entry states what happened: that a call succeeded, that so many
 	// tokens were used. Reading a file must never make one up.
 	Claim bool
 
 	of func(*content) []string
-	// implied are claims that may be made where the session itself says nothing. An answer
+	// implied are claims that may be made where the session itself reports nothing. An answer
 	// with no sign of another end has finished.
 	implied func(*content) []string
 }
@@ -516,7 +516,7 @@ func (c *content) shownQuestions() []string {
 }
 
 // denials are the calls that were not allowed: those that are output-denied, and failed
-// ones that say so, or that a human did not approve.
+// ones that report so, or that a human did not approve.
 func (c *content) denials() []string {
 	denied := make(map[string]bool)
 	for i := range c.decisions {
@@ -543,7 +543,7 @@ func (m *message) usage() []string {
 	return value(m.meta["usage"])
 }
 
-// impliedEnd is how the message ended, as far as it says. One that is no answer, or goes on,
+// impliedEnd is how the message ended, as far as it reports. One that is no answer, or goes on,
 // has no end.
 func (m *message) impliedEnd() []string {
 	if m.row.Role != session.RoleAssistant || string(m.trace["incomplete"]) == "true" {
@@ -612,7 +612,7 @@ func number(v *int64) []string {
 // text is a JSON string that is not empty, value any JSON but null.
 func text(raw json.RawMessage) []string {
 	var s string
-	_ = json.Unmarshal(raw, &s) // another kind says nothing
+	_ = json.Unmarshal(raw, &s) // another kind reports nothing
 	return known(s)
 }
 

@@ -32,7 +32,7 @@ type Problem struct {
 	File   string
 	Line   int
 	Record string
-	// Reason says what is wrong and what was done about it.
+	// Reason states what is wrong and what was done about it.
 	Reason string
 }
 
@@ -91,11 +91,11 @@ func AddLoss(losses []Loss, what, kept string, n int) []Loss {
 	return append(losses, Loss{What: what, Count: n, Kept: kept})
 }
 
-// WithheldText stands where a format of another program has a value that took place and
-// that no source reports: an empty value would say something else.
+// WithheldText is where a format of another program has a value that took place and
+// that no source reports: an empty value would report something else.
 const WithheldText = "[withheld: the source does not report it]"
 
-// Withheld says whether the input and the output of a tool call that has ended are
+// Withheld reports whether the input and the output of a tool call that has ended are
 // unknown. A part that is no such call has nothing withheld.
 func Withheld(p *session.Part) (input, output bool) {
 	if p.ToolCallID == nil || p.ToolState == nil ||

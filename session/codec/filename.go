@@ -56,7 +56,7 @@ func FileName(id string) string {
 	return string(name)
 }
 
-// reservedName says whether Windows takes the name, in any case, for a device.
+// reservedName reports whether Windows takes the name, in any case, for a device.
 func reservedName(id string) bool {
 	switch id := strings.ToLower(id); {
 	case id == "con", id == "prn", id == "aux", id == "nul", id == "conin$", id == "conout$":

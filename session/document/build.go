@@ -126,7 +126,7 @@ func (b *builder) head() {
 	b.doc.Session = h
 }
 
-// declaresStatus reports whether the session's metadata holds what its agent says that
+// declaresStatus reports whether the session's metadata holds what its agent reports that
 // it does, and not something else of that name.
 func (b *builder) declaresStatus() bool {
 	var st Status
@@ -207,7 +207,7 @@ func (b *builder) missing() {
 // unrecorded finds what requests repeat of a conversation that the session does not have.
 // After a compaction, and after a rewind, requests repeat other things than the session has.
 func (b *builder) unrecorded() {
-	var asked, known int64 // what the user has said so far, and what of it is known to be missing
+	var asked, known int64 // what the user has reported so far, and what of it is known to be missing
 	for i := range b.doc.Turns {
 		t := &b.doc.Turns[i]
 		var history *session.History
@@ -233,7 +233,7 @@ func (b *builder) unrecorded() {
 	}
 }
 
-// closeTurns fills in what turns say of their messages as a whole.
+// closeTurns fills in what turns report of their messages as a whole.
 func (b *builder) closeTurns() {
 	previous := ""
 	for i := range b.doc.Turns {
@@ -423,7 +423,7 @@ func deref[T any](p *T) (v T) {
 }
 
 // modelOf reads a session's model; the reference program also writes a tier,
-// which is its choice of model and says nothing of the one that ran.
+// which is its choice of model and reports nothing of the one that ran.
 func modelOf(s *session.Session) *session.Model {
 	if s.ModelJSON == nil {
 		return nil

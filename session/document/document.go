@@ -85,7 +85,7 @@ type Session struct {
 	// Origin is the session that this one left, if any.
 	Origin *Origin `json:"origin,omitempty"`
 
-	// Rules are the permission rules of session scope as they stand at the end.
+	// Rules are the permission rules of session scope as they are at the end.
 	Rules []session.Rule `json:"rules,omitempty"`
 
 	// Metadata is the row's metadata_json without what other fields say.
@@ -155,7 +155,7 @@ type Turn struct {
 	Hidden bool `json:"hidden,omitempty"`
 
 	// The rest is that of the last assistant message that is not hidden (of a
-	// hidden turn, of the last one), but for Usage and the costs, which are sums
+	// hidden turn, of the last one), except for Usage and the costs, which are sums
 	// over those messages, hidden ones included.
 	State       State          `json:"state,omitempty"`
 	Model       *session.Model `json:"model,omitempty"`
@@ -198,7 +198,7 @@ type MissingTurns struct {
 	Count int64 `json:"count"`
 	// First and Last are the turn_index of the first and the last that can be
 	// missing. There are more than Count between them where turns arrived that do
-	// not say which they are.
+	// not state which they are.
 	First int64 `json:"first_turn_index"`
 	Last  int64 `json:"last_turn_index"`
 }
@@ -208,14 +208,14 @@ type Unrecorded struct {
 	// Messages counts all messages that the request repeats, where the session has
 	// nothing before the turn, and is 0 where it has some of them.
 	Messages int64 `json:"messages,omitempty"`
-	// Turns counts what the user said that the session does not have.
+	// Turns counts what the user reported that the session does not have.
 	Turns int64 `json:"turns"`
 }
 
 // Tools reports what a turn's model could call, and what it called.
 type Tools struct {
 	// CatalogDigest names one of Document.ToolCatalogs; empty when the source
-	// did not say what was available.
+	// did not state what was available.
 	CatalogDigest string `json:"catalog_digest,omitempty"`
 	// Available is nil when the catalog is not known.
 	Available []string `json:"available,omitempty"`

@@ -59,7 +59,7 @@ const (
 // Missing is something that the model was given and that is not known.
 type Missing struct {
 	What string `json:"what"`
-	// MessageID, PartID and ToolCallID say where, as far as there is a row.
+	// MessageID, PartID and ToolCallID state where, as far as there is a row.
 	MessageID  string `json:"message_id,omitempty"`
 	PartID     string `json:"part_id,omitempty"`
 	ToolCallID string `json:"tool_call_id,omitempty"`
@@ -67,7 +67,7 @@ type Missing struct {
 }
 
 // Eligibility checks every turn in which somebody asks or answers: system messages and
-// summaries that stand before the first question are no turn to ask again.
+// summaries that are before the first question are no turn to ask again.
 func (doc *Document) Eligibility() *Eligibility {
 	r := &Eligibility{SessionID: doc.Session.ID, Eligible: true}
 	checked := make(map[*Message]*TurnEligibility)

@@ -45,7 +45,7 @@ type News struct {
 	Source   *Source         `json:"source,omitempty"`
 	Decision *Decision       `json:"decision,omitempty"`
 
-	// State, Usage, DurationMS, StopReason and Error tell how an answer ended.
+	// State, Usage, DurationMS, StopReason and Error report how an answer ended.
 	State      State          `json:"state,omitempty"`
 	Usage      *session.Usage `json:"usage,omitempty"`
 	DurationMS *int64         `json:"duration_ms,omitempty"`
@@ -168,7 +168,7 @@ func (f *Follower) Idle(now time.Time) []News {
 	return news
 }
 
-// Prune forgets the sessions that are not kept, but for those at work, and returns
+// Prune forgets the sessions that are not kept, except those at work, and returns
 // their ids.
 func (f *Follower) Prune(kept map[string]bool) []string {
 	var gone []string

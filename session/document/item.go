@@ -20,7 +20,7 @@ type Item struct {
 	Agent string `json:"agent"`
 	// Model is the one that was active last.
 	Model *session.Model `json:"model,omitempty"`
-	// State is how the last run ended, if one has and said so. It is what the
+	// State is how the last run ended, if one has and reported so. It is what the
 	// session's row has: a run that finished may have ended to wait for a human,
 	// and another may be under way. [Load] tells these apart.
 	State State `json:"state,omitempty"`

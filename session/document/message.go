@@ -261,7 +261,7 @@ func (b *builder) part(row *session.Part) Part {
 		p.Kind, p.Source = KindSource, &Source{ID: deref(d.SourceID), Title: d.Title, URL: deref(d.URL), Name: d.Filename}
 	case row.Type == session.TypeCompaction:
 		p.Kind = KindCompaction
-		c, _ := session.ParseCompaction(row.DataJSON) // an object that says nothing is an empty summary
+		c, _ := session.ParseCompaction(row.DataJSON) // an object that reports nothing is an empty summary
 		p.compaction = &Compaction{Summary: c.Summary, TailStartID: deref(c.TailStartID), Auto: c.Auto, SummaryTokens: c.SummaryTokens}
 	case session.IsToolType(row.Type):
 		p.Kind, p.Tool = KindTool, b.tool(row, &d)
@@ -309,7 +309,7 @@ func (b *builder) tool(row *session.Part, d *session.UIPart) *ToolCall {
 		c.PartialOutput = jsonOrText(x.PartialOutput)
 	}
 	if c.Withheld = x.Withheld; c.Withheld {
-		c.Output = nil // the null that stands in its place
+		c.Output = nil // the null that is in its place
 	}
 	if c.InputWithheld = x.InputWithheld; c.InputWithheld {
 		c.Input = nil
@@ -331,7 +331,7 @@ func (b *builder) tool(row *session.Part, d *session.UIPart) *ToolCall {
 	return c
 }
 
-// envelope reads what the guide's result envelope says of a call, where the
+// envelope reads what the guide's result envelope reports of a call, where the
 // output is one: {type:"output", data, metadata:{duration_ms, truncated, output_path}}.
 func (c *ToolCall) envelope() {
 	if len(c.Output) == 0 || c.Output[0] != '{' {

@@ -9,7 +9,7 @@ import (
 // State is how a turn or a session stands.
 type State string
 
-// States. A source that does not say how something ended leaves it
+// States. A source that does not state how something ended leaves it
 // [StateUnknown].
 const (
 	StateUnknown  State = ""

@@ -16,7 +16,7 @@ type Activity string
 // Activities. All but ActivityUnknown and ActivityInterrupted are what agents say
 // of themselves.
 const (
-	// ActivityUnknown: the row says nothing, and the messages were not looked at.
+	// ActivityUnknown: the row reports nothing, and the messages were not looked at.
 	ActivityUnknown          Activity = ""
 	ActivityIdle             Activity = "idle"
 	ActivityBusy             Activity = "busy"
@@ -220,7 +220,7 @@ func (st *Status) read(doc *Document) *Turn {
 	return turn
 }
 
-// wait finds a call of the turn that waits for a human. Where the turn says that
+// wait finds a call of the turn that waits for a human. Where the turn reports that
 // it ended to wait, any call that is open does; where it was aborted or failed,
 // none does, in whatever state it was left.
 func (st *Status) wait(turn *Turn, ended bool) bool {
@@ -289,7 +289,7 @@ func (t *Turn) underWay() bool {
 			continue
 		}
 		if m.Role == session.RoleUser && m.incomplete && i == len(t.Messages)-1 {
-			return true // it was told of live, and no answer has begun
+			return true // it was reported live, and no answer has begun
 		}
 		for k := range m.Parts {
 			if p := &m.Parts[k]; p.Streaming && m.incomplete || p.Tool != nil && p.Tool.Open() && !p.Tool.Stub {

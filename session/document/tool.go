@@ -15,7 +15,7 @@ func quoted(s string) json.RawMessage {
 	return raw
 }
 
-// subjects are the keys of an input that say what a call is about, in the order
+// subjects are the keys of an input that state what a call is about, in the order
 // in which they are preferred.
 var subjects = []string{
 	"command", "cmd", "path", "file_path", "filePath", "filename", "pattern", "query", "url", "description", "prompt", "name", "title", "q",
@@ -74,7 +74,7 @@ func without(keys []string, values []json.RawMessage, at int) json.RawMessage {
 	return append(b, '}')
 }
 
-// Outcome names for a viewer: what one word says of a call.
+// Outcome names for a viewer: what one word reports of a call.
 const (
 	OutcomeOK     = "ok"
 	OutcomeFailed = "failed"

@@ -112,7 +112,7 @@ func DecisionText(d *Decision) (text string, allowed bool) {
 	return text, d.Outcome == "allowed" || d.Outcome == "" && d.Action == "allow"
 }
 
-// ApprovalText is what a human said to a call, or empty where nobody said anything yet.
+// ApprovalText is what a human said to a call, or empty where nobody reported anything yet.
 func ApprovalText(a *session.Approval) string {
 	if a == nil || a.Approved == nil {
 		return ""

@@ -49,7 +49,7 @@ func (im *Importer) decompressed(r *bufio.Reader, t *Tally) (*bufio.Reader, erro
 	return nil, nil
 }
 
-// holdsSessions says whether what is compressed begins as sessions do.
+// holdsSessions reports whether what is compressed begins as sessions do.
 func holdsSessions(compressed []byte, open func(io.Reader) (io.Reader, error)) bool {
 	z, err := open(bytes.NewReader(compressed))
 	if err != nil {

@@ -85,7 +85,7 @@ func Discover() ([]Place, error) {
 	return all, nil
 }
 
-// unreadable says why a directory, or one as many levels below it, cannot be read; nil
+// unreadable states why a directory, or one as many levels below it, cannot be read; nil
 // where it can, or is not there.
 func unreadable(dir string, below int) error {
 	entries, err := os.ReadDir(dir)

@@ -131,7 +131,7 @@ func directory(root string, sniff bool) ([]Input, error) {
 	return all, err
 }
 
-// mixed says whether a directory that looks like one of the format has, beside what
+// mixed reports whether a directory that looks like one of the format has, beside what
 // the format reads of it, files of others, which would be lost with it as a whole.
 func mixed(path string, f *formats.Format) bool {
 	other := func(dir string) bool {

@@ -66,7 +66,7 @@ func (im *Importer) database(ctx context.Context, in Input, r io.Reader, t *Tall
 	return im.sessions(ctx, f, in, r, t)
 }
 
-// isStore says whether the path is that of the store.
+// isStore reports whether the path is that of the store.
 func (im *Importer) isStore(path string) bool {
 	a, err := os.Stat(path)
 	if err != nil {
@@ -170,7 +170,7 @@ const (
 	fateJoin // with what telemetry reports of it
 )
 
-// wants says what becomes of a session: one that breaks rules is left out, with what
+// wants states what becomes of a session: one that breaks rules is left out, with what
 // is wrong with it.
 func (im *Importer) wants(ctx context.Context, f *formats.Format, s *store.Imported, t *Tally) (fate, error) {
 	s.Transcript = s.Sorted()
@@ -239,7 +239,7 @@ func fromTelemetry(row *session.Session) bool {
 	return json.Unmarshal([]byte(row.MetadataJSON), &about) == nil && about.Agenttrace.Dialect != ""
 }
 
-// violations are those that an import does not mend: tokens are summed anew.
+// violations are those that an import does not mend: tokens are summed again.
 func violations(t *session.Transcript) []session.Violation {
 	return slices.DeleteFunc(session.Check(t), func(v session.Violation) bool { return v.Rule == "rollup" || v.Rule == "total" })
 }

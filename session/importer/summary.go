@@ -32,7 +32,7 @@ type Tally struct {
 	Malformed int   `json:"malformed"`
 	Rows      int64 `json:"rows"`
 	Refused   int64 `json:"refused"`
-	// Whole says that the file holds sessions and no telemetry. Of its rows Messages
+	// Whole reports that the file holds sessions and no telemetry. Of its rows Messages
 	// and Parts were added or replaced, and Unchanged are messages, parts and
 	// decisions that the store had. Added are sessions that it did not have.
 	Whole     bool `json:"-"`
@@ -50,9 +50,9 @@ type Tally struct {
 	Skipped int      `json:"skipped"`
 	Damaged int      `json:"damaged"`
 	Damages []string `json:"damages,omitempty"`
-	// Problems say what was wrong with the first of those that were Malformed.
+	// Problems state what was wrong with the first of those that were Malformed.
 	Problems []string `json:"problems,omitempty"`
-	// Dialects says which dialects recognized how many.
+	// Dialects states which dialects recognized how many.
 	Dialects map[string]int `json:"dialects,omitempty"`
 	// Unrecognized counts what no dialect of a client knows, by the scope that made it.
 	Unrecognized []ScopeTally `json:"unrecognized,omitempty"`
@@ -152,7 +152,7 @@ func (t *Tally) include(o *Tally) {
 	}
 }
 
-// empty says why an input without an error gave nothing, or "" if it gave something.
+// empty states why an input without an error gave nothing, or "" if it gave something.
 func (t *Tally) empty() string {
 	switch {
 	case t.Spans+t.Records+t.Damaged+t.Joined+len(t.Sessions) > 0:

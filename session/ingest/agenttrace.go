@@ -68,7 +68,7 @@ func attributeAgenttrace(b *builder, s *span) bool {
 }
 
 // readRecord reads the attributes of a span. What they are not is noted; a span that
-// repeats rows may lack what they say, as the times of a session that has none.
+// repeats rows may lack what they report, as the times of a session that has none.
 func readRecord(b *builder, s *span) spans.SpanData {
 	record := spans.New(s.Name())
 	if record == nil {
@@ -207,10 +207,10 @@ func (o *own) run(r *spans.Run) bool {
 	return true
 }
 
-// parent says where the session left another.
+// parent states where the session left another.
 func (o *own) parent(c *store.SessionChange, id, messageID string) {
 	switch id = o.redaction.identifier(id); id {
-	case "": // a message of no session says nothing
+	case "": // a message of no session reports nothing
 	case o.sessionID:
 		o.problem("agenttrace.session.parent_id: the session's own")
 	default:
@@ -367,7 +367,7 @@ func (o *own) parts(messageID, role string, parts []spans.Part) {
 }
 
 // partOf makes a change of a part as the SDK tells it, at place among others and at
-// the time where it has none. whole says that its data is JSON that may be judged.
+// the time where it has none. whole reports that its data is JSON that may be judged.
 func (o *own) partOf(messageID string, p *spans.Part, place int, atNano int64, rank store.Rank) (c store.PartChange, whole bool) {
 	c = store.PartChange{
 		ID: p.ID, MessageID: messageID, SessionID: o.sessionID, Index: p.Index, Type: p.Type, Data: p.Data,
@@ -417,9 +417,9 @@ func (o *own) blob(kind store.BlobKind, digest, body string) string {
 	return digest
 }
 
-// noIndex is the first index of parts whose source did not say where they stand:
+// noIndex is the first index of parts whose source did not state where they stand:
 // after all that were placed, in order of time. The message is marked incomplete
-// then, for what stands between is not known.
+// then, for what is between is not known.
 const noIndex = 1 << 30
 
 // anywhere is a place for such a part. It is one that no other has, as far as
@@ -458,7 +458,7 @@ func (o *own) tool(t *spans.ToolCall) bool {
 	}
 	o.toolPart(&c, t)
 	if c.ToolState == session.StateOutputError && t.ErrorType == semconv.ErrorTypeAborted {
-		c.Rank = store.RankLive // who says so did not see the call end
+		c.Rank = store.RankLive // who reports so did not see the call end
 	}
 	o.batch.Parts = append(o.batch.Parts, c)
 	o.link(semconv.SpanToolCall, messageID, c.ID, nil)

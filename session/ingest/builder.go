@@ -19,9 +19,9 @@ type builder struct {
 	// facts are those of the span or record at hand.
 	facts dialect.Emitter
 	keys  *dialect.Keys
-	// noted are sessions that were named by spans which say nothing else.
+	// noted are sessions that were named by spans which report nothing else.
 	noted map[noted]bool
-	// instants counts the records of each span and time, repeated those that tell of a
+	// instants counts the records of each span and time, repeated those that report a
 	// message, by their digest: of the scope at hand, for a delivery may hold what was
 	// delivered before, as a block of its own.
 	instants map[instant]int
@@ -111,7 +111,7 @@ func setFirst(dst **store.Value, v store.Value) {
 	}
 }
 
-// stub says that a message exists.
+// stub reports that a message exists.
 func (b *builder) stub(sessionID, messageID string, from, to int64) {
 	b.batch.Messages = append(b.batch.Messages, store.MessageChange{
 		ID: messageID, SessionID: sessionID, CreatedAt: from / 1e6, UpdatedAt: to / 1e6, Rank: store.RankStub,

@@ -8,7 +8,7 @@
 //
 // Nothing is held in memory between calls. A span is written when it arrives,
 // whether or not its parent or its session is known: there is no end-of-trace
-// marker to wait for. What a span says is never dropped because something in it
+// marker to wait for. What a span reports is never dropped because something in it
 // is wrong: a value of the wrong type stays unset, text that should be JSON is
-// kept as text, and the message says so under agenttrace.problems.
+// kept as text, and the message reports so under agenttrace.problems.
 package ingest

@@ -17,7 +17,7 @@ import (
 const maxRefused = 32
 
 // storeAll stores a request. A store that refuses it for good refuses one or a few of
-// its spans, and does not say which: they are found by halves, and the others are
+// its spans, and does not state which: they are found by halves, and the others are
 // stored. It fails when the store may take later what it does not take now, or when
 // it refuses everything. left counts down from maxRefused.
 func storeAll[T any](

@@ -29,7 +29,7 @@ type Options struct {
 	Redactor *redact.Redactor
 }
 
-// DefaultMaxBytes is where values are cut unless told otherwise, by whoever makes a
+// DefaultMaxBytes is where values are cut by default, by whoever makes a
 // Redactor for an Ingester: far beyond what a person reads.
 const DefaultMaxBytes = 1 << 20
 
@@ -56,7 +56,7 @@ type Report struct {
 	// Accepted carried a fact of a session; Ignored carried none; Malformed had a
 	// problem, and are counted as placed or ignored too.
 	Accepted, Ignored, Malformed int
-	// Problems say what was wrong with the first of those that had one.
+	// Problems state what was wrong with the first of those that had one.
 	Problems []string
 	// Dialects counts those that carried a fact by the dialect that they were read
 	// by.
@@ -226,7 +226,7 @@ func (b *builder) count(r *Report, dialect string, accepted bool) {
 	r.Dialects[dialect]++
 }
 
-// explain says what is wrong with the span or record at hand, of the first few.
+// explain states what is wrong with the span or record at hand, of the first few.
 func (b *builder) explain(r *Report, kind, name string, id pcommon.SpanID) {
 	const limit, maxOfOne = 20, 3
 	if len(b.problems) == 0 || len(r.Problems) >= limit {

@@ -28,7 +28,7 @@ import (
 // statusKey is the key of a session's metadata under which its status stands.
 const statusKey = "status"
 
-// recognizeLive says whether a log record is an event of the SDK.
+// recognizeLive reports whether a log record is an event of the SDK.
 func recognizeLive(r *dialect.Record) bool {
 	if r.Scope.Name() != semconv.ScopeName {
 		return false
@@ -99,7 +99,7 @@ func attributeLive(b *builder, r *dialect.Record) bool {
 	return true
 }
 
-// run tells of the session's row. What a run does to its session besides, such as
+// run reports the session's row. What a run does to its session besides, such as
 // a rewind, its span tells at once.
 func (l *live) run(r *spans.Run) {
 	start := l.atNano
@@ -110,7 +110,7 @@ func (l *live) run(r *spans.Run) {
 	reported := func(text string) store.Value { return store.Value{Text: text, At: l.atNano, Rank: store.RankLive} }
 	setFirst(&c.Agent, reported(r.Agent))
 	switch parent := l.redaction.identifier(r.ParentID); parent {
-	case "": // a message of no session says nothing
+	case "": // a message of no session reports nothing
 	case l.sessionID:
 		l.problem("agenttrace.session.parent_id: the session's own")
 	default:
@@ -156,7 +156,7 @@ func setKey(c *store.SessionChange, key string, v store.Value) {
 	}
 }
 
-// message tells of a message, and of those of its parts that are there.
+// message reports a message, and of those of its parts that are there.
 func (l *live) message(e *spans.Event) {
 	l.session(l.sessionID, l.atNano, l.atNano)
 	c := store.MessageChange{
@@ -211,7 +211,7 @@ func objectOf(raw []byte) map[string]json.RawMessage {
 	return m
 }
 
-// part tells of a part as it is now. One that has no content yet, or of which it
+// part reports a part as it is now. One that has no content yet, or of which it
 // arrived damaged, is worth as much as in a turn's list.
 func (l *live) part(e *spans.Event, p *spans.Part, place int) {
 	if p.ID == "" {
@@ -286,7 +286,7 @@ type status struct {
 	Heartbeat int64 `json:"heartbeat,omitempty"`
 }
 
-// status tells what the session is doing. Whoever says so later is right, be it an
+// status reports what the session is doing. Whoever reports so later is right, be it an
 // event or the end of a run, so all say it with one rank.
 func (l *live) status(e *spans.Event) bool {
 	switch e.Status {
@@ -322,8 +322,8 @@ func setStatus(c *store.SessionChange, atNano int64, s status) {
 	setKey(c, statusKey, store.Value{Text: string(text), At: atNano, Rank: store.RankFinal})
 }
 
-// endStatus tells what a session does when a run of it is over: nothing. That
-// stands above what was said at the very moment of the end.
+// endStatus reports what a session does when a run of it is over: nothing. That
+// takes precedence over what was said at the very moment of the end.
 func (o *own) endStatus(c *store.SessionChange, r *spans.Run) {
 	s := status{State: semconv.StatusIdle}
 	switch {

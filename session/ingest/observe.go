@@ -37,7 +37,7 @@ func (b *builder) observeSpan(s *dialect.Span) (name string, ok bool) {
 	})
 }
 
-// observeRecord reads a log record, and reports whether it said anything of a
+// observeRecord reads a log record, and reports whether it reported anything of a
 // session.
 func (b *builder) observeRecord(r *dialect.Record) (name string, ok bool) {
 	d := dialect.OfRecord(r)
@@ -54,7 +54,7 @@ func (b *builder) observeRecord(r *dialect.Record) (name string, ok bool) {
 		}
 	}
 	return d.Name, b.takeFacts(d, r.Resource, func(*fact.Fact) string {
-		// A digest of all that a record says would confirm a guess of a secret in it.
+		// A digest of all that a record reports would confirm a guess of a secret in it.
 		clean := func(s string) string { return s }
 		if b.redaction.redacted != before {
 			clean = b.redaction.Text
@@ -103,13 +103,13 @@ func (b *builder) sequence(r *dialect.Record) int {
 	return n
 }
 
-// noted is a session that a span names which says nothing else.
+// noted is a session that a span names which reports nothing else.
 type noted struct {
 	trace   pcommon.TraceID
 	key, id string
 }
 
-// noteKey remembers the session that a span names which says nothing else, for the
+// noteKey remembers the session that a span names which reports nothing else, for the
 // trace where no other names one: to those its attributes are a place beyond their
 // resource. It is remembered once, without a time: a program may put the key on
 // every span there is.
@@ -240,7 +240,7 @@ func callOfModel(f *fact.Fact, o *store.Observation) {
 // way to the later reading.
 const reading = 2
 
-// An encoded fact begins with a byte that says how it was read and how it is written:
+// An encoded fact begins with a byte that states how it was read and how it is written:
 // store.DataVersion, the number of the reading and whether a client's own dialect read
 // it, and in the lowest bit whether it is compressed. Earlier versions wrote one of two
 // letters.
@@ -271,7 +271,7 @@ var (
 func encode(f *fact.Fact) []byte {
 	raw, err := json.Marshal(f)
 	if err != nil {
-		// Something that is not JSON stands where JSON must: it is kept as text.
+		// Something that is not JSON is where JSON must: it is kept as text.
 		f.Problems = append(f.Problems, err.Error())
 		eachJSON(f, func(_ string, raw *json.RawMessage) {
 			if *raw != nil && !json.Valid(*raw) {

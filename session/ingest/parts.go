@@ -158,7 +158,7 @@ func stubPart(c *store.PartChange, toolName string) {
 	c.Data, c.ToolState = append(data, "}}}"...), session.StateInputStreaming
 }
 
-// placeholder is a data part that says what was lost.
+// placeholder is a data part that states what was lost.
 func placeholder(partType, text string) json.RawMessage {
 	data := append([]byte(nil), `{"type":"`+store.TypeDamaged+`","data":{"type":`...)
 	data = spans.AppendJSONString(data, partType)

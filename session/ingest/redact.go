@@ -37,7 +37,7 @@ type redaction struct {
 	redacted, omitted, truncated int
 	// roles are those of the batch's messages, where it matters who spoke.
 	roles map[string]string
-	// rows says that rows are redacted that no fact was made into: then nothing was
+	// rows reports that rows are redacted that no fact was made into: then nothing was
 	// redacted as an identifier yet, in which more is found than in a text.
 	rows bool
 }
@@ -514,7 +514,7 @@ func (x *redaction) keyed(kind redact.Content, m *member) {
 }
 
 // blob keeps the digest that its source gave it, which is what messages know it by.
-// When that is no longer the digest of what is stored, the blob says so.
+// When that is no longer the digest of what is stored, the blob reports so.
 func (x *redaction) blob(b *store.Blob) {
 	x.hexID(&b.Digest)
 	before := b.Body
@@ -688,7 +688,7 @@ type cut struct {
 // noteCuts says in the metadata of a part what was cut from it, in the keys that the
 // SDK uses for an output: truncated, output_size and output_sha256. Of an input it is
 // input_truncated, input_size and input_sha256, of any other value size and sha256.
-// What the source says of an earlier cut of its own stays.
+// What the source reports of an earlier cut of its own stays.
 func noteCuts(data json.RawMessage, key string, cuts []cut) json.RawMessage {
 	return within(data, key, func(metadata json.RawMessage) json.RawMessage {
 		return within(metadata, "agenttrace", func(ours json.RawMessage) json.RawMessage {
@@ -786,7 +786,7 @@ func eachMember(raw json.RawMessage, f func(*member)) json.RawMessage {
 	return append(out, '}')
 }
 
-// fact redacts what a span or record said before it is kept.
+// fact redacts what a span or record reported before it is kept.
 func (x *redaction) fact(f *fact.Fact) {
 	x.hexID(&f.TraceID)
 	x.hexID(&f.SpanID)
@@ -838,7 +838,7 @@ func (x *redaction) fact(f *fact.Fact) {
 		x.json(redact.ToolInput, "", &t.Input)
 		if res := x.json(redact.ToolOutput, "", &t.Output); res.Truncated {
 			t.Truncated = true
-			if t.OutputSize == 0 { // else the source says it of what it cut itself
+			if t.OutputSize == 0 { // else the source reports it of what it cut itself
 				t.OutputSize, t.OutputSHA256 = int64(res.Size), res.SHA256
 			}
 		}
@@ -847,7 +847,7 @@ func (x *redaction) fact(f *fact.Fact) {
 		for _, id := range [...]*string{&d.ToolName, &d.Action, &d.Outcome, &d.Reply, &d.Source} {
 			x.id(id)
 		}
-		if strings.Trim(d.Pattern, "*") != "" { // else it says nothing of the call
+		if strings.Trim(d.Pattern, "*") != "" { // else it reports nothing of the call
 			x.text(redact.ToolInput, &d.Pattern)
 		}
 		x.text(redact.Other, &d.Reason)

@@ -17,7 +17,7 @@ import (
 // is quarantined as text or left out. Where a row cannot be made at all the span is
 // read by its attributes, as if it came from an agent.
 
-// carriesRows says whether a span was written from a stored session.
+// carriesRows reports whether a span was written from a stored session.
 func carriesRows(s *span) bool {
 	_, ok := s.Attributes().Get(replay.Key)
 	return ok
@@ -125,7 +125,7 @@ func rowsOf(record spans.SpanData) (messageID, partID string) {
 }
 
 // replayedParts are the parts that rows hold. ok is false when one has lost what was
-// cut out of it: then the span's attributes say more.
+// cut out of it: then the span's attributes report more.
 func (o *own) replayedParts(rows *replay.Rows, record spans.SpanData) (parts []store.PartChange, ok bool) {
 	var input, output string
 	if t, isTool := record.(*spans.ToolCall); isTool {
@@ -166,7 +166,7 @@ func (o *own) replayedParts(rows *replay.Rows, record spans.SpanData) (parts []s
 	return parts, true
 }
 
-// replaySession says what the row says, but for what breaks a rule.
+// replaySession states what the row reports, except for what breaks a rule.
 func (o *own) replaySession(reported *store.SessionChange) {
 	row := session.Session{ID: o.sessionID, PermissionsJSON: "[]", MetadataJSON: "{}"}
 	if v := reported.Permissions; v != nil {
@@ -263,7 +263,7 @@ func (o *own) validateTurnStats(f *store.TurnStats) *store.TurnStats {
 	return f
 }
 
-// hasNUL says whether a string in valid JSON holds NUL. JSON in a string of JSON may
+// hasNUL reports whether a string in valid JSON holds NUL. JSON in a string of JSON may
 // have the escape: its backslash is escaped.
 func hasNUL(text string) bool {
 	for from := 0; ; {

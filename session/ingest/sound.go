@@ -18,10 +18,10 @@ import (
 // and the value still has to stand inside of others.
 const maxDepth = nesting.MaxDepth
 
-// TooDeep says that JSON is nested deeper than readers can follow.
+// TooDeep reports that JSON is nested deeper than readers can follow.
 func TooDeep(raw []byte) bool { return session.NestsDeeper(raw, maxDepth) }
 
-// firstViolation tells what is wrong with a message's metadata and its part, or
+// firstViolation reports what is wrong with a message's metadata and its part, or
 // "" when nothing is. Either may be zero.
 func firstViolation(role, metadata string, part *session.Part) string {
 	m := session.MessageAndParts{Message: session.Message{ID: "m", SessionID: "s", Role: role, MetadataJSON: metadata}}
@@ -44,7 +44,7 @@ func firstViolation(role, metadata string, part *session.Part) string {
 }
 
 // validatePart keeps a part whose data is not what its type demands, or that cannot
-// stand in a message of the role, as text.
+// are in a message of the role, as text.
 func (o *own) validatePart(c *store.PartChange, role string) {
 	if isPlain(c.Type, c.Data) {
 		return
@@ -62,7 +62,7 @@ func (o *own) validatePart(c *store.PartChange, role string) {
 	}
 }
 
-// isPlain says that valid JSON is a text or reasoning part with nothing but its
+// isPlain reports that valid JSON is a text or reasoning part with nothing but its
 // text, as nearly all are.
 func isPlain(partType string, data []byte) bool {
 	if partType != "text" && partType != "reasoning" {

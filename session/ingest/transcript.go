@@ -192,7 +192,7 @@ func (x *transcriptReader) compaction(m *session.MessageAndParts, about *session
 	}
 }
 
-// answer adds the model calls and tool calls of a turn's answer. The last call says how
+// answer adds the model calls and tool calls of a turn's answer. The last call states how
 // the turn ended.
 func (x *transcriptReader) answer(m *session.MessageAndParts, about *session.MessageMetadata) {
 	steps := splitSteps(m.Parts)

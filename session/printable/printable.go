@@ -132,7 +132,7 @@ func FullModelName(m *session.Model) string {
 const tabWidth = 4
 
 // Sanitize makes text from outside fit for a terminal: no byte of the result
-// can move the cursor, change a color or a title, or reorder what stands beside
+// can move the cursor, change a color or a title, or reorder what is beside
 // it.
 //
 // Control characters become their visible picture (ESC is ␛), bidirectional

@@ -14,7 +14,7 @@ import (
 const SideBySide = 100
 
 const (
-	// diffContext is how many equal lines stand before and after what differs.
+	// diffContext is how many equal lines are before and after what differs.
 	diffContext = 2
 	// diffLines is how many lines of one change are shown, unless all shall be.
 	diffLines = 40
@@ -104,7 +104,7 @@ func (p *diffPrinter) change(c *diff.Change) {
 }
 
 // lines prints the lines of two texts: those that differ up to a number of them, and of
-// those that do not what stands beside one that does.
+// those that do not what is beside one that does.
 func (p *diffPrinter) lines(rows []diff.Row) {
 	shown, left := 0, 0
 	for _, h := range diff.Hunks(rows, diffContext, 2) {

@@ -20,7 +20,7 @@ type NewsPrinter struct {
 	// session and title are those under whose heading the last line stands.
 	session string
 	titles  map[string]string
-	// fresh reports that nothing stands under the heading yet.
+	// fresh reports that nothing is under the heading yet.
 	fresh bool
 	// part is the text that the last line belongs to, column where it ends, held
 	// what of it is not printed yet.
@@ -116,7 +116,7 @@ func prefixed(prefix, text string) string {
 	return prefix + text
 }
 
-// newsStatus is what there is to say of a status that has just begun.
+// newsStatus is what there is to report of a status that has just begun.
 func (p *printer) newsStatus(st *document.Status) string {
 	brief := *st
 	if brief.State != document.ActivityInterrupted {

@@ -358,7 +358,7 @@ func (p *printer) decisions(c *document.ToolCall, previousRules *string) {
 }
 
 // outputText is [valueText] of what a tool returned. Of an object that has its text
-// under the key "output" that comes first: what else it says is about the text.
+// under the key "output" that comes first: what else it reports is about the text.
 func outputText(raw json.RawMessage) string {
 	keys, values, ok := printable.Object(raw)
 	at := slices.Index(keys, "output")

@@ -159,7 +159,7 @@ func (p *printer) fields(doc *document.Document) {
 }
 
 // field prints a fact with its name. The value is sanitized; several of one name
-// stand below each other.
+// are below each other.
 func (p *printer) field(name, value string) {
 	if value == "" {
 		return

@@ -10,7 +10,7 @@ import (
 )
 
 // Hits prints where a text was found: a heading for each session, and for
-// each hit the turn, the place in it and what stands around the matches, which are
+// each hit the turn, the place in it and what is around the matches, which are
 // marked by color, or else by »guillemets«.
 func Hits(w io.Writer, hits []store.Hit, o Options) error {
 	p := newPrinter(o)

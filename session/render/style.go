@@ -18,7 +18,7 @@ func value[T any](p *T) (v T) {
 	return v
 }
 
-// Options say how things are printed. The zero value prints without color at 80
+// Options state how things are printed. The zero value prints without color at 80
 // columns, with what is long cut short.
 type Options struct {
 	// Width is the number of columns to fill; 0 means 80, and less than 40 means
@@ -140,7 +140,7 @@ func (p *printer) block(lead, follow span, text string, in paint, limit int) {
 	room := p.Width - width(lead.text)
 	lines := wrap(printable.Sanitize(text), room)
 	hidden := 0
-	if limit > 0 && !p.Full && len(lines) > limit+1 { // a line is not replaced by a line that says so
+	if limit > 0 && !p.Full && len(lines) > limit+1 { // a line is not replaced by a line that reports so
 		hidden = len(lines) - limit
 		lines = lines[:limit]
 	}

@@ -11,14 +11,14 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// Origin is what a replayed message says of where it comes from: the object "replay"
+// Origin is what a replayed message reports of where it comes from: the object "replay"
 // of its metadata.
 type Origin struct {
 	SessionID string `json:"session_id"`
 	Turn      int    `json:"turn"`
 	MessageID string `json:"message_id,omitempty"`
 	Format    string `json:"format"`
-	// Endpoint is the URL that was asked, without what it says of a user.
+	// Endpoint is the URL that was asked, without what it reports of a user.
 	Endpoint string `json:"endpoint"`
 	// Reused counts the tool calls that were answered with a recorded output, Open
 	// names the tools of those that have none.

@@ -23,7 +23,7 @@ var anthropicMessages = &Format{
 // wants one.
 const defaultMaxTokens = 8192
 
-// noQuestion stands before an answer that the conversation begins with, for the
+// noQuestion is before an answer that the conversation begins with, for the
 // provider wants it to begin with the user.
 const noQuestion = "[the conversation begins here]"
 

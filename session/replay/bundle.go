@@ -18,8 +18,8 @@ type Bundle struct {
 	Turn      int    `json:"turn"`
 	MessageID string `json:"message_id,omitempty"`
 
-	// Eligible says that nothing is missing. What is missing is left out of the
-	// requests, and the output of a call says so in its place.
+	// Eligible reports that nothing is missing. What is missing is left out of the
+	// requests, and the output of a call reports so in its place.
 	Eligible bool               `json:"eligible"`
 	Missing  []document.Missing `json:"missing,omitempty"`
 	Notes    []string           `json:"notes,omitempty"`
@@ -35,7 +35,7 @@ type Bundle struct {
 	Answer []UIMessage `json:"answer,omitempty"`
 
 	turn *document.Turn
-	// chat is the id that a route is told in the place of the session's.
+	// chat is the id that a route is reported in the place of the session's.
 	chat            string
 	context, answer []entry
 }
@@ -116,8 +116,8 @@ func answers(t *document.Turn) []*document.Message {
 	return all
 }
 
-// uiMessage is a message as it is stored, but for the marker of a compaction: that is
-// what it says to the model.
+// uiMessage is a message as it is stored, except for the marker of a compaction: that is
+// what it reports to the model.
 func uiMessage(m *document.Message, row *session.MessageAndParts) UIMessage {
 	ui := UIMessage{ID: m.ID, Role: m.Role, Parts: []json.RawMessage{}}
 	if m.Compaction != nil {
@@ -157,10 +157,10 @@ type Parameters struct {
 }
 
 // parametersOf reads the parameters of the request in a message's metadata. What has
-// no key of the project's stands there under the source's own.
+// no key of the project's is there under the source's own.
 func parametersOf(m *document.Message, metadata string) Parameters {
 	var keys map[string]json.RawMessage
-	_ = json.Unmarshal([]byte(metadata), &keys) // what is no object tells nothing
+	_ = json.Unmarshal([]byte(metadata), &keys) // what is no object reports nothing
 	number := func(names ...string) *float64 {
 		for _, name := range names {
 			var n json.Number

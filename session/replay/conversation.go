@@ -50,8 +50,8 @@ const (
 	fileBlock
 	callBlock
 	resultBlock
-	// stepBlock stands before what a further request of the model brought, where one
-	// reply tells of several.
+	// stepBlock is before what a further request of the model brought, where one
+	// reply reports several.
 	stepBlock
 )
 
@@ -63,7 +63,7 @@ type block struct {
 	id, name string
 	// data is the input of a call, or the output of one that succeeded.
 	data json.RawMessage
-	// failed says that the call did, and text is what the model was told.
+	// failed reports that the call did, and text is what the model was told.
 	failed bool
 	// trace is what a recorded result says besides; nil for those of a reply.
 	trace *session.ToolTrace
@@ -156,11 +156,11 @@ func (b *block) inputOf() json.RawMessage {
 	return raw
 }
 
-// noResult stands where the output of a call is not known, for providers take no call
+// noResult is where the output of a call is not known, for providers take no call
 // without one.
 const noResult = "[the output of this call was not recorded]"
 
-// What a model is told of a call that ended badly where nobody says how.
+// What a model is told of a call that ended badly where nobody states how.
 const (
 	callFailed = "the call failed"
 	callDenied = "the call was denied"
@@ -182,7 +182,7 @@ func callOf(c *document.ToolCall, id string) (call, result block) {
 			result.text = c.Approval.Reason
 		}
 		if result.text == "" && len(c.Output) > 0 {
-			result.text = plainText(c.Output) // some agents tell of a refusal as of an output
+			result.text = plainText(c.Output) // some agents report a refusal as of an output
 		}
 		if result.text == "" {
 			result.text = callFailed
@@ -287,7 +287,7 @@ func (f *file) remote() bool {
 
 func (f *file) image() bool { return strings.HasPrefix(f.mediaType, "image/") }
 
-// recording says that the file is one of sound or moving pictures.
+// recording reports that the file is one of sound or moving pictures.
 func (f *file) recording() bool {
 	return strings.HasPrefix(f.mediaType, "audio/") || strings.HasPrefix(f.mediaType, "video/")
 }
@@ -320,7 +320,7 @@ func (f *file) placeholder() string {
 }
 
 // textOf is all text of the blocks. A provider may have given it in several pieces,
-// for citations stand between them, so nothing is put there.
+// for citations are between them, so nothing is put there.
 func textOf(blocks []block) string {
 	var text strings.Builder
 	for i := range blocks {

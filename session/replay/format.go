@@ -99,7 +99,7 @@ func disjoint(input, cacheRead, cacheWrite, output, reasoning int64) *session.Us
 	}
 }
 
-// empty is the error of a reply that says nothing.
+// empty is the error of a reply that reports nothing.
 func (r *reply) empty() error {
 	for i := range r.blocks {
 		if b := &r.blocks[i]; b.kind != textBlock || b.text != "" {

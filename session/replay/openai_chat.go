@@ -165,7 +165,7 @@ func chatContentOf(b *block) *chatContent {
 	case here && f.pdf():
 		return &chatContent{Type: "file", File: &chatFile{f.filename(), f.url}}
 	}
-	// The provider takes no other files; it says to send what is text as text.
+	// The provider takes no other files; it reports to send what is text as text.
 	if text, ok := f.text(); ok {
 		return &chatContent{Type: "text", Text: &text}
 	}

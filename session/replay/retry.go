@@ -88,7 +88,7 @@ func again(ctx context.Context, resp *http.Response, err error) bool {
 	return !bytes.Contains(head, []byte("insufficient_quota")) && !bytes.Contains(head, []byte("billing_hard_limit_reached"))
 }
 
-// retryable reports whether a status says that the server cannot take the request now.
+// retryable reports whether a status reports that the server cannot take the request now.
 func retryable(status int) bool {
 	switch status {
 	case http.StatusRequestTimeout, http.StatusTooManyRequests:

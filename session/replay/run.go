@@ -68,7 +68,7 @@ type Answer struct {
 	// the names of those that have none, at which the answer ends.
 	Reused int
 	Open   []string
-	// Limited says that MaxCalls ended the run.
+	// Limited reports that MaxCalls ended the run.
 	Limited bool
 	// Err is what ended the run after the first reply.
 	Err error
@@ -237,7 +237,7 @@ func (c *calls) take(call *block, input json.RawMessage) *block {
 	return nil
 }
 
-// sameJSON says whether two documents mean the same.
+// sameJSON reports whether two documents mean the same.
 func sameJSON(a, b json.RawMessage) bool {
 	decode := func(raw json.RawMessage) (v any) {
 		d := json.NewDecoder(bytes.NewReader(raw))
@@ -273,7 +273,7 @@ func withoutUser(endpoint string) string {
 	return endpoint
 }
 
-// shown is a URL without what it may say of a user: a password, or a key in the
+// shown is a URL without what it may report of a user: a password, or a key in the
 // query.
 func shown(u *url.URL) string {
 	public := *u
@@ -365,12 +365,12 @@ type StatusError struct {
 	Endpoint string
 	// Code is the HTTP status.
 	Code   int
-	status string // and what the server says
+	status string // and what the server reports
 }
 
 func (e *StatusError) Error() string { return "ask " + e.Endpoint + ": " + e.status }
 
-// unwrapped leaves out of an error what it says of the request, for that is said.
+// unwrapped leaves out of an error what it reports of the request, for that is said.
 func unwrapped(err error) error {
 	if of, ok := errors.AsType[*url.Error](err); ok {
 		return of.Err
@@ -381,7 +381,7 @@ func unwrapped(err error) error {
 // maxRefusal bounds what is read of a refusal, in bytes.
 const maxRefusal = 64 << 10
 
-// refusal is what a server says of a request that it refuses.
+// refusal is what a server reports of a request that it refuses.
 func refusal(text []byte) string {
 	var body struct {
 		Error json.RawMessage `json:"error"`

@@ -15,7 +15,7 @@ import (
 
 // A server may say the key that it was sent: in an error, in an answer, in an id. Its
 // shape may be none that anybody knows, but its value is known here, and goes from all
-// that the server says, in whatever notation it stands there, before anything else reads
+// that the server reports, in whatever notation it is there, before anything else reads
 // it.
 
 // keyMarker stands for the key.

@@ -85,7 +85,7 @@ func events(text []byte) []json.RawMessage {
 	return all
 }
 
-// streamError is what an event says went wrong, nil where it says nothing.
+// streamError is what an event says went wrong, nil where it reports nothing.
 func streamError(event json.RawMessage) error {
 	var e struct {
 		Type    string          `json:"type"`

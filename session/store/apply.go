@@ -71,7 +71,7 @@ type applier struct {
 	order    []*sessionWork
 }
 
-// sessionWork is what a batch says of one session.
+// sessionWork is what a batch reports of one session.
 type sessionWork struct {
 	id       string
 	row      *SessionRow
@@ -86,16 +86,16 @@ type sessionWork struct {
 	observed observedWork
 	gone     bool
 
-	// redraw says that the set of hidden messages must be computed again, recut
+	// redraw reports that the set of hidden messages must be computed again, recut
 	// that the position from which messages count must, resync that every fork
 	// must be copied again.
 	redraw, recut, resync bool
-	// compacted are messages whose compaction parts changed; tailMoved says that
+	// compacted are messages whose compaction parts changed; tailMoved reports that
 	// the message from which the context begins did. Either is looked at by
 	// itself, where recut looks at every compaction of the session.
 	compacted []string
 	tailMoved bool
-	// resum says that the rollup must be summed anew: what is hidden or counts
+	// resum reports that the rollup must be summed again: what is hidden or counts
 	// changed, or another program wrote it.
 	resum bool
 	// kept are parts that are stored as they were rebuilt.
@@ -105,22 +105,22 @@ type sessionWork struct {
 	// before are the messages that changed as they were before the batch, nil those that
 	// were not there. By them it is known what another program has shown or hidden.
 	before map[string]*session.Message
-	// noticed says that the rewinds were looked at which another program may have undone;
+	// noticed reports that the rewinds were looked at which another program may have undone;
 	// fresh are those that have not hidden anything before the batch.
 	noticed bool
 	fresh   map[Rewind]bool
-	// forked says that the batch tells from where the session was forked.
+	// forked reports that the batch tells from where the session was forked.
 	forked bool
 	// usage and cost are what the session's rollup changes by.
 	usage session.Usage
 	cost  float64
-	// dirty says that the row must be written, news that it says something else than
-	// before, besides when the session was heard of last: a heartbeat is no reason to
+	// dirty reports that the row must be written, news that it reports something else than
+	// before, besides when the session was last seen: a heartbeat is no reason to
 	// export a session.
 	dirty, news bool
 }
 
-// messageWork is what a batch says of one message.
+// messageWork is what a batch reports of one message.
 type messageWork struct {
 	id      string
 	changes []*MessageChange
@@ -320,7 +320,7 @@ func (a *applier) putLink(w *sessionWork, l *SpanRef) error {
 	return a.wrote(changed, nil)
 }
 
-// tells says whether the link carries facts of a message.
+// reports is true if the link carries facts of a message.
 func (l *SpanRef) reports() bool { return l.TurnStats != nil && l.MessageID != "" }
 
 // remember keeps a message as it was before the batch, nil when it was not there.
@@ -346,7 +346,7 @@ func (w *sessionWork) was(m *session.Message) *session.Message {
 	return m
 }
 
-// covers says whether the rewind, which goes back to a message, hides another.
+// covers reports whether the rewind, which goes back to a message, hides another.
 func (r *Rewind) covers(to, m *session.Message) bool {
 	return to != nil && m != nil && to.ID != m.ID && to.SessionID == m.SessionID && m.CreatedAt <= r.At && PositionOf(to).Before(PositionOf(m))
 }
@@ -450,7 +450,7 @@ func (w *sessionWork) noticeUndone(tx Tx) error {
 	return nil
 }
 
-// RewindsInForce says of each of a session's rewinds, which are in order of time, whether it
+// RewindsInForce reports of each of a session's rewinds, which are in order of time, whether it
 // holds: it is not undone, and not all of what it alone hides is seen, as another program
 // leaves it that has undone the rewind. messages are those of the session in order. A rewind
 // that has nothing to hide, or nothing but what an earlier one hides, holds.
@@ -475,7 +475,7 @@ func RewindsInForce(rewinds []Rewind, messages []session.Message) []bool {
 				continue
 			}
 			// What is still hidden by a rewind that is undone was undone a moment ago, and is
-			// yet to be computed anew: it says nothing of this rewind.
+			// yet to be computed again: it reports nothing of this rewind.
 			switch {
 			case m.HiddenAt != nil && *m.HiddenAt == r.At:
 				hides = true
@@ -493,7 +493,7 @@ func RewindsInForce(rewinds []Rewind, messages []session.Message) []bool {
 	return holds
 }
 
-// awaitsRewind says whether a rewind goes back to the message.
+// awaitsRewind reports whether a rewind goes back to the message.
 func (w *sessionWork) awaitsRewind(id string) bool {
 	return slices.ContainsFunc(w.row.State.Rewinds, func(r Rewind) bool { return r.To == id })
 }

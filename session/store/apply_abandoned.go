@@ -18,18 +18,18 @@ import (
 // So where a turn was given up, what is open in its message has ended with it. That
 // is no change like others, but a view of the part as it was seen last, which can be
 // taken back: when a later or better description arrives, it is merged with what was
-// seen, and the view is made anew. So the order of arrival does not matter here
+// seen, and the view is made again. So the order of arrival does not matter here
 // either.
 
 // A turn of which not even the state knows is given up likewise. The turns of one
 // process count up; so where a turn began later and counts no further, its process did
-// not know of the one before, which is over unless its own span says more. That is a view
+// not know of the one before, which is over unless its own span reports more. That is a view
 // of the message's metadata, as the calls' is of their parts.
 
 // abandonedMark is in the data of a part, and the metadata of a message, that is such a view.
 const abandonedMark = `"abandoned":`
 
-// givenUp says whether metadata is that of a turn which a later process ended.
+// givenUp reports whether metadata is that of a turn which a later process ended.
 func givenUp(metadata string) bool {
 	if !strings.Contains(metadata, semconv.AbortedByRestart) {
 		return false
@@ -131,7 +131,7 @@ func (a *applier) turnIsOver(w *sessionWork, o *OpenTurn) (bool, error) {
 	}), nil
 }
 
-// givenUpBy says whether another turn shows that this one is over.
+// givenUpBy reports whether another turn shows that this one is over.
 func (o *OpenTurn) givenUpBy(at Position, index int64) bool {
 	return at.ID != o.ID && o.Before(at) && index <= o.Index
 }
@@ -302,7 +302,7 @@ func (d *livePart) encode() string {
 	return string(append(b, '}'))
 }
 
-// appendOthers appends the members but for those named, each after a comma.
+// appendOthers appends the members except those named, each after a comma.
 func appendOthers(dst []byte, members map[string]json.RawMessage, but ...string) []byte {
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		if !slices.Contains(but, name) {

@@ -25,7 +25,7 @@ type StepSum struct {
 	TurnStats TurnStats `json:"facts"`
 }
 
-// precede says whether the sum can be continued by facts: each is a step that begins
+// precede reports whether the sum can be continued by facts: each is a step that begins
 // after those in the sum.
 func (s *StepSum) precede(turnStats []*SpanRef) bool {
 	return s != nil && !slices.ContainsFunc(turnStats, func(l *SpanRef) bool { return !l.TurnStats.Step || compareStarts(s.link(), l) >= 0 })
@@ -130,7 +130,7 @@ func (f *TurnStats) Metadata() string {
 	return string(b)
 }
 
-// add folds what a later span says into f.
+// add folds what a later span reports into f.
 func (f *TurnStats) add(o *TurnStats) {
 	f.Model = cmp.Or(o.Model, f.Model)
 	f.Agent = cmp.Or(o.Agent, f.Agent)

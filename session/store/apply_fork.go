@@ -107,7 +107,7 @@ func (a *applier) loaded(id string) (*sessionWork, error) {
 	return w, nil
 }
 
-// forksAt says whether a fork of the session leaves at the message.
+// forksAt reports whether a fork of the session leaves at the message.
 func (w *sessionWork) forksAt(messageID string) bool {
 	return slices.ContainsFunc(w.row.State.Forks, func(r ForkRef) bool { return r.Message == messageID })
 }
@@ -222,7 +222,7 @@ func (a *applier) copyFor(
 	return copied, nil
 }
 
-// hiddenFrom says whether a message was hidden when a fork was made: by a rewind before
+// hiddenFrom reports whether a message was hidden when a fork was made: by a rewind before
 // it, or by another program, of which no rewind tells.
 func (a *applier) hiddenFrom(w *sessionWork, f *Fork, m *session.Message) (bool, error) {
 	if m.HiddenAt != nil && *m.HiddenAt <= f.At && !w.hides(*m.HiddenAt) {
@@ -232,7 +232,7 @@ func (a *applier) hiddenFrom(w *sessionWork, f *Fork, m *session.Message) (bool,
 	return hidden != nil, err
 }
 
-// forkPart is the copy of a part: verbatim, but for the ids, also the one that a
+// forkPart is the copy of a part: verbatim, except for the ids, also the one that a
 // compaction names.
 func forkPart(childID, messageID string, p session.Part) session.Part {
 	p.ID, p.MessageID, p.SessionID = forkID(childID, p.ID), messageID, childID

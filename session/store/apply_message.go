@@ -8,7 +8,7 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 )
 
-// incompleteMetadata is that of a message of which no source has said more than
+// incompleteMetadata is that of a message of which no source has reported more than
 // that it exists.
 const incompleteMetadata = `{"agenttrace":{"incomplete":true}}`
 
@@ -48,7 +48,7 @@ func (a *applier) applyMessage(w *sessionWork, mw *messageWork) error {
 	return a.markGaps(w, m)
 }
 
-// contiguous says that the parts of a new message claim every place from 0 on.
+// contiguous reports that the parts of a new message claim every place from 0 on.
 func (mw *messageWork) contiguous() bool {
 	for i, p := range mw.parts {
 		if p.Index != int64(i) {

@@ -34,7 +34,7 @@ func askedBy(call string, n *Observation) asked {
 }
 
 // observer is the part of an Apply that stores observations and tells their
-// sessions anew.
+// sessions again.
 type observer struct {
 	*applier
 	assemble Assembler
@@ -181,7 +181,7 @@ func (o *observer) put(n *Observation) (bool, error) {
 	return true, o.tie(n, before)
 }
 
-// tie makes a span last until the last of what stands below it begins: the span of an
+// tie makes a span last until the last of what is below it begins: the span of an
 // observation, the one above it, and the one that was above it before. Where a program
 // stores the last message of a turn in a span that begins after the turn's own has ended,
 // the next turn may have begun: no boundary separates the two spans then.
@@ -228,7 +228,7 @@ func (o *observer) noteProofs(owner string) error {
 }
 
 // ownerFor is where an observation is kept before the owners of the batch's traces
-// are settled. A record outside of any trace is where it says.
+// are settled. A record outside of any trace is where it reports.
 func (o *observer) ownerFor(n *Observation) (string, error) {
 	if n.TraceID == "" {
 		if n.Session != "" && o.isThread != nil && o.isThread(n.Dialect) {
@@ -452,7 +452,7 @@ func (o *observer) ownerOf(trace string) (string, error) {
 		}
 		trace = from.TraceID
 		if i := slices.Index(path, trace); i >= 0 {
-			// Each asked for a call of the next: no source says that, but any may send it.
+			// Each asked for a call of the next: no source reports that, but any may send it.
 			_, own, _, err := o.tx.TraceOwner(slices.Min(path[i:]))
 			return own, err
 		}
@@ -477,7 +477,7 @@ func (o *observer) requester(trace string) (*Requester, error) {
 }
 
 // rankTraces tells each observation the rank of the best key of its trace, which
-// may stand in another window.
+// may be in another window.
 func (o *observer) rankTraces(segment []Observation) error {
 	for i := range segment {
 		n := &segment[i]
@@ -501,7 +501,7 @@ func (o *observer) rankTraces(segment []Observation) error {
 	return nil
 }
 
-// tell tells every window that was touched anew.
+// tell tells every window that was touched again.
 func (o *observer) rebuildAll() error {
 	var rows []Observation
 	var assembled Assembly
@@ -781,7 +781,7 @@ func segments(all []Observation, reach int64) [][]Observation {
 	var cut [][]Observation
 	from := 0
 	for i := range all {
-		// All that begin together stand on one side of the cut.
+		// All that begin together are on one side of the cut.
 		if i > from && all[i].Start > all[i-1].Start && reach <= all[i].Start && opensAt(all[i:]) {
 			cut = append(cut, all[from:i:i])
 			from = i
@@ -794,7 +794,7 @@ func segments(all []Observation, reach int64) [][]Observation {
 	return cut
 }
 
-// opensAt says whether one of those that begin with the first opens a turn.
+// opensAt reports whether one of those that begin with the first opens a turn.
 func opensAt(rest []Observation) bool {
 	for i := range rest {
 		if rest[i].Start != rest[0].Start {

@@ -19,7 +19,7 @@ type observedWork struct {
 	// another before, by the id of that.
 	heirs     map[string][]string
 	decisions []*Decision
-	// placed bounds the observations, in Unix nanoseconds, abouts is what they say of
+	// placed bounds the observations, in Unix nanoseconds, abouts is what they report of
 	// the session's row, traces are theirs.
 	attributed []timeRange
 	abouts     []*SessionChange
@@ -217,7 +217,7 @@ func (a *applier) rename(w *sessionWork, old *session.Message, heir string) erro
 	return nil
 }
 
-// lose notes what an observation said of the session's row and does not say where
+// lose notes what an observation said of the session's row and does not state where
 // it is placed now.
 func (w *sessionWork) lose(n *Observation, attributed *Attribution) {
 	old := &n.Attribution
@@ -292,7 +292,7 @@ func (r *SessionRow) setColumn(column string, v *Value) bool {
 	return i >= 0
 }
 
-// quarantine remembers the best of what is said of a column in no final form.
+// quarantine remembers the best of what is reported of a column in no final form.
 func (w *sessionWork) quarantine(column string, v *Value) {
 	s := &w.row.State
 	old, known := s.Quarantined[column]
@@ -334,14 +334,14 @@ func (b Bounds) include(from, to int64) Bounds {
 	return Bounds{earlier(b.From, from), max(b.To, from, to)}
 }
 
-// nothing says that the batch only takes back what observations had come to.
+// nothing reports that the batch only takes back what observations had come to.
 func (w *sessionWork) nothing() bool {
 	o := &w.observed
 	return len(w.changes)+len(w.order)+len(w.links)+len(w.decided)+len(o.messages)+len(o.decisions)+len(o.attributed) == 0
 }
 
 // clear takes back what observations came to and come to no more, in all sessions
-// before any is rebuilt: a row may stand in another place then.
+// before any is rebuilt: a row may be in another place then.
 func (a *applier) clear(w *sessionWork) error {
 	o := &w.observed
 	if len(o.stale) == 0 && len(o.messages) == 0 {
@@ -435,7 +435,7 @@ func (a *applier) dropMessage(w *sessionWork, id string) error {
 	return nil
 }
 
-// foldObserved merges what observations say of the session's row, where what stands
+// foldObserved merges what observations report of the session's row, where what stands
 // there was taken back, all that is left of them. Where nothing is left the session
 // is deleted.
 func (a *applier) foldObserved(w *sessionWork) error {
@@ -500,7 +500,7 @@ func (a *applier) foldObserved(w *sessionWork) error {
 	return nil
 }
 
-// standing are the columns where what was taken back stands in the session's row,
+// standing are the columns where what was taken back is in the session's row,
 // and whether it bounds the session from below or above.
 func (w *sessionWork) standing() (columns []string, from, to bool) {
 	for _, l := range w.observed.lost {
@@ -518,21 +518,21 @@ func (w *sessionWork) standing() (columns []string, from, to bool) {
 	return columns, from, to
 }
 
-// stale says whether anything that was taken back stands in the session's row.
+// stale reports whether anything that was taken back is in the session's row.
 func (w *sessionWork) stale() bool {
 	columns, from, to := w.standing()
 	return len(columns) > 0 || from || to
 }
 
-// lastReported says whether the last observation that reports a column takes precedence,
+// lastReported reports whether the last observation that reports a column takes precedence,
 // however often another program changes it.
 func lastReported(column string) bool {
 	return column != "title" && !slices.Contains(reportedFirst, column) && !strings.HasPrefix(column, "metadata.")
 }
 
 // refoldLast takes what was taken back out of the row where that is but the end of
-// the session and what was said last: then a few of the last observations that are
-// left tell what stands, however many there are. It reports whether they did. So it
+// the session and what was reported last: then a few of the last observations that are
+// left report what stands, however many there are. It reports whether they did. So it
 // is with a sub-agent whose spans come before the tool call that started it: they
 // are built in the session above until then.
 func (a *applier) refoldLast(w *sessionWork) (bool, error) {
@@ -567,7 +567,7 @@ func (a *applier) refoldLast(w *sessionWork) (bool, error) {
 			}
 		}
 		if len(left) == 1 && !whole {
-			// What stands was said before these few.
+			// What stands was reported before these few.
 			w.row.State.Stamps, w.row.Session = old, before
 			return false, nil
 		}
@@ -590,7 +590,7 @@ func (w *sessionWork) rebuildColumns(columns ...string) {
 	w.dirty = true
 }
 
-// isUnknown says whether nothing but observations ever spoke of the session.
+// isUnknown reports whether nothing but observations ever spoke of the session.
 func (a *applier) isUnknown(w *sessionWork) (bool, error) {
 	s := &w.row.State
 	_, declared := w.bounds()

@@ -43,7 +43,7 @@ func (w *sessionWork) adopt(row *SessionRow) {
 	w.resum = row.Usage() != row.State.Rollup
 }
 
-// boundAll makes the session as old and as new as what is said of it.
+// boundAll makes the session as old and as new as what is reported of it.
 func (w *sessionWork) boundAll() {
 	for _, c := range w.changes {
 		w.bound(c.Start, c.End)
@@ -329,7 +329,7 @@ func (a *applier) redrawHidden(w *sessionWork) error {
 	return nil
 }
 
-// hides says whether a message hidden at that time was hidden by a rewind that
+// hides reports whether a message hidden at that time was hidden by a rewind that
 // telemetry told of. Another program's rewinds are left alone.
 func (w *sessionWork) hides(at int64) bool {
 	return slices.ContainsFunc(w.row.State.Rewinds, func(r Rewind) bool { return r.At == at })
@@ -382,7 +382,7 @@ func (a *applier) moveCut(w *sessionWork) error {
 	return nil
 }
 
-// recount sums the rollup anew.
+// recount sums the rollup again.
 func (a *applier) recount(w *sessionWork) error {
 	messages, err := a.tx.MessagesFrom(w.id, w.row.State.Cut)
 	if err != nil {
@@ -403,7 +403,7 @@ func (a *applier) recount(w *sessionWork) error {
 	return nil
 }
 
-// counts says whether a message's tokens are part of the session's context.
+// counts reports whether a message's tokens are part of the session's context.
 func (w *sessionWork) counts(m *session.Message) bool {
 	return m.Role == session.RoleAssistant && m.HiddenAt == nil && !PositionOf(m).Before(w.row.State.Cut)
 }

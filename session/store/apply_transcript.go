@@ -15,7 +15,7 @@ import (
 // which came first. The other order needs nothing of this, because the transcript of
 // a session that telemetry reports is stored as observations from the beginning.
 
-// fromTranscript says whether the row was imported from a transcript, and no telemetry
+// fromTranscript reports whether the row was imported from a transcript, and no telemetry
 // was merged with it.
 func fromTranscript(row *session.Session) bool {
 	return strings.Contains(row.MetadataJSON, `"transcript"`) && session.TranscriptOf(row.MetadataJSON) != ""

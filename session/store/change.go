@@ -51,7 +51,7 @@ func (b *Batch) Reset() {
 	b.Decisions, b.Blobs, b.SpanRefs, b.Observations = b.Decisions[:0], b.Blobs[:0], b.SpanRefs[:0], b.Observations[:0]
 }
 
-// Rank says how much a source knows of the thing it describes. A higher rank
+// Rank states how much a source knows of the thing it describes. A higher rank
 // wins over a lower one, whenever either arrives.
 type Rank uint8
 
@@ -69,12 +69,12 @@ const (
 // of higher rank stands; then the later; then, arbitrarily, one of the two.
 type Value struct {
 	Text string `json:"text"`
-	// At is when the source said so, in Unix nanoseconds.
+	// At is when the source reported so, in Unix nanoseconds.
 	At   int64 `json:"at"`
 	Rank Rank  `json:"rank,omitempty"`
 }
 
-// TakesPrecedence says whether v stands against o, which was said of the same thing.
+// TakesPrecedence reports whether v stands against o, which was reported of the same thing.
 func (v Value) TakesPrecedence(o Value) bool { return v.stamp().compare(o.stamp()) > 0 }
 
 // First turns the order of time around: of two such values the one said first
@@ -96,7 +96,7 @@ type SessionChange struct {
 	ID string `json:"id"`
 
 	// Start and End bound what happened, in Unix milliseconds; 0 is unknown.
-	// created_at is the least time that anything says of the session, its messages
+	// created_at is the least time that anything reports of the session, its messages
 	// and parts included, updated_at the greatest.
 	Start int64 `json:"start,omitempty"`
 	End   int64 `json:"end,omitempty"`
@@ -130,7 +130,7 @@ type SessionChange struct {
 
 // Rewind hides every message of the session that comes after the user message
 // To and was created at or before At (Unix milliseconds). A rewind with Undone
-// set says that the one with the same To and At no longer holds.
+// set reports that the one with the same To and At no longer holds.
 type Rewind struct {
 	To     string `json:"to"`
 	At     int64  `json:"at"`
@@ -158,7 +158,7 @@ type MessageChange struct {
 	Rank                 Rank
 
 	// Metadata is a JSON object for messages described by one source alone (a
-	// user message, a compaction). Empty says nothing: an assistant message of
+	// user message, a compaction). Empty reports nothing: an assistant message of
 	// which neither metadata nor facts are known is marked incomplete, as is one
 	// that was only seen live.
 	Metadata json.RawMessage
@@ -169,12 +169,12 @@ type MessageChange struct {
 // counts are summed over them, anything else stands as the last one said.
 // TurnStats travel on the [SpanRef] of their span, so that they are counted once.
 type TurnStats struct {
-	// Step says that the span is one model call of the message. Steps count only
+	// Step reports that the span is one model call of the message. Steps count only
 	// as long as no span that describes the whole message is known.
 	Step bool `json:"step,omitempty"`
-	// GivenUp says that the span was written by a later process for one that had
+	// GivenUp reports that the span was written by a later process for one that had
 	// died. It counts only as long as no other span of the whole message is known,
-	// but for those that ended to wait for a human.
+	// except those that ended to wait for a human.
 	GivenUp bool `json:"given_up,omitempty"`
 
 	Model              *session.Model       `json:"model,omitempty"`
@@ -207,7 +207,7 @@ type PartChange struct {
 	// CreatedAt and UpdatedAt are in Unix milliseconds; 0 is unknown. The least
 	// CreatedAt stands, and the UpdatedAt of the description that stands.
 	CreatedAt, UpdatedAt int64
-	// Rank is what the source knew. Data must say the same, for it is from the
+	// Rank is what the source knew. Data must say the same, because it is from the
 	// stored data that the rank is read again; see [PartRank].
 	Rank Rank
 }
@@ -284,7 +284,7 @@ type SpanRef struct {
 	// StartNano and EndNano are Unix nanoseconds.
 	StartNano int64 `column:"start_nano"`
 	EndNano   int64 `column:"end_nano"`
-	// Error says that the span's status was an error.
+	// Error reports that the span's status was an error.
 	Error bool `column:"error"`
 	// TurnStats is what the span knows of the message, nil when nothing.
 	TurnStats *TurnStats `column:"facts_json"`

@@ -11,7 +11,7 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 )
 
-// Imported is a session as a file holds it: a transcript, and what stands in tables of
+// Imported is a session as a file holds it: a transcript, and what is in tables of
 // our own.
 type Imported struct {
 	*session.Transcript
@@ -30,15 +30,15 @@ type Imported struct {
 	State *State
 	// RequestedIndexes are the indexes that displaced parts asked for.
 	RequestedIndexes []RequestedIndex
-	// AsGiven says that the session is stored as it is, or not at all: a row that is
+	// AsGiven reports that the session is stored as it is, or not at all: a row that is
 	// refused is an error of type [*NotWholeError], and the row of a session that the
-	// store does not have keeps its tokens, which are summed anew when the session changes.
+	// store does not have keeps its tokens, which are summed again when the session changes.
 	AsGiven bool
 }
 
-// ImportResult says what became of an imported session.
+// ImportResult states what became of an imported session.
 type ImportResult struct {
-	// Added says that the store did not have the session, Changed that its row was
+	// Added reports that the store did not have the session, Changed that its row was
 	// written, be it for a rollup that changed.
 	Added, Changed bool
 	// Messages, Parts, Decisions and Blobs count rows that were added or replaced;
@@ -55,7 +55,7 @@ type ImportResult struct {
 type Refusal struct {
 	// Where names it, such as "message msg_…".
 	Where string
-	// Reason says why, and what to do.
+	// Reason states why, and what to do.
 	Reason string
 }
 
@@ -80,12 +80,12 @@ func (e *NotWholeError) Error() string {
 // and sessions can be imported in any order.
 //
 // Whether a message is hidden and a session archived is merged by itself, because neither
-// dates its row. The tokens of the session are summed anew, but see AsGiven. Its cost
+// dates its row. The tokens of the session are summed again, but see AsGiven. Its cost
 // differs from that of the row that takes precedence by the cost of messages which that
-// row did not know. Of State, rewinds are merged, a fork is one if either says so, and
+// row did not know. Of State, rewinds are merged, a fork is one if either reports so, and
 // the stamps are those of the row that takes precedence.
 //
-// What telemetry says of the session afterwards is merged by [Apply] as ever:
+// What telemetry reports of the session afterwards is merged by [Apply] as ever:
 // it has the last word on the columns of the session's row that it speaks of and
 // on the metadata of messages that it measured. A message that several spans
 // measured needs them all for that: those that are delivered again, or that come
@@ -185,7 +185,7 @@ func (i *importer) run(in *Imported) error {
 		return err
 	}
 
-	// What the row says of costs, it says of the messages that it came with.
+	// What the row reports of costs, it reports of the messages that it came with.
 	delta := w.cost
 	if wins {
 		delta = AddCost(before+delta, -costOf(in.Transcript))
@@ -197,7 +197,7 @@ func (i *importer) run(in *Imported) error {
 		return err
 	}
 	if reported := in.Session.Usage(); in.AsGiven && i.result.Added && w.row.Usage() != reported {
-		// That the state has another rollup makes the next change sum it anew.
+		// That the state has another rollup makes the next change sum it again.
 		w.row.SetUsage(reported)
 		return i.tx.PutSession(w.row, false)
 	}
@@ -252,7 +252,7 @@ func (i *importer) finish(wins bool) error {
 	return nil
 }
 
-// mergeState merges what another store remembers of the session. by says which of the
+// mergeState merges what another store remembers of the session. by states which of the
 // two rows stands: that of the import when it is greater than 0, that of the store
 // when it is less.
 func (i *importer) mergeState(in *State, by int) error {
@@ -273,7 +273,7 @@ func (i *importer) mergeState(in *State, by int) error {
 	return i.mergeFork(w, in.Fork)
 }
 
-// mergeRow merges the session's row into the one that is stored and says whether
+// mergeRow merges the session's row into the one that is stored and reports whether
 // it stands: by is greater than 0 when it does, and 0 when the rows are the same.
 // told is the cost of the messages that the row came with, known of
 // those that are stored.
@@ -288,7 +288,7 @@ func (i *importer) mergeRow(in *session.Session, reported, known float64) (by in
 	if by > 0 {
 		w.row.Session = *in
 		w.row.CreatedAt, w.row.UpdatedAt = old.CreatedAt, old.UpdatedAt
-		w.row.SetUsage(old.Usage()) // summed anew in the end
+		w.row.SetUsage(old.Usage()) // summed again in the end
 		w.dirty = true
 	}
 	w.row.ArchivedAt = archived
@@ -297,7 +297,7 @@ func (i *importer) mergeRow(in *session.Session, reported, known float64) (by in
 	return by
 }
 
-// archived is when the session was archived, if an import says that it was so at a
+// archived is when the session was archived, if an import reports that it was so at a
 // time, or that it was not.
 func (w *sessionWork) archived(at *int64) *int64 {
 	have := w.row.ArchivedAt
@@ -442,7 +442,7 @@ func (i *importer) message(in *session.MessageAndParts) error {
 	return i.stored(&i.result.Messages, changed, i.putMessage(w, &m, was), where)
 }
 
-// parts merges the parts of a message, and says whether any was added or moved.
+// parts merges the parts of a message, and reports whether any was added or moved.
 func (i *importer) parts(in *session.MessageAndParts) (moved bool, _ error) {
 	parts := make([]*session.Part, 0, len(in.Parts))
 	for _, p := range in.Parts {

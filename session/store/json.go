@@ -56,7 +56,7 @@ func (d *Decision) DecodeJSON(data []byte) error {
 func (b *Blob) AppendJSON(dst []byte) []byte { return BlobColumns.AppendJSON(dst, b) }
 
 // DecodeJSON sets b to the row in data, which needs a digest, and keeps its kind. A
-// row without a body names a blob and is not ok. A body is exact unless the row says
+// row without a body names a blob and is not ok. A body is exact unless the row reports
 // that it is not.
 func (b *Blob) DecodeJSON(data []byte) (ok bool, _ error) {
 	*b = Blob{Kind: b.Kind, Exact: true}

@@ -376,7 +376,7 @@ func (a *applier) placeParts(
 	return nil
 }
 
-// PartRank tells from a part's data how much its source knew: a tool part says so
+// PartRank tells from a part's data how much its source knew: a tool part reports so
 // under toolMetadata.agenttrace, a text under providerMetadata.agenttrace, by
 // "stub":true or "live":true; one of TypeDamaged is a stub.
 func PartRank(dataJSON string) Rank {

@@ -13,7 +13,7 @@ import (
 // instrumented with the SDK says. No such span describes a whole message: what
 // it means depends on others that may come before or after it. So observations
 // are stored, and the window of the session that a new one falls into is built
-// anew from all of them, by the batch's Assemble.
+// again from all of them, by the batch's Assemble.
 type Observation struct {
 	// TraceID is lower-case hex, empty for a record that was emitted in no trace.
 	// Source tells the observations of one trace apart.
@@ -28,10 +28,10 @@ type Observation struct {
 	// Start and End are Unix nanoseconds.
 	Start int64 `column:"start_nano"`
 	End   int64 `column:"end_nano"`
-	// Until is when the observation ends, or when the last of those that stand below it
+	// Until is when the observation ends, or when the last of those that are below it
 	// begins, whichever is later; what opens a turn does not count. The store sets it.
 	Until int64 `column:"until_nano"`
-	// Error says that the source reported one.
+	// Error reports that the source reported one.
 	Error bool `column:"error"`
 
 	// Session is the session that the source names; Rank orders the keys that
@@ -48,7 +48,7 @@ type Observation struct {
 	TraceRank int
 	// Own is the session of the trace when nothing names one.
 	Own string `column:"default_session"`
-	// Opens says that a turn begins here, whatever came before.
+	// Opens reports that a turn begins here, whatever came before.
 	Opens bool `column:"opens"`
 	// Calls are ids of tool calls that the model asked for here. Call is set on a
 	// tool call that has no parent: its trace may be of the session where the model
@@ -65,7 +65,7 @@ type Observation struct {
 	Attribution Attribution
 }
 
-// parent is the span that the observation stands below: a span's parent, and for a log
+// parent is the span that the observation is below: a span's parent, and for a log
 // record, or a further observation of a span, the span itself.
 func (o *Observation) parent() string {
 	if o.isSpan() {
@@ -93,8 +93,8 @@ type Attribution struct {
 	Kind string `column:"kind,omitempty"`
 	// UsageProof is what the observation proves of how tokens were counted.
 	UsageProof UsageProof
-	// SessionAttrs is what the observation says of the session's row, nil when nothing.
-	// Its values rank below RankFinal, so that what the SDK says stands above it.
+	// SessionAttrs is what the observation reports of the session's row, nil when nothing.
+	// Its values rank below RankFinal, so that what the SDK says takes precedence over it.
 	SessionAttrs *SessionChange `column:"session_attrs_json"`
 }
 
@@ -140,7 +140,7 @@ type AssembledMessage struct {
 // Window is a range of a session's time whose observations are assembled together:
 // from where a turn opens, or from a cut within one, to where another turn opens,
 // with nothing reaching across either: no observation, and none from which another to
-// what stands below it.
+// what is below it.
 type Window struct {
 	Owner string
 	// Carry is that of the cut where the window begins, nil where a turn opens. Around
@@ -166,7 +166,7 @@ type Assembler func(w *Window) (Assembly, error)
 // CutLookahead is how many observations after a cut may have a say in it.
 const CutLookahead = 16
 
-// DataVersion is the first byte of Data that says how it was understood: of two
+// DataVersion is the first byte of Data that states how it was understood: of two
 // observations with one identity the one whose byte is greater counts, because what
 // read it knows more. Lesser bytes are of no version, and the lowest bit is not
 // compared.
@@ -180,7 +180,7 @@ func (o *Observation) version() byte {
 	return o.Data[0] &^ 1
 }
 
-// better says whether o stands against p, which has the same identity: a span that
+// better reports whether o stands against p, which has the same identity: a span that
 // was delivered twice in different versions.
 func (o *Observation) takesPrecedence(p *Observation) bool {
 	return cmp.Or(

@@ -30,7 +30,7 @@ type Hit struct {
 	Turn      int    `json:"turn,omitempty"`
 	MessageID string `json:"message_id,omitempty"` // a title has neither message nor role nor part
 	Role      string `json:"role,omitempty"`
-	// Hidden says that a rewind hid the message.
+	// Hidden reports that a rewind hid the message.
 	Hidden bool   `json:"hidden,omitempty"`
 	PartID string `json:"part_id,omitempty"`
 	// Type is that of the part: text, reasoning, tool-<name> and so on; [TypeSession]
@@ -50,7 +50,7 @@ type Hit struct {
 	// bytes of the matches in it.
 	Context string   `json:"context"`
 	Marks   [][2]int `json:"marks"`
-	// CutBefore and CutAfter say that Context is not the value's beginning or end.
+	// CutBefore and CutAfter report that Context is not the value's beginning or end.
 	CutBefore bool  `json:"cut_before,omitempty"`
 	CutAfter  bool  `json:"cut_after,omitempty"`
 	CreatedAt int64 `json:"created_at"`

@@ -48,7 +48,7 @@ type Spent struct {
 // in the parent alone; what a rewind hid or a compaction replaced counts, for it
 // took place. Tokens are those of [session.Tokens].
 type Stats struct {
-	// Total is over all groups. Its sessions are those that were heard of, also
+	// Total is over all groups. Its sessions are those that were seen, also
 	// without a turn.
 	Total StatsGroup `json:"total"`
 	// Groups are nil when nothing is grouped: days in order of time, others by
@@ -76,8 +76,8 @@ type StatsGroup struct {
 	TotalTokens int64         `json:"total_tokens"`
 	// CostUSD sums what sources stated.
 	CostUSD float64 `json:"cost_usd"`
-	// EstimatedCostUSD sums what StatsQuery.Price says of the turns that state no cost,
-	// and is no part of CostUSD; nil where it says nothing. Compactions, which do not
+	// EstimatedCostUSD sums what StatsQuery.Price reports of the turns that state no cost,
+	// and is no part of CostUSD; nil where it reports nothing. Compactions, which do not
 	// say their model, are not in it.
 	EstimatedCostUSD *float64 `json:"estimated_cost_usd,omitempty"`
 	// CacheHitRate is the share of the input that was read from a cache: nil

@@ -1,7 +1,7 @@
 // Package store is the contract between what changes sessions and what keeps
 // them.
 //
-// Writers hand a [Batch] of changes to a [Writer]; the changes say what some
+// Writers hand a [Batch] of changes to a [Writer]; the changes state what some
 // source knows, not what the rows shall be. [Apply] merges them into the rows of
 // any engine that can fetch and put single rows ([Tx]), so that every engine
 // gives the same rows: in any order, in any batching, with any number of
@@ -51,7 +51,7 @@ type Result struct {
 	// Refused is the number of changes that the engine could not hold, such as a
 	// row that violates a constraint. The rest of the batch is stored.
 	Refused int64
-	// Pending is the number of observations of the batch that no session tells of yet.
+	// Pending is the number of observations of the batch that no session reports yet.
 	Pending int64
 	// Sessions are the ids of those that the batch spoke of, in no order.
 	Sessions []string

@@ -57,7 +57,7 @@ type Tx interface {
 	PutSpanRef(l *SpanRef, insert bool) (bool, error)
 	// TurnStats returns the spans of a message that have some.
 	TurnStats(sessionID, messageID string) ([]SpanRef, error)
-	// HasSpans says whether the session has spans of the SDK, whose dialect is DialectSDK.
+	// HasSpans reports whether the session has spans of the SDK, whose dialect is DialectSDK.
 	HasSpans(sessionID string) (bool, error)
 	// PutTrace notes that a trace has spans of a session, PruneTrace that it may have
 	// none any more: neither spans of the SDK nor observations that were attributed to it.
@@ -168,10 +168,10 @@ type ObservationRow struct {
 }
 
 // SpanTime has the times of an observation. LastBelow is when the last of those that
-// stand below it and do not open a turn begins, 0 where there is none.
+// are below it and do not open a turn begins, 0 where there is none.
 type SpanTime struct{ Start, End, Until, LastBelow int64 }
 
-// SessionAttrs is what a placed observation says of its session's row.
+// SessionAttrs is what a placed observation reports of its session's row.
 type SessionAttrs struct {
 	Start, End   int64
 	SessionAttrs *SessionChange
@@ -206,7 +206,7 @@ type Position struct {
 	ID string `json:"id,omitempty"`
 }
 
-// Before says whether p comes before q.
+// Before reports whether p comes before q.
 func (p Position) Before(q Position) bool {
 	return p.At < q.At || p.At == q.At && p.ID < q.ID
 }
@@ -229,7 +229,7 @@ type State struct {
 
 	// Declared bounds the session without its observations, nil when its row does so too.
 	Declared *Bounds `json:"said,omitempty"`
-	// Quarantined holds what was said of columns in no final form by others than
+	// Quarantined holds what was reported of columns in no final form by others than
 	// observations, should what an observation says in its stead be taken back.
 	Quarantined map[string]Value `json:"aside,omitempty"`
 
@@ -254,13 +254,13 @@ type State struct {
 	Steps map[string]*StepSum `json:"steps,omitempty"`
 
 	// Rollup is the usage on the session's row as it was written last. Where the
-	// row has another, some other program wrote it and it is summed anew.
+	// row has another, some other program wrote it and it is summed again.
 	Rollup session.Usage `json:"rollup,omitzero"`
 }
 
 // Portable is what another store can take of the state, nil when that is nothing: its
 // stamps, its rewinds, and what the session was forked from. The rest follows from the
-// rows, or stands beside observations, which do not come along.
+// rows, or is beside observations, which do not come along.
 func (s *State) Portable() *State {
 	if s == nil || len(s.Stamps) == 0 && len(s.Rewinds) == 0 && s.Fork == nil {
 		return nil
@@ -279,7 +279,7 @@ type Bounds struct {
 type OpenTurn struct {
 	Position
 	Index int64 `json:"turn_index"`
-	// Over says that a later turn shows that its process is gone.
+	// Over reports that a later turn shows that its process is gone.
 	Over bool `json:"over,omitempty"`
 }
 

@@ -46,7 +46,7 @@ type Turn struct {
 	// Usage is in disjoint buckets, nil when the SDK gave none back.
 	Usage  *session.Usage `json:"usage"`
 	Finish string         `json:"finish"`
-	// Aborted and Error say that the request did not finish. Partial is what had
+	// Aborted and Error report that the request did not finish. Partial is what had
 	// arrived of the answer that was aborted.
 	Aborted bool   `json:"aborted"`
 	Partial string `json:"partial"`

@@ -4,7 +4,7 @@
 //
 // # Framings
 //
-// No standard says how such a trace is kept. [Decode] reads, and may find mixed:
+// No standard states how such a trace is kept. [Decode] reads, and may find mixed:
 //
 //	ndjson       a message per line, as it went over stdio: no time, no direction
 //	Zed          the array that "dev: open acp logs" copies: direction, no time
@@ -184,7 +184,7 @@ func metaOf(o rows.Object) rows.Object { return o.Object("callProviderMetadata")
 // Others follow in the order in which they came.
 var toolFields = []string{"title", "name", "kind", "status", "content", "locations", "rawInput", "rawOutput"}
 
-// merge takes over the fields of an update; null says nothing.
+// merge takes over the fields of an update; null reports nothing.
 func merge(call, update rows.Object) rows.Object {
 	for _, f := range update.Without("sessionUpdate", "toolCallId") {
 		if string(f.Value) != "null" {

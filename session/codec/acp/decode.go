@@ -112,7 +112,7 @@ type conversation struct {
 	user        *rows.Message // of the turn
 	assistant   *rows.Message // of the turn, nil until something is said
 	promptAt    int64         // its time, if promptTimed
-	prompt      string        // its text, until the agent says something else
+	prompt      string        // its text, until the agent reports something else
 	echo        string        // what of it came back
 	promptTimed bool
 	replaying   bool // history comes that is already there
@@ -138,7 +138,7 @@ type decoder struct {
 	conn     *connection
 	sessions map[string]*conversation
 	order    []*conversation
-	current  *conversation // the last that anything was said of
+	current  *conversation // the last that anything was reported of
 	early    []message     // logs from before there was a session
 }
 
@@ -234,7 +234,7 @@ func (d *decoder) answer(m *message) *exchange {
 	return nil
 }
 
-// fits says whether a result has the shape that the method of an agent's request
+// fits reports whether a result has the shape that the method of an agent's request
 // wants.
 func fits(method string, result json.RawMessage) bool {
 	o, err := rows.Parse(result)
@@ -351,7 +351,7 @@ func (d *decoder) userPrompt(c *conversation, m *message) {
 	}
 }
 
-// promptEnd ends a turn. In version 2 of the protocol the response only says that
+// promptEnd ends a turn. In version 2 of the protocol the response only reports that
 // the prompt was accepted.
 func (d *decoder) promptEnd(x *exchange, m *message, result rows.Object) {
 	c := x.c

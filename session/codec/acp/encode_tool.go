@@ -101,7 +101,7 @@ func (e *encoder) tool(p *session.Part, data rows.Object, asked bool) (end rows.
 	return end
 }
 
-// approval writes the questions about a call that no part tells of: those that its
+// approval writes the questions about a call that no part reports: those that its
 // decisions were, and else the one that its approval was. What a rule allowed or denied
 // asked nobody, and is no message of the protocol.
 func (e *encoder) approval(p *session.Part, data rows.Object) {

@@ -63,7 +63,7 @@ func EncodeFile(dir string, s *codec.Session, o Options) (path string, err error
 		err := &fs.PathError{Op: "create", Path: path, Err: fs.ErrExist}
 		return "", fmt.Errorf("write session %s: %w", s.Session.ID, err)
 	}
-	// AgentDbg lists what stands in runs, so it is written beside that.
+	// AgentDbg lists what is in runs, so it is written beside that.
 	room, err := os.MkdirTemp(dir, "."+id+".*")
 	if err != nil {
 		return "", fmt.Errorf("write session %s: %w", s.Session.ID, err)

@@ -18,7 +18,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
-// Decode reads what stands in one stream: an events.jsonl, a run.json, or files
+// Decode reads what is in one stream: an events.jsonl, a run.json, or files
 // of "agentdbg export", one or more. Events of several runs are sorted out by
 // their run_id. The whole stream is held in memory.
 //

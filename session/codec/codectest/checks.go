@@ -32,7 +32,7 @@ type check struct {
 	rule    string
 	applies func(*Codec) bool
 	run     func(*examination, *codec.Session) error
-	// few says that the rule is on reading and writing as such, which a few sessions
+	// few reports that the rule is on reading and writing as such, which a few sessions
 	// tell.
 	few bool
 }
@@ -115,7 +115,7 @@ func (x *examination) encode(s *codec.Session) error {
 	return nil
 }
 
-// sameOutput says where two outputs differ.
+// sameOutput states where two outputs differ.
 func sameOutput(a, b written) error {
 	if a.dir == "" {
 		if !bytes.Equal(a.data, b.data) {
@@ -142,7 +142,7 @@ func sameOutput(a, b written) error {
 	return nil
 }
 
-// files are those below dir, by path, with what is in them. Databases are told by
+// files are those below dir, by path, with what is in them. Databases are reported by
 // their rows, for the engine keeps a journal.
 func files(dir string) (map[string]string, error) {
 	all := make(map[string]string)
@@ -239,7 +239,7 @@ func (x *examination) roundTrip(s *codec.Session) error {
 	return x.honest(s, got)
 }
 
-// words compares what other programs read with what the rows say.
+// words compares what other programs read with what the rows report.
 func (x *examination) words(s *codec.Session) error {
 	w, err := x.write(s)
 	if err != nil {
@@ -277,7 +277,7 @@ func (x *examination) words(s *codec.Session) error {
 	return nil
 }
 
-// wordsOf is what the rows say.
+// wordsOf is what the rows report.
 func wordsOf(s *codec.Session) Words {
 	w := Words{Status: "ok", Asked: []string{}, Stops: []string{}}
 	t := s.Sorted()
@@ -418,7 +418,7 @@ func (x *examination) replay(s *codec.Session) error {
 	return nil
 }
 
-// honest compares what came back with what Explain says of it.
+// honest compares what came back with what Explain reports of it.
 func (x *examination) honest(want, got *codec.Session) error {
 	if x.Foreign {
 		return x.honestByAspect(want, got)

@@ -42,47 +42,47 @@ type Codec struct {
 	EncodeFile func(dir string, all []*codec.Session) error
 	DecodeFile func(dir string, report func(codec.Problem)) iter.Seq2[*codec.Session, error]
 
-	// Explain lists what a session would lose. Nil says that nothing ever is.
+	// Explain lists what a session would lose. Nil reports that nothing ever is.
 	Explain func(s *codec.Session) []codec.Loss
 	// Losses are those that Explain may list and that change rows. What it lists with
 	// a place where it is kept, and that is not among them, comes back as it was.
 	Losses []Loss
 	// Listed is the list of losses from which Explain chooses. Each of them must occur.
 	Listed codec.Losses
-	// Foreign says that the format is another program's, in which rows get other ids: what
+	// Foreign reports that the format is another program's, in which rows get other ids: what
 	// comes back is compared by [codec.Aspects]. Keeps, if there is one, is what of a session
 	// the format keeps whatever Explain lists.
 	Foreign bool
 	Keeps   func(s *codec.Session) []string
 	// Basic asks no more of the format than what every format promises.
 	Basic bool
-	// ReadElsewhere says that another package reads what the format writes.
+	// ReadElsewhere reports that another package reads what the format writes.
 	ReadElsewhere bool
-	// Complete says that all comes back that a store says of a session, so that it can be
+	// Complete reports that all comes back that a store reports of a session, so that it can be
 	// asked again as in the store that it came from: spans, traces, state and claims too.
 	// Formats that have other words for these are not asked for them.
 	Complete bool
-	// Lossless says that a session which Explain lists no changed rows of comes back
+	// Lossless reports that a session which Explain lists no changed rows of comes back
 	// in the very bytes that it was written in.
 	Lossless bool
-	// Exact says that every session that can be read is written byte for byte as the
+	// Exact reports that every session that can be read is written byte for byte as the
 	// format has it. It is asked of the sessions of the suite, not of native files.
 	Exact bool
-	// Many says that what is written after another session is read as a second one.
+	// Many reports that what is written after another session is read as a second one.
 	Many bool
-	// Repeatable says that a sequence may be ranged over more than once.
+	// Repeatable reports that a sequence may be ranged over more than once.
 	Repeatable bool
-	// Unvalidated says that rows are read as they are: they need not make a valid session.
+	// Unvalidated reports that rows are read as they are: they need not make a valid session.
 	Unvalidated bool
-	// Completes says that Encode writes what a native file may lack, so that a session
+	// Completes reports that Encode writes what a native file may lack, so that a session
 	// which was read from one has more when it is read again, once.
 	Completes bool
-	// Damage says what comes of a stream with a damaged line.
+	// Damage states what comes of a stream with a damaged line.
 	Damage Tolerance
-	// Head says of a line that others mean nothing without it. Nil says that there is
+	// Head reports of a line that others mean nothing without it. Nil reports that there is
 	// none.
 	Head func(line []byte) bool
-	// Ignored are lines that are passed over, and rightly so, although they say nothing.
+	// Ignored are lines that are passed over, and rightly so, although they report nothing.
 	Ignored []string
 	// Tables are those of the database that EncodeFile writes.
 	Tables []Table
@@ -94,13 +94,13 @@ type Codec struct {
 	Sessions []Sample
 	// Rounds is how many sessions are generated; 0 means 40.
 	Rounds int
-	// Slow says that decoding takes milliseconds: some rules are asked of fewer sessions.
+	// Slow reports that decoding takes milliseconds: some rules are asked of fewer sessions.
 	Slow bool
-	// Fits says of a session that it can be asked of the format at all. Nil says that
+	// Fits reports of a session that it can be asked of the format at all. Nil reports that
 	// every session can.
 	Fits func(s *codec.Session) bool
 	// Words reads what a format says in its own words, not in rows that it embeds, which
-	// other programs do not know. What it says must be what the rows say. Nil is for a
+	// other programs do not know. What it reports must be what the rows report. Nil is for a
 	// format that has no words for any of it.
 	Words func(data []byte) (Words, error)
 	// Check, if there is one, judges what is written of the sessions of the suite by
@@ -125,7 +125,7 @@ type Words struct {
 	Withheld int
 }
 
-// Loss is a line of Explain that says that rows change.
+// Loss is a line of Explain that reports that rows change.
 type Loss struct {
 	// What is that of the [codec.Loss], or its beginning where the rest names a row.
 	What string
@@ -142,7 +142,7 @@ const (
 	// the one with the damage are read; the last of them need not be, where the line is
 	// a Head and would have told its end.
 	Strict Tolerance = iota
-	// Tolerant reads on, and reports the line. What stands on other lines is read,
+	// Tolerant reads on, and reports the line. What is on other lines is read,
 	// unless the line is a Head.
 	Tolerant
 	// Whole is a format whose stream is one value: damage to it may cost all of it.
@@ -217,7 +217,7 @@ type examination struct {
 	dirs     int
 	sessions []Sample
 	natives  []string
-	// troubled says that the input has problems of its own, which are told again.
+	// troubled reports that the input has problems of its own, which are reported again.
 	troubled bool
 	firsts   map[*codec.Session]firstRead
 }
@@ -246,7 +246,7 @@ func (c *Codec) writes() bool { return c.Encode != nil || c.EncodeFile != nil }
 func (c *Codec) reads() bool  { return c.Decode != nil || c.DecodeFile != nil }
 func (c *Codec) both() bool   { return c.writes() && c.reads() }
 
-// wholly says that all is asked of a format that both writes and reads.
+// wholly reports that all is asked of a format that both writes and reads.
 func (c *Codec) wholly() bool { return c.both() && !c.Basic }
 
 // written is what a format made of sessions: a stream, or a directory.
@@ -299,7 +299,7 @@ type reading struct {
 
 func (r *reading) report(p codec.Problem) { r.problems = append(r.problems, p) }
 
-// silent says that nothing was reported.
+// silent reports that nothing was reported.
 func (r *reading) silent() bool { return len(r.problems) == 0 && r.err == nil }
 
 func (r *reading) text() string {

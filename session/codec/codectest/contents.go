@@ -13,7 +13,7 @@ import (
 
 // What generated messages and parts say.
 
-// data is the data of any part that may stand in a message of the role.
+// data is the data of any part that may be in a message of the role.
 func (g *generator) data(role string) string {
 	if role == session.RoleAssistant && g.chance(3) {
 		return g.tool()

@@ -15,7 +15,7 @@ import (
 type contrast struct {
 	name          string
 	first, second answer
-	// always says that no loss excuses it.
+	// always reports that no loss excuses it.
 	always bool
 }
 
@@ -126,7 +126,7 @@ func (x *examination) explained(s *codec.Session) []codec.Loss {
 // lists reports whether Explain lists all of the differences as lost entirely.
 func (x *examination) lists(s *codec.Session, differences []codec.Loss) bool {
 	if x.Explain == nil {
-		return x.Foreign // another part of the format's says what is lost
+		return x.Foreign // another part of the format's states what is lost
 	}
 	losses := x.Explain(s)
 	return !slices.ContainsFunc(differences, func(d codec.Loss) bool {

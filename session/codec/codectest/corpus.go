@@ -295,7 +295,7 @@ func marked(place int) *codec.Session {
 	return b.done()
 }
 
-// marks are the words of marked that stand in a text.
+// marks are the words of marked that are in a text.
 func marks(text string) map[string]bool {
 	all := make(map[string]bool)
 	for _, m := range markPattern.FindAllString(text, -1) {

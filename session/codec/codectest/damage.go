@@ -92,7 +92,7 @@ func (x *examination) many() error {
 // damages are ways in which a line comes to be another.
 var damages = []struct {
 	name string
-	// noticed says that nobody can take the line for a whole one.
+	// noticed reports that nobody can take the line for a whole one.
 	noticed bool
 	of      func(line []byte) []byte
 }{
@@ -120,7 +120,7 @@ var damages = []struct {
 	}},
 }
 
-// damagedLines damages each line of a session that stands between two others.
+// damagedLines damages each line of a session that is between two others.
 func (x *examination) damagedLines() error {
 	var parts [][]byte // of each session
 	var want []*codec.Session
@@ -194,7 +194,7 @@ func (x *examination) survives(file []byte, want []*codec.Session, victim, at in
 	case !named(r.problems, at):
 		return fmt.Errorf("problems %v do not name line %d", r.problems, at)
 	}
-	// What stands on other lines is there.
+	// What is on other lines is there.
 	lost, after := marks(string(line)), ""
 	for _, s := range r.sessions {
 		after += Text(s)
@@ -217,7 +217,7 @@ func (r *reading) byID() map[string]*codec.Session {
 	return all
 }
 
-// othersAreWhole says whether what was read of a file is another than what was wanted, which
+// othersAreWhole reports whether what was read of a file is another than what was wanted, which
 // only that of the session with the damaged line may be, and what the damage may cost.
 func (x *examination) othersAreWhole(r reading, want []*codec.Session, victim int, line []byte) (changed bool, err error) {
 	got := r.byID()

@@ -38,7 +38,7 @@ func dump(path string) (string, error) {
 	var tables []string
 	err := query(path, "SELECT name, type, sql FROM sqlite_schema ORDER BY name", func(stmt *sqlite.Stmt) {
 		fmt.Fprintf(&b, "%s %s %s\n", stmt.ColumnText(0), stmt.ColumnText(1), stmt.ColumnText(2))
-		// The shadow tables of a search index are told by the index.
+		// The shadow tables of a search index are reported by the index.
 		if stmt.ColumnText(1) == "table" && !strings.Contains(stmt.ColumnText(0), "fts") {
 			tables = append(tables, stmt.ColumnText(0))
 		}

@@ -71,7 +71,7 @@ type generator struct {
 	n     int // ids made
 	// base tells the ids of this session from those of others.
 	base uint32
-	// idStyle is how ids are spelled. loose says that times and hidden messages are
+	// idStyle is how ids are spelled. loose reports that times and hidden messages are
 	// what no agent gives but an import may, plain that everything is as this project
 	// writes it.
 	idStyle      int
@@ -335,7 +335,7 @@ func (g *generator) rewind() {
 	g.tick(3)
 }
 
-// finish puts the rows in order and makes the session's row what they say.
+// finish puts the rows in order and makes the session's row what they report.
 func (g *generator) finish() {
 	g.s.Transcript = g.s.Sorted()
 	slices.SortFunc(g.s.Decisions, func(a, b store.Decision) int {

@@ -30,7 +30,7 @@ func Load(tb testing.TB, path string) (all []*codec.Session) {
 	return all
 }
 
-// Golden is sessions as they stand in a golden file: JSON lines, the decisions of each
+// Golden is sessions as they are in a golden file: JSON lines, the decisions of each
 // after it, and in the end the problems of reading them.
 func Golden(tb testing.TB, problems []string, all ...*codec.Session) string {
 	tb.Helper()

@@ -2,7 +2,7 @@
 // histograms of tokens and cost: one row per part. It is an export only. Texts,
 // tool inputs and tool outputs are left out; their size is there.
 //
-// What is counted per message (tokens, cost, duration) stands on the row of the
+// What is counted per message (tokens, cost, duration) is on the row of the
 // message's first part and nowhere else, so the sum of a column is the sum over
 // messages: the tokens of the session as every command counts them, see
 // [session.Tokens]. Those of messages that a fork copied are in the table of its parent,
@@ -28,7 +28,7 @@ import (
 type Column struct {
 	// Name is the header.
 	Name string
-	// Doc says what the column holds, in one sentence.
+	// Doc states what the column holds, in one sentence.
 	Doc string
 
 	value func(*row) string
@@ -110,7 +110,7 @@ func NewEncoder(w io.Writer) *Encoder {
 
 // Encode writes the rows of one session, in canonical order, and flushes them.
 // It does not change t. A column that cannot be read (no JSON, another kind)
-// gives empty cells, not an error: [session.Check] tells of it.
+// gives empty cells, not an error: [session.Check] reports it.
 func (e *Encoder) Encode(t *session.Transcript) error {
 	if err := e.encode(t.Sorted()); err != nil {
 		return fmt.Errorf("write session %s: %w", t.Session.ID, err)

@@ -157,10 +157,10 @@ func (h *head) anyObject(looks func(keys map[string]string) bool) bool {
 }
 
 // sniffLines is how many lines of a file are looked at, for the first may be
-// damaged, or say nothing that the format is known by.
+// damaged, or report nothing that the format is known by.
 const sniffLines = 32
 
-// next reads a further object, and says whether there is one.
+// next reads a further object, and reports whether there is one.
 func (h *head) next() bool {
 	h.rest = bytes.TrimLeft(h.rest, " \t\r\n")
 	if len(h.objects) == sniffLines || len(h.rest) == 0 || h.rest[0] != '{' && h.rest[0] != '[' {

@@ -25,16 +25,16 @@ type Format struct {
 type Writing struct {
 	// Ext is the extension of a file that holds one session.
 	Ext string
-	// Many says that several sessions may follow one another in one file.
+	// Many reports that several sessions may follow one another in one file.
 	Many bool
-	// Complete says that the format holds all that a store has of a session, which is
+	// Complete reports that the format holds all that a store has of a session, which is
 	// more than what is shown of it.
 	Complete bool
-	// Rows says that the format has only what the rows of messages and parts say.
+	// Rows reports that the format has only what the rows of messages and parts say.
 	Rows bool
-	// Text says that the format is for people: it can be cut, and bundled with files.
+	// Text reports that the format is for people: it can be cut, and bundled with files.
 	Text bool
-	// JSON says that the format is JSON, Binary that a terminal cannot show it.
+	// JSON reports that the format is JSON, Binary that a terminal cannot show it.
 	JSON, Binary bool
 
 	// Stream returns the function that writes sessions to w, one after the other.
@@ -75,10 +75,10 @@ type Reading struct {
 	// Decode reads sessions from a stream, DecodeFile from a file or a directory.
 	Decode     func(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error]
 	DecodeFile func(ctx context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error]
-	// Transcript says that the format is a program's own record of its sessions. The
+	// Transcript reports that the format is a program's own record of its sessions. The
 	// program's telemetry reports the same sessions, with other message ids.
 	Transcript bool
-	// Telemetry says that the files hold spans and log records, which package ingest makes
+	// Telemetry reports that the files hold spans and log records, which package ingest makes
 	// sessions of.
 	Telemetry bool
 }

@@ -19,7 +19,7 @@ import (
 )
 
 // EncodeDiff writes what two sessions differ in: d is [diff.Compare] of a and b.
-// The first divergence stands at the top and leads to its place; turns that are equal,
+// The first divergence is at the top and leads to its place; turns that are equal,
 // or differ in their tokens alone, are folded. On a narrow screen the sessions stand
 // below each other. The same input gives the same bytes.
 func EncodeDiff(w io.Writer, d *diff.Diff, a, b *document.Document, o Options) error {
@@ -30,7 +30,7 @@ func EncodeDiff(w io.Writer, d *diff.Diff, a, b *document.Document, o Options) e
 	return nil
 }
 
-// diffPage is what stands in the page. Strings are sanitized.
+// diffPage is what is in the page. Strings are sanitized.
 type diffPage struct {
 	Title   string
 	Equal   bool

@@ -3,13 +3,13 @@
 // of tokens. It is an export only; see package markdown for what it leaves out. Two
 // sessions it writes side by side, see [EncodeDiff].
 //
-// The file loads nothing and runs nothing: its style stands in it, there is no script,
+// The file loads nothing and runs nothing: its style is in it, there is no script,
 // and a content security policy forbids both. Reasoning, and the input and output of
 // tools, are folded with <details>. It is light or dark as its reader's system is, fits a
 // phone, and prints.
 //
 // What people and models wrote is shown with its Markdown, as far as package richtext
-// goes: HTML in it is text, an image is a link to it, and its headings stand below those
+// goes: HTML in it is text, an image is a link to it, and its headings are below those
 // of the page. All else that comes from the session is text: tools' input and output,
 // prompts, errors. An address is a link when it begins with http://, https:// or, in
 // Markdown, mailto:, and opens without a referrer.
@@ -26,7 +26,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/printable"
 )
 
-// Options say how much is written. The zero value is ready for use.
+// Options state how much is written. The zero value is ready for use.
 type Options = transcript.Words
 
 //go:embed blocks.html transcript.html diff.html style.css text.css diff.css

@@ -35,7 +35,7 @@
 // rows. They are tables of the store, which FORMAT.md of it describes.
 //
 // Rows are compact and have a line each, so that diff and grep work on the file
-// as they do on JSON lines; "jq ." indents it. Messages stand in order of
+// as they do on JSON lines; "jq ." indents it. Messages are in order of
 // (created_at, id), parts in order of index, other rows in the order of package jsonl,
 // and all are written by [session.Session.AppendJSON] and its siblings.
 //
@@ -243,7 +243,7 @@ func decode(data []byte) (_ *codec.Session, others int, _ error) {
 	return s, others, nil
 }
 
-// tables are the keys of the rows that stand in no transcript, and the type that a line
+// tables are the keys of the rows that are in no transcript, and the type that a line
 // of JSONL has for such a row.
 var tables = []struct {
 	key, line string
@@ -273,7 +273,7 @@ func lineType(key string) string {
 	return ""
 }
 
-// others adds the rows that stand in no transcript, and says how many there are.
+// others adds the rows that are in no transcript, and states how many there are.
 func (f *file) others(s *codec.Session) (n int, _ error) {
 	add := jsonl.NewAdder(s)
 	for _, t := range tables {

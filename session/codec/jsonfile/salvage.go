@@ -52,7 +52,7 @@ func Recover(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, 
 			yield(nil, err)
 			return
 		}
-		if len(problems) == 0 { // all rows are there, and what stands between them is damaged
+		if len(problems) == 0 { // all rows are there, and what is between them is damaged
 			reason := "a key between the rows is damaged"
 			if err != nil {
 				reason = err.Error()
@@ -97,7 +97,7 @@ func allRows(s *codec.Session) int {
 }
 
 // recoverSession reads a file that is damaged; nil when nothing of a session is in it. byLine
-// says that it is laid out as Encode does it, which for a file that is no JSON shows.
+// reports that it is laid out as Encode does it, which for a file that is no JSON shows.
 func recoverSession(data []byte, byLine bool) (s *codec.Session, problems []codec.Problem) {
 	var l lines
 	if byLine || !json.Valid(data) && (bytes.Contains(data, []byte("\n\"session\":{")) || rowsIn(data) > 0) {
@@ -123,11 +123,11 @@ func recoverSession(data []byte, byLine bool) (s *codec.Session, problems []code
 // lenient takes all that encoding/json takes.
 var lenient = jsonv2.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 
-// lines are the rows of a file as JSON lines. origin is where each stands in the file.
+// lines are the rows of a file as JSON lines. origin is where each is in the file.
 type lines struct {
 	text   bytes.Buffer
 	origin []int
-	// session says that its row is there.
+	// session reports that its row is there.
 	session bool
 }
 
@@ -149,7 +149,7 @@ func (l *lines) row(line int, kind string, row jsontext.Value) {
 }
 
 // kindOf is the type of line for a row that begins so. below is the one by the key that
-// was read last: a row of another shape stands below a key that is damaged.
+// was read last: a row of another shape is below a key that is damaged.
 func kindOf(row []byte, below string) string {
 	begins := func(column string) bool { return bytes.HasPrefix(row, []byte(`{"`+column+`":`)) }
 	switch {
@@ -167,7 +167,7 @@ func kindOf(row []byte, below string) string {
 	return below
 }
 
-// laidOut takes a file by its lines, each of which is a row or stands between rows.
+// laidOut takes a file by its lines, each of which is a row or is between rows.
 // Those that are neither are lines that jsonl reports as such.
 func (l *lines) laidOut(data []byte) {
 	below := "part"
@@ -245,7 +245,7 @@ func (l *lines) nested(data []byte) []codec.Problem {
 		}
 		return w.SkipValue()
 	})
-	// Whatever the order of the keys was, a row stands below what it belongs to.
+	// Whatever the order of the keys was, a row is below what it belongs to.
 	order := func(row nestedRow) int {
 		return slices.IndexFunc(nestedOrder, func(kinds string) bool { return strings.Contains(kinds, row.kind) })
 	}

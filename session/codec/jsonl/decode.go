@@ -86,7 +86,7 @@ func row[T any](decode func(*T, []byte) error, take func(*decoder, *T) error) fu
 //     start are skipped; a last line may lack its newline;
 //   - keys of data that are no columns are ignored, absent columns have the
 //     defaults of the table (see [session.Session.DecodeJSON]);
-//   - rows may stand in any order below what they belong to, and come out in
+//   - rows may be in any order below what they belong to, and come out in
 //     canonical order;
 //   - an error names the line, is yielded once with a nil transcript, and ends
 //     the sequence. The session it is in is not yielded; those before it are.
@@ -138,7 +138,7 @@ type lineReader struct {
 	maximum int
 	long    []byte // a line longer than r's buffer
 	n       int    // the number of the line last read, from 1
-	// refused says that the rest of that line is yet to be passed over.
+	// refused reports that the rest of that line is yet to be passed over.
 	refused bool
 }
 
@@ -217,7 +217,7 @@ func (m *blobMemory) add(b store.Blob) {
 	m.held[key] = heldBlob{b, m.text}
 	m.order = append(m.order, key)
 	for len(m.order) > 1 {
-		// One that was read again stands in order twice.
+		// One that was read again is in order twice.
 		if first, ok := m.held[m.order[0]]; ok && m.text-first.at <= blobWindow {
 			return
 		}
@@ -232,7 +232,7 @@ func (d *decoder) line(line []byte) (*codec.Session, error) {
 		return nil, nil
 	}
 	// A line as this package writes it needs no look at its envelope: what
-	// stands between the known beginning and the last brace is the row, if it is
+	// is between the known beginning and the last brace is the row, if it is
 	// one JSON value. If it is not, the line is read the long way.
 	for i := range lineTypes {
 		data, ok := bytes.CutPrefix(line, []byte(lineTypes[i].prefix))
@@ -289,7 +289,7 @@ func (e *orphanError) Error() string {
 	return fmt.Sprintf("%s belongs to %s, which is not above it", e.row, e.of)
 }
 
-// ofSession says that a row belongs to the session that is being read.
+// ofSession reports that a row belongs to the session that is being read.
 func (d *decoder) ofSession(row, sessionID string) error {
 	if d.s == nil || sessionID != d.s.Session.ID {
 		return &orphanError{row: row, of: "session " + sessionID}
@@ -297,7 +297,7 @@ func (d *decoder) ofSession(row, sessionID string) error {
 	return nil
 }
 
-// once says that a row beside the transcript is not there twice.
+// once reports that a row beside the transcript is not there twice.
 func (d *decoder) once(prefix, id, row string) error {
 	if d.others == nil {
 		return nil
@@ -453,7 +453,7 @@ func (d *decoder) finish() *codec.Session {
 	return s
 }
 
-// Adder adds rows to a session that stand beside its transcript.
+// Adder adds rows to a session that are beside its transcript.
 type Adder struct{ d decoder }
 
 // NewAdder returns what adds rows to s, which has all of its messages.

@@ -18,7 +18,7 @@ import (
 // by its lines; report may be nil. The transcript of a session without damage is the
 // same as Decode yields.
 //
-// A line that cannot be read, that is of an unknown type, that stands where it cannot
+// A line that cannot be read, that is of an unknown type, that is where it cannot
 // belong, or that has an id which the session has already is left out, and with it the
 // rows that belong to it.
 // A message that then lacks a part between others is marked incomplete, as a store
@@ -59,7 +59,7 @@ type recoverer struct {
 	decoder
 	lines  lineReader
 	report func(codec.Problem)
-	// damaged says that something was left out since the session began.
+	// damaged reports that something was left out since the session began.
 	damaged bool
 	// lost are rows without what they belong to, one after the other.
 	lost struct {
@@ -67,7 +67,7 @@ type recoverer struct {
 		line, count int
 		first       error
 	}
-	// found says that there was a session, held are the problems until then.
+	// found reports that there was a session, held are the problems until then.
 	found bool
 	held  []codec.Problem
 }

@@ -16,7 +16,7 @@
 // be concatenated with cat. Below it stand what the store remembers of the session and
 // the traces that it has, then the prompts and catalogs that it names. Its messages
 // follow in order of (created_at, id), each with its parts in order of index and the
-// indexes that displaced parts asked for. Decisions stand in order of (decided_at, id),
+// indexes that displaced parts asked for. Decisions are in order of (decided_at, id),
 // spans of (start_nano, trace_id, span_id). A session has lines of those types alone
 // of which it has rows. What these tables are FORMAT.md of the store says.
 //
@@ -32,7 +32,7 @@
 // decoding and encoding it again gives the same bytes.
 //
 // What the package insists on is what it needs to build the tree: the types of
-// lines, ids, and that what a row belongs to stands above it. Whether the rows
+// lines, ids, and that what a row belongs to takes precedence over it. Whether the rows
 // make a sound session is the business of [session.Check].
 package jsonl
 
@@ -191,7 +191,7 @@ func (e *Encoder) blob(b *store.Blob) {
 	e.row(prefix, b.AppendJSON)
 	e.text += int64(len(b.Body))
 	e.written[key] = e.text
-	if len(e.written) > 1<<16 { // of which none in reach need be forgotten, for it is written again then
+	if len(e.written) > 1<<16 { // of which none in reach need be forgotten, because it is written again then
 		clear(e.written)
 	}
 }

@@ -234,7 +234,7 @@ func (d *decoder) text(e *parsedEvent, typ string) { d.part(d.textData(e, typ), 
 // maxTokens bounds a count, so that no sum of counts overflows.
 const maxTokens = 1 << 40
 
-// count is a number of tokens, 0 where there is none. known says that it can be one.
+// count is a number of tokens, 0 where there is none. known reports that it can be one.
 func count(o rows.Object, key string) (n int64, known bool) {
 	v := o.Get(key)
 	if v == nil || string(v) == "null" {
@@ -409,7 +409,7 @@ func (d *decoder) response(e *parsedEvent) {
 }
 
 // compaction gives a compaction an assistant message of its own, as the agent
-// guide wants it; what follows in the turn stands in another. A trace of jutul's own
+// guide wants it; what follows in the turn is in another. A trace of jutul's own
 // does not have the summary.
 func (d *decoder) compaction(e *parsedEvent) {
 	d.message(session.RoleAssistant, e.at).Part(rows.DataPart(session.TypeCompaction, rows.Of(
@@ -425,7 +425,7 @@ func (d *decoder) finish() {
 		m.SetTrace("model_calls", u.calls)
 		m.SetTrace("usage_basis", "inclusive")
 	}
-	// A session has the key, whatever stands under it, when it came from a trace.
+	// A session has the key, whatever is under it, when it came from a trace.
 	o := d.b.Meta("jutul")
 	if o == nil {
 		o = rows.Object{}
@@ -443,7 +443,7 @@ func (d *decoder) finish() {
 }
 
 // link ties a decision to the one call of the same name and arguments in its
-// message. The trace itself does not say which call was asked about.
+// message. The trace itself does not state which call was asked about.
 func (d *decoder) link(o *store.Decision, r *request, action rows.Object) {
 	var found *call
 	for _, c := range d.placed {

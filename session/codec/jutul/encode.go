@@ -33,7 +33,7 @@ func encode(s *codec.Session) []event {
 	return e.events
 }
 
-// names says whether reading the events gives the session the id.
+// names reports whether reading the events gives the session the id.
 func names(events []event, id string) bool {
 	var p parser
 	for _, v := range events {
@@ -214,7 +214,7 @@ func usagePayload(u session.Usage) rows.Object {
 
 func (e *encoder) part(t *session.Transcript, i int, p *session.Part) {
 	if p.Type == "step-start" {
-		return // it says nothing that jutul could show
+		return // it reports nothing that jutul could show
 	}
 	data := rows.Read(p.DataJSON)
 	kind, payload := partEvent(t, i, p, data)
@@ -278,13 +278,13 @@ func readable(kind, partType string, payload rows.Object) (string, rows.Object) 
 	return kind, payload
 }
 
-// isSize says that a value is a width and a height, or nothing.
+// isSize reports that a value is a width and a height, or nothing.
 func isSize(v json.RawMessage) bool {
 	var size []float64
 	return v == nil || json.Unmarshal(v, &size) == nil && (size == nil || len(size) == 2)
 }
 
-// isAttempt says that a payload is a step of an investigation.
+// isAttempt reports that a payload is a step of an investigation.
 func isAttempt(o rows.Object) bool {
 	var metrics map[string]float64
 	if m := o.Get("metrics"); m != nil && json.Unmarshal(m, &metrics) != nil {

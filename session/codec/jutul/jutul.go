@@ -19,20 +19,20 @@
 //	session_…           the session's row and metadata_json.jutul.session_events
 //	any other kind      part data-<kind>, the payload word for word
 //
-// Fields of a payload that are not mapped stand in the part's providerMetadata
+// Fields of a payload that are not mapped are in the part's providerMetadata
 // or callProviderMetadata, under "jutul".
 //
 // # To a trace
 //
 // A session that came from a trace goes back into the same events. What differs
 // afterwards: times are in milliseconds, event ids count from 1, a result that
-// came in the millisecond of a later event stands before it and has a name and a
+// came in the millisecond of a later event is before it and has a name and a
 // status, payloads that were not JSON objects are wrapped as {"data": …}, and an
 // event without a kind is a jutul_event.
 //
 // Any other session is written as far as events have words for it; [Explain] lists what
 // they do not hold. A part that only has the name of one of jutul's kinds is an event
-// data-<kind>, arguments that are no object stand in one, under "input", and where a step
+// data-<kind>, arguments that are no object are in one, under "input", and where a step
 // begins is no event.
 package jutul
 

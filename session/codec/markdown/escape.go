@@ -32,7 +32,7 @@ func escape(s string) string {
 	return b.String()
 }
 
-// apart stands between two characters that would mean something together. It shows
+// apart is between two characters that would mean something together. It shows
 // nothing, and who copies what is shown does not get it.
 const apart = "<!-- -->"
 

@@ -7,7 +7,7 @@
 // GitHub, GitLab and most viewers know, and are cut where they are long.
 //
 // What people and models wrote is quoted with its Markdown, as far as package richtext
-// goes: HTML in it is text, an image is a link to it, its headings stand below those of
+// goes: HTML in it is text, an image is a link to it, its headings are below those of
 // the transcript, and nothing in it reaches beyond its quotation. All else that comes from
 // the session is text. No image is loaded, and GitHub notifies nobody.
 package markdown
@@ -27,7 +27,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/printable"
 )
 
-// Options say how much is written. The zero value is ready for use.
+// Options state how much is written. The zero value is ready for use.
 type Options = transcript.Words
 
 //go:embed transcript.md.tmpl

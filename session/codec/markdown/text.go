@@ -122,7 +122,7 @@ func tableOf(n *richtext.Node) string {
 	return b.String()
 }
 
-// lineWriter writes what stands in a paragraph, a heading or a cell.
+// lineWriter writes what is in a paragraph, a heading or a cell.
 type lineWriter struct {
 	strings.Builder
 	cell   bool

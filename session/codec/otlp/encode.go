@@ -204,7 +204,7 @@ func (e *encoder) messages() error {
 	return nil
 }
 
-// pairs says whether the message at i is a user's that the one after it answers, and
+// pairs reports whether the message at i is a user's that the one after it answers, and
 // that has no need of a span of its own.
 func pairs(all []session.MessageAndParts, i int) bool {
 	if i+1 >= len(all) || all[i].Message.Role != session.RoleUser || all[i+1].Message.Role != session.RoleAssistant {
@@ -347,7 +347,7 @@ func said(m *session.MessageAndParts, rows *replay.Rows) spans.Message {
 	return out
 }
 
-// isPlain says that ingest makes the very row of the part in a turn.
+// isPlain reports that ingest makes the very row of the part in a turn.
 func isPlain(p *session.Part) bool {
 	const noIndex = 1 << 30
 	head, err := json.Marshal(p.Type)
@@ -425,7 +425,7 @@ func (e *encoder) tool(turn place, p *session.Part) error {
 	row := partRow(p)
 	values := members(p.DataJSON)
 	input, output := values["input"], values["output"]
-	// The span says in words what is withheld, for null would be an answer; the row keeps
+	// The span reports in words what is withheld, for null would be an answer; the row keeps
 	// its own value, and is what an import reads.
 	withheldInput, withheldOutput := codec.Withheld(p)
 	said, _ := json.Marshal(codec.WithheldText) // a string always has JSON

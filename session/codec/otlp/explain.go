@@ -183,7 +183,7 @@ func rewinds(all []session.MessageAndParts) []store.Rewind {
 	return made
 }
 
-// hides says that whatever the rewind hides is hidden, by it or before it.
+// hides reports that whatever the rewind hides is hidden, by it or before it.
 func hides(all []session.MessageAndParts, r store.Rewind) bool {
 	after := false
 	for i := range all {
@@ -196,7 +196,7 @@ func hides(all []session.MessageAndParts, r store.Rewind) bool {
 	return true
 }
 
-// hiddenBy says when the rewinds first hide each message, by id.
+// hiddenBy states when the rewinds first hide each message, by id.
 func hiddenBy(all []session.MessageAndParts) map[string]int64 {
 	hidden := make(map[string]int64)
 	for _, r := range rewinds(all) {

@@ -61,7 +61,7 @@ func (i *ids) trace() (id pcommon.TraceID) {
 
 // place is that of the span that the link of the key knows, or else p with a derived
 // id. A span may end at most at the time until, in Unix milliseconds, for a message is
-// as new as the last span that tells of it.
+// as new as the last span that reports it.
 func (i *ids) place(key linkKey, p place, until int64) place {
 	if p.end < p.start {
 		p.end = p.start

@@ -17,7 +17,7 @@ import (
 // with its keys in order, what spans measured with the measured keys first. A replay
 // sends each in the way that gives its spelling.
 
-// annotate is the metadata as an annotation, or "" when it stands in the other
+// annotate is the metadata as an annotation, or "" when it is in the other
 // spelling.
 func annotate(m *session.Message) string {
 	ordered, ok := canonical(m.MetadataJSON)
@@ -44,7 +44,7 @@ func measured(m *session.Message) *store.TurnStats {
 	if folded(f) != m.MetadataJSON {
 		return nil
 	}
-	// An incomplete message is told by a step, and the error of a step is one of a
+	// An incomplete message is reported by a step, and the error of a step is one of a
 	// model call.
 	if failed := known.Trace.ModelErrors; f.Step && f.Trace.Error != "" && (len(failed) == 0 || failed[len(failed)-1] != f.Trace.Error) {
 		return nil
@@ -52,7 +52,7 @@ func measured(m *session.Message) *store.TurnStats {
 	if !credible(&known) || strings.Contains(m.MetadataJSON, `\u0000`) {
 		return nil // facts hold values, and no column the NUL in one
 	}
-	// Each error is told by a call, whose time has its place among the others.
+	// Each error is reported by a call, whose time has its place among the others.
 	if failed := known.Trace.ModelErrors; len(failed) > store.MaxModelErrors || len(failed) > 0 && !session.Credible(m.CreatedAt) || slices.Contains(failed, "") {
 		return nil
 	}
@@ -60,7 +60,7 @@ func measured(m *session.Message) *store.TurnStats {
 	return f
 }
 
-// credible says that what was measured is believed.
+// credible reports that what was measured is believed.
 func credible(m *session.MessageMetadata) bool {
 	if u := m.Usage; u != nil && max(u.Input, u.Output, u.Reasoning, u.CacheRead, u.CacheWrite) > ingest.MaxTokens {
 		return false
@@ -131,7 +131,7 @@ type member struct {
 	at   int
 }
 
-// members are those of an object that stand in it once.
+// members are those of an object that are in it once.
 func members(text string) map[string]member {
 	dec := json.NewDecoder(strings.NewReader(text))
 	all := make(map[string]member)

@@ -2,19 +2,19 @@
 // session.turn, tool.call, compaction.run, permission.evaluate and "chat". Any store
 // can so be replayed into Jaeger, Tempo or another collector, and a collector with our
 // exporter, or "agenttrace import", makes the same rows of them: in an empty store,
-// the same byte for byte, but for what [Explain] lists.
+// the same byte for byte, except for what [Explain] lists.
 //
 //	session row, rewinds          session.run over the whole session
 //	assistant message             session.turn, with the user message before it
 //	any other message             session.turn of its own
 //	message with a compaction     compaction.run
-//	tool part                     tool.call: input and output stand there alone
+//	tool part                     tool.call: input and output are there alone
 //	permission decision           permission.evaluate
 //	error of a model call         chat
 //	system prompt, tool catalog   on the first turn that names it
 //
 // The attributes are those that an agent would have set, as far as rows tell. What
-// they cannot say exactly, such as a message of the system, stands in the attribute
+// they cannot say exactly, such as a message of the system, is in the attribute
 // agenttrace.replay; see package replay. Nothing reads spans back but ingest, which
 // reads a replay as it does all telemetry.
 //
@@ -39,7 +39,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// Options say what is known besides the rows. The zero value is ready for use.
+// Options state what is known besides the rows. The zero value is ready for use.
 type Options struct {
 	// SpanRefs are the spans that the session was made from.
 	SpanRefs []store.SpanRef

@@ -48,7 +48,7 @@ func AppendFrame(dst, body []byte) []byte {
 	return dst
 }
 
-// readPacked reads frames of Zstandard that stand after their lengths. If a frame is damaged, the next one is found
+// readPacked reads frames of Zstandard that are after their lengths. If a frame is damaged, the next one is found
 // by its length, or by its mark if the length is damaged as well.
 func (d *decoder) readPacked(s *source, layer int) error {
 	for !d.stopped {

@@ -16,7 +16,7 @@ import (
 )
 
 // readJSON reads bodies in JSON. White space, commas and the brackets of an array
-// may stand between them.
+// may be between them.
 //
 // Where a body breaks off, the next one is looked for at the beginning of a line:
 // JSON has no newline within a string, and no body within a body.
@@ -92,7 +92,7 @@ type scanner struct {
 	inString, escaped bool
 }
 
-// take reads up to the end of the value or of the line, and says how many bytes that is.
+// take reads up to the end of the value or of the line, and states how many bytes that is.
 func (v *scanner) take(chunk []byte) (n int, end, newline bool) {
 	for n < len(chunk) && !end && !newline {
 		c := chunk[n]
@@ -166,7 +166,7 @@ func (d *decoder) readObject(s *source, line *int) error {
 	return d.decodeJSON(nesting.JSON(body), begin, at) // the decoder recurses
 }
 
-// bodyFollows says whether the line that begins here is the beginning of a body.
+// bodyFollows reports whether the line that begins here is the beginning of a body.
 func (d *decoder) bodyFollows(s *source) bool {
 	head, _ := s.Peek(32)
 	rest, ok := bytes.CutPrefix(bytes.TrimLeft(head, " \t"), []byte(`{"`))
@@ -246,14 +246,14 @@ func tryDecode[T any](decode func([]byte) (T, error), raw []byte) (v T, err erro
 	}()
 	v, err = decode(raw)
 	if err != nil {
-		// The decoder quotes what stands around, twice, which is anybody's text.
+		// The decoder quotes what is around, twice, which is anybody's text.
 		what, _, _ := strings.Cut(err.Error(), ", error found in #")
 		err = fmt.Errorf("decode the body: %s", strings.ToValidUTF8(what[:min(len(what), 200)], ""))
 	}
 	return v, err
 }
 
-// jsonKind says what a JSON file is that is no OTLP, and what to do.
+// jsonKind states what a JSON file is that is no OTLP, and what to do.
 func jsonKind(raw []byte, keys []string) string {
 	has := func(want string) bool { return slices.Contains(keys, want) }
 	switch {

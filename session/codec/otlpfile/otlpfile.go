@@ -116,9 +116,9 @@ type decoder struct {
 	maximum int
 	yield   func(Body, error) bool
 	stopped bool
-	// recognized says that there has been OTLP in the input.
+	// recognized reports that there has been OTLP in the input.
 	recognized bool
-	// frame is the place of the frame that is being read, and says that there is
+	// frame is the place of the frame that is being read, and reports that there is
 	// one: its content knows of no other place.
 	frame   int64
 	inFrame bool
@@ -147,7 +147,7 @@ type source struct {
 	*bufio.Reader
 	raw    io.Reader // what the buffer is filled from
 	offset int64
-	// ended says that it is told already why nothing more can be read.
+	// ended reports that it is told already why nothing more can be read.
 	ended bool
 }
 
@@ -249,7 +249,7 @@ func (d *decoder) refuse(s *source, head []byte) error {
 	return err
 }
 
-// cut tells an input that ends too early from one that cannot be read. It says so
+// cut tells an input that ends too early from one that cannot be read. It reports so
 // once, however often the end is met.
 func (d *decoder) cut(s *source, line int, err error) error {
 	var unpacking *unpackError
@@ -352,7 +352,7 @@ func (u *unpacker) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// framing says how the bodies stand in the content: json, protobuf, frames,
+// framing states how the bodies are in the content: json, protobuf, frames,
 // delimited, "empty" for white space, or "" for what is no OTLP.
 //
 // The first byte of a body in protobuf, its tag, is a newline in text, and the first
@@ -392,7 +392,7 @@ func protobufFraming(head []byte, maximum int) string {
 	return ""
 }
 
-// isText says whether what may be the length of a frame is a word, such as the null
+// isText reports whether what may be the length of a frame is a word, such as the null
 // of JSON before a newline, which as a length is above 500 MB.
 func isText(head []byte, maximum int) bool {
 	for _, c := range head {
@@ -403,7 +403,7 @@ func isText(head []byte, maximum int) bool {
 	return uint64(binary.BigEndian.Uint32(head)) > uint64(maximum)
 }
 
-// beginsResource says whether head may begin the spans, log records or metrics of a
+// beginsResource reports whether head may begin the spans, log records or metrics of a
 // resource, of n bytes: by their first tag and the first tag within that.
 func beginsResource(head []byte, n uint64) bool {
 	if n == 0 || len(head) == 0 {
@@ -429,7 +429,7 @@ func beginsResource(head []byte, n uint64) bool {
 	return false
 }
 
-// readFrames reads bodies that stand after their lengths.
+// readFrames reads bodies that are after their lengths.
 func (d *decoder) readFrames(s *source, layer int, varint bool) error {
 	for !d.stopped {
 		at := s.offset
@@ -505,7 +505,7 @@ func (d *decoder) tooLarge(n int64) error {
 // SniffSize is how much of a file Sniff needs, for a block of zstd unpacks as a whole.
 const SniffSize = 256 << 10
 
-// Sniff says whether a file that begins with head is OTLP by the look of it. Head
+// Sniff reports whether a file that begins with head is OTLP by the look of it. Head
 // is as it is in the file, compressed and all: SniffSize bytes, or all there are.
 func Sniff(head []byte) bool {
 	for range layers {

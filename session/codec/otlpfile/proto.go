@@ -127,11 +127,11 @@ func boundAndDecode[T any](signal nesting.Signal, decode func([]byte) (T, error)
 	return tryDecode(decode, body)
 }
 
-// signalOfResource says what a resource in protobuf holds: traces, logs, metrics,
+// signalOfResource states what a resource in protobuf holds: traces, logs, metrics,
 // empty when it holds nothing, or "" when it is none of them.
 //
 // Bodies of spans, log records and metrics have the same fields down to the list of
-// spans, records or metrics in a scope, and nothing in them tells which they are.
+// spans, records or metrics in a scope, and nothing in them reports which they are.
 // But their fields are of other wire types there: what is a span's name is a
 // record's body, yet what is a span's trace id, in bytes, is a record's time, a
 // fixed number. Each field is a vote for what has it with that type, and the first

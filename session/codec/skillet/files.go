@@ -19,7 +19,7 @@ import (
 // in the order of the logs' paths, then those that only the store has.
 //
 // The filter's fields, when not empty, are the names themselves or the way they
-// stand in a path. A log that cannot be read is reported and left out. An error is
+// are in a path. A log that cannot be read is reported and left out. An error is
 // yielded when there is nothing of skillet in path.
 func DecodeFile(path string, filter Key, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 	return func(yield func(*codec.Session, error) bool) {
@@ -82,7 +82,7 @@ func readLog(l logFile, filter Key, conversations []conversation, report func(co
 		d.key.SessionName = filter.SessionName
 	}
 	// Several names may be one in a path. Then the log is all of theirs, and the
-	// store of none of them tells of it.
+	// store of none of them reports it.
 	var same []conversation
 	for _, c := range conversations {
 		if c.key.sanitized() == l.key {
@@ -168,7 +168,7 @@ func logIn(root, path string) logFile {
 // when it ends in .sqlite, and otherwise to both, in a state directory, which is
 // made when it is not there. A session without a turn has no log there. key gives
 // the names to write it under; an empty field is what the session says, and for one
-// that says nothing "skillet" and its id.
+// that reports nothing "skillet" and its id.
 //
 // What is there already is not overwritten: a log that exists, or a conversation
 // that the store has, gives an error that is [os.ErrExist]. See [ReplaceFile].

@@ -248,7 +248,7 @@ func (g *guide) rest() []string {
 	before, end := g.at, g.at
 	for ; end < len(g.items) && g.items[end].typ != messageItem; end++ {
 		if g.items[end].typ == callItem {
-			return nil // what the log knows nothing of stands between
+			return nil // what the log knows nothing of is between
 		}
 	}
 	g.at = end

@@ -21,8 +21,8 @@ import (
 
 // Decode reads a replay log. It does not say whose it is: key does, and may be
 // empty. The session passes [session.Check], and the caller owns it. Lines that
-// cannot be read are left out and reported, as are steps that stand in no turn,
-// which skillet drops too; report may be nil. The error is of reading, or says that
+// cannot be read are left out and reported, as are steps that are in no turn,
+// which skillet drops too; report may be nil. The error is of reading, or reports that
 // nothing in the stream is of a log.
 func Decode(r io.Reader, key Key, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 	return func(yield func(*codec.Session, error) bool) {

@@ -66,13 +66,13 @@ type Key struct {
 
 var unsafeRun = regexp.MustCompile(`[^a-zA-Z0-9_-]+`)
 
-// sanitize returns a name as it stands in a log's path. Different names may be
+// sanitize returns a name as it is in a log's path. Different names may be
 // one there.
 func sanitize(name string) string {
 	return strings.Trim(unsafeRun.ReplaceAllString(strings.TrimSpace(name), "_"), "_")
 }
 
-// sanitized is the key as it stands in a log's path.
+// sanitized is the key as it is in a log's path.
 func (k Key) sanitized() Key { return Key{sanitize(k.UserID), sanitize(k.SessionName)} }
 
 // logPath is the log's path below the logs' directory.
@@ -81,7 +81,7 @@ func (k Key) logPath() string {
 	return filepath.Join(k.UserID, k.SessionName+".jsonl")
 }
 
-// matches says whether a conversation is one that the filter k asks for. Empty
+// matches reports whether a conversation is one that the filter k asks for. Empty
 // fields ask for any.
 func (k Key) matches(o Key) bool {
 	match := func(want, have string) bool { return want == "" || want == have || sanitize(want) == have }
@@ -120,7 +120,7 @@ func keyOf(s *session.Session, given Key) Key {
 }
 
 // nameOf is the name of a session that has none: its id, or where the log's path could not
-// tell the id from others, what it can tell of it and a hash.
+// tell the id from others, what it can report it and a hash.
 func nameOf(id string) string {
 	name := codec.FileName(id)
 	if name == id || sessionIDs.MatchString(id) {

@@ -53,7 +53,7 @@ func fill(
 		}
 	}()
 	var failed error
-	// refuse says whether the others follow.
+	// refuse reports whether the others follow.
 	refuse := func(id string, err error) bool {
 		err = fmt.Errorf("%w; export it to a store of its own, or in another format", err)
 		if left == nil {
@@ -110,7 +110,7 @@ func Settle(path string) error {
 }
 
 // Explain lists what of a session a store does not hold that was written by
-// [EncodeFile]: nothing that was said in it, but what only later telemetry needs.
+// [EncodeFile]: nothing that was reported in it, but what only later telemetry needs.
 // foreign is how many spans and records of agents without the SDK the session was
 // built from.
 func Explain(_ *codec.Session, foreign int) []codec.Loss {

@@ -11,7 +11,7 @@
 // A store remembers more than that: what the telemetry of agents without the SDK said,
 // word for word. That is neither read nor written, so telemetry that went to the other
 // store is to be imported as telemetry where more of it is to come; FORMAT.md of the
-// store says what comes of it otherwise.
+// store states what comes of it otherwise.
 package sqlitefile
 
 import (

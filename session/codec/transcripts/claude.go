@@ -17,8 +17,8 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// LooksClaude says whether a record with these keys, and the values of those that
-// are strings, is one of Claude Code that tells of the conversation.
+// LooksClaude reports whether a record with these keys, and the values of those that
+// are strings, is one of Claude Code that reports the conversation.
 func LooksClaude(keys map[string]string) bool {
 	_, session := keys["sessionId"]
 	_, uuid := keys["uuid"]
@@ -50,11 +50,11 @@ func LooksClaude(keys map[string]string) bool {
 //
 // What the user left by going back to an earlier message and writing another in its
 // place is hidden: the message that was replaced, and what follows from it alone.
-// Records tell what they follow from, but not that the user went back, so this is
+// Records report what they follow from, but not that the user went back, so this is
 // held to be so only of a message that has the same predecessor as a later one of
 // the user's which the conversation goes on with. Other branches, such as results of
 // calls that ran beside each other, are visible, as is a first message that was
-// replaced: it has no predecessor, and neither has what a program began anew.
+// replaced: it has no predecessor, and neither has what a program began again.
 //
 // Lines that cannot be read are reported and left out; report may be nil. An error
 // is yielded when reading fails or nothing in the stream is of Claude Code.
@@ -159,7 +159,7 @@ type claude struct {
 	links map[string]string
 	// roots are the first records of the sub-agents' chains, by any of their records.
 	roots map[string]string
-	title string // of the file, which is said of no session
+	title string // of the file, which is reported of no session
 	// custom are titles by session that the user gave, guessed that a model did.
 	custom, guessed map[string]string
 }
@@ -370,7 +370,7 @@ func (s *claudeSession) titled(anew bool) {
 	}
 }
 
-// link notes a record that tells nothing of the conversation, which one that does may
+// link notes a record that reports nothing of the conversation, which one that does may
 // follow from all the same.
 func (d *claude) link(o rows.Object) {
 	if id := o.Text("uuid"); id != "" {
@@ -437,7 +437,7 @@ func (d *claude) blocks(content []json.RawMessage, line int) iter.Seq[rows.Objec
 	}
 }
 
-// user adds a record in the user's name, and says whether the user wrote it.
+// user adds a record in the user's name, and reports whether the user wrote it.
 func (d *claude) user(s *claudeSession, o, message rows.Object, line int) bool {
 	content := message.Get("content")
 	if text, ok := rows.Text(content); ok {
@@ -487,7 +487,7 @@ func (d *claude) result(s *claudeSession, o, block rows.Object, line int) {
 	}
 }
 
-// said adds text of a record in the user's name, and says whether the user wrote it.
+// said adds text of a record in the user's name, and reports whether the user wrote it.
 func (d *claude) said(s *claudeSession, o rows.Object, parts []rows.Object) bool {
 	text := strings.TrimSpace(parts[0].Text("text"))
 	meta := string(o.Get("isMeta")) == "true"
@@ -548,7 +548,7 @@ func fromProgram(text string) bool {
 
 func isNotification(text string) bool { return strings.HasPrefix(text, "<task-notification>") }
 
-// fromPerson says whether a record does not name another origin than a person.
+// fromPerson reports whether a record does not name another origin than a person.
 func fromPerson(o rows.Object) bool {
 	kind := o.Object("origin").Text("kind")
 	return kind == "" || kind == "human"

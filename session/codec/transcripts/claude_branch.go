@@ -18,7 +18,7 @@ type branches struct {
 // branch is a record, and the conversation from its beginning up to it.
 type branch struct {
 	parent string
-	// said says that the user wrote it; row is the message that it is told by, nil
+	// said reports that the user wrote it; row is the message that it is reported by, nil
 	// for what is no part of the conversation.
 	said bool
 	row  *rows.Message
@@ -26,7 +26,7 @@ type branch struct {
 	left bool // by the user, for another
 }
 
-// add notes a record. A compaction begins anew, and names what was before.
+// add notes a record. A compaction begins again, and names what was before.
 func (t *branches) add(o rows.Object, at int64, said bool, row *rows.Message) {
 	id := o.Text("uuid")
 	if id == "" || t.byID[id] != nil {
@@ -43,7 +43,7 @@ func (t *branches) add(o rows.Object, at int64, said bool, row *rows.Message) {
 	t.order = append(t.order, b)
 }
 
-// conversation says whether the record is of the user or the model.
+// conversation reports whether the record is of the user or the model.
 func (b *branch) conversation() bool { return b.row != nil && b.row.Row.Role != session.RoleSystem }
 
 // before is the record of the conversation that b follows from, nil for none.

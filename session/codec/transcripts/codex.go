@@ -19,7 +19,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// LooksCodex says whether a record with these keys, and the values of those that
+// LooksCodex reports whether a record with these keys, and the values of those that
 // are strings, is one of a Codex rollout.
 func LooksCodex(keys map[string]string) bool {
 	switch keys["type"] {
@@ -109,7 +109,7 @@ type codex struct {
 	prompt   string // digest of the system prompt
 	total    string // what was spent so far, as it was reported last
 	spent    int
-	// open says that the model call that the last step began is not counted yet.
+	// open reports that the model call that the last step began is not counted yet.
 	open bool
 	// turnID and traceID are those of the task that runs, marked the messages that have
 	// them.
@@ -119,7 +119,7 @@ type codex struct {
 	context int64
 	// compaction is the last one while its resulting size is not known.
 	compaction *rows.Message
-	// inherited says that what is being read is a copy of what the session above had said when
+	// inherited reports that what is being read is a copy of what the session above had said when
 	// it started this sub-agent.
 	inherited bool
 }
@@ -179,7 +179,7 @@ func (d *codex) mark() {
 }
 
 // inherits notes where the copy of another session begins and ends, which a sub-agent is
-// given when it is to know what was said before. A turn is the sub-agent's own if its id was
+// given when it is to know what was reported before. A turn is the sub-agent's own if its id was
 // made later than the session's: both begin with the time.
 func (d *codex) inherits(kind string, payload rows.Object) {
 	id := d.b.s.Row.ID
@@ -360,7 +360,7 @@ func (d *codex) agentMessage(item rows.Object) {
 	d.b.message(session.RoleSystem, []rows.Object{textPart("text", text)})
 }
 
-// injected says whether a text in the user's name is one that the program writes.
+// injected reports whether a text in the user's name is one that the program writes.
 func injected(text string) bool {
 	text = strings.TrimSpace(text)
 	for _, start := range []string{"<environment_context>", "<user_instructions>", "<permissions instructions>", "<turn_aborted>", "<skill>", "# AGENTS.md instructions",
@@ -396,7 +396,7 @@ func (d *codex) call(kind string, item rows.Object) {
 }
 
 // outputOf is what a tool returned. Some versions wrap the text in an object that
-// says how it went, or write that object as text.
+// states how it went, or write that object as text.
 func outputOf(raw json.RawMessage) (output json.RawMessage, failed bool) {
 	o, err := rows.Parse(raw)
 	if text, ok := rows.Text(raw); ok {
@@ -451,7 +451,7 @@ func (d *codex) event(e rows.Object) {
 	}
 }
 
-// affectsTurn says whether an error ends the turn: a message that came at the wrong
+// affectsTurn reports whether an error ends the turn: a message that came at the wrong
 // moment, or something that could not be taken back, does not.
 func (d *codex) affectsTurn(e rows.Object) bool {
 	kind := e.Text("codex_error_info")
@@ -517,7 +517,7 @@ func (d *codex) tokens(info rows.Object) {
 }
 
 // codexUsage reads counts of which the input includes what was cached, and the output
-// the reasoning, whatever a server says: no more of it was cached than there was.
+// the reasoning, whatever a server reports: no more of it was cached than there was.
 func codexUsage(o rows.Object) session.Usage {
 	input, output := number(o, "input_tokens"), number(o, "output_tokens")
 	cached := min(input, number(o, "cached_input_tokens"))

@@ -17,7 +17,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
-// LooksGemini says whether a record with these keys, and the values of those that
+// LooksGemini reports whether a record with these keys, and the values of those that
 // are strings, is one of a chat of Gemini CLI, or the whole chat.
 func LooksGemini(keys map[string]string) bool {
 	return keys["sessionId"] != "" && keys["projectHash"] != "" || keys["id"] != "" && keys["type"] == "gemini"
@@ -48,9 +48,9 @@ func DecodeGemini(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Sess
 	}
 }
 
-// DecodeGeminiFile is [DecodeGemini] of the file at path, whose place tells more:
-// the chats of sub-agents stand in a directory that is named for their parent, and
-// the project's directory says which one it is.
+// DecodeGeminiFile is [DecodeGemini] of the file at path, whose place reports more:
+// the chats of sub-agents are in a directory that is named for their parent, and
+// the project's directory states which one it is.
 func DecodeGeminiFile(path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 	return func(yield func(*codec.Session, error) bool) {
 		f, err := os.Open(path)
@@ -66,7 +66,7 @@ func DecodeGeminiFile(path string, report func(codec.Problem)) iter.Seq2[*codec.
 // geminiPlace is what the place of a file tells.
 type geminiPlace struct {
 	parent string // the session whose sub-agent's the chat is
-	beside bool   // a sub-agent's chat would stand beside its parent's, and have its id
+	beside bool   // a sub-agent's chat would be beside its parent's, and have its id
 	root   string // of the project
 }
 
@@ -114,7 +114,7 @@ func decodeGemini(r io.Reader, place geminiPlace, report func(codec.Problem)) (*
 	return d.session(place), nil
 }
 
-// areLines says whether text is JSON lines. One object may be so damaged that no
+// areLines reports whether text is JSON lines. One object may be so damaged that no
 // line of it is whole; of lines, one is.
 func areLines(text []byte) bool {
 	for line := range bytes.Lines(text) {
@@ -136,7 +136,7 @@ func areLines(text []byte) bool {
 type gemini struct {
 	report func(codec.Problem)
 	id     string
-	about  rows.Object // what is said of the session, the latest
+	about  rows.Object // what is reported of the session, the latest
 	at     int64       // of the message before
 	order  []*geminiMessage
 	byID   map[string]*geminiMessage
@@ -147,11 +147,11 @@ type geminiMessage struct {
 	id     string
 	record rows.Object
 	line   int
-	// gone says that the chat does not have it any more, hiddenAt when the user went
+	// gone reports that the chat does not have it any more, hiddenAt when the user went
 	// back to before it.
 	gone     bool
 	hiddenAt int64
-	// summary says that it replaces what stood before tail, which is empty for all.
+	// summary reports that it replaces what stood before tail, which is empty for all.
 	summary bool
 	tail    *geminiMessage
 	// answer is what the program has the model say to a summary.
@@ -248,7 +248,7 @@ func (d *gemini) record(o rows.Object, line int) {
 	}
 }
 
-// tell takes what is said of the session. Its id is the first.
+// tell takes what is reported of the session. Its id is the first.
 func (d *gemini) tell(o rows.Object) {
 	if d.id == "" && o.Text("projectHash") != "" {
 		d.id = o.Text("sessionId")
@@ -304,7 +304,7 @@ func (d *gemini) rewind(id string, line int) {
 }
 
 // replace has the chat go on with the messages that are listed. Of those that are
-// known the list may say less than was recorded, for it is what the model is to see.
+// known the list may report less than was recorded, because it is what the model is to see.
 // New ones at its head, which take the place of others, are a summary of them, and
 // what the program lets the model answer.
 func (d *gemini) replace(set rows.Object, line int) {

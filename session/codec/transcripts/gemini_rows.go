@@ -154,7 +154,7 @@ func (d *gemini) compaction(b *builder, m *geminiMessage) {
 	part.Set(o)
 }
 
-// info looks for what tells of the conversation among what the program shows the
+// info looks for what reports the conversation among what the program shows the
 // user, or adds to it.
 func (d *gemini) info(b *builder, m *geminiMessage) {
 	switch strings.TrimSpace(spokenBy(m.record)) {

@@ -223,10 +223,10 @@ func (d *opencode) user(m *opencodeRecord, parts []opencodeRecord) {
 	}
 }
 
-// synthetic says whether the program wrote a text in the user's name.
+// synthetic reports whether the program wrote a text in the user's name.
 func synthetic(p rows.Object) bool { return string(p.Get("synthetic")) == "true" }
 
-// opencodePart is a part that is no tool's as one of ours, nil for what tells nothing
+// opencodePart is a part that is no tool's as one of ours, nil for what reports nothing
 // of the conversation.
 func opencodePart(p rows.Object) rows.Object {
 	var o rows.Object

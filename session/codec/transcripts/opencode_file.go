@@ -25,7 +25,7 @@ import (
 // OpencodeTables returns the tables by which a database of opencode is known.
 func OpencodeTables() []string { return []string{"message", "part", "session"} }
 
-// LooksOpencode says whether an object with these keys, and the values of those that
+// LooksOpencode reports whether an object with these keys, and the values of those that
 // are strings, is a session as opencode kept it in a file of its own.
 func LooksOpencode(keys map[string]string) bool {
 	return strings.HasPrefix(keys["id"], "ses_") && keys["projectID"] != "" && keys["time"] == "{"
@@ -125,7 +125,7 @@ func opencodeAt(path string) (databases []string, tree, only string, err error) 
 	return nil, filepath.Dir(filepath.Dir(project)), strings.TrimSuffix(filepath.Base(path), ".json"), nil
 }
 
-// decodeOpencodeDatabase yields the sessions of a database, and says whether to go on.
+// decodeOpencodeDatabase yields the sessions of a database, and reports whether to go on.
 func decodeOpencodeDatabase(ctx context.Context, path string, seen map[string]bool, report func(codec.Problem), yield func(*codec.Session, error) bool) bool {
 	conn, err := database.Open(path)
 	if err != nil {
@@ -253,7 +253,7 @@ func (s *opencodeSession) read(conn *sqlite.Conn, report func(codec.Problem)) er
 }
 
 // decodeOpencodeTree yields the sessions of a tree of files: that whose id is only,
-// or all that were not seen. Names say whose a file is; what it says itself may be
+// or all that were not seen. Names say whose a file is; what it reports itself may be
 // from before the files were moved.
 func decodeOpencodeTree(ctx context.Context, root, only string, seen map[string]bool, report func(codec.Problem), yield func(*codec.Session, error) bool) {
 	projects, err := os.ReadDir(filepath.Join(root, "session"))

@@ -6,7 +6,7 @@
 //	opencode     ~/.local/share/opencode/opencode.db, before that the tree storage/ beside it
 //
 // None of these formats is specified; all are read as they are found, by what their
-// records have in common over the versions. Records that tell nothing of the
+// records have in common over the versions. Records that report nothing of the
 // conversation are passed over, such as snapshots of files and states of the
 // user's interface.
 //
@@ -87,7 +87,7 @@ type answer struct {
 	steps []session.Step
 	// bySource finds a step by the id that its records share.
 	bySource map[string]int
-	// counted says that the usage of at least one call is known.
+	// counted reports that the usage of at least one call is known.
 	counted bool
 	model   session.Model
 	cost    *float64
@@ -294,7 +294,7 @@ type compacted struct {
 	usage *session.Usage
 }
 
-// compaction adds the mark from which the context begins anew.
+// compaction adds the mark from which the context begins again.
 func (b *builder) compaction(c compacted) *rows.Message {
 	var inner, o, trace rows.Object
 	inner.Set("summary", c.summary)
@@ -384,7 +384,7 @@ func (b *builder) spend(call string, u session.Usage) {
 	a.steps[i].Usage, a.counted = &u, true
 }
 
-// paid adds what the source says that a part of the message cost.
+// paid adds what the source reports that a part of the message cost.
 func (b *builder) paid(m *rows.Message, usd float64) {
 	a := b.answer(m)
 	if a.cost == nil {

@@ -104,7 +104,7 @@ type Change struct {
 	DigestB string `json:"b_digest,omitempty"`
 }
 
-// Options say what to leave out of a comparison.
+// Options state what to leave out of a comparison.
 type Options struct {
 	// IgnoreUsage leaves tokens out.
 	IgnoreUsage bool

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// edit is a run of elements that two sequences have in common, or that stand in
+// edit is a run of elements that two sequences have in common, or that are in
 // one of them only.
 type edit struct {
 	// a0 and a1, b0 and b1 are the ranges of the two sequences. Of a run in common

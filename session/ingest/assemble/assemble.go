@@ -20,7 +20,7 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// Assemble tells what the facts of a window of the session owner come to. The
+// Assemble reports what the facts of a window of the session owner come to. The
 // order of the facts has no meaning; placements are in their order.
 func Assemble(owner string, facts []fact.Fact) store.Assembly {
 	out, _ := Windows{Owner: owner, Facts: facts}.Assemble()
@@ -98,7 +98,7 @@ type node struct {
 	parent *node
 	kids   []*node
 	depth  int
-	// begins is when the fact's work began: not before that of what it stands below,
+	// begins is when the fact's work began: not before that of what it is below,
 	// whatever the clocks say.
 	begins int64
 	// under is what firstBelow found, wraps and starts what the functions wraps and
@@ -113,7 +113,7 @@ type node struct {
 	// side is what the model was called for, where that is not the conversation.
 	side string
 	// agent is who speaks: as the fact says, or as what was written in a span above
-	// says of all below it.
+	// reports of all below it.
 	agent       string
 	attribution store.Attribution
 	// proof is what another report of the call proves of how its tokens were counted.
@@ -256,7 +256,7 @@ func compareNodes(x, y *node) int {
 		strings.Compare(x.TraceID, y.TraceID), cmp.Compare(x.Seq, y.Seq), strings.Compare(x.Source, y.Source))
 }
 
-// below reports whether n stands below o, or is it.
+// below reports whether n is below o, or is it.
 func (n *node) below(o *node) bool {
 	for ; n != nil; n = n.parent {
 		if n == o {
@@ -279,7 +279,7 @@ func (n *node) above(kinds ...fact.Kind) *node {
 // contains reports whether o happened while n did.
 func (n *node) contains(o *node) bool { return n.Start <= o.Start && o.End <= n.End }
 
-// reaches reports whether n, or what stands below it, goes on after a time.
+// reaches reports whether n, or what is below it, goes on after a time.
 func (n *node) reaches(at int64) bool { return max(n.End, n.Until) > at }
 
 // due reports whether what only the end of n tells is to be written between two times:
@@ -288,7 +288,7 @@ func (n *node) due(from, until int64) bool {
 	return n.End <= until && (n.context == nil || n.End > from)
 }
 
-// IsOrphan reports whether the fact is of a span that says nothing but that a model was
+// IsOrphan reports whether the fact is of a span that reports nothing but that a model was
 // called, in a trace of its own: the library's of a provider, on the way to which a
 // framework lost the context.
 func IsOrphan(f *fact.Fact) bool {
@@ -325,7 +325,7 @@ func (a *assembly) findSessions() {
 		}
 		return ""
 	}
-	// Where a sub-agent hangs is known from what stands below a tool call, before what
+	// Where a sub-agent hangs is known from what is below a tool call, before what
 	// only names it.
 	for _, named := range []bool{false, true} {
 		for _, n := range a.nodes {
@@ -551,7 +551,7 @@ func parentRefOf(n *node) *node {
 			return p
 		}
 	case fact.ToolCall:
-		// A graph that has no span of its agent: its tools stand beside its model calls.
+		// A graph that has no span of its agent: its tools are beside its model calls.
 		p := n.above(fact.Turn, fact.ToolCall, fact.ModelCall)
 		if p != nil && p.Kind == fact.ToolCall && !sameExecution(p.Fact, n.Fact) && p.startsAgent() {
 			return p
@@ -632,7 +632,7 @@ var kindNames = map[fact.Kind]string{
 	fact.Note: "note",
 }
 
-// place says what became of a node. The first message that a node is placed in is
+// place states what became of a node. The first message that a node is placed in is
 // the one that it describes.
 func (n *node) place(session, message, part string) {
 	p := &n.attribution
@@ -655,7 +655,7 @@ func (n *node) place(session, message, part string) {
 	}
 }
 
-// reportSessions says what the facts say of their sessions' rows. A fact that only
+// reportSessions states what the facts report of their sessions' rows. A fact that only
 // ties others says it where something else is built of the session.
 func (a *assembly) reportSessions() {
 	written := make(map[string]bool)
@@ -777,7 +777,7 @@ func (a *assembly) aboutMetadata(n *node, about *fact.SessionAttrs) map[string]s
 			Dialect    string `json:"dialect"`
 			SessionKey string `json:"session_key,omitempty"`
 		}{Dialect: n.Dialect}
-		rank := store.RankStub // one that knows the key says more
+		rank := store.RankStub // one that knows the key reports more
 		if n.Session == n.session && n.SessionKey != "" {
 			found.SessionKey, rank = n.SessionKey, store.RankLive
 		}

@@ -13,15 +13,15 @@ import (
 // and spans below it add.
 type call struct {
 	nodes      []*node
-	span       *node // the outermost span, nil when only records tell of it
+	span       *node // the outermost span, nil when only records report it
 	start, end int64
 	output     []fact.Part
-	// named says that a fact has the request's id.
+	// named reports that a fact has the request's id.
 	named bool
-	// guessed says that no fact tells of the call itself: it was lost, and what it
+	// guessed reports that no fact reports the call itself: it was lost, and what it
 	// said is known from what the next one was asked.
 	guessed bool
-	// appended says that no model was asked for it either: the program said it.
+	// appended reports that no model was asked for it either: the program said it.
 	appended bool
 }
 
@@ -114,7 +114,7 @@ func (c *callFinder) sameCall(n *node) *call {
 	return twinOf(c.calls, n)
 }
 
-// tied finds the call that a record names, or stands in.
+// tied finds the call that a record names, or is in.
 func (c *callFinder) tied(n *node) (to *call) {
 	if n.RequestID != "" {
 		to = c.requests[n.RequestID]
@@ -215,7 +215,7 @@ func (c *call) twin(n *node) (slack int64, same bool) {
 		case o.record || o.Kind != fact.ModelCall:
 			continue
 		case o.Dialect == n.Dialect && instrument(o.Name) == instrument(n.Name), o.RequestID != "" && n.RequestID != "":
-			return 0, false // one instrumentation tells of two calls by two spans
+			return 0, false // one instrumentation reports two calls by two spans
 		case o.ResponseID != "" && n.ResponseID != "":
 			if o.ResponseID != n.ResponseID || !within(o, n, near) {
 				return 0, false
@@ -229,7 +229,7 @@ func (c *call) twin(n *node) (slack int64, same bool) {
 	return slack, same
 }
 
-// instrument is what a span's name says of who made it: that of some ends in the
+// instrument is what a span's name reports of who made it: that of some ends in the
 // model.
 func instrument(span string) string {
 	name, _, _ := strings.Cut(span, " ")
@@ -241,7 +241,7 @@ func within(x, y *node, give int64) bool {
 	return x.Start <= y.Start+give && y.End <= x.End+give || y.Start <= x.Start+give && x.End <= y.End+give
 }
 
-// agree reports whether two accounts may be of one call: what both tell of its cost and
+// agree reports whether two accounts may be of one call: what both report its cost and
 // of its answer does not differ.
 func agree(x, y *fact.Fact) bool {
 	if x.Usage != nil && y.Usage != nil && !agreeOnOutput(x.Usage, y.Usage) {
@@ -396,7 +396,7 @@ func hasText(parts []fact.Part) bool {
 // failed returns the error of a call that came to nothing, or "".
 //
 // Of two instrumentations that report the call one may know the kind of the error alone,
-// and repeat it as its text: the other's text says more.
+// and repeat it as its text: the other's text reports more.
 func (c *call) failed() string {
 	kind := ""
 	for _, n := range c.nodes {
@@ -436,7 +436,7 @@ func (c *call) usage() *fact.Usage {
 }
 
 // compareUsage orders two counts of one call: the one that knows of more tokens is more,
-// else the one that tells more buckets apart. Of equal ones it is the same in every call:
+// else the one that reports more buckets apart. Of equal ones it is the same in every call:
 // a session has one basis, whichever of two instrumentations reports a call first.
 func compareUsage(x, y *fact.Usage) int {
 	return cmp.Or(cmp.Compare(x.Tokens.Total(), y.Tokens.Total()), cmp.Compare(x.Tokens.Buckets(), y.Tokens.Buckets()), strings.Compare(x.Basis, y.Basis))

@@ -24,7 +24,7 @@ type carry struct {
 }
 
 // spine is what became of a fact that reaches across a cut, and what it hands down
-// to what stands below it.
+// to what is below it.
 type spine struct {
 	TraceID string `json:"trace,omitempty"`
 	Source  string `json:"source"`
@@ -43,7 +43,7 @@ type spine struct {
 	ParentRef      int    `json:"seat,omitempty"` // index among the parent references, plus one
 	InheritedAgent string `json:"inherited_agent,omitempty"`
 	InheritedSide  string `json:"inherited_side,omitempty"`
-	// Attached says that a sub-agent hangs on it.
+	// Attached reports that a sub-agent hangs on it.
 	Attached bool `json:"seated,omitempty"`
 
 	// Asked is what a turn's last model call was asked, as brief writes it.
@@ -68,7 +68,7 @@ type turnCarry struct {
 	Key     string `json:"key"`
 	Start   int64  `json:"start"`
 	Title   string `json:"title,omitempty"`
-	// Now says that it was the one going on last in its session.
+	// Now reports that it was the one going on last in its session.
 	Now bool `json:"now,omitempty"`
 	// Call is its last model call.
 	Call  *callCarry `json:"call,omitempty"`
@@ -81,7 +81,7 @@ type turnCarry struct {
 	Parts     int64      `json:"parts"`
 	LatestID  int64      `json:"latest_id"` // the last time that a part's id was made from
 	User      *userCarry `json:"user,omitempty"`
-	// Stepped says that a step left parts, Thought that one has reasoning, Ran that the
+	// Stepped reports that a step left parts, Thought that one has reasoning, Ran that the
 	// last one is a tool's, Executes that a tool ran, Mute that a call told nothing of its
 	// answer.
 	Stepped  bool `json:"stepped,omitempty"`
@@ -93,7 +93,7 @@ type turnCarry struct {
 	Text    string   `json:"text,omitempty"`
 	Answers []string `json:"answers,omitempty"`
 	// Reported is how much of what the turn's root says its texts have told so far, -1 when
-	// they say something else.
+	// they report something else.
 	Reported int `json:"told,omitempty"`
 
 	// Open are the calls of which more may be reported, Closed marks of the ids of
@@ -276,7 +276,7 @@ func (a *assembly) keepOpen() {
 	}
 }
 
-// latest is when the turn was last heard of.
+// latest is when the turn was last seen.
 func (t *turn) latest() int64 {
 	last := t.start
 	if t.resumed != nil {
@@ -409,7 +409,7 @@ func (t *turn) rootText(until int64) string {
 }
 
 // reportedOfRoot counts the bytes of rootText with which the texts so far begin it, -1
-// when they say something else.
+// when they report something else.
 func (w *writer) reportedOfRoot(until int64) int {
 	written := 0
 	if c := w.resumed(); c != nil {

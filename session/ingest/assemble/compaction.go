@@ -80,7 +80,7 @@ func reach(group []*node) int64 {
 	return end
 }
 
-// reporter is what tells of something by facts of its own: those of spans of a name,
+// reporter is what reports something by facts of its own: those of spans of a name,
 // of records of a name, of a transcript.
 func (n *node) reporter() string {
 	name := n.Dialect + " " + n.Name

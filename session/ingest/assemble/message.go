@@ -29,7 +29,7 @@ type writer struct {
 	base int64
 	// steps counts the calls that left parts.
 	steps int
-	// mute says that a call told nothing of its answer, answers are marks of the last
+	// mute reports that a call told nothing of its answer, answers are marks of the last
 	// answers.
 	mute bool
 	// latestID is the last time that a part's id was made from.
@@ -167,7 +167,7 @@ const instant = 250
 type userMessage struct {
 	id       string
 	at       int64
-	reporter *node // the fact that it was told from
+	reporter *node // the fact that it was reported from
 }
 
 // reportFurther adds what the user said while the work went on to the message that a
@@ -247,7 +247,7 @@ func (a *assembly) reportUser(t *turn) *userMessage {
 }
 
 // setAsked collects what the user said: by the turn's roots or calls, and by prompts. It
-// returns the fact that reports it, or else one that says that there was a prompt, or nil.
+// returns the fact that reports it, or else one that reports that there was a prompt, or nil.
 func (t *turn) setAsked(prompts []*node) *node {
 	reporter, begun := t.firstAsked()
 	if reporter != nil && (len(prompts) == 0 || begun < prompts[0].Start && !sameWords(reporter.Fact, prompts[0].Fact)) {
@@ -392,7 +392,7 @@ func (t *turn) hidden(kinds ...fact.Kind) *int64 {
 }
 
 // reportUnanswered writes a message for each thing that the user had said before and nothing
-// answered, where only the turn's request tells of it.
+// answered, where only the turn's request reports it.
 func (a *assembly) reportUnanswered(t *turn, at int64) {
 	i := slices.IndexFunc(t.nodes, func(n *node) bool { return len(n.Unanswered) > 0 })
 	if i < 0 {
@@ -415,7 +415,7 @@ func (a *assembly) reportUnanswered(t *turn, at int64) {
 	}
 }
 
-// firstAsked returns the first root, or else model call, that tells what the user
+// firstAsked returns the first root, or else model call, that reports what the user
 // said, and when the turn's first model call began.
 func (t *turn) firstAsked() (reporter *node, begun int64) {
 	begun = math.MaxInt64
@@ -567,7 +567,7 @@ func (w *writer) repeated(parts []fact.Part) int {
 }
 
 // reportAbsence writes why the message has no content: the turn failed, the model's
-// answer was withheld, or nothing tells how the turn ended.
+// answer was withheld, or nothing reports how the turn ended.
 func (w *writer) reportAbsence() {
 	m := &w.measures
 	at := max(w.CreatedAt*1e6, m.Latest)

@@ -21,7 +21,7 @@ const (
 	maxRaw      = 16 << 10
 )
 
-// measures is what the facts of a turn say of its message, as far as they have been
+// measures is what the facts of a turn report of its message, as far as they have been
 // added. Facts are added in order of time, window by window; what is kept of them
 // is bounded.
 type measures struct {
@@ -29,17 +29,17 @@ type measures struct {
 	Message session.MessageMetadata `json:"message"`
 	Calls   int                     `json:"calls,omitempty"`
 	Raws    []json.RawMessage       `json:"raws,omitempty"`
-	// ManyRaws says that there are more than are kept, or that one is no JSON: none is.
+	// ManyRaws reports that there are more than are kept, or that one is no JSON: none is.
 	ManyRaws bool     `json:"many_raws,omitempty"`
 	Cost     *float64 `json:"cost,omitempty"`
 	Finish   string   `json:"finish,omitempty"`
-	// Asks says that the last call asked for a tool, Failed by what it came to nothing.
+	// Asks reports that the last call asked for a tool, Failed by what it came to nothing.
 	Asks    bool   `json:"asks,omitempty"`
 	Failed  string `json:"failed,omitempty"`
 	Aborted bool   `json:"aborted,omitempty"`
 	Extra   []pair `json:"extra,omitempty"`
 
-	// Latest is when the turn was last heard of, FirstRoot when its first root began.
+	// Latest is when the turn was last seen, FirstRoot when its first root began.
 	Latest    int64  `json:"latest,omitempty"`
 	End       int64  `json:"end,omitempty"`
 	FirstRoot *int64 `json:"first_root,omitempty"`
@@ -50,32 +50,32 @@ type measures struct {
 	RootCost  *float64      `json:"root_cost,omitempty"`
 	Elsewhere session.Usage `json:"elsewhere,omitzero"`
 
-	// RequiresTurn says that there is always a root above one of the facts, Topped that there
+	// RequiresTurn reports that there is always a root above one of the facts, Topped that there
 	// is one above which there need not be another.
 	RequiresTurn bool `json:"rooted,omitempty"`
 	Topped       bool `json:"topped,omitempty"`
-	// Unfinished says that a call was not seen to end, RootUnfinished that a root was not.
+	// Unfinished reports that a call was not seen to end, RootUnfinished that a root was not.
 	Unfinished     bool `json:"unfinished,omitempty"`
 	RootUnfinished bool `json:"root_unfinished,omitempty"`
-	// Lost says that a call was lost, Partial that not all calls tell what they used,
+	// Lost reports that a call was lost, Partial that not all calls report what they used,
 	// LastUsed what the last one did that tells.
 	Lost     bool   `json:"lost,omitempty"`
 	Partial  bool   `json:"partial,omitempty"`
 	LastUsed *int64 `json:"last_used,omitempty"`
 
-	// Sources are the names of the sources, Transcript says that one is a transcript.
+	// Sources are the names of the sources, Transcript reports that one is a transcript.
 	Sources    []string `json:"sources,omitempty"`
 	Transcript bool     `json:"transcript,omitempty"`
 	// HiddenAt is when the user took the answer back.
 	HiddenAt *int64 `json:"hidden_at,omitempty"`
-	// CallFailed and RootFailed are errors of any call and root, Finished says that a
+	// CallFailed and RootFailed are errors of any call and root, Finished reports that a
 	// source saw the end of a call, RootWent that a root was not aborted.
 	CallFailed string `json:"call_failed,omitempty"`
 	RootFailed string `json:"root_failed,omitempty"`
 	Finished   bool   `json:"finished,omitempty"`
 	RootWent   bool   `json:"root_went,omitempty"`
 	Pending    bool   `json:"pending,omitempty"`
-	// Asked says that a request of the turn was seen: later ones repeat the turn itself.
+	// Asked reports that a request of the turn was seen: later ones repeat the turn itself.
 	Asked bool `json:"asked,omitempty"`
 }
 
@@ -155,13 +155,13 @@ func (m *measures) addCalls(calls []*call) {
 		if m.Failed != "" && len(trace.ModelErrors) < maxProblems {
 			trace.ModelErrors = append(trace.ModelErrors[:len(trace.ModelErrors):len(trace.ModelErrors)], m.Failed)
 		}
-		// Some models say that they stopped when they ask for tools.
+		// Some models report that they stopped when they ask for tools.
 		m.Asks = slices.ContainsFunc(c.output, func(p fact.Part) bool { return p.Kind == fact.PartCall })
 	}
 }
 
 // addHistory notes what the turn's first request repeats of the conversation before the
-// turn, by what most is said of it: what no message in the store has was never recorded.
+// turn, by what most is reported of it: what no message in the store has was never recorded.
 func (m *measures) addHistory(nodes []*node) {
 	if m.Asked {
 		return
@@ -234,7 +234,7 @@ func (m *measures) addExtra(raw json.RawMessage) {
 	}
 }
 
-// addRoots adds what the roots say that end between two times. One that stands below
+// addRoots adds what the roots report that end between two times. One that is below
 // another that counts is part of that one's.
 func (m *measures) addRoots(t *turn, from, until int64) {
 	for _, r := range t.roots {
@@ -271,7 +271,7 @@ func (m *measures) addRoots(t *turn, from, until int64) {
 	}
 }
 
-// metadata is what the message says of the turn.
+// metadata is what the message reports of the turn.
 func (m measures) metadata(t *turn) string {
 	m.setUsage()
 	m.setEnd(t)
@@ -376,7 +376,7 @@ func (n *node) named() string {
 	return " (span " + n.SpanID + ")"
 }
 
-// problem notes what is wrong with what the sources tell of the message.
+// problem notes what is wrong with what the sources report the message.
 func (m *measures) problem(problem string) {
 	trace := &m.Message.Trace
 	if len(trace.Problems) < maxProblems && !slices.Contains(trace.Problems, problem) {
@@ -389,8 +389,8 @@ func (m *measures) problem(problem string) {
 func (root *rootEnd) cutOff() bool { return root.Finish == "other" || root.Finish == "unknown" }
 
 // moreComplete reports whether the root's count stands against the sum over the calls:
-// where it tells more apart, or knows of calls that were lost or do not say what they
-// used. Where the calls tell of all, whole, a root that counts more counts something
+// where it reports more apart, or knows of calls that were lost or do not state what they
+// used. Where the calls report all, whole, a root that counts more counts something
 // else, such as all that its agent has ever done; and the calls of sub-agents are
 // counted in their own sessions.
 func moreComplete(root *fact.Usage, calls, elsewhere session.Usage, whole bool) bool {
@@ -430,7 +430,7 @@ func (a *assembly) usageElsewhere(t *turn, parentRefs []*parentRef) session.Usag
 	return sum
 }
 
-// ended says how the turn ended and by what error. What no source reports is not
+// ended states how the turn ended and by what error. What no source reports is not
 // guessed.
 func (m *measures) ended(stop string) (reason, text string) {
 	root := m.Root

@@ -49,7 +49,7 @@ type openCall struct {
 	Asked *fact.Part  `json:"asked,omitempty"`
 	Facts []fact.Fact `json:"facts,omitempty"`
 	Child string      `json:"child,omitempty"` // the session that it started
-	// Again says that the turn used the id before.
+	// Again reports that the turn used the id before.
 	Again bool `json:"again,omitempty"`
 }
 

@@ -334,7 +334,7 @@ func (w *writer) mention(st *parentRef) {
 }
 
 // decide writes what was decided on the turn's tool calls. A span and a record may
-// tell of one decision: the one that says more stands.
+// report one decision: the one that reports more stands.
 func (a *assembly) decide(w *writer) {
 	for _, x := range w.tools {
 		var best *node
@@ -367,7 +367,7 @@ func (a *assembly) decide(w *writer) {
 	}
 }
 
-// refuse writes the decision on a call of which only the tool's own facts say that
+// refuse writes the decision on a call of which only the tool's own facts report that
 // it was refused.
 func (a *assembly) refuse(w *writer, x *tool) {
 	i := slices.IndexFunc(x.nodes, func(n *node) bool { return n.context == nil && n.Tool != nil && n.Tool.Denied })
@@ -393,7 +393,7 @@ func (w *writer) callOf(partID string) string {
 	return ""
 }
 
-// weight orders what is said of one decision: an answer before the question, a
+// weight orders what is reported of one decision: an answer before the question, a
 // person's before a rule's.
 func weight(d *fact.Decision) int {
 	n := 0

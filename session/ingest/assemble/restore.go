@@ -9,7 +9,7 @@ import (
 )
 
 // restore puts calls that were lost between those that are known: what they said
-// stands in what the later ones were asked. from is where the window begins, ahead
+// is in what the later ones were asked. from is where the window begins, ahead
 // are the facts that come after it.
 func (t *turn) restore(calls []*call, from int64, ahead []fact.Fact) (restored []*call, lost bool) {
 	var asked []fact.Message
@@ -40,7 +40,7 @@ func (t *turn) restore(calls []*call, from int64, ahead []fact.Fact) (restored [
 	for i := range asked {
 		m := &asked[i]
 		for next < before && calls[next].blank() {
-			restored = append(restored, calls[next]) // failed, and said nothing
+			restored = append(restored, calls[next]) // failed, and reported nothing
 			next++
 		}
 		if next < before && calls[next].given(m) {
@@ -132,7 +132,7 @@ func (t *turn) answers(calls []*call, given []fact.Message) bool {
 
 // answersIn returns what the model said after the user last spoke. Some interfaces
 // have a message for the text of an answer and for each of its calls: those that
-// nothing else stands between are one answer.
+// nothing else is between are one answer.
 func answersIn(input []fact.Message) []fact.Message {
 	var given []fact.Message
 	open := false
@@ -152,7 +152,7 @@ func answersIn(input []fact.Message) []fact.Message {
 	return given
 }
 
-// blank says that the call came to nothing.
+// blank reports that the call came to nothing.
 func (c *call) blank() bool { return len(c.output) == 0 && c.failed() != "" }
 
 // complete adds what another account has of the answer, such as a later request that

@@ -306,7 +306,7 @@ func newBench(tools []*tool) *bench {
 }
 
 // take finds the execution of a call that the model asked for at from, or later
-// where the call has no id. result is what a later request says that the call came
+// where the call has no id. result is what a later request reports that the call came
 // to, nil where none does: of executions that were given the same input it tells
 // which one was the call's.
 func (b *bench) take(p, result *fact.Part, from int64) *tool {
@@ -388,14 +388,14 @@ func (b *bench) between(from, until int64) []*tool {
 	return b.tools[i:max(i, j)]
 }
 
-// outcomes are what requests tell of the outcome of calls that were made before.
+// outcomes are what requests report the outcome of calls that were made before.
 type outcomes struct {
 	byID   map[string][]*fact.Part
 	byName map[string][]*fact.Part // of calls without an id
 	asks   map[string]int
 }
 
-// results collects the outcomes that the turn's requests tell of. Each repeats what
+// results collects the outcomes that the turn's requests report. Each repeats what
 // those before it told; the one that tells most of a call stands. ahead are the
 // facts that come next.
 func (t *turn) results(ahead []fact.Fact) *outcomes {
@@ -486,7 +486,7 @@ func (o *outcomes) peek(id, name string) *fact.Part {
 }
 
 // of returns the outcome of the next call with the id, or of the name where it has
-// none, and nil when no request tells of it.
+// none, and nil when no request reports it.
 func (o *outcomes) of(id, name string) *fact.Part {
 	if o == nil {
 		return nil

@@ -21,11 +21,11 @@ type turn struct {
 	id    string // what the source calls it
 	key   string // identifies it in its session
 	asked []fact.Part
-	// last is the last fact of a model call, spans says whether one is a span's.
+	// last is the last fact of a model call, spans reports whether one is a span's.
 	last  *node
 	spans bool
 	// resumed is what the windows before told of it, nil where it begins in this one.
-	// open says that it goes on in the next.
+	// open reports that it goes on in the next.
 	resumed *turnCarry
 	open    bool
 	// kept is what the next window must know of it, now that it is the one going on
@@ -311,7 +311,7 @@ func goesOn(f *fact.Fact) bool {
 	return f.Input[len(f.Input)-1].Role != "user"
 }
 
-// attachBelow gives what stands below a turn's root to that turn.
+// attachBelow gives what is below a turn's root to that turn.
 func (s *stream) attachBelow() {
 	for _, n := range s.nodes {
 		if n.turn != nil || n.context != nil || n.side != "" || n.Kind == fact.Session || n.Kind == fact.Compaction {
@@ -607,7 +607,7 @@ func sameQuestion(before, n *node) bool {
 	return textOf(askedBy(before.Fact)) == textOf(askedBy(n.Fact))
 }
 
-// sameAsked reports whether a prompt that was told by itself is what the root was
+// sameAsked reports whether a prompt that was reported by itself is what the root was
 // asked.
 func sameAsked(prompts *turn, root *node) bool {
 	if root.TurnID != "" && prompts.id != "" {
@@ -643,7 +643,7 @@ func askedBy(f *fact.Fact) []fact.Part {
 }
 
 // Opens reports whether a fact begins a turn, whatever came before it. prompts says
-// that its dialect tells what the user said by facts of their own, so that a
+// that its dialect reports what the user said by facts of their own, so that a
 // model call need not begin one. It may say no where a turn begins, which costs
 // time but no truth.
 func Opens(f *fact.Fact, prompts bool) bool {

@@ -25,8 +25,8 @@ import (
 // nothing that belongs together:
 //
 //   - two reports of one model call: facts that overlap or contain it in time, that
-//     stand below it, or that have its request id; by its response id what follows
-//     within [near] of its end, unless one instrumentation tells of two calls by two
+//     are below it, or that have its request id; by its response id what follows
+//     within [near] of its end, unless one instrumentation reports two calls by two
 //     spans; and those of two instrumentations whose clocks differ by a [tick];
 //   - a tool call from the model call that asked for it, from its decision, and from
 //     what reports its result, by its id; or two reports of its run without the id;
@@ -186,7 +186,7 @@ func spanKey(f *fact.Fact) [2]string { return [2]string{f.TraceID, f.SpanID} }
 // isSpan reports whether the fact is what its span is known by.
 func isSpan(f *fact.Fact) bool { return f.Source == f.SpanID && f.SpanID != "" }
 
-// parent is the fact that a fact stands below, or nil.
+// parent is the fact that a fact is below, or nil.
 func (c *cutter) parent(f *fact.Fact) *fact.Fact {
 	above := f.ParentID
 	if !isSpan(f) {
@@ -223,7 +223,7 @@ type known struct {
 	// meanwhile.
 	open []*fact.Fact
 	last fact.Kind
-	// compacted is when a compaction was last heard of.
+	// compacted is when a compaction was last seen.
 	compacted int64
 	requests  map[string]bool
 	answered  map[string][]*fact.Fact  // by response id
@@ -268,7 +268,7 @@ func (c *cutter) begins(k *known, i int) bool {
 		begins := false
 		switch f.Kind {
 		case fact.ModelCall:
-			// Of records it is not known which is the first that tells of a call, unless
+			// Of records it is not known which is the first that reports a call, unless
 			// tools ran before it.
 			begins = k.last == fact.ToolCall || !isRecord(f) && k.last == fact.ModelCall
 		case fact.ToolCall:
@@ -378,7 +378,7 @@ func toolName(f *fact.Fact) string {
 	return ""
 }
 
-// partOf reports whether what stands below a tool call is about that call.
+// partOf reports whether what is below a tool call is about that call.
 func partOf(f, call *fact.Fact) bool {
 	return (f.Kind == fact.ToolCall || f.Kind == fact.Permission) && (f.CallID == "" || call.CallID == "" || f.CallID == call.CallID)
 }

@@ -12,7 +12,7 @@ import (
 // Gemini's form, or in records of one message each, which belong to the span
 // generate_content. Versions of Python's have both spans, one in the other.
 //
-// Content that the application withholds stands there as "{}" or "<elided>".
+// Content that the application withholds is there as "{}" or "<elided>".
 var adk = Dialect{
 	Name:       "adk",
 	Title:      "Google ADK",
@@ -96,7 +96,7 @@ func readADK(s *Span, out *Emitter) {
 	case name == "invocation", operation == "invoke_agent", strings.HasPrefix(name, "invoke_agent "), strings.HasPrefix(name, "agent_run ["):
 		adkTurn(s, a, out)
 	case operation == "invoke_workflow":
-		// One in another is a node of it, as far as it says so.
+		// One in another is a node of it, as far as it reports so.
 		if nested, _ := a.Bool("gen_ai.workflow.nested"); nested {
 			adkAdd(s, a, out, fact.Step)
 		} else {

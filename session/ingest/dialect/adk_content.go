@@ -315,7 +315,7 @@ func readADKRecord(r *Record, out *Emitter) {
 	adkRecordIDs(r, f)
 }
 
-// adkRecordIDs stores what a record says of where it belongs.
+// adkRecordIDs stores what a record reports of where it belongs.
 func adkRecordIDs(r *Record, f *fact.Fact) {
 	a := r.Attrs()
 	if id := a.Str(adkPrefix + "invocation_id"); id != "" {

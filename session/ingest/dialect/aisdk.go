@@ -45,7 +45,7 @@ var aiSDK = Dialect{
 	},
 }
 
-// aiOperations are the operations that tell of a session. The others, such as
+// aiOperations are the operations that report a session. The others, such as
 // ai.embed, do not.
 var aiOperations = map[string]fact.Kind{
 	"ai.generateText":              fact.Turn,
@@ -72,7 +72,7 @@ func aiOperation(s *Span) string {
 	return ""
 }
 
-// isAISDK says whether the span is of either family: an application may pass a
+// isAISDK reports whether the span is of either family: an application may pass a
 // tracer with a scope of its own.
 func isAISDK(s *Span) bool {
 	if s.Scope.Name() == "gen_ai" && s.Has(MarkGenAI) {
@@ -266,7 +266,7 @@ func hasPrefix(text string, prefixes ...string) bool {
 	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(text, prefix) })
 }
 
-// readAISettings reads what an application says of itself: the metadata of
+// readAISettings reads what an application reports of itself: the metadata of
 // versions up to 6, the runtime context of version 7.
 func readAISettings(f *fact.Fact, a Attrs) {
 	var keys []string
@@ -300,7 +300,7 @@ func aboutOf(f *fact.Fact) *fact.SessionAttrs {
 }
 
 // addExtra adds attributes to a fact's Extra under their own keys. Empty ones and
-// empty objects say nothing and are left out.
+// empty objects report nothing and are left out.
 func addExtra(f *fact.Fact, a Attrs, keys ...string) {
 	for _, key := range keys {
 		switch raw := a.JSON(key); string(raw) {

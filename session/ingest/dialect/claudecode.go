@@ -14,7 +14,7 @@ import (
 // claudeCode reads the spans (a beta) and the events of Claude Code and of the
 // Claude Agent SDK, which runs it.
 //
-// What was said stands in the events, where its user opted in; the spans have the
+// What was said is in the events, where its user opted in; the spans have the
 // times. A request id or a tool use id joins the two. A tool's failure is built by
 // its execution or its event, never by the tool's own span.
 var claudeCode = Dialect{
@@ -336,7 +336,7 @@ func claudeBegan(f *fact.Fact, a Attrs) {
 	}
 }
 
-// claudeNotification says whether the program wrote the text in the user's name, to wake
+// claudeNotification reports whether the program wrote the text in the user's name, to wake
 // the model when a sub-agent in the background is done.
 func claudeNotification(text string) bool {
 	return strings.HasPrefix(strings.TrimSpace(text), "<task-notification>")
@@ -373,7 +373,7 @@ func claudeTitle(reported string) string {
 }
 
 // readClaudeDecision reads tool_decision. A call that was refused is built nowhere
-// else but in its span, so that the event also tells of the call.
+// else but in its span, so that the event also reports the call.
 func readClaudeDecision(a Attrs, facts *Emitter) {
 	d := claudeDecision(a)
 	if d == nil {
@@ -397,7 +397,7 @@ func readClaudeDecision(a Attrs, facts *Emitter) {
 }
 
 // claudeDecision reads a decision, or returns nil where there was none. A person
-// was asked where the source says so; all else the settings or a hook decided.
+// was asked where the source reports so; all else the settings or a hook decided.
 func claudeDecision(a Attrs) *fact.Decision {
 	d := &fact.Decision{Source: a.Str("source")}
 	switch a.Str("decision") {
@@ -435,7 +435,7 @@ func claudeSpeaker(a Attrs, source string) (agent, side string) {
 	return agent, side
 }
 
-// claudeOwn says whether a request is the conversation's own by its source. Output
+// claudeOwn reports whether a request is the conversation's own by its source. Output
 // styles stand behind a colon: repl_main_thread:outputStyle:default.
 func claudeOwn(source string) bool {
 	switch source {
@@ -497,7 +497,7 @@ func claudeSucceeded(a Attrs) bool {
 	return success
 }
 
-// claudeAborted says whether an error is that of a person who stopped it.
+// claudeAborted reports whether an error is that of a person who stopped it.
 func claudeAborted(f *fact.Fact) bool {
 	return strings.Contains(f.ErrorType, "Abort") || strings.Contains(f.Error, "AbortError") || strings.Contains(f.Error, "Request was aborted")
 }

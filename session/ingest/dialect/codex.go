@@ -15,8 +15,8 @@ import (
 // app server and what embeds it.
 //
 // Its spans are those of a program's functions, several hundred a turn, of which a
-// handful tell of the session; [readCodexSpan] knows them by name. Its events tell
-// the prompt, the tools' inputs and outputs, and the tokens. Neither tells what the
+// handful report the session; [readCodexSpan] knows them by name. Its events tell
+// the prompt, the tools' inputs and outputs, and the tokens. Neither reports what the
 // model said.
 var codex = Dialect{
 	Name:       "codex",
@@ -58,7 +58,7 @@ func isCodexName(scope string) bool {
 	return strings.HasPrefix(scope, "codex") || strings.HasPrefix(scope, "Codex")
 }
 
-// readCodexSpan reads the spans that tell of a session. A model call is built by
+// readCodexSpan reads the spans that report a session. A model call is built by
 // two: receiving_stream is about its time, and the one of its children that saw the
 // response completed has the tokens. Spans between these and the turn only tie.
 func readCodexSpan(s *Span, facts *Emitter) {
@@ -103,7 +103,7 @@ func readCodexSpan(s *Span, facts *Emitter) {
 	}
 }
 
-// startsCodexTurn says whether a span stands between a tool call and the turn of the
+// startsCodexTurn reports whether a span is between a tool call and the turn of the
 // sub-agent that the call starts.
 func startsCodexTurn(name string) bool {
 	return name == "dispatch_tool_call_with_state" || name == "codex.turn_input" ||
@@ -192,7 +192,7 @@ func readCodexEvents(s *Span, facts *Emitter) {
 	for _, e := range s.Events().All() {
 		a := attrsOf(e.Attributes())
 		switch a.Str("event.name") {
-		case "codex.user_prompt": // its text is in the record, which stands in this span
+		case "codex.user_prompt": // its text is in the record, which is in this span
 			if len(facts.All) == 0 {
 				f := codexFact(s, facts, fact.Step)
 				if f.TurnID == "" {
@@ -293,7 +293,7 @@ func readCodexStart(f *fact.Fact, a Attrs, resource pcommon.Resource) {
 }
 
 // readCodexStream reads an event of a response's stream: the one that has the
-// tokens, and those that report an error. Every other only says that it came.
+// tokens, and those that report an error. Every other only reports that it came.
 func readCodexStream(a Attrs, add func(fact.Kind) *fact.Fact) {
 	usage := codexUsage(a, "input_token_count", "output_token_count", "cached_token_count", "cache_write_token_count", "reasoning_token_count", "tool_token_count")
 	failure := a.Str("error.message")
@@ -310,7 +310,7 @@ func readCodexStream(a Attrs, add func(fact.Kind) *fact.Fact) {
 	}
 }
 
-// codexRequestFailed says whether a request for a response did not get one. Lists
+// codexRequestFailed reports whether a request for a response did not get one. Lists
 // of models and such are requested too.
 func codexRequestFailed(a Attrs) bool {
 	if endpoint := a.Str("endpoint"); endpoint != "" && endpoint != "unknown" && !strings.Contains(endpoint, "responses") {

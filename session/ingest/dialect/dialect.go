@@ -3,7 +3,7 @@
 // in the terms of package fact. Table names them all.
 //
 // A dialect looks at one span or record at a time, for what belongs to it may
-// come an hour later, or never. What stands where is the business of package
+// come an hour later, or never. What is where is the business of package
 // assemble.
 package dialect
 
@@ -24,25 +24,25 @@ type Dialect struct {
 	// Title is what people call the client or convention.
 	Title string
 
-	// Spans says whether a span is of the dialect, Records whether a log record is.
+	// Spans reports whether a span is of the dialect, Records whether a log record is.
 	// They must be cheap: they see everything that passes, noise included. Nil
 	// recognizes nothing.
 	Spans   func(*Span) bool
 	Records func(*Record) bool
 
-	// ReadSpan and ReadRecord give the facts. Giving none says that the span or
+	// ReadSpan and ReadRecord give the facts. Giving none reports that the span or
 	// record has no fact of a session.
 	ReadSpan   func(*Span, *Emitter)
 	ReadRecord func(*Record, *Emitter)
 
-	// Prompts says that what the user said is built by facts of its own.
+	// Prompts reports that what the user said is built by facts of its own.
 	Prompts bool
 
-	// PromptFirst says that the fact of a prompt comes before the span of its turn,
+	// PromptFirst reports that the fact of a prompt comes before the span of its turn,
 	// which therefore begins nothing.
 	PromptFirst bool
 
-	// Threads says that a sub-agent has a session of its own name in the trace of the
+	// Threads reports that a sub-agent has a session of its own name in the trace of the
 	// session that started it. Its records outside of any trace are built there too.
 	Threads bool
 
@@ -51,7 +51,7 @@ type Dialect struct {
 }
 
 // Table names every dialect. The first that recognizes a span or record reads it,
-// so that clients stand above the conventions that they build on.
+// so that clients take precedence over the conventions that they build on.
 var Table = []Dialect{
 	claudeCode,
 	codex,
@@ -97,7 +97,7 @@ func OfRecord(r *Record) *Dialect {
 	return nil
 }
 
-// AttrFamilies say which families of attributes a span or record has: the prefix of a
+// AttrFamilies state which families of attributes a span or record has: the prefix of a
 // key up to its first dot or colon, where it is one that a dialect asks for.
 type AttrFamilies uint32
 
@@ -152,7 +152,7 @@ func NewSpan(s ptrace.Span, scope pcommon.InstrumentationScope, resource pcommon
 // Attrs are the span's attributes.
 func (s *Span) Attrs() Attrs { return s.attrs }
 
-// Has says whether the span has attributes of any of the families.
+// Has reports whether the span has attributes of any of the families.
 func (s *Span) Has(m AttrFamilies) bool { return s.AttrFamilies&m != 0 }
 
 // Record is a log record where it stood. It is read, never changed.
@@ -191,7 +191,7 @@ func marksOf(m pcommon.Map) AttrFamilies {
 	return marks
 }
 
-// Emitter collects what a span or record says.
+// Emitter collects what a span or record reports.
 type Emitter struct {
 	All []fact.Fact
 	// base is what every fact of the span or record at hand shares.

@@ -15,7 +15,7 @@ import (
 //
 // No span stands for a turn: each model call and each batch of tool calls is a
 // trace of its own, and what ties them is the id of the prompt. The standard event
-// of a model call's details says nothing that the client's own events do not, and
+// of a model call's details reports nothing that the client's own events do not, and
 // is left out.
 var geminiCLI = Dialect{
 	Name:       "gemini-cli",
@@ -98,7 +98,7 @@ func readGeminiCall(a Attrs, facts *Emitter) {
 		geminiInput(f, geminiCallID)
 	}
 	f.Output = parts
-	// The span does not tell what of the input was cached, nor the thoughts.
+	// The span does not report what of the input was cached, nor the thoughts.
 	f.Usage = InclusiveUsage(a.IntPtr("gen_ai.usage.input_tokens"), a.IntPtr("gen_ai.usage.output_tokens"), nil, nil, nil,
 		statedCounts(a, "gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"))
 	f.Aborted = f.Failed && geminiAborted(f.ErrorType, f.Error)
@@ -208,7 +208,7 @@ func geminiCatalog(s string) string {
 var geminiContext = []string{"<session_context>", "This is the Gemini CLI. We are setting up the context for our chat."}
 
 // geminiInput takes out of the input what the user did not say, and all parts that
-// are not to be kept. The context goes to Extra, for it is said nowhere else.
+// are not to be kept. The context goes to Extra, because it is said nowhere else.
 func geminiInput(f *fact.Fact, keep func(*fact.Part) bool) {
 	kept := f.Input[:0:0]
 	for _, m := range f.Input {
@@ -598,7 +598,7 @@ func readGeminiResponse(f *fact.Fact, s string) {
 }
 
 // readGeminiToolRecord reads the event of a tool call and of the decision on it.
-// Neither has the call's id: name and input tell which it is.
+// Neither has the call's id: name and input report which it is.
 func readGeminiToolRecord(a Attrs, facts *Emitter) {
 	tool := fact.Tool{Name: a.Str("function_name"), Input: a.JSON("function_args"), DurationMS: a.IntPtr("duration_ms")}
 	decision := geminiDecision(a.Str("decision"))

@@ -42,7 +42,7 @@ var genAI = Dialect{
 	},
 }
 
-// operations are the values of gen_ai.operation.name and what they tell of. What
+// operations are the values of gen_ai.operation.name and what they report. What
 // maps to nothing is none of a session's.
 var operations = map[string]fact.Kind{
 	"chat": fact.ModelCall, "generate_content": fact.ModelCall, "text_completion": fact.ModelCall, "completion": fact.ModelCall,
@@ -62,15 +62,15 @@ var operations = map[string]fact.Kind{
 	"create_agent": "", "create_thread": "",
 }
 
-// isGenAI says whether the span tells anything of an agent's work. An orphan
+// isGenAI reports whether the span tells anything of an agent's work. An orphan
 // attribute of the family on a span of something else does not.
 func isGenAI(s *Span) bool { return s.Has(MarkGenAI|MarkMCP) && genAIKind(s) != "" }
 
-// genAIKind returns what a span tells of, "" for nothing.
+// genAIKind returns what a span reports, "" for nothing.
 //
 // A call of a tool by MCP is built by the client's span as well as by the span of
 // the tool around it, where there is one: without the id of the call, which joins
-// the two, the client's only ties. The server's does always, for it tells of a
+// the two, the client's only ties. The server's does always, because it reports a
 // call that some client makes.
 func genAIKind(s *Span) fact.Kind {
 	a := s.Attrs()
@@ -97,7 +97,7 @@ func genAIKind(s *Span) fact.Kind {
 	return fact.Step
 }
 
-// genAIKindOf tells what a span tells of by the attributes that it has.
+// genAIKindOf reports what a span reports by the attributes that it has.
 func genAIKindOf(s *Span, a Attrs) fact.Kind {
 	has := func(keys ...string) bool {
 		for _, key := range keys {
@@ -197,7 +197,7 @@ func readGenAICall(f *fact.Fact, scope pcommon.InstrumentationScope, a Attrs) {
 	f.Extra = genAIExtra(a)
 }
 
-// Keys of what a span says of a tool call, the convention's first.
+// Keys of what a span reports of a tool call, the convention's first.
 var (
 	toolCallIDs = []string{"gen_ai.tool.call.id", "gen_ai.tool.call_id"}
 	toolInputs  = []string{"gen_ai.tool.call.arguments", "gen_ai.tool.arguments", "gen_ai.tool.input", "gen_ai.tool.parameters", "tool_arguments"}
@@ -240,7 +240,7 @@ func readGenAITool(f *fact.Fact, s *Span) {
 	}
 }
 
-// aborts are the types of errors that say that somebody stopped the work.
+// aborts are the types of errors that report that somebody stopped the work.
 var aborts = map[string]bool{
 	"AbortError": true, "CancelledError": true, "asyncio.CancelledError": true, "asyncio.exceptions.CancelledError": true,
 	"concurrent.futures._base.CancelledError": true, "context.Canceled": true, "context canceled": true, "canceled": true, "cancelled": true,
@@ -284,17 +284,17 @@ func genAIModel(a Attrs) *session.Model {
 	return &m
 }
 
-// isGenAIRecord says whether the record is an event of the conventions that tells
+// isGenAIRecord reports whether the record is an event of the conventions that tells
 // anything of a conversation.
 func isGenAIRecord(r *Record) bool {
 	return strings.HasPrefix(r.Event, "gen_ai.") && (messageEvent(r.Event) || r.Event == detailsEvent || r.Event == exceptionEvent)
 }
 
-// HasMessage says whether a record is an event that tells one message of a
+// HasMessage reports whether a record is an event that tells one message of a
 // conversation.
 func HasMessage(r *Record) bool { return messageEvent(r.Event) }
 
-// readGenAIRecord gives what a record says as a part of a model call, or of a turn
+// readGenAIRecord gives what a record reports as a part of a model call, or of a turn
 // where the record names one. The records of a conversation's messages are one
 // fact each, whose Input is one message or whose Output is the answer.
 func readGenAIRecord(r *Record, out *Emitter) {

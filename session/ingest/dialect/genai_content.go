@@ -17,7 +17,7 @@ const (
 	exceptionEvent = "gen_ai.client.operation.exception"
 )
 
-// messageEvent says whether an event of this name tells a message, or some.
+// messageEvent reports whether an event of this name tells a message, or some.
 func messageEvent(name string) bool {
 	switch name {
 	case "gen_ai.system.message", "gen_ai.user.message", "gen_ai.assistant.message", "gen_ai.tool.message", "gen_ai.choice",
@@ -58,7 +58,7 @@ func (c *conversation) summary() (text string) {
 	return text
 }
 
-// hasContent says whether the attributes hold any message.
+// hasContent reports whether the attributes hold any message.
 func hasContent(a Attrs) bool {
 	return a.FirstJSON("gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.system_instructions") != nil
 }
@@ -169,7 +169,7 @@ func (c *conversation) readEvents(events ptrace.SpanEventSlice) {
 	}
 }
 
-// readEvent reads an event that tells of messages, in its body or attributes.
+// readEvent reads an event that reports messages, in its body or attributes.
 func (c *conversation) readEvent(name string, a Attrs, body pcommon.Value) {
 	switch name {
 	case "gen_ai.content.prompt":

@@ -14,7 +14,7 @@ import (
 // writes them: prefix.N.role, prefix.N.content, prefix.N.tool_calls.K.name and so
 // on. The prefix ends in a dot, and is "gen_ai.prompt." or "gen_ai.completion.";
 // messages of the latter are the assistant's where they do not say. finish is the
-// last finish reason that stands in them.
+// last finish reason that is in them.
 func FlatMessages(a Attrs, prefix string) (messages []fact.Message, finish string) {
 	flat := map[int]object{}
 	calls := map[int]map[int]object{}

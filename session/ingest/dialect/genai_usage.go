@@ -56,14 +56,14 @@ func usageBasis(scope string, a Attrs) string {
 	return ""
 }
 
-// isStrands says whether the span is of Strands, whose scope is the name of the
+// isStrands reports whether the span is of Strands, whose scope is the name of the
 // service.
 func isStrands(a Attrs) bool {
 	_, times := a.Value("gen_ai.event.start_time")
 	return times && a.Str("gen_ai.operation.name") != ""
 }
 
-// countsCacheApart says whether the interface by which a model is called counts what
+// countsCacheApart reports whether the interface by which a model is called counts what
 // is read from the cache beside the input: Anthropic's does, and Bedrock's, whose
 // models have the name of their maker before a dot.
 func countsCacheApart(model string) bool {
@@ -116,7 +116,7 @@ func genAIUsage(a Attrs, basis, counter string) *fact.Usage {
 	return u
 }
 
-// neverEnded says whether a model call has none of what tells that it ended.
+// neverEnded reports whether a model call has none of what reports that it ended.
 func neverEnded(f *fact.Fact) bool {
 	return !f.Failed && !f.Aborted && f.Finish == "" && f.Usage == nil && f.ResponseID == "" && len(f.Output) == 0
 }
@@ -142,7 +142,7 @@ func rawNumbers(a Attrs, prefixes ...string) json.RawMessage {
 	return raw
 }
 
-// genAICost reads what a source says that a call cost, nil where it does not or
+// genAICost reads what a source reports that a call cost, nil where it does not or
 // counts in another currency.
 func genAICost(a Attrs) *float64 {
 	if currency := a.First("gen_ai.usage.cost.currency", "gen_ai.cost.currency"); currency != "" && !strings.EqualFold(currency, "USD") {

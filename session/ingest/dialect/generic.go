@@ -52,7 +52,7 @@ var generic = Dialect{
 	},
 }
 
-// evidence is what the names of attributes, and the shapes of their values, tell of
+// evidence is what the names of attributes, and the shapes of their values, report
 // what a span is.
 type evidence struct {
 	fields   uint64 // bits of field
@@ -83,7 +83,7 @@ func (e *evidence) look(m pcommon.Map) {
 			continue
 		case fieldKind:
 			if v.Type() == pcommon.ValueTypeStr {
-				// Several may stand on a span, those of what it belongs to among them: an
+				// Several may be on a span, those of what it belongs to among them: an
 				// agent's tool is a tool.
 				e.kind = max(e.kind, genericKind(v.Str()))
 			}
@@ -171,7 +171,7 @@ func (e *evidence) own(model, agent bool) bool {
 	return !e.ordinary || model || agent || e.has(fieldInputTokens, fieldOutputTokens, fieldSession)
 }
 
-// conventionKinds are the keys by which conventions say what a span is.
+// conventionKinds are the keys by which conventions state what a span is.
 var conventionKinds = []string{
 	"gen_ai.operation.name", "mcp.method.name", "ai.operationId", "openinference.span.kind", "traceloop.span.kind",
 	"genkit:type", "mastra.span.type",
@@ -184,7 +184,7 @@ func isGeneric(s *Span) bool {
 	if !s.Has(^MarkOrdinary) && s.Events().Len() == 0 {
 		return false
 	}
-	// A convention that says what the span is, and whose dialect did not take it, says
+	// A convention that states what the span is, and whose dialect did not take it, says
 	// that it is of no session: an embedding, a list of tools.
 	if s.Has(^(MarkOrdinary | MarkOther)) && s.Attrs().First(conventionKinds...) != "" {
 		return false
@@ -211,7 +211,7 @@ func genericEvidence(s *Span) evidence {
 	return e
 }
 
-// isGenericSession reports whether a span tells of nothing but that there is a
+// isGenericSession reports whether a span reports nothing but that there is a
 // conversation: a span that nothing is above names one, and is no ordinary program's.
 // A session.id alone is every browser's too.
 func isGenericSession(s *Span, e *evidence) bool {
@@ -277,7 +277,7 @@ type genericReading struct {
 	keys   map[field]string // of the first value
 	// counter is who counts the tokens.
 	counter string
-	// said are messages that stand in events.
+	// said are messages that are in events.
 	reported []fact.Message
 	flat     []fact.Message
 }
@@ -325,7 +325,7 @@ func flatTalk(a Attrs) []fact.Message {
 	return messages
 }
 
-// events reads the messages that stand in a span's events: a role and a content, or
+// events reads the messages that are in a span's events: a role and a content, or
 // an input or output.
 func (g *genericReading) events(s *Span) {
 	for _, event := range s.Events().All() {
@@ -411,7 +411,7 @@ func (g *genericReading) str(all ...field) string {
 	return ""
 }
 
-// kindOf tells what a span reports: by the client's own word, else by what it has.
+// kindOf reports what a span reports: by the client's own word, else by what it has.
 func (g *genericReading) kindOf(s *Span, e *evidence) fact.Kind {
 	root, name := s.ParentSpanID().IsEmpty(), strings.ToLower(s.Name())
 	agent := e.has(fieldAgent) || namesAgent(name)

@@ -29,7 +29,7 @@ func (t tally) add(name string, n int64) {
 }
 
 // object adds the counts of an object, as a provider or a client writes them, with
-// the details that stand in objects of it.
+// the details that are in objects of it.
 func (t tally) object(o object, depth int) {
 	for _, key := range sortedKeys(o) {
 		var n float64

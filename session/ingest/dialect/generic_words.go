@@ -48,7 +48,7 @@ const (
 )
 
 // names are the last words of names, in lower case and without separators, and what
-// they mean. What stands before them is anybody's prefix: acme.llm.inputMessages,
+// they mean. What is before them is anybody's prefix: acme.llm.inputMessages,
 // acme_prompt and agent:final_answer are read by their ends. The longest end counts,
 // so that max_tokens is no count of tokens.
 var names = map[string]field{
@@ -155,7 +155,7 @@ var names = map[string]field{
 }
 
 // ordinaryFamilies are the first words of the attributes that programs have which are
-// no agents: what stands below them is none of a conversation, whatever its last word.
+// no agents: what is below them is none of a conversation, whatever its last word.
 var ordinaryFamilies = []string{
 	"http", "url", "db", "rpc", "messaging", "net", "network", "server", "client", "source", "destination", "k8s",
 	"container", "faas", "aws", "azure", "az", "cloud", "host", "process", "thread", "code", "exception",

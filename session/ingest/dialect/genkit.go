@@ -9,8 +9,8 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-// genkit reads Genkit for Go, JavaScript and Python. Every span says what it is in
-// genkit:type and genkit:metadata:subtype, and where it stands in genkit:path. What
+// genkit reads Genkit for Go, JavaScript and Python. Every span states what it is in
+// genkit:type and genkit:metadata:subtype, and where it is in genkit:path. What
 // was said is JSON in genkit:input and genkit:output.
 var genkit = Dialect{
 	Name:  "genkit",
@@ -308,7 +308,7 @@ func genkitToolOutput(raw json.RawMessage) json.RawMessage {
 	return output
 }
 
-// genkitReason is what an interrupt says of itself, in a line.
+// genkitReason is what an interrupt reports of itself, in a line.
 func genkitReason(raw json.RawMessage) string {
 	if text := genkitText(raw); text != "" {
 		return text
@@ -383,7 +383,7 @@ func genkitString(raw json.RawMessage) string {
 	return ""
 }
 
-// genkitReported says whether a value is worth keeping where no field holds it.
+// genkitReported reports whether a value is worth keeping where no field holds it.
 func genkitReported(raw json.RawMessage) bool {
 	const maximum = 16 << 10
 	return len(raw) > 0 && len(raw) <= maximum && string(raw) != "null" && string(raw) != "{}" && string(raw) != `""`
@@ -422,7 +422,7 @@ func genkitPath(path string) []genkitSegment {
 	return segments
 }
 
-// genkitInTurn says whether the path leads through a turn, without a tool between
+// genkitInTurn reports whether the path leads through a turn, without a tool between
 // the two: what a tool asks a model is a turn of its own.
 func genkitInTurn(path []genkitSegment) bool {
 	for i := len(path) - 2; i >= 0; i-- {
@@ -440,13 +440,13 @@ func genkitInTurn(path []genkitSegment) bool {
 	return false
 }
 
-// genkitCalls says whether a span of the type calls models: generate, the send of a
+// genkitCalls reports whether a span of the type calls models: generate, the send of a
 // chat, or a prompt.
 func genkitCalls(kind, subtype string) bool {
 	return kind == "util" || kind == "helper" || kind == "dotprompt" || kind == "action" && subtype == "util"
 }
 
-// genkitTurnOfAgent says whether a span is a turn of an agent, whose own span lasts
+// genkitTurnOfAgent reports whether a span is a turn of an agent, whose own span lasts
 // as long as its session is connected.
 func genkitTurnOfAgent(kind, name string) bool {
 	return kind == "flowStep" && strings.HasPrefix(name, "runTurn-")

@@ -53,8 +53,8 @@ func readLangSmith(s *Span, out *Emitter) {
 	}
 }
 
-// langSmithRoot says whether the run is the outermost of its trace. Its span may
-// stand below one of something else.
+// langSmithRoot reports whether the run is the outermost of its trace. Its span may
+// are below one of something else.
 func langSmithRoot(s *Span, a Attrs) bool {
 	if a.Str("langsmith.span.id") != "" {
 		return a.Str("langsmith.span.parent_id") == ""

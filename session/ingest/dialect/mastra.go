@@ -145,7 +145,7 @@ func (m *mastraSpan) turn(side string) {
 	f.SessionAttrs, f.Extra = m.about()
 }
 
-// mastraName returns the name that stands in a span's name after what the span is.
+// mastraName returns the name that is in a span's name after what the span is.
 func mastraName(name string) string {
 	for _, prefix := range []string{"invoke_agent ", "agent.", "execute_tool ", "client_tool_call ", "tool.execute "} {
 		if rest, ok := strings.CutPrefix(name, prefix); ok && rest != "unknown" {
@@ -242,8 +242,8 @@ func mastraResults(messages []fact.Message) {
 	}
 }
 
-// chunk tells of a call that waits for a person's approval. Other pieces of a
-// stream say nothing that the model call does not.
+// chunk reports a call that waits for a person's approval. Other pieces of a
+// stream report nothing that the model call does not.
 func (m *mastraSpan) chunk() {
 	o, ok := objectOf(m.FirstJSON("mastra."+m.kind+".output", "output"))
 	if !ok || !o.has("resumeSchema") && !strings.Contains(m.span.Name(), "approval") {

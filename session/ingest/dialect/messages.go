@@ -19,12 +19,12 @@ import (
 //
 // Roles come out as user, assistant, system and tool. What has no role is the
 // user's, unless its parts can only be an assistant's or a tool's. Results of
-// tools that stand in a message of the user become messages of role tool. Parts
+// tools that are in a message of the user become messages of role tool. Parts
 // without anything in them are dropped; a message that had nothing else stays,
 // without parts. A message of the system that calls tools is the assistant's.
 //
 // It is not ok when raw is nothing of all that, or was cut short: then messages
-// is what stands before the cut, with as much of the last text as there is.
+// is what is before the cut, with as much of the last text as there is.
 func Messages(raw json.RawMessage) (messages []fact.Message, ok bool) {
 	r := reader{role: "user"}
 	messages, ok = r.read(raw)
@@ -55,7 +55,7 @@ func nameResults(messages []fact.Message) {
 
 // Output reads what a model or an agent answered, in any of the shapes that
 // [Messages] knows: the parts of all messages in order, and the last finish reason
-// that stands in them, in the source's own word. Plain text is one text part.
+// that is in them, in the source's own word. Plain text is one text part.
 // Messages of the user, and what comes before the last of them, are no answer and
 // left out, and so are those of the system, unless there is nothing else: Gemini
 // CLI calls the model so.
@@ -64,7 +64,7 @@ func Output(raw json.RawMessage) (parts []fact.Part, finish string) {
 	return parts, finish
 }
 
-// output is Output, and says whether all of raw could be read.
+// output is Output, and reports whether all of raw could be read.
 func output(raw json.RawMessage) (parts []fact.Part, finish string, ok bool) {
 	r := reader{role: "assistant"}
 	messages, ok := r.read(raw)
@@ -202,7 +202,7 @@ type reader struct {
 	role string
 	// finish is the last finish reason that was seen.
 	finish string
-	// cut says that the text was cut short, so that its last message may lack what
+	// cut reports that the text was cut short, so that its last message may lack what
 	// makes it one.
 	cut bool
 }
@@ -521,7 +521,7 @@ func normalRole(word string) string {
 	return roles[strings.ToLower(word)]
 }
 
-// messageLike says whether JSON that stood in a string is messages rather than
+// messageLike reports whether JSON that stood in a string is messages rather than
 // text that happens to be JSON.
 func messageLike(raw json.RawMessage) bool {
 	raw = bytes.TrimSpace(raw)
@@ -536,7 +536,7 @@ func messageLike(raw json.RawMessage) bool {
 	return o.isMessage() || o.isWrapper() || o.has("type") && shapes[o.str("type")] != 0
 }
 
-// isMessage says whether the object is a message: it has a role or parts, or is of
+// isMessage reports whether the object is a message: it has a role or parts, or is of
 // a type that is a role.
 func (o object) isMessage() bool {
 	if o.has("role") && (o.has("content") || o.has("parts") || o.has("tool_calls") || o.has("function_call") || o.has("toolInvocations") || o.has("text") || o.has("reasoning_content") || o.has("refusal")) {
@@ -552,14 +552,14 @@ func (o object) isMessage() bool {
 	return t != "function" && normalRole(t) != "" && (o.has("content") || o.has("data")) || t == "message" && o.has("content")
 }
 
-// isCandidate says whether the object is a candidate of Gemini, whose content is a
+// isCandidate reports whether the object is a candidate of Gemini, whose content is a
 // message.
 func (o object) isCandidate() bool {
 	inner := o.inner("content")
 	return inner != nil && inner.isMessage()
 }
 
-// isWrapper says whether the object holds messages.
+// isWrapper reports whether the object holds messages.
 func (o object) isWrapper() bool {
 	for _, key := range wrappers[:6] {
 		if o.has(key) {

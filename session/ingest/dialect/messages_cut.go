@@ -9,7 +9,7 @@ import (
 // closeCut makes valid JSON of an array or object whose end is missing, or is not
 // JSON: clients cut attributes at a length, and some put an ellipsis there. It
 // keeps what is whole and, where a cut goes through a message or its text, what
-// stands before it. Nothing else is kept in part: the half of a call's arguments
+// is before it. Nothing else is kept in part: the half of a call's arguments
 // or of an id would be another one. It returns nil when nothing is left.
 func closeCut(raw json.RawMessage) json.RawMessage {
 	if raw = bytes.TrimSpace(raw); len(raw) == 0 || raw[0] != '[' && raw[0] != '{' {
@@ -33,7 +33,7 @@ type cutter struct {
 	pos     int
 }
 
-// value copies a value and says whether it did, and whether all of it was there.
+// value copies a value and reports whether it did, and whether all of it was there.
 // Only a value that may be divided is copied in part.
 func (c *cutter) value(divide bool, depth int) (kept, whole bool) {
 	c.space()

@@ -176,7 +176,7 @@ func isNull(raw json.RawMessage) bool {
 	return len(raw) == 0 || raw[0] == 'n'
 }
 
-// has says whether the object has the member, and it is not null.
+// has reports whether the object has the member, and it is not null.
 func (o object) has(key string) bool {
 	raw, ok := o[key]
 	return ok && !isNull(raw)
@@ -212,7 +212,7 @@ func (o object) inner(keys ...string) object {
 	return nil
 }
 
-// truth says whether any of the members is true.
+// truth reports whether any of the members is true.
 func (o object) truth(keys ...string) bool {
 	for _, key := range keys {
 		if string(bytes.TrimSpace(o[key])) == "true" {
@@ -222,7 +222,7 @@ func (o object) truth(keys ...string) bool {
 	return false
 }
 
-// typedValue returns the value of an object that says of which type the one beside it is,
+// typedValue returns the value of an object that states of which type the one beside it is,
 // as LangWatch writes inputs and outputs, or nil.
 func typedValue(o object) json.RawMessage {
 	if len(o) != 2 || !o.has("value") {

@@ -235,7 +235,7 @@ func plainText(raw json.RawMessage) string {
 	return ""
 }
 
-// appendCalls reads the calls that stand beside a message's content. LangChain
+// appendCalls reads the calls that are beside a message's content. LangChain
 // keeps some in both places.
 func appendCalls(parts []fact.Part, o object) []fact.Part {
 	calls := objectsOf(o["tool_calls"])
@@ -342,7 +342,7 @@ func appendResult(parts []fact.Part, o object) []fact.Part {
 	return append(parts, p)
 }
 
-// holdsResults says whether a content is made of results of tools, which then need
+// holdsResults reports whether a content is made of results of tools, which then need
 // not be taken for one.
 func holdsResults(raw json.RawMessage) bool {
 	for _, p := range appendBody(nil, raw, "tool") {
@@ -354,7 +354,7 @@ func holdsResults(raw json.RawMessage) bool {
 }
 
 // setResult stores what a tool answered. The AI SDK and MCP wrap it in an object
-// that says how it went.
+// that states how it went.
 func setResult(p *fact.Part, raw json.RawMessage, failed bool) {
 	if isNull(raw) {
 		if failed {
@@ -426,7 +426,7 @@ func errorText(raw json.RawMessage) string {
 	return Text(string(raw))
 }
 
-// orUnreported stands for an error of which the source says only that there was one.
+// orUnreported stands for an error of which the source reports only that there was one.
 func orUnreported(s string) string {
 	if s == "" {
 		return "error"

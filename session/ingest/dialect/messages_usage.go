@@ -47,7 +47,7 @@ func TotaledUsage(input, output, cacheRead, cacheWrite, reasoning, total *int64,
 }
 
 // withThoughts returns the output with the reasoning in it, also where the total
-// proves that it stands beside it.
+// proves that it is beside it.
 func withThoughts(input, output, reasoning, total *int64) *int64 {
 	if output == nil || total == nil || *counted(reasoning) == 0 || *total != *counted(input)+*counted(output)+*counted(reasoning) {
 		return output

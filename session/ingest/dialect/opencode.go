@@ -10,11 +10,11 @@ import (
 )
 
 // openCode reads opencode, which traces every function of its own besides the
-// spans of the AI SDK that it is built on. Few of the many are needed: they say
-// where a turn begins, or stand between one and what belongs to it.
+// spans of the AI SDK that it is built on. Few of the many are needed: they report
+// where a turn begins, or are between one and what belongs to it.
 //
-// A turn is a run of its loop. Each step of the loop calls the AI SDK anew, so that
-// the SDK's roots are steps here. A sub-agent's run stands below the span of the
+// A turn is a run of its loop. Each step of the loop calls the AI SDK again, so that
+// the SDK's roots are steps here. A sub-agent's run is below the span of the
 // tool that started it, and has a session of its own.
 var openCode = Dialect{
 	Name:       "opencode",
@@ -67,7 +67,7 @@ var openCodeKinds = map[string]fact.Kind{
 	"SessionPrompt.prompt":            fact.Step,
 }
 
-// openCodeKind returns what a span tells of by its name, "" for nothing. Tools add
+// openCodeKind returns what a span reports by its name, "" for nothing. Tools add
 // spans of their own: ShellTool.ask asks, TaskTool.execute runs a sub-agent.
 func openCodeKind(name string) fact.Kind {
 	if kind := openCodeKinds[name]; kind != "" {
@@ -149,7 +149,7 @@ const (
 )
 
 // readOpenCodeAsk reads how an ask ended. What was asked, and whether a rule or a
-// person answered, is said by the records that were emitted in the span; an Action
+// person answered, is reported by the records that were emitted in the span; an Action
 // is here only where the refusal tells it.
 func readOpenCodeAsk(f *fact.Fact) {
 	f.Decision = &fact.Decision{Outcome: "allowed"}
@@ -234,7 +234,7 @@ var openCodePrompts = []struct{ prefix, side string }{
 	{"Summarize what was done in this conversation.", "summary"},
 }
 
-// openCodeSide tells what a model is called for, "" for the conversation itself.
+// openCodeSide reports what a model is called for, "" for the conversation itself.
 // opencode's own agents have no tools, so that nobody who types the beginning of
 // one of their prompts is taken for one.
 func openCodeSide(f *fact.Fact) string {

@@ -13,7 +13,7 @@ import (
 // openInference reads spans with the attributes of Arize's OpenInference, which
 // instrument frameworks of their own or rewrite the spans of others. Where the
 // attributes of the AI SDK or of the GenAI conventions are still on the span they
-// say more, and those of OpenInference only fill in what they do not say.
+// report more, and those of OpenInference only fill in what they do not say.
 var openInference = Dialect{
 	Name:     "openinference",
 	Title:    "OpenInference",
@@ -40,7 +40,7 @@ var openInference = Dialect{
 	},
 }
 
-// isOpenInference says whether the span has a kind of OpenInference, or a model
+// isOpenInference reports whether the span has a kind of OpenInference, or a model
 // call's attributes of it. Others have attributes of the family llm as well.
 func isOpenInference(s *Span) bool {
 	if s.Has(MarkOpenInference) {
@@ -71,7 +71,7 @@ func readOpenInference(s *Span, out *Emitter) {
 	}
 }
 
-// openAIAgentsBelow says whether the span is one of the OpenAI Agents SDK that a
+// openAIAgentsBelow reports whether the span is one of the OpenAI Agents SDK that a
 // span of the whole run always stands above. Of the spans of kind AGENT, those of an
 // agent name their node in the graph, and that of the run does not.
 func openAIAgentsBelow(s *Span) bool {
@@ -96,7 +96,7 @@ func openAIAgent(s *Span) string {
 	return s.Attrs().Str("graph.node.id")
 }
 
-// openInferenceKind returns what the span tells of. A chain is whatever a
+// openInferenceKind returns what the span reports. A chain is whatever a
 // framework runs one after another: the one that nothing is above is the turn.
 func openInferenceKind(s *Span) fact.Kind {
 	a := s.Attrs()

@@ -18,7 +18,7 @@ type flatMessage struct {
 	contents, calls    map[int]map[string]string
 }
 
-// flatConversation reads the messages that stand below a prefix, which ends in a
+// flatConversation reads the messages that are below a prefix, which ends in a
 // dot, in the order of their numbers.
 func flatConversation(a Attrs, prefix string) []fact.Message {
 	flat := map[int]*flatMessage{}
@@ -102,7 +102,7 @@ func (m *flatMessage) message() fact.Message {
 		}
 	}
 	if m.callID != "" && len(m.calls) == 0 {
-		role = "tool" // Anthropic's results stand in messages of the user
+		role = "tool" // Anthropic's results are in messages of the user
 	}
 	out := fact.Message{Role: role}
 	if role == "tool" {
@@ -138,7 +138,7 @@ func (m *flatMessage) message() fact.Message {
 	return out
 }
 
-// appendFlatContent reads a part of a content. The calls among them stand in the
+// appendFlatContent reads a part of a content. The calls among them are in the
 // message's tool_calls as well, where alone they have their arguments.
 func appendFlatContent(parts []fact.Part, content map[string]string) []fact.Part {
 	url := content["image.image.url"]

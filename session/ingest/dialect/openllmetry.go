@@ -12,7 +12,7 @@ import (
 
 // openLLMetry reads the instrumentations of OpenLLMetry for Python and JavaScript,
 // with or without Traceloop's SDK. Model calls follow the GenAI conventions, older
-// ones with a message spread over attributes; traceloop.span.kind says what the
+// ones with a message spread over attributes; traceloop.span.kind states what the
 // other spans are, and traceloop.entity.input and output hold what went in and out.
 //
 // A streamed call often has no tokens. In JavaScript a tool that throws leaves no
@@ -48,7 +48,7 @@ func isOpenLLMetry(s *Span) bool {
 	return s.Has(MarkTraceloop) || s.Has(MarkGenAI|MarkLLM) && openLLMetryScope(s.Scope.Name())
 }
 
-// openLLMetryScope says whether a scope is one of the instrumentations. Two of
+// openLLMetryScope reports whether a scope is one of the instrumentations. Two of
 // OpenTelemetry's own share their prefix.
 func openLLMetryScope(name string) bool {
 	if strings.HasPrefix(name, "@traceloop/") {
@@ -77,7 +77,7 @@ func readOpenLLMetry(s *Span, out *Emitter) {
 	}
 }
 
-// openLLMetryKind returns what a span tells of, "" for nothing.
+// openLLMetryKind returns what a span reports, "" for nothing.
 func openLLMetryKind(s *Span, a Attrs) fact.Kind {
 	switch a.Str("traceloop.span.kind") {
 	case "workflow", "agent":
@@ -113,7 +113,7 @@ func openLLMetryKind(s *Span, a Attrs) fact.Kind {
 	return fact.Step
 }
 
-// openLLMetryRequiresTurn says whether a workflow or agent stands above the span. In
+// openLLMetryRequiresTurn reports whether a workflow or agent takes precedence over the span. In
 // Python the name of a workflow outlives it, and then proves nothing.
 func openLLMetryRequiresTurn(s *Span, a Attrs) bool {
 	return s.Scope.Name() == "@traceloop/node-server-sdk" && !s.ParentSpanID().IsEmpty() && a.Str("traceloop.workflow.name") != ""
@@ -240,7 +240,7 @@ func openLLMetryModel(a Attrs) *session.Model {
 	return &m
 }
 
-// countsAsAnswered says whether the counts stand as the provider gives them, who
+// countsAsAnswered reports whether the counts stand as the provider gives them, who
 // counts the cache beside the input: Bedrock's do, and Anthropic's in JavaScript. The
 // other instrumentations add Anthropic's cache to the input, or get counts that
 // include it.
@@ -487,7 +487,7 @@ func entityAnswered(raw json.RawMessage) []fact.Part {
 	return parts
 }
 
-// openLLMetryAbout returns what an application says of the session and its user,
+// openLLMetryAbout returns what an application reports of the session and its user,
 // and what else it associates with it.
 func openLLMetryAbout(a Attrs) (*fact.SessionAttrs, json.RawMessage) {
 	var about *fact.SessionAttrs
@@ -515,7 +515,7 @@ func openLLMetryAbout(a Attrs) (*fact.SessionAttrs, json.RawMessage) {
 	return about, raw
 }
 
-// sessionKey says whether a session's id is looked up under the key.
+// sessionKey reports whether a session's id is looked up under the key.
 func sessionKey(key string) bool {
 	for _, k := range SessionKeys {
 		if k == key {

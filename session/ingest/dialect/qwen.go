@@ -83,7 +83,7 @@ func readQwenSpan(s *Span, out *Emitter) {
 		})
 	case "qwen-code.subagent":
 		f := qwenContent(s, a, out, fact.Turn)
-		f.Subagent = "" // what stands below is the sub-agent's by where it stands
+		f.Subagent = "" // what is below is the sub-agent's by where it stands
 	case "qwen-code.tool", "qwen-code.tool.execution":
 		f := out.Add(fact.ToolCall)
 		qwenAbout(f, a)

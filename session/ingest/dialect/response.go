@@ -42,7 +42,7 @@ func ResponseUsage(response object) *fact.Usage {
 	return nil
 }
 
-// finer returns the one of two accounts of a usage that tells more apart, where they
+// finer returns the one of two accounts of a usage that reports more apart, where they
 // come to the same, and else the first that is there.
 func finer(u, other *fact.Usage) *fact.Usage {
 	if u == nil || other != nil && u.Tokens.Total() == other.Tokens.Total() && other.Tokens.Buckets() > u.Tokens.Buckets() {

@@ -13,9 +13,9 @@ import (
 // voltAgent reads the spans of VoltAgent, which name the agent or workflow that they
 // belong to in entity.* and say by span.type what they are.
 //
-// One span of type llm covers all steps of a turn, and says nothing of what the model
+// One span of type llm covers all steps of a turn, and reports nothing of what the model
 // answered; its counts are those of the last step, so that only the agent's count.
-// What the model said between its tools stands in what is written to the memory: the
+// What the model said between its tools is in what is written to the memory: the
 // message as far as it has grown.
 var voltAgent = Dialect{
 	Name:     "voltagent",

@@ -1,4 +1,4 @@
-// Package fact holds what telemetry says of a session in the terms of no agent:
+// Package fact holds what telemetry reports of a session in the terms of no agent:
 // a [Fact] is what one span or one log record told. Package dialect makes facts,
 // package assemble makes sessions of them.
 //
@@ -12,7 +12,7 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 )
 
-// Kind is what a span or record tells of.
+// Kind is what a span or record reports.
 type Kind string
 
 const (
@@ -32,14 +32,14 @@ const (
 	Prompt Kind = "prompt"
 	// Answer is what the model said, where it is built by itself.
 	Answer Kind = "answer"
-	// Session tells of the session as a whole.
+	// Session reports the session as a whole.
 	Session Kind = "session"
 	// Note is a message that is not part of a turn, such as what a program adds for the
 	// model. Input holds it.
 	Note Kind = "note"
 )
 
-// Fact is what one span or log record says. Every field but those of its
+// Fact is what one span or log record reports. Every field but those of its
 // identity may be empty, which means that the source did not say.
 type Fact struct {
 	Kind    Kind   `json:"kind"`
@@ -56,7 +56,7 @@ type Fact struct {
 	// Start and End are Unix nanoseconds. Those of a record are equal.
 	Start int64 `json:"start,omitempty"`
 	End   int64 `json:"end,omitempty"`
-	// Until is End, or past the start of what stands below the fact's span and begins
+	// Until is End, or past the start of what is below the fact's span and begins
 	// later. The store knows it.
 	Until int64 `json:"-"`
 	// Seq is the place of a record among those of its span and time that were sent
@@ -76,7 +76,7 @@ type Fact struct {
 	// whether or not they are built together.
 	TraceRank int `json:"-"`
 
-	// Transcript says that the fact was read from what the program itself keeps of the
+	// Transcript reports that the fact was read from what the program itself keeps of the
 	// session, which is complete where telemetry may withhold or lose. HiddenAt is when
 	// the user took the message back, in Unix milliseconds, 0 for never.
 	Transcript bool  `json:"transcript,omitempty"`
@@ -90,10 +90,10 @@ type Fact struct {
 	// CallID is the model's id of a tool call.
 	CallID string `json:"call,omitempty"`
 
-	// RequiresTurn says that a span like this always stands below one of kind Turn, so
+	// RequiresTurn reports that a span like this always is below one of kind Turn, so
 	// that one is missing where there is none.
 	RequiresTurn bool `json:"rooted,omitempty"`
-	// Purpose says what a turn or model call is for that is none of the conversation's
+	// Purpose states what a turn or model call is for that is none of the conversation's
 	// own: "title", "summary", "routing" and such.
 	Purpose string `json:"side,omitempty"`
 
@@ -150,12 +150,12 @@ type Fact struct {
 	ResponseModel string   `json:"response_model,omitempty"`
 	// Finish is why the model stopped, in the source's own word.
 	Finish string `json:"finish,omitempty"`
-	// Aborted says that the source reports that somebody stopped it.
+	// Aborted reports that the source reports that somebody stopped it.
 	Aborted bool `json:"aborted,omitempty"`
-	// Unfinished says that a model call was not seen to end: its span lacks what spans
+	// Unfinished reports that a model call was not seen to end: its span lacks what spans
 	// of its kind always have. Its stream may have been aborted.
 	Unfinished bool `json:"unfinished,omitempty"`
-	// Failed says that the source reported an error, Error what, ErrorType of which
+	// Failed reports that the source reported an error, Error what, ErrorType of which
 	// kind. A fact with an Error is Failed.
 	Failed    bool   `json:"failed,omitempty"`
 	Error     string `json:"error,omitempty"`
@@ -201,9 +201,9 @@ type Part struct {
 	Input  json.RawMessage `json:"input,omitempty"`
 	Output json.RawMessage `json:"output,omitempty"`
 	Error  string          `json:"error,omitempty"`
-	// Denied says that the result is a refusal, not a failure.
+	// Denied reports that the result is a refusal, not a failure.
 	Denied bool `json:"denied,omitempty"`
-	// Provider says that the model's provider executes the tool itself.
+	// Provider reports that the model's provider executes the tool itself.
 	Provider bool `json:"provider,omitempty"`
 
 	MediaType string          `json:"media_type,omitempty"`
@@ -215,9 +215,9 @@ type Part struct {
 type Usage struct {
 	Tokens session.Usage `json:"tokens"`
 	Basis  string        `json:"basis,omitempty"`
-	// Raw is an object of what the source said, in its own keys.
+	// Raw is an object of what the source reported, in its own keys.
 	Raw json.RawMessage `json:"raw,omitempty"`
-	// Capped says that a part was stated to be more than the whole that the Basis
+	// Capped reports that a part was stated to be more than the whole that the Basis
 	// says it is of.
 	Capped bool `json:"capped,omitempty"`
 	// Stated is set where nothing is known of how the source counts: Tokens and Basis
@@ -227,7 +227,7 @@ type Usage struct {
 	Stated  *Stated `json:"stated,omitempty"`
 	Counter string  `json:"counter,omitempty"`
 	Proof   Apart   `json:"proof,omitempty"`
-	// Lifetime says that the count is of all that an agent has done since it was
+	// Lifetime reports that the count is of all that an agent has done since it was
 	// made, and not of the turn.
 	Lifetime bool `json:"lifetime,omitempty"`
 }
@@ -238,11 +238,11 @@ type Tool struct {
 	// Input and Output are JSON values, nil when the source did not say.
 	Input  json.RawMessage `json:"input,omitempty"`
 	Output json.RawMessage `json:"output,omitempty"`
-	// Succeeded says that the source reports success, also where Output is nil.
+	// Succeeded reports that the source reports success, also where Output is nil.
 	Succeeded bool `json:"succeeded,omitempty"`
-	// Denied says that the call was refused, and not executed.
+	// Denied reports that the call was refused, and not executed.
 	Denied bool `json:"denied,omitempty"`
-	// Truncated says that Output is not all; OutputSize is the whole's, in bytes, and
+	// Truncated reports that Output is not all; OutputSize is the whole's, in bytes, and
 	// OutputSHA256 its digest in lower-case hex.
 	Truncated    bool   `json:"truncated,omitempty"`
 	OutputSize   int64  `json:"output_size,omitempty"`

@@ -5,7 +5,7 @@ package fact
 // of the last calls, and the answers of a few calls whose spans were lost.
 const maxRepeated = 64
 
-// CutHistory leaves out what a request repeats of a long turn, but for what the user
+// CutHistory leaves out what a request repeats of a long turn, except for what the user
 // asked and the last messages, and counts it in History. Where calls have no ids of
 // their own, what they came to is known by their order alone, and nothing is left out.
 func (f *Fact) CutHistory() {
@@ -26,7 +26,7 @@ func (f *Fact) CutHistory() {
 	f.History += cut
 }
 
-// distinct says whether all calls in the messages have ids, and each its own.
+// distinct reports whether all calls in the messages have ids, and each its own.
 func distinct(messages []Message) bool {
 	calls := make(map[string]bool)
 	for i := range messages {

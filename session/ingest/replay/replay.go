@@ -2,9 +2,9 @@
 // and not by an agent: the rows as they are, beside the attributes that say the
 // same for any back end of traces.
 //
-// An agent says of a message what it knows, and rows are made of it. Of a row that
+// An agent reports of a message what it knows, and rows are made of it. Of a row that
 // another agent's telemetry, an import or another program came to, the SDK's
-// attributes cannot say all: a message of the system, an answer without a
+// attributes cannot report all: a message of the system, an answer without a
 // turn_index, a time that no clock gave. So whoever writes stored rows as spans adds
 // the attribute [Key], and ingest takes the rows from there.
 package replay
@@ -21,7 +21,7 @@ import (
 // Key is the attribute in which a [Rows] travels, as JSON.
 const Key = string(semconv.ReplayKey)
 
-// Rows are those that a span stands for. What its record says as well need not be
+// Rows are those that a span stands for. What its record reports as well need not be
 // repeated: the parts of a session.turn that have data, and prompts and catalogs,
 // are taken from the record.
 type Rows struct {
@@ -51,7 +51,7 @@ type Message struct {
 }
 
 // Part is a row of chat_parts. The values of "input" and "output" in Data may be cut
-// out and stand in the span's gen_ai.tool.call.arguments and result alone: what is
+// out and are in the span's gen_ai.tool.call.arguments and result alone: what is
 // big is not sent twice.
 type Part struct {
 	ID         string `json:"id"`

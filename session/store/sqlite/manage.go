@@ -48,7 +48,7 @@ func (s *Store) amend(ctx context.Context, c store.SessionChange) error {
 // is not there wraps store.ErrNotFound.
 //
 // Nothing remembers what was deleted: telemetry that is delivered again, or that
-// comes late, makes the session anew of what it reports.
+// comes late, makes the session again of what it reports.
 func (s *Store) Delete(ctx context.Context, id string) error {
 	return s.run(ctx, func(t *tx) error {
 		stmt := prep(t.conn, `DELETE FROM export_outbox WHERE session_id = ?`, id)
@@ -90,7 +90,7 @@ type Garbage struct {
 	ToolCatalogs  int64 `json:"tool_catalogs"`
 	// Observations are those of sessions that are gone.
 	Observations int64 `json:"observations"`
-	// Kept says that prompts and catalogs were not looked at, because something was
+	// Kept reports that prompts and catalogs were not looked at, because something was
 	// going on too short a time ago: a turn that has not ended may name them.
 	Kept bool `json:"prompts_kept,omitempty"`
 }
@@ -98,7 +98,7 @@ type Garbage struct {
 // Collect deletes the system prompts and tool catalogs that no message and no span
 // names, and the observations of sessions that are gone. With dryRun it counts
 // only. Prompts and catalogs are kept as long as a session, or an observation that
-// no session tells of yet, is younger than recent: their text is sent once, and may
+// no session reports yet, is younger than recent: their text is sent once, and may
 // come before the turn that names it.
 func (s *Store) Collect(ctx context.Context, recent time.Time, dryRun bool) (Garbage, error) {
 	var g Garbage

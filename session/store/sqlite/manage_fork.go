@@ -36,7 +36,7 @@ type ForkOptions struct {
 	// takes.
 	Metadata map[string]any
 	// Now is when the fork is made; the zero time is the present. Where the parent says
-	// that it was heard of later, it is then.
+	// that it was seen later, it is then.
 	Now time.Time
 }
 
@@ -89,7 +89,7 @@ func (t *tx) existing(id string) (*store.SessionRow, error) {
 	return row, err
 }
 
-// change applies what is said of one session.
+// change applies what is reported of one session.
 func (t *tx) change(c store.SessionChange) error {
 	result, err := store.Apply(t, &store.Batch{Sessions: []store.SessionChange{c}})
 	if err == nil && result.Refused > 0 {
@@ -128,7 +128,7 @@ func (t *tx) forkPoint(o *ForkOptions) (string, error) {
 	return "", fmt.Errorf("messages of session %s: %w", o.From, store.ErrNotFound)
 }
 
-// forkOf says of a new session what is to be said of a fork made at a time (Unix
+// forkOf reports of a new session what is to be reported of a fork made at a time (Unix
 // milliseconds).
 func forkOf(parent *store.SessionRow, id, message string, at int64, o *ForkOptions, metadata map[string]json.RawMessage) store.SessionChange {
 	value := func(text string) *store.Value {
@@ -170,7 +170,7 @@ type Rewound struct {
 // nothing is done.
 //
 // Telemetry that arrives late of what is hidden is hidden too; what begins after
-// now, or after the session was heard of last where that is later, is not.
+// now, or after the session was last seen where that is later, is not.
 //
 // The error for a session that is not there, or a message that the session has not,
 // wraps store.ErrNotFound; others wrap [ErrNotUsers] and [ErrHidden].
@@ -211,7 +211,7 @@ func (s *Store) Rewind(ctx context.Context, id, to string, now time.Time) (Rewou
 }
 
 // Unrewind undoes the last rewind of a session that holds, whoever made it: what it
-// hid is seen again, but for what an earlier one hides too. The error where there is
+// hid is seen again, except for what an earlier one hides too. The error where there is
 // none wraps [ErrNoRewind], that for a session that is not there store.ErrNotFound.
 func (s *Store) Unrewind(ctx context.Context, id string) (Rewound, error) {
 	var r Rewound

@@ -12,7 +12,7 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 )
 
-// Stale returns the sessions that were last heard of before a time, oldest first.
+// Stale returns the sessions that were last seen before a time, oldest first.
 // A session, its forks and its sub-agents' are stale together, when all of them
 // are: none of them loses what it came from. With archived those families are meant
 // of which the oldest is archived.

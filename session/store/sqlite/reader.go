@@ -417,7 +417,7 @@ func (r *Reader) Observed(ctx context.Context, sessionID string) (int, error) {
 	})
 }
 
-// Pending counts the observations that no session tells of: they wait for what
+// Pending counts the observations that no session reports: they wait for what
 // belongs to them, or are of a trace that tells no session.
 func (r *Reader) Pending(ctx context.Context) (int64, error) {
 	return ours(ctx, r, func(conn *sqlite.Conn) (int64, error) {

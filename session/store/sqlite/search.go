@@ -179,7 +179,7 @@ func (s *searcher) session(conn *sqlite.Conn, id string, ours bool) (*searchedSe
 	return found, err
 }
 
-// part returns the hits in the part that stmt stands at, the JSON of which is raw.
+// part returns the hits in the part that stmt is at, the JSON of which is raw.
 func (s *searcher) part(conn *sqlite.Conn, stmt *sqlite.Stmt, raw []byte, ours bool) ([]store.Hit, error) {
 	p, _ := session.ParseUIPart(string(raw)) // what can be read of it is looked through
 	var hits []store.Hit
@@ -289,7 +289,7 @@ func rarity(c byte) int {
 	return len(common)
 }
 
-// mayBeIn says whether JSON can have the text in one of its values.
+// mayBeIn reports whether JSON can have the text in one of its values.
 func (n *needle) mayBeIn(raw []byte) bool {
 	if n.run == "" {
 		return true
@@ -387,7 +387,7 @@ func equalFold(a, b rune) bool {
 // around is how many bytes of a value are built before and after a match.
 const around = 120
 
-// hit returns the first match in a value, with what stands around it.
+// hit returns the first match in a value, with what is around it.
 func (n *needle) hit(value string) (store.Hit, bool) {
 	start, end := n.index(value, 0)
 	if start < 0 {

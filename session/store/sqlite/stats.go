@@ -104,7 +104,7 @@ func spentBy(conn *sqlite.Conn, s *session.Session, price store.Price) (store.Sp
 	return spent, err
 }
 
-// isMarker says in SQL what session.MessageAndParts.IsMarker says of the message m.
+// isMarker says in SQL what session.MessageAndParts.IsMarker reports of the message m.
 const isMarker = `(EXISTS (SELECT 1 FROM chat_parts p WHERE p.message_id = m.id AND p.type = 'data-compaction')
  AND NOT EXISTS (SELECT 1 FROM chat_parts p WHERE p.message_id = m.id AND p.type <> 'data-compaction'))`
 
@@ -177,7 +177,7 @@ func (c *counter) readSessions(conn *sqlite.Conn) error {
 	})
 }
 
-// counts says whether what began at a time in a session is counted.
+// counts reports whether what began at a time in a session is counted.
 func (c *counter) counts(s *countedSession, at int64) bool {
 	return s != nil && at >= c.since && !s.row.Copied(at)
 }
@@ -337,7 +337,7 @@ func (c *counter) unanswered(s *countedSession) {
 	}
 }
 
-// markerMessages are the messages that are a compaction's and do not say so in their
+// markerMessages are the messages that are a compaction's and do not report so in their
 // metadata: other programs mark them by their parts alone.
 func markerMessages(conn *sqlite.Conn) (map[string]bool, error) {
 	markers := map[string]bool{}
@@ -351,7 +351,7 @@ func markerMessages(conn *sqlite.Conn) (map[string]bool, error) {
 }
 
 // readCalls counts tool calls. The content of a part is looked at only where it
-// tells what the columns do not.
+// reports what the columns do not.
 func (c *counter) readCalls(conn *sqlite.Conn) error {
 	columns := `NULL, NULL`
 	if c.By == store.StatsByTool {

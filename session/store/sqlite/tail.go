@@ -13,7 +13,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// SessionsSince returns the sessions that were heard of at that time or later,
+// SessionsSince returns the sessions that were seen at that time or later,
 // Unix milliseconds, in order of (updated_at, id). Children and archived ones are
 // among them.
 func (r *Reader) SessionsSince(ctx context.Context, at int64) ([]session.Session, error) {
@@ -78,7 +78,7 @@ func turnStart(conn *sqlite.Conn, id string, n int) (p store.Position, err error
 	return p, err
 }
 
-// LastTurn returns of a session what tells what it is doing: its row, and the messages of
+// LastTurn returns of a session what reports what it is doing: its row, and the messages of
 // its last visible turn. Of their parts it has those that may be open or streaming, and
 // the markers of compactions. The error for a session that is not there wraps
 // store.ErrNotFound.
@@ -145,7 +145,7 @@ type Follower struct {
 	conn    *sqlite.Conn
 	file    fs.FileInfo
 	version int64
-	// still says that the file is read as it lies there, see Reader.open.
+	// still reports that the file is read as it lies there, see Reader.open.
 	still bool
 }
 
@@ -217,7 +217,7 @@ func (f *Follower) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// lose closes what is open, and says what that means.
+// lose closes what is open, and states what that means.
 func (f *Follower) lose() Change {
 	if f.reader == nil {
 		return Unchanged
@@ -242,7 +242,7 @@ func (f *Follower) Close() error {
 	return nil
 }
 
-// empty says that the file has no tables yet, or is not there any more.
+// empty reports that the file has no tables yet, or is not there any more.
 func empty(path string) bool {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// script is the data of the suite's observations: it says what assemble makes of
+// script is the data of the suite's observations: it states what assemble makes of
 // them.
 type script struct {
 	Text string `json:"text,omitempty"`
@@ -39,7 +39,7 @@ type script struct {
 
 // assemble makes a message of every opener and what begins after it in the same
 // session, a text of each. Every message lists the whole window that it was
-// assembled from, so that one that was told from less than all of it differs.
+// assembled from, so that one that was reported from less than all of it differs.
 func assemble(w *store.Window) (store.Assembly, error) {
 	owner, observations := w.Owner, w.Observations
 	out := store.Assembly{Attribution: make([]store.Attribution, len(observations))}
@@ -156,12 +156,12 @@ func beside(b store.Batch) store.Batch {
 
 func opens(o *store.Observation) { o.Opens = true }
 
-// of says which session an observation names, by a key of some rank.
+// of states which session an observation names, by a key of some rank.
 func of(sessionID string, rank int) func(*store.Observation) {
 	return func(o *store.Observation) { o.Session, o.Rank = sessionID, rank }
 }
 
-// below says which span an observation stands below.
+// below states which span an observation is below.
 func below(span string) func(*store.Observation) {
 	return func(o *store.Observation) { o.ParentSpanID = span }
 }

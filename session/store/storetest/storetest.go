@@ -360,7 +360,7 @@ func assistant(sessionID, id string, at, input int64) store.Batch {
 	}
 }
 
-// turn is the link of a span that tells of a message.
+// turn is the link of a span that reports a message.
 func turn(sessionID, messageID, spanID string, at int64, f store.TurnStats) store.SpanRef {
 	return store.SpanRef{
 		TraceID: "trace-" + sessionID, SpanID: spanID, SessionID: sessionID, MessageID: messageID,

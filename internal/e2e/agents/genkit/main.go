@@ -332,7 +332,7 @@ func (p *program) watch(next ai.ModelFunc) ai.ModelFunc {
 	}
 }
 
-// results notes what the tools answered, which the next request says.
+// results notes what the tools answered, which the next request reports.
 func (p *program) results(messages []*ai.Message) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

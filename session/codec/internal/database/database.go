@@ -29,7 +29,7 @@ func Open(path string) (*sqlite.Conn, error) {
 	conn, err := sqlite.OpenConn(path, sqlite.OpenReadOnly)
 	if err == nil {
 		conn.SetBusyTimeout(wait)
-		// Only a look into the file tells whether it can be read.
+		// Only a look into the file reports whether it can be read.
 		if err = sqlitex.ExecuteTransient(conn, "SELECT 1 FROM sqlite_schema", nil); err == nil {
 			return conn, nil
 		}

@@ -222,7 +222,7 @@ func (o Object) Get(key string) json.RawMessage {
 	return nil
 }
 
-// Has says whether key is there with a value other than null.
+// Has reports whether key is there with a value other than null.
 func (o Object) Has(key string) bool {
 	v := o.Get(key)
 	return v != nil && string(v) != "null"

@@ -51,7 +51,7 @@ func New(id, agent string) *Session {
 	}
 }
 
-// See says that something happened in the session at a time.
+// See reports that something happened in the session at a time.
 func (s *Session) See(at int64) {
 	if !s.seen {
 		s.seen, s.low, s.high = true, at, at
@@ -68,7 +68,7 @@ func (s *Session) Meta(key string) Object { return objectKey(s.Row.MetadataJSON,
 // Messages returns the messages in the order of their making.
 func (s *Session) Messages() []*Message { return s.messages }
 
-// Message adds a message. Messages stand in order of time; where the clock of
+// Message adds a message. Messages are in order of time; where the clock of
 // the source stepped back, the message has the time of the one before it.
 func (s *Session) Message(role string, at int64) *Message {
 	ordinal, place := len(s.messages), uint64(0)
@@ -109,7 +109,7 @@ func (m *Message) SetTrace(key string, v any) {
 	m.SetMeta("agenttrace", o)
 }
 
-// Touch says that the message changed at a time.
+// Touch reports that the message changed at a time.
 func (m *Message) Touch(at int64) { m.Row.UpdatedAt = max(m.Row.UpdatedAt, at) }
 
 // Parts returns the parts in order.
@@ -189,16 +189,16 @@ func (p *Part) Data() Object {
 	return o
 }
 
-// Message returns the message that the part stands in.
+// Message returns the message that the part is in.
 func (p *Part) Message() *Message { return p.m }
 
-// Touch says that the part changed at a time.
+// Touch reports that the part changed at a time.
 func (p *Part) Touch(at int64) {
 	p.Row.UpdatedAt = max(p.Row.UpdatedAt, at)
 	p.m.Touch(at)
 }
 
-// Input is the input of a tool call as the data of its part has it, or a text that says that
+// Input is the input of a tool call as the data of its part has it, or a text that reports that
 // the source withheld it.
 func Input(p *session.Part, data Object) json.RawMessage {
 	withheld, _ := codec.Withheld(p)

@@ -5,7 +5,7 @@ import "strings"
 // What is beyond is no text that somebody wrote, and takes the parser more than time in
 // proportion to the text.
 const (
-	// maxDepth is how deep nodes stand in each other.
+	// maxDepth is how deep nodes are in each other.
 	maxDepth = 100
 	// maxMarkers is how many quotations and items a line opens.
 	maxMarkers = 40
@@ -22,7 +22,7 @@ const (
 func simple(body string) bool {
 	var work, cells int
 	var bytes, delimiters, lines, columns int // of a stretch
-	// A fence that stands at the margin opens code whatever is before, and up to where it
+	// A fence that is at the margin opens code whatever is before, and up to where it
 	// is closed nothing is looked at. One that stands elsewhere may end with what it stands
 	// in: from there on none is believed.
 	fence, believe := "", true

@@ -86,7 +86,7 @@ type Node struct {
 	Ordered bool
 	Start   int
 	Marker  byte
-	// Tight says of a List that its items are not set apart.
+	// Tight reports of a List that its items are not set apart.
 	Tight bool
 	// Align is "left", "right", "center" or "" for a Cell.
 	Align string

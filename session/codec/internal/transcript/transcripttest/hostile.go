@@ -5,7 +5,7 @@ import "strings"
 // Hostile are texts that try to be something else than text where they are written, or
 // not to end there.
 var Hostile = []string{
-	// HTML and what stands in its attributes
+	// HTML and what is in its attributes
 	"<script>alert(1)</script>", `"><img src=x onerror=alert(1)>`, "</pre></details></main>", "javascript:alert(1)", "{{.Title}}", "\x1b[31m\u202e\x00",
 	"<!--", "]]>", "</style><style>", "&lt;script&gt;", "</div></article></section>", "<div>\n\n<b>\n\n</blockquote></details><h1>", "<pre>\n\n</pre>",
 	"<?php", "<!DOCTYPE html>", "<![CDATA[", "<a href=javascript:alert(1)>", "<textarea>", "<plaintext>", "<iframe src=//evil>", "<input autofocus onfocus=alert(1)>",
