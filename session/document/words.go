@@ -12,11 +12,11 @@ import (
 )
 
 // Messages yields the messages of all turns, each with its turn, in order.
-func (d *Document) Messages() iter.Seq2[*Turn, *Message] {
+func (doc *Document) Messages() iter.Seq2[*Turn, *Message] {
 	return func(yield func(*Turn, *Message) bool) {
-		for i := range d.Turns {
-			for k := range d.Turns[i].Messages {
-				if !yield(&d.Turns[i], &d.Turns[i].Messages[k]) {
+		for i := range doc.Turns {
+			for k := range doc.Turns[i].Messages {
+				if !yield(&doc.Turns[i], &doc.Turns[i].Messages[k]) {
 					return
 				}
 			}
@@ -36,9 +36,9 @@ func (m *Message) ToolCalls() iter.Seq2[*Part, *ToolCall] {
 }
 
 // ToolCalls yields the tool calls of all turns.
-func (d *Document) ToolCalls() iter.Seq[*ToolCall] {
+func (doc *Document) ToolCalls() iter.Seq[*ToolCall] {
 	return func(yield func(*ToolCall) bool) {
-		for _, m := range d.Messages() {
+		for _, m := range doc.Messages() {
 			for _, c := range m.ToolCalls() {
 				if !yield(c) {
 					return
@@ -49,14 +49,14 @@ func (d *Document) ToolCalls() iter.Seq[*ToolCall] {
 }
 
 // OtherDecisions are the decisions that are about no call of the document.
-func (d *Document) OtherDecisions() []Decision {
+func (doc *Document) OtherDecisions() []Decision {
 	reported := map[string]bool{}
-	for c := range d.ToolCalls() {
+	for c := range doc.ToolCalls() {
 		for i := range c.Decisions {
 			reported[c.Decisions[i].ID] = true
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(d.Decisions), func(x Decision) bool { return reported[x.ID] })
+	return slices.DeleteFunc(slices.Clone(doc.Decisions), func(x Decision) bool { return reported[x.ID] })
 }
 
 // Failures reports how many of the calls failed or were denied, or is empty.
@@ -140,9 +140,9 @@ type UsageRow struct {
 
 // UsageRows are what the turns and compactions used, and the sums of that, of which the
 // first is the total.
-func (d *Document) UsageRows() (rows, sums []UsageRow) {
-	for i := range d.Turns {
-		t := &d.Turns[i]
+func (doc *Document) UsageRows() (rows, sums []UsageRow) {
+	for i := range doc.Turns {
+		t := &doc.Turns[i]
 		var marks []string
 		if t.Hidden {
 			marks = append(marks, "rewound")
@@ -164,9 +164,9 @@ func (d *Document) UsageRows() (rows, sums []UsageRow) {
 			}
 		}
 	}
-	tot := &d.Totals
+	tot := &doc.Totals
 	label := "total"
-	if len(d.Turns) < tot.Turns {
+	if len(doc.Turns) < tot.Turns {
 		label = "session" // the rows are one turn's
 	}
 	sums = []UsageRow{{label, 0, tot.Usage, tot.CostUSD, tot.EstimatedCostUSD, false}}

@@ -53,6 +53,7 @@ CREATE INDEX IF NOT EXISTS idx_chat_sessions_agent_updated ON chat_sessions(agen
 CREATE INDEX IF NOT EXISTS idx_chat_sessions_workspace_updated ON chat_sessions(workspace_id, updated_at);
 CREATE INDEX IF NOT EXISTS idx_chat_sessions_workspace_root_updated ON chat_sessions(workspace_root, updated_at);
 CREATE INDEX IF NOT EXISTS idx_chat_sessions_parent ON chat_sessions(parent_id);
+CREATE INDEX IF NOT EXISTS idx_chat_sessions_transcripts ON chat_sessions(parent_id, id) WHERE instr(metadata_json, '"transcript"') > 0;
 CREATE INDEX IF NOT EXISTS idx_chat_sessions_archived ON chat_sessions(archived_at);
 CREATE INDEX IF NOT EXISTS idx_chat_sessions_updated ON chat_sessions(updated_at, id);
 CREATE INDEX IF NOT EXISTS idx_chat_messages_session_created ON chat_messages(session_id, created_at);

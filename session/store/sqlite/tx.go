@@ -87,7 +87,7 @@ func (t *tx) PutSession(r *store.SessionRow, insert bool) error {
 }
 
 func (t *tx) TranscriptChildren(parentID string) ([]string, error) {
-	return texts(t.prep(`SELECT id FROM chat_sessions
+	return texts(t.prep(`SELECT id FROM chat_sessions INDEXED BY idx_chat_sessions_transcripts
  WHERE parent_id = ? AND instr(metadata_json, '"transcript"') > 0 ORDER BY id`, parentID))
 }
 
