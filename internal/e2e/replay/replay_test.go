@@ -180,7 +180,7 @@ func TestStreams(t *testing.T) {
 		}, want: replay.Answer{ModelCalls: 2, StopReason: "stop", Usage: &session.Usage{Input: 90, Output: 25, Reasoning: 5, CacheRead: 160}}},
 		{path: "client", parts: []string{
 			step, `{"type":"text","text":"Where?"}`,
-			`{"type":"tool-locate","toolCallId":"c1","state":"output-available","input":{"exact":true},"output":{"city":"Paris"},"toolMetadata":{"agenttrace":{}}}`,
+			`{"type":"tool-locate","toolCallId":"c1","state":"output-available","input":{"exact":true},"output":{"city":"Paris"}}`,
 			step, `{"type":"text","text":"In Paris."}`,
 		}, want: replay.Answer{ModelCalls: 2, Reused: 1, StopReason: "stop", Usage: &session.Usage{Input: 20, Output: 5, CacheRead: 10}}},
 		{path: "error", parts: []string{step, think, look}, want: replay.Answer{ModelCalls: 1, StopReason: "error"}, broke: "overloaded"},
