@@ -235,10 +235,13 @@ func (a *applier) mergeParts(
 	done func(p *session.Part, changed bool, err error) error,
 ) (moved bool, _ error) {
 	var collided []*session.Part
-	var requested map[string]int64 // what the stored parts requested, read when it is needed
-	var asked map[string]int64
+	asked := requestedIndexes{messageID: messageID}
 	for _, p := range incoming {
-		old, changed, err := a.insertPart(p, from)
+		changed, err := a.tx.PutPart(p, true)
+		var old *session.Part
+		if err == nil && !changed {
+			old, err = a.tx.Part(p.ID)
+		}
 		switch index, was := displaced[p.ID]; {
 		case err != nil:
 		case changed:
@@ -253,31 +256,7 @@ func (a *applier) mergeParts(
 		case old.MessageID != messageID:
 			err = refuse("its id belongs to message %s; it is left out", old.MessageID)
 		default:
-			if from != imports {
-				old = seenPart(old)
-			}
-			merged, by := mergePart(rankedPart{Part: old}, rankedPart{Part: p}, from)
-			if changed = by > 0 || merged.CreatedAt != old.CreatedAt; changed {
-				_, err = a.tx.PutPart(&merged, false)
-			}
-			if err != nil || p.Index >= old.Index && (from == changes || by <= 0) || by < 0 && from == imports {
-				break // it cannot request another index
-			}
-			if requested == nil {
-				if requested, err = a.tx.RequestedIndexes(messageID); err != nil {
-					break
-				}
-			}
-			at, ok := requested[p.ID]
-			if !ok {
-				at = old.Index
-			}
-			if requests(p, at, by, from) {
-				if asked == nil {
-					asked = make(map[string]int64)
-				}
-				asked[p.ID], moved, changed = p.Index, true, true
-			}
+			changed, err = a.mergeStored(old, p, from, &asked)
 		}
 		if changed && err == nil {
 			w.touched[messageID] = true
@@ -289,25 +268,49 @@ func (a *applier) mergeParts(
 			return moved, err
 		}
 	}
-	if len(collided) == 0 && len(asked) == 0 {
+	if len(collided) == 0 && len(asked.fresh) == 0 {
 		return moved, nil
 	}
-	return moved, a.placeParts(messageID, collided, asked, done)
+	return moved || len(asked.fresh) > 0, a.placeParts(messageID, collided, asked.fresh, done)
 }
 
-// insertPart inserts a part, or returns the stored one with its id. Most parts of changes
-// are new, most of an import are not.
-func (a *applier) insertPart(p *session.Part, from origin) (old *session.Part, inserted bool, err error) {
-	if from == imports {
-		if old, err = a.tx.Part(p.ID); err != nil || old != nil {
-			return old, false, err
+// requestedIndexes are the indexes that parts of a message request.
+type requestedIndexes struct {
+	messageID string
+	// stored are those of displaced parts, nil until they are read. fresh are new requests.
+	stored, fresh map[string]int64
+}
+
+// mergeStored merges a part into the one that is stored under its id, and notes in asked the
+// index that it requests.
+func (a *applier) mergeStored(old, p *session.Part, from origin, asked *requestedIndexes) (changed bool, err error) {
+	if from != imports {
+		old = seenPart(old)
+	}
+	merged, by := mergePart(rankedPart{Part: old}, rankedPart{Part: p}, from)
+	if changed = by > 0 || merged.CreatedAt != old.CreatedAt; changed {
+		_, err = a.tx.PutPart(&merged, false)
+	}
+	if err != nil || p.Index >= old.Index && from == changes {
+		return changed, err
+	}
+	if asked.stored == nil {
+		if asked.stored, err = a.tx.RequestedIndexes(asked.messageID); err != nil {
+			return changed, err
 		}
 	}
-	if inserted, err = a.tx.PutPart(p, true); err != nil || inserted || from == imports {
-		return nil, inserted, err
+	at, ok := asked.stored[p.ID]
+	if !ok {
+		at = old.Index
 	}
-	old, err = a.tx.Part(p.ID)
-	return old, false, err
+	if !requests(p, at, by, from) {
+		return changed, nil
+	}
+	if asked.fresh == nil {
+		asked.fresh = make(map[string]int64)
+	}
+	asked.fresh[p.ID] = p.Index
+	return true, nil
 }
 
 // placeParts gives every part of a message its index when two request the same: in order
