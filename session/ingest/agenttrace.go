@@ -547,6 +547,8 @@ func (o *own) modelCall(m *spans.ModelCall) bool {
 func (o *own) absent(messageID string, t *spans.Turn) {
 	partType, why := session.TypeUnfinished, "the turn ended before anything was answered"
 	switch {
+	case t.EndReason == semconv.EndAbort && t.ErrorType == semconv.ErrorTypeAborted:
+		// A later process gave the turn up. Another span of it may report how it ended.
 	case t.Error != "":
 		partType, why = session.TypeError, t.Error
 	case t.EndReason == semconv.EndError:
