@@ -380,3 +380,12 @@ func (s *Session) SetUsage(u Usage) {
 	s.PromptTokens, s.CompletionTokens, s.ReasoningTokens = u.Input, u.Output, u.Reasoning
 	s.CacheRead, s.CacheWrite, s.TotalTokens = u.CacheRead, u.CacheWrite, u.Total()
 }
+
+// Deref returns what p points to, or the zero value if p is nil: the value of an optional
+// column.
+func Deref[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}

@@ -30,9 +30,6 @@ type Aspect struct {
 	implied func(*content) []string
 }
 
-// Of lists the aspect of a session, an entry for each of it, in the session's order.
-func (a *Aspect) Of(s *Session) []string { return a.of(contentOf(s)) }
-
 // Aspects are all that is compared.
 var Aspects = []Aspect{
 	{Name: "session id", of: func(c *content) []string { return []string{c.row.ID} }},
@@ -311,13 +308,12 @@ func Invented(s, got *Session) (claims []string) {
 func (all Losses) Of(s *Session) (losses []Loss) {
 	c := contentOf(s)
 	for i := range Aspects {
-		listed := slices.IndexFunc(all, func(l Loss) bool { return l.What == Aspects[i].Name })
-		if listed < 0 {
-			continue
-		}
-		if l := all[listed]; len(Aspects[i].of(c)) > 0 {
-			l.Count = len(Aspects[i].of(c))
-			losses = append(losses, l)
+		a := &Aspects[i]
+		if listed := slices.IndexFunc(all, func(l Loss) bool { return l.What == a.Name }); listed >= 0 {
+			l := all[listed]
+			if l.Count = len(a.of(c)); l.Count > 0 {
+				losses = append(losses, l)
+			}
 		}
 	}
 	return losses

@@ -102,8 +102,8 @@ func modelCall(l *store.SpanRef) ModelCall {
 func (b *builder) head() {
 	s := &b.transcript.Session
 	h := Session{
-		ID: s.ID, Title: s.Title, Agent: s.Agent, Model: modelOf(s), Mode: deref(s.Mode), WorkspaceID: deref(s.WorkspaceID),
-		WorkspaceRoot: deref(s.WorkspaceRoot), Reading: readingOf(s), CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, ArchivedAt: s.ArchivedAt,
+		ID: s.ID, Title: s.Title, Agent: s.Agent, Model: modelOf(s), Mode: session.Deref(s.Mode), WorkspaceID: session.Deref(s.WorkspaceID),
+		WorkspaceRoot: session.Deref(s.WorkspaceRoot), Reading: readingOf(s), CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, ArchivedAt: s.ArchivedAt,
 	}
 	_ = json.Unmarshal([]byte(s.PermissionsJSON), &h.Rules) // what is no list of rules lists none; Check reports it
 	_ = json.Unmarshal([]byte(s.MetadataJSON), &h.Metadata)
@@ -114,8 +114,8 @@ func (b *builder) head() {
 	if len(h.Metadata) == 0 {
 		h.Metadata = nil
 	}
-	if id := deref(s.ParentID); id != "" {
-		h.Origin = &Origin{SessionID: id, MessageID: deref(s.ParentMessageID)}
+	if id := session.Deref(s.ParentID); id != "" {
+		h.Origin = &Origin{SessionID: id, MessageID: session.Deref(s.ParentMessageID)}
 		if b.in.Parent != nil {
 			h.Origin.Title = b.in.Parent.Title
 		}
@@ -348,7 +348,7 @@ func (b *builder) children() {
 		s := &b.in.Children[i]
 		state, _ := stateOfSession(s)
 		b.doc.Children = append(b.doc.Children, Child{
-			SessionID: s.ID, MessageID: deref(s.ParentMessageID), Title: s.Title, Agent: s.Agent, State: state, ToolCallID: callOf[s.ID],
+			SessionID: s.ID, MessageID: session.Deref(s.ParentMessageID), Title: s.Title, Agent: s.Agent, State: state, ToolCallID: callOf[s.ID],
 			TotalTokens: totalUsed(b.in.ChildTokens[s.ID].Used), CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, Archived: s.ArchivedAt != nil,
 		})
 	}
@@ -403,23 +403,16 @@ func totalUsed(u *session.Usage) int64 {
 
 func add(sum **session.Usage, u *session.Usage) {
 	if u != nil {
-		total := u.Add(deref(*sum))
+		total := u.Add(session.Deref(*sum))
 		*sum = &total
 	}
 }
 
 func addNumber[T int64 | float64](sum **T, v *T) {
 	if v != nil {
-		total := *v + deref(*sum)
+		total := *v + session.Deref(*sum)
 		*sum = &total
 	}
-}
-
-func deref[T any](p *T) (v T) {
-	if p != nil {
-		v = *p
-	}
-	return v
 }
 
 // modelOf reads a session's model; the reference program also writes a tier,

@@ -113,7 +113,7 @@ func (f *Follower) Read(t *session.Transcript, decisions []store.Decision, now t
 	next := &followed{head: *s, messages: make(map[string]*followedMessage), decisions: make(map[string]Decision)}
 	var news []News
 	if old == nil || old.head.Title != s.Title || old.head.Agent != s.Agent {
-		news = append(news, News{Event: NewsSession, At: s.UpdatedAt, Title: s.Title, Agent: s.Agent, ParentID: deref(s.ParentID)})
+		news = append(news, News{Event: NewsSession, At: s.UpdatedAt, Title: s.Title, Agent: s.Agent, ParentID: session.Deref(s.ParentID)})
 		if old == nil {
 			news[0].At = s.CreatedAt
 			old = new(followed)

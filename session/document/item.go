@@ -85,7 +85,7 @@ func NewItem(s *session.Session, t *session.Transcript, spent *store.Spent, now 
 	return Item{
 		ID: s.ID, Title: s.Title, Agent: s.Agent, Model: modelOf(s), State: state, Status: StatusOf(s, t, nil, now, idleTimeout).State,
 		Usage: used, Total: used.Total(), Context: s.Usage(), ContextTotal: s.Usage().Total(),
-		CostUSD: cost, EstimatedCostUSD: estimated, Reading: readingOf(s), ParentID: deref(s.ParentID), WorkspaceRoot: deref(s.WorkspaceRoot),
+		CostUSD: cost, EstimatedCostUSD: estimated, Reading: readingOf(s), ParentID: session.Deref(s.ParentID), WorkspaceRoot: session.Deref(s.WorkspaceRoot),
 		CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, ArchivedAt: s.ArchivedAt,
 	}
 }

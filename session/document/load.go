@@ -46,7 +46,7 @@ func Collect(ctx context.Context, r store.Reader, id string) (in Input, err erro
 	if in.ChildTokens, err = tokensOf(ctx, r, in.Children); err != nil {
 		return in, err
 	}
-	if parent := deref(in.Transcript.Session.ParentID); parent != "" {
+	if parent := session.Deref(in.Transcript.Session.ParentID); parent != "" {
 		s, err := r.Session(ctx, parent)
 		if err == nil {
 			in.Parent = &s
@@ -116,14 +116,14 @@ func inherited(ctx context.Context, r store.Reader, t *session.Transcript) ([]st
 			continue
 		}
 		for k := range m.Parts {
-			if id := deref(m.Parts[k].ToolCallID); id != "" {
+			if id := session.Deref(m.Parts[k].ToolCallID); id != "" {
 				calls[id] = true
 			}
 		}
 	}
 	var found []store.Decision
 	seen := map[string]bool{t.Session.ID: true}
-	for parent := deref(t.Session.ParentID); len(calls) > 0 && parent != "" && !seen[parent]; {
+	for parent := session.Deref(t.Session.ParentID); len(calls) > 0 && parent != "" && !seen[parent]; {
 		seen[parent] = true
 		all, err := r.Decisions(ctx, parent)
 		if err != nil {
@@ -138,7 +138,7 @@ func inherited(ctx context.Context, r store.Reader, t *session.Transcript) ([]st
 		if err != nil {
 			return found, ignoreNotFound(err)
 		}
-		parent = deref(s.ParentID)
+		parent = session.Deref(s.ParentID)
 	}
 	return found, nil
 }

@@ -99,7 +99,7 @@ func readMetadata(text string) (m metadata, problems []string) {
 		}
 	}
 	read("model", &m.Model)
-	if deref(m.Model) == (session.Model{}) {
+	if session.Deref(m.Model) == (session.Model{}) {
 		m.Model = nil
 	}
 	read("agent", &m.Agent)
@@ -252,17 +252,17 @@ func (b *builder) part(row *session.Part) Part {
 	}
 	switch {
 	case row.Type == "text", row.Type == "reasoning":
-		p.Kind, p.Text, p.Streaming, p.Truncated = Kind(row.Type), deref(d.Text), d.State == "streaming", d.Trace().Truncated
+		p.Kind, p.Text, p.Streaming, p.Truncated = Kind(row.Type), session.Deref(d.Text), d.State == "streaming", d.Trace().Truncated
 	case row.Type == "step-start":
 		p.Kind = KindStep
 	case row.Type == "file":
 		p.Kind, p.File = KindFile, file(&d)
 	case row.Type == "source-url", row.Type == "source-document":
-		p.Kind, p.Source = KindSource, &Source{ID: deref(d.SourceID), Title: d.Title, URL: deref(d.URL), Name: d.Filename}
+		p.Kind, p.Source = KindSource, &Source{ID: session.Deref(d.SourceID), Title: d.Title, URL: session.Deref(d.URL), Name: d.Filename}
 	case row.Type == session.TypeCompaction:
 		p.Kind = KindCompaction
 		c, _ := session.ParseCompaction(row.DataJSON) // an object that reports nothing is an empty summary
-		p.compaction = &Compaction{Summary: c.Summary, TailStartID: deref(c.TailStartID), Auto: c.Auto, SummaryTokens: c.SummaryTokens}
+		p.compaction = &Compaction{Summary: c.Summary, TailStartID: session.Deref(c.TailStartID), Auto: c.Auto, SummaryTokens: c.SummaryTokens}
 	case session.IsToolType(row.Type):
 		p.Kind, p.Tool = KindTool, b.tool(row, &d)
 	default:
@@ -276,7 +276,7 @@ func (b *builder) part(row *session.Part) Part {
 
 // file keeps the name of a file and what is known of its content.
 func file(d *session.UIPart) *File {
-	f := &File{Name: d.Filename, MediaType: d.MediaType, URL: deref(d.URL)}
+	f := &File{Name: d.Filename, MediaType: d.MediaType, URL: session.Deref(d.URL)}
 	head, body, ok := strings.Cut(f.URL, ",")
 	if !ok || !strings.HasPrefix(head, "data:") {
 		return f
@@ -292,8 +292,8 @@ func file(d *session.UIPart) *File {
 func (b *builder) tool(row *session.Part, d *session.UIPart) *ToolCall {
 	x := &d.ToolMetadata.Trace
 	c := &ToolCall{
-		Name: session.ToolName(row.Type, d.ToolName), CallID: cmp.Or(d.ToolCallID, deref(row.ToolCallID)), State: cmp.Or(d.State, deref(row.ToolState)),
-		Stub: x.Stub, Input: present(d.Input), Output: present(d.Output), Error: deref(d.ErrorText),
+		Name: session.ToolName(row.Type, d.ToolName), CallID: cmp.Or(d.ToolCallID, session.Deref(row.ToolCallID)), State: cmp.Or(d.State, session.Deref(row.ToolState)),
+		Stub: x.Stub, Input: present(d.Input), Output: present(d.Output), Error: session.Deref(d.ErrorText),
 		ErrorType: x.ErrorType, DurationMS: x.DurationMS, ACPKind: x.Kind, Truncated: x.Truncated, OutputPath: x.OutputPath,
 		OutputSize: x.OutputSize, OutputSHA256: x.OutputSHA256, Denied: x.Denied || d.State == session.StateOutputDenied,
 		ProviderExecuted: d.ProviderExecuted, Dynamic: row.Type == "dynamic-tool", ChildSessionID: x.ChildSessionID,

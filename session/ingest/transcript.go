@@ -126,10 +126,10 @@ func (x *transcriptReader) about(row *session.Session) {
 		f.End = f.Start // only what is reported of a sub-agent reaches across the turns above it
 	}
 	f.SessionAttrs = &fact.SessionAttrs{
-		WorkspaceRoot: deref(row.WorkspaceRoot), WorkspaceID: deref(row.WorkspaceID), Mode: deref(row.Mode),
+		WorkspaceRoot: session.Deref(row.WorkspaceRoot), WorkspaceID: session.Deref(row.WorkspaceID), Mode: session.Deref(row.Mode),
 	}
 	if f.StartedBy = x.subagent.CallID; x.subagent.SubagentID == "" { // else its id tells
-		f.SessionAttrs.ParentSession = deref(row.ParentID)
+		f.SessionAttrs.ParentSession = session.Deref(row.ParentID)
 	}
 	if row.Agent != x.agent {
 		f.Agent = row.Agent
@@ -257,7 +257,7 @@ func (x *transcriptReader) tool(row *session.Part, asked *fact.Part, data *sessi
 		f.Tool.Output, f.Tool.Succeeded = data.Output, true
 		f.Tool.Truncated, f.Tool.OutputSize, f.Tool.OutputSHA256 = trace.Truncated, trace.OutputSize, trace.OutputSHA256
 	case session.StateOutputError:
-		f.Failed, f.Error = true, deref(data.ErrorText)
+		f.Failed, f.Error = true, session.Deref(data.ErrorText)
 	case session.StateOutputDenied:
 		f.Tool.Denied, f.Failed = true, true
 		if data.Approval != nil {
@@ -288,11 +288,11 @@ func modelPart(row *session.Part) (*fact.Part, *session.UIPart) {
 	}
 	switch {
 	case p.Type == "text":
-		return &fact.Part{Kind: fact.PartText, Text: deref(p.Text)}, nil
+		return &fact.Part{Kind: fact.PartText, Text: session.Deref(p.Text)}, nil
 	case p.Type == "reasoning":
-		return &fact.Part{Kind: fact.PartReasoning, Text: deref(p.Text)}, nil
+		return &fact.Part{Kind: fact.PartReasoning, Text: session.Deref(p.Text)}, nil
 	case p.Type == "file":
-		return &fact.Part{Kind: fact.PartFile, MediaType: p.MediaType, URL: deref(p.URL), Name: p.Filename}, nil
+		return &fact.Part{Kind: fact.PartFile, MediaType: p.MediaType, URL: session.Deref(p.URL), Name: p.Filename}, nil
 	case p.Type == "step-start", p.Type == session.TypeError:
 		return nil, nil
 	case session.IsToolType(p.Type):
@@ -317,11 +317,4 @@ func hiddenAt(m *session.Message) int64 {
 		return 0
 	}
 	return *m.HiddenAt
-}
-
-func deref(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
 }

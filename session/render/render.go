@@ -265,7 +265,7 @@ func (p *printer) folded(turns []document.Turn) {
 	for i := range turns {
 		messages += len(turns[i].Messages)
 		for k := range turns[i].Messages {
-			at = max(at, value(turns[i].Messages[k].HiddenAt))
+			at = max(at, session.Deref(turns[i].Messages[k].HiddenAt))
 		}
 		calls += len(turns[i].ToolCalls())
 		numbers = append(numbers, turns[i].Number)
@@ -321,7 +321,7 @@ func (p *printer) turn(doc *document.Document, t *document.Turn, previousRules *
 					calls++
 				}
 			}
-			text := "⟲ answer rewound " + p.clock(value(hiddenRun[0].HiddenAt))
+			text := "⟲ answer rewound " + p.clock(session.Deref(hiddenRun[0].HiddenAt))
 			if calls > 0 {
 				text += " · " + printable.Plural(calls, "tool call", "tool calls")
 			}

@@ -136,7 +136,7 @@ func summary(items []document.Item) []string {
 		s := &items[i]
 		stated += s.CostUSD
 		if s.EstimatedCostUSD != nil {
-			sum := *s.EstimatedCostUSD + value(estimated)
+			sum := *s.EstimatedCostUSD + session.Deref(estimated)
 			estimated = &sum
 		}
 		if isNoticed(s) {

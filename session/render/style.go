@@ -11,13 +11,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/printable"
 )
 
-func value[T any](p *T) (v T) {
-	if p != nil {
-		v = *p
-	}
-	return v
-}
-
 // Options state how things are printed. The zero value prints without color at 80
 // columns, with what is long cut short.
 type Options struct {

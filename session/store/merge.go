@@ -181,7 +181,7 @@ func compareParts(p, q *rankedPart, from origin) int {
 	}
 	pRank, qRank := p.known(), q.known()
 	if c := cmp.Or(
-		cmp.Compare(settledRank(pRank, text(p.ToolState)), settledRank(qRank, text(q.ToolState))),
+		cmp.Compare(settledRank(pRank, session.Deref(p.ToolState)), settledRank(qRank, session.Deref(q.ToolState))),
 		cmp.Compare(stateRank(p.Part), stateRank(q.Part)),
 		cmp.Compare(pRank, qRank),
 		cmp.Compare(p.UpdatedAt, q.UpdatedAt),
@@ -190,7 +190,7 @@ func compareParts(p, q *rankedPart, from origin) int {
 	); c != 0 {
 		return c
 	}
-	c := strings.Compare(text(p.ToolCallID)+"\x00"+text(p.ToolState), text(q.ToolCallID)+"\x00"+text(q.ToolState))
+	c := strings.Compare(session.Deref(p.ToolCallID)+"\x00"+session.Deref(p.ToolState), session.Deref(q.ToolCallID)+"\x00"+session.Deref(q.ToolState))
 	if c != 0 || from != imports {
 		return c
 	}
@@ -422,18 +422,11 @@ func settledRank(r Rank, state string) Rank {
 // stateRank orders states as session.StateRank does, with a call that was given up
 // for dead before those that had an outcome.
 func stateRank(p *session.Part) int {
-	state := text(p.ToolState)
+	state := session.Deref(p.ToolState)
 	if state == session.StateOutputError && strings.Contains(p.DataJSON, abortedMark) {
 		return 2*session.StateRank(session.StateOutputAvailable) - 1
 	}
 	return 2 * session.StateRank(state)
-}
-
-func text(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
 }
 
 func equalParts(p, q *session.Part) bool {

@@ -55,8 +55,8 @@ var columns = []Column{
 	{"index", "The part's place in its message.", func(r *row) string { return r.ofPart(r.p.Index) }, false},
 	{"type", "The part's type.", func(r *row) string { return r.p.Type }, true},
 	{"tool_name", "The tool called.", func(r *row) string { return r.toolName() }, true},
-	{"tool_call_id", "The id of the tool call.", func(r *row) string { return optional(r.p.ToolCallID) }, true},
-	{"tool_state", "How far the tool call got.", func(r *row) string { return optional(r.p.ToolState) }, true},
+	{"tool_call_id", "The id of the tool call.", func(r *row) string { return session.Deref(r.p.ToolCallID) }, true},
+	{"tool_state", "How far the tool call got.", func(r *row) string { return session.Deref(r.p.ToolState) }, true},
 	{"chars", "The size in bytes of the part's text; for a tool, of its input and its output or error as JSON, without what the source withholds; for data, of the data as JSON; for a file, of its url.", func(r *row) string { return r.chars() }, false},
 	{"part_created_at", "When the part began, in Unix milliseconds.", func(r *row) string { return r.ofPart(r.p.CreatedAt) }, false},
 	{"part_updated_at", "When the part last changed, in Unix milliseconds.", func(r *row) string { return r.ofPart(r.p.UpdatedAt) }, false},
@@ -287,22 +287,15 @@ func (r *row) chars() string {
 		if !withheldOutput {
 			n += len(d.Output)
 		}
-		n += len(optional(d.ErrorText))
+		n += len(session.Deref(d.ErrorText))
 	case strings.HasPrefix(r.p.Type, "data-"):
 		n = len(d.Data)
 	case r.p.Type == "file":
-		n = len(optional(d.URL))
+		n = len(session.Deref(d.URL))
 	default:
-		n = len(optional(d.Text))
+		n = len(session.Deref(d.Text))
 	}
 	return strconv.Itoa(n)
-}
-
-func optional(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
 }
 
 func integer(n int64) string { return strconv.FormatInt(n, 10) }

@@ -66,7 +66,7 @@ func format(tb testing.TB) codectest.Codec {
 				for i := range s.Messages {
 					for j := range s.Messages[i].Parts {
 						p := &s.Messages[i].Parts[j]
-						if isTool(p) && deref(p.ToolCallID) == "" || p.Type == store.TypeDamaged && strings.Contains(p.DataJSON, `\"toolCallId\":\"\"`) {
+						if isTool(p) && session.Deref(p.ToolCallID) == "" || p.Type == store.TypeDamaged && strings.Contains(p.DataJSON, `\"toolCallId\":\"\"`) {
 							p.Type, p.DataJSON, p.ToolCallID, p.ToolState = "", "", nil, nil
 						}
 					}

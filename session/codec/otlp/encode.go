@@ -127,8 +127,8 @@ func (e *encoder) run() error {
 		c.Archived = &store.Value{Text: "1", At: nano(*s.ArchivedAt), Rank: store.RankFinal}
 	}
 	record := spans.Run{
-		SessionID: s.ID, Agent: s.Agent, Title: s.Title, WorkspaceID: deref(s.WorkspaceID), WorkspaceRoot: deref(s.WorkspaceRoot),
-		Mode: deref(s.Mode), CreatedAt: s.CreatedAt, ParentID: deref(s.ParentID), ParentMessageID: deref(s.ParentMessageID),
+		SessionID: s.ID, Agent: s.Agent, Title: s.Title, WorkspaceID: session.Deref(s.WorkspaceID), WorkspaceRoot: session.Deref(s.WorkspaceRoot),
+		Mode: session.Deref(s.Mode), CreatedAt: s.CreatedAt, ParentID: session.Deref(s.ParentID), ParentMessageID: session.Deref(s.ParentMessageID),
 	}
 	var model session.Model
 	if s.ModelJSON != nil && json.Unmarshal([]byte(*s.ModelJSON), &model) == nil {
@@ -329,7 +329,7 @@ func said(m *session.MessageAndParts, rows *replay.Rows) spans.Message {
 	for i := range m.Parts {
 		p := &m.Parts[i]
 		part := spans.Part{
-			ID: p.ID, Index: p.Index, Type: p.Type, ToolCallID: deref(p.ToolCallID), ToolState: deref(p.ToolState),
+			ID: p.ID, Index: p.Index, Type: p.Type, ToolCallID: session.Deref(p.ToolCallID), ToolState: session.Deref(p.ToolState),
 			CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt,
 		}
 		switch {
@@ -357,8 +357,8 @@ func isPlain(p *session.Part) bool {
 
 func partRow(p *session.Part) replay.Part {
 	return replay.Part{
-		ID: p.ID, MessageID: p.MessageID, Index: p.Index, Type: p.Type, Data: p.DataJSON, ToolCallID: deref(p.ToolCallID),
-		ToolState: deref(p.ToolState), CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt,
+		ID: p.ID, MessageID: p.MessageID, Index: p.Index, Type: p.Type, Data: p.DataJSON, ToolCallID: session.Deref(p.ToolCallID),
+		ToolState: session.Deref(p.ToolState), CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt,
 	}
 }
 
@@ -375,7 +375,7 @@ func compaction(m *session.MessageAndParts) *session.Part {
 func (e *encoder) compaction(m *session.MessageAndParts, marker *session.Part, meta *session.MessageMetadata, rows *replay.Rows) *spans.Compaction {
 	c := &spans.Compaction{SessionID: e.s.Session.ID, MessageID: m.Message.ID, MessageCreatedAt: m.Message.CreatedAt, PartID: marker.ID, Error: meta.Trace.Error}
 	if data, err := session.ParseCompaction(marker.DataJSON); err == nil {
-		c.Summary, c.SummaryTokens, c.Auto, c.TailStartID = data.Summary, data.SummaryTokens, data.Auto, deref(data.TailStartID)
+		c.Summary, c.SummaryTokens, c.Auto, c.TailStartID = data.Summary, data.SummaryTokens, data.Auto, session.Deref(data.TailStartID)
 	}
 	var took struct {
 		Trace struct {
@@ -445,8 +445,8 @@ func (e *encoder) tool(turn place, p *session.Part) error {
 		approval = *data.Approval
 	}
 	record := spans.ToolCall{
-		SessionID: e.s.Session.ID, ToolID: session.ToolName(p.Type, data.ToolName), CallID: deref(p.ToolCallID),
-		MessageID: p.MessageID, PartID: p.ID, PartIndex: new(p.Index), State: deref(p.ToolState),
+		SessionID: e.s.Session.ID, ToolID: session.ToolName(p.Type, data.ToolName), CallID: session.Deref(p.ToolCallID),
+		MessageID: p.MessageID, PartID: p.ID, PartIndex: new(p.Index), State: session.Deref(p.ToolState),
 		Input: input.text, Output: output.text, Error: failure, ErrorType: ours.ErrorType, ACPKind: ours.Kind,
 		Dynamic: p.Type == "dynamic-tool", ProviderExecuted: data.ProviderExecuted, Denied: ours.Denied,
 		Truncated: ours.Truncated, OutputPath: ours.OutputPath, OutputSize: ours.OutputSize, OutputSHA256: ours.OutputSHA256,
@@ -472,10 +472,3 @@ func isTool(p *session.Part) bool {
 }
 
 func isToolOf(p session.Part) bool { return isTool(&p) }
-
-func deref(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
-}

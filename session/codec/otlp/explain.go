@@ -62,7 +62,7 @@ func (x *explainer) part(p *session.Part) {
 	if p.ContinuationRunID != nil {
 		x.add("continuation_run_id of parts", "", 1)
 	}
-	if isTool(p) && deref(p.ToolCallID) == "" {
+	if isTool(p) && session.Deref(p.ToolCallID) == "" {
 		x.add("tool calls with an empty id", "as data-damaged parts", 1)
 	} else if !isTool(p) && p.ToolCallID != nil {
 		x.add("tool_call_id of parts that are no tool calls", "", 1)
@@ -123,7 +123,7 @@ func (x *explainer) rewinds(t *session.Transcript) {
 }
 
 func (x *explainer) metadata() {
-	for _, column := range []string{x.row.MetadataJSON, x.row.PermissionsJSON, deref(x.row.ModelJSON)} {
+	for _, column := range []string{x.row.MetadataJSON, x.row.PermissionsJSON, session.Deref(x.row.ModelJSON)} {
 		if ingest.TooDeep([]byte(column)) {
 			x.deep()
 			return
