@@ -9,7 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
@@ -97,10 +96,7 @@ may write, are notices as well.`,
 }
 
 func counted(n int, what string) string {
-	if n != 1 {
-		what += "s"
-	}
-	return strconv.Itoa(n) + " " + what
+	return printable.Plural(n, what, what+"s")
 }
 
 type checker struct {

@@ -267,8 +267,9 @@ func (k *known) checkParts(t *testing.T, stored map[string]*session.Transcript) 
 			for _, p := range m.Parts {
 				found[p.ID] = true
 				where := fmt.Sprintf("session %s, message %s, part %s (%s)", id, m.Message.ID, p.ID, p.Type)
-				if p.Type == session.TypeUnfinished && m.Message.Role == session.RoleAssistant {
-					continue // a turn that a later process gave up claims no outcome
+				if p.Type == session.TypeUnfinished {
+					k.checkUnfinished(t, where, m.Message.ID, p.DataJSON)
+					continue
 				}
 				if p.Type == session.TypeError {
 					k.checkError(t, where, &m.Message, p.DataJSON)
@@ -309,6 +310,20 @@ func (k *known) checkParts(t *testing.T, stored map[string]*session.Transcript) 
 		if !found[id] && slices.ContainsFunc(versions, acknowledged) {
 			t.Errorf("part %s of session %s was acknowledged and is not in the store: %+v", id, versions[0].Session, versions[0].content)
 		}
+	}
+}
+
+// checkUnfinished checks that a part without content is in the answer of a turn that some
+// process reported as aborted, and claims nothing else.
+func (k *known) checkUnfinished(t *testing.T, where, message, data string) {
+	t.Helper()
+	const want = `{"type":"data-unfinished","data":{"text":"the turn ended before anything was answered"}}`
+	if data != want {
+		t.Errorf("%s is %s, want %s", where, data, want)
+	}
+	aborted := func(v *version) bool { return v.Message == message && v.EndReason == semconv.EndAbort }
+	if !slices.ContainsFunc(k.versions, aborted) {
+		t.Errorf("%s: nobody reported that its turn was aborted", where)
 	}
 }
 

@@ -117,7 +117,7 @@ func InputsOf(all []Place) []Input {
 				}
 			default:
 				in := fileInput(file, info)
-				in.Found = true
+				in.found = true
 				inputs = append(inputs, in)
 			}
 		}

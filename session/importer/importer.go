@@ -196,7 +196,7 @@ func (im *Importer) read(ctx context.Context, in Input, t *Tally) error {
 		if len(text) < otlpfile.SniffSize && len(bytes.TrimSpace(text)) == 0 {
 			return nil
 		}
-		if format = formats.OfText(text); format == nil && in.Found {
+		if format = formats.OfText(text); format == nil && in.found {
 			return errOther
 		}
 		if format == nil {

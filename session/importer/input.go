@@ -20,12 +20,12 @@ type Input struct {
 	Size int64
 	// Err is the reason why the input cannot be opened.
 	Err error
-	// Found reports that nobody named the file: it was in a directory.
-	Found bool
 
 	open func() (io.ReadCloser, error)
+	// found reports that nobody named the file: it was in a directory.
+	found bool
 	// path is where the input can be read again; empty for standard input and pipes. format
-	// is set for a directory.
+	// is set for a directory, which is read by its path.
 	path   string
 	format *formats.Format
 }
@@ -79,9 +79,7 @@ func Extensions() string {
 
 // wholeDirectory returns a directory that a program keeps as one input.
 func wholeDirectory(path string, f *formats.Format) Input {
-	return Input{Name: path, path: path, format: f, open: func() (io.ReadCloser, error) {
-		return nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("it is a directory")}
-	}}
+	return Input{Name: path, path: path, format: f}
 }
 
 func fileInput(path string, info fs.FileInfo) Input {
@@ -112,7 +110,7 @@ func directory(root string, sniff bool) ([]Input, error) {
 			known := slices.ContainsFunc(formats.All, func(f formats.Format) bool { return slices.Contains(f.Extensions, ext) })
 			if info, err := os.Stat(path); known && err == nil && info.Mode().IsRegular() {
 				in := fileInput(path, info)
-				in.Found = true
+				in.found = true
 				all = append(all, in)
 			}
 			return nil

@@ -53,10 +53,10 @@ func (im *Importer) database(ctx context.Context, in Input, r io.Reader, t *Tall
 		in.path = path
 	}
 	f, err := formats.OfDatabase(in.path)
-	if err == nil && in.Found && im.isStore(in.path) {
+	if err == nil && in.found && im.isStore(in.path) {
 		err = errors.New("it is the store that is imported into")
 	}
-	if err != nil && in.Found {
+	if err != nil && in.found {
 		return fmt.Errorf("%w: %w", errOther, err)
 	}
 	if err != nil {

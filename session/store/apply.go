@@ -320,7 +320,7 @@ func (a *applier) putLink(w *sessionWork, l *SpanRef) error {
 	return a.wrote(changed, nil)
 }
 
-// reports is true if the link carries facts of a message.
+// reports reports whether the span carries facts of a message.
 func (l *SpanRef) reports() bool { return l.TurnStats != nil && l.MessageID != "" }
 
 // remember keeps a message as it was before the batch, nil when it was not there.
