@@ -1,5 +1,5 @@
 // Package assemble makes sessions of facts: it finds which facts speak of one
-// turn, one model call, one tool call, whatever spans and records told them, and
+// turn, one model call, one tool call, whatever spans and records reported them, and
 // writes the messages that they come to.
 //
 // It is a function of the facts alone. A fact that arrives later is not added to
@@ -90,7 +90,7 @@ type assembly struct {
 	decisions []store.Decision
 }
 
-// node is a fact and where it stands.
+// node is a fact and its place in the tree.
 type node struct {
 	*fact.Fact
 	at     int
@@ -99,7 +99,7 @@ type node struct {
 	kids   []*node
 	depth  int
 	// begins is when the fact's work began: not before that of what it is below,
-	// whatever the clocks say.
+	// whatever the clocks show.
 	begins int64
 	// under is what firstBelow found, wraps and starts what the functions wraps and
 	// startsAgent did.
@@ -112,7 +112,7 @@ type node struct {
 	turn *turn
 	// side is what the model was called for, where that is not the conversation.
 	side string
-	// agent is who speaks: as the fact says, or as what was written in a span above
+	// agent is the agent at work: that of the fact, or that of a span above
 	// reports of all below it.
 	agent       string
 	attribution store.Attribution
@@ -120,7 +120,7 @@ type node struct {
 	proof fact.Apart
 
 	// orphan is set on the call of a model that came here from a trace of its own because
-	// it may be one that is built here, refused where it is none.
+	// it may be one that is built here, refused where no such session exists.
 	orphan, refused bool
 	// context is set on what began in a window before and reaches into this one.
 	context *spine
@@ -168,7 +168,7 @@ func (a *assembly) buildTree(around, facts []fact.Fact) {
 			a.nodes = append(a.nodes, &node{Fact: a.recount(f), begins: f.Start, context: sp})
 		}
 	}
-	slices.SortFunc(a.nodes, compareNodes) // which of two that name each other stands above must not depend on the order given
+	slices.SortFunc(a.nodes, compareNodes) // which of two that name each other is the parent must not depend on the order given
 	for _, n := range a.nodes {
 		if key := [2]string{n.TraceID, n.SpanID}; !n.record && n.Source == n.SpanID && n.SpanID != "" {
 			a.bySpan[key] = n
@@ -198,8 +198,8 @@ func (a *assembly) buildTree(around, facts []fact.Fact) {
 	}
 }
 
-// gather makes one conversation of the messages that records tell one by one of
-// what a call was asked.
+// gather joins the messages that records report one by one into the conversation of
+// a call's input.
 func (n *node) gather() {
 	if n.Kind != fact.ModelCall || n.record || len(n.Input) > 0 {
 		return
@@ -213,7 +213,7 @@ func (n *node) gather() {
 		}
 	}
 	if len(pieces) < 2 {
-		return // what one record tells is whole
+		return // what one record reports is complete
 	}
 	asked := *n.Fact
 	asked.Input, asked.History = sinceUser(all)
@@ -240,7 +240,7 @@ func sinceUser(all []fact.Message) (recent []fact.Message, history int) {
 	return all[begin:], begin
 }
 
-// descend notes how deep n and what is below it stand.
+// descend notes the depth of n and of what is below it.
 func (n *node) descend(depth int, from int64) {
 	n.depth, n.begins = depth, max(n.Start, from)
 	for _, k := range n.kids {
@@ -282,7 +282,7 @@ func (n *node) contains(o *node) bool { return n.Start <= o.Start && o.End <= n.
 // reaches reports whether n, or what is below it, goes on after a time.
 func (n *node) reaches(at int64) bool { return max(n.End, n.Until) > at }
 
-// due reports whether what only the end of n tells is to be written between two times:
+// due reports whether what only the end of n reports is to be written between two times:
 // windows before this one have written what ended in them.
 func (n *node) due(from, until int64) bool {
 	return n.End <= until && (n.context == nil || n.End > from)
@@ -296,7 +296,7 @@ func IsOrphan(f *fact.Fact) bool {
 		f.Model != nil && f.Model.ModelID != ""
 }
 
-// isRecord reports whether a log record told the fact.
+// isRecord reports whether the fact is that of a log record.
 func isRecord(f *fact.Fact) bool { return strings.HasPrefix(f.Source, fact.RecordPrefix) }
 
 // findSessions finds the session of each node, sub-agents' included.
@@ -405,7 +405,7 @@ func (a *assembly) setSessions(n *node, own func(*node) string, given, base stri
 	if id := own(n); id != "" {
 		given = id
 	} else if from != nil {
-		// What a sub-agent does is nearer to it than what stands above.
+		// What a sub-agent does is nearer to it than what is above.
 		given = cmp.Or(n.firstBelow(own), given)
 	}
 	name := cmp.Or(given, n.firstBelow(own), a.owner)
@@ -451,7 +451,7 @@ func (a *assembly) parentRef(n, from *node, id string) *parentRef {
 }
 
 // named returns the parent reference of the sub-agent to which its program gives an id. at
-// is that of what stands above n. The sub-agent hangs on the nearest tool call above, and
+// is that of what is above n. The sub-agent hangs on the nearest tool call above, and
 // without one, it is below the session or sub-agent that started it.
 func (a *assembly) named(n *node, name string, at *parentRef) *parentRef {
 	s := parentRef{session: fact.SubagentSession(name, n.SubagentID), parent: name, named: true}
@@ -538,7 +538,7 @@ func (a *assembly) parentMessage(st *parentRef) string {
 // parentRefOf returns the tool call or turn that the sub-agent which n is of hangs on, or nil
 // where n is not the outermost fact of a sub-agent: an agent, or a model, that is called
 // within a tool call; what such an agent does beside it; another agent that is called
-// within a turn, be it in the span of the model call that asked for the transfer.
+// within a turn, also in the span of the model call that requested the transfer.
 func parentRefOf(n *node) *node {
 	if n.record {
 		return parentRefOfRecord(n)
@@ -706,7 +706,7 @@ func (a *assembly) sessionChange(n *node) *store.SessionChange {
 	return &c
 }
 
-// first is a value of which the earliest report stands, last one of which the latest does.
+// first is a value whose earliest report takes precedence, last one whose latest does.
 func (n *node) first(text string, rank store.Rank) *store.Value {
 	if text == "" {
 		return nil
@@ -727,7 +727,7 @@ func (a *assembly) setSpeaker(c *store.SessionChange, n *node) {
 		return
 	}
 	if c.Agent = n.first(n.agent, store.RankLive); c.Agent == nil {
-		c.Agent = n.first(n.Service, store.RankStub) // better than none
+		c.Agent = n.first(n.Service, store.RankStub) // better than no name
 	}
 	if m := n.Model; m != nil && m.ModelID != "" {
 		raw, _ := json.Marshal(m)
@@ -743,8 +743,8 @@ func (a *assembly) setParent(c *store.SessionChange, n *node) {
 	}
 }
 
-// setTitle sets the title: what a model was asked to call the session, or until then the
-// first thing that the user said.
+// setTitle sets the title: the one that a model was asked for, or until then the
+// user's first message.
 func (a *assembly) setTitle(c *store.SessionChange, n *node) {
 	if n.side == "title" {
 		c.Title = n.last(headline(textOf(n.Output)))
@@ -777,7 +777,7 @@ func (a *assembly) aboutMetadata(n *node, about *fact.SessionAttrs) map[string]s
 			Dialect    string `json:"dialect"`
 			SessionKey string `json:"session_key,omitempty"`
 		}{Dialect: n.Dialect}
-		rank := store.RankStub // one that knows the key reports more
+		rank := store.RankStub // a source with that key reports more
 		if n.Session == n.session && n.SessionKey != "" {
 			found.SessionKey, rank = n.SessionKey, store.RankLive
 		}

@@ -19,9 +19,9 @@ type call struct {
 	// named reports that a fact has the request's id.
 	named bool
 	// guessed reports that no fact reports the call itself: it was lost, and what it
-	// said is known from what the next one was asked.
+	// answer is known from the next one's input.
 	guessed bool
-	// appended reports that no model was asked for it either: the program said it.
+	// appended reports that no model gave it either: the program wrote it.
 	appended bool
 }
 
@@ -159,7 +159,7 @@ func (c *callFinder) addRecords() {
 }
 
 // joinOrphans gives calls the spans of the provider's own library that have come from
-// traces of their own, the best fitting first. What fits none is none of the turn's:
+// traces of their own, the best fitting first. What fits none does not belong to the turn:
 // another's call that was made at the same time, or a copy.
 func (t *turn) joinOrphans(calls []*call, orphans []*node, join func(*call, *node)) {
 	for len(orphans) > 0 {
@@ -188,7 +188,7 @@ func (t *turn) joinOrphans(calls []*call, orphans []*node, join func(*call, *nod
 // twinOf finds the call that another instrumentation reports as well as n does: an
 // agent framework's span and that of the provider's own library, in one trace or in
 // two. They have one response id; or one happened within the other, and what both
-// tell agrees. Of several the one is meant that takes least longer.
+// report agrees. Of several, the one that takes least longer matches.
 func twinOf(calls []*call, n *node) *call {
 	var best *call
 	var least int64
@@ -256,14 +256,14 @@ func agree(x, y *fact.Fact) bool {
 	return true
 }
 
-// compareCalls orders calls by time. Some clocks tell milliseconds only, in which more
-// than one may begin: of those the one that was asked less was the first, for a
+// compareCalls orders calls by time. Some clocks have milliseconds only, in which more
+// than one may begin: of those, the one with the shorter input was the first, because a
 // conversation grows.
 func compareCalls(x, y *call) int {
 	return cmp.Or(cmp.Compare(x.start, y.start), cmp.Compare(x.asked(), y.asked()))
 }
 
-// asked is how many messages the model was given.
+// asked is the number of messages of the input.
 func (c *call) asked() int {
 	maximum := 0
 	for _, n := range c.nodes {
@@ -302,7 +302,7 @@ func wrapsCallBelow(n *node, first **node) bool {
 	return false
 }
 
-// seen reports whether a record like n already speaks of the call.
+// seen reports whether a record like n already reports the call.
 func (c *call) seen(n *node) bool {
 	return slices.ContainsFunc(c.nodes, func(o *node) bool { return (o.record || o.Kind == fact.Answer) && o.Name == n.Name && o.Kind == n.Kind })
 }
@@ -326,7 +326,7 @@ func newOngoing(calls []*call) ongoing {
 
 // nearest returns the call that was going on when a record was written, or ended
 // or began nearest to it and at most so far from it, of those of which no such
-// record speaks yet. One whose request has another id is none.
+// record reports yet. One whose request has another id does not match.
 func (o *ongoing) nearest(n *node, maximum int64) *call {
 	var best *call
 	away := func(c *call) int64 { return max(c.start-n.Start, n.Start-c.end, 0) }
@@ -345,7 +345,7 @@ func (o *ongoing) nearest(n *node, maximum int64) *call {
 	return best
 }
 
-// read finds what the model said: as the outermost span has it, else another span,
+// read finds the model's answer: that of the outermost span, else of another span,
 // else a record; text that is built apart comes first.
 func (c *call) read() {
 	slices.SortStableFunc(c.nodes, func(x, y *node) int {
@@ -363,7 +363,7 @@ func (c *call) read() {
 			answers = append(answers, n.Output...)
 			continue
 		}
-		// An answer that the call's own span does not tell may be told while it grows, by
+		// An answer that the call's own span does not have may be reported while it grows, by
 		// several: the longest is all of it.
 		if len(c.output) == 0 || c.span != nil && len(c.span.Output) == 0 && !n.record && len(n.Output) > len(c.output) {
 			c.output = n.Output
@@ -424,7 +424,7 @@ func (c *call) unfinished() bool {
 	return slices.ContainsFunc(c.nodes, func(n *node) bool { return n.Unfinished }) && !c.finished() && c.failed() == "" && len(c.output) == 0
 }
 
-// usage is what the call cost, as the one of its facts that knows most says.
+// usage is what the call used, by the fact of it that knows most.
 func (c *call) usage() *fact.Usage {
 	var best *fact.Usage
 	for _, n := range c.nodes {
@@ -435,7 +435,7 @@ func (c *call) usage() *fact.Usage {
 	return best
 }
 
-// compareUsage orders two counts of one call: the one that knows of more tokens is more,
+// compareUsage orders two counts of one call: the one with more tokens is greater,
 // else the one that reports more buckets apart. Of equal ones it is the same in every call:
 // a session has one basis, whichever of two instrumentations reports a call first.
 func compareUsage(x, y *fact.Usage) int {

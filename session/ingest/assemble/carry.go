@@ -30,7 +30,7 @@ type spine struct {
 	Source  string `json:"source"`
 
 	Session string `json:"session"`
-	Purpose string `json:"side,omitempty"`
+	Purpose string `json:"purpose,omitempty"`
 	Agent   string `json:"agent,omitempty"`
 	Message string `json:"message,omitempty"`
 	Part    string `json:"part,omitempty"`
@@ -40,13 +40,13 @@ type spine struct {
 
 	Given          string `json:"given,omitempty"`
 	Base           string `json:"base,omitempty"`
-	ParentRef      int    `json:"seat,omitempty"` // index among the parent references, plus one
+	ParentRef      int    `json:"parent_ref,omitempty"` // index among the parent references, plus one
 	InheritedAgent string `json:"inherited_agent,omitempty"`
 	InheritedSide  string `json:"inherited_side,omitempty"`
 	// Attached reports that a sub-agent hangs on it.
 	Attached bool `json:"seated,omitempty"`
 
-	// Asked is what a turn's last model call was asked, as brief writes it.
+	// Asked is the input of a turn's last model call, as brief writes it.
 	Asked string `json:"-"`
 }
 
@@ -61,7 +61,7 @@ type parentRefCarry struct {
 	Named   bool   `json:"named,omitempty"`
 }
 
-// turnCarry is what was told of a turn that goes on.
+// turnCarry is what was reported of a turn that continues.
 type turnCarry struct {
 	Session string `json:"session"`
 	ID      string `json:"id,omitempty"`
@@ -82,22 +82,22 @@ type turnCarry struct {
 	LatestID  int64      `json:"latest_id"` // the last time that a part's id was made from
 	User      *userCarry `json:"user,omitempty"`
 	// Stepped reports that a step left parts, Thought that one has reasoning, Ran that the
-	// last one is a tool's, Executes that a tool ran, Mute that a call told nothing of its
+	// last one is a tool's, Executes that a tool ran, Mute that a call reported nothing of its
 	// answer.
 	Stepped  bool `json:"stepped,omitempty"`
 	Thought  bool `json:"thought,omitempty"`
 	Ran      bool `json:"ran,omitempty"`
 	Executes bool `json:"executes,omitempty"`
 	Mute     bool `json:"mute,omitempty"`
-	// Text is the last text, unless it is long. Answers are marks of the last answers.
+	// Text is the last text, unless it is long. Answers are hashes of the last answers.
 	Text    string   `json:"text,omitempty"`
 	Answers []string `json:"answers,omitempty"`
-	// Reported is how much of what the turn's root says its texts have told so far, -1 when
+	// Reported is how much of the root's answer the turn's texts have reported so far, -1 when
 	// they report something else.
-	Reported int `json:"told,omitempty"`
+	Reported int `json:"reported,omitempty"`
 
-	// Open are the calls of which more may be reported, Closed marks of the ids of
-	// others, Unasked of those that no model call is known to have asked for.
+	// Open are the calls of which more may be reported, Closed hashes of the ids of
+	// others, Unasked of those that no model call is known to have requested.
 	Open    []openCall `json:"open,omitempty"`
 	Closed  []byte     `json:"closed,omitempty"`
 	Unasked []byte     `json:"unasked,omitempty"`
@@ -155,7 +155,7 @@ func (c *carry) spineOf(f *fact.Fact) *spine {
 	return nil
 }
 
-// brief is a text by which it can be told from others.
+// brief is a text that identifies it among others.
 func brief(text string) string {
 	if len(text) <= 128 {
 		return text
@@ -397,7 +397,7 @@ func (w *writer) resumed() *turnCarry {
 	return w.turn.resumed
 }
 
-// rootText is what the first of the roots that reach beyond a time says, without
+// rootText is the answer of the first of the roots that reach beyond a time, without
 // blanks.
 func (t *turn) rootText(until int64) string {
 	for _, r := range t.roots {
@@ -464,11 +464,11 @@ func digestOf(text string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// maxMarks bounds the marks of answers that are carried.
+// maxMarks bounds the hashes of answers that are carried.
 const maxMarks = 16
 
 // unrepeated leaves out of what a request repeats what the windows before have
-// told: all to the last of their answers, and the results that follow that.
+// reported: all up to the last of their answers, and the results that follow it.
 func (t *turn) unrepeated(asked []fact.Message) (rest []fact.Message, known bool) {
 	if t.resumed == nil {
 		return asked, true

@@ -39,7 +39,7 @@ func (a *assembly) reportCompactions(s *stream) {
 }
 
 // compactions gathers what reports one compaction: a span and the spans in it, and
-// what another reporter says at about the time. A reporter that speaks twice speaks
+// what another source reports at about the time. A source that reports twice reports
 // of two: a busy agent compacts more than once in a second. The first report of each
 // is of the first of them, and so on.
 func (s *stream) compactions() [][]*node {
@@ -90,7 +90,7 @@ func (n *node) reporter() string {
 	return name
 }
 
-// reportCompaction writes the message of one compaction. summaries are what it asked a
+// reportCompaction writes the message of one compaction. summaries are what it requested from a
 // model for, calls those of the calls of the session's compactions, in order of time, that no earlier
 // compaction made; it returns those that this one did not make either. A client that reports
 // a compaction when it is over has called the model before: what ended by then is its own.
@@ -117,7 +117,7 @@ func (a *assembly) reportCompaction(s *stream, group, summaries []*node, calls [
 		c.SummarizedMessages = max(c.SummarizedMessages, o.SummarizedMessages)
 	}
 	for _, n := range summaries {
-		// What the model was asked to summarize it answered with the summary.
+		// The answer to a request for a summary is the summary.
 		if c.Summary == "" {
 			c.Summary = textOf(n.Output)
 			model = cmp.Or(model, n.Model)

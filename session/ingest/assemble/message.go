@@ -29,7 +29,7 @@ type writer struct {
 	base int64
 	// steps counts the calls that left parts.
 	steps int
-	// mute reports that a call told nothing of its answer, answers are marks of the last
+	// mute reports that a call reported nothing of its answer, answers are hashes of the last
 	// answers.
 	mute bool
 	// latestID is the last time that a part's id was made from.
@@ -49,7 +49,7 @@ func (a *assembly) reportTurn(t *turn, parentRefs []*parentRef) (begun bool) {
 	}
 	w := a.writer(t, user, calls, tools)
 	if w == nil {
-		if user != nil { // nothing but what the user said
+		if user != nil { // only the user's message
 			user.reporter.place(t.session, user.id, "")
 		}
 		return false
@@ -129,7 +129,7 @@ func (a *assembly) writer(t *turn, user *userMessage, calls []*call, tools []*to
 	}
 	began = max(began, t.start)
 	if user != nil {
-		// An id of the same instant would not stand behind the user's.
+		// An id of the same instant would not sort after the user's.
 		began = max(began, user.at+instant)
 	}
 	w.ID = spans.DeriveIDNano(spans.PrefixMessage, began, t.session, t.key, "assistant")
@@ -139,7 +139,7 @@ func (a *assembly) writer(t *turn, user *userMessage, calls []*call, tools []*to
 }
 
 // reportEarlier writes the tools that ran before the first model call that is known
-// of: that which asked for them was lost.
+// of: the one that requested them was lost.
 func (w *writer) reportEarlier(calls []*call) {
 	if len(calls) == 0 {
 		return
@@ -170,7 +170,7 @@ type userMessage struct {
 	reporter *node // the fact that it was reported from
 }
 
-// reportFurther adds what the user said while the work went on to the message that a
+// reportFurther adds the user's messages during the turn to the message that a
 // window before wrote.
 func (a *assembly) reportFurther(t *turn, prompts []*node) {
 	var c userCarry
@@ -246,7 +246,7 @@ func (a *assembly) reportUser(t *turn) *userMessage {
 	return &userMessage{id: w.ID, at: at, reporter: reporter}
 }
 
-// setAsked collects what the user said: by the turn's roots or calls, and by prompts. It
+// setAsked collects the user's input: of the turn's roots or calls, and of prompts. It
 // returns the fact that reports it, or else one that reports that there was a prompt, or nil.
 func (t *turn) setAsked(prompts []*node) *node {
 	reporter, begun := t.firstAsked()
@@ -274,7 +274,7 @@ func (t *turn) setAsked(prompts []*node) *node {
 	return nil
 }
 
-// userMetadata is that of the user's message: the model that was asked, and the id that the
+// userMetadata is that of the user's message: the model that was called, and the id that the
 // source gives the message.
 func (t *turn) userMetadata(reporter *node) string {
 	var about struct {
@@ -391,7 +391,7 @@ func (t *turn) hidden(kinds ...fact.Kind) *int64 {
 	return nil
 }
 
-// reportUnanswered writes a message for each thing that the user had said before and nothing
+// reportUnanswered writes each earlier message of the user that nothing
 // answered, where only the turn's request reports it.
 func (a *assembly) reportUnanswered(t *turn, at int64) {
 	i := slices.IndexFunc(t.nodes, func(n *node) bool { return len(n.Unanswered) > 0 })
@@ -433,14 +433,14 @@ func (t *turn) firstAsked() (reporter *node, begun int64) {
 	return reporter, begun
 }
 
-// sameWords reports whether one of two accounts of what the user said contains the
-// other, or one of them does not tell.
+// sameWords reports whether one of two reports of the user's message contains the
+// other, or one of them has no text.
 func sameWords(x, y *fact.Fact) bool {
 	a, b := strings.TrimSpace(textOf(askedBy(x))), strings.TrimSpace(textOf(askedBy(y)))
 	return strings.Contains(a, b) || strings.Contains(b, a)
 }
 
-// reportCall writes what a model call said, and the tools that ran before the next.
+// reportCall writes the answer of a model call, and the tools that ran before the next.
 func (w *writer) reportCall(c *call, until int64) {
 	w.mute = w.mute || len(c.output) == 0
 	w.answers = append(w.answers[:len(w.answers):len(w.answers)], marks(c.output)...)
@@ -488,13 +488,13 @@ func (w *writer) reportCall(c *call, until int64) {
 	}
 }
 
-// runs reports whether a tool that no call asked for ran in the time.
+// runs reports whether a tool that no call requested ran in the time.
 func (w *writer) runs(from, until int64) bool {
 	return slices.ContainsFunc(w.between(from, until), func(x *tool) bool { return !x.used })
 }
 
-// reportRoots writes what only those of the turn's roots tell that end by a time: the
-// answer, where that of the model call was lost or not told. It reports whether one
+// reportRoots writes what only those of the turn's roots report that end by a time: the
+// answer, where that of the model call was lost or not reported. It reports whether one
 // must have been lost.
 func (w *writer) reportRoots(calls []*call, from, until int64) (lost bool) {
 	written := w.texts()
@@ -508,7 +508,7 @@ func (w *writer) reportRoots(calls []*call, from, until int64) (lost bool) {
 	if c := w.resumed(); c != nil && c.Text != "" {
 		written = append([]string{c.Text}, written...)
 	}
-	// What a call that asked for a tool is followed by, another call said.
+	// What follows a call that requested a tool is the answer of another call.
 	again := w.ran()
 	called := len(calls) > 0 || w.measures.Calls > 0
 	rest := w.notReported(from)
@@ -530,7 +530,7 @@ func (w *writer) reportRoots(calls []*call, from, until int64) (lost bool) {
 					continue
 				}
 			case fact.PartCall:
-				// Of calls that windows before have told the root knows nothing new.
+				// The root has nothing new about calls that earlier windows have reported.
 				if p.CallID == "" || known[p.CallID] || w.resumed() != nil {
 					continue
 				}
@@ -584,13 +584,13 @@ func (w *writer) reportAbsence() {
 	}
 }
 
-// absent writes a part that stands for content which is not there.
+// absent writes a part in the place of content that is missing.
 func (w *writer) absent(partType, why, key string, at int64) {
 	w.add(partType, key, at, at, dataPart{partType, session.Absence{Text: why}})
 }
 
 // untold returns a function that leaves out of a root's texts what the windows
-// before this one and its own parts tell, one after another.
+// before this one and its own parts report, one after another.
 func (w *writer) notReported(from int64) func(r *node, text string) string {
 	c := w.resumed()
 	if c == nil {
@@ -637,7 +637,7 @@ func (w *writer) texts() []string {
 	return all
 }
 
-// unsaid returns what a text adds to what was told: a root's may be the last
+// unsaid returns what a text adds to what was reported: a root's may be the last
 // answer, or all of them, with other blanks between.
 func unreported(text string, written []string) string {
 	rest := strings.TrimSpace(text)

@@ -25,15 +25,15 @@ const (
 // added. Facts are added in order of time, window by window; what is kept of them
 // is bounded.
 type measures struct {
-	// Message is what stands for all of it, its usage that of the model calls.
+	// Message is that of the whole turn, its usage that of the model calls.
 	Message session.MessageMetadata `json:"message"`
 	Calls   int                     `json:"calls,omitempty"`
 	Raws    []json.RawMessage       `json:"raws,omitempty"`
-	// ManyRaws reports that there are more than are kept, or that one is no JSON: none is.
+	// ManyRaws reports that there are more than are kept, or that one is not JSON: then none is kept.
 	ManyRaws bool     `json:"many_raws,omitempty"`
 	Cost     *float64 `json:"cost,omitempty"`
 	Finish   string   `json:"finish,omitempty"`
-	// Asks reports that the last call asked for a tool, Failed by what it came to nothing.
+	// Asks reports that the last call requested a tool, Failed the error that ended it.
 	Asks    bool   `json:"asks,omitempty"`
 	Failed  string `json:"failed,omitempty"`
 	Aborted bool   `json:"aborted,omitempty"`
@@ -52,13 +52,13 @@ type measures struct {
 
 	// RequiresTurn reports that there is always a root above one of the facts, Topped that there
 	// is one above which there need not be another.
-	RequiresTurn bool `json:"rooted,omitempty"`
+	RequiresTurn bool `json:"requires_turn,omitempty"`
 	Topped       bool `json:"topped,omitempty"`
 	// Unfinished reports that a call was not seen to end, RootUnfinished that a root was not.
 	Unfinished     bool `json:"unfinished,omitempty"`
 	RootUnfinished bool `json:"root_unfinished,omitempty"`
 	// Lost reports that a call was lost, Partial that not all calls report what they used,
-	// LastUsed what the last one did that tells.
+	// LastUsed that of the last one that reports it.
 	Lost     bool   `json:"lost,omitempty"`
 	Partial  bool   `json:"partial,omitempty"`
 	LastUsed *int64 `json:"last_used,omitempty"`
@@ -94,7 +94,7 @@ type rootEnd struct {
 	ErrorType string `json:"error_type,omitempty"`
 }
 
-// addCalls adds what model calls say.
+// addCalls adds what model calls report.
 func (m *measures) addCalls(calls []*call) {
 	trace := &m.Message.Trace
 	for _, c := range calls {
@@ -155,7 +155,7 @@ func (m *measures) addCalls(calls []*call) {
 		if m.Failed != "" && len(trace.ModelErrors) < maxProblems {
 			trace.ModelErrors = append(trace.ModelErrors[:len(trace.ModelErrors):len(trace.ModelErrors)], m.Failed)
 		}
-		// Some models report that they stopped when they ask for tools.
+		// Some models report that they stopped when they request tools.
 		m.Asks = slices.ContainsFunc(c.output, func(p fact.Part) bool { return p.Kind == fact.PartCall })
 	}
 }
@@ -178,7 +178,7 @@ func (m *measures) addHistory(nodes []*node) {
 	}
 }
 
-// addFacts adds what other facts say.
+// addFacts adds what other facts report.
 func (m *measures) addFacts(nodes []*node) {
 	trace := &m.Message.Trace
 	for _, n := range nodes {
@@ -388,7 +388,7 @@ func (m *measures) problem(problem string) {
 // ended.
 func (root *rootEnd) cutOff() bool { return root.Finish == "other" || root.Finish == "unknown" }
 
-// moreComplete reports whether the root's count stands against the sum over the calls:
+// moreComplete reports whether the root's count takes precedence over the sum over the calls:
 // where it reports more apart, or knows of calls that were lost or do not state what they
 // used. Where the calls report all, whole, a root that counts more counts something
 // else, such as all that its agent has ever done; and the calls of sub-agents are

@@ -44,7 +44,7 @@ type openCall struct {
 	CreatedAt int64  `json:"created_at"`
 	Start     int64  `json:"start"`
 	End       int64  `json:"end"`
-	// Asked is what the model asked for, nil where that is not known. Facts are what
+	// Asked is the model's request, nil where it is not known. Facts are what
 	// was reported of its execution and the decisions on it.
 	Asked *fact.Part  `json:"asked,omitempty"`
 	Facts []fact.Fact `json:"facts,omitempty"`
@@ -59,7 +59,7 @@ func callMark(id string) []byte {
 	return sum[:8]
 }
 
-// hasMark reports whether a call's id is among the marks.
+// hasMark reports whether the hash of a call's id is among the marks.
 func hasMark(marks []byte, id string) bool {
 	for mark := range slices.Chunk(marks, 8) {
 		if bytes.Equal(mark, callMark(id)) {
@@ -69,7 +69,7 @@ func hasMark(marks []byte, id string) bool {
 	return false
 }
 
-// addMark adds the id of a call to the marks, and forgets the oldest of too many.
+// addMark adds the hash of a call's id to the marks, and drops the oldest of too many.
 func addMark(marks []byte, id string) []byte {
 	if id == "" || hasMark(marks, id) {
 		return marks
@@ -103,7 +103,7 @@ func (t *turn) resumeCalls() []*tool {
 }
 
 // earlier finds the call of the windows before that a fact of this one reports,
-// where it is not of a call that this window asks for. Where the call is not open any
+// where it is not of a call that this window requests. Where the call is not open any
 // more, it returns nil and true.
 func (t *turn) earlier(n *node, asked map[string]int64, open []*tool) (x *tool, known bool) {
 	if t.resumed == nil {
@@ -128,7 +128,7 @@ func (t *turn) earlier(n *node, asked map[string]int64, open []*tool) (x *tool, 
 	return nil, hasMark(t.resumed.Closed, id) || hasMark(t.resumed.Unasked, id)
 }
 
-// askedIDs is when the model first asked for each call of the window.
+// askedIDs is when the model first requested each call of the window.
 func askedIDs(calls []*call) map[string]int64 {
 	asked := make(map[string]int64)
 	for _, c := range calls {
@@ -223,8 +223,8 @@ func (w *writer) keepCalls(c *turnCarry, until int64) {
 // childOf is the session that the tool call of a part started, or "".
 func (w *writer) childOf(part string) string { return w.children[part] }
 
-// settled reports whether the model asks for a call that a window before has written
-// without knowing who asked for it.
+// settled reports whether the model requests a call that an earlier window has written
+// without knowing its request.
 func (w *writer) finished(p *fact.Part) bool {
 	r := w.resumed()
 	if r == nil || p.CallID == "" || w.asks[p.CallID] > 0 {

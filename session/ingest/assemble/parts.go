@@ -128,7 +128,7 @@ func (w *writer) requested(x *tool, asked *fact.Part) (p session.UIPart, id, nam
 type outcome struct {
 	failed, aborted, succeeded, denied bool
 	executed                           bool // a source reports that it ran, and did not fail
-	pending, answered                  bool // a person is asked, or has allowed it
+	pending, answered                  bool // waits for an approval, or has one
 	text                               string
 }
 
@@ -256,7 +256,7 @@ func (w *writer) nameless(x *tool, name string) string {
 	return spans.DeriveIDNano("call_", x.start, parts...)
 }
 
-// plainText is what a JSON string says, or other JSON as it is.
+// plainText is the text of a JSON string, or other JSON as it is.
 func plainText(raw json.RawMessage) string {
 	var s string
 	if json.Unmarshal(raw, &s) == nil {
@@ -288,7 +288,7 @@ func marshal(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
-// validJSON returns the value, or as a JSON string what is none.
+// validJSON returns the value, or invalid JSON as a JSON string.
 func validJSON(raw json.RawMessage, absent string) json.RawMessage {
 	switch {
 	case len(raw) == 0 && absent == "":
@@ -334,7 +334,7 @@ func (w *writer) mention(st *parentRef) {
 }
 
 // decide writes what was decided on the turn's tool calls. A span and a record may
-// report one decision: the one that reports more stands.
+// report one decision: the one that reports more takes precedence.
 func (a *assembly) decide(w *writer) {
 	for _, x := range w.tools {
 		var best *node

@@ -8,12 +8,12 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-// restore puts calls that were lost between those that are known: what they said
-// is in what the later ones were asked. from is where the window begins, ahead
+// restore puts calls that were lost between those that are known: their answers
+// are in the input of later ones. from is where the window begins, ahead
 // are the facts that come after it.
 func (t *turn) restore(calls []*call, from int64, ahead []fact.Fact) (restored []*call, lost bool) {
 	var asked []fact.Message
-	before := 0 // calls from it on are no part of what was asked
+	before := 0 // calls from it on are not part of the input
 	for i, c := range calls {
 		for _, n := range c.nodes {
 			if given := answersIn(n.Input); len(given) > 0 {
@@ -34,7 +34,7 @@ func (t *turn) restore(calls []*call, from int64, ahead []fact.Fact) (restored [
 	if rest, known := t.unrepeated(asked); known {
 		asked = rest
 	} else {
-		asked = nil // nothing shows which of it the windows before have told
+		asked = nil // nothing shows which of it earlier windows have reported
 	}
 	next := 0
 	for i := range asked {
@@ -71,7 +71,7 @@ func (t *turn) restore(calls []*call, from int64, ahead []fact.Fact) (restored [
 	return append(restored, calls[next:]...), lost
 }
 
-// guess is a call that was made after those before it, and before what it asked for ran.
+// guess is a call that was made after those before it, and before the tools that it requested ran.
 func guess(output []fact.Part, at int64, before, after []*call) *call {
 	if len(before) > 0 {
 		at = max(at, before[len(before)-1].end)
@@ -82,8 +82,8 @@ func guess(output []fact.Part, at int64, before, after []*call) *call {
 	return &call{start: at, end: at, output: output, guessed: true}
 }
 
-// ranNone reports whether the parts ask for tools and none of those ran, where the turn
-// reports which did: then no model asked for them. The supervisor of LangGraph appends the
+// ranNone reports whether the parts request tools and none of those ran, where the turn
+// reports which did: then no model requested them. The supervisor of LangGraph appends the
 // call of a tool that hands back, with its result, and executes nothing.
 func (t *turn) ranNone(parts []fact.Part) bool {
 	ran := func(p fact.Part) bool {
@@ -111,7 +111,7 @@ func (c *call) saidAlone(m *fact.Message) bool {
 }
 
 // answers reports whether one of the messages is an answer of the turn: of a call, or
-// one that asked for a tool that ran in it.
+// one that requested a tool that ran in it.
 func (t *turn) answers(calls []*call, given []fact.Message) bool {
 	if t.resumed != nil {
 		if _, known := t.unrepeated(given); known {
@@ -130,7 +130,7 @@ func (t *turn) answers(calls []*call, given []fact.Message) bool {
 	})
 }
 
-// answersIn returns what the model said after the user last spoke. Some interfaces
+// answersIn returns the model's messages after the user's last one. Some interfaces
 // have a message for the text of an answer and for each of its calls: those that
 // nothing else is between are one answer.
 func answersIn(input []fact.Message) []fact.Message {
@@ -185,8 +185,8 @@ func has(parts []fact.Part, kind string) bool {
 	return slices.ContainsFunc(parts, func(p fact.Part) bool { return p.Kind == kind })
 }
 
-// said reports whether the message is what the call answered. Of a call whose answer
-// no source tells it is taken for granted.
+// said reports whether the message is the call's answer. For a call whose answer
+// no source reports, it is assumed to be.
 func (c *call) given(m *fact.Message) bool {
 	if len(c.output) == 0 {
 		return true

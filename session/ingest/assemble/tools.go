@@ -21,7 +21,7 @@ type tool struct {
 	// round counts the times that the model had used the id before.
 	round int
 	used  bool
-	// asked is what the model asked for, nil where that is not known; callID, row and
+	// asked is the model's request, nil where it is not known; callID, row and
 	// state are those of the part that was written; carried is the call of a window
 	// before.
 	asked   *fact.Part
@@ -55,7 +55,7 @@ func (x *tool) add(n *node) {
 }
 
 // findTools gathers what is known of the executions of tools. Facts that name no
-// call are of the one in whose span they stand. A call's id that the model calls used more
+// call are of the one in whose span they are. A call's id that the model calls used more
 // than once has several rounds.
 func (t *turn) findTools(calls []*call) []*tool {
 	rounds, asked, open := rounds(calls), askedIDs(calls), t.resumeCalls()
@@ -137,7 +137,7 @@ func roundAt(times []int64, at int64) int {
 	return max(0, i-1)
 }
 
-// rounds tells when the model used an id of a call again that it had used before.
+// rounds records when the model used an id of a call again.
 func rounds(calls []*call) map[string][]int64 {
 	times := make(map[string][]int64)
 	for _, c := range calls {
@@ -154,7 +154,7 @@ func rounds(calls []*call) map[string][]int64 {
 // executions are those of a turn that have been found so far.
 type executions struct {
 	tools  []*tool
-	byName map[string][]*tool // nil until a record without a call's id asks for it
+	byName map[string][]*tool // nil until a record without a call's id needs it
 }
 
 func (e *executions) note(x *tool) {
@@ -171,8 +171,8 @@ func (e *executions) index(x *tool) {
 	}
 }
 
-// like finds the execution that a record without a call's id speaks of: of the
-// same tool with the same input, the nearest that no such record speaks of yet.
+// like finds the execution that a record without a call's id reports: of the
+// same tool with the same input, the nearest that no such record reports yet.
 func (e *executions) like(n *node) *tool {
 	if !n.record {
 		return nil
@@ -238,7 +238,7 @@ func (x *tool) reportedWith(n *node) (slack int64, same bool) {
 	return slack, same
 }
 
-// hasSeen reports whether a record like n already speaks of the execution.
+// hasSeen reports whether a record like n already reports the execution.
 func (x *tool) hasSeen(n *node) bool {
 	like := func(o *node) bool { return o.record && o.Name == n.Name && o.Kind == n.Kind }
 	return slices.ContainsFunc(x.nodes, like) || slices.ContainsFunc(x.decisions, like)
@@ -285,7 +285,7 @@ func canonical(raw json.RawMessage) []byte {
 	return sorted
 }
 
-// bench finds the executions of calls that the model asked for.
+// bench finds the executions of calls that the model requested.
 type bench struct {
 	tools []*tool
 	byID  map[string][]*tool
@@ -305,9 +305,9 @@ func newBench(tools []*tool) *bench {
 	return b
 }
 
-// take finds the execution of a call that the model asked for at from, or later
+// take finds the execution of a call that the model requested at from, or later
 // where the call has no id. result is what a later request reports that the call came
-// to, nil where none does: of executions that were given the same input it tells
+// to, nil where none does: among executions with the same input it tells
 // which one was the call's.
 func (b *bench) take(p, result *fact.Part, from int64) *tool {
 	round := 0
@@ -359,7 +359,7 @@ func onlyValue(of, value []byte) bool {
 }
 
 // cameTo weighs whether the execution came to the result: more than 0 if it did,
-// less if it came to another one, 0 where that cannot be told.
+// less if it has another one, 0 where that is not known.
 func (x *tool) cameTo(result *fact.Part) int {
 	if result == nil {
 		return 0
@@ -396,7 +396,7 @@ type outcomes struct {
 }
 
 // results collects the outcomes that the turn's requests report. Each repeats what
-// those before it told; the one that tells most of a call stands. ahead are the
+// those before it reported; the one that reports most of a call takes precedence. ahead are the
 // facts that come next.
 func (t *turn) results(ahead []fact.Fact) *outcomes {
 	o := &outcomes{byID: make(map[string][]*fact.Part), byName: make(map[string][]*fact.Part), asks: make(map[string]int)}

@@ -24,7 +24,7 @@ type turn struct {
 	// last is the last fact of a model call, spans reports whether one is a span's.
 	last  *node
 	spans bool
-	// resumed is what the windows before told of it, nil where it begins in this one.
+	// resumed is what earlier windows reported of it, nil where it begins in this one.
 	// open reports that it goes on in the next.
 	resumed *turnCarry
 	open    bool
@@ -35,7 +35,7 @@ type turn struct {
 	user *userCarry
 }
 
-// title is what the user first said, as a title.
+// title is the user's first message, as a title.
 func (t *turn) title() string {
 	if t.resumed != nil {
 		return t.resumed.Title
@@ -89,7 +89,7 @@ func (a *assembly) classify() {
 		}
 	}
 	for _, n := range a.nodes {
-		// What speaks of the same request speaks of the same thing.
+		// What has the same request id reports the same call.
 		if n.side == "" && n.RequestID != "" && (n.Kind == fact.ModelCall || n.Kind == fact.Answer) {
 			n.side = requests[n.session+"/"+n.RequestID]
 		}
@@ -97,7 +97,7 @@ func (a *assembly) classify() {
 }
 
 // inherit gives what is below a step the agent and the purpose that a record written
-// in the step tells.
+// in the step reports it.
 func (n *node) inherit(agent, side string) {
 	if c := n.context; c != nil {
 		for _, k := range n.kids {
@@ -114,7 +114,7 @@ func (n *node) inherit(agent, side string) {
 	}
 	n.agent, n.side = cmp.Or(n.Agent, agent), side
 	if n.Kind == fact.ToolCall {
-		agent, side = "", "" // whom a tool calls speaks for itself
+		agent, side = "", "" // an agent that a tool calls has its own name
 	}
 	n.inheritedAgent, n.inheritedSide = agent, side
 	for _, k := range n.kids {
@@ -152,7 +152,7 @@ func (n *node) classify(above string, until int64) (side *node, others bool) {
 	return side, others
 }
 
-// setPurpose sets what the model was called for: as the fact or its prompt says, as what is
+// setPurpose sets what the model was called for: by the fact or its prompt, as what is
 // above has it, or a compaction within which the model was called.
 func (n *node) setPurpose(above string) {
 	if n.Kind == fact.Turn || n.Kind == fact.ModelCall {
@@ -166,7 +166,7 @@ func (n *node) setPurpose(above string) {
 	}
 }
 
-// sameWork reports whether a turn was asked and answered nothing but the call.
+// sameWork reports whether a turn has no other input and answer than the call.
 func sameWork(t, call *fact.Fact) bool {
 	asked, answered := textOf(askedBy(t)), textOf(t.Output)
 	return (asked == "" || asked == textOf(askedBy(call))) && (answered == "" || answered == textOf(call.Output))
@@ -209,7 +209,7 @@ func purpose(f *fact.Fact) string {
 	return ""
 }
 
-// findTurns gathers the session's facts into turns, in order of time. later says
+// findTurns gathers the session's facts into turns, in order of time. later states
 // that there are windows before.
 func (s *stream) findTurns(later bool) {
 	s.findRoots()
@@ -302,7 +302,7 @@ func (s *stream) findRoots() {
 	}
 }
 
-// goesOn reports whether what was asked ends with answers of tools, so that the work
+// goesOn reports whether the input ends with results of tools, so that the work
 // is a turn's that had begun before.
 func goesOn(f *fact.Fact) bool {
 	if len(f.Input) == 0 {
@@ -411,7 +411,7 @@ func lastBefore(turns []*turn, at int64) *turn {
 }
 
 // attachByTime gives what no id ties to the turn that was going on, or begins one
-// where something new was asked.
+// where the input is new.
 func (s *stream) attachByTime() {
 	events := make([]*node, 0, len(s.nodes))
 	roots := make(map[*node]*turn)
@@ -530,7 +530,7 @@ func (v *intervals) during(n *node) *turn {
 	return nil
 }
 
-// near is how long after its span a record may be written that speaks of it, in
+// near is how long after its span a record of it may be written, in
 // nanoseconds.
 const near = 2e9
 
@@ -556,8 +556,8 @@ func begins(n *node, now *turn) bool {
 		if before == nil || !sameQuestion(before, n) {
 			return true
 		}
-		// The same thing asked again right away is a retry, if the model had failed;
-		// and a record may repeat what the call's span tells.
+		// The same input again right away is a retry, if the model had failed;
+		// and a record may repeat what the call's span reports.
 		echo := n.record && n.Start <= before.End+near && (!before.record || before.Name != n.Name) ||
 			!n.record && !now.spans && n.Start <= before.Start+near && before.Start <= n.End
 		return !before.Failed && !echo
@@ -593,13 +593,13 @@ func (n *node) repeats(now *turn) bool {
 			break
 		}
 	}
-	if given == "" || asked == "" { // one of them withholds it
+	if given == "" || asked == "" { // one of them withholds its input
 		return n.Start <= now.start+near && now.start <= n.Start+near
 	}
 	return given == asked
 }
 
-// sameQuestion reports whether two model calls were asked the same thing.
+// sameQuestion reports whether two model calls have the same input.
 func sameQuestion(before, n *node) bool {
 	if before.context != nil {
 		return before.context.Asked == brief(textOf(askedBy(n.Fact)))
@@ -623,7 +623,7 @@ func sameAsked(prompts *turn, root *node) bool {
 	return false
 }
 
-// askedBy returns the last things that the user said.
+// askedBy returns the user's last messages.
 func askedBy(f *fact.Fact) []fact.Part {
 	end := -1
 	for i, m := range f.Input {
@@ -642,9 +642,9 @@ func askedBy(f *fact.Fact) []fact.Part {
 	return parts
 }
 
-// Opens reports whether a fact begins a turn, whatever came before it. prompts says
-// that its dialect reports what the user said by facts of their own, so that a
-// model call need not begin one. It may say no where a turn begins, which costs
+// Opens reports whether a fact begins a turn, whatever came before it. prompts states
+// that its dialect reports the user's messages by facts of their own, so that a
+// model call need not begin one. It may return false where a turn begins, which costs
 // time but no truth.
 func Opens(f *fact.Fact, prompts bool) bool {
 	if f.Purpose != "" || purpose(f) != "" {
@@ -656,7 +656,7 @@ func Opens(f *fact.Fact, prompts bool) bool {
 	case fact.Turn:
 		return !goesOn(f)
 	case fact.ModelCall:
-		// A record is part of a call: what it tells may not be the last that was asked.
+		// A record is part of a call: it may not have the last of the input.
 		return !prompts && !f.RequiresTurn && f.ParentID == "" && !strings.HasPrefix(f.Source, fact.RecordPrefix) && len(f.Input) > 0 && !goesOn(f)
 	}
 	return false

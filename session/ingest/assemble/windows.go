@@ -28,7 +28,7 @@ import (
 //     are below it, or that have its request id; by its response id what follows
 //     within [near] of its end, unless one instrumentation reports two calls by two
 //     spans; and those of two instrumentations whose clocks differ by a [tick];
-//   - a tool call from the model call that asked for it, from its decision, and from
+//   - a tool call from the model call that requested it, from its decision, and from
 //     what reports its result, by its id; or two reports of its run without the id;
 //   - a sub-agent's first fact from the tool call that started it;
 //   - a prompt from what it began, or the reports of one compaction.
@@ -229,11 +229,11 @@ type known struct {
 	answered  map[string][]*fact.Fact  // by response id
 	called    []*fact.Fact             // the spans of model calls that ended a tick ago or later
 	ran       []*fact.Fact             // those of tool calls
-	calls     map[string]bool          // tool calls, by id, with whether the model asked for them
+	calls     map[string]bool          // tool calls, by id, with whether the model requested them
 	inner     map[[2]string]int        // how many model calls a model call wraps
 	request   map[[2]string]string     // the request id of the first of them
-	waiting   map[string]bool          // calls that the model asked for and nothing else is reported of, by id
-	pending   map[string]int           // calls that the model asked for and no tool has run for, by name
+	waiting   map[string]bool          // calls that the model requested and of which nothing else is reported, by id
+	pending   map[string]int           // calls that the model requested and no tool has run for, by name
 	spans     map[[2]string]*fact.Fact // those that what is below them is a part of
 	attached  map[[2]string]bool
 }
@@ -343,7 +343,7 @@ func (k *known) tiesToolCall(f *fact.Fact, asked map[string]bool) bool {
 		}
 		asked["named "+part.Name] = true
 		if requested, known := k.calls[part.CallID]; known && !requested {
-			return true // the tool ran before it is known who asked for it
+			return true // the tool ran before its request is known
 		}
 		asked[part.CallID] = part.CallID != ""
 	}
@@ -446,7 +446,7 @@ func (k *known) addCalls(f *fact.Fact) {
 	}
 	if (f.Kind == fact.ToolCall || f.Kind == fact.Permission) && f.CallID != "" {
 		if _, known := k.calls[f.CallID]; !known {
-			k.calls[f.CallID] = false // the model did not ask for it
+			k.calls[f.CallID] = false // the model did not request it
 		}
 		delete(k.waiting, f.CallID)
 	}

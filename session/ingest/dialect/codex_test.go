@@ -62,8 +62,8 @@ func TestCodexCapture(t *testing.T) {
 
 	const usage1 = `"usage":{"tokens":{"input":403,"output":24,"reasoning":16,"cache_read":800,"cache_write":0},"basis":"inclusive","raw":{"cache_write_token_count":0,"cached_token_count":800,"input_token_count":1203,"output_token_count":40,"reasoning_token_count":16,"tool_token_count":1243}}`
 	wantRecords := []string{
-		`{"kind":"session","dialect":"","name":"codex.conversation_starts","model":{"provider_id":"fake","model_id":"fake-model"},"about":{"mode":"never, danger-full-access","client":"codex_exec 0.169.0"}}`,
-		`{"kind":"prompt","dialect":"","name":"codex.user_prompt","model":{"model_id":"fake-model"},"input":[{"role":"user","parts":[{"kind":"text","text":"List the files here"}]}],"about":{"client":"codex_exec 0.169.0"}}`,
+		`{"kind":"session","dialect":"","name":"codex.conversation_starts","model":{"provider_id":"fake","model_id":"fake-model"},"session_attrs":{"mode":"never, danger-full-access","client":"codex_exec 0.169.0"}}`,
+		`{"kind":"prompt","dialect":"","name":"codex.user_prompt","model":{"model_id":"fake-model"},"input":[{"role":"user","parts":[{"kind":"text","text":"List the files here"}]}],"session_attrs":{"client":"codex_exec 0.169.0"}}`,
 		`{"kind":"model_call","dialect":"","name":"codex.sse_event","model":{"model_id":"fake-model"},` + usage1 + `}`,
 		`{"kind":"permission","dialect":"","name":"codex.tool_decision","call":"call_3","decision":{"tool":"exec_command","action":"allow","outcome":"allowed","source":"Config"}}`,
 		`{"kind":"tool_call","dialect":"","name":"codex.tool_result","call":"call_3","tool":{"name":"exec_command","input":{"cmd":"ls -la"},"output":"Chunk ID: ff7a64\nWall time: 0.6234 seconds\nProcess exited with code 0\nOriginal token count: 62\nOutput:\ntotal 20\ndrwxr-xr-x  3 root root 4096 Nov 20 18:19 .\ndrwxr-xr-x 12 root root 4096 Nov 20 18:19 ..\ndrwxr-xr-x  7 root root 4096 Nov 20 18:19 .git\n-rw-r--r--  1 root root    6 Nov 20 18:19 README.md\n-rw-r--r--  1 root root   13 Nov 20 18:19 main.go\n","succeeded":true,"duration_ms":789}}`,
@@ -86,12 +86,12 @@ func TestCodexSpans(t *testing.T) {
 		want       string
 	}{
 		{"the stream of a call", "receiving_stream", nil,
-			`{"kind":"model_call","dialect":"","name":"receiving_stream","request":"stream-0200000000000000","rooted":true}`},
+			`{"kind":"model_call","dialect":"","name":"receiving_stream","request":"stream-0200000000000000","requires_turn":true}`},
 		{"a response that completed, as older versions name it", "completed", map[string]any{"gen_ai.usage.input_tokens": "10", "gen_ai.usage.output_tokens": 4},
-			`{"kind":"model_call","dialect":"","name":"completed","request":"stream-0300000000000000","rooted":true,"usage":{"tokens":{"input":10,"output":4,"reasoning":0,"cache_read":0,"cache_write":0},"basis":"inclusive","raw":{"gen_ai.usage.input_tokens":10,"gen_ai.usage.output_tokens":4}}}`},
+			`{"kind":"model_call","dialect":"","name":"completed","request":"stream-0300000000000000","requires_turn":true,"usage":{"tokens":{"input":10,"output":4,"reasoning":0,"cache_read":0,"cache_write":0},"basis":"inclusive","raw":{"gen_ai.usage.input_tokens":10,"gen_ai.usage.output_tokens":4}}}`},
 		{"a piece of a response", "handle_responses", map[string]any{"from": "output_item_done", "tool_name": "exec_command"}, ``},
 		{"a stopped tool", "mcp__db__query", map[string]any{"tool_name": "mcp__db__query", "call_id": "c", "aborted": true, "turn_id": "t"},
-			`{"kind":"tool_call","dialect":"","name":"mcp__db__query","turn":"t","call":"c","rooted":true,"aborted":true,"tool":{"name":"mcp__db__query"}}`},
+			`{"kind":"tool_call","dialect":"","name":"mcp__db__query","turn":"t","call":"c","requires_turn":true,"aborted":true,"tool":{"name":"mcp__db__query"}}`},
 		{"a compaction of a full context", "run_auto_compact", nil,
 			`{"kind":"compaction","dialect":"","name":"run_auto_compact","compacted":{"auto":true,"trigger":"auto"}}`},
 		{"the span around it", "codex.compaction", map[string]any{"conversation.id": "s", "turn.id": "t"}, `{"kind":"step","dialect":"","name":"codex.compaction","turn":"t"}`},
@@ -168,7 +168,7 @@ func TestCodexRecords(t *testing.T) {
 		want        string
 	}{
 		{"a withheld prompt", "codex.user_prompt", map[string]any{"prompt": "[REDACTED]", "prompt_length": "4"},
-			`{"kind":"prompt","dialect":"","name":"codex.user_prompt","about":{"client":"codex"}}`},
+			`{"kind":"prompt","dialect":"","name":"codex.user_prompt","session_attrs":{"client":"codex"}}`},
 		{"a response that completed, without counts", "codex.sse_event", map[string]any{"event.kind": "response.completed", "duration_ms": "0"}, ``},
 		{"a connection that was warmed up", "codex.sse_event", map[string]any{"event.kind": "response.completed", "input_token_count": "0", "output_token_count": "0"}, ``},
 		{"counts as text, without a cache", "codex.sse_event", map[string]any{"event.kind": "response.completed", "input_token_count": "12", "output_token_count": "5", "model": "m"},

@@ -65,8 +65,8 @@ func TestGeminiCapture(t *testing.T) {
 	const model = `"model":{"provider_id":"gcp.gen_ai","model_id":"gemini-2.5-flash"}`
 	const about = `"user_id":"fac1a790-9876-4a39-ba5b-af81449f6ee5","client":"gemini-cli"`
 	want = []string{
-		`{"kind":"session","dialect":"","name":"gemini_cli.config",` + model + `,"about":{"mode":"yolo",` + about + `}}`,
-		`{"kind":"prompt","dialect":"","name":"gemini_cli.user_prompt",` + reported + `,"about":{` + about + `}}`,
+		`{"kind":"session","dialect":"","name":"gemini_cli.config",` + model + `,"session_attrs":{"mode":"yolo",` + about + `}}`,
+		`{"kind":"prompt","dialect":"","name":"gemini_cli.user_prompt",` + reported + `,"session_attrs":{` + about + `}}`,
 		`{"kind":"model_call","dialect":"","name":"gemini_cli.api_request",` + model + `,` + reported + `}`,
 		`{"kind":"model_call","dialect":"","name":"gemini_cli.api_response","output":[` + call + `],"usage":{"tokens":{"input":451,"output":22,"reasoning":8,"cache_read":256,"cache_write":0},"basis":"inclusive","raw":{"cached_content_token_count":256,"input_token_count":707,"output_token_count":22,"thoughts_token_count":8,"tool_token_count":0,"total_token_count":737}},"response_id":"r7","response_model":"gemini-fake-001","finish":"STOP"}`,
 		`{"kind":"tool_call","dialect":"","name":"gemini_cli.tool_call","tool":{"name":"run_shell_command","input":{"command":"ls -la","description":"List files"},"succeeded":true,"output_size":320,"duration_ms":146}}`,
@@ -202,9 +202,9 @@ func TestGeminiRecords(t *testing.T) {
 		want        string
 	}{
 		{"a withheld prompt", "user_prompt", map[string]any{"prompt_length": 4, "prompt_id": "x########0"},
-			`{"kind":"prompt","dialect":"","name":"gemini_cli.user_prompt","turn":"x########0","about":{"client":"gemini-cli"}}`},
+			`{"kind":"prompt","dialect":"","name":"gemini_cli.user_prompt","turn":"x########0","session_attrs":{"client":"gemini-cli"}}`},
 		{"a helper's request", "api_request", map[string]any{"model": "m", "role": "utility_router", "prompt_id": "x########0"},
-			`{"kind":"model_call","dialect":"","name":"gemini_cli.api_request","turn":"x########0","side":"routing","model":{"model_id":"m"}}`},
+			`{"kind":"model_call","dialect":"","name":"gemini_cli.api_request","turn":"x########0","purpose":"routing","model":{"model_id":"m"}}`},
 		{"a sub-agent's request", "api_request", map[string]any{"role": "subagent", "auth_type": "vertex-ai", "model": "m"},
 			`{"kind":"model_call","dialect":"","name":"gemini_cli.api_request","agent":"subagent","model":{"provider_id":"gcp.vertex_ai","model_id":"m"}}`},
 		{"a request that failed", "api_error", map[string]any{"model": "m", "error": "quota", "status_code": 429, "role": "main"},

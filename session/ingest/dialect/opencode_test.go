@@ -25,14 +25,14 @@ func TestOpenCodeCapture(t *testing.T) {
 		extra = `"ai.response.providerMetadata":{"fake":{}},"ai.response.timestamp":"1970-01-01T00:00:01.000Z","ai.settings.maxOutputTokens":4000}}`
 	)
 	if diff := cmp.Diff([]string{
-		`{"kind":"model_call","dialect":"","name":"ai.streamText.doStream","request":"84202f07ff11ab25","rooted":true,"side":"title",` + model + `,"input":[{"role":"user","parts":[{"kind":"text","text":"Generate a title for this conversation:\n"}]},` + user + `],"output":[{"kind":"text","text":"Greeting and listing "}],"system_prompt_digest":"yes","usage":{"tokens":{"input":403,"output":23,"reasoning":7,"cache_read":512,"cache_write":0},"basis":"inclusive"},"response_id":"chatcmpl-15","response_model":"fake-model","finish":"stop","extra":{"ai.response.msToFinish":75.32066000000123,"ai.response.msToFirstChunk":65.3969990000005,` + extra,
-		`{"kind":"model_call","dialect":"","name":"ai.streamText.doStream","request":"29ac891a5990869a","rooted":true,` + model + `,"input":[` + user + `],"output":[` + call + `],"system_prompt_digest":"yes","tool_catalog_digest":"yes","usage":{"tokens":{"input":404,"output":23,"reasoning":7,"cache_read":512,"cache_write":0},"basis":"inclusive"},"response_id":"chatcmpl-16","response_model":"fake-model","finish":"tool-calls","extra":{"ai.response.msToFinish":1007.2077539999991,"ai.response.msToFirstChunk":27.187699999998586,` + extra,
-		`{"kind":"model_call","dialect":"","name":"ai.streamText.doStream","request":"9b291136e8f7e18e","rooted":true,` + model + `,"input":[` + user + `,{"role":"assistant","parts":[` + call + `]},{"role":"tool","parts":[{"kind":"result","call":"call_16","name":"bash","output":` + ls + `}]}],"output":[{"kind":"text","text":"All done: the tool result has been read. "}],"system_prompt_digest":"yes","tool_catalog_digest":"yes","usage":{"tokens":{"input":405,"output":23,"reasoning":7,"cache_read":512,"cache_write":0},"basis":"inclusive"},"response_id":"chatcmpl-17","response_model":"fake-model","finish":"stop","extra":{"ai.response.msToFinish":64.24835099999837,"ai.response.msToFirstChunk":34.48880499999723,` + extra,
+		`{"kind":"model_call","dialect":"","name":"ai.streamText.doStream","request":"84202f07ff11ab25","requires_turn":true,"purpose":"title",` + model + `,"input":[{"role":"user","parts":[{"kind":"text","text":"Generate a title for this conversation:\n"}]},` + user + `],"output":[{"kind":"text","text":"Greeting and listing "}],"system_prompt_digest":"yes","usage":{"tokens":{"input":403,"output":23,"reasoning":7,"cache_read":512,"cache_write":0},"basis":"inclusive"},"response_id":"chatcmpl-15","response_model":"fake-model","finish":"stop","extra":{"ai.response.msToFinish":75.32066000000123,"ai.response.msToFirstChunk":65.3969990000005,` + extra,
+		`{"kind":"model_call","dialect":"","name":"ai.streamText.doStream","request":"29ac891a5990869a","requires_turn":true,` + model + `,"input":[` + user + `],"output":[` + call + `],"system_prompt_digest":"yes","tool_catalog_digest":"yes","usage":{"tokens":{"input":404,"output":23,"reasoning":7,"cache_read":512,"cache_write":0},"basis":"inclusive"},"response_id":"chatcmpl-16","response_model":"fake-model","finish":"tool-calls","extra":{"ai.response.msToFinish":1007.2077539999991,"ai.response.msToFirstChunk":27.187699999998586,` + extra,
+		`{"kind":"model_call","dialect":"","name":"ai.streamText.doStream","request":"9b291136e8f7e18e","requires_turn":true,` + model + `,"input":[` + user + `,{"role":"assistant","parts":[` + call + `]},{"role":"tool","parts":[{"kind":"result","call":"call_16","name":"bash","output":` + ls + `}]}],"output":[{"kind":"text","text":"All done: the tool result has been read. "}],"system_prompt_digest":"yes","tool_catalog_digest":"yes","usage":{"tokens":{"input":405,"output":23,"reasoning":7,"cache_read":512,"cache_write":0},"basis":"inclusive"},"response_id":"chatcmpl-17","response_model":"fake-model","finish":"stop","extra":{"ai.response.msToFinish":64.24835099999837,"ai.response.msToFirstChunk":34.48880499999723,` + extra,
 	}, ofKind(t, facts, fact.ModelCall)); diff != "" {
 		t.Error("calls of the model (-want +got):", diff)
 	}
 	if diff := cmp.Diff([]string{
-		`{"kind":"tool_call","dialect":"","name":"Tool.execute","call":"call_16","rooted":true,"tool":{"name":"bash","succeeded":true},"extra":{"message.id":"msg_1fa310659001BuUDTvT8Ql3aDK"}}`,
+		`{"kind":"tool_call","dialect":"","name":"Tool.execute","call":"call_16","requires_turn":true,"tool":{"name":"bash","succeeded":true},"extra":{"message.id":"msg_1fa310659001BuUDTvT8Ql3aDK"}}`,
 		`{"kind":"tool_call","dialect":"","name":"ai.toolCall","call":"call_16","tool":{"name":"bash","input":{"command":"ls -la","description":"List files"},"output":{"title":"ls -la","metadata":{"output":` + ls + `,"exit":0,"truncated":false},"output":` + ls + `},"succeeded":true}}`,
 	}, ofKind(t, facts, fact.ToolCall)); diff != "" {
 		t.Error("calls of tools (-want +got):", diff)
@@ -44,13 +44,13 @@ func TestOpenCodeCapture(t *testing.T) {
 		t.Error("permissions (-want +got):", diff)
 	}
 	if diff := cmp.Diff([]string{
-		`{"kind":"session","dialect":"","name":"created","about":{"workspace_root":"/home/dev/project","rules":[{"permission":"question","pattern":"*","action":"deny"},{"permission":"plan_enter","pattern":"*","action":"deny"},{"permission":"plan_exit","pattern":"*","action":"deny"}],"client":"opencode 1.18.33"},"extra":{"projectID":"global","slug":"glowing-wizard"}}`,
-		`{"kind":"session","dialect":"","name":"ai.streamText.doStream","about":{"title":"Greeting and listing"}}`,
+		`{"kind":"session","dialect":"","name":"created","session_attrs":{"workspace_root":"/home/dev/project","rules":[{"permission":"question","pattern":"*","action":"deny"},{"permission":"plan_enter","pattern":"*","action":"deny"},{"permission":"plan_exit","pattern":"*","action":"deny"}],"client":"opencode 1.18.33"},"extra":{"projectID":"global","slug":"glowing-wizard"}}`,
+		`{"kind":"session","dialect":"","name":"ai.streamText.doStream","session_attrs":{"title":"Greeting and listing"}}`,
 	}, ofKind(t, facts, fact.Session)); diff != "" {
 		t.Error("session (-want +got):", diff)
 	}
 	if diff := cmp.Diff([]string{
-		`{"kind":"turn","dialect":"","name":"SessionPrompt.run","about":{"client":"opencode 1.18.33"}}`,
+		`{"kind":"turn","dialect":"","name":"SessionPrompt.run","session_attrs":{"client":"opencode 1.18.33"}}`,
 	}, ofKind(t, facts, fact.Turn)); diff != "" {
 		t.Error("turn (-want +got):", diff)
 	}
@@ -160,19 +160,19 @@ func TestOpenCodeSpans(t *testing.T) {
 			func(s ptrace.Span) {
 				failWith(s, "Error", "The user rejected permission to use this specific tool call.")
 			},
-			`{"kind":"tool_call","dialect":"","name":"Tool.execute","call":"c","rooted":true,"failed":true,"error":"The user rejected permission to use this specific tool call.","error_type":"Error","tool":{"name":"bash","denied":true}}`},
+			`{"kind":"tool_call","dialect":"","name":"Tool.execute","call":"c","requires_turn":true,"failed":true,"error":"The user rejected permission to use this specific tool call.","error_type":"Error","tool":{"name":"bash","denied":true}}`},
 		{"an interrupted tool", "Tool.execute", map[string]any{"tool.name": "bash", "tool.call_id": "c", "status.interrupted": true}, interrupted,
-			`{"kind":"tool_call","dialect":"","name":"Tool.execute","call":"c","rooted":true,"aborted":true,"tool":{"name":"bash"}}`},
+			`{"kind":"tool_call","dialect":"","name":"Tool.execute","call":"c","requires_turn":true,"aborted":true,"tool":{"name":"bash"}}`},
 		{"a sub-agent", "TaskTool.execute", nil, nil,
 			`{"kind":"step","dialect":"","name":"TaskTool.execute"}`},
 		{"a compaction", "SessionCompaction.process", nil, nil,
 			`{"kind":"compaction","dialect":"","name":"SessionCompaction.process","compacted":{}}`},
 		{"a compaction's call", "ai.streamText.doStream",
 			map[string]any{"ai.operationId": "ai.streamText.doStream", "ai.prompt.messages": `[{"role":"system","content":"You are an anchored context summarization assistant for coding sessions."},{"role":"user","content":[{"type":"text","text":"Hi"}]}]`, "ai.response.text": "## Objective", "ai.response.finishReason": "stop"}, nil,
-			`{"kind":"model_call","dialect":"","name":"ai.streamText.doStream","request":"0300000000000000","rooted":true,"side":"compaction","input":[{"role":"user","parts":[{"kind":"text","text":"Hi"}]}],"output":[{"kind":"text","text":"## Objective"}],"system_prompt_digest":"yes","finish":"stop"}`},
+			`{"kind":"model_call","dialect":"","name":"ai.streamText.doStream","request":"0300000000000000","requires_turn":true,"purpose":"compaction","input":[{"role":"user","parts":[{"kind":"text","text":"Hi"}]}],"output":[{"kind":"text","text":"## Objective"}],"system_prompt_digest":"yes","finish":"stop"}`},
 		{"an aborted call, of which only the root is left", "ai.streamText",
 			map[string]any{"ai.operationId": "ai.streamText", "ai.telemetry.functionId": "session.llm", "ai.prompt": `{"messages":[{"role":"user","content":"Hi"}]}`, "ai.telemetry.metadata.userId": "unknown"}, nil,
-			`{"kind":"model_call","dialect":"","name":"ai.streamText","request":"0200000000000000","rooted":true,"input":[{"role":"user","parts":[{"kind":"text","text":"Hi"}]}],"unfinished":true}`},
+			`{"kind":"model_call","dialect":"","name":"ai.streamText","request":"0200000000000000","requires_turn":true,"input":[{"role":"user","parts":[{"kind":"text","text":"Hi"}]}],"unfinished":true}`},
 		{"an object, which is no part of a loop", "ai.generateObject",
 			map[string]any{"ai.operationId": "ai.generateObject", "ai.prompt": `{"prompt":"An agent for tests"}`, "ai.response.object": "{}", "ai.response.finishReason": "stop"}, nil,
 			`{"kind":"turn","dialect":"","name":"ai.generateObject","input":[{"role":"user","parts":[{"kind":"text","text":"An agent for tests"}]}],"output":[{"kind":"text","text":"{}"}],"finish":"stop"}`},
@@ -181,7 +181,7 @@ func TestOpenCodeSpans(t *testing.T) {
 			`{"kind":"tool_call","dialect":"","name":"ai.toolCall","call":"c","tool":{"name":"read","output":{"output":"x","metadata":{"truncated":true}},"succeeded":true,"truncated":true}}`},
 		{"a user who types a prompt of opencode's", "ai.streamText.doStream",
 			map[string]any{"ai.operationId": "ai.streamText.doStream", "ai.prompt.messages": `[{"role":"user","content":"Generate a title for this conversation:"}]`, "ai.prompt.tools": []any{`{"name":"bash"}`}}, nil,
-			`{"kind":"model_call","dialect":"","name":"ai.streamText.doStream","request":"0300000000000000","rooted":true,"input":[{"role":"user","parts":[{"kind":"text","text":"Generate a title for this conversation:"}]}],"tool_catalog_digest":"yes","unfinished":true}`},
+			`{"kind":"model_call","dialect":"","name":"ai.streamText.doStream","request":"0300000000000000","requires_turn":true,"input":[{"role":"user","parts":[{"kind":"text","text":"Generate a title for this conversation:"}]}],"tool_catalog_digest":"yes","unfinished":true}`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, got := spanWith(t, "opencode", test.span, test.attrs, test.more)
@@ -234,9 +234,9 @@ func TestOpenCodeRecords(t *testing.T) {
 		session, want string
 	}{
 		{"a sub-agent's session", "created", `{"id":"ses_2","directory":"/w","workspaceID":undefined,"parentID":"ses_1","title":"Look \"undefined\" up (@explore subagent)","agent":"explore","model":{"providerID":"p","id":"m","variant":"high"},"permission":undefined,"version":"2.0"}`, "ses_2",
-			`{"kind":"session","dialect":"","name":"created","agent":"explore","model":{"provider_id":"p","model_id":"m","variant":"high"},"about":{"title":"Look \"undefined\" up (@explore subagent)","workspace_root":"/w","parent_session":"ses_1","client":"opencode 2.0"}}`},
+			`{"kind":"session","dialect":"","name":"created","agent":"explore","model":{"provider_id":"p","model_id":"m","variant":"high"},"session_attrs":{"title":"Look \"undefined\" up (@explore subagent)","workspace_root":"/w","parent_session":"ses_1","client":"opencode 2.0"}}`},
 		{"a session that was cut", "created", `{"id":"ses_3","directory":"/w","parentID":undefined,"title":"New session - 2026-11-20T18:21:15.290Z","permission":[{"permis`, "ses_3",
-			`{"kind":"session","dialect":"","name":"created","about":{"workspace_root":"/w"},"problems":["the record could not be read whole"]}`},
+			`{"kind":"session","dialect":"","name":"created","session_attrs":{"workspace_root":"/w"},"problems":["the record could not be read whole"]}`},
 		{"something else that was created", "created", `{"id":"pty_1"}`, "", ""},
 		{"an ask", "evaluated", `{"permission":"edit","pattern":"src/a.go","action":{"action":"ask","permission":"edit","pattern":"*"}}`, "",
 			`{"kind":"permission","dialect":"","name":"evaluated","decision":{"tool":"edit","pattern":"src/a.go","action":"ask","outcome":"pending"},"extra":{"rule":{"action":"ask","permission":"edit","pattern":"*"}}}`},
@@ -245,9 +245,9 @@ func TestOpenCodeRecords(t *testing.T) {
 		{"who speaks", "stream", `{"providerID":"p","modelID":"m","session.id":"ses_1","small":"false","agent":"plan","mode":"primary"}`, "ses_1",
 			`{"kind":"step","dialect":"","name":"stream","agent":"plan","model":{"provider_id":"p","model_id":"m"},"extra":{"mode":"primary"}}`},
 		{"who summarizes", "stream", `{"modelID":"m","session.id":"ses_1","agent":"compaction"}`, "ses_1",
-			`{"kind":"step","dialect":"","name":"stream","side":"compaction","agent":"compaction","model":{"model_id":"m"}}`},
+			`{"kind":"step","dialect":"","name":"stream","purpose":"compaction","agent":"compaction","model":{"model_id":"m"}}`},
 		{"a small model", "stream", `{"modelID":"m","small":true}`, "",
-			`{"kind":"step","dialect":"","name":"stream","side":"title","model":{"model_id":"m"}}`},
+			`{"kind":"step","dialect":"","name":"stream","purpose":"title","model":{"model_id":"m"}}`},
 		{"no object", "stream", `undefined`, "", ""},
 		{"nothing", "stream", nil, "", ""},
 	} {

@@ -24,27 +24,27 @@ func TestOpenInferenceCapture(t *testing.T) {
 		second   = `{"kind":"call","call":"call_b","name":"get_weather","input":{"city":"Oslo"}},{"kind":"call","call":"call_c","name":"delete_file","input":{"path":"/tmp/x"}}`
 		secondIn = `,{"role":"assistant","parts":[` + second + `]},{"role":"tool","parts":[{"kind":"result","call":"call_b","name":"get_weather","output":{"city":"Oslo","tempC":12,"sky":"rain"}},{"kind":"result","call":"call_c","name":"delete_file","error":"EACCES: permission denied, unlink /tmp/x"}]}`
 		answer   = `{"kind":"reasoning","text":"Done."},{"kind":"text","text":"Paris 12C, Oslo 12C; delete failed. "}`
-		head     = `{"kind":"model_call","dialect":"","name":"ai.streamText.doStream weather-agent","rooted":true,"agent":"weather-agent",` + mockModel
+		head     = `{"kind":"model_call","dialect":"","name":"ai.streamText.doStream weather-agent","requires_turn":true,"agent":"weather-agent",` + mockModel
 		blame    = `"otel.status_description":"EACCES: permission denied, unlink /tmp/x"`
 		tail     = `,"response_id":"resp_s","response_model":"mock-model-2026",`
 		stamp    = `"ai.response.timestamp":"2026-11-20T18:27:38.970Z"`
 	)
 	if diff := cmp.Diff([]string{
-		head + `,"input":[` + user + `],"output":[` + first + `],"system_prompt_digest":"yes","tool_catalog_digest":"yes","usage":{"tokens":{"input":100,"output":20,"reasoning":0,"cache_read":0,"cache_write":0},"basis":"inclusive"}` + tail + `"finish":"tool-calls","about":{"user_id":"u_1"},"extra":{"ai.response.msToFinish":92.92696000000001,"ai.response.msToFirstChunk":20.44470299999989,` + stamp + `}}`,
-		head + `,"input":[` + user + firstIn + `],"output":[` + second + `],"system_prompt_digest":"yes","tool_catalog_digest":"yes","usage":{"tokens":{"input":50,"output":25,"reasoning":0,"cache_read":100,"cache_write":0},"basis":"inclusive"}` + tail + `"finish":"tool-calls","about":{"user_id":"u_1"},"extra":{"ai.response.msToFinish":51.64526799999999,"ai.response.msToFirstChunk":12.018956000000117,` + stamp + `,` + blame + `}}`,
-		head + `,"input":[` + user + firstIn + secondIn + `],"output":[` + answer + `],"system_prompt_digest":"yes","tool_catalog_digest":"yes","usage":{"tokens":{"input":70,"output":22,"reasoning":8,"cache_read":150,"cache_write":0},"basis":"inclusive"}` + tail + `"finish":"stop","about":{"user_id":"u_1"},"extra":{"ai.response.msToFinish":250.9092979999998,"ai.response.msToFirstChunk":8.572775999999976,` + stamp + `,` + blame + `}}`,
+		head + `,"input":[` + user + `],"output":[` + first + `],"system_prompt_digest":"yes","tool_catalog_digest":"yes","usage":{"tokens":{"input":100,"output":20,"reasoning":0,"cache_read":0,"cache_write":0},"basis":"inclusive"}` + tail + `"finish":"tool-calls","session_attrs":{"user_id":"u_1"},"extra":{"ai.response.msToFinish":92.92696000000001,"ai.response.msToFirstChunk":20.44470299999989,` + stamp + `}}`,
+		head + `,"input":[` + user + firstIn + `],"output":[` + second + `],"system_prompt_digest":"yes","tool_catalog_digest":"yes","usage":{"tokens":{"input":50,"output":25,"reasoning":0,"cache_read":100,"cache_write":0},"basis":"inclusive"}` + tail + `"finish":"tool-calls","session_attrs":{"user_id":"u_1"},"extra":{"ai.response.msToFinish":51.64526799999999,"ai.response.msToFirstChunk":12.018956000000117,` + stamp + `,` + blame + `}}`,
+		head + `,"input":[` + user + firstIn + secondIn + `],"output":[` + answer + `],"system_prompt_digest":"yes","tool_catalog_digest":"yes","usage":{"tokens":{"input":70,"output":22,"reasoning":8,"cache_read":150,"cache_write":0},"basis":"inclusive"}` + tail + `"finish":"stop","session_attrs":{"user_id":"u_1"},"extra":{"ai.response.msToFinish":250.9092979999998,"ai.response.msToFirstChunk":8.572775999999976,` + stamp + `,` + blame + `}}`,
 	}, ofKind(t, facts, fact.ModelCall)); diff != "" {
 		t.Error("calls of the model (-want +got):", diff)
 	}
 	if diff := cmp.Diff([]string{
-		`{"kind":"turn","dialect":"","name":"ai.streamText weather-agent","agent":"weather-agent",` + mockModel + `,"input":[` + user + `],"output":[` + answer + `],"system_prompt_digest":"yes","usage":{"tokens":{"input":220,"output":67,"reasoning":8,"cache_read":250,"cache_write":0},"basis":"inclusive"},"finish":"stop","about":{"user_id":"u_1"},"extra":{` + blame + `}}`,
+		`{"kind":"turn","dialect":"","name":"ai.streamText weather-agent","agent":"weather-agent",` + mockModel + `,"input":[` + user + `],"output":[` + answer + `],"system_prompt_digest":"yes","usage":{"tokens":{"input":220,"output":67,"reasoning":8,"cache_read":250,"cache_write":0},"basis":"inclusive"},"finish":"stop","session_attrs":{"user_id":"u_1"},"extra":{` + blame + `}}`,
 	}, ofKind(t, facts, fact.Turn)); diff != "" {
 		t.Error("turn (-want +got):", diff)
 	}
 	if diff := cmp.Diff([]string{
-		`{"kind":"tool_call","dialect":"","name":"ai.toolCall weather-agent","call":"call_a","agent":"weather-agent","tool":{"name":"get_weather","input":{"city":"Paris"},"output":{"city":"Paris","tempC":12,"sky":"rain"},"succeeded":true},"about":{"user_id":"u_1"}}`,
-		`{"kind":"tool_call","dialect":"","name":"ai.toolCall weather-agent","call":"call_b","agent":"weather-agent","tool":{"name":"get_weather","input":{"city":"Oslo"},"output":{"city":"Oslo","tempC":12,"sky":"rain"},"succeeded":true},"about":{"user_id":"u_1"}}`,
-		`{"kind":"tool_call","dialect":"","name":"ai.toolCall weather-agent","call":"call_c","agent":"weather-agent","failed":true,"error":"EACCES: permission denied, unlink /tmp/x","error_type":"Error","tool":{"name":"delete_file","input":{"path":"/tmp/x"}},"about":{"user_id":"u_1"}}`,
+		`{"kind":"tool_call","dialect":"","name":"ai.toolCall weather-agent","call":"call_a","agent":"weather-agent","tool":{"name":"get_weather","input":{"city":"Paris"},"output":{"city":"Paris","tempC":12,"sky":"rain"},"succeeded":true},"session_attrs":{"user_id":"u_1"}}`,
+		`{"kind":"tool_call","dialect":"","name":"ai.toolCall weather-agent","call":"call_b","agent":"weather-agent","tool":{"name":"get_weather","input":{"city":"Oslo"},"output":{"city":"Oslo","tempC":12,"sky":"rain"},"succeeded":true},"session_attrs":{"user_id":"u_1"}}`,
+		`{"kind":"tool_call","dialect":"","name":"ai.toolCall weather-agent","call":"call_c","agent":"weather-agent","failed":true,"error":"EACCES: permission denied, unlink /tmp/x","error_type":"Error","tool":{"name":"delete_file","input":{"path":"/tmp/x"}},"session_attrs":{"user_id":"u_1"}}`,
 	}, ofKind(t, facts, fact.ToolCall)); diff != "" {
 		t.Error("calls of tools (-want +got):", diff)
 	}
@@ -86,7 +86,7 @@ func TestOpenInferenceSpans(t *testing.T) {
 				"llm.invocation_parameters": `{"temperature":0.5,"max_tokens":10}`, "llm.tools.1.tool.json_schema": `{"name":"b"}`, "llm.tools.0.tool.json_schema": `{"name":"a"}`,
 				"metadata": `{"plan":"pro"}`, "user.id": "u", "session.id": "s", "graph.node.id": "agent",
 			}, nil,
-			`{"kind":"model_call","dialect":"","name":"span","model":{"provider_id":"openai","model_id":"gpt-4o-2024"},"input":[{"role":"user","parts":[{"kind":"text","text":"What is it?"},{"kind":"file","media_type":"image/*","url":"https://x.test/a.png"}]},{"role":"assistant","parts":[{"kind":"call","call":"c1","name":"look","input":{"at":"a.png"}}]},{"role":"tool","parts":[{"kind":"result","call":"c1","output":{"ok":true}}]}],"output":[{"kind":"text","text":"A cat."}],"system_prompt_digest":"yes","tool_catalog_digest":"yes","usage":{"tokens":{"input":30,"output":15,"reasoning":5,"cache_read":60,"cache_write":10},"basis":"inclusive","raw":{"llm.token_count.completion":20,"llm.token_count.completion_details.reasoning":5,"llm.token_count.prompt":100,"llm.token_count.prompt_details.cache_read":60,"llm.token_count.prompt_details.cache_write":10,"llm.token_count.total":120}},"cost_usd":0.75,"temperature":0.5,"finish":"stop","about":{"user_id":"u"},"extra":{"graph.node.id":"agent","metadata":{"plan":"pro"}}}`,
+			`{"kind":"model_call","dialect":"","name":"span","model":{"provider_id":"openai","model_id":"gpt-4o-2024"},"input":[{"role":"user","parts":[{"kind":"text","text":"What is it?"},{"kind":"file","media_type":"image/*","url":"https://x.test/a.png"}]},{"role":"assistant","parts":[{"kind":"call","call":"c1","name":"look","input":{"at":"a.png"}}]},{"role":"tool","parts":[{"kind":"result","call":"c1","output":{"ok":true}}]}],"output":[{"kind":"text","text":"A cat."}],"system_prompt_digest":"yes","tool_catalog_digest":"yes","usage":{"tokens":{"input":30,"output":15,"reasoning":5,"cache_read":60,"cache_write":10},"basis":"inclusive","raw":{"llm.token_count.completion":20,"llm.token_count.completion_details.reasoning":5,"llm.token_count.prompt":100,"llm.token_count.prompt_details.cache_read":60,"llm.token_count.prompt_details.cache_write":10,"llm.token_count.total":120}},"cost_usd":0.75,"temperature":0.5,"finish":"stop","session_attrs":{"user_id":"u"},"extra":{"graph.node.id":"agent","metadata":{"plan":"pro"}}}`,
 		},
 		{
 			"an agent",

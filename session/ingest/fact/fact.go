@@ -1,5 +1,5 @@
-// Package fact holds what telemetry reports of a session in the terms of no agent:
-// a [Fact] is what one span or one log record told. Package dialect makes facts,
+// Package fact has what telemetry reports of a session, in terms that no one agent defines:
+// a [Fact] is what one span or one log record reports. Package dialect makes facts,
 // package assemble makes sessions of them.
 //
 // A fact is stored as it is, because its session is rebuilt whenever more of
@@ -28,9 +28,9 @@ const (
 	Permission Kind = "permission"
 	// Compaction replaced the head of a conversation by a summary.
 	Compaction Kind = "compaction"
-	// Prompt is what a user said, where it is built by itself.
+	// Prompt is a user's message that is reported by itself.
 	Prompt Kind = "prompt"
-	// Answer is what the model said, where it is built by itself.
+	// Answer is a model's answer that is reported by itself.
 	Answer Kind = "answer"
 	// Session reports the session as a whole.
 	Session Kind = "session"
@@ -40,7 +40,7 @@ const (
 )
 
 // Fact is what one span or log record reports. Every field but those of its
-// identity may be empty, which means that the source did not say.
+// identity may be empty, which means that the source did not report it.
 type Fact struct {
 	Kind    Kind   `json:"kind"`
 	Dialect string `json:"dialect"`
@@ -50,7 +50,7 @@ type Fact struct {
 	TraceID  string `json:"trace,omitempty"`
 	SpanID   string `json:"span,omitempty"`
 	ParentID string `json:"parent,omitempty"`
-	// Source tells facts of one trace apart: the span id, or "log-" and a hash of a
+	// Source identifies a fact among those of its trace: the span id, or "log-" and a hash of a
 	// record; a span that gives several facts numbers them. The driver sets it.
 	Source string `json:"source,omitempty"`
 	// Start and End are Unix nanoseconds. Those of a record are equal.
@@ -92,13 +92,13 @@ type Fact struct {
 
 	// RequiresTurn reports that a span like this always is below one of kind Turn, so
 	// that one is missing where there is none.
-	RequiresTurn bool `json:"rooted,omitempty"`
+	RequiresTurn bool `json:"requires_turn,omitempty"`
 	// Purpose states what a turn or model call is for that is none of the conversation's
 	// own: "title", "summary", "routing" and such.
-	Purpose string `json:"side,omitempty"`
+	Purpose string `json:"purpose,omitempty"`
 
 	// Subagent identifies the run of a sub-agent that the fact is of, within the
-	// session that the source names for it, where no span above tells: a client may
+	// session that the source names for it, where no span above does: a client may
 	// run one beside the conversation, in traces of its own.
 	Subagent string `json:"subagent,omitempty"`
 	// SubagentID is the id that the program itself gives the run of a sub-agent, unique
@@ -113,17 +113,17 @@ type Fact struct {
 	ChildSession string `json:"child_session,omitempty"`
 	StartedBy    string `json:"started_by,omitempty"`
 
-	// Agent names the agent that speaks, Service the program that emits.
+	// Agent names the agent at work, Service the program that emits.
 	Agent   string         `json:"agent,omitempty"`
 	Service string         `json:"service,omitempty"`
 	Model   *session.Model `json:"model,omitempty"`
 
-	// Input is what was asked: the messages from the last ones of the user on, for
-	// those before were told before. History counts the ones left out.
+	// Input is the new part of the request: the messages from the last ones of the user on, because
+	// those before were reported before. History counts the ones left out.
 	Input   []Message `json:"input,omitempty"`
 	History int       `json:"history,omitempty"`
 	// Before counts the messages that come before the last ones of the user, those of
-	// the system left out, BeforeTurns what the user said among them, messages in a row
+	// the system left out, BeforeTurns the user's among them, messages in a row
 	// once.
 	Before      int `json:"before,omitempty"`
 	BeforeTurns int `json:"before_turns,omitempty"`
@@ -164,12 +164,12 @@ type Fact struct {
 	Tool         *Tool           `json:"tool,omitempty"`
 	Decision     *Decision       `json:"decision,omitempty"`
 	Compacted    *Compacted      `json:"compacted,omitempty"`
-	SessionAttrs *SessionAttrs   `json:"about,omitempty"`
+	SessionAttrs *SessionAttrs   `json:"session_attrs,omitempty"`
 	Extra        json.RawMessage `json:"extra,omitempty"` // an object: what no field holds and a person may want
 	Problems     []string        `json:"problems,omitempty"`
 }
 
-// Message is a message of a conversation as a source tells it.
+// Message is a message of a conversation as a source reports it.
 type Message struct {
 	// Role is user, assistant, system or tool.
 	Role  string `json:"role"`
@@ -218,7 +218,7 @@ type Usage struct {
 	// Raw is an object of what the source reported, in its own keys.
 	Raw json.RawMessage `json:"raw,omitempty"`
 	// Capped reports that a part was stated to be more than the whole that the Basis
-	// says it is of.
+	// includes it in.
 	Capped bool `json:"capped,omitempty"`
 	// Stated is set where nothing is known of how the source counts: Tokens and Basis
 	// are those of a source that counts nothing apart. Counter is who counts: all counts
@@ -235,7 +235,7 @@ type Usage struct {
 // Tool is what is known of a tool call.
 type Tool struct {
 	Name string `json:"name,omitempty"`
-	// Input and Output are JSON values, nil when the source did not say.
+	// Input and Output are JSON values, nil when the source did not report them.
 	Input  json.RawMessage `json:"input,omitempty"`
 	Output json.RawMessage `json:"output,omitempty"`
 	// Succeeded reports that the source reports success, also where Output is nil.
