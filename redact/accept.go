@@ -6,7 +6,7 @@ import "strings"
 
 // secret decides whether v, which ends at end, is to be redacted.
 func (a *assignment) secret(v string, end int) bool {
-	if len(v) < 2 || placeholder(v) || marked(v) || strings.HasPrefix(v, "pk_live_") ||
+	if len(v) < 2 || blank(v) || strings.HasPrefix(v, "pk_live_") ||
 		strings.HasPrefix(v, "pk_test_") || a.class == countable && number(v) {
 		return false
 	}
@@ -94,7 +94,7 @@ func (a *assignment) inCell(v string, _ int) bool {
 }
 
 func cellSecret(r *Redactor, class keyClass, v string) bool {
-	if len(v) < 6 || placeholder(v) || marked(v) || strings.ContainsAny(v, " \t(<>{}") || strings.Contains(v, "://") ||
+	if len(v) < 6 || blank(v) || strings.ContainsAny(v, " \t(<>{}") || strings.Contains(v, "://") ||
 		label(r, v) || algorithm(v) || has(stopWords, v) || filePath(v) {
 		return false
 	}

@@ -301,7 +301,7 @@ func (c *scan) give(lo, hi int) {
 	if lo < c.floor || hi <= lo {
 		return
 	}
-	if v := c.s[lo:hi]; v[0] == '-' || placeholder(v) || marked(v) || len(v) < 2 || v[0] == '$' && len(v) > 1 &&
+	if v := c.s[lo:hi]; v[0] == '-' || blank(v) || len(v) < 2 || v[0] == '$' && len(v) > 1 &&
 		class[v[1]]&word != 0 && identifierPath(v[1:]) {
 		return
 	}
@@ -461,10 +461,7 @@ func (t *tool) value(s string, start, end int, name string) (int, int) {
 	if strings.Contains(name, "user") {
 		return t.password(s, start, end)
 	}
-	if name == "--cookie" && strings.IndexByte(s[start:end], '=') < 0 {
-		return 0, 0
-	}
-	return start, end
+	return unless(name == "--cookie" && strings.IndexByte(s[start:end], '=') < 0, start, end)
 }
 
 // password returns the part of a flag's value that is the password.
@@ -490,11 +487,9 @@ func (t *tool) password(s string, start, end int) (int, int) {
 	if end <= start {
 		return 0, 0
 	}
-	if v := s[start:end]; v == "" || v[0] == '-' || placeholder(v) || marked(v) || has(passwordWords, v) ||
-		strings.HasSuffix(v, "...]") {
-		return 0, 0
-	}
-	return start, end
+	v := s[start:end]
+	return unless(v == "" || v[0] == '-' || noPassword(v) ||
+		strings.HasSuffix(v, "...]"), start, end)
 }
 
 // hereString notes the text after <<<, which a tool reads instead of a pipe.

@@ -90,10 +90,7 @@ func (a *assignment) element(i int) (start, end int) {
 	if space, rest, found := strings.Cut(name, ":"); found && run(space, 0, slug) == len(space) {
 		name = rest
 	}
-	if !ok || !strings.HasPrefix(name, key) {
-		return 0, 0
-	}
-	return i, end
+	return unless(!ok || !strings.HasPrefix(name, key), i, end)
 }
 
 // list notes the secrets of the list at i: strings in brackets, or lines of YAML that
@@ -113,7 +110,7 @@ func (a *assignment) list(i int) {
 		if v == "" || strings.IndexByte("])}", v[len(v)-1]) >= 0 {
 			return
 		}
-		if !placeholder(v) && !marked(v) && (tokenLike(v) || a.class == secret && (strong(v) || chancy(v))) {
+		if !blank(v) && (tokenLike(v) || a.class == secret && (strong(v) || chancy(v))) {
 			c.addLater(finding{lo, hi, Marker})
 		}
 		i = hi

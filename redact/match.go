@@ -13,23 +13,42 @@ type matcher func(c *scan, at, n int) (start, end int)
 
 // rule is one pattern: literals that announce it and a matcher that verifies it.
 type rule struct {
-	name     string
-	about    string
-	literals []string // one of them is in the text; three bytes or more
-	fold     bool     // whatever the literals' case
-	open     bool     // a letter or digit may come before the literal
-	alone    bool     // nor may the literal be glued to a word by an underscore
-	hides    encoding // the literal announces no secret but text that hides some
-	find     matcher
-	// maybe reports whether the literal at this place of raw JSON could be a secret
-	// once escapes are gone; nil means yes.
-	maybe  func(raw string, at, n int) bool
-	marker string
+	name, about string
+	literals    []string // one of them is in the text; three bytes or more
+	where       placing
+	find        matcher
 	// example is a secret in pieces, so that no scanner takes this file for a leak;
 	// the last piece is the random part.
 	example []string
 	// not are texts that look alike and stay.
-	not []string
+	not    []string
+	marker string
+	hides  encoding // the literal announces no secret but text that hides some
+	// maybe reports whether the literal at this place of raw JSON could be a secret
+	// once escapes are gone; nil means yes.
+	maybe func(raw string, at, n int) bool
+}
+
+// placing says where a literal counts; 0 is on its own, in the case that it has.
+type placing uint8
+
+const (
+	fold  placing = 1 << iota // whatever the literals' case
+	open                      // a letter or digit may come before the literal
+	alone                     // nor may the literal be glued to a word by an underscore
+)
+
+// on is a row of the table of rules. Its literals and the pieces of its example are
+// separated by |.
+func on(name, about, literals string, where placing, find matcher, example string, not ...string) *rule {
+	return &rule{name: name, about: about, literals: strings.Split(literals, "|"), where: where, find: find,
+		example: strings.Split(example, "|"), not: not, marker: "[redacted:" + name + "]", maybe: maybes[name]}
+}
+
+// maybes are for literals that JSON often has.
+var maybes = map[string]func(raw string, at, n int) bool{
+	"url-password":   maybeURL,
+	"airtable-token": func(raw string, at, n int) bool { return at+n+14 >= len(raw) || raw[at+n+14] == '.' },
 }
 
 // wanting is what the random part of a token must hold to be taken for one.
@@ -42,7 +61,11 @@ const (
 
 // prefixed matches the literal and at least low bytes of set after it. A token cut
 // short by the end of the text is one from its eighth byte.
-func prefixed(set charset, low int, want wanting) matcher {
+func prefixed(set charset, low int) matcher { return token(set, low, mixed) }
+
+func prefixedDense(set charset, low int) matcher { return token(set, low, dense) }
+
+func token(set charset, low int, want wanting) matcher {
 	return func(c *scan, at, n int) (int, int) {
 		s := c.s
 		body := at + n
@@ -68,11 +91,105 @@ func exactly(set charset, n int) matcher {
 		s := c.s
 		body := at + lit
 		end := run(s, body, set)
-		if end-body != n && (end-body < 8 || end-body > n || !cutShort(s, end)) {
+		cut := cutShort(s, end)
+		if end-body != n && (end-body < 8 || end-body > n || !cut) || end < len(s) && class[s[end]]&word != 0 && !cut ||
+			!random(s[body:end], mixed) {
 			return 0, 0
 		}
-		if end < len(s) && class[s[end]]&word != 0 && !cutShort(s, end) || !random(s[body:end], mixed) {
-			return 0, 0
+		return at, end
+	}
+}
+
+// sized matches the literal and from low to high bytes of set after it.
+func sized(set charset, low, high int) matcher {
+	return whole(chars(set, ""), func(v string) bool {
+		return len(v) >= low && len(v) <= high && random(v, dense)
+	})
+}
+
+// extent returns the end of a value that begins at i.
+type extent func(c *scan, i int) int
+
+// chars is the extent of bytes of a set, and of those in more.
+func chars(set charset, more string) extent {
+	return func(c *scan, i int) int {
+		end := run(c.s, i, set)
+		for more != "" && end < len(c.s) && strings.IndexByte(more, c.s[end]) >= 0 {
+			end = run(c.s, end+1, set)
+		}
+		return end
+	}
+}
+
+// shellWord is the extent of a word up to a space or a quote.
+func shellWord(c *scan, i int) int { return until(c.s, i, len(c.s), wordStops) }
+
+// value matches what follows the literal where ok accepts it; the literal stays readable.
+func value(of extent, ok func(v string) bool) matcher {
+	return func(c *scan, at, n int) (int, int) {
+		if end := of(c, at+n); ok(c.s[at+n : end]) {
+			return at + n, end
+		}
+		return 0, 0
+	}
+}
+
+// whole matches the literal and what follows it where ok accepts that.
+func whole(of extent, ok func(v string) bool) matcher {
+	find := value(of, ok)
+	return func(c *scan, at, n int) (int, int) {
+		start, end := find(c, at, n)
+		return start - min(n, start), end
+	}
+}
+
+// but matches what inner does where ok accepts what follows the literal.
+func but(inner matcher, ok func(v string) bool) matcher {
+	return func(c *scan, at, n int) (int, int) {
+		if start, end := inner(c, at, n); end > 0 && ok(c.s[at+n:end]) {
+			return start, end
+		}
+		return 0, 0
+	}
+}
+
+// after matches what inner does and leaves the literal itself readable.
+func after(inner matcher) matcher {
+	return func(c *scan, at, n int) (int, int) {
+		_, end := inner(c, at, n)
+		return min(at+n, end), end
+	}
+}
+
+// long accepts a value of n bytes or more that chance made.
+func long(n int) func(v string) bool {
+	return func(v string) bool { return len(v) >= n && random(v, mixed) }
+}
+
+// literal accepts a value that is neither a placeholder nor a variable.
+func literal(v string) bool { return !placeholder(v) && v[0] != '$' }
+
+// part is a piece of a token: from low to high bytes of set, and then a separator.
+type part struct {
+	set       charset
+	low, high int
+	then      string
+}
+
+// many is the high of a part that ends with its set only.
+const many = 1 << 30
+
+// shape matches the literal and the parts after it.
+func shape(parts ...part) matcher {
+	return func(c *scan, at, n int) (int, int) {
+		end := at + n
+		for _, p := range parts {
+			from := end
+			end = run(c.s, from, p.set)
+			if end-from < p.low || end-from > p.high || !strings.HasPrefix(c.s[end:], p.then) {
+				return 0, 0
+			}
+			end += len(p.then)
 		}
 		return at, end
 	}
@@ -107,18 +224,6 @@ func random(body string, want wanting) bool {
 		return seen&digit != 0 && (longest >= 16 || seen&upper != 0 && seen&lower != 0)
 	}
 	return seen&digit != 0 || seen&upper != 0 && seen&lower != 0 || gibberish(body)
-}
-
-// after matches what follows the literal and leaves the literal itself readable.
-func after(set charset, low int) matcher {
-	inner := prefixed(set, low, mixed)
-	return func(c *scan, at, n int) (int, int) {
-		_, end := inner(c, at, n)
-		if end == 0 {
-			return 0, 0
-		}
-		return at + n, end
-	}
 }
 
 // around matches low bytes of before in front of the literal and at least that many
@@ -223,10 +328,7 @@ func authScheme(c *scan, at, n int) (int, int) {
 		}
 		return start, end
 	}
-	if identifierPath(value) && !digits(value) && len(value) < 20 {
-		return 0, 0
-	}
-	return start, end
+	return unless(identifierPath(value) && !digits(value) && len(value) < 20, start, end)
 }
 
 func printable(b []byte) bool {
@@ -236,4 +338,12 @@ func printable(b []byte) bool {
 		}
 	}
 	return true
+}
+
+// unless returns the bounds of a secret; none where not holds.
+func unless(not bool, start, end int) (int, int) {
+	if not {
+		return 0, 0
+	}
+	return start, end
 }

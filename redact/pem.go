@@ -140,10 +140,7 @@ func encodedKey(c *scan, at, n int) (int, int) {
 	end := run(c.s, at, base64)
 	head := c.s[at:min(end, at+48)]
 	plain, err := b64.RawStdEncoding.DecodeString(head[:len(head)/4*4])
-	if err != nil || !strings.Contains(string(plain), "PRIVATE") || end-at < n {
-		return 0, 0
-	}
-	return at, end
+	return unless(err != nil || !strings.Contains(string(plain), "PRIVATE") || end-at < n, at, end)
 }
 
 // putty matches the private lines of PuTTY's keys.
@@ -151,8 +148,5 @@ func putty(c *scan, at, n int) (int, int) {
 	start := run(c.s, at+n, digit)
 	limit := min(len(c.s), start+maxPEM)
 	end := unterminated(c.s[:limit], start)
-	if end-start < 40 {
-		return 0, 0
-	}
-	return start, start + len(strings.TrimSuffix(c.s[start:end], "Private"))
+	return unless(end-start < 40, start, start+len(strings.TrimSuffix(c.s[start:end], "Private")))
 }

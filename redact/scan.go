@@ -174,10 +174,10 @@ type entry struct {
 }
 
 // escapeRule is the rule of escapes in JSON that need decoding before anything is found.
-var escapeRule = &rule{name: "escape", open: true}
+var escapeRule = &rule{where: open}
 
 // keyRule is the rule of keys in text.
-var keyRule = &rule{name: "key", open: true}
+var keyRule = &rule{where: open}
 
 func newIndex(active []*rule, keys []keyName) *index {
 	x := &index{}
@@ -227,10 +227,10 @@ func newIndex(active []*rule, keys []keyName) *index {
 	}
 	for _, r := range active {
 		for _, literal := range r.literals {
-			if r.fold {
+			if r.where&fold != 0 {
 				literal = strings.ToLower(literal)
 			}
-			add(entry{rule: r, literal: literal, fold: r.fold})
+			add(entry{rule: r, literal: literal, fold: r.where&fold != 0})
 		}
 	}
 	return x
@@ -284,12 +284,14 @@ func (e *entry) at(s string, from, begin int) bool {
 	} else if got != e.literal {
 		return false
 	}
-	if e.rule.open || begin == 0 || bounded(s, begin) {
-		// A short prefix also turns up within Base64.
-		return e.rule.open || begin == 0 || len(e.literal) > 4 || s[begin-1] != '-'
+	if begin == 0 || e.rule.where&open != 0 {
+		return true
+	}
+	if bounded(s, begin) {
+		return len(e.literal) > 4 || s[begin-1] != '-' // a short prefix also turns up within Base64
 	}
 	// token_ghp_…, or glued to a word where the prefix is unlike any.
-	return !e.rule.alone && (s[begin-1] == '_' || len(e.literal) >= 4 &&
+	return e.rule.where&alone == 0 && (s[begin-1] == '_' || len(e.literal) >= 4 &&
 		strings.IndexByte("_-.", e.literal[len(e.literal)-1]) >= 0)
 }
 

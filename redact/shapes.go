@@ -9,40 +9,286 @@ import (
 // This file has matchers of rules whose secrets have no prefix of their own: what stands
 // around reports that they are secrets.
 
-// thenUUID matches a UUID after the literal.
-func thenUUID(c *scan, at, n int) (int, int) {
-	end := run(c.s, at+n, slug)
-	if !uuid(c.s[at+n : end]) {
-		return 0, 0
+// until returns where the first byte of stop is in s at or after i, or the end of the
+// limit bytes that are looked at.
+func until(s string, i, limit int, stop string) int {
+	end := min(len(s), i+limit)
+	if k := strings.IndexAny(s[i:end], stop); k >= 0 {
+		return i + k
 	}
-	return at, end
+	return end
 }
 
-// restOfKey matches words of letters and digits with dollars between them.
-func restOfKey(c *scan, at, n int) (int, int) {
-	end := at + n
-	for parts := 0; parts < 3; parts++ {
-		if end = run(c.s, end, alnum); end == len(c.s) || c.s[end] != '$' {
+// since returns where what ends at i begins, after the last byte of stop at or after floor.
+func since(s string, i, floor int, stop string) int {
+	return floor + strings.LastIndexAny(s[floor:i], stop) + 1
+}
+
+const (
+	blanks    = " \t\r\n"
+	wordStops = blanks + "\"'`"
+)
+
+// openaiKey takes what follows a known prefix for a key, and after a bare "sk-", which
+// style sheets have too, only what is dense.
+func openaiKey(c *scan, at, n int) (int, int) {
+	if n > len("sk-") {
+		return prefixed(slug, 20)(c, at, n)
+	}
+	for _, other := range [...]string{"ant-", "or-", "lf-", "helicone-"} {
+		if strings.HasPrefix(c.s[at+n:], other) {
+			return 0, 0
+		}
+	}
+	return prefixedDense(slug, 20)(c, at, n)
+}
+
+// restOfURL matches what follows of a URL, where it is long and made by chance.
+func restOfURL(c *scan, at, n int) (int, int) {
+	start := at + n
+	end := c.urlEnd(start)
+	for end > start && class[c.s[end-1]]&(alnum|slug) == 0 {
+		end--
+	}
+	v := c.s[start:end]
+	return unless(len(v) < 14 || !random(v, mixed) || strings.ContainsAny(v, "{}*") ||
+		strings.Trim(v[strings.LastIndexByte(v, '/')+1:], "Xx0") == "", start, end)
+}
+
+// liveKey matches a word of capitals, letters and digits with more words before it.
+func liveKey(c *scan, at, n int) (int, int) {
+	end := run(c.s, at+n, alnum)
+	if end-at-n < 24 || !random(c.s[at+n:end], dense) || wordy(c.s[at+n:end]) && countDigits(c.s[at+n:end]) < 4 ||
+		at == c.floor || class[c.s[at-1]]&alnum == 0 || at-c.floor >= 2 && c.s[at-2:at] == "pk" { // publishable
+		return 0, 0
+	}
+	return at + n, end
+}
+
+// connectionPassword matches what follows, to the semicolon.
+func connectionPassword(c *scan, at, n int) (int, int) {
+	s := c.s
+	from, _ := c.line(at)
+	if strings.IndexByte(s[max(c.floor, from, at-80):at], '=') < 0 {
+		return 0, 0 // a command after another
+	}
+	start := at + n
+	if start < len(s) && s[start] == '{' { // braces are quotes here
+		if end := until(s, start, maxKey, "}"); end < len(s) && s[end] == '}' && digits(s[start:end]) {
+			return start + 1, end
+		}
+	}
+	end := until(s, start, maxJudged, wordStops+";<\\")
+	return unless(noPassword(s[start:end]), start, end)
+}
+
+// mailchimp matches a digest with a data center after it.
+func mailchimp(c *scan, at, n int) (int, int) {
+	s, floor := c.s, c.floor
+	start := at - 32
+	return unless(start < floor || run(s[:at], start, digit|hexLower) != at || !bounded(s, start), start, run(s, at+n, digit))
+}
+
+// huggingFace matches tokens, which may have no digit where they are as long as tokens
+// are.
+func huggingFace(c *scan, at, n int) (int, int) {
+	end := run(c.s, at+n, alnum)
+	if v := c.s[at+n : end]; len(v) == 34 && !wordy(v) && !repeated(v) {
+		return at, end
+	}
+	return prefixed(alnum, 30)(c, at, n)
+}
+
+// cryptHash matches the salt and the hash that follow the sign of an algorithm.
+func cryptHash(c *scan, at, n int) (int, int) {
+	i, parts := at+n, 0
+	for parts < 4 {
+		end := run(c.s, i, base64|dot)
+		for end < len(c.s) && c.s[end] == ',' {
+			end = run(c.s, end+1, base64|dot)
+		}
+		if end-i >= 22 && random(c.s[i:end], mixed) && (end == len(c.s) || c.s[end] != '$') {
+			return at, end
+		}
+		if end == i || end == len(c.s) || c.s[end] != '$' || end-i > 64 {
+			return 0, 0
+		}
+		i, parts = end+1, parts+1
+	}
+	return 0, 0
+}
+
+// sessionCookie matches the value of a cookie that is long and made by chance.
+func sessionCookie(c *scan, at, n int) (int, int) {
+	start := at + n
+	end := start
+	for end < len(c.s) && end-start < 4*maxJudged && (class[c.s[end]]&(slug|dot|plusSlash|tilde|equals) != 0 ||
+		c.s[end] == '%' || c.s[end] == ':') {
+		end++
+	}
+	v := c.s[start:end]
+	return unless(len(v) < 20 || strings.HasPrefix(v, "ses_") || uuid(v) || countDigits(v) < 3 || date(v) ||
+		run(v, 0, digit) == len(v), start, end)
+}
+
+// quotedAfter returns the bounds of the string in quotes that begins at i.
+func (c *scan) quotedAfter(i int) (int, int) {
+	q := i
+	for q < len(c.s) && c.s[q] == '\\' {
+		q++
+	}
+	if q < len(c.s) && (c.s[q] == '"' || c.s[q] == '\'') {
+		if end := c.closing(q+1, c.s[q], q-i); end < len(c.s) && end > q && end-q < maxJudged {
+			if v := c.s[q+1 : end]; !blank(v) && strings.IndexByte(v, '\n') < 0 {
+				return q + 1, end
+			}
+		}
+	}
+	return 0, 0
+}
+
+// operand returns the bounds of the string in quotes at i, or of the word there.
+func (c *scan) operand(i int) (lo, hi int, quoted bool) {
+	if lo, hi = c.quotedAfter(i); hi > 0 {
+		return lo, hi, true
+	}
+	return i, c.bareWord(i), false
+}
+
+// bareWord returns the end of the word at i, without quotes.
+func (c *scan) bareWord(i int) int {
+	end := i
+	for end < len(c.s) && end-i < 128 && class[c.s[end]]&space == 0 && strings.IndexByte("\"'`<,;)|", c.s[end]) < 0 {
+		if c.s[end] == '\\' && end+1 < len(c.s) && strings.IndexByte(`nrt"'\`, c.s[end+1]) >= 0 {
 			break
 		}
 		end++
 	}
-	if end-at-n < 30 || !random(c.s[at+n:end], mixed) {
-		return 0, 0
+	if end > i && c.s[end-1] == '.' {
+		end--
 	}
-	return at, end
+	return end
 }
 
-// twitter matches a long token with an escaped sign in it; zeros in Base64 have none.
-func twitter(c *scan, at, n int) (int, int) {
-	end := at + n
-	for end < len(c.s) && end-at < 200 && (class[c.s[end]]&alnum != 0 || c.s[end] == '%') {
-		end++
+// identifiedBy matches the password of a user in SQL.
+func identifiedBy(c *scan, at, n int) (int, int) {
+	i := skipSpace(c.s, at+n)
+	if equalFold(c.s[at+n-4:at+n], "with") { // a plugin is between
+		i = skipSpace(c.s, run(c.s, i, word))
+		if rest := c.s[i:min(len(c.s), i+3)]; !strings.EqualFold(rest, "by ") && !strings.EqualFold(rest, "as ") {
+			return 0, 0
+		}
+		i = skipSpace(c.s, i+3)
 	}
-	if v := c.s[at+n : end]; len(v) < 50 || strings.IndexByte(v, '%') < 0 {
+	if c.s[at]|0x20 == 's' { // SET PASSWORD FOR user = …
+		k := strings.IndexByte(c.s[i:min(len(c.s), i+maxKey)], '=')
+		if k < 0 {
+			return 0, 0
+		}
+		i = skipSpace(c.s, i+k+1)
+	}
+	for _, before := range [...]string{"PASSWORD ", "PASSWORD(", "VALUES "} {
+		if len(c.s)-i > len(before) && strings.EqualFold(c.s[i:i+len(before)], before) {
+			i += len(before)
+		}
+	}
+	lo, hi, quoted := c.operand(i)
+	v := c.s[lo:hi]
+	return unless(!quoted && (len(v) < 6 || !digits(v) && !gibberish(v) && !c.endsStatement(at, hi) ||
+		noPassword(v) || label(c.r, v) || c.s[at]|0x20 != 'i'), lo, hi)
+}
+
+// endsStatement reports whether a statement of SQL that began at at, in capitals, ends at
+// end or goes on with a clause: by its grammar what is before is the password.
+func (c *scan) endsStatement(at, end int) bool {
+	if c.s[at] != 'I' || c.s[at+1] != 'D' {
+		return false
+	}
+	rest := strings.TrimLeft(c.s[end:min(len(c.s), end+20)], " ")
+	for _, clause := range [...]string{";", "USING", "DEFAULT", "ACCOUNT", "QUOTA", "PROFILE", "REPLACE"} {
+		if strings.HasPrefix(rest, clause) {
+			return true
+		}
+	}
+	return rest == ""
+}
+
+func secureString(c *scan, at, n int) (int, int) {
+	i := skipSpace(c.s, at+n)
+	if strings.HasPrefix(c.s[i:], "-") && (i+1 < len(c.s) && c.s[i+1]|0x20 == 's') {
+		i = skipSpace(c.s, run(c.s, i, slug))
+	}
+	return c.quotedAfter(i)
+}
+
+// basicAuth matches the second of two strings in parentheses.
+func basicAuth(c *scan, at, n int) (int, int) {
+	_, end := c.quotedAfter(skipSpace(c.s, at+n))
+	if end == 0 {
 		return 0, 0
 	}
-	return at, end
+	i := skipSpace(c.s, end+1)
+	if i >= len(c.s) || c.s[i] != ',' {
+		return 0, 0
+	}
+	lo, hi := c.quotedAfter(skipSpace(c.s, i+1))
+	return unless(hi <= lo || has(passwordWords, c.s[lo:hi]), lo, hi)
+}
+
+// directive matches the word after a directive, if no words come after it.
+func directive(c *scan, at, n int) (int, int) {
+	i := at + n
+	if n == len("auth ") {
+		if from, _ := c.line(at); from != at || c.s[at:i] != "AUTH " {
+			return 0, 0
+		}
+	}
+	if strings.HasPrefix(c.s[i:], "--plaintext ") {
+		i += len("--plaintext ")
+	}
+	lo, hi, quoted := c.operand(i)
+	v := c.s[lo:hi]
+	return unless(!quoted && (len(v) < 4 || !digits(v) || blank(v) || !chancy(v) && hi < len(c.s) &&
+		c.s[hi] == ' ' && strings.TrimSpace(c.s[hi:min(c.eol(hi), hi+20)]) != ""), lo, hi)
+}
+
+func loginPair(c *scan, at, n int) (int, int) {
+	i := at + n
+	if c.s[i-1] == '/' { // is a path, where nobody logs in
+		from, _ := c.line(at)
+		before := c.s[max(c.floor, from, at-24):at]
+		if indexFold(before, "log") < 0 && indexFold(before, "redential") < 0 && indexFold(before, "with ") < 0 {
+			return 0, 0
+		}
+	}
+	end := c.bareWord(i)
+	v := c.s[i:end]
+	return unless(!chancy(v) && !strong(v), i, end)
+}
+
+// phrase matches twelve words or more, of lower-case letters, after a colon or "is".
+func phrase(c *scan, at, n int) (int, int) {
+	i := at + n
+	for range 3 {
+		for i < len(c.s) && i-at < 60 && strings.IndexByte(" \"'`:=*\n", c.s[i]) >= 0 {
+			i++
+		}
+		if rest := c.s[i:]; strings.HasPrefix(rest, "is ") || strings.HasPrefix(rest, "is: ") {
+			i += 2
+		}
+	}
+	end, count := i, 0
+	for j := i; j < len(c.s) && count < 24; count++ {
+		stop := run(c.s[:min(len(c.s), j+10)], j, lower)
+		if stop-j < 3 || stop-j > 8 {
+			break
+		}
+		end = stop
+		if j = stop; j < len(c.s) && class[c.s[j]]&space != 0 {
+			j++
+		}
+	}
+	return unless(count < 12, i, end)
 }
 
 // secondArgument matches the string that is the second argument of a call.
@@ -52,10 +298,7 @@ func secondArgument(c *scan, at, n int) (int, int) {
 		return 0, 0
 	}
 	lo, hi := c.quotedAfter(skipSpace(c.s, at+n+comma+1))
-	if hi-lo < 8 || !made(c.s[lo:hi]) || label(c.r, c.s[lo:hi]) {
-		return 0, 0
-	}
-	return lo, hi
+	return unless(hi-lo < 8 || !made(c.s[lo:hi]) || label(c.r, c.s[lo:hi]), lo, hi)
 }
 
 // restOfString matches a string in quotes, the first of which ends the literal.
@@ -69,10 +312,7 @@ func unsealKey(c *scan, at, n int) (int, int) {
 	}
 	start := i + 2
 	end := run(c.s, start, base64)
-	if end-start < 32 || !random(c.s[start:end], mixed) {
-		return 0, 0
-	}
-	return start, end
+	return unless(end-start < 32 || !random(c.s[start:end], mixed), start, end)
 }
 
 // fromLiteral matches the value of name=value, where it may be a password.
@@ -81,34 +321,17 @@ func fromLiteral(c *scan, at, n int) (int, int) {
 	if i == at+n || i == len(c.s) || c.s[i] != '=' {
 		return 0, 0
 	}
-	lo, hi := c.quotedAfter(i + 1)
-	if hi == 0 {
-		lo, hi = i+1, c.bareWord(i+1)
-	}
-	if v := c.s[lo:hi]; len(v) < 4 || v[0] == '$' || placeholder(v) || marked(v) || !digits(v) && !gibberish(v) {
-		return 0, 0
-	}
-	return lo, hi
-}
-
-// restOfPassword matches a word that people would take for a password.
-func restOfPassword(c *scan, at, n int) (int, int) {
-	end := c.bareWord(at + n)
-	if v := c.s[at+n : end]; !made(v) {
-		return 0, 0
-	}
-	return at + n, end
+	lo, hi, _ := c.operand(i + 1)
+	v := c.s[lo:hi]
+	return unless(len(v) < 4 || v[0] == '$' || blank(v) || !digits(v) && !gibberish(v), lo, hi)
 }
 
 // urlCode matches a long word of letters of both cases and digits.
 func urlCode(c *scan, at, n int) (int, int) {
 	end := run(c.s, at+n, slug)
 	v := c.s[at+n : end]
-	if len(v) < 20 || len(v) > 512 || wordy(v) || uuid(v) || countDigits(v) < 2 || !random(v, dense) ||
-		strings.ToLower(v) == v || end < len(c.s) && strings.IndexByte("./", c.s[end]) >= 0 && c.s[at+n-1] == '/' {
-		return 0, 0
-	}
-	return at + n, end
+	return unless(len(v) < 20 || len(v) > 512 || wordy(v) || uuid(v) || countDigits(v) < 2 || !random(v, dense) ||
+		strings.ToLower(v) == v || end < len(c.s) && strings.IndexByte("./", c.s[end]) >= 0 && c.s[at+n-1] == '/', at+n, end)
 }
 
 // sent matches a string that ends with a carriage return: it is typed at a prompt.
@@ -131,20 +354,16 @@ func sent(c *scan, at, n int) (int, int) {
 	}
 	v := c.s[lo:hi]
 	asked := c.s[max(c.floor, at-120):at]
-	if len(v) < 4 || v[0] == '$' || placeholder(v) || marked(v) || strings.ContainsAny(v, " \t") || !strong(v) &&
-		strings.LastIndex(asked, "assword") < 0 && strings.LastIndex(asked, "assphrase") < 0 {
-		return 0, 0
-	}
-	return lo, hi
+	return unless(len(v) < 4 || v[0] == '$' || blank(v) || strings.ContainsAny(v, " \t") || !strong(v) &&
+		strings.LastIndex(asked, "assword") < 0 && strings.LastIndex(asked, "assphrase") < 0, lo, hi)
 }
 
 // oldPassword matches a string in quotes after a new password.
 func oldPassword(c *scan, at, n int) (int, int) {
-	if from, _ := c.line(at); indexFold(c.s[max(c.floor, from, at-maxKey):at], "identified") < 0 &&
-		!strings.Contains(c.s[max(from, at-80):at], "[redacted:") {
-		return 0, 0
-	}
-	return c.quotedAfter(at + n - 1)
+	from, _ := c.line(at)
+	lo, hi := c.quotedAfter(at + n - 1)
+	return unless(indexFold(c.s[max(c.floor, from, at-maxKey):at], "identified") < 0 &&
+		!strings.Contains(c.s[max(from, at-80):at], "[redacted:"), lo, hi)
 }
 
 // inserts reports whether the key is a column of an INSERT in SQL.
@@ -260,7 +479,7 @@ func labelled(c *scan, at, n int) (int, int) {
 		end++
 	}
 	v := strings.TrimRight(s[i:end], ".*")
-	if placeholder(v) || marked(v) || strings.Contains(v, "://") || !made(v) &&
+	if blank(v) || strings.Contains(v, "://") || !made(v) &&
 		!(joined && unlikely(v) && len(v) >= 6 && digits(v) && !algorithm(v) && !filePath(v)) {
 		return 0, 0
 	}
@@ -361,10 +580,16 @@ func (c *scan) members(i int, secret func(v string) bool, marker string) {
 			if hi == 0 {
 				lo, hi = at+k+2, at+len(line)
 			}
-			if v := c.s[lo:hi]; secret(v) && !placeholder(v) && !marked(v) {
+			if v := c.s[lo:hi]; secret(v) && !blank(v) {
 				c.addLater(finding{lo, hi, marker})
 			}
 		}
 		at = eol + 1
 	}
 }
+
+// blank reports whether v is no value: a placeholder, or redacted already.
+func blank(v string) bool { return placeholder(v) || marked(v) }
+
+// noPassword reports whether v stands where a password does and is none.
+func noPassword(v string) bool { return blank(v) || has(passwordWords, v) }

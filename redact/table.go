@@ -277,7 +277,7 @@ func (a *assignment) valueAt(i int) (found finding) {
 		return found
 	}
 	v := s[start:end]
-	if placeholder(v) || marked(v) || has(stopWords, v) || a.class == countable && number(v) ||
+	if blank(v) || has(stopWords, v) || a.class == countable && number(v) ||
 		b.refused(v[:min(len(v), maxJudged)]) || label(a.c.r, v) || !b.quoted && call(v) {
 		return found
 	}

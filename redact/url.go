@@ -127,10 +127,8 @@ func dsn(c *scan, at, _ int) (int, int) {
 		return 0, 0
 	}
 	start += colon + 1
-	if v := c.s[start:at]; len(v) < 3 || placeholder(v) || marked(v) || has(passwordWords, v) || v[0] == '/' {
-		return 0, 0
-	}
-	return start, at
+	v := c.s[start:at]
+	return unless(len(v) < 3 || noPassword(v) || v[0] == '/', start, at)
 }
 
 // oracle matches the password of name/password after a literal.
@@ -143,10 +141,8 @@ func oracle(c *scan, at, n int) (int, int) {
 	for end < len(c.s) && end-i < 128 && class[c.s[end]]&space == 0 && strings.IndexByte("@\"'`", c.s[end]) < 0 {
 		end++
 	}
-	if v := c.s[i+1 : end]; end == len(c.s) || c.s[end] != '@' || placeholder(v) || marked(v) || has(passwordWords, v) {
-		return 0, 0
-	}
-	return i + 1, end
+	v := c.s[i+1 : end]
+	return unless(end == len(c.s) || c.s[end] != '@' || noPassword(v), i+1, end)
 }
 
 // pgpass matches the last field of a line of .pgpass: host:port:database:user:password.
@@ -174,8 +170,6 @@ func pgpass(c *scan, at, n int) (int, int) {
 		i = end + 1
 	}
 	end := c.bareWord(i)
-	if v := s[i:end]; v == "" || placeholder(v) || marked(v) || has(passwordWords, v) {
-		return 0, 0
-	}
-	return i, end
+	v := s[i:end]
+	return unless(noPassword(v), i, end)
 }

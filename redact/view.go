@@ -22,16 +22,16 @@ const (
 // encodings announce themselves by literals, as rules do. What they hide is looked for
 // in a second text, the view, where it stands plainly.
 var encodings = []*rule{
-	{name: "terminal", open: true, hides: terminal, literals: strings.Split("\x1b[0 \x1b[1 \x1b[2 \x1b[3 \x1b[4 "+
-		"\x1b[5 \x1b[7 \x1b[8 \x1b[9 \x1b[m \x1b[K \x1b[; \x1b[? \x1b]8", " ")},
-	{name: "backslash", open: true, hides: backslash,
-		literals: append(strings.Split(`\x1b \x1B \x3d \x3D \x3a \x3A \x22 \x27 \x20 \u00 \e[ \033 \075 \072`, " "), `n:\ `,
-			`y:\ `, `e:\ `)},
-	{name: "printable", open: true, hides: quotedPrintable, literals: []string{"=3D"}},
-	{name: "percent", open: true, hides: percent, literals: strings.Split("%3D %3d %22%3 %3A%2 %3a%2 %253 %252", " ")},
-	{name: "structure", open: true, hides: structure, literals: []string{`"kty`, `Secret"`, `Secret\`}},
-	{name: "entity", open: true, hides: entity, literals: strings.Split("&quot &lt; &#34 &#39 &#61 &#58 &#x3 &#x2 "+
-		"&equals &amp;", " ")},
+	hiding(terminal, "\x1b[0|\x1b[1|\x1b[2|\x1b[3|\x1b[4|\x1b[5|\x1b[7|\x1b[8|\x1b[9|\x1b[m|\x1b[K|\x1b[;|\x1b[?|\x1b]8"),
+	hiding(backslash, `\x1b|\x1B|\x3d|\x3D|\x3a|\x3A|\x22|\x27|\x20|\u00|\e[|\033|\075|\072|n:\ |y:\ |e:\ `),
+	hiding(quotedPrintable, "=3D"),
+	hiding(percent, "%3D|%3d|%22%3|%3A%2|%3a%2|%253|%252"),
+	hiding(structure, `"kty|Secret"|Secret\`),
+	hiding(entity, "&quot|&lt;|&#34|&#39|&#61|&#58|&#x3|&#x2|&equals|&amp;"),
+}
+
+func hiding(kind encoding, literals string) *rule {
+	return &rule{where: open, hides: kind, literals: strings.Split(literals, "|")}
 }
 
 // view is a text without what hid it.
