@@ -220,7 +220,7 @@ func (a *assignment) paired() (found finding) {
 	if !ok {
 		return found
 	}
-	before, after := a.c.valueLabels(a.lo)
+	before, after := a.c.valueLabels(a.lo, a.hi)
 	if after >= 0 && after-a.hi < maxPair && sameItem(a.s[a.hi:after]) {
 		if found = a.valueAt(after); found.end > 0 {
 			return found
@@ -232,20 +232,23 @@ func (a *assignment) paired() (found finding) {
 	return found
 }
 
-// valueLabels returns where the last label of a value before i stands, and the next
-// one after it; -1 where there is none. The text is searched once.
-func (c *scan) valueLabels(i int) (before, after int) {
-	if len(c.begins) > 0 && c.begins[0] > i {
+// valueLabels returns where the last label of a value before the key s[lo:hi] stands, and
+// the next one after it; -1 where there is none. The text is searched once.
+func (c *scan) valueLabels(lo, hi int) (before, after int) {
+	if len(c.begins) > 0 && c.begins[0] > lo {
 		c.begins = c.begins[:0]
 	}
 	if len(c.begins) == 0 {
 		c.begins = append(c.begins, -1, c.nextLabel(0))
 	}
-	for c.begins[1] >= 0 && c.begins[1] < i {
+	for c.begins[1] >= 0 && c.begins[1] < lo {
 		c.begins[0] = c.begins[1]
 		c.begins[1] = c.nextLabel(c.begins[1] + 4)
 	}
-	return c.begins[0], c.begins[1]
+	for after = c.begins[1]; after >= 0 && after < hi; {
+		after = c.nextLabel(after + 4) // the key's own name has one: passwordValue
+	}
+	return c.begins[0], after
 }
 
 func (c *scan) nextLabel(i int) int {
