@@ -93,6 +93,15 @@ func ToolFromContext(ctx context.Context) *ToolCall {
 	return nil
 }
 
+// ModelCallFromContext returns the model call that ctx belongs to, nil when there
+// is none.
+func ModelCallFromContext(ctx context.Context) *ModelCall {
+	if s := scopeOf(ctx); s != nil {
+		return s.call
+	}
+	return nil
+}
+
 // StartTool begins a tool call in the turn that ctx belongs to. Without one it
 // returns ctx and a nil ToolCall, which records nothing and is never allowed.
 func StartTool(ctx context.Context, o ToolOptions) (context.Context, *ToolCall) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"strings"
 	"sync"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -90,6 +91,13 @@ type ModelCallOptions struct {
 	// check: its tokens count, and the turn's model, temperature and stop reason stay.
 	Model       Model
 	Temperature *float64
+	// Side reports that the call is beside the conversation, such as one for a title: it
+	// is no step of the turn, and nothing of the turn's but its usage comes from it.
+	Side bool
+	// UsageElsewhere reports that the model's client emits a span of its own with the
+	// usage of the call. The span of this call then does not have it under the keys of
+	// the GenAI conventions, so that a backend that adds these up counts once.
+	UsageElsewhere bool
 }
 
 // ModelResult is what a model call came to.
@@ -121,7 +129,8 @@ type ModelCall struct {
 
 	// side reports that nothing of the turn's but its usage comes from the call; inTool
 	// that this stays so. The turn's mu guards side.
-	side, inTool bool
+	side, inTool   bool
+	usageElsewhere bool
 
 	mu    sync.Mutex // guards ended
 	ended bool
@@ -149,7 +158,7 @@ func (t *Turn) StartModelCall(ctx context.Context, o ModelCallOptions) (context.
 		return ctx, nil
 	}
 	now := t.run.now()
-	c := &ModelCall{turn: t}
+	c := &ModelCall{turn: t, usageElsewhere: o.UsageElsewhere}
 	inner, outer := t.within(ctx)
 	t.mu.Lock()
 	if t.ended {
@@ -165,7 +174,7 @@ func (t *Turn) StartModelCall(ctx context.Context, o ModelCallOptions) (context.
 		c.temperature = cloneFloat(o.Temperature)
 	}
 	named := t.model != (Model{})
-	c.inTool = outer != nil
+	c.inTool = outer != nil || o.Side
 	c.side = c.inTool || named && c.model != t.model
 	if !c.side {
 		t.model, t.temperature = c.model, c.temperature
@@ -179,7 +188,7 @@ func (t *Turn) StartModelCall(ctx context.Context, o ModelCallOptions) (context.
 		t.emitAnswer(now)
 	}
 	t.goesOn(now, true)
-	if c.step > 0 {
+	if c.step > 0 && !o.Side {
 		t.placeData("step-start", now, func(string) []byte { return stepStart })
 	}
 	name := semconv.OperationChat
@@ -322,7 +331,13 @@ func (c *ModelCall) finish(result ModelResult, err error, byTurn bool) {
 			record.Error, record.ErrorType = t.content(redact.Other, errorText(err)), errorType(err)
 			t.run.sess.tracer.fail(c.span, now, err, record.Error)
 		}
-		c.span.SetAttributes(t.run.sess.tracer.filter.attributes(record.Append(make([]attribute.KeyValue, 0, 28)))...)
+		attrs := record.Append(make([]attribute.KeyValue, 0, 28))
+		if c.usageElsewhere {
+			attrs = slices.DeleteFunc(attrs, func(kv attribute.KeyValue) bool {
+				return strings.HasPrefix(string(kv.Key), "gen_ai.usage.")
+			})
+		}
+		c.span.SetAttributes(t.run.sess.tracer.filter.attributes(attrs)...)
 	}
 	t.run.sess.tracer.finish(c.span, now)
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/spans"
 )
 
@@ -123,6 +124,36 @@ func TestThoughtsAreTakenOutOfAnOutputOnlyWhereItHasThem(t *testing.T) {
 		h.check()
 		if got := one(t, h.rec.All().Turns()); got.Usage.Tokens == nil || *got.Usage.Tokens != tt.want {
 			t.Errorf("%s: %+v, want %+v", name, got.Usage.Tokens, tt.want)
+		}
+	}
+}
+
+// TestASideCallIsNoStepOfItsTurn makes one between two steps. Its usage counts.
+func TestASideCallIsNoStepOfItsTurn(t *testing.T) {
+	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
+	ctx, turn := h.turn("hi")
+	_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
+	call.Text("hello")
+	call.End(agenttrace.ModelResult{StopReason: "stop", Usage: agenttrace.InclusiveUsage{Input: 3, Output: 1}}, nil)
+	sideCtx, side := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{Side: true, UsageElsewhere: true})
+	if agenttrace.ModelCallFromContext(sideCtx) != side || agenttrace.ModelCallFromContext(ctx) != nil {
+		t.Error("the context does not carry the call")
+	}
+	side.End(agenttrace.ModelResult{StopReason: "length", Usage: agenttrace.InclusiveUsage{Input: 5, Output: 2}}, nil)
+	turn.End(agenttrace.TurnResult{})
+	h.run.End(nil)
+	h.check()
+	got := one(t, h.rec.All().Turns())
+	if len(got.Assistant.Parts) != 1 || got.StopReason != "stop" || *got.Usage.Tokens != (spans.Tokens{Input: 8, Output: 3}) {
+		t.Errorf("turn: %d parts, %s, %+v", len(got.Assistant.Parts), got.StopReason, *got.Usage.Tokens)
+	}
+	for i, span := range h.rec.All().Named("chat " + benchModel.ID) {
+		mirrored := false
+		for _, kv := range span.Attributes {
+			mirrored = mirrored || kv.Key == semconv.GenAIUsageInputTokensKey
+		}
+		if mirrored != (i == 0) {
+			t.Errorf("call %d has gen_ai.usage.input_tokens: %v", i, mirrored)
 		}
 	}
 }

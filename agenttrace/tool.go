@@ -53,6 +53,10 @@ type ToolOptions struct {
 	Dynamic bool
 	// ProviderExecuted reports that the provider ran the tool, not the agent.
 	ProviderExecuted bool
+	// Inferred reports that the caller observes requests and not the tool: the call
+	// lasts from here until the request with its result. When the agent itself begins a
+	// call of the same ID in the turn, it gets this one, which is then not inferred.
+	Inferred bool
 }
 
 // Truncated describes the whole of an output of which the model saw the head.
@@ -98,7 +102,9 @@ type ToolCall struct {
 	started  time.Time
 
 	dynamic, providerExecuted bool
-	kept                      bool // the span is recorded and sampled
+	// inferred, guarded by mu, is that of the options; adopted reports that it was set.
+	inferred, adopted bool
+	kept              bool // the span is recorded and sampled
 
 	mu       sync.Mutex // guards what follows
 	ended    bool
@@ -155,7 +161,52 @@ func (t *Turn) StartTool(ctx context.Context, o ToolOptions) (context.Context, *
 	if t == nil || t.off && !t.run.sess.decides() {
 		return ctx, nil
 	}
+	if c := t.inferredCall(o); c != nil {
+		return c.adopt(ctx, o)
+	}
 	return t.startTool(ctx, o, nil)
+}
+
+// inferredCall returns the open call that was inferred from an answer and that the
+// agent now begins itself, or nil.
+func (t *Turn) inferredCall(o ToolOptions) *ToolCall {
+	if o.ID == "" || o.Inferred || t.off {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i := len(t.parts) - 1; i >= 0; i-- {
+		c := t.parts[i].tool
+		if c == nil || c.callID != o.ID {
+			continue
+		}
+		c.mu.Lock()
+		adopted := c.inferred && !c.ended
+		if adopted {
+			c.inferred, c.adopted = false, true
+		}
+		c.mu.Unlock()
+		if adopted {
+			return c
+		}
+	}
+	return nil
+}
+
+// adopt makes an inferred call one that the agent reports: it begins now.
+func (c *ToolCall) adopt(ctx context.Context, o ToolOptions) (context.Context, *ToolCall) {
+	c.change("a start", func(now time.Time) {
+		c.started, c.changed = now, true
+		if o.Kind != "" {
+			c.kind = o.Kind
+		}
+		c.emitState(now)
+	})
+	if o.Input != nil {
+		c.SetInput(o.Input)
+	}
+	ctx, _ = c.turn.within(ctx)
+	return &scope{Context: trace.ContextWithSpan(ctx, c.span), run: c.turn.run, turn: c.turn, tool: c}, c
 }
 
 // startTool begins a call, or goes on with one that waited.
@@ -163,7 +214,7 @@ func (t *Turn) startTool(ctx context.Context, o ToolOptions, resumed *PendingToo
 	now := t.run.now()
 	c := &ToolCall{
 		turn: t, name: validUTF8(o.Name), callID: validUTF8(o.ID), started: now, state: stateInputStreaming,
-		kind: o.Kind, dynamic: o.Dynamic, providerExecuted: o.ProviderExecuted,
+		kind: o.Kind, dynamic: o.Dynamic, providerExecuted: o.ProviderExecuted, inferred: o.Inferred,
 	}
 	switch {
 	case o.RawInput != nil:
@@ -587,7 +638,7 @@ func (c *ToolCall) end(state string, set func()) {
 	now := c.turn.run.now()
 	c.mu.Lock()
 	if c.ended {
-		late := state != "" && !c.denied && c.state != stateInputAvailable && c.state != stateInputStreaming
+		late := state != "" && !c.denied && !c.adopted && c.state != stateInputAvailable && c.state != stateInputStreaming
 		c.mu.Unlock()
 		if late {
 			tracer.drop("an output", "tool call "+c.callID)
@@ -629,6 +680,7 @@ func (c *ToolCall) emit(now time.Time) {
 		MessageID: c.message, PartID: c.partID, PartIndex: &c.index, State: c.state,
 		Input: c.sentInput(), Output: c.output, Error: c.errText, ErrorType: c.errType,
 		ACPKind: string(c.kind), Dynamic: c.dynamic, ProviderExecuted: c.providerExecuted, Denied: c.denied,
+		Inferred:       c.inferred,
 		ChildSessionID: c.child,
 	}
 	if !c.restored {

@@ -8,6 +8,7 @@ import (
 	"math"
 	"sync"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"go.opentelemetry.io/otel/codes"
@@ -236,4 +237,39 @@ func TestTurnEndsUnderItsWorkers(t *testing.T) {
 			t.Errorf("spans left open: %q", open)
 		}
 	})
+}
+
+// TestACallInferredFromAnAnswerIsOnePartWhenTheAgentReportsItToo begins a call twice: as
+// what an answer requested, and as what the agent runs.
+func TestACallInferredFromAnAnswerIsOnePartWhenTheAgentReportsItToo(t *testing.T) {
+	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
+	ctx, turn := h.turn("hi")
+	o := agenttrace.ToolOptions{ID: "call_1", Name: "bash", Input: json.RawMessage(`{"cmd":"ls"}`), Inferred: true}
+	_, inferred := turn.StartTool(ctx, o)
+	_, alone := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "call_2", Name: "bash", Inferred: true})
+	h.clock.Advance(time.Minute)
+	o.Inferred = false
+	toolCtx, reported := turn.StartTool(ctx, o)
+	if agenttrace.ToolFromContext(toolCtx) != reported {
+		t.Error("the context does not carry the call")
+	}
+	reported.EndText("a.go")
+	handled := errorsOf(func() { inferred.EndText("a.go, as the next request has it") })
+	alone.EndText("b.go")
+	turn.End(agenttrace.TurnResult{})
+	h.run.End(nil)
+	h.check()
+	if len(handled) > 0 {
+		t.Errorf("reported to otel.Handle: %v", handled)
+	}
+	calls := h.rec.All().ToolCalls()
+	if len(calls) != 2 {
+		t.Fatalf("have %d calls, want 2", len(calls))
+	}
+	if c := calls[0]; c.Inferred || c.Output != `"a.go"` || *c.DurationMS > 1000 {
+		t.Errorf("the reported call = %+v, %d ms", c, *c.DurationMS)
+	}
+	if c := calls[1]; !c.Inferred || *c.DurationMS < 60_000 {
+		t.Errorf("the other call = %+v, %d ms", c, *c.DurationMS)
+	}
 }

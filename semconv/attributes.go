@@ -212,6 +212,8 @@ var attributes = []Attribute{
 		"The tool was not known when the agent was built, such as an MCP tool."},
 	{ToolProviderExecutedKey, Bool, "", Own, onTool, "true", "The provider ran the tool, not the agent."},
 	{ToolDeniedKey, Bool, "", Own, onTool, "true", "Permission was denied; the tool did not run."},
+	{ToolInferredKey, Bool, "", Own, onTool, "true",
+		"The times are inferred: from the end of the answer that requested the call to the request with its result."},
 	{ToolOutputPathKey, String, "", Own, onTool, ".agent/output/call_1.txt",
 		"Where the whole output is, if it was truncated."},
 	{ToolOutputSizeKey, Int, "By", Own, onTool, "2097152", "The size of the whole output, if it was truncated."},

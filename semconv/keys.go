@@ -115,6 +115,7 @@ const (
 	ToolDynamicKey          = attribute.Key("agenttrace.tool.dynamic")
 	ToolProviderExecutedKey = attribute.Key("agenttrace.tool.provider_executed")
 	ToolDeniedKey           = attribute.Key("agenttrace.tool.denied")
+	ToolInferredKey         = attribute.Key("agenttrace.tool.inferred")
 	ToolOutputPathKey       = attribute.Key("agenttrace.tool.output_path")
 	ToolOutputSizeKey       = attribute.Key("agenttrace.tool.output_size")
 	ToolOutputSHA256Key     = attribute.Key("agenttrace.tool.output_sha256")

@@ -309,6 +309,9 @@ type ToolTrace struct {
 	Kind string `json:"kind,omitempty"`
 	// Denied reports that the call was refused and not executed.
 	Denied bool `json:"denied,omitempty"`
+	// Inferred reports that the duration goes from the end of the answer that requested the
+	// call to the request with its result.
+	Inferred bool `json:"inferred,omitempty"`
 	// Truncated reports that the output was truncated. OutputPath is where the whole
 	// output is, OutputSize its size in bytes, OutputSHA256 its digest.
 	Truncated    bool   `json:"truncated,omitempty"`

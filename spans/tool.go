@@ -36,6 +36,9 @@ type ToolCall struct {
 	Dynamic          bool
 	ProviderExecuted bool
 	Denied           bool
+	// Inferred reports that the call itself was not observed: it lasts from the end of the
+	// answer that requested it to the request with its result.
+	Inferred bool
 
 	// Truncated reports that the output was truncated. OutputSize (in bytes) and
 	// OutputSHA256 describe the whole output, OutputPath is where it is.
@@ -75,6 +78,7 @@ func (t *ToolCall) Append(dst []attribute.KeyValue) []attribute.KeyValue {
 	dst = appendTrue(dst, semconv.ToolDeniedKey, t.Denied)
 	dst = appendTrue(dst, semconv.ToolDynamicKey, t.Dynamic)
 	dst = appendTrue(dst, semconv.ToolProviderExecutedKey, t.ProviderExecuted)
+	dst = appendTrue(dst, semconv.ToolInferredKey, t.Inferred)
 	dst = appendString(dst, semconv.PermissionIDKey, t.ApprovalID)
 	dst = appendString(dst, semconv.ToolChildSessionIDKey, t.ChildSessionID)
 	dst = append(dst, semconv.TruncatedKey.Bool(t.Truncated))
@@ -138,6 +142,8 @@ func (t *ToolCall) Set(key string, v Value) (known bool, err error) {
 		return true, setBool(&t.ProviderExecuted, v)
 	case semconv.ToolDeniedKey:
 		return true, setBool(&t.Denied, v)
+	case semconv.ToolInferredKey:
+		return true, setBool(&t.Inferred, v)
 	case semconv.PermissionIDKey:
 		return true, setString(&t.ApprovalID, v)
 	case semconv.ToolChildSessionIDKey:
