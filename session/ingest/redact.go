@@ -42,10 +42,15 @@ type redaction struct {
 	rows bool
 }
 
-// id redacts an identifier in place.
-func (x *redaction) id(s *string) {
-	if out := x.identifier(*s); out != *s {
-		*s = out
+// id redacts identifiers in place. One that is nil is not there.
+func (x *redaction) id(all ...*string) {
+	for _, s := range all {
+		if s == nil {
+			continue
+		}
+		if out := x.identifier(*s); out != *s {
+			*s = out
+		}
 	}
 }
 
@@ -71,43 +76,41 @@ func (x *redaction) identifier(s string) string {
 	return out
 }
 
-// minted reports whether s has a shape in which nothing is found: an id as the SDK mints
-// them, or a short word of lower-case letters.
-func minted(s string) bool {
-	const word, id = 12, 30
-	switch {
-	case len(s) <= word:
-		for i := range len(s) {
-			if c := s[i]; (c < 'a' || c > 'z') && c != '-' && c != '_' {
-				return false
-			}
-		}
-		return true
-	case len(s) == id && s[3] == '_':
-		switch s[:4] {
-		case spans.PrefixSession, spans.PrefixMessage, spans.PrefixPart, spans.PrefixPermission:
-		default:
-			return false
-		}
-		for i := 4; i < len(s); i++ {
-			if c := s[i]; (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'z') {
-				return false
-			}
-		}
-		return true
+// The bytes of words, of ids as the SDK mints them, and of hexadecimal digests.
+var (
+	wordBytes = byteSet("abcdefghijklmnopqrstuvwxyz-_")
+	idBytes   = byteSet("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
+	hexBytes  = byteSet("0123456789abcdef")
+)
+
+func byteSet(chars string) (set [256]bool) {
+	for i := range len(chars) {
+		set[chars[i]] = true
 	}
-	return false
+	return set
 }
 
-// hexID redacts what should be the hex of a trace, a span or a digest, and seldom is
-// anything else.
-func (x *redaction) hexID(s *string) {
-	for i := range len(*s) {
-		if c := (*s)[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			x.id(s)
-			return
+// minted reports whether s has a shape in which nothing is found: an id as the SDK mints
+// them, a short word of lower-case letters, or the hex of a trace, a span or a digest.
+func minted(s string) bool {
+	var set *[256]bool
+	switch n := len(s); {
+	case n <= 12:
+		set = &wordBytes
+	case n == 16 || n == 32 || n == 64:
+		set = &hexBytes
+	case n == 30 && (s[:4] == spans.PrefixSession || s[:4] == spans.PrefixMessage || s[:4] == spans.PrefixPart ||
+		s[:4] == spans.PrefixPermission):
+		s, set = s[4:], &idBytes
+	default:
+		return false
+	}
+	for i := range len(s) {
+		if !set[s[i]] {
+			return false
 		}
 	}
+	return true
 }
 
 // partType redacts the type of a part, which may end in the name of a tool.
@@ -127,8 +130,8 @@ func (x *redaction) ids(raw json.RawMessage) json.RawMessage {
 		return raw
 	}
 	out, ok := x.eachString(raw, x.idString)
-	if !ok {
-		x.json(redact.Other, "", &out) // no JSON
+	if !ok || !json.Valid(raw) {
+		x.json(redact.Other, "", &out)
 	}
 	return out
 }
@@ -163,26 +166,17 @@ func (x *redaction) words(raw json.RawMessage) json.RawMessage {
 
 // eachString writes a value in JSON again, each of its strings as f leaves it and each name
 // redacted as an identifier. It is not ok for what is neither a string nor holds any.
-func (x *redaction) eachString(raw json.RawMessage, f func(json.RawMessage) json.RawMessage) (out json.RawMessage, ok bool) {
-	if len(raw) == 0 {
+func (x *redaction) eachString(raw json.RawMessage, f func(json.RawMessage) json.RawMessage) (json.RawMessage, bool) {
+	if len(raw) == 0 || strings.IndexByte(`"{[`, raw[0]) < 0 {
 		return raw, false
 	}
-	below := func(raw json.RawMessage) json.RawMessage {
-		out, _ := x.eachString(raw, f)
-		return out
-	}
-	switch raw[0] {
-	case '"':
+	if raw[0] == '"' {
 		return f(raw), true
-	case '{':
-		return eachMember(raw, func(m *member) {
-			x.id(&m.name)
-			m.value = below(m.value)
-		}), true
-	case '[':
-		return eachElement(raw, below)
 	}
-	return raw, false
+	return eachMember(raw, func(m *member) {
+		x.id(&m.name)
+		m.value, _ = x.eachString(m.value, f)
+	}), true
 }
 
 // identifiers redacts every string in a struct as an identifier. What was redacted as
@@ -213,9 +207,7 @@ func (x *redaction) identifiers(v reflect.Value) {
 // model redacts the names of a model.
 func (x *redaction) model(m *session.Model) {
 	if m != nil {
-		x.id(&m.ProviderID)
-		x.id(&m.ModelID)
-		x.id(&m.Variant)
+		x.id(&m.ProviderID, &m.ModelID, &m.Variant)
 	}
 }
 
@@ -231,14 +223,14 @@ func (x *redaction) count(res redact.Result) {
 	}
 }
 
-func (x *redaction) text(kind redact.Content, s *string) redact.Result {
-	if *s == "" {
-		return redact.Result{}
+func (x *redaction) text(kind redact.Content, all ...*string) {
+	for _, s := range all {
+		if *s != "" {
+			out, res := x.Apply(kind, "", *s)
+			x.count(res)
+			*s = out
+		}
 	}
-	out, res := x.Apply(kind, "", *s)
-	x.count(res)
-	*s = out
-	return res
 }
 
 // json redacts a value in JSON in place. A string counts and is cut by its own bytes,
@@ -301,9 +293,7 @@ func each[T any](rows []T, f func(*T)) {
 
 // message redacts the row of a message, and returns its metadata.
 func (x *redaction) message(id, sessionID, role *string, metadata json.RawMessage) json.RawMessage {
-	x.id(id)
-	x.id(sessionID)
-	x.id(role)
+	x.id(id, sessionID, role)
 	return x.messageMetadata(metadata)
 }
 
@@ -311,30 +301,18 @@ func (x *redaction) message(id, sessionID, role *string, metadata json.RawMessag
 func (x *redaction) history(rewinds []store.Rewind, fork *store.Fork) {
 	each(rewinds, func(r *store.Rewind) { x.id(&r.To) })
 	if fork != nil {
-		x.id(&fork.From)
-		x.id(&fork.Message)
+		x.id(&fork.From, &fork.Message)
 	}
 }
 
 func (x *redaction) decision(d *store.Decision) {
-	for _, id := range [...]*string{
-		&d.ID, &d.SessionID, &d.MessageID, &d.PartID, &d.ToolCallID, &d.ToolID, &d.Action, &d.Source, &d.Outcome, &d.Reply,
-	} {
-		x.id(id)
-	}
-	x.hexID(&d.TraceID)
-	x.hexID(&d.SpanID)
-	x.text(redact.Other, &d.Pattern)
-	x.text(redact.Other, &d.Reason)
+	x.id(&d.ID, &d.SessionID, &d.MessageID, &d.PartID, &d.ToolCallID, &d.ToolID, &d.Action, &d.Source, &d.Outcome,
+		&d.Reply, &d.TraceID, &d.SpanID)
+	x.text(redact.Other, &d.Pattern, &d.Reason)
 }
 
 func (x *redaction) link(l *store.SpanRef) {
-	x.hexID(&l.TraceID)
-	x.hexID(&l.SpanID)
-	x.hexID(&l.ParentSpanID)
-	for _, id := range [...]*string{&l.SessionID, &l.MessageID, &l.PartID, &l.Kind, &l.Dialect} {
-		x.id(id)
-	}
+	x.id(&l.TraceID, &l.SpanID, &l.ParentSpanID, &l.SessionID, &l.MessageID, &l.PartID, &l.Kind, &l.Dialect)
 	if l.TurnStats != nil {
 		x.messageFacts(l.TurnStats)
 	}
@@ -343,15 +321,8 @@ func (x *redaction) link(l *store.SpanRef) {
 // observation redacts what an observation has beside its fact. The fact was redacted
 // before, and these were taken from it.
 func (x *redaction) observation(o *store.Observation) {
-	x.hexID(&o.TraceID)
-	x.hexID(&o.SpanID)
-	x.hexID(&o.ParentSpanID)
-	for _, id := range [...]*string{&o.Source, &o.Dialect, &o.Session, &o.Subagent, &o.Own, &o.Call} {
-		x.id(id)
-	}
-	for i := range o.Calls {
-		x.id(&o.Calls[i])
-	}
+	x.id(&o.TraceID, &o.SpanID, &o.ParentSpanID, &o.Source, &o.Dialect, &o.Session, &o.Subagent, &o.Own, &o.Call)
+	each(o.Calls, func(call *string) { x.id(call) })
 }
 
 func (x *redaction) session(c *store.SessionChange) {
@@ -396,43 +367,25 @@ func (x *redaction) sessionMember(m *member) {
 
 // rules redacts the patterns of permission rules.
 func (x *redaction) rules(raw json.RawMessage) json.RawMessage {
-	out, ok := eachElement(raw, func(rule json.RawMessage) json.RawMessage {
-		return x.members(rule, func(m *member) {
-			if m.name == "pattern" {
-				x.json(redact.Other, "", &m.value)
-			} else {
-				x.id(&m.name)
-				m.value = x.ids(m.value)
-			}
-		})
-	})
-	if !ok {
+	if !json.Valid(raw) || bytes.TrimSpace(raw)[0] != '[' {
 		x.json(redact.Other, "", &raw)
 		return raw
 	}
-	return out
+	return eachMember(raw, func(rule *member) {
+		rule.value = x.members(rule.value, x.idsExcept("pattern"))
+	})
 }
 
-// eachElement writes an array again, each element as f leaves it. It is not ok for what is
-// not an array.
-func eachElement(raw json.RawMessage, f func(json.RawMessage) json.RawMessage) (out json.RawMessage, ok bool) {
-	var all []json.RawMessage
-	if json.Unmarshal(raw, &all) != nil {
-		return raw, false
-	}
-	out, changed := json.RawMessage("["), false
-	for i := range all {
-		element := f(all[i])
-		changed = changed || !bytes.Equal(element, all[i])
-		if i > 0 {
-			out = append(out, ',')
+// idsExcept redacts members of an object as identifiers, and the one of a name as a text.
+func (x *redaction) idsExcept(text string) func(m *member) {
+	return func(m *member) {
+		if m.name == text {
+			x.json(redact.Other, "", &m.value)
+		} else {
+			x.id(&m.name)
+			m.value = x.ids(m.value)
 		}
-		out = append(out, element...)
 	}
-	if !changed {
-		return raw, true
-	}
-	return append(out, ']'), true
 }
 
 func (x *redaction) messageMetadata(raw json.RawMessage) json.RawMessage {
@@ -516,7 +469,7 @@ func (x *redaction) keyed(kind redact.Content, m *member) {
 // blob keeps the digest that its source gave it, which is what messages know it by.
 // When that is no longer the digest of what is stored, the blob reports so.
 func (x *redaction) blob(b *store.Blob) {
-	x.hexID(&b.Digest)
+	x.id(&b.Digest)
 	before := b.Body
 	if b.Kind == store.BlobSystemPrompt {
 		x.text(redact.Prompt, &b.Body)
@@ -534,8 +487,7 @@ func (x *redaction) blob(b *store.Blob) {
 
 func (x *redaction) messageFacts(f *store.TurnStats) {
 	x.model(f.Model)
-	x.id(&f.Agent)
-	x.hexID(&f.SystemPromptDigest)
+	x.id(&f.Agent, &f.SystemPromptDigest)
 	x.text(redact.Other, &f.Trace.Error)
 	x.texts(f.Trace.Problems)
 	x.texts(f.Trace.ModelErrors)
@@ -576,9 +528,7 @@ func (x *redaction) spoken(role, partType string) redact.Content {
 // columns repeat of it stays.
 func (x *redaction) part(c *store.PartChange) {
 	given, call := c.Type, c.ToolCallID
-	for _, id := range [...]*string{&c.ID, &c.MessageID, &c.SessionID, &c.ToolCallID, &c.ToolState} {
-		x.id(id)
-	}
+	x.id(&c.ID, &c.MessageID, &c.SessionID, &c.ToolCallID, &c.ToolState)
 	x.partType(&c.Type)
 	kind := x.spoken(x.roles[c.MessageID], c.Type)
 	wanted := !x.Omits(kind)
@@ -612,14 +562,7 @@ func (x *redaction) partMember(m *member, partType string, kind redact.Content, 
 	case "type", "id", "toolCallId", "toolName", "state", "mediaType", "sourceId", "providerExecuted", "preliminary", "dynamic":
 		m.value = x.ids(m.value)
 	case "approval":
-		m.value = x.members(m.value, func(m *member) {
-			if m.name == "reason" {
-				x.json(redact.Other, "", &m.value)
-			} else {
-				x.id(&m.name)
-				m.value = x.ids(m.value)
-			}
-		})
+		m.value = x.members(m.value, x.idsExcept("reason"))
 	case "input", "rawInput":
 		note("input_", x.json(redact.ToolInput, "", &m.value))
 	case "output", "errorText":
@@ -645,14 +588,7 @@ func (x *redaction) partMember(m *member, partType string, kind redact.Content, 
 func (x *redaction) data(partType string, kind redact.Content, raw *json.RawMessage) {
 	switch partType {
 	case session.TypeCompaction:
-		*raw = x.members(*raw, func(m *member) {
-			if m.name == "summary" {
-				x.json(redact.Other, "", &m.value)
-			} else {
-				x.id(&m.name)
-				m.value = x.ids(m.value)
-			}
-		})
+		*raw = x.members(*raw, x.idsExcept("summary"))
 	case store.TypeDamaged:
 		var of struct {
 			Type string `json:"type"`
@@ -697,46 +633,51 @@ func noteCuts(data json.RawMessage, key string, cuts []cut) json.RawMessage {
 				if c.prefix == "input_" {
 					flag = "input_truncated"
 				}
-				ours = with(ours, flag, []byte("true"))
-				ours = with(ours, c.prefix+"size", strconv.AppendInt(nil, int64(c.Size), 10))
-				ours = with(ours, c.prefix+"sha256", []byte(`"`+c.SHA256+`"`))
+				ours = with(ours, flag, "true")
+				ours = with(ours, c.prefix+"size", strconv.Itoa(c.Size))
+				ours = with(ours, c.prefix+"sha256", `"`+c.SHA256+`"`)
 			}
 			return ours
 		})
 	})
 }
 
-// within replaces the object under key, empty where there is none, by what f makes
-// of it.
+// with adds a member to an object that has none of that name.
+func with(object json.RawMessage, name, value string) json.RawMessage {
+	return within(object, name, func(before json.RawMessage) json.RawMessage {
+		if before != nil {
+			return before
+		}
+		return json.RawMessage(value)
+	})
+}
+
+// within replaces the member of an object under key by what f makes of it, or adds what f
+// makes of nil where there is none.
 func within(object json.RawMessage, key string, f func(json.RawMessage) json.RawMessage) json.RawMessage {
-	found := false
+	if object == nil {
+		object = json.RawMessage("{}")
+	}
+	found, empty := false, true
 	out := eachMember(object, func(m *member) {
+		empty = false
 		if m.name == key && !found {
 			found, m.value = true, f(m.value)
 		}
 	})
-	if !found {
-		return with(out, key, f(json.RawMessage("{}")))
-	}
-	return out
-}
-
-// with adds a member to an object that has none of that name.
-func with(object json.RawMessage, name string, value []byte) json.RawMessage {
-	found, empty := false, true
-	out := bytes.TrimSpace(eachMember(object, func(m *member) { found, empty = found || m.name == name, false }))
-	if found || len(out) == 0 || out[len(out)-1] != '}' {
+	end := bytes.LastIndexByte(out, '}')
+	if found || end < 0 || out[0] != '{' {
 		return out
 	}
-	grown := append(make([]byte, 0, len(out)+len(name)+len(value)+4), out[:len(out)-1]...)
+	grown := bytes.Clone(out[:end])
 	if !empty {
 		grown = append(grown, ',')
 	}
-	grown = append(spans.AppendJSONString(grown, name), ':')
-	return append(append(grown, value...), '}')
+	grown = append(spans.AppendJSONString(grown, key), ':')
+	return append(append(grown, f(nil)...), '}')
 }
 
-// member is one of an object in JSON.
+// member is one of an object in JSON, or an element of an array, which has no name.
 type member struct {
 	name  string
 	value json.RawMessage
@@ -751,21 +692,26 @@ func (x *redaction) members(raw json.RawMessage, f func(*member)) json.RawMessag
 	return eachMember(raw, f)
 }
 
-// eachMember writes an object again, its members in their order, each as f leaves it.
-// What is not an object, or is not changed, is returned as it is.
+// eachMember writes an object or array again, its members in their order, each as f leaves
+// it. What is neither, or is not changed, is returned as it is.
 func eachMember(raw json.RawMessage, f func(*member)) json.RawMessage {
 	d := jsontext.NewDecoder(bytes.NewReader(raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	if t, err := d.ReadToken(); err != nil || t.Kind() != '{' {
+	t, err := d.ReadToken()
+	if err != nil || t.Kind() != '{' && t.Kind() != '[' {
 		return raw
 	}
-	out := append(make([]byte, 0, len(raw)+64), '{')
+	named := t.Kind() == '{'
+	out := append(make([]byte, 0, len(raw)+64), byte(t.Kind()))
 	changed := false
-	for d.PeekKind() != '}' {
-		name, err := d.ReadToken()
-		if err != nil {
-			return raw
+	for d.PeekKind() != '}' && d.PeekKind() != ']' {
+		var m member
+		if named {
+			name, err := d.ReadToken()
+			if err != nil {
+				return raw
+			}
+			m.name = name.String()
 		}
-		m := member{name: name.String()}
 		value, err := d.ReadValue()
 		if err != nil {
 			return raw
@@ -777,42 +723,29 @@ func eachMember(raw json.RawMessage, f func(*member)) json.RawMessage {
 		if len(out) > 1 {
 			out = append(out, ',')
 		}
-		out = append(spans.AppendJSONString(out, m.name), ':')
+		if named {
+			out = append(spans.AppendJSONString(out, m.name), ':')
+		}
 		out = append(out, m.value...)
 	}
 	if !changed {
 		return raw
 	}
-	return append(out, '}')
+	return append(out, byte(t.Kind())+2) // the bracket that closes
 }
 
 // fact redacts what a span or record reported before it is kept.
 func (x *redaction) fact(f *fact.Fact) {
-	x.hexID(&f.TraceID)
-	x.hexID(&f.SpanID)
-	x.hexID(&f.ParentID)
-	x.hexID(&f.SystemPromptDigest)
-	x.hexID(&f.ToolCatalogDigest)
 	x.model(f.Model)
-	for _, id := range [...]*string{
-		(*string)(&f.Kind), &f.Dialect, &f.Source, &f.Session, &f.SessionKey, &f.TurnID, &f.RequestID, &f.CallID, &f.Purpose,
-		&f.Subagent, &f.SubagentID, &f.ParentSubagentID, &f.ChildSession, &f.StartedBy, &f.Agent, &f.Service,
-		&f.ResponseID, &f.ResponseModel, &f.Finish,
-	} {
-		x.id(id)
-	}
-	x.text(redact.Other, &f.Name)
-	for _, messages := range [...][]fact.Message{f.Input, f.Unanswered} {
-		for i := range messages {
-			x.id(&messages[i].Role)
-			x.id(&messages[i].ID)
-			for j := range messages[i].Parts {
-				x.factPart(messages[i].Role, &messages[i].Parts[j])
-			}
-		}
-	}
-	for i := range f.Output {
-		x.factPart(session.RoleAssistant, &f.Output[i])
+	x.id(&f.TraceID, &f.SpanID, &f.ParentID, &f.SystemPromptDigest, &f.ToolCatalogDigest, (*string)(&f.Kind), &f.Dialect,
+		&f.Source, &f.Session, &f.SessionKey, &f.TurnID, &f.RequestID, &f.CallID, &f.Purpose, &f.Subagent, &f.SubagentID,
+		&f.ParentSubagentID, &f.ChildSession, &f.StartedBy, &f.Agent, &f.Service, &f.ResponseID, &f.ResponseModel, &f.Finish)
+	x.text(redact.Other, &f.Name, &f.ErrorType)
+	for _, messages := range [...][]fact.Message{f.Input, f.Unanswered, {{Role: session.RoleAssistant, Parts: f.Output}}} {
+		each(messages, func(m *fact.Message) {
+			each(m.Parts, func(p *fact.Part) { x.factPart(m.Role, p) })
+			x.id(&m.Role, &m.ID)
+		})
 	}
 	x.text(redact.Prompt, &f.SystemPrompt)
 	if f.ToolCatalog != "" {
@@ -822,8 +755,7 @@ func (x *redaction) fact(f *fact.Fact) {
 		}
 	}
 	if f.Usage != nil {
-		x.id(&f.Usage.Basis)
-		x.id(&f.Usage.Counter)
+		x.id(&f.Usage.Basis, &f.Usage.Counter)
 		x.json(redact.Other, "", &f.Usage.Raw)
 	}
 	failure := redact.Other
@@ -831,10 +763,8 @@ func (x *redaction) fact(f *fact.Fact) {
 		failure = redact.ToolOutput
 	}
 	x.text(failure, &f.Error)
-	x.text(redact.Other, &f.ErrorType)
 	if t := f.Tool; t != nil {
-		x.id(&t.Name)
-		x.hexID(&t.OutputSHA256)
+		x.id(&t.Name, &t.OutputSHA256)
 		x.json(redact.ToolInput, "", &t.Input)
 		if res := x.json(redact.ToolOutput, "", &t.Output); res.Truncated {
 			t.Truncated = true
@@ -844,9 +774,7 @@ func (x *redaction) fact(f *fact.Fact) {
 		}
 	}
 	if d := f.Decision; d != nil {
-		for _, id := range [...]*string{&d.ToolName, &d.Action, &d.Outcome, &d.Reply, &d.Source} {
-			x.id(id)
-		}
+		x.id(&d.ToolName, &d.Action, &d.Outcome, &d.Reply, &d.Source)
 		if strings.Trim(d.Pattern, "*") != "" { // else it reports nothing of the call
 			x.text(redact.ToolInput, &d.Pattern)
 		}
@@ -857,11 +785,8 @@ func (x *redaction) fact(f *fact.Fact) {
 		x.id(&c.Trigger)
 	}
 	if a := f.SessionAttrs; a != nil {
-		x.text(redact.Other, &a.Title)
-		x.text(redact.Other, &a.WorkspaceRoot)
-		for _, id := range [...]*string{&a.WorkspaceID, &a.Mode, &a.UserID, &a.ParentSession, &a.Client} {
-			x.id(id)
-		}
+		x.text(redact.Other, &a.Title, &a.WorkspaceRoot)
+		x.id(&a.WorkspaceID, &a.Mode, &a.UserID, &a.ParentSession, &a.Client)
 		if len(a.Rules) > 0 && !x.clean(a.Rules) {
 			a.Rules = x.rules(a.Rules)
 		}
@@ -872,28 +797,23 @@ func (x *redaction) fact(f *fact.Fact) {
 
 func (x *redaction) factPart(role string, p *fact.Part) {
 	kind := x.spoken(role, p.Kind)
-	x.id(&p.Kind)
-	x.id(&p.CallID)
-	x.id(&p.MediaType)
+	x.id(&p.Kind, &p.CallID, &p.MediaType)
 	switch p.Kind {
 	case fact.PartCall:
 		kind = redact.ToolInput
-		x.id(&p.Name)
 	case fact.PartResult:
 		kind = redact.ToolOutput
-		x.id(&p.Name)
 	case fact.PartCompaction:
 		kind = redact.Other
-		x.id(&p.Name)
-	case fact.PartFile, fact.PartSource: // there the name is not a tool's
+	}
+	if p.Kind == fact.PartFile || p.Kind == fact.PartSource { // there the name is not a tool's
 		x.text(kind, &p.Name)
-	default:
+	} else {
 		x.id(&p.Name)
 	}
-	x.text(kind, &p.Text)
+	x.text(kind, &p.Text, &p.URL)
 	x.json(redact.ToolInput, "", &p.Input)
 	x.json(redact.ToolOutput, "", &p.Output)
 	x.text(redact.ToolOutput, &p.Error)
-	x.text(kind, &p.URL)
 	x.json(kind, "", &p.Data)
 }

@@ -32,10 +32,9 @@ func RedactRows(r *redact.Redactor, in *store.Imported) (redacted int) {
 	}
 	each(in.Decisions, x.decision)
 	each(in.SpanRefs, x.link)
-	each(in.Traces, x.hexID)
+	each(in.Traces, func(id *string) { x.id(id) })
 	for i := range in.RequestedIndexes {
-		x.id(&in.RequestedIndexes[i].MessageID)
-		x.id(&in.RequestedIndexes[i].PartID)
+		x.id(&in.RequestedIndexes[i].MessageID, &in.RequestedIndexes[i].PartID)
 	}
 	x.state(in.State)
 	x.blobs(in)
@@ -54,13 +53,13 @@ func (x *redaction) sessionRow(s *session.Session, state *store.State) {
 			stampAgain(state, column, before, *value)
 		}
 	}
-	text := func(s *string) { x.text(redact.Other, s) }
+	text, id := func(s *string) { x.text(redact.Other, s) }, func(s *string) { x.id(s) }
 	x.id(&s.ID)
-	stamped("agent", &s.Agent, x.id)
-	stamped("mode", s.Mode, x.id)
-	stamped("workspace_id", s.WorkspaceID, x.id)
-	stamped("parent_id", s.ParentID, x.id)
-	stamped("parent_message_id", s.ParentMessageID, x.id)
+	stamped("agent", &s.Agent, id)
+	stamped("mode", s.Mode, id)
+	stamped("workspace_id", s.WorkspaceID, id)
+	stamped("parent_id", s.ParentID, id)
+	stamped("parent_message_id", s.ParentMessageID, id)
 	stamped("title", &s.Title, text)
 	stamped("workspace_root", s.WorkspaceRoot, text)
 	stamped("model_json", s.ModelJSON, func(s *string) { *s = string(x.ids(json.RawMessage(*s))) })
@@ -117,11 +116,7 @@ func (x *redaction) state(s *store.State) {
 // what its data holds.
 func (x *redaction) partRow(p *session.Part) {
 	c := store.PartChange{ID: p.ID, MessageID: p.MessageID, SessionID: p.SessionID, Type: p.Type, Data: json.RawMessage(p.DataJSON)}
-	for _, id := range [...]*string{p.ToolCallID, p.ToolState, p.ContinuationRunID} {
-		if id != nil {
-			x.id(id)
-		}
-	}
+	x.id(p.ToolCallID, p.ToolState, p.ContinuationRunID)
 	x.part(&c)
 	p.ID, p.MessageID, p.SessionID, p.Type = c.ID, c.MessageID, c.SessionID, c.Type
 	if string(c.Data) != p.DataJSON {
