@@ -12,6 +12,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/acp"
 	"github.com/agenttrace/agenttrace/session/codec/agentdbg"
+	"github.com/agenttrace/agenttrace/session/codec/atif"
 	"github.com/agenttrace/agenttrace/session/codec/csvfile"
 	"github.com/agenttrace/agenttrace/session/codec/html"
 	"github.com/agenttrace/agenttrace/session/codec/internal/transcript"
@@ -158,6 +159,12 @@ var All = []Format{{
 	Imported: "messages of the Agent Client Protocol, bare or as Zed, an inspector or a conductor logs them",
 	Writing:  Writing{Ext: ".ndjson", JSON: true, Explain: explained(acp.Explain), Stream: each(acp.Encode)},
 	Reading:  Reading{Extensions: []string{".json", ".jsonl", ".ndjson"}, SniffKeys: looksACP, Decode: acp.Decode},
+}, {
+	Name:     "atif",
+	Exported: "an ATIF 1.7 trajectory, for benchmarks and trainers",
+	Imported: "ATIF trajectories, versions 1.0 to 1.8",
+	Writing:  Writing{Ext: ".json", JSON: true, Explain: explained(atif.Explain), Stream: each(atif.Encode)},
+	Reading:  Reading{Extensions: []string{".json"}, SniffKeys: atif.Looks, Decode: atif.Decode},
 }, {
 	Name: "claude-code", Imported: "transcripts of Claude Code",
 	Reading: Reading{

@@ -1,0 +1,129 @@
+// Package atif reads and writes the Agent Trajectory Interchange Format: a JSON document for each
+// run of an agent, which benchmarks write and trainers read. [Decode] reads versions 1.0 to 1.8,
+// [Encode] writes 1.7.
+//
+// # From a trajectory
+//
+//	step of source user, system  message with its text and images
+//	steps of source agent        one assistant message between two user messages, a step each
+//	message, reasoning_content   text and reasoning parts
+//	tool_calls, observation      part tool-<name> with the output; without a result it is pending
+//	other results                part data-observation
+//	metrics                      usage and cost of the step: input is what is neither read from a
+//	                             cache nor written to one
+//	agent.tool_definitions       the catalog of tools
+//	context_management           in extra of a system step: a message with a data-compaction part
+//	subagent_trajectories        sessions of their own, <parent>-<trajectory_id>
+//	notes, agent, extra          metadata_json.atif of the session
+//
+// Of other steps' extra, token ids and log probabilities nothing is kept.
+//
+// # To a trajectory
+//
+// A model call is a step. The first system prompt is the first step, and a later one a system step
+// before the message that it was first used in. Of the catalogs of tools the first is the agent's,
+// and a later one is below extra of the step that it was first used in. Messages that a rewind hid
+// are not among the steps, and a message of a fork that its parent has is marked as copied. What the
+// format has no field for is below extra.agenttrace: the rows of the session and of its messages,
+// parts of other types, and the states of tool calls. [Losses] lists the rest. A sub-agent is a
+// trajectory of its own.
+package atif
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
+)
+
+// versionPrefix is how the version of every trajectory begins, and version the one that is written.
+const (
+	versionPrefix = "ATIF-v"
+	version       = versionPrefix + "1.7"
+)
+
+// Looks reports whether an object with these keys is a trajectory; see formats.Reading.SniffKeys.
+func Looks(keys map[string]string) bool {
+	return strings.HasPrefix(keys["schema_version"], versionPrefix)
+}
+
+// Sources of a step.
+const (
+	sourceSystem = "system"
+	sourceUser   = "user"
+	sourceAgent  = "agent"
+)
+
+// own is the key below which extra has what is ours.
+const own = "agenttrace"
+
+// typeObservation is the type of a part for a result that is not a tool call's.
+const typeObservation = "data-observation"
+
+// imageTypes are the media types that an image may have.
+var imageTypes = []string{"image/jpeg", "image/png", "image/gif", "image/webp"}
+
+// counts are the fields of metrics, with the tokens that they count. The first two are required of
+// a step whose usage is known, and extra has the others.
+var counts = []struct {
+	key   string
+	extra bool
+	total string // in final_metrics
+	of    func(session.Usage) int64
+}{
+	{"prompt_tokens", false, "total_prompt_tokens", func(u session.Usage) int64 { return u.Input + u.CacheRead + u.CacheWrite }},
+	{"completion_tokens", false, "total_completion_tokens", func(u session.Usage) int64 { return u.Output + u.Reasoning }},
+	{"cached_tokens", false, "total_cached_tokens", func(u session.Usage) int64 { return u.CacheRead }},
+	{"reasoning_tokens", true, "", func(u session.Usage) int64 { return u.Reasoning }},
+	{"cache_creation_input_tokens", true, "", func(u session.Usage) int64 { return u.CacheWrite }},
+}
+
+// content returns the blocks of a message or of a result as the format has them: one text alone is
+// a string.
+func content(blocks []rows.Object) json.RawMessage {
+	switch {
+	case len(blocks) == 0:
+		return json.RawMessage(`""`)
+	case len(blocks) == 1 && blocks[0].Text("type") == "text":
+		return blocks[0].Get("text")
+	}
+	return rows.Raw(blocks)
+}
+
+// block returns the block of a part's data, nil where the format has none for it.
+func block(data rows.Object) rows.Object {
+	switch data.Text("type") {
+	case "text":
+		return rows.Of("type", "text", "text", data.Get("text"))
+	case session.TypeWithheld:
+		return rows.TextPart("text", codec.WithheldText)
+	case "file":
+		if media := data.Text("mediaType"); slices.Contains(imageTypes, media) {
+			return rows.Of("type", "image", "source", rows.Of("media_type", media, "path", data.Get("url")))
+		}
+	}
+	return nil
+}
+
+// Losses are what a trajectory does not hold of a session. The conformance suite checks the list.
+var Losses = codec.Losses{
+	{What: "ids of messages and parts", Note: "those of parts"},
+	{What: "times of messages and parts", Note: "a step has one time"},
+	{What: "gaps in the order of parts"},
+	{What: "borders between text parts", Note: "an empty text is none"},
+	{What: "reasoning", Note: "that of a step is one text"},
+	{What: "files", Note: "images come before other files"},
+	{What: "names and media types of files", Note: "names of images"},
+	{What: "metadata of texts and files", Note: "that of texts and images"},
+	{What: "data parts", Note: "why content is withheld"},
+	{What: "details of permission decisions", Note: "the ids of parts"},
+	{What: "columns of parts"},
+	{What: "system prompts and tool catalogs", Note: "those of no visible message; a catalog of another shape than OpenAI's"},
+	{What: "spans, and what later telemetry needs"},
+}
+
+// Explain lists what of the session its trajectory does not hold.
+func Explain(s *codec.Session) []codec.Loss { return Losses.Of(s) }

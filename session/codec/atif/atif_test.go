@@ -1,0 +1,155 @@
+package atif_test
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/atif"
+	"github.com/agenttrace/agenttrace/session/codec/codectest"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// read decodes a document, and fails the test if a session of it is invalid.
+func read(tb testing.TB, text string) (all []*codec.Session, problems []string, failed error) {
+	tb.Helper()
+	for s, err := range atif.Decode(strings.NewReader(text), func(p codec.Problem) { problems = append(problems, p.String()) }) {
+		if err != nil {
+			return all, problems, err
+		}
+		for _, v := range session.Check(s.Transcript) {
+			tb.Errorf("invalid: %v", v)
+		}
+		all = append(all, s)
+	}
+	return all, problems, nil
+}
+
+func encode(tb testing.TB, s *codec.Session) string {
+	tb.Helper()
+	var b bytes.Buffer
+	if err := atif.Encode(&b, s); err != nil {
+		tb.Fatal(err)
+	}
+	return b.String()
+}
+
+// TestTrajectoriesOfOthers reads what Harbor's agents write.
+func TestTrajectoriesOfOthers(t *testing.T) {
+	for _, name := range []string{"harbor", "subagents"} {
+		data, err := os.ReadFile(filepath.Join("testdata", name+".json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, problems, err := read(t, string(data))
+		if err != nil {
+			t.Fatal(err)
+		}
+		codectest.CheckGolden(t, filepath.Join("testdata", name+".golden.jsonl"), codectest.Golden(t, problems, all...), *update)
+		for _, s := range all {
+			again, problems, err := read(t, encode(t, s))
+			if err != nil || problems != nil {
+				t.Fatalf("what was written is read with %v, %v", problems, err)
+			}
+			for _, l := range codec.Lost(s, again[0]) {
+				if l.What != "times of messages and parts" && l.What != "ids of messages and parts" {
+					t.Errorf("%s: %d %s are lost", name, l.Count, l.What)
+				}
+			}
+		}
+	}
+}
+
+const document = `{"schema_version":"ATIF-v1.7","session_id":"s","agent":{"name":"a","version":"1"},"steps":[
+{"step_id":1,"source":"user","message":"go"},
+{"step_id":2,"source":"agent","message":"ok","tool_calls":[{"tool_call_id":"c","function_name":"f","arguments":{}}]}]}`
+
+// TestVersions: every version up to 1.8, and later ones of the same major version, are read.
+func TestVersions(t *testing.T) {
+	for minor := range 12 {
+		text := strings.Replace(document, "1.7", fmt.Sprintf("1.%d", minor), 1)
+		if all, problems, err := read(t, text); err != nil || problems != nil || len(all) != 1 || len(all[0].Messages) != 2 {
+			t.Errorf("version 1.%d: %d sessions, problems %v, error %v", minor, len(all), problems, err)
+		}
+	}
+}
+
+// TestWhatIsWrongIsNamed: what cannot be read is named by its line or its field, with what to do.
+func TestWhatIsWrongIsNamed(t *testing.T) {
+	for _, tt := range []struct{ from, to, want string }{
+		{`{"step_id":1,`, `{"step_id":1,,`, "line 2"},
+		{`"ATIF-v1.7"`, `"ATIF-v2.0"`, `schema_version "ATIF-v2.0" is not known: convert the file to ATIF-v1.7`},
+		{`"ATIF-v1.7"`, `7`, `schema_version is 7: want one such as "ATIF-v1.7"`},
+		{`"steps":[`, `"stops":[`, "steps is missing"},
+		{`"step_id":2`, `"step_id":7`, "steps[1].step_id: is 7, want 2"},
+		{`"source":"user"`, `"source":"tool"`, `steps[0].source: is "tool", want system, user or agent`},
+		{`"message":"go"`, `"message":5`, "steps[0].message: is 5, want a text"},
+		{`"message":"go"`, `"message":[{"type":"video"}]`, "steps[0].message[0]: is neither a text nor an image"},
+		{`"message":"go"`, `"message":"go","timestamp":"noon"`, `steps[0].timestamp: is "noon", which is no time`},
+		{`"tool_call_id":"c"`, `"tool_call_id":7`, "steps[1].tool_calls[0]: has no tool_call_id"},
+		{`"message":"ok"`, `"message":"ok","metrics":{"prompt_tokens":-1}`, "steps[1].metrics.prompt_tokens: is -1, want a count"},
+		{`"message":"ok"`, `"message":"ok","observation":{"results":[{"source_call_id":"x","content":"y"}]}`,
+			`steps[1].observation.results[0].source_call_id: is "x", which no call of the step has`},
+		{`"steps":[`, `"subagent_trajectories":[{"schema_version":"ATIF-v1.7"}],"steps":[`, "subagent_trajectories[0]: is not a trajectory"},
+	} {
+		text := strings.Replace(document, tt.from, tt.to, 1)
+		if text == document {
+			t.Fatalf("%s is not in the document", tt.from)
+		}
+		_, problems, err := read(t, text)
+		if got := fmt.Sprint(problems, err); !strings.Contains(got, tt.want) {
+			t.Errorf("%s: %s, want %s", tt.to, got, tt.want)
+		}
+	}
+}
+
+// TestAChangedExportIsReadAsItStands: a file of ours that somebody changed, so that the rows in it
+// are not valid, is read by what other programs read of it.
+func TestAChangedExportIsReadAsItStands(t *testing.T) {
+	all, _, err := read(t, document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, change := range [][2]string{{`"role": "user"`, `"role": "robot"`}, {`"title": "New Chat"`, `"title": 7`}} {
+		text := encode(t, all[0])
+		changed := strings.Replace(text, change[0], change[1], 1)
+		if changed == text {
+			t.Fatalf("%s is not in\n%s", change[0], text)
+		}
+		got, problems, err := read(t, changed)
+		if err != nil || len(problems) != 1 || !strings.Contains(problems[0], "extra.agenttrace: the rows of agenttrace in it are not valid") {
+			t.Fatalf("problems %q, error %v", problems, err)
+		}
+		if n := len(got[0].Messages); n != 2 {
+			t.Errorf("%d messages, want 2", n)
+		}
+	}
+}
+
+// TestRewoundMessagesAreNoSteps: a trainer must not learn from what the user took back.
+func TestRewoundMessagesAreNoSteps(t *testing.T) {
+	all, _, err := read(t, document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all[0].Messages[1].Message.HiddenAt = new(int64(99))
+	text := encode(t, all[0])
+	steps, rewound, _ := strings.Cut(text, `"rewound"`)
+	if strings.Contains(steps, `"ok"`) || !strings.Contains(rewound, `"ok"`) || !strings.Contains(steps, `"total_steps": 1`) {
+		t.Errorf("the answer that was taken back is among the steps, or lost:\n%s", text)
+	}
+	if errs := broken([]byte(text)); errs != nil {
+		t.Error(errs)
+	}
+	got, _, err := read(t, text)
+	if err != nil || codec.Lost(all[0], got[0]) != nil && len(got[0].Messages) != 2 {
+		t.Errorf("read again it has %d messages, %v", len(got[0].Messages), err)
+	}
+}

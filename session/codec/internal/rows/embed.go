@@ -1,0 +1,197 @@
+package rows
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/jsonl"
+)
+
+// A format of another program often has a place for fields that its programs pass over. There
+// an export has what the format has no field for: the rows of the session and its messages,
+// without their content. Reading them is all or nothing: see [Embedded].
+
+// EmbedSession returns the session's row, and its decisions, as a format embeds them. What follows
+// from the messages is left out.
+func EmbedSession(s *codec.Session) Object {
+	row := columns(s.Session.AppendJSON(nil))
+	o := Of("session", row.Without("id", "prompt_tokens", "completion_tokens", "reasoning_tokens",
+		"cache_read", "cache_write", "total_tokens"))
+	var decisions []json.RawMessage
+	for _, d := range jsonl.SortedDecisions(s.Decisions) {
+		decisions = append(decisions, columns(d.AppendJSON(nil)).JSON())
+	}
+	if decisions != nil {
+		o.Set("permission_decisions", decisions)
+	}
+	return o
+}
+
+// EmbedMessage returns the message's row as a format embeds it.
+func EmbedMessage(m *session.Message) Object {
+	return columns(m.AppendJSON(nil)).Without("session_id")
+}
+
+// columns are those of a row in canonical JSON that are not null, which is what an absent one is.
+func columns(row []byte) (o Object) {
+	for _, f := range Read(string(row)) {
+		if string(f.Value) != "null" {
+			o = append(o, f)
+		}
+	}
+	return o
+}
+
+// Restore sets the message's row to one that a format embeds.
+func (m *Message) Restore(row Object) error {
+	row = row.Without("session_id")
+	row.Set("session_id", m.Row.SessionID)
+	var restored session.Message
+	if err := restored.DecodeJSON(row.JSON()); err != nil {
+		return err
+	}
+	m.Row = restored
+	return nil
+}
+
+// restore sets the session's row and adds the decisions that a format embeds. A decision names
+// the call that it is about by its id, and gets the id that the part of that call has now.
+func restore(s *codec.Session, embedded Object) error {
+	row := embedded.Object("session").Without("id")
+	row.Set("id", s.Session.ID)
+	usage := s.Session.Usage()
+	if err := s.Session.DecodeJSON(row.JSON()); err != nil {
+		return err
+	}
+	s.Session.SetUsage(usage)
+	adder := jsonl.NewAdder(s)
+	for _, raw := range Elements(embedded.Get("permission_decisions")) {
+		if err := adder.Row("permission_decision", raw); err != nil {
+			return err
+		}
+	}
+	parts := make(map[[2]string]string)
+	for i := range s.Messages {
+		for _, p := range s.Messages[i].Parts {
+			if p.ToolCallID != nil {
+				parts[[2]string{p.MessageID, *p.ToolCallID}] = p.ID
+			}
+		}
+	}
+	for i := range s.Decisions {
+		d := &s.Decisions[i]
+		if d.PartID != "" {
+			d.PartID = parts[[2]string{d.MessageID, d.ToolCallID}]
+		}
+	}
+	return nil
+}
+
+// Embedded builds a session of a file that may embed rows: build is told whether to use them, and
+// returns them beside the session. Rows that are not valid are as if they were not there, and why
+// is the problem. A file of ours that somebody changed is then read like that of another program.
+func Embedded(build func(use bool) (s *codec.Session, embedded Object, err error)) (*codec.Session, error) {
+	s, embedded, err := build(true)
+	if err == nil && embedded.Object("session") != nil {
+		err = restore(s, embedded)
+	}
+	if err == nil {
+		err = valid(s)
+	}
+	if err == nil {
+		return s, nil
+	}
+	s, _, _ = build(false)
+	return s, fmt.Errorf("the rows of agenttrace in it are not valid (%w), and are ignored: export the session again", err)
+}
+
+func valid(s *codec.Session) error {
+	if v := session.Check(s.Transcript); len(v) > 0 {
+		return errors.New(v[0].String())
+	}
+	return s.CheckTree()
+}
+
+// Step is a model call of an assistant message: its parts from one step-start to the next.
+type Step struct {
+	// Started reports that a part of type step-start, which is not among Parts, begins the step.
+	Started bool
+	Parts   []*session.Part
+
+	Usage   *session.Usage
+	CostUSD *float64
+	Model   session.Model
+	// Calls is the number of model calls that Usage is of, 0 where Usage is nil.
+	Calls int64
+}
+
+// Steps returns the steps of a message, at least one. Where the usage of each is not known, that of
+// the message is the last one's. A message that a fork copied used nothing itself.
+func Steps(s *codec.Session, m *session.MessageAndParts) []Step {
+	steps := []Step{{}}
+	for i := range m.Parts {
+		p := &m.Parts[i]
+		last := &steps[len(steps)-1]
+		switch {
+		case p.Type != "step-start":
+			last.Parts = append(last.Parts, p)
+		case !last.Started && len(last.Parts) == 0:
+			last.Started = true
+		default:
+			steps = append(steps, Step{Started: true})
+		}
+	}
+	meta := session.ParseMessageMetadata([]byte(m.Message.MetadataJSON))
+	tokens := meta.Tokens(m.Message.Role, m.IsMarker())
+	calls := meta.Trace.Steps
+	if calls == nil {
+		calls = spansOf(s, m.Message.ID)
+	}
+	var sum session.Usage
+	each := len(calls) == len(steps)
+	for i := range steps {
+		if meta.Model != nil {
+			steps[i].Model = *meta.Model
+		}
+		if !each {
+			continue
+		}
+		if calls[i].Model != nil {
+			steps[i].Model = *calls[i].Model
+		}
+		if each = calls[i].Usage != nil; each {
+			sum = sum.Add(*calls[i].Usage)
+		}
+	}
+	last := &steps[len(steps)-1]
+	if s.Session.Copied(m.Message.CreatedAt) {
+		return steps
+	}
+	last.CostUSD = tokens.CostUSD
+	switch {
+	case tokens.Used == nil:
+	case each && sum == *tokens.Used:
+		for i := range steps {
+			steps[i].Usage, steps[i].Calls = calls[i].Usage, 1
+		}
+	default:
+		last.Usage, last.Calls = tokens.Used, max(int64(len(steps)), meta.Trace.ModelCalls)
+	}
+	return steps
+}
+
+// spansOf are the model calls of a message whose usage a span reports, in order.
+func spansOf(s *codec.Session, messageID string) (calls []session.Step) {
+	for i := range s.SpanRefs {
+		if r := &s.SpanRefs[i]; r.MessageID == messageID && r.TurnStats != nil && r.TurnStats.Step && r.TurnStats.Usage != nil {
+			calls = append(calls, session.Step{Model: r.TurnStats.Model, Usage: r.TurnStats.Usage, StartedAt: r.StartNano})
+		}
+	}
+	slices.SortStableFunc(calls, func(a, b session.Step) int { return cmp.Compare(a.StartedAt, b.StartedAt) })
+	return calls
+}
