@@ -5,6 +5,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"unicode/utf16"
 	"unicode/utf8"
 	"unsafe"
 )
@@ -22,8 +23,7 @@ const quotedMarker = `"` + Marker + `"`
 // document redacts s if it is JSON, as it stands: only what is replaced changes.
 func (r *Redactor) document(s string, nested int) (string, bool) {
 	w := walker{r: r, s: s, nested: nested}
-	end, ok := w.any("", notSecret, 0)
-	if !ok || skipSpace(s, end) != len(s) {
+	if !w.all(notSecret) {
 		return "", false
 	}
 	if len(w.edits) == 0 {
@@ -35,10 +35,8 @@ func (r *Redactor) document(s string, nested int) (string, bool) {
 
 // whole redacts a value in JSON that is under a key of class.
 func (r *Redactor) whole(class keyClass, raw []byte) []byte {
-	s := string(raw)
-	w := walker{r: r, s: s}
-	end, ok := w.any("", class, 0)
-	if !ok || skipSpace(s, end) != len(s) {
+	w := walker{r: r, s: string(raw)}
+	if !w.all(class) {
 		return []byte(quotedMarker)
 	}
 	if len(w.edits) == 0 {
@@ -51,7 +49,6 @@ func (r *Redactor) whole(class keyClass, raw []byte) []byte {
 type walker struct {
 	r      *Redactor
 	s      string
-	i      int
 	nested int
 	edits  []edit
 	mixed  bool // the edits are in no order, and some lie within others
@@ -89,44 +86,44 @@ func (w *walker) written() []byte {
 	return append(out, w.s[done:]...)
 }
 
-// any reads a value that is under key, which is of class.
-func (w *walker) any(key string, class keyClass, level int) (end int, ok bool) {
-	w.i = skipSpace(w.s, w.i)
-	if w.i == len(w.s) || level > maxLevels {
-		return 0, false
+// all reads the text, which is under a key of class, and reports whether it is JSON.
+func (w *walker) all(class keyClass) bool {
+	end := w.any(skipSpace(w.s, 0), "", class, 0)
+	return end >= 0 && skipSpace(w.s, end) == len(w.s)
+}
+
+// any reads the value at i that is under key, which is of class, and returns its end, below
+// 0 where there is none.
+func (w *walker) any(i int, key string, class keyClass, level int) int {
+	if i == len(w.s) || level > maxLevels {
+		return -1
 	}
-	start := w.i
 	if class != notSecret {
-		end := skipJSON(w.s, start)
+		end := skipJSON(w.s, i)
 		if end < 0 {
-			return 0, false
+			return -1
 		}
-		switch verdictOf(class, w.s[start:end]) {
+		switch verdictOf(class, w.s[i:end]) {
 		case goes:
-			w.replace(start, end, quotedMarker)
-			w.i = end
-			return end, true
+			w.replace(i, end, quotedMarker)
+			return end
 		case schema:
-			return w.object("", level, true)
+			return w.object(i, level, true)
 		}
 	}
-	switch w.s[start] {
+	switch w.s[i] {
 	case '{':
-		return w.object(key, level, false)
+		return w.object(i, level, false)
 	case '[':
-		return w.array(key, class, level)
+		return w.array(i, key, class, level)
 	case '"':
-		end := skipString(w.s, start)
-		if end < 0 {
-			return 0, false
+		end := skipString(w.s, i)
+		if end >= 0 {
+			w.str(key, i, end)
 		}
-		w.str(key, start, end)
-		w.i = end
-		return end, true
+		return end
 	}
-	end = skipJSON(w.s, start)
-	w.i = end
-	return end, end >= 0
+	return skipJSON(w.s, i)
 }
 
 type verdict uint8
@@ -182,105 +179,50 @@ func withoutKeys(raw string) string {
 
 // schemaWords are the keywords of a JSON Schema for a parameter. A value under a key
 // that names a secret is one when it has only these and says a type.
-var schemaWords = map[string]bool{
-	"type": true, "description": true, "title": true, "default": true, "enum": true, "const": true, "examples": true,
-	"example": true, "format": true,
-	"minLength": true, "maxLength": true, "pattern": true, "minimum": true, "maximum": true, "nullable": true,
-	"items": true, "properties": true,
-	"required": true, "additionalProperties": true, "anyOf": true, "oneOf": true, "allOf": true, "$ref": true,
-	"deprecated": true, "readOnly": true,
-	"writeOnly": true, "x-secret": true, "$comment": true, "minItems": true, "maxItems": true, "uniqueItems": true,
-}
+var schemaWords = wordSet("type description title default enum const examples example format minLength maxLength " +
+	"pattern minimum maximum nullable items properties required additionalProperties anyOf oneOf allOf $ref " +
+	"deprecated readOnly writeOnly x-secret $comment minItems maxItems uniqueItems")
 
 // schemaValues are the keywords whose values may be secrets.
-var schemaValues = map[string]bool{"default": true, "enum": true, "const": true, "examples": true, "example": true}
+var schemaValues = wordSet("default enum const examples example")
+
+var schemaTypes = wordSet(`"string" "number" "integer" "boolean" "object" "array" "null"`)
 
 func isSchema(raw string) bool {
 	typed := false
-	i := skipSpace(raw, 1)
-	for i < len(raw) && raw[i] == '"' {
-		end := skipString(raw, i)
-		key := raw[i+1 : end-1]
-		if !schemaWords[key] {
-			return false
-		}
-		i = skipSpace(raw, skipSpace(raw, end)+1)
-		end = skipJSON(raw, i)
-		switch value := raw[i:end]; key {
-		case "type":
-			if value[0] == '"' {
-				switch value[1 : len(value)-1] {
-				case "string", "number", "integer", "boolean", "object", "array", "null":
-				default:
-					return false
-				}
-			} else if value[0] != '[' {
-				return false
-			}
+	end := container(raw, 0, func(k span, i int) int {
+		key, end := raw[k.lo+1:k.hi-1], skipJSON(raw, i)
+		switch value := raw[i:end]; {
+		case !schemaWords[key], key == "type" && value[0] != '[' && !schemaTypes[value]:
+			return -1
+		case key == "type", (key == "anyOf" || key == "oneOf" || key == "allOf") && value[0] == '[',
+			key == "$ref" && value[0] == '"':
 			typed = true
-		case "anyOf", "oneOf", "allOf":
-			typed = typed || value[0] == '['
-		case "$ref":
-			typed = typed || value[0] == '"'
 		}
-		i = skipSpace(raw, end)
-		if i < len(raw) && raw[i] == ',' {
-			i = skipSpace(raw, i+1)
-		}
-	}
-	return typed
+		return end
+	})
+	return typed && end >= 0
 }
 
-// object reads an object; of a schema under the name of a secret, what may be a value
+// object reads the object at i; of a schema under the name of a secret, what may be a value
 // of it goes.
-func (w *walker) object(under string, level int, ofSchema bool) (int, bool) {
-	begin := w.i
-	w.i++
-	if w.i = skipSpace(w.s, w.i); w.i < len(w.s) && w.s[w.i] == '}' {
-		w.i++
-		return w.i, true
-	}
+func (w *walker) object(i, level int, ofSchema bool) int {
 	var p namedValue
-	for {
-		w.i = skipSpace(w.s, w.i)
-		start := w.i
-		end := skipString(w.s, start)
-		if end < 0 {
-			return 0, false
-		}
-		key, class := w.key(start, end)
-		w.i = skipSpace(w.s, end)
-		if w.i == len(w.s) || w.s[w.i] != ':' {
-			return 0, false
-		}
-		w.i++
+	end := container(w.s, i, func(k span, start int) int {
+		key, class := w.key(k.lo, k.hi)
 		if ofSchema && schemaValues[key] {
 			class = secret
 		}
-		w.i = skipSpace(w.s, w.i)
-		start = w.i
-		end, ok := w.any(key, class, level+1)
-		if !ok {
-			return 0, false
-		}
+		end := w.any(start, key, class, level+1)
 		if end-start > 2 {
 			p.see(w, key, start, end)
 		}
-		w.i = skipSpace(w.s, w.i)
-		if w.i == len(w.s) {
-			return 0, false
-		}
-		switch w.s[w.i] {
-		case ',':
-			w.i++
-		case '}':
-			w.i++
-			p.close(w, begin)
-			return w.i, true
-		default:
-			return 0, false
-		}
+		return end
+	})
+	if end >= 0 {
+		p.close(w, i)
 	}
+	return end
 }
 
 // namedValue follows the members of an object that may be a name and its value.
@@ -342,22 +284,13 @@ func (p *namedValue) close(w *walker, start int) {
 
 // members redacts the strings of the object at i under the keys that of wants.
 func (w *walker) members(i int, of func(key string) bool) {
-	for i = skipSpace(w.s, i+1); i < len(w.s) && w.s[i] == '"'; i = skipSpace(w.s, i) {
-		end := skipString(w.s, i)
-		key := w.s[i+1 : end-1]
-		i = skipSpace(w.s, skipSpace(w.s, end)+1)
-		end = skipJSON(w.s, i)
-		if end < 0 {
-			return
-		}
-		if w.s[i] == '"' && end-i > 2 && of(key) && !marked(w.s[i+1:end-1]) {
+	container(w.s, i, func(k span, i int) int {
+		end := skipJSON(w.s, i)
+		if end-i > 2 && w.s[i] == '"' && of(w.s[k.lo+1:k.hi-1]) && !marked(w.s[i+1:end-1]) {
 			w.replace(i, end, quotedMarker)
 		}
-		if i = skipSpace(w.s, end); i == len(w.s) || w.s[i] != ',' {
-			return
-		}
-		i++
-	}
+		return end
+	})
 }
 
 // key returns a key without its escapes, and redacts a secret that is in it.
@@ -375,52 +308,26 @@ func (w *walker) key(start, end int) (string, keyClass) {
 	return key, w.r.classify(key)
 }
 
-func (w *walker) array(key string, class keyClass, level int) (int, bool) {
-	w.i++
-	if w.i = skipSpace(w.s, w.i); w.i < len(w.s) && w.s[w.i] == ']' {
-		w.i++
-		return w.i, true
-	}
+func (w *walker) array(i int, key string, class keyClass, level int) int {
 	var list argv
-	for {
-		w.i = skipSpace(w.s, w.i)
-		start := w.i
-		if start < len(w.s) && w.s[start] == '"' && len(w.r.keys) > 0 {
-			end := skipString(w.s, start)
-			if end < 0 {
-				return 0, false
-			}
-			if !list.see(w, start, end) && (class == notSecret || !w.under(class, start, end)) {
-				w.str(key, start, end)
-			}
-			w.i = end
-		} else if _, ok := w.any(key, notSecret, level+1); !ok {
-			return 0, false
+	end := container(w.s, i, func(_ span, start int) int {
+		if w.s[start] != '"' || len(w.r.keys) == 0 {
+			return w.any(start, key, notSecret, level+1)
 		}
-		w.i = skipSpace(w.s, w.i)
-		if w.i == len(w.s) {
-			return 0, false
-		}
-		switch w.s[w.i] {
-		case ',':
-			w.i++
-		case ']':
-			w.i++
-			list.close(w)
-			return w.i, true
+		end := skipString(w.s, start)
+		switch {
+		case end < 0 || list.see(w, start, end):
+		case class != notSecret && verdictOf(class, w.s[start:end]) == goes:
+			w.replace(start, end, quotedMarker)
 		default:
-			return 0, false
+			w.str(key, start, end)
 		}
+		return end
+	})
+	if end >= 0 {
+		list.close(w)
 	}
-}
-
-// under redacts a string that is an element of the array under a key of class.
-func (w *walker) under(class keyClass, start, end int) bool {
-	if verdictOf(class, w.s[start:end]) != goes {
-		return false
-	}
-	w.replace(start, end, quotedMarker)
-	return true
+	return end
 }
 
 // argv follows the strings of an array that may be the words of a command.
@@ -643,7 +550,7 @@ func skipLevel(s string, i, level int) int {
 	case c == '"':
 		end = skipString(s, i)
 	case c == '{' || c == '[':
-		return skipContainer(s, i, level)
+		return container(s, i, func(_ span, i int) int { return skipLevel(s, i, level+1) })
 	case c == '-' || class[c]&digit != 0:
 		end = skipNumber(s, i)
 	default:
@@ -659,25 +566,30 @@ func skipLevel(s string, i, level int) int {
 	return end
 }
 
-func skipContainer(s string, i, level int) int {
-	c := s[i]
-	i = skipSpace(s, i+1)
-	if i < len(s) && s[i] == c+2 {
+// container reads the array or object at i. It has value read each of its values, from i on,
+// with the bounds of its key, quotes included; value returns where that ends, below 0 to
+// stop. Where there is no container, the end is the complement of where it broke off.
+func container(s string, i int, value func(key span, i int) int) (end int) {
+	open := s[i]
+	if i = skipSpace(s, i+1); i < len(s) && s[i] == open+2 {
 		return i + 1
 	}
 	for {
-		i = skipSpace(s, i)
-		if c == '{' {
-			end := skipString(s, i)
-			if end < 0 {
+		var key span
+		if i = skipSpace(s, i); open == '{' {
+			key.lo, key.hi = i, skipString(s, i)
+			if key.hi < 0 {
 				return ^i
 			}
-			if i = skipSpace(s, end); i == len(s) || s[i] != ':' {
+			if i = skipSpace(s, key.hi); i == len(s) || s[i] != ':' {
 				return ^i
 			}
 			i = skipSpace(s, i+1)
 		}
-		if i = skipLevel(s, i, level+1); i < 0 {
+		if i == len(s) {
+			return ^i
+		}
+		if i = value(key, i); i < 0 {
 			return i
 		}
 		if i = skipSpace(s, i); i == len(s) {
@@ -686,7 +598,7 @@ func skipContainer(s string, i, level int) int {
 		switch s[i] {
 		case ',':
 			i++
-		case c + 2:
+		case open + 2:
 			return i + 1
 		default:
 			return ^i
@@ -749,8 +661,8 @@ func unescape(s string) string {
 			v := hex4(s[i+1 : i+5])
 			i += 4
 			if v >= 0xd800 && v < 0xdc00 && i+6 < len(s) && s[i+1] == '\\' && s[i+2] == 'u' {
-				if low := hex4(s[i+3 : i+7]); low >= 0xdc00 && low < 0xe000 {
-					v = 0x10000 + (v-0xd800)<<10 + low - 0xdc00
+				if pair := utf16.DecodeRune(v, hex4(s[i+3:i+7])); pair != utf8.RuneError {
+					v = pair
 					i += 6
 				}
 			}

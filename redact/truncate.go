@@ -114,7 +114,6 @@ func omit(s string, redacted bool) (string, Result) {
 // cutter writes JSON again with shorter strings and fewer elements. Its input is valid.
 type cutter struct {
 	s           string
-	i           int
 	out         []byte
 	limit       int
 	depth       int // 0: none
@@ -143,88 +142,65 @@ func (c *cutter) tighten() bool {
 
 // cut returns false when the output outgrew the limit, which ends it early.
 func (c *cutter) cut() ([]byte, bool) {
-	c.i, c.out = 0, c.out[:0]
-	return c.out, c.value(0)
+	c.out = c.out[:0]
+	end := c.value(skipSpace(c.s, 0), 0)
+	return c.out, end >= 0
 }
 
-func (c *cutter) value(depth int) bool {
-	c.i = skipSpace(c.s, c.i)
-	switch b := c.s[c.i]; {
-	case (b == '{' || b == '[') && c.depth > 0 && depth >= c.depth:
-		end := skipJSON(c.s, c.i)
-		if end-c.i > 2 {
-			c.out = append(append(append(c.out, '"'), TruncatedMarker+sizeNote(end-c.i)...), '"')
-		} else {
-			c.out = append(c.out, c.s[c.i:end]...)
-		}
-		c.i = end
-	case b == '{' || b == '[':
-		return c.elements(b, depth)
+// value writes the value at i and returns its end, below 0 where the output outgrew the limit.
+func (c *cutter) value(i, depth int) (end int) {
+	b := c.s[i]
+	switch nests := b == '{' || b == '['; {
+	case nests && (c.depth == 0 || depth < c.depth):
+		end = c.elements(i, depth)
 	case b == '"':
-		c.str()
+		end = skipString(c.s, i)
+		c.str(c.s[i:end])
 	default:
-		end := skipJSON(c.s, c.i)
-		c.out = append(c.out, c.s[c.i:end]...)
-		c.i = end
+		end = skipJSON(c.s, i)
+		if nests && end-i > 2 {
+			c.out = append(append(append(c.out, '"'), TruncatedMarker+sizeNote(end-i)...), '"')
+		} else {
+			c.out = append(c.out, c.s[i:end]...)
+		}
 	}
-	return len(c.out) <= c.limit
+	if len(c.out) > c.limit {
+		return -1
+	}
+	return end
 }
 
-func (c *cutter) elements(open byte, depth int) bool {
-	c.out = append(c.out, open)
-	c.i = skipSpace(c.s, c.i+1)
-	for n := 0; c.s[c.i] != open+2; n++ {
-		if n > 0 {
+func (c *cutter) elements(i, depth int) (end int) {
+	c.out = append(c.out, c.s[i])
+	n := 0
+	end = container(c.s, i, func(key span, at int) int {
+		if n++; n > c.maxElements {
+			return skipJSON(c.s, at)
+		}
+		if n > 1 {
 			c.out = append(c.out, ',')
 		}
-		if n == c.maxElements {
-			rest := c.skip(open)
-			c.out = append(c.out, `"`+TruncatedMarker...)
-			if open == '{' {
-				c.out = append(c.out, `":"`...)
-			}
-			c.out = append(append(strconv.AppendInt(append(c.out, '['), int64(rest), 10), " more]"...), '"')
-			break
+		if key.hi > 0 {
+			c.out = append(append(c.out, c.s[key.lo:key.hi]...), ':')
 		}
-		if open == '{' {
-			end := skipString(c.s, c.i)
-			c.out = append(append(c.out, c.s[c.i:end]...), ':')
-			c.i = skipSpace(c.s, end) + 1
+		return c.value(at, depth+1)
+	})
+	if rest := n - c.maxElements; rest > 0 {
+		c.out = append(c.out, `,"`+TruncatedMarker...)
+		if c.s[i] == '{' {
+			c.out = append(c.out, `":"`...)
 		}
-		if !c.value(depth + 1) {
-			return false
-		}
-		if c.i = skipSpace(c.s, c.i); c.s[c.i] == ',' {
-			c.i = skipSpace(c.s, c.i+1)
-		}
+		c.out = append(append(strconv.AppendInt(append(c.out, '['), int64(rest), 10), " more]"...), '"')
 	}
-	c.i++
-	c.out = append(c.out, open+2)
-	return len(c.out) <= c.limit
+	c.out = append(c.out, c.s[i]+2)
+	return end
 }
 
-// skip goes to the end of the array or object and counts what it leaves out.
-func (c *cutter) skip(open byte) int {
-	n := 0
-	for c.s[c.i] != open+2 {
-		if open == '{' {
-			c.i = skipSpace(c.s, skipSpace(c.s, skipString(c.s, c.i))+1)
-		}
-		c.i = skipSpace(c.s, skipJSON(c.s, c.i))
-		if n++; c.s[c.i] == ',' {
-			c.i = skipSpace(c.s, c.i+1)
-		}
-	}
-	return n
-}
-
-func (c *cutter) str() {
-	end := skipString(c.s, c.i)
-	body := c.s[c.i+1 : end-1]
-	start := c.i
-	c.i = end
+// str writes a string, shorter where it is too long.
+func (c *cutter) str(quoted string) {
+	body := quoted[1 : len(quoted)-1]
 	if len(body) <= c.maxString {
-		c.out = append(c.out, c.s[start:end]...)
+		c.out = append(c.out, quoted...)
 		return
 	}
 	size := len(body)
@@ -252,7 +228,7 @@ func (c *cutter) str() {
 		k += n
 	}
 	if k+len(note) >= len(body) {
-		c.out = append(c.out, c.s[start:end]...)
+		c.out = append(c.out, quoted...)
 		return
 	}
 	c.out = append(append(append(append(c.out, '"'), body[:k]...), note...), '"')
