@@ -194,7 +194,7 @@ func (a *assignment) usedAs() (found finding) {
 }
 
 // joins are the words between a secret and the key it is for.
-var joins = map[string]bool{"as": true, "is": true, "are": true}
+var joins = wordSet("as is are")
 
 // called reports whether the words before the key may join it to what is before them.
 func (a *assignment) called() bool {

@@ -190,27 +190,23 @@ func wordBefore(s string, lo, i int) (from, to int) {
 // describing are words that, after the name of a secret, report something of it that is
 // no secret: password_length, token_count, secret_name.
 var describing = wordSet("count counts limit limits usage budget type types length len size name names url uri " +
-	"endpoint expiry " +
-	"expires expiration ttl policy price cost costs rate per index position offset ratio probability probabilities " +
-	"logprob logprobs format " +
-	"required enabled disabled present exists version field header env file path arn manager rotation strength rules " +
-	"placeholder label " +
-	"by at on ref refs reference field input hint window stats details stdin fd changed updated created reset " +
-	"rotated estimate total sum lifetime expired valid invalid error errors provider providers store regex pattern")
+	"endpoint expiry expires expiration ttl policy price cost costs rate per index position offset ratio " +
+	"probability probabilities logprob logprobs format required enabled disabled present exists version field " +
+	"header env file path arn manager rotation strength rules placeholder label by at on ref refs reference input " +
+	"hint window stats details stdin fd changed updated created reset rotated estimate total sum lifetime expired " +
+	"valid invalid error errors provider providers store regex pattern")
 
 // valued are words that, after "token", still speak of its value.
 var valued = wordSet("value secret string str text key raw plain encoded data hash b64 base64 hex cookie auth " +
-	"authorization parameter param local dev prod staging test old new current base default live login sandbox admin " +
-	"root main primary secondary data")
+	"authorization parameter param local dev prod staging test old new current base default live login sandbox " +
+	"admin root main primary secondary")
 
 // countingTokens are words that, before "token", make it a token of a model, a
 // parser or a page: eos_token, next_page_token.
-var countingTokens = wordSet("page next prev previous continuation eos bos pad unk mask cls sep special stop " +
-	"start end first last " +
-	"image audio input output prompt completion cached reasoning max min total num per cancel cancellation sync " +
-	"resume continue " +
-	"pagination cursor current cost single multi lookahead used remaining read write creation thinking cache context " +
-	"history thoughts candidates tool")
+var countingTokens = wordSet("page next prev previous continuation eos bos pad unk mask cls sep special stop start " +
+	"end first last image audio input output prompt completion cached reasoning max min total num per cancel " +
+	"cancellation sync resume continue pagination cursor current cost single multi lookahead used remaining read " +
+	"write creation thinking cache context history thoughts candidates tool")
 
 // tokenOwners are words that "token" is written together with: authtoken.
 var tokenOwners = wordSet("auth access refresh session bearer api id user bot csrf xsrf jwt oauth app my the x " +
@@ -238,28 +234,25 @@ func has(set map[string]bool, word string) bool {
 // passOwners are words that "pass", "pwd" and "pw" are written together with or behind:
 // what they are the password of.
 var passOwners = wordSet("db dbs database user usr username ftp sftp ssh smtp imap pop3 mail email root admin my " +
-	"sql mysql mssql pg psql postgres redis mongo rabbitmq bind ldap " +
-	"login app api key store keystore truststore http https proxy web wifi wlan vpn src dst source target new old " +
-	"confirm svc service sys system master become ansible " +
-	"sudo su client server host jdbc docker registry jenkins nexus git github gitlab jira kafka sasl tls ssl cert " +
-	"pem p12 pfx zip backup encryption dev prod staging nt cifs smb samba rpc x xmpp broker mqtt amqp elastic es " +
-	"neo4j cassandra oracle ora")
+	"sql mysql mssql pg psql postgres redis mongo rabbitmq bind ldap login app api key store keystore truststore " +
+	"http https proxy web wifi wlan vpn src dst source target new old confirm svc service sys system master become " +
+	"ansible sudo su client server host jdbc docker registry jenkins nexus git github gitlab jira kafka sasl tls " +
+	"ssl cert pem p12 pfx zip backup encryption dev prod staging nt cifs smb samba rpc x xmpp broker mqtt amqp " +
+	"elastic es neo4j cassandra oracle ora")
 
 // otherKeys are words that, before "key", report that it is no secret.
-var otherKeys = wordSet("public pub primary foreign partition sort sorting cache idempotency object objects " +
-	"routing dict row rows i18n config lookup message messages map hash unique composite candidate natural " +
-	"surrogate index group order event events dedup dedupe query hot arrow function modifier ctrl alt shift enter " +
-	"tab escape delete space home end any no each per by bucket issue project " +
-	"translation locale lang label metric tag tags resource entity record field column parent child node react item " +
-	"items list data json yaml env header template file path url uri image " +
-	"asset blob document doc search filter kms kid known site publishable pagination page last first next prev start " +
-	"stop min max range join business natural sequence feature flag cluster " +
-	"topic state status error answer legend press which what this that same other wrong right left up down f set get " +
-	"has del use uses is of in on to as with for if and or the a an all some my your " +
-	"lock mutex rate limit throttle cell table db database s3 minio media upload download artifact build layer step " +
-	"job task run workflow pipeline correlation trace span log session user customer " +
-	"tenant org team member permission policy setting settings option param params parameter property attr attribute " +
-	"prop props slot dom element component view route nav menu tooltip text " +
+var otherKeys = wordSet("public pub primary foreign partition sort sorting cache idempotency object objects routing " +
+	"dict row rows i18n config lookup message messages map hash unique composite candidate natural surrogate index " +
+	"group order event events dedup dedupe query hot arrow function modifier ctrl alt shift enter tab escape delete " +
+	"space home end any no each per by bucket issue project translation locale lang label metric tag tags resource " +
+	"entity record field column parent child node react item items list data json yaml env header template file " +
+	"path url uri image asset blob document doc search filter kms kid known site publishable pagination page last " +
+	"first next prev start stop min max range join business sequence feature flag cluster topic state status error " +
+	"answer legend press which what this that same other wrong right left up down f set get has del use uses is of " +
+	"in on to as with for if and or the a an all some my your lock mutex rate limit throttle cell table db database " +
+	"s3 minio media upload download artifact build layer step job task run workflow pipeline correlation trace span " +
+	"log session user customer tenant org team member permission policy setting settings option param params " +
+	"parameter property attr attribute prop props slot dom element component view route nav menu tooltip text " +
 	"string int number long short sub super meta lemma pivot global local secondary clustering distribution shard " +
 	"hashed encoded decoded raw version v1 v2")
 

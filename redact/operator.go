@@ -394,7 +394,7 @@ func wordOfSentence(s string, i, n int) int {
 	return end
 }
 
-var isVerb = map[string]bool{"is": true, "was": true, "are": true}
+var isVerb = wordSet("is was are")
 
 // afterVerb returns where the value may begin after "is" and its like.
 func afterVerb(s string, end int) (int, bool) {
@@ -409,13 +409,10 @@ func afterVerb(s string, end int) (int, bool) {
 }
 
 // linking are the words that a sentence goes on with from a key to its value.
-var linking = map[string]bool{"for": true, "of": true, "has": true, "set": true, "reset": true, "changed": true,
-	"on": true, "in": true, "now": true, "generated": true, "created": true, "environment": true, "variable": true,
-	"env": true}
+var linking = wordSet("for of has set reset changed on in now generated created environment variable env")
 
 // states are what a sentence reports of a secret before it names it: "is set to".
-var states = map[string]bool{"set": true, "reset": true, "changed": true, "generated": true, "created": true,
-	"now": true, "updated": true}
+var states = wordSet("set reset changed generated created now updated")
 
 // changed reports whether the key is what somebody changed: "changed the password to".
 func (a *assignment) changed() bool {
@@ -448,12 +445,8 @@ func (a *assignment) wordBefore(i int) (string, int) {
 
 // verbs are the words after which a name and its value are in commands and
 // directives.
-var verbs = map[string]bool{
-	"ENV": true, "setenv": true, "SetEnv": true, "setx": true, "fastcgi_param": true, "uwsgi_param": true,
-	"proxy_set_header": true, "-x": true, "-gx": true, "-Ux": true, "-xU": true,
-	"add_header": true, "set": true, "SET": true, "--secret": true, "login": true, "user-secrets": true, "putenv": true,
-	"config": true, "--global": true, "setpass": true,
-}
+var verbs = wordSet("ENV setenv SetEnv setx fastcgi_param uwsgi_param proxy_set_header -x -gx -Ux -xU add_header " +
+	"set SET --secret login user-secrets putenv config --global setpass")
 
 // verb reports whether the key is the name in a directive: ENV NAME value.
 func (a *assignment) verb() bool {

@@ -105,14 +105,12 @@ func strong(v string) bool {
 // stopWords are what is after the name of a secret in prose, code and schemas and
 // is no secret.
 var stopWords = wordSet("to the a an is are was be and or not for from in on of with by as at if when then this " +
-	"that it its must may can " +
-	"should will flag option argument arg parameter param value values field string str bytes byte number int " +
-	"integer bool boolean " +
-	"any object array list dict map text none null nil undefined true false yes no required optional missing invalid " +
-	"expired empty " +
-	"unset hidden enabled disabled default auto inherit ok error options flags arguments instead via using has have " +
-	"protected prompts void never unknown uint64 int64 uuid self type const let var char " +
-	"file path name stdin env prompt removed redacted masked include omit same-origin todo tbd")
+	"that it its must may can should will flag option argument arg parameter param value values field string str " +
+	"bytes byte number int integer bool boolean any object array list dict map text none null nil undefined true " +
+	"false yes no required optional missing invalid expired empty unset hidden enabled disabled default auto " +
+	"inherit ok error options flags arguments instead via using has have protected prompts void never unknown " +
+	"uint64 int64 uuid self type const let var char file path name stdin env prompt removed redacted masked include " +
+	"omit same-origin todo tbd")
 
 // algorithm reports whether v names a hash, cipher or encoding.
 func algorithm(v string) bool {
@@ -288,8 +286,8 @@ func passLike(v string) bool {
 
 // stateWords are what tests, checks and passes of a compiler end with.
 var stateWords = wordSet("passed fail failed failure failing success succeeded warn warning skip skipped pending " +
-	"first second third final last initial both all nil some later early late post pre done complete partial unknown " +
-	"always")
+	"first second third final last initial both all nil some later early late post pre done complete partial " +
+	"unknown always")
 
 // filePath reports whether v is the path of a file.
 func filePath(v string) bool {
