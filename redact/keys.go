@@ -279,48 +279,27 @@ func (r *Redactor) classify(key string) keyClass {
 		}
 		return notSecret
 	}
-	if class, ok := r.named(key); ok {
-		return class
-	}
-	return notSecret
+	return r.named(key)
 }
 
 // named is classify for the bytes of a key.
-func (r *Redactor) named(key string) (found keyClass, ok bool) {
+func (r *Redactor) named(key string) (found keyClass) {
 	t := &r.index.table
-	h := uint32(key[0]&31)<<5 | uint32(key[1]&31)
-	for j := 2; j < len(key); j++ {
-		h = (h<<5 | uint32(key[j]&31)) & 0x7fff
-		if t.bits[h>>6]&(1<<(h&63)) == 0 {
-			continue
-		}
-		entries := t.at(key, j-2, h)
+	for at, entries := t.next(key, 0, 0); at >= 0; at, entries = t.next(key, at+1, 0) {
 		for k := range entries {
 			e := &entries[k]
-			if begin := j - 2 - e.offset; e.key != nil && e.key.class > found && e.at(key, 0, begin) {
+			if begin := at - e.offset; e.key != nil && e.key.class > found && e.at(key, 0, begin) {
 				found = max(found, e.key.promise(key, 0, len(key), begin+e.from, e.n))
 			}
 		}
 	}
-	// Names of two or three letters stand alone too.
-	if found == notSecret && len(key) < 6 {
-		found = r.short(strings.ToLower(key))
+	if found == notSecret && r.names["pat"] && equalFold(key, "pat") {
+		found = keyed // its literals want something around them
 	}
 	if found != notSecret && r.allowed(key) {
-		found = notSecret
+		return notSecret
 	}
-	return found, found != notSecret
-}
-
-// short returns the class of a name whose literals want something around them.
-func (r *Redactor) short(name string) keyClass {
-	switch name {
-	case "pat":
-		if r.names[name] {
-			return keyed
-		}
-	}
-	return notSecret
+	return found
 }
 
 func (r *Redactor) allowed(key string) bool {

@@ -367,12 +367,12 @@ func (c *scan) begin(r *Redactor, s string) {
 		lineFrom: 0, lineTo: -1, keyLo: -1, keyHi: -1, wordFrom: -1, urlFrom: -1}
 }
 
-// candidate returns where, at or after i, a literal of a rule or key stands.
-func (r *Redactor) candidate(s string, i int) int {
+// next returns where, at or after i, three bytes of a literal are that s holds from floor
+// on, and that literal with those after it that have these bytes; -1 where there are none.
+func (t *table) next(s string, i, floor int) (int, []entry) {
 	if len(s)-i < 3 {
-		return -1
+		return -1, nil
 	}
-	t := &r.index.table
 	h := uint32(s[i]&31)<<5 | uint32(s[i+1]&31)
 	for j := i + 2; j < len(s); j++ {
 		h = (h<<5 | uint32(s[j]&31)) & 0x7fff
@@ -381,40 +381,35 @@ func (r *Redactor) candidate(s string, i int) int {
 		}
 		entries := t.at(s, j-2, h)
 		for k := range entries {
-			if e := &entries[k]; e.at(s, 0, j-2-e.offset) {
-				return j - 2
+			if e := &entries[k]; e.at(s, floor, j-2-e.offset) {
+				return j - 2, entries[k:]
 			}
 		}
 	}
-	return -1
+	return -1, nil
+}
+
+// candidate returns where a literal of a rule or key stands.
+func (r *Redactor) candidate(s string, i int) int {
+	at, _ := r.index.next(s, i, 0)
+	return at
 }
 
 // all finds the secrets of the text from where a literal stands.
 func (c *scan) all(i int) {
-	t, s := &c.r.index.table, c.s
-	for len(s)-i >= 3 {
-		h := uint32(s[i]&31)<<5 | uint32(s[i+1]&31)
-		next := len(s)
-		for j := i + 2; j < len(s); j++ {
-			h = (h<<5 | uint32(s[j]&31)) & 0x7fff
-			if t.bits[h>>6]&(1<<(h&63)) != 0 {
-				entries := t.at(s, j-2, h)
-				if len(entries) == 0 && len(c.later) == 0 {
-					continue
-				}
-				if end := c.verify(entries, j-2); end > 0 {
-					next = end
-					break
-				}
-				if end := c.repeats(); end > j {
-					next = end
-					break
-				}
-			}
+	for {
+		at, entries := c.r.index.next(c.s, i, c.floor)
+		if at < 0 {
+			break
 		}
-		i = next
+		i = at + 1
+		if end := c.verify(entries, at); end > 0 {
+			i = end
+		} else if end := c.repeats(); end > at+2 {
+			i = end
+		}
 	}
-	for c.fromLater(len(s)) > 0 {
+	for c.fromLater(len(c.s)) > 0 {
 	}
 }
 

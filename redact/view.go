@@ -3,6 +3,7 @@ package redact
 import (
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
 )
 
@@ -294,50 +295,27 @@ func backslashed(s string, i int) (c, n int) {
 	return 0, 0
 }
 
+// entities are the named references that hide something.
+var entities = map[string]int{"quot": '"', "apos": '\'', "amp": '&', "lt": '<', "gt": '>', "equals": '=', "colon": ':',
+	"nbsp": ' '}
+
 // entityAt decodes a character reference of HTML.
 func entityAt(s string, i int) (c, n int) {
-	rest := s[i+1 : min(len(s), i+10)]
-	end := strings.IndexByte(rest, ';')
-	if end < 1 {
+	name, _, ok := strings.Cut(s[i+1:min(len(s), i+10)], ";")
+	if !ok {
 		return 0, 0
 	}
-	name := rest[:end]
-	switch name {
-	case "quot":
-		return '"', end + 2
-	case "apos":
-		return '\'', end + 2
-	case "amp":
-		return '&', end + 2
-	case "lt":
-		return '<', end + 2
-	case "gt":
-		return '>', end + 2
-	case "equals":
-		return '=', end + 2
-	case "colon":
-		return ':', end + 2
-	case "nbsp":
-		return ' ', end + 2
+	if c := entities[name]; c != 0 {
+		return c, len(name) + 2
 	}
-	if name[0] != '#' || len(name) < 2 {
-		return 0, 0
-	}
-	v, base, digits := 0, 10, name[1:]
-	if digits[0]|0x20 == 'x' {
+	digits, ok := strings.CutPrefix(name, "#")
+	base := 10
+	if ok && digits != "" && digits[0]|0x20 == 'x' {
 		base, digits = 16, digits[1:]
 	}
-	for k := range len(digits) {
-		d := hex4("000" + digits[k:k+1])
-		if d < 0 || int(d) >= base {
-			return 0, 0
-		}
-		if v = v*base + int(d); v > 0x7e {
-			return 0, 0
-		}
-	}
-	if v < ' ' {
+	v, err := strconv.ParseUint(digits, base, 8)
+	if !ok || err != nil || v < ' ' || v > 0x7e {
 		return 0, 0
 	}
-	return v, end + 2
+	return int(v), len(name) + 2
 }
