@@ -210,7 +210,7 @@ func (o *own) run(r *spans.Run) bool {
 // parent states where the session left another.
 func (o *own) parent(c *store.SessionChange, id, messageID string) {
 	switch id = o.redaction.identifier(id); id {
-	case "": // a message of no session reports nothing
+	case "": // a message without a session reports nothing
 	case o.sessionID:
 		o.problem("agenttrace.session.parent_id: the session's own")
 	default:
@@ -280,7 +280,7 @@ func (o *own) turn(t *spans.Turn) bool {
 		o.closeRanks(t.User.Parts)
 		o.parts(id, session.RoleUser, t.User.Parts)
 		if len(t.User.Parts) == 0 {
-			// A message without parts is none to the AI SDK.
+			// The AI SDK rejects a message without parts.
 			o.batch.Parts = append(o.batch.Parts, store.PartChange{
 				ID: o.derive(spans.PrefixPart, "", "user"), MessageID: id, SessionID: o.sessionID, Type: store.TypeDamaged,
 				Data: placeholder("text", "no content arrived"), CreatedAt: created, UpdatedAt: created, Rank: store.RankStub,
@@ -366,7 +366,7 @@ func (o *own) parts(messageID, role string, parts []spans.Part) {
 	}
 }
 
-// partOf makes a change of a part as the SDK tells it, at place among others and at
+// partOf makes a change of a part that the SDK reports, at place among others and at
 // the time where it has none. whole reports that its data is JSON that may be judged.
 func (o *own) partOf(messageID string, p *spans.Part, place int, atNano int64, rank store.Rank) (c store.PartChange, whole bool) {
 	c = store.PartChange{
@@ -417,7 +417,7 @@ func (o *own) blob(kind store.BlobKind, digest, body string) string {
 	return digest
 }
 
-// noIndex is the first index of parts whose source did not state where they stand:
+// noIndex is the first index of parts whose source did not state their index:
 // after all that were placed, in order of time. The message is marked incomplete
 // then, for what is between is not known.
 const noIndex = 1 << 30
@@ -468,7 +468,7 @@ func (o *own) tool(t *spans.ToolCall) bool {
 func (o *own) compaction(r *spans.Compaction) bool {
 	o.session(o.sessionID, o.startNano, o.endNano)
 	if r.MessageID == "" && r.Error != "" {
-		// It failed, and left the session as it was: there is no message to tell.
+		// It failed and left the session as it was: there is no message to report.
 		o.link(semconv.SpanCompactionRun, "", "", &store.TurnStats{Step: true, Trace: session.MessageTrace{Error: r.Error, Problems: o.takeProblems()}})
 		return true
 	}

@@ -1,10 +1,9 @@
 // Package ingest turns telemetry into sessions.
 //
-// Spans go through stages in a row: a dialect recognizes a span, decodes it to
-// typed records, and places them: which session, which message, which part. The
-// result is a [store.Batch] of changes, which the store merges into its rows.
-// One table ([dialects]) names every dialect; a dialect is a row there and a
-// file here.
+// A span or log record of the SDK becomes changes: what it reports of a session, a
+// message, a part or a decision. One of another agent is recognized by a dialect and
+// becomes an observation, from which package assemble builds the rows of its session.
+// Either is a [store.Batch], which the store merges into its rows.
 //
 // Nothing is held in memory between calls. A span is written when it arrives,
 // whether or not its parent or its session is known: there is no end-of-trace

@@ -29,7 +29,7 @@ type Options struct {
 	Redactor *redact.Redactor
 }
 
-// DefaultMaxBytes is where values are cut by default, by whoever makes a
+// DefaultMaxBytes is where values are cut by default, by a caller that makes a
 // Redactor for an Ingester: far beyond what a person reads.
 const DefaultMaxBytes = 1 << 20
 
@@ -61,25 +61,25 @@ type Report struct {
 	// Dialects counts those that carried a fact by the dialect that they were read
 	// by.
 	Dialects map[string]int
-	// Pending carried a fact of which no session can tell yet; they are counted as
-	// placed too.
+	// Pending had a fact that is not attributed to a session yet; they are counted as
+	// accepted too.
 	Pending int64
-	// Redacted, Omitted and Truncated are how many values secrets were taken out of,
-	// how many were not wanted at all, and how many were cut.
+	// Redacted, Omitted and Truncated are how many values secrets were removed from,
+	// how many were left out, and how many were truncated.
 	Redacted, Omitted, Truncated int
-	// Unrecognized counts the spans and records that no dialect of a client knows, by
+	// Unrecognized counts the spans and records that no dialect of a client recognizes, by
 	// the scope that made them. Those of ordinary programs are not among them.
 	Unrecognized map[Scope]ScopeCounts
 	// Rows were written, Refused could not be held by the store.
 	Rows, Refused int64
-	// Sessions are the ids of the sessions that were told of.
+	// Sessions are the ids of the sessions that were reported.
 	Sessions []string
 }
 
 // Scope is an instrumentation scope.
 type Scope struct{ Name, Version string }
 
-// ScopeCounts counts what a scope that no dialect knows sent. Read are those that the
+// ScopeCounts counts what a scope that no dialect recognizes sent. Read are those that the
 // generic reading found something of a session in.
 type ScopeCounts struct{ Spans, Records, Read int }
 
@@ -165,8 +165,8 @@ func (i *Ingester) logs(ctx context.Context, ld plog.Logs) (Report, error) {
 	return i.apply(ctx, b, r)
 }
 
-// attributeSpan adds what a span tells to the batch, and returns the dialect that read it
-// and whether it told anything.
+// attributeSpan adds what a span reports to the batch, and returns the dialect that read it
+// and whether it reported anything.
 func (b *builder) attributeSpan(s ptrace.Span, scope pcommon.InstrumentationScope, resource pcommon.Resource) (name string, accepted bool) {
 	defer b.survive(&accepted)
 	b.ours = span{Span: s, scope: scope, resource: resource}

@@ -15,17 +15,17 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// What the SDK says while things go on comes as events: log records that hold
-// what is there at their moment, whole. They become the rows that the spans will
-// become, by the same ids and with less rank. So an event that is lost, late or
-// sent twice changes nothing of what a later one says, and nothing at all of what
-// the span does; and where the span never comes, the last event stands.
+// The SDK reports work in progress as events: log records that hold
+// a full snapshot. They become the rows that the spans will
+// become, by the same ids and with a lower rank. So an event that is lost, late or
+// repeated changes neither what a later one reports, nor what
+// the span reports; and if the span never arrives, the last event remains.
 //
-// An event bounds its session in time, for that is how an observer can tell that
-// an agent has fallen silent. Problems of events are counted and not stored: the
+// An event bounds its session in time, so that a reader can detect that
+// an agent has stopped. Problems of events are counted and not stored: the
 // event is soon replaced by a better one.
 
-// statusKey is the key of a session's metadata under which its status stands.
+// statusKey is the key of a session's metadata for its status.
 const statusKey = "status"
 
 // recognizeLive reports whether a log record is an event of the SDK.
@@ -100,7 +100,7 @@ func attributeLive(b *builder, r *dialect.Record) bool {
 }
 
 // run reports the session's row. What a run does to its session besides, such as
-// a rewind, its span tells at once.
+// a rewind, is reported by its span at once.
 func (l *live) run(r *spans.Run) {
 	start := l.atNano
 	if session.Credible(r.CreatedAt) && (start == 0 || r.CreatedAt*1e6 < start) {
@@ -110,7 +110,7 @@ func (l *live) run(r *spans.Run) {
 	reported := func(text string) store.Value { return store.Value{Text: text, At: l.atNano, Rank: store.RankLive} }
 	setFirst(&c.Agent, reported(r.Agent))
 	switch parent := l.redaction.identifier(r.ParentID); parent {
-	case "": // a message of no session reports nothing
+	case "": // a message without a session reports nothing
 	case l.sessionID:
 		l.problem("agenttrace.session.parent_id: the session's own")
 	default:
@@ -219,12 +219,12 @@ func (l *live) part(e *spans.Event, p *spans.Part, place int) {
 		return
 	}
 	if p.Type == session.TypeCompaction {
-		l.problem("part " + p.ID + ": a compaction is told of by its span")
+		l.problem("part " + p.ID + ": a compaction is reported by its span")
 		return
 	}
 	c, whole := l.partOf(e.MessageID, p, place, l.atNano, store.RankLive)
 	if whole {
-		if c.Type == session.TypeCompaction { // whatever the part's own type said
+		if c.Type == session.TypeCompaction { // whatever the part's own type is
 			quarantine(&c, string(c.Data))
 		}
 		l.validatePart(&c, e.Role)
@@ -235,10 +235,10 @@ func (l *live) part(e *spans.Event, p *spans.Part, place int) {
 	l.batch.Parts = append(l.batch.Parts, c)
 }
 
-// mark says in the data of a part that it was going on, and when. The mark stands
-// right after the type: of two descriptions that are alike in rank, state and
-// millisecond, the greater text wins, and that is the later then. Whether a text
-// is streaming, in the AI SDK's words, is for the event to say.
+// mark records in the data of a part that it was in progress, and when. The mark is
+// right after the type: of two reports that are equal in rank, state and
+// millisecond, the greater text takes precedence, which is then the later one. The event
+// itself states whether a text is streaming, as the AI SDK calls it.
 func (l *live) mark(c *store.PartChange) {
 	data := objectOf(c.Data)
 	key := "providerMetadata"
@@ -272,8 +272,8 @@ func appendMembers(dst []byte, members map[string]json.RawMessage) []byte {
 	return dst
 }
 
-// status is what a session's metadata says under "status": what it is doing, as
-// its agent said last.
+// status is the value of "status" in a session's metadata: its state, as
+// its agent last reported it.
 type status struct {
 	State      string `json:"state"`
 	Attempt    int64  `json:"attempt,omitempty"`
@@ -286,8 +286,8 @@ type status struct {
 	Heartbeat int64 `json:"heartbeat,omitempty"`
 }
 
-// status reports what the session is doing. Whoever reports so later is right, be it an
-// event or the end of a run, so all say it with one rank.
+// status reports what the session is doing. The later report takes precedence, whether it is an
+// event or the end of a run, so all have one rank.
 func (l *live) status(e *spans.Event) bool {
 	switch e.Status {
 	case semconv.StatusIdle, semconv.StatusBusy, semconv.StatusRetrying, semconv.StatusWaitingApproval, semconv.StatusWaitingUserInput,
@@ -323,7 +323,7 @@ func setStatus(c *store.SessionChange, atNano int64, s status) {
 }
 
 // endStatus reports what a session does when a run of it is over: nothing. That
-// takes precedence over what was said at the very moment of the end.
+// takes precedence over a status of the very moment of the end.
 func (o *own) endStatus(c *store.SessionChange, r *spans.Run) {
 	s := status{State: semconv.StatusIdle}
 	switch {

@@ -18,7 +18,7 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// observeSpan reads a span that is not the SDK's, and reports whether it said
+// observeSpan reads a span that is not the SDK's, and reports whether it has
 // anything of a session.
 func (b *builder) observeSpan(s *dialect.Span) (name string, ok bool) {
 	d := dialect.OfSpan(s)
@@ -68,7 +68,7 @@ func (b *builder) observeRecord(r *dialect.Record) (name string, ok bool) {
 }
 
 // again returns a digest of its own for a record like one before it in its
-// block: a user may say the same thing twice in one conversation, whose messages
+// block: a user may write the same text twice in one conversation, whose messages
 // are records of one instant.
 func (b *builder) again(digest string) string {
 	if b.repeated == nil {
@@ -205,7 +205,7 @@ func observation(f *fact.Fact, d *dialect.Dialect) store.Observation {
 	case f.TraceID != "":
 		o.Own = spans.TraceSession(f.TraceID)
 	case f.Session == "":
-		o.Own = "" // told by nobody until something names its session
+		o.Own = "" // not attributed until something names its session
 	}
 	for i := range f.Output {
 		if p := &f.Output[i]; p.Kind == fact.PartCall && p.CallID != "" && !slices.Contains(o.Calls, p.CallID) {
@@ -311,7 +311,7 @@ func decode(data []byte, f *fact.Fact) error {
 	return json.Unmarshal(raw, f)
 }
 
-// unreadable stands for an observation that cannot be decoded, because the file was
+// unreadable is the fact of an observation that cannot be decoded, because the file was
 // damaged or a newer version wrote it. The rest of its session is built without it.
 func unreadable(o *store.Observation, err error) fact.Fact {
 	return fact.Fact{

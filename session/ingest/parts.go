@@ -15,7 +15,7 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// validJSON is lenient where readers are: a name may stand twice, and \ud83d without
+// validJSON is lenient where readers are: a name may occur twice, and \ud83d without
 // its other half, as JavaScript writes a text cut in an emoji, is U+FFFD.
 func validJSON(raw []byte) bool {
 	return jsontext.Value(raw).IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) && utf8.Valid(raw) && !TooDeep(raw)
@@ -48,7 +48,7 @@ func (o *own) toolPart(c *store.PartChange, t *spans.ToolCall) {
 			state = session.StateOutputError
 		}
 	case session.StateApprovalRequested, session.StateApprovalResponded, session.StateOutputDenied:
-		// The AI SDK knows these only with the approval that they are about.
+		// The AI SDK has these states only with the approval that they are about.
 		if t.ApprovalID == "" {
 			state = session.StateInputAvailable
 		}

@@ -244,7 +244,7 @@ func (o *own) replayMessage(m *replay.Message) {
 	o.batch.Messages = append(o.batch.Messages, c)
 }
 
-// validateTurnStats keeps of what was measured what is sound.
+// validateTurnStats keeps the valid ones of the measurements.
 func (o *own) validateTurnStats(f *store.TurnStats) *store.TurnStats {
 	f.SystemPromptDigest = o.digest("agenttrace.system_prompt.digest", f.SystemPromptDigest)
 	f.Trace.ToolCatalogDigest = o.digest("agenttrace.tool_catalog.digest", f.Trace.ToolCatalogDigest)

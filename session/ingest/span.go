@@ -5,7 +5,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/ptrace"
 )
 
-// span is a span where it stood.
+// span is a span with its scope and resource.
 type span struct {
 	ptrace.Span
 	scope    pcommon.InstrumentationScope

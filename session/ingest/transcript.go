@@ -128,7 +128,7 @@ func (x *transcriptReader) about(row *session.Session) {
 	f.SessionAttrs = &fact.SessionAttrs{
 		WorkspaceRoot: session.Deref(row.WorkspaceRoot), WorkspaceID: session.Deref(row.WorkspaceID), Mode: session.Deref(row.Mode),
 	}
-	if f.StartedBy = x.subagent.CallID; x.subagent.SubagentID == "" { // else its id tells
+	if f.StartedBy = x.subagent.CallID; x.subagent.SubagentID == "" { // else its id identifies it
 		f.SessionAttrs.ParentSession = session.Deref(row.ParentID)
 	}
 	if row.Agent != x.agent {

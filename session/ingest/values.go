@@ -8,7 +8,7 @@ import (
 )
 
 // value converts an attribute. ok is false for one that is empty, which is the
-// same as absent. clean is false when text had to be mended.
+// same as absent. clean is false when text had to be repaired.
 func value(v pcommon.Value) (_ spans.Value, ok, clean bool) {
 	switch v.Type() {
 	case pcommon.ValueTypeStr:
@@ -42,7 +42,7 @@ func value(v pcommon.Value) (_ spans.Value, ok, clean bool) {
 	return spans.Value{}, false, true
 }
 
-// text mends what no column can hold: invalid UTF-8 and NUL become U+FFFD.
+// text repairs what no column can hold: invalid UTF-8 and NUL become U+FFFD.
 func text(s string) (_ string, clean bool) {
 	repaired := dialect.Text(s)
 	return repaired, repaired == s

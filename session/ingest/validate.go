@@ -10,12 +10,12 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// What a span carries as JSON is its emitter's work, and is judged by the same
-// rules as a session that is stored: what breaks them would break readers. What
-// is not sound is kept as text, so that a person can still read it.
+// The JSON values of a span are validated by the same
+// rules as a stored session, because an invalid value would break readers. What
+// is invalid is kept as text, so that a person can still read it.
 
 // maxDepth is how deep JSON may be nested. SQLite's JSON functions end at 1000,
-// and the value still has to stand inside of others.
+// and the value is nested in others.
 const maxDepth = nesting.MaxDepth
 
 // TooDeep reports that JSON is nested deeper than readers can follow.
@@ -86,7 +86,7 @@ func isPlain(partType string, data []byte) bool {
 	return false
 }
 
-// validateMetadata sets metadata that breaks a rule aside, as text under "given".
+// validateMetadata quarantines metadata that breaks a rule, as text under "given".
 func (o *own) validateMetadata(role string, metadata json.RawMessage) json.RawMessage {
 	problem := "nested too deep"
 	if !TooDeep(metadata) {
@@ -103,7 +103,7 @@ func (o *own) validateMetadata(role string, metadata json.RawMessage) json.RawMe
 	return b
 }
 
-// validateRules returns the permission rules that are sound, and the others.
+// validateRules returns the permission rules that are valid, and the others.
 func (o *own) validateRules(given json.RawMessage) (valid, others json.RawMessage) {
 	violates := func(rules []byte) bool {
 		t := session.Transcript{Session: session.Session{ID: "s", PermissionsJSON: string(rules), MetadataJSON: "{}"}}
@@ -134,7 +134,7 @@ func quoted(raw []byte) json.RawMessage {
 	return b
 }
 
-// digest returns a SHA-256 in lower-case hex, or "" when it is none.
+// digest returns a SHA-256 in lower-case hex, or "" if the text is not one.
 func (o *own) digest(key, given string) string {
 	d := strings.ToLower(given)
 	if d != "" && (len(d) != 64 || strings.Trim(d, "0123456789abcdef") != "") {
