@@ -27,13 +27,13 @@ func Command(version string) *cobra.Command {
 Without --config, OTLP is accepted on localhost:4317 (gRPC) and localhost:4318
 (HTTP), and an acknowledgement means that the session store has committed. The
 environment variables AGENTTRACE_STORE, AGENTTRACE_GRPC_ENDPOINT,
-AGENTTRACE_HTTP_ENDPOINT, AGENTTRACE_OTLP_ENDPOINT and AGENTTRACE_KEEP_OTLP stand
-in for the flags, AGENTTRACE_LOG_LEVEL (warn) and AGENTTRACE_MEMORY_MIB (512) for
-what has none.
+AGENTTRACE_HTTP_ENDPOINT, AGENTTRACE_OTLP_ENDPOINT and AGENTTRACE_KEEP_OTLP are the
+defaults of the flags. AGENTTRACE_LOG_LEVEL (warn) and AGENTTRACE_MEMORY_MIB (512)
+have no flag.
 
-With --keep-otlp all telemetry is also kept in a directory, in files of 64 MiB of
-which the newest 200 stay, compressed and without the secrets in it. A later version
-that reads more of a client builds its sessions from them:
+With --keep-otlp, all telemetry is also written to a directory, compressed and without
+secrets, in files of 64 MiB of which the newest 200 are kept. A later version that
+recognizes more of a client can rebuild its sessions:
 
   agenttrace import DIR`,
 		Example: `  agenttrace collect
@@ -83,7 +83,7 @@ that reads more of a client builds its sessions from them:
 	flags.StringVar(&o.GRPCEndpoint, "grpc-endpoint", "", "loopback `host:port` to accept OTLP over gRPC on (default "+defaultGRPC+")")
 	flags.StringVar(&o.HTTPEndpoint, "http-endpoint", "", "loopback `host:port` to accept OTLP over HTTP on (default "+defaultHTTP+")")
 	flags.StringVar(&o.OTLPEndpoint, "otlp-endpoint", "", "`host:port` of Jaeger, Tempo or another OTLP server over gRPC to send traces to as well; https://host:port for TLS")
-	flags.StringVar(&o.KeepOTLP, "keep-otlp", "", "`directory` to keep all telemetry in, without secrets, so that import can build the sessions anew after an upgrade")
+	flags.StringVar(&o.KeepOTLP, "keep-otlp", "", "`directory` to keep all telemetry in, without secrets, so that import can rebuild the sessions after an upgrade")
 	collect.AddCommand(&cobra.Command{
 		Use:           "validate",
 		Short:         "Check the configuration without running it",

@@ -24,7 +24,7 @@ brings them back.
 An archived flag that the agent reports later takes precedence; an earlier one does not,
 even if it is delivered again. The store must not be held by a collector.
 
-With --json it is an object: archived, and the ids of the sessions.`,
+--json prints an object: archived, and the ids of the sessions.`,
 		Example: `  agenttrace archive 1fa2bdc08
   agenttrace archive --undo 1fa2bdc08 1fa2bdc57`,
 		ValidArgsFunction: completeSessions,

@@ -18,8 +18,8 @@ func newBackup() *cobra.Command {
 consistent snapshot; it appears under its name when it is complete, and only its owner
 can read it. It is a store itself: use it with --store.
 
-With --json it is an object: store, the path of what was copied, copy, that of the
-copy, and its bytes.`,
+--json prints an object: store and copy, the paths of both, and bytes, the size of the
+copy.`,
 		Example: `  agenttrace backup sessions-$(date +%F).db
   agenttrace --store sessions-2026-11-20.db ls`,
 		Args: exactly(1, "one file"),

@@ -33,12 +33,11 @@ func newDemo(version string) *cobra.Command {
 		Short: "Run a small coding agent against a collector, and show its session",
 		Long: `Run a small coding agent against a collector, and show its session.
 
-The collector runs in this process, on free ports of the loopback interface,
-with the configuration that "agenttrace collect" has. The agent sends it spans
-and live events over OTLP and fixes the failing test of a small project, in a copy
-of it. Its model is a script, unless OPENAI_API_KEY or OPENAI_BASE_URL names a real
-one; its tools and its telemetry are real. "agenttrace tail" in another terminal
-shows the session as it happens.`,
+The collector runs in this process, with the configuration of "agenttrace collect" on free
+ports of the loopback interface. The agent sends it spans and live events over OTLP, and
+fixes the failing test of a small project, in a copy of it. The model is a script unless
+OPENAI_API_KEY or OPENAI_BASE_URL is set; the tools and the telemetry are real. To watch
+the session while it runs, use "agenttrace tail" in another terminal.`,
 		Example: `  agenttrace demo
   agenttrace demo --store demo.db --otlp-endpoint localhost:4317   # Jaeger`,
 		Args: exactly(0, "no arguments"),

@@ -22,25 +22,24 @@ func newDiff() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff A B",
 		Short: "Show where two sessions part ways",
-		Long: `Show where two sessions part ways: the first divergence, and then turn by turn
-what differs of what the user said, the system prompt, the model, the tools, each
-call's input, outcome and output, the answer, and the tokens.
+		Long: `Show where two sessions part ways: the first divergence, and the differences of each
+turn in the user's text, the system prompt, the model, the tools, the input, outcome and
+output of each call, the answer, and the tokens.
 
-Turns are aligned by what the user said; a fork and its parent by the turns that
-the fork copied. Ids, times, durations and costs are not compared; the sums of both
-sessions stand on top. The first divergence is the first of what was said or done;
-tokens alone only count as one where nothing else differs.
+Turns are aligned by the user's text, and those of a fork and its parent by the turns that
+the fork copied. Ids, times, durations and costs are not compared; the totals of both
+sessions are printed first. The first divergence is the first difference in content; a
+difference in tokens alone counts only if nothing else differs.
 
-On 100 columns or more the sessions stand side by side, otherwise, or with
---unified, below each other. Long texts are clipped unless --full is given.
+The sessions are printed side by side on 100 columns or more, and otherwise, or with
+--unified, one below the other. Long texts are clipped unless --full is given.
 
-With --format html it is a page to send to a person: one file that loads and runs
-nothing, with the two side by side, words that differ marked, and what is equal
-folded. --output names a file to write it to, which is not replaced without --force.
+--format html writes one page that loads and runs nothing, with the sessions side by side,
+different words marked, and equal parts folded. --output names a file to write to. An
+existing file is not replaced without --force.
 
-With --format json, or --json, it is one object: a, b, equal, first_divergence, and
-turns with their changes. The exit code is 0 where nothing differs and 1 where
-something does.`,
+--format json, or --json, prints one object: a, b, equal, first_divergence, and turns with
+their changes. The exit code is 0 if nothing differs, and 1 otherwise.`,
 		Example: `  agenttrace diff last 1fa2bdc08
   agenttrace diff 1fa2bdc08 1fa2bdc57 --unified --ignore-usage
   agenttrace diff 1fa2bdc08 1fa2bdc57 --format html --output diff.html

@@ -34,31 +34,29 @@ func newExport() *cobra.Command {
 		Long: `Write sessions in a format for people, tools or other agents:
 
 ` + exportList() + `
-Without --output what is written goes to standard output. --output names a file,
-or a directory that gets a file per session: it is one when it exists as one,
-when the name ends in a slash, and where a file holds one session only and there
-may be more. Nothing that exists is replaced without --force, nor a run or a
-conversation that a data directory of AgentDbg or skillet has. A file appears when it
-is whole; of a symbolic link the file that it leads to is replaced. A device, a FIFO
-and a descriptor, such as /dev/null and /dev/stdout, are written to as they are.
+Without --output, sessions are written to standard output. --output names a file, or a
+directory for one file per session. It is a directory if it exists as one, if the name ends
+in a slash, or if the format has one session per file and there may be several. Existing
+files are not replaced without --force; neither are existing runs or conversations in a data
+directory of AgentDbg or skillet. A file appears when it is complete. If it is a symbolic
+link, its target is replaced. Devices, FIFOs and descriptors, such as /dev/null and
+/dev/stdout, are written to directly.
 
-Of many sessions, one that cannot be exported is left out and named on standard error,
-and the rest are exported; the exit code is 1 then. In a directory a session's file is
-named after its id, and no two sessions have one. Characters of the id that file systems
-differ about are %XX. Where it has upper-case letters "~" and digits that say which they
-are follow, for some file systems cannot tell; where it is too long, "~" and a hash.
+If one of many sessions cannot be exported, it is left out and named on standard error, the
+others are exported, and the exit code is 1. In a directory, a file is named after the id of
+its session. Characters that file systems treat differently become %XX. Ids with upper-case
+letters get a suffix "~" with digits, because some file systems ignore case; ids that are
+too long end in "~" and a hash.
 
-A line of otlp-json is one request. A server takes the first line of what is
-posted and no more: post many sessions as otlp-proto, which is one request with
-all of them.
+A line of otlp-json is one request. A server reads only the first line of a request body, so
+post many sessions as otlp-proto, which is one request with all of them.
 
---explain writes nothing: it lists what of each session the format does not
-hold, and where it is kept all the same. The exit code is 1 when something is
-lost, and 0 when nothing is.
+--explain writes nothing. It lists for each session what the format cannot hold, and where
+it is kept instead. The exit code is 1 if something is lost, and 0 otherwise.
 
---bundle makes a zip of transcripts and of the files that hold the whole outputs
-of tools, where these are on this machine and are what the agent said that they
-are, by their SHA-256. Those that are left out are listed.`,
+--bundle writes a zip file with transcripts and the complete outputs of tools. An output is
+included if its file is on this machine and has the SHA-256 that the agent reported. The
+others are listed.`,
 		Example: `  agenttrace export last | jq 'select(.type=="part") | .data.tool_state'
   agenttrace export last --format html --output fix.html
   agenttrace export last --format markdown --bundle fix.zip

@@ -21,16 +21,16 @@ func newFork() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fork ID",
 		Short: "Copy the beginning of a session into a new one",
-		Long: `Copy a session into a new one, whole or up to a turn or a message, and print the
-id of the new one. What a rewind hides is not copied. Tokens and cost are those of
-the copies; the title is that of the session and " (copy)"; rules of permission are
-not taken over. What arrives late of the originals reaches the copies too.
+		Long: `Copy a session into a new one, completely or up to a turn or a message, and print the
+id of the new session. Messages that a rewind hides are not copied. Tokens and cost are
+those of the copies, and the title is that of the session with " (copy)". Permission rules
+are not copied. Data of the original messages that arrives later reaches the copies too.
 
-A session that is busy is not forked, nor one that waits for a human in what would
-be copied. The store must not be held by a collector.
+A busy session cannot be forked, nor one with a pending approval in the part that would be
+copied. The store must not be held by a collector.
 
-With --json it is an object: session_id, title, parent_id, parent_message_id, the
-last turn that was copied, and how many messages were.`,
+--json prints an object: session_id, title, parent_id, parent_message_id, the last turn that
+was copied, and the number of messages.`,
 		Example: `  agenttrace fork last
   agenttrace fork 1fa2bdc08 --turn 3 --title 'Without the cache'
   agenttrace show $(agenttrace fork last --at msg_1fa2bdc1a)`,

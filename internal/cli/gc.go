@@ -22,13 +22,13 @@ func newCollectGarbage() *cobra.Command {
 		Long: `Delete system prompts and tool catalogs that no session refers to, and the stored
 telemetry of deleted sessions.
 
-A prompt is sent once, and may come before the turn that names it; so none is
-deleted within an hour of the last activity. Traces whose session is not yet known
-are kept. With --vacuum the file is written anew without its free space, which
-needs as much room again while it lasts. The store must not be held by a collector.
+A prompt is sent once, and may arrive before the turn that refers to it. None is therefore
+deleted within an hour of the last activity. Traces whose session is not known yet are kept.
+--vacuum rewrites the file without its free space, which temporarily needs as much space
+again. The store must not be held by a collector.
 
-With --json it is one object: system_prompts, tool_catalogs, observations, and
-prompts_kept when prompts and catalogs were not looked at.`,
+--json prints an object: system_prompts, tool_catalogs, observations, and prompts_kept if
+prompts and catalogs were not examined.`,
 		Example: `  agenttrace gc --dry-run
   agenttrace gc --vacuum`,
 		Args: exactly(0, "no arguments"),

@@ -27,35 +27,31 @@ func newImport() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import [FILE]...",
 		Short: "Read telemetry and sessions from files into the store",
-		Long: `Read telemetry and sessions from files into the store, which is made if there
-is none.
+		Long: `Read telemetry and sessions from files into the store, which is created if it does
+not exist.
 
-A FILE may be "-" for standard input, which is read too where no file is named
-and something is piped in, or a directory: one that an agent's program keeps is
-read as a whole, and of any other, and the directories below it that are not
-hidden, the files are read that end in
+A FILE may be "-" for standard input, which is also read if no file is named and it is a
+pipe. It may be a directory: the data directory of an agent's program is read as a whole;
+in any other, and in the directories below it that are not hidden, files are read that end in
 ` + importer.Extensions() + `,
-in the order of their names, and what is none of these formats is left out:
+in the order of their names. Files of other formats are left out. The formats are:
 
 ` + formatList() + `
 The format is detected from the content. A file may be compressed with gzip or zstd;
-telemetry may be one body, JSON lines, or frames. Importing a file again changes
-nothing. Secrets are taken out of everything before it is stored, ids and names
-included, and of telemetry values of more than 1 MiB are cut, as a collector does
-it; with --keep-secrets all is stored as it is.
+telemetry may be one body, JSON lines, or frames. Importing a file again changes nothing.
+Secrets are removed before anything is stored, also from ids and names, and values of
+telemetry over 1 MiB are truncated, as in a collector. --keep-secrets stores everything
+unchanged.
 
-Values of sessions are stored whole. Where the store has a session, the two are
-merged: of each message and part the later version stands, and what
-only one of them has stays. A session that breaks a rule of "agenttrace check"
-is left out; --unsound says which rules, and imports it. A transcript that a
-program keeps is merged with what the program's telemetry reports of the session,
-whichever comes first; so are those of its sub-agents, in any order. With
---discover no FILE is named: what agents keep in the usual places is listed, and
-with --yes imported.
+Values of sessions are stored whole. If the store has the session, the two are merged: the
+later version of each message and part takes precedence, and what only one of them has is
+kept. A session that breaks a rule of "agenttrace check" is left out; --invalid imports it
+and names the rules. A transcript is merged with what the program's telemetry reports of the
+same session, in any order, and so are those of its sub-agents. --discover lists the files
+that known agents keep in their usual places, and imports them with --yes.
 
-A piece that cannot be read is reported and left out, and the exit code is 1; a
-file that cannot be read does not keep the others from being read, and the exit
-code is 5.`,
+A damaged piece is reported and left out, and the exit code is 1. If a file cannot be read,
+the others are still read, and the exit code is 5.`,
 		Example: `  agenttrace import traces.json
   agenttrace import --store old.db exported/ more.jsonl.zst
   agenttrace import ~/.agentdbg other-machine.db
@@ -122,7 +118,7 @@ code is 5.`,
 	f.BoolVar(&asJSON, "json", false, "print a JSON object")
 	f.BoolVarP(&quiet, "quiet", "q", false, "show no progress")
 	f.BoolVar(&secrets, "keep-secrets", false, "do not remove secrets or truncate long values")
-	f.BoolVar(&invalid, "unsound", false, "import sessions that violate rules as well")
+	f.BoolVar(&invalid, "invalid", false, "import sessions that violate rules as well")
 	f.BoolVar(&discover, "discover", false, "list session files of known agents in their usual places")
 	f.BoolVar(&yes, "yes", false, "import what --discover lists")
 	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(formatNames(imported), cobra.ShellCompDirectiveNoFileComp))

@@ -17,9 +17,9 @@ func newPrune() *cobra.Command {
 days or weeks, or a duration: 30d, 8w, 12h. A session is deleted together with its forks
 and sub-agents, once all of them are that old.
 
---dry-run lists them, and deletes nothing; with --json as ls does. Otherwise prune
-asks first; where nobody can be asked, --yes is needed; with --json it is an object:
-deleted, the ids of the sessions that were. gc --vacuum then gives the space back.`,
+--dry-run lists them and deletes nothing; with --json, as ls does. Otherwise prune asks for
+confirmation; without a terminal, --yes is required. --json prints an object: deleted, the
+ids of the deleted sessions. "gc --vacuum" then returns the space.`,
 		Example: `  agenttrace prune --older-than 30d --dry-run
   agenttrace prune --older-than 8w --archived --yes && agenttrace gc --vacuum`,
 		Args: exactly(0, "no arguments"),

@@ -22,16 +22,15 @@ func newRewind() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rewind ID --turn N",
 		Short: "Hide the messages after a question",
-		Long: `Hide what came after a question: the question of turn N, or the user's message that
---to names, is the last that is seen. Nothing is deleted, and show --full shows it.
-What tools did in the world is not undone.
+		Long: `Hide the messages after a question: the question of turn N, or the user message that
+--to names, is the last visible message. Nothing is deleted, and show --full prints all of
+it. The effects of tools are not undone.
 
---undo brings back what the last rewind hid, whoever made it; said again, what the
-one before it did. A session that is busy is not rewound. The store must not be held
-by a collector.
+--undo shows again what the last rewind hid; repeated, what the one before it hid. A busy
+session cannot be rewound. The store must not be held by a collector.
 
-With --json it is an object: session_id, undone, to_message_id, turn, the messages
-that were hidden or brought back, and the turns that they are of.`,
+--json prints an object: session_id, undone, to_message_id, turn, the messages that were
+hidden or shown, and their turns.`,
 		Example: `  agenttrace rewind last --turn 3
   agenttrace rewind 1fa2bdc08 --to msg_1fa2bdc1a
   agenttrace rewind --undo last`,

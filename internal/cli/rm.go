@@ -31,7 +31,7 @@ A deleted session comes back if its telemetry is delivered again: from a queue o
 a spool, by an import, or because its agent goes on. The store must not be held by
 a collector.
 
-With --json it is an object: deleted, the ids of the sessions that were.`,
+--json prints an object: deleted, the ids of the deleted sessions.`,
 		Example: `  agenttrace rm 1fa2bdc08
   agenttrace rm --children --yes 1fa2bdc08 1fa2bdc57`,
 		ValidArgsFunction: completeSessions,

@@ -22,7 +22,7 @@ func newTitle() *cobra.Command {
 A title that the agent reports later takes precedence; an earlier one does not, even if
 it is delivered again. The store must not be held by a collector.
 
-With --json it is an object: session_id and title.`,
+--json prints an object: session_id and title.`,
 		Example:           `  agenttrace title last 'The bug with é'`,
 		ValidArgsFunction: completeSessions,
 		Args:              exactly(2, "a session and a title, in quotes if it has spaces"),
