@@ -20,26 +20,12 @@ var adk = Dialect{
 	Records:    func(r *Record) bool { return r.Scope.Name() == adkScope && isGenAIRecord(r) },
 	ReadSpan:   readADK,
 	ReadRecord: readADKRecord,
-	Capabilities: Capabilities{
-		TopicSession:    "span",
-		TopicTurn:       "span",
-		TopicUser:       "span; opt-in: log",
-		TopicText:       "span; opt-in: log",
-		TopicReasoning:  "span; opt-in: log",
-		TopicToolInput:  "span",
-		TopicToolOutput: "span",
-		TopicToolError:  "span",
-		TopicPermission: "span",
-		TopicCompaction: "span",
-		TopicPrompt:     "span; opt-in: log",
-		TopicCatalog:    "span",
-		TopicModel:      "span",
-		TopicTokens:     "span",
-		TopicCache:      "span",
-		TopicThinking:   "span",
-		TopicFinish:     "span, log",
-		TopicAbort:      "span",
-	},
+	Capabilities: capabilities{
+		"span": {TopicSession, TopicTurn, TopicToolInput, TopicToolOutput, TopicToolError, TopicPermission,
+			TopicCompaction, TopicCatalog, TopicModel, TopicTokens, TopicCache, TopicThinking, TopicAbort},
+		"span; opt-in: log": {TopicUser, TopicText, TopicReasoning, TopicPrompt},
+		"span, log":         {TopicFinish},
+	}.byTopic(),
 }
 
 const (

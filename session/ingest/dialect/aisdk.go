@@ -25,40 +25,22 @@ var aiSDK = Dialect{
 	Title:    "Vercel AI SDK",
 	Spans:    isAISDK,
 	ReadSpan: readAISDK,
-	Capabilities: Capabilities{
-		TopicSession:    "opt-in: span",
-		TopicTurn:       "span",
-		TopicUser:       "span",
-		TopicText:       "span",
-		TopicReasoning:  "span",
-		TopicToolInput:  "span",
-		TopicToolOutput: "span",
-		TopicToolError:  "span",
-		TopicPrompt:     "span",
-		TopicCatalog:    "span",
-		TopicModel:      "span",
-		TopicTokens:     "span",
-		TopicCache:      "span",
-		TopicThinking:   "span",
-		TopicFinish:     "span",
-		TopicAbort:      "span (unless streamed)",
-	},
+	Capabilities: capabilities{
+		"opt-in: span": {TopicSession},
+		"span": {TopicTurn, TopicUser, TopicText, TopicReasoning, TopicToolInput, TopicToolOutput, TopicToolError,
+			TopicPrompt, TopicCatalog, TopicModel, TopicTokens, TopicCache, TopicThinking, TopicFinish},
+		"span (unless streamed)": {TopicAbort},
+	}.byTopic(),
 }
 
 // aiOperations are the operations that report a session. The others, such as
 // ai.embed, do not.
-var aiOperations = map[string]fact.Kind{
-	"ai.generateText":              fact.Turn,
-	"ai.streamText":                fact.Turn,
-	"ai.generateObject":            fact.Turn,
-	"ai.streamObject":              fact.Turn,
-	"ai.harness":                   fact.Turn,
-	"ai.generateText.doGenerate":   fact.ModelCall,
-	"ai.streamText.doStream":       fact.ModelCall,
-	"ai.generateObject.doGenerate": fact.ModelCall,
-	"ai.streamObject.doStream":     fact.ModelCall,
-	"ai.toolCall":                  fact.ToolCall,
-}
+var aiOperations = byWord(map[fact.Kind]string{
+	fact.Turn: `ai.generateText ai.streamText ai.generateObject ai.streamObject ai.harness`,
+	fact.ModelCall: `ai.generateText.doGenerate ai.streamText.doStream ai.generateObject.doGenerate
+		ai.streamObject.doStream`,
+	fact.ToolCall: `ai.toolCall`,
+})
 
 // aiOperation returns the operation of an ai.* span, or "". Applications and
 // exporters add the name of a function to the span's name, or rename it.

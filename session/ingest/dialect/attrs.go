@@ -214,3 +214,14 @@ func Text(s string) string {
 	}
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
+
+// byWord returns the value of each word of lists of words.
+func byWord[V comparable](lists map[V]string) map[string]V {
+	all := make(map[string]V)
+	for value, words := range lists {
+		for word := range strings.FieldsSeq(words) {
+			all[word] = value
+		}
+	}
+	return all
+}

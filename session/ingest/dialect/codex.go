@@ -27,21 +27,14 @@ var codex = Dialect{
 	Records:    isCodexRecord,
 	ReadSpan:   readCodexSpan,
 	ReadRecord: readCodexRecord,
-	Capabilities: Capabilities{
-		TopicSession:    "span, log",
-		TopicTurn:       "span",
-		TopicUser:       "opt-in: log",
-		TopicToolInput:  "log",
-		TopicToolOutput: "log",
-		TopicToolError:  "span (without the text), log",
-		TopicPermission: "log",
-		TopicCompaction: "span",
-		TopicModel:      "span, log",
-		TopicTokens:     "span, log",
-		TopicCache:      "span, log",
-		TopicThinking:   "span, log",
-		TopicAbort:      "span (of tools)",
-	},
+	Capabilities: capabilities{
+		"span, log":                    {TopicSession, TopicModel, TopicTokens, TopicCache, TopicThinking},
+		"span":                         {TopicTurn, TopicCompaction},
+		"opt-in: log":                  {TopicUser},
+		"log":                          {TopicToolInput, TopicToolOutput, TopicPermission},
+		"span (without the text), log": {TopicToolError},
+		"span (of tools)":              {TopicAbort},
+	}.byTopic(),
 }
 
 func isCodexSpan(s *Span) bool {

@@ -25,26 +25,13 @@ var geminiCLI = Dialect{
 	Records:    func(r *Record) bool { return r.Scope.Name() == geminiName || strings.HasPrefix(r.Event, geminiPrefix) },
 	ReadSpan:   readGeminiSpan,
 	ReadRecord: readGeminiRecord,
-	Capabilities: Capabilities{
-		TopicSession:    "span, log",
-		TopicTurn:       "log; opt-in: span",
-		TopicUser:       "log; opt-in: span",
-		TopicText:       "log; opt-in: span",
-		TopicReasoning:  "log; opt-in: span",
-		TopicToolInput:  "log; opt-in: span",
-		TopicToolOutput: "opt-in: span",
-		TopicToolError:  "span, log",
-		TopicPermission: "log",
-		TopicCompaction: "log",
-		TopicPrompt:     "opt-in: span",
-		TopicCatalog:    "opt-in: span",
-		TopicModel:      "log; opt-in: span",
-		TopicTokens:     "log; opt-in: span",
-		TopicCache:      "log",
-		TopicThinking:   "log",
-		TopicFinish:     "log",
-		TopicAbort:      "span, log",
-	},
+	Capabilities: capabilities{
+		"span, log": {TopicSession, TopicToolError, TopicAbort},
+		"log; opt-in: span": {TopicTurn, TopicUser, TopicText, TopicReasoning, TopicToolInput, TopicModel,
+			TopicTokens},
+		"opt-in: span": {TopicToolOutput, TopicPrompt, TopicCatalog},
+		"log":          {TopicPermission, TopicCompaction, TopicCache, TopicThinking, TopicFinish},
+	}.byTopic(),
 }
 
 const (

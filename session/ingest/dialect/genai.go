@@ -20,47 +20,27 @@ var genAI = Dialect{
 	Records:    isGenAIRecord,
 	ReadSpan:   readGenAI,
 	ReadRecord: readGenAIRecord,
-	Capabilities: Capabilities{
-		TopicSession:    "span, log",
-		TopicTurn:       "span",
-		TopicUser:       "opt-in: span, log",
-		TopicText:       "opt-in: span, log",
-		TopicReasoning:  "opt-in: span, log",
-		TopicToolInput:  "opt-in: span, log",
-		TopicToolOutput: "opt-in: span, log",
-		TopicToolError:  "span",
-		TopicCompaction: "span",
-		TopicPrompt:     "opt-in: span, log",
-		TopicCatalog:    "opt-in: span, log",
-		TopicModel:      "span, log",
-		TopicTokens:     "span, log",
-		TopicCache:      "span, log",
-		TopicThinking:   "span, log",
-		TopicCost:       "span, log",
-		TopicFinish:     "span, log",
-		TopicAbort:      "span, log",
-	},
+	Capabilities: capabilities{
+		"span, log": {TopicSession, TopicModel, TopicTokens, TopicCache, TopicThinking, TopicCost, TopicFinish,
+			TopicAbort},
+		"span": {TopicTurn, TopicToolError, TopicCompaction},
+		"opt-in: span, log": {TopicUser, TopicText, TopicReasoning, TopicToolInput, TopicToolOutput, TopicPrompt,
+			TopicCatalog},
+	}.byTopic(),
 }
 
 // operations are the values of gen_ai.operation.name and what they report. What
 // maps to nothing is none of a session's.
-var operations = map[string]fact.Kind{
-	"chat": fact.ModelCall, "generate_content": fact.ModelCall, "text_completion": fact.ModelCall, "completion": fact.ModelCall,
-	"llm_call": fact.ModelCall, "responses": fact.ModelCall, "response": fact.ModelCall, "messages": fact.ModelCall, "generate": fact.ModelCall,
-	"generate_text": fact.ModelCall, "stream_text": fact.ModelCall, "generate_object": fact.ModelCall, "stream_object": fact.ModelCall,
-
-	"invoke_agent": fact.Turn, "invoke_workflow": fact.Turn, "run_agent": fact.Turn,
-	"invoke_swarm": fact.Turn, "invoke_graph": fact.Turn, "invoke_multiagent": fact.Turn,
-
-	"agent_step": fact.Step, "step": fact.Step, "plan": fact.Step, "agent_plan": fact.Step, "handoff": fact.Step, "apply_guardrail": fact.Step,
-	"execute_event_loop_cycle": fact.Step, "embeddings": fact.Step, "retrieval": fact.Step, "rerank": fact.Step,
-	"create_memory_store": fact.Step, "search_memory": fact.Step, "create_memory": fact.Step, "update_memory": fact.Step,
-	"upsert_memory": fact.Step, "delete_memory": fact.Step, "delete_memory_store": fact.Step,
-
-	"execute_tool": fact.ToolCall, "tool_call": fact.ToolCall, "tool": fact.ToolCall,
-
-	"create_agent": "", "create_thread": "",
-}
+var operations = byWord(map[fact.Kind]string{
+	fact.ModelCall: `chat generate_content text_completion completion llm_call responses response messages generate
+		generate_text stream_text generate_object stream_object`,
+	fact.Turn: `invoke_agent invoke_workflow run_agent invoke_swarm invoke_graph invoke_multiagent`,
+	fact.Step: `agent_step step plan agent_plan handoff apply_guardrail execute_event_loop_cycle embeddings retrieval
+		rerank create_memory_store search_memory create_memory update_memory upsert_memory delete_memory
+		delete_memory_store`,
+	fact.ToolCall: `execute_tool tool_call tool`,
+	"":            `create_agent create_thread`,
+})
 
 // isGenAI reports whether the span tells anything of an agent's work. An orphan
 // attribute of the family on a span of something else does not.

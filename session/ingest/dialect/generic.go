@@ -32,24 +32,11 @@ var generic = Dialect{
 	Records:    isGenericRecord,
 	ReadSpan:   readGeneric,
 	ReadRecord: readGenericRecord,
-	Capabilities: Capabilities{
-		TopicSession:    "span, log",
-		TopicTurn:       "span",
-		TopicUser:       "span, log",
-		TopicText:       "span, log",
-		TopicReasoning:  "span, log",
-		TopicToolInput:  "span, log",
-		TopicToolOutput: "span, log",
-		TopicToolError:  "span",
-		TopicPrompt:     "span, log",
-		TopicCatalog:    "span, log",
-		TopicModel:      "span, log",
-		TopicTokens:     "span, log",
-		TopicCache:      "span, log",
-		TopicThinking:   "span, log",
-		TopicCost:       "span, log",
-		TopicFinish:     "span, log",
-	},
+	Capabilities: capabilities{
+		"span, log": {TopicSession, TopicUser, TopicText, TopicReasoning, TopicToolInput, TopicToolOutput,
+			TopicPrompt, TopicCatalog, TopicModel, TopicTokens, TopicCache, TopicThinking, TopicCost, TopicFinish},
+		"span": {TopicTurn, TopicToolError},
+	}.byTopic(),
 }
 
 // evidence is what the names of attributes, and the shapes of their values, report

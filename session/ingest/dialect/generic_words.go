@@ -51,122 +51,66 @@ const (
 // they mean. What is before them is anybody's prefix: acme.llm.inputMessages,
 // acme_prompt and agent:final_answer are read by their ends. The longest end counts,
 // so that max_tokens is no count of tokens.
-var names = map[string]field{
-	"input": fieldInput, "inputs": fieldInput, "inputvalue": fieldInput, "inputtext": fieldInput,
-	"inputcontent": fieldInput, "inputdata": fieldInput,
-	"inputjson": fieldInput, "inputpayload": fieldInput, "outputjson": fieldOutput, "outputpayload": fieldOutput,
-	"query": fieldInput, "request": fieldInput, "requestbody": fieldInput, "requestcontent": fieldInput,
-	"payload": fieldInput,
-	"prompt":  fieldPrompt, "prompts": fieldPrompt, "prompttext": fieldPrompt, "promptcontent": fieldPrompt,
-	"promptvalue": fieldPrompt,
-	"question":    fieldPrompt, "userinput": fieldPrompt, "usermessage": fieldPrompt, "usermessages": fieldPrompt,
-	"userquery": fieldPrompt,
-	"usertext":  fieldPrompt, "userquestion": fieldPrompt, "userrequest": fieldPrompt,
-	"userutterance": fieldPrompt, "utterance": fieldPrompt,
-	"messages": fieldMessages, "inputmessages": fieldMessages, "inputmessage": fieldPrompt,
-	"promptmessages": fieldMessages, "chathistory": fieldMessages,
-	"requestmessages": fieldMessages, "llmmessages": fieldMessages,
-	"output": fieldOutput, "outputs": fieldOutput, "outputvalue": fieldOutput, "outputtext": fieldAnswer,
-	"outputcontent": fieldOutput,
-	"outputdata":    fieldOutput, "response": fieldOutput, "responses": fieldOutput, "responsetext": fieldOutput,
-	"responsecontent": fieldOutput,
-	"responsebody":    fieldOutput, "responsemessage": fieldOutput, "responsemessages": fieldOutput,
-	"result": fieldOutput, "results": fieldOutput,
-	"outputmessages": fieldAnswer, "outputmessage": fieldAnswer, "completion": fieldAnswer,
-	"completions": fieldAnswer, "completiontext": fieldAnswer,
-	"completioncontent": fieldAnswer, "completionmessage": fieldAnswer, "answer": fieldAnswer,
-	"finalanswer": fieldAnswer, "finaloutput": fieldAnswer,
-	"reply": fieldAnswer, "generation": fieldAnswer, "generations": fieldAnswer, "generatedtext": fieldAnswer,
-	"assistantmessage":  fieldAnswer,
-	"assistantresponse": fieldAnswer, "assistanttext": fieldAnswer, "assistantreply": fieldAnswer,
-	"agentresponse": fieldAnswer, "modelresponse": fieldAnswer,
-	"llmresponse": fieldAnswer, "llmoutput": fieldAnswer, "modeloutput": fieldAnswer,
-	"botresponse": fieldAnswer, "botmessage": fieldAnswer,
-	"system": fieldNone, "systemprompt": fieldSystem, "systemmessage": fieldSystem,
-	"systeminstruction": fieldSystem, "systeminstructions": fieldSystem,
-	"instructions": fieldSystem, "agentinstructions": fieldSystem, "preamble": fieldSystem,
-	"model": fieldModel, "modelname": fieldModel, "modelid": fieldModel, "requestmodel": fieldModel,
-	"llmmodel": fieldModel, "responsemodel": fieldResponseModel,
-	"responsemodelname": fieldResponseModel, "modelprovider": fieldProvider, "llmprovider": fieldProvider,
-	"providername": fieldProvider, "provider": fieldProvider,
-	"vendor": fieldProvider, "llmsystem": fieldProvider,
-	"agentname": fieldAgent, "agent": fieldAgent, "assistantname": fieldAgent, "botname": fieldAgent,
-	"kind": fieldKind, "type": fieldKind, "spankind": fieldKind, "spantype": fieldKind, "runtype": fieldKind,
-	"operationname": fieldKind, "operation": fieldKind,
-	"toolname": fieldToolName, "tool": fieldToolName, "functionname": fieldToolName, "tooltitle": fieldToolName,
-	"toolcallname": fieldToolName, "toolid": fieldNone,
-	"callid": fieldCallID, "toolcallid": fieldCallID, "tooluseid": fieldCallID, "functioncallid": fieldCallID,
-	"toolinput": fieldToolInput, "toolargs": fieldToolInput, "toolarguments": fieldToolInput,
-	"toolparameters": fieldNone, "functionarguments": fieldToolInput,
-	"functionargs": fieldToolInput, "callarguments": fieldToolInput, "callargs": fieldToolInput,
-	"arguments": fieldToolInput, "args": fieldToolInput,
-	"toolparams": fieldToolInput, "toolcallarguments": fieldToolInput,
-	"tooloutput": fieldToolOutput, "toolresult": fieldToolOutput, "toolresponse": fieldToolOutput,
-	"functionresult": fieldToolOutput,
-	"functionoutput": fieldToolOutput, "callresult": fieldToolOutput, "functionresponse": fieldToolOutput,
-	"observation": fieldToolOutput,
-	"tools":       fieldTools, "toolcatalog": fieldTools, "tooldefinitions": fieldTools,
-	"availabletools": fieldTools, "functions": fieldTools,
-	"prompttokens": fieldInputTokens, "inputtokens": fieldInputTokens, "tokensinput": fieldInputTokens,
-	"tokensprompt": fieldInputTokens,
-	"tokensin":     fieldInputTokens, "inputtokencount": fieldInputTokens, "prompttokencount": fieldInputTokens,
-	"tokencountprompt": fieldInputTokens,
-	"tokencountinput":  fieldInputTokens, "usageinput": fieldInputTokens, "usageprompt": fieldInputTokens,
-	"numinputtokens":   fieldInputTokens,
-	"completiontokens": fieldOutputTokens, "outputtokens": fieldOutputTokens,
-	"tokensoutput": fieldOutputTokens, "tokenscompletion": fieldOutputTokens,
-	"tokensout": fieldOutputTokens, "outputtokencount": fieldOutputTokens,
-	"completiontokencount": fieldOutputTokens, "candidatestokencount": fieldOutputTokens,
-	"tokencountcompletion": fieldOutputTokens, "tokencountoutput": fieldOutputTokens,
-	"usageoutput": fieldOutputTokens, "usagecompletion": fieldOutputTokens,
-	"generatedtokens": fieldOutputTokens, "numoutputtokens": fieldOutputTokens,
-	"totaltokens": fieldTotalTokens, "tokenstotal": fieldTotalTokens, "totaltokencount": fieldTotalTokens,
-	"usagetotal":   fieldTotalTokens,
-	"cachedtokens": fieldCacheRead, "cachereadtokens": fieldCacheRead, "cachedinputtokens": fieldCacheRead,
-	"cachereadinputtokens": fieldCacheRead,
-	"inputcachedtokens":    fieldCacheRead, "cacheread": fieldCacheRead,
-	"cachedcontenttokencount": fieldCacheRead, "cachedprompttokens": fieldCacheRead,
-	"cachehittokens":   fieldCacheRead,
-	"cachewritetokens": fieldCacheWrite, "cachecreationtokens": fieldCacheWrite,
-	"cachecreationinputtokens": fieldCacheWrite, "cachewrite": fieldCacheWrite,
-	"cachewriteinputtokens": fieldCacheWrite, "cachecreation": fieldCacheWrite,
-	"reasoningtokens": fieldReasoningTokens, "outputreasoningtokens": fieldReasoningTokens,
-	"reasoningoutputtokens": fieldReasoningTokens,
-	"thinkingtokens":        fieldReasoningTokens, "thoughtstokencount": fieldReasoningTokens,
-	"tokensreasoning": fieldReasoningTokens,
-	"usage":           fieldUsage, "usagedetails": fieldUsage, "tokenusage": fieldUsage, "usagemetadata": fieldUsage,
-	"tokencounts": fieldUsage, "llmusage": fieldUsage, "metrics": fieldUsage,
-	"maxtokens": fieldNone, "maxoutputtokens": fieldNone, "maxinputtokens": fieldNone,
-	"maxcompletiontokens": fieldNone,
-	"costusd":             fieldCost, "totalcost": fieldCost, "costtotal": fieldCost, "totalcostusd": fieldCost,
-	"usagecost": fieldCost, "llmcost": fieldCost,
-	"temperature":  fieldTemperature,
-	"finishreason": fieldFinish, "finishreasons": fieldFinish, "stopreason": fieldFinish,
-	"responseid": fieldResponseID, "completionid": fieldResponseID, "generationid": fieldResponseID,
-	"reasoning": fieldReasoning, "reasoningtext": fieldReasoning, "reasoningcontent": fieldReasoning,
-	"thinking": fieldReasoning, "thoughts": fieldReasoning,
-	"sessionid": fieldSession, "conversationid": fieldSession, "threadid": fieldSession,
-	"chatid": fieldSession, "dialogid": fieldSession, "dialogueid": fieldSession,
-	"chatsessionid": fieldSession,
-	"userid":        fieldUser, "enduserid": fieldUser,
-	"errormessage": fieldError, "statusmessage": fieldError,
-	"role": fieldRole, "messagerole": fieldRole,
-	"content": fieldContent, "messagecontent": fieldContent, "text": fieldContent, "messagetext": fieldContent,
-}
+var names = byWord(map[field]string{
+	fieldInput: `input inputs inputvalue inputtext inputcontent inputdata inputjson inputpayload query request
+		requestbody requestcontent payload`,
+	fieldOutput: `outputjson outputpayload output outputs outputvalue outputcontent outputdata response responses
+		responsetext responsecontent responsebody responsemessage responsemessages result results`,
+	fieldPrompt: `prompt prompts prompttext promptcontent promptvalue question userinput usermessage usermessages
+		userquery usertext userquestion userrequest userutterance utterance inputmessage`,
+	fieldMessages: `messages inputmessages promptmessages chathistory requestmessages llmmessages`,
+	fieldAnswer: `outputtext outputmessages outputmessage completion completions completiontext completioncontent
+		completionmessage answer finalanswer finaloutput reply generation generations generatedtext assistantmessage
+		assistantresponse assistanttext assistantreply agentresponse modelresponse llmresponse llmoutput modeloutput
+		botresponse botmessage`,
+	fieldNone: `system toolid toolparameters maxtokens maxoutputtokens maxinputtokens maxcompletiontokens`,
+	fieldSystem: `systemprompt systemmessage systeminstruction systeminstructions instructions agentinstructions
+		preamble`,
+	fieldModel:         `model modelname modelid requestmodel llmmodel`,
+	fieldResponseModel: `responsemodel responsemodelname`,
+	fieldProvider:      `modelprovider llmprovider providername provider vendor llmsystem`,
+	fieldAgent:         `agentname agent assistantname botname`,
+	fieldKind:          `kind type spankind spantype runtype operationname operation`,
+	fieldToolName:      `toolname tool functionname tooltitle toolcallname`,
+	fieldCallID:        `callid toolcallid tooluseid functioncallid`,
+	fieldToolInput: `toolinput toolargs toolarguments functionarguments functionargs callarguments callargs arguments
+		args toolparams toolcallarguments`,
+	fieldToolOutput: `tooloutput toolresult toolresponse functionresult functionoutput callresult functionresponse
+		observation`,
+	fieldTools: `tools toolcatalog tooldefinitions availabletools functions`,
+	fieldInputTokens: `prompttokens inputtokens tokensinput tokensprompt tokensin inputtokencount prompttokencount
+		tokencountprompt tokencountinput usageinput usageprompt numinputtokens`,
+	fieldOutputTokens: `completiontokens outputtokens tokensoutput tokenscompletion tokensout outputtokencount
+		completiontokencount candidatestokencount tokencountcompletion tokencountoutput usageoutput usagecompletion
+		generatedtokens numoutputtokens`,
+	fieldTotalTokens: `totaltokens tokenstotal totaltokencount usagetotal`,
+	fieldCacheRead: `cachedtokens cachereadtokens cachedinputtokens cachereadinputtokens inputcachedtokens cacheread
+		cachedcontenttokencount cachedprompttokens cachehittokens`,
+	fieldCacheWrite: `cachewritetokens cachecreationtokens cachecreationinputtokens cachewrite cachewriteinputtokens
+		cachecreation`,
+	fieldReasoningTokens: `reasoningtokens outputreasoningtokens reasoningoutputtokens thinkingtokens
+		thoughtstokencount tokensreasoning`,
+	fieldUsage:       `usage usagedetails tokenusage usagemetadata tokencounts llmusage metrics`,
+	fieldCost:        `costusd totalcost costtotal totalcostusd usagecost llmcost`,
+	fieldTemperature: `temperature`,
+	fieldFinish:      `finishreason finishreasons stopreason`,
+	fieldResponseID:  `responseid completionid generationid`,
+	fieldReasoning:   `reasoning reasoningtext reasoningcontent thinking thoughts`,
+	fieldSession:     `sessionid conversationid threadid chatid dialogid dialogueid chatsessionid`,
+	fieldUser:        `userid enduserid`,
+	fieldError:       `errormessage statusmessage`,
+	fieldRole:        `role messagerole`,
+	fieldContent:     `content messagecontent text messagetext`,
+})
 
 // ordinaryFamilies are the first words of the attributes that programs have which are
 // no agents: what is below them is none of a conversation, whatever its last word.
-var ordinaryFamilies = []string{
-	"http", "url", "db", "rpc", "messaging", "net", "network", "server", "client", "source", "destination", "k8s",
-	"container", "faas", "aws", "azure", "az", "cloud", "host", "process", "thread", "code", "exception",
-	"graphql", "browser", "user_agent", "peer", "dns", "tls", "feature_flag", "cassandra", "mongodb", "redis",
-	"elasticsearch", "opensearch", "kafka", "rabbitmq", "signalr", "aspnetcore", "dotnet", "jvm", "nodejs",
-	"v8js", "system", "otel", "telemetry", "service", "cicd", "vcs", "deployment", "device", "disk", "geo", "log",
-	"os", "webengine", "grpc", "sql", "istio", "envoy", "nginx", "spring", "servlet", "express", "fastify",
-	"nextjs", "next", "django", "flask", "rails", "celery", "sidekiq", "job", "cron", "pod", "node", "busy_ns",
-	"idle_ns", "prisma", "hikaricp", "jdbc", "s3", "sqs", "dynamodb", "kubernetes", "sentry", "datadog", "dd",
-	"ot", "android", "ios", "cpu", "file", "test", "hw", "zipkin", "jaeger",
-}
+var ordinaryFamilies = strings.Fields(`http url db rpc messaging net network server client source destination k8s
+	container faas aws azure az cloud host process thread code exception graphql browser user_agent peer dns tls
+	feature_flag cassandra mongodb redis elasticsearch opensearch kafka rabbitmq signalr aspnetcore dotnet jvm nodejs
+	v8js system otel telemetry service cicd vcs deployment device disk geo log os webengine grpc sql istio envoy nginx
+	spring servlet express fastify nextjs next django flask rails celery sidekiq job cron pod node busy_ns idle_ns
+	prisma hikaricp jdbc s3 sqs dynamodb kubernetes sentry datadog dd ot android ios cpu file test hw zipkin jaeger`)
 
 // family returns the first word of a key, or "" when nothing parts it from a rest.
 func family(key string) string {
@@ -262,24 +206,14 @@ const (
 	kindModel
 )
 
-var genericKinds = map[string]genericSpanKind{
-	"llm": kindModel, "generation": kindModel, "chatmodel": kindModel, "chat": kindModel,
-	"completion": kindModel, "chatcompletion": kindModel,
-	"textcompletion": kindModel, "llmcall": kindModel, "modelcall": kindModel, "model": kindModel,
-	"inference": kindModel, "generate": kindModel,
-	"generatetext": kindModel, "streamtext": kindModel, "modelgeneration": kindModel,
-	"modelinvocation": kindModel, "prompt": kindModel,
-	"tool": kindTool, "toolcall": kindTool, "function": kindTool, "functioncall": kindTool,
-	"tooluse": kindTool, "toolexecution": kindTool, "executetool": kindTool,
-	"agent": kindAgent, "agentrun": kindAgent, "invokeagent": kindAgent, "assistant": kindAgent,
-	"turn": kindAgent, "conversation": kindAgent, "workflow": kindAgent,
-	"workflowrun": kindAgent, "agentturn": kindAgent, "crew": kindAgent,
-	"chain": kindChain, "task": kindChain, "graph": kindChain, "run": kindChain, "trace": kindChain,
-	"pipeline": kindChain, "workflowstep": kindChain,
-	"retriever": kindOther, "embedding": kindOther, "embeddings": kindOther, "memory": kindOther,
-	"guardrail": kindOther, "evaluator": kindOther, "rerank": kindOther,
-	"reranker": kindOther, "vectorstore": kindOther, "retrieval": kindOther,
-}
+var genericKinds = byWord(map[genericSpanKind]string{
+	kindModel: `llm generation chatmodel chat completion chatcompletion textcompletion llmcall modelcall model
+		inference generate generatetext streamtext modelgeneration modelinvocation prompt`,
+	kindTool:  `tool toolcall function functioncall tooluse toolexecution executetool`,
+	kindAgent: `agent agentrun invokeagent assistant turn conversation workflow workflowrun agentturn crew`,
+	kindChain: `chain task graph run trace pipeline workflowstep`,
+	kindOther: `retriever embedding embeddings memory guardrail evaluator rerank reranker vectorstore retrieval`,
+})
 
 // holdsText reports whether a value has something in it.
 func holdsText(v pcommon.Value) bool {

@@ -19,24 +19,12 @@ var genkit = Dialect{
 
 	ReadSpan: readGenkit,
 
-	Capabilities: Capabilities{
-		TopicSession:    "span (of chats and agents)",
-		TopicTurn:       "span",
-		TopicUser:       "span",
-		TopicText:       "span",
-		TopicReasoning:  "span",
-		TopicToolInput:  "span",
-		TopicToolOutput: "span",
-		TopicToolError:  "span",
-		TopicPermission: "span (of interrupts)",
-		TopicPrompt:     "span",
-		TopicCatalog:    "span",
-		TopicModel:      "span",
-		TopicTokens:     "span",
-		TopicCache:      "span",
-		TopicThinking:   "span",
-		TopicFinish:     "span",
-	},
+	Capabilities: capabilities{
+		"span (of chats and agents)": {TopicSession},
+		"span": {TopicTurn, TopicUser, TopicText, TopicReasoning, TopicToolInput, TopicToolOutput, TopicToolError,
+			TopicPrompt, TopicCatalog, TopicModel, TopicTokens, TopicCache, TopicThinking, TopicFinish},
+		"span (of interrupts)": {TopicPermission},
+	}.byTopic(),
 }
 
 // genkitSessionRank stands behind the keys that are looked up on every span.

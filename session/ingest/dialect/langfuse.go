@@ -17,22 +17,11 @@ var langfuse = Dialect{
 	Title:    "Langfuse SDK",
 	Spans:    isLangfuse,
 	ReadSpan: readLangfuse,
-	Capabilities: Capabilities{
-		TopicSession:    "opt-in: span",
-		TopicTurn:       "span",
-		TopicUser:       "span",
-		TopicText:       "span",
-		TopicToolInput:  "span",
-		TopicToolOutput: "span",
-		TopicToolError:  "span",
-		TopicPrompt:     "span",
-		TopicCatalog:    "span",
-		TopicModel:      "span",
-		TopicTokens:     "span",
-		TopicCache:      "span",
-		TopicThinking:   "span",
-		TopicCost:       "span",
-	},
+	Capabilities: capabilities{
+		"opt-in: span": {TopicSession},
+		"span": {TopicTurn, TopicUser, TopicText, TopicToolInput, TopicToolOutput, TopicToolError, TopicPrompt,
+			TopicCatalog, TopicModel, TopicTokens, TopicCache, TopicThinking, TopicCost},
+	}.byTopic(),
 }
 
 func isLangfuse(s *Span) bool {

@@ -16,22 +16,11 @@ var langSmith = Dialect{
 	Title:    "LangSmith",
 	Spans:    func(s *Span) bool { return s.Has(MarkLangSmith) && s.Attrs().Str("langsmith.span.kind") != "" },
 	ReadSpan: readLangSmith,
-	Capabilities: Capabilities{
-		TopicSession:    "opt-in: span",
-		TopicTurn:       "span",
-		TopicUser:       "span",
-		TopicText:       "span",
-		TopicToolInput:  "span",
-		TopicToolOutput: "span",
-		TopicToolError:  "span",
-		TopicPrompt:     "span",
-		TopicCatalog:    "span",
-		TopicModel:      "span",
-		TopicTokens:     "span",
-		TopicCache:      "span",
-		TopicThinking:   "span",
-		TopicFinish:     "span",
-	},
+	Capabilities: capabilities{
+		"opt-in: span": {TopicSession},
+		"span": {TopicTurn, TopicUser, TopicText, TopicToolInput, TopicToolOutput, TopicToolError, TopicPrompt,
+			TopicCatalog, TopicModel, TopicTokens, TopicCache, TopicThinking, TopicFinish},
+	}.byTopic(),
 }
 
 func readLangSmith(s *Span, out *Emitter) {

@@ -22,25 +22,12 @@ var mastra = Dialect{
 	Title:    "Mastra",
 	Spans:    isMastra,
 	ReadSpan: readMastra,
-	Capabilities: Capabilities{
-		TopicSession:    "span",
-		TopicTurn:       "span",
-		TopicUser:       "span",
-		TopicText:       "span",
-		TopicReasoning:  "span",
-		TopicToolInput:  "span",
-		TopicToolOutput: "span",
-		TopicToolError:  "span",
-		TopicPermission: "span (what is asked or refused)",
-		TopicPrompt:     "span",
-		TopicCatalog:    "span (names)",
-		TopicModel:      "span",
-		TopicTokens:     "span",
-		TopicCache:      "span",
-		TopicThinking:   "span",
-		TopicFinish:     "span",
-		TopicAbort:      "span",
-	},
+	Capabilities: capabilities{
+		"span": {TopicSession, TopicTurn, TopicUser, TopicText, TopicReasoning, TopicToolInput, TopicToolOutput,
+			TopicToolError, TopicPrompt, TopicModel, TopicTokens, TopicCache, TopicThinking, TopicFinish, TopicAbort},
+		"span (what is asked or refused)": {TopicPermission},
+		"span (names)":                    {TopicCatalog},
+	}.byTopic(),
 }
 
 // isMastra leaves the spans of Mastra's exporter for Arize to OpenInference.

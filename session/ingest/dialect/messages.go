@@ -506,12 +506,12 @@ func (r *reader) sawFinish(o object) {
 }
 
 // roles are the words for a role, in lower case.
-var roles = map[string]string{
-	"user": "user", "human": "user", "humanmessage": "user", "humanmessagechunk": "user",
-	"assistant": "assistant", "ai": "assistant", "model": "assistant", "bot": "assistant", "aimessage": "assistant", "aimessagechunk": "assistant",
-	"system": "system", "developer": "system", "systemmessage": "system", "systemmessagechunk": "system",
-	"tool": "tool", "function": "tool", "toolmessage": "tool", "toolmessagechunk": "tool", "functionmessage": "tool",
-}
+var roles = byWord(map[string]string{
+	"user":      "user human humanmessage humanmessagechunk",
+	"assistant": "assistant ai model bot aimessage aimessagechunk",
+	"system":    "system developer systemmessage systemmessagechunk",
+	"tool":      "tool function toolmessage toolmessagechunk functionmessage",
+})
 
 // normalRole returns the role that a word means, or "".
 func normalRole(word string) string {

@@ -23,10 +23,10 @@ func closeCut(raw json.RawMessage) json.RawMessage {
 }
 
 // divisible are the keys whose values are worth something in part.
-var divisible = map[string]bool{
-	"messages": true, "contents": true, "content": true, "parts": true, "text": true, "thinking": true, "reasoning": true, "reasoning_content": true,
-	"prompt": true, "system": true, "message": true, "choices": true, "candidates": true, "output": true,
-}
+var divisible = byWord(map[bool]string{
+	true: `messages contents content parts text thinking reasoning reasoning_content prompt system message choices
+		candidates output`,
+})
 
 type cutter struct {
 	in, out []byte

@@ -25,30 +25,24 @@ const (
 )
 
 // shapes are the types of parts in the field.
-var shapes = map[string]shape{
-	"text": shapeText, "input_text": shapeText, "output_text": shapeText, "refusal": shapeText, "summary_text": shapeText,
-
-	"reasoning": shapeReasoning, "thinking": shapeReasoning, "redacted_thinking": shapeReasoning, "thought": shapeReasoning,
-	"reasoning_text": shapeReasoning, "reasoning_content": shapeReasoning,
-
-	"toolUse": shapeCall, "toolResult": shapeResult, "tool_call": shapeCall, "tool-call": shapeCall, "tool_use": shapeCall, "function_call": shapeCall, "function": shapeCall,
-	"custom_tool_call": shapeCall, "local_shell_call": shapeCall, "shell_call": shapeCall, "apply_patch_call": shapeCall, "computer_call": shapeCall,
-	"server_tool_call": shapeProviderCall, "server_tool_use": shapeProviderCall, "mcp_tool_use": shapeProviderCall, "mcp_call": shapeProviderCall,
-	"web_search_call": shapeProviderCall, "file_search_call": shapeProviderCall, "code_interpreter_call": shapeProviderCall, "image_generation_call": shapeProviderCall,
-
-	"tool_call_response": shapeResult, "tool-result": shapeResult, "tool_result": shapeResult, "tool-error": shapeResult,
-	"function_call_output": shapeResult, "custom_tool_call_output": shapeResult, "local_shell_call_output": shapeResult, "shell_call_output": shapeResult,
-	"apply_patch_call_output": shapeResult, "computer_call_output": shapeResult, "server_tool_call_response": shapeResult,
-	"web_search_tool_result": shapeResult, "web_fetch_tool_result": shapeResult, "mcp_tool_result": shapeResult, "code_execution_tool_result": shapeResult,
-	"bash_code_execution_tool_result": shapeResult, "text_editor_code_execution_tool_result": shapeResult, "tool_search_tool_result": shapeResult,
-
-	"file": shapeFile, "image": shapeFile, "image_url": shapeFile, "input_image": shapeFile, "input_file": shapeFile, "input_audio": shapeFile,
-	"audio": shapeFile, "video": shapeFile, "document": shapeFile, "media": shapeFile, "blob": shapeFile, "uri": shapeFile, "reasoning-file": shapeFile,
-
-	"source": shapeSource, "source-url": shapeSource, "source-document": shapeSource,
-	"compaction": shapeCompaction,
-	"step-start": shapeMark,
-}
+var shapes = byWord(map[shape]string{
+	shapeText:      `text input_text output_text refusal summary_text`,
+	shapeReasoning: `reasoning thinking redacted_thinking thought reasoning_text reasoning_content`,
+	shapeCall: `toolUse tool_call tool-call tool_use function_call function custom_tool_call local_shell_call
+		shell_call apply_patch_call computer_call`,
+	shapeResult: `toolResult tool_call_response tool-result tool_result tool-error function_call_output
+		custom_tool_call_output local_shell_call_output shell_call_output apply_patch_call_output computer_call_output
+		server_tool_call_response web_search_tool_result web_fetch_tool_result mcp_tool_result
+		code_execution_tool_result bash_code_execution_tool_result text_editor_code_execution_tool_result
+		tool_search_tool_result`,
+	shapeProviderCall: `server_tool_call server_tool_use mcp_tool_use mcp_call web_search_call file_search_call
+		code_interpreter_call image_generation_call`,
+	shapeFile: `file image image_url input_image input_file input_audio audio video document media blob uri
+		reasoning-file`,
+	shapeSource:     `source source-url source-document`,
+	shapeCompaction: `compaction`,
+	shapeMark:       `step-start`,
+})
 
 // appendBody reads the content of a message: text, parts, one part, or JSON text
 // that holds parts.

@@ -23,49 +23,27 @@ var openCode = Dialect{
 	Records:    isOpenCodeRecord,
 	ReadSpan:   readOpenCode,
 	ReadRecord: readOpenCodeRecord,
-	Capabilities: Capabilities{
-		TopicSession:    "span, log",
-		TopicTurn:       "span",
-		TopicUser:       "opt-in: span",
-		TopicText:       "opt-in: span",
-		TopicReasoning:  "opt-in: span",
-		TopicToolInput:  "opt-in: span",
-		TopicToolOutput: "opt-in: span",
-		TopicToolError:  "span",
-		TopicPermission: "span, log",
-		TopicCompaction: "span",
-		TopicPrompt:     "opt-in: span",
-		TopicCatalog:    "opt-in: span",
-		TopicModel:      "log; opt-in: span",
-		TopicTokens:     "opt-in: span",
-		TopicCache:      "opt-in: span",
-		TopicThinking:   "opt-in: span",
-		TopicFinish:     "opt-in: span",
-		TopicAbort:      "span",
-		TopicTitle:      "log; opt-in: span",
-	},
+	Capabilities: capabilities{
+		"span, log": {TopicSession, TopicPermission},
+		"span":      {TopicTurn, TopicToolError, TopicCompaction, TopicAbort},
+		"opt-in: span": {TopicUser, TopicText, TopicReasoning, TopicToolInput, TopicToolOutput, TopicPrompt,
+			TopicCatalog, TopicTokens, TopicCache, TopicThinking, TopicFinish},
+		"log; opt-in: span": {TopicModel, TopicTitle},
+	}.byTopic(),
 }
 
 // openCodeKinds are opencode's own spans that are needed. Those that only tie
 // stand, from the inside out, between a decision and its tool, a call of the AI SDK
 // and its turn, a tool and its turn, and a sub-agent's turn and its tool.
-var openCodeKinds = map[string]fact.Kind{
-	"SessionPrompt.run":         fact.Turn,
-	"SessionCompaction.process": fact.Compaction,
-	"Tool.execute":              fact.ToolCall,
-	"Permission.ask":            fact.Permission,
-
-	"Tool.assertExternalDirectory":    fact.Step,
-	"LLM.run":                         fact.Step,
-	"SessionProcessor.process":        fact.Step,
-	"SessionCompaction.makeProcessor": fact.Step,
-	"SessionPrompt.ensureTitle":       fact.Step,
-	"SessionTools.resolve":            fact.Step,
-	"SessionPrompt.handleSubtask":     fact.Step,
-	"SessionRunState.ensureRunning":   fact.Step,
-	"SessionPrompt.loop":              fact.Step,
-	"SessionPrompt.prompt":            fact.Step,
-}
+var openCodeKinds = byWord(map[fact.Kind]string{
+	fact.Turn:       `SessionPrompt.run`,
+	fact.Compaction: `SessionCompaction.process`,
+	fact.ToolCall:   `Tool.execute`,
+	fact.Permission: `Permission.ask`,
+	fact.Step: `Tool.assertExternalDirectory LLM.run SessionProcessor.process SessionCompaction.makeProcessor
+		SessionPrompt.ensureTitle SessionTools.resolve SessionPrompt.handleSubtask SessionRunState.ensureRunning
+		SessionPrompt.loop SessionPrompt.prompt`,
+})
 
 // openCodeKind returns what a span reports by its name, "" for nothing. Tools add
 // spans of their own: ShellTool.ask asks, TaskTool.execute runs a sub-agent.

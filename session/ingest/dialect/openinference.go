@@ -19,25 +19,12 @@ var openInference = Dialect{
 	Title:    "OpenInference",
 	Spans:    isOpenInference,
 	ReadSpan: readOpenInference,
-	Capabilities: Capabilities{
-		TopicSession:    "opt-in: span",
-		TopicTurn:       "span",
-		TopicUser:       "span",
-		TopicText:       "span",
-		TopicReasoning:  "span",
-		TopicToolInput:  "span",
-		TopicToolOutput: "span",
-		TopicToolError:  "span",
-		TopicPrompt:     "span",
-		TopicCatalog:    "span",
-		TopicModel:      "span",
-		TopicTokens:     "span",
-		TopicCache:      "span",
-		TopicThinking:   "span",
-		TopicCost:       "span",
-		TopicFinish:     "span",
-		TopicAbort:      "span",
-	},
+	Capabilities: capabilities{
+		"opt-in: span": {TopicSession},
+		"span": {TopicTurn, TopicUser, TopicText, TopicReasoning, TopicToolInput, TopicToolOutput, TopicToolError,
+			TopicPrompt, TopicCatalog, TopicModel, TopicTokens, TopicCache, TopicThinking, TopicCost, TopicFinish,
+			TopicAbort},
+	}.byTopic(),
 }
 
 // isOpenInference reports whether the span has a kind of OpenInference, or a model

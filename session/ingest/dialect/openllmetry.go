@@ -24,24 +24,14 @@ var openLLMetry = Dialect{
 	Records:    func(r *Record) bool { return openLLMetryScope(r.Scope.Name()) && isGenAIRecord(r) },
 	ReadSpan:   readOpenLLMetry,
 	ReadRecord: readGenAIRecord,
-	Capabilities: Capabilities{
-		TopicSession:    "opt-in: span",
-		TopicTurn:       "span",
-		TopicUser:       "span; opt-in: log",
-		TopicText:       "span; opt-in: log",
-		TopicReasoning:  "span",
-		TopicToolInput:  "span",
-		TopicToolOutput: "span",
-		TopicToolError:  "span (Python)",
-		TopicPrompt:     "span",
-		TopicCatalog:    "span",
-		TopicModel:      "span",
-		TopicTokens:     "span (seldom of streams)",
-		TopicCache:      "span",
-		TopicThinking:   "span",
-		TopicFinish:     "span",
-		TopicAbort:      "span",
-	},
+	Capabilities: capabilities{
+		"opt-in: span": {TopicSession},
+		"span": {TopicTurn, TopicReasoning, TopicToolInput, TopicToolOutput, TopicPrompt, TopicCatalog, TopicModel,
+			TopicCache, TopicThinking, TopicFinish, TopicAbort},
+		"span; opt-in: log":        {TopicUser, TopicText},
+		"span (Python)":            {TopicToolError},
+		"span (seldom of streams)": {TopicTokens},
+	}.byTopic(),
 }
 
 func isOpenLLMetry(s *Span) bool {

@@ -1,6 +1,6 @@
 package dialect
 
-// Topic is a fact that a session wants to know.
+// Topic is something that a session needs to know from its source.
 type Topic string
 
 // Topics, in the order of the documentation's table.
@@ -29,12 +29,26 @@ const (
 
 // Topics lists every topic.
 var Topics = []Topic{
-	TopicSession, TopicTurn, TopicUser, TopicText, TopicReasoning, TopicToolInput, TopicToolOutput, TopicToolError, TopicPermission,
-	TopicCompaction, TopicPrompt, TopicCatalog, TopicModel, TopicTokens, TopicCache, TopicThinking, TopicCost, TopicFinish, TopicAbort, TopicTitle,
+	TopicSession, TopicTurn, TopicUser, TopicText, TopicReasoning, TopicToolInput, TopicToolOutput, TopicToolError,
+	TopicPermission, TopicCompaction, TopicPrompt, TopicCatalog, TopicModel, TopicTokens, TopicCache, TopicThinking,
+	TopicCost, TopicFinish, TopicAbort, TopicTitle,
 }
 
-// Capabilities maps what a dialect can tell to where it tells it: "span", "log", "span, log",
-// with a remark in brackets where that is not all, as in "span (of tools)". What a
-// user must ask the client for stands behind "opt-in: ", and last: "opt-in: span, log",
-// "log; opt-in: span". A topic that is not there is one that it cannot tell.
+// Capabilities maps what a dialect can report to where it reports it: "span", "log", "span, log",
+// with a remark in brackets where that is not all, as in "span (of tools)". What a user must
+// enable in the client follows "opt-in: ", and comes last: "opt-in: span, log", "log; opt-in: span".
+// A topic that is absent is one that the dialect cannot report.
 type Capabilities map[Topic]string
+
+// capabilities are [Capabilities] with the topics of each place in one list.
+type capabilities map[string][]Topic
+
+func (c capabilities) byTopic() Capabilities {
+	all := make(Capabilities)
+	for where, topics := range c {
+		for _, topic := range topics {
+			all[topic] = where
+		}
+	}
+	return all
+}

@@ -22,22 +22,10 @@ var voltAgent = Dialect{
 	Title:    "VoltAgent",
 	Spans:    isVoltAgent,
 	ReadSpan: readVoltAgent,
-	Capabilities: Capabilities{
-		TopicSession:    "span",
-		TopicTurn:       "span",
-		TopicUser:       "span",
-		TopicText:       "span",
-		TopicToolInput:  "span",
-		TopicToolOutput: "span",
-		TopicToolError:  "span",
-		TopicPrompt:     "span",
-		TopicCatalog:    "span",
-		TopicModel:      "span",
-		TopicTokens:     "span",
-		TopicCache:      "span",
-		TopicThinking:   "span",
-		TopicFinish:     "span",
-	},
+	Capabilities: capabilities{
+		"span": {TopicSession, TopicTurn, TopicUser, TopicText, TopicToolInput, TopicToolOutput, TopicToolError,
+			TopicPrompt, TopicCatalog, TopicModel, TopicTokens, TopicCache, TopicThinking, TopicFinish},
+	}.byTopic(),
 }
 
 func isVoltAgent(s *Span) bool {
