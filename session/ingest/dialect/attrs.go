@@ -179,6 +179,11 @@ func TextJSON(s string) json.RawMessage {
 	if trimmed := strings.TrimSpace(s); trimmed != "" && json.Valid([]byte(trimmed)) {
 		return json.RawMessage(trimmed)
 	}
+	return quoted(s)
+}
+
+// quoted returns a text as a JSON string.
+func quoted(s string) json.RawMessage {
 	raw, _ := json.Marshal(s)
 	return raw
 }

@@ -3,6 +3,8 @@ package dialect
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
+	"slices"
 	"strings"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -322,3 +324,5 @@ func Catalog(raw json.RawMessage) string {
 	}
 	return string(all)
 }
+
+func sortedKeys(o object) []string { return slices.Sorted(maps.Keys(o)) }

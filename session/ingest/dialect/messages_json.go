@@ -6,10 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// A history grows with every model call that tells it, so that most of the work
+// A history grows with every model call that repeats it, so that most of the work
 // of a dialect is to find the few new messages in it. The functions here split JSON
-// without looking into what they split; those that do not say otherwise take what
-// is known to be valid.
+// without looking into what they split. Except for objectOf, they expect valid JSON.
 
 // object is a JSON object whose members are read as they are asked for. They are
 // parts of what the object was made of.
@@ -26,71 +25,68 @@ func objectOf(raw json.RawMessage) (object, bool) {
 
 // membersOf is objectOf for what is known to be valid.
 func membersOf(raw json.RawMessage) (object, bool) {
-	raw = bytes.TrimSpace(raw)
-	if len(raw) < 2 || raw[0] != '{' || raw[len(raw)-1] != '}' {
+	o := make(object, 6)
+	if !split(raw, '{', func(key, value json.RawMessage) { o[text(key)] = value }) {
 		return nil, false
 	}
-	o := make(object, 6)
-	for i := 1; ; {
-		if i = skipSpace(raw, i); i == len(raw)-1 && len(o) == 0 {
-			return o, true
-		}
-		end := skipValue(raw, i)
-		if end < 0 || raw[i] != '"' {
-			return nil, false
-		}
-		key := text(raw[i:end])
-		if i = skipSpace(raw, end); i >= len(raw) || raw[i] != ':' {
-			return nil, false
-		}
-		i = skipSpace(raw, i+1)
-		if end = skipValue(raw, i); end < 0 {
-			return nil, false
-		}
-		o[key] = raw[i:end:end]
-		if i = skipSpace(raw, end); i == len(raw)-1 {
-			return o, true
-		} else if i >= len(raw) || raw[i] != ',' {
-			return nil, false
-		}
-		i++
-	}
+	return o, true
 }
 
 // elements returns the elements of an array, or nil and false. They are parts of
 // raw.
-func elements(raw json.RawMessage) ([]json.RawMessage, bool) {
-	raw = bytes.TrimSpace(raw)
-	if len(raw) < 2 || raw[0] != '[' || raw[len(raw)-1] != ']' {
+func elements(raw json.RawMessage) (all []json.RawMessage, ok bool) {
+	if !split(raw, '[', func(_, e json.RawMessage) { all = append(all, e) }) {
 		return nil, false
 	}
-	var all []json.RawMessage
-	for i := 1; ; {
-		if i = skipSpace(raw, i); i == len(raw)-1 && all == nil {
-			return all, true
-		}
+	return all, true
+}
+
+// split calls fn for each member of an object or element of an array, which begins with the
+// bracket, and reports whether raw is one.
+func split(raw json.RawMessage, bracket byte, fn func(key, value json.RawMessage)) bool {
+	raw = bytes.TrimSpace(raw)
+	last := len(raw) - 1
+	if last < 1 || raw[0] != bracket || raw[last] != bracket+2 { // '[' and ']', '{' and '}'
+		return false
+	}
+	var key json.RawMessage
+	i := skipSpace(raw, 1)
+	if i == last {
+		return true
+	}
+	for {
 		end := skipValue(raw, i)
+		if bracket == '{' && end >= 0 {
+			if raw[i] != '"' {
+				return false
+			}
+			key = raw[i:end]
+			if i = skipSpace(raw, end); i >= len(raw) || raw[i] != ':' {
+				return false
+			}
+			i = skipSpace(raw, i+1)
+			end = skipValue(raw, i)
+		}
 		if end < 0 {
-			return nil, false
+			return false
 		}
-		all = append(all, raw[i:end:end])
-		if i = skipSpace(raw, end); i == len(raw)-1 {
-			return all, true
+		fn(key, raw[i:end:end])
+		if i = skipSpace(raw, end); i == last {
+			return true
 		} else if i >= len(raw) || raw[i] != ',' {
-			return nil, false
+			return false
 		}
-		i++
+		i = skipSpace(raw, i+1)
 	}
 }
 
 // objectsOf returns the elements of an array that are objects.
 func objectsOf(raw json.RawMessage) (all []object) {
-	list, _ := elements(raw)
-	for _, e := range list {
+	split(raw, '[', func(_, e json.RawMessage) {
 		if o, ok := membersOf(e); ok {
 			all = append(all, o)
 		}
-	}
+	})
 	return all
 }
 
@@ -176,11 +172,8 @@ func isNull(raw json.RawMessage) bool {
 	return len(raw) == 0 || raw[0] == 'n'
 }
 
-// has reports whether the object has the member, and it is not null.
-func (o object) has(key string) bool {
-	raw, ok := o[key]
-	return ok && !isNull(raw)
-}
+// has reports whether the object has any of the members, and it is not null.
+func (o object) has(keys ...string) bool { return o.first(keys...) != nil }
 
 // str returns the first of the members that is a text with something in it.
 func (o object) str(keys ...string) string {
@@ -195,8 +188,8 @@ func (o object) str(keys ...string) string {
 // first returns the first of the members that is there and not null.
 func (o object) first(keys ...string) json.RawMessage {
 	for _, key := range keys {
-		if o.has(key) {
-			return o[key]
+		if raw, ok := o[key]; ok && !isNull(raw) {
+			return raw
 		}
 	}
 	return nil

@@ -190,7 +190,7 @@ func fillOpenInferenceCall(f *fact.Fact, s *Span) {
 		}
 	}
 	if f.ToolCatalog == "" {
-		if f.ToolCatalog = Catalog(flatTools(a)); f.ToolCatalog == "" {
+		if f.ToolCatalog = flatCatalog(a); f.ToolCatalog == "" {
 			f.ToolCatalog = Catalog(parameters.first("tools", "functions"))
 		}
 	}

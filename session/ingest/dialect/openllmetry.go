@@ -251,38 +251,6 @@ func usageAsAnswered(u *fact.Usage, a Attrs) *fact.Usage {
 	return MixedUsage(count(inputTokens), count(outputTokens), count(cacheReadTokens), count(cacheWriteTokens), count(reasoningTokens), u.Raw)
 }
 
-// flatCatalog reads the tools that are spread over llm.request.functions.N.
-func flatCatalog(a Attrs) string {
-	var tools []object
-	for key := range a.All() {
-		rest, ok := strings.CutPrefix(key, "llm.request.functions.")
-		if !ok {
-			continue
-		}
-		n, field, ok := cutIndex(rest)
-		if !ok || n >= 4096 {
-			continue
-		}
-		for len(tools) <= n {
-			tools = append(tools, object{})
-		}
-		if raw := a.JSON(key); raw != nil {
-			tools[n][field] = raw
-		}
-	}
-	named := tools[:0]
-	for _, tool := range tools {
-		if tool.has("name") {
-			named = append(named, tool)
-		}
-	}
-	if len(named) == 0 {
-		return ""
-	}
-	raw, _ := json.Marshal(named)
-	return string(raw)
-}
-
 func openLLMetryTool(s *Span, a Attrs, out *Emitter) {
 	asked := a.FirstJSON("gen_ai.tool.call.arguments", "traceloop.entity.input", "ai.toolCall.input", "ai.toolCall.args")
 	answered := a.FirstJSON("gen_ai.tool.call.result", "traceloop.entity.output", "ai.toolCall.output", "ai.toolCall.result")

@@ -1,0 +1,184 @@
+package dialect
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session/ingest/fact"
+)
+
+// nested is a value that was spread over attributes: members are of type nested or
+// [json.RawMessage].
+type nested map[string]any
+
+// MarshalJSON writes an array of the members whose names are numbers, if there are any.
+func (n nested) MarshalJSON() ([]byte, error) {
+	byNumber := map[int]any{}
+	for name, value := range n {
+		if i, err := strconv.Atoi(name); err == nil && i >= 0 {
+			byNumber[i] = value
+		}
+	}
+	if len(byNumber) == 0 {
+		return json.Marshal(map[string]any(n))
+	}
+	list := make([]any, 0, len(byNumber))
+	for _, i := range slices.Sorted(maps.Keys(byNumber)) {
+		list = append(list, byNumber[i])
+	}
+	return json.Marshal(list)
+}
+
+// unflatten returns the objects that are spread over attributes, with the path to each
+// member in the key: prefix.N.tool_calls.K.name. leaf returns the value of such a key, whose
+// field is what follows N, or nil.
+func unflatten(a Attrs, prefix string, leaf func(field, key string) json.RawMessage) []object {
+	all := nested{}
+	for key := range a.All() {
+		path, ok := strings.CutPrefix(key, prefix)
+		n, field, numbered := strings.Cut(path, ".")
+		if _, err := strconv.ParseUint(n, 10, 31); !ok || !numbered || err != nil {
+			continue
+		}
+		raw := leaf(field, key)
+		for in := all; raw != nil; {
+			name, rest, more := strings.Cut(path, ".")
+			below, is := in[name].(nested)
+			if !more {
+				if !is {
+					in[name] = raw
+				}
+				break
+			}
+			if !is {
+				below = nested{}
+				in[name] = below
+			}
+			in, path = below, rest
+		}
+	}
+	raw, _ := json.Marshal(all)
+	return objectsOf(raw)
+}
+
+// FlatMessages reads messages that are spread over attributes, as OpenLLMetry
+// writes them: prefix.N.role, prefix.N.content, prefix.N.tool_calls.K.name and so
+// on. The prefix ends in a dot, and is "gen_ai.prompt." or "gen_ai.completion.";
+// messages of the latter are by default the assistant's. finish is the last finish
+// reason that is in them.
+func FlatMessages(a Attrs, prefix string) (messages []fact.Message, finish string) {
+	r := reader{role: "user"}
+	if prefix == "gen_ai.completion." {
+		r.role = "assistant"
+	}
+	for _, o := range unflatten(a, prefix, func(field, key string) json.RawMessage {
+		raw := a.JSON(key)
+		if raw != nil && field == "content" {
+			raw = quoted(a.Str(key)) // also what happens to be JSON, unless it is parts
+		}
+		return raw
+	}) {
+		messages = append(messages, r.message(o)...)
+	}
+	return messages, r.finish
+}
+
+// flatConversation reads the messages of OpenInference that are below a prefix, which ends
+// in a dot. Their members are objects with one member each, "tool_call" for example, whose
+// values are texts. Those that are empty or "null" are not there.
+func flatConversation(a Attrs, prefix string) (messages []fact.Message) {
+	r := reader{role: "user"}
+	for _, in := range unflatten(a, prefix, func(field, key string) json.RawMessage {
+		switch s := a.Str(key); {
+		case s == "", s == "null" && field != "message.role" && field != "message.content":
+			return nil
+		case strings.HasSuffix(field, "arguments"), strings.HasSuffix(field, "arguments_json"):
+			return TextJSON(s) // some encode them twice
+		default:
+			return quoted(s)
+		}
+	}) {
+		o := in.inner("message")
+		if o == nil {
+			continue
+		}
+		delete(o, "id")
+		var calls, parts []object
+		for _, call := range objectsOf(o["tool_calls"]) {
+			if call = call.inner("tool_call"); call.has("id") || call.inner("function").has("name") {
+				calls = append(calls, call)
+			}
+		}
+		for _, content := range objectsOf(o["contents"]) {
+			if part := flatPart(content.inner("message_content")); part != nil {
+				parts = append(parts, part)
+			}
+		}
+		if o.has("tool_call_id") && calls == nil {
+			o["role"] = quoted("tool") // Anthropic's results are in messages of the user
+		}
+		switch {
+		case normalRole(o.str("role")) == "tool":
+			content := o.str("content")
+			for _, part := range parts {
+				if content == "" {
+					content = part.str("text")
+				}
+			}
+			if delete(o, "content"); content != "" {
+				o["content"] = TextJSON(content)
+			}
+		case parts != nil:
+			o["content"], _ = json.Marshal(parts)
+		}
+		o["tool_calls"], _ = json.Marshal(calls)
+		if name := o.str("function_call_name"); name != "" {
+			o["function_call"], _ = json.Marshal(object{"name": quoted(name), "arguments": o["function_call_arguments_json"]})
+		}
+		messages = append(messages, r.message(o)...)
+	}
+	return messages
+}
+
+// flatPart returns a part of a content, nil for none. The calls among them are in the
+// message's tool_calls as well, where alone they have their arguments.
+func flatPart(content object) object {
+	url := content.inner("image").inner("image").str("url")
+	if url == "" {
+		url = content.str("image")
+	}
+	if url != "" {
+		return object{"type": quoted("image"), "url": quoted(url)}
+	}
+	kind := "text"
+	switch shapes[content.str("type")] {
+	case shapeReasoning:
+		kind = "reasoning"
+	case shapeCall, shapeProviderCall, shapeResult:
+		return nil
+	}
+	if !content.has("text") {
+		return nil
+	}
+	return object{"type": quoted(kind), "text": content["text"]}
+}
+
+// flatCatalog returns the tools that a model was offered: those of OpenInference, which are
+// JSON texts, or of OpenLLMetry.
+func flatCatalog(a Attrs) string {
+	var tools []json.RawMessage
+	for _, o := range unflatten(a, "llm.tools.", func(_, key string) json.RawMessage { return quoted(a.Str(key)) }) {
+		tools = append(tools, o.inner("tool")["json_schema"])
+	}
+	for _, o := range unflatten(a, "llm.request.functions.", func(_, key string) json.RawMessage { return a.JSON(key) }) {
+		if o.has("name") {
+			raw, _ := json.Marshal(o)
+			tools = append(tools, raw)
+		}
+	}
+	raw, _ := json.Marshal(tools)
+	return Catalog(raw)
+}
