@@ -42,12 +42,7 @@ func isADK(s *Span) bool {
 	if !s.Has(MarkADK) {
 		return false
 	}
-	for _, key := range []string{"invocation_id", "event_id", "llm_request"} {
-		if _, ok := s.Attributes().Get(adkPrefix + key); ok {
-			return true
-		}
-	}
-	return false
+	return s.Attrs().Any(adkPrefix+"invocation_id", adkPrefix+"event_id", adkPrefix+"llm_request")
 }
 
 // adkText returns text that ADK has not withheld.
@@ -102,12 +97,15 @@ func readADK(s *Span, out *Emitter) {
 // adkAdd adds a fact with what every span of ADK's may say.
 func adkAdd(s *Span, a Attrs, out *Emitter, kind fact.Kind) *fact.Fact {
 	f := out.Add(kind)
-	f.TurnID = a.Str(adkPrefix + "invocation_id")
-	f.Agent = a.Str("gen_ai.agent.name")
-	// The first versions in Go had spans without parents.
-	f.RequiresTurn = kind != fact.Turn && !s.ParentSpanID().IsEmpty() && s.Scope.Name() == adkScope
+	adkIdentity(f, s)
 	readFailure(f, s)
 	return f
+}
+
+func adkIdentity(f *fact.Fact, s *Span) {
+	f.TurnID, f.Agent = s.Attrs().Str(adkPrefix+"invocation_id"), s.Attrs().Str("gen_ai.agent.name")
+	// The first versions in Go had spans without parents.
+	f.RequiresTurn = f.Kind != fact.Turn && !s.ParentSpanID().IsEmpty() && s.Scope.Name() == adkScope
 }
 
 func adkTurn(s *Span, a Attrs, out *Emitter) {
@@ -119,37 +117,22 @@ func adkTurn(s *Span, a Attrs, out *Emitter) {
 			f.Agent = name
 		}
 	}
-	about := fact.SessionAttrs{UserID: a.Str("user.id")}
+	setUser(f, a.Str("user.id"))
 	if v := s.Scope.Version(); v != "" && s.Scope.Name() == adkScope {
-		about.Client = "google-adk " + Text(v)
-	}
-	if about.UserID != "" || about.Client != "" {
-		f.SessionAttrs = &about
+		aboutOf(f).Client = "google-adk " + Text(v)
 	}
 }
 
 func adkCall(s *Span, a Attrs, out *Emitter) {
-	var c conversation
-	c.readAttrs(a)
-	for _, problem := range c.problems {
-		out.Problem(problem)
-	}
-	asked := adkObject(a, out, "llm_request")
-	answer := adkObject(a, out, "llm_response")
-
-	f := adkAdd(s, a, out, fact.ModelCall)
-	c.fill(f)
-	finish, agent := c.finish, f.Agent
-	readGenAICall(f, s.Scope, a)
-	f.Agent = agent
+	asked, answer := adkObject(a, out, "llm_request"), adkObject(a, out, "llm_response")
+	f := addGenAI(s, out, fact.ModelCall, false)
+	adkIdentity(f, s)
 	f.RequestID = adkRequest(s, a)
-	if f.Finish == "" {
-		f.Finish = finish
-	}
 	adkAsked(f, asked)
 	adkAnswered(f, answer)
 	f.Usage = adkUsage(a, answer)
-	f.Unfinished = s.Name() == "call_llm" && s.Scope.Name() == adkScope && asked == nil && answer == nil && neverEnded(f)
+	f.Unfinished = s.Name() == "call_llm" && s.Scope.Name() == adkScope && asked == nil && answer == nil &&
+		neverEnded(f)
 }
 
 // adkRequest returns what the two spans of one model call have in common: the span
@@ -160,7 +143,8 @@ func adkRequest(s *Span, a Attrs) string {
 	if s.Name() != "call_llm" {
 		id = s.ParentSpanID()
 		language := (Attrs{Map: s.Resource.Attributes()}).Str("telemetry.sdk.language")
-		if language != "python" && language != "" || a.Str("gen_ai.agent.name") == "" || a.Str("gen_ai.conversation.id") == "" {
+		if language != "python" && language != "" || a.Str("gen_ai.agent.name") == "" ||
+			a.Str("gen_ai.conversation.id") == "" {
 			return ""
 		}
 	}

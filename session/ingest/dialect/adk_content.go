@@ -1,12 +1,12 @@
 package dialect
 
 import (
+	"cmp"
 	"encoding/json"
 	"strings"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 
-	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
@@ -29,13 +29,10 @@ func adkAsked(f *fact.Fact, request object) {
 	if request == nil {
 		return
 	}
-	if f.Model == nil || f.Model.ModelID == "" {
-		if id := text(adkField(request, "model")); id != "" {
-			if f.Model == nil {
-				f.Model = &session.Model{}
-			}
-			f.Model.ModelID = id
-		}
+	if id := text(adkField(request, "model")); f.Model == nil {
+		f.Model = modelOf("", id)
+	} else {
+		f.Model.ModelID = cmp.Or(f.Model.ModelID, id)
 	}
 	config, _ := objectOf(adkField(request, "config"))
 	if f.SystemPrompt == "" {
@@ -44,16 +41,9 @@ func adkAsked(f *fact.Fact, request object) {
 	if f.ToolCatalog == "" {
 		f.ToolCatalog = adkCatalog(adkField(config, "tools"))
 	}
-	if f.Temperature == nil {
-		var t float64
-		if raw := adkField(config, "temperature"); raw != nil && json.Unmarshal(raw, &t) == nil {
-			f.Temperature = &t
-		}
-	}
-	if f.Agent == "" {
-		labels, _ := objectOf(adkField(config, "labels"))
-		f.Agent = labels.str("adk_agent_name")
-	}
+	f.Temperature = cmp.Or(f.Temperature, number(string(adkField(config, "temperature"))))
+	labels, _ := membersOf(adkField(config, "labels"))
+	f.Agent = cmp.Or(f.Agent, labels.str("adk_agent_name"))
 	if len(f.Input) == 0 {
 		contents := adkField(request, "contents")
 		if contents == nil {
@@ -104,34 +94,18 @@ func adkUnanswered(f *fact.Fact) {
 // adkCatalog returns the declarations of functions among a request's tools, and
 // the tools of the provider as they are.
 func adkCatalog(raw json.RawMessage) string {
-	var tools []object
-	if json.Unmarshal(raw, &tools) != nil {
-		return ""
-	}
 	var all []json.RawMessage
-	for _, tool := range tools {
+	for _, tool := range objectsOf(raw) {
 		declared := adkField(tool, "function_declarations")
-		if declared == nil {
-			for _, name := range sortedKeys(tool) {
-				if tool.has(name) {
-					e, _ := json.Marshal(map[string]string{"name": name, "type": name})
-					all = append(all, e)
-				}
+		list, _ := elements(declared)
+		for _, name := range sortedKeys(tool) {
+			if declared == nil && tool.has(name) {
+				list = append(list, encode(object{"name": quoted(name), "type": quoted(name)}))
 			}
-			continue
 		}
-		var list []json.RawMessage
-		if json.Unmarshal(declared, &list) == nil {
-			all = append(all, list...)
-		}
+		all = append(all, list...)
 	}
-	if len(all) == 0 {
-		return ""
-	}
-	list, err := json.Marshal(all)
-	if err != nil {
-		return ""
-	}
+	list, _ := json.Marshal(all)
 	return Catalog(list)
 }
 
@@ -143,24 +117,15 @@ func adkAnswered(f *fact.Fact, response object) {
 	if f.Output == nil {
 		f.Output, _ = Output(adkField(response, "content"))
 	}
-	if f.Finish == "" {
-		f.Finish = text(adkField(response, "finish_reason"))
-	}
-	if f.ResponseModel == "" {
-		f.ResponseModel = text(adkField(response, "model_version"))
-	}
+	f.Finish = cmp.Or(f.Finish, text(adkField(response, "finish_reason")))
+	f.ResponseModel = cmp.Or(f.ResponseModel, text(adkField(response, "model_version")))
 	if string(adkField(response, "interrupted")) == "true" {
 		f.Aborted = true
 	}
 	// An answer that was stopped, as for safety, has the finish reason as its error.
 	if code := text(adkField(response, "error_code")); code != "" && !strings.EqualFold(code, f.Finish) {
-		f.Failed = true
-		if f.ErrorType == "" {
-			f.ErrorType = code
-		}
-		if f.Error == "" {
-			f.Error = text(adkField(response, "error_message"))
-		}
+		f.Failed, f.ErrorType = true, cmp.Or(f.ErrorType, code)
+		f.Error = cmp.Or(f.Error, text(adkField(response, "error_message")))
 	}
 }
 
@@ -169,35 +134,15 @@ func adkAnswered(f *fact.Fact, response object) {
 // so in some versions, and leave the thoughts and the cache out in others.
 func adkUsage(a Attrs, response object) *fact.Usage {
 	meta := adkField(response, "usage_metadata")
-	if counts, ok := objectOf(meta); ok {
-		count := func(snake string) *int64 {
-			var n int64
-			if raw := adkField(counts, snake); raw == nil || json.Unmarshal(raw, &n) != nil {
-				return nil
-			}
-			return counted(&n)
-		}
-		prompt, thoughts := count("prompt_token_count"), count("thoughts_token_count")
-		u := InclusiveUsage(plus(prompt, count("tool_use_prompt_token_count")), plus(count("candidates_token_count"), thoughts),
-			count("cached_content_token_count"), nil, thoughts, meta)
-		if u != nil {
-			return u
-		}
+	counts, _ := objectOf(meta)
+	if u := geminiCounts(counts, meta); u != nil {
+		return u
 	}
 	u := genAIUsage(a, fact.Inclusive, "")
 	if thoughts := a.IntPtr("gen_ai.usage.experimental.reasoning_tokens"); u != nil && thoughts != nil && u.Tokens.Reasoning == 0 {
 		u.Tokens.Reasoning = *counted(thoughts)
 	}
 	return u
-}
-
-// plus adds counts that may be absent.
-func plus(a, b *int64) *int64 {
-	if a == nil && b == nil {
-		return nil
-	}
-	sum := *counted(a) + *counted(b)
-	return &sum
 }
 
 // What a tool of ADK answers before and after a person was asked about the call.
@@ -207,14 +152,8 @@ const (
 )
 
 func adkTool(s *Span, a Attrs, out *Emitter) {
-	asked := adkJSON(a, "tool_call_args")
-	if asked == nil {
-		asked = a.JSON("gen_ai.tool.call.arguments")
-	}
-	answered := adkJSON(a, "tool_response")
-	if answered == nil {
-		answered = a.JSON("gen_ai.tool.call.result")
-	}
+	asked := firstRaw(adkJSON(a, "tool_call_args"), a.JSON("gen_ai.tool.call.arguments"))
+	answered := firstRaw(adkJSON(a, "tool_response"), a.JSON("gen_ai.tool.call.result"))
 	problemIfCut(out, "the tool's input", asked)
 	cut := problemIfCut(out, "the tool's output", answered)
 	tool := fact.Tool{Name: a.Str("gen_ai.tool.name"), Input: unwrapped(asked), Truncated: cut}
@@ -241,7 +180,8 @@ func adkTool(s *Span, a Attrs, out *Emitter) {
 		adkPermission(s, a, out, id, fact.Decision{ToolName: tool.Name, Action: "ask", Outcome: "pending"})
 	case strings.HasSuffix(strings.TrimSuffix(failure, "."), adkRefuses):
 		tool.Denied = true
-		adkPermission(s, a, out, id, fact.Decision{ToolName: tool.Name, Action: "deny", Outcome: "denied", Reply: "reject", Source: "user", Reason: failure})
+		adkPermission(s, a, out, id, fact.Decision{ToolName: tool.Name, Action: "deny", Outcome: "denied",
+			Reply: "reject", Source: "user", Reason: failure})
 	}
 	permission := tool.Denied || strings.Contains(failure, adkAsks)
 
@@ -249,7 +189,7 @@ func adkTool(s *Span, a Attrs, out *Emitter) {
 	f.CallID, f.Tool = id, &tool
 	switch {
 	case permission: // Go makes an error of it
-		f.Failed, f.Error, f.ErrorType = false, "", ""
+		clearFailure(f)
 	case failure != "":
 		f.Failed = true
 		if f.Error == "" || f.Error == f.ErrorType {
@@ -262,7 +202,7 @@ func adkTool(s *Span, a Attrs, out *Emitter) {
 
 func adkPermission(s *Span, a Attrs, out *Emitter, id string, decision fact.Decision) {
 	f := adkAdd(s, a, out, fact.Permission)
-	f.Failed, f.Error, f.ErrorType = false, "", ""
+	clearFailure(f)
 	f.CallID, f.Decision = id, &decision
 }
 
@@ -309,9 +249,7 @@ func readADKRecord(r *Record, out *Emitter) {
 	if f == nil {
 		return
 	}
-	if system := r.Attrs().Str("gen_ai.system"); system != "" {
-		f.Model = &session.Model{ProviderID: system}
-	}
+	f.Model = modelOf(r.Attrs().Str("gen_ai.system"), "")
 	adkRecordIDs(r, f)
 }
 
@@ -321,7 +259,5 @@ func adkRecordIDs(r *Record, f *fact.Fact) {
 	if id := a.Str(adkPrefix + "invocation_id"); id != "" {
 		f.TurnID = id
 	}
-	if user := a.Str("user.id"); user != "" {
-		f.SessionAttrs = &fact.SessionAttrs{UserID: user}
-	}
+	setUser(f, a.Str("user.id"))
 }

@@ -1,13 +1,13 @@
 package dialect
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strings"
 
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
-	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
@@ -99,26 +99,15 @@ func readAIOperation(s *Span, operation string, out *Emitter) {
 		readAICall(f, a, operation)
 	}
 	readFailure(f, s)
-	switch f.Finish {
-	case "error":
-		f.Failed = true
-	case "abort", "aborted":
-		f.Aborted = true
-	}
-	if f.Failed && f.ErrorType == "ResponseAborted" { // Next.js, when the browser has gone
-		f.Aborted = true
-	}
+	f.Failed = f.Failed || f.Finish == "error"
+	f.Aborted = f.Aborted || f.Finish == "abort" || f.Finish == "aborted" ||
+		f.Failed && f.ErrorType == "ResponseAborted" // Next.js, when the browser has gone
 	// A stream that is aborted ends its span, if at all, without a word.
 	f.Unfinished = kind != fact.ToolCall && neverEnded(f)
 }
 
 func readAICall(f *fact.Fact, a Attrs, operation string) {
-	if m := (session.Model{
-		ProviderID: a.First("ai.model.provider", "gen_ai.system"),
-		ModelID:    a.First("ai.model.id", "gen_ai.request.model"),
-	}); m != (session.Model{}) {
-		f.Model = &m
-	}
+	f.Model = modelOf(a.First("ai.model.provider", "gen_ai.system"), a.First("ai.model.id", "gen_ai.request.model"))
 	if raw := a.FirstJSON("ai.prompt.messages", "ai.prompt"); raw != nil {
 		messages, ok := Messages(raw)
 		if ReadInput(f, messages); !ok {
@@ -128,9 +117,7 @@ func readAICall(f *fact.Fact, a Attrs, operation string) {
 	f.ToolCatalog = Catalog(a.JSON("ai.prompt.tools"))
 	readAIResponse(f, a)
 	f.Usage = aiUsage(a, operation)
-	if f.Temperature = a.Float("ai.settings.temperature"); f.Temperature == nil {
-		f.Temperature = a.Float("gen_ai.request.temperature")
-	}
+	f.Temperature = cmp.Or(a.Float("ai.settings.temperature"), a.Float("gen_ai.request.temperature"))
 }
 
 // readAIResponse reads the answer, in the order in which models give its parts.
@@ -153,19 +140,14 @@ func readAIResponse(f *fact.Fact, a Attrs) {
 		f.Problems = append(f.Problems, "the files could not be read whole")
 	}
 	for _, o := range files {
-		raw, _ := json.Marshal(o)
-		f.Output = appendFile(f.Output, o, raw)
+		f.Output = appendFile(f.Output, o, encode(o))
 	}
-	f.Finish = a.Str("ai.response.finishReason")
-	if f.Finish == "" {
-		for _, word := range a.Strings("gen_ai.response.finish_reasons") {
-			f.Finish = word
-		}
-	}
+	f.Finish = cmp.Or(a.Str("ai.response.finishReason"), a.Last("gen_ai.response.finish_reasons"))
 	f.ResponseID = a.First("ai.response.id", "gen_ai.response.id")
 	f.ResponseModel = a.First("ai.response.model", "gen_ai.response.model")
 	if f.Kind == fact.ModelCall {
-		addExtra(f, a, "ai.response.providerMetadata", "ai.response.timestamp", "ai.response.msToFirstChunk", "ai.response.msToFinish")
+		addExtra(f, a, "ai.response.providerMetadata", "ai.response.timestamp", "ai.response.msToFirstChunk",
+			"ai.response.msToFinish")
 	}
 }
 
@@ -198,41 +180,38 @@ func readAITool(f *fact.Fact, s *Span) {
 	// The SDK puts every error on the span. Without an output the call succeeded
 	// where content is switched off, which hides the input too; elsewhere it may have
 	// returned nothing, or have been abandoned.
-	f.Tool.Succeeded = s.Status().Code() != ptrace.StatusCodeError && (output != nil || input == nil || s.Status().Code() == ptrace.StatusCodeOk)
+	f.Tool.Succeeded = s.Status().Code() == ptrace.StatusCodeOk ||
+		s.Status().Code() == ptrace.StatusCodeUnset && (output != nil || input == nil)
 }
 
 // aiUsage reads the tokens of a call, nil where they are not the call's.
 func aiUsage(a Attrs, operation string) *fact.Usage {
-	count := func(keys ...string) *int64 {
-		if n, ok := a.FirstInt(keys...); ok {
-			return &n
-		}
-		return nil
-	}
-	input := count("ai.usage.inputTokens")
-	output := count("ai.usage.outputTokens")
+	const details = "ai.usage.inputTokenDetails."
+	input, output := a.IntPtr("ai.usage.inputTokens"), a.IntPtr("ai.usage.outputTokens")
 	if input == nil && output == nil {
 		if operation == "ai.generateText" || operation == "ai.streamText" {
 			return nil // promptTokens and completionTokens of a root are those of its last step
 		}
-		input = count("ai.usage.promptTokens", "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")
-		output = count("ai.usage.completionTokens", "gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")
+		input = a.IntPtr("ai.usage.promptTokens", "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")
+		output = a.IntPtr("ai.usage.completionTokens", "gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")
 	}
-	read := count("ai.usage.inputTokenDetails.cacheReadTokens", "ai.usage.cachedInputTokens", "gen_ai.usage.cache_read.input_tokens")
-	write := count("ai.usage.inputTokenDetails.cacheWriteTokens", "gen_ai.usage.cache_write.input_tokens", "gen_ai.usage.cache_creation.input_tokens")
-	reasoning := count("ai.usage.outputTokenDetails.reasoningTokens", "ai.usage.reasoningTokens")
+	read := a.IntPtr(details+"cacheReadTokens", "ai.usage.cachedInputTokens", "gen_ai.usage.cache_read.input_tokens")
+	write := a.IntPtr(details+"cacheWriteTokens", "gen_ai.usage.cache_write.input_tokens",
+		"gen_ai.usage.cache_creation.input_tokens")
+	reasoning := a.IntPtr("ai.usage.outputTokenDetails.reasoningTokens", "ai.usage.reasoningTokens")
 	raw := rawNumbers(a, "ai.usage.", "gen_ai.usage.")
-	total := count("ai.usage.totalTokens", "gen_ai.usage.total_tokens")
+	total := a.IntPtr("ai.usage.totalTokens", "gen_ai.usage.total_tokens")
 	provider := strings.ToLower(a.First("ai.model.provider", "gen_ai.system"))
-	fresh := count("ai.usage.inputTokenDetails.noCacheTokens")
+	fresh := a.IntPtr(details + "noCacheTokens")
 	// Up to version 5 the SDK passes on what the provider answers, and reports no details.
 	if fresh == nil {
 		apart := hasPrefix(provider, "anthropic", "amazon-bedrock") && a.IntPtr("ai.usage.inputTokens") != nil &&
-			a.IntPtr("ai.usage.inputTokenDetails.cacheReadTokens") == nil && a.IntPtr("ai.usage.outputTokenDetails.reasoningTokens") == nil
+			a.IntPtr(details+"cacheReadTokens", "ai.usage.outputTokenDetails.reasoningTokens") == nil
 		switch {
 		case apart:
 			return MixedUsage(input, output, read, write, reasoning, raw)
-		case hasPrefix(provider, "anthropic", "amazon-bedrock", "openai", "azure", "google", "vertex", "xai", "mistral", "groq", "deepseek"):
+		case hasPrefix(provider, "anthropic", "amazon-bedrock", "openai", "azure", "google", "vertex", "xai",
+			"mistral", "groq", "deepseek"):
 			return TotaledUsage(input, output, read, write, reasoning, total, raw)
 		}
 	}
@@ -241,11 +220,6 @@ func aiUsage(a Attrs, operation string) *fact.Usage {
 		u.Proof |= fact.CacheApart
 	}
 	return u
-}
-
-// hasPrefix reports whether a text begins with any of some others.
-func hasPrefix(text string, prefixes ...string) bool {
-	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(text, prefix) })
 }
 
 // readAISettings reads what an application reports of itself: the metadata of
@@ -260,15 +234,14 @@ func readAISettings(f *fact.Fact, a Attrs) {
 		switch {
 		case !ok || slices.Contains(SessionKeys, key):
 		case name == "userId" || name == "user_id" || name == "user.id":
-			if user := a.Str(key); user != "" {
-				aboutOf(f).UserID = user
-			}
+			setUser(f, a.Str(key))
 		default:
 			keys = append(keys, key)
 		}
 	}
 	if f.Kind == fact.Turn || f.Kind == fact.ModelCall {
-		keys = append(keys, "ai.settings.maxOutputTokens", "ai.settings.maxTokens", "ai.settings.topP", "ai.settings.topK", "ai.settings.seed", "ai.schema.name")
+		keys = append(keys, "ai.settings.maxOutputTokens", "ai.settings.maxTokens", "ai.settings.topP",
+			"ai.settings.topK", "ai.settings.seed", "ai.schema.name")
 	}
 	addExtra(f, a, keys...)
 }
@@ -279,6 +252,13 @@ func aboutOf(f *fact.Fact) *fact.SessionAttrs {
 		f.SessionAttrs = new(fact.SessionAttrs)
 	}
 	return f.SessionAttrs
+}
+
+// setUser stores whose session a fact is of, unless the id is "".
+func setUser(f *fact.Fact, id string) {
+	if id != "" {
+		aboutOf(f).UserID = id
+	}
 }
 
 // addExtra adds attributes to a fact's Extra under their own keys. Empty ones and
@@ -300,5 +280,5 @@ func setExtra(f *fact.Fact, key string, value json.RawMessage) {
 		o = object{}
 	}
 	o[key] = value
-	f.Extra, _ = json.Marshal(o)
+	f.Extra = encode(o)
 }

@@ -1,7 +1,9 @@
 package dialect
 
 import (
+	"cmp"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -75,12 +77,24 @@ func (a Attrs) First(keys ...string) string {
 	return ""
 }
 
+// Any reports whether any of the keys has a value.
+func (a Attrs) Any(keys ...string) bool {
+	return slices.ContainsFunc(keys, func(key string) bool {
+		_, ok := a.Value(key)
+		return ok
+	})
+}
+
 // Int returns a whole number, also one that is written as text or as a double.
 func (a Attrs) Int(key string) (int64, bool) {
 	v, ok := a.Value(key)
 	if !ok {
 		return 0, false
 	}
+	return intOf(v)
+}
+
+func intOf(v pcommon.Value) (int64, bool) {
 	switch v.Type() {
 	case pcommon.ValueTypeInt:
 		return v.Int(), true
@@ -94,31 +108,28 @@ func (a Attrs) Int(key string) (int64, bool) {
 	return 0, false
 }
 
-// FirstInt returns the first of the keys that has a whole number.
-func (a Attrs) FirstInt(keys ...string) (int64, bool) {
+// IntPtr returns the first of the keys that has a whole number, for a field that may be
+// absent.
+func (a Attrs) IntPtr(keys ...string) *int64 {
 	for _, key := range keys {
 		if n, ok := a.Int(key); ok {
-			return n, true
+			return &n
 		}
-	}
-	return 0, false
-}
-
-// IntPtr is Int for a field that may be absent.
-func (a Attrs) IntPtr(key string) *int64 {
-	if n, ok := a.Int(key); ok {
-		return &n
 	}
 	return nil
 }
 
 // Float returns a number, also one that is written as text, or nil.
 func (a Attrs) Float(key string) *float64 {
-	v, ok := a.Value(key)
-	if !ok {
-		return nil
+	if v, ok := a.Value(key); ok {
+		return number(v.AsString())
 	}
-	f, err := strconv.ParseFloat(strings.TrimSpace(v.AsString()), 64)
+	return nil
+}
+
+// number returns the number that a text is, or nil.
+func number(s string) *float64 {
+	f, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
 	if err != nil || f != f || f > 1e300 || f < -1e300 {
 		return nil
 	}
@@ -188,6 +199,16 @@ func quoted(s string) json.RawMessage {
 	return raw
 }
 
+// Last returns the last text in the lists of texts of the keys.
+func (a Attrs) Last(keys ...string) (last string) {
+	for _, key := range keys {
+		for _, s := range a.Strings(key) {
+			last = cmp.Or(s, last)
+		}
+	}
+	return last
+}
+
 // Strings returns a list of texts: an array, text that is a JSON array of strings,
 // or one text.
 func (a Attrs) Strings(key string) []string {
@@ -195,7 +216,10 @@ func (a Attrs) Strings(key string) []string {
 	if !ok {
 		return nil
 	}
-	var all []string
+	return stringsOf(v)
+}
+
+func stringsOf(v pcommon.Value) (all []string) {
 	if v.Type() == pcommon.ValueTypeSlice {
 		for _, e := range v.Slice().All() {
 			all = append(all, Text(e.AsString()))
@@ -212,7 +236,7 @@ func (a Attrs) Strings(key string) []string {
 	return []string{text}
 }
 
-// Text mends what no column can hold: invalid UTF-8 and NUL become U+FFFD.
+// Text repairs what no column can hold: invalid UTF-8 and NUL become U+FFFD.
 func Text(s string) string {
 	if utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 {
 		return s
@@ -229,4 +253,13 @@ func byWord[V comparable](lists map[V]string) map[string]V {
 		}
 	}
 	return all
+}
+
+// encode returns a map as a JSON object, nil where there is nothing in it.
+func encode[M ~map[string]V, V any](m M) json.RawMessage {
+	if len(m) == 0 {
+		return nil
+	}
+	raw, _ := json.Marshal(m)
+	return raw
 }

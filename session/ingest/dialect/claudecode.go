@@ -458,8 +458,8 @@ func claudeModel(a Attrs) *session.Model {
 // what was neither read from nor written to the cache, and the output includes the
 // thinking, of which there is no count.
 func claudeUsage(a Attrs) *fact.Usage {
-	keys := []string{"input_tokens", "output_tokens", "cache_read_tokens", "cache_creation_tokens"}
-	return MixedUsage(a.IntPtr(keys[0]), a.IntPtr(keys[1]), a.IntPtr(keys[2]), a.IntPtr(keys[3]), nil, statedCounts(a, keys...))
+	return a.statedUsage(fact.CacheApart, "input_tokens", "output_tokens", "cache_read_tokens", "cache_creation_tokens",
+		"", "")
 }
 
 // claudeOutcome reads how something ended, in its own words before the span's.
@@ -536,11 +536,7 @@ func statedCounts(a Attrs, keys ...string) json.RawMessage {
 			o[key] = n
 		}
 	}
-	if len(o) == 0 {
-		return nil
-	}
-	raw, _ := json.Marshal(o)
-	return raw
+	return encode(o)
 }
 
 // userMessages is a message of the user, or nil when nothing is known of it.

@@ -312,8 +312,8 @@ func codexRequestFailed(a Attrs) bool {
 	if a.Str("error.message") != "" {
 		return true
 	}
-	status, ok := a.FirstInt("http.response.status_code", "http.status_code", "status")
-	return ok && status >= 400
+	status := a.IntPtr("http.response.status_code", "http.status_code", "status")
+	return status != nil && *status >= 400
 }
 
 // readCodexFailure reads a request that failed before anything was received. It
@@ -405,9 +405,8 @@ func codexModel(a Attrs) *session.Model {
 // codexUsage reads counts as OpenAI's interface has them: the input includes what
 // was cached, the output the reasoning.
 func codexUsage(a Attrs, input, output, cached, written, reasoning, total string) *fact.Usage {
-	if _, ok := a.FirstInt(input, output); !ok {
+	if a.IntPtr(input, output) == nil {
 		return nil
 	}
-	return InclusiveUsage(a.IntPtr(input), a.IntPtr(output), a.IntPtr(cached), a.IntPtr(written), a.IntPtr(reasoning),
-		statedCounts(a, input, output, cached, written, reasoning, total))
+	return a.statedUsage(0, input, output, cached, written, reasoning, total)
 }

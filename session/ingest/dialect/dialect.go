@@ -209,6 +209,6 @@ func (f *Emitter) Add(kind fact.Kind) *fact.Fact {
 
 // Problem notes what is wrong with the span or record at hand, on every fact that is
 // added after it.
-func (f *Emitter) Problem(problem string) {
-	f.base.Problems = append(f.base.Problems[:len(f.base.Problems):len(f.base.Problems)], problem)
+func (f *Emitter) Problem(problems ...string) {
+	f.base.Problems = slices.Concat(f.base.Problems, problems)
 }

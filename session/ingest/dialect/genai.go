@@ -1,6 +1,8 @@
 package dialect
 
 import (
+	"cmp"
+	"encoding/json"
 	"strings"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -79,14 +81,7 @@ func genAIKind(s *Span) fact.Kind {
 
 // genAIKindOf reports what a span reports by the attributes that it has.
 func genAIKindOf(s *Span, a Attrs) fact.Kind {
-	has := func(keys ...string) bool {
-		for _, key := range keys {
-			if _, ok := a.Value(key); ok {
-				return true
-			}
-		}
-		return false
-	}
+	has := a.Any
 	switch {
 	case has("agent_loop.cycle_id", "event_loop.cycle_id"):
 		return fact.Step // Strands repeats the conversation in it
@@ -94,11 +89,14 @@ func genAIKindOf(s *Span, a Attrs) fact.Kind {
 		return fact.ToolCall
 	case has("pydantic_ai.all_messages", "all_messages_events"):
 		return fact.Turn
-	case has("gen_ai.agent.name", "gen_ai.agent.id") && has("gen_ai.input.messages", "gen_ai.output.messages") && !has("gen_ai.response.id", "gen_ai.response.finish_reasons"):
+	case has("gen_ai.agent.name", "gen_ai.agent.id") && has("gen_ai.input.messages", "gen_ai.output.messages") &&
+		!has("gen_ai.response.id", "gen_ai.response.finish_reasons"):
 		return fact.Turn
-	case has("gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.prompt", "gen_ai.completion", "gen_ai.prompt.0.role", "gen_ai.prompt.0.content", "gen_ai.completion.0.content"):
+	case has("gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.prompt", "gen_ai.completion",
+		"gen_ai.prompt.0.role", "gen_ai.prompt.0.content", "gen_ai.completion.0.content"):
 		return fact.ModelCall
-	case has("gen_ai.request.model", "gen_ai.response.model") && (has(inputTokens...) || has(outputTokens...) || has("gen_ai.response.finish_reasons", "gen_ai.response.id")):
+	case has("gen_ai.request.model", "gen_ai.response.model") && (has(inputTokens...) || has(outputTokens...) ||
+		has("gen_ai.response.finish_reasons", "gen_ai.response.id")):
 		return fact.ModelCall
 	}
 	if has("gen_ai.request.model", "gen_ai.system", "gen_ai.provider.name") {
@@ -127,27 +125,34 @@ func readGenAI(s *Span, out *Emitter) {
 		readFailure(f, s)
 		return
 	}
-	var c conversation
-	if kind != fact.ToolCall {
-		c.readAttrs(a)
-		c.readEvents(s.Events())
-		for _, problem := range c.problems {
-			out.Problem(problem)
-		}
+	if kind == fact.ToolCall {
+		f := out.Add(kind)
+		readGenAITool(f, s)
+		readFailure(f, s)
+		return
 	}
-	if compacted, _ := a.Bool("gen_ai.conversation.compacted"); compacted && kind == fact.ModelCall {
+	addGenAI(s, out, kind, true)
+}
+
+// addGenAI adds the fact of a model call or a turn that the conventions describe, and
+// before it one of the compaction that a model call reports. Its content may be in events.
+func addGenAI(s *Span, out *Emitter, kind fact.Kind, events bool) *fact.Fact {
+	a := s.Attrs()
+	var c conversation
+	if c.readAttrs(a); events {
+		c.readEvents(s.Events())
+	}
+	out.Problem(c.problems...)
+	if compacted, _ := a.Bool("gen_ai.conversation.compacted"); events && compacted && kind == fact.ModelCall {
 		f := out.Add(fact.Compaction)
-		f.Failed, f.Error, f.ErrorType = false, "", ""
+		clearFailure(f)
 		f.Compacted = &fact.Compacted{Summary: c.summary()}
 	}
 	f := out.Add(kind)
-	if kind == fact.ToolCall {
-		readGenAITool(f, s)
-	} else {
-		c.fill(f)
-		readGenAICall(f, s.Scope, a)
-	}
+	c.fill(f)
+	readGenAICall(f, s.Scope, a)
 	readFailure(f, s)
+	return f
 }
 
 // readGenAICall reads the attributes of a model call or a turn that are no content.
@@ -161,27 +166,39 @@ func readGenAICall(f *fact.Fact, scope pcommon.InstrumentationScope, a Attrs) {
 	f.Temperature = a.Float("gen_ai.request.temperature")
 	f.ResponseID = a.Str("gen_ai.response.id")
 	f.ResponseModel = a.Str("gen_ai.response.model")
-	for _, key := range []string{"anthropic.message.stop_reason", "gen_ai.response.finish_reasons", "gen_ai.response.finish_reason"} {
-		for _, word := range a.Strings(key) {
-			if word != "" {
-				f.Finish = word
-			}
-		}
-	}
+	f.Finish = cmp.Or(a.Last("anthropic.message.stop_reason", "gen_ai.response.finish_reasons",
+		"gen_ai.response.finish_reason"), f.Finish)
 	switch a.Str("gen_ai.response.status") {
 	case "cancelled", "canceled":
 		f.Aborted = true
 	case "failed":
 		f.Failed = true
 	}
-	f.Extra = genAIExtra(a)
+	extra := object{}
+	for _, key := range extras {
+		if v, ok := a.Value(key); ok && len(v.AsString()) <= 256 {
+			extra[key] = valueJSON(v)
+		}
+	}
+	f.Extra = encode(extra)
+}
+
+// extras are what no field of a fact holds and a person may ask for.
+var extras = []string{
+	"gen_ai.request.max_tokens", "gen_ai.request.top_p", "gen_ai.request.top_k", "gen_ai.request.seed",
+	"gen_ai.request.choice.count", "gen_ai.request.stream", "gen_ai.request.frequency_penalty",
+	"gen_ai.request.presence_penalty", "gen_ai.request.reasoning.level", "gen_ai.request.previous_response.id",
+	"gen_ai.response.time_to_first_chunk", "gen_ai.client.operation.time_to_first_chunk", "gen_ai.output.type",
+	"gen_ai.prompt.name", "gen_ai.prompt.version", "gen_ai.agent.id", "gen_ai.agent.version", "server.address",
 }
 
 // Keys of what a span reports of a tool call, the convention's first.
 var (
 	toolCallIDs = []string{"gen_ai.tool.call.id", "gen_ai.tool.call_id"}
-	toolInputs  = []string{"gen_ai.tool.call.arguments", "gen_ai.tool.arguments", "gen_ai.tool.input", "gen_ai.tool.parameters", "tool_arguments"}
-	toolOutputs = []string{"gen_ai.tool.call.result", "gen_ai.tool.result", "gen_ai.tool.output", "gen_ai.tool.response", "tool_response"}
+	toolInputs  = []string{"gen_ai.tool.call.arguments", "gen_ai.tool.arguments", "gen_ai.tool.input",
+		"gen_ai.tool.parameters", "tool_arguments"}
+	toolOutputs = []string{"gen_ai.tool.call.result", "gen_ai.tool.result", "gen_ai.tool.output",
+		"gen_ai.tool.response", "tool_response"}
 )
 
 func readGenAITool(f *fact.Fact, s *Span) {
@@ -207,24 +224,32 @@ func readGenAITool(f *fact.Fact, s *Span) {
 		}
 	}
 	f.Tool.Succeeded = s.Status().Code() == ptrace.StatusCodeOk
-	if output == nil {
+	setOutput(f, output)
+}
+
+// setOutput stores what a tool answered, nil for nothing.
+func setOutput(f *fact.Fact, answered json.RawMessage) {
+	if answered == nil {
 		return
 	}
 	var p fact.Part
-	setResult(&p, output, false)
+	setResult(&p, answered, false)
 	f.Tool.Output, f.Tool.Denied = p.Output, p.Denied
 	if p.Error != "" {
-		if f.Failed = f.Failed || !p.Denied; f.Error == "" {
-			f.Error = p.Error
-		}
+		f.Failed, f.Error = f.Failed || !p.Denied, cmp.Or(f.Error, p.Error)
 	}
 }
 
+// clearFailure takes the failure of a span off a fact that has none itself.
+func clearFailure(f *fact.Fact) { f.Failed, f.Error, f.ErrorType = false, "", "" }
+
 // aborts are the types of errors that report that somebody stopped the work.
 var aborts = map[string]bool{
-	"AbortError": true, "CancelledError": true, "asyncio.CancelledError": true, "asyncio.exceptions.CancelledError": true,
-	"concurrent.futures._base.CancelledError": true, "context.Canceled": true, "context canceled": true, "canceled": true, "cancelled": true,
-	"KeyboardInterrupt": true, "OperationCanceledException": true, "System.OperationCanceledException": true, "System.Threading.Tasks.TaskCanceledException": true,
+	"AbortError": true, "CancelledError": true, "asyncio.CancelledError": true,
+	"asyncio.exceptions.CancelledError": true, "concurrent.futures._base.CancelledError": true,
+	"context.Canceled": true, "context canceled": true, "canceled": true, "cancelled": true,
+	"KeyboardInterrupt": true, "OperationCanceledException": true, "System.OperationCanceledException": true,
+	"System.Threading.Tasks.TaskCanceledException": true,
 }
 
 // readFailure reads an error that the span's status does not tell. An exception
@@ -236,38 +261,31 @@ func readFailure(f *fact.Fact, s *Span) {
 	if !f.Failed {
 		return
 	}
-	for _, e := range s.Events().All() {
-		if e.Name() == "exception" {
-			a := attrsOf(e.Attributes())
-			if f.Error == "" {
-				f.Error = a.Str("exception.message")
-			}
-			if f.ErrorType == "" {
-				f.ErrorType = a.Str("exception.type")
-			}
-		}
+	for a := range exceptions(s.Span) {
+		f.Error = cmp.Or(f.Error, a.Str("exception.message"))
+		f.ErrorType = cmp.Or(f.ErrorType, a.Str("exception.type"))
 	}
-	if f.Error == "" {
-		f.Error = s.Attrs().First("error.message", "exception.message")
-	}
+	f.Error = cmp.Or(f.Error, s.Attrs().First("error.message", "exception.message"))
 	f.Aborted = f.Aborted || aborts[f.ErrorType]
 }
 
 func genAIModel(a Attrs) *session.Model {
-	m := session.Model{
-		ProviderID: a.First("gen_ai.provider.name", "gen_ai.system"),
-		ModelID:    a.First("gen_ai.request.model", "gen_ai.response.model"),
-	}
-	if m == (session.Model{}) {
+	return modelOf(a.First("gen_ai.provider.name", "gen_ai.system"),
+		a.First("gen_ai.request.model", "gen_ai.response.model"))
+}
+
+// modelOf returns a model of which something is known, or nil.
+func modelOf(provider, id string) *session.Model {
+	if provider == "" && id == "" {
 		return nil
 	}
-	return &m
+	return &session.Model{ProviderID: provider, ModelID: id}
 }
 
 // isGenAIRecord reports whether the record is an event of the conventions that tells
 // anything of a conversation.
 func isGenAIRecord(r *Record) bool {
-	return strings.HasPrefix(r.Event, "gen_ai.") && (messageEvent(r.Event) || r.Event == detailsEvent || r.Event == exceptionEvent)
+	return messageEvent(r.Event) || r.Event == detailsEvent || r.Event == exceptionEvent
 }
 
 // HasMessage reports whether a record is an event that tells one message of a
@@ -282,13 +300,6 @@ func readGenAIRecord(r *Record, out *Emitter) {
 	var c conversation
 	switch {
 	case r.Event == exceptionEvent:
-		f := out.Add(fact.ModelCall)
-		readGenAICall(f, r.Scope, a)
-		f.Failed = true
-		f.Error = a.First("exception.message", "error.message")
-		f.ErrorType = a.First("error.type", "exception.type")
-		f.Aborted = f.Aborted || aborts[f.ErrorType]
-		return
 	case r.Event == detailsEvent:
 		if r.Body().Type() == pcommon.ValueTypeMap && !hasContent(a) {
 			c.readAttrs(attrsOf(r.Body().Map()))
@@ -299,21 +310,20 @@ func readGenAIRecord(r *Record, out *Emitter) {
 	default:
 		return
 	}
-	for _, problem := range c.problems {
-		out.Problem(problem)
-	}
+	out.Problem(c.problems...)
 	kind := fact.ModelCall
-	if k, known := operations[a.Str("gen_ai.operation.name")]; known && k == fact.Turn {
-		kind = k
+	if operations[a.Str("gen_ai.operation.name")] == fact.Turn && r.Event != exceptionEvent {
+		kind = fact.Turn
 	}
 	f := out.Add(kind)
 	c.fill(f)
 	readGenAICall(f, r.Scope, a)
-	if f.Finish == "" {
-		f.Finish = c.finish
-	}
-	if t := a.Str("error.type"); t != "" {
+	if t := a.Str("error.type"); t != "" || r.Event == exceptionEvent {
 		f.Failed, f.ErrorType, f.Error = true, t, a.First("error.message", "exception.message")
-		f.Aborted = f.Aborted || aborts[t]
 	}
+	if r.Event == exceptionEvent {
+		f.Error = a.First("exception.message", "error.message")
+		f.ErrorType = cmp.Or(f.ErrorType, a.Str("exception.type"))
+	}
+	f.Aborted = f.Aborted || aborts[f.ErrorType]
 }

@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -86,12 +87,7 @@ func (c *conversation) readAttrs(a Attrs) {
 	}
 	if c.output == nil {
 		messages, finish := FlatMessages(a, "gen_ai.completion.")
-		for _, m := range messages {
-			c.output = append(c.output, m.Parts...)
-		}
-		if c.finish == "" {
-			c.finish = finish
-		}
+		c.output, c.finish = partsOf(messages), cmp.Or(c.finish, finish)
 	}
 	if c.input == nil && c.output == nil {
 		c.readWhole(a.FirstJSON("pydantic_ai.all_messages", "all_messages_events", "events"))
@@ -103,7 +99,7 @@ func (c *conversation) readInput(raw json.RawMessage) {
 		return
 	}
 	messages, ok := Messages(raw)
-	if c.input = messages; !ok {
+	if c.input = append(c.input, messages...); !ok {
 		c.problems = append(c.problems, "the input messages could not be read whole")
 	}
 }
@@ -113,9 +109,7 @@ func (c *conversation) readOutput(raw json.RawMessage) {
 		return
 	}
 	parts, finish, ok := output(raw)
-	if c.output = append(c.output, parts...); finish != "" {
-		c.finish = finish
-	}
+	c.output, c.finish = append(c.output, parts...), cmp.Or(finish, c.finish)
 	if !ok {
 		c.problems = append(c.problems, "the output messages could not be read whole")
 	}
@@ -138,34 +132,25 @@ func (c *conversation) readWhole(raw json.RawMessage) {
 		}
 		return
 	}
-	messages, ok := Messages(raw)
-	if !ok && messages == nil {
-		return
-	}
-	_, end := userRun(messages)
-	c.input = messages[:end]
-	for _, m := range messages[end:] {
-		if m.Role != "system" {
-			c.output = append(c.output, m.Parts...)
-		}
+	if messages, _ := Messages(raw); messages != nil {
+		c.input, c.output = splitAnswer(messages)
 	}
 }
 
-// readEvents reads the events of a span, unless its attributes said the same.
+// readEvents reads the events of a span, unless its attributes had the same.
 func (c *conversation) readEvents(events ptrace.SpanEventSlice) {
 	asked, answered := c.input != nil, c.output != nil
 	for _, e := range events.All() {
 		a := attrsOf(e.Attributes())
 		name := e.Name()
+		has := asked
+		if name == "gen_ai.choice" || name == "gen_ai.content.completion" {
+			has = answered
+		}
 		switch {
 		case name == detailsEvent:
 			c.readAttrs(a)
-		case !messageEvent(name):
-		case name == "gen_ai.choice" || name == "gen_ai.content.completion":
-			if !answered {
-				c.readEvent(name, a, pcommon.NewValueEmpty())
-			}
-		case !asked:
+		case messageEvent(name) && !has:
 			c.readEvent(name, a, pcommon.NewValueEmpty())
 		}
 	}
@@ -175,11 +160,7 @@ func (c *conversation) readEvents(events ptrace.SpanEventSlice) {
 func (c *conversation) readEvent(name string, a Attrs, body pcommon.Value) {
 	switch name {
 	case "gen_ai.content.prompt":
-		messages, ok := Messages(firstRaw(a.JSON("gen_ai.prompt"), bodyJSON(body)))
-		c.input = append(c.input, messages...)
-		if !ok {
-			c.problems = append(c.problems, "the input messages could not be read whole")
-		}
+		c.readInput(firstRaw(a.JSON("gen_ai.prompt"), bodyJSON(body)))
 		return
 	case "gen_ai.content.completion":
 		c.readOutput(firstRaw(a.JSON("gen_ai.completion"), bodyJSON(body)))
@@ -203,39 +184,35 @@ func (c *conversation) readEvent(name string, a Attrs, body pcommon.Value) {
 	c.readMessage(name, o)
 }
 
-// readMessage reads the message that an event of this name tells.
+// readMessage reads the message that an event of this name reports.
 func (c *conversation) readMessage(name string, o object) {
 	r := reader{role: "assistant"}
 	if name == "gen_ai.choice" {
 		r.sawFinish(o)
-		if in := o.inner("message"); in != nil {
-			if in.str("role") == "" {
-				in["role"] = json.RawMessage(`"assistant"`)
+		in := o.inner("message")
+		switch {
+		case in == nil:
+			if o["role"] = quoted("assistant"); o.has("message") {
+				o["content"] = o["message"]
 			}
+		case in.str("role") == "":
+			in["role"] = quoted("assistant")
+			fallthrough
+		default:
 			o = in
-		} else if o.has("message") {
-			o["content"] = o["message"]
-			o["role"] = json.RawMessage(`"assistant"`)
-		} else {
-			o["role"] = json.RawMessage(`"assistant"`)
 		}
-		for _, m := range r.message(o) {
-			c.output = append(c.output, m.Parts...)
-		}
-		if r.finish != "" {
-			c.finish = r.finish
-		}
+		c.output, c.finish = append(c.output, partsOf(r.message(o))...), cmp.Or(r.finish, c.finish)
 		return
 	}
 	role := strings.TrimSuffix(strings.TrimPrefix(name, "gen_ai."), ".message")
 	if normalRole(o.str("role")) == "" {
-		o["role"], _ = json.Marshal(role)
+		o["role"] = quoted(role)
 	}
 	if role == "tool" && !o.has("tool_call_id") {
 		o["tool_call_id"] = o["id"]
 	}
 	delete(o, "id") // of the call, or of nothing
-	if messages := r.message(o); len(messages) > 1 || len(messages) == 1 && len(messages[0].Parts) > 0 {
+	if messages := r.message(o); len(messages) > 1 || talks(messages) {
 		c.input = append(c.input, messages...)
 	}
 }
@@ -262,53 +239,37 @@ func bodyJSON(v pcommon.Value) json.RawMessage {
 // elements are JSON texts, names of tools or both, or an object that maps names to
 // tools, or is one. It returns "" for anything else, and for no tools.
 func Catalog(raw json.RawMessage) string {
-	if raw = bytes.TrimSpace(raw); len(raw) == 0 {
-		return ""
-	}
-	if raw[0] == '"' {
-		inner := strings.TrimSpace(text(raw))
-		if inner == "" || inner[0] != '[' && inner[0] != '{' {
-			return ""
-		}
-		raw = json.RawMessage(inner)
+	if s := strings.TrimSpace(text(raw)); s != "" {
+		raw = json.RawMessage(s)
 	}
 	if !json.Valid(raw) {
 		return ""
 	}
-	var list []json.RawMessage
-	switch raw[0] {
-	case '[':
-		list, _ = elements(raw)
-	case '{':
-		o, ok := membersOf(raw)
-		if !ok {
-			return ""
-		}
+	list, _ := elements(raw)
+	if o, ok := membersOf(raw); ok {
+		_, isTool := membersOf(o["function"])
 		if inside, ok := elements(o["tools"]); ok {
 			list = inside
-			break
-		}
-		if _, isTool := membersOf(o["function"]); isTool || text(o["name"]) != "" {
+		} else if isTool || text(o["name"]) != "" {
 			list = append(list, raw)
-			break
-		}
-		for _, name := range sortedKeys(o) {
-			tool, ok := membersOf(o[name])
-			if !ok {
-				return ""
+		} else {
+			for _, name := range sortedKeys(o) {
+				tool, ok := membersOf(o[name])
+				if !ok {
+					return ""
+				}
+				if !tool.has("name") {
+					tool["name"] = quoted(name)
+				}
+				list = append(list, encode(tool))
 			}
-			if !tool.has("name") {
-				tool["name"], _ = json.Marshal(name)
-			}
-			e, _ := json.Marshal(tool)
-			list = append(list, e)
 		}
 	}
 	tools := list[:0]
 	for _, e := range list {
 		if s := text(e); s != "" {
 			if e = TextJSON(s); e[0] == '"' {
-				e, _ = json.Marshal(map[string]string{"name": s})
+				e = encode(object{"name": quoted(s)})
 			}
 		}
 		if _, ok := membersOf(e); ok {
@@ -318,10 +279,7 @@ func Catalog(raw json.RawMessage) string {
 	if len(tools) == 0 {
 		return ""
 	}
-	all, err := json.Marshal(tools)
-	if err != nil {
-		return ""
-	}
+	all, _ := json.Marshal(tools)
 	return string(all)
 }
 

@@ -1,14 +1,15 @@
 package dialect
 
 import (
+	"cmp"
 	"encoding/json"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 
-	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
@@ -65,26 +66,22 @@ func (e *evidence) look(m pcommon.Map) {
 			continue
 		}
 		f := fieldOf(key)
-		switch f {
-		case fieldNone:
+		switch {
+		case f == fieldNone:
 			continue
-		case fieldKind:
+		case f == fieldKind:
 			if v.Type() == pcommon.ValueTypeStr {
 				// Several may be on a span, those of what it belongs to among them: an
 				// agent's tool is a tool.
 				e.kind = max(e.kind, genericKind(v.Str()))
 			}
 			continue
-		case fieldInputTokens, fieldOutputTokens, fieldTotalTokens, fieldCacheRead, fieldCacheWrite,
-			fieldReasoningTokens, fieldCost, fieldTemperature:
-			if v.Type() == pcommon.ValueTypeMap || v.Type() == pcommon.ValueTypeSlice ||
-				v.Type() == pcommon.ValueTypeEmpty {
+		case f >= fieldInputTokens && f <= fieldTemperature && f != fieldUsage:
+			if t := v.Type(); t == pcommon.ValueTypeMap || t == pcommon.ValueTypeSlice || t == pcommon.ValueTypeEmpty {
 				continue
 			}
-		default:
-			if !holdsText(v) {
-				continue
-			}
+		case !holdsText(v):
+			continue
 		}
 		e.fields |= 1 << f
 		if !e.roles && isTalk(f) {
@@ -95,11 +92,7 @@ func (e *evidence) look(m pcommon.Map) {
 
 // isTalk reports whether a field is a side of a conversation.
 func isTalk(f field) bool {
-	switch f {
-	case fieldInput, fieldPrompt, fieldOutput, fieldAnswer, fieldMessages:
-		return true
-	}
-	return false
+	return f == fieldInput || f == fieldPrompt || f == fieldOutput || f == fieldAnswer || f == fieldMessages
 }
 
 // holdsRoles reports whether a value looks like messages that say whose they are.
@@ -135,7 +128,8 @@ func (e *evidence) conversation() bool {
 	switch {
 	case e.roles || e.modelCall(model, content):
 		return true
-	case e.has(fieldToolName, fieldCallID) && (content || e.has(fieldToolInput, fieldToolOutput)) && (e.own(model, agent) || e.has(fieldCallID)):
+	case e.has(fieldToolName, fieldCallID) && (content || e.has(fieldToolInput, fieldToolOutput)) &&
+		(e.own(model, agent) || e.has(fieldCallID)):
 		return true
 	case e.has(fieldPrompt, fieldAnswer), asked && answered:
 		return e.own(model, agent)
@@ -236,10 +230,8 @@ func readGeneric(s *Span, out *Emitter) {
 // exceptionOf is the message of the span's last exception. Laminar reports an error by it
 // alone, and leaves the status unset.
 func exceptionOf(s *Span) (message string) {
-	for _, e := range s.Events().All() {
-		if a := attrsOf(e.Attributes()); e.Name() == "exception" {
-			message = a.First("exception.message", "exception.type")
-		}
+	for a := range exceptions(s.Span) {
+		message = a.First("exception.message", "exception.type")
 	}
 	return message
 }
@@ -258,21 +250,27 @@ func (f *Emitter) genericSession(g *genericReading) {
 // genericSessionRank is beyond the rank of every known key in every place.
 const genericSessionRank = 1 << 20
 
-// genericReading is what attributes say, by what they mean.
+// genericReading is what attributes hold, by what they mean.
 type genericReading struct {
 	values map[field][]pcommon.Value
 	keys   map[field]string // of the first value
 	// counter is who counts the tokens.
 	counter string
-	// said are messages that are in events.
+	// reported are messages that are in events.
 	reported []fact.Message
 	flat     []fact.Message
 }
 
 // collect sorts attributes by what they mean.
 func collect(a Attrs, scope pcommon.InstrumentationScope) *genericReading {
-	g := &genericReading{values: make(map[field][]pcommon.Value), keys: make(map[field]string), counter: counterOf(scope)}
-	for key, v := range a.All() {
+	g := &genericReading{values: make(map[field][]pcommon.Value), keys: make(map[field]string)}
+	g.add(a.Map)
+	g.counter, g.flat = counterOf(scope), flatTalk(a)
+	return g
+}
+
+func (g *genericReading) add(m pcommon.Map) {
+	for key, v := range m.All() {
 		if isOrdinary(key) || v.Type() == pcommon.ValueTypeEmpty {
 			continue
 		}
@@ -283,8 +281,38 @@ func collect(a Attrs, scope pcommon.InstrumentationScope) *genericReading {
 			g.values[f] = append(g.values[f], v)
 		}
 	}
-	g.flat = flatTalk(a)
-	return g
+}
+
+// all returns the values of fields, those of the first field first.
+func (g *genericReading) all(fields ...field) iter.Seq[pcommon.Value] {
+	return func(yield func(pcommon.Value) bool) {
+		for _, f := range fields {
+			for _, v := range g.values[f] {
+				if !yield(v) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// structOf returns a value that is an object, or text that is one in JSON.
+func structOf(v pcommon.Value) (object, bool) {
+	if v.Type() != pcommon.ValueTypeStr && v.Type() != pcommon.ValueTypeMap {
+		return nil, false
+	}
+	return objectOf(valueJSON(v))
+}
+
+// structs returns the values of fields that are objects.
+func (g *genericReading) structs(fields ...field) iter.Seq[object] {
+	return func(yield func(object) bool) {
+		for v := range g.all(fields...) {
+			if o, ok := structOf(v); ok && !yield(o) {
+				return
+			}
+		}
+	}
 }
 
 // flatTalk reads messages that are spread over attributes by their index, as
@@ -328,21 +356,11 @@ func (g *genericReading) events(s *Span) {
 // for whose they are, its name.
 func talkOf(a Attrs, body pcommon.Value, name string) (messages []fact.Message) {
 	g := genericReading{values: make(map[field][]pcommon.Value), keys: make(map[field]string)}
-	add := func(m pcommon.Map) {
-		for key, v := range m.All() {
-			if f := fieldOf(key); f != fieldNone && !isOrdinary(key) && v.Type() != pcommon.ValueTypeEmpty {
-				g.values[f] = append(g.values[f], v)
-			}
-		}
-	}
-	add(a.Map)
+	g.add(a.Map)
 	if body.Type() == pcommon.ValueTypeMap {
-		add(body.Map())
+		g.add(body.Map())
 	}
-	role := normalRole(g.str(fieldRole))
-	if role == "" {
-		role = roleOfName(name)
-	}
+	role := cmp.Or(normalRole(g.str(fieldRole)), namedRoles[fieldOf(name)])
 	var content json.RawMessage
 	if values := g.values[fieldContent]; len(values) > 0 {
 		content = valueJSON(values[0])
@@ -351,48 +369,33 @@ func talkOf(a Attrs, body pcommon.Value, name string) (messages []fact.Message) 
 	}
 	if role != "" && !isNull(content) {
 		r := reader{role: role}
-		message := object{"content": content}
-		message["role"], _ = json.Marshal(role)
+		message := object{"content": content, "role": quoted(role)}
 		if id := g.str(fieldCallID); id != "" {
-			message["tool_call_id"], _ = json.Marshal(id)
+			message["tool_call_id"] = quoted(id)
 		}
 		return r.message(message)
 	}
-	if asked := g.asked(fieldMessages, fieldPrompt, fieldInput); asked != nil {
-		messages = append(messages, asked...)
-	}
+	messages = g.asked(fieldMessages, fieldPrompt, fieldInput)
 	if parts, _ := g.answered(); parts != nil {
 		messages = append(messages, fact.Message{Role: "assistant", Parts: parts})
 	}
 	return messages
 }
 
-// roleOfName returns whose message an event is by its name, "" where that does not
-// say.
-func roleOfName(name string) string {
-	switch fieldOf(name) {
-	case fieldPrompt, fieldInput:
-		return "user"
-	case fieldAnswer, fieldOutput:
-		return "assistant"
-	case fieldSystem:
-		return "system"
-	case fieldToolOutput:
-		return "tool"
-	}
-	return ""
+// namedRoles are whose message an event is by what its name means.
+var namedRoles = map[field]string{
+	fieldPrompt: "user", fieldInput: "user", fieldAnswer: "assistant", fieldOutput: "assistant",
+	fieldSystem: "system", fieldToolOutput: "tool",
 }
 
 // str returns the first text of a field.
-func (g *genericReading) str(all ...field) string {
-	for _, f := range all {
-		for _, v := range g.values[f] {
-			if v.Type() == pcommon.ValueTypeMap || v.Type() == pcommon.ValueTypeSlice {
-				continue
-			}
-			if s := Text(v.AsString()); strings.TrimSpace(s) != "" {
-				return s
-			}
+func (g *genericReading) str(fields ...field) string {
+	for v := range g.all(fields...) {
+		if v.Type() == pcommon.ValueTypeMap || v.Type() == pcommon.ValueTypeSlice {
+			continue
+		}
+		if s := Text(v.AsString()); strings.TrimSpace(s) != "" {
+			return s
 		}
 	}
 	return ""
@@ -454,15 +457,9 @@ func namesTool(name string) bool {
 
 // isExchange reports whether what was answered is a provider's response.
 func (g *genericReading) isExchange() bool {
-	for _, f := range []field{fieldOutput, fieldAnswer} {
-		for _, v := range g.values[f] {
-			if v.Type() != pcommon.ValueTypeStr && v.Type() != pcommon.ValueTypeMap {
-				continue
-			}
-			if o, ok := objectOf(valueJSON(v)); ok &&
-				(o.has("choices") || o.has("candidates") || o.has("usage") && o.has("model")) {
-				return true
-			}
+	for o := range g.structs(fieldOutput, fieldAnswer) {
+		if o.has("choices", "candidates") || o.has("usage") && o.has("model") {
+			return true
 		}
 	}
 	return false
@@ -470,23 +467,15 @@ func (g *genericReading) isExchange() bool {
 
 // plain reports whether what was asked and answered are texts.
 func (g *genericReading) plain() bool {
-	text := func(f field) bool {
-		for _, v := range g.values[f] {
-			if v.Type() == pcommon.ValueTypeStr && !strings.HasPrefix(v.Str(), "{") && !strings.HasPrefix(v.Str(),
-				"[") {
-				return true
-			}
-		}
-		return false
+	text := func(v pcommon.Value) bool {
+		return v.Type() == pcommon.ValueTypeStr && !hasPrefix(v.Str(), "{", "[")
 	}
-	return text(fieldInput) && text(fieldOutput)
+	return slices.ContainsFunc(g.values[fieldInput], text) && slices.ContainsFunc(g.values[fieldOutput], text)
 }
 
 // about reads whose session it is, and who speaks.
 func (g *genericReading) about(f *fact.Fact, s *Span) {
-	if user := g.str(fieldUser); user != "" {
-		aboutOf(f).UserID = user
-	}
+	setUser(f, g.str(fieldUser))
 	if agent := g.str(fieldAgent); f.Kind != fact.ToolCall && agent != "" && len(agent) <= 200 {
 		f.Agent = agent
 	}
@@ -494,38 +483,35 @@ func (g *genericReading) about(f *fact.Fact, s *Span) {
 		s.Scope.Name() != "" {
 		aboutOf(f).Client = strings.TrimSpace(Text(s.Scope.Name()) + " " + Text(s.Scope.Version()))
 	}
-	if m := (session.Model{ProviderID: g.str(fieldProvider), ModelID: g.str(fieldModel,
-		fieldResponseModel)}); m.ModelID != "" && f.Kind != fact.ToolCall {
-		f.Model = &m
+	if id := g.str(fieldModel, fieldResponseModel); id != "" && f.Kind != fact.ToolCall {
+		f.Model = modelOf(g.str(fieldProvider), id)
 	}
 }
 
 // call reads a model call or a turn.
 func (g *genericReading) call(f *fact.Fact) {
-	asked := g.reported
+	order := []field{fieldMessages, fieldPrompt, fieldInput}
 	if f.Kind == fact.Turn {
-		if own := g.asked(fieldPrompt, fieldInput, fieldMessages); own != nil {
-			asked = own
-		}
-	} else if own := g.asked(fieldMessages, fieldPrompt, fieldInput); own != nil {
-		asked = own
+		order = []field{fieldPrompt, fieldInput, fieldMessages}
 	}
+	asked := g.asked(order...)
 	if asked == nil {
-		asked = g.flat
+		if asked = g.reported; asked == nil {
+			asked = g.flat
+		}
 	}
 	parts, finish := g.answered()
-	if parts == nil {
-		asked, parts = splitAnswer(asked, g.reported)
+	if parts == nil && len(g.reported) > 0 && len(asked) == len(g.reported) {
+		asked, parts = splitAnswer(asked) // the messages of events are all that there is
 	}
 	if system := g.str(fieldSystem); system != "" {
 		f.SystemPrompt = SystemInstructions(TextJSON(system))
 	}
 	ReadInput(f, asked)
-	f.Output = appendText(nil, fact.PartReasoning, g.str(fieldReasoning))
-	f.Output = append(f.Output, parts...)
-	if f.Finish = finish; f.Finish == "" {
-		for _, v := range g.values[fieldFinish] {
-			for _, word := range (Attrs{Map: singleton("v", v)}).Strings("v") {
+	f.Output = append(appendText(nil, fact.PartReasoning, g.str(fieldReasoning)), parts...)
+	if f.Finish = finish; finish == "" {
+		for v := range g.all(fieldFinish) {
+			for _, word := range stringsOf(v) {
 				f.Finish = word
 			}
 		}
@@ -534,13 +520,9 @@ func (g *genericReading) call(f *fact.Fact) {
 	f.Usage = g.usage()
 	if f.Kind == fact.ModelCall {
 		g.exchange(f)
+		f.ResponseID = g.str(fieldResponseID)
 	}
-	if id := g.str(fieldResponseID); f.Kind == fact.ModelCall {
-		f.ResponseID = id
-	}
-	if answering := g.str(fieldResponseModel); answering != "" {
-		f.ResponseModel = answering
-	}
+	f.ResponseModel = cmp.Or(g.str(fieldResponseModel), f.ResponseModel)
 	f.Temperature, f.CostUSD = g.number(fieldTemperature), g.number(fieldCost)
 	if f.CostUSD != nil && *f.CostUSD < 0 {
 		f.CostUSD = nil
@@ -550,63 +532,26 @@ func (g *genericReading) call(f *fact.Fact) {
 // exchange fills in what the request to a provider and its response state, where they
 // were recorded as they are.
 func (g *genericReading) exchange(f *fact.Fact) {
-	body := func(fields ...field) object {
-		for _, f := range fields {
-			for _, v := range g.values[f] {
-				if o, ok := objectOf(valueJSON(v)); ok {
-					return o
-				}
+	body := func(fields ...field) (body object) {
+		for v := range g.all(fields...) {
+			if o, ok := objectOf(valueJSON(v)); ok {
+				return o
 			}
 		}
 		return nil
 	}
 	request, response := body(fieldInput, fieldPrompt, fieldMessages), body(fieldAnswer, fieldOutput)
-	if model := request.str("model", "modelId"); f.Model == nil && model != "" {
-		f.Model = &session.Model{ModelID: model}
+	if f.Model == nil {
+		f.Model = modelOf("", request.str("model", "modelId"))
 	}
-	if f.ResponseModel == "" {
-		f.ResponseModel = response.str("model", "modelVersion")
-	}
-	if f.ResponseID == "" {
-		f.ResponseID = response.str("id", "responseId")
-	}
-	if usage := response.inner("usage", "usageMetadata", "usage_metadata", "token_usage"); f.Usage == nil &&
-		usage != nil {
+	f.ResponseModel = cmp.Or(f.ResponseModel, response.str("model", "modelVersion"))
+	f.ResponseID = cmp.Or(f.ResponseID, response.str("id", "responseId"))
+	usage := response.inner("usage", "usageMetadata", "usage_metadata", "token_usage")
+	if f.Usage == nil && usage != nil {
 		t := make(tally)
 		t.object(usage, 2)
-		if t.get(fieldInputTokens) != nil || t.get(fieldOutputTokens) != nil {
-			raw, _ := json.Marshal(usage)
-			f.Usage = t.usage(g.counter+" response", raw)
-		}
+		f.Usage = t.usage(g.counter+" response", encode(usage))
 	}
-}
-
-// splitAnswer takes the answer off the end of the messages of events, where those are
-// all that there is.
-func splitAnswer(asked, reported []fact.Message) ([]fact.Message, []fact.Part) {
-	if len(reported) == 0 || len(asked) != len(reported) {
-		return asked, nil
-	}
-	_, end := userRun(asked)
-	var parts []fact.Part
-	for _, m := range asked[end:] {
-		if m.Role == "assistant" || m.Role == "tool" {
-			parts = append(parts, m.Parts...)
-		}
-	}
-	return asked[:end:end], parts
-}
-
-func singleton(key string, v pcommon.Value) pcommon.Map {
-	m := pcommon.NewMap()
-	v.CopyTo(m.PutEmpty(key))
-	return m
-}
-
-func singletonText(key, text string) pcommon.Map {
-	m := pcommon.NewMap()
-	m.PutStr(key, text)
-	return m
 }
 
 // asked reads what was asked from the first of the fields that tells it.
@@ -650,15 +595,13 @@ func (g *genericReading) answered() (parts []fact.Part, finish string) {
 			if partsKnown(more) > partsKnown(parts) {
 				parts = more
 			}
-			if why != "" {
-				finish = why
-			}
+			finish = cmp.Or(why, finish)
 		}
 		if parts != nil {
-			return parts, finish
+			break
 		}
 	}
-	return nil, finish
+	return parts, finish
 }
 
 // innerText finds the text in an object of no known shape: that of a member that is
@@ -696,18 +639,14 @@ func innerText(raw json.RawMessage, input bool, depth int) string {
 
 // catalog reads the tools that a model was given.
 func (g *genericReading) catalog() string {
-	for _, v := range g.values[fieldTools] {
+	for v := range g.all(fieldTools) {
 		if c := Catalog(valueJSON(v)); c != "" {
 			return c
 		}
 	}
-	for _, f := range []field{fieldMessages, fieldInput, fieldPrompt} {
-		for _, v := range g.values[f] {
-			if o, ok := objectOf(valueJSON(v)); ok {
-				if c := Catalog(o.first("tools", "functions")); c != "" {
-					return c
-				}
-			}
+	for o := range g.structs(fieldMessages, fieldInput, fieldPrompt) {
+		if c := Catalog(o.first("tools", "functions")); c != "" {
+			return c
 		}
 	}
 	return ""
@@ -715,7 +654,7 @@ func (g *genericReading) catalog() string {
 
 func (g *genericReading) number(f field) *float64 {
 	for _, v := range g.values[f] {
-		if n := (Attrs{Map: singleton("v", v)}).Float("v"); n != nil {
+		if n := number(v.AsString()); n != nil {
 			return n
 		}
 	}
@@ -725,30 +664,19 @@ func (g *genericReading) number(f field) *float64 {
 // tool reads a call of a tool. spanName is "" for a record.
 func (g *genericReading) tool(f *fact.Fact, spanName string) {
 	first := func(fields ...field) json.RawMessage {
-		for _, f := range fields {
-			for _, v := range g.values[f] {
-				if raw := valueJSON(v); !isNull(raw) {
-					if o, ok := objectOf(raw); ok && typedValue(o) != nil {
-						raw = typedValue(o)
-					}
-					return raw
-				}
+		for v := range g.all(fields...) {
+			if raw := valueJSON(v); !isNull(raw) {
+				o, _ := objectOf(raw)
+				return firstRaw(typedValue(o), raw)
 			}
 		}
 		return nil
 	}
 	f.CallID = g.str(fieldCallID)
-	f.Tool = &fact.Tool{Name: g.str(fieldToolName), Input: unwrapped(first(fieldToolInput, fieldInput, fieldPrompt))}
-	if f.Tool.Name == "" {
-		f.Tool.Name = toolOfName(spanName)
-	}
-	if answered := first(fieldToolOutput, fieldOutput, fieldAnswer); answered != nil && !f.Failed {
-		var p fact.Part
-		setResult(&p, answered, false)
-		f.Tool.Output, f.Tool.Denied = p.Output, p.Denied
-		if p.Error != "" {
-			f.Failed, f.Error = true, p.Error
-		}
+	f.Tool = &fact.Tool{Name: cmp.Or(g.str(fieldToolName), toolOfName(spanName)),
+		Input: unwrapped(first(fieldToolInput, fieldInput, fieldPrompt))}
+	if !f.Failed {
+		setOutput(f, first(fieldToolOutput, fieldOutput, fieldAnswer))
 	}
 	f.Tool.Succeeded = !f.Failed && f.Tool.Output != nil
 }
@@ -770,20 +698,13 @@ func toolOfName(name string) string {
 // failure reads an error that the span's status does not tell: an error's text where
 // an answer should be.
 func (g *genericReading) failure(f *fact.Fact, exception string) {
-	message := g.str(fieldError)
-	if message == "" {
-		message = exception
-	}
+	message := cmp.Or(g.str(fieldError), exception)
 	if message == "" || f.Kind == fact.Step {
 		return
 	}
 	if f.Failed {
-		if f.Error == "" {
-			f.Error = message
-		}
-		return
-	}
-	if len(f.Output) == 0 && (f.Tool == nil || f.Tool.Output == nil) {
+		f.Error = cmp.Or(f.Error, message)
+	} else if len(f.Output) == 0 && (f.Tool == nil || f.Tool.Output == nil) {
 		f.Failed, f.Error = true, message
 		if f.Tool != nil {
 			f.Tool.Succeeded = false

@@ -1,6 +1,8 @@
 package dialect
 
 import (
+	"slices"
+
 	"go.opentelemetry.io/collector/pdata/pcommon"
 
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
@@ -41,7 +43,11 @@ func recordEvidence(r *Record) evidence {
 
 // recordRole returns the role that a record names.
 func recordRole(r *Record) string {
-	for _, m := range recordMaps(r) {
+	maps := []pcommon.Map{r.Attributes()}
+	if r.Body().Type() == pcommon.ValueTypeMap {
+		maps = append(maps, r.Body().Map())
+	}
+	for _, m := range maps {
 		for key, v := range m.All() {
 			if fieldOf(key) == fieldRole && v.Type() == pcommon.ValueTypeStr {
 				return v.Str()
@@ -51,13 +57,6 @@ func recordRole(r *Record) string {
 	return ""
 }
 
-func recordMaps(r *Record) []pcommon.Map {
-	if r.Body().Type() == pcommon.ValueTypeMap {
-		return []pcommon.Map{r.Attributes(), r.Body().Map()}
-	}
-	return []pcommon.Map{r.Attributes()}
-}
-
 // readGenericRecord reads a record as a part of a model call, of a turn or of a
 // tool's call. What the user said and what the model answered, each by itself, are
 // facts of their own.
@@ -65,13 +64,7 @@ func readGenericRecord(r *Record, out *Emitter) {
 	e := recordEvidence(r)
 	g := collect(r.Attrs(), r.Scope)
 	if r.Body().Type() == pcommon.ValueTypeMap {
-		in := collect(attrsOf(r.Body().Map()), r.Scope)
-		for f, values := range in.values {
-			if len(g.values[f]) == 0 {
-				g.keys[f] = in.keys[f]
-			}
-			g.values[f] = append(g.values[f], values...)
-		}
+		g.add(r.Body().Map())
 	}
 	out.genericSession(g)
 	if e.has(fieldToolName) && e.has(fieldToolInput, fieldToolOutput, fieldCallID) && !e.roles {
@@ -84,8 +77,10 @@ func readGenericRecord(r *Record, out *Emitter) {
 	measured := e.has(fieldModel, fieldResponseModel) || e.has(fieldInputTokens, fieldOutputTokens, fieldUsage)
 	kind := fact.ModelCall
 	if !measured {
-		asked, answered := sides(g.reported)
-		switch {
+		has := func(role string) bool {
+			return slices.ContainsFunc(g.reported, func(m fact.Message) bool { return m.Role == role })
+		}
+		switch asked, answered := has("user"), has("assistant"); {
 		case asked && !answered:
 			kind = fact.Prompt
 		case answered && !asked:
@@ -98,24 +93,9 @@ func readGenericRecord(r *Record, out *Emitter) {
 	case fact.Prompt:
 		ReadInput(f, g.reported)
 	case fact.Answer:
-		for _, m := range g.reported {
-			f.Output = append(f.Output, m.Parts...)
-		}
+		f.Output = partsOf(g.reported)
 	default:
 		g.call(f)
 	}
 	g.failure(f, "")
-}
-
-// sides reports whose messages there are.
-func sides(messages []fact.Message) (asked, answered bool) {
-	for _, m := range messages {
-		switch m.Role {
-		case "user":
-			asked = true
-		case "assistant":
-			answered = true
-		}
-	}
-	return asked, answered
 }

@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
@@ -51,11 +52,8 @@ func readLangfuse(s *Span, out *Emitter) {
 		out.Add(fact.Step)
 		return
 	}
-	level := strings.ToUpper(a.Str("langfuse.observation.level"))
-	if message := a.Str("langfuse.observation.status_message"); level == "ERROR" {
-		if f.Failed = true; f.Error == "" {
-			f.Error = message
-		}
+	if strings.EqualFold(a.Str("langfuse.observation.level"), "ERROR") {
+		f.Failed, f.Error = true, cmp.Or(f.Error, a.Str("langfuse.observation.status_message"))
 	}
 	g.about(f, s)
 	if f.Kind == fact.ToolCall {
@@ -73,10 +71,10 @@ func readLangfuse(s *Span, out *Emitter) {
 			t.get(fieldCacheWrite), t.get(fieldReasoningTokens), raw)
 	}
 	if cost, ok := objectOf(a.JSON("langfuse.observation.cost_details")); ok && f.Usage != nil {
-		f.CostUSD = (Attrs{Map: singletonText("v", string(cost["total"]))}).Float("v")
+		f.CostUSD = number(string(cost["total"]))
 	}
 	if parameters, ok := objectOf(a.JSON("langfuse.observation.model.parameters")); ok {
-		f.Temperature = (Attrs{Map: singletonText("v", string(parameters["temperature"]))}).Float("v")
+		f.Temperature = number(string(parameters["temperature"]))
 	}
 	addExtra(f, a, "langfuse.trace.name", "langfuse.trace.tags", "langfuse.environment", "langfuse.release",
 		"langfuse.version")

@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"cmp"
 	"encoding/json"
 	"strings"
 
@@ -52,45 +53,26 @@ func langSmithRoot(s *Span, a Attrs) bool {
 }
 
 func langSmithCall(s *Span, a Attrs, out *Emitter) {
-	f := out.Add(fact.ModelCall)
 	asked, answered := a.JSON("gen_ai.prompt"), a.JSON("gen_ai.completion")
-	if asked != nil {
-		messages, ok := Messages(asked)
-		if !ok {
-			f.Problems = append(f.Problems, "the input messages could not be read whole")
-		}
-		ReadInput(f, messages)
-	}
+	var c conversation
+	c.readInput(asked)
+	c.readOutput(answered)
+	out.Problem(c.problems...)
+	f := out.Add(fact.ModelCall)
+	c.fill(f)
 	request, _ := objectOf(asked)
 	if f.SystemPrompt == "" {
 		f.SystemPrompt = SystemInstructions(request.first("system", "instructions"))
 	}
 	f.ToolCatalog = Catalog(request.first("tools", "functions"))
-	finish := ""
-	if answered != nil {
-		parts, reason, ok := output(answered)
-		if f.Output, finish = parts, reason; !ok {
-			f.Problems = append(f.Problems, "the output messages could not be read whole")
-		}
-	}
 	readGenAICall(f, s.Scope, a)
 	f.Usage = genAIUsage(a, fact.Inclusive, "") // LangChain's usage includes all of its details
-	if f.Finish == "" {
-		f.Finish = finish
-	}
 	response, _ := objectOf(answered)
 	answer := answerOf(response)
-	if f.ResponseID == "" {
-		f.ResponseID = answer.str("id")
-	}
-	if f.ResponseModel == "" {
-		f.ResponseModel = answer.str("model")
-	}
-	if m := a.Str("langsmith.metadata.ls_model_name"); m != "" && f.Model != nil && f.Model.ModelID == "" {
-		f.Model.ModelID = m
-	}
-	if provider := a.Str("langsmith.metadata.ls_provider"); provider != "" && f.Model != nil {
-		f.Model.ProviderID = provider
+	f.ResponseID, f.ResponseModel = cmp.Or(f.ResponseID, answer.str("id")), cmp.Or(f.ResponseModel, answer.str("model"))
+	if f.Model != nil {
+		f.Model.ModelID = cmp.Or(f.Model.ModelID, a.Str("langsmith.metadata.ls_model_name"))
+		f.Model.ProviderID = cmp.Or(a.Str("langsmith.metadata.ls_provider"), f.Model.ProviderID)
 	}
 	f.Agent = langSmithAgent(a)
 	langSmithFailure(f, s)
@@ -99,10 +81,7 @@ func langSmithCall(s *Span, a Attrs, out *Emitter) {
 
 func langSmithTool(s *Span, a Attrs, out *Emitter) {
 	f := out.Add(fact.ToolCall)
-	f.Tool = &fact.Tool{Name: a.Str("gen_ai.tool.name")}
-	if f.Tool.Name == "" {
-		f.Tool.Name = f.Name
-	}
+	f.Tool = &fact.Tool{Name: cmp.Or(a.Str("gen_ai.tool.name"), f.Name)}
 	f.Agent = langSmithAgent(a)
 	input := a.JSON("gen_ai.prompt")
 	if o, ok := objectOf(input); ok && len(o) == 1 && o.has("input") {
@@ -125,12 +104,9 @@ func langSmithTool(s *Span, a Attrs, out *Emitter) {
 // langSmithFailure reads an error: it is an event of the span, whose status is OK
 // all the same.
 func langSmithFailure(f *fact.Fact, s *Span) {
-	for _, e := range s.Events().All() {
-		if e.Name() == "exception" {
-			a := attrsOf(e.Attributes())
-			f.Failed = true
-			f.Error, f.ErrorType = withoutStack(a.Str("exception.message")), a.Str("exception.type")
-		}
+	for a := range exceptions(s.Span) {
+		f.Failed = true
+		f.Error, f.ErrorType = withoutStack(a.Str("exception.message")), a.Str("exception.type")
 	}
 	readFailure(f, s)
 }
@@ -140,9 +116,7 @@ func langSmithAgent(a Attrs) string { return a.Str("langsmith.metadata.lc_agent_
 
 // langSmithAbout notes the user and the tags that an application gives its runs.
 func langSmithAbout(f *fact.Fact, a Attrs) {
-	if user := a.First("langsmith.metadata.user_id", "langsmith.metadata.userId"); user != "" {
-		aboutOf(f).UserID = user
-	}
+	setUser(f, a.First("langsmith.metadata.user_id", "langsmith.metadata.userId"))
 	if tags := a.Str("langsmith.span.tags"); tags != "" {
 		raw, _ := json.Marshal(strings.Split(tags, ", "))
 		setExtra(f, "langsmith.span.tags", raw)

@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -68,22 +69,33 @@ func Output(raw json.RawMessage) (parts []fact.Part, finish string) {
 func output(raw json.RawMessage) (parts []fact.Part, finish string, ok bool) {
 	r := reader{role: "assistant"}
 	messages, ok := r.read(raw)
-	// A graph returns its whole state, earlier turns included: the answer is what
-	// follows the last thing that the user said.
-	_, end := userRun(messages)
-	var system []fact.Part
-	for _, m := range messages[end:] {
-		switch m.Role {
-		case "assistant", "tool":
-			parts = append(parts, m.Parts...)
-		case "system":
-			system = append(system, m.Parts...)
-		}
-	}
+	_, parts = splitAnswer(messages)
 	if parts == nil {
-		parts = system
+		_, end := userRun(messages)
+		parts = partsOf(messages[end:])
 	}
 	return parts, r.finish, ok
+}
+
+// splitAnswer splits a conversation into what was asked and the answer, which is what
+// follows the last message of the user: a graph returns its whole state, earlier turns
+// included. What the system adds to the answer is left out.
+func splitAnswer(messages []fact.Message) (asked []fact.Message, answer []fact.Part) {
+	_, end := userRun(messages)
+	for _, m := range messages[end:] {
+		if m.Role != "system" {
+			answer = append(answer, m.Parts...)
+		}
+	}
+	return messages[:end:end], answer
+}
+
+// partsOf returns the parts of all messages.
+func partsOf(messages []fact.Message) (parts []fact.Part) {
+	for _, m := range messages {
+		parts = append(parts, m.Parts...)
+	}
+	return parts
 }
 
 // SystemInstructions returns the text of instructions that stand by themselves: a
@@ -108,39 +120,16 @@ const recentSize = 32 << 10
 // whatever their size, and so are the user's own. The result shares the parts of
 // messages.
 func Recent(messages []fact.Message) (recent []fact.Message, history int) {
-	if len(messages) == 0 {
-		return nil, 0
-	}
-	talk := make([]fact.Message, 0, len(messages))
-	for _, m := range messages {
-		if m.Role != "system" {
-			talk = append(talk, m)
-		}
-	}
+	talk := slices.DeleteFunc(slices.Clone(messages), func(m fact.Message) bool { return m.Role == "system" })
 	start, end := userRun(talk)
-	last := len(talk)
-	for i := len(talk) - 1; i >= end; i-- {
-		if talk[i].Role == "assistant" {
-			last = i
+	answer := func(m fact.Message) bool { return m.Role == "assistant" }
+	size, free := 0, slices.ContainsFunc(talk[end:], answer) // free is what is kept whatever its size
+	from := len(talk)
+	for ; from > end; from-- {
+		if size += messageSize(talk[from-1]); size > recentSize && !free {
 			break
 		}
-	}
-	size := 0
-	for _, m := range talk[last:] {
-		size += messageSize(m)
-	}
-	from := last
-	for from > end {
-		if size += messageSize(talk[from-1]); size > recentSize {
-			break
-		}
-		from--
-	}
-	if start == len(talk) {
-		return nil, start
-	}
-	if from == end {
-		return slices.Clone(talk[start:]), start
+		free = free && !answer(talk[from-1])
 	}
 	recent = slices.Concat(talk[start:end], talk[from:])
 	return recent, len(talk) - len(recent)
@@ -160,7 +149,8 @@ func messageSize(m fact.Message) int {
 	n := len(m.Role) + len(m.ID)
 	for i := range m.Parts {
 		p := &m.Parts[i]
-		n += len(p.Text) + len(p.CallID) + len(p.Name) + len(p.Input) + len(p.Output) + len(p.Error) + len(p.MediaType) + len(p.URL) + len(p.Data)
+		n += len(p.Text) + len(p.CallID) + len(p.Name) + len(p.Input) + len(p.Output) + len(p.Error) +
+			len(p.MediaType) + len(p.URL) + len(p.Data)
 	}
 	return n
 }
@@ -317,7 +307,8 @@ func (r *reader) list(list []json.RawMessage, depth int) ([]fact.Message, bool) 
 
 // wrappers are the keys under which requests and responses hold messages, in the
 // order in which they are read.
-var wrappers = []string{"messages", "contents", "candidates", "choices", "generations", "message", "output", "prompt", "kwargs", "data", "input"}
+var wrappers = []string{"messages", "contents", "candidates", "choices", "generations", "message", "output",
+	"prompt", "kwargs", "data", "input"}
 
 // object reads an object: a message, a part, or what holds messages.
 func (r *reader) object(o object, raw json.RawMessage, depth int) ([]fact.Message, bool) {
@@ -335,7 +326,8 @@ func (r *reader) object(o object, raw json.RawMessage, depth int) ([]fact.Messag
 	case o.has("kwargs") && o.has("lc"):
 		return r.serialized(o)
 	case o.isMessage():
-		if inner, ok := membersOf(o["data"]); ok && inner.has("content") && !o.has("content") { // LangChain's messages_to_dict
+		// LangChain's messages_to_dict
+		if inner := o.inner("data"); inner.has("content") && !o.has("content") {
 			if !inner.has("role") {
 				inner["role"] = o["type"]
 			}
@@ -360,9 +352,8 @@ func (r *reader) serialized(o object) ([]fact.Message, bool) {
 	if !ok {
 		return nil, false
 	}
-	var class []string
-	if json.Unmarshal(o["id"], &class) == nil && len(class) > 0 && !inner.has("role") {
-		inner["role"], _ = json.Marshal(class[len(class)-1])
+	if class, _ := elements(o["id"]); len(class) > 0 && !inner.has("role") {
+		inner["role"] = class[len(class)-1]
 	}
 	return r.message(inner), true
 }
@@ -408,18 +399,9 @@ func (r *reader) as(role string, raw json.RawMessage, depth int) ([]fact.Message
 // what the user said.
 func (r *reader) message(o object) []fact.Message {
 	r.sawFinish(o)
-	role := normalRole(o.str("role"))
-	if role == "" {
-		role = normalRole(o.str("type"))
-	}
+	role := cmp.Or(normalRole(o.str("role")), normalRole(o.str("type")))
 	callID := o.str("tool_call_id", "toolCallId", "tool_use_id")
-	var parts []fact.Part
-	for _, key := range []string{"reasoning_content", "reasoning", "thinking"} {
-		if s := text(o[key]); s != "" {
-			parts = append(parts, fact.Part{Kind: fact.PartReasoning, Text: s})
-			break
-		}
-	}
+	parts := appendText(nil, fact.PartReasoning, o.str("reasoning_content", "reasoning", "thinking"))
 	if in := o.inner("additional_kwargs"); len(parts) == 0 && in != nil { // LangChain
 		parts = appendText(parts, fact.PartReasoning, plainText(in.first("reasoning_content", "reasoning")))
 	}
@@ -437,12 +419,8 @@ func (r *reader) message(o object) []fact.Message {
 		parts = appendBody(parts, body, role)
 	}
 	parts = appendCalls(parts, o)
-	if s := o.str("refusal"); s != "" {
-		parts = append(parts, fact.Part{Kind: fact.PartText, Text: s})
-	}
-	if role == "" {
-		role = roleOf(parts, r.role)
-	}
+	parts = appendText(parts, fact.PartText, o.str("refusal"))
+	role = cmp.Or(role, roleOf(parts, r.role))
 	if role == "system" && roleOf(parts, role) == "assistant" { // Gemini CLI
 		role = "assistant"
 	}
@@ -490,19 +468,13 @@ func roleOf(parts []fact.Part, other string) string {
 }
 
 func (r *reader) sawFinish(o object) {
-	s := o.str("finish_reason", "finishReason", "stop_reason", "stopReason")
-	if s == "" {
-		s = o.inner("response_metadata").str("finish_reason", "finishReason", "stop_reason", "stopReason") // LangChain
-	}
+	keys := []string{"finish_reason", "finishReason", "stop_reason", "stopReason"}
+	s := cmp.Or(o.str(keys...), o.inner("response_metadata").str(keys...)) // the latter is LangChain's
 	if s == "" && (o.str("object") == "response" || o.has("incomplete_details") && o.has("status")) {
 		// OpenAI's responses have a state instead of a reason.
-		if s = o.inner("incomplete_details").str("reason"); s == "" {
-			s = o.str("status")
-		}
+		s = cmp.Or(o.inner("incomplete_details").str("reason"), o.str("status"))
 	}
-	if s != "" {
-		r.finish = s
-	}
+	r.finish = cmp.Or(s, r.finish)
 }
 
 // roles are the words for a role, in lower case.
@@ -539,17 +511,14 @@ func messageLike(raw json.RawMessage) bool {
 // isMessage reports whether the object is a message: it has a role or parts, or is of
 // a type that is a role.
 func (o object) isMessage() bool {
-	if o.has("role") && (o.has("content") || o.has("parts") || o.has("tool_calls") || o.has("function_call") || o.has("toolInvocations") || o.has("text") || o.has("reasoning_content") || o.has("refusal")) {
-		return true
-	}
-	if normalRole(o.str("role")) != "" {
-		return true
-	}
 	t := o.str("type")
-	if t == "" && o.has("parts") {
+	switch {
+	case normalRole(o.str("role")) != "", t == "" && o.has("parts"), t == "message" && o.has("content"),
+		o.has("role") && o.has("content", "parts", "tool_calls", "function_call", "toolInvocations", "text",
+			"reasoning_content", "refusal"):
 		return true
 	}
-	return t != "function" && normalRole(t) != "" && (o.has("content") || o.has("data")) || t == "message" && o.has("content")
+	return t != "function" && normalRole(t) != "" && o.has("content", "data")
 }
 
 // isCandidate reports whether the object is a candidate of Gemini, whose content is a
@@ -561,11 +530,6 @@ func (o object) isCandidate() bool {
 
 // isWrapper reports whether the object holds messages.
 func (o object) isWrapper() bool {
-	for _, key := range wrappers[:6] {
-		if o.has(key) {
-			return true
-		}
-	}
-	return o.has("kwargs") && o.has("lc") ||
-		!o.has("type") && (o.has("prompt") || o.has("output") || o.has("input") && (o.has("instructions") || o.has("model")))
+	return o.has(wrappers[:6]...) || o.has("kwargs") && o.has("lc") ||
+		!o.has("type") && (o.has("prompt", "output") || o.has("input") && o.has("instructions", "model"))
 }

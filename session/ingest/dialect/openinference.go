@@ -334,16 +334,11 @@ func fillOpenInferenceOutput(f *fact.Fact, a Attrs) {
 }
 
 func openInferenceUsage(a Attrs) *fact.Usage {
-	count := func(keys ...string) *int64 {
-		if n, ok := a.FirstInt(keys...); ok {
-			return &n
-		}
-		return nil
-	}
-	return TotaledUsage(count("llm.token_count.prompt"), count("llm.token_count.completion"),
-		count("llm.token_count.prompt_details.cache_read", "llm.token_count.prompt_details.cache_input"),
-		count("llm.token_count.prompt_details.cache_write"), count("llm.token_count.completion_details.reasoning"),
-		count("llm.token_count.total"), rawNumbers(a, "llm.token_count."))
+	const prefix = "llm.token_count."
+	return TotaledUsage(a.IntPtr(prefix+"prompt"), a.IntPtr(prefix+"completion"),
+		a.IntPtr(prefix+"prompt_details.cache_read", prefix+"prompt_details.cache_input"),
+		a.IntPtr(prefix+"prompt_details.cache_write"), a.IntPtr(prefix+"completion_details.reasoning"),
+		a.IntPtr(prefix+"total"), rawNumbers(a, prefix))
 }
 
 func openInferenceCost(a Attrs) *float64 {

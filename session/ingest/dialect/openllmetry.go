@@ -242,13 +242,8 @@ func usageAsAnswered(u *fact.Usage, a Attrs) *fact.Usage {
 	if u == nil {
 		return nil
 	}
-	count := func(keys []string) *int64 {
-		if n, ok := a.FirstInt(keys...); ok {
-			return &n
-		}
-		return nil
-	}
-	return MixedUsage(count(inputTokens), count(outputTokens), count(cacheReadTokens), count(cacheWriteTokens), count(reasoningTokens), u.Raw)
+	return MixedUsage(a.IntPtr(inputTokens...), a.IntPtr(outputTokens...), a.IntPtr(cacheReadTokens...),
+		a.IntPtr(cacheWriteTokens...), a.IntPtr(reasoningTokens...), u.Raw)
 }
 
 func openLLMetryTool(s *Span, a Attrs, out *Emitter) {

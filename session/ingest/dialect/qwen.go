@@ -166,9 +166,8 @@ func readQwenRecord(r *Record, out *Emitter) {
 		readQwenTool(a, out)
 	case "chat_compression":
 		f := out.Add(fact.Compaction)
-		before, _ := a.FirstInt("tokens_before")
-		after, _ := a.FirstInt("tokens_after")
-		f.Compacted = &fact.Compacted{TokensBefore: *counted(&before), TokensAfter: *counted(&after)}
+		f.Compacted = &fact.Compacted{TokensBefore: *counted(a.IntPtr("tokens_before")),
+			TokensAfter: *counted(a.IntPtr("tokens_after"))}
 	}
 }
 

@@ -1,7 +1,8 @@
 package dialect
 
 import (
-	"encoding/hex"
+	"cmp"
+	"iter"
 	"math"
 	"strings"
 
@@ -81,36 +82,29 @@ func Service(resource pcommon.Resource) string {
 
 // OpenSpan begins the facts of a span.
 func (f *Emitter) OpenSpan(d *Dialect, s *Span, keys *Keys) {
-	base := fact.Fact{Dialect: d.Name, Name: Text(s.Name()), Start: Nanos(s.StartTimestamp()), End: Nanos(s.EndTimestamp())}
-	if id := s.TraceID(); !id.IsEmpty() {
-		base.TraceID = hex.EncodeToString(id[:])
-	}
-	if id := s.SpanID(); !id.IsEmpty() {
-		base.SpanID = hex.EncodeToString(id[:])
-	}
-	if id := s.ParentSpanID(); !id.IsEmpty() {
-		base.ParentID = hex.EncodeToString(id[:])
-	}
-	base.Session, base.SessionKey, base.SessionRank = keys.Find(s.Attributes(), s.Scope.Attributes(), s.Resource.Attributes())
+	base := fact.Fact{Dialect: d.Name, Name: Text(s.Name()),
+		Start: Nanos(s.StartTimestamp()), End: Nanos(s.EndTimestamp())}
+	base.TraceID, base.SpanID, base.ParentID = s.TraceID().String(), s.SpanID().String(), s.ParentSpanID().String()
 	if base.Failed = s.Status().Code() == ptrace.StatusCodeError; base.Failed {
 		base.Error = Text(s.Status().Message())
-		for _, e := range s.Events().All() {
-			if e.Name() == "exception" {
-				a := attrsOf(e.Attributes())
-				base.ErrorType = a.Str("exception.type")
-				if base.Error == "" {
-					base.Error = a.Str("exception.message")
-				}
-			}
+		for a := range exceptions(s.Span) {
+			base.ErrorType = a.Str("exception.type")
+			base.Error = cmp.Or(base.Error, a.Str("exception.message"))
 		}
-		if t := s.Attrs().Str("error.type"); t != "" {
-			base.ErrorType = t
-		}
+		base.ErrorType = cmp.Or(s.Attrs().Str("error.type"), base.ErrorType)
 		base.Error = withoutStack(base.Error)
 	}
-	f.open(base)
-	if n := s.DroppedAttributesCount(); n > 0 {
-		f.Problem("attributes were dropped before export")
+	f.open(base, s.DroppedAttributesCount(), keys, s.Attributes(), s.Scope, s.Resource)
+}
+
+// exceptions are the attributes of a span's exceptions.
+func exceptions(s ptrace.Span) iter.Seq[Attrs] {
+	return func(yield func(Attrs) bool) {
+		for _, e := range s.Events().All() {
+			if e.Name() == "exception" && !yield(attrsOf(e.Attributes())) {
+				return
+			}
+		}
 	}
 }
 
@@ -121,17 +115,8 @@ func (f *Emitter) OpenRecord(d *Dialect, r *Record, keys *Keys) {
 		base.Start = Nanos(r.ObservedTimestamp())
 	}
 	base.End = base.Start
-	if id := r.TraceID(); !id.IsEmpty() {
-		base.TraceID = hex.EncodeToString(id[:])
-	}
-	if id := r.SpanID(); !id.IsEmpty() {
-		base.SpanID = hex.EncodeToString(id[:])
-	}
-	base.Session, base.SessionKey, base.SessionRank = keys.Find(r.Attributes(), r.Scope.Attributes(), r.Resource.Attributes())
-	f.open(base)
-	if n := r.DroppedAttributesCount(); n > 0 {
-		f.Problem("attributes were dropped before export")
-	}
+	base.TraceID, base.SpanID = r.TraceID().String(), r.SpanID().String()
+	f.open(base, r.DroppedAttributesCount(), keys, r.Attributes(), r.Scope, r.Resource)
 }
 
 // withoutStack cuts the stack off an error's text, where an instrumentation has
@@ -143,21 +128,21 @@ func withoutStack(text string) string {
 			message = strings.TrimSpace(before)
 		}
 	}
-	if before, again, twice := strings.Cut(message, "\n\n"); twice && message != text && before != "" && strings.HasSuffix(again, before) {
+	before, again, twice := strings.Cut(message, "\n\n")
+	if twice && message != text && before != "" && strings.HasSuffix(again, before) {
 		message = before
 	}
-	if message == "" {
-		return text
-	}
-	return message
+	return cmp.Or(message, text)
 }
 
-func (f *Emitter) open(base fact.Fact) {
-	if base.Start == 0 {
-		base.Start = base.End
-	}
+func (f *Emitter) open(base fact.Fact, dropped uint32, keys *Keys, attrs pcommon.Map,
+	scope pcommon.InstrumentationScope, resource pcommon.Resource) {
+	base.Start = cmp.Or(base.Start, base.End)
 	base.End = max(base.Start, base.End)
-	f.base = base
+	base.Session, base.SessionKey, base.SessionRank = keys.Find(attrs, scope.Attributes(), resource.Attributes())
+	if f.base = base; dropped > 0 {
+		f.Problem("attributes were dropped before export")
+	}
 }
 
 // Nanos returns a time in Unix nanoseconds, or 0 when it is not credible.

@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"cmp"
 	"encoding/json"
 	"strings"
 
@@ -57,18 +58,11 @@ func readVoltAgent(s *Span, out *Emitter) {
 		f := out.Add(fact.ToolCall)
 		voltAgentIdentity(f, a)
 		f.CallID = a.First("tool.call.id", "tool.callId", "toolCallId")
-		f.Tool = &fact.Tool{Name: a.Str("tool.name"), Input: unwrapped(a.FirstJSON("input", "tool.input"))}
-		if f.Tool.Name == "" {
-			f.Tool.Name = toolOfName(Text(s.Name()))
-		}
+		f.Tool = &fact.Tool{Name: cmp.Or(a.Str("tool.name"), toolOfName(f.Name)),
+			Input: unwrapped(a.FirstJSON("input", "tool.input"))}
 		readFailure(f, s)
-		if output := a.FirstJSON("output", "tool.output"); output != nil && !f.Failed {
-			var p fact.Part
-			setResult(&p, output, false)
-			f.Tool.Output, f.Tool.Denied = p.Output, p.Denied
-			if p.Error != "" {
-				f.Failed, f.Error = true, p.Error
-			}
+		if !f.Failed {
+			setOutput(f, a.FirstJSON("output", "tool.output"))
 		}
 		f.Tool.Succeeded = !f.Failed && (f.Tool.Output != nil || s.Status().Code() == ptrace.StatusCodeOk)
 	case "memory":
@@ -90,18 +84,11 @@ func voltAgentIdentity(f *fact.Fact, a Attrs) {
 		// Of a sub-agent the entity is the agent above it.
 		f.Agent = a.First("subagent.name", "subagent.id", "entity.name", "entity.id")
 	}
-	if user := a.First("user.id", "userId"); user != "" {
-		aboutOf(f).UserID = user
-	}
+	setUser(f, a.First("user.id", "userId"))
 }
 
 func voltAgentModel(a Attrs) *session.Model {
-	m := session.Model{ProviderID: a.First("ai.model.provider", "llm.provider"), ModelID: a.First("llm.model",
-		"ai.model.name")}
-	if m == (session.Model{}) {
-		return nil
-	}
-	return &m
+	return modelOf(a.First("ai.model.provider", "llm.provider"), a.First("llm.model", "ai.model.name"))
 }
 
 func readVoltAgentTurn(s *Span, a Attrs, out *Emitter) {
@@ -115,9 +102,7 @@ func readVoltAgentTurn(s *Span, a Attrs, out *Emitter) {
 	if ReadInput(f, messages); !ok && messages == nil {
 		f.Input = []fact.Message{{Role: "user", Parts: appendText(nil, fact.PartText, a.Str("input"))}}
 	}
-	if f.SystemPrompt = a.Str("agent.instructions"); f.SystemPrompt == "" {
-		f.SystemPrompt = SystemText(messages)
-	}
+	f.SystemPrompt = cmp.Or(a.Str("agent.instructions"), f.SystemPrompt)
 	f.Output, _ = Output(a.JSON("output"))
 	if f.Output == nil {
 		f.Output = appendText(nil, fact.PartText, a.Str("output"))
@@ -126,30 +111,21 @@ func readVoltAgentTurn(s *Span, a Attrs, out *Emitter) {
 	if snapshot, ok := objectOf(a.JSON("agent.stateSnapshot")); ok {
 		f.ToolCatalog = Catalog(snapshot["tools"])
 	}
-	count := func(keys ...string) *int64 {
-		if n, ok := a.FirstInt(keys...); ok {
-			return &n
-		}
-		return nil
-	}
-	f.Usage = TotaledUsage(count("usage.prompt_tokens"), count("usage.completion_tokens"),
-		count("usage.cached_tokens"), nil,
-		count("usage.reasoning_tokens"), count("usage.total_tokens"), rawNumbers(a, "usage.prompt_tokens",
-			"usage.completion_tokens",
-			"usage.cached_tokens", "usage.reasoning_tokens", "usage.total_tokens"))
+	keys := []string{"usage.prompt_tokens", "usage.completion_tokens", "usage.cached_tokens", "usage.reasoning_tokens",
+		"usage.total_tokens"}
+	f.Usage = TotaledUsage(a.IntPtr(keys[0]), a.IntPtr(keys[1]), a.IntPtr(keys[2]), nil, a.IntPtr(keys[3]),
+		a.IntPtr(keys[4]), rawNumbers(a, keys...))
 	readFailure(f, s)
 	switch a.Str("agent.state") {
 	case "cancelled", "canceled", "aborted":
 		f.Aborted = true
 	case "error":
-		if f.Failed = true; f.Error == "" {
-			f.Error = a.Str("error.message")
-		}
+		f.Failed, f.Error = true, cmp.Or(f.Error, a.Str("error.message"))
 	}
 }
 
 // readVoltAgentMemory reads what the model said from the message that is stored. It is
-// told of the one call that covers the turn, by its id.
+// part of the one call that covers the turn, by its id.
 func readVoltAgentMemory(a Attrs, out *Emitter) {
 	input, ok := objectOf(a.JSON("input"))
 	message := input.inner("message")

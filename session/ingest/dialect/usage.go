@@ -1,0 +1,383 @@
+package dialect
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+
+	"github.com/agenttrace/agenttrace/session/ingest/fact"
+)
+
+// InclusiveUsage makes a usage of counts as the GenAI conventions have them: input
+// includes what was read from and written to the cache, output includes the
+// reasoning. How a source counts is known from its dialect, its version and the
+// provider, and is never concluded from one count: of a part that is stated to be more
+// than the whole, as much is counted as there is. A count that the source did not
+// state is nil; the usage is nil when all are. Raw is kept as it is.
+func InclusiveUsage(input, output, cacheRead, cacheWrite, reasoning *int64, raw json.RawMessage) *fact.Usage {
+	return usageOf(0, input, output, cacheRead, cacheWrite, reasoning, raw)
+}
+
+// AssumedUsage is for sources of which it is not known how they count. They are assumed to
+// be inclusive unless a count of the session proves that they are not. All counts of one
+// counter are read alike; what they state is kept for that. See [fact.Usage].
+func AssumedUsage(counter string, input, output, cacheRead, cacheWrite, reasoning, total *int64,
+	raw json.RawMessage) *fact.Usage {
+	u := InclusiveUsage(input, output, cacheRead, cacheWrite, reasoning, raw)
+	if u == nil {
+		return nil
+	}
+	u.Stated, u.Counter = statedOf(input, output, cacheRead, cacheWrite, reasoning), counter
+	if total != nil {
+		total = counted(total)
+	}
+	u.Proof = u.Stated.Proof(total)
+	return u
+}
+
+// counterOf is who counts the tokens in the spans of a scope.
+func counterOf(scope pcommon.InstrumentationScope) string {
+	return Text(scope.Name()) + "@" + Text(scope.Version())
+}
+
+// TotaledUsage is InclusiveUsage where the source may state a total too. It shows
+// whether the output includes the reasoning: Gemini's does not, and its total is
+// the sum of prompt, candidates and thoughts.
+func TotaledUsage(input, output, cacheRead, cacheWrite, reasoning, total *int64, raw json.RawMessage) *fact.Usage {
+	return InclusiveUsage(input, withThoughts(input, output, reasoning, total), cacheRead, cacheWrite, reasoning, raw)
+}
+
+// withThoughts returns the output with the reasoning in it, also where the total
+// proves that it is beside it.
+func withThoughts(input, output, reasoning, total *int64) *int64 {
+	if output == nil || total == nil || *counted(reasoning) == 0 ||
+		*total != *counted(input)+*counted(output)+*counted(reasoning) {
+		return output
+	}
+	return plus(output, reasoning)
+}
+
+// MixedUsage is InclusiveUsage for counts whose input excludes the cache, such as
+// Anthropic's.
+func MixedUsage(input, output, cacheRead, cacheWrite, reasoning *int64, raw json.RawMessage) *fact.Usage {
+	return usageOf(fact.CacheApart, input, output, cacheRead, cacheWrite, reasoning, raw)
+}
+
+// ExclusiveUsage is InclusiveUsage for disjoint counts.
+func ExclusiveUsage(input, output, cacheRead, cacheWrite, reasoning *int64, raw json.RawMessage) *fact.Usage {
+	return usageOf(fact.CacheApart|fact.ReasoningApart, input, output, cacheRead, cacheWrite, reasoning, raw)
+}
+
+func usageOf(apart fact.Apart, input, output, cacheRead, cacheWrite, reasoning *int64,
+	raw json.RawMessage) *fact.Usage {
+	if cmp.Or(input, output, cacheRead, cacheWrite, reasoning) == nil {
+		return nil
+	}
+	u := statedOf(input, output, cacheRead, cacheWrite, reasoning).Usage(apart)
+	u.Raw = raw
+	return &u
+}
+
+func statedOf(input, output, cacheRead, cacheWrite, reasoning *int64) *fact.Stated {
+	return &fact.Stated{Input: plus(input, nil), Output: plus(output, nil), CacheRead: *counted(cacheRead),
+		CacheWrite: *counted(cacheWrite), Reasoning: *counted(reasoning)}
+}
+
+// counted returns a count that may be absent, and is never negative nor so large
+// that a sum of some overflows.
+func counted(n *int64) *int64 {
+	if n == nil {
+		return new(int64)
+	}
+	return new(min(max(0, *n), 1<<50))
+}
+
+// plus adds counts that may be absent.
+func plus(a, b *int64) *int64 {
+	if a == nil && b == nil {
+		return nil
+	}
+	return new(*counted(a) + *counted(b))
+}
+
+// statedUsage reads the counts of a source that states each under one key, and keeps them
+// with their keys, with that of the total. A key may be "".
+func (a Attrs) statedUsage(apart fact.Apart, input, output, cacheRead, cacheWrite, reasoning, total string) *fact.Usage {
+	return usageOf(apart, a.IntPtr(input), a.IntPtr(output), a.IntPtr(cacheRead), a.IntPtr(cacheWrite),
+		a.IntPtr(reasoning), statedCounts(a, input, output, cacheRead, cacheWrite, reasoning, total))
+}
+
+// Keys of counts of tokens, those of the conventions first, then older ones and
+// those of clients that had a count before the conventions did.
+var (
+	inputTokens  = []string{"gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.usage.prompt_tokens"}
+	outputTokens = []string{"gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens",
+		"llm.usage.completion_tokens"}
+	cacheReadTokens = []string{
+		"gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_read_input_tokens",
+		"gen_ai.usage.cached_input_tokens", "gen_ai.usage.cache_read_tokens", "gen_ai.usage.input_tokens.cached",
+		"gen_ai.usage.details.cache_read_tokens", "gen_ai.usage.input_token_details.cache_read",
+		"llm.usage.cache_read_input_tokens", "ai.usage.inputTokenDetails.cacheReadTokens",
+	}
+	cacheWriteTokens = []string{
+		"gen_ai.usage.cache_write.input_tokens", "gen_ai.usage.cache_creation.input_tokens",
+		"gen_ai.usage.cache_creation_input_tokens", "gen_ai.usage.cache_write_input_tokens",
+		"gen_ai.usage.cache_write_tokens", "gen_ai.usage.input_tokens.cache_write",
+		"gen_ai.usage.details.cache_write_tokens", "gen_ai.usage.input_token_details.cache_creation",
+		"llm.usage.cache_creation_input_tokens", "ai.usage.inputTokenDetails.cacheWriteTokens",
+	}
+	reasoningTokens = []string{
+		"gen_ai.usage.reasoning.output_tokens", "gen_ai.usage.reasoning_tokens",
+		"gen_ai.usage.reasoning_output_tokens", "gen_ai.usage.output_tokens.reasoning",
+		"gen_ai.usage.details.reasoning_tokens", "gen_ai.usage.output_token_details.reasoning",
+		"llm.usage.reasoning_tokens", "ai.usage.outputTokenDetails.reasoningTokens",
+	}
+	totalTokens = []string{"gen_ai.usage.total_tokens", "llm.usage.total_tokens", "ai.usage.totalTokens"}
+)
+
+// usageBasis returns how an instrumentation counts, "" where that is not known. The
+// conventions want the input to include the cache; an instrumentation that passes on
+// what Anthropic and Bedrock answer does not.
+func usageBasis(scope string, a Attrs) string {
+	switch {
+	case hasPrefix(scope, "com.anthropic.sdk.", "@opentelemetry/"), scope == "gen_ai", scope == "pydantic-ai",
+		hasPrefix(scope, "opentelemetry.instrumentation.") && !strings.Contains(scope, "bedrock"):
+		return fact.Inclusive
+	case hasPrefix(scope, "@traceloop/instrumentation-anthropic", "@traceloop/instrumentation-bedrock",
+		"@openlit/instrumentation-anthropic", "@openlit/instrumentation-bedrock"):
+		return fact.Mixed
+	case isStrands(a):
+		if countsCacheApart(a.First("gen_ai.request.model", "gen_ai.response.model")) {
+			return fact.Mixed
+		}
+		return "" // the name of a model does not always have its maker's
+	}
+	switch strings.ToLower(a.First("gen_ai.provider.name", "gen_ai.system")) {
+	case "openai", "azure.ai.openai", "azure_openai", "openai.chat", "openai.responses", "gcp.gemini", "gcp.gen_ai",
+		"gemini":
+		return fact.Inclusive
+	}
+	return ""
+}
+
+// isStrands reports whether the span is of Strands, whose scope is the name of the
+// service.
+func isStrands(a Attrs) bool {
+	return a.Any("gen_ai.event.start_time") && a.Str("gen_ai.operation.name") != ""
+}
+
+// countsCacheApart reports whether the interface by which a model is called counts what
+// is read from the cache beside the input: Anthropic's does, and Bedrock's, whose
+// models have the name of their maker before a dot.
+func countsCacheApart(model string) bool {
+	return slices.ContainsFunc([]string{"claude", "anthropic.", "amazon.", "meta.", "mistral.", "cohere.", "ai21."},
+		func(maker string) bool { return strings.Contains(strings.ToLower(model), maker) })
+}
+
+// hasPrefix reports whether a text begins with any of some others.
+func hasPrefix(text string, prefixes ...string) bool {
+	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(text, prefix) })
+}
+
+// genAIUsage reads the counts of a model call or turn, nil where there are none.
+// basis is how they are counted, "" where that is not known, and counter who does.
+func genAIUsage(a Attrs, basis, counter string) *fact.Usage {
+	detail := func(keys []string, key, member string) *int64 {
+		if n := a.IntPtr(keys...); n != nil {
+			return n
+		}
+		o, _ := objectOf(a.JSON("gen_ai.usage." + key))
+		return o.count(member)
+	}
+	input, output, total := a.IntPtr(inputTokens...), a.IntPtr(outputTokens...), a.IntPtr(totalTokens...)
+	read := detail(cacheReadTokens, "input_token_details", "cache_read")
+	write := detail(cacheWriteTokens, "input_token_details", "cache_creation")
+	reasoning := detail(reasoningTokens, "output_token_details", "reasoning")
+	raw := rawNumbers(a, "gen_ai.usage.", "llm.usage.", "ai.usage.")
+	switch basis {
+	case fact.Inclusive:
+		return TotaledUsage(input, output, read, write, reasoning, total, raw)
+	case fact.Mixed:
+		return MixedUsage(input, withThoughts(input, output, reasoning, total), read, write, reasoning, raw)
+	}
+	return AssumedUsage(counter, input, output, read, write, reasoning, total, raw)
+}
+
+// neverEnded reports whether a model call has none of what reports that it ended.
+func neverEnded(f *fact.Fact) bool {
+	return !f.Failed && !f.Aborted && f.Finish == "" && f.Usage == nil && f.ResponseID == "" && len(f.Output) == 0
+}
+
+// rawNumbers returns an object of the counts, and what else is short, under the
+// prefixes, nil where there are none.
+func rawNumbers(a Attrs, prefixes ...string) json.RawMessage {
+	all := object{}
+	for key, v := range a.All() {
+		switch v.Type() {
+		case pcommon.ValueTypeInt, pcommon.ValueTypeDouble, pcommon.ValueTypeStr:
+			if hasPrefix(key, prefixes...) && len(v.AsString()) < 64 {
+				all[Text(key)] = valueJSON(v)
+			}
+		}
+	}
+	return encode(all)
+}
+
+// genAICost reads what a source reports that a call cost, nil where it does not or
+// counts in another currency.
+func genAICost(a Attrs) *float64 {
+	currency := a.First("gen_ai.usage.cost.currency", "gen_ai.cost.currency")
+	if currency != "" && !strings.EqualFold(currency, "USD") {
+		return nil
+	}
+	for _, key := range []string{"gen_ai.usage.cost.amount", "gen_ai.usage.total_cost", "gen_ai.usage.cost",
+		"gen_ai.cost.amount", "gen_ai.usage.cost_usd", "operation.cost"} {
+		if cost := a.Float(key); cost != nil && *cost >= 0 {
+			return cost
+		}
+	}
+	return nil
+}
+
+// count returns the first of the members that is a number, as a count.
+func (o object) count(keys ...string) *int64 {
+	for _, key := range keys {
+		if n := countOf(o[key]); n != nil {
+			return n
+		}
+	}
+	return nil
+}
+
+func countOf(raw json.RawMessage) *int64 {
+	var n *float64
+	if json.Unmarshal(raw, &n) != nil || n == nil {
+		return nil
+	}
+	return new(int64(min(max(*n, 0), 1<<50)))
+}
+
+// ResponseUsage reads the counts of a provider's response as its interface has
+// them: OpenAI's two, Anthropic's, Gemini's and Bedrock's. The names of the counts
+// show which one it is. It is nil where there are none.
+func ResponseUsage(response object) *fact.Usage {
+	u := response.inner("usage", "usageMetadata", "usage_metadata")
+	raw, _ := json.Marshal(u)
+	switch {
+	case !u.has("prompt_tokens") && u.has("cache_read_input_tokens", "cache_creation_input_tokens"),
+		u.has("inputTokens") && response.has("output"):
+		return MixedUsage(u.count("input_tokens", "inputTokens"), u.count("output_tokens", "outputTokens"),
+			u.count("cache_read_input_tokens", "cacheReadInputTokens"),
+			u.count("cache_creation_input_tokens", "cacheWriteInputTokens"), nil, raw)
+	case u.has("prompt_tokens", "input_tokens"):
+		asked := u.inner("prompt_tokens_details", "input_tokens_details")
+		answered := u.inner("completion_tokens_details", "output_tokens_details")
+		return InclusiveUsage(u.count("prompt_tokens", "input_tokens"), u.count("completion_tokens", "output_tokens"),
+			asked.count("cached_tokens"), nil, answered.count("reasoning_tokens"), raw)
+	case u.has("promptTokenCount", "candidatesTokenCount"):
+		return geminiCounts(u, raw)
+	}
+	return nil
+}
+
+// geminiCounts reads the counts of Gemini's interface, whose members may be in snake case:
+// the output excludes the thoughts, and the input the results of its own tools.
+func geminiCounts(u object, raw json.RawMessage) *fact.Usage {
+	count := func(snake string) *int64 { return countOf(adkField(u, snake)) }
+	thoughts := count("thoughts_token_count")
+	return InclusiveUsage(plus(count("prompt_token_count"), count("tool_use_prompt_token_count")),
+		plus(count("candidates_token_count"), thoughts), count("cached_content_token_count"), nil, thoughts, raw)
+}
+
+// finer returns the one of two reports of a usage that separates more, where they
+// come to the same, and else the first that is there.
+func finer(u, other *fact.Usage) *fact.Usage {
+	if u == nil ||
+		other != nil && u.Tokens.Total() == other.Tokens.Total() && other.Tokens.Buckets() > u.Tokens.Buckets() {
+		return other
+	}
+	return u
+}
+
+// readResponse adds what a provider's own response reports beyond what a framework
+// made of it: parts that got lost, more exact counts, which model answered.
+func readResponse(f *fact.Fact, raw json.RawMessage) {
+	response, ok := objectOf(raw)
+	if !ok {
+		return
+	}
+	if parts, _, ok := output(raw); ok && partsKnown(parts) > partsKnown(f.Output) {
+		f.Output = parts
+	}
+	f.Usage = finer(f.Usage, ResponseUsage(response))
+	f.ResponseModel = cmp.Or(f.ResponseModel, response.str("model", "modelVersion", "model_version"))
+	f.ResponseID = cmp.Or(f.ResponseID, response.str("id", "responseId", "response_id"))
+}
+
+// tally is counts of tokens by what their names mean, of one source.
+type tally map[field]int64
+
+func (t tally) get(f field) *int64 {
+	if n, ok := t[f]; ok {
+		return &n
+	}
+	return nil
+}
+
+// add notes a count, of which the first that is stated counts.
+func (t tally) add(f field, n int64) bool {
+	_, known := t[f]
+	if n < 0 || known || f < fieldInputTokens || f > fieldReasoningTokens {
+		return false
+	}
+	t[f] = n
+	return true
+}
+
+// object adds the counts of an object, as a provider or a client writes them, with
+// the details that are in objects of it.
+func (t tally) object(o object, depth int) {
+	for _, key := range sortedKeys(o) {
+		var n float64
+		if json.Unmarshal(o[key], &n) == nil && !isNull(o[key]) && n < 1<<53 {
+			t.add(fieldOf("usage."+key), int64(n))
+		}
+	}
+	for _, key := range sortedKeys(o) {
+		if in, ok := membersOf(o[key]); ok && depth > 0 {
+			t.object(in, depth-1)
+		}
+	}
+}
+
+// usage reads counts of which it is not known what they include. A stated total may prove
+// it.
+func (t tally) usage(counter string, raw json.RawMessage) *fact.Usage {
+	if t.get(fieldInputTokens) == nil && t.get(fieldOutputTokens) == nil {
+		return nil
+	}
+	return AssumedUsage(counter, t.get(fieldInputTokens), t.get(fieldOutputTokens), t.get(fieldCacheRead),
+		t.get(fieldCacheWrite), t.get(fieldReasoningTokens), t.get(fieldTotalTokens), raw)
+}
+
+// usage reads the counts of tokens of a call or a turn, nil where there are none.
+func (g *genericReading) usage() *fact.Usage {
+	t, raw := make(tally), object{}
+	for f := fieldInputTokens; f <= fieldReasoningTokens; f++ {
+		for _, v := range g.values[f] {
+			if n, ok := intOf(v); ok && t.add(f, n) {
+				raw[Text(g.keys[f])] = valueJSON(v)
+			}
+		}
+	}
+	for _, v := range g.values[fieldUsage] {
+		if o, ok := structOf(v); ok {
+			t.object(o, 2)
+			raw[Text(g.keys[fieldUsage])] = valueJSON(v)
+		}
+	}
+	return t.usage(g.counter, encode(raw))
+}
