@@ -204,6 +204,13 @@ func (b *builder) build(o rows.Object) (*codec.Session, rows.Object, error) {
 	b.about(o)
 	agent := o.Object("agent")
 	b.catalog = b.tools(agent.Get("tool_definitions"), b.own(agent).Text("tool_catalog"))
+	steps := rows.Elements(o.Get("steps"))
+	for _, raw := range steps { // what comes before the first time, and has none, has that
+		if at, ok := timeOf(rows.Read(string(raw))); ok {
+			b.at = at
+			break
+		}
+	}
 	rewound := rows.Elements(embedded.Get("rewound"))
 	hidden := func(after int) {
 		for len(rewound) > 0 {
@@ -215,7 +222,7 @@ func (b *builder) build(o rows.Object) (*codec.Session, rows.Object, error) {
 			rewound = rewound[1:]
 		}
 	}
-	for i, raw := range rows.Elements(o.Get("steps")) {
+	for i, raw := range steps {
 		hidden(i)
 		place := fmt.Sprintf("steps[%d]", i)
 		step, err := rows.Parse(raw)
@@ -316,24 +323,30 @@ func money(raw json.RawMessage) (float64, bool) {
 // time reads the time of a step; one without a time has that of the step before.
 func (b *builder) time(step rows.Object, place string) int64 {
 	if !step.Has("timestamp") {
-		if b.at > 0 { // of a sub-agent, when it was started
+		if b.at > 0 {
 			b.s.See(b.at)
 		}
 		return b.at
 	}
+	at, ok := timeOf(step)
+	if !ok {
+		b.problem(place+".timestamp", "is %.60s, which is no time in ISO 8601: the step has that of the one before",
+			rows.OrNull(step.Get("timestamp")))
+		return b.at
+	}
+	b.at = at
+	b.s.See(b.at)
+	return b.at
+}
+
+// timeOf reads the time of a step.
+func timeOf(step rows.Object) (milli int64, ok bool) {
 	text := step.Text("timestamp")
 	t, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil { // Python writes times of its own zone without one
 		t, err = time.Parse("2006-01-02T15:04:05.999999999", strings.Replace(text, " ", "T", 1))
 	}
-	if err != nil || t.Year() < 1970 || t.Year() > 9999 {
-		b.problem(place+".timestamp", "is %.60s, which is no time in ISO 8601: the step has that of the one before",
-			rows.OrNull(step.Get("timestamp")))
-		return b.at
-	}
-	b.at = t.UnixMilli()
-	b.s.See(b.at)
-	return b.at
+	return t.UnixMilli(), err == nil && t.Year() >= 1970 && t.Year() <= 9999
 }
 
 // step reads a step.

@@ -291,8 +291,8 @@ func (e *encoder) agent(m *session.MessageAndParts, st *rows.Step, later bool, e
 		}
 	}
 	at := m.Message.CreatedAt
-	if later && len(st.Parts) > 0 {
-		at = max(at, st.Parts[0].CreatedAt)
+	if later {
+		at = max(at, st.At)
 	}
 	step := e.step(m, sourceAgent, at)
 	if st.Model.ModelID != "" {

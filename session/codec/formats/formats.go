@@ -24,6 +24,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	"github.com/agenttrace/agenttrace/session/codec/skillet"
 	"github.com/agenttrace/agenttrace/session/codec/sqlitefile"
+	"github.com/agenttrace/agenttrace/session/codec/sts"
 	"github.com/agenttrace/agenttrace/session/codec/transcripts"
 	"github.com/agenttrace/agenttrace/session/document"
 )
@@ -165,6 +166,12 @@ var All = []Format{{
 	Imported: "ATIF trajectories, versions 1.0 to 1.8",
 	Writing:  Writing{Ext: ".json", JSON: true, Explain: explained(atif.Explain), Stream: each(atif.Encode)},
 	Reading:  Reading{Extensions: []string{".json"}, SniffKeys: atif.Looks, Decode: atif.Decode},
+}, {
+	Name:     "sts",
+	Exported: "a session trace for Hugging Face's viewer",
+	Imported: "session traces of Hugging Face's simple format",
+	Writing:  Writing{Ext: ".jsonl", JSON: true, Explain: explained(sts.Explain), Stream: each(sts.Encode)},
+	Reading:  Reading{Extensions: []string{".jsonl"}, SniffKeys: sts.Looks, Decode: sts.Decode},
 }, {
 	Name: "claude-code", Imported: "transcripts of Claude Code",
 	Reading: Reading{

@@ -122,6 +122,7 @@ type Step struct {
 	// Started reports that a part of type step-start, which is not among Parts, begins the step.
 	Started bool
 	Parts   []*session.Part
+	At      int64 // when the first part was made, 0 without parts
 
 	Usage   *session.Usage
 	CostUSD *float64
@@ -144,6 +145,10 @@ func Steps(s *codec.Session, m *session.MessageAndParts) []Step {
 			last.Started = true
 		default:
 			steps = append(steps, Step{Started: true})
+			last = &steps[len(steps)-1]
+		}
+		if last.At == 0 {
+			last.At = p.CreatedAt
 		}
 	}
 	meta := session.ParseMessageMetadata([]byte(m.Message.MetadataJSON))

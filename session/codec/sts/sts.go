@@ -1,0 +1,444 @@
+// Package sts reads and writes the Session Trace Simple Format, the JSON lines that the Hugging Face
+// Hub shows in its trace viewer: a header with the harness, an id and a name, and a line for each
+// message of a user, the assistant, the system or a tool.
+//
+// The harness is the session's agent. A model call is a message of the assistant, and the result of
+// a tool call one of the tool; a call without one is pending. What the assistant does between two
+// user messages is one message in the store, with a step for each of its messages. Beside what the
+// format defines, the result of a call that failed has isError, as in the files of Pi, which the
+// viewer shows too. Messages that a rewind hid are left out; [Losses] lists what else the format has
+// no field for, such as tokens.
+package sts
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// Looks reports whether an object with these keys is a header; see formats.Reading.SniffKeys. Those
+// of Pi, which may have a harness, have a version.
+func Looks(keys map[string]string) bool {
+	_, version := keys["version"]
+	return keys["type"] == "session" && keys["harness"] != "" && keys["id"] != "" && !version
+}
+
+// roleTool is the role of a message with the result of a tool call.
+const roleTool = "tool"
+
+// typeResult is the type of a part for a result that no call waits for.
+const typeResult = "data-tool-result"
+
+// Encode writes the session as a header and messages.
+func Encode(w io.Writer, s *codec.Session) error {
+	t := s.Sorted()
+	e := encoder{s: s, prompts: make(map[string]string), ids: make(map[string]bool)}
+	for _, b := range s.Blobs {
+		if b.Kind == store.BlobSystemPrompt {
+			e.prompts[b.Digest] = b.Body
+		}
+	}
+	header := rows.Of("type", "session", "harness", cmp.Or(t.Session.Agent, "unknown"), "id", t.Session.ID)
+	if title := t.Session.Title; title != "" && title != session.Untitled {
+		header.Set("name", title)
+	}
+	e.line(header)
+	for i := range t.Messages {
+		if m := &t.Messages[i]; m.Message.HiddenAt == nil {
+			e.message(m)
+		}
+	}
+	if _, err := w.Write(e.out); err != nil {
+		return fmt.Errorf("write session %s: %w", t.Session.ID, err)
+	}
+	return nil
+}
+
+type encoder struct {
+	s       *codec.Session
+	out     []byte
+	prompts map[string]string
+	prompt  string          // the digest of the one in force
+	ids     map[string]bool // of calls, which must differ
+}
+
+func (e *encoder) line(o rows.Object) { e.out = append(append(e.out, o.JSON()...), '\n') }
+
+// say writes a message of a role, with fields that may be empty texts, and then have no meaning.
+func (e *encoder) say(role, text string, at int64, others ...string) rows.Object {
+	o := rows.Of("role", role, "content", text)
+	for i := 0; i < len(others); i += 2 {
+		if others[i+1] != "" {
+			o.Set(others[i], others[i+1])
+		}
+	}
+	if at > 0 {
+		o.Set("timestamp", at)
+	}
+	return o
+}
+
+func (e *encoder) send(message rows.Object) { e.line(rows.Of("type", "message", "message", message)) }
+
+func (e *encoder) message(m *session.MessageAndParts) {
+	row := &m.Message
+	digest := session.ParseMessageMetadata([]byte(row.MetadataJSON)).SystemPromptDigest
+	if prompt, known := e.prompts[digest]; known && digest != e.prompt {
+		e.prompt = digest
+		e.send(e.say(session.RoleSystem, prompt, row.CreatedAt))
+	}
+	if row.Role == session.RoleAssistant && !m.IsMarker() {
+		steps := rows.Steps(e.s, m)
+		for i := range steps {
+			e.step(m, &steps[i])
+		}
+		return
+	}
+	role, text := row.Role, ""
+	if row.Role == session.RoleAssistant {
+		role = session.RoleSystem // what the model is told of what came before
+	}
+	for i := range m.Parts {
+		c, _ := session.ParseCompaction(m.Parts[i].DataJSON) // of another part it has no summary
+		text += cmp.Or(textOf(rows.Read(m.Parts[i].DataJSON)), c.Summary)
+	}
+	e.send(e.say(role, text, row.CreatedAt))
+}
+
+// textOf is what a part says.
+func textOf(data rows.Object) string {
+	switch data.Text("type") {
+	case "text":
+		return data.Text("text")
+	case session.TypeWithheld:
+		return codec.WithheldText
+	}
+	return ""
+}
+
+// step writes a model call, and the results of the tool calls that it requested.
+func (e *encoder) step(m *session.MessageAndParts, st *rows.Step) {
+	var text, reasoning string
+	var calls, results []rows.Object
+	for _, p := range st.Parts {
+		data := rows.Read(p.DataJSON)
+		text += textOf(data)
+		switch {
+		case p.Type == "reasoning":
+			reasoning += data.Text("text")
+		case p.ToolCallID != nil && session.IsToolType(p.Type):
+			id := *p.ToolCallID
+			for n := 2; e.ids[id]; n++ {
+				id = fmt.Sprintf("%s#%d", *p.ToolCallID, n)
+			}
+			e.ids[id] = true
+			input := rows.Input(p, data)
+			if input == nil {
+				input = json.RawMessage("{}")
+			}
+			calls = append(calls, rows.Of("id", id, "function", rows.Of("name", rows.ToolName(data), "arguments", string(input))))
+			if result := e.result(p, data, id); result != nil {
+				results = append(results, result)
+			}
+		}
+	}
+	message := e.say(session.RoleAssistant, text, max(m.Message.CreatedAt, st.At), "reasoningContent", reasoning, "model", st.Model.ModelID)
+	if calls != nil {
+		message.Set("toolCalls", calls)
+	}
+	e.send(message)
+	for _, result := range results {
+		e.send(result)
+	}
+}
+
+// result returns the message with the result of a call, nil where it has none.
+func (e *encoder) result(p *session.Part, data rows.Object, id string) rows.Object {
+	text, failed := "", true
+	switch data.Text("state") {
+	case session.StateOutputAvailable:
+		output := rows.Output(data)
+		said, ok := rows.Text(output)
+		if !ok {
+			said = string(rows.OrNull(output))
+		}
+		text, failed = said, false
+	case session.StateOutputError:
+		text = cmp.Or(data.Text("errorText"), data.Text("error_text"))
+	case session.StateOutputDenied:
+		text = cmp.Or(data.Object("approval").Text("reason"), "denied")
+	default:
+		return nil
+	}
+	o := e.say(roleTool, text, p.UpdatedAt)
+	o.Set("toolCallId", id)
+	if failed {
+		o.Set("isError", true)
+	}
+	return o
+}
+
+// Decode reads the session in r. A line that is not a message is reported and left out. A file
+// without a header is an error.
+func Decode(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+	return func(yield func(*codec.Session, error) bool) {
+		if report == nil {
+			report = func(codec.Problem) {}
+		}
+		text, err := io.ReadAll(r)
+		if err != nil {
+			yield(nil, fmt.Errorf("read session trace: %w", err))
+			return
+		}
+		d := decoder{report: report, calls: make(map[string]*rows.Part)}
+		var lines []record
+		for line := range bytes.Lines(bytes.TrimPrefix(text, []byte("\uFEFF"))) {
+			d.n++
+			if line = bytes.TrimSpace(line); len(line) == 0 {
+				continue
+			}
+			if !utf8.Valid(line) {
+				line = bytes.ToValidUTF8(line, []byte("\uFFFD"))
+				d.problem("bytes that are not UTF-8 were replaced by U+FFFD")
+			}
+			l := record{n: d.n}
+			l.object, l.err = rows.Parse(line)
+			if at, ok := timeOf(l.object.Object("message")); ok && d.at == 0 {
+				d.at = at // what comes before and has no time has the first
+			}
+			lines = append(lines, l)
+		}
+		for _, l := range lines {
+			d.n = l.n
+			if err := d.line(l.object, l.err); err != nil {
+				yield(nil, fmt.Errorf("read session trace: line %d: %w", d.n, err))
+				return
+			}
+		}
+		if d.s == nil {
+			yield(nil, errors.New("read session trace: it is empty: want a header and messages"))
+			return
+		}
+		yield(d.s.Finish(), nil)
+	}
+}
+
+// record is a line of the file, and why it is not an object.
+type record struct {
+	n      int
+	object rows.Object
+	err    error
+}
+
+// timeOf returns the time of a message, if it has one.
+func timeOf(message rows.Object) (milli int64, ok bool) {
+	at, err := strconv.ParseInt(string(message.Get("timestamp")), 10, 64)
+	return at, err == nil && at >= 0 && at <= lastTime
+}
+
+type decoder struct {
+	report func(codec.Problem)
+	n      int
+	s      *rows.Session
+	turn   *rows.Message // of the assistant
+	calls  map[string]*rows.Part
+	at     int64
+}
+
+func (d *decoder) problem(reason string, args ...any) {
+	d.report(codec.Problem{Line: d.n, Reason: fmt.Sprintf(reason, args...)})
+}
+
+// line reads a line. Only what makes the rest worthless is an error.
+func (d *decoder) line(o rows.Object, err error) error {
+	if d.s == nil {
+		if err != nil || o.Text("type") != "session" || o.Text("id") == "" {
+			return errors.New(`is not a header: want {"type":"session","harness":…,"id":…} first`)
+		}
+		d.s = rows.New(o.Text("id"), cmp.Or(o.Text("harness"), "unknown"))
+		if name := o.Text("name"); name != "" {
+			d.s.Row.Title = name
+		}
+		return nil
+	}
+	message := o.Object("message")
+	if err != nil || o.Text("type") != "message" || message == nil {
+		d.problem(`is not a message, and is left out: want {"type":"message","message":{…}}`)
+		return nil
+	}
+	if raw := message.Get("timestamp"); raw != nil {
+		if at, ok := timeOf(message); ok {
+			d.at = at
+		} else {
+			d.problem("message.timestamp is %.40s, want milliseconds since 1970: it is that of the line before", raw)
+		}
+	}
+	if d.at > 0 {
+		d.s.See(d.at)
+	}
+	content, ok := rows.Text(message.Get("content"))
+	if !ok && message.Has("content") {
+		d.problem("message.content is %.40s, want a text: it is left out", message.Get("content"))
+	}
+	d.message(message, content)
+	return nil
+}
+
+// lastTime is the end of the year 9999 in Unix milliseconds.
+const lastTime = 253402300799999
+
+func (d *decoder) message(message rows.Object, content string) {
+	switch role := message.Text("role"); role {
+	case session.RoleUser, session.RoleSystem:
+		d.turn = nil
+		m := d.s.Message(role, d.at)
+		if content != "" {
+			m.Part(rows.TextPart("text", content), d.at)
+		}
+	case session.RoleAssistant:
+		d.assistant(message, content)
+	case roleTool:
+		d.result(message, content)
+	default:
+		d.problem("message.role is %.40s, want user, assistant, system or tool: the message is left out", rows.OrNull(message.Get("role")))
+	}
+}
+
+func (d *decoder) begin() {
+	if d.turn == nil {
+		d.turn = d.s.Message(session.RoleAssistant, d.at)
+	}
+}
+
+func (d *decoder) assistant(message rows.Object, content string) {
+	d.begin()
+	if model := message.Text("model"); model != "" {
+		d.turn.SetMeta("model", session.Model{ModelID: model})
+	}
+	d.turn.Part(rows.Of("type", "step-start"), d.at)
+	if text := message.Text("reasoningContent"); text != "" {
+		d.turn.Part(rows.TextPart("reasoning", text), d.at)
+	}
+	if content != "" {
+		d.turn.Part(rows.TextPart("text", content), d.at)
+	}
+	for i, raw := range rows.Elements(message.Get("toolCalls")) {
+		call := rows.Read(string(raw))
+		function := call.Object("function")
+		if function == nil {
+			d.problem("message.toolCalls[%d] has no function, and is left out", i)
+			continue
+		}
+		arguments := function.Get("arguments") // as JSON text; some write the object itself
+		if text, ok := rows.Text(arguments); ok {
+			if value, err := rows.Value([]byte(text)); err == nil {
+				arguments = value
+			}
+		}
+		data := rows.ToolPart(function.Text("name"), call.Text("id"), session.StateInputAvailable)
+		data.Set("input", rows.OrNull(arguments))
+		d.calls[call.Text("id")] = d.turn.Part(data, d.at)
+	}
+}
+
+// result gives a call its result.
+func (d *decoder) result(message rows.Object, content string) {
+	id := message.Text("toolCallId")
+	p := d.calls[id]
+	if p == nil {
+		d.problem("message.toolCallId is %.60q, which no call before has: the result is kept without a call", id)
+		d.begin()
+		d.turn.Part(rows.DataPart(typeResult, rows.Of("toolCallId", id, "content", content)), d.at)
+		return
+	}
+	delete(d.calls, id)
+	data := p.Data()
+	if string(message.Get("isError")) == "true" {
+		data.Set("state", session.StateOutputError)
+		data.Set("errorText", content)
+	} else {
+		data.Set("state", session.StateOutputAvailable)
+		data.Set("output", content)
+	}
+	p.Set(data)
+	p.Touch(d.at)
+}
+
+// Explain lists what of the session the format does not hold.
+func Explain(s *codec.Session) []codec.Loss { return Losses.Of(s) }
+
+// ofHidden is what is lost of what the format has a field for.
+const ofHidden = "those of messages that a rewind hid"
+
+// Losses are what the format does not hold of a session. The conformance suite checks the list.
+var Losses = codec.Losses{
+	{What: "session model"},
+	{What: "mode"},
+	{What: "workspace root"},
+	{What: "workspace id"},
+	{What: "permission rules"},
+	{What: "parent session"},
+	{What: "session times", Note: "they are those of the first and the last message"},
+	{What: "archived_at"},
+	{What: "session cost"},
+	{What: "outcome of the run"},
+	{What: "session metadata"},
+	{What: "ids of messages and parts"},
+	{What: "times of messages and parts", Note: "a message of the file has one time"},
+	{What: "messages of their own", Note: "messages of the assistant are one until the user's next"},
+	{What: "messages without parts"},
+	{What: "gaps in the order of parts"},
+	{What: "messages that a rewind hid"},
+	{What: "system messages", Note: ofHidden},
+	{What: "models of messages", Note: "the provider"},
+	{What: "agents of messages"},
+	{What: "tokens"},
+	{What: "tokens of each message, by kind"},
+	{What: "costs of messages"},
+	{What: "ends of turns"},
+	{What: "errors of turns"},
+	{What: "stop reasons"},
+	{What: "unfinished messages"},
+	{What: "turns that wait for approval"},
+	{What: "other metadata of messages"},
+	{What: "texts", Note: ofHidden},
+	{What: "borders between text parts"},
+	{What: "reasoning", Note: "that of a step is one text"},
+	{What: "files"},
+	{What: "names and media types of files"},
+	{What: "sources"},
+	{What: "steps", Note: ofHidden},
+	{What: "metadata of texts and files"},
+	{What: "compactions"},
+	{What: "summaries of compactions", Note: "they are system messages"},
+	{What: "tails and sizes of compactions"},
+	{What: "marks of content that was withheld or never finished"},
+	{What: "data parts"},
+	{What: "tool calls", Note: ofHidden},
+	{What: "tool call ids", Note: "a call with the id of another gets its own"},
+	{What: "tool inputs", Note: ofHidden},
+	{What: "tool outputs", Note: "they are texts"},
+	{What: "tool outputs that are null", Note: "they are texts"},
+	{What: "values that the source withholds", Note: "an input that is withheld is null"},
+	{What: "results of tool calls", Note: ofHidden},
+	{What: "errors of tool calls", Note: ofHidden},
+	{What: "denied tool calls", Note: "they are failed ones"},
+	{What: "states of tool calls without a result", Note: "one state stands for all"},
+	{What: "questions to a human"},
+	{What: "details of permission decisions"},
+	{What: "metadata of tool calls"},
+	{What: "columns of parts"},
+	{What: "system prompts and tool catalogs", Note: "the prompt is a system message"},
+	{What: "spans, and what later telemetry needs"},
+}
