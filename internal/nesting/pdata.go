@@ -17,39 +17,13 @@ func Deep(m pcommon.Map) bool {
 }
 
 // DeepValue reports whether a value is nested too deep.
-func DeepValue(v pcommon.Value) bool { return deeper(v, MaxDepth) }
-
-// deeper reports whether a value has more than the levels.
-func deeper(v pcommon.Value, levels int) bool {
-	switch v.Type() {
-	case pcommon.ValueTypeMap:
-		if levels == 0 {
-			return true
-		}
-		for _, e := range v.Map().All() {
-			if deeper(e, levels-1) {
-				return true
-			}
-		}
-	case pcommon.ValueTypeSlice:
-		if levels == 0 {
-			return true
-		}
-		for _, e := range v.Slice().All() {
-			if deeper(e, levels-1) {
-				return true
-			}
-		}
-	}
-	return false
-}
+func DeepValue(v pcommon.Value) bool { return bound(v, MaxDepth, false) }
 
 // Map replaces what is too deep in a map by the [Marker], and returns the keys of the
 // values that were.
 func Map(m pcommon.Map) (cut []string) {
 	for key, v := range m.All() {
-		if DeepValue(v) {
-			prune(v, MaxDepth)
+		if Value(v) {
 			cut = append(cut, key)
 		}
 	}
@@ -58,33 +32,30 @@ func Map(m pcommon.Map) (cut []string) {
 
 // Value replaces what is too deep in a value by the [Marker], and reports whether
 // anything was.
-func Value(v pcommon.Value) bool {
-	if !DeepValue(v) {
+func Value(v pcommon.Value) bool { return bound(v, MaxDepth, true) }
+
+// bound reports whether a value has more than the levels, and replaces what is below them
+// if it is to cut.
+func bound(v pcommon.Value, levels int, cut bool) (deep bool) {
+	if v.Type() != pcommon.ValueTypeMap && v.Type() != pcommon.ValueTypeSlice {
 		return false
 	}
-	prune(v, MaxDepth)
-	return true
-}
-
-func prune(v pcommon.Value, levels int) {
-	switch v.Type() {
-	case pcommon.ValueTypeMap:
-		if levels == 0 {
+	if levels == 0 {
+		if cut {
 			v.SetStr(Marker)
-			return
 		}
-		for _, e := range v.Map().All() {
-			prune(e, levels-1)
-		}
-	case pcommon.ValueTypeSlice:
-		if levels == 0 {
-			v.SetStr(Marker)
-			return
-		}
-		for _, e := range v.Slice().All() {
-			prune(e, levels-1)
-		}
+		return true
 	}
+	if v.Type() == pcommon.ValueTypeMap {
+		for _, e := range v.Map().All() {
+			deep = (cut || !deep) && bound(e, levels-1, cut) || deep
+		}
+		return deep
+	}
+	for _, e := range v.Slice().All() {
+		deep = (cut || !deep) && bound(e, levels-1, cut) || deep
+	}
+	return deep
 }
 
 // CopyMap copies a map that may be too deep to be copied as it is, as [Map] would

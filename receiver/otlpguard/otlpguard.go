@@ -29,7 +29,6 @@ import (
 	"go.opentelemetry.io/collector/config/configgrpc"
 	"go.opentelemetry.io/collector/config/configmiddleware"
 	"go.opentelemetry.io/collector/config/configoptional"
-	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/extension/extensionmiddleware"
 	"go.opentelemetry.io/collector/receiver"
 	"go.opentelemetry.io/collector/receiver/otlpreceiver"
@@ -56,21 +55,18 @@ const (
 // NewFactory returns the factory of the receiver.
 func NewFactory() receiver.Factory {
 	inner := otlpreceiver.NewFactory()
-	f := &factory{Factory: inner}
 	return receiver.NewFactory(
 		inner.Type(),
-		f.defaultConfig,
-		receiver.WithTraces(f.traces, inner.TracesStability()),
-		receiver.WithLogs(f.logs, inner.LogsStability()),
-		receiver.WithMetrics(f.metrics, inner.MetricsStability()),
+		defaultConfig,
+		receiver.WithTraces(creator(inner.CreateTraces), inner.TracesStability()),
+		receiver.WithLogs(creator(inner.CreateLogs), inner.LogsStability()),
+		receiver.WithMetrics(creator(inner.CreateMetrics), inner.MetricsStability()),
 	)
 }
 
-type factory struct{ receiver.Factory }
-
 // defaultConfig is the inner receiver's, with timeouts.
-func (f *factory) defaultConfig() component.Config {
-	c := f.CreateDefaultConfig().(*otlpreceiver.Config)
+func defaultConfig() component.Config {
+	c := otlpreceiver.NewFactory().CreateDefaultConfig().(*otlpreceiver.Config)
 	http := *c.Protocols.HTTP.GetOrInsertDefault()
 	http.ServerConfig.ReadHeaderTimeout = headerTimeout
 	http.ServerConfig.ReadTimeout = requestTimeout
@@ -89,25 +85,18 @@ func (f *factory) defaultConfig() component.Config {
 	return c
 }
 
-func (f *factory) traces(ctx context.Context, set receiver.Settings, cfg component.Config,
-	next consumer.Traces) (receiver.Traces, error) {
-	c := guarded(cfg)
-	r, err := f.CreateTraces(ctx, set, c, next)
-	return guard{r, c}, err
-}
-
-func (f *factory) logs(ctx context.Context, set receiver.Settings, cfg component.Config,
-	next consumer.Logs) (receiver.Logs, error) {
-	c := guarded(cfg)
-	r, err := f.CreateLogs(ctx, set, c, next)
-	return guard{r, c}, err
-}
-
-func (f *factory) metrics(ctx context.Context, set receiver.Settings, cfg component.Config,
-	next consumer.Metrics) (receiver.Metrics, error) {
-	c := guarded(cfg)
-	r, err := f.CreateMetrics(ctx, set, c, next)
-	return guard{r, c}, err
+// creator guards the receivers R that create makes, which a consumer Next gets.
+func creator[Next any, R component.Component](
+	create func(context.Context, receiver.Settings, component.Config, Next) (R, error),
+) func(context.Context, receiver.Settings, component.Config, Next) (R, error) {
+	return func(ctx context.Context, set receiver.Settings, cfg component.Config, next Next) (r R, err error) {
+		c := guarded(cfg)
+		inner, err := create(ctx, set, c, next)
+		if err != nil {
+			return r, err
+		}
+		return any(guard{inner, c}).(R), nil
+	}
 }
 
 // middlewareID names the middleware among the host's extensions, where no
