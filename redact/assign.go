@@ -81,10 +81,7 @@ func (a *assignment) assigned(i int) (found finding) {
 			return finding{lo, hi, a.marker}
 		}
 		// password: str = "…" gives a type first.
-		i = end
-		for i < len(s) && i < end+8 && (s[i] == ' ' || s[i] == ']') {
-			i++
-		}
+		i = skip(s, end, end+8, " ]")
 		if a.form == colon && strings.HasPrefix(s[i:], "/ ") { // credentials: name / …
 			a.form = bare
 			i += 2
@@ -171,15 +168,8 @@ func (a *assignment) usedAs() (found finding) {
 	for n := 0; n < 3 && !joins[w]; n++ {
 		w, at = a.wordBefore(at)
 	}
-	s, end := a.s, at
-	for end > a.floor && at-end < 3 && strings.IndexByte(" `\"'*", s[end-1]) >= 0 {
-		end--
-	}
-	start := end
-	for start > a.floor && end-start < maxJudged && class[s[start-1]]&space == 0 &&
-		strings.IndexByte("`\"'", s[start-1]) < 0 {
-		start--
-	}
+	s, end := a.s, skipBack(a.s, at, max(a.floor, at-3), " `\"'*")
+	start := since(s, end, max(a.floor, end-maxJudged), wordStops)
 	if start == end {
 		return found
 	}

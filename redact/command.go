@@ -216,13 +216,7 @@ func continuedLine(s string, i int) int {
 }
 
 // slashesAt returns how many backslashes are at i.
-func slashesAt(s string, i int) int {
-	n := 0
-	for i+n < len(s) && s[i+n] == '\\' {
-		n++
-	}
-	return n
-}
+func slashesAt(s string, i int) int { return skip(s, i, len(s), `\`) - i }
 
 // listWords returns the strings of the list that the one at i is in.
 func (c *scan) listWords(i int) (words []span, stop int) {
@@ -241,29 +235,15 @@ func (c *scan) listWords(i int) (words []span, stop int) {
 	return words, i
 }
 
-func slashesBefore(s string, i int) int {
-	n := 0
-	for n < i && s[i-n-1] == '\\' {
-		n++
-	}
-	return n
-}
+func slashesBefore(s string, i int) int { return i - skipBack(s, i, 0, `\`) }
 
 // commandWord returns the bounds of the word of a command at i, without its quotes, and
 // where the next may begin.
 func (c *scan) commandWord(i int) (start, end, next int) {
 	s := c.s
-	slashes := i
-	for slashes < len(s) && s[slashes] == '\\' {
-		slashes++
-	}
-	if slashes < len(s) && (s[slashes] == '"' || s[slashes] == '\'') {
-		end = c.closing(slashes+1, s[slashes], slashes-i)
-		next = end
-		for next < len(s) && s[next] == '\\' {
-			next++
-		}
-		return slashes + 1, end, next + 1
+	if q := i + slashesAt(s, i); q < len(s) && (s[q] == '"' || s[q] == '\'') {
+		end = c.closing(q+1, s[q], q-i)
+		return q + 1, end, end + slashesAt(s, end) + 1
 	}
 	end = i
 	quoted := false

@@ -10,12 +10,8 @@ func (a *assignment) value(i int) (start, end int) {
 	if i = a.skipMarkup(stringPrefix(s, i)); i >= len(s) {
 		return 0, 0
 	}
-	slashes := i
-	for slashes < len(s) && s[slashes] == '\\' {
-		slashes++
-	}
-	if slashes < len(s) && strings.IndexByte("\"'`", s[slashes]) >= 0 {
-		return a.quotedValue(i, slashes)
+	if q := i + slashesAt(s, i); q < len(s) && strings.IndexByte("\"'`", s[q]) >= 0 {
+		return a.quotedValue(i, q)
 	}
 	a.quoted = false
 	switch {
@@ -113,10 +109,7 @@ func (a *assignment) list(i int) {
 		if !blank(v) && (tokenLike(v) || a.class == secret && (strong(v) || chancy(v))) {
 			c.addLater(finding{lo, hi, Marker})
 		}
-		i = hi
-		for i < len(s) && (s[i] == '\\' || s[i] == '"' || s[i] == '\'') {
-			i++
-		}
+		i = skip(s, hi, len(s), `\"'`)
 		if next := skipSpace(s, i); next == len(s) || s[next] != ',' && s[next] != '-' {
 			return
 		}
@@ -224,10 +217,7 @@ func closing(s string, i int, q byte, n int) int {
 			break
 		}
 		i += k
-		back := i
-		for back > start && s[back-1] == '\\' {
-			back--
-		}
+		back := skipBack(s, i, start, `\`)
 		switch escapes := i - back; {
 		case n == 0 && escapes%2 == 0:
 			return i
@@ -251,11 +241,7 @@ func afterScheme(s string, start, end int) int {
 		"Api-Token", "PRIVATE-TOKEN", "Key", "GoogleLogin", "AWS4-HMAC-SHA256", "NTLM", "SSWS", "Hawk", "OAuth", "Splunk",
 		"JWT", "GenieKey", "Bot"} {
 		if n := len(scheme); end-start > n+1 && s[start+n] == ' ' && strings.EqualFold(s[start:start+n], scheme) {
-			start += n
-			for start < end && s[start] == ' ' {
-				start++
-			}
-			break
+			return skip(s, start+n, end, " ")
 		}
 	}
 	return start
@@ -297,10 +283,7 @@ func (a *assignment) headerValue(i int) (start, end int) {
 // isTalk reports whether the word at i is another header's name, or one of a sentence
 // about this header.
 func isTalk(s string, i int) bool {
-	end := i
-	for end < len(s) && end-i < 64 && class[s[end]]&space == 0 && strings.IndexByte("\"'`", s[end]) < 0 {
-		end++
-	}
+	end := until(s, i, 64, wordStops)
 	if end == i || s[end-1] == ':' {
 		return true
 	}
@@ -360,9 +343,7 @@ func (a *assignment) below(i int) (start, end int) {
 	if a.form != colon && a.form != prose || a.keyQuoted {
 		return 0, 0
 	}
-	for n := 0; n < 40 && i < len(s) && class[s[i]]&space != 0; n++ {
-		i++
-	}
+	i = skip(s, i, i+40, blanks)
 	if i == len(s) {
 		return 0, 0
 	}
@@ -382,18 +363,12 @@ func (a *assignment) below(i int) (start, end int) {
 // cellAt returns the cell of a table that begins at i, without its quotes.
 func (a *assignment) cellAt(i int) (start, end int) {
 	s := a.s
-	i = emphasis(s, i)
-	for i < len(s) && (s[i] == ' ' || s[i] == '`') {
-		i++
-	}
+	i = skip(s, emphasis(s, i), len(s), " `")
 	end = i
 	for end < len(s) && end-i < maxJudged && strings.IndexByte("|\n\r`<", s[end]) < 0 && s[end] != 0xe2 {
 		end++
 	}
-	for end > i && (s[end-1] == ' ' || s[end-1] == '*') {
-		end--
-	}
-	return i, end
+	return i, skipBack(s, end, i, " *")
 }
 
 // wordEnd returns the end of a value without quotes.

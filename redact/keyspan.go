@@ -32,32 +32,20 @@ func goesOn(s string, at, hi int) bool {
 
 // counted reports whether a number is assigned to the name that ends at i.
 func counted(s string, i int) bool {
-	for i < len(s) && (s[i] == '"' || s[i] == '\\') {
-		i++
-	}
+	i = skip(s, i, len(s), `"\`)
 	if i < len(s) && s[i] == '>' { // an element: <tokens>12</tokens>
-		end := i + 1
-		for end < len(s) && class[s[end]]&digit != 0 {
-			end++
-		}
+		end := run(s, i+1, digit)
 		return end > i+1 && end < len(s) && s[end] == '<'
 	}
 	if i == len(s) || s[i] != ':' && s[i] != '=' {
 		return false
 	}
-	for i++; i < len(s) && s[i] == ' '; i++ {
-	}
+	i = skip(s, i+1, len(s), " ")
 	return i < len(s) && class[s[i]]&digit != 0
 }
 
 func trimKey(s string, lo, hi, at, n int) (int, int) {
-	for hi > at+n && class[s[hi-1]]&(dash|dot) != 0 {
-		hi--
-	}
-	for lo < at && class[s[lo]]&(dash|dot) != 0 {
-		lo++
-	}
-	return lo, hi
+	return skip(s, lo, at, "-."), skipBack(s, hi, at+n, "-.")
 }
 
 // keyAround is keySpan, which walks over a long run of letters once.

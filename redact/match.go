@@ -231,10 +231,7 @@ func random(body string, want wanting) bool {
 func around(before charset, low int, behind charset, least int) matcher {
 	return func(c *scan, at, n int) (int, int) {
 		s := c.s
-		start := at
-		for start > c.floor && at-start <= low+4 && class[s[start-1]]&before != 0 {
-			start--
-		}
+		start := runBack(s, at, max(c.floor, at-low-5), before)
 		if at-start > low+4 && bounded(s, at-low) {
 			start = at - low // an escape runs into it
 		}
@@ -296,11 +293,7 @@ func awsKey(c *scan, at, n int) (int, int) {
 	if end == 0 {
 		return 0, 0
 	}
-	i := end
-	for i < len(s) && i < end+6 && strings.IndexByte("\"',:;| \t\r\n\\", s[i]) >= 0 {
-		i++
-	}
-	if i > end {
+	if i := skip(s, end, end+6, "\"',:;| \t\r\n\\"); i > end {
 		if stop := run(s, i, alnum|plusSlash); stop-i == 40 && random(s[i:stop], dense) {
 			return start, stop
 		}
@@ -311,10 +304,7 @@ func awsKey(c *scan, at, n int) (int, int) {
 // authScheme matches what follows "Bearer " or "Basic ".
 func authScheme(c *scan, at, n int) (int, int) {
 	s := c.s
-	start := at + n
-	for start < len(s) && s[start] == ' ' {
-		start++
-	}
+	start := skip(s, at+n, len(s), " ")
 	end := run(s, start, base64|slug|dot|tilde)
 	value := strings.TrimRight(s[start:end], ".-")
 	end = start + len(value)

@@ -15,10 +15,7 @@ func (a *assignment) separator() (int, bool) {
 		a.dashes = before == '-' && a.lo > a.floor && (a.lo < 2 || class[s[a.lo-2]]&word == 0)
 	}
 	gap := a.closeKey()
-	i := gap
-	for i < len(s) && (s[i] == ' ' || s[i] == '\t') && i-gap < 40 {
-		i++
-	}
+	i := skip(s, gap, gap+40, " \t")
 	if i == len(s) || a.path && s[i] != '=' {
 		return 0, false // /etc/passwd: …
 	}
@@ -26,27 +23,19 @@ func (a *assignment) separator() (int, bool) {
 	if !ok {
 		return 0, false
 	}
-	for i < len(s) && (s[i] == ' ' || s[i] == '\t') {
-		i++
-	}
+	i = skip(s, i, len(s), " \t")
 	return i, i < len(s)
 }
 
 // inNamespace reports whether the key is the name of an element of XML behind a prefix.
 func (a *assignment) inNamespace() bool {
-	i := a.lo - 1
-	for i > a.floor && a.lo-i < 24 && class[a.s[i-1]]&slug != 0 {
-		i--
-	}
+	i := runBack(a.s, a.lo-1, max(a.floor, a.lo-24), slug)
 	return i > a.floor && a.s[i-1] == '<'
 }
 
 // closeKey returns where the key ends with its quotes, brackets and emphasis.
 func (a *assignment) closeKey() int {
-	s, i := a.s, a.hi
-	for i < len(s) && s[i] == '\\' {
-		i++
-	}
+	s, i := a.s, a.hi+slashesAt(a.s, a.hi)
 	if i < len(s) && (s[i] == '"' || s[i] == '\'' || s[i] == '`') {
 		a.keyQuoted = true
 		i++
@@ -60,12 +49,7 @@ func (a *assignment) closeKey() int {
 }
 
 // emphasis skips the asterisks of Markdown.
-func emphasis(s string, i int) int {
-	for n := 0; n < 3 && i < len(s) && s[i] == '*'; n++ {
-		i++
-	}
-	return i
-}
+func emphasis(s string, i int) int { return skip(s, i, i+3, "*") }
 
 // operator reads what joins key and value, and returns where it ends.
 func (a *assignment) operator(i int, blank bool) (int, bool) {
@@ -275,11 +259,8 @@ func (a *assignment) drawn(i int, blank bool) (int, bool) {
 		return i + 2, true
 	}
 	if blank && strings.HasPrefix(s[i:], "...") {
-		for i < len(s) && s[i] == '.' {
-			i++
-		}
 		a.form = prose
-		return i, true
+		return skip(s, i, len(s), "."), true
 	}
 	return a.spoken(i, blank)
 }
@@ -433,13 +414,8 @@ func (a *assignment) changed() bool {
 // wordBefore returns the word before i in the same line, and where it begins.
 func (a *assignment) wordBefore(i int) (string, int) {
 	s := a.s
-	for n := 0; n < 4 && i > a.floor && (s[i-1] == ' ' || s[i-1] == '\t' || s[i-1] == '"' || s[i-1] == '\''); n++ {
-		i--
-	}
-	end := i
-	for i > a.floor && end-i < 24 && class[s[i-1]]&slug != 0 {
-		i--
-	}
+	end := skipBack(s, i, max(a.floor, i-4), " \t\"'")
+	i = runBack(s, end, max(a.floor, end-24), slug)
 	return s[i:end], i
 }
 

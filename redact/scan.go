@@ -87,6 +87,50 @@ func run(s string, i int, set charset) int {
 	return i
 }
 
+// until returns where the first byte of stop is in s at or after i, or the end of the
+// limit bytes that are looked at.
+func until(s string, i, limit int, stop string) int {
+	end := min(len(s), i+limit)
+	if k := strings.IndexAny(s[i:end], stop); k >= 0 {
+		return i + k
+	}
+	return end
+}
+
+// since returns where what ends at i begins, after the last byte of stop at or after floor.
+func since(s string, i, floor int, stop string) int {
+	return floor + strings.LastIndexAny(s[floor:i], stop) + 1
+}
+
+const (
+	blanks    = " \t\r\n"
+	wordStops = blanks + "\"'`"
+)
+
+// runBack returns where the bytes of set begin that end at i, at or after floor.
+func runBack(s string, i, floor int, set charset) int {
+	for i > floor && class[s[i-1]]&set != 0 {
+		i--
+	}
+	return i
+}
+
+// skip returns the end of the bytes of chars that begin at i, at the latest at limit.
+func skip(s string, i, limit int, chars string) int {
+	for i < len(s) && i < limit && strings.IndexByte(chars, s[i]) >= 0 {
+		i++
+	}
+	return i
+}
+
+// skipBack returns where the bytes of chars begin that end at i, at or after floor.
+func skipBack(s string, i, floor int, chars string) int {
+	for i > floor && strings.IndexByte(chars, s[i-1]) >= 0 {
+		i--
+	}
+	return i
+}
+
 // index finds the literals of rules and keys in one pass: it looks up every three
 // neighbouring bytes, five bits of each, which makes letters equal whatever their
 // case, in a bitmap that stays in the first-level cache. Only where a bit is set

@@ -48,10 +48,7 @@ func Settled(s string) int {
 		hold(wordStart(s, from+k, max(0, from+k-20)))
 	}
 	for i := from; i < settled; {
-		next := i
-		for next < settled && class[s[next]]&space == 0 {
-			next++
-		}
+		next := until(s[:settled], i, settled, blanks)
 		if word := strings.Trim(s[i:next], "\"'`,;:()[]{}*|<>"); len(word) >= 6 && digits(word) && unlikely(word) {
 			hold(i)
 		}
@@ -89,12 +86,7 @@ func lineBegin(s string, i int) int {
 	return from + strings.LastIndexByte(s[from:i], '\n') + 1
 }
 
-func wordStart(s string, i, floor int) int {
-	for i > floor && class[s[i-1]]&space == 0 {
-		i--
-	}
-	return i
-}
+func wordStart(s string, i, floor int) int { return since(s, i, min(floor, i), blanks) }
 
 // unlikely reports whether a word has what words lack: chance, or a digit in a name that
 // may be a password.

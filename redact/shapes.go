@@ -9,26 +9,6 @@ import (
 // This file has matchers of rules whose secrets have no prefix of their own: what stands
 // around reports that they are secrets.
 
-// until returns where the first byte of stop is in s at or after i, or the end of the
-// limit bytes that are looked at.
-func until(s string, i, limit int, stop string) int {
-	end := min(len(s), i+limit)
-	if k := strings.IndexAny(s[i:end], stop); k >= 0 {
-		return i + k
-	}
-	return end
-}
-
-// since returns where what ends at i begins, after the last byte of stop at or after floor.
-func since(s string, i, floor int, stop string) int {
-	return floor + strings.LastIndexAny(s[floor:i], stop) + 1
-}
-
-const (
-	blanks    = " \t\r\n"
-	wordStops = blanks + "\"'`"
-)
-
 // openaiKey takes what follows a known prefix for a key, and after a bare "sk-", which
 // style sheets have too, only what is dense.
 func openaiKey(c *scan, at, n int) (int, int) {
@@ -133,11 +113,7 @@ func sessionCookie(c *scan, at, n int) (int, int) {
 
 // quotedAfter returns the bounds of the string in quotes that begins at i.
 func (c *scan) quotedAfter(i int) (int, int) {
-	q := i
-	for q < len(c.s) && c.s[q] == '\\' {
-		q++
-	}
-	if q < len(c.s) && (c.s[q] == '"' || c.s[q] == '\'') {
+	if q := i + slashesAt(c.s, i); q < len(c.s) && (c.s[q] == '"' || c.s[q] == '\'') {
 		if end := c.closing(q+1, c.s[q], q-i); end < len(c.s) && end > q && end-q < maxJudged {
 			if v := c.s[q+1 : end]; !blank(v) && strings.IndexByte(v, '\n') < 0 {
 				return q + 1, end
@@ -270,9 +246,7 @@ func loginPair(c *scan, at, n int) (int, int) {
 func phrase(c *scan, at, n int) (int, int) {
 	i := at + n
 	for range 3 {
-		for i < len(c.s) && i-at < 60 && strings.IndexByte(" \"'`:=*\n", c.s[i]) >= 0 {
-			i++
-		}
+		i = skip(c.s, i, at+60, " \"'`:=*\n")
 		if rest := c.s[i:]; strings.HasPrefix(rest, "is ") || strings.HasPrefix(rest, "is: ") {
 			i += 2
 		}
@@ -336,19 +310,13 @@ func urlCode(c *scan, at, n int) (int, int) {
 
 // sent matches a string that ends with a carriage return: it is typed at a prompt.
 func sent(c *scan, at, n int) (int, int) {
-	i := at + n - 1
-	for i > at && c.s[i-1] == '\\' {
-		i--
-	}
-	lo, hi := c.quotedAfter(i)
+	lo, hi := c.quotedAfter(skipBack(c.s, at+n-1, at, `\`))
 	for hi > lo && strings.IndexByte("\\rn", c.s[hi-1]) >= 0 {
 		if hi--; c.s[hi] == '\\' {
 			break
 		}
 	}
-	for hi > lo && c.s[hi-1] == '\\' {
-		hi--
-	}
+	hi = skipBack(c.s, hi, lo, `\`)
 	if hi <= lo || c.s[hi] != '\\' {
 		return 0, 0
 	}
@@ -368,10 +336,7 @@ func oldPassword(c *scan, at, n int) (int, int) {
 
 // inserts reports whether the key is a column of an INSERT in SQL.
 func (a *assignment) inserts() bool {
-	i := a.hi
-	for i < len(a.s) && i-a.hi < 8 && strings.IndexByte("`\"]\\ ", a.s[i]) >= 0 {
-		i++
-	}
+	i := skip(a.s, a.hi, a.hi+8, "`\"]\\ ")
 	if i == len(a.s) || a.s[i] != ',' && a.s[i] != ')' {
 		return false
 	}

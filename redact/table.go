@@ -10,10 +10,8 @@ var columnSigns = [...]string{"|", "│", "║", "┃", "\t", ";", ","}
 
 // inRow reports whether the key may be a cell of a table's header.
 func (a *assignment) inRow() bool {
-	s, lo, hi := a.s, a.lo, a.hi
-	for lo > a.floor && strings.IndexByte(" *\"`'", s[lo-1]) >= 0 && a.lo-lo < 40 {
-		lo--
-	}
+	s, hi := a.s, skip(a.s, a.hi, a.hi+40, " *\"`'")
+	lo := skipBack(s, a.lo, max(a.floor, a.lo-40), " *\"`'")
 	if !(lo == 0 || strings.IndexByte("|\t;,\n", s[lo-1]) >= 0 || s[lo-1] >= 0x80) {
 		// "API Key": the key may be the second word of the name.
 		if a.lo-lo > 1 || lo == a.lo {
@@ -23,9 +21,6 @@ func (a *assignment) inRow() bool {
 		if w == "" || !(from == 0 || strings.IndexByte("|\t;,\n ", s[from-1]) >= 0) {
 			return false
 		}
-	}
-	for hi < len(s) && strings.IndexByte(" *\"`'", s[hi]) >= 0 && hi-a.hi < 40 {
-		hi++
 	}
 	return hi < len(s) && (strings.IndexByte("|\t;,\n\r", s[hi]) >= 0 || s[hi] == 0xe2)
 }
@@ -192,21 +187,12 @@ func (a *assignment) inPair() bool {
 
 // pairLabel returns where the label of the name begins.
 func (a *assignment) pairLabel() (int, bool) {
-	s, i := a.s, a.lo
-	for i > a.floor && a.lo-i < 24 && strings.IndexByte(" \t\"'\\", s[i-1]) >= 0 {
-		i--
-	}
+	s, i := a.s, skipBack(a.s, a.lo, max(a.floor, a.lo-24), " \t\"'\\")
 	if i == a.floor || s[i-1] != ':' && s[i-1] != '=' {
 		return 0, false
 	}
-	i--
-	for i > a.floor && a.lo-i < 40 && strings.IndexByte(" \t\"'\\", s[i-1]) >= 0 {
-		i--
-	}
-	end := i
-	for i > a.floor && end-i < 16 && class[s[i-1]]&word != 0 {
-		i--
-	}
+	end := skipBack(s, i-1, max(a.floor, a.lo-40), " \t\"'\\")
+	i = runBack(s, end, max(a.floor, end-16), word)
 	_, ok := nameWords[s[i:end]]
 	return i, ok
 }

@@ -11,10 +11,7 @@ const maxURL = 512
 // quote or a bracket. A text without these is walked over once.
 func (c *scan) urlEnd(i int) int {
 	if i < c.urlFrom || i >= c.urlTo || c.urlFrom < 0 {
-		end := i
-		for end < len(c.s) && class[c.s[end]]&space == 0 && strings.IndexByte("\"'`<>\\", c.s[end]) < 0 {
-			end++
-		}
+		end := until(c.s, i, len(c.s), wordStops+"<>\\")
 		c.urlFrom, c.urlTo = i, end
 		c.looked += end - i
 	}
@@ -62,12 +59,7 @@ func urlPassword(c *scan, at, n int) (int, int) {
 	return colon + 1, last
 }
 
-func authorityEnd(s string, i, limit int) int {
-	for i < limit && strings.IndexByte("/?#", s[i]) < 0 {
-		i++
-	}
-	return i
-}
+func authorityEnd(s string, i, limit int) int { return until(s[:max(i, limit)], i, limit, "/?#") }
 
 // host returns where the @ is between the password from i on and the host, or -1.
 // A password may hold slashes, question marks and hashes that should have been escaped;
@@ -114,11 +106,7 @@ func maybeURL(raw string, at, n int) bool {
 
 // dsn matches the password before @tcp( and its like, and before an Oracle host.
 func dsn(c *scan, at, _ int) (int, int) {
-	start := at
-	for start > c.floor && at-start < 128 && class[c.s[start-1]]&space == 0 &&
-		strings.IndexByte("\"'`=(,;", c.s[start-1]) < 0 {
-		start--
-	}
+	start := since(c.s, at, max(c.floor, at-128), wordStops+"=(,;")
 	if !c.afford((at - start) / 4) {
 		return start, at
 	}
@@ -137,10 +125,7 @@ func oracle(c *scan, at, n int) (int, int) {
 	if i == at+n || i >= len(c.s) || c.s[i] != '/' {
 		return 0, 0
 	}
-	end := i + 1
-	for end < len(c.s) && end-i < 128 && class[c.s[end]]&space == 0 && strings.IndexByte("@\"'`", c.s[end]) < 0 {
-		end++
-	}
+	end := until(c.s, i+1, 127, wordStops+"@")
 	v := c.s[i+1 : end]
 	return unless(end == len(c.s) || c.s[end] != '@' || noPassword(v), i+1, end)
 }
@@ -151,10 +136,7 @@ func pgpass(c *scan, at, n int) (int, int) {
 	if s[at] == '*' || s[at+1] == '*' {
 		fields = 1
 	}
-	host := at
-	for host > c.floor && at-host < 80 && class[s[host-1]]&(slug|dot) != 0 {
-		host--
-	}
+	host := runBack(s, at, max(c.floor, at-80), slug|dot)
 	if host == at && s[at] != '*' || host > 0 && (s[host-1] == ':' || s[host-1] == '/') {
 		return 0, 0
 	}

@@ -249,10 +249,7 @@ var octals = [...]struct {
 // backslashed decodes an escape of a programming language, however many backslashes
 // escape it in turn.
 func backslashed(s string, i int) (c, n int) {
-	j := i
-	for j < len(s) && s[j] == '\\' {
-		j++
-	}
+	j := i + slashesAt(s, i)
 	if j == len(s) {
 		return 0, 0
 	}
