@@ -107,6 +107,16 @@ const (
 	wordStops = blanks + "\"'`"
 )
 
+// oneByteOf is strings.IndexByte(chars, c) >= 0, inlined: chars are few.
+func oneByteOf(chars string, c byte) bool {
+	for i := range len(chars) {
+		if chars[i] == c {
+			return true
+		}
+	}
+	return false
+}
+
 // runBack returns where the bytes of set begin that end at i, at or after floor.
 func runBack(s string, i, floor int, set charset) int {
 	for i > floor && class[s[i-1]]&set != 0 {
@@ -117,7 +127,7 @@ func runBack(s string, i, floor int, set charset) int {
 
 // skip returns the end of the bytes of chars that begin at i, at the latest at limit.
 func skip(s string, i, limit int, chars string) int {
-	for i < len(s) && i < limit && strings.IndexByte(chars, s[i]) >= 0 {
+	for i < len(s) && i < limit && oneByteOf(chars, s[i]) {
 		i++
 	}
 	return i
@@ -125,7 +135,7 @@ func skip(s string, i, limit int, chars string) int {
 
 // skipBack returns where the bytes of chars begin that end at i, at or after floor.
 func skipBack(s string, i, floor int, chars string) int {
-	for i > floor && strings.IndexByte(chars, s[i-1]) >= 0 {
+	for i > floor && oneByteOf(chars, s[i-1]) {
 		i--
 	}
 	return i

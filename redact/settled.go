@@ -130,7 +130,7 @@ func base64Lines(s string, end int) int {
 // indexFold is strings.Index without regard to the case of s.
 func indexFold(s, lowerCase string) int {
 	for i := 0; i+len(lowerCase) <= len(s); i++ {
-		if toLower(s[i]) == lowerCase[0] && equalFold(s[i:i+len(lowerCase)], lowerCase) {
+		if s[i]|0x20 == lowerCase[0] && equalFold(s[i:i+len(lowerCase)], lowerCase) {
 			return i
 		}
 	}
