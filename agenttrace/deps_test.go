@@ -20,10 +20,11 @@ func TestAgentAuthorsGainNothingElse(t *testing.T) {
 		"go.opentelemetry.io/proto":          "the wire format is the exporter's",
 	}
 	ours := map[string][]string{
-		"agenttrace": {"agenttrace", "spans", "semconv", "redact"},
-		"redact":     {"redact"},
-		"spans":      {"spans", "semconv"},
-		"semconv":    {"semconv"},
+		"agenttrace":           {"agenttrace", "spans", "semconv", "redact"},
+		"redact":               {"redact"},
+		"spans":                {"spans", "semconv"},
+		"semconv":              {"semconv"},
+		"agenttrace/modelhttp": {"agenttrace/modelhttp", "agenttrace", "spans", "semconv", "redact"},
 		// For tests of agents; it needs no SDK either.
 		"agenttrace/agenttracetest": {"agenttrace/agenttracetest", "spans", "semconv"},
 	}
