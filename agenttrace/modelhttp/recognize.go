@@ -1,0 +1,106 @@
+package modelhttp
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// recognize returns the API that a request is for, or nil.
+func recognize(method string, u *url.URL) *target {
+	if method != http.MethodPost || u == nil {
+		return nil
+	}
+	// Not Path: the id of a Bedrock model may be an ARN with escaped slashes.
+	path := strings.TrimSuffix(u.EscapedPath(), "/")
+	host := strings.ToLower(u.Hostname())
+	if rest, ok := cutModel(path, "/model/"); ok {
+		return recognizeBedrock(rest)
+	}
+	at := strings.LastIndexByte(path, '/')
+	if id, method, ok := strings.Cut(path[at+1:], ":"); ok {
+		return recognizeGoogle(host, path, unescape(id), method)
+	}
+	switch {
+	case strings.HasSuffix(path, "/v1/messages"):
+		return &target{api: &anthropicAPI, provider: "anthropic"}
+	case strings.HasSuffix(path, "/chat/completions"):
+		t := &target{api: &chatAPI, provider: openAIProvider(host)}
+		if rest, ok := cutModel(path, "/deployments/"); ok {
+			t.model = unescape(strings.TrimSuffix(rest, "/chat/completions"))
+		}
+		return t
+	case strings.HasSuffix(path, "/responses"):
+		return &target{api: &responsesAPI, provider: openAIProvider(host)}
+	}
+	return nil
+}
+
+func recognizeBedrock(rest string) *target {
+	at := strings.LastIndexByte(rest, '/')
+	if at < 0 {
+		return nil
+	}
+	t := &target{provider: "aws.bedrock", model: unescape(rest[:at])}
+	switch rest[at+1:] {
+	case "converse", "converse-stream":
+		t.api = &converseAPI
+	case "invoke", "invoke-with-response-stream":
+		t.api = &invokeAPI
+	default:
+		return nil
+	}
+	return t
+}
+
+func recognizeGoogle(host, path, id, method string) *target {
+	t := &target{provider: "gcp.gemini", model: id}
+	if strings.Contains(host, "aiplatform") || strings.Contains(path, "/publishers/") || strings.Contains(path, "/endpoints/") {
+		t.provider = "gcp.vertex_ai"
+	}
+	switch method {
+	case "generateContent", "streamGenerateContent":
+		t.api = &geminiAPI
+	case "rawPredict", "streamRawPredict":
+		t.api = &chatAPI
+		if strings.Contains(path, "/publishers/anthropic/") {
+			t.api = &anthropicAPI
+		}
+	default:
+		return nil
+	}
+	return t
+}
+
+// openAIProvider names the provider of an API in OpenAI's format by its host.
+func openAIProvider(host string) string {
+	for _, known := range [...]struct{ suffix, provider string }{
+		{".openai.azure.com", "azure.ai.openai"}, {".services.ai.azure.com", "azure.ai.inference"},
+		{".cognitiveservices.azure.com", "azure.ai.openai"}, {"deepseek.com", "deepseek"}, {"groq.com", "groq"},
+		{"mistral.ai", "mistral_ai"}, {"perplexity.ai", "perplexity"}, {"x.ai", "x_ai"},
+		{"openrouter.ai", "openrouter"}, {"aiplatform.googleapis.com", "gcp.vertex_ai"},
+		{"generativelanguage.googleapis.com", "gcp.gemini"}, {".amazonaws.com", "aws.bedrock"},
+	} {
+		name, sub := known.suffix, strings.TrimPrefix(known.suffix, ".")
+		if host == sub || strings.HasSuffix(host, "."+sub) || strings.HasPrefix(name, ".") && strings.HasSuffix(host, name) {
+			return known.provider
+		}
+	}
+	return "openai"
+}
+
+// cutModel returns what follows the last marker in a path.
+func cutModel(path, marker string) (rest string, ok bool) {
+	at := strings.LastIndex(path, marker)
+	if at < 0 {
+		return "", false
+	}
+	return path[at+len(marker):], true
+}
+
+func unescape(s string) string {
+	if out, err := url.PathUnescape(s); err == nil {
+		return out
+	}
+	return s
+}
