@@ -1,0 +1,485 @@
+package modelhttp
+
+import (
+	"container/list"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/agenttrace/agenttrace/agenttrace"
+)
+
+// conversation is a session, or a part of one, as its requests show it. Its turn goes
+//
+//	closed ── user text ──► asked ── answer with tool calls ──► waiting
+//	  ▲                      │ ▲                                 │
+//	  └── answer, error ─────┘ └──── results (and user text) ────┘
+//
+// An answer that is paused leaves the turn open without waiting for a result. User text
+// without results ends a turn that waits, and begins another one.
+type conversation struct {
+	t        *Transport
+	scope    string
+	declared string
+	// external is the turn of the agent's own that the calls belong to, if there is one.
+	external *agenttrace.Turn
+
+	// The registry's mu guards these.
+	elem *list.Element // nil once it is evicted
+	size int64
+	// used is when the last request began or ended, seen when the last one began.
+	used, seen time.Time
+	flights    int
+	points     []*point
+	// latest is the point after the last answer, lastAsked that of the last request.
+	latest, lastAsked *point
+	// turnSize is how much of size is content of the open turn.
+	turnSize int64
+	calls    []string
+	awaited  map[string]bool
+	remotes  []string
+	held     *flight
+	hop      string
+	// open reports that the turn is; hasTools and system are those of its last request,
+	// work is the context of that.
+	open, hasTools bool
+	system         digest
+	work           context.Context
+
+	mu      sync.Mutex // orders what is recorded; guards what follows
+	session *agenttrace.Session
+	ctx     context.Context // the turn's
+	run     *agenttrace.Run
+	turn    *agenttrace.Turn
+	turns   int
+	waiting []waiting
+	paused  bool
+	// prompt and catalog are digests of what the turn was last told.
+	prompt, catalog digest
+	// answered is the last message of the assistant that is whole.
+	answered string
+}
+
+// waiting is a tool call without a result.
+type waiting struct {
+	id, name string
+	tool     *agenttrace.ToolCall
+}
+
+// flight is a model call, from its first attempt to the end of its answer.
+type flight struct {
+	conv *conversation
+	x    *exchange // of the last attempt; the registry's mu guards it between attempts
+	body digest
+	side bool
+	// before is the digest of the conversation before the answer, prefix the message
+	// that the answer goes on with, if there is one.
+	before digest
+	prefix *message
+	scope  string
+	chain  []digest
+
+	call *agenttrace.ModelCall
+	span trace.Span
+	to   writer
+	done bool // the call has ended; conv.mu guards it
+	// err is that of the last attempt, if it failed; deadline is until when the next one
+	// is waited for. The registry's mu guards both.
+	err      error
+	deadline time.Time
+	// earlier is the usage of the answer before it was interrupted.
+	earlier agenttrace.Usage
+	// superseded reports that the conversation has gone on without the call.
+	superseded bool
+}
+
+// begin records that a request goes on with the conversation.
+func (c *conversation) begin(f *flight, r *request, m *match) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ctx := f.x.req.Context()
+	if c.session == nil && c.external == nil {
+		c.session = c.newSession(ctx, m.parent)
+	}
+	tail := r.messages[min(m.from, len(r.messages)):]
+	turn := c.external
+	switch {
+	case turn != nil:
+		c.ctx = ctx
+		if !m.side {
+			c.results(tail)
+		}
+	case !m.side || c.turn == nil:
+		m.side, f.side = false, false
+		c.proceed(ctx, r, m, tail)
+		turn = c.turn
+	default:
+		turn = c.turn
+	}
+	callCtx, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{
+		Model: r.model, Temperature: r.temperature, Side: m.side, UsageElsewhere: countedElsewhere(ctx),
+	})
+	f.call, f.span = call, trace.SpanFromContext(callCtx)
+	f.to = writer{ctx: c.ctx, turn: turn, call: call, side: m.side}
+}
+
+// newSession returns the session of a conversation that begins.
+func (c *conversation) newSession(ctx context.Context, parent *point) *agenttrace.Session {
+	t := c.t
+	o := t.o.Session
+	o.ID, o.Agent = "", t.o.Agent
+	if parent == nil {
+		return t.tracer.NewSession(ctx, o)
+	}
+	parent.conv.mu.Lock()
+	from := parent.conv.session
+	parent.conv.mu.Unlock()
+	if from != nil && parent.answer != "" {
+		// The parent may be at work, and then does not fork. Its state does.
+		state := from.State()
+		state.Open, state.Pending = nil, nil
+		if copied, err := t.tracer.ResumeSession(ctx, state); err == nil {
+			if child, err := copied.Fork(ctx, parent.answer, agenttrace.ForkOptions{}); err == nil {
+				return child
+			}
+		}
+	}
+	if from != nil {
+		o.Metadata = withMember(o.Metadata, "forked_from", from.ID())
+	}
+	return t.tracer.NewSession(ctx, o)
+}
+
+// proceed records the results and the user's text of a request, and begins a turn if none
+// goes on.
+func (c *conversation) proceed(ctx context.Context, r *request, m *match, tail []message) {
+	matched := c.results(tail)
+	said := userItems(tail)
+	if c.turn != nil && matched == 0 && len(said) > 0 && !c.paused {
+		c.endTurn(nil) // the agent did not send the results, or never will: a forced tool has none
+	}
+	c.paused = false
+	if c.turn != nil {
+		for _, i := range said {
+			if i.kind == textItem {
+				c.turn.Data("steering", "", map[string]string{"text": i.text})
+			} else {
+				c.turn.Data("file", "", map[string]string{"mediaType": i.file.mediaType, "filename": i.file.name})
+			}
+		}
+		c.update(r)
+		return
+	}
+	first := m.from
+	if len(said) == 0 { // the results of a turn that is not known, or the same request again
+		first = lastUserText(r.messages)
+		said = userItems(r.messages[first:min(first+1, len(r.messages))])
+	}
+	c.startTurn(ctx, r, said)
+	if m.ambiguous {
+		c.turn.SetMetadata(map[string]any{"modelhttp": map[string]any{"ambiguous": true}})
+	}
+	if first < m.from && (c.turns == 1 || m.parent != nil) {
+		c.replay(r.messages[first+1:])
+	}
+}
+
+func (c *conversation) startTurn(ctx context.Context, r *request, said []item) {
+	message := agenttrace.UserMessage{}
+	for _, i := range said {
+		if i.kind == textItem {
+			message.Parts = append(message.Parts, agenttrace.TextPart(i.text))
+		} else {
+			message.Parts = append(message.Parts, i.file.part())
+		}
+	}
+	c.turns++
+	c.prompt, c.catalog = sha256.Sum256([]byte(r.system)), catalogDigest(r.tools)
+	c.ctx, c.run = c.session.StartRun(ctx, agenttrace.RunOptions{Model: r.model})
+	c.ctx, c.turn = c.run.StartTurn(c.ctx, message, agenttrace.TurnOptions{
+		Model: r.model, Temperature: r.temperature, SystemPrompt: r.system, Tools: r.tools,
+	})
+}
+
+// update records the settings of a request that differ from those of the turn.
+func (c *conversation) update(r *request) {
+	if prompt := sha256.Sum256([]byte(r.system)); prompt != c.prompt {
+		c.prompt = prompt
+		c.turn.SetSystemPrompt(r.system)
+	}
+	if catalog := catalogDigest(r.tools); catalog != c.catalog {
+		c.catalog = catalog
+		c.turn.SetTools(r.tools)
+	}
+}
+
+// results ends the tool calls whose results are in the messages, and returns how many.
+func (c *conversation) results(messages []message) (n int) {
+	for _, m := range messages {
+		for k := range m.items {
+			it := &m.items[k]
+			if it.kind != resultItem {
+				continue
+			}
+			at := slices.IndexFunc(c.waiting, func(w waiting) bool {
+				if it.id != "" && w.id != "" {
+					return w.id == it.id
+				}
+				return w.name == it.name // of several the first: results are in the order of the calls
+			})
+			if at < 0 {
+				continue
+			}
+			endTool(c.waiting[at].tool, it.value, it.failed)
+			c.waiting = slices.Delete(c.waiting, at, at+1)
+			n++
+		}
+	}
+	return n
+}
+
+// replay records the steps of a turn that a request has in its history: those of a
+// conversation that began elsewhere, or that forks in the middle of a turn.
+func (c *conversation) replay(messages []message) {
+	for _, m := range messages {
+		if m.role == user {
+			c.results([]message{m})
+			continue
+		}
+		for _, i := range m.items {
+			switch i.kind {
+			case textItem:
+				c.turn.Text(i.text)
+			case callItem:
+				_, tool := c.turn.StartTool(c.ctx, agenttrace.ToolOptions{
+					ID: i.id, Name: i.name, Input: orObject(i.value), Inferred: true,
+				})
+				c.waiting = append(c.waiting, waiting{i.id, i.name, tool})
+			}
+		}
+	}
+}
+
+// endTurn ends the turn and its run. Tool calls without results end as they are.
+func (c *conversation) endTurn(err error) {
+	if c.turn == nil {
+		return
+	}
+	c.answered = c.turn.AssistantMessageID()
+	c.turn.Fail(err)
+	c.run.End(err)
+	c.turn, c.run, c.ctx, c.waiting, c.paused = nil, nil, nil, nil, false
+}
+
+// close ends what nobody goes on with.
+func (c *conversation) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.t.reg.mu.Lock()
+	busy := c.flights > 0 // a request has come meanwhile
+	c.t.reg.mu.Unlock()
+	if c.turn == nil || busy {
+		return
+	}
+	c.turn.SetMetadata(map[string]any{"modelhttp": map[string]any{"unfinished": true}})
+	c.endTurn(nil)
+}
+
+// newAnswer returns what the answer of an attempt is decoded into.
+func (f *flight) newAnswer() *answer {
+	a := &answer{to: f.to, budget: f.x.t.o.MaxBodyBytes}
+	if f.prefix != nil {
+		for k := range f.prefix.items {
+			a.content.add(&f.prefix.items[k])
+		}
+		a.content.full = false
+	}
+	return a
+}
+
+// hold waits for the client to try again.
+func (f *flight) hold(err error, attempt int, wait time.Duration) {
+	g := &f.conv.t.reg
+	if f.to.turn != nil && !f.side {
+		f.to.turn.Retrying(attempt, err)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	f.err, f.deadline = err, time.Now().Add(wait)
+	f.conv.flights--
+	f.conv.used = time.Now()
+	f.conv.held = f
+	g.held[f.body] = append(g.held[f.body], f)
+	if p := f.conv.latest; p != nil && !f.side {
+		p.consumed = false
+	}
+	g.arm(f.deadline)
+}
+
+// describe replaces the error of the last attempt by one that has more of it.
+func (f *flight) describe(err error) {
+	g := &f.conv.t.reg
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if f.err != nil {
+		f.err = err
+	}
+}
+
+// resume goes on after an attempt that failed, or with an answer that was interrupted.
+func (f *flight) resume() {
+	g := &f.conv.t.reg
+	g.mu.Lock()
+	f.err = nil
+	g.mu.Unlock()
+}
+
+// expire ends a call that was not tried again.
+func (f *flight) expire() {
+	g := &f.conv.t.reg
+	g.mu.Lock()
+	err := f.err
+	f.conv.flights++ // finish takes it out again
+	g.mu.Unlock()
+	f.finish(&answer{}, err)
+}
+
+// unparsed ends a call whose answer cannot be read.
+func (f *flight) unparsed(why string) {
+	if f.to.turn != nil && f.conv.external == nil {
+		f.to.turn.SetMetadata(map[string]any{"modelhttp": map[string]any{"unparsed": why}})
+	}
+	f.finish(&answer{}, nil)
+}
+
+// finish ends the call with its answer. err is [context.Canceled] if the caller did not want
+// the rest.
+func (f *flight) finish(a *answer, err error) {
+	c := f.conv
+	c.mu.Lock()
+	ended := f.done
+	f.done = true
+	if ended {
+		c.mu.Unlock()
+		return
+	}
+	calls, before := a.calls(), c.answered
+	hop := a.paused && a.continuation != "" && err == nil
+	if hop {
+		f.done = false
+		f.earlier = addUsage(f.earlier, a.usage)
+	} else {
+		result := a.result()
+		result.Usage = addUsage(f.earlier, a.usage)
+		f.call.End(result, err)
+		if !f.side {
+			c.follow(f, a, calls, err)
+		}
+	}
+	open, answered := c.turn != nil || c.external != nil, c.answered
+	c.mu.Unlock()
+
+	g := &c.t.reg
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	c.flights--
+	c.used = time.Now()
+	if c.elem == nil || f.side || f.superseded {
+		return
+	}
+	if hop {
+		c.hop = f.scope + a.continuation
+		g.hops[c.hop] = f
+		return
+	}
+	g.grow(c, -c.turnSize)
+	if c.turnSize += int64(a.size); !open {
+		c.turnSize = 0
+	}
+	g.grow(c, c.turnSize)
+	g.settle(f, a, calls, settled{open, before, answered, err != nil})
+}
+
+// follow records what comes of an answer. The caller holds mu.
+func (c *conversation) follow(f *flight, a *answer, calls []*block, err error) {
+	if f.to.turn == nil || c.external == nil && f.to.turn != c.turn {
+		return
+	}
+	for index, choice := range a.others {
+		f.to.turn.Data("choice", "", map[string]any{"index": index, "text": string(choice.text)})
+	}
+	for _, b := range calls {
+		_, tool := f.to.turn.StartTool(f.to.ctx, agenttrace.ToolOptions{
+			ID: b.id, Name: b.name, Input: b.value(), Inferred: true,
+		})
+		c.waiting = append(c.waiting, waiting{b.id, b.name, tool})
+	}
+	for _, b := range a.blocks { // what the stream ended in the middle of
+		if b.kind == callBlock && b.open && b.name != "" {
+			_, tool := f.to.turn.StartTool(f.to.ctx, agenttrace.ToolOptions{ID: b.id, Name: b.name, Inferred: true})
+			tool.InputDelta(string(b.input))
+			tool.Abort()
+		}
+	}
+	switch {
+	case c.external != nil:
+	case errors.Is(err, context.Canceled):
+		c.endTurn(agenttrace.ErrAborted)
+	case err != nil && (!errors.Is(err, errTruncated) || len(calls) == 0):
+		c.endTurn(err)
+	case len(calls) > 0:
+	case a.paused:
+		c.paused = true
+	default:
+		c.endTurn(nil)
+	}
+}
+
+// settled is what became of a conversation when a call ended: whether its turn is open, the
+// last whole message before and after, and whether the call failed.
+type settled struct {
+	open             bool
+	before, answered string
+	failed           bool
+}
+
+// settle registers by what a next request is recognized. The caller holds mu.
+func (g *registry) settle(f *flight, a *answer, calls []*block, s settled) {
+	c := f.conv
+	c.open = s.open
+	if !s.open && !s.failed && a.content.full {
+		c.work = nil
+	}
+	if s.failed && !a.content.full {
+		// The conversation is where it was: the next request may go on from there.
+		if c.latest != nil {
+			c.latest.consumed = false
+		}
+	}
+	if n := len(f.chain); n > 0 && f.prefix == nil {
+		c.lastAsked = &point{
+			conv: c, key: f.chain[n-1], consumed: !s.failed && a.content.full, answer: s.before, asked: true,
+		}
+		g.addPoint(c.lastAsked)
+	}
+	if !a.content.full && a.id == "" {
+		return
+	}
+	p := &point{conv: c, key: a.content.after(f.before, assistant), answer: s.answered}
+	if a.id != "" {
+		p.response = f.scope + a.id
+	}
+	g.addPoint(p)
+	c.latest = p
+	for _, choice := range a.others {
+		g.addPoint(&point{conv: c, key: choice.content.after(f.before, assistant), answer: s.answered})
+	}
+	for _, b := range calls {
+		g.addCall(c, b.id)
+	}
+}

@@ -1,0 +1,144 @@
+package modelhttp
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/baggage"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/agenttrace/agenttrace/agenttrace"
+)
+
+// Options configures a [Transport]. The zero value is ready to use.
+type Options struct {
+	// Agent names the agent; empty means the name of the program.
+	Agent string
+	// Base sends the requests; nil means [http.DefaultTransport]. A middleware does not
+	// use it.
+	Base http.RoundTripper
+	// SessionKey returns the id of the session that a request belongs to, or "" if it
+	// does not know. Nil knows none. See the package documentation for what takes
+	// precedence over it.
+	SessionKey func(*http.Request) string
+	// Session is what new sessions begin with. Its ID and Agent are not used.
+	Session agenttrace.SessionOptions
+
+	// MaxConversations and MaxBytes bound what is remembered of conversations, to
+	// recognize their next request; what was used longest ago is forgotten. Zero means
+	// 10,000 and 64 MiB.
+	MaxConversations int
+	MaxBytes         int64
+	// MaxBodyBytes bounds the size of a request or an answer that is parsed, and of an
+	// event in a stream. Zero means 32 MiB. What is larger passes, and is not recorded.
+	MaxBodyBytes int
+	// IdleTimeout is how long a turn waits for the results of its tool calls. Zero means
+	// an hour.
+	IdleTimeout time.Duration
+}
+
+// Transport is an [http.RoundTripper] that records model calls as sessions. Make one per
+// process with [New], and share it; it is safe for concurrent use.
+type Transport struct {
+	tracer *agenttrace.Tracer
+	o      Options
+	reg    registry
+}
+
+// New returns a transport that records with the tracer, which may be nil: then nothing is
+// recorded.
+func New(tracer *agenttrace.Tracer, o Options) *Transport {
+	if o.Agent == "" {
+		o.Agent = filepath.Base(os.Args[0])
+	}
+	if o.Base == nil {
+		o.Base = http.DefaultTransport
+	}
+	if o.MaxConversations <= 0 {
+		o.MaxConversations = 10_000
+	}
+	if o.MaxBytes <= 0 {
+		o.MaxBytes = 64 << 20
+	}
+	if o.MaxBodyBytes <= 0 {
+		o.MaxBodyBytes = 32 << 20
+	}
+	if o.IdleTimeout <= 0 {
+		o.IdleTimeout = time.Hour
+	}
+	t := &Transport{tracer: tracer, o: o}
+	t.reg.init(t)
+	return t
+}
+
+// CloseIdleConnections closes those of the base, as [http.Client.CloseIdleConnections] asks.
+func (t *Transport) CloseIdleConnections() {
+	if c, ok := t.o.Base.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
+
+// Close ends the turns that still wait for results of tools, and the calls that wait to be
+// tried again. Call it before the tracer provider is shut down. The transport goes on to
+// work. It always returns nil.
+func (t *Transport) Close() error {
+	t.reg.closeAll()
+	return nil
+}
+
+type sessionKey struct{}
+
+// WithSession returns a context whose requests belong to the session of the id.
+func WithSession(ctx context.Context, id string) context.Context {
+	return context.WithValue(ctx, sessionKey{}, id)
+}
+
+// declaredSession returns the id of the session that a request names, or "".
+func (t *Transport) declaredSession(req *http.Request) string {
+	ctx := req.Context()
+	if id, _ := ctx.Value(sessionKey{}).(string); id != "" {
+		return id
+	}
+	for _, key := range [...]string{"session.id", "gen_ai.conversation.id"} {
+		if id := baggage.FromContext(ctx).Member(key).Value(); id != "" {
+			return id
+		}
+	}
+	if t.o.SessionKey != nil {
+		return t.o.SessionKey(req)
+	}
+	return ""
+}
+
+// recovered keeps a panic of ours from the program that is observed.
+func recovered() {
+	if p := recover(); p != nil {
+		otel.Handle(fmt.Errorf("record a model call: panic: %v", p))
+	}
+}
+
+// ownSpans is the scope of the spans that anthropic-sdk-go emits of its calls, with usage.
+const ownSpans = "com.anthropic.sdk.go"
+
+// countedElsewhere reports whether the context's span is one of a client that emits the
+// usage of its calls itself. The method that gives a span's scope is that of the SDK, which
+// we do not import.
+func countedElsewhere(ctx context.Context) bool {
+	scope := reflect.ValueOf(trace.SpanFromContext(ctx)).MethodByName("InstrumentationScope")
+	if !scope.IsValid() || scope.Type().NumIn() != 0 || scope.Type().NumOut() != 1 {
+		return false
+	}
+	value := scope.Call(nil)[0]
+	if value.Kind() != reflect.Struct {
+		return false
+	}
+	name := value.FieldByName("Name")
+	return name.IsValid() && name.Kind() == reflect.String && strings.HasPrefix(name.String(), ownSpans)
+}
