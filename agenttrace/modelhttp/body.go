@@ -1,0 +1,327 @@
+package modelhttp
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel"
+)
+
+// tap is the body of an answer. The caller reads it as it is; what it has read is parsed.
+type tap struct {
+	body io.ReadCloser
+	x    *exchange
+
+	mu     sync.Mutex
+	answer *answer
+	dec    decoder
+	split  splitter // nil if the body is one document
+	emit   func(string, []byte)
+	gzip   bool
+	// buf is a document or compressed stream until its end. It is dropped if it is too
+	// large.
+	buf      []byte
+	dropped  bool
+	read     int64
+	length   int64 // -1 if not known
+	finished bool
+}
+
+func newTap(x *exchange, resp *http.Response) *tap {
+	a := x.flight.newAnswer()
+	b := &tap{body: resp.Body, x: x, answer: a, dec: x.target.api.answer(a), length: resp.ContentLength}
+	b.emit = b.dec.event
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	switch kind {
+	case "text/event-stream":
+		b.split = &sse{max: x.t.o.MaxBodyBytes}
+	case "application/vnd.amazon.eventstream":
+		b.split = &frames{max: x.t.o.MaxBodyBytes}
+	}
+	switch encoding := strings.ToLower(resp.Header.Get("Content-Encoding")); encoding {
+	case "", "identity":
+	case "gzip", "x-gzip":
+		b.gzip = true
+	default:
+		b.dropped, b.split = true, nil // an encoding that we cannot decode
+	}
+	return b
+}
+
+// Read implements [io.Reader].
+func (b *tap) Read(p []byte) (int, error) {
+	n, err := b.body.Read(p)
+	b.took(p[:n], err)
+	return n, err
+}
+
+// Close implements [io.Closer]. An answer that is closed before its end is aborted.
+func (b *tap) Close() error {
+	err := b.body.Close()
+	b.closed()
+	return err
+}
+
+func (b *tap) took(p []byte, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.finished {
+		return
+	}
+	defer b.recovered()
+	b.read += int64(len(p))
+	if b.split != nil && !b.gzip {
+		b.split.feed(p, b.emit)
+	} else {
+		b.keep(p)
+	}
+	switch {
+	case errors.Is(err, io.EOF):
+		b.end(true)
+	case err != nil:
+		b.parse()
+		b.finish(err)
+	case b.answer.complete, b.length > 0 && b.read >= b.length:
+		b.end(true)
+	}
+}
+
+func (b *tap) closed() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.finished {
+		return
+	}
+	defer b.recovered()
+	b.end(false)
+}
+
+// recovered ends the call when the parser panics. The caller holds mu.
+func (b *tap) recovered() {
+	if p := recover(); p != nil {
+		b.finished, b.buf = true, nil
+		otel.Handle(fmt.Errorf("record a model's answer: panic: %v", p))
+		b.x.flight.unparsed("the answer could not be parsed")
+	}
+}
+
+// keep appends to the document.
+func (b *tap) keep(p []byte) {
+	if b.dropped {
+		return
+	}
+	if len(b.buf)+len(p) > b.x.t.o.MaxBodyBytes {
+		b.buf, b.dropped = nil, true
+		return
+	}
+	b.buf = append(b.buf, p...)
+}
+
+// parse parses what was kept. It reports whether the body is whole as far as its framing
+// shows.
+func (b *tap) parse() (whole bool) {
+	data := b.buf
+	b.buf = nil
+	if b.gzip && len(data) > 0 {
+		data, whole = inflate(data, b.x.t.o.MaxBodyBytes)
+		if b.split != nil {
+			b.split.feed(data, b.emit)
+		}
+	}
+	if b.split != nil {
+		b.split.end(b.emit)
+		return whole
+	}
+	if whole = len(data) > 0 && json.Valid(data); whole {
+		b.dec.body(data)
+	}
+	return whole
+}
+
+// inflate decompresses what there is of a document.
+func inflate(data []byte, limit int) (out []byte, whole bool) {
+	z, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return nil, false
+	}
+	out, err = io.ReadAll(io.LimitReader(z, int64(limit)+1))
+	if len(out) > limit {
+		return nil, false
+	}
+	return out, err == nil
+}
+
+// end ends the answer at the end of the body, or where the caller closed it.
+func (b *tap) end(atEnd bool) {
+	if b.dropped {
+		b.finished = true
+		b.x.flight.unparsed("the answer is too large or encoded")
+		return
+	}
+	whole := b.parse()
+	switch {
+	case b.answer.err != nil:
+		b.finish(b.answer.err)
+	case b.answer.ended:
+		b.finish(nil)
+	case !atEnd:
+		b.finish(context.Canceled)
+	case whole && b.split == nil:
+		b.finish(nil) // a document without an answer, such as one that is queued
+	default:
+		b.finish(errTruncated)
+	}
+}
+
+func (b *tap) finish(err error) {
+	b.finished = true
+	b.x.flight.finish(b.answer, err)
+}
+
+// httpError is the error of a response that is not an answer.
+type httpError struct {
+	status int
+	kind   string
+	text   string
+}
+
+func (e *httpError) Error() string {
+	s := fmt.Sprintf("%d %s", e.status, http.StatusText(e.status))
+	if e.text != "" {
+		s += ": " + e.text
+	}
+	return s
+}
+
+// ErrorType returns the provider's name of the error or, as the conventions have it, the
+// status.
+func (e *httpError) ErrorType() string {
+	if e.kind != "" {
+		return e.kind
+	}
+	return strconv.Itoa(e.status)
+}
+
+// errorBody is the body of a response that is not an answer. Its beginning is kept.
+type errorBody struct {
+	io.ReadCloser
+	once sync.Once
+	mu   sync.Mutex
+	buf  []byte
+	done func(body []byte)
+}
+
+const maxErrorBody = 64 << 10
+
+func (b *errorBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.mu.Lock()
+	b.buf = append(b.buf, p[:min(n, maxErrorBody-len(b.buf))]...)
+	b.mu.Unlock()
+	if err != nil {
+		b.end()
+	}
+	return n, err
+}
+
+func (b *errorBody) Close() error {
+	err := b.ReadCloser.Close()
+	b.end()
+	return err
+}
+
+func (b *errorBody) end() {
+	b.once.Do(func() {
+		defer recovered()
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.done(b.buf)
+	})
+}
+
+// refused takes a response that is not an answer.
+func (x *exchange) refused(resp *http.Response) {
+	err := &httpError{status: resp.StatusCode}
+	again := retryable(resp) && !x.lastAttempt()
+	if again {
+		x.failed(err, true, retryAfter(resp.Header))
+	}
+	describe := func(body []byte) {
+		if resp.Header.Get("Content-Encoding") == "gzip" {
+			body, _ = inflate(body, maxErrorBody)
+		}
+		kind, text := errorText(body)
+		if !again {
+			x.failed(&httpError{resp.StatusCode, kind, text}, false, 0)
+			return
+		}
+		x.flight.describe(&httpError{resp.StatusCode, kind, text})
+	}
+	if resp.Body == nil || resp.Body == http.NoBody {
+		describe(nil)
+		return
+	}
+	resp.Body = &errorBody{ReadCloser: resp.Body, done: describe}
+}
+
+// errorText returns the kind and the text of an error in a body.
+func errorText(body []byte) (kind, text string) {
+	var e struct {
+		Error   json.RawMessage `json:"error"`
+		Message string          `json:"message"`
+		Type    string          `json:"__type"`
+	}
+	var list []json.RawMessage
+	if json.Unmarshal(body, &list) == nil && len(list) > 0 {
+		body = list[0] // Gemini
+	}
+	if json.Unmarshal(body, &e) != nil {
+		return "", strings.TrimSpace(strings.ToValidUTF8(string(body[:min(len(body), 300)]), ""))
+	}
+	if len(e.Error) > 0 {
+		return openAIError(e.Error)
+	}
+	return e.Type, e.Message
+}
+
+// retryable reports whether clients try again after a response.
+func retryable(resp *http.Response) bool {
+	switch resp.Header.Get("X-Should-Retry") {
+	case "true":
+		return true
+	case "false":
+		return false
+	}
+	switch c := resp.StatusCode; c {
+	case http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests:
+		return true
+	default:
+		return c >= 500 || c < 400 // a redirect is sent again too
+	}
+}
+
+// retryAfter returns what a response asks clients to wait.
+func retryAfter(h http.Header) time.Duration {
+	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil {
+		return time.Duration(ms * float64(time.Millisecond))
+	}
+	v := h.Get("Retry-After")
+	if s, err := strconv.ParseFloat(v, 64); err == nil {
+		return time.Duration(s * float64(time.Second))
+	}
+	if at, err := http.ParseTime(v); err == nil {
+		return time.Until(at)
+	}
+	return 0
+}

@@ -1,0 +1,197 @@
+package modelhttp
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/agenttrace/agenttrace/agenttrace"
+)
+
+// RoundTrip implements [http.RoundTripper].
+func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	return t.send(req, t.o.Base.RoundTrip)
+}
+
+// Middleware returns the transport in the form that option.WithMiddleware of
+// anthropic-sdk-go and openai-go takes.
+func (t *Transport) Middleware() func(
+	req *http.Request, next func(*http.Request) (*http.Response, error),
+) (*http.Response, error) {
+	return t.send
+}
+
+type markKey struct{}
+
+// send sends a request with next, and records it if it is for a model. Requests that a
+// middleware or an agent's own model call records already pass, as does everything else.
+func (t *Transport) send(
+	req *http.Request, next func(*http.Request) (*http.Response, error),
+) (resp *http.Response, err error) {
+	x := t.observe(req)
+	if x == nil {
+		return next(req)
+	}
+	out := x.outgoing()
+	returned := false
+	defer func() {
+		if !returned { // next panics, and goes on to
+			x.failed(fmt.Errorf("send request: panic"), false, 0)
+		}
+	}()
+	resp, err = next(out)
+	returned = true
+	if resp != nil && resp.Request == out {
+		resp.Request = req
+	}
+	x.received(resp, err)
+	return resp, err
+}
+
+// observe returns the exchange of a request that is to be recorded, or nil.
+func (t *Transport) observe(req *http.Request) (x *exchange) {
+	defer recovered()
+	if t.tracer == nil || req.Body == nil || req.Body == http.NoBody || req.ContentLength > int64(t.o.MaxBodyBytes) {
+		return nil
+	}
+	target := recognize(req.Method, req.URL)
+	if target == nil {
+		return nil
+	}
+	ctx := req.Context()
+	if ctx.Value(markKey{}) != nil || agenttrace.ModelCallFromContext(ctx) != nil {
+		return nil
+	}
+	return &exchange{t: t, target: target, req: req}
+}
+
+// outgoing returns the request to send: the same, with a body of which we have a copy. It
+// begins the call, unless the body is not in memory: then the call begins when it was sent.
+func (x *exchange) outgoing() (out *http.Request) {
+	ctx := context.WithValue(x.req.Context(), markKey{}, true)
+	// Clients that try again have the body in memory.
+	if x.req.GetBody == nil && x.req.Header.Get(awsInvocation) == "" {
+		out = x.req.WithContext(ctx)
+		out.Body = &copied{ReadCloser: x.req.Body, x: x}
+		return out
+	}
+	data, err := io.ReadAll(io.LimitReader(x.req.Body, int64(x.t.o.MaxBodyBytes)+1))
+	rest := io.Reader(x.req.Body)
+	if err != nil {
+		rest = failing{err}
+	}
+	if err == nil && len(data) <= x.t.o.MaxBodyBytes {
+		x.begin(data)
+		if x.flight != nil {
+			ctx = trace.ContextWithSpan(ctx, x.flight.span)
+		}
+	} else {
+		x.once.Do(func() {})
+	}
+	out = x.req.WithContext(ctx)
+	out.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(data), rest), x.req.Body}
+	return out
+}
+
+// failing is a body that could not be read to its end.
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+// copied is a body that is copied while it is sent.
+type copied struct {
+	io.ReadCloser
+	x    *exchange
+	mu   sync.Mutex
+	data []byte
+	over bool
+}
+
+func (c *copied) Read(p []byte) (int, error) {
+	n, err := c.ReadCloser.Read(p)
+	c.keep(p[:n], errors.Is(err, io.EOF))
+	return n, err
+}
+
+func (c *copied) keep(p []byte, end bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over = c.over || len(c.data)+len(p) > c.x.t.o.MaxBodyBytes; c.over {
+		c.data = nil
+		return
+	}
+	c.data = append(c.data, p...)
+	if end || c.x.req.ContentLength > 0 && int64(len(c.data)) == c.x.req.ContentLength {
+		c.x.begin(c.data)
+	}
+}
+
+// begin begins the call, once, when the body is known.
+func (x *exchange) begin(data []byte) {
+	x.once.Do(func() {
+		defer recovered()
+		r := x.target.api.request(x.target, data)
+		if r == nil {
+			return
+		}
+		r.model.Provider = x.target.provider
+		if r.model.ID == "" {
+			r.model.ID = x.target.model
+		}
+		x.flight = x.t.reg.begin(x, r, data)
+	})
+}
+
+// received takes the response, or that there is none.
+func (x *exchange) received(resp *http.Response, err error) {
+	defer recovered()
+	x.once.Do(func() {}) // a body that was not sent as a whole is none that we know
+	if x.flight == nil {
+		return
+	}
+	switch {
+	case err != nil || resp == nil:
+		x.failedToSend(err)
+	case resp.StatusCode >= 200 && resp.StatusCode < 300:
+		if resp.Body != nil {
+			resp.Body = newTap(x, resp)
+		}
+	default:
+		x.refused(resp)
+	}
+}
+
+// failedToSend takes the error of a request that got no response.
+func (x *exchange) failedToSend(err error) {
+	if err == nil {
+		err = errors.New("no response")
+	}
+	_, numbered := x.attempt()
+	again := !errors.Is(err, context.Canceled) && !x.lastAttempt() &&
+		(numbered || !errors.Is(err, context.DeadlineExceeded))
+	x.failed(err, again, 0)
+}
+
+// failed ends an attempt that failed. If the client may try again, the call stays open.
+func (x *exchange) failed(err error, again bool, after time.Duration) {
+	f := x.flight
+	if f == nil {
+		return
+	}
+	if !again {
+		f.finish(f.newAnswer(), err)
+		return
+	}
+	n, _ := x.attempt()
+	f.hold(err, n+1, x.patience(after))
+}
