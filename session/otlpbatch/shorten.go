@@ -25,16 +25,18 @@ func (s *shortened) Events() []sdktrace.Event         { return s.events }
 func shortenSpan(s sdktrace.ReadOnlySpan, excess int) (sdktrace.ReadOnlySpan, int) {
 	out := &shortened{ReadOnlySpan: s, attributes: s.Attributes(), events: slices.Clone(s.Events())}
 	var lengths []int
-	lengths = lengthsOf(lengths, out.attributes)
+	m := measure(&lengths)
+	m.attributes(out.attributes)
 	for _, e := range out.events {
-		lengths = lengthsOf(lengths, e.Attributes)
+		m.attributes(e.Attributes)
 	}
-	c := newCutter(redact.Fit(lengths, excess))
+	limit := redact.Fit(lengths, excess)
+	c := cut(limit)
 	out.attributes = c.attributes(out.attributes)
 	for i := range out.events {
 		out.events[i].Attributes = c.attributes(out.events[i].Attributes)
 	}
-	return out, c.limit
+	return out, limit
 }
 
 // shortenRecord is shortenSpan for a log record.
@@ -44,92 +46,79 @@ func shortenRecord(r *sdklog.Record, excess int) (sdklog.Record, int) {
 		all = append(all, kv)
 		return true
 	})
-	c := newCutter(redact.Fit(lengthsOf(lengthsOfValue(nil, r.Body()), all), excess))
+	var lengths []int
+	m := measure(&lengths)
+	m.value(r.Body())
+	m.attributes(all)
+	limit := redact.Fit(lengths, excess)
+	c := cut(limit)
 	out := r.Clone()
 	out.SetBody(c.value(r.Body()))
 	out.SetAttributes(c.attributes(all)...)
-	return out, c.limit
+	return out, limit
 }
 
-func lengthsOf(dst []int, all []attribute.KeyValue) []int {
-	for _, kv := range all {
-		dst = lengthsOfValue(dst, kv.Value)
+// texts replaces the texts and bytes in values.
+type texts struct {
+	text  func(string) string
+	bytes func([]byte) []byte
+}
+
+// measure appends the lengths to lengths, and replaces nothing.
+func measure(lengths *[]int) texts {
+	return texts{
+		func(s string) string { *lengths = append(*lengths, len(s)); return s },
+		func(b []byte) []byte { *lengths = append(*lengths, len(b)); return b },
 	}
-	return dst
 }
 
-func lengthsOfValue(dst []int, v attribute.Value) []int {
-	switch v.Type() {
-	case attribute.STRING:
-		return append(dst, len(v.AsString()))
-	case attribute.STRINGSLICE:
-		for _, s := range v.AsStringSlice() {
-			dst = append(dst, len(s))
-		}
-	case attribute.BYTESLICE:
-		return append(dst, len(v.AsByteSlice()))
-	case attribute.SLICE:
-		for _, e := range v.AsSlice() {
-			dst = lengthsOfValue(dst, e)
-		}
-	case attribute.MAP:
-		return lengthsOf(dst, v.AsMap())
-	}
-	return dst
-}
-
-// cutter truncates texts to a limit. JSON stays JSON: the parts of a message are decoded
-// one by one, and a tool's output is a JSON value.
-type cutter struct {
-	limit int
-	r     *redact.Redactor
-}
-
-func newCutter(limit int) cutter {
+// cut truncates to a limit. JSON stays JSON: the parts of a message are decoded one by
+// one, and a tool's output is a JSON value.
+func cut(limit int) texts {
 	r, err := redact.New(redact.Config{DisableKeys: true, DisablePatterns: true, MaxBytes: limit})
 	if err != nil {
 		panic("otlpbatch: " + err.Error()) // the limit is at least redact.MinLimit
 	}
-	return cutter{limit, r}
+	return texts{
+		func(s string) string {
+			if len(s) <= limit {
+				return s
+			}
+			b, _ := r.TruncateJSON([]byte(s))
+			return string(b)
+		},
+		func(b []byte) []byte { return b[:min(len(b), limit)] },
+	}
 }
 
-func (c cutter) attributes(all []attribute.KeyValue) []attribute.KeyValue {
+func (t texts) attributes(all []attribute.KeyValue) []attribute.KeyValue {
 	out := slices.Clone(all)
 	for i := range out {
-		out[i].Value = c.value(out[i].Value)
+		out[i].Value = t.value(out[i].Value)
 	}
 	return out
 }
 
-func (c cutter) value(v attribute.Value) attribute.Value {
+func (t texts) value(v attribute.Value) attribute.Value {
 	switch v.Type() {
 	case attribute.STRING:
-		return attribute.StringValue(c.text(v.AsString()))
+		return attribute.StringValue(t.text(v.AsString()))
 	case attribute.STRINGSLICE:
 		all := slices.Clone(v.AsStringSlice())
 		for i := range all {
-			all[i] = c.text(all[i])
+			all[i] = t.text(all[i])
 		}
 		return attribute.StringSliceValue(all)
 	case attribute.BYTESLICE:
-		b := v.AsByteSlice()
-		return attribute.ByteSliceValue(b[:min(len(b), c.limit)])
+		return attribute.ByteSliceValue(t.bytes(v.AsByteSlice()))
 	case attribute.SLICE:
 		all := slices.Clone(v.AsSlice())
 		for i := range all {
-			all[i] = c.value(all[i])
+			all[i] = t.value(all[i])
 		}
 		return attribute.SliceValue(all...)
 	case attribute.MAP:
-		return attribute.MapValue(c.attributes(v.AsMap())...)
+		return attribute.MapValue(t.attributes(v.AsMap())...)
 	}
 	return v
-}
-
-func (c cutter) text(s string) string {
-	if len(s) <= c.limit {
-		return s
-	}
-	b, _ := c.r.TruncateJSON([]byte(s))
-	return string(b)
 }

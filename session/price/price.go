@@ -34,8 +34,18 @@ type offer struct {
 	tiers []tier
 }
 
-// rates are USD per token.
-type rates struct{ input, output, reasoning, cacheRead, cacheWrite float64 }
+// Kinds of tokens.
+const (
+	input = iota
+	output
+	reasoning
+	cacheRead
+	cacheWrite
+	kinds
+)
+
+// rates are USD per token, by kind.
+type rates [kinds]float64
 
 // tier has the rates for requests whose whole input, cached or not, exceeds a number of
 // tokens.
@@ -82,15 +92,17 @@ func (t *Table) Estimate(m session.Model, u session.Usage, requests int64) (usd 
 	}
 	r := &o.rates
 	if requests > 0 {
-		input := (u.Input + u.CacheRead + u.CacheWrite) / requests
+		size := (u.Input + u.CacheRead + u.CacheWrite) / requests
 		for i := range o.tiers {
-			if input > o.tiers[i].above {
+			if size > o.tiers[i].above {
 				r = &o.tiers[i].rates
 			}
 		}
 	}
-	return float64(u.Input)*r.input + float64(u.Output)*r.output + float64(u.Reasoning)*r.reasoning +
-		float64(u.CacheRead)*r.cacheRead + float64(u.CacheWrite)*r.cacheWrite, true
+	for kind, n := range [kinds]int64{u.Input, u.Output, u.Reasoning, u.CacheRead, u.CacheWrite} {
+		usd += float64(n) * r[kind]
+	}
+	return usd, true
 }
 
 // offer finds the offer for a model, or nil.

@@ -111,31 +111,36 @@ func number(raw json.RawMessage) *float64 {
 }
 
 // stated has the prices that a list has for one kind of request. Absent prices are nil.
-type stated struct{ input, output, reasoning, cacheRead, cacheWrite *float64 }
+type stated [kinds]*float64
+
+// keys are the members of a list's objects with the prices.
+type keys [kinds]string
+
+func (k keys) stated(values map[string]json.RawMessage) (s stated) {
+	for kind, key := range k {
+		s[kind] = number(values[key])
+	}
+	return s
+}
 
 // over returns the prices of s, and those of base where s has none.
 func (s stated) over(base stated) stated {
-	or := func(p, otherwise *float64) *float64 {
-		if p == nil {
-			return otherwise
-		}
-		return p
+	for kind, price := range base {
+		s[kind] = cmp.Or(s[kind], price)
 	}
-	return stated{or(s.input, base.input), or(s.output, base.output), or(s.reasoning, base.reasoning), or(s.cacheRead, base.cacheRead), or(s.cacheWrite, base.cacheWrite)}
+	return s
 }
 
 // rates returns the prices per token, or nil unless both input and output have one.
 func (s stated) rates(unit float64) *rates {
-	if s.input == nil || s.output == nil {
+	if s[input] == nil || s[output] == nil {
 		return nil
 	}
-	or := func(p, otherwise *float64) float64 {
-		if p == nil {
-			p = otherwise
-		}
-		return *p / unit
+	var r rates
+	for kind, otherwise := range [kinds]int{reasoning: output, cacheRead: input, cacheWrite: input} {
+		r[kind] = *cmp.Or(s[kind], s[otherwise]) / unit
 	}
-	return &rates{*s.input / unit, *s.output / unit, or(s.reasoning, s.output), or(s.cacheRead, s.input), or(s.cacheWrite, s.input)}
+	return &r
 }
 
 // offerOf returns an offer from the prices and those of the tiers, or nil if a price is
@@ -146,8 +151,8 @@ func offerOf(base stated, above map[int64]stated, unit float64) *offer {
 		return nil
 	}
 	o := &offer{rates: *r}
-	if base.reasoning != nil && *base.reasoning == *base.output {
-		base.reasoning = nil // reasoning is charged as output, in tiers as well
+	if base[reasoning] != nil && *base[reasoning] == *base[output] {
+		base[reasoning] = nil // reasoning is charged as output, in tiers as well
 	}
 	for size, s := range above {
 		if r := s.over(base).rates(unit); r != nil && size > 0 {
@@ -161,9 +166,7 @@ func offerOf(base stated, above map[int64]stated, unit float64) *offer {
 // perMillion is the unit of prices in models.dev.
 const perMillion = 1e6
 
-func modelsDevStated(cost map[string]json.RawMessage) stated {
-	return stated{number(cost["input"]), number(cost["output"]), number(cost["reasoning"]), number(cost["cache_read"]), number(cost["cache_write"])}
-}
+var modelsDevKeys = keys{"input", "output", "reasoning", "cache_read", "cache_write"}
 
 // addModelsDev adds a model of models.dev: USD per million tokens, with tiers by the size
 // of the context.
@@ -177,7 +180,7 @@ func (t *Table) addModelsDev(provider, id string, raw json.RawMessage) {
 	above := map[int64]stated{}
 	var long map[string]json.RawMessage
 	if json.Unmarshal(model.Cost["context_over_200k"], &long) == nil && long != nil {
-		above[200_000] = modelsDevStated(long)
+		above[200_000] = modelsDevKeys.stated(long)
 	}
 	var tiers []map[string]json.RawMessage
 	if json.Unmarshal(model.Cost["tiers"], &tiers) == nil && len(tiers) > 0 {
@@ -188,11 +191,11 @@ func (t *Table) addModelsDev(provider, id string, raw json.RawMessage) {
 				Size int64  `json:"size"`
 			}
 			if json.Unmarshal(entry["tier"], &bound) == nil && bound.Type == "context" {
-				above[bound.Size] = modelsDevStated(entry)
+				above[bound.Size] = modelsDevKeys.stated(entry)
 			}
 		}
 	}
-	if o := offerOf(modelsDevStated(model.Cost), above, perMillion); o != nil {
+	if o := offerOf(modelsDevKeys.stated(model.Cost), above, perMillion); o != nil {
 		t.add(canonical(provider), strings.ToLower(id), o)
 	}
 }
@@ -230,7 +233,7 @@ func (t *Table) addLiteLLM(name string, entry map[string]json.RawMessage) bool {
 	}
 	above := map[int64]stated{}
 	for size, values := range keys {
-		if s := liteLLMStated(values); s != (stated{}) {
+		if s := liteLLMKeys.stated(values); s != (stated{}) {
 			above[size] = s
 		}
 	}
@@ -241,7 +244,7 @@ func (t *Table) addLiteLLM(name string, entry map[string]json.RawMessage) bool {
 		var bounds []*float64
 		if json.Unmarshal(r["range"], &bounds) == nil && len(bounds) > 0 && bounds[0] != nil && *bounds[0] >= 0 && *bounds[0] < 1e12 {
 			from := int64(*bounds[0])
-			above[from] = liteLLMStated(r).over(above[from])
+			above[from] = liteLLMKeys.stated(r).over(above[from])
 		}
 	}
 	base := above[0]
@@ -261,7 +264,7 @@ func (t *Table) addLiteLLM(name string, entry map[string]json.RawMessage) bool {
 	return true
 }
 
-func liteLLMStated(values map[string]json.RawMessage) stated {
-	return stated{number(values["input_cost_per_token"]), number(values["output_cost_per_token"]), number(values["output_cost_per_reasoning_token"]),
-		number(values["cache_read_input_token_cost"]), number(values["cache_creation_input_token_cost"])}
+var liteLLMKeys = keys{
+	"input_cost_per_token", "output_cost_per_token", "output_cost_per_reasoning_token",
+	"cache_read_input_token_cost", "cache_creation_input_token_cost",
 }
