@@ -81,22 +81,6 @@ const (
 // shares are what a class has besides the common rate.
 var shares = [classes]float64{classNotice: 0.25, classWarning: 0.25, classError: 1, classWorse: 1}
 
-func classOf(l slog.Level) int {
-	switch {
-	case l > slog.LevelError:
-		return classWorse
-	case l >= slog.LevelError:
-		return classError
-	case l >= slog.LevelWarn:
-		return classWarning
-	case l >= LevelNotice:
-		return classNotice
-	case l >= slog.LevelInfo:
-		return classInfo
-	}
-	return classDebug
-}
-
 func (c *client) init(o Options) {
 	c.notify, c.now = o.Notify, o.Now
 	c.burst, c.rate = float64(o.Burst), float64(o.PerSecond)

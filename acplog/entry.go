@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"math"
 	"strings"
 	"time"
 )
@@ -22,7 +23,7 @@ type entry struct {
 	Data json.RawMessage `json:"data,omitempty"`
 }
 
-// noMessage stands for an empty message, of which a client would show an empty line.
+// noMessage replaces an empty message, which a client would show as an empty line.
 const noMessage = "(no message)"
 
 func (h *Handler) entry(ctx context.Context, r slog.Record) entry {
@@ -76,26 +77,37 @@ func (s *shared) shorten(e entry) entry {
 	return e
 }
 
-// severity names a level. Levels between two names have the lower one's.
-func severity(l slog.Level) string {
-	switch {
-	case l >= LevelEmergency:
-		return "emergency"
-	case l >= LevelAlert:
-		return "alert"
-	case l >= LevelCritical:
-		return "critical"
-	case l >= slog.LevelError:
-		return "error"
-	case l >= slog.LevelWarn:
-		return "warning"
-	case l >= LevelNotice:
-		return "notice"
-	case l >= slog.LevelInfo:
-		return "info"
-	}
-	return "debug"
+// severities are the levels of RFC 5424, the most severe first, each with the class of its
+// records and the severity of their notices.
+var severities = []struct {
+	least  slog.Level
+	name   string
+	class  int
+	notice string
+}{
+	{LevelEmergency, "emergency", classWorse, "error"},
+	{LevelAlert, "alert", classWorse, "error"},
+	{LevelCritical, "critical", classWorse, "error"},
+	{slog.LevelError + 1, "error", classWorse, "error"},
+	{slog.LevelError, "error", classError, "error"},
+	{slog.LevelWarn, "warning", classWarning, "warning"},
+	{LevelNotice, "notice", classNotice, "info"},
+	{slog.LevelInfo, "info", classInfo, "info"},
+	{math.MinInt, "debug", classDebug, "info"},
 }
+
+// severityAt returns the index of a level in severities. Levels between two names have the
+// lower one's.
+func severityAt(l slog.Level) int {
+	i := 0
+	for l < severities[i].least {
+		i++
+	}
+	return i
+}
+
+func severity(l slog.Level) string { return severities[severityAt(l)].name }
+func classOf(l slog.Level) int     { return severities[severityAt(l)].class }
 
 // notice is the session update by which a client without logging hears of a
 // record.
@@ -113,13 +125,10 @@ func (e *entry) notice() notice {
 	var n notice
 	n.SessionID = e.SessionID
 	n.Update.SessionUpdate, n.Update.Title = "notice", e.Message
-	switch e.Level {
-	case "debug", "info", "notice":
-		n.Update.Severity = "info"
-	case "warning":
-		n.Update.Severity = "warning"
-	default:
-		n.Update.Severity = "error"
+	for _, s := range severities {
+		if s.name == e.Level {
+			n.Update.Severity = s.notice
+		}
 	}
 	// What a notice has no field for.
 	n.Update.Meta = map[string]any{"agenttrace.level": e.Level}

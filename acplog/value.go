@@ -4,7 +4,6 @@ import (
 	"encoding"
 	"encoding/json"
 	"fmt"
-	"iter"
 	"log/slog"
 	"reflect"
 	"time"
@@ -33,8 +32,8 @@ const (
 // object is a JSON object under construction, its members in order. Of two members of
 // a name the later one takes precedence, except for two groups, which are one.
 type object struct {
-	members []member
-	index   map[string]int // of members, once there are many
+	members []*member
+	byName  map[string]*member
 }
 
 type member struct {
@@ -78,50 +77,27 @@ func (o *object) put(groups []string, a slog.Attr, depth int, left *int) {
 	}
 }
 
-func (o *object) find(name string) *member {
-	if o.index != nil {
-		if i, ok := o.index[name]; ok {
-			return &o.members[i]
+// member returns the member of that name, and adds it if there is none.
+func (o *object) member(name string) *member {
+	m := o.byName[name]
+	if m == nil {
+		if o.byName == nil {
+			o.byName = make(map[string]*member)
 		}
-		return nil
+		m = &member{name: name}
+		o.byName[name], o.members = m, append(o.members, m)
 	}
-	for i := range o.members {
-		if o.members[i].name == name {
-			return &o.members[i]
-		}
-	}
-	return nil
-}
-
-func (o *object) add(m member) {
-	const many = 16
-	o.members = append(o.members, m)
-	switch {
-	case o.index != nil:
-		o.index[m.name] = len(o.members) - 1
-	case len(o.members) > many:
-		o.index = make(map[string]int, 2*many)
-		for i := range o.members {
-			o.index[o.members[i].name] = i
-		}
-	}
+	return m
 }
 
 func (o *object) set(name string, value json.RawMessage) {
-	if m := o.find(name); m != nil {
-		m.value, m.group = value, nil
-		return
-	}
-	o.add(member{name: name, value: value})
+	m := o.member(name)
+	m.value, m.group = value, nil
 }
 
 // below returns the object under a name.
 func (o *object) below(name string) *object {
-	m := o.find(name)
-	if m == nil {
-		o.add(member{name: name})
-		m = &o.members[len(o.members)-1]
-	}
+	m := o.member(name)
 	if m.group == nil {
 		m.value, m.group = nil, new(object)
 	}
@@ -130,8 +106,7 @@ func (o *object) below(name string) *object {
 
 func (o *object) appendTo(b []byte) []byte {
 	b = append(b, '{')
-	for i := range o.members {
-		m := &o.members[i]
+	for i, m := range o.members {
 		if i > 0 {
 			b = append(b, ',')
 		}
@@ -160,7 +135,7 @@ func value(v slog.Value) (out json.RawMessage) {
 			if p := reflect.ValueOf(v.Any()); p.Kind() == reflect.Pointer && p.IsNil() {
 				out = text("<nil>")
 			} else {
-				out = text("!PANIC: " + panicText(r))
+				out = text("!PANIC: " + spans.Printed(r))
 			}
 		}
 	}()
@@ -185,8 +160,8 @@ func value(v slog.Value) (out json.RawMessage) {
 		case fmt.Stringer:
 			return text(x.String())
 		}
-		if m := (measure{}); !m.fits(reflect.ValueOf(x), 0) {
-			if m.nodes > maxNodes {
+		if e := (spans.Extent{MaxLevels: 2 * maxDepth, MaxValues: maxNodes}); !e.Fits(x) {
+			if e.Values > maxNodes {
 				return text(fmt.Sprintf("!ERROR: more than %d values", maxNodes))
 			}
 			return tooDeep
@@ -202,93 +177,9 @@ func value(v slog.Value) (out json.RawMessage) {
 	return raw
 }
 
-// panicText is what a panic says, unless that panics in turn.
-func panicText(r any) (s string) {
-	defer func() {
-		if recover() != nil {
-			s = fmt.Sprintf("a %T that cannot be printed", r)
-		}
-	}()
-	switch r := r.(type) {
-	case error:
-		return r.Error()
-	case fmt.Stringer:
-		return r.String()
-	case string:
-		return r
-	}
-	if m := (measure{}); !m.fits(reflect.ValueOf(r), 0) {
-		return fmt.Sprintf("a %T", r)
-	}
-	return fmt.Sprint(r)
-}
-
 func text(s string) json.RawMessage {
 	if !utf8.ValidString(s) {
-		s = string([]rune(s)) // each byte that is no UTF-8 becomes U+FFFD
+		s = string([]rune(s)) // each byte that is not UTF-8 becomes U+FFFD
 	}
 	return spans.AppendJSONString(nil, s)
-}
-
-// measure follows a value as encoding/json would, and gives up where it is too deep,
-// as one that holds itself is, or too large.
-type measure struct{ nodes int }
-
-func (m *measure) fits(v reflect.Value, depth int) bool {
-	if m.nodes++; m.nodes > maxNodes {
-		return false
-	}
-	if v.IsValid() && v.CanInterface() {
-		switch v.Interface().(type) {
-		case json.Marshaler, encoding.TextMarshaler:
-			return true // what it holds is its own business
-		}
-	}
-	for child := range held(v) {
-		if depth >= 2*maxDepth || !m.fits(child, depth+1) {
-			return false
-		}
-	}
-	return true
-}
-
-// held yields the values that encoding/json would write of what v holds and that may
-// hold others. A pointer is no level of what is written, but a level of the stack.
-func held(v reflect.Value) iter.Seq[reflect.Value] {
-	return func(yield func(reflect.Value) bool) {
-		switch v.Kind() {
-		case reflect.Pointer, reflect.Interface:
-			if !v.IsNil() {
-				yield(v.Elem())
-			}
-		case reflect.Map:
-			for i := v.MapRange(); i.Next() && yield(i.Value()); {
-			}
-		case reflect.Slice, reflect.Array:
-			if flat(v.Type().Elem()) {
-				return
-			}
-			for i := 0; i < v.Len() && yield(v.Index(i)); i++ {
-			}
-		case reflect.Struct:
-			for i := range v.NumField() {
-				f := v.Type().Field(i)
-				if flat(f.Type) || f.Tag.Get("json") == "-" || !f.IsExported() && !f.Anonymous {
-					continue
-				}
-				if !yield(v.Field(i)) {
-					return
-				}
-			}
-		}
-	}
-}
-
-// flat reports whether values of a type hold no others.
-func flat(t reflect.Type) bool {
-	switch t.Kind() {
-	case reflect.Pointer, reflect.Interface, reflect.Map, reflect.Slice, reflect.Array, reflect.Struct:
-		return false
-	}
-	return true
 }

@@ -193,17 +193,9 @@ func (t *Turn) ResumeTool(ctx context.Context, callID string, answer Answer) (co
 	_, span := c.startDecision(ctx, now)
 	rule := match{rule: Rule{Pattern: p.Pattern, Source: p.Source}, found: p.Source != ""}
 	c.await(p.ApprovalID, p.Subject, rule, time.UnixMilli(p.AskedAt))
-	d := Decision{ID: p.ApprovalID, Action: ActionAsk, Pattern: p.Pattern, Source: p.Source, Reply: answer.Reply, Reason: validUTF8(answer.Reason), tool: p.Name}
+	d := Decision{ID: p.ApprovalID, Action: ActionAsk, Pattern: p.Pattern, Source: p.Source, tool: p.Name}
 	d.Waited = max(0, now.Sub(time.UnixMilli(p.AskedAt)))
-	switch answer.Reply {
-	case ReplyOnce:
-		d.outcome = semconv.OutcomeAllowed
-	case ReplyAlways:
-		d.outcome = semconv.OutcomeAllowed
-		t.run.sess.always(ctx, p.Name, p.Subject, answer.Pattern)
-	default:
-		d.Reply, d.outcome, d.Reason = ReplyReject, semconv.OutcomeDenied, orText(d.Reason, "the user rejected it")
-	}
+	t.run.sess.answered(ctx, &d, p.Subject, answer)
 	c.settle(&d, span)
 	return ctx, c, d, nil
 }

@@ -2,7 +2,6 @@ package agenttrace
 
 import (
 	"context"
-	"sync"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
@@ -45,8 +44,7 @@ type Compaction struct {
 	partID    string
 	createdAt int64
 
-	mu    sync.Mutex // guards ended
-	ended bool
+	ending
 }
 
 // StartCompaction begins a compaction and mints the message that will hold the
@@ -99,9 +97,7 @@ func (c *Compaction) End(result CompactionResult) {
 		return
 	}
 	p := recover()
-	if p != nil {
-		defer panic(p)
-	}
+	defer repanic(p)
 	c.finish(result, causeOf(nil, p, c.run.unwound))
 }
 
@@ -112,26 +108,14 @@ func (c *Compaction) Fail(err error) {
 		return
 	}
 	p := recover()
-	if p != nil {
-		defer panic(p)
-	}
+	defer repanic(p)
 	c.finish(CompactionResult{}, orAborted(causeOf(err, p, c.run.unwound)))
 }
 
-func (c *Compaction) hasEnded() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.ended
-}
-
 func (c *Compaction) finish(result CompactionResult, err error) {
-	c.mu.Lock()
-	if c.ended {
-		c.mu.Unlock()
+	if !c.endOnce() {
 		return
 	}
-	c.ended = true
-	c.mu.Unlock()
 	s := c.run.sess
 	now := c.run.now()
 	if err == nil {

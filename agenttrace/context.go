@@ -2,6 +2,7 @@ package agenttrace
 
 import (
 	"context"
+	"sync"
 
 	"go.opentelemetry.io/otel/trace"
 )
@@ -32,6 +33,27 @@ func scopeOf(ctx context.Context) *scope {
 	}
 	s, _ := ctx.Value(scopeKey{}).(*scope)
 	return s
+}
+
+// ending is the end of something that ends once.
+type ending struct {
+	mu    sync.Mutex
+	ended bool
+}
+
+func (e *ending) hasEnded() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.ended
+}
+
+// endOnce reports whether this is the first end.
+func (e *ending) endOnce() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	first := !e.ended
+	e.ended = true
+	return first
 }
 
 // within returns the context in which something of the turn begins, and the

@@ -35,8 +35,7 @@ func (d *digests) of(f *filter, text string) (digest, body string) {
 		return have.digest, have.body
 	}
 	body = f.text(redact.Prompt, "", validUTF8(text))
-	sum := sha256.Sum256([]byte(body))
-	digest = hex.EncodeToString(sum[:])
+	digest = sha256Hex(body)
 	if d.byText == nil || len(d.byText) >= maxRemembered {
 		d.byText = make(map[string]digested)
 	}
@@ -58,45 +57,36 @@ type sentBodies struct {
 	catalog *catalog // the last one
 }
 
-// first reports whether the body of a digest has yet to be sent, and notes that
-// it has been. The caller holds mu.
-func (b *sentBodies) first(digest string) bool {
-	if b.sent[digest] {
-		return false
+// body returns the digest of a text and, if the run has not sent it yet, the text. kind
+// keeps prompts and catalogs apart.
+func (b *sentBodies) body(kind, digest, text string) (string, string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.sent[kind+digest] {
+		return digest, ""
 	}
 	if b.sent == nil || len(b.sent) >= maxRemembered {
 		b.sent = make(map[string]bool)
 	}
-	b.sent[digest] = true
-	return true
+	b.sent[kind+digest] = true
+	return digest, text
 }
 
-// prompt returns the digest of a system prompt and, when the run has not sent
-// it yet, the prompt.
+// prompt is body for a system prompt.
 func (b *sentBodies) prompt(d *digests, f *filter, text string) (digest, body string) {
 	if text == "" {
 		return "", ""
 	}
 	digest, body = d.of(f, text)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.first("p" + digest) {
-		return digest, body
-	}
-	return digest, ""
+	return b.body("p", digest, body)
 }
 
-// tools is prompt for a tool catalog.
+// tools is body for a tool catalog.
 func (b *sentBodies) tools(c *catalog) (digest, body string) {
 	if c == nil {
 		return "", ""
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.first("t" + c.digest) {
-		return c.digest, c.json
-	}
-	return c.digest, ""
+	return b.body("t", c.digest, c.json)
 }
 
 // catalogOf encodes a list of tools, unless it is the same as last time. No
@@ -130,10 +120,14 @@ func (b *sentBodies) catalogOf(f *filter, tools []Tool) *catalog {
 		text = append(text, '}')
 	}
 	c.json = f.json(redact.Other, "", string(append(text, ']')))
-	sum := sha256.Sum256([]byte(c.json))
-	c.digest = hex.EncodeToString(sum[:])
+	c.digest = sha256Hex(c.json)
 	b.catalog = c
 	return c
+}
+
+func sha256Hex(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
 }
 
 func (t Tool) equal(o Tool) bool {

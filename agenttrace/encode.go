@@ -124,7 +124,7 @@ func orAborted(err error) error {
 func errorText(err error) (text string) {
 	defer func() {
 		if p := recover(); p != nil {
-			if text = fmt.Sprintf("error of type %T, which panics with: %s", err, printed(p)); isNil(err) {
+			if text = fmt.Sprintf("error of type %T, which panics with: %s", err, spans.Printed(p)); isNil(err) {
 				text = fmt.Sprintf("nil %T", err)
 			}
 		}

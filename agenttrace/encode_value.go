@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/spans"
 	"go.opentelemetry.io/otel"
 )
 
@@ -37,11 +38,11 @@ func encodeJSON(v any) (text string) {
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			otel.Handle(fmt.Errorf("encode %T: panic: %s", v, printed(p)))
+			otel.Handle(fmt.Errorf("encode %T: panic: %s", v, spans.Printed(p)))
 			text = quote(fmt.Sprintf("%T", v))
 		}
 	}()
-	if !new(extent).fits(reflect.ValueOf(v), 0) {
+	if !new(spans.Extent).Fits(v) {
 		err := fmt.Errorf("encode %T: it holds itself, or is nested too deep or too large", v)
 		otel.Handle(err)
 		return quote(err.Error())
@@ -54,7 +55,7 @@ func encodeJSON(v any) (text string) {
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(shown.Interface()); err != nil {
 		otel.Handle(fmt.Errorf("encode %T: %w", v, err))
-		if !(&extent{hidden: true}).fits(reflect.ValueOf(v), 0) {
+		if !(&spans.Extent{Unexported: true}).Fits(v) {
 			return quote(fmt.Sprintf("%T: %v", v, err)) // whose default format has no end
 		}
 		return quote(fmt.Sprintf("%v", v))

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel"
 
 	"github.com/agenttrace/agenttrace/redact"
+	"github.com/agenttrace/agenttrace/spans"
 )
 
 // Redactor takes secrets out of content before it leaves the process.
@@ -53,11 +54,7 @@ func newFilter(o Options) filter {
 	case o.Redact != nil:
 		f.redactor = o.Redact
 	default:
-		r, err := redact.New(redact.Config{})
-		if err != nil {
-			panic("the default configuration of package redact is not valid: " + err.Error())
-		}
-		f.redactor = r
+		f.redactor = builtin()
 	}
 	if o.MaxPartBytes == 0 {
 		o.MaxPartBytes = defaultMaxPartBytes
@@ -120,7 +117,7 @@ func (f *filter) applyJSON(kind redact.Content, key, s string) (out string, res 
 // fourth and so on.
 func (f *filter) failed(what string, p any) {
 	if n := f.panics.Add(1); bits.OnesCount64(uint64(n)) == 1 {
-		otel.Handle(fmt.Errorf("redact %s: panic: %s", what, printed(p)))
+		otel.Handle(fmt.Errorf("redact %s: panic: %s", what, spans.Printed(p)))
 	}
 }
 

@@ -121,7 +121,7 @@ func (l *live) begin(ctx context.Context, span trace.Span, name string) context.
 func (l *live) emit(ctx context.Context, e *spans.Event, at time.Time) {
 	defer func() {
 		if p := recover(); p != nil {
-			otel.Handle(fmt.Errorf("emit event %s of session %s: panic: %s", e.Name, e.SessionID, printed(p)))
+			otel.Handle(fmt.Errorf("emit event %s of session %s: panic: %s", e.Name, e.SessionID, spans.Printed(p)))
 		}
 	}()
 	var r log.Record
@@ -277,18 +277,22 @@ func (t *Turn) emitPart(answer *spans.Message, now time.Time, p spans.Part) {
 func (t *Turn) chunks() bool { return t.events != nil && t.run.sess.tracer.live.Policy == SaveChunk }
 func (t *Turn) wholes() bool { return t.events != nil && t.run.sess.tracer.live.Policy != SaveTurn }
 
-// throttle decides when what grows is reported again.
+// throttle decides when growing text is reported again.
 type throttle struct {
-	at   time.Time
-	size int
+	at   time.Time // of the last event
+	size int       // of the text at that time
+	sent int       // how much of it an event has had
+	held bool      // the session will send what no event has had
 }
 
-// due reports whether a part that has size bytes now is reported again, and notes
-// that it is.
-func (h *throttle) due(l *live, now time.Time, size int) bool {
-	if size-h.size < max(l.MinBytes, h.size/growth, 1) || now.Sub(h.at) < l.MinInterval {
-		return false
+// due reports whether an event is due for a text that has size bytes now. If it is not,
+// hold is the time after which the session sends the text, 0 if that is arranged already.
+func (h *throttle) due(l *live, now time.Time, size int) (due bool, hold time.Duration) {
+	if size-h.size >= max(l.MinBytes, h.size/growth, 1) && now.Sub(h.at) >= l.MinInterval {
+		return true, 0
 	}
-	h.at, h.size = now, size
-	return true
+	if !h.held && l.MaxDelay > 0 {
+		h.held, hold = true, l.delay(size)
+	}
+	return false, hold
 }

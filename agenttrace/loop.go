@@ -1,8 +1,6 @@
 package agenttrace
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
@@ -245,8 +243,7 @@ func (c *ToolCall) noteOnce(now time.Time) {
 	c.noted = true
 	signature := guardToolCall + ":" + orText(c.filter().id(c.name), "UNKNOWN")
 	if g.loop != nil && g.loop.Arguments {
-		sum := sha256.Sum256([]byte(c.wholeInput()))
-		signature += "(" + hex.EncodeToString(sum[:4]) + ")"
+		signature += "(" + sha256Hex(c.wholeInput())[:8] + ")"
 	}
 	id := orText(c.partID, c.callID)
 	c.mu.Unlock()

@@ -124,7 +124,7 @@ type SourceDocument struct {
 
 // textData returns a text or reasoning part.
 func textData(kind, text string) []byte {
-	b := make([]byte, 0, len(text)+len(text)/16+32)
+	b := make([]byte, 0, len(text)+len(text)/16+64)
 	b = append(b, `{"type":"`...)
 	b = append(b, kind...)
 	b = append(b, `","text":`...)

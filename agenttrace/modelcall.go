@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
-	"sync"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
@@ -132,8 +131,7 @@ type ModelCall struct {
 	side, inTool   bool
 	usageElsewhere bool
 
-	mu    sync.Mutex // guards ended
-	ended bool
+	ending
 }
 
 // StartModelCall begins a model call. Between the model calls of a turn stands
@@ -277,30 +275,17 @@ func (c *ModelCall) End(result ModelResult, err error) {
 		return
 	}
 	p := recover()
-	if p != nil {
-		defer panic(p)
-	}
+	defer repanic(p)
 	// What has a result did not panic: so the stack is looked at only without.
 	c.finish(result, causeOf(err, p, c.turn.unwound || result.StopReason != "" || result.Usage != nil), false)
-}
-
-func (c *ModelCall) hasEnded() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.ended
 }
 
 // finish ends the call. byTurn reports that its turn ended first: then nothing is
 // added to it.
 func (c *ModelCall) finish(result ModelResult, err error, byTurn bool) {
-	c.mu.Lock()
-	if c.ended {
-		c.mu.Unlock()
+	if !c.endOnce() {
 		return
 	}
-	c.ended = true
-	c.mu.Unlock()
-
 	t := c.turn
 	now := t.run.now()
 	usage := usageOf(result.Usage, result.RawUsage, result.CostUSD)

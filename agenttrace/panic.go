@@ -37,7 +37,7 @@ func (e *panicError) ErrorType() string { return semconv.ErrorTypePanic }
 func causeOf(err error, recovered any, unwound bool) error {
 	if recovered != nil {
 		return &panicError{
-			text: "panic: " + printed(recovered), class: reflect.TypeOf(recovered).String(), stack: string(debug.Stack()),
+			text: "panic: " + spans.Printed(recovered), class: reflect.TypeOf(recovered).String(), stack: string(debug.Stack()),
 		}
 	}
 	if err != nil || unwound {
@@ -166,9 +166,7 @@ func (r *Run) Done(err *error) {
 		return
 	}
 	p := recover()
-	if p != nil {
-		defer panic(p)
-	}
+	defer repanic(p)
 	r.finish(causeOf(valueOf(err), p, r.unwound))
 }
 
@@ -186,11 +184,16 @@ func (t *Turn) Done(err *error) {
 		return
 	}
 	p := recover()
-	if p != nil {
-		defer panic(p)
-	}
+	defer repanic(p)
 	e := causeOf(valueOf(err), p, t.unwound)
 	t.finish(endReason(e), e, "")
+}
+
+// repanic lets a panic go on that recover returned, with the same value.
+func repanic(recovered any) {
+	if recovered != nil {
+		panic(recovered)
+	}
 }
 
 func valueOf(err *error) error {

@@ -21,26 +21,6 @@ type part struct {
 	ended   *frozen
 }
 
-// addPart begins a part. It returns false when the turn has ended.
-func (t *Turn) addPart(what string, p part, now time.Time) (part, bool) {
-	t.mu.Lock()
-	if t.ended {
-		t.mu.Unlock()
-		t.drop(what)
-		return part{}, false
-	}
-	t.place(&p, now)
-	if s := p.text; s != nil {
-		s.id, s.index, s.created, s.answer = p.id, p.index, p.created, spans.Message{ID: t.assistant.ID, CreatedAt: t.assistant.CreatedAt}
-		if t.chunks() {
-			s.emitEvent(now)
-		}
-	}
-	t.mu.Unlock()
-	t.run.sess.flush()
-	return p, true
-}
-
 // place gives a part its id and index. The caller holds mu.
 func (t *Turn) place(p *part, now time.Time) {
 	t.answer(now)
@@ -70,17 +50,7 @@ func (t *Turn) addData(what, kind string, data func(partID string) []byte) (id s
 		return ""
 	}
 	now := t.run.now()
-	t.mu.Lock()
-	ended := t.ended
-	if !ended {
-		id = t.placeData(kind, now, data)
-	}
-	t.mu.Unlock()
-	if ended {
-		t.drop(what)
-		return ""
-	}
-	t.run.sess.flush()
+	t.set(what, func() { id = t.placeData(kind, now, data) })
 	return id
 }
 
@@ -187,8 +157,6 @@ type TextStream struct {
 	closed   bool
 	provider string // JSON
 	throttle throttle
-	sent     int  // how much of buf an event has had
-	held     bool // the session will send what no event has had
 }
 
 // StreamText begins a part of text that grows.
@@ -201,11 +169,20 @@ func (t *Turn) stream(kind string) *TextStream {
 	if t == nil || t.off || !t.recording {
 		return nil
 	}
-	s := &TextStream{turn: t, kind: kind}
-	if _, ok := t.addPart(kind, part{kind: kind, text: s}, t.run.now()); !ok {
-		return nil
-	}
-	return s
+	now := t.run.now()
+	var begun *TextStream
+	t.set(kind, func() {
+		s := &TextStream{turn: t, kind: kind}
+		p := part{kind: kind, text: s}
+		t.place(&p, now)
+		s.id, s.index, s.created = p.id, p.index, p.created
+		s.answer = spans.Message{ID: t.assistant.ID, CreatedAt: t.assistant.CreatedAt}
+		if t.chunks() {
+			s.emitEvent(now)
+		}
+		begun = s
+	})
+	return begun
 }
 
 // Write appends to the part. It always returns len(p) and nil.
@@ -225,11 +202,8 @@ func grow[T []byte | string](s *TextStream, text T) (int, error) {
 			s.buf = append(s.buf, text...)
 			s.updated = max(s.updated, now.UnixMilli())
 			if s.turn.chunks() {
-				live := s.turn.run.sess.tracer.live
-				if emitted = s.throttle.due(live, now, len(s.buf)); emitted {
+				if emitted, hold = s.throttle.due(s.turn.run.sess.tracer.live, now, len(s.buf)); emitted {
 					s.emitEvent(now)
-				} else if !s.held && live.MaxDelay > 0 {
-					s.held, hold = true, live.delay(len(s.buf))
 				}
 			}
 		}
@@ -283,12 +257,8 @@ func (s *TextStream) data(text string) []byte {
 	if s.kind == "reasoning" {
 		kind = redact.Reasoning
 	}
-	text = s.turn.content(kind, text)
-	data := make([]byte, 0, len(text)+len(text)/16+64)
-	data = append(data, `{"type":"`...)
-	data = append(data, s.kind...)
-	data = append(data, `","text":`...)
-	data = spans.AppendJSONString(data, text)
+	data := textData(s.kind, s.turn.content(kind, text))
+	data = data[:len(data)-1]
 	if !s.closed {
 		data = append(data, `,"state":"streaming"`...)
 	}
@@ -302,12 +272,12 @@ func (s *TextStream) data(text string) []byte {
 // tell queues the part as it is now; of a text that grows, as much as cannot
 // change. The caller holds mu, or is the only one to know the stream.
 func (s *TextStream) emitEvent(now time.Time) {
-	s.throttle = throttle{now, len(s.buf)}
+	s.throttle.at, s.throttle.size = now, len(s.buf)
 	text := string(s.buf)
 	if !s.closed {
 		text = s.turn.run.sess.tracer.filter.settled(text)
 	}
-	s.sent = len(text)
+	s.throttle.sent = len(text)
 	s.emitData(now, s.data(text))
 }
 
@@ -315,8 +285,8 @@ func (s *TextStream) emitEvent(now time.Time) {
 func (s *TextStream) sendHeld(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.held = false
-	if !s.closed && len(s.turn.run.sess.tracer.filter.settled(string(s.buf))) > s.sent {
+	s.throttle.held = false
+	if !s.closed && len(s.turn.run.sess.tracer.filter.settled(string(s.buf))) > s.throttle.sent {
 		s.emitEvent(now)
 	}
 }

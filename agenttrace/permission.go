@@ -260,17 +260,23 @@ func (c *ToolCall) ask(ctx context.Context, d *Decision, q Question, m match, no
 	c.waitApproval(now)
 	answer, err := s.tracer.approve(ctx, q)
 	d.Waited = max(0, s.now().Sub(now))
-	d.Reply, d.Reason = answer.Reply, validUTF8(answer.Reason)
 	switch {
 	case err != nil:
-		d.Reply, d.outcome, d.Reason = "", semconv.OutcomeDenied, "approval failed: "+errorText(err)
+		d.outcome, d.Reason = semconv.OutcomeDenied, "approval failed: "+errorText(err)
 	case answer.Reply == ReplyLater:
-		d.Reply, d.outcome, d.Waited = "", semconv.OutcomePending, 0
-	case answer.Reply == ReplyOnce:
-		d.outcome = semconv.OutcomeAllowed
-	case answer.Reply == ReplyAlways:
-		d.outcome = semconv.OutcomeAllowed
-		s.always(ctx, c.name, q.Subject, answer.Pattern)
+		d.outcome, d.Waited, d.Reason = semconv.OutcomePending, 0, validUTF8(answer.Reason)
+	default:
+		s.answered(ctx, d, q.Subject, answer)
+	}
+}
+
+// answered fills d with a person's answer. Any other than once and always rejects.
+func (s *Session) answered(ctx context.Context, d *Decision, subject string, answer Answer) {
+	d.Reply, d.outcome, d.Reason = answer.Reply, semconv.OutcomeAllowed, validUTF8(answer.Reason)
+	switch answer.Reply {
+	case ReplyOnce:
+	case ReplyAlways:
+		s.always(ctx, d.tool, subject, answer.Pattern)
 	default:
 		d.Reply, d.outcome = ReplyReject, semconv.OutcomeDenied
 		d.Reason = orText(d.Reason, "the user rejected it")
@@ -356,7 +362,7 @@ func (c *ToolCall) request(subject string, now time.Time) ToolRequest {
 func (t *Tracer) watch(ctx context.Context, req ToolRequest) (v Verdict) {
 	defer func() {
 		if p := recover(); p != nil {
-			otel.Handle(fmt.Errorf("watchdog of tool call %s: panic: %s", req.CallID, printed(p)))
+			otel.Handle(fmt.Errorf("watchdog of tool call %s: panic: %s", req.CallID, spans.Printed(p)))
 			v = Deny("the watchdog failed")
 		}
 	}()
@@ -372,7 +378,7 @@ func (t *Tracer) watch(ctx context.Context, req ToolRequest) (v Verdict) {
 func (t *Tracer) approve(ctx context.Context, q Question) (a Answer, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			a, err = Answer{}, fmt.Errorf("panic: %s", printed(p))
+			a, err = Answer{}, fmt.Errorf("panic: %s", spans.Printed(p))
 			otel.Handle(fmt.Errorf("approver of tool call %s: %w", q.CallID, err))
 		}
 	}()

@@ -6,6 +6,7 @@ import (
 	"time"
 	"weak"
 
+	"github.com/agenttrace/agenttrace/spans"
 	"go.opentelemetry.io/otel"
 )
 
@@ -64,7 +65,7 @@ func (s *Session) wakeLocked(d time.Duration) {
 func (s *Session) beat() {
 	defer func() {
 		if p := recover(); p != nil {
-			otel.Handle(fmt.Errorf("emit events of session %s: panic: %s", s.id, printed(p)))
+			otel.Handle(fmt.Errorf("emit events of session %s: panic: %s", s.id, spans.Printed(p)))
 		}
 	}()
 	s.pulse.mu.Lock()

@@ -3,7 +3,6 @@ package agenttrace
 import (
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -39,10 +38,9 @@ type Run struct {
 
 	unwound bool // it began in a deferred function, while a panic went on
 
-	mu    sync.Mutex // guards what follows
-	ended bool
-	turns []*Turn
-	comps []*Compaction
+	ending // its mu guards what follows
+	turns  []*Turn
+	comps  []*Compaction
 }
 
 // StartRun begins a run. A span in ctx becomes its parent; the session's last
@@ -130,16 +128,8 @@ func (r *Run) End(err error) {
 		return
 	}
 	p := recover()
-	if p != nil {
-		defer panic(p)
-	}
+	defer repanic(p)
 	r.finish(causeOf(err, p, r.unwound))
-}
-
-func (r *Run) hasEnded() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.ended
 }
 
 func (r *Run) finish(err error) {
@@ -208,9 +198,7 @@ func (r *Run) Abort() {
 		return
 	}
 	p := recover()
-	if p != nil {
-		defer panic(p)
-	}
+	defer repanic(p)
 	r.finish(orAborted(causeOf(nil, p, r.unwound)))
 }
 

@@ -3,7 +3,6 @@ package agenttrace
 import (
 	"context"
 	"encoding/json"
-	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -106,8 +105,7 @@ type ToolCall struct {
 	inferred, adopted bool
 	kept              bool // the span is recorded and sampled
 
-	mu       sync.Mutex // guards what follows
-	ended    bool
+	ending   // its mu guards what follows
 	state    string
 	partial  []byte // what came of the input while it streams
 	input    string // JSON, empty until it is whole
@@ -134,8 +132,6 @@ type ToolCall struct {
 	// changed reports that there is something to tell that no event has told.
 	changed  bool
 	throttle throttle
-	sent     int  // how much of partial an event has had
-	held     bool // the session will send what no event has had
 	// resumed reports that an earlier turn told of the call in the state that it has.
 	resumed bool
 	// duration is here because a pointer to it is taken. restored reports that it is
@@ -287,7 +283,7 @@ func (c *ToolCall) emitInput(now time.Time, input string) {
 		return
 	}
 	c.changed = false
-	c.throttle = throttle{now, len(c.partial)}
+	c.throttle.at, c.throttle.size = now, len(c.partial)
 	data := c.data(input)
 	if c.errType == semconv.ErrorTypeAborted {
 		// Who reports so did not see the call end: what was seen takes precedence over it.
@@ -355,12 +351,6 @@ func (c *ToolCall) SpanContext() trace.SpanContext {
 	return c.span.SpanContext()
 }
 
-func (c *ToolCall) hasEnded() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.ended
-}
-
 // change runs f with mu held, unless the call has ended.
 func (c *ToolCall) change(what string, f func(now time.Time)) {
 	if c == nil {
@@ -394,11 +384,9 @@ func (c *ToolCall) InputDelta(text string) {
 		if !c.turn.chunks() {
 			return
 		}
-		live := c.turn.run.sess.tracer.live
-		if c.throttle.due(live, now, len(c.partial)) {
+		var due bool
+		if due, hold = c.throttle.due(c.turn.run.sess.tracer.live, now, len(c.partial)); due {
 			c.emitPartial(now, c.settled())
-		} else if !c.held && live.MaxDelay > 0 {
-			c.held, hold = true, live.delay(len(c.partial))
 		}
 	})
 	if hold > 0 {
@@ -412,7 +400,7 @@ func (c *ToolCall) settled() string { return c.filter().settled(string(c.partial
 
 // emitPartial queues input that still streams. The caller holds mu.
 func (c *ToolCall) emitPartial(now time.Time, settled string) {
-	c.sent = len(settled)
+	c.throttle.sent = len(settled)
 	input, _ := c.filter().quoted(redact.ToolInput, settled)
 	c.emitInput(now, input)
 	c.changed = true // by what may not have been told
@@ -422,11 +410,11 @@ func (c *ToolCall) emitPartial(now time.Time, settled string) {
 func (c *ToolCall) sendHeld(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.held = false
+	c.throttle.held = false
 	if c.ended || c.state != stateInputStreaming {
 		return
 	}
-	if settled := c.settled(); len(settled) > c.sent {
+	if settled := c.settled(); len(settled) > c.throttle.sent {
 		c.emitPartial(now, settled)
 	}
 }
@@ -484,9 +472,7 @@ func (c *ToolCall) End(output any) {
 		return
 	}
 	p := recover()
-	if p != nil {
-		defer panic(p)
-	}
+	defer repanic(p)
 	text, isText := output.(string)
 	// What has an output did not panic: so the stack is looked at only without.
 	if c.broken(causeOf(nil, p, c.turn.unwound || output != nil && (!isText || text != ""))) {
@@ -509,9 +495,7 @@ func (c *ToolCall) EndText(output string) {
 		return
 	}
 	p := recover()
-	if p != nil {
-		defer panic(p)
-	}
+	defer repanic(p)
 	if !c.broken(causeOf(nil, p, c.turn.unwound || output != "")) {
 		c.endText(output)
 	}
@@ -528,9 +512,7 @@ func (c *ToolCall) EndRaw(output json.RawMessage) {
 		return
 	}
 	p := recover()
-	if p != nil {
-		defer panic(p)
-	}
+	defer repanic(p)
 	if c.broken(causeOf(nil, p, c.turn.unwound || len(output) > 0)) {
 		return
 	}
@@ -547,9 +529,7 @@ func (c *ToolCall) EndTruncated(head any, whole Truncated) {
 		return
 	}
 	p := recover()
-	if p != nil {
-		defer panic(p)
-	}
+	defer repanic(p)
 	if c.broken(causeOf(nil, p, c.turn.unwound || head != nil)) {
 		return
 	}
@@ -571,9 +551,7 @@ func (c *ToolCall) Fail(err error) {
 		return
 	}
 	p := recover()
-	if p != nil {
-		defer panic(p)
-	}
+	defer repanic(p)
 	if cause := causeOf(err, p, c.turn.unwound); cause != nil {
 		c.fail(cause)
 		return
@@ -607,9 +585,7 @@ func (c *ToolCall) Abort() {
 		return
 	}
 	p := recover()
-	if p != nil {
-		defer panic(p)
-	}
+	defer repanic(p)
 	c.fail(orAborted(causeOf(nil, p, c.turn.unwound)))
 }
 

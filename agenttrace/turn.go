@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -71,8 +70,7 @@ type Turn struct {
 	// unwound reports that it began in a deferred function, while a panic went on.
 	unwound bool
 
-	mu          sync.Mutex // guards what follows
-	ended       bool
+	ending      // its mu guards what follows
 	model       Model
 	temperature *float64
 	prompt      string
@@ -344,12 +342,6 @@ func (t *Turn) set(what string, change func()) {
 	t.run.sess.flush()
 }
 
-func (t *Turn) hasEnded() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.ended
-}
-
 func (t *Turn) drop(what string) { t.run.sess.tracer.drop(what, "turn "+t.userID) }
 
 // End ends the turn: the model came to a finished state. Tool calls that wait
@@ -364,9 +356,7 @@ func (t *Turn) End(result TurnResult) {
 		return
 	}
 	p := recover()
-	if p != nil {
-		defer panic(p)
-	}
+	defer repanic(p)
 	if len(result.Metadata) > 0 {
 		t.SetMetadata(result.Metadata)
 	}
@@ -389,9 +379,7 @@ func (t *Turn) Abort() {
 		return
 	}
 	p := recover()
-	if p != nil {
-		defer panic(p)
-	}
+	defer repanic(p)
 	err := causeOf(nil, p, t.unwound)
 	if endReason(err) != semconv.EndError {
 		t.finish(semconv.EndAbort, nil, "")
@@ -407,9 +395,7 @@ func (t *Turn) Fail(err error) {
 		return
 	}
 	p := recover()
-	if p != nil {
-		defer panic(p)
-	}
+	defer repanic(p)
 	err = causeOf(err, p, t.unwound)
 	t.finish(endReason(err), err, "")
 }
