@@ -99,8 +99,9 @@ func intOf(v pcommon.Value) (int64, bool) {
 	case pcommon.ValueTypeInt:
 		return v.Int(), true
 	case pcommon.ValueTypeDouble:
-		n := int64(v.Double())
-		return n, float64(n) == v.Double()
+		if n := int64(v.Double()); float64(n) == v.Double() {
+			return n, true
+		}
 	case pcommon.ValueTypeStr:
 		n, err := strconv.ParseInt(strings.TrimSpace(v.Str()), 10, 64)
 		return n, err == nil

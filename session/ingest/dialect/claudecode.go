@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"cmp"
 	"encoding/json"
 	"strings"
 	"time"
@@ -52,11 +53,11 @@ func isClaudeRecord(r *Record) bool {
 
 func readClaudeSpan(s *Span, facts *Emitter) {
 	a := s.Attrs()
+	facts.base.TurnID = a.Str("prompt.id")
 	defer claudeSubagent(a, facts)
 	switch strings.TrimPrefix(s.Name(), claudePrefix) {
 	case "interaction":
 		f := facts.Add(fact.Turn)
-		f.TurnID = a.Str("prompt.id")
 		if asked := claudeReported(a, "user_prompt"); !claudeNotification(asked) {
 			f.Input = userMessages(asked, "")
 		}
@@ -74,14 +75,12 @@ func readClaudeSpan(s *Span, facts *Emitter) {
 			}
 		}
 	case "tool.execution":
-		id := claudeCallID(a)
 		kind := fact.ToolCall
-		if id == "" { // the tool's own span is the one above
+		if claudeCallID(a) == "" { // the tool's own span is the one above
 			kind = fact.Step
 		}
 		f := facts.Add(kind)
-		f.CallID = id
-		f.TurnID = a.Str("prompt.id")
+		f.CallID = claudeCallID(a)
 		if claudeOutcome(f, a); kind == fact.ToolCall && !f.Failed {
 			f.Tool = &fact.Tool{Succeeded: claudeSucceeded(a), DurationMS: a.IntPtr("duration_ms")}
 		}
@@ -91,11 +90,9 @@ func readClaudeSpan(s *Span, facts *Emitter) {
 			return
 		}
 		f := facts.Add(fact.Permission)
-		f.TurnID = a.Str("prompt.id")
 		if f.Decision = d; d.Action == "ask" {
 			if d.WaitedMS = a.IntPtr("duration_ms"); d.WaitedMS == nil && f.Start > 0 {
-				ms := (f.End - f.Start) / int64(time.Millisecond)
-				d.WaitedMS = &ms
+				d.WaitedMS = new((f.End - f.Start) / int64(time.Millisecond))
 			}
 		}
 	}
@@ -114,20 +111,12 @@ func readClaudeCall(a Attrs, facts *Emitter) {
 	if f.Agent != "" {
 		f.RequiresTurn = false // only what the user asks has a span
 	}
-	f.TurnID = a.Str("prompt.id")
 	f.Model = claudeModel(a)
 	f.RequestID = a.First("request_id", "client_request_id")
 	f.ResponseID = a.First("gen_ai.response.id", "request_id")
 	f.Usage = claudeUsage(a)
-	f.Finish = a.Str("stop_reason")
-	if f.Finish == "" {
-		if reasons := a.Strings("gen_ai.response.finish_reasons"); len(reasons) > 0 {
-			f.Finish = reasons[len(reasons)-1]
-		}
-	}
-	if reported := claudeReported(a, "response.model_output"); reported != "" {
-		f.Output = []fact.Part{{Kind: fact.PartText, Text: reported}}
-	}
+	f.Finish = cmp.Or(a.Str("stop_reason"), a.Last("gen_ai.response.finish_reasons"))
+	f.Output = appendText(nil, fact.PartText, claudeReported(a, "response.model_output"))
 	claudeOutcome(f, a)
 	f.Extra = claudeExtra(a, "attempt", "speed", "ttft_ms")
 }
@@ -136,9 +125,7 @@ func readClaudeCall(a Attrs, facts *Emitter) {
 func claudeCallID(a Attrs) string { return a.First("tool_use_id", "gen_ai.tool.call.id") }
 
 func readClaudeTool(f *fact.Fact, a Attrs) {
-	f.CallID = claudeCallID(a)
-	f.TurnID = a.Str("prompt.id")
-	f.RequestID = a.Str("request_id")
+	f.CallID, f.RequestID = claudeCallID(a), a.Str("request_id")
 	parameters := a.JSON("tool_parameters")
 	f.Tool = &fact.Tool{Name: a.First("tool_name", "gen_ai.tool.name"), DurationMS: a.IntPtr("duration_ms")}
 	// The tools of a server that the user added are all called mcp_tool in events.
@@ -146,9 +133,7 @@ func readClaudeTool(f *fact.Fact, a Attrs) {
 		f.Tool.Name = "mcp__" + p.str("mcp_server_name") + "__" + p.str("mcp_tool_name")
 	}
 	f.Tool.Input = claudeInput(a, parameters)
-	if size, ok := a.Int("tool_result_size_bytes"); ok {
-		f.Tool.OutputSize = size
-	}
+	f.Tool.OutputSize, _ = a.Int("tool_result_size_bytes")
 	f.Extra = claudeExtra(a, "agent_id", "parent_agent_id", "result_tokens")
 }
 
@@ -161,7 +146,7 @@ func claudeInput(a Attrs, parameters json.RawMessage) json.RawMessage {
 		in, ok := objectOf(raw)
 		if full := p.str("full_command"); ok && len(full) > len(in.str("command")) && len(in.str("command")) >= 500 {
 			in["command"] = p["full_command"]
-			raw, _ = json.Marshal(in)
+			raw = encode(in)
 		}
 		return raw
 	}
@@ -176,16 +161,13 @@ func claudeInput(a Attrs, parameters json.RawMessage) json.RawMessage {
 			in[key] = raw
 		}
 	}
-	for _, k := range [...][2]string{{"full_command", "command"}, {"file_path", "file_path"}, {"skill_name", "skill"}, {"subagent_type", "subagent_type"}} {
-		if s := claudeReported(a, k[0]); s != "" {
-			in[k[1]], _ = json.Marshal(s)
+	for key, name := range map[string]string{"full_command": "command", "file_path": "file_path",
+		"skill_name": "skill", "subagent_type": "subagent_type"} {
+		if s := claudeReported(a, key); s != "" {
+			in[name] = quoted(s)
 		}
 	}
-	if len(in) == 0 {
-		return nil
-	}
-	raw, _ := json.Marshal(in)
-	return raw
+	return encode(in)
 }
 
 // readClaudeOutput reads the event tool.output, which has some of the input among
@@ -201,19 +183,19 @@ func readClaudeOutput(t *fact.Tool, a Attrs) {
 				in = object{}
 			}
 			if !in.has("content") {
-				in["content"], _ = json.Marshal(a.Str(key))
+				in["content"] = quoted(a.Str(key))
 				if path := a.Str("file_path"); path != "" {
-					in["file_path"], _ = json.Marshal(path)
+					in["file_path"] = quoted(path)
 				}
-				t.Input, _ = json.Marshal(in)
+				t.Input = encode(in)
 			}
 			continue
 		}
 		t.Output = a.JSON(key)
 		if cut, _ := a.Bool(key + "_truncated"); cut {
 			t.Truncated = true
-			if size, ok := a.Int(key + "_original_length"); ok {
-				t.OutputSize = size
+			if size := a.IntPtr(key + "_original_length"); size != nil {
+				t.OutputSize = *size
 			}
 		}
 		return
@@ -237,26 +219,24 @@ func claudeSubagent(a Attrs, facts *Emitter) {
 func readClaudeRecord(r *Record, facts *Emitter) {
 	a := r.Attrs()
 	facts.stamp(a)
+	facts.base.TurnID = a.Str("prompt.id")
 	defer claudeSubagent(a, facts)
-	switch strings.TrimPrefix(r.Event, claudePrefix) {
+	switch name := strings.TrimPrefix(r.Event, claudePrefix); name {
 	case "user_prompt":
 		readClaudePrompt(a, r.Resource, facts)
 	case "assistant_response":
 		readClaudeAnswer(a, facts)
 	case "api_request", "api_error", "api_refusal":
 		f := facts.Add(fact.ModelCall)
-		f.TurnID = a.Str("prompt.id")
 		f.RequestID = a.First("request_id", "client_request_id")
 		f.Model = claudeModel(a)
 		f.Agent, f.Purpose = claudeSpeaker(a, a.Str("query_source"))
-		switch strings.TrimPrefix(r.Event, claudePrefix) {
+		switch name {
 		case "api_request":
 			f.Usage = claudeUsage(a)
 			f.CostUSD = a.Float("cost_usd")
 		case "api_error":
-			f.Failed = true
-			f.Error = a.Str("error")
-			f.ErrorType = a.First("error_class", "status_code")
+			f.Failed, f.Error, f.ErrorType = true, a.Str("error"), a.First("error_class", "status_code")
 			f.Aborted = claudeAborted(f)
 		case "api_refusal":
 			f.Finish = "refusal"
@@ -277,11 +257,9 @@ func readClaudeRecord(r *Record, facts *Emitter) {
 		}
 	case "compaction":
 		f := facts.Add(fact.Compaction)
-		f.TurnID = a.Str("prompt.id")
 		f.Compacted = &fact.Compacted{Trigger: a.Str("trigger")}
 		if t := f.Compacted.Trigger; t != "" {
-			auto := t == "auto"
-			f.Compacted.Auto = &auto
+			f.Compacted.Auto = new(t == "auto")
 		}
 		f.Compacted.TokensBefore, _ = a.Int("pre_tokens")
 		f.Compacted.TokensAfter, _ = a.Int("post_tokens")
@@ -297,6 +275,7 @@ func readClaudeRecord(r *Record, facts *Emitter) {
 		// not divide it.
 		claudeBegan(f, a)
 	case "permission_mode_changed":
+		facts.base.TurnID = ""
 		f := facts.Add(fact.Session)
 		f.SessionAttrs = claudeAbout(a, r.Resource)
 		f.SessionAttrs.Mode = a.Str("to_mode")
@@ -304,18 +283,15 @@ func readClaudeRecord(r *Record, facts *Emitter) {
 }
 
 func readClaudePrompt(a Attrs, resource pcommon.Resource, facts *Emitter) {
-	reported := claudeReported(a, "prompt")
-	if reported == "" {
-		reported = claudeReported(a, "prompt_text")
-	}
+	reported := cmp.Or(claudeReported(a, "prompt"), claudeReported(a, "prompt_text"))
 	if claudeNotification(reported) {
 		f := facts.Add(fact.Note)
+		f.TurnID = ""
 		f.Input = userMessages(reported, a.Str("message.uuid"))
 		f.Input[0].Role = session.RoleSystem
 		return
 	}
 	f := facts.Add(fact.Prompt)
-	f.TurnID = a.Str("prompt.id")
 	f.Input = userMessages(reported, a.Str("message.uuid"))
 	f.SessionAttrs = claudeAbout(a, resource)
 	f.Extra = claudeExtra(a, "command_name", "command_source")
@@ -337,20 +313,15 @@ func claudeNotification(text string) bool {
 func readClaudeAnswer(a Attrs, facts *Emitter) {
 	reported := claudeReported(a, "response")
 	agent, side := claudeSpeaker(a, a.Str("query_source"))
-	if strings.Contains(side, "title") {
-		if title := claudeTitle(reported); title != "" {
-			f := facts.Add(fact.Session)
-			f.SessionAttrs = &fact.SessionAttrs{Title: title}
-		}
+	if title := claudeTitle(reported); title != "" && strings.Contains(side, "title") {
+		f := facts.Add(fact.Session)
+		f.TurnID = ""
+		f.SessionAttrs = &fact.SessionAttrs{Title: title}
 	}
 	f := facts.Add(fact.Answer)
-	f.TurnID = a.Str("prompt.id")
-	f.RequestID = a.Str("request_id")
-	f.Agent, f.Purpose = agent, side
+	f.RequestID, f.Agent, f.Purpose = a.Str("request_id"), agent, side
 	f.Model = claudeModel(a)
-	if reported != "" {
-		f.Output = []fact.Part{{Kind: fact.PartText, Text: reported}}
-	}
+	f.Output = appendText(nil, fact.PartText, reported)
 	f.Extra = claudeExtra(a, "message.uuid")
 }
 
@@ -378,9 +349,7 @@ func readClaudeDecision(a Attrs, facts *Emitter) {
 	name := call.Tool.Name
 
 	f := facts.Add(fact.Permission)
-	f.CallID = claudeCallID(a)
-	f.TurnID = a.Str("prompt.id")
-	f.RequestID = a.Str("request_id")
+	f.CallID, f.RequestID = claudeCallID(a), a.Str("request_id")
 	d.ToolName = name
 	f.Decision = d
 	if mode := a.Str("permission_mode"); mode != "" {
@@ -418,10 +387,7 @@ func claudeSpeaker(a Attrs, source string) (agent, side string) {
 	if agent == "" && (strings.HasPrefix(source, "agent:") || strings.HasPrefix(source, "agent.")) {
 		agent = source[strings.LastIndexAny(source, ":.")+1:]
 	}
-	if agent == "" {
-		agent = a.Str("agent_id")
-	}
-	if agent == "" && !claudeOwn(source) {
+	if agent = cmp.Or(agent, a.Str("agent_id")); agent == "" && !claudeOwn(source) {
 		side = source
 	}
 	return agent, side
@@ -442,14 +408,9 @@ func claudeModel(a Attrs) *session.Model {
 	if id == "" {
 		return nil
 	}
-	provider := a.First("gen_ai.provider.name", "gen_ai.system")
-	if provider == "" {
-		// Where a model is served from is built of first parties only.
-		if p := a.Str("anthropic.provider"); p == "firstParty" {
-			provider = "anthropic"
-		} else {
-			provider = p
-		}
+	provider := a.First("gen_ai.provider.name", "gen_ai.system", "anthropic.provider")
+	if provider == "firstParty" {
+		provider = "anthropic"
 	}
 	return &session.Model{ProviderID: provider, ModelID: id, Variant: a.Str("effort")}
 }
@@ -472,15 +433,8 @@ func claudeOutcome(f *fact.Fact, a Attrs) {
 	if !f.Failed {
 		return
 	}
-	if text != "" {
-		f.Error = text
-	}
-	if kind := a.First("error_class", "error_type", "error.type", "status_code"); kind != "" {
-		f.ErrorType = kind
-	}
-	if f.Error == "" {
-		f.Error = f.ErrorType
-	}
+	f.ErrorType = cmp.Or(a.First("error_class", "error_type", "error.type", "status_code"), f.ErrorType)
+	f.Error = cmp.Or(text, f.Error, f.ErrorType)
 	f.Aborted = claudeAborted(f)
 }
 
@@ -491,7 +445,8 @@ func claudeSucceeded(a Attrs) bool {
 
 // claudeAborted reports whether an error is that of a person who stopped it.
 func claudeAborted(f *fact.Fact) bool {
-	return strings.Contains(f.ErrorType, "Abort") || strings.Contains(f.Error, "AbortError") || strings.Contains(f.Error, "Request was aborted")
+	return strings.Contains(f.ErrorType, "Abort") || strings.Contains(f.Error, "AbortError") ||
+		strings.Contains(f.Error, "Request was aborted")
 }
 
 // claudeReported returns text that was not withheld.
@@ -516,16 +471,13 @@ func claudeExtra(a Attrs, keys ...string) json.RawMessage {
 	o := object{}
 	for _, key := range keys {
 		raw := a.JSON(key)
-		if raw == nil || string(raw) == `""` || key == "attempt" && string(raw) == "1" || key == "speed" && string(raw) == `"normal"` {
+		if raw == nil || string(raw) == `""` || key == "attempt" && string(raw) == "1" ||
+			key == "speed" && string(raw) == `"normal"` {
 			continue
 		}
 		o[key] = raw
 	}
-	if len(o) == 0 {
-		return nil
-	}
-	extra, _ := json.Marshal(o)
-	return extra
+	return encode(o)
 }
 
 // statedCounts keeps counts under the keys under which they came.
@@ -544,11 +496,7 @@ func userMessages(text, id string) []fact.Message {
 	if text == "" && id == "" {
 		return nil
 	}
-	m := fact.Message{Role: "user", ID: id}
-	if text != "" {
-		m.Parts = []fact.Part{{Kind: fact.PartText, Text: text}}
-	}
-	return []fact.Message{m}
+	return []fact.Message{{Role: "user", ID: id, Parts: appendText(nil, fact.PartText, text)}}
 }
 
 // stamp takes a record's time from its attribute event.timestamp where it has one:
@@ -565,11 +513,5 @@ func (f *Emitter) stamp(a Attrs) {
 // clientOf names the program that emits, and its version.
 func clientOf(resource pcommon.Resource, name, version string) string {
 	r := Attrs{Map: resource.Attributes()}
-	if s := r.Str("service.name"); s != "" {
-		name = s
-	}
-	if s := r.Str("service.version"); s != "" {
-		version = s
-	}
-	return strings.TrimSpace(name + " " + version)
+	return strings.TrimSpace(cmp.Or(r.Str("service.name"), name) + " " + cmp.Or(r.Str("service.version"), version))
 }

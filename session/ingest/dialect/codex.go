@@ -1,7 +1,7 @@
 package dialect
 
 import (
-	"encoding/json"
+	"cmp"
 	"slices"
 	"strings"
 
@@ -57,7 +57,7 @@ func isCodexName(scope string) bool {
 func readCodexSpan(s *Span, facts *Emitter) {
 	switch s.Name() {
 	case "session_task.turn", "session_task.review":
-		readCodexTurn(s.Attrs(), s.Resource, facts)
+		readCodexTurn(s, facts)
 	case "session_task.compact":
 		codexCompaction(s, facts, false)
 	case "run_auto_compact":
@@ -65,9 +65,8 @@ func readCodexSpan(s *Span, facts *Emitter) {
 	case "session_task.run", "session_task.user_shell", "run_task", "run_turn", "codex.compaction",
 		"run_sampling_request", "try_run_sampling_request", "try_run_turn":
 		f := codexFact(s, facts, fact.Step)
-		a := s.Attrs()
-		f.Model = codexModel(a)
-		if cwd := a.Str("cwd"); cwd != "" {
+		f.Model = codexModel(s.Attrs())
+		if cwd := s.Attrs().Str("cwd"); cwd != "" {
 			f.SessionAttrs = &fact.SessionAttrs{WorkspaceRoot: cwd}
 		}
 	case "receiving_stream":
@@ -75,10 +74,10 @@ func readCodexSpan(s *Span, facts *Emitter) {
 		f.RequiresTurn = true
 		f.RequestID = codexStream(f.SpanID)
 		f.End = f.Start // the span's own is after the tools that ran meanwhile
-	case "handle_responses", "completed": // versions that name the span after what was received call it completed
-		a := s.Attrs()
-		usage := codexUsage(a, "gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens", "gen_ai.usage.cache_read.input_tokens",
-			"gen_ai.usage.cache_write.input_tokens", "codex.usage.reasoning_output_tokens", "codex.usage.total_tokens")
+	case "handle_responses", "completed": // named after what was received in some versions
+		usage := codexUsage(s.Attrs(), "gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens",
+			"gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_write.input_tokens",
+			"codex.usage.reasoning_output_tokens", "codex.usage.total_tokens")
 		if usage == nil {
 			return
 		}
@@ -128,24 +127,24 @@ func codexFact(s *Span, facts *Emitter, kind fact.Kind) *fact.Fact {
 func codexThread(f *fact.Fact, a Attrs) {
 	for key, v := range a.All() {
 		if key == "thread.id" && v.Type() == pcommon.ValueTypeStr && v.Str() != "" {
-			f.Session, f.SessionKey = Text(v.Str()), key
-			f.SessionRank = max(0, slices.Index(SessionKeys, "thread_id"))
+			codexSession(f, Text(v.Str()), key, "thread_id")
 			return
 		}
 	}
 }
 
-func readCodexTurn(a Attrs, resource pcommon.Resource, facts *Emitter) {
-	f := facts.Add(fact.Turn)
-	f.TurnID = a.First("turn.id", "turn_id")
-	if f.Session == "" {
-		codexThread(f, a)
-	}
+func readCodexTurn(s *Span, facts *Emitter) {
+	a := s.Attrs()
+	f := codexFact(s, facts, fact.Turn)
 	f.Model = codexModel(a)
 	const total = "codex.turn.token_usage."
 	f.Usage = codexUsage(a, total+"input_tokens", total+"output_tokens", total+"cached_input_tokens",
 		total+"cache_write_input_tokens", total+"reasoning_output_tokens", total+"total_tokens")
-	f.SessionAttrs = &fact.SessionAttrs{Client: clientOf(resource, "codex", a.Str("app.version"))}
+	f.SessionAttrs = codexAbout(a, s.Resource)
+}
+
+func codexAbout(a Attrs, resource pcommon.Resource) *fact.SessionAttrs {
+	return &fact.SessionAttrs{Client: clientOf(resource, "codex", a.Str("app.version"))}
 }
 
 // codexCompaction reads the span of a compaction: the task that a person asked for,
@@ -184,34 +183,29 @@ func readCodexTool(s *Span, facts *Emitter) {
 func readCodexEvents(s *Span, facts *Emitter) {
 	for _, e := range s.Events().All() {
 		a := attrsOf(e.Attributes())
+		add := func(kind fact.Kind) *fact.Fact {
+			f := codexFact(s, facts, kind)
+			codexConversation(f, a)
+			if n := Nanos(e.Timestamp()); n != 0 && kind != fact.Step {
+				f.Start, f.End = n, n
+			}
+			return f
+		}
 		switch a.Str("event.name") {
 		case "codex.user_prompt": // its text is in the record, which is in this span
 			if len(facts.All) == 0 {
-				f := codexFact(s, facts, fact.Step)
-				if f.TurnID == "" {
-					f.TurnID = a.First("turn.id", "turn_id")
-				}
-				codexConversation(f, a)
+				f := add(fact.Step)
+				f.TurnID = cmp.Or(f.TurnID, a.First("turn.id", "turn_id"))
 			}
 		case "codex.tool_result":
-			if a.Str("call_id") == "" {
-				continue
+			if a.Str("call_id") != "" {
+				readCodexResult(add(fact.ToolCall), a)
 			}
-			f := codexFact(s, facts, fact.ToolCall)
-			codexConversation(f, a)
-			readCodexResult(f, a)
-			codexTime(f, e.Timestamp())
 		case "codex.conversation_starts":
-			f := codexFact(s, facts, fact.Session)
-			codexConversation(f, a)
-			readCodexStart(f, a, s.Resource)
-			codexTime(f, e.Timestamp())
+			readCodexStart(add(fact.Session), a, s.Resource)
 		case "codex.api_request", "codex.websocket_request":
 			if codexRequestFailed(a) {
-				f := codexFact(s, facts, fact.ModelCall)
-				codexConversation(f, a)
-				readCodexFailure(f, a)
-				codexTime(f, e.Timestamp())
+				readCodexFailure(add(fact.ModelCall), a)
 			}
 		}
 	}
@@ -220,44 +214,30 @@ func readCodexEvents(s *Span, facts *Emitter) {
 // codexConversation takes the session from an event on a span that has none.
 func codexConversation(f *fact.Fact, a Attrs) {
 	if id := a.Str("conversation.id"); f.Session == "" && id != "" {
-		f.Session, f.SessionKey = id, "conversation.id"
-		f.SessionRank = max(0, slices.Index(SessionKeys, "conversation.id"))
+		codexSession(f, id, "conversation.id", "conversation.id")
 	}
 }
 
-func codexTime(f *fact.Fact, t pcommon.Timestamp) {
-	if n := Nanos(t); n != 0 {
-		f.Start, f.End = n, n
-	}
+// codexSession stores a session with the rank of a known key.
+func codexSession(f *fact.Fact, id, key, rank string) {
+	f.Session, f.SessionKey, f.SessionRank = id, key, max(0, slices.Index(SessionKeys, rank))
 }
 
 func readCodexRecord(r *Record, facts *Emitter) {
 	a := r.Attrs()
-	switch r.Event {
-	case "codex.conversation_starts", "codex.user_prompt", "codex.sse_event", "codex.websocket_event",
-		"codex.api_request", "codex.websocket_request", "codex.tool_decision", "codex.tool_result":
-		facts.stamp(a)
-	default:
-		return
-	}
-	turn := a.First("turn.id", "turn_id")
-	add := func(kind fact.Kind) *fact.Fact {
-		f := facts.Add(kind)
-		f.TurnID = turn
-		return f
-	}
+	facts.stamp(a)
+	facts.base.TurnID = a.First("turn.id", "turn_id")
+	add := facts.Add
 	switch r.Event {
 	case "codex.conversation_starts":
 		readCodexStart(add(fact.Session), a, r.Resource)
 	case "codex.user_prompt":
 		f := add(fact.Prompt)
-		reported := a.Str("prompt")
-		if reported == "[REDACTED]" {
-			reported = ""
+		if reported := a.Str("prompt"); reported != "[REDACTED]" {
+			f.Input = userMessages(reported, "")
 		}
-		f.Input = userMessages(reported, "")
 		f.Model = codexModel(a)
-		f.SessionAttrs = &fact.SessionAttrs{Client: clientOf(r.Resource, "codex", a.Str("app.version"))}
+		f.SessionAttrs = codexAbout(a, r.Resource)
 	case "codex.sse_event", "codex.websocket_event":
 		readCodexStream(a, add)
 	case "codex.api_request", "codex.websocket_request":
@@ -277,36 +257,32 @@ func readCodexRecord(r *Record, facts *Emitter) {
 // that on the sandbox together are what others call a mode.
 func readCodexStart(f *fact.Fact, a Attrs, resource pcommon.Resource) {
 	f.Model = codexModel(a)
-	f.SessionAttrs = &fact.SessionAttrs{Client: clientOf(resource, "codex", a.Str("app.version"))}
-	approval, sandbox := a.Str("approval_policy"), a.Str("sandbox_policy")
-	if f.SessionAttrs.Mode = approval; approval != "" && sandbox != "" {
-		f.SessionAttrs.Mode += ", "
-	}
-	f.SessionAttrs.Mode += sandbox
+	f.SessionAttrs = codexAbout(a, resource)
+	modes := []string{a.Str("approval_policy"), a.Str("sandbox_policy")}
+	f.SessionAttrs.Mode = strings.Join(slices.DeleteFunc(modes, func(m string) bool { return m == "" }), ", ")
 }
 
 // readCodexStream reads an event of a response's stream: the one that has the
 // tokens, and those that report an error. Every other only reports that it came.
 func readCodexStream(a Attrs, add func(fact.Kind) *fact.Fact) {
-	usage := codexUsage(a, "input_token_count", "output_token_count", "cached_token_count", "cache_write_token_count", "reasoning_token_count", "tool_token_count")
+	usage := codexUsage(a, "input_token_count", "output_token_count", "cached_token_count", "cache_write_token_count",
+		"reasoning_token_count", "tool_token_count")
 	failure := a.Str("error.message")
-	switch {
-	case failure != "":
-		f := add(fact.ModelCall)
-		f.Model = codexModel(a)
-		f.Usage = usage
+	if failure == "" && (usage == nil || usage.Tokens == (session.Usage{})) {
+		return // a connection that is warmed up completes without any tokens
+	}
+	f := add(fact.ModelCall)
+	f.Model, f.Usage = codexModel(a), usage
+	if failure != "" {
 		f.Failed, f.Error, f.ErrorType = true, failure, a.Str("event.kind")
-	case usage != nil && usage.Tokens != (session.Usage{}): // a connection that is warmed up completes without any
-		f := add(fact.ModelCall)
-		f.Model = codexModel(a)
-		f.Usage = usage
 	}
 }
 
 // codexRequestFailed reports whether a request for a response did not get one. Lists
 // of models and such are requested too.
 func codexRequestFailed(a Attrs) bool {
-	if endpoint := a.Str("endpoint"); endpoint != "" && endpoint != "unknown" && !strings.Contains(endpoint, "responses") {
+	endpoint := a.Str("endpoint")
+	if endpoint != "" && endpoint != "unknown" && !strings.Contains(endpoint, "responses") {
 		return false
 	}
 	if a.Str("error.message") != "" {
@@ -324,14 +300,12 @@ func readCodexFailure(f *fact.Fact, a Attrs) {
 	f.RequestID = "request-" + a.Str("event.timestamp") + "-" + a.Str("attempt")
 	f.Failed = true
 	f.ErrorType = a.First("http.response.status_code", "http.status_code", "status")
-	if f.Error = a.Str("error.message"); f.Error == "" {
-		f.Error = "status " + f.ErrorType
-	}
+	f.Error = cmp.Or(a.Str("error.message"), "status "+f.ErrorType)
 	if strings.Contains(a.Str("endpoint"), "compact") {
 		f.Purpose = "compaction"
 	}
 	if n, ok := a.Int("attempt"); ok && n > 0 {
-		f.Extra, _ = json.Marshal(map[string]int64{"attempt": n})
+		f.Extra = encode(map[string]int64{"attempt": n})
 	}
 }
 
@@ -344,7 +318,7 @@ func codexDecision(a Attrs) *fact.Decision {
 	case strings.HasPrefix(w, "approved"):
 		d.Action, d.Outcome = "allow", "allowed"
 		always = w != "approved"
-	case w == "denied", w == "abort", strings.HasPrefix(w, "timedout"), w == "networkpolicydeny", strings.HasPrefix(w, "deniedby"):
+	case w == "denied", w == "abort", w == "networkpolicydeny", hasPrefix(w, "timedout", "deniedby"):
 		d.Action, d.Outcome = "deny", "denied"
 	case strings.HasPrefix(w, "networkpolicy"):
 		d.Action, d.Outcome = "allow", "allowed"
@@ -373,13 +347,12 @@ func codexDecision(a Attrs) *fact.Decision {
 // no content.
 func readCodexResult(f *fact.Fact, a Attrs) {
 	f.CallID = a.Str("call_id")
-	f.Tool = &fact.Tool{Name: a.Str("tool_name"), DurationMS: a.IntPtr("duration_ms"), Input: a.JSON("arguments"), Output: a.JSON("output")}
+	f.Tool = &fact.Tool{Name: a.Str("tool_name"), DurationMS: a.IntPtr("duration_ms"), Input: a.JSON("arguments"),
+		Output: a.JSON("output")}
 	if string(f.Tool.Input) == `""` {
 		f.Tool.Input = nil
 	}
-	if size, ok := a.Int("output_length"); ok {
-		f.Tool.OutputSize = size
-	}
+	f.Tool.OutputSize, _ = a.Int("output_length")
 	f.Tool.Truncated, _ = a.Bool("output_truncated")
 	success, reported := a.Bool("success")
 	if f.Tool.Succeeded = success; reported && !success {
