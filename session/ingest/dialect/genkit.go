@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -32,10 +33,8 @@ const genkitSessionRank = 1000
 
 func readGenkit(s *Span, facts *Emitter) {
 	g := genkitSpan{Attrs: s.Attrs(), facts: facts}
-	g.kind, g.subtype, g.name = g.Str("genkit:type"), g.Str("genkit:metadata:subtype"), g.Str("genkit:name")
-	if g.name == "" {
-		g.name = Text(s.Name())
-	}
+	g.kind, g.subtype = g.Str("genkit:type"), g.Str("genkit:metadata:subtype")
+	g.name = cmp.Or(g.Str("genkit:name"), Text(s.Name()))
 	root, _ := g.Bool("genkit:isRoot")
 	path := genkitPath(g.Str("genkit:path"))
 	g.inTurn = genkitInTurn(path)
@@ -48,9 +47,8 @@ func readGenkit(s *Span, facts *Emitter) {
 		g.toolCall()
 	case g.subtype == "userFeedback" || g.subtype == "userAcceptance":
 		// Written long after the turn, about it.
-	case genkitTurnOfAgent(g.kind, g.name):
-		g.turn()
-	case opens && (g.subtype == "flow" || g.subtype == "executable-prompt" || genkitCalls(g.kind, g.subtype)):
+	case genkitTurnOfAgent(g.kind, g.name),
+		opens && (g.subtype == "flow" || g.subtype == "executable-prompt" || genkitCalls(g.kind, g.subtype)):
 		g.turn()
 	default:
 		g.add(fact.Step)
@@ -69,16 +67,12 @@ func (g *genkitSpan) add(kind fact.Kind) *fact.Fact {
 	f := g.facts.Add(kind)
 	f.Agent = g.Str("genkit:metadata:flow:name")
 	if f.Session == "" {
-		f.Session, f.SessionKey = g.session()
-		if f.Session != "" {
+		if f.Session, f.SessionKey = g.session(); f.Session != "" {
 			f.SessionRank = genkitSessionRank
 		}
 	}
-	if g.Str("genkit:state") == "error" {
-		f.Failed = true
-	}
-	if reported := g.Str("genkit:error"); f.Failed && reported != "" {
-		f.Error = reported
+	if f.Failed = f.Failed || g.Str("genkit:state") == "error"; f.Failed {
+		f.Error = cmp.Or(g.Str("genkit:error"), f.Error)
 	}
 	return f
 }
@@ -96,75 +90,37 @@ func (g *genkitSpan) session() (id, key string) {
 	if id = g.Str("genkit:metadata:agent:sessionId"); id != "" {
 		return id, "genkit:metadata:agent:sessionId"
 	}
-	var init struct {
-		SessionID string `json:"sessionId"`
-	}
-	if g.subtype == "agent" && json.Unmarshal(g.JSON("genkit:init"), &init) == nil && init.SessionID != "" {
-		return Text(init.SessionID), "genkit:init"
+	if init, _ := objectOf(g.JSON("genkit:init")); g.subtype == "agent" && init.str("sessionId") != "" {
+		return init.str("sessionId"), "genkit:init"
 	}
 	return "", ""
 }
 
-// genkitRequest is the input of a model, of generate and of an agent's turn.
-type genkitRequest struct {
-	Messages json.RawMessage `json:"messages"`
-	Message  json.RawMessage `json:"message"`
-	Tools    json.RawMessage `json:"tools"`
-	Config   struct {
-		Temperature *float64 `json:"temperature"`
-		Version     string   `json:"version"`
-	} `json:"config"`
-}
-
-// genkitResponse is the output of a model and of generate. Until there was one
-// answer only, it had candidates.
-type genkitResponse struct {
-	genkitCandidate
-	Candidates []genkitCandidate `json:"candidates"`
-	// Raw is the provider's own response, Custom its older name.
-	Raw    json.RawMessage `json:"raw"`
-	Custom json.RawMessage `json:"custom"`
-}
-
-type genkitCandidate struct {
-	Message      json.RawMessage `json:"message"`
-	FinishReason string          `json:"finishReason"`
-	Usage        json.RawMessage `json:"usage"`
-}
-
-// object decodes an attribute that is an object. Its fields may be of other types
-// than Genkit gives them, which leaves them out.
-func (g *genkitSpan) object(key string, dst any) {
+// object reads an attribute that is an object.
+func (g *genkitSpan) object(key string) object {
 	raw := g.JSON(key)
-	switch {
-	case len(raw) > 0 && raw[0] == '{':
-		_ = json.Unmarshal(raw, dst)
-	case raw != nil && string(raw) != "null":
-		if text := genkitText(raw); strings.HasPrefix(text, "{") && !json.Valid([]byte(text)) {
-			g.facts.Problem(key + " is no JSON: it may have been cut before export")
-		}
+	if s := text(raw); strings.HasPrefix(s, "{") && !json.Valid([]byte(s)) {
+		g.facts.Problem(key + " is no JSON: it may have been cut before export")
 	}
+	o, _ := objectOf(raw)
+	return o
 }
 
-func (g *genkitSpan) response() (answer genkitCandidate, raw json.RawMessage) {
-	var r genkitResponse
-	g.object("genkit:output", &r)
-	if raw = r.Raw; len(raw) == 0 {
-		raw = r.Custom
-	}
-	if len(r.Message) == 0 && len(r.Candidates) > 0 {
-		first := r.Candidates[0]
-		if len(first.Usage) == 0 {
-			first.Usage = r.Usage
+// response reads the output of a model and of generate. Until there was one answer only,
+// it had candidates.
+func (g *genkitSpan) response() (answer, response object) {
+	response = g.object("genkit:output")
+	candidates := objectsOf(response["candidates"])
+	if answer = response; response["message"] == nil && len(candidates) > 0 {
+		if answer = candidates[0]; answer["usage"] == nil {
+			answer["usage"] = response["usage"]
 		}
-		return first, raw
 	}
-	return r.genkitCandidate, raw
+	return answer, response
 }
 
 func (g *genkitSpan) modelCall() {
-	var asked genkitRequest
-	g.object("genkit:input", &asked)
+	asked := g.object("genkit:input")
 	answer, response := g.response()
 
 	f := g.add(fact.ModelCall)
@@ -174,64 +130,49 @@ func (g *genkitSpan) modelCall() {
 		provider, model = "", g.name
 	}
 	f.Model = &session.Model{ProviderID: provider, ModelID: model}
-	f.ResponseModel = Text(asked.Config.Version)
-	f.Temperature = asked.Config.Temperature
-	if messages, ok := Messages(asked.Messages); ok {
+	config := asked.inner("config")
+	f.ResponseModel, f.Temperature = config.str("version"), number(string(config["temperature"]))
+	if messages, ok := Messages(asked["messages"]); ok {
 		ReadInput(f, messages)
 	}
-	if len(asked.Tools) > 2 && asked.Tools[0] == '[' {
-		f.ToolCatalog = string(asked.Tools)
+	if tools, _ := elements(asked["tools"]); len(tools) > 0 {
+		f.ToolCatalog = string(asked["tools"])
 	}
-	f.Output = genkitParts(answer.Message)
-	f.Finish = Text(answer.FinishReason)
-	f.Usage = genkitUsage(provider, answer.Usage)
-	readResponse(f, response)
+	f.Output = genkitParts(answer["message"])
+	f.Finish = answer.str("finishReason")
+	f.Usage = genkitUsage(provider, answer["usage"])
+	readResponse(f, firstRaw(response["raw"], response["custom"])) // the latter is the older name
 }
 
 // genkitParts returns the parts of one message.
 func genkitParts(message json.RawMessage) []fact.Part {
-	if len(message) == 0 || message[0] != '{' {
+	if _, ok := membersOf(message); !ok {
 		return nil
 	}
 	messages, _ := Messages(slices.Concat(json.RawMessage("["), message, json.RawMessage("]")))
-	var parts []fact.Part
-	for _, m := range messages {
-		parts = append(parts, m.Parts...)
-	}
-	return parts
+	return partsOf(messages)
 }
 
 // genkitUsage reads a count of tokens. Genkit passes on what each provider states: OpenAI
 // counts the cache in the input and the reasoning in the output, Anthropic's input excludes
 // the cache, Google's output the reasoning. How others count is not known.
 func genkitUsage(provider string, raw json.RawMessage) *fact.Usage {
-	var u struct {
-		Input    *float64 `json:"inputTokens"`
-		Output   *float64 `json:"outputTokens"`
-		Total    *float64 `json:"totalTokens"`
-		Thoughts *float64 `json:"thoughtsTokens"`
-		Cached   *float64 `json:"cachedContentTokens"`
-	}
-	if len(raw) == 0 || json.Unmarshal(raw, &u) != nil {
-		return nil
-	}
-	count := func(f *float64) *int64 {
-		switch {
-		case f == nil:
-			return nil
-		case *f > 0 && *f < 1e15:
-			return new(int64(*f))
+	u, _ := objectOf(raw)
+	count := func(key string) *int64 {
+		if n := u.count(key); n == nil || *n < 1e15 {
+			return n
 		}
-		return new(int64)
+		return new(int64) // not a count
 	}
-	input, output, cached, thoughts, total := count(u.Input), count(u.Output), count(u.Cached), count(u.Thoughts), count(u.Total)
+	input, output, total := count("inputTokens"), count("outputTokens"), count("totalTokens")
+	cached, thoughts := count("cachedContentTokens"), count("thoughtsTokens")
 	switch provider = strings.ToLower(provider); {
 	case strings.Contains(provider, "anthropic"):
 		return MixedUsage(input, output, cached, nil, thoughts, raw)
-	case strings.HasPrefix(provider, "google") || strings.HasPrefix(provider, "vertex"):
+	case hasPrefix(provider, "google", "vertex"):
 		// A total may show that it does not exclude it.
-		if output != nil && thoughts != nil && (total == nil || *total != *counted(input)+*output || *thoughts > *output) {
-			output = new(*output + *thoughts)
+		if output != nil && (total == nil || *total != *counted(input)+*output || *counted(thoughts) > *output) {
+			output = plus(output, thoughts)
 		}
 		return InclusiveUsage(input, output, cached, nil, thoughts, raw)
 	case provider == "openai":
@@ -242,22 +183,20 @@ func genkitUsage(provider string, raw json.RawMessage) *fact.Usage {
 
 // toolCall reads the call of a tool. Its id is not on the span. A tool that waits
 // for a person is interrupted, which looks like an error where the interrupt's data
-// are not told.
+// are missing.
 func (g *genkitSpan) toolCall() {
 	f := g.add(fact.ToolCall)
 	f.RequiresTurn = g.inTurn
 	f.Tool = &fact.Tool{Name: g.name, Input: g.JSON("genkit:input")}
 	interrupt, interrupted := g.Value("genkit:metadata:interrupt")
-	if interrupted || strings.HasSuffix(f.ErrorType, "InterruptError") || strings.Contains(f.Error, "tool execution interrupted") {
-		f.Failed, f.Error, f.ErrorType = false, "", ""
-		reason := ""
+	if interrupted || strings.HasSuffix(f.ErrorType, "InterruptError") ||
+		strings.Contains(f.Error, "tool execution interrupted") {
+		clearFailure(f)
+		d := fact.Decision{Action: "ask", Outcome: "pending", Source: "interrupt"}
 		if interrupted {
-			reason = genkitReason(TextJSON(interrupt.AsString()))
+			d.Reason = genkitReason(TextJSON(interrupt.AsString()))
 		}
-		p := g.add(fact.Permission)
-		p.Failed, p.Error, p.ErrorType = false, "", ""
-		p.RequiresTurn = g.inTurn
-		p.Decision = &fact.Decision{ToolName: g.name, Action: "ask", Outcome: "pending", Source: "interrupt", Reason: reason}
+		g.decided(d)
 		return
 	}
 	if out := g.JSON("genkit:output"); !f.Failed && out != nil {
@@ -267,106 +206,73 @@ func (g *genkitSpan) toolCall() {
 		}
 	}
 	f.Tool.Succeeded = !f.Failed && g.Str("genkit:state") == "success"
+	if resumed, _ := objectOf(g.JSON("genkit:metadata:resumed")); resumed.truth("toolApproved") {
+		g.decided(fact.Decision{Action: "ask", Outcome: "allowed", Reply: "once", Source: "resumed"})
+	}
+}
 
-	var resumed struct {
-		Approved *bool `json:"toolApproved"`
-	}
-	if json.Unmarshal(g.JSON("genkit:metadata:resumed"), &resumed) == nil && resumed.Approved != nil && *resumed.Approved {
-		p := g.add(fact.Permission)
-		p.Failed, p.Error, p.ErrorType = false, "", ""
-		p.RequiresTurn = g.inTurn
-		p.Decision = &fact.Decision{ToolName: g.name, Action: "ask", Outcome: "allowed", Reply: "once", Source: "resumed"}
-	}
+func (g *genkitSpan) decided(d fact.Decision) {
+	f := g.add(fact.Permission)
+	clearFailure(f)
+	f.RequiresTurn, f.Decision, d.ToolName = g.inTurn, &d, g.name
 }
 
 // genkitToolOutput takes a result out of its envelope, {"output": …, "content":
 // […]}, unless there is content besides.
 func genkitToolOutput(raw json.RawMessage) json.RawMessage {
-	var envelope map[string]json.RawMessage
-	if json.Unmarshal(raw, &envelope) != nil {
+	envelope, _ := membersOf(raw)
+	if content, _ := elements(envelope["content"]); envelope["output"] == nil ||
+		content != nil || envelope.has("content") && string(envelope["content"]) != "[]" {
 		return raw
 	}
-	output, content := envelope["output"], envelope["content"]
-	if len(content) > 0 && string(content) != "null" && string(content) != "[]" {
-		return raw
-	}
-	if output == nil {
-		return raw
-	}
-	return output
+	return envelope["output"]
 }
 
 // genkitReason is what an interrupt reports of itself, in a line.
 func genkitReason(raw json.RawMessage) string {
-	if text := genkitText(raw); text != "" {
-		return text
+	data, _ := membersOf(raw)
+	reason := cmp.Or(text(raw), data.str("reason", "message", "question"))
+	if reason == "" && string(raw) != "true" && string(raw) != "null" && string(raw) != `""` {
+		return string(raw)
 	}
-	if string(raw) == "true" || string(raw) == "null" {
-		return ""
-	}
-	var data map[string]json.RawMessage
-	if json.Unmarshal(raw, &data) == nil {
-		for _, key := range []string{"reason", "message", "question"} {
-			if text := genkitText(data[key]); text != "" {
-				return text
-			}
-		}
-	}
-	return string(raw)
+	return reason
 }
 
 // turn reads what encloses the model calls of one request: a flow, a prompt, or
 // generate itself. The usage of generate is that of its last model call.
 func (g *genkitSpan) turn() {
-	var asked genkitRequest
-	g.object("genkit:input", &asked)
+	asked := g.object("genkit:input")
 	answer, _ := g.response()
 	f := g.add(fact.Turn)
 	if f.Agent == "" && !genkitCalls(g.kind, g.subtype) && !genkitTurnOfAgent(g.kind, g.name) {
 		f.Agent = g.name
 	}
-	input, output := g.JSON("genkit:input"), g.JSON("genkit:output")
-	extra := map[string]json.RawMessage{}
-	if len(asked.Message) > 0 && len(asked.Messages) == 0 {
-		asked.Messages = slices.Concat(json.RawMessage("["), asked.Message, json.RawMessage("]"))
+	input, output, extra := g.JSON("genkit:input"), g.JSON("genkit:output"), object{}
+	raw := asked["messages"]
+	if message := asked["message"]; len(raw) == 0 && len(message) > 0 {
+		raw = slices.Concat(json.RawMessage("["), message, json.RawMessage("]"))
 	}
-	if messages, ok := Messages(asked.Messages); ok && len(asked.Messages) > 0 {
+	if messages, ok := Messages(raw); ok {
 		ReadInput(f, messages)
-	} else if text := genkitString(input); text != "" {
-		f.Input = []fact.Message{{Role: "user", Parts: []fact.Part{{Kind: fact.PartText, Text: text}}}}
-	} else if genkitReported(input) {
+	} else if f.Input = userMessages(genkitString(input), ""); f.Input == nil && genkitReported(input) {
 		extra["input"] = input
 	}
-	if f.Output = genkitParts(answer.Message); f.Output == nil {
-		if text := genkitString(output); text != "" {
-			f.Output = []fact.Part{{Kind: fact.PartText, Text: text}}
-		} else if genkitReported(output) {
+	if f.Output = genkitParts(answer["message"]); f.Output == nil {
+		f.Output = appendText(nil, fact.PartText, genkitString(output))
+		if f.Output == nil && genkitReported(output) {
 			extra["output"] = output
 		}
 	}
-	f.Finish = Text(answer.FinishReason)
-	if len(extra) > 0 {
-		f.Extra, _ = json.Marshal(extra)
-	}
+	f.Finish, f.Extra = answer.str("finishReason"), encode(extra)
 }
 
 // genkitString returns the text of a value that is one, or an object of which one
-// field is obviously what is said.
+// field is obviously what was written.
 func genkitString(raw json.RawMessage) string {
-	if text := genkitText(raw); text != "" {
-		if text[0] == '{' {
-			return "" // an object, whole or cut
-		}
-		return text
-	}
-	var fields map[string]json.RawMessage
-	if len(raw) == 0 || raw[0] != '{' || json.Unmarshal(raw, &fields) != nil {
-		return ""
-	}
-	for _, key := range []string{"text", "prompt", "message", "question", "query", "input", "response", "answer", "output", "result"} {
-		if text := genkitText(fields[key]); text != "" {
-			return text
-		}
+	if s := text(raw); !strings.HasPrefix(s, "{") { // an object, whole or cut
+		fields, _ := membersOf(raw)
+		return cmp.Or(s, fields.str("text", "prompt", "message", "question", "query", "input", "response", "answer",
+			"output", "result"))
 	}
 	return ""
 }
@@ -374,15 +280,7 @@ func genkitString(raw json.RawMessage) string {
 // genkitReported reports whether a value is worth keeping where no field holds it.
 func genkitReported(raw json.RawMessage) bool {
 	const maximum = 16 << 10
-	return len(raw) > 0 && len(raw) <= maximum && string(raw) != "null" && string(raw) != "{}" && string(raw) != `""`
-}
-
-func genkitText(raw json.RawMessage) string {
-	var text string
-	if len(raw) == 0 || raw[0] != '"' || json.Unmarshal(raw, &text) != nil {
-		return ""
-	}
-	return Text(text)
+	return len(raw) <= maximum && !isNull(raw) && string(raw) != "{}" && string(raw) != `""`
 }
 
 // genkitSegment is a span in a path: {name,t:type,s:subtype}.
@@ -415,7 +313,8 @@ func genkitPath(path string) []genkitSegment {
 func genkitInTurn(path []genkitSegment) bool {
 	for i := len(path) - 2; i >= 0; i-- {
 		switch s := path[i]; {
-		case s.kind == "flow", s.subtype == "flow", s.subtype == "executable-prompt", genkitCalls(s.kind, s.subtype), genkitTurnOfAgent(s.kind, s.name):
+		case s.kind == "flow", s.subtype == "flow", s.subtype == "executable-prompt", genkitCalls(s.kind, s.subtype),
+			genkitTurnOfAgent(s.kind, s.name):
 			return true
 		case s.subtype == "tool", s.subtype == "tool.v2":
 			return false
