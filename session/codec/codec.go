@@ -5,7 +5,7 @@
 //	DecodeFile(path, …) reads sessions from what is no stream: a directory, a database
 //	Encode(w, s)        writes a session to a stream
 //	EncodeFile(path, …) writes sessions to what is no stream
-//	Explain(s)          lists what Encode would lose of the session
+//	Losses.Of(s)        lists what Encode would lose of the session
 //
 // A decoder reads damaged input as far as it is good and reports the rest. It
 // returns an error only where there is nothing to read or reading itself fails.
@@ -14,6 +14,7 @@ package codec
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -75,6 +76,23 @@ type Loss struct {
 // program has one, which the conformance suite checks: what is not listed survives a
 // round trip, and what is listed is lost in some session.
 type Losses []Loss
+
+// foreign are the aspects for which the formats of other programs have no field.
+var foreign = []string{
+	"workspace id", "permission rules", "parent session", "archived_at", "session cost", "session metadata",
+	"gaps in the order of parts", "costs of messages", "other metadata of messages", "sources",
+	"metadata of texts and files", "details of permission decisions", "columns of parts",
+	"spans, and what later telemetry needs",
+}
+
+// ForeignLosses returns the list of a format of another program: the losses with a note,
+// the aspects that it does not hold at all, and those that hardly any such format holds.
+func ForeignLosses(noted Losses, whole ...string) Losses {
+	for _, name := range slices.Concat(whole, foreign) {
+		noted = append(noted, Loss{What: name})
+	}
+	return noted
+}
 
 // AddLoss counts n of what to the losses, beside those of the same name that are
 // there. Zero adds nothing.

@@ -41,7 +41,7 @@
 // [Encode] writes ndjson from the rows alone, so it has one chunk per part, one
 // tool_call with at most one tool_call_update, ids of its own, no echoes of prompts,
 // no wrappers of proxies and no times. What the protocol has no message for is left
-// out. [Explain] lists what is lost.
+// out. [Losses] lists what is lost.
 package acp
 
 import (

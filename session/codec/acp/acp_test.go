@@ -369,7 +369,7 @@ func TestForeignReadByOthers(t *testing.T) {
 func TestUnsoundSession(t *testing.T) {
 	s := handmade()
 	s.Messages[1].Message.Role = "nobody"
-	if losses := Explain(s); len(losses) == 0 {
+	if losses := Losses.Of(s); len(losses) == 0 {
 		t.Error("nothing is lost")
 	}
 	if _, problems := read(t, string(encode(s))); len(problems) > 0 {

@@ -13,7 +13,7 @@ import (
 
 // format is the codec as the suite takes it.
 var format = codectest.Codec{
-	Name: "acp", Encode: Encode, Decode: Decode, Explain: Explain, Listed: Losses,
+	Name: "acp", Encode: Encode, Decode: Decode, Explain: Losses.Of, Listed: Losses,
 	Foreign: true, Damage: codectest.Tolerant, Words: words,
 	Native: []string{"testdata/*.ndjson", "testdata/*.json", "testdata/*.jsonl", "testdata/*.jsons"},
 	Check: func(data []byte) error {

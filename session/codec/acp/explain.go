@@ -3,43 +3,19 @@ package acp
 import "github.com/agenttrace/agenttrace/session/codec"
 
 // Losses are what a trace does not hold of a session. The conformance suite checks the list.
-var Losses = codec.Losses{
-	{What: "session model"},
+var Losses = codec.ForeignLosses(codec.Losses{
 	{What: "mode", Note: "a later update of the mode takes precedence"},
-	{What: "workspace id"},
-	{What: "permission rules"},
-	{What: "parent session"},
-	{What: "session times"},
-	{What: "archived_at"},
-	{What: "session cost"},
-	{What: "outcome of the run"},
-	{What: "session metadata"},
-	{What: "ids of messages and parts"},
-	{What: "times of messages and parts"},
 	{What: "messages of their own", Note: "the messages of an answer are one"},
 	{What: "messages without parts", Note: "an answer without parts that does not end its turn"},
-	{What: "gaps in the order of parts"},
 	{What: "messages that a rewind hid", Note: "they are written like the others"},
-	{What: "system messages"},
-	{What: "models of messages"},
-	{What: "agents of messages"},
-	{What: "tokens"},
-	{What: "tokens of each message, by kind"},
-	{What: "costs of messages"},
 	{What: "ends of turns", Note: "a turn has one, if a prompt begins it"},
 	{What: "errors of turns", Note: "those of turns that did not fail"},
 	{What: "stop reasons", Note: "they are in the words of the protocol"},
-	{What: "unfinished messages"},
 	{What: "turns that wait for approval", Note: "the prompt has no response"},
-	{What: "other metadata of messages"},
 	{What: "borders between text parts", Note: "those of system messages"},
 	{What: "reasoning", Note: "that of users and of the system"},
 	{What: "files", Note: "those of system messages"},
 	{What: "names and media types of files", Note: "media that differ from the URL's, and names of images and sounds"},
-	{What: "sources"},
-	{What: "steps"},
-	{What: "metadata of texts and files"},
-	{What: "tails and sizes of compactions"},
 	{What: "data parts", Note: "those that are not valid messages of the protocol"},
 	{What: "tool calls", Note: "those of users and of the system, and those without an id"},
 	{What: "tool call ids", Note: "a call with the id of another gets its own"},
@@ -51,12 +27,8 @@ var Losses = codec.Losses{
 	{What: "denied tool calls", Note: "those of calls that are lost"},
 	{What: "states of tool calls without a result", Note: "one state stands for several"},
 	{What: "questions to a human", Note: "those that no call shows"},
-	{What: "details of permission decisions"},
-	{What: "metadata of tool calls"},
-	{What: "columns of parts"},
-	{What: "system prompts and tool catalogs"},
-	{What: "spans, and what later telemetry needs"},
-}
-
-// Explain lists what of the session its trace does not hold.
-func Explain(s *codec.Session) []codec.Loss { return Losses.Of(s) }
+},
+	"session model", "session times", "outcome of the run", "ids of messages and parts",
+	"times of messages and parts", "system messages", "models of messages", "agents of messages", "tokens",
+	"tokens of each message, by kind", "unfinished messages", "steps", "tails and sizes of compactions",
+	"metadata of tool calls", "system prompts and tool catalogs")

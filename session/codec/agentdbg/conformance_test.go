@@ -17,7 +17,7 @@ import (
 var export = codectest.Codec{
 	Name:   "agentdbg",
 	Encode: func(w io.Writer, s *codec.Session) error { return agentdbg.Encode(w, s, agentdbg.Options{}) },
-	Decode: agentdbg.Decode, Explain: agentdbg.Explain,
+	Decode: agentdbg.Decode, Explain: agentdbg.Losses.Of,
 	Foreign: true, Listed: agentdbg.Losses, Damage: codectest.Whole, Words: words,
 	Completes: true, // the run.json of a run of which there are only events
 	Native:    []string{"testdata/export.json", dataDir + "/runs/*/events.jsonl"},
@@ -84,7 +84,7 @@ var events = codectest.Codec{
 		_, err = w.Write(text)
 		return err
 	},
-	Decode: agentdbg.Decode, Explain: agentdbg.Explain,
+	Decode: agentdbg.Decode, Explain: agentdbg.Losses.Of,
 	Foreign: true, Many: true, Damage: codectest.Tolerant, Slow: true, Rounds: 8,
 }
 
@@ -99,7 +99,7 @@ var directory = codectest.Codec{
 		}
 		return nil
 	},
-	DecodeFile: agentdbg.DecodeFile, Explain: agentdbg.Explain,
+	DecodeFile: agentdbg.DecodeFile, Explain: agentdbg.Losses.Of,
 	Foreign: true, Many: true, Slow: true, Rounds: 8,
 	Native: []string{dataDir, dataDir + "/runs/*"},
 }

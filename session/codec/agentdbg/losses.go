@@ -3,44 +3,31 @@ package agentdbg
 import "github.com/agenttrace/agenttrace/session/codec"
 
 // Losses are what a run does not hold of a session. The conformance suite checks the list.
-var Losses = codec.Losses{
+var Losses = codec.ForeignLosses(codec.Losses{
 	{What: "session id", Note: "a run has a UUIDv4; another id is replaced by one derived from it"},
 	{What: "agent", Note: "it is read as agentdbg"},
 	{What: "session model", Note: "it is that of the last call"},
-	{What: "mode"},
-	{What: "workspace id"},
-	{What: "permission rules"},
-	{What: "parent session"},
 	{What: "session times", Note: "they include those of all events"},
-	{What: "archived_at"},
-	{What: "session cost"},
 	{What: "outcome of the run", Note: "it is unknown if the last turn has no known end"},
-	{What: "session metadata"},
 	{What: "ids of messages and parts", Note: "they are derived from the events"},
 	{What: "times of messages and parts", Note: "all but those of calls"},
 	{What: "messages of their own", Note: "a user's message ends the answer, nothing else does"},
 	{What: "messages without parts", Note: "they are a call that said nothing, or an empty prompt"},
-	{What: "gaps in the order of parts"},
 	{What: "messages that a rewind hid", Note: "they are written like the others"},
 	{What: "system messages", Note: "they are the system prompt of the call that follows"},
 	{What: "models of messages", Note: "those of users, and other fields than the provider and the model"},
-	{What: "agents of messages"},
 	{What: "tokens of each message, by kind", Note: "input and output, with all that they include"},
-	{What: "costs of messages"},
 	{What: "ends of turns", Note: "that of a turn in whose place another goes on, or that a rewind hid"},
 	{What: "errors of turns", Note: "those of turns that did not fail"},
 	{What: "stop reasons", Note: "that of a message whose answer goes on in another"},
 	{What: "unfinished messages", Note: "a message whose answer goes on in another"},
 	{What: "turns that wait for approval", Note: "the run goes on"},
-	{What: "other metadata of messages"},
 	{What: "texts", Note: "a question that repeats the last one; one without an answer is a state of the run"},
 	{What: "borders between text parts", Note: "those of questions that are lost, and of system messages"},
 	{What: "reasoning", Note: "that of the system, and of questions that are lost"},
 	{What: "files", Note: "those of the system, and of questions that are lost"},
 	{What: "names and media types of files", Note: "names"},
-	{What: "sources"},
 	{What: "steps", Note: "each call begins one"},
-	{What: "metadata of texts and files"},
 	{What: "compactions", Note: "they are states of the run"},
 	{What: "summaries of compactions", Note: "they are in a state of the run"},
 	{What: "tails and sizes of compactions", Note: "they are in a state of the run"},
@@ -50,13 +37,7 @@ var Losses = codec.Losses{
 	{What: "errors of tool calls", Note: "a type stands before the message"},
 	{What: "denied tool calls", Note: "one that only a decision shows as denied is a failed one"},
 	{What: "states of tool calls without a result", Note: "one state stands for all"},
-	{What: "questions to a human"},
-	{What: "details of permission decisions"},
 	{What: "metadata of tool calls", Note: "all but errors and denials"},
-	{What: "columns of parts"},
 	{What: "system prompts and tool catalogs", Note: "catalogs, and prompts that no message names"},
-	{What: "spans, and what later telemetry needs"},
-}
-
-// Explain lists what of the session its run does not hold.
-func Explain(s *codec.Session) []codec.Loss { return Losses.Of(s) }
+},
+	"mode", "agents of messages", "questions to a human")

@@ -99,7 +99,7 @@ func TestEditedRunIsWrittenAsItIsNow(t *testing.T) {
 		}
 	}
 	for _, l := range lost {
-		if !slices.ContainsFunc(agentdbg.Explain(s), func(listed codec.Loss) bool { return listed.What == l.What }) {
+		if !slices.ContainsFunc(agentdbg.Losses.Of(s), func(listed codec.Loss) bool { return listed.What == l.What }) {
 			t.Errorf("%d %s are lost, and Explain does not list them", l.Count, l.What)
 		}
 	}

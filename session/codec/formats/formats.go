@@ -102,7 +102,7 @@ var All = []Format{{
 	Exported: "a run of AgentDbg or Maida; into a directory, its data directory",
 	Imported: "runs of AgentDbg or Maida: one, a directory of them, or what its export writes",
 	Writing: Writing{
-		Ext: ".json", JSON: true, Explain: explained(agentdbg.Explain),
+		Ext: ".json", JSON: true, Explain: explained(agentdbg.Losses.Of),
 		Stream: each(func(w io.Writer, s *codec.Session) error { return agentdbg.Encode(w, s, agentdbg.Options{}) }),
 		Dir: func(path string, s *Source, replace bool) error {
 			_, err := agentdbg.EncodeFile(path, s.Session, agentdbg.Options{Replace: replace})
@@ -118,7 +118,7 @@ var All = []Format{{
 	Name:     "jutul",
 	Exported: "a trace database of jutul-agent", Imported: "a trace database of jutul-agent, or the directory that has it",
 	Writing: Writing{
-		Ext: ".sqlite", Explain: explained(jutul.Explain),
+		Ext: ".sqlite", Explain: explained(jutul.Losses.Of),
 		File: func(path string, s *Source) error { return jutul.EncodeFile(path, s.Session) },
 	},
 	Reading: Reading{
@@ -130,7 +130,7 @@ var All = []Format{{
 	Exported: "a replay log of skillet, a store where the file ends in .sqlite; into a directory, both",
 	Imported: "replay logs and stores of skillet; a state directory for both",
 	Writing: Writing{
-		Ext: ".jsonl", JSON: true, Explain: explained(skillet.Explain), Stream: each(skillet.Encode),
+		Ext: ".jsonl", JSON: true, Explain: explained(skillet.Losses.Of), Stream: each(skillet.Encode),
 		File:       func(path string, s *Source) error { return skillet.EncodeFile(path, s.Session, skillet.Key{}) },
 		WritesFile: func(path string) bool { return filepath.Ext(path) == ".sqlite" },
 		Dir: func(path string, s *Source, replace bool) error {
@@ -158,7 +158,7 @@ var All = []Format{{
 	Name:     "acp",
 	Exported: "messages of the Agent Client Protocol, a line each",
 	Imported: "messages of the Agent Client Protocol, bare or as Zed, an inspector or a conductor logs them",
-	Writing:  Writing{Ext: ".ndjson", JSON: true, Explain: explained(acp.Explain), Stream: each(acp.Encode)},
+	Writing:  Writing{Ext: ".ndjson", JSON: true, Explain: explained(acp.Losses.Of), Stream: each(acp.Encode)},
 	Reading:  Reading{Extensions: []string{".json", ".jsonl", ".ndjson"}, SniffKeys: looksACP, Decode: acp.Decode},
 }, {
 	Name:     "atif",
@@ -170,7 +170,7 @@ var All = []Format{{
 	Name:     "sts",
 	Exported: "a session trace for Hugging Face's viewer",
 	Imported: "session traces of Hugging Face's simple format",
-	Writing:  Writing{Ext: ".jsonl", JSON: true, Explain: explained(sts.Explain), Stream: each(sts.Encode)},
+	Writing:  Writing{Ext: ".jsonl", JSON: true, Explain: explained(sts.Losses.Of), Stream: each(sts.Encode)},
 	Reading:  Reading{Extensions: []string{".jsonl"}, SniffKeys: sts.Looks, Decode: sts.Decode},
 }, {
 	Name: "claude-code", Imported: "transcripts of Claude Code",

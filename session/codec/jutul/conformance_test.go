@@ -37,7 +37,7 @@ var events = codectest.Codec{
 			}), nil)
 		}
 	},
-	Explain: Explain, Foreign: true, Listed: Losses, Damage: codectest.Tolerant,
+	Explain: Losses.Of, Foreign: true, Listed: Losses, Damage: codectest.Tolerant,
 	Sessions: []codectest.Sample{{Name: "handmade", Session: handmade()}},
 	Check: func(data []byte) error {
 		for _, e := range parseEvents(string(data)) {
@@ -77,7 +77,7 @@ var format = codectest.Codec{
 		return EncodeFile(filepath.Join(dir, FileName), all[0])
 	},
 	DecodeFile: DecodeFile,
-	Explain:    Explain, Foreign: true, Slow: true, Rounds: 8,
+	Explain:    Losses.Of, Foreign: true, Slow: true, Rounds: 8,
 	Tables: []codectest.Table{{Name: "events", Columns: []string{"timestamp", "kind", "payload_json"}}},
 	Native: []string{sample},
 }

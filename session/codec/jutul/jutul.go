@@ -30,7 +30,7 @@
 // status, payloads that were not JSON objects are wrapped as {"data": …}, and an
 // event without a kind is a jutul_event.
 //
-// Any other session is written as far as events have words for it; [Explain] lists what
+// Any other session is written as far as events have words for it; [Losses] lists what
 // they do not hold. A part that only has the name of one of jutul's kinds is an event
 // data-<kind>, arguments that are no object are in one, under "input", and where a step
 // begins is no event.

@@ -376,7 +376,7 @@ func TestForeign(t *testing.T) {
 	s := handmade()
 	checkGolden(t, "foreign.golden.txt", dump(encode(s)))
 	var losses strings.Builder
-	for _, l := range Explain(s) {
+	for _, l := range Losses.Of(s) {
 		fmt.Fprintf(&losses, "%d %s: %s\n", l.Count, l.What, l.Note)
 	}
 	checkGolden(t, "foreign.losses.txt", losses.String())
@@ -428,7 +428,7 @@ func TestForeignReadByOthers(t *testing.T) {
 func TestUnsoundSession(t *testing.T) {
 	s := handmade()
 	s.Messages[1].Message.Role = "nobody"
-	if losses := Explain(s); len(losses) == 0 {
+	if losses := Losses.Of(s); len(losses) == 0 {
 		t.Error("nothing is lost")
 	}
 	if got, problems := decodeAll(t, encode(s)); len(problems) > 0 || len(got.Messages) == 0 {

@@ -30,7 +30,7 @@ func written(t *testing.T, s *codec.Session) (events []string) {
 			t.Fatal(err)
 		}
 		for _, l := range codec.Lost(s, again) {
-			if !slices.ContainsFunc(jutul.Explain(s), func(listed codec.Loss) bool { return listed.What == l.What }) {
+			if !slices.ContainsFunc(jutul.Losses.Of(s), func(listed codec.Loss) bool { return listed.What == l.What }) {
 				t.Errorf("%d %s are lost, and Explain does not list them", l.Count, l.What)
 			}
 		}

@@ -23,7 +23,7 @@ var replayLog = codectest.Codec{
 	Decode: func(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 		return skillet.Decode(r, skillet.Key{}, report)
 	},
-	Explain: skillet.Explain, Listed: skillet.Losses, Foreign: true, Keeps: func(s *codec.Session) []string { return spoken(what(s.Transcript, false)) },
+	Explain: skillet.Losses.Of, Listed: skillet.Losses, Foreign: true, Keeps: func(s *codec.Session) []string { return spoken(what(s.Transcript, false)) },
 	Fits:   func(s *codec.Session) bool { return len(what(s.Transcript, false)) > 0 },
 	Damage: codectest.Tolerant, Native: []string{sampleLog},
 	Head: func(line []byte) bool { return bytes.HasPrefix(line, []byte(`{"kind":"user_message"`)) },

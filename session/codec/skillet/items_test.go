@@ -32,7 +32,7 @@ func FuzzItems(f *testing.F) {
 		for _, v := range session.Check(s.Transcript) {
 			t.Error(v)
 		}
-		Explain(s)
+		Losses.Of(s)
 		written := itemsOf(s.Transcript)
 		drafted := decodeItems(Key{"u", "s"}, written, "", nil)
 		for _, v := range session.Check(drafted.Transcript) {

@@ -26,7 +26,7 @@
 //
 // Both are written from the rows alone. The log has no step for reasoning, files of
 // the assistant, data parts or compactions, and the store no item for data parts;
-// neither has a place for what belongs to others. They are left out, and [Explain]
+// neither has a place for what belongs to others. They are left out, and [Losses]
 // lists them. What no row has is not written again: how a stream was cut into
 // steps, the ids of jobs, and the ids that a provider gave its items.
 package skillet

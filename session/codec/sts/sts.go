@@ -375,56 +375,20 @@ func (d *decoder) result(message rows.Object, content string) {
 	p.Touch(d.at)
 }
 
-// Explain lists what of the session the format does not hold.
-func Explain(s *codec.Session) []codec.Loss { return Losses.Of(s) }
-
 // ofHidden is what is lost of what the format has a field for.
 const ofHidden = "those of messages that a rewind hid"
 
 // Losses are what the format does not hold of a session. The conformance suite checks the list.
-var Losses = codec.Losses{
-	{What: "session model"},
-	{What: "mode"},
-	{What: "workspace root"},
-	{What: "workspace id"},
-	{What: "permission rules"},
-	{What: "parent session"},
+var Losses = codec.ForeignLosses(codec.Losses{
 	{What: "session times", Note: "they are those of the first and the last message"},
-	{What: "archived_at"},
-	{What: "session cost"},
-	{What: "outcome of the run"},
-	{What: "session metadata"},
-	{What: "ids of messages and parts"},
 	{What: "times of messages and parts", Note: "a message of the file has one time"},
 	{What: "messages of their own", Note: "messages of the assistant are one until the user's next"},
-	{What: "messages without parts"},
-	{What: "gaps in the order of parts"},
-	{What: "messages that a rewind hid"},
 	{What: "system messages", Note: ofHidden},
 	{What: "models of messages", Note: "the provider"},
-	{What: "agents of messages"},
-	{What: "tokens"},
-	{What: "tokens of each message, by kind"},
-	{What: "costs of messages"},
-	{What: "ends of turns"},
-	{What: "errors of turns"},
-	{What: "stop reasons"},
-	{What: "unfinished messages"},
-	{What: "turns that wait for approval"},
-	{What: "other metadata of messages"},
 	{What: "texts", Note: ofHidden},
-	{What: "borders between text parts"},
 	{What: "reasoning", Note: "that of a step is one text"},
-	{What: "files"},
-	{What: "names and media types of files"},
-	{What: "sources"},
 	{What: "steps", Note: ofHidden},
-	{What: "metadata of texts and files"},
-	{What: "compactions"},
 	{What: "summaries of compactions", Note: "they are system messages"},
-	{What: "tails and sizes of compactions"},
-	{What: "marks of content that was withheld or never finished"},
-	{What: "data parts"},
 	{What: "tool calls", Note: ofHidden},
 	{What: "tool call ids", Note: "a call with the id of another gets its own"},
 	{What: "tool inputs", Note: ofHidden},
@@ -435,10 +399,11 @@ var Losses = codec.Losses{
 	{What: "errors of tool calls", Note: ofHidden},
 	{What: "denied tool calls", Note: "they are failed ones"},
 	{What: "states of tool calls without a result", Note: "one state stands for all"},
-	{What: "questions to a human"},
-	{What: "details of permission decisions"},
-	{What: "metadata of tool calls"},
-	{What: "columns of parts"},
 	{What: "system prompts and tool catalogs", Note: "the prompt is a system message"},
-	{What: "spans, and what later telemetry needs"},
-}
+},
+	"session model", "mode", "workspace root", "outcome of the run", "ids of messages and parts",
+	"messages without parts", "messages that a rewind hid", "agents of messages", "tokens",
+	"tokens of each message, by kind", "ends of turns", "errors of turns", "stop reasons", "unfinished messages",
+	"turns that wait for approval", "borders between text parts", "files", "names and media types of files",
+	"compactions", "tails and sizes of compactions", "marks of content that was withheld or never finished",
+	"data parts", "questions to a human", "metadata of tool calls")

@@ -12,7 +12,7 @@ import (
 
 // format is the codec as the suite takes it.
 var format = codectest.Codec{
-	Name: "sts", Encode: sts.Encode, Decode: sts.Decode, Explain: sts.Explain, Listed: sts.Losses,
+	Name: "sts", Encode: sts.Encode, Decode: sts.Decode, Explain: sts.Losses.Of, Listed: sts.Losses,
 	Foreign: true, Damage: codectest.Tolerant, Native: []string{"testdata/*.jsonl"},
 	Sessions: []codectest.Sample{{Name: "handmade", Session: handmade()}},
 	Head:     func(line []byte) bool { return bytes.HasPrefix(line, []byte(`{"type":"session"`)) },
