@@ -24,10 +24,26 @@ type Aspect struct {
 	// tokens were used. Reading a file must never make one up.
 	Claim bool
 
-	of func(*content) []string
+	// One of the four gives the entries: of a session, a message, a part, or a tool call.
+	of         func(*content) []string
+	message    func(*message) []string
+	part, tool func(*part) []string
 	// implied are claims that may be made where the session itself reports nothing. An answer
 	// with no sign of another end has finished.
 	implied func(*content) []string
+}
+
+// entries are what a session has of the aspect.
+func (a *Aspect) entries(c *content) []string {
+	switch {
+	case a.message != nil:
+		return c.each(a.message)
+	case a.part != nil:
+		return c.parts(a.part)
+	case a.tool != nil:
+		return c.tools(a.tool)
+	}
+	return a.of(c)
 }
 
 // Aspects are all that is compared.
@@ -37,11 +53,17 @@ var Aspects = []Aspect{
 	{Name: "agent", of: func(c *content) []string { return known(c.row.Agent) }},
 	{Name: "session model", of: func(c *content) []string { return optional(c.row.ModelJSON) }},
 	{Name: "mode", of: func(c *content) []string { return optional(c.row.Mode) }},
-	{Name: "workspace root", of: func(c *content) []string { return known(strings.Join(optional(c.row.WorkspaceRoot), "")) }},
+	{Name: "workspace root", of: func(c *content) []string {
+		return known(strings.Join(optional(c.row.WorkspaceRoot), ""))
+	}},
 	{Name: "workspace id", of: func(c *content) []string { return optional(c.row.WorkspaceID) }},
 	{Name: "permission rules", of: func(c *content) []string { return known(c.row.PermissionsJSON, "[]") }},
-	{Name: "parent session", of: func(c *content) []string { return append(optional(c.row.ParentID), optional(c.row.ParentMessageID)...) }},
-	{Name: "session times", of: func(c *content) []string { return []string{fmt.Sprint(c.row.CreatedAt), fmt.Sprint(c.row.UpdatedAt)} }},
+	{Name: "parent session", of: func(c *content) []string {
+		return append(optional(c.row.ParentID), optional(c.row.ParentMessageID)...)
+	}},
+	{Name: "session times", of: func(c *content) []string {
+		return []string{fmt.Sprint(c.row.CreatedAt), fmt.Sprint(c.row.UpdatedAt)}
+	}},
 	{Name: "archived_at", of: func(c *content) []string { return number(c.row.ArchivedAt) }},
 	{Name: "session cost", of: func(c *content) []string { return known(fmt.Sprint(c.row.CostUSD), "0") }},
 	{
@@ -59,207 +81,136 @@ var Aspects = []Aspect{
 		return append(c.meta.except("agenttrace"), c.trace.except("outcome")...)
 	}},
 
-	{Name: "ids of messages and parts", of: func(c *content) []string {
-		return c.each(func(m *message) []string {
-			return append([]string{m.row.ID}, m.each(func(p *part) []string { return []string{p.row.ID} })...)
-		})
+	{Name: "ids of messages and parts", message: func(m *message) []string {
+		return append([]string{m.row.ID}, m.each(func(p *part) []string { return []string{p.row.ID} })...)
 	}},
-	{Name: "times of messages and parts", of: func(c *content) []string {
-		return c.each(func(m *message) []string {
-			return append([]string{fmt.Sprint(m.row.CreatedAt, m.row.UpdatedAt)},
-				m.each(func(p *part) []string { return []string{fmt.Sprint(p.row.CreatedAt, p.row.UpdatedAt)} })...)
-		})
+	{Name: "times of messages and parts", message: func(m *message) []string {
+		return append([]string{fmt.Sprint(m.row.CreatedAt, m.row.UpdatedAt)},
+			m.each(func(p *part) []string { return []string{fmt.Sprint(p.row.CreatedAt, p.row.UpdatedAt)} })...)
 	}},
-	{Name: "messages of their own", of: func(c *content) []string {
-		return c.each(func(m *message) []string { return []string{m.row.Role} })
+	{Name: "messages of their own", message: func(m *message) []string { return []string{m.row.Role} }},
+	{Name: "messages without parts", message: func(m *message) []string { return when(len(m.parts) == 0, m.row.Role) }},
+	{Name: "gaps in the order of parts", message: func(m *message) []string {
+		n := len(m.parts)
+		return when(n > 0 && m.parts[n-1].row.Index != int64(n-1), m.row.Role)
 	}},
-	{Name: "messages without parts", of: func(c *content) []string {
-		return c.each(func(m *message) []string { return when(len(m.parts) == 0, m.row.Role) })
+	{Name: "messages that a rewind hid", Claim: true, message: func(m *message) []string {
+		return when(m.row.HiddenAt != nil, m.row.Role+" "+m.text())
 	}},
-	{Name: "gaps in the order of parts", of: func(c *content) []string {
-		return c.each(func(m *message) []string {
-			n := len(m.parts)
-			return when(n > 0 && m.parts[n-1].row.Index != int64(n-1), m.row.Role)
-		})
+	{Name: "system messages", message: func(m *message) []string {
+		return when(m.row.Role == session.RoleSystem, m.text())
 	}},
-	{Name: "messages that a rewind hid", Claim: true, of: func(c *content) []string {
-		return c.each(func(m *message) []string { return when(m.row.HiddenAt != nil, m.row.Role+" "+m.text()) })
-	}},
-	{Name: "system messages", of: func(c *content) []string {
-		return c.each(func(m *message) []string { return when(m.row.Role == session.RoleSystem, m.text()) })
-	}},
-	{Name: "models of messages", of: func(c *content) []string {
-		return c.each(func(m *message) []string { return value(m.meta["model"]) })
-	}},
-	{Name: "agents of messages", of: func(c *content) []string {
-		return c.each(func(m *message) []string { return text(m.meta["agent"]) })
-	}},
-	{Name: "tokens", Claim: true, of: func(c *content) []string { return c.tokens() }},
-	{Name: "tokens of each message, by kind", of: func(c *content) []string {
-		return c.each(func(m *message) []string { return m.usage() })
-	}},
-	{Name: "costs of messages", Claim: true, of: func(c *content) []string {
-		return c.each(func(m *message) []string { return value(m.trace["cost_usd"]) })
-	}},
+	{Name: "models of messages", message: func(m *message) []string { return value(m.meta["model"]) }},
+	{Name: "agents of messages", message: func(m *message) []string { return text(m.meta["agent"]) }},
+	{Name: "tokens", Claim: true, of: (*content).tokens},
+	{Name: "tokens of each message, by kind", message: (*message).usage},
+	{Name: "costs of messages", Claim: true, message: func(m *message) []string { return value(m.trace["cost_usd"]) }},
 	{
-		Name: "ends of turns", Claim: true,
-		of: func(c *content) []string {
-			return c.each(func(m *message) []string { return text(m.trace["end_reason"]) })
-		},
+		Name: "ends of turns", Claim: true, message: func(m *message) []string { return text(m.trace["end_reason"]) },
 		implied: func(c *content) []string { return append(c.each((*message).impliedEnd), text(c.trace["outcome"])...) },
 	},
-	{Name: "errors of turns", of: func(c *content) []string {
-		return c.each(func(m *message) []string { return text(m.trace["error"]) })
+	{Name: "errors of turns", message: func(m *message) []string { return text(m.trace["error"]) }},
+	{Name: "stop reasons", message: func(m *message) []string { return text(m.trace["stop_reason"]) }},
+	{Name: "unfinished messages", message: func(m *message) []string {
+		return when(string(m.trace["incomplete"]) == "true", m.row.Role)
 	}},
-	{Name: "stop reasons", of: func(c *content) []string {
-		return c.each(func(m *message) []string { return text(m.trace["stop_reason"]) })
+	{Name: "turns that wait for approval", Claim: true, message: func(m *message) []string {
+		return when(string(m.trace["pending_approval"]) == "true", m.row.Role)
 	}},
-	{Name: "unfinished messages", of: func(c *content) []string {
-		return c.each(func(m *message) []string { return when(string(m.trace["incomplete"]) == "true", m.row.Role) })
-	}},
-	{Name: "turns that wait for approval", Claim: true, of: func(c *content) []string {
-		return c.each(func(m *message) []string { return when(string(m.trace["pending_approval"]) == "true", m.row.Role) })
-	}},
-	{Name: "other metadata of messages", of: func(c *content) []string {
-		return c.each(func(m *message) []string {
-			return append(m.meta.except("agenttrace", "model", "agent", "usage"), m.trace.except(
-				"cost_usd", "end_reason", "error", "stop_reason", "incomplete", "pending_approval")...)
-		})
+	{Name: "other metadata of messages", message: func(m *message) []string {
+		return append(m.meta.except("agenttrace", "model", "agent", "usage"), m.trace.except(
+			"cost_usd", "end_reason", "error", "stop_reason", "incomplete", "pending_approval")...)
 	}},
 
-	{Name: "texts", of: func(c *content) []string { return c.texts() }},
-	{Name: "borders between text parts", of: func(c *content) []string {
-		return c.parts(func(p *part) []string { return when(p.row.Type == "text", p.text()) })
-	}},
-	{Name: "reasoning", of: func(c *content) []string {
-		return c.parts(func(p *part) []string { return when(p.row.Type == "reasoning", p.text()) })
-	}},
-	{Name: "files", of: func(c *content) []string {
-		return c.parts(func(p *part) []string {
-			if p.row.Type != "file" {
-				return nil
-			}
-			return text(p.data["url"])
-		})
-	}},
-	{Name: "names and media types of files", of: func(c *content) []string {
-		return c.parts(func(p *part) []string {
-			return when(p.row.Type == "file", fmt.Sprint(text(p.data["mediaType"]), text(p.data["filename"])))
-		})
-	}},
-	{Name: "sources", of: func(c *content) []string {
-		return c.parts(func(p *part) []string { return when(strings.HasPrefix(p.row.Type, "source-"), p.json()) })
-	}},
-	{Name: "steps", of: func(c *content) []string {
-		return c.parts(func(p *part) []string { return when(p.row.Type == "step-start", "step") })
-	}},
-	{Name: "metadata of texts and files", of: func(c *content) []string {
-		return c.parts(func(p *part) []string {
-			if p.isTool() || strings.HasPrefix(p.row.Type, "data-") || strings.HasPrefix(p.row.Type, "source-") {
-				return nil
-			}
-			return p.data.except("type", "text", "url", "mediaType", "filename")
-		})
-	}},
-	{Name: "compactions", Claim: true, of: func(c *content) []string {
-		return c.parts(func(p *part) []string { return when(p.row.Type == session.TypeCompaction, "compaction") })
-	}},
-	{Name: "summaries of compactions", of: func(c *content) []string {
-		return c.parts(func(p *part) []string { return known(p.compaction().Summary) })
-	}},
-	{Name: "tails and sizes of compactions", of: func(c *content) []string {
-		return c.parts(func(p *part) []string {
-			d := p.compaction()
-			return append(optional(d.TailStartID), known(fmt.Sprint(d.SummaryTokens), "0")...)
-		})
-	}},
-	{Name: "marks of content that was withheld or never finished", Claim: true, of: func(c *content) []string {
-		return c.parts(func(p *part) []string {
-			return when(p.row.Type == session.TypeWithheld || p.row.Type == session.TypeUnfinished, p.row.Type)
-		})
-	}},
-	{Name: "data parts", of: func(c *content) []string {
-		return c.parts(func(p *part) []string {
-			return when(strings.HasPrefix(p.row.Type, "data-") && p.row.Type != session.TypeCompaction, p.json())
-		})
-	}},
-
-	{Name: "tool calls", of: func(c *content) []string { return c.tools(func(p *part) []string { return []string{p.toolName()} }) }},
-	{Name: "tool call ids", of: func(c *content) []string {
-		return c.tools(func(p *part) []string { return text(p.data["toolCallId"]) })
-	}},
-	{Name: "tool inputs", of: func(c *content) []string {
-		return c.tools(func(p *part) []string {
-			withheld, _ := Withheld(p.row)
-			return when(!withheld && p.data["input"] != nil, p.toolName()+" "+canonical(p.data["input"]))
-		})
-	}},
-	{Name: "tool outputs", of: func(c *content) []string {
-		return c.tools(func(p *part) []string {
-			_, withheld := Withheld(p.row)
-			return when(!withheld && p.state() == session.StateOutputAvailable, p.toolName()+" "+canonical(p.data["output"]))
-		})
-	}},
-	{Name: "tool outputs that are null", Claim: true, of: func(c *content) []string {
-		return c.tools(func(p *part) []string {
-			_, withheld := Withheld(p.row)
-			return when(!withheld && p.state() == session.StateOutputAvailable && canonical(p.data["output"]) == "null", p.toolName())
-		})
-	}},
-	{Name: "values that the source withholds", Claim: true, of: func(c *content) []string {
-		return c.tools(func(p *part) []string {
-			input, output := Withheld(p.row)
-			return append(when(input, p.toolName()+" input"), when(output, p.toolName()+" output")...)
-		})
-	}},
-	{Name: "results of tool calls", Claim: true, of: func(c *content) []string {
-		return c.tools(func(p *part) []string {
-			switch {
-			case p.state() == session.StateOutputAvailable:
-				return []string{p.toolName() + " succeeded"}
-			case p.state() == session.StateOutputError || p.state() == session.StateOutputDenied:
-				return []string{p.toolName() + " failed"}
-			}
+	{Name: "texts", of: (*content).texts},
+	{Name: "borders between text parts", part: func(p *part) []string { return when(p.row.Type == "text", p.text()) }},
+	{Name: "reasoning", part: func(p *part) []string { return when(p.row.Type == "reasoning", p.text()) }},
+	{Name: "files", part: func(p *part) []string {
+		if p.row.Type != "file" {
 			return nil
-		})
+		}
+		return text(p.data["url"])
 	}},
-	{Name: "errors of tool calls", of: func(c *content) []string {
-		return c.tools(func(p *part) []string {
-			if p.state() == session.StateOutputDenied {
-				return text(p.object("approval")["reason"])
-			}
-			return text(p.data["errorText"])
-		})
+	{Name: "names and media types of files", part: func(p *part) []string {
+		return when(p.row.Type == "file", fmt.Sprint(text(p.data["mediaType"]), text(p.data["filename"])))
 	}},
-	{Name: "denied tool calls", Claim: true, of: func(c *content) []string {
-		return c.denials()
+	{Name: "sources", part: func(p *part) []string { return when(strings.HasPrefix(p.row.Type, "source-"), p.json()) }},
+	{Name: "steps", part: func(p *part) []string { return when(p.row.Type == "step-start", "step") }},
+	{Name: "metadata of texts and files", part: func(p *part) []string {
+		if p.isTool() || strings.HasPrefix(p.row.Type, "data-") || strings.HasPrefix(p.row.Type, "source-") {
+			return nil
+		}
+		return p.data.except("type", "text", "url", "mediaType", "filename")
 	}},
-	{Name: "states of tool calls without a result", of: func(c *content) []string {
-		return c.tools(func(p *part) []string {
-			return when(session.StateRank(p.state()) < session.StateRank(session.StateOutputAvailable), p.toolName()+" "+p.state())
-		})
+	{Name: "compactions", Claim: true, part: func(p *part) []string {
+		return when(p.row.Type == session.TypeCompaction, "compaction")
+	}},
+	{Name: "summaries of compactions", part: func(p *part) []string { return known(p.compaction().Summary) }},
+	{Name: "tails and sizes of compactions", part: func(p *part) []string {
+		d := p.compaction()
+		return append(optional(d.TailStartID), known(fmt.Sprint(d.SummaryTokens), "0")...)
+	}},
+	{Name: "marks of content that was withheld or never finished", Claim: true, part: func(p *part) []string {
+		return when(p.row.Type == session.TypeWithheld || p.row.Type == session.TypeUnfinished, p.row.Type)
+	}},
+	{Name: "data parts", part: func(p *part) []string {
+		return when(strings.HasPrefix(p.row.Type, "data-") && p.row.Type != session.TypeCompaction, p.json())
+	}},
+
+	{Name: "tool calls", tool: func(p *part) []string { return []string{p.toolName()} }},
+	{Name: "tool call ids", tool: func(p *part) []string { return text(p.data["toolCallId"]) }},
+	{Name: "tool inputs", tool: func(p *part) []string {
+		withheld, _ := Withheld(p.row)
+		return when(!withheld && p.data["input"] != nil, p.toolName()+" "+canonical(p.data["input"]))
+	}},
+	{Name: "tool outputs", tool: func(p *part) []string {
+		_, withheld := Withheld(p.row)
+		return when(!withheld && p.state() == session.StateOutputAvailable, p.toolName()+" "+canonical(p.data["output"]))
+	}},
+	{Name: "tool outputs that are null", Claim: true, tool: func(p *part) []string {
+		_, withheld := Withheld(p.row)
+		return when(!withheld && p.state() == session.StateOutputAvailable && canonical(p.data["output"]) == "null", p.toolName())
+	}},
+	{Name: "values that the source withholds", Claim: true, tool: func(p *part) []string {
+		input, output := Withheld(p.row)
+		return append(when(input, p.toolName()+" input"), when(output, p.toolName()+" output")...)
+	}},
+	{Name: "results of tool calls", Claim: true, tool: func(p *part) []string {
+		switch {
+		case p.state() == session.StateOutputAvailable:
+			return []string{p.toolName() + " succeeded"}
+		case p.state() == session.StateOutputError || p.state() == session.StateOutputDenied:
+			return []string{p.toolName() + " failed"}
+		}
+		return nil
+	}},
+	{Name: "errors of tool calls", tool: func(p *part) []string {
+		if p.state() == session.StateOutputDenied {
+			return text(p.object("approval")["reason"])
+		}
+		return text(p.data["errorText"])
+	}},
+	{Name: "denied tool calls", Claim: true, of: (*content).denials},
+	{Name: "states of tool calls without a result", tool: func(p *part) []string {
+		return when(session.StateRank(p.state()) < session.StateRank(session.StateOutputAvailable), p.toolName()+" "+p.state())
 	}},
 	{Name: "questions to a human", Claim: true, of: (*content).questions, implied: (*content).shownQuestions},
 	{Name: "details of permission decisions", of: func(c *content) []string {
-		return list(c.decisions, func(d *store.Decision) []string {
+		return list(c.s.Decisions, func(d *store.Decision) []string {
 			line, _ := json.Marshal(d) // strings and numbers always have JSON
 			return []string{string(line)}
 		})
 	}},
-	{Name: "metadata of tool calls", of: func(c *content) []string {
-		return c.tools(func(p *part) []string {
-			own := append(p.data.except("type", "toolCallId", "toolName", "state", "input", "output", "errorText", "toolMetadata"),
-				p.object("toolMetadata").except("agenttrace")...)
-			return append(append(own, when(p.row.Type == "dynamic-tool", p.row.Type)...), p.trace().except("denied", "withheld")...)
-		})
+	{Name: "metadata of tool calls", tool: func(p *part) []string {
+		own := append(p.data.except("type", "toolCallId", "toolName", "state", "input", "output", "errorText", "toolMetadata"),
+			p.object("toolMetadata").except("agenttrace")...)
+		return append(append(own, when(p.row.Type == "dynamic-tool", p.row.Type)...), p.trace().except("denied", "withheld")...)
 	}},
-	{Name: "columns of parts", of: func(c *content) []string {
-		return c.parts(func(p *part) []string {
-			return append(optional(p.row.ContinuationRunID), when(!p.isTool(), optional(p.row.ToolCallID)...)...)
-		})
+	{Name: "columns of parts", part: func(p *part) []string {
+		return append(optional(p.row.ContinuationRunID), when(!p.isTool(), optional(p.row.ToolCallID)...)...)
 	}},
 	{Name: "system prompts and tool catalogs", of: func(c *content) []string {
-		return list(c.blobs, func(b *store.Blob) []string { return []string{string(b.Kind) + " " + b.Body} })
+		return list(c.s.Blobs, func(b *store.Blob) []string { return []string{string(b.Kind) + " " + b.Body} })
 	}},
 	{Name: "spans, and what later telemetry needs", of: func(c *content) []string {
 		n := len(c.s.SpanRefs) + len(c.s.Traces) + len(c.s.RequestedIndexes)
@@ -276,7 +227,7 @@ func Lost(s, got *Session) (losses []Loss) {
 	want, have := contentOf(s), contentOf(got)
 	for i := range Aspects {
 		a := &Aspects[i]
-		before, after := a.of(want), a.of(have)
+		before, after := a.entries(want), a.entries(have)
 		missing, _ := compare(before, after)
 		if missing == nil && len(before) == len(after) && !slices.Equal(before, after) {
 			missing = before // in another order
@@ -291,11 +242,11 @@ func Invented(s, got *Session) (claims []string) {
 	want, have := contentOf(s), contentOf(got)
 	for i := range Aspects {
 		if a := &Aspects[i]; a.Claim {
-			stated := a.of(want)
+			stated := a.entries(want)
 			if a.implied != nil {
 				stated = append(stated, a.implied(want)...)
 			}
-			_, added := compare(stated, a.of(have))
+			_, added := compare(stated, a.entries(have))
 			for _, entry := range added {
 				claims = append(claims, a.Name+": "+entry)
 			}
@@ -311,7 +262,7 @@ func (all Losses) Of(s *Session) (losses []Loss) {
 		a := &Aspects[i]
 		if listed := slices.IndexFunc(all, func(l Loss) bool { return l.What == a.Name }); listed >= 0 {
 			l := all[listed]
-			if l.Count = len(a.of(c)); l.Count > 0 {
+			if l.Count = len(a.entries(c)); l.Count > 0 {
 				losses = append(losses, l)
 			}
 		}
@@ -325,7 +276,7 @@ func Unheld(s *Session, held ...string) (losses []Loss) {
 	c := contentOf(s)
 	for i := range Aspects {
 		if a := &Aspects[i]; !slices.Contains(held, a.Name) {
-			losses = AddLoss(losses, a.Name, "", len(a.of(c)))
+			losses = AddLoss(losses, a.Name, "", len(a.entries(c)))
 		}
 	}
 	return losses
@@ -357,8 +308,6 @@ type content struct {
 	row         *session.Session
 	meta, trace object
 	messages    []message
-	decisions   []store.Decision
-	blobs       []store.Blob
 }
 
 type message struct {
@@ -382,7 +331,7 @@ func parse(data []byte) (o object) {
 
 func contentOf(s *Session) *content {
 	t := s.Sorted()
-	c := &content{s: s, row: &t.Session, meta: parse([]byte(t.Session.MetadataJSON)), decisions: s.Decisions, blobs: s.Blobs}
+	c := &content{s: s, row: &t.Session, meta: parse([]byte(t.Session.MetadataJSON))}
 	c.trace = parse(c.meta["agenttrace"])
 	for i := range t.Messages {
 		m := message{row: &t.Messages[i].Message}
@@ -460,8 +409,8 @@ func (c *content) questions() (asked []string) {
 	})
 	answers := map[string]string{"allowed": " allowed", "denied": " denied"}
 	about := make(map[string]bool)
-	for i := range c.decisions {
-		d := &c.decisions[i]
+	for i := range c.s.Decisions {
+		d := &c.s.Decisions[i]
 		if d.Action != "ask" {
 			continue
 		}
@@ -515,8 +464,8 @@ func (c *content) shownQuestions() []string {
 // ones that report so, or that a human did not approve.
 func (c *content) denials() []string {
 	denied := make(map[string]bool)
-	for i := range c.decisions {
-		if d := &c.decisions[i]; d.Outcome == "denied" {
+	for i := range c.s.Decisions {
+		if d := &c.s.Decisions[i]; d.Outcome == "denied" {
 			denied[d.PartID], denied[d.ToolCallID] = true, true
 		}
 	}
