@@ -9,7 +9,7 @@
 //
 // A client that declared clientCapabilities.logging gets the notification log. One
 // that declared clientCapabilities.session.notices gets the session update notice,
-// which needs a session. Any other client gets nothing, and nobody gets anything
+// which needs a session. Any other client gets nothing, and no client gets anything
 // before Initialize.
 //
 // The same records are in the session as data-log parts of the turn that the
@@ -22,9 +22,9 @@
 // there is something to send. [Handler.Handle] waits a moment for its own record to
 // go out, so that records are seldom lost when the agent exits; a client that does
 // not read costs that moment once, one that reads slowly that moment in a second. Its
-// queue fills, and then records are dropped, the least severe first. Errors have a share of the rate that lesser records cannot
-// use up. What was dropped is counted in the next record, or in one of its own a
-// second later.
+// queue fills, and then records are dropped, the least severe first. Errors have a
+// share of the rate that lesser records cannot use up. What was dropped is counted in
+// the next record, or in one of its own a second later.
 //
 // A client that is gone would kill the agent: Go ends a program that writes to a
 // closed standard output. So [Handler.Initialize] takes SIGPIPE over, once it knows
@@ -131,7 +131,7 @@ type shared struct {
 	client  client
 }
 
-// channel is by what the client hears of records.
+// channel is how the client gets records.
 type channel int
 
 const (
@@ -174,7 +174,8 @@ func New(o Options) *Handler {
 		o.Redactor = defaultRedactor()
 	}
 	// The limits are in range, so that there is no error.
-	cutter, _ := redact.New(redact.Config{DisableKeys: true, DisablePatterns: true, MaxBytes: max(o.MaxBytes, redact.MinLimit)})
+	limit := max(o.MaxBytes, redact.MinLimit)
+	cutter, _ := redact.New(redact.Config{DisableKeys: true, DisablePatterns: true, MaxBytes: limit})
 	s := &shared{options: o, cutter: cutter}
 	s.client.init(o)
 	return &Handler{shared: s, logger: o.Logger}
@@ -189,7 +190,7 @@ var defaultRedactor = sync.OnceValue(func() *redact.Redactor {
 })
 
 // Initialize reads the parameters of a client's initialize request: what it
-// declares decides whether and how it hears of records. A client that connects
+// declares decides whether and how it gets records. A client that connects
 // again initializes again. Parameters that cannot be read declare nothing; the error
 // states why.
 func (h *Handler) Initialize(params json.RawMessage) error {

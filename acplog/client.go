@@ -22,7 +22,7 @@ const (
 	quick = 5 * time.Millisecond
 	// sendTimeout is how long the context of a notification lasts.
 	sendTimeout = 5 * time.Second
-	// summaryAfter is how long after a record was dropped the client hears of it, if no
+	// summaryAfter is how long after a record was dropped the client gets a summary, if no
 	// other record reports so before.
 	summaryAfter = time.Second
 )
@@ -51,7 +51,7 @@ type client struct {
 
 	queue   []*outgoing
 	sending bool // a goroutine sends what is in queue
-	stuck   bool // nobody waits while what is being sent does not come to an end
+	stuck   bool // no logger waits until the current notification has ended
 	idle    chan struct{}
 	failed  int64
 	// patience is how long loggers may still wait, as of counted.
@@ -100,7 +100,7 @@ func (c *client) shareOf(share float64) float64 {
 	return max(1, share*c.burst)
 }
 
-// listen sets how the client hears of records.
+// listen sets how the client gets records.
 func (c *client) listen(ch channel) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -138,7 +138,7 @@ func (c *client) wants(level slog.Level) bool {
 	return true
 }
 
-// drop counts a record that the client does not get, and has it told. c.mu is held.
+// drop counts a record that the client does not get, and arranges a summary. c.mu is held.
 func (c *client) drop(level slog.Level) {
 	c.dropped[severity(level)]++
 	if !c.summary {
@@ -162,8 +162,9 @@ func (c *client) summarize() {
 		all += n
 	}
 	e := entry{
-		Level: severity(slog.LevelWarn), Message: strconv.FormatInt(all, 10) + " log records were dropped, as there were too many for the client",
-		Logger: "acplog", Timestamp: c.now().UTC().Format(time.RFC3339Nano),
+		Level:   severity(slog.LevelWarn),
+		Message: strconv.FormatInt(all, 10) + " log records were dropped, as there were too many for the client",
+		Logger:  "acplog", Timestamp: c.now().UTC().Format(time.RFC3339Nano),
 	}
 	c.enqueue(&outgoing{ctx: context.Background(), level: slog.LevelWarn, entry: e, sent: make(chan struct{})})
 }

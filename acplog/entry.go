@@ -109,7 +109,7 @@ func severityAt(l slog.Level) int {
 func severity(l slog.Level) string { return severities[severityAt(l)].name }
 func classOf(l slog.Level) int     { return severities[severityAt(l)].class }
 
-// notice is the session update by which a client without logging hears of a
+// notice is the session update by which a client without logging gets a
 // record.
 type notice struct {
 	SessionID string `json:"sessionId"`

@@ -19,14 +19,14 @@ type Wire struct {
 	r io.Reader
 	w io.Writer
 
-	// writing has one token: whoever took it writes. Unlike a mutex it can be waited
+	// writing has one token, which a writer takes. Unlike a mutex it can be waited
 	// for within a context.
 	writing chan struct{}
 	partial []byte // of a line, with the token
 
 	mu         sync.Mutex
 	initialize func(json.RawMessage) error
-	line       []byte // that is being read, with whoever reads
+	line       []byte // that is being read, guarded by the reader
 	skip       bool   // the rest of a line that is too long to be an initialize request
 }
 

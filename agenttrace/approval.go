@@ -16,7 +16,7 @@ import (
 // AwaitApproval reports that the call waits for a human for longer than the
 // process may live: end the turn next, store [Session.State], and answer with
 // [Turn.ResumeTool] in a turn that [Run.ContinueTurn] took up. id names the
-// question; empty mints one. It returns the id.
+// question; empty means a new one. It returns the id.
 func (c *ToolCall) AwaitApproval(id string) string {
 	if c == nil {
 		return id
@@ -72,7 +72,7 @@ func (c *ToolCall) await(id, subject string, m match, now time.Time) {
 func (c *ToolCall) waitApproval(now time.Time) {
 	c.mu.Lock()
 	if c.state == stateApprovalRequested && !c.ended {
-		c.wait(now, Status{State: StatusWaitingApproval, CallID: c.callID, Detail: strings.TrimSpace(c.name + " " + c.approval.subject)})
+		c.wait(now, waitingFor(c.callID, c.name, c.approval.subject))
 	}
 	c.mu.Unlock()
 	c.turn.run.sess.flush()
@@ -84,7 +84,8 @@ func (c *ToolCall) answered(approved bool, reason string) {
 	c.mu.Lock()
 	if !c.ended && c.state == stateApprovalRequested {
 		c.state = stateApprovalResponded
-		c.approval.answered, c.approval.approved, c.approval.reason = true, approved, c.filter().text(redact.Other, "", reason)
+		c.approval.answered, c.approval.approved = true, approved
+		c.approval.reason = c.filter().text(redact.Other, "", reason)
 		c.updated = max(c.updated, now.UnixMilli())
 		c.unwait(now)
 		if c.turn.events != nil {
@@ -130,9 +131,21 @@ func (c *ToolCall) open() PendingTool {
 }
 
 // waits reports whether the call waits for a human. States that were stored
-// before State was do not say; then all calls wait.
+// before State existed do not have it; then all calls wait.
 func (p *PendingTool) waits() bool {
 	return p.State == stateApprovalRequested || p.State == "" || p.AsksUser && p.State == stateInputAvailable
+}
+
+// options describes the call without its input.
+func (p *PendingTool) options() ToolOptions {
+	return ToolOptions{
+		ID: p.CallID, Name: p.Name, Kind: p.Kind, Dynamic: p.Dynamic, ProviderExecuted: p.ProviderExecuted,
+	}
+}
+
+// rule is the one that asked, if any.
+func (p *PendingTool) rule() match {
+	return match{rule: Rule{Pattern: p.Pattern, Source: p.Source}, found: p.Source != ""}
 }
 
 // status is what the session does while the call waits.
@@ -140,7 +153,12 @@ func (p *PendingTool) status() Status {
 	if p.AsksUser {
 		return Status{State: StatusWaitingUserInput, CallID: p.CallID, Detail: p.Question}
 	}
-	return Status{State: StatusWaitingApproval, CallID: p.CallID, Detail: strings.TrimSpace(p.Name + " " + p.Subject)}
+	return waitingFor(p.CallID, p.Name, p.Subject)
+}
+
+// waitingFor is the status while a call of a tool waits for an approval.
+func waitingFor(callID, tool, subject string) Status {
+	return Status{State: StatusWaitingApproval, CallID: callID, Detail: strings.TrimSpace(tool + " " + subject)}
 }
 
 // PendingTools returns the tool calls of a continued turn that still wait for
@@ -161,7 +179,9 @@ func (t *Turn) PendingTools() []PendingTool {
 // The decision is recorded as one and the same as when the question was asked. A
 // call that waits for its user's input has no decision to make: the answer given
 // here is not used, the Decision allows, and the call is ended with the input.
-func (t *Turn) ResumeTool(ctx context.Context, callID string, answer Answer) (context.Context, *ToolCall, Decision, error) {
+func (t *Turn) ResumeTool(
+	ctx context.Context, callID string, answer Answer) (context.Context, *ToolCall, Decision, error,
+) {
 	denied := Decision{Action: ActionAsk, Reason: "no such call waits", outcome: semconv.OutcomeDenied}
 	if t == nil || t.off {
 		return ctx, nil, denied, nil
@@ -177,7 +197,7 @@ func (t *Turn) ResumeTool(ctx context.Context, callID string, answer Answer) (co
 	if p.CallID == "" {
 		return ctx, nil, denied, fmt.Errorf("resume tool call %q: %w", callID, ErrNothingPending)
 	}
-	options := ToolOptions{ID: p.CallID, Name: p.Name, Kind: p.Kind, Dynamic: p.Dynamic, ProviderExecuted: p.ProviderExecuted}
+	options := p.options()
 	if len(p.Input) > 0 {
 		options.Input = p.Input
 	}
@@ -191,8 +211,7 @@ func (t *Turn) ResumeTool(ctx context.Context, callID string, answer Answer) (co
 	}
 	now := t.run.now()
 	_, span := c.startDecision(ctx, now)
-	rule := match{rule: Rule{Pattern: p.Pattern, Source: p.Source}, found: p.Source != ""}
-	c.await(p.ApprovalID, p.Subject, rule, time.UnixMilli(p.AskedAt))
+	c.await(p.ApprovalID, p.Subject, p.rule(), time.UnixMilli(p.AskedAt))
 	d := Decision{ID: p.ApprovalID, Action: ActionAsk, Pattern: p.Pattern, Source: p.Source, tool: p.Name}
 	d.Waited = max(0, now.Sub(time.UnixMilli(p.AskedAt)))
 	t.run.sess.answered(ctx, &d, p.Subject, answer)

@@ -13,12 +13,12 @@ import (
 
 // CompactionOptions describes a compaction.
 type CompactionOptions struct {
-	// Auto reports that the agent compacts of itself, nobody asked it to.
+	// Auto reports that the agent compacts on its own, without a request.
 	Auto bool
 	// TailStartID is the first message that stays in context word for word; empty
 	// means none.
 	TailStartID string
-	// SummarizedMessages is how many messages the summary stands for.
+	// SummarizedMessages is the number of messages that the summary replaces.
 	SummarizedMessages int
 }
 
@@ -47,7 +47,7 @@ type Compaction struct {
 	ending
 }
 
-// StartCompaction begins a compaction and mints the message that will hold the
+// StartCompaction begins a compaction and creates the message that will hold the
 // summary: it is where the compaction began. The returned context carries
 // the span, for the summarizing call.
 func (r *Run) StartCompaction(ctx context.Context, o CompactionOptions) (context.Context, *Compaction) {
@@ -125,7 +125,8 @@ func (c *Compaction) finish(result CompactionResult, err error) {
 	if c.span.IsRecording() {
 		record := spans.Compaction{
 			SessionID: s.id, SummarizedMessages: int64(max(0, c.options.SummarizedMessages)), Auto: c.options.Auto,
-			TailStartID: validUTF8(c.options.TailStartID), Summary: f.content(redact.Other, cloneText(result.Summary)), SummaryTokens: max(0, result.SummaryTokens),
+			TailStartID: validUTF8(c.options.TailStartID), Summary: f.content(redact.Other, cloneText(result.Summary)),
+			SummaryTokens: max(0, result.SummaryTokens),
 		}
 		if t := usageOf(result.Usage, nil, nil).Tokens; t != nil {
 			record.InputTokens, record.OutputTokens = t.Input+t.CacheRead+t.CacheWrite, t.Output+t.Reasoning

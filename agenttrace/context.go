@@ -71,9 +71,10 @@ func (t *Turn) within(ctx context.Context) (context.Context, *ToolCall) {
 	if tool != nil && tool.hasEnded() {
 		tool = nil
 	}
-	active := trace.SpanFromContext(ctx)
 	// By id: not every implementation's spans can be compared.
-	if id := active.SpanContext(); sc.call != nil && id.Equal(sc.call.span.SpanContext()) || sc.tool != nil && tool == nil && id.Equal(sc.tool.span.SpanContext()) {
+	active := trace.SpanContextFromContext(ctx)
+	if sc.call != nil && active.Equal(sc.call.span.SpanContext()) ||
+		sc.tool != nil && tool == nil && active.Equal(sc.tool.span.SpanContext()) {
 		if tool != nil {
 			return trace.ContextWithSpan(ctx, tool.span), tool
 		}

@@ -27,7 +27,7 @@ type digested struct {
 }
 
 // of returns a prompt as it may be sent, and the SHA-256 of that in lower-case
-// hex: so whoever has the body can check it.
+// hex, so that a reader of the body can check it.
 func (d *digests) of(f *filter, text string) (digest, body string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

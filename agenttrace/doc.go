@@ -90,11 +90,11 @@
 // for the next one or for the part to be closed.
 //
 // While a turn or a compaction is open, the status is repeated every 15 seconds
-// when no other event is sent: so a tool that runs for an hour can be told from an
+// when no other event is sent: so a tool that runs for an hour differs from an
 // agent that was killed, which readers show as interrupted after 45 seconds. The
 // clocks of the agent and of the reader must not be further apart than that.
 //
-// What the SDK cannot know the agent says: [Turn.Retrying], [Turn.AwaitInput],
+// The agent reports what the SDK cannot know: [Turn.Retrying], [Turn.AwaitInput],
 // [ToolCall.AwaitInput], [Session.SetStatus].
 //
 // Events are emitted by the goroutine that calls, and heartbeats and text that was
@@ -106,7 +106,7 @@
 // # Secrets and size
 //
 // Secrets are taken out of everything that is sent, by package redact unless
-// [Options].Redact says otherwise; a watchdog, an approver and [Session.State] see
+// [Options].Redact is set; a watchdog, an approver and [Session.State] see
 // things as they are. Of a text that grows the last word is held back, because it may
 // be the beginning of a secret. [Options].MaxPartBytes cuts what is long, a
 // MiB or more by default.

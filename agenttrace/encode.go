@@ -1,12 +1,14 @@
 package agenttrace
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
-	"sort"
+	"slices"
 	"strings"
 	"unicode/utf8"
 	"unsafe"
@@ -41,11 +43,7 @@ func encodeObject(values map[string]json.RawMessage) json.RawMessage {
 	if len(values) == 0 {
 		return nil
 	}
-	keys := make([]string, 0, len(values))
-	for k := range values {
-		keys = append(keys, k)
-	}
-	sort.Strings(keys)
+	keys := slices.Sorted(maps.Keys(values))
 	b := []byte{'{'}
 	for i, k := range keys {
 		if i > 0 {
@@ -82,13 +80,6 @@ func cloneFloat(f *float64) *float64 {
 	return &v
 }
 
-func appendBool(dst []byte, b bool) []byte {
-	if b {
-		return append(dst, "true"...)
-	}
-	return append(dst, "false"...)
-}
-
 func runeLen(s string) int {
 	_, n := utf8.DecodeRuneInString(s)
 	return n
@@ -112,12 +103,7 @@ func endReason(err error) (reason string) {
 }
 
 // orAborted is how what is still open ends when what it belongs to ends.
-func orAborted(err error) error {
-	if err == nil {
-		return ErrAborted
-	}
-	return err
-}
+func orAborted(err error) error { return cmp.Or(err, ErrAborted) }
 
 // errorText returns the error's text in valid UTF-8, never empty. Of an error
 // whose method panics it is the type.
@@ -129,7 +115,7 @@ func errorText(err error) (text string) {
 			}
 		}
 	}()
-	return orText(validUTF8(err.Error()), "unknown error")
+	return cmp.Or(validUTF8(err.Error()), "unknown error")
 }
 
 // isNil reports whether v is nil or a nil pointer, map or the like in an interface.
@@ -137,13 +123,14 @@ func isNil(v any) bool {
 	switch r := reflect.ValueOf(v); r.Kind() {
 	case reflect.Invalid:
 		return true
-	case reflect.Pointer, reflect.Map, reflect.Slice, reflect.Func, reflect.Chan, reflect.Interface, reflect.UnsafePointer:
+	case reflect.Pointer, reflect.Map, reflect.Slice, reflect.Func, reflect.Chan, reflect.Interface,
+		reflect.UnsafePointer:
 		return r.IsNil()
 	}
 	return false
 }
 
-// errorType returns the class of an error: what its ErrorType method says,
+// errorType returns the class of an error: what its ErrorType method returns,
 // timeout, or the type of the innermost error that has one of its own.
 func errorType(err error) (class string) {
 	defer func() {
@@ -153,7 +140,7 @@ func errorType(err error) (class string) {
 	}()
 	var typed interface{ ErrorType() string }
 	if errors.As(err, &typed) {
-		return orText(validUTF8(typed.ErrorType()), "_OTHER")
+		return cmp.Or(validUTF8(typed.ErrorType()), "_OTHER")
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return "timeout"

@@ -176,7 +176,9 @@ func (p *plainer) replace(v reflect.Value) (out reflect.Value, changed bool) {
 }
 
 // replaceEach replaces elements or fields.
-func (p *plainer) replaceEach(v reflect.Value, n int, at func(reflect.Value, int) reflect.Value, wanted func(int) bool) (out reflect.Value, changed bool) {
+func (p *plainer) replaceEach(
+	v reflect.Value, n int, at func(reflect.Value, int) reflect.Value, wanted func(int) bool,
+) (out reflect.Value, changed bool) {
 	out = v
 	for i := range n {
 		if !wanted(i) {

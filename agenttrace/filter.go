@@ -1,6 +1,7 @@
 package agenttrace
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math/bits"
@@ -18,7 +19,7 @@ import (
 // Redactor takes secrets out of content before it leaves the process.
 // [*redact.Redactor] is one.
 //
-// Both methods are told what kind of content they see and the key that it
+// Both methods get the kind of content and the key that it
 // is under, "" where there is none. They must be safe for concurrent use and
 // must not call back. A Redactor that panics takes the whole value out.
 type Redactor interface {
@@ -31,7 +32,7 @@ type Redactor interface {
 
 var _ Redactor = (*redact.Redactor)(nil)
 
-// withheld stands for what a redactor that failed may have left in.
+// withheld replaces what a redactor that failed may have left in.
 const withheld = redact.Marker
 
 // filter is what everything passes that goes to a span or an event: secrets go
@@ -56,11 +57,8 @@ func newFilter(o Options) filter {
 	default:
 		f.redactor = builtin()
 	}
-	if o.MaxPartBytes == 0 {
-		o.MaxPartBytes = defaultMaxPartBytes
-	}
-	if o.MaxPartBytes > 0 {
-		f.limit = max(o.MaxPartBytes, redact.MinLimit)
+	if limit := cmp.Or(o.MaxPartBytes, defaultMaxPartBytes); limit > 0 {
+		f.limit = max(limit, redact.MinLimit)
 		// The limit is in range and nothing else is configured that may be wrong.
 		f.cutter, _ = redact.New(redact.Config{DisableKeys: true, DisablePatterns: true, MaxBytes: f.limit})
 	}
@@ -121,7 +119,7 @@ func (f *filter) failed(what string, p any) {
 	}
 }
 
-// emptied returns what stands for a JSON value that must not be sent: an object
+// emptied returns what replaces a JSON value that must not be sent: an object
 // for an object, an array for an array.
 func emptied(s string) string {
 	switch s = strings.TrimLeft(s, " \t\r\n"); {
@@ -182,7 +180,7 @@ func (f *filter) quoted(kind redact.Content, s string) (out string, cut *Truncat
 	return quote(s), cut
 }
 
-// cutOf describes what res says was cut. An earlier cut was of more.
+// cutOf describes what was cut. An earlier cut was of more.
 func cutOf(res redact.Result, earlier *Truncated) *Truncated {
 	if earlier != nil || !res.Truncated {
 		return earlier

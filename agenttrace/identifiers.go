@@ -11,15 +11,17 @@ import (
 	"github.com/agenttrace/agenttrace/semconv"
 )
 
-// What an agent says passes the filter where it is known what it is: a prompt, an
-// output. What is left are texts by which things are told apart: ids, names of agents,
+// Content passes the filter where its kind is known: a prompt, an
+// output. What is left are texts that identify things: ids, names of agents,
 // models and tools, finish reasons. An agent may have put a secret there too, so a
 // span's attributes pass here last.
 
 // contents are the attributes that passed the filter before and may be long.
 var contents = map[attribute.Key]bool{
-	semconv.CompactionSummaryKey: true, semconv.ErrorKey: true, semconv.GenAIToolCallArgumentsKey: true, semconv.GenAIToolCallResultKey: true,
-	semconv.SystemPromptTextKey: true, semconv.ToolCatalogJSONKey: true, semconv.SessionMetadataKey: true, semconv.UserMessageMetadataKey: true,
+	semconv.CompactionSummaryKey: true, semconv.ErrorKey: true, semconv.GenAIToolCallArgumentsKey: true,
+	semconv.GenAIToolCallResultKey: true,
+	semconv.SystemPromptTextKey:    true, semconv.ToolCatalogJSONKey: true, semconv.SessionMetadataKey: true,
+	semconv.UserMessageMetadataKey:      true,
 	semconv.AssistantMessageMetadataKey: true, semconv.MessageMetadataKey: true, semconv.SessionPermissionsKey: true,
 }
 

@@ -1,6 +1,7 @@
 package agenttrace
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -18,7 +19,7 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// SavePolicy says at which moments the parts of an answer are reported while the
+// SavePolicy states at which moments the parts of an answer are reported while the
 // turn goes on. The agent guide calls it save_on.
 type SavePolicy string
 
@@ -35,7 +36,7 @@ const (
 	SaveTurn SavePolicy = "turn"
 )
 
-// LiveOptions states how much is told of what goes on. The zero value tells most.
+// LiveOptions states how much is reported of work in progress. The zero value reports most.
 type LiveOptions struct {
 	// Policy is SaveChunk when it is empty or unknown.
 	Policy SavePolicy
@@ -53,8 +54,8 @@ type LiveOptions struct {
 	// documentation.
 	MaxDelay time.Duration
 	// Heartbeat is how often the status of a session is repeated while a turn or a
-	// compaction is open and no other event is sent. Readers take an agent that is
-	// not heard of for three times as long for interrupted. Zero means 15 seconds,
+	// compaction is open and no other event is sent. Readers report an agent
+	// without an update for three times as long as interrupted. Zero means 15 seconds,
 	// less than zero no heartbeat; the longest is 3 minutes.
 	Heartbeat time.Duration
 }
@@ -83,22 +84,15 @@ func newLive(o Options) *live {
 	if o.LoggerProvider == nil {
 		return nil
 	}
-	l := &live{logger: o.LoggerProvider.Logger(semconv.ScopeName, log.WithSchemaURL(semconv.SchemaURL)), LiveOptions: o.Live}
+	logger := o.LoggerProvider.Logger(semconv.ScopeName, log.WithSchemaURL(semconv.SchemaURL))
+	l := &live{logger: logger, LiveOptions: o.Live}
 	if l.Policy != SaveStep && l.Policy != SaveTurn {
 		l.Policy = SaveChunk
 	}
-	if l.MinInterval == 0 {
-		l.MinInterval = defaultMinInterval
-	}
-	if l.MinBytes == 0 {
-		l.MinBytes = defaultMinBytes
-	}
-	if l.MaxDelay == 0 {
-		l.MaxDelay = max(defaultMaxDelay, l.MinInterval)
-	}
-	if l.Heartbeat == 0 {
-		l.Heartbeat = defaultHeartbeat
-	}
+	l.MinInterval = cmp.Or(l.MinInterval, defaultMinInterval)
+	l.MinBytes = cmp.Or(l.MinBytes, defaultMinBytes)
+	l.MaxDelay = cmp.Or(l.MaxDelay, max(defaultMaxDelay, l.MinInterval))
+	l.Heartbeat = cmp.Or(l.Heartbeat, defaultHeartbeat)
 	l.Heartbeat = min(l.Heartbeat, longestHeartbeat)
 	return l
 }
@@ -112,7 +106,8 @@ func (l *live) delay(size int) time.Duration {
 // when there will be none. Their fate is not that of the work: they go out
 // though its context is done.
 func (l *live) begin(ctx context.Context, span trace.Span, name string) context.Context {
-	if l == nil || !span.IsRecording() || !l.logger.Enabled(ctx, log.EnabledParameters{Severity: log.SeverityInfo, EventName: name}) {
+	if l == nil || !span.IsRecording() ||
+		!l.logger.Enabled(ctx, log.EnabledParameters{Severity: log.SeverityInfo, EventName: name}) {
 		return nil
 	}
 	return trace.ContextWithSpan(context.WithoutCancel(ctx), span)
@@ -137,8 +132,8 @@ func (l *live) emit(ctx context.Context, e *spans.Event, at time.Time) {
 const maxQueued = 1024
 
 // events holds a session's events between the moment that they describe, when
-// locks are held, and their emission, when none is: so a log processor may do
-// what it likes. Whoever finds the queue idle emits what is in it, so that events
+// locks are held, and their emission, when none is: so a log processor may
+// call back. The goroutine that finds the queue idle emits what is in it, so that events
 // go out one after the other, in the order of their times.
 type events struct {
 	mu       sync.Mutex // a leaf: nothing is locked or called under it
@@ -155,7 +150,7 @@ type queued struct {
 	event spans.Event
 }
 
-// tell puts an event into the queue. No two have the same time. It may be called
+// emitEvent puts an event into the queue. No two have the same time. It may be called
 // with any lock held; call flush when none is.
 func (q *events) emitEvent(ctx context.Context, now time.Time, e spans.Event) {
 	q.mu.Lock()
@@ -194,7 +189,7 @@ func (q *events) flush(l *live) (lost int) {
 	return lost
 }
 
-// tell queues an event of the session. ctx is what live.begin returned; nil
+// emitEvent queues an event of the session. ctx is what live.begin returned; nil
 // reports nothing.
 func (s *Session) emitEvent(ctx context.Context, now time.Time, e spans.Event) {
 	if ctx == nil {
@@ -204,7 +199,7 @@ func (s *Session) emitEvent(ctx context.Context, now time.Time, e spans.Event) {
 	s.events.emitEvent(ctx, now, e)
 }
 
-// flush emits what tell has queued. The caller holds no lock.
+// flush emits the queued events. The caller holds no lock.
 func (s *Session) flush() {
 	if s.tracer.live == nil {
 		return
@@ -229,7 +224,8 @@ func (s *Session) emitSession(ctx context.Context, now time.Time, model Model) {
 func (t *Turn) emitUser(now time.Time) {
 	if t.events != nil {
 		t.run.sess.emitEvent(t.events, now, spans.Event{
-			Name: semconv.EventMessage, MessageID: t.user.ID, Role: roleUser, MessageCreatedAt: t.user.CreatedAt, MessageMetadata: t.user.Metadata, Parts: t.user.Parts,
+			Name: semconv.EventMessage, MessageID: t.user.ID, Role: roleUser, MessageCreatedAt: t.user.CreatedAt,
+			MessageMetadata: t.user.Metadata, Parts: t.user.Parts,
 		})
 	}
 }
@@ -267,7 +263,8 @@ func (t *Turn) emitAnswer(now time.Time) {
 func (t *Turn) emitPart(answer *spans.Message, now time.Time, p spans.Part) {
 	if t.events != nil {
 		t.run.sess.emitEvent(t.events, now, spans.Event{
-			Name: semconv.EventPart, MessageID: answer.ID, Role: roleAssistant, MessageCreatedAt: answer.CreatedAt, Parts: []spans.Part{p},
+			Name: semconv.EventPart, MessageID: answer.ID, Role: roleAssistant, MessageCreatedAt: answer.CreatedAt,
+			Parts: []spans.Part{p},
 		})
 	}
 }

@@ -1,6 +1,7 @@
 package agenttrace
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,7 +14,7 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// LoopDetection finds an agent that goes in circles: the same calls in the same
+// LoopDetection finds an agent that repeats itself: the same calls in the same
 // order, several times in a row. The rules are those of AgentDbg: among the last
 // Window calls of a run (model calls, tool calls, and data parts named "state")
 // the shortest sequence that the last calls repeat Repetitions times. Each cycle
@@ -27,7 +28,7 @@ type LoopDetection struct {
 	Window int
 	// Repetitions is 3 when it is zero, and at least 2.
 	Repetitions int
-	// Arguments tells tool calls apart by their input.
+	// Arguments distinguishes tool calls by their input.
 	Arguments bool
 	// StopOnLoop makes [Turn.Err] return a [*LoopError] from the first warning on.
 	StopOnLoop bool
@@ -119,7 +120,7 @@ func (t *Tracer) newGuard(now time.Time) *guard {
 	return &guard{loop: t.loop, limits: t.limits, started: now}
 }
 
-// Kinds of what a guard is told of, as AgentDbg names them.
+// Kinds of what a guard counts, as AgentDbg names them.
 const (
 	guardModelCall = "LLM_CALL"
 	guardToolCall  = "TOOL_CALL"
@@ -170,7 +171,8 @@ func (g *guard) find() *spans.LoopWarning {
 			g.warned[key] = true
 		}
 		w := &spans.LoopWarning{
-			Pattern: strings.Join(block, " -> "), Repetitions: int64(repetitions), WindowSize: int64(n), Evidence: slices.Clone(g.ids[n-m*repetitions:]),
+			Pattern: strings.Join(block, " -> "), Repetitions: int64(repetitions), WindowSize: int64(n),
+			Evidence: slices.Clone(g.ids[n-m*repetitions:]),
 		}
 		if g.loop.StopOnLoop && g.err == nil {
 			g.err = &LoopError{Pattern: w.Pattern, Repetitions: repetitions, WindowSize: n, Evidence: w.Evidence}
@@ -211,7 +213,7 @@ func (g *guard) check(now time.Time) error {
 	return g.err
 }
 
-// note tells the run's guard of a call, and records the loop that it finds. The
+// note reports a call to the run's guard, and records the loop that it finds. The
 // caller holds no lock.
 func (t *Turn) note(kind, signature, id string, now time.Time) {
 	w := t.run.guard.note(kind, signature, id, now)
@@ -228,7 +230,7 @@ func (t *Turn) note(kind, signature, id string, now time.Time) {
 	})
 }
 
-// noteOnce tells the run's guard of the call as soon as its input is whole. The
+// noteOnce reports the call to the run's guard as soon as its input is complete. The
 // caller holds no lock.
 func (c *ToolCall) noteOnce(now time.Time) {
 	g := c.turn.run.guard
@@ -241,11 +243,11 @@ func (c *ToolCall) noteOnce(now time.Time) {
 		return
 	}
 	c.noted = true
-	signature := guardToolCall + ":" + orText(c.filter().id(c.name), "UNKNOWN")
+	signature := guardToolCall + ":" + cmp.Or(c.filter().id(c.name), "UNKNOWN")
 	if g.loop != nil && g.loop.Arguments {
 		signature += "(" + sha256Hex(c.wholeInput())[:8] + ")"
 	}
-	id := orText(c.partID, c.callID)
+	id := cmp.Or(c.partID, c.callID)
 	c.mu.Unlock()
 	c.turn.note(guardToolCall, signature, id, now)
 }

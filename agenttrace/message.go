@@ -11,7 +11,7 @@ import (
 
 // UserMessage is what begins a turn.
 type UserMessage struct {
-	// ID is the message's identity when the host has one already; empty mints
+	// ID is the message's identity if the host has one already; empty means a new
 	// "msg_…".
 	ID string
 	// Text is the first part, when it is not empty; Parts follow it.

@@ -1,6 +1,7 @@
 package agenttrace
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -47,7 +48,7 @@ func (InclusiveUsage) usage() {}
 func (GeminiUsage) usage()    {}
 func (ExclusiveUsage) usage() {}
 
-// buckets makes the buckets disjoint. raw is what the provider gave: its total says
+// buckets makes the buckets disjoint. raw is what the provider gave: its total shows
 // whether the output includes the reasoning.
 func (u InclusiveUsage) buckets(raw json.RawMessage) spans.Tokens {
 	t := spans.Tokens(u).Disjoint()
@@ -64,7 +65,8 @@ func (u InclusiveUsage) besideReasoning(raw json.RawMessage) bool {
 		GeminiTools int64 `json:"toolUsePromptTokenCount"`
 	}
 	sum := u.Input + u.Output + u.Reasoning
-	return json.Unmarshal(raw, &total) == nil && total.Gemini > 0 && (total.Gemini == sum || total.Gemini == sum+total.GeminiTools)
+	return json.Unmarshal(raw, &total) == nil && total.Gemini > 0 &&
+		(total.Gemini == sum || total.Gemini == sum+total.GeminiTools)
 }
 
 func (u GeminiUsage) buckets() spans.Tokens {
@@ -107,8 +109,8 @@ type ModelResult struct {
 	Usage Usage
 	// RawUsage is the count as the provider gave it, a JSON object.
 	RawUsage json.RawMessage
-	// CostUSD is what the provider or the host says the call cost; nil when
-	// nobody does. Costs are never computed from prices here.
+	// CostUSD is the cost that the provider or the host reports; nil if neither
+	// does. Costs are never computed from prices here.
 	CostUSD       *float64
 	ResponseID    string
 	ResponseModel string
@@ -151,7 +153,7 @@ func (t *Turn) StartModelCall(ctx context.Context, o ModelCallOptions) (context.
 				m = t.model
 				t.mu.Unlock()
 			}
-			t.note(guardModelCall, guardModelCall+":"+orText(m.ID, "UNKNOWN"), "", t.run.now())
+			t.note(guardModelCall, guardModelCall+":"+cmp.Or(m.ID, "UNKNOWN"), "", t.run.now())
 		}
 		return ctx, nil
 	}
@@ -211,7 +213,7 @@ func (t *Turn) StartModelCall(ctx context.Context, o ModelCallOptions) (context.
 		if sc := c.span.SpanContext(); sc.HasSpanID() {
 			id = sc.SpanID().String()
 		}
-		t.note(guardModelCall, guardModelCall+":"+orText(c.model.ID, "UNKNOWN"), id, now)
+		t.note(guardModelCall, guardModelCall+":"+cmp.Or(c.model.ID, "UNKNOWN"), id, now)
 	}
 	return &c.scope, c
 }
@@ -309,8 +311,10 @@ func (c *ModelCall) finish(result ModelResult, err error, byTurn bool) {
 	}
 	if c.span.IsRecording() {
 		record := spans.ModelCall{
-			SessionID: t.run.sess.id, MessageID: c.messageID, Index: &c.step, Model: c.model.record(), Temperature: c.temperature,
-			ResponseModel: cloneText(result.ResponseModel), ResponseID: cloneText(result.ResponseID), StopReason: stop, Usage: usage,
+			SessionID: t.run.sess.id, MessageID: c.messageID, Index: &c.step, Model: c.model.record(),
+			Temperature:   c.temperature,
+			ResponseModel: cloneText(result.ResponseModel), ResponseID: cloneText(result.ResponseID), StopReason: stop,
+			Usage: usage,
 		}
 		if endReason(err) == semconv.EndError {
 			record.Error, record.ErrorType = t.content(redact.Other, errorText(err)), errorType(err)
@@ -327,7 +331,7 @@ func (c *ModelCall) finish(result ModelResult, err error, byTurn bool) {
 	t.run.sess.tracer.finish(c.span, now)
 }
 
-// stepStart is the part between two model calls; nobody changes it.
+// stepStart is the part between two model calls; it is never changed.
 var stepStart = []byte(`{"type":"step-start"}`)
 
 // usageOf makes the buckets disjoint.

@@ -11,7 +11,7 @@ import (
 
 // ForkOptions describes a fork. What is zero is the parent's.
 type ForkOptions struct {
-	// ID is the child's identity when the host has one already; empty mints
+	// ID is the child's identity if the host has one already; empty means a new
 	// "ses_…".
 	ID    string
 	Title string
@@ -29,7 +29,7 @@ const untitled = "New Chat"
 //
 // Fork returns [ErrBusy] while a turn or a compaction is open and
 // [ErrUnknownMessage] for a message that cannot be the session's. Where nothing
-// is recorded messages have no ids, and "" stands for any of them; the same
+// is recorded messages have no ids, and "" means any of them; the same
 // holds for [Session.Rewind].
 func (s *Session) Fork(ctx context.Context, fromMessageID string, o ForkOptions) (*Session, error) {
 	if s == nil {
@@ -58,7 +58,8 @@ func (s *Session) Fork(ctx context.Context, fromMessageID string, o ForkOptions)
 		child.id = spans.NewID(spans.PrefixSession, now)
 	}
 	child.st = State{
-		ID: child.id, Agent: st.Agent, Title: validUTF8(o.Title), WorkspaceID: st.WorkspaceID, WorkspaceRoot: st.WorkspaceRoot, Mode: st.Mode,
+		ID: child.id, Agent: st.Agent, Title: validUTF8(o.Title), WorkspaceID: st.WorkspaceID,
+		WorkspaceRoot: st.WorkspaceRoot, Mode: st.Mode,
 		UserID: st.UserID, Metadata: st.Metadata, CreatedAt: at, ParentID: s.id, ParentMessageID: fromMessageID,
 		NextTurn: st.NextTurn, Model: st.Model, LastStamp: st.LastStamp, Incomplete: true,
 	}
@@ -114,7 +115,9 @@ func (s *Session) Rewind(ctx context.Context, userMessageID string) error {
 	if err != nil {
 		return fmt.Errorf("rewind session %s: %w", s.id, err)
 	}
-	s.moment(ctx, semconv.RunOperationRewind, now, func(r *spans.Run) { r.TargetMessageID, r.TargetAt = userMessageID, at })
+	s.moment(ctx, semconv.RunOperationRewind, now, func(r *spans.Run) {
+		r.TargetMessageID, r.TargetAt = userMessageID, at
+	})
 	return nil
 }
 
@@ -155,7 +158,9 @@ func (s *Session) Unrewind(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("unrewind session %s: %w", s.id, err)
 	}
-	s.moment(ctx, semconv.RunOperationUnrewind, s.now(), func(r *spans.Run) { r.TargetMessageID, r.TargetAt = last.To, last.At })
+	s.moment(ctx, semconv.RunOperationUnrewind, s.now(), func(r *spans.Run) {
+		r.TargetMessageID, r.TargetAt = last.To, last.At
+	})
 	return nil
 }
 

@@ -115,14 +115,14 @@ func origin(rest []uintptr, skip int) string {
 }
 
 // begunUnwinding reports whether something begins while its goroutine panics or
-// exits, in a deferred function: as an agent does that is asked what went wrong.
+// exits, in a deferred function: as an agent does that explains what went wrong.
 func begunUnwinding() bool {
 	how, _ := unwinding(anywhere)
 	return how != returns
 }
 
 // panicOf returns err as the panic that it is, or nil. Done makes these errors and
-// nobody wraps them: an error of the agent is not asked what it wraps.
+// nothing wraps them: what an error of the agent wraps does not matter.
 func panicOf(err error) *panicError {
 	p, _ := err.(*panicError) //nolint:errorlint // see above
 	return p
@@ -143,7 +143,8 @@ func (t *Tracer) fail(span trace.Span, now time.Time, err error, text string) {
 	if len(stack) > maxStack {
 		stack = stack[:maxStack]
 	}
-	event := spans.Exception{Type: validUTF8(p.class), Message: text, Stack: t.filter.text(redact.Other, "", validUTF8(stack))}
+	stack = t.filter.text(redact.Other, "", validUTF8(stack))
+	event := spans.Exception{Type: validUTF8(p.class), Message: text, Stack: stack}
 	opts := []trace.EventOption{trace.WithAttributes(t.filter.attributes(event.Append(nil))...)}
 	if t.ownClock || t.shifted.Load() {
 		opts = append(opts, trace.WithTimestamp(now))
@@ -156,7 +157,7 @@ func (t *Tracer) fail(span trace.Span, now time.Time, err error, text string) {
 //	ctx, run := sess.StartRun(ctx, agenttrace.RunOptions{})
 //	defer run.Done(&err)
 //
-// It is [Run.End] with *err, and a nil pointer stands for no error. When the
+// It is [Run.End] with *err, and a nil pointer means no error. When the
 // function panics, the run has failed with the panic as its error, and the panic
 // goes on with the same value. When it leaves by [runtime.Goexit], the run is
 // aborted.
@@ -176,7 +177,7 @@ func (r *Run) Done(err *error) {
 //	defer turn.Done(&err)
 //
 // It is [Turn.Fail] with *err, which without an error is [Turn.End]; a nil pointer
-// stands for no error. When the function panics, the turn has failed with the
+// means no error. When the function panics, the turn has failed with the
 // panic as its error, its open tool calls too, and the panic goes on with the same
 // value. When it leaves by [runtime.Goexit], the turn is aborted.
 func (t *Turn) Done(err *error) {

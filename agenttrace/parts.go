@@ -269,7 +269,7 @@ func (s *TextStream) data(text string) []byte {
 	return append(data, '}')
 }
 
-// tell queues the part as it is now; of a text that grows, as much as cannot
+// emitEvent queues the part as it is now; of a text that grows, as much as cannot
 // change. The caller holds mu, or is the only one to know the stream.
 func (s *TextStream) emitEvent(now time.Time) {
 	s.throttle.at, s.throttle.size = now, len(s.buf)

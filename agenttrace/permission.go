@@ -1,6 +1,7 @@
 package agenttrace
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -58,7 +59,7 @@ type Rule struct {
 	// Permission is a tool's name, a [ToolKind], or "*".
 	Permission string `json:"permission"`
 	// Pattern is matched against the call's subject, such as a command or a
-	// cleaned path: "*" stands for any characters, also none, "/" included; "?"
+	// cleaned path: "*" matches any characters, also none, "/" included; "?"
 	// for one; a backslash takes the next character as it is. Empty means "*".
 	Pattern string `json:"pattern"`
 	Action  Action `json:"action"`
@@ -68,7 +69,7 @@ type Rule struct {
 }
 
 func (r Rule) sessionScope(now time.Time) Rule {
-	r.Permission, r.Pattern = validUTF8(r.Permission), orText(validUTF8(r.Pattern), "*")
+	r.Permission, r.Pattern = validUTF8(r.Permission), cmp.Or(validUTF8(r.Pattern), "*")
 	r.Source = SourceSession
 	if r.AddedAt == 0 {
 		r.AddedAt = now.UnixMilli()
@@ -87,13 +88,13 @@ type ToolRequest struct {
 	Subject string
 }
 
-// Verdict is what a [Watchdog] says. The zero Verdict denies.
+// Verdict is the result of a [Watchdog]. The zero Verdict denies.
 type Verdict struct {
 	Action Action
 	Reason string
 }
 
-// Allow returns the verdict that adds nothing to what the rules say.
+// Allow returns the verdict that leaves the decision to the rules.
 func Allow() Verdict { return Verdict{Action: ActionAllow} }
 
 // Ask returns the verdict that a human must be asked.
@@ -103,7 +104,7 @@ func Ask(reason string) Verdict { return Verdict{ActionAsk, reason} }
 func Deny(reason string) Verdict { return Verdict{ActionDeny, reason} }
 
 // Watchdog is the guide's tool.before hook: it sees every call that no rule
-// denies, before it runs, and can only narrow what the rules say. It may be
+// denies, before it runs, and can only narrow what the rules allow. It may be
 // called by many goroutines at once. A Watchdog that panics denies.
 type Watchdog func(ctx context.Context, call ToolRequest) Verdict
 
@@ -151,12 +152,12 @@ type Approver func(ctx context.Context, q Question) (Answer, error)
 type Decision struct {
 	// ID is that of the permission decision, "" when nothing is recorded.
 	ID string
-	// Action is what the rules and the watchdog said, Pattern and Source those of
+	// Action is that of the rules and the watchdog, Pattern and Source those of
 	// the rule that decided.
 	Action  Action
 	Pattern string
 	Source  Source
-	// Reply is empty when nobody was asked.
+	// Reply is empty if no person was asked.
 	Reply  Reply
 	Reason string
 	// Waited is how long the answer took.
@@ -202,7 +203,7 @@ func (e *DeniedError) ErrorType() string { return "permission_denied" }
 // rules are matched against, such as the command or the cleaned path.
 //
 // The rules come first, and a deny among them is final; then the watchdog, which
-// can only narrow; then, if the action is ask, a human. With nobody to ask the
+// can only narrow; then, if the action is ask, a human. Without an approver the
 // call is denied. A denied call has ended: do not run the tool, give the model
 // the text of [Decision.Err].
 func (c *ToolCall) Authorize(ctx context.Context, subject string) Decision {
@@ -238,9 +239,9 @@ func (c *ToolCall) Authorize(ctx context.Context, subject string) Decision {
 	case d.Action == ActionAllow:
 		d.outcome = semconv.OutcomeAllowed
 	case d.Action == ActionDeny:
-		d.outcome, d.Reason = semconv.OutcomeDenied, orText(why, m.because())
+		d.outcome, d.Reason = semconv.OutcomeDenied, cmp.Or(why, m.because())
 	case s.tracer.approver == nil:
-		d.outcome, d.Reason = semconv.OutcomeDenied, orText(why, "nobody is there to approve it")
+		d.outcome, d.Reason = semconv.OutcomeDenied, cmp.Or(why, "nobody is there to approve it")
 	default:
 		q := Question{ToolRequest: req, ID: d.ID, Reason: why}
 		if m.found {
@@ -279,7 +280,7 @@ func (s *Session) answered(ctx context.Context, d *Decision, subject string, ans
 		s.always(ctx, d.tool, subject, answer.Pattern)
 	default:
 		d.Reply, d.outcome = ReplyReject, semconv.OutcomeDenied
-		d.Reason = orText(d.Reason, "the user rejected it")
+		d.Reason = cmp.Or(d.Reason, "the user rejected it")
 	}
 }
 
@@ -335,7 +336,8 @@ func (c *ToolCall) startDecision(ctx context.Context, now time.Time) (context.Co
 	if !c.recording() {
 		return ctx, nil
 	}
-	return c.turn.run.sess.tracer.start(trace.ContextWithSpan(ctx, c.span), semconv.SpanPermissionEvaluate, trace.SpanKindInternal, now)
+	ctx = trace.ContextWithSpan(ctx, c.span)
+	return c.turn.run.sess.tracer.start(ctx, semconv.SpanPermissionEvaluate, trace.SpanKindInternal, now)
 }
 
 func (c *ToolCall) request(subject string, now time.Time) ToolRequest {
@@ -350,7 +352,8 @@ func (c *ToolCall) request(subject string, now time.Time) ToolRequest {
 		c.emitState(now)
 	}
 	req := ToolRequest{
-		SessionID: s.id, Agent: agent, Mode: mode, ToolID: c.name, CallID: c.callID, Kind: c.kind, Input: c.input, Subject: subject,
+		SessionID: s.id, Agent: agent, Mode: mode, ToolID: c.name, CallID: c.callID, Kind: c.kind, Input: c.input,
+		Subject: subject,
 	}
 	c.mu.Unlock()
 	s.flush()
@@ -369,7 +372,7 @@ func (t *Tracer) watch(ctx context.Context, req ToolRequest) (v Verdict) {
 	v = t.watchdog(ctx, req)
 	v.Reason = validUTF8(v.Reason)
 	if v.Action.narrowness() > ActionAsk.narrowness() {
-		v.Reason = orText(v.Reason, "the watchdog forbids it")
+		v.Reason = cmp.Or(v.Reason, "the watchdog forbids it")
 	}
 	return v
 }
@@ -383,13 +386,6 @@ func (t *Tracer) approve(ctx context.Context, q Question) (a Answer, err error) 
 		}
 	}()
 	return t.approver(ctx, q)
-}
-
-func orText(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
 }
 
 // literal returns the pattern that matches s only.

@@ -12,7 +12,7 @@ import (
 
 // pulse is what a session does by itself while something is open: it sends text
 // that is held back, and repeats its status when it has sent nothing else, so that
-// a reader can tell a tool that runs for an hour from an agent that was killed.
+// a reader can distinguish a tool that runs for an hour from an agent that was killed.
 //
 // It is one timer per session, which is set only while there is something to do. Its
 // function does not keep the session alive: an agent may drop one that it never
@@ -90,7 +90,7 @@ func (s *Session) beat() {
 	s.flush()
 }
 
-// quiet returns how long no event was told.
+// quiet returns how long ago the last event was queued.
 func (q *events) quiet() time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()

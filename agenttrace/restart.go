@@ -1,6 +1,7 @@
 package agenttrace
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -10,7 +11,7 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// What the model is told of a tool call whose end nobody saw. The words are the
+// What the model gets as the result of a tool call whose end was not observed. The words are the
 // agent guide's.
 const (
 	abortedByRestart = semconv.AbortedByRestart
@@ -25,10 +26,8 @@ func (t *Turn) open() PendingTurn {
 	if t.assistant.ID == "" && t.reserved == "" {
 		t.reserved = spans.NewID(spans.PrefixMessage, now)
 	}
-	p := PendingTurn{
-		Index: t.index, UserMessageID: t.userID, AssistantMessageID: orText(t.assistant.ID, t.reserved), AssistantCreatedAt: t.assistant.CreatedAt,
-		NextPart: t.nextPart, NextStep: t.nextStep, Tools: append([]PendingTool{}, t.waiting...), Model: t.model,
-	}
+	p := t.pending(append([]PendingTool{}, t.waiting...))
+	p.AssistantMessageID, p.Model = cmp.Or(t.assistant.ID, t.reserved), t.model
 	if t.run.span != nil {
 		p.Run = refOf(t.run.span.SpanContext())
 	}
@@ -47,6 +46,15 @@ func (t *Turn) open() PendingTurn {
 		c.mu.Unlock()
 	}
 	return p
+}
+
+// pending returns what another process must know of the turn. The caller holds mu, or the
+// turn has ended.
+func (t *Turn) pending(tools []PendingTool) PendingTurn {
+	return PendingTurn{
+		Index: t.index, UserMessageID: t.userID, AssistantMessageID: t.assistant.ID,
+		AssistantCreatedAt: t.assistant.CreatedAt, NextPart: t.nextPart, NextStep: t.nextStep, Tools: tools,
+	}
 }
 
 // finishInterrupted ends what was open when the session's state was taken.
@@ -70,7 +78,7 @@ func (s *Session) finishTurn(ctx context.Context, p *PendingTurn) {
 		ctx = trace.ContextWithRemoteSpanContext(ctx, sc)
 	}
 	now := s.now()
-	// A run that only stands for the one that is gone: its own span is lost.
+	// This run only represents the one that is gone: its own span is lost.
 	r := &Run{sess: s, span: trace.SpanFromContext(ctx), model: p.Model}
 	r.scope = scope{Context: ctx, run: r}
 	t := r.newTurn(now, TurnOptions{})
@@ -85,9 +93,9 @@ func (s *Session) finishTurn(ctx context.Context, p *PendingTurn) {
 	reason := semconv.EndAbort
 	for i := range p.Tools {
 		tool := &p.Tools[i]
-		_, c := t.startTool(ctx, ToolOptions{
-			ID: tool.CallID, Name: tool.Name, RawInput: tool.Input, Kind: tool.Kind, Dynamic: tool.Dynamic, ProviderExecuted: tool.ProviderExecuted,
-		}, tool)
+		options := tool.options()
+		options.RawInput = tool.Input
+		_, c := t.startTool(ctx, options, tool)
 		c.restore(tool)
 		if tool.waits() {
 			reason = semconv.EndFinish
@@ -103,14 +111,12 @@ func (c *ToolCall) restore(p *PendingTool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.restored, c.changed = true, true
-	c.state, c.asks, c.question, c.child = orText(p.State, stateApprovalRequested), p.AsksUser, p.Question, p.ChildSessionID
+	c.state, c.child = cmp.Or(p.State, stateApprovalRequested), p.ChildSessionID
+	c.asks, c.question = p.AsksUser, p.Question
 	if p.ApprovalID == "" {
 		return
 	}
-	c.approval = &approval{
-		id: p.ApprovalID, subject: p.Subject, asked: time.UnixMilli(p.AskedAt),
-		rule: match{rule: Rule{Pattern: p.Pattern, Source: p.Source}, found: p.Source != ""},
-	}
+	c.approval = &approval{id: p.ApprovalID, subject: p.Subject, rule: p.rule(), asked: time.UnixMilli(p.AskedAt)}
 	c.approval.answered = c.state == stateApprovalResponded
 	c.approval.approved = c.approval.answered
 }

@@ -8,7 +8,7 @@ type match struct {
 	found bool
 }
 
-// action is what the match says: ask when no rule matched, deny when the rule
+// action is the action of the match: ask when no rule matched, deny when the rule
 // reports nothing that is an action.
 func (m match) action() Action {
 	switch {
@@ -67,7 +67,8 @@ type specificity struct {
 }
 
 func (s specificity) compare(o specificity) int {
-	return cmp.Or(cmp.Compare(s.permission, o.permission), cmp.Compare(s.exact, o.exact), cmp.Compare(s.literals, o.literals), cmp.Compare(s.source, o.source))
+	return cmp.Or(cmp.Compare(s.permission, o.permission), cmp.Compare(s.exact, o.exact),
+		cmp.Compare(s.literals, o.literals), cmp.Compare(s.source, o.source))
 }
 
 // rank reports whether the rule matches a call, and how specifically.

@@ -29,7 +29,7 @@ func (m Model) record() spans.Model {
 
 // SessionOptions describes a new session. Only Agent is required.
 type SessionOptions struct {
-	// ID is the session's identity when the host has one already; empty mints
+	// ID is the session's identity if the host has one already; empty means a new
 	// "ses_…".
 	ID string
 	// Agent names the agent. It never changes.
@@ -40,7 +40,7 @@ type SessionOptions struct {
 	WorkspaceRoot string
 	// Mode is the host's permission or planning mode, in its own words.
 	Mode string
-	// UserID says whom the agent works for.
+	// UserID is the user that the agent works for.
 	UserID string
 	// Rules are those of session scope, such as earlier "always" answers.
 	Rules []Rule
@@ -100,8 +100,9 @@ func (t *Tracer) NewSession(ctx context.Context, o SessionOptions) *Session {
 		s.id = spans.NewID(spans.PrefixSession, now)
 	}
 	s.st = State{
-		ID: s.id, Agent: validUTF8(o.Agent), Title: validUTF8(o.Title), WorkspaceID: validUTF8(o.WorkspaceID), WorkspaceRoot: validUTF8(o.WorkspaceRoot),
-		Mode: validUTF8(o.Mode), UserID: validUTF8(o.UserID), CreatedAt: now.UnixMilli(),
+		ID: s.id, Agent: validUTF8(o.Agent), Title: validUTF8(o.Title), WorkspaceID: validUTF8(o.WorkspaceID),
+		WorkspaceRoot: validUTF8(o.WorkspaceRoot),
+		Mode:          validUTF8(o.Mode), UserID: validUTF8(o.UserID), CreatedAt: now.UnixMilli(),
 	}
 	for _, r := range o.Rules {
 		s.st.Rules = append(s.st.Rules, r.sessionScope(now))
@@ -213,7 +214,8 @@ func (s *Session) mergeMetadata(values map[string]any) {
 func (s *Session) record() spans.Run {
 	f := &s.tracer.filter
 	r := spans.Run{
-		SessionID: s.id, Agent: s.st.Agent, Title: f.text(redact.Other, "", s.st.Title), UserID: s.st.UserID, WorkspaceID: s.st.WorkspaceID,
+		SessionID: s.id, Agent: s.st.Agent, Title: f.text(redact.Other, "", s.st.Title), UserID: s.st.UserID,
+		WorkspaceID:   s.st.WorkspaceID,
 		WorkspaceRoot: s.st.WorkspaceRoot, Mode: s.st.Mode, CreatedAt: s.st.CreatedAt,
 		ParentID: s.st.ParentID, ParentMessageID: s.st.ParentMessageID, Metadata: f.raw(redact.Other, "", s.st.Metadata),
 	}
@@ -224,14 +226,17 @@ func (s *Session) record() spans.Run {
 }
 
 // startSpan begins a session.run span, linked to the one before it.
-func (s *Session) startSpan(ctx context.Context, now time.Time, record *spans.Run, last trace.SpanContext) (context.Context, trace.Span) {
+func (s *Session) startSpan(
+	ctx context.Context, now time.Time, record *spans.Run, last trace.SpanContext) (context.Context, trace.Span,
+) {
 	opts := make([]trace.SpanStartOption, 0, 4)
 	if last.IsValid() {
 		opts = append(opts, trace.WithLinks(trace.Link{SpanContext: last}))
 	}
 	// What samplers may want to know; the rest is set at the end.
 	opts = append(opts, trace.WithAttributes(s.tracer.filter.attributes([]attribute.KeyValue{
-		semconv.SessionIDKey.String(s.id), semconv.AgentKey.String(record.Agent), semconv.GenAIAgentNameKey.String(record.Agent),
+		semconv.SessionIDKey.String(s.id), semconv.AgentKey.String(record.Agent),
+		semconv.GenAIAgentNameKey.String(record.Agent),
 	})...))
 	return s.tracer.start(ctx, semconv.SpanSessionRun, trace.SpanKindInternal, now, opts...)
 }
@@ -247,7 +252,8 @@ func (s *Session) moment(ctx context.Context, operation string, now time.Time, e
 	if edit != nil {
 		edit(&record)
 	}
-	opts := []trace.SpanStartOption{trace.WithTimestamp(now), trace.WithAttributes(s.tracer.filter.attributes(record.Append(nil))...)}
+	attrs := s.tracer.filter.attributes(record.Append(nil))
+	opts := []trace.SpanStartOption{trace.WithTimestamp(now), trace.WithAttributes(attrs...)}
 	if last.IsValid() {
 		opts = append(opts, trace.WithLinks(trace.Link{SpanContext: last}))
 	}

@@ -138,7 +138,7 @@ const (
 )
 
 // State returns what the session must remember, a copy. It may be taken at any
-// time. Of an open turn it states which tool calls are open, not what was said:
+// time. Of an open turn it states which tool calls are open, not the texts:
 // take it again when a turn begins and when a tool call begins, waits or ends, so
 // that another process can report what this one left behind.
 func (s *Session) State() State {
@@ -159,7 +159,7 @@ func (s *Session) State() State {
 // ResumeSession takes a session up where state left it. The next run links to
 // the last one. The error states what state lacks.
 //
-// Turns that state says are open were interrupted: their process is gone. They
+// Turns that are open in state were interrupted: their process is gone. They
 // end here, as aborted, and so do their tool calls, as failed with "aborted by
 // host restart"; both under the ids that they had, in the trace of the run that
 // was interrupted. A session store ends the calls too that began after the state was
@@ -192,14 +192,8 @@ func refOf(sc trace.SpanContext) SpanRef {
 
 // spanContext returns the span's context, invalid when r names none.
 func (r SpanRef) spanContext() trace.SpanContext {
-	traceID, err := trace.TraceIDFromHex(r.TraceID)
-	if err != nil {
-		return trace.SpanContext{}
-	}
-	spanID, err := trace.SpanIDFromHex(r.SpanID)
-	if err != nil {
-		return trace.SpanContext{}
-	}
+	traceID, _ := trace.TraceIDFromHex(r.TraceID) // an invalid id is zero
+	spanID, _ := trace.SpanIDFromHex(r.SpanID)
 	c := trace.SpanContextConfig{TraceID: traceID, SpanID: spanID, Remote: true}
 	if r.Sampled {
 		c.TraceFlags = trace.FlagsSampled

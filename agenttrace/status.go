@@ -61,8 +61,8 @@ func (s *Session) current() Status {
 }
 
 // SetStatus states what the session is doing where the SDK cannot know. It holds
-// until a turn, a model call or a tool call that begins, ends or waits says
-// otherwise.
+// until a turn, a model call or a tool call that begins, ends or waits changes
+// it.
 func (s *Session) SetStatus(ctx context.Context, st Status) {
 	if s == nil {
 		return
@@ -93,7 +93,7 @@ func (t *Turn) Retrying(attempt int, err error) {
 }
 
 // AwaitInput reports that the turn goes on when its user has answered a question.
-// It holds until the next model call. A tool that asks is better told by
+// It holds until the next model call. A tool that asks is better reported by
 // [ToolCall.AwaitInput], which outlives the process.
 func (t *Turn) AwaitInput(question string) {
 	t.enter(Status{State: StatusWaitingUserInput, Detail: validUTF8(question)})
@@ -128,7 +128,8 @@ func (s *Session) rest(events context.Context, now time.Time, st Status) {
 }
 
 func (s *Session) enterAs(events context.Context, now time.Time, st Status, open bool) {
-	heartbeats := open && events != nil && s.tracer.live.Heartbeat > 0 && st.State != StatusIdle && st.State != StatusError
+	heartbeats := open && events != nil && s.tracer.live.Heartbeat > 0 &&
+		st.State != StatusIdle && st.State != StatusError
 	same := st == s.current()
 	if same && heartbeats == s.heartbeats {
 		return
@@ -165,7 +166,7 @@ func (s *Session) emitStatus(events context.Context, now time.Time) {
 }
 
 // goesOn reports that the turn is at work: a retry is over; so is, when a model
-// call says it, a question to the user.
+// call begins, a question to the user.
 func (t *Turn) goesOn(now time.Time, modelCall bool) {
 	s := t.run.sess
 	if !s.interrupted.Load() {

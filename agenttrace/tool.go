@@ -1,8 +1,10 @@
 package agenttrace
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"strconv"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -32,7 +34,7 @@ const (
 
 // ToolOptions describes a tool call.
 type ToolOptions struct {
-	// ID is the call as the model named it; empty mints one.
+	// ID is the model's id of the call; empty means a new one.
 	ID string
 	// Name is the tool's.
 	Name string
@@ -116,7 +118,7 @@ type ToolCall struct {
 	panic    *panicError // what the call failed with, if it was one
 	cut      *Truncated
 	child    string
-	approval *approval // nil when nobody was asked
+	approval *approval // nil if no person was asked
 	updated  int64
 	// unchecked reports that the input, rawOutput that the output, may be no JSON.
 	unchecked, rawOutput bool
@@ -129,10 +131,10 @@ type ToolCall struct {
 	asks, waits bool
 	// noted reports that the run's guard knows of the call.
 	noted bool
-	// changed reports that there is something to tell that no event has told.
+	// changed reports that something has changed since the last event.
 	changed  bool
 	throttle throttle
-	// resumed reports that an earlier turn told of the call in the state that it has.
+	// resumed reports that an earlier turn reported the call in its present state.
 	resumed bool
 	// duration is here because a pointer to it is taken. restored reports that it is
 	// not known.
@@ -220,14 +222,12 @@ func (t *Turn) startTool(ctx context.Context, o ToolOptions, resumed *PendingToo
 	}
 	if t.off {
 		c.span = t.span
-		c.scope = scope{Context: ctx, run: t.run, turn: t, tool: c}
-		return &c.scope, c
+		return c.enter(ctx), c
 	}
 	if t.hasEnded() {
 		t.drop("a tool call")
 		c.span, c.ended = t.span, true
-		c.scope = scope{Context: ctx, run: t.run, turn: t, tool: c}
-		return &c.scope, c
+		return c.enter(ctx), c
 	}
 	c.changed, c.noted, c.resumed = resumed == nil, resumed != nil, resumed != nil
 	if t.recording {
@@ -236,7 +236,7 @@ func (t *Turn) startTool(ctx context.Context, o ToolOptions, resumed *PendingToo
 	ctx, _ = t.within(ctx)
 	ctx, c.span = t.run.sess.tracer.start(ctx, semconv.SpanToolCall, trace.SpanKindInternal, now)
 	c.kept = c.span.IsRecording() && c.span.SpanContext().IsSampled()
-	c.scope = scope{Context: ctx, run: t.run, turn: t, tool: c}
+	ctx = c.enter(ctx)
 	p := part{tool: c}
 
 	t.mu.Lock()
@@ -264,17 +264,24 @@ func (t *Turn) startTool(ctx context.Context, o ToolOptions, resumed *PendingToo
 		// The turn ended meanwhile and does not list the call.
 		t.drop("a tool call")
 		c.span.SetAttributes(c.filter().attributes([]attribute.KeyValue{
-			semconv.SessionIDKey.String(t.run.sess.id), semconv.ToolIDKey.String(c.name), semconv.ToolCallIDKey.String(c.callID),
+			semconv.SessionIDKey.String(t.run.sess.id), semconv.ToolIDKey.String(c.name),
+			semconv.ToolCallIDKey.String(c.callID),
 		})...)
 		t.run.sess.tracer.finish(c.span, now)
-		return &c.scope, c
+		return ctx, c
 	}
 	t.run.sess.flush()
 	c.noteOnce(now)
-	return &c.scope, c
+	return ctx, c
 }
 
-// tell queues the call's part as it is now. The caller holds mu, or is the only
+// enter returns the context in which the call goes on.
+func (c *ToolCall) enter(ctx context.Context) context.Context {
+	c.scope = scope{Context: ctx, run: c.turn.run, turn: c.turn, tool: c}
+	return &c.scope
+}
+
+// emitEvent queues the call's part as it is now. The caller holds mu, or is the only
 // one to know the call.
 func (c *ToolCall) emitEvent(now time.Time) { c.emitInput(now, c.sentInput()) }
 
@@ -286,7 +293,7 @@ func (c *ToolCall) emitInput(now time.Time, input string) {
 	c.throttle.at, c.throttle.size = now, len(c.partial)
 	data := c.data(input)
 	if c.errType == semconv.ErrorTypeAborted {
-		// Who reports so did not see the call end: what was seen takes precedence over it.
+		// This process did not see the call end, so any other report takes precedence.
 		data = append(data[:len(data)-1], `,"toolMetadata":{"agenttrace":{"error_type":"`+semconv.ErrorTypeAborted+`"}}}`...)
 	}
 	c.turn.emitPart(&spans.Message{ID: c.message, CreatedAt: c.answerAt}, now, spans.Part{
@@ -295,7 +302,7 @@ func (c *ToolCall) emitInput(now time.Time, input string) {
 	})
 }
 
-// emitState queues the part if something of it is untold. The caller holds mu.
+// emitState queues the part if it has changed since the last event. The caller holds mu.
 func (c *ToolCall) emitState(now time.Time) {
 	if c.changed && c.turn.wholes() {
 		c.emitEvent(now)
@@ -309,8 +316,7 @@ func (c *ToolCall) partType() string {
 	return "tool-" + c.filter().id(c.name)
 }
 
-// toolType says, in the words of the GenAI conventions, on whose side the tool
-// runs.
+// toolType states, with a value of the GenAI conventions, who runs the tool.
 func (c *ToolCall) toolType() string {
 	if c.providerExecuted {
 		return "extension"
@@ -403,7 +409,7 @@ func (c *ToolCall) emitPartial(now time.Time, settled string) {
 	c.throttle.sent = len(settled)
 	input, _ := c.filter().quoted(redact.ToolInput, settled)
 	c.emitInput(now, input)
-	c.changed = true // by what may not have been told
+	c.changed = true // the event may lack the last words
 }
 
 // sendHeld sends what no event has had, if it is settled.
@@ -517,7 +523,7 @@ func (c *ToolCall) EndRaw(output json.RawMessage) {
 		return
 	}
 	c.end(stateOutputAvailable, func() {
-		c.output, c.cut = c.filter().value(redact.ToolOutput, orText(validUTF8(string(output)), "null"))
+		c.output, c.cut = c.filter().value(redact.ToolOutput, cmp.Or(validUTF8(string(output)), "null"))
 		c.rawOutput = true
 	})
 }
@@ -596,8 +602,8 @@ func (c *ToolCall) deny(err *DeniedError) {
 	})
 }
 
-// abandon ends the call because whoever waited for it is gone; the model is told
-// why.
+// abandon ends the call because nothing waits for it any more; the model gets the
+// reason.
 func (c *ToolCall) abandon(why, class string) {
 	c.end(stateOutputError, func() {
 		c.errText, c.errType, c.denied = c.filter().content(redact.ToolOutput, validUTF8(why)), class, false
@@ -714,7 +720,7 @@ func (c *ToolCall) setChild(id string) {
 // frozen is how a turn lists a tool call.
 type frozen struct {
 	kind, callID, state string
-	// name is set on a dynamic tool, whose kind does not tell it.
+	// name is set on a dynamic tool, whose kind does not contain it.
 	name    string
 	updated int64
 	// data is nil when a span of the call's own has it.
@@ -808,7 +814,7 @@ func (c *ToolCall) data(in string) []byte {
 		b = spans.AppendJSONString(b, c.approval.id)
 		if c.approval.answered {
 			b = append(b, `,"approved":`...)
-			b = appendBool(b, c.approval.approved)
+			b = strconv.AppendBool(b, c.approval.approved)
 			b = appendOptional(b, "reason", c.approval.reason)
 		}
 		b = append(b, '}')

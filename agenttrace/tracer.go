@@ -1,6 +1,7 @@
 package agenttrace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,7 +17,7 @@ import (
 )
 
 // Options configures a [Tracer]. The zero value uses the global tracer provider
-// and has no rules, no watchdog and nobody to ask.
+// and has no rules, no watchdog and no approver.
 type Options struct {
 	// TracerProvider makes the spans; nil means [otel.GetTracerProvider], also
 	// when that is set later.
@@ -25,7 +26,7 @@ type Options struct {
 	// LoggerProvider takes events about work in progress; nil means that there are
 	// none. Of a run that is not recorded there are none either.
 	LoggerProvider log.LoggerProvider
-	// Live states how much the events tell.
+	// Live states how much the events report.
 	Live LiveOptions
 
 	// Redact takes secrets out of every text, input, output, error and title
@@ -40,7 +41,7 @@ type Options struct {
 	// 1 MiB, the least is 100, a negative number no bound.
 	MaxPartBytes int
 
-	// LoopDetection warns of agents that go in circles; nil does not.
+	// LoopDetection warns of agents that repeat themselves; nil does not.
 	LoopDetection *LoopDetection
 	// Limits bound each run.
 	Limits Limits
@@ -53,7 +54,7 @@ type Options struct {
 	// narrow what the rules allow. Nil narrows nothing.
 	Watchdog Watchdog
 
-	// Approver asks a human. Nil means that nobody is there: ask means deny.
+	// Approver asks a human. Nil means that there is none: ask means deny.
 	Approver Approver
 
 	// Now is the clock; nil means [time.Now].
@@ -106,13 +107,7 @@ func New(o Options) *Tracer {
 	}
 	if o.LoopDetection != nil {
 		loop := *o.LoopDetection
-		if loop.Window == 0 {
-			loop.Window = 12
-		}
-		if loop.Repetitions == 0 {
-			loop.Repetitions = 3
-		}
-		loop.Window, loop.Repetitions = max(loop.Window, 4), max(loop.Repetitions, 2)
+		loop.Window, loop.Repetitions = max(cmp.Or(loop.Window, 12), 4), max(cmp.Or(loop.Repetitions, 3), 2)
 		t.loop = &loop
 	}
 	for _, r := range o.Rules {
@@ -127,7 +122,9 @@ func New(o Options) *Tracer {
 // start begins a span at now. The span's own clock is used unless the tracer
 // was given one, or a session runs ahead of it: what is dated by its span must
 // not come before what is dated by its session.
-func (t *Tracer) start(ctx context.Context, name string, kind trace.SpanKind, now time.Time, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
+func (t *Tracer) start(
+	ctx context.Context, name string, kind trace.SpanKind, now time.Time, opts ...trace.SpanStartOption,
+) (context.Context, trace.Span) {
 	if kind != trace.SpanKindInternal {
 		opts = append(opts, trace.WithSpanKind(kind))
 	}
@@ -181,7 +178,7 @@ func (t *Tracer) count(report func(n int64) error) {
 // Errors that callers branch on.
 var (
 	// ErrAborted ends a run or turn that its user stopped. Wrap it or use it as it
-	// is; [context.Canceled] says the same.
+	// is; [context.Canceled] has the same effect.
 	ErrAborted = errors.New("aborted")
 	// ErrBusy is returned where a session must be idle and a turn or a compaction
 	// is open.

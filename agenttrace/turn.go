@@ -133,7 +133,8 @@ func userMessage(f *filter, m UserMessage, id string, at int64, now time.Time) s
 			continue
 		}
 		u.Parts = append(u.Parts, spans.Part{
-			ID: spans.NewID(spans.PrefixPart, now), Index: int64(len(u.Parts)), Type: f.id(p.kind), CreatedAt: at, UpdatedAt: at, Data: p.data(f, redact.Prompt),
+			ID: spans.NewID(spans.PrefixPart, now), Index: int64(len(u.Parts)), Type: f.id(p.kind), CreatedAt: at,
+			UpdatedAt: at, Data: p.data(f, redact.Prompt),
 		})
 	}
 	if len(m.Metadata) > 0 || m.Trigger != nil {
@@ -224,7 +225,8 @@ func (r *Run) ContinueTurn(ctx context.Context, o TurnOptions) (context.Context,
 // restore makes t go on where p stopped.
 func (t *Turn) restore(p *PendingTurn) {
 	t.index, t.userID = p.Index, p.UserMessageID
-	if t.assistant = (spans.Message{ID: p.AssistantMessageID, CreatedAt: p.AssistantCreatedAt}); p.AssistantCreatedAt == 0 && len(p.Tools) == 0 {
+	t.assistant = spans.Message{ID: p.AssistantMessageID, CreatedAt: p.AssistantCreatedAt}
+	if p.AssistantCreatedAt == 0 && len(p.Tools) == 0 {
 		t.assistant.ID, t.reserved = "", p.AssistantMessageID // it had not begun
 	}
 	t.nextPart, t.nextStep = p.NextPart, p.NextStep
@@ -247,7 +249,7 @@ func (t *Turn) UserMessageID() string {
 	return t.userID
 }
 
-// AssistantMessageID returns the id of the message that answers and mints it if
+// AssistantMessageID returns the id of the message that answers and creates it if
 // the answer has not begun. It is "" when nothing is recorded.
 func (t *Turn) AssistantMessageID() string {
 	if t == nil || t.off {
@@ -478,7 +480,9 @@ func (t *Turn) freeze(now time.Time) (encoded []spans.Part, waiting []PendingToo
 
 // leave brings the session's state and status up to date when the turn ends, and returns
 // the session's title.
-func (t *Turn) leave(now time.Time, reason string, err error, pending bool, waiting []PendingTool, updated int64) (title string) {
+func (t *Turn) leave(
+	now time.Time, reason string, err error, pending bool, waiting []PendingTool, updated int64) (title string,
+) {
 	s := t.run.sess
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -487,10 +491,8 @@ func (t *Turn) leave(now time.Time, reason string, err error, pending bool, wait
 	s.waits = slices.DeleteFunc(s.waits, func(w waitingCall) bool { return w.call.turn == t })
 	s.st.LastStamp = max(s.st.LastStamp, updated)
 	if pending {
-		s.st.Pending = &PendingTurn{
-			Index: t.index, UserMessageID: t.userID, AssistantMessageID: t.assistant.ID, AssistantCreatedAt: t.assistant.CreatedAt,
-			NextPart: t.nextPart, NextStep: t.nextStep, Tools: waiting,
-		}
+		p := t.pending(waiting)
+		s.st.Pending = &p
 	}
 	switch {
 	case pending:
@@ -506,14 +508,17 @@ func (t *Turn) leave(now time.Time, reason string, err error, pending bool, wait
 }
 
 // record writes what the turn's span reports.
-func (t *Turn) record(now time.Time, reason string, err error, stopReason, title string, pending bool, parts []spans.Part) {
+func (t *Turn) record(
+	now time.Time, reason string, err error, stopReason, title string, pending bool, parts []spans.Part,
+) {
 	s := t.run.sess
 	f := &s.tracer.filter
 	record := spans.Turn{
 		SessionID: s.id, Agent: s.st.Agent, Title: f.text(redact.Other, "", title), ParentID: s.st.ParentID,
 		ParentMessageID: s.st.ParentMessageID, Index: &t.index, Model: t.model.record(), Temperature: t.temperature,
-		Usage: t.usage, ModelCalls: t.callCount, StopReason: validUTF8(stopReason), EndReason: reason, PendingApproval: pending,
-		User: t.user, Assistant: t.assistant,
+		Usage: t.usage, ModelCalls: t.callCount, StopReason: validUTF8(stopReason), EndReason: reason,
+		PendingApproval: pending,
+		User:            t.user, Assistant: t.assistant,
 	}
 	record.SystemPromptDigest, record.SystemPrompt = t.run.sent.prompt(&s.tracer.digests, f, t.prompt)
 	record.ToolCatalogDigest, record.ToolCatalog = t.run.sent.tools(t.catalog)

@@ -22,7 +22,7 @@ type Permission struct {
 	// reject.
 	Outcome, Reply string
 	Reason         string
-	// WaitedMS is how long the answer took; nil if nobody was asked.
+	// WaitedMS is how long the answer took; nil if no person was asked.
 	WaitedMS *int64
 
 	ErrorType string

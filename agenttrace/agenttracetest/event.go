@@ -54,24 +54,14 @@ func (r *Recorder) DropEvents(drop bool) {
 	r.dropEvents = drop
 }
 
-func (e Events) where(keep func(*Event) bool) Events {
-	var out Events
-	for i := range e {
-		if keep(&e[i]) {
-			out = append(out, e[i])
-		}
-	}
-	return out
-}
-
 // Session returns the events of one session.
 func (e Events) Session(id string) Events {
-	return e.where(func(e *Event) bool { return e.Record.SessionID == id })
+	return where(e, func(e *Event) bool { return e.Record.SessionID == id })
 }
 
 // Named returns the events of that name.
 func (e Events) Named(name string) Events {
-	return e.where(func(e *Event) bool { return e.Name == name })
+	return where(e, func(e *Event) bool { return e.Name == name })
 }
 
 // Statuses returns what the sessions did, in order: the status events.
@@ -83,7 +73,7 @@ func (e Events) Statuses() []*spans.Event {
 	return out
 }
 
-// Message is a message as events tell it.
+// Message is a message as events report it.
 type Message struct {
 	ID, Role  string
 	CreatedAt int64
@@ -93,7 +83,7 @@ type Message struct {
 	Parts []spans.Part
 }
 
-// Messages puts together what the events tell: the messages in the order in
+// Messages combines what the events report: the messages in the order in
 // which they began, each part as the last event about it has it.
 func (e Events) Messages() []Message {
 	var out []Message
@@ -147,7 +137,10 @@ func (l *recordingLogger) Emit(ctx context.Context, record log.Record) {
 	if record.EventName() == "" {
 		return
 	}
-	e := Event{Name: record.EventName(), Time: record.Timestamp(), SpanContext: trace.SpanContextFromContext(ctx), Record: &spans.Event{Name: record.EventName()}}
+	name := record.EventName()
+	e := Event{
+		Name: name, Time: record.Timestamp(), SpanContext: trace.SpanContextFromContext(ctx), Record: &spans.Event{Name: name},
+	}
 	var errs []error
 	seen := make(map[attribute.Key]bool, record.AttributesLen())
 	record.WalkAttributes(func(kv attribute.KeyValue) bool {

@@ -84,7 +84,7 @@ type SpanEvent struct {
 	Attributes []attribute.KeyValue
 }
 
-// LoopWarnings returns the warnings on the span that the agent goes in circles.
+// LoopWarnings returns the warnings on the span about repeated calls.
 // What does not decode is left out.
 func (s *Span) LoopWarnings() []spans.LoopWarning {
 	var out []spans.LoopWarning
@@ -119,7 +119,7 @@ func (r *Recorder) All() Recording {
 
 // Session returns the spans of one session.
 func (r *Recorder) Session(id string) Recording {
-	return r.All().where(func(s *Span) bool { return s.SessionID() == id })
+	return where(r.All(), func(s *Span) bool { return s.SessionID() == id })
 }
 
 // Sessions returns the ids of the sessions that spans were recorded of, each
@@ -170,11 +170,12 @@ func (r *Recorder) Err() error {
 	return errors.Join(errs...)
 }
 
-func (rec Recording) where(keep func(*Span) bool) Recording {
-	var out Recording
-	for i := range rec {
-		if keep(&rec[i]) {
-			out = append(out, rec[i])
+// where returns the elements that keep accepts.
+func where[S ~[]E, E any](all S, keep func(*E) bool) S {
+	var out S
+	for i := range all {
+		if keep(&all[i]) {
+			out = append(out, all[i])
 		}
 	}
 	return out
@@ -182,7 +183,7 @@ func (rec Recording) where(keep func(*Span) bool) Recording {
 
 // Named returns the spans of that name.
 func (rec Recording) Named(name string) Recording {
-	return rec.where(func(s *Span) bool { return s.Name == name })
+	return where(rec, func(s *Span) bool { return s.Name == name })
 }
 
 // records returns the decoded records of one kind.
@@ -196,7 +197,7 @@ func records[R spans.SpanData](rec Recording, keep func(R) bool) []R {
 	return out
 }
 
-// Runs returns the session.run spans, those that stand for a moment included.
+// Runs returns the session.run spans, those without a duration included.
 func (rec Recording) Runs() []*spans.Run { return records[*spans.Run](rec, nil) }
 
 // Operations returns the session.run spans of one operation, such as "rewind".

@@ -30,7 +30,9 @@ type recordingTracer struct {
 var ids atomic.Uint64
 
 // Start implements [trace.Tracer].
-func (t *recordingTracer) Start(ctx context.Context, name string, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
+func (t *recordingTracer) Start(
+	ctx context.Context, name string, opts ...trace.SpanStartOption) (context.Context, trace.Span,
+) {
 	c := trace.NewSpanStartConfig(opts...)
 	r := t.recorder
 	parent := trace.SpanContextFromContext(ctx)
@@ -54,7 +56,8 @@ func (t *recordingTracer) Start(ctx context.Context, name string, opts ...trace.
 		return ctx, &droppedSpan{Span: noop.Span{}, sc: sc}
 	}
 	s := &recordingSpan{recorder: r, span: Span{
-		Name: name, Kind: c.SpanKind(), SpanContext: trace.NewSpanContext(config), Parent: parent, Links: c.Links(), Start: c.Timestamp(),
+		Name: name, Kind: c.SpanKind(), SpanContext: trace.NewSpanContext(config), Parent: parent, Links: c.Links(),
+		Start: c.Timestamp(),
 	}}
 	if s.span.Kind == trace.SpanKindUnspecified {
 		s.span.Kind = trace.SpanKindInternal
@@ -122,7 +125,8 @@ func (s *recordingSpan) change(f func()) {
 // s.
 func (s *recordingSpan) set(attrs []attribute.KeyValue) {
 	for _, kv := range attrs {
-		if i := slices.IndexFunc(s.span.Attributes, func(have attribute.KeyValue) bool { return have.Key == kv.Key }); i >= 0 {
+		same := func(have attribute.KeyValue) bool { return have.Key == kv.Key }
+		if i := slices.IndexFunc(s.span.Attributes, same); i >= 0 {
 			s.span.Attributes[i] = kv
 			continue
 		}

@@ -51,14 +51,16 @@ type spanExporter struct {
 }
 
 func (e spanExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
-	return export(ctx, SplitSpans(spans, e.maxBytes), e.SpanExporter.ExportSpans, func(s sdktrace.ReadOnlySpan) (sdktrace.ReadOnlySpan, string) {
+	pieces := SplitSpans(spans, e.maxBytes)
+	return export(ctx, pieces, e.SpanExporter.ExportSpans, func(s sdktrace.ReadOnlySpan) (sdktrace.ReadOnlySpan, string) {
 		size := spanSize(s)
 		if size <= e.maxBytes {
 			return nil, ""
 		}
 		shorter, limit := shortenSpan(s, size-e.maxBytes*9/10)
 		sc := s.SpanContext()
-		return shorter, fmt.Sprintf("span %s %s of trace %s has about %d bytes; sent with its values cut to %d", s.Name(), sc.SpanID(), sc.TraceID(), size, limit)
+		return shorter, fmt.Sprintf("span %s %s of trace %s has about %d bytes; sent with its values cut to %d",
+			s.Name(), sc.SpanID(), sc.TraceID(), size, limit)
 	})
 }
 
@@ -68,19 +70,23 @@ type logExporter struct {
 }
 
 func (e logExporter) Export(ctx context.Context, records []sdklog.Record) error {
-	return export(ctx, SplitRecords(records, e.maxBytes), e.Exporter.Export, func(r sdklog.Record) (sdklog.Record, string) {
+	pieces := SplitRecords(records, e.maxBytes)
+	return export(ctx, pieces, e.Exporter.Export, func(r sdklog.Record) (sdklog.Record, string) {
 		size := recordSize(&r)
 		if size <= e.maxBytes {
 			return r, ""
 		}
 		shorter, limit := shortenRecord(&r, size-e.maxBytes*9/10)
-		return shorter, fmt.Sprintf("log record %s of trace %s has about %d bytes; sent with its values cut to %d", r.EventName(), r.TraceID(), size, limit)
+		return shorter, fmt.Sprintf("log record %s of trace %s has about %d bytes; sent with its values cut to %d",
+			r.EventName(), r.TraceID(), size, limit)
 	})
 }
 
 // export sends pieces. shorten returns a shorter version of a single refused item that is
 // too large, and a message to report; the message is "" if the item is not too large.
-func export[T any](ctx context.Context, pieces iter.Seq[[]T], send func(context.Context, []T) error, shorten func(T) (T, string)) error {
+func export[T any](
+	ctx context.Context, pieces iter.Seq[[]T], send func(context.Context, []T) error, shorten func(T) (T, string),
+) error {
 	var errs []error
 	unsent := 0
 	for piece := range pieces {
@@ -115,7 +121,8 @@ func SplitSpans(spans []sdktrace.ReadOnlySpan, maxBytes int) iter.Seq[[]sdktrace
 
 // SplitRecords is SplitSpans for log records.
 func SplitRecords(records []sdklog.Record, maxBytes int) iter.Seq[[]sdklog.Record] {
-	return split(records, maxBytes, func(r sdklog.Record) int { return recordSize(&r) }, func(r sdklog.Record) *resource.Resource { return r.Resource() })
+	return split(records, maxBytes, func(r sdklog.Record) int { return recordSize(&r) },
+		func(r sdklog.Record) *resource.Resource { return r.Resource() })
 }
 
 func split[T any](all []T, maxBytes int, size func(T) int, of func(T) *resource.Resource) iter.Seq[[]T] {
@@ -156,7 +163,8 @@ func resourceSize(r *resource.Resource) int {
 }
 
 func spanSize(s sdktrace.ReadOnlySpan) int {
-	n := fixed + len(s.Name()) + len(s.Status().Description) + len(s.SpanContext().TraceState().String()) + attributesSize(s.Attributes())
+	n := fixed + len(s.Name()) + len(s.Status().Description) + len(s.SpanContext().TraceState().String())
+	n += attributesSize(s.Attributes())
 	for _, e := range s.Events() {
 		n += fixed + len(e.Name) + attributesSize(e.Attributes)
 	}

@@ -222,7 +222,7 @@ func (w *writer) sealed() ([]string, error) {
 	return filesOf(w.dir)
 }
 
-// hold protects the file that is being sent from being dropped. "" stands for none.
+// hold protects the file that is being sent from being dropped. "" means none.
 func (w *writer) hold(path string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
