@@ -2,6 +2,8 @@ package agenttrace
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
@@ -245,7 +247,8 @@ func (c *ToolCall) noteOnce(now time.Time) {
 	c.noted = true
 	signature := guardToolCall + ":" + cmp.Or(c.filter().id(c.name), "UNKNOWN")
 	if g.loop != nil && g.loop.Arguments {
-		signature += "(" + sha256Hex(c.wholeInput())[:8] + ")"
+		sum := sha256.Sum256([]byte(c.wholeInput()))
+		signature += "(" + hex.EncodeToString(sum[:4]) + ")"
 	}
 	id := cmp.Or(c.partID, c.callID)
 	c.mu.Unlock()
