@@ -194,7 +194,7 @@ func (p *replayer) report(cmd *cobra.Command, r *sqlite.Reader, id string) error
 	if p.turn == 0 {
 		verdict = doc.Eligibility()
 	} else if one := doc.TurnEligibility(p.turn); one != nil {
-		verdict = &document.Eligibility{SessionID: id, Eligible: one.Eligible, Turns: []document.TurnEligibility{*one}}
+		verdict = &document.Eligibility{SessionID: id, Eligible: one.Eligible, Turns: []*document.TurnEligibility{one}}
 	} else {
 		return noTurn(doc, p.turn)
 	}
@@ -222,10 +222,8 @@ func noTurn(doc *document.Document, number int) error {
 // not hidden.
 func (p *replayer) bundle(doc *document.Document, t *session.Transcript) (*replay.Bundle, error) {
 	turn := p.turn
-	for i := range doc.Turns {
-		if p.turn == 0 && !doc.Turns[i].Hidden {
-			turn = doc.Turns[i].Number
-		}
+	if last := doc.LastTurn(); turn == 0 && last != nil {
+		turn = last.Number
 	}
 	if doc.Turn(turn) == nil {
 		return nil, noTurn(doc, turn)

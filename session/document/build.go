@@ -19,14 +19,12 @@ import (
 // cannot be read is a part of kind [KindData] with its text as data.
 func Build(in Input) *Document {
 	t := in.Transcript.Sorted()
-	b := builder{in: in, transcript: t, doc: new(Document), prompts: map[string]int{}, catalogs: map[string]int{}}
-	b.index()
-	b.head()
+	b := newBuilder(in, t)
 	for i := range t.Messages {
 		b.message(&t.Messages[i])
 	}
 	if len(b.leading) > 0 {
-		b.doc.Turns = append(b.doc.Turns, Turn{Number: 1, Messages: b.leading})
+		b.doc.Turns = append(b.doc.Turns, &Turn{Number: 1, Messages: b.leading})
 	}
 	b.closeTurns()
 	b.missing()
@@ -46,16 +44,23 @@ type builder struct {
 	callsByMessage                   map[string][]ModelCall
 	spansByPart                      map[string]*store.SpanRef
 	blobs                            map[string]*store.Blob
-	prompts, catalogs                map[string]int
+	prompts                          map[string]*SystemPrompt
+	catalogs                         map[string]*ToolCatalog
 
 	turns session.Turns
 	// leading are the messages before the first turn.
-	leading []Message
+	leading []*Message
 }
 
-// index looks up by row what is listed by session.
-func (b *builder) index() {
-	b.decisionsByCall, b.decisionsByPart = map[string][]Decision{}, map[string][]Decision{}
+// newBuilder returns a builder that has the head of the document, and by row what the
+// input lists by session.
+func newBuilder(in Input, t *session.Transcript) *builder {
+	b := &builder{
+		in: in, transcript: t, doc: &Document{Decisions: in.Decisions},
+		decisionsByCall: map[string][]Decision{}, decisionsByPart: map[string][]Decision{},
+		callsByMessage: map[string][]ModelCall{}, spansByPart: map[string]*store.SpanRef{},
+		blobs: map[string]*store.Blob{}, prompts: map[string]*SystemPrompt{}, catalogs: map[string]*ToolCatalog{},
+	}
 	for _, d := range b.in.Decisions {
 		switch {
 		case d.PartID != "":
@@ -67,8 +72,6 @@ func (b *builder) index() {
 	for _, d := range b.in.Inherited {
 		b.decisionsByCall[d.ToolCallID] = append(b.decisionsByCall[d.ToolCallID], d)
 	}
-	b.doc.Decisions = b.in.Decisions
-	b.callsByMessage, b.spansByPart = map[string][]ModelCall{}, map[string]*store.SpanRef{}
 	for i := range b.in.SpanRefs {
 		l := &b.in.SpanRefs[i]
 		b.doc.Spans = append(b.doc.Spans, Span{
@@ -85,11 +88,12 @@ func (b *builder) index() {
 			b.callsByMessage[l.MessageID] = append(b.callsByMessage[l.MessageID], modelCall(l))
 		}
 	}
-	b.blobs = make(map[string]*store.Blob, len(b.in.Blobs))
 	for i := range b.in.Blobs {
 		blob := &b.in.Blobs[i]
 		b.blobs[string(blob.Kind)+" "+blob.Digest] = blob
 	}
+	b.head()
+	return b
 }
 
 func modelCall(l *store.SpanRef) ModelCall {
@@ -147,14 +151,14 @@ func (b *builder) message(row *session.MessageAndParts) {
 		},
 	})
 	if begins {
-		b.doc.Turns = append(b.doc.Turns, Turn{Number: len(b.doc.Turns) + 1, QuestionMissing: lost, Messages: b.leading})
+		b.doc.Turns = append(b.doc.Turns, &Turn{Number: len(b.doc.Turns) + 1, QuestionMissing: lost, Messages: b.leading})
 		b.leading = nil
 	}
 	if len(b.doc.Turns) == 0 {
 		b.leading = append(b.leading, m) // what a program says before the first turn is shown with it
 		return
 	}
-	turn := &b.doc.Turns[len(b.doc.Turns)-1]
+	turn := b.doc.Turns[len(b.doc.Turns)-1]
 	turn.Messages = append(turn.Messages, m)
 }
 
@@ -173,27 +177,21 @@ func TurnNumbers(t *session.Transcript) map[string]int {
 func (b *builder) missing() {
 	known, last, unreported := false, int64(0), int64(0)
 	origin := b.doc.Session.Origin
-	for i := range b.doc.Turns {
-		t := &b.doc.Turns[i]
+	for _, t := range b.doc.Turns {
 		if origin != nil && origin.Fork && t.Messages[0].CreatedAt < b.doc.Session.CreatedAt {
 			continue
 		}
-		declares := false
-		var low, high int64
-		for k := range t.Messages {
-			n := t.Messages[k].TurnIndex
-			if n == nil {
-				continue
+		var indexes []int64
+		for _, m := range t.Messages {
+			if m.TurnIndex != nil {
+				indexes = append(indexes, *m.TurnIndex)
 			}
-			if !declares {
-				low, high, declares = *n, *n, true
-			}
-			low, high = min(low, *n), max(high, *n)
 		}
-		if !declares {
+		if indexes == nil {
 			unreported++
 			continue
 		}
+		low, high := slices.Min(indexes), slices.Max(indexes)
 		if !known && (origin == nil || !origin.Fork) {
 			last = -1 // sources count from 0
 		}
@@ -208,11 +206,9 @@ func (b *builder) missing() {
 // After a compaction, and after a rewind, requests repeat other things than the session has.
 func (b *builder) unrecorded() {
 	var asked, known int64 // what the user has reported so far, and what of it is known to be missing
-	for i := range b.doc.Turns {
-		t := &b.doc.Turns[i]
+	for _, t := range b.doc.Turns {
 		var history *session.History
-		for k := range t.Messages {
-			m := &t.Messages[k]
+		for _, m := range t.Messages {
 			if m.Compaction != nil || m.HiddenAt != nil {
 				return
 			}
@@ -236,13 +232,11 @@ func (b *builder) unrecorded() {
 // closeTurns fills in what turns report of their messages as a whole.
 func (b *builder) closeTurns() {
 	previous := ""
-	for i := range b.doc.Turns {
-		t := &b.doc.Turns[i]
-		t.Hidden = !slices.ContainsFunc(t.Messages, func(m Message) bool { return m.HiddenAt == nil })
+	for _, t := range b.doc.Turns {
+		t.Hidden = !slices.ContainsFunc(t.Messages, func(m *Message) bool { return m.HiddenAt == nil })
 		var spokesman *Message
-		called := map[string]int{}
-		for k := range t.Messages {
-			m := &t.Messages[k]
+		called := map[string]*Called{}
+		for _, m := range t.Messages {
 			if m.Role != session.RoleAssistant {
 				continue
 			}
@@ -257,15 +251,14 @@ func (b *builder) closeTurns() {
 				spokesman = m
 			}
 			for _, call := range m.ToolCalls() {
-				at, known := called[call.Name]
-				if !known {
-					at = len(t.Tools.Called)
-					called[call.Name] = at
-					t.Tools.Called = append(t.Tools.Called, Called{Name: call.Name})
+				c := called[call.Name]
+				if c == nil {
+					c = &Called{Name: call.Name}
+					called[call.Name], t.Tools.Called = c, append(t.Tools.Called, c)
 				}
-				t.Tools.Called[at].Calls++
+				c.Calls++
 				if call.Failed() {
-					t.Tools.Called[at].Failed++
+					c.Failed++
 				}
 			}
 		}
@@ -295,18 +288,20 @@ func (b *builder) prompt(t *Turn, digest string) {
 	if digest == "" {
 		return
 	}
-	at, known := b.prompts[digest]
-	if !known {
-		p := SystemPrompt{Digest: digest}
-		if blob := b.blobs[string(store.BlobSystemPrompt)+" "+digest]; blob != nil {
-			p.Resolved, p.Damaged, p.Body = true, !blob.Exact || !Names(blob), blob.Body
-		}
-		at = len(b.doc.SystemPrompts)
-		b.prompts[digest] = at
-		b.doc.SystemPrompts = append(b.doc.SystemPrompts, p)
+	p := b.prompts[digest]
+	if p == nil {
+		p = &SystemPrompt{Digest: digest}
+		p.Body, p.Resolved, p.Damaged = b.blob(store.BlobSystemPrompt, digest)
+		b.prompts[digest], b.doc.SystemPrompts = p, append(b.doc.SystemPrompts, p)
 	}
-	p := &b.doc.SystemPrompts[at]
 	p.Turns = append(p.Turns, t.Number)
+}
+
+func (b *builder) blob(kind store.BlobKind, digest string) (body string, resolved, damaged bool) {
+	if blob := b.blobs[string(kind)+" "+digest]; blob != nil {
+		return blob.Body, true, !blob.Exact || !Names(blob)
+	}
+	return "", false, false
 }
 
 func (b *builder) catalog(t *Turn, digest string) {
@@ -314,17 +309,14 @@ func (b *builder) catalog(t *Turn, digest string) {
 	if digest == "" {
 		return
 	}
-	at, known := b.catalogs[digest]
-	if !known {
-		c := ToolCatalog{Digest: digest}
-		if blob := b.blobs[string(store.BlobToolCatalog)+" "+digest]; blob != nil {
-			c.Resolved, c.Damaged, c.Body, c.Tools = true, !blob.Exact || !Names(blob), blob.Body, parseCatalog(blob.Body)
+	c := b.catalogs[digest]
+	if c == nil {
+		c = &ToolCatalog{Digest: digest}
+		if c.Body, c.Resolved, c.Damaged = b.blob(store.BlobToolCatalog, digest); c.Resolved {
+			c.Tools = parseCatalog(c.Body)
 		}
-		at = len(b.doc.ToolCatalogs)
-		b.catalogs[digest] = at
-		b.doc.ToolCatalogs = append(b.doc.ToolCatalogs, c)
+		b.catalogs[digest], b.doc.ToolCatalogs = c, append(b.doc.ToolCatalogs, c)
 	}
-	c := &b.doc.ToolCatalogs[at]
 	c.Turns = append(c.Turns, t.Number)
 	if !c.Resolved {
 		return
@@ -333,8 +325,7 @@ func (b *builder) catalog(t *Turn, digest string) {
 	for i := range c.Tools {
 		t.Tools.Available[i] = c.Tools[i].Name
 	}
-	for i := range t.Tools.Called {
-		called := &t.Tools.Called[i]
+	for _, called := range t.Tools.Called {
 		called.Unlisted = !c.Damaged && len(c.Tools) > 0 && !slices.Contains(t.Tools.Available, called.Name)
 	}
 }
@@ -362,8 +353,7 @@ func (b *builder) totals() {
 	s := &b.transcript.Session
 	tot.Context = s.Usage()
 	var tokens session.Tokens
-	for i := range b.doc.Turns {
-		t := &b.doc.Turns[i]
+	for _, t := range b.doc.Turns {
 		if len(b.leading) == 0 {
 			tot.Turns++ // else there is nothing but what precedes a turn
 		}

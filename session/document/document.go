@@ -31,10 +31,10 @@ type Document struct {
 	// Turns are in order of time. A turn begins with a user message. Without one
 	// are what comes before the first, and a turn of which the question was lost:
 	// see Turn.QuestionMissing.
-	Turns []Turn `json:"turns"`
+	Turns []*Turn `json:"turns"`
 
 	// Queued are user messages that no turn has begun with yet.
-	Queued []Message `json:"queued,omitempty"`
+	Queued []*Message `json:"queued,omitempty"`
 
 	Totals Totals `json:"totals"`
 
@@ -47,8 +47,8 @@ type Document struct {
 
 	// SystemPrompts and ToolCatalogs are what the turns refer to by digest, in
 	// order of first use.
-	SystemPrompts []SystemPrompt `json:"system_prompts,omitempty"`
-	ToolCatalogs  []ToolCatalog  `json:"tool_catalogs,omitempty"`
+	SystemPrompts []*SystemPrompt `json:"system_prompts,omitempty"`
+	ToolCatalogs  []*ToolCatalog  `json:"tool_catalogs,omitempty"`
 
 	// Spans are where the rows come from, in order of start.
 	Spans []Span `json:"spans,omitempty"`
@@ -139,7 +139,7 @@ type Turn struct {
 
 	// Messages are the user message, what answers it, and compaction markers, in
 	// order.
-	Messages []Message `json:"messages"`
+	Messages []*Message `json:"messages"`
 
 	// QuestionMissing reports that the answer belongs to another turn than the one
 	// before it and that no user message came with it: its span was lost.
@@ -185,8 +185,8 @@ func (t *Turn) Copied() bool {
 	if t.Usage == nil {
 		return false
 	}
-	for i := range t.Messages {
-		if m := &t.Messages[i]; !m.Copied && !m.Marker && m.Usage != nil {
+	for _, m := range t.Messages {
+		if !m.Copied && !m.Marker && m.Usage != nil {
 			return false
 		}
 	}
@@ -220,7 +220,7 @@ type Tools struct {
 	// Available is nil when the catalog is not known.
 	Available []string `json:"available,omitempty"`
 	// Called are the tools called, in order of first call.
-	Called []Called `json:"called,omitempty"`
+	Called []*Called `json:"called,omitempty"`
 }
 
 // Called counts the calls of one tool.
@@ -281,7 +281,7 @@ type Message struct {
 	// its tokens and its cost count.
 	Copied bool `json:"copied,omitempty"`
 
-	Parts []Part `json:"parts"`
+	Parts []*Part `json:"parts"`
 
 	// Calls are the model calls that made the message, when spans of them are
 	// known.
@@ -451,6 +451,11 @@ func (doc *Document) Turn(number int) *Turn {
 	return find(doc.Turns, func(t *Turn) bool { return t.Number == number })
 }
 
+// LastTurn returns the last turn that no rewind hid, or nil.
+func (doc *Document) LastTurn() *Turn {
+	return lastOf(doc.Turns, func(t *Turn) bool { return !t.Hidden })
+}
+
 // Prompt returns the system prompt with the digest, or nil.
 func (doc *Document) Prompt(digest string) *SystemPrompt {
 	return find(doc.SystemPrompts, func(p *SystemPrompt) bool { return p.Digest == digest })
@@ -461,10 +466,17 @@ func (doc *Document) Catalog(digest string) *ToolCatalog {
 	return find(doc.ToolCatalogs, func(c *ToolCatalog) bool { return c.Digest == digest })
 }
 
-func find[T any](all []T, wanted func(*T) bool) *T {
-	for i := range all {
-		if wanted(&all[i]) {
-			return &all[i]
+func find[T any](all []*T, wanted func(*T) bool) *T {
+	if i := slices.IndexFunc(all, wanted); i >= 0 {
+		return all[i]
+	}
+	return nil
+}
+
+func lastOf[T any](all []*T, wanted func(*T) bool) *T {
+	for _, v := range slices.Backward(all) {
+		if wanted(v) {
+			return v
 		}
 	}
 	return nil
@@ -484,10 +496,10 @@ func (doc *Document) Only(number int) *Document {
 		return nil
 	}
 	one := *doc
-	one.Turns = []Turn{*t}
+	one.Turns = []*Turn{t}
 	one.Queued = nil
-	one.SystemPrompts = only(doc.SystemPrompts, func(p SystemPrompt) bool { return p.Digest == t.SystemPromptDigest })
-	one.ToolCatalogs = only(doc.ToolCatalogs, func(c ToolCatalog) bool { return c.Digest == t.Tools.CatalogDigest })
+	one.SystemPrompts = only(doc.SystemPrompts, func(p *SystemPrompt) bool { return p.Digest == t.SystemPromptDigest })
+	one.ToolCatalogs = only(doc.ToolCatalogs, func(c *ToolCatalog) bool { return c.Digest == t.Tools.CatalogDigest })
 	one.Notices = only(doc.Notices, func(n session.Notice) bool { return n.Turn == number })
 	messages, calls, children := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, m := range one.Messages() {

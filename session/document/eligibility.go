@@ -17,8 +17,8 @@ import (
 type Eligibility struct {
 	SessionID string `json:"session_id"`
 	// Eligible reports that every turn that is not hidden is.
-	Eligible bool              `json:"eligible"`
-	Turns    []TurnEligibility `json:"turns"`
+	Eligible bool               `json:"eligible"`
+	Turns    []*TurnEligibility `json:"turns"`
 }
 
 // TurnEligibility reports whether one turn can be asked again.
@@ -71,12 +71,12 @@ type Missing struct {
 func (doc *Document) Eligibility() *Eligibility {
 	r := &Eligibility{SessionID: doc.Session.ID, Eligible: true}
 	checked := make(map[*Message]*TurnEligibility)
-	for i := range doc.Turns {
-		if !doc.Turns[i].asked() {
+	for _, turn := range doc.Turns {
+		if !turn.asked() {
 			continue
 		}
-		t := doc.turnReplay(doc.Turns[i].Number, checked)
-		r.Turns = append(r.Turns, *t)
+		t := doc.turnReplay(turn.Number, checked)
+		r.Turns = append(r.Turns, t)
 		r.Eligible = r.Eligible && (t.Eligible || t.Hidden)
 	}
 	r.Eligible = r.Eligible && len(r.Turns) > 0
@@ -95,12 +95,9 @@ func (doc *Document) Context(number int) []*Message {
 	}
 	question := t.question()
 	// Markers between the question and its answer cut the context too.
-	until := len(t.Messages)
-	for i := range t.Messages {
-		if m := &t.Messages[i]; m.Role == session.RoleAssistant && m.Compaction == nil {
-			until = i
-			break
-		}
+	until := slices.IndexFunc(t.Messages, (*Message).answers)
+	if until < 0 {
+		until = len(t.Messages)
 	}
 	at := t.Messages[0].CreatedAt
 	if question != nil {
@@ -112,17 +109,16 @@ func (doc *Document) Context(number int) []*Message {
 			before = append(before, m)
 		}
 	}
-	for i := range doc.Turns {
-		turn := &doc.Turns[i]
+	for _, turn := range doc.Turns {
 		if turn.Number == number {
 			break
 		}
-		for k := range turn.Messages {
-			see(&turn.Messages[k])
+		for _, m := range turn.Messages {
+			see(m)
 		}
 	}
-	for i := range t.Messages[:until] {
-		see(&t.Messages[i])
+	for _, m := range t.Messages[:until] {
+		see(m)
 	}
 	return compacted(before, question)
 }
@@ -163,19 +159,15 @@ func compacted(messages []*Message, question *Message) []*Message {
 
 // question is the user message that the turn begins with, nil where it is lost.
 func (t *Turn) question() *Message {
-	for i := range t.Messages {
-		if m := &t.Messages[i]; m.Role == session.RoleUser {
-			return m
-		}
-	}
-	return nil
+	return find(t.Messages, func(m *Message) bool { return m.Role == session.RoleUser })
 }
+
+// answers reports that the message is an answer of the model, and no compaction.
+func (m *Message) answers() bool { return m.Role == session.RoleAssistant && m.Compaction == nil }
 
 // asked reports that the turn has a question or an answer.
 func (t *Turn) asked() bool {
-	return slices.ContainsFunc(t.Messages, func(m Message) bool {
-		return m.Role == session.RoleUser || m.Role == session.RoleAssistant && m.Compaction == nil
-	})
+	return slices.ContainsFunc(t.Messages, func(m *Message) bool { return m.Role == session.RoleUser || m.answers() })
 }
 
 // TurnEligibility checks the turn with the number, and is nil where there is none.
@@ -303,8 +295,7 @@ func (r *TurnEligibility) message(m *Message) {
 		r.miss(Missing{What: what, MessageID: m.ID, Why: "the message has no parts: what it said has not arrived"})
 	}
 	next := int64(0)
-	for i := range m.Parts {
-		p := &m.Parts[i]
+	for _, p := range m.Parts {
 		if n := p.Index - next; n > 0 {
 			r.miss(Missing{What: what, MessageID: m.ID, Why: printable.Plural(int(n), "part", "parts") + " before part " + strconv.FormatInt(p.Index, 10) + " never arrived"})
 		}
@@ -404,9 +395,8 @@ func (r *TurnEligibility) gaps(doc *Document, context []*Message) {
 		first = context[1]
 	}
 	seen := false
-	for i := range doc.Turns {
-		t := &doc.Turns[i]
-		begins := context[0].Compaction == nil && slices.ContainsFunc(t.Messages, func(m Message) bool { return m.ID == first.ID })
+	for _, t := range doc.Turns {
+		begins := context[0].Compaction == nil && slices.ContainsFunc(t.Messages, func(m *Message) bool { return m.ID == first.ID })
 		if (seen || begins) && t.MissingBefore != nil {
 			r.miss(Missing{What: MissingTurnsGone, Why: printable.Plural(int(t.MissingBefore.Count), "turn", "turns") + " before turn " + strconv.Itoa(t.Number) + " never arrived"})
 		}
@@ -414,9 +404,9 @@ func (r *TurnEligibility) gaps(doc *Document, context []*Message) {
 			r.miss(Missing{What: MissingTurnsGone, Why: t.Unrecorded.Text(t.Number)})
 		}
 		given := false
-		for k := range t.Messages {
-			seen = seen || &t.Messages[k] == first
-			given = given || t.QuestionMissing && slices.Contains(context, &t.Messages[k])
+		for _, m := range t.Messages {
+			seen = seen || m == first
+			given = given || t.QuestionMissing && slices.Contains(context, m)
 		}
 		if t.Number == r.Turn {
 			return

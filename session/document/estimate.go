@@ -20,10 +20,8 @@ func (doc *Document) Estimate(price store.Price) {
 		return
 	}
 	unpriced := map[string]bool{}
-	for i := range doc.Turns {
-		t := &doc.Turns[i]
-		for k := range t.Messages {
-			m := &t.Messages[k]
+	for _, t := range doc.Turns {
+		for _, m := range t.Messages {
 			if m.Role == session.RoleUser || m.Marker || m.CostUSD != nil || m.Usage == nil || m.Usage.Total() == 0 {
 				continue
 			}

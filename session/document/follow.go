@@ -119,14 +119,12 @@ func (f *Follower) Read(t *session.Transcript, decisions []store.Decision, now t
 			old = new(followed)
 		}
 	}
-	b := builder{in: Input{Transcript: t, Decisions: decisions}, transcript: t, doc: new(Document), prompts: map[string]int{}, catalogs: map[string]int{}}
-	b.index()
-	b.head()
+	b := newBuilder(Input{Transcript: t, Decisions: decisions}, t)
 	for i := range t.Messages {
 		m := b.read(&t.Messages[i])
 		fm := new(followedMessage)
 		next.messages[m.ID] = fm
-		news = fm.read(news, &m, old.messages[m.ID])
+		news = fm.read(news, m, old.messages[m.ID])
 	}
 	for _, d := range decisions {
 		next.decisions[d.ID] = d
@@ -215,8 +213,7 @@ func (f *followedMessage) read(news []News, m *Message, old *followedMessage) []
 		news = append(news, n)
 	}
 	f.parts = make(map[string]*followedPart, len(m.Parts))
-	for i := range m.Parts {
-		p := &m.Parts[i]
+	for _, p := range m.Parts {
 		fp := new(followedPart)
 		f.parts[p.ID] = fp
 		n, isNew := fp.read(m, p, old.parts[p.ID])
@@ -225,7 +222,7 @@ func (f *followedMessage) read(news []News, m *Message, old *followedMessage) []
 			news = append(news, n)
 		}
 	}
-	f.ended = m.Role == session.RoleAssistant && m.Compaction == nil && m.State != StateIncomplete && m.State != StateUnknown
+	f.ended = m.answers() && m.State != StateIncomplete && m.State != StateUnknown
 	if f.ended && !old.ended {
 		news = append(news, News{
 			Event: NewsMessageEnd, At: m.UpdatedAt, MessageID: m.ID, Role: m.Role, State: m.State, Usage: m.Usage, DurationMS: m.DurationMS,

@@ -11,9 +11,9 @@ import (
 )
 
 // read makes a message of its row.
-func (b *builder) read(row *session.MessageAndParts) Message {
+func (b *builder) read(row *session.MessageAndParts) *Message {
 	r := &row.Message
-	m := Message{ID: r.ID, Role: r.Role, HiddenAt: r.HiddenAt, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, Calls: b.callsByMessage[r.ID]}
+	m := &Message{ID: r.ID, Role: r.Role, HiddenAt: r.HiddenAt, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, Calls: b.callsByMessage[r.ID]}
 	meta, problems := readMetadata(r.MetadataJSON)
 	m.Problems = problems
 	trace := &meta.Trace
@@ -31,7 +31,7 @@ func (b *builder) read(row *session.MessageAndParts) Message {
 		m.State = stateOfMessage(trace)
 	}
 
-	m.Parts = make([]Part, 0, len(row.Parts))
+	m.Parts = make([]*Part, 0, len(row.Parts))
 	step := 0
 	for i := range row.Parts {
 		p := b.part(&row.Parts[i])
@@ -240,8 +240,8 @@ func (c *ToolCall) Open() bool {
 }
 
 // part makes a part of its row.
-func (b *builder) part(row *session.Part) Part {
-	p := Part{ID: row.ID, Index: row.Index, Type: row.Type, CreatedAt: row.CreatedAt, UpdatedAt: row.UpdatedAt}
+func (b *builder) part(row *session.Part) *Part {
+	p := &Part{ID: row.ID, Index: row.Index, Type: row.Type, CreatedAt: row.CreatedAt, UpdatedAt: row.UpdatedAt}
 	d, err := session.ParseUIPart(row.DataJSON)
 	if err != nil {
 		// A field of the wrong kind leaves the others set; what is no object has none.

@@ -97,8 +97,8 @@ func (doc *Document) unrecorded() []session.Notice {
 		return nil
 	}
 	var found []session.Notice
-	for i := range doc.Turns {
-		if t := &doc.Turns[i]; t.Unrecorded != nil {
+	for _, t := range doc.Turns {
+		if t.Unrecorded != nil {
 			n := session.NewNotice("history", t.Unrecorded.Text(t.Number))
 			n.Turn = t.Number
 			for k := range t.Messages {

@@ -69,12 +69,7 @@ func stateOfSession(s *session.Session) (State, string) {
 // state is that of the last turn where it is open, else how the last run ended,
 // else how the last turn did.
 func (doc *Document) state(s *session.Session) (State, string) {
-	var last *Turn
-	for i := range doc.Turns {
-		if t := &doc.Turns[i]; !t.Hidden && t.State != StateUnknown {
-			last = t
-		}
-	}
+	last := lastOf(doc.Turns, func(t *Turn) bool { return !t.Hidden && t.State != StateUnknown })
 	if last != nil && (last.State == StateIncomplete || last.State == StateWaiting) {
 		return last.State, last.Error
 	}

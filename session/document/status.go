@@ -189,23 +189,16 @@ func (st *Status) declare(s *session.Session) {
 // read notes what is open in the last turn and how the conversation ends. It
 // returns that turn.
 func (st *Status) read(doc *Document) *Turn {
-	var turn *Turn
-	for i := range doc.Turns {
-		if !doc.Turns[i].Hidden {
-			turn = &doc.Turns[i]
-		}
-	}
+	turn := doc.LastTurn()
 	if turn == nil {
 		return nil
 	}
-	for i := range turn.Messages {
-		m := &turn.Messages[i]
+	for _, m := range turn.Messages {
 		if m.HiddenAt != nil {
 			continue
 		}
 		last := LastMessage{ID: m.ID, Role: m.Role, Incomplete: m.incomplete, CreatedAt: m.CreatedAt, UpdatedAt: m.UpdatedAt}
-		for k := range m.Parts {
-			p := &m.Parts[k]
+		for _, p := range m.Parts {
 			if p.Kind == KindText && strings.TrimSpace(p.Text) != "" {
 				last.Text = p.Text
 			}
@@ -283,16 +276,15 @@ func (st *Status) derive(s *session.Session, turn *Turn) {
 // underWay reports that something in the turn had begun and not ended when it was
 // seen last.
 func (t *Turn) underWay() bool {
-	for i := range t.Messages {
-		m := &t.Messages[i]
+	for i, m := range t.Messages {
 		if m.HiddenAt != nil {
 			continue
 		}
 		if m.Role == session.RoleUser && m.incomplete && i == len(t.Messages)-1 {
 			return true // it was reported live, and no answer has begun
 		}
-		for k := range m.Parts {
-			if p := &m.Parts[k]; p.Streaming && m.incomplete || p.Tool != nil && p.Tool.Open() && !p.Tool.Stub {
+		for _, p := range m.Parts {
+			if p.Streaming && m.incomplete || p.Tool != nil && p.Tool.Open() && !p.Tool.Stub {
 				return true
 			}
 		}

@@ -31,13 +31,11 @@ func (t *Turn) ReasoningText() string {
 // wanted, and files where texts are.
 func turnText(t *Turn, wanted func(*Message) bool, kind Kind) string {
 	var all []string
-	for i := range t.Messages {
-		m := &t.Messages[i]
+	for _, m := range t.Messages {
 		if !wanted(m) || m.HiddenAt != nil && !t.Hidden {
 			continue
 		}
-		for k := range m.Parts {
-			p := &m.Parts[k]
+		for _, p := range m.Parts {
 			switch {
 			case p.Kind == kind && p.Text != "":
 				all = append(all, p.Text)
@@ -56,8 +54,8 @@ func turnText(t *Turn, wanted func(*Message) bool, kind Kind) string {
 // unless it hid the whole turn. They are what [Change] counts.
 func (t *Turn) ToolCalls() []*ToolCall {
 	var calls []*ToolCall
-	for i := range t.Messages {
-		if m := &t.Messages[i]; m.HiddenAt == nil || t.Hidden {
+	for _, m := range t.Messages {
+		if m.HiddenAt == nil || t.Hidden {
 			for _, c := range m.ToolCalls() {
 				calls = append(calls, c)
 			}

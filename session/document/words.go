@@ -14,9 +14,9 @@ import (
 // Messages yields the messages of all turns, each with its turn, in order.
 func (doc *Document) Messages() iter.Seq2[*Turn, *Message] {
 	return func(yield func(*Turn, *Message) bool) {
-		for i := range doc.Turns {
-			for k := range doc.Turns[i].Messages {
-				if !yield(&doc.Turns[i], &doc.Turns[i].Messages[k]) {
+		for _, t := range doc.Turns {
+			for _, m := range t.Messages {
+				if !yield(t, m) {
 					return
 				}
 			}
@@ -27,8 +27,8 @@ func (doc *Document) Messages() iter.Seq2[*Turn, *Message] {
 // ToolCalls yields the tool calls of the message, each with its part.
 func (m *Message) ToolCalls() iter.Seq2[*Part, *ToolCall] {
 	return func(yield func(*Part, *ToolCall) bool) {
-		for i := range m.Parts {
-			if c := m.Parts[i].Tool; c != nil && !yield(&m.Parts[i], c) {
+		for _, p := range m.Parts {
+			if p.Tool != nil && !yield(p, p.Tool) {
 				return
 			}
 		}
@@ -72,6 +72,17 @@ func (t *Totals) Failures() string {
 		return ""
 	}
 	return " (" + strings.Join(what, ", ") + ")"
+}
+
+// Gaps reports what is missing before the turn.
+func (t *Turn) Gaps() (all []string) {
+	if t.MissingBefore != nil {
+		all = append(all, t.MissingBefore.Text())
+	}
+	if t.Unrecorded != nil {
+		all = append(all, t.Unrecorded.Text(t.Number))
+	}
+	return all
 }
 
 // Text reports how many turns never arrived.
@@ -141,8 +152,7 @@ type UsageRow struct {
 // UsageRows are what the turns and compactions used, and the sums of that, of which the
 // first is the total.
 func (doc *Document) UsageRows() (rows, sums []UsageRow) {
-	for i := range doc.Turns {
-		t := &doc.Turns[i]
+	for _, t := range doc.Turns {
 		var marks []string
 		if t.Hidden {
 			marks = append(marks, "rewound")
@@ -154,12 +164,12 @@ func (doc *Document) UsageRows() (rows, sums []UsageRow) {
 		if len(marks) > 0 {
 			label = "(" + strings.Join(marks, ", ") + ")"
 		}
-		spoke := slices.ContainsFunc(t.Messages, func(m Message) bool { return m.Role == session.RoleAssistant && m.Compaction == nil })
+		spoke := slices.ContainsFunc(t.Messages, (*Message).answers)
 		if spoke || t.Usage != nil {
 			rows = append(rows, UsageRow{label, t.Number, t.Usage, t.CostUSD, t.EstimatedCostUSD, len(marks) > 0})
 		}
-		for k := range t.Messages {
-			if m := &t.Messages[k]; m.Marker {
+		for _, m := range t.Messages {
+			if m.Marker {
 				rows = append(rows, UsageRow{"compaction", 0, m.Usage, m.CostUSD, m.EstimatedCostUSD, true})
 			}
 		}

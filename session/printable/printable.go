@@ -47,6 +47,22 @@ func Cost(stated, estimated *float64) string {
 	return ""
 }
 
+// OptionalDuration is [Duration], or "" where nobody measured it.
+func OptionalDuration(ms *int64) string {
+	if ms == nil {
+		return ""
+	}
+	return Duration(*ms)
+}
+
+// Tokens is the sum of a usage, or "" where nobody counted.
+func Tokens(u *session.Usage) string {
+	if u == nil {
+		return ""
+	}
+	return Count(u.Total()) + " tokens"
+}
+
 // Short is the head of a digest or id, long enough to distinguish it from others by
 // eye.
 func Short(digest string) string { return Head(digest, 12) }

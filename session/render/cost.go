@@ -1,6 +1,8 @@
 package render
 
 import (
+	"strings"
+
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/printable"
 )
@@ -8,14 +10,7 @@ import (
 // spent reports what a session used and cost, as far as it is known: "" where it is
 // not.
 func spent(u *session.Usage, stated, estimated *float64) string {
-	tokens, cost := "", printable.Cost(stated, estimated)
-	if u != nil {
-		tokens = printable.Count(u.Total()) + " tokens"
-	}
-	if tokens != "" && cost != "" {
-		return tokens + ", " + cost
-	}
-	return tokens + cost
+	return strings.Join(printable.Present(printable.Tokens(u), printable.Cost(stated, estimated)), ", ")
 }
 
 // summedCost is costText of a sum that is 0 where nobody stated a cost.

@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document/diff"
 	"github.com/agenttrace/agenttrace/session/printable"
 )
@@ -54,13 +55,10 @@ type diffPrinter struct {
 }
 
 func (p *diffPrinter) compared(label string, c *diff.Compared, in paint) {
-	facts := []string{printable.Sanitize(c.SessionID), printable.OneLine(c.Title), printable.OneLine(c.Agent), printable.ModelName(c.Model), printable.Plural(c.Turns, "turn", "turns")}
-	if c.ToolCalls > 0 {
-		facts = append(facts, printable.Plural(c.ToolCalls, "tool call", "tool calls"))
-	}
-	facts = append(facts, spent(c.Usage, c.CostUSD, nil))
-	if c.DurationMS != nil {
-		facts = append(facts, printable.Duration(*c.DurationMS))
+	facts := []string{
+		printable.Sanitize(c.SessionID), printable.OneLine(c.Title), printable.OneLine(c.Agent), printable.ModelName(c.Model),
+		printable.Plural(c.Turns, "turn", "turns"), toolCalls(c.ToolCalls), spent(c.Usage, c.CostUSD, nil),
+		printable.OptionalDuration(c.DurationMS),
 	}
 	if c.ForkOf {
 		facts = append(facts, "fork of the other")
@@ -81,7 +79,7 @@ func (p *diffPrinter) turn(t *diff.Turn) {
 
 func (p *diffPrinter) change(c *diff.Change) {
 	label := c.Label()
-	a, b := printable.Sanitize(diff.Value(c.A)), printable.Sanitize(diff.Value(c.B))
+	a, b := printable.Sanitize(session.Deref(c.A)), printable.Sanitize(session.Deref(c.B))
 	switch {
 	case c.Aspect == diff.AspectSystemPrompt:
 		label += " " + cmp.Or(printable.Sanitize(printable.Short(c.DigestA)), absent) + " → " + cmp.Or(printable.Sanitize(printable.Short(c.DigestB)), absent)

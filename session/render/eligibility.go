@@ -15,8 +15,8 @@ func Eligibility(w io.Writer, r *document.Eligibility, o Options) error {
 	p := newPrinter(o)
 	shown, good := 0, 0
 	widest := len("MODEL")
-	for i := range r.Turns {
-		if t := &r.Turns[i]; !t.Hidden || p.Full {
+	for _, t := range r.Turns {
+		if !t.Hidden || p.Full {
 			shown++
 			widest = max(widest, width(turnModel(t)))
 			if t.Eligible {
@@ -41,8 +41,8 @@ func Eligibility(w io.Writer, r *document.Eligibility, o Options) error {
 		p.blank()
 		p.line(span{"TURN  " + pad("MODEL", widest) + "  GIVEN", p.title})
 	}
-	for i := range r.Turns {
-		if t := &r.Turns[i]; !t.Hidden || p.Full {
+	for _, t := range r.Turns {
+		if !t.Hidden || p.Full {
 			p.turnReplay(t, widest)
 		}
 	}

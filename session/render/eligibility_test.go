@@ -134,8 +134,7 @@ func TestReplayProperties(t *testing.T) {
 		doc := document.Build(document.Input{Transcript: s.Transcript, Decisions: s.Decisions, Blobs: s.Blobs})
 		r := doc.Eligibility()
 		eligible := len(r.Turns) > 0
-		for i := range r.Turns {
-			turn := &r.Turns[i]
+		for _, turn := range r.Turns {
 			eligible = eligible && (turn.Eligible || turn.Hidden)
 			if turn.Eligible != (len(turn.Missing) == 0) {
 				t.Errorf("seed %d, turn %d: eligible is %v, and %d things are missing", seed, turn.Turn, turn.Eligible, len(turn.Missing))
@@ -186,7 +185,7 @@ func checkContext(t *testing.T, what string, doc *document.Document, turn *docum
 			t.Errorf("%s: %s was given, which had been hidden", what, m.ID)
 		}
 	}
-	answered := slices.ContainsFunc(doc.Turn(turn.Turn).Messages, func(m document.Message) bool {
+	answered := slices.ContainsFunc(doc.Turn(turn.Turn).Messages, func(m *document.Message) bool {
 		return m.Role == session.RoleAssistant && m.Compaction == nil && seen[m.ID]
 	})
 	if answered {

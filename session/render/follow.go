@@ -94,12 +94,7 @@ func (n *NewsPrinter) one(x *document.News) {
 	case document.NewsPart:
 		p.part(nil, &document.Message{ID: x.MessageID, Role: x.Role}, x.Part, nil)
 	case document.NewsDecision:
-		text, good := document.DecisionText(x.Decision)
-		paint := p.good
-		if !good {
-			paint = p.warn
-		}
-		p.block(span{"◇ ", paint}, span{"  ", p.plain}, printable.Join(x.Decision.ToolID, text), paint, p.Lines)
+		p.decision("◇ ", x.Decision, x.Decision.ToolID, p.good, p.Lines)
 	case document.NewsHidden:
 		p.line(span{"⟲ rewound " + p.clock(x.At), p.warn})
 	case document.NewsShown:
@@ -148,21 +143,13 @@ func (p *printer) openLine(c *document.ToolCall) {
 	case session.StateInputStreaming:
 		text = "input …"
 	}
-	what, _ := document.Subject(c.Input)
-	p.callLine(c.Name, what, span{text, p.warn})
+	p.callLine(c.Name, c.Subject(), span{text, p.warn})
 }
 
 func (n *NewsPrinter) messageEnd(x *document.News) {
 	p := n.p
-	facts := make([]string, 0, 4)
-	if x.DurationMS != nil {
-		facts = append(facts, printable.Duration(*x.DurationMS))
-	}
-	if x.Usage != nil {
-		facts = append(facts, printable.Count(x.Usage.Total())+" tokens")
-	}
-	facts = append(facts, printable.OneLine(x.StopReason))
-	p.line(p.state(x.State), span{prefixed(" · ", printable.Join(facts...)), p.dim})
+	facts := printable.Join(printable.OptionalDuration(x.DurationMS), printable.Tokens(x.Usage), printable.OneLine(x.StopReason))
+	p.line(p.state(x.State), span{prefixed(" · ", facts), p.dim})
 	if x.Error != "" {
 		p.block(span{"  ", p.plain}, span{"  ", p.plain}, x.Error, p.bad, p.Lines)
 	}

@@ -19,8 +19,7 @@ func (p *printer) message(m *document.Message, lead span) {
 	if t := m.Trigger; t != nil {
 		p.infoLines("  ", "triggered by "+printable.OneLine(t.Source), printable.OneLine(t.ScheduleID), printable.OneLine(t.DeliveryID))
 	}
-	for i := range m.Parts {
-		part := &m.Parts[i]
+	for _, part := range m.Parts {
 		if part.Kind == document.KindText {
 			p.block(lead, span{"  ", p.plain}, part.Text, p.plain, textFactor*p.Lines)
 			lead = span{"  ", p.plain}
@@ -39,11 +38,11 @@ func (p *printer) assistant(doc *document.Document, m *document.Message, previou
 	if m.Agent != "" && m.Agent != doc.Session.Agent {
 		p.infoLines("  ", "agent "+printable.OneLine(m.Agent))
 	}
-	for i := range m.Parts {
-		if i > 0 && !(m.Parts[i-1].Kind == document.KindStep && m.Parts[i-1].Step == 1) && p.apart(&m.Parts[i-1], &m.Parts[i]) {
+	for i, part := range m.Parts {
+		if i > 0 && apart(m.Parts[i-1], part) {
 			p.blank()
 		}
-		p.part(doc, m, &m.Parts[i], previousRules)
+		p.part(doc, m, part, previousRules)
 	}
 	if len(m.Parts) == 0 && m.State != document.StateIncomplete {
 		p.line(span{"  (empty)", p.dim})
@@ -52,13 +51,12 @@ func (p *printer) assistant(doc *document.Document, m *document.Message, previou
 	p.problems(m.Problems)
 }
 
-// apart reports whether a blank line helps between two parts. Tool calls without
-// anything below them stand together.
-func (p *printer) apart(before, after *document.Part) bool {
-	if after.Kind == document.KindStep && after.Step == 1 {
+// apart reports whether a blank line helps between two parts.
+func apart(before, after *document.Part) bool {
+	if before.Step == 1 || after.Step == 1 { // mostly, nothing is printed of the first step
 		return false
 	}
-	return !(slices.Contains([]document.Kind{document.KindFile, document.KindSource}, before.Kind) && before.Kind == after.Kind)
+	return before.Kind != after.Kind || before.Kind != document.KindFile && before.Kind != document.KindSource
 }
 
 // ending reports how a message ended, where that is not simply well.
@@ -224,8 +222,8 @@ func (p *printer) compaction(m *document.Message) {
 	if c.Summary != "" {
 		p.block(span{"  ", p.plain}, span{"  ", p.plain}, c.Summary, p.dim, p.Lines)
 	}
-	for i := range m.Parts {
-		p.part(nil, m, &m.Parts[i], nil)
+	for _, part := range m.Parts {
+		p.part(nil, m, part, nil)
 	}
 	p.problems(m.Problems)
 }
@@ -333,23 +331,13 @@ func (p *printer) tool(doc *document.Document, part *document.Part, previousRule
 func (p *printer) decisions(c *document.ToolCall, previousRules *string) {
 	four := span{"    ", p.plain}
 	if previousRules != nil {
-		lines := make([]string, len(c.ActiveRules))
-		for i := range c.ActiveRules {
-			lines[i] = ruleLine(&c.ActiveRules[i])
-		}
-		rules := strings.Join(lines, ", ")
-		if rules != *previousRules {
+		if rules := activeRules(c); rules != *previousRules {
 			*previousRules = rules
 			p.block(span{"  ◇ ", p.dim}, four, "session rules: "+cmp.Or(rules, "none"), p.dim, p.Lines)
 		}
 	}
 	for i := range c.Decisions {
-		text, good := document.DecisionText(&c.Decisions[i])
-		paint := p.dim
-		if !good {
-			paint = p.warn
-		}
-		p.block(span{"  ◇ ", paint}, four, text, paint, p.Lines)
+		p.decision("  ◇ ", &c.Decisions[i], "", p.dim, p.Lines)
 	}
 	if c.Approval != nil && len(c.Decisions) == 0 {
 		text := cmp.Or(document.ApprovalText(c.Approval), "approval asked for")
@@ -357,7 +345,25 @@ func (p *printer) decisions(c *document.ToolCall, previousRules *string) {
 	}
 }
 
-// outputText is [valueText] of what a tool returned. Of an object that has its text
+// decision prints a decision, in the paint if it lets the call pass.
+func (p *printer) decision(mark string, d *document.Decision, tool string, good paint, limit int) {
+	text, allowed := document.DecisionText(d)
+	if !allowed {
+		good = p.warn
+	}
+	p.block(span{mark, good}, span{strings.Repeat(" ", width(mark)), p.plain}, printable.Join(tool, text), good, limit)
+}
+
+// activeRules lists the rules that were in force at a call.
+func activeRules(c *document.ToolCall) string {
+	rules := make([]string, len(c.ActiveRules))
+	for i := range c.ActiveRules {
+		rules[i] = ruleLine(&c.ActiveRules[i])
+	}
+	return strings.Join(rules, ", ")
+}
+
+// outputText is [printable.Value] of what a tool returned. Of an object that has its text
 // under the key "output" that comes first: what else it reports is about the text.
 func outputText(raw json.RawMessage) string {
 	keys, values, ok := printable.Object(raw)

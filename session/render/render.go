@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,14 +24,10 @@ func Document(w io.Writer, doc *document.Document, o Options) error {
 	p.head(doc)
 	previousRules := ""
 	for i := 0; i < len(doc.Turns); i++ {
-		t := &doc.Turns[i]
+		t := doc.Turns[i]
 		p.blank()
-		if t.MissingBefore != nil {
-			p.block(span{"… ", p.warn}, span{"  ", p.plain}, t.MissingBefore.Text(), p.warn, 0)
-			p.blank()
-		}
-		if t.Unrecorded != nil {
-			p.block(span{"… ", p.warn}, span{"  ", p.plain}, t.Unrecorded.Text(t.Number), p.warn, 0)
+		for _, text := range t.Gaps() {
+			p.block(span{"… ", p.warn}, span{"  ", p.plain}, text, p.warn, 0)
 			p.blank()
 		}
 		if t.Hidden && !p.Full {
@@ -47,8 +44,8 @@ func Document(w io.Writer, doc *document.Document, o Options) error {
 	if len(doc.Queued) > 0 {
 		p.blank()
 		p.header("─", span{"Queued", p.title}, span{})
-		for i := range doc.Queued {
-			p.queued(&doc.Queued[i])
+		for _, m := range doc.Queued {
+			p.queued(m)
 		}
 	}
 	p.blank()
@@ -82,14 +79,11 @@ func (p *printer) headline(doc *document.Document) {
 	if a := doc.Status.State; a != document.ActivityIdle && (a != document.ActivityError || s.State == document.StateUnknown) && a != document.ActivityUnknown {
 		state = p.activity(a)
 	}
-	summary := []string{printable.OneLine(s.Agent), printable.Plural(doc.Totals.Turns, "turn", "turns")}
-	if n := doc.Totals.ToolCalls; n > 0 {
-		summary = append(summary, printable.Plural(n, "tool call", "tool calls")+doc.Totals.Failures())
+	t := &doc.Totals
+	summary := []string{
+		printable.OneLine(s.Agent), printable.Plural(t.Turns, "turn", "turns"), toolCalls(t.ToolCalls) + t.Failures(),
+		printable.OptionalDuration(t.DurationMS), spent(t.Usage, t.CostUSD, t.EstimatedCostUSD),
 	}
-	if ms := doc.Totals.DurationMS; ms != nil {
-		summary = append(summary, printable.Duration(*ms))
-	}
-	summary = append(summary, spent(doc.Totals.Usage, doc.Totals.CostUSD, doc.Totals.EstimatedCostUSD))
 	if state.text != "" {
 		text, room := "", p.Width-width(state.text)
 		for len(summary) > 0 && width(text)+width(" · "+summary[0]) <= room {
@@ -133,10 +127,10 @@ func (p *printer) fields(doc *document.Document) {
 		p.field("child", childLine(&c))
 	}
 	for _, prompt := range doc.SystemPrompts {
-		p.field("prompt", promptLine(&prompt))
+		p.field("prompt", promptLine(prompt))
 	}
 	for _, c := range doc.ToolCatalogs {
-		p.field("tools", catalogLine(&c))
+		p.field("tools", catalogLine(c))
 	}
 	for _, r := range s.Rules {
 		p.field("rule", ruleLine(&r))
@@ -148,12 +142,7 @@ func (p *printer) fields(doc *document.Document) {
 		}
 		p.field("trace", printable.Sanitize(trace))
 	}
-	keys := make([]string, 0, len(s.Metadata))
-	for k := range s.Metadata {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	for _, k := range keys {
+	for _, k := range slices.Sorted(maps.Keys(s.Metadata)) {
 		p.field("metadata", printable.OneLine(k)+": "+printable.OneLine(printable.Value(s.Metadata[k])))
 	}
 }
@@ -161,10 +150,9 @@ func (p *printer) fields(doc *document.Document) {
 // field prints a fact with its name. The value is sanitized; several of one name
 // are below each other.
 func (p *printer) field(name, value string) {
-	if value == "" {
-		return
+	if value != "" {
+		p.fieldAt(12, name, value)
 	}
-	p.fieldAt(12, name, value)
 }
 
 // fieldAt is field with the value after that many cells.
@@ -199,34 +187,27 @@ func childLine(c *document.Child) string {
 }
 
 func promptLine(s *document.SystemPrompt) string {
-	line := printable.Sanitize(printable.Short(s.Digest))
-	switch {
-	case !s.Resolved:
-		line += " · unresolved, its text never arrived"
-	case s.Damaged:
-		line += " · " + printable.Bytes(int64(len(s.Body))) + ", damaged on the way"
-	default:
-		line += " · " + printable.Bytes(int64(len(s.Body)))
+	text := printable.Bytes(int64(len(s.Body)))
+	if !s.Resolved {
+		text = "unresolved, its text never arrived"
+	} else if s.Damaged {
+		text += ", damaged on the way"
 	}
-	return line + " · " + printable.Turns(s.Turns)
+	return printable.Join(printable.Sanitize(printable.Short(s.Digest)), text, printable.Turns(s.Turns))
 }
 
 func catalogLine(c *document.ToolCatalog) string {
-	line := printable.Sanitize(printable.Short(c.Digest))
-	switch {
-	case !c.Resolved:
-		line += " · unresolved, it never arrived"
-	default:
-		names := make([]string, len(c.Tools))
-		for i := range c.Tools {
-			names[i] = printable.OneLine(c.Tools[i].Name)
-		}
-		line += " · " + strings.Join(names, ", ")
-		if c.Damaged {
-			line += ", damaged on the way"
-		}
+	names := make([]string, len(c.Tools))
+	for i := range c.Tools {
+		names[i] = printable.OneLine(c.Tools[i].Name)
 	}
-	return line + " · " + printable.Turns(c.Turns)
+	text := strings.Join(names, ", ")
+	if !c.Resolved {
+		text = "unresolved, it never arrived"
+	} else if c.Damaged {
+		text += ", damaged on the way"
+	}
+	return printable.Sanitize(printable.Short(c.Digest)) + " · " + text + " · " + printable.Turns(c.Turns)
 }
 
 func ruleLine(r *session.Rule) string {
@@ -258,25 +239,28 @@ func (p *printer) state(s document.State) span {
 }
 
 // folded stands for turns that a rewind hid.
-func (p *printer) folded(turns []document.Turn) {
+func (p *printer) folded(turns []*document.Turn) {
 	messages, calls := 0, 0
 	var at int64
 	var numbers []int
-	for i := range turns {
-		messages += len(turns[i].Messages)
-		for k := range turns[i].Messages {
-			at = max(at, session.Deref(turns[i].Messages[k].HiddenAt))
+	for _, t := range turns {
+		messages += len(t.Messages)
+		for _, m := range t.Messages {
+			at = max(at, session.Deref(m.HiddenAt))
 		}
-		calls += len(turns[i].ToolCalls())
-		numbers = append(numbers, turns[i].Number)
+		calls += len(t.ToolCalls())
+		numbers = append(numbers, t.Number)
 	}
-	name := printable.Turns(numbers)
-	facts := []string{printable.Plural(messages, "message", "messages")}
-	if calls > 0 {
-		facts = append(facts, printable.Plural(calls, "tool call", "tool calls"))
+	p.header("┄", span{"⟲ " + printable.Capital(printable.Turns(numbers)) + " rewound", p.warn}, span{},
+		printable.Plural(messages, "message", "messages"), toolCalls(calls), p.clock(at), "--full")
+}
+
+// toolCalls is "" for none.
+func toolCalls(n int) string {
+	if n == 0 {
+		return ""
 	}
-	facts = append(facts, p.clock(at), "--full")
-	p.header("┄", span{"⟲ " + printable.Capital(name) + " rewound", p.warn}, span{}, facts...)
+	return printable.Plural(n, "tool call", "tool calls")
 }
 
 func (p *printer) queued(m *document.Message) {
@@ -291,20 +275,8 @@ func (p *printer) queued(m *document.Message) {
 }
 
 func (p *printer) turn(doc *document.Document, t *document.Turn, previousRules *string) {
-	var facts []string
-	if t.DurationMS != nil {
-		facts = append(facts, printable.Duration(*t.DurationMS))
-	}
-	if t.Usage != nil {
-		facts = append(facts, printable.Count(t.Usage.Total())+" tokens")
-	}
-	if cost := printable.Cost(t.CostUSD, t.EstimatedCostUSD); cost != "" {
-		facts = append(facts, cost)
-	}
-	if t.StopReason != "" {
-		facts = append(facts, printable.OneLine(t.StopReason))
-	}
-	p.header("─", span{turnLabel("Turn ", t), p.title}, p.state(t.State), facts...)
+	p.header("─", span{turnLabel("Turn ", t), p.title}, p.state(t.State), printable.OptionalDuration(t.DurationMS), printable.Tokens(t.Usage),
+		printable.Cost(t.CostUSD, t.EstimatedCostUSD), printable.OneLine(t.StopReason))
 	p.turnFacts(doc, t)
 	if t.QuestionMissing {
 		p.blank()
@@ -321,16 +293,12 @@ func (p *printer) turn(doc *document.Document, t *document.Turn, previousRules *
 					calls++
 				}
 			}
-			text := "⟲ answer rewound " + p.clock(session.Deref(hiddenRun[0].HiddenAt))
-			if calls > 0 {
-				text += " · " + printable.Plural(calls, "tool call", "tool calls")
-			}
+			text := printable.Join("⟲ answer rewound "+p.clock(session.Deref(hiddenRun[0].HiddenAt)), toolCalls(calls))
 			p.line(span{text + " (--full)", p.warn})
 			hiddenRun = nil
 		}
 	}
-	for i := range t.Messages {
-		m := &t.Messages[i]
+	for _, m := range t.Messages {
 		answered = answered || m.Role != session.RoleUser && m.Compaction == nil
 		if m.HiddenAt != nil && !p.Full && !t.Hidden && m.Role != session.RoleUser {
 			hiddenRun = append(hiddenRun, m)
@@ -360,10 +328,12 @@ func (p *printer) turn(doc *document.Document, t *document.Turn, previousRules *
 	}
 }
 
+// toolName is the name of a tool in a line.
+func toolName(name string) string { return cmp.Or(printable.OneLine(name), printable.Unnamed) }
+
 // turnFacts prints what the turn was made with.
 func (p *printer) turnFacts(doc *document.Document, t *document.Turn) {
-	var facts []string
-	facts = append(facts, printable.FullModelName(t.Model))
+	facts := []string{printable.FullModelName(t.Model)}
 	if t.Temperature != nil {
 		facts = append(facts, "temperature "+strconv.FormatFloat(*t.Temperature, 'g', -1, 64))
 	}
@@ -407,32 +377,30 @@ func (p *printer) turnFacts(doc *document.Document, t *document.Turn) {
 		}
 		facts = append(facts, text)
 	}
-	if text := toolsCalled(&t.Tools); text != "" {
-		facts = append(facts, text)
-	}
-	p.infoLines("   ", facts...)
+	p.infoLines("   ", append(facts, toolsCalled(&t.Tools))...)
 }
 
 // toolsCalled reports which tools were called, of how many.
 func toolsCalled(t *document.Tools) string {
-	names := make([]string, len(t.Called))
-	for i := range t.Called {
-		c := &t.Called[i]
-		names[i] = cmp.Or(printable.OneLine(c.Name), printable.Unnamed)
+	var names []string
+	for _, c := range t.Called {
+		name := toolName(c.Name)
 		if c.Calls > 1 {
-			names[i] += fmt.Sprintf(" ×%d", c.Calls)
+			name += fmt.Sprintf(" ×%d", c.Calls)
 		}
 		if c.Unlisted {
-			names[i] += " (not offered)"
+			name += " (not offered)"
 		}
+		names = append(names, name)
 	}
+	called, offered := "called "+strings.Join(names, ", "), printable.Plural(len(t.Available), "tool", "tools")
 	switch {
-	case len(names) == 0 && t.Available == nil:
+	case names == nil && t.Available == nil:
 		return ""
-	case len(names) == 0:
-		return printable.Plural(len(t.Available), "tool", "tools") + " offered, none called"
+	case names == nil:
+		return offered + " offered, none called"
 	case t.Available == nil:
-		return "called " + strings.Join(names, ", ")
+		return called
 	}
-	return "called " + strings.Join(names, ", ") + " of " + printable.Plural(len(t.Available), "tool", "tools")
+	return called + " of " + offered
 }

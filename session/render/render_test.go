@@ -18,9 +18,9 @@ func talk(id string, at int64, said ...string) *document.Document {
 	doc := &document.Document{Session: document.Session{ID: id, Agent: "a"}}
 	for i := 0; i < len(said); i += 2 {
 		at += 1000
-		doc.Turns = append(doc.Turns, document.Turn{Number: i/2 + 1, Messages: []document.Message{
-			{Role: session.RoleUser, CreatedAt: at, Parts: []document.Part{{Kind: document.KindText, Text: said[i]}}},
-			{Role: session.RoleAssistant, CreatedAt: at, Parts: []document.Part{{Kind: document.KindText, Text: said[i+1]}}},
+		doc.Turns = append(doc.Turns, &document.Turn{Number: i/2 + 1, Messages: []*document.Message{
+			{Role: session.RoleUser, CreatedAt: at, Parts: []*document.Part{{Kind: document.KindText, Text: said[i]}}},
+			{Role: session.RoleAssistant, CreatedAt: at, Parts: []*document.Part{{Kind: document.KindText, Text: said[i+1]}}},
 		}})
 	}
 	return doc
@@ -136,7 +136,7 @@ func TestEstimate(t *testing.T) {
 	doc := talk("a", 0, "one", "1", "two", "2", "three", "3", "four", "4")
 	usage := &session.Usage{Input: 100}
 	for i, model := range []string{"known", "known", "other", "known"} {
-		m := &doc.Turns[i].Messages[1]
+		m := doc.Turns[i].Messages[1]
 		m.Usage, m.Model, m.ModelCalls = usage, &session.Model{ProviderID: "p", ModelID: model, Variant: "high"}, 2
 		doc.Turns[i].Usage = usage
 	}

@@ -49,12 +49,7 @@ func percent(rate *float64) string {
 	return strconv.FormatFloat(*rate*100, 'f', 0, 64) + "%"
 }
 
-func durationOf(ms *int64) string {
-	if ms == nil {
-		return absent
-	}
-	return printable.Duration(*ms)
-}
+func durationOf(ms *int64) string { return cmp.Or(printable.OptionalDuration(ms), absent) }
 
 // Stats prints figures for a person: a table of the groups and their total,
 // or, when nothing is grouped, a list.

@@ -15,8 +15,7 @@ import (
 // Prompts prints every system prompt in full, with the turns that had it.
 func Prompts(w io.Writer, doc *document.Document, o Options) error {
 	p := newPrinter(o)
-	for i := range doc.SystemPrompts {
-		s := &doc.SystemPrompts[i]
+	for i, s := range doc.SystemPrompts {
 		if i > 0 {
 			p.blank()
 		}
@@ -42,8 +41,7 @@ func Prompts(w io.Writer, doc *document.Document, o Options) error {
 // turn.
 func Tools(w io.Writer, doc *document.Document, o Options) error {
 	p := newPrinter(o)
-	for i := range doc.ToolCatalogs {
-		c := &doc.ToolCatalogs[i]
+	for _, c := range doc.ToolCatalogs {
 		p.header("─", span{"Catalog " + printable.Sanitize(printable.Short(c.Digest)), p.title}, span{}, printable.Turns(c.Turns), printable.Plural(len(c.Tools), "tool", "tools"))
 		if !c.Resolved {
 			p.block(span{"◌ ", p.warn}, span{"  ", p.plain}, "unresolved: no span that had it has arrived", p.warn, 0)
@@ -56,11 +54,11 @@ func Tools(w io.Writer, doc *document.Document, o Options) error {
 			widest = max(widest, width(printable.OneLine(t.Name)))
 		}
 		widest = min(widest, p.Width/3)
+		indent := span{strings.Repeat(" ", widest+4), p.plain}
 		for _, t := range c.Tools {
-			p.block(span{"  " + pad(truncate(printable.OneLine(t.Name), widest), widest) + "  ", p.call}, span{strings.Repeat(" ", widest+4), p.plain},
-				cmp.Or(t.Description, absent), p.plain, p.Lines)
+			name := span{"  " + pad(truncate(printable.OneLine(t.Name), widest), widest) + "  ", p.call}
+			p.block(name, indent, cmp.Or(t.Description, absent), p.plain, p.Lines)
 			if takes := parameters(t.InputSchema); takes != "" {
-				indent := span{strings.Repeat(" ", widest+4), p.plain}
 				p.block(indent, indent, takes, p.dim, p.Lines)
 			}
 		}
@@ -68,18 +66,17 @@ func Tools(w io.Writer, doc *document.Document, o Options) error {
 	}
 	p.header("─", span{"Calls", p.title}, span{})
 	indent := 12
-	for i := range doc.Turns {
-		indent = max(indent, 2+width(turnLabel("turn ", &doc.Turns[i]))+2)
+	for _, t := range doc.Turns {
+		indent = max(indent, 2+width(turnLabel("turn ", t))+2)
 	}
-	for i := range doc.Turns {
-		t := &doc.Turns[i]
+	for _, t := range doc.Turns {
 		line := cmp.Or(toolsCalled(&t.Tools), "none called")
 		if t.Tools.CatalogDigest == "" {
 			line += " (what was available is not known)"
 		}
 		for _, c := range t.Tools.Called {
 			if c.Failed > 0 {
-				line += ", " + cmp.Or(printable.OneLine(c.Name), printable.Unnamed) + " failed " + strconv.Itoa(c.Failed) + "×"
+				line += ", " + toolName(c.Name) + " failed " + strconv.Itoa(c.Failed) + "×"
 			}
 		}
 		p.fieldAt(indent, turnLabel("turn ", t), line)
@@ -173,10 +170,9 @@ func Permissions(w io.Writer, doc *document.Document, o Options) error {
 func (p *printer) deciding(doc *document.Document) {
 	var rules []string
 	calls := map[string]int{}
-	for i := range doc.Turns {
-		for _, c := range doc.Turns[i].ToolCalls() {
-			for k := range c.Decisions {
-				d := c.Decisions[k]
+	for _, t := range doc.Turns {
+		for _, c := range t.ToolCalls() {
+			for _, d := range c.Decisions {
 				rule := printable.OneLine(strings.TrimSpace(d.Action + " " + d.Pattern))
 				if d.Source != "" {
 					rule += " (" + printable.OneLine(d.Source) + ")"
@@ -202,16 +198,11 @@ func (p *printer) deciding(doc *document.Document) {
 }
 
 func (p *printer) permission(c *document.ToolCall, previousRules *string) {
-	what, _ := document.Subject(c.Input)
-	p.block(span{"▸ ", p.call}, span{"  ", p.plain}, strings.TrimSpace(cmp.Or(printable.OneLine(c.Name), printable.Unnamed)+"  "+printable.OneLine(what)), p.plain, 2)
+	text := strings.TrimSpace(toolName(c.Name) + "  " + printable.OneLine(c.Subject()))
+	p.block(span{"▸ ", p.call}, span{"  ", p.plain}, text, p.plain, 2)
 	four := span{"    ", p.plain}
 	for i := range c.Decisions {
-		text, good := document.DecisionText(&c.Decisions[i])
-		paint := p.good
-		if !good {
-			paint = p.warn
-		}
-		p.block(span{"  ◇ ", paint}, four, text, paint, 0)
+		p.decision("  ◇ ", &c.Decisions[i], "", p.good, 0)
 	}
 	if len(c.Decisions) == 0 {
 		text := "no decision is recorded"
@@ -223,13 +214,9 @@ func (p *printer) permission(c *document.ToolCall, previousRules *string) {
 		}
 		p.line(span{"  ◇ " + text, p.dim})
 	}
-	rules := make([]string, len(c.ActiveRules))
-	for i := range c.ActiveRules {
-		rules[i] = ruleLine(&c.ActiveRules[i])
-	}
-	if text := cmp.Or(strings.Join(rules, ", "), "none"); text != *previousRules {
+	if text := cmp.Or(activeRules(c), "none"); text != *previousRules {
 		*previousRules = text
-		p.block(span{"    ", p.plain}, four, "session rules from here: "+text, p.dim, 0)
+		p.block(four, four, "session rules from here: "+text, p.dim, 0)
 	}
 }
 
@@ -246,10 +233,6 @@ func Provenance(w io.Writer, doc *document.Document, o Options) error {
 			where[part.ID] = where[m.ID] + ", " + printable.OneLine(c.Name)
 		}
 	}
-	start := int64(0)
-	if len(doc.Spans) > 0 {
-		start = doc.Spans[0].StartNano
-	}
 	kinds := 0
 	for _, s := range doc.Spans {
 		kinds = max(kinds, len(printable.OneLine(s.Kind)))
@@ -264,7 +247,7 @@ func Provenance(w io.Writer, doc *document.Document, o Options) error {
 			if s.Error {
 				mark = span{"✗ ", p.bad}
 			}
-			p.line(mark, span{printable.Sanitize(s.SpanID) + "  ", p.accent}, span{padLeft("+"+printable.Duration((s.StartNano-start)/1e6), 8) + "  ", p.dim},
+			p.line(mark, span{printable.Sanitize(s.SpanID) + "  ", p.accent}, span{padLeft("+"+printable.Duration((s.StartNano-doc.Spans[0].StartNano)/1e6), 8) + "  ", p.dim},
 				span{padLeft(printable.Duration((s.EndNano-s.StartNano)/1e6), 7) + "  ", p.plain},
 				span{pad(printable.OneLine(s.Kind), kinds) + "  ", p.plain},
 				span{printable.Join(cmp.Or(where[s.PartID], where[s.MessageID]), printable.OneLine(s.Dialect)), p.dim})

@@ -100,8 +100,7 @@ func New(doc *document.Document, t *session.Transcript, number int) (*Bundle, er
 // there is no other.
 func answers(t *document.Turn) []*document.Message {
 	var all, visible []*document.Message
-	for i := range t.Messages {
-		m := &t.Messages[i]
+	for _, m := range t.Messages {
 		if m.Role != session.RoleAssistant || m.Compaction != nil {
 			continue
 		}

@@ -102,8 +102,7 @@ func entries(m *document.Message, row *session.MessageAndParts, ids callIDs) []e
 	for i := range m.Parts {
 		marked = marked || m.Parts[i].Kind == document.KindStep
 	}
-	for i := range m.Parts {
-		p := &m.Parts[i]
+	for _, p := range m.Parts {
 		switch p.Kind {
 		case document.KindStep:
 			flush()

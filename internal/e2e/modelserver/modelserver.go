@@ -256,12 +256,10 @@ func Lines(d *document.Document, ids bool) (lines []string) {
 			lines = append(lines, "tool "+t.Name+" "+t.Description)
 		}
 	}
-	for i := range d.Turns {
-		t := &d.Turns[i]
-		for k := range t.Messages {
-			m := &t.Messages[k]
+	for _, t := range d.Turns {
+		for _, m := range t.Messages {
 			for _, p := range m.Parts {
-				lines = append(lines, partLine(m.Role, &p, ids))
+				lines = append(lines, partLine(m.Role, p, ids))
 			}
 		}
 		in, out := int64(0), int64(0)

@@ -294,7 +294,7 @@ func (c *comparer) seen(td *diff.Turn, ch *diff.Change, it *diffItem) {
 		return
 	}
 	c.first = it.ID
-	for _, run := range c.runs(diff.Value(ch.A), diff.Value(ch.B), false) {
+	for _, run := range c.runs(session.Deref(ch.A), session.Deref(ch.B), false) {
 		if !run.Same && len(run.Rows) > 0 {
 			run.Rows = run.Rows[:min(len(run.Rows), 2)]
 			c.start = []diffRun{run}
@@ -305,11 +305,11 @@ func (c *comparer) seen(td *diff.Turn, ch *diff.Change, it *diffItem) {
 
 // values are two short texts.
 func (c *comparer) values(ch *diff.Change) *diffItem {
-	return &diffItem{Values: &[2]string{cmp.Or(printable.Line(diff.Value(ch.A)), "–"), cmp.Or(printable.Line(diff.Value(ch.B)), "–")}}
+	return &diffItem{Values: &[2]string{cmp.Or(printable.Line(session.Deref(ch.A)), "–"), cmp.Or(printable.Line(session.Deref(ch.B)), "–")}}
 }
 
 func (c *comparer) text(ch *diff.Change, prose bool) *diffItem {
-	it := &diffItem{Text: c.runs(diff.Value(ch.A), diff.Value(ch.B), prose)}
+	it := &diffItem{Text: c.runs(session.Deref(ch.A), session.Deref(ch.B), prose)}
 	if !slices.ContainsFunc(it.Text, func(r diffRun) bool { return !r.Same }) {
 		it.Text, it.Note = nil, "the same but for characters that are not printed"
 	}
@@ -419,17 +419,7 @@ func (dc *diffCall) is(ch *diff.Change) bool {
 	return (ch.CallA != 0 || ch.CallB != 0) && dc.Place == callPlace(ch.CallA, ch.CallB)
 }
 
-func callPlace(a, b int) string {
-	switch {
-	case b == 0:
-		return "call " + strconv.Itoa(a) + " of A"
-	case a == 0:
-		return "call " + strconv.Itoa(b) + " of B"
-	case a == b:
-		return "call " + strconv.Itoa(a)
-	}
-	return "call " + strconv.Itoa(a) + " of A, " + strconv.Itoa(b) + " of B"
-}
+func callPlace(a, b int) string { return diff.Pair("call", a, b, ", ") }
 
 func (c *comparer) calls(td *diff.Turn, a, b *document.Turn) []diffItem {
 	callsA, callsB := a.ToolCalls(), b.ToolCalls()

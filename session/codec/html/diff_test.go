@@ -30,16 +30,15 @@ func twoStories(said, inB string) (a, b *document.Document) {
 		for k := range doc.Turns {
 			doc.Turns[k].Number += 1
 		}
-		doc.Turns = append(append([]document.Turn{t}, doc.Turns...), last)
+		doc.Turns = append(append([]*document.Turn{t}, doc.Turns...), last)
 	}
 	b.Session.ID = "ses_2"
-	t := &b.Turns[1]
+	t := b.Turns[1]
 	t.Model = &session.Model{ProviderID: "anthropic", ModelID: "other" + inB}
 	t.SystemPromptDigest = strings.Repeat("cd", 32)
-	b.SystemPrompts = append(b.SystemPrompts, document.SystemPrompt{Digest: t.SystemPromptDigest, Resolved: true, Body: "You are a coder. " + said + " And " + inB})
-	answer := &t.Messages[1]
-	for i := range answer.Parts {
-		p := &answer.Parts[i]
+	b.SystemPrompts = append(b.SystemPrompts, &document.SystemPrompt{Digest: t.SystemPromptDigest, Resolved: true, Body: "You are a coder. " + said + " And " + inB})
+	answer := t.Messages[1]
+	for _, p := range answer.Parts {
 		switch {
 		case p.Kind == document.KindReasoning:
 			p.Text += " " + inB
@@ -73,10 +72,10 @@ func numbered(said string, n int) string {
 	return b.String()
 }
 
-func conversation(at int, question, answer string) document.Turn {
-	return document.Turn{Messages: []document.Message{
-		{ID: "q", Role: session.RoleUser, CreatedAt: int64(at), Parts: []document.Part{{Kind: document.KindText, Text: question}}},
-		{ID: "a", Role: session.RoleAssistant, CreatedAt: int64(at), Parts: []document.Part{{Kind: document.KindText, Text: answer}}},
+func conversation(at int, question, answer string) *document.Turn {
+	return &document.Turn{Messages: []*document.Message{
+		{ID: "q", Role: session.RoleUser, CreatedAt: int64(at), Parts: []*document.Part{{Kind: document.KindText, Text: question}}},
+		{ID: "a", Role: session.RoleAssistant, CreatedAt: int64(at), Parts: []*document.Part{{Kind: document.KindText, Text: answer}}},
 	}}
 }
 

@@ -222,7 +222,7 @@ func TestCall(t *testing.T) {
 		`{"command":"` + strings.Repeat("é", 200) + `"}`: "**bash** " + strings.Repeat("é", 119) + "… · ok",
 		`{}`: "**bash** · ok",
 	} {
-		doc := &document.Document{Turns: []document.Turn{{Number: 1, Messages: []document.Message{{Role: "assistant", Parts: []document.Part{
+		doc := &document.Document{Turns: []*document.Turn{{Number: 1, Messages: []*document.Message{{Role: "assistant", Parts: []*document.Part{
 			{Kind: document.KindStep, Step: 1},
 			{Kind: document.KindTool, Tool: &document.ToolCall{Name: "bash", State: "output-available", Input: []byte(input)}},
 			{Kind: document.KindStep, Step: 2},
@@ -243,7 +243,7 @@ func TestCall(t *testing.T) {
 // TestRoleOfAnyScript: a role that a program made up is text like any other.
 func TestRoleOfAnyScript(t *testing.T) {
 	for role, want := range map[string]string{"user": "### User", "ärztin": "### Ärztin", "\x1b[2J": "### ␛\\[2J", "": "### Message"} {
-		d := &document.Document{Turns: []document.Turn{{Number: 1, Messages: []document.Message{{Role: role}}}}}
+		d := &document.Document{Turns: []*document.Turn{{Number: 1, Messages: []*document.Message{{Role: role}}}}}
 		var b bytes.Buffer
 		if err := Encode(&b, d, Options{}); err != nil {
 			t.Fatal(err)
@@ -257,7 +257,7 @@ func TestRoleOfAnyScript(t *testing.T) {
 // TestCutOfLittle leaves out no end that is shorter than what would be said of it.
 func TestCutOfLittle(t *testing.T) {
 	for lines, cut := range map[int]bool{80: false, 85: false, 200: true} {
-		doc := &document.Document{Turns: []document.Turn{{Number: 1, Messages: []document.Message{{Role: "assistant", Parts: []document.Part{
+		doc := &document.Document{Turns: []*document.Turn{{Number: 1, Messages: []*document.Message{{Role: "assistant", Parts: []*document.Part{
 			{Kind: document.KindTool, Tool: &document.ToolCall{Name: "bash", State: "output-error", Error: strings.Repeat("line\n", lines)}},
 		}}}}}}
 		var b bytes.Buffer

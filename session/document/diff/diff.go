@@ -119,14 +119,11 @@ func Compare(a, b *document.Document, o Options) *Diff {
 	d := &Diff{A: compared(a, b), B: compared(b, a), Equal: true, Turns: []Turn{}}
 	var second *Divergence
 	for _, pair := range alignTurns(a.Turns, b.Turns) {
-		td := Turn{}
-		var turnA, turnB *document.Turn
-		if pair[0] >= 0 {
-			turnA = &a.Turns[pair[0]]
+		td, turnA, turnB := Turn{}, pair[0], pair[1]
+		if turnA != nil {
 			td.A = turnA.Number
 		}
-		if pair[1] >= 0 {
-			turnB = &b.Turns[pair[1]]
+		if turnB != nil {
 			td.B = turnB.Number
 		}
 		td.Copied = turnA != nil && turnB != nil && copied(turnA) == copied(turnB)
@@ -165,35 +162,42 @@ func copied(t *document.Turn) string {
 	return strconv.FormatInt(at, 10) + "\x00" + t.UserText()
 }
 
-// alignTurns pairs the indexes of turns; -1 stands for none.
-func alignTurns(a, b []document.Turn) [][2]int {
-	var pairs [][2]int
-	between := func(a0, a1, b0, b1 int) {
-		for i := range max(a1-a0, b1-b0) {
-			pair := [2]int{-1, -1}
-			if a0+i < a1 {
-				pair[0] = a0 + i
-			}
-			if b0+i < b1 {
-				pair[1] = b0 + i
-			}
-			pairs = append(pairs, pair)
-		}
-	}
-	keys := func(turns []document.Turn, key func(*document.Turn) string) []string {
-		all := make([]string, len(turns))
-		for i := range turns {
-			all[i] = key(&turns[i])
-		}
-		return all
-	}
-	for _, e := range edits(keys(a, copied), keys(b, copied)) {
+// align finds what two sequences have in common: first by one key, and between that by
+// another.
+func align[T any](a, b []T, exact, loose func(T) string) (script []edit) {
+	common := func(a, b []T, key func(T) string) []edit { return edits(keys(a, key), keys(b, key)) }
+	for _, e := range common(a, b, exact) {
 		if e.same {
-			between(e.a0, e.a1, e.b0, e.b1)
+			script = append(script, e)
 			continue
 		}
-		for _, f := range edits(keys(a[e.a0:e.a1], (*document.Turn).UserText), keys(b[e.b0:e.b1], (*document.Turn).UserText)) {
-			between(e.a0+f.a0, e.a0+f.a1, e.b0+f.b0, e.b0+f.b1)
+		for _, f := range common(a[e.a0:e.a1], b[e.b0:e.b1], loose) {
+			script = append(script, edit{e.a0 + f.a0, e.a0 + f.a1, e.b0 + f.b0, e.b0 + f.b1, f.same})
+		}
+	}
+	return script
+}
+
+func keys[T any](all []T, key func(T) string) []string {
+	found := make([]string, len(all))
+	for i := range all {
+		found[i] = key(all[i])
+	}
+	return found
+}
+
+// alignTurns pairs turns; one of a pair may be nil.
+func alignTurns(a, b []*document.Turn) (pairs [][2]*document.Turn) {
+	for _, e := range align(a, b, copied, (*document.Turn).UserText) {
+		for i := range max(e.a1-e.a0, e.b1-e.b0) {
+			var pair [2]*document.Turn
+			if e.a0+i < e.a1 {
+				pair[0] = a[e.a0+i]
+			}
+			if e.b0+i < e.b1 {
+				pair[1] = b[e.b0+i]
+			}
+			pairs = append(pairs, pair)
 		}
 	}
 	return pairs
@@ -204,9 +208,9 @@ func compareTurns(tlA, tlB *document.Document, a, b *document.Turn, o Options) [
 	if a == nil || b == nil {
 		c := Change{Aspect: AspectTurn}
 		if a != nil {
-			c.A = pointer(turnSummary(a))
+			c.A = new(turnSummary(a))
 		} else {
-			c.B = pointer(turnSummary(b))
+			c.B = new(turnSummary(b))
 		}
 		return []Change{c}
 	}
@@ -245,21 +249,11 @@ func compareTurns(tlA, tlB *document.Document, a, b *document.Turn, o Options) [
 	return changes
 }
 
-func pointer(s string) *string { return &s }
-
 func optional(s string) *string {
 	if s == "" {
 		return nil
 	}
 	return &s
-}
-
-// Value is the text of one side of a [Change].
-func Value(side *string) string {
-	if side == nil {
-		return ""
-	}
-	return *side
 }
 
 // promptBody is the text of a system prompt, if it is known. That of none is empty.
@@ -294,10 +288,8 @@ func turnSummary(t *document.Turn) string {
 	return strings.Join(lines, "\n\n")
 }
 
-func endText(t *document.Turn) string { return joinedRaw(string(t.State), t.StopReason, t.Error) }
-
-func joinedRaw(facts ...string) string {
-	return strings.Join(slices.DeleteFunc(facts, func(s string) bool { return s == "" }), ", ")
+func endText(t *document.Turn) string {
+	return strings.Join(printable.Present(string(t.State), t.StopReason, t.Error), ", ")
 }
 
 func usageText(u *session.Usage) string {
@@ -311,38 +303,18 @@ func usageText(u *session.Usage) string {
 // AlignCalls pairs the places of the calls of two turns, from 0, in an order that
 // keeps that of both: those with equal inputs first, and between them those of one
 // tool by their order. -1 stands for none.
-func AlignCalls(a, b []*document.ToolCall) [][2]int {
-	keys := func(calls []*document.ToolCall, withInput bool) []string {
-		all := make([]string, len(calls))
-		for i, c := range calls {
-			if all[i] = c.Name; withInput {
-				all[i] += "\x00" + canonical(c.Input)
-			}
-		}
-		return all
-	}
-	var pairs [][2]int
-	align := func(e edit, a0, b0 int) {
-		if e.same {
-			for i := range e.a1 - e.a0 {
-				pairs = append(pairs, [2]int{a0 + e.a0 + i, b0 + e.b0 + i})
-			}
-			return
-		}
+func AlignCalls(a, b []*document.ToolCall) (pairs [][2]int) {
+	withInput := func(c *document.ToolCall) string { return c.Name + "\x00" + canonical(c.Input) }
+	for _, e := range align(a, b, withInput, func(c *document.ToolCall) string { return c.Name }) {
 		for i := e.a0; i < e.a1; i++ {
-			pairs = append(pairs, [2]int{a0 + i, -1})
+			pair := [2]int{i, -1}
+			if e.same {
+				pair[1] = e.b0 + i - e.a0
+			}
+			pairs = append(pairs, pair)
 		}
-		for i := e.b0; i < e.b1; i++ {
-			pairs = append(pairs, [2]int{-1, b0 + i})
-		}
-	}
-	for _, e := range edits(keys(a, true), keys(b, true)) {
-		if e.same {
-			align(e, 0, 0)
-			continue
-		}
-		for _, f := range edits(keys(a[e.a0:e.a1], false), keys(b[e.b0:e.b1], false)) {
-			align(f, e.a0, e.b0)
+		for i := e.b0; i < e.b1 && !e.same; i++ {
+			pairs = append(pairs, [2]int{-1, i})
 		}
 	}
 	return pairs
@@ -353,9 +325,9 @@ func compareCalls(a, b []*document.ToolCall) []Change {
 	for _, pair := range AlignCalls(a, b) {
 		switch at, to := pair[0], pair[1]; {
 		case to < 0:
-			changes = append(changes, Change{Aspect: AspectCall, Tool: a[at].Name, CallA: at + 1, A: pointer(callText(a[at]))})
+			changes = append(changes, Change{Aspect: AspectCall, Tool: a[at].Name, CallA: at + 1, A: new(callText(a[at]))})
 		case at < 0:
-			changes = append(changes, Change{Aspect: AspectCall, Tool: b[to].Name, CallB: to + 1, B: pointer(callText(b[to]))})
+			changes = append(changes, Change{Aspect: AspectCall, Tool: b[to].Name, CallB: to + 1, B: new(callText(b[to]))})
 		default:
 			changes = append(changes, compareCall(a[at], b[to], at+1, to+1)...)
 		}

@@ -88,9 +88,9 @@ func conversation(id string, at int64, said ...string) *document.Document {
 	doc := &document.Document{Session: document.Session{ID: id, Agent: "a"}}
 	for i := 0; i < len(said); i += 2 {
 		at += 1000
-		doc.Turns = append(doc.Turns, document.Turn{Number: i/2 + 1, Messages: []document.Message{
-			{Role: session.RoleUser, CreatedAt: at, Parts: []document.Part{{Kind: document.KindText, Text: said[i]}}},
-			{Role: session.RoleAssistant, CreatedAt: at, Parts: []document.Part{{Kind: document.KindText, Text: said[i+1]}}},
+		doc.Turns = append(doc.Turns, &document.Turn{Number: i/2 + 1, Messages: []*document.Message{
+			{Role: session.RoleUser, CreatedAt: at, Parts: []*document.Part{{Kind: document.KindText, Text: said[i]}}},
+			{Role: session.RoleAssistant, CreatedAt: at, Parts: []*document.Part{{Kind: document.KindText, Text: said[i+1]}}},
 		}})
 	}
 	return doc
@@ -138,10 +138,10 @@ func TestAlign(t *testing.T) {
 func TestFirstDivergence(t *testing.T) {
 	a, b := conversation("a", 0, "one", "1", "two", "2"), conversation("b", 5, "one", "1", "two", "3")
 	a.Turns[0].Usage, b.Turns[0].Usage = &session.Usage{Input: 10}, &session.Usage{Input: 11}
-	call := func(input string) document.Part {
-		return document.Part{Kind: document.KindTool, Tool: &document.ToolCall{Name: "bash", Input: []byte(input), State: session.StateOutputAvailable}}
+	call := func(input string) *document.Part {
+		return &document.Part{Kind: document.KindTool, Tool: &document.ToolCall{Name: "bash", Input: []byte(input), State: session.StateOutputAvailable}}
 	}
-	answer := func(doc *document.Document) *document.Message { return &doc.Turns[0].Messages[1] }
+	answer := func(doc *document.Document) *document.Message { return doc.Turns[0].Messages[1] }
 	answer(a).Parts = append(answer(a).Parts, call(`{"a":1,"b":2}`))
 	answer(b).Parts = append(answer(b).Parts, call(`{ "b": 2, "a": 1 }`))
 	d := Compare(a, b, Options{})

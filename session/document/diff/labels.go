@@ -17,16 +17,21 @@ func (f *Divergence) String() string {
 
 // TurnPair names a turn of both sessions by its numbers; 0 where only the other
 // session has it.
-func TurnPair(a, b int) string {
+func TurnPair(a, b int) string { return Pair("turn", a, b, " and ") }
+
+// Pair names something that both sessions have, such as a turn or a call, by its number in
+// each: see [TurnPair].
+func Pair(what string, a, b int, and string) string {
+	inA, inB := what+" "+strconv.Itoa(a), strconv.Itoa(b)
 	switch {
 	case a == 0:
-		return "turn " + strconv.Itoa(b) + " of B"
+		return what + " " + inB + " of B"
 	case b == 0:
-		return "turn " + strconv.Itoa(a) + " of A"
+		return inA + " of A"
 	case a == b:
-		return "turn " + strconv.Itoa(a)
+		return inA
 	}
-	return "turn " + strconv.Itoa(a) + " of A and " + strconv.Itoa(b) + " of B"
+	return inA + " of A" + and + inB + " of B"
 }
 
 // RunLabel names a run of turns that are equal.

@@ -142,7 +142,7 @@ func title(d *document.Document) string { return printable.Line(cmp.Or(d.Session
 
 // compaction reports how a compaction came about and what it made of the context.
 func compaction(c *document.Compaction) []string {
-	all := []string{"compacted by its user", "", "", "", duration(c.DurationMS)}
+	all := []string{"compacted by its user", "", "", "", printable.OptionalDuration(c.DurationMS)}
 	if c.Auto {
 		all[0] = "compacted by the agent"
 	}
@@ -166,13 +166,8 @@ func rules(d *document.Document) (all []string) {
 }
 
 // missing reports what is missing before a turn, or of it.
-func missing(t *document.Turn) (all []string) {
-	if t.MissingBefore != nil {
-		all = append(all, t.MissingBefore.Text())
-	}
-	if t.Unrecorded != nil {
-		all = append(all, t.Unrecorded.Text(t.Number))
-	}
+func missing(t *document.Turn) []string {
+	all := t.Gaps()
 	if t.QuestionMissing {
 		all = append(all, "the question of this turn never arrived")
 	}
@@ -180,9 +175,9 @@ func missing(t *document.Turn) (all []string) {
 }
 
 func summary(t *document.Turn) []string {
-	all := []string{printable.Line(printable.FullModelName(t.Model)), "", duration(t.DurationMS), printable.Cost(t.CostUSD, nil), ""}
-	if t.Usage != nil {
-		all[1] = printable.Count(t.Usage.Total()) + " tokens"
+	all := []string{
+		printable.Line(printable.FullModelName(t.Model)), printable.Tokens(t.Usage), printable.OptionalDuration(t.DurationMS),
+		printable.Cost(t.CostUSD, nil), "",
 	}
 	if t.Hidden {
 		all[4] = "rewound"
@@ -214,8 +209,8 @@ func (w Words) facts(m *document.Message) (all []string) {
 }
 
 func (w Words) blocks(m *document.Message) (all []Block) {
-	for i := range m.Parts {
-		if p := &m.Parts[i]; i > 0 || p.Kind != document.KindStep { // that a message begins needs no saying
+	for i, p := range m.Parts {
+		if i > 0 || p.Kind != document.KindStep { // that a message begins needs no saying
 			all = append(all, w.block(p))
 		}
 	}
@@ -367,7 +362,7 @@ func (w Words) Call(c *document.ToolCall) Block {
 			b.Facts = append(b.Facts, text)
 		}
 	}
-	fact(true, duration(c.DurationMS))
+	fact(true, printable.OptionalDuration(c.DurationMS))
 	fact(true, c.ACPKind)
 	fact(c.Outcome() == document.OutcomeOpen || c.Stub, c.State)
 	fact(c.ProviderExecuted, "run by the provider")
@@ -442,13 +437,6 @@ func (w Words) time(milli int64) string {
 		return ""
 	}
 	return time.UnixMilli(milli).In(cmp.Or(w.Zone, time.UTC)).Format("2006-01-02 15:04:05 MST")
-}
-
-func duration(ms *int64) string {
-	if ms == nil {
-		return ""
-	}
-	return printable.Duration(*ms)
 }
 
 // pretty is JSON as a person reads it: indented, a string as it is. What is no JSON
