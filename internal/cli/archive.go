@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
@@ -50,7 +52,7 @@ even if it is delivered again. The store must not be held by a collector.
 				if undo {
 					did = "taken back from the archive"
 				}
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s %s\n", plural(len(ids), "session"), did)
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s %s\n", counted(len(ids), "session"), did)
 				return nil
 			})
 		},
@@ -84,16 +86,26 @@ func withWriter(cmd *cobra.Command, fn func(ctx context.Context, s *sqlite.Store
 // resolveAll resolves each name, and each session once.
 func resolveAll(ctx context.Context, r *sqlite.Reader, names []string) ([]string, error) {
 	var ids []string
-	seen := map[string]bool{}
 	for _, name := range names {
 		id, err := r.Resolve(ctx, name)
 		if err != nil {
 			return nil, err
 		}
-		if !seen[id] {
-			seen[id] = true
+		if !slices.Contains(ids, id) {
 			ids = append(ids, id)
 		}
+	}
+	return ids, nil
+}
+
+// allSessions are the ids of all sessions. They are read first: the store goes on changing,
+// and a listing that is written out slowly would hold back its log.
+func allSessions(ctx context.Context, r *sqlite.Reader) (ids []string, err error) {
+	for s, err := range r.Sessions(ctx, store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, s.ID)
 	}
 	return ids, nil
 }

@@ -159,12 +159,9 @@ func (c *checker) checkStore(path string) error {
 		return err
 	}
 	defer r.Close()
-	var ids []string
-	for s, err := range r.Sessions(c.cmd.Context(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
-		if err != nil {
-			return err
-		}
-		ids = append(ids, s.ID)
+	ids, err := allSessions(c.cmd.Context(), r)
+	if err != nil {
+		return err
 	}
 	for _, id := range ids {
 		if err := c.checkStored(r, id); err != nil {

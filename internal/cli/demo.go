@@ -133,7 +133,7 @@ func showDemo(cmd *cobra.Command, path string, result codeagent.Result, otlp str
 	line := func(name, value string) { fmt.Fprintf(&b, "  %-9s %s\n", name, value) }
 	fmt.Fprintf(&b, "\nThe agent ran, its spans went through the collector, and this is the session they left (%.1fs).\n\n", took.Seconds())
 	store := ""
-	if _, given := storeFlag(cmd); given {
+	if cmd.Flags().Changed("store") {
 		store = " --store " + quote(path)
 	}
 	line("store", path)
@@ -162,11 +162,6 @@ func ownName() string {
 		return "go run ./cmd/agenttrace"
 	}
 	return "agenttrace"
-}
-
-func storeFlag(cmd *cobra.Command) (string, bool) {
-	path, _ := cmd.Flags().GetString("store")
-	return path, path != ""
 }
 
 // quote makes a path one word for a shell.

@@ -121,7 +121,7 @@ type exporter struct {
 	// the error of the first of them.
 	written, left int
 	first         error
-	// mended reports that what the command line says is in the way of each of them.
+	// repaired reports that what the command line says is in the way of each of them.
 	repaired bool
 }
 
@@ -186,27 +186,10 @@ func (e *exporter) toStream() bool {
 
 // sessions are the ids of those to export, each once.
 func (e *exporter) sessions(ctx context.Context, r *sqlite.Reader, names []string) (ids []string, err error) {
-	for _, name := range names {
-		id, err := r.Resolve(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		if !slices.Contains(ids, id) {
-			ids = append(ids, id)
-		}
-	}
 	if !e.all {
-		return ids, nil
+		return resolveAll(ctx, r, names)
 	}
-	// The ids are read first: the store goes on changing, and a listing that is
-	// written out slowly would hold back its log.
-	for s, err := range r.Sessions(ctx, store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
-		if err != nil {
-			return nil, err
-		}
-		ids = append(ids, s.ID)
-	}
-	return ids, nil
+	return allSessions(ctx, r)
 }
 
 // run exports the sessions. Of many, one that cannot be read or written is left out and
@@ -456,4 +439,30 @@ func (e *exporter) writeDir(ctx context.Context, each func(func(*formats.Source)
 		}
 		return e.out.file(ctx, path, e.format.JSON, func(w io.Writer) error { return e.format.Stream(w)(s) })
 	})
+}
+
+func formatNames(which func(*formats.Format) bool) []string {
+	var names []string
+	for _, f := range formats.Filter(which) {
+		names = append(names, f.Name)
+	}
+	return names
+}
+
+func isText(f *formats.Format) bool { return f.Text }
+
+// either names one of several things.
+func either(names []string) string {
+	if len(names) < 2 {
+		return strings.Join(names, "")
+	}
+	return strings.Join(names[:len(names)-1], ", ") + " or " + names[len(names)-1]
+}
+
+func exportList() string {
+	var b strings.Builder
+	for _, f := range formats.Filter((*formats.Format).Written) {
+		fmt.Fprintf(&b, "  %-10s  %s\n", f.Name, f.Exported)
+	}
+	return b.String()
 }

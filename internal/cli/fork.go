@@ -77,7 +77,7 @@ was copied, and the number of messages.`,
 						Messages        int    `json:"messages"`
 					}{id, child.Session.Title, c.id, point.ID, c.turns[point.ID], len(child.Messages)})
 				}
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s up to turn %d of %s copied\n", plural(len(child.Messages), "message"), c.turns[point.ID],
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s up to turn %d of %s copied\n", counted(len(child.Messages), "message"), c.turns[point.ID],
 					printable.Sanitize(c.id))
 				_, err = fmt.Fprintln(cmd.OutOrStdout(), id)
 				return err

@@ -76,15 +76,13 @@ otherwise rerun in a copy made by "agenttrace backup".`,
 			if err := p.check(cmd); err != nil {
 				return err
 			}
-			switch {
-			case p.run:
+			if p.run {
 				return p.ask(cmd, args[0])
-			case p.format != "" || p.out.path != "":
-				return withSession(cmd, args[0], func(ctx context.Context, r *sqlite.Reader, id string) error {
-					return p.write(cmd, r, id)
-				})
 			}
-			return withSession(cmd, args[0], func(ctx context.Context, r *sqlite.Reader, id string) error {
+			return withSession(cmd, args[0], func(_ context.Context, r *sqlite.Reader, id string) error {
+				if p.format != "" || p.out.path != "" {
+					return p.write(cmd, r, id)
+				}
 				return p.report(cmd, r, id)
 			})
 		},
@@ -185,11 +183,10 @@ func (p *replayer) toDirectory() bool {
 }
 
 func (p *replayer) report(cmd *cobra.Command, r *sqlite.Reader, id string) error {
-	in, err := document.Collect(cmd.Context(), r, id)
+	doc, err := document.Load(cmd.Context(), r, id)
 	if err != nil {
 		return err
 	}
-	doc := document.Build(in)
 	var verdict *document.Eligibility
 	if p.turn == 0 {
 		verdict = doc.Eligibility()
@@ -411,7 +408,7 @@ func replayTitle(of string, b *replay.Bundle) string {
 	return of + " (" + what + ")"
 }
 
-// told is what is reported of a run, as JSON.
+// report is what is printed of a run, as JSON.
 type report struct {
 	SessionID  string   `json:"session_id"`
 	Turn       int      `json:"turn"`

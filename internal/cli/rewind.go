@@ -116,9 +116,9 @@ func reportRewind(cmd *cobra.Command, c *conversation, done sqlite.Rewound, undo
 	case len(done.Messages) == 0:
 		_, err = fmt.Fprintf(out, "nothing comes after turn %d of %s\n", c.turns[done.To], id)
 	case undone:
-		_, err = fmt.Fprintf(out, "%s of %s brought back\n", plural(len(done.Messages), "message"), where)
+		_, err = fmt.Fprintf(out, "%s of %s brought back\n", counted(len(done.Messages), "message"), where)
 	default:
-		_, err = fmt.Fprintf(out, "%s of %s hidden; agenttrace rewind --undo %s brings them back\n", plural(len(done.Messages), "message"), where, id)
+		_, err = fmt.Fprintf(out, "%s of %s hidden; agenttrace rewind --undo %s brings them back\n", counted(len(done.Messages), "message"), where, id)
 	}
 	return err
 }

@@ -100,7 +100,7 @@ func deleteSessions(cmd *cobra.Command, sessions []session.Session, yes, asJSON 
 				Deleted []string `json:"deleted"`
 			}{deleted})
 		}
-		_, err := fmt.Fprintf(out, "%s deleted\n", plural(len(deleted), "session"))
+		_, err := fmt.Fprintf(out, "%s deleted\n", counted(len(deleted), "session"))
 		return err
 	}
 	if len(sessions) == 0 {
@@ -117,7 +117,7 @@ func deleteSessions(cmd *cobra.Command, sessions []session.Session, yes, asJSON 
 			}
 			fmt.Fprintf(out, "  %s\n", deletionLine(&sessions[i]))
 		}
-		fmt.Fprintf(out, "delete %s for good? [y/N] ", plural(len(sessions), "session"))
+		fmt.Fprintf(out, "delete %s for good? [y/N] ", counted(len(sessions), "session"))
 		answer, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
 		if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
 			fmt.Fprintln(out, "nothing was deleted")
@@ -146,11 +146,4 @@ func deleteSessions(cmd *cobra.Command, sessions []session.Session, yes, asJSON 
 func deletionLine(s *session.Session) string {
 	title, _, _ := strings.Cut(strings.TrimSpace(printable.Sanitize(s.Title)), "\n")
 	return fmt.Sprintf("%s  %s", printable.Sanitize(s.ID), title)
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

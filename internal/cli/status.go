@@ -14,7 +14,7 @@ import (
 
 const envIdleTimeout = "AGENTTRACE_IDLE_TIMEOUT"
 
-// silence is how long a session that works may be silent before it counts as
+// idleTimeout is how long a busy session may go without an update before it counts as
 // interrupted: as --idle-timeout says, where the command has that flag, or the
 // environment, or by default.
 func idleTimeout(cmd *cobra.Command) (time.Duration, error) {

@@ -201,13 +201,13 @@ func (*jsonSink) close() error { return nil }
 const newsStore = "store"
 
 const (
-	// recent is what tail reports without being told how much.
+	// recent is what tail reports by default.
 	recent = 10 * time.Minute
 	// lag is how far the clocks of agents may be apart: a session that was seen
 	// so long before the last one may have changed all the same.
 	lag = 15 * time.Minute
 	// keep is how many turns of a session are looked at again, besides those that
-	// were told first.
+	// were printed first.
 	keep = 4
 )
 
@@ -220,12 +220,12 @@ type tailer struct {
 	from map[string]store.Position
 	// id is the session that name means, once it is known.
 	id string
-	// heard is when anything was last seen, Unix milliseconds.
+	// lastSeen is when anything was last updated, in Unix milliseconds.
 	lastSeen int64
-	// old are sessions that were there at first, too old to be told of, and when
+	// old are sessions that were there at first, too old to be reported, and when
 	// they were seen.
 	old map[string]int64
-	// began reports that what was there first has been told, waiting that the user
+	// began reports that what was there first has been printed, waiting that the user
 	// knows that there is no store.
 	began, waiting bool
 }

@@ -234,7 +234,7 @@ func (b *builder) closeTurns() {
 	previous := ""
 	for _, t := range b.doc.Turns {
 		t.Hidden = !slices.ContainsFunc(t.Messages, func(m *Message) bool { return m.HiddenAt == nil })
-		var spokesman *Message
+		var last *Message
 		called := map[string]*Called{}
 		for _, m := range t.Messages {
 			if m.Role != session.RoleAssistant {
@@ -247,8 +247,8 @@ func (b *builder) closeTurns() {
 			if m.Compaction != nil {
 				continue
 			}
-			if spokesman == nil || m.HiddenAt == nil || t.Hidden {
-				spokesman = m
+			if last == nil || m.HiddenAt == nil || t.Hidden {
+				last = m
 			}
 			for _, call := range m.ToolCalls() {
 				c := called[call.Name]
@@ -262,10 +262,10 @@ func (b *builder) closeTurns() {
 				}
 			}
 		}
-		if spokesman == nil {
+		if last == nil {
 			continue
 		}
-		m := spokesman
+		m := last
 		t.State, t.Model, t.Temperature, t.DurationMS, t.ModelCalls = m.State, m.Model, m.Temperature, m.DurationMS, m.ModelCalls
 		t.StopReason, t.EndReason, t.Error = m.StopReason, m.EndReason, m.Error
 		t.SystemPromptDigest = m.SystemPromptDigest

@@ -33,7 +33,7 @@ type News struct {
 	Kind Kind `json:"kind,omitempty"`
 
 	// Delta is what a text has grown by. Where Replaced is set, it is the whole
-	// text, and takes the place of what was told of it before. Done reports that it
+	// text, and replaces what was reported of it before. Done reports that it
 	// will not grow any more, as far as is known.
 	Delta    string `json:"delta,omitempty"`
 	Replaced bool   `json:"replaced,omitempty"`

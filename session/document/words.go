@@ -3,12 +3,14 @@ package document
 import (
 	"cmp"
 	"iter"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/printable"
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // Messages yields the messages of all turns, each with its turn, in order.
@@ -187,4 +189,100 @@ func (doc *Document) UsageRows() (rows, sums []UsageRow) {
 		sums = append(sums, UsageRow{Label: "in context now", Usage: &tot.Context, Aside: true})
 	}
 	return rows, sums
+}
+
+// Estimate asks price for the cost of the messages that state usage and no cost, and
+// fills in EstimatedCostUSD of these, of their turns and of the totals. What a source
+// stated stays as it is: of a session whose cost is stated as a whole nothing is
+// estimated. Compactions do not say their model and are not estimated.
+//
+// It is for a document as [Build] returns it, once.
+func (doc *Document) Estimate(price store.Price) {
+	if doc.costOfWhole {
+		return
+	}
+	unpriced := map[string]bool{}
+	for _, t := range doc.Turns {
+		for _, m := range t.Messages {
+			if m.Role == session.RoleUser || m.Marker || m.CostUSD != nil || m.Usage == nil || m.Usage.Total() == 0 {
+				continue
+			}
+			var model session.Model
+			if m.Model != nil {
+				model = *m.Model
+			}
+			usd, ok := price(model, *m.Usage, m.ModelCalls)
+			if !ok {
+				model.Variant = ""
+				unpriced[printable.FullModelName(&model)] = true
+				continue
+			}
+			m.EstimatedCostUSD = &usd
+			addNumber(&t.EstimatedCostUSD, &usd)
+			if !m.Copied {
+				addNumber(&doc.Totals.EstimatedCostUSD, &usd)
+			}
+		}
+	}
+	if len(unpriced) > 0 {
+		doc.UnpricedModels = slices.Sorted(maps.Keys(unpriced))
+	}
+}
+
+// UserText is what the user of the turn said, with a line for each file. What a
+// rewind hid is left out unless it hid the whole turn.
+func (t *Turn) UserText() string {
+	return turnText(t, func(m *Message) bool { return m.Role == session.RoleUser }, KindText)
+}
+
+// AnswerText is what was said besides: see [Turn.UserText].
+func (t *Turn) AnswerText() string {
+	return turnText(t, func(m *Message) bool { return m.Role != session.RoleUser }, KindText)
+}
+
+// SummaryText is what compactions made of the context, in order.
+func (t *Turn) SummaryText() string {
+	return turnText(t, func(m *Message) bool { return m.Compaction != nil }, KindCompaction)
+}
+
+// ReasoningText is the reasoning of the turn: see [Turn.UserText].
+func (t *Turn) ReasoningText() string {
+	return turnText(t, func(m *Message) bool { return m.Role != session.RoleUser }, KindReasoning)
+}
+
+// turnText joins the texts of one kind in those messages of a turn that are
+// wanted, and files where texts are.
+func turnText(t *Turn, wanted func(*Message) bool, kind Kind) string {
+	var all []string
+	for _, m := range t.Messages {
+		if !wanted(m) || m.HiddenAt != nil && !t.Hidden {
+			continue
+		}
+		for _, p := range m.Parts {
+			switch {
+			case p.Kind == kind && p.Text != "":
+				all = append(all, p.Text)
+			case p.Kind == KindFile && kind == KindText && p.File != nil:
+				all = append(all, "["+strings.TrimSpace(p.File.Name+" "+p.File.MediaType)+"]")
+			}
+		}
+		if m.Compaction != nil && kind == KindCompaction {
+			all = append(all, m.Compaction.Summary)
+		}
+	}
+	return strings.Join(all, "\n\n")
+}
+
+// ToolCalls are the calls of the turn, in order, without those that a rewind hid
+// unless it hid the whole turn. They are what [Change] counts.
+func (t *Turn) ToolCalls() []*ToolCall {
+	var calls []*ToolCall
+	for _, m := range t.Messages {
+		if m.HiddenAt == nil || t.Hidden {
+			for _, c := range m.ToolCalls() {
+				calls = append(calls, c)
+			}
+		}
+	}
+	return calls
 }

@@ -34,7 +34,7 @@ type Options struct {
 	Invalid bool
 	// Warn is called with a problem of an input while it is read. Nil ignores them.
 	Warn func(text string)
-	// Progress is told how far the importer is; nil if nobody wants to know.
+	// Progress observes the import; nil if nobody does.
 	Progress Progress
 }
 
@@ -84,7 +84,7 @@ func New(path string, o Options) (*Importer, error) {
 	return im, err
 }
 
-// ignored is the progress that nobody wants to know.
+// ignored is the progress that nobody observes.
 type ignored struct{}
 
 func (ignored) Begin(Input)                  {}

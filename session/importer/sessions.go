@@ -239,7 +239,7 @@ func fromTelemetry(row *session.Session) bool {
 	return json.Unmarshal([]byte(row.MetadataJSON), &about) == nil && about.Agenttrace.Dialect != ""
 }
 
-// violations are those that an import does not mend: tokens are summed again.
+// violations are those that an import does not repair: tokens are summed again.
 func violations(t *session.Transcript) []session.Violation {
 	return slices.DeleteFunc(session.Check(t), func(v session.Violation) bool { return v.Rule == "rollup" || v.Rule == "total" })
 }

@@ -92,29 +92,15 @@ func (s SessionSet) MarshalJSON() ([]byte, error) { return fmt.Append(nil, len(s
 
 // add counts what ingestion reports.
 func (t *Tally) add(r ingest.Report) {
-	t.Spans += r.Spans
-	t.Records += r.Records
-	t.Accepted += r.Accepted
-	t.Ignored += r.Ignored
-	t.Malformed += r.Malformed
-	t.Rows += r.Rows
-	t.Refused += r.Refused
-	t.Redacted += r.Redacted
-	t.addDialects(r.Dialects)
+	t.include(&Tally{
+		Spans: r.Spans, Records: r.Records, Accepted: r.Accepted, Ignored: r.Ignored, Malformed: r.Malformed,
+		Rows: r.Rows, Refused: r.Refused, Redacted: r.Redacted, Dialects: r.Dialects,
+	})
 	for scope, c := range r.Unrecognized {
 		t.addScope(ScopeTally{scope.Name, scope.Version, c.Spans, c.Records, c.Read})
 	}
 	for _, id := range r.Sessions {
 		t.addSession(id)
-	}
-}
-
-func (t *Tally) addDialects(counts map[string]int) {
-	for name, n := range counts {
-		if t.Dialects == nil {
-			t.Dialects = map[string]int{}
-		}
-		t.Dialects[name] += n
 	}
 }
 
@@ -143,7 +129,12 @@ func (t *Tally) include(o *Tally) {
 	t.Parts += o.Parts
 	t.Unchanged += o.Unchanged
 	t.Whole = t.Whole || o.Whole
-	t.addDialects(o.Dialects)
+	for name, n := range o.Dialects {
+		if t.Dialects == nil {
+			t.Dialects = map[string]int{}
+		}
+		t.Dialects[name] += n
+	}
 	for _, scope := range o.Unrecognized {
 		t.addScope(scope)
 	}

@@ -63,6 +63,15 @@ func Tokens(u *session.Usage) string {
 	return Count(u.Total()) + " tokens"
 }
 
+// Buckets are the counts of a usage in the order in which tables have them, and their sum;
+// zeros where nobody counted.
+func Buckets(u *session.Usage) []int64 {
+	if u == nil {
+		u = new(session.Usage)
+	}
+	return []int64{u.Input, u.Output, u.Reasoning, u.CacheRead, u.CacheWrite, u.Total()}
+}
+
 // Short is the head of a digest or id, long enough to distinguish it from others by
 // eye.
 func Short(digest string) string { return Head(digest, 12) }

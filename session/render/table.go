@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/printable"
 )
@@ -93,7 +94,7 @@ func usageLabel(r *document.UsageRow, ofTurn bool) string {
 func (p *printer) usageCells(r *document.UsageRow, number func(int64) string) []string {
 	cells := slices.Repeat([]string{absent}, len(usageColumns)-1)
 	if u := r.Usage; u != nil {
-		for i, n := range []int64{u.Input, u.Output, u.Reasoning, u.CacheRead, u.CacheWrite, u.Total()} {
+		for i, n := range printable.Buckets(u) {
 			cells[i] = number(n)
 		}
 	}
@@ -178,4 +179,18 @@ func (p *printer) grid(g *grid) {
 		}
 		p.line(spans...)
 	}
+}
+
+// spent reports what a session used and cost, as far as it is known: "" where it is
+// not.
+func spent(u *session.Usage, stated, estimated *float64) string {
+	return strings.Join(printable.Present(printable.Tokens(u), printable.Cost(stated, estimated)), ", ")
+}
+
+// summedCost is costText of a sum that is 0 where nobody stated a cost.
+func summedCost(stated float64, estimated *float64) string {
+	if stated == 0 {
+		return printable.Cost(nil, estimated)
+	}
+	return printable.Cost(&stated, estimated)
 }

@@ -214,9 +214,9 @@ func (c *comparer) alike(run []diff.Turn) turnRun {
 }
 
 func (c *comparer) turn(td *diff.Turn) *diffTurn {
-	t := &diffTurn{ID: turnID(td), Label: printable.Capital(diff.TurnPair(td.A, td.B)), Count: "1 difference"}
-	if n := len(td.Changes); n != 1 {
-		t.Count = strconv.Itoa(n) + " differences"
+	t := &diffTurn{
+		ID: turnID(td), Label: printable.Capital(diff.TurnPair(td.A, td.B)),
+		Count: printable.Plural(len(td.Changes), "difference", "differences"),
 	}
 	if td.A == 0 || td.B == 0 {
 		t.A, t.B, t.Count = c.a.Turn(td.A), c.b.Turn(td.B), "only in A"
@@ -226,10 +226,7 @@ func (c *comparer) turn(td *diff.Turn) *diffTurn {
 		c.seen(td, &td.Changes[0], &diffItem{ID: t.ID})
 		return t
 	}
-	t.Fold = true
-	for i := range td.Changes {
-		t.Fold = t.Fold && td.Changes[i].Aspect == diff.AspectUsage
-	}
+	t.Fold = !slices.ContainsFunc(td.Changes, func(ch diff.Change) bool { return ch.Aspect != diff.AspectUsage })
 	if t.Fold {
 		t.Count = "only tokens differ"
 	}
@@ -366,13 +363,7 @@ func catalogBody(d *document.Document, digest string) (string, bool) {
 
 // usage is a table with a row per bucket that either has something in.
 func (c *comparer) usage(a, b *document.Turn) *diffItem {
-	numbers := func(u *session.Usage) []int64 {
-		if u == nil {
-			u = new(session.Usage)
-		}
-		return []int64{u.Input, u.Output, u.Reasoning, u.CacheRead, u.CacheWrite, u.Total()}
-	}
-	inA, inB := numbers(a.Usage), numbers(b.Usage)
+	inA, inB := printable.Buckets(a.Usage), printable.Buckets(b.Usage)
 	cellsA, cellsB := transcript.Buckets(a.Usage), transcript.Buckets(b.Usage)
 	it := &diffItem{}
 	for i := range inA {
@@ -423,10 +414,7 @@ func callPlace(a, b int) string { return diff.Pair("call", a, b, ", ") }
 
 func (c *comparer) calls(td *diff.Turn, a, b *document.Turn) []diffItem {
 	callsA, callsB := a.ToolCalls(), b.ToolCalls()
-	block := func(c2 *document.ToolCall) *transcript.Block {
-		b := c.o.Call(c2)
-		return &b
-	}
+	block := func(call *document.ToolCall) *transcript.Block { return new(c.o.Call(call)) }
 	var items []diffItem
 	for _, pair := range diff.AlignCalls(callsA, callsB) {
 		call := &diffCall{Place: callPlace(pair[0]+1, pair[1]+1)}
@@ -472,4 +460,86 @@ func (c *comparer) calls(td *diff.Turn, a, b *document.Turn) []diffItem {
 		items = append(items, it)
 	}
 	return items
+}
+
+// What is longer is cut, unless all is wanted.
+const (
+	context  = 3   // lines alike beside one that differs
+	maxFold  = 400 // lines alike that are folded and not left out
+	maxLines = 400 // lines that differ, of one text
+	maxLine  = 4 << 10
+)
+
+// diffRun is a run of rows. Fold is the label that they are folded under; Left says
+// what is left out in their place.
+type diffRun struct {
+	Same       bool
+	Prose      bool
+	Fold, Left string
+	Rows       []diff.Row
+}
+
+// Marked reports whether the words of a row are worth a mark: a line that differs as a
+// whole needs none.
+func (r diffRun) Marked(line []diff.Piece) bool { return len(line) > 1 }
+
+func (c *comparer) clipped(text string) *transcript.Text {
+	clipped := transcript.Text{Body: printable.Sanitize(text)}
+	if !c.o.Full && len(clipped.Body) > maxLine {
+		clipped.Body = printable.Head(clipped.Body, maxLine)
+		clipped.Cut = "the rest is the same too"
+	}
+	return &clipped
+}
+
+// runs compares two texts and cuts the rows into runs that differ and that are alike;
+// of the latter, what is not beside a difference is folded.
+func (c *comparer) runs(a, b string, prose bool) []diffRun {
+	rows := diff.Texts(printable.Sanitize(a), printable.Sanitize(b))
+	var runs []diffRun
+	room := maxLines
+	for _, h := range diff.Hunks(rows, context, 3) {
+		n := len(h.Rows)
+		run := diffRun{Same: h.Same, Prose: prose, Rows: c.cut(h.Rows)}
+		switch {
+		case h.Apart && n > maxFold && !c.o.Full:
+			run.Left, run.Rows = printable.Plural(n, "line", "lines")+" alike are left out; --full has them", nil
+		case h.Apart:
+			run.Fold = printable.Plural(n, "line", "lines") + " alike"
+		case !h.Same && n > room && !c.o.Full:
+			if run.Rows = run.Rows[:room]; room > 0 {
+				runs = append(runs, run)
+			}
+			run.Left, run.Rows = printable.Plural(n-room, "line", "lines")+" more that differ are left out; --full has them", nil
+		}
+		if !h.Same {
+			room = max(room-n, 0)
+		}
+		runs = append(runs, run)
+	}
+	return runs
+}
+
+// cut shortens lines that are very long.
+func (c *comparer) cut(rows []diff.Row) []diff.Row {
+	if c.o.Full {
+		return rows
+	}
+	short := func(line []diff.Piece) []diff.Piece {
+		room := maxLine
+		for i := range line {
+			if len(line[i].Text) > room {
+				cut := slices.Clone(line[:i+1])
+				cut[i].Text = printable.Head(cut[i].Text, room) + " …"
+				return cut
+			}
+			room -= len(line[i].Text)
+		}
+		return line
+	}
+	out := make([]diff.Row, len(rows))
+	for i, r := range rows {
+		out[i] = diff.Row{A: short(r.A), B: short(r.B), Same: r.Same}
+	}
+	return out
 }
