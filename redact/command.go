@@ -16,7 +16,7 @@ type tool struct {
 	attached bool   // -pSECRET, without a space
 	apart    bool   // -p SECRET
 	user     byte   // the value is user and password around this byte
-	long     string // long flags, which the names of keys do not cover
+	long     string // long flags, separated by |, which the names of keys do not cover
 	cookie   string // flags whose value is a cookie
 	at       int    // the secret is this word, flags not counted
 	last     int    // the secret is the last of so many words or more, flags not counted
@@ -27,7 +27,7 @@ type tool struct {
 // tools is the table of commands.
 var tools = []*tool{
 	{names: "curl", near: " -| http| \"", flags: "uUE", apart: true, attached: true, user: ':',
-		long: "--user --proxy-user --oauth2-bearer --pass --cookie", cookie: "b"},
+		long: "--user|--proxy-user|--oauth2-bearer|--pass|--cookie", cookie: "b"},
 	{names: "mysql mariadb", near: " -", flags: "p", attached: true},
 	{names: "mysqldump mysqladmin mysqlimport mariadb-dump", flags: "p", attached: true},
 	{names: "mysqladmin", sub: "password", last: 2},
@@ -57,9 +57,9 @@ var tools = []*tool{
 	{names: "etcdctl", user: ':', long: "--user"},
 	{names: "smbclient rpcclient", flags: "U", apart: true, user: '%'},
 	{names: "lftp", flags: "u", apart: true, user: ','},
-	{names: "keytool jarsigner", long: "-storepass -keypass -srcstorepass -deststorepass"},
+	{names: "keytool jarsigner", long: "-storepass|-keypass|-srcstorepass|-deststorepass"},
 	{names: "snmpwalk snmpget snmpset", flags: "AX", apart: true},
-	{names: "secretsmanager", long: "--secret-string --secret-binary"},
+	{names: "secretsmanager", long: "--secret-string|--secret-binary"},
 	{names: "ssm", near: " put-parameter", long: "--value", sub: "SecureString"},
 	{names: "gh", near: " secret", long: "--body", flags: "b", apart: true, sub: "secret", pipe: true},
 	{names: "gh glab", sub: "auth", near: " auth", pipe: true, must: "--with-token|--stdin"},
@@ -323,20 +323,22 @@ func (c *scan) given(t *tool, words []span) {
 	}
 	if t.at > 0 && n >= t.at || t.last > 0 && n >= t.last {
 		k := words[last]
-		lo, hi := t.password(c.s, k.lo, k.hi)
-		c.give(lo, hi)
+		c.give(t.password(c.s, k.lo, k.hi))
 	}
 }
 
 // isFor reports whether the command has the words that the tool's secrets need.
 func (c *scan) isFor(t *tool, words []span) bool {
-	sub, must := t.sub == "", t.must == "" || t.pipe
+	sub := t.sub == ""
 	for _, w := range words[1:] {
-		v := c.s[w.lo:w.hi]
-		sub = sub || oneOf(t.sub, v)
-		must = must || hasFlag(v, t.must)
+		sub = sub || oneOf(t.sub, c.s[w.lo:w.hi])
 	}
-	return sub && must
+	return sub && (t.pipe || c.hasMust(t, words[1:]))
+}
+
+// hasMust reports whether one of the flags is among the words that the tool's secrets need.
+func (c *scan) hasMust(t *tool, words []span) bool {
+	return t.must == "" || slices.ContainsFunc(words, func(w span) bool { return hasFlag(c.s[w.lo:w.hi], t.must) })
 }
 
 // oneOf reports whether v is one of the words in list, which are separated by |.
@@ -367,17 +369,15 @@ func hasFlag(v, want string) bool {
 // flagged notes the secret of the flag words[i], and returns the last word it took.
 func (c *scan) flagged(t *tool, words []span, i int) int {
 	w := c.s[words[i].lo:words[i].hi]
+	// /pass:SECRET, -hpSECRET
+	if rest, ok := strings.CutPrefix(w, t.long); ok && t.long != "" && rest != "" && (w[0] == '/' || len(t.long) == 3) {
+		c.give(words[i].hi-len(rest), words[i].hi)
+		return i
+	}
 	if w[0] == '/' {
-		if rest, ok := strings.CutPrefix(w, t.long); ok && t.long != "" {
-			c.give(words[i].hi-len(rest), words[i].hi)
-		}
 		return i
 	}
-	if rest, ok := strings.CutPrefix(w, t.long); ok && len(t.long) == 3 && rest != "" {
-		c.give(words[i].hi-len(rest), words[i].hi) // -hpSECRET
-		return i
-	}
-	if name, _, has := strings.Cut(w, "="); t.long != "" && len(name) > 2 && isWord(t.long, name) {
+	if name, _, has := strings.Cut(w, "="); t.long != "" && len(name) > 2 && oneOf(t.long, name) {
 		at := words[i]
 		if at.lo += len(name) + 1; !has {
 			if i++; i == len(words) {
@@ -385,8 +385,7 @@ func (c *scan) flagged(t *tool, words []span, i int) int {
 			}
 			at = words[i]
 		}
-		lo, hi := t.value(c.s, at.lo, at.hi, name)
-		c.give(lo, hi)
+		c.give(t.value(c.s, at.lo, at.hi, name))
 		return i
 	}
 	return c.shortFlag(t, words, i)
@@ -414,26 +413,14 @@ func (c *scan) shortFlag(t *tool, words []span, i int) int {
 	if lo < hi && c.s[lo] == '=' {
 		lo++ // -p=SECRET
 	}
-	if lo < hi && (c.s[lo] == '"' || c.s[lo] == '\'') {
-		lo++
-		if hi > lo && (c.s[hi-1] == '"' || c.s[hi-1] == '\'') {
-			hi--
-		}
+	v := unquoted(c.s, span{lo, hi})
+	if !cookie {
+		v.lo, v.hi = t.password(c.s, v.lo, v.hi)
 	}
-	if cookie {
-		if strings.IndexByte(c.s[lo:hi], '=') > 0 {
-			c.give(lo, hi)
-		}
-		return i
+	if !cookie || strings.IndexByte(c.s[v.lo:v.hi], '=') > 0 {
+		c.give(v.lo, v.hi)
 	}
-	lo, hi = t.password(c.s, lo, hi)
-	c.give(lo, hi)
 	return i
-}
-
-func isWord(list, w string) bool {
-	k := strings.Index(list, w)
-	return k >= 0 && (k+len(w) == len(list) || list[k+len(w)] == ' ') && (k == 0 || list[k-1] == ' ')
 }
 
 // value returns the part of a long flag's value that is secret.
@@ -468,28 +455,24 @@ func (t *tool) password(s string, start, end int) (int, int) {
 		return 0, 0
 	}
 	v := s[start:end]
-	return unless(v == "" || v[0] == '-' || noPassword(v) ||
-		strings.HasSuffix(v, "...]"), start, end)
+	return unless(v == "" || v[0] == '-' || noPassword(v) || strings.HasSuffix(v, "...]"), start, end)
 }
 
 // hereString notes the text after <<<, which a tool reads instead of a pipe.
 func (c *scan) hereString(t *tool, words []span) {
-	must := t.must == ""
-	for _, w := range words {
-		must = must || hasFlag(c.s[w.lo:w.hi], t.must)
+	if !c.hasMust(t, words) {
+		return
 	}
 	for i, w := range words {
-		if v := c.s[w.lo:w.hi]; must && strings.HasPrefix(v, "<<<") {
-			if len(v) > 3 {
-				w.lo += 3
-				w = unquoted(c.s, w)
+		if rest, ok := strings.CutPrefix(c.s[w.lo:w.hi], "<<<"); ok {
+			if rest != "" {
+				w = unquoted(c.s, span{w.lo + 3, w.hi})
 			} else if i+1 < len(words) {
 				w = words[i+1]
 			} else {
 				return
 			}
-			lo, hi := t.password(c.s, w.lo, w.hi)
-			c.give(lo, hi)
+			c.give(t.password(c.s, w.lo, w.hi))
 		}
 	}
 }
@@ -527,8 +510,7 @@ func (c *scan) printed(words []span, stop int) {
 		if v == "" || v[0] == '-' || strings.HasPrefix(v, "%s") && n == 0 && len(words) > 2 {
 			continue
 		}
-		lo, hi := reader.password(s, w.lo, w.hi)
-		c.give(lo, hi)
+		c.give(reader.password(s, w.lo, w.hi))
 	}
 }
 
@@ -537,14 +519,7 @@ func (c *scan) printed(words []span, stop int) {
 func (c *scan) reader(words []span) *tool {
 	for i, w := range words[:min(len(words), 3)] {
 		for _, t := range toolsByName[path.Base(c.s[w.lo:w.hi])] {
-			if !t.pipe || !c.isFor(t, words[i:]) {
-				continue
-			}
-			flagged := t.must == ""
-			for _, w := range words[i:] {
-				flagged = flagged || hasFlag(c.s[w.lo:w.hi], t.must)
-			}
-			if flagged {
+			if t.pipe && c.isFor(t, words[i:]) && c.hasMust(t, words[i:]) {
 				return t
 			}
 		}

@@ -94,43 +94,33 @@ type keyLiteral struct {
 
 // literals are the spellings that a text must hold for the key to be in it.
 func (k *keyName) literals() (out []keyLiteral) {
-	plain := func(names ...string) {
-		for _, name := range names {
-			out = append(out, keyLiteral{name, 0, len(name), false})
-		}
-	}
-	behind := func(name string) {
-		for _, before := range []string{"_", "-", "."} {
-			out = append(out, keyLiteral{before + name, 1, len(name), false})
-		}
-	}
-	with := func(n int, exact bool, spellings ...string) {
+	add := func(from, n int, exact bool, spellings ...string) {
 		for _, text := range spellings {
-			out = append(out, keyLiteral{text, 0, n, exact})
+			out = append(out, keyLiteral{text, from, n, exact})
 		}
 	}
 	switch k.joined {
 	case "key":
-		behind("key")
-		with(3, true, "Key", "KEY=")
-		return out
+		add(1, 3, false, "_key", "-key", ".key")
+		add(0, 3, true, "Key", "KEY=")
 	case "pat":
-		behind("pat")
-		with(3, true, "PAT=", "PAT:")
-		return out
+		add(1, 3, false, "_pat", "-pat", ".pat")
+		add(0, 3, true, "PAT=", "PAT:")
 	case "pwd":
-		plain("pwd")
-		behind("pw")
-		with(2, false, "pw=", "pw:", `pw"`, `pw\`, "pw'", "pw ")
-		return out
-	}
-	if len(k.words) == 1 {
-		plain(singular(k.joined))
-		return out
-	}
-	plain(k.joined)
-	for _, sep := range []string{"_", "-", ".", " "} {
-		plain(strings.Join(k.words, sep))
+		add(0, 3, false, "pwd")
+		add(1, 2, false, "_pw", "-pw", ".pw")
+		add(0, 2, false, "pw=", "pw:", `pw"`, `pw\`, "pw'", "pw ")
+	default:
+		name := k.joined
+		if len(k.words) == 1 {
+			name = singular(name)
+		}
+		add(0, len(name), false, name)
+		for _, sep := range []string{"_", "-", ".", " "} {
+			if name = strings.Join(k.words, sep); len(k.words) > 1 {
+				add(0, len(name), false, name)
+			}
+		}
 	}
 	return out
 }

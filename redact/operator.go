@@ -233,34 +233,33 @@ func (a *assignment) nextElement(i int) (int, bool) {
 	return i, i < len(s)
 }
 
-// drawn reads arrows, dashes, dots and lines between key and value.
+// drawnSigns are the arrows, dashes, dots and lines between key and value, with how many of
+// their bytes are. Some need a space before them.
+var drawnSigns = [...]struct {
+	sign  string
+	size  int
+	form  form
+	blank bool
+}{{"->", 2, prose, true}, {"→", 3, prose, true}, {"⇒", 3, prose, true}, {"➜", 3, prose, true}, {"–", 3, prose, true},
+	{"—", 3, prose, true}, {"│", 3, cell, false}, {"║", 3, cell, false}, {"┃", 3, cell, false}, {".=", 2, spaced, false},
+	{`. "`, 2, spaced, false}} // the last is of a pair in Lisp
+
+// drawn reads one of the drawn signs.
 func (a *assignment) drawn(i int, blank bool) (int, bool) {
-	s := a.s
-	for _, sign := range [...]string{"->", "→", "⇒", "➜", "–", "—"} {
-		if blank && strings.HasPrefix(s[i:], sign) {
-			a.form = prose
-			return i + len(sign), true
+	rest := a.s[i:]
+	for _, d := range drawnSigns {
+		if (blank || !d.blank) && strings.HasPrefix(rest, d.sign) {
+			a.form = d.form
+			return i + d.size, true
 		}
 	}
-	for _, sign := range [...]string{"│", "║", "┃"} {
-		if strings.HasPrefix(s[i:], sign) {
-			a.form = cell
-			return i + len(sign), true
-		}
-	}
-	for _, sign := range [...]string{".=", `. "`} { // the second is of a pair in Lisp
-		if strings.HasPrefix(s[i:], sign) {
-			a.form = spaced
-			return i + 2, true
-		}
-	}
-	if blank && strings.HasPrefix(s[i:], "- ") && a.hi-a.lo >= 4 {
+	switch {
+	case blank && strings.HasPrefix(rest, "- ") && a.hi-a.lo >= 4:
 		a.form = prose
 		return i + 2, true
-	}
-	if blank && strings.HasPrefix(s[i:], "...") {
+	case blank && strings.HasPrefix(rest, "..."):
 		a.form = prose
-		return skip(s, i, len(s), "."), true
+		return skip(a.s, i, len(a.s), "."), true
 	}
 	return a.spoken(i, blank)
 }
@@ -282,10 +281,7 @@ func (a *assignment) spoken(i int, blank bool) (int, bool) {
 	switch {
 	case !blank:
 		return 0, false
-	case a.dashes:
-		a.form = flag
-		return i, true
-	case a.netrc():
+	case a.dashes || a.netrc():
 		a.form = flag
 		return i, true
 	case a.verb() && !strings.HasPrefix(s[i:], "to "):
