@@ -21,7 +21,7 @@ func (a *assignment) secret(v string, end int) bool {
 	case pair:
 		return a.inList(v)
 	case cell:
-		return a.inCell(v, end)
+		return cellSecret(a.c.r, a.class, v)
 	case bare:
 		return a.bare(v, end)
 	case setting:
@@ -68,9 +68,9 @@ func (a *assignment) refused(v string) bool {
 	return false
 }
 
-// ends reports whether v ends its line or its part of a sentence.
-func (a *assignment) ends(end int) bool {
-	return end == len(a.s) || strings.IndexByte("\n\r.,;)!`\"'", a.s[end]) >= 0
+// before reports whether the text ends at end or goes on with one of chars.
+func (a *assignment) before(end int, chars string) bool {
+	return end == len(a.s) || strings.IndexByte(chars, a.s[end]) >= 0
 }
 
 func (a *assignment) prose(v string, end int) bool {
@@ -84,15 +84,11 @@ func (a *assignment) prose(v string, end int) bool {
 	if equalFold(a.s[max(a.lo, a.hi-6):a.hi], "phrase") && strings.Count(v, "-") >= 3 {
 		return true
 	}
-	return len(v) >= 6 && (digits(v) || gibberish(v)) && (chancy(v) || a.ends(end) || strong(v)) && random(v, mixed) &&
+	return len(v) >= 6 && (digits(v) || gibberish(v)) && (chancy(v) || a.before(end, "\n\r.,;)!`\"'") || strong(v)) && random(v, mixed) &&
 		!number(v) && !algorithm(v) && !strings.Contains(v, "://") && !call(v)
 }
 
-// inCell decides of the cell beside the key's in a table.
-func (a *assignment) inCell(v string, _ int) bool {
-	return cellSecret(a.c.r, a.class, v)
-}
-
+// cellSecret decides of the cell beside the key's in a table.
 func cellSecret(r *Redactor, class keyClass, v string) bool {
 	if len(v) < 6 || blank(v) || strings.ContainsAny(v, " \t(<>{}") || strings.Contains(v, "://") ||
 		label(r, v) || algorithm(v) || has(stopWords, v) || filePath(v) {
@@ -106,8 +102,7 @@ func cellSecret(r *Redactor, class keyClass, v string) bool {
 
 // standsAlone reports whether v is a word, with no sign of code in it or after it.
 func (a *assignment) standsAlone(v string, end int) bool {
-	return (end == len(a.s) || strings.IndexByte(" \t\r\n.,;)!", a.s[end]) >= 0) &&
-		!strings.ContainsAny(v, "=/\\(){}[]<>|")
+	return a.before(end, " \t\r\n.,;)!") && !strings.ContainsAny(v, "=/\\(){}[]<>|")
 }
 
 // bare decides of the word after the key.
@@ -184,7 +179,7 @@ func (a *assignment) code(v string, end int) bool {
 // operand reports whether the name that ends at end goes on as an expression where the
 // key is a short one.
 func (a *assignment) operand(end int) bool {
-	return a.class == weak && !a.sureName() && a.form == spaced && end < len(a.s) && a.s[end] != '\n' && a.s[end] != ' '
+	return a.class == weak && !a.sureName() && a.form == spaced && !a.before(end, "\n ")
 }
 
 // nextLine reports whether v is in the line after its key and may be anything.
@@ -193,7 +188,7 @@ func (a *assignment) nextLine(v string, end int) bool {
 	if from, _ := a.c.line(end - 1); from <= a.hi {
 		return false
 	}
-	return a.form != colon || !made(v) || end < len(a.s) && a.s[end] != '\n' && a.s[end] != '\r' ||
+	return a.form != colon || !made(v) || !a.before(end, "\n\r") ||
 		a.class == countable && !tokenLike(v) || start < a.hi
 }
 
@@ -205,11 +200,9 @@ func (a *assignment) named(v string, end int) bool {
 	if strings.IndexByte(v, '.') > 0 || a.class == weak && !a.sureName() {
 		return false
 	}
-	last := end == len(a.s) || a.s[end] == '\n' || a.s[end] == '\r'
+	last := a.before(end, "\n\r")
 	switch {
-	case gibberish(v):
-		return true
-	case a.form == tight && (a.query || a.shouts()):
+	case gibberish(v), a.form == tight && (a.query || a.shouts()):
 		return true
 	case a.class == countable:
 		return looksRandom(v)
@@ -238,12 +231,7 @@ func (a *assignment) header(v string) bool {
 
 // pairsHold reports whether one of the pairs of a header, such as cookies, may be secret.
 func pairsHold(v string) bool {
-	for len(v) > 0 {
-		end := strings.IndexAny(v, ";,&")
-		pair, rest := v, ""
-		if end >= 0 {
-			pair, rest = v[:end], v[end+1:]
-		}
+	for pair := range strings.FieldsFuncSeq(v, func(c rune) bool { return c == ';' || c == ',' || c == '&' }) {
 		name, value, _ := strings.Cut(strings.TrimLeft(pair, " "), "=")
 		if run(name, 0, slug|dot) < len(name) {
 			return true // no pair at all
@@ -253,7 +241,6 @@ func pairsHold(v string) bool {
 			!strings.EqualFold(name, "expires") && !strings.EqualFold(name, "domain") && !marked(value) {
 			return true
 		}
-		v = rest
 	}
 	return false
 }

@@ -250,15 +250,12 @@ var otherKeys = wordSet("public pub primary foreign partition sort sorting cache
 func (r *Redactor) classify(key string) keyClass {
 	// The name of a rule in a marker is no word of the key.
 	for {
-		at := strings.Index(key, "[redacted:")
-		if at < 0 {
+		head, rest, marked := strings.Cut(key, "[redacted:")
+		_, tail, closed := strings.Cut(rest, "]")
+		if !marked || !closed {
 			break
 		}
-		end := strings.IndexByte(key[at:], ']')
-		if end < 0 {
-			break
-		}
-		key = key[:at] + key[at+end+1:]
+		key = head + tail
 	}
 	if len(key) > maxKey || len(r.keys) == 0 {
 		return notSecret

@@ -113,11 +113,13 @@ type extent func(c *scan, i int) int
 // chars is the extent of bytes of a set, and of those in more.
 func chars(set charset, more string) extent {
 	return func(c *scan, i int) int {
-		end := run(c.s, i, set)
-		for more != "" && end < len(c.s) && strings.IndexByte(more, c.s[end]) >= 0 {
-			end = run(c.s, end+1, set)
+		if more == "" {
+			return run(c.s, i, set)
 		}
-		return end
+		for i < len(c.s) && (class[c.s[i]]&set != 0 || oneByteOf(more, c.s[i])) {
+			i++
+		}
+		return i
 	}
 }
 
@@ -203,20 +205,23 @@ func cutShort(s string, i int) bool {
 		strings.HasPrefix(rest, "[truncated") || strings.HasPrefix(rest, "<truncated")
 }
 
-// random reports whether body has what chance gives a token and words lack.
-func random(body string, want wanting) bool {
-	var seen charset
-	longest, length := 0, 0
-	for i := range len(body) {
-		c := class[body[i]]
+// kinds returns the kinds of bytes that v has, and the most letters and digits in a row.
+func kinds(v string) (seen charset, longest int) {
+	length := 0
+	for i := range len(v) {
+		c := class[v[i]]
 		seen |= c
-		if c&alnum != 0 {
-			length++
-			longest = max(longest, length)
-		} else {
+		if length++; c&alnum == 0 {
 			length = 0
 		}
+		longest = max(longest, length)
 	}
+	return seen, longest
+}
+
+// random reports whether body has what chance gives a token and words lack.
+func random(body string, want wanting) bool {
+	seen, longest := kinds(body)
 	if len(body) >= 8 && strings.Count(body, body[:1]) == len(body) {
 		return false // xxxxxxxx
 	}

@@ -12,13 +12,10 @@ const maxPEM = 32 << 10
 // lost, and with or without its end.
 func privateKey(c *scan, at, n int) (int, int) {
 	s := c.s
-	i := at + n
-	head := s[i:min(len(s), i+80)]
-	k := strings.Index(head, "PRIVATE KEY")
-	if k < 0 || strings.ContainsAny(head[:k], "\n-\\") {
+	i := keyLabel(s, at+n, 80)
+	if i == 0 {
 		return 0, 0
 	}
-	i += k + len("PRIVATE KEY")
 	i += len(s[i:]) - len(strings.TrimPrefix(s[i:], " BLOCK"))
 	if s[at+4] == ' ' && strings.HasPrefix(s[i:], " ----") { // SSH2
 		end := unterminated(s[:min(len(s), i+maxPEM)], i+5)
@@ -54,6 +51,16 @@ func privateKey(c *scan, at, n int) (int, int) {
 		return 0, 0 // a header without a body is talk of keys
 	}
 	return at, end
+}
+
+// keyLabel returns the end of a label of private keys that begins at i and ends within limit
+// bytes, 0 where there is none.
+func keyLabel(s string, i, limit int) int {
+	head, _, ok := strings.Cut(s[i:min(len(s), i+limit)], "PRIVATE KEY")
+	if !ok || strings.ContainsAny(head, "\n-\\") {
+		return 0
+	}
+	return i + len(head) + len("PRIVATE KEY")
 }
 
 // unterminated returns the end of the Base64 that follows i, over line ends, quotes
@@ -103,9 +110,8 @@ func pemHeader(s string, i int) int {
 // keyTail matches the lines of a private key whose begin is not there, at its end.
 func keyTail(c *scan, at, n int) (int, int) {
 	s := c.s
-	head := s[at+n : min(len(s), at+n+60)]
-	k := strings.Index(head, "PRIVATE KEY")
-	if k < 0 || strings.ContainsAny(head[:k], "\n-\\") {
+	last := keyLabel(s, at+n, 60)
+	if last == 0 {
 		return 0, 0
 	}
 	start := at
@@ -125,7 +131,7 @@ func keyTail(c *scan, at, n int) (int, int) {
 		}
 		end := run(body, from, base64)
 		if end-from >= 24 && !wordy(body[from:end]) {
-			return at - len(body) + from, at + n + k + len("PRIVATE KEY")
+			return at - len(body) + from, last
 		}
 		if end == 0 {
 			break

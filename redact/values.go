@@ -93,12 +93,8 @@ func strong(v string) bool {
 		strings.Contains(v, "::") || call(v) || number(v) {
 		return false
 	}
-	var seen charset
-	mark := false
-	for i := range len(v) {
-		seen |= class[v[i]]
-		mark = mark || strings.IndexByte("!@#$%^&*?~+", v[i]) >= 0
-	}
+	seen, _ := kinds(v)
+	mark := strings.ContainsAny(v, "!@#$%^&*?~+")
 	return seen&digit != 0 && seen&letter != 0 && (mark || seen&upper != 0 && seen&lower != 0)
 }
 
@@ -195,11 +191,8 @@ func placeholder(v string) bool {
 // your-api-key, changeme, sk-..., sk-ant-xxxxxxxx.
 func standsIn(v string) bool {
 	v = strings.Trim(v, "[]<>")
-	for _, name := range [...]string{"changeme", "change-me", "change_me", "changeit", "placeholder", "filtered",
-		"hidden", "todo", "fixme", "tbd", "dummy", "same-origin", "include"} {
-		if equalFold(v, name) {
-			return true
-		}
+	if has(standIns, v) {
+		return true
 	}
 	if k := indexFold(v, "your"); k >= 0 && (k == 0 || class[v[k-1]]&letter == 0) && k+4 < len(v) &&
 		strings.IndexByte("-_ ", v[k+4]) >= 0 {
@@ -209,21 +202,20 @@ func standsIn(v string) bool {
 	return len(v)-len(rest) >= 3 && (rest == "" || len(rest) <= 12 && class[rest[len(rest)-1]]&(dash|under) != 0)
 }
 
+var standIns = wordSet("changeme change-me change_me changeit placeholder filtered hidden todo fixme tbd dummy " +
+	"same-origin include")
+
 // wordy reports whether most of v is in runs of letters such as words have.
 func wordy(v string) bool {
-	letters, length := 0, 0
-	for i := range len(v) {
-		if class[v[i]]&lower != 0 {
-			length++
-			continue
+	letters := 0
+	for i := 0; i < len(v); i++ {
+		start := i
+		for i < len(v) && class[v[i]]&lower != 0 {
+			i++
 		}
-		if length >= 3 {
-			letters += length
+		if i-start >= 3 {
+			letters += i - start
 		}
-		length = 0
-	}
-	if length >= 3 {
-		letters += length
 	}
 	return 2*letters > len(v) && !gibberish(v)
 }
@@ -255,22 +247,12 @@ func tokenLike(v string) bool {
 	if len(v) < 16 || uuid(v) || filePath(v) || date(v) {
 		return false
 	}
-	var seen charset
-	longest, length := 0, 0
 	for i := range len(v) {
-		c := class[v[i]]
-		if c&(base64|slug|dot|tilde) == 0 && v[i] != ':' && v[i] != '%' &&
-			(v[i] < '!' || v[i] > '~' || strings.IndexByte("()[]{}<>|\"'", v[i]) >= 0) {
+		if c := v[i]; class[c]&(base64|slug) == 0 && (c < '!' || c > '~' || strings.IndexByte("()[]{}<>|\"'", c) >= 0) {
 			return false
 		}
-		seen |= c
-		if c&alnum != 0 {
-			length++
-			longest = max(longest, length)
-		} else {
-			length = 0
-		}
 	}
+	seen, longest := kinds(v)
 	return (seen&digit != 0 && seen&letter != 0 || gibberish(v)) && !wordy(v) &&
 		(longest >= 16 || seen&upper != 0 && seen&lower != 0)
 }
@@ -327,32 +309,22 @@ func date(v string) bool {
 	return len(v) >= 10 && (v[4] == '-' || v[4] == '/') && run(v, 0, digit) == 4 && run(v, 5, digit) == 7
 }
 
-// drawn reports whether v is made of one sign, as what hides a password on a screen is.
+// drawnWith are the signs by their first byte of which what hides a password on a screen is
+// made.
+var drawnWith = map[byte]string{'*': "*", '.': ".…", 'x': "xX/", 'X': "xX/", '-': "-_", '_': "-_", 0xe2: "•●∙·…",
+	0xc2: "•●∙·…"}
+
+// drawn reports whether v is made of such signs.
 func drawn(v string) bool {
-	switch v[0] {
-	case '*':
-		return strings.Trim(v, "*") == ""
-	case '.':
-		return strings.Trim(v, ".…") == ""
-	case 'x', 'X':
-		return strings.Trim(v, "xX/") == ""
-	case '-', '_':
-		return strings.Trim(v, "-_") == ""
-	case 0xe2, 0xc2:
-		return strings.Trim(v, "•●∙·…") == ""
-	}
-	return false
+	signs := drawnWith[v[0]]
+	return signs != "" && strings.Trim(v, signs) == ""
 }
 
 // repeated reports whether a sign that stands for any other fills a good part of v.
 func repeated(v string) bool {
 	for _, sign := range [...]string{"xxxxxxxxxx", "XXXXXXXXXX", "##########", "**********"} {
 		if k := strings.Index(v, sign); k >= 0 {
-			n := 0
-			for k+n < len(v) && v[k+n] == sign[0] {
-				n++
-			}
-			return 3*n > len(v)
+			return 3*(skip(v, k, len(v), sign[:1])-k) > len(v)
 		}
 	}
 	return false
@@ -371,9 +343,6 @@ func variable(v string) bool {
 	if strings.HasPrefix(rest, "env:") {
 		return true
 	}
-	var seen charset
-	for i := range len(rest) {
-		seen |= class[rest[i]]
-	}
+	seen, _ := kinds(rest)
 	return rest != "" && number(rest) || identifierPath(rest) && (seen&lower == 0 || seen&(upper|digit) == 0)
 }

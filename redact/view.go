@@ -84,7 +84,7 @@ func (c *scan) hidden(kinds encoding) {
 	inner.all(from)
 	for _, f := range inner.found {
 		for _, v := range slices.Backward(levels) {
-			f.start, f.end = v.origin(f.start), v.originEnd(f.end)
+			f.start, f.end = v.origin(f.start, 0), v.origin(f.end, 1)
 		}
 		if !marked(c.s[f.start:f.end]) {
 			c.found = append(c.found, f)
@@ -113,18 +113,10 @@ func (v *view) edge(i int) edge {
 	return v.edges[sort.Search(len(v.edges), func(k int) bool { return v.edges[k].at > i })-1]
 }
 
-// origin returns where the byte i of the view begins in the text.
-func (v *view) origin(i int) int {
-	e := v.edge(i)
-	return e.from + (i-e.at)*e.size
-}
-
-// originEnd returns where the byte before i of the view ends in the text.
-func (v *view) originEnd(i int) int {
-	if i == 0 {
-		return 0
-	}
-	e := v.edge(i - 1)
+// origin returns where the byte i of the view begins in the text, or with back = 1 where the
+// byte before it ends.
+func (v *view) origin(i, back int) int {
+	e := v.edge(i - back)
 	return e.from + (i-e.at)*e.size
 }
 
