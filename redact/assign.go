@@ -188,21 +188,8 @@ var joins = wordSet("as is are")
 
 // called reports whether the words before the key may join it to what is before them.
 func (a *assignment) called() bool {
-	if a.lo < 4 || a.s[a.lo-1] != ' ' {
-		return false
-	}
-	at := a.lo
-	for range 3 {
-		w, from := a.wordBefore(at)
-		switch {
-		case joins[w]:
-			return true
-		case w == "the" || w == "a" || w == "my" || w == "your" || w == "our" || w == "its" || w == "bearer" ||
-			w == "access" || w == "root" || w == "admin":
-			at = from
-		default:
-			return false
-		}
-	}
-	return false
+	return a.lo >= 4 && a.s[a.lo-1] == ' ' && a.follows(joins, owners)
 }
+
+// owners are the words between one of joins and the key.
+var owners = wordSet("the a my your our its bearer access root admin")

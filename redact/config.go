@@ -125,14 +125,9 @@ func New(cfg Config) (*Redactor, error) {
 			return nil, fmt.Errorf("disable rule %q: no such rule; Rules lists them", name)
 		}
 	}
-	var active []*rule
-	if !cfg.DisablePatterns {
-		for _, x := range rules {
-			if !slices.Contains(cfg.DisableRules, x.name) {
-				active = append(active, x)
-			}
-		}
-	}
+	active := slices.DeleteFunc(slices.Clone(rules), func(x *rule) bool {
+		return cfg.DisablePatterns || slices.Contains(cfg.DisableRules, x.name)
+	})
 	if !cfg.DisableKeys {
 		names := cfg.Keys
 		if len(names) == 0 {
@@ -149,9 +144,9 @@ func New(cfg Config) (*Redactor, error) {
 		for _, name := range cfg.AllowKeys {
 			r.allow = append(r.allow, strings.ToLower(separators.Replace(name)))
 		}
-	}
-	if !cfg.DisableKeys && len(cfg.Keys) == 0 {
-		r.keys = append(r.keys, vendorKeys...)
+		if len(cfg.Keys) == 0 {
+			r.keys = append(r.keys, vendorKeys...)
+		}
 	}
 	r.index = newIndex(active, r.keys)
 	return r, nil

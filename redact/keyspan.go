@@ -8,21 +8,19 @@ const keyBytes = slug | dot
 // keySpan returns the bounds of the key around s[at:at+n]; none when the word goes on
 // and is another: tokens, tokenizer, secretary. Only a plural may.
 func keySpan(s string, floor, at, n int) (lo, hi int) {
-	lo, hi = at, at+n
-	if goesOn(s, at, hi) {
+	if goesOn(s, at, at+n) {
 		return 0, 0
 	}
-	for lo > floor && class[s[lo-1]]&keyBytes != 0 {
-		if lo--; at-lo > maxKey {
-			return 0, 0
-		}
+	return trimKey(s, keyRun(s, floor, at, n, maxKey+1), at, n)
+}
+
+// keyRun returns the bytes of keys around s[at:at+n], limit of them at most on either side.
+func keyRun(s string, floor, at, n, limit int) span {
+	hi := at + n
+	for hi < len(s) && hi-at < limit && class[s[hi]]&keyBytes != 0 {
+		hi++
 	}
-	for hi < len(s) && class[s[hi]]&keyBytes != 0 {
-		if hi++; hi-at > maxKey {
-			return 0, 0
-		}
-	}
-	return trimKey(s, lo, hi, at, n)
+	return span{runBack(s, at, max(floor, at-limit), keyBytes), hi}
 }
 
 // goesOn reports whether the word s[at:hi] goes on as another, or counts: "tokens": 12.
@@ -44,8 +42,11 @@ func counted(s string, i int) bool {
 	return i < len(s) && class[s[i]]&digit != 0
 }
 
-func trimKey(s string, lo, hi, at, n int) (int, int) {
-	return skip(s, lo, at, "-."), skipBack(s, hi, at+n, "-.")
+func trimKey(s string, key span, at, n int) (lo, hi int) {
+	if at-key.lo > maxKey || key.hi-at > maxKey {
+		return 0, 0
+	}
+	return skip(s, key.lo, at, "-."), skipBack(s, key.hi, at+n, "-.")
 }
 
 // keyAround is keySpan, which walks over a long run of letters once.
@@ -53,21 +54,11 @@ func (c *scan) keyAround(at, n int) (lo, hi int) {
 	if goesOn(c.s, at, at+n) {
 		return 0, 0
 	}
-	if at < c.keyLo || at+n > c.keyHi || c.keyLo < c.floor {
-		lo, hi = at, at+n
-		for lo > c.floor && class[c.s[lo-1]]&keyBytes != 0 {
-			lo--
-		}
-		for hi < len(c.s) && class[c.s[hi]]&keyBytes != 0 {
-			hi++
-		}
-		c.looked += hi - lo
-		c.keyLo, c.keyHi = lo, hi
+	if at < c.key.lo || at+n > c.key.hi || c.key.lo < c.floor {
+		c.key = keyRun(c.s, c.floor, at, n, len(c.s))
+		c.looked += c.key.hi - c.key.lo
 	}
-	if lo, hi = c.keyLo, c.keyHi; at-lo > maxKey || hi-at > maxKey {
-		return 0, 0
-	}
-	return trimKey(c.s, lo, hi, at, n)
+	return trimKey(c.s, c.key, at, n)
 }
 
 // continues reports whether a word runs over i, in letters of one case.

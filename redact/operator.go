@@ -393,18 +393,21 @@ var states = wordSet("set reset changed generated created now updated")
 
 // changed reports whether the key is what somebody changed: "changed the password to".
 func (a *assignment) changed() bool {
+	return a.follows(changes, determiners)
+}
+
+var (
+	changes     = wordSet("changed change set reset rotated updated Changed Set Reset")
+	determiners = wordSet("the my your his her their root admin")
+)
+
+// follows reports whether one of words is before the key, with two of between between them.
+func (a *assignment) follows(words, between map[string]bool) bool {
 	w, at := a.wordBefore(a.lo)
-	for range 3 {
-		switch w {
-		case "changed", "change", "set", "reset", "rotated", "updated", "Changed", "Set", "Reset":
-			return true
-		case "the", "my", "your", "his", "her", "their", "root", "admin":
-			w, at = a.wordBefore(at)
-		default:
-			return false
-		}
+	for n := 0; n < 2 && !words[w] && between[w]; n++ {
+		w, at = a.wordBefore(at)
 	}
-	return false
+	return words[w]
 }
 
 // wordBefore returns the word before i in the same line, and where it begins.
@@ -422,21 +425,13 @@ var verbs = wordSet("ENV setenv SetEnv setx fastcgi_param uwsgi_param proxy_set_
 
 // verb reports whether the key is the name in a directive: ENV NAME value.
 func (a *assignment) verb() bool {
-	if a.lo == a.floor {
-		return false
-	}
-	switch a.s[a.lo-1] {
-	case ' ', '"', '\'', ':', '.':
-	default:
+	if a.lo == a.floor || strings.IndexByte(" \"':.", a.s[a.lo-1]) < 0 {
 		return false
 	}
 	w, _ := a.wordBefore(a.lo)
 	if !verbs[w] && a.s[a.lo-1] != ' ' {
 		// config set //registry.example/:_authToken …
-		at := a.lo
-		for ; at > a.floor && a.lo-at < 80 && class[a.s[at-1]]&space == 0; at-- {
-		}
-		w, _ = a.wordBefore(at)
+		w, _ = a.wordBefore(since(a.s, a.lo, max(a.floor, a.lo-80), blanks))
 	}
 	return verbs[w]
 }

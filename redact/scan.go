@@ -394,9 +394,9 @@ type scan struct {
 	spent  int      // steps that afford was asked for
 	looked int      // bytes looked at again, for tests
 
-	lineFrom, lineTo int // the line last asked for
-	keyLo, keyHi     int // the bytes of keys last asked for
-	wordFrom, wordTo int // the value last asked for
+	lineFrom, lineTo int  // the line last asked for
+	key              span // the bytes of keys last asked for
+	wordFrom, wordTo int  // the value last asked for
 	wordQuery        bool
 	quotes           [3]quoteCount
 	closed           closedQuote
@@ -418,7 +418,7 @@ var scans = sync.Pool{New: func() any { return new(scan) }}
 func (c *scan) begin(r *Redactor, s string) {
 	*c = scan{r: r, s: s, found: c.found[:0], later: c.later[:0], hits: c.hits[:0], words: c.words[:0], keep: c.keep[:0],
 		columns: c.columns[:0], begins: c.begins[:0], levels: c.levels,
-		lineFrom: 0, lineTo: -1, keyLo: -1, keyHi: -1, wordFrom: -1, urlFrom: -1}
+		lineFrom: 0, lineTo: -1, key: span{-1, -1}, wordFrom: -1, urlFrom: -1}
 }
 
 // next returns where, at or after i, three bytes of a literal are that s holds from floor
