@@ -27,6 +27,12 @@ func (a *assignment) separator() (int, bool) {
 	return i, i < len(s)
 }
 
+// as notes the form that the text has, and returns where the value may begin.
+func (a *assignment) as(f form, i int) (int, bool) {
+	a.form = f
+	return i, true
+}
+
 // inNamespace reports whether the key is the name of an element of XML behind a prefix.
 func (a *assignment) inNamespace() bool {
 	i := runBack(a.s, a.lo-1, max(a.floor, a.lo-24), slug)
@@ -69,17 +75,14 @@ func (a *assignment) operator(i int, blank bool) (int, bool) {
 		}
 	case '>':
 		if a.tag {
-			a.form = sure
-			return i + 1, true
+			return a.as(sure, i+1)
 		}
 		if a.keyQuoted && !blank { // <property name="password">…
-			a.form = cell
-			return i + 1, true
+			return a.as(cell, i+1)
 		}
 	case '<':
 		if blank && strings.HasPrefix(rest, "<- ") {
-			a.form = spaced
-			return i + 3, true
+			return a.as(spaced, i+3)
 		}
 		return a.nextElement(i)
 	case ',':
@@ -92,8 +95,7 @@ func (a *assignment) operator(i int, blank bool) (int, bool) {
 		return i + 1, true
 	case '|':
 		if strings.HasPrefix(rest, "||=") || strings.HasPrefix(rest, "||:") {
-			a.form = spaced
-			return i + 3, true
+			return a.as(spaced, i+3)
 		}
 		a.form = cell
 		return i + 1, i+1 < len(s) && s[i+1] != '|'
@@ -103,13 +105,11 @@ func (a *assignment) operator(i int, blank bool) (int, bool) {
 		return a.parenthesis(i, blank)
 	case '?', '+':
 		if strings.HasPrefix(rest[1:], "=") {
-			a.form = spaced
-			return i + 2, true
+			return a.as(spaced, i+2)
 		}
 	default:
 		if j, ok := a.attribute(i, blank); ok {
-			a.form = sure
-			return j, true
+			return a.as(sure, j)
 		}
 	}
 	return a.spoken(i, blank)
@@ -160,8 +160,7 @@ func (a *assignment) colonSign(i int, blank bool) (int, bool) {
 		return i + len(rest[:min(len(rest), 4)]) - len(op) + 1, true
 	}
 	if strings.HasPrefix(rest, ":=") {
-		a.form = spaced
-		return i + 2, true
+		return a.as(spaced, i+2)
 	}
 	if len(rest) > 1 && a.noAssignment(rest[1], blank) {
 		return 0, false
@@ -217,8 +216,7 @@ func (a *assignment) nextElement(i int) (int, bool) {
 		return 0, false
 	}
 	if i < len(s) && s[i] == ':' {
-		a.form = colon
-		return i + 1, true
+		return a.as(colon, i+1)
 	}
 	for n := 0; n < 4 && i < len(s) && s[i] == '<'; n++ {
 		end := strings.IndexByte(s[i:min(len(s), i+80)], '>')
@@ -249,17 +247,14 @@ func (a *assignment) drawn(i int, blank bool) (int, bool) {
 	rest := a.s[i:]
 	for _, d := range drawnSigns {
 		if (blank || !d.blank) && strings.HasPrefix(rest, d.sign) {
-			a.form = d.form
-			return i + d.size, true
+			return a.as(d.form, i+d.size)
 		}
 	}
 	switch {
 	case blank && strings.HasPrefix(rest, "- ") && a.hi-a.lo >= 4:
-		a.form = prose
-		return i + 2, true
+		return a.as(prose, i+2)
 	case blank && strings.HasPrefix(rest, "..."):
-		a.form = prose
-		return skip(a.s, i, len(a.s), "."), true
+		return a.as(prose, skip(a.s, i, len(a.s), "."))
 	}
 	return a.spoken(i, blank)
 }
@@ -271,8 +266,7 @@ func (a *assignment) parenthesis(i int, blank bool) (int, bool) {
 	if !blank || end < 0 || !strings.HasPrefix(s[i+end+1:], ":") {
 		return 0, false
 	}
-	a.form = prose
-	return i + end + 2, true
+	return a.as(prose, i+end+2)
 }
 
 // spoken reads key and value that words or nothing but a space join.
@@ -282,25 +276,20 @@ func (a *assignment) spoken(i int, blank bool) (int, bool) {
 	case !blank:
 		return 0, false
 	case a.dashes || a.netrc():
-		a.form = flag
-		return i, true
+		return a.as(flag, i)
 	case a.verb() && !strings.HasPrefix(s[i:], "to "):
-		a.form = setting
-		return i, true
+		return a.as(setting, i)
 	}
 	for _, option := range [...]string{"/t REG_SZ /d ", "/t REG_EXPAND_SZ /d ", "-Value "} {
 		if strings.HasPrefix(s[i:], option) {
-			a.form = flag
-			return i + len(option), true
+			return a.as(flag, i+len(option))
 		}
 	}
 	if j, ok := typed(s, i); ok {
-		a.form = spaced
-		return j, true
+		return a.as(spaced, j)
 	}
 	if j, ok := a.sentence(i); ok {
-		a.form = prose
-		return j, true
+		return a.as(prose, j)
 	}
 	a.form = bare
 	return i, s[i] != '\n' && s[i] != '\r'
