@@ -98,10 +98,7 @@ func (a *assignment) list(i int) {
 		if i < len(s) && (s[i] == ',' || s[i] == '-') {
 			i = skipSpace(s, i+1)
 		}
-		lo, hi := c.quotedAfter(i)
-		if hi == 0 {
-			lo, hi = i, c.bareWord(i)
-		}
+		lo, hi, _ := c.operand(i)
 		v := s[lo:hi]
 		if v == "" || strings.IndexByte("])}", v[len(v)-1]) >= 0 {
 			return

@@ -143,8 +143,7 @@ func (c *scan) row(at int, line, sign string, columns []column) {
 var nameWords = map[string]string{
 	"name": "", "label": "", "Name": "", "key": "", "Key": "", "variable": "", "field": "", "header": "", "param": "",
 	"parameter": "", "setting": "", "id": "", "Variable": "", "env": "", "NAME": "", "KEY": "", "property": "",
-	"option":       "",
-	"ParameterKey": "Parameter", "OutputKey": "Output", "parameterKey": "parameter", "OptionName": "",
+	"option": "", "ParameterKey": "Parameter", "OutputKey": "Output", "parameterKey": "parameter", "OptionName": "",
 	"parameter_key": "parameter_",
 }
 
@@ -178,11 +177,8 @@ func (a *assignment) byDefault() (found finding) {
 
 // inPair reports whether the key is the name in a pair of name and value.
 func (a *assignment) inPair() bool {
-	if a.declared() {
-		return true
-	}
 	_, ok := a.pairLabel()
-	return ok
+	return ok || a.declared()
 }
 
 // pairLabel returns where the label of the name begins.
@@ -238,11 +234,10 @@ func (c *scan) valueLabels(lo, hi int) (before, after int) {
 }
 
 func (c *scan) nextLabel(i int) int {
-	k := strings.Index(c.s[i:], "alue")
-	if k < 0 {
-		return -1
+	if k := strings.Index(c.s[i:], "alue"); k >= 0 {
+		return i + k
 	}
-	return i + k
+	return -1
 }
 
 // sameItem reports whether no other item begins between the two halves of a pair.
@@ -266,11 +261,8 @@ func (a *assignment) valueAt(i int) (found finding) {
 		return found
 	}
 	v := s[start:end]
-	if blank(v) || has(stopWords, v) || a.class == countable && number(v) ||
+	if blank(v) || has(stopWords, v) || a.class == countable && (number(v) || !looksRandom(v)) ||
 		b.refused(v[:min(len(v), maxJudged)]) || label(a.c.r, v) || !b.quoted && call(v) {
-		return found
-	}
-	if a.class == countable && !looksRandom(v) {
 		return found
 	}
 	return finding{start, end, Marker}

@@ -407,8 +407,8 @@ func (x *redaction) messageMetadata(raw json.RawMessage) json.RawMessage {
 // trace redacts a member of an agenttrace object in metadata.
 func (x *redaction) trace(m *member) {
 	switch m.name {
-	case "tool_catalog_digest", "output_sha256", "sha256", "child_session_id", "response_id", "response_model", "stub", "live", "seen", "state",
-		"subagent_of", "subagent_id", "parent_subagent_id", "started_by",
+	case "tool_catalog_digest", "output_sha256", "sha256", "child_session_id", "response_id", "response_model", "stub",
+		"live", "seen", "state", "subagent_of", "subagent_id", "parent_subagent_id", "started_by",
 		"end_reason", "stop_reason", "stop_reason_raw", "usage_basis", "kind", "error_type",
 		"source_id", "session_key", "turn_id", "trace_id", "sources", "steps":
 		m.value = x.ids(m.value)
@@ -533,7 +533,8 @@ func (x *redaction) part(c *store.PartChange) {
 	kind := x.spoken(x.roles[c.MessageID], c.Type)
 	wanted := !x.Omits(kind)
 	if session.IsToolType(c.Type) || c.Type == store.TypeDamaged {
-		wanted = !x.Omits(redact.ToolInput) && !x.Omits(redact.ToolOutput) && (c.Type != store.TypeDamaged || !x.Omits(kind) && !x.Omits(redact.Reasoning))
+		wanted = !x.Omits(redact.ToolInput) && !x.Omits(redact.ToolOutput) &&
+			(c.Type != store.TypeDamaged || !x.Omits(kind) && !x.Omits(redact.Reasoning))
 	}
 	// More is found in an identifier than in a text, and the data repeats these.
 	same := c.Type == given && c.ToolCallID == call && c.Type != "dynamic-tool"
@@ -559,7 +560,8 @@ func (x *redaction) part(c *store.PartChange) {
 // partMember redacts a member of a part's object. note keeps what was cut of it.
 func (x *redaction) partMember(m *member, partType string, kind redact.Content, note func(string, redact.Result)) {
 	switch m.name {
-	case "type", "id", "toolCallId", "toolName", "state", "mediaType", "sourceId", "providerExecuted", "preliminary", "dynamic":
+	case "type", "id", "toolCallId", "toolName", "state", "mediaType", "sourceId", "providerExecuted", "preliminary",
+		"dynamic":
 		m.value = x.ids(m.value)
 	case "approval":
 		m.value = x.members(m.value, x.idsExcept("reason"))
@@ -738,10 +740,12 @@ func eachMember(raw json.RawMessage, f func(*member)) json.RawMessage {
 func (x *redaction) fact(f *fact.Fact) {
 	x.model(f.Model)
 	x.id(&f.TraceID, &f.SpanID, &f.ParentID, &f.SystemPromptDigest, &f.ToolCatalogDigest, (*string)(&f.Kind), &f.Dialect,
-		&f.Source, &f.Session, &f.SessionKey, &f.TurnID, &f.RequestID, &f.CallID, &f.Purpose, &f.Subagent, &f.SubagentID,
-		&f.ParentSubagentID, &f.ChildSession, &f.StartedBy, &f.Agent, &f.Service, &f.ResponseID, &f.ResponseModel, &f.Finish)
+		&f.Source, &f.Session, &f.SessionKey, &f.TurnID, &f.RequestID, &f.CallID, &f.Purpose, &f.Subagent,
+		&f.SubagentID, &f.ParentSubagentID, &f.ChildSession, &f.StartedBy, &f.Agent, &f.Service, &f.ResponseID,
+		&f.ResponseModel, &f.Finish)
 	x.text(redact.Other, &f.Name, &f.ErrorType)
-	for _, messages := range [...][]fact.Message{f.Input, f.Unanswered, {{Role: session.RoleAssistant, Parts: f.Output}}} {
+	answer := []fact.Message{{Role: session.RoleAssistant, Parts: f.Output}}
+	for _, messages := range [...][]fact.Message{f.Input, f.Unanswered, answer} {
 		each(messages, func(m *fact.Message) {
 			each(m.Parts, func(p *fact.Part) { x.factPart(m.Role, p) })
 			x.id(&m.Role, &m.ID)

@@ -115,7 +115,8 @@ func (x *redaction) state(s *store.State) {
 // partRow redacts the row of a part. Its type, the id of its call and its state repeat
 // what its data holds.
 func (x *redaction) partRow(p *session.Part) {
-	c := store.PartChange{ID: p.ID, MessageID: p.MessageID, SessionID: p.SessionID, Type: p.Type, Data: json.RawMessage(p.DataJSON)}
+	c := store.PartChange{ID: p.ID, MessageID: p.MessageID, SessionID: p.SessionID, Type: p.Type,
+		Data: json.RawMessage(p.DataJSON)}
 	x.id(p.ToolCallID, p.ToolState, p.ContinuationRunID)
 	x.part(&c)
 	p.ID, p.MessageID, p.SessionID, p.Type = c.ID, c.MessageID, c.SessionID, c.Type
