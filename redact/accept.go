@@ -84,8 +84,8 @@ func (a *assignment) prose(v string, end int) bool {
 	if equalFold(a.s[max(a.lo, a.hi-6):a.hi], "phrase") && strings.Count(v, "-") >= 3 {
 		return true
 	}
-	return len(v) >= 6 && (digits(v) || gibberish(v)) && (chancy(v) || a.before(end, "\n\r.,;)!`\"'") || strong(v)) && random(v, mixed) &&
-		!number(v) && !algorithm(v) && !strings.Contains(v, "://") && !call(v)
+	return len(v) >= 6 && (digits(v) || gibberish(v)) && (chancy(v) || a.before(end, "\n\r.,;)!`\"'") || strong(v)) &&
+		random(v, mixed) && !number(v) && !algorithm(v) && !strings.Contains(v, "://") && !call(v)
 }
 
 // cellSecret decides of the cell beside the key's in a table.

@@ -147,11 +147,8 @@ func verdictOf(class keyClass, raw string) verdict {
 		if class <= weak {
 			return stays
 		}
-		if body := strings.Trim(raw[1:len(raw)-1], " \t\r\n"); body == "" {
-			return stays
-		}
-		if class == countable && !strings.Contains(withoutKeys(raw), `"`) {
-			return stays // numbers only
+		if skipSpace(raw, 1) == len(raw)-1 || class == countable && !holdsString(raw) {
+			return stays // is empty, or has numbers only
 		}
 		if raw[0] == '{' && isSchema(raw) {
 			return schema
@@ -164,17 +161,17 @@ func verdictOf(class keyClass, raw string) verdict {
 	return goes
 }
 
-// withoutKeys returns a text that has a quote only if raw has a string that is no key.
-func withoutKeys(raw string) string {
+// holdsString reports whether raw has a string that is no key.
+func holdsString(raw string) bool {
 	for i := 0; i < len(raw); i++ {
 		if raw[i] == '"' {
 			i = skipString(raw, i) - 1
 			if next := skipSpace(raw, i+1); next == len(raw) || raw[next] != ':' {
-				return `"`
+				return true
 			}
 		}
 	}
-	return ""
+	return false
 }
 
 // schemaWords are the keywords of a JSON Schema for a parameter. A value under a key

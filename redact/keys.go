@@ -53,20 +53,15 @@ func newKeyName(name string) (keyName, error) {
 	if len(k.joined) < 3 {
 		return keyName{}, fmt.Errorf("read key %q: fewer than 3 letters or digits, it would match by accident", name)
 	}
-	switch k.joined {
-	case "token":
-		k.class = countable
-	case "authorization", "cookie":
-		k.class = credential
-	case "pass", "pwd", "psk":
-		k.class = weak
-	case "key", "pat", "auth":
-		k.class = keyed
-	default:
+	if k.class = ambiguous[k.joined]; k.class == notSecret {
 		k.class = secret
 	}
 	return k, nil
 }
+
+// ambiguous are the names that do not always promise a secret.
+var ambiguous = map[string]keyClass{"token": countable, "authorization": credential, "cookie": credential, "pass": weak,
+	"pwd": weak, "psk": weak, "key": keyed, "pat": keyed, "auth": keyed}
 
 // vendorKeys are the names of services whose keys have no shape of their own: where what
 // is assigned to one looks like a token, it is one.
@@ -326,11 +321,8 @@ func (k *keyName) promise(s string, lo, hi, at, n int) keyClass {
 
 // public reports whether an id of what k names is no secret.
 func (k *keyName) public() bool {
-	switch k.words[len(k.words)-1] {
-	case "key", "credential", "credentials":
-		return true
-	}
-	return false
+	last := k.words[len(k.words)-1]
+	return last == "key" || strings.TrimSuffix(last, "s") == "credential"
 }
 
 // ends reports whether the name may end at end, and returns where its plural or number

@@ -1,6 +1,7 @@
 package redact
 
 import (
+	"bytes"
 	b64 "encoding/base64"
 	"strings"
 )
@@ -318,21 +319,13 @@ func authScheme(c *scan, at, n int) (int, int) {
 	}
 	if s[at]|0x20 == 'b' && s[at+1]|0x20 == 'a' { // Basic
 		plain, err := b64.RawStdEncoding.DecodeString(strings.TrimRight(value[:len(value)-len(value)%4], "="))
-		if err != nil || strings.IndexByte(string(plain), ':') < 0 || !printable(plain) {
+		control := func(r rune) bool { return r < ' ' || r == 0x7f }
+		if err != nil || bytes.IndexByte(plain, ':') < 0 || bytes.ContainsFunc(plain, control) {
 			return 0, 0
 		}
 		return start, end
 	}
 	return unless(identifierPath(value) && !digits(value) && len(value) < 20, start, end)
-}
-
-func printable(b []byte) bool {
-	for _, c := range b {
-		if c < ' ' || c == 0x7f {
-			return false
-		}
-	}
-	return true
 }
 
 // unless returns the bounds of a secret; none where not holds.

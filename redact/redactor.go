@@ -78,16 +78,8 @@ func (r *Redactor) notJSON(s string, nested int) string {
 
 // holdsJSON reports whether s begins like an array or object of JSON.
 func holdsJSON(s string) bool {
-	for i := range len(s) {
-		switch s[i] {
-		case ' ', '\t', '\n', '\r':
-		case '{', '[':
-			return true
-		default:
-			return false
-		}
-	}
-	return false
+	i := skipSpace(s, 0)
+	return i < len(s) && (s[i] == '{' || s[i] == '[')
 }
 
 // JSON returns raw without secrets: raw itself, not a copy, when it has none, otherwise

@@ -66,7 +66,8 @@ func connectionPassword(c *scan, at, n int) (int, int) {
 func mailchimp(c *scan, at, n int) (int, int) {
 	s, floor := c.s, c.floor
 	start := at - 32
-	return unless(start < floor || run(s[:at], start, digit|hexLower) != at || !bounded(s, start), start, run(s, at+n, digit))
+	none := start < floor || run(s[:at], start, digit|hexLower) != at || !bounded(s, start)
+	return unless(none, start, run(s, at+n, digit))
 }
 
 // huggingFace matches tokens, which may have no digit where they are as long as tokens
@@ -305,7 +306,8 @@ func urlCode(c *scan, at, n int) (int, int) {
 	end := run(c.s, at+n, slug)
 	v := c.s[at+n : end]
 	return unless(len(v) < 20 || len(v) > 512 || wordy(v) || uuid(v) || countDigits(v) < 2 || !random(v, dense) ||
-		strings.ToLower(v) == v || end < len(c.s) && strings.IndexByte("./", c.s[end]) >= 0 && c.s[at+n-1] == '/', at+n, end)
+		strings.ToLower(v) == v || end < len(c.s) && strings.IndexByte("./", c.s[end]) >= 0 && c.s[at+n-1] == '/',
+		at+n, end)
 }
 
 // sent matches a string that ends with a carriage return: it is typed at a prompt.

@@ -215,7 +215,8 @@ func (c *cutter) str(quoted string) {
 		n := 1
 		if body[k] == '\\' {
 			if n = 2; body[k+1] == 'u' {
-				if n = 6; k+12 <= len(body) && body[k+6] == '\\' && body[k+7] == 'u' && body[k+2]|0x20 == 'd' && body[k+3] >= '8' {
+				if n = 6; k+12 <= len(body) && body[k+6] == '\\' && body[k+7] == 'u' && body[k+2]|0x20 == 'd' &&
+					body[k+3] >= '8' {
 					n = 12
 				}
 			}

@@ -110,10 +110,9 @@ var stopWords = wordSet("to the a an is are was be and or not for from in on of 
 
 // algorithm reports whether v names a hash, cipher or encoding.
 func algorithm(v string) bool {
-	v = strings.ToLower(v)
 	for _, p := range [...]string{"sha", "md5", "base64", "base32", "bcrypt", "argon2", "pbkdf2", "utf", "rs256",
 		"hs256", "es256", "aes", "ed25519", "rsa", "oauth2", "x509", "blake"} {
-		if strings.HasPrefix(v, p) {
+		if len(v) >= len(p) && equalFold(v[:len(p)], p) {
 			return true
 		}
 	}
@@ -293,15 +292,7 @@ func filePath(v string) bool {
 
 // uuid reports whether v is a UUID.
 func uuid(v string) bool {
-	if len(v) != 36 || v[8] != '-' || v[13] != '-' || v[18] != '-' || v[23] != '-' {
-		return false
-	}
-	for i := range len(v) {
-		if class[v[i]]&(hexSet|dash) == 0 {
-			return false
-		}
-	}
-	return true
+	return len(v) == 36 && v[8] == '-' && v[13] == '-' && v[18] == '-' && v[23] == '-' && run(v, 0, hexSet|dash) == 36
 }
 
 // date reports whether v begins like a date.
