@@ -1,6 +1,7 @@
 package collector
 
 import (
+	"errors"
 	"runtime/debug"
 
 	"github.com/open-telemetry/opentelemetry-collector-contrib/exporter/fileexporter"
@@ -47,39 +48,31 @@ type part[F component.Factory] struct {
 // Components returns the factories of everything that a configuration may name.
 func Components() (otelcol.Factories, error) {
 	f := otelcol.Factories{Telemetry: otelconftelemetry.NewFactory()}
-	var err error
-	if f.Receivers, f.ReceiverModules, err = assemble(
+	var errs [4]error
+	f.Receivers, f.ReceiverModules, errs[0] = assemble(
 		part[receiver.Factory]{otlpguard.NewFactory(), ours},
-	); err != nil {
-		return otelcol.Factories{}, err
-	}
-	if f.Processors, f.ProcessorModules, err = assemble(
+	)
+	f.Processors, f.ProcessorModules, errs[1] = assemble(
 		part[processor.Factory]{memorylimiterprocessor.NewFactory(), core + "processor/memorylimiterprocessor"},
 		part[processor.Factory]{redactionprocessor.NewFactory(), ours},
-	); err != nil {
-		return otelcol.Factories{}, err
-	}
-	if f.Exporters, f.ExporterModules, err = assemble(
+	)
+	f.Exporters, f.ExporterModules, errs[2] = assemble(
 		part[exporter.Factory]{sessionexporter.NewFactory(), ours},
 		part[exporter.Factory]{otlpexporter.NewFactory(), core + "exporter/otlpexporter"},
 		part[exporter.Factory]{otlphttpexporter.NewFactory(), core + "exporter/otlphttpexporter"},
 		part[exporter.Factory]{debugexporter.NewFactory(), core + "exporter/debugexporter"},
 		part[exporter.Factory]{nopexporter.NewFactory(), core + "exporter/nopexporter"},
 		part[exporter.Factory]{fileexporter.NewFactory(), contrib + "exporter/fileexporter"},
-	); err != nil {
-		return otelcol.Factories{}, err
-	}
-	if f.Extensions, f.ExtensionModules, err = assemble(
+	)
+	f.Extensions, f.ExtensionModules, errs[3] = assemble(
 		part[extension.Factory]{filestorage.NewFactory(), contrib + "extension/storage/filestorage"},
 		part[extension.Factory]{healthcheckextension.NewFactory(), contrib + "extension/healthcheckextension"},
 		part[extension.Factory]{pprofextension.NewFactory(), contrib + "extension/pprofextension"},
 		part[extension.Factory]{zpagesextension.NewFactory(), core + "extension/zpagesextension"},
 		part[extension.Factory]{bearertokenauthextension.NewFactory(), contrib + "extension/bearertokenauthextension"},
 		part[extension.Factory]{hostcheckextension.NewFactory(), ours},
-	); err != nil {
-		return otelcol.Factories{}, err
-	}
-	return f, nil
+	)
+	return f, errors.Join(errs[:]...)
 }
 
 // providers are what a configuration may be read from.

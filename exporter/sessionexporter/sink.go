@@ -46,7 +46,8 @@ func (s *sink) start(ctx context.Context) error {
 	if err != nil {
 		return err // Validate has reported so before
 	}
-	o := sqlite.Options{Synchronous: s.config.Synchronous, Outbox: s.config.JSONL.HasValue(), MaxBytes: s.config.MaxSizeMiB << 20}
+	o := sqlite.Options{Synchronous: s.config.Synchronous, Outbox: s.config.JSONL.HasValue(),
+		MaxBytes: s.config.MaxSizeMiB << 20}
 	st, err := s.open(ctx, s.config.Path, o)
 	if err != nil {
 		return err

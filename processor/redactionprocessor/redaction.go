@@ -2,7 +2,6 @@ package redactionprocessor
 
 import (
 	"context"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -204,7 +203,8 @@ func (c *cleaner) identifier(s string, set func(string)) {
 // has them: what is redacted of them there is the same here.
 func identifies(key string) bool {
 	for _, end := range [...]string{"id", "Id", "ID", "name", "model", "agent"} {
-		if head, ok := strings.CutSuffix(key, end); ok && (head == "" || end == "Id" || end == "ID" || strings.HasSuffix(head, ".") || strings.HasSuffix(head, "_")) {
+		if head, ok := strings.CutSuffix(key, end); ok && (head == "" || end == "Id" || end == "ID" ||
+			strings.HasSuffix(head, ".") || strings.HasSuffix(head, "_")) {
 			return true
 		}
 	}
@@ -240,20 +240,12 @@ func (c *cleaner) value(key string, v pcommon.Value) {
 		} else if text := strings.ToValidUTF8(string(b), "\uFFFD"); c.secret(key) || c.r.Text(text) != text {
 			c.whole(v)
 		}
-	case pcommon.ValueTypeInt:
-		if c.secret(key) && c.goes(key, strconv.AppendInt(nil, v.Int(), 10)) {
-			c.whole(v)
-		}
-	case pcommon.ValueTypeDouble:
+	case pcommon.ValueTypeInt, pcommon.ValueTypeDouble, pcommon.ValueTypeMap:
 		if c.secret(key) && c.goes(key, []byte(v.AsString())) {
 			c.whole(v)
+		} else if v.Type() == pcommon.ValueTypeMap {
+			c.attributes(v.Map())
 		}
-	case pcommon.ValueTypeMap:
-		if c.secret(key) && c.goes(key, []byte(v.AsString())) {
-			c.whole(v)
-			return
-		}
-		c.attributes(v.Map())
 	case pcommon.ValueTypeSlice:
 		for _, e := range v.Slice().All() {
 			c.value(key, e)
