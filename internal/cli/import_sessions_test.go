@@ -86,6 +86,7 @@ func TestImportSessions(t *testing.T) {
 		{path: "acp/testdata/version2.ndjson", format: "acp", stream: true},
 		{path: "atif/testdata/harbor.json", format: "atif", golden: "atif/testdata/harbor.golden.jsonl", sessions: 1, stream: true},
 		{path: "atif/testdata/subagents.json", format: "atif", sessions: 2, stream: true},
+		{path: "pi/testdata/session.jsonl", format: "pi", sessions: 1, stream: true},
 		{path: "sts/testdata/llama.jsonl", format: "sts", sessions: 1, stream: true},
 	} {
 		t.Run(tt.path, func(t *testing.T) {
@@ -218,7 +219,7 @@ func TestImportExported(t *testing.T) {
 	const id = "ses_1fa2bdc08000YO9dOSXjsMd9kP"
 	exported := string(run(t, "--store", from, "export", id))
 	for format, name := range map[string]string{"jsonl": "a.jsonl", "json": "a.json", "agentdbg": "b.json", "acp": "a.ndjson", "jutul": "a.sqlite",
-		"atif": "a.json", "sts": "a.jsonl"} {
+		"atif": "a.json", "sts": "a.jsonl", "pi": "b.jsonl"} {
 		path, store := filepath.Join(dir, format+"-"+name), filepath.Join(dir, format+".db")
 		run(t, "--store", from, "export", "--format", format, "-o", path, id)
 		got := importJSON(t, store, nil, path)

@@ -263,7 +263,7 @@ func compareTokens(t *testing.T, path string) (all int64) {
 		if !invalid {
 			equal("the query of FORMAT.md", documented[s.ID])
 		}
-		for _, format := range []string{"jsonl", "sqlite", "otlp-json", "jutul", "agentdbg", "atif"} { // acp has no word for tokens
+		for _, format := range []string{"jsonl", "sqlite", "otlp-json", "jutul", "agentdbg", "atif", "pi"} { // acp has no word for tokens
 			if format == "otlp-json" && rows.Tokens().Copied != nil {
 				continue // its spans are older than the fork, which is lost: see export --explain
 			}

@@ -36,6 +36,7 @@ var places = []struct {
 	{"Codex", "CODEX_HOME", "", ".codex", []string{"sessions/*/*/*/rollout-*.jsonl", "archived_sessions/rollout-*.jsonl"}, "", ""},
 	{"Gemini CLI", "GEMINI_CLI_HOME", ".gemini", ".gemini", []string{"tmp/*/chats/session-*.json", "tmp/*/chats/session-*.jsonl", "tmp/*/chats/*/*.jsonl"}, "", ""},
 	{"opencode", "XDG_DATA_HOME", "opencode", ".local/share/opencode", []string{""}, "a directory of sessions", "OPENCODE_DB"},
+	{"Pi", "PI_CODING_AGENT_DIR", "", ".pi/agent", []string{"sessions/*/*.jsonl"}, "", ""},
 	{"AgentDbg", "AGENTDBG_DATA_DIR", "", ".agentdbg", []string{""}, "a directory of runs", ""},
 	{"Maida", "MAIDA_DATA_DIR", "", ".maida", []string{""}, "a directory of runs", ""},
 }

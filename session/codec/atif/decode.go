@@ -506,49 +506,16 @@ func (b *builder) agent(m *rows.Message, step, embedded rows.Object, place strin
 
 // call returns the data of a tool call with its result, which is nil where there is none.
 func (b *builder) call(call, result rows.Object) rows.Object {
-	extra := b.own(call)
-	rest := extra.Object("part")
-	state := session.StateInputAvailable
+	c := rows.Call{
+		ID: call.Text("tool_call_id"), Name: call.Get("function_name"), Input: call.Get("arguments"), Extra: b.own(call),
+	}
 	if result != nil {
-		state = session.StateOutputAvailable
-	}
-	state = cmp.Or(rest.Text("state"), state)
-	data := rows.ToolPart(call.Text("function_name"), call.Text("tool_call_id"), state)
-	if rest.Text("type") == "dynamic-tool" {
-		data = rows.Of("type", "dynamic-tool", "toolName", call.Get("function_name"), "toolCallId", call.Text("tool_call_id"), "state", state)
-	}
-	arguments := rows.OrNull(call.Get("arguments"))
-	if extra.Has("input_wrapped") {
-		arguments = rows.OrNull(call.Object("arguments").Get("input"))
-	}
-	if !extra.Has("input_missing") {
-		data.Set("input", arguments)
-	}
-	text := result.Get("content")
-	switch state {
-	case session.StateOutputAvailable:
-		switch ids := childIDs(result); {
-		case text == nil && len(ids) > 0:
-			text = rows.Of("session_id", b.s.Row.ID+"-"+ids[0]).JSON()
-		case extra.Has("output_json"):
-			said, _ := rows.Text(text)
-			if value, err := rows.Value([]byte(said)); err == nil {
-				text = value
-			}
-		default:
-			text = joined(text)
+		c.Result = rows.OrNull(joined(result.Get("content")))
+		if ids := childIDs(result); len(ids) > 0 && !result.Has("content") {
+			c.Result = rows.Of("session_id", b.s.Row.ID+"-"+ids[0]).JSON()
 		}
-		data.Set("output", rows.OrNull(text))
-	case session.StateOutputError:
-		if _, ok := rows.Text(text); !ok {
-			text = rows.Raw(string(text))
-		}
-		data.Set("errorText", text)
 	}
-	for _, f := range rest.Without("type", "state") {
-		data.Set(f.Key, f.Value)
-	}
-	return data
+	return c.Data()
 }
 
 // joined is a result's content as one text, where it consists of texts.

@@ -279,10 +279,15 @@ func (e *encoder) agent(m *session.MessageAndParts, st *rows.Step, later bool, e
 			}
 			reasoning, reasoned = reasoning+data.Text("text"), true
 		case p.ToolCallID != nil && session.IsToolType(p.Type):
-			call, result := toolCall(p, data, ids)
+			c := rows.CallOf(p, data, func(id string) bool { return ids[id] })
+			ids[c.ID] = true
+			call := rows.Of("tool_call_id", c.ID, "function_name", c.Name, "arguments", c.Input)
+			if len(c.Extra) > 0 {
+				call.Set("extra", rows.Of(own, c.Extra))
+			}
 			calls = append(calls, call)
-			if result != nil {
-				results = append(results, result)
+			if c.Result != nil {
+				results = append(results, rows.Of("source_call_id", c.ID, "content", c.Result))
 			}
 		case isObservation(data):
 			results = append(results, rows.Of("content", data.Object("data").Get("content")))
@@ -362,73 +367,4 @@ func isObservation(data rows.Object) bool {
 	inner := data.Object("data")
 	text := inner.Get("content")
 	return data.Text("type") == typeObservation && len(data) == 2 && len(inner) == 1 && len(text) > 0 && text[0] == '"'
-}
-
-// toolCall returns the call of a part, and its result, nil where it has none. ids are those of the
-// calls of the step, which must differ.
-func toolCall(p *session.Part, data rows.Object, ids map[string]bool) (call, result rows.Object) {
-	var extra rows.Object
-	rest := data.Without("toolCallId", "input", "output", "errorText", "error_text", "state")
-	if p.Type != "dynamic-tool" {
-		rest = rest.Without("type")
-	} else {
-		rest = rest.Without("toolName")
-	}
-	id, state := *p.ToolCallID, data.Text("state")
-	for n := 2; ids[id]; n++ {
-		id = fmt.Sprintf("%s#%d", *p.ToolCallID, n)
-	}
-	if ids[id] = true; id != *p.ToolCallID {
-		rest.Set("toolCallId", *p.ToolCallID)
-	}
-	arguments := data.Object("input")
-	if arguments == nil {
-		how, input := "input_wrapped", rows.Input(p, data)
-		if data.Get("input") == nil {
-			how = "input_missing"
-		}
-		extra.Set(how, true)
-		arguments = rows.Object{}
-		if input != nil {
-			arguments.Set("input", input)
-		}
-	}
-	name := data.Get("toolName")
-	if p.Type != "dynamic-tool" {
-		name = rows.Raw(rows.ToolName(data))
-	}
-	if _, ok := rows.Text(name); !ok {
-		name = json.RawMessage(`""`)
-	}
-	call = rows.Of("tool_call_id", id, "function_name", name, "arguments", arguments)
-	text := json.RawMessage(`""`)
-	switch state {
-	case session.StateOutputAvailable:
-		if text = rows.OrNull(rows.Output(data)); text[0] != '"' {
-			extra.Set("output_json", true)
-			text = rows.Raw(string(text))
-		}
-	case session.StateOutputError, session.StateOutputDenied:
-		for _, said := range []json.RawMessage{data.Get("errorText"), data.Get("error_text"), data.Object("approval").Get("reason")} {
-			if _, ok := rows.Text(said); ok {
-				text = said
-				break
-			}
-		}
-		rest.Set("state", state)
-	default:
-		if text = nil; state != session.StateInputAvailable {
-			rest.Set("state", state)
-		}
-	}
-	if len(rest) > 0 {
-		extra.Set("part", rest)
-	}
-	if extra != nil {
-		call.Set("extra", rows.Of(own, extra))
-	}
-	if text != nil {
-		result = rows.Of("source_call_id", id, "content", text)
-	}
-	return call, result
 }

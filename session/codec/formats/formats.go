@@ -22,6 +22,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/markdown"
 	"github.com/agenttrace/agenttrace/session/codec/otlp"
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
+	"github.com/agenttrace/agenttrace/session/codec/pi"
 	"github.com/agenttrace/agenttrace/session/codec/skillet"
 	"github.com/agenttrace/agenttrace/session/codec/sqlitefile"
 	"github.com/agenttrace/agenttrace/session/codec/sts"
@@ -166,6 +167,12 @@ var All = []Format{{
 	Imported: "ATIF trajectories, versions 1.0 to 1.8",
 	Writing:  Writing{Ext: ".json", JSON: true, Explain: explained(atif.Explain), Stream: each(atif.Encode)},
 	Reading:  Reading{Extensions: []string{".json"}, SniffKeys: atif.Looks, Decode: atif.Decode},
+}, {
+	Name:     "pi",
+	Exported: "a session file of Pi, which Hugging Face's viewer shows, too",
+	Imported: "session files of Pi",
+	Writing:  Writing{Ext: ".jsonl", JSON: true, Explain: explained(pi.Explain), Stream: each(pi.Encode)},
+	Reading:  Reading{Extensions: []string{".jsonl"}, SniffKeys: pi.Looks, Decode: pi.Decode},
 }, {
 	Name:     "sts",
 	Exported: "a session trace for Hugging Face's viewer",

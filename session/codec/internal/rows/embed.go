@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // A format of another program often has a place for fields that its programs pass over. There
@@ -30,6 +32,19 @@ func EmbedSession(s *codec.Session) Object {
 		o.Set("permission_decisions", decisions)
 	}
 	return o
+}
+
+// EmbedBlobs adds system prompts and catalogs of tools to what a format embeds.
+func EmbedBlobs(o *Object, blobs []store.Blob) {
+	all := make(map[store.BlobKind][]json.RawMessage)
+	for _, b := range jsonl.SortedBlobs(blobs) {
+		all[b.Kind] = append(all[b.Kind], b.AppendJSON(nil))
+	}
+	for _, kind := range []store.BlobKind{store.BlobSystemPrompt, store.BlobToolCatalog} {
+		if all[kind] != nil {
+			o.Set(string(kind), all[kind])
+		}
+	}
 }
 
 // EmbedMessage returns the message's row as a format embeds it.
@@ -70,9 +85,11 @@ func restore(s *codec.Session, embedded Object) error {
 	}
 	s.Session.SetUsage(usage)
 	adder := jsonl.NewAdder(s)
-	for _, raw := range Elements(embedded.Get("permission_decisions")) {
-		if err := adder.Row("permission_decision", raw); err != nil {
-			return err
+	for _, table := range []string{"permission_decisions", string(store.BlobSystemPrompt), string(store.BlobToolCatalog)} {
+		for _, raw := range Elements(embedded.Get(table)) {
+			if err := adder.Row(strings.TrimSuffix(table, "s"), raw); err != nil {
+				return err
+			}
 		}
 	}
 	parts := make(map[[2]string]string)
@@ -199,4 +216,128 @@ func spansOf(s *codec.Session, messageID string) (calls []session.Step) {
 	}
 	slices.SortStableFunc(calls, func(a, b session.Step) int { return cmp.Compare(a.StartedAt, b.StartedAt) })
 	return calls
+}
+
+// Call is a tool call as formats have it that know of an object as input, of a text as result, and at
+// most whether that is an error. Extra has what else there is, for a place that they pass over.
+type Call struct {
+	ID    string
+	Name  json.RawMessage
+	Input json.RawMessage
+	// Result is nil where there is none. Reading, it may be any JSON.
+	Result json.RawMessage
+	Failed bool
+	At     int64 // when the part was updated
+	Extra  Object
+}
+
+// Keys of [Call.Extra], and of the part's data that it has under extraPart.
+const (
+	extraPart    = "part"
+	inputMissing = "input_missing"
+	inputWrapped = "input_wrapped"
+	outputJSON   = "output_json"
+)
+
+// CallOf returns the call of a part. Its id is another if that is taken.
+func CallOf(p *session.Part, data Object, taken func(id string) bool) Call {
+	c := Call{ID: *p.ToolCallID, At: p.UpdatedAt, Name: Raw(ToolName(data))}
+	rest := data.Without("toolCallId", "input", "output", "errorText", "error_text", "state")
+	if p.Type == "dynamic-tool" {
+		c.Name = textOr(data.Get("toolName"))
+		rest = rest.Without("toolName")
+	} else {
+		rest = rest.Without("type")
+	}
+	for n := 2; taken(c.ID); n++ {
+		c.ID = fmt.Sprintf("%s#%d", *p.ToolCallID, n)
+	}
+	if c.ID != *p.ToolCallID {
+		rest.Set("toolCallId", *p.ToolCallID)
+	}
+	if input := data.Object("input"); input != nil {
+		c.Input = data.Get("input")
+	} else {
+		how, wrapped := inputWrapped, Object{}
+		if data.Get("input") == nil {
+			how = inputMissing
+		}
+		c.Extra.Set(how, true)
+		if input := Input(p, data); input != nil {
+			wrapped.Set("input", input)
+		}
+		c.Input = wrapped.JSON()
+	}
+	state := data.Text("state")
+	switch state {
+	case session.StateOutputAvailable:
+		if c.Result = OrNull(Output(data)); c.Result[0] != '"' {
+			c.Extra.Set(outputJSON, true)
+			c.Result = Raw(string(c.Result))
+		}
+	case session.StateOutputError, session.StateOutputDenied:
+		c.Failed = true
+		c.Result = textOr(data.Get("errorText"), data.Get("error_text"), data.Object("approval").Get("reason"))
+	}
+	if state != session.StateOutputAvailable && state != session.StateInputAvailable {
+		rest.Set("state", state)
+	}
+	if len(rest) > 0 {
+		c.Extra.Set(extraPart, rest)
+	}
+	return c
+}
+
+// textOr returns the first value that is a JSON string, or the empty one.
+func textOr(values ...json.RawMessage) json.RawMessage {
+	for _, v := range values {
+		if _, ok := Text(v); ok {
+			return v
+		}
+	}
+	return json.RawMessage(`""`)
+}
+
+// Data returns the data of the call's part.
+func (c *Call) Data() Object {
+	rest := c.Extra.Object(extraPart)
+	state := session.StateInputAvailable
+	switch {
+	case c.Result != nil && c.Failed:
+		state = session.StateOutputError
+	case c.Result != nil:
+		state = session.StateOutputAvailable
+	}
+	if state = cmp.Or(rest.Text("state"), state); c.Result == nil && session.StateRank(state) >= session.StateRank(session.StateOutputAvailable) {
+		state = session.StateInputAvailable // the result is lost, or comes later
+	}
+	name, _ := Text(c.Name)
+	data := ToolPart(name, c.ID, state)
+	if rest.Text("type") == "dynamic-tool" {
+		data = Of("type", "dynamic-tool", "toolName", c.Name, "toolCallId", c.ID, "state", state)
+	}
+	input := OrNull(c.Input)
+	if c.Extra.Has(inputWrapped) {
+		input = OrNull(Read(string(c.Input)).Get("input"))
+	}
+	if !c.Extra.Has(inputMissing) {
+		data.Set("input", input)
+	}
+	switch text, _ := Text(c.Result); state {
+	case session.StateOutputAvailable:
+		output := OrNull(c.Result)
+		if value, err := Value([]byte(text)); err == nil && c.Extra.Has(outputJSON) {
+			output = value
+		}
+		data.Set("output", output)
+	case session.StateOutputError:
+		data.Set("errorText", c.Result)
+		if _, ok := Text(c.Result); !ok {
+			data.Set("errorText", string(c.Result))
+		}
+	}
+	for _, f := range rest.Without("type", "state") {
+		data.Set(f.Key, f.Value)
+	}
+	return data
 }
