@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -37,38 +38,32 @@ func isMastra(s *Span) bool {
 
 func readMastra(s *Span, out *Emitter) {
 	a := s.Attrs()
-	m := mastraSpan{Attrs: a, span: s, out: out, kind: strings.ToLower(a.Str("mastra.span.type"))}
-	if m.kind == "" {
-		m.kind = a.Str("gen_ai.operation.name")
-	}
-	switch m.kind {
-	case "agent_run", "invoke_agent":
-		m.turn("")
-	case "workflow_run", "invoke_workflow":
-		if s.ParentSpanID().IsEmpty() {
-			m.turn("")
-		} else {
-			m.step()
-		}
-	case "scorer_run":
-		m.turn("scoring")
-	case "model_inference", "model_generation", "llm_generation", "chat":
-		if op := a.Str("gen_ai.operation.name"); op == "chat" || op == "tool_selection" {
-			m.modelCall()
-		} else {
-			m.step()
-		}
-	case "model_step":
-		m.modelStep()
-	case "model_chunk", "llm_chunk":
-		m.chunk()
-	case "tool_call", "mcp_tool_call", "provider_tool_call", "client_tool_call", "execute_tool":
+	operation := a.Str("gen_ai.operation.name")
+	m := mastraSpan{Attrs: a, span: s, out: out, kind: cmp.Or(strings.ToLower(a.Str("mastra.span.type")), operation)}
+	root := s.ParentSpanID().IsEmpty()
+	switch kind := mastraKinds[m.kind]; {
+	case kind == fact.Turn && (root || !strings.Contains(m.kind, "workflow")):
+		m.turn()
+	case kind == fact.ModelCall && (operation == "chat" || operation == "tool_selection"):
+		m.modelCall()
+	case kind == fact.ToolCall:
 		m.toolCall()
-	case "agent_signal":
-	default:
-		m.step()
+	case m.kind == "model_step":
+		m.modelStep()
+	case m.kind == "model_chunk" || m.kind == "llm_chunk":
+		m.chunk()
+	case m.kind != "agent_signal":
+		m.add(fact.Step)
 	}
 }
+
+// mastraKinds are the types of spans that report more than a step. A workflow in another is
+// a step, and a generation with inferences in it.
+var mastraKinds = byWord(map[fact.Kind]string{
+	fact.Turn:      "agent_run invoke_agent workflow_run invoke_workflow scorer_run",
+	fact.ModelCall: "model_inference model_generation llm_generation chat",
+	fact.ToolCall:  "tool_call mcp_tool_call provider_tool_call client_tool_call execute_tool",
+})
 
 // mastraSpan is a span of Mastra while it is read.
 type mastraSpan struct {
@@ -78,7 +73,7 @@ type mastraSpan struct {
 	kind string
 }
 
-// said returns the span's input or output, under the first exporter's key where
+// reported returns the span's input or output, under the first exporter's key where
 // there is no other.
 func (m *mastraSpan) reported(what string) json.RawMessage {
 	raw := m.FirstJSON("mastra."+m.kind+"."+what, what)
@@ -93,13 +88,11 @@ func (m *mastraSpan) add(kind fact.Kind) *fact.Fact {
 	return f
 }
 
-func (m *mastraSpan) step() { m.add(fact.Step) }
-
 // modelStep gives the fact of a step and, where the span of the inference within it is the
 // model call, what the model requested: that span has the text of the answer alone, and
 // tools that begin in one millisecond do not report their order.
 func (m *mastraSpan) modelStep() {
-	m.step()
+	m.add(fact.Step)
 	if m.Str("gen_ai.operation.name") != "agent_step" {
 		return
 	}
@@ -113,10 +106,12 @@ func (m *mastraSpan) modelStep() {
 
 // turn gives the fact of an agent's run. One that goes on after it was suspended is
 // another span, in another trace, of the same run.
-func (m *mastraSpan) turn(side string) {
+func (m *mastraSpan) turn() {
 	asked, answered := m.reported("input"), m.reported("output")
 	f := m.add(fact.Turn)
-	f.Purpose = side
+	if m.kind == "scorer_run" {
+		f.Purpose = "scoring"
+	}
 	if f.Agent == "" && strings.HasPrefix(m.kind, "agent") {
 		f.Agent = mastraName(f.Name)
 	}
@@ -129,7 +124,7 @@ func (m *mastraSpan) turn(side string) {
 	}
 	f.Output, f.Finish = mastraOutput(answered)
 	f.ToolCatalog = Catalog(m.FirstJSON("gen_ai.tool.definitions", "agent.available_tools"))
-	f.SessionAttrs, f.Extra = m.about()
+	m.about(f)
 }
 
 // mastraName returns the name that is in a span's name after what the span is.
@@ -143,12 +138,10 @@ func mastraName(name string) string {
 }
 
 func (m *mastraSpan) modelCall() {
-	asked := m.FirstJSON("gen_ai.input.messages", "gen_ai.prompt", "input")
+	var c conversation
+	c.readInput(m.FirstJSON("gen_ai.input.messages", "gen_ai.prompt", "input"))
+	m.out.Problem(c.problems...)
 	answered := m.FirstJSON("gen_ai.output.messages", "gen_ai.completion", "output")
-	messages, ok := Messages(asked)
-	if asked != nil && !ok {
-		m.out.Problem("the input messages could not be read whole")
-	}
 	problemIfCut(m.out, "the output", answered)
 
 	f := m.out.Add(fact.ModelCall)
@@ -156,12 +149,10 @@ func (m *mastraSpan) modelCall() {
 	f.Agent = m.First("gen_ai.agent.name", "gen_ai.agent.id")
 	f.RequiresTurn = !m.span.ParentSpanID().IsEmpty()
 	f.Model = mastraModel(f.Model)
-	mastraResults(messages)
-	ReadInput(f, messages)
+	mastraResults(c.input)
+	ReadInput(f, c.input)
 	parts, finish := mastraOutput(answered)
-	if f.Output = parts; f.Finish == "" {
-		f.Finish = finish
-	}
+	f.Output, f.Finish = parts, cmp.Or(f.Finish, finish)
 	readFailure(f, m.span)
 }
 
@@ -183,25 +174,18 @@ func mastraOutput(raw json.RawMessage) (parts []fact.Part, finish string) {
 	if !ok || o.isMessage() || o.has("messages") {
 		return Output(raw)
 	}
-	reasoning := o.str("reasoningText")
-	if reasoning == "" {
-		reasoning = plainText(o["reasoning"])
-	}
-	parts = appendText(parts, fact.PartReasoning, reasoning)
+	parts = appendText(nil, fact.PartReasoning, cmp.Or(o.str("reasoningText"), plainText(o["reasoning"])))
 	answer := o.str("text")
-	if answer == "" && o.has("object") {
-		answer = string(o["object"])
+	if answer == "" {
+		answer = string(o.first("object"))
 	}
 	parts = appendText(parts, fact.PartText, answer)
-	var calls []object
-	if json.Unmarshal(o["toolCalls"], &calls) == nil {
-		for _, call := range calls {
-			if in := call.inner("payload"); in != nil {
-				call = in
-			}
-			if call.str("toolName", "name") != "" {
-				parts = appendCall(parts, call, call.truth("providerExecuted"))
-			}
+	for _, call := range objectsOf(o["toolCalls"]) {
+		if in := call.inner("payload"); in != nil {
+			call = in
+		}
+		if call.str("toolName", "name") != "" {
+			parts = appendCall(parts, call, call.truth("providerExecuted"))
 		}
 	}
 	return parts, o.str("finishReason")
@@ -210,7 +194,7 @@ func mastraOutput(raw json.RawMessage) (parts []fact.Part, finish string) {
 // mastraRefusal is what Mastra tells a model when a person declined its call.
 const mastraRefusal = "Tool call was not approved by the user"
 
-// mastraResults mends what the exporter makes of the results of tools: a text is
+// mastraResults repairs what the exporter makes of the results of tools: a text is
 // encoded twice, and a refusal looks like any other.
 func mastraResults(messages []fact.Message) {
 	for _, m := range messages {
@@ -254,66 +238,54 @@ func (m *mastraSpan) toolCall() {
 	problemIfCut(m.out, "the tool's input", asked)
 	cut := problemIfCut(m.out, "the tool's output", answered)
 	id := m.First("gen_ai.tool.call.id", "mastra.metadata.toolCallId")
-	name := m.Str("gen_ai.tool.name")
-	if name == "" {
-		name = mastraName(Text(m.span.Name()))
-	}
-	if text(answered) == mastraRefusal {
+	name := cmp.Or(m.Str("gen_ai.tool.name"), mastraName(Text(m.span.Name())))
+	refused := text(answered) == mastraRefusal
+	if refused {
 		f := m.out.Add(fact.Permission)
 		f.CallID = id
-		f.Decision = &fact.Decision{ToolName: name, Action: "deny", Outcome: "denied", Reply: "reject", Source: "user", Reason: mastraRefusal}
-		f = m.add(fact.ToolCall)
-		f.CallID = id
-		f.Tool = &fact.Tool{Name: name, Input: unwrapped(asked), Denied: true}
-		return
+		f.Decision = &fact.Decision{ToolName: name, Action: "deny", Outcome: "denied", Reply: "reject", Source: "user",
+			Reason: mastraRefusal}
 	}
-
 	f := m.add(fact.ToolCall)
 	f.CallID = id
-	f.Tool = &fact.Tool{Name: name, Input: unwrapped(asked), Truncated: cut}
-	if m.kind == "client_tool_call" { // its span ends when the call is sent to the client
+	f.Tool = &fact.Tool{Name: name, Input: unwrapped(asked), Truncated: cut, Denied: refused}
+	if refused || m.kind == "client_tool_call" { // the span of the latter ends when the call is sent to the client
 		return
 	}
-	if answered != nil {
-		var p fact.Part
-		setResult(&p, answered, false)
-		f.Tool.Output, f.Tool.Denied = p.Output, p.Denied
-		if p.Error != "" {
-			if f.Failed = f.Failed || !p.Denied; f.Error == "" {
-				f.Error = p.Error
-			}
-		}
-	}
+	setOutput(f, answered)
 	if ok, reported := m.Bool("gen_ai.tool.success"); reported && !ok {
 		f.Failed = true
 	}
-	f.Tool.Succeeded = !f.Failed && !f.Tool.Denied && (m.span.Status().Code() == ptrace.StatusCodeOk || answered != nil)
+	f.Tool.Succeeded = !f.Failed && !f.Tool.Denied &&
+		(m.span.Status().Code() == ptrace.StatusCodeOk || answered != nil)
 }
 
-// about returns whose session it is, and what else the application told Mastra.
-func (m *mastraSpan) about() (about *fact.SessionAttrs, extra json.RawMessage) {
-	known := fact.SessionAttrs{UserID: m.First("mastra.metadata.userId", "mastra.metadata.resourceId")}
-	if v := (Attrs{Map: m.span.Resource.Attributes()}).Str("service.version"); v != "" && m.span.Scope.Name() == "@mastra/otel-exporter" {
-		known.Client = "mastra " + v // the exporter writes the framework's version there
+// about reads whose session it is, and what else the application passed to Mastra.
+func (m *mastraSpan) about(f *fact.Fact) {
+	setUser(f, m.First("mastra.metadata.userId", "mastra.metadata.resourceId"))
+	version := Attrs{Map: m.span.Resource.Attributes()}.Str("service.version")
+	if version != "" && m.span.Scope.Name() == "@mastra/otel-exporter" {
+		aboutOf(f).Client = "mastra " + version // the exporter writes the framework's version there
 	}
-	if known.UserID != "" || known.Client != "" {
-		about = &known
+	extra := m.below("mastra.metadata.", "runId", "userId", "resourceId")
+	if tags := m.JSON("mastra.tags"); tags != nil {
+		extra["tags"] = tags
 	}
-	reported := map[string]json.RawMessage{}
-	for key := range m.All() {
-		name, ok := strings.CutPrefix(key, "mastra.metadata.")
-		if !ok || name == "runId" || name == "userId" || name == "resourceId" || sessionKey(key) {
+	f.Extra = encode(extra)
+}
+
+// below returns the attributes whose keys begin with a prefix by what follows it. Keys of
+// sessions, some others and what is long are left out.
+func (a Attrs) below(prefix string, without ...string) object {
+	all := object{}
+	for key := range a.All() {
+		name, ok := strings.CutPrefix(key, prefix)
+		if !ok || slices.Contains(without, name) || slices.Contains(SessionKeys, key) {
 			continue
 		}
-		if raw := m.JSON(key); raw != nil && len(raw) <= 4096 {
-			reported[name] = raw
+		if raw := a.JSON(key); raw != nil && len(raw) <= 4096 {
+			all[name] = raw
 		}
 	}
-	if tags := m.JSON("mastra.tags"); tags != nil {
-		reported["tags"] = tags
-	}
-	if len(reported) > 0 {
-		extra, _ = json.Marshal(reported)
-	}
-	return about, extra
+	return all
 }

@@ -114,7 +114,8 @@ func refused(f *fact.Fact) string {
 		return ""
 	case f.ErrorType == "PermissionDeniedError", strings.HasPrefix(f.Error, deniedByRule):
 		return "deny"
-	case f.ErrorType == "PermissionRejectedError", f.ErrorType == "PermissionCorrectedError", strings.HasPrefix(f.Error, rejectedByUser):
+	case f.ErrorType == "PermissionRejectedError", f.ErrorType == "PermissionCorrectedError",
+		strings.HasPrefix(f.Error, rejectedByUser):
 		return "reject"
 	}
 	return ""
@@ -135,8 +136,8 @@ func readOpenCodeAsk(f *fact.Fact) {
 	case "deny":
 		*f.Decision = fact.Decision{Action: "deny", Outcome: "denied", Source: "rule", Reason: f.Error}
 	case "reject":
-		waited := (f.End - f.Start) / 1e6
-		*f.Decision = fact.Decision{Action: "ask", Outcome: "denied", Reply: "reject", Source: "user", WaitedMS: &waited}
+		*f.Decision = fact.Decision{Action: "ask", Outcome: "denied", Reply: "reject", Source: "user",
+			WaitedMS: new((f.End - f.Start) / 1e6)}
 		_, f.Decision.Reason, _ = strings.Cut(f.Error, withFeedback)
 	default:
 		if f.Failed {
@@ -144,7 +145,7 @@ func readOpenCodeAsk(f *fact.Fact) {
 		}
 		return
 	}
-	f.Failed, f.Error, f.ErrorType = false, "", "" // a refusal is no failure
+	clearFailure(f) // a refusal is not a failure
 }
 
 // readOpenCodeAI reads a span of the AI SDK. Objects are asked for outside of any
@@ -174,13 +175,9 @@ func readOpenCodeAI(s *Span, out *Emitter) {
 		if f.Purpose = openCodeSide(f); !strings.Contains(operation, "Object") {
 			f.RequestID = f.ParentID
 		}
-		title := ""
-		if f.Purpose == "title" && !f.Failed && f.Finish != "" {
-			title = openCodeTitle(f.Output)
-		}
-		if title != "" {
-			f = out.Add(fact.Session)
-			f.SessionAttrs = &fact.SessionAttrs{Title: title}
+		title := openCodeTitle(f.Output)
+		if title != "" && f.Purpose == "title" && !f.Failed && f.Finish != "" {
+			out.Add(fact.Session).SessionAttrs = &fact.SessionAttrs{Title: title}
 		}
 	}
 }
@@ -201,15 +198,13 @@ func readOpenCodeStep(f *fact.Fact) {
 
 // openCodePrompts are how the prompts of opencode's own agents begin, those of the
 // system and those of the user.
-var openCodePrompts = []struct{ prefix, side string }{
-	{"You are a title generator.", "title"},
-	{"Generate a title for this conversation:", "title"},
-	{"You are an anchored context summarization assistant", "compaction"},
-	{"You are a helpful AI assistant tasked with summarizing conversations", "compaction"},
-	{"Create a new anchored summary from the conversation history", "compaction"},
-	{"Update the anchored summary below", "compaction"},
-	{"Provide a detailed prompt for continuing our conversation above", "compaction"},
-	{"Summarize what was done in this conversation.", "summary"},
+var openCodePrompts = map[string][]string{
+	"title": {"You are a title generator.", "Generate a title for this conversation:"},
+	"compaction": {"You are an anchored context summarization assistant",
+		"You are a helpful AI assistant tasked with summarizing conversations",
+		"Create a new anchored summary from the conversation history", "Update the anchored summary below",
+		"Provide a detailed prompt for continuing our conversation above"},
+	"summary": {"Summarize what was done in this conversation."},
 }
 
 // openCodeSide reports what a model is called for, "" for the conversation itself.
@@ -228,9 +223,9 @@ func openCodeSide(f *fact.Fact) string {
 		}
 	}
 	for _, text := range texts {
-		for _, known := range openCodePrompts {
-			if strings.HasPrefix(strings.TrimSpace(text), known.prefix) {
-				return known.side
+		for side, prompts := range openCodePrompts {
+			if hasPrefix(strings.TrimSpace(text), prompts...) {
+				return side
 			}
 		}
 	}

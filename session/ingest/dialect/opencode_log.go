@@ -29,19 +29,16 @@ func isOpenCodeRecord(r *Record) bool {
 
 func readOpenCodeRecord(r *Record, out *Emitter) {
 	message, detail := r.Body().Slice().At(0).Str(), r.Body().Slice().At(1)
+	o, ok := objectOf(valueJSON(detail))
 	if detail.Type() == pcommon.ValueTypeStr {
 		raw := inspected(detail.Str())
-		o, ok := objectOf(raw)
-		if !ok {
-			if o, _ = objectOf(closeCut(raw)); o == nil {
-				return
+		if o, ok = objectOf(raw); !ok {
+			if o, ok = objectOf(closeCut(raw)); ok {
+				out.Problem("the record could not be read whole")
 			}
-			out.Problem("the record could not be read whole")
 		}
-		openCodeRecord(message, o, out)
-		return
 	}
-	if o, ok := objectOf(valueJSON(detail)); ok {
+	if ok {
 		openCodeRecord(message, o, out)
 	}
 }
@@ -84,7 +81,8 @@ var defaultTitle = regexp.MustCompile(`^(New|Child) session - \d{4}-\d\d-\d\dT[\
 
 func readOpenCodeCreated(f *fact.Fact, o object) {
 	setSession(f, o.str("id"))
-	f.SessionAttrs = &fact.SessionAttrs{WorkspaceRoot: o.str("directory"), WorkspaceID: o.str("workspaceID"), ParentSession: o.str("parentID"), Title: o.str("title")}
+	f.SessionAttrs = &fact.SessionAttrs{WorkspaceRoot: o.str("directory"), WorkspaceID: o.str("workspaceID"),
+		ParentSession: o.str("parentID"), Title: o.str("title")}
 	if defaultTitle.MatchString(f.SessionAttrs.Title) {
 		f.SessionAttrs.Title = ""
 	}
@@ -102,14 +100,11 @@ func readOpenCodeCreated(f *fact.Fact, o object) {
 }
 
 func openCodeRules(raw json.RawMessage) json.RawMessage {
-	var list []json.RawMessage
-	if json.Unmarshal(raw, &list) != nil {
-		return nil
-	}
 	var rules []session.Rule
-	for _, e := range list {
-		if o, ok := objectOf(e); ok && o.has("permission") {
-			rules = append(rules, session.Rule{Permission: o.str("permission"), Pattern: o.str("pattern"), Action: o.str("action")})
+	for _, o := range objectsOf(raw) {
+		if o.has("permission") {
+			rules = append(rules, session.Rule{Permission: o.str("permission"), Pattern: o.str("pattern"),
+				Action: o.str("action")})
 		}
 	}
 	if rules == nil {

@@ -1,12 +1,12 @@
 package dialect
 
 import (
+	"cmp"
 	"encoding/json"
 	"strings"
 
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
-	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
@@ -36,8 +36,8 @@ func isOpenInference(s *Span) bool {
 	if !s.Has(MarkLLM) || s.Has(MarkTraceloop|MarkGenAI|MarkAI) {
 		return false
 	}
-	a := s.Attrs()
-	return a.First("llm.model_name", "llm.input_messages.0.message.role", "llm.output_messages.0.message.role") != ""
+	return s.Attrs().First("llm.model_name", "llm.input_messages.0.message.role",
+		"llm.output_messages.0.message.role") != ""
 }
 
 func readOpenInference(s *Span, out *Emitter) {
@@ -74,15 +74,6 @@ func openAIAgentsScope(s *Span) bool {
 	return strings.Contains(scope, "openai-agents") || strings.Contains(scope, "openai_agents")
 }
 
-// openAIAgent names the agent of a span of the OpenAI Agents SDK: it is the node of
-// the graph.
-func openAIAgent(s *Span) string {
-	if !openAIAgentsScope(s) {
-		return ""
-	}
-	return s.Attrs().Str("graph.node.id")
-}
-
 // openInferenceKind returns what the span reports. A chain is whatever a
 // framework runs one after another: the one that nothing is above is the turn.
 func openInferenceKind(s *Span) fact.Kind {
@@ -109,21 +100,19 @@ func openInferenceKind(s *Span) fact.Kind {
 // does not say yet.
 func fillOpenInference(f *fact.Fact, s *Span) {
 	a := s.Attrs()
-	if f.Agent == "" {
-		f.Agent = a.Str("agent.name")
-	}
+	f.Agent = cmp.Or(f.Agent, a.Str("agent.name"))
 	if f.Agent == "" && (f.Kind == fact.Turn || f.Kind == fact.ModelCall) {
 		metadata, _ := objectOf(a.JSON("metadata"))
 		f.Agent = metadata.str("lc_agent_name") // LangChain
 	}
-	if user := a.Str("user.id"); user != "" && (f.SessionAttrs == nil || f.SessionAttrs.UserID == "") {
-		aboutOf(f).UserID = user
+	if f.SessionAttrs == nil || f.SessionAttrs.UserID == "" {
+		setUser(f, a.Str("user.id"))
 	}
 	addExtra(f, a, "metadata", "tag.tags", "graph.node.id", "graph.node.name", "graph.node.parent_id")
 	readFailure(f, s)
 	f.RequiresTurn = f.RequiresTurn || openAIAgentsBelow(s)
-	if f.Agent == "" && f.Kind == fact.Turn {
-		f.Agent = openAIAgent(s)
+	if f.Agent == "" && f.Kind == fact.Turn && openAIAgentsScope(s) {
+		f.Agent = a.Str("graph.node.id") // the agent is the node of the graph
 	}
 	switch f.Kind {
 	case fact.ModelCall, fact.Turn:
@@ -144,19 +133,17 @@ func clearBlame(f *fact.Fact, s *Span) {
 	if f.Kind == fact.ToolCall {
 		finished = s.Has(MarkAI|MarkGenAI) && s.Attrs().Str("output.value") != ""
 	}
+	for range exceptions(s.Span) {
+		return
+	}
 	if !f.Failed || !finished {
 		return
 	}
-	for _, e := range s.Events().All() {
-		if e.Name() == "exception" {
-			return
-		}
-	}
 	if f.Error != "" {
-		message, _ := json.Marshal(f.Error)
-		setExtra(f, "otel.status_description", message)
+		setExtra(f, "otel.status_description", quoted(f.Error))
 	}
-	f.Failed, f.Aborted, f.Error, f.ErrorType = false, false, "", ""
+	clearFailure(f)
+	f.Aborted = false
 }
 
 func fillOpenInferenceCall(f *fact.Fact, s *Span) {
@@ -166,33 +153,23 @@ func fillOpenInferenceCall(f *fact.Fact, s *Span) {
 	if f.Input == nil && f.History == 0 {
 		fillOpenInferenceInput(f, a)
 	}
-	if finish := a.Str("llm.finish_reason"); f.Finish == "" {
-		f.Finish = finish
-	}
+	f.Finish = cmp.Or(f.Finish, a.Str("llm.finish_reason"))
 	if f.Output == nil {
 		fillOpenInferenceOutput(f, a)
 	}
 	if operation := aiOperation(s); f.Usage == nil && aiOperations[operation] != fact.Turn {
 		f.Usage = openInferenceUsage(a)
 	}
-	if f.CostUSD == nil {
-		f.CostUSD = openInferenceCost(a)
-	}
+	f.CostUSD = cmp.Or(f.CostUSD, openInferenceCost(a))
 	parameters, _ := objectOf(a.JSON("llm.invocation_parameters"))
-	if t := (*float64)(nil); f.Temperature == nil && json.Unmarshal(parameters["temperature"], &t) == nil {
-		f.Temperature = t
-	}
-	if f.SystemPrompt == "" && f.Kind == fact.ModelCall {
-		for _, o := range []object{parameters, response} {
-			if raw := o.first("system", "instructions", "systemInstruction", "system_instruction"); f.SystemPrompt == "" && raw != nil {
-				f.SystemPrompt = SystemInstructions(raw)
-			}
+	f.Temperature = cmp.Or(f.Temperature, number(string(parameters["temperature"])))
+	for _, o := range []object{parameters, response} {
+		if f.SystemPrompt == "" && f.Kind == fact.ModelCall {
+			f.SystemPrompt = SystemInstructions(o.first("system", "instructions", "systemInstruction", "system_instruction"))
 		}
 	}
 	if f.ToolCatalog == "" {
-		if f.ToolCatalog = flatCatalog(a); f.ToolCatalog == "" {
-			f.ToolCatalog = Catalog(parameters.first("tools", "functions"))
-		}
+		f.ToolCatalog = cmp.Or(flatCatalog(a), Catalog(parameters.first("tools", "functions")))
 	}
 }
 
@@ -212,28 +189,14 @@ func openInferenceValues(f *fact.Fact, a Attrs) (request, response object) {
 // once they know it.
 func fillOpenInferenceModel(f *fact.Fact, a Attrs, request, response object) {
 	answered := answerOf(response)
-	if f.ResponseModel == "" {
-		f.ResponseModel = a.Str("llm.response.model_name")
+	f.ResponseModel = cmp.Or(f.ResponseModel, a.Str("llm.response.model_name"),
+		answered.str("model", "model_name", "modelVersion", "model_version"),
+		answered.inner("response_metadata").str("model_name", "model"))
+	if f.Kind == fact.ModelCall {
+		f.ResponseID = cmp.Or(f.ResponseID, answered.str("id", "response_id", "responseId"))
 	}
-	if f.ResponseModel == "" {
-		f.ResponseModel = answered.str("model", "model_name", "modelVersion", "model_version")
-	}
-	if f.ResponseModel == "" {
-		f.ResponseModel = answered.inner("response_metadata").str("model_name", "model")
-	}
-	if f.ResponseID == "" && f.Kind == fact.ModelCall {
-		f.ResponseID = answered.str("id", "response_id", "responseId")
-	}
-	m := session.Model{ProviderID: a.First("llm.provider", "llm.system"), ModelID: a.Str("llm.request.model_name")}
-	if m.ModelID == "" {
-		m.ModelID = request.str("model")
-	}
-	if m.ModelID == "" {
-		m.ModelID = a.Str("llm.model_name")
-	}
-	if f.Model == nil && m != (session.Model{}) {
-		f.Model = &m
-	}
+	f.Model = cmp.Or(f.Model, modelOf(a.First("llm.provider", "llm.system"),
+		cmp.Or(a.Str("llm.request.model_name"), request.str("model"), a.Str("llm.model_name"))))
 }
 
 // answerOf returns the object that describes the answer of a model: a response of
@@ -285,18 +248,16 @@ func fillOpenInferenceInput(f *fact.Fact, a Attrs) {
 	ReadInput(f, append(messages, asked...))
 }
 
-// knownOf weighs how much an account of a conversation says: its parts, and the
-// ids of the calls in them. Parts that no rule can read count for nothing.
-func knownOf(messages []fact.Message) int {
-	n := 0
+// knownOf weighs how much a conversation reports: its parts, and the ids of the calls in
+// them. Parts that no rule can read count for nothing.
+func knownOf(messages []fact.Message) (n int) {
 	for _, m := range messages {
 		n += partsKnown(m.Parts)
 	}
 	return n
 }
 
-func partsKnown(parts []fact.Part) int {
-	n := 0
+func partsKnown(parts []fact.Part) (n int) {
 	for i := range parts {
 		if parts[i].Kind != fact.PartOther {
 			n++
@@ -309,17 +270,13 @@ func partsKnown(parts []fact.Part) int {
 }
 
 func fillOpenInferenceOutput(f *fact.Fact, a Attrs) {
-	for _, m := range flatConversation(a, "llm.output_messages.") {
-		f.Output = append(f.Output, m.Parts...)
-	}
+	f.Output = partsOf(flatConversation(a, "llm.output_messages."))
 	value := a.JSON("output.value")
 	if isNull(value) {
 		return
 	}
 	parts, finish, ok := output(value)
-	if f.Finish == "" {
-		f.Finish = finish
-	}
+	f.Finish = cmp.Or(f.Finish, finish)
 	if f.Output != nil {
 		if ok && partsKnown(parts) >= partsKnown(f.Output) {
 			f.Output = parts
@@ -349,8 +306,7 @@ func openInferenceCost(a Attrs) *float64 {
 	if prompt == nil || completion == nil {
 		return nil
 	}
-	total := *prompt + *completion
-	return &total
+	return new(*prompt + *completion)
 }
 
 func fillOpenInferenceTool(f *fact.Fact, s *Span) {
@@ -358,14 +314,11 @@ func fillOpenInferenceTool(f *fact.Fact, s *Span) {
 	if f.Tool == nil {
 		f.Tool = new(fact.Tool)
 	}
-	if f.Tool.Name == "" {
-		f.Tool.Name = a.First("tool.name", "tool_call.function.name")
-	}
-	if f.Tool.Name == "" {
-		f.Tool.Name = f.Name
-	}
-	if f.CallID == "" {
-		f.CallID = reported(a, "tool_call.id", "tool.id")
+	f.Tool.Name = cmp.Or(f.Tool.Name, a.First("tool.name", "tool_call.function.name"), f.Name)
+	for _, key := range []string{"tool_call.id", "tool.id"} {
+		if id := a.Str(key); id != "null" { // of what exporters do not know
+			f.CallID = cmp.Or(f.CallID, id)
+		}
 	}
 	if f.Tool.Input == nil {
 		f.Tool.Input = unwrapped(a.FirstJSON("input.value", "tool_call.function.arguments", "tool.parameters"))
@@ -373,7 +326,8 @@ func fillOpenInferenceTool(f *fact.Fact, s *Span) {
 	if value := a.JSON("output.value"); f.Tool.Output == nil && value != nil && !f.Failed {
 		fillToolOutput(f, value)
 	}
-	f.Tool.Succeeded = f.Tool.Succeeded || !f.Failed && (f.Tool.Output != nil || s.Status().Code() == ptrace.StatusCodeOk)
+	f.Tool.Succeeded = f.Tool.Succeeded ||
+		!f.Failed && (f.Tool.Output != nil || s.Status().Code() == ptrace.StatusCodeOk)
 }
 
 // fillToolOutput reads what a tool answered. LangChain has it answer with a message
@@ -381,39 +335,23 @@ func fillOpenInferenceTool(f *fact.Fact, s *Span) {
 func fillToolOutput(f *fact.Fact, value json.RawMessage) {
 	var p fact.Part
 	if o, ok := objectOf(value); ok && strings.Contains(string(value), `"tool_call_id"`) {
-		if o.has("output") {
-			value = o["output"]
-		}
+		value = firstRaw(o.first("output"), value)
 		if command := o.inner("output"); command.str("lg_name") == "Command" {
 			value = command["update"] // a tool of LangGraph may change the graph's state, messages included
 		}
 		messages, _ := Messages(value)
-		for _, m := range messages {
-			for _, answer := range m.Parts {
-				if answer.Kind == fact.PartResult && answer.CallID != "" {
-					p = answer
-				}
+		for _, answer := range partsOf(messages) {
+			if answer.Kind == fact.PartResult && answer.CallID != "" {
+				p = answer
 			}
 		}
 	}
 	if p.CallID == "" {
 		setResult(&p, value, false)
-	} else if f.CallID == "" {
-		f.CallID = p.CallID
 	}
+	f.CallID = cmp.Or(f.CallID, p.CallID)
 	f.Tool.Output, f.Tool.Denied = p.Output, p.Denied
 	if p.Error != "" {
 		f.Failed, f.Error = true, p.Error
 	}
-}
-
-// said returns the first of the keys that has text. Exporters write "null" for
-// what they do not know.
-func reported(a Attrs, keys ...string) string {
-	for _, key := range keys {
-		if s := a.Str(key); s != "" && s != "null" {
-			return s
-		}
-	}
-	return ""
 }

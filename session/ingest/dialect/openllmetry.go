@@ -1,12 +1,13 @@
 package dialect
 
 import (
+	"cmp"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
-	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
@@ -79,13 +80,8 @@ func openLLMetryKind(s *Span, a Attrs) fact.Kind {
 	}
 	// Spans of the AI SDK that pass through Traceloop's SDK are all renamed to a
 	// model call's.
-	switch id := a.Str("ai.operationId"); {
-	case id == "ai.toolCall":
-		return fact.ToolCall
-	case strings.HasSuffix(id, ".doGenerate"), strings.HasSuffix(id, ".doStream"):
-		return fact.ModelCall
-	case strings.HasPrefix(id, "ai.generate"), strings.HasPrefix(id, "ai.stream"):
-		return fact.Turn
+	if kind := aiOperations[a.Str("ai.operationId")]; kind != "" {
+		return kind
 	}
 	operation := a.Str("gen_ai.operation.name")
 	if kind, known := operations[operation]; known {
@@ -131,9 +127,8 @@ func openLLMetryTurn(s *Span, a Attrs, out *Emitter) {
 	f := out.Add(fact.Turn)
 	c.fill(f)
 	f.Agent = agent
-	f.Model = genAIModel(a)
-	if f.Model != nil && f.Model.ModelID == "" {
-		f.Model = nil // who made the framework is built as a provider
+	if m := genAIModel(a); m != nil && m.ModelID != "" {
+		f.Model = m // else the provider is who made the framework
 	}
 	if len(f.Input) == 0 {
 		ReadInput(f, entityAsked(asked))
@@ -141,36 +136,30 @@ func openLLMetryTurn(s *Span, a Attrs, out *Emitter) {
 	if f.Output == nil {
 		f.Output = entityAnswered(answered)
 	}
-	f.SessionAttrs, f.Extra = openLLMetryAbout(a)
+	openLLMetryAbout(f, a)
 	readFailure(f, s)
 }
 
 func openLLMetryCall(s *Span, a Attrs, out *Emitter) {
-	var c conversation
-	c.readAttrs(a)
-	c.readEvents(s.Events())
-	for _, problem := range c.problems {
-		out.Problem(problem)
-	}
-	if items := responseItems(c.input, a.Str("gen_ai.response.id")); items != nil {
-		c.input = items
-	}
-	f := out.Add(fact.ModelCall)
-	c.fill(f)
-	finish := c.finish
-	readGenAICall(f, s.Scope, a)
+	f := addGenAI(s, out, fact.ModelCall, true)
 	f.Agent = a.Str("gen_ai.agent.name")
 	f.RequiresTurn = openLLMetryRequiresTurn(s, a)
-	f.Model = openLLMetryModel(a)
+	if items := responseItems(f.Input, a.Str("gen_ai.response.id")); items != nil && f.History == 0 {
+		ReadInput(f, items)
+	}
+	// LangChain's name for a model that it does not know is "unknown", and a provider was
+	// once written as a name.
 	if f.ResponseModel == "unknown" {
 		f.ResponseModel = ""
 	}
-	if f.Finish == "" {
-		f.Finish = finish
+	if f.Model != nil && f.Model.ModelID == "unknown" {
+		f.Model.ModelID = f.ResponseModel
 	}
-	if f.Finish == "" {
-		f.Finish = a.First("gen_ai.response.stop_reason", "llm.response.finish_reason", "llm.response.stop_reason")
+	if f.Model != nil {
+		f.Model = modelOf(strings.ToLower(f.Model.ProviderID), f.Model.ModelID)
 	}
+	f.Finish = cmp.Or(f.Finish,
+		a.First("gen_ai.response.stop_reason", "llm.response.finish_reason", "llm.response.stop_reason"))
 	for i := range f.Output { // Anthropic's thinking was a completion of its own role
 		if p := &f.Output[i]; i == 0 && p.Kind == fact.PartText && a.Str("gen_ai.completion.0.role") == "thinking" {
 			p.Kind = fact.PartReasoning
@@ -179,10 +168,10 @@ func openLLMetryCall(s *Span, a Attrs, out *Emitter) {
 	if f.ToolCatalog == "" {
 		f.ToolCatalog = flatCatalog(a)
 	}
-	if countsAsAnswered(s, a) {
-		f.Usage = usageAsAnswered(f.Usage, a)
+	if f.Usage != nil && countsAsAnswered(s, a) {
+		f.Usage = MixedUsage(a.IntPtr(inputTokens...), a.IntPtr(outputTokens...), a.IntPtr(cacheReadTokens...),
+			a.IntPtr(cacheWriteTokens...), a.IntPtr(reasoningTokens...), f.Usage.Raw)
 	}
-	readFailure(f, s)
 }
 
 // responseItems returns the messages of a request to OpenAI's Responses API, whose
@@ -190,20 +179,17 @@ func openLLMetryCall(s *Span, a Attrs, out *Emitter) {
 // the text of one message of the user. It is nil for anything else, such as a user
 // who wrote JSON to another interface.
 func responseItems(input []fact.Message, responseID string) []fact.Message {
-	if len(input) != 1 || input[0].Role != "user" || len(input[0].Parts) != 1 || input[0].Parts[0].Kind != fact.PartText ||
-		responseID != "" && !strings.HasPrefix(responseID, "resp_") {
+	if len(input) != 1 || input[0].Role != "user" || len(input[0].Parts) != 1 ||
+		input[0].Parts[0].Kind != fact.PartText || responseID != "" && !strings.HasPrefix(responseID, "resp_") {
 		return nil
 	}
 	raw := json.RawMessage(strings.TrimSpace(input[0].Parts[0].Text))
-	if len(raw) == 0 || raw[0] != '[' || !json.Valid(raw) {
-		return nil
-	}
 	list, _ := elements(raw)
-	items := objectsOf(raw)
-	if len(items) == 0 || len(items) != len(list) {
+	if len(list) == 0 || !json.Valid(raw) {
 		return nil
 	}
-	for _, o := range items {
+	for _, e := range list {
+		o, _ := membersOf(e)
 		if normalRole(o.str("role")) == "" && shapes[o.str("type")] == 0 && o.str("type") != "item_reference" {
 			return nil
 		}
@@ -215,72 +201,37 @@ func responseItems(input []fact.Message, responseID string) []fact.Message {
 	return messages
 }
 
-// openLLMetryModel returns the model, whose name is "unknown" where LangChain does
-// not tell it and whose provider was once written as a name.
-func openLLMetryModel(a Attrs) *session.Model {
-	m := session.Model{ProviderID: strings.ToLower(a.First("gen_ai.provider.name", "gen_ai.system"))}
-	for _, key := range []string{"gen_ai.request.model", "gen_ai.response.model"} {
-		if id := a.Str(key); m.ModelID == "" && id != "unknown" {
-			m.ModelID = id
-		}
-	}
-	if m == (session.Model{}) {
-		return nil
-	}
-	return &m
-}
-
 // countsAsAnswered reports whether the counts stand as the provider gives them, who
 // counts the cache beside the input: Bedrock's do, and Anthropic's in JavaScript. The
 // other instrumentations add Anthropic's cache to the input, or get counts that
 // include it.
 func countsAsAnswered(s *Span, a Attrs) bool {
-	return usageBasis(s.Scope.Name(), a) == fact.Mixed || strings.Contains(s.Scope.Name(), "bedrock") || strings.EqualFold(a.First("gen_ai.provider.name", "gen_ai.system"), "aws.bedrock")
-}
-
-func usageAsAnswered(u *fact.Usage, a Attrs) *fact.Usage {
-	if u == nil {
-		return nil
-	}
-	return MixedUsage(a.IntPtr(inputTokens...), a.IntPtr(outputTokens...), a.IntPtr(cacheReadTokens...),
-		a.IntPtr(cacheWriteTokens...), a.IntPtr(reasoningTokens...), u.Raw)
+	return usageBasis(s.Scope.Name(), a) == fact.Mixed || strings.Contains(s.Scope.Name(), "bedrock") ||
+		strings.EqualFold(a.First("gen_ai.provider.name", "gen_ai.system"), "aws.bedrock")
 }
 
 func openLLMetryTool(s *Span, a Attrs, out *Emitter) {
-	asked := a.FirstJSON("gen_ai.tool.call.arguments", "traceloop.entity.input", "ai.toolCall.input", "ai.toolCall.args")
-	answered := a.FirstJSON("gen_ai.tool.call.result", "traceloop.entity.output", "ai.toolCall.output", "ai.toolCall.result")
+	asked := a.FirstJSON("gen_ai.tool.call.arguments", "traceloop.entity.input", "ai.toolCall.input",
+		"ai.toolCall.args")
+	answered := a.FirstJSON("gen_ai.tool.call.result", "traceloop.entity.output", "ai.toolCall.output",
+		"ai.toolCall.result")
 	problemIfCut(out, "the tool's input", asked)
 	cut := problemIfCut(out, "the tool's output", answered)
 
 	f := out.Add(fact.ToolCall)
 	f.Agent = a.Str("gen_ai.agent.name")
 	f.RequiresTurn = openLLMetryRequiresTurn(s, a)
-	f.CallID = a.First("gen_ai.tool.call.id", "gen_ai.tool.call_id", "ai.toolCall.id")
-	f.Tool = &fact.Tool{Name: a.First("gen_ai.tool.name", "traceloop.entity.name", "ai.toolCall.name"), Truncated: cut}
-	if f.Tool.Name == "" {
-		f.Tool.Name = strings.TrimSuffix(strings.TrimPrefix(f.Name, "execute_tool "), ".tool")
-	}
-	var id string
-	f.Tool.Input, id = toolAsked(asked)
-	if f.CallID == "" {
-		f.CallID = id
-	}
-	var p fact.Part
-	if raw, id := toolAnswered(answered); raw != nil {
-		setResult(&p, raw, false)
-		if f.CallID == "" {
-			f.CallID = id
-		}
-	}
-	f.Tool.Output, f.Tool.Denied = p.Output, p.Denied
-	if p.Error != "" {
-		if f.Failed = f.Failed || !p.Denied; f.Error == "" {
-			f.Error = p.Error
-		}
-	}
+	input, askedID := toolAsked(asked)
+	output, answeredID := toolAnswered(answered)
+	f.CallID = cmp.Or(a.First("gen_ai.tool.call.id", "gen_ai.tool.call_id", "ai.toolCall.id"), askedID, answeredID)
+	f.Tool = &fact.Tool{Input: input, Truncated: cut, Name: cmp.Or(
+		a.First("gen_ai.tool.name", "traceloop.entity.name", "ai.toolCall.name"),
+		strings.TrimSuffix(strings.TrimPrefix(f.Name, "execute_tool "), ".tool"))}
+	setOutput(f, output)
 	readFailure(f, s)
 	// A span that ends without an error is a call that returned.
-	f.Tool.Succeeded = !f.Failed && !f.Tool.Denied && (s.Status().Code() == ptrace.StatusCodeOk || s.EndTimestamp() > 0)
+	f.Tool.Succeeded = !f.Failed && !f.Tool.Denied &&
+		(s.Status().Code() == ptrace.StatusCodeOk || s.EndTimestamp() > 0)
 }
 
 // toolAsked returns the arguments of a tool, and the id of its call where LangChain
@@ -306,12 +257,10 @@ func arguments(o object, raw json.RawMessage) json.RawMessage {
 	if !o.has("args") || !o.has("kwargs") || len(o) != 2 {
 		return raw
 	}
-	var args []json.RawMessage
-	if json.Unmarshal(o["args"], &args) != nil {
-		return raw
-	}
-	named, _ := objectOf(o["kwargs"])
+	args, ok := elements(o["args"])
+	named, _ := membersOf(o["kwargs"])
 	switch {
+	case !ok:
 	case len(args) == 0 && len(named) == 0:
 		return json.RawMessage("{}")
 	case len(args) == 0:
@@ -329,19 +278,19 @@ func toolAnswered(raw json.RawMessage) (output json.RawMessage, callID string) {
 	if !ok || !o.has("output") || !o.has("kwargs") {
 		return raw, ""
 	}
-	if in, ok := objectOf(o["output"]); ok {
-		if k := in.inner("kwargs"); k != nil && in.has("lc") {
-			in = k
-		}
-		if in.has("content") && (in.str("type") == "tool" || in.has("tool_call_id")) {
-			return in["content"], in.str("tool_call_id")
-		}
+	in := o.inner("output")
+	if k := in.inner("kwargs"); k != nil && in.has("lc") {
+		in = k
+	}
+	if in.has("content") && (in.str("type") == "tool" || in.has("tool_call_id")) {
+		return in["content"], in.str("tool_call_id")
 	}
 	return o["output"], ""
 }
 
 // askedKeys are the names that people give what a user asks.
-var askedKeys = []string{"input", "question", "query", "prompt", "message", "user_input", "userInput", "user_message", "text", "request", "task"}
+var askedKeys = []string{"input", "question", "query", "prompt", "message", "user_input", "userInput",
+	"user_message", "text", "request", "task"}
 
 // entityAsked finds what the user asked among what a workflow or agent was called
 // with. It is nil where nothing can be told from other arguments.
@@ -357,15 +306,8 @@ func entityAsked(raw json.RawMessage) []fact.Message {
 		return messages
 	}
 	// A method is called with its object first.
-	var args, texts []json.RawMessage
-	if json.Unmarshal(o["args"], &args) != nil || len(args) < 2 {
-		return nil
-	}
-	for _, arg := range args[1:] {
-		if text(arg) != "" {
-			texts = append(texts, arg)
-		}
-	}
+	args, _ := elements(o["args"])
+	texts := slices.DeleteFunc(args[min(1, len(args)):], func(arg json.RawMessage) bool { return text(arg) == "" })
 	if len(texts) != 1 {
 		return nil
 	}
@@ -373,15 +315,8 @@ func entityAsked(raw json.RawMessage) []fact.Message {
 }
 
 func askedIn(raw json.RawMessage) []fact.Message {
-	if s := text(raw); s != "" {
-		messages, ok := Messages(raw)
-		if !ok {
-			return nil
-		}
-		return messages
-	}
 	o, ok := objectOf(raw)
-	if !ok || o.isMessage() {
+	if text(raw) != "" || !ok || o.isMessage() {
 		if messages, ok := Messages(raw); ok {
 			return messages
 		}
@@ -392,19 +327,16 @@ func askedIn(raw json.RawMessage) []fact.Message {
 			return messages
 		}
 	}
-	for _, key := range askedKeys {
-		if text(o[key]) != "" {
-			return askedIn(o[key])
+	s := o.str(askedKeys...)
+	for key := range o {
+		if len(o) == 1 {
+			s = o.str(key)
 		}
 	}
-	if len(o) == 1 {
-		for _, only := range o {
-			if text(only) != "" {
-				return askedIn(only)
-			}
-		}
+	if s == "" {
+		return nil
 	}
-	return nil
+	return askedIn(quoted(s))
 }
 
 // answeredKeys are the names that people give an answer.
@@ -418,64 +350,26 @@ func entityAnswered(raw json.RawMessage) []fact.Part {
 		}
 		if o.has("messages") { // the state of a graph: the whole conversation
 			messages, _ := Messages(o["messages"])
-			_, end := userRun(messages)
-			var parts []fact.Part
-			for _, m := range messages[end:] {
-				if m.Role != "system" {
-					parts = append(parts, m.Parts...)
-				}
-			}
+			_, parts := splitAnswer(messages)
 			return parts
 		}
 		if !o.isMessage() && !o.isWrapper() || o.has("output") {
-			for _, key := range answeredKeys {
-				if s := text(o[key]); s != "" {
-					return []fact.Part{{Kind: fact.PartText, Text: s}}
-				}
-			}
-			return nil
+			return appendText(nil, fact.PartText, o.str(answeredKeys...))
 		}
 	}
 	parts, _ := Output(raw)
 	return parts
 }
 
-// openLLMetryAbout returns what an application reports of the session and its user,
-// and what else it associates with it.
-func openLLMetryAbout(a Attrs) (*fact.SessionAttrs, json.RawMessage) {
-	var about *fact.SessionAttrs
-	extra := map[string]json.RawMessage{}
-	for key := range a.All() {
-		name, ok := strings.CutPrefix(key, associations)
-		if !ok {
-			continue
-		}
-		switch name {
-		case "user_id", "userId", "user":
-			if id := a.Str(key); id != "" && (about == nil || name == "user_id") {
-				about = &fact.SessionAttrs{UserID: id}
-			}
-			continue
-		}
-		if raw := a.JSON(key); raw != nil && !sessionKey(key) && len(raw) <= 4096 {
-			extra[name] = raw
+// openLLMetryAbout reads whose session it is, and what else an application associates with it.
+func openLLMetryAbout(f *fact.Fact, a Attrs) {
+	users := []string{"user_id", "userId", "user"}
+	for _, name := range users {
+		if id := a.Str(associations + name); f.SessionAttrs == nil {
+			setUser(f, id)
 		}
 	}
-	if len(extra) == 0 {
-		return about, nil
-	}
-	raw, _ := json.Marshal(extra)
-	return about, raw
-}
-
-// sessionKey reports whether a session's id is looked up under the key.
-func sessionKey(key string) bool {
-	for _, k := range SessionKeys {
-		if k == key {
-			return true
-		}
-	}
-	return false
+	f.Extra = encode(a.below(associations, users...))
 }
 
 // problemIfCut notes a value that begins as JSON and does not end as such.

@@ -1,11 +1,11 @@
 package dialect
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strings"
 
-	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
@@ -18,10 +18,14 @@ var qwenCode = Dialect{
 	Title:       "Qwen Code",
 	Prompts:     true,
 	PromptFirst: true,
-	Spans:       func(s *Span) bool { return s.Scope.Name() == qwenName || strings.HasPrefix(s.Name(), qwenPrefix) },
-	Records:     func(r *Record) bool { return r.Scope.Name() == qwenName || strings.HasPrefix(r.Event, qwenPrefix) },
-	ReadSpan:    readQwenSpan,
-	ReadRecord:  readQwenRecord,
+	Spans: func(s *Span) bool {
+		return s.Scope.Name() == qwenName || strings.HasPrefix(s.Name(), qwenPrefix)
+	},
+	Records: func(r *Record) bool {
+		return r.Scope.Name() == qwenName || strings.HasPrefix(r.Event, qwenPrefix)
+	},
+	ReadSpan:   readQwenSpan,
+	ReadRecord: readQwenRecord,
 	Capabilities: capabilities{
 		"span, log":                             {TopicSession, TopicTurn, TopicModel, TopicTokens, TopicCache, TopicThinking, TopicAbort},
 		"log; opt-in: span":                     {TopicUser, TopicText, TopicToolInput},
@@ -48,48 +52,38 @@ func readQwenSpan(s *Span, out *Emitter) {
 	a := s.Attrs()
 	switch s.Name() {
 	case "qwen-code.interaction":
-		f := qwenContent(s, a, out, fact.Turn)
+		f := qwenContent(s, out, fact.Turn)
 		f.Agent = "" // its name is the client's, also where it speaks of a model's
-		if m := a.Str("qwen-code.model"); m != "" {
-			f.Model = &session.Model{ModelID: m}
-		}
+		f.Model = cmp.Or(modelOf("", a.Str("qwen-code.model")), f.Model)
 		switch a.Str("qwen-code.turn_status") {
 		case "cancelled", "canceled", "aborted":
 			f.Aborted = true
 		}
 	case "qwen-code.llm_request":
-		f := qwenContent(s, a, out, fact.ModelCall)
+		f := qwenContent(s, out, fact.ModelCall)
 		f.RequiresTurn = a.Str("llm_request.context") == "interaction"
-		if thoughts := a.IntPtr("thoughts_token_count"); thoughts != nil {
-			raw := statedCounts(a, "gen_ai.usage.input_tokens", "gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.output_tokens", "thoughts_token_count")
-			f.Usage = InclusiveUsage(a.IntPtr("gen_ai.usage.input_tokens"), a.IntPtr("gen_ai.usage.output_tokens"),
-				a.IntPtr("gen_ai.usage.cache_read.input_tokens"), nil, thoughts, raw)
+		if a.IntPtr("thoughts_token_count") != nil {
+			f.Usage = a.statedUsage(0, "gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens",
+				"gen_ai.usage.cache_read.input_tokens", "", "thoughts_token_count", "")
 		}
 		// The client gathers the text of a stream before the thoughts that led to it.
-		slices.SortStableFunc(f.Output, func(x, y fact.Part) int {
-			return truth(y.Kind == fact.PartReasoning) - truth(x.Kind == fact.PartReasoning)
-		})
+		thought := func(p fact.Part) bool { return p.Kind == fact.PartReasoning }
+		f.Output = slices.Concat(slices.DeleteFunc(slices.Clone(f.Output), func(p fact.Part) bool { return !thought(p) }),
+			slices.DeleteFunc(f.Output, thought))
 	case "qwen-code.subagent":
-		f := qwenContent(s, a, out, fact.Turn)
+		f := qwenContent(s, out, fact.Turn)
 		f.Subagent = "" // what is below is the sub-agent's by where it stands
 	case "qwen-code.tool", "qwen-code.tool.execution":
 		f := out.Add(fact.ToolCall)
 		qwenAbout(f, a)
 		readGenAITool(f, s)
 		f.Agent, f.RequiresTurn = "", true
-		if f.CallID == "" {
-			f.CallID = a.First("tool.call_id", "call_id")
-		}
-		if f.Tool.Name == "" {
-			f.Tool.Name = a.First("tool_name", "tool.name")
-		}
-		readFailure(f, s)
-		if f.Error == qwenFailed {
+		f.CallID = cmp.Or(f.CallID, a.First("tool.call_id", "call_id"))
+		f.Tool.Name = cmp.Or(f.Tool.Name, a.First("tool_name", "tool.name"))
+		if readFailure(f, s); f.Error == qwenFailed {
 			f.Error = ""
 		}
-		if t := a.Str("error_type"); t != "" {
-			f.ErrorType = t
-		}
+		f.ErrorType = cmp.Or(a.Str("error_type"), f.ErrorType)
 	case "qwen-code.hook":
 		// That a hook answered nothing is no failure of the tool that it was asked about.
 	default:
@@ -100,22 +94,9 @@ func readQwenSpan(s *Span, out *Emitter) {
 }
 
 // qwenContent reads a span that follows the conventions.
-func qwenContent(s *Span, a Attrs, out *Emitter, kind fact.Kind) *fact.Fact {
-	var c conversation
-	c.readAttrs(a)
-	for _, problem := range c.problems {
-		out.Problem(problem)
-	}
-	f := out.Add(kind)
-	qwenAbout(f, a)
-	c.fill(f)
-	agent, finish := f.Agent, c.finish
-	readGenAICall(f, s.Scope, a)
-	f.Agent = agent
-	if f.Finish == "" {
-		f.Finish = finish
-	}
-	readFailure(f, s)
+func qwenContent(s *Span, out *Emitter, kind fact.Kind) *fact.Fact {
+	f := addGenAI(s, out, kind, false)
+	qwenAbout(f, s.Attrs())
 	return f
 }
 
@@ -152,15 +133,16 @@ func readQwenRecord(r *Record, out *Emitter) {
 		qwenAbout(f, a)
 		f.ResponseID, f.ResponseModel = a.Str("response_id"), a.Str("model")
 		f.Output = appendText(nil, fact.PartText, a.Str("response_text"))
-		keys := []string{"input_token_count", "output_token_count", "cached_content_token_count", "thoughts_token_count", "total_token_count"}
-		f.Usage = TotaledUsage(a.IntPtr(keys[0]), a.IntPtr(keys[1]), a.IntPtr(keys[2]), nil, a.IntPtr(keys[3]), a.IntPtr(keys[4]), statedCounts(a, keys...))
+		keys := []string{"input_token_count", "output_token_count", "cached_content_token_count",
+			"thoughts_token_count", "total_token_count"}
+		f.Usage = TotaledUsage(a.IntPtr(keys[0]), a.IntPtr(keys[1]), a.IntPtr(keys[2]), nil, a.IntPtr(keys[3]),
+			a.IntPtr(keys[4]), statedCounts(a, keys...))
 	case "api_error", "api_cancel":
 		f := out.Add(fact.ModelCall)
 		qwenAbout(f, a)
-		if m := a.Str("model"); m != "" {
-			f.Model = &session.Model{ModelID: m}
-		}
-		f.Failed, f.Error, f.ErrorType = true, a.First("error_message", "error.message", "error"), a.First("error_type", "error.type")
+		f.Model = modelOf("", a.Str("model"))
+		f.Failed, f.Error = true, a.First("error_message", "error.message", "error")
+		f.ErrorType = a.First("error_type", "error.type")
 		f.Aborted = strings.HasSuffix(r.Event, "cancel") || aborts[f.ErrorType]
 	case "tool_call":
 		readQwenTool(a, out)
@@ -177,7 +159,8 @@ func readQwenTool(a Attrs, out *Emitter) {
 	f := out.Add(fact.ToolCall)
 	qwenAbout(f, a)
 	f.CallID = a.Str("call_id")
-	f.Tool = &fact.Tool{Name: a.Str("function_name"), Input: unwrapped(a.JSON("function_args")), DurationMS: a.IntPtr("duration_ms")}
+	f.Tool = &fact.Tool{Name: a.Str("function_name"), Input: unwrapped(a.JSON("function_args")),
+		DurationMS: a.IntPtr("duration_ms")}
 	if a.Str("execution_status") == "not_started" {
 		f.Tool.DurationMS = nil
 	}
@@ -199,11 +182,4 @@ func readQwenTool(a Attrs, out *Emitter) {
 	turn, agent, sub, call := f.TurnID, f.Agent, f.Subagent, f.CallID
 	p := out.Add(fact.Permission)
 	p.TurnID, p.Agent, p.Subagent, p.CallID, p.Decision = turn, agent, sub, call, decision
-}
-
-func truth(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
