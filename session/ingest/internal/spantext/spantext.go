@@ -33,6 +33,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -77,6 +78,9 @@ type parser struct {
 	id       uint64
 }
 
+// word is a quoted string, or what has no space in it.
+var word = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|\S+`)
+
 func (p *parser) line(line string) error {
 	text := strings.TrimSpace(line)
 	switch {
@@ -88,10 +92,7 @@ func (p *parser) line(line string) error {
 		}
 		return p.attribute(text)
 	}
-	words, err := split(text)
-	if err != nil {
-		return err
-	}
+	words := word.FindAllString(text, -1)
 	switch {
 	case words[0] == "scope" && len(words) == 2:
 		p.scope = unquoted(words[1])
@@ -102,24 +103,6 @@ func (p *parser) line(line string) error {
 	return fmt.Errorf("neither a span nor an attribute: %q", text)
 }
 
-// split cuts a line at spaces that are not inside of a quoted string.
-func split(line string) ([]string, error) {
-	var words []string
-	for line = strings.TrimSpace(line); line != ""; line = strings.TrimSpace(line) {
-		if line[0] == '"' {
-			word, err := strconv.QuotedPrefix(line)
-			if err != nil {
-				return nil, fmt.Errorf("%q: %w", line, err)
-			}
-			words, line = append(words, word), line[len(word):]
-			continue
-		}
-		word, rest, _ := strings.Cut(line, " ")
-		words, line = append(words, word), rest
-	}
-	return words, nil
-}
-
 func unquoted(word string) string {
 	if s, err := strconv.Unquote(word); err == nil {
 		return s
@@ -127,42 +110,35 @@ func unquoted(word string) string {
 	return word
 }
 
+// statuses are the codes of a span's status.
+var statuses = map[string]ptrace.StatusCode{"ok": ptrace.StatusCodeOk, "error": ptrace.StatusCodeError}
+
 func (p *parser) start(name string, fields []string) error {
 	td := ptrace.NewTraces()
 	ss := td.ResourceSpans().AppendEmpty().ScopeSpans().AppendEmpty()
 	ss.Scope().SetName(p.scope)
 	s := ss.Spans().AppendEmpty()
 	s.SetName(name)
-	p.id++
-	trace, parent := uint64(1), uint64(0)
-	var at, took time.Duration
-	var unset, endless bool
+	// ids are 16 bytes for a trace, 8 for a span.
+	ids := map[string]uint64{"trace": 1, "id": p.id + 1, "parent": 0}
+	times := map[string]time.Duration{"at": 0, "for": 0}
 	for _, f := range fields {
-		key, value, ok := strings.Cut(f, "=")
+		key, value, _ := strings.Cut(f, "=")
+		_, isID := ids[key]
+		_, isTime := times[key]
+		code, isStatus := statuses[value]
 		var err error
 		switch {
 		case strings.HasPrefix(f, `"`):
 			s.Status().SetMessage(unquoted(f))
-		case !ok:
-			return fmt.Errorf("unknown field %q", f)
-		case key == "trace":
-			trace, err = strconv.ParseUint(value, 10, 64)
-		case key == "id":
-			p.id, err = strconv.ParseUint(value, 10, 64)
-		case key == "parent":
-			parent, err = strconv.ParseUint(value, 10, 64)
-		case key == "at" && value == "unset":
-			unset = true
-		case key == "at":
-			at, err = time.ParseDuration(value)
-		case key == "for" && value == "unset":
-			endless = true
-		case key == "for":
-			took, err = time.ParseDuration(value)
-		case f == "status=ok":
-			s.Status().SetCode(ptrace.StatusCodeOk)
-		case f == "status=error":
-			s.Status().SetCode(ptrace.StatusCodeError)
+		case isID:
+			ids[key], err = strconv.ParseUint(value, 10, 64)
+		case isTime && value == "unset":
+			delete(times, key)
+		case isTime:
+			times[key], err = time.ParseDuration(value)
+		case key == "status" && isStatus:
+			s.Status().SetCode(code)
 		default:
 			return fmt.Errorf("unknown field %q", f)
 		}
@@ -170,22 +146,23 @@ func (p *parser) start(name string, fields []string) error {
 			return fmt.Errorf("field %q: %w", f, err)
 		}
 	}
-	var traceID pcommon.TraceID
-	binary.BigEndian.PutUint64(traceID[8:], trace)
-	s.SetTraceID(traceID)
-	var spanID pcommon.SpanID
-	binary.BigEndian.PutUint64(spanID[:], p.id)
-	s.SetSpanID(spanID)
-	if parent != 0 {
-		binary.BigEndian.PutUint64(spanID[:], parent)
-		s.SetParentSpanID(spanID)
+	var id [16]byte
+	spanID := func(n uint64) pcommon.SpanID {
+		binary.BigEndian.PutUint64(id[8:], n)
+		return pcommon.SpanID(id[8:])
 	}
-	from := time.UnixMilli(Epoch).Add(at)
-	if !unset {
+	p.id = ids["id"]
+	s.SetSpanID(spanID(p.id))
+	s.SetParentSpanID(spanID(ids["parent"]))
+	spanID(ids["trace"])
+	s.SetTraceID(id)
+	at, started := times["at"]
+	took, ended := times["for"]
+	if from := time.UnixMilli(Epoch).Add(at); started {
 		s.SetStartTimestamp(pcommon.NewTimestampFromTime(from))
-	}
-	if !unset && !endless {
-		s.SetEndTimestamp(pcommon.NewTimestampFromTime(from.Add(took)))
+		if ended {
+			s.SetEndTimestamp(pcommon.NewTimestampFromTime(from.Add(took)))
+		}
 	}
 	p.requests, p.span = append(p.requests, td), s
 	return nil
@@ -213,10 +190,9 @@ func (p *parser) attribute(text string) error {
 	case ":=":
 		attrs.PutStr(key, compact.String())
 	case "+=":
-		list, has := attrs.Get(key)
+		list, has := attrs.GetOrPutEmpty(key)
 		if !has || list.Type() != pcommon.ValueTypeSlice {
-			attrs.PutEmptySlice(key)
-			list, _ = attrs.Get(key)
+			list.SetEmptySlice()
 		}
 		list.Slice().AppendEmpty().SetStr(compact.String())
 	default:
@@ -261,30 +237,16 @@ func numbers(raw any) any {
 	return raw
 }
 
+// instant is a quoted string, or an instant outside of one.
+var instant = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|@\d+`)
+
 // instants replaces @n outside of strings.
 func instants(literal string) string {
-	var b strings.Builder
-	quoted := false
-	for i := 0; i < len(literal); i++ {
-		c := literal[i]
-		switch {
-		case quoted && c == '\\' && i+1 < len(literal):
-			b.WriteByte(c)
-			i++
-			c = literal[i]
-		case c == '"':
-			quoted = !quoted
-		case c == '@' && !quoted:
-			end := i + 1
-			for end < len(literal) && literal[end] >= '0' && literal[end] <= '9' {
-				end++
-			}
-			n, _ := strconv.ParseInt(literal[i+1:end], 10, 64)
-			b.WriteString(strconv.FormatInt(Epoch+n, 10))
-			i = end - 1
-			continue
+	return instant.ReplaceAllStringFunc(literal, func(s string) string {
+		n, err := strconv.ParseInt(strings.TrimPrefix(s, "@"), 10, 64)
+		if err != nil {
+			return s
 		}
-		b.WriteByte(c)
-	}
-	return b.String()
+		return strconv.FormatInt(Epoch+n, 10)
+	})
 }
