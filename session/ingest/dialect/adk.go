@@ -68,13 +68,14 @@ func readADK(s *Span, out *Emitter) {
 	name := Text(s.Name())
 	operation := a.Str("gen_ai.operation.name")
 	switch {
-	case strings.HasPrefix(name, "execute_tool (merged)") || a.Str("gen_ai.tool.name") == "(merged tools)" || strings.HasPrefix(name, "tool_response"):
+	case hasPrefix(name, "execute_tool (merged)", "tool_response"), a.Str("gen_ai.tool.name") == "(merged tools)":
 		adkAdd(s, a, out, fact.Step)
-	case operation == "execute_tool" || strings.HasPrefix(name, "execute_tool ") || strings.HasPrefix(name, "tool_call ["):
+	case operation == "execute_tool", hasPrefix(name, "execute_tool ", "tool_call ["):
 		adkTool(s, a, out)
-	case name == "call_llm", operation == "generate_content", operation == "chat", strings.HasPrefix(name, "generate_content"):
+	case name == "call_llm", operation == "chat", operation == "generate_content",
+		strings.HasPrefix(name, "generate_content"):
 		adkCall(s, a, out)
-	case name == "invocation", operation == "invoke_agent", strings.HasPrefix(name, "invoke_agent "), strings.HasPrefix(name, "agent_run ["):
+	case name == "invocation", operation == "invoke_agent", hasPrefix(name, "invoke_agent ", "agent_run ["):
 		adkTurn(s, a, out)
 	case operation == "invoke_workflow":
 		// One in another is a node of it, as far as it reports so.

@@ -139,8 +139,8 @@ func adkUsage(a Attrs, response object) *fact.Usage {
 		return u
 	}
 	u := genAIUsage(a, fact.Inclusive, "")
-	if thoughts := a.IntPtr("gen_ai.usage.experimental.reasoning_tokens"); u != nil && thoughts != nil && u.Tokens.Reasoning == 0 {
-		u.Tokens.Reasoning = *counted(thoughts)
+	if u != nil && u.Tokens.Reasoning == 0 {
+		u.Tokens.Reasoning = *counted(a.IntPtr("gen_ai.usage.experimental.reasoning_tokens"))
 	}
 	return u
 }

@@ -23,8 +23,8 @@ const (
 // messageEvent reports whether an event of this name tells a message, or some.
 func messageEvent(name string) bool {
 	switch name {
-	case "gen_ai.system.message", "gen_ai.user.message", "gen_ai.assistant.message", "gen_ai.tool.message", "gen_ai.choice",
-		"gen_ai.content.prompt", "gen_ai.content.completion":
+	case "gen_ai.system.message", "gen_ai.user.message", "gen_ai.assistant.message", "gen_ai.tool.message",
+		"gen_ai.choice", "gen_ai.content.prompt", "gen_ai.content.completion":
 		return true
 	}
 	return false
@@ -68,10 +68,12 @@ func hasContent(a Attrs) bool {
 
 func (c *conversation) readAttrs(a Attrs) {
 	if c.system == "" {
-		c.system = SystemInstructions(a.FirstJSON("gen_ai.system_instructions", "gen_ai.system.instructions", "system_prompt"))
+		c.system = SystemInstructions(a.FirstJSON("gen_ai.system_instructions", "gen_ai.system.instructions",
+			"system_prompt"))
 	}
 	if c.catalog == "" {
-		c.catalog = Catalog(a.FirstJSON("gen_ai.tool.definitions", "gen_ai.request.tools", "gen_ai.request.available_tools", "gen_ai.agent.tools"))
+		c.catalog = Catalog(a.FirstJSON("gen_ai.tool.definitions", "gen_ai.request.tools",
+			"gen_ai.request.available_tools", "gen_ai.agent.tools"))
 	}
 	if c.input == nil {
 		c.readInput(a.FirstJSON("gen_ai.input.messages", "gen_ai.request.messages", "gen_ai.prompt"))

@@ -2,8 +2,10 @@ package dialect
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
@@ -140,11 +142,8 @@ func appendPart(parts []fact.Part, raw json.RawMessage, role string) []fact.Part
 	case shapeText:
 		return appendText(parts, fact.PartText, plainText(o.first("text", "content", "refusal", "value")))
 	case shapeReasoning:
-		s := plainText(o.first("text", "content", "thinking", "reasoning", "reasoning_content"))
-		if s == "" {
-			s = plainText(o["summary"])
-		}
-		return appendText(parts, fact.PartReasoning, s)
+		return appendText(parts, fact.PartReasoning, cmp.Or(
+			plainText(o.first("text", "content", "thinking", "reasoning", "reasoning_content")), plainText(o["summary"])))
 	case shapeCall, shapeProviderCall:
 		return appendCall(parts, o, shapes[kind] == shapeProviderCall || o.truth("providerExecuted"))
 	case shapeResult:
@@ -152,7 +151,8 @@ func appendPart(parts []fact.Part, raw json.RawMessage, role string) []fact.Part
 	case shapeFile:
 		return appendFile(parts, o, raw)
 	case shapeSource:
-		return append(parts, fact.Part{Kind: fact.PartSource, URL: o.str("url"), Name: o.str("title", "filename"), MediaType: o.str("mediaType")})
+		return append(parts, fact.Part{Kind: fact.PartSource, URL: o.str("url"), Name: o.str("title", "filename"),
+			MediaType: o.str("mediaType")})
 	case shapeCompaction:
 		return append(parts, fact.Part{Kind: fact.PartCompaction, Text: plainText(o.first("content", "text", "summary"))})
 	case shapeMark:
@@ -169,64 +169,50 @@ func appendPart(parts []fact.Part, raw json.RawMessage, role string) []fact.Part
 // appendUntyped reads the parts that are built by their members: those of Gemini,
 // Genkit and Bedrock.
 func appendUntyped(parts []fact.Part, o object) ([]fact.Part, bool) {
-	if in := o.inner("functionCall", "function_call", "toolRequest", "toolUse"); in != nil {
-		return appendCall(parts, in, false), true
-	}
-	if in := o.inner("functionResponse", "function_response", "toolResponse", "toolResult"); in != nil {
-		return appendResult(parts, in), true
-	}
-	if in := o.inner("inlineData", "inline_data", "fileData", "file_data", "media", "image", "document", "video", "audio"); in != nil {
-		raw, _ := json.Marshal(o)
-		return appendFile(parts, in, raw), true
-	}
-	if in := o.inner("reasoningContent"); in != nil {
-		if t := in.inner("reasoningText"); t != nil {
-			in = t
+	call := o.inner("functionCall", "function_call", "toolRequest", "toolUse")
+	result := o.inner("functionResponse", "function_response", "toolResponse", "toolResult")
+	file := o.inner("inlineData", "inline_data", "fileData", "file_data", "media", "image", "document", "video", "audio")
+	thought := o.inner("reasoningContent")
+	switch {
+	case call != nil:
+		return appendCall(parts, call, false), true
+	case result != nil:
+		return appendResult(parts, result), true
+	case file != nil:
+		return appendFile(parts, file, encode(o)), true
+	case thought != nil:
+		if t := thought.inner("reasoningText"); t != nil {
+			thought = t
 		}
-		return appendText(parts, fact.PartReasoning, in.str("text")), true
-	}
-	if o.has("reasoning") {
+		return appendText(parts, fact.PartReasoning, thought.str("text")), true
+	case o.has("reasoning"):
 		return appendText(parts, fact.PartReasoning, plainText(o["reasoning"])), true
+	case o.has("text") && o.truth("thought"):
+		return appendText(parts, fact.PartReasoning, plainText(o["text"])), true
+	case o.has("text"):
+		return appendText(parts, fact.PartText, plainText(o["text"])), true
 	}
-	if o.has("text") {
-		kind := fact.PartText
-		if o.truth("thought") {
-			kind = fact.PartReasoning
-		}
-		return appendText(parts, kind, plainText(o["text"])), true
-	}
-	if s := text(o["content"]); s != "" {
-		return appendText(parts, fact.PartText, s), true
-	}
-	return parts, false
+	s := text(o["content"])
+	return appendText(parts, fact.PartText, s), s != ""
 }
 
 // plainText returns the text of a text or of a list of text parts.
 func plainText(raw json.RawMessage) string {
-	if raw = bytes.TrimSpace(raw); len(raw) == 0 {
-		return ""
-	}
-	switch raw[0] {
-	case '"':
-		return text(raw)
-	case '[':
-		var texts []string
-		list, _ := elements(raw)
-		for _, e := range list {
-			s := text(e)
-			if o, ok := membersOf(e); ok {
-				s = o.str("text", "content", "value")
-			}
-			if s != "" {
-				texts = append(texts, s)
-			}
-		}
-		return strings.Join(texts, "\n")
-	case '{':
-		o, _ := membersOf(raw)
+	if o, ok := membersOf(raw); ok {
 		return o.str("text", "content", "value")
 	}
-	return ""
+	list, ok := elements(raw)
+	if !ok {
+		return text(raw)
+	}
+	var texts []string
+	for _, e := range list {
+		o, _ := membersOf(e)
+		if s := cmp.Or(text(e), o.str("text", "content", "value")); s != "" {
+			texts = append(texts, s)
+		}
+	}
+	return strings.Join(texts, "\n")
 }
 
 // appendCalls reads the calls that are beside a message's content. LangChain
@@ -236,24 +222,13 @@ func appendCalls(parts []fact.Part, o object) []fact.Part {
 	if len(calls) == 0 {
 		calls = objectsOf(o["toolCalls"])
 	}
-	var known map[string]bool
-	if len(calls) > 0 {
-		known = make(map[string]bool, len(calls))
-		for i := range parts {
-			if parts[i].Kind == fact.PartCall {
-				known[parts[i].CallID] = true
-			}
-		}
+	known := make(map[string]bool, len(calls))
+	for i := range parts {
+		known[parts[i].CallID] = known[parts[i].CallID] || parts[i].Kind == fact.PartCall
 	}
 	for _, call := range calls {
-		id := callID(call)
-		if id != "" && known[id] {
-			continue
-		}
-		before := len(parts)
-		parts = appendCall(parts, call, false)
-		for i := before; i < len(parts); i++ {
-			known[parts[i].CallID] = true
+		if id := callID(call); id == "" || !known[id] {
+			parts, known[id] = appendCall(parts, call, false), true
 		}
 	}
 	if in := o.inner("function_call"); in != nil && len(calls) == 0 {
@@ -272,30 +247,22 @@ func callID(o object) string {
 }
 
 func appendCall(parts []fact.Part, o object, provider bool) []fact.Part {
-	p := fact.Part{Kind: fact.PartCall, CallID: callID(o), Name: o.str("name", "toolName", "tool_name"), Provider: provider}
-	input := o.first("input", "arguments", "args", "parameters")
-	if fn := o.inner("function"); fn != nil {
-		if p.Name == "" {
-			p.Name = fn.str("name")
-		}
-		if input == nil {
-			input = fn.first("arguments", "args", "input")
-		}
-	}
-	if input == nil {
-		input = o.first("server_tool_call", "action", "operation", "queries", "code")
-	}
+	fn := o.inner("function")
+	p := fact.Part{Kind: fact.PartCall, CallID: callID(o), Provider: provider,
+		Name: cmp.Or(o.str("name", "toolName", "tool_name"), fn.str("name"))}
 	if p.Name == "" && provider {
 		p.Name = strings.TrimSuffix(o.str("type"), "_call")
 	}
-	p.Input = unwrapped(input)
+	p.Input = unwrapped(firstRaw(o.first("input", "arguments", "args", "parameters"),
+		fn.first("arguments", "args", "input"), o.first("server_tool_call", "action", "operation", "queries", "code")))
 	if p.CallID == "" && p.Name == "" && p.Input == nil {
 		return parts
 	}
 	parts = append(parts, p)
 	// A call that the provider executed may hold its own result.
 	if provider && o.str("type") == "mcp_call" && (o.has("output") || o.has("error")) {
-		return appendResult(parts, object{"call_id": o["id"], "name": o["name"], "output": o["output"], "error": o["error"]})
+		return appendResult(parts, object{"call_id": o["id"], "name": o["name"], "output": o["output"],
+			"error": o["error"]})
 	}
 	return parts
 }
@@ -304,7 +271,8 @@ func appendCall(parts []fact.Part, o object, provider bool) []fact.Part {
 // result once there is one.
 func appendInvocation(parts []fact.Part, o object, name string) []fact.Part {
 	id, provider := o.str("toolCallId"), o.truth("providerExecuted")
-	parts = append(parts, fact.Part{Kind: fact.PartCall, CallID: id, Name: name, Input: unwrapped(o.first("input", "args", "rawInput")), Provider: provider})
+	parts = append(parts, fact.Part{Kind: fact.PartCall, CallID: id, Name: name, Provider: provider,
+		Input: unwrapped(o.first("input", "args", "rawInput"))})
 	result := fact.Part{Kind: fact.PartResult, CallID: id, Name: name, Provider: provider}
 	switch o.str("state") {
 	case "output-available", "result":
@@ -312,8 +280,7 @@ func appendInvocation(parts []fact.Part, o object, name string) []fact.Part {
 	case "output-error":
 		result.Error = orUnreported(o.str("errorText"))
 	case "output-denied":
-		result.Denied = true
-		result.Error = o.inner("approval").str("reason")
+		result.Denied, result.Error = true, o.inner("approval").str("reason")
 	default:
 		return parts
 	}
@@ -321,12 +288,10 @@ func appendInvocation(parts []fact.Part, o object, name string) []fact.Part {
 }
 
 func appendResult(parts []fact.Part, o object) []fact.Part {
-	p := fact.Part{Kind: fact.PartResult, CallID: callID(o), Name: o.str("name", "toolName", "tool_name"), Provider: o.truth("providerExecuted")}
 	kind := o.str("type")
-	switch {
-	case kind == "server_tool_call_response", kind == "mcp_tool_result", strings.HasSuffix(kind, "_tool_result"):
-		p.Provider = true
-	}
+	p := fact.Part{Kind: fact.PartResult, CallID: callID(o), Name: o.str("name", "toolName", "tool_name"),
+		Provider: o.truth("providerExecuted") || kind == "server_tool_call_response" ||
+			strings.HasSuffix(kind, "_tool_result")}
 	body := o.first("response", "result", "output", "content", "server_tool_call_response")
 	failed := o.truth("isError", "is_error") || o.str("status") == "error" || kind == "tool-error"
 	if body == nil && o.has("error") {
@@ -339,12 +304,7 @@ func appendResult(parts []fact.Part, o object) []fact.Part {
 // holdsResults reports whether a content is made of results of tools, which then need
 // not be taken for one.
 func holdsResults(raw json.RawMessage) bool {
-	for _, p := range appendBody(nil, raw, "tool") {
-		if p.Kind == fact.PartResult {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(appendBody(nil, raw, "tool"), func(p fact.Part) bool { return p.Kind == fact.PartResult })
 }
 
 // setResult stores what a tool answered. The AI SDK and MCP wrap it in an object
@@ -383,9 +343,7 @@ func setResult(p *fact.Part, raw json.RawMessage, failed bool) {
 
 // oneText returns the text of a list that is one text part, and else what it got.
 func oneText(raw json.RawMessage) json.RawMessage {
-	if raw = bytes.TrimSpace(raw); len(raw) == 0 || raw[0] != '[' {
-		return raw
-	}
+	raw = bytes.TrimSpace(raw)
 	list, ok := elements(raw)
 	if !ok || len(list) != 1 {
 		return raw
@@ -397,8 +355,7 @@ func oneText(raw json.RawMessage) json.RawMessage {
 		return o["text"]
 	case kind == "text" && o.str("content") != "": // as the GenAI conventions have it
 		return o["content"]
-	}
-	if kind := o.str("type"); kind == "" && len(o) == 1 && o.has("json") {
+	case kind == "" && len(o) == 1 && o.has("json"):
 		return o["json"]
 	}
 	return raw
@@ -406,27 +363,15 @@ func oneText(raw json.RawMessage) json.RawMessage {
 
 // errorText returns an error as a person may read it. It is never empty.
 func errorText(raw json.RawMessage) string {
-	if s := text(raw); s != "" {
-		return s
-	}
-	if o, ok := membersOf(raw); ok {
-		if s := o.str("message"); s != "" {
-			return s
-		}
-	}
-	if isNull(raw) || len(raw) == 2 { // "", [] and {}
-		return orUnreported("")
+	o, _ := membersOf(raw)
+	if s := cmp.Or(text(raw), o.str("message")); s != "" || isNull(raw) || len(raw) == 2 { // "", [] and {}
+		return orUnreported(s)
 	}
 	return Text(string(raw))
 }
 
 // orUnreported stands for an error of which the source reports only that there was one.
-func orUnreported(s string) string {
-	if s == "" {
-		return "error"
-	}
-	return s
-}
+func orUnreported(s string) string { return cmp.Or(s, "error") }
 
 // unwrapped returns the arguments of a call, also where a text holds them. It is
 // nil when there are none.
@@ -452,11 +397,10 @@ func structured(raw json.RawMessage) json.RawMessage {
 		return bytes.Clone(raw)
 	}
 	s := text(raw)
-	if inner := strings.TrimSpace(s); inner != "" && (inner[0] == '{' || inner[0] == '[') {
+	if hasPrefix(strings.TrimSpace(s), "{", "[") {
 		return TextJSON(s)
 	}
-	raw, _ = json.Marshal(s)
-	return raw
+	return quoted(s)
 }
 
 // inlineSize is up to how long a data: URL may be to be kept, in bytes.
@@ -464,38 +408,29 @@ const inlineSize = 16 << 10
 
 func appendFile(parts []fact.Part, o object, raw json.RawMessage) []fact.Part {
 	kind := o.str("type")
-	p := fact.Part{Kind: fact.PartFile, MediaType: mediaType(o), Name: o.str("filename", "name", "title", "displayName", "file_name")}
+	p := fact.Part{Kind: fact.PartFile, MediaType: mediaType(o),
+		Name: o.str("filename", "name", "title", "displayName", "file_name")}
 	source := []object{o}
-	for _, key := range []string{"source", "image_url", "input_audio", "audio", "file", "document", "inlineData", "fileData", "media", "data"} {
+	for _, key := range []string{"source", "image_url", "input_audio", "audio", "file", "document", "inlineData",
+		"fileData", "media", "data"} {
 		if in := o.inner(key); in != nil {
 			source = append(source, in)
 		}
 	}
 	var id string
 	for _, o := range source {
-		if p.MediaType == "" {
-			p.MediaType = mediaType(o)
-		}
-		if p.Name == "" {
-			p.Name = o.str("filename", "name", "file_name")
-		}
+		p.MediaType = cmp.Or(p.MediaType, mediaType(o))
+		p.Name = cmp.Or(p.Name, o.str("filename", "name", "file_name"))
+		p.URL = cmp.Or(p.URL, o.str("url", "uri", "fileUri", "file_uri", "image_url", "file_url", "fileUrl"))
 		if p.URL == "" {
-			p.URL = o.str("url", "uri", "fileUri", "file_uri", "image_url", "file_url", "fileUrl")
-		}
-		if p.URL == "" {
-			if s := o.str("data", "content", "file_data", "fileData", "image", "bytes", "base64"); isURL(s) {
-				p.URL = s
-			} else if s != "" {
-				p.URL = dataURL(p.MediaType, s)
+			p.URL = o.str("data", "content", "file_data", "fileData", "image", "bytes", "base64")
+			if p.URL != "" && !isURL(p.URL) {
+				p.URL = dataURL(p.MediaType, p.URL)
 			}
 		}
-		if id == "" {
-			id = o.str("file_id", "fileId")
-		}
+		id = cmp.Or(id, o.str("file_id", "fileId"))
 	}
-	if p.Name == "" {
-		p.Name = id
-	}
+	p.Name = cmp.Or(p.Name, id)
 	if rest, ok := strings.CutPrefix(p.URL, "data:"); ok {
 		if end := strings.IndexAny(rest, ";,"); p.MediaType == "" && end > 0 && end < 100 {
 			p.MediaType = rest[:end]
@@ -522,21 +457,14 @@ func appendFile(parts []fact.Part, o object, raw json.RawMessage) []fact.Part {
 	return append(parts, p)
 }
 
+// formats are short names of media types, of OpenAI's audio and Bedrock's images.
+var formats = map[string]string{
+	"wav": "audio/wav", "mp3": "audio/mp3", "flac": "audio/flac", "opus": "audio/opus", "png": "image/png",
+	"jpeg": "image/jpeg", "gif": "image/gif", "webp": "image/webp", "pdf": "application/pdf",
+}
+
 func mediaType(o object) string {
-	if s := o.str("mediaType", "media_type", "mime_type", "mimeType", "contentType"); s != "" {
-		return s
-	}
-	if s := o.str("format"); s != "" && len(s) < 10 { // a short name, of OpenAI's audio and Bedrock's images
-		switch s {
-		case "wav", "mp3", "flac", "opus":
-			return "audio/" + s
-		case "png", "jpeg", "gif", "webp":
-			return "image/" + s
-		case "pdf":
-			return "application/pdf"
-		}
-	}
-	return ""
+	return cmp.Or(o.str("mediaType", "media_type", "mime_type", "mimeType", "contentType"), formats[o.str("format")])
 }
 
 func isURL(s string) bool {
@@ -544,14 +472,13 @@ func isURL(s string) bool {
 	return strings.HasPrefix(head, "data:") || strings.Contains(head, "://")
 }
 
-// dataURL returns bytes in base64, or text, as a data: URL.
+// dataURL returns bytes in base64, or text, as a data: URL. The caller drops what is too long.
 func dataURL(mediaType, s string) string {
-	if len(s) > inlineSize {
-		return "data:" + mediaType + ";base64," + s // dropped by the caller, whose business the limit is
-	}
-	if _, err := base64.StdEncoding.DecodeString(s); err != nil {
-		if _, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(s, "=")); err != nil {
-			return "data:" + mediaType + ";base64," + base64.StdEncoding.EncodeToString([]byte(s))
+	if len(s) <= inlineSize {
+		_, err := base64.StdEncoding.DecodeString(s)
+		_, urlErr := base64.RawURLEncoding.DecodeString(strings.TrimRight(s, "="))
+		if err != nil && urlErr != nil {
+			s = base64.StdEncoding.EncodeToString([]byte(s))
 		}
 	}
 	return "data:" + mediaType + ";base64," + s

@@ -21,7 +21,7 @@ var openCodeMessages = map[string]func(*fact.Fact, object){
 
 func isOpenCodeRecord(r *Record) bool {
 	body := r.Body()
-	if body.Type() != pcommon.ValueTypeSlice || body.Slice().Len() != 2 || body.Slice().At(0).Type() != pcommon.ValueTypeStr {
+	if body.Type() != pcommon.ValueTypeSlice || body.Slice().Len() != 2 {
 		return false
 	}
 	return openCodeMessages[body.Slice().At(0).Str()] != nil && fromOpenCode(r.Scope, r.Resource)

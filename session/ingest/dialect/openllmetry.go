@@ -102,7 +102,8 @@ func openLLMetryKind(s *Span, a Attrs) fact.Kind {
 // openLLMetryRequiresTurn reports whether a workflow or agent takes precedence over the span. In
 // Python the name of a workflow outlives it, and then proves nothing.
 func openLLMetryRequiresTurn(s *Span, a Attrs) bool {
-	return s.Scope.Name() == "@traceloop/node-server-sdk" && !s.ParentSpanID().IsEmpty() && a.Str("traceloop.workflow.name") != ""
+	return s.Scope.Name() == "@traceloop/node-server-sdk" && !s.ParentSpanID().IsEmpty() &&
+		a.Str("traceloop.workflow.name") != ""
 }
 
 func openLLMetryTurn(s *Span, a Attrs, out *Emitter) {

@@ -27,7 +27,8 @@ var qwenCode = Dialect{
 	ReadSpan:   readQwenSpan,
 	ReadRecord: readQwenRecord,
 	Capabilities: capabilities{
-		"span, log":                             {TopicSession, TopicTurn, TopicModel, TopicTokens, TopicCache, TopicThinking, TopicAbort},
+		"span, log": {
+			TopicSession, TopicTurn, TopicModel, TopicTokens, TopicCache, TopicThinking, TopicAbort},
 		"log; opt-in: span":                     {TopicUser, TopicText, TopicToolInput},
 		"opt-in: span":                          {TopicReasoning, TopicToolOutput, TopicPrompt, TopicCatalog},
 		"span (of some, without the text), log": {TopicToolError},

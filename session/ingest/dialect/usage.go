@@ -105,7 +105,8 @@ func plus(a, b *int64) *int64 {
 
 // statedUsage reads the counts of a source that states each under one key, and keeps them
 // with their keys, with that of the total. A key may be "".
-func (a Attrs) statedUsage(apart fact.Apart, input, output, cacheRead, cacheWrite, reasoning, total string) *fact.Usage {
+func (a Attrs) statedUsage(apart fact.Apart, input, output, cacheRead, cacheWrite, reasoning,
+	total string) *fact.Usage {
 	return usageOf(apart, a.IntPtr(input), a.IntPtr(output), a.IntPtr(cacheRead), a.IntPtr(cacheWrite),
 		a.IntPtr(reasoning), statedCounts(a, input, output, cacheRead, cacheWrite, reasoning, total))
 }
