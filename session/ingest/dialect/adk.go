@@ -7,10 +7,10 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-// adk reads Google's Agent Development Kit for Python, Go, Java and JavaScript.
-// What a model was asked and answered is in attributes of the span call_llm, in
-// Gemini's form, or in records of one message each, which belong to the span
-// generate_content. Versions of Python's have both spans, one in the other.
+// adk reads Google's Agent Development Kit for Python, Go, Java and JavaScript. What a model was
+// asked and answered is in attributes of the span call_llm, in Gemini's form, or in records of one
+// message each, which belong to the span generate_content. Versions of Python's have both spans,
+// one in the other.
 //
 // Content that the application withholds is there as "{}" or "<elided>".
 var adk = Dialect{
@@ -33,8 +33,8 @@ const (
 	adkPrefix = "gcp.vertex.agent."
 )
 
-// isADK also knows the model calls that an instrumentation of the model's client
-// emits in ADK's place.
+// isADK also knows the model calls that an instrumentation of the model's client emits in ADK's
+// place.
 func isADK(s *Span) bool {
 	if s.Scope.Name() == adkScope {
 		return true
@@ -95,7 +95,7 @@ func readADK(s *Span, out *Emitter) {
 	}
 }
 
-// adkAdd adds a fact with what every span of ADK's may say.
+// adkAdd adds a fact with what every span of ADK may have.
 func adkAdd(s *Span, a Attrs, out *Emitter, kind fact.Kind) *fact.Fact {
 	f := out.Add(kind)
 	adkIdentity(f, s)
@@ -136,9 +136,8 @@ func adkCall(s *Span, a Attrs, out *Emitter) {
 		neverEnded(f)
 }
 
-// adkRequest returns what the two spans of one model call have in common: the span
-// id of the outer one. Only Python has both, and only its inner one names the agent
-// and the conversation.
+// adkRequest returns what the two spans of one model call have in common: the span id of the outer
+// one. Only Python has both, and only its inner one names the agent and the conversation.
 func adkRequest(s *Span, a Attrs) string {
 	id := s.SpanID()
 	if s.Name() != "call_llm" {
@@ -155,8 +154,7 @@ func adkRequest(s *Span, a Attrs) string {
 	return "call_llm:" + id.String()
 }
 
-// adkObject returns an attribute that holds an object, nil where it was withheld or
-// cut.
+// adkObject returns an attribute that holds an object, nil where it was withheld or cut.
 func adkObject(a Attrs, out *Emitter, key string) object {
 	raw := adkJSON(a, key)
 	if raw == nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-// adkField returns a member of an object that Python writes in snake case, Go as
-// genai's JSON or as the names of its fields.
+// adkField returns a member of an object that Python writes in snake case, Go as genai's JSON or as
+// the names of its fields.
 func adkField(o object, snake string) json.RawMessage {
 	if o.has(snake) {
 		return o[snake]
@@ -24,7 +24,7 @@ func adkField(o object, snake string) json.RawMessage {
 	return o.first(strings.ToLower(name[:1])+name[1:], name)
 }
 
-// adkAsked reads a request, where the attributes have not told the same.
+// adkAsked reads a request, as far as the attributes lack it.
 func adkAsked(f *fact.Fact, request object) {
 	if request == nil {
 		return
@@ -60,8 +60,8 @@ func adkAsked(f *fact.Fact, request object) {
 	}
 }
 
-// geminiFailure makes an error of a function's response that has nothing but one,
-// as Gemini's interface wants it.
+// geminiFailure makes an error of a function's response that has nothing but one, as Gemini's
+// interface wants it.
 func geminiFailure(p *fact.Part) {
 	if p.Kind != fact.PartResult || p.Error != "" {
 		return
@@ -71,11 +71,11 @@ func geminiFailure(p *fact.Part) {
 	}
 }
 
-// adkContext begins what ADK tells an agent in the user's name of what others said.
+// adkContext begins what ADK writes in the user's name about the messages of other agents.
 const adkContext = "For context:"
 
-// adkUnanswered takes out of the input what the user had said in turns before that
-// came to nothing: each message of the user's is a turn, and the last one this one.
+// adkUnanswered takes out of the input the user's messages of earlier turns that failed: each
+// message of the user's is a turn, and the last one this one.
 func adkUnanswered(f *fact.Fact) {
 	n := 0
 	for n < len(f.Input) && f.Input[n].Role == "user" {
@@ -91,8 +91,8 @@ func adkUnanswered(f *fact.Fact) {
 	f.History += n - 1
 }
 
-// adkCatalog returns the declarations of functions among a request's tools, and
-// the tools of the provider as they are.
+// adkCatalog returns the declarations of functions among a request's tools, and the tools of the
+// provider as they are.
 func adkCatalog(raw json.RawMessage) string {
 	var all []json.RawMessage
 	for _, tool := range objectsOf(raw) {
@@ -129,9 +129,9 @@ func adkAnswered(f *fact.Fact, response object) {
 	}
 }
 
-// adkUsage returns the counts of a model call. Those of Gemini exclude the thoughts
-// from the output and the results of its own tools from the input; attributes do
-// so in some versions, and leave the thoughts and the cache out in others.
+// adkUsage returns the counts of a model call. Those of Gemini exclude the thoughts from the output
+// and the results of its own tools from the input; attributes do so in some versions, and leave the
+// thoughts and the cache out in others.
 func adkUsage(a Attrs, response object) *fact.Usage {
 	meta := adkField(response, "usage_metadata")
 	counts, _ := objectOf(meta)
@@ -166,8 +166,8 @@ func adkTool(s *Span, a Attrs, out *Emitter) {
 	}
 	id := adkText(a.Str("gen_ai.tool.call.id"))
 
-	// A response is an object: that of a failure has the error, that of a tool which
-	// returned anything else the result.
+	// A response is an object: that of a failure has the error, that of a tool which returned
+	// anything else the result.
 	o, _ := objectOf(answered)
 	failure := ""
 	if o.has("error") && len(o) == 1 {
@@ -206,8 +206,8 @@ func adkPermission(s *Span, a Attrs, out *Emitter, id string, decision fact.Deci
 	f.CallID, f.Decision = id, &decision
 }
 
-// readADKRecord reads the records of the generic convention, and those of one
-// message, whose body has Gemini's content where the convention has none.
+// readADKRecord reads the records of the generic convention, and those of one message, whose body
+// has Gemini's content where the convention has none.
 func readADKRecord(r *Record, out *Emitter) {
 	if !messageEvent(r.Event) {
 		before := len(out.All)
@@ -239,7 +239,7 @@ func readADKRecord(r *Record, out *Emitter) {
 			f.Output, f.Finish = parts, finish
 		}
 	default:
-		// What the model said is built by the choice of its own call.
+		// The model's messages are in the choices of its own calls.
 		messages, _ := Messages(content)
 		if len(messages) > 0 && messages[0].Role != "assistant" && len(messages[0].Parts) > 0 {
 			f = out.Add(fact.ModelCall)

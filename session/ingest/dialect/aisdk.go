@@ -11,15 +11,14 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-// aiSDK reads Vercel's AI SDK: the ai.* spans of its versions 4, 5 and 6, which
-// version 7 can still write, and the GenAI spans of version 7.
+// aiSDK reads Vercel's AI SDK: the ai.* spans of its versions 4, 5 and 6, which version 7 can still
+// write, and the GenAI spans of version 7.
 //
-// Three things it cannot tell. A streamed call that was aborted leaves a root
-// without an end state and no span of the model call at all; nothing is made up
-// for either. Calls of tools in the first step of a stream are roots of their own
-// traces in versions 5 and 6, told apart by the call's id alone. And the root of a
-// call over several steps holds the tokens of the last one in versions 4 and 5,
-// which is why they are not taken for the turn's.
+// Three things are not in the spans. A streamed call that was aborted leaves a root without an end
+// state and no span of the model call at all; nothing is invented for either. Calls of tools in the
+// first step of a stream are roots of their own traces in versions 5 and 6, which the call's id
+// alone joins to it. And the root of a call over several steps holds the tokens of the last one in
+// versions 4 and 5, which is why they are not taken for the turn's.
 var aiSDK = Dialect{
 	Name:     "ai-sdk",
 	Title:    "Vercel AI SDK",
@@ -33,8 +32,7 @@ var aiSDK = Dialect{
 	}.byTopic(),
 }
 
-// aiOperations are the operations that report a session. The others, such as
-// ai.embed, do not.
+// aiOperations are the operations that report a session. The others, such as ai.embed, do not.
 var aiOperations = byWord(map[fact.Kind]string{
 	fact.Turn: `ai.generateText ai.streamText ai.generateObject ai.streamObject ai.harness`,
 	fact.ModelCall: `ai.generateText.doGenerate ai.streamText.doStream ai.generateObject.doGenerate
@@ -42,8 +40,8 @@ var aiOperations = byWord(map[fact.Kind]string{
 	fact.ToolCall: `ai.toolCall`,
 })
 
-// aiOperation returns the operation of an ai.* span, or "". Applications and
-// exporters add the name of a function to the span's name, or rename it.
+// aiOperation returns the operation of an ai.* span, or "". Applications and exporters add the name
+// of a function to the span's name, or rename it.
 func aiOperation(s *Span) string {
 	a := s.Attrs()
 	for _, name := range []string{a.Str("ai.operationId"), a.Str("operation.name"), s.Name()} {
@@ -54,8 +52,8 @@ func aiOperation(s *Span) string {
 	return ""
 }
 
-// isAISDK reports whether the span is of either family: an application may pass a
-// tracer with a scope of its own.
+// isAISDK reports whether the span is of either family: an application may pass a tracer with a
+// scope of its own.
 func isAISDK(s *Span) bool {
 	if s.Scope.Name() == "gen_ai" && s.Has(MarkGenAI) {
 		return true
@@ -151,8 +149,8 @@ func readAIResponse(f *fact.Fact, a Attrs) {
 	}
 }
 
-// aiList reads an attribute that is a list of objects in JSON. It is not ok when
-// the list is none, or was cut short.
+// aiList reads an attribute that is a list of objects in JSON. It is not ok when it is not a list,
+// or was cut short.
 func aiList(a Attrs, key string) (list []object, ok bool) {
 	raw := a.JSON(key)
 	if isNull(raw) {
@@ -177,9 +175,9 @@ func readAITool(f *fact.Fact, s *Span) {
 	if output != nil {
 		f.Tool.Output = structured(output)
 	}
-	// The SDK puts every error on the span. Without an output the call succeeded
-	// where content is switched off, which hides the input too; elsewhere it may have
-	// returned nothing, or have been abandoned.
+	// The SDK puts every error on the span. Without an output the call succeeded where content is
+	// switched off, which hides the input too; elsewhere it may have returned nothing, or have been
+	// abandoned.
 	f.Tool.Succeeded = s.Status().Code() == ptrace.StatusCodeOk ||
 		s.Status().Code() == ptrace.StatusCodeUnset && (output != nil || input == nil)
 }
@@ -222,8 +220,8 @@ func aiUsage(a Attrs, operation string) *fact.Usage {
 	return u
 }
 
-// readAISettings reads what an application reports of itself: the metadata of
-// versions up to 6, the runtime context of version 7.
+// readAISettings reads what an application reports of itself: the metadata of versions up to 6, the
+// runtime context of version 7.
 func readAISettings(f *fact.Fact, a Attrs) {
 	var keys []string
 	for key := range a.All() {
@@ -246,7 +244,7 @@ func readAISettings(f *fact.Fact, a Attrs) {
 	addExtra(f, a, keys...)
 }
 
-// aboutOf returns what a fact tells about its session, to be added to.
+// aboutOf returns the session attributes of a fact, which are added if it has none.
 func aboutOf(f *fact.Fact) *fact.SessionAttrs {
 	if f.SessionAttrs == nil {
 		f.SessionAttrs = new(fact.SessionAttrs)
@@ -261,8 +259,7 @@ func setUser(f *fact.Fact, id string) {
 	}
 }
 
-// addExtra adds attributes to a fact's Extra under their own keys. Empty ones and
-// empty objects report nothing and are left out.
+// addExtra adds attributes to a fact's Extra under their own keys. Empty values are left out.
 func addExtra(f *fact.Fact, a Attrs, keys ...string) {
 	for _, key := range keys {
 		switch raw := a.JSON(key); string(raw) {

@@ -11,14 +11,13 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 )
 
-// Attrs reads attributes as what a dialect expects of them. A value of another
-// type is converted where that loses nothing, and is otherwise absent. An empty
-// value is absent: some exporters send a key without one. Text comes out as valid
-// UTF-8 without NUL.
+// Attrs reads attributes as what a dialect expects of them. A value of another type is converted
+// where that loses nothing, and is otherwise absent. An empty value is absent: some exporters send
+// a key without one. Text comes out as valid UTF-8 without NUL.
 type Attrs struct {
 	pcommon.Map
-	// index is of a map with many keys, nil of any other: a map is searched from its
-	// beginning, and a conversation may be spread over one key for each field.
+	// index is of a map with many keys, nil of any other: a map is searched from its beginning, and
+	// a conversation may be spread over one key for each field.
 	index map[string]pcommon.Value
 }
 
@@ -109,8 +108,7 @@ func intOf(v pcommon.Value) (int64, bool) {
 	return 0, false
 }
 
-// IntPtr returns the first of the keys that has a whole number, for a field that may be
-// absent.
+// IntPtr returns the first of the keys that has a whole number, for a field that may be absent.
 func (a Attrs) IntPtr(keys ...string) *int64 {
 	for _, key := range keys {
 		if n, ok := a.Int(key); ok {
@@ -150,8 +148,8 @@ func (a Attrs) Bool(key string) (value, ok bool) {
 	return b, err == nil
 }
 
-// JSON returns a value as JSON: text that is JSON as it stands, other text as a
-// JSON string, lists and maps as arrays and objects. It is nil when absent.
+// JSON returns a value as JSON: text that is JSON unchanged, other text as a JSON string, lists and
+// maps as arrays and objects. It is nil when absent.
 func (a Attrs) JSON(key string) json.RawMessage {
 	v, ok := a.Value(key)
 	if !ok {
@@ -184,8 +182,7 @@ func valueJSON(v pcommon.Value) json.RawMessage {
 	return raw
 }
 
-// TextJSON returns text that holds JSON as that JSON, and other text as a JSON
-// string.
+// TextJSON returns text that holds JSON as that JSON, and other text as a JSON string.
 func TextJSON(s string) json.RawMessage {
 	s = Text(s)
 	if trimmed := strings.TrimSpace(s); trimmed != "" && json.Valid([]byte(trimmed)) {
@@ -210,8 +207,7 @@ func (a Attrs) Last(keys ...string) (last string) {
 	return last
 }
 
-// Strings returns a list of texts: an array, text that is a JSON array of strings,
-// or one text.
+// Strings returns a list of texts: an array, text that is a JSON array of strings, or one text.
 func (a Attrs) Strings(key string) []string {
 	v, ok := a.Value(key)
 	if !ok {

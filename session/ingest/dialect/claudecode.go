@@ -12,12 +12,12 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-// claudeCode reads the spans (a beta) and the events of Claude Code and of the
-// Claude Agent SDK, which runs it.
+// claudeCode reads the spans (a beta) and the events of Claude Code and of the Claude Agent SDK,
+// which runs it.
 //
-// What was said is in the events, where its user opted in; the spans have the
-// times. A request id or a tool use id joins the two. A tool's failure is built by
-// its execution or its event, never by the tool's own span.
+// The content is in the events, if the user opted in; the spans have the times. A request id or a
+// tool use id joins the two. A tool's failure is reported by its execution or its event, never by
+// the tool's own span.
 var claudeCode = Dialect{
 	Name:       "claude-code",
 	Prompts:    true,
@@ -121,7 +121,7 @@ func readClaudeCall(a Attrs, facts *Emitter) {
 	f.Extra = claudeExtra(a, "attempt", "speed", "ttft_ms")
 }
 
-// claudeCallID is the id of a tool call, which older versions do not tell.
+// claudeCallID is the id of a tool call, which older versions do not report.
 func claudeCallID(a Attrs) string { return a.First("tool_use_id", "gen_ai.tool.call.id") }
 
 func readClaudeTool(f *fact.Fact, a Attrs) {
@@ -137,12 +137,12 @@ func readClaudeTool(f *fact.Fact, a Attrs) {
 	f.Extra = claudeExtra(a, "agent_id", "parent_agent_id", "result_tokens")
 }
 
-// claudeInput returns a tool's input: all of it where tool_input is built, and
-// otherwise what is built one by one, under the names that the tools have for it.
+// claudeInput returns a tool's input: all of it where there is tool_input, and otherwise what
+// single attributes report, under the tools' own names for it.
 func claudeInput(a Attrs, parameters json.RawMessage) json.RawMessage {
 	p, _ := objectOf(parameters)
 	if raw := a.JSON("tool_input"); raw != nil {
-		// Values of tool_input are cut at 512 characters. The command is built twice.
+		// Values of tool_input are cut at 512 characters. The command is reported twice.
 		in, ok := objectOf(raw)
 		if full := p.str("full_command"); ok && len(full) > len(in.str("command")) && len(in.str("command")) >= 500 {
 			in["command"] = p["full_command"]
@@ -170,8 +170,7 @@ func claudeInput(a Attrs, parameters json.RawMessage) json.RawMessage {
 	return encode(in)
 }
 
-// readClaudeOutput reads the event tool.output, which has some of the input among
-// the output.
+// readClaudeOutput reads the event tool.output, which has some of the input among the output.
 func readClaudeOutput(t *fact.Tool, a Attrs) {
 	for _, key := range [...]string{"output", "content", "diff"} {
 		if claudeReported(a, key) == "" {
@@ -202,8 +201,8 @@ func readClaudeOutput(t *fact.Tool, a Attrs) {
 	}
 }
 
-// claudeSubagent sets the sub-agent whose work the facts are. The prompt that they name is
-// the one that the user had given last, which need not be that on which the sub-agent works.
+// claudeSubagent sets the sub-agent whose work the facts are. The prompt that they name is the one
+// that the user had given last, which need not be that on which the sub-agent works.
 func claudeSubagent(a Attrs, facts *Emitter) {
 	id := a.Str("agent_id")
 	if id == "" {
@@ -304,8 +303,8 @@ func claudeBegan(f *fact.Fact, a Attrs) {
 	}
 }
 
-// claudeNotification reports whether the program wrote the text in the user's name, to wake
-// the model when a sub-agent in the background is done.
+// claudeNotification reports whether the program wrote the text in the user's name, to wake the
+// model when a sub-agent in the background is done.
 func claudeNotification(text string) bool {
 	return strings.HasPrefix(strings.TrimSpace(text), "<task-notification>")
 }
@@ -335,8 +334,8 @@ func claudeTitle(reported string) string {
 	return o.str("title")
 }
 
-// readClaudeDecision reads tool_decision. A call that was refused is built nowhere
-// else but in its span, so that the event also reports the call.
+// readClaudeDecision reads tool_decision. Nothing but its span and this event report a refused
+// call, so the event is a fact of the call too.
 func readClaudeDecision(a Attrs, facts *Emitter) {
 	d := claudeDecision(a)
 	if d == nil {
@@ -357,8 +356,8 @@ func readClaudeDecision(a Attrs, facts *Emitter) {
 	}
 }
 
-// claudeDecision reads a decision, or returns nil where there was none. A person
-// was asked where the source reports so; all else the settings or a hook decided.
+// claudeDecision reads a decision, or returns nil where there was none. A person was asked where
+// the source reports so; all else the settings or a hook decided.
 func claudeDecision(a Attrs) *fact.Decision {
 	d := &fact.Decision{Source: a.Str("source")}
 	switch a.Str("decision") {
@@ -380,8 +379,8 @@ func claudeDecision(a Attrs) *fact.Decision {
 	return d
 }
 
-// claudeSpeaker returns which sub-agent made a request, or what for it was made
-// where it is none of the conversation's own.
+// claudeSpeaker returns which sub-agent made a request, or what for it was made unless it is the
+// conversation's own.
 func claudeSpeaker(a Attrs, source string) (agent, side string) {
 	agent = a.Str("agent.name")
 	if agent == "" && (strings.HasPrefix(source, "agent:") || strings.HasPrefix(source, "agent.")) {
@@ -393,8 +392,8 @@ func claudeSpeaker(a Attrs, source string) (agent, side string) {
 	return agent, side
 }
 
-// claudeOwn reports whether a request is the conversation's own by its source. Output
-// styles stand behind a colon: repl_main_thread:outputStyle:default.
+// claudeOwn reports whether a request is the conversation's own by its source. Output styles follow
+// a colon: repl_main_thread:outputStyle:default.
 func claudeOwn(source string) bool {
 	switch source {
 	case "", "sdk", "main", "compact", "unknown":
@@ -415,9 +414,9 @@ func claudeModel(a Attrs) *session.Model {
 	return &session.Model{ProviderID: provider, ModelID: id, Variant: a.Str("effort")}
 }
 
-// claudeUsage reads the counts as Anthropic's interface has them: the input is
-// what was neither read from nor written to the cache, and the output includes the
-// thinking, of which there is no count.
+// claudeUsage reads the counts as Anthropic's interface has them: the input is what was neither
+// read from nor written to the cache, and the output includes the thinking, of which there is no
+// count.
 func claudeUsage(a Attrs) *fact.Usage {
 	return a.statedUsage(fact.CacheApart, "input_tokens", "output_tokens", "cache_read_tokens", "cache_creation_tokens",
 		"", "")
@@ -465,8 +464,7 @@ func claudeAbout(a Attrs, resource pcommon.Resource) *fact.SessionAttrs {
 	return about
 }
 
-// claudeExtra keeps what no field holds. A first attempt and a normal speed say
-// nothing.
+// claudeExtra keeps what no field holds. A first attempt and a normal speed are not worth keeping.
 func claudeExtra(a Attrs, keys ...string) json.RawMessage {
 	o := object{}
 	for _, key := range keys {
@@ -499,9 +497,8 @@ func userMessages(text, id string) []fact.Message {
 	return []fact.Message{{Role: "user", ID: id, Parts: appendText(nil, fact.PartText, text)}}
 }
 
-// stamp takes a record's time from its attribute event.timestamp where it has one:
-// it is when the event was, while the record's own time may be unset, or when it
-// was handed to the exporter.
+// stamp takes a record's time from its attribute event.timestamp where it has one: it is when the
+// event was, while the record's own time may be unset, or when it was handed to the exporter.
 func (f *Emitter) stamp(a Attrs) {
 	t, err := time.Parse(time.RFC3339Nano, a.Str("event.timestamp"))
 	if err != nil || t.Year() < 2000 || t.Year() > 2100 {

@@ -11,13 +11,12 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-// codex reads the spans and events of OpenAI's Codex: the CLI, its exec mode, the
-// app server and what embeds it.
+// codex reads the spans and events of OpenAI's Codex: the CLI, its exec mode, the app server and
+// what embeds it.
 //
-// Its spans are those of a program's functions, several hundred a turn, of which a
-// handful report the session; [readCodexSpan] knows them by name. Its events tell
-// the prompt, the tools' inputs and outputs, and the tokens. Neither reports what the
-// model said.
+// Its spans are those of a program's functions, several hundred a turn, of which a handful report
+// the session; [readCodexSpan] knows them by name. Its events report the prompt, the tools' inputs
+// and outputs, and the tokens. Neither reports the model's text.
 var codex = Dialect{
 	Name:       "codex",
 	Prompts:    true,
@@ -45,15 +44,15 @@ func isCodexRecord(r *Record) bool {
 	return strings.HasPrefix(r.Event, "codex.") || isCodexName(r.Scope.Name())
 }
 
-// isCodexName knows the scopes: of spans the name of the service, such as
-// codex_exec, codex_cli_rs and Codex Desktop, of records codex_otel.log_only.
+// isCodexName knows the scopes: of spans the name of the service, such as codex_exec, codex_cli_rs
+// and Codex Desktop, of records codex_otel.log_only.
 func isCodexName(scope string) bool {
 	return strings.HasPrefix(scope, "codex") || strings.HasPrefix(scope, "Codex")
 }
 
-// readCodexSpan reads the spans that report a session. A model call is built by
-// two: receiving_stream is about its time, and the one of its children that saw the
-// response completed has the tokens. Spans between these and the turn only tie.
+// readCodexSpan reads the spans that report a session. Two report a model call: receiving_stream is
+// about its time, and the one of its children that saw the response completed has the tokens. Spans
+// between these and the turn only tie.
 func readCodexSpan(s *Span, facts *Emitter) {
 	switch s.Name() {
 	case "session_task.turn", "session_task.review":
@@ -95,8 +94,8 @@ func readCodexSpan(s *Span, facts *Emitter) {
 	}
 }
 
-// startsCodexTurn reports whether a span is between a tool call and the turn of the
-// sub-agent that the call starts.
+// startsCodexTurn reports whether a span is between a tool call and the turn of the sub-agent that
+// the call starts.
 func startsCodexTurn(name string) bool {
 	return name == "dispatch_tool_call_with_state" || name == "codex.turn_input" ||
 		name == "op.dispatch.turn_input" || name == "op.dispatch.inter_agent_communication"
@@ -110,7 +109,7 @@ func codexStream(span string) string {
 	return "stream-" + span
 }
 
-// codexFact adds a fact with the ids that the spans of a turn carry.
+// codexFact adds a fact with the ids that the spans of a turn have.
 func codexFact(s *Span, facts *Emitter, kind fact.Kind) *fact.Fact {
 	a := s.Attrs()
 	f := facts.Add(kind)
@@ -121,9 +120,8 @@ func codexFact(s *Span, facts *Emitter, kind fact.Kind) *fact.Fact {
 	return f
 }
 
-// codexThread finds the session of a span that calls it a thread. The key
-// thread.id stands twice in such spans: once for the thread of the operating
-// system, as a number.
+// codexThread finds the session of a span that calls it a thread. Such spans have the key thread.id
+// twice: once for the thread of the operating system, as a number.
 func codexThread(f *fact.Fact, a Attrs) {
 	for key, v := range a.All() {
 		if key == "thread.id" && v.Type() == pcommon.ValueTypeStr && v.Str() != "" {
@@ -147,9 +145,9 @@ func codexAbout(a Attrs, resource pcommon.Resource) *fact.SessionAttrs {
 	return &fact.SessionAttrs{Client: clientOf(resource, "codex", a.Str("app.version"))}
 }
 
-// codexCompaction reads the span of a compaction: the task that a person asked for,
-// or the function that runs when the context is full. Either may have a span
-// codex.compaction below or above it, which would be a second one.
+// codexCompaction reads the span of a compaction: the task that a person asked for, or the function
+// that runs when the context is full. Either may have a span codex.compaction below or above it,
+// which would be a second one.
 func codexCompaction(s *Span, facts *Emitter, auto bool) {
 	f := codexFact(s, facts, fact.Compaction)
 	f.Compacted = &fact.Compacted{Auto: &auto, Trigger: "manual"}
@@ -159,8 +157,8 @@ func codexCompaction(s *Span, facts *Emitter, auto bool) {
 	f.Model = codexModel(s.Attrs())
 }
 
-// readCodexTool reads the span of a tool call, which has the tool's name. Nothing
-// but its attributes tells it.
+// readCodexTool reads the span of a tool call, which has the tool's name. Only its attributes show
+// what it is.
 func readCodexTool(s *Span, facts *Emitter) {
 	a := s.Attrs()
 	aborted, ok := a.Bool("aborted")
@@ -178,8 +176,8 @@ func readCodexTool(s *Span, facts *Emitter) {
 	f.Aborted = aborted
 }
 
-// readCodexEvents reads the events on a span: those of the records that hold no
-// content are built there too, which is all there is where records are off.
+// readCodexEvents reads the events on a span: those of the records without content are there too,
+// and are the only ones if records are off.
 func readCodexEvents(s *Span, facts *Emitter) {
 	for _, e := range s.Events().All() {
 		a := attrsOf(e.Attributes())
@@ -253,8 +251,8 @@ func readCodexRecord(r *Record, facts *Emitter) {
 	}
 }
 
-// readCodexStart reads how a conversation was set up. The policy on approvals and
-// that on the sandbox together are what others call a mode.
+// readCodexStart reads how a conversation was set up. The policy on approvals and that on the
+// sandbox together are what others call a mode.
 func readCodexStart(f *fact.Fact, a Attrs, resource pcommon.Resource) {
 	f.Model = codexModel(a)
 	f.SessionAttrs = codexAbout(a, resource)
@@ -262,8 +260,8 @@ func readCodexStart(f *fact.Fact, a Attrs, resource pcommon.Resource) {
 	f.SessionAttrs.Mode = strings.Join(slices.DeleteFunc(modes, func(m string) bool { return m == "" }), ", ")
 }
 
-// readCodexStream reads an event of a response's stream: the one that has the
-// tokens, and those that report an error. Every other only reports that it came.
+// readCodexStream reads an event of a response's stream: the one that has the tokens, and those
+// that report an error. Every other only reports that it came.
 func readCodexStream(a Attrs, add func(fact.Kind) *fact.Fact) {
 	usage := codexUsage(a, "input_token_count", "output_token_count", "cached_token_count", "cache_write_token_count",
 		"reasoning_token_count", "tool_token_count")
@@ -278,8 +276,8 @@ func readCodexStream(a Attrs, add func(fact.Kind) *fact.Fact) {
 	}
 }
 
-// codexRequestFailed reports whether a request for a response did not get one. Lists
-// of models and such are requested too.
+// codexRequestFailed reports whether a request for a response did not get one. Lists of models and
+// such are requested too.
 func codexRequestFailed(a Attrs) bool {
 	endpoint := a.Str("endpoint")
 	if endpoint != "" && endpoint != "unknown" && !strings.Contains(endpoint, "responses") {
@@ -292,9 +290,8 @@ func codexRequestFailed(a Attrs) bool {
 	return status != nil && *status >= 400
 }
 
-// readCodexFailure reads a request that failed before anything was received. It
-// has no stream, so that its time and attempt identify it: the span and the record
-// that tell it have both.
+// readCodexFailure reads a request that failed before anything was received. It has no stream, so
+// that its time and attempt identify it: its span and its record have both.
 func readCodexFailure(f *fact.Fact, a Attrs) {
 	f.Model = codexModel(a)
 	f.RequestID = "request-" + a.Str("event.timestamp") + "-" + a.Str("attempt")
@@ -343,8 +340,7 @@ func codexDecision(a Attrs) *fact.Decision {
 	return d
 }
 
-// readCodexResult reads the end of a tool call, of which an event on a span tells
-// no content.
+// readCodexResult reads the end of a tool call, which has no content in an event on a span.
 func readCodexResult(f *fact.Fact, a Attrs) {
 	f.CallID = a.Str("call_id")
 	f.Tool = &fact.Tool{Name: a.Str("tool_name"), DurationMS: a.IntPtr("duration_ms"), Input: a.JSON("arguments"),
@@ -375,8 +371,8 @@ func codexModel(a Attrs) *session.Model {
 	return &session.Model{ProviderID: a.Str("provider_name"), ModelID: id}
 }
 
-// codexUsage reads counts as OpenAI's interface has them: the input includes what
-// was cached, the output the reasoning.
+// codexUsage reads counts as OpenAI's interface has them: the input includes what was cached, the
+// output the reasoning.
 func codexUsage(a Attrs, input, output, cached, written, reasoning, total string) *fact.Usage {
 	if a.IntPtr(input, output) == nil {
 		return nil

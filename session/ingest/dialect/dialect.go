@@ -1,10 +1,9 @@
-// Package dialect reads the telemetry of agents that were not instrumented with
-// the SDK: each file reads what one client or convention emits and gives facts
-// in the terms of package fact. Table names them all.
+// Package dialect reads the telemetry of agents that were not instrumented with the SDK: each file
+// reads what one client or convention emits and gives facts in the terms of package fact. Table
+// names them all.
 //
-// A dialect looks at one span or record at a time, for what belongs to it may
-// come an hour later, or never. What is where is the business of package
-// assemble.
+// A dialect looks at one span or record at a time, because what belongs to it may come an hour
+// later, or never. Package assemble puts the facts together.
 package dialect
 
 import (
@@ -24,34 +23,33 @@ type Dialect struct {
 	// Title is what people call the client or convention.
 	Title string
 
-	// Spans reports whether a span is of the dialect, Records whether a log record is.
-	// They must be cheap: they see everything that passes, noise included. Nil
-	// recognizes nothing.
+	// Spans reports whether a span is of the dialect, Records whether a log record is. They must be
+	// cheap: they see everything that passes, noise included. Nil recognizes nothing.
 	Spans   func(*Span) bool
 	Records func(*Record) bool
 
-	// ReadSpan and ReadRecord give the facts. Giving none reports that the span or
-	// record has no fact of a session.
+	// ReadSpan and ReadRecord give the facts. Giving none reports that the span or record has no
+	// fact of a session.
 	ReadSpan   func(*Span, *Emitter)
 	ReadRecord func(*Record, *Emitter)
 
-	// Prompts reports that what the user said is built by facts of its own.
+	// Prompts reports that the user's messages are facts of their own.
 	Prompts bool
 
-	// PromptFirst reports that the fact of a prompt comes before the span of its turn,
-	// which therefore begins nothing.
+	// PromptFirst reports that the fact of a prompt comes before the span of its turn, which
+	// therefore begins nothing.
 	PromptFirst bool
 
-	// Threads reports that a sub-agent has a session of its own name in the trace of the
-	// session that started it. Its records outside of any trace are built there too.
+	// Threads reports that a sub-agent has a session of its own name in the trace of the session
+	// that started it. Its records outside of any trace belong there too.
 	Threads bool
 
-	// Capabilities is what the dialect can tell, for the documentation.
+	// Capabilities is what the dialect can report, for the documentation.
 	Capabilities Capabilities
 }
 
-// Table names every dialect. The first that recognizes a span or record reads it,
-// so that clients take precedence over the conventions that they build on.
+// Table names every dialect. The first that recognizes a span or record reads it, so clients come
+// before the conventions that they build on.
 var Table = []Dialect{
 	claudeCode,
 	codex,
@@ -97,8 +95,8 @@ func OfRecord(r *Record) *Dialect {
 	return nil
 }
 
-// AttrFamilies state which families of attributes a span or record has: the prefix of a
-// key up to its first dot or colon, where it is one that a dialect asks for.
+// AttrFamilies state which families of attributes a span or record has: the prefix of a key up to
+// its first dot or colon, where it is one that a dialect asks for.
 type AttrFamilies uint32
 
 // Families of attributes.
@@ -132,7 +130,7 @@ func init() {
 	}
 }
 
-// Span is a span where it stood. It is read, never changed.
+// Span is a span with its scope and resource. It is read, never changed.
 type Span struct {
 	ptrace.Span
 	Scope    pcommon.InstrumentationScope
@@ -155,13 +153,13 @@ func (s *Span) Attrs() Attrs { return s.attrs }
 // Has reports whether the span has attributes of any of the families.
 func (s *Span) Has(m AttrFamilies) bool { return s.AttrFamilies&m != 0 }
 
-// Record is a log record where it stood. It is read, never changed.
+// Record is a log record with its scope and resource. It is read, never changed.
 type Record struct {
 	plog.LogRecord
 	Scope    pcommon.InstrumentationScope
 	Resource pcommon.Resource
-	// Event is the record's event name: the one of the record, or of the attribute
-	// event.name, which wins.
+	// Event is the record's event name: the one of the record, or of the attribute event.name,
+	// which wins.
 	Event string
 
 	attrs Attrs
@@ -198,8 +196,8 @@ type Emitter struct {
 	base fact.Fact
 }
 
-// Add returns a new fact, to be filled in. It has the identity, times, status and
-// session of the span or record at hand. It is valid until the next call.
+// Add returns a new fact, to be filled in. It has the identity, times, status and session of the
+// span or record at hand. It is valid until the next call.
 func (f *Emitter) Add(kind fact.Kind) *fact.Fact {
 	f.All = append(f.All, f.base)
 	added := &f.All[len(f.All)-1]
@@ -207,8 +205,8 @@ func (f *Emitter) Add(kind fact.Kind) *fact.Fact {
 	return added
 }
 
-// Problem notes what is wrong with the span or record at hand, on every fact that is
-// added after it.
+// Problem notes what is wrong with the span or record at hand, on every fact that is added after
+// it.
 func (f *Emitter) Problem(problems ...string) {
 	f.base.Problems = slices.Concat(f.base.Problems, problems)
 }

@@ -32,9 +32,9 @@ func (n nested) MarshalJSON() ([]byte, error) {
 	return json.Marshal(list)
 }
 
-// unflatten returns the objects that are spread over attributes, with the path to each
-// member in the key: prefix.N.tool_calls.K.name. leaf returns the value of such a key, whose
-// field is what follows N, or nil.
+// unflatten returns the objects that are spread over attributes, with the path to each member in
+// the key: prefix.N.tool_calls.K.name. leaf returns the value of such a key, whose field is what
+// follows N, or nil.
 func unflatten(a Attrs, prefix string, leaf func(field, key string) json.RawMessage) []object {
 	all := nested{}
 	for key := range a.All() {
@@ -64,11 +64,10 @@ func unflatten(a Attrs, prefix string, leaf func(field, key string) json.RawMess
 	return objectsOf(raw)
 }
 
-// FlatMessages reads messages that are spread over attributes, as OpenLLMetry
-// writes them: prefix.N.role, prefix.N.content, prefix.N.tool_calls.K.name and so
-// on. The prefix ends in a dot, and is "gen_ai.prompt." or "gen_ai.completion.";
-// messages of the latter are by default the assistant's. finish is the last finish
-// reason that is in them.
+// FlatMessages reads messages that are spread over attributes, as OpenLLMetry writes them:
+// prefix.N.role, prefix.N.content, prefix.N.tool_calls.K.name and so on. The prefix ends in a dot,
+// and is "gen_ai.prompt." or "gen_ai.completion."; messages of the latter are by default the
+// assistant's. finish is the last finish reason that is in them.
 func FlatMessages(a Attrs, prefix string) (messages []fact.Message, finish string) {
 	r := reader{role: "user"}
 	if prefix == "gen_ai.completion." {
@@ -86,9 +85,9 @@ func FlatMessages(a Attrs, prefix string) (messages []fact.Message, finish strin
 	return messages, r.finish
 }
 
-// flatConversation reads the messages of OpenInference that are below a prefix, which ends
-// in a dot. Their members are objects with one member each, "tool_call" for example, whose
-// values are texts. Those that are empty or "null" are not there.
+// flatConversation reads the messages of OpenInference that are below a prefix, which ends in a
+// dot. Their members are objects with one member each, "tool_call" for example, whose values are
+// texts. Those that are empty or "null" are not there.
 func flatConversation(a Attrs, prefix string) (messages []fact.Message) {
 	r := reader{role: "user"}
 	for _, in := range unflatten(a, prefix, func(field, key string) json.RawMessage {
@@ -143,8 +142,8 @@ func flatConversation(a Attrs, prefix string) (messages []fact.Message) {
 	return messages
 }
 
-// flatPart returns a part of a content, nil for none. The calls among them are in the
-// message's tool_calls as well, where alone they have their arguments.
+// flatPart returns a part of a content, nil for none. The calls among them are in the message's
+// tool_calls as well, where alone they have their arguments.
 func flatPart(content object) object {
 	url := content.inner("image").inner("image").str("url")
 	if url == "" {
@@ -166,8 +165,8 @@ func flatPart(content object) object {
 	return object{"type": quoted(kind), "text": content["text"]}
 }
 
-// flatCatalog returns the tools that a model was offered: those of OpenInference, which are
-// JSON texts, or of OpenLLMetry.
+// flatCatalog returns the tools that a model was offered: those of OpenInference, which are JSON
+// texts, or of OpenLLMetry.
 func flatCatalog(a Attrs) string {
 	var tools []json.RawMessage
 	for _, o := range unflatten(a, "llm.tools.", func(_, key string) json.RawMessage { return quoted(a.Str(key)) }) {

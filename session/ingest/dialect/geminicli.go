@@ -13,10 +13,9 @@ import (
 
 // geminiCLI reads the spans and events of Gemini CLI.
 //
-// No span stands for a turn: each model call and each batch of tool calls is a
-// trace of its own, and what ties them is the id of the prompt. The standard event
-// of a model call's details reports nothing that the client's own events do not, and
-// is left out.
+// No span covers a turn: each model call and each batch of tool calls is a trace of its own, and
+// the id of the prompt joins them. The standard event of a model call's details reports nothing
+// that the client's own events do not, and is left out.
 var geminiCLI = Dialect{
 	Name:    "gemini-cli",
 	Prompts: true,
@@ -60,8 +59,8 @@ func readGeminiSpan(s *Span, facts *Emitter) {
 }
 
 func readGeminiCall(a Attrs, facts *Emitter) {
-	// Attributes are cut at some 10,000 characters, which leaves the old end of a
-	// conversation: what was asked now is not in it.
+	// Attributes are cut at some 10,000 characters, which leaves the old end of a conversation:
+	// what was asked now is not in it.
 	raw := a.JSON("gen_ai.input.messages")
 	input, whole := Messages(raw)
 	if raw != nil && !whole {
@@ -95,8 +94,8 @@ func geminiAborted(kind, message string) bool {
 var (
 	// geminiPromptID ends the id of a prompt: that of the session, eight hashes, and a count.
 	geminiPromptID = regexp.MustCompile(`########\d+$`)
-	// geminiSubagent is the id that a sub-agent gives its requests: its own, and a
-	// count. Older versions begin it with the agent's name.
+	// geminiSubagent is the id that a sub-agent gives its requests: its own, and a count. Older
+	// versions begin it with the agent's name.
 	geminiSubagent = regexp.MustCompile(`^(.+?)(-[0-9a-z]{4,8})?#\d+$`)
 	// geminiHex is a prompt's id where older versions make one up.
 	geminiHex = regexp.MustCompile(`^[0-9a-f]{6,16}$`)
@@ -104,10 +103,9 @@ var (
 	uuidLike = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 )
 
-// geminiPrompt reads the id that a request has in place of a turn's. One run that
-// does not talk uses the session's id, also where a later run resumes the session:
-// that is no turn's. Helpers and sub-agents have ids of their own, which are not a
-// turn's either.
+// geminiPrompt reads the id that a request has in place of a turn's. A run that is not interactive
+// uses the session's id, also when a later run resumes the session: it is not a turn's. Helpers and
+// sub-agents have ids of their own, which are not a turn's either.
 func geminiPrompt(f *fact.Fact, id string) {
 	switch {
 	case id == "" || id == f.Session:
@@ -148,8 +146,8 @@ func geminiText(s string) string {
 	return SystemInstructions(json.RawMessage(trimmed))
 }
 
-// geminiCatalog flattens Gemini's lists of function declarations. What is not a
-// function, such as googleSearch, stays as it is.
+// geminiCatalog flattens Gemini's lists of function declarations. What is not a function, such as
+// googleSearch, stays as it is.
 func geminiCatalog(s string) string {
 	var list []json.RawMessage
 	if json.Unmarshal([]byte(s), &list) != nil {
@@ -172,14 +170,14 @@ func geminiCatalog(s string) string {
 	return Text("[" + strings.Join(tools, ",") + "]")
 }
 
-// geminiContext begins what the client tells the model of its surroundings in the
-// user's name, by itself or before the first prompt.
+// geminiContext begins what the client writes about its surroundings in the user's name, by itself
+// or before the first prompt.
 var geminiContext = []string{
 	"<session_context>", "This is the Gemini CLI. We are setting up the context for our chat.",
 }
 
-// geminiInput takes out of the input what the user did not write. The context goes to
-// Extra, because it is nowhere else.
+// geminiInput takes out of the input what the user did not write. The context goes to Extra,
+// because it is nowhere else.
 func geminiInput(f *fact.Fact) {
 	var kept []fact.Message
 	for _, m := range f.Input {
@@ -199,8 +197,8 @@ func geminiInput(f *fact.Fact) {
 	f.Input = kept
 }
 
-// geminiContents reads what a model answered: a content, or a list of those of the
-// pieces of a stream, whose members may be null.
+// geminiContents reads what a model answered: a content, or a list of those of the pieces of a
+// stream, whose members may be null.
 func geminiContents(raw json.RawMessage) (parts []fact.Part) {
 	var list []json.RawMessage
 	if json.Unmarshal(raw, &list) != nil {
@@ -252,8 +250,8 @@ func geminiJSON(s string) (raw json.RawMessage, cut bool) {
 	return closeCut(raw), true
 }
 
-// geminiFinish reads how a tool call ended, from the call as the client holds it when it is
-// over. What counts is what the model was given, not what was shown.
+// geminiFinish reads how a tool call ended, from the call as the client holds it when it is over.
+// What counts is what the model was given, not what was shown.
 func geminiFinish(f *fact.Fact, done object) {
 	request, response, status := done.inner("request"), done.inner("response"), done.str("status")
 	if f.Tool.Input == nil {
@@ -288,8 +286,8 @@ func geminiFinish(f *fact.Fact, done object) {
 	}
 }
 
-// geminiResult reads what a model is given of a call: the text under output, the
-// one under error, or all of the response.
+// geminiResult reads what a model is given of a call: the text under output, the one under error,
+// or all of the response.
 func geminiResult(raw json.RawMessage) *fact.Part {
 	for _, part := range objectsOf(raw) {
 		response := part.inner("functionResponse")
@@ -309,8 +307,8 @@ func geminiResult(raw json.RawMessage) *fact.Part {
 	return nil
 }
 
-// readGeminiBatch reads the calls of a batch that were not executed, because they
-// were refused, unknown or cancelled before: those have no span of their own.
+// readGeminiBatch reads the calls of a batch that were not executed, because they were refused,
+// unknown or cancelled before: those have no span of their own.
 func readGeminiBatch(a Attrs, facts *Emitter) {
 	raw, _ := geminiJSON(a.Str("gen_ai.output.messages"))
 	for _, done := range objectsOf(raw) {
@@ -375,8 +373,8 @@ func geminiAbout(a Attrs) *fact.SessionAttrs {
 	return &fact.SessionAttrs{Client: geminiName, UserID: a.First("user.email", "installation.id")}
 }
 
-// geminiRoles are the purposes of requests other than the conversation's own, in the
-// words of all dialects.
+// geminiRoles are the purposes of requests other than the conversation's own, in the words of all
+// dialects.
 var geminiRoles = map[string]string{
 	"utility_router": "routing", "utility_summarizer": "summary", "utility_compressor": "compaction",
 	"utility_next_speaker": "next-speaker", "utility_loop_detector": "loop-detection",
@@ -400,9 +398,9 @@ func geminiRequest(a Attrs, facts *Emitter) *fact.Fact {
 	return f
 }
 
-// geminiCallID gives the calls and results of a conversation the ids that the
-// client has for them: it puts a tool's name before the model's id, and takes it
-// off again in what it sends. Results become what the model was given, as in spans.
+// geminiCallID gives the calls and results of a conversation the ids that the client has for them:
+// it puts a tool's name before the model's id, and takes it off again in what it sends. Results
+// become what the model was given, as in spans.
 func geminiCallID(p *fact.Part) {
 	if o, ok := objectOf(p.Output); ok && p.Kind == fact.PartResult && len(o) == 1 {
 		if o.has("output") {
@@ -417,9 +415,8 @@ func geminiCallID(p *fact.Part) {
 	}
 }
 
-// geminiUsage reads counts as Gemini's interface has them: the prompt includes
-// what was cached but not what tools added to it, and the output excludes the
-// thoughts.
+// geminiUsage reads counts as Gemini's interface has them: the prompt includes what was cached but
+// not what tools added to it, and the output excludes the thoughts.
 func geminiUsage(a Attrs) *fact.Usage {
 	keys := []string{"input_token_count", "output_token_count", "cached_content_token_count", "thoughts_token_count",
 		"tool_token_count", "total_token_count"}
@@ -455,8 +452,8 @@ func readGeminiResponse(f *fact.Fact, s string) {
 	f.Output = joinPieces(parts)
 }
 
-// readGeminiToolRecord reads the event of a tool call and of the decision on it.
-// Neither has the call's id: name and input report which it is.
+// readGeminiToolRecord reads the event of a tool call and of the decision on it. Neither has the
+// call's id: name and input report which it is.
 func readGeminiToolRecord(a Attrs, facts *Emitter) {
 	tool := fact.Tool{Name: a.Str("function_name"), Input: a.JSON("function_args"),
 		DurationMS: a.IntPtr("duration_ms")}
@@ -487,8 +484,8 @@ func readGeminiToolRecord(a Attrs, facts *Emitter) {
 	}
 }
 
-// geminiDecision reads a decision. Accepting is also what the client does by
-// itself where its mode allows it; every other answer is a person's.
+// geminiDecision reads a decision. Accepting is also what the client does by itself where its mode
+// allows it; every other answer is a person's.
 func geminiDecision(word string) *fact.Decision {
 	switch word {
 	case "accept":

@@ -12,9 +12,9 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-// genAI reads the GenAI conventions of OpenTelemetry in their versions so far,
-// with the keys that clients use beside them. It stands last in the table and so
-// reads agents that nothing else knows.
+// genAI reads the GenAI conventions of OpenTelemetry in their versions so far, with the keys that
+// clients use beside them. It is one of the last in the table and so reads agents that no client's
+// dialect recognizes.
 var genAI = Dialect{
 	Name:       "gen-ai",
 	Title:      "OpenTelemetry GenAI conventions",
@@ -31,8 +31,8 @@ var genAI = Dialect{
 	}.byTopic(),
 }
 
-// operations are the values of gen_ai.operation.name and what they report. What
-// maps to nothing is none of a session's.
+// operations are the values of gen_ai.operation.name and what they report. What maps to nothing is
+// not part of a session.
 var operations = byWord(map[fact.Kind]string{
 	fact.ModelCall: `chat generate_content text_completion completion llm_call responses response messages generate
 		generate_text stream_text generate_object stream_object`,
@@ -44,16 +44,15 @@ var operations = byWord(map[fact.Kind]string{
 	"":            `create_agent create_thread`,
 })
 
-// isGenAI reports whether the span tells anything of an agent's work. An orphan
-// attribute of the family on a span of something else does not.
+// isGenAI reports whether the span is part of an agent's work. A single attribute of the family on
+// a span of something else does not make it one.
 func isGenAI(s *Span) bool { return s.Has(MarkGenAI|MarkMCP) && genAIKind(s) != "" }
 
 // genAIKind returns what a span reports, "" for nothing.
 //
-// A call of a tool by MCP is built by the client's span as well as by the span of
-// the tool around it, where there is one: without the id of the call, which joins
-// the two, the client's only ties. The server's does always, because it reports a
-// call that some client makes.
+// Of a tool call by MCP there may be the client's span and the span of the tool around it: without
+// the id of the call, which joins the two, the client's is only a step. The server's always is,
+// because it reports a call that some client makes.
 func genAIKind(s *Span) fact.Kind {
 	a := s.Attrs()
 	method := a.Str("mcp.method.name")
@@ -109,8 +108,7 @@ func genAIKindOf(s *Span, a Attrs) fact.Kind {
 	return ""
 }
 
-// readGenAI gives the fact of a span, and one more of the compaction that a model
-// call reports.
+// readGenAI gives the fact of a span, and one more of the compaction that a model call reports.
 func readGenAI(s *Span, out *Emitter) {
 	kind := genAIKind(s)
 	if kind == "" {
@@ -134,8 +132,8 @@ func readGenAI(s *Span, out *Emitter) {
 	addGenAI(s, out, kind, true)
 }
 
-// addGenAI adds the fact of a model call or a turn that the conventions describe, and
-// before it one of the compaction that a model call reports. Its content may be in events.
+// addGenAI adds the fact of a model call or a turn that the conventions describe, and before it one
+// of the compaction that a model call reports. Its content may be in events.
 func addGenAI(s *Span, out *Emitter, kind fact.Kind, events bool) *fact.Fact {
 	a := s.Attrs()
 	var c conversation
@@ -210,7 +208,7 @@ func readGenAITool(f *fact.Fact, s *Span) {
 		f.Tool.Name = name
 	}
 	output := a.FirstJSON(toolOutputs...)
-	for _, e := range s.Events().All() { // Strands tells a tool by the events of a model call
+	for _, e := range s.Events().All() { // Strands reports a tool by the events of a model call
 		ea := attrsOf(e.Attributes())
 		switch e.Name() {
 		case "gen_ai.tool.message":
@@ -252,8 +250,8 @@ var aborts = map[string]bool{
 	"System.Threading.Tasks.TaskCanceledException": true,
 }
 
-// readFailure reads an error that the span's status does not tell. An exception
-// alone is none: it may have been handled.
+// readFailure reads an error that the span's status does not report. An exception alone is not an
+// error: it may have been handled.
 func readFailure(f *fact.Fact, s *Span) {
 	if t := s.Attrs().Str("error.type"); t != "" && !f.Failed && s.Status().Code() != ptrace.StatusCodeOk {
 		f.Failed, f.ErrorType = true, t
@@ -282,19 +280,18 @@ func modelOf(provider, id string) *session.Model {
 	return &session.Model{ProviderID: provider, ModelID: id}
 }
 
-// isGenAIRecord reports whether the record is an event of the conventions that tells
-// anything of a conversation.
+// isGenAIRecord reports whether the record is an event of the conventions that is part of a
+// conversation.
 func isGenAIRecord(r *Record) bool {
 	return messageEvent(r.Event) || r.Event == detailsEvent || r.Event == exceptionEvent
 }
 
-// HasMessage reports whether a record is an event that tells one message of a
-// conversation.
+// HasMessage reports whether a record is an event that has one message of a conversation.
 func HasMessage(r *Record) bool { return messageEvent(r.Event) }
 
-// readGenAIRecord gives what a record reports as a part of a model call, or of a turn
-// where the record names one. The records of a conversation's messages are one
-// fact each, whose Input is one message or whose Output is the answer.
+// readGenAIRecord gives what a record reports as a part of a model call, or of a turn where the
+// record names one. The records of a conversation's messages are one fact each, whose Input is one
+// message or whose Output is the answer.
 func readGenAIRecord(r *Record, out *Emitter) {
 	a := r.Attrs()
 	var c conversation

@@ -14,13 +14,13 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-// Events that are none of a single message.
+// Events that do not have a single message.
 const (
 	detailsEvent   = "gen_ai.client.inference.operation.details"
 	exceptionEvent = "gen_ai.client.operation.exception"
 )
 
-// messageEvent reports whether an event of this name tells a message, or some.
+// messageEvent reports whether an event of this name has messages.
 func messageEvent(name string) bool {
 	switch name {
 	case "gen_ai.system.message", "gen_ai.user.message", "gen_ai.assistant.message", "gen_ai.tool.message",
@@ -30,9 +30,8 @@ func messageEvent(name string) bool {
 	return false
 }
 
-// conversation gathers the content of a model call or turn from the places where
-// the versions of the conventions put it. What a place says is not read again from
-// a later one.
+// conversation gathers the content of a model call or turn from the places where the versions of
+// the conventions put it. What was found in one place is not read again from a later one.
 type conversation struct {
 	system   string
 	catalog  string
@@ -117,8 +116,8 @@ func (c *conversation) readOutput(raw json.RawMessage) {
 	}
 }
 
-// readWhole reads a conversation that goes on to its answer, as Pydantic AI keeps
-// it: what follows the last message of the user is the answer.
+// readWhole reads a conversation that goes on to its answer, as Pydantic AI keeps it: what follows
+// the last message of the user is the answer.
 func (c *conversation) readWhole(raw json.RawMessage) {
 	if raw = bytes.TrimSpace(raw); len(raw) == 0 || raw[0] != '[' {
 		return
@@ -228,7 +227,7 @@ func firstRaw(all ...json.RawMessage) json.RawMessage {
 	return nil
 }
 
-// bodyJSON returns a record's body as JSON, nil where there is none.
+// bodyJSON returns a record's body as JSON, nil if there is none.
 func bodyJSON(v pcommon.Value) json.RawMessage {
 	if v.Type() == pcommon.ValueTypeStr && v.Str() == "" {
 		return nil
@@ -236,10 +235,10 @@ func bodyJSON(v pcommon.Value) json.RawMessage {
 	return valueJSON(v)
 }
 
-// Catalog returns the tools that a source offers a model as a JSON array of
-// objects, as [fact.Fact.ToolCatalog] has them: raw is that array, or one whose
-// elements are JSON texts, names of tools or both, or an object that maps names to
-// tools, or is one. It returns "" for anything else, and for no tools.
+// Catalog returns the tools that a source offers a model as a JSON array of objects, as
+// [fact.Fact.ToolCatalog] has them: raw is that array, or one whose elements are JSON texts, names
+// of tools or both, or an object that maps names to tools, or is one. It returns "" for anything
+// else, and for no tools.
 func Catalog(raw json.RawMessage) string {
 	if s := strings.TrimSpace(text(raw)); s != "" {
 		raw = json.RawMessage(s)

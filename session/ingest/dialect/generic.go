@@ -13,19 +13,17 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-// Generic is the name of the dialect that reads what no other knows. What it made is
-// marked with it.
+// Generic is the name of the dialect that reads what no other knows. What it made is marked with
+// it.
 const Generic = "generic"
 
-// generic reads what no other dialect knows, so that a session of a client that nobody
-// here has tried is seen rather than lost. It goes by what attributes are called, by
-// their last words, and by the shape of their values; never by the client. What it
-// makes is marked with its name.
+// generic reads what no other dialect knows, so that a session of a client that nobody here has
+// tried is shown. It goes by what attributes are called, by their last words, and by the shape of
+// their values; never by the client. What it makes is marked with its name.
 //
-// Ordinary spans must not become sessions: a query and its result are a search as well
-// as a question and its answer. So attributes of the families of [ordinaryFamilies] are
-// not looked at, and what remains must be evidence of a model or an agent: see
-// [evidence.conversation].
+// Ordinary spans must not become sessions: a query and its result are a search as well as a
+// question and its answer. So attributes of the families of [ordinaryFamilies] are not looked at,
+// and what remains must be evidence of a model or an agent: see [evidence.conversation].
 var generic = Dialect{
 	Name:       Generic,
 	Title:      "any other client, by the names of its attributes",
@@ -40,8 +38,7 @@ var generic = Dialect{
 	}.byTopic(),
 }
 
-// evidence is what the names of attributes, and the shapes of their values, report
-// what a span is.
+// evidence is what the names of attributes, and the shapes of their values, report what a span is.
 type evidence struct {
 	fields   uint64 // bits of field
 	ordinary bool   // the span has attributes of a program that is no agent
@@ -71,8 +68,8 @@ func (e *evidence) look(m pcommon.Map) {
 			continue
 		case f == fieldKind:
 			if v.Type() == pcommon.ValueTypeStr {
-				// Several may be on a span, those of what it belongs to among them: an
-				// agent's tool is a tool.
+				// Several may be on a span, those of what it belongs to among them: an agent's tool
+				// is a tool.
 				e.kind = max(e.kind, genericKind(v.Str()))
 			}
 			continue
@@ -95,7 +92,7 @@ func isTalk(f field) bool {
 	return f == fieldInput || f == fieldPrompt || f == fieldOutput || f == fieldAnswer || f == fieldMessages
 }
 
-// holdsRoles reports whether a value looks like messages that say whose they are.
+// holdsRoles reports whether a value looks like messages with roles.
 func holdsRoles(v pcommon.Value) bool {
 	switch v.Type() {
 	case pcommon.ValueTypeStr:
@@ -139,8 +136,8 @@ func (e *evidence) conversation() bool {
 	return false
 }
 
-// modelCall reports whether the evidence is of a call of a model: its tokens with the model
-// or content, the model with content, or tokens of both directions.
+// modelCall reports whether the evidence is of a call of a model: its tokens with the model or
+// content, the model with content, or tokens of both directions.
 func (e *evidence) modelCall(model, content bool) bool {
 	tokens := e.has(fieldInputTokens, fieldOutputTokens) || e.has(fieldUsage) && model
 	return tokens && (model || content) || model && content || e.has(fieldInputTokens) && e.has(fieldOutputTokens)
@@ -158,15 +155,15 @@ var conventionKinds = []string{
 	"genkit:type", "mastra.span.type",
 }
 
-// isGeneric reports whether a span is of a conversation. Nearly all that it sees are
-// not: what has no attribute but those of ordinary families costs nothing but a look
-// at their first words, which was had before.
+// isGeneric reports whether a span is of a conversation. Nearly all that it sees are not: what has
+// no attribute but those of ordinary families costs nothing but a look at their first words, which
+// was had before.
 func isGeneric(s *Span) bool {
 	if !s.Has(^MarkOrdinary) && s.Events().Len() == 0 {
 		return false
 	}
-	// A convention that states what the span is, and whose dialect did not take it, says
-	// that it is of no session: an embedding, a list of tools.
+	// A convention that states what the span is, and whose dialect did not take it, shows that it
+	// is not part of a session: an embedding, a list of tools.
 	if s.Has(^(MarkOrdinary | MarkOther)) && s.Attrs().First(conventionKinds...) != "" {
 		return false
 	}
@@ -192,9 +189,9 @@ func genericEvidence(s *Span) evidence {
 	return e
 }
 
-// isGenericSession reports whether a span reports nothing but that there is a
-// conversation: a span that nothing is above names one, and is no ordinary program's.
-// A session.id alone is every browser's too.
+// isGenericSession reports whether a span reports nothing but that there is a conversation: a span
+// that nothing is above names one, and is no ordinary program's. A session.id alone is every
+// browser's too.
 func isGenericSession(s *Span, e *evidence) bool {
 	return !e.ordinary && e.has(fieldSession) && s.ParentSpanID().IsEmpty() &&
 		(e.kind == kindAgent || e.kind == kindModel || e.has(fieldModel, fieldAgent))
@@ -227,8 +224,8 @@ func readGeneric(s *Span, out *Emitter) {
 	g.failure(f, exceptionOf(s))
 }
 
-// exceptionOf is the message of the span's last exception. Laminar reports an error by it
-// alone, and leaves the status unset.
+// exceptionOf is the message of the span's last exception. Laminar reports an error by it alone,
+// and leaves the status unset.
 func exceptionOf(s *Span) (message string) {
 	for a := range exceptions(s.Span) {
 		message = a.First("exception.message", "exception.type")
@@ -315,8 +312,8 @@ func (g *genericReading) structs(fields ...field) iter.Seq[object] {
 	}
 }
 
-// flatTalk reads messages that are spread over attributes by their index, as
-// prefix.N.role and prefix.N.content.
+// flatTalk reads messages that are spread over attributes by their index, as prefix.N.role and
+// prefix.N.content.
 func flatTalk(a Attrs) []fact.Message {
 	prefix := ""
 	for key := range a.All() {
@@ -340,8 +337,8 @@ func flatTalk(a Attrs) []fact.Message {
 	return messages
 }
 
-// events reads the messages that are in a span's events: a role and a content, or
-// an input or output.
+// events reads the messages that are in a span's events: a role and a content, or an input or
+// output.
 func (g *genericReading) events(s *Span) {
 	for _, event := range s.Events().All() {
 		a := attrsOf(event.Attributes())
@@ -352,8 +349,8 @@ func (g *genericReading) events(s *Span) {
 	}
 }
 
-// talkOf returns the messages of an event or a record: by its attributes, its body or,
-// for whose they are, its name.
+// talkOf returns the messages of an event or a record: by its attributes, its body or, for whose
+// they are, its name.
 func talkOf(a Attrs, body pcommon.Value, name string) (messages []fact.Message) {
 	g := genericReading{values: make(map[field][]pcommon.Value), keys: make(map[field]string)}
 	g.add(a.Map)
@@ -529,8 +526,8 @@ func (g *genericReading) call(f *fact.Fact) {
 	}
 }
 
-// exchange fills in what the request to a provider and its response state, where they
-// were recorded as they are.
+// exchange fills in what the request to a provider and its response state, where they were recorded
+// as they are.
 func (g *genericReading) exchange(f *fact.Fact) {
 	body := func(fields ...field) (body object) {
 		for v := range g.all(fields...) {
@@ -554,7 +551,7 @@ func (g *genericReading) exchange(f *fact.Fact) {
 	}
 }
 
-// asked reads what was asked from the first of the fields that tells it.
+// asked reads what was asked from the first of the fields that has it.
 func (g *genericReading) asked(fields ...field) []fact.Message {
 	for _, f := range fields {
 		var best []fact.Message
@@ -604,9 +601,8 @@ func (g *genericReading) answered() (parts []fact.Part, finish string) {
 	return parts, finish
 }
 
-// innerText finds the text in an object of no known shape: that of a member that is
-// called as an input or output is, or else the object as it is, so that nothing is
-// lost.
+// innerText finds the text in an object of no known shape: that of a member that is called as an
+// input or output is, or else the object as it is, so that nothing is dropped.
 func innerText(raw json.RawMessage, input bool, depth int) string {
 	if s := text(raw); s != "" {
 		return s
@@ -681,8 +677,8 @@ func (g *genericReading) tool(f *fact.Fact, spanName string) {
 	f.Tool.Succeeded = !f.Failed && f.Tool.Output != nil
 }
 
-// toolOfName returns the name of the tool in the name of its span: what follows
-// "tool", a colon or a space.
+// toolOfName returns the name of the tool in the name of its span: what follows "tool", a colon or
+// a space.
 func toolOfName(name string) string {
 	if i := strings.LastIndexByte(name, ':'); i >= 0 && i < len(name)-1 {
 		name = name[i+1:]
@@ -695,8 +691,8 @@ func toolOfName(name string) string {
 	return strings.TrimSpace(name)
 }
 
-// failure reads an error that the span's status does not tell: an error's text where
-// an answer should be.
+// failure reads an error that the span's status does not report: an error's text where an answer
+// should be.
 func (g *genericReading) failure(f *fact.Fact, exception string) {
 	message := cmp.Or(g.str(fieldError), exception)
 	if message == "" || f.Kind == fact.Step {

@@ -8,9 +8,8 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-// isGenericRecord reports whether a log record is of a conversation. Programs log
-// much, and a text in a record is no message yet: it must say whose it is, or be
-// called as nothing else is.
+// isGenericRecord reports whether a log record is of a conversation. Programs log much, and a text
+// in a record is not necessarily a message: it needs a role, or a name that nothing else has.
 func isGenericRecord(r *Record) bool {
 	if r.Attributes().Len() == 0 && r.Body().Type() != pcommon.ValueTypeMap {
 		return false
@@ -57,9 +56,8 @@ func recordRole(r *Record) string {
 	return ""
 }
 
-// readGenericRecord reads a record as a part of a model call, of a turn or of a
-// tool's call. What the user said and what the model answered, each by itself, are
-// facts of their own.
+// readGenericRecord reads a record as a part of a model call, of a turn or of a tool's call.
+// Messages of the user or answers of the model alone are facts of their own.
 func readGenericRecord(r *Record, out *Emitter) {
 	e := recordEvidence(r)
 	g := collect(r.Attrs(), r.Scope)

@@ -6,8 +6,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 )
 
-// field is what a name of an attribute, or of a member of JSON, means to the generic
-// reading.
+// field is what a name of an attribute, or of a member of JSON, means to the generic reading.
 type field uint8
 
 const (
@@ -47,10 +46,9 @@ const (
 	fieldContent
 )
 
-// names are the last words of names, in lower case and without separators, and what
-// they mean. What is before them is anybody's prefix: acme.llm.inputMessages,
-// acme_prompt and agent:final_answer are read by their ends. The longest end counts,
-// so that max_tokens is no count of tokens.
+// names are the last words of names, in lower case and without separators, and what they mean. What
+// is before them is anybody's prefix: acme.llm.inputMessages, acme_prompt and agent:final_answer
+// are read by their ends. The longest end counts, so that max_tokens is no count of tokens.
 var names = byWord(map[field]string{
 	fieldInput: `input inputs inputvalue inputtext inputcontent inputdata inputjson inputpayload query request
 		requestbody requestcontent payload`,
@@ -103,8 +101,8 @@ var names = byWord(map[field]string{
 	fieldContent:     `content messagecontent text messagetext`,
 })
 
-// ordinaryFamilies are the first words of the attributes that programs have which are
-// no agents: what is below them is none of a conversation, whatever its last word.
+// ordinaryFamilies are the first words of the attributes of programs other than agents: what is
+// below them is not part of a conversation, whatever its last word.
 var ordinaryFamilies = strings.Fields(`http url db rpc messaging net network server client source destination k8s
 	container faas aws azure az cloud host process thread code exception graphql browser user_agent peer dns tls
 	feature_flag cassandra mongodb redis elasticsearch opensearch kafka rabbitmq signalr aspnetcore dotnet jvm nodejs
@@ -120,8 +118,8 @@ func family(key string) string {
 	return ""
 }
 
-// isOrdinary reports whether a key is of a program that is no agent. A key with an
-// underscore belongs to the family before that too: db_statement, http_request.
+// isOrdinary reports whether a key is of a program that is no agent. A key with an underscore
+// belongs to the family before that too: db_statement, http_request.
 func isOrdinary(key string) bool {
 	if f := family(key); f != "" {
 		return families[f] == MarkOrdinary
@@ -138,8 +136,8 @@ func isOrdinary(key string) bool {
 // wordBytes is how much of a name counts: its end.
 const wordBytes = 96
 
-// words is a name in lower case without separators, and where its words begin. Making
-// one allocates nothing, for every name is looked at of what no dialect knows.
+// words is a name in lower case without separators, and where its words begin. Making one allocates
+// nothing, for every name is looked at of what no dialect knows.
 type words struct {
 	text   [wordBytes]byte
 	begins [wordBytes]uint8
@@ -193,8 +191,8 @@ func genericKind(word string) genericSpanKind {
 	return genericKinds[string(w.text[:w.n])]
 }
 
-// genericSpanKind is a kind of span. Of several that a span's attributes name, the
-// greatest tells most.
+// genericSpanKind is a kind of span. Of several that a span's attributes name, the greatest takes
+// precedence.
 type genericSpanKind uint8
 
 const (

@@ -10,9 +10,9 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-// genkit reads Genkit for Go, JavaScript and Python. Every span states what it is in
-// genkit:type and genkit:metadata:subtype, and where it is in genkit:path. What
-// was said is JSON in genkit:input and genkit:output.
+// genkit reads Genkit for Go, JavaScript and Python. Every span states what it is in genkit:type
+// and genkit:metadata:subtype, and where it is in genkit:path. The content is JSON in genkit:input
+// and genkit:output.
 var genkit = Dialect{
 	Name:  "genkit",
 	Title: "Genkit",
@@ -28,7 +28,7 @@ var genkit = Dialect{
 	}.byTopic(),
 }
 
-// genkitSessionRank stands behind the keys that are looked up on every span.
+// genkitSessionRank comes after the keys that are looked up on every span.
 const genkitSessionRank = 1000
 
 func readGenkit(s *Span, facts *Emitter) {
@@ -77,9 +77,8 @@ func (g *genkitSpan) add(kind fact.Kind) *fact.Fact {
 	return f
 }
 
-// session finds the session of a chat or an agent. The threads of a chat have
-// nothing in common but its state, so each is a session; "main" is the one that a
-// chat begins with.
+// session finds the session of a chat or an agent. The threads of a chat have nothing in common but
+// its state, so each is a session; "main" is the one that a chat begins with.
 func (g *genkitSpan) session() (id, key string) {
 	if id = g.Str("genkit:sessionId"); id != "" {
 		if thread := g.Str("genkit:threadName"); thread != "" && thread != "main" {
@@ -106,8 +105,8 @@ func (g *genkitSpan) object(key string) object {
 	return o
 }
 
-// response reads the output of a model and of generate. Until there was one answer only,
-// it had candidates.
+// response reads the output of a model and of generate. Until there was one answer only, it had
+// candidates.
 func (g *genkitSpan) response() (answer, response object) {
 	response = g.object("genkit:output")
 	candidates := objectsOf(response["candidates"])
@@ -153,9 +152,9 @@ func genkitParts(message json.RawMessage) []fact.Part {
 	return partsOf(messages)
 }
 
-// genkitUsage reads a count of tokens. Genkit passes on what each provider states: OpenAI
-// counts the cache in the input and the reasoning in the output, Anthropic's input excludes
-// the cache, Google's output the reasoning. How others count is not known.
+// genkitUsage reads a count of tokens. Genkit passes on what each provider states: OpenAI counts
+// the cache in the input and the reasoning in the output, Anthropic's input excludes the cache,
+// Google's output the reasoning. How others count is not known.
 func genkitUsage(provider string, raw json.RawMessage) *fact.Usage {
 	u, _ := objectOf(raw)
 	count := func(key string) *int64 {
@@ -181,9 +180,8 @@ func genkitUsage(provider string, raw json.RawMessage) *fact.Usage {
 	return AssumedUsage(provider, input, output, cached, nil, thoughts, total, raw)
 }
 
-// toolCall reads the call of a tool. Its id is not on the span. A tool that waits
-// for a person is interrupted, which looks like an error where the interrupt's data
-// are missing.
+// toolCall reads the call of a tool. Its id is not on the span. A tool that waits for a person is
+// interrupted, which looks like an error where the interrupt's data are missing.
 func (g *genkitSpan) toolCall() {
 	f := g.add(fact.ToolCall)
 	f.RequiresTurn = g.inTurn
@@ -217,8 +215,8 @@ func (g *genkitSpan) decided(d fact.Decision) {
 	f.RequiresTurn, f.Decision, d.ToolName = g.inTurn, &d, g.name
 }
 
-// genkitToolOutput takes a result out of its envelope, {"output": …, "content":
-// […]}, unless there is content besides.
+// genkitToolOutput takes a result out of its envelope, {"output": …, "content": […]}, unless there
+// is content besides.
 func genkitToolOutput(raw json.RawMessage) json.RawMessage {
 	envelope, _ := membersOf(raw)
 	if content, _ := elements(envelope["content"]); envelope["output"] == nil ||
@@ -238,8 +236,8 @@ func genkitReason(raw json.RawMessage) string {
 	return reason
 }
 
-// turn reads what encloses the model calls of one request: a flow, a prompt, or
-// generate itself. The usage of generate is that of its last model call.
+// turn reads what encloses the model calls of one request: a flow, a prompt, or generate itself.
+// The usage of generate is that of its last model call.
 func (g *genkitSpan) turn() {
 	asked := g.object("genkit:input")
 	answer, _ := g.response()
@@ -266,8 +264,8 @@ func (g *genkitSpan) turn() {
 	f.Finish, f.Extra = answer.str("finishReason"), encode(extra)
 }
 
-// genkitString returns the text of a value that is one, or an object of which one
-// field is obviously what was written.
+// genkitString returns the text of a value that is one, or an object of which one field is
+// obviously what was written.
 func genkitString(raw json.RawMessage) string {
 	if s := text(raw); !strings.HasPrefix(s, "{") { // an object, whole or cut
 		fields, _ := membersOf(raw)
@@ -286,8 +284,8 @@ func genkitReported(raw json.RawMessage) bool {
 // genkitSegment is a span in a path: {name,t:type,s:subtype}.
 type genkitSegment struct{ name, kind, subtype string }
 
-// genkitPath reads a path from the root to the span itself. It is nil where the
-// path tells no types, as in old versions.
+// genkitPath reads a path from the root to the span itself. It is nil for a path without types, as
+// in old versions.
 func genkitPath(path string) []genkitSegment {
 	path, ok := strings.CutPrefix(path, "/{")
 	if !ok {
@@ -308,8 +306,8 @@ func genkitPath(path string) []genkitSegment {
 	return segments
 }
 
-// genkitInTurn reports whether the path leads through a turn, without a tool between
-// the two: what a tool asks a model is a turn of its own.
+// genkitInTurn reports whether the path leads through a turn, without a tool between the two: what
+// a tool asks a model is a turn of its own.
 func genkitInTurn(path []genkitSegment) bool {
 	for i := len(path) - 2; i >= 0; i-- {
 		switch s := path[i]; {
@@ -319,22 +317,22 @@ func genkitInTurn(path []genkitSegment) bool {
 		case s.subtype == "tool", s.subtype == "tool.v2":
 			return false
 		case s.kind == "action" && s.subtype == "":
-			// JavaScript tells no subtypes but the last. What generate calls that
-			// calls others in turn is a tool, and what nothing calls is a prompt.
+			// JavaScript has no subtype but the last. What generate calls that calls others in turn
+			// is a tool, and what nothing calls is a prompt.
 			return i == 0 || !genkitCalls(path[i-1].kind, path[i-1].subtype)
 		}
 	}
 	return false
 }
 
-// genkitCalls reports whether a span of the type calls models: generate, the send of a
-// chat, or a prompt.
+// genkitCalls reports whether a span of the type calls models: generate, the send of a chat, or a
+// prompt.
 func genkitCalls(kind, subtype string) bool {
 	return kind == "util" || kind == "helper" || kind == "dotprompt" || kind == "action" && subtype == "util"
 }
 
-// genkitTurnOfAgent reports whether a span is a turn of an agent, whose own span lasts
-// as long as its session is connected.
+// genkitTurnOfAgent reports whether a span is a turn of an agent, whose own span lasts as long as
+// its session is connected.
 func genkitTurnOfAgent(kind, name string) bool {
 	return kind == "flowStep" && strings.HasPrefix(name, "runTurn-")
 }

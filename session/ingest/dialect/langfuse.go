@@ -7,12 +7,12 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-// langfuse reads the spans of Langfuse's own SDKs, which say by langfuse.observation.*
-// what they are. Input and output are whatever the application or an integration put
-// there, so they are read as [generic] reads them.
+// langfuse reads the spans of Langfuse's own SDKs, which report in langfuse.observation.* what they
+// are. Input and output are whatever the application or an integration put there, so they are read
+// as [generic] reads them.
 //
-// Counts of tokens are disjoint. A failed observation has a level and a message; the
-// span's status is that of the outermost only.
+// Counts of tokens are disjoint. A failed observation has a level and a message; the span's status
+// is that of the outermost only.
 var langfuse = Dialect{
 	Name:     "langfuse",
 	Title:    "Langfuse SDK",

@@ -8,10 +8,9 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-// langSmith reads the spans that LangSmith's SDKs make of their runs, in Python and
-// JavaScript: the attributes of the GenAI conventions' first version, whose prompt
-// and completion are the run's inputs and outputs whatever their shape. Its times
-// are milliseconds.
+// langSmith reads the spans that LangSmith's SDKs make of their runs, in Python and JavaScript: the
+// attributes of the GenAI conventions' first version, whose prompt and completion are the run's
+// inputs and outputs whatever their shape. Its times are milliseconds.
 var langSmith = Dialect{
 	Name:     "langsmith",
 	Title:    "LangSmith",
@@ -43,8 +42,8 @@ func readLangSmith(s *Span, out *Emitter) {
 	}
 }
 
-// langSmithRoot reports whether the run is the outermost of its trace. Its span may
-// are below one of something else.
+// langSmithRoot reports whether the run is the outermost of its trace. Its span may are below one
+// of something else.
 func langSmithRoot(s *Span, a Attrs) bool {
 	if a.Str("langsmith.span.id") != "" {
 		return a.Str("langsmith.span.parent_id") == ""
@@ -101,8 +100,7 @@ func langSmithTool(s *Span, a Attrs, out *Emitter) {
 	f.Tool.Succeeded = !f.Failed && (f.Tool.Output != nil || value != nil)
 }
 
-// langSmithFailure reads an error: it is an event of the span, whose status is OK
-// all the same.
+// langSmithFailure reads an error: it is an event of the span, whose status is OK all the same.
 func langSmithFailure(f *fact.Fact, s *Span) {
 	for a := range exceptions(s.Span) {
 		f.Failed = true

@@ -12,12 +12,12 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-// mastra reads what Mastra exports by its exporter and bridge for OpenTelemetry:
-// the GenAI conventions on one span per model call, and mastra.span.type on every
-// span. Its first exporter, of 2025, wrote other keys for the same.
+// mastra reads what Mastra exports by its exporter and bridge for OpenTelemetry: the GenAI
+// conventions on one span per model call, and mastra.span.type on every span. Its first exporter,
+// of 2025, wrote other keys for the same.
 //
-// Since there are spans of one inference each, those are the model calls. Before,
-// the generation around them was, with all steps in one.
+// Since there are spans of one inference each, those are the model calls. Before, the generation
+// around them was, with all steps in one.
 var mastra = Dialect{
 	Name:     "mastra",
 	Title:    "Mastra",
@@ -57,8 +57,8 @@ func readMastra(s *Span, out *Emitter) {
 	}
 }
 
-// mastraKinds are the types of spans that report more than a step. A workflow in another is
-// a step, and a generation with inferences in it.
+// mastraKinds are the types of spans that report more than a step. A workflow in another is a step,
+// and a generation with inferences in it.
 var mastraKinds = byWord(map[fact.Kind]string{
 	fact.Turn:      "agent_run invoke_agent workflow_run invoke_workflow scorer_run",
 	fact.ModelCall: "model_inference model_generation llm_generation chat",
@@ -73,8 +73,8 @@ type mastraSpan struct {
 	kind string
 }
 
-// reported returns the span's input or output, under the first exporter's key where
-// there is no other.
+// reported returns the span's input or output, under the first exporter's key where there is no
+// other.
 func (m *mastraSpan) reported(what string) json.RawMessage {
 	raw := m.FirstJSON("mastra."+m.kind+"."+what, what)
 	problemIfCut(m.out, "the "+what, raw)
@@ -88,9 +88,9 @@ func (m *mastraSpan) add(kind fact.Kind) *fact.Fact {
 	return f
 }
 
-// modelStep gives the fact of a step and, where the span of the inference within it is the
-// model call, what the model requested: that span has the text of the answer alone, and
-// tools that begin in one millisecond do not report their order.
+// modelStep gives the fact of a step and, where the span of the inference within it is the model
+// call, what the model requested: that span has the text of the answer alone, and tools that begin
+// in one millisecond do not report their order.
 func (m *mastraSpan) modelStep() {
 	m.add(fact.Step)
 	if m.Str("gen_ai.operation.name") != "agent_step" {
@@ -104,8 +104,8 @@ func (m *mastraSpan) modelStep() {
 	f.Agent, f.RequiresTurn, f.Output = m.First("gen_ai.agent.name", "gen_ai.agent.id"), true, parts
 }
 
-// turn gives the fact of an agent's run. One that goes on after it was suspended is
-// another span, in another trace, of the same run.
+// turn gives the fact of an agent's run. One that goes on after it was suspended is another span,
+// in another trace, of the same run.
 func (m *mastraSpan) turn() {
 	asked, answered := m.reported("input"), m.reported("output")
 	f := m.add(fact.Turn)
@@ -156,8 +156,8 @@ func (m *mastraSpan) modelCall() {
 	readFailure(f, m.span)
 }
 
-// mastraModel cuts the kind of interface from the AI SDK's name for a provider, as
-// in "openai.chat".
+// mastraModel cuts the kind of interface from the AI SDK's name for a provider, as in
+// "openai.chat".
 func mastraModel(model *session.Model) *session.Model {
 	if model != nil {
 		for _, suffix := range []string{".chat", ".responses", ".messages", ".completion"} {
@@ -167,8 +167,8 @@ func mastraModel(model *session.Model) *session.Model {
 	return model
 }
 
-// mastraOutput reads what a model or an agent answered: messages, or the answer's
-// parts as members of an object.
+// mastraOutput reads what a model or an agent answered: messages, or the answer's parts as members
+// of an object.
 func mastraOutput(raw json.RawMessage) (parts []fact.Part, finish string) {
 	o, ok := objectOf(raw)
 	if !ok || o.isMessage() || o.has("messages") {
@@ -191,11 +191,11 @@ func mastraOutput(raw json.RawMessage) (parts []fact.Part, finish string) {
 	return parts, o.str("finishReason")
 }
 
-// mastraRefusal is what Mastra tells a model when a person declined its call.
+// mastraRefusal is what Mastra answers the model when a person declined its call.
 const mastraRefusal = "Tool call was not approved by the user"
 
-// mastraResults repairs what the exporter makes of the results of tools: a text is
-// encoded twice, and a refusal looks like any other.
+// mastraResults repairs what the exporter makes of the results of tools: a text is encoded twice,
+// and a refusal looks like any other.
 func mastraResults(messages []fact.Message) {
 	for _, m := range messages {
 		for i := range m.Parts {
@@ -213,8 +213,8 @@ func mastraResults(messages []fact.Message) {
 	}
 }
 
-// chunk reports a call that waits for a person's approval. Other pieces of a
-// stream report nothing that the model call does not.
+// chunk reports a call that waits for a person's approval. Other pieces of a stream report nothing
+// that the model call does not.
 func (m *mastraSpan) chunk() {
 	o, ok := objectOf(m.FirstJSON("mastra."+m.kind+".output", "output"))
 	if !ok || !o.has("resumeSchema") && !strings.Contains(m.span.Name(), "approval") {
@@ -274,8 +274,8 @@ func (m *mastraSpan) about(f *fact.Fact) {
 	f.Extra = encode(extra)
 }
 
-// below returns the attributes whose keys begin with a prefix by what follows it. Keys of
-// sessions, some others and what is long are left out.
+// below returns the attributes whose keys begin with a prefix by what follows it. Keys of sessions,
+// some others and what is long are left out.
 func (a Attrs) below(prefix string, without ...string) object {
 	all := object{}
 	for key := range a.All() {

@@ -11,21 +11,19 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-// Messages reads the messages of a conversation in any of the shapes in which
-// clients write them: those of the GenAI conventions, the AI SDK (model and UI
-// messages, prompt objects), OpenAI (chat and responses), Anthropic, Gemini,
-// Bedrock, Genkit and LangChain, requests and responses that hold them, plain
-// text, one message instead of a list, and JSON in a JSON string. Which shape it
+// Messages reads the messages of a conversation in any of the shapes in which clients write them:
+// those of the GenAI conventions, the AI SDK (model and UI messages, prompt objects), OpenAI (chat
+// and responses), Anthropic, Gemini, Bedrock, Genkit and LangChain, requests and responses that
+// hold them, plain text, one message instead of a list, and JSON in a JSON string. Which shape it
 // is, is asked of each message and each part, never of the client.
 //
-// Roles come out as user, assistant, system and tool. What has no role is the
-// user's, unless its parts can only be an assistant's or a tool's. Results of
-// tools that are in a message of the user become messages of role tool. Parts
-// without anything in them are dropped; a message that had nothing else stays,
-// without parts. A message of the system that calls tools is the assistant's.
+// Roles come out as user, assistant, system and tool. What has no role is the user's, unless its
+// parts can only be an assistant's or a tool's. Results of tools that are in a message of the user
+// become messages of role tool. Parts without anything in them are dropped; a message that had
+// nothing else stays, without parts. A message of the system that calls tools is the assistant's.
 //
-// It is not ok when raw is nothing of all that, or was cut short: then messages
-// is what is before the cut, with as much of the last text as there is.
+// It is not ok when raw is nothing of all that, or was cut short: then messages is what is before
+// the cut, with as much of the last text as there is.
 func Messages(raw json.RawMessage) (messages []fact.Message, ok bool) {
 	r := reader{role: "user"}
 	messages, ok = r.read(raw)
@@ -33,8 +31,8 @@ func Messages(raw json.RawMessage) (messages []fact.Message, ok bool) {
 	return messages, ok
 }
 
-// nameResults gives the results that name no call the ids of the calls before them, in
-// their order: OpenLIT writes the message of a tool without the call that it answers.
+// nameResults gives the results that name no call the ids of the calls before them, in their order:
+// OpenLIT writes the message of a tool without the call that it answers.
 func nameResults(messages []fact.Message) {
 	var calls []string
 	for _, m := range messages {
@@ -54,11 +52,10 @@ func nameResults(messages []fact.Message) {
 	}
 }
 
-// Output reads what a model or an agent answered, in any of the shapes that
-// [Messages] knows: the parts of all messages in order, and the last finish reason
-// that is in them, in the source's own word. Plain text is one text part.
-// Messages of the user, and what comes before the last of them, are no answer and
-// left out, and so are those of the system, unless there is nothing else: Gemini
+// Output reads what a model or an agent answered, in any of the shapes that [Messages] knows: the
+// parts of all messages in order, and the last finish reason that is in them, in the source's own
+// word. Plain text is one text part. Messages of the user, and what comes before the last of them,
+// are no answer and left out, and so are those of the system, unless there is nothing else: Gemini
 // CLI calls the model so.
 func Output(raw json.RawMessage) (parts []fact.Part, finish string) {
 	parts, finish, _ = output(raw)
@@ -77,9 +74,9 @@ func output(raw json.RawMessage) (parts []fact.Part, finish string, ok bool) {
 	return parts, r.finish, ok
 }
 
-// splitAnswer splits a conversation into what was asked and the answer, which is what
-// follows the last message of the user: a graph returns its whole state, earlier turns
-// included. What the system adds to the answer is left out.
+// splitAnswer splits a conversation into what was asked and the answer, which is what follows the
+// last message of the user: a graph returns its whole state, earlier turns included. What the
+// system adds to the answer is left out.
 func splitAnswer(messages []fact.Message) (asked []fact.Message, answer []fact.Part) {
 	_, end := userRun(messages)
 	for _, m := range messages[end:] {
@@ -98,27 +95,25 @@ func partsOf(messages []fact.Message) (parts []fact.Part) {
 	return parts
 }
 
-// SystemInstructions returns the text of instructions that stand by themselves: a
-// text, a list of texts or parts, or a message of any role.
+// SystemInstructions returns the text of instructions that stand by themselves: a text, a list of
+// texts or parts, or a message of any role.
 func SystemInstructions(raw json.RawMessage) string {
 	r := reader{role: "system"}
 	messages, _ := r.read(raw)
 	return textOf(messages, "")
 }
 
-// recentSize is about how much of a conversation [Recent] keeps after the
-// messages of the user, in bytes of content.
+// recentSize is about how much of a conversation [Recent] keeps after the messages of the user, in
+// bytes of content.
 const recentSize = 32 << 10
 
-// Recent returns the messages that were probably not told before: the last
-// consecutive messages of the user and everything after them, or everything where
-// there is none of the user. history counts the others. Messages of the system are
-// in neither, and do not part messages of the user.
+// Recent returns the messages that were probably not reported before: the last consecutive messages
+// of the user and everything after them, or everything where there is none of the user. history
+// counts the others. Messages of the system are in neither, and do not part messages of the user.
 //
-// What comes after the user's messages is kept up to some 32 KiB, the oldest
-// going first. The last message of the assistant and what comes after it are kept
-// whatever their size, and so are the user's own. The result shares the parts of
-// messages.
+// What comes after the user's messages is kept up to some 32 KiB, the oldest going first. The last
+// message of the assistant and what comes after it are kept whatever their size, and so are the
+// user's own. The result shares the parts of messages.
 func Recent(messages []fact.Message) (recent []fact.Message, history int) {
 	talk := slices.DeleteFunc(slices.Clone(messages), func(m fact.Message) bool { return m.Role == "system" })
 	start, end := userRun(talk)
@@ -135,8 +130,8 @@ func Recent(messages []fact.Message) (recent []fact.Message, history int) {
 	return recent, len(talk) - len(recent)
 }
 
-// userRun returns where the last consecutive messages of the user are, an empty
-// range at the start where there is none.
+// userRun returns where the last consecutive messages of the user are, an empty range at the start
+// where there is none.
 func userRun(talk []fact.Message) (start, end int) {
 	for end = len(talk); end > 0 && talk[end-1].Role != "user"; end-- {
 	}
@@ -155,8 +150,8 @@ func messageSize(m fact.Message) int {
 	return n
 }
 
-// SystemText returns the text of the messages of the system, with an empty line
-// between any two of its parts.
+// SystemText returns the text of the messages of the system, with an empty line between any two of
+// its parts.
 func SystemText(messages []fact.Message) string { return textOf(messages, "system") }
 
 // textOf returns the text of the messages of a role, "" for all.
@@ -175,9 +170,9 @@ func textOf(messages []fact.Message, role string) string {
 	return strings.Join(texts, "\n\n")
 }
 
-// ReadInput stores a conversation as what was asked: the recent messages in Input,
-// the counts of those before in History, Before and BeforeTurns, and the system's text in SystemPrompt
-// where nothing else has said it.
+// ReadInput stores a conversation as what was asked: the recent messages in Input, the counts of
+// those before in History, Before and BeforeTurns, and the system's text in SystemPrompt where
+// nothing else has it.
 func ReadInput(f *fact.Fact, messages []fact.Message) {
 	f.Input, f.History = Recent(messages)
 	f.CountBefore(messages)
@@ -188,12 +183,11 @@ func ReadInput(f *fact.Fact, messages []fact.Message) {
 
 // reader reads messages.
 type reader struct {
-	// role is that of what has no role, and nothing that tells it.
+	// role is that of a message without a role, and without anything that shows it.
 	role string
 	// finish is the last finish reason that was seen.
 	finish string
-	// cut reports that the text was cut short, so that its last message may lack what
-	// makes it one.
+	// cut reports that the text was cut short, so that its last message may lack what makes it one.
 	cut bool
 }
 
@@ -263,9 +257,8 @@ func (r *reader) text(s string, depth int) ([]fact.Message, bool) {
 	return []fact.Message{{Role: r.role, Parts: []fact.Part{{Kind: fact.PartText, Text: s}}}}, true
 }
 
-// list reads the elements of an array. Elements without a role are parts of one
-// message as long as they can be: instructions are written so, and the items of
-// OpenAI's responses.
+// list reads the elements of an array. Elements without a role are parts of one message as long as
+// they can be: instructions are written so, and the items of OpenAI's responses.
 func (r *reader) list(list []json.RawMessage, depth int) ([]fact.Message, bool) {
 	var messages []fact.Message
 	read, open := len(list) == 0, false
@@ -305,8 +298,8 @@ func (r *reader) list(list []json.RawMessage, depth int) ([]fact.Message, bool) 
 	return messages, read
 }
 
-// wrappers are the keys under which requests and responses hold messages, in the
-// order in which they are read.
+// wrappers are the keys under which requests and responses hold messages, in the order in which
+// they are read.
 var wrappers = []string{"messages", "contents", "candidates", "choices", "generations", "message", "output",
 	"prompt", "kwargs", "data", "input"}
 
@@ -388,15 +381,14 @@ func (r *reader) wrapped(o object, depth int) ([]fact.Message, bool) {
 	return messages, messages != nil
 }
 
-// as reads a value whose messages have that role where they do not say.
+// as reads a value whose messages have that role by default.
 func (r *reader) as(role string, raw json.RawMessage, depth int) ([]fact.Message, bool) {
 	defer func(was string) { r.role = was }(r.role)
 	r.role = role
 	return r.value(raw, depth)
 }
 
-// message reads a message. It gives several where results of tools stand among
-// what the user said.
+// message reads a message. It returns several where results of tools are among the user's parts.
 func (r *reader) message(o object) []fact.Message {
 	r.sawFinish(o)
 	role := cmp.Or(normalRole(o.str("role")), normalRole(o.str("type")))
@@ -431,8 +423,8 @@ func (r *reader) message(o object) []fact.Message {
 	return splitResults(parts, id)
 }
 
-// splitResults tells the user's own parts from the results of tools, which
-// Anthropic and Gemini send in the same message.
+// splitResults separates the user's own parts from the results of tools, which Anthropic and Gemini
+// send in the same message.
 func splitResults(parts []fact.Part, id string) []fact.Message {
 	var messages []fact.Message
 	for i := 0; i < len(parts); {
@@ -453,8 +445,7 @@ func splitResults(parts []fact.Part, id string) []fact.Message {
 	return messages
 }
 
-// roleOf tells the role of parts by what they are, and is the other one where
-// that tells none.
+// roleOf returns the role that the kinds of parts show, and the other one if they show none.
 func roleOf(parts []fact.Part, other string) string {
 	for _, p := range parts {
 		switch p.Kind {
@@ -493,8 +484,8 @@ func normalRole(word string) string {
 	return roles[strings.ToLower(word)]
 }
 
-// messageLike reports whether JSON that stood in a string is messages rather than
-// text that happens to be JSON.
+// messageLike reports whether JSON in a string is messages rather than text that happens to be
+// JSON.
 func messageLike(raw json.RawMessage) bool {
 	raw = bytes.TrimSpace(raw)
 	if len(raw) == 0 {
@@ -508,8 +499,8 @@ func messageLike(raw json.RawMessage) bool {
 	return o.isMessage() || o.isWrapper() || o.has("type") && shapes[o.str("type")] != 0
 }
 
-// isMessage reports whether the object is a message: it has a role or parts, or is of
-// a type that is a role.
+// isMessage reports whether the object is a message: it has a role or parts, or is of a type that
+// is a role.
 func (o object) isMessage() bool {
 	t := o.str("type")
 	switch {
@@ -521,8 +512,7 @@ func (o object) isMessage() bool {
 	return t != "function" && normalRole(t) != "" && o.has("content", "data")
 }
 
-// isCandidate reports whether the object is a candidate of Gemini, whose content is a
-// message.
+// isCandidate reports whether the object is a candidate of Gemini, whose content is a message.
 func (o object) isCandidate() bool {
 	inner := o.inner("content")
 	return inner != nil && inner.isMessage()

@@ -21,11 +21,10 @@ type container struct {
 	end     int  // of what is whole of it
 }
 
-// closeCut makes valid JSON of an array or object whose end is missing, or is not
-// JSON: clients cut attributes at a length, and some put an ellipsis there. It
-// keeps what is whole and, where a cut goes through a message or its text, what
-// is before it. Nothing else is kept in part: the half of a call's arguments
-// or of an id would be another one. It returns nil when nothing is left.
+// closeCut makes valid JSON of an array or object whose end is missing, or is not JSON: clients cut
+// attributes at a length, and some put an ellipsis there. It keeps what is whole and, where a cut
+// goes through a message or its text, what is before it. Nothing else is kept in part: the half of
+// a call's arguments or of an id would be another one. It returns nil if nothing remains.
 func closeCut(raw json.RawMessage) json.RawMessage {
 	const maxDepth = 200
 	if raw = bytes.TrimSpace(raw); len(raw) == 0 || raw[0] != '[' && raw[0] != '{' {
@@ -77,9 +76,9 @@ func closeCut(raw json.RawMessage) json.RawMessage {
 	return closed.Bytes()
 }
 
-// cutString returns raw with an end for the string that begins after the offset and has
-// none, or nil. The cut may go through an escape or a character, which ends in U+FFFD
-// then: at most 12 bytes are lost to a pair of surrogates.
+// cutString returns raw with an end for the string that begins after the offset and has none, or
+// nil. The cut may go through an escape or a character, which ends in U+FFFD then: at most 12 bytes
+// are lost to a pair of surrogates.
 func cutString(raw []byte, offset int) []byte {
 	start := len(raw) - len(bytes.TrimLeft(raw[offset:], " \t\r\n,:"))
 	if start == len(raw) || raw[start] != '"' || skipString(raw, start) >= 0 {

@@ -6,16 +6,16 @@ import (
 	"unicode/utf8"
 )
 
-// A history grows with every model call that repeats it, so that most of the work
-// of a dialect is to find the few new messages in it. The functions here split JSON
-// without looking into what they split. Except for objectOf, they expect valid JSON.
+// A history grows with every model call that repeats it, so that most of the work of a dialect is
+// to find the few new messages in it. The functions here split JSON without looking into what they
+// split. Except for objectOf, they expect valid JSON.
 
-// object is a JSON object whose members are read as they are asked for. They are
-// parts of what the object was made of.
+// object is a JSON object whose members are read as they are asked for. They are parts of what the
+// object was made of.
 type object map[string]json.RawMessage
 
-// objectOf returns raw as an object, or nil and false. The object is the caller's,
-// its members are not.
+// objectOf returns raw as an object, or nil and false. The object is the caller's, its members are
+// not.
 func objectOf(raw json.RawMessage) (object, bool) {
 	if !json.Valid(raw) {
 		return nil, false
@@ -32,8 +32,7 @@ func membersOf(raw json.RawMessage) (object, bool) {
 	return o, true
 }
 
-// elements returns the elements of an array, or nil and false. They are parts of
-// raw.
+// elements returns the elements of an array, or nil and false. They are parts of raw.
 func elements(raw json.RawMessage) (all []json.RawMessage, ok bool) {
 	if !split(raw, '[', func(_, e json.RawMessage) { all = append(all, e) }) {
 		return nil, false
@@ -215,8 +214,8 @@ func (o object) truth(keys ...string) bool {
 	return false
 }
 
-// typedValue returns the value of an object that states of which type the one beside it is,
-// as LangWatch writes inputs and outputs, or nil.
+// typedValue returns the value of an object that states of which type the one beside it is, as
+// LangWatch writes inputs and outputs, or nil.
 func typedValue(o object) json.RawMessage {
 	if len(o) != 2 || !o.has("value") {
 		return nil

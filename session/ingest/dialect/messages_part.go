@@ -23,7 +23,7 @@ const (
 	shapeFile
 	shapeSource
 	shapeCompaction
-	shapeMark // tells where something begins, and has nothing in it
+	shapeMark // shows where something begins, and is empty
 )
 
 // shapes are the types of parts in the field.
@@ -46,8 +46,7 @@ var shapes = byWord(map[shape]string{
 	shapeMark:       `step-start`,
 })
 
-// appendBody reads the content of a message: text, parts, one part, or JSON text
-// that holds parts.
+// appendBody reads the content of a message: text, parts, one part, or JSON text that holds parts.
 func appendBody(parts []fact.Part, raw json.RawMessage, role string) []fact.Part {
 	raw = bytes.TrimSpace(raw)
 	if len(raw) == 0 {
@@ -77,8 +76,8 @@ func appendBody(parts []fact.Part, raw json.RawMessage, role string) []fact.Part
 	return appendText(parts, fact.PartText, string(raw)) // a number or truth value
 }
 
-// partsInText returns the JSON of parts that a client has written as a text, nil
-// when the text is only a text.
+// partsInText returns the JSON of parts that a client has written as a text, nil when the text is
+// only a text.
 func partsInText(s string) json.RawMessage {
 	s = strings.TrimSpace(s)
 	if !strings.HasPrefix(s, "[") || !strings.HasSuffix(s, "]") {
@@ -104,8 +103,8 @@ func appendText(parts []fact.Part, kind, s string) []fact.Part {
 	return append(parts, fact.Part{Kind: kind, Text: s})
 }
 
-// invocation returns the part of the AI SDK that has a call with its result, and the tool's
-// name: a part of its own type, or one within a part. It returns nil for other parts.
+// invocation returns the part of the AI SDK that has a call with its result, and the tool's name: a
+// part of its own type, or one within a part. It returns nil for other parts.
 func invocation(o object, kind string) (in object, name string) {
 	own := strings.HasPrefix(kind, "tool-") && shapes[kind] == 0 && !strings.HasPrefix(kind, "tool-approval-")
 	switch {
@@ -120,8 +119,8 @@ func invocation(o object, kind string) (in object, name string) {
 	return nil, ""
 }
 
-// appendPart reads a part, which is several where a client keeps a call and its
-// result in one, and none where nothing is in it.
+// appendPart reads a part, which is several where a client keeps a call and its result in one, and
+// none where nothing is in it.
 func appendPart(parts []fact.Part, raw json.RawMessage, role string) []fact.Part {
 	raw = bytes.TrimSpace(raw)
 	o, ok := membersOf(raw)
@@ -166,8 +165,8 @@ func appendPart(parts []fact.Part, raw json.RawMessage, role string) []fact.Part
 	return append(parts, fact.Part{Kind: fact.PartOther, Name: kind, Data: bytes.Clone(raw)})
 }
 
-// appendUntyped reads the parts that are built by their members: those of Gemini,
-// Genkit and Bedrock.
+// appendUntyped reads the parts whose members show what they are: those of Gemini, Genkit and
+// Bedrock.
 func appendUntyped(parts []fact.Part, o object) ([]fact.Part, bool) {
 	call := o.inner("functionCall", "function_call", "toolRequest", "toolUse")
 	result := o.inner("functionResponse", "function_response", "toolResponse", "toolResult")
@@ -215,8 +214,8 @@ func plainText(raw json.RawMessage) string {
 	return strings.Join(texts, "\n")
 }
 
-// appendCalls reads the calls that are beside a message's content. LangChain
-// keeps some in both places.
+// appendCalls reads the calls that are beside a message's content. LangChain keeps some in both
+// places.
 func appendCalls(parts []fact.Part, o object) []fact.Part {
 	calls := objectsOf(o["tool_calls"])
 	if len(calls) == 0 {
@@ -267,8 +266,8 @@ func appendCall(parts []fact.Part, o object, provider bool) []fact.Part {
 	return parts
 }
 
-// appendInvocation reads a call of the AI SDK's UI messages, which holds its
-// result once there is one.
+// appendInvocation reads a call of the AI SDK's UI messages, which holds its result once there is
+// one.
 func appendInvocation(parts []fact.Part, o object, name string) []fact.Part {
 	id, provider := o.str("toolCallId"), o.truth("providerExecuted")
 	parts = append(parts, fact.Part{Kind: fact.PartCall, CallID: id, Name: name, Provider: provider,
@@ -301,14 +300,14 @@ func appendResult(parts []fact.Part, o object) []fact.Part {
 	return append(parts, p)
 }
 
-// holdsResults reports whether a content is made of results of tools, which then need
-// not be taken for one.
+// holdsResults reports whether a content is made of results of tools, which then need not be taken
+// for one.
 func holdsResults(raw json.RawMessage) bool {
 	return slices.ContainsFunc(appendBody(nil, raw, "tool"), func(p fact.Part) bool { return p.Kind == fact.PartResult })
 }
 
-// setResult stores what a tool answered. The AI SDK and MCP wrap it in an object
-// that states how it went.
+// setResult stores what a tool answered. The AI SDK and MCP wrap it in an object that states how it
+// went.
 func setResult(p *fact.Part, raw json.RawMessage, failed bool) {
 	if isNull(raw) {
 		if failed {
@@ -370,11 +369,11 @@ func errorText(raw json.RawMessage) string {
 	return Text(string(raw))
 }
 
-// orUnreported stands for an error of which the source reports only that there was one.
+// orUnreported returns the text of an error of which the source reports only that there was one.
 func orUnreported(s string) string { return cmp.Or(s, "error") }
 
-// unwrapped returns the arguments of a call, also where a text holds them. It is
-// nil when there are none.
+// unwrapped returns the arguments of a call, also where a text holds them. It is nil when there are
+// none.
 func unwrapped(raw json.RawMessage) json.RawMessage {
 	if isNull(raw) {
 		return nil
@@ -390,8 +389,8 @@ func unwrapped(raw json.RawMessage) json.RawMessage {
 	return TextJSON(s)
 }
 
-// structured returns a tool's output, also where a text holds it. A text that is a
-// number or such stays the text that it is.
+// structured returns a tool's output, also where a text holds it. A text that is a number or such
+// stays the text that it is.
 func structured(raw json.RawMessage) json.RawMessage {
 	if raw = bytes.TrimSpace(raw); len(raw) == 0 || raw[0] != '"' {
 		return bytes.Clone(raw)

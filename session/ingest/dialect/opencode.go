@@ -9,13 +9,13 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-// openCode reads opencode, which traces every function of its own besides the
-// spans of the AI SDK that it is built on. Few of the many are needed: they report
-// where a turn begins, or are between one and what belongs to it.
+// openCode reads opencode, which traces every function of its own besides the spans of the AI SDK
+// that it is built on. A few of them are needed: those that show where a turn begins, and those
+// between one and what belongs to it.
 //
-// A turn is a run of its loop. Each step of the loop calls the AI SDK again, so that
-// the SDK's roots are steps here. A sub-agent's run is below the span of the
-// tool that started it, and has a session of its own.
+// A turn is a run of its loop. Each step of the loop calls the AI SDK again, so that the SDK's
+// roots are steps here. A sub-agent's run is below the span of the tool that started it, and has a
+// session of its own.
 var openCode = Dialect{
 	Name:       "opencode",
 	Title:      "opencode",
@@ -32,9 +32,9 @@ var openCode = Dialect{
 	}.byTopic(),
 }
 
-// openCodeKinds are opencode's own spans that are needed. Those that only tie
-// stand, from the inside out, between a decision and its tool, a call of the AI SDK
-// and its turn, a tool and its turn, and a sub-agent's turn and its tool.
+// openCodeKinds are opencode's own spans that are needed. The steps are, from the inside out,
+// between a decision and its tool, a call of the AI SDK and its turn, a tool and its turn, and a
+// sub-agent's turn and its tool.
 var openCodeKinds = byWord(map[fact.Kind]string{
 	fact.Turn:       `SessionPrompt.run`,
 	fact.Compaction: `SessionCompaction.process`,
@@ -45,8 +45,8 @@ var openCodeKinds = byWord(map[fact.Kind]string{
 		SessionPrompt.loop SessionPrompt.prompt`,
 })
 
-// openCodeKind returns what a span reports by its name, "" for nothing. Tools add
-// spans of their own: ShellTool.ask asks, TaskTool.execute runs a sub-agent.
+// openCodeKind returns what a span reports by its name, "" for nothing. Tools add spans of their
+// own: ShellTool.ask asks, TaskTool.execute runs a sub-agent.
 func openCodeKind(name string) fact.Kind {
 	if kind := openCodeKinds[name]; kind != "" {
 		return kind
@@ -105,9 +105,8 @@ func readOpenCode(s *Span, out *Emitter) {
 	}
 }
 
-// refused returns how a permission was refused: "deny" by a rule, "reject" by a
-// person, "" where it was not. The error of the permission is that of the tool and
-// of the model's call as well.
+// refused returns how a permission was refused: "deny" by a rule, "reject" by a person, "" where it
+// was not. The error of the permission is that of the tool and of the model's call as well.
 func refused(f *fact.Fact) string {
 	switch {
 	case !f.Failed:
@@ -127,9 +126,9 @@ const (
 	withFeedback   = " with the following feedback: "
 )
 
-// readOpenCodeAsk reads how an ask ended. What was asked, and whether a rule or a
-// person answered, is reported by the records that were emitted in the span; an Action
-// is here only where the refusal tells it.
+// readOpenCodeAsk reads how an ask ended. What was asked, and whether a rule or a person answered,
+// is reported by the records that were emitted in the span; an Action is here only if the refusal
+// shows it.
 func readOpenCodeAsk(f *fact.Fact) {
 	f.Decision = &fact.Decision{Outcome: "allowed"}
 	switch refused(f) {
@@ -148,8 +147,8 @@ func readOpenCodeAsk(f *fact.Fact) {
 	clearFailure(f) // a refusal is not a failure
 }
 
-// readOpenCodeAI reads a span of the AI SDK. Objects are asked for outside of any
-// conversation, to describe a new agent.
+// readOpenCodeAI reads a span of the AI SDK. Objects are asked for outside of any conversation, to
+// describe a new agent.
 func readOpenCodeAI(s *Span, out *Emitter) {
 	first := len(out.All)
 	readAISDK(s, out)
@@ -157,7 +156,7 @@ func readOpenCodeAI(s *Span, out *Emitter) {
 		return
 	}
 	f, operation := &out.All[first], aiOperation(s)
-	f.Agent = "" // the SDK's function is session.llm, whoever speaks
+	f.Agent = "" // the SDK's function is session.llm for every agent
 	if f.SessionAttrs != nil && f.SessionAttrs.UserID == "unknown" {
 		f.SessionAttrs = nil // it had nothing else
 	}
@@ -182,9 +181,9 @@ func readOpenCodeAI(s *Span, out *Emitter) {
 	}
 }
 
-// readOpenCodeStep makes of a root of the AI SDK what it is here: a step, whose one
-// model call has a span of its own. That span never arrives when the call is
-// aborted; then the root, which has no end state, is all that is known of the call.
+// readOpenCodeStep makes of a root of the AI SDK what it is here: a step, whose one model call has
+// a span of its own. That span never arrives when the call is aborted; then the root, which has no
+// end state, is all that is known of the call.
 func readOpenCodeStep(f *fact.Fact) {
 	if f.Finish == "" {
 		f.Kind, f.RequiresTurn, f.RequestID = fact.ModelCall, true, f.SpanID
@@ -196,8 +195,8 @@ func readOpenCodeStep(f *fact.Fact) {
 	f.Usage, f.Temperature, f.Extra, f.Problems = nil, nil, nil, nil
 }
 
-// openCodePrompts are how the prompts of opencode's own agents begin, those of the
-// system and those of the user.
+// openCodePrompts are how the prompts of opencode's own agents begin, those of the system and those
+// of the user.
 var openCodePrompts = map[string][]string{
 	"title": {"You are a title generator.", "Generate a title for this conversation:"},
 	"compaction": {"You are an anchored context summarization assistant",
@@ -207,9 +206,9 @@ var openCodePrompts = map[string][]string{
 	"summary": {"Summarize what was done in this conversation."},
 }
 
-// openCodeSide reports what a model is called for, "" for the conversation itself.
-// opencode's own agents have no tools, so that nobody who types the beginning of
-// one of their prompts is taken for one.
+// openCodeSide reports what a model is called for, "" for the conversation itself. opencode's own
+// agents have no tools, so that nobody who types the beginning of one of their prompts is taken for
+// one.
 func openCodeSide(f *fact.Fact) string {
 	if f.ToolCatalog != "" {
 		return ""
@@ -232,8 +231,8 @@ func openCodeSide(f *fact.Fact) string {
 	return ""
 }
 
-// openCodeTitle returns the title that opencode makes of an answer: the first line
-// that is not empty, after what the model thought aloud, of at most 100 characters.
+// openCodeTitle returns the title that opencode makes of an answer: the first line that is not
+// empty, after what the model thought aloud, of at most 100 characters.
 func openCodeTitle(output []fact.Part) string {
 	var text strings.Builder
 	for _, p := range output {

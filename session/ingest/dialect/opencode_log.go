@@ -11,8 +11,8 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-// openCodeMessages are the records that tell anything. Their bodies are lists of
-// the message and of what belongs to it.
+// openCodeMessages are the records that are read. Their bodies are lists of the message and of what
+// belongs to it.
 var openCodeMessages = map[string]func(*fact.Fact, object){
 	"created":   readOpenCodeCreated,
 	"evaluated": readOpenCodeEvaluated,
@@ -43,8 +43,8 @@ func readOpenCodeRecord(r *Record, out *Emitter) {
 	}
 }
 
-// openCodeRecord gives the fact of a record whose members are those that the
-// message has; other parts of opencode log the same words.
+// openCodeRecord gives the fact of a record whose members are those that the message has; other
+// parts of opencode log the same words.
 func openCodeRecord(message string, o object, out *Emitter) {
 	kind := fact.Step
 	switch message {
@@ -68,8 +68,8 @@ func openCodeRecord(message string, o object, out *Emitter) {
 	openCodeMessages[message](f, o)
 }
 
-// setSession stores a session that a record's body names. It is that of the key
-// session.id, which the spans have.
+// setSession stores a session that a record's body names. It is that of the key session.id, which
+// the spans have.
 func setSession(f *fact.Fact, id string) {
 	if id != "" {
 		f.Session, f.SessionKey, f.SessionRank = id, "session.id", 0
@@ -122,8 +122,8 @@ func openCodeModel(o object) *session.Model {
 	return &m
 }
 
-// readOpenCodeEvaluated reads what the rules said of one pattern of an ask. The
-// member action is the rule that matched, or the default one.
+// readOpenCodeEvaluated reads how the rules decided on one pattern of an ask. The member action is
+// the rule that matched, or the default one.
 func readOpenCodeEvaluated(f *fact.Fact, o object) {
 	f.Decision = &fact.Decision{ToolName: o.str("permission"), Pattern: o.str("pattern"), Action: o.str("action")}
 	if rule := o.inner("action"); rule != nil {
@@ -158,8 +158,8 @@ func readOpenCodeStream(f *fact.Fact, o object) {
 	}
 }
 
-// inspected returns the JSON of an object as opencode logs it: a member that is
-// absent is the bare word undefined.
+// inspected returns the JSON of an object as opencode logs it: a member that is absent is the bare
+// word undefined.
 func inspected(s string) json.RawMessage {
 	s = Text(s)
 	if !strings.Contains(s, "undefined") {

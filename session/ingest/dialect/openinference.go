@@ -10,10 +10,10 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-// openInference reads spans with the attributes of Arize's OpenInference, which
-// instrument frameworks of their own or rewrite the spans of others. Where the
-// attributes of the AI SDK or of the GenAI conventions are still on the span they
-// report more, and those of OpenInference only fill in what they do not say.
+// openInference reads spans with the attributes of Arize's OpenInference, which instrument
+// frameworks of their own or rewrite the spans of others. Where the attributes of the AI SDK or of
+// the GenAI conventions are still on the span they report more, and those of OpenInference only
+// fill in the rest.
 var openInference = Dialect{
 	Name:     "openinference",
 	Title:    "OpenInference",
@@ -27,8 +27,8 @@ var openInference = Dialect{
 	}.byTopic(),
 }
 
-// isOpenInference reports whether the span has a kind of OpenInference, or a model
-// call's attributes of it. Others have attributes of the family llm as well.
+// isOpenInference reports whether the span has a kind of OpenInference, or a model call's
+// attributes of it. Others have attributes of the family llm as well.
 func isOpenInference(s *Span) bool {
 	if s.Has(MarkOpenInference) {
 		return s.Attrs().Str("openinference.span.kind") != ""
@@ -58,9 +58,9 @@ func readOpenInference(s *Span, out *Emitter) {
 	}
 }
 
-// openAIAgentsBelow reports whether the span is one of the OpenAI Agents SDK that a
-// span of the whole run always stands above. Of the spans of kind AGENT, those of an
-// agent name their node in the graph, and that of the run does not.
+// openAIAgentsBelow reports whether the span is one of the OpenAI Agents SDK that is always below a
+// span of the whole run. Of the spans of kind AGENT, those of an agent name their node in the
+// graph, and that of the run does not.
 func openAIAgentsBelow(s *Span) bool {
 	if !openAIAgentsScope(s) {
 		return false
@@ -74,8 +74,8 @@ func openAIAgentsScope(s *Span) bool {
 	return strings.Contains(scope, "openai-agents") || strings.Contains(scope, "openai_agents")
 }
 
-// openInferenceKind returns what the span reports. A chain is whatever a
-// framework runs one after another: the one that nothing is above is the turn.
+// openInferenceKind returns what the span reports. A chain is whatever a framework runs one after
+// another: the one that nothing is above is the turn.
 func openInferenceKind(s *Span) fact.Kind {
 	a := s.Attrs()
 	switch strings.ToUpper(a.Str("openinference.span.kind")) {
@@ -96,8 +96,7 @@ func openInferenceKind(s *Span) fact.Kind {
 	return fact.Step
 }
 
-// fillOpenInference adds what the attributes of OpenInference say and the fact
-// does not say yet.
+// fillOpenInference adds what the attributes of OpenInference report and the fact lacks.
 func fillOpenInference(f *fact.Fact, s *Span) {
 	a := s.Attrs()
 	f.Agent = cmp.Or(f.Agent, a.Str("agent.name"))
@@ -124,10 +123,9 @@ func fillOpenInference(f *fact.Fact, s *Span) {
 	}
 }
 
-// clearBlame takes a failure off a call that finished. The exporter for the AI SDK
-// gives the error of one tool to every span of the trace that ends after it; a call
-// that failed itself has an exception, and no reason why the model stopped, or, of
-// a tool, no output.
+// clearBlame takes a failure off a call that finished. The exporter for the AI SDK gives the error
+// of one tool to every span of the trace that ends after it; a call that failed itself has an
+// exception, and no reason why the model stopped, or, of a tool, no output.
 func clearBlame(f *fact.Fact, s *Span) {
 	finished := f.Finish != "" && fact.FinishReason(f.Finish) != "error" && len(f.Output) > 0
 	if f.Kind == fact.ToolCall {
@@ -173,8 +171,8 @@ func fillOpenInferenceCall(f *fact.Fact, s *Span) {
 	}
 }
 
-// openInferenceValues returns the request and the response of a model call as they
-// were sent, nil where the span does not have them as objects.
+// openInferenceValues returns the request and the response of a model call as they were sent, nil
+// where the span does not have them as objects.
 func openInferenceValues(f *fact.Fact, a Attrs) (request, response object) {
 	if f.Kind != fact.ModelCall {
 		return nil, nil
@@ -184,9 +182,8 @@ func openInferenceValues(f *fact.Fact, a Attrs) (request, response object) {
 	return request, response
 }
 
-// fillOpenInferenceModel reads which model was asked, and which one answered.
-// llm.model_name is either: most instrumentations write the one that answered there
-// once they know it.
+// fillOpenInferenceModel reads which model was asked, and which one answered. llm.model_name is
+// either: most instrumentations write the one that answered there once they know it.
 func fillOpenInferenceModel(f *fact.Fact, a Attrs, request, response object) {
 	answered := answerOf(response)
 	f.ResponseModel = cmp.Or(f.ResponseModel, a.Str("llm.response.model_name"),
@@ -199,8 +196,8 @@ func fillOpenInferenceModel(f *fact.Fact, a Attrs, request, response object) {
 		cmp.Or(a.Str("llm.request.model_name"), request.str("model"), a.Str("llm.model_name"))))
 }
 
-// answerOf returns the object that describes the answer of a model: a response of
-// a provider, or the message in LangChain's generations.
+// answerOf returns the object that describes the answer of a model: a response of a provider, or
+// the message in LangChain's generations.
 func answerOf(response object) object {
 	if response == nil || !response.has("generations") {
 		return response
@@ -221,10 +218,10 @@ func answerOf(response object) object {
 	return response
 }
 
-// fillOpenInferenceInput reads what was asked: the messages, or the value that
-// went in, whatever its shape. Messages that are flattened to attributes have lost
-// what there is no attribute for: ids of calls, all but one result of a message,
-// the system's text. The request has them, if it is there and whole.
+// fillOpenInferenceInput reads what was asked: the messages, or the value that went in, whatever
+// its shape. Messages that are flattened to attributes have lost what there is no attribute for:
+// ids of calls, all but one result of a message, the system's text. The request has them, if it is
+// there and whole.
 func fillOpenInferenceInput(f *fact.Fact, a Attrs) {
 	messages := flatConversation(a, "llm.input_messages.")
 	value := a.JSON("input.value")
@@ -248,8 +245,8 @@ func fillOpenInferenceInput(f *fact.Fact, a Attrs) {
 	ReadInput(f, append(messages, asked...))
 }
 
-// knownOf weighs how much a conversation reports: its parts, and the ids of the calls in
-// them. Parts that no rule can read count for nothing.
+// knownOf weighs how much a conversation reports: its parts, and the ids of the calls in them.
+// Parts that no rule can read count for nothing.
 func knownOf(messages []fact.Message) (n int) {
 	for _, m := range messages {
 		n += partsKnown(m.Parts)
@@ -330,8 +327,8 @@ func fillOpenInferenceTool(f *fact.Fact, s *Span) {
 		!f.Failed && (f.Tool.Output != nil || s.Status().Code() == ptrace.StatusCodeOk)
 }
 
-// fillToolOutput reads what a tool answered. LangChain has it answer with a message
-// that names the call.
+// fillToolOutput reads what a tool answered. LangChain has it answer with a message that names the
+// call.
 func fillToolOutput(f *fact.Fact, value json.RawMessage) {
 	var p fact.Part
 	if o, ok := objectOf(value); ok && strings.Contains(string(value), `"tool_call_id"`) {

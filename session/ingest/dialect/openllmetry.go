@@ -11,13 +11,12 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-// openLLMetry reads the instrumentations of OpenLLMetry for Python and JavaScript,
-// with or without Traceloop's SDK. Model calls follow the GenAI conventions, older
-// ones with a message spread over attributes; traceloop.span.kind states what the
-// other spans are, and traceloop.entity.input and output hold what went in and out.
+// openLLMetry reads the instrumentations of OpenLLMetry for Python and JavaScript, with or without
+// Traceloop's SDK. Model calls follow the GenAI conventions, older ones with a message spread over
+// attributes; traceloop.span.kind states what the other spans are, and traceloop.entity.input and
+// output hold what went in and out.
 //
-// A streamed call often has no tokens. In JavaScript a tool that throws leaves no
-// span.
+// A streamed call often has no tokens. In JavaScript a tool that throws leaves no span.
 var openLLMetry = Dialect{
 	Name:       "openllmetry",
 	Title:      "OpenLLMetry (Traceloop)",
@@ -39,8 +38,8 @@ func isOpenLLMetry(s *Span) bool {
 	return s.Has(MarkTraceloop) || s.Has(MarkGenAI|MarkLLM) && openLLMetryScope(s.Scope.Name())
 }
 
-// openLLMetryScope reports whether a scope is one of the instrumentations. Two of
-// OpenTelemetry's own share their prefix.
+// openLLMetryScope reports whether a scope is one of the instrumentations. Two of OpenTelemetry's
+// own share their prefix.
 func openLLMetryScope(name string) bool {
 	if strings.HasPrefix(name, "@traceloop/") {
 		return true
@@ -78,8 +77,7 @@ func openLLMetryKind(s *Span, a Attrs) fact.Kind {
 	case "task", "handoff", "session", "server":
 		return fact.Step
 	}
-	// Spans of the AI SDK that pass through Traceloop's SDK are all renamed to a
-	// model call's.
+	// Spans of the AI SDK that pass through Traceloop's SDK are all renamed to a model call's.
 	if kind := aiOperations[a.Str("ai.operationId")]; kind != "" {
 		return kind
 	}
@@ -99,8 +97,8 @@ func openLLMetryKind(s *Span, a Attrs) fact.Kind {
 	return fact.Step
 }
 
-// openLLMetryRequiresTurn reports whether a workflow or agent takes precedence over the span. In
-// Python the name of a workflow outlives it, and then proves nothing.
+// openLLMetryRequiresTurn reports whether the span is below a workflow or agent. In Python the name
+// of a workflow outlives it, and then proves nothing.
 func openLLMetryRequiresTurn(s *Span, a Attrs) bool {
 	return s.Scope.Name() == "@traceloop/node-server-sdk" && !s.ParentSpanID().IsEmpty() &&
 		a.Str("traceloop.workflow.name") != ""
@@ -148,8 +146,8 @@ func openLLMetryCall(s *Span, a Attrs, out *Emitter) {
 	if items := responseItems(f.Input, a.Str("gen_ai.response.id")); items != nil && f.History == 0 {
 		ReadInput(f, items)
 	}
-	// LangChain's name for a model that it does not know is "unknown", and a provider was
-	// once written as a name.
+	// LangChain's name for a model that it does not know is "unknown", and a provider was once
+	// written as a name.
 	if f.ResponseModel == "unknown" {
 		f.ResponseModel = ""
 	}
@@ -175,10 +173,9 @@ func openLLMetryCall(s *Span, a Attrs, out *Emitter) {
 	}
 }
 
-// responseItems returns the messages of a request to OpenAI's Responses API, whose
-// input is a list of items: the instrumentation for JavaScript writes the list as
-// the text of one message of the user. It is nil for anything else, such as a user
-// who wrote JSON to another interface.
+// responseItems returns the messages of a request to OpenAI's Responses API, whose input is a list
+// of items: the instrumentation for JavaScript writes the list as the text of one message of the
+// user. It is nil for anything else, such as a user who wrote JSON to another interface.
 func responseItems(input []fact.Message, responseID string) []fact.Message {
 	if len(input) != 1 || input[0].Role != "user" || len(input[0].Parts) != 1 ||
 		input[0].Parts[0].Kind != fact.PartText || responseID != "" && !strings.HasPrefix(responseID, "resp_") {
@@ -202,10 +199,9 @@ func responseItems(input []fact.Message, responseID string) []fact.Message {
 	return messages
 }
 
-// countsAsAnswered reports whether the counts stand as the provider gives them, who
-// counts the cache beside the input: Bedrock's do, and Anthropic's in JavaScript. The
-// other instrumentations add Anthropic's cache to the input, or get counts that
-// include it.
+// countsAsAnswered reports whether the counts are those of a provider that counts the cache beside
+// the input: Bedrock's do, and Anthropic's in JavaScript. The other instrumentations add
+// Anthropic's cache to the input, or get counts that include it.
 func countsAsAnswered(s *Span, a Attrs) bool {
 	return usageBasis(s.Scope.Name(), a) == fact.Mixed || strings.Contains(s.Scope.Name(), "bedrock") ||
 		strings.EqualFold(a.First("gen_ai.provider.name", "gen_ai.system"), "aws.bedrock")
@@ -235,8 +231,7 @@ func openLLMetryTool(s *Span, a Attrs, out *Emitter) {
 		(s.Status().Code() == ptrace.StatusCodeOk || s.EndTimestamp() > 0)
 }
 
-// toolAsked returns the arguments of a tool, and the id of its call where LangChain
-// passes it on.
+// toolAsked returns the arguments of a tool, and the id of its call where LangChain passes it on.
 func toolAsked(raw json.RawMessage) (input json.RawMessage, callID string) {
 	o, ok := objectOf(raw)
 	if !ok {
@@ -252,8 +247,8 @@ func toolAsked(raw json.RawMessage) (input json.RawMessage, callID string) {
 	return arguments(o, raw), ""
 }
 
-// arguments returns what a function was called with, by name or as the one
-// argument, or else everything.
+// arguments returns what a function was called with, by name or as the one argument, or else
+// everything.
 func arguments(o object, raw json.RawMessage) json.RawMessage {
 	if !o.has("args") || !o.has("kwargs") || len(o) != 2 {
 		return raw
@@ -272,8 +267,7 @@ func arguments(o object, raw json.RawMessage) json.RawMessage {
 	return raw
 }
 
-// toolAnswered returns what a tool answered, which LangChain wraps together with
-// its message.
+// toolAnswered returns what a tool answered, which LangChain wraps together with its message.
 func toolAnswered(raw json.RawMessage) (output json.RawMessage, callID string) {
 	o, ok := objectOf(raw)
 	if !ok || !o.has("output") || !o.has("kwargs") {
@@ -293,8 +287,8 @@ func toolAnswered(raw json.RawMessage) (output json.RawMessage, callID string) {
 var askedKeys = []string{"input", "question", "query", "prompt", "message", "user_input", "userInput",
 	"user_message", "text", "request", "task"}
 
-// entityAsked finds what the user asked among what a workflow or agent was called
-// with. It is nil where nothing can be told from other arguments.
+// entityAsked finds what the user asked among what a workflow or agent was called with. It is nil
+// if the arguments do not show it.
 func entityAsked(raw json.RawMessage) []fact.Message {
 	o, ok := objectOf(raw)
 	if !ok {

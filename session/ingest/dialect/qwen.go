@@ -9,10 +9,10 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-// qwenCode reads Qwen Code. Its spans follow the GenAI conventions, with the content
-// where its user asked for it; its events are those of Gemini CLI, of which it is
-// made, under names of its own. An event alone tells why a tool failed, and of a tool
-// that was never run. What its sub-agents do names them, in spans and events.
+// qwenCode reads Qwen Code. Its spans follow the GenAI conventions, with the content where its user
+// asked for it; its events are those of Gemini CLI, of which it is made, under names of its own.
+// Only an event reports why a tool failed, or a tool that was never run. What its sub-agents do
+// names them, in spans and events.
 var qwenCode = Dialect{
 	Name:        "qwen-code",
 	Title:       "Qwen Code",
@@ -42,11 +42,11 @@ const (
 	qwenPrefix = "qwen-code."
 )
 
-// qwenSubagent finds the sub-agent in the id of a prompt: that of the session, its
-// own, and a count.
+// qwenSubagent finds the sub-agent in the id of a prompt: that of the session, its own, and a
+// count.
 var qwenSubagent = regexp.MustCompile(`^[^#]+#([^#]+)#\d+$`)
 
-// qwenFailed is what the span of a tool says whatever went wrong.
+// qwenFailed is the error of a tool's span whatever went wrong.
 const qwenFailed = "Tool execution failed"
 
 func readQwenSpan(s *Span, out *Emitter) {
@@ -73,7 +73,7 @@ func readQwenSpan(s *Span, out *Emitter) {
 			slices.DeleteFunc(f.Output, thought))
 	case "qwen-code.subagent":
 		f := qwenContent(s, out, fact.Turn)
-		f.Subagent = "" // what is below is the sub-agent's by where it stands
+		f.Subagent = "" // the spans below it show what is the sub-agent's
 	case "qwen-code.tool", "qwen-code.tool.execution":
 		f := out.Add(fact.ToolCall)
 		qwenAbout(f, a)
@@ -154,8 +154,8 @@ func readQwenRecord(r *Record, out *Emitter) {
 	}
 }
 
-// readQwenTool reads the event of a tool call that is over. It alone knows why the
-// call failed, and is all there is of a call that was never run.
+// readQwenTool reads the event of a tool call that is over. It alone knows why the call failed, and
+// is all there is of a call that was never run.
 func readQwenTool(a Attrs, out *Emitter) {
 	f := out.Add(fact.ToolCall)
 	qwenAbout(f, a)

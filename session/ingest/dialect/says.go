@@ -35,9 +35,9 @@ var Topics = []Topic{
 }
 
 // Capabilities maps what a dialect can report to where it reports it: "span", "log", "span, log",
-// with a remark in brackets where that is not all, as in "span (of tools)". What a user must
-// enable in the client follows "opt-in: ", and comes last: "opt-in: span, log", "log; opt-in: span".
-// A topic that is absent is one that the dialect cannot report.
+// with a remark in brackets where that is not all, as in "span (of tools)". What a user must enable
+// in the client follows "opt-in: ", and comes last: "opt-in: span, log", "log; opt-in: span". A
+// topic that is absent is one that the dialect cannot report.
 type Capabilities map[Topic]string
 
 // capabilities are [Capabilities] with the topics of each place in one list.

@@ -13,8 +13,8 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-// SessionKeys are the attribute keys under which agents, frameworks and back ends
-// write the id of a session, the most exact first.
+// SessionKeys are the attribute keys under which agents, frameworks and back ends write the id of a
+// session, the most exact first.
 var SessionKeys = []string{
 	"session.id", "gen_ai.conversation.id", "ai.telemetry.metadata.sessionId", "ai.settings.context.sessionId",
 	"traceloop.association.properties.session_id", "mastra.metadata.sessionId", "langfuse.session.id",
@@ -34,8 +34,7 @@ type Keys struct {
 	rank  map[string]int
 }
 
-// NewKeys looks up the names, the first that is set winning; nil means
-// SessionKeys.
+// NewKeys looks up the names, the first that is set winning; nil means SessionKeys.
 func NewKeys(names []string) *Keys {
 	if names == nil {
 		names = SessionKeys
@@ -52,8 +51,8 @@ func NewKeys(names []string) *Keys {
 // Len is how many names there are: ranks of one place.
 func (k *Keys) Len() int { return len(k.names) }
 
-// Find returns the id, the key that gave it and the key's rank: the best on the
-// first of the maps that has one. A rank counts places before keys.
+// Find returns the id, the key that gave it and the key's rank: the best on the first of the maps
+// that has one. A rank counts places before keys.
 func (k *Keys) Find(places ...pcommon.Map) (id, key string, rank int) {
 	for i, m := range places {
 		best := len(k.names)
@@ -119,8 +118,8 @@ func (f *Emitter) OpenRecord(d *Dialect, r *Record, keys *Keys) {
 	f.open(base, r.DroppedAttributesCount(), keys, r.Attributes(), r.Scope, r.Resource)
 }
 
-// withoutStack cuts the stack off an error's text, where an instrumentation has
-// added one: it is for developers of the agent, and long. "M\n\nError: M" is M.
+// withoutStack cuts the stack off an error's text, where an instrumentation has added one: it is
+// for developers of the agent, and long. "M\n\nError: M" is M.
 func withoutStack(text string) string {
 	message := text
 	for _, mark := range []string{"\n    at ", "Traceback (most recent call last):"} {

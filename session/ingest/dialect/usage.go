@@ -11,19 +11,18 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-// InclusiveUsage makes a usage of counts as the GenAI conventions have them: input
-// includes what was read from and written to the cache, output includes the
-// reasoning. How a source counts is known from its dialect, its version and the
-// provider, and is never concluded from one count: of a part that is stated to be more
-// than the whole, as much is counted as there is. A count that the source did not
-// state is nil; the usage is nil when all are. Raw is kept as it is.
+// InclusiveUsage makes a usage of counts as the GenAI conventions have them: input includes what
+// was read from and written to the cache, output includes the reasoning. How a source counts is
+// known from its dialect, its version and the provider, and is never concluded from one count: of a
+// part that is stated to be more than the whole, as much is counted as there is. A count that the
+// source did not state is nil; the usage is nil when all are. Raw is kept as it is.
 func InclusiveUsage(input, output, cacheRead, cacheWrite, reasoning *int64, raw json.RawMessage) *fact.Usage {
 	return usageOf(0, input, output, cacheRead, cacheWrite, reasoning, raw)
 }
 
-// AssumedUsage is for sources of which it is not known how they count. They are assumed to
-// be inclusive unless a count of the session proves that they are not. All counts of one
-// counter are read alike; what they state is kept for that. See [fact.Usage].
+// AssumedUsage is for sources of which it is not known how they count. They are assumed to be
+// inclusive unless a count of the session proves that they are not. All counts of one counter are
+// read alike; what they state is kept for that. See [fact.Usage].
 func AssumedUsage(counter string, input, output, cacheRead, cacheWrite, reasoning, total *int64,
 	raw json.RawMessage) *fact.Usage {
 	u := InclusiveUsage(input, output, cacheRead, cacheWrite, reasoning, raw)
@@ -43,15 +42,15 @@ func counterOf(scope pcommon.InstrumentationScope) string {
 	return Text(scope.Name()) + "@" + Text(scope.Version())
 }
 
-// TotaledUsage is InclusiveUsage where the source may state a total too. It shows
-// whether the output includes the reasoning: Gemini's does not, and its total is
-// the sum of prompt, candidates and thoughts.
+// TotaledUsage is InclusiveUsage where the source may state a total too. It shows whether the
+// output includes the reasoning: Gemini's does not, and its total is the sum of prompt, candidates
+// and thoughts.
 func TotaledUsage(input, output, cacheRead, cacheWrite, reasoning, total *int64, raw json.RawMessage) *fact.Usage {
 	return InclusiveUsage(input, withThoughts(input, output, reasoning, total), cacheRead, cacheWrite, reasoning, raw)
 }
 
-// withThoughts returns the output with the reasoning in it, also where the total
-// proves that it is beside it.
+// withThoughts returns the output with the reasoning in it, also where the total proves that it is
+// beside it.
 func withThoughts(input, output, reasoning, total *int64) *int64 {
 	if output == nil || total == nil || *counted(reasoning) == 0 ||
 		*total != *counted(input)+*counted(output)+*counted(reasoning) {
@@ -60,8 +59,7 @@ func withThoughts(input, output, reasoning, total *int64) *int64 {
 	return plus(output, reasoning)
 }
 
-// MixedUsage is InclusiveUsage for counts whose input excludes the cache, such as
-// Anthropic's.
+// MixedUsage is InclusiveUsage for counts whose input excludes the cache, such as Anthropic's.
 func MixedUsage(input, output, cacheRead, cacheWrite, reasoning *int64, raw json.RawMessage) *fact.Usage {
 	return usageOf(fact.CacheApart, input, output, cacheRead, cacheWrite, reasoning, raw)
 }
@@ -86,8 +84,8 @@ func statedOf(input, output, cacheRead, cacheWrite, reasoning *int64) *fact.Stat
 		CacheWrite: *counted(cacheWrite), Reasoning: *counted(reasoning)}
 }
 
-// counted returns a count that may be absent, and is never negative nor so large
-// that a sum of some overflows.
+// counted returns a count that may be absent, and is never negative nor so large that a sum of some
+// overflows.
 func counted(n *int64) *int64 {
 	if n == nil {
 		return new(int64)
@@ -103,16 +101,16 @@ func plus(a, b *int64) *int64 {
 	return new(*counted(a) + *counted(b))
 }
 
-// statedUsage reads the counts of a source that states each under one key, and keeps them
-// with their keys, with that of the total. A key may be "".
+// statedUsage reads the counts of a source that states each under one key, and keeps them with
+// their keys, with that of the total. A key may be "".
 func (a Attrs) statedUsage(apart fact.Apart, input, output, cacheRead, cacheWrite, reasoning,
 	total string) *fact.Usage {
 	return usageOf(apart, a.IntPtr(input), a.IntPtr(output), a.IntPtr(cacheRead), a.IntPtr(cacheWrite),
 		a.IntPtr(reasoning), statedCounts(a, input, output, cacheRead, cacheWrite, reasoning, total))
 }
 
-// Keys of counts of tokens, those of the conventions first, then older ones and
-// those of clients that had a count before the conventions did.
+// Keys of counts of tokens, those of the conventions first, then older ones and those of clients
+// that had a count before the conventions did.
 var (
 	inputTokens  = []string{"gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.usage.prompt_tokens"}
 	outputTokens = []string{"gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens",
@@ -139,9 +137,9 @@ var (
 	totalTokens = []string{"gen_ai.usage.total_tokens", "llm.usage.total_tokens", "ai.usage.totalTokens"}
 )
 
-// usageBasis returns how an instrumentation counts, "" where that is not known. The
-// conventions want the input to include the cache; an instrumentation that passes on
-// what Anthropic and Bedrock answer does not.
+// usageBasis returns how an instrumentation counts, "" where that is not known. The conventions
+// want the input to include the cache; an instrumentation that passes on what Anthropic and Bedrock
+// answer does not.
 func usageBasis(scope string, a Attrs) string {
 	switch {
 	case hasPrefix(scope, "com.anthropic.sdk.", "@opentelemetry/"), scope == "gen_ai", scope == "pydantic-ai",
@@ -164,15 +162,14 @@ func usageBasis(scope string, a Attrs) string {
 	return ""
 }
 
-// isStrands reports whether the span is of Strands, whose scope is the name of the
-// service.
+// isStrands reports whether the span is of Strands, whose scope is the name of the service.
 func isStrands(a Attrs) bool {
 	return a.Any("gen_ai.event.start_time") && a.Str("gen_ai.operation.name") != ""
 }
 
-// countsCacheApart reports whether the interface by which a model is called counts what
-// is read from the cache beside the input: Anthropic's does, and Bedrock's, whose
-// models have the name of their maker before a dot.
+// countsCacheApart reports whether the interface by which a model is called counts what is read
+// from the cache beside the input: Anthropic's does, and Bedrock's, whose models have the name of
+// their maker before a dot.
 func countsCacheApart(model string) bool {
 	return slices.ContainsFunc([]string{"claude", "anthropic.", "amazon.", "meta.", "mistral.", "cohere.", "ai21."},
 		func(maker string) bool { return strings.Contains(strings.ToLower(model), maker) })
@@ -183,8 +180,8 @@ func hasPrefix(text string, prefixes ...string) bool {
 	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(text, prefix) })
 }
 
-// genAIUsage reads the counts of a model call or turn, nil where there are none.
-// basis is how they are counted, "" where that is not known, and counter who does.
+// genAIUsage reads the counts of a model call or turn, nil if there are none. basis is how they are
+// counted, "" where that is not known, and counter who does.
 func genAIUsage(a Attrs, basis, counter string) *fact.Usage {
 	detail := func(keys []string, key, member string) *int64 {
 		if n := a.IntPtr(keys...); n != nil {
@@ -212,8 +209,8 @@ func neverEnded(f *fact.Fact) bool {
 	return !f.Failed && !f.Aborted && f.Finish == "" && f.Usage == nil && f.ResponseID == "" && len(f.Output) == 0
 }
 
-// rawNumbers returns an object of the counts, and what else is short, under the
-// prefixes, nil where there are none.
+// rawNumbers returns an object of the counts, and what else is short, under the prefixes, nil if
+// there are none.
 func rawNumbers(a Attrs, prefixes ...string) json.RawMessage {
 	all := object{}
 	for key, v := range a.All() {
@@ -227,8 +224,8 @@ func rawNumbers(a Attrs, prefixes ...string) json.RawMessage {
 	return encode(all)
 }
 
-// genAICost reads what a source reports that a call cost, nil where it does not or
-// counts in another currency.
+// genAICost reads what a source reports that a call cost, nil where it does not or counts in
+// another currency.
 func genAICost(a Attrs) *float64 {
 	currency := a.First("gen_ai.usage.cost.currency", "gen_ai.cost.currency")
 	if currency != "" && !strings.EqualFold(currency, "USD") {
@@ -261,9 +258,9 @@ func countOf(raw json.RawMessage) *int64 {
 	return new(int64(min(max(*n, 0), 1<<50)))
 }
 
-// ResponseUsage reads the counts of a provider's response as its interface has
-// them: OpenAI's two, Anthropic's, Gemini's and Bedrock's. The names of the counts
-// show which one it is. It is nil where there are none.
+// ResponseUsage reads the counts of a provider's response as its interface has them: OpenAI's two,
+// Anthropic's, Gemini's and Bedrock's. The names of the counts show which one it is. It is nil if
+// there are none.
 func ResponseUsage(response object) *fact.Usage {
 	u := response.inner("usage", "usageMetadata", "usage_metadata")
 	raw, _ := json.Marshal(u)
@@ -284,8 +281,8 @@ func ResponseUsage(response object) *fact.Usage {
 	return nil
 }
 
-// geminiCounts reads the counts of Gemini's interface, whose members may be in snake case:
-// the output excludes the thoughts, and the input the results of its own tools.
+// geminiCounts reads the counts of Gemini's interface, whose members may be in snake case: the
+// output excludes the thoughts, and the input the results of its own tools.
 func geminiCounts(u object, raw json.RawMessage) *fact.Usage {
 	count := func(snake string) *int64 { return countOf(adkField(u, snake)) }
 	thoughts := count("thoughts_token_count")
@@ -293,8 +290,8 @@ func geminiCounts(u object, raw json.RawMessage) *fact.Usage {
 		plus(count("candidates_token_count"), thoughts), count("cached_content_token_count"), nil, thoughts, raw)
 }
 
-// finer returns the one of two reports of a usage that separates more, where they
-// come to the same, and else the first that is there.
+// finer returns the one of two reports of a usage that separates more, where they come to the same,
+// and else the first that is there.
 func finer(u, other *fact.Usage) *fact.Usage {
 	if u == nil ||
 		other != nil && u.Tokens.Total() == other.Tokens.Total() && other.Tokens.Buckets() > u.Tokens.Buckets() {
@@ -303,8 +300,8 @@ func finer(u, other *fact.Usage) *fact.Usage {
 	return u
 }
 
-// readResponse adds what a provider's own response reports beyond what a framework
-// made of it: parts that got lost, more exact counts, which model answered.
+// readResponse adds what a provider's own response reports beyond what a framework made of it:
+// parts that it lacks, more exact counts, which model answered.
 func readResponse(f *fact.Fact, raw json.RawMessage) {
 	response, ok := objectOf(raw)
 	if !ok {
@@ -338,8 +335,8 @@ func (t tally) add(f field, n int64) bool {
 	return true
 }
 
-// object adds the counts of an object, as a provider or a client writes them, with
-// the details that are in objects of it.
+// object adds the counts of an object, as a provider or a client writes them, with the details that
+// are in objects of it.
 func (t tally) object(o object, depth int) {
 	for _, key := range sortedKeys(o) {
 		var n float64
@@ -354,8 +351,7 @@ func (t tally) object(o object, depth int) {
 	}
 }
 
-// usage reads counts of which it is not known what they include. A stated total may prove
-// it.
+// usage reads counts of which it is not known what they include. A stated total may prove it.
 func (t tally) usage(counter string, raw json.RawMessage) *fact.Usage {
 	if t.get(fieldInputTokens) == nil && t.get(fieldOutputTokens) == nil {
 		return nil
@@ -364,7 +360,7 @@ func (t tally) usage(counter string, raw json.RawMessage) *fact.Usage {
 		t.get(fieldCacheWrite), t.get(fieldReasoningTokens), t.get(fieldTotalTokens), raw)
 }
 
-// usage reads the counts of tokens of a call or a turn, nil where there are none.
+// usage reads the counts of tokens of a call or a turn, nil if there are none.
 func (g *genericReading) usage() *fact.Usage {
 	t, raw := make(tally), object{}
 	for f := fieldInputTokens; f <= fieldReasoningTokens; f++ {

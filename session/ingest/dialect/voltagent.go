@@ -11,13 +11,12 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-// voltAgent reads the spans of VoltAgent, which name the agent or workflow that they
-// belong to in entity.* and say by span.type what they are.
+// voltAgent reads the spans of VoltAgent, which name the agent or workflow that they belong to in
+// entity.* and report in span.type what they are.
 //
-// One span of type llm covers all steps of a turn, and reports nothing of what the model
-// answered; its counts are those of the last step, so that only the agent's count.
-// What the model said between its tools is in what is written to the memory: the
-// message as far as it has grown.
+// One span of type llm covers all steps of a turn, and reports nothing of what the model answered;
+// its counts are those of the last step, so that only the agent's count. What the model wrote
+// between its tools is in what is stored in the memory: the message as far as it has grown.
 var voltAgent = Dialect{
 	Name:     "voltagent",
 	Title:    "VoltAgent",
@@ -124,8 +123,8 @@ func readVoltAgentTurn(s *Span, a Attrs, out *Emitter) {
 	}
 }
 
-// readVoltAgentMemory reads what the model said from the message that is stored. It is
-// part of the one call that covers the turn, by its id.
+// readVoltAgentMemory reads what the model wrote from the message that is stored. It is part of the
+// one call that covers the turn, by its id.
 func readVoltAgentMemory(a Attrs, out *Emitter) {
 	input, ok := objectOf(a.JSON("input"))
 	message := input.inner("message")
