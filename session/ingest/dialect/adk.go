@@ -79,7 +79,7 @@ func readADK(s *Span, out *Emitter) {
 		adkTurn(s, a, out)
 	case operation == "invoke_workflow":
 		// One in another is a node of it, as far as it reports so.
-		if nested, _ := a.Bool("gen_ai.workflow.nested"); nested {
+		if a.True("gen_ai.workflow.nested") {
 			adkAdd(s, a, out, fact.Step)
 		} else {
 			adkTurn(s, a, out)

@@ -35,12 +35,8 @@ func adkAsked(f *fact.Fact, request object) {
 		f.Model.ModelID = cmp.Or(f.Model.ModelID, id)
 	}
 	config, _ := objectOf(adkField(request, "config"))
-	if f.SystemPrompt == "" {
-		f.SystemPrompt = SystemInstructions(adkField(config, "system_instruction"))
-	}
-	if f.ToolCatalog == "" {
-		f.ToolCatalog = adkCatalog(adkField(config, "tools"))
-	}
+	f.SystemPrompt = cmp.Or(f.SystemPrompt, SystemInstructions(adkField(config, "system_instruction")))
+	f.ToolCatalog = cmp.Or(f.ToolCatalog, adkCatalog(adkField(config, "tools")))
 	f.Temperature = cmp.Or(f.Temperature, number(string(adkField(config, "temperature"))))
 	labels, _ := membersOf(adkField(config, "labels"))
 	f.Agent = cmp.Or(f.Agent, labels.str("adk_agent_name"))
@@ -109,7 +105,6 @@ func adkCatalog(raw json.RawMessage) string {
 	return Catalog(list)
 }
 
-// adkAnswered reads a response.
 func adkAnswered(f *fact.Fact, response object) {
 	if response == nil {
 		return
@@ -256,8 +251,6 @@ func readADKRecord(r *Record, out *Emitter) {
 // adkRecordIDs stores what a record reports of where it belongs.
 func adkRecordIDs(r *Record, f *fact.Fact) {
 	a := r.Attrs()
-	if id := a.Str(adkPrefix + "invocation_id"); id != "" {
-		f.TurnID = id
-	}
+	f.TurnID = cmp.Or(a.Str(adkPrefix+"invocation_id"), f.TurnID)
 	setUser(f, a.Str("user.id"))
 }

@@ -80,7 +80,6 @@ func readAISDK(s *Span, out *Emitter) {
 	}
 }
 
-// readAIOperation gives the fact of an ai.* span.
 func readAIOperation(s *Span, operation string, out *Emitter) {
 	kind, known := aiOperations[operation]
 	if !known {
@@ -98,7 +97,7 @@ func readAIOperation(s *Span, operation string, out *Emitter) {
 	}
 	readFailure(f, s)
 	f.Failed = f.Failed || f.Finish == "error"
-	f.Aborted = f.Aborted || f.Finish == "abort" || f.Finish == "aborted" ||
+	f.Aborted = f.Aborted || isAbort(f.Finish) ||
 		f.Failed && f.ErrorType == "ResponseAborted" // Next.js, when the browser has gone
 	// A stream that is aborted ends its span, if at all, without a word.
 	f.Unfinished = kind != fact.ToolCall && neverEnded(f)
@@ -270,7 +269,6 @@ func addExtra(f *fact.Fact, a Attrs, keys ...string) {
 	}
 }
 
-// setExtra sets a member of a fact's Extra.
 func setExtra(f *fact.Fact, key string, value json.RawMessage) {
 	o, ok := objectOf(f.Extra)
 	if !ok {

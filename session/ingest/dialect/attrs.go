@@ -126,7 +126,6 @@ func (a Attrs) Float(key string) *float64 {
 	return nil
 }
 
-// number returns the number that a text is, or nil.
 func number(s string) *float64 {
 	f, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
 	if err != nil || f != f || f > 1e300 || f < -1e300 {
@@ -146,6 +145,12 @@ func (a Attrs) Bool(key string) (value, ok bool) {
 	}
 	b, err := strconv.ParseBool(v.AsString())
 	return b, err == nil
+}
+
+// True reports whether a truth value is true.
+func (a Attrs) True(key string) bool {
+	value, _ := a.Bool(key)
+	return value
 }
 
 // JSON returns a value as JSON: text that is JSON unchanged, other text as a JSON string, lists and
@@ -191,7 +196,6 @@ func TextJSON(s string) json.RawMessage {
 	return quoted(s)
 }
 
-// quoted returns a text as a JSON string.
 func quoted(s string) json.RawMessage {
 	raw, _ := json.Marshal(s)
 	return raw

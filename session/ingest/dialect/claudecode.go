@@ -82,7 +82,7 @@ func readClaudeSpan(s *Span, facts *Emitter) {
 		f := facts.Add(kind)
 		f.CallID = claudeCallID(a)
 		if claudeOutcome(f, a); kind == fact.ToolCall && !f.Failed {
-			f.Tool = &fact.Tool{Succeeded: claudeSucceeded(a), DurationMS: a.IntPtr("duration_ms")}
+			f.Tool = &fact.Tool{Succeeded: a.True("success"), DurationMS: a.IntPtr("duration_ms")}
 		}
 	case "tool.blocked_on_user":
 		d := claudeDecision(a)
@@ -191,7 +191,7 @@ func readClaudeOutput(t *fact.Tool, a Attrs) {
 			continue
 		}
 		t.Output = a.JSON(key)
-		if cut, _ := a.Bool(key + "_truncated"); cut {
+		if a.True(key + "_truncated") {
 			t.Truncated = true
 			if size := a.IntPtr(key + "_original_length"); size != nil {
 				t.OutputSize = *size
@@ -252,7 +252,7 @@ func readClaudeRecord(r *Record, facts *Emitter) {
 			}
 		}
 		if claudeOutcome(f, a); !f.Failed {
-			f.Tool.Succeeded = claudeSucceeded(a)
+			f.Tool.Succeeded = a.True("success")
 		}
 	case "compaction":
 		f := facts.Add(fact.Compaction)
@@ -435,11 +435,6 @@ func claudeOutcome(f *fact.Fact, a Attrs) {
 	f.ErrorType = cmp.Or(a.First("error_class", "error_type", "error.type", "status_code"), f.ErrorType)
 	f.Error = cmp.Or(text, f.Error, f.ErrorType)
 	f.Aborted = claudeAborted(f)
-}
-
-func claudeSucceeded(a Attrs) bool {
-	success, _ := a.Bool("success")
-	return success
 }
 
 // claudeAborted reports whether an error is that of a person who stopped it.

@@ -88,18 +88,15 @@ func readCodexSpan(s *Span, facts *Emitter) {
 		if readCodexTool(s, facts); s.Events().Len() > 0 {
 			readCodexEvents(s, facts)
 		}
-		if len(facts.All) == 0 && startsCodexTurn(s.Name()) {
+		if len(facts.All) == 0 && slices.Contains(codexStarts, s.Name()) {
 			codexFact(s, facts, fact.Step)
 		}
 	}
 }
 
-// startsCodexTurn reports whether a span is between a tool call and the turn of the sub-agent that
-// the call starts.
-func startsCodexTurn(name string) bool {
-	return name == "dispatch_tool_call_with_state" || name == "codex.turn_input" ||
-		name == "op.dispatch.turn_input" || name == "op.dispatch.inter_agent_communication"
-}
+// codexStarts are the spans between a tool call and the turn of the sub-agent that it starts.
+var codexStarts = []string{"dispatch_tool_call_with_state", "codex.turn_input", "op.dispatch.turn_input",
+	"op.dispatch.inter_agent_communication"}
 
 // codexStream is the id that the two spans of a model call share.
 func codexStream(span string) string {
@@ -216,7 +213,6 @@ func codexConversation(f *fact.Fact, a Attrs) {
 	}
 }
 
-// codexSession stores a session with the rank of a known key.
 func codexSession(f *fact.Fact, id, key, rank string) {
 	f.Session, f.SessionKey, f.SessionRank = id, key, max(0, slices.Index(SessionKeys, rank))
 }

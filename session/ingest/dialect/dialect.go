@@ -7,6 +7,7 @@
 package dialect
 
 import (
+	"cmp"
 	"slices"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -117,18 +118,11 @@ const (
 	MarkOther                                  // none of these
 )
 
-var families = map[string]AttrFamilies{
-	"gen_ai": MarkGenAI, "ai": MarkAI, "openinference": MarkOpenInference, "llm": MarkLLM, "traceloop": MarkTraceloop,
-	"genkit": MarkGenkit, "mastra": MarkMastra, "gcp": MarkADK, "mcp": MarkMCP,
-	"langsmith": MarkLangSmith,
-	"langfuse":  MarkLangfuse, "entity": MarkVoltAgent, "voltagent": MarkVoltAgent,
-}
-
-func init() {
-	for _, f := range ordinaryFamilies {
-		families[f] = MarkOrdinary
-	}
-}
+var families = byWord(map[AttrFamilies]string{
+	MarkGenAI: "gen_ai", MarkAI: "ai", MarkOpenInference: "openinference", MarkLLM: "llm", MarkTraceloop: "traceloop",
+	MarkGenkit: "genkit", MarkMastra: "mastra", MarkADK: "gcp", MarkMCP: "mcp", MarkLangSmith: "langsmith",
+	MarkLangfuse: "langfuse", MarkVoltAgent: "entity voltagent", MarkOrdinary: ordinaryFamilies,
+})
 
 // Span is a span with its scope and resource. It is read, never changed.
 type Span struct {
@@ -167,11 +161,9 @@ type Record struct {
 
 // NewRecord finds the record's name.
 func NewRecord(r plog.LogRecord, scope pcommon.InstrumentationScope, resource pcommon.Resource) Record {
-	rec := Record{LogRecord: r, Scope: scope, Resource: resource, Event: r.EventName(), attrs: attrsOf(r.Attributes())}
-	if name := rec.Attrs().Str("event.name"); name != "" {
-		rec.Event = name
-	}
-	return rec
+	a := attrsOf(r.Attributes())
+	return Record{LogRecord: r, Scope: scope, Resource: resource, Event: cmp.Or(a.Str("event.name"), r.EventName()),
+		attrs: a}
 }
 
 // Attrs are the record's attributes.

@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -123,9 +124,7 @@ func flatConversation(a Attrs, prefix string) (messages []fact.Message) {
 		case normalRole(o.str("role")) == "tool":
 			content := o.str("content")
 			for _, part := range parts {
-				if content == "" {
-					content = part.str("text")
-				}
+				content = cmp.Or(content, part.str("text"))
 			}
 			if delete(o, "content"); content != "" {
 				o["content"] = TextJSON(content)
@@ -146,9 +145,7 @@ func flatConversation(a Attrs, prefix string) (messages []fact.Message) {
 // tool_calls as well, where alone they have their arguments.
 func flatPart(content object) object {
 	url := content.inner("image").inner("image").str("url")
-	if url == "" {
-		url = content.str("image")
-	}
+	url = cmp.Or(url, content.str("image"))
 	if url != "" {
 		return object{"type": quoted("image"), "url": quoted(url)}
 	}

@@ -254,9 +254,7 @@ func geminiJSON(s string) (raw json.RawMessage, cut bool) {
 // What counts is what the model was given, not what was shown.
 func geminiFinish(f *fact.Fact, done object) {
 	request, response, status := done.inner("request"), done.inner("response"), done.str("status")
-	if f.Tool.Input == nil {
-		f.Tool.Input = request.first("args")
-	}
+	f.Tool.Input = firstRaw(f.Tool.Input, request.first("args"))
 	if f.TurnID == "" {
 		geminiPrompt(f, request.str("prompt_id"))
 	}
@@ -381,7 +379,6 @@ var geminiRoles = map[string]string{
 	"utility_edit_corrector": "edit-correction",
 }
 
-// geminiRequest begins the fact of an event of a model call.
 func geminiRequest(a Attrs, facts *Emitter) *fact.Fact {
 	f := facts.Add(fact.ModelCall)
 	geminiPrompt(f, a.Str("prompt_id"))

@@ -141,7 +141,7 @@ func addGenAI(s *Span, out *Emitter, kind fact.Kind, events bool) *fact.Fact {
 		c.readEvents(s.Events())
 	}
 	out.Problem(c.problems...)
-	if compacted, _ := a.Bool("gen_ai.conversation.compacted"); events && compacted && kind == fact.ModelCall {
+	if events && a.True("gen_ai.conversation.compacted") && kind == fact.ModelCall {
 		f := out.Add(fact.Compaction)
 		clearFailure(f)
 		f.Compacted = &fact.Compacted{Summary: c.summary()}
@@ -166,12 +166,9 @@ func readGenAICall(f *fact.Fact, scope pcommon.InstrumentationScope, a Attrs) {
 	f.ResponseModel = a.Str("gen_ai.response.model")
 	f.Finish = cmp.Or(a.Last("anthropic.message.stop_reason", "gen_ai.response.finish_reasons",
 		"gen_ai.response.finish_reason"), f.Finish)
-	switch a.Str("gen_ai.response.status") {
-	case "cancelled", "canceled":
-		f.Aborted = true
-	case "failed":
-		f.Failed = true
-	}
+	status := a.Str("gen_ai.response.status")
+	f.Aborted = f.Aborted || isAbort(status)
+	f.Failed = f.Failed || status == "failed"
 	extra := object{}
 	for _, key := range extras {
 		if v, ok := a.Value(key); ok && len(v.AsString()) <= 256 {
@@ -212,13 +209,9 @@ func readGenAITool(f *fact.Fact, s *Span) {
 		ea := attrsOf(e.Attributes())
 		switch e.Name() {
 		case "gen_ai.tool.message":
-			if f.Tool.Input == nil {
-				f.Tool.Input = unwrapped(ea.JSON("content"))
-			}
+			f.Tool.Input = firstRaw(f.Tool.Input, unwrapped(ea.JSON("content")))
 		case "gen_ai.choice":
-			if output == nil {
-				output = ea.FirstJSON("message", "content")
-			}
+			output = firstRaw(output, ea.FirstJSON("message", "content"))
 		}
 	}
 	f.Tool.Succeeded = s.Status().Code() == ptrace.StatusCodeOk
@@ -237,6 +230,9 @@ func setOutput(f *fact.Fact, answered json.RawMessage) {
 		f.Failed, f.Error = f.Failed || !p.Denied, cmp.Or(f.Error, p.Error)
 	}
 }
+
+// isAbort reports whether a word for how something ended means that somebody stopped it.
+func isAbort(word string) bool { return fact.FinishReason(word) == "abort" }
 
 // clearFailure takes the failure of a span off a fact that has none itself.
 func clearFailure(f *fact.Fact) { f.Failed, f.Error, f.ErrorType = false, "", "" }

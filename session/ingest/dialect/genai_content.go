@@ -20,7 +20,6 @@ const (
 	exceptionEvent = "gen_ai.client.operation.exception"
 )
 
-// messageEvent reports whether an event of this name has messages.
 func messageEvent(name string) bool {
 	switch name {
 	case "gen_ai.system.message", "gen_ai.user.message", "gen_ai.assistant.message", "gen_ai.tool.message",
@@ -41,7 +40,6 @@ type conversation struct {
 	problems []string
 }
 
-// fill stores the content.
 func (c *conversation) fill(f *fact.Fact) {
 	f.SystemPrompt, f.ToolCatalog = c.system, c.catalog
 	ReadInput(f, c.input)
@@ -60,7 +58,6 @@ func (c *conversation) summary() (text string) {
 	return text
 }
 
-// hasContent reports whether the attributes hold any message.
 func hasContent(a Attrs) bool {
 	return a.FirstJSON("gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.system_instructions") != nil
 }
@@ -157,7 +154,6 @@ func (c *conversation) readEvents(events ptrace.SpanEventSlice) {
 	}
 }
 
-// readEvent reads an event that reports messages, in its body or attributes.
 func (c *conversation) readEvent(name string, a Attrs, body pcommon.Value) {
 	switch name {
 	case "gen_ai.content.prompt":

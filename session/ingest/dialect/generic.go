@@ -55,7 +55,6 @@ func (e *evidence) has(all ...field) bool {
 	return false
 }
 
-// look adds the attributes of a span, an event or a record.
 func (e *evidence) look(m pcommon.Map) {
 	for key, v := range m.All() {
 		if isOrdinary(key) {
@@ -221,24 +220,17 @@ func readGeneric(s *Span, out *Emitter) {
 		g.call(f)
 	}
 	readFailure(f, s)
-	g.failure(f, exceptionOf(s))
-}
-
-// exceptionOf is the message of the span's last exception. Laminar reports an error by it alone,
-// and leaves the status unset.
-func exceptionOf(s *Span) (message string) {
+	// Laminar reports an error by the exception alone, and leaves the status unset.
+	message := ""
 	for a := range exceptions(s.Span) {
 		message = a.First("exception.message", "exception.type")
 	}
-	return message
+	g.failure(f, message)
 }
 
 // genericSession finds the session by the end of a key where no known key names it.
 func (f *Emitter) genericSession(g *genericReading) {
-	if f.base.Session != "" {
-		return
-	}
-	if key := g.keys[fieldSession]; key != "" {
+	if key := g.keys[fieldSession]; key != "" && f.base.Session == "" {
 		// Any known key, wherever it is, is a better one.
 		f.base.Session, f.base.SessionKey, f.base.SessionRank = g.str(fieldSession), Text(key), genericSessionRank
 	}
@@ -258,7 +250,6 @@ type genericReading struct {
 	flat     []fact.Message
 }
 
-// collect sorts attributes by what they mean.
 func collect(a Attrs, scope pcommon.InstrumentationScope) *genericReading {
 	g := &genericReading{values: make(map[field][]pcommon.Value), keys: make(map[field]string)}
 	g.add(a.Map)
@@ -299,17 +290,6 @@ func structOf(v pcommon.Value) (object, bool) {
 		return nil, false
 	}
 	return objectOf(valueJSON(v))
-}
-
-// structs returns the values of fields that are objects.
-func (g *genericReading) structs(fields ...field) iter.Seq[object] {
-	return func(yield func(object) bool) {
-		for v := range g.all(fields...) {
-			if o, ok := structOf(v); ok && !yield(o) {
-				return
-			}
-		}
-	}
 }
 
 // flatTalk reads messages that are spread over attributes by their index, as prefix.N.role and
@@ -452,10 +432,9 @@ func namesTool(name string) bool {
 		strings.HasPrefix(name, "execute_tool") || strings.HasPrefix(name, "function")
 }
 
-// isExchange reports whether what was answered is a provider's response.
 func (g *genericReading) isExchange() bool {
-	for o := range g.structs(fieldOutput, fieldAnswer) {
-		if o.has("choices", "candidates") || o.has("usage") && o.has("model") {
+	for v := range g.all(fieldOutput, fieldAnswer) {
+		if o, _ := structOf(v); o.has("choices", "candidates") || o.has("usage") && o.has("model") {
 			return true
 		}
 	}
@@ -485,7 +464,6 @@ func (g *genericReading) about(f *fact.Fact, s *Span) {
 	}
 }
 
-// call reads a model call or a turn.
 func (g *genericReading) call(f *fact.Fact) {
 	order := []field{fieldMessages, fieldPrompt, fieldInput}
 	if f.Kind == fact.Turn {
@@ -538,9 +516,7 @@ func (g *genericReading) exchange(f *fact.Fact) {
 		return nil
 	}
 	request, response := body(fieldInput, fieldPrompt, fieldMessages), body(fieldAnswer, fieldOutput)
-	if f.Model == nil {
-		f.Model = modelOf("", request.str("model", "modelId"))
-	}
+	f.Model = cmp.Or(f.Model, modelOf("", request.str("model", "modelId")))
 	f.ResponseModel = cmp.Or(f.ResponseModel, response.str("model", "modelVersion"))
 	f.ResponseID = cmp.Or(f.ResponseID, response.str("id", "responseId"))
 	usage := response.inner("usage", "usageMetadata", "usage_metadata", "token_usage")
@@ -551,7 +527,6 @@ func (g *genericReading) exchange(f *fact.Fact) {
 	}
 }
 
-// asked reads what was asked from the first of the fields that has it.
 func (g *genericReading) asked(fields ...field) []fact.Message {
 	for _, f := range fields {
 		var best []fact.Message
@@ -575,12 +550,10 @@ func (g *genericReading) asked(fields ...field) []fact.Message {
 	return nil
 }
 
-// talks reports whether messages have anything in them.
 func talks(messages []fact.Message) bool {
 	return slices.ContainsFunc(messages, func(m fact.Message) bool { return len(m.Parts) > 0 })
 }
 
-// answered reads what was answered.
 func (g *genericReading) answered() (parts []fact.Part, finish string) {
 	for _, f := range []field{fieldAnswer, fieldOutput} {
 		for _, v := range g.values[f] {
@@ -633,14 +606,14 @@ func innerText(raw json.RawMessage, input bool, depth int) string {
 	return Text(string(raw))
 }
 
-// catalog reads the tools that a model was given.
 func (g *genericReading) catalog() string {
 	for v := range g.all(fieldTools) {
 		if c := Catalog(valueJSON(v)); c != "" {
 			return c
 		}
 	}
-	for o := range g.structs(fieldMessages, fieldInput, fieldPrompt) {
+	for v := range g.all(fieldMessages, fieldInput, fieldPrompt) {
+		o, _ := structOf(v)
 		if c := Catalog(o.first("tools", "functions")); c != "" {
 			return c
 		}

@@ -40,7 +40,6 @@ func recordEvidence(r *Record) evidence {
 	return e
 }
 
-// recordRole returns the role that a record names.
 func recordRole(r *Record) string {
 	maps := []pcommon.Map{r.Attributes()}
 	if r.Body().Type() == pcommon.ValueTypeMap {

@@ -103,12 +103,12 @@ var names = byWord(map[field]string{
 
 // ordinaryFamilies are the first words of the attributes of programs other than agents: what is
 // below them is not part of a conversation, whatever its last word.
-var ordinaryFamilies = strings.Fields(`http url db rpc messaging net network server client source destination k8s
+const ordinaryFamilies = `http url db rpc messaging net network server client source destination k8s
 	container faas aws azure az cloud host process thread code exception graphql browser user_agent peer dns tls
 	feature_flag cassandra mongodb redis elasticsearch opensearch kafka rabbitmq signalr aspnetcore dotnet jvm nodejs
 	v8js system otel telemetry service cicd vcs deployment device disk geo log os webengine grpc sql istio envoy nginx
 	spring servlet express fastify nextjs next django flask rails celery sidekiq job cron pod node busy_ns idle_ns
-	prisma hikaricp jdbc s3 sqs dynamodb kubernetes sentry datadog dd ot android ios cpu file test hw zipkin jaeger`)
+	prisma hikaricp jdbc s3 sqs dynamodb kubernetes sentry datadog dd ot android ios cpu file test hw zipkin jaeger`
 
 // family returns the first word of a key, or "" when nothing parts it from a rest.
 func family(key string) string {
@@ -213,7 +213,6 @@ var genericKinds = byWord(map[genericSpanKind]string{
 	kindOther: `retriever embedding embeddings memory guardrail evaluator rerank reranker vectorstore retrieval`,
 })
 
-// holdsText reports whether a value has something in it.
 func holdsText(v pcommon.Value) bool {
 	switch v.Type() {
 	case pcommon.ValueTypeStr:

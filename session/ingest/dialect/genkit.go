@@ -3,6 +3,7 @@ package dialect
 import (
 	"cmp"
 	"encoding/json"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -35,10 +36,9 @@ func readGenkit(s *Span, facts *Emitter) {
 	g := genkitSpan{Attrs: s.Attrs(), facts: facts}
 	g.kind, g.subtype = g.Str("genkit:type"), g.Str("genkit:metadata:subtype")
 	g.name = cmp.Or(g.Str("genkit:name"), Text(s.Name()))
-	root, _ := g.Bool("genkit:isRoot")
 	path := genkitPath(g.Str("genkit:path"))
 	g.inTurn = genkitInTurn(path)
-	opens := root || len(path) > 0 && !g.inTurn || len(path) == 0 && s.ParentSpanID().IsEmpty()
+	opens := g.True("genkit:isRoot") || len(path) > 0 && !g.inTurn || len(path) == 0 && s.ParentSpanID().IsEmpty()
 
 	switch {
 	case g.subtype == "model" || g.subtype == "background-model":
@@ -55,7 +55,6 @@ func readGenkit(s *Span, facts *Emitter) {
 	}
 }
 
-// genkitSpan is a span of Genkit while it is read.
 type genkitSpan struct {
 	Attrs
 	facts               *Emitter
@@ -143,7 +142,6 @@ func (g *genkitSpan) modelCall() {
 	readResponse(f, firstRaw(response["raw"], response["custom"])) // the latter is the older name
 }
 
-// genkitParts returns the parts of one message.
 func genkitParts(message json.RawMessage) []fact.Part {
 	if _, ok := membersOf(message); !ok {
 		return nil
@@ -286,25 +284,17 @@ type genkitSegment struct{ name, kind, subtype string }
 
 // genkitPath reads a path from the root to the span itself. It is nil for a path without types, as
 // in old versions.
-func genkitPath(path string) []genkitSegment {
-	path, ok := strings.CutPrefix(path, "/{")
-	if !ok {
+func genkitPath(path string) (segments []genkitSegment) {
+	if !strings.HasPrefix(path, "/{") {
 		return nil
 	}
-	var segments []genkitSegment
-	for text := range strings.SplitSeq(strings.TrimSuffix(path, "}"), "}/{") {
-		var s genkitSegment
-		if i := strings.LastIndex(text, ",s:"); i >= 0 {
-			text, s.subtype = text[:i], text[i+3:]
-		}
-		if i := strings.LastIndex(text, ",t:"); i >= 0 {
-			text, s.kind = text[:i], text[i+3:]
-		}
-		s.name = text
-		segments = append(segments, s)
+	for _, m := range genkitSegments.FindAllStringSubmatch(path, -1) {
+		segments = append(segments, genkitSegment{m[1], m[2], m[3]})
 	}
 	return segments
 }
+
+var genkitSegments = regexp.MustCompile(`/\{(.*?)(?:,t:([^,}]*))?(?:,s:([^,}]*))?(?:\}|$)`)
 
 // genkitInTurn reports whether the path leads through a turn, without a tool between the two: what
 // a tool asks a model is a turn of its own.

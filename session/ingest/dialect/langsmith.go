@@ -60,9 +60,7 @@ func langSmithCall(s *Span, a Attrs, out *Emitter) {
 	f := out.Add(fact.ModelCall)
 	c.fill(f)
 	request, _ := objectOf(asked)
-	if f.SystemPrompt == "" {
-		f.SystemPrompt = SystemInstructions(request.first("system", "instructions"))
-	}
+	f.SystemPrompt = cmp.Or(f.SystemPrompt, SystemInstructions(request.first("system", "instructions")))
 	f.ToolCatalog = Catalog(request.first("tools", "functions"))
 	readGenAICall(f, s.Scope, a)
 	f.Usage = genAIUsage(a, fact.Inclusive, "") // LangChain's usage includes all of its details

@@ -65,7 +65,6 @@ var mastraKinds = byWord(map[fact.Kind]string{
 	fact.ToolCall:  "tool_call mcp_tool_call provider_tool_call client_tool_call execute_tool",
 })
 
-// mastraSpan is a span of Mastra while it is read.
 type mastraSpan struct {
 	Attrs
 	span *Span
@@ -176,9 +175,7 @@ func mastraOutput(raw json.RawMessage) (parts []fact.Part, finish string) {
 	}
 	parts = appendText(nil, fact.PartReasoning, cmp.Or(o.str("reasoningText"), plainText(o["reasoning"])))
 	answer := o.str("text")
-	if answer == "" {
-		answer = string(o.first("object"))
-	}
+	answer = cmp.Or(answer, string(o.first("object")))
 	parts = appendText(parts, fact.PartText, answer)
 	for _, call := range objectsOf(o["toolCalls"]) {
 		if in := call.inner("payload"); in != nil {

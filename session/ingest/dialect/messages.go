@@ -87,7 +87,6 @@ func splitAnswer(messages []fact.Message) (asked []fact.Message, answer []fact.P
 	return messages[:end:end], answer
 }
 
-// partsOf returns the parts of all messages.
 func partsOf(messages []fact.Message) (parts []fact.Part) {
 	for _, m := range messages {
 		parts = append(parts, m.Parts...)
@@ -176,12 +175,9 @@ func textOf(messages []fact.Message, role string) string {
 func ReadInput(f *fact.Fact, messages []fact.Message) {
 	f.Input, f.History = Recent(messages)
 	f.CountBefore(messages)
-	if f.SystemPrompt == "" {
-		f.SystemPrompt = SystemText(messages)
-	}
+	f.SystemPrompt = cmp.Or(f.SystemPrompt, SystemText(messages))
 }
 
-// reader reads messages.
 type reader struct {
 	// role is that of a message without a role, and without anything that shows it.
 	role string
@@ -518,7 +514,6 @@ func (o object) isCandidate() bool {
 	return inner != nil && inner.isMessage()
 }
 
-// isWrapper reports whether the object holds messages.
 func (o object) isWrapper() bool {
 	return o.has(wrappers[:6]...) || o.has("kwargs") && o.has("lc") ||
 		!o.has("type") && (o.has("prompt", "output") || o.has("input") && o.has("instructions", "model"))

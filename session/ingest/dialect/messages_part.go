@@ -11,7 +11,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-// shape is how a part is read.
 type shape int
 
 const (

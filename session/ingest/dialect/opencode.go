@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"regexp"
 	"strings"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -231,6 +232,9 @@ func openCodeSide(f *fact.Fact) string {
 	return ""
 }
 
+// thoughts are what a model thought aloud.
+var thoughts = regexp.MustCompile(`(?s)<think>.*?</think>`)
+
 // openCodeTitle returns the title that opencode makes of an answer: the first line that is not
 // empty, after what the model thought aloud, of at most 100 characters.
 func openCodeTitle(output []fact.Part) string {
@@ -240,19 +244,7 @@ func openCodeTitle(output []fact.Part) string {
 			text.WriteString(p.Text)
 		}
 	}
-	rest := text.String()
-	for {
-		before, after, ok := strings.Cut(rest, "<think>")
-		if !ok {
-			break
-		}
-		_, after, ok = strings.Cut(after, "</think>")
-		if !ok {
-			break
-		}
-		rest = before + after
-	}
-	for line := range strings.Lines(rest) {
+	for line := range strings.Lines(thoughts.ReplaceAllString(text.String(), "")) {
 		if line = strings.TrimSpace(line); line != "" {
 			if r := []rune(line); len(r) > 100 {
 				return string(r[:97]) + "..."

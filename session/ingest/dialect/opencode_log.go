@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"cmp"
 	"encoding/json"
 	"regexp"
 	"strings"
@@ -62,9 +63,7 @@ func openCodeRecord(message string, o object, out *Emitter) {
 		}
 	}
 	f := out.Add(kind)
-	if f.Name == "" {
-		f.Name = message
-	}
+	f.Name = cmp.Or(f.Name, message)
 	openCodeMessages[message](f, o)
 }
 
@@ -161,25 +160,13 @@ func readOpenCodeStream(f *fact.Fact, o object) {
 // inspected returns the JSON of an object as opencode logs it: a member that is absent is the bare
 // word undefined.
 func inspected(s string) json.RawMessage {
-	s = Text(s)
-	if !strings.Contains(s, "undefined") {
-		return json.RawMessage(s)
-	}
-	var out strings.Builder
-	quoted := false
-	for i := 0; i < len(s); i++ {
-		switch {
-		case quoted && s[i] == '\\' && i+1 < len(s):
-			out.WriteByte(s[i])
-			i++
-		case s[i] == '"':
-			quoted = !quoted
-		case !quoted && strings.HasPrefix(s[i:], "undefined"):
-			out.WriteString("null")
-			i += len("undefined") - 1
-			continue
+	return json.RawMessage(undefined.ReplaceAllStringFunc(Text(s), func(token string) string {
+		if token == "undefined" {
+			return "null"
 		}
-		out.WriteByte(s[i])
-	}
-	return json.RawMessage(out.String())
+		return token
+	}))
 }
+
+// undefined is the word, or a string, which may have it.
+var undefined = regexp.MustCompile(`(?s)"(?:[^"\\]|\\.)*(?:"|\\?$)|undefined`)

@@ -166,9 +166,7 @@ func fillOpenInferenceCall(f *fact.Fact, s *Span) {
 			f.SystemPrompt = SystemInstructions(o.first("system", "instructions", "systemInstruction", "system_instruction"))
 		}
 	}
-	if f.ToolCatalog == "" {
-		f.ToolCatalog = cmp.Or(flatCatalog(a), Catalog(parameters.first("tools", "functions")))
-	}
+	f.ToolCatalog = cmp.Or(f.ToolCatalog, flatCatalog(a), Catalog(parameters.first("tools", "functions")))
 }
 
 // openInferenceValues returns the request and the response of a model call as they were sent, nil

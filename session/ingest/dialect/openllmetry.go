@@ -164,9 +164,7 @@ func openLLMetryCall(s *Span, a Attrs, out *Emitter) {
 			p.Kind = fact.PartReasoning
 		}
 	}
-	if f.ToolCatalog == "" {
-		f.ToolCatalog = flatCatalog(a)
-	}
+	f.ToolCatalog = cmp.Or(f.ToolCatalog, flatCatalog(a))
 	if f.Usage != nil && countsAsAnswered(s, a) {
 		f.Usage = MixedUsage(a.IntPtr(inputTokens...), a.IntPtr(outputTokens...), a.IntPtr(cacheReadTokens...),
 			a.IntPtr(cacheWriteTokens...), a.IntPtr(reasoningTokens...), f.Usage.Raw)

@@ -56,10 +56,7 @@ func readQwenSpan(s *Span, out *Emitter) {
 		f := qwenContent(s, out, fact.Turn)
 		f.Agent = "" // its name is the client's, also where it speaks of a model's
 		f.Model = cmp.Or(modelOf("", a.Str("qwen-code.model")), f.Model)
-		switch a.Str("qwen-code.turn_status") {
-		case "cancelled", "canceled", "aborted":
-			f.Aborted = true
-		}
+		f.Aborted = f.Aborted || isAbort(a.Str("qwen-code.turn_status"))
 	case "qwen-code.llm_request":
 		f := qwenContent(s, out, fact.ModelCall)
 		f.RequiresTurn = a.Str("llm_request.context") == "interaction"
@@ -94,7 +91,6 @@ func readQwenSpan(s *Span, out *Emitter) {
 	}
 }
 
-// qwenContent reads a span that follows the conventions.
 func qwenContent(s *Span, out *Emitter, kind fact.Kind) *fact.Fact {
 	f := addGenAI(s, out, kind, false)
 	qwenAbout(f, s.Attrs())

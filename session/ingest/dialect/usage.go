@@ -93,7 +93,6 @@ func counted(n *int64) *int64 {
 	return new(min(max(0, *n), 1<<50))
 }
 
-// plus adds counts that may be absent.
 func plus(a, b *int64) *int64 {
 	if a == nil && b == nil {
 		return nil

@@ -77,7 +77,6 @@ func readVoltAgent(s *Span, out *Emitter) {
 	}
 }
 
-// voltAgentIdentity sets who works, and in which turn.
 func voltAgentIdentity(f *fact.Fact, a Attrs) {
 	if f.Kind == fact.Turn || f.Kind == fact.ModelCall {
 		// Of a sub-agent the entity is the agent above it.
@@ -115,10 +114,9 @@ func readVoltAgentTurn(s *Span, a Attrs, out *Emitter) {
 	f.Usage = TotaledUsage(a.IntPtr(keys[0]), a.IntPtr(keys[1]), a.IntPtr(keys[2]), nil, a.IntPtr(keys[3]),
 		a.IntPtr(keys[4]), rawNumbers(a, keys...))
 	readFailure(f, s)
-	switch a.Str("agent.state") {
-	case "cancelled", "canceled", "aborted":
-		f.Aborted = true
-	case "error":
+	state := a.Str("agent.state")
+	f.Aborted = f.Aborted || isAbort(state)
+	if state == "error" {
 		f.Failed, f.Error = true, cmp.Or(f.Error, a.Str("error.message"))
 	}
 }
