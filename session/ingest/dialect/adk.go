@@ -69,7 +69,7 @@ func readADK(s *Span, out *Emitter) {
 	operation := a.Str("gen_ai.operation.name")
 	switch {
 	case hasPrefix(name, "execute_tool (merged)", "tool_response"), a.Str("gen_ai.tool.name") == "(merged tools)":
-		adkAdd(s, a, out, fact.Step)
+		adkAdd(s, out, fact.Step)
 	case operation == "execute_tool", hasPrefix(name, "execute_tool ", "tool_call ["):
 		adkTool(s, a, out)
 	case name == "call_llm", operation == "chat", operation == "generate_content",
@@ -80,23 +80,23 @@ func readADK(s *Span, out *Emitter) {
 	case operation == "invoke_workflow":
 		// One in another is a node of it, as far as it reports so.
 		if a.True("gen_ai.workflow.nested") {
-			adkAdd(s, a, out, fact.Step)
+			adkAdd(s, out, fact.Step)
 		} else {
 			adkTurn(s, a, out)
 		}
 	case operation == "compact_events":
-		f := adkAdd(s, a, out, fact.Compaction)
+		f := adkAdd(s, out, fact.Compaction)
 		f.Compacted = &fact.Compacted{Trigger: a.Str("gen_ai.compaction.trigger")}
 		f.Compacted.SummarizedMessages, _ = a.Int("gen_ai.compaction.event_count")
 		auto := true
 		f.Compacted.Auto = &auto
 	default:
-		adkAdd(s, a, out, fact.Step)
+		adkAdd(s, out, fact.Step)
 	}
 }
 
 // adkAdd adds a fact with what every span of ADK may have.
-func adkAdd(s *Span, a Attrs, out *Emitter, kind fact.Kind) *fact.Fact {
+func adkAdd(s *Span, out *Emitter, kind fact.Kind) *fact.Fact {
 	f := out.Add(kind)
 	adkIdentity(f, s)
 	readFailure(f, s)
@@ -110,7 +110,7 @@ func adkIdentity(f *fact.Fact, s *Span) {
 }
 
 func adkTurn(s *Span, a Attrs, out *Emitter) {
-	f := adkAdd(s, a, out, fact.Turn)
+	f := adkAdd(s, out, fact.Turn)
 	if f.Agent == "" {
 		if name, ok := strings.CutPrefix(f.Name, "agent_run ["); ok {
 			f.Agent = strings.TrimSuffix(name, "]")

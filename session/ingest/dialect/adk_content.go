@@ -172,15 +172,15 @@ func adkTool(s *Span, a Attrs, out *Emitter) {
 	}
 	switch {
 	case strings.Contains(failure, adkAsks):
-		adkPermission(s, a, out, id, fact.Decision{ToolName: tool.Name, Action: "ask", Outcome: "pending"})
+		adkPermission(s, out, id, fact.Decision{ToolName: tool.Name, Action: "ask", Outcome: "pending"})
 	case strings.HasSuffix(strings.TrimSuffix(failure, "."), adkRefuses):
 		tool.Denied = true
-		adkPermission(s, a, out, id, fact.Decision{ToolName: tool.Name, Action: "deny", Outcome: "denied",
+		adkPermission(s, out, id, fact.Decision{ToolName: tool.Name, Action: "deny", Outcome: "denied",
 			Reply: "reject", Source: "user", Reason: failure})
 	}
 	permission := tool.Denied || strings.Contains(failure, adkAsks)
 
-	f := adkAdd(s, a, out, fact.ToolCall)
+	f := adkAdd(s, out, fact.ToolCall)
 	f.CallID, f.Tool = id, &tool
 	switch {
 	case permission: // Go makes an error of it
@@ -195,8 +195,8 @@ func adkTool(s *Span, a Attrs, out *Emitter) {
 	}
 }
 
-func adkPermission(s *Span, a Attrs, out *Emitter, id string, decision fact.Decision) {
-	f := adkAdd(s, a, out, fact.Permission)
+func adkPermission(s *Span, out *Emitter, id string, decision fact.Decision) {
+	f := adkAdd(s, out, fact.Permission)
 	clearFailure(f)
 	f.CallID, f.Decision = id, &decision
 }
@@ -220,30 +220,24 @@ func readADKRecord(r *Record, out *Emitter) {
 	if raw := body.Str("content"); adkText(raw) == "" || content == nil || string(content) == "null" {
 		content = nil
 	}
-	finish := body.Str("finish_reason")
-	var f *fact.Fact
+	var got fact.Fact
 	switch r.Event {
 	case "gen_ai.system.message":
-		if s := SystemInstructions(content); s != "" {
-			f = out.Add(fact.ModelCall)
-			f.SystemPrompt = s
-		}
+		got.SystemPrompt = SystemInstructions(content)
 	case "gen_ai.choice":
-		if parts, _ := Output(content); parts != nil || finish != "" {
-			f = out.Add(fact.ModelCall)
-			f.Output, f.Finish = parts, finish
-		}
+		got.Output, _ = Output(content)
+		got.Finish = body.Str("finish_reason")
 	default:
 		// The model's messages are in the choices of its own calls.
-		messages, _ := Messages(content)
-		if len(messages) > 0 && messages[0].Role != "assistant" && len(messages[0].Parts) > 0 {
-			f = out.Add(fact.ModelCall)
-			f.Input = messages
+		if messages, _ := Messages(content); talks(messages[:min(1, len(messages))]) && messages[0].Role != "assistant" {
+			got.Input = messages
 		}
 	}
-	if f == nil {
+	if got.SystemPrompt == "" && got.Output == nil && got.Finish == "" && got.Input == nil {
 		return
 	}
+	f := out.Add(fact.ModelCall)
+	f.SystemPrompt, f.Output, f.Finish, f.Input = got.SystemPrompt, got.Output, got.Finish, got.Input
 	f.Model = modelOf(r.Attrs().Str("gen_ai.system"), "")
 	adkRecordIDs(r, f)
 }

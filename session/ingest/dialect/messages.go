@@ -149,19 +149,13 @@ func messageSize(m fact.Message) int {
 	return n
 }
 
-// SystemText returns the text of the messages of the system, with an empty line between any two of
-// its parts.
-func SystemText(messages []fact.Message) string { return textOf(messages, "system") }
-
-// textOf returns the text of the messages of a role, "" for all.
+// textOf returns the text of the messages of a role, "" for all, with an empty line between any two
+// of its parts.
 func textOf(messages []fact.Message, role string) string {
 	var texts []string
 	for _, m := range messages {
-		if role != "" && m.Role != role {
-			continue
-		}
 		for _, p := range m.Parts {
-			if p.Kind == fact.PartText {
+			if p.Kind == fact.PartText && (role == "" || m.Role == role) {
 				texts = append(texts, p.Text)
 			}
 		}
@@ -175,7 +169,7 @@ func textOf(messages []fact.Message, role string) string {
 func ReadInput(f *fact.Fact, messages []fact.Message) {
 	f.Input, f.History = Recent(messages)
 	f.CountBefore(messages)
-	f.SystemPrompt = cmp.Or(f.SystemPrompt, SystemText(messages))
+	f.SystemPrompt = cmp.Or(f.SystemPrompt, textOf(messages, "system"))
 }
 
 type reader struct {
@@ -198,12 +192,7 @@ func (r *reader) read(raw json.RawMessage) ([]fact.Message, bool) {
 		raw = bytes.ToValidUTF8(raw, []byte("\uFFFD"))
 	}
 	if !json.Valid(raw) {
-		closed := closeCut(raw)
-		if closed == nil {
-			return nil, false
-		}
-		r.cut = true
-		raw = closed
+		raw, r.cut = closeCut(raw), true
 	}
 	messages, ok := r.value(raw, depth)
 	return messages, ok && !r.cut
@@ -211,23 +200,17 @@ func (r *reader) read(raw json.RawMessage) ([]fact.Message, bool) {
 
 // value reads a list of messages, a message, what holds messages, or text.
 func (r *reader) value(raw json.RawMessage, depth int) ([]fact.Message, bool) {
-	raw = bytes.TrimSpace(raw)
-	if len(raw) == 0 || depth == 0 {
+	if raw = bytes.TrimSpace(raw); len(raw) == 0 || depth == 0 {
 		return nil, false
 	}
-	switch raw[0] {
-	case '"':
+	if raw[0] == '"' {
 		return r.text(text(raw), depth)
-	case '[':
-		list, ok := elements(raw)
-		if !ok {
-			return nil, false
-		}
+	}
+	if list, ok := elements(raw); ok {
 		return r.list(list, depth)
-	case '{':
-		if o, ok := membersOf(raw); ok {
-			return r.object(o, raw, depth)
-		}
+	}
+	if o, ok := membersOf(raw); ok {
+		return r.object(o, raw, depth)
 	}
 	return nil, false
 }
@@ -265,7 +248,7 @@ func (r *reader) list(list []json.RawMessage, depth int) ([]fact.Message, bool) 
 			if r.cut && i == len(list)-1 && !o.has("type") {
 				continue
 			}
-			parts := appendPart(nil, raw, "")
+			parts := appendPart(nil, raw)
 			if len(parts) == 0 || parts[0].Kind == fact.PartOther && !o.has("type") {
 				read = read || len(parts) == 0
 				continue
@@ -328,7 +311,7 @@ func (r *reader) object(o object, raw json.RawMessage, depth int) ([]fact.Messag
 	case o.isCandidate():
 		return r.message(o.inner("content")), true
 	}
-	parts := appendPart(nil, raw, "")
+	parts := appendPart(nil, raw)
 	if len(parts) == 0 || parts[0].Kind == fact.PartOther {
 		return nil, false
 	}
@@ -404,7 +387,7 @@ func (r *reader) message(o object) []fact.Message {
 		setResult(&p, body, o.str("status") == "error" || o.truth("is_error", "isError"))
 		parts = append(parts, p)
 	} else {
-		parts = appendBody(parts, body, role)
+		parts = appendBody(parts, body)
 	}
 	parts = appendCalls(parts, o)
 	parts = appendText(parts, fact.PartText, o.str("refusal"))

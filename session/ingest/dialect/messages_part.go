@@ -46,33 +46,32 @@ var shapes = byWord(map[shape]string{
 })
 
 // appendBody reads the content of a message: text, parts, one part, or JSON text that holds parts.
-func appendBody(parts []fact.Part, raw json.RawMessage, role string) []fact.Part {
+func appendBody(parts []fact.Part, raw json.RawMessage) []fact.Part {
 	raw = bytes.TrimSpace(raw)
-	if len(raw) == 0 {
+	if isNull(raw) {
 		return parts
 	}
-	switch raw[0] {
-	case '"':
+	if raw[0] == '"' {
 		s := text(raw)
 		if inner := partsInText(s); inner != nil {
-			return appendBody(parts, inner, role)
+			return appendBody(parts, inner)
 		}
 		return appendText(parts, fact.PartText, s)
-	case '[':
-		list, _ := elements(raw)
-		for _, e := range list {
-			parts = appendPart(parts, e, role)
-		}
-		return parts
-	case '{':
-		if o, ok := membersOf(raw); ok && o.has("parts") && o["parts"][0] == '[' { // a message of Gemini in a message
-			return appendBody(parts, o["parts"], role)
-		}
-		return appendPart(parts, raw, role)
-	case 'n':
-		return parts
 	}
-	return appendText(parts, fact.PartText, string(raw)) // a number or truth value
+	if o, ok := membersOf(raw); ok {
+		if _, isList := elements(o["parts"]); isList { // a message of Gemini in a message
+			return appendBody(parts, o["parts"])
+		}
+		return appendPart(parts, raw)
+	}
+	list, ok := elements(raw)
+	if !ok {
+		return appendText(parts, fact.PartText, string(raw)) // a number or truth value
+	}
+	for _, e := range list {
+		parts = appendPart(parts, e)
+	}
+	return parts
 }
 
 // partsInText returns the JSON of parts that a client has written as a text, nil when the text is
@@ -120,7 +119,7 @@ func invocation(o object, kind string) (in object, name string) {
 
 // appendPart reads a part, which is several where a client keeps a call and its result in one, and
 // none where nothing is in it.
-func appendPart(parts []fact.Part, raw json.RawMessage, role string) []fact.Part {
+func appendPart(parts []fact.Part, raw json.RawMessage) []fact.Part {
 	raw = bytes.TrimSpace(raw)
 	o, ok := membersOf(raw)
 	if !ok {
@@ -302,7 +301,7 @@ func appendResult(parts []fact.Part, o object) []fact.Part {
 // holdsResults reports whether a content is made of results of tools, which then need not be taken
 // for one.
 func holdsResults(raw json.RawMessage) bool {
-	return slices.ContainsFunc(appendBody(nil, raw, "tool"), func(p fact.Part) bool { return p.Kind == fact.PartResult })
+	return slices.ContainsFunc(appendBody(nil, raw), func(p fact.Part) bool { return p.Kind == fact.PartResult })
 }
 
 // setResult stores what a tool answered. The AI SDK and MCP wrap it in an object that states how it
