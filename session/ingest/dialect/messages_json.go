@@ -25,6 +25,9 @@ func objectOf(raw json.RawMessage) (object, bool) {
 
 // membersOf is objectOf for what is known to be valid.
 func membersOf(raw json.RawMessage) (object, bool) {
+	if raw = bytes.TrimSpace(raw); len(raw) == 0 || raw[0] != '{' {
+		return nil, false
+	}
 	o := make(object, 6)
 	if !split(raw, '{', func(key, value json.RawMessage) { o[text(key)] = value }) {
 		return nil, false

@@ -221,7 +221,9 @@ func appendCalls(parts []fact.Part, o object) []fact.Part {
 	}
 	known := make(map[string]bool, len(calls))
 	for i := range parts {
-		known[parts[i].CallID] = known[parts[i].CallID] || parts[i].Kind == fact.PartCall
+		if len(calls) > 0 && parts[i].Kind == fact.PartCall {
+			known[parts[i].CallID] = true
+		}
 	}
 	for _, call := range calls {
 		if id := callID(call); id == "" || !known[id] {
