@@ -383,23 +383,20 @@ func claudeDecision(a Attrs) *fact.Decision {
 // conversation's own.
 func claudeSpeaker(a Attrs, source string) (agent, side string) {
 	agent = a.Str("agent.name")
-	if agent == "" && (strings.HasPrefix(source, "agent:") || strings.HasPrefix(source, "agent.")) {
+	if agent == "" && hasPrefix(source, "agent:", "agent.") {
 		agent = source[strings.LastIndexAny(source, ":.")+1:]
 	}
-	if agent = cmp.Or(agent, a.Str("agent_id")); agent == "" && !claudeOwn(source) {
-		side = source
+	if agent = cmp.Or(agent, a.Str("agent_id")); agent != "" {
+		return agent, ""
 	}
-	return agent, side
-}
-
-// claudeOwn reports whether a request is the conversation's own by its source. Output styles follow
-// a colon: repl_main_thread:outputStyle:default.
-func claudeOwn(source string) bool {
 	switch source {
-	case "", "sdk", "main", "compact", "unknown":
-		return true
+	case "", "sdk", "main", "compact", "unknown": // the conversation's own
+		return "", ""
 	}
-	return strings.HasPrefix(source, "repl_main_thread")
+	if strings.HasPrefix(source, "repl_main_thread") { // an output style follows a colon
+		return "", ""
+	}
+	return "", source
 }
 
 func claudeModel(a Attrs) *session.Model {

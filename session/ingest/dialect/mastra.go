@@ -8,7 +8,6 @@ import (
 
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
-	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
@@ -147,23 +146,16 @@ func (m *mastraSpan) modelCall() {
 	readGenAICall(f, m.span.Scope, m.Attrs)
 	f.Agent = m.First("gen_ai.agent.name", "gen_ai.agent.id")
 	f.RequiresTurn = !m.span.ParentSpanID().IsEmpty()
-	f.Model = mastraModel(f.Model)
+	if f.Model != nil { // the AI SDK's name for a provider has the kind of interface, as in "openai.chat"
+		for _, suffix := range []string{".chat", ".responses", ".messages", ".completion"} {
+			f.Model.ProviderID = strings.TrimSuffix(f.Model.ProviderID, suffix)
+		}
+	}
 	mastraResults(c.input)
 	ReadInput(f, c.input)
 	parts, finish := mastraOutput(answered)
 	f.Output, f.Finish = parts, cmp.Or(f.Finish, finish)
 	readFailure(f, m.span)
-}
-
-// mastraModel cuts the kind of interface from the AI SDK's name for a provider, as in
-// "openai.chat".
-func mastraModel(model *session.Model) *session.Model {
-	if model != nil {
-		for _, suffix := range []string{".chat", ".responses", ".messages", ".completion"} {
-			model.ProviderID = strings.TrimSuffix(model.ProviderID, suffix)
-		}
-	}
-	return model
 }
 
 // mastraOutput reads what a model or an agent answered: messages, or the answer's parts as members

@@ -423,7 +423,7 @@ func appendFile(parts []fact.Part, o object, raw json.RawMessage) []fact.Part {
 		p.URL = cmp.Or(p.URL, o.str("url", "uri", "fileUri", "file_uri", "image_url", "file_url", "fileUrl"))
 		if p.URL == "" {
 			p.URL = o.str("data", "content", "file_data", "fileData", "image", "bytes", "base64")
-			if p.URL != "" && !isURL(p.URL) {
+			if p.URL != "" && !hasPrefix(p.URL, "data:") && !strings.Contains(p.URL[:min(len(p.URL), 40)], "://") {
 				p.URL = dataURL(p.MediaType, p.URL)
 			}
 		}
@@ -464,11 +464,6 @@ var formats = map[string]string{
 
 func mediaType(o object) string {
 	return cmp.Or(o.str("mediaType", "media_type", "mime_type", "mimeType", "contentType"), formats[o.str("format")])
-}
-
-func isURL(s string) bool {
-	head := s[:min(len(s), 40)]
-	return strings.HasPrefix(head, "data:") || strings.Contains(head, "://")
 }
 
 // dataURL returns bytes in base64, or text, as a data: URL. The caller drops what is too long.

@@ -132,7 +132,7 @@ func clearBlame(f *fact.Fact, s *Span) {
 		finished = s.Has(MarkAI|MarkGenAI) && s.Attrs().Str("output.value") != ""
 	}
 	for range exceptions(s.Span) {
-		return
+		finished = false
 	}
 	if !f.Failed || !finished {
 		return
@@ -146,7 +146,11 @@ func clearBlame(f *fact.Fact, s *Span) {
 
 func fillOpenInferenceCall(f *fact.Fact, s *Span) {
 	a := s.Attrs()
-	request, response := openInferenceValues(f, a)
+	var request, response object // of a model call, as they were sent
+	if f.Kind == fact.ModelCall {
+		request, _ = objectOf(a.JSON("input.value"))
+		response, _ = objectOf(a.JSON("output.value"))
+	}
 	fillOpenInferenceModel(f, a, request, response)
 	if f.Input == nil && f.History == 0 {
 		fillOpenInferenceInput(f, a)
@@ -167,17 +171,6 @@ func fillOpenInferenceCall(f *fact.Fact, s *Span) {
 		}
 	}
 	f.ToolCatalog = cmp.Or(f.ToolCatalog, flatCatalog(a), Catalog(parameters.first("tools", "functions")))
-}
-
-// openInferenceValues returns the request and the response of a model call as they were sent, nil
-// where the span does not have them as objects.
-func openInferenceValues(f *fact.Fact, a Attrs) (request, response object) {
-	if f.Kind != fact.ModelCall {
-		return nil, nil
-	}
-	request, _ = objectOf(a.JSON("input.value"))
-	response, _ = objectOf(a.JSON("output.value"))
-	return request, response
 }
 
 // fillOpenInferenceModel reads which model was asked, and which one answered. llm.model_name is
