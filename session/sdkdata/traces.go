@@ -60,13 +60,13 @@ func putSpan(dst ptrace.Span, s sdktrace.ReadOnlySpan) {
 	dst.SetEndTimestamp(timestamp(s.EndTime()))
 	dst.Status().SetMessage(s.Status().Description)
 	dst.Status().SetCode(statusCodes[s.Status().Code])
-	putAttributes(dst.Attributes(), s.Attributes())
+	PutAttributes(dst.Attributes(), s.Attributes())
 	dst.SetDroppedAttributesCount(count(s.DroppedAttributes()))
 	for _, e := range s.Events() {
 		event := dst.Events().AppendEmpty()
 		event.SetName(e.Name)
 		event.SetTimestamp(timestamp(e.Time))
-		putAttributes(event.Attributes(), e.Attributes)
+		PutAttributes(event.Attributes(), e.Attributes)
 		event.SetDroppedAttributesCount(count(e.DroppedAttributeCount))
 	}
 	dst.SetDroppedEventsCount(count(s.DroppedEvents()))
@@ -75,7 +75,7 @@ func putSpan(dst ptrace.Span, s sdktrace.ReadOnlySpan) {
 		link.SetTraceID(pcommon.TraceID(l.SpanContext.TraceID()))
 		link.SetSpanID(pcommon.SpanID(l.SpanContext.SpanID()))
 		link.SetFlags(flags(l.SpanContext, l.SpanContext))
-		putAttributes(link.Attributes(), l.Attributes)
+		PutAttributes(link.Attributes(), l.Attributes)
 		link.SetDroppedAttributesCount(count(l.DroppedAttributeCount))
 	}
 	dst.SetDroppedLinksCount(count(s.DroppedLinks()))

@@ -34,7 +34,8 @@ func putAll(dst pcommon.Map, all attribute.Iterator) {
 	}
 }
 
-func putAttributes(dst pcommon.Map, all []attribute.KeyValue) {
+// PutAttributes adds attributes to dst.
+func PutAttributes(dst pcommon.Map, all []attribute.KeyValue) {
 	dst.EnsureCapacity(len(all))
 	for _, kv := range all {
 		putValue(dst.PutEmpty(string(kv.Key)), kv.Value)
@@ -65,7 +66,7 @@ func putValue(dst pcommon.Value, v attribute.Value) {
 	case attribute.SLICE:
 		appendAll(dst, v.AsSlice(), putValue)
 	case attribute.MAP:
-		putAttributes(dst.SetEmptyMap(), v.AsMap())
+		PutAttributes(dst.SetEmptyMap(), v.AsMap())
 	case attribute.EMPTY:
 	default:
 		dst.SetStr("INVALID") // as OTLP exporters do

@@ -44,7 +44,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"regexp"
-	"time"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
@@ -79,15 +78,6 @@ const (
 // dataTypes are the parts that hold the whole payload of an event.
 var dataTypes = map[string]string{
 	stateUpdate: "data-state", errorEvent: session.TypeError, loopWarning: "data-loop-warning",
-}
-
-const timeLayout = "2006-01-02T15:04:05.000Z"
-
-func formatTime(milli int64) string { return time.UnixMilli(milli).UTC().Format(timeLayout) }
-
-func parseTime(s string) (milli int64, ok bool) {
-	t, err := time.Parse(time.RFC3339Nano, s)
-	return t.UnixMilli(), err == nil
 }
 
 // uuid derives a UUIDv4 from what it identifies.
@@ -131,13 +121,6 @@ func defaultName(typ string, payload rows.Object) string {
 	return payload.Text(keys[typ])
 }
 
-func raw(v any) json.RawMessage {
-	b, _ := rows.Marshal(v) // strings, numbers and what came from JSON always have JSON
-	return b
-}
-
-var null = json.RawMessage("null")
-
 // Types of errors that are no exceptions of the agent's: an error of which no more is
 // known, a turn that a person stopped, a turn or a call whose end is not known, and a
 // call that was not allowed.
@@ -166,12 +149,4 @@ func errorText(v json.RawMessage) string {
 		return typ
 	}
 	return typ + ": " + message
-}
-
-// orNull is v, or null where there is none.
-func orNull(v json.RawMessage) json.RawMessage {
-	if v == nil {
-		return null
-	}
-	return v
 }

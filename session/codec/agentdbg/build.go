@@ -67,7 +67,7 @@ type turn struct {
 
 func build(r *run, report func(codec.Problem)) *codec.Session {
 	b := &builder{run: r, status: r.status(), s: rows.New(r.id, agentName), report: report}
-	if at, ok := parseTime(r.meta.Text("started_at")); ok {
+	if at, ok := rows.ParseTime(r.meta.Text("started_at")); ok {
 		b.s.See(at)
 	}
 	b.s.Row.Title = cmp.Or(r.meta.Text("run_name"), b.s.Row.Title)
@@ -261,12 +261,12 @@ func (b *builder) toolCall(e *event) {
 		id = uuid(b.run.id, "call", strconv.Itoa(len(b.turns)), strconv.Itoa(len(t.m.Parts())))
 	}
 	data := rows.ToolPart(cmp.Or(e.payload.Text("tool_name"), e.name), id, session.StateInputAvailable)
-	data.Set("input", orNull(e.payload.Get("args")))
+	data.Set("input", rows.OrNull(e.payload.Get("args")))
 	kind := e.payload.Object("error").Text("error_type")
 	switch failed := e.payload.Text("status") == statusError; {
 	case !failed:
 		data.Set("state", session.StateOutputAvailable)
-		data.Set("output", orNull(e.payload.Get("result")))
+		data.Set("output", rows.OrNull(e.payload.Get("result")))
 	case kind != unfinished:
 		data.Set("state", session.StateOutputError)
 		data.Set("errorText", cmp.Or(errorText(e.payload.Get("error")), "the call failed"))
@@ -330,7 +330,7 @@ func (b *builder) finish() {
 		b.finishTurn(t)
 	}
 	if n := len(b.turns); n == 0 || b.turns[n-1].failed != unfinished {
-		if at, ok := parseTime(b.run.meta.Text("ended_at")); ok {
+		if at, ok := rows.ParseTime(b.run.meta.Text("ended_at")); ok {
 			b.s.See(at)
 		}
 		if b.ended != 0 {
@@ -345,7 +345,7 @@ func (b *builder) finish() {
 func (b *builder) finishTurn(t *turn) {
 	if t.model != nil {
 		t.m.SetMeta("model", t.model)
-		b.s.Row.ModelJSON = new(string(raw(t.model)))
+		b.s.Row.ModelJSON = new(string(rows.Raw(t.model)))
 	}
 	var sum session.Usage
 	counted, differ := false, false

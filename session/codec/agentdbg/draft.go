@@ -131,7 +131,7 @@ func (d *drafter) add(typ, id, parent string, at int64, payload rows.Object) {
 	at = max(at, after)
 	d.latest = max(d.latest, at)
 	e := eventJSON{
-		SpecVersion: specVersion, EventID: id, RunID: d.runID, EventType: typ, at: at, TS: formatTime(at),
+		SpecVersion: specVersion, EventID: id, RunID: d.runID, EventType: typ, at: at, TS: rows.FormatTime(at),
 		Name: defaultName(typ, payload), Payload: payload,
 	}
 	if parent != "" {
@@ -147,12 +147,12 @@ func (d *drafter) add(typ, id, parent string, at int64, payload rows.Object) {
 func (d *drafter) finish() formatted {
 	meta := runJSON{
 		SpecVersion: specVersion, RunID: d.runID, RunName: d.s.Session.Title, Status: d.status,
-		StartedAt: formatTime(d.s.Session.CreatedAt),
+		StartedAt: rows.FormatTime(d.s.Session.CreatedAt),
 	}
 	if d.status != statusRunning { // AgentDbg counts when the run ends
 		ended := max(d.s.Session.UpdatedAt, d.latest)
 		took := max(0, ended-d.s.Session.CreatedAt)
-		meta.Counts, meta.EndedAt, meta.DurationMS = d.counts, new(formatTime(ended)), &took
+		meta.Counts, meta.EndedAt, meta.DurationMS = d.counts, new(rows.FormatTime(ended)), &took
 		meta.LastEventAt = meta.EndedAt
 		d.add(runEnd, uuid(d.runID, runEnd), d.startID, ended, rows.Of("status", d.status, "summary", rows.Of(
 			"llm_calls", d.counts.LLMCalls, "tool_calls", d.counts.ToolCalls, "errors", d.counts.Errors, "duration_ms", took)))
@@ -277,7 +277,7 @@ func (d *drafter) call() {
 			said = append(said, c.data)
 		}
 	}
-	temperature := null
+	temperature := rows.OrNull(nil)
 	if t := d.meta.Trace.Temperature; t != nil {
 		temperature = pythonFloat(*t)
 	}
@@ -298,13 +298,13 @@ func (d *drafter) call() {
 func response(said []rows.Object) json.RawMessage {
 	switch {
 	case len(said) == 0:
-		return null
+		return rows.OrNull(nil)
 	case len(said) == 1 && isPlainText(said[0]):
 		return said[0].Get("text")
 	case len(said) == 1 && said[0].Text("type") == dataResponse:
-		return orNull(said[0].Get("data"))
+		return rows.OrNull(said[0].Get("data"))
 	}
-	return raw(rows.Of("content", said))
+	return rows.Raw(rows.Of("content", said))
 }
 
 func isPlainText(data rows.Object) bool {
@@ -333,11 +333,11 @@ func (d *drafter) prompt() json.RawMessage {
 	d.asked = nil
 	switch {
 	case messages == nil:
-		return null
+		return rows.OrNull(nil)
 	case isPlainText(only):
 		return only.Get("text")
 	}
-	return raw(rows.Of("messages", messages))
+	return rows.Raw(rows.Of("messages", messages))
 }
 
 // systemPrompt returns the message's system prompt, for its first call.
@@ -361,8 +361,8 @@ func (d *drafter) unanswered() {
 func state(v any) rows.Object { return rows.Of("state", v, "diff", nil) }
 
 func (d *drafter) tool(p *session.Part, data rows.Object) {
-	payload := rows.Of("tool_name", rows.ToolName(data), "args", orNull(rows.Input(p, data)),
-		"result", orNull(rows.Output(data)), "status", statusError)
+	payload := rows.Of("tool_name", rows.ToolName(data), "args", rows.OrNull(rows.Input(p, data)),
+		"result", rows.OrNull(rows.Output(data)), "status", statusError)
 	switch own := data.Object("toolMetadata").Object("agenttrace"); data.Text("state") {
 	case session.StateOutputAvailable:
 		payload.Set("status", statusOK)
@@ -520,7 +520,7 @@ func (d *drafter) modelCalls(used *session.Usage) []session.Step {
 
 // pythonFloat writes a number as Python does, which keeps the point of one that is whole.
 func pythonFloat(f float64) json.RawMessage {
-	b := raw(f)
+	b := rows.Raw(f)
 	if f == float64(int64(f)) && !strings.ContainsAny(string(b), ".e") {
 		b = append(b, ".0"...)
 	}

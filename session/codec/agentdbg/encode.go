@@ -53,26 +53,29 @@ func EncodeFile(dir string, s *codec.Session, o Options) (path string, err error
 	if err != nil {
 		return "", err
 	}
-	id := f.meta.RunID
-	runs := filepath.Join(dir, "runs")
-	if err := os.MkdirAll(runs, 0o700); err != nil {
-		return "", fmt.Errorf("write session %s: %w", s.Session.ID, err)
-	}
-	path = filepath.Join(runs, id)
-	if _, err := os.Lstat(path); err == nil && !o.Replace {
-		err := &fs.PathError{Op: "create", Path: path, Err: fs.ErrExist}
-		return "", fmt.Errorf("write session %s: %w", s.Session.ID, err)
-	}
-	// AgentDbg lists what is in runs, so it is written beside that.
-	room, err := os.MkdirTemp(dir, "."+id+".*")
-	if err != nil {
-		return "", fmt.Errorf("write session %s: %w", s.Session.ID, err)
-	}
-	defer os.RemoveAll(room)
-	if err := f.place(room, path); err != nil {
+	if path, err = f.write(dir, o.Replace); err != nil {
 		return "", fmt.Errorf("write session %s: %w", s.Session.ID, err)
 	}
 	return path, nil
+}
+
+// write writes the run in a data directory, and returns its own.
+func (f *formatted) write(dir string, replace bool) (path string, err error) {
+	runs := filepath.Join(dir, "runs")
+	if err := os.MkdirAll(runs, 0o700); err != nil {
+		return "", err
+	}
+	path = filepath.Join(runs, f.meta.RunID)
+	if _, err := os.Lstat(path); err == nil && !replace {
+		return "", &fs.PathError{Op: "create", Path: path, Err: fs.ErrExist}
+	}
+	// AgentDbg lists what is in runs, so it is written beside that.
+	room, err := os.MkdirTemp(dir, "."+f.meta.RunID+".*")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(room)
+	return path, f.place(room, path)
 }
 
 // place writes the run in the directory room, and moves it to path, where it takes
@@ -81,12 +84,12 @@ func (f *formatted) place(room, path string) error {
 	made, old := filepath.Join(room, "new"), filepath.Join(room, "old")
 	var lines []byte
 	for _, e := range f.events {
-		lines = append(rows.Python{}.Append(lines, raw(e)), '\n')
+		lines = append(rows.Python{}.Append(lines, rows.Raw(e)), '\n')
 	}
 	err := errors.Join(
 		os.Mkdir(made, 0o700),
 		os.WriteFile(filepath.Join(made, eventsFile), lines, 0o600),
-		os.WriteFile(filepath.Join(made, runFile), indented.Append(nil, raw(f.meta)), 0o600))
+		os.WriteFile(filepath.Join(made, runFile), indented.Append(nil, rows.Raw(f.meta)), 0o600))
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ func newEvent(all rows.Object, line int, before int64) (e event, note string, er
 	if e.typ == "" {
 		return e, "", errors.New("has no event_type: left out")
 	}
-	at, ok := parseTime(all.Text("ts"))
+	at, ok := rows.ParseTime(all.Text("ts"))
 	if e.at = at; !ok {
 		e.at, note = before, "ts is not a time: took that of the event before it"
 	}

@@ -1,9 +1,9 @@
 package agentdbg
 
 import (
+	"cmp"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
@@ -29,33 +29,21 @@ type loopDetector struct {
 type seen struct{ signature, id string }
 
 func newLoopDetector(o Options) *loopDetector {
-	d := &loopDetector{window: o.LoopWindow, repetitions: o.LoopRepetitions, warned: make(map[string]bool)}
-	if d.window == 0 {
-		d.window = DefaultLoopWindow
+	return &loopDetector{
+		window:      max(cmp.Or(o.LoopWindow, DefaultLoopWindow), minLoopWindow),
+		repetitions: max(cmp.Or(o.LoopRepetitions, DefaultLoopRepetitions), minLoopRepetitions),
+		warned:      make(map[string]bool),
 	}
-	if d.repetitions == 0 {
-		d.repetitions = DefaultLoopRepetitions
-	}
-	d.window, d.repetitions = max(d.window, minLoopWindow), max(d.repetitions, minLoopRepetitions)
-	return d
 }
 
 // signature is what the detector tells events apart by: the arguments of a call
 // do not count.
 func signature(typ string, payload rows.Object) string {
-	name := ""
-	switch typ {
-	case llmCall:
-		name = payload.Text("model")
-	case toolCall:
-		name = payload.Text("tool_name")
-	default:
+	key := map[string]string{llmCall: "model", toolCall: "tool_name"}[typ]
+	if key == "" {
 		return typ
 	}
-	if name == "" {
-		name = "UNKNOWN"
-	}
-	return typ + ":" + name
+	return typ + ":" + cmp.Or(payload.Text(key), "UNKNOWN")
 }
 
 // see takes an event and returns the payload of the warning that follows it, or
@@ -72,7 +60,8 @@ func (d *loopDetector) see(typ, id string, payload rows.Object) rows.Object {
 	n := len(d.recent)
 	for m := 1; m*d.repetitions <= n; m++ {
 		tail := d.recent[n-m*d.repetitions:]
-		if !repeats(tail, m) {
+		same := func(a, b seen) bool { return a.signature == b.signature }
+		if !slices.EqualFunc(tail[m:], tail[:len(tail)-m], same) {
 			continue
 		}
 		block := make([]string, m)
@@ -81,46 +70,23 @@ func (d *loopDetector) see(typ, id string, payload rows.Object) rows.Object {
 			if i < m {
 				block[i] = tail[i].signature
 			}
-			if evidence[i] = tail[i].id; evidence[i] == "" {
-				evidence[i] = "__MISSING__"
-			}
+			evidence[i] = cmp.Or(tail[i].id, "__MISSING__")
 		}
 		pattern := strings.Join(block, " -> ")
 		if d.warned[pattern] {
 			return nil
 		}
 		d.warned[pattern] = true
-		var o rows.Object
-		o.Set("pattern", pattern)
-		o.Set("repetitions", d.repetitions)
-		o.Set("window_size", n)
-		o.Set("evidence_event_ids", evidence)
-		return o
+		return rows.Of("pattern", pattern, "repetitions", d.repetitions, "window_size", n, "evidence_event_ids", evidence)
 	}
 	return nil
-}
-
-func repeats(tail []seen, m int) bool {
-	for i := m; i < len(tail); i++ {
-		if tail[i].signature != tail[i-m].signature {
-			return false
-		}
-	}
-	return true
 }
 
 // loopName is the name of a warning's event.
 func loopName(pattern string) string {
 	const maximum = 80
-	if utf8.RuneCountInString(pattern) <= maximum {
-		return pattern
-	}
-	n := 0
-	for i := range pattern {
-		if n == maximum-1 {
-			return pattern[:i] + "..."
-		}
-		n++
+	if name := []rune(pattern); len(name) > maximum {
+		return string(name[:maximum-1]) + "..."
 	}
 	return pattern
 }

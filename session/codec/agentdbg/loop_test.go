@@ -87,9 +87,9 @@ func TestLoopDetector(t *testing.T) {
 			case '!':
 				typ = errorEvent
 			}
-			if w := d.see(typ, "", rows.Object{{Key: "tool_name", Value: raw(string(c))}}); w != nil {
+			if w := d.see(typ, "", rows.Object{{Key: "tool_name", Value: rows.Raw(string(c))}}); w != nil {
 				pattern := strings.NewReplacer("TOOL_CALL:", "", " -> ", " ").Replace(w.Text("pattern"))
-				got = append(got, strings.Join([]string{string(raw(i)), pattern}, " "))
+				got = append(got, strings.Join([]string{string(rows.Raw(i)), pattern}, " "))
 				if !strings.Contains(string(w.Get("evidence_event_ids")), "__MISSING__") {
 					t.Errorf("%s: evidence %s", tt.events, w.Get("evidence_event_ids"))
 				}

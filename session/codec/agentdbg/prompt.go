@@ -58,7 +58,7 @@ func readPrompt(prompt json.RawMessage) (all []said) {
 			parts = []rows.Object{rows.TextPart("text", s)}
 		}
 		if parts == nil && role == session.RoleUser {
-			parts = []rows.Object{rows.DataPart(dataPrompt, orNull(o.Get("content")))}
+			parts = []rows.Object{rows.DataPart(dataPrompt, rows.OrNull(o.Get("content")))}
 		}
 		if role != "" && parts != nil {
 			all = append(all, said{role, parts})
@@ -94,7 +94,7 @@ func contentParts(content json.RawMessage) (parts []rows.Object) {
 		block, _ := rows.Parse(v) // what is no object has no type
 		switch block.Text("type") {
 		case dataPrompt:
-			parts = append(parts, rows.DataPart(dataPrompt, orNull(block.Get("data"))))
+			parts = append(parts, rows.DataPart(dataPrompt, rows.OrNull(block.Get("data"))))
 		case "text", "output_text", "input_text":
 			parts = append(parts, rows.TextPart("text", block.Text("text")))
 		case "reasoning", "thinking":

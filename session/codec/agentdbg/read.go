@@ -306,7 +306,7 @@ func (d *decoder) byRun(events []event) ([]*run, error) {
 		if r == nil {
 			r = &run{id: e.runID}
 			if r.id == "" {
-				r.id = uuid("run", e.id, e.typ, formatTime(e.at), string(e.payload.JSON()))
+				r.id = uuid("run", e.id, e.typ, rows.FormatTime(e.at), string(e.payload.JSON()))
 			}
 			places[e.runID] = r
 			runs = append(runs, r)

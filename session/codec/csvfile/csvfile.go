@@ -49,8 +49,8 @@ var columns = []Column{
 	{"turn", "The number of the turn, from 1, as agenttrace show counts them; empty for a message that waits in the queue.", func(r *row) string { return r.turn }, false},
 	{"message_created_at", "When the message began, in Unix milliseconds.", func(r *row) string { return integer(r.m.CreatedAt) }, false},
 	{"hidden", "true when a rewind hid the message, else false.", func(r *row) string { return strconv.FormatBool(r.m.HiddenAt != nil) }, false},
-	{"provider_id", "The provider of the message's model.", func(r *row) string { return r.meta.Model.ProviderID }, true},
-	{"model_id", "The message's model.", func(r *row) string { return r.meta.Model.ModelID }, true},
+	{"provider_id", "The provider of the message's model.", func(r *row) string { return session.Deref(r.meta.Model).ProviderID }, true},
+	{"model_id", "The message's model.", func(r *row) string { return session.Deref(r.meta.Model).ModelID }, true},
 	{"part_id", "The part's id; it and all further part columns are empty for a message without parts.", func(r *row) string { return r.p.ID }, true},
 	{"index", "The part's place in its message.", func(r *row) string { return r.ofPart(r.p.Index) }, false},
 	{"type", "The part's type.", func(r *row) string { return r.p.Type }, true},
@@ -133,7 +133,7 @@ func (e *Encoder) encode(t *session.Transcript) error {
 		m := &t.Messages[i]
 		r := row{t: t, m: &m.Message, p: new(session.Part), first: true, meta: readMetadata(m.Message.MetadataJSON)}
 		if r.copied = t.Session.Copied(m.Message.CreatedAt); !r.copied {
-			r.spent = r.meta.stated.Tokens(m.Message.Role, m.IsMarker())
+			r.spent = r.meta.Tokens(m.Message.Role, m.IsMarker())
 		}
 		if n := numbers[m.Message.ID]; n > 0 {
 			r.turn = strconv.Itoa(n)
@@ -191,19 +191,13 @@ type row struct {
 // metadata is what the table shows of metadata_json. Each field is read on its
 // own, so that one of the wrong kind does not take the others with it.
 type metadata struct {
-	Model  session.Model
-	Trace  session.MessageTrace
-	stated session.MessageMetadata
+	session.MessageMetadata
 	// buckets are those of usage that the source states.
 	buckets map[string]json.RawMessage
 }
 
 func readMetadata(text string) metadata {
-	m := metadata{stated: session.ParseMessageMetadata([]byte(text))}
-	if m.stated.Model != nil {
-		m.Model = *m.stated.Model
-	}
-	m.Trace = m.stated.Trace
+	m := metadata{MessageMetadata: session.ParseMessageMetadata([]byte(text))}
 	var keys struct{ Usage json.RawMessage }
 	if json.Unmarshal([]byte(text), &keys) == nil {
 		_ = json.Unmarshal(keys.Usage, &m.buckets) // what is no object states no bucket

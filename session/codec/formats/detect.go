@@ -2,7 +2,6 @@ package formats
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agenttrace/agenttrace/session/codec/sqlitefile"
 )
@@ -177,46 +178,38 @@ func (h *head) next() bool {
 // [ or nothing.
 func firstObject(head []byte) map[string]string {
 	keys := make(map[string]string)
-	d := json.NewDecoder(bytes.NewReader(head))
-	d.UseNumber()
-	token, err := d.Token()
-	if token == json.Delim('[') {
-		token, err = d.Token()
+	d := jsontext.NewDecoder(bytes.NewBuffer(head), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	if d.PeekKind() == '[' {
+		_, _ = d.ReadToken()
 	}
-	if err != nil || token != json.Delim('{') {
+	if d.PeekKind() != '{' {
 		return keys
 	}
-	for {
-		key, err := d.Token()
-		name, ok := key.(string)
-		if err != nil || !ok {
-			return keys
-		}
-		value, err := d.Token()
+	for _, _ = d.ReadToken(); d.PeekKind() == '"'; {
+		key, err := d.ReadToken()
 		if err != nil {
 			return keys
 		}
-		switch v := value.(type) {
-		case string:
-			keys[name] = v
-		case json.Delim:
-			keys[name] = v.String()
-			for depth := 1; depth > 0; {
-				token, err := d.Token()
-				if err != nil {
-					return keys
-				}
-				switch token {
-				case json.Delim('{'), json.Delim('['):
-					depth++
-				case json.Delim('}'), json.Delim(']'):
-					depth--
-				}
+		name, kind := key.String(), d.PeekKind()
+		switch kind {
+		case '{', '[':
+			keys[name] = kind.String()
+			err = d.SkipValue()
+		case '"':
+			var text jsontext.Token
+			if text, err = d.ReadToken(); err == nil {
+				keys[name] = text.String()
 			}
 		default:
-			keys[name] = ""
+			if err = d.SkipValue(); err == nil {
+				keys[name] = ""
+			}
+		}
+		if err != nil {
+			return keys
 		}
 	}
+	return keys
 }
 
 func looksJSONL(keys map[string]string) bool {

@@ -9,12 +9,12 @@ import (
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
-	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/ingest/replay"
+	"github.com/agenttrace/agenttrace/session/sdkdata"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/spans"
 )
@@ -77,34 +77,13 @@ func (e *encoder) span(at place, record spans.SpanData, rows *replay.Rows, faile
 		sp.Status().SetCode(ptrace.StatusCodeError)
 		sp.Status().SetMessage(*failed)
 	}
-	for _, kv := range record.Append(nil) {
-		put(sp.Attributes(), kv)
-	}
+	sdkdata.PutAttributes(sp.Attributes(), record.Append(nil))
 	sp.Attributes().PutStr(replay.Key, carried)
 	return nil
 }
 
 // stamp is a time as OTLP has it, which has none before 1970.
 func stamp(nano int64) pcommon.Timestamp { return pcommon.Timestamp(max(0, nano)) }
-
-func put(m pcommon.Map, kv attribute.KeyValue) {
-	key := string(kv.Key)
-	switch v := kv.Value; v.Type() {
-	case attribute.STRING:
-		m.PutStr(key, v.AsString())
-	case attribute.INT64:
-		m.PutInt(key, v.AsInt64())
-	case attribute.FLOAT64:
-		m.PutDouble(key, v.AsFloat64())
-	case attribute.BOOL:
-		m.PutBool(key, v.AsBool())
-	case attribute.STRINGSLICE:
-		all := m.PutEmptySlice(key)
-		for _, text := range v.AsStringSlice() {
-			all.AppendEmpty().SetStr(text)
-		}
-	}
-}
 
 // run writes the session's row.
 func (e *encoder) run() error {
@@ -132,7 +111,7 @@ func (e *encoder) run() error {
 	}
 	var model session.Model
 	if s.ModelJSON != nil && json.Unmarshal([]byte(*s.ModelJSON), &model) == nil {
-		record.Model = spans.Model{ProviderID: model.ProviderID, ModelID: model.ModelID, Variant: model.Variant}
+		record.Model = spans.Model(model)
 	}
 	if s.PermissionsJSON != "[]" {
 		record.Permissions = json.RawMessage(s.PermissionsJSON)
@@ -278,7 +257,7 @@ func (e *encoder) turn(user, m *session.MessageAndParts, meta *session.MessageMe
 		DurationMS: meta.Trace.DurationMS, Usage: usage(meta),
 	}
 	if meta.Model != nil {
-		t.Model = spans.Model{ProviderID: meta.Model.ProviderID, ModelID: meta.Model.ModelID, Variant: meta.Model.Variant}
+		t.Model = spans.Model(*meta.Model)
 	}
 	t.SystemPrompt = e.once(store.BlobSystemPrompt, t.SystemPromptDigest)
 	t.ToolCatalog = e.once(store.BlobToolCatalog, t.ToolCatalogDigest)
@@ -314,7 +293,7 @@ func usage(meta *session.MessageMetadata) spans.Usage {
 		u.Raw = raw // the attribute is of one call's object; of several the rows tell
 	}
 	if n := meta.Usage; n != nil {
-		u.Tokens = &spans.Tokens{Input: n.Input, Output: n.Output, Reasoning: n.Reasoning, CacheRead: n.CacheRead, CacheWrite: n.CacheWrite}
+		u.Tokens = new(spans.Tokens(*n))
 	}
 	return u
 }
@@ -404,13 +383,11 @@ func (e *encoder) modelErrors(turn place, m *session.MessageAndParts, meta *sess
 	}
 	for i, text := range failed {
 		at := e.ids.modelCall(turn, m.Message.ID, i)
-		model := "unknown"
 		record := spans.ModelCall{SessionID: e.s.Session.ID, MessageID: m.Message.ID, Error: text}
 		if meta.Model != nil {
-			record.Model = spans.Model{ProviderID: meta.Model.ProviderID, Variant: meta.Model.Variant}
-			model = cmp.Or(meta.Model.ModelID, model)
+			record.Model = spans.Model(*meta.Model)
 		}
-		record.Model.ModelID = model
+		record.Model.ModelID = cmp.Or(record.Model.ModelID, "unknown")
 		rows := &replay.Rows{FactsOf: m.Message.ID, TurnStats: &store.TurnStats{Step: true, Trace: session.MessageTrace{Error: text}}}
 		if err := e.span(at, &record, rows, &text); err != nil {
 			return err
@@ -437,13 +414,7 @@ func (e *encoder) tool(turn place, p *session.Part) error {
 		cutOutput, output.text = "", string(said)
 	}
 	row.Cut(cutInput, input.at, cutOutput, output.at)
-	ours, failure, approval := data.Trace(), "", session.Approval{}
-	if data.ErrorText != nil {
-		failure = *data.ErrorText
-	}
-	if data.Approval != nil {
-		approval = *data.Approval
-	}
+	ours, failure, approval := data.Trace(), session.Deref(data.ErrorText), session.Deref(data.Approval)
 	record := spans.ToolCall{
 		SessionID: e.s.Session.ID, ToolID: session.ToolName(p.Type, data.ToolName), CallID: session.Deref(p.ToolCallID),
 		MessageID: p.MessageID, PartID: p.ID, PartIndex: new(p.Index), State: session.Deref(p.ToolState),
