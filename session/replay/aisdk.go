@@ -42,12 +42,8 @@ func aiRequestOf(b *Bundle, since []entry) any {
 func aiAnswer(since []entry) UIMessage {
 	m := UIMessage{ID: "answer", Role: session.RoleAssistant, Parts: []json.RawMessage{}}
 	results := make(map[string]*block)
-	for i := range since {
-		for k := range since[i].blocks {
-			if b := &since[i].blocks[k]; b.kind == resultBlock {
-				results[b.id] = b
-			}
-		}
+	for b := range blocksOf(since, resultBlock) {
+		results[b.id] = b
 	}
 	for i := range since {
 		m.ID = cmp.Or(since[i].id, m.ID)

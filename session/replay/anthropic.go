@@ -37,11 +37,7 @@ type anthropicRequest struct {
 	TopP          *float64           `json:"top_p,omitempty"`
 	TopK          *float64           `json:"top_k,omitempty"`
 	StopSequences json.RawMessage    `json:"stop_sequences,omitempty"`
-	OutputConfig  *anthropicOutput   `json:"output_config,omitempty"`
-}
-
-type anthropicOutput struct {
-	Effort string `json:"effort"`
+	OutputConfig  map[string]string  `json:"output_config,omitempty"`
 }
 
 type anthropicMessage struct {
@@ -93,7 +89,7 @@ func anthropicRequestOf(b *Bundle, since []entry) any {
 	}
 	switch effort := b.effort(); effort {
 	case "low", "medium", "high", "xhigh", "max": // the provider's words
-		r.OutputConfig = &anthropicOutput{effort}
+		r.OutputConfig = map[string]string{"effort": effort}
 	}
 	for _, e := range b.conversation(since) {
 		content := anthropicContents(&e)

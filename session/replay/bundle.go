@@ -136,10 +136,7 @@ func uiMessage(m *document.Message, row *session.MessageAndParts) UIMessage {
 }
 
 func textPart(text string) json.RawMessage {
-	raw, _ := json.Marshal(struct {
-		Type string `json:"type"`
-		Text string `json:"text"`
-	}{"text", text}) // strings always encode
+	raw, _ := json.Marshal(session.UIPart{Type: "text", Text: &text}) // strings always encode
 	return raw
 }
 

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/base64"
 	"encoding/json"
+	"iter"
 	"net/url"
 	"strconv"
 	"strings"
@@ -40,6 +41,19 @@ func (ids callIDs) unique(id string) string {
 	}
 	ids[anthropicID(name)] = true
 	return name
+}
+
+// blocksOf yields the blocks of a kind.
+func blocksOf(all []entry, kind blockKind) iter.Seq[*block] {
+	return func(yield func(*block) bool) {
+		for i := range all {
+			for k := range all[i].blocks {
+				if b := &all[i].blocks[k]; b.kind == kind && !yield(b) {
+					return
+				}
+			}
+		}
+	}
 }
 
 type blockKind int
@@ -219,22 +233,16 @@ func plainText(raw json.RawMessage) string {
 }
 
 func metaOf(raw string) map[string]json.RawMessage {
-	var d struct {
-		Meta map[string]json.RawMessage `json:"providerMetadata"`
-	}
-	_ = json.Unmarshal([]byte(raw), &d) // what is no object has none
-	return d.Meta
+	p, _ := session.ParseUIPart(raw) // what is no object has none
+	return p.ProviderMetadata
 }
 
 // fileOf is a file with the whole of its URL, which a timeline does not carry along.
 // The content of a data: URL becomes base 64, as providers want it.
 func fileOf(f *document.File, raw string) file {
-	var d struct {
-		URL string `json:"url"`
-	}
-	_ = json.Unmarshal([]byte(raw), &d)
-	x := file{name: f.Name, mediaType: f.MediaType, url: d.URL}
-	rest, ok := strings.CutPrefix(d.URL, "data:")
+	p, _ := session.ParseUIPart(raw) // what is no object has no URL
+	x := file{name: f.Name, mediaType: f.MediaType, url: session.Deref(p.URL)}
+	rest, ok := strings.CutPrefix(x.url, "data:")
 	head, body, comma := strings.Cut(rest, ",")
 	if !ok || !comma {
 		return x

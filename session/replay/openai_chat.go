@@ -39,25 +39,16 @@ type chatMessage struct {
 }
 
 type chatContent struct {
-	Type     string     `json:"type"`
-	Text     *string    `json:"text,omitempty"`
-	ImageURL *chatImage `json:"image_url,omitempty"`
-	File     *chatFile  `json:"file,omitempty"`
-	Audio    *chatAudio `json:"input_audio,omitempty"`
-}
-
-type chatImage struct {
-	URL string `json:"url"`
+	Type     string            `json:"type"`
+	Text     *string           `json:"text,omitempty"`
+	ImageURL map[string]string `json:"image_url,omitempty"`
+	File     *chatFile         `json:"file,omitempty"`
+	Audio    map[string]string `json:"input_audio,omitempty"`
 }
 
 type chatFile struct {
 	Filename string `json:"filename"`
 	FileData string `json:"file_data"`
-}
-
-type chatAudio struct {
-	Data   string `json:"data"`
-	Format string `json:"format"`
 }
 
 type chatCall struct {
@@ -157,11 +148,11 @@ func chatContentOf(b *block) *chatContent {
 	here := f.content != ""
 	switch {
 	case f.image() && (here || f.remote()):
-		return &chatContent{Type: "image_url", ImageURL: &chatImage{f.url}}
+		return &chatContent{Type: "image_url", ImageURL: map[string]string{"url": f.url}}
 	case here && (f.mediaType == "audio/wav" || f.mediaType == "audio/x-wav"):
-		return &chatContent{Type: "input_audio", Audio: &chatAudio{f.content, "wav"}}
+		return &chatContent{Type: "input_audio", Audio: map[string]string{"data": f.content, "format": "wav"}}
 	case here && (f.mediaType == "audio/mpeg" || f.mediaType == "audio/mp3"):
-		return &chatContent{Type: "input_audio", Audio: &chatAudio{f.content, "mp3"}}
+		return &chatContent{Type: "input_audio", Audio: map[string]string{"data": f.content, "format": "mp3"}}
 	case here && f.pdf():
 		return &chatContent{Type: "file", File: &chatFile{f.filename(), f.url}}
 	}
@@ -170,6 +161,12 @@ func chatContentOf(b *block) *chatContent {
 		return &chatContent{Type: "text", Text: &text}
 	}
 	return &chatContent{Type: "text", Text: new(f.placeholder())}
+}
+
+// openAIDetails are counts that the input or the output of a request includes.
+type openAIDetails struct {
+	Cached    int64 `json:"cached_tokens"`
+	Reasoning int64 `json:"reasoning_tokens"`
 }
 
 func chatReply(r io.Reader) (*reply, error) { return readDocument(r, joinChat, chatDocument) }
@@ -218,17 +215,14 @@ func chatDocument(text json.RawMessage) (*reply, error) {
 		out.blocks = append(out.blocks, block{kind: callBlock, id: c.ID, name: c.Function.Name, data: argumentsOf(c.Function.Arguments)})
 	}
 	var u struct {
-		Prompt     int64 `json:"prompt_tokens"`
-		Completion int64 `json:"completion_tokens"`
-		PromptIn   struct {
-			Cached int64 `json:"cached_tokens"`
-		} `json:"prompt_tokens_details"`
-		CompletionOf struct {
-			Reasoning int64 `json:"reasoning_tokens"`
-		} `json:"completion_tokens_details"`
+		Prompt       int64         `json:"prompt_tokens"`
+		Completion   int64         `json:"completion_tokens"`
+		PromptOf     openAIDetails `json:"prompt_tokens_details"`
+		CompletionOf openAIDetails `json:"completion_tokens_details"`
 	}
 	if json.Unmarshal(body.Usage, &u) == nil && u.Prompt+u.Completion > 0 {
-		out.usage, out.usageRaw, out.basis = disjoint(u.Prompt, u.PromptIn.Cached, 0, u.Completion, u.CompletionOf.Reasoning), body.Usage, semconv.BasisInclusive
+		out.usage = disjoint(u.Prompt, u.PromptOf.Cached, 0, u.Completion, u.CompletionOf.Reasoning)
+		out.usageRaw, out.basis = body.Usage, semconv.BasisInclusive
 	}
 	return out, out.empty()
 }

@@ -17,19 +17,15 @@ var openAIResponses = &Format{
 }
 
 type responsesRequest struct {
-	Model           string              `json:"model"`
-	Instructions    string              `json:"instructions,omitempty"`
-	Input           []responsesItem     `json:"input"`
-	Tools           []responsesTool     `json:"tools,omitempty"`
-	Temperature     *float64            `json:"temperature,omitempty"`
-	TopP            *float64            `json:"top_p,omitempty"`
-	MaxOutputTokens *int64              `json:"max_output_tokens,omitempty"`
-	Reasoning       *responsesReasoning `json:"reasoning,omitempty"`
-	Store           bool                `json:"store"`
-}
-
-type responsesReasoning struct {
-	Effort string `json:"effort"`
+	Model           string            `json:"model"`
+	Instructions    string            `json:"instructions,omitempty"`
+	Input           []responsesItem   `json:"input"`
+	Tools           []responsesTool   `json:"tools,omitempty"`
+	Temperature     *float64          `json:"temperature,omitempty"`
+	TopP            *float64          `json:"top_p,omitempty"`
+	MaxOutputTokens *int64            `json:"max_output_tokens,omitempty"`
+	Reasoning       map[string]string `json:"reasoning,omitempty"`
+	Store           bool              `json:"store"`
 }
 
 // responsesItem is a message, a call, or the output of a call.
@@ -68,7 +64,7 @@ func responsesRequestOf(b *Bundle, since []entry) any {
 		Temperature: p.Temperature, TopP: p.TopP, MaxOutputTokens: p.MaxTokens,
 	}
 	if effort := b.effort(); effort != "" {
-		r.Reasoning = &responsesReasoning{effort}
+		r.Reasoning = map[string]string{"effort": effort}
 	}
 	for _, e := range b.conversation(since) {
 		r.Input = append(r.Input, responsesItems(&e)...)
@@ -192,17 +188,14 @@ func responsesDocument(text json.RawMessage) (*reply, error) {
 		out.stop = body.Incomplete.Reason
 	}
 	var u struct {
-		Input   int64 `json:"input_tokens"`
-		Output  int64 `json:"output_tokens"`
-		InputOf struct {
-			Cached int64 `json:"cached_tokens"`
-		} `json:"input_tokens_details"`
-		OutputOf struct {
-			Reasoning int64 `json:"reasoning_tokens"`
-		} `json:"output_tokens_details"`
+		Input    int64         `json:"input_tokens"`
+		Output   int64         `json:"output_tokens"`
+		InputOf  openAIDetails `json:"input_tokens_details"`
+		OutputOf openAIDetails `json:"output_tokens_details"`
 	}
 	if json.Unmarshal(body.Usage, &u) == nil && u.Input+u.Output > 0 {
-		out.usage, out.usageRaw, out.basis = disjoint(u.Input, u.InputOf.Cached, 0, u.Output, u.OutputOf.Reasoning), body.Usage, semconv.BasisInclusive
+		out.usage = disjoint(u.Input, u.InputOf.Cached, 0, u.Output, u.OutputOf.Reasoning)
+		out.usageRaw, out.basis = body.Usage, semconv.BasisInclusive
 	}
 	return out, out.empty()
 }

@@ -140,12 +140,8 @@ func (b *Bundle) Run(ctx context.Context, c *Client) (*Answer, error) {
 // callIDs are those of the calls of the context.
 func (b *Bundle) callIDs() callIDs {
 	ids := make(callIDs)
-	for i := range b.context {
-		for k := range b.context[i].blocks {
-			if x := &b.context[i].blocks[k]; x.kind == callBlock {
-				ids[anthropicID(x.id)] = true
-			}
-		}
+	for call := range blocksOf(b.context, callBlock) {
+		ids[anthropicID(call.id)] = true
 	}
 	return ids
 }
@@ -204,18 +200,14 @@ type calls []struct{ call, result *block }
 func recordedCalls(answer []entry) *calls {
 	var all calls
 	results := make(map[string]*block)
-	for i := range answer {
-		for k := range answer[i].blocks {
-			if b := &answer[i].blocks[k]; b.kind == resultBlock && !(b.failed && b.text == noResult) {
-				results[b.id] = b
-			}
+	for b := range blocksOf(answer, resultBlock) {
+		if !b.failed || b.text != noResult {
+			results[b.id] = b
 		}
 	}
-	for i := range answer {
-		for k := range answer[i].blocks {
-			if b := &answer[i].blocks[k]; b.kind == callBlock && results[b.id] != nil {
-				all = append(all, struct{ call, result *block }{b, results[b.id]})
-			}
+	for b := range blocksOf(answer, callBlock) {
+		if results[b.id] != nil {
+			all = append(all, struct{ call, result *block }{b, results[b.id]})
 		}
 	}
 	return &all
@@ -386,15 +378,9 @@ func refusal(text []byte) string {
 	var body struct {
 		Error json.RawMessage `json:"error"`
 	}
-	var inner struct {
-		Message string `json:"message"`
-	}
 	answered := strings.TrimSpace(string(text))
 	if json.Unmarshal(text, &body) == nil && len(body.Error) > 0 {
-		answered = plainText(body.Error)
-		if json.Unmarshal(body.Error, &inner) == nil && inner.Message != "" {
-			answered = inner.Message
-		}
+		answered = messageOf(body.Error)
 	}
 	if answered == "" {
 		return ""

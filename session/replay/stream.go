@@ -95,29 +95,29 @@ func streamError(event json.RawMessage) error {
 	if json.Unmarshal(event, &e) != nil {
 		return fmt.Errorf("an event of the stream is not JSON: it begins with %q", head(event))
 	}
-	var inner struct {
-		Message string `json:"message"`
-	}
 	switch {
 	case len(e.Error) > 0 && string(e.Error) != "null":
-		_ = json.Unmarshal(e.Error, &inner) // it may be a text
-		return errors.New(cmp.Or(inner.Message, plainText(e.Error)))
+		return errors.New(messageOf(e.Error))
 	case e.Type == "error":
 		return errors.New(cmp.Or(plainText(e.Message), "the server reports an error"))
 	}
 	return nil
 }
 
+// messageOf is the message of an error, which may be a text.
+func messageOf(raw json.RawMessage) string {
+	var e struct {
+		Message string `json:"message"`
+	}
+	_ = json.Unmarshal(raw, &e)
+	return cmp.Or(e.Message, plainText(raw))
+}
+
 // joinChat joins the chunks of Chat Completions.
 func joinChat(all []json.RawMessage) (json.RawMessage, error) {
 	type call struct {
-		Index    *int   `json:"index,omitempty"`
-		ID       string `json:"id"`
-		Type     string `json:"type"`
-		Function struct {
-			Name      string `json:"name"`
-			Arguments string `json:"arguments"`
-		} `json:"function"`
+		Index *int `json:"index,omitempty"`
+		chatCall
 	}
 	type message struct {
 		Content   json.RawMessage `json:"content,omitempty"`
