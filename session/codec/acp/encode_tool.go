@@ -3,12 +3,12 @@ package acp
 import (
 	"cmp"
 	"encoding/json"
-	"slices"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
+	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -140,10 +140,7 @@ func (e *encoder) asked(p *session.Part) (found []store.Decision) {
 			found = append(found, d)
 		}
 	}
-	slices.SortStableFunc(found, func(a, b store.Decision) int {
-		return cmp.Or(cmp.Compare(a.DecidedAt, b.DecidedAt), cmp.Compare(a.ID, b.ID))
-	})
-	return found
+	return jsonl.SortedDecisions(found)
 }
 
 // options are those of the questions that no part has.

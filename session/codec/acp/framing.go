@@ -38,6 +38,7 @@ type message struct {
 	odd    json.RawMessage // params that are no object
 	result json.RawMessage
 	err    json.RawMessage
+	hop    bool // proxies sent it to each other
 }
 
 func (m *message) response() bool { return m.method == "" }
@@ -109,7 +110,6 @@ type parser struct {
 	line     int
 	inArray  bool
 	messages []message
-	hops     []bool // by message: was it a hop between proxies?
 	last     int64
 }
 
@@ -163,24 +163,23 @@ var sides = map[string]side{
 	"fromAgent": agent, "incoming": agent, "agent": agent,
 }
 
-// conducted reads a record of a conductor. hop reports that proxies sent the message to
-// each other.
-func (p *parser) conducted(m *message, o rows.Object) (rpc rows.Object, hop bool) {
+// conducted reads a record of a conductor.
+func (p *parser) conducted(m *message, o rows.Object) (rpc rows.Object) {
 	m.from = sides[strings.ToLower(o.Text("from"))]
 	to := sides[strings.ToLower(o.Text("to"))]
-	hop = m.from != client && to != client
+	m.hop = m.from != client && to != client
 	if m.from == unknown && to != unknown {
 		m.from = client + agent - to
 	}
 	p.time(m, o.Get("ts"), 1000)
 	if o.Text("type") != "response" {
-		return o, hop
+		return o
 	}
 	key := "result"
 	if string(o.Get("is_error")) == "true" {
 		key = "error"
 	}
-	return rows.Of("id", o.Get("id"), key, rows.OrNull(o.Get("payload"))), hop
+	return rows.Of("id", o.Get("id"), key, rows.OrNull(o.Get("payload")))
 }
 
 // zed reads an element of Zed's log.
@@ -204,7 +203,7 @@ func (p *parser) record(data []byte) {
 		return
 	}
 	m := message{line: p.line, at: p.last}
-	rpc, hop := o, false
+	rpc := o
 	switch {
 	case o.Has("json") && o.Has("direction"): // an inspector, which has the message as text
 		m.from = sides[o.Text("direction")]
@@ -217,7 +216,7 @@ func (p *parser) record(data []byte) {
 		m.from = sides[o.Text("_direction")]
 		rpc = zed(o)
 	case o.Has("from") && o.Has("type"):
-		rpc, hop = p.conducted(&m, o)
+		rpc = p.conducted(&m, o)
 	case o.Object("message") != nil && o.Has("direction"):
 		p.time(&m, o.Get("timestamp"), 1)
 		rpc = o.Object("message")
@@ -235,7 +234,7 @@ func (p *parser) record(data []byte) {
 		m.from = senderOf(m.method)
 	}
 	p.last = m.at
-	p.messages, p.hops = append(p.messages, m), append(p.hops, hop)
+	p.messages = append(p.messages, m)
 }
 
 func (m *message) set(id json.RawMessage, method string, params json.RawMessage) {
@@ -298,21 +297,15 @@ func (p *parser) time(m *message, raw json.RawMessage, times float64) {
 // clientsView leaves out the hops between proxies and the agent, which repeat
 // what the client sends and gets, unless there is nothing else.
 func (p *parser) clientsView() []message {
-	hops := 0
-	for _, hop := range p.hops {
-		if hop {
-			hops++
-		}
-	}
-	if hops == 0 || hops == len(p.messages) {
+	if !slices.ContainsFunc(p.messages, func(m message) bool { return !m.hop }) {
 		return p.messages
 	}
-	seen := slices.DeleteFunc(p.messages, func(message) bool {
-		hop := p.hops[0]
-		p.hops = p.hops[1:]
-		return hop
-	})
+	all := len(p.messages)
+	seen := slices.DeleteFunc(p.messages, func(m message) bool { return m.hop })
+	if len(seen) == all {
+		return seen
+	}
 	const reason = "%d messages between proxies and the agent are left out: those that the client saw say the same"
-	p.report(codec.Problem{Reason: fmt.Sprintf(reason, hops)})
+	p.report(codec.Problem{Reason: fmt.Sprintf(reason, all-len(seen))})
 	return seen
 }

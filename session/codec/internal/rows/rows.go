@@ -3,7 +3,6 @@
 package rows
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/spans"
 )
@@ -238,10 +238,7 @@ func (s *Session) Finish() *codec.Session {
 		t.Messages = nil
 	}
 	t.Session.SetUsage(contextUsage(t))
-	slices.SortStableFunc(s.Decisions, func(a, b store.Decision) int {
-		return cmp.Or(cmp.Compare(a.DecidedAt, b.DecidedAt), cmp.Compare(a.ID, b.ID))
-	})
-	return &codec.Session{Transcript: t, Decisions: s.Decisions, Blobs: s.Blobs}
+	return &codec.Session{Transcript: t, Decisions: jsonl.SortedDecisions(s.Decisions), Blobs: s.Blobs}
 }
 
 // contextUsage sums the usage of the messages that count towards the model's
