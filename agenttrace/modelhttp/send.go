@@ -154,6 +154,12 @@ func (x *exchange) begin(data []byte) {
 
 // received takes the response, or that there is none.
 func (x *exchange) received(resp *http.Response, err error) {
+	taken := false
+	defer func() {
+		if !taken && x.flight != nil {
+			x.flight.unparsed("the answer could not be parsed")
+		}
+	}()
 	defer recovered()
 	x.once.Do(func() {}) // a body that was not sent as a whole is none that we know
 	if x.flight == nil {
@@ -169,6 +175,7 @@ func (x *exchange) received(resp *http.Response, err error) {
 	default:
 		x.refused(resp)
 	}
+	taken = true
 }
 
 // failedToSend takes the error of a request that got no response.

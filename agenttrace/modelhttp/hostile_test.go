@@ -1,0 +1,436 @@
+package modelhttp_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
+	"github.com/agenttrace/agenttrace/agenttrace/modelhttp"
+	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
+)
+
+// flush writes and sends what was written.
+func flush(w http.ResponseWriter, p []byte) {
+	_, _ = w.Write(p)
+	w.(http.Flusher).Flush()
+}
+
+func cut(w http.ResponseWriter) {
+	if conn, _, err := w.(http.Hijacker).Hijack(); err == nil {
+		_ = conn.Close()
+	}
+}
+
+func zipped(p []byte) []byte {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	_, _ = z.Write(p)
+	_ = z.Close()
+	return b.Bytes()
+}
+
+// hostile are servers that do what servers do on bad days. kind and chunks are those of a
+// good answer.
+var hostile = map[string]func(w http.ResponseWriter, kind string, chunks [][]byte){
+	"as it should be": func(w http.ResponseWriter, _ string, chunks [][]byte) {
+		for _, c := range chunks {
+			flush(w, c)
+		}
+	},
+	"byte by byte": func(w http.ResponseWriter, _ string, chunks [][]byte) {
+		for _, b := range bytes.Join(chunks, nil) {
+			flush(w, []byte{b})
+		}
+	},
+	"cut": func(w http.ResponseWriter, _ string, chunks [][]byte) {
+		all := bytes.Join(chunks, nil)
+		flush(w, all[:len(all)/2])
+		cut(w)
+	},
+	"ended early": func(w http.ResponseWriter, _ string, chunks [][]byte) {
+		all := bytes.Join(chunks, nil)
+		flush(w, all[:len(all)/2])
+	},
+	"shorter than announced": func(w http.ResponseWriter, _ string, chunks [][]byte) {
+		w.Header().Set("Content-Length", "100000")
+		_, _ = w.Write(chunks[0])
+	},
+	"empty":     func(http.ResponseWriter, string, [][]byte) {},
+	"no answer": func(w http.ResponseWriter, _ string, _ [][]byte) { cut(w) },
+	"not JSON": func(w http.ResponseWriter, _ string, _ [][]byte) {
+		flush(w, []byte("data: <html>\n\ndata: {\n\n\x00\x00\xff"))
+	},
+	"other JSON": func(w http.ResponseWriter, _ string, _ [][]byte) {
+		flush(w, []byte(`{"choices":7,"content":{},"output":"x"}`))
+	},
+	"of the wrong types": func(w http.ResponseWriter, _ string, _ [][]byte) {
+		flush(w, []byte("data: {\"choices\":[{\"delta\":{\"tool_calls\":[null]}}],\"candidates\":[null],\"type\":3}\n\n"))
+	},
+	"an error in a stream": func(w http.ResponseWriter, _ string, chunks [][]byte) {
+		flush(w, chunks[0])
+		flush(w, []byte("event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"busy\"}}\n\n"))
+	},
+	"gzip": func(w http.ResponseWriter, _ string, chunks [][]byte) {
+		w.Header().Set("Content-Encoding", "gzip")
+		_, _ = w.Write(zipped(bytes.Join(chunks, nil)))
+	},
+	"gzip that is none": func(w http.ResponseWriter, _ string, chunks [][]byte) {
+		w.Header().Set("Content-Encoding", "gzip")
+		_, _ = w.Write(bytes.Join(chunks, nil))
+	},
+	"an encoding that we do not know": func(w http.ResponseWriter, _ string, chunks [][]byte) {
+		w.Header().Set("Content-Encoding", "br")
+		_, _ = w.Write(bytes.Join(chunks, nil))
+	},
+	"another kind than announced": func(w http.ResponseWriter, kind string, chunks [][]byte) {
+		w.Header().Set("Content-Type", map[bool]string{true: "text/event-stream", false: "application/vnd.amazon.eventstream"}[kind == "application/json"])
+		_, _ = w.Write(bytes.Join(chunks, nil))
+	},
+	"an error": func(w http.ResponseWriter, _ string, _ [][]byte) {
+		http.Error(w, `{"error":{"type":"invalid_request_error","message":"no"}}`, http.StatusBadRequest)
+	},
+	"an error that is no JSON": func(w http.ResponseWriter, _ string, _ [][]byte) {
+		http.Error(w, strings.Repeat("<html>", 100_000), http.StatusBadGateway)
+	},
+}
+
+// outcome is what a program sees of a request.
+type outcome struct {
+	status int
+	header http.Header
+	body   []byte
+	err    string
+}
+
+func fetch(t *testing.T, rt http.RoundTripper, url string, body []byte) (o outcome) {
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Accept-Encoding", "gzip, br") // so that net/http does not decode
+	resp, err := rt.RoundTrip(req)
+	if err != nil {
+		return outcome{err: plain(err)}
+	}
+	defer resp.Body.Close()
+	if resp.Request != req {
+		t.Error("the response is that of another request")
+	}
+	o.status, o.header = resp.StatusCode, resp.Header
+	o.body, err = io.ReadAll(resp.Body)
+	o.err = plain(err)
+	delete(o.header, "Date")
+	return o
+}
+
+// plain returns the text of an error without the ports in it.
+func plain(err error) string {
+	if err == nil {
+		return ""
+	}
+	if strings.Contains(err.Error(), "reset") { // or EOF, as the kernel has it
+		return io.EOF.Error()
+	}
+	return err.Error()
+}
+
+// TestAnAgentSeesTheSameOfHostileServers compares what a program reads with and without us,
+// for each API and server. Nothing stays open.
+func TestAnAgentSeesTheSameOfHostileServers(t *testing.T) {
+	script := modelserver.Weather
+	for name, serve := range hostile {
+		for _, api := range modelserver.APIs {
+			for _, stream := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s, %s, streamed %v", name, api.Name, stream), func(t *testing.T) {
+					kind, chunks := api.Chunks(&script.Turns[0].Steps[0], "resp_0", stream)
+					a := newAgent(t, func(w http.ResponseWriter, r *http.Request) {
+						_, _ = io.Copy(io.Discard, r.Body)
+						w.Header().Set("Content-Type", kind)
+						serve(w, kind, chunks)
+					}, modelhttp.Options{})
+					base := &http.Transport{}
+					defer base.CloseIdleConnections()
+					path, request := api.Request(&script, 0, 0, stream)
+					body, err := json.Marshal(request)
+					if err != nil {
+						t.Fatal(err)
+					}
+					without := fetch(t, base, a.url+path, body)
+					with := fetch(t, a.transport, a.url+path, body)
+					if fmt.Sprint(without) != fmt.Sprint(with) {
+						t.Errorf("without us %d %q, %d bytes %.200q\nwith us    %d %q, %d bytes %.200q",
+							without.status, without.err, len(without.body), without.body, with.status, with.err, len(with.body), with.body)
+					}
+					_ = a.transport.Close()
+					a.check()
+					if n := len(a.rec.All().ModelCalls()); n != 1 {
+						t.Errorf("have %d calls, want 1", n)
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestOtherRequestsPassUntouched has requests that are for no model, and bodies that are no
+// conversation.
+func TestOtherRequestsPassUntouched(t *testing.T) {
+	for _, test := range []struct{ method, path, body string }{
+		{"GET", "/v1/responses/resp_1", ""},
+		{"POST", "/v1/messages/count_tokens", `{"model":"gpt-x","messages":[{"role":"user","content":"hi"}]}`},
+		{"POST", "/v1/messages/batches", `{}`},
+		{"POST", "/v1/responses/resp_1/cancel", `{}`},
+		{"POST", "/v1/embeddings", `{"input":"hi"}`},
+		{"POST", "/v1beta/models/m:countTokens", `{"contents":[]}`},
+		{"POST", "/model/m/count-tokens", `{}`},
+		{"POST", "/v1/messages", `not JSON`},
+		{"POST", "/v1/messages", `{"messages":"none"}`},
+		{"POST", "/api/responses", `{"answer":42}`},
+		{"POST", "/v1/chat/completions", `[]`},
+		{"PUT", "/v1/messages", `{"model":"gpt-x","messages":[{"role":"user","content":"hi"}]}`},
+	} {
+		t.Run(test.method+" "+test.path+" "+test.body, func(t *testing.T) {
+			a := newAgent(t, func(w http.ResponseWriter, r *http.Request) {
+				got, _ := io.ReadAll(r.Body)
+				fmt.Fprintf(w, "%s %s %s", r.Method, r.URL.Path, got)
+			}, modelhttp.Options{})
+			req, err := http.NewRequestWithContext(t.Context(), test.method, a.url+test.path, strings.NewReader(test.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := a.client.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			got, err := io.ReadAll(resp.Body)
+			if want := strings.Join([]string{test.method, test.path, test.body}, " "); err != nil || string(got) != want {
+				t.Errorf("the server got %q, want %q: %v", got, want, err)
+			}
+			if n := len(a.rec.All()); n != 0 {
+				t.Errorf("have %d spans, want none", n)
+			}
+		})
+	}
+}
+
+// TestAStreamThatIsClosedEarlyIsAborted closes an answer that stalls, and cancels one.
+func TestAStreamThatIsClosedEarlyIsAborted(t *testing.T) {
+	for _, how := range []string{"close", "cancel"} {
+		t.Run(how, func(t *testing.T) {
+			stalled := make(chan struct{})
+			a := newAgent(t, func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				w.Header().Set("Content-Type", "text/event-stream")
+				flush(w, []byte(`data: {"id":"c","choices":[{"index":0,"delta":{"content":"Let me "}}]}`+"\n\n"))
+				<-stalled
+			}, modelhttp.Options{})
+			defer close(stalled)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			body := `{"stream":true,"model":"gpt-x","messages":[{"role":"user","content":"hi"}]}`
+			req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.url+"/v1/chat/completions", strings.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := a.client.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// What has arrived is there at once, though the answer goes on.
+			buf := make([]byte, 4096)
+			if n, err := resp.Body.Read(buf); n == 0 || err != nil {
+				t.Fatalf("read %d bytes, %v", n, err)
+			}
+			if how == "cancel" {
+				cancel()
+				if _, err := io.ReadAll(resp.Body); !errors.Is(err, context.Canceled) {
+					t.Errorf("read: %v, want that of the context", err)
+				}
+			}
+			resp.Body.Close()
+			a.check()
+			turn := a.rec.All().Turns()[0]
+			if turn.EndReason != "abort" || len(turn.Assistant.Parts) != 1 || !strings.Contains(string(turn.Assistant.Parts[0].Data), "Let me ") {
+				t.Errorf("the turn ended with %s and %v", turn.EndReason, turn.Assistant.Parts)
+			}
+		})
+	}
+}
+
+// TestADecoderThatDoesNotReadToTheEndHasAnAnswer reads one JSON value and closes.
+func TestADecoderThatDoesNotReadToTheEndHasAnAnswer(t *testing.T) {
+	a := newAgent(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		completion(w, "Hello!")
+		w.(http.Flusher).Flush()
+	}, modelhttp.Options{})
+	resp, err := a.client.Post(a.url+"/v1/chat/completions", "application/json",
+		strings.NewReader(`{"model":"gpt-x","messages":[{"role":"user","content":"hi"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var v any
+	if err := json.NewDecoder(resp.Body).Decode(&v); err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	a.check()
+	if turn := a.rec.All().Turns()[0]; turn.EndReason != "finish" || turn.StopReason != "stop" {
+		t.Errorf("the turn ended with %s, %s", turn.EndReason, turn.StopReason)
+	}
+}
+
+// TestAHugeAnswerIsNotHeld reads 100 MB, as a document, an event and many events.
+func TestAHugeAnswerIsNotHeld(t *testing.T) {
+	const size = 100 << 20
+	block := bytes.Repeat([]byte("x"), 1<<20)
+	for name, test := range map[string]struct{ kind, before, each, after string }{
+		"document":    {"application/json", `{"choices":[{"message":{"content":"`, "", `"}}]}`},
+		"event":       {"text/event-stream", `data: {"choices":[{"delta":{"content":"`, "", `"}}]}` + "\n\n"},
+		"many events": {"text/event-stream", "", `data: {"choices":[{"delta":{"content":"%s"}}]}` + "\n\n", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAgent(t, func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				w.Header().Set("Content-Type", test.kind)
+				_, _ = io.WriteString(w, test.before)
+				for range size / len(block) {
+					if test.each != "" {
+						fmt.Fprintf(w, test.each, block)
+					} else {
+						_, _ = w.Write(block)
+					}
+				}
+				_, _ = io.WriteString(w, test.after)
+			}, modelhttp.Options{MaxBodyBytes: 4 << 20})
+			resp, err := a.client.Post(a.url+"/v1/chat/completions", "application/json",
+				strings.NewReader(`{"model":"gpt-x","messages":[{"role":"user","content":"hi"}]}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			var before, most uint64
+			var n int
+			buf := make([]byte, 64<<10)
+			for k := 0; err == nil; k++ {
+				var got int
+				got, err = resp.Body.Read(buf)
+				n += got
+				if k%200 == 0 {
+					runtime.GC()
+					var m runtime.MemStats
+					runtime.ReadMemStats(&m)
+					if most = max(most, m.HeapAlloc); before == 0 {
+						before = m.HeapAlloc
+					}
+				}
+			}
+			if err != io.EOF || n < size { //nolint:errorlint // Read returns it as it is
+				t.Errorf("read %d bytes, %v", n, err)
+			}
+			if most > before+48<<20 {
+				t.Errorf("the heap grew by %d MB", (most-before)>>20)
+			}
+			_ = a.transport.Close()
+			a.check()
+		})
+	}
+}
+
+// TestAHugeRequestPasses sends one that is larger than what is parsed.
+func TestAHugeRequestPasses(t *testing.T) {
+	a := newAgent(t, func(w http.ResponseWriter, r *http.Request) {
+		n, _ := io.Copy(io.Discard, r.Body)
+		fmt.Fprint(w, n)
+	}, modelhttp.Options{MaxBodyBytes: 1000})
+	for _, known := range []bool{true, false} {
+		body := io.Reader(bytes.NewReader(make([]byte, 5000)))
+		if !known {
+			body = io.MultiReader(body)
+		}
+		resp, err := a.client.Post(a.url+"/v1/chat/completions", "application/json", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if string(got) != "5000" || err != nil {
+			t.Errorf("the server got %s bytes, %v", got, err)
+		}
+	}
+	if len(a.rec.All()) != 0 {
+		t.Errorf("have %d spans, want none", len(a.rec.All()))
+	}
+}
+
+// TestABodyThatIsSentPieceByPieceIsRecorded has a request that is not in memory, to which
+// nothing happens until the server wants it.
+func TestABodyThatIsSentPieceByPieceIsRecorded(t *testing.T) {
+	a := newAgent(t, says("Hello!"), modelhttp.Options{})
+	r, w := io.Pipe()
+	go func() {
+		for _, b := range []byte(`{"model":"gpt-x","messages":[{"role":"user","content":"hi"}]}`) {
+			_, _ = w.Write([]byte{b})
+		}
+		_ = w.Close()
+	}()
+	resp, err := a.client.Post(a.url+"/v1/chat/completions", "application/json", r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	resp.Body.Close()
+	a.check()
+	wantTurns(t, a, []string{"hi"})
+}
+
+// TestNoGoroutineStays compares their number before and after answers that end in all ways.
+func TestNoGoroutineStays(t *testing.T) {
+	script := modelserver.Weather
+	api := modelserver.Named("chat")
+	kind, chunks := api.Chunks(&script.Turns[0].Steps[0], "resp_0", true)
+	before := runtime.NumGoroutine()
+	for _, serve := range hostile {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", kind)
+			serve(w, kind, chunks)
+		}))
+		base := &http.Transport{}
+		rec := agenttracetest.NewRecorder()
+		tr := modelhttp.New(agenttrace.New(agenttrace.Options{TracerProvider: rec}), modelhttp.Options{Base: base})
+		for _, whole := range []bool{true, false} {
+			resp, err := (&http.Client{Transport: tr}).Post(server.URL+"/v1/chat/completions", "application/json",
+				strings.NewReader(`{"stream":true,"model":"gpt-x","messages":[{"role":"user","content":"hi"}]}`))
+			if err != nil {
+				continue
+			}
+			if whole {
+				_, _ = io.Copy(io.Discard, resp.Body)
+			}
+			resp.Body.Close()
+		}
+		_ = tr.Close()
+		base.CloseIdleConnections()
+		server.Close()
+	}
+	for deadline := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > before; {
+		if time.Now().After(deadline) {
+			buf := make([]byte, 1<<20)
+			t.Fatalf("have %d goroutines, had %d:\n%s", runtime.NumGoroutine(), before, buf[:runtime.Stack(buf, true)])
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
