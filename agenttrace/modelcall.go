@@ -96,8 +96,9 @@ type ModelCallOptions struct {
 	// is no step of the turn, and nothing of the turn's but its usage comes from it.
 	Side bool
 	// UsageElsewhere reports that the model's client emits a span of its own with the
-	// usage of the call. The span of this call then does not have it under the keys of
-	// the GenAI conventions, so that a backend that adds these up counts once.
+	// usage of the call, which is the active one of the context. The span of this call is
+	// then a child of that, and does not have the usage under the keys of the GenAI
+	// conventions, so that a backend that adds these up counts once.
 	UsageElsewhere bool
 }
 
@@ -160,6 +161,9 @@ func (t *Turn) StartModelCall(ctx context.Context, o ModelCallOptions) (context.
 	now := t.run.now()
 	c := &ModelCall{turn: t, usageElsewhere: o.UsageElsewhere}
 	inner, outer := t.within(ctx)
+	if o.UsageElsewhere {
+		inner = ctx // in the trace of the client's span, so that the two are known to be one call
+	}
 	t.mu.Lock()
 	if t.ended {
 		t.mu.Unlock()
