@@ -24,8 +24,8 @@
 // before the message that it was first used in. Of the catalogs of tools the first is the agent's,
 // and a later one is below extra of the step that it was first used in. Messages that a rewind hid
 // are not among the steps, and a message of a fork that its parent has is marked as copied. What the
-// format has no field for is below extra.agenttrace: the rows of the session and of its messages,
-// parts of other types, and the states of tool calls. [Losses] lists the rest. A sub-agent is a
+// format has no field for is below extra.agenttrace: the rows of the session, of its messages and
+// their parts, parts of other types, and the states of tool calls. [Losses] lists the rest. A sub-agent is a
 // trajectory of its own.
 package atif
 
@@ -110,17 +110,9 @@ func block(data rows.Object) rows.Object {
 
 // Losses are what a trajectory does not hold of a session. The conformance suite checks the list.
 var Losses = codec.Losses{
-	{What: "ids of messages and parts", Note: "those of parts"},
-	{What: "times of messages and parts", Note: "a step has one time"},
-	{What: "gaps in the order of parts"},
-	{What: "borders between text parts", Note: "an empty text is none"},
-	{What: "reasoning", Note: "that of a step is one text"},
-	{What: "files", Note: "images come before other files"},
 	{What: "names and media types of files", Note: "names of images"},
 	{What: "metadata of texts and files", Note: "that of texts and images"},
 	{What: "data parts", Note: "why content is withheld"},
-	{What: "details of permission decisions", Note: "the ids of parts"},
-	{What: "columns of parts"},
 	{What: "system prompts and tool catalogs", Note: "those of no visible message; a catalog of another shape than OpenAI's"},
 	{What: "spans, and what later telemetry needs"},
 }

@@ -368,6 +368,12 @@ func (b *builder) step(step rows.Object, place string) {
 	b.tools(embedded.Get("tool_definitions"), embedded.Text("tool_catalog"))
 	compacted := from == sourceSystem && step.Object("extra").Object("context_management").Text("type") == "compaction"
 	m := b.message(step, embedded.Object("message"), from, compacted, at)
+	parts := len(m.Parts())
+	defer func() {
+		if err := m.RestoreParts(parts, embedded); b.err == nil {
+			b.err = err
+		}
+	}()
 	switch {
 	case compacted:
 		b.compaction(m, step, embedded, at)
@@ -375,6 +381,7 @@ func (b *builder) step(step rows.Object, place string) {
 	case from == sourceAgent:
 		b.agent(m, step, embedded, place, at)
 	default:
+		b.emptyText(m, embedded, at)
 		b.content(m, step.Get("message"), place+".message", at)
 		b.results(m, step, nil, place, at)
 	}
@@ -465,14 +472,26 @@ func (b *builder) content(m *rows.Message, raw json.RawMessage, place string, at
 	}
 }
 
+// emptyText adds a text that is empty, where one is noted.
+func (b *builder) emptyText(m *rows.Message, embedded rows.Object, at int64) {
+	if embedded.Has("empty_text") {
+		m.Part(rows.TextPart("text", ""), at)
+	}
+}
+
 // agent reads a model call.
 func (b *builder) agent(m *rows.Message, step, embedded rows.Object, place string, at int64) {
 	if string(embedded.Get("step_start")) != "false" {
 		m.Part(rows.Of("type", "step-start"), at)
 	}
-	if text, ok := rows.Text(step.Get("reasoning_content")); ok && text != "" {
-		m.Part(rows.Of("type", "reasoning", "text", step.Get("reasoning_content")), at)
+	thoughts := rows.Elements(embedded.Get("reasoning"))
+	if text, ok := rows.Text(step.Get("reasoning_content")); ok && text != "" && thoughts == nil {
+		thoughts = []json.RawMessage{step.Get("reasoning_content")}
 	}
+	for _, text := range thoughts {
+		m.Part(rows.Of("type", "reasoning", "text", text), at)
+	}
+	b.emptyText(m, embedded, at)
 	b.content(m, step.Get("message"), place+".message", at)
 	outputs := make(map[string]rows.Object)
 	for _, raw := range rows.Elements(step.Object("observation").Get("results")) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
@@ -224,14 +225,17 @@ func (e *encoder) finish(m *session.MessageAndParts, step, extra, embedded rows.
 // text writes a message that is not the agent's.
 func (e *encoder) text(m *session.MessageAndParts, embedded rows.Object) {
 	var blocks, others []rows.Object
+	var order, rest []*session.Part
 	for i := range m.Parts {
 		data := rows.Read(m.Parts[i].DataJSON)
 		if b := block(data); b != nil {
-			blocks = append(blocks, b)
+			blocks, order = append(blocks, b), append(order, &m.Parts[i])
 		} else {
-			others = append(others, data)
+			others, rest = append(others, data), append(rest, &m.Parts[i])
 		}
 	}
+	rows.EmbedParts(&embedded, append(order, rest...))
+	emptyText(&embedded, blocks)
 	source := sourceUser
 	if m.Message.Role == session.RoleSystem {
 		source = sourceSystem
@@ -245,6 +249,7 @@ func (e *encoder) text(m *session.MessageAndParts, embedded rows.Object) {
 // which are the results.
 func (e *encoder) compaction(m *session.MessageAndParts, embedded rows.Object) {
 	var results, parts []rows.Object
+	var order []*session.Part
 	for i := range m.Parts {
 		data := rows.Read(m.Parts[i].DataJSON)
 		inner := data.Object("data")
@@ -254,8 +259,9 @@ func (e *encoder) compaction(m *session.MessageAndParts, embedded rows.Object) {
 		}
 		results = append(results, rows.Of("content", summary))
 		data.Set("data", inner.Without("summary"))
-		parts = append(parts, data)
+		parts, order = append(parts, data), append(order, &m.Parts[i])
 	}
+	rows.EmbedParts(&embedded, order)
 	step := e.step(m, sourceSystem, m.Message.CreatedAt)
 	step.Set("message", "")
 	step.Set("observation", rows.Of("results", results))
@@ -268,16 +274,22 @@ func (e *encoder) agent(m *session.MessageAndParts, st *rows.Step, later bool, e
 	var reasoning string
 	reasoned := false
 	ids := make(map[string]bool)
+	// The parts in the order in which they are read, which is that of the kinds.
+	var order, thoughts, said, called, seen, rest []*session.Part
+	if st.Start != nil {
+		order = append(order, st.Start)
+	}
 	for _, p := range st.Parts {
 		data := rows.Read(p.DataJSON)
 		switch b := block(data); {
 		case b != nil:
-			blocks = append(blocks, b)
+			blocks, said = append(blocks, b), append(said, p)
 		case p.Type == "reasoning":
 			if reasoned {
 				reasoning += "\n\n"
 			}
 			reasoning, reasoned = reasoning+data.Text("text"), true
+			thoughts = append(thoughts, p)
 		case p.ToolCallID != nil && session.IsToolType(p.Type):
 			c := rows.CallOf(p, data, func(id string) bool { return ids[id] })
 			ids[c.ID] = true
@@ -285,16 +297,25 @@ func (e *encoder) agent(m *session.MessageAndParts, st *rows.Step, later bool, e
 			if len(c.Extra) > 0 {
 				call.Set("extra", rows.Of(own, c.Extra))
 			}
-			calls = append(calls, call)
+			calls, called = append(calls, call), append(called, p)
 			if c.Result != nil {
 				results = append(results, rows.Of("source_call_id", c.ID, "content", c.Result))
 			}
 		case isObservation(data):
-			results = append(results, rows.Of("content", data.Object("data").Get("content")))
+			results, seen = append(results, rows.Of("content", data.Object("data").Get("content"))), append(seen, p)
 		default:
-			others = append(others, data)
+			others, rest = append(others, data), append(rest, p)
 		}
 	}
+	if len(thoughts) > 1 || reasoned && reasoning == "" { // which the field does not say
+		var texts []json.RawMessage
+		for _, p := range thoughts {
+			texts = append(texts, rows.Read(p.DataJSON).Get("text"))
+		}
+		embedded.Set("reasoning", texts)
+	}
+	emptyText(&embedded, blocks)
+	rows.EmbedParts(&embedded, slices.Concat(order, thoughts, said, called, seen, rest))
 	at := m.Message.CreatedAt
 	if later {
 		at = max(at, st.At)
@@ -323,6 +344,13 @@ func (e *encoder) agent(m *session.MessageAndParts, st *rows.Step, later bool, e
 		embedded.Set("step_start", false)
 	}
 	e.finish(m, step, nil, embedded, others)
+}
+
+// emptyText notes that an empty message is one of an empty text, and not of none.
+func emptyText(embedded *rows.Object, blocks []rows.Object) {
+	if len(blocks) == 1 && string(content(blocks)) == `""` {
+		embedded.Set("empty_text", true)
+	}
 }
 
 // metrics returns what a step used, nil where that is not known.

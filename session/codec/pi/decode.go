@@ -289,14 +289,22 @@ func (b *builder) aside(e *entry, role string, content []rows.Object, embedded r
 			b.problem("message.content[%d] is neither a text nor an image, and is left out", i)
 		}
 	}
-	b.others(m, e, embedded)
+	b.others(m, e, embedded, 0)
 	return m
 }
 
-// others adds the parts of other types that are embedded.
-func (b *builder) others(m *rows.Message, e *entry, embedded rows.Object) {
+// others adds the parts of other types that are embedded, and restores the rows of those from the one
+// at place from on.
+func (b *builder) others(m *rows.Message, e *entry, embedded rows.Object, from int) {
 	for _, raw := range rows.Elements(embedded.Get("parts")) {
 		m.Part(rows.Read(string(raw)), e.at)
+	}
+	b.restore(m, embedded, from)
+}
+
+func (b *builder) restore(m *rows.Message, embedded rows.Object, from int) {
+	if err := m.RestoreParts(from, embedded); b.err == nil {
+		b.err = err
 	}
 }
 
@@ -328,7 +336,7 @@ func (b *builder) assistant(e *entry, message rows.Object, content []rows.Object
 		b.turn = b.begin(e, session.RoleAssistant, embedded)
 		b.answer = answer{}
 	}
-	m := b.turn
+	m, from := b.turn, len(b.turn.Parts())
 	if string(embedded.Get("step_start")) != "false" {
 		m.Part(rows.Of("type", "step-start"), e.at)
 	}
@@ -346,7 +354,7 @@ func (b *builder) assistant(e *entry, message rows.Object, content []rows.Object
 		c := &rows.Call{ID: id, Name: block.Get("name"), Input: block.Get("arguments"), Extra: embedded.Object("calls").Object(id)}
 		b.calls[id], b.parts[id] = c, m.Part(c.Data(), e.at)
 	}
-	b.others(m, e, embedded)
+	b.others(m, e, embedded, from)
 	if !b.restored {
 		b.measure(e, message)
 	}
@@ -385,7 +393,9 @@ func (b *builder) result(e *entry, message rows.Object, content []rows.Object) {
 		data.Set("callProviderMetadata", rows.Of("pi", rows.Of("details", details)))
 	}
 	p.Set(data)
-	p.Touch(e.at)
+	if !b.restored {
+		p.Touch(e.at)
+	}
 }
 
 // compaction reads an entry of a compaction.
@@ -416,6 +426,7 @@ func (b *builder) compaction(e *entry, embedded rows.Object) {
 	for _, raw := range parts[min(1, len(parts)):] {
 		m.Part(rows.Read(string(raw)), e.at)
 	}
+	b.restore(m, embedded, 0)
 }
 
 // count reads a count of tokens, 0 where it is none.

@@ -97,17 +97,19 @@ func (e *encoder) message(m *session.MessageAndParts) {
 		return
 	}
 	content, others := []rows.Object{}, []rows.Object(nil)
+	var order, rest []*session.Part
 	for i := range m.Parts {
 		data := rows.Read(m.Parts[i].DataJSON)
 		if b := block(data); b != nil && b.Text("type") != "thinking" {
-			content = append(content, b)
+			content, order = append(content, b), append(order, &m.Parts[i])
 		} else {
-			others = append(others, data)
+			others, rest = append(others, data), append(rest, &m.Parts[i])
 		}
 	}
 	if others != nil {
 		embedded.Set("parts", others)
 	}
+	rows.EmbedParts(&embedded, append(order, rest...))
 	var id string
 	if row.Role == session.RoleSystem {
 		id = e.entry(entryCustomMessage, row.CreatedAt, hidden, "customType", session.RoleSystem, "content", content, "display", true)
@@ -123,11 +125,12 @@ func (e *encoder) compaction(m *session.MessageAndParts, embedded rows.Object) {
 	inner := first.Object("data")
 	c, _ := session.ParseCompaction(m.Parts[0].DataJSON) // what is of another kind is unknown
 	first.Set("data", inner.Without("summary"))
-	parts := []rows.Object{first}
+	parts, order := []rows.Object{first}, []*session.Part{&m.Parts[0]}
 	for i := range m.Parts[1:] {
-		parts = append(parts, rows.Read(m.Parts[i+1].DataJSON))
+		parts, order = append(parts, rows.Read(m.Parts[i+1].DataJSON)), append(order, &m.Parts[i+1])
 	}
 	embedded.Set("parts", parts)
+	rows.EmbedParts(&embedded, order)
 	kept := e.next() // itself: nothing before it is kept
 	if c.TailStartID != nil {
 		kept = cmp.Or(e.entries[*c.TailStartID], kept)
@@ -148,21 +151,27 @@ func (e *encoder) step(m *session.MessageAndParts, st *rows.Step, last bool, emb
 	content, others := []rows.Object{}, []rows.Object(nil)
 	calls := rows.Object{}
 	var results []rows.Call
+	var order, rest []*session.Part
+	if st.Start != nil {
+		order = append(order, st.Start)
+	}
 	for _, p := range st.Parts {
 		data := rows.Read(p.DataJSON)
 		if b := block(data); b != nil && b.Text("type") != "image" {
-			content = append(content, b)
+			content, order = append(content, b), append(order, p)
 		} else if p.ToolCallID != nil && session.IsToolType(p.Type) {
 			c := rows.CallOf(p, data, func(id string) bool { return calls.Get(id) != nil })
 			content = append(content, rows.Of("type", "toolCall", "id", c.ID, "name", c.Name, "arguments", c.Input))
 			calls.Set(c.ID, c.Extra)
+			order = append(order, p)
 			if c.Result != nil {
 				results = append(results, c)
 			}
 		} else {
-			others = append(others, data)
+			others, rest = append(others, data), append(rest, p)
 		}
 	}
+	rows.EmbedParts(&embedded, append(order, rest...))
 	for _, set := range []struct {
 		key  string
 		n    int

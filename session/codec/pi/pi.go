@@ -20,7 +20,7 @@
 //
 // A model call is a message of the assistant, in the order of its parts, and messages that a rewind
 // hid are a branch that was left. What the format has no field for is in the last entry, which is of
-// type custom and changes nothing in Pi: the rows of the session and its messages, system prompts and
+// type custom and changes nothing in Pi: the rows of the session, its messages and parts, system prompts and
 // catalogs of tools, parts of other types, and the states of tool calls. [Losses] lists the rest.
 package pi
 
@@ -139,14 +139,9 @@ func blocks(content json.RawMessage) (all []rows.Object) {
 
 // Losses are what a file does not hold of a session. The conformance suite checks the list.
 var Losses = codec.Losses{
-	{What: "ids of messages and parts", Note: "those of parts"},
 	{What: "times of messages and parts", Note: "an entry has one time"},
-	{What: "gaps in the order of parts"},
-	{What: "files", Note: "images come before other files"},
 	{What: "names and media types of files", Note: "names of images"},
 	{What: "metadata of texts and files", Note: "that of texts and images"},
-	{What: "details of permission decisions", Note: "the ids of parts"},
-	{What: "columns of parts"},
 	{What: "system prompts and tool catalogs", Note: "their order"},
 	{What: "spans, and what later telemetry needs"},
 }

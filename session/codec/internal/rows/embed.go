@@ -74,6 +74,54 @@ func (m *Message) Restore(row Object) error {
 	return nil
 }
 
+// partRow has what a part's row has beside its data: id, index and times.
+type partRow struct {
+	ID        string  `json:"id"`
+	Index     int64   `json:"index"`
+	CreatedAt int64   `json:"created_at"`
+	UpdatedAt int64   `json:"updated_at"`
+	CallID    *string `json:"tool_call_id,omitempty"`
+	RunID     *string `json:"continuation_run_id,omitempty"`
+}
+
+// EmbedParts adds the rows of parts, in the order in which reading makes parts of them, to what a
+// format embeds. Importing the file into the store that it came from then changes nothing.
+func EmbedParts(o *Object, parts []*session.Part) {
+	var all []partRow
+	for _, p := range parts {
+		row := partRow{ID: p.ID, Index: p.Index, CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt, RunID: p.ContinuationRunID}
+		if !session.IsToolType(p.Type) {
+			row.CallID = p.ToolCallID
+		}
+		all = append(all, row)
+	}
+	if all != nil {
+		o.Set("rows", all)
+	}
+}
+
+// RestoreParts sets the rows of the parts from the one at place from on to those that a format embeds.
+func (m *Message) RestoreParts(from int, embedded Object) error {
+	if !embedded.Has("rows") {
+		return nil
+	}
+	var all []partRow
+	if err := json.Unmarshal(embedded.Get("rows"), &all); err != nil {
+		return err
+	}
+	if len(all) != len(m.parts)-from {
+		return fmt.Errorf("%d rows of %d parts", len(all), len(m.parts)-from)
+	}
+	for i, row := range all {
+		p := &m.parts[from+i].Row
+		p.ID, p.Index, p.CreatedAt, p.UpdatedAt, p.ContinuationRunID = row.ID, row.Index, row.CreatedAt, row.UpdatedAt, row.RunID
+		if !session.IsToolType(p.Type) {
+			p.ToolCallID = row.CallID
+		}
+	}
+	return nil
+}
+
 // restore sets the session's row and adds the decisions that a format embeds. A decision names
 // the call that it is about by its id, and gets the id that the part of that call has now.
 func restore(s *codec.Session, embedded Object) error {
@@ -139,7 +187,8 @@ type Step struct {
 	// Started reports that a part of type step-start, which is not among Parts, begins the step.
 	Started bool
 	Parts   []*session.Part
-	At      int64 // when the first part was made, 0 without parts
+	Start   *session.Part // the step-start, nil where none does
+	At      int64         // when the first part was made, 0 without parts
 
 	Usage   *session.Usage
 	CostUSD *float64
@@ -159,9 +208,9 @@ func Steps(s *codec.Session, m *session.MessageAndParts) []Step {
 		case p.Type != "step-start":
 			last.Parts = append(last.Parts, p)
 		case !last.Started && len(last.Parts) == 0:
-			last.Started = true
+			last.Started, last.Start = true, p
 		default:
-			steps = append(steps, Step{Started: true})
+			steps = append(steps, Step{Started: true, Start: p})
 			last = &steps[len(steps)-1]
 		}
 		if last.At == 0 {
