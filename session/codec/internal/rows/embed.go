@@ -140,6 +140,7 @@ func restore(s *codec.Session, embedded Object) error {
 			}
 		}
 	}
+	s.Decisions = jsonl.SortedDecisions(s.Decisions)
 	parts := make(map[[2]string]string)
 	for i := range s.Messages {
 		for _, p := range s.Messages[i].Parts {
