@@ -42,37 +42,73 @@ func (c *Compaction) Kind() string { return semconv.SpanCompactionRun }
 
 // Append implements [SpanData]. The most important attributes come first, as in a [Turn].
 func (c *Compaction) Append(dst []attribute.KeyValue) []attribute.KeyValue {
-	return compactionTable.append(c, dst)
+	dst = append(dst, semconv.SessionIDKey.String(c.SessionID))
+	dst = appendString(dst, semconv.MessageIDKey, c.MessageID)
+	dst = appendInt(dst, semconv.MessageCreatedAtKey, c.MessageCreatedAt)
+	dst = appendString(dst, semconv.PartIDKey, c.PartID)
+	dst = appendString(dst, semconv.CompactionSummaryKey, c.Summary)
+	dst = appendString(dst, semconv.CompactionTailStartIDKey, c.TailStartID)
+	dst = appendString(dst, semconv.ErrorKey, c.Error)
+	dst = appendString(dst, semconv.ErrorTypeKey, c.ErrorType)
+	dst = append(dst,
+		semconv.SummarizedMessageCountKey.Int64(c.SummarizedMessages),
+		semconv.CompactionInputTokensKey.Int64(c.InputTokens),
+		semconv.CompactionOutputTokensKey.Int64(c.OutputTokens))
+	dst = appendInt(dst, semconv.CompactionSummaryTokensKey, c.SummaryTokens)
+	return append(dst,
+		semconv.CompactionAutoKey.Bool(c.Auto),
+		semconv.SessionIDFloorKey.String(c.SessionID),
+		semconv.GenAIConversationCompactedKey.Bool(true))
 }
 
 // Set implements [SpanData].
-func (c *Compaction) Set(key string, val Value) (known bool, err error) {
-	return compactionTable.set(c, key, val)
+func (c *Compaction) Set(key string, v Value) (known bool, err error) {
+	switch attribute.Key(key) {
+	case semconv.SessionIDKey:
+		return true, setString(&c.SessionID, v)
+	case semconv.SessionIDFloorKey, semconv.GenAIConversationIDKey:
+		return true, setStringIfUnset(&c.SessionID, v)
+	case semconv.GenAIConversationCompactedKey:
+		return true, nil
+	case semconv.SummarizedMessageCountKey:
+		return true, setInt(&c.SummarizedMessages, v)
+	case semconv.CompactionInputTokensKey:
+		return true, setInt(&c.InputTokens, v)
+	case semconv.CompactionOutputTokensKey:
+		return true, setInt(&c.OutputTokens, v)
+	case semconv.MessageIDKey:
+		return true, setString(&c.MessageID, v)
+	case semconv.MessageCreatedAtKey:
+		return true, setInt(&c.MessageCreatedAt, v)
+	case semconv.PartIDKey:
+		return true, setString(&c.PartID, v)
+	case semconv.CompactionSummaryKey:
+		return true, setString(&c.Summary, v)
+	case semconv.CompactionSummaryTokensKey:
+		return true, setInt(&c.SummaryTokens, v)
+	case semconv.CompactionAutoKey:
+		return true, setBool(&c.Auto, v)
+	case semconv.CompactionTailStartIDKey:
+		return true, setString(&c.TailStartID, v)
+	case semconv.ErrorKey:
+		return true, setString(&c.Error, v)
+	case semconv.ErrorTypeKey:
+		return true, setString(&c.ErrorType, v)
+	}
+	return false, nil
 }
 
 // Validate implements [SpanData].
 func (c *Compaction) Validate() error {
-	var negative error
-	if min(c.SummarizedMessages, c.InputTokens, c.OutputTokens, c.SummaryTokens) < 0 {
-		negative = errors.New("a count is negative")
+	var errs []error
+	if c.SessionID == "" {
+		errs = append(errs, missing(semconv.SessionIDKey))
 	}
-	return compactionTable.validate(c, missingIf(c.MessageID == "" && c.Error == "", semconv.MessageIDKey), negative)
+	if c.MessageID == "" && c.Error == "" {
+		errs = append(errs, missing(semconv.MessageIDKey))
+	}
+	if c.SummarizedMessages < 0 || c.InputTokens < 0 || c.OutputTokens < 0 || c.SummaryTokens < 0 {
+		errs = append(errs, errors.New("a count is negative"))
+	}
+	return errors.Join(errs...)
 }
-
-var compactionTable = newTable(func(t *builder, c *Compaction) {
-	t.session(&c.SessionID, semconv.GenAIConversationIDKey)
-	t.add(semconv.MessageIDKey, &c.MessageID)
-	t.add(semconv.MessageCreatedAtKey, &c.MessageCreatedAt)
-	t.add(semconv.PartIDKey, &c.PartID)
-	t.add(semconv.CompactionSummaryKey, &c.Summary)
-	t.add(semconv.CompactionTailStartIDKey, &c.TailStartID)
-	t.add(semconv.ErrorKey, &c.Error)
-	t.add(semconv.ErrorTypeKey, &c.ErrorType)
-	t.add(semconv.SummarizedMessageCountKey, &c.SummarizedMessages, always)
-	t.add(semconv.CompactionInputTokensKey, &c.InputTokens, always)
-	t.add(semconv.CompactionOutputTokensKey, &c.OutputTokens, always)
-	t.add(semconv.CompactionSummaryTokensKey, &c.SummaryTokens)
-	t.add(semconv.CompactionAutoKey, &c.Auto, always)
-	t.add(semconv.SessionIDFloorKey, &c.SessionID, alias, always)
-	t.constant(semconv.GenAIConversationCompactedKey.Bool(true))
-})

@@ -3,6 +3,7 @@ package spans
 import (
 	"encoding/json"
 	"errors"
+	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
 
@@ -57,46 +58,106 @@ func (e *Event) Append(dst []attribute.KeyValue) []attribute.KeyValue {
 	if e.Session != nil {
 		return e.Session.Append(dst)
 	}
-	return eventTable.append(e, dst)
+	dst = append(dst, semconv.SessionIDKey.String(e.SessionID))
+	dst = appendString(dst, semconv.MessageIDKey, e.MessageID)
+	dst = appendString(dst, semconv.MessageRoleKey, e.Role)
+	dst = appendInt(dst, semconv.MessageCreatedAtKey, e.MessageCreatedAt)
+	if len(e.Parts) > 0 {
+		all := make([]string, len(e.Parts))
+		for i := range e.Parts {
+			all[i] = e.Parts[i].text()
+		}
+		dst = append(dst, semconv.MessagePartsKey.StringSlice(all))
+	}
+	dst = appendString(dst, semconv.MessageMetadataKey, string(e.MessageMetadata))
+	dst = appendString(dst, semconv.StatusKey, e.Status)
+	dst = appendInt(dst, semconv.StatusHeartbeatKey, e.Heartbeat)
+	dst = appendInt(dst, semconv.StatusSinceKey, e.Since)
+	dst = appendInt(dst, semconv.StatusAttemptKey, e.Attempt)
+	dst = appendString(dst, semconv.StatusDetailKey, e.Detail)
+	return appendString(dst, semconv.ToolCallIDKey, e.CallID)
+}
+
+// text returns AppendJSON as a string. It copies Data, the greater part of it, only once.
+func (p *Part) text() string {
+	var buf [384]byte
+	head := *p
+	head.Data = nil
+	b := head.AppendJSON(buf[:0])
+	if len(p.Data) == 0 {
+		return string(b)
+	}
+	const data = `,"data":`
+	var out strings.Builder
+	out.Grow(len(b) + len(data) + len(p.Data))
+	out.Write(b[:len(b)-1])
+	out.WriteString(data)
+	out.Write(p.Data)
+	out.WriteByte('}')
+	return out.String()
 }
 
 // Set implements [SpanData].
-func (e *Event) Set(key string, val Value) (known bool, err error) {
-	if e.Name != semconv.EventSession {
-		return eventTable.set(e, key, val)
+func (e *Event) Set(key string, v Value) (known bool, err error) {
+	if e.Name == semconv.EventSession {
+		if e.Session == nil {
+			e.Session = new(Run)
+		}
+		known, err = e.Session.Set(key, v)
+		e.SessionID = e.Session.SessionID
+		return known, err
 	}
-	if e.Session == nil {
-		e.Session = new(Run)
+	switch attribute.Key(key) {
+	case semconv.SessionIDKey:
+		return true, setString(&e.SessionID, v)
+	case semconv.MessageIDKey:
+		return true, setString(&e.MessageID, v)
+	case semconv.MessageRoleKey:
+		return true, setString(&e.Role, v)
+	case semconv.MessageCreatedAtKey:
+		return true, setInt(&e.MessageCreatedAt, v)
+	case semconv.MessageMetadataKey:
+		return true, setJSON(&e.MessageMetadata, v, '{')
+	case semconv.MessagePartsKey:
+		_, err := setParts(&e.Parts, v)
+		return true, err
+	case semconv.StatusKey:
+		return true, setString(&e.Status, v)
+	case semconv.StatusAttemptKey:
+		return true, setInt(&e.Attempt, v)
+	case semconv.StatusHeartbeatKey:
+		return true, setInt(&e.Heartbeat, v)
+	case semconv.StatusSinceKey:
+		return true, setInt(&e.Since, v)
+	case semconv.StatusDetailKey:
+		return true, setString(&e.Detail, v)
+	case semconv.ToolCallIDKey:
+		return true, setString(&e.CallID, v)
 	}
-	known, err = e.Session.Set(key, val)
-	e.SessionID = e.Session.SessionID
-	return known, err
+	return false, nil
 }
 
 // Validate implements [SpanData].
 func (e *Event) Validate() error {
-	var unknown error
-	ofMessage := e.Name == semconv.EventMessage || e.Name == semconv.EventPart
-	if !ofMessage && e.Name != semconv.EventSession && e.Name != semconv.EventStatus {
-		unknown = errors.New("event " + e.Name + " is not known")
+	var errs []error
+	if e.SessionID == "" {
+		errs = append(errs, errors.New("session.id is missing"))
 	}
-	return eventTable.validate(e, unknown,
-		missingIf(ofMessage && e.MessageID == "", semconv.MessageIDKey),
-		missingIf(e.Name == semconv.EventPart && len(e.Parts) == 0, semconv.MessagePartsKey),
-		missingIf(e.Name == semconv.EventStatus && e.Status == "", semconv.StatusKey))
+	switch e.Name {
+	case semconv.EventSession:
+	case semconv.EventMessage, semconv.EventPart:
+		if e.MessageID == "" {
+			errs = append(errs, errors.New("agenttrace.message.id is missing"))
+		}
+		if e.Name == semconv.EventPart && len(e.Parts) == 0 {
+			errs = append(errs, errors.New("agenttrace.message.parts is missing"))
+		}
+	case semconv.EventStatus:
+		if e.Status == "" {
+			errs = append(errs, errors.New("agenttrace.status is missing"))
+		}
+	default:
+		errs = append(errs, errors.New("event "+e.Name+" is not known"))
+	}
+	return errors.Join(errs...)
 }
-
-var eventTable = newTable(func(t *builder, e *Event) {
-	t.session(&e.SessionID)
-	t.add(semconv.MessageIDKey, &e.MessageID)
-	t.add(semconv.MessageRoleKey, &e.Role)
-	t.add(semconv.MessageCreatedAtKey, &e.MessageCreatedAt)
-	t.add(semconv.MessagePartsKey, &e.Parts)
-	t.add(semconv.MessageMetadataKey, &e.MessageMetadata)
-	t.add(semconv.StatusKey, &e.Status)
-	t.add(semconv.StatusHeartbeatKey, &e.Heartbeat)
-	t.add(semconv.StatusSinceKey, &e.Since)
-	t.add(semconv.StatusAttemptKey, &e.Attempt)
-	t.add(semconv.StatusDetailKey, &e.Detail)
-	t.add(semconv.ToolCallIDKey, &e.CallID)
-})

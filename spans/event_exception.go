@@ -24,25 +24,28 @@ func (e *Exception) Kind() string { return semconv.SpanEventException }
 
 // Append implements [SpanData].
 func (e *Exception) Append(dst []attribute.KeyValue) []attribute.KeyValue {
-	return exceptionTable.append(e, dst)
+	dst = appendString(dst, semconv.ExceptionTypeKey, e.Type)
+	dst = appendString(dst, semconv.ExceptionMessageKey, e.Message)
+	return appendString(dst, semconv.ExceptionStacktraceKey, e.Stack)
 }
 
 // Set implements [SpanData].
-func (e *Exception) Set(key string, val Value) (known bool, err error) {
-	return exceptionTable.set(e, key, val)
-}
-
-// Validate implements [SpanData].
-func (e *Exception) Validate() error {
-	var none error
-	if e.Type == "" && e.Message == "" { // the conventions require one of them
-		none = errors.New("exception.type and exception.message are missing")
+func (e *Exception) Set(key string, v Value) (known bool, err error) {
+	switch attribute.Key(key) {
+	case semconv.ExceptionTypeKey:
+		return true, setString(&e.Type, v)
+	case semconv.ExceptionMessageKey:
+		return true, setString(&e.Message, v)
+	case semconv.ExceptionStacktraceKey:
+		return true, setString(&e.Stack, v)
 	}
-	return exceptionTable.validate(e, none)
+	return false, nil
 }
 
-var exceptionTable = newTable(func(t *builder, e *Exception) {
-	t.add(semconv.ExceptionTypeKey, &e.Type)
-	t.add(semconv.ExceptionMessageKey, &e.Message)
-	t.add(semconv.ExceptionStacktraceKey, &e.Stack)
-})
+// Validate implements [SpanData]. The conventions require a type or a message.
+func (e *Exception) Validate() error {
+	if e.Type == "" && e.Message == "" {
+		return errors.New("exception.type and exception.message are missing")
+	}
+	return nil
+}

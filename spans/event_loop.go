@@ -1,6 +1,7 @@
 package spans
 
 import (
+	"errors"
 	"strconv"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -47,20 +48,38 @@ func (w *LoopWarning) AppendJSON(dst []byte) []byte {
 
 // Append implements [SpanData].
 func (w *LoopWarning) Append(dst []attribute.KeyValue) []attribute.KeyValue {
-	return loopWarningTable.append(w, dst)
+	dst = append(dst, semconv.LoopPatternKey.String(w.Pattern))
+	dst = appendInt(dst, semconv.LoopRepetitionsKey, w.Repetitions)
+	dst = appendInt(dst, semconv.LoopWindowSizeKey, w.WindowSize)
+	if len(w.Evidence) > 0 {
+		dst = append(dst, semconv.LoopEvidenceKey.StringSlice(w.Evidence))
+	}
+	return dst
 }
 
 // Set implements [SpanData].
-func (w *LoopWarning) Set(key string, val Value) (known bool, err error) {
-	return loopWarningTable.set(w, key, val)
+func (w *LoopWarning) Set(key string, v Value) (known bool, err error) {
+	switch attribute.Key(key) {
+	case semconv.LoopPatternKey:
+		return true, setString(&w.Pattern, v)
+	case semconv.LoopRepetitionsKey:
+		return true, setInt(&w.Repetitions, v)
+	case semconv.LoopWindowSizeKey:
+		return true, setInt(&w.WindowSize, v)
+	case semconv.LoopEvidenceKey:
+		ids, err := v.Strings()
+		if err == nil {
+			w.Evidence = ids
+		}
+		return true, err
+	}
+	return false, nil
 }
 
 // Validate implements [SpanData].
-func (w *LoopWarning) Validate() error { return loopWarningTable.validate(w) }
-
-var loopWarningTable = newTable(func(t *builder, w *LoopWarning) {
-	t.add(semconv.LoopPatternKey, &w.Pattern, always, required)
-	t.add(semconv.LoopRepetitionsKey, &w.Repetitions)
-	t.add(semconv.LoopWindowSizeKey, &w.WindowSize)
-	t.add(semconv.LoopEvidenceKey, &w.Evidence)
-})
+func (w *LoopWarning) Validate() error {
+	if w.Pattern == "" {
+		return errors.New("agenttrace.loop.pattern is missing")
+	}
+	return nil
+}

@@ -38,66 +38,35 @@ type Part struct {
 	Damaged string `json:"-"`
 }
 
-// partField is a member of a part's JSON other than its data: a text or a number.
-type partField struct {
-	prefix   string
-	text     *string
-	number   *int64
-	optional bool // an empty text is left out
-}
-
-// fields lists the members in the order in which they are encoded.
-func (p *Part) fields() [8]partField {
-	return [...]partField{
-		{prefix: `{"id":`, text: &p.ID},
-		{prefix: `,"index":`, number: &p.Index},
-		{prefix: `,"type":`, text: &p.Type},
-		{prefix: `,"tool_call_id":`, text: &p.ToolCallID, optional: true},
-		{prefix: `,"tool_state":`, text: &p.ToolState, optional: true},
-		{prefix: `,"tool_name":`, text: &p.ToolName, optional: true},
-		{prefix: `,"created_at":`, number: &p.CreatedAt},
-		{prefix: `,"updated_at":`, number: &p.UpdatedAt},
-	}
-}
-
-const dataPrefix = `,"data":`
-
 // AppendJSON appends the part as JSON. Data must be valid JSON.
 func (p *Part) AppendJSON(dst []byte) []byte {
-	dst = p.appendHead(dst)
+	dst = append(dst, `{"id":`...)
+	dst = AppendJSONString(dst, p.ID)
+	dst = append(dst, `,"index":`...)
+	dst = strconv.AppendInt(dst, p.Index, 10)
+	dst = append(dst, `,"type":`...)
+	dst = AppendJSONString(dst, p.Type)
+	if p.ToolCallID != "" {
+		dst = append(dst, `,"tool_call_id":`...)
+		dst = AppendJSONString(dst, p.ToolCallID)
+	}
+	if p.ToolState != "" {
+		dst = append(dst, `,"tool_state":`...)
+		dst = AppendJSONString(dst, p.ToolState)
+	}
+	if p.ToolName != "" {
+		dst = append(dst, `,"tool_name":`...)
+		dst = AppendJSONString(dst, p.ToolName)
+	}
+	dst = append(dst, `,"created_at":`...)
+	dst = strconv.AppendInt(dst, p.CreatedAt, 10)
+	dst = append(dst, `,"updated_at":`...)
+	dst = strconv.AppendInt(dst, p.UpdatedAt, 10)
 	if len(p.Data) > 0 {
-		dst = append(append(dst, dataPrefix...), p.Data...)
+		dst = append(dst, `,"data":`...)
+		dst = append(dst, p.Data...)
 	}
 	return append(dst, '}')
-}
-
-// appendHead appends the members before the data.
-func (p *Part) appendHead(dst []byte) []byte {
-	for _, f := range p.fields() {
-		switch {
-		case f.number != nil:
-			dst = strconv.AppendInt(append(dst, f.prefix...), *f.number, 10)
-		case *f.text != "" || !f.optional:
-			dst = AppendJSONString(append(dst, f.prefix...), *f.text)
-		}
-	}
-	return dst
-}
-
-// encoded returns AppendJSON as a string. It copies Data, the greater part of it, only
-// once.
-func (p *Part) encoded() string {
-	var buf [384]byte
-	head := p.appendHead(buf[:0])
-	var out strings.Builder
-	out.Grow(len(head) + len(dataPrefix) + len(p.Data) + 1)
-	out.Write(head)
-	if len(p.Data) > 0 {
-		out.WriteString(dataPrefix)
-		out.Write(p.Data)
-	}
-	out.WriteByte('}')
-	return out.String()
 }
 
 // ParsePart decodes the output of AppendJSON. It does not check that Data is valid JSON;
@@ -123,17 +92,26 @@ func ParsePart(s string) (Part, error) {
 // turn. ok is false for any other format.
 func scanPart(s string) (p Part, ok bool) {
 	sc := scanner{rest: s, ok: true}
-	for _, f := range p.fields() {
-		switch {
-		case !sc.optional(f.prefix):
-			sc.ok = sc.ok && f.optional
-		case f.number != nil:
-			*f.number = sc.number()
-		default:
-			*f.text = sc.text()
-		}
+	sc.literal(`{"id":`)
+	p.ID = sc.text()
+	sc.literal(`,"index":`)
+	p.Index = sc.number()
+	sc.literal(`,"type":`)
+	p.Type = sc.text()
+	if sc.optional(`,"tool_call_id":`) {
+		p.ToolCallID = sc.text()
 	}
-	if sc.optional(dataPrefix) && len(sc.rest) > 2 {
+	if sc.optional(`,"tool_state":`) {
+		p.ToolState = sc.text()
+	}
+	if sc.optional(`,"tool_name":`) {
+		p.ToolName = sc.text()
+	}
+	sc.literal(`,"created_at":`)
+	p.CreatedAt = sc.number()
+	sc.literal(`,"updated_at":`)
+	p.UpdatedAt = sc.number()
+	if sc.optional(`,"data":`) && len(sc.rest) > 2 {
 		p.Data = json.RawMessage(sc.rest[:len(sc.rest)-1])
 		// A part that was truncated inside its data does not end like a nested object.
 		sc.ok = sc.ok && sc.rest[0] == '{' && strings.HasSuffix(sc.rest, "}}")
@@ -199,12 +177,9 @@ func headOfPart(s string) Part {
 	if t, _ := dec.Token(); t != json.Delim('{') {
 		return p
 	}
-	fields := make(map[string]any)
-	for _, f := range p.fields() {
-		name := strings.Trim(f.prefix, `{,":`)
-		if fields[name] = f.number; f.text != nil {
-			fields[name] = f.text
-		}
+	fields := map[string]any{
+		"id": &p.ID, "index": &p.Index, "type": &p.Type, "tool_call_id": &p.ToolCallID, "tool_state": &p.ToolState, "tool_name": &p.ToolName,
+		"created_at": &p.CreatedAt, "updated_at": &p.UpdatedAt,
 	}
 	for {
 		key, err := dec.Token()

@@ -1,6 +1,7 @@
 package spans
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -69,13 +70,84 @@ type Model struct {
 	ProviderID, ModelID, Variant string
 }
 
-func (b *builder) model(m *Model, ofID ...flags) {
-	b.add(semconv.GenAIProviderNameKey, &m.ProviderID)
-	b.add(semconv.GenAIRequestModelKey, &m.ModelID, ofID...)
-	b.add(semconv.ModelVariantKey, &m.Variant)
+func (m *Model) append(dst []attribute.KeyValue) []attribute.KeyValue {
+	dst = appendString(dst, semconv.GenAIProviderNameKey, m.ProviderID)
+	dst = appendString(dst, semconv.GenAIRequestModelKey, m.ModelID)
+	return appendString(dst, semconv.ModelVariantKey, m.Variant)
 }
 
-func (b *builder) finishReason(stop *string) {
-	b.add(semconv.GenAIResponseFinishReasonsKey, stop)
-	b.last().kind = textAsList
+func (m *Model) set(key string, v Value) (known bool, err error) {
+	switch attribute.Key(key) {
+	case semconv.GenAIProviderNameKey:
+		return true, setString(&m.ProviderID, v)
+	case semconv.GenAIRequestModelKey:
+		return true, setString(&m.ModelID, v)
+	case semconv.ModelVariantKey:
+		return true, setString(&m.Variant, v)
+	}
+	return false, nil
+}
+
+func appendString(dst []attribute.KeyValue, key attribute.Key, s string) []attribute.KeyValue {
+	if s == "" {
+		return dst
+	}
+	return append(dst, key.String(s))
+}
+
+func appendInt(dst []attribute.KeyValue, key attribute.Key, n int64) []attribute.KeyValue {
+	if n == 0 {
+		return dst
+	}
+	return append(dst, key.Int64(n))
+}
+
+func appendTrue(dst []attribute.KeyValue, key attribute.Key, b bool) []attribute.KeyValue {
+	if !b {
+		return dst
+	}
+	return append(dst, key.Bool(true))
+}
+
+// setJSON stores JSON text whose first character is open ('{', '[' or, for any value, 0).
+// It reports other text and does not store it.
+func setJSON(dst *json.RawMessage, v Value, open byte) error {
+	if v.kind != KindString && v.kind != KindJSON {
+		return v.wrongType("JSON string")
+	}
+	raw := json.RawMessage(v.str)
+	if !json.Valid(raw) {
+		return errors.New("invalid JSON")
+	}
+	if first := firstByte(raw); open != 0 && first != open {
+		return fmt.Errorf("want JSON that begins with %q, have %q", open, first)
+	}
+	*dst = raw
+	return nil
+}
+
+func firstByte(raw []byte) byte {
+	for _, c := range raw {
+		if c != ' ' && c != '\t' && c != '\n' && c != '\r' {
+			return c
+		}
+	}
+	return 0
+}
+
+func missing(key attribute.Key) error { return fmt.Errorf("%s is missing", key) }
+
+func invalid(key attribute.Key, have any) error { return fmt.Errorf("%s: invalid value %q", key, have) }
+
+// oneOf reports a value that is neither empty nor in the list.
+func oneOf(key attribute.Key, have string, allowed ...string) error {
+	if have == "" {
+		return nil
+	}
+	for _, a := range allowed {
+		if have == a {
+			return nil
+		}
+	}
+	return invalid(key, have)
 }

@@ -2,6 +2,7 @@ package spans
 
 import (
 	"encoding/json"
+	"errors"
 
 	"go.opentelemetry.io/otel/attribute"
 
@@ -52,7 +53,30 @@ func (r *Run) Kind() string { return semconv.SpanSessionRun }
 
 // Append implements [SpanData]. The most important attributes come first, as in a [Turn].
 func (r *Run) Append(dst []attribute.KeyValue) []attribute.KeyValue {
-	dst = runTable.append(r, dst)
+	dst = append(dst, semconv.SessionIDKey.String(r.SessionID))
+	dst = appendString(dst, semconv.RunOperationKey, r.Operation)
+	dst = appendString(dst, semconv.AgentKey, r.Agent)
+	dst = appendString(dst, semconv.SessionTargetMessageIDKey, r.TargetMessageID)
+	dst = appendInt(dst, semconv.SessionTargetAtKey, r.TargetAt)
+	dst = appendString(dst, semconv.SessionParentIDKey, r.ParentID)
+	dst = appendString(dst, semconv.SessionParentMessageIDKey, r.ParentMessageID)
+	dst = appendInt(dst, semconv.SessionCreatedAtKey, r.CreatedAt)
+	dst = appendString(dst, semconv.RunOutcomeKey, r.Outcome)
+	dst = appendString(dst, semconv.ErrorKey, r.Error)
+	dst = appendString(dst, semconv.ErrorTypeKey, r.ErrorType)
+	dst = appendString(dst, semconv.SessionTitleKey, r.Title)
+	dst = appendString(dst, semconv.SessionWorkspaceRootKey, r.WorkspaceRoot)
+	dst = appendString(dst, semconv.SessionWorkspaceIDKey, r.WorkspaceID)
+	dst = appendString(dst, semconv.SessionMetadataKey, string(r.Metadata))
+	dst = appendString(dst, semconv.SessionPermissionsKey, string(r.Permissions))
+	dst = appendString(dst, semconv.SessionModeKey, r.Mode)
+	dst = appendString(dst, semconv.UserIDKey, r.UserID)
+	dst = r.Model.append(dst)
+	dst = append(dst, semconv.SessionIDFloorKey.String(r.SessionID))
+	dst = appendString(dst, semconv.ModelIDKey, r.Model.ModelID)
+	dst = appendString(dst, semconv.ProviderIDKey, r.Model.ProviderID)
+	dst = appendString(dst, semconv.GenAIAgentNameKey, r.Agent)
+	dst = append(dst, semconv.GenAIConversationIDKey.String(r.SessionID))
 	if r.Operation == "" || r.Operation == semconv.RunOperationRun {
 		dst = append(dst, semconv.GenAIOperationNameKey.String(semconv.OperationInvokeAgent))
 	}
@@ -60,42 +84,89 @@ func (r *Run) Append(dst []attribute.KeyValue) []attribute.KeyValue {
 }
 
 // Set implements [SpanData].
-func (r *Run) Set(key string, val Value) (known bool, err error) { return runTable.set(r, key, val) }
+func (r *Run) Set(key string, v Value) (known bool, err error) {
+	switch attribute.Key(key) {
+	case semconv.SessionIDKey:
+		return true, setString(&r.SessionID, v)
+	case semconv.SessionIDFloorKey, semconv.GenAIConversationIDKey:
+		return true, setStringIfUnset(&r.SessionID, v)
+	case semconv.GenAIOperationNameKey:
+		return true, nil
+	case semconv.RunOperationKey:
+		return true, setString(&r.Operation, v)
+	case semconv.AgentKey:
+		return true, setString(&r.Agent, v)
+	case semconv.GenAIAgentNameKey:
+		return true, setStringIfUnset(&r.Agent, v)
+	case semconv.ModelIDKey:
+		return true, setStringIfUnset(&r.Model.ModelID, v)
+	case semconv.ProviderIDKey:
+		return true, setStringIfUnset(&r.Model.ProviderID, v)
+	case semconv.SessionTitleKey:
+		return true, setString(&r.Title, v)
+	case semconv.UserIDKey:
+		return true, setString(&r.UserID, v)
+	case semconv.SessionWorkspaceIDKey:
+		return true, setString(&r.WorkspaceID, v)
+	case semconv.SessionWorkspaceRootKey:
+		return true, setString(&r.WorkspaceRoot, v)
+	case semconv.SessionModeKey:
+		return true, setString(&r.Mode, v)
+	case semconv.SessionCreatedAtKey:
+		return true, setInt(&r.CreatedAt, v)
+	case semconv.SessionParentIDKey:
+		return true, setString(&r.ParentID, v)
+	case semconv.SessionParentMessageIDKey:
+		return true, setString(&r.ParentMessageID, v)
+	case semconv.SessionPermissionsKey:
+		return true, setJSON(&r.Permissions, v, '[')
+	case semconv.SessionMetadataKey:
+		return true, setJSON(&r.Metadata, v, '{')
+	case semconv.SessionTargetMessageIDKey:
+		return true, setString(&r.TargetMessageID, v)
+	case semconv.SessionTargetAtKey:
+		return true, setInt(&r.TargetAt, v)
+	case semconv.RunOutcomeKey:
+		return true, setString(&r.Outcome, v)
+	case semconv.ErrorKey:
+		return true, setString(&r.Error, v)
+	case semconv.ErrorTypeKey:
+		return true, setString(&r.ErrorType, v)
+	}
+	return r.Model.set(key, v)
+}
 
 // Validate implements [SpanData].
 func (r *Run) Validate() error {
-	toMessage := r.Operation == semconv.RunOperationFork || r.Operation == semconv.RunOperationRewind ||
-		r.Operation == semconv.RunOperationUnrewind
-	return runTable.validate(r,
-		missingIf(r.ParentMessageID != "" && r.ParentID == "", semconv.SessionParentIDKey),
-		missingIf(toMessage && r.TargetMessageID == "", semconv.SessionTargetMessageIDKey),
-		missingIf(toMessage && r.TargetAt == 0, semconv.SessionTargetAtKey))
+	var errs []error
+	if r.SessionID == "" {
+		errs = append(errs, missing(semconv.SessionIDKey))
+	}
+	if r.Agent == "" {
+		errs = append(errs, missing(semconv.AgentKey))
+	}
+	if r.ParentMessageID != "" && r.ParentID == "" {
+		errs = append(errs, missing(semconv.SessionParentIDKey))
+	}
+	switch r.Operation {
+	case semconv.RunOperationFork, semconv.RunOperationRewind, semconv.RunOperationUnrewind:
+		if r.TargetMessageID == "" {
+			errs = append(errs, missing(semconv.SessionTargetMessageIDKey))
+		}
+		if r.TargetAt == 0 {
+			errs = append(errs, missing(semconv.SessionTargetAtKey))
+		}
+	}
+	errs = append(errs,
+		oneOf(semconv.RunOperationKey, r.Operation, semconv.RunOperationRun, semconv.RunOperationUpdate, semconv.RunOperationFork,
+			semconv.RunOperationRewind, semconv.RunOperationUnrewind, semconv.RunOperationArchive, semconv.RunOperationUnarchive),
+		oneOf(semconv.RunOutcomeKey, r.Outcome, semconv.EndFinish, semconv.EndAbort, semconv.EndError))
+	return errors.Join(errs...)
 }
 
-var runTable = newTable(func(t *builder, r *Run) {
-	t.session(&r.SessionID)
-	t.add(semconv.RunOperationKey, &r.Operation, enum)
-	t.add(semconv.AgentKey, &r.Agent, required)
-	t.add(semconv.SessionTargetMessageIDKey, &r.TargetMessageID)
-	t.add(semconv.SessionTargetAtKey, &r.TargetAt)
-	t.add(semconv.SessionParentIDKey, &r.ParentID)
-	t.add(semconv.SessionParentMessageIDKey, &r.ParentMessageID)
-	t.add(semconv.SessionCreatedAtKey, &r.CreatedAt)
-	t.add(semconv.RunOutcomeKey, &r.Outcome, enum)
-	t.add(semconv.ErrorKey, &r.Error)
-	t.add(semconv.ErrorTypeKey, &r.ErrorType)
-	t.add(semconv.SessionTitleKey, &r.Title)
-	t.add(semconv.SessionWorkspaceRootKey, &r.WorkspaceRoot)
-	t.add(semconv.SessionWorkspaceIDKey, &r.WorkspaceID)
-	t.add(semconv.SessionMetadataKey, &r.Metadata)
-	t.add(semconv.SessionPermissionsKey, &r.Permissions, array)
-	t.add(semconv.SessionModeKey, &r.Mode)
-	t.add(semconv.UserIDKey, &r.UserID)
-	t.model(&r.Model)
-	t.add(semconv.SessionIDFloorKey, &r.SessionID, alias, always)
-	t.add(semconv.ModelIDKey, &r.Model.ModelID, alias)
-	t.add(semconv.ProviderIDKey, &r.Model.ProviderID, alias)
-	t.add(semconv.GenAIAgentNameKey, &r.Agent, alias)
-	t.add(semconv.GenAIConversationIDKey, &r.SessionID, alias, always)
-	t.ignore(semconv.GenAIOperationNameKey)
-})
+func setStringIfUnset(dst *string, v Value) error {
+	if *dst != "" {
+		return nil
+	}
+	return setString(dst, v)
+}

@@ -2,7 +2,7 @@ package spans
 
 import (
 	"encoding/json"
-	"unsafe"
+	"errors"
 
 	"go.opentelemetry.io/otel/attribute"
 
@@ -21,10 +21,7 @@ func (t Tokens) Total() int64 {
 
 // Add returns the bucket-wise sum.
 func (t Tokens) Add(o Tokens) Tokens {
-	return Tokens{
-		t.Input + o.Input, t.Output + o.Output, t.Reasoning + o.Reasoning,
-		t.CacheRead + o.CacheRead, t.CacheWrite + o.CacheWrite,
-	}
+	return Tokens{t.Input + o.Input, t.Output + o.Output, t.Reasoning + o.Reasoning, t.CacheRead + o.CacheRead, t.CacheWrite + o.CacheWrite}
 }
 
 // Disjoint makes the buckets of an inclusive count disjoint: it subtracts cache reads and
@@ -58,30 +55,23 @@ type Usage struct {
 	CostUSD *float64
 }
 
-func (b *builder) usage(u *Usage) {
-	var t Tokens
-	for _, count := range []struct {
-		key   attribute.Key
-		field uintptr
-	}{
-		{semconv.UsageInputKey, unsafe.Offsetof(t.Input)},
-		{semconv.UsageOutputKey, unsafe.Offsetof(t.Output)},
-		{semconv.UsageReasoningKey, unsafe.Offsetof(t.Reasoning)},
-		{semconv.UsageCacheReadKey, unsafe.Offsetof(t.CacheRead)},
-		{semconv.UsageCacheWriteKey, unsafe.Offsetof(t.CacheWrite)},
-	} {
-		tokens := b.offset(&u.Tokens)
-		b.rows = append(b.rows, row{key: count.key, kind: bucket, offset: tokens, bucket: count.field})
+func (u *Usage) append(dst []attribute.KeyValue) []attribute.KeyValue {
+	if t := u.Tokens; t != nil {
+		dst = append(dst,
+			semconv.UsageInputKey.Int64(t.Input),
+			semconv.UsageOutputKey.Int64(t.Output),
+			semconv.UsageReasoningKey.Int64(t.Reasoning),
+			semconv.UsageCacheReadKey.Int64(t.CacheRead),
+			semconv.UsageCacheWriteKey.Int64(t.CacheWrite))
 	}
-	b.add(semconv.UsageBasisKey, &u.Basis, enum)
-	b.add(semconv.CostUSDKey, &u.CostUSD)
-	b.add(semconv.UsageRawKey, &u.Raw)
-	b.ignore(semconv.GenAIUsageInputTokensKey, semconv.GenAIUsageOutputTokensKey, semconv.GenAIUsageCacheReadKey,
-		semconv.GenAIUsageCacheWriteKey, semconv.GenAIUsageReasoningKey, semconv.TokensKey)
+	dst = appendString(dst, semconv.UsageBasisKey, u.Basis)
+	if u.CostUSD != nil {
+		dst = append(dst, semconv.CostUSDKey.Float64(*u.CostUSD))
+	}
+	return appendString(dst, semconv.UsageRawKey, string(u.Raw))
 }
 
-// appendMirror appends the same counts under the keys of the GenAI conventions. They are
-// not read, because they have less precision.
+// appendMirror appends the same counts under the keys of the GenAI conventions.
 func (u *Usage) appendMirror(dst []attribute.KeyValue) []attribute.KeyValue {
 	t := u.Tokens
 	if t == nil {
@@ -95,9 +85,51 @@ func (u *Usage) appendMirror(dst []attribute.KeyValue) []attribute.KeyValue {
 	return appendInt(dst, semconv.GenAIUsageReasoningKey, t.Reasoning)
 }
 
-func appendInt(dst []attribute.KeyValue, key attribute.Key, n int64) []attribute.KeyValue {
-	if n == 0 {
-		return dst
+// set decodes the keys of append. It ignores those of appendMirror, which have the same
+// counts with less precision.
+func (u *Usage) set(key string, v Value) (known bool, err error) {
+	bucket := func(field func(*Tokens) *int64) error {
+		n, err := v.Int()
+		if err != nil {
+			return err
+		}
+		if u.Tokens == nil {
+			u.Tokens = new(Tokens)
+		}
+		if n < 0 {
+			return errors.New("want a count, have a negative number")
+		}
+		*field(u.Tokens) = n
+		return nil
 	}
-	return append(dst, key.Int64(n))
+	switch attribute.Key(key) {
+	case semconv.UsageInputKey:
+		return true, bucket(func(t *Tokens) *int64 { return &t.Input })
+	case semconv.UsageOutputKey:
+		return true, bucket(func(t *Tokens) *int64 { return &t.Output })
+	case semconv.UsageReasoningKey:
+		return true, bucket(func(t *Tokens) *int64 { return &t.Reasoning })
+	case semconv.UsageCacheReadKey:
+		return true, bucket(func(t *Tokens) *int64 { return &t.CacheRead })
+	case semconv.UsageCacheWriteKey:
+		return true, bucket(func(t *Tokens) *int64 { return &t.CacheWrite })
+	case semconv.UsageBasisKey:
+		return true, setString(&u.Basis, v)
+	case semconv.UsageRawKey:
+		return true, setJSON(&u.Raw, v, '{')
+	case semconv.CostUSDKey:
+		return true, setDoublePtr(&u.CostUSD, v)
+	case semconv.GenAIUsageInputTokensKey, semconv.GenAIUsageOutputTokensKey, semconv.GenAIUsageCacheReadKey,
+		semconv.GenAIUsageCacheWriteKey, semconv.GenAIUsageReasoningKey, semconv.TokensKey:
+		return true, nil
+	}
+	return false, nil
+}
+
+func (u *Usage) validate() []error {
+	var errs []error
+	if u.Basis != "" && u.Basis != semconv.BasisInclusive && u.Basis != semconv.BasisExclusive {
+		errs = append(errs, invalid(semconv.UsageBasisKey, u.Basis))
+	}
+	return errs
 }

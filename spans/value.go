@@ -1,9 +1,6 @@
 package spans
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -157,28 +154,45 @@ func (v Value) Strings() ([]string, error) {
 	return nil, v.wrongType("string[]")
 }
 
-// text returns a string, or the text of a structured value.
-func (v Value) text() (string, error) {
-	if v.kind != KindString && v.kind != KindJSON {
-		return "", v.wrongType("string")
+// setString and the functions below store a value of the right type. They report a value
+// of a wrong type and leave dst unchanged.
+func setString(dst *string, v Value) error {
+	switch v.kind {
+	case KindString, KindJSON:
+		*dst = v.str
+		return nil
 	}
-	return v.str, nil
+	return v.wrongType("string")
 }
 
-func (v Value) jsonObject() (json.RawMessage, error) { return v.json('{') }
-func (v Value) jsonArray() (json.RawMessage, error)  { return v.json('[') }
+func setInt(dst *int64, v Value) error {
+	n, err := v.Int()
+	if err == nil {
+		*dst = n
+	}
+	return err
+}
 
-// json returns JSON text whose first character is open.
-func (v Value) json(open byte) (json.RawMessage, error) {
-	if v.kind != KindString && v.kind != KindJSON {
-		return nil, v.wrongType("JSON string")
+func setIntPtr(dst **int64, v Value) error {
+	n, err := v.Int()
+	if err == nil {
+		*dst = &n
 	}
-	raw := json.RawMessage(v.str)
-	if !json.Valid(raw) {
-		return nil, errors.New("invalid JSON")
+	return err
+}
+
+func setDoublePtr(dst **float64, v Value) error {
+	f, err := v.Double()
+	if err == nil {
+		*dst = &f
 	}
-	if first := bytes.TrimLeft(raw, " \t\r\n")[0]; first != open {
-		return nil, fmt.Errorf("want JSON that begins with %q, have %q", open, first)
+	return err
+}
+
+func setBool(dst *bool, v Value) error {
+	b, err := v.Bool()
+	if err == nil {
+		*dst = b
 	}
-	return raw, nil
+	return err
 }
