@@ -55,7 +55,8 @@ func recognizeBedrock(rest string) *target {
 
 func recognizeGoogle(host, path, id, method string) *target {
 	t := &target{provider: "gcp.gemini", model: id}
-	if strings.Contains(host, "aiplatform") || strings.Contains(path, "/publishers/") || strings.Contains(path, "/endpoints/") {
+	if strings.Contains(host, "aiplatform") || strings.Contains(path, "/publishers/") ||
+		strings.Contains(path, "/endpoints/") {
 		t.provider = "gcp.vertex_ai"
 	}
 	switch method {

@@ -82,7 +82,8 @@ func TestASecondContinuationIsAFork(t *testing.T) {
 	}
 	first := a.rec.All().Turns()[0]
 	if forks[0].ParentID != first.SessionID || forks[0].TargetMessageID != first.Assistant.ID {
-		t.Errorf("forked from %s at %s, want %s at %s", forks[0].ParentID, forks[0].TargetMessageID, first.SessionID, first.Assistant.ID)
+		t.Errorf("forked from %s at %s, want %s at %s",
+			forks[0].ParentID, forks[0].TargetMessageID, first.SessionID, first.Assistant.ID)
 	}
 }
 
@@ -200,7 +201,8 @@ func TestACallThatFailsForGoodFailsItsTurn(t *testing.T) {
 func TestTextBesideAResultIsSteering(t *testing.T) {
 	a := newAgent(t, says("call: call_0123456789 ls", "Fine."), modelhttp.Options{})
 	a.chat(t.Context(), nil, tools, "user: list")
-	a.chat(t.Context(), nil, tools, "user: list", "call: call_0123456789 ls", "tool: call_0123456789 a.go", "user: but be brief")
+	a.chat(t.Context(), nil, tools,
+		"user: list", "call: call_0123456789 ls", "tool: call_0123456789 a.go", "user: but be brief")
 	a.check()
 	wantTurns(t, a, []string{"list"})
 	parts := a.rec.All().Turns()[0].Assistant.Parts
@@ -234,7 +236,8 @@ func TestASideCallIsASpanOnly(t *testing.T) {
 			a := newAgent(t, says("call: call_0123456789 ls", "A title", "Fine."), options)
 			a.chat(t.Context(), nil, tools, "system: You list.", "user: list")
 			a.chat(t.Context(), nil, nil, "system: You name conversations.", "user: list")
-			a.chat(t.Context(), nil, tools, "system: You list.", "user: list", "call: call_0123456789 ls", "tool: call_0123456789 a.go")
+			a.chat(t.Context(), nil, tools,
+				"system: You list.", "user: list", "call: call_0123456789 ls", "tool: call_0123456789 a.go")
 			a.check()
 			wantTurns(t, a, []string{"list"})
 			turn := a.rec.All().Turns()[0]
@@ -287,7 +290,8 @@ func TestASessionThatIsNamedIsOne(t *testing.T) {
 func TestATurnOfTheAgentHasTheCallsAndTools(t *testing.T) {
 	a := newAgent(t, says("call: call_0123456789 ls", "Fine.", "manual"), modelhttp.Options{})
 	tracer := agenttrace.New(agenttrace.Options{TracerProvider: a.rec})
-	ctx, run := tracer.NewSession(t.Context(), agenttrace.SessionOptions{Agent: "own"}).StartRun(t.Context(), agenttrace.RunOptions{})
+	sess := tracer.NewSession(t.Context(), agenttrace.SessionOptions{Agent: "own"})
+	ctx, run := sess.StartRun(t.Context(), agenttrace.RunOptions{})
 	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "list them"}, agenttrace.TurnOptions{})
 	a.chat(ctx, nil, tools, "user: list")
 	_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "call_0123456789", Name: "ls"})
@@ -312,7 +316,9 @@ func TestATurnOfTheAgentHasTheCallsAndTools(t *testing.T) {
 func TestMiddlewareAndTransportCountOnce(t *testing.T) {
 	a := newAgent(t, says("A."), modelhttp.Options{})
 	send := a.client.Transport.RoundTrip
-	a.client.Transport = roundTripper(func(r *http.Request) (*http.Response, error) { return a.transport.Middleware()(r, send) })
+	a.client.Transport = roundTripper(func(r *http.Request) (*http.Response, error) {
+		return a.transport.Middleware()(r, send)
+	})
 	a.chat(t.Context(), nil, tools, "user: a")
 	a.check()
 	if n := len(a.rec.All().ModelCalls()); n != 1 {
